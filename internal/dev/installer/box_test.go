@@ -154,7 +154,7 @@ func (b *box) want(t *testing.T, code int, words []string, args ...string) strin
 	}
 	for _, word := range words {
 		if !strings.Contains(out, word) {
-			t.Errorf("%q does not say %q:\n%s", args, word, out)
+			t.Errorf("%q does not print %q:\n%s", args, word, out)
 		}
 	}
 	return out

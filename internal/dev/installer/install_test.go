@@ -47,11 +47,11 @@ func TestQuiet(t *testing.T) {
 		b := newBox(t, m, sh)
 		b.env = []string{"PATH=" + b.root() + ":/usr/bin:/bin"}
 		if out := b.want(t, 0, nil, "--silent"); out != "" {
-			t.Errorf("--silent says:\n%s", out)
+			t.Errorf("--silent prints:\n%s", out)
 		}
 		b.whole(t, "v1.2.3", "")
 		if out := b.want(t, 0, nil, "--no-service"); strings.Contains(out, "\x1b") || strings.Contains(out, "ownload") {
-			t.Errorf("without a terminal it says:\n%s", out)
+			t.Errorf("without a terminal it prints:\n%s", out)
 		}
 	})
 }
@@ -77,7 +77,7 @@ func TestMirror(t *testing.T) {
 		"credentials":      {credentials, "", 0},
 		"wget":             {credentials, tools(t, append(without(used, "curl"), "wget")...), 0},
 		"busybox wget":     {m.url, busybox, 0},
-		"nobody there":     {"http://user:s3cret-word@127.0.0.1:1", "", 1},
+		"no server":        {"http://user:s3cret-word@127.0.0.1:1", "", 1},
 		"no such place":    {credentials + "/elsewhere", "", 1},
 		"no such place, w": {credentials + "/elsewhere", tools(t, append(without(used, "curl"), "wget")...), 1},
 		"no such file":     {"file:///nowhere", "", 1},
@@ -119,7 +119,7 @@ func TestPlaces(t *testing.T) {
 		dir := filepath.Join(t.TempDir(), `it's $HOME "here"`)
 		b.want(t, 0, []string{"Installed v1.2.3 in " + dir}, "--dir", dir+"/")
 		b.home = home
-		out := b.want(t, 0, []string{"v1.2.3 was installed in " + dir + " already"}, "--dir="+dir)
+		out := b.want(t, 0, []string{"v1.2.3 was already installed in " + dir}, "--dir="+dir)
 		line := out[strings.Index(out, "export PATH"):]
 		line, _, _ = strings.Cut(line, "\n")
 		check := b.command(t.Context(), t)
@@ -137,7 +137,7 @@ func TestPlaces(t *testing.T) {
 			// user's shell.
 			b.before = `HOME=$HOME/new; set -fC; `
 			b.want(t, 0, []string{"Installed v1.2.3 in " + filepath.Join(home, "new")})
-			b.want(t, 0, []string{"v1.2.3 was installed in " + filepath.Join(home, "new")})
+			b.want(t, 0, []string{"v1.2.3 was already installed in " + filepath.Join(home, "new")})
 			b.before = ""
 			if err := os.Chown(home, 1234, 1234); err != nil {
 				t.Fatal(err)

@@ -20,8 +20,8 @@ func guillotine(t *testing.T) (dir, count string) {
 	return stepping(t, `if [ "$n" = "$CUT" ]; then kill -9 0; fi`)
 }
 
-// stepping makes a directory with programs that run a piece of shell, which knows the number n of
-// the step, before each step. A file counts the steps.
+// stepping makes a directory with programs that run a piece of shell before each step, with the
+// number of the step in n. A file counts the steps.
 func stepping(t *testing.T, before string) (dir, count string) {
 	t.Helper()
 	dir, count = t.TempDir(), filepath.Join(t.TempDir(), "count")
@@ -92,7 +92,7 @@ func TestKilled(t *testing.T) {
 				kind, _, _ := strings.Cut(got, ":")
 				seen[kind]++
 				if !slices.Contains(c.good, kind) {
-					t.Fatalf("cut %d, before %s: there is %s", cut, lastLine(t, count), got)
+					t.Fatalf("cut %d, before %s: the installation is %s", cut, lastLine(t, count), got)
 				}
 				b.path, b.env = nil, nil
 				if err := os.RemoveAll(b.tmp); err != nil { // the download stays there
@@ -176,7 +176,7 @@ func TestInterrupted(t *testing.T) {
 						}
 						kind, _, _ := strings.Cut(b.installed(t), ":")
 						if !slices.Contains(c.good, kind) || code == 0 && kind != "v1.1.0" {
-							t.Errorf("%s: exit code %d, there is %s\n%s", at, code, kind, out)
+							t.Errorf("%s: exit code %d, the installation is %s\n%s", at, code, kind, out)
 						}
 						if kind == "none" {
 							b.nothing(t)

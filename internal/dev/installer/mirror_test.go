@@ -88,7 +88,7 @@ func writeFile(t *testing.T, path string, data []byte, mode os.FileMode) {
 	}
 }
 
-// program is the agent in an archive: it knows its version, and its install is the real one.
+// program is the agent in an archive: it prints its version and passes "install" to the real agent.
 const program = `#!/bin/sh
 case $1 in
 version) if [ -e "$FAKE/mute" ]; then exit 126; fi; echo %[1]s ;;

@@ -46,7 +46,7 @@ func TestTLS(t *testing.T) {
 	redirect = true
 	b.want(t, 1, []string{"cannot download stable.txt from " + server.URL}, "--mirror", server.URL)
 	if asked := m.downloads(); asked != "" {
-		t.Errorf("it asked over HTTP for %s", asked)
+		t.Errorf("it requested %s over HTTP", asked)
 	}
 	b.nothing(t)
 	redirect = false
@@ -96,7 +96,7 @@ func TestFlakyMirror(t *testing.T) {
 				t.Errorf("it shows %q", out)
 			}
 			if n := asked.Load() - before; n != 4 {
-				t.Errorf("it asked %d times", n)
+				t.Errorf("it made %d requests", n)
 			}
 		})
 	}

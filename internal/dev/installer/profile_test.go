@@ -92,7 +92,7 @@ func TestProfile(t *testing.T) {
 			t.Errorf("the profile is %v (%v)", info, err)
 		}
 		changed := read()
-		if out, code = b.typed(t, "y\n"); code != 0 || read() != changed || strings.Contains(out, "[y/N]") || !strings.Contains(out, "has the agent in its PATH already") {
+		if out, code = b.typed(t, "y\n"); code != 0 || read() != changed || strings.Contains(out, "[y/N]") || !strings.Contains(out, "already adds the agent to PATH") {
 			t.Fatalf("the second time: exit code %d, the profile is %q\n%s", code, read(), out)
 		}
 		b.piped = false

@@ -11,8 +11,8 @@ import (
 	"workflowagent/internal/host/release"
 )
 
-// TestForgery covers changes of a mirror to a release. Each ends with one clear message, exit code
-// 1 and nothing on the disk; over an installation it leaves that unchanged.
+// TestForgery covers changes that a mirror makes to a release. Each ends with one clear message and
+// exit code 1, and changes neither an empty disk nor an existing installation.
 func TestForgery(t *testing.T) {
 	t.Parallel()
 	flip := func(t *testing.T, path string) {
@@ -65,7 +65,7 @@ func TestForgery(t *testing.T) {
 			c.forge(t, m)
 			out := b.want(t, 1, []string{c.says})
 			if strings.Count(out, "\n") != 1 {
-				t.Errorf("it says more than a line:\n%s", out)
+				t.Errorf("it prints more than one line:\n%s", out)
 			}
 			b.nothing(t)
 

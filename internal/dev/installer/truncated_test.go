@@ -49,7 +49,7 @@ func TestTruncated(t *testing.T) {
 		}
 		for _, whole := range []int{len(script), len(script) - 1} { // the last byte is a newline
 			if out, did := ran(whole); !did {
-				t.Fatalf("%d of %d bytes did nothing, so that this test proves nothing:\n%s", whole, len(script), out)
+				t.Fatalf("%d of %d bytes did nothing, so this test proves nothing:\n%s", whole, len(script), out)
 			}
 		}
 		var cuts []int

@@ -39,7 +39,8 @@ func TestUpgrade(t *testing.T) {
 	})
 }
 
-// TestDoesNotRun checks that an agent that does not run on this machine replaces none that does.
+// TestDoesNotRun checks that an agent that does not run on this machine never replaces one that
+// does.
 func TestDoesNotRun(t *testing.T) {
 	t.Parallel()
 	m := newMirror(t)

@@ -34,7 +34,7 @@ type Result struct {
 	Found string `json:"found"`
 	// Details are further lines of Found.
 	Details []string `json:"details,omitempty"`
-	// Advice is what to do; empty if nothing.
+	// Advice is the suggested action; empty if none is needed.
 	Advice       string `json:"advice,omitempty"`
 	Milliseconds int64  `json:"milliseconds"`
 }
@@ -47,7 +47,7 @@ type Report struct {
 	Checks  []Result  `json:"checks"`
 }
 
-// Engine is what the doctor uses of a Docker Engine; [docker.Executor] implements it.
+// Engine is the part of a Docker Engine that the doctor uses; [docker.Executor] implements it.
 type Engine interface {
 	Examine(ctx context.Context) (docker.Facts, error)
 	EnsureImage(ctx context.Context, reference string, progress func(line string)) (arch string, err error)
@@ -56,25 +56,26 @@ type Engine interface {
 
 // Options configure [Run].
 type Options struct {
-	// Config is the configuration, nil if ConfigErr says why it cannot be read.
+	// Config is the configuration; nil if it cannot be read, with the cause in ConfigErr.
 	Config    *config.Config
 	ConfigErr error
 	Version   string // of the agent
 	UserAgent string
 
-	// Executor runs the trial job, with Engine set for Docker; nil if ExecutorErr says why not.
+	// Executor runs the trial job, with Engine set for Docker; nil if none is available, with the
+	// cause in ExecutorErr.
 	Executor    executor.Executor
 	Engine      Engine
 	ExecutorErr error
 
-	// Client calls the server; nil if the configuration names no valid one.
+	// Client calls the server; nil if the configuration has no valid URL.
 	Client *protocol.Client
 	// Token returns the pool's token; nil without one.
 	Token func(ctx context.Context) (string, error)
 
-	// Owner owns the trial job's objects. It is an agent's, whose janitor then removes the
-	// leftovers of a killed doctor, or, if Temporary, the doctor's own, and the doctor removes all
-	// of its objects, including an earlier doctor's.
+	// Owner owns the trial job's objects. It is usually an agent's name: that agent's janitor
+	// removes the leftovers of a killed doctor. If Temporary is set, it is the doctor's own name,
+	// and the doctor removes all objects of that owner, including those of an earlier doctor.
 	Owner     string
 	Temporary bool
 	// JobImage is the image of the trial job; "" means the default.
@@ -97,7 +98,7 @@ type Options struct {
 	Limit time.Duration
 	// Environ is the agent's environment, whose PATH the jobs of the process target inherit.
 	Environ []string
-	// Disk returns the free and total bytes of the file system at a path; nil asks the system.
+	// Disk returns the free and total bytes of the file system at a path; nil queries the system.
 	Disk func(path string) (free, total uint64, err error)
 }
 

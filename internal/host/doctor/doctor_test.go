@@ -32,7 +32,7 @@ type world struct {
 	options  Options
 	settings []string
 	server   *httptest.Server
-	// the server's answers to the status call
+	// the server's response codes to the status call
 	with, without int
 	date          time.Time
 	place         *place
@@ -149,7 +149,7 @@ func want(t *testing.T, report Report, name string, status Status, words ...stri
 		text := r.Found + "\n" + strings.Join(r.Details, "\n") + "\n" + r.Advice
 		for _, word := range words {
 			if !strings.Contains(text, word) {
-				t.Errorf("%s does not say %q: %s", name, word, text)
+				t.Errorf("%s lacks %q: %s", name, word, text)
 			}
 		}
 		if (r.Status == Fail || r.Status == Warn) != (r.Advice != "") {
@@ -157,7 +157,7 @@ func want(t *testing.T, report Report, name string, status Status, words ...stri
 		}
 		return
 	}
-	t.Errorf("there is no check %s", name)
+	t.Errorf("the report lacks the check %s", name)
 }
 
 func TestAllIsWell(t *testing.T) {
@@ -213,7 +213,7 @@ func TestBrokenNetwork(t *testing.T) {
 		{"a broken server", func(t *testing.T, w *world) { w.without = 503 }, "server", Fail, []string{"status 503"}},
 		{"clock a little off", func(t *testing.T, w *world) { w.date = time.Now().Add(-time.Minute) }, "clock", Warn, []string{"ahead of", "NTP"}},
 		{"clock far off", func(t *testing.T, w *world) { w.date = time.Now().Add(time.Hour) }, "clock", Fail, []string{"behind"}},
-		{"proxy that is not there", func(t *testing.T, w *world) {
+		{"missing proxy", func(t *testing.T, w *world) {
 			w.options.Proxy = func(*http.Request) (*url.URL, error) {
 				return &url.URL{Scheme: "http", Host: closedPort(t), User: url.UserPassword("me", "proxy-password")}, nil
 			}
@@ -280,7 +280,7 @@ func TestBrokenHost(t *testing.T) {
 		}, "runner", Fail, []string{"does not run"}},
 		{"a file for a state directory", func(t *testing.T, w *world) { w.set("state_directory=/dev/null") }, "state", Fail, []string{"not a directory"}},
 		{"below a file", func(t *testing.T, w *world) { w.set("state_directory=/dev/null/x") }, "state", Fail, []string{"cannot be examined"}},
-		{"everybody's state directory", func(t *testing.T, w *world) {
+		{"state directory open to all users", func(t *testing.T, w *world) {
 			dir := t.TempDir()
 			if err := os.Chmod(dir, 0o777); err != nil {
 				t.Fatal(err)
@@ -294,9 +294,9 @@ func TestBrokenHost(t *testing.T) {
 			w.options.Disk = func(string) (uint64, uint64, error) { return 1 << 30, 100 << 30, nil }
 		}, "disk", Warn, []string{"1024 MB"}},
 		{"a taken port", func(t *testing.T, w *world) { w.set("http_server_port=" + portOf(t, http.NotFoundHandler())) }, "port", Warn, []string{"another program"}},
-		{"an agent's port", func(t *testing.T, w *world) { w.set("http_server_port=" + portOf(t, healthz("healthy"))) }, "port", OK, []string{"an agent that is healthy"}},
+		{"an agent's port", func(t *testing.T, w *world) { w.set("http_server_port=" + portOf(t, healthz("healthy"))) }, "port", OK, []string{"a healthy agent"}},
 		{"a sick agent's port", func(t *testing.T, w *world) { w.set("http_server_port=" + portOf(t, healthz("unhealthy"))) }, "port", Warn, []string{"unhealthy", "engine: down"}},
-		{"an address of others", func(t *testing.T, w *world) { w.set("http_server_port=18080", "http_server_address=192.0.2.1") }, "port", Warn, []string{"cannot be listened on"}},
+		{"another host's address", func(t *testing.T, w *world) { w.set("http_server_port=18080", "http_server_address=192.0.2.1") }, "port", Warn, []string{"cannot listen on"}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			w := newWorld(t)
@@ -443,8 +443,8 @@ func TestEngineAnswers(t *testing.T) {
 			w.options.Disk = func(string) (uint64, uint64, error) { return 1, 100 << 30, nil }
 		}, "engine-disk", Fail, []string{"docker system prune"}},
 		{"its disk is elsewhere", func(w *world) { w.engine.facts.SameHost = false }, "engine-disk", Skip, []string{"another host"}},
-		{"the usual image cannot be had", func(w *world) { w.engine.imageErr = errors.New("no way") }, "image", Warn, []string{"no way", "--job-image"}},
-		{"the given image cannot be had", func(w *world) {
+		{"the usual image cannot be pulled", func(w *world) { w.engine.imageErr = errors.New("no way") }, "image", Warn, []string{"no way", "--job-image"}},
+		{"the given image cannot be pulled", func(w *world) {
 			w.engine.imageErr, w.options.JobImage = errors.New("no way"), "a/b:1"
 		}, "image", Fail, []string{"no way"}},
 		{"the given image is not allowed", func(w *world) {

@@ -23,7 +23,7 @@ func (e *examination) checkEngine(ctx context.Context) Result {
 	}
 	facts, err := e.opts.Engine.Examine(ctx)
 	if err != nil {
-		return fail(splitAdvice(err.Error(), "start the Docker Engine, or set DOCKER_HOST to where it is"))
+		return fail(splitAdvice(err.Error(), "start the Docker Engine, or set DOCKER_HOST to its address"))
 	}
 	e.facts = facts
 	if facts.OS != "linux" {
@@ -35,7 +35,7 @@ func (e *examination) checkEngine(ctx context.Context) Result {
 		details = append(details, "found by "+facts.Origin)
 	}
 	if facts.Rootless {
-		details = append(details, "rootless: containers have a network of their own")
+		details = append(details, "rootless: containers have their own network")
 	}
 	if !facts.SameHost {
 		details = append(details, "on another host, or in a virtual machine: "+facts.Name)
@@ -67,7 +67,7 @@ func splitAdvice(text, advice string) (found, what string) {
 func (e *examination) checkEngineDisk(context.Context) Result {
 	dir := e.facts.RootDirectory
 	if !e.facts.SameHost || dir == "" {
-		return skip("the engine is on another host; its disk cannot be seen from here")
+		return skip("the engine is on another host; its disk cannot be examined from here")
 	}
 	return e.space(dir, "images and containers", "remove unused images and volumes (docker system prune), or give the engine a larger disk")
 }
@@ -76,7 +76,7 @@ func (e *examination) checkImage(ctx context.Context) Result {
 	c := e.opts.Config
 	named := cmp.Or(e.opts.JobImage, c.OverrideImageReference)
 	image, asked := cmp.Or(named, defaultImage), named != ""
-	advice := "check the image's name, the registry's credentials on this host (docker login as the agent's user), and the engine's way to the registry"
+	advice := "check the image's name, the registry's credentials on this host (docker login as the agent's user), and the engine's connection to the registry"
 	switch {
 	case !c.AllowsImage(image):
 		if !asked {
@@ -102,19 +102,19 @@ func (e *examination) checkImage(ctx context.Context) Result {
 		found = image + " exists (pull_image is false)"
 	}
 	if arch != e.facts.Arch {
-		return warn(fmt.Sprintf("%s, made for %s on a %s engine", found, arch, e.facts.Arch), "use an image for the engine's architecture: emulation is slow, where it works at all")
+		return warn(fmt.Sprintf("%s, made for %s on a %s engine", found, arch, e.facts.Arch), "use an image for the engine's architecture: emulation is slow and may not work")
 	}
 	return ok(found + ", made for " + arch)
 }
 
 func (e *examination) checkEmbeddable(ctx context.Context) Result {
 	arch := e.facts.Arch
-	if arch == "" { // no engine to ask
+	if arch == "" { // no engine was found
 		arch = runtime.GOARCH
 	}
 	path, err := executor.FindEmbeddable(e.opts.Config.WorkingDirectory, arch)
 	if err != nil {
-		return fail(err.Error(), "install the whole archive or package, or set working_directory to where it is")
+		return fail(err.Error(), "install the complete archive or package, or set working_directory to its directory")
 	}
 	if runtime.GOOS != "linux" || arch != runtime.GOARCH {
 		return ok(path + " is a static runner for linux/" + arch)
@@ -128,7 +128,7 @@ func (e *examination) checkRunner(ctx context.Context) Result {
 	}
 	path, err := executor.FindRunner(e.opts.Config.WorkingDirectory)
 	if err != nil {
-		return fail(splitAdvice(err.Error(), "install the whole archive or package, or set working_directory to where it is"))
+		return fail(splitAdvice(err.Error(), "install the complete archive or package, or set working_directory to its directory"))
 	}
 	return e.sameVersion(ctx, path)
 }

@@ -16,8 +16,8 @@ type escape struct {
 	fixed     []string // first fixed version of each series, oldest first
 }
 
-// escapes are the container escapes published until December 2025, by the projects' advisories.
-// Distributions may have fixed one in an older version.
+// escapes are the container escapes published until December 2025, according to the projects'
+// advisories. Distributions may have fixed one in an older version.
 var escapes = []escape{
 	{component: "runc", cves: "CVE-2025-31133, CVE-2025-52565, CVE-2025-52881", fixed: []string{"1.2.8", "1.3.3", "1.4.0-rc.3"}},
 	{component: "runc", cves: "CVE-2024-21626", from: "1.0.0-rc.93", fixed: []string{"1.1.12"}},

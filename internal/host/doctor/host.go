@@ -21,7 +21,7 @@ import (
 	"workflowagent/internal/termtext"
 )
 
-// Free disk space below which an agent soon gets into trouble, and below which it fails.
+// Free disk space below which an agent is likely to fail soon, and below which it fails.
 const (
 	spaceWarn = 2 << 30
 	spaceFail = 200 << 20
@@ -30,7 +30,7 @@ const (
 func (e *examination) checkConfig(context.Context) Result {
 	c := e.opts.Config
 	if c == nil {
-		r := fail("the configuration cannot be read", "correct what the lines say, then run doctor again")
+		r := fail("the configuration cannot be read", "fix the reported lines, then run doctor again")
 		r.Details = lines(e.opts.ConfigErr.Error())
 		return r
 	}
@@ -39,12 +39,12 @@ func (e *examination) checkConfig(context.Context) Result {
 		file = "no file, the environment alone"
 	}
 	if err := c.Validate(); err != nil {
-		r := fail(file+": no agent can run with this configuration", "correct what the lines say, with configure or an editor")
+		r := fail(file+": no agent can run with this configuration", "fix the reported lines, with configure or an editor")
 		r.Details = append(lines(err.Error()), c.Warnings()...)
 		return r
 	}
 	if warnings := c.Warnings(); len(warnings) > 0 {
-		r := warn(file, "look at what the lines say")
+		r := warn(file, "review the reported lines")
 		r.Details = warnings
 		return r
 	}
@@ -63,9 +63,9 @@ func (e *examination) checkState(context.Context) Result {
 	case errors.Is(err, fs.ErrNotExist):
 		parent := existing(dir)
 		if err := unix.Access(parent, unix.W_OK|unix.X_OK); err != nil {
-			return fail(fmt.Sprintf("%s does not exist and cannot be made in %s: %v", dir, parent, err), "make it for the agent's user, or set state_directory")
+			return fail(fmt.Sprintf("%s does not exist and cannot be created in %s: %v", dir, parent, err), "create it for the agent's user, or set state_directory")
 		}
-		return ok(dir + " does not exist yet and can be made")
+		return ok(dir + " does not exist yet and can be created")
 	case err != nil:
 		return fail(fmt.Sprintf("%s cannot be examined: %v", dir, reason(err)), "give the agent's user access to it, or set state_directory")
 	case !info.IsDir():
@@ -75,7 +75,7 @@ func (e *examination) checkState(context.Context) Result {
 	}
 	if stat, isStat := info.Sys().(*syscall.Stat_t); isStat && int(stat.Uid) != os.Geteuid() {
 		return warn(fmt.Sprintf("%s belongs to user %d, and the doctor runs as user %d", dir, stat.Uid, os.Geteuid()),
-			"run doctor as the agent's user, for example with sudo -u: what it finds now is not what the agent would")
+			"run doctor as the agent's user, for example with sudo -u: another user may get different results")
 	}
 	if err := writable(dir); err != nil {
 		return fail(fmt.Sprintf("%s is not writable: %v", dir, reason(err)), "check for a full or read-only disk, or set state_directory")
@@ -104,7 +104,7 @@ func existing(path string) string {
 	}
 }
 
-// reason drops what a message already says from a file system error.
+// reason returns the cause in a file system error, without its operation and path.
 func reason(err error) error {
 	if p, isPath := errors.AsType[*fs.PathError](err); isPath {
 		return p.Err
@@ -125,7 +125,7 @@ func (e *examination) space(dir, what, advice string) Result {
 	case err != nil:
 		return skip(fmt.Sprintf("the disk of %s cannot be examined: %v", dir, reason(err)))
 	case total == 0:
-		return skip("the disk of " + dir + " does not say how large it is")
+		return skip("the disk of " + dir + " reports no size")
 	}
 	found := fmt.Sprintf("%s of %s free for %s in %s", size(free), size(total), what, dir)
 	switch {
@@ -144,7 +144,7 @@ func size(bytes uint64) string {
 	return fmt.Sprintf("%d MB", bytes>>20)
 }
 
-// diskSpace asks the system. Space reserved for root does not count as free.
+// diskSpace queries the system. Space reserved for root does not count as free.
 func diskSpace(path string) (free, total uint64, err error) {
 	var stat unix.Statfs_t
 	if err := unix.Statfs(path, &stat); err != nil {
@@ -154,7 +154,7 @@ func diskSpace(path string) (free, total uint64, err error) {
 	return stat.Bavail * block, stat.Blocks * block, nil
 }
 
-// checkPort checks that the port of the health server is free or the agent's.
+// checkPort checks that the port of the health server is free or used by an agent.
 func (e *examination) checkPort(ctx context.Context) Result {
 	if e.opts.Config == nil {
 		return noConfig()
@@ -168,22 +168,22 @@ func (e *examination) checkPort(ctx context.Context) Result {
 		_ = l.Close() // it accepted no connection
 		return ok(addr + " is free")
 	}
-	advice := "end the program that has the port, or set http_server_port to another one; jobs run without it, too"
+	advice := "stop the program that uses the port, or set http_server_port to another one; jobs also run without the health server"
 	if !errors.Is(err, syscall.EADDRINUSE) {
-		return warn(fmt.Sprintf("%s cannot be listened on: %v", addr, plainNet(err)), "correct http_server_address and http_server_port; jobs run without it, too")
+		return warn(fmt.Sprintf("cannot listen on %s: %v", addr, plainNet(err)), "correct http_server_address and http_server_port; jobs also run without the health server")
 	}
 	health, err := askHealth(ctx, addr)
 	switch {
 	case err != nil:
-		return warn(addr+" is taken by another program", advice)
+		return warn(addr+" is used by another program", advice)
 	case health.Status != "healthy":
-		r := warn(addr+" is taken by an agent that says it is "+termtext.OneLine(health.Status, 0), "look at that agent's log")
+		r := warn(addr+" is used by an agent that reports "+termtext.OneLine(health.Status, 0), "check that agent's log")
 		for _, problem := range health.Problems {
 			r.Details = append(r.Details, termtext.OneLine(problem, 0))
 		}
 		return r
 	}
-	return ok(addr + " is taken by an agent that is healthy")
+	return ok(addr + " is used by a healthy agent")
 }
 
 type health struct {

@@ -21,7 +21,8 @@ const (
 // expiryWarn is how long before its expiry a certificate causes a warning.
 const expiryWarn = 14 * 24 * time.Hour
 
-// checkProxy traces the whole way to the server; the following checks each report a part of it.
+// checkProxy traces the whole connection to the server; each of the following checks reports a part
+// of it.
 func (e *examination) checkProxy(ctx context.Context) Result {
 	c := e.opts.Config
 	switch {
@@ -39,7 +40,7 @@ func (e *examination) checkProxy(ctx context.Context) Result {
 	case e.way.Failed == reach.StageURL:
 		return fail(e.way.Problem, e.way.Advice)
 	case e.way.Proxy != "":
-		return ok(c.ServiceURL + " is reached by the proxy " + e.way.Proxy)
+		return ok(c.ServiceURL + " is reached through the proxy " + e.way.Proxy)
 	}
 	return ok(c.ServiceURL + " is reached directly")
 }
@@ -60,7 +61,7 @@ func (e *examination) checkTCP(context.Context) Result {
 	case !e.way.Reached(reach.StageConnect):
 		return fail(e.way.Problem, e.way.Advice)
 	case len(e.way.Refused) > 0:
-		r := warn(e.way.Connected+" accepts connections, and other addresses of the host do not", "fix those addresses, or remove them from DNS: each costs time")
+		r := warn(e.way.Connected+" accepts connections, but other addresses of the host do not", "fix those addresses, or remove them from DNS: each attempt costs time")
 		r.Details = e.way.Refused
 		return r
 	}
@@ -78,7 +79,7 @@ func (e *examination) checkTLS(context.Context) Result {
 		return fail(t.Problem, t.Advice) // the trace failed earlier
 	}
 	leaf := t.Certificates[0]
-	found := fmt.Sprintf("%s, certificate of %s, good until %s", t.TLSVersion, leaf.Subject, leaf.NotAfter.Format(time.DateOnly))
+	found := fmt.Sprintf("%s, certificate of %s, valid until %s", t.TLSVersion, leaf.Subject, leaf.NotAfter.Format(time.DateOnly))
 	if t.PrivateCA {
 		found += ", trusted by ca_certificate_file"
 	}
@@ -104,15 +105,15 @@ func (e *examination) checkServer(context.Context) Result {
 	return judge(e.way)
 }
 
-// judge reports whether the answer is likely a control plane's.
+// judge reports whether the response looks like a control plane's.
 func judge(t *reach.Trace) Result {
 	switch {
 	case t.Failed != "":
 		return fail(t.Problem, t.Advice)
 	case t.Location != "":
-		return fail(fmt.Sprintf("%s answers with a redirect to %s", t.URL, t.Location), "set service_url to where the control plane's API is; a token is not sent along by redirects")
+		return fail(fmt.Sprintf("%s answers with a redirect to %s", t.URL, t.Location), "set service_url to the URL of the control plane's API; the token does not follow redirects")
 	case t.Code == http.StatusUnauthorized, t.Code == http.StatusForbidden:
-		return ok(fmt.Sprintf("answers, in %d ms", t.Took.Milliseconds()))
+		return ok(fmt.Sprintf("answers in %d ms", t.Took.Milliseconds()))
 	case t.Code >= 500:
 		return fail(fmt.Sprintf("%s answers with status %d", t.URL, t.Code), "check the server's log; the agent keeps trying")
 	}
@@ -132,14 +133,14 @@ func clock(t *reach.Trace) Result {
 		skew, direction = -skew, "behind"
 	}
 	found := fmt.Sprintf("the clock is %s %s the server's", skew.Round(time.Second), direction)
-	advice := "set the clock, best by a time service (NTP): tokens and certificates seem expired, or not valid yet"
+	advice := "set the clock, preferably through a time service (NTP): otherwise tokens and certificates seem expired or not yet valid"
 	switch {
 	case skew > skewFail:
 		return fail(found, advice)
 	case skew > skewWarn:
 		return warn(found, advice)
 	case skew < 2*time.Second:
-		return ok("the clock is that of the server")
+		return ok("the clock agrees with the server's")
 	}
 	return ok(found)
 }
@@ -170,7 +171,7 @@ func (e *examination) checkToken(ctx context.Context) Result {
 	case err != nil:
 		return fail(err.Error(), "try again; if the error remains, check the server's log")
 	case !e.token.Proven:
-		return warn("not checked: the server answers the same with and without "+what, "check service_url; the agent's first poll will show whether the token is valid")
+		return warn("not checked: the server gives the same response with and without "+what, "check service_url; the agent's first poll will show whether the token is valid")
 	case e.token.PoolID == "":
 		return ok("the server accepts " + what)
 	case c.RunnerPoolID != "" && c.RunnerPoolID != e.token.PoolID:

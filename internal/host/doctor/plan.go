@@ -23,7 +23,7 @@ type check struct {
 	after []string
 }
 
-// examination is what the checks find out for those that need them.
+// examination holds the findings that later checks need.
 type examination struct {
 	opts Options
 
@@ -34,7 +34,7 @@ type examination struct {
 	trial trial               // job
 }
 
-// plan returns the checks in order of the report, each after all that it needs.
+// plan returns the checks in order of the report, each after the checks that it needs.
 func (e *examination) plan() []check {
 	o := e.opts
 	docker := o.Config != nil && o.Config.DeployTarget == config.TargetDocker
@@ -75,7 +75,7 @@ func (e *examination) plan() []check {
 	}
 	checks = append(
 		checks,
-		// The token check finds out which URL jobs receive.
+		// The token check determines which URL jobs receive.
 		check{name: "job", title: "a job", needs: trialNeeds, after: []string{"token"}, limit: trialLimit, run: e.checkJob},
 		check{name: "job-dns", title: "DNS in a job", needs: []string{"job"}, run: e.checkJobDNS},
 		check{name: "job-server", title: "server from a job", needs: []string{"job"}, run: e.checkJobServer},

@@ -13,7 +13,8 @@ import (
 	"workflowagent/internal/termtext"
 )
 
-// languages are each language's requirements: its host, part of the CLI, and one of the runtimes.
+// languages are the requirements of each language: its host, which is part of the CLI, and one of
+// the runtimes.
 var languages = []struct {
 	name, host string
 	runtimes   []string
@@ -26,13 +27,14 @@ var languages = []struct {
 	{"java", "pulumi-language-java", []string{"java"}},
 }
 
-// checkPrograms searches the PATH of process target jobs; in containers, the image has programs.
+// checkPrograms searches the PATH of process target jobs; in containers, the image provides the
+// programs.
 func (e *examination) checkPrograms(ctx context.Context) Result {
 	path := jobPath(e.opts.Environ)
 	var versions []string
 	for _, p := range []struct{ name, arg, advice string }{
-		{"pulumi", "version", "install the pulumi CLI where the agent's PATH finds it; a service has its own PATH"},
-		{"git", "--version", "install git where the agent's PATH finds it"},
+		{"pulumi", "version", "install the pulumi CLI in a directory of the agent's PATH; a service has its own PATH"},
+		{"git", "--version", "install git in a directory of the agent's PATH"},
 	} {
 		file := find(path, p.name)
 		if file == "" {

@@ -66,8 +66,8 @@ func (e *examination) checkJob(ctx context.Context) Result {
 	return ok(fmt.Sprintf("%s ran the runner and ended, in %d ms", what, time.Since(began).Milliseconds()))
 }
 
-// engines returns where a job may reach a container engine: the configured, passed and usual
-// places.
+// engines returns the addresses at which a job may reach a container engine: the configured,
+// forwarded and usual ones.
 func (e *examination) engines(forwarded map[string]string) []string {
 	out := []string{
 		"unix:///var/run/docker.sock", "unix:///run/docker.sock",
@@ -91,11 +91,11 @@ func (e *examination) engines(forwarded map[string]string) []string {
 
 // engineReached explains the danger of a job that reaches an engine.
 func (e *examination) engineReached(addresses []string) Result {
-	found := "a job can give orders to the container engine at " + termtext.OneLine(strings.Join(addresses, ", "), 0) + ": its code is root on that host"
+	found := "a job can control the container engine at " + termtext.OneLine(strings.Join(addresses, ", "), 0) + ", so its code can be root on that host"
 	if e.opts.Config.DeployTarget != config.TargetDocker {
 		return warn(found, "take the agent's user out of the group docker, or run jobs in containers (deploy_target: docker)")
 	}
-	return fail(found, "let the engine listen on its socket only, or demand certificates (--tlsverify); docker_network can keep jobs from the host's addresses")
+	return fail(found, "let the engine listen on its socket only, or require certificates (--tlsverify); docker_network can keep jobs from the host's addresses")
 }
 
 func jobFailed(err error, said string) Result {
@@ -119,7 +119,7 @@ func (e *examination) trialURLs() []string {
 	return urls
 }
 
-// tryJob runs the trial job. said is the end of its output if it gave no report.
+// tryJob runs the trial job. said is the end of its output if it printed no report.
 func (e *examination) tryJob(ctx context.Context, urls []string) (report *reach.Report, said string, err error) {
 	ex := e.opts.Executor
 	ca, err := e.opts.Config.CACertificates()
@@ -192,7 +192,7 @@ func exitError(exit executor.Exit) error {
 	how := fmt.Sprintf("with exit code %d and no report", exit.Code)
 	switch {
 	case exit.Lost:
-		how = "without a trace; an agent that was just started removes it, so run doctor again"
+		how = "without a trace: an agent that was just started may have removed it, so run doctor again"
 	case exit.OOMKilled:
 		how = "because it ran out of memory: docker_memory is too small"
 	case exit.Signal != "":
@@ -251,7 +251,7 @@ func (e *examination) checkJobServer(context.Context) Result {
 	}
 	result := ok("jobs reach " + e.opts.Config.ServiceURL)
 	if len(e.trial.server) == 1 && e.token.ExternalURL == "" {
-		result.Details = []string{"the server does not say which URL it gives to pulumi in jobs; this is the one that the agent uses"}
+		result.Details = []string{"the server does not report which URL pulumi gets in jobs; this is the URL that the agent uses"}
 	}
 	for i, t := range e.trial.server {
 		what := e.opts.Config.ServiceURL + ", where the runner delivers logs and results"
@@ -265,7 +265,7 @@ func (e *examination) checkJobServer(context.Context) Result {
 		switch r.Status {
 		case Fail:
 			r.Found = "jobs do not reach " + what + ": " + r.Found
-			r.Advice += "; what the host reaches a container may not: look at docker_network, the engine's packet filter, and proxies in env_forward_allowlist"
+			r.Advice += "; a container may not reach all that the host reaches: check docker_network, the engine's packet filter, and proxies in env_forward_allowlist"
 			return r
 		case Warn:
 			r.Found = "from a job, " + what + ": " + r.Found

@@ -24,7 +24,7 @@ import (
 	"workflowagent/internal/termtext"
 )
 
-// Options are the command line of install.sh, which has checked it.
+// Options are the command line of install.sh, which has validated it.
 type Options struct {
 	System    bool // for the machine instead of the current user
 	Dir       string
@@ -104,7 +104,7 @@ func (i *installer) install(ctx context.Context) error {
 	case "":
 		i.say("Installed %s in %s.", i.Version, root)
 	case i.Version:
-		i.say("%s was installed in %s already; its files are complete.", i.Version, root)
+		i.say("%s was already installed in %s; its files are complete.", i.Version, root)
 	case update.FlatVersion:
 		i.say("Upgraded the agent in %s to %s. Its configuration stays.", root, i.Version)
 	default:

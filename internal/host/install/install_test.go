@@ -253,6 +253,6 @@ func TestDowngrade(t *testing.T) {
 		t.Errorf("by name: %v, current is %s", err, m.current(t))
 	}
 	if versions, err := os.ReadDir(filepath.Join(m.root(), "versions")); err != nil || !slices.ContainsFunc(versions, func(e os.DirEntry) bool { return e.Name() == "v1.1.0" }) {
-		t.Errorf("the version before is gone: %v", err)
+		t.Errorf("the version before was removed: %v", err)
 	}
 }

@@ -51,7 +51,7 @@ func (i *installer) linkSystem() {
 			continue
 		}
 		if info, err := os.Lstat(link); err == nil && info.Mode()&os.ModeSymlink == 0 {
-			i.warn(fmt.Errorf("%s belongs to something else and was left alone: remove it to start the agent by its name", link))
+			i.warn(fmt.Errorf("%s is not a link of this installation and was left unchanged: remove it to start the agent by its name", link))
 			continue
 		}
 		err := os.MkdirAll(systemLinks, 0o755)
@@ -125,7 +125,7 @@ func (i *installer) extendPath() {
 	}
 	profile, line := i.profile(), i.profileLine()
 	if profile != "" && i.extended(profile) {
-		i.say("Open a new shell: %s has the agent in its PATH already.", profile)
+		i.say("Open a new shell: %s already adds the agent to PATH.", profile)
 		return
 	}
 	if profile != "" && !i.Silent && i.ask(fmt.Sprintf("Add %s to PATH in %s?", i.at.Root, profile)) {

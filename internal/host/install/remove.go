@@ -38,7 +38,7 @@ func (i *installer) remove(ctx context.Context) error {
 	}
 	s, state, err := i.installedService(ctx)
 	if err != nil {
-		return fmt.Errorf("asking for the state of the service: %w; nothing was removed", err)
+		return fmt.Errorf("reading the state of the service: %w; nothing was removed", err)
 	}
 	ran := state.Active == "active"
 	if ran {
@@ -178,7 +178,7 @@ func (i *installer) instances() []control.Instance {
 	}
 	var all []control.Instance
 	for _, dir := range dirs {
-		found, _ := control.Find(dir) // an unreadable directory has no agent to ask
+		found, _ := control.Find(dir) // no agent can be reached through an unreadable directory
 		all = append(all, found...)
 	}
 	return all

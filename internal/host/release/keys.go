@@ -53,7 +53,7 @@ func ParseKeys(text []byte) (Keys, error) {
 		}
 		parsed, err := x509.ParsePKIXPublicKey(block.Bytes)
 		if err != nil {
-			return nil, fmt.Errorf("the block %q is no public key: %w", block.Type, err)
+			return nil, fmt.Errorf("the block %q is not a public key: %w", block.Type, err)
 		}
 		key, ok := parsed.(*ecdsa.PublicKey)
 		if !ok || key.Curve != elliptic.P256() {
@@ -68,7 +68,7 @@ func ParseKeys(text []byte) (Keys, error) {
 }
 
 // ErrSignature is returned for a signature that no key made over these bytes.
-var ErrSignature = errors.New("no release key has made this signature: the file was changed, or has another publisher")
+var ErrSignature = errors.New("no release key has made this signature: the file was changed, or is from another publisher")
 
 // Verify checks a signature over data. It returns [ErrSignature] if no key matches.
 func (k Keys) Verify(data, signature []byte) error {

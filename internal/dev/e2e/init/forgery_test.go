@@ -27,7 +27,7 @@ func (u *updatedService) forgeries(ctx context.Context, t *testing.T) {
 	for _, forgery := range []struct{ name, script, says string }{
 		{"garbage", "echo garbage >" + request, "reading the request"},
 		{"no files", ask, "no such file"},
-		{"another release's", "cp " + shared + "/* " + stageInside + "; mv " + stageInside + "/" + good + " " + stageInside + "/" + forged + "; " + ask, "of another release"},
+		{"another release's", "cp " + shared + "/* " + stageInside + "; mv " + stageInside + "/" + good + " " + stageInside + "/" + forged + "; " + ask, "another release"},
 		{"own checksums", "cp " + shared + "/checksums.txt.sig " + stageInside + "; cd " + stageInside + "; echo x >" + forged + "; sha256sum " + forged + " >checksums.txt; " + ask, "signature"},
 		{"a link for an archive", "ln -s /etc/shadow " + stageInside + "/checksums.txt; ln -s /etc/shadow " + stageInside + "/" + forged + "; " + ask, "not a regular file"},
 		{"a pipe", "mkfifo " + stageInside + "/checksums.txt; " + ask, "not a regular file"},

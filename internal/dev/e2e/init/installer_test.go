@@ -116,7 +116,7 @@ func TestInitInstallerUser(t *testing.T) {
 	}); err != nil {
 		t.Fatalf("maria has no systemd: %v", err)
 	}
-	p.says(ctx, t, maria(script+" --version "+lab.FirstRelease), lab.FirstRelease+" was installed in", "service start --user")
+	p.says(ctx, t, maria(script+" --version "+lab.FirstRelease), lab.FirstRelease+" was already installed in", "service start --user")
 	harness.Write(t, filepath.Join(p.shared, "token"), []byte(p.Pool.Token), 0o644)
 	p.says(ctx, t, maria(packageName+" configure --token-file "+sharedInside+"/token --service-url "+p.Server.URL+
 		" --deploy-target process --set polling_interval=2s --set http_server_port=0"), "/home/maria/.pulumi/bin/"+packageName+"/pulumi-workflow-agent.yaml")
