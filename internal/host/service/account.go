@@ -16,12 +16,12 @@ import (
 	"github.com/kardianos/service"
 )
 
-// needRoot refuses to start what only root can complete.
+// needRoot returns an error unless this process runs as root, so that no change is left half done.
 func needRoot() error {
 	if os.Geteuid() == 0 {
 		return nil
 	}
-	return errors.New("a service of the whole machine needs root: run this with sudo, or use --user for a service of your own")
+	return errors.New("a service of the whole machine needs root: run this with sudo, or use --user for your own service")
 }
 
 // ensureAccount creates a missing system account. An account with another name must exist.
@@ -31,7 +31,7 @@ func ensureAccount(ctx context.Context, commands runner, name string) error {
 		return err
 	}
 	if name != SystemUser {
-		return fmt.Errorf("the user %s does not exist: create it first, or leave the choice to the installation", name)
+		return fmt.Errorf("the user %s does not exist: create it first, or leave out --account", name)
 	}
 	_, err = commands.run(ctx, "useradd", "--system", "--user-group", "--no-create-home",
 		"--home-dir", "/var/lib/workflow-agent", "--shell", "/usr/sbin/nologin", "--comment", displayName, name)
@@ -68,7 +68,7 @@ func reachable(program, account string) error {
 			}
 		}
 		if bits == 0 {
-			return fmt.Errorf("the user %s cannot start %s: %s is closed to it (mode %04o); put the binaries where every user may come, such as /opt/workflow-agent, or choose --account or --user",
+			return fmt.Errorf("the user %s cannot start %s: %s is closed to it (mode %04o); put the binaries into a directory that every user can enter, such as /opt/workflow-agent, or choose --account or --user",
 				account, program, at, info.Mode().Perm())
 		}
 		if at == filepath.Dir(at) {
@@ -88,12 +88,12 @@ func groupExists(name string) error {
 // emptyConfig is the content of the configuration file until configure fills it.
 const emptyConfig = `# Configuration of the workflow agent. Fill it in by hand, or with
 #   customer-managed-workflow-agent configure
-# The service waits until there is a token.
+# The service waits until a token is configured.
 `
 
 // shareConfig makes the configuration file readable for the account and root only. It creates a
 // missing one empty, so that the file has that mode before it holds a secret. It does not touch a
-// file that belongs to another user than root.
+// file that belongs to a user other than root.
 func shareConfig(path, account string) error {
 	if err := makeFile(path, emptyConfig); err != nil {
 		return fmt.Errorf("creating the configuration file: %w", err)
@@ -111,7 +111,7 @@ func shareConfig(path, account string) error {
 	}
 	return changeFile(path, func(file *os.File, mode fs.FileMode, stat *syscall.Stat_t) error {
 		if stat.Uid != 0 {
-			return nil // an administrator's own arrangement
+			return nil // an administrator's own setup
 		}
 		if err := file.Chown(0, gid); err != nil {
 			return fmt.Errorf("giving %s to the group of %s: %w", path, account, err)
@@ -154,7 +154,7 @@ func (unsupported) Logger(chan<- error) (service.Logger, error) { return nil, er
 
 func (unsupported) SystemLogger(chan<- error) (service.Logger, error) { return nil, errUnsupported }
 
-// status maps a state to the three of kardianos/service.
+// status maps a state to one of kardianos/service's three.
 func (s State) status() service.Status {
 	switch s.Active {
 	case "active", "activating", "reloading", "deactivating":
@@ -168,8 +168,8 @@ const adminGroup = 80
 
 // prepare creates the files that the machine's service needs, for its account. launchd reads no
 // environment file, and opens the log as that account or as root, depending on its version; the
-// agent reads the rest itself. On a Mac all users have the same primary group, so the files belong
-// to the account and are not shared with its group.
+// agent itself reads its configuration and environment. On a Mac all users have the same primary
+// group, so the files belong to the account and are not shared with its group.
 func (l *launchd) prepare() error {
 	account := l.options.Account
 	if account == "" || account == "root" {
@@ -216,7 +216,7 @@ func makeFile(path, text string) error {
 }
 
 // giveFile gives a regular file to the account, unreadable for others. With fromRoot, it does not
-// touch a file that belongs to another user than root, an administrator's own arrangement.
+// touch a file that belongs to a user other than root, an administrator's own setup.
 func giveFile(path, account string, fromRoot bool) error {
 	owner, err := user.Lookup(account)
 	if err != nil {
@@ -244,8 +244,9 @@ func unknownAccount(err error, account string) error {
 	return err
 }
 
-// onlyRootChanges refuses a program that another user than root could replace, and thereby what the
-// machine's service does as root: one below a home directory, or in a Homebrew prefix.
+// onlyRootChanges rejects a program that a user other than root could replace, such as one in a
+// home directory or a Homebrew prefix: that user could then run code as root through the machine's
+// service.
 func onlyRootChanges(program string) error {
 	resolved, err := filepath.EvalSymlinks(program)
 	if err != nil {

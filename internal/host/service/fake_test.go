@@ -13,8 +13,8 @@ type answer struct {
 	err error
 }
 
-// scripted replaces the service manager's programs: it records the command lines and answers by the
-// first rule with a matching prefix, repeating only the last answer.
+// scripted replaces the service manager's programs: it records the command lines and returns the
+// answers of the first rule with a matching prefix, repeating the last one.
 type scripted struct {
 	calls []string
 	rules map[string][]answer

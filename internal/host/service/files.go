@@ -68,8 +68,8 @@ func exists(path string) bool {
 	return err == nil
 }
 
-// SetEnvironment changes variables in the environment file of a service; an empty value removes
-// one. Other lines and the file's owner do not change. Only the service's account can read the
+// SetEnvironment changes variables in the environment file of a service; an empty value removes the
+// variable. Other lines and the file's owner do not change. Only the service's account can read the
 // file, because proxy variables may hold passwords.
 func SetEnvironment(s Service, variables map[string]string) error {
 	return setEnvironment(s.EnvironmentFile(), variables)
@@ -120,7 +120,7 @@ func readOwned(path string) (text []byte, owner *syscall.Stat_t, err error) {
 func changeFile(path string, change func(file *os.File, mode fs.FileMode, owner *syscall.Stat_t) error) error {
 	file, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NOFOLLOW|syscall.O_NONBLOCK, 0)
 	if errors.Is(err, syscall.ELOOP) {
-		return nil // a link: an administrator's own arrangement
+		return nil // a link: an administrator's own setup
 	}
 	if err != nil {
 		return err
@@ -164,7 +164,8 @@ func rewriteFile(path string, text []byte, owner *syscall.Stat_t) (err error) {
 type runner interface {
 	// run returns the output without the last line break. A program's failure is an *exitError.
 	run(ctx context.Context, name string, args ...string) (string, error)
-	// stream copies the output to out, and standard error to ours, until the program or ctx ends.
+	// stream copies the output to out, and standard error to this process's, until the program or
+	// ctx ends.
 	stream(ctx context.Context, out io.Writer, name string, args ...string) error
 }
 
@@ -211,7 +212,7 @@ func (execRunner) stream(ctx context.Context, out io.Writer, name string, args .
 	cmd.Stdout, cmd.Stderr = out, os.Stderr
 	err := cmd.Run()
 	if ctx.Err() != nil {
-		return nil //nolint:nilerr // following ends when the caller has seen enough
+		return nil //nolint:nilerr // the caller ends ctx to stop following
 	}
 	return failure(err, name, args, "")
 }

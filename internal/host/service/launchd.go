@@ -182,7 +182,8 @@ func (l *launchd) Start() error {
 	return l.bootstrap(ctx)
 }
 
-// Stop unloads the service, because launchd would restart one that merely ended. Its jobs continue.
+// Stop unloads the service, because launchd would restart a service that merely exited. Its jobs
+// continue.
 func (l *launchd) Stop() error {
 	if err := l.rights(); err != nil {
 		return err
@@ -206,7 +207,8 @@ func (l *launchd) Status() (service.Status, error) {
 	return state.status(), nil
 }
 
-// printed matches the lines of launchctl print that Describe needs, the service's by their one tab.
+// printed matches the lines of launchctl print that Describe needs. One tab indents the service's
+// own lines.
 var printed = regexp.MustCompile(`(?m)^\t(state|pid|runs|last exit code) = (.*)$`)
 
 func (l *launchd) Describe(ctx context.Context) (State, error) {
@@ -284,9 +286,10 @@ func (l *launchd) loaded(ctx context.Context) (bool, error) {
 	return err == nil, err
 }
 
-// bootstrap loads the service, which starts it. launchd answers the same (EIO, or EALREADY) for a
-// label that it has not released since a bootout, sometimes for seconds after print has stopped
-// finding it, and for one that another process has loaded; so bootstrap waits for a stable answer.
+// bootstrap loads the service, which starts it. launchd returns the same errors (EIO or EALREADY)
+// in two cases: it has not released the label since a bootout, sometimes for seconds after print
+// stops finding it, or another process has loaded the label. So bootstrap waits for a stable
+// result.
 func (l *launchd) bootstrap(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, launchdTime)
 	defer cancel()
@@ -295,7 +298,7 @@ func (l *launchd) bootstrap(ctx context.Context) error {
 		switch exitCode(err) {
 		case exitIO, exitAlready:
 		case exitNoDomain, exitNoSession:
-			return fmt.Errorf("%w: a service of a user is loaded into the user's session on the screen: log in there first", err)
+			return fmt.Errorf("%w: a user's service is loaded into the user's graphical session: log in there first", err)
 		default:
 			return err
 		}

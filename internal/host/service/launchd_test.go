@@ -179,7 +179,7 @@ func TestDaemonFiles(t *testing.T) {
 		}
 	}
 	check("nobody", nobody.Uid)
-	// The way back: the administrator owns the configuration, the agent owns the rest.
+	// Afterwards, the administrator owns the configuration, the agent owns the rest.
 	must(t, os.Chown(l.options.Config, 0, 0))
 	check("", "0")
 
@@ -237,6 +237,6 @@ func TestLaunchctlStates(t *testing.T) {
 	}
 	commands.rules = map[string][]answer{"launchctl print": {{err: errors.New("no such program")}}}
 	if _, err := l.Describe(t.Context()); err == nil {
-		t.Error("an unanswered question became a state")
+		t.Error("a failed query returned a state")
 	}
 }

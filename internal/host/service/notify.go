@@ -40,7 +40,8 @@ type Supervision struct {
 	notifier sync.WaitGroup
 }
 
-// Say sets both. A nil alive means that the agent waits for its configuration.
+// Say sets the line and the liveness check. A nil alive means that the agent waits for its
+// configuration.
 func (s *Supervision) Say(line func() string, alive func() bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -103,9 +104,9 @@ const WaitingForConfiguration = "waiting for a configuration"
 
 const configPause = 2 * time.Second
 
-// AwaitConfiguration returns the configuration after it identifies the agent. A service waits for
-// that, because its package was installed before it could be configured, and a restart would not
-// help. Other processes return at once. It returns nil without an error when stopped.
+// AwaitConfiguration returns the configuration once it identifies the agent. A service waits for
+// that, because its package is installed before it can be configured, and a restart would not help.
+// Other processes do not wait. AwaitConfiguration returns nil without an error when ctx ends.
 func AwaitConfiguration(ctx context.Context, load func() (*config.Config, error), s *Supervision) (*config.Config, error) {
 	c, err := load()
 	if err != nil || HasIdentity(c) || !Managed() {

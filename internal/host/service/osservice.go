@@ -3,9 +3,9 @@
 //
 // It plugs its own two systems into kardianos/service, whose built-in ones write units that restart
 // after two minutes, refuse an upgrade, and leave partial files after an error. Here an install is
-// also the upgrade: the file is rendered, compared, and swapped by one rename; what cannot be
-// completed is rolled back. Both systems compile on every platform, so that the command lines of
-// each can be tested on the other.
+// also the upgrade: the file is rendered, compared, and swapped by one rename; an install that
+// fails is rolled back. Both systems compile on every platform, so that the command lines of each
+// can be tested on the other.
 package service
 
 import (
@@ -112,7 +112,7 @@ func Open(o Options) (Service, error) {
 	if err != nil {
 		return nil, fmt.Errorf("opening the service %s: %w", o.Name, err)
 	}
-	return s.(Service), nil //nolint:forcetypeassert // the two systems above make nothing else
+	return s.(Service), nil //nolint:forcetypeassert // the two systems above create nothing else
 }
 
 // OptionsError reports invalid options, which a retry does not fix.
@@ -141,7 +141,7 @@ func (o Options) withDefaults() (Options, error) {
 	case strings.Trim(o.Name, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_.") != "" || strings.HasPrefix(o.Name, "-"):
 		return o, fmt.Errorf("the service name %q may have only letters, digits, hyphens, underscores and dots", o.Name)
 	case o.Profile != ProfileDocker && o.Profile != ProfileProcess:
-		return o, fmt.Errorf("the profile %q is not known: use %s or %s", o.Profile, ProfileDocker, ProfileProcess)
+		return o, fmt.Errorf("unknown profile %q: use %s or %s", o.Profile, ProfileDocker, ProfileProcess)
 	case o.User && o.Account != "":
 		return o, errors.New("a user's service runs as that user: leave out the account")
 	case o.Executable != "" && !filepath.IsAbs(o.Executable):
@@ -151,7 +151,7 @@ func (o Options) withDefaults() (Options, error) {
 	}
 	for _, path := range []string{o.Executable, o.Config, o.Account} {
 		if strings.ContainsAny(path, "\n\r\x00") {
-			return o, fmt.Errorf("%q has a line break, which no service manager takes", path)
+			return o, fmt.Errorf("%q has a line break, which no service manager accepts", path)
 		}
 	}
 	return o, o.Updates.check()

@@ -152,8 +152,8 @@ var updateUnitText string
 var updatePlistText string
 
 // Updates are the paths of an installation that updates itself. The agent verifies a release and
-// puts it into Stage; a helper of the service manager, which runs as the owner of the installation,
-// sees Request and installs it.
+// puts it into Stage. A helper, which the service manager runs as the owner of the installation,
+// finds Request and installs the release.
 type Updates struct {
 	Root    string // directory of the installation
 	Program string // the binary in Root that the helper runs: the version that worked last

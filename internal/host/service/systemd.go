@@ -109,7 +109,7 @@ func (s *systemd) ctl(ctx context.Context, args ...string) (string, error) {
 	return out, err
 }
 
-// howToSession returns how a user starts a systemd that answers.
+// howToSession returns advice on starting the systemd of a user.
 func howToSession() string {
 	name := "USER"
 	if u, err := user.Current(); err == nil {
@@ -174,7 +174,8 @@ func (s *systemd) Describe(ctx context.Context) (State, error) {
 	}
 	state.PID, _ = strconv.Atoi(values["MainPID"]) // absent means 0
 	if text := values["StatusText"]; text != "" && state.PID > 0 {
-		// Otherwise the last words of an ended process, untrusted and shown on root's terminal.
+		// Without a process, the text would be an ended one's. It is untrusted and shown on root's
+		// terminal.
 		state.Detail += ": " + string(termtext.Plain(nil, []byte(text)))
 	}
 	state.Restarts, _ = strconv.Atoi(values["NRestarts"]) // absent means 0

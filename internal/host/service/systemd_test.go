@@ -14,7 +14,7 @@ import (
 	"github.com/kardianos/service"
 )
 
-var update = flag.Bool("update", false, "write the golden files anew")
+var update = flag.Bool("update", false, "rewrite the golden files")
 
 func golden(t *testing.T, name string, got []byte) {
 	t.Helper()
@@ -27,7 +27,7 @@ func golden(t *testing.T, name string, got []byte) {
 		t.Fatal(err)
 	}
 	if !bytes.Equal(got, want) {
-		t.Errorf("%s differs (go test -update writes it anew):\n%s", name, got)
+		t.Errorf("%s differs (go test -update rewrites it):\n%s", name, got)
 	}
 }
 
@@ -112,7 +112,7 @@ func TestInstallIsAlsoUpgrade(t *testing.T) {
 	}
 	commands.want(t, "systemctl --version", "systemctl --user daemon-reload", show, "systemctl --user daemon-reload")
 	if now, err := os.ReadFile(s.File()); err != nil || !bytes.Equal(now, second) {
-		t.Errorf("the old unit is not back: %s\n%v", now, err)
+		t.Errorf("the old unit was not restored: %s\n%v", now, err)
 	}
 	entries, err := os.ReadDir(filepath.Dir(s.File()))
 	if err != nil || len(entries) != 1 {
@@ -210,7 +210,7 @@ StateChangeTimestamp=Tue 2023-11-14 22:13:20 UTC`}}}}
 	if err != nil || state != want {
 		t.Errorf("got %+v, %v", state, err)
 	}
-	// The call must not use what systemd before 251 does not know.
+	// The call must not use options that systemd before 251 does not support.
 	if line := commands.calls[0]; strings.Contains(line, "--timestamp") {
 		t.Errorf("ran %s", line)
 	}

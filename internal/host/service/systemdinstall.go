@@ -75,7 +75,7 @@ func (s *systemd) Install() error {
 	return nil
 }
 
-// masked refuses to replace an administrator's mask by a unit.
+// masked refuses to replace an administrator's mask with a unit.
 func (s *systemd) masked() error {
 	if resolved(s.File()) == os.DevNull {
 		return s.errMasked()
@@ -88,11 +88,11 @@ func (s *systemd) errMasked() error {
 	if s.options.User {
 		user = "--user "
 	}
-	return fmt.Errorf("the service is masked: allow it first with: systemctl %sunmask %s", user, s.options.Name)
+	return fmt.Errorf("the service is masked: first run systemctl %sunmask %s", user, s.options.Name)
 }
 
-// sharesState refuses an account that differs from the other services': they share the state
-// directory, which systemd gives to the account of the one that starts.
+// sharesState rejects an account that differs from that of the other services: all share the state
+// directory, which systemd gives to the account of each service that starts.
 func sharesState(dirs []string, unit, account string) error {
 	for _, dir := range dirs {
 		files, err := filepath.Glob(filepath.Join(dir, "*.service"))
@@ -178,7 +178,7 @@ func (s *systemd) Uninstall() error {
 		return err
 	}
 	if s.packaged {
-		return fmt.Errorf("the service belongs to a package: remove that with apt or dnf, or switch the service off with: systemctl disable --now %s", s.options.Name)
+		return fmt.Errorf("the service belongs to a package: remove that with apt or dnf, or disable the service with: systemctl disable --now %s", s.options.Name)
 	}
 	if err := s.masked(); err != nil {
 		return err

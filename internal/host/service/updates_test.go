@@ -47,7 +47,7 @@ func TestUpdateUnits(t *testing.T) {
 		t.Errorf("%s\n%v", unit, err)
 	}
 	if main := s.render(252); !bytes.Contains(main, []byte(" --updates /var/lib/workflow-agent/updates\n")) {
-		t.Errorf("the service does not know where to ask for updates: %s\n%v", main, err)
+		t.Errorf("the service gets no stage for updates: %s\n%v", main, err)
 	}
 	daemon := newLaunchd(mustDefault(t, system), &scripted{}, "/Users/ann").renderUpdates()
 	golden(t, "daemon-update.plist", daemon)
