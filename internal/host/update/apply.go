@@ -15,7 +15,7 @@ import (
 	"workflowagent/internal/host/release"
 )
 
-// Progress is how far a service's agent has got since its start.
+// Progress is the progress of a service's agent since its start.
 type Progress string
 
 // The states of an agent, in order.
@@ -33,12 +33,13 @@ type Health struct {
 	Progress Progress
 }
 
-// Service runs the agent. The caller limits its calls.
+// Service runs the agent. The caller bounds each call.
 type Service interface {
 	// Restart restarts a running service with the current program.
 	Restart(ctx context.Context) error
-	// Health reports on the agent. One that does not answer, as while it starts or after a crash,
-	// returns an error and is asked again; NotRunning is for a service that was stopped on purpose.
+	// Health reports on the agent. It returns an error for an agent that does not answer, as while
+	// it starts or after a crash; the caller retries. NotRunning is for a service that was stopped
+	// on purpose.
 	Health(ctx context.Context) (Health, error)
 }
 
@@ -48,9 +49,9 @@ type Applier struct {
 	Keys    release.Keys
 	Service Service // nil: nothing needs a restart
 	Log     *logrus.Entry
-	// Ready is called after all checks, right before the swap. An error postpones the update,
-	// without blame for the version, for example for an agent whose jobs no other process could
-	// resume. nil: the swap may happen at any time.
+	// Ready is called after all checks, right before the swap. An error postpones the update and
+	// does not mark the version as failed, for example for an agent whose jobs no other process
+	// could resume. nil: the swap may happen at any time.
 	Ready func(ctx context.Context) error
 	// Timeout limits the wait for the new version's first poll; 0 means three minutes.
 	Timeout time.Duration
@@ -78,7 +79,7 @@ const (
 )
 
 // ErrDowngrade is returned for a release older than the installed one.
-var ErrDowngrade = errors.New("it is older than what is installed, and an update never installs an older version: to use it nevertheless, install it with install.sh")
+var ErrDowngrade = errors.New("it is older than the installed version, and an update never installs an older version: to use it nevertheless, install it with install.sh")
 
 // ErrFailedBefore is returned for a version that failed less than a day ago.
 var ErrFailedBefore = errors.New("it was tried and rolled back less than a day ago")
@@ -87,7 +88,7 @@ var ErrFailedBefore = errors.New("it was tried and rolled back less than a day a
 var ErrNotConfirmable = errors.New("the running agent has not reached its server since it started, so an update could not be confirmed: fix that first, or stop the service and then update")
 
 // Apply first completes an interrupted update, then installs the release in the directory stage.
-// Without a request there, or with stage "", it returns the result of the former.
+// Without a request there, or with stage "", it returns the result of the interrupted update.
 //
 // Apply does not trust the stage: it copies the files and checks the copy with the applier's keys.
 // It removes the request except after [ErrBusy]; staging again is cheap. An error before the swap
@@ -127,7 +128,7 @@ func (a *Applier) recover(ctx context.Context, root *os.Root) (Result, error) {
 	}
 	log := a.Log.WithFields(logrus.Fields{"from": j.From, "to": j.To})
 	if now, err := a.Current(); err == nil && now != j.From && now != j.To {
-		log.WithField("current", now).Warn("an update was interrupted, and another version was installed since: it stays")
+		log.WithField("current", now).Warn("an update was interrupted, and another version was installed since: keeping that version")
 		return Result{}, forget(root)
 	}
 	log.Warn("an update was interrupted: completing it")

@@ -53,7 +53,7 @@ func TestGoodUpdate(t *testing.T) {
 		t.Error("an unknown file was unpacked")
 	}
 	if _, err := os.Lstat(filepath.Join(h.stage, RequestFile)); !errors.Is(err, os.ErrNotExist) {
-		t.Error("the request is still there")
+		t.Error("the request was not removed")
 	}
 }
 
@@ -94,14 +94,14 @@ func TestTakenBack(t *testing.T) {
 			}
 			h.works(t, "v1.0.0")
 			if _, err := os.Stat(filepath.Join(h.root, versionsDir, "v1.1.0")); !errors.Is(err, os.ErrNotExist) {
-				t.Error("the bad version is still there")
+				t.Error("the bad version was not removed")
 			}
 			failed, ok, err := a.Failed()
 			if err != nil || !ok || !failed.Holds("v1.1.0", time.Now()) || failed.Holds("v1.2.0", time.Now()) || failed.Holds("v1.1.0", time.Now().Add(25*time.Hour)) {
 				t.Errorf("Failed: %+v, %v, %v", failed, ok, err)
 			}
 
-			// Not again at once, unless the operator asks for it.
+			// Not again at once, unless the operator requests it.
 			h.put(t, "v1.1.0", bad)
 			pid := h.pid(t)
 			if _, err := a.Apply(t.Context(), h.stage); !errors.Is(err, ErrFailedBefore) {
@@ -421,7 +421,8 @@ func TestUmask(t *testing.T) { // not parallel: the umask is global
 	}
 }
 
-// TestTaken checks that a journal exists when the request is gone: it tells a start from a refusal.
+// TestTaken checks that a journal exists when the request is gone: it distinguishes a start from a
+// refusal.
 func TestTaken(t *testing.T) { // not parallel: the steps are global
 	h := newHouse(t, "v1.0.0")
 	h.put(t, "v1.1.0", newRelease(t, h.key, "v1.1.0", polls))
@@ -431,7 +432,7 @@ func TestTaken(t *testing.T) { // not parallel: the steps are global
 		_, err := os.Lstat(filepath.Join(h.stage, RequestFile))
 		begun = begun || h.applier().Pending()
 		if err != nil && !begun {
-			t.Error("the request is gone, and the update was not begun")
+			t.Error("the request was removed before the update began")
 		}
 	}
 	if result, err := h.applier().Apply(t.Context(), h.stage); err != nil || result.Outcome != Updated || !begun {

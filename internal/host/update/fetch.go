@@ -34,7 +34,7 @@ var (
 	errTooLarge = errors.New("the file is larger than any file of a release")
 )
 
-// client returns a client that limits every answer. The caller's context limits whole transfers.
+// client returns a client that limits every response. The caller's context limits whole transfers.
 func (f *Finder) client(limit int64) *http.Client {
 	next := http.DefaultTransport
 	if f.Client != nil && f.Client.Transport != nil {
@@ -53,7 +53,7 @@ func checkRedirect(req *http.Request, via []*http.Request) error {
 	return nil
 }
 
-// careful is a transport that stops answers that stall or grow too large.
+// careful is a transport that aborts responses that stall or grow too large.
 type careful struct {
 	next  http.RoundTripper
 	limit int64
@@ -116,8 +116,8 @@ func get(ctx context.Context, client *http.Client, from *url.URL) (body io.ReadC
 	if err != nil {
 		return nil, 0, err
 	}
-	// Otherwise a server that declares an archive's compression as a transfer encoding would have
-	// it unpacked on the way, and no checksum would match.
+	// Otherwise the client would unpack an archive whose compression the server declares as an
+	// encoding of the response, and no checksum would match.
 	req.Header.Set("Accept-Encoding", "identity")
 	req.Header.Set("User-Agent", userAgent)
 	resp, err := client.Do(req)
@@ -154,9 +154,9 @@ func readSmall(file io.ReadCloser) ([]byte, error) {
 }
 
 // ErrReplay is returned if a mirror serves an older state than before.
-var ErrReplay = errors.New("the mirror serves an older state than it did before")
+var ErrReplay = errors.New("the mirror serves an older state than before")
 
-// seen is the record of one channel of one home in a memory.
+// seen is the entry for one channel of one home in a memory file.
 type seen struct {
 	Home      string    `json:"home"`
 	Channel   string    `json:"channel"`
@@ -165,7 +165,7 @@ type seen struct {
 }
 
 // remember compares a verified channel file with the newest one seen, and records it. The publisher
-// may withdraw a release by a later file with a lower version, which is never installed.
+// may withdraw a release with a later file that names a lower version, which is never installed.
 func remember(path, home, channel string, now release.Channel) error {
 	if path == "" {
 		return nil

@@ -173,7 +173,7 @@ func TestReplay(t *testing.T) {
 func TestBounds(t *testing.T) {
 	key := newKey(t)
 	for name, tt := range map[string]struct {
-		file   string // that is answered wrongly
+		file   string // with the wrong response
 		answer func(w http.ResponseWriter, r *http.Request)
 		want   string
 	}{
@@ -268,7 +268,7 @@ func TestProxy(t *testing.T) {
 	proxy := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		asked = append(asked, r.URL.Path)
 		if user, password, _ := r.BasicAuth(); r.URL.Host != "mirror.example.com" || user != "user" || password != "hunter2" {
-			t.Errorf("the proxy was asked for %s by %s", r.URL, user)
+			t.Errorf("the proxy received a request for %s from %s", r.URL, user)
 		}
 		r.URL, _ = url.Parse(s.url + strings.TrimPrefix(r.URL.Path, "/agent"))
 		data, ok := s.files[strings.TrimPrefix(r.URL.Path, "/mirror/")]
@@ -284,7 +284,7 @@ func TestProxy(t *testing.T) {
 	}
 	f, err := Open(Options{
 		Home: "http://user:hunter2@mirror.example.com/agent", Keys: release.Keys{&key.PublicKey}, Memory: filepath.Join(t.TempDir(), "memory"),
-		// The timeout is for answers, not for archives, and is not obeyed.
+		// The timeout is ignored, because it would also limit downloads of archives.
 		Client: &http.Client{Transport: &http.Transport{Proxy: http.ProxyURL(address)}, Timeout: time.Nanosecond},
 	})
 	if err != nil {
@@ -299,7 +299,7 @@ func TestProxy(t *testing.T) {
 	}
 	c, err = f.Version(t.Context(), "v7.0.0")
 	if !errors.Is(err, ErrNotFound) || strings.Contains(err.Error(), "hunter2") || !strings.Contains(err.Error(), "mirror.example.com/agent/v7.0.0/checksums.txt: 404") {
-		t.Errorf("a version that is not there: %+v, %v", c, err)
+		t.Errorf("a missing version: %+v, %v", c, err)
 	}
 	text, err := os.ReadFile(f.Memory)
 	if err != nil || strings.Contains(string(text), "hunter2") {
@@ -331,7 +331,7 @@ func hub(t *testing.T, releases []map[string]any, assets map[string][]byte) *htt
 	})
 	mux.HandleFunc("GET /api/v3/repos/owner/repo/releases/assets/{id}", func(w http.ResponseWriter, r *http.Request) {
 		if r.Header.Get("Accept") != "application/octet-stream" {
-			t.Errorf("an asset was asked for as %s", r.Header.Get("Accept"))
+			t.Errorf("an asset was requested as %s", r.Header.Get("Accept"))
 		}
 		http.Redirect(w, r, "/storage/"+r.PathValue("id"), http.StatusFound)
 	})
@@ -394,7 +394,7 @@ func TestGitHub(t *testing.T) {
 		}
 	}
 	if _, err := f.Version(t.Context(), "../../x"); err == nil {
-		t.Error("a version that is none was looked for")
+		t.Error("an invalid version was requested")
 	}
 	c, err := f.Version(t.Context(), "v1.2.0")
 	if err != nil {

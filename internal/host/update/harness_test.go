@@ -35,7 +35,7 @@ import (
 // The behaviours of a release's agent, as its program prints them.
 const (
 	polls   = "polled"
-	deaf    = "starting" // starts, and never gets an answer
+	deaf    = "starting" // starts, but never gets a response
 	crashes = "crashed"
 	waits   = "waiting"
 )

@@ -38,7 +38,7 @@ type Installation struct {
 }
 
 // Find returns the installation of an executable. If a package manager owns the file, the error is
-// a [*PackagedError]; otherwise it says what to do.
+// a [*PackagedError]; other errors state what to do.
 func Find(ctx context.Context, executable string) (Installation, error) {
 	path, err := filepath.Abs(executable)
 	if err == nil {
@@ -98,7 +98,7 @@ func (i Installation) Prove() error {
 		return point(root, provenLink, version)
 	})
 	if errors.Is(err, ErrBusy) {
-		return nil // that update decides
+		return nil // that update decides which version works
 	}
 	return err
 }

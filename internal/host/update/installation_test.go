@@ -29,7 +29,7 @@ func TestFind(t *testing.T) {
 		t.Fatal(err)
 	}
 	if i, err := Find(t.Context(), alone); err == nil || !strings.Contains(err.Error(), "install.sh") || errors.As(err, new(*PackagedError)) {
-		t.Errorf("a file that lies about: %+v, %v", i, err)
+		t.Errorf("a file outside an installation: %+v, %v", i, err)
 	}
 	if _, err := Find(t.Context(), alone+"-not-there"); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("no file: %v", err)

@@ -293,7 +293,7 @@ func TestStagingKilled(t *testing.T) {
 			t.Fatalf("only %d steps", n)
 		}
 		if _, err := os.Lstat(filepath.Join(h.stage, RequestFile)); step != "" && !errors.Is(err, os.ErrNotExist) {
-			t.Fatalf("killed at %s: there is a request (%v)", step, err)
+			t.Fatalf("killed at %s: a request exists (%v)", step, err)
 		}
 		if step == "" {
 			break
@@ -314,7 +314,8 @@ func TestStagingKilled(t *testing.T) {
 	h.works(t, "v1.1.0")
 }
 
-// TestInterrupted checks that a process that is asked to end leaves the update to the next one.
+// TestInterrupted checks that a process that receives a request to stop leaves the update to the
+// next process.
 func TestInterrupted(t *testing.T) {
 	t.Parallel()
 	h := newHouse(t, "v1.0.0")

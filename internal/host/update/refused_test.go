@@ -60,7 +60,7 @@ func TestRefused(t *testing.T) {
 		"candidate of what is installed": {"never installs an older version", func(t *testing.T, h *house, _ files) (string, files) {
 			return "v1.0.0-rc.1", newRelease(t, h.key, "v1.0.0-rc.1", polls)
 		}},
-		"old release under a new name": {"is of another release", func(t *testing.T, h *house, _ files) (string, files) {
+		"old release under a new name": {"belongs to another release", func(t *testing.T, h *house, _ files) (string, files) {
 			old := newRelease(t, h.key, "v0.9.0", polls)
 			old[archiveName("v1.1.0")] = old[archiveName("v0.9.0")]
 			return "v1.1.0", old

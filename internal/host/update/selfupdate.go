@@ -196,7 +196,8 @@ func (f *Finder) find(ctx context.Context, want string) (Candidate, error) {
 	return Candidate{Version: "v" + found.Version(), Published: found.PublishedAt, Notes: found.URL, source: source, found: found}, nil
 }
 
-// validator returns the chain: the archive by the checksums, the checksums by their signature.
+// validator returns the chain of checks: the checksums verify the archive, and the signature
+// verifies the checksums.
 func (f *Finder) validator() *upstream.PatternValidator {
 	return new(upstream.PatternValidator).
 		Add(release.ChecksumsFile, signature{f.Keys}).

@@ -84,7 +84,7 @@ func (m *mirror) channel(ctx context.Context) (release.Channel, error) {
 	}
 	// The signature does not cover the file's name: reject the beta channel's file in stable.
 	if m.Channel == release.Stable && strings.Contains(c.Version, "-") {
-		return c, fmt.Errorf("%s names %s, which is no stable release: the mirror mixes up its channels", name, c.Version)
+		return c, fmt.Errorf("%s names %s, which is not a stable release: the mirror mixes up its channels", name, c.Version)
 	}
 	if c.Published.After(time.Now().Add(maxAhead)) {
 		return c, fmt.Errorf("%s is dated in the future (%s): check this machine's clock", name, c.Published.Format(time.RFC3339))

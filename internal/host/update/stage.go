@@ -102,7 +102,7 @@ func (f *Finder) stage(ctx context.Context, c Candidate, s Staging, dir *os.Root
 	return store(dir, RequestFile, request{Version: c.Version, Explicit: s.Explicit})
 }
 
-// sums downloads the checksums and their signature, by the chain that was found.
+// sums downloads the checksums and their signature, which the search found.
 func (f *Finder) sums(ctx context.Context, c Candidate) (sums, sign []byte, err error) {
 	var files [][]byte
 	for _, link := range c.found.ValidationChain {
@@ -134,7 +134,7 @@ func checksum(keys release.Keys, sums, sign []byte, archive string) ([32]byte, e
 	}
 	want, ok := list[archive]
 	if !ok {
-		return want, fmt.Errorf("the signed %s does not list %s: it is of another release", release.ChecksumsFile, archive)
+		return want, fmt.Errorf("the signed %s does not list %s: it belongs to another release", release.ChecksumsFile, archive)
 	}
 	return want, nil
 }

@@ -67,7 +67,7 @@ func (h *Helper) Run(ctx context.Context, install update.Installation) error {
 	return a.Prove()
 }
 
-// accept rejects a request that an agent does not make, but an intruder in its account might.
+// accept rejects a request that no agent makes, but that an intruder in its account could make.
 func (h *Helper) accept(a *update.Applier) (err error) {
 	if c, err := h.Load(); err == nil && c.AutoUpdate == config.UpdateOff {
 		return errors.New("an update was requested, but auto_update is false")

@@ -168,12 +168,12 @@ func (k *Keeper) install(ctx context.Context, c update.Candidate, log *logrus.En
 	}) {
 		return nil // the next check may find a newer one
 	}
-	k.set(func(s *status.Update) { s.State = "is downloaded and verified" })
+	k.set(func(s *status.Update) { s.State = "is being downloaded and verified" })
 	if err := k.source.Stage(ctx, c, update.Staging{Dir: k.Stage}); err != nil {
 		return err
 	}
 	log.Info("the release is verified and handed over to the service's helper")
-	k.set(func(s *status.Update) { s.State = "is verified and handed over to be installed" })
+	k.set(func(s *status.Update) { s.State = "is verified and was handed over to the service's helper" })
 	request := filepath.Join(k.Stage, update.RequestFile)
 	taken := func() bool {
 		_, err := os.Lstat(request)

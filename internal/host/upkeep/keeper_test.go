@@ -113,18 +113,18 @@ func TestLooksNowAndThen(t *testing.T) {
 		time.Sleep(36 * time.Hour)
 		looked := s.times()
 		if first := looked[0].Sub(begin); first < firstCheck*3/4 || first > firstCheck*5/4 {
-			t.Errorf("the first look came after %s", first)
+			t.Errorf("the first check came after %s", first)
 		}
 		same := true
 		for i := 2; i < len(looked); i++ {
 			pause := looked[i].Sub(looked[i-1])
 			if pause < checkInterval || pause > checkInterval*11/10 {
-				t.Errorf("look %d came after %s", i, pause)
+				t.Errorf("check %d came after %s", i, pause)
 			}
 			same = same && pause == looked[1].Sub(looked[0])
 		}
 		if same {
-			t.Error("the pauses are all the same: every agent of a pool would look at the same time")
+			t.Error("the pauses are all the same: every agent of a pool would check at the same time")
 		}
 		if st := k.Status(); st.Available != "" || st.CheckedAt == nil || st.Error != "" || len(hook.AllEntries()) > 0 {
 			t.Errorf("%+v, and the log has %d lines", st, len(hook.AllEntries()))
@@ -141,14 +141,14 @@ func TestErrorsAreTriedAgainMoreAndMoreRarely(t *testing.T) {
 		for i := 1; i < len(looked); i++ {
 			want := min(retryCheck<<min(i-1, 10), checkInterval)
 			if pause := looked[i].Sub(looked[i-1]); pause < want/2 || pause > want*11/10 {
-				t.Errorf("look %d came after %s, want about %s", i, pause, want)
+				t.Errorf("check %d came after %s, want about %s", i, pause, want)
 			}
 		}
 		if st := k.Status(); st.Error != "no route to host" || len(looked) < 12 {
-			t.Errorf("%+v after %d looks", st, len(looked))
+			t.Errorf("%+v after %d checks", st, len(looked))
 		}
 		if n := said(hook, "updating the agent failed"); n != 1 {
-			t.Errorf("it was told %d times", n)
+			t.Errorf("it was logged %d times", n)
 		}
 		s.set("v1.0.0", nil)
 		time.Sleep(8 * time.Hour)
@@ -164,12 +164,12 @@ func TestTellsOncePerRelease(t *testing.T) {
 		k, hook := keep(t, &Keeper{source: s, advice: "run apt-get"})
 		time.Sleep(48 * time.Hour)
 		if n := said(hook, "run apt-get"); n != 1 {
-			t.Errorf("it was told %d times", n)
+			t.Errorf("it was logged %d times", n)
 		}
 		s.set("v1.2.0", nil)
 		time.Sleep(24 * time.Hour)
 		if n := said(hook, "run apt-get"); n != 2 {
-			t.Errorf("two releases were told %d times", n)
+			t.Errorf("two releases were logged %d times", n)
 		}
 		if st := k.Status(); st.Available != "v1.2.0" || st.State != "run apt-get" || len(s.handed()) > 0 {
 			t.Errorf("%+v, staged %q", st, s.handed())
@@ -243,7 +243,7 @@ func TestVersionThatFailedIsLeftAlone(t *testing.T) {
 		k, hook := keep(t, &Keeper{source: s, installation: install, Stage: stage})
 		time.Sleep(14 * time.Hour)
 		if st := k.Status(); len(s.handed()) > 0 || !strings.Contains(st.State, "it was deaf") || said(hook, "is not installed") != 1 {
-			t.Errorf("%+v, staged %q, told %d times", st, s.handed(), said(hook, "is not installed"))
+			t.Errorf("%+v, staged %q, logged %d times", st, s.handed(), said(hook, "is not installed"))
 		}
 		s.set("v1.2.0", nil) // another version
 		time.Sleep(9 * time.Hour)
@@ -254,13 +254,13 @@ func TestVersionThatFailedIsLeftAlone(t *testing.T) {
 }
 
 // A process that is started during an update logs how it ended.
-func TestTellsHowAnUpdateEnded(t *testing.T) {
+func TestLogsHowAnUpdateEnded(t *testing.T) {
 	for name, tt := range map[string]struct {
 		current, failed, want string
 	}{
-		"good":       {"v1.1.0", "", "the agent was updated"},
-		"taken back": {"v1.0.0", "v1.1.0", "the update was rolled back: the new version did not work"},
-		"given up":   {"v1.0.0", "", "the update was rolled back"},
+		"good":        {"v1.1.0", "", "the agent was updated"},
+		"rolled back": {"v1.0.0", "v1.1.0", "the update was rolled back: the new version did not work"},
+		"given up":    {"v1.0.0", "", "the update was rolled back"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -273,7 +273,7 @@ func TestTellsHowAnUpdateEnded(t *testing.T) {
 				k, hook := keep(t, &Keeper{source: s, installation: install, Stage: stage})
 				time.Sleep(time.Hour)
 				if st := k.Status(); !strings.Contains(st.State, "not confirmed yet") || len(s.times()) > 0 {
-					t.Errorf("in the middle it is %+v, after %d looks", st, len(s.times()))
+					t.Errorf("during the update it is %+v, after %d checks", st, len(s.times()))
 				}
 				must(t, os.Remove(filepath.Join(install.Root, "current")))
 				must(t, os.Symlink("versions/"+tt.current, filepath.Join(install.Root, "current")))

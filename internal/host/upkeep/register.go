@@ -41,7 +41,8 @@ func Register(ctx context.Context, o service.Options, variables map[string]strin
 	return s, s.Enable(ctx)
 }
 
-// withUpdates adds what the service needs to update itself. The error says what prevents it.
+// withUpdates adds the settings with which the service updates itself. The error states why it
+// cannot.
 func withUpdates(ctx context.Context, o service.Options) (service.Options, error) {
 	if _, err := release.BuiltinKeys(); err != nil || o.Packaged {
 		return o, nil //nolint:nilerr // a build without release keys can verify no update

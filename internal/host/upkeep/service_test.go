@@ -80,8 +80,8 @@ func TestHealthOfAnUpdatedService(t *testing.T) {
 		{"has failed", managed{state: service.State{Active: "failed"}}, nil, "", "", "failed"},
 		{"crashes", managed{state: service.State{Active: "activating", Detail: "auto-restart"}}, nil, "", "", "auto-restart"},
 		{"waits, says systemd", managed{state: service.State{Active: "active", PID: 7, Detail: "running: waiting for a configuration: run"}}, nil, "", update.Waiting, ""},
-		{"waits, and launchd does not tell", managed{state: active, platform: service.Launchd}, nil, "", update.Waiting, ""},
-		{"has a token, and launchd does not tell", managed{state: active, platform: service.Launchd}, nil, "token: pul-a-token\n", "", "does not answer"},
+		{"waits, without launchd's status", managed{state: active, platform: service.Launchd}, nil, "", update.Waiting, ""},
+		{"has a token, without launchd's status", managed{state: active, platform: service.Launchd}, nil, "token: pul-a-token\n", "", "does not answer"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			state := t.TempDir()
@@ -184,7 +184,7 @@ func TestHelperObeysAutoUpdate(t *testing.T) {
 		t.Errorf("got %v", err)
 	}
 	if _, err := os.Lstat(request); !errors.Is(err, os.ErrNotExist) {
-		t.Errorf("the request is still there: %v", err)
+		t.Errorf("the request was not removed: %v", err)
 	}
 
 	// Nothing is removed through a link.
@@ -194,7 +194,7 @@ func TestHelperObeysAutoUpdate(t *testing.T) {
 		t.Error("a link in the place of the stage is no error")
 	}
 	if _, err := os.Lstat(filepath.Join(outside, update.RequestFile)); err != nil {
-		t.Errorf("what the link leads to was removed: %v", err)
+		t.Errorf("the link's target was removed: %v", err)
 	}
 }
 
