@@ -138,7 +138,7 @@ func TestDeploymentEnvironment(t *testing.T) {
 		t.Errorf("pulumi ran in %s, want %s", got, want)
 	}
 	if strings.Contains(p.read(".fd"), " 3 -> pipe") {
-		t.Errorf("pulumi has inherited the way to the parameters:\n%s", p.read(".fd"))
+		t.Errorf("pulumi has inherited the pipe with the parameters:\n%s", p.read(".fd"))
 	}
 	if entries, err := filepath.Glob(filepath.Join(p.dir, "git*")); err != nil || len(entries) != 0 {
 		t.Errorf("credentials are left behind: %v, %v", entries, err)

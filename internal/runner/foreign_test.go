@@ -18,8 +18,8 @@ import (
 	"workflowagent/internal/workflow"
 )
 
-// TestForeignAnswersEndNothing has an intermediary answer one kind of call twice, in the form
-// of the API's own answers. The job's log, statuses and result arrive.
+// TestForeignAnswersEndNothing has an intermediary answer one kind of call twice, in the form of
+// the API's own responses. The job's log, statuses and result arrive.
 func TestForeignAnswersEndNothing(t *testing.T) {
 	for name, suffix := range map[string]string{
 		"heartbeat": "/heartbeat", "step status": "/status", "log": "/log", "result": "/result",
@@ -51,7 +51,7 @@ func TestForeignAnswersEndNothing(t *testing.T) {
 					t.Errorf("exit code %d, left %+v\n%s", code, left, h.log.String())
 				}
 				if seen.Load() < 3 {
-					t.Errorf("the call was made %d times: an answer that was not the server's was believed", seen.Load())
+					t.Errorf("the call was made %d times: a response that was not the server's was believed", seen.Load())
 				}
 				h.wantLog(1, "working\n")
 				h.wantLog(2, "done\n")

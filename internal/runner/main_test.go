@@ -15,7 +15,8 @@ import (
 	"workflowagent/internal/workflow"
 )
 
-// asCommand makes the test binary the runner's own commands. Its prefix is not reserved.
+// asCommand makes the test binary act as the runner's own commands. The prefix of its name is not
+// reserved.
 const asCommand = "TEST_RUNNER_COMMAND"
 
 // asChild makes the test binary a child of a step's command: "witness" records its interrupts,

@@ -261,7 +261,7 @@ func TestRunEnvironment(t *testing.T) {
 	h.wantLog(2, "end\n")
 }
 
-// The server is down for the whole of the work and returns afterwards.
+// The server is down while the steps run and returns afterwards.
 func TestRunWithoutServer(t *testing.T) {
 	h := newHarness(t, shellSteps("echo working", "echo done"))
 	var refused atomic.Int32
@@ -315,7 +315,8 @@ func TestRunBehindALoadBalancer(t *testing.T) {
 	}
 }
 
-// TestRunRefused has the server itself refuse the job: the job ends its work and stops asking.
+// TestRunRefused has the server itself refuse the job: the job finishes its steps and does not
+// repeat the result.
 func TestRunRefused(t *testing.T) {
 	h := newHarness(t, shellSteps("echo working; touch proof"))
 	h.server.OnFault(func(w http.ResponseWriter, r *http.Request) bool {
@@ -389,7 +390,7 @@ func TestRunStock(t *testing.T) {
 		t.Error(diff)
 	}
 	if len(h.job.Results) != 0 || len(h.job.Logs) != 0 {
-		t.Error("calls were made that a stock server does not know")
+		t.Error("calls were made that a stock server does not support")
 	}
 }
 
@@ -434,7 +435,7 @@ func TestRunOrphans(t *testing.T) {
 	h.wantLog(1, "started\n", "killed processes that the step left running")
 	h.wantLog(2, "again\n")
 	if strings.Contains(h.text(3), "warning") {
-		t.Error("a process that holds nothing open was taken for one that does")
+		t.Error("a process that holds nothing open was mistaken for one that does")
 	}
 }
 

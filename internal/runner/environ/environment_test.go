@@ -37,7 +37,7 @@ func TestProxyLayers(t *testing.T) {
 		{"the agent's", nil, nil, nil, "http://agent", "http://agent", ".agent," + loopback},
 		{"the image's", []string{"https_proxy=http://image"}, nil, nil, "http://image", "http://agent", ".agent," + loopback},
 		{"the definition's", []string{"HTTPS_PROXY=http://image"}, map[string]string{"https_proxy": "http://settings"}, nil, "http://settings", "http://agent", ".agent," + loopback},
-		{"none, says the definition", nil, map[string]string{"HTTPS_PROXY": "", "HTTP_PROXY": ""}, nil, "", "", ".agent"},
+		{"none in the definition", nil, map[string]string{"HTTPS_PROXY": "", "HTTP_PROXY": ""}, nil, "", "", ".agent"},
 		{"forwarded ones", nil, map[string]string{"https_proxy": "http://settings", "NO_PROXY": "*"}, map[string]string{"HTTPS_PROXY": "http://forwarded"}, "http://forwarded", "http://agent", "*"},
 		{"loopback only once", nil, map[string]string{"no_proxy": "127.0.0.1 .local"}, nil, "http://agent", "http://agent", "127.0.0.1,.local,localhost,::1"},
 	} {

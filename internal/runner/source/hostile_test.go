@@ -182,7 +182,7 @@ func TestHostileRepositoriesSpringNoTrap(t *testing.T) {
 				plain.Env = tr.environ
 				_ = plain.Run() // it may fail, because traps do
 				if tr.sprung() == "" {
-					t.Error("a plain clone walks into no trap: the test tests nothing")
+					t.Error("a plain clone springs no trap, so the test proves nothing")
 				}
 			}
 			f.environ = tr.environ
@@ -194,11 +194,11 @@ func TestHostileRepositoriesSpringNoTrap(t *testing.T) {
 				t.Errorf("got %v, %v, want an error with %q", got, err, tt.err)
 			}
 			if sprung := tr.sprung(); sprung != "" {
-				t.Errorf("the fetch walked into a trap:\n%s", sprung)
+				t.Errorf("the fetch sprang a trap:\n%s", sprung)
 			}
 			entries, _ := os.ReadDir(filepath.Join(f.dir, ".git", "hooks"))
 			if len(entries) > 0 {
-				t.Errorf("there are %d hooks in the checkout", len(entries))
+				t.Errorf("the checkout contains %d hooks", len(entries))
 			}
 			if _, err := os.Stat(filepath.Join(filepath.Dir(f.dir), "escaped")); err == nil {
 				t.Error("a file was written outside the checkout")
@@ -209,7 +209,7 @@ func TestHostileRepositoriesSpringNoTrap(t *testing.T) {
 
 // Servers may refer to other servers for objects: by bundles, alternates, and promises of a
 // partial clone.
-func TestServersSendNobodyElsewhere(t *testing.T) {
+func TestObjectsComeFromOneServerOnly(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t, lab.GitOptions{})
 	tr := newTraps(t)

@@ -105,7 +105,7 @@ func (f *fixture) fetch(ctx context.Context, t *testing.T, src workflow.GitSourc
 	}
 	checkout, err := g.Fetch(ctx)
 	if _, statErr := os.Stat(g.Private); !errors.Is(statErr, os.ErrNotExist) {
-		t.Errorf("the directory of the credentials is still there: %v", statErr)
+		t.Errorf("the directory of the credentials was not removed: %v", statErr)
 	}
 	return checkout, err
 }
