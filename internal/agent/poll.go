@@ -219,7 +219,7 @@ func (p *poller) failed(ctx context.Context, token string, err error) time.Durat
 	advice := "polling for jobs failed; retrying"
 	switch {
 	case code == http.StatusUnauthorized && !protocol.Foreign(err) && a.opts.Tokens.Refused(token):
-		// The token source limits the rate of its own renewals.
+		// The pause can be short: the token source itself limits how often it renews the token.
 		pause = retry.Spread(renewedPause)
 		advice = "the server no longer accepts the agent's token; obtaining another token"
 	case protocol.Foreign(err): // the server may have claimed a job in answer to this poll

@@ -59,7 +59,7 @@ func TestEdit(t *testing.T) {
 		},
 		{"text over lines", "organization_name: >-\n  ac\n  me\nsyslog: true\n", []Change{{"organization_name", "b"}}, "organization_name: \"b\"\nsyslog: true\n"},
 		{"a key is removed", "# a\ntoken: x\n# b\nsyslog: true\n", []Change{{"token", ""}}, "# a\n# b\nsyslog: true\n"},
-		{"a key that is not there is removed", "syslog: true\n", []Change{{"token", ""}}, "syslog: true\n"},
+		{"a missing key is removed", "syslog: true\n", []Change{{"token", ""}}, "syslog: true\n"},
 		{"several", "token: x\n#syslog: false\n", []Change{{"syslog", "true"}, {"token", "y"}, {"single_run", "true"}}, "token: y\nsyslog: true\nsingle_run: true\n"},
 		{"a word of YAML", "token: x\n", []Change{{"token", "null"}}, "token: \"null\"\n"},
 		{"a comment that only begins like the key", "# syslog: is a daemon? yes\n#syslogs: x\n", []Change{{"token", "y"}}, "# syslog: is a daemon? yes\n#syslogs: x\ntoken: y\n"},

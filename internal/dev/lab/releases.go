@@ -18,8 +18,8 @@ import (
 const (
 	FirstRelease = "v1.0.0"
 	NextRelease  = "v1.1.0"
-	// ReleaseHome is the address at which these releases and install.sh check for updates. A test
-	// may listen there or pass the URL of its own server.
+	// ReleaseHome is the address at which these releases and install.sh check for updates. Tests
+	// that serve them elsewhere override it.
 	ReleaseHome = "http://127.0.0.1:47180"
 )
 

@@ -208,7 +208,7 @@ func stockServerRuns(t *testing.T, w *stockWorld) {
 	})
 	t.Run("is not started", func(t *testing.T) {
 		var j *stockJob
-		want := `asks for operating system "windows"`
+		want := `requires operating system "windows"`
 		if onHost {
 			j = w.server.addFor("windows", w.image, step("Never", "echo never"))
 		} else {
