@@ -119,7 +119,7 @@ packages: $(GORELEASER)/goreleaser ## Make a release in dist/: archives, package
 		-key '$(RELEASE_KEY_FILE)' -trust '$(RELEASE_TRUST_FILE)' -gpg-key '$(GPG_KEY_FILE)' -push '$(PUSH)' $(if $(filter all,$(REQUIRE)),-require-all)
 
 .PHONY: bench
-bench: ## Measure the product against its yardsticks (under 15 min; PAGE=docs/performance.md writes the figures there).
+bench: ## Measure the product against its yardsticks (under an hour; PAGE=docs/performance.md writes the figures there).
 	@go run ./internal/dev/bench $(if $(PAGE),-page $(PAGE))
 
 # One after the other: each uses all processors.

@@ -106,3 +106,5 @@ func writtenAt(line string) (time.Time, bool) {
 	n, err := strconv.ParseInt(text, 10, 64)
 	return time.Unix(0, n), ok && err == nil
 }
+
+func abs(n int) int { return max(n, -n) }

@@ -14,6 +14,7 @@ import (
 	"fmt"
 	"os"
 	"os/signal"
+	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
@@ -21,9 +22,10 @@ import (
 	"time"
 
 	"workflowagent/internal/dev/bench/figures"
+	"workflowagent/internal/dev/bench/state"
 )
 
-const limit = 40 * time.Minute
+const limit = 90 * time.Minute
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
@@ -52,7 +54,22 @@ func measurements() []measurement {
 		{"lag", "lines of a job that prints slowly", (*bench).lag},
 		{"slow", "a large log sent to a slow server", (*bench).slow},
 		{"idle", "the idle agent", (*bench).idle},
-		{"pulumi", "pulumi up against the server and against a directory", (*bench).pulumi},
+		{"up", "pulumi up of new resources", onStates((*state.Bench).Up)},
+		{"operations", "pulumi up, preview, refresh and destroy of stacks of two sizes", onStates((*state.Bench).Operations)},
+		{"stored", "what a small update leaves on disk", onStates((*state.Bench).Stored)},
+		{"transfer", "export and import of large states", onStates((*state.Bench).Transfer)},
+		{"crowd", "many CLIs at the same time", onStates((*state.Bench).Crowd)},
+		{"lists", "pages of long lists", onStates((*state.Bench).Lists)},
+	}
+}
+
+// onStates makes a measurement of the state backend.
+func onStates(run func(*state.Bench, context.Context) error) func(*bench, context.Context) error {
+	return func(b *bench, ctx context.Context) error {
+		return run(&state.Bench{
+			Dir: b.dir, Server: filepath.Join(b.bin, "workflow-server"), Stub: filepath.Join(b.min, "minbackend"),
+			Rounds: b.rounds, Quick: b.quick, Say: b.say, Add: b.add,
+		}, ctx)
 	}
 }
 

@@ -1,0 +1,134 @@
+package state
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"time"
+
+	"workflowagent/internal/dev/lab"
+)
+
+const (
+	project         = "bench"
+	commandPatience = 30 * time.Minute
+)
+
+// fast is the environment in which the runner starts the CLI: its batches are sent without delay.
+func fast() []string { return []string{"PULUMI_JOURNALING_BATCH_PERIOD=2"} }
+
+// engineAlone makes the file backend write the state only at the end.
+func engineAlone() []string {
+	return []string{"PULUMI_EXPERIMENTAL=true", "PULUMI_SKIP_CHECKPOINTS=true"}
+}
+
+// cli is the stock CLI with a backend.
+type cli struct {
+	path, program, organization string
+	env                         []string
+}
+
+// usage is what a command took, in seconds.
+type usage struct{ wall, cpu float64 }
+
+// clis makes CLIs that run the same program.
+type clis struct {
+	tools   lab.Tools
+	program string // directory
+	homes   string // parent of the directories of CLIs
+	made    int
+}
+
+func (b *Bench) newCLIs(ctx context.Context, n int) (*clis, error) {
+	tools, err := lab.PulumiTools(ctx, io.Discard)
+	if err != nil {
+		return nil, err
+	}
+	// A provider process has costs that are no server's.
+	tools.ProviderDir = ""
+	dir, err := b.newDir()
+	if err != nil {
+		return nil, err
+	}
+	c := &clis{tools: tools, program: filepath.Join(dir, "program"), homes: dir}
+	if err := os.Mkdir(c.program, 0o700); err != nil {
+		return nil, fmt.Errorf("writing a program: %w", err)
+	}
+	return c, c.write(n, "value")
+}
+
+// write makes a program of n resources. The first of them has the input first.
+func (c *clis) write(n int, first string) error {
+	var text strings.Builder
+	fmt.Fprintf(&text, "name: %s\nruntime: yaml\nresources:\n", project)
+	for i := range n {
+		input := "value"
+		if i == 0 {
+			input = first
+		}
+		fmt.Fprintf(&text, "  r%05d:\n    type: pulumi:index:Stash\n    properties:\n      input: %s %d\n", i, input, i)
+	}
+	if err := os.WriteFile(filepath.Join(c.program, "Pulumi.yaml"), []byte(text.String()), 0o600); err != nil {
+		return fmt.Errorf("writing a program: %w", err)
+	}
+	return nil
+}
+
+func (c *clis) new(backend, token, organization string, env ...string) (*cli, error) {
+	c.made++
+	home := filepath.Join(c.homes, fmt.Sprintf("home%d", c.made))
+	if err := c.tools.Home(home); err != nil {
+		return nil, err
+	}
+	return &cli{c.tools.Pulumi(), c.program, organization, append(c.tools.Env(home, backend, token), env...)}, nil
+}
+
+func (c *clis) forProduct(p *product) (*cli, error) { return c.new(p.URL, p.Token, p.Organization) }
+
+func (c *clis) forStub(s *stub) (*cli, error) { return c.new(s.url, "token", "bench") }
+
+func (c *clis) forFiles() (*cli, error) {
+	dir := filepath.Join(c.homes, fmt.Sprintf("files%d", c.made))
+	if err := os.Mkdir(dir, 0o700); err != nil {
+		return nil, fmt.Errorf("creating a directory for the CLI's backend: %w", err)
+	}
+	return c.new("file://"+dir, "", "organization", "PULUMI_CONFIG_PASSPHRASE=bench")
+}
+
+// with returns the CLI with more variables.
+func (c *cli) with(env []string) *cli {
+	other := *c
+	other.env = append(append([]string{}, c.env...), env...)
+	return &other
+}
+
+func (c *cli) init(ctx context.Context, stack string) error {
+	_, err := c.run(ctx, "stack", "init", c.organization+"/"+project+"/"+stack)
+	return err
+}
+
+// on runs a command on a stack.
+func (c *cli) on(ctx context.Context, stack string, args ...string) (usage, error) {
+	return c.run(ctx, append(args, "--stack="+c.organization+"/"+project+"/"+stack)...)
+}
+
+func (c *cli) run(ctx context.Context, args ...string) (usage, error) {
+	ctx, cancel := context.WithTimeout(ctx, commandPatience)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, c.path, append(args, "--non-interactive", "--color=never")...)
+	cmd.Dir, cmd.Env = c.program, c.env
+	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) }
+	cmd.WaitDelay = stopPatience
+	began := time.Now()
+	out, err := cmd.CombinedOutput()
+	if err != nil {
+		return usage{}, fmt.Errorf("pulumi %s: %w\n%s", strings.Join(args, " "), err, out[max(0, len(out)-4000):])
+	}
+	used := cmd.ProcessState.UserTime() + cmd.ProcessState.SystemTime()
+	return usage{time.Since(began).Seconds(), used.Seconds()}, nil
+}

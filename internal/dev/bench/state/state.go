@@ -1,0 +1,186 @@
+// Package state measures the state backend: the stock CLI with our server, and with yardsticks: a
+// stub that acknowledges everything at once, the CLI's own file backend, and the engine without
+// checkpoints.
+package state
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"path/filepath"
+	"syscall"
+	"time"
+
+	"workflowagent/internal/dev/bench/figures"
+	"workflowagent/internal/dev/lab"
+)
+
+const stopPatience = 15 * time.Second
+
+// Bench is where and how to measure.
+type Bench struct {
+	Dir    string // for everything except programs
+	Server string // path of workflow-server
+	Stub   string // path of minbackend
+	Rounds int
+	Quick  bool
+	Say    func(format string, args ...any)
+	// Add adds a row to the report.
+	Add func(figure, unit string, product, yardstick []float64, g figures.Goal)
+}
+
+// pick returns the load for a full run, or for a quick one.
+func pick[T any](b *Bench, full, quick T) T {
+	if b.Quick {
+		return quick
+	}
+	return full
+}
+
+func (b *Bench) newDir() (string, error) {
+	dir, err := os.MkdirTemp(b.Dir, "s")
+	if err != nil {
+		return "", fmt.Errorf("creating a directory for a measurement: %w", err)
+	}
+	return dir, nil
+}
+
+// product is a running workflow-server.
+type product struct {
+	*lab.Server
+	http *http.Client
+}
+
+func (b *Bench) startProduct(ctx context.Context) (*product, error) {
+	dir, err := b.newDir()
+	if err != nil {
+		return nil, err
+	}
+	server, err := lab.StartServer(ctx, lab.ServerOptions{Binary: b.Server, Dir: dir, Env: os.Environ()})
+	if err != nil {
+		return nil, err
+	}
+	transport := http.DefaultTransport.(*http.Transport).Clone()
+	transport.MaxIdleConnsPerHost = 64
+	transport.Proxy = nil
+	// Responses stay compressed: the time of the client is not the server's.
+	transport.DisableCompression = true
+	return &product{server, &http.Client{Transport: transport, Timeout: 5 * time.Minute}}, nil
+}
+
+func (p *product) close() {
+	_ = p.Process.Stop(syscall.SIGTERM, stopPatience)
+	p.http.CloseIdleConnections()
+}
+
+// cpu returns the CPU seconds of the server.
+func (p *product) cpu() (float64, error) {
+	used, err := figures.FineCPU(p.Process.Pid())
+	return used.Seconds(), err
+}
+
+// peak returns the highest memory use of the server since its start, in MB.
+func (p *product) peak() (float64, error) {
+	peak, err := figures.Memory(p.Process.Pid(), "VmHWM")
+	return float64(peak) / 1e6, err
+}
+
+// path is the path of a stack's routes.
+func (p *product) path(stack string) string {
+	return "/api/stacks/" + p.Organization + "/" + project + "/" + stack
+}
+
+func (p *product) newStack(ctx context.Context, name string) error {
+	return p.Call(ctx, http.MethodPost, "/api/stacks/"+p.Organization+"/"+project, map[string]string{"stackName": name}, nil)
+}
+
+// send makes one API call. The caller must close the body of the response, whose status is 200.
+func (p *product) send(ctx context.Context, method, path string, header http.Header, body io.Reader) (*http.Response, error) {
+	req, err := http.NewRequestWithContext(ctx, method, p.URL+path, body)
+	if err != nil {
+		return nil, err
+	}
+	if header != nil {
+		req.Header = header
+	}
+	req.Header.Set("Authorization", "token "+p.Token)
+	resp, err := p.http.Do(req)
+	if err != nil {
+		return nil, err
+	}
+	if resp.StatusCode != http.StatusOK {
+		defer func() { _ = resp.Body.Close() }()
+		text, _ := io.ReadAll(io.LimitReader(resp.Body, 1000))
+		return nil, fmt.Errorf("%s %s: %s: %s", method, path, resp.Status, text)
+	}
+	return resp, nil
+}
+
+// read returns the body of a GET response.
+func (p *product) read(ctx context.Context, path string) ([]byte, error) {
+	resp, err := p.send(ctx, http.MethodGet, path, nil, nil)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = resp.Body.Close() }()
+	body, err := io.ReadAll(resp.Body)
+	if err != nil {
+		return nil, fmt.Errorf("GET %s: %w", path, err)
+	}
+	return body, nil
+}
+
+// stub is a running minbackend.
+type stub struct {
+	url     string
+	process *lab.Process
+}
+
+func (b *Bench) startStub(ctx context.Context) (*stub, error) {
+	dir, err := b.newDir()
+	if err != nil {
+		return nil, err
+	}
+	port, err := lab.FreePort("127.0.0.1")
+	if err != nil {
+		return nil, err
+	}
+	addr := fmt.Sprintf("127.0.0.1:%d", port)
+	s := &stub{url: "http://" + addr}
+	if s.process, err = lab.StartProcess(ctx, b.Stub, []string{addr}, os.Environ(), filepath.Join(dir, "stub.log")); err != nil {
+		return nil, err
+	}
+	ready, cancel := context.WithTimeoutCause(ctx, 10*time.Second, errors.New("minbackend did not start"))
+	defer cancel()
+	err = lab.Poll(ready, 5*time.Millisecond, func() (bool, error) {
+		return request(ready, http.MethodGet, s.url+"/api/user", nil) == nil, nil
+	})
+	if err != nil {
+		s.close()
+		return nil, err
+	}
+	return s, nil
+}
+
+func (s *stub) close() { _ = s.process.Stop(syscall.SIGTERM, stopPatience) }
+
+// request makes a call that has no credentials and whose response does not matter.
+func request(ctx context.Context, method, url string, body io.Reader) error {
+	req, err := http.NewRequestWithContext(ctx, method, url, body)
+	if err != nil {
+		return err
+	}
+	client := &http.Client{Timeout: time.Minute}
+	resp, err := client.Do(req)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = resp.Body.Close() }()
+	if resp.StatusCode != http.StatusOK {
+		return fmt.Errorf("%s %s: %s", method, url, resp.Status)
+	}
+	return nil
+}

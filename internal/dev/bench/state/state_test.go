@@ -1,0 +1,76 @@
+package state
+
+import (
+	"encoding/json"
+	"errors"
+	"io"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/klauspost/compress/gzip"
+)
+
+func TestSyntheticState(t *testing.T) {
+	state := synthetic(3)
+	packed, err := compress(state)
+	if err != nil {
+		t.Fatal(err)
+	}
+	z, err := gzip.NewReader(strings.NewReader(string(packed)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	plain, err := io.ReadAll(z)
+	if err != nil || string(plain) != string(state) {
+		t.Errorf("the compressed state is %d bytes of %d, %v", len(plain), len(state), err)
+	}
+	var decoded struct {
+		Deployment struct {
+			Resources []struct{ URN, Parent string }
+		}
+	}
+	if err := json.Unmarshal(state, &decoded); err != nil {
+		t.Fatal(err)
+	}
+	resources := decoded.Deployment.Resources
+	if len(resources) != 4 {
+		t.Fatalf("%d resources, want the stack and 3", len(resources))
+	}
+	seen := map[string]bool{}
+	for i, r := range resources {
+		if seen[r.URN] || i > 0 && !seen[r.Parent] {
+			t.Errorf("resource %d with the parent %q is doubled or precedes its parent", i, r.Parent)
+		}
+		seen[r.URN] = true
+	}
+}
+
+func TestInParallel(t *testing.T) {
+	var mu sync.Mutex
+	done := map[int]int{}
+	err := inParallel(3, 10, func(i int) error {
+		mu.Lock()
+		defer mu.Unlock()
+		done[i]++
+		return nil
+	})
+	if err != nil || len(done) != 10 || done[9] != 1 {
+		t.Errorf("done %v, %v", done, err)
+	}
+	failure := errors.New("no")
+	if err := inParallel(3, 10, func(i int) error {
+		if i == 4 {
+			return failure
+		}
+		return nil
+	}); !errors.Is(err, failure) {
+		t.Errorf("a failure returns %v", err)
+	}
+}
+
+func TestEach(t *testing.T) {
+	if got := each([]float64{1, 5}, 1000); len(got) != 2 || got[0] != 1 || got[1] != 5 {
+		t.Errorf("1 s and 5 s of 1000 are %v ms each", got)
+	}
+}
