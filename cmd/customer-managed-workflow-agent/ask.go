@@ -25,7 +25,7 @@ func (c *configuring) ask(ctx context.Context, t *terminal, path string, text []
 	fileOnly.Environ = nil
 	now, err := config.LoadText(fileOnly, path, text)
 	if err != nil {
-		return nil, usageError{fmt.Errorf("correct the file first, or remove it:\n%w", err)}
+		return nil, config.Invalid(fmt.Errorf("correct the file first, or remove it:\n%w", err))
 	}
 	fmt.Fprintln(c.out, "Enter keeps what is in [brackets]. Nothing is written before the last answer.")
 	var changes []settings.Change
@@ -78,11 +78,11 @@ func (c *configuring) checkAnswer(ctx context.Context, t *terminal, path string,
 	}
 	edited, err := config.Table().Edit(path, text, changes)
 	if err != nil {
-		return false, usageError{err}
+		return false, config.Invalid(err)
 	}
 	loaded, err := config.LoadText(c.options, path, edited)
 	if err != nil {
-		return false, usageError{err}
+		return false, config.Invalid(err)
 	}
 	report, err := examine(ctx, doctor.Options{
 		Config: loaded, Version: c.version, UserAgent: userAgent(c.version), Only: checksOf[changes[len(changes)-1].Key],
@@ -123,7 +123,7 @@ func (c *configuring) question(ctx context.Context, t *terminal, key, prompt, cu
 		}
 		fmt.Fprintln(c.out, err)
 	}
-	return settings.Change{}, usageError{fmt.Errorf("%s: no valid answer in %d attempts; nothing was written", key, maxTries)}
+	return settings.Change{}, config.Invalid(fmt.Errorf("%s: no valid answer in %d attempts; nothing was written", key, maxTries))
 }
 
 type terminal struct {

@@ -70,11 +70,11 @@ The exit code is 0 if the file was written or needs no change, 1 if a check fail
 func (c *configuring) run(ctx context.Context) error {
 	path, err := config.Target(c.options)
 	if err != nil {
-		return usageError{err}
+		return config.Invalid(err)
 	}
 	text, err := config.ReadText(path, c.options)
 	if err != nil {
-		return usageError{err}
+		return config.Invalid(err)
 	}
 	fmt.Fprintf(c.out, "Configuration file: %s\n", path)
 	terminal, asking := c.terminal()
@@ -92,14 +92,14 @@ func (c *configuring) run(ctx context.Context) error {
 		edited = []byte("# Written by customer-managed-workflow-agent configure. docs/configuration.md describes all keys.\n")
 	}
 	if edited, err = config.Table().Edit(path, edited, changes); err != nil {
-		return usageError{err}
+		return config.Invalid(err)
 	}
 	loaded, err := config.LoadText(c.options, path, edited)
 	if err == nil {
 		err = loaded.Validate()
 	}
 	if err != nil {
-		return usageError{fmt.Errorf("nothing was written, because an agent cannot run with these settings:\n%s", c.nameFlags(err, path))}
+		return config.Invalid(fmt.Errorf("nothing was written, because an agent cannot run with these settings:\n%s", c.nameFlags(err, path)))
 	}
 	if err := c.check(ctx, loaded, terminal); err != nil {
 		return err
@@ -158,10 +158,10 @@ func (c *configuring) fromFlags() ([]settings.Change, error) {
 	add := func(flag, key, value string) error {
 		change, err := config.Table().Check(settings.Change{Key: key, Value: value}, c.options.Dirs())
 		if err != nil && flag != "--set" {
-			return usageError{fmt.Errorf("%s: %s", flag, strings.TrimPrefix(err.Error(), key+": "))}
+			return config.Invalid(fmt.Errorf("%s: %s", flag, strings.TrimPrefix(err.Error(), key+": ")))
 		}
 		if err != nil {
-			return usageError{fmt.Errorf("%s: %w", flag, err)}
+			return config.Invalid(fmt.Errorf("%s: %w", flag, err))
 		}
 		changes = append(changes, change)
 		return nil
@@ -171,9 +171,9 @@ func (c *configuring) fromFlags() ([]settings.Change, error) {
 		key = strings.TrimSpace(key)
 		switch {
 		case config.Table().IsSecret(key) && value != "":
-			return nil, usageError{fmt.Errorf("--set %s: other users can read the arguments of a program: put the value into a file and use --token-file", key)}
+			return nil, config.Invalid(fmt.Errorf("--set %s: other users can read the arguments of a program: put the value into a file and use --token-file", key))
 		case !found:
-			return nil, usageError{errors.New("--set requires KEY=VALUE")} // it may be a token
+			return nil, config.Invalid(errors.New("--set requires KEY=VALUE")) // it may be a token
 		}
 		if err := add("--set", key, value); err != nil {
 			return nil, err
@@ -186,7 +186,7 @@ func (c *configuring) fromFlags() ([]settings.Change, error) {
 		if flag.key == "token" {
 			token, err := c.readToken()
 			if err != nil {
-				return nil, usageError{err}
+				return nil, config.Invalid(err)
 			}
 			flag.value = token
 		}
@@ -195,7 +195,7 @@ func (c *configuring) fromFlags() ([]settings.Change, error) {
 		}
 	}
 	if len(changes) == 0 {
-		return nil, usageError{errors.New("no setting is given: use --service-url, --token-file, --deploy-target or --set, or run configure on a terminal, where it asks")}
+		return nil, config.Invalid(errors.New("no setting is given: use --service-url, --token-file, --deploy-target or --set, or run configure on a terminal, where it asks"))
 	}
 	return changes, nil
 }

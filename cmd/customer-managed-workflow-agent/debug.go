@@ -62,7 +62,7 @@ To run it in an image instead, give the definition to the runner in a container:
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if jobFile == "" {
-				return usageError{errors.New("--job is required: the file with the job definition, or - for standard input")}
+				return config.Invalid(errors.New("--job is required: the file with the job definition, or - for standard input"))
 			}
 			c, err := load()
 			if err != nil {
@@ -79,15 +79,15 @@ To run it in an image instead, give the definition to the runner in a container:
 func debugRunner(cmd *cobra.Command, c *config.Config, jobFile string, keep bool) (err error) {
 	definition, err := readDefinition(cmd.InOrStdin(), jobFile)
 	if err != nil {
-		return usageError{err}
+		return config.Invalid(err)
 	}
 	runner, err := executor.FindRunner(c.WorkingDirectory)
 	if err != nil {
-		return usageError{err}
+		return config.Invalid(err)
 	}
 	caPEM, err := c.CACertificates()
 	if err != nil {
-		return usageError{err}
+		return config.Invalid(err)
 	}
 	launch := protocol.Launch{
 		Offline: true, JobID: "debug", Epoch: 1, Definition: definition, EchoLog: true,

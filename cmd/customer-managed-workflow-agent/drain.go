@@ -10,6 +10,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"workflowagent/internal/agent/config"
 	"workflowagent/internal/agent/control"
 	"workflowagent/internal/agent/status"
 )
@@ -43,14 +44,14 @@ the agent still drains after --timeout.`,
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if timeout != 0 && (!wait || timeout < 0) {
-				return usageError{errors.New("--timeout is a positive duration and goes with --wait")}
+				return config.Invalid(errors.New("--timeout is a positive duration and goes with --wait"))
 			}
 			agents, err := runningAgents(cmd.Context(), load, instance)
 			if err != nil {
 				return err
 			}
 			if len(agents) > 1 {
-				return usageError{fmt.Errorf("several agents run: choose one with --instance (%s)", names(agents))}
+				return config.Invalid(fmt.Errorf("several agents run: choose one with --instance (%s)", names(agents)))
 			}
 			ctx, out := cmd.Context(), cmd.OutOrStdout()
 			if !wait {

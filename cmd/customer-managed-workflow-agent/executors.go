@@ -33,7 +33,7 @@ func newExecutor(c *config.Config, log *logrus.Entry) (executor.Executor, error)
 	case config.TargetProcess:
 		runner, err := executor.FindRunner(c.WorkingDirectory)
 		if err != nil {
-			return nil, usageError{err}
+			return nil, config.Invalid(err)
 		}
 		base := filepath.Join(c.StateDirectory, "processes")
 		if c.SharedVolumeDirectory != "" {
@@ -41,5 +41,5 @@ func newExecutor(c *config.Config, log *logrus.Entry) (executor.Executor, error)
 		}
 		return process.New(process.Options{RunnerPath: runner, BaseDir: base, Log: log})
 	}
-	return nil, usageError{fmt.Errorf("deploy_target %q is not in this build: use docker or process", c.DeployTarget)}
+	return nil, config.Invalid(fmt.Errorf("deploy_target %q is not in this build: use docker or process", c.DeployTarget))
 }

@@ -8,6 +8,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"workflowagent/internal/agent/config"
 	"workflowagent/internal/host/install"
 	"workflowagent/internal/host/release"
 )
@@ -32,10 +33,10 @@ func newInstallCommand() *cobra.Command {
 			if !o.Uninstall {
 				text, err := os.ReadFile(keyset)
 				if err != nil {
-					return usageError{fmt.Errorf("reading the release keys: %w; run install.sh", err)}
+					return config.Invalid(fmt.Errorf("reading the release keys: %w; run install.sh", err))
 				}
 				if o.Keys, err = release.ParseKeys(text); err != nil {
-					return usageError{err}
+					return config.Invalid(err)
 				}
 			}
 			return install.Run(ctx, o)

@@ -8,7 +8,7 @@ import (
 	"fmt"
 	"os"
 
-	"workflowagent/internal/host/service"
+	"workflowagent/internal/agent/config"
 )
 
 // version is set by the linker.
@@ -22,13 +22,6 @@ const (
 	exitNone   = 3 // no agent is running
 	exitTime   = 4 // the wait timed out; what it waited for continues
 )
-
-// usageError is an error that a retry does not fix.
-type usageError struct{ err error }
-
-func (e usageError) Error() string { return e.err.Error() }
-
-func (e usageError) Unwrap() error { return e.err }
 
 // codeError is an error with its own exit code. If err is nil, the message was already printed.
 type codeError struct {
@@ -54,15 +47,14 @@ func main() {
 }
 
 func exitCode(err error) int {
-	var usage usageError
-	var options *service.OptionsError
+	var invalid config.InvalidError
 	var code codeError
 	switch {
 	case err == nil:
 		return exitOK
 	case errors.As(err, &code):
 		return code.code
-	case errors.As(err, &usage), errors.As(err, &options):
+	case errors.As(err, &invalid):
 		return exitUsage
 	}
 	return exitFailed

@@ -24,13 +24,13 @@ date, so that two builds of a package are identical.`,
 		Args:   noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if dir == "" {
-				return usageError{fmt.Errorf("--dir is required; see %s --help", cmd.CommandPath())}
+				return config.Invalid(fmt.Errorf("--dir is required; see %s --help", cmd.CommandPath()))
 			}
 			date := time.Now().UTC()
 			if epoch := os.Getenv("SOURCE_DATE_EPOCH"); epoch != "" {
 				seconds, err := strconv.ParseInt(epoch, 10, 64)
 				if err != nil {
-					return usageError{fmt.Errorf("SOURCE_DATE_EPOCH is %q: it must be a number of seconds since 1970", epoch)}
+					return config.Invalid(fmt.Errorf("SOURCE_DATE_EPOCH is %q: it must be a number of seconds since 1970", epoch))
 				}
 				date = time.Unix(seconds, 0).UTC()
 			}

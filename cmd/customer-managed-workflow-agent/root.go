@@ -31,19 +31,19 @@ this host, inside your own network, which needs no access from outside.`,
 	}
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
 		if err.Error() == "unknown flag: --token" {
-			return usageError{errors.New("--token is not a flag, because other users can read a program's arguments: use configure --token-file FILE, where - is the standard input, or PULUMI_AGENT_TOKEN")}
+			return config.Invalid(errors.New("--token is not a flag, because other users can read a program's arguments: use configure --token-file FILE, where - is the standard input, or PULUMI_AGENT_TOKEN"))
 		}
-		return usageError{fmt.Errorf("%w; see %s --help", err, cmd.CommandPath())}
+		return config.Invalid(fmt.Errorf("%w; see %s --help", err, cmd.CommandPath()))
 	})
 	root.PersistentFlags().StringVar(&configPath, "config", "", "configuration file (default: pulumi-workflow-agent.yaml in the current directory, home, /etc, the directory of the binary, or Homebrew's etc)")
 	options := func() config.LoadOptions { return config.ProcessOptions(configPath) }
 	load := func() (*config.Config, error) {
 		c, err := config.Load(options())
 		if errors.Is(err, fs.ErrPermission) {
-			return nil, usageError{fmt.Errorf("%w; if it is the machine's, run this as root or as the user of its service; --config names another", err)}
+			return nil, config.Invalid(fmt.Errorf("%w; if it is the machine's, run this as root or as the user of its service; --config names another", err))
 		}
 		if err != nil {
-			return nil, usageError{err}
+			return nil, config.Invalid(err)
 		}
 		return c, nil
 	}
@@ -78,7 +78,7 @@ type loader func() (*config.Config, error)
 
 func noArgs(cmd *cobra.Command, args []string) error {
 	if len(args) > 0 {
-		return usageError{fmt.Errorf("%q is unknown to %s; see %s --help", args[0], cmd.CommandPath(), cmd.CommandPath())}
+		return config.Invalid(fmt.Errorf("%q is unknown to %s; see %s --help", args[0], cmd.CommandPath(), cmd.CommandPath()))
 	}
 	return nil
 }

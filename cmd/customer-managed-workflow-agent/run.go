@@ -45,7 +45,7 @@ signal stops the agent immediately. No signal cancels a deployment.`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			liveLong()
 			if err := service.LoadEnvironment(envFile); err != nil {
-				return usageError{err}
+				return config.Invalid(err)
 			}
 			s := &service.Supervision{}
 			defer s.Close()
@@ -86,7 +86,7 @@ func liveLong() {
 
 func run(ctx context.Context, c *config.Config, version string, verbose bool, keeper *upkeep.Keeper, s *service.Supervision) error {
 	if err := c.Validate(); err != nil {
-		return usageError{err}
+		return config.Invalid(err)
 	}
 	logger, err := newLog(c, verbose)
 	if err != nil {
@@ -100,11 +100,11 @@ func run(ctx context.Context, c *config.Config, version string, verbose bool, ke
 		log.Warn(warning)
 	}
 	if err := c.PrepareStateDirectory(); err != nil {
-		return usageError{err}
+		return config.Invalid(err)
 	}
 	caPEM, err := c.CACertificates()
 	if err != nil {
-		return usageError{err}
+		return config.Invalid(err)
 	}
 	identity, err := instance.OpenIdentity(c.StateDirectory)
 	if err != nil {
@@ -135,7 +135,7 @@ func run(ctx context.Context, c *config.Config, version string, verbose bool, ke
 		Log:            log,
 	})
 	if err != nil {
-		return usageError{err}
+		return config.Invalid(err)
 	}
 	defer client.Close()
 

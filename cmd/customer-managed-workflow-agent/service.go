@@ -14,6 +14,7 @@ import (
 	kardianos "github.com/kardianos/service"
 	"github.com/spf13/cobra"
 
+	"workflowagent/internal/agent/config"
 	"workflowagent/internal/host/service"
 	"workflowagent/internal/host/upkeep"
 )
@@ -161,7 +162,7 @@ func newServiceLogsCommand(open func() (service.Service, error)) *cobra.Command 
 		Args:    noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if lines < 0 {
-				return usageError{errors.New("--lines must not be negative")}
+				return config.Invalid(errors.New("--lines must not be negative"))
 			}
 			s, err := open()
 			if err != nil {

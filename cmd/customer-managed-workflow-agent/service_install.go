@@ -10,6 +10,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"workflowagent/internal/agent/config"
 	"workflowagent/internal/host/service"
 	"workflowagent/internal/host/upkeep"
 )
@@ -42,10 +43,10 @@ To revert a value, use --docker=false, --process=false or --account "".`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			variables, err := assignments(environment)
 			if err != nil {
-				return usageError{err}
+				return config.Invalid(err)
 			}
 			if told.Config, err = absolute(cmd.Flag("config").Value.String()); err != nil {
-				return usageError{err}
+				return config.Invalid(err)
 			}
 			if process {
 				told.Profile = service.ProfileProcess

@@ -50,7 +50,7 @@ installed, and 1 if not.`,
 			u.stdout, u.stderr = cmd.OutOrStdout(), cmd.ErrOrStderr()
 			u.service.User = os.Geteuid() != 0
 			if err := release.CheckVersion(u.want); err != nil && cmd.Flags().Changed("version") {
-				return usageError{err}
+				return config.Invalid(err)
 			}
 			if cmd.Flags().Changed("service") {
 				if err := u.known(ctx); err != nil {
@@ -165,7 +165,7 @@ func (u *updateCommand) finder(install update.Installation) (*update.Finder, err
 	}
 	caPEM, err := c.CACertificates()
 	if err != nil {
-		return nil, usageError{fmt.Errorf("ca_certificate_file: %w", err)}
+		return nil, config.Invalid(fmt.Errorf("ca_certificate_file: %w", err))
 	}
 	memory := ""
 	if install.Root != "" && !u.check {
@@ -187,7 +187,7 @@ func (u *updateCommand) config() (*config.Config, error) {
 		err = fmt.Errorf("%w: it configures where releases are found, so run this as its owner, with sudo for a service of the machine", err)
 	}
 	if err != nil {
-		return nil, usageError{err}
+		return nil, config.Invalid(err)
 	}
 	return c, nil
 }

@@ -8,6 +8,7 @@ import (
 	"github.com/sirupsen/logrus"
 	"github.com/spf13/cobra"
 
+	"workflowagent/internal/agent/config"
 	"workflowagent/internal/host/service"
 	"workflowagent/internal/host/update"
 	"workflowagent/internal/host/upkeep"
@@ -24,7 +25,7 @@ func newUpdateApplyCommand(load loader) *cobra.Command {
 		Args:   noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := service.LoadEnvironment(envFile); err != nil {
-				return usageError{err}
+				return config.Invalid(err)
 			}
 			logger := logrus.New()
 			logger.SetOutput(cmd.ErrOrStderr())

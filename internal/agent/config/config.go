@@ -203,3 +203,13 @@ func (c *Config) HTTPServerListen() string {
 func (c *Config) Settings() []settings.Setting {
 	return table(c).Effective(c.meta.sources)
 }
+
+// InvalidError is an error in the command line or the configuration, which a retry does not fix.
+type InvalidError struct{ err error }
+
+// Invalid marks an error as an [InvalidError].
+func Invalid(err error) error { return InvalidError{err} }
+
+func (e InvalidError) Error() string { return e.err.Error() }
+
+func (e InvalidError) Unwrap() error { return e.err }

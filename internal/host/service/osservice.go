@@ -19,6 +19,8 @@ import (
 	"time"
 
 	"github.com/kardianos/service"
+
+	"workflowagent/internal/agent/config"
 )
 
 // DefaultName is the service's default name.
@@ -99,7 +101,7 @@ const callTimeout = 90 * time.Second
 func Open(o Options) (Service, error) {
 	o, err := o.withDefaults()
 	if err != nil {
-		return nil, &OptionsError{err}
+		return nil, config.Invalid(err)
 	}
 	if o.Packaged {
 		return newSystemd(o, execRunner{})
@@ -114,13 +116,6 @@ func Open(o Options) (Service, error) {
 	}
 	return s.(Service), nil //nolint:forcetypeassert // the two systems above create nothing else
 }
-
-// OptionsError reports invalid options, which a retry does not fix.
-type OptionsError struct{ err error }
-
-func (e *OptionsError) Error() string { return e.err.Error() }
-
-func (e *OptionsError) Unwrap() error { return e.err }
 
 const (
 	displayName = "Customer-managed workflow agent"
