@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"workflowagent/internal/agent/config"
+	"workflowagent/internal/host/daemon"
 	"workflowagent/internal/host/doctor"
 	"workflowagent/internal/settings"
 )
@@ -84,8 +85,8 @@ func (c *configuring) checkAnswer(ctx context.Context, t *terminal, path string,
 	if err != nil {
 		return false, config.Invalid(err)
 	}
-	report, err := examine(ctx, doctor.Options{
-		Config: loaded, Version: c.version, UserAgent: userAgent(c.version), Only: checksOf[changes[len(changes)-1].Key],
+	report, err := daemon.Examine(ctx, doctor.Options{
+		Config: loaded, Version: c.version, UserAgent: daemon.UserAgent(c.version), Only: checksOf[changes[len(changes)-1].Key],
 		Done: func(r doctor.Result) {
 			if r.Status == doctor.Fail {
 				doctor.Print(c.out, r, t.coloured())

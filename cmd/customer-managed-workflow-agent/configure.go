@@ -15,6 +15,7 @@ import (
 	"golang.org/x/term"
 
 	"workflowagent/internal/agent/config"
+	"workflowagent/internal/host/daemon"
 	"workflowagent/internal/host/doctor"
 	"workflowagent/internal/settings"
 )
@@ -239,8 +240,8 @@ func (c *configuring) check(ctx context.Context, loaded *config.Config, asker *t
 	if c.noCheck {
 		return nil
 	}
-	report, err := examine(ctx, doctor.Options{
-		Config: loaded, Version: c.version, UserAgent: userAgent(c.version), Only: checks,
+	report, err := daemon.Examine(ctx, doctor.Options{
+		Config: loaded, Version: c.version, UserAgent: daemon.UserAgent(c.version), Only: checks,
 		Done: func(r doctor.Result) {
 			if r.Status != doctor.Skip {
 				doctor.Print(c.out, r, asker.coloured())

@@ -11,6 +11,7 @@ import (
 
 const (
 	agentProgram = "cmd/customer-managed-workflow-agent"
+	daemon       = "internal/host/daemon"
 	agentLoop    = "internal/agent"
 	dockerPlace  = "internal/agent/executor/docker"
 	wire         = "internal/protocol"
@@ -52,7 +53,7 @@ var effects = map[string][]effect{
 	"http_server_port":          {{agentProgram, "TestKeysOfPolls"}, {healthPort, "TestTakenPortIsAWarning"}, {healthPort, "TestServeIsOff"}},
 	"http_server_address":       {{agentProgram, "TestKeysOfPolls"}},
 	"health_threshold":          {{agentProgram, "TestKeyHealthThreshold"}, {healthPort, "TestHealthz"}},
-	"syslog":                    {{agentProgram, "TestSyslogGetsEveryLine"}, {agentProgram, "TestSyslogThatIsNotThere"}},
+	"syslog":                    {{daemon, "TestSyslogGetsEveryLine"}, {daemon, "TestSyslogThatIsNotThere"}},
 	"log_format":                {{agentProgram, "TestKeysOfPolls"}},
 	"log_job_output":            {{agentProgram, "TestKeysOfAJob"}, {agentProgram, "TestKeyLogJobOutput"}},
 	"max_concurrent_jobs":       {{agentProgram, "TestKeyMaxConcurrentJobs"}, {agentLoop, "TestSlotsAndPresence"}},

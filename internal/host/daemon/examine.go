@@ -1,0 +1,94 @@
+package daemon
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+
+	"github.com/sirupsen/logrus"
+
+	"workflowagent/internal/agent/config"
+	"workflowagent/internal/agent/executor"
+	"workflowagent/internal/agent/instance"
+	"workflowagent/internal/agent/pooltoken"
+	"workflowagent/internal/host/doctor"
+	"workflowagent/internal/protocol"
+)
+
+// Examine runs the doctor on a configuration. Its error is about the clean-up.
+func Examine(ctx context.Context, o doctor.Options) (doctor.Report, error) {
+	c := o.Config
+	if c == nil {
+		return doctor.Run(ctx, o), nil
+	}
+	client, err := newDoctorClient(c, o.UserAgent)
+	if err == nil { // otherwise a check reports the error
+		defer client.Close()
+		o.Client = client
+	}
+	if !c.Token.IsZero() || c.UsesOIDC() {
+		o.Token = func(ctx context.Context) (string, error) { return oneToken(ctx, c, client) }
+	}
+	o.Owner = instance.KnownID(c.StateDirectory)
+	if o.Owner == "" {
+		host, _ := os.Hostname() // distinguishes the doctors of hosts that share an engine
+		o.Owner, o.Temporary = "doctor-"+executor.Digest(host+"\n"+c.StateDirectory), true
+	}
+	o.Environ = os.Environ()
+	quiet := logrus.New()
+	quiet.SetOutput(io.Discard)
+	place, end, err := trialPlace(c, logrus.NewEntry(quiet))
+	if err != nil {
+		o.ExecutorErr = err
+	} else {
+		o.Executor = place
+		o.Engine, _ = place.(doctor.Engine)
+	}
+	report := doctor.Run(ctx, o)
+	if err := end(); err != nil {
+		return report, fmt.Errorf("cleaning up after the doctor: %w", err)
+	}
+	return report, nil
+}
+
+// newDoctorClient returns a client without retries.
+func newDoctorClient(c *config.Config, userAgent string) (*protocol.Client, error) {
+	ca, err := c.CACertificates()
+	if err != nil {
+		return nil, fmt.Errorf("ca_certificate_file: %w", err)
+	}
+	return protocol.NewClient(protocol.Options{BaseURL: c.ServiceURL, UserAgent: userAgent, CACertPEM: ca, RequestTimeout: c.RequestTimeout})
+}
+
+// oneToken returns the pool's token, exchanged for the issuer's if so configured.
+func oneToken(ctx context.Context, c *config.Config, client *protocol.Client) (string, error) {
+	if !c.UsesOIDC() {
+		return c.Token.Reveal(), nil
+	}
+	token, err := pooltoken.Exchange(ctx, pooltoken.Options{
+		Client: client, File: c.OIDCTokenFile, Organization: c.OrganizationName, PoolID: c.RunnerPoolID, Life: c.TokenExpiration,
+	})
+	return token.Value, err
+}
+
+// trialPlace returns the executor of the trial job, and its clean-up. A trial process gets its own
+// directory, so that the doctor creates nothing in the state directory.
+func trialPlace(c *config.Config, log *logrus.Entry) (_ executor.Executor, end func() error, err error) {
+	trial, end := *c, func() error { return nil }
+	if c.DeployTarget == config.TargetProcess {
+		dir, err := os.MkdirTemp(c.TempDirectory(), "workflow-doctor-")
+		if err != nil {
+			return nil, end, fmt.Errorf("creating a directory for the trial job: %w", err)
+		}
+		trial.StateDirectory, trial.SharedVolumeDirectory = dir, ""
+		end = func() error { return os.RemoveAll(dir) }
+	}
+	place, err := newExecutor(&trial, log)
+	if err != nil {
+		return nil, end, err
+	}
+	remove := end
+	return place, func() error { return errors.Join(place.Close(), remove()) }, nil
+}
