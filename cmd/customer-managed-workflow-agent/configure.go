@@ -15,6 +15,7 @@ import (
 	"golang.org/x/term"
 
 	"workflowagent/internal/agent/config"
+	"workflowagent/internal/agent/control"
 	"workflowagent/internal/host/daemon"
 	"workflowagent/internal/host/doctor"
 	"workflowagent/internal/settings"
@@ -287,7 +288,7 @@ func (c *configuring) write(ctx context.Context, path string, was, text []byte, 
 		}
 	}
 	next := "To check everything else, run doctor. Then start the agent with run, or its service with service start."
-	if _, err := runningAgents(ctx, func() (*config.Config, error) { return loaded, nil }, ""); err == nil {
+	if _, err := control.FindRunning(ctx, loaded.StateDirectory, ""); err == nil {
 		next = "Restart the running agent to use it. To check everything else, run doctor."
 	}
 	fmt.Fprintln(c.out, next)

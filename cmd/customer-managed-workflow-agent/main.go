@@ -9,6 +9,7 @@ import (
 	"os"
 
 	"workflowagent/internal/agent/config"
+	"workflowagent/internal/agent/control"
 )
 
 // version is set by the linker.
@@ -49,6 +50,8 @@ func main() {
 func exitCode(err error) int {
 	var invalid config.InvalidError
 	var code codeError
+	var none *control.NoneError
+	var draining *control.DrainingError
 	switch {
 	case err == nil:
 		return exitOK
@@ -56,6 +59,10 @@ func exitCode(err error) int {
 		return code.code
 	case errors.As(err, &invalid):
 		return exitUsage
+	case errors.As(err, &none):
+		return exitNone
+	case errors.As(err, &draining):
+		return exitTime
 	}
 	return exitFailed
 }

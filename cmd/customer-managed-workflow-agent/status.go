@@ -11,6 +11,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"workflowagent/internal/agent/control"
 	"workflowagent/internal/agent/status"
 	"workflowagent/internal/retry"
 )
@@ -74,7 +75,7 @@ func watchStatus(ctx context.Context, out io.Writer, show func() error) error {
 }
 
 func showStatus(ctx context.Context, out io.Writer, load loader, instance string, asJSON bool) error {
-	agents, err := runningAgents(ctx, load, instance)
+	agents, err := running(ctx, load, instance)
 	if err != nil {
 		if asJSON && exitCode(err) == exitNone {
 			fmt.Fprintln(out, "[]")
@@ -84,21 +85,21 @@ func showStatus(ctx context.Context, out io.Writer, load loader, instance string
 	var errs []error
 	reports := []status.Report{}
 	for i, a := range agents {
-		if a.err != nil {
-			errs = append(errs, a.err)
+		if a.Err != nil {
+			errs = append(errs, a.Err)
 			continue
 		}
-		if a.report.State != status.Ready && a.report.State != status.Draining {
-			errs = append(errs, fmt.Errorf("agent %s cannot take work: it is %s", a.Name, a.report.State))
+		if a.Report.State != status.Ready && a.Report.State != status.Draining {
+			errs = append(errs, fmt.Errorf("agent %s cannot take work: it is %s", a.Name, a.Report.State))
 		}
-		reports = append(reports, a.report)
+		reports = append(reports, a.Report)
 		if asJSON {
 			continue
 		}
 		if i > 0 {
 			fmt.Fprintln(out)
 		}
-		if err := status.WriteText(out, a.report); err != nil {
+		if err := status.WriteText(out, a.Report); err != nil {
 			return fmt.Errorf("printing the status: %w", err)
 		}
 	}
@@ -108,4 +109,28 @@ func showStatus(ctx context.Context, out io.Writer, load loader, instance string
 		}
 	}
 	return errors.Join(errs...)
+}
+
+// running returns the running agents of the configured state directory, or only the named one.
+func running(ctx context.Context, load loader, name string) ([]control.Running, error) {
+	c, err := load()
+	if err != nil {
+		return nil, err
+	}
+	return control.FindRunning(ctx, c.StateDirectory, name)
+}
+
+func instanceFlag(cmd *cobra.Command, load loader, name *string, usage string) {
+	cmd.Flags().StringVar(name, "instance", "", usage)
+	_ = cmd.RegisterFlagCompletionFunc("instance", func(cmd *cobra.Command, _ []string, _ string) ([]string, cobra.ShellCompDirective) {
+		agents, err := running(cmd.Context(), load, "")
+		if err != nil {
+			return nil, cobra.ShellCompDirectiveNoFileComp
+		}
+		var names []string
+		for _, a := range agents {
+			names = append(names, fmt.Sprintf("%s\t%s, process %d", a.Name, a.Report.State, a.Report.Agent.PID))
+		}
+		return names, cobra.ShellCompDirectiveNoFileComp
+	}) // fails only for a flag that does not exist
 }
