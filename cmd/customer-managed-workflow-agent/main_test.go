@@ -7,7 +7,21 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"workflowagent/internal/agent/config"
 )
+
+// asMain makes the test binary the agent.
+const asMain = "TEST_AGENT_MAIN"
+
+const goodToken = "pul-0123456789good"
+
+func TestMain(m *testing.M) {
+	if os.Getenv(asMain) != "" {
+		main()
+	}
+	os.Exit(m.Run())
+}
 
 func execute(t *testing.T, args ...string) (string, int, error) {
 	t.Helper()
@@ -49,6 +63,7 @@ func TestMistakesHaveTheirExitCode(t *testing.T) {
 		{"unknown command", []string{"walk"}, `"walk"`},
 		{"unknown flag", []string{"run", "--fast"}, "--fast"},
 		{"argument", []string{"run", "now"}, `"now"`},
+		{"a token as an argument", []string{"configure", "--token", "x"}, "--token-file FILE"},
 		{"missing file", []string{"run", "--config", "/does/not/exist.yaml"}, "/does/not/exist.yaml"},
 		{"unknown key", []string{"run", "--config", configFile(t, "token: pul-secret-token\npolling: 1m\n")}, "polling"},
 		{"bad value", []string{"run", "--config", configFile(t, "token: pul-secret-token\npolling_interval: soon\n")}, "polling_interval"},
@@ -67,6 +82,25 @@ func TestMistakesHaveTheirExitCode(t *testing.T) {
 				t.Error("the error shows the token")
 			}
 		})
+	}
+}
+
+func TestConfigureTakesItsFlags(t *testing.T) {
+	t.Setenv("PULUMI_AGENT_TOKEN", "")
+	file, token := filepath.Join(t.TempDir(), "agent.yaml"), filepath.Join(t.TempDir(), "token")
+	if err := os.WriteFile(token, []byte(goodToken+"\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	out, code, err := execute(
+		t, "configure", "--config", file, "--service-url", "https://pulumi.example.com", "--token-file", token,
+		"--deploy-target", "process", "--set", "max_concurrent_jobs=4", "--no-check",
+	)
+	if code != exitOK || !strings.Contains(out, "Wrote "+file) {
+		t.Fatalf("%d, %v: %s", code, err, out)
+	}
+	c, err := config.Load(config.LoadOptions{Path: file, UID: os.Geteuid()})
+	if err != nil || c.Token.Reveal() != goodToken || c.ServiceURL != "https://pulumi.example.com" || c.DeployTarget != config.TargetProcess || c.MaxConcurrentJobs != 4 {
+		t.Errorf("%v: %+v", err, c)
 	}
 }
 

@@ -28,7 +28,7 @@ type effect struct{ dir, test string }
 // effects lists for every key the tests that show its effect, not only that it is read. For a
 // feature missing from this build, the effect is the agent's warning.
 var effects = map[string][]effect{
-	"token":                     {{agentProgram, "TestKeysOfPolls"}, {agentProgram, "TestConfigureWithFlags"}, {agentLoop, "TestRefusedTokenIsNotHammered"}},
+	"token":                     {{agentProgram, "TestKeysOfPolls"}, {agentProgram, "TestConfigureTakesItsFlags"}, {agentLoop, "TestRefusedTokenIsNotHammered"}},
 	"service_url":               {{agentProgram, "TestKeysOfPolls"}},
 	"working_directory":         {{agentProgram, "TestKeysOfAJob"}, {dockerPlace, "TestRunnerForAnotherArchitecture"}},
 	"shared_volume_directory":   {{agentProgram, "TestKeysOfAJob"}, {dockerPlace, "TestSharedDirectoryIsMounted"}, {dockerPlace, "TestConformanceOnSharedDirectory"}},

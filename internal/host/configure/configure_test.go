@@ -1,16 +1,20 @@
-package main
+package configure
 
 import (
 	"bytes"
 	"context"
+	"errors"
+	"fmt"
 	"io"
 	"net/http"
 	"net/http/httptest"
 	"os"
 	"os/exec"
+	"os/signal"
 	"path/filepath"
 	"strconv"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -22,16 +26,16 @@ import (
 
 const goodToken = "pul-0123456789good"
 
-// configureWorld is a directory to configure an agent in, with a server that accepts one token.
-type configureWorld struct {
+// site is a directory to configure an agent in, with a server that accepts one token.
+type site struct {
 	dir, file string
 	url       string
 	polls     int
 }
 
-func newConfigureWorld(t *testing.T) *configureWorld {
+func newSite(t *testing.T) *site {
 	t.Helper()
-	w := &configureWorld{dir: t.TempDir()}
+	w := &site{dir: t.TempDir()}
 	w.file = filepath.Join(w.dir, "agent.yaml")
 	server := httptest.NewServer(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
 		if r.URL.Path != protocol.StatusProbe {
@@ -56,16 +60,29 @@ func newConfigureWorld(t *testing.T) *configureWorld {
 	return w
 }
 
-// configure runs the command without a terminal.
-func (w *configureWorld) configure(t *testing.T, stdin string, args ...string) (string, int, error) {
+// Exit codes of the program.
+const (
+	exitOK     = 0
+	exitFailed = 1
+	exitUsage  = 2
+)
+
+func exitCode(err error) int {
+	switch _, invalid := errors.AsType[config.InvalidError](err); {
+	case err == nil:
+		return exitOK
+	case invalid:
+		return exitUsage
+	}
+	return exitFailed
+}
+
+// configure runs without a terminal.
+func (w *site) configure(t *testing.T, stdin string, o Options) (string, int, error) {
 	t.Helper()
-	root := newRootCommand("v9.8.7")
 	var out bytes.Buffer
-	root.SetIn(strings.NewReader(stdin))
-	root.SetOut(&out)
-	root.SetErr(&out)
-	root.SetArgs(append([]string{"configure", "--config", w.file}, args...))
-	err := root.ExecuteContext(t.Context())
+	o.Load, o.Version, o.In, o.Out = config.ProcessOptions(w.file), "v9.8.7", strings.NewReader(stdin), &out
+	err := Run(t.Context(), o)
 	text := out.String()
 	if err != nil {
 		text += err.Error()
@@ -79,7 +96,7 @@ func (w *configureWorld) configure(t *testing.T, stdin string, args ...string) (
 	return text, exitCode(err), err
 }
 
-func (w *configureWorld) content(t *testing.T) string {
+func (w *site) content(t *testing.T) string {
 	t.Helper()
 	data, err := os.ReadFile(w.file)
 	if err != nil {
@@ -89,8 +106,8 @@ func (w *configureWorld) content(t *testing.T) string {
 }
 
 func TestConfigureWithFlags(t *testing.T) {
-	w := newConfigureWorld(t)
-	out, code, err := w.configure(t, goodToken+"\n", "--service-url", w.url, "--token-file", "-", "--deploy-target", "process", "--set", "max_concurrent_jobs=4")
+	w := newSite(t)
+	out, code, err := w.configure(t, goodToken+"\n", Options{ServiceURL: w.url, TokenFile: "-", DeployTarget: "process", Set: []string{"max_concurrent_jobs=4"}})
 	if code != exitOK {
 		t.Fatalf("%d, %v: %s", code, err, out)
 	}
@@ -109,22 +126,22 @@ func TestConfigureWithFlags(t *testing.T) {
 	}
 	// Repeating the command changes nothing; the next one changes one line.
 	before := w.content(t)
-	if out, code, _ := w.configure(t, "", "--set", "max_concurrent_jobs=4"); code != exitOK || !strings.Contains(out, "Nothing to change") {
+	if out, code, _ := w.configure(t, "", Options{Set: []string{"max_concurrent_jobs=4"}}); code != exitOK || !strings.Contains(out, "Nothing to change") {
 		t.Errorf("%d: %s", code, out)
 	}
-	if out, code, _ := w.configure(t, "", "--set", "max_concurrent_jobs=5"); code != exitOK || w.content(t) != strings.Replace(before, "jobs: 4", "jobs: 5", 1) {
+	if out, code, _ := w.configure(t, "", Options{Set: []string{"max_concurrent_jobs=5"}}); code != exitOK || w.content(t) != strings.Replace(before, "jobs: 4", "jobs: 5", 1) {
 		t.Errorf("%d: %s\n%s", code, out, w.content(t))
 	}
 	t.Setenv("PULUMI_AGENT_MAX_CONCURRENT_JOBS", "9")
-	if out, _, _ := w.configure(t, "", "--set", "max_concurrent_jobs=6"); !strings.Contains(out, "PULUMI_AGENT_MAX_CONCURRENT_JOBS is set here and overrides") {
+	if out, _, _ := w.configure(t, "", Options{Set: []string{"max_concurrent_jobs=6"}}); !strings.Contains(out, "PULUMI_AGENT_MAX_CONCURRENT_JOBS is set here and overrides") {
 		t.Errorf("nothing about the environment: %s", out)
 	}
 }
 
 // TestConfigureKeepsTheSample: all bytes of the sample file except changed settings stay.
 func TestConfigureKeepsTheSample(t *testing.T) {
-	w := newConfigureWorld(t)
-	data, err := os.ReadFile("../../" + config.FileName + ".sample")
+	w := newSite(t)
+	data, err := os.ReadFile("../../../" + config.FileName + ".sample")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -132,7 +149,7 @@ func TestConfigureKeepsTheSample(t *testing.T) {
 	if err := os.WriteFile(w.file, []byte(sample), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if out, code, _ := w.configure(t, goodToken, "--token-file", "-", "--service-url", w.url, "--deploy-target", "process"); code != exitOK {
+	if out, code, _ := w.configure(t, goodToken, Options{TokenFile: "-", ServiceURL: w.url, DeployTarget: "process"}); code != exitOK {
 		t.Fatalf("%d: %s", code, out)
 	}
 	want := strings.NewReplacer("token: pul-xxx", "token: "+goodToken, `#service_url: "https://api.pulumi.com"`, `service_url: "`+w.url+`"`, `#deploy_target: "docker"`, `deploy_target: "process"`).Replace(sample)
@@ -145,36 +162,34 @@ func TestConfigureRefuses(t *testing.T) {
 	for _, tt := range []struct {
 		name  string
 		stdin string
-		args  []string
+		given Options
 		code  int
 		want  string
 	}{
-		{"nothing to do", "", nil, exitUsage, "no setting is given"},
-		{"unknown flag", "", []string{"--token", "x"}, exitUsage, "--token-file FILE"},
-		{"argument", "", []string{"now"}, exitUsage, "is unknown to"},
-		{"a token as an argument", "", []string{"--set", "token=" + goodToken}, exitUsage, "--token-file"},
-		{"a token as a setting", "", []string{"--set", goodToken}, exitUsage, "KEY=VALUE"},
-		{"unknown key", "", []string{"--set", "polling=1m"}, exitUsage, "polling: is not a known key"},
-		{"a variable's key", "", []string{"--set", "docker_host=x"}, exitUsage, "DOCKER_HOST"},
-		{"bad value", "", []string{"--set", "polling_interval=soon"}, exitUsage, "polling_interval: is not a duration"},
-		{"bad URL", "", []string{"--service-url", "ftp://x"}, exitUsage, "--service-url: has a scheme"},
-		{"no token file", "", []string{"--token-file", "/does/not/exist"}, exitUsage, "/does/not/exist"},
-		{"empty token", " \n", []string{"--token-file", "-"}, exitUsage, "standard input is empty"},
-		{"two words", "pul-x 0123", []string{"--token-file", "-"}, exitUsage, "--token-file: contains white space"},
-		{"not in this build", "", []string{"--deploy-target", "kubernetes"}, exitUsage, "--deploy-target: is kubernetes, which is not in this build: set it to docker or process"},
-		{"no token left", "", []string{"--set", "token="}, exitUsage, "token: is required"},
-		{"a wrong token", "pul-wrong", []string{"--token-file", "-"}, exitFailed, "a check failed"},
-		{"no server", "", []string{"--service-url", "http://127.0.0.1:1"}, exitFailed, "a check failed"},
-		{"no runner", "", []string{"--set", "single_run=true", "--set", "working_directory=/"}, exitFailed, "a check failed"},
+		{"nothing to do", "", Options{}, exitUsage, "no setting is given"},
+		{"a token as an argument", "", Options{Set: []string{"token=" + goodToken}}, exitUsage, "--token-file"},
+		{"a token as a setting", "", Options{Set: []string{goodToken}}, exitUsage, "KEY=VALUE"},
+		{"unknown key", "", Options{Set: []string{"polling=1m"}}, exitUsage, "polling: is not a known key"},
+		{"a variable's key", "", Options{Set: []string{"docker_host=x"}}, exitUsage, "DOCKER_HOST"},
+		{"bad value", "", Options{Set: []string{"polling_interval=soon"}}, exitUsage, "polling_interval: is not a duration"},
+		{"bad URL", "", Options{ServiceURL: "ftp://x"}, exitUsage, "--service-url: has a scheme"},
+		{"no token file", "", Options{TokenFile: "/does/not/exist"}, exitUsage, "/does/not/exist"},
+		{"empty token", " \n", Options{TokenFile: "-"}, exitUsage, "standard input is empty"},
+		{"two words", "pul-x 0123", Options{TokenFile: "-"}, exitUsage, "--token-file: contains white space"},
+		{"not in this build", "", Options{DeployTarget: "kubernetes"}, exitUsage, "--deploy-target: is kubernetes, which is not in this build: set it to docker or process"},
+		{"no token left", "", Options{Set: []string{"token="}}, exitUsage, "token: is required"},
+		{"a wrong token", "pul-wrong", Options{TokenFile: "-"}, exitFailed, "a check failed"},
+		{"no server", "", Options{ServiceURL: "http://127.0.0.1:1"}, exitFailed, "a check failed"},
+		{"no runner", "", Options{Set: []string{"single_run=true", "working_directory=/"}}, exitFailed, "a check failed"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			w := newConfigureWorld(t)
+			w := newSite(t)
 			t.Setenv("PULUMI_AGENT_WORKING_DIRECTORY", "")
 			before := "# mine\ntoken: " + goodToken + "\nservice_url: " + w.url + "\ndeploy_target: process\nworking_directory: " + w.dir + "\n"
 			if err := os.WriteFile(w.file, []byte(before), 0o600); err != nil {
 				t.Fatal(err)
 			}
-			out, code, err := w.configure(t, tt.stdin, tt.args...)
+			out, code, err := w.configure(t, tt.stdin, tt.given)
 			if code != tt.code || !strings.Contains(out, tt.want) {
 				t.Errorf("%d, %v; want %d and %q: %s", code, err, tt.code, tt.want, out)
 			}
@@ -185,29 +200,36 @@ func TestConfigureRefuses(t *testing.T) {
 				t.Errorf("left %v, %v", entries, err)
 			}
 			if tt.code == exitFailed {
-				if out, code, _ := w.configure(t, tt.stdin, append(tt.args, "--no-check")...); code != exitOK {
+				tt.given.NoCheck = true
+				if out, code, _ := w.configure(t, tt.stdin, tt.given); code != exitOK {
 					t.Errorf("with --no-check: %d: %s", code, out)
 				}
 			}
 		})
 	}
 	t.Run("bad file", func(t *testing.T) {
-		w := newConfigureWorld(t)
+		w := newSite(t)
 		if err := os.WriteFile(w.file, []byte("tokens: x\n"), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		if out, code, _ := w.configure(t, "", "--set", "single_run=true"); code != exitUsage || !strings.Contains(out, w.file+":1: tokens") {
+		if out, code, _ := w.configure(t, "", Options{Set: []string{"single_run=true"}}); code != exitUsage || !strings.Contains(out, w.file+":1: tokens") {
 			t.Errorf("%d: %s", code, out)
 		}
 	})
 }
 
-// asMain makes the test binary the agent.
-const asMain = "TEST_AGENT_MAIN"
+// fileToWrite makes the test binary configure an agent on its terminal.
+const fileToWrite = "TEST_CONFIGURE_FILE"
 
 func TestMain(m *testing.M) {
-	if os.Getenv(asMain) != "" {
-		main()
+	if file := os.Getenv(fileToWrite); file != "" {
+		ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT)
+		err := Run(ctx, Options{Load: config.ProcessOptions(file), Version: "v9.8.7", In: os.Stdin, Out: os.Stdout})
+		stop()
+		if err != nil {
+			fmt.Fprintln(os.Stderr, err)
+		}
+		os.Exit(exitCode(err))
 	}
 	os.Exit(m.Run())
 }
@@ -221,7 +243,7 @@ type dialogue struct {
 	end  time.Time
 }
 
-func (w *configureWorld) onTerminal(t *testing.T) *dialogue {
+func (w *site) onTerminal(t *testing.T) *dialogue {
 	t.Helper()
 	self, err := os.Executable()
 	if err != nil {
@@ -230,8 +252,8 @@ func (w *configureWorld) onTerminal(t *testing.T) *dialogue {
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	t.Cleanup(cancel)
 	// The shell leads the session and waits until its output was read: a session's end discards it.
-	cmd := exec.CommandContext(ctx, "/bin/sh", "-c", `trap : INT; "$0" configure --config "$1"; code=$?; stty -a; echo "ended with $code."; read -r _`, self, w.file)
-	cmd.Env = append(os.Environ(), asMain+"=1", "NO_COLOR=1")
+	cmd := exec.CommandContext(ctx, "/bin/sh", "-c", `trap : INT; "$0"; code=$?; stty -a; echo "ended with $code."; read -r _`, self)
+	cmd.Env = append(os.Environ(), fileToWrite+"="+w.file, "NO_COLOR=1")
 	f, err := pty.Start(cmd)
 	if err != nil {
 		t.Fatal(err)
@@ -288,7 +310,7 @@ func (d *dialogue) ended() (int, string) {
 }
 
 func TestConfigureOnATerminal(t *testing.T) {
-	w := newConfigureWorld(t)
+	w := newSite(t)
 	d := w.onTerminal(t)
 	d.expect("URL of the control plane [https://api.pulumi.com]: ")
 	d.say("ftp://nonsense\n")
@@ -329,10 +351,10 @@ func TestConfigureOnATerminal(t *testing.T) {
 	}
 }
 
-// TestConfigureAsksWhenAllIsNotWell: a refused token is written only if the operator confirms.
-func TestConfigureAsksWhenAllIsNotWell(t *testing.T) {
+// TestConfirmsAFailedCheck: a refused token is written only if the operator confirms.
+func TestConfirmsAFailedCheck(t *testing.T) {
 	for answer, want := range map[string]int{"\n": exitFailed, "y\n": exitOK} {
-		w := newConfigureWorld(t)
+		w := newSite(t)
 		d := w.onTerminal(t)
 		d.expect("]: ")
 		d.say(w.url + "\n")
@@ -356,7 +378,7 @@ func TestConfigureAsksWhenAllIsNotWell(t *testing.T) {
 // TestConfigureInterrupted: Ctrl-C and the end of the input write nothing and restore the echo.
 func TestConfigureInterrupted(t *testing.T) {
 	for name, key := range map[string]string{"ctrl-c": "\x03", "end of input": "\x04"} {
-		w := newConfigureWorld(t)
+		w := newSite(t)
 		d := w.onTerminal(t)
 		d.expect("]: ")
 		d.say(w.url + "\n")
@@ -371,7 +393,7 @@ func TestConfigureInterrupted(t *testing.T) {
 
 // TestConfigureRestoresTheTerminal checks the terminal after a Ctrl-C in the hidden answer.
 func TestConfigureRestoresTheTerminal(t *testing.T) {
-	w := newConfigureWorld(t)
+	w := newSite(t)
 	d := w.onTerminal(t)
 	d.expect("]: ")
 	d.say(w.url + "\n")
