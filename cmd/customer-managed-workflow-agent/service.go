@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"os/signal"
+	"path/filepath"
 	"strings"
 	"syscall"
 	"text/tabwriter"
@@ -38,7 +39,9 @@ Running deployments continue when you stop, restart, upgrade or uninstall the se
 	cmd.AddCommand(
 		newServiceInstallCommand(&o),
 		serviceAction("uninstall", "Stop the service and remove it; configuration, state and deployments stay", "Removed", open, service.Service.Uninstall),
-		serviceAction("start", "Start the service, registering it first if needed", "Started", func() (service.Service, error) { return registered(o) }, service.Service.Start),
+		serviceAction("start", "Start the service, registering it first if needed", "Started", func() (service.Service, error) {
+			return upkeep.Registered(context.Background(), o, func(err error) { fmt.Fprintln(os.Stderr, err) })
+		}, service.Service.Start),
 		serviceAction("stop", "Stop the service; running deployments continue", "Stopped", open, service.Service.Stop),
 		serviceAction("restart", "Restart the service; running deployments continue", "Restarted", open, service.Service.Restart),
 		newServiceStatusCommand(open),
@@ -56,35 +59,13 @@ func serviceAction(verb, short, done string, open func() (service.Service, error
 			if err != nil {
 				return err
 			}
-			if err := notInstalled(s, do(s)); err != nil {
+			if err := service.Explain(s, do(s)); err != nil {
 				return err
 			}
 			cmd.Printf("%s %s.\n", done, s.File())
 			return nil
 		},
 	}
-}
-
-func notInstalled(s service.Service, err error) error {
-	if errors.Is(err, kardianos.ErrNotInstalled) {
-		return fmt.Errorf("the service is not installed, %s is missing: see %s service install --help (a user's service needs --user with every command)", s.File(), service.DefaultName)
-	}
-	return err
-}
-
-// registered returns the service, and installs it first if necessary.
-func registered(o service.Options) (service.Service, error) {
-	s, err := service.Open(o)
-	if err != nil {
-		return nil, err
-	}
-	if _, err := s.Describe(context.Background()); !errors.Is(err, kardianos.ErrNotInstalled) {
-		return s, err
-	}
-	if o, err = chosen(o); err != nil {
-		return nil, err
-	}
-	return upkeep.Register(context.Background(), o, nil, func(err error) { fmt.Fprintln(os.Stderr, err) })
 }
 
 // Exit codes of service status, as in systemctl and the LSB.
@@ -107,7 +88,7 @@ func newServiceStatusCommand(open func() (service.Service, error)) *cobra.Comman
 			}
 			state, err := s.Describe(cmd.Context())
 			if errors.Is(err, kardianos.ErrNotInstalled) {
-				return codeError{notInstalled(s, err), exitNotInstalled}
+				return codeError{service.Explain(s, err), exitNotInstalled}
 			}
 			if err != nil {
 				return err
@@ -172,7 +153,7 @@ func newServiceLogsCommand(open func() (service.Service, error)) *cobra.Command 
 			defer stop()
 			// Other errors do not prevent showing the log.
 			if _, err := s.Describe(ctx); errors.Is(err, kardianos.ErrNotInstalled) {
-				return notInstalled(s, err)
+				return service.Explain(s, err)
 			}
 			return s.Logs(ctx, cmd.OutOrStdout(), lines, follow)
 		},
@@ -180,4 +161,94 @@ func newServiceLogsCommand(open func() (service.Service, error)) *cobra.Command 
 	cmd.Flags().IntVarP(&lines, "lines", "n", 100, "how many of the last lines")
 	cmd.Flags().BoolVarP(&follow, "follow", "f", false, "print new lines until interrupted")
 	return cmd
+}
+
+func newServiceInstallCommand(o *service.Options) *cobra.Command {
+	var (
+		environment []string
+		told        service.Options
+		process     bool
+		start       bool
+	)
+	cmd := &cobra.Command{
+		Use:   "install",
+		Short: "Register the service, or update its registration",
+		Long: `Register the service, or update its registration, so that it starts with the machine.
+A running service keeps its registration until it restarts.
+
+On Linux the machine's service runs in a sandbox as the user workflow-agent, which is created
+if it is missing. With --docker the service joins the group docker: access to the engine is
+root on this machine in all but name. Without --docker, set DOCKER_HOST to an engine that the
+user can reach. --process selects the less strict sandbox that jobs of deploy_target process
+need.
+
+Later runs and package upgrades keep the values of --account, --config, --docker and --process.
+To revert a value, use --docker=false, --process=false or --account "".`,
+		Example: `  sudo customer-managed-workflow-agent service install --docker
+  sudo customer-managed-workflow-agent service install --process --config /etc/pulumi-workflow-agent.yaml
+  customer-managed-workflow-agent service install --user --env HTTPS_PROXY=http://proxy.internal:3128`,
+		Args: noArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			variables, err := assignments(environment)
+			if err != nil {
+				return config.Invalid(err)
+			}
+			if told.Config, err = absolute(cmd.Flag("config").Value.String()); err != nil {
+				return config.Invalid(err)
+			}
+			if process {
+				told.Profile = service.ProfileProcess
+			}
+			options, err := upkeep.Chosen(*o)
+			if err != nil {
+				return err
+			}
+			options = service.Amend(options, told, cmd.Flags().Changed)
+			s, err := upkeep.Register(cmd.Context(), options, variables, func(err error) { cmd.PrintErrln(err) })
+			if err != nil || o.Packaged {
+				return err
+			}
+			cmd.Printf("Installed %s.\n", s.File())
+			if start {
+				if err := s.Restart(); err != nil {
+					return err
+				}
+				cmd.Println("Started.")
+			}
+			return nil
+		},
+	}
+	f := cmd.Flags()
+	f.StringVar(&told.Account, "account", "", "existing account that the machine's service runs as (default: workflow-agent, created if missing)")
+	f.BoolVar(&told.Docker, "docker", false, "give the service access to the local engine by the group docker (Linux)")
+	f.BoolVar(&process, "process", false, "use the sandbox for deploy_target process (Linux)")
+	f.BoolVar(&start, "start", false, "start the service, or restart a running service")
+	f.BoolVar(&o.Packaged, "packaged", false, "for packages: only write the unit, among those of the package manager")
+	f.StringArrayVar(&environment, "env", nil, "NAME=VALUE for the service's environment file; an empty value removes NAME (repeatable)")
+	_ = f.MarkHidden("packaged") // the flag is defined two lines up
+	return cmd
+}
+
+func assignments(words []string) (map[string]string, error) {
+	variables := map[string]string{}
+	for _, word := range words {
+		name, value, ok := strings.Cut(word, "=")
+		if !ok {
+			// The argument may be a value that was meant to be secret.
+			return nil, errors.New("--env wants NAME=VALUE")
+		}
+		variables[name] = value
+	}
+	return variables, service.CheckVariables(variables)
+}
+
+func absolute(path string) (string, error) {
+	if path == "" {
+		return "", nil
+	}
+	absolute, err := filepath.Abs(path)
+	if err != nil {
+		return "", fmt.Errorf("finding %s: %w", path, err)
+	}
+	return absolute, nil
 }

@@ -110,3 +110,21 @@ func TestOldConfiguration(t *testing.T) {
 		}
 	}
 }
+
+func TestChoicesOfServiceInstall(t *testing.T) {
+	earlier := Options{Name: "second", Account: "deploy", Docker: true, Profile: ProfileProcess, Config: "/srv/a.yaml"}
+	for flag, want := range map[string]func(*Options){
+		"start":   func(*Options) {},
+		"account": func(o *Options) { o.Account = "" },
+		"docker":  func(o *Options) { o.Docker = false },
+		"process": func(o *Options) { o.Profile = "" },
+		"config":  func(o *Options) { o.Config = "" },
+	} {
+		expected := earlier
+		want(&expected)
+		got := Amend(earlier, Options{}, func(name string) bool { return name == flag })
+		if got != expected {
+			t.Errorf("--%s: got %+v, want %+v", flag, got, expected)
+		}
+	}
+}

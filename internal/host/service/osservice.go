@@ -117,6 +117,14 @@ func Open(o Options) (Service, error) {
 	return s.(Service), nil //nolint:forcetypeassert // the two systems above create nothing else
 }
 
+// Explain returns an error of a service, with advice if the service is not installed.
+func Explain(s Service, err error) error {
+	if errors.Is(err, service.ErrNotInstalled) {
+		return fmt.Errorf("the service is not installed, %s is missing: see %s service install --help (a user's service needs --user with every command)", s.File(), DefaultName)
+	}
+	return err
+}
+
 const (
 	displayName = "Customer-managed workflow agent"
 	description = "Runs Pulumi deployments inside your own network"

@@ -2,9 +2,12 @@ package upkeep
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"path/filepath"
 	"runtime"
+
+	kardianos "github.com/kardianos/service"
 
 	"workflowagent/internal/agent/config"
 	"workflowagent/internal/host/release"
@@ -39,6 +42,30 @@ func Register(ctx context.Context, o service.Options, variables map[string]strin
 		return s, nil
 	}
 	return s, s.Enable(ctx)
+}
+
+// Registered returns the service, and registers it first if necessary.
+func Registered(ctx context.Context, o service.Options, warn func(error)) (service.Service, error) {
+	s, err := service.Open(o)
+	if err != nil {
+		return nil, err
+	}
+	if _, err := s.Describe(ctx); !errors.Is(err, kardianos.ErrNotInstalled) {
+		return s, err
+	}
+	if o, err = Chosen(o); err != nil {
+		return nil, err
+	}
+	return Register(ctx, o, nil, warn)
+}
+
+// Chosen returns the options for this program's service as an earlier installation recorded them.
+func Chosen(o service.Options) (service.Options, error) {
+	var err error
+	if o.Executable, err = service.Executable(); err != nil {
+		return o, err
+	}
+	return service.Chosen(o)
 }
 
 // withUpdates adds the settings with which the service updates itself. The error states why it
