@@ -12,11 +12,7 @@ import (
 	"workflowagent/internal/protocol"
 	"workflowagent/internal/runner"
 	"workflowagent/internal/runner/process"
-	"workflowagent/internal/workflow"
 )
-
-// maxDefinition limits a job definition, in bytes.
-const maxDefinition = 16 << 20
 
 func newDebugCommand(code *int) *cobra.Command {
 	var jobFile string
@@ -49,7 +45,7 @@ The environment is the caller's. Step 0 is the agent's and is not run.`,
 func debugJob(ctx context.Context, stdin io.Reader, jobFile string, keep bool) (code int, err error) {
 	protectErr := process.Protect()
 	signals := takeSignals()
-	definition, err := readDefinition(stdin, jobFile)
+	definition, err := protocol.ReadDefinition(stdin, jobFile)
 	if err != nil {
 		return runner.ExitNoLaunch, err
 	}
@@ -66,23 +62,4 @@ func debugJob(ctx context.Context, stdin io.Reader, jobFile string, keep bool) (
 	}()
 	launch := &protocol.Launch{Offline: true, JobID: "debug", Epoch: 1, Definition: definition, EchoLog: true}
 	return runLaunch(ctx, launch, dir, signals, protectErr)
-}
-
-func readDefinition(stdin io.Reader, jobFile string) (*workflow.JobDefinition, error) {
-	if jobFile != "-" {
-		f, err := os.Open(jobFile)
-		if err != nil {
-			return nil, fmt.Errorf("opening the job definition: %w", err)
-		}
-		defer f.Close()
-		stdin = f
-	}
-	data, err := io.ReadAll(io.LimitReader(stdin, maxDefinition+1))
-	if err != nil {
-		return nil, fmt.Errorf("reading the job definition: %w", err)
-	}
-	if len(data) > maxDefinition {
-		return nil, fmt.Errorf("the job definition is longer than %d bytes", maxDefinition)
-	}
-	return workflow.ParseJobDefinition(data)
 }

@@ -5,6 +5,8 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"fmt"
+	"io"
+	"os"
 	"time"
 
 	"workflowagent/internal/workflow"
@@ -30,6 +32,26 @@ type Launch struct {
 	Offline bool `json:"offline,omitempty"`
 	// Probe, if set, makes the runner probe and run no job.
 	Probe *Probe `json:"probe,omitempty"`
+}
+
+// ReadDefinition reads a job definition from a file; - is stdin.
+func ReadDefinition(stdin io.Reader, file string) (*workflow.JobDefinition, error) {
+	if file != "-" {
+		f, err := os.Open(file)
+		if err != nil {
+			return nil, fmt.Errorf("opening the job definition: %w", err)
+		}
+		defer f.Close()
+		stdin = f
+	}
+	data, err := io.ReadAll(io.LimitReader(stdin, maxDefinitionBody+1))
+	if err != nil {
+		return nil, fmt.Errorf("reading the job definition: %w", err)
+	}
+	if len(data) > maxDefinitionBody {
+		return nil, fmt.Errorf("the job definition is longer than %d bytes", maxDefinitionBody)
+	}
+	return workflow.ParseJobDefinition(data)
 }
 
 // The runner is started as `workflow-runner run --job-dir DIR`. The executor creates DIR, writable
