@@ -102,7 +102,7 @@ func TestChannels(t *testing.T) {
 
 	// The signed file of one channel in place of another's.
 	s.files["stable.txt"], s.files["stable.txt.sig"] = s.files["beta.txt"], s.files["beta.txt.sig"]
-	if c, err := latest(release.Stable); err == nil || !strings.Contains(err.Error(), "no stable release") {
+	if c, err := latest(release.Stable); err == nil || !strings.Contains(err.Error(), "not a stable release") {
 		t.Errorf("beta as stable: %+v, %v", c, err)
 	}
 	for name, text := range map[string]string{"dated in the future": "version: v9.0.0\npublished: 2999-01-01T00:00:00Z\n", "NAME: VALUE": "nothing\n"} {
