@@ -310,7 +310,7 @@ func (g *boundedServer) attacks() []attack {
 
 	all := []attack{
 		{"batch-encrypt", post(dev+"/batch-encrypt", `{"plaintexts":[`+many(8<<20, `""`)+`]}`), true},
-		{"batch-encrypt, accepted", post(dev+"/batch-encrypt", `{"plaintexts":[`+many(199_000, `""`)+`]}`), true},
+		{"batch-encrypt, accepted", post(dev+"/batch-encrypt", `{"plaintexts":[`+many(10_000, `"`+strings.Repeat("A", 1000)+`"`)+`]}`), true},
 		{"batch-decrypt", post(dev+"/batch-decrypt", `{"ciphertexts":[`+many(8<<20, `""`)+`]}`), true},
 		{"encrypt", post(dev+"/encrypt", `{"plaintext":"`+strings.Repeat("A", 7<<20)+`"}`), true},
 		{"events", leased(post(running+"/events/batch", `{"events":[{"sequence":9,"x":[`+many(190_000, "[]")+`]}]}`)), true},

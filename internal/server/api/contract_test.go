@@ -74,7 +74,7 @@ func loadContract() {
 
 // checkContract compares a response with the description of the public API. Operations and statuses
 // that the description does not list pass.
-func checkContract(t *testing.T, req *http.Request, res *http.Response, body []byte) {
+func checkContract(t testing.TB, req *http.Request, res *http.Response, body []byte) {
 	t.Helper()
 	contract.once.Do(loadContract)
 	if contract.err != nil {

@@ -32,7 +32,7 @@ import (
 func TestMain(m *testing.M) { os.Exit(storetest.Main(m)) }
 
 type fixture struct {
-	t        *testing.T
+	t        testing.TB
 	db       *store.DB
 	identity *identity.Service
 	stacks   *stacks.Service
@@ -48,12 +48,12 @@ type options struct {
 	releases    string
 }
 
-func newFixture(t *testing.T, o options) *fixture {
+func newFixture(t testing.TB, o options) *fixture {
 	t.Helper()
 	return newFixtureOn(t, storetest.SQLite(t), o)
 }
 
-func newFixtureOn(t *testing.T, db *store.DB, o options) *fixture {
+func newFixtureOn(t testing.TB, db *store.DB, o options) *fixture {
 	t.Helper()
 	secrets, err := keyring.Open(t.Context(), db, bytes.Repeat([]byte{7}, 32))
 	if err != nil {
@@ -81,7 +81,7 @@ func newFixtureOn(t *testing.T, db *store.DB, o options) *fixture {
 }
 
 type answer struct {
-	t      *testing.T
+	t      testing.TB
 	call   string
 	Status int
 	Header http.Header

@@ -41,18 +41,33 @@ func (s *secretRoutes) encrypt(w http.ResponseWriter, r *http.Request, st store.
 // growing answer.
 const secretCopies = 5
 
-func (s *secretRoutes) batchEncrypt(w http.ResponseWriter, r *http.Request, st store.Stack) error {
+// maxSecrets bounds the values of one batch, and thereby the time that it takes. The stock CLI sends
+// a thousand secrets of a state at a time, but all secrets of a configuration at once.
+const maxSecrets = 10_000
+
+// eachSecret calls use for each value of the array that is one member of a request's body.
+func eachSecret[T any](w http.ResponseWriter, r *http.Request, member string, use func(value T) error) error {
 	data, err := request.ReadJSON(w, r, request.Batch(r), secretCopies)
 	if err != nil {
 		return err
 	}
-	out := []byte(`{"ciphertexts":[`)
-	empty := len(out)
-	err = request.EachElement(data, "plaintexts", func(dec *json.Decoder) error {
-		var plaintext []byte
-		if err := dec.Decode(&plaintext); err != nil {
+	n := 0
+	return request.EachElement(data, member, func(dec *json.Decoder) error {
+		if n++; n > maxSecrets {
+			return fault.New(fault.KindTooLarge, "Request Entity Too Large: a request may contain at most %d %s; send them in several requests", maxSecrets, member)
+		}
+		var value T
+		if err := dec.Decode(&value); err != nil {
 			return request.InvalidJSON(err)
 		}
+		return use(value)
+	})
+}
+
+func (s *secretRoutes) batchEncrypt(w http.ResponseWriter, r *http.Request, st store.Stack) error {
+	out := []byte(`{"ciphertexts":[`)
+	empty := len(out)
+	err := eachSecret(w, r, "plaintexts", func(plaintext []byte) error {
 		ct, err := s.stacks.Secrets().Encrypt(r.Context(), st.ID, plaintext)
 		if err != nil {
 			return err
@@ -102,16 +117,8 @@ func (s *secretRoutes) mayDecrypt(r *http.Request, st store.Stack, ciphertexts .
 // batchDecrypt answers each ciphertext under exactly the text it was sent as: clients look that
 // text up and stop if it is missing.
 func (s *secretRoutes) batchDecrypt(w http.ResponseWriter, r *http.Request, st store.Stack) error {
-	data, err := request.ReadJSON(w, r, request.Batch(r), secretCopies)
-	if err != nil {
-		return err
-	}
 	var texts []string
-	err = request.EachElement(data, "ciphertexts", func(dec *json.Decoder) error {
-		var text string
-		if err := dec.Decode(&text); err != nil {
-			return request.InvalidJSON(err)
-		}
+	err := eachSecret(w, r, "ciphertexts", func(text string) error {
 		texts = append(texts, text)
 		return nil
 	})
