@@ -24,6 +24,32 @@ func stepEnv(t *testing.T, environ []string, launch *protocol.Launch, definition
 	return e.vars
 }
 
+func TestTheJournalsBatchPeriodIsADefault(t *testing.T) {
+	const name = "PULUMI_JOURNALING_BATCH_PERIOD"
+	for _, tt := range []struct {
+		of                           string
+		image, definition, forwarded string
+		want                         string
+	}{
+		{of: "no layer", want: "2"},
+		{of: "the image", image: "10", want: "10"},
+		{of: "the definition", image: "10", definition: "20", want: "20"},
+		{of: "the agent", image: "10", definition: "20", forwarded: "30", want: "30"},
+	} {
+		launch := &protocol.Launch{}
+		var definition map[string]string
+		if tt.definition != "" {
+			definition = map[string]string{name: tt.definition}
+		}
+		if tt.forwarded != "" {
+			launch.ForwardedEnv = map[string]string{name: tt.forwarded}
+		}
+		if got := stepEnv(t, []string{name + "=" + tt.image}, launch, definition)[name]; got != tt.want {
+			t.Errorf("with the value of %s: %s is %q, want %q", tt.of, name, got, tt.want)
+		}
+	}
+}
+
 func TestProxyLayers(t *testing.T) {
 	agent := map[string]string{"HTTPS_PROXY": "http://agent", "http_proxy": "http://agent", "NO_PROXY": ".agent"}
 	const loopback = "localhost,127.0.0.1,::1"
