@@ -32,13 +32,13 @@ func testEngine(t *testing.T) *Engine {
 			t.Error(err)
 		}
 		if _, err := os.Stat(dir); !errors.Is(err, os.ErrNotExist) {
-			t.Errorf("the engine's directory is still there: %v", err)
+			t.Errorf("the engine's directory was not removed: %v", err)
 		}
 		if mounts, err := os.ReadFile("/proc/self/mountinfo"); err != nil || bytes.Contains(mounts, []byte(dir)) {
-			t.Errorf("a mount of the engine is still there (%v):\n%s", err, mounts)
+			t.Errorf("a mount of the engine was not removed (%v):\n%s", err, mounts)
 		}
 		if links, err := net.Interfaces(); err != nil || strings.Contains(addresses(links), engine.BridgeIP.String()+"/") {
-			t.Errorf("the bridge is still there (%v)", err)
+			t.Errorf("the bridge was not removed (%v)", err)
 		}
 	})
 	return engine
@@ -109,7 +109,7 @@ func TestEngineRunsShell(t *testing.T) {
 	}
 	again, err := ShellImage(t.Context(), engine.Host)
 	if err != nil || again != image {
-		t.Errorf("asking for the image again: %q, %v, want %q", again, err, image)
+		t.Errorf("requesting the image again: %q, %v, want %q", again, err, image)
 	}
 	if got := inContainer(t, engine, image, "", "echo $((6*7)) | tr 4 5; whoami; sh -c 'echo $HOME'"); got != "52\nroot\n/root\n" {
 		t.Errorf("the container printed %q", got)
@@ -171,7 +171,7 @@ outputs: {size: "${note.size}"}
 func TestLibrariesOfThisTest(t *testing.T) {
 	t.Parallel()
 	if _, err := exec.LookPath("ldd"); err != nil {
-		t.Skip("there is no ldd")
+		t.Skip("ldd is not installed")
 	}
 	git, err := findProgram("git")
 	if err != nil {

@@ -62,7 +62,7 @@ func TestIssuer(t *testing.T) {
 	}
 	claims, ok = verifyWith(t, expired, issuerKeys(t, issuer))
 	if !ok || claims["exp"].(float64) > float64(time.Now().Unix()) {
-		t.Errorf("the token that was to be expired: verified %v, claims %v", ok, claims)
+		t.Errorf("the expired token: verified %v, claims %v", ok, claims)
 	}
 }
 

@@ -52,7 +52,7 @@ func MachineAvailable() (reason string, ok bool) {
 }
 
 // machineRoot returns the machine's files from the cache, or creates them from Debian packages,
-// which takes minutes. It creates them again each month.
+// which takes minutes. It creates them anew each month.
 func machineRoot(ctx context.Context, progress io.Writer) (string, error) {
 	var key fingerprint
 	key.add("packages", machinePackages)

@@ -44,7 +44,7 @@ func TestProcessIsKilledIfItDoesNotListen(t *testing.T) {
 	t.Parallel()
 	p, _ := startScript(t, `trap '' TERM; echo ready; while :; do sleep 0.01; done`)
 	if err := p.Stop(syscall.SIGTERM, 50*time.Millisecond); err == nil {
-		t.Error("killing it is no error")
+		t.Error("killing it returned no error")
 	}
 	if got := p.Err().Error(); got != "signal: killed" {
 		t.Errorf("it ended with %q, want signal: killed", got)
@@ -55,6 +55,6 @@ func TestStartProcessNamesTheProgram(t *testing.T) {
 	t.Parallel()
 	_, err := StartProcess(t.Context(), "/no/such/program", nil, nil, filepath.Join(t.TempDir(), "log"))
 	if err == nil || !strings.Contains(err.Error(), "/no/such/program") {
-		t.Errorf("starting a program that is not there: %v", err)
+		t.Errorf("starting a missing program: %v", err)
 	}
 }

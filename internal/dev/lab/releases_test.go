@@ -33,7 +33,7 @@ func TestForgetReleases(t *testing.T) {
 	forgetReleases(filepath.Join(cache, "releases-2"))
 	for name, want := range map[string]bool{"releases-1": false, "releases-2": true, "releases-3": true, "machine-1": true} {
 		if _, err := os.Stat(filepath.Join(cache, name)); (err == nil) != want {
-			t.Errorf("%s is there: %v, want %v", name, err == nil, want)
+			t.Errorf("%s exists: %v, want %v", name, err == nil, want)
 		}
 	}
 }

@@ -56,6 +56,6 @@ func TestSSHServerServesCommits(t *testing.T) {
 		t.Fatalf("creating a key: %v\n%s", err, out)
 	}
 	if out, err := client(other, "git", "ls-remote", url); err == nil {
-		t.Errorf("a key that is not the server's was let in:\n%s", out)
+		t.Errorf("a key that is not the server's was accepted:\n%s", out)
 	}
 }

@@ -40,7 +40,7 @@ func TestPulumiTools(t *testing.T) {
 		t.Fatal(err)
 	}
 	if err := tools.Home(home); err != nil {
-		t.Fatalf("preparing a home that is there already: %v", err)
+		t.Fatalf("preparing an existing home: %v", err)
 	}
 	env := append(tools.Env(home, "file://"+state, ""), "PULUMI_CONFIG_PASSPHRASE=test")
 	ledger, note := filepath.Join(work, "ledger"), filepath.Join(work, "note.txt")
@@ -96,7 +96,7 @@ outputs: {size: "${note.size}", hex: "${random.hex}", password: "${random.passwo
 		t.Fatal(err)
 	}
 	if out := pulumi(t, tools, work, env, "refresh", "--preview-only"); !strings.Contains(out, "1 to delete") {
-		t.Errorf("a refresh does not see that the file is gone:\n%s", out)
+		t.Errorf("a refresh does not detect that the file is missing:\n%s", out)
 	}
 	pulumi(t, tools, work, env, "destroy", "--yes", "--skip-preview")
 

@@ -173,7 +173,7 @@ func conclude(failed, skipped []string, requireAll bool) error {
 	return nil
 }
 
-// raceDetector is reported with the tiers, because they test less without it.
+// raceDetector is listed among the tiers, because tests find less without it.
 const raceDetector = "race detector"
 
 // raceMissing returns why tests cannot be built with the race detector, or "".

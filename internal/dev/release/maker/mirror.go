@@ -17,8 +17,8 @@ import (
 	"workflowagent/internal/host/release"
 )
 
-// publicKeyFile holds the public release keys in a mirror. Clients must obtain the keys from
-// another source.
+// publicKeyFile is the file of a mirror with the public release keys. It is a convenience: a client
+// that verifies a release must have the keys from another source.
 const publicKeyFile = "release-key.pem"
 
 func (m *maker) publish(context.Context) error {
