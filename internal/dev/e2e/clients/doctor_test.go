@@ -85,12 +85,12 @@ func TestClientsOfTheDoctor(t *testing.T) {
 		Agents []any `json:"agents"`
 	}
 	if err := w.Server.Call(t.Context(), "GET", "/api/orgs/"+w.Server.Organization+"/agent-pools/"+w.Pool.ID, nil, &pool); err != nil || len(pool.Agents) > 0 {
-		t.Errorf("the doctor was taken for an agent: %v, %v", pool.Agents, err)
+		t.Errorf("the server lists the doctor as an agent: %v, %v", pool.Agents, err)
 	}
 }
 
-// TestEngineDoctor checks that a trial container on a real engine sees what jobs would see, and is
-// removed.
+// TestEngineDoctor checks that a trial container on a real engine has the same network as a job,
+// and is removed.
 func TestEngineDoctor(t *testing.T) {
 	w, engine, image := harness.StartEngineSite(t, harness.OnBridge)
 	env := []string{"DOCKER_HOST=" + engine.Host, "PULUMI_AGENT_PULL_IMAGE=false"}

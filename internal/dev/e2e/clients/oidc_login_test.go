@@ -39,7 +39,7 @@ func trustIssuer(ctx context.Context, t *testing.T, s *lab.Server, issuer map[st
 	return base + "/oidc/issuers/" + made.ID
 }
 
-// exchange sends a form to the token endpoint of a server and returns the status and the answer.
+// exchange sends a form to the token endpoint of a server and returns the status and the response.
 func exchange(ctx context.Context, t *testing.T, s *lab.Server, token, tokenType, scope string) (int, map[string]any) {
 	t.Helper()
 	form := url.Values{
@@ -187,7 +187,7 @@ func TestClientsLogInByOIDC(t *testing.T) {
 	if status, answer = exchange(ctx, t, w.Server, rotated, "runner", "runner:default"); status != http.StatusServiceUnavailable && status != http.StatusOK {
 		t.Errorf("right after a rotation: %d %v", status, answer)
 	}
-	if harness.FullScale { // the server asks at most every 30 s
+	if harness.FullScale { // the server fetches the keys at most every 30 s
 		waiting, cancel := context.WithTimeout(ctx, time.Minute)
 		defer cancel()
 		err := lab.Poll(waiting, time.Second, func() (bool, error) {
@@ -218,6 +218,6 @@ func TestClientsLogInByOIDC(t *testing.T) {
 		}
 	}
 	if !bytes.Contains(log, []byte("a policy denies it")) {
-		t.Error("the server's log does not say why an exchange was refused")
+		t.Error("the server's log does not give the reason for a refused exchange")
 	}
 }

@@ -70,7 +70,7 @@ func (r *statusRecorder) WriteHeader(status int) {
 	r.ResponseWriter.WriteHeader(status)
 }
 
-// Unwrap lets the proxy flush the answer of a held poll.
+// Unwrap lets the proxy flush the response to a held poll.
 func (r *statusRecorder) Unwrap() http.ResponseWriter { return r.ResponseWriter }
 
 // TestClientsOfAnIssuer runs an agent whose only token is that of a real issuer.
@@ -127,7 +127,7 @@ func TestClientsOfAnIssuer(t *testing.T) {
 	write("stranger")
 	shows(t, health, "the policies of the issuer")
 	if log := lab.Tail(agent.LogFile, 1000); !strings.Contains(log, "getting a pool token failed") {
-		t.Errorf("the agent does not say why it has no token:\n%s", log)
+		t.Errorf("the agent does not report why it has no token:\n%s", log)
 	}
 	write("agent:one")
 	shows(t, health, "")

@@ -78,7 +78,7 @@ func TestClientsOfTheHealthPort(t *testing.T) {
 		return code == 503 && strings.Contains(body, "server")
 	})
 	if code, _ := ask(http.MethodGet, "/healthz", ""); code != 200 {
-		t.Errorf("an agent without a server is not ill at once: %d", code)
+		t.Errorf("an agent that has just lost its server is reported as unhealthy: %d", code)
 	}
 	if err := w.RestartServer(ctx); err != nil {
 		t.Fatal(err)

@@ -157,7 +157,7 @@ func program(r *http.Request) string {
 const proxyPassword = "s3cret-of-the-proxy"
 
 // behindProxy runs a deployment in a network where only the proxy can resolve server and
-// repository, and their certificates are of a private authority. listen is the address of the
+// repository, and their certificates are from a private authority. listen is the address of the
 // proxy, hostPort the one that the job uses.
 func behindProxy(t *testing.T, w *harness.Site, target, image, listen string, settings map[string]string, env ...string) {
 	t.Helper()
@@ -183,7 +183,7 @@ func behindProxy(t *testing.T, w *harness.Site, target, image, listen string, se
 	front := &httptest.Server{Listener: listener, Config: &http.Server{Handler: proxy, ReadHeaderTimeout: 10 * time.Second}}
 	front.Start()
 	t.Cleanup(front.Close)
-	t.Cleanup(w.Close) // before the way to the server closes
+	t.Cleanup(w.Close) // before the connection to the server closes
 
 	proxyURL := "http://agent:" + proxyPassword + "@" + listener.Addr().String()
 	w.AgentURL = "https://workflow.test"

@@ -189,7 +189,7 @@ func stockServerRuns(t *testing.T, w *stockWorld) {
 		w.finish(j, "succeeded")
 		theSame(t, j, 1, counted(lines)...)
 	})
-	t.Run("server away and answers lost", func(t *testing.T) {
+	t.Run("server away and responses lost", func(t *testing.T) {
 		const lines = 2000
 		w.server.lose.Store(true)
 		defer w.server.lose.Store(false)
@@ -220,7 +220,7 @@ func stockServerRuns(t *testing.T, w *stockWorld) {
 			t.Errorf("statuses (-want +got):\n%s", diff)
 		}
 		if log := strings.Join(j.lines[0], "\n"); !strings.Contains(log, want) {
-			t.Errorf("the set-up log does not say %q:\n%s", want, log)
+			t.Errorf("the set-up log lacks %q:\n%s", want, log)
 		}
 	})
 	if !onHost {

@@ -23,10 +23,10 @@ type stockServer struct {
 	http *httptest.Server
 
 	away atomic.Bool // a load balancer answers instead of the server
-	lose atomic.Bool // every third answer to log gets lost
+	lose atomic.Bool // every third response to log is lost
 
 	mu      sync.Mutex
-	posts   int            // requests with log while answers get lost
+	posts   int            // requests with log while responses are lost
 	refused map[string]int // calls while it is away, by the last word of the path
 	queue   []*stockJob
 	jobs    map[string]*stockJob

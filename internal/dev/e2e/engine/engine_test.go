@@ -74,7 +74,7 @@ func TestEngineSaysWhyAJobEnded(t *testing.T) {
 				t.Errorf("got %+v, want it failed with reason %q", d, tc.reason)
 			}
 			if !strings.Contains(log, tc.log) {
-				t.Errorf("the log does not say %q:\n%s", tc.log, log)
+				t.Errorf("the log lacks %q:\n%s", tc.log, log)
 			}
 		})
 	}
@@ -102,7 +102,7 @@ func TestEngineDownClaimsNothing(t *testing.T) {
 		return strings.Contains(lab.Tail(agent.LogFile, 1000), "no Docker Engine answers"), nil
 	})
 	if err != nil {
-		t.Fatalf("the agent does not say that the engine is down: %s", lab.Tail(agent.LogFile, 20))
+		t.Fatalf("the agent does not report that the engine is down: %s", lab.Tail(agent.LogFile, 20))
 	}
 	if now, err := s.Get(ctx, d); err != nil || now.Status != "not-started" {
 		t.Errorf("with the engine down the deployment is %+v, %v", now, err)

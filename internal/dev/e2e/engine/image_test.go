@@ -92,8 +92,8 @@ func (d dockerCLI) loadImage(t *testing.T, p image.Product, bin string) []string
 	return names
 }
 
-// start runs a container by the commands of docs/installation.md, until the test ends. Its name is
-// changed so that it cannot be that of a container in use.
+// start runs a container with the commands of docs/installation.md, until the test ends. It changes
+// the container's name, which a container in use may have.
 func (d dockerCLI) start(t *testing.T, mark string, values map[string]string) (container string) {
 	t.Helper()
 	script := harness.FromPage(t, mark, values)

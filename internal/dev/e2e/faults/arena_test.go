@@ -134,7 +134,7 @@ func stubPulumi(t *testing.T, mark string) (dir string) {
 	return dir
 }
 
-// enqueue queues the deployment. It pauses half-way until [arena.goOn].
+// enqueue queues the deployment. It pauses half-way until [arena.resume].
 func (a *arena) enqueue() {
 	a.t.Helper()
 	const batch = 50
@@ -157,11 +157,11 @@ done`, a.row.job.lines, pause, a.row.job.lines/2, a.place.mark(a, "half"), a.pla
 // enqueueFree queues the deployment without the pause.
 func (a *arena) enqueueFree() {
 	a.t.Helper()
-	a.goOn()
+	a.resume()
 	a.enqueue()
 }
 
-func (a *arena) goOn() {
+func (a *arena) resume() {
 	a.t.Helper()
 	if err := a.place.open(a); err != nil {
 		a.t.Fatal(err)
@@ -223,7 +223,7 @@ func (a *arena) runner() int {
 	a.t.Helper()
 	pids := a.place.runner(a)
 	if len(pids) != 1 {
-		a.t.Fatalf("there are the runners %v, want one", pids)
+		a.t.Fatalf("the runners are %v, want one", pids)
 	}
 	return pids[0]
 }
@@ -238,7 +238,7 @@ func (a *arena) kill(p *lab.Process) {
 func (a *arena) killAgent()  { a.t.Helper(); a.kill(a.agent.Process) }
 func (a *arena) killServer() { a.t.Helper(); a.kill(a.Server.Process) }
 
-// signal sends a signal to a process that is no child of the test.
+// signal sends a signal to a process that is not a child of the test.
 func (a *arena) signal(pid int, sig syscall.Signal) {
 	a.t.Helper()
 	if err := syscall.Kill(pid, sig); err != nil {
@@ -254,7 +254,7 @@ func (a *arena) killRunner(pid int) {
 	a.eventually(time.Minute, "the killed runner is dead", func() (bool, error) {
 		stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 		if err != nil {
-			return true, nil //nolint:nilerr // gone, or there is no such directory
+			return true, nil //nolint:nilerr // it exited, or the directory does not exist
 		}
 		_, state, _ := strings.Cut(string(stat), ") ")
 		return strings.HasPrefix(state, "Z") || strings.HasPrefix(state, "X"), nil

@@ -17,9 +17,10 @@ import (
 	"workflowagent/internal/dev/e2e/harness"
 )
 
-// check waits for the end of the row's deployment and checks the invariants of every row: the
-// deployment ends and reports as it should, it ran at most once by an independent count, its log
-// has every line once and in order without a complaint of the server, and no leftovers exist.
+// check waits for the end of the row's deployment and checks the invariants of every row. The
+// deployment ends with the expected status and reason. By an independent count, it ran at most
+// once. Its log has every line once and in order, and the server found no fault with it. No
+// leftovers exist.
 func (a *arena) check() {
 	a.t.Helper()
 	want := a.row.want
@@ -126,7 +127,7 @@ func (a *arena) checkNotes(want outcome, d details) {
 		a.t.Errorf("marked as lost: %v, want the opposite; notes: %q", lost, notes)
 	}
 	if want.lostFirst && (len(d.Results) != 1 || d.Results[0].Status != want.status) {
-		a.t.Errorf("beside the lost verdict the history has %+v", d.Results)
+		a.t.Errorf("besides the lost verdict the history has %+v", d.Results)
 	}
 }
 

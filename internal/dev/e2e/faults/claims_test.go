@@ -2,8 +2,8 @@ package faults
 
 import "net/http"
 
-// claimSpoiler spoils answers that hand out a job. Only the answer to a held poll shows that it
-// does, so no rule can match it.
+// claimSpoiler spoils responses that hand out a job. No rule can match such a call, because only
+// the response to a held poll shows whether it hands out a job.
 type claimSpoiler struct {
 	which func(nth int) bool // of all claims, counted from 1
 	spoil func(w http.ResponseWriter, a answer)

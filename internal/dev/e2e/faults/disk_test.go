@@ -69,7 +69,7 @@ func (a *arena) stuck(d time.Duration) {
 	a.t.Helper()
 	a.pass(d)
 	if a.place.marks(a)["pulumi"] != 0 {
-		a.t.Fatal("nothing held the job back")
+		a.t.Fatal("the full disk did not block the job")
 	}
 }
 
@@ -80,7 +80,7 @@ func (a *arena) full() (free, taken func()) {
 	refused := a.proxy.on(runnerLog, -1, refuse(http.StatusServiceUnavailable, 0))
 	a.running()
 	free = a.fillDisk()
-	a.goOn()
+	a.resume()
 	return free, refused.lift
 }
 
@@ -100,7 +100,7 @@ var diskRows = []faultRow{
 		phase: inRunning, fault: "the spool's disk is full until the server takes log", want: kept,
 		skip: needsMounts, ready: smallDisk, job: jobShape{lines: 160_000},
 		do: func(a *arena) {
-			a.goOn()
+			a.resume()
 			refused := a.proxy.on(runnerLog, -1, refuse(http.StatusServiceUnavailable, 0))
 			a.running()
 			a.stuck(5 * time.Second)

@@ -99,7 +99,7 @@ func TestEngineSaysWhyAJobDidNotStart(t *testing.T) {
 				said = said || all
 			}
 			if !said {
-				t.Errorf("no line of the log says %q:\n%s", tc.line, log)
+				t.Errorf("no line of the log contains %q:\n%s", tc.line, log)
 			}
 			written := harness.Read(t, agent.LogFile)
 			for _, secret := range []string{password, "wrong-password-9191"} {

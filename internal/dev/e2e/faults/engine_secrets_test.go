@@ -15,8 +15,8 @@ import (
 	"workflowagent/internal/dev/lab"
 )
 
-// TestEngineShowsNoSecret searches all that is visible of a running container's job on the engine
-// and on the host.
+// TestEngineShowsNoSecret searches all data of a running container's job that is visible on the
+// engine and on the host.
 func TestEngineShowsNoSecret(t *testing.T) {
 	const registryUser, registryPassword, forwarded, setting = "puller", "registry-password-8484", "forwarded-key-6262", "settings-token-7373"
 	ctx := t.Context()
@@ -46,7 +46,7 @@ func TestEngineShowsNoSecret(t *testing.T) {
 
 	secrets := append(a.proxy.jobTokens(), a.Pool.Token, registryPassword, forwarded, setting)
 	if len(secrets) != 5 {
-		t.Fatalf("there are %d secrets, want the token of one job and four more", len(secrets))
+		t.Fatalf("%d secrets, want the token of one job and four more", len(secrets))
 	}
 	look := func(e lab.Exhibit, secret string) {
 		for _, form := range []string{secret, base64.StdEncoding.EncodeToString([]byte(secret)), base64.StdEncoding.EncodeToString([]byte(registryUser + ":" + secret))} {
@@ -92,7 +92,7 @@ func TestEngineShowsNoSecret(t *testing.T) {
 		}
 	}
 	if inJob == 0 || others == 0 {
-		t.Errorf("%d looks inside of the job and %d outside: this proves nothing", inJob, others)
+		t.Errorf("%d searches inside the job and %d outside: this proves nothing", inJob, others)
 	}
 	// The runner's own arguments and environment must hold no secret either.
 	for _, name := range []string{"cmdline", "environ"} {
@@ -101,7 +101,7 @@ func TestEngineShowsNoSecret(t *testing.T) {
 			look(lab.Exhibit{Where: "the runner's " + name, Content: content}, secret)
 		}
 	}
-	a.goOn()
+	a.resume()
 	a.check()
 }
 

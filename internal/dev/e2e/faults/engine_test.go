@@ -32,7 +32,7 @@ var engineKillRows = []faultRow{
 	{phase: inRunning, fault: agentKilled, want: kept, do: func(a *arena) {
 		a.running()
 		a.killAgent()
-		a.goOn() // the job ends while no agent runs
+		a.resume() // the job ends while no agent runs
 		a.status(time.Minute, "succeeded")
 		a.bringBack()
 	}},
@@ -86,7 +86,7 @@ var engineRows = []faultRow{
 		a.running()
 		a.endEngine(a.place.engine.Kill)
 		a.restartEngine()
-		a.goOn()
+		a.resume()
 	}},
 }
 
@@ -109,15 +109,15 @@ func (a *arena) endEngine(end func() error) {
 	}
 }
 
-// interrupted does what interrupts the job's command, and resumes the command.
+// interrupted calls do, which interrupts the job's command, and then resumes the command.
 func (a *arena) interrupted(do func() error) {
 	a.t.Helper()
 	done := make(chan error, 1)
 	go func() { done <- do() }()
-	a.eventually(time.Minute, "the job is asked to end", func() (bool, error) {
+	a.eventually(time.Minute, "the job is interrupted", func() (bool, error) {
 		return strings.Contains(a.stack.Log(a.t.Context(), a.t, a.job), "is shutting down"), nil
 	})
-	a.goOn()
+	a.resume()
 	if err := <-done; err != nil {
 		a.t.Fatal(err)
 	}
@@ -132,7 +132,7 @@ func (a *arena) restartEngine() {
 
 func (a *arena) agentSays(words string) {
 	a.t.Helper()
-	a.eventually(time.Minute, "the agent says "+words, func() (bool, error) {
+	a.eventually(time.Minute, "the agent logs "+words, func() (bool, error) {
 		return strings.Contains(lab.Tail(a.agent.LogFile, 1000), words), nil
 	})
 }

@@ -25,7 +25,7 @@ func TestFaultJobCannotLieAboutItsEnd(t *testing.T) {
 		t.Errorf("the deployment is %+v\n%s", d, log)
 	}
 	if !strings.Contains(log, "SIGKILL") {
-		t.Errorf("the log does not say how the runner ended:\n%s", log)
+		t.Errorf("the log does not report how the runner ended:\n%s", log)
 	}
 }
 
@@ -52,10 +52,10 @@ func TestFaultJobOutputStaysInItsLines(t *testing.T) {
 	for where, text := range map[string]string{"the deployment's log": log, "the agent's output": string(harness.Read(t, agent.LogFile))} {
 		plain := strings.NewReplacer("\x1b[31m", "", "\x1b[0m", "").Replace(text)
 		if strings.ContainsAny(plain, "\x1b\x07\u009b") || !utf8.ValidString(plain) {
-			t.Errorf("%s holds what a terminal obeys", where)
+			t.Errorf("%s contains terminal control sequences", where)
 		}
 		if !strings.Contains(text, "forged above") || !strings.Contains(text, "eight bits") {
-			t.Errorf("%s lacks what the job printed", where)
+			t.Errorf("%s lacks the job's output", where)
 		}
 	}
 	if !strings.Contains(log, "\x1b[31mred\x1b[0m") {

@@ -35,7 +35,7 @@ func (a *arena) refusedResult(token string) {
 	}
 	_ = resp.Body.Close()
 	if resp.StatusCode != http.StatusGone {
-		a.t.Errorf("the result of a superseded claim was answered %s, want 410", resp.Status)
+		a.t.Errorf("the result of a superseded claim got %s, want 410", resp.Status)
 	}
 }
 
@@ -58,7 +58,7 @@ func (a *arena) twin() {
 	if err != nil {
 		a.t.Fatal(err)
 	}
-	a.eventually(time.Minute, "the second agent says that it is not alone", func() (bool, error) {
+	a.eventually(time.Minute, "the second agent reports the conflict", func() (bool, error) {
 		return strings.Contains(lab.Tail(twin.LogFile, 100), "another agent with this identity"), nil
 	})
 }
@@ -74,14 +74,14 @@ var identityRows = []faultRow{
 	{phase: inRunning, fault: "the pool and so the agent's token are deleted", want: kept, do: func(a *arena) {
 		a.running()
 		a.deletePool()
-		a.goOn()
+		a.resume()
 	}},
 	{phase: inRunning, fault: "the pool is deleted; SIGKILL of the agent", want: kept, do: func(a *arena) {
 		a.running()
 		a.deletePool()
 		a.killAgent()
 		a.bringBack()
-		a.goOn()
+		a.resume()
 	}},
 	{
 		phase: inRunning, fault: "a superseded claim sends a result: the server refuses it", want: keptByNextClaim,
@@ -97,7 +97,7 @@ var identityRows = []faultRow{
 			a.bringBack()
 			a.marked(time.Minute, "half")
 			a.refusedResult(old[0])
-			a.goOn()
+			a.resume()
 		},
 	},
 	{
@@ -121,7 +121,7 @@ var identityRows = []faultRow{
 	{phase: inRunning, fault: "a second agent with a copy of the identity starts", want: kept, do: func(a *arena) {
 		a.running()
 		a.twin()
-		a.goOn()
+		a.resume()
 	}},
 }
 

@@ -22,17 +22,17 @@ const (
 const (
 	inClaimed   = "claimed"
 	inAsking    = "asking leave"
-	inGranted   = "leave granted, answer under way"
+	inGranted   = "leave granted, response under way"
 	inRunning   = "running"
 	inPulumi    = "running pulumi"
 	inExiting   = "exiting: pulumi is done, its log and result are not sent"
 	inShipping  = "shipping: the job is done, its log is under way"
 	inReporting = "reporting: the result is under way"
-	inReported  = "reported: the result has arrived, its answer is under way"
+	inReported  = "reported: the result has arrived, its response is under way"
 )
 
 // pin returns a rule that holds a job in a phase: before the server receives the call, or before
-// its answer is delivered.
+// its response is delivered.
 type pin func(*faultProxy) *rule
 
 func before(match func(request) bool) pin {
@@ -54,7 +54,8 @@ var pins = map[string]pin{
 	inReported:  after(is(callResult)),
 }
 
-// killed is the do of a row: the job reaches the pin, strike runs, and everything is restarted.
+// killed returns the do function of a row: the job reaches the pin, strike runs, and everything is
+// restarted.
 func killed(at pin, strike func(a *arena)) func(a *arena) {
 	return func(a *arena) {
 		a.t.Helper()
@@ -73,11 +74,12 @@ func killedRunning(strike func(a *arena)) func(a *arena) {
 		a.shown(a.row.job.lines / 2)
 		strike(a)
 		a.bringBack()
-		a.goOn()
+		a.resume()
 	}
 }
 
-// killedInPulumi is killed while pulumi runs, which would never end.
+// killedInPulumi is [killed] at a time when pulumi runs, which ends only if the deployment is to
+// survive.
 func killedInPulumi(strike func(a *arena)) func(a *arena) {
 	return func(a *arena) {
 		a.t.Helper()
@@ -97,10 +99,10 @@ func killedInPulumi(strike func(a *arena)) func(a *arena) {
 	}
 }
 
-// workDone waits until the runner knows the result of its job.
+// workDone waits until the runner has recorded the result of its job.
 func (a *arena) workDone() {
 	a.t.Helper()
-	a.eventually(time.Minute, "the runner knows the end of the job", func() (bool, error) {
+	a.eventually(time.Minute, "the runner has recorded the result", func() (bool, error) {
 		found, err := filepath.Glob(filepath.Join(a.Dir, "agent*", "state", "processes", "*", "job", protocol.FileResult))
 		if err != nil || len(found) == 1 {
 			return len(found) == 1, err
@@ -120,8 +122,8 @@ func strikeAll(a *arena) {
 	a.killServer()
 	a.killAgent()
 	a.killRunner(runner)
-	// A new agent can still learn of the signal until the host has forgotten the process; this row
-	// is about one that cannot.
+	// A new agent can read the signal until the host has reaped the process; in this row, it is too
+	// late for that.
 	a.eventually(time.Minute, "the runner is gone", func() (bool, error) {
 		return syscall.Kill(runner, 0) != nil, nil
 	})
@@ -188,7 +190,7 @@ var killRows = []faultRow{
 			if err := a.agent.Process.Stop(syscall.SIGTERM, time.Minute); err != nil {
 				a.t.Fatal(err)
 			}
-			a.goOn()
+			a.resume()
 			a.status(time.Minute, "succeeded")
 			a.bringBack()
 		},

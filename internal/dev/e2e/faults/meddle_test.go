@@ -37,7 +37,7 @@ func hold(p *faultProxy, w http.ResponseWriter, r *http.Request, q request, rl *
 	}
 }
 
-// holdAnswer lets the server process the call and holds the answer; when the rule is lifted it
+// holdAnswer lets the server process the call and holds the response; when the rule is lifted it
 // closes the connection. See [faultProxy.afterAnswer].
 func holdAnswer(p *faultProxy, _ http.ResponseWriter, r *http.Request, q request, rl *rule) {
 	p.whole(r, q)
@@ -58,7 +58,7 @@ func dropAnswer(p *faultProxy, _ http.ResponseWriter, r *http.Request, q request
 // tearRequest sends the server half of the body and closes both connections.
 func tearRequest(p *faultProxy, _ http.ResponseWriter, r *http.Request, q request, _ *rule) {
 	half := io.MultiReader(bytes.NewReader(q.body[:len(q.body)/2]), torn{})
-	_, _ = p.ask(r, half, int64(len(q.body))) // fails, by intent
+	_, _ = p.ask(r, half, int64(len(q.body))) // fails intentionally
 	panic(http.ErrAbortHandler)
 }
 
@@ -66,7 +66,7 @@ type torn struct{}
 
 func (torn) Read([]byte) (int, error) { return 0, errTorn }
 
-// tearAnswer sends the client half of the answer's body and closes its connection.
+// tearAnswer sends the client half of the response's body and closes its connection.
 func tearAnswer(p *faultProxy, w http.ResponseWriter, r *http.Request, q request, _ *rule) {
 	a := p.whole(r, q)
 	a.head(w, len(a.body))
@@ -75,7 +75,7 @@ func tearAnswer(p *faultProxy, w http.ResponseWriter, r *http.Request, q request
 	panic(http.ErrAbortHandler)
 }
 
-// truncateAnswer sends the client half of the answer as if it were complete.
+// truncateAnswer sends the client half of the response as if it were complete.
 func truncateAnswer(p *faultProxy, w http.ResponseWriter, r *http.Request, q request, _ *rule) {
 	a := p.whole(r, q)
 	half := a.body[:len(a.body)/2]
@@ -83,7 +83,7 @@ func truncateAnswer(p *faultProxy, w http.ResponseWriter, r *http.Request, q req
 	_, _ = w.Write(half)
 }
 
-// refuse answers instead of the server; after, if not 0, is the Retry-After in seconds.
+// refuse responds in place of the server; after, if not 0, is the Retry-After in seconds.
 func refuse(code, after int) meddle {
 	return func(_ *faultProxy, w http.ResponseWriter, _ *http.Request, _ request, _ *rule) {
 		if after > 0 {
@@ -93,7 +93,7 @@ func refuse(code, after int) meddle {
 	}
 }
 
-// trickle passes a call on slowly: the body in small pieces, the answer a byte at a time.
+// trickle passes a call on slowly: the body in small pieces, the response a byte at a time.
 func trickle(p *faultProxy, w http.ResponseWriter, r *http.Request, q request, _ *rule) {
 	a, err := p.ask(r, &slowly{data: q.body, piece: max(len(q.body)/20, 1), ctx: r}, int64(len(q.body)))
 	if err != nil {

@@ -72,7 +72,7 @@ func children(t *testing.T, pid int) []int {
 	var pids []int
 	tasks, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/children", pid))
 	if err != nil || len(tasks) == 0 {
-		t.Skip("this system does not tell the children of a process")
+		t.Skip("this system does not list the children of a process")
 	}
 	for _, task := range tasks {
 		data, err := os.ReadFile(task)

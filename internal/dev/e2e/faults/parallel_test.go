@@ -9,7 +9,8 @@ import (
 )
 
 // TestFaultLogsOfParallelJobsNeverMix runs concurrent jobs that repeatedly print their ids. Each
-// deployment's log, and each tagged line of the agent's output, holds only the id of its own job.
+// deployment's log, and each tagged line of the agent's output, contains only the id of its own
+// job.
 func TestFaultLogsOfParallelJobsNeverMix(t *testing.T) {
 	const jobs, lines = 6, 400
 	ctx := t.Context()

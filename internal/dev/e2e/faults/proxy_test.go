@@ -41,7 +41,7 @@ type rule struct {
 	match  func(request) bool
 	meddle meddle
 	left   int  // remaining calls; negative: unlimited
-	late   bool // the meddle itself counts, once the server has answered
+	late   bool // the meddle itself counts the hit, once the server has responded
 	hits   int
 	lifted chan struct{}
 }
@@ -101,7 +101,7 @@ func (p *faultProxy) on(match func(request) bool, n int, m meddle) *rule {
 }
 
 // afterAnswer adds a rule for the next n matching calls: the server processes them, and their
-// answers are lost. It meets a call when the server has answered.
+// responses are lost. A call counts once the server has responded.
 func (p *faultProxy) afterAnswer(match func(request) bool, n int) *rule {
 	return p.add(&rule{match: match, meddle: holdAnswer, left: n, late: true})
 }
@@ -131,7 +131,7 @@ func (rl *rule) awaitHits(t *testing.T, n int) {
 	defer cancel()
 	err := harness.Until(ctx, func() (bool, error) { return rl.count() >= n, nil })
 	if err != nil {
-		t.Fatalf("%d of %d of the calls that were waited for came by: %v", rl.count(), n, err)
+		t.Fatalf("%d of %d expected calls arrived: %v", rl.count(), n, err)
 	}
 }
 
@@ -259,7 +259,7 @@ func (p *faultProxy) pass(w http.ResponseWriter, r *http.Request, q request) {
 	_, _ = w.Write(a.body) // the client may have disconnected
 }
 
-// head writes the answer's status and header, for a body of n bytes.
+// head writes the response's status and header, for a body of n bytes.
 func (a answer) head(w http.ResponseWriter, n int) {
 	maps.Copy(w.Header(), a.header)
 	if a.code != http.StatusNoContent {
@@ -268,4 +268,4 @@ func (a answer) head(w http.ResponseWriter, n int) {
 	w.WriteHeader(a.code)
 }
 
-var errTorn = errors.New("the connection is torn here")
+var errTorn = errors.New("the connection is cut here")

@@ -33,12 +33,12 @@ type leak struct {
 	git    func(t *testing.T, w *harness.Site, s *secrets) (repoURL string, auth map[string]any)
 	image  func(t *testing.T, s *secrets, reference string) any
 	reason string // of a deployment that must fail
-	says   string // what its log must contain then
+	says   string // what its log must then contain
 }
 
 // TestFaultSecretsStayHidden plants secrets wherever a user can put one, has a job print those it
 // sees, and searches for them, in the forms in which tools print them, during the job and
-// afterwards: in the logs of server, agent and job, the API's answers, command lines and
+// afterwards: in the logs of server, agent and job, the API's responses, command lines and
 // environments of processes, and all files of server and agent.
 func TestFaultSecretsStayHidden(t *testing.T) {
 	for _, tc := range []leak{
@@ -284,7 +284,7 @@ func (tc leak) run(t *testing.T, w *harness.Site, engineHost, image string) {
 	}
 	waiting, cancel := context.WithTimeout(ctx, 2*time.Minute)
 	defer cancel()
-	err = harness.Until(waiting, func() (bool, error) { // the agent has removed what the job needed
+	err = harness.Until(waiting, func() (bool, error) { // the agent has removed the job's files
 		left, err := filepath.Glob(filepath.Join(filepath.Dir(agent.LogFile), "state", "instances", "*", "jobs", "*"))
 		return len(left) == 0, err
 	})
@@ -313,7 +313,7 @@ func (tc leak) lookInside(ctx context.Context, t *testing.T, s *secrets, w *harn
 		return pid != 0 && strings.Contains(st.Log(ctx, t, d), "PULUMI_CI_BUILD_ID="+d.ID), nil
 	})
 	if err != nil || pid == 0 {
-		t.Fatalf("the job does not come to its second command: %v\n%s", err, st.Log(ctx, t, d))
+		t.Fatalf("the job does not reach its second command: %v\n%s", err, st.Log(ctx, t, d))
 	}
 	s.plant("access token", access)
 	agentDir := filepath.Dir(w.Agents[len(w.Agents)-1].LogFile)
@@ -346,7 +346,7 @@ func (tc leak) lookInside(ctx context.Context, t *testing.T, s *secrets, w *harn
 		return last == nil, nil
 	})
 	if err != nil {
-		t.Fatalf("the job cannot be told to go on: %v, %v", err, last)
+		t.Fatalf("the job cannot be resumed: %v, %v", err, last)
 	}
 	if engineHost == "" {
 		t.Cleanup(func() { _ = os.Remove("/tmp/go-" + d.ID) })
@@ -368,7 +368,7 @@ func (tc leak) lookAtEngine(ctx context.Context, t *testing.T, s *secrets, host 
 		if err != nil || jsonErr != nil {
 			t.Fatalf("%s: %v, %v", what, err, jsonErr)
 		}
-		s.look(what+" as the engine tells it", text)
+		s.look(what+" as the engine reports it", text)
 	}
 	look("the list of containers", list, nil)
 	for _, c := range list.Items {
@@ -435,11 +435,11 @@ func TestFaultErrorsHoldNoSecrets(t *testing.T) {
 				return strings.Contains(log, "level=warn") && strings.Contains(log, tc.says) || ended(agent.Process), nil
 			})
 			if err != nil {
-				t.Errorf("the agent does not say what is wrong: %v\n%s", err, lab.Tail(agent.LogFile, 20))
+				t.Errorf("the agent does not report the cause: %v\n%s", err, lab.Tail(agent.LogFile, 20))
 			}
 			_ = agent.Process.Stop(syscall.SIGTERM, 15*time.Second) // some have already ended
 			if log := lab.Tail(agent.LogFile, 1000); !strings.Contains(log, tc.says) {
-				t.Errorf("the agent does not say what is wrong:\n%s", log)
+				t.Errorf("the agent does not report the cause:\n%s", log)
 			}
 			s.lookInto(filepath.Dir(agent.LogFile))
 			s.look("the server's log", harness.Read(t, w.Server.LogFile))

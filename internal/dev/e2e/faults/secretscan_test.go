@@ -35,7 +35,7 @@ func newSecrets(t *testing.T) *secrets {
 func (s *secrets) plant(name, value string) {
 	s.t.Helper()
 	if len(value) < 16 {
-		s.t.Fatalf("the secret %q is too short to look for", name)
+		s.t.Fatalf("the secret %q is too short to search for", name)
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -128,8 +128,8 @@ func (s *secrets) lookInto(dir string, allowed ...secretPlace) {
 	}
 }
 
-// watched are secrets in an environment that the parent process provides, by command line: before
-// exec, a child still shows its parent's.
+// watched are the secrets that processes may receive in their environment from their parent, by
+// command line. Before exec, a child still has its parent's command line.
 type watched map[string][]string
 
 // watch searches the arguments of all processes, and the environments except those of the job's
@@ -185,7 +185,7 @@ func eachProcess(visit func(pid int, args, env []byte)) {
 	}
 }
 
-// readOnce reads a file of /proc by one call: if the process ended between two calls, only the
+// readOnce reads a file of /proc with one call: if the process ended between two calls, only the
 // beginning would be read.
 func readOnce(path string) []byte {
 	f, err := os.Open(path)

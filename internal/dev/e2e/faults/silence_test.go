@@ -40,7 +40,7 @@ func frozenInRunning(who func(a *arena) int, how func(a *arena)) func(a *arena) 
 		thaw := a.freeze(who(a))
 		how(a)
 		thaw()
-		a.goOn()
+		a.resume()
 	}
 }
 
@@ -68,7 +68,7 @@ var silenceRows = []faultRow{
 		phase: inRunning, fault: "the server is unreachable for 3 minutes, during 100 000 lines", want: kept,
 		scaled: "12 s, 20 000 lines", job: linesOfOutage(),
 		do: func(a *arena) {
-			a.goOn()
+			a.resume()
 			a.running()
 			a.proxy.cut()
 			a.pass(longer(12*time.Second, 3*time.Minute))
@@ -79,7 +79,7 @@ var silenceRows = []faultRow{
 		phase: inRunning, fault: "the server is unreachable for longer than the lost limit, during 100 000 lines", want: keptAfterLost,
 		scaled: scaledLost + ", 20 000 lines", job: linesOfOutage(), server: scaledTimers(),
 		do: func(a *arena) {
-			a.goOn()
+			a.resume()
 			a.running()
 			a.proxy.cut()
 			a.untilLost()
@@ -94,17 +94,17 @@ var silenceRows = []faultRow{
 			a.proxy.cut()
 			a.killAgent()
 			a.untilLost()
-			a.goOn()
+			a.resume()
 			a.proxy.restore(a.t)
 			a.bringBack()
 		},
 	},
 	{
-		phase: inRunning, fault: "the server accepts connections and answers nothing for 2 minutes", want: kept,
+		phase: inRunning, fault: "the server accepts connections but sends no response for 2 minutes", want: kept,
 		scaled: "35 s", do: func(a *arena) {
 			a.running()
 			silent := a.proxy.on(anyCall, -1, hold)
-			a.goOn()
+			a.resume()
 			a.pass(longer(35*time.Second, 2*time.Minute))
 			silent.lift()
 		},

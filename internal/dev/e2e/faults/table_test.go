@@ -107,7 +107,7 @@ func TestFaultTable(t *testing.T) {
 	switch {
 	case have == table:
 	case !*updateTable:
-		t.Errorf("the table in docs/reliability.md is not that of the rows: run make reliability\nit should be\n%s", table)
+		t.Errorf("the table in docs/reliability.md does not match the rows: run make reliability\nwant\n%s", table)
 	case t.Failed():
 	default:
 		harness.Write(t, tablePath, []byte(before+tableBegin+table+tableEnd+after), 0o644)
@@ -157,7 +157,7 @@ func readRecord(t *testing.T, place string, row faultRow) rowRecord {
 		err = json.Unmarshal(data, &r)
 	}
 	if err != nil {
-		t.Errorf("the row %q was not seen to hold in this run: %v", row.slug(), err)
+		t.Errorf("the row %q did not pass in this run: %v", row.slug(), err)
 	}
 	return r
 }

@@ -17,8 +17,8 @@ type Stack struct {
 	Name string // organization/project/stack
 }
 
-// NewStack makes a stack with settings that let its jobs run offline. image is the executor image,
-// "" for the process executor.
+// NewStack creates a stack with settings that let its jobs run offline. image is the executor
+// image, "" for the process executor.
 func (w *Site) NewStack(ctx context.Context, t *testing.T, project, name, image string, variables map[string]string) *Stack {
 	t.Helper()
 	s := &Stack{W: w, Name: w.Server.Organization + "/" + project + "/" + name}

@@ -14,7 +14,7 @@ import (
 	"workflowagent/internal/dev/lab"
 )
 
-// TestInitByHand checks, installs, upgrades and removes the archive by the commands of
+// TestInitByHand checks, installs, upgrades and removes the archive with the commands of
 // docs/installation.md.
 func TestInitByHand(t *testing.T) {
 	t.Parallel()
@@ -46,7 +46,7 @@ func TestInitByHand(t *testing.T) {
 			}
 		}
 		if exe := m.run(ctx, t, "sha256sum </proc/$(systemctl show -p MainPID --value "+packageName+")/exe; sha256sum </opt/workflow-agent/"+packageName); strings.Count(exe, strings.Fields(exe)[0]) != 2 {
-			t.Errorf("what runs is not %s", version)
+			t.Errorf("the running program is not %s", version)
 		}
 		if out := m.run(ctx, t, packageName+" service status"); !strings.Contains(out, "waiting for a configuration") {
 			t.Errorf("the service says\n%s", out)
@@ -58,7 +58,7 @@ func TestInitByHand(t *testing.T) {
 	}
 }
 
-// TestInitChecks checks a release by the commands of docs/installation.md, and that they detect
+// TestInitChecks checks a release with the commands of docs/installation.md, and that they detect
 // forged files.
 func TestInitChecks(t *testing.T) {
 	t.Parallel()
@@ -111,7 +111,7 @@ func TestInitChecks(t *testing.T) {
 		}
 		for _, word := range words {
 			if !strings.Contains(out, word) {
-				t.Errorf("%s does not say %q:\n%s", mark, word, out)
+				t.Errorf("%s does not print %q:\n%s", mark, word, out)
 			}
 		}
 	}

@@ -34,7 +34,7 @@ printf 'Package: customer-managed-workflow-agent\nPin: version 1.0.0-1\nPin-Prio
 	if link := p.word(ctx, "readlink -f /etc/systemd/system/multi-user.target.wants/"+packageName+".service"); link != packageUnit {
 		t.Errorf("in an image the service is enabled by %q", link)
 	}
-	// A purge ends no deployment and removes nothing that another service uses.
+	// A purge stops no deployment and removes nothing that another service uses.
 	p.run(ctx, t, "echo User=workflow-agent >/etc/systemd/system/second.service")
 	if out := p.run(ctx, t, "apt-get purge "+packageName); !strings.Contains(out, "another service runs as workflow-agent") {
 		t.Errorf("beside another service a purge says\n%s", out)
@@ -96,10 +96,10 @@ printf 'Package: customer-managed-workflow-agent\nPin: version 1.0.0-1\nPin-Prio
 
 	proceed = p.running(ctx, t, st, repo, "reinstalled")
 	if out := p.run(ctx, t, "apt-get remove "+packageName); !strings.Contains(out, "deployments in containers continue") {
-		t.Errorf("the removal does not say what becomes of deployments:\n%s", out)
+		t.Errorf("the removal does not report that deployments continue:\n%s", out)
 	}
 	if out := p.word(ctx, "systemctl is-active "+packageName+"; test ! -e "+packageUnit+" && test -s /etc/pulumi-workflow-agent.yaml && ls /var/lib/workflow-agent"); !strings.Contains(out, "inactive\ninstances") {
-		t.Errorf("after a removal there is\n%s", out)
+		t.Errorf("after a removal the machine has\n%s", out)
 	}
 	p.run(ctx, t, "apt-get install "+packageName)
 	p.want(ctx, t, "installed again", next)
@@ -107,14 +107,14 @@ printf 'Package: customer-managed-workflow-agent\nPin: version 1.0.0-1\nPin-Prio
 	proceed()
 	harness.Leftovers(ctx, t, engine)
 
-	// Another choice replaces the first; the package keeps to it, in its own unit.
+	// Another choice replaces the first; the package keeps it, in its own unit.
 	p.run(ctx, t, packageName+" service install --docker=false --process && apt-get install --reinstall "+packageName)
 	unit = p.run(ctx, t, "test ! -e /etc/systemd/system/"+packageName+".service && cat "+packageUnit)
 	if strings.Contains(unit, "SupplementaryGroups") || !strings.Contains(unit, "ReadWritePaths=/tmp /var/tmp\n") {
 		t.Errorf("the unit does not follow the choice:\n%s", unit)
 	}
 	p.run(ctx, t, "test -s /etc/"+packageName+".choices")
-	// A service that cannot start is reported, and fails no upgrade.
+	// A service that cannot start is reported, but the upgrade succeeds.
 	p.run(ctx, t, "echo 'deploy_target: nowhere' >/etc/pulumi-workflow-agent.yaml")
 	if out := p.run(ctx, t, "apt-get install --reinstall "+packageName); !strings.Contains(out, "the service does not start") {
 		t.Errorf("an upgrade with a wrong configuration says\n%s", out)

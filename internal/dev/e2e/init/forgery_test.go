@@ -8,8 +8,8 @@ import (
 	"testing"
 )
 
-// forgeries are what an attacker with the service's account could put into the stage. None of it
-// changes the installation.
+// forgeries are files that an attacker with the service's account could put into the stage. None of
+// them changes the installation.
 func (u *updatedService) forgeries(ctx context.Context, t *testing.T) {
 	t.Helper()
 	const request, tree = stageInside + "/request.json", "find " + installRoot + " -type d -printf '%p %U %m\\n' -o -printf '%p %T@ %l %s %U %m\\n' | grep -v '/.update.lock ' | sort | sha256sum"
@@ -42,12 +42,12 @@ func (u *updatedService) forgeries(ctx context.Context, t *testing.T) {
 			said, _ = u.Run(ctx, "journalctl --no-pager -o cat --after-cursor='"+mark+"' -u "+helperName+".service")
 			return strings.Contains(said, forgery.says)
 		})
-		u.await(ctx, t, "waiting for the request of "+forgery.name+" to be taken", func() bool {
+		u.await(ctx, t, "waiting for the request of "+forgery.name+" to be removed", func() bool {
 			_, err := u.Run(ctx, "! test -e "+request+" && ! test -h "+request)
 			return err == nil
 		})
 		if after := u.run(ctx, t, tree); after != before {
-			t.Errorf("after %s the installation is another:\n%s", forgery.name, u.run(ctx, t, "ls -la "+installRoot+" "+installRoot+"/versions"))
+			t.Errorf("%s changed the installation:\n%s", forgery.name, u.run(ctx, t, "ls -la "+installRoot+" "+installRoot+"/versions"))
 		}
 		if strings.Contains(said, "root:") {
 			t.Errorf("the log shows a file of root's: %s", said)

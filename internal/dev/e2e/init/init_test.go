@@ -168,7 +168,7 @@ func TestInitProcessService(t *testing.T) {
 		t.Errorf("the configuration file is %s", mode)
 	}
 	if out := s.run(ctx, t, agentInside+" service logs"); strings.Contains(out, "chmod") {
-		t.Errorf("the agent finds fault with the file that its service was given:\n%s", out)
+		t.Errorf("the agent complains about the configuration file of its service:\n%s", out)
 	}
 	documented(t, "process", s.exposure(ctx, t))
 
@@ -223,15 +223,15 @@ rm -r /run/systemd/system/customer-managed-workflow-agent.service.d && systemctl
 		return strings.Contains(out, "failed") && strings.Contains(out, "exit code 2"), nil
 	})
 	if err != nil {
-		t.Errorf("the service does not fail for good: %v", err)
+		t.Errorf("the service does not fail permanently: %v", err)
 	}
 	if out := s.run(ctx, t, agentInside+" service logs"); !strings.Contains(out, "deploy_target") || strings.Contains(out, s.Pool.Token) {
-		t.Errorf("the service's log does not say why, or shows the token:\n%s", out)
+		t.Errorf("the service's log lacks the reason, or shows the token:\n%s", out)
 	}
 
 	s.run(ctx, t, agentInside+" service uninstall")
 	if _, err := s.Run(ctx, "systemctl cat customer-managed-workflow-agent"); err == nil {
-		t.Error("the unit is still there")
+		t.Error("the unit was not removed")
 	}
 	s.run(ctx, t, "test -f /etc/pulumi-workflow-agent.yaml && test -d /var/lib/workflow-agent/instances")
 	_, err = s.Run(ctx, agentInside+" service status")
@@ -242,7 +242,7 @@ rm -r /run/systemd/system/customer-managed-workflow-agent.service.d && systemctl
 
 const serviceLines = 2000
 
-// halfway is a pre-run command that writes numbered lines and, half-way, makes the file NAME.half
+// halfway is a pre-run command that writes numbered lines and, half-way, creates the file NAME.half
 // and waits for NAME.on; the job must see both.
 func halfway(name string) string {
 	return fmt.Sprintf(`i=0; while [ $i -lt %d ]; do i=$((i+1)); echo line-$i

@@ -19,7 +19,7 @@ func (p *packaged) says(ctx context.Context, t *testing.T, script string, words 
 	out := p.run(ctx, t, script)
 	for _, word := range words {
 		if !strings.Contains(out, word) {
-			t.Errorf("%s does not say %q:\n%s", script, word, out)
+			t.Errorf("%s does not print %q:\n%s", script, word, out)
 		}
 	}
 }
@@ -31,7 +31,7 @@ func TestInitInstaller(t *testing.T) {
 	clean := p.files(ctx, t)
 	p.stubPulumi(t)
 	script := "curl -fsSL " + p.mirror + "/install.sh | sh -s -- --system --mirror " + p.mirror
-	// By a sudo whose PATH is that of RHEL.
+	// With RHEL's PATH for sudo.
 	p.says(ctx, t, strings.Replace(script, "| sh", "| SUDO_USER=maria PATH=/usr/sbin:/usr/bin:/sbin:/bin sh", 1)+" --process --version "+lab.FirstRelease,
 		"Installed "+lab.FirstRelease+" in "+installedRoot, "sudo /usr/local/bin/"+packageName+" configure", "sudo /usr/local/bin/"+packageName+" service start")
 	p.says(ctx, t, packageName+" version; customer-managed-deployment-agent version; "+packageName+" service status || :",
@@ -69,13 +69,13 @@ func TestInitInstaller(t *testing.T) {
 		t.Errorf("the upgrade forgot --process:\n%s", unit)
 	}
 	if owners := p.run(ctx, t, "find "+installedRoot+` \( ! -user root -o -perm /022 ! -type l \) -print`); owners != "" {
-		t.Errorf("others than root may change\n%s", owners)
+		t.Errorf("users other than root may change\n%s", owners)
 	}
 
 	p.instructed(ctx, t, "installer remove")
 	p.run(ctx, t, "test ! -e "+installedRoot+" && test ! -e /usr/local/bin/"+packageName+" && test -s /etc/pulumi-workflow-agent.yaml && test -d /var/lib/workflow-agent/instances")
 	if _, err := p.Run(ctx, "systemctl cat "+packageName); err == nil {
-		t.Error("the unit is still there")
+		t.Error("the unit was not removed")
 	}
 	// Reinstalled, it has its former settings; then all traces are removed.
 	releases, err := lab.MakeReleases(ctx, os.Stderr)
@@ -105,7 +105,7 @@ func TestInitInstallerUser(t *testing.T) {
 			" PATH=/usr/bin:/bin:/home/maria/.pulumi/bin/" + packageName + " sh -c " + shellQuote(script)
 	}
 	script := "curl -fsSL " + p.mirror + "/install.sh | sh -s -- --mirror " + p.mirror
-	// Without a session no service can be registered, which is no failure.
+	// Without a session no service can be registered, which is not an error.
 	p.says(ctx, t, maria(script+" --version "+lab.FirstRelease), "Installed "+lab.FirstRelease, "no session of systemd", "loginctl enable-linger maria")
 	p.run(ctx, t, "loginctl enable-linger maria")
 	waiting, cancel := context.WithTimeout(ctx, time.Minute)

@@ -92,7 +92,7 @@ func (p *packaged) want(ctx context.Context, t *testing.T, when string, want sta
 }
 
 func (p *packaged) word(ctx context.Context, script string) string {
-	out, _ := p.Run(ctx, script) // the caller compares what it says
+	out, _ := p.Run(ctx, script) // the caller compares its output
 	return strings.TrimSpace(out)
 }
 
@@ -137,7 +137,7 @@ func (p *packaged) running(ctx context.Context, t *testing.T, st *harness.Stack,
 	return func() {
 		t.Helper()
 		if now, err := st.Get(ctx, d); err != nil || now.Status != "running" {
-			t.Fatalf("before it went on, the deployment was %+v, %v", now, err)
+			t.Fatalf("before it resumed, the deployment was %+v, %v", now, err)
 		}
 		if _, err := repo.Commit(ctx, branch, "go on", nil); err != nil {
 			t.Fatal(err)

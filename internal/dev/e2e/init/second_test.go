@@ -39,7 +39,7 @@ func TestInitSecondService(t *testing.T) {
 	u.run(ctx, t, updatedProgram+" service uninstall --name second")
 	if out := u.run(ctx, t, "ls -A /etc/systemd/system | grep second; systemctl is-active second second-update.path; ls /etc/second*; true"); strings.Contains(out, "second.service") ||
 		strings.Contains(out, "second-update") || strings.Contains(out, "\nactive") || strings.Contains(out, "second.choices") || !strings.Contains(out, "/etc/second.yaml") {
-		t.Errorf("after the end of the second service there are\n%s", out)
+		t.Errorf("after the removal of the second service, leftovers exist\n%s", out)
 	}
 	u.run(ctx, t, updatedProgram+" service status && systemctl is-active "+helperName+".path")
 }

@@ -25,7 +25,7 @@ const (
 	oldVersion     = "v100.200.301"
 	newVersion     = "v100.200.302"
 	crashVersion   = "v100.200.303" // exits at once when started
-	deafVersion    = "v100.200.304" // starts, and the server does not answer it
+	deafVersion    = "v100.200.304" // starts, but the server does not respond to it
 	forgedVersion  = "v100.200.305"
 	killedVersion  = "v100.200.306" // installed while the helper is killed
 	waitingVersion = "v100.200.307" // installed while the token is missing
@@ -196,7 +196,7 @@ func TestInitUpdateOfAService(t *testing.T) {
 	u.said(ctx, t, serviceName, "a newer release is available", "handed over to the service's helper", "the agent was updated")
 	u.said(ctx, t, helperName, "the update is complete")
 	if out := u.run(ctx, t, "find "+installRoot+" ! -user root -o -perm /022 ! -type l"); out != "" {
-		t.Errorf("not root's alone: %s", out)
+		t.Errorf("writable by users other than root: %s", out)
 	}
 	if _, err := u.Run(ctx, "runuser -u workflow-agent -- touch "+installRoot+"/x "+installRoot+"/current/x"); err == nil {
 		t.Error("the service's account can write to the installation")
@@ -211,7 +211,7 @@ func TestInitUpdateOfAService(t *testing.T) {
 
 	u.run(ctx, t, updatedProgram+" service uninstall")
 	if out := u.run(ctx, t, "systemctl list-unit-files --no-legend '"+serviceName+"*'; ls /etc/systemd/system"); strings.Contains(out, helperName+".path") || strings.Contains(out, helperName+".service\n") {
-		t.Errorf("the helper is still there:\n%s", out)
+		t.Errorf("the helper was not removed:\n%s", out)
 	}
 }
 
@@ -221,7 +221,7 @@ func (u *updatedService) crash(ctx context.Context, t *testing.T) {
 	u.publish(t, crashVersion, []byte("#!/bin/sh\n[ \"$1\" != version ] || { echo "+crashVersion+"; exit 0; }\necho I crash >&2\nexit 1\n"))
 	u.failed(ctx, t, crashVersion)
 	u.settled(ctx, t, newVersion)
-	u.await(ctx, t, "waiting for the agent to leave "+crashVersion+" alone", func() bool {
+	u.await(ctx, t, "waiting for the agent to give up "+crashVersion+"", func() bool {
 		r := u.status(ctx, t)
 		return r.Update.Available == crashVersion && strings.Contains(r.Update.State, "rolled back")
 	})
@@ -263,10 +263,10 @@ func (u *updatedService) byHand(ctx context.Context, t *testing.T) {
 		}
 	}
 	if out, code := update("--service other"); code != 1 || !strings.Contains(out, "not installed") {
-		t.Errorf("a service that is not there: %q, exit code %d", out, code)
+		t.Errorf("a missing service: %q, exit code %d", out, code)
 	}
 	if out, _ := u.Run(ctx, "runuser -u workflow-agent -- "+updatedProgram+" update"); !strings.Contains(out, "sudo") {
-		t.Errorf("another user is told %q", out)
+		t.Errorf("another user gets %q", out)
 	}
 	out, code := update("--version " + deafVersion)
 	if code != 0 || !strings.Contains(out, deafVersion+" is installed (it was "+newVersion+")") {

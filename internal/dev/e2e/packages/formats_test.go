@@ -20,7 +20,7 @@ import (
 func checkDeb(t *testing.T, dir string, archive map[string]member, wrap string) {
 	t.Helper()
 	if _, err := exec.LookPath("dpkg-deb"); err != nil {
-		t.Log("dpkg-deb is not installed: the .deb was not looked at")
+		t.Log("dpkg-deb is not installed: the .deb was not checked")
 		return
 	}
 	deb := filepath.Join(dir, release.Program+"_"+lab.NextRelease[1:]+"-1_"+runtime.GOARCH+".deb")
@@ -41,7 +41,7 @@ func checkDeb(t *testing.T, dir string, archive map[string]member, wrap string) 
 	for _, program := range release.Programs() {
 		want[lib+"/"+program] = 0o755
 		if !bytes.Equal(members[lib+"/"+program].data, archive[wrap+"/"+program].data) {
-			t.Errorf("%s is another one in the .deb than in the archive", program)
+			t.Errorf("%s differs between the .deb and the archive", program)
 		}
 	}
 	checkMembers(t, members, want)
@@ -66,10 +66,10 @@ func checkCompletions(t *testing.T, members map[string]member) {
 	} {
 		text := members["usr/share/"+name].data
 		if string(text) != harness.Say(t, dir, agent, "completion", shell) {
-			t.Errorf("the completions of %s are not those of the agent", shell)
+			t.Errorf("the completions of %s differ from the agent's", shell)
 		}
 		if shell == "zsh" && !bytes.HasPrefix(text, []byte("#compdef "+release.Program+"\n")) {
-			t.Error("zsh will not know what its completions are for")
+			t.Error("the zsh completions do not name the program")
 		}
 		if shell == "bash" {
 			harness.Write(t, script, text, 0o644)
@@ -83,7 +83,7 @@ func checkCompletions(t *testing.T, members map[string]member) {
 func checkImage(t *testing.T, agent []byte) {
 	t.Helper()
 	if os.Getuid() != 0 {
-		t.Log("the registration in an image needs root and was not looked at")
+		t.Log("the registration in an image needs root and was not checked")
 		return
 	}
 	root := t.TempDir()
@@ -113,7 +113,7 @@ func checkImage(t *testing.T, agent []byte) {
 func checkLintian(t *testing.T, deb string) {
 	t.Helper()
 	if _, err := exec.LookPath("lintian"); err != nil {
-		t.Log("lintian is not installed: it was not asked")
+		t.Log("lintian is not installed: its checks were skipped")
 		return
 	}
 	args := []string{"lintian", "--fail-on", "error,warning", deb}
@@ -138,7 +138,7 @@ func checkLintian(t *testing.T, deb string) {
 func checkRPM(t *testing.T, dir, key string) {
 	t.Helper()
 	if _, err := exec.LookPath("rpmkeys"); err != nil {
-		t.Log("rpmkeys is not installed: the .rpm was not looked at")
+		t.Log("rpmkeys is not installed: the .rpm was not checked")
 		return
 	}
 	files, err := filepath.Glob(filepath.Join(dir, "*.rpm"))

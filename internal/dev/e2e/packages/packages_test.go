@@ -83,7 +83,7 @@ func checkMembers(t *testing.T, members map[string]member, want map[string]fs.Fi
 			mode, ok = want[path.Join(path.Dir(name), "*")]
 		}
 		if !ok {
-			t.Errorf("%s is there", name)
+			t.Errorf("%s is unexpected", name)
 			continue
 		}
 		if m.header.Uid != 0 || m.header.Gid != 0 || m.header.Typeflag != tar.TypeSymlink && fs.FileMode(m.header.Mode).Perm() != mode {
@@ -95,13 +95,13 @@ func checkMembers(t *testing.T, members map[string]member, want map[string]fs.Fi
 			return have == name || path.Base(name) == "*" && path.Dir(have) == path.Dir(name)
 		})
 		if !found {
-			t.Errorf("%s is not there", name)
+			t.Errorf("%s is missing", name)
 		}
 	}
 }
 
-// TestPackagesContents checks that the archives hold what installers expect, and that their
-// programs are static, know their version, and are identical in every form of the release.
+// TestPackagesContents checks that the archives contain the files that installers expect, and that
+// their programs are static, report their version, and are identical in every form of the release.
 func TestPackagesContents(t *testing.T) {
 	r := releases(t)
 	dir := r.Dir(lab.NextRelease)
@@ -124,7 +124,7 @@ func TestPackagesContents(t *testing.T) {
 	public := harness.Read(t, r.PublicKey)
 	for _, builtin := range []string{lab.ReleaseHome, base64.StdEncoding.EncodeToString(public)} {
 		if !bytes.Contains(members[wrap+"/"+release.Program].data, []byte(builtin)) {
-			t.Errorf("the agent does not know %s", builtin)
+			t.Errorf("the agent does not contain %s", builtin)
 		}
 	}
 	if runtime.GOOS != "linux" {
@@ -196,7 +196,7 @@ func TestPackagesSignatures(t *testing.T) {
 			delete(sums, name)
 		}
 		if len(sums) > 0 {
-			t.Errorf("%s: the list has files that are not there: %v", version, slices.Collect(maps.Keys(sums)))
+			t.Errorf("%s: the list has missing files: %v", version, slices.Collect(maps.Keys(sums)))
 		}
 	}
 	installer := harness.Read(t, filepath.Join(r.Mirror, "install.sh"))
