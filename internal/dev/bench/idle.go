@@ -51,8 +51,8 @@ func (b *bench) idle(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	// In an idle program, Go collects the garbage of the start within two minutes; only then is the
-	// memory that of an idle agent. A held poll lasts 25 s, so a period must be several times
+	// Go collects the garbage of an idle program's start within two minutes; only then does the
+	// memory use match an idle agent's. A held poll lasts 25 s, so a period must be several times
 	// longer to count polls.
 	settle, period := pick(b, 130*time.Second, 3*time.Second), pick(b, 75*time.Second, 50*time.Second)
 	b.say("  waiting %s", settle+period)

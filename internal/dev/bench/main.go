@@ -78,7 +78,7 @@ func run(ctx context.Context, args []string) error {
 	rounds := flags.Int("rounds", 0, "interleaved rounds of each measurement (default 3, in a quick run 1)")
 	only := flags.String("only", "", "comma-separated measurements to run (default: all)")
 	quick := flags.Bool("quick", false, "smaller loads and shorter waits, for a gate in CI")
-	page := flags.String("page", "", "page in which to replace the figures by those of this run, such as docs/performance.md")
+	page := flags.String("page", "", "page in which to replace the figures with those of this run, such as docs/performance.md")
 	if err := flags.Parse(args); err != nil {
 		if errors.Is(err, flag.ErrHelp) {
 			return nil

@@ -70,7 +70,7 @@ func TestWritePage(t *testing.T) {
 			"|  | lines lost, lines | 1 |  |  | ≤ 0 | **missed**, gated |\n",
 		} {
 			if strings.Count(page, want) != 1 {
-				t.Errorf("%q is not exactly once in the page:\n%s", want, page)
+				t.Errorf("the page does not have %q exactly once:\n%s", want, page)
 			}
 		}
 		if strings.Contains(page, "old") {

@@ -33,7 +33,7 @@ type cli struct {
 	env                         []string
 }
 
-// usage is what a command took, in seconds.
+// usage is the time that a command took, in seconds.
 type usage struct{ wall, cpu float64 }
 
 // clis makes CLIs that run the same program.
@@ -49,7 +49,7 @@ func (b *Bench) newCLIs(ctx context.Context, n int) (*clis, error) {
 	if err != nil {
 		return nil, err
 	}
-	// A provider process has costs that are no server's.
+	// A provider process would add costs that are not the server's.
 	tools.ProviderDir = ""
 	dir, err := b.newDir()
 	if err != nil {

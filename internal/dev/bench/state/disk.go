@@ -16,7 +16,7 @@ import (
 	"workflowagent/internal/dev/lab"
 )
 
-// disk is what the product stores, in bytes.
+// disk is the size of the product's data, in bytes.
 type disk struct{ states, events float64 }
 
 // openDatabase opens the product's database for reading.
@@ -89,7 +89,7 @@ const (
 	diskPatience = 2 * time.Minute
 )
 
-// settled waits until the server stores and removes nothing, and returns what it stores.
+// settled waits until the server no longer stores or removes data, and returns its size.
 func (p *product) settled(ctx context.Context) (disk, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, diskPatience, fmt.Errorf("the server still changes its files after %s", diskPatience))
 	defer cancel()

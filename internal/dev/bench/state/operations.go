@@ -8,7 +8,7 @@ import (
 	"workflowagent/internal/dev/bench/figures"
 )
 
-// operation is a command on a stack whose resources exist already, except for the first one.
+// operation is a command on a stack. The first operation creates the stack's resources.
 type operation struct {
 	name string
 	args []string

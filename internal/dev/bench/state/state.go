@@ -20,7 +20,7 @@ import (
 
 const stopPatience = 15 * time.Second
 
-// Bench is where and how to measure.
+// Bench configures and runs the measurements.
 type Bench struct {
 	Dir    string // for everything except programs
 	Server string // path of workflow-server
@@ -66,7 +66,7 @@ func (b *Bench) startProduct(ctx context.Context) (*product, error) {
 	transport := http.DefaultTransport.(*http.Transport).Clone()
 	transport.MaxIdleConnsPerHost = 64
 	transport.Proxy = nil
-	// Responses stay compressed: the time of the client is not the server's.
+	// Responses stay compressed, because the client's decompression time is not the server's.
 	transport.DisableCompression = true
 	return &product{server, &http.Client{Transport: transport, Timeout: 5 * time.Minute}}, nil
 }

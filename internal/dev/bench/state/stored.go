@@ -7,7 +7,7 @@ import (
 	"workflowagent/internal/dev/bench/figures"
 )
 
-// Stored measures what an update leaves on disk that changes one of many resources.
+// Stored measures the data that an update of one of many resources leaves on disk.
 func (b *Bench) Stored(ctx context.Context) error {
 	sizes := pick(b, []int{1000, 10_000}, []int{200})
 	for _, n := range sizes {

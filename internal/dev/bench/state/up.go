@@ -22,7 +22,7 @@ type side struct {
 	needsInit bool
 }
 
-// setting is how the CLI is started.
+// setting is a way to start the CLI.
 type setting struct {
 	name  string
 	env   []string
@@ -177,7 +177,7 @@ func (u *comparison) report(n int, settings []setting) {
 		for _, name := range []string{"stub", "files", "engine"} {
 			limit, compared := wallGoals()[s.name][name]
 			yardstick := u.wall[name+" "+s.name]
-			if len(yardstick) == 0 { // the batch period changes nothing without a server
+			if len(yardstick) == 0 { // the batch period has no effect without a server
 				yardstick = u.wall[name+" CLI defaults"]
 			}
 			if !compared || len(yardstick) == 0 {
