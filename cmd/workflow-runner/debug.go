@@ -20,15 +20,15 @@ func newDebugCommand(code *int) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "debug --job FILE",
 		Short: "Run a job definition from a file, without a server",
-		Long: `Run the steps of a job definition, the JSON that GET /api/workflow/jobs/{id} answers
-with, here and without a server: the masked log goes to standard output, the runner's own
-messages to standard error, and the exit code is the job's. Use it to find
+		Long: `Run the steps of a job definition, the JSON that GET /api/workflow/jobs/{id} returns,
+locally and without a server: the masked log goes to standard output, the runner's own
+messages go to standard error, and the exit code is the job's. Use it to find
 out what a job does in an image:
 
   docker run --rm -i -v "$PWD/workflow-runner-embeddable:/workflow-runner:ro" \
     IMAGE /workflow-runner debug --job - <job.json
 
-The environment is the caller's. Step 0 is the agent's and is not run.`,
+The environment is the caller's. Step 0 belongs to the agent and is not run.`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			var err error
@@ -37,7 +37,7 @@ The environment is the caller's. Step 0 is the agent's and is not run.`,
 		},
 	}
 	cmd.Flags().StringVar(&jobFile, "job", "", "file with the job definition, - for standard input")
-	cmd.Flags().BoolVar(&keep, "keep", false, "leave the job's directory, and say where it is")
+	cmd.Flags().BoolVar(&keep, "keep", false, "keep the job's directory and print its path")
 	_ = cmd.MarkFlagRequired("job") // fails only for a flag that does not exist
 	return cmd
 }
@@ -55,7 +55,7 @@ func debugJob(ctx context.Context, stdin io.Reader, jobFile string, keep bool) (
 	}
 	defer func() {
 		if keep {
-			fmt.Fprintln(os.Stderr, "The job's directory is left in", dir)
+			fmt.Fprintln(os.Stderr, "The job's directory is", dir)
 			return
 		}
 		err = errors.Join(err, os.RemoveAll(dir))

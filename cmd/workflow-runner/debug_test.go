@@ -32,10 +32,10 @@ func TestDebugRunsTheExample(t *testing.T) {
 		t.Errorf("%d: %s%s", code, out, stderr)
 	}
 	if strings.Contains(out+stderr, "s3cret-value") {
-		t.Errorf("the secret shows: %s%s", out, stderr)
+		t.Errorf("the output contains the secret: %s%s", out, stderr)
 	}
 	if left, err := os.ReadDir(temp); err != nil || len(left) > 0 {
-		t.Errorf("left: %v, %v", left, err)
+		t.Errorf("leftovers: %v, %v", left, err)
 	}
 }
 
@@ -62,7 +62,7 @@ func TestDebugRefusesNonsense(t *testing.T) {
 			t.Errorf("%s: %d: %s%s", name, code, out, stderr)
 		}
 		if left, err := os.ReadDir(temp); err != nil || len(left) > 0 {
-			t.Errorf("%s left: %v, %v", name, left, err)
+			t.Errorf("%s: leftovers: %v, %v", name, left, err)
 		}
 	}
 	if _, stderr, _, code := debugging(t, "", "--job", "/does/not/exist.json"); code != runner.ExitNoLaunch || !strings.Contains(stderr, "/does/not/exist.json") {
@@ -73,7 +73,8 @@ func TestDebugRefusesNonsense(t *testing.T) {
 // An interrupt reaches the step once, and the job reports that it was cancelled.
 func TestDebugPassesAnInterruptOn(t *testing.T) {
 	began := filepath.Join(t.TempDir(), "began")
-	// Start no program once the signal may arrive: bash can lose a signal while it starts one.
+	// The step starts no program once the signal may arrive, because bash can lose a signal while
+	// it starts one.
 	definition := `{"steps":[{"name":"Setup"},{"name":"Wait","run":"mkfifo never; trap 'echo interrupted; exit 5' INT; : >` + began + `; read -r _ <>never"}]}`
 	cmd := program(t, "debug", "--job", "-")
 	cmd.Env = append(cmd.Env, "TMPDIR="+t.TempDir())

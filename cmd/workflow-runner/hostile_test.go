@@ -17,7 +17,7 @@ import (
 	"workflowagent/internal/workflow"
 )
 
-// runShell runs one step of shell text through the whole process and returns the runner's output.
+// runShell runs a job with one shell step in a runner process and returns the runner's output.
 func runShell(t *testing.T, text string) string {
 	t.Helper()
 	server := fakes.NewServer(t)
@@ -47,10 +47,11 @@ func runShell(t *testing.T, text string) string {
 	return string(out)
 }
 
-// TestNothingOutlivesTheJob: not even a process without the job's session, parent or environment.
+// TestNothingOutlivesTheJob checks that not even a process outside the job's session, without its
+// parent or environment, survives the job.
 func TestNothingOutlivesTheJob(t *testing.T) {
 	if runtime.GOOS != "linux" {
-		t.Skip("only Linux tells the runner of such processes")
+		t.Skip("the runner can find such processes only on Linux")
 	}
 	file := filepath.Join(t.TempDir(), "pid")
 	runShell(t, `(env -i setsid sh -c 'echo $$ > '`+file+`'.new; mv '`+file+`'.new '`+file+`'; exec sleep 300' </dev/null >/dev/null 2>&1 &) ; until [ -s `+file+` ]; do :; done`)
@@ -68,7 +69,7 @@ func TestNothingOutlivesTheJob(t *testing.T) {
 	}
 }
 
-// TestStepsInheritNothing inspects a step's own process and the runner's from the step.
+// TestStepsInheritNothing inspects, from within a step, the step's own process and the runner's.
 func TestStepsInheritNothing(t *testing.T) {
 	if runtime.GOOS != "linux" {
 		t.Skip("only Linux shows the descriptors of processes as files")
@@ -85,9 +86,9 @@ func TestStepsInheritNothing(t *testing.T) {
 		}
 	}
 	if seen != 4 || !strings.Contains(out, "0 -> /dev/null") || !strings.Contains(out, "input 0") {
-		t.Errorf("the step says:\n%s", out)
+		t.Errorf("the step printed:\n%s", out)
 	}
 	if strings.Contains(out, "launch-secret") {
-		t.Errorf("the token shows:\n%s", out)
+		t.Errorf("the output contains the token:\n%s", out)
 	}
 }

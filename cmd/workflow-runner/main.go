@@ -61,7 +61,7 @@ func newVersionCommand() *cobra.Command {
 	}
 }
 
-// versionText returns the version of the build, or of the module if the build has none.
+// versionText returns the version of the build, or the module's version if the build has none.
 func versionText() string {
 	if version != "" {
 		return version

@@ -17,7 +17,8 @@ import (
 	"workflowagent/internal/workflow"
 )
 
-// asMain makes the test binary the runner, and the steps too, because its prefix is not reserved.
+// asMain makes the test binary run as the runner. The steps inherit the variable, because its
+// prefix is not reserved.
 const asMain = "TEST_RUNNER_MAIN"
 
 func TestMain(m *testing.M) {
@@ -49,7 +50,7 @@ func TestWithoutJob(t *testing.T) {
 		{"empty input", []string{"run", "--job-dir", "DIR"}, "", runner.ExitNoLaunch, "standard input: no input; nothing was started"},
 		{"nonsense", []string{"run", "--job-dir", "DIR"}, "hello", runner.ExitNoLaunch, "not valid JSON"},
 		{"no directory", []string{"run"}, "", 1, "job-dir"},
-		{"step by hand", []string{"source", "git"}, "", 1, "is a job's step"},
+		{"step without a runner", []string{"source", "git"}, "", 1, "is a job's step"},
 		{"unknown operation", []string{"pulumi", "explode"}, "", 1, "unknown operation"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -62,7 +63,7 @@ func TestWithoutJob(t *testing.T) {
 				t.Errorf("exit code %d, want %d: %s", code, tt.code, out)
 			}
 			if _, err := os.Stat(dir); !os.IsNotExist(err) {
-				t.Errorf("the job directory was made: %v", err)
+				t.Errorf("the job directory was created: %v", err)
 			}
 		})
 	}
@@ -82,7 +83,8 @@ func TestSignalBeforeJob(t *testing.T) {
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
-	// The pipe has space for more than it holds once something has been read.
+	// This write blocks until the runner has begun to read, because it exceeds the capacity of a
+	// pipe.
 	if _, err := stdin.Write(bytes.Repeat([]byte(" "), 256<<10)); err != nil {
 		t.Fatal(err)
 	}
@@ -99,8 +101,8 @@ func TestSignalBeforeJob(t *testing.T) {
 	}
 }
 
-// A whole job through the process: launch on standard input, a pre-run command as a step, the
-// result in the job directory, no secret visible to others.
+// TestRunJob runs a whole job in a runner process: the launch arrives on standard input, a pre-run
+// command is a step, the result is in the job directory, and no secret is visible to others.
 func TestRunJob(t *testing.T) {
 	server := fakes.NewServer(t)
 	job := server.Add()
@@ -130,12 +132,12 @@ func TestRunJob(t *testing.T) {
 		t.Fatalf("%v: %s%s", err, stdout.String(), stderr.String())
 	}
 	if !strings.Contains(stdout.String(), "the end\n") || !strings.Contains(stdout.String(), "run\n--job-dir\n") {
-		t.Errorf("the echo is %q", stdout.String())
+		t.Errorf("the copied output is %q", stdout.String())
 	}
-	// A masked secret would show as its marker.
+	// If masking hid a secret, the output would contain the marker.
 	for _, bad := range []string{secret, "[secret]"} {
 		if strings.Contains(stdout.String()+stderr.String(), bad) {
-			t.Errorf("%s shows:\n%s%s", bad, stdout.String(), stderr.String())
+			t.Errorf("the output contains %s:\n%s%s", bad, stdout.String(), stderr.String())
 		}
 	}
 	data, err := os.ReadFile(filepath.Join(dir, protocol.FileResult))

@@ -34,7 +34,7 @@ func newProbeCommand() *cobra.Command {
 			return runner.RunProbe(cmd.Context(), &launch, versionText(), cmd.OutOrStdout())
 		},
 	}
-	cmd.Flags().DurationVar(&timeout, "timeout", 10*time.Second, "time for each URL, at most a minute")
-	cmd.Flags().StringVar(&caFile, "ca-certificate-file", "", "PEM file with certificate authorities to trust besides the system's")
+	cmd.Flags().DurationVar(&timeout, "timeout", 10*time.Second, "time limit for each URL, at most a minute")
+	cmd.Flags().StringVar(&caFile, "ca-certificate-file", "", "PEM file with certificate authorities to trust in addition to the system's")
 	return cmd
 }

@@ -13,7 +13,8 @@ import (
 	"workflowagent/internal/reach"
 )
 
-// TestProbe: a launch with a probe gets a report and runs nothing; the command prints the same.
+// TestProbe checks that a launch with a probe results in a report and runs nothing, and that the
+// command prints the same report.
 func TestProbe(t *testing.T) {
 	server := httptest.NewServer(http.NotFoundHandler())
 	defer server.Close()

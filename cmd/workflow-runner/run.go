@@ -37,7 +37,7 @@ func newRunCommand(code *int) *cobra.Command {
 }
 
 func runJob(ctx context.Context, stdin io.Reader, jobDir string) (code int, err error) {
-	// Protect before a secret is in memory.
+	// Protect the memory before it contains a secret.
 	protectErr := process.Protect()
 	signals := takeSignals()
 	launch, err := readLaunch(ctx, stdin, signals)
@@ -50,7 +50,8 @@ func runJob(ctx context.Context, stdin io.Reader, jobDir string) (code int, err 
 	return runLaunch(ctx, launch, jobDir, signals, protectErr)
 }
 
-// runLaunch runs the job of a launch. protectErr says why the runner's memory is unprotected.
+// runLaunch runs the job of a launch. protectErr is the reason why the runner's memory is
+// unprotected, or nil.
 func runLaunch(ctx context.Context, launch *protocol.Launch, jobDir string, signals <-chan os.Signal, protectErr error) (code int, err error) {
 	logger := logrus.New()
 	logger.SetFormatter(&logrus.TextFormatter{DisableColors: true, FullTimestamp: true})
@@ -102,17 +103,18 @@ func runLaunch(ctx context.Context, launch *protocol.Launch, jobDir string, sign
 	})
 }
 
-// takeSignals returns the signals that ask the job to end.
+// takeSignals returns a channel with the signals that request the end of the job.
 func takeSignals() <-chan os.Signal {
 	signals := make(chan os.Signal, 4)
 	signal.Notify(signals, syscall.SIGINT, syscall.SIGTERM)
-	// A reader of our output or a terminal that goes away does not end the job. Notify instead of
-	// Ignore, because the steps would inherit ignored signals.
+	// The job must continue if the reader of the output or the terminal disappears. The signals are
+	// caught and not ignored, because the steps would inherit ignored signals.
 	signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE, syscall.SIGHUP)
 	return signals
 }
 
-// readLaunch reads the job within its timeout. A signal before the job arrives ends the process.
+// readLaunch reads the job within a time limit. A signal that arrives before the job ends the
+// process.
 func readLaunch(ctx context.Context, stdin io.Reader, signals <-chan os.Signal) (*protocol.Launch, error) {
 	ctx, cancel := context.WithTimeout(ctx, runner.LaunchTimeout)
 	defer cancel()
@@ -129,11 +131,11 @@ func readLaunch(ctx context.Context, stdin io.Reader, signals <-chan os.Signal) 
 	case got := <-done:
 		return got.launch, got.err
 	case sig := <-signals:
-		return nil, fmt.Errorf("ended by %s before a job came in; nothing was started", sig)
+		return nil, fmt.Errorf("ended by %s before a job arrived; nothing was started", sig)
 	}
 }
 
-// runProbe answers a launch that only probes URLs.
+// runProbe handles a launch that only probes URLs.
 func runProbe(ctx context.Context, launch *protocol.Launch, signals <-chan os.Signal) (code int, err error) {
 	ctx, cancel := context.WithCancel(ctx)
 	var watching sync.WaitGroup

@@ -12,14 +12,14 @@ import (
 )
 
 // newStepCommands returns the commands that a job's steps call. They get their parameters from
-// `workflow-runner run` and do not work without it, so help does not list them.
+// `workflow-runner run` and do not work without it, so the help does not list them.
 func newStepCommands() []*cobra.Command {
 	git := step("git", "Fetch the program from a git repository", func(cmd *cobra.Command, p *steps.Params) error {
 		self, err := os.Executable()
 		if err != nil {
 			return err
 		}
-		// git runs as a child and must end with this process.
+		// git runs as a child process, which must end together with this process.
 		ctx, stop := signal.NotifyContext(cmd.Context(), syscall.SIGINT, syscall.SIGTERM)
 		defer stop()
 		return steps.SourceGit(ctx, p, self, cmd.OutOrStdout())
@@ -47,7 +47,7 @@ func newStepCommands() []*cobra.Command {
 	return []*cobra.Command{
 		source,
 		pulumi,
-		step("dependencies", "Install what the program needs", func(cmd *cobra.Command, p *steps.Params) error {
+		step("dependencies", "Install the program's dependencies", func(cmd *cobra.Command, p *steps.Params) error {
 			return steps.Dependencies(p, cmd.OutOrStdout())
 		}),
 		step("pre-run", "Run a pre-run command", func(cmd *cobra.Command, p *steps.Params) error {

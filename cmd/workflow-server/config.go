@@ -16,7 +16,7 @@ import (
 // configuration from them. The help shows only the settings with the given keys, if any.
 func configFlags(cmd *cobra.Command, shown ...string) func() (server.Config, error) {
 	var file string
-	cmd.Flags().StringVar(&file, "config", os.Getenv(server.EnvPrefix+"CONFIG"), "YAML file with settings; names as the flags, with _ for -")
+	cmd.Flags().StringVar(&file, "config", os.Getenv(server.EnvPrefix+"CONFIG"), "YAML file with settings, named like the flags with _ for -")
 	values := map[string]*string{}
 	for _, f := range server.Settings(&server.Config{}).Fields() {
 		values[f.Key] = cmd.Flags().String(f.Flag(), f.Default, f.Doc+" ["+f.Env+"]")

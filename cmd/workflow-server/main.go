@@ -1,5 +1,5 @@
-// Command workflow-server is the control plane: it keeps the state of Pulumi stacks, queues
-// deployments and hands them to agents.
+// Command workflow-server is the control plane: it stores the state of Pulumi stacks, queues
+// deployments and assigns them to agents.
 package main
 
 import (
@@ -18,7 +18,7 @@ var version = ""
 
 func main() { os.Exit(run()) }
 
-// run returns the exit code. The first signal stops the server gracefully, the second at once.
+// run returns the exit code. The first signal stops the server gracefully, the second immediately.
 func run() int {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
@@ -35,7 +35,7 @@ func newRootCommand() *cobra.Command {
 		Use:   "workflow-server",
 		Short: "Control plane for Pulumi stacks and deployments",
 		Long: "workflow-server serves the Pulumi Cloud REST API: the stock pulumi CLI logs in to it,\n" +
-			"keeps its state in it, and runs deployments on agents that poll it.",
+			"stores its state there, and runs deployments on agents that poll the server.",
 		SilenceUsage:      true,
 		SilenceErrors:     true,
 		CompletionOptions: cobra.CompletionOptions{DisableDefaultCmd: true},

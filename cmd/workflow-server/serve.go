@@ -12,8 +12,8 @@ func newServeCommand() *cobra.Command {
 		Use:   "serve",
 		Short: "Run the server",
 		Long: "serve runs the server until it receives SIGINT or SIGTERM. The first start creates an organization,\n" +
-			"an administrator and an access token, which is kept in a file of the data directory.\n\n" +
-			"Every setting can be given as a flag, as the environment variable shown behind it, or in\n" +
+			"an administrator and an access token, which is written to a file in the data directory.\n\n" +
+			"Every setting can be given as a flag, as the environment variable shown after it, or in\n" +
 			"the file given with --config; the first of these wins.",
 		Args: cobra.NoArgs,
 	}

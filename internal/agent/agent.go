@@ -32,7 +32,7 @@ type Rules interface {
 
 // Monitor receives the agent's events, for health checks and metrics. Its methods must not block.
 type Monitor interface {
-	// Activity is called after each answer of the server to a poll or a status call.
+	// Activity is called after each response of the server to a poll or a status call.
 	Activity()
 	// EngineState is called at the start, and whenever the executor becomes able (nil) or unable to
 	// run jobs.
@@ -118,8 +118,8 @@ const (
 	// results. Each uses memory and disk. The limit protects the agent from a server that assigns
 	// jobs and rejects their results.
 	maxWithoutSlot = 32
-	// maxRan is how many finished jobs the agent remembers. A server with only the stock calls
-	// cannot reject the start of a job that a cache returns again.
+	// maxRan is how many finished jobs the agent remembers. If a proxy's cache returns such a job
+	// again, a server with only the stock calls cannot reject the start.
 	maxRan     = 1000
 	engineCall = 30 * time.Second
 )
@@ -154,7 +154,7 @@ func New(opts Options) (*Agent, error) {
 }
 
 // Stop makes the agent accept no more jobs and detach from the running ones, which continue. It
-// returns at once; [Agent.Run] returns when the agent is detached from all jobs.
+// returns at once; [Agent.Run] returns when the agent has detached from all jobs.
 func (a *Agent) Stop() { a.stop(errStopping) }
 
 // Drain makes the agent accept no more jobs; [Agent.Run] returns when the last job has finished.
@@ -294,10 +294,10 @@ type TokenSource interface {
 	// Token returns a token that the server has not rejected. It may wait for a new token, and
 	// fails only when ctx is cancelled.
 	Token(ctx context.Context) (string, error)
-	// Refused records that the server answered 401 to the token. It reports whether the source can
-	// provide another token; [TokenSource.Token] then waits for that token.
+	// Refused records that the server rejected the token with status 401. It reports whether the
+	// source can provide another token; [TokenSource.Token] then waits for that token.
 	Refused(token string) bool
-	// Values returns every token that is or may still be valid, including the tokens that were
-	// exchanged for it: logs must mask them all.
+	// Values returns every token that may still be valid, including the tokens that were exchanged
+	// for the pool's: logs must mask them all.
 	Values() []string
 }

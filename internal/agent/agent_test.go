@@ -78,7 +78,7 @@ func TestLostPollAnswerLosesNoJob(t *testing.T) {
 		if !fakes.IsCall(r, "GET", "/poll") || dropped.Add(1) > 3 {
 			return false
 		}
-		// The server handles the request, and its answer is lost.
+		// The server handles the request, but its response is lost.
 		w.server.Poll(&discard{header: http.Header{}}, r)
 		fakes.Drop(rw)
 		return true
@@ -88,14 +88,14 @@ func TestLostPollAnswerLosesNoJob(t *testing.T) {
 	w.server.Close() // an abandoned poll may still arrive
 	for _, p := range w.server.Polls[1:4] {
 		if p.ID != w.server.Polls[0].ID {
-			t.Error("the agent sent another poll ID before the server answered the first")
+			t.Error("the agent sent another poll ID before it received a response to the first")
 		}
 	}
 	if job.Claimed != 1 || len(w.executor.Record(job.ID).Launches) != 1 {
 		t.Errorf("claimed %d times, launched %d times", job.Claimed, len(w.executor.Record(job.ID).Launches))
 	}
 	if len(w.server.Polls) > 4 && w.server.Polls[4].ID == w.server.Polls[0].ID {
-		t.Error("the agent reused the poll ID of an answered poll")
+		t.Error("the agent reused the poll ID of a completed poll")
 	}
 }
 

@@ -34,10 +34,10 @@ func TestFailuresBeforeTheStart(t *testing.T) {
 		name: "engine broken",
 		world: func(w *harness) {
 			w.executor.OnPrepare(func(context.Context, executor.Spec, func(string)) error {
-				return errors.New("the engine does not answer")
+				return errors.New("the engine does not respond")
 			})
 		},
-		reason: workflow.ReasonLaunch, line: []string{"the engine does not answer"},
+		reason: workflow.ReasonLaunch, line: []string{"the engine does not respond"},
 	}, {
 		name: "start fails",
 		world: func(w *harness) {
@@ -56,12 +56,12 @@ func TestFailuresBeforeTheStart(t *testing.T) {
 		},
 		reason: workflow.ReasonRefused, line: []string{"https://example.com/repo.git", "allowed_repositories"},
 	}, {
-		name:    "repository unknown where only some are allowed",
+		name:    "no repository where only some are allowed",
 		options: func(o *agent.Options) { o.Rules = rules{repositories: "other"} },
 		job:     func(j *fakes.ServerJob) { j.Definition.Deployment = nil },
 		reason:  workflow.ReasonRefused, line: []string{"allowed_repositories"},
 	}, {
-		name:    "shell text where only some repositories are allowed",
+		name:    "shell script where only some repositories are allowed",
 		options: func(o *agent.Options) { o.Rules = rules{repositories: "example.com"} },
 		job: func(j *fakes.ServerJob) {
 			j.Definition.Steps = append(j.Definition.Steps, workflow.Step{Name: "Extra", Run: "git clone https://evil.example/repo.git"})

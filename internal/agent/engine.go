@@ -13,7 +13,7 @@ import (
 	"workflowagent/internal/retry"
 )
 
-// The executor is checked more often while it cannot run jobs.
+// The agent checks the executor more often while it cannot run jobs.
 const (
 	engineUpInterval   = 30 * time.Second
 	engineDownInterval = 5 * time.Second
@@ -73,7 +73,7 @@ func (w *engineWatch) check(ctx context.Context) error {
 	defer cancel()
 	err := w.executor.Check(limited)
 	if ctx.Err() != nil {
-		return ctx.Err() // the agent is stopping: the error does not prove an engine failure
+		return ctx.Err() // the agent is stopping, so the error does not prove an engine failure
 	}
 	w.mu.Lock()
 	first, changed := !w.known, !w.known || (err == nil) != (w.err == nil)
@@ -86,7 +86,7 @@ func (w *engineWatch) check(ctx context.Context) error {
 	case !changed:
 		return err
 	case err != nil:
-		w.log.WithError(err).Warn("the executor cannot run jobs; claiming none until it can")
+		w.log.WithError(err).Warn("the executor cannot run jobs; not claiming jobs until it can")
 	case !first:
 		w.log.Info("the executor can run jobs again")
 	}

@@ -38,8 +38,8 @@ var foreignBodies = map[int]string{
 	http.StatusConflict:   `{"code":409,"received":999999,"durable":999999,"missing":[{"step":0,"received":0}]}`,
 }
 
-// TestForeignAnswersEndNothing answers one kind of call twice from an intermediary, in the format
-// of the API's own answers. The job must run once, and its log and result must arrive.
+// TestForeignAnswersEndNothing has an intermediary respond twice to one kind of call, in the format
+// of the API's own responses. The job must run once, and its log and result must arrive.
 func TestForeignAnswersEndNothing(t *testing.T) {
 	for _, call := range callsOfAgent {
 		for _, codes := range [][2]int{
@@ -100,7 +100,7 @@ func TestForeignAnswersEndNothing(t *testing.T) {
 					t.Fatalf("%d results after %d such calls: the agent did not report the job's result", len(job.Results), seen.Load())
 				}
 				if seen.Load() <= times {
-					t.Errorf("the agent made the call %d times: it trusted an answer from an intermediary", seen.Load())
+					t.Errorf("the agent made the call %d times: it trusted a response from an intermediary", seen.Load())
 				}
 				if got := job.Results[0]; got.Status != workflow.StatusSucceeded || got.Steps[0].Gone {
 					t.Errorf("result: %+v", got)
@@ -120,8 +120,8 @@ func TestForeignAnswersEndNothing(t *testing.T) {
 	}
 }
 
-// TestSignaturesAreExpectedAfterARestart answers the first calls after a restart from an
-// intermediary, including the delivery of the earlier process's result.
+// TestSignaturesAreExpectedAfterARestart has an intermediary respond to the first calls after a
+// restart, including the delivery of the earlier process's result.
 func TestSignaturesAreExpectedAfterARestart(t *testing.T) {
 	w := newHarness(t)
 	w.executor.OnPrepare(func(context.Context, executor.Spec, func(string)) error { return errors.New("no image") })
@@ -151,7 +151,7 @@ func TestSignaturesAreExpectedAfterARestart(t *testing.T) {
 	w.cleanState(second)
 }
 
-// TestJobsWithoutAFreeSlotAreNotRun answers a poll without free slots with a job.
+// TestJobsWithoutAFreeSlotAreNotRun has the server respond with a job to a poll without free slots.
 func TestJobsWithoutAFreeSlotAreNotRun(t *testing.T) {
 	w := newHarness(t)
 	first := w.server.Add()
@@ -184,9 +184,9 @@ func TestJobsWithoutAFreeSlotAreNotRun(t *testing.T) {
 	}
 }
 
-// TestNoStartAfterTheServersOwn410 rejects a part of the set-up log because the claim is
-// superseded. Meanwhile the agent requests permission to start the job. The agent must not start
-// it.
+// TestNoStartAfterTheServersOwn410 has the server reject a part of the set-up log because the claim
+// is superseded, while the agent requests permission to start the job. The agent must not start the
+// job.
 func TestNoStartAfterTheServersOwn410(t *testing.T) {
 	w := newHarness(t)
 	told := make(chan struct{})
@@ -216,8 +216,8 @@ func TestNoStartAfterTheServersOwn410(t *testing.T) {
 	w.cleanState(a)
 }
 
-// TestRefusedResultsAreBounded assigns jobs that cannot run, and rejects their results. The agent
-// must accept a limited number.
+// TestRefusedResultsAreBounded has the server assign jobs that cannot run, and reject their
+// results. The agent must accept only a limited number of such jobs.
 func TestRefusedResultsAreBounded(t *testing.T) {
 	w := newHarness(t)
 	var handed, busy atomic.Int32
@@ -262,7 +262,7 @@ func TestRefusedResultsAreBounded(t *testing.T) {
 	}
 }
 
-// TestStockJobsAreNotRunAgain repeats an earlier claim from a cache. A stock server permits a start
+// TestStockJobsAreNotRunAgain has a cache repeat an earlier claim. A stock server permits a start
 // by sending the definition. The job must not run again.
 func TestStockJobsAreNotRunAgain(t *testing.T) {
 	w := newHarness(t)

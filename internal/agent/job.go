@@ -22,7 +22,8 @@ var (
 	// errStopping reports that the agent is detaching. The next process resumes a job in the
 	// journal; the server requeues any other job.
 	errStopping = errors.New("the agent is stopping")
-	// errSuperseded reports that another agent has the job, or that the job has its final result.
+	// errSuperseded reports that another agent has the job, or that the server already has the
+	// job's final result.
 	errSuperseded = errors.New("the server has closed the job or assigned it to another agent")
 	errCancelled  = &executor.Error{Reason: workflow.ReasonCancelled, Message: "The deployment was cancelled before it started."}
 )
@@ -37,27 +38,27 @@ const (
 	definitionTime = 2 * time.Minute
 	// prepareTime bounds the image pull and the creation of a container.
 	prepareTime = time.Hour
-	// leaveTime bounds the requests for permission to start. The server waits equally long before
-	// it reports a permitted job as lost.
+	// leaveTime bounds the requests for permission to start. The server waits just as long before
+	// it marks a permitted job as lost.
 	leaveTime = 10 * time.Minute
-	// setupFlushTime is how long sending the set-up log may delay a job's result.
+	// setupFlushTime is how long the delivery of the set-up log may delay a job's result.
 	setupFlushTime = 30 * time.Second
 	// cleanupTime bounds the removal of a finished job's objects: a busy host may keep a file
 	// system mounted for a while. stopCleanupTime bounds the removal while the agent stops.
 	cleanupTime     = 2 * time.Minute
 	stopCleanupTime = 5 * time.Second
 	// deliverTime is how long the agent keeps a job's log and result while the server is
-	// unreachable. The server accepts them equally long.
+	// unreachable. The server accepts them for the same time.
 	deliverTime = 24 * time.Hour
-	// leastDeliverTime is the minimum time for a delivery, for example after the agent was down for
-	// a day.
+	// leastDeliverTime is the minimum time for a delivery, even if the agent was down for a day.
 	leastDeliverTime = 15 * time.Minute
 	// maxPanics is the number of panics in a job's goroutine after which the agent leaves the job
-	// to the next process.
+	// to the next agent process.
 	maxPanics = 3
 )
 
-// haltRetry starts with a short pause, because the report of the job's result waits for the call.
+// haltRetry starts with a short pause, because the job's result is not reported before the call
+// succeeds.
 var haltRetry = retry.Policy{First: 100 * time.Millisecond, Max: executorRetryLimit}
 
 func (a *Agent) policy(limit time.Duration) retry.Policy {
@@ -129,7 +130,7 @@ func (j *job) run(part func(context.Context) (delivery.Verdict, error)) {
 	case err == nil:
 		v, err = j.runRecovering(ctx, part)
 	case !errors.Is(err, errStopping):
-		// The job was not started, and the result can still report the reason.
+		// The job has not started, so its result can still report the reason.
 		j.log.WithError(err).Error("storing the job's log failed: check whether the disk of state_directory is full")
 		v, err = j.report(ctx, delivery.Failed(workflow.ReasonLaunch, "The agent could not store this job's log on its disk."))
 	}
@@ -197,7 +198,8 @@ func (j *job) conclude(ctx context.Context, err error) (delivery.Verdict, error)
 		return delivery.Verdict{}, err // the next process resumes the job from the journal
 	}
 	if j.entry.Phase == instance.Starting {
-		// The executor's Start may have been called, so the job may run until Remove has succeeded.
+		// The executor's Start may have been called, so the job may be running until Remove has
+		// succeeded.
 		if err := j.removeStarted(ctx); err != nil {
 			return delivery.Verdict{}, err
 		}
@@ -297,7 +299,7 @@ func (j *job) removeObjects() {
 	}
 }
 
-// recoverPanic calls f and reports whether it panicked: a panic must not stop the agent, which has
+// recoverPanic calls f and reports whether it panicked. A panic must not stop the agent, which has
 // other jobs.
 func (j *job) recoverPanic(what string, f func()) (panicked bool) {
 	defer func() {

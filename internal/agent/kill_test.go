@@ -33,7 +33,7 @@ type child struct {
 	URL     string
 	State   string
 	Jobs    string
-	Effects string // receives one line per run of a job
+	Effects string // file with one line per run of a job
 	Go      string // the runner exits when this file exists
 	Die     bool   // the runner then kills itself instead of reporting a result
 }
@@ -97,7 +97,7 @@ func (c child) run() error {
 	return a.Run(context.Background())
 }
 
-// runnerMain runs a runner that records its run, waits for a file and reports a result.
+// runnerMain is a runner that records its run, waits for a file and reports a result.
 func runnerMain(args []string) int {
 	if err := runRunner(args); err != nil {
 		return failed(err)
@@ -220,7 +220,7 @@ func TestAgentProcessIsKilled(t *testing.T) {
 				}
 			}
 			polls := 0
-			s.Update(func() { polls = len(s.Polls) }) // polls by the first agent
+			s.Update(func() { polls = len(s.Polls) }) // polls of the first agent
 			second := c.spawn(t)
 			if !tc.die {
 				s.WaitFor("the second agent", func() bool { return len(s.Polls) > polls })

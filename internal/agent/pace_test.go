@@ -20,7 +20,7 @@ import (
 	"workflowagent/internal/workflow"
 )
 
-// pace runs an idle agent with a fake clock. It returns each poll's time and Prefer header.
+// pace runs an idle agent with a fake clock and returns each poll's time and Prefer header.
 func pace(t *testing.T, span time.Duration, change func(*agent.Options), answer func(n int, r *http.Request) (*http.Response, error)) (at []time.Duration, prefers []string) {
 	t.Helper()
 	state := t.TempDir()
@@ -107,7 +107,7 @@ func TestPollingInterval(t *testing.T) {
 	}
 }
 
-// The operator of a new agent, or of an agent whose server is reachable again, must soon see that
+// The operator of a new agent, or of an agent whose server is reachable again, must see soon that
 // the server accepts the agent's token.
 func TestFirstPollIsHeldShortly(t *testing.T) {
 	_, prefers := pace(t, 10*time.Minute, nil, func(n int, _ *http.Request) (*http.Response, error) {
@@ -187,8 +187,8 @@ func TestRefusedTokenIsNotHammered(t *testing.T) {
 	}
 }
 
-// TestRefusedPolls answers with each rejection for half an hour. The agent must log the rejection
-// once, with the remedy, poll rarely, and recover.
+// TestRefusedPolls has the server respond with each kind of rejection for half an hour. The agent
+// must log the rejection once, with the remedy, poll rarely, and recover.
 func TestRefusedPolls(t *testing.T) {
 	const page = "<html><body>default backend - 404</body></html>"
 	for _, tt := range []struct {
@@ -237,7 +237,7 @@ func TestRefusedPolls(t *testing.T) {
 				t.Errorf("the first poll after the outage came %s late", late)
 			}
 			if n := strings.Count(log.String(), tt.advice); n != 1 {
-				t.Errorf("logged %d times, want once:\n%s", n, log)
+				t.Errorf("the agent logged the rejection %d times, want once:\n%s", n, log)
 			}
 			if strings.Contains(log.String(), fakes.PoolToken) || strings.Contains(log.String(), "<html>") {
 				t.Errorf("the log contains the token or a page:\n%s", log)

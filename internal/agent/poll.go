@@ -25,7 +25,7 @@ const (
 	// configuration, but need not restart the agent.
 	refusedMaxPause = 5 * time.Minute
 	renewedPause    = 10 * time.Millisecond
-	// quickHold is the shortest plausible hold of a poll. It stops the agent from polling in a
+	// quickHold is the shortest plausible hold of a poll. It keeps the agent from polling in a
 	// tight loop if the server or a proxy claims to hold polls but does not.
 	quickHold = time.Second
 	// maxHold is the longest requested hold; it fits proxies whose timeout is one minute. A hold
@@ -80,13 +80,13 @@ func (a *Agent) poll() {
 	}
 }
 
-// renew starts a new request, whose answer may be another job.
+// renew starts a new request, whose response may be another job.
 func (p *poller) renew() { p.request.PollID = uuid.NewString() }
 
 func (p *poller) once() time.Duration {
 	a := p.agent
 	select {
-	case <-a.kick: // this poll covers the signalled change
+	case <-a.kick: // the next poll covers the signalled change
 	default:
 	}
 	slots := a.freeSlots()
@@ -118,7 +118,7 @@ func (p *poller) once() time.Duration {
 			}
 		})
 	}
-	a.liveness.pause() // the wait for a missing token file is unlimited
+	a.liveness.pause() // the wait for a missing token file has no limit
 	token, err := a.opts.Tokens.Token(ctx)
 	if err != nil {
 		return 0 // ctx was cancelled
@@ -147,7 +147,7 @@ func (p *poller) once() time.Duration {
 		if a.freeSlots() == 0 {
 			// The claim's lease expires, and the server assigns the job to another agent.
 			a.log.WithField("job_id", result.Job.JobID).Warn("the server assigned a job although this agent has no free slot; not running it")
-			p.known = false // no more polls until a slot is free
+			p.known = false // stop polling until a slot is free
 			return p.interval(result.RetryAfter)
 		}
 		p.known = p.known || result.Job.Epoch > 0
@@ -189,7 +189,8 @@ func (p *poller) interval(retryAfter time.Duration) time.Duration {
 	return retry.Spread(pause)
 }
 
-// hold returns how long the agent asks the server to hold the poll. With 0, the agent does not ask.
+// hold returns how long the agent requests the server to hold the poll. For 0, the agent requests
+// no hold.
 func (p *poller) hold() time.Duration {
 	if p.agent.opts.KeepInterval {
 		return 0
@@ -202,12 +203,12 @@ func (p *poller) hold() time.Duration {
 }
 
 // failed logs each change of the error and returns the pause before the next attempt. That attempt
-// repeats the poll ID unless the server has answered it.
+// repeats the poll ID, unless the server itself has responded.
 func (p *poller) failed(ctx context.Context, token string, err error) time.Duration {
 	a := p.agent
 	p.answered = false
 	if errors.Is(err, protocol.ErrCircuitOpen) {
-		// The breaker's own timeout limits the rate of the probes.
+		// The breaker's own timeout limits the rate of probes.
 		a.liveness.expect(a.opts.Client.LongestOpen() + a.opts.RequestTimeout)
 		_ = a.opts.Client.AwaitRecovery(ctx)
 		return retry.Spread(10 * time.Millisecond)
@@ -222,14 +223,14 @@ func (p *poller) failed(ctx context.Context, token string, err error) time.Durat
 		// The pause can be short: the token source itself limits how often it renews the token.
 		pause = retry.Spread(renewedPause)
 		advice = "the server no longer accepts the agent's token; obtaining another token"
-	case protocol.Foreign(err): // the server may have claimed a job in answer to this poll
+	case protocol.Foreign(err): // the server may have claimed a job for this poll
 	case code == http.StatusConflict:
 		p.renew()
 		pause = conflictRetry.Pause(p.errors-1, err)
 		advice = "another agent with this identity is connected or was until just now; retrying"
 	case refusal != "":
 		p.renew()
-		if protocol.Permanent(err) { // otherwise, a load balancer without a backend may have answered
+		if protocol.Permanent(err) { // otherwise, the response may be from a load balancer without a backend
 			pause = retry.Policy{First: min(a.opts.PollInterval, refusedMaxPause), Max: refusedMaxPause}.Pause(p.errors-1, err)
 		}
 		advice = refusal + "; retrying occasionally"
@@ -243,7 +244,7 @@ func (p *poller) failed(ctx context.Context, token string, err error) time.Durat
 
 const refusedAgent = "the server rejected this agent: check token and service_url"
 
-// refusals are the messages for answers that require the operator to act, even if an intermediary
+// refusals are the messages for responses that require the operator to act, even if an intermediary
 // sent them.
 var refusals = map[int]string{
 	http.StatusUnauthorized: "this agent's token is unknown to the server or was revoked: configure the token of one of this server's pools",

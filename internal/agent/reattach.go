@@ -16,8 +16,8 @@ import (
 )
 
 const (
-	// startedProbe limits the check for a started job. Without an answer, the agent assumes that
-	// the job is running.
+	// startedProbe limits the check for a started job. If the check times out, the agent assumes
+	// that the job is running.
 	startedProbe = 2 * time.Second
 	sweepRetry   = time.Minute
 )
@@ -28,7 +28,7 @@ func (a *Agent) reattach() error {
 	if err != nil {
 		return err
 	}
-	// This must precede the resumption of jobs, whose new logs are not leftovers.
+	// This must precede the resumption of jobs, because their new logs are not leftovers.
 	if err := a.journal.Sweep(); err != nil {
 		a.log.WithError(err).Warn("removing the logs of jobs that never started failed")
 	}
@@ -48,7 +48,7 @@ func (a *Agent) reattach() error {
 			j.log.WithField("phase", string(e.Phase)).Info("resuming a job from before the restart")
 			a.epochs = a.epochs || e.Claim.Epoch > 0
 			if e.Signed {
-				a.opts.Client.ExpectSigned() // no answer from an intermediary can precede this
+				a.opts.Client.ExpectSigned() // before the first call, so that no response from an intermediary can come first
 			}
 			a.launch(j, status.Reattaching, func() { j.run(j.resume) })
 			continue
@@ -96,7 +96,7 @@ func (a *Agent) claimed(h executor.Handle, foreign []string) bool {
 	_, active := a.active[name]
 	a.mu.Unlock()
 	return active || slices.ContainsFunc(foreign, func(entry string) bool {
-		// A foreign entry reveals only its name, so every epoch is kept.
+		// Of a foreign entry, only the name is known, so the objects of every epoch are kept.
 		id, _, _ := strings.Cut(entry, ".")
 		mine, _, _ := strings.Cut(name, ".")
 		return id == mine
@@ -136,8 +136,8 @@ func (j *job) resume(ctx context.Context) (delivery.Verdict, error) {
 	return j.conclude(ctx, err)
 }
 
-// rebooted reports whether the host was restarted after the entry was written. The executor's host
-// may then have lost unsynced files, so that a job that ran briefly looks as if it never ran.
+// rebooted reports whether the host was restarted after the entry was written. The executor may
+// then have lost unsynced files, so that a job that ran briefly looks as if it never ran.
 func (j *job) rebooted() bool {
 	before, now := j.entry.BootID, j.agent.opts.BootID
 	return before != "" && now != "" && before != now

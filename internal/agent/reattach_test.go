@@ -309,7 +309,7 @@ func TestRemainsOfEarlierJobsAreRemoved(t *testing.T) {
 		t.Fatal(err)
 	}
 	mine := executor.Spec{JobID: "left-over", Epoch: 1, Owner: identity.ID}
-	other := executor.Spec{JobID: "not-mine", Epoch: 1, Owner: "somebody else"}
+	other := executor.Spec{JobID: "not-mine", Epoch: 1, Owner: "another owner"}
 	for _, spec := range []executor.Spec{mine, other} {
 		if _, err := w.executor.Prepare(t.Context(), spec, func(string) {}); err != nil {
 			t.Fatal(err)
@@ -320,7 +320,7 @@ func TestRemainsOfEarlierJobsAreRemoved(t *testing.T) {
 	w.log.await(t, "removed leftovers of an earlier job")
 	a.drain()
 	w.cleanState(a)
-	if left, err := w.executor.List(t.Context(), "somebody else"); err != nil || len(left) != 1 {
+	if left, err := w.executor.List(t.Context(), "another owner"); err != nil || len(left) != 1 {
 		t.Errorf("another agent's jobs: %v (error: %v), want 1", left, err)
 	}
 }

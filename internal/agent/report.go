@@ -30,7 +30,7 @@ const (
 	lineTime = 5 * time.Second
 	// spoolCopies is how many times the agent tries to copy the spool of a runner that has exited.
 	spoolCopies = 5
-	// spaceTime bounds these attempts while the agent's disk is full.
+	// spaceTime bounds these attempts if the agent's disk is full.
 	spaceTime = 15 * time.Minute
 )
 
@@ -52,7 +52,8 @@ func (j *job) finishJob(ctx context.Context, exit executor.Exit, cancelled bool)
 	}
 	j.removeObjects()
 	if errors.Is(err, errSuperseded) {
-		// The server had received the runner's result, but the runner had not received the answer.
+		// The server had received the runner's result, but the runner had not received the
+		// response.
 		return v, nil
 	}
 	return v, err
@@ -142,8 +143,8 @@ func (j *job) openRunnerLog(ctx context.Context) (*delivery.Log, error) {
 }
 
 // isRunners reports whether the runner writes the log of a step. The job may have written streams
-// of any step to the runner's spool, and the server rejects a result that names a missing step or
-// names a step twice.
+// of any step to the runner's spool, and the server rejects a result that contains an unknown step
+// or the same step twice.
 func (j *job) isRunners(step int) bool { return step > setupStep && step < j.entry.Steps }
 
 // report delivers the log, statuses and result. An error is errStopping, errSuperseded, or final.
@@ -153,7 +154,7 @@ func (j *job) report(ctx context.Context, v delivery.Verdict) (delivery.Verdict,
 	}
 	v.FinishedAt, v.Message = j.entry.EndedAt, j.masks.String(v.Message)
 	if j.entry.Phase != instance.Started {
-		// No process of the job runs, so the next agent process must only report the result.
+		// No process of the job is running, so the next agent process need only report the result.
 		result := v.Result()
 		j.entry.Phase, j.entry.Result = instance.Reporting, &result
 	}
@@ -184,7 +185,7 @@ func (j *job) newCourier() *delivery.Courier {
 		Guard:     j.keepRunning,
 		Reporting: func() { j.phase(status.Reporting) },
 		Refused: func(err error) {
-			// The server accepts results for a day, in which the operator may fix the cause.
+			// The server accepts results for a day, during which the operator may fix the cause.
 			j.agent.freeSlot(j.name)
 			j.log.WithError(err).Warn("the server rejected the job's result; retrying until 24 h after the job finished")
 		},

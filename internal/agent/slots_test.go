@@ -24,7 +24,7 @@ func TestEngineDown(t *testing.T) {
 	w.executor.SetCheck(errors.New("the engine is down"))
 	a.drain()
 
-	// The engine is down when another process starts.
+	// The engine is down when the next agent process starts.
 	job := w.server.Add()
 	a = w.start()
 	w.log.await(t, "the executor cannot run jobs")
@@ -84,7 +84,7 @@ func TestSingleRun(t *testing.T) {
 	}
 }
 
-// TestSingleRunWithARefusedResult: the undelivered result must not free the only slot.
+// TestSingleRunWithARefusedResult checks that an undelivered result does not free the only slot.
 func TestSingleRunWithARefusedResult(t *testing.T) {
 	w := newHarness(t)
 	w.executor.OnRun(func(context.Context, *fakes.Job) executor.Exit { return executor.Exit{Code: 3} })
@@ -104,8 +104,8 @@ func TestSingleRunWithARefusedResult(t *testing.T) {
 	}
 }
 
-// TestRemovalIsRetried fails the removal of a finished job's objects: the slot must be free for the
-// next job, and the agent must retry.
+// TestRemovalIsRetried has the removal of a finished job's objects fail: the slot must be free for
+// the next job, and the agent must retry.
 func TestRemovalIsRetried(t *testing.T) {
 	w := newHarness(t)
 	w.executor.OnRun(w.runner(workflow.StatusSucceeded))

@@ -169,7 +169,7 @@ func (j *job) launch(ctx context.Context, definition *workflow.JobDefinition) er
 	if err := j.askLeave(ctx); err != nil {
 		return err
 	}
-	if j.client.Gone() { // another call received the server's answer
+	if j.client.Gone() { // another call has learned that the job is gone
 		return errSuperseded
 	}
 	document, err := j.launchDocument(definition)
@@ -185,7 +185,8 @@ func (j *job) launch(ctx context.Context, definition *workflow.JobDefinition) er
 	j.stepStatus(setupStep, workflow.StepSucceeded)
 	j.entry.Phase = instance.Started
 	if err := j.saveEntry(); err != nil {
-		// The earlier entry suffices: a second start returns an error and does not start the job.
+		// The earlier entry suffices: starting the job a second time returns an error and does
+		// nothing.
 		j.log.WithError(err).Warn("updating the journal of the job failed")
 	}
 	j.log.Info("the job was started")
@@ -193,8 +194,9 @@ func (j *job) launch(ctx context.Context, definition *workflow.JobDefinition) er
 }
 
 // start starts the runner once. While the executor cannot run jobs, start waits. After an error
-// that does not prove that the start failed, such as a broken connection to an engine, it asks the
-// executor. A stop of the agent does not interrupt a start, because a half-finished start is worse.
+// that leaves it unclear whether the job runs, such as a broken connection to an engine, it asks
+// the executor. Stopping the agent does not interrupt a start, because a half-finished start is
+// worse.
 func (j *job) start(ctx context.Context, document []byte) error {
 	starting, cancel := context.WithTimeout(j.agent.aborting, engineCall)
 	defer cancel()
@@ -222,7 +224,7 @@ func (j *job) start(ctx context.Context, document []byte) error {
 	return fmt.Errorf("starting the job: %w", err)
 }
 
-// askLeave requests permission to start the job. A repeated request receives the same answer.
+// askLeave requests permission to start the job. A repeated request receives the same response.
 func (j *job) askLeave(ctx context.Context) error {
 	limited, cancel := context.WithTimeout(ctx, leaveTime)
 	defer cancel()

@@ -26,14 +26,14 @@ type board struct {
 	jobs    map[string]*shownJob // by journal name
 	ended   []status.Outcome     // newest first
 
-	answered  time.Time // time of the last answered poll; zero before the first
+	answered  time.Time // time of the last successful poll; zero before the first
 	pollError string    // error of the last poll
 	pollSince time.Time // when polls last changed between success and failure; zero before the first
 }
 
 type shownJob struct {
 	status.Job
-	courier *delivery.Courier // nil before the first
+	courier *delivery.Courier // nil until the job's goroutine creates it
 }
 
 func newBoard() *board {
@@ -51,7 +51,7 @@ func (b *board) polled(err error) {
 		b.pollSince = now
 	}
 	if !errors.Is(err, protocol.ErrCircuitOpen) || b.pollError == "" {
-		b.pollError = text // otherwise, keep the error of the last poll that was sent
+		b.pollError = text // otherwise, keep the error of the last poll that was actually sent
 	}
 	if err == nil {
 		b.answered = now

@@ -9,7 +9,8 @@ import (
 	"workflowagent/internal/workflow"
 )
 
-// TestNoReportBeforeTheRemoval fails a job's start. The job may run until its objects are removed.
+// TestNoReportBeforeTheRemoval has a job's start fail. The job may be running until its objects are
+// removed.
 func TestNoReportBeforeTheRemoval(t *testing.T) {
 	w := newHarness(t)
 	w.executor.OnStarted(func(executor.Handle) error {
@@ -35,7 +36,7 @@ func TestNoReportBeforeTheRemoval(t *testing.T) {
 	w.cleanState(a)
 }
 
-// TestStartThatIsNotConfirmed breaks the connection during the start, after the job has started.
+// TestStartThatIsNotConfirmed has the connection break during the start, after the job has started.
 // The agent must not end the job.
 func TestStartThatIsNotConfirmed(t *testing.T) {
 	w := newHarness(t)

@@ -22,8 +22,8 @@ import (
 
 const (
 	// graceAfterFinal is how long a runner may continue after the server reports a final status, if
-	// the server cannot report a cancellation in another way: the runner itself may have reported
-	// that status.
+	// the server can report a cancellation in no other way. The final status may have come from the
+	// runner itself.
 	graceAfterFinal = 10 * time.Second
 	// Grace periods after an interrupt, in which pulumi saves its state. The runner gives pulumi
 	// the same period. The agent therefore adds a reserve for the runner's log and result before it
@@ -170,8 +170,8 @@ func NewJobOutput(w io.Writer) *JobOutput { return &JobOutput{w: w} }
 func (o *JobOutput) write(lines []byte) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	// An error must not affect a job, because the reader of this output may have exited. The log
-	// goes to the server independently.
+	// An error must not affect a job: the reader of this output may have exited, and the log still
+	// goes to the server.
 	_, _ = o.w.Write(lines)
 }
 
@@ -197,7 +197,7 @@ func (j *job) copyOutput(ctx context.Context) {
 		if len(line) > 0 {
 			batch = j.appendEcho(batch, tag, line)
 		}
-		full := errors.Is(err, bufio.ErrBufferFull) // long lines are shown in parts
+		full := errors.Is(err, bufio.ErrBufferFull) // long lines are copied in parts
 		if len(batch) > 0 && (r.Buffered() == 0 || len(batch) >= echoBatch || err != nil && !full) {
 			j.agent.opts.JobOutput.write(batch)
 			batch = batch[:0]

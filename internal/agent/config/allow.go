@@ -7,8 +7,8 @@ import (
 	"unicode"
 )
 
-// AllowsImage reports whether allowed_images lets a job run in the image of the reference.
-// Short references mean Docker Hub, on both sides: pulumi/pulumi is docker.io/pulumi/pulumi.
+// AllowsImage reports whether allowed_images permits jobs with the referenced image. In patterns
+// and references, a name without a host means Docker Hub: pulumi/pulumi is docker.io/pulumi/pulumi.
 //
 // A pattern without a tag allows every tag and digest. A pattern with a tag allows only that
 // tag and no digest, because an engine that receives both follows the digest.
@@ -39,7 +39,7 @@ func (c *Config) AllowsImage(reference string) bool {
 	return false
 }
 
-// image is a parsed reference; name includes the registry's host.
+// image is a parsed reference. The name includes the registry's host.
 type image struct {
 	name, tag, digest string
 }
@@ -86,8 +86,9 @@ func parseImage(reference string) (image, bool) {
 	return i, true
 }
 
-// AllowsRepository reports whether allowed_repositories lets a job deploy from the repository
-// of the name, in the host/path form of the domain's Repository.Name. No list allows "".
+// AllowsRepository reports whether allowed_repositories permits jobs that deploy from the named
+// repository. The name has the form host/path, as returned by Repository.Name of package workflow.
+// No list permits "".
 func (c *Config) AllowsRepository(name string) bool {
 	if c.AllowedRepositories == nil {
 		return true
@@ -105,8 +106,8 @@ func (c *Config) AllowsRepository(name string) bool {
 	return false
 }
 
-// isRepositoryPattern rejects patterns that match nothing: escapes, empty, "." or ".."
-// elements.
+// isRepositoryPattern rejects patterns that cannot match a repository: those with escapes or with
+// empty, "." or ".." elements.
 func isRepositoryPattern(pattern string) bool {
 	pattern = strings.TrimSuffix(strings.TrimSuffix(strings.TrimSuffix(pattern, "/"), ".git"), "/")
 	return !strings.Contains(pattern, "%") && path.Clean("/"+pattern) == "/"+strings.TrimPrefix(pattern, "/")
@@ -114,7 +115,8 @@ func isRepositoryPattern(pattern string) bool {
 
 func isOdd(r rune) bool { return unicode.IsSpace(r) || unicode.IsControl(r) || r == '\\' }
 
-// matches matches the whole name: * is any characters but the slash, ** any characters.
+// matches reports whether the pattern matches the whole name: * matches any characters except
+// slashes, ** matches any characters.
 func matches(pattern, name string) bool {
 	expr := regexp.QuoteMeta(pattern)
 	expr = strings.ReplaceAll(expr, `\*\*`, `.*`)

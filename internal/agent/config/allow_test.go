@@ -60,10 +60,10 @@ func TestAllowsImage(t *testing.T) {
 		}
 	}
 	if !(&Config{}).AllowsImage("anything") || (&Config{AllowedImages: []string{}}).AllowsImage("anything") {
-		t.Error("no list allows every image, an empty list none")
+		t.Error("a missing list must allow every image, an empty list none")
 	}
 	if !(&Config{AllowedImages: []string{"a", "b"}}).AllowsImage("b") {
-		t.Error("the second pattern is not looked at")
+		t.Error("the second pattern is ignored")
 	}
 }
 
@@ -136,7 +136,7 @@ func TestAllowsRepository(t *testing.T) {
 		{"**", "https://github.com/acme/in fra", false},
 		{"**", "https://github.com/acme/infra\n", true}, // the runner trims it too
 		{"**", "https://github.com/acme/in\nfra", false},
-		{"/srv/git/*", "/srv/git/infra", false}, // the runner fetches from servers only
+		{"/srv/git/*", "/srv/git/infra", false}, // the runner fetches only from servers
 		{"/srv/git/*", "file:///srv/git/infra.git", false},
 		{"github.com/acme/*", "/github.com/acme/infra", false},
 		{"srv/git/*", "/srv/git/infra", false},
@@ -148,6 +148,6 @@ func TestAllowsRepository(t *testing.T) {
 	}
 	if !(&Config{}).AllowsRepository("") || (&Config{AllowedRepositories: []string{}}).AllowsRepository("github.com/a/b") ||
 		(&Config{AllowedRepositories: []string{"**"}}).AllowsRepository("") {
-		t.Error("no list allows every repository, an empty list none")
+		t.Error("a missing list must allow every repository, an empty list none")
 	}
 }

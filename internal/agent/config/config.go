@@ -1,9 +1,9 @@
-// Package config is the agent's configuration: one struct and its table of settings.
+// Package config provides the agent's configuration: one struct and its table of settings.
 //
 // [Load] finds and reads the file, applies the environment, which takes precedence, and fills in
 // the defaults that depend on the machine. [Config.Validate] reports whether an agent can run with
-// the result. The two are separate for the commands that complete, show or examine an incomplete
-// configuration. Nothing else in the agent reads the environment.
+// the result. The two are separate because some commands complete, show or examine an incomplete
+// configuration. No other package of the agent reads settings from the environment.
 package config
 
 import (
@@ -14,17 +14,17 @@ import (
 	"workflowagent/internal/settings"
 )
 
-// Config is the agent's whole configuration. Each exported field has exactly one row in the
-// table of settings (fields.go), which documents it; a test enforces that.
+// Config is the agent's whole configuration. Each exported field has exactly one row in the table
+// of settings (fields.go), which documents it; a test enforces this.
 type Config struct {
 	Token settings.Secret
 
-	// ServiceURL is scheme and host, perhaps a path, without a trailing slash.
+	// ServiceURL has a scheme, a host and optionally a path, without a trailing slash.
 	ServiceURL string
-	// WorkingDirectory is the absolute directory of the runner binaries.
+	// WorkingDirectory is the absolute path of the directory with the runner binaries.
 	WorkingDirectory string
-	// SharedVolumeDirectory is an absolute host directory to share with job containers, or
-	// empty: see [Config.TempDirectory].
+	// SharedVolumeDirectory is the absolute path of a host directory to share with job containers,
+	// or empty: see [Config.TempDirectory].
 	SharedVolumeDirectory string
 	DeployTarget          DeployTarget
 	SingleRun             bool
@@ -42,7 +42,7 @@ type Config struct {
 
 	// PollingInterval is the pause between polls without a Retry-After.
 	PollingInterval time.Duration
-	// PollingIntervalOverride ignores Retry-After and the long poll.
+	// PollingIntervalOverride disables Retry-After and long polls.
 	PollingIntervalOverride bool
 	// JobStatusLoopInterval is the pause between two checks of a running job's status.
 	JobStatusLoopInterval  time.Duration
@@ -53,10 +53,10 @@ type Config struct {
 	CircuitBreakerFailures int
 	CircuitBreakerTimeout  time.Duration
 
-	// HTTPServerPort is the port of the health server; zero turns it off.
+	// HTTPServerPort is the port of the health server; zero disables the server.
 	HTTPServerPort    int
 	HTTPServerAddress string
-	// HealthThreshold is the maximum age of the last activity of a healthy agent. Load derives
+	// HealthThreshold is the maximum time since the last activity of a healthy agent. Load derives
 	// it from the intervals if it is not set.
 	HealthThreshold time.Duration
 	Syslog          bool
@@ -64,28 +64,30 @@ type Config struct {
 	LogJobOutput    bool
 
 	MaxConcurrentJobs int
-	// StateDirectory is the absolute directory of journal and spool: see
+	// StateDirectory is the absolute path of the directory for journal and spool: see
 	// [Config.PrepareStateDirectory].
 	StateDirectory string
 	// AllowedImages are patterns of job images; nil allows all.
 	AllowedImages []string
 	// AllowedRepositories are patterns of git URLs; nil allows all.
 	AllowedRepositories []string
-	// CACertificateFile is a PEM file of certificate authorities to trust besides the system's.
+	// CACertificateFile is a PEM file of certificate authorities to trust in addition to the
+	// system's.
 	CACertificateFile string
 
-	// DockerNetwork may be empty, which leaves the choice to the executor.
+	// DockerNetwork may be empty: the executor then chooses the network.
 	DockerNetwork string
-	// DockerMemory is the limit of a job container in bytes; zero is no limit.
+	// DockerMemory limits the memory of a job container, in bytes; zero means no limit.
 	DockerMemory int64
-	// DockerCPUs is the limit of a job container in CPUs; zero is no limit.
+	// DockerCPUs limits the CPUs of a job container; zero means no limit.
 	DockerCPUs float64
-	// DockerPidsLimit limits the processes and threads of a job container; zero is no limit.
+	// DockerPidsLimit limits the processes and threads of a job container; zero means no limit.
 	DockerPidsLimit int64
 
 	AutoUpdate    AutoUpdate
 	UpdateChannel string
-	// UpdateURL is where to find releases; empty is where this build was released.
+	// UpdateURL is the location of releases; empty means the location where this build was
+	// released.
 	UpdateURL string
 
 	AgentImage         string
@@ -103,7 +105,7 @@ type Config struct {
 	meta meta
 }
 
-// DeployTarget is the kind of place where jobs run.
+// DeployTarget selects where jobs run.
 type DeployTarget string
 
 // The deploy targets.
@@ -113,7 +115,7 @@ const (
 	TargetProcess    DeployTarget = "process"
 )
 
-// LogFormat is the form of the agent's own log.
+// LogFormat is the format of the agent's own log.
 type LogFormat string
 
 // The log formats.
@@ -122,18 +124,19 @@ const (
 	LogJSON LogFormat = "json"
 )
 
-// AutoUpdate says whether the agent updates itself.
+// AutoUpdate selects whether the agent updates itself.
 type AutoUpdate string
 
-// The choices of auto_update. The effect of auto depends on the owner of the installed files:
-// the agent updates those of the install script, but not those of a package manager.
+// The choices of auto_update. The effect of auto depends on how the agent was installed: an agent
+// installed by the install script updates itself, one installed by a package manager does not.
 const (
 	UpdateAuto AutoUpdate = "auto"
 	UpdateOn   AutoUpdate = "true"
 	UpdateOff  AutoUpdate = "false"
 )
 
-// anyAddress is the http_server_address for all IPv4 and IPv6 addresses of the host.
+// anyAddress is the value of http_server_address that means all IPv4 and IPv6 addresses of the
+// host.
 const anyAddress = "*"
 
 type meta struct {
@@ -168,7 +171,7 @@ func (c *Config) File() string { return c.meta.file }
 // Warnings returns problems that do not stop the agent, one sentence each.
 func (c *Config) Warnings() []string { return c.meta.warnings }
 
-// Source returns where the value of the key comes from.
+// Source returns the origin of the key's value.
 func (c *Config) Source(key string) settings.Source { return c.meta.sources[key] }
 
 // ForwardedEnv returns the host variables given to jobs: those of env_forward_allowlist that
@@ -183,11 +186,12 @@ func (c *Config) TempDirectory() string {
 	return c.meta.tempDir
 }
 
-// UsesOIDC reports whether the agent exchanges an OIDC token for its pool token. Such a token
-// takes precedence over Token.
+// UsesOIDC reports whether the agent exchanges an OIDC token for its pool token. The exchanged
+// token takes precedence over Token.
 func (c *Config) UsesOIDC() bool { return c.OIDCTokenFile != "" }
 
-// HTTPServerListen returns the address of the health server as host:port, or "" if it is off.
+// HTTPServerListen returns the address of the health server as host:port, or "" if the server is
+// disabled.
 func (c *Config) HTTPServerListen() string {
 	if c.HTTPServerPort == 0 {
 		return ""

@@ -36,7 +36,7 @@ func TestEditTheSample(t *testing.T) {
 	sample := readSample(t)
 	for _, f := range Table().Fields() {
 		if !strings.Contains(sample, "\n#"+f.Key+": ") && f.Key != "token" {
-			continue // a variable only
+			continue // only an environment variable
 		}
 		var values [2]string
 		switch f.Value.(type) {
@@ -82,7 +82,7 @@ func TestEditTheSample(t *testing.T) {
 				got = c.Token.Reveal()
 			}
 			if got != value {
-				t.Errorf("%s: %q reads as %q", f.Key, value, got)
+				t.Errorf("%s: %q is read back as %q", f.Key, value, got)
 			}
 			was = now
 		}

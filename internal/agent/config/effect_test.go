@@ -25,8 +25,8 @@ const (
 
 type effect struct{ dir, test string }
 
-// effects lists for every key the tests that show its effect, not only that it is read. For a
-// feature missing from this build, the effect is the agent's warning.
+// effects lists for every key the tests that show its effect, not only that the key is read. For a
+// feature that is missing from this build, the effect is the agent's warning.
 var effects = map[string][]effect{
 	"token":                     {{agentProgram, "TestKeysOfPolls"}, {agentProgram, "TestConfigureTakesItsFlags"}, {agentLoop, "TestRefusedTokenIsNotHammered"}},
 	"service_url":               {{agentProgram, "TestKeysOfPolls"}},
@@ -94,12 +94,12 @@ func TestEveryKeyHasAnEffect(t *testing.T) {
 				tests[e.dir] = testsIn(t, filepath.Join("../../..", e.dir))
 			}
 			if !tests[e.dir][e.test] {
-				t.Errorf("%s: there is no test %s in %s", f.Key, e.test, e.dir)
+				t.Errorf("%s: the test %s does not exist in %s", f.Key, e.test, e.dir)
 			}
 		}
 	}
 	for key := range missing {
-		t.Errorf("%s is no key any more", key)
+		t.Errorf("%s is no longer a key", key)
 	}
 }
 

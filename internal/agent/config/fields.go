@@ -54,14 +54,14 @@ user should be able to read the file that holds it (chmod 600).`,
 func optionalFields(c *Config) []settings.Field {
 	return []settings.Field{{
 		Key: "service_url", Value: (*settings.URL)(&c.ServiceURL), Default: "https://api.pulumi.com",
-		Doc: `The control plane to take work from. A host without a scheme means https, on loopback
-http. Proxies: network.md.`,
+		Doc: `The URL of the control plane. A host without a scheme means https, or http on loopback.
+For proxies, see network.md.`,
 	}, {
 		Key: "working_directory", Value: (*settings.Path)(&c.WorkingDirectory),
 		DefaultText: "the directory of the agent's binary, symbolic links followed",
 		Example:     "<location of customer-managed-workflow-agent binary>",
-		Doc: `The directory of workflow-runner and, for jobs in containers, of the
-workflow-runner-embeddable of their architecture. A path of the agent's binary means its
+		Doc: `The directory with workflow-runner and, for jobs in containers, the
+workflow-runner-embeddable for their architecture. The path of the agent's binary means its
 directory.`,
 	}, {
 		Key: "shared_volume_directory", Value: (*settings.Path)(&c.SharedVolumeDirectory),
@@ -108,11 +108,11 @@ each exchange, and waits if it does not exist yet.`,
 	}, {
 		Key: "organization_name", Value: &c.OrganizationName,
 		Example: "acme", Requirement: "required if oidc_token_file is set",
-		Doc: `The organization of the pool, for the exchange.`,
+		Doc: `The organization of the pool, which the exchange requires.`,
 	}, {
 		Key: "runner_pool_id", Value: &c.RunnerPoolID,
 		Example: "7c43cf3d-7f0e-4f0f-9a76-0a2c0c5e1f11", Requirement: "required if oidc_token_file is set",
-		Doc: `The ID of the pool for the exchange.`,
+		Doc: `The ID of the pool; the exchange requires it.`,
 	}, {
 		Key: "token_expiration", Value: (*settings.Seconds)(&c.TokenExpiration),
 		DefaultText: "the server's choice", Example: "2h", Min: int64(time.Second), Max: 366 * dayLong,
@@ -190,7 +190,7 @@ process uses the port, the agent warns and runs without the HTTP server.`,
 func hostFields(c *Config) []settings.Field {
 	return []settings.Field{{
 		Key: "max_concurrent_jobs", Value: &c.MaxConcurrentJobs, Default: "1", Min: 1, Max: 1000,
-		Doc: `The number of jobs that run at the same time; with single_run 1.`,
+		Doc: `The maximum number of concurrent jobs. With single_run, it is 1.`,
 	}, {
 		Key: "state_directory", Value: (*settings.Path)(&c.StateDirectory),
 		DefaultText: "$STATE_DIRECTORY of the service manager; else /var/lib/workflow-agent for root and " +
@@ -239,9 +239,9 @@ func updateFields(c *Config) []settings.Field {
 	return []settings.Field{{
 		Key: "auto_update", Value: (*string)(&c.AutoUpdate), Default: string(UpdateAuto),
 		Choices: []string{string(UpdateAuto), string(UpdateOn), string(UpdateOff)},
-		Doc: `Whether the agent installs new signed releases of itself. auto does so in a service that
-install.sh has installed; elsewhere the log names the command once per release. true also warns where
-the agent cannot update itself.`,
+		Doc: `Whether the agent installs new signed releases of itself. With auto, it does so in a service
+that install.sh installed; elsewhere, it logs the command once per release. With true, it also warns
+where it cannot update itself.`,
 	}, {
 		Key: "update_channel", Value: &c.UpdateChannel, Default: "stable", Choices: []string{"stable", "beta"},
 		Doc: `The releases to install.`,
@@ -253,7 +253,8 @@ https://SERVER/releases of a workflow-server. The agent verifies signatures.`,
 	}}
 }
 
-// kubernetesFields have no effect: the Kubernetes target is not in this build.
+// kubernetesFields returns fields without effect, because this build does not include the
+// Kubernetes target.
 func kubernetesFields(c *Config) []settings.Field {
 	return []settings.Field{{
 		Key: "image", Value: &c.AgentImage, DefaultText: "the image of the agent's own release",
@@ -290,12 +291,12 @@ DOCKER_TLS_VERIFY=1 and DOCKER_CERT_PATH. ssh:// is not supported. Jobs receive 
 	}}
 }
 
-const obsoleteRunners = "is a key of older agents and has no effect any more: " +
+const obsoleteRunners = "is a key of older agents and no longer has an effect: " +
 	"remove it, and set working_directory if the runner binaries are not next to the agent's"
 
 func refuse(key string) string {
 	if key == "ecs" || strings.HasPrefix(key, "ecs.") || strings.HasPrefix(key, "ecs_") {
-		return "belongs to the ECS target, which this agent does not have: remove it and set deploy_target to docker or process"
+		return "belongs to the ECS target, which this agent does not support: remove it and set deploy_target to docker or process"
 	}
 	return ""
 }
@@ -303,7 +304,7 @@ func refuse(key string) string {
 func checkTarget(target string) error {
 	switch target {
 	case "ecs":
-		return errors.New("is ecs, the ECS target, which this agent does not have: set it to docker or process")
+		return errors.New("is ecs, the ECS target, which this agent does not support: set it to docker or process")
 	case string(TargetKubernetes):
 		return errors.New("is kubernetes, which is not in this build: set it to docker or process")
 	}

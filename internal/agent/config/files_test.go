@@ -35,9 +35,9 @@ func loadAndValidate(o LoadOptions) (*Config, error) {
 	return c, c.Validate()
 }
 
-// TestFiles loads testdata/*.bad.yaml and *.good.yaml, one for each rule. The first lines of a
-// file begin with "# want: ": for a bad file they are all lines of the error, with FILE for the
-// path; for a good file they are settings, "key value".
+// TestFiles loads testdata/*.bad.yaml and *.good.yaml, one for each rule. The first lines of a file
+// begin with "# want: ". In a bad file, they are the lines of the error, with FILE for the path; in
+// a good file, they are settings, as "key value".
 func TestFiles(t *testing.T) {
 	names, err := filepath.Glob("testdata/*.yaml")
 	if err != nil {
@@ -74,7 +74,7 @@ func TestFiles(t *testing.T) {
 			}
 			for _, secret := range []string{"0123456789abcdef", "0123", "fedcba", "hunter2"} {
 				if strings.Contains(strings.ReplaceAll(err.Error(), path, ""), secret) {
-					t.Errorf("the error has a secret in it: %v", err)
+					t.Errorf("the error contains a secret: %v", err)
 				}
 			}
 		})
@@ -84,7 +84,7 @@ func TestFiles(t *testing.T) {
 func checkGood(t *testing.T, c *Config, err error, want []string) {
 	t.Helper()
 	if err != nil {
-		t.Fatalf("the file was refused: %v", err)
+		t.Fatalf("the file was rejected: %v", err)
 	}
 	got := map[string]string{}
 	for _, s := range c.Settings() {
@@ -198,10 +198,10 @@ func FuzzLoad(f *testing.F) {
 			}
 			text := strings.Join(warnings, "\n") + errorText(err)
 			if strings.Contains(text, token) {
-				t.Errorf("the token shows in %q", text)
+				t.Errorf("the message contains the token: %q", text)
 			}
 			if err != nil && strings.ContainsFunc(text, func(r rune) bool { return r == '\x1b' || r == '\r' || r == 0 }) {
-				t.Errorf("control characters show in %q", text)
+				t.Errorf("the message contains control characters: %q", text)
 			}
 		}
 	})

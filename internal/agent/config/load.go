@@ -15,11 +15,11 @@ import (
 	"workflowagent/internal/settings"
 )
 
-// LoadOptions is everything outside the file that the configuration depends on.
+// LoadOptions are the inputs of the configuration other than the file's contents.
 type LoadOptions struct {
 	// Path is the value of --config; "" searches for a file.
 	Path string
-	// Cwd, Home and Etc are the directories to search. Empty ones are skipped.
+	// Cwd, Home and Etc are the directories to search. Empty names are skipped.
 	Cwd, Home, Etc string
 	// Binary is the path of the agent's binary, symbolic links resolved.
 	Binary string
@@ -29,8 +29,8 @@ type LoadOptions struct {
 	UID     int
 }
 
-// ProcessOptions returns the options of the running process. The path is the value of --config,
-// or "". Unknown values stay empty: an agent may run without HOME.
+// ProcessOptions returns the options for the running process. The path is the value of --config, or
+// "". Unknown values stay empty, because an agent may run without HOME.
 func ProcessOptions(path string) LoadOptions {
 	o := LoadOptions{
 		Path: path, Etc: "/etc", TempDir: os.TempDir(), Environ: os.Environ(), UID: os.Geteuid(),
@@ -48,7 +48,7 @@ func ProcessOptions(path string) LoadOptions {
 	return o
 }
 
-// Dirs returns the directories in which relative paths begin.
+// Dirs returns the directories to which paths may be relative.
 func (o LoadOptions) Dirs() settings.Dirs { return settings.Dirs{Cwd: o.Cwd, Home: o.Home} }
 
 // Default returns the configuration without any file or environment. Values that depend on the
@@ -56,15 +56,15 @@ func (o LoadOptions) Dirs() settings.Dirs { return settings.Dirs{Cwd: o.Cwd, Hom
 func Default() *Config {
 	c := &Config{}
 	t := table(c)
-	t.SetDefaults() // a test checks that all are valid
+	t.SetDefaults() // a test checks that all defaults are valid
 	c.meta.sources = t.Sources
 	return c
 }
 
-// Load finds and reads the configuration file, applies the environment, which takes precedence,
-// and fills in the defaults that depend on the machine. The error holds every problem, one line
-// each in the form "FILE:LINE: key: problem: remedy". [Config.Validate] checks whether an agent
-// can run with the result.
+// Load finds and reads the configuration file, applies the environment, which takes precedence, and
+// fills in the defaults that depend on the machine. The error lists every problem on a line of the
+// form "FILE:LINE: key: problem: remedy". [Config.Validate] checks whether an agent can run with
+// the result.
 func Load(o LoadOptions) (*Config, error) {
 	found, err := Find(o)
 	if err != nil {
@@ -80,9 +80,8 @@ func Load(o LoadOptions) (*Config, error) {
 	return load(o, found, data, info.Mode(), privateMode(info, o.UID))
 }
 
-// privateMode is the widest mode of a file that holds a token. The system service's file
-// belongs to root and is readable by its group; chmod 600 would make it unreadable for the
-// service.
+// privateMode returns the widest mode for a file that contains a token. The system service's file
+// belongs to root and is readable by its group; chmod 600 would make it unreadable for the service.
 func privateMode(info fs.FileInfo, uid int) fs.FileMode {
 	if stat, ok := info.Sys().(*syscall.Stat_t); ok && (int(stat.Uid) != uid || int(stat.Gid) != os.Getegid()) {
 		return 0o640
@@ -90,12 +89,13 @@ func privateMode(info fs.FileInfo, uid int) fs.FileMode {
 	return newFileMode
 }
 
-// LoadText is [Load] for a text that is about to be written to path.
+// LoadText is [Load] for text that is about to be written to path.
 func LoadText(o LoadOptions, path string, text []byte) (*Config, error) {
 	return load(o, Found{Path: path}, text, newFileMode, newFileMode)
 }
 
-// load merges the file's text and the environment; private is the right mode for a token.
+// load merges the file's text and the environment. private is the widest mode for a file with a
+// token.
 func load(o LoadOptions, found Found, text []byte, mode, private fs.FileMode) (*Config, error) {
 	c := &Config{meta: meta{file: found.Path}}
 	for _, warning := range found.Warnings {
@@ -111,7 +111,7 @@ func load(o LoadOptions, found Found, text []byte, mode, private fs.FileMode) (*
 		t.ReadFile(found.Path, text)
 		c.meta.warnings = append(c.meta.warnings, t.Warnings...)
 		if !c.Token.IsZero() && mode.Perm()&0o044&^private != 0 {
-			c.warn("%s holds a token and can be read by other users (mode %04o): run chmod %o on it", found.Path, mode.Perm(), private)
+			c.warn("%s contains a token and can be read by other users (mode %04o): run chmod %o on it", found.Path, mode.Perm(), private)
 		}
 	}
 	fileToken := c.Token
@@ -131,7 +131,8 @@ func load(o LoadOptions, found Found, text []byte, mode, private fs.FileMode) (*
 	return c, nil
 }
 
-// checkVariables warns about unknown variables with the agent's prefix and refuses the ECS target's.
+// checkVariables warns about unknown variables with the agent's prefix, and rejects those of the
+// ECS target.
 func (c *Config) checkVariables(t *settings.Table, env map[string]string) {
 	known := map[string]bool{}
 	for _, f := range t.Fields() {
@@ -146,7 +147,8 @@ func (c *Config) checkVariables(t *settings.Table, env map[string]string) {
 			t.Problems.Add(settings.Source{Kind: settings.FromEnv, Name: name}, "ecs."+strings.ToLower(key), refuse("ecs"))
 			continue
 		}
-		// A warning only, because Kubernetes derives such variables from the names of services.
+		// This is not an error, because Kubernetes derives such variables from the names of
+		// services.
 		c.warn("the variable %s is not one of this agent's settings and has no effect", name)
 	}
 }
@@ -155,7 +157,7 @@ func ecsKeys() []string {
 	return []string{"CLUSTER", "SUBNETS", "SECURITY_GROUPS", "LAUNCH_TYPE", "ASSIGN_PUBLIC_IP", "TASK_DEFINITION_TEMPLATE_FILE"}
 }
 
-// environment turns NAME=VALUE pairs into a map; the last of equal names counts.
+// environment converts NAME=VALUE pairs to a map; of equal names, the last wins.
 func environment(environ []string) map[string]string {
 	env := make(map[string]string, len(environ))
 	for _, pair := range environ {
@@ -180,15 +182,15 @@ const (
 type Found struct {
 	// Path is the file to read, or "".
 	Path string
-	// Shadowed are files further down the search order, which have no effect.
+	// Shadowed are files further down the search order, which are ignored.
 	Shadowed []string
 	// Warnings report directories that cannot be searched.
 	Warnings []string
 }
 
-// Find locates the configuration file without reading it: the value of --config, which must
-// exist, or the first of both names in the current directory, the home directory, /etc, the
-// directory that outlives updates of the installation, and the directory of the binary.
+// Find locates the configuration file without reading it. The file is the value of --config, which
+// must exist, or the first existing file with either name in: the current directory, the home
+// directory, /etc, the installation's root (see installRoot), and the directory of the binary.
 func Find(o LoadOptions) (Found, error) {
 	if o.Path != "" {
 		path, err := o.Dirs().Absolute(o.Path)
@@ -245,9 +247,9 @@ func candidates(o LoadOptions) []string {
 	return all
 }
 
-// installRoot returns the directory that outlives an update: the root of an installation that
-// updates itself, which keeps each version in ROOT/versions/VERSION, or the etc of the binary's
-// Homebrew. It is "" if the binary lies elsewhere.
+// installRoot returns the directory that updates do not replace: the root of an installation that
+// updates itself, which keeps each version in ROOT/versions/VERSION, or the etc directory of the
+// binary's Homebrew. It returns "" for other binaries.
 func (o LoadOptions) installRoot() string {
 	dir := filepath.Dir(o.Binary)
 	if parent := filepath.Dir(dir); filepath.IsAbs(dir) && filepath.Base(parent) == "versions" && strings.HasPrefix(filepath.Base(dir), "v") {
@@ -264,15 +266,16 @@ func (o LoadOptions) brewEtc() string {
 	return filepath.Join(prefix, "etc")
 }
 
-// readFile reads a configuration file that only its owner, root or uid, can have written.
+// readFile reads a configuration file. It rejects files that users other than root and uid could
+// have written.
 func readFile(path string, uid int) ([]byte, fs.FileInfo, error) {
-	// O_NONBLOCK keeps a named pipe from blocking the start forever. The checks apply to the
-	// open file, which cannot be swapped between check and read.
+	// O_NONBLOCK keeps a named pipe from blocking the start forever. The checks apply to the open
+	// file, which cannot be replaced between check and read.
 	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, 0)
 	if err != nil {
 		return nil, nil, fmt.Errorf("reading the configuration file: %w", err)
 	}
-	defer func() { _ = f.Close() }() // read-only: nothing can get lost
+	defer func() { _ = f.Close() }() // nothing was written, so the error does not matter
 	info, err := f.Stat()
 	if err != nil {
 		return nil, nil, fmt.Errorf("reading the configuration file: %w", err)

@@ -56,7 +56,7 @@ func TestEnvironment(t *testing.T) {
 		}
 	}
 	if c.Token.Reveal() != values["token"] {
-		t.Error("the token is not that of the environment")
+		t.Error("the token is not the one from the environment")
 	}
 	if got := c.HTTPServerListen(); got != "[::1]:10" {
 		t.Errorf("the server listens on %q", got)
@@ -87,9 +87,9 @@ func TestBadEnvironment(t *testing.T) {
 		"PULUMI_AGENT_POLLING_INTERVAL=60":                "env PULUMI_AGENT_POLLING_INTERVAL: polling_interval: has no unit: write it with one, such as 30s, 5m or 1h30m",
 		"PULUMI_AGENT_ENABLED_WORKFLOW_TYPES=deployment,": "env PULUMI_AGENT_ENABLED_WORKFLOW_TYPES: enabled_workflow_types: has an empty entry, number 2: remove it",
 		"PULUMI_AGENT_ENABLED_WORKFLOW_TYPES=a":           "env PULUMI_AGENT_ENABLED_WORKFLOW_TYPES: enabled_workflow_types: has an unknown entry, number 1: choose from deployment, insights_scan or policy_evaluation",
-		"PULUMI_AGENT_DEPLOY_TARGET=ecs":                  "env PULUMI_AGENT_DEPLOY_TARGET: deploy_target: is ecs, the ECS target, which this agent does not have: set it to docker or process",
+		"PULUMI_AGENT_DEPLOY_TARGET=ecs":                  "env PULUMI_AGENT_DEPLOY_TARGET: deploy_target: is ecs, the ECS target, which this agent does not support: set it to docker or process",
 		"PULUMI_AGENT_DEPLOY_TARGET=kubernetes":           "env PULUMI_AGENT_DEPLOY_TARGET: deploy_target: is kubernetes, which is not in this build: set it to docker or process",
-		"PULUMI_AGENT_ECS_CLUSTER=main":                   "env PULUMI_AGENT_ECS_CLUSTER: ecs.cluster: belongs to the ECS target, which this agent does not have: remove it and set deploy_target to docker or process",
+		"PULUMI_AGENT_ECS_CLUSTER=main":                   "env PULUMI_AGENT_ECS_CLUSTER: ecs.cluster: belongs to the ECS target, which this agent does not support: remove it and set deploy_target to docker or process",
 		"PULUMI_AGENT_TOKEN=pul-01234567 89abcdef":        "env PULUMI_AGENT_TOKEN: token: contains white space or control characters: paste the token again, as one word",
 		"PULUMI_AGENT_DEBUG_POD=maybe":                    "env PULUMI_AGENT_DEBUG_POD: debug_pod: is neither true nor false: write one of them",
 	} {
@@ -133,8 +133,8 @@ func TestWarnings(t *testing.T) {
 			name:    "legacy keys",
 			content: "version: v0.0.5\nworkflow_runners_directory: /opt\nworkflow_runners_embeddable: x\n",
 			want: []string{
-				"FILE:2: workflow_runners_directory: is a key of older agents and has no effect any more: remove it, and set working_directory if the runner binaries are not next to the agent's",
-				"FILE:3: workflow_runners_embeddable: is a key of older agents and has no effect any more: remove it, and set working_directory if the runner binaries are not next to the agent's",
+				"FILE:2: workflow_runners_directory: is a key of older agents and no longer has an effect: remove it, and set working_directory if the runner binaries are not next to the agent's",
+				"FILE:3: workflow_runners_embeddable: is a key of older agents and no longer has an effect: remove it, and set working_directory if the runner binaries are not next to the agent's",
 			},
 		},
 		{
@@ -150,7 +150,7 @@ func TestWarnings(t *testing.T) {
 			want: []string{"service_url begins with http, so the token and the secrets of jobs cross the network in plain text: use https if the server has it"},
 		},
 		{
-			name: "what this build does not have",
+			name: "settings of features missing from this build",
 			environ: []string{
 				"PULUMI_AGENT_IMAGE=a", "PULUMI_AGENT_IMAGE_PULL_POLICY=Always", "PULUMI_AGENT_SERVICE_ACCOUNT_NAME=b",
 				"PULUMI_AGENT_NUM_CPUS=1", "PULUMI_AGENT_MEM_QUANTITY=2", "PULUMI_AGENT_DEBUG_POD=true",
@@ -178,8 +178,8 @@ func TestWarnings(t *testing.T) {
 			}
 		})
 	}
-	if got := load("token: pul-d2d2….\n"); len(got) != 1 || !strings.Contains(got[0], "outside of ASCII") || strings.Contains(got[0], "d2d2") {
-		t.Errorf("a shortened token warns %q", got)
+	if got := load("token: pul-d2d2….\n"); len(got) != 1 || !strings.Contains(got[0], "non-ASCII") || strings.Contains(got[0], "d2d2") {
+		t.Errorf("the warnings for a shortened token are %q", got)
 	}
 }
 
@@ -313,7 +313,7 @@ func TestFileTrust(t *testing.T) {
 		}
 	})
 
-	t.Run("root's, shared with the group of the service", func(t *testing.T) {
+	t.Run("root's file, readable by the service's group", func(t *testing.T) {
 		path := writeFile(t, FileName, "token: "+testToken+"\n")
 		if err := os.Chown(path, -1, os.Getegid()+1); err != nil {
 			t.Skip("only root gives files away")
@@ -333,7 +333,7 @@ func TestFileTrust(t *testing.T) {
 		if os.Geteuid() == 0 {
 			must(t, os.Chown(path, 12345, -1))
 		} else {
-			o.UID++ // makes the file another user's
+			o.UID++ // now the file belongs to another user
 		}
 		if _, err := Load(o); err == nil || !strings.Contains(err.Error(), "belongs to user") || !strings.Contains(err.Error(), "chown") {
 			t.Errorf("got %v", err)
@@ -374,6 +374,6 @@ func TestProcessOptions(t *testing.T) {
 		t.Errorf("got %+v", slices.Sorted(maps.Keys(environment(o.Environ))))
 	}
 	if environment(o.Environ)["PULUMI_AGENT_TOKEN"] != testToken {
-		t.Error("the environment is not that of the process")
+		t.Error("the environment is not the process's")
 	}
 }

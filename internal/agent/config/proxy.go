@@ -10,7 +10,7 @@ import (
 	"workflowagent/internal/settings"
 )
 
-// resolveProxy collects the proxy variables that the agent obeys and gives to its jobs.
+// resolveProxy collects the proxy variables, which apply to the agent and its jobs.
 func (c *Config) resolveProxy(env map[string]string) {
 	for _, upper := range []string{"HTTPS_PROXY", "HTTP_PROXY", "ALL_PROXY", "NO_PROXY"} {
 		for _, name := range []string{upper, strings.ToLower(upper)} {
@@ -24,16 +24,17 @@ func (c *Config) resolveProxy(env map[string]string) {
 	}
 	for _, v := range c.meta.proxy {
 		if u, err := parseProxy(v.Value.Reveal()); namesProxy(v.Name) && err == nil && protocol.IsLoopback(u.Host) {
-			c.warn("%s names a proxy on loopback, which job containers cannot reach unless they share the host's network: use an address of this host that containers reach", v.Name)
+			c.warn("%s names a proxy on loopback, which job containers cannot reach unless they share the host's network: use an address of this host that containers can reach", v.Name)
 		}
 	}
 }
 
-// ProxyEnv returns the proxy variables of the host, in both cases of their names if set. Their
-// values may hold passwords.
+// ProxyEnv returns the proxy variables that are set on the host, with names in upper and lower
+// case. Their values may contain passwords.
 func (c *Config) ProxyEnv() []ForwardedVar { return c.meta.proxy }
 
-// validateProxy prevents later errors at the first connection, which would repeat the password.
+// validateProxy rejects invalid proxies early, because an error at the first connection would
+// contain the password.
 func (c *Config) validateProxy(wrong *settings.Problems) {
 	for _, v := range c.meta.proxy {
 		if !namesProxy(v.Name) {
@@ -47,15 +48,15 @@ func (c *Config) validateProxy(wrong *settings.Problems) {
 
 func namesProxy(variable string) bool { return !strings.EqualFold(variable, "NO_PROXY") }
 
-// parseProxy reads the URL of a proxy as Go's client does: the default scheme is http. Its
-// error never holds the value.
+// parseProxy parses the URL of a proxy as Go's client does: the default scheme is http. Its errors
+// never contain the value.
 func parseProxy(value string) (*url.URL, error) {
 	if !strings.Contains(value, "://") {
 		value = "http://" + value
 	}
 	u, err := url.Parse(value)
 	if err != nil || u.Hostname() == "" {
-		return nil, errors.New("is not the URL of a proxy: write it like http://proxy.example.com:3128, and special characters of a password as %XX")
+		return nil, errors.New("is not the URL of a proxy: write it like http://proxy.example.com:3128, with special characters of a password as %XX")
 	}
 	if !slices.Contains([]string{"http", "https", "socks5", "socks5h"}, u.Scheme) {
 		return nil, errors.New("names a proxy of an unknown kind: use http, https or socks5")

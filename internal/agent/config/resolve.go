@@ -26,7 +26,7 @@ func (c *Config) resolve(o LoadOptions, env map[string]string) {
 	if c.HTTPServerAddress == "" {
 		c.HTTPServerAddress = "127.0.0.1"
 		if env["KUBERNETES_SERVICE_HOST"] != "" {
-			// Probes and scrapers come from outside of the pod.
+			// Probes and scrapers connect from outside the pod.
 			c.HTTPServerAddress = anyAddress
 		}
 	}
@@ -43,8 +43,8 @@ func (c *Config) resolve(o LoadOptions, env map[string]string) {
 	}
 }
 
-// resolveWorkingDirectory handles the default, a value that names the binary, and the
-// placeholder of the published sample files, which users leave in.
+// resolveWorkingDirectory handles the default, a path of the binary itself, and the placeholder of
+// the published sample files, which users do not always replace.
 func (c *Config) resolveWorkingDirectory(o LoadOptions) {
 	binaryDir := ""
 	if o.Binary != "" {
@@ -73,7 +73,7 @@ func (c *Config) adviseOnIdentity() {
 		c.warn("oidc_token_file is set, so token is not used: remove one of the two")
 	}
 	if strings.ContainsFunc(c.Token.Reveal(), func(r rune) bool { return r > unicode.MaxASCII }) {
-		c.warn("token contains characters outside of ASCII, as a token that was shortened for display does: check that it is complete")
+		c.warn("token contains non-ASCII characters, as a token that was shortened for display does: check that it is complete")
 	}
 	if u, err := url.Parse(c.ServiceURL); err == nil && u.Scheme == "http" && !protocol.IsLoopback(u.Host) {
 		c.warn("service_url begins with http, so the token and the secrets of jobs cross the network in plain text: use https if the server has it")
@@ -94,7 +94,7 @@ func (c *Config) resolveForwarded(env map[string]string) {
 		value, ok := env[name]
 		switch {
 		case name == dockerHost:
-			continue // comes last, always
+			continue // added at the end in any case
 		case !ok:
 			c.warn("%s is in env_forward_allowlist but not set on this host, so jobs do not get it", name)
 			continue
@@ -108,11 +108,11 @@ func (c *Config) resolveForwarded(env map[string]string) {
 	}
 }
 
-// resolveStateDirectory uses the service manager's directory, else the user's, else a private
-// temporary one.
+// resolveStateDirectory uses the service manager's directory if it is set, otherwise the user's
+// directory, otherwise a private temporary directory.
 func (c *Config) resolveStateDirectory(o LoadOptions, env map[string]string) {
 	const name = "workflow-agent"
-	// systemd separates several directories with colons.
+	// systemd separates multiple directories with colons.
 	given, _, _ := strings.Cut(env["STATE_DIRECTORY"], ":")
 	xdg := env["XDG_STATE_HOME"]
 	switch {
@@ -130,8 +130,8 @@ func (c *Config) resolveStateDirectory(o LoadOptions, env map[string]string) {
 }
 
 // PrepareStateDirectory creates state_directory with mode 0700, and its parents with the usual
-// mode. It refuses a directory that other users could write to, because it holds job tokens and
-// the spool of logs.
+// mode. It rejects a directory that other users can write, because the directory contains job
+// tokens and undelivered logs.
 func (c *Config) PrepareStateDirectory() error {
 	dir := c.StateDirectory
 	if dir == "" {
@@ -148,8 +148,8 @@ func (c *Config) PrepareStateDirectory() error {
 		return fmt.Errorf("state_directory: %w", err)
 	}
 	if info.Mode()&os.ModeSymlink != 0 && !c.stateIsShared() {
-		// An administrator may link the directory to a larger disk. In a directory where every
-		// user can create names, a link is an attack.
+		// An administrator may link the directory to a larger disk. But in a parent where every
+		// user can create files, a link may be an attack.
 		if info, err = os.Stat(dir); err != nil {
 			return fmt.Errorf("state_directory: %w", err)
 		}
@@ -166,7 +166,7 @@ func (c *Config) PrepareStateDirectory() error {
 	return nil
 }
 
-// stateIsShared reports whether every user can create names in the parent, as in /tmp.
+// stateIsShared reports whether every user can create files in the parent, as in /tmp.
 func (c *Config) stateIsShared() bool {
 	info, err := os.Stat(filepath.Dir(c.StateDirectory))
 	return err != nil || info.Mode().Perm()&0o002 != 0

@@ -62,7 +62,7 @@ func TestPrepareStateDirectory(t *testing.T) {
 	if err := prepare(link); err != nil {
 		t.Errorf("through a link: %v", err)
 	}
-	// In a directory such as /tmp, another user may have made it.
+	// In a directory such as /tmp, another user may have created the link.
 	shared := filepath.Join(root, "tmp")
 	must(t, os.Mkdir(shared, 0o755))
 	must(t, os.Chmod(shared, 0o1777))
@@ -131,7 +131,7 @@ func TestForwardedEnv(t *testing.T) {
 		t.Errorf("the engine is %q", c.DockerHost)
 	}
 	if text := fmt.Sprintf("%+v %#v %v", *c, c.ForwardedEnv(), c.Settings()); strings.Contains(text, "value-of-a") || strings.Contains(text, testToken) {
-		t.Errorf("a secret shows in %s", text)
+		t.Errorf("a secret appears in %s", text)
 	}
 
 	c, err = Load(testOptions(""))
@@ -158,9 +158,9 @@ func TestDerivedValues(t *testing.T) {
 		{"server", load().HTTPServerListen(), "127.0.0.1:8080"},
 		{"server off", load("PULUMI_AGENT_HTTP_SERVER_PORT=0").HTTPServerListen(), ""},
 		{"server in a pod", load("KUBERNETES_SERVICE_HOST=10.0.0.1").HTTPServerListen(), ":8080"},
-		{"server told", load("KUBERNETES_SERVICE_HOST=10.0.0.1", "PULUMI_AGENT_HTTP_SERVER_ADDRESS=localhost").HTTPServerListen(), "localhost:8080"},
+		{"server configured", load("KUBERNETES_SERVICE_HOST=10.0.0.1", "PULUMI_AGENT_HTTP_SERVER_ADDRESS=localhost").HTTPServerListen(), "localhost:8080"},
 		{"temp", load().TempDirectory(), "/tmp"},
-		{"temp told", load("PULUMI_AGENT_SHARED_VOLUME_DIRECTORY=/shared").TempDirectory(), "/shared"},
+		{"temp configured", load("PULUMI_AGENT_SHARED_VOLUME_DIRECTORY=/shared").TempDirectory(), "/shared"},
 		{"expiration in seconds", load("PULUMI_AGENT_TOKEN_EXPIRATION=90").TokenExpiration.String(), "1m30s"},
 		{"expiration as a duration", load("PULUMI_AGENT_TOKEN_EXPIRATION=90m").TokenExpiration.String(), "1h30m0s"},
 	} {
@@ -169,7 +169,7 @@ func TestDerivedValues(t *testing.T) {
 		}
 	}
 	if c := load("PULUMI_AGENT_OIDC_TOKEN_FILE=/run/token"); !c.UsesOIDC() || load().UsesOIDC() {
-		t.Error("OIDC is not told apart")
+		t.Error("UsesOIDC ignores oidc_token_file")
 	}
 }
 

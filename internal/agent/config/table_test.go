@@ -27,7 +27,7 @@ func TestCompleteness(t *testing.T) {
 		}
 		delete(places, place)
 		if names[f.Key] || variables[f.Env] {
-			t.Errorf("%s: the name or the variable comes twice", f.Key)
+			t.Errorf("%s: the name or the variable appears twice", f.Key)
 		}
 		names[f.Key], variables[f.Env] = true, true
 
@@ -57,7 +57,7 @@ func TestDefaults(t *testing.T) {
 	}
 	for _, f := range Table().Fields() {
 		if shown := show(c, f.Key); shown != f.Default {
-			t.Errorf("%s: default %q shows as %q", f.Key, f.Default, shown)
+			t.Errorf("%s: default %q is shown as %q", f.Key, f.Default, shown)
 		}
 		if s := c.Source(f.Key); !s.IsDefault() || s.String() != "default" {
 			t.Errorf("%s: default comes from %q", f.Key, s)
@@ -65,7 +65,8 @@ func TestDefaults(t *testing.T) {
 	}
 }
 
-// TestSampleRuns sets the sample's token, and then removes every # before a key.
+// TestSampleRuns checks the sample with its token set, first as it is and then with every # before
+// a key removed.
 func TestSampleRuns(t *testing.T) {
 	plain := strings.Replace(readSample(t), "pul-xxx", "pul-0123456789abcdef", 1)
 	c, err := loadAndValidate(testOptions(writeFile(t, FileName, plain)))
@@ -86,7 +87,7 @@ func TestSampleRuns(t *testing.T) {
 	}
 	for _, f := range Table().Fields() {
 		if !strings.Contains(plain, "\n#"+f.Key+": ") && f.Key != "token" {
-			continue // a variable only
+			continue // only an environment variable
 		}
 		isSet := !c.Source(f.Key).IsDefault()
 		if isPlaceholder := strings.Contains(f.Example, "<location of"); isSet == isPlaceholder {
@@ -107,6 +108,6 @@ func TestHelp(t *testing.T) {
 	want := "  docker_pids_limit [PULUMI_AGENT_DOCKER_PIDS_LIMIT]\n" +
 		"        The limit of processes and threads in a job container; 0 removes the limit (default: 4096)\n"
 	if !strings.Contains(help.String(), want) {
-		t.Errorf("the help has no\n%s\nin\n%s", want, &help)
+		t.Errorf("the help does not contain\n%s\nbut is\n%s", want, &help)
 	}
 }

@@ -16,8 +16,8 @@ import (
 	"workflowagent/internal/settings"
 )
 
-// Validate reports whether an agent can run with the configuration. The error holds every
-// problem, one line each, with the file and line or the variable of the value.
+// Validate reports whether an agent can run with the configuration. The error lists every problem
+// on its own line, with the file and line or the variable of the value.
 func (c *Config) Validate() error {
 	var wrong settings.Problems
 	fail := func(key, what string) { wrong.Add(c.Source(key), key, what) }
@@ -29,7 +29,7 @@ func (c *Config) Validate() error {
 		fail("request_retry_max_wait", fmt.Sprintf("is shorter than request_retry_wait (%s): make it at least as long", c.RequestRetryWait))
 	}
 	if c.HTTPServerPort != 0 && !isHost(c.HTTPServerAddress) {
-		fail("http_server_address", "is neither an IP address nor a host name: write one without a port, such as 127.0.0.1, or * for all addresses")
+		fail("http_server_address", "is neither an IP address nor a host name: write either without a port, such as 127.0.0.1, or * for all addresses")
 	}
 	return wrong.Err(c.Token)
 }
@@ -57,7 +57,7 @@ func (c *Config) validateIdentity(fail func(key, what string)) {
 	}
 }
 
-// HasToken reports whether a token is set that is not the placeholder of a sample.
+// HasToken reports whether a token other than the sample's placeholder is set.
 func (c *Config) HasToken() bool {
 	token := c.Token.Reveal()
 	return token != "" && token != "pul-xxx" && strings.Trim(token, "<>") != "token"
@@ -86,7 +86,7 @@ func (c *Config) validatePlaces(fail func(key, what string)) {
 	}
 }
 
-// CACertificates returns the PEM text of ca_certificate_file, which holds at least one
+// CACertificates returns the PEM text of ca_certificate_file, which contains at least one
 // certificate, or nil if the key is not set.
 func (c *Config) CACertificates() ([]byte, error) {
 	if c.CACertificateFile == "" {
@@ -96,7 +96,7 @@ func (c *Config) CACertificates() ([]byte, error) {
 	if err != nil {
 		return nil, fmt.Errorf("cannot be read: correct the path or the permissions: %w", err)
 	}
-	defer func() { _ = f.Close() }() // read-only: nothing can get lost
+	defer func() { _ = f.Close() }() // nothing was written, so the error does not matter
 	data, err := io.ReadAll(io.LimitReader(f, maxBundleSize+1))
 	if err != nil {
 		return nil, fmt.Errorf("cannot be read: correct the path or the permissions: %w", err)
@@ -110,7 +110,7 @@ func (c *Config) CACertificates() ([]byte, error) {
 	return data, nil
 }
 
-// The limits of files, in bytes. Real ones are much smaller.
+// Size limits for files, in bytes. Real files are much smaller.
 const (
 	maxFileSize   = 1 << 20
 	maxBundleSize = 16 << 20
@@ -125,7 +125,7 @@ func (c *Config) validateLists(fail func(key, what string)) {
 		case !variableName().MatchString(name):
 			fail("env_forward_allowlist", fmt.Sprintf("has an entry that is not a variable name, number %d: use letters, digits and underscores", i+1))
 		case name == envPrefix+"TOKEN":
-			fail("env_forward_allowlist", "names "+name+": jobs must not get the agent's own token, remove the entry")
+			fail("env_forward_allowlist", "names "+name+": remove the entry, because jobs must not get the agent's own token")
 		}
 	}
 	validatePatterns("allowed_images", c.AllowedImages, fail, "image", "host/path/* or host/path/*:tag", func(pattern string) bool {

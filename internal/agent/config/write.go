@@ -16,9 +16,10 @@ import (
 
 const newFileMode = fs.FileMode(0o600)
 
-// Target returns the file to write: the value of --config, or the file that an agent would
-// read, or the place for a new one: /etc for root, Homebrew's etc, the directory of the install
-// script's installation, else the home directory.
+// Target returns the file to write: the value of --config, or the file that an agent would read, or
+// the path of a new file. A new file is in /etc for root, otherwise in the etc directory of
+// Homebrew or the directory of the install script if the binary is installed there, otherwise in
+// the home directory.
 func Target(o LoadOptions) (string, error) {
 	if o.Path != "" {
 		return o.Dirs().Absolute(o.Path)
@@ -45,8 +46,8 @@ func Target(o LoadOptions) (string, error) {
 	return filepath.Join(o.Home, FileName), nil
 }
 
-// ReadText returns the text of a configuration file to change, after the checks of [Load]; nil
-// if the file does not exist.
+// ReadText returns the text of a configuration file that is about to be changed, after the checks
+// of [Load]. It returns nil if the file does not exist.
 func ReadText(path string, o LoadOptions) ([]byte, error) {
 	if _, err := os.Lstat(path); errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
@@ -58,10 +59,10 @@ func ReadText(path string, o LoadOptions) ([]byte, error) {
 	return data, err
 }
 
-// Write replaces a configuration file atomically. A symbolic link stays, and Write replaces its
-// target. Owner and group stay, other users lose their permissions, and the group loses its own
-// unless it had more than others. A new file is private to its user. The note, if not empty, is
-// for the user.
+// Write replaces a configuration file atomically. It follows symbolic links and replaces their
+// target. The new file keeps the owner and the group of the old one, but other users lose their
+// permissions, and so does the group unless it had more than the others. A file that did not exist
+// is private to its user. The note, if not empty, is a message for the user.
 func Write(path string, text []byte) (note string, err error) {
 	target, err := filepath.EvalSymlinks(path)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -79,7 +80,7 @@ func Write(path string, text []byte) (note string, err error) {
 	case err == nil:
 		mode = keptMode(old.Mode().Perm())
 		if mode != old.Mode().Perm() {
-			note = fmt.Sprintf("the mode of %s was %04o and is now %04o, because the file may hold a token", target, old.Mode().Perm(), mode)
+			note = fmt.Sprintf("the mode of %s was %04o and is now %04o, because the file may contain a token", target, old.Mode().Perm(), mode)
 		}
 	case !errors.Is(err, fs.ErrNotExist):
 		return "", fmt.Errorf("writing the configuration file: %w", err)
@@ -101,7 +102,8 @@ func keptMode(old fs.FileMode) fs.FileMode {
 	return mode | 0o400
 }
 
-// replace renames a new file to target and syncs the directory, to survive a loss of power.
+// replace renames a new file to target and syncs the directory, so that the change survives a power
+// failure.
 func replace(target string, text []byte, mode fs.FileMode, old fs.FileInfo) (err error) {
 	dir := filepath.Dir(target)
 	f, err := renameio.NewPendingFile(target, renameio.WithTempDir(dir), renameio.WithStaticPermissions(mode))

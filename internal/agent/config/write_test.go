@@ -27,14 +27,14 @@ func TestTarget(t *testing.T) {
 	rooted.UID = 0
 	check("root's", rooted, filepath.Join(root, "etc", FileName))
 	installed.Binary = filepath.Join(home, ".pulumi/bin/customer-managed-workflow-agent/customer-managed-workflow-agent")
-	check("beside the installed binary", installed, filepath.Join(filepath.Dir(installed.Binary), FileName))
+	check("next to the installed binary", installed, filepath.Join(filepath.Dir(installed.Binary), FileName))
 	installed.Binary = filepath.Join(home, ".pulumi/bin/customer-managed-workflow-agent/versions/v1.2.3/customer-managed-workflow-agent")
-	check("where no update removes it", installed, filepath.Join(home, ".pulumi/bin/customer-managed-workflow-agent", FileName))
+	check("in a directory that updates do not replace", installed, filepath.Join(home, ".pulumi/bin/customer-managed-workflow-agent", FileName))
 	brewed := o
 	brewed.Binary = filepath.Join(root, "brew/Cellar/customer-managed-workflow-agent/1.2.3/libexec/customer-managed-workflow-agent")
 	check("Homebrew's", brewed, filepath.Join(root, "brew/etc", FileName))
 	must(t, os.WriteFile(filepath.Join(home, OldFileName), nil, 0o600))
-	check("the one that is there", rooted, filepath.Join(home, OldFileName))
+	check("the existing file", rooted, filepath.Join(home, OldFileName))
 	if _, err := Target(LoadOptions{UID: 1000}); err == nil || !strings.Contains(err.Error(), "--config") {
 		t.Errorf("without a home: %v", err)
 	}
@@ -52,7 +52,7 @@ func TestWrite(t *testing.T) {
 		{"a service group's", 0o640, 0o640, false},
 		{"read-only", 0o400, 0o400, false},
 		{"everybody's", 0o644, 0o600, true},
-		{"everybody may write", 0o666, 0o600, true},
+		{"writable by all", 0o666, 0o600, true},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			dir := t.TempDir()
@@ -89,10 +89,10 @@ func onlyFile(t *testing.T, dir, text string) {
 	t.Helper()
 	entries, err := os.ReadDir(dir)
 	if err != nil || len(entries) != 1 {
-		t.Fatalf("the directory holds %v, %v", entries, err)
+		t.Fatalf("the directory contains %v, %v", entries, err)
 	}
 	if data, err := os.ReadFile(filepath.Join(dir, entries[0].Name())); err != nil || string(data) != text {
-		t.Errorf("the file holds %q, %v; want %q", data, err, text)
+		t.Errorf("the file contains %q, %v; want %q", data, err, text)
 	}
 }
 
@@ -117,7 +117,7 @@ func TestWriteFailsWhole(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, "missing", FileName)
 	if _, err := Write(path, []byte("new")); err == nil {
-		t.Error("a directory that does not exist took the file")
+		t.Error("the file was written to a directory that does not exist")
 	}
 	if os.Geteuid() == 0 {
 		t.Skip("root may write everywhere")
@@ -145,6 +145,6 @@ func TestReadText(t *testing.T) {
 	}
 	must(t, os.Chmod(path, 0o666))
 	if _, err := ReadText(path, o); err == nil {
-		t.Error("a file that everybody can write was taken")
+		t.Error("a file that is writable by all was accepted")
 	}
 }

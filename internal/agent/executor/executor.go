@@ -21,24 +21,24 @@ import (
 //
 //	Prepare → Start → (Output, Wait, Stop in any order and number) → CopySpool → Remove
 //
-// An Executor is safe for concurrent use, also for one job. A [Handle] is plain data: another
-// process of the same program may resume the job from its JSON, so no method relies on the
-// memory of an earlier call. Every method returns when ctx ends, which never ends a job: only
+// An Executor is safe for concurrent use, even for the same job. A [Handle] is plain data: another
+// process of the same program may resume the job from its JSON, so no method relies on the memory
+// of an earlier call. Every method returns when ctx ends. The end of ctx never ends a job; only
 // Stop and Remove do.
 //
-// Prepare fetches what is missing and creates the job without running any of it. It is the slow
-// call and reports progress line by line; when it fails it leaves nothing behind. Start runs
-// the runner once, writes launch to its standard input and closes it; a second Start of one
-// handle returns [ErrStarted] and starts nothing. An [Error] from Start means that nothing of
-// the job runs. After any other error the job may run: the caller must not report its end before
-// Wait or Remove confirms it. Wait blocks until the runner has exited and returns its [Exit], as
-// often as it is called until Remove. It fails while the engine is away, and the caller repeats
-// it. For a job whose objects are missing it sets Exit.Lost and returns no error. Wait, Stop and
-// Output of a job that was never started return [ErrNotStarted]. Output follows the runner's
-// standard output and error from beginning to end; the caller closes it. CopySpool copies the
-// job's log spool to dst, for an agent that resumes the streams of a dead runner. It creates dst
-// and leaves it empty if the spool is missing. Remove deletes every object of the job, running or
-// not, and succeeds if they are already missing.
+// Prepare fetches what is missing and creates the job without running any of it. It may be slow, so
+// it reports progress line by line. If it fails, it leaves nothing behind. Start runs the runner
+// once, writes launch to its standard input and closes it; a second Start with the same handle
+// returns [ErrStarted] and starts nothing. An [Error] from Start means that no process of the job
+// is running. After any other error, the job may be running: the caller must not report its end
+// before Wait or Remove confirms it. Wait blocks until the runner has exited and returns its
+// [Exit]. It may be called any number of times before Remove. It fails while the engine is
+// unavailable, and the caller must repeat it. For a job whose objects are missing, it sets
+// Exit.Lost and returns no error. Wait, Stop and Output of a job that was never started return
+// [ErrNotStarted]. Output follows the runner's standard output and error from beginning to end; the
+// caller closes it. CopySpool copies the job's log spool to dst, for an agent that resumes the
+// streams of a dead runner. It creates dst and leaves it empty if the spool is missing. Remove
+// deletes every object of the job, running or not, and succeeds if they are already missing.
 type Executor interface {
 	// Name is the deploy_target value.
 	Name() string
@@ -49,8 +49,8 @@ type Executor interface {
 	Start(ctx context.Context, h Handle, launch []byte) error
 	Wait(ctx context.Context, h Handle) (Exit, error)
 	Output(ctx context.Context, h Handle) (io.ReadCloser, error)
-	// Stop requests the runner's exit and returns after the delivery of the request. Stopping a
-	// finished job is no error.
+	// Stop requests the runner's exit, and returns once the request is delivered. Stopping a
+	// finished job is not an error.
 	Stop(ctx context.Context, h Handle, how Stop) error
 	CopySpool(ctx context.Context, h Handle, dst string) error
 	Remove(ctx context.Context, h Handle) error
@@ -80,10 +80,10 @@ type Spec struct {
 	Labels map[string]string // more labels (deployment_id, stack, …)
 
 	Image      *workflow.Image // ignored by executors without images
-	OS         string          // the job definition's; "" = linux
+	OS         string          // the job definition's; "" means linux
 	RootPath   string          // a directory to which a non-root image can write; "" selects the executor's default
 	Loopback   bool            // the job's server is on loopback: the job must share the host's network, or be rejected
-	LoopbackOK bool            // the agent's own settings name that server, so the administrator permits the sharing
+	LoopbackOK bool            // the agent's own settings name that server, so the administrator permits sharing the network
 }
 
 // Handle identifies a prepared job. It is plain data; [Handle.Decode] decodes the executor's part.

@@ -30,10 +30,10 @@ func TestObjectNames(t *testing.T) {
 		}
 		job, epoch, ok := executor.ParseObjectName(test.owner, name)
 		if !ok || job != test.back || epoch != test.epoch {
-			t.Errorf("%q was read as job %q, epoch %d, %v", name, job, epoch, ok)
+			t.Errorf("%q was parsed as job %q, epoch %d, %v", name, job, epoch, ok)
 		}
 		if _, _, ok := executor.ParseObjectName(test.owner+"x", name); ok {
-			t.Errorf("%q belongs to another owner too", name)
+			t.Errorf("%q also belongs to another owner", name)
 		}
 	}
 	if executor.ObjectName("a", "j", 1) == executor.ObjectName("b", "j", 1) {
@@ -41,7 +41,7 @@ func TestObjectNames(t *testing.T) {
 	}
 	for _, name := range []string{"", "other", "workflow-../x-1-aaaaaaaa", `workflow-a\b`} {
 		if executor.IsObjectName(name) {
-			t.Errorf("%q passes for the name of an object", name)
+			t.Errorf("%q is accepted as the name of an object", name)
 		}
 	}
 }
@@ -124,7 +124,7 @@ func TestFindRunner(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, err := executor.FindRunner(dir); err == nil {
-		t.Error("FindRunner took a file that is not executable")
+		t.Error("FindRunner accepted a file that is not executable")
 	}
 	if err := os.Chmod(path, 0o700); err != nil {
 		t.Fatal(err)

@@ -11,8 +11,7 @@ import (
 
 const namePrefix = "workflow-"
 
-// plainID matches IDs that are safe in paths. The check is required because the server chooses the
-// IDs.
+// plainID matches IDs that are safe in paths. IDs must be checked because the server chooses them.
 var plainID = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9_.-]{0,63}$`)
 
 // ObjectName returns the name for a job's directory, container and volume. The name is valid for

@@ -13,8 +13,8 @@ import (
 
 const (
 	spaceReserve = 32 << 20
-	// smallestFile is the minimum size counted per file, in bytes; it limits the number of empty
-	// files.
+	// smallestFile is the minimum size that each file counts, in bytes; it limits the number of
+	// empty files.
 	smallestFile = 4 << 10
 )
 
@@ -47,8 +47,8 @@ func NewSpoolCopy(dst string) (*SpoolCopy, error) {
 	return &SpoolCopy{dst: root, left: delivery.MaxCopy, free: free}, nil
 }
 
-// Add copies the file name, a path within the spool. It does not read a file that cannot belong to
-// a spool, but counts its size, because transferring the file has a cost.
+// Add copies the named file; the name is a path within the spool. Add does not read a file that
+// cannot belong to a spool, but counts its size, because transferring the file has a cost.
 func (c *SpoolCopy) Add(name string, size int64, content io.Reader) error {
 	if c.left -= max(size, smallestFile); c.left < 0 || size < 0 {
 		return fmt.Errorf("the spool is larger than the limit of %d bytes", delivery.MaxCopy)

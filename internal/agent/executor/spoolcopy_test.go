@@ -17,7 +17,7 @@ func TestSpoolCopyKeepsSpaceFree(t *testing.T) {
 	defer c.Close()
 	c.free = func() (uint64, error) { return spaceReserve + 9, nil }
 	if err := c.Add("step-0001.state", 10, strings.NewReader("0123456789")); !errors.Is(err, ErrNoSpace) {
-		t.Errorf("a file for which there is no space: %v", err)
+		t.Errorf("a file for which the disk has no space: %v", err)
 	}
 	if err := c.Add("step-0001.state", 9, strings.NewReader("0123456789")); err != nil {
 		t.Error(err)
@@ -36,7 +36,7 @@ func TestSpoolCopyOfManyFiles(t *testing.T) {
 	for n := 0; ; n++ {
 		err := c.Add("nothing", 0, bytes.NewReader(nil))
 		if n > 100_000 {
-			t.Fatal("any number of empty files is taken")
+			t.Fatal("any number of empty files is accepted")
 		}
 		if err != nil {
 			break

@@ -9,7 +9,7 @@ import (
 
 // Sweep removes the leftovers of owner's jobs: objects that ex lists, that are older than minAge,
 // and that keep does not claim. minAge must exceed the time for a Prepare and the subsequent
-// journal write, because the journal does not claim an object earlier. Sweep returns the removed
+// journal write, because only then does the journal claim the object. Sweep returns the removed
 // handles; a failed removal does not stop the others.
 func Sweep(ctx context.Context, ex Executor, owner string, now time.Time, minAge time.Duration, keep func(Handle) bool) ([]Handle, error) {
 	all, err := ex.List(ctx, owner)

@@ -14,9 +14,9 @@ import (
 	"workflowagent/internal/workflow"
 )
 
-// journalForm are the entries in testdata/journal-v1, of version 1. Never rewrite those files:
-// an agent that was updated during a job must read them. An incompatible form needs another
-// version, and this one stays readable.
+// journalForm returns the entries in testdata/journal-v1, of version 1. Never rewrite those files,
+// because an agent that was updated during a job must be able to read such entries. An incompatible
+// form needs a new version, and version 1 must remain readable.
 func journalForm() map[string]Entry {
 	code := 1
 	claim := protocol.PollResponse{
@@ -64,14 +64,14 @@ func TestJournalOfEarlierVersionsIsRead(t *testing.T) {
 		t.Fatal(err)
 	}
 	if diff := cmp.Diff(journalForm(), got); diff != "" {
-		t.Errorf("the journal is read as something else (-want +got):\n%s", diff)
+		t.Errorf("the journal differs (-want +got):\n%s", diff)
 	}
 	if diff := cmp.Diff([]string{"broken.1", "newer.1", "nothing.1"}, foreign); diff != "" {
-		t.Errorf("left alone (-want +got):\n%s", diff)
+		t.Errorf("foreign entries differ (-want +got):\n%s", diff)
 	}
 	for _, name := range foreign {
 		if _, err := os.Lstat(filepath.Join(dir, name+".json")); err != nil {
-			t.Errorf("%s was touched: %v", name, err)
+			t.Errorf("%s was changed: %v", name, err)
 		}
 	}
 }

@@ -1,4 +1,5 @@
-// Package instance keeps an agent's state directory: its identity and the journal of its jobs.
+// Package instance manages an agent's state directory, which contains the agent's identity and the
+// journal of its jobs.
 package instance
 
 import (
@@ -21,9 +22,9 @@ import (
 
 const maxInstances = 1000
 
-// Identity is an agent's stable id and private directory, which no other process uses at the
-// same time. Several agents with one token on one host share a state directory and take a free
-// identity each; a restarted agent finds its old one, and with it the journal of its jobs.
+// Identity is an agent's stable ID and private directory, which only one process uses at a time.
+// Agents on the same host may share a state directory: each takes a free identity. A restarted
+// agent finds its old identity, and with it the journal of its jobs.
 type Identity struct {
 	ID       string
 	Dir      string // private, 0700
@@ -31,9 +32,9 @@ type Identity struct {
 	lock     *filelock.Lock
 }
 
-// OpenIdentity locks a free instance directory below stateDir/instances and returns its
-// identity: the first one whose journal has jobs, else the first one, else a new one. The lock
-// ends with the process.
+// OpenIdentity locks a free instance directory below stateDir/instances and returns its identity.
+// It prefers the first directory whose journal has jobs, then the first directory, and otherwise
+// creates one. The lock ends with the process.
 func OpenIdentity(stateDir string) (*Identity, error) {
 	base := filepath.Join(stateDir, "instances")
 	if err := os.MkdirAll(base, 0o700); err != nil {
@@ -45,7 +46,7 @@ func OpenIdentity(stateDir string) (*Identity, error) {
 	}
 	orphans, err := filepath.Glob(filepath.Join(base, "*", "jobs", "*.json"))
 	if err != nil {
-		return nil, fmt.Errorf("looking for jobs of earlier agents in %s: %w", base, err)
+		return nil, fmt.Errorf("searching for jobs of earlier agents in %s: %w", base, err)
 	}
 	slices.SortStableFunc(dirs, func(a, b string) int { return cmp.Compare(unattended(orphans, b), unattended(orphans, a)) })
 	for _, dir := range dirs {
@@ -55,7 +56,7 @@ func OpenIdentity(stateDir string) (*Identity, error) {
 		}
 		return identity, err
 	}
-	return nil, fmt.Errorf("%d agents run with the state directory %s: give this one another state_directory", maxInstances, stateDir)
+	return nil, fmt.Errorf("%d agents already use the state directory %s: set another state_directory for this agent", maxInstances, stateDir)
 }
 
 func unattended(files []string, dir string) int {
@@ -99,7 +100,7 @@ func openInstance(dir string) (_ *Identity, err error) {
 	return &Identity{ID: id, Dir: dir, Hostname: hostname, lock: lock}, nil
 }
 
-// Close releases the identity for another process.
+// Close releases the identity, so that another process can take it.
 func (i *Identity) Close() error {
 	if i.lock == nil {
 		return nil
@@ -108,15 +109,15 @@ func (i *Identity) Close() error {
 	return nil
 }
 
-// KnownID returns the id of the first agent in a state directory; "" if none exists or is
-// readable for the caller. It changes nothing, and the agent may be running.
+// KnownID returns the ID of the first agent in a state directory, or "" if none exists or the
+// caller cannot read it. It changes nothing, and the agent may be running.
 func KnownID(stateDir string) string {
 	id, _ := readID(filepath.Join(stateDir, "instances", "0"))
 	return id
 }
 
-// readID returns the id in an instance directory. It returns "" for a new directory, and for an id
-// that a crash of the host has damaged: such an agent has no past.
+// readID returns the ID in an instance directory. It returns "" for a new directory and for an ID
+// that a host crash has damaged: the agent then gets a new ID.
 func readID(dir string) (string, error) {
 	data, err := os.ReadFile(filepath.Join(dir, "id"))
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {

@@ -16,23 +16,24 @@ import (
 	"workflowagent/internal/workflow"
 )
 
-// version is the form of this program's entries. It leaves other versions alone.
+// version is the version of the entries that this program writes. It does not change entries of
+// other versions.
 const version = 1
 
-// Phase is how far a job in the journal is known to have come.
+// Phase is the last phase that a job in the journal is known to have reached.
 type Phase string
 
 const (
-	// Starting means that the server may have permitted the start and that the runner may have
-	// started. Both happen only once, so the next process may safely repeat them.
+	// Starting means that the server may have permitted the start, and the runner may have started.
+	// Both are idempotent, so the next process may safely repeat them.
 	Starting Phase = "starting"
 	// Started means that the runner was started.
 	Started Phase = "started"
-	// Reporting means that the agent delivers log and result; nothing runs.
+	// Reporting means that the agent delivers the log and result; no process of the job is running.
 	Reporting Phase = "reporting"
 )
 
-// Entry is what the next process needs to resume a job. It holds the job's token, so its file
+// Entry is what the next process needs to resume a job. It contains the job's token, so its file
 // has mode 0600 and is removed when the job ends.
 type Entry struct {
 	Version    int                     `json:"version"`
@@ -40,14 +41,14 @@ type Entry struct {
 	Claim      protocol.PollResponse   `json:"claim"`
 	ServiceURL string                  `json:"serviceURL"` // a changed service_url may be another server
 	Stack      string                  `json:"stack,omitempty"`
-	Steps      int                     `json:"steps"` // of the definition
+	Steps      int                     `json:"steps"` // number of steps in the definition
 	Handle     *executor.Handle        `json:"handle,omitempty"`
-	Echoed     int64                   `json:"echoed"` // bytes of output already copied to the agent's own
+	Echoed     int64                   `json:"echoed"` // bytes of the job's output that were copied to the agent's own output
 	ClaimedAt  time.Time               `json:"claimedAt"`
-	BootID     string                  `json:"bootID,omitempty"` // of the host when the entry was written
-	Result     *protocol.ResultRequest `json:"result,omitempty"` // with Reporting
+	BootID     string                  `json:"bootID,omitempty"` // the host's boot ID when the entry was written
+	Result     *protocol.ResultRequest `json:"result,omitempty"` // set in phase Reporting
 	Operation  workflow.Operation      `json:"operation,omitempty"`
-	Signed     bool                    `json:"signed,omitempty"` // the server is known to sign its answers
+	Signed     bool                    `json:"signed,omitempty"` // the server is known to sign its responses
 	EndedAt    time.Time               `json:"endedAt,omitzero"` // when the agent began to report the end
 }
 
@@ -65,8 +66,8 @@ func OpenJournal(instanceDir string) (*Journal, error) {
 	return &Journal{dir: dir}, nil
 }
 
-// JobName names the files of a job. Ids come from the server, so an unusual one becomes a
-// digest.
+// JobName returns the name of a job's files. IDs come from the server, so an ID that is unsafe in
+// file names is replaced with a digest.
 func JobName(jobID string, epoch int64) string {
 	plain := jobID != "" && len(jobID) <= 64
 	for _, r := range jobID {
@@ -78,13 +79,13 @@ func JobName(jobID string, epoch int64) string {
 	return fmt.Sprintf("%s.%d", jobID, epoch)
 }
 
-// SpoolDir returns the directory for a job's log streams that the agent itself writes or
+// SpoolDir returns the directory for those log streams of a job that the agent itself writes or
 // delivers.
 func (j *Journal) SpoolDir(name string) string { return filepath.Join(j.dir, name+".spool") }
 
 func (j *Journal) path(name string) string { return filepath.Join(j.dir, name+".json") }
 
-// Write stores an entry atomically, even across a crash of the host.
+// Write stores an entry atomically, even if the host crashes.
 func (j *Journal) Write(name string, e Entry) error {
 	e.Version = version
 	data, err := json.Marshal(e)
@@ -106,8 +107,8 @@ func (j *Journal) Remove(name string) error {
 	return errors.Join(err, os.RemoveAll(j.SpoolDir(name)))
 }
 
-// Read returns the entries of this version by name. foreign are the names of other programs'
-// entries, which Read cannot decode and leaves alone.
+// Read returns the entries of this version by name. foreign are the names of entries that Read
+// cannot decode, such as those of other versions; Read does not change them.
 func (j *Journal) Read() (entries map[string]Entry, foreign []string, err error) {
 	files, err := os.ReadDir(j.dir)
 	if err != nil {
@@ -133,8 +134,7 @@ func (j *Journal) Read() (entries map[string]Entry, foreign []string, err error)
 	return entries, foreign, nil
 }
 
-// Sweep deletes spools without an entry, of jobs that a restart cannot resume, and partly
-// written entries of dead processes.
+// Sweep deletes partly written entries, and spools without an entry, whose jobs cannot be resumed.
 func (j *Journal) Sweep() error {
 	files, err := os.ReadDir(j.dir)
 	if err != nil {

@@ -29,7 +29,7 @@ func TestJournalSweep(t *testing.T) {
 		"kept.1.json": true, "kept.1.spool": true, "foreign": true, "gone.1.spool": false, ".gone.1.json123": false,
 	} {
 		if _, err := os.Lstat(filepath.Join(dir, name)); (err == nil) != want {
-			t.Errorf("%s: %v, want it there: %v", name, err, want)
+			t.Errorf("%s: %v, want it to exist: %v", name, err, want)
 		}
 	}
 }

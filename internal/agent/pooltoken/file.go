@@ -13,9 +13,9 @@ import (
 
 const maxFile = 64 << 10
 
-var errNoFile = errors.New("does not exist: the agent waits for it. Check the path, and what is to write the file")
+var errNoFile = errors.New("does not exist: check the path, and the program that writes the file; the agent waits for it")
 
-// fileError is a problem of the token file. It never holds the content.
+// fileError is a problem with the token file. It never contains the file's content.
 type fileError struct {
 	path string
 	err  error
@@ -27,8 +27,8 @@ func (e *fileError) Error() string { return fmt.Sprintf("oidc_token_file: %s %v"
 // Unwrap returns the cause.
 func (e *fileError) Unwrap() error { return e.err }
 
-// readFile returns the token in the file, a single word. It refuses a file that users other
-// than its owner can write, because the content decides the agent's identity.
+// readFile returns the token in the file, a single word. It rejects a file that users other than
+// its owner can write, because the content determines the agent's identity.
 func readFile(path string) (string, error) {
 	token, err := readToken(path)
 	if err != nil {
@@ -39,13 +39,13 @@ func readFile(path string) (string, error) {
 
 func readToken(path string) (string, error) {
 	// O_NONBLOCK keeps a named pipe from blocking the agent. The checks apply to the open file.
-	// Links are followed, because Kubernetes replaces tokens through them.
+	// Links are followed, because Kubernetes replaces tokens by changing links.
 	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, 0)
 	if errors.Is(err, fs.ErrNotExist) {
 		return "", errNoFile
 	}
 	if err != nil {
-		return "", fmt.Errorf("cannot be read: %w: let the agent's user read it", plain(err))
+		return "", fmt.Errorf("cannot be read: %w: make it readable by the agent's user", plain(err))
 	}
 	defer f.Close()
 	info, err := f.Stat()
@@ -53,7 +53,7 @@ func readToken(path string) (string, error) {
 	case err != nil:
 		return "", fmt.Errorf("cannot be read: %w", plain(err))
 	case !info.Mode().IsRegular():
-		return "", errors.New("is not a regular file: name the file that holds the token")
+		return "", errors.New("is not a regular file: name the file that contains the token")
 	case info.Mode().Perm()&0o022 != 0:
 		return "", fmt.Errorf("can be written by other users (mode %04o), who could give this agent another identity: run chmod go-w on it", info.Mode().Perm())
 	}
@@ -64,13 +64,13 @@ func readToken(path string) (string, error) {
 	token := strings.TrimSpace(string(data))
 	switch {
 	case len(data) > maxFile:
-		return "", errors.New("is larger than 64 KiB, which no token is: check that it is the right file")
+		return "", errors.New("is larger than 64 KiB, too large for a token: check that it is the right file")
 	case token == "":
 		return "", errors.New("is empty: the agent waits for a token in it")
 	case strings.ContainsAny(token, "\r\n"):
-		return "", errors.New("has more than one line: it must hold the token and nothing else")
+		return "", errors.New("has more than one line: it must contain only the token")
 	case strings.ContainsFunc(token, func(r rune) bool { return r > unicode.MaxASCII || !unicode.IsGraphic(r) || r == ' ' }):
-		return "", errors.New("has white space or characters in it that no token has: it must hold the token and nothing else")
+		return "", errors.New("contains white space or characters that no token contains: it must contain only the token")
 	}
 	return token, nil
 }

@@ -69,6 +69,6 @@ func checkRead(t *testing.T, path, secret, want string) {
 	case want != "" && (err == nil || !strings.Contains(err.Error(), want) || !strings.Contains(err.Error(), path)):
 		t.Errorf("read %q, %v; want an error with %q and the path", got, err, want)
 	case err != nil && strings.Contains(err.Error(), secret):
-		t.Errorf("the error shows the content: %v", err)
+		t.Errorf("the error contains the file's content: %v", err)
 	}
 }

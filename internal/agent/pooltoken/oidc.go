@@ -16,21 +16,21 @@ import (
 )
 
 const (
-	// A token is renewed after a share of its life between these. The remaining life bridges an
-	// outage of the server.
+	// A token is renewed after a fraction of its lifetime between these two. The remaining lifetime
+	// bridges an outage of the server.
 	renewFrom = 0.75
 	renewTo   = 0.85
-	// fileInterval is the pause between reads of a file whose token is unusable or refused.
+	// fileInterval is the pause between reads of the file while its token is unusable or rejected.
 	fileInterval = 5 * time.Second
-	// young is the age below which the refusal of a token suggests a defect.
+	// young is the age below which the rejection of a token suggests a defect.
 	young = time.Minute
-	// maxSubjects is how many of the issuer's tokens are kept for masking.
+	// maxSubjects is how many of the issuer's tokens are remembered for masking.
 	maxSubjects = 32
 )
 
 var (
 	unreachableRetry = retry.Policy{First: time.Second, Max: 30 * time.Second}
-	// refusedRetry is for a server that refuses the token: the operator has to act first.
+	// refusedRetry applies while the server rejects the token, until the operator fixes the cause.
 	refusedRetry = retry.Policy{First: time.Second, Max: 5 * time.Minute}
 )
 
@@ -42,37 +42,37 @@ type Exchanger interface {
 // Options configure an exchange. All but Life are required.
 type Options struct {
 	Client       Exchanger
-	File         string // of the issuer's token; read anew for each exchange
+	File         string // file of the issuer's token; read again for each exchange
 	Organization string
 	PoolID       string
-	Life         time.Duration // to request; 0 leaves it to the server
-	// Problem is called with an error when no fresh token is available, and with nil when one
-	// is again. It must return at once.
+	Life         time.Duration // lifetime to request; with 0, the server chooses
+	// Problem is called with an error when no fresh token is available, and with nil when a fresh
+	// token is available again. It must return at once.
 	Problem func(error)
 	Log     *logrus.Entry
 }
 
-// OIDC exchanges the token in a file for the pool's token and keeps the latter fresh.
+// OIDC exchanges the token in a file for a pool token, and renews the pool token before it expires.
 // [OIDC.Run] must be running. All methods are safe for concurrent use.
 type OIDC struct {
 	opts Options
-	kick chan struct{} // with a buffer of one: the pool's token was refused
+	kick chan struct{} // with a buffer of one: the pool's token was rejected
 
 	mu       sync.Mutex
 	changed  chan struct{} // closed and replaced after each new token
 	current  poolToken
-	access   []poolToken // all that may still be valid
-	subjects []string    // the last of the issuer's tokens
-	refusals int         // young tokens in a row that were refused
+	access   []poolToken // all pool tokens that may still be valid
+	subjects []string    // the issuer's most recent tokens
+	refusals int         // consecutive young tokens that were rejected
 }
 
 type poolToken struct {
 	value        string
-	got, expires time.Time // compared by the monotonic clock: setting the clock has no effect
+	got, expires time.Time // compared on the monotonic clock, so setting the clock has no effect
 	refused      bool
 }
 
-// good reports whether the token exists and is not known to be bad.
+// good reports whether the token exists, has not expired and was not rejected.
 func (t poolToken) good() bool { return t.value != "" && !t.refused && time.Now().Before(t.expires) }
 
 // NewOIDC returns a source without a token.
@@ -98,13 +98,14 @@ func (o *OIDC) Token(ctx context.Context) (string, error) {
 	}
 }
 
-// Refused records that the server answered 401 to the token, and returns true because a fresh
-// one will follow. After repeated refusals the pause between renewals grows to minutes.
+// Refused records that the server rejected the token with status 401, and returns true because
+// another token will follow. After repeated rejections, the pause between renewals grows to
+// minutes.
 func (o *OIDC) Refused(token string) bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if token != o.current.value || o.current.refused {
-		return true // the next one is available or on its way
+		return true // the next token is available or being obtained
 	}
 	o.current.refused = true
 	if time.Since(o.current.got) < young {
@@ -119,16 +120,16 @@ func (o *OIDC) Refused(token string) bool {
 	return true
 }
 
-// Expiry returns when the last token expires, the zero time before the first one, and whether
-// the token is not known to be bad.
+// Expiry returns when the last token expires, or the zero time before the first exchange, and
+// whether that token may still be valid.
 func (o *OIDC) Expiry() (at time.Time, good bool) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	return o.current.expires, o.current.good()
 }
 
-// Values returns the tokens to mask in logs: the pool's unexpired ones and the issuer's last
-// ones.
+// Values returns the tokens to mask in logs: the pool's unexpired tokens and the issuer's most
+// recent tokens.
 func (o *OIDC) Values() []string {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -162,7 +163,7 @@ func (o *OIDC) Run(ctx context.Context) {
 		}
 		if text := err.Error(); text != logged {
 			logged = text
-			o.opts.Log.WithError(err).Warn("getting a pool token failed; retrying")
+			o.opts.Log.WithError(err).Warn("obtaining a pool token failed; retrying")
 		}
 		o.opts.Problem(err)
 		if !o.untilRetry(ctx, failures, subject, err) {
@@ -191,7 +192,7 @@ func (o *OIDC) exchange(ctx context.Context) (subject string, err error) {
 	close(o.changed)
 	o.changed = make(chan struct{})
 	select {
-	case <-o.kick: // the refusal of an earlier token
+	case <-o.kick: // drop the rejection of an earlier token
 	default:
 	}
 	o.opts.Log.WithField("expires_in", got.Life.Round(time.Second).String()).Debug("received a pool token")
@@ -208,8 +209,8 @@ func (o Options) exchange(ctx context.Context, subject string) (protocol.PoolTok
 	return token, nil
 }
 
-// Exchange exchanges the token in the file of opts once, without waiting, to test the
-// configuration. It ignores Problem and Log.
+// Exchange exchanges the token in the file once, without waiting, to test the configuration. It
+// ignores Problem and Log.
 func Exchange(ctx context.Context, opts Options) (protocol.PoolToken, error) {
 	subject, err := readFile(opts.File)
 	if err != nil {
@@ -218,7 +219,7 @@ func Exchange(ctx context.Context, opts Options) (protocol.PoolToken, error) {
 	return opts.exchange(ctx, subject)
 }
 
-// remember records a token of the issuer before it is sent.
+// remember records a token of the issuer. It must be called before the token is sent.
 func (o *OIDC) remember(subject string) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -229,7 +230,7 @@ func (o *OIDC) remember(subject string) {
 	o.subjects = o.subjects[max(0, len(o.subjects)-maxSubjects):]
 }
 
-// untilRenewal waits until the token should be replaced; false if ctx ends first.
+// untilRenewal waits until the token should be replaced. It returns false if ctx ends first.
 func (o *OIDC) untilRenewal(ctx context.Context) bool {
 	o.mu.Lock()
 	life := o.current.expires.Sub(o.current.got)
@@ -248,12 +249,12 @@ func (o *OIDC) untilRenewal(ctx context.Context) bool {
 	refusals := o.refusals
 	o.mu.Unlock()
 	if refusals <= 1 {
-		return true // at once: it was revoked, or the machine was asleep
+		return true // without delay: the token was revoked, or the machine was asleep
 	}
 	return refusedRetry.Wait(ctx, refusals-2, nil) == nil
 }
 
-// untilRetry waits after a failed exchange, at most until the file has another token.
+// untilRetry waits after a failed exchange, but no longer than until the file has another token.
 func (o *OIDC) untilRetry(ctx context.Context, failures int, subject string, err error) bool {
 	policy := unreachableRetry
 	if protocol.Permanent(err) {

@@ -27,7 +27,7 @@ type issued struct {
 	form url.Values
 }
 
-// world is a source with a server that answers at once, under a fake clock.
+// world is a source and its server, which responds at once, with a fake clock.
 type world struct {
 	t     *testing.T
 	file  string
@@ -38,7 +38,7 @@ type world struct {
 	mu        sync.Mutex
 	exchanges []issued
 	problems  []string // as reported, "" for none
-	life      int      // seconds of the tokens
+	life      int      // lifetime of the tokens, in seconds
 	fail      func(n int, subject string) (status int, body string)
 }
 
@@ -147,7 +147,7 @@ func inWorld(t *testing.T, setUp, part func(w *world)) {
 func TestExchange(t *testing.T) {
 	inWorld(t, func(w *world) { w.write("header.payload.signature\n") }, func(w *world) {
 		if at, good := w.oidc.Expiry(); good || !at.IsZero() {
-			t.Errorf("before the first exchange a token expires at %s, good: %v", at, good)
+			t.Errorf("before the first exchange, a token expires at %s, good: %v", at, good)
 		}
 		if got := w.token(time.Second); got != "pul-access-1" {
 			t.Fatalf("the token is %q", got)
@@ -165,7 +165,7 @@ func TestExchange(t *testing.T) {
 			"expiration":           {"5400"},
 		}
 		if got := w.exchanges[0].form; got.Encode() != want.Encode() {
-			t.Errorf("asked for\n%v, want\n%v", got, want)
+			t.Errorf("requested\n%v, want\n%v", got, want)
 		}
 		if got := w.oidc.Values(); !slices.Equal(got, []string{"header.payload.signature", "pul-access-1"}) {
 			t.Errorf("to be masked: %q", got)
@@ -188,7 +188,7 @@ func TestRenewalReadsTheFileAgain(t *testing.T) {
 		if got := w.exchanges[1].form.Get("subject_token"); got != "second.subject.token" {
 			t.Errorf("exchanged %q", got)
 		}
-		// The previous token stays valid for some minutes and so is still masked.
+		// The previous token stays valid for some minutes, so it is still masked.
 		if got := w.oidc.Values(); !slices.Contains(got, "pul-access-1") || !slices.Contains(got, "first.subject.token") {
 			t.Errorf("to be masked: %q", got)
 		}
@@ -215,17 +215,17 @@ func TestOldTokenBridgesAnOutage(t *testing.T) {
 			t.Errorf("during the outage the token is %q", got)
 		}
 		if got := w.problem(); !strings.Contains(got, "connection refused") {
-			t.Errorf("the problem shown is %q", got)
+			t.Errorf("the reported problem is %q", got)
 		}
 		time.Sleep(2 * time.Minute)
 		if got := w.token(time.Millisecond); got == "pul-access-1" || got == "" {
 			t.Errorf("after the outage the token is %q", got)
 		}
 		if got := w.problem(); got != "" {
-			t.Errorf("the problem shown is still %q", got)
+			t.Errorf("the reported problem is still %q", got)
 		}
-		if n := strings.Count(w.log.String(), "getting a pool token failed"); n != 1 {
-			t.Errorf("the outage was told %d times:\n%s", n, w.log)
+		if n := strings.Count(w.log.String(), "obtaining a pool token failed"); n != 1 {
+			t.Errorf("the outage was logged %d times:\n%s", n, w.log)
 		}
 		if n := w.count(); n > 60 {
 			t.Errorf("%d exchanges in 15 minutes of an outage", n)
@@ -254,7 +254,7 @@ func TestRefusedTokenIsRenewedAtOnce(t *testing.T) {
 		for range 8 {
 			callers.Go(func() {
 				if !w.oidc.Refused("pul-access-1") {
-					t.Error("no other token is promised")
+					t.Error("Refused returned false")
 				}
 				if got := w.token(time.Second); got != "pul-access-2" {
 					t.Errorf("the token is %q", got)
@@ -263,13 +263,13 @@ func TestRefusedTokenIsRenewedAtOnce(t *testing.T) {
 		}
 		callers.Wait()
 		if n := w.count(); n != 2 {
-			t.Errorf("%d exchanges for one refusal", n)
+			t.Errorf("%d exchanges for one rejection", n)
 		}
-		// A late refusal of the previous token changes nothing.
+		// A late rejection of the previous token changes nothing.
 		w.oidc.Refused("pul-access-1")
 		time.Sleep(time.Minute)
 		if n := w.count(); n != 2 {
-			t.Errorf("%d exchanges after a late refusal", n)
+			t.Errorf("%d exchanges after a late rejection", n)
 		}
 	})
 }
@@ -307,10 +307,10 @@ func TestFileIsWaitedFor(t *testing.T) {
 			t.Fatalf("got %q for no file", got)
 		}
 		if got := w.problem(); !strings.Contains(got, w.file) || !strings.Contains(got, "does not exist") {
-			t.Errorf("the problem shown is %q", got)
+			t.Errorf("the reported problem is %q", got)
 		}
 		if n := strings.Count(w.log.String(), "level=warning"); n != 1 {
-			t.Errorf("told %d times:\n%s", n, w.log)
+			t.Errorf("logged %d times:\n%s", n, w.log)
 		}
 		w.write("a.b.c")
 		if got := w.token(10 * time.Second); got != "pul-access-1" {
@@ -318,7 +318,7 @@ func TestFileIsWaitedFor(t *testing.T) {
 		}
 		synctest.Wait() // the problem is cleared just after the token is published
 		if got := w.problem(); got != "" {
-			t.Errorf("the problem shown is still %q", got)
+			t.Errorf("the reported problem is still %q", got)
 		}
 	})
 }
@@ -337,13 +337,13 @@ func TestServerThatRefusesSaysWhy(t *testing.T) {
 			t.Fatalf("got %q", got)
 		}
 		if n := w.count(); n < 6 || n > 20 {
-			t.Errorf("%d exchanges in half an hour of refusals", n)
+			t.Errorf("%d exchanges in half an hour of rejections", n)
 		}
 		got := w.problem()
 		if !strings.Contains(got, "no policy allows sub=ci") || strings.Contains(got, "bad.subject.token") || strings.Contains(w.log.String(), "bad.subject.token") {
-			t.Errorf("the problem shown is %q; the log:\n%s", got, w.log)
+			t.Errorf("the reported problem is %q; the log:\n%s", got, w.log)
 		}
-		// Another token in the file is tried soon, regardless of the pause.
+		// A new token in the file is tried soon, regardless of the pause.
 		w.write("good.subject.token")
 		if got := w.token(10 * time.Second); got == "" {
 			t.Error("the new token in the file is not tried")
@@ -358,14 +358,14 @@ func TestAnswersThatAreNoTokens(t *testing.T) {
 			w.fail = func(int, string) (int, string) { return http.StatusOK, answer }
 		}, func(w *world) {
 			if got := w.token(time.Minute); got != "" {
-				t.Errorf("%q for the answer %.40s", got, answer)
+				t.Errorf("%q for the response %.40s", got, answer)
 			}
 			if w.problem() == "" {
-				t.Errorf("no problem is shown for the answer %.40s", answer)
+				t.Errorf("no problem is shown for the response %.40s", answer)
 			}
 		})
 	}
-	// Without a life in the answer, the requested one counts.
+	// If the response contains no lifetime, the requested lifetime applies.
 	inWorld(t, func(w *world) {
 		w.write("a.b.c")
 		w.fail = func(int, string) (int, string) { return http.StatusOK, `{"access_token":"pul-1"}` }

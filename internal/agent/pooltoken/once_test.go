@@ -21,7 +21,7 @@ func TestExchangeOnce(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "token")
 	opts := Options{File: file, Organization: "acme", PoolID: "pool-1", Client: exchange(func(x protocol.TokenExchange) (protocol.PoolToken, error) {
 		if x.Organization != "acme" || x.PoolID != "pool-1" || x.SubjectToken != "issued" {
-			return protocol.PoolToken{}, errors.New("no policy lets it in")
+			return protocol.PoolToken{}, errors.New("no policy allows it")
 		}
 		return protocol.PoolToken{Value: "pul-pool"}, nil
 	})}

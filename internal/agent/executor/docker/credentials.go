@@ -164,11 +164,11 @@ func (e *Executor) askHelper(ctx context.Context, helper, server string) (regist
 	err := cmd.Run()
 	switch {
 	case errors.Is(ctx.Err(), context.DeadlineExceeded):
-		return registryAuth{}, fmt.Errorf("%s did not answer within %s", program, helperTime)
+		return registryAuth{}, fmt.Errorf("%s did not respond within %s", program, helperTime)
 	case ctx.Err() != nil:
 		return registryAuth{}, ctx.Err()
 	case errors.Is(err, exec.ErrNotFound):
-		return registryAuth{}, fmt.Errorf("the docker configuration names %s, which is not on the agent's PATH", program)
+		return registryAuth{}, fmt.Errorf("the docker configuration names %s, which is not in the agent's PATH", program)
 	case err != nil && strings.Contains(out.String(), helperHasNone):
 		return registryAuth{}, nil
 	case err != nil:

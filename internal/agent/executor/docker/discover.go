@@ -179,7 +179,7 @@ func readJSON(path string, v any) error {
 	return nil
 }
 
-// explain adds the cause and the remedy for an operator to err.
+// explain adds the cause to err, and the remedy for the operator.
 func explain(host string, err error) error {
 	var timeout net.Error
 	var verification *tls.CertificateVerificationError
@@ -191,19 +191,19 @@ func explain(host string, err error) error {
 	}
 	switch {
 	case errors.As(err, &verification), strings.Contains(text, "x509: "):
-		return fmt.Errorf("the certificate of the Docker Engine at %s cannot be verified (%s): check that ca.pem in DOCKER_CERT_PATH, or that of the docker context, is the engine's", host, lastPart(text))
+		return fmt.Errorf("the certificate of the Docker Engine at %s cannot be verified (%s): check that ca.pem in DOCKER_CERT_PATH, or in the docker context, is the engine's certificate authority", host, lastPart(text))
 	case errors.As(err, &alert), strings.Contains(text, "remote error: tls: "):
-		return fmt.Errorf("the Docker Engine at %s does not accept the agent's certificate (%s): check that cert.pem and key.pem in DOCKER_CERT_PATH, or those of the docker context, were made for this engine", host, lastPart(text))
+		return fmt.Errorf("the Docker Engine at %s does not accept the agent's certificate (%s): check that cert.pem and key.pem in DOCKER_CERT_PATH, or in the docker context, were issued for this engine", host, lastPart(text))
 	case strings.Contains(text, "HTTP request to an HTTPS server"), strings.Contains(text, "without TLS"):
 		return fmt.Errorf("the Docker Engine at %s requires TLS: set DOCKER_TLS_VERIFY=1 and DOCKER_CERT_PATH to the directory of ca.pem, cert.pem and key.pem", host)
 	case errors.Is(err, fs.ErrPermission):
-		return fmt.Errorf("%s may not use the Docker Engine at %s: add the user to the group docker (which is root-equivalent), or run a rootless engine and set DOCKER_HOST to its socket", name, host)
+		return fmt.Errorf("%s is not permitted to use the Docker Engine at %s: add the user to the group docker (which is root-equivalent), or run a rootless engine and set DOCKER_HOST to its socket", name, host)
 	case errors.Is(err, context.DeadlineExceeded), errors.As(err, &timeout) && timeout.Timeout():
-		return fmt.Errorf("the Docker Engine at %s did not answer within %s: check whether it is overloaded or hangs", host, pingTime)
+		return fmt.Errorf("the Docker Engine at %s did not respond within %s: check whether it is overloaded or hangs", host, pingTime)
 	case client.IsErrConnectionFailed(err), errors.Is(err, fs.ErrNotExist):
-		return fmt.Errorf("no Docker Engine answers at %s: start it, or set DOCKER_HOST to its address", host)
+		return fmt.Errorf("no Docker Engine responds at %s: start it, or set DOCKER_HOST to its address", host)
 	}
-	return fmt.Errorf("asking the Docker Engine at %s: %w", host, err)
+	return fmt.Errorf("calling the Docker Engine at %s: %w", host, err)
 }
 
 func lastPart(text string) string {

@@ -48,7 +48,7 @@ func TestDiscover(t *testing.T) {
 
 	for _, test := range []struct {
 		name string
-		host string // of the configuration
+		host string // docker_host in the configuration
 		home string
 		env  map[string]string
 		want string // host, or part of the error
@@ -67,7 +67,7 @@ func TestDiscover(t *testing.T) {
 		{"default context", "", contextHome, map[string]string{"DOCKER_CONTEXT": "default", "XDG_RUNTIME_DIR": runtimeDir}, "", false},
 		{"context over SSH", "", sshHome, nil, "SSH is not supported", true},
 		{"moved configuration", "", emptyHome, map[string]string{"DOCKER_CONFIG": filepath.Join(contextHome, ".docker")}, "unix:///Users/u/.docker/run/docker.sock", false},
-		{"a socket that answers", "", emptyHome, map[string]string{"XDG_RUNTIME_DIR": runtimeDir}, "", false},
+		{"a socket that accepts connections", "", emptyHome, map[string]string{"XDG_RUNTIME_DIR": runtimeDir}, "", false},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			setEnvironment(t, test.home, test.env)
@@ -109,9 +109,10 @@ func TestUsualSocketsInOrder(t *testing.T) {
 		t.Fatalf("the usual sockets are %q, want %q", paths, want)
 	}
 	paths = paths[1:] // the host may have its own socket at this path
-	// A socket file without a listener ranks below one that answers and above none.
+	// A socket file without a listener ranks below a socket with a listener, and above a missing
+	// one.
 	if got, _ := fromSockets(paths); got.host != "unix://"+paths[0] {
-		t.Errorf("without any socket the place is %s", got.host)
+		t.Errorf("without any socket, the host is %s", got.host)
 	}
 	for i, path := range slices.Backward(paths) {
 		if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
@@ -122,9 +123,9 @@ func TestUsualSocketsInOrder(t *testing.T) {
 			t.Fatal(err)
 		}
 		if got, _ := fromSockets(paths); got.host != "unix://"+path {
-			t.Errorf("with a listener at %s the place is %s", path, got.host)
+			t.Errorf("with a listener at %s, the host is %s", path, got.host)
 		}
-		if i%2 == 0 { // leave a dead file in every second place
+		if i%2 == 0 { // leave a dead socket file at every second path
 			listener.(*net.UnixListener).SetUnlinkOnClose(false)
 			_ = listener.Close()
 			continue
@@ -132,10 +133,10 @@ func TestUsualSocketsInOrder(t *testing.T) {
 		t.Cleanup(func() { _ = listener.Close() })
 	}
 	if got, _ := fromSockets(paths); got.host != "unix://"+paths[1] {
-		t.Errorf("with a dead socket before a live one the place is %s", got.host)
+		t.Errorf("with a dead socket before a live one, the host is %s", got.host)
 	}
 	if got, _ := fromSockets([]string{paths[1] + "x", paths[0]}); got.host != "unix://"+paths[0] {
-		t.Errorf("with only a dead socket the place is %s", got.host)
+		t.Errorf("with only a dead socket, the host is %s", got.host)
 	}
 }
 
@@ -146,15 +147,15 @@ func TestCheckWithoutEngine(t *testing.T) {
 	}
 	t.Cleanup(func() { _ = os.RemoveAll(dir) })
 	silent := filepath.Join(dir, "silent.sock")
-	listener, err := net.Listen("unix", silent) // accepts connections and never answers
+	listener, err := net.Listen("unix", silent) // accepts connections and never responds
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer listener.Close()
 	for host, want := range map[string]string{
-		"unix://" + filepath.Join(dir, "none.sock"): "no Docker Engine answers",
-		"unix://" + silent:                          "did not answer within",
-		"tcp://127.0.0.1:9":                         "no Docker Engine answers",
+		"unix://" + filepath.Join(dir, "none.sock"): "no Docker Engine responds",
+		"unix://" + silent:                          "did not respond within",
+		"tcp://127.0.0.1:9":                         "no Docker Engine responds",
 	} {
 		e := newExecutor(t, Options{Host: host})
 		err := e.Check(t.Context())
@@ -170,6 +171,6 @@ func TestCheckWithoutEngine(t *testing.T) {
 func TestExplainPermission(t *testing.T) {
 	err := explain("unix:///s", fmt.Errorf("dialling: %w", &net.OpError{Op: "dial", Err: os.NewSyscallError("connect", syscall.EACCES)}))
 	if !strings.Contains(err.Error(), "root-equivalent") {
-		t.Errorf("a socket that may not be used: %v", err)
+		t.Errorf("a socket without permission: %v", err)
 	}
 }

@@ -43,8 +43,8 @@ const (
 const (
 	pingTime    = 5 * time.Second
 	cleanupTime = 30 * time.Second
-	// stopTime is how long an engine that shuts down waits for a job: the longest grace period for
-	// a cancellation, plus a reserve for the log and result.
+	// stopTime is how long an engine waits for a job when it shuts down: the longest grace period
+	// for a cancellation, plus a reserve for the log and result.
 	stopTime    = 16 * time.Minute
 	defaultPids = 4096
 )
@@ -57,7 +57,7 @@ type Options struct {
 	// PullImage pulls the image for each job and fails if the pull fails. If false, the image
 	// must be present.
 	PullImage bool
-	// RunnerDir is the directory of the embeddable runners.
+	// RunnerDir is the directory with the embeddable runners.
 	RunnerDir string
 	// SharedVolumeDirectory, if not empty, is a directory with the same path for the agent and
 	// for the engine's host. Jobs get bind mounts below it.
@@ -150,8 +150,8 @@ func (e *Executor) engine() (*client.Client, error) {
 	return conn, nil
 }
 
-// forget closes the connections after a failure, because engines such as Docker Desktop may replace
-// their sockets.
+// forget closes the connections after a failure, because an engine such as Docker Desktop may
+// replace its socket.
 func (e *Executor) forget(engine *client.Client) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -173,7 +173,7 @@ func engineText(s string) string {
 	return termtext.OneLine(strings.TrimPrefix(s, "Error response from daemon: "), 0)
 }
 
-// answered reports whether err is an answer of the engine, which proves that the engine is
+// answered reports whether err is a response of the engine, which proves that the engine is
 // available.
 func answered(err error) bool {
 	return err != nil && !client.IsErrConnectionFailed(err) &&
@@ -208,7 +208,7 @@ const (
 
 // job is the executor's own data in a handle.
 type job struct {
-	Name   string `json:"name"`             // of the container and the volume
+	Name   string `json:"name"`             // name of the container and the volume
 	JobDir string `json:"jobDir"`           // in the container
 	Shared string `json:"shared,omitempty"` // the job's directory on the host, if it has no volume
 	Engine string `json:"engine"`           // the engine's address

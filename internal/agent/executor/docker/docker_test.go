@@ -24,7 +24,7 @@ import (
 	"workflowagent/internal/workflow"
 )
 
-// The test images hold nothing but a user database.
+// The test images contain only a user database.
 const (
 	testImage     = "workflowagent/executortest:root"
 	testUserImage = "workflowagent/executortest:user"
@@ -34,7 +34,7 @@ const memoryLimit = 64
 
 var engine struct {
 	once      sync.Once
-	reason    string // why none is available
+	reason    string // why no engine is available
 	err       error
 	lab       *lab.Engine
 	runnerDir string
@@ -70,7 +70,7 @@ func startEngine() (reason string, err error) {
 	if reason, ok := lab.EngineAvailable(); !ok {
 		return reason, nil
 	}
-	// The sockets in it need a short path, which test directories do not have.
+	// The sockets in this directory need a short path, which test directories do not have.
 	dir, err := os.MkdirTemp("", "wfe")
 	if err != nil {
 		return "", err
@@ -277,17 +277,18 @@ func TestImageErrors(t *testing.T) {
 			_, err := prepare(t, e, executor.Spec{Image: test.image})
 			var failed *executor.Error
 			if !errors.As(err, &failed) || failed.Reason != workflow.ReasonImage || !strings.Contains(failed.Message, test.want) {
-				t.Fatalf("Prepare: %#v, want one about the image that says %q", err, test.want)
+				t.Fatalf("Prepare: %#v, want an error about the image with %q", err, test.want)
 			}
 			if strings.Contains(err.Error(), "registry-password") {
-				t.Errorf("the error shows a password: %v", err)
+				t.Errorf("the error contains a password: %v", err)
 			}
 			t.Log(err)
 		})
 	}
 }
 
-// TestImagesGoByName names an image of the host by a text that the engine takes for its id.
+// TestImagesGoByName refers to an image of the host by a name that the engine could interpret as
+// the image's ID.
 func TestImagesGoByName(t *testing.T) {
 	host, runnerDir := needEngine(t)
 	found, err := labClient(t).ImageInspect(t.Context(), testImage)
@@ -299,7 +300,7 @@ func TestImagesGoByName(t *testing.T) {
 	defer e.Close()
 	for _, reference := range []string{found.ID, hex, hex[:12]} {
 		if _, err := prepare(t, e, spec(reference)); err == nil {
-			t.Errorf("a job runs in an image that it named by its id, %s", reference)
+			t.Errorf("a job runs in an image that it selected by its ID, %s", reference)
 		}
 	}
 }
@@ -363,7 +364,7 @@ func TestRunnerVolumeIsRepaired(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, err := docker.VolumeRemove(t.Context(), runner.volume, client.VolumeRemoveOptions{}); err != nil {
-		t.Fatal("the runner's volume was not there:", err)
+		t.Fatal("the runner's volume was missing:", err)
 	}
 	if h, err = prepare(t, e, spec(testImage)); err != nil {
 		t.Fatal(err)
@@ -390,6 +391,6 @@ func TestLoopback(t *testing.T) {
 	e = newExecutor(t, Options{Host: host, RunnerDir: runnerDir})
 	defer e.Close()
 	if _, err := prepare(t, e, s); err == nil || !strings.Contains(err.Error(), "service_url is not on loopback") {
-		t.Errorf("Prepare for a server that says it is on loopback: %v", err)
+		t.Errorf("Prepare for a server whose own URL is on loopback: %v", err)
 	}
 }

@@ -13,12 +13,12 @@ import (
 
 // Facts describe an engine to the operator.
 type Facts struct {
-	Host          string // its address, as in DOCKER_HOST
+	Host          string // the engine's address, as in DOCKER_HOST
 	Origin        string // where the address was configured
 	Version       string
 	APIVersion    string // negotiated with the engine
-	OS, Arch      string // of its containers; the architecture as Go names it
-	Name          string // of its host
+	OS, Arch      string // platform of its containers; the architecture in Go's spelling
+	Name          string // the engine's host name
 	RootDirectory string // where the engine stores images and containers on its host
 	Rootless      bool
 	SameHost      bool // true if the engine is known to share the agent's host
@@ -30,7 +30,7 @@ type Facts struct {
 	Components map[string]string
 }
 
-// Examine queries the engine. Its errors are those of [Executor.Check].
+// Examine queries the engine. It returns the same errors as [Executor.Check].
 func (e *Executor) Examine(ctx context.Context) (Facts, error) {
 	if err := e.Check(ctx); err != nil {
 		return Facts{}, err

@@ -56,9 +56,9 @@ func TestEngineRemoveRunners(t *testing.T) {
 		return len(volumes.Items)
 	}
 	if n := count(); n != 1 {
-		t.Fatalf("there are %d volumes, want the runner's", n)
+		t.Fatalf("found %d volumes, want only the runner's", n)
 	}
 	if err := e.RemoveRunners(t.Context(), s.Owner); err != nil || count() != 0 {
-		t.Errorf("%v, and %d volumes are left", err, count())
+		t.Errorf("RemoveRunners: %v, %d volumes remain", err, count())
 	}
 }

@@ -45,10 +45,10 @@ func FuzzExtract(f *testing.F) {
 	f.Fuzz(func(t *testing.T, archive []byte) {
 		dir := t.TempDir()
 		dst := filepath.Join(dir, "dst")
-		_ = extract(bytes.NewReader(archive), spoolCopy(t, dst)) // most archives are bad
+		_ = extract(bytes.NewReader(archive), spoolCopy(t, dst)) // most archives are invalid
 		entries, err := os.ReadDir(dir)
 		if err != nil || len(entries) != 1 {
-			t.Fatalf("the archive leads out of its directory: %v, %v", entries, err)
+			t.Fatalf("extraction wrote outside its directory: %v, %v", entries, err)
 		}
 	})
 }

@@ -21,7 +21,8 @@ type sent struct {
 	HostConfig *container.HostConfig
 }
 
-// A change of testdata/containers.json changes what a job can reach.
+// TestContainersAsSent compares container descriptions with testdata/containers.json. A change of
+// that file changes what a job can access.
 func TestContainersAsSent(t *testing.T) {
 	now := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 	job := executor.Spec{
@@ -43,9 +44,9 @@ func TestContainersAsSent(t *testing.T) {
 	config, host := fillContainer(job, at, img, runner, now)
 	all["copy of the runner, never started"] = sent{config, host}
 	config, host = tryContainer(job, at, img, runner, now)
-	all["try of the runner"] = sent{config, host}
+	all["test of the runner"] = sent{config, host}
 	for name, s := range all {
-		// An image that chooses the directory is how CVE-2024-21626 begins.
+		// CVE-2024-21626 requires an image that chooses the working directory.
 		if s.Config.WorkingDir != "/" {
 			t.Errorf("%s: the image chooses the working directory", name)
 		}
@@ -58,7 +59,7 @@ func TestContainersAsSent(t *testing.T) {
 	path := filepath.Join("testdata", "containers.json")
 	want, err := os.ReadFile(path)
 	if err != nil || !bytes.Equal(got, want) {
-		t.Errorf("what the engine is told is not what %s has (%v):\n%s", path, err, got)
+		t.Errorf("the descriptions differ from %s (%v):\n%s", path, err, got)
 	}
 }
 
@@ -70,7 +71,8 @@ func newJobOf(spec executor.Spec, o Options) job {
 	return j
 }
 
-// TestContainerAsRun uses an image with a working directory outside of it (CVE-2024-21626).
+// TestContainerAsRun uses an image whose working directory is outside the container
+// (CVE-2024-21626).
 func TestContainerAsRun(t *testing.T) {
 	host, runnerDir := needEngine(t)
 	const hostile = "workflowagent/executortest:hostile"

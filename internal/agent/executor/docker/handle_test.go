@@ -9,7 +9,7 @@ import (
 	"workflowagent/internal/agent/executor"
 )
 
-// An image can have labels of any name; the executor's must replace them.
+// An image can have labels with any name; the executor's labels must replace them.
 func TestLabelsLeaveNothingToTheImage(t *testing.T) {
 	spec := executor.Spec{JobID: "j", Epoch: 1, Owner: "o", Labels: map[string]string{"owner": "other", "shared-directory": "/home"}}
 	container := map[string]string{}
@@ -18,7 +18,7 @@ func TestLabelsLeaveNothingToTheImage(t *testing.T) {
 	}
 	maps.Copy(container, labels(spec, job{Name: "workflow-j-1-x", JobDir: defaultJobDir}, kindJob, time.Now()))
 	if slices.Contains(slices.Collect(maps.Values(container)), "/of the image") {
-		t.Errorf("the image's labels show through: %v", container)
+		t.Errorf("labels of the image remain: %v", container)
 	}
 	if l := readLabels(container); l.Shared != "" || l.Name != "workflow-j-1-x" || l.JobDir != defaultJobDir || l.id != "j" || l.epoch != 1 {
 		t.Errorf("List reads %+v", l)

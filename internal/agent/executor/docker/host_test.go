@@ -200,10 +200,10 @@ func TestEngineOverTLS(t *testing.T) {
 		return newExecutor(t, Options{RunnerDir: runnerDir})
 	}
 	e := at(t, map[string]string{"DOCKER_TLS_VERIFY": "1", "DOCKER_CERT_PATH": user})
-	t.Cleanup(func() { _ = e.Close() }) // after the job was removed
+	t.Cleanup(func() { _ = e.Close() }) // runs after the job is removed
 	cycle(t, e, docker)
 
-	mixed := t.TempDir() // trusts the engine, which does not trust it
+	mixed := t.TempDir() // a client that trusts the engine, but is not trusted by it
 	for _, file := range []string{"ca.pem", "cert.pem", "key.pem"} {
 		from := map[bool]string{true: user, false: stranger}[file == "ca.pem"]
 		data, err := os.ReadFile(filepath.Join(from, file))

@@ -29,7 +29,7 @@ type image struct {
 
 func (e *Executor) ensureImage(ctx context.Context, engine *client.Client, want *workflow.Image, progress func(string)) (image, error) {
 	if want == nil || want.Reference == "" {
-		return image{}, failure(workflow.ReasonImage, "The job names no image to run in", nil)
+		return image{}, failure(workflow.ReasonImage, "The job does not specify an image", nil)
 	}
 	ref, err := name.ParseReference(want.Reference, name.WeakValidation)
 	if err != nil || strings.HasPrefix(want.Reference, "sha256:") {
@@ -44,13 +44,13 @@ func (e *Executor) ensureImage(ctx context.Context, engine *client.Client, want 
 	found, err := engine.ImageInspect(ctx, byName(want.Reference))
 	switch {
 	case errdefs.IsNotFound(err) && e.opts.PullImage:
-		return image{}, failure(workflow.ReasonImage, "The image "+want.Reference+" is not on the agent's Docker Engine although it was pulled: it was removed at once, or the engine stopped the pull", nil)
+		return image{}, failure(workflow.ReasonImage, "The image "+want.Reference+" is not on the agent's Docker Engine although it was pulled: it was removed immediately, or the engine stopped the pull", nil)
 	case errdefs.IsNotFound(err):
 		return image{}, failure(workflow.ReasonImage, fmt.Sprintf("The image %s is not on the agent's Docker Engine, and pull_image is false: pull it there, or set pull_image to true", want.Reference), nil)
 	case err != nil:
 		return image{}, failure(workflow.ReasonImage, "The image "+want.Reference+" could not be inspected", err)
 	case found.Os != "" && found.Os != "linux":
-		return image{}, failure(workflow.ReasonImage, fmt.Sprintf("The image %s is for %s, and jobs run in Linux containers", want.Reference, found.Os), nil)
+		return image{}, failure(workflow.ReasonImage, fmt.Sprintf("The image %s is for %s, but jobs run in Linux containers", want.Reference, found.Os), nil)
 	}
 	img := image{ref: want.Reference, id: found.ID, arch: found.Architecture}
 	if found.Config != nil {
@@ -74,7 +74,7 @@ func (e *Executor) pull(ctx context.Context, engine *client.Client, ref name.Ref
 	if err != nil {
 		return failure(workflow.ReasonImage, unpulled(want)+": reading the registry's credentials on the agent's host failed", err)
 	}
-	stalled := fmt.Errorf("nothing arrived for %s", e.opts.PullStall)
+	stalled := fmt.Errorf("no data arrived for %s", e.opts.PullStall)
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	watchdog := time.AfterFunc(e.opts.PullStall, func() { cancel(stalled) })
@@ -89,7 +89,7 @@ func (e *Executor) pull(ctx context.Context, engine *client.Client, ref name.Ref
 	return nil
 }
 
-// receive pulls the image and calls received for each of the engine's messages.
+// receive pulls the image and calls received for each message of the engine.
 func (e *Executor) receive(ctx context.Context, engine *client.Client, reference string, login login, progress func(string), received func()) error {
 	stream, err := engine.ImagePull(ctx, reference, client.ImagePullOptions{RegistryAuth: login.encoded})
 	if err != nil {
@@ -127,7 +127,7 @@ func pullFailure(ref name.Reference, want *workflow.Image, login login, err erro
 	case has("manifest unknown", "name unknown", "repository does not exist", "not found"):
 		what += ": the registry " + server + " does not have it"
 	case has("no matching manifest", "no match for platform"):
-		what += ": it is not built for the engine's platform"
+		what += ": it is not available for the engine's platform"
 	case has("connection refused", "no such host", "i/o timeout", "no route to host", "network is unreachable", "tls handshake timeout"):
 		what += ": the registry " + server + " cannot be reached from the Docker Engine"
 	}

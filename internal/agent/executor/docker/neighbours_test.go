@@ -33,7 +33,7 @@ func TestNeighboursAreLeftAlone(t *testing.T) {
 	dead := jobFor(t, e, "owner-one", "neighbours-dead")
 	alive := jobFor(t, e, "owner-one", "neighbours-alive")
 	other := jobFor(t, e, "owner-two", "neighbours-other")
-	// This container has a job's name and foreign labels.
+	// This container has a job's name, but foreign labels.
 	people, err := docker.ContainerCreate(t.Context(), client.ContainerCreateOptions{
 		Name:   executor.ObjectName("owner-one", "neighbours-people", 1),
 		Config: &container.Config{Image: testImage, Entrypoint: []string{"/x"}, Labels: map[string]string{"owner": "owner-one"}},
@@ -46,16 +46,16 @@ func TestNeighboursAreLeftAlone(t *testing.T) {
 		t.Fatalf("Sweep removed %+v, %v", removed, err)
 	}
 	if left := objects(t, jobOf(t, dead).Name, ""); len(left) > 0 {
-		t.Errorf("the dead job left %q", left)
+		t.Errorf("leftovers of the dead job: %q", left)
 	}
 	for _, h := range []executor.Handle{alive, other} {
 		found, err := docker.ContainerInspect(t.Context(), jobOf(t, h).Name, client.ContainerInspectOptions{})
 		if err != nil || !found.Container.State.Running || len(objects(t, jobOf(t, h).Name, "")) != 2 {
-			t.Errorf("job %s of a neighbour was touched: %v", h.JobID, err)
+			t.Errorf("job %s of a neighbour was changed: %v", h.JobID, err)
 		}
 	}
 	if _, err := docker.ContainerInspect(t.Context(), people.ID, client.ContainerInspectOptions{}); err != nil {
-		t.Error("a container without our labels was touched:", err)
+		t.Error("a container without the executor's labels was changed:", err)
 	}
 	if _, err := docker.ContainerRemove(t.Context(), people.ID, client.ContainerRemoveOptions{Force: true}); err != nil {
 		t.Error(err)
@@ -67,7 +67,8 @@ func TestNeighboursAreLeftAlone(t *testing.T) {
 	}
 }
 
-// TestOldRunnersGo expects unused volumes to go at once, others at the agent's next start.
+// TestOldRunnersGo expects unused volumes to be removed at once, and volumes in use at the agent's
+// next start.
 func TestOldRunnersGo(t *testing.T) {
 	host, runnerDir := needEngine(t)
 	docker := labClient(t)
@@ -114,14 +115,14 @@ func TestOldRunnersGo(t *testing.T) {
 	}
 	run()
 	if got := left(); !slices.Equal(got, []string{foreign, used}) {
-		t.Errorf("after an update there are still %q; %s had to go", got, unused)
+		t.Errorf("after an update, the volumes are %q; want %s removed", got, unused)
 	}
 	if _, err := docker.ContainerRemove(t.Context(), user.ID, client.ContainerRemoveOptions{Force: true}); err != nil {
 		t.Fatal(err)
 	}
 	run()
 	if got := left(); !slices.Equal(got, []string{foreign}) {
-		t.Errorf("after the next start there are still %q", got)
+		t.Errorf("after the next start, the volumes are %q", got)
 	}
 	if _, err := docker.VolumeRemove(t.Context(), foreign, client.VolumeRemoveOptions{}); err != nil {
 		t.Error(err)

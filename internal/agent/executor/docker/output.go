@@ -19,8 +19,8 @@ import (
 )
 
 // Output follows the engine's copy of the runner's output. That copy may be incomplete: the engine
-// keeps 512 MiB of it, older engines end the stream there without an error, and an engine restart
-// ends it with an error. The spool contains the job's complete log.
+// keeps 512 MiB, older engines end the stream at that size without an error, and an engine restart
+// ends the stream with an error. The spool contains the job's complete log.
 func (e *Executor) Output(ctx context.Context, h executor.Handle) (io.ReadCloser, error) {
 	j, engine, err := e.open(h)
 	if err != nil {
@@ -123,7 +123,7 @@ func (e *Executor) Stop(ctx context.Context, h executor.Handle, how executor.Sto
 	case !errdefs.IsConflict(err):
 		return fmt.Errorf("stopping job %s: %w", h.JobID, err)
 	}
-	// The container is not running: it was not started, or it has exited.
+	// The container is not running: either it was not started, or it has exited.
 	found, err := engine.ContainerInspect(ctx, j.Name, client.ContainerInspectOptions{})
 	switch {
 	case errdefs.IsNotFound(err):

@@ -36,7 +36,7 @@ const (
 // run.
 func (e *Executor) Prepare(ctx context.Context, spec executor.Spec, progress func(line string)) (executor.Handle, error) {
 	if spec.OS != "" && spec.OS != "linux" {
-		return executor.Handle{}, failure(workflow.ReasonLaunch, fmt.Sprintf("This job asks for %s, and the agent runs jobs in Linux containers", spec.OS), nil)
+		return executor.Handle{}, failure(workflow.ReasonLaunch, fmt.Sprintf("This job requires %s, but the agent runs jobs in Linux containers", spec.OS), nil)
 	}
 	patient, cancel := context.WithTimeout(ctx, engineTime)
 	defer cancel()
@@ -49,16 +49,16 @@ func (e *Executor) Prepare(ctx context.Context, spec executor.Spec, progress fun
 		if err == nil || ctx.Err() != nil || losses == maxLosses || !e.lost(ctx, engine, err) {
 			return h, err
 		}
-		e.opts.Log.WithError(err).WithField("job_id", spec.JobID).Warn("the Docker Engine disappeared while it prepared a job; waiting for it")
-		progress("The Docker Engine does not answer; waiting for it")
+		e.opts.Log.WithError(err).WithField("job_id", spec.JobID).Warn("the Docker Engine became unavailable while it prepared a job; waiting for it")
+		progress("The Docker Engine does not respond; waiting for it")
 		if err := e.await(patient); err != nil {
 			if ctx.Err() != nil {
 				return executor.Handle{}, ctx.Err()
 			}
-			return executor.Handle{}, failure(workflow.ReasonLaunch, fmt.Sprintf("The Docker Engine disappeared while it prepared the job and did not return within %s; nothing of the job was run", engineTime), nil)
+			return executor.Handle{}, failure(workflow.ReasonLaunch, fmt.Sprintf("The Docker Engine became unavailable while it prepared the job, and was not available again within %s; the job did not run", engineTime), nil)
 		}
 		if err := e.discardUnstarted(ctx, spec); err != nil {
-			return executor.Handle{}, failure(workflow.ReasonLaunch, "The job's objects from before the Docker Engine disappeared could not be removed", err)
+			return executor.Handle{}, failure(workflow.ReasonLaunch, "The job's objects from before the Docker Engine became unavailable could not be removed", err)
 		}
 	}
 }
@@ -113,7 +113,7 @@ func (e *Executor) create(ctx context.Context, engine *client.Client, spec execu
 	_, err := engine.ContainerCreate(bounded, client.ContainerCreateOptions{Name: j.Name, Config: config, HostConfig: host})
 	switch {
 	case errdefs.IsConflict(err):
-		return failure(workflow.ReasonLaunch, "The job has a container already", errExists)
+		return failure(workflow.ReasonLaunch, "The job already has a container", errExists)
 	case errdefs.IsNotFound(err) && strings.Contains(err.Error(), "image"):
 		return failure(workflow.ReasonImage, "The image "+img.ref+" is not usable", err)
 	case err != nil:
@@ -144,7 +144,7 @@ func (e *Executor) container(spec executor.Spec, j job, img image, runner runner
 	config := &container.Config{
 		Image:       img.id,
 		Entrypoint:  []string{runnerPath, "run", "--job-dir", j.JobDir},
-		WorkingDir:  "/", // overrides the image's, which may lead out of the container (CVE-2024-21626)
+		WorkingDir:  "/", // overrides the image's directory, which may be outside the container (CVE-2024-21626)
 		OpenStdin:   true,
 		StdinOnce:   true, // closed after the launch document
 		AttachStdin: true,
@@ -164,8 +164,8 @@ func (e *Executor) container(spec executor.Spec, j job, img image, runner runner
 		CapDrop:       []string{"AUDIT_WRITE", "MKNOD", "NET_RAW"},
 		IpcMode:       container.IPCModePrivate,
 		// The spool contains the job's log. The engine's copy serves the agent's own output and
-		// must not fill the host's disk. The limit is high because some engines (20.10, for
-		// example) end a followed log without an error when they start another log file.
+		// must not fill the host's disk. The limit is high because some engines, such as 20.10, end
+		// a followed log without an error when they start another log file.
 		LogConfig: container.LogConfig{Type: "local", Config: map[string]string{"max-size": "512m", "max-file": "1", "compress": "false"}},
 		Mounts:    []mount.Mount{runnerMount(spec.Owner, runner, true), jobMount(j, all)},
 		Resources: container.Resources{
@@ -213,13 +213,13 @@ func (e *Executor) network(ctx context.Context, engine *client.Client, spec exec
 	}
 	refuse := func(why string) (string, error) {
 		return "", failure(workflow.ReasonLaunch, "The server's URL is on loopback, which the job's container cannot reach: "+why+
-			". Give the server an --external-url that is valid in containers too", nil)
+			". Set the server's --external-url to a URL that containers can reach", nil)
 	}
 	switch {
 	case !spec.LoopbackOK && e.opts.Network != "host":
 		// The server chooses the URL, so the URL alone must not permit the use of the host's
 		// network.
-		return refuse("and the agent's service_url is not on loopback, so that the job does not get the host's network unless docker_network is host")
+		return refuse("and the agent's service_url is not on loopback, so the job gets the host's network only if docker_network is host")
 	case e.opts.Network != "" && e.opts.Network != "host":
 		return refuse("docker_network is set to " + e.opts.Network)
 	case runtime.GOOS != "linux":

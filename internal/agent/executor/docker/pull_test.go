@@ -31,7 +31,7 @@ func newRegistry(t *testing.T, o lab.RegistryOptions) *lab.Registry {
 	t.Helper()
 	host, _ := needEngine(t)
 	if !strings.HasPrefix(host, "unix://") {
-		t.Skip("the engine is elsewhere and does not reach a registry on this host's loopback")
+		t.Skip("the engine is on another host and cannot reach a registry on this host's loopback")
 	}
 	r, err := lab.StartRegistry(t.Context(), o)
 	if err != nil {
@@ -45,7 +45,7 @@ func picture(arch string) lab.Picture {
 	return lab.Picture{Arch: arch, Files: map[string]string{"etc/passwd": "root:x:0:0::/:/bin/sh\n"}}
 }
 
-// push stores an image under a unique name and makes the engine forget it after the test.
+// push stores an image under a unique name, and removes it from the engine after the test.
 func push(t *testing.T, r *lab.Registry, p lab.Picture) (tagged, pinned string) {
 	t.Helper()
 	p.Files["unique"] = rand.Text()
@@ -75,12 +75,12 @@ func pullInto(t *testing.T, o Options, image *workflow.Image) (said []string, er
 		}
 	}
 	if left := objects(t, executor.ObjectName(s.Owner, s.JobID, s.Epoch), ""); len(left) > 0 {
-		t.Errorf("left behind: %q", left)
+		t.Errorf("leftovers: %q", left)
 	}
 	return said, err
 }
 
-// wantRefusal checks that a pull failed with one line that has all of want and no secret.
+// wantRefusal checks that a pull failed with one line that contains all of want and no secret.
 func wantRefusal(t *testing.T, err error, want ...string) {
 	t.Helper()
 	var failed *executor.Error
@@ -90,16 +90,16 @@ func wantRefusal(t *testing.T, err error, want ...string) {
 	t.Log(failed.Message)
 	for _, words := range want {
 		if !strings.Contains(failed.Message, words) {
-			t.Errorf("it does not say %q: %s", words, failed.Message)
+			t.Errorf("the error does not contain %q: %s", words, failed.Message)
 		}
 	}
 	for _, secret := range []string{registryPassword, "wrong-password"} {
 		if strings.Contains(err.Error(), secret) || strings.Contains(err.Error(), base64.StdEncoding.EncodeToString([]byte(registryUser+":"+secret))) {
-			t.Errorf("it shows a password: %v", err)
+			t.Errorf("the error contains a password: %v", err)
 		}
 	}
 	if strings.Contains(failed.Message, "\n") {
-		t.Errorf("it is more than one line: %q", failed.Message)
+		t.Errorf("the error has more than one line: %q", failed.Message)
 	}
 }
 
@@ -115,7 +115,7 @@ func TestPullPublic(t *testing.T) {
 			t.Fatal(err)
 		}
 		if len(said) > 6 || !strings.Contains(strings.Join(said, "\n"), "Pulling image "+ref) {
-			t.Errorf("a pull of a moment says %d lines: %q", len(said), said)
+			t.Errorf("a short pull reported %d lines: %q", len(said), said)
 		}
 	}
 	for image, want := range map[string]string{
@@ -141,7 +141,7 @@ func TestPullPolicy(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, err := pullInto(t, Options{}, image); err != nil {
-		t.Error("with pull_image false and the image there, the registry does not matter:", err)
+		t.Error("with pull_image false and the image present, the registry must not matter:", err)
 	}
 	_, err = pullInto(t, Options{PullImage: true}, image)
 	wantRefusal(t, err, tagged, "cannot be reached")
@@ -168,8 +168,8 @@ echo '{"ServerURL":"%s","Username":"%s","Secret":"%s"}'`, r.Host, r.Host, regist
 		name   string
 		own    *workflow.ImageCredentials
 		config string
-		script string   // of docker-credential-test
-		want   []string // of the refusal; nil = the pull succeeds
+		script string   // script of docker-credential-test
+		want   []string // texts of the error; nil if the pull succeeds
 	}{
 		{name: "the job's", own: &workflow.ImageCredentials{Username: registryUser, Password: registryPassword}},
 		{
@@ -181,19 +181,19 @@ echo '{"ServerURL":"%s","Username":"%s","Secret":"%s"}'`, r.Host, r.Host, regist
 		{name: "credHelpers", config: `{"credHelpers":{"` + r.Host + `":"test"}}`, script: answers},
 		{name: "credsStore", config: `{"auths":{"` + r.Host + `":{}},"credsStore":"test"}`, script: answers},
 		{
-			name: "credsStore that has none", config: `{"auths":{"` + r.Host + `":{"auth":"` + right + `"}},"credsStore":"test"}`,
+			name: "credsStore without credentials", config: `{"auths":{"` + r.Host + `":{"auth":"` + right + `"}},"credsStore":"test"}`,
 			script: `echo "credentials not found in native keychain"; exit 1`,
 		},
 		{name: "none", want: []string{"rejects the agent", "no credentials"}},
-		{name: "those of another registry", config: `{"auths":{"127.0.0.1:1":{"auth":"` + right + `"}}}`, want: []string{"rejects the agent", "no credentials"}},
-		{name: "the job's are wrong", own: &workflow.ImageCredentials{Username: registryUser, Password: "wrong-password"}, want: []string{"rejects the agent", "the job's"}},
-		{name: "the host's are wrong", config: `{"auths":{"` + r.Host + `":{"auth":"` + wrong + `"}}}`, want: []string{"rejects the agent", "docker configuration"}},
+		{name: "credentials of another registry", config: `{"auths":{"127.0.0.1:1":{"auth":"` + right + `"}}}`, want: []string{"rejects the agent", "no credentials"}},
+		{name: "the job's credentials are wrong", own: &workflow.ImageCredentials{Username: registryUser, Password: "wrong-password"}, want: []string{"rejects the agent", "the job's"}},
+		{name: "the host's credentials are wrong", config: `{"auths":{"` + r.Host + `":{"auth":"` + wrong + `"}}}`, want: []string{"rejects the agent", "docker configuration"}},
 		{name: "no such helper", config: `{"credsStore":"absent"}`, want: []string{"docker-credential-absent", "PATH"}},
 		{name: "helper fails", config: `{"credsStore":"test"}`, script: `echo "the keychain is locked"; exit 1`, want: []string{"docker-credential-test failed", "agent's log"}},
 		{name: "helper fails with a secret", config: `{"credsStore":"test"}`, script: `echo '{"Secret":"` + registryPassword + `"}'; exit 1`, want: []string{"docker-credential-test"}},
-		{name: "helper makes no sense", config: `{"credsStore":"test"}`, script: `echo ` + registryPassword, want: []string{"not JSON"}},
+		{name: "the helper's output is invalid", config: `{"credsStore":"test"}`, script: `echo ` + registryPassword, want: []string{"not JSON"}},
 		{name: "helper with a path", config: `{"credsStore":"../test"}`, want: []string{"not the name of a credential helper"}},
-		{name: "configuration makes no sense", config: `{"auths":`, want: []string{"config.json"}},
+		{name: "invalid configuration", config: `{"auths":`, want: []string{"config.json"}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			tagged, _ := push(t, r, picture(runtime.GOARCH))
@@ -221,11 +221,11 @@ func TestPullThatStalls(t *testing.T) {
 	tagged, _ := push(t, r, picture(runtime.GOARCH))
 	asked := r.Hold()
 	_, err := pullInto(t, Options{PullImage: true, PullStall: 8 * time.Second}, &workflow.Image{Reference: tagged})
-	wantRefusal(t, err, tagged, "nothing arrived for 8s")
+	wantRefusal(t, err, tagged, "no data arrived for 8s")
 	select {
 	case <-asked:
 	default:
-		t.Error("the engine asked for no layer, so this test showed nothing")
+		t.Error("the engine requested no layer, so this test proves nothing")
 	}
 	r.Release()
 	if _, err := pullInto(t, Options{PullImage: true}, &workflow.Image{Reference: tagged}); err != nil {
@@ -236,7 +236,7 @@ func TestPullThatStalls(t *testing.T) {
 func TestImageForOtherProcessors(t *testing.T) {
 	other := map[string]string{"amd64": "arm64", "arm64": "amd64"}[runtime.GOARCH]
 	if other == "" {
-		t.Skip("there are runners for amd64 and arm64 only")
+		t.Skip("runners exist only for amd64 and arm64")
 	}
 	r := newRegistry(t, lab.RegistryOptions{})
 	tagged, _ := push(t, r, picture(other))
@@ -260,6 +260,6 @@ func TestImageForOtherProcessors(t *testing.T) {
 		wantRefusal(t, err, tagged, "linux/"+other, "linux/"+runtime.GOARCH, "emulation")
 	}
 	if left := objects(t, executor.ObjectName("owner-"+t.Name(), strings.ToLower(t.Name()), 1), ""); len(left) > 0 {
-		t.Errorf("left behind: %q", left)
+		t.Errorf("leftovers: %q", left)
 	}
 }

@@ -52,7 +52,7 @@ func (e *Executor) remove(ctx context.Context, engine *client.Client, j job) err
 	defer root.Close()
 	err = root.RemoveAll(j.Name)
 	if errors.Is(err, fs.ErrPermission) {
-		return fmt.Errorf("%w: the agent's user may not remove files of the container's user; run both as the same user, or leave shared_volume_directory unset", err)
+		return fmt.Errorf("%w: the agent's user is not permitted to remove files of the container's user; run both as the same user, or leave shared_volume_directory unset", err)
 	}
 	return err
 }

@@ -19,7 +19,8 @@ import (
 	"workflowagent/internal/retry"
 )
 
-// relay is a socket in front of the engine's. Closing it looks like a restart of the engine.
+// relay is a socket in front of the engine's socket. Closing the relay looks like a restart of the
+// engine.
 type relay struct {
 	path, engine string // path is empty for a relay on TCP
 
@@ -28,7 +29,7 @@ type relay struct {
 	conns    map[net.Conn]struct{}
 	running  sync.WaitGroup
 	accepted chan struct{} // receives a value for each connection
-	cutAfter []byte        // resets a connection that carried this; nil: none
+	cutAfter []byte        // resets a connection after it has carried this; nil: never
 }
 
 func newRelay(t *testing.T, engineHost string) *relay {
@@ -77,7 +78,8 @@ func (r *relay) up(t *testing.T) {
 	})
 }
 
-// hold registers a connection for down to break, or breaks it if its listener is already down.
+// hold registers a connection, so that down can break it. It breaks the connection if its listener
+// is already down.
 func (r *relay) hold(listener net.Listener, conn net.Conn) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -113,7 +115,7 @@ func (r *relay) serve(conn net.Conn) {
 	copies.Wait()
 }
 
-// cutAfter copies up to a chunk that holds last, and then resets only the client's side.
+// cutAfter copies up to the chunk that contains last, and then resets only the client's side.
 func cutAfter(from, engine net.Conn, last []byte) {
 	buf := make([]byte, 64<<10)
 	for {
@@ -125,7 +127,7 @@ func cutAfter(from, engine net.Conn, last []byte) {
 		half := engine.(interface{ CloseWrite() error }).CloseWrite
 		switch {
 		case bytes.Contains(buf[:n], last):
-			_ = from.(*net.TCPConn).SetLinger(0) // first, so that no orderly end can overtake it
+			_ = from.(*net.TCPConn).SetLinger(0) // before anything else, so that the connection cannot be closed normally
 			_ = from.Close()
 			_ = half()
 			return
@@ -223,7 +225,7 @@ func TestWaitSurvivesTheEnginesAbsence(t *testing.T) {
 	if a.err != nil || a.exit.Code != 101 {
 		t.Errorf("Wait: %+v, %v", a.exit, a.err)
 	}
-	// A container that is not on this engine may be on the one that made it.
+	// A container that is not on this engine may be on the engine that created it.
 	direct := newExecutor(t, Options{Host: host})
 	defer direct.Close()
 	if err := e.Remove(ctx, h); err != nil {
@@ -265,7 +267,7 @@ func TestPrepareWaitsForTheEngine(t *testing.T) {
 		case a := <-answers:
 			t.Fatalf("Prepare ended without an engine: %v", a.err)
 		case <-ctx.Done():
-			t.Fatal("Prepare does not say that it waits")
+			t.Fatal("Prepare did not report that it waits")
 		}
 	}
 	r.up(t)

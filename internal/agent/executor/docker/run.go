@@ -92,7 +92,7 @@ func deliver(ctx context.Context, conn client.HijackedResponse, launch []byte) e
 		return err
 	}
 	if _, err := io.Copy(io.Discard, conn.Reader); err != nil && !errors.Is(err, os.ErrDeadlineExceeded) && ctx.Err() == nil {
-		return fmt.Errorf("handing over the launch document: %w", err)
+		return fmt.Errorf("delivering the launch document: %w", err)
 	}
 	return nil
 }
@@ -131,7 +131,7 @@ func (e *Executor) Wait(ctx context.Context, h executor.Handle) (executor.Exit, 
 
 func gone(engine *client.Client, j job) (executor.Exit, error) {
 	if j.Engine != engine.DaemonHost() {
-		return executor.Exit{}, fmt.Errorf("the Docker Engine at %[2]s does not have the job's container %[1]s: the engine at %[3]s created it, which the agent no longer uses", j.Name, engine.DaemonHost(), j.Engine)
+		return executor.Exit{}, fmt.Errorf("the Docker Engine at %[2]s does not have the job's container %[1]s: it was created on the engine at %[3]s, which the agent no longer uses", j.Name, engine.DaemonHost(), j.Engine)
 	}
 	return executor.Exit{Code: -1, Lost: true, Detail: "the job's container is missing"}, nil
 }
@@ -187,7 +187,7 @@ func ended(ctx context.Context, engine *client.Client, j job, state *container.S
 	return exit, nil
 }
 
-// outOfMemory reports whether a killed container ran out of memory. The engine detects that
+// outOfMemory reports whether a killed container ran out of memory. The engine detects this
 // separately from the exit: sometimes later or, on a busy host, never
 // (https://github.com/containerd/containerd/issues/8893).
 func outOfMemory(ctx context.Context, engine *client.Client, j job) bool {

@@ -81,7 +81,7 @@ func (e *Executor) ensureRunner(ctx context.Context, engine *client.Client, spec
 	// The engine does not remove volumes of earlier runners that are in use.
 	err = removeVolumes(ctx, engine, func(name string) bool { return name != r.volume }, labelOwner+"="+spec.Owner, labelKind+"="+kindRunner, labelArch+"="+r.arch)
 	if err != nil {
-		e.opts.Log.WithError(err).Debug("some volumes of earlier runners are not removed")
+		e.opts.Log.WithError(err).Debug("removing volumes of earlier runners failed")
 	}
 	return nil
 }
@@ -108,7 +108,7 @@ func (e *Executor) fill(ctx context.Context, engine *client.Client, spec executo
 	if err != nil {
 		return err
 	}
-	// A tar archive consists of blocks of 512 bytes and ends with two of zeros.
+	// A tar archive consists of blocks of 512 bytes and ends with two blocks of zeros.
 	end := bytes.NewReader(make([]byte, (512-r.size%512)%512+2*512))
 	_, err = engine.CopyToContainer(ctx, created.ID, client.CopyToContainerOptions{
 		DestinationPath: runnerDir, Content: io.MultiReader(&header, io.LimitReader(file, r.size), end),
@@ -142,8 +142,8 @@ func removeVolumes(ctx context.Context, engine *client.Client, match func(name s
 }
 
 // checkPlatform rejects an image whose architecture the engine's host neither has nor emulates,
-// because the job would fail without an explanation. An engine does not report its emulations, so
-// checkPlatform starts the runner in a container of the image.
+// because the job would fail without an explanation. An engine does not report which architectures
+// it emulates, so checkPlatform starts the runner in a container of the image.
 func (e *Executor) checkPlatform(ctx context.Context, engine *client.Client, spec executor.Spec, j job, img image, r runnerFile) error {
 	version, err := engine.ServerVersion(ctx, client.ServerVersionOptions{})
 	if err != nil {
@@ -156,9 +156,9 @@ func (e *Executor) checkPlatform(ctx context.Context, engine *client.Client, spe
 	runs, err := e.tryRunner(ctx, engine, spec, j, img, r)
 	switch {
 	case err != nil:
-		return failure(workflow.ReasonLaunch, fmt.Sprintf("Whether the engine runs images for linux/%s could not be tried", img.arch), err)
+		return failure(workflow.ReasonLaunch, fmt.Sprintf("The agent could not test whether the engine runs images for linux/%s", img.arch), err)
 	case !runs:
-		return failure(workflow.ReasonImage, fmt.Sprintf("The image %s is for linux/%s, and the host of the Docker Engine is linux/%s without emulation of that: use an image for linux/%s", img.ref, img.arch, arch, arch), nil)
+		return failure(workflow.ReasonImage, fmt.Sprintf("The image %s is for linux/%s, but the host of the Docker Engine is linux/%s without emulation for it: use an image for linux/%s", img.ref, img.arch, arch, arch), nil)
 	}
 	return nil
 }
@@ -193,7 +193,7 @@ func (e *Executor) tryRunner(ctx context.Context, engine *client.Client, spec ex
 func tryContainer(spec executor.Spec, j job, img image, r runnerFile, now time.Time) (*container.Config, *container.HostConfig) {
 	config := &container.Config{
 		Image: img.id, Entrypoint: []string{runnerPath, "--help"}, Labels: labels(spec, j, kindCopy, now),
-		WorkingDir: "/", // overrides the image's, which may lead out of the container (CVE-2024-21626)
+		WorkingDir: "/", // overrides the image's directory, which may be outside the container (CVE-2024-21626)
 	}
 	host := &container.HostConfig{
 		NetworkMode: "none", ReadonlyRootfs: true, CapDrop: []string{"ALL"}, SecurityOpt: []string{"no-new-privileges"},
@@ -206,8 +206,8 @@ func tryContainer(spec executor.Spec, j job, img image, r runnerFile, now time.T
 // maxUserFile bounds the size of an image's user database in bytes.
 const maxUserFile = 1 << 20
 
-// giveToUser makes the image's user the owner of the job's directory, because the engine creates
-// volumes that root owns.
+// giveToUser makes the image's user the owner of the job's directory, because root owns the volumes
+// that the engine creates.
 func (e *Executor) giveToUser(ctx context.Context, engine *client.Client, j job, img image) error {
 	if name, _, _ := strings.Cut(img.user, ":"); j.Shared != "" || name == "" || name == "0" || name == "root" {
 		return nil

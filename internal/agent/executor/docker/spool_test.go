@@ -59,12 +59,12 @@ func TestExtractStaysInside(t *testing.T) {
 	}
 }
 
-// TestExtractIsBounded extracts sparse spools that exceed the size of any runner's spool.
+// TestExtractIsBounded extracts sparse spools that are larger than any runner's spool.
 func TestExtractIsBounded(t *testing.T) {
 	for name, sizes := range map[string]map[string]int64{
-		"one segment":       {"spool/step-0001-0000000000000000.log": 300 << 20},
-		"several segments":  {"spool/step-0001-0000000000000000.log": 150 << 20, "spool/step-0001-0000000157286400.log": 150 << 20},
-		"not even segments": {"spool/other": 8 << 30},
+		"one segment":      {"spool/step-0001-0000000000000000.log": 300 << 20},
+		"several segments": {"spool/step-0001-0000000000000000.log": 150 << 20, "spool/step-0001-0000000157286400.log": 150 << 20},
+		"no segments":      {"spool/other": 8 << 30},
 	} {
 		t.Run(name, func(t *testing.T) {
 			reader, writer := io.Pipe()

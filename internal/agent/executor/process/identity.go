@@ -12,7 +12,7 @@ import (
 // identity identifies one process even if its PID is reused or the host reboots.
 type identity struct {
 	PID       int    `json:"pid"`
-	StartTime uint64 `json:"startTime"` // in a unit of the operating system; only compared
+	StartTime uint64 `json:"startTime"` // in the operating system's unit; used only for comparison
 	BootID    string `json:"bootID"`
 }
 

@@ -35,7 +35,7 @@ func lookUp(pid int) (proc, error) {
 	}
 	p := proc{pid: pid, parent: parent, session: session, start: start, zombie: f[0] == "Z" || f[0] == "X"}
 	if p.zombie && len(f) > 49 {
-		p.status, _ = strconv.Atoi(f[49]) // missing on old kernels, which equals 0
+		p.status, _ = strconv.Atoi(f[49]) // on old kernels the field is missing, which has the same meaning as 0
 	}
 	return p, nil
 }
@@ -51,7 +51,7 @@ func processes() ([]proc, error) {
 		if err != nil {
 			continue
 		}
-		if p, err := lookUp(pid); err == nil { // else it has exited
+		if p, err := lookUp(pid); err == nil { // otherwise the process has exited
 			out = append(out, p)
 		}
 	}
@@ -108,7 +108,7 @@ func waitGone(ctx context.Context, id identity) (*unix.WaitStatus, error) {
 		return nil, pollGone(ctx, id)
 	}
 	if p.parent == os.Getpid() {
-		return nil, nil // its status can be collected
+		return nil, nil // the parent can now collect its status
 	}
 	return exitInfo(ctx, id, fd), nil
 }

@@ -39,7 +39,7 @@ type follower struct {
 	ctx    context.Context
 	cancel context.CancelFunc
 	file   *os.File
-	id     identity // of the writer
+	id     identity // identity of the writer
 }
 
 // Read returns io.EOF at the end of the file after the runner has exited. It does not wait for the
@@ -49,7 +49,7 @@ func (f *follower) Read(b []byte) (int, error) {
 		return 0, nil
 	}
 	for delay := followFast; ; delay = min(2*delay, followSlow) {
-		alive := f.id.running() // check before the read: the file is then complete
+		alive := f.id.running() // check before the read: if the writer has exited, the file is complete
 		n, err := f.file.Read(b)
 		if n > 0 || !errors.Is(err, io.EOF) {
 			return n, err

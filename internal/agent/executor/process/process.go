@@ -2,7 +2,8 @@
 // is for disposable hosts and for trying the product without a container engine, and the
 // operator must select it.
 //
-// A job is a directory whose files hold everything a restarted agent needs to resume it:
+// A job is a directory whose files contain everything that a restarted agent needs to resume the
+// job:
 //
 //	meta.json     owner, job and labels
 //	started       created by the first Start; it makes any other Start fail
@@ -56,7 +57,7 @@ type Executor struct {
 // runner.
 func New(o Options) (*Executor, error) {
 	if !filepath.IsAbs(o.RunnerPath) || !filepath.IsAbs(o.BaseDir) {
-		return nil, fmt.Errorf("the process executor needs absolute paths, got runner %q and base directory %q", o.RunnerPath, o.BaseDir)
+		return nil, fmt.Errorf("the process executor requires absolute paths, but got runner %q and base directory %q", o.RunnerPath, o.BaseDir)
 	}
 	if err := os.MkdirAll(o.BaseDir, 0o700); err != nil {
 		return nil, fmt.Errorf("creating the directory for jobs: %w", err)
@@ -106,7 +107,7 @@ func (e *Executor) Prepare(ctx context.Context, spec executor.Spec, progress fun
 	// A job without a setting requires linux and may also run on macOS. A job that requires darwin
 	// must run on macOS.
 	if spec.OS != "" && spec.OS != "linux" && spec.OS != runtime.GOOS {
-		return executor.Handle{}, launchError(fmt.Sprintf("This job asks for %s, and the agent runs jobs as processes of a %s host.", spec.OS, runtime.GOOS), nil)
+		return executor.Handle{}, launchError(fmt.Sprintf("This job requires %s, but the agent runs jobs as processes of a %s host.", spec.OS, runtime.GOOS), nil)
 	}
 	if err := e.Check(ctx); err != nil {
 		return executor.Handle{}, launchError(err.Error(), err)

@@ -65,7 +65,7 @@ func startAsAgent(args string) error {
 	return json.NewEncoder(os.Stdout).Encode(h)
 }
 
-// startedElsewhere returns a job that another, exited agent process started.
+// startedElsewhere returns a job that was started by another agent process, which has exited.
 func startedElsewhere(t *testing.T, runner string, actions ...program.Action) (*Executor, executor.Handle) {
 	t.Helper()
 	order := agentOrder{Runner: runner, Base: filepath.Join(t.TempDir(), "jobs"), Launch: program.Launch{Actions: actions}}
@@ -170,13 +170,14 @@ func TestJobOutlivesItsAgent(t *testing.T) {
 				t.Fatal(err)
 			}
 			if left := leftovers(t, handleDir(t, h)); len(left) > 0 {
-				t.Errorf("left behind: %q", left)
+				t.Errorf("leftovers: %q", left)
 			}
 		})
 	}
 }
 
-// TestAgentDiesWhileStarting covers the moment between Start's mark and the runner's identity.
+// TestAgentDiesWhileStarting covers the moment after Start has marked the job as started and before
+// it has recorded the runner's identity.
 func TestAgentDiesWhileStarting(t *testing.T) {
 	e := newExecutor(t, buildRunner(t), t.TempDir())
 	defer e.Close()
@@ -215,7 +216,7 @@ func TestReusedProcessNumber(t *testing.T) {
 	}
 	earlier, reboot := real, real
 	earlier.StartTime--
-	reboot.BootID = "of an earlier start of the host"
+	reboot.BootID = "from before a reboot of the host"
 	for i, id := range []identity{earlier, reboot} {
 		h, err := e.Prepare(t.Context(), executor.Spec{JobID: "j", Epoch: int64(i), Owner: "o"}, func(string) {})
 		if err != nil {
@@ -238,7 +239,7 @@ func TestReusedProcessNumber(t *testing.T) {
 		}
 	}
 	if p, ok := real.find(); !ok || p.zombie {
-		t.Error("a process that is not the job's was stopped")
+		t.Error("a process that does not belong to the job was stopped")
 	}
 }
 
@@ -259,7 +260,7 @@ func TestRemoveStaysInItsDirectory(t *testing.T) {
 			t.Fatal(err)
 		}
 		if err := e.Remove(t.Context(), executor.Handle{Executor: Name, JobID: "j", Data: data}); err == nil {
-			t.Errorf("Remove took the directory %q", path)
+			t.Errorf("Remove accepted the directory %q", path)
 		}
 	}
 	if _, err := os.Stat(victim); err != nil {
@@ -283,7 +284,7 @@ func TestRemoveOfReadOnlyDirectories(t *testing.T) {
 		t.Fatal(err)
 	}
 	if left := leftovers(t, d); len(left) > 0 {
-		t.Errorf("left behind: %q", left)
+		t.Errorf("leftovers: %q", left)
 	}
 }
 
@@ -315,7 +316,7 @@ func TestListFindsHalfMadeAndHalfRemovedJobs(t *testing.T) {
 	}
 	entries, err := os.ReadDir(e.base)
 	if err != nil || len(entries) != 2 {
-		t.Errorf("left %v, %v; want what is not the owner's", entries, err)
+		t.Errorf("%v, %v remain; want everything that is not the owner's", entries, err)
 	}
 }
 
@@ -343,7 +344,7 @@ func TestStartFailure(t *testing.T) {
 	}
 	var failed *executor.Error
 	if err := e.Start(t.Context(), h, nil); !errors.As(err, &failed) {
-		t.Errorf("Start of something that is no program: %v", err)
+		t.Errorf("Start of a file that is not a program: %v", err)
 	}
 	if exit, err := e.Wait(t.Context(), h); err != nil || exit.Success() || exit.Lost {
 		t.Errorf("Wait: %+v, %v", exit, err)
@@ -357,6 +358,6 @@ func TestCheck(t *testing.T) {
 		t.Errorf("Check without a runner: %v", err)
 	}
 	if _, err := New(Options{RunnerPath: "relative", BaseDir: t.TempDir()}); err == nil {
-		t.Error("New took a relative path")
+		t.Error("New accepted a relative path")
 	}
 }

@@ -22,8 +22,8 @@ const launchTime = 30 * time.Second
 // Start starts the runner in its own session.
 //
 // The runner's identity is on disk before the agent sends the launch document, and a runner without
-// the whole document does not start the job. If the agent exits during Start, the job has therefore
-// not run, or the next agent finds it.
+// the whole document does not start the job. If the agent exits during Start, then either the job
+// has not run, or the next agent process finds the runner.
 func (e *Executor) Start(ctx context.Context, h executor.Handle, launch []byte) error {
 	d, err := e.open(h)
 	if err != nil {
@@ -68,7 +68,7 @@ func (e *Executor) spawn(ctx context.Context, d dir) (identity, *os.File, error)
 		return identity{}, nil, fmt.Errorf("marking the job as started: %w", err)
 	}
 	// Sync before sending the launch document: after a power failure, a job that ran must not look
-	// as if it never ran.
+	// as if it had never run.
 	if err := errors.Join(started.Sync(), started.Close(), durable.SyncDir(string(d))); err != nil {
 		return identity{}, nil, fmt.Errorf("marking the job as started: %w", err)
 	}
@@ -102,8 +102,8 @@ func (e *Executor) startRunner(d dir) (identity, *os.File, error) {
 	if err != nil {
 		return identity{}, nil, errors.Join(err, stdin.Close())
 	}
-	// From here on, the agent finds the runner by its identity, as any other agent process does.
-	// The runner is a child, so its PID is not reused before this process waits for it.
+	// From now on, the agent finds the runner by its identity, as any later agent process does. The
+	// runner is a child, so its PID is not reused before this process waits for it.
 	id, err := identify(p.Pid)
 	if err == nil {
 		err = writeJSON(d.path(fileProcess), id)
@@ -125,8 +125,8 @@ func environment(agent []string, d dir) []string {
 	return append([]string{"HOME=" + d.path(dirHome), "TMPDIR=" + d.path(dirTemp)}, PassedOn(agent)...)
 }
 
-// PassedOn returns the part of the agent's environment that jobs receive: the variables for finding
-// programs, the language and certificate authorities.
+// PassedOn returns the part of the agent's environment that jobs receive: the variables for program
+// search, language and certificate authorities.
 func PassedOn(agent []string) []string {
 	var env []string
 	path := false

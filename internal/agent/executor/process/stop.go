@@ -56,7 +56,7 @@ func (id identity) signal(sig syscall.Signal) error {
 }
 
 // killTree kills the leader's session, its descendants and every process that carries marker. It
-// repeats this until no such process exists, because they may start more processes meanwhile. A
+// repeats this until no such process exists, because the processes may start others meanwhile. A
 // zero leader means that the leader is unknown.
 func killTree(ctx context.Context, leader identity, marker string) error {
 	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)

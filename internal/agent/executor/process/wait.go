@@ -22,7 +22,7 @@ type exitRecord struct {
 	FinishedAt time.Time `json:"finishedAt"`
 }
 
-// Wait returns how the runner exited. The operating system reports that to the agent process that
+// Wait returns how the runner exited. The operating system reports this to the agent process that
 // started the runner and, on newer Linux kernels, to any other process that watched the runner.
 // Otherwise Exit.Lost is set, and only a sealed result can report the job's result.
 func (e *Executor) Wait(ctx context.Context, h executor.Handle) (executor.Exit, error) {
@@ -95,7 +95,7 @@ func (d dir) exit(ctx context.Context, observed *unix.WaitStatus) (executor.Exit
 		if _, err := os.Lstat(d.path(fileStarted)); errors.Is(err, fs.ErrNotExist) {
 			return executor.Exit{}, executor.ErrNotStarted
 		}
-		return lost("the agent exited while it was starting the runner, which therefore did nothing"), nil
+		return lost("the agent exited while it was starting the runner, so the runner did nothing"), nil
 	}
 	if err != nil {
 		return executor.Exit{}, err
@@ -111,7 +111,7 @@ func (d dir) exit(ctx context.Context, observed *unix.WaitStatus) (executor.Exit
 		record = fromStatus(*status)
 		return record.exit(d.result()), writeJSON(d.path(fileExit), record)
 	}
-	exit := lost("the runner exited while no agent watched it, and left no result: it was killed or it crashed")
+	exit := lost("the runner exited without a result while no agent watched it: it was killed or it crashed")
 	exit.Result = d.result()
 	if boot, err := bootid.Get(); err == nil && boot != id.BootID {
 		exit.Detail = "the agent's host was restarted while the job ran"
@@ -119,9 +119,9 @@ func (d dir) exit(ctx context.Context, observed *unix.WaitStatus) (executor.Exit
 	return exit, nil
 }
 
-// reap collects the exit status of an exited child. It returns nil for another process. It checks
-// the identity, because the PID may have been reused. A process with several threads looks dead
-// shortly before its status is available.
+// reap collects the exit status of an exited child. It returns nil for any other process, and
+// checks the identity because the PID may have been reused. A process with several threads looks
+// dead shortly before its status is available.
 func reap(ctx context.Context, id identity) (*unix.WaitStatus, error) {
 	for {
 		if p, ok := id.find(); !ok || !p.zombie {

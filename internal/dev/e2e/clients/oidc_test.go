@@ -126,7 +126,7 @@ func TestClientsOfAnIssuer(t *testing.T) {
 
 	write("stranger")
 	shows(t, health, "the policies of the issuer")
-	if log := lab.Tail(agent.LogFile, 1000); !strings.Contains(log, "getting a pool token failed") {
+	if log := lab.Tail(agent.LogFile, 1000); !strings.Contains(log, "obtaining a pool token failed") {
 		t.Errorf("the agent does not report why it has no token:\n%s", log)
 	}
 	write("agent:one")

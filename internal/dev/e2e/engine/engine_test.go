@@ -99,7 +99,7 @@ func TestEngineDownClaimsNothing(t *testing.T) {
 	waiting, cancel := context.WithTimeout(ctx, 2*time.Minute)
 	defer cancel()
 	err = harness.Until(waiting, func() (bool, error) {
-		return strings.Contains(lab.Tail(agent.LogFile, 1000), "no Docker Engine answers"), nil
+		return strings.Contains(lab.Tail(agent.LogFile, 1000), "no Docker Engine responds"), nil
 	})
 	if err != nil {
 		t.Fatalf("the agent does not report that the engine is down: %s", lab.Tail(agent.LogFile, 20))

@@ -48,7 +48,7 @@ var engineKillRows = []faultRow{
 var engineRows = []faultRow{
 	{phase: "idle", fault: engineKilled, want: kept, do: func(a *arena) {
 		a.endEngine(a.place.engine.Kill)
-		a.agentSays("no Docker Engine answers")
+		a.agentSays("no Docker Engine responds")
 		a.enqueueFree()
 		a.restartEngine()
 		a.agentSays("the executor can run jobs again")
