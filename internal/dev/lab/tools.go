@@ -20,6 +20,7 @@ const (
 	pulumiBinary   = "pulumi"
 	yamlBinary     = "pulumi-language-yaml"
 	providerBinary = "pulumi-resource-lab"
+	replayerBinary = "replayer"
 )
 
 // Tools are Pulumi programs.
@@ -70,6 +71,28 @@ func PulumiCLI(ctx context.Context, progress io.Writer) (Tools, error) {
 		},
 	})
 	return tools, err
+}
+
+// Replayer returns the path of the program that replays journals with the CLI's code, built after
+// the CLI so that only its main package is compiled.
+func Replayer(ctx context.Context, progress io.Writer) (string, error) {
+	if _, err := PulumiCLI(ctx, progress); err != nil {
+		return "", err
+	}
+	build, err := newBuilder(ctx, progress)
+	if err != nil {
+		return "", err
+	}
+	var key fingerprint
+	if err := key.addModule(filepath.Join(build.root, "internal", "dev", "tools", "pulumi", replayerBinary)); err != nil {
+		return "", fmt.Errorf("reading the source of the replayer: %w", err)
+	}
+	dir, err := build.programs(ctx, "pulumi", replayerBinary, key, []program{{
+		name: replayerBinary, pkg: "./" + replayerBinary,
+		ldflags: "-X github.com/pulumi/pulumi/sdk/v3/go/common/version.Version=" + PulumiVersion,
+		what:    "the replayer of journals", expect: "about 1 min",
+	}})
+	return filepath.Join(dir, replayerBinary), err
 }
 
 // Pulumi returns the path of the pulumi CLI.
@@ -156,8 +179,13 @@ type program struct {
 
 // module returns the directory of the programs of the nested module internal/dev/tools/name.
 func (b builder) module(ctx context.Context, name string, programs []program) (string, error) {
-	src := filepath.Join(b.root, "internal", "dev", "tools", name)
-	var key fingerprint
+	return b.programs(ctx, name, name, fingerprint{}, programs)
+}
+
+// programs returns the cached directory, called name, of programs of the nested module
+// internal/dev/tools/src. key contains their inputs besides those at the module's top.
+func (b builder) programs(ctx context.Context, src, name string, key fingerprint, programs []program) (string, error) {
+	src = filepath.Join(b.root, "internal", "dev", "tools", src)
 	if err := key.addModule(src); err != nil {
 		return "", fmt.Errorf("reading the module files of %s: %w", programs[0].what, err)
 	}

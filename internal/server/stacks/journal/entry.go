@@ -60,8 +60,12 @@ type Entry struct {
 	RequiresByteString bool
 }
 
-// Parse validates a JSON array of entries. The entries share its memory.
+// Parse validates a JSON array of entries. The entries share its memory. The client omits an empty
+// array.
 func Parse(entries []byte) ([]Entry, error) {
+	if len(entries) == 0 || string(entries) == "null" {
+		return nil, nil
+	}
 	if !json.Valid(entries) {
 		return nil, fault.Invalid("Bad Request: the journal entries are not valid JSON")
 	}

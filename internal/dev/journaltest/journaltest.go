@@ -1,0 +1,231 @@
+// Package journaltest generates states and journals for tests of their replay. A journal is what an
+// update of the base could send, with more unusual steps than real updates have.
+package journaltest
+
+import (
+	"encoding/json"
+	"math/rand/v2"
+)
+
+// Case is a state and a journal that refers to it.
+type Case struct {
+	Base    []byte // document of the state
+	Entries []byte // JSON array
+}
+
+// object is a JSON object.
+type object = map[string]any
+
+// New returns the case of a seed.
+func New(seed uint64) Case {
+	g := &generator{Rand: rand.New(rand.NewPCG(seed, 11)), removed: map[int]bool{}}
+	base := g.document()
+	for range g.IntN(30) {
+		g.step()
+	}
+	if len(g.entries) == 0 || g.chance(4) {
+		g.finishAll()
+	}
+	if g.chance(6) {
+		g.emit(rebuiltBaseState, object{})
+	}
+	return Case{Base: g.encode(base), Entries: g.encode(g.entries)}
+}
+
+// The kinds of entries.
+const (
+	begin = iota
+	success
+	failure
+	refreshSuccess
+	outputs
+	write
+	secretsManager
+	rebuiltBaseState
+	extensionParameterize
+	snippets
+)
+
+type generator struct {
+	*rand.Rand
+	entries  []object
+	sequence int64
+	next     int64 // operation
+	base     int   // resources of the base
+	removed  map[int]bool
+	open     []int64 // operations that have begun
+	known    []int64 // operations with a new resource
+}
+
+// chance is true in one of n cases.
+func (g *generator) chance(n int) bool { return g.IntN(n) == 0 }
+
+// encode returns JSON with and without white space.
+func (g *generator) encode(v any) []byte {
+	encode := json.Marshal
+	if g.chance(10) {
+		encode = func(v any) ([]byte, error) { return json.MarshalIndent(v, " ", "\t") }
+	}
+	data, err := encode(v)
+	if err != nil {
+		panic(err)
+	}
+	return data
+}
+
+// emit adds an entry. Sequence numbers have gaps and may be out of order.
+func (g *generator) emit(kind int, members object) {
+	g.sequence += 1 + int64(g.IntN(3)/2)
+	e := object{"version": 1, "kind": kind, "sequenceID": g.sequence, "operationID": 0, "removeOld": nil, "removeNew": nil}
+	for name, value := range members {
+		e[name] = value
+	}
+	if g.chance(40) {
+		e["requiresByteString"] = true
+	}
+	if g.chance(20) {
+		e["laterMember"] = object{"kind": "unknown"}
+	}
+	g.entries = append(g.entries, e)
+	if n := len(g.entries); n > 1 && g.chance(10) {
+		last, previous := g.entries[n-1], g.entries[n-2]
+		last["sequenceID"], previous["sequenceID"] = previous["sequenceID"], last["sequenceID"]
+	}
+}
+
+func (g *generator) step() {
+	switch n := g.IntN(100); {
+	case n < 35:
+		g.begin()
+	case n < 75 && len(g.open) > 0:
+		g.finish(g.IntN(len(g.open)))
+	case n < 80:
+		g.outputs()
+	case n < 82, n < 90 && len(g.entries) == 0:
+		document := g.deployment()
+		g.emit(write, object{"newSnapshot": document})
+	case n < 93:
+		g.emit(secretsManager, object{"secretsProvider": g.secretsProvider()})
+	case n < 94:
+		g.emit(snippets, object{"snippets": g.snippets()})
+	case n < 96:
+		g.emit(extensionParameterize, object{"extensionRef": g.extensionRef(), "extension": g.extension()})
+	case n < 100 && len(g.known) == 0:
+		// With new resources, this entry must be the last one.
+		g.emit(rebuiltBaseState, object{})
+		before := g.base
+		for index := range g.removed {
+			if index < before {
+				g.base--
+			}
+		}
+		clear(g.removed)
+	}
+}
+
+func (g *generator) begin() {
+	g.next++
+	members := object{"operationID": g.next}
+	if !g.chance(3) {
+		members["operation"] = g.operation()
+	}
+	g.emit(begin, members)
+	g.open = append(g.open, g.next)
+}
+
+func (g *generator) finishAll() {
+	for len(g.open) > 0 {
+		g.finish(0)
+	}
+}
+
+// finish ends an open operation.
+func (g *generator) finish(i int) {
+	id := g.open[i]
+	g.open = append(g.open[:i], g.open[i+1:]...)
+	members := object{"operationID": id}
+	state := g.chance(2)
+	switch n := g.IntN(20); {
+	case n < 2:
+		// A failed operation may refer to operations without resources.
+		members["state"] = g.resource()
+		members["removeNew"] = 1_000_000
+		g.emit(failure, members)
+		return
+	case n < 4: // same, update
+		state = true
+		g.either(members, "removeOld", "removeNew")
+	case n < 8: // create
+		state = true
+	case n < 10: // create before delete
+		state = true
+		g.either(members, "deleteOld", "deleteNew")
+	case n < 12: // delete
+		g.either(members, "removeOld", "removeNew")
+	case n < 13: // delete before create
+		g.either(members, "pendingReplacementOld", "pendingReplacementNew")
+	case n < 16: // refresh
+		g.either(members, "removeOld", "removeNew")
+		members["isRefresh"] = true
+		if state {
+			members["state"] = g.resource()
+		}
+		if g.chance(4) && state { // persisted
+			g.succeed(id, members)
+			return
+		}
+		g.emit(refreshSuccess, members)
+		if !state {
+			g.remove(members)
+		}
+		return
+	default:
+		for _, pair := range [][2]string{
+			{"removeOld", "removeNew"}, {"deleteOld", "deleteNew"}, {"pendingReplacementOld", "pendingReplacementNew"},
+		} {
+			if g.chance(2) {
+				g.either(members, pair[0], pair[1])
+			}
+		}
+	}
+	if state {
+		members["state"] = g.resource()
+	}
+	g.succeed(id, members)
+}
+
+func (g *generator) succeed(id int64, members object) {
+	g.emit(success, members)
+	g.remove(members)
+	if members["state"] != nil {
+		g.known = append(g.known, id)
+	}
+	if g.chance(40) {
+		g.open = append(g.open, id) // ends twice
+	}
+}
+
+func (g *generator) remove(members object) {
+	if index, ok := members["removeOld"].(int); ok {
+		g.removed[index] = true
+	}
+}
+
+// either refers to a resource of the base or of the journal.
+func (g *generator) either(members object, old, new string) {
+	if g.base > 0 && (len(g.known) == 0 || g.chance(2)) {
+		members[old] = g.IntN(g.base)
+	} else if len(g.known) > 0 {
+		members[new] = g.known[g.IntN(len(g.known))]
+	}
+}
+
+func (g *generator) outputs() {
+	g.next++
+	members := object{"operationID": g.next}
+	g.either(members, "removeOld", "removeNew")
+	if !g.chance(10) {
+		members["state"] = g.resource()
+	}
+	g.emit(outputs, members)
+}
