@@ -11,10 +11,11 @@ import (
 	"github.com/google/renameio/v2"
 )
 
-// WriteFile replaces the file by renaming. When it returns nil, content and name are on disk.
+// WriteFile replaces the file by renaming a new one. When it returns nil, content and name are on
+// disk.
 func WriteFile(path string, data []byte, mode fs.FileMode, more ...renameio.Option) error {
 	dir := filepath.Dir(path)
-	// Without an explicit directory, renameio creates two more files to choose one.
+	// Without an explicit directory, renameio creates two more files to choose a directory.
 	if err := renameio.WriteFile(path, data, mode, append(more, renameio.WithTempDir(dir))...); err != nil {
 		return err
 	}

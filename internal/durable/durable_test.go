@@ -23,9 +23,9 @@ func TestWriteFile(t *testing.T) {
 		t.Errorf("the directory has %v, %v", entries, err)
 	}
 	if err := WriteFile(filepath.Join(dir, "missing", "file"), nil, 0o600); err == nil {
-		t.Error("a file was written into a directory that is missing")
+		t.Error("WriteFile succeeded in a missing directory")
 	}
 	if err := SyncDir(filepath.Join(dir, "missing")); err == nil {
-		t.Error("a missing directory was stored")
+		t.Error("SyncDir succeeded for a missing directory")
 	}
 }

@@ -1,5 +1,5 @@
-// Package filelock excludes other processes by a lock on a file. The operating system releases the
-// lock when the process that holds it exits or crashes.
+// Package filelock excludes other processes with a lock on a file. The operating system releases
+// the lock when the process that holds it exits or crashes.
 package filelock
 
 import (
@@ -18,7 +18,7 @@ import (
 
 // HeldError reports that the lock is already held, usually by another process.
 type HeldError struct {
-	PID int // process that holds it; 0 if unknown
+	PID int // process that holds the lock; 0 if unknown
 }
 
 func (e *HeldError) Error() string {
@@ -52,10 +52,12 @@ func Try(f *os.File) (*Lock, error) {
 	}
 }
 
-// waitPause is the pause between two attempts of [Wait]. It is short because holders are quick.
+// waitPause is the pause between two attempts of [Wait]. It is short because locks are held
+// briefly.
 const waitPause = 5 * time.Millisecond
 
-// Wait opens or creates the file at path and locks it. It waits for a held lock until ctx ends.
+// Wait opens or creates the file at path and locks it. If the lock is held, it waits until ctx
+// ends.
 func Wait(ctx context.Context, path string) (*Lock, error) {
 	for {
 		f, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR|unix.O_NOFOLLOW, 0o600)
@@ -73,7 +75,8 @@ func Wait(ctx context.Context, path string) (*Lock, error) {
 	}
 }
 
-// Release unlocks the file before it closes it, because a child process shares it until its exec.
+// Release unlocks the file before closing it, because a new child process shares the open file
+// until its exec.
 func (l *Lock) Release() {
 	_ = unix.Flock(int(l.f.Fd()), unix.LOCK_UN)
 	_ = l.f.Close()

@@ -30,13 +30,13 @@ func TestMain(m *testing.M) {
 	_, _ = os.Stdin.Read(make([]byte, 1)) // until the test is done
 }
 
-// TestProtect inspects a protected process from another one of the same user.
+// TestProtect inspects a protected process from another process of the same user.
 func TestProtect(t *testing.T) {
 	if runtime.GOOS != "linux" {
-		t.Skip("only Linux lets processes of one user look at each other")
+		t.Skip("only Linux lets processes of one user inspect each other")
 	}
 	if os.Getuid() != 0 {
-		t.Skip("needs root, to become two processes of a user that is not")
+		t.Skip("needs root, to start two processes of another user")
 	}
 	self, err := os.Open("/proc/self/exe") // the other user may lack access to the file
 	if err != nil {
@@ -65,7 +65,7 @@ func TestProtect(t *testing.T) {
 		line := make([]byte, 64)
 		n, _ := out.Read(line)
 		if string(line[:n]) != "ready\n" {
-			t.Fatalf("the process says %q", line[:n])
+			t.Fatalf("the process printed %q", line[:n])
 		}
 		look := exec.CommandContext(t.Context(), "cat", fmt.Sprintf("/proc/%d/environ", cmd.Process.Pid), fmt.Sprintf("/proc/%d/maps", cmd.Process.Pid))
 		look.SysProcAttr, look.Dir = nobody, "/"
@@ -75,7 +75,7 @@ func TestProtect(t *testing.T) {
 			t.Fatal(err)
 		}
 		if sees := bytes.Contains(seen, []byte("planted-secret")); sees != open {
-			t.Errorf("protected: %v; another process of the user sees the secret: %v (%v)\n%s", !open, sees, lookErr, strings.ToValidUTF8(string(seen), "?"))
+			t.Errorf("protected: %v; another process of the user can read the secret: %v (%v)\n%s", !open, sees, lookErr, strings.ToValidUTF8(string(seen), "?"))
 		}
 	}
 }

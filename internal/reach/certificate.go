@@ -15,7 +15,7 @@ import (
 type verifier struct {
 	trace *Trace
 	capem []byte
-	hosts []string // that will present certificates, in order: a TLS proxy comes first
+	hosts []string // hosts that will present certificates, in order: a TLS proxy comes first
 	seen  []*x509.Certificate
 
 	failed          error
@@ -24,7 +24,7 @@ type verifier struct {
 
 func (v *verifier) verify(state tls.ConnectionState) error {
 	v.seen = state.PeerCertificates
-	v.trace.Certificates = nil // those of a TLS proxy
+	v.trace.Certificates = nil // drop the certificates of a TLS proxy
 	for _, c := range v.seen {
 		v.trace.Certificates = append(v.trace.Certificates, Certificate{
 			Subject: termtext.OneLine(c.Subject.String(), maxText), Issuer: termtext.OneLine(c.Issuer.String(), maxText), NotAfter: c.NotAfter.UTC(),
@@ -32,7 +32,7 @@ func (v *verifier) verify(state tls.ConnectionState) error {
 	}
 	v.trace.TLSVersion = tls.VersionName(state.Version)
 	if len(v.seen) == 0 {
-		return v.fail(errors.New("no certificate"), "the server presented no certificate", "give the server a certificate")
+		return v.fail(errors.New("no certificate"), "the server presented no certificate", "install a certificate on the server")
 	}
 	// The server name in the state is empty for an IP address.
 	options := x509.VerifyOptions{DNSName: v.hosts[0], Intermediates: x509.NewCertPool()}
@@ -42,7 +42,7 @@ func (v *verifier) verify(state tls.ConnectionState) error {
 	for _, c := range v.seen[1:] {
 		options.Intermediates.AddCert(c)
 	}
-	_, err := v.seen[0].Verify(options) // by the system's authorities
+	_, err := v.seen[0].Verify(options) // verify with the system's authorities
 	if err == nil {
 		return nil
 	}
@@ -88,7 +88,7 @@ func (v *verifier) explain(err error) error {
 	case errors.As(err, &authority):
 		advice := "set ca_certificate_file to a PEM file with that authority's certificate"
 		if len(v.capem) > 0 {
-			advice = "the authorities in ca_certificate_file do not cover it: add that authority's certificate there"
+			advice = "ca_certificate_file does not contain that authority: add its certificate"
 		}
 		problem := "the certificate was issued by an untrusted authority: " + termtext.OneLine(v.seen[len(v.seen)-1].Issuer.String(), maxText)
 		if len(v.seen) == 1 && leaf.Issuer.String() == leaf.Subject.String() {

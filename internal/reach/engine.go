@@ -58,7 +58,7 @@ func engineAnswers(ctx context.Context, address string) bool {
 	return pings(ctx, "http", network, at) || network == "tcp" && pings(ctx, "https", network, at)
 }
 
-// pings reports whether a container engine answers a ping at the address.
+// pings reports whether a container engine responds to a ping at the address.
 func pings(ctx context.Context, scheme, network, at string) bool {
 	transport := &http.Transport{
 		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
@@ -82,7 +82,7 @@ func pings(ctx context.Context, scheme, network, at string) bool {
 	return response.StatusCode == http.StatusOK && response.Header.Get("Api-Version") != ""
 }
 
-// defaultGateway reads the kernel's routing table, on Linux.
+// defaultGateway reads the default gateway from the kernel's routing table, on Linux.
 func defaultGateway() (string, bool) {
 	table, err := os.ReadFile("/proc/net/route")
 	if err != nil {

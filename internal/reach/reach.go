@@ -1,6 +1,6 @@
 // Package reach traces the connection to a URL: the proxy, the addresses, the certificates and the
-// answer. It reports the stage that failed, with advice. The agent's doctor uses it on the host and
-// the runner uses it inside a job, so their results are comparable.
+// response. It reports the stage that failed, with advice. The agent's doctor uses it on the host
+// and the runner uses it inside a job, so their results are comparable.
 package reach
 
 import (
@@ -27,12 +27,12 @@ const (
 	StageDNS     Stage = "dns"     // resolving the host
 	StageConnect Stage = "connect" // opening a TCP connection
 	StageTLS     Stage = "tls"     // agreeing on TLS and verifying certificates
-	StageHTTP    Stage = "http"    // receiving any answer
+	StageHTTP    Stage = "http"    // receiving any response
 )
 
 // Options configure a trace. The zero value connects like the agent.
 type Options struct {
-	// CAPEM holds certificate authorities to trust in addition to the system's.
+	// CAPEM contains certificate authorities to trust in addition to the system's.
 	CAPEM []byte
 	// Proxy selects the proxy for a request; nil uses the environment.
 	Proxy     func(*http.Request) (*url.URL, error)
@@ -44,7 +44,7 @@ type Trace struct {
 	URL string `json:"url"`
 	// Proxy is the proxy without its credentials. With a proxy, Host and Addresses are the proxy's.
 	Proxy string `json:"proxy,omitempty"`
-	Host  string `json:"host,omitempty"` // with its port
+	Host  string `json:"host,omitempty"` // host and port
 	// Resolvers lists the host's name servers, if known.
 	Resolvers []string `json:"resolvers,omitempty"`
 	Addresses []string `json:"addresses,omitempty"`
@@ -70,11 +70,11 @@ type Trace struct {
 	Advice  string `json:"advice,omitempty"`
 }
 
-// Report is a runner's answer to a request to probe URLs.
+// Report is a runner's response to a request to probe URLs.
 type Report struct {
-	Version string   `json:"version"` // of the runner
+	Version string   `json:"version"` // version of the runner
 	Traces  []*Trace `json:"probe"`   // one per URL, in order
-	// Engines are the probed addresses at which a container engine answers.
+	// Engines are the probed addresses at which a container engine responds.
 	Engines []string `json:"engines,omitempty"`
 }
 
@@ -113,7 +113,7 @@ func (t *Trace) fail(stage Stage, problem, advice string) {
 func (t *Trace) try(ctx context.Context, o Options) {
 	u, err := url.Parse(t.URL)
 	if err != nil || (u.Scheme != "https" && u.Scheme != "http") || u.Hostname() == "" {
-		t.URL = "" // it may hold a secret
+		t.URL = "" // the URL may contain a secret
 		t.fail(StageURL, "this is not an http or https URL", "write it like https://api.example.com")
 		return
 	}
@@ -157,7 +157,7 @@ func (t *Trace) resolve(ctx context.Context, host string) bool {
 		var dns *net.DNSError
 		switch {
 		case ctx.Err() != nil || errors.As(err, &dns) && dns.IsTimeout:
-			t.fail(StageDNS, "no name server answered for "+host+" in time", "check the name servers of this machine and the network between")
+			t.fail(StageDNS, "no name server responded for "+host+" in time", "check the name servers of this machine and the network path to them")
 		case errors.As(err, &dns) && dns.IsNotFound:
 			t.fail(StageDNS, "the name "+host+" does not exist", "correct the host, or use name servers that resolve it")
 		default:
@@ -256,8 +256,8 @@ func (t *Trace) explain(req *http.Request, v *verifier, err error) {
 		t.fail(StageHTTP, fmt.Sprintf("connecting through the proxy %s to %s: %v", t.Proxy, req.URL.Host, err),
 			"allow this host in the proxy, or set NO_PROXY to bypass the proxy")
 	case req.Context().Err() != nil:
-		t.fail(StageHTTP, "the server did not answer in time", "check that the server is not overloaded, and that no proxy or firewall in between stalls the connection")
+		t.fail(StageHTTP, "the server did not respond in time", "check that the server is not overloaded, and that no proxy or firewall stalls the connection")
 	default:
-		t.fail(StageHTTP, fmt.Sprintf("waiting for an answer: %v", err), "check the service at "+t.Host)
+		t.fail(StageHTTP, fmt.Sprintf("waiting for a response: %v", err), "check the service at "+t.Host)
 	}
 }

@@ -22,7 +22,7 @@ import (
 	"time"
 )
 
-// direct bypasses a proxy of the environment.
+// direct bypasses any proxy in the environment.
 func direct(*http.Request) (*url.URL, error) { return nil, nil }
 
 func try(t *testing.T, rawURL string, o Options) *Trace {
@@ -42,7 +42,7 @@ func (t *Trace) want(tb testing.TB, stage Stage, words ...string) {
 	}
 	for _, word := range words {
 		if !strings.Contains(t.Problem+"\n"+t.Advice, word) {
-			tb.Errorf("neither problem %q nor advice %q says %q", t.Problem, t.Advice, word)
+			tb.Errorf("neither problem %q nor advice %q contains %q", t.Problem, t.Advice, word)
 		}
 	}
 }
@@ -77,7 +77,7 @@ func (a *authority) pem() []byte {
 	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: a.cert.Raw})
 }
 
-// leaf returns a server's certificate, self-signed if a is nil.
+// leaf returns a server's certificate. It is self-signed if a is nil.
 func leaf(t *testing.T, a *authority, from, to time.Time, hosts ...string) tls.Certificate {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
@@ -149,7 +149,7 @@ func TestBadURL(t *testing.T) {
 		trace := try(t, raw, Options{})
 		trace.want(t, StageURL, "https://api.example.com")
 		if strings.Contains(trace.Problem+trace.URL, "secret") {
-			t.Errorf("%+v shows a password", trace)
+			t.Errorf("%+v contains a password", trace)
 		}
 	}
 }
@@ -186,8 +186,8 @@ func TestCertificates(t *testing.T) {
 	}{
 		{"self-signed", leaf(t, nil, now.Add(-day), now.Add(day), "127.0.0.1"), nil, StageTLS, []string{"self-signed", "ca_certificate_file"}},
 		{"unknown authority", leaf(t, ca, now.Add(-day), now.Add(day), "127.0.0.1"), nil, StageTLS, []string{"untrusted authority: CN=Company Root", "ca_certificate_file"}},
-		{"another authority is given", leaf(t, ca, now.Add(-day), now.Add(day), "127.0.0.1"), other.pem(), StageTLS, []string{"do not cover it"}},
-		{"its authority is given", leaf(t, ca, now.Add(-day), now.Add(day), "127.0.0.1"), ca.pem(), "", nil},
+		{"only another authority is configured", leaf(t, ca, now.Add(-day), now.Add(day), "127.0.0.1"), other.pem(), StageTLS, []string{"does not contain that authority"}},
+		{"its authority is configured", leaf(t, ca, now.Add(-day), now.Add(day), "127.0.0.1"), ca.pem(), "", nil},
 		{"expired", leaf(t, ca, now.Add(-2*day), now.Add(-day), "127.0.0.1"), ca.pem(), StageTLS, []string{"the server expired on", "renew", "clock"}},
 		{"not valid yet", leaf(t, ca, now.Add(day), now.Add(2*day), "127.0.0.1"), ca.pem(), StageTLS, []string{"valid only from", "clock"}},
 		{"another host", leaf(t, ca, now.Add(-day), now.Add(day), "other.example.com", "10.0.0.1"), ca.pem(), StageTLS, []string{"other.example.com, 10.0.0.1"}},
@@ -217,10 +217,11 @@ func TestSilentServer(t *testing.T) {
 	defer l.Close()
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
 	defer cancel()
-	Try(ctx, "http://"+l.Addr().String(), Options{Proxy: direct}).want(t, StageHTTP, "the server did not answer in time")
+	Try(ctx, "http://"+l.Addr().String(), Options{Proxy: direct}).want(t, StageHTTP, "the server did not respond in time")
 }
 
-// proxyTo is a proxy that connects every CONNECT to one address, or refuses it with a status.
+// proxyTo starts a proxy that connects every CONNECT request to one address, or rejects it with a
+// status.
 func proxyTo(t *testing.T, addr string, refuse int) *url.URL {
 	t.Helper()
 	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -279,6 +280,6 @@ func TestProxy(t *testing.T) {
 	trace = try(t, "https://agent.example.invalid/", broken)
 	trace.want(t, StageURL, "HTTPS_PROXY")
 	if strings.Contains(trace.Problem+trace.Advice, "proxy-password") {
-		t.Error("the password of the proxy shows")
+		t.Error("the result contains the proxy's password")
 	}
 }

@@ -1,5 +1,5 @@
-// Package retry is the policy for repeated calls: pauses that double up to a limit, with jitter. A
-// server's Retry-After replaces a pause, and the end of the context interrupts it.
+// Package retry repeats calls with pauses that double up to a limit, with jitter. A server's
+// Retry-After replaces a pause, and the end of the context interrupts it.
 package retry
 
 import (
@@ -16,10 +16,10 @@ type Policy struct {
 	Tries int           // limit of the attempts by [Policy.Do]; 0 means no limit
 }
 
-// Pause returns the pause after err, given the number of earlier failures. It is random between
-// half of the doubled pause and all of it: clients that failed together retry at different times,
-// and a limited number of attempts still covers an outage. A Retry-After in err replaces the pause,
-// up to Max; it is never shortened otherwise.
+// Pause returns the pause after err, given the number of earlier failures. The pause is random
+// between half of the doubled pause and all of it, so that clients that failed together retry at
+// different times, and a limited number of attempts still covers an outage. A Retry-After in err
+// replaces the pause; it is limited to Max, but jitter never shortens it.
 func (p Policy) Pause(failures int, err error) time.Duration {
 	if asked := After(err); asked > 0 {
 		return Spread(min(asked, p.Max))
@@ -37,8 +37,8 @@ func (p Policy) Wait(ctx context.Context, failures int, err error) error {
 	return Sleep(ctx, p.Pause(failures, err))
 }
 
-// Do repeats call until it succeeds, again rejects its error, the attempts are used up, or ctx
-// ends. It returns the last error of call.
+// Do repeats call until it succeeds, again returns false for its error, the attempts are exhausted,
+// or ctx ends. It returns the last error of call.
 func (p Policy) Do(ctx context.Context, again func(error) bool, call func() error) error {
 	for failures := 0; ; failures++ {
 		err := call()

@@ -17,7 +17,7 @@ func TestSleep(t *testing.T) {
 		if err := retry.Sleep(t.Context(), time.Minute); err != nil || time.Since(began) != time.Minute {
 			t.Errorf("got %v after %s", err, time.Since(began))
 		}
-		why := errors.New("the machine is switched off")
+		why := errors.New("the machine is shutting down")
 		ctx, cancel := context.WithCancelCause(t.Context())
 		time.AfterFunc(time.Second, func() { cancel(why) })
 		began = time.Now()
@@ -43,10 +43,10 @@ func TestPause(t *testing.T) {
 		{"first", 0, nil, time.Second / 2, time.Second},
 		{"doubled", 3, errors.New("away"), 4 * time.Second, 8 * time.Second},
 		{"limited", 7, nil, 30 * time.Second, time.Minute},
-		{"limited for ever", 1 << 40, nil, 30 * time.Second, time.Minute},
-		{"asked for", 9, fmt.Errorf("calling: %w", asked(5*time.Second)), 5 * time.Second, 5500 * time.Millisecond},
-		{"asked for too much", 0, asked(24 * time.Hour), time.Minute, 66 * time.Second},
-		{"asked for nothing", 0, asked(0), time.Second / 2, time.Second},
+		{"limited after many failures", 1 << 40, nil, 30 * time.Second, time.Minute},
+		{"Retry-After", 9, fmt.Errorf("calling: %w", asked(5*time.Second)), 5 * time.Second, 5500 * time.Millisecond},
+		{"Retry-After above the limit", 0, asked(24 * time.Hour), time.Minute, 66 * time.Second},
+		{"Retry-After of zero", 0, asked(0), time.Second / 2, time.Second},
 	} {
 		seen := map[time.Duration]bool{}
 		for range 100 {

@@ -15,13 +15,13 @@ import (
 // Change sets one key of a YAML file.
 type Change struct {
 	Key string
-	// Value has the form of the key's variable. An empty one removes the key from the file,
-	// which restores its default.
+	// Value has the form of the key's variable. An empty value removes the key from the file, which
+	// restores its default.
 	Value string
 }
 
-// Check returns the change in the form to write. It makes paths absolute, because the program
-// may later run in another directory. The error is one line without the value.
+// Check returns the change in the form in which to write it. It makes paths absolute, because the
+// program may later run in another directory. The error is one line and does not contain the value.
 func (t *Table) Check(change Change, dirs Dirs) (Change, error) {
 	f, err := t.fileField(change.Key)
 	if err != nil {
@@ -47,9 +47,9 @@ func (t *Table) fileField(key string) (*Field, error) {
 
 var byteOrderMark = []byte("\xEF\xBB\xBF")
 
-// Edit returns the text of a YAML file with the changes made. Every other byte stays: comments,
-// order, form and line ends. A key that exists as a comment, as in a sample, is set in that line;
-// a new key is added at the end. The path is only for errors.
+// Edit returns the text of a YAML file with the changes applied. Every other byte remains:
+// comments, order, form and line ends. A key that exists as a comment, as in a sample, is set in
+// that line; any other new key is added at the end. The path is used only in errors.
 func (t *Table) Edit(path string, text []byte, changes []Change) ([]byte, error) {
 	entries, problems := parseYAML(path, text)
 	if err := problems.Err(); err != nil {
@@ -78,7 +78,7 @@ func (t *Table) Edit(path string, text []byte, changes []Change) ([]byte, error)
 	if hasMark {
 		edited = slices.Concat(byteOrderMark, edited)
 	}
-	// A second safeguard: an edit with any other effect never reaches the disk.
+	// As a second safeguard, an edit with any other effect is rejected.
 	if entries, problems = parseYAML(path, edited); len(problems) > 0 || !reflect.DeepEqual(byKey(entries), want) {
 		return nil, fmt.Errorf("%s: this change cannot be made without changing other text: edit the file by hand", path)
 	}
@@ -95,7 +95,7 @@ func byKey(entries []entry) map[string]entry {
 	return all
 }
 
-var errForm = errors.New("is not written as lines of the form key: value, so it cannot be changed without losing its form: rewrite it as such lines, or edit it by hand")
+var errForm = errors.New("is not written as lines of the form key: value, so a change would lose its form: rewrite it as such lines, or edit it by hand")
 
 // edit returns the text with the value of the field, or without the field if the value is empty.
 func (f *Field) edit(text []byte, value string) ([]byte, error) {
@@ -135,14 +135,14 @@ func (f *Field) edit(text []byte, value string) ([]byte, error) {
 type span struct {
 	found       bool
 	first, last int
-	quote       byte   // around the value, 0 for none
-	comment     string // after the value, including the space before it
+	quote       byte   // quote around the value, 0 for none
+	comment     string // comment after the value, including the space before it
 }
 
 func locate(text []byte, key string) (span, error) {
 	var document yaml.Node
 	if err := yaml.Load(text, &document); err != nil || document.Kind != yaml.DocumentNode || len(document.Content) == 0 {
-		// Nothing but comments: the caller has refused invalid YAML.
+		// The file has only comments: the caller has rejected invalid YAML.
 		return span{}, nil //nolint:nilerr // see above
 	}
 	root := document.Content[0]
@@ -201,8 +201,8 @@ func commentedOut(lines []string, key string) int {
 	return slices.IndexFunc(lines, form.MatchString)
 }
 
-// encode writes a value, in the form of the variable, as YAML on one line. A value that needs
-// no quotes keeps the quotes it had.
+// encode converts a value from the form of the variable to YAML on one line. A value that needs no
+// quotes keeps the quotes it had.
 func (f *Field) encode(value string, quote byte) string {
 	switch f.Value.(type) {
 	case *[]string:
@@ -219,7 +219,7 @@ func (f *Field) encode(value string, quote byte) string {
 	return quoted(value, quote)
 }
 
-// plain matches text that YAML reads as itself without quotes, in lists too.
+// plain matches text that needs no quotes in YAML, not even in lists.
 var plain = regexp.MustCompile(`^[A-Za-z0-9/][A-Za-z0-9_./@+-]*$`)
 
 func quoted(value string, quote byte) string {

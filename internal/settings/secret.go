@@ -8,8 +8,8 @@ import (
 
 const redacted = "[REDACTED]"
 
-// Secret is a string that does not show itself: every verb of fmt, JSON, text and YAML print
-// [REDACTED] for it. The zero value is the empty secret, which prints as nothing.
+// Secret is a string that is never printed: all verbs of fmt, and the encoders for JSON, text and
+// YAML, print [REDACTED] instead. The zero value is the empty secret, which prints as nothing.
 //
 // The value is behind a pointer because fmt does not call methods on unexported struct fields,
 // and would print a Secret in such a field in plain text.
@@ -25,8 +25,8 @@ func NewSecret(value string) Secret {
 	return Secret{value: &value}
 }
 
-// Reveal returns the value itself. Call it only where the value goes over the wire or into a
-// process, never to build a message.
+// Reveal returns the value itself. Call it only to send the value over the wire or to a process,
+// never to build a message.
 func (s Secret) Reveal() string {
 	if s.value == nil {
 		return ""

@@ -30,7 +30,7 @@ func TestSecretHides(t *testing.T) {
 	for _, v := range values {
 		for _, verb := range []string{"%v", "%+v", "%#v", "%s", "%q", "%x", "%X", "%d", "%t", "%10.3s", "%T"} {
 			if text := fmt.Sprintf(verb, v); strings.Contains(text, plain) || strings.Contains(strings.ToLower(text), fmt.Sprintf("%x", plain)) {
-				t.Errorf("%s of %T shows %s", verb, v, text)
+				t.Errorf("%s of %T prints %s", verb, v, text)
 			}
 		}
 	}
@@ -46,7 +46,7 @@ func TestSecretHides(t *testing.T) {
 		t.Errorf("YAML: %s, %v", document, err)
 	}
 	if s.Reveal() != plain || s.IsZero() || !s.Equal(NewSecret(plain)) || s.Equal(NewSecret("other")) || s.Equal(Secret{}) {
-		t.Error("the value is not kept")
+		t.Error("Reveal does not return the value")
 	}
 	if empty := NewSecret(""); !empty.IsZero() || empty.Reveal() != "" || fmt.Sprint(empty) != "" || !empty.Equal(Secret{}) {
 		t.Error("the empty secret is not empty")

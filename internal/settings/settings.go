@@ -1,4 +1,4 @@
-// Package settings reads a program's settings by one table.
+// Package settings reads a program's settings as described by one table.
 //
 // The program's [Table] has one [Field] per setting. A field points to its value, and the type of
 // the value is the kind of the setting. Defaults, the strict YAML file, environment variables,
@@ -19,27 +19,27 @@ import (
 
 // Field is one setting.
 type Field struct {
-	// Key is the name in the file. Env is the variable that takes precedence over the file;
-	// [NewTable] derives it from the key if it is empty.
+	// Key is the name in the file. Env is the variable that takes precedence over the file; if it
+	// is empty, [NewTable] derives it from the key.
 	Key, Env string
 	// Value points to a string, bool, int, int64, time.Duration, []string, [encoding.TextUnmarshaler],
 	// or a type of this package.
 	Value any
-	// Default has the form of the environment; empty is unset. DefaultText describes a default
+	// Default has the form of the environment; empty means unset. DefaultText describes a default
 	// that depends on the machine or on other settings.
 	Default, DefaultText string
 	Example              string
 	// Choices are the allowed values of a string or of a list's entries; nil allows any.
 	Choices []string
-	// Check returns why a string is refused, without the string.
+	// Check returns the reason why a string is invalid. The error does not contain the string.
 	Check func(text string) error
 	// Separator separates the entries of a list in the environment: "," or " ".
 	Separator string
-	// NotEmpty refuses an empty list, which reads as "nothing" and acts as "everything".
+	// NotEmpty rejects an empty list, which looks like "nothing" but would mean "everything".
 	NotEmpty bool
-	// Min and Max are inclusive, in units, bytes or nanoseconds. A zero Max is no limit.
+	// Min and Max are inclusive, in units, bytes or nanoseconds. A zero Max means no limit.
 	Min, Max int64
-	// Requirement states when the key must be set; empty is never.
+	// Requirement states when the key must be set; empty means never.
 	Requirement string
 	Doc         string
 
@@ -63,7 +63,8 @@ type Table struct {
 	Dirs   Dirs
 	// Obsolete are keys that are accepted without an effect, each with a warning or "".
 	Obsolete map[string]string
-	// Refuse returns why a key that the table lacks is refused. It may be nil or return "".
+	// Refuse returns a specific reason for rejecting a key that is not in the table, or "". It may
+	// be nil.
 	Refuse func(key string) string
 
 	// Sources, Problems and Warnings are the results of reading.
@@ -114,7 +115,8 @@ func (t *Table) Choices(key string) []string {
 	return nil
 }
 
-// IsSecret reports whether the key's value must neither be shown nor be an argument of a program.
+// IsSecret reports whether the key's value must neither be printed nor be passed as a program's
+// argument.
 func (t *Table) IsSecret(key string) bool {
 	f := t.field(key)
 	return f != nil && f.isSecret()
@@ -142,14 +144,14 @@ func (t *Table) SetDefaults() {
 	}
 }
 
-// ReadEnv reads the variables. A blank variable has no effect.
+// ReadEnv reads the variables, and ignores blank ones.
 func (t *Table) ReadEnv(getenv func(name string) string) {
 	for _, f := range t.Fields() {
 		t.set(f, getenv(f.Env), Source{Kind: FromEnv, Name: f.Env})
 	}
 }
 
-// ReadFlags reads the flags that are given, by key. A blank flag restores the default.
+// ReadFlags reads the given flags, by key. A blank flag restores the default.
 func (t *Table) ReadFlags(given map[string]string) {
 	for _, f := range t.Fields() {
 		if text, ok := given[f.Key]; ok {
@@ -207,12 +209,12 @@ const (
 	FromFlag    SourceKind = "flag"
 )
 
-// Source is where a value comes from. The zero value is the default.
+// Source is the origin of a value. The zero value means the default.
 type Source struct {
 	Kind SourceKind
 	// Name is the path of the file, the variable or the flag.
 	Name string
-	Line int // in a file, from 1
+	Line int // line in a file, from 1
 }
 
 // IsDefault reports whether no file, variable or flag sets the value.
@@ -235,20 +237,21 @@ type Problems []problem
 
 type problem struct {
 	source Source
-	key    string // "" if no key is to blame
+	key    string // "" if the problem concerns no key
 	what   string // problem: remedy
 }
 
-// Add adds a problem in the form "problem: remedy", which never holds a value.
+// Add adds a problem in the form "problem: remedy". The text must not contain a value.
 func (ps *Problems) Add(source Source, key, what string) {
 	*ps = append(*ps, problem{source, key, what})
 }
 
-// maxProblems limits the problems in an error. A file with more is the wrong file.
+// maxProblems limits the problems in an error. A file with more is probably the wrong file.
 const maxProblems = 20
 
-// Err returns nil without problems, else one error with a line for each in the form
-// "FILE:LINE: key: problem: remedy", the file's in order first. It masks the secrets.
+// Err returns nil if there are no problems, otherwise one error with a line of the form "FILE:LINE:
+// key: problem: remedy" for each. Problems in the file come first, in the file's order. It masks
+// the secrets.
 func (ps Problems) Err(secrets ...Secret) error {
 	rank := []SourceKind{FromFile, FromEnv, FromFlag, FromDefault, ""}
 	slices.SortStableFunc(ps, func(a, b problem) int {
@@ -273,8 +276,8 @@ func (ps Problems) Err(secrets ...Secret) error {
 
 var accessToken = regexp.MustCompile(`\bpul-[0-9A-Za-z]{8,}`)
 
-// Scrub removes secrets and access tokens from a text. No message contains a value; Scrub is a
-// second safeguard for a token in the name of a file, a variable or a key.
+// Scrub removes secrets and access tokens from a text. Messages do not contain values, but the name
+// of a file, variable or key may contain a token.
 func Scrub(text string, secrets ...Secret) string {
 	for _, secret := range secrets {
 		if value := secret.Reveal(); len(value) >= 6 {

@@ -16,26 +16,26 @@ import (
 	"workflowagent/internal/protocol"
 )
 
-// Kinds of values besides those of Go.
+// Kinds of values in addition to Go's types.
 type (
-	// Path is a file or directory, which reading makes absolute.
+	// Path is the path of a file or directory; it is made absolute when it is read.
 	Path string
 	// URL is an HTTP base URL without a trailing slash.
 	URL string
-	// Seconds is a duration that may be a bare number of seconds.
+	// Seconds is a duration that may be written as a number of seconds.
 	Seconds time.Duration
-	// Bytes is a size such as 512m; zero is unset.
+	// Bytes is a size such as 512m; zero means unset.
 	Bytes int64
-	// CPUs is a number of CPUs such as 1.5; zero is unset.
+	// CPUs is a number of CPUs such as 1.5; zero means unset.
 	CPUs float64
 )
 
-// Dirs are the directories in which relative paths begin. Unknown ones are empty.
+// Dirs are the directories to which paths may be relative. An unknown directory is empty.
 type Dirs struct {
 	Cwd, Home string
 }
 
-// Absolute returns the absolute form of a path, in which ~/ begins in the home directory.
+// Absolute returns the absolute form of a path, in which a leading ~/ means the home directory.
 func (d Dirs) Absolute(path string) (string, error) {
 	if rest, ok := strings.CutPrefix(path, "~"); ok && (rest == "" || rest[0] == '/') {
 		if d.Home == "" {
@@ -62,8 +62,8 @@ func (f *Field) isSecret() bool {
 	return ok
 }
 
-// parse stores text, in the form of the environment, in the value. Blank text leaves the value
-// alone and returns false.
+// parse parses text in the form of the environment and stores it in the value. For blank text, it
+// keeps the value and returns false.
 func (f *Field) parse(text string, dirs Dirs) (isSet bool, err error) {
 	text = strings.TrimSpace(text)
 	if text == "" {
@@ -148,10 +148,10 @@ func (f *Field) setList(entries []string) error {
 	return nil
 }
 
-// ErrEmptyList refuses an empty list of what is allowed.
+// ErrEmptyList rejects an empty list of allowed values.
 var ErrEmptyList = errors.New("is an empty list: list what is allowed, or remove the key for its default")
 
-// checked returns the normalized text if it is allowed.
+// checked returns the normalized text, or an error if the text is not allowed.
 func (f *Field) checked(text string, normalize func(string) (string, error)) (_ string, err error) {
 	if hasControl(text) {
 		return "", errors.New("contains a control character: write the value again, on one line")
@@ -188,7 +188,7 @@ func normalizeURL(text string) (string, error) {
 	u, err := url.Parse(text)
 	switch {
 	case err != nil:
-		// The parser's message quotes the text, which may hold a password.
+		// The parser's message quotes the text, which may contain a password.
 		return "", errors.New("is not a URL: write it like https://api.example.com")
 	case u.Scheme != "https" && u.Scheme != "http":
 		return "", errors.New("has a scheme other than https and http: write it like https://api.example.com")
@@ -197,11 +197,11 @@ func normalizeURL(text string) (string, error) {
 	case u.User != nil:
 		return "", errors.New("contains a user name or password: remove everything before the @")
 	case u.RawQuery != "" || u.ForceQuery || strings.Contains(text, "#"):
-		return "", errors.New("has a query or fragment: remove everything from the ? or # on")
+		return "", errors.New("has a query or fragment: remove everything from the ? or #")
 	}
 	if port := u.Port(); port != "" {
 		if n, err := strconv.ParseUint(port, 10, 16); err != nil || n == 0 {
-			return "", errors.New("has a port outside of 1 to 65535: correct it")
+			return "", errors.New("has a port outside the range 1 to 65535: correct it")
 		}
 	}
 	return strings.TrimRight(u.String(), "/"), nil
@@ -218,7 +218,7 @@ func (f *Field) parseInt(text string) (int64, error) {
 	return value, nil
 }
 
-// parseBytes reads a size as the Docker CLI does: b, k, m and g are powers of 1024.
+// parseBytes parses a size as the Docker CLI does: b, k, m and g are powers of 1024.
 func (f *Field) parseBytes(text string) (Bytes, error) {
 	number, shift := strings.ToLower(text), 0
 	number = strings.TrimSuffix(strings.TrimSuffix(number, "b"), "i")
@@ -287,7 +287,7 @@ func (f *Field) Bounds() string {
 	return "from " + show(f.Min) + " to " + show(f.Max)
 }
 
-// show returns the value in the form of the environment; a secret shows as [REDACTED].
+// show returns the value in the form of the environment, or [REDACTED] for a secret.
 func (f *Field) show() string {
 	switch value := f.Value.(type) {
 	case *[]string:
@@ -320,7 +320,8 @@ func (f *Field) show() string {
 	}
 }
 
-// formatDuration is Duration.String without trailing zero units: 10m, not 10m0s. Zero is "".
+// formatDuration returns Duration.String without trailing zero units: 10m, not 10m0s. For zero, it
+// returns "".
 func formatDuration(d time.Duration) string {
 	if d == 0 {
 		return ""
@@ -347,10 +348,11 @@ func formatBytes(n Bytes) string {
 	return strconv.FormatInt(int64(n), 10) + units[i]
 }
 
-// hasControl reports whether s has a character that breaks a line, a header or a terminal.
+// hasControl reports whether s contains a control character, which could break a line, a header or
+// a terminal.
 func hasControl(s string) bool { return strings.ContainsFunc(s, unicode.IsControl) }
 
-// OrList returns words in the form "a, b or c".
+// OrList joins words in the form "a, b or c".
 func OrList(words []string) string {
 	if len(words) < 2 {
 		return strings.Join(words, "")

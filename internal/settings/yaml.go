@@ -15,8 +15,8 @@ import (
 type entry struct {
 	key    string
 	line   int
-	text   string   // of a scalar
-	list   []string // of a sequence
+	text   string   // value of a scalar
+	list   []string // values of a sequence
 	isList bool
 	isMap  bool
 	isNull bool
@@ -94,8 +94,8 @@ func parseMapping(file string, root *yaml.Node) ([]entry, Problems) {
 	return entries, wrong
 }
 
-// parseValue reads a scalar or a sequence of scalars; for anything else, what describes the
-// problem. Scalars keep their source text, so a token 0123 stays 0123.
+// parseValue parses a scalar or a sequence of scalars. For any other node, what describes the
+// problem. Scalars keep their source text, so that a token 0123 remains 0123.
 func parseValue(key string, n *yaml.Node) (e entry, what string) {
 	e.key = key
 	switch n.Kind {
@@ -122,7 +122,7 @@ func parseValue(key string, n *yaml.Node) (e entry, what string) {
 	}
 }
 
-// ReadFile reads the text of a YAML file. A missing or empty value keeps the default.
+// ReadFile reads settings from the text of a YAML file. A missing or empty value keeps the default.
 func (t *Table) ReadFile(path string, text []byte) {
 	entries, problems := parseYAML(path, text)
 	t.Problems = append(t.Problems, problems...)
@@ -158,7 +158,7 @@ func (t *Table) refuseKey(key string, f *Field) string {
 		}
 	}
 	if len(t.Problems) > maxProblems {
-		return "is not a known key" // not shown, so not worth a suggestion
+		return "is not a known key" // the key is not printed, so a suggestion would not help
 	}
 	return "is not a known key: " + t.suggestion(key)
 }
@@ -191,7 +191,7 @@ func (t *Table) suggestion(key string) string {
 	return "did you mean " + best + "?"
 }
 
-// distance is the edit distance of two keys.
+// distance returns the edit distance of two keys.
 func distance(a, b string) int {
 	if len(a) > 40 {
 		return len(a)
@@ -215,7 +215,7 @@ func distance(a, b string) int {
 	return row[len(b)]
 }
 
-// printableKey hides a key of unusual form, which may be a misplaced value or even a token.
+// printableKey replaces a key of unusual form, which may be a misplaced value or even a token.
 func printableKey(key string) string {
 	plain := func(r rune) bool {
 		return r == '_' || r == '.' || r == '-' || ('a' <= r && r <= 'z') || ('A' <= r && r <= 'Z')
@@ -249,7 +249,7 @@ func lineOf(data []byte, wanted func(r rune, size int) bool) int {
 func errorLine(err error) int {
 	if one, ok := errors.AsType[*yaml.LoadError](err); ok {
 		if one.Stage == yaml.ScannerStage && one.ContextMark.Line > 0 {
-			return one.ContextMark.Line // where an open quote begins, not where the file ends
+			return one.ContextMark.Line // the line of the open quote, not the end of the file
 		}
 		return max(one.Mark.Line, one.ContextMark.Line, 1)
 	}

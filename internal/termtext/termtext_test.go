@@ -67,14 +67,14 @@ func FuzzText(f *testing.F) {
 	f.Fuzz(func(t *testing.T, text []byte) {
 		plain := string(termtext.Plain(nil, text))
 		if !utf8.ValidString(plain) || strings.ContainsFunc(plain, func(r rune) bool { return r != '\t' && unicode.IsControl(r) }) {
-			t.Errorf("Plain left a control character: %q", plain)
+			t.Errorf("Plain kept a control character: %q", plain)
 		}
 		coloured := termtext.Coloured(nil, text)
 		if again := termtext.Coloured(nil, coloured); string(again) != string(coloured) {
 			t.Errorf("Coloured is not stable: %q, %q", coloured, again)
 		}
 		if without := string(termtext.Plain(nil, coloured)); strings.ContainsRune(without, 0x1b) {
-			t.Errorf("an escape survived: %q", without)
+			t.Errorf("an escape sequence remains: %q", without)
 		}
 	})
 }

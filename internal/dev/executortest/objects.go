@@ -84,8 +84,8 @@ func testResult(t *testing.T, s *suite) {
 	}
 }
 
-// testForgedResult has a job write a result with the exit code that some places report for a killed
-// runner, and then kills the runner.
+// testForgedResult has a job write a result with the exit code that some executors report for a
+// killed runner, and then kills the runner.
 func testForgedResult(t *testing.T, s *suite) {
 	h := s.start(
 		program.Action{Result: `{"exitCode":137,"status":"failed","reason":"exit-code","reported":true,"finishedAt":"2026-01-02T03:04:05Z"}`},
@@ -163,7 +163,7 @@ func testSweep(t *testing.T, s *suite) {
 		t.Errorf("leftovers: %q", got)
 	}
 	if got := s.Leftovers(t, kept); len(got) == 0 {
-		t.Error("Sweep removed a job that was to be kept")
+		t.Error("Sweep removed a job that keep claims")
 	}
 }
 

@@ -34,13 +34,13 @@ func New() *Executor {
 	}}
 }
 
-// Reopen returns another executor for the same jobs, as after an agent's restart.
+// Reopen returns another executor for the same jobs, as after a restart of the agent.
 func (e *Executor) Reopen() *Executor { return &Executor{place: e.place} }
 
 type place struct {
 	mu      sync.Mutex
 	jobs    map[string]*job // by object name
-	order   []string        // of jobs, oldest first
+	order   []string        // names of jobs, oldest first
 	records map[string]*Record
 	hooks   hooks
 	running sync.WaitGroup
@@ -102,7 +102,7 @@ func (e *Executor) Prepare(ctx context.Context, spec executor.Spec, progress fun
 	return h, nil
 }
 
-// Start runs the job's function in a goroutine that [Executor.Shutdown] waits for.
+// Start runs the job's function in a goroutine, for which [Executor.Shutdown] waits.
 func (e *Executor) Start(ctx context.Context, h executor.Handle, launch []byte) error {
 	p := e.place
 	j, err := p.find(h)

@@ -36,8 +36,8 @@ func (j *Job) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
-// WriteFile writes a file in the job's directory. name is a relative path with slashes:
-// "spool/1.log", "result.json".
+// WriteFile writes a file in the job's directory. name is a relative path with slashes, such as
+// "spool/1.log" or "result.json".
 func (j *Job) WriteFile(name string, data []byte) {
 	j.job.mu.Lock()
 	defer j.job.mu.Unlock()

@@ -7,12 +7,12 @@ import (
 	"workflowagent/internal/agent/executor"
 )
 
-// Record holds the calls for one job, over all its epochs, to the executors that share it.
+// Record contains all calls for one job, in all its epochs, to the executors that share it.
 type Record struct {
-	Spec        executor.Spec // of the last successful Prepare
+	Spec        executor.Spec // spec of the last successful Prepare
 	Prepares    int
 	Starts      int      // calls, including failed ones
-	Launches    [][]byte // of the starts that ran the job
+	Launches    [][]byte // launch documents of the starts that ran the job
 	Interrupts  int      // calls of Stop, whether or not the job still ran
 	Kills       int
 	SpoolCopies int

@@ -25,8 +25,9 @@ import (
 const PoolToken = "pul-pool-token-of-the-test"
 
 // Server is an in-memory control plane that implements the whole protocol between server, agents
-// and runners, and injects faults on demand. While the server runs, its exported fields and those
-// of its jobs must be read in [Server.WaitFor] or [Server.View] and changed in [Server.Update].
+// and runners, and injects faults on demand. While the server runs, tests must read its exported
+// fields and those of its jobs in [Server.WaitFor] or [Server.View], and change them in
+// [Server.Update].
 type Server struct {
 	*httptest.Server
 	t testing.TB
@@ -56,7 +57,7 @@ type ServerJob struct {
 	Definition workflow.JobDefinition
 	Epoch      int64
 
-	Claimed  int // claims, without repeated responses
+	Claimed  int // number of claims, without repeated responses
 	Phases   []protocol.Phase
 	Leave    bool
 	Cancel   bool
@@ -66,7 +67,7 @@ type ServerJob struct {
 	Steps    map[int]workflow.StepStatus
 	Statuses []string // "1 running", in order of arrival
 	Logs     map[int][]byte
-	Lines    map[int][]string // for logs in the JSON form
+	Lines    map[int][]string // lines of logs in the JSON form
 	Results  []protocol.ResultRequest
 }
 
@@ -171,9 +172,9 @@ func (s *Server) WaitForFreeSlot() {
 	s.WaitFor("the agent to poll again", func() bool { return len(s.Polls) > 1 && s.Polls[len(s.Polls)-1].Slots == 1 })
 }
 
-// OnFault sets a function that may handle a request. It returns true if it has sent a response, or
-// false to pass the request on. The function is called without the lock and may read the request's
-// uncompressed body.
+// OnFault sets a function that may handle a request. It returns true if it has sent a response, and
+// false if the server must handle the request. The function is called without the lock and may read
+// the request's uncompressed body.
 func (s *Server) OnFault(fault func(w http.ResponseWriter, r *http.Request) bool) {
 	s.Update(func() { s.fault = fault })
 }
@@ -186,7 +187,7 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
 	s.mu.Lock()
 	fault, signs := s.fault, !s.Stock && !s.Unsigned
 	s.mu.Unlock()
-	signer := protocol.SignAnswers(w, r) // with the token as sent
+	signer := protocol.SignAnswers(w, r) // uses the token as the client sent it
 	r.Body = io.NopCloser(bytes.NewReader(body))
 	if fault != nil && fault(w, r) {
 		return

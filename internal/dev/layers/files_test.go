@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// largest bounds the files of the repository, in bytes: larger ones are build results.
+// largest bounds the size of the repository's files, in bytes: larger files are build results.
 const largest = 1 << 20
 
 // TestNoLargeFiles checks that no build results are committed.
@@ -17,7 +17,7 @@ func TestNoLargeFiles(t *testing.T) {
 	list.Dir = root
 	out, err := list.Output()
 	if err != nil {
-		t.Skipf("this is no checkout of git: %v", err)
+		t.Skipf("this is not a git checkout: %v", err)
 	}
 	for name := range strings.SplitSeq(strings.TrimRight(string(out), "\x00"), "\x00") {
 		info, err := os.Lstat(filepath.Join(root, name))

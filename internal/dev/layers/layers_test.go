@@ -85,12 +85,13 @@ var (
 // harmless are packages that are linked indirectly and do nothing by themselves.
 func harmless() []string {
 	return []string{
-		// Only the interfaces of a driver; the package of UUIDs implements two of them.
+		// This package contains only a driver's interfaces; the UUID package implements two of
+		// them.
 		"database/sql/driver",
 	}
 }
 
-// TestPrograms checks what each program links, directly or not.
+// TestPrograms checks what each program links, directly or indirectly.
 func TestPrograms(t *testing.T) {
 	for _, tt := range []struct {
 		program string
@@ -98,32 +99,32 @@ func TestPrograms(t *testing.T) {
 	}{{
 		"cmd/workflow-runner",
 		[]ban{
-			{dockerPaths, "the runner is inside the container already, and must stay small"},
-			{[]string{"k8s.io"}, "the runner is inside the pod already, and must stay small"},
+			{dockerPaths, "the runner is already inside the container, and must stay small"},
+			{[]string{"k8s.io"}, "the runner is already inside the pod, and must stay small"},
 			{sqlPaths, "the runner keeps no database, and must stay small"},
 			{updatePaths, "the agent replaces the runner, which must stay small"},
 			{[]string{"github.com/prometheus"}, "a job serves no metrics, and the runner must stay small"},
 			{[]string{server}, "code of the control plane must not run next to untrusted code"},
 			{[]string{agent, host}, "code of the agent must not run inside a job"},
-			{[]string{"github.com/pulumi"}, "the runner starts the user's pulumi and links none"},
+			{[]string{"github.com/pulumi"}, "the runner starts the user's pulumi and does not link it"},
 			{[]string{dev, "testing"}, "code of tests and tools must not be shipped"},
 		},
 	}, {
 		"cmd/customer-managed-workflow-agent",
 		[]ban{
 			{sqlPaths, "the agent's journal is files; a database belongs to the control plane"},
-			{[]string{server}, "the agent knows the control plane by its wire only"},
+			{[]string{server}, "the agent uses the control plane only over the wire"},
 			{[]string{"github.com/pulumi"}, "the agent never runs pulumi itself"},
 			{[]string{dev, "testing"}, "code of tests and tools must not be shipped"},
 		},
 	}, {
 		"cmd/workflow-server",
 		[]ban{
-			{[]string{"github.com/pulumi"}, "the control plane reads and writes checkpoints by its own code and never links the engine"},
+			{[]string{"github.com/pulumi"}, "the control plane reads and writes checkpoints with its own code and never links the engine"},
 			{dockerPaths, "the control plane runs no jobs"},
-			{updatePaths, "the control plane may serve a mirror, and installs nothing"},
+			{updatePaths, "the control plane may serve a mirror, but installs nothing"},
 			{[]string{"k8s.io"}, "the control plane runs no jobs"},
-			{[]string{agent, host, runner}, "the control plane knows agents and runners by their wire only"},
+			{[]string{agent, host, runner}, "the control plane uses agents and runners only over the wire"},
 			{[]string{dev, "testing"}, "code of tests and tools must not be shipped"},
 		},
 	}} {
@@ -175,9 +176,9 @@ func chainTo(packages []goPackage, from string, paths, allowed []string) []strin
 	return nil
 }
 
-// rule is about the direct imports of the packages within of (all if it is empty; only those below
-// it if it ends with a slash), except those within except. A banned path that ends with "$"
-// excludes the packages below it.
+// rule bans direct imports for the packages within of, except those within except. An empty of
+// means all packages; an of that ends with a slash means only the packages below it. A banned path
+// that ends with "$" does not include the packages below it.
 type rule struct {
 	of     string
 	except []string
@@ -186,23 +187,23 @@ type rule struct {
 
 func rules() []rule {
 	return []rule{
-		{of: module + "internal/workflow", ban: ban{[]string{strings.TrimSuffix(module, "/")}, "workflow is the pure domain and imports nothing of ours"}},
+		{of: module + "internal/workflow", ban: ban{[]string{strings.TrimSuffix(module, "/")}, "workflow is the pure domain and imports nothing of this module"}},
 		{of: module + "internal/workflow", ban: ban{append([]string{"net/http", "os", "github.com", "go.yaml.in"}, sqlPaths...), "workflow is the pure domain and does no input or output"}},
 		{except: []string{module + "cmd"}, ban: ban{[]string{module + "cmd"}, "a program's main only translates and exports nothing"}},
 		{except: []string{dev}, ban: ban{[]string{dev}, "code of tests and tools must not be shipped"}},
-		{except: []string{server, module + "cmd/workflow-server", dev}, ban: ban{[]string{server}, "all other programs know the control plane by its wire only"}},
-		{except: []string{agent, host, module + "cmd/customer-managed-workflow-agent", dev}, ban: ban{[]string{agent, host}, "only the agent's program knows its packages"}},
-		{except: []string{runner, module + "cmd/workflow-runner", dev}, ban: ban{[]string{runner}, "only the runner's program knows its packages"}},
-		{of: agent, ban: ban{[]string{host}, "the agent works without a service or an update of itself"}},
-		{of: agent + "/", ban: ban{[]string{agent + "$"}, "the agent uses its parts, not the other way round"}},
+		{except: []string{server, module + "cmd/workflow-server", dev}, ban: ban{[]string{server}, "all other programs use the control plane only over the wire"}},
+		{except: []string{agent, host, module + "cmd/customer-managed-workflow-agent", dev}, ban: ban{[]string{agent, host}, "only the agent's program may import its packages"}},
+		{except: []string{runner, module + "cmd/workflow-runner", dev}, ban: ban{[]string{runner}, "only the runner's program may import its packages"}},
+		{of: agent, ban: ban{[]string{host}, "the agent works without the packages for services and updates"}},
+		{of: agent + "/", ban: ban{[]string{agent + "$"}, "the agent imports its parts, which must not import the agent"}},
 
-		{of: server, except: []string{server + "/api", server + "/console"}, ban: ban{[]string{"github.com/go-chi"}, "inside the control plane only api and console know HTTP"}},
+		{of: server, except: []string{server + "/api", server + "/console"}, ban: ban{[]string{"github.com/go-chi"}, "inside the control plane, only api and console use HTTP"}},
 		// The wiring opens the listener.
-		{of: server + "/", except: []string{server + "/api", server + "/console", server + "/outbound"}, ban: ban{[]string{"net/http"}, "inside the control plane only api, console and outbound know HTTP"}},
-		{except: []string{server + "/store", dev}, ban: ban{sqlPaths, "only the store of the control plane knows SQL"}},
-		{except: []string{agent + "/executor/docker", dev}, ban: ban{dockerPaths, "only the docker executor knows the engine's API"}},
-		{except: []string{host + "/update"}, ban: ban{updatePaths, "only update knows where and how releases are found"}},
-		{except: []string{module + "cmd", dev + "/tools"}, ban: ban{[]string{"github.com/spf13"}, "only cmd knows the command line"}},
+		{of: server + "/", except: []string{server + "/api", server + "/console", server + "/outbound"}, ban: ban{[]string{"net/http"}, "inside the control plane, only api, console and outbound use HTTP"}},
+		{except: []string{server + "/store", dev}, ban: ban{sqlPaths, "only the store of the control plane uses SQL"}},
+		{except: []string{agent + "/executor/docker", dev}, ban: ban{dockerPaths, "only the docker executor uses the engine's API"}},
+		{except: []string{host + "/update"}, ban: ban{updatePaths, "only update finds releases"}},
+		{except: []string{module + "cmd", dev + "/tools"}, ban: ban{[]string{"github.com/spf13"}, "only cmd handles the command line"}},
 	}
 }
 
@@ -297,7 +298,7 @@ func TestViolations(t *testing.T) {
 	}
 }
 
-// ourPackages lists the packages of this module that some build of a product or a test has.
+// ourPackages lists the packages of this module that a build of a program or a test includes.
 func ourPackages(t *testing.T) []goPackage {
 	t.Helper()
 	var ours []goPackage
@@ -305,7 +306,7 @@ func ourPackages(t *testing.T) []goPackage {
 	for _, goos := range []string{"linux", "darwin"} {
 		for _, p := range listPackages(t, goos, "./...") {
 			if seen[p.ImportPath] && goos != "linux" {
-				// Add the imports of the other system's files.
+				// Add the imports of files for the other operating system.
 				i := slices.IndexFunc(ours, func(o goPackage) bool { return o.ImportPath == p.ImportPath })
 				ours[i].Imports = append(ours[i].Imports, p.Imports...)
 				ours[i].GoFiles = append(ours[i].GoFiles, p.GoFiles...)

@@ -9,13 +9,13 @@ import (
 	"testing"
 )
 
-// namedTest matches the name of a test in a page, as in `TestArchives` or the beginning of several
-// in `TestDiskFull…`.
+// namedTest matches the name of a test in a page, such as `TestArchives`, or the common prefix of
+// several tests, such as `TestDiskFull…`.
 var namedTest = regexp.MustCompile(`\b((?:Test|Fuzz)[A-Z]\w*)(…?)`)
 
 var testFunction = regexp.MustCompile(`(?m)^func ((?:Test|Fuzz)\w+)\(`)
 
-// TestPagesNameExistingTests checks that a test which a page names as evidence exists.
+// TestPagesNameExistingTests checks that every test exists that a page names as evidence.
 func TestPagesNameExistingTests(t *testing.T) {
 	t.Parallel()
 	tests := testFunctions(t)
@@ -32,7 +32,7 @@ func TestPagesNameExistingTests(t *testing.T) {
 		for _, match := range namedTest.FindAllStringSubmatch(string(text), -1) {
 			named++
 			if !declared(tests, match[1], match[2] != "") {
-				t.Errorf("%s names %s, and no such test exists", filepath.Base(page), match[0])
+				t.Errorf("%s names %s, which does not exist", filepath.Base(page), match[0])
 			}
 		}
 	}

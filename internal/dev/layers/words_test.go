@@ -43,7 +43,7 @@ func TestPackageComments(t *testing.T) {
 			}
 		}
 		if len(comments) != 1 {
-			t.Errorf("%s has %d package comments %v, want exactly one, so that a reader knows where to look", p.ImportPath, len(comments), comments)
+			t.Errorf("%s has %d package comments %v, want exactly one", p.ImportPath, len(comments), comments)
 		}
 	}
 }
@@ -53,7 +53,7 @@ func firstWords(text string) string {
 	return strings.Join(words[:min(3, len(words))], " ")
 }
 
-// TestNoUnfinishedWork checks that no shipped source has a note about unfinished work, which
+// TestNoUnfinishedWork checks that no shipped source contains a note about unfinished work, which
 // belongs in an issue.
 func TestNoUnfinishedWork(t *testing.T) {
 	note := regexp.MustCompile(`\b(TODO|FIXME|XXX)\b`)
@@ -78,7 +78,7 @@ func TestNoUnfinishedWork(t *testing.T) {
 		}
 		for i, line := range strings.Split(string(data), "\n") {
 			if word := note.FindString(line); word != "" {
-				t.Errorf("%s:%d: says %s: do it, or make it an issue", path, i+1, word)
+				t.Errorf("%s:%d: contains %s: do the work, or create an issue", path, i+1, word)
 			}
 		}
 		return nil
@@ -87,6 +87,6 @@ func TestNoUnfinishedWork(t *testing.T) {
 		t.Fatal(err)
 	}
 	if files < 10 {
-		t.Errorf("looked at only %d files", files)
+		t.Errorf("checked only %d files", files)
 	}
 }

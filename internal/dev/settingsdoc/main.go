@@ -1,5 +1,5 @@
-// Command settingsdoc writes the files that follow from the agent's table of settings: the sample
-// configuration and the reference in docs/configuration.md.
+// Command settingsdoc generates files from the agent's table of settings: the sample configuration
+// and the reference in docs/configuration.md.
 package main
 
 import (
@@ -159,7 +159,7 @@ func reference(page []byte) ([]byte, error) {
 	return b.Bytes(), nil
 }
 
-// facts returns variable, form and default of a setting.
+// facts returns the variable, form and default of a setting.
 func facts(f settings.Field, envOnly bool) string {
 	text := form(f)
 	if f.Choices != nil {

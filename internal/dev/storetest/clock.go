@@ -34,7 +34,7 @@ func (c *Clock) Pass(d time.Duration) {
 	c.boot += d
 }
 
-// Set changes the date and time by d, and not the time since the boot.
+// Set changes the date and time by d, but not the time since the boot.
 func (c *Clock) Set(d time.Duration) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -49,8 +49,8 @@ func (c *Clock) Reboot() {
 	c.boot = 0
 }
 
-// Restore resumes the machine from a snapshot that is d old. The boot ID is the same and the time
-// since the boot goes back by d; the date and time do not change.
+// Restore resumes the machine from a snapshot that is d old. The boot ID stays the same, and the
+// time since the boot goes back by d; the date and time do not change.
 func (c *Clock) Restore(d time.Duration) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

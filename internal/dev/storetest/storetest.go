@@ -48,8 +48,8 @@ func SQLiteAt(t testing.TB, clock store.Clock) *store.DB {
 	return open(t, "sqlite:"+filepath.Join(dir, "server.db"), filepath.Join(dir, "blobs"), clock)
 }
 
-// tempDir is like t.TempDir, but in memory if enough is free, because these tests mostly wait for
-// disk syncs.
+// tempDir is like t.TempDir, but the directory is in memory if enough memory is free, because these
+// tests mostly wait for disk syncs.
 func tempDir(t testing.TB) string {
 	t.Helper()
 	const memory, enough = "/dev/shm", 2 << 30
@@ -104,8 +104,8 @@ func Each(t *testing.T, test func(t *testing.T, db *store.DB)) {
 	t.Run("postgres", func(t *testing.T) { test(t, Postgres(t)) })
 }
 
-// Main runs a package's tests, and stops the PostgreSQL server if they started one. TestMain must
-// pass the result to os.Exit.
+// Main runs a package's tests, and stops the PostgreSQL server if the tests started one. TestMain
+// must pass the result to os.Exit.
 func Main(m *testing.M) int {
 	defer postgres.stop()
 	return m.Run()

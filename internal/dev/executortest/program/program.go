@@ -1,5 +1,5 @@
-// Package program is the executor tests' runner, which runs the actions of its launch document in
-// order. It runs as a small static binary or as a function in the test's process.
+// Package program is the runner for executor tests. It runs the actions of its launch document in
+// order, either as a small static binary or as a function in the test's process.
 package program
 
 import (
@@ -11,7 +11,8 @@ import (
 	"time"
 )
 
-// ExitNoLaunch is the exit code for a missing or broken launch document. No action was run.
+// ExitNoLaunch is the exit code for a missing or invalid launch document. In that case, no action
+// has run.
 const ExitNoLaunch = 64
 
 // ExitSignals is added to the number of interrupts to form the exit code of

@@ -35,7 +35,7 @@ func run(jobDir string) int {
 	signals := make(chan os.Signal, 16)
 	signal.Notify(signals, os.Interrupt)
 	interrupts := make(chan struct{})
-	go func() { // open until the program exits
+	go func() { // stays open until the program exits
 		for range signals {
 			interrupts <- struct{}{}
 		}
@@ -57,7 +57,7 @@ func run(jobDir string) int {
 	})
 }
 
-// startChild starts this program again as a child in its own session, and returns when the child
+// startChild starts this program again as a child in its own session, and returns once the child
 // ignores interrupts.
 func startChild() error {
 	self, err := os.Executable()
