@@ -44,7 +44,7 @@ func (b *Bench) Crowd(ctx context.Context) error {
 				return err
 			}
 		}
-		before, err := u.product.cpu()
+		before, err := u.product.rested(ctx)
 		if err != nil {
 			return err
 		}
@@ -52,7 +52,7 @@ func (b *Bench) Crowd(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		after, err := u.product.cpu()
+		after, err := u.product.rested(ctx)
 		if err != nil {
 			return err
 		}

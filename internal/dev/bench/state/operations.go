@@ -98,7 +98,7 @@ func (b *Bench) operate(ctx context.Context, n, rounds int) (size, error) {
 }
 
 func (u *comparison) operate(ctx context.Context, o operation, stack string, s *size) error {
-	before, err := u.product.cpu()
+	before, err := u.product.rested(ctx)
 	if err != nil {
 		return err
 	}
@@ -107,7 +107,7 @@ func (u *comparison) operate(ctx context.Context, o operation, stack string, s *
 		return err
 	}
 	s.server.add(o.name, used)
-	after, err := u.product.cpu()
+	after, err := u.product.rested(ctx)
 	if err != nil {
 		return err
 	}

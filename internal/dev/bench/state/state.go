@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -18,7 +19,10 @@ import (
 	"workflowagent/internal/dev/lab"
 )
 
-const stopPatience = 15 * time.Second
+const (
+	stopPatience = 15 * time.Second
+	restPatience = 2 * time.Minute
+)
 
 // Bench configures and runs the measurements.
 type Bench struct {
@@ -80,6 +84,21 @@ func (p *product) close() {
 func (p *product) cpu() (float64, error) {
 	used, err := figures.FineCPU(p.Process.Pid())
 	return used.Seconds(), err
+}
+
+// rested waits until the server has finished its work in the background, and returns its CPU seconds.
+func (p *product) rested(ctx context.Context) (float64, error) {
+	const interval, idle = 200 * time.Millisecond, 0.005
+	ctx, cancel := context.WithTimeoutCause(ctx, restPatience, fmt.Errorf("the server still works after %s", restPatience))
+	defer cancel()
+	before := math.Inf(-1)
+	err := lab.Poll(ctx, interval, func() (bool, error) {
+		now, err := p.cpu()
+		done := now-before < idle
+		before = now
+		return done, err
+	})
+	return before, err
 }
 
 // peak returns the highest memory use of the server since its start, in MB.

@@ -41,16 +41,16 @@ func (b *Bench) transfer(ctx context.Context, n int) error {
 	speed := func(d time.Duration) float64 { return float64(len(state)) / 1e6 / d.Seconds() }
 	var in, out, floor, inCPU, outCPU []float64
 	for range b.Rounds {
-		took, used, err := p.timed(func() error { return p.importState(ctx, packed) })
+		took, used, err := p.timed(ctx, func() error { return p.importState(ctx, packed) })
 		if err != nil {
 			return err
 		}
 		in, inCPU = append(in, speed(took)), append(inCPU, used/float64(len(state))*1e9)
-		if took, used, err = p.timed(func() error { return p.download(ctx) }); err != nil {
+		if took, used, err = p.timed(ctx, func() error { return p.download(ctx) }); err != nil {
 			return err
 		}
 		out, outCPU = append(out, speed(took)), append(outCPU, used/float64(len(state))*1e9)
-		if took, _, err = p.timed(func() error { return gzipProgram(ctx, state) }); err != nil {
+		if took, _, err = p.timed(ctx, func() error { return gzipProgram(ctx, state) }); err != nil {
 			return err
 		}
 		floor = append(floor, speed(took))
@@ -106,8 +106,8 @@ func compress(data []byte) ([]byte, error) {
 }
 
 // timed returns the duration of a call, and the CPU seconds of the server during it.
-func (p *product) timed(do func() error) (took time.Duration, used float64, err error) {
-	before, err := p.cpu()
+func (p *product) timed(ctx context.Context, do func() error) (took time.Duration, used float64, err error) {
+	before, err := p.rested(ctx)
 	if err != nil {
 		return 0, 0, err
 	}
@@ -116,7 +116,7 @@ func (p *product) timed(do func() error) (took time.Duration, used float64, err 
 		return 0, 0, err
 	}
 	took = time.Since(began)
-	after, err := p.cpu()
+	after, err := p.rested(ctx)
 	return took, after - before, err
 }
 

@@ -136,7 +136,7 @@ func (u *comparison) up(ctx context.Context, s setting, stack string) error {
 				return err
 			}
 		}
-		before, err := u.product.cpu()
+		before, err := u.product.rested(ctx)
 		if err != nil {
 			return err
 		}
@@ -148,7 +148,7 @@ func (u *comparison) up(ctx context.Context, s setting, stack string) error {
 		if name != "server" {
 			continue
 		}
-		after, err := u.product.cpu()
+		after, err := u.product.rested(ctx)
 		if err != nil {
 			return err
 		}
