@@ -170,7 +170,8 @@ func (m *matcher) match(text []byte) (length int, partial bool) {
 			high, agreeHigh = mid, agree
 		}
 	}
-	// Every needle at the start of text is its predecessor or a prefix of that. Position 0 is empty.
+	// Every needle that begins text is the one at low or a prefix of it. In links, that one is at
+	// position high, and the empty needle at 0.
 	at := high
 	for l := &m.links[at]; int(l.length) > agreeLow; l = &m.links[at] {
 		at = int(l.next)

@@ -24,7 +24,7 @@ type Options struct {
 	In      io.Reader
 	Out     io.Writer
 
-	// Without any of these settings, Run asks for them if In is a terminal.
+	// If none of these is set and In is a terminal, Run asks for the settings.
 	ServiceURL   string
 	TokenFile    string // - is In
 	DeployTarget string
@@ -35,7 +35,7 @@ type Options struct {
 
 var errStopped = errors.New("stopped; nothing was written")
 
-// Run writes the file, or returns why it did not.
+// Run writes the file, or returns an error that states why it did not.
 func Run(ctx context.Context, o Options) error {
 	path, err := config.Target(o.Load)
 	if err != nil {
@@ -79,7 +79,8 @@ func Run(ctx context.Context, o Options) error {
 	return o.write(ctx, path, text, edited, changes, loaded)
 }
 
-// checks are the doctor's checks before the file is written; checksOf are those of one answer.
+// checks are the doctor's checks that run before the file is written; checksOf are those that run
+// after one answer.
 var (
 	checks   = []string{"tls", "clock", "token", "engine", "runner"}
 	checksOf = map[string][]string{
@@ -117,7 +118,7 @@ func (o Options) check(ctx context.Context, loaded *config.Config, asker *termin
 			return nil
 		}
 	}
-	return errors.New("nothing was written, because a check failed; correct it, or use --no-check")
+	return errors.New("nothing was written, because a check failed; fix the cause, or use --no-check")
 }
 
 func (o Options) write(ctx context.Context, path string, was, text []byte, changes []settings.Change, loaded *config.Config) error {

@@ -12,7 +12,8 @@ import (
 	"workflowagent/internal/settings"
 )
 
-// nameFlags makes an error about the file, which may be missing, name the flags of the values.
+// nameFlags rewrites an error about the file, which may be missing, to name the flags of the
+// values.
 func (o Options) nameFlags(err error, path string) string {
 	lines := strings.Split(err.Error(), "\n")
 	for i, line := range lines {
@@ -85,7 +86,7 @@ func (o Options) fromFlags() ([]settings.Change, error) {
 		}
 	}
 	if len(changes) == 0 {
-		return nil, config.Invalid(errors.New("no setting is given: use --service-url, --token-file, --deploy-target or --set, or run configure on a terminal, where it asks"))
+		return nil, config.Invalid(errors.New("no setting is given: use --service-url, --token-file, --deploy-target or --set, or answer the questions of configure on a terminal"))
 	}
 	return changes, nil
 }

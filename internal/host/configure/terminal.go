@@ -38,7 +38,7 @@ func (t *terminal) secret(ctx context.Context, prompt string) (string, error) {
 }
 
 // line asks a question and returns the answer. Only input ends a read of a terminal: when ctx ends,
-// the goroutine reads on until the process exits.
+// the goroutine keeps reading until the process exits.
 func (t *terminal) line(ctx context.Context, prompt string) (string, error) {
 	fmt.Fprint(t.out, prompt)
 	type answer struct {
@@ -61,7 +61,7 @@ func (t *terminal) line(ctx context.Context, prompt string) (string, error) {
 	}
 }
 
-// readLine reads byte by byte, because what was typed ahead answers the next question.
+// readLine reads byte by byte, because text typed ahead belongs to the next question.
 func (t *terminal) readLine() (string, error) {
 	var line []byte
 	for one := make([]byte, 1); len(line) < maxToken; {
@@ -78,7 +78,7 @@ func (t *terminal) readLine() (string, error) {
 	return "", errors.New("the answer is too long")
 }
 
-// terminal returns the terminal for questions. Flags that say what to change disable questions.
+// terminal returns the terminal for questions. Flags with settings disable questions.
 func (o Options) terminal() (*terminal, bool) {
 	in, isFile := o.In.(*os.File)
 	if !isFile || !term.IsTerminal(int(in.Fd())) {

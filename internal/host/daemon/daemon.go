@@ -35,7 +35,7 @@ type Options struct {
 	Version string
 	Load    func() (*config.Config, error)
 	Debug   bool   // log more
-	EnvFile string // of lines NAME=VALUE to add to the environment, if it exists
+	EnvFile string // file with lines NAME=VALUE to add to the environment, if it exists
 
 	UpdateStage                  string        // see [upkeep.Keeper]
 	FirstUpdateCheck, CheckEvery time.Duration // 0 means the defaults
@@ -56,10 +56,11 @@ func Run(ctx context.Context, o Options) error {
 	return run(ctx, c, o, s)
 }
 
-// liveLong changes two defaults of Go programs. A crash, or the signal of systemd's watchdog, would
-// exit with code 2, that of an invalid configuration, after which no service manager restarts the
-// agent: end by a signal instead. And a write to a log without a reader, as after a crash of
-// journald, would end the agent, although jobs matter more.
+// liveLong changes two defaults of Go programs. By default, a crash or the signal of systemd's
+// watchdog exits with code 2. For the agent that means an invalid configuration, after which no
+// service manager restarts it, so the process ends by a signal instead. Also by default, a write to
+// a log without a reader, as after a crash of journald, ends the process, although jobs matter
+// more.
 func liveLong() {
 	debug.SetTraceback("crash")
 	signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE) // ignoring it would be inherited by jobs
@@ -216,7 +217,7 @@ func runUntilSignal(ctx context.Context, a *agent.Agent, log *logrus.Entry) erro
 				return errors.New("ended at once by a second signal; the next start resumes the running jobs")
 			}
 			stopping = true
-			log.WithField("signal", received.String()).Info("stopping: the agent takes no more work, running jobs continue by themselves")
+			log.WithField("signal", received.String()).Info("stopping: the agent accepts no more jobs; running jobs continue without it")
 			a.Stop()
 		}
 	}

@@ -42,7 +42,7 @@ func toSyslog(log *logrus.Logger, network, address string) error {
 	return nil
 }
 
-// jobFormatter adds a job's other fields to lines with a job_id: most packages know only the id.
+// jobFormatter adds a job's other fields to lines with a job_id: most packages have only the id.
 type jobFormatter struct {
 	logrus.Formatter
 	fields func(jobID string) logrus.Fields
@@ -68,8 +68,8 @@ func (f *textFormatter) Format(e *logrus.Entry) ([]byte, error) {
 	return f.TextFormatter.Format(e)
 }
 
-// newJobOutput returns where the output of jobs is copied: as plain lines to standard output if the
-// log is text, otherwise nil, which makes them entries of the log.
+// newJobOutput returns the destination of copies of jobs' output: plain lines on standard output if
+// the log is text, otherwise nil, which makes the lines entries of the log.
 func newJobOutput(c *config.Config) *agent.JobOutput {
 	if c.Syslog || c.LogFormat == config.LogJSON {
 		return nil

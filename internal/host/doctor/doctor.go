@@ -73,9 +73,9 @@ type Options struct {
 	// Token returns the pool's token; nil without one.
 	Token func(ctx context.Context) (string, error)
 
-	// Owner owns the trial job's objects. It is usually an agent's name: that agent's janitor
-	// removes the leftovers of a killed doctor. If Temporary is set, it is the doctor's own name,
-	// and the doctor removes all objects of that owner, including those of an earlier doctor.
+	// Owner owns the trial job's objects. Usually it is an agent, whose janitor removes the
+	// leftovers of a killed doctor. If Temporary is set, it is only this host's doctor, which
+	// removes all objects of that owner, including those of an earlier run.
 	Owner     string
 	Temporary bool
 	// JobImage is the image of the trial job; "" means the default.

@@ -83,18 +83,18 @@ func forgetChoices(path string) error {
 }
 
 // Amend returns the earlier choices overridden by the given flags, even if these revert a choice.
-func Amend(earlier, told Options, given func(flag string) bool) Options {
+func Amend(earlier, requested Options, given func(flag string) bool) Options {
 	if given("account") {
-		earlier.Account = told.Account
+		earlier.Account = requested.Account
 	}
 	if given("config") {
-		earlier.Config = told.Config
+		earlier.Config = requested.Config
 	}
 	if given("docker") {
-		earlier.Docker = told.Docker
+		earlier.Docker = requested.Docker
 	}
 	if given("process") {
-		earlier.Profile = told.Profile
+		earlier.Profile = requested.Profile
 	}
 	return earlier
 }

@@ -27,17 +27,17 @@ type Manual struct {
 	Out     io.Writer       // of progress and log
 }
 
-// Answer is the answer to the operator.
+// Answer is the report to the operator.
 type Answer struct {
-	Version   string    `json:"version"`             // that is installed now
-	Available string    `json:"available,omitempty"` // that was found
-	Newer     bool      `json:"newer"`               // than what was installed before
+	Version   string    `json:"version"`             // the installed version
+	Available string    `json:"available,omitempty"` // the release that was found
+	Newer     bool      `json:"newer"`               // than the version installed before
 	Published time.Time `json:"published,omitzero"`
 	Notes     string    `json:"notes,omitempty"`
 	Updated   bool      `json:"updated"`
 	Reason    string    `json:"reason,omitempty"`  // why the new version was rolled back
 	Command   string    `json:"command,omitempty"` // of the package manager that owns the program
-	Text      string    `json:"-"`                 // the same in a sentence; "" if the error says it
+	Text      string    `json:"-"`                 // the same in a sentence; "" if the error states it
 }
 
 // Check reports whether a newer release is available.
@@ -55,8 +55,8 @@ func (m *Manual) Check(ctx context.Context) (*Answer, error) {
 	return &answer, nil
 }
 
-// Install installs the release and restarts a running service. Next to an error, the answer may say
-// which version is installed.
+// Install installs the release and restarts a running service. With an error, the report may still
+// name the installed version.
 func (m *Manual) Install(ctx context.Context) (*Answer, error) {
 	install, err := update.FindOwn(ctx)
 	if packaged, ok := errors.AsType[*update.PackagedError](err); ok {
@@ -91,8 +91,8 @@ func (m *Manual) Install(ctx context.Context) (*Answer, error) {
 	return &answer, err
 }
 
-// find finds the release in the configured source. memory is the file that remembers the newest
-// seen state of a mirror; "" means none.
+// find finds the release in the configured source. memory is the file that records the newest seen
+// state of a mirror; "" means none.
 func (m *Manual) find(ctx context.Context, memory string) (finder *update.Finder, c update.Candidate, answer Answer, err error) {
 	settings, err := m.config()
 	if err != nil {
@@ -127,7 +127,7 @@ func (m *Manual) config() (*config.Config, error) {
 	}
 	c, err := config.Load(o)
 	if errors.Is(err, fs.ErrPermission) {
-		err = fmt.Errorf("%w: it configures where releases are found, so run this as its owner, with sudo for a service of the machine", err)
+		err = fmt.Errorf("%w: it configures the source of releases, so run this as its owner, with sudo for a service of the machine", err)
 	}
 	if err != nil {
 		return nil, config.Invalid(err)
@@ -150,12 +150,12 @@ func (m *Manual) describe(answer Answer, install update.Installation) string {
 	case answer.Newer:
 		return fmt.Sprintf("%s is available (running %s). To install: %s", answer.Available, answer.Version, how)
 	case m.Want != "":
-		return fmt.Sprintf("%s is available, and is not newer than the running %s.", answer.Available, answer.Version)
+		return fmt.Sprintf("%s is available, but is not newer than the running %s.", answer.Available, answer.Version)
 	}
 	return answer.Version + " is the newest release."
 }
 
-func installed(version string) string { return version + " is installed already." }
+func installed(version string) string { return version + " is already installed." }
 
 func (m *Manual) install(ctx context.Context, install update.Installation, finder *update.Finder, c update.Candidate, answer Answer) (*Answer, error) {
 	stage := filepath.Join(install.Root, update.ManualStage)

@@ -24,7 +24,7 @@ func TestUpdateCheckAnswers(t *testing.T) {
 		{"", packaged, update.Installation{}, "v1.1.0 is available (running v1.0.0). To install: sudo apt-get upgrade it"},
 		{"", newer, update.Installation{}, "v1.1.0 is available (running v1.0.0). To install: install.sh, or replace this program by hand"},
 		{"", Answer{Version: "v1.1.0", Available: "v1.1.0"}, own, "v1.1.0 is the newest release."},
-		{"v0.9.0", Answer{Version: "v1.1.0", Available: "v0.9.0"}, own, "v0.9.0 is available, and is not newer than the running v1.1.0."},
+		{"v0.9.0", Answer{Version: "v1.1.0", Available: "v0.9.0"}, own, "v0.9.0 is available, but is not newer than the running v1.1.0."},
 	} {
 		m := Manual{Want: tt.want}
 		if got := m.describe(tt.answer, tt.install); got != tt.says {

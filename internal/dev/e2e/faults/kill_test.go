@@ -78,8 +78,8 @@ func killedRunning(strike func(a *arena)) func(a *arena) {
 	}
 }
 
-// killedInPulumi is [killed] at a time when pulumi runs, which ends only if the deployment is to
-// survive.
+// killedInPulumi is like killed, but strikes while pulumi runs. pulumi then ends only in rows whose
+// deployment survives.
 func killedInPulumi(strike func(a *arena)) func(a *arena) {
 	return func(a *arena) {
 		a.t.Helper()
