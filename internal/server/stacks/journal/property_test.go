@@ -33,7 +33,7 @@ func checkJournal(t *testing.T, seed uint64, c journaltest.Case) {
 	if err := progress.AddAll(entries); err != nil {
 		t.Fatalf("seed %d: adding the entries: %v", seed, err)
 	}
-	got, err := Replay(base, each2(entries), testOptions())
+	got, err := Replay(base, sequence(entries), testOptions())
 	if err != nil {
 		t.Fatalf("seed %d: replaying entries that the progress accepts: %v", seed, err)
 	}
