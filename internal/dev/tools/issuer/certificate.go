@@ -13,8 +13,8 @@ import (
 	"time"
 )
 
-// newCertificate makes a certificate for loopback and the authority that signed
-// it, as PEM. Both live for a day.
+// newCertificate creates a certificate for loopback and the authority that signs it, as PEM. Both
+// are valid for a day.
 func newCertificate() (leaf tls.Certificate, ca []byte, err error) {
 	now := time.Now()
 	caKey, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)

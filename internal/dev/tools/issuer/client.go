@@ -8,13 +8,13 @@ import (
 )
 
 const (
-	// loginPath is where people sign in; nobody is asked for anything.
+	// loginPath is the path of the login page, which asks for no input.
 	loginPath = "/login"
-	// redirectURI is where every client wants its code; nothing listens there.
+	// redirectURI is the address to which every code is sent; nothing listens on it.
 	redirectURI = "http://127.0.0.1/callback"
 )
 
-// client is whoever asks: its id becomes the audience of the ID token.
+// client is the client of one sign-in: its id becomes the audience of the ID token.
 type client struct {
 	id       string
 	lifetime time.Duration

@@ -1,7 +1,6 @@
-// Command issuer is a real OpenID provider for tests: the provider of
-// github.com/zitadel/oidc, which knows nothing of the product, with people and
-// clients that are made up on request. It is a module of its own, so that
-// nothing of it can be linked into the product.
+// Command issuer is a real OpenID provider for tests: the provider of github.com/zitadel/oidc,
+// which is independent of the product, with people and clients that tests define. It is a separate
+// module, so that none of it can be linked into the product.
 package main
 
 import (
@@ -25,7 +24,7 @@ import (
 )
 
 func main() {
-	dir := flag.String("dir", "", "directory for the file that says where the issuer is")
+	dir := flag.String("dir", "", "directory for the file with the issuer's address")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
@@ -75,7 +74,7 @@ func run(ctx context.Context, dir string) error {
 	}
 }
 
-// announce writes where the issuer is, once and whole.
+// announce writes the issuer's address in one rename, so that no reader sees a partial file.
 func announce(dir string, r ready) error {
 	data, err := json.Marshal(r)
 	if err != nil {
@@ -88,8 +87,7 @@ func announce(dir string, r ready) error {
 	return os.Rename(draft, filepath.Join(dir, "issuer.json"))
 }
 
-// newHandler serves the provider, the login page, and below /lab/ what tests
-// need besides.
+// newHandler serves the provider, the login page, and further calls for tests below /lab/.
 func newHandler(url string) (http.Handler, error) {
 	storage, err := newStorage()
 	if err != nil {

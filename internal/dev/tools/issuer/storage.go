@@ -14,21 +14,21 @@ import (
 	"github.com/zitadel/oidc/v3/pkg/op"
 )
 
-// person is someone who can sign in, and what their ID tokens say.
+// person is a person who can sign in, and the content of that person's ID tokens.
 type person struct {
-	// Login is the login hint under which the person is found.
+	// Login is the login hint that selects the person.
 	Login   string         `json:"login"`
 	Subject string         `json:"subject"`
 	Claims  map[string]any `json:"claims"`
-	// Client is the id of the client that will ask: the first audience.
+	// Client is the id of the requesting client, which is the first audience.
 	Client        string   `json:"client"`
 	MoreAudiences []string `json:"moreAudiences"`
-	// Seconds is how long the ID token lives.
+	// Seconds is the lifetime of the ID token.
 	Seconds float64 `json:"seconds"`
 }
 
-// storage keeps all in memory. Of the provider's storage it has what the
-// authorization code flow needs; the rest is never called.
+// storage keeps all data in memory. It implements the part of the provider's storage that the
+// authorization code flow needs; the other methods are never called.
 type storage struct {
 	op.Storage
 
@@ -48,7 +48,7 @@ func newStorage() (*storage, error) {
 	return s, s.rotate()
 }
 
-// rotate makes a fresh key and forgets the one before.
+// rotate creates a new key and discards the previous one.
 func (s *storage) rotate() error {
 	private, err := rsa.GenerateKey(rand.Reader, 2048)
 	if err != nil {
@@ -84,7 +84,7 @@ func (s *storage) CreateAuthRequest(_ context.Context, asked *oidc.AuthRequest, 
 	defer s.mu.Unlock()
 	p, ok := s.people[asked.LoginHint]
 	if !ok {
-		return nil, oidc.ErrLoginRequired().WithDescription("nobody is called so")
+		return nil, oidc.ErrLoginRequired().WithDescription("no person has this login")
 	}
 	r := &request{id: rand.Text(), asked: *asked, person: p}
 	s.requests[r.id] = r
@@ -125,7 +125,7 @@ func (s *storage) DeleteAuthRequest(_ context.Context, id string) error {
 	return nil
 }
 
-// CreateAccessToken answers an access token that nobody uses.
+// CreateAccessToken returns an access token that no test uses.
 func (s *storage) CreateAccessToken(context.Context, op.TokenRequest) (string, time.Time, error) {
 	return rand.Text(), time.Now().Add(time.Minute), nil
 }
@@ -148,7 +148,7 @@ func (s *storage) SetUserinfoFromScopes(context.Context, *oidc.UserInfo, string,
 func (s *storage) SetUserinfoFromRequest(_ context.Context, info *oidc.UserInfo, asked op.IDTokenRequest, _ []string) error {
 	r, ok := asked.(*request)
 	if !ok {
-		return errors.New("claims are known for sign-ins only")
+		return errors.New("only sign-ins have claims")
 	}
 	info.Subject = r.person.Subject
 	for name, value := range r.person.Claims {
@@ -175,7 +175,7 @@ func (s *storage) SignatureAlgorithms(context.Context) ([]jose.SignatureAlgorith
 
 func (s *storage) Health(context.Context) error { return nil }
 
-// signingKey signs; publicKey is what others see of it.
+// signingKey signs; publicKey is its public half.
 type signingKey struct {
 	id      string
 	private *rsa.PrivateKey

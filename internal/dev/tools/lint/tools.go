@@ -1,7 +1,7 @@
 //go:build tools
 
-// Package tools pins the linters that `make lint` builds, apart from the
-// product's own module so that their dependencies never mix with it.
+// Package tools pins the linters that `make lint` builds, in a separate module so that their
+// dependencies never mix with the product's.
 package tools
 
 import (

@@ -11,8 +11,8 @@ import (
 	"github.com/pulumi/pulumi-go-provider/infer"
 )
 
-// File is a file on the machine that runs the program. A relative path counts
-// from the program's directory.
+// File is a file on the machine that runs the program. A relative path starts at the program's
+// directory.
 type File struct{}
 
 // FileArgs are the inputs of a [File].
@@ -21,7 +21,7 @@ type FileArgs struct {
 	Content string `pulumi:"content"`
 }
 
-// FileState is what Pulumi remembers of a [File].
+// FileState is the state of a [File] in the stack.
 type FileState struct {
 	FileArgs
 	Size int `pulumi:"size"`
@@ -35,8 +35,8 @@ func (f *File) Annotate(a infer.Annotator) {
 
 // Annotate describes the inputs.
 func (f *FileArgs) Annotate(a infer.Annotator) {
-	a.Describe(&f.Path, "Where the file is; a relative path counts from the program's directory.")
-	a.Describe(&f.Content, "What the file holds.")
+	a.Describe(&f.Path, "The path of the file; a relative path starts at the program's directory.")
+	a.Describe(&f.Content, "The content of the file.")
 }
 
 // Annotate describes the outputs.
@@ -62,8 +62,8 @@ func (File) Update(_ context.Context, req infer.UpdateRequest[FileArgs, FileStat
 	return resp, req.Inputs.write()
 }
 
-// Read finds out what the file holds now. A file that is gone is reported as
-// deleted, so that a refresh sees drift.
+// Read returns the current content of the file. It reports a missing file as deleted, so that a
+// refresh detects drift.
 func (File) Read(_ context.Context, req infer.ReadRequest[FileArgs, FileState]) (infer.ReadResponse[FileArgs, FileState], error) {
 	args := req.Inputs
 	if args.Path == "" {
@@ -80,7 +80,7 @@ func (File) Read(_ context.Context, req infer.ReadRequest[FileArgs, FileState]) 
 	return infer.ReadResponse[FileArgs, FileState]{ID: req.ID, Inputs: args, State: stateOf(args)}, nil
 }
 
-// Delete removes the file. A file that is already gone is no error.
+// Delete removes the file. A missing file is not an error.
 func (File) Delete(_ context.Context, req infer.DeleteRequest[FileState]) (infer.DeleteResponse, error) {
 	err := os.Remove(req.State.Path)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -95,7 +95,7 @@ func stateOf(args FileArgs) FileState {
 
 func (f FileArgs) write() error {
 	if err := os.MkdirAll(filepath.Dir(f.Path), 0o755); err != nil {
-		return fmt.Errorf("making the file's directory: %w", err)
+		return fmt.Errorf("creating the file's directory: %w", err)
 	}
 	if err := os.WriteFile(f.Path, []byte(f.Content), 0o644); err != nil {
 		return fmt.Errorf("writing the file: %w", err)

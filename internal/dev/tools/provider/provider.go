@@ -15,7 +15,7 @@ var version = "0.1.0"
 func newProvider() (p.Provider, error) {
 	return infer.NewProviderBuilder().
 		WithDisplayName("Lab").
-		WithDescription("Resources without a cloud, for trying and testing deployments.").
+		WithDescription("Resources without a cloud, for trials and tests of deployments.").
 		WithResources(
 			infer.Resource(File{}),
 			infer.Resource(Record{}),

@@ -75,7 +75,7 @@ func TestFileFollowsItsLife(t *testing.T) {
 	}
 	gone, err := File{}.Read(t.Context(), infer.ReadRequest[FileArgs, FileState]{ID: created.ID, Inputs: args})
 	if err != nil || gone.ID != "" {
-		t.Errorf("reading a file that is gone found %+v, %v, want nothing", gone, err)
+		t.Errorf("reading a missing file found %+v, %v, want nothing", gone, err)
 	}
 }
 
@@ -106,7 +106,7 @@ func TestSleepEnds(t *testing.T) {
 		{"after its time", t.Context(), SleepArgs{Seconds: 0.01}, nil},
 		{"when the file appears", t.Context(), SleepArgs{Seconds: 3600, Started: &file, Until: &file}, nil},
 		{"when cancelled", cancelled, SleepArgs{Seconds: 3600}, context.Canceled},
-		{"not when told to ignore that", cancelled, SleepArgs{Seconds: 0.05, IgnoreCancel: &yes}, nil},
+		{"not if it ignores that", cancelled, SleepArgs{Seconds: 0.05, IgnoreCancel: &yes}, nil},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()

@@ -10,8 +10,8 @@ import (
 	"github.com/pulumi/pulumi-go-provider/infer"
 )
 
-// Random is a pair of random strings that are drawn once and then remembered in
-// the stack's state, one public and one secret.
+// Random is a pair of random strings, one public and one secret, that are drawn once and then kept
+// in the stack's state.
 type Random struct{}
 
 // RandomArgs are the inputs of a [Random].
@@ -20,7 +20,7 @@ type RandomArgs struct {
 	Trigger *string `pulumi:"trigger,optional" provider:"replaceOnChanges"`
 }
 
-// RandomState is what Pulumi remembers of a [Random].
+// RandomState is the state of a [Random] in the stack.
 type RandomState struct {
 	RandomArgs
 	Hex      string `pulumi:"hex"`
@@ -40,8 +40,8 @@ func (r *Random) Annotate(a infer.Annotator) {
 
 // Annotate describes the inputs.
 func (r *RandomArgs) Annotate(a infer.Annotator) {
-	a.Describe(&r.Bytes, "How many random bytes each string encodes, 8 unless told.")
-	a.Describe(&r.Trigger, "Any value; a change of it draws again.")
+	a.Describe(&r.Bytes, "How many random bytes each string encodes, 8 by default.")
+	a.Describe(&r.Trigger, "Any value; a change replaces the resource.")
 }
 
 // Annotate describes the outputs.
@@ -50,7 +50,7 @@ func (r *RandomState) Annotate(a infer.Annotator) {
 	a.Describe(&r.Password, "Another random string, which is always a secret.")
 }
 
-// Check refuses sizes that make no sense.
+// Check rejects sizes that are out of range.
 func (Random) Check(ctx context.Context, req infer.CheckRequest) (infer.CheckResponse[RandomArgs], error) {
 	args, failures, err := infer.DefaultCheck[RandomArgs](ctx, req.NewInputs)
 	if err == nil && args.Bytes != nil && (*args.Bytes < 1 || *args.Bytes > maxRandomBytes) {
@@ -80,6 +80,6 @@ func (Random) Create(_ context.Context, req infer.CreateRequest[RandomArgs]) (in
 
 func randomHex(size int) string {
 	b := make([]byte, size)
-	rand.Read(b) // It never fails: the standard library ends the process instead.
+	rand.Read(b) // It never fails: the standard library crashes the process instead.
 	return hex.EncodeToString(b)
 }

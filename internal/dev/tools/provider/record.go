@@ -19,7 +19,7 @@ type RecordArgs struct {
 	Trigger *string `pulumi:"trigger,optional"`
 }
 
-// RecordState is what Pulumi remembers of a [Record].
+// RecordState is the state of a [Record] in the stack.
 type RecordState struct {
 	RecordArgs
 	Name string `pulumi:"name"`
@@ -34,7 +34,7 @@ func (r *Record) Annotate(a infer.Annotator) {
 // Annotate describes the inputs.
 func (r *RecordArgs) Annotate(a infer.Annotator) {
 	a.Describe(&r.Ledger, "The file that lines are appended to: `VERB NAME PID TIME`.")
-	a.Describe(&r.Trigger, "Any value; a change of it updates the record.")
+	a.Describe(&r.Trigger, "Any value; a change updates the record.")
 }
 
 // Annotate describes the outputs.
@@ -68,8 +68,8 @@ func (Record) Delete(_ context.Context, req infer.DeleteRequest[RecordState]) (i
 	return infer.DeleteResponse{}, appendLine(req.State.Ledger, "delete", req.State.Name)
 }
 
-// appendLine appends with a single write in append mode, so that lines of
-// processes that run at the same time never mix.
+// appendLine appends with a single write in append mode, so that lines of concurrent processes
+// never mix.
 func appendLine(ledger, verb, name string) error {
 	f, err := os.OpenFile(ledger, os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o644)
 	if err != nil {

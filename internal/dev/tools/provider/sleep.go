@@ -11,8 +11,7 @@ import (
 	"github.com/pulumi/pulumi-go-provider/infer"
 )
 
-// Sleep takes its time to be created, so that a test can hold an update in
-// progress and look at it, cancel it or kill it.
+// Sleep is slow to create, so that a test can inspect, cancel or kill an update in progress.
 type Sleep struct{}
 
 // SleepArgs are the inputs of a [Sleep].
@@ -23,13 +22,13 @@ type SleepArgs struct {
 	IgnoreCancel *bool   `pulumi:"ignoreCancel,optional"`
 }
 
-// SleepState is what Pulumi remembers of a [Sleep].
+// SleepState is the state of a [Sleep] in the stack.
 type SleepState struct {
 	SleepArgs
 	Slept float64 `pulumi:"slept"`
 }
 
-// untilInterval is how often a Sleep looks for the file that ends it.
+// untilInterval is how often a Sleep checks for the file that ends it.
 const untilInterval = 20 * time.Millisecond
 
 // Annotate describes the resource.
@@ -43,7 +42,7 @@ func (s *SleepArgs) Annotate(a infer.Annotator) {
 	a.Describe(&s.Seconds, "How long creating takes at most.")
 	a.Describe(&s.Started, "A file that is written when creating begins.")
 	a.Describe(&s.Until, "A file whose appearance ends the wait early.")
-	a.Describe(&s.IgnoreCancel, "Whether to go on when the update is cancelled.")
+	a.Describe(&s.IgnoreCancel, "Whether to continue when the update is cancelled.")
 }
 
 // Annotate describes the outputs.
@@ -51,8 +50,8 @@ func (s *SleepState) Annotate(a infer.Annotator) {
 	a.Describe(&s.Slept, "How many seconds creating took.")
 }
 
-// Create waits. A cancelled update ends the wait with an error, unless the
-// resource is told to ignore that.
+// Create waits. A cancelled update ends the wait with an error, unless the resource ignores
+// cancellation.
 func (Sleep) Create(ctx context.Context, req infer.CreateRequest[SleepArgs]) (infer.CreateResponse[SleepState], error) {
 	resp := infer.CreateResponse[SleepState]{ID: req.Name, Output: SleepState{SleepArgs: req.Inputs}}
 	if req.DryRun {
@@ -69,7 +68,7 @@ func (Sleep) Create(ctx context.Context, req infer.CreateRequest[SleepArgs]) (in
 func (s SleepArgs) wait(ctx context.Context) error {
 	if s.Started != nil {
 		if err := os.WriteFile(*s.Started, []byte("started\n"), 0o644); err != nil {
-			return fmt.Errorf("telling that the wait began: %w", err)
+			return fmt.Errorf("writing the file that marks the start of the wait: %w", err)
 		}
 	}
 	if s.IgnoreCancel != nil && *s.IgnoreCancel {
@@ -93,7 +92,7 @@ func (s SleepArgs) wait(ctx context.Context) error {
 			if _, err := os.Stat(*s.Until); err == nil {
 				return nil
 			} else if !errors.Is(err, fs.ErrNotExist) {
-				return fmt.Errorf("looking for the file that ends the wait: %w", err)
+				return fmt.Errorf("checking for the file that ends the wait: %w", err)
 			}
 		}
 	}

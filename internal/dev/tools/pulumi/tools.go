@@ -1,8 +1,7 @@
 //go:build tools
 
-// Package tools pins the real Pulumi programs that tests and the quickstart
-// drive. It is a module of its own, so that nothing of the Pulumi engine can be
-// linked into the product.
+// Package tools pins the real Pulumi programs that tests and the quickstart run. It is a separate
+// module, so that none of the Pulumi engine can be linked into the product.
 package tools
 
 import (
