@@ -14,8 +14,8 @@ CACHE    := $(if $(WORKFLOW_LAB_CACHE),$(WORKFLOW_LAB_CACHE),$(if $(XDG_CACHE_HO
 LINTKEY  := $(shell cat internal/dev/tools/lint/go.mod internal/dev/tools/lint/go.sum | cksum | cut -d' ' -f1)
 LINT     := $(CACHE)/lint-$(LINTKEY)-$(HOSTOS)-$(HOSTARCH)
 
-# Not from a pinned module of ours as the linters are: "go install" at a version builds it
-# with exactly the modules its release lists, while tidying a module of ours would also ask for
+# Unlike the linters, goreleaser is not built from a pinned module here: "go install" at a version builds it
+# with exactly the modules that its release lists, while tidying a module here would also download
 # those of its dependencies' tests. Versions after 2.16 need a newer Go.
 GORELEASER := $(CACHE)/goreleaser-2.16.0
 GOVULNCHECK := $(CACHE)/govulncheck-1.6.0
@@ -31,7 +31,7 @@ quickstart: ## Run a real deployment end to end on this machine (KEEP=1 leaves e
 		go build -o bin/quickstart ./internal/dev/lab/quickstart && KEEP=$(KEEP) bin/quickstart
 
 .PHONY: test
-test: ## Run every test tier this machine can run, and name the ones it cannot.
+test: ## Run every test tier that this machine can run, and name the others.
 	@go run ./internal/dev/lab/tiers
 
 .PHONY: build
@@ -51,9 +51,9 @@ build-all: ## Build static binaries for every platform into dist/OS_ARCH/.
 		GOOS=linux GOARCH=arm64 $(GOBUILD) -o $$dir/workflow-runner-embeddable-arm64 ./cmd/workflow-runner; \
 	done
 
-# What tests exist for a Mac only is at least compiled.
+# Tests that run only on a Mac are at least compiled.
 .PHONY: vet-darwin
-vet-darwin: ## Check the code and the tests for macOS, and link the tests of what touches it.
+vet-darwin: ## Check code and tests for macOS, and link the tests of packages with code for it.
 	GOOS=darwin CGO_ENABLED=0 go vet -trimpath ./...
 	@for package in internal/host/service internal/agent/config cmd/customer-managed-workflow-agent; do \
 		GOOS=darwin CGO_ENABLED=0 go test -trimpath -c -o /dev/null ./$$package || exit 1; done
@@ -69,7 +69,7 @@ tools: $(LINT)/golangci-lint $(GORELEASER)/goreleaser ## Build the linters and g
 SCRIPTS := install.sh $(wildcard packaging/deb/p* packaging/rpm/p*)
 
 .PHONY: lint
-lint: $(LINT)/golangci-lint ## Check format and the house rules, go vet's among them.
+lint: $(LINT)/golangci-lint ## Check the format and the house rules, including go vet's.
 	@unformatted=$$($(LINT)/gofumpt -extra -l cmd internal); \
 		if [ -n "$$unformatted" ]; then echo "not formatted (run make fmt):"; echo "$$unformatted"; exit 1; fi
 	cd internal/dev/tools/provider && go vet ./...
@@ -82,9 +82,9 @@ $(GOVULNCHECK)/govulncheck:
 	@mkdir -p $(GOVULNCHECK)
 	@GOFLAGS= GOBIN=$(GOVULNCHECK) CGO_ENABLED=0 go install -trimpath golang.org/x/vuln/cmd/govulncheck@v1.6.0
 
-# REQUIRE=all fails where the database cannot be reached.
+# With REQUIRE=all, an unreachable database is an error.
 .PHONY: vuln
-vuln: ## Look for known vulnerabilities of Go and the modules in what the programs call.
+vuln: ## Check what the programs call for known vulnerabilities of Go and the modules.
 	@if curl -fsS -m 30 -o /dev/null $(VULNDB)/index/db.json; then \
 		$(MAKE) --no-print-directory $(GOVULNCHECK)/govulncheck && $(GOVULNCHECK)/govulncheck -db $(VULNDB) ./cmd/...; \
 		else echo "NOT CHECKED for known vulnerabilities: $(VULNDB) cannot be reached (GOVULNDB names another database)"; \
@@ -95,7 +95,7 @@ fmt: $(LINT)/golangci-lint ## Format the code.
 	$(LINT)/gofumpt -extra -w cmd internal
 
 .PHONY: generate
-generate: ## Write the generated files anew (sample configuration, its reference).
+generate: ## Regenerate the generated files (sample configuration and its reference, property lists).
 	go generate ./...
 
 .PHONY: man
@@ -108,21 +108,21 @@ $(GORELEASER)/goreleaser:
 	@mkdir -p $(GORELEASER)
 	@GOFLAGS= GOBIN=$(GORELEASER) CGO_ENABLED=0 go install -trimpath github.com/goreleaser/goreleaser/v2@v2.16.0
 
-# Without VERSION on the command line the tag of the commit is the version. REQUIRE=all
-# fails where this machine lacks a tool instead of leaving out a part. PUSH=REGISTRY/PREFIX
+# The default VERSION is the tag of the commit. With REQUIRE=all, a missing tool is an error;
+# otherwise, the steps that require it are skipped. PUSH=REGISTRY/PREFIX
 # pushes the images.
 .PHONY: packages
-packages: $(GORELEASER)/goreleaser ## Make a release in dist/: archives, packages, checksums, signatures, mirror (docs/releasing.md).
+packages: $(GORELEASER)/goreleaser ## Create a release in dist/: archives, packages, checksums, signatures, mirror (docs/releasing.md).
 	@go run ./internal/dev/release/maker -goreleaser $(GORELEASER)/goreleaser -cache $(CACHE) \
 		-dist '$(or $(DIST),dist)' -mirror '$(MIRROR)' -platforms '$(PLATFORM)' -home '$(RELEASE_HOME)' \
 		-version '$(if $(filter-out file,$(origin VERSION)),$(VERSION))' \
 		-key '$(RELEASE_KEY_FILE)' -trust '$(RELEASE_TRUST_FILE)' -gpg-key '$(GPG_KEY_FILE)' -push '$(PUSH)' $(if $(filter all,$(REQUIRE)),-require-all)
 
 .PHONY: bench
-bench: ## Measure the product against its yardsticks (under an hour; PAGE=docs/performance.md writes the figures there).
+bench: ## Run the benchmarks (under an hour; PAGE=docs/performance.md writes the figures there).
 	@go run ./internal/dev/bench $(if $(PAGE),-page $(PAGE))
 
-# One after the other: each uses all processors.
+# The fuzz tests run one after the other, because each uses all processors.
 .PHONY: fuzz
 fuzz: ## Fuzz every route and every decoder, FUZZTIME (1m) each.
 	WORKFLOW_FUZZ_TIME=$(or $(FUZZTIME),1m) go test -count=1 -timeout=0 -run '^TestOddRequests$$' ./internal/server/api

@@ -1,17 +1,17 @@
 #!/bin/sh
 # Installs, upgrades or removes the customer-managed workflow agent; --help lists the options.
-# This script finds and verifies a release; the agent in it does the rest (command "install").
-# A release fills in its URL, and base64 of the PEM public keys that sign releases.
+# This script downloads and verifies a release; the release's agent does the rest (command "install").
+# Each release fills in its URL, and the public keys that sign releases, as base64 of PEM.
 RELEASE_URL=""
 RELEASE_KEY=""
 
-# A download that breaks off is a syntax error: nothing runs before the last line is complete.
+# The braces make an incomplete download a syntax error: nothing runs unless the last line is complete.
 {
 
 program=customer-managed-workflow-agent
-small=2048        # most blocks (512 or 1024 bytes) of a text that is downloaded
-large=2097152     # most blocks of an archive
-attempts=4        # of each download
+small=2048        # maximum size of a downloaded text, in blocks of 512 or 1024 bytes
+large=2097152     # maximum size of an archive, in blocks
+attempts=4        # attempts per download
 
 usage() {
   cat <<'USAGE'
@@ -30,19 +30,19 @@ Install, upgrade or remove the customer-managed workflow agent.
                       makes it root in all but name
   --process           run the machine's service in the sandbox for deploy_target: process
   --no-modify-path    do not offer to extend PATH
-  --uninstall         remove service and programs; configuration and state stay
-  --purge             with --uninstall: remove configuration and state too
-  --mirror URL        take releases from here: https://, http:// or file:///DIR
+  --uninstall         remove service and programs; keep configuration and state
+  --purge             with --uninstall: also remove configuration and state
+  --mirror URL        download releases from here: https://, http:// or file:///DIR
   --key FILE          public keys (PEM) that sign the releases, instead of the built-in ones
   --yes               answer every question with yes
   --silent            ask nothing, print errors only
   --help              print this
 
 Environment: WORKFLOW_AGENT_VERSION, WORKFLOW_AGENT_DIR, WORKFLOW_AGENT_MIRROR and
-WORKFLOW_AGENT_KEY stand for the options of those names.
-TMPDIR is where downloads go until they are checked.
+WORKFLOW_AGENT_KEY set the options with these names.
+TMPDIR is the directory for downloads until they are verified.
 
-Exit codes: 0 done, 1 failed, 2 a mistake in the command line.
+Exit codes: 0 success, 1 failure, 2 mistake in the command line.
 USAGE
 }
 
@@ -62,10 +62,10 @@ mistake() {
 
 have() { command -v "$1" >/dev/null 2>&1; }
 
-# The last output of a program, without control characters that a server may have put into it.
+# The last line that a program printed, without control characters, which a server may have inserted.
 last_words() { tail -n 1 "$work/said" | sed 's/[[:cntrl:]]//g'; }
 
-# value OPTION COUNT: an option that needs a value has one.
+# value OPTION COUNT: ends the script if an option lacks its value.
 value() { if [ "$2" -lt 2 ]; then mistake "$1 needs a value"; fi; }
 
 options() {
@@ -108,7 +108,7 @@ options() {
     version=v${version#v}
     if ! is_version "$version"; then mistake "'$version' is not a version: it must look like v1.2.3 or v1.2.3-rc.1"; fi
   fi
-  if [ -n "$purge" ] && [ -z "$uninstall" ]; then mistake "--purge goes with --uninstall"; fi
+  if [ -n "$purge" ] && [ -z "$uninstall" ]; then mistake "--purge requires --uninstall"; fi
   if [ -z "$scope" ] && [ "$(id -u)" = 0 ]; then scope=--system; fi
   if [ "$scope" = --system ] && [ "$(id -u)" != 0 ]; then
     fail "--system needs root: run this as curl … | sudo sh -s -- --system, or use --user."
@@ -116,12 +116,12 @@ options() {
   if [ -z "$directory" ] && [ "$scope" = --system ]; then
     directory=/opt/$program
   elif [ -z "$directory" ]; then
-    if [ -z "${HOME-}" ]; then fail "HOME is not set, so there is no home directory to install into: set it, or use --dir DIR."; fi
+    if [ -z "${HOME-}" ]; then fail "HOME is not set, so the home directory to install into is unknown: set HOME, or use --dir DIR."; fi
     directory=$HOME/.pulumi/bin/$program
   fi
 }
 
-# is_version TEXT: whether TEXT is the version of a release. It becomes part of paths.
+# is_version TEXT: whether TEXT is the version of a release. The check is strict because versions become parts of paths.
 is_version() {
   case $1 in
     *[!0-9A-Za-z.-]*) return 1 ;;
@@ -143,9 +143,9 @@ platform() {
     *) arch= ;;
   esac
   if [ -z "$os" ] || [ -z "$arch" ]; then
-    fail "there is no agent for this machine ($system $machine). Supported are Linux and macOS, each on x86-64 (x86_64, amd64) and ARM64 (aarch64, arm64)."
+    fail "no agent is available for this machine ($system $machine). Supported are Linux and macOS, each on x86-64 (x86_64, amd64) and ARM64 (aarch64, arm64)."
   fi
-  # Rosetta tells a translated shell that the machine is an Intel.
+  # Under Rosetta, uname reports an Intel machine.
   if [ "$os" = darwin ] && [ "$(sysctl -n hw.optional.arm64 2>/dev/null || :)" = 1 ]; then arch=arm64; fi
 }
 
@@ -153,7 +153,7 @@ platform() {
 need() {
   if have "$1"; then return; fi
   lacking=1
-  warn "this machine lacks $1, which $2. Install it: $(package_manager) ${3-$1}"
+  warn "this machine lacks $1, which $2. To install it: $(package_manager) ${3-$1}"
 }
 
 package_manager() {
@@ -191,11 +191,11 @@ tools() {
   if [ -n "$lacking" ]; then exit 1; fi
 }
 
-# source_of_release finds out where to download, and whom to trust.
+# source_of_release determines the mirror and the keys to trust.
 source_of_release() {
   if [ -z "$mirror" ]; then mirror=$RELEASE_URL; fi
   if [ -z "$mirror" ] || { [ -z "$key_file" ] && [ -z "$RELEASE_KEY" ]; }; then
-    warn "this install.sh does not come from a release, so it knows neither where releases are nor who signs them: use --mirror URL --key FILE."
+    warn "this install.sh is not from a release, so it contains neither the URL of releases nor the keys that sign them: use --mirror URL --key FILE."
     exit 2
   fi
   while [ "$mirror" != "${mirror%/}" ]; do mirror=${mirror%/}; done
@@ -207,7 +207,7 @@ source_of_release() {
       esac
       ;;
   esac
-  # With TLS, TLS only, also where a server redirects to.
+  # If the mirror uses TLS, redirects must use TLS, too.
   case $mirror in
     https://?*) schemes='=https' ;;
     http://?*) schemes='=http,https' ;;
@@ -228,7 +228,7 @@ source_of_release() {
   esac
 }
 
-# load PATH FILE BLOCKS: download PATH of the mirror to FILE of the work directory. It returns 1 with the
+# load PATH FILE BLOCKS: downloads PATH of the mirror to FILE in the work directory. It returns 1 with the
 # cause in why, 4 if the mirror has no such file.
 load() {
   tries=0
@@ -237,7 +237,7 @@ load() {
     loaded=0
     load_once "$1" "$2" "$3" 3>&2 2>"$work/said" || loaded=$?
     if [ "$loaded" = 0 ]; then return 0; fi
-    # The address, which may have a password in it, is in the words of some of these programs.
+    # Some of these programs print the address, which may contain a password.
     why="$loader failed (exit code $loaded)"
     words=$(last_words)
     if [ -z "$secret" ] && [ -n "$words" ]; then why=$words; fi
@@ -247,18 +247,18 @@ load() {
       cp* | curl23) return 1 ;; # reading or writing failed, and a retry does not help
     esac
     if [ "$tries" -ge "$attempts" ]; then return 1; fi
-    sleep $((tries + $$ % 2)) # not all machines at once
+    sleep $((tries + $$ % 2)) # so that not all machines retry at once
   done
 }
 
-# load_once downloads with bounded size and time. The address goes in by standard input where that can be
-# done, because everybody may see the arguments of a program.
+# load_once downloads with bounded size and time. It passes the address on standard input if possible,
+# because every user can see the arguments of a program.
 load_once() (
   ulimit -f "$3" 2>/dev/null || :
   address=$mirror/$1
   limit=
   if timeout --foreground 9 uname >/dev/null 2>&1; then
-    limit='timeout --foreground 1800' # else Ctrl-C does not reach what it runs
+    limit='timeout --foreground 1800' # otherwise, Ctrl-C does not reach the command
   elif timeout 9 uname >/dev/null 2>&1; then
     limit='timeout 1800'
   fi
@@ -276,23 +276,23 @@ load_once() (
     gnuwget)
       printf '%s\n' "$address" | $limit wget --no-verbose --timeout=30 --tries=1 --input-file=- --output-document="$work/$2"
       ;;
-    wget) $limit wget -q -O "$work/$2" "$address" ;; # its -T crashes some static builds
+    wget) $limit wget -q -O "$work/$2" "$address" ;; # its option -T crashes some static builds
   esac
 )
 
-# trusted FILE: no content of a release is used before this. A wrong signature ends the script.
+# trusted FILE: verifies the signature of FILE, which must not be used before. A wrong signature ends the script.
 trusted() {
   missing=0
   load "$1.sig" "${1##*/}.sig" "$small" || missing=$?
   case $missing in
     0) ;;
-    4) fail "$shown has no signature for ${1##*/}, and nothing without one is installed. If it is your own mirror, copy ${1##*/}.sig there, too." ;;
+    4) fail "$shown has no signature for ${1##*/}, and unsigned files are not installed. If this is your own mirror, copy ${1##*/}.sig to it, too." ;;
     *) fail "cannot download ${1##*/}.sig from $shown: $why" ;;
   esac
   for key in "$work"/key-*.pem; do
     if openssl dgst -sha256 -verify "$key" -signature "$work/${1##*/}.sig" "$work/${1##*/}" >/dev/null 2>&1; then return; fi
   done
-  fail "the signature of ${1##*/} from $shown is not by a release key. The file was changed on its way or on the mirror, or another key signs these releases (--key, or an old install.sh). Nothing was installed: try again later, and if the error remains, tell the operator of the mirror."
+  fail "the signature of ${1##*/} from $shown is not from a release key. The file was changed in transit or on the mirror, or these releases are signed with another key (use --key, or a newer install.sh). Nothing was installed: try again later, and if the error remains, tell the operator of the mirror."
 }
 
 keys() {
@@ -306,10 +306,10 @@ keys() {
     inside { print >("key-" n ".pem") }
     /^-----END PUBLIC KEY-----/ { close("key-" n ".pem"); inside = 0 }
     END { exit n == 0 }' keys.pem) ||
-    fail "there is no public key (PEM, BEGIN PUBLIC KEY) in ${key_file:-this install.sh}."
+    fail "${key_file:-this install.sh} contains no public key (PEM, BEGIN PUBLIC KEY)."
 }
 
-# newest asks the channel for its version.
+# newest reads the version of the channel's newest release.
 newest() {
   channel=${channel:-stable}
   missing=0
@@ -324,7 +324,7 @@ newest() {
   if ! is_version "$version"; then fail "the channel file $channel.txt of $shown names no version."; fi
 }
 
-# download fetches the archive and checks it against the signed list of its release.
+# download downloads the archive and checks it against the signed list of its release.
 download() {
   archive=$program-$version-$os-$arch.tar.gz
   missing=0
@@ -337,19 +337,19 @@ download() {
   trusted "$version/checksums.txt"
   want=$(awk -v name="$archive" '$2 == name { print $1 }' "$work/checksums.txt")
   case $want in
-    '') fail "the signed list of the release $version from $shown does not have $archive: it is the list of another release, or there is no agent $version for this machine. Nothing was installed." ;;
-    *[!0-9a-f]*) fail "the signed list of the release $version from $shown is damaged at $archive. Nothing was installed." ;;
+    '') fail "the signed list of the release $version from $shown does not contain $archive: it is the list of another release, or the agent $version does not exist for this machine. Nothing was installed." ;;
+    *[!0-9a-f]*) fail "the signed list of the release $version from $shown has an invalid entry for $archive. Nothing was installed." ;;
   esac
   missing=0
   load "$version/$archive" "$archive" "$large" || missing=$?
   case $missing in
     0) ;;
-    4) fail "$shown has no $archive, though the list of the release names it." ;;
+    4) fail "$shown has no $archive, although the release's list contains it." ;;
     *) fail "cannot download $archive from $shown to $work: $why. Is the disk full?" ;;
   esac
   got=$(openssl dgst -sha256 <"$work/$archive" | sed 's/^.*= *//')
   if [ "$got" != "$want" ]; then
-    fail "the checksum of $archive is $got, and the signed list says $want. It was damaged on its way, or changed on the mirror $shown. Nothing was installed: try again, and if the error remains, tell the operator of the mirror."
+    fail "the checksum of $archive is $got, but must be $want according to the signed list. The archive was damaged in transit or changed on the mirror $shown. Nothing was installed: try again, and if the error remains, tell the operator of the mirror."
   fi
 }
 
@@ -364,15 +364,15 @@ ancestor() {
   until [ -d "$above/" ]; do above=${above%/*}; done
 }
 
-# safe DIR: whether root can trust the programs in DIR, because no other user can replace DIR or a
-# directory above it. Other users may trust the directories that they name.
+# safe DIR: whether root can trust the programs in DIR, because no other user can replace DIR or any
+# directory above it. For other users, every directory that they name is safe.
 safe() {
   if [ "$(id -u)" != 0 ]; then return 0; fi
   at=$(cd "$1" && pwd -P) || return 1
   while :; do
     entry=$(ls -ldn "${at:-/}") || return 1
     case $entry in
-      ?????????[tT]*) ;; # others may add files, but not replace ours
+      ?????????[tT]*) ;; # others may add files, but not replace existing ones
       ?????w* | ????????w*) return 1 ;;
     esac
     if ! printf '%s\n' "$entry" | { read -r _ _ owner _ && [ "$owner" = 0 ]; }; then return 1; fi
@@ -391,8 +391,8 @@ owned() {
   printf '%s\n' "$entry" | { read -r _ _ owner _ && [ "$owner" = 0 ]; }
 }
 
-# start COMMAND...: has the command write the agent, and starts it once. Programs may not run
-# in TMPDIR, so the installation's own file system is tried, too.
+# start COMMAND...: writes the command's output, the agent, to a file and starts it once. TMPDIR may be
+# mounted noexec, so start also tries the installation's own file system.
 start() {
   ancestor
   for dir in "$work" "$above/"; do
@@ -406,7 +406,7 @@ start() {
   return 1
 }
 
-# prepare checks what a download needs.
+# prepare checks the requirements of a download.
 prepare() {
   source_of_release
   platform
@@ -423,11 +423,11 @@ obtain() {
     fail "the agent $version does not run on this machine: $(last_words). Are $work and $above/ mounted noexec, or is the disk full?"
   fi
   if [ "$reported" != "$version" ]; then
-    fail "the agent in $archive says that it is $reported. Tell the publisher of the release."
+    fail "the agent in $archive reports the version $reported. Tell the publisher of the release."
   fi
 }
 
-# installed starts the agent that is to be removed, or one of a package.
+# installed starts the agent to remove, or a package's agent.
 installed() {
   for file in "$directory/$program" "$(command -v $program || :)" /usr/bin/$program; do
     if [ ! -f "$file" ]; then continue; fi
@@ -457,14 +457,14 @@ main() {
   unset CDPATH GREP_OPTIONS TAR_OPTIONS GZIP POSIXLY_CORRECT QUOTING_STYLE 2>/dev/null || :
   silent='' work='' boot='' asked=''
   options "$@"
-  exec </dev/null # what remains of the standard input may be this script
+  exec </dev/null # the remaining standard input may be this script
   trap leave EXIT
   trap 'exit 129' HUP
   trap 'exit 130' INT
   trap 'exit 143' TERM
   if [ -z "$uninstall" ]; then prepare; fi
   work=$(mktemp -d "${TMPDIR:-/tmp}/workflow-agent.XXXXXX") ||
-    fail "cannot make a directory in ${TMPDIR:-/tmp}: is the disk full? Set TMPDIR to another directory."
+    fail "cannot create a directory in ${TMPDIR:-/tmp}: is the disk full? Set TMPDIR to another directory."
   if [ -z "$uninstall" ]; then
     obtain
   elif ! installed; then

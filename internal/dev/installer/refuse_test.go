@@ -51,7 +51,7 @@ func TestForgery(t *testing.T) {
 		}, "it is the list of another release"},
 		"other directory": {func(t *testing.T, m *mirror) { m.sign(t, archive(t, "elsewhere", members(t, "v1.2.3"))) }, "the agent v1.2.3 does not run on this machine"},
 		"no programs":     {func(t *testing.T, m *mirror) { m.sign(t, archive(t, top(t), members(t, "v1.2.3")[:3])) }, "the agent v1.2.3 does not run on this machine"},
-		"other's version": {func(t *testing.T, m *mirror) { m.sign(t, archive(t, top(t), members(t, "v1.2.2"))) }, "says that it is v1.2.2"},
+		"other's version": {func(t *testing.T, m *mirror) { m.sign(t, archive(t, top(t), members(t, "v1.2.2"))) }, "reports the version v1.2.2"},
 		"not an archive":  {func(t *testing.T, m *mirror) { m.sign(t, []byte("not an archive")) }, "the agent v1.2.3 does not run on this machine"},
 		"evil member":     {func(t *testing.T, m *mirror) { m.release(t, "v1.2.3", member{name: "../../evil", data: []byte("x")}) }, `"../../evil" is not in the directory`},
 	}
@@ -136,7 +136,7 @@ func TestMachines(t *testing.T) {
 			b := newBox(t, m, dash(t))
 			b.path = []string{c.path}
 			if c.want == "" {
-				b.want(t, 1, []string{"there is no agent for this machine", "Linux and macOS", "x86-64", "ARM64"})
+				b.want(t, 1, []string{"no agent is available for this machine", "Linux and macOS", "x86-64", "ARM64"})
 				b.nothing(t)
 				return
 			}
