@@ -262,7 +262,7 @@ func TestImageErrors(t *testing.T) {
 		want  string
 	}{
 		{"absent", &workflow.Image{Reference: "nobody/nothing:1"}, false, "pull_image is false"},
-		{"none", nil, false, "names no image"},
+		{"none", nil, false, "does not specify an image"},
 		{"not a name", &workflow.Image{Reference: "Not A Name"}, true, "not the name of an image"},
 		{"unreachable", &workflow.Image{Reference: "127.0.0.1:9/x:1"}, true, "could not be pulled"},
 		{
