@@ -1,5 +1,5 @@
-// Package homebrew writes the formula with which Homebrew installs a release of the agent. It
-// writes a formula, not a cask, because only formulae support services.
+// Package homebrew creates the formula with which Homebrew installs a release of the agent. It
+// creates a formula, not a cask, because only formulae support services.
 package homebrew
 
 import (
@@ -31,7 +31,7 @@ type archive struct {
 	Sum       string // SHA-256, hexadecimal
 }
 
-// Formula fills in the template for a release whose files are at HOME/VERSION/NAME and the
+// Formula fills in the template for a release whose files are at HOME/VERSION/NAME, for the
 // platforms in sums.
 func Formula(text, version, home string, sums release.Checksums) ([]byte, error) {
 	if err := release.CheckVersion(version); err != nil {
@@ -40,7 +40,7 @@ func Formula(text, version, home string, sums release.Checksums) ([]byte, error)
 	base, err := url.Parse(home)
 	if err != nil || base.Host == "" || base.Scheme != "https" && base.Scheme != "http" ||
 		strings.Trim(home, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-._~:/[]%+@") != "" {
-		return nil, fmt.Errorf("invalid mirror URL %q: a formula needs a plain URL to download the archives", home)
+		return nil, fmt.Errorf("invalid mirror URL %q: a formula needs a plain URL for the archives", home)
 	}
 	home = strings.TrimRight(home, "/")
 	var systems []system

@@ -163,8 +163,8 @@ func TestFormula(t *testing.T) {
 	}
 }
 
-// evaluate unpacks an archive as Homebrew does, which enters the archive's one directory, and runs
-// the formula's installation.
+// evaluate unpacks an archive and enters its only directory, as Homebrew does, and runs the
+// formula's installation.
 func evaluate(t *testing.T, ruby, stub, file, system, processor, dir string, archive []byte, prefix string) (got evaluated) {
 	t.Helper()
 	tarball := exec.CommandContext(t.Context(), "tar", "xz", "-C", dir)
@@ -202,7 +202,7 @@ func checkInstalled(t *testing.T, prefix, config, environment string) {
 		resolved, err := filepath.EvalSymlinks(keg + "/bin/" + name)
 		want, err2 := filepath.EvalSymlinks(keg + "/libexec/" + release.Program)
 		if err != nil || err2 != nil || resolved != want {
-			t.Errorf("%s leads to %s, %v, %v", name, resolved, err, err2)
+			t.Errorf("%s links to %s, %v, %v", name, resolved, err, err2)
 		}
 	}
 	programs := release.Programs()
@@ -228,12 +228,12 @@ func TestStandInIsStrict(t *testing.T) {
 	archives, formula := testRelease(t)
 	for name, change := range map[string][2]string{
 		"a file that is not in the archive": {`"workflow-runner",`, `"workflow-runner", "no-such-file",`},
-		"a word that services do not have":  {"working_dir var", "working_directory var"},
+		"an unknown directive of a service": {"working_dir var", "working_directory var"},
 		"a test that fails":                 {`assert_match "v#{version}"`, `assert_match "w#{version}"`},
 	} {
 		text := bytes.Replace(formula, []byte(change[0]), []byte(change[1]), 1)
 		if bytes.Equal(text, formula) {
-			t.Fatalf("%s: the formula has no %s", name, change[0])
+			t.Fatalf("%s: the formula does not contain %s", name, change[0])
 		}
 		file := filepath.Join(t.TempDir(), File)
 		if err := os.WriteFile(file, text, 0o600); err != nil {
@@ -252,7 +252,7 @@ func TestStandInIsStrict(t *testing.T) {
 		cmd := exec.CommandContext(t.Context(), ruby, stub, file, "linux", "intel", t.TempDir())
 		cmd.Dir = dir
 		if out, err := cmd.CombinedOutput(); err == nil {
-			t.Errorf("%s passes:\n%s", name, out)
+			t.Errorf("%s is accepted:\n%s", name, out)
 		}
 	}
 }
@@ -279,7 +279,7 @@ func TestFormulaRefuses(t *testing.T) {
 		{"{{.Nothing}}", "v1.2.3", home, sums},
 	} {
 		if text, err := Formula(tt.text, tt.version, tt.home, tt.sums); err == nil {
-			t.Errorf("%+v gives %s", tt, text)
+			t.Errorf("%+v results in %s", tt, text)
 		}
 	}
 }

@@ -83,8 +83,8 @@ func (s Set) collectImage(a *archive, arch string) error {
 	return nil
 }
 
-// named lists a descriptor under each name and tag. The OCI layout's short name must be unique.
-// Engines that store images in containerd read the other annotation.
+// named lists a descriptor under each name and tag. The OCI layout's short name must be unique;
+// engines that store images in containerd read the other annotation.
 func (s Set) named(a *archive, d v1.Descriptor, suffix string) {
 	for i, repository := range s.Repositories {
 		for _, tag := range Tags(s.Version) {

@@ -25,21 +25,21 @@ import (
 	"workflowagent/internal/host/release"
 )
 
-// UID is the user and group ID of the programs. Other images without a shell use the same ID, so
-// cluster policies often allow it.
+// UID is the user and group ID of the programs. Cluster policies often allow this ID, because other
+// images without a shell use it, too.
 const UID = 65532
 
 // Product is the content of an image.
 type Product struct {
-	// Repositories are the image's names in a registry, former names last.
+	// Repositories are the image's names in a registry, with former names last.
 	Repositories []string
 
 	title    string
-	dir      string            // of the programs in the image
-	programs []string          // of dir, for the image's own processor
-	anyOther []string          // of dir, for Linux on any processor
-	links    map[string]string // in /usr/bin
-	state    string            // the one directory that the user may write to
+	dir      string            // directory of the programs in the image
+	programs []string          // files in dir, for the image's own processor
+	anyOther []string          // files in dir, for Linux on any processor
+	links    map[string]string // links in /usr/bin
+	state    string            // the only directory that the user may write to
 	command  []string
 	env      []string
 	port     string
@@ -85,8 +85,8 @@ type Release struct {
 	Created  time.Time
 }
 
-// Image builds the image for linux/arch from dir, which holds the programs of that platform's
-// release archive.
+// Image builds the image for linux/arch from the directory programs, which contains the programs of
+// that platform's release archive.
 func (r Release) Image(p Product, arch, programs string) (v1.Image, error) {
 	files, err := p.files(arch, programs)
 	if err != nil {
@@ -185,8 +185,8 @@ func (p Product) files(arch, programs string) ([]entry, error) {
 	return files, nil
 }
 
-// checkProgram returns an error for a program that cannot run in the image: one that is not for
-// Linux, is for another processor, or is not static. The image has no loader and no libraries.
+// checkProgram returns an error for a program that cannot run in the image, because it is not for
+// Linux, is for another processor, or is not static: the image has no loader and no libraries.
 func checkProgram(text []byte, arch string, anyProcessor bool) error {
 	machines := map[string]elf.Machine{"amd64": elf.EM_X86_64, "arm64": elf.EM_AARCH64}
 	machine, ok := machines[arch]

@@ -20,7 +20,8 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/mutate"
 )
 
-// program is the smallest Linux program for a machine. One with an interpreter is not static.
+// program returns the smallest Linux program for a machine. If interpreted is set, the program is
+// not static.
 func program(t *testing.T, machine elf.Machine, interpreted bool) []byte {
 	t.Helper()
 	header := elf.Header64{

@@ -20,11 +20,11 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/types"
 )
 
-// Set holds one product's images for all processors.
+// Set contains one product's images for all processors.
 type Set struct {
 	Product
 	Release
-	Images map[string]v1.Image // by processor in Go's names
+	Images map[string]v1.Image // by processor, in Go's spelling
 }
 
 // Tags returns the tags of a version: the version itself, and latest unless the version is a
@@ -53,7 +53,7 @@ func (s Set) Index() (v1.ImageIndex, error) {
 
 // Push writes the images to a registry, under PREFIX/NAME:TAG for all names and tags, and for each
 // processor with -PROCESSOR after the tag. Credentials come from Docker's configuration. It writes
-// each tag after the content that the tag names.
+// each tag after the content to which the tag refers.
 func (s Set) Push(ctx context.Context, prefix string) ([]string, error) {
 	index, err := s.Index()
 	if err != nil {
@@ -95,7 +95,7 @@ func reference(prefix, repository, tag string) (name.Tag, error) {
 }
 
 // WriteArchive writes the images as one tar archive. The archive is an OCI image layout, for skopeo
-// and podman, and also holds the manifest that every version of "docker load" reads.
+// and podman, and also contains the manifest that every version of "docker load" reads.
 func (s Set) WriteArchive(out io.Writer) error {
 	index, err := s.Index()
 	if err != nil {

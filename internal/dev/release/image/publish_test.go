@@ -30,7 +30,7 @@ func TestPush(t *testing.T) {
 	defer server.Close()
 	prefix := strings.TrimPrefix(server.URL, "http://") + "/team"
 	s := testSet(t, Agent(), testRelease)
-	for range 2 { // also over existing images
+	for range 2 { // the second time over existing images
 		pushed, err := s.Push(t.Context(), prefix+"/")
 		if err != nil {
 			t.Fatal(err)
@@ -183,7 +183,7 @@ func TestCertificates(t *testing.T) {
 			t.Fatal(err)
 		}
 		if !root.IsCA {
-			t.Errorf("%s is not an authority", root.Subject)
+			t.Errorf("%s is not a certificate authority", root.Subject)
 		}
 		names = append(names, root.Subject.CommonName)
 	}

@@ -61,9 +61,9 @@ func writeTree(out io.Writer, files []entry, at time.Time) error {
 	return w.Close()
 }
 
-// certificates returns the authorities that Mozilla trusts, in PEM form. A module of the Go project
-// provides them, so that go.mod pins them and builds are reproducible. Authorities that Mozilla
-// trusts with restrictions are omitted, because PEM cannot express the restrictions.
+// certificates returns the certificate authorities that Mozilla trusts, in PEM form. They come from
+// a module of the Go project, so that go.mod pins them and builds are reproducible. Authorities
+// that Mozilla trusts with restrictions are omitted, because PEM cannot express the restrictions.
 func certificates() ([]byte, error) {
 	var text []byte
 	n := 0
@@ -75,7 +75,7 @@ func certificates() ([]byte, error) {
 		n++
 	}
 	if n == 0 {
-		return nil, errors.New("reading the authorities: the module holds none")
+		return nil, errors.New("reading the certificate authorities: the module contains none")
 	}
-	return append(fmt.Appendf(nil, "# %d authorities, golang.org/x/crypto/x509roots/fallback\n", n), text...), nil
+	return append(fmt.Appendf(nil, "# %d certificate authorities, golang.org/x/crypto/x509roots/fallback\n", n), text...), nil
 }

@@ -17,8 +17,8 @@ const archiveKeyFile = release.Program + ".asc"
 
 func aptTools() []tool { return append(gpgTools(), tool{"apt-ftparchive", "apt-utils"}) }
 
-// apt adds the .deb packages to the mirror's repository. Each channel is a suite and keeps all of
-// its versions.
+// apt adds the .deb packages to the mirror's repository. Each channel is a suite and keeps all its
+// versions.
 func (m *maker) apt(ctx context.Context) error {
 	root := filepath.Join(m.mirror, "apt")
 	for _, channel := range channelsOf(m.version) {
@@ -73,7 +73,7 @@ func (m *maker) aptSuite(ctx context.Context, root, suite string) error {
 	return err
 }
 
-// ftparchive runs apt-ftparchive in the repository's directory, so that the lists hold relative
+// ftparchive runs apt-ftparchive in the repository's directory, so that the lists contain relative
 // paths.
 func ftparchive(ctx context.Context, root string, args ...string) ([]byte, error) {
 	cmd := exec.CommandContext(ctx, "apt-ftparchive", args...)
@@ -107,7 +107,7 @@ func (m *maker) writeArchiveKey(ctx context.Context, root, name string, text fun
 		return err
 	}
 	if m.home == "" {
-		return nil // newMaker has already added a note
+		return nil // newMaker has already added a note about this
 	}
 	return writeFile(filepath.Join(root, name), text(key))
 }

@@ -28,15 +28,15 @@ func (m *maker) build(ctx context.Context) error {
 	}
 	for _, args := range [][]string{
 		{"check"}, // fails if the configuration uses deprecated settings
-		// One build at a time, so that the order of an archive's members does not depend on the
-		// order in which builds finish. The compiler uses all processors by itself.
+		// Builds run one at a time, so that the order of an archive's members does not depend on
+		// which build finishes first. The compiler uses all processors anyway.
 		{"release", "--snapshot", "--clean", "--parallelism", "1", "--config"},
 	} {
 		cmd := exec.CommandContext(ctx, m.goreleaser, append(args, config)...)
 		cmd.Dir = m.root
 		cmd.Env = append(os.Environ(), m.environment(stage)...)
 		if !term.IsTerminal(int(os.Stderr.Fd())) {
-			cmd.Env = append(cmd.Env, "NO_COLOR=1", "CI=") // if CI is set, goreleaser colours all output
+			cmd.Env = append(cmd.Env, "NO_COLOR=1", "CI=") // without this, goreleaser colours its output in CI
 		}
 		cmd.Stdout, cmd.Stderr = os.Stderr, os.Stderr
 		if err := cmd.Run(); err != nil {
@@ -130,7 +130,7 @@ func isPackage(name string) bool {
 	return false
 }
 
-// debianVersion returns a version in the form that packages use: 1.2.3~rc.1 sorts before 1.2.3.
+// debianVersion returns a version in the form for packages, in which 1.2.3~rc.1 sorts before 1.2.3.
 func debianVersion(version string) string {
 	return strings.Replace(strings.TrimPrefix(version, "v"), "-", "~", 1)
 }

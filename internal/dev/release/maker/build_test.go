@@ -59,7 +59,8 @@ func TestGoreleaserConfig(t *testing.T) {
 	}
 }
 
-// TestEnvironment checks that goreleaser's environment holds no key, only the path of the GPG key.
+// TestEnvironment checks that goreleaser's environment contains no key, only the path of the GPG
+// key.
 func TestEnvironment(t *testing.T) {
 	m := newTestMaker(t)
 	m.version, m.gpgKeyFile = "v1.2.3", "/keys/gpg.asc"
@@ -77,7 +78,7 @@ func TestEnvironment(t *testing.T) {
 	}
 }
 
-// TestCollect checks that a release's directory holds no file of the previous release.
+// TestCollect checks that a release's directory contains no file of the previous release.
 func TestCollect(t *testing.T) {
 	m := newTestMaker(t)
 	built := t.TempDir()
@@ -114,7 +115,7 @@ func TestChangelog(t *testing.T) {
 		t.Fatal(err)
 	}
 	if !r.ModTime.IsZero() || r.Name != "" {
-		t.Errorf("the compressed file holds the name %q and the time %v", r.Name, r.ModTime)
+		t.Errorf("the compressed file contains the name %q and the time %v", r.Name, r.ModTime)
 	}
 	text, err := io.ReadAll(r)
 	want := "customer-managed-workflow-agent (1.2.3~rc.1-1) stable; urgency=medium\n\n  * Release v1.2.3-rc.1.\n\n -- " + maintainer + "  Sun, 22 Nov 2026 01:02:03 +0000\n"

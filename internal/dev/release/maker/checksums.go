@@ -32,8 +32,8 @@ func (m *maker) checksums(context.Context) error {
 	return m.writeSigned(filepath.Join(m.files, release.ChecksumsFile), text.Bytes())
 }
 
-// writeSigned writes a text's signature by the release key, and then the text. A client that
-// downloads files of different versions rejects both and retries.
+// writeSigned writes the signature of a text by the release key, and then the text. A client that
+// downloads the two files in different versions rejects them and retries.
 func (m *maker) writeSigned(file string, text []byte) error {
 	signature, err := signing.Sign(m.key.private, text)
 	if err != nil {

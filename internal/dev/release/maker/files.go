@@ -10,7 +10,7 @@ import (
 	"github.com/google/renameio/v2"
 )
 
-// writeFile writes a world-readable file atomically.
+// writeFile atomically writes a world-readable file.
 func writeFile(file string, text []byte) error {
 	if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
 		return fmt.Errorf("creating a directory: %w", err)

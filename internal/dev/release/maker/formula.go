@@ -32,7 +32,7 @@ func (m *maker) formula(context.Context) error {
 	}
 	text, err := os.ReadFile(filepath.Join(m.root, homebrew.Template))
 	if errors.Is(err, fs.ErrNotExist) {
-		return fmt.Errorf("%s is missing: it is part of the repository", homebrew.Template)
+		return fmt.Errorf("%s is missing from the repository", homebrew.Template)
 	} else if err != nil {
 		return fmt.Errorf("reading the formula's template: %w", err)
 	}

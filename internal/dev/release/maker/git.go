@@ -17,7 +17,7 @@ import (
 func repository() (string, error) {
 	mod, err := os.ReadFile("go.mod")
 	if err != nil || !bytes.HasPrefix(mod, []byte("module workflowagent\n")) {
-		return "", &usageError{errors.New("run it in the root of the repository")}
+		return "", &usageError{errors.New("not in the root of the repository: run this command there")}
 	}
 	root, err := filepath.Abs(".")
 	if err != nil {
@@ -38,8 +38,8 @@ func commitTime(ctx context.Context, root string) (time.Time, error) {
 	return time.Unix(seconds, 0).UTC(), nil
 }
 
-// versionOf returns the version in the commit's tag. For a commit without a tag, or with
-// uncommitted changes, it returns a version below all releases that increases with time.
+// versionOf returns the version in the commit's tag. For a commit without a tag or with uncommitted
+// changes, it returns a version that is lower than all releases and increases with time.
 func versionOf(ctx context.Context, root string, commit time.Time, changed bool) (string, error) {
 	if tag, err := git(ctx, root, "describe", "--tags", "--exact-match", "--match", "v*"); err == nil && !changed {
 		return tag, nil

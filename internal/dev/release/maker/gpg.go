@@ -8,7 +8,7 @@ import (
 	"path/filepath"
 )
 
-// gpg signs packages and repositories, with a temporary key ring that holds one key.
+// gpg signs packages and repositories, with a temporary key ring that contains one key.
 type gpg struct {
 	home string
 	file string // the secret key, armored
@@ -33,7 +33,7 @@ func (m *maker) findGPGKey(ctx context.Context) error {
 			return err
 		}
 		m.gpg.file = file
-		m.notes = append(m.notes, "packages and repositories are signed by the GPG key of this machine, "+file+": for trying out only. GPG_KEY_FILE names the real one")
+		m.notes = append(m.notes, "packages and repositories are signed with the GPG key of this machine, "+file+": for tests only. Set GPG_KEY_FILE to the real key")
 	}
 	if _, err := m.gpg.run(ctx, "--import", m.gpg.file); err != nil {
 		return fmt.Errorf("reading the GPG key (it must be armored and without a passphrase): %w", err)
@@ -64,7 +64,7 @@ func (g *gpg) run(ctx context.Context, args ...string) ([]byte, error) {
 
 // close stops the agent that gpg started for the key ring.
 func (g *gpg) close() {
-	//nolint:noctx // It runs when the context may have ended, and takes no time.
+	//nolint:noctx // It must run even if the context has ended, and takes no time.
 	cmd := exec.Command("gpgconf", "--homedir", g.home, "--kill", "all")
 	_ = cmd.Run() // the agent also exits when its directory is removed
 }

@@ -49,7 +49,7 @@ func (m *maker) images(ctx context.Context) error {
 			}
 		}
 		if len(set.Images) == 0 {
-			m.notes = append(m.notes, "no images were made: they need a platform with Linux")
+			m.notes = append(m.notes, "no images were created: they require a Linux platform")
 			return nil
 		}
 		if err := m.writeImages(ctx, set); err != nil {
@@ -93,8 +93,8 @@ func (m *maker) writeImages(ctx context.Context, set image.Set) error {
 	return err
 }
 
-// unpack writes the regular files of a release archive, from its one directory, into a temporary
-// directory, which it returns.
+// unpack writes the regular files in the only directory of a release archive to a temporary
+// directory, and returns that directory.
 func (m *maker) unpack(name string) (dir string, err error) {
 	file, err := os.Open(filepath.Join(m.files, name))
 	if err != nil {
@@ -118,7 +118,7 @@ func (m *maker) unpack(name string) (dir string, err error) {
 			return "", fmt.Errorf("reading %s: %w", name, err)
 		}
 		if header.Typeflag != tar.TypeReg || path.Dir(path.Dir(header.Name)) != "." {
-			continue // links, and manual pages in the subdirectory
+			continue // a link, or a manual page in the subdirectory
 		}
 		text, err := io.ReadAll(r)
 		if err != nil {

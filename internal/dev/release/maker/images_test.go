@@ -21,7 +21,7 @@ import (
 	"workflowagent/internal/host/release"
 )
 
-// tinyProgram is the head of a static Linux program, which suffices for an image.
+// tinyProgram returns the header of a static Linux program, which suffices for an image.
 func tinyProgram(arch string) string {
 	machine := map[string]string{"amd64": "\x3e\x00", "arm64": "\xb7\x00"}[arch]
 	return "\x7fELF\x02\x01\x01" + strings.Repeat("\x00", 9) + "\x02\x00" + machine + "\x01\x00\x00\x00" + strings.Repeat("\x00", 28) + "\x40\x00\x38\x00\x00\x00\x40\x00\x00\x00\x00\x00"
@@ -47,7 +47,7 @@ func writeTestArchive(t *testing.T, m *maker, name, arch string, programs ...str
 			t.Fatal(err)
 		}
 	}
-	// Images omit these: a link, and a file with a program's name in a subdirectory.
+	// Images omit links and files in subdirectories, even with a program's name.
 	for _, header := range []tar.Header{
 		{Name: dir + release.OldName, Linkname: release.Program, Typeflag: tar.TypeSymlink},
 		{Name: dir + "man/" + programs[0], Mode: 0o644},
@@ -143,7 +143,7 @@ func TestFormulaStep(t *testing.T) {
 		archive := read(t, filepath.Join(m.files, name))
 		want := fmt.Sprintf("url \"%s/v1.2.3/%s\"\n      sha256 \"%x\"\n", m.home, name, sha256.Sum256(archive))
 		if !strings.Contains(string(text), want) {
-			t.Errorf("the formula lacks\n%s\n%s", want, text)
+			t.Errorf("the formula does not contain\n%s\n%s", want, text)
 		}
 	}
 	m.home, m.files = "", t.TempDir()

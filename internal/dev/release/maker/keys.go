@@ -24,8 +24,8 @@ type releaseKey struct {
 	public  []byte // PEM
 }
 
-// keys finds the signing keys. For keys that are not given it uses this machine's keys, which the
-// first run creates.
+// keys finds the signing keys. Instead of a key that is not given, it uses this machine's key,
+// which the first run creates.
 func (m *maker) keys(ctx context.Context) error {
 	if err := m.findReleaseKey(); err != nil {
 		return err
@@ -40,7 +40,7 @@ func (m *maker) findReleaseKey() error {
 		if file, err = m.machineKey("release.pem", newReleaseKey); err != nil {
 			return err
 		}
-		m.notes = append(m.notes, "checksums and channel files are signed by the key of this machine, "+file+": for trying out only. RELEASE_KEY_FILE names the real one")
+		m.notes = append(m.notes, "checksums and channel files are signed with the key of this machine, "+file+": for tests only. Set RELEASE_KEY_FILE to the real key")
 	}
 	text, err := os.ReadFile(file)
 	if err != nil {
@@ -71,7 +71,7 @@ func (m *maker) findReleaseKey() error {
 }
 
 // machineKey returns the file with one of this machine's keys. If the file is missing, machineKey
-// writes the output of fresh to it, readable only by the owner.
+// creates it with the output of fresh, readable only by the owner.
 func (m *maker) machineKey(name string, fresh func() ([]byte, error)) (string, error) {
 	dir := filepath.Join(m.cache, "release-keys")
 	if err := os.MkdirAll(dir, 0o700); err != nil {

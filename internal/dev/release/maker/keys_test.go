@@ -12,8 +12,8 @@ import (
 	"workflowagent/internal/host/release"
 )
 
-// TestMachineKey checks that this machine's key is created once, also by concurrent runs, and is
-// readable only by its owner.
+// TestMachineKey checks that this machine's key is created only once, even by concurrent runs, and
+// is readable only by its owner.
 func TestMachineKey(t *testing.T) {
 	m := &maker{options: options{cache: t.TempDir()}}
 	files, keys := make([]string, 8), make([][]byte, 8)
@@ -42,7 +42,7 @@ func TestMachineKey(t *testing.T) {
 	}
 	left, err := os.ReadDir(filepath.Dir(files[0]))
 	if err != nil || len(left) != 1 {
-		t.Errorf("the key's directory also holds %v, %v", left, err)
+		t.Errorf("the key's directory also contains %v, %v", left, err)
 	}
 }
 
@@ -81,17 +81,18 @@ func TestGivenKeys(t *testing.T) {
 	}
 }
 
-// TestBadKeys checks that an invalid key is rejected, with an error that holds no part of the file.
+// TestBadKeys checks that an invalid key is rejected, with an error that contains no part of the
+// file.
 func TestBadKeys(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "key.pem")
 	write(t, file, []byte("-----BEGIN PRIVATE KEY-----\nc2VjcmV0\n-----END PRIVATE KEY-----\n"))
 	m := &maker{options: options{keyFile: file}}
 	if err := m.findReleaseKey(); err == nil || strings.Contains(err.Error(), "c2VjcmV0") || !strings.Contains(err.Error(), file) {
-		t.Errorf("a broken key: %v", err)
+		t.Errorf("an invalid key: %v", err)
 	}
 	m = newTestMaker(t)
 	m.trust = file
 	if err := m.findReleaseKey(); err == nil || !strings.Contains(err.Error(), file) {
-		t.Errorf("a broken key to trust: %v", err)
+		t.Errorf("an invalid key to trust: %v", err)
 	}
 }

@@ -14,14 +14,14 @@ import (
 
 type maker struct {
 	options
-	root    string    // of the repository
-	time    time.Time // the commit's time; dates all files that must be reproducible
+	root    string    // root of the repository
+	time    time.Time // the commit's time, used for all files that must be reproducible
 	targets []platform
-	files   string // directory of the release's files, flat as published
-	scratch string // for this run; only its owner may enter
-	staged  string // files of archives and packages, for this run
+	files   string // directory with the release's files, as published
+	scratch string // directory for this run; only its owner may enter
+	staged  string // directory with files for archives and packages, for this run
 	leftOut []string
-	notes   []string // for the operator
+	notes   []string // messages for the operator
 
 	key       *releaseKey
 	gpg       *gpg   // nil if this machine has no gpg
@@ -130,7 +130,7 @@ func (m *maker) plan() ([]step, error) {
 }
 
 func (m *maker) report() {
-	fmt.Printf("\n%s is made:\n  %s\n  %s\n", m.version, m.files, m.mirror)
+	fmt.Printf("\ncreated %s:\n  %s\n  %s\n", m.version, m.files, m.mirror)
 	for _, part := range m.leftOut {
 		fmt.Println("LEFT OUT " + part)
 	}

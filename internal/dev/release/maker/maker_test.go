@@ -67,11 +67,11 @@ func command(t *testing.T, dir string, args ...string) string {
 func TestParsePlatforms(t *testing.T) {
 	all, err := parsePlatforms("")
 	if err != nil || len(all) != 4 {
-		t.Errorf("no list: %v, %v, want all four", all, err)
+		t.Errorf("without a list: %v, %v, want all four", all, err)
 	}
 	some, err := parsePlatforms("darwin/arm64,linux/amd64")
 	if want := []platform{{"darwin", "arm64"}, {"linux", "amd64"}}; err != nil || !slices.Equal(some, want) {
-		t.Errorf("a list: %v, %v, want %v", some, err, want)
+		t.Errorf("with a list: %v, %v, want %v", some, err, want)
 	}
 	for _, list := range []string{"windows/amd64", "linux", "linux/amd64,", "linux/386"} {
 		if got, err := parsePlatforms(list); err == nil {
@@ -96,8 +96,8 @@ func TestCheckHome(t *testing.T) {
 	}
 }
 
-// TestPlan checks that a step without its tools is skipped with a note, or fails if all are
-// required.
+// TestPlan checks that a step without its tools is skipped with a note, or is an error if all tools
+// are required.
 func TestPlan(t *testing.T) {
 	t.Setenv("PATH", t.TempDir())
 	m := &maker{}
@@ -117,7 +117,7 @@ func TestPlan(t *testing.T) {
 	}
 	m = &maker{options: options{require: true}}
 	if _, err := m.plan(); err == nil || !strings.Contains(err.Error(), "apt-utils") {
-		t.Errorf("all was required, and the error is %v", err)
+		t.Errorf("everything was required, and the error is %v", err)
 	}
 }
 
@@ -153,12 +153,12 @@ func TestVersionOf(t *testing.T) {
 		t.Errorf("the version of the tag is %q, %v", version, err)
 	}
 	if changed, err := isChanged(t.Context(), dir); changed || err != nil {
-		t.Errorf("the fresh commit is changed: %v, %v", changed, err)
+		t.Errorf("the new commit counts as changed: %v, %v", changed, err)
 	}
 	write(t, filepath.Join(dir, "more"), nil)
 	changed, err := isChanged(t.Context(), dir)
 	if !changed || err != nil {
-		t.Errorf("the commit with a file on top is changed: %v, %v", changed, err)
+		t.Errorf("the commit with an additional file counts as changed: %v, %v", changed, err)
 	}
 	if version, err := versionOf(t.Context(), dir, when, changed); version == "v1.2.3" || err != nil {
 		t.Errorf("a changed checkout has the version %q, %v", version, err)

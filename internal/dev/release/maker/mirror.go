@@ -17,7 +17,7 @@ import (
 	"workflowagent/internal/host/release"
 )
 
-// publicKeyFile is the file of a mirror with the public release keys. It is a convenience: a client
+// publicKeyFile is a mirror's file with the public release keys. It is only a convenience: a client
 // that verifies a release must have the keys from another source.
 const publicKeyFile = "release-key.pem"
 
@@ -71,7 +71,7 @@ func channelsOf(version string) []string {
 }
 
 // channels writes the files that name each channel's newest release. It must be the last step,
-// because clients then download the files that it names.
+// because clients download a release once a channel names it.
 func (m *maker) channels(context.Context) error {
 	for _, channel := range channelsOf(m.version) {
 		file := filepath.Join(m.mirror, release.ChannelFile(channel))
@@ -80,7 +80,7 @@ func (m *maker) channels(context.Context) error {
 			return err
 		}
 		if newest != m.version {
-			continue // a release of an older series; the newest release does not change
+			continue // a newer release exists, so the channel does not change
 		}
 		text := release.Channel{Version: m.version, Published: time.Now()}.Text()
 		if err := m.writeSigned(file, text); err != nil {
@@ -139,7 +139,7 @@ func fillInstaller(script []byte, home string, keys []byte) ([]byte, error) {
 		name, _, _ := strings.Cut(string(line), "=")
 		value, ok := values[name]
 		if !ok {
-			return line // the second line with this name: counted below
+			return line // a second line with this name, which is counted below
 		}
 		delete(values, name)
 		return []byte(name + `="` + value + `"`)
@@ -150,14 +150,14 @@ func fillInstaller(script []byte, home string, keys []byte) ([]byte, error) {
 	return filled, nil
 }
 
-// homePattern restricts a mirror's URL, because the URL is inserted into a shell script,
-// configuration files and linker flags.
+// homePattern restricts a mirror's URL, which is inserted into a shell script, configuration files
+// and linker flags.
 var homePattern = regexp.MustCompile(`^https?://[A-Za-z0-9.:\[\]_-]+(/[A-Za-z0-9._~/-]*)?$`)
 
 // checkHome returns the URL without trailing slashes.
 func checkHome(home string) (string, error) {
 	if home != "" && !homePattern.MatchString(home) {
-		return "", &usageError{fmt.Errorf("invalid mirror URL %q: it must have the form https://releases.example.com/agent, without spaces, quotes or a query", home)}
+		return "", &usageError{fmt.Errorf("invalid mirror URL %q: use the form https://releases.example.com/agent, without spaces, quotes or a query", home)}
 	}
 	return strings.TrimRight(home, "/"), nil
 }

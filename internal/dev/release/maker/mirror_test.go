@@ -26,7 +26,7 @@ func publishVersion(t *testing.T, m *maker, version string) {
 	}
 }
 
-// channel reads a channel file of the mirror after its signature; "" if it is missing.
+// channel verifies and reads a channel file of the mirror. It returns "" if the file is missing.
 func channel(t *testing.T, m *maker, name string) string {
 	t.Helper()
 	file := filepath.Join(m.mirror, release.ChannelFile(name))
@@ -83,7 +83,7 @@ func TestMirror(t *testing.T) {
 	}
 	for _, entry := range entries {
 		if strings.HasPrefix(entry.Name(), ".") {
-			t.Errorf("%s was left behind", entry.Name())
+			t.Errorf("%s was not removed", entry.Name())
 		}
 		if info, err := entry.Info(); err != nil || info.Mode()&0o444 != 0o444 {
 			t.Errorf("%s is not world-readable: %v, %v", entry.Name(), info.Mode(), err)

@@ -18,7 +18,7 @@ func (m *maker) packageOf(t *testing.T, version, name string) string {
 	return filepath.Join(m.files, name)
 }
 
-// verifier returns a gpg home directory that holds only a repository's key.
+// verifier returns a gpg home directory that contains only a repository's key.
 func verifier(t *testing.T, key string) string {
 	t.Helper()
 	home := t.TempDir()

@@ -17,7 +17,7 @@ import (
 func packTar(t *testing.T, file string, programs map[string][]byte) {
 	t.Helper()
 	var packed bytes.Buffer
-	zipped, err := gzip.NewWriterLevel(&packed, gzip.NoCompression) // the race detector slows compression down
+	zipped, err := gzip.NewWriterLevel(&packed, gzip.NoCompression) // compression is slow under the race detector
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -80,7 +80,7 @@ func TestBills(t *testing.T) {
 	}
 	const itself = "pkg:golang/github.com/cyclonedx/cyclonedx-go@v0.12.0"
 	if library, ok := known[itself]; !ok || library.Name != "github.com/CycloneDX/cyclonedx-go" {
-		t.Errorf("the library that writes this: %+v", library)
+		t.Errorf("the library that writes the bill: %+v", library)
 	}
 	var depends []string
 	for _, d := range *bom.Dependencies {

@@ -15,7 +15,7 @@ import (
 
 // stage creates the files of archives and packages that goreleaser does not compile.
 func (m *maker) stage(ctx context.Context) error {
-	// goreleaser accepts only files under its working directory. git ignores dist.
+	// goreleaser accepts only files below its working directory. git ignores dist.
 	if err := os.MkdirAll(filepath.Join(m.root, "dist"), 0o755); err != nil {
 		return fmt.Errorf("creating a directory: %w", err)
 	}
@@ -24,7 +24,7 @@ func (m *maker) stage(ctx context.Context) error {
 		return fmt.Errorf("creating a directory: %w", err)
 	}
 	m.staged = dir
-	// Each archive holds the runners for Linux containers, regardless of the agent's platform.
+	// Each archive contains the runners for Linux containers, regardless of the agent's platform.
 	for name, arch := range map[string]string{
 		"workflow-runner-embeddable":       "amd64",
 		"workflow-runner-embeddable-arm64": "arm64",
@@ -87,7 +87,7 @@ func completions(ctx context.Context, agent, dir string) error {
 	return nil
 }
 
-// manual writes the manual pages, plain for archives and compressed for packages.
+// manual writes the manual pages, uncompressed for archives and compressed for packages.
 func (m *maker) manual(ctx context.Context, agent, dir string) error {
 	plain, packed := filepath.Join(dir, "man"), filepath.Join(dir, "man-gz")
 	cmd := exec.CommandContext(ctx, agent, "man", "--dir", plain)
@@ -116,8 +116,8 @@ func (m *maker) manual(ctx context.Context, agent, dir string) error {
 
 const maintainer = "The workflowagent developers <maintainers@example.invalid>"
 
-// changelog writes a Debian changelog with only this version, because the published release
-// describes its changes.
+// changelog writes a Debian changelog that contains only this version, because the published
+// release describes its changes.
 func (m *maker) changelog(file string) error {
 	var text bytes.Buffer
 	fmt.Fprintf(&text, "%s (%s-1) stable; urgency=medium\n\n  * Release %s.\n\n -- %s  %s\n",

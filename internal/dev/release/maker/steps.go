@@ -12,7 +12,7 @@ type step struct {
 	run   func(*maker, context.Context) error
 }
 
-// tool is a program that a step runs, and its Debian package.
+// tool is a program that a step runs, and the Debian package that contains it.
 type tool struct{ program, from string }
 
 func steps() []step {
@@ -23,7 +23,7 @@ func steps() []step {
 		{"images", nil, (*maker).images},
 		{"Homebrew formula", nil, (*maker).formula},
 		{"bills of materials", nil, (*maker).bills},
-		// The steps that write files listed in the checksums must come before this one.
+		// All steps that write files listed in the checksums must come before this one.
 		{"checksums", nil, (*maker).checksums},
 		{"mirror", nil, (*maker).publish},
 		{"apt repository", aptTools(), (*maker).apt},

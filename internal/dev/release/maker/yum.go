@@ -14,7 +14,7 @@ import (
 func yumTools() []tool { return append(gpgTools(), tool{"createrepo_c", "createrepo-c"}) }
 
 // yum adds the .rpm packages to the mirror's repositories. Each channel is a repository and keeps
-// all of its versions.
+// all its versions.
 func (m *maker) yum(ctx context.Context) error {
 	root := filepath.Join(m.mirror, "yum")
 	for _, channel := range channelsOf(m.version) {
