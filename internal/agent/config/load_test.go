@@ -316,7 +316,7 @@ func TestFileTrust(t *testing.T) {
 	t.Run("root's file, readable by the service's group", func(t *testing.T) {
 		path := writeFile(t, FileName, "token: "+testToken+"\n")
 		if err := os.Chown(path, -1, os.Getegid()+1); err != nil {
-			t.Skip("only root gives files away")
+			t.Skip("only root can change the owner of files")
 		}
 		for mode, want := range map[os.FileMode]string{0o640: "", 0o644: "run chmod 640 on it"} {
 			must(t, os.Chmod(path, mode))

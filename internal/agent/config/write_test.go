@@ -51,7 +51,7 @@ func TestWrite(t *testing.T) {
 		{"private", 0o600, 0o600, false},
 		{"a service group's", 0o640, 0o640, false},
 		{"read-only", 0o400, 0o400, false},
-		{"everybody's", 0o644, 0o600, true},
+		{"readable by all", 0o644, 0o600, true},
 		{"writable by all", 0o666, 0o600, true},
 	} {
 		t.Run(tt.name, func(t *testing.T) {

@@ -42,8 +42,8 @@ import (
 type Executor interface {
 	// Name is the deploy_target value.
 	Name() string
-	// Check returns nil if a job can run now. Otherwise it returns a one-line error that tells the
-	// operator how to fix the cause. Check is cheap.
+	// Check returns nil if a job can run now. Otherwise it returns a one-line error with the remedy
+	// for the operator. Check is cheap.
 	Check(ctx context.Context) error
 	Prepare(ctx context.Context, spec Spec, progress func(line string)) (Handle, error)
 	Start(ctx context.Context, h Handle, launch []byte) error

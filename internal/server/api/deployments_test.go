@@ -283,7 +283,7 @@ func TestCancel(t *testing.T) {
 		if hb, err = jc.Heartbeat(t.Context(), protocol.PhaseRunning); err != nil || !hb.ForceRequested {
 			t.Errorf("after force: %+v, %v", hb, err)
 		}
-		// The job succeeds despite the cancellation, and the status says so.
+		// The job succeeds despite the cancellation, and its status is succeeded.
 		l.end(jc, workflow.StatusSucceeded)
 		if d := l.details(path, running); d.Status != "succeeded" || d.Reason != "" {
 			t.Errorf("cancelled too late: %+v", d)

@@ -16,8 +16,8 @@ import (
 // secretSig marks a secret in a state, as pulumi writes it.
 const secretSig = `"4dabf18193072939515e22adb298388d":"1b47061264138c4ac30d75fd1eb44270"`
 
-// publish gives a stack a state with a plain output, a secret output and a resource with another
-// secret, and returns the two ciphertexts.
+// publish sets a stack's state to one with a plain output, a secret output and a resource with
+// another secret, and returns the two ciphertexts.
 func (f *fixture) publish(stack string) (output, hidden string) {
 	f.t.Helper()
 	encrypt := func(text string) string {
@@ -174,7 +174,7 @@ func TestJobsWithoutAUserReadNoOtherStack(t *testing.T) {
 		check("/api/stacks/acme/proj/third", "token "+definition.Env["PULUMI_ACCESS_TOKEN"])
 	}
 	if notes := l.details(third, d.ID).Notes; len(notes) != 1 || !strings.Contains(notes[0], "leaver") {
-		t.Errorf("the log says %q", notes)
+		t.Errorf("the log contains %q", notes)
 	}
 }
 

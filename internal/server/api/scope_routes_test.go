@@ -45,10 +45,10 @@ var routesByAbility = map[identity.Ability][]string{
 	},
 }
 
-// routesWithoutStack are the other routes, by caller. "people" and "everybody" include every job's
-// token; the others exclude all.
+// routesWithoutStack are the other routes, by caller. "people" and "every caller" include every
+// job's token; the others exclude all.
 var routesWithoutStack = map[string][]string{
-	"everybody": {
+	"every caller": {
 		"GET /", "GET /healthz", "GET /readyz", "GET /metrics", "GET /api/capabilities", "GET /api/cli/version", "POST /api/oauth/token",
 	},
 	"people": {
@@ -190,7 +190,7 @@ func TestEveryRouteWithEveryScope(t *testing.T) {
 			a := l.send(call{Method: method, Path: acme.path(t, pattern), Body: map[string]any{}, Auth: c.auth})
 			allowed := need&c.has != 0
 			if !below {
-				allowed = slices.Contains([]string{"everybody", "people", "agents, runners and jobs"}, who)
+				allowed = slices.Contains([]string{"every caller", "people", "agents, runners and jobs"}, who)
 			}
 			refused := a.Status == http.StatusUnauthorized || a.Status == http.StatusForbidden ||
 				a.Status == http.StatusNotFound && strings.Contains(string(a.Body), "or you may not see it")

@@ -109,7 +109,7 @@ func TestPreviewsNeitherHoldTheStackNorChangeIt(t *testing.T) {
 	var flat struct{ Updates []any }
 	f.do("GET", path+"/updates", nil).want(200, &flat)
 	if len(flat.Updates) != 1 {
-		t.Errorf("the history has %d updates, want only the one that is not a preview", len(flat.Updates))
+		t.Errorf("the history has %d updates, want 1, without the previews", len(flat.Updates))
 	}
 }
 

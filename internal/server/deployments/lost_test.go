@@ -128,7 +128,7 @@ func TestLostDeploymentThatStartsHoldsTheStack(t *testing.T) {
 		p.must(p.stacks.Checkpoint(t.Context(), u, p.state()))
 		p.must(p.heartbeat(lost, protocol.PhaseRunning))
 		// Cancel reaches a lost deployment that still runs.
-		p.must(p.service.Cancel(t.Context(), st, id, "somebody", false))
+		p.must(p.service.Cancel(t.Context(), st, id, "operator", false))
 		out, err := p.service.Heartbeat(t.Context(), runner(lost), lost.Job.ID, protocol.PhaseRunning)
 		if err != nil || !out.CancelRequested || out.ForceRequested {
 			t.Errorf("a heartbeat after the cancellation: %+v, %v", out, err)

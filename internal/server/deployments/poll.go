@@ -21,7 +21,7 @@ type Poll struct {
 	PollID    string
 	FreeSlots int             // 0: presence only
 	Types     []workflow.Type // empty: all
-	Wait      time.Duration   // 0: answer immediately
+	Wait      time.Duration   // 0: respond immediately
 	Stock     bool            // the agent uses only the stock calls
 }
 

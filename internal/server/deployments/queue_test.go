@@ -188,7 +188,7 @@ func TestLifeOfJobs(t *testing.T) {
 				}
 				m := rapid.SampledFrom(all).Draw(rt, "deployment")
 				before := p.job(m.id).Status
-				p.must(p.service.Cancel(rt.Context(), stackList[m.stack], m.id, "somebody", false))
+				p.must(p.service.Cancel(rt.Context(), stackList[m.stack], m.id, "operator", false))
 				switch before {
 				case workflow.StatusNotStarted:
 					ended(m, workflow.StatusSkipped)
@@ -264,7 +264,7 @@ func TestFirstComeFirstServedAcrossPools(t *testing.T) {
 		if c := p.poll("a"); c != nil {
 			t.Fatalf("deployment %d overtook %d", c.Job.Version, older.Version)
 		}
-		p.must(p.service.Cancel(t.Context(), st, older.ID, "somebody", false))
+		p.must(p.service.Cancel(t.Context(), st, older.ID, "operator", false))
 		if c := p.poll("a"); c == nil || c.Job.DeploymentID != newer {
 			t.Errorf("claimed %+v, want the newer one", c)
 		}

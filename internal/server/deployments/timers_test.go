@@ -137,7 +137,7 @@ func TestQueueGoesOnWhenTheLostUpdateEnds(t *testing.T) {
 	}
 	u, err = p.stacks.FindUpdate(t.Context(), st, u.ID)
 	p.must(err)
-	p.must(p.stacks.Cancel(t.Context(), u, "somebody"))
+	p.must(p.stacks.Cancel(t.Context(), u, "operator"))
 	if c := <-got; c == nil || c.Job.DeploymentID != next {
 		t.Errorf("claimed %+v", c)
 	}

@@ -138,7 +138,7 @@ func FuzzMatch(f *testing.F) {
 		// Both treat invalid UTF-8 as replacement characters.
 		text = strings.ToValidUTF8(text, "\uFFFD")
 		if want := regexp.MustCompile(re.String()).MatchString(text); match(pattern, text, anyDot) != want {
-			t.Errorf("match(%q, %q, %v) = %v, but %s says otherwise", pattern, text, anyDot, !want, re.String())
+			t.Errorf("match(%q, %q, %v) = %v, but %s disagrees", pattern, text, anyDot, !want, re.String())
 		}
 	})
 }

@@ -57,14 +57,14 @@ type metrics struct {
 func newMetrics(reg *prometheus.Registry) *metrics {
 	m := &metrics{
 		requests: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "workflow_server_http_requests_total", Help: "Requests answered, by route and status.",
+			Name: "workflow_server_http_requests_total", Help: "Requests handled, by route and status.",
 		}, []string{"method", "route", "code"}),
 		seconds: prometheus.NewHistogramVec(prometheus.HistogramOpts{
-			Name: "workflow_server_http_request_seconds", Help: "Time to answer, by route.",
+			Name: "workflow_server_http_request_seconds", Help: "Time to handle a request, by route.",
 			Buckets: []float64{.001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 10, 60},
 		}, []string{"method", "route"}),
 		inFlight: prometheus.NewGauge(prometheus.GaugeOpts{
-			Name: "workflow_server_http_requests_in_flight", Help: "Requests being answered, long polls included.",
+			Name: "workflow_server_http_requests_in_flight", Help: "Requests being handled, including long polls.",
 		}),
 	}
 	reg.MustRegister(m.requests, m.seconds, m.inFlight)
