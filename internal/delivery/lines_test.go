@@ -174,7 +174,7 @@ func TestLongLinesAreCutTheSameWayEachTime(t *testing.T) {
 	}
 }
 
-func TestLinesSentAlreadyAreNotTakenBack(t *testing.T) {
+func TestLinesAlreadySentAreNotSentAgain(t *testing.T) {
 	sp := openLines(t, t.TempDir())
 	defer sp.Close()
 	server := &lineServer{t: t, lines: map[int][]string{}}

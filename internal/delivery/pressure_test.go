@@ -174,7 +174,7 @@ func TestFullSpoolDropsAfterPatience(t *testing.T) {
 	})
 }
 
-func TestGapAtTheEndIsTold(t *testing.T) {
+func TestGapAtTheEndIsReported(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		dir := t.TempDir()
 		sp := openSpool(t, dir, Options{Limit: 1 << 20, DropAfter: time.Minute})

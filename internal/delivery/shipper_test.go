@@ -209,7 +209,7 @@ func TestRefusedLogStopsNoOther(t *testing.T) {
 	})
 }
 
-func TestFlushAsksUntilDurable(t *testing.T) {
+func TestFlushRequestsUntilDurable(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		server := newFakeServer(t)
 		server.lazy = true

@@ -26,7 +26,7 @@ type Launch struct {
 	Proxy        map[string]string       `json:"proxy,omitempty"`        // the host's proxy variables, if the executor sets none; the definition wins
 	CACertPEM    string                  `json:"caCertPEM,omitempty"`    // added to the system's roots
 	UserAgent    string                  `json:"userAgent,omitempty"`
-	Signed       bool                    `json:"signed,omitempty"`  // the server is known to sign its answers
+	Signed       bool                    `json:"signed,omitempty"`  // the server is known to sign its responses
 	EchoLog      bool                    `json:"echoLog,omitempty"` // copy the masked log to standard output
 	// Offline means that the job runs without a server: ServiceURL and JobToken are empty.
 	Offline bool `json:"offline,omitempty"`

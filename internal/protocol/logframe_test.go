@@ -183,7 +183,7 @@ func FuzzAppendFrame(f *testing.F) {
 			back = back[:len(back)-1]
 		}
 		if !bytes.Equal(back, text) {
-			t.Fatalf("%q came back as %q", text, back)
+			t.Fatalf("%q was decoded as %q", text, back)
 		}
 	})
 }

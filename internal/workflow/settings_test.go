@@ -149,7 +149,7 @@ func TestInheritSettings(t *testing.T) {
 			"empty lists are not given", `{"operationContext":{"preRunCommands":[]}}`, stored,
 		},
 		{
-			"a commit beside an empty branch", `{"sourceContext":{"git":{"branch":"","commit":"abcdef1"}}}`,
+			"a commit next to an empty branch", `{"sourceContext":{"git":{"branch":"","commit":"abcdef1"}}}`,
 			strings.Replace(stored, `"branch":"main"`, `"commit":"abcdef1"`, 1),
 		},
 		{

@@ -62,7 +62,7 @@ var effects = map[string][]effect{
 	"allowed_repositories":      {{agentProgram, "TestKeysThatRefuseJobs"}, {thisPackage, "TestAllowsRepository"}},
 	"ca_certificate_file":       {{agentProgram, "TestKeysOfAJob"}, {wire, "TestPrivateCertificateAuthority"}},
 	"docker_network":            {{endToEnd + "clients", "TestEngineDoctor"}, {dockerPlace, "TestLoopback"}},
-	"docker_memory":             {{endToEnd + "engine", "TestEngineKeys"}, {endToEnd + "engine", "TestEngineSaysWhyAJobEnded"}},
+	"docker_memory":             {{endToEnd + "engine", "TestEngineKeys"}, {endToEnd + "engine", "TestEngineReportsWhyAJobEnded"}},
 	"docker_cpus":               {{endToEnd + "engine", "TestEngineKeys"}},
 	"docker_pids_limit":         {{endToEnd + "engine", "TestEngineKeys"}, {dockerPlace, "TestHardening"}},
 	"auto_update":               {{upkeep, "TestUpdateModes"}, {endToEnd + "init", "TestInitUpdateOfAService"}},

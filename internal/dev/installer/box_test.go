@@ -174,7 +174,7 @@ func (b *box) installed(t *testing.T) string {
 		case "", got:
 			versions = got
 		default:
-			t.Errorf("%s has version %s beside %s", name, got, versions)
+			t.Errorf("%s has version %s next to %s", name, got, versions)
 		}
 	}
 	return versions

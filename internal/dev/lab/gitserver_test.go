@@ -92,7 +92,7 @@ func TestGitServerServesCommits(t *testing.T) {
 	}
 }
 
-func TestGitServerAsksForCredentials(t *testing.T) {
+func TestGitServerRequiresCredentials(t *testing.T) {
 	t.Parallel()
 	server := startGitServer(t, GitOptions{Username: "me", Password: "s3cret/@"})
 	repo, commit, err := server.NewRepo(t.Context(), "private", map[string]string{"a": "b"})

@@ -48,7 +48,7 @@ func TestPostgres(t *testing.T) {
 	}
 }
 
-func TestPostgresTellsWhyItCannotStart(t *testing.T) {
+func TestPostgresReportsWhyItCannotStart(t *testing.T) {
 	t.Parallel()
 	if reason, ok := PostgresAvailable(); !ok {
 		t.Skip(reason)

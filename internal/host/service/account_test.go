@@ -16,7 +16,7 @@ func TestShareConfig(t *testing.T) {
 	}
 	nobody, err := user.Lookup("nobody")
 	if err != nil {
-		t.Skip("no user nobody here")
+		t.Skip("the user nobody does not exist here")
 	}
 	made := filepath.Join(t.TempDir(), "new.yaml")
 	kept := filepath.Join(t.TempDir(), "kept.yaml")

@@ -36,7 +36,7 @@ func TestChoicesAreKept(t *testing.T) {
 	// Reverting the last choice leaves no file.
 	must(t, Remember(s, base))
 	if _, err := os.Stat(path); !errors.Is(err, fs.ErrNotExist) {
-		t.Errorf("the file is there: %v", err)
+		t.Errorf("the file exists: %v", err)
 	}
 	for _, text := range []string{"DOCKER=perhaps\n", "DOCKER\n"} {
 		must(t, os.WriteFile(path, []byte(text), 0o644))
@@ -50,7 +50,7 @@ func TestChoicesAreKept(t *testing.T) {
 	}
 	must(t, s.Uninstall())
 	if _, err := os.Stat(path); !errors.Is(err, fs.ErrNotExist) {
-		t.Errorf("after uninstall the file is there: %v", err)
+		t.Errorf("after uninstall the file exists: %v", err)
 	}
 }
 
@@ -94,7 +94,7 @@ func TestMasked(t *testing.T) {
 		t.Errorf("got %v", err)
 	}
 	if _, err := os.Stat(s.File()); !errors.Is(err, fs.ErrNotExist) {
-		t.Errorf("the unit is there: %v", err)
+		t.Errorf("the unit exists: %v", err)
 	}
 }
 

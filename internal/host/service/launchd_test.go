@@ -53,7 +53,8 @@ func TestLaunchctl(t *testing.T) {
 	}
 	commands.want(t)
 
-	// Stopping does nothing if the service is not loaded; otherwise it waits until it is gone.
+	// Stopping does nothing if the service is not loaded; otherwise it waits until the service is
+	// unloaded.
 	if err := l.Stop(); err != nil {
 		t.Error(err)
 	}
@@ -146,7 +147,7 @@ func TestLaunchctlNeverAgrees(t *testing.T) {
 		}
 		commands.rules = map[string][]answer{"launchctl print": {{}, notLoaded}, "launchctl bootout": {{err: &exitError{"launchctl bootout", 3, "No such process"}}}}
 		if err := l.Stop(); err != nil {
-			t.Errorf("one that was gone by itself: %v", err)
+			t.Errorf("a service that was already unloaded: %v", err)
 		}
 	})
 }
@@ -155,7 +156,7 @@ func TestDaemonFiles(t *testing.T) {
 	l := scratchLaunchd(t, Options{Account: "nobody"}, &scripted{})
 	nobody, err := user.Lookup("nobody")
 	if err != nil {
-		t.Skip("no user nobody here")
+		t.Skip("the user nobody does not exist here")
 	}
 	if err := l.Install(); err == nil || !strings.Contains(err.Error(), "cannot start") {
 		t.Fatalf("a binary that the account cannot reach: %v", err)

@@ -13,7 +13,7 @@ import (
 )
 
 // manager listens like a service manager and returns what it receives.
-func manager(t *testing.T) (told func() string) {
+func manager(t *testing.T) (received func() string) {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "notify")
 	listener, err := net.ListenUnixgram("unixgram", &net.UnixAddr{Name: path, Net: "unixgram"})
@@ -35,7 +35,7 @@ func manager(t *testing.T) (told func() string) {
 }
 
 func TestServiceWaitsForItsConfiguration(t *testing.T) {
-	told := manager(t)
+	received := manager(t)
 	path := settings(t, "# nothing yet\n")
 	load := func() (*config.Config, error) {
 		return config.Load(config.LoadOptions{Path: path, TempDir: t.TempDir(), UID: os.Geteuid()})
@@ -50,8 +50,8 @@ func TestServiceWaitsForItsConfiguration(t *testing.T) {
 		c, err := AwaitConfiguration(t.Context(), load, s)
 		done <- result{c, err}
 	}()
-	if line := told(); !strings.HasPrefix(line, "READY=1\n") || !strings.Contains(line, "customer-managed-workflow-agent configure") {
-		t.Errorf("told %q", line)
+	if line := received(); !strings.HasPrefix(line, "READY=1\n") || !strings.Contains(line, "customer-managed-workflow-agent configure") {
+		t.Errorf("received %q", line)
 	}
 	// An incomplete file does not end the wait.
 	for _, text := range []string{"token\n", "token: pul-1\n"} {
@@ -66,13 +66,13 @@ func TestServiceWaitsForItsConfiguration(t *testing.T) {
 		t.Fatal("still waiting")
 	}
 	s.Close()
-	if line := told(); line != "STOPPING=1" {
-		t.Errorf("told %q", line)
+	if line := received(); line != "STOPPING=1" {
+		t.Errorf("received %q", line)
 	}
 }
 
 func TestServiceStopsWaiting(t *testing.T) {
-	told := manager(t)
+	received := manager(t)
 	load := func() (*config.Config, error) { return &config.Config{}, nil }
 	ctx, cancel := context.WithCancel(t.Context())
 	s := &Supervision{}
@@ -82,14 +82,14 @@ func TestServiceStopsWaiting(t *testing.T) {
 		_, err := AwaitConfiguration(ctx, load, s)
 		done <- err
 	}()
-	told()
+	received()
 	cancel()
 	if err := <-done; err != nil {
 		t.Errorf("got %v", err)
 	}
 }
 
-func TestPersonIsToldAtOnce(t *testing.T) {
+func TestManualStartDoesNotWait(t *testing.T) {
 	t.Setenv("NOTIFY_SOCKET", "")
 	load := func() (*config.Config, error) { return &config.Config{}, nil }
 	c, err := AwaitConfiguration(t.Context(), load, &Supervision{})

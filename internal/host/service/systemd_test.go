@@ -130,7 +130,7 @@ func TestFailedFirstInstallLeavesNothing(t *testing.T) {
 		t.Errorf("got %v", err)
 	}
 	if _, err := os.Stat(s.File()); !errors.Is(err, os.ErrNotExist) {
-		t.Errorf("the unit is there: %v", err)
+		t.Errorf("the unit exists: %v", err)
 	}
 }
 
@@ -144,7 +144,7 @@ func TestMaskStays(t *testing.T) {
 		}
 	}
 	if to, err := os.Readlink(s.File()); to != os.DevNull {
-		t.Errorf("the mask is gone: %q, %v", to, err)
+		t.Errorf("the mask was removed: %q, %v", to, err)
 	}
 }
 
@@ -185,7 +185,7 @@ func TestUninstall(t *testing.T) {
 	commands.want(t, "systemctl --user disable --now customer-managed-workflow-agent.service",
 		"systemctl --user daemon-reload", "systemctl --user reset-failed customer-managed-workflow-agent.service")
 	if _, err := os.Stat(s.File()); !errors.Is(err, os.ErrNotExist) {
-		t.Errorf("the unit is there: %v", err)
+		t.Errorf("the unit exists: %v", err)
 	}
 }
 

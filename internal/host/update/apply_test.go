@@ -78,8 +78,8 @@ func (h *house) updates(t testing.TB, version string) {
 	h.works(t, version)
 }
 
-// TestTakenBack checks versions that start but do not become ready.
-func TestTakenBack(t *testing.T) {
+// TestRolledBack checks versions that start but do not become ready.
+func TestRolledBack(t *testing.T) {
 	t.Parallel()
 	for name, behaviour := range map[string]string{"crashes": crashes, "cannot poll": deaf, "wants a configuration": waits} {
 		t.Run(name, func(t *testing.T) {
@@ -421,9 +421,9 @@ func TestUmask(t *testing.T) { // not parallel: the umask is global
 	}
 }
 
-// TestTaken checks that a journal exists when the request is gone: it distinguishes a start from a
+// TestRequestAccepted checks that a journal exists when the request is gone: it distinguishes a start from a
 // refusal.
-func TestTaken(t *testing.T) { // not parallel: the steps are global
+func TestRequestAccepted(t *testing.T) { // not parallel: the steps are global
 	h := newHouse(t, "v1.0.0")
 	h.put(t, "v1.1.0", newRelease(t, h.key, "v1.1.0", polls))
 	defer func(before func(string)) { step = before }(step)

@@ -185,7 +185,7 @@ func TestPlaceFails(t *testing.T) {
 }
 
 // An installation never waits for an update. It ends an interrupted one and keeps used versions.
-func TestPlaceBesideUpdates(t *testing.T) {
+func TestPlaceDuringUpdates(t *testing.T) {
 	t.Parallel()
 	h := emptyHouse(t)
 	h.place(t, "v1.0.0")

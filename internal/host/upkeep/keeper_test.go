@@ -158,7 +158,7 @@ func TestErrorsAreTriedAgainMoreAndMoreRarely(t *testing.T) {
 	})
 }
 
-func TestTellsOncePerRelease(t *testing.T) {
+func TestAnnouncesEachReleaseOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &fakeSource{version: "v1.1.0"}
 		k, hook := keep(t, &Keeper{source: s, advice: "run apt-get"})
@@ -223,7 +223,7 @@ func TestInstalls(t *testing.T) {
 	})
 }
 
-func TestNobodyTakesTheRequest(t *testing.T) {
+func TestRequestIsNotAccepted(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		install, stage := installation(t)
 		k, _ := keep(t, &Keeper{source: &fakeSource{version: "v1.1.0"}, installation: install, Stage: stage})

@@ -46,7 +46,7 @@ func TestEngineRunsDeployments(t *testing.T) {
 	}
 }
 
-func TestEngineSaysWhyAJobEnded(t *testing.T) {
+func TestEngineReportsWhyAJobEnded(t *testing.T) {
 	ctx := t.Context()
 	w, engine, image := harness.StartEngineSite(t, harness.OnLoopback)
 	settings := map[string]string{"pull_image": "false", "docker_memory": "256m"}

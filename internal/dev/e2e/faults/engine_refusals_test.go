@@ -10,9 +10,9 @@ import (
 	"workflowagent/internal/dev/lab"
 )
 
-// TestEngineSaysWhyAJobDidNotStart covers jobs that the host's settings or an image registry
+// TestEngineReportsWhyAJobDidNotStart covers jobs that the host's settings or an image registry
 // prevent: the API reports the reason, and the deployment's log explains it in one line.
-func TestEngineSaysWhyAJobDidNotStart(t *testing.T) {
+func TestEngineReportsWhyAJobDidNotStart(t *testing.T) {
 	if reason, ok := lab.PrivateEngineAvailable(); !ok {
 		t.Skip(reason)
 	}
