@@ -39,6 +39,9 @@ type Config struct {
 	MaxDeployments  int64           // limit of claimed and running deployments per organization
 	JobLease        time.Duration   // silence before the start that requeues a deployment
 	JobLost         time.Duration   // silence after the start that ends a deployment
+	KeepStates      int64           // a stack's newest states that are kept
+	KeepStatesFor   time.Duration   // age below which other states are kept; 0 is forever
+	KeepLogsFor     time.Duration   // age below which logs and events are kept; 0 is forever
 	ShutdownTimeout time.Duration   // how long requests in flight may take at shutdown
 	Releases        string          // directory with a mirror of the agent's releases; "" means none
 }
@@ -92,6 +95,15 @@ func Settings(c *Config) *settings.Table {
 	}, {
 		Key: "releases", Value: (*settings.Path)(&c.Releases), Check: checkReleases,
 		Doc: "directory with a mirror of the agent's releases, served to all clients at /releases/",
+	}, {
+		Key: "keep_states", Value: &c.KeepStates, Default: "50", Min: 1, Max: math.MaxInt32,
+		Doc: "each stack's newest states that are kept, whatever their age",
+	}, {
+		Key: "keep_states_for", Value: &c.KeepStatesFor, Default: "2160h",
+		Doc: "age at which other states are removed (default: 90 days; 0s: never)",
+	}, {
+		Key: "keep_logs_for", Value: &c.KeepLogsFor, Default: "4320h",
+		Doc: "age at which the logs of deployments and the events of updates are removed (default: 180 days; 0s: never)",
 	}, {
 		Key: "shutdown_timeout", Value: &c.ShutdownTimeout, Default: "30s", Min: shortest,
 		Doc: "how long requests may take to finish when the server stops",

@@ -9,6 +9,7 @@ import (
 	"github.com/sirupsen/logrus"
 
 	"workflowagent/internal/retry"
+	"workflowagent/internal/server/retention"
 	"workflowagent/internal/server/store"
 )
 
@@ -68,6 +69,9 @@ func every(ctx context.Context, interval time.Duration, work func(context.Contex
 
 func (s *Server) ownSubsystems() []Subsystem {
 	sweep := min(30*time.Second, max(100*time.Millisecond, s.cfg.UpdateLease/10))
+	keep := retention.New(s.db, s.logOf("retention"), retention.Policy{
+		States: s.cfg.KeepStates, StatesFor: s.cfg.KeepStatesFor, LogsFor: s.cfg.KeepLogsFor,
+	})
 	own := []Subsystem{
 		// This runs on every server, so that a server that hangs does not block the others.
 		{Name: "update-leases", Run: func(ctx context.Context) error {
@@ -88,6 +92,7 @@ func (s *Server) ownSubsystems() []Subsystem {
 				return err
 			})
 		}},
+		{Name: "retention", Exclusive: true, Run: func(ctx context.Context) error { return every(ctx, time.Hour, keep.Sweep) }},
 		{Name: "expired-tokens", Exclusive: true, Run: func(ctx context.Context) error {
 			return every(ctx, time.Hour, s.identity.DeleteExpired)
 		}},

@@ -48,6 +48,9 @@ func (l *Store) Read(ctx context.Context, v View, token string) (Page, error) {
 	if err != nil {
 		return Page{}, err
 	}
+	if v.Job.LogExpired {
+		return Page{Lines: expired(v.Job)}, nil
+	}
 	if err := budget.Of(ctx).Take(ctx, pageMemory); err != nil {
 		return Page{}, err
 	}
@@ -64,6 +67,14 @@ func (l *Store) Read(ctx context.Context, v View, token string) (Page, error) {
 		page.Next = r.pos.String()
 	}
 	return page, nil
+}
+
+// expired returns the lines that replace a removed log.
+func expired(job store.Job) []Line {
+	return []Line{{
+		Time: job.EndedAt,
+		Text: "The log of this deployment has expired: the server keeps logs for the time in its setting keep_logs_for.\n",
+	}}
 }
 
 // reader reads a deployment's streams in order: each claim's steps, then the agent's and the
@@ -261,6 +272,13 @@ func (l *Store) ReadStep(ctx context.Context, v View, step int, offset int64, co
 	}
 	if step < 0 || step > len(v.Job.Steps) {
 		return StepPage{}, fault.NotFound("Not Found: the deployment has no step %d", step)
+	}
+	if v.Job.LogExpired {
+		page := StepPage{Name: streamName(v.Job, step)}
+		if offset == 0 {
+			page.Lines = expired(v.Job)
+		}
+		return page, nil
 	}
 	if err := budget.Of(ctx).Take(ctx, pageMemory); err != nil {
 		return StepPage{}, err

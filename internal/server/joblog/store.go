@@ -28,8 +28,11 @@ const (
 // Key returns the key of a step's stream. Each claim has its own streams, so a superseded agent
 // cannot write to its successor's streams.
 func Key(jobID string, epoch int64, step int) string {
-	return fmt.Sprintf("logs/%s/%d/%d", jobID, epoch, step)
+	return fmt.Sprintf("%s/%d/%d", Blobs(jobID), epoch, step)
 }
+
+// Blobs returns the key prefix of a job's streams.
+func Blobs(jobID string) string { return "logs/" + jobID }
 
 // Store stores the streams and syncs them to disk in groups in the background.
 type Store struct {

@@ -187,6 +187,12 @@ func summaryChanges(summary []byte) string {
 	return string(out)
 }
 
+// expiredEvents returns the event that replaces an update's removed events.
+func expiredEvents(u store.Update) json.RawMessage {
+	return fmt.Appendf(nil, `{"sequence":0,"timestamp":%d,"stdoutEvent":{"color":"never","message":`+
+		`"The events of this update have expired: the server keeps events for the time in its setting keep_logs_for.\n"}}`, u.FinishedAt.Unix())
+}
+
 // EventPage is a page of an update's events.
 type EventPage struct {
 	Events []json.RawMessage
@@ -204,6 +210,9 @@ func (s *Service) Events(ctx context.Context, u store.Update, token string) (Eve
 			return EventPage{}, fault.Invalid("Bad Request: Invalid continuation token.")
 		}
 		from = n
+	}
+	if u.EventsExpired {
+		return EventPage{Events: []json.RawMessage{expiredEvents(u)}}, nil
 	}
 	var until, next, end, bytes int64
 	var over bool

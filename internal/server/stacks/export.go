@@ -44,6 +44,10 @@ func (s *Service) OpenVersion(ctx context.Context, st store.Stack, version int64
 	if errors.Is(err, store.ErrNotFound) {
 		return Stored{}, fault.NotFound("Not Found: stack '%s' has no version %d", st.Ref(), version)
 	}
+	if u.StateExpired {
+		return Stored{}, fault.New(fault.KindGone, "Gone: the state of version %d of stack '%s' has expired: "+
+			"the server keeps as many states as its settings keep_states and keep_states_for say", version, st.Ref())
+	}
 	if err != nil || u.StateBlob == "" {
 		return Stored{}, err
 	}

@@ -63,6 +63,8 @@ type Job struct {
 	LastSeenAt time.Time // last sign of life, shifted by server downtime
 	EndedAt    time.Time
 	ModifiedAt time.Time
+
+	LogExpired bool // the log was removed because of its age
 }
 
 var jobs = database.NewTable[Job]("jobs j")

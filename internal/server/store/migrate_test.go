@@ -34,7 +34,7 @@ func TestNewerSchemaIsRefused(t *testing.T) {
 			if _, err = open(); err == nil {
 				t.Fatal("the database was opened")
 			}
-			for _, text := range []string{"version 9995", "version 60", "newer"} {
+			for _, text := range []string{"version 10015", "version 80", "newer"} {
 				if !strings.Contains(err.Error(), text) {
 					t.Errorf("the error lacks %q: %v", text, err)
 				}

@@ -31,7 +31,9 @@ type Update struct {
 	ResourceChanges string // JSON object from operations to counts; "" until known
 	// NextSequence is the sequence number of the first missing engine event: all events below it
 	// are stored.
-	NextSequence int64
+	NextSequence  int64
+	StateExpired  bool // the state was removed because of its age
+	EventsExpired bool // the events were removed because of their age
 }
 
 var updates = database.NewTable[Update]("updates")

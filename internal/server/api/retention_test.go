@@ -1,0 +1,58 @@
+package api_test
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"workflowagent/internal/dev/storetest"
+	"workflowagent/internal/server/deployments"
+	"workflowagent/internal/server/retention"
+	"workflowagent/internal/workflow"
+)
+
+// TestExpiredContentsNameTheSetting: what the server has removed because of its age is not reported
+// as missing or empty.
+func TestExpiredContentsNameTheSetting(t *testing.T) {
+	eachLab(t, deployments.Options{}, func(t *testing.T, l *lab) {
+		list := l.deployable("dev")
+		path := strings.TrimSuffix(list, "/deployments")
+		old := l.deploy(list, "update")
+		_, jc := l.start("a")
+		(&step{t: t, jc: jc}).say("hello")
+		l.end(jc, workflow.StatusSucceeded)
+		newest := l.deploy(list, "update")
+		_, jc = l.start("a")
+		l.end(jc, workflow.StatusSucceeded)
+
+		u := l.fixture.start(path, "update")
+		u.send("PATCH", "/checkpoint", state(1)).want(204, nil)
+		u.send("POST", "/events/batch", map[string]any{"events": []any{map[string]any{"sequence": 0, "timestamp": 1}}}).want(200, nil)
+		u.send("POST", "/complete", map[string]any{"status": "succeeded"}).want(204, nil)
+		l.do("POST", path+"/import", state(2)).want(200, nil)
+
+		sweeper := retention.New(l.db, storetest.Log(), retention.Policy{States: 1, StatesFor: time.Nanosecond, LogsFor: time.Nanosecond})
+		if err := sweeper.Sweep(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+
+		l.do("GET", path+"/export/1", nil).want(410, nil).says("settings keep_states and keep_states_for")
+		l.do("GET", path+"/export/2", nil).want(200, nil)
+		l.do("GET", path+"/updates/1", nil).want(200, nil)
+		var events struct {
+			Events            []struct{ StdoutEvent struct{ Message string } }
+			ContinuationToken *string
+		}
+		l.do("GET", u.path+"/events", nil).want(200, &events)
+		if len(events.Events) != 1 || !strings.Contains(events.Events[0].StdoutEvent.Message, "keep_logs_for") || events.ContinuationToken != nil {
+			t.Errorf("the events are %+v", events)
+		}
+		if text := l.wholeLog(list, old); strings.Count(text, "\n") != 1 || !strings.Contains(text, "keep_logs_for") {
+			t.Errorf("the log is %q", text)
+		}
+		l.do("GET", list+"/"+old+"/logs?job=0&step=0&offset=0&count=10", nil).want(200, nil).says("keep_logs_for")
+		if text := l.wholeLog(list, newest); strings.Contains(text, "keep_logs_for") {
+			t.Errorf("the log of the latest deployment is %q", text)
+		}
+	})
+}

@@ -1,0 +1,213 @@
+// Package retention removes old states, events and logs. It runs on one server at a time, leaves
+// the database to other writers most of the time, and keeps the metadata.
+package retention
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/sirupsen/logrus"
+
+	"workflowagent/internal/retry"
+	"workflowagent/internal/server/joblog"
+	"workflowagent/internal/server/store"
+)
+
+// Policy says what is kept. What a waiting, running or latest deployment or update needs is always
+// kept, and so is the current state of each stack.
+type Policy struct {
+	States    int64         // number of each stack's newest states that are kept
+	StatesFor time.Duration // age below which the other states are kept; 0 is forever
+	LogsFor   time.Duration // age below which logs and events are kept; 0 is forever
+}
+
+// Sweeper applies a policy.
+type Sweeper struct {
+	db     *store.DB
+	log    *logrus.Entry
+	policy Policy
+}
+
+// New returns a sweeper.
+func New(db *store.DB, log *logrus.Entry, policy Policy) *Sweeper {
+	return &Sweeper{db: db, log: log, policy: policy}
+}
+
+// page bounds the rows that one query returns.
+const page = 100
+
+// Sweep removes everything that the policy does not keep.
+func (s *Sweeper) Sweep(ctx context.Context) error {
+	removed := logrus.Fields{}
+	var errs []error
+	for _, part := range []struct {
+		name  string
+		after time.Duration
+		sweep func(ctx context.Context, before time.Time) (int, error)
+	}{
+		{"states", s.policy.StatesFor, s.sweepStates},
+		{"events", s.policy.LogsFor, s.sweepEvents},
+		{"logs", s.policy.LogsFor, s.sweepLogs},
+	} {
+		if part.after == 0 {
+			continue
+		}
+		now, err := store.Read(ctx, s.db, func(tx *store.Tx) (time.Time, error) { return tx.Now(), nil })
+		n := 0
+		if err == nil {
+			n, err = part.sweep(ctx, now.Add(-part.after))
+		}
+		if err != nil {
+			errs = append(errs, fmt.Errorf("removing old %s: %w", part.name, err))
+		}
+		if n > 0 {
+			removed[part.name] = n
+		}
+	}
+	if len(removed) > 0 {
+		s.log.WithFields(removed).Info("removed what the retention settings no longer keep")
+	}
+	return errors.Join(append(errs, s.shrink(ctx))...)
+}
+
+func (s *Sweeper) sweepStates(ctx context.Context, before time.Time) (int, error) {
+	removed := 0
+	for after := ""; ; {
+		stacks, err := read(ctx, s, func(tx *store.Tx) ([]string, error) { return tx.StackIDs(after, page) })
+		if err != nil || len(stacks) == 0 {
+			return removed, err
+		}
+		for _, id := range stacks {
+			n, err := s.sweepStack(ctx, id, before)
+			removed += n
+			if err != nil {
+				return removed, err
+			}
+		}
+		after = stacks[len(stacks)-1]
+	}
+}
+
+func (s *Sweeper) sweepStack(ctx context.Context, stackID string, before time.Time) (int, error) {
+	removed := 0
+	for {
+		old, err := read(ctx, s, func(tx *store.Tx) ([]string, error) {
+			return tx.OldStates(stackID, s.policy.States, before, page)
+		})
+		if err != nil || len(old) == 0 {
+			return removed, err
+		}
+		for _, id := range old {
+			if err := s.write(ctx, func(tx *store.Tx) error { return tx.ExpireState(id) }); err != nil {
+				return removed, err
+			}
+			removed++
+		}
+	}
+}
+
+func (s *Sweeper) sweepEvents(ctx context.Context, before time.Time) (int, error) {
+	removed, from := 0, time.Time{}
+	for {
+		old, err := read(ctx, s, func(tx *store.Tx) ([]store.OldUpdate, error) { return tx.OldEvents(from, before, page) })
+		if err != nil || len(old) == 0 {
+			return removed, err
+		}
+		for _, u := range old {
+			err := s.inSlices(ctx, func(tx *store.Tx, limit int) (int64, error) { return tx.ExpireEvents(u.ID, limit) })
+			if err != nil {
+				return removed, err
+			}
+			removed++
+			from = u.FinishedAt
+		}
+	}
+}
+
+func (s *Sweeper) sweepLogs(ctx context.Context, before time.Time) (int, error) {
+	removed, from := 0, time.Time{}
+	for {
+		old, err := read(ctx, s, func(tx *store.Tx) ([]store.OldJob, error) { return tx.OldLogs(from, before, page) })
+		if err != nil || len(old) == 0 {
+			return removed, err
+		}
+		for _, job := range old {
+			err := paced(ctx, func() error { return s.db.Blobs().Delete(ctx, joblog.Blobs(job.ID)) })
+			if err == nil {
+				err = s.write(ctx, func(tx *store.Tx) error { return tx.ExpireLog(job.ID) })
+			}
+			if err != nil {
+				return removed, err
+			}
+			removed++
+			from = job.EndedAt
+		}
+	}
+}
+
+// idle is the length of the pause after a piece of work, as a multiple of the work's duration: the
+// sweeper uses at most a twentieth of a core.
+const idle = 19
+
+func paced(ctx context.Context, work func() error) error {
+	began := time.Now()
+	if err := work(); err != nil {
+		return err
+	}
+	return retry.Sleep(ctx, idle*time.Since(began))
+}
+
+func read[T any](ctx context.Context, s *Sweeper, query func(*store.Tx) (T, error)) (v T, err error) {
+	err = paced(ctx, func() error {
+		v, err = store.Read(ctx, s.db, query)
+		return err
+	})
+	return v, err
+}
+
+func (s *Sweeper) write(ctx context.Context, change func(*store.Tx) error) error {
+	return paced(ctx, func() error { return s.db.Write(ctx, change) })
+}
+
+// A slice is the part of a large change that one transaction makes. Its size follows the time that
+// it takes, because other writers wait for it.
+const (
+	firstSlice = 16
+	maxSlice   = 1024
+	sliceTime  = 10 * time.Millisecond
+)
+
+// inSlices makes a large change. It calls change until a call changes fewer rows than the limit.
+func (s *Sweeper) inSlices(ctx context.Context, change func(tx *store.Tx, limit int) (int64, error)) error {
+	for limit := firstSlice; ; {
+		var n int64
+		var took time.Duration
+		err := s.write(ctx, func(tx *store.Tx) (err error) {
+			began := time.Now()
+			n, err = change(tx, limit)
+			took = time.Since(began)
+			return err
+		})
+		if err != nil || n < int64(limit) {
+			return err
+		}
+		if took > sliceTime {
+			limit = max(1, limit/2)
+		} else if took < sliceTime/4 {
+			limit = min(2*limit, maxSlice)
+		}
+	}
+}
+
+// shrink returns the space of removed rows to the file system. PostgreSQL reuses the space.
+func (s *Sweeper) shrink(ctx context.Context) error {
+	if s.db.Shared() {
+		return nil
+	}
+	if err := s.inSlices(ctx, (*store.Tx).FreePages); err != nil {
+		return fmt.Errorf("shrinking the database: %w", err)
+	}
+	return nil
+}

@@ -1,0 +1,219 @@
+package retention_test
+
+import (
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"workflowagent/internal/dev/storetest"
+	"workflowagent/internal/server/joblog"
+	"workflowagent/internal/server/retention"
+	"workflowagent/internal/server/store"
+	"workflowagent/internal/workflow"
+)
+
+func TestMain(m *testing.M) { os.Exit(storetest.Main(m)) }
+
+const day = 24 * time.Hour
+
+// eventsEach is more than one slice.
+const eventsEach = 40
+
+// world is a database with the contents of old stacks.
+type world struct {
+	t   *testing.T
+	db  *store.DB
+	now time.Time
+	// ids of the updates and jobs
+	updates, jobs []string
+}
+
+func newWorld(t *testing.T, db *store.DB) *world {
+	t.Helper()
+	w := &world{t: t, db: db, now: time.Now().UTC().Truncate(time.Microsecond)}
+	w.write(func(tx *store.Tx) error { return tx.InsertOrganization(store.Organization{ID: "org", Name: "acme"}) })
+	return w
+}
+
+func (w *world) write(change func(tx *store.Tx) error) {
+	w.t.Helper()
+	if err := w.db.Write(w.t.Context(), change); err != nil {
+		w.t.Fatal(err)
+	}
+}
+
+func (w *world) stack(id, state string) {
+	w.t.Helper()
+	w.write(func(tx *store.Tx) error {
+		return tx.InsertStack(store.Stack{ID: id, OrgID: "org", Project: "p", Name: id, StateBlob: state})
+	})
+}
+
+// update adds an update that finished days ago, or still runs if days is 0.
+func (w *world) update(u store.Update, days int) {
+	w.t.Helper()
+	ago := time.Duration(days) * day
+	u.CreatedAt = w.now.Add(-ago + time.Duration(len(w.updates))*time.Second)
+	u.StartedAt, u.Status = u.CreatedAt, "running"
+	if days > 0 {
+		u.FinishedAt, u.Status = u.CreatedAt.Add(time.Second), "succeeded"
+	}
+	w.updates = append(w.updates, u.ID)
+	var events []store.EngineEvent
+	for i := range int64(eventsEach) {
+		events = append(events, store.EngineEvent{Sequence: i, Body: "{}"})
+	}
+	w.write(func(tx *store.Tx) error {
+		if err := tx.InsertUpdate(u); err != nil {
+			return err
+		}
+		_, err := tx.InsertEvents(u.ID, events)
+		return err
+	})
+}
+
+// job adds a deployment and its job, whose log has one stream.
+func (w *world) job(id, stackID string, version int64, status workflow.Status, days int) {
+	w.t.Helper()
+	w.jobs = append(w.jobs, id)
+	j := store.Job{ID: id, DeploymentID: "of " + id, OrgID: "org", StackID: stackID, Version: version, Status: status, Epoch: 1}
+	if status.Final() {
+		j.EndedAt = w.now.Add(-time.Duration(days) * day)
+	}
+	w.write(func(tx *store.Tx) error {
+		if err := tx.InsertDeployment(store.Deployment{ID: j.DeploymentID, OrgID: "org", StackID: stackID, Version: version}); err != nil {
+			return err
+		}
+		return tx.InsertJob(j)
+	})
+	if err := w.db.Blobs().Put(w.t.Context(), joblog.Key(id, 1, 0), strings.NewReader("x")); err != nil {
+		w.t.Fatal(err)
+	}
+}
+
+// removed returns what has been removed.
+func (w *world) removed() map[string][]string {
+	w.t.Helper()
+	out := map[string][]string{}
+	add := func(what, id string, gone, marked bool) {
+		if gone != marked {
+			w.t.Errorf("%s of %s: removed %v, marked %v", what, id, gone, marked)
+		}
+		if gone {
+			out[what] = append(out[what], id)
+		}
+	}
+	err := w.db.Read(w.t.Context(), func(tx *store.Tx) error {
+		for _, id := range w.updates {
+			u, err := tx.Update(id)
+			if err != nil {
+				return err
+			}
+			last, err := tx.LastSequence(id)
+			if err != nil {
+				return err
+			}
+			add("states", id, u.StateBlob == "" && !u.Preview, u.StateExpired)
+			add("events", id, last < 0, u.EventsExpired)
+		}
+		for _, id := range w.jobs {
+			j, err := tx.Job(id)
+			if err != nil {
+				return err
+			}
+			size, err := w.db.Blobs().Size(w.t.Context(), joblog.Key(id, 1, 0))
+			if err != nil {
+				return err
+			}
+			add("logs", id, size == 0, j.LogExpired)
+		}
+		return nil
+	})
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return out
+}
+
+func (w *world) sweep(policy retention.Policy) {
+	w.t.Helper()
+	if err := retention.New(w.db, storetest.Log(), policy).Sweep(w.t.Context()); err != nil {
+		w.t.Fatal(err)
+	}
+}
+
+func (w *world) fill() {
+	w.stack("a", "a9")
+	w.job("old", "a", 1, workflow.StatusSucceeded, 300)
+	w.job("running", "a", 2, workflow.StatusRunning, 0)
+	w.job("waiting", "a", 3, workflow.StatusNotStarted, 0)
+	w.job("young", "a", 4, workflow.StatusFailed, 170)
+	w.job("latest", "a", 5, workflow.StatusSucceeded, 300)
+	w.job("orphaned", "gone", 1, workflow.StatusSucceeded, 300)
+	for version, u := range []struct {
+		id, deployment, state string
+		days                  int
+	}{
+		{"old", "of old", "a1", 300},
+		{"of the running deployment", "of running", "a2", 300},
+		{"of the waiting deployment", "of waiting", "a3", 300},
+		{"of the latest deployment", "of latest", "a4", 300},
+		{"with the current state", "", "a9", 300},
+		{"middle-aged", "", "a5", 120},
+		{"young", "", "a6", 50},
+		{"third", "", "a7", 40},
+		{"second", "", "a8", 30},
+		{"newest", "", "a9", 20},
+	} {
+		w.update(store.Update{ID: u.id, StackID: "a", DeploymentID: u.deployment, StateBlob: u.state, Version: int64(version + 1)}, u.days)
+	}
+	// A stack that nobody uses any more, and one whose only update does not end.
+	w.stack("b", "b3")
+	for version, id := range []string{"idle 1", "idle 2", "idle 3"} {
+		w.update(store.Update{ID: id, StackID: "b", StateBlob: id, Version: int64(version + 1)}, 300)
+	}
+	w.update(store.Update{ID: "old preview", StackID: "b", Preview: true}, 300)
+	w.update(store.Update{ID: "newest preview", StackID: "b", Preview: true}, 300)
+	w.stack("c", "c1")
+	w.update(store.Update{ID: "unfinished", StackID: "c", StateBlob: "c1", Version: 1}, 0)
+}
+
+func TestSweep(t *testing.T) {
+	storetest.Each(t, func(t *testing.T, db *store.DB) {
+		w := newWorld(t, db)
+		w.fill()
+		w.sweep(retention.Policy{States: 1})
+		if diff := cmp.Diff(map[string][]string{}, w.removed()); diff != "" {
+			t.Errorf("removed without an age (-want +got):\n%s", diff)
+		}
+		policy := retention.Policy{States: 3, StatesFor: 90 * day, LogsFor: 180 * day}
+		want := map[string][]string{
+			"states": {"old", "middle-aged"},
+			"events": {"old", "with the current state", "idle 1", "idle 2", "old preview"},
+			"logs":   {"old", "orphaned"},
+		}
+		for range 2 { // a repeated sweep removes nothing else
+			w.sweep(policy)
+			if diff := cmp.Diff(want, w.removed()); diff != "" {
+				t.Errorf("removed (-want +got):\n%s", diff)
+			}
+		}
+	})
+}
+
+// TestSweepIsSlow: the sweeper leaves the processor and the database to others.
+func TestSweepIsSlow(t *testing.T) {
+	w := newWorld(t, storetest.SQLite(t))
+	w.fill()
+	busy := busyTime(t)
+	began := time.Now()
+	w.sweep(retention.Policy{States: 1, StatesFor: day, LogsFor: day})
+	busy, took := busyTime(t)-busy, time.Since(began)
+	// The rest of the test binary works a little, too.
+	if busy > took/8 {
+		t.Errorf("the sweep used %v of processor time within %v", busy, took)
+	}
+}

@@ -1,0 +1,111 @@
+package store
+
+import (
+	"fmt"
+	"time"
+
+	"workflowagent/internal/server/store/database"
+)
+
+// OldUpdate is an update whose events may be removed.
+type OldUpdate struct {
+	ID         string
+	FinishedAt time.Time
+}
+
+// OldJob is a job whose log may be removed.
+type OldJob struct {
+	ID      string
+	EndedAt time.Time
+}
+
+var (
+	oldUpdates = database.NewTable[OldUpdate]("updates u")
+	oldJobs    = database.NewTable[OldJob]("jobs j")
+)
+
+// The conditions of contents that are never removed because of their age: a job j that waits, runs
+// or is its stack's newest, unless the stack was deleted; an update u of such a job.
+const (
+	jobKept = `(j.status IN ('not-started', 'accepted', 'running') OR EXISTS (SELECT 1 FROM stacks k WHERE k.id = j.stack_id)
+		AND NOT EXISTS (SELECT 1 FROM deployments n WHERE n.stack_id = j.stack_id AND n.version > j.version))`
+	updateKept = `EXISTS (SELECT 1 FROM jobs j WHERE j.deployment_id = u.deployment_id AND ` + jobKept + `)`
+)
+
+// StackIDs returns the ids of stacks that follow an id.
+func (tx *Tx) StackIDs(after string, limit int) ([]string, error) {
+	return database.Scalars[string](tx.Tx, fmt.Sprintf("SELECT id FROM stacks WHERE id > $1 ORDER BY id LIMIT %d", limit), after)
+}
+
+// OldStates returns the updates of a stack, oldest first, that finished before a time and whose
+// states may be removed. The newest versions with a state, keep in number, keep theirs.
+func (tx *Tx) OldStates(stackID string, keep int64, before time.Time, limit int) ([]string, error) {
+	return database.Scalars[string](tx.Tx, fmt.Sprintf(`SELECT u.id FROM updates u JOIN stacks s ON s.id = u.stack_id
+		WHERE u.stack_id = $1 AND u.preview = 0 AND u.state_blob <> '' AND u.state_blob <> s.state_blob
+		AND u.finished_at > 0 AND u.finished_at < $2
+		AND u.version <= (SELECT version FROM updates WHERE stack_id = $1 AND preview = 0 AND state_blob <> ''
+			ORDER BY version DESC LIMIT 1 OFFSET %d)
+		AND NOT `+updateKept+` ORDER BY u.version LIMIT %d`, keep, limit), stackID, before)
+}
+
+// ExpireState records that an update's state is no longer available.
+func (tx *Tx) ExpireState(updateID string) error {
+	_, err := tx.Exec("UPDATE updates SET state_blob = '', state_expired = 1 WHERE id = $1", updateID)
+	return err
+}
+
+// OldEvents returns updates, in the order in which they finished, whose events may be removed. They
+// finished from one time until before another.
+func (tx *Tx) OldEvents(from, before time.Time, limit int) ([]OldUpdate, error) {
+	return oldUpdates.All(tx.Tx, fmt.Sprintf(`WHERE u.events_expired = 0 AND u.finished_at > 0
+		AND u.finished_at >= $1 AND u.finished_at < $2
+		AND EXISTS (SELECT 1 FROM updates n WHERE n.stack_id = u.stack_id AND n.preview = u.preview AND n.created_at > u.created_at)
+		AND NOT `+updateKept+` ORDER BY u.finished_at LIMIT %d`, limit), from, before)
+}
+
+// ExpireEvents removes up to limit events of an update and returns their number. With the last
+// event, it records that the events are no longer available.
+func (tx *Tx) ExpireEvents(updateID string, limit int) (int64, error) {
+	n, err := tx.Exec(fmt.Sprintf(`DELETE FROM engine_events WHERE update_id = $1 AND sequence IN (
+		SELECT sequence FROM engine_events WHERE update_id = $1 ORDER BY sequence LIMIT %d)`, limit), updateID)
+	if err != nil || n >= int64(limit) {
+		return n, err
+	}
+	_, err = tx.Exec("UPDATE updates SET events_expired = 1 WHERE id = $1", updateID)
+	return n, err
+}
+
+// OldLogs returns jobs, in the order in which they ended, whose logs may be removed. They ended
+// from one time until before another.
+func (tx *Tx) OldLogs(from, before time.Time, limit int) ([]OldJob, error) {
+	return oldJobs.All(tx.Tx, fmt.Sprintf(`WHERE j.log_expired = 0 AND j.ended_at > 0 AND j.ended_at >= $1 AND j.ended_at < $2
+		AND NOT `+jobKept+` ORDER BY j.ended_at LIMIT %d`, limit), from, before)
+}
+
+// ExpireLog records that a job's log is no longer available.
+func (tx *Tx) ExpireLog(jobID string) error {
+	_, err := tx.Exec("UPDATE jobs SET log_expired = 1 WHERE id = $1", jobID)
+	return err
+}
+
+// sparePages is the part of a SQLite database, as a fraction, that stays free for later rows.
+const sparePages = 4
+
+// FreePages gives up to limit unused pages of a SQLite database back to the file system, and
+// returns their number. It leaves some for later rows.
+func (tx *Tx) FreePages(limit int) (int64, error) {
+	var values [3]int64
+	for i, name := range []string{"auto_vacuum", "page_count", "freelist_count"} {
+		var err error
+		if values[i], err = database.Scalar[int64](tx.Tx, "PRAGMA "+name); err != nil {
+			return 0, err
+		}
+	}
+	const incremental = 2
+	n := min(int64(limit), values[2]-values[1]/sparePages)
+	if values[0] != incremental || n <= 0 {
+		return 0, nil
+	}
+	_, err := tx.Exec(fmt.Sprintf("PRAGMA incremental_vacuum(%d)", n))
+	return n, err
+}

@@ -1,0 +1,42 @@
+package store_test
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"workflowagent/internal/dev/storetest"
+	"workflowagent/internal/server/store"
+)
+
+// TestFreePages: a database returns the space of removed rows, but not all of it.
+func TestFreePages(t *testing.T) {
+	dir := t.TempDir()
+	path := filepath.Join(dir, "server.db")
+	db, err := store.Open(t.Context(), "sqlite:"+path, store.Options{Log: storetest.Log(), BlobDir: dir})
+	if err != nil {
+		t.Fatal(err)
+	}
+	const size = 8 << 20
+	for _, value := range []string{strings.Repeat("x", size), ""} {
+		write(t, db, func(tx *store.Tx) error { return tx.SetInstallation("test", []byte(value)) })
+	}
+	freed := int64(0)
+	for n := int64(1); n > 0; freed += n {
+		write(t, db, func(tx *store.Tx) error {
+			n, err = tx.FreePages(100)
+			return err
+		})
+		if n > 100 {
+			t.Fatalf("%d pages were freed at once", n)
+		}
+	}
+	if err := db.Close(); err != nil {
+		t.Fatal(err)
+	}
+	info, err := os.Stat(path)
+	if err != nil || info.Size() > size/4 || freed*4096 < size/2 {
+		t.Errorf("freed %d pages; the file has %d bytes, %v", freed, info.Size(), err)
+	}
+}
