@@ -56,7 +56,7 @@ type CourierOptions struct {
 	Guard func(ctx context.Context, what string, work func())
 }
 
-// Verdict is how a job ended.
+// Verdict describes how a job ended.
 type Verdict struct {
 	Status     workflow.Status
 	Reason     workflow.Reason

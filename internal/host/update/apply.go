@@ -112,8 +112,8 @@ func (a *Applier) Apply(ctx context.Context, stage string) (result Result, err e
 	return result, nil
 }
 
-// recover completes an update that was interrupted after its swap, and removes the leftovers of an
-// update that was interrupted before.
+// recover completes an update that was interrupted after its swap, and removes the leftovers of one
+// that was interrupted before its swap.
 func (a *Applier) recover(ctx context.Context, root *os.Root) (Result, error) {
 	if err := clean(root); err != nil {
 		return Result{}, err

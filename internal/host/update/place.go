@@ -18,8 +18,8 @@ const FlatVersion = "v0.0.0-flat"
 // links returns the names in the root of an installation that lead to its current version.
 func links() []string { return append(release.Programs(), release.OldName) }
 
-// OpenInstallation returns the installation in a directory, which may be missing or empty. It
-// rejects other content, except configurations, the files that an uninstallation keeps.
+// OpenInstallation returns the installation in a directory, which may be missing or empty. Apart
+// from configurations, the files that an uninstallation keeps, it rejects other content.
 func OpenInstallation(dir string, configurations []string) (Installation, error) {
 	if resolved, err := filepath.EvalSymlinks(dir); err == nil {
 		dir = resolved

@@ -86,7 +86,7 @@ func (a *arena) full() (free, taken func()) {
 
 var diskRows = []faultRow{
 	{
-		phase: inRunning, fault: "the spool's disk is full for a while; the server takes no log", want: kept,
+		phase: inRunning, fault: "the spool's disk is full for a while; the server accepts no log", want: kept,
 		skip: needsMounts, ready: smallDisk, job: jobShape{lines: 40_000},
 		do: func(a *arena) {
 			free, taken := a.full()
@@ -108,7 +108,7 @@ var diskRows = []faultRow{
 		},
 	},
 	{
-		phase: inRunning, fault: "the spool's disk is full for over 15 minutes; the server takes no log", want: keptWithGap,
+		phase: inRunning, fault: "the spool's disk is full for over 15 minutes; the server accepts no log", want: keptWithGap,
 		evidence: "delivery.TestDiskFull", skip: needsMounts, ready: smallDisk, job: jobShape{lines: 100_000, over: time.Minute},
 		do: func(a *arena) {
 			free, taken := a.full()
