@@ -223,6 +223,9 @@ func (g *generator) either(members object, old, new string) {
 func (g *generator) outputs() {
 	g.next++
 	members := object{"operationID": g.next}
+	if len(g.open) > 0 && g.chance(3) {
+		members["operationID"] = g.open[0]
+	}
 	g.either(members, "removeOld", "removeNew")
 	if !g.chance(10) {
 		members["state"] = g.resource()
