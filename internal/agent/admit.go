@@ -38,7 +38,7 @@ func (a *Agent) admit(claim protocol.PollResponse, definition *workflow.JobDefin
 			return refuse("This agent does not run the image %q: it is not in the host's allowed_images.", image.Reference)
 		}
 	}
-	if !a.opts.Rules.AllowsRepository("") { // only under this restriction must the fields below be present
+	if !a.opts.Rules.AllowsRepository("") { // if repositories are restricted
 		if definition.Deployment == nil {
 			return refuse("The job does not name its repository, and this agent's host restricts allowed_repositories.")
 		}

@@ -47,7 +47,7 @@ func requiredFields(c *Config) []settings.Field {
 		Key: "token", Value: &c.Token, Example: "pul-xxx",
 		Requirement: "required unless oidc_token_file is set",
 		Doc: `The access token of the agent pool, shown once when the pool is created. Only the agent's
-user should be able to read the file that holds it (chmod 600).`,
+user should be able to read the file that contains it (chmod 600).`,
 	}}
 }
 
@@ -92,8 +92,8 @@ credentials, or else those of the docker configuration and credential helpers of
 		Doc:     `The types of work this agent claims.`,
 	}, {
 		Key: "env_forward_allowlist", Value: &c.EnvForwardAllowlist, Separator: " ",
-		Doc: `The names of the agent's environment variables that jobs receive, such as credentials of
-a cloud. Names are case-sensitive. The values override the server's variables, never reach the
+		Doc: `The names of the agent's environment variables that jobs receive, such as cloud
+credentials. Names are case-sensitive. The values override the server's variables, never reach the
 server, and are masked in every log if they have at least six characters. Jobs always receive
 DOCKER_HOST.`,
 	}}
@@ -137,10 +137,11 @@ asks the server to hold a poll open.`,
 	}, {
 		Key: "request_timeout", Value: &c.RequestTimeout,
 		Default: "30s", Min: int64(time.Second), Max: int64(time.Hour),
-		Doc: `The time limit of one API call. Transfers of logs and files must make progress instead.`,
+		Doc: `The time limit of one API call. Transfers of logs and files have no time limit, but
+must make progress.`,
 	}, {
 		Key: "request_retry_count", Value: &c.RequestRetryCount, Default: "2", Max: 100,
-		Doc: `The retries of an API call after a transient failure or a rate limit.`,
+		Doc: `The number of retries of an API call after a transient failure or a rate limit.`,
 	}, {
 		Key: "request_retry_wait", Value: &c.RequestRetryWait,
 		Default: "20s", Min: int64(time.Millisecond), Max: dayLong,

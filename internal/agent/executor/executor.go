@@ -27,18 +27,24 @@ import (
 // Stop and Remove do.
 //
 // Prepare fetches what is missing and creates the job without running any of it. It may be slow, so
-// it reports progress line by line. If it fails, it leaves nothing behind. Start runs the runner
-// once, writes launch to its standard input and closes it; a second Start with the same handle
-// returns [ErrStarted] and starts nothing. An [Error] from Start means that no process of the job
-// is running. After any other error, the job may be running: the caller must not report its end
-// before Wait or Remove confirms it. Wait blocks until the runner has exited and returns its
-// [Exit]. It may be called any number of times before Remove. It fails while the engine is
-// unavailable, and the caller must repeat it. For a job whose objects are missing, it sets
-// Exit.Lost and returns no error. Wait, Stop and Output of a job that was never started return
-// [ErrNotStarted]. Output follows the runner's standard output and error from beginning to end; the
-// caller closes it. CopySpool copies the job's log spool to dst, for an agent that resumes the
-// streams of a dead runner. It creates dst and leaves it empty if the spool is missing. Remove
-// deletes every object of the job, running or not, and succeeds if they are already missing.
+// it reports progress line by line. If it fails, it leaves nothing behind.
+//
+// Start runs the runner once, writes launch to its standard input and closes it. A second Start with
+// the same handle returns [ErrStarted] and starts nothing. An [Error] from Start means that no
+// process of the job is running. After any other error, the job may be running: the caller must not
+// report its end before Wait or Remove confirms it.
+//
+// Wait blocks until the runner has exited and returns its [Exit]. It may be called any number of
+// times before Remove. It fails while the engine is unavailable, and the caller must repeat it. For
+// a job whose objects are missing, it sets Exit.Lost and returns no error. Wait, Stop and Output of
+// a job that was never started return [ErrNotStarted].
+//
+// Output follows the runner's standard output and error from beginning to end; the caller closes it.
+//
+// CopySpool copies the job's log spool to dst, for an agent that resumes the streams of a dead
+// runner. It creates dst and leaves it empty if the spool is missing.
+//
+// Remove deletes every object of the job, running or not, and succeeds if they are already missing.
 type Executor interface {
 	// Name is the deploy_target value.
 	Name() string
