@@ -15,12 +15,12 @@ import (
 	"workflowagent/internal/server/store"
 )
 
-// Policy says what is kept. What a waiting, running or latest deployment or update needs is always
-// kept, and so is the current state of each stack.
+// Policy defines what is kept. The current state of each stack is always kept, and so is everything
+// that a waiting, running or latest deployment or update needs.
 type Policy struct {
 	States    int64         // number of each stack's newest states that are kept
-	StatesFor time.Duration // age below which the other states are kept; 0 is forever
-	LogsFor   time.Duration // age below which logs and events are kept; 0 is forever
+	StatesFor time.Duration // age up to which other states are kept; 0 means forever
+	LogsFor   time.Duration // age up to which logs and events are kept; 0 means forever
 }
 
 // Sweeper applies a policy.
@@ -67,7 +67,7 @@ func (s *Sweeper) Sweep(ctx context.Context) error {
 		}
 	}
 	if len(removed) > 0 {
-		s.log.WithFields(removed).Info("removed what the retention settings no longer keep")
+		s.log.WithFields(removed).Info("removed old data according to the retention settings")
 	}
 	return errors.Join(append(errs, s.shrink(ctx))...)
 }
@@ -171,8 +171,8 @@ func (s *Sweeper) write(ctx context.Context, change func(*store.Tx) error) error
 	return paced(ctx, func() error { return s.db.Write(ctx, change) })
 }
 
-// A slice is the part of a large change that one transaction makes. Its size follows the time that
-// it takes, because other writers wait for it.
+// A slice is the part of a large change that one transaction makes. Its size depends on how long
+// transactions take, because other writers wait for them.
 const (
 	firstSlice = 16
 	maxSlice   = 1024

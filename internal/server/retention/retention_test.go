@@ -170,7 +170,7 @@ func (w *world) fill() {
 	} {
 		w.update(store.Update{ID: u.id, StackID: "a", DeploymentID: u.deployment, StateBlob: u.state, Version: int64(version + 1)}, u.days)
 	}
-	// A stack that nobody uses any more, and one whose only update does not end.
+	// Stack b is no longer used; the only update of stack c has not ended.
 	w.stack("b", "b3")
 	for version, id := range []string{"idle 1", "idle 2", "idle 3"} {
 		w.update(store.Update{ID: id, StackID: "b", StateBlob: id, Version: int64(version + 1)}, 300)
@@ -204,7 +204,7 @@ func TestSweep(t *testing.T) {
 	})
 }
 
-// TestSweepIsSlow: the sweeper leaves the processor and the database to others.
+// TestSweepIsSlow checks that the sweeper leaves the processor and the database to others.
 func TestSweepIsSlow(t *testing.T) {
 	w := newWorld(t, storetest.SQLite(t))
 	w.fill()
@@ -212,8 +212,8 @@ func TestSweepIsSlow(t *testing.T) {
 	began := time.Now()
 	w.sweep(retention.Policy{States: 1, StatesFor: day, LogsFor: day})
 	busy, took := busyTime(t)-busy, time.Since(began)
-	// The rest of the test binary works a little, too.
+	// The rest of the test binary also uses some processor time.
 	if busy > took/8 {
-		t.Errorf("the sweep used %v of processor time within %v", busy, took)
+		t.Errorf("the sweep used %v of processor time in %v", busy, took)
 	}
 }
