@@ -117,7 +117,7 @@ func BenchmarkState(b *testing.B) {
 
 // TestDeltaIsSmall bounds the size of a delta that copies all resources in another order.
 func TestDeltaIsSmall(t *testing.T) {
-	const n = 10000
+	const n = 4000
 	base, err := ParseState(benchState(n))
 	if err != nil {
 		t.Fatal(err)

@@ -20,7 +20,7 @@ func testOptions() Options {
 // The manifest of testOptions, with the SHA-256 of the version.
 const testMagic = "2f2373b761f9f3a55eab124ae26178296bc40c50c33b18885cae828860d3b438"
 
-const testManifest = `"manifest":{"time":"2026-11-20T12:00:00Z","magic":"` + testMagic + `","version":"v3.255.0"}`
+const testManifest = `"manifest":{"magic":"` + testMagic + `","time":"2026-11-20T12:00:00Z","version":"v3.255.0"}`
 
 func urn(name string) string { return "urn:pulumi:dev::shop::test:index:Thing::" + name }
 

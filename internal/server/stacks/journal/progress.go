@@ -1,6 +1,8 @@
 package journal
 
 import (
+	"slices"
+
 	"workflowagent/internal/server/fault"
 	"workflowagent/internal/server/stacks/rawjson"
 )
@@ -63,31 +65,33 @@ func (p *Progress) AddAll(entries []Entry) error {
 func (p *Progress) check(e *Entry) error {
 	switch e.Kind {
 	case Success:
-		return p.known(e, e.RemoveOld, e.RemoveNew, e.DeleteOld, e.DeleteNew, e.PendingReplacementOld, e.PendingReplacementNew)
+		return p.known(e, reference{e.RemoveOld, e.RemoveNew}, reference{e.DeleteOld, e.DeleteNew},
+			reference{e.PendingReplacementOld, e.PendingReplacementNew})
 	case RefreshSuccess:
-		return p.known(e, e.RemoveOld, e.RemoveNew)
+		return p.known(e, reference{e.RemoveOld, e.RemoveNew})
 	case Outputs:
 		if e.State != nil {
-			return p.known(e, e.RemoveOld, e.RemoveNew)
+			return p.known(e, reference{e.RemoveOld, e.RemoveNew})
 		}
 	}
 	return nil
 }
 
-// known validates pairs of an index in the base and an operation. A successful entry may refer to
-// its own operation.
-func (p *Progress) known(e *Entry, pairs ...*int64) error {
-	for i := 0; i < len(pairs); i += 2 {
-		if index := pairs[i]; index != nil && (*index < 0 || *index >= int64(p.base)) {
+// reference is an index in the base or an operation of the journal.
+type reference struct{ index, operation *int64 }
+
+// known validates references. A successful entry may refer to its own operation.
+func (p *Progress) known(e *Entry, references ...reference) error {
+	for _, r := range references {
+		if r.index != nil && (*r.index < 0 || *r.index >= int64(p.base)) {
 			return fault.Invalid("Bad Request: journal entry %d refers to the unknown resource %d; the state at the start of the update has %d resources",
-				e.SequenceID, *index, p.base)
+				e.SequenceID, *r.index, p.base)
 		}
-		operation := pairs[i+1]
-		if operation == nil || e.Kind == Success && e.State != nil && *operation == e.OperationID {
+		if r.operation == nil || e.Kind == Success && e.State != nil && *r.operation == e.OperationID {
 			continue
 		}
-		if _, ok := p.operations[*operation]; !ok {
-			return fault.Invalid("Bad Request: journal entry %d refers to the unknown operation %d", e.SequenceID, *operation)
+		if _, ok := p.operations[*r.operation]; !ok {
+			return fault.Invalid("Bad Request: journal entry %d refers to the unknown operation %d", e.SequenceID, *r.operation)
 		}
 	}
 	return nil
@@ -136,8 +140,8 @@ func (p *Progress) remove(e *Entry, undo *undoLog) {
 type undoLog []func()
 
 func (u undoLog) revert() {
-	for i := len(u) - 1; i >= 0; i-- {
-		u[i]()
+	for _, undo := range slices.Backward(u) {
+		undo()
 	}
 }
 

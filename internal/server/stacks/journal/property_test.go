@@ -13,7 +13,7 @@ import (
 // TestGeneratedJournals checks what holds for every journal. The tier "clients" compares the
 // results with those of the CLI's own replay.
 func TestGeneratedJournals(t *testing.T) {
-	for seed := range uint64(3000) {
+	for seed := range uint64(1000) {
 		checkJournal(t, seed, journaltest.New(seed))
 	}
 }

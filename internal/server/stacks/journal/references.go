@@ -64,24 +64,27 @@ type aliases map[string]string
 func aliasesOf(resources [][]byte) aliases {
 	a := aliases{}
 	for _, r := range resources {
-		var urn, parent string
-		var former []byte
+		var rawURN, rawParent, former []byte
 		for name, value := range rawjson.Members(r) {
 			switch name {
 			case "urn":
-				urn = textOf(value)
+				rawURN = value
 			case "parent":
-				parent = textOf(value)
+				rawParent = value
 			case "aliases":
 				former = value
 			}
 		}
+		if len(a) == 0 && empty(former) {
+			continue
+		}
+		urn := textOf(rawURN)
 		for alias := range rawjson.Elements(former) {
 			if alias := textOf(alias); a[alias] == "" {
 				a[alias] = urn
 			}
 		}
-		if current := a[parent]; current != "" {
+		if current := a[textOf(rawParent)]; current != "" {
 			a.adopt(urn, current)
 		}
 	}

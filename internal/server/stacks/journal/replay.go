@@ -292,16 +292,12 @@ func (r *replayer) allExtensions() []byte {
 }
 
 func manifest(o Options) []byte {
-	m := struct {
-		Time    time.Time `json:"time"`
-		Magic   string    `json:"magic"`
-		Version string    `json:"version"`
-	}{Time: o.Time, Version: o.PulumiVersion}
-	if m.Version != "" {
-		sum := sha256.Sum256([]byte(m.Version))
-		m.Magic = hex.EncodeToString(sum[:])
+	magic := ""
+	if o.PulumiVersion != "" {
+		sum := sha256.Sum256([]byte(o.PulumiVersion))
+		magic = hex.EncodeToString(sum[:])
 	}
-	return encode(m)
+	return encode(map[string]string{"time": o.Time.Format(time.RFC3339Nano), "magic": magic, "version": o.PulumiVersion})
 }
 
 // list returns a JSON array, nil without elements.
