@@ -139,9 +139,13 @@ type gitBody struct {
 	RepoDir string `json:"repoDir,omitempty"`
 }
 
+type sourceBody struct {
+	Git gitBody `json:"git"`
+}
+
 type configurationBody struct {
-	EnvironmentVariables []variableBody     `json:"environmentVariables"`
-	Source               map[string]gitBody `json:"source,omitempty"`
+	EnvironmentVariables []variableBody `json:"environmentVariables"`
+	Source               *sourceBody    `json:"source,omitempty"`
 }
 
 // resultBody is one recorded end of a job; not in the public API.
@@ -186,7 +190,7 @@ func configurationOf(s *workflow.Settings) configurationBody {
 		b.EnvironmentVariables = append(b.EnvironmentVariables, variableBody(v))
 	}
 	if g := s.Git(); g != nil {
-		b.Source = map[string]gitBody{"git": {g.RepoURL, g.Branch, g.Commit, g.RepoDir}}
+		b.Source = &sourceBody{gitBody{g.RepoURL, g.Branch, g.Commit, g.RepoDir}}
 	}
 	return b
 }
