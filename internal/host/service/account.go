@@ -14,6 +14,8 @@ import (
 	"syscall"
 
 	"github.com/kardianos/service"
+
+	"workflowagent/internal/host/ancestors"
 )
 
 // needRoot returns an error unless this process runs as root, so that no change is left half done.
@@ -51,30 +53,22 @@ func reachable(program, account string) error {
 	if err != nil {
 		return err
 	}
-	for at := path; ; at = filepath.Dir(at) {
-		info, err := os.Stat(at)
-		if err != nil {
-			return err
-		}
-		bits := info.Mode().Perm() & 0o001
-		if stat, ok := info.Sys().(*syscall.Stat_t); ok {
-			switch {
-			case owner.Uid == "0":
-				bits = 1
-			case strconv.FormatUint(uint64(stat.Uid), 10) == owner.Uid:
-				bits = info.Mode().Perm() & 0o100
-			case strconv.FormatUint(uint64(stat.Gid), 10) == owner.Gid:
-				bits = info.Mode().Perm() & 0o010
-			}
+	return ancestors.Walk(path, func(at string, mode fs.FileMode, stat *syscall.Stat_t) error {
+		bits := mode.Perm() & 0o001
+		switch {
+		case owner.Uid == "0":
+			bits = 1
+		case strconv.FormatUint(uint64(stat.Uid), 10) == owner.Uid:
+			bits = mode.Perm() & 0o100
+		case strconv.FormatUint(uint64(stat.Gid), 10) == owner.Gid:
+			bits = mode.Perm() & 0o010
 		}
 		if bits == 0 {
 			return fmt.Errorf("the user %s cannot start %s: %s is closed to it (mode %04o); put the binaries into a directory that every user can enter, such as /opt/workflow-agent, or choose --account or --user",
-				account, program, at, info.Mode().Perm())
+				account, program, at, mode.Perm())
 		}
-		if at == filepath.Dir(at) {
-			return nil
-		}
-	}
+		return nil
+	})
 }
 
 func groupExists(name string) error {
@@ -253,18 +247,15 @@ func onlyRootChanges(program string) error {
 		return err
 	}
 	for _, path := range []string{program, resolved} {
-		for at := path; ; at = filepath.Dir(at) {
-			info, err := os.Stat(at)
-			if err != nil {
-				return err
-			}
-			if stat, ok := info.Sys().(*syscall.Stat_t); ok && !rootsOwn(info.Mode(), stat) {
+		err := ancestors.Walk(path, func(at string, mode fs.FileMode, stat *syscall.Stat_t) error {
+			if !rootsOwn(mode, stat) {
 				return fmt.Errorf("the service would run as root, but another user can change %s, and so what %s does: "+
 					"put the binaries where only root may write, such as /opt/workflow-agent, or choose --account or --user", at, program)
 			}
-			if at == filepath.Dir(at) {
-				break
-			}
+			return nil
+		})
+		if err != nil {
+			return err
 		}
 	}
 	return nil

@@ -13,6 +13,7 @@ import (
 	"syscall"
 	"time"
 
+	"workflowagent/internal/host/ancestors"
 	"workflowagent/internal/host/release"
 )
 
@@ -107,39 +108,39 @@ func (i Installation) Prove() error {
 func (i Installation) checkOwner() error {
 	us := os.Geteuid()
 	if us == 0 { // a user who can rename a parent directory can replace all of it
-		for dir := filepath.Dir(i.Root); ; dir = filepath.Dir(dir) {
-			if err := checkDir(dir, us, true); err != nil {
-				return err
-			}
-			if dir == filepath.Dir(dir) {
-				break
-			}
+		err := ancestors.Walk(filepath.Dir(i.Root), func(at string, mode fs.FileMode, stat *syscall.Stat_t) error {
+			return checkDir(at, mode, stat, us, true)
+		})
+		if err != nil {
+			return err
 		}
 	}
-	if err := checkDir(i.Root, us, false); err != nil {
-		return err
+	for _, dir := range []string{i.Root, filepath.Join(i.Root, versionsDir)} {
+		info, err := os.Lstat(dir)
+		if err != nil {
+			return err
+		}
+		stat, ok := info.Sys().(*syscall.Stat_t)
+		if !ok || !info.IsDir() {
+			return fmt.Errorf("%s is not a directory", dir)
+		}
+		if err := checkDir(dir, info.Mode(), stat, us, false); err != nil {
+			return err
+		}
 	}
-	return checkDir(filepath.Join(i.Root, versionsDir), us, false)
+	return nil
 }
 
-func checkDir(path string, us int, above bool) error {
-	info, err := os.Lstat(path)
-	if err != nil {
-		return err
-	}
-	if !info.IsDir() {
-		return fmt.Errorf("%s is not a directory", path)
-	}
-	stat, ok := info.Sys().(*syscall.Stat_t)
-	if !ok || int(stat.Uid) != us {
+func checkDir(path string, mode fs.FileMode, stat *syscall.Stat_t, us int, above bool) error {
+	if int(stat.Uid) != us {
 		return fmt.Errorf("%s belongs to the user %d, not to the current user (%d): %w", path, stat.Uid, us, fs.ErrPermission)
 	}
-	others := info.Mode().Perm() & 0o022
+	others := mode.Perm() & 0o022
 	if us != 0 {
 		others &= 0o002 // many systems give each user a private group
 	}
-	if others != 0 && (!above || info.Mode()&fs.ModeSticky == 0) {
-		return fmt.Errorf("%s can be changed by other users (mode %v): remove that right with chmod go-w", path, info.Mode().Perm())
+	if others != 0 && (!above || mode&fs.ModeSticky == 0) {
+		return fmt.Errorf("%s can be changed by other users (mode %v): remove that right with chmod go-w", path, mode.Perm())
 	}
 	return nil
 }
