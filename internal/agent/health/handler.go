@@ -13,8 +13,8 @@ import (
 	"workflowagent/internal/agent/status"
 )
 
-// report is the body of /healthz. Clients of other agents know the first three fields.
-type report struct {
+// healthBody is the body of /healthz. Clients of other agents know the first three fields.
+type healthBody struct {
 	Status       string    `json:"status"`
 	CurrentTime  time.Time `json:"currentTime"`
 	LastActivity time.Time `json:"lastActivity"`
@@ -31,7 +31,7 @@ type report struct {
 //   - /status answers with a page, or with JSON on request; /status.json with JSON.
 //
 // No path changes anything, because the port may be open to others.
-func Handler(t *Tracker, m *Metrics, report func() status.Report) http.Handler {
+func Handler(m *Metrics, report func() status.Report) http.Handler {
 	metrics := promhttp.HandlerFor(m.registry, promhttp.HandlerOpts{
 		EnableOpenMetrics:   true,
 		MaxRequestsInFlight: 10,
@@ -45,7 +45,7 @@ func Handler(t *Tracker, m *Metrics, report func() status.Report) http.Handler {
 			metrics.ServeHTTP(w, r)
 			return
 		}
-		writeReport(w, t)
+		writeHealth(w, report())
 	})
 	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, _ *http.Request) { writeReadiness(w, report()) })
 	mux.HandleFunc("GET /status.json", func(w http.ResponseWriter, _ *http.Request) { writeJSON(w, http.StatusOK, report()) })
@@ -93,13 +93,10 @@ func writeJSON(w http.ResponseWriter, code int, body any) {
 	json.NewEncoder(w).Encode(body)
 }
 
-func writeReport(w http.ResponseWriter, t *Tracker) {
-	body := report{
-		Status: "healthy", CurrentTime: time.Now().UTC(), LastActivity: t.LastActivity().UTC(),
-		Problems: t.Problems(),
-	}
+func writeHealth(w http.ResponseWriter, r status.Report) {
+	body := healthBody{Status: "healthy", CurrentTime: r.Time.UTC(), LastActivity: r.LastActivity.UTC(), Problems: r.Problems}
 	code := http.StatusOK
-	if !t.Healthy() {
+	if !r.Healthy {
 		body.Status, code = "unhealthy", http.StatusServiceUnavailable
 	}
 	writeJSON(w, code, body)

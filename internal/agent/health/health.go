@@ -11,6 +11,8 @@ import (
 	"slices"
 	"sync"
 	"time"
+
+	"workflowagent/internal/agent/status"
 )
 
 // Tracker records the last sign of progress and current problems. It is safe for concurrent
@@ -48,26 +50,14 @@ func (t *Tracker) SetProblem(name string, err error) {
 	t.problems[name] = err.Error()
 }
 
-// LastActivity returns the time of the last sign of progress.
-func (t *Tracker) LastActivity() time.Time {
+// fill adds the progress and the problems, in the order of their names, to a report.
+func (t *Tracker) fill(r *status.Report) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	return t.last
-}
-
-// Healthy reports whether the last sign of progress is recent enough.
-func (t *Tracker) Healthy() bool {
+	r.LastActivity = t.last
 	// Since uses the monotonic clock, so setting the clock cannot make an agent unhealthy.
-	return time.Since(t.LastActivity()) <= t.threshold
-}
-
-// Problems returns the texts of the problems, in the order of their names.
-func (t *Tracker) Problems() []string {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	var texts []string
+	r.Healthy = time.Since(t.last) <= t.threshold
 	for _, name := range slices.Sorted(maps.Keys(t.problems)) {
-		texts = append(texts, t.problems[name])
+		r.Problems = append(r.Problems, t.problems[name])
 	}
-	return texts
 }

@@ -32,13 +32,23 @@ func post(t *testing.T, h http.Handler, path string) *httptest.ResponseRecorder 
 	return w
 }
 
-func nothing() status.Report { return status.Report{} }
+// serving returns the handler of an agent that only has a tracker.
+func serving(tracker *Tracker) (http.Handler, *Metrics) {
+	m := NewMetrics("v1.2.3")
+	source := func() status.Report {
+		r := status.Report{Time: time.Now()}
+		tracker.fill(&r)
+		return r
+	}
+	m.Watch(source)
+	return Handler(m, source), m
+}
 
 func TestHealthz(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		start := time.Now()
 		tracker := NewTracker(2 * time.Minute)
-		h := Handler(tracker, NewMetrics("v1.2.3", tracker), nothing)
+		h, _ := serving(tracker)
 
 		check := func(wantCode int, wantStatus string, wantActivity time.Time) {
 			t.Helper()
@@ -72,12 +82,12 @@ func TestHealthz(t *testing.T) {
 
 func TestProblemsAreShownAndHarmless(t *testing.T) {
 	tracker := NewTracker(time.Hour)
-	h := Handler(tracker, NewMetrics("v1", tracker), nothing)
+	h, _ := serving(tracker)
 	tracker.SetProblem("engine", errors.New("the engine is down"))
 	tracker.SetProblem("disk", errors.New("the disk is full"))
 	tracker.SetProblem("engine", errors.New("the engine is still down"))
 	r := get(t, h, "/healthz", "application/json")
-	var got report
+	var got healthBody
 	if err := json.Unmarshal(r.Body.Bytes(), &got); err != nil {
 		t.Fatal(err)
 	}
@@ -87,15 +97,15 @@ func TestProblemsAreShownAndHarmless(t *testing.T) {
 	}
 	tracker.SetProblem("engine", nil)
 	tracker.SetProblem("disk", nil)
-	if left := tracker.Problems(); left != nil {
-		t.Errorf("problems left: %v", left)
+	if body := get(t, h, "/healthz", "").Body.String(); strings.Contains(body, "problems") {
+		t.Errorf("problems left: %s", body)
 	}
 }
 
 // The Accept headers are those of Prometheus 2, Prometheus 3, curl, browsers and kubelet.
 func TestAccept(t *testing.T) {
 	tracker := NewTracker(time.Hour)
-	h := Handler(tracker, NewMetrics("v1", tracker), nothing)
+	h, _ := serving(tracker)
 	for _, tt := range []struct {
 		accept string
 		json   bool
@@ -128,8 +138,7 @@ func TestAccept(t *testing.T) {
 func TestMetrics(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		tracker := NewTracker(time.Minute)
-		m := NewMetrics("v1.2.3", tracker)
-		h := Handler(tracker, m, nothing)
+		h, m := serving(tracker)
 		m.JobStarted()
 		m.JobStarted()
 		m.JobStarted()
@@ -172,7 +181,7 @@ func TestMetrics(t *testing.T) {
 
 func TestOtherRequests(t *testing.T) {
 	tracker := NewTracker(time.Hour)
-	h := Handler(tracker, NewMetrics("v1", tracker), nothing)
+	h, _ := serving(tracker)
 	for _, tt := range []struct {
 		method, path string
 		want         int

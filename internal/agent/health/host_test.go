@@ -20,8 +20,7 @@ func TestHostsOfRequests(t *testing.T) {
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	log, _ := newLog()
-	tracker := NewTracker(1 << 40)
-	handler := Handler(tracker, NewMetrics("v1", tracker), func() status.Report { return status.Report{State: status.Ready} })
+	handler := Handler(NewMetrics("v1"), func() status.Report { return status.Report{State: status.Ready, Healthy: true} })
 	served := start(func() { serveOn(ctx, listener, "agent.example.com:8080", handler, log) })
 	defer wait(t, served, "the end of the server")
 	defer cancel()

@@ -19,8 +19,8 @@ type Metrics struct {
 	pollErrors  prometheus.Counter
 }
 
-// NewMetrics returns the metrics of an agent of the given version whose progress is in tracker.
-func NewMetrics(version string, tracker *Tracker) *Metrics {
+// NewMetrics returns the metrics of an agent of the given version. [Metrics.Watch] adds the others.
+func NewMetrics(version string) *Metrics {
 	m := &Metrics{
 		registry: prometheus.NewRegistry(),
 		jobsRunning: prometheus.NewGauge(prometheus.GaugeOpts{
@@ -56,23 +56,6 @@ func NewMetrics(version string, tracker *Tracker) *Metrics {
 	build.Set(1)
 	m.registry.MustRegister(
 		build, m.jobsRunning, m.jobsDone, m.jobTime, m.startTime, m.pollErrors,
-		prometheus.NewGaugeFunc(prometheus.GaugeOpts{
-			Name: "workflow_agent_up",
-			Help: "1 if the agent makes progress, 0 if its last activity is older than health_threshold.",
-		}, func() float64 {
-			if tracker.Healthy() {
-				return 1
-			}
-			return 0
-		}),
-		prometheus.NewGaugeFunc(prometheus.GaugeOpts{
-			Name: "workflow_agent_last_activity_timestamp_seconds",
-			Help: "When the agent last made progress, in seconds since 1970.",
-		}, func() float64 { return float64(tracker.LastActivity().UnixNano()) / 1e9 }),
-		prometheus.NewGaugeFunc(prometheus.GaugeOpts{
-			Name: "workflow_agent_problems",
-			Help: "How many problems the agent has; /healthz names them.",
-		}, func() float64 { return float64(len(tracker.Problems())) }),
 		// The collectors package, where these two are now, links database/sql, which the agent
 		// does not need.
 		prometheus.NewGoCollector(),                                       //nolint:staticcheck // see above

@@ -30,8 +30,7 @@ func Reports(agentStatus func() status.Report, tracker *Tracker, c *config.Confi
 	return func() status.Report {
 		r := agentStatus()
 		r.Config = settings
-		r.LastActivity, r.Healthy = tracker.LastActivity(), tracker.Healthy()
-		r.Problems = append(r.Problems, tracker.Problems()...)
+		tracker.fill(&r)
 		r.Storage.Directory, r.Storage.FreeBytes = c.StateDirectory, freeBytes(c.StateDirectory)
 		if free := r.Storage.FreeBytes; free >= 0 && free < lowDisk {
 			r.Problems = append(r.Problems, fmt.Sprintf("The disk of state_directory, %s, has only %d MiB left: logs that wait for the server need room.", c.StateDirectory, free>>20))

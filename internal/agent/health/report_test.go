@@ -26,11 +26,10 @@ func ready() status.Report {
 }
 
 func handlerOf(r *status.Report) (http.Handler, *Metrics) {
-	tracker := NewTracker(time.Hour)
-	m := NewMetrics("v1", tracker)
+	m := NewMetrics("v1")
 	source := func() status.Report { return *r }
 	m.Watch(source)
-	return Handler(tracker, m, source), m
+	return Handler(m, source), m
 }
 
 func TestReadyz(t *testing.T) {

@@ -42,6 +42,9 @@ func (m *Metrics) Watch(report func() status.Report) {
 		})
 	}
 	m.registry.MustRegister(&reportMetrics{report, []reportGauge{
+		flag("up", "1 if the agent makes progress, 0 if its last activity is older than health_threshold.", func(r status.Report) bool { return r.Healthy }),
+		instant("last_activity_timestamp_seconds", "When the agent last made progress, in seconds since 1970.", func(r status.Report) *time.Time { return &r.LastActivity }),
+		gauge("problems", "How many problems the agent has; /healthz names them.", func(r status.Report) (float64, bool) { return float64(len(r.Problems)), true }),
 		flag("ready", "1 if the agent could take work now, as /readyz says.", func(r status.Report) bool { return r.State == status.Ready }),
 		flag("draining", "1 if the agent takes no more work because it drains or stops.", func(r status.Report) bool { return r.Draining || r.Stopping }),
 		flag("server_connected", "1 if the server answered the last poll and took the token.", func(r status.Report) bool { return r.Server.Connected }),

@@ -21,7 +21,7 @@ func TestReports(t *testing.T) {
 		t.Fatal(err)
 	}
 	tracker := NewTracker(time.Hour)
-	monitor := Monitor{Tracker: tracker, Metrics: NewMetrics("v1.0.0", tracker)}
+	monitor := Monitor{Tracker: tracker, Metrics: NewMetrics("v1.0.0")}
 	monitor.Activity()
 	monitor.EngineState(errors.New("the engine does not answer"))
 	r := Reports(func() status.Report { return status.Report{Problems: []string{"its own"}} }, tracker, c)()

@@ -122,7 +122,7 @@ func run(ctx context.Context, c *config.Config, o Options, s *service.Supervisio
 	defer client.Close()
 
 	tracker := health.NewTracker(c.HealthThreshold)
-	metrics := health.NewMetrics(o.Version, tracker)
+	metrics := health.NewMetrics(o.Version)
 	watch := health.Monitor{Tracker: tracker, Metrics: metrics}
 	tokens, renew := newTokens(c, client, watch, log)
 	boot, err := bootid.Get()
@@ -179,7 +179,7 @@ func run(ctx context.Context, c *config.Config, o Options, s *service.Supervisio
 	serving, endServing := context.WithCancel(ctx)
 	over := make(chan struct{})
 	var background sync.WaitGroup
-	background.Go(func() { health.Serve(serving, c.HTTPServerListen(), health.Handler(tracker, metrics, full), log) })
+	background.Go(func() { health.Serve(serving, c.HTTPServerListen(), health.Handler(metrics, full), log) })
 	background.Go(func() { renew(serving) })
 	background.Go(func() { keeper.Run(serving, c, caPEM) })
 	if socket, err := control.Listen(identity.Dir); err != nil {
