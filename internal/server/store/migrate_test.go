@@ -25,7 +25,7 @@ func TestNewerSchemaIsRefused(t *testing.T) {
 			}
 			write(t, db, func(tx *store.Tx) error {
 				_, err := tx.Exec(`INSERT INTO goose_db_version (version_id, is_applied)
-					SELECT max(version_id) + n.n, true FROM goose_db_version, (SELECT 9930 AS n UNION SELECT 9935) n GROUP BY n.n`)
+					SELECT max(version_id) + n.n, true FROM goose_db_version, (SELECT 9920 AS n UNION SELECT 9925) n GROUP BY n.n`)
 				return err
 			})
 			if err := db.Close(); err != nil {
@@ -34,7 +34,7 @@ func TestNewerSchemaIsRefused(t *testing.T) {
 			if _, err = open(); err == nil {
 				t.Fatal("the database was opened")
 			}
-			for _, text := range []string{"version 10015", "version 80", "newer"} {
+			for _, text := range []string{"version 10015", "version 90", "newer"} {
 				if !strings.Contains(err.Error(), text) {
 					t.Errorf("the error lacks %q: %v", text, err)
 				}

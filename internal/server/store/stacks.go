@@ -16,7 +16,7 @@ type Stack struct {
 	CreatedBy     string // user id
 	CreatedAt     time.Time
 	Version       int64     // version of the newest started update; 0 before the first
-	StateBlob     string    // blob key of the current state; "" without a state
+	StateBlob     string    // key of the current state; "" without a state
 	StateSchema   int64     // schema version of the current state
 	ResourceCount int64     // number of resources in the current state
 	ActiveUpdate  string    // id of the update that holds the stack; "" if none does
@@ -141,16 +141,4 @@ func (tx *Tx) SetStackTag(stackID, name, value string) error {
 // DeleteStackTag removes a tag, or returns [ErrNotFound] if the stack does not have the tag.
 func (tx *Tx) DeleteStackTag(stackID, name string) error {
 	return tx.ExecOne("DELETE FROM stack_tags WHERE stack_id = $1 AND name = $2", stackID, name)
-}
-
-// NamedStates returns the keys, among the given ones, that a stack or an update references as its
-// state.
-func (tx *Tx) NamedStates(keys []string) ([]string, error) {
-	marks, args := make([]string, len(keys)), make([]any, len(keys))
-	for i, key := range keys {
-		marks[i], args[i] = fmt.Sprintf("$%d", i+1), key
-	}
-	list := strings.Join(marks, ", ")
-	return database.Scalars[string](tx.Tx, "SELECT state_blob FROM stacks WHERE state_blob IN ("+list+") AND state_blob <> ''"+
-		" UNION SELECT state_blob FROM updates WHERE state_blob IN ("+list+") AND state_blob <> ''", args...)
 }

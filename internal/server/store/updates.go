@@ -25,15 +25,16 @@ type Update struct {
 	LeaseHash       []byte    // SHA-256 of the update token
 	LeaseExpiresAt  time.Time // the client renews the lease while the update runs
 	Reason          string    // reason why the update ended; "" if none is recorded
-	StateBlob       string    // blob key of the newest checkpoint; "" before the first
+	StateBlob       string    // key of the state that the update stored; "" before it stores one
 	StateSchema     int64
 	ResourceCount   int64
 	ResourceChanges string // JSON object from operations to counts; "" until known
 	// NextSequence is the sequence number of the first missing engine event: all events below it
 	// are stored.
-	NextSequence  int64
-	StateExpired  bool // the state was removed because of its age
-	EventsExpired bool // the events were removed because of their age
+	NextSequence   int64
+	StateExpired   bool  // the state was removed because of its age
+	EventsExpired  bool  // the events were removed because of their age
+	JournalVersion int64 // version of the journal that the client may send; 0 if it sends checkpoints
 }
 
 var updates = database.NewTable[Update]("updates")
@@ -49,7 +50,7 @@ func (tx *Tx) Update(id string) (Update, error) {
 // SaveUpdate writes an update's fields, except its identity, request and event sequence.
 func (tx *Tx) SaveUpdate(u Update) error {
 	return updates.Update(tx.Tx, u, "status", "version", "deployment_id", "started_at", "finished_at", "lease_hash", "lease_expires_at",
-		"reason", "state_blob", "state_schema", "resource_count", "resource_changes")
+		"reason", "state_blob", "state_schema", "resource_count", "resource_changes", "journal_version")
 }
 
 // Program returns the JSON of the request that created an update.
