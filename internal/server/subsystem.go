@@ -83,6 +83,8 @@ func (s *Server) ownSubsystems() []Subsystem {
 				return err
 			})
 		}},
+		// On every server: it folds the journals of the updates that it finished.
+		{Name: "journals", Run: s.stacks.FoldJournals},
 		{Name: "unnamed-states", Exclusive: true, Run: func(ctx context.Context) error {
 			return every(ctx, time.Hour, func(ctx context.Context) error {
 				n, err := s.stacks.SweepStates(ctx)

@@ -80,6 +80,7 @@ var bodies = map[string]string{
 	"/config":         `{"environment":$,"secretsProvider":$}`,
 	"/import":         `{"version":3,"deployment":{"manifest":{},"secrets_providers":{"type":"service","state":$},"resources":[{"urn":$,"outputs":{"a":{"4dabf18193072939515e22adb298388d":"1b47061264138c4ac30d75fd1eb44270","ciphertext":$}}}]}}`,
 	"/checkpoint":     `{"isInvalid":$,"version":3,"features":$,"deployment":{"resources":[$,$]}}`,
+	"/journalentries": `{"entries":[{"version":1,"kind":0,"sequenceID":$,"operationID":$,"operation":{"resource":$,"type":$}},{"version":1,"kind":1,"sequenceID":2,"operationID":1,"removeOld":$,"state":{"urn":$,"type":$}},{"version":1,"kind":5,"sequenceID":3,"newSnapshot":$}]}`,
 	"/encrypt":        `{"plaintext":$}`,
 	"/batch-encrypt":  `{"plaintexts":[$,$]}`,
 	"/decrypt":        `{"ciphertext":$}`,

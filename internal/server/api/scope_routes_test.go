@@ -85,7 +85,7 @@ var routesWithoutStack = map[string][]string{
 	},
 	"the update's own token": {
 		"POST STACK/UPDATE/{updateID}/renew_lease", "POST STACK/UPDATE/{updateID}/events", "POST STACK/UPDATE/{updateID}/events/batch",
-		"POST STACK/UPDATE/{updateID}/complete", "PATCH STACK/UPDATE/{updateID}/checkpoint",
+		"POST STACK/UPDATE/{updateID}/complete", "PATCH STACK/UPDATE/{updateID}/checkpoint", "PATCH STACK/UPDATE/{updateID}/journalentries",
 	},
 }
 

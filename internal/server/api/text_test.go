@@ -68,7 +68,7 @@ func authorizations(n tenant, route string) []string {
 		who = "agent"
 	case strings.HasPrefix(route, "/api/workflow/"):
 		who = "runner"
-	case strings.HasSuffix(route, "/complete"), strings.HasSuffix(route, "/checkpoint"),
+	case strings.HasSuffix(route, "/complete"), strings.HasSuffix(route, "/checkpoint"), strings.HasSuffix(route, "/journalentries"),
 		strings.HasSuffix(route, "/events"), strings.HasSuffix(route, "/batch"), strings.HasSuffix(route, "/renew_lease"):
 		who = "update"
 	}

@@ -68,16 +68,19 @@ func TestScarceMemoryCutsNoAnswer(t *testing.T) {
 	}
 }
 
-// TestIncompleteAnswersAreAborted exports a state whose file is damaged: no client may mistake the
-// response for a complete one.
+// TestIncompleteAnswersAreAborted exports a state that has no recorded hash and whose file is
+// damaged: no client may mistake the response for a complete one.
 func TestIncompleteAnswersAreAborted(t *testing.T) {
 	f := newFixture(t, options{})
 	stack := f.stack("dev")
 	f.do("POST", stack+"/import", state(2000)).want(200, nil)
 	_, _, id := f.ids("dev")
-	err := f.db.Read(t.Context(), func(tx *store.Tx) error {
+	err := f.db.Write(t.Context(), func(tx *store.Tx) error {
 		st, err := tx.Stack(id)
 		if err != nil {
+			return err
+		}
+		if err := tx.DeleteState(st.StateBlob); err != nil { // as stored by earlier versions
 			return err
 		}
 		blob, err := f.db.Blobs().Get(t.Context(), st.StateBlob)

@@ -15,6 +15,7 @@ import (
 	"workflowagent/internal/server/identity"
 	"workflowagent/internal/server/joblog"
 	"workflowagent/internal/server/stacks"
+	"workflowagent/internal/server/stacks/states"
 	"workflowagent/internal/server/store"
 	"workflowagent/internal/workflow"
 )
@@ -52,9 +53,9 @@ func (p *plant) create(who identity.Principal, st store.Stack, buildID string) (
 		stacks.Program{Metadata: stacks.Metadata{Environment: map[string]string{"ci.build.id": buildID}}})
 }
 
-func (p *plant) state() *stacks.State {
+func (p *plant) state() *states.State {
 	p.t.Helper()
-	s, err := stacks.ParseState([]byte(`{"version":3,"deployment":{"manifest":{},"resources":[]}}`), nil)
+	s, err := states.Parse([]byte(`{"version":3,"deployment":{"manifest":{},"resources":[]}}`), nil)
 	p.must(err)
 	return s
 }
@@ -82,7 +83,7 @@ func TestLostDeploymentStartsNothingAfterItsSuccessor(t *testing.T) {
 		if c == nil || c.Job.DeploymentID != next {
 			t.Fatalf("claimed %+v, want %s", c, next)
 		}
-		_, err = p.stacks.Start(t.Context(), early, nil)
+		_, err = p.stacks.Start(t.Context(), early, nil, 0)
 		p.refused("the start of an update", err)
 		_, err = p.create(late, st, "")
 		p.refused("an update", err)
@@ -102,7 +103,7 @@ func TestLostDeploymentStartsNothingAfterItsSuccessor(t *testing.T) {
 		p.must(p.heartbeat(c, protocol.PhaseStarting))
 		u, err := p.create(p.pulumi(c), st, "")
 		p.must(err)
-		_, err = p.stacks.Start(t.Context(), u, nil)
+		_, err = p.stacks.Start(t.Context(), u, nil, 0)
 		p.must(err)
 		p.must(p.result(lost, workflow.StatusFailed))
 		if job := p.job(id); job.Reason == workflow.ReasonLost {
@@ -118,7 +119,7 @@ func TestLostDeploymentThatStartsHoldsTheStack(t *testing.T) {
 		id, lost, late := p.lose(st)
 		u, err := p.create(late, st, "")
 		p.must(err)
-		_, err = p.stacks.Start(t.Context(), u, nil)
+		_, err = p.stacks.Start(t.Context(), u, nil, 0)
 		p.must(err)
 		next := p.deploy(st)
 		p.must(p.service.Sweep(t.Context()))

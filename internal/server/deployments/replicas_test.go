@@ -104,7 +104,7 @@ func TestReplicaWithAFalseClock(t *testing.T) {
 		}
 		u, err := other.stacks.CreateUpdate(t.Context(), p.user, held, stacks.KindUpdate, stacks.Program{})
 		other.must(err)
-		_, err = other.stacks.Start(t.Context(), u, nil)
+		_, err = other.stacks.Start(t.Context(), u, nil, 0)
 		other.must(err)
 		if skew, err := db.Skew(t.Context()); err != nil || skew > -20*365*24*time.Hour {
 			t.Errorf("the server's clock is ahead of the database's by %s (%v)", skew, err)
@@ -119,7 +119,7 @@ func TestReplicaWithAFalseClock(t *testing.T) {
 	}
 	u, err := p.stacks.CreateUpdate(t.Context(), p.user, held, stacks.KindUpdate, stacks.Program{})
 	p.must(err)
-	if _, err := p.stacks.Start(t.Context(), u, nil); fault.KindOf(err) != fault.KindConflict {
+	if _, err := p.stacks.Start(t.Context(), u, nil, 0); fault.KindOf(err) != fault.KindConflict {
 		t.Errorf("the lease of an update that just began is not valid: %v", err)
 	}
 }

@@ -76,7 +76,7 @@ func TestLostAndFound(t *testing.T) {
 				if u.DeploymentID != id {
 					t.Fatalf("the update is linked to %q", u.DeploymentID)
 				}
-				_, err = p.stacks.Start(t.Context(), u, nil)
+				_, err = p.stacks.Start(t.Context(), u, nil, 0)
 				p.must(err)
 				p.run()
 				p.eventually("losing the job", func() bool { return p.job(id).Reason == workflow.ReasonLost })
@@ -117,7 +117,7 @@ func TestQueueGoesOnWhenTheLostUpdateEnds(t *testing.T) {
 	u, err := p.stacks.CreateUpdate(t.Context(), p.user, st, stacks.KindUpdate,
 		stacks.Program{Metadata: stacks.Metadata{Environment: map[string]string{"ci.build.id": id}}})
 	p.must(err)
-	_, err = p.stacks.Start(t.Context(), u, nil)
+	_, err = p.stacks.Start(t.Context(), u, nil, 0)
 	p.must(err)
 	p.run()
 	p.eventually("losing the job", func() bool { return p.job(id).Reason == workflow.ReasonLost })

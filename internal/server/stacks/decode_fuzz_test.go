@@ -3,6 +3,8 @@ package stacks
 import (
 	"encoding/json"
 	"testing"
+
+	"workflowagent/internal/server/stacks/states"
 )
 
 func FuzzParseState(f *testing.F) {
@@ -13,7 +15,7 @@ func FuzzParseState(f *testing.F) {
 		f.Add([]byte(s))
 	}
 	f.Fuzz(func(t *testing.T, data []byte) {
-		st, err := ParseState(data, []byte{})
+		st, err := states.Parse(data, []byte{})
 		if err != nil {
 			return
 		}
@@ -22,7 +24,7 @@ func FuzzParseState(f *testing.F) {
 			t.Fatalf("%q is exported as %q, %v", data, out, err)
 		}
 		firstCiphertext(st.Deployment)
-		again, err := ParseState(out, []byte{})
+		again, err := states.Parse(out, []byte{})
 		if err != nil || again.Schema != st.Schema || again.Resources != st.Resources || string(again.Deployment) != string(st.Deployment) {
 			t.Errorf("%q is exported as %q, which is another state: %v", data, out, err)
 		}

@@ -7,5 +7,10 @@ import (
 
 // SweepStatesOlder is SweepStates for states of another age.
 func (s *Service) SweepStatesOlder(ctx context.Context, age time.Duration) (int, error) {
-	return s.sweepStates(ctx, age)
+	return s.states.Sweep(ctx, age)
+}
+
+// FoldFinished folds the journals of all finished updates.
+func (s *Service) FoldFinished(ctx context.Context) error {
+	return s.states.FoldLeft(ctx, -time.Hour)
 }

@@ -75,7 +75,7 @@ func (l *leaseTest) start() store.Update {
 	l.t.Helper()
 	u, err := l.service.CreateUpdate(l.t.Context(), l.user, l.stack, stacks.KindUpdate, stacks.Program{})
 	l.must(err)
-	_, err = l.service.Start(l.t.Context(), u, nil)
+	_, err = l.service.Start(l.t.Context(), u, nil, 0)
 	l.must(err)
 	return u
 }

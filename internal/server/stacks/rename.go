@@ -12,12 +12,13 @@ import (
 	"workflowagent/internal/server/fault"
 	"workflowagent/internal/server/identity"
 	"workflowagent/internal/server/stacks/rawjson"
+	"workflowagent/internal/server/stacks/states"
 	"workflowagent/internal/server/store"
 )
 
 // renameMemory returns the memory that a rename uses, in bytes. A rename decodes one resource at a
 // time.
-func renameMemory(st *State) int64 {
+func renameMemory(st *states.State) int64 {
 	const perValue, perResource = 256, 64
 	largest := int64(0)
 	for r := range rawjson.Elements(rawjson.Member(st.Deployment, "resources")) {
@@ -54,7 +55,7 @@ func (s *Service) Rename(ctx context.Context, p identity.Principal, st store.Sta
 	if err != nil {
 		return store.Update{}, err
 	}
-	var state *State
+	var state *states.State
 	if !old.Empty() {
 		if err := budget.Of(ctx).Take(ctx, renameMemory(old)); err != nil {
 			return store.Update{}, err
@@ -103,16 +104,16 @@ func (r renamer) urn(u string) string {
 	return "urn:pulumi:" + r.newStack + "::" + r.newProject + "::" + rest
 }
 
-func (r renamer) state(old *State) (*State, error) {
+func (r renamer) state(old *states.State) (*states.State, error) {
 	deployment, err := r.deployment(old.Deployment)
 	if err != nil {
 		return nil, err
 	}
-	body, err := (&State{Schema: old.Schema, Features: old.Features, Deployment: deployment}).MarshalJSON()
+	body, err := (&states.State{Schema: old.Schema, Features: old.Features, Deployment: deployment}).MarshalJSON()
 	if err != nil {
 		return nil, err
 	}
-	return ParseState(body, nil)
+	return states.Parse(body, nil)
 }
 
 func (r renamer) deployment(raw []byte) ([]byte, error) {

@@ -17,6 +17,7 @@ import (
 	"workflowagent/internal/server/identity"
 	"workflowagent/internal/server/keyring"
 	"workflowagent/internal/server/stacks/mask"
+	"workflowagent/internal/server/stacks/states"
 	"workflowagent/internal/server/store"
 )
 
@@ -28,6 +29,7 @@ type Service struct {
 	db      *store.DB
 	log     *logrus.Entry
 	secrets *keyring.Ring
+	states  *states.Store
 	lease   time.Duration
 	hooks   Hooks
 	masks   mask.Sets
@@ -46,7 +48,7 @@ func New(db *store.DB, o Options) *Service {
 	if o.Lease <= 0 {
 		o.Lease = MaxLease
 	}
-	return &Service{db: db, log: o.Log, secrets: o.Secrets, lease: o.Lease}
+	return &Service{db: db, log: o.Log, secrets: o.Secrets, states: states.New(db, o.Log), lease: o.Lease}
 }
 
 // Follow sets the hooks. Call it before any other method.
@@ -84,8 +86,8 @@ type NewStack struct {
 	Org           store.Organization
 	Project, Name string
 	Tags          map[string]string
-	Config        string // stack configuration as JSON; "" for none
-	State         *State // initial state; nil for none
+	Config        string        // stack configuration as JSON; "" for none
+	State         *states.State // initial state; nil for none
 }
 
 // Create creates a stack.
@@ -172,7 +174,7 @@ func (s *Service) Delete(ctx context.Context, p identity.Principal, st store.Sta
 			return err
 		}
 	}
-	if err := s.db.Blobs().Delete(ctx, stackBlobs(st.ID)); err != nil {
+	if err := s.db.Blobs().Delete(ctx, states.StackBlobs(st.ID)); err != nil {
 		s.log.WithError(err).WithField("stack", st.Ref()).Warn("removing a deleted stack's states failed; the server will remove them later")
 	}
 	return nil

@@ -4,140 +4,15 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
-	"fmt"
-	"io"
-	"strconv"
 	"time"
-
-	"github.com/klauspost/compress/gzip"
 
 	"workflowagent/internal/server/fault"
 	"workflowagent/internal/server/identity"
+	"workflowagent/internal/server/stacks/journal"
 	"workflowagent/internal/server/stacks/rawjson"
+	"workflowagent/internal/server/stacks/states"
 	"workflowagent/internal/server/store"
-	"workflowagent/internal/server/store/blob"
 )
-
-// maxSchema is the newest accepted schema version of states.
-const maxSchema = 4
-
-// emptySchema is the schema version reported for stacks without a state.
-const emptySchema = 3
-
-// State is a validated state of a stack.
-type State struct {
-	Schema     int64  // schema version of the deployment
-	Features   []byte // raw JSON array; nil if absent
-	Deployment []byte // raw JSON object, or null
-	Resources  int64  // number of resources in the deployment
-	body       []byte // as received
-	packed     []byte // gzip-compressed body; nil if not compressed yet
-}
-
-// ParseState validates a body of the form {version, features?, deployment}. packed is the
-// gzip-compressed body if the client sent it compressed, otherwise nil. The state stores packed to
-// avoid compressing a large body again. The state owns both slices.
-func ParseState(body, packed []byte) (*State, error) {
-	if !json.Valid(body) {
-		return nil, fault.Invalid("Bad Request: the body is not valid JSON")
-	}
-	st := &State{Schema: emptySchema, Deployment: []byte("null"), body: body, packed: packed}
-	for k, v := range rawjson.Members(body) {
-		switch k {
-		case "version":
-			n, err := strconv.ParseInt(string(v), 10, 64)
-			if err != nil {
-				return nil, fault.Invalid("Bad Request: member \"version\" of a state must be a whole number")
-			}
-			st.Schema = n
-		case "features":
-			if string(v) != "null" {
-				st.Features = v
-			}
-		case "deployment":
-			st.Deployment = v
-		}
-	}
-	if st.Schema < 1 || st.Schema > maxSchema {
-		return nil, fault.Invalid("Bad Request: the state has the unsupported schema version %d; the server supports versions 1 to %d", st.Schema, maxSchema)
-	}
-	if !st.Empty() && st.Deployment[0] != '{' {
-		return nil, fault.Invalid("Bad Request: member \"deployment\" of a state must be an object")
-	}
-	for range rawjson.Elements(rawjson.Member(st.Deployment, "resources")) {
-		st.Resources++
-	}
-	return st, nil
-}
-
-// Empty reports whether the state contains no deployment.
-func (s *State) Empty() bool { return string(s.Deployment) == "null" }
-
-// MarshalJSON returns the state in the export format.
-func (s *State) MarshalJSON() ([]byte, error) {
-	var buf bytes.Buffer
-	buf.Grow(len(s.Deployment) + 64)
-	fmt.Fprintf(&buf, `{"version":%d,`, s.Schema)
-	if s.Features != nil {
-		buf.WriteString(`"features":`)
-		buf.Write(s.Features)
-		buf.WriteByte(',')
-	}
-	buf.WriteString(`"deployment":`)
-	buf.Write(s.Deployment)
-	buf.WriteByte('}')
-	return buf.Bytes(), nil
-}
-
-func (s *State) store(ctx context.Context, blobs blob.Store, key string) error {
-	if s.packed != nil {
-		return blobs.Put(ctx, key, bytes.NewReader(s.packed))
-	}
-	r, w := io.Pipe()
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		w.CloseWithError(pack(w, s.body))
-	}()
-	err := blobs.Put(ctx, key, r)
-	r.Close() //nolint:errcheck // it returns none
-	<-done
-	return err
-}
-
-func pack(w io.Writer, body []byte) error {
-	z, err := gzip.NewWriterLevel(w, gzip.BestSpeed)
-	if err != nil {
-		return fmt.Errorf("compressing a state: %w", err)
-	}
-	if _, err := z.Write(body); err != nil {
-		return fmt.Errorf("compressing a state: %w", err)
-	}
-	if err := z.Close(); err != nil {
-		return fmt.Errorf("compressing a state: %w", err)
-	}
-	return nil
-}
-
-func stackBlobs(stackID string) string { return "stacks/" + stackID }
-
-// putState stores a state under a new key. The stored contents are immutable.
-func (s *Service) putState(ctx context.Context, stackID string, st *State) (string, error) {
-	key := stackBlobs(stackID) + "/" + identity.NewID()
-	if err := st.store(ctx, s.db.Blobs(), key); err != nil {
-		return "", fmt.Errorf("storing a state: %w", err)
-	}
-	return key, nil
-}
-
-func (s *Service) dropState(ctx context.Context, key string) {
-	if key == "" {
-		return
-	}
-	if err := s.db.Blobs().Delete(context.WithoutCancel(ctx), key); err != nil {
-		s.log.WithError(err).Warn("removing an unused state failed")
-	}
-}
 
 // stateGrace is the age after which an unreferenced state is removed. Servers write the row that
 // references a state within seconds.
@@ -147,30 +22,14 @@ const stateGrace = 6 * time.Hour
 // writes the row leaves such a state. Logs need no sweep, because jobs reference them and are never
 // deleted.
 func (s *Service) SweepStates(ctx context.Context) (int, error) {
-	return s.sweepStates(ctx, stateGrace)
+	return s.states.Sweep(ctx, stateGrace)
 }
 
-func (s *Service) sweepStates(ctx context.Context, age time.Duration) (int, error) {
-	return s.db.Blobs().Sweep(ctx, "stacks", age, func(keys []string) ([]string, error) {
-		return store.Read(ctx, s.db, func(tx *store.Tx) ([]string, error) { return tx.NamedStates(keys) })
-	})
-}
-
-// exportTries is the maximum number of attempts to read a state that concurrent checkpoints
-// replace.
-const exportTries = 5
-
-// Export returns a stack's current state in memory.
-func (s *Service) Export(ctx context.Context, stackID string) (*State, error) {
-	st, err := s.Open(ctx, stackID)
-	if err != nil {
-		return nil, err
-	}
-	return st.state(ctx)
-}
+// FoldJournals stores the journals of finished updates in a shorter form until ctx ends.
+func (s *Service) FoldJournals(ctx context.Context) error { return s.states.Run(ctx) }
 
 // Import replaces a stack's state and returns the update that records the import.
-func (s *Service) Import(ctx context.Context, p identity.Principal, st store.Stack, state *State) (store.Update, error) {
+func (s *Service) Import(ctx context.Context, p identity.Principal, st store.Stack, state *states.State) (store.Update, error) {
 	if err := s.checkForeignSecrets(ctx, st, state); err != nil {
 		return store.Update{}, err
 	}
@@ -179,13 +38,13 @@ func (s *Service) Import(ctx context.Context, p identity.Principal, st store.Sta
 
 // replaceState stores a state as a stack's newest version, and records it as an update that
 // finishes immediately. change may modify the stack in the same transaction.
-func (s *Service) replaceState(ctx context.Context, p identity.Principal, stackID string, kind Kind, state *State,
+func (s *Service) replaceState(ctx context.Context, p identity.Principal, stackID string, kind Kind, state *states.State,
 	change func(tx *store.Tx, st *store.Stack) error,
 ) (store.Update, error) {
-	key := ""
+	var row store.State
 	if state != nil {
 		var err error
-		if key, err = s.putState(ctx, stackID, state); err != nil {
+		if row, err = s.states.Put(ctx, stackID, state); err != nil {
 			return store.Update{}, err
 		}
 	}
@@ -209,7 +68,10 @@ func (s *Service) replaceState(ctx context.Context, p identity.Principal, stackI
 		st.Version++
 		st.LastUpdateAt = now
 		if state != nil {
-			st.StateBlob, st.StateSchema, st.ResourceCount = key, state.Schema, state.Resources
+			if err := tx.InsertState(row); err != nil {
+				return err
+			}
+			st.StateBlob, st.StateSchema, st.ResourceCount = row.Key, state.Schema, state.Resources
 		}
 		if change != nil {
 			if err := change(tx, &st); err != nil {
@@ -228,7 +90,7 @@ func (s *Service) replaceState(ctx context.Context, p identity.Principal, stackI
 		return tx.UpdateStack(st)
 	})
 	if err != nil {
-		s.dropState(ctx, key)
+		s.states.Drop(ctx, row.Blob)
 		return store.Update{}, err
 	}
 	s.reportEnded(ended)
@@ -236,56 +98,89 @@ func (s *Service) replaceState(ctx context.Context, p identity.Principal, stackI
 }
 
 // Checkpoint stores a running update's current state and replaces the previous checkpoint.
-func (s *Service) Checkpoint(ctx context.Context, u store.Update, state *State) error {
+func (s *Service) Checkpoint(ctx context.Context, u store.Update, state *states.State) error {
 	if u.Preview {
 		return fault.Forbidden("Forbidden: Updating the checkpoint is not permitted for preview operations.")
 	}
 	if state.Empty() {
 		return fault.Invalid("Bad Request: the request must contain a checkpoint")
 	}
-	key, err := s.putState(ctx, u.StackID, state)
+	row, err := s.states.Put(ctx, u.StackID, state)
 	if err != nil {
 		return err
 	}
-	var old string
+	var old store.State
 	err = s.db.Write(ctx, func(tx *store.Tx) error {
-		now, err := tx.LeaseTime()
+		cur, st, err := s.permit(tx, u.ID)
 		if err != nil {
 			return err
 		}
-		cur, err := tx.Update(u.ID)
-		if err != nil {
+		if old = (store.State{}); cur.StateBlob != "" {
+			if old, err = tx.State(cur.StateBlob); err != nil {
+				return err
+			}
+		}
+		if old.Form == store.Journal {
+			return fault.Conflict("Conflict: the update has sent a journal; it cannot send a checkpoint, too")
+		}
+		if err := tx.InsertState(row); err != nil {
 			return err
 		}
-		if err := held(cur, now); err != nil {
-			return err
-		}
-		if err := s.mayWrite(tx, cur.DeploymentID); err != nil {
-			return err
-		}
-		st, err := tx.Stack(cur.StackID)
-		if err != nil {
-			return err
-		}
-		old = cur.StateBlob
-		cur.StateBlob, cur.StateSchema, cur.ResourceCount = key, state.Schema, state.Resources
-		st.StateBlob, st.StateSchema, st.ResourceCount = key, state.Schema, state.Resources
+		cur.StateBlob, cur.StateSchema, cur.ResourceCount = row.Key, state.Schema, state.Resources
+		st.StateBlob, st.StateSchema, st.ResourceCount = row.Key, state.Schema, state.Resources
 		if err := tx.SaveUpdate(cur); err != nil {
 			return err
 		}
-		return tx.UpdateStack(st)
+		if err := tx.UpdateStack(st); err != nil {
+			return err
+		}
+		return tx.DeleteState(old.Key)
 	})
 	if err != nil {
-		s.dropState(ctx, key)
+		s.states.Drop(ctx, row.Blob)
 		return err
 	}
-	s.dropState(ctx, old)
+	s.states.Drop(ctx, old.Blob)
 	return nil
+}
+
+// permit returns an update that may store a state, and its stack.
+func (s *Service) permit(tx *store.Tx, updateID string) (u store.Update, st store.Stack, err error) {
+	now, err := tx.LeaseTime()
+	if err != nil {
+		return u, st, err
+	}
+	if u, err = tx.Update(updateID); err != nil {
+		return u, st, err
+	}
+	if err := held(u, now); err != nil {
+		return u, st, err
+	}
+	if err := s.mayWrite(tx, u.DeploymentID); err != nil {
+		return u, st, err
+	}
+	st, err = tx.Stack(u.StackID)
+	return u, st, err
+}
+
+// Record adds journal entries to a running update's state, all or none. Entries may be repeated.
+func (s *Service) Record(ctx context.Context, u store.Update, entries []journal.Entry) error {
+	switch {
+	case u.Preview:
+		return fault.Forbidden("Forbidden: a preview stores no state and has no journal")
+	case u.JournalVersion == 0:
+		return fault.Conflict("Conflict: the update was started without a journal; it can send checkpoints")
+	}
+	// The journal of a finished update may be folded, so its entries cannot be checked.
+	if err := held(u, time.Time{}); err != nil {
+		return err
+	}
+	return s.states.Append(ctx, u.ID, entries, func(tx *store.Tx) (store.Update, store.Stack, error) { return s.permit(tx, u.ID) })
 }
 
 // checkForeignSecrets rejects states that contain another stack's secrets, which this stack cannot
 // decrypt.
-func (s *Service) checkForeignSecrets(ctx context.Context, st store.Stack, state *State) error {
+func (s *Service) checkForeignSecrets(ctx context.Context, st store.Stack, state *states.State) error {
 	provider := rawjson.Member(state.Deployment, "secrets_providers")
 	if string(rawjson.Member(provider, "type")) != `"service"` {
 		return nil

@@ -11,6 +11,7 @@ import (
 	"workflowagent/internal/server/identity"
 	"workflowagent/internal/server/keyring"
 	"workflowagent/internal/server/stacks"
+	"workflowagent/internal/server/stacks/states"
 	"workflowagent/internal/server/store"
 )
 
@@ -42,7 +43,7 @@ func TestStatesThatNothingNames(t *testing.T) {
 			t.Fatal(err)
 		}
 		for range 2 { // only its update names the first one
-			state, err := stacks.ParseState([]byte(`{"version":3,"deployment":{"resources":[]}}`), nil)
+			state, err := states.Parse([]byte(`{"version":3,"deployment":{"resources":[]}}`), nil)
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -10,6 +10,7 @@ import (
 
 	"workflowagent/internal/server/fault"
 	"workflowagent/internal/server/identity"
+	"workflowagent/internal/server/stacks/journal"
 	"workflowagent/internal/server/store"
 )
 
@@ -151,15 +152,17 @@ func (s *Service) FindUpdate(ctx context.Context, st store.Stack, id string) (st
 
 // Started is the result of starting an update.
 type Started struct {
-	Version int64
-	Token   string
-	Expires time.Time
+	Version        int64
+	Token          string
+	Expires        time.Time
+	JournalVersion int64 // version of the journal to send; 0 if the client sends checkpoints
 }
 
 // Start starts an update: it grants a lease and, unless the update is a preview, acquires the
-// stack. It replaces the stack's tags unless tags is nil. It returns a conflict if another update
-// holds the stack.
-func (s *Service) Start(ctx context.Context, u store.Update, tags map[string]string) (Started, error) {
+// stack. It replaces the stack's tags unless tags is nil. journalVersion is the newest version of the
+// journal that the client can send, or 0. Start returns a conflict if another update holds the
+// stack.
+func (s *Service) Start(ctx context.Context, u store.Update, tags map[string]string, journalVersion int64) (Started, error) {
 	token, hash := identity.NewToken()
 	var out Started
 	var ended []store.Update
@@ -190,7 +193,8 @@ func (s *Service) Start(ctx context.Context, u store.Update, tags map[string]str
 			st.Version++
 			st.ActiveUpdate = cur.ID
 			st.LastUpdateAt = now
-			// Until its first checkpoint, the update shares the stack's state.
+			cur.JournalVersion = min(journalVersion, journal.Version)
+			// Until it stores one, the update shares the stack's state.
 			cur.StateSchema, cur.ResourceCount = st.StateSchema, st.ResourceCount
 			if err := tx.UpdateStack(st); err != nil {
 				return err
@@ -203,7 +207,7 @@ func (s *Service) Start(ctx context.Context, u store.Update, tags map[string]str
 		}
 		cur.Status, cur.Version, cur.StartedAt = string(Running), st.Version, now
 		cur.LeaseHash, cur.LeaseExpiresAt = hash, now.Add(s.lease)
-		out = Started{Version: st.Version, Token: token, Expires: cur.LeaseExpiresAt}
+		out = Started{Version: st.Version, Token: token, Expires: cur.LeaseExpiresAt, JournalVersion: cur.JournalVersion}
 		tx.Notify(UpdateTopic, cur.ID)
 		return tx.SaveUpdate(cur)
 	})
@@ -264,7 +268,7 @@ func (s *Service) finish(tx *store.Tx, u *store.Update, status Status, reason st
 		}
 	}
 	if !u.Preview && u.StateBlob == "" {
-		// An update without a checkpoint changed nothing.
+		// An update that stored no state changed nothing.
 		u.StateBlob, u.StateSchema, u.ResourceCount = st.StateBlob, st.StateSchema, st.ResourceCount
 	}
 	u.Status, u.Reason, u.FinishedAt = string(status), reason, now
@@ -274,6 +278,9 @@ func (s *Service) finish(tx *store.Tx, u *store.Update, status Status, reason st
 
 func (s *Service) reportEnded(ended []store.Update) {
 	for _, u := range ended {
+		if u.JournalVersion > 0 {
+			s.states.Finish(u.ID, u.StateBlob)
+		}
 		if s.hooks.UpdateFinished != nil {
 			s.hooks.UpdateFinished(u)
 		}

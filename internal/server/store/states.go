@@ -80,7 +80,7 @@ func (tx *Tx) FoldState(s State, batches int64) error {
 	if err != nil {
 		return err
 	}
-	running, err := database.Scalar[int64](tx.Tx, "SELECT COUNT(*) FROM updates WHERE state_blob = $1 AND status = 'running'", s.Key)
+	running, err := database.Scalar[int64](tx.Tx, "SELECT COUNT(*) FROM updates WHERE state_blob = $1 AND state_blob <> '' AND status = 'running'", s.Key)
 	if err != nil {
 		return err
 	}
@@ -98,7 +98,7 @@ func (tx *Tx) FoldState(s State, batches int64) error {
 // named.
 func (tx *Tx) CountState(key string, schema, resources int64) error {
 	for _, table := range []string{"updates", "stacks"} {
-		_, err := tx.Exec("UPDATE "+table+" SET state_schema = $2, resource_count = $3 WHERE state_blob = $1", key, schema, resources)
+		_, err := tx.Exec("UPDATE "+table+" SET state_schema = $2, resource_count = $3 WHERE state_blob = $1 AND state_blob <> ''", key, schema, resources)
 		if err != nil {
 			return err
 		}
@@ -116,8 +116,25 @@ func (tx *Tx) DeleteState(key string) error {
 // time.
 func (tx *Tx) FinishedJournals(before time.Time, limit int) ([]string, error) {
 	return database.Scalars[string](tx.Tx, `SELECT s.state_key FROM states s WHERE s.form = 'journal' AND NOT EXISTS (
-		SELECT 1 FROM updates u WHERE u.state_blob = s.state_key AND (u.status = 'running' OR u.finished_at >= $1))
+		SELECT 1 FROM updates u WHERE u.state_blob = s.state_key AND u.state_blob <> '' AND (u.status = 'running' OR u.finished_at >= $1))
 		ORDER BY s.created_at`+fmt.Sprintf(" LIMIT %d", limit), before)
+}
+
+// stateUnnamed is the condition that no stack or update has a state s, and that no state is based
+// on it. The queries use partial indexes.
+const stateUnnamed = `NOT EXISTS (SELECT 1 FROM stacks k WHERE k.state_blob = s.state_key AND k.state_blob <> '')
+	AND NOT EXISTS (SELECT 1 FROM updates u WHERE u.state_blob = s.state_key AND u.state_blob <> '')
+	AND NOT EXISTS (SELECT 1 FROM states c WHERE c.parent = s.state_key AND c.parent <> '')`
+
+// UnnamedStates returns the keys of states that are not needed.
+func (tx *Tx) UnnamedStates(limit int) ([]string, error) {
+	return database.Scalars[string](tx.Tx, "SELECT s.state_key FROM states s WHERE "+stateUnnamed+fmt.Sprintf(" LIMIT %d", limit))
+}
+
+// DeleteUnnamedState removes a state if it is not needed.
+func (tx *Tx) DeleteUnnamedState(key string) error {
+	_, err := tx.Exec("DELETE FROM states WHERE state_key IN (SELECT s.state_key FROM states s WHERE s.state_key = $1 AND "+stateUnnamed+")", key)
+	return err
 }
 
 // NamedStates returns the keys, among the given ones, of blobs that a state needs.

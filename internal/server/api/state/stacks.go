@@ -14,6 +14,7 @@ import (
 	"workflowagent/internal/server/identity"
 	"workflowagent/internal/server/stacks"
 	"workflowagent/internal/server/stacks/rawjson"
+	"workflowagent/internal/server/stacks/states"
 	"workflowagent/internal/server/store"
 )
 
@@ -159,7 +160,7 @@ func (s *stackRoutes) create(w http.ResponseWriter, r *http.Request, o store.Org
 		n.Config = c
 	}
 	if len(state) > 0 && string(state) != "null" {
-		st, err := stacks.ParseState(state, nil)
+		st, err := states.Parse(state, nil)
 		if err != nil {
 			return err
 		}

@@ -1,6 +1,7 @@
 package state
 
 import (
+	"encoding/json"
 	"net/http"
 	"strconv"
 
@@ -10,6 +11,9 @@ import (
 	"workflowagent/internal/server/fault"
 	"workflowagent/internal/server/identity"
 	"workflowagent/internal/server/stacks"
+	"workflowagent/internal/server/stacks/journal"
+	"workflowagent/internal/server/stacks/rawjson"
+	"workflowagent/internal/server/stacks/states"
 	"workflowagent/internal/server/store"
 )
 
@@ -58,7 +62,7 @@ func (s *stateRoutes) importState(w http.ResponseWriter, r *http.Request, st sto
 }
 
 // readState reads a body that carries a state and keeps its compressed form.
-func readState(w http.ResponseWriter, r *http.Request) (*stacks.State, error) {
+func readState(w http.ResponseWriter, r *http.Request) (*states.State, error) {
 	plain, packed, err := request.ReadState(w, r)
 	if err != nil {
 		return nil, err
@@ -69,5 +73,41 @@ func readState(w http.ResponseWriter, r *http.Request) (*stacks.State, error) {
 			return nil, err
 		}
 	}
-	return stacks.ParseState(plain, packed)
+	return states.Parse(plain, packed)
+}
+
+// Bounds of a batch of journal entries. Stock clients send up to 100 entries. One entry may carry a
+// state.
+const (
+	maxEntries = 1000
+	entryCost  = 1 << 10 // memory of an entry in addition to its bytes
+)
+
+// readJournal reads a body that carries journal entries.
+func readJournal(w http.ResponseWriter, r *http.Request) ([]journal.Entry, error) {
+	body, err := request.Read(w, r, request.State(r))
+	if err != nil {
+		return nil, err
+	}
+	if !json.Valid(body) {
+		return nil, fault.Invalid("Bad Request: the body is not valid JSON")
+	}
+	raw := rawjson.Member(body, "entries")
+	count := int64(0)
+	for range rawjson.Elements(raw) {
+		count++
+	}
+	switch limit := request.Batch(r).Inflated; {
+	case count == 0:
+		return nil, fault.Invalid("Bad Request: the request must contain journal entries")
+	case count > maxEntries:
+		return nil, fault.New(fault.KindTooLarge, "Request Entity Too Large: %d journal entries at a time are too many; send at most %d", count, maxEntries)
+	case count > 1 && int64(len(body)) > limit:
+		return nil, fault.New(fault.KindTooLarge, "Request Entity Too Large: the journal entries have more than %d bytes; send fewer at a time", limit)
+	}
+	// The entries are compressed while they are stored.
+	if err := budget.Of(r.Context()).Take(r.Context(), count*entryCost+web.GzipMemory); err != nil {
+		return nil, err
+	}
+	return journal.Parse(raw)
 }

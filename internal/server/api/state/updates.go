@@ -37,6 +37,7 @@ func (u *updateRoutes) register(rt *web.Router) {
 		u.leased(rt, http.MethodPost, one+"/events/batch", u.recordBatch)
 		u.leased(rt, http.MethodPost, one+"/complete", u.complete)
 		u.leased(rt, http.MethodPatch, one+"/checkpoint", u.checkpoint)
+		u.leased(rt, http.MethodPatch, one+"/journalentries", u.journal)
 	}
 }
 
@@ -83,7 +84,8 @@ func (u *updateRoutes) findToRun(r *http.Request, st store.Stack) (store.Update,
 
 func (u *updateRoutes) start(w http.ResponseWriter, r *http.Request, st store.Stack) error {
 	var body struct {
-		Tags map[string]string `json:"tags"`
+		Tags           map[string]string `json:"tags"`
+		JournalVersion int64             `json:"journalVersion"`
 	}
 	if err := request.DecodeOptional(w, r, &body); err != nil {
 		return err
@@ -92,14 +94,15 @@ func (u *updateRoutes) start(w http.ResponseWriter, r *http.Request, st store.St
 	if err != nil {
 		return err
 	}
-	started, err := u.stacks.Start(r.Context(), up, body.Tags)
+	started, err := u.stacks.Start(r.Context(), up, body.Tags, body.JournalVersion)
 	if err != nil {
 		return err
 	}
-	// Without a journalVersion clients send whole checkpoints.
-	return web.WriteJSON(w, r, http.StatusOK, map[string]any{
-		"version": started.Version, "token": started.Token, "tokenExpiration": started.Expires.Unix(),
-	})
+	answer := map[string]any{"version": started.Version, "token": started.Token, "tokenExpiration": started.Expires.Unix()}
+	if started.JournalVersion > 0 { // else clients send whole checkpoints
+		answer["journalVersion"] = started.JournalVersion
+	}
+	return web.WriteJSON(w, r, http.StatusOK, answer)
 }
 
 func (u *updateRoutes) renew(w http.ResponseWriter, r *http.Request, up store.Update) error {
@@ -128,6 +131,15 @@ func (u *updateRoutes) checkpoint(w http.ResponseWriter, r *http.Request, up sto
 		return err
 	}
 	return web.Done(w, u.stacks.Checkpoint(r.Context(), up, state))
+}
+
+// journal stores a batch of journal entries. Clients halve a batch that is too large.
+func (u *updateRoutes) journal(w http.ResponseWriter, r *http.Request, up store.Update) error {
+	entries, err := readJournal(w, r)
+	if err != nil {
+		return err
+	}
+	return web.Done(w, u.stacks.Record(r.Context(), up, entries))
 }
 
 func (u *updateRoutes) recordOne(w http.ResponseWriter, r *http.Request, up store.Update) error {

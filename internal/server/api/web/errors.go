@@ -36,6 +36,7 @@ var statusOfKind = map[fault.Kind]int{
 	fault.KindGone:            http.StatusGone,
 	fault.KindTooLarge:        http.StatusRequestEntityTooLarge,
 	fault.KindUnavailable:     http.StatusServiceUnavailable,
+	fault.KindDamaged:         http.StatusInternalServerError,
 }
 
 // statusClientClosed is the conventional status for a client that disconnected.

@@ -1,4 +1,4 @@
-package stacks
+package states
 
 import (
 	"bytes"
@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-func BenchmarkParseState(b *testing.B) {
+func BenchmarkParse(b *testing.B) {
 	var buf bytes.Buffer
 	buf.WriteString(`{"version":3,"deployment":{"resources":[`)
 	for i := range 1000 {
@@ -21,7 +21,7 @@ func BenchmarkParseState(b *testing.B) {
 	b.SetBytes(int64(buf.Len()))
 	b.ReportAllocs()
 	for b.Loop() {
-		if _, err := ParseState(buf.Bytes(), []byte{}); err != nil {
+		if _, err := Parse(buf.Bytes(), []byte{}); err != nil {
 			b.Fatal(err)
 		}
 	}

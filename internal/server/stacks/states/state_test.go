@@ -1,4 +1,4 @@
-package stacks
+package states
 
 import "testing"
 
@@ -11,27 +11,13 @@ func TestStateCountsItsResources(t *testing.T) {
 		`{"version":3,"deployment":null}`:                                   0,
 		`{}`:                                                                0,
 	} {
-		st, err := ParseState([]byte(body), nil)
+		st, err := Parse([]byte(body), nil)
 		if err != nil {
 			t.Errorf("%s: %v", body, err)
 			continue
 		}
 		if st.Resources != want {
 			t.Errorf("%s has %d resources, want %d", body, st.Resources, want)
-		}
-	}
-}
-
-func TestStatusTable(t *testing.T) {
-	all := []Status{NotStarted, Running, Succeeded, Failed, Cancelled}
-	allowed := map[[2]Status]bool{
-		{NotStarted, Running}: true, {Running, Succeeded}: true, {Running, Failed}: true, {Running, Cancelled}: true,
-	}
-	for _, from := range all {
-		for _, to := range all {
-			if got := from.CanBecome(to); got != allowed[[2]Status{from, to}] {
-				t.Errorf("%q can become %q: %v", from, to, got)
-			}
 		}
 	}
 }

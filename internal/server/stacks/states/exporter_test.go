@@ -1,4 +1,4 @@
-package stacks
+package states
 
 import (
 	"bytes"
@@ -32,7 +32,7 @@ func exported(t *testing.T, r io.Reader) []byte {
 
 func checkExport(t *testing.T, body []byte) {
 	t.Helper()
-	st, err := ParseState(body, nil)
+	st, err := Parse(body, nil)
 	if err != nil {
 		return
 	}

@@ -1,0 +1,242 @@
+package states
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+	"sync"
+
+	"workflowagent/internal/server/budget"
+	"workflowagent/internal/server/fault"
+	"workflowagent/internal/server/stacks/journal"
+	"workflowagent/internal/server/stacks/rawjson"
+	"workflowagent/internal/server/store"
+)
+
+// Permit returns, inside a transaction, an update that may store a state, and its stack.
+type Permit func(tx *store.Tx) (store.Update, store.Stack, error)
+
+// errBehind reports that another request has stored a batch since the journal was read.
+var errBehind = fault.New(fault.KindUnavailable, "Service Unavailable: another request is writing the journal of this update; retry later")
+
+// appendTries is the maximum number of attempts to append to a journal that other servers write.
+const appendTries = 5
+
+// Append adds entries to an update's journal, all or none. Entries that the journal contains are
+// ignored. The update's first entries create the journal, which becomes the stack's state.
+func (s *Store) Append(ctx context.Context, updateID string, entries []journal.Entry, permit Permit) error {
+	var err error
+	for range appendTries {
+		if err = s.append(ctx, updateID, entries, permit); !errors.Is(err, errBehind) {
+			break
+		}
+	}
+	return err
+}
+
+func (s *Store) append(ctx context.Context, updateID string, entries []journal.Entry, permit Permit) error {
+	p := s.journals.of(updateID)
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	defer s.journals.resize(updateID, p)
+	if err := s.catchUp(ctx, updateID, p); err != nil {
+		p.reset()
+		return err
+	}
+	added, err := p.add(entries)
+	if err != nil {
+		return err
+	}
+	b, err := batchOf(added)
+	if err != nil {
+		p.reset()
+		return err
+	}
+	b.Number = p.batches + 1
+	err = s.db.Write(ctx, func(tx *store.Tx) error {
+		u, st, err := permit(tx)
+		if err != nil || len(added) == 0 {
+			return err
+		}
+		return insertBatch(tx, u, st, b, int64(p.references.Resources()))
+	})
+	if err != nil || len(added) == 0 {
+		if err != nil {
+			p.reset() // it contains entries that are not stored, as far as is known
+		}
+		return err
+	}
+	p.batches++
+	return nil
+}
+
+// batchOf encodes entries.
+func batchOf(entries []journal.Entry) (store.JournalBatch, error) {
+	b := store.JournalBatch{Entries: int64(len(entries)), Size: 2}
+	var body bytes.Buffer
+	err := compress(&body, func(w io.Writer) error {
+		separator := "["
+		for _, e := range entries {
+			for _, part := range [][]byte{[]byte(separator), e.Raw} {
+				if _, err := w.Write(part); err != nil {
+					return err
+				}
+			}
+			separator = ","
+			b.Size += int64(len(e.Raw)) + 1
+		}
+		_, err := io.WriteString(w, "]")
+		return err
+	})
+	b.Body = body.Bytes()
+	return b, err
+}
+
+func insertBatch(tx *store.Tx, u store.Update, st store.Stack, b store.JournalBatch, resources int64) error {
+	b.CreatedAt = tx.Now()
+	if u.StateBlob == "" {
+		if b.Number != 1 {
+			return errBehind
+		}
+		program, err := tx.Program(u.ID)
+		if err != nil {
+			return err
+		}
+		row := store.State{
+			Key: newKey(st.ID), StackID: st.ID, Form: store.Journal, Parent: st.StateBlob, BaseResources: u.ResourceCount,
+			PulumiVersion: clientVersion(program), CreatedAt: b.CreatedAt,
+		}
+		if err := tx.InsertState(row); err != nil {
+			return err
+		}
+		u.StateBlob, st.StateBlob = row.Key, row.Key
+	}
+	switch row, err := tx.State(u.StateBlob); {
+	case err != nil:
+		return err
+	case row.Form != store.Journal:
+		return fault.Conflict("Conflict: the update has sent a checkpoint; it cannot send a journal, too")
+	}
+	switch last, err := tx.LastBatch(u.StateBlob); {
+	case err != nil:
+		return err
+	case last != b.Number-1:
+		return errBehind
+	}
+	b.StateKey = u.StateBlob
+	if err := tx.InsertBatch(b); err != nil {
+		return err
+	}
+	u.ResourceCount, st.ResourceCount = resources, resources
+	if err := tx.SaveUpdate(u); err != nil {
+		return err
+	}
+	return tx.UpdateStack(st)
+}
+
+// clientVersion returns the version of pulumi in the request that created an update, or "".
+func clientVersion(program string) string {
+	environment := rawjson.Member(rawjson.Member([]byte(program), "metadata"), "environment")
+	version := text(rawjson.Member(environment, "pulumi.version"))
+	if len(version) > 100 || strings.ContainsRune(version, 0) { // PostgreSQL stores no NUL
+		return ""
+	}
+	return version
+}
+
+// progress is what this server knows about the journal of a running update.
+type progress struct {
+	mu         sync.Mutex
+	batches    int64             // number of batches it covers
+	entries    map[int64]hash    // by sequence id
+	references *journal.Progress // nil before the first entry is read
+	size       int               // number of entries when it was last used; owned by journals
+	used       int64             // owned by journals
+}
+
+type hash [16]byte
+
+func hashOfEntry(e journal.Entry) hash {
+	sum := sha256.Sum256(e.Raw)
+	return hash(sum[:])
+}
+
+func (p *progress) reset() { p.batches, p.entries, p.references = 0, nil, nil }
+
+// add adds the entries that are new, and returns them. After an error, p is unchanged.
+func (p *progress) add(entries []journal.Entry) ([]journal.Entry, error) {
+	var added []journal.Entry
+	hashes := map[int64]hash{}
+	for _, e := range entries {
+		h := hashOfEntry(e)
+		known, ok := p.entries[e.SequenceID]
+		if !ok {
+			known, ok = hashes[e.SequenceID]
+		}
+		switch {
+		case !ok:
+			added, hashes[e.SequenceID] = append(added, e), h
+		case known != h:
+			return nil, fault.Conflict("Conflict: the journal contains another entry with sequence id %d; an entry cannot change", e.SequenceID)
+		}
+	}
+	if err := p.references.AddAll(added); err != nil {
+		return nil, err
+	}
+	for id, h := range hashes {
+		p.entries[id] = h
+	}
+	return added, nil
+}
+
+// catchUp reads the batches that other servers, or this one earlier, stored.
+func (s *Store) catchUp(ctx context.Context, updateID string, p *progress) error {
+	var u store.Update
+	var row store.State
+	var batches []store.JournalBatch
+	err := s.db.Read(ctx, func(tx *store.Tx) (err error) {
+		if u, err = tx.Update(updateID); err != nil || u.StateBlob == "" {
+			return err
+		}
+		if row, err = tx.State(u.StateBlob); err != nil {
+			return err
+		}
+		batches, err = tx.Batches(u.StateBlob, p.batches)
+		return err
+	})
+	if err != nil {
+		return fmt.Errorf("reading a journal: %w", err)
+	}
+	base := u.ResourceCount
+	if u.StateBlob != "" {
+		base = row.BaseResources
+	}
+	if p.references == nil {
+		p.references, p.entries = journal.NewProgress(int(base)), map[int64]hash{}
+	}
+	for _, b := range batches {
+		if err := s.addBatch(ctx, p, b); err != nil {
+			return fmt.Errorf("reading a journal: %w", err)
+		}
+	}
+	return nil
+}
+
+func (s *Store) addBatch(ctx context.Context, p *progress, b store.JournalBatch) error {
+	share := budget.Of(ctx)
+	before := share.Held()
+	defer func() { share.Give(share.Held() - before) }()
+	entries, err := s.entriesOf(ctx, b)
+	if err != nil {
+		return err
+	}
+	if _, err := p.add(entries); err != nil {
+		return damaged(err)
+	}
+	p.batches = b.Number
+	return nil
+}

@@ -1,0 +1,184 @@
+package states
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"time"
+
+	"workflowagent/internal/retry"
+	"workflowagent/internal/server/stacks/journal"
+	"workflowagent/internal/server/store"
+)
+
+// A state is stored whole if its deltas from the last whole state are more than maxDepth or, in
+// bytes, more than a maxDeltas-th of that state.
+const (
+	maxDepth  = 16
+	maxDeltas = 2
+)
+
+const (
+	// foldQueue bounds the journals that wait to be folded. The sweep finds the others.
+	foldQueue = 256
+	foldSweep = time.Minute
+	// foldGrace is the age of the journals that the sweep folds. The server that finished an update
+	// folds its journal within seconds.
+	foldGrace  = 30 * time.Second
+	sweepPiece = 100
+)
+
+// Finish ends the journal of an update. [Store.Run] then folds it.
+func (s *Store) Finish(updateID, key string) {
+	s.journals.forget(updateID)
+	select {
+	case s.finished <- key:
+	default:
+	}
+}
+
+// Run folds the journals of finished updates until ctx ends.
+func (s *Store) Run(ctx context.Context) error {
+	for {
+		if err := s.FoldLeft(ctx, foldGrace); err != nil && ctx.Err() == nil {
+			return err
+		}
+		sweep := time.NewTimer(retry.Spread(foldSweep))
+		for waiting := true; waiting; {
+			select {
+			case <-ctx.Done():
+				sweep.Stop()
+				return nil
+			case key := <-s.finished:
+				s.foldOrLog(ctx, key)
+			case <-sweep.C:
+				waiting = false
+			}
+		}
+	}
+}
+
+// FoldLeft folds the journals whose updates finished longer than age ago.
+func (s *Store) FoldLeft(ctx context.Context, age time.Duration) error {
+	keys, err := store.Read(ctx, s.db, func(tx *store.Tx) ([]string, error) {
+		return tx.FinishedJournals(tx.Now().Add(-age), sweepPiece)
+	})
+	if err != nil {
+		return fmt.Errorf("searching journals to fold: %w", err)
+	}
+	for _, key := range keys {
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
+		s.foldOrLog(ctx, key)
+	}
+	return nil
+}
+
+func (s *Store) foldOrLog(ctx context.Context, key string) {
+	if err := s.Fold(ctx, key); err != nil && ctx.Err() == nil {
+		s.log.WithError(err).WithField("state", key).Error("folding a journal failed; the state stays readable unless it is damaged, and the server tries again later")
+	}
+}
+
+// Fold stores the journal of a finished update, and the journals it is based on, as deltas or whole
+// states. The state does not change. Several servers may fold the same journal.
+func (s *Store) Fold(ctx context.Context, key string) error {
+	chain, err := s.chain(ctx, key)
+	if err != nil {
+		return err
+	}
+	for _, row := range slices.Backward(chain) {
+		if row.Form != store.Journal {
+			continue
+		}
+		if err := s.fold(ctx, row.Key); err != nil && !errors.Is(err, errFolded) {
+			return err
+		}
+	}
+	return nil
+}
+
+// fold folds a journal whose parent is not a journal. It returns errFolded if another server has
+// folded it, or if an update still uses one of the two.
+func (s *Store) fold(ctx context.Context, key string) error {
+	chain, err := s.chain(ctx, key)
+	if err != nil {
+		return err
+	}
+	row := chain[0]
+	if row.Form != store.Journal || len(chain) > 1 && chain[1].Form == store.Journal {
+		return errFolded
+	}
+	parent, err := s.build(ctx, chain[1:])
+	if err != nil {
+		return err
+	}
+	batches, err := s.batches(ctx, key, 0)
+	if err != nil {
+		return err
+	}
+	child, err := s.replay(ctx, parent, row)
+	if err != nil {
+		return err
+	}
+	if row, err = s.store(ctx, row, chain[1:], parent, child); err != nil {
+		return err
+	}
+	err = s.db.Write(ctx, func(tx *store.Tx) error {
+		if err := tx.FoldState(row, int64(len(batches))); err != nil {
+			return err
+		}
+		return tx.CountState(key, child.Version, int64(len(child.Resources)))
+	})
+	if err != nil {
+		s.Drop(ctx, row.Blob)
+	}
+	if errors.Is(err, store.ErrNotFound) {
+		return errFolded
+	}
+	return err
+}
+
+// store writes the blob of a journal's new form, and returns the row of that form.
+func (s *Store) store(ctx context.Context, row store.State, ancestors []store.State, parent, child *journal.Deployment) (store.State, error) {
+	row.Form, row.FullSize, row.DeltaSize, row.Depth = store.Full, 0, 0, 0
+	if len(ancestors) > 0 {
+		var delta bytes.Buffer
+		err := compress(&delta, func(w io.Writer) error {
+			_, err := w.Write(journal.Diff(parent, child))
+			return err
+		})
+		if err != nil {
+			return row, err
+		}
+		base := ancestors[0]
+		if base.FullSize == 0 { // stored before sizes were recorded
+			if base.FullSize, err = s.db.Blobs().Size(ctx, base.Blob); err != nil {
+				return row, err
+			}
+		}
+		size := base.DeltaSize + int64(delta.Len())
+		if base.Depth < maxDepth && size*maxDeltas <= base.FullSize {
+			row.Form, row.FullSize, row.DeltaSize, row.Depth = store.Delta, base.FullSize, size, base.Depth+1
+			return s.fill(ctx, row, io.NopCloser(&delta), hashOf(child))
+		}
+	}
+	row.Parent = ""
+	row, err := s.fill(ctx, row, pack(document(child)), nil)
+	row.FullSize = row.Size
+	return row, err
+}
+
+// fill writes the blob of a row. hash replaces the blob's hash if it is not nil.
+func (s *Store) fill(ctx context.Context, row store.State, r io.ReadCloser, hash []byte) (store.State, error) {
+	written, err := s.write(ctx, newKey(row.StackID), r)
+	row.Blob, row.Size, row.SHA256 = written.Blob, written.Size, written.SHA256
+	if hash != nil {
+		row.SHA256 = hash
+	}
+	return row, err
+}

@@ -1,0 +1,142 @@
+package states
+
+import (
+	"bytes"
+	"os"
+	"testing"
+	"time"
+
+	"workflowagent/internal/dev/storetest"
+	"workflowagent/internal/server/stacks/journal"
+	"workflowagent/internal/server/store"
+)
+
+func TestMain(m *testing.M) { os.Exit(storetest.Main(m)) }
+
+// stackOf adds a stack with a finished update whose journal has one entry.
+func stackOf(t *testing.T, db *store.DB, s *Store) (key string) {
+	t.Helper()
+	st := store.Stack{ID: "s1", OrgID: "o1", Project: "proj", Name: "dev", CreatedAt: time.Now()}
+	u := store.Update{ID: "u1", StackID: "s1", Kind: "update", Status: "running", Version: 1, Program: "{}", StartedAt: time.Now()}
+	err := db.Write(t.Context(), func(tx *store.Tx) error {
+		if err := tx.InsertOrganization(store.Organization{ID: "o1", Name: "acme", DisplayName: "acme"}); err != nil {
+			return err
+		}
+		if err := tx.InsertStack(st); err != nil {
+			return err
+		}
+		return tx.InsertUpdate(u)
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	entries, err := journal.Parse([]byte(`[{"version":1,"kind":1,"sequenceID":1,"operationID":1,"state":{"urn":"urn:pulumi:dev::proj::a:b:C::r","type":"a:b:C"}}]`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	permit := func(tx *store.Tx) (store.Update, store.Stack, error) {
+		u, err := tx.Update("u1")
+		if err != nil {
+			return u, st, err
+		}
+		cur, err := tx.Stack("s1")
+		return u, cur, err
+	}
+	if err := s.Append(t.Context(), "u1", entries, permit); err != nil {
+		t.Fatal(err)
+	}
+	err = db.Write(t.Context(), func(tx *store.Tx) error {
+		u, err := tx.Update("u1")
+		if err != nil {
+			return err
+		}
+		key = u.StateBlob
+		u.Status = "succeeded"
+		return tx.SaveUpdate(u)
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return key
+}
+
+// TestFoldAfterACrash leaves a blob that no row names, and then folds twice.
+func TestFoldAfterACrash(t *testing.T) {
+	storetest.Each(t, func(t *testing.T, db *store.DB) {
+		s := New(db, storetest.Log())
+		key := stackOf(t, db, s)
+		export := func() string {
+			t.Helper()
+			stored, err := s.Open(t.Context(), key)
+			if err != nil {
+				t.Fatal(err)
+			}
+			var out bytes.Buffer
+			if err := stored.Export(&out); err != nil {
+				t.Fatal(err)
+			}
+			return out.String()
+		}
+		want := export()
+		sweep := func(want int) {
+			t.Helper()
+			if n, err := s.Sweep(t.Context(), -time.Hour); n != want || err != nil {
+				t.Errorf("%d blobs were removed, %v, want %d", n, err, want)
+			}
+		}
+
+		chain, err := s.chain(t.Context(), key)
+		if err != nil {
+			t.Fatal(err)
+		}
+		doc, err := s.build(t.Context(), chain)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := s.store(t.Context(), chain[0], nil, nil, doc); err != nil { // the server crashes
+			t.Fatal(err)
+		}
+		if got := export(); got != want {
+			t.Errorf("after the crash, the state is %s, want %s", got, want)
+		}
+		for range 2 {
+			if err := s.Fold(t.Context(), key); err != nil {
+				t.Fatal(err)
+			}
+			if got := export(); got != want {
+				t.Errorf("after a fold, the state is %s, want %s", got, want)
+			}
+		}
+		sweep(1)
+		sweep(0)
+		if got := export(); got != want {
+			t.Errorf("after the sweep, the state is %s, want %s", got, want)
+		}
+	})
+}
+
+// TestForgottenJournals checks that a server forgets the journals that were used first.
+func TestForgottenJournals(t *testing.T) {
+	var j journals
+	large := func(id string) {
+		p := j.of(id)
+		p.entries = make(map[int64]hash)
+		for i := range int64(maxEntries / 3) {
+			p.entries[i] = hash{}
+		}
+		j.resize(id, p)
+	}
+	for _, id := range []string{"a", "b", "c", "a", "d"} {
+		large(id)
+	}
+	for id, want := range map[string]bool{"a": true, "b": false, "c": false, "d": true} {
+		if _, kept := j.byID[id]; kept != want {
+			t.Errorf("journal %s is kept: %t, want %t", id, kept, want)
+		}
+	}
+	j.forget("a")
+	j.forget("d")
+	if j.entries != 0 || len(j.byID) != 0 {
+		t.Errorf("%d entries of %d journals are left", j.entries, len(j.byID))
+	}
+}

@@ -1,0 +1,143 @@
+// Package states stores the states of stacks: whole, as the differences from an earlier state, or
+// as the journal of an update. docs/adr/0012-state-storage.md explains the forms.
+package states
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"fmt"
+	"io"
+	"time"
+
+	"github.com/klauspost/compress/gzip"
+	"github.com/sirupsen/logrus"
+
+	"workflowagent/internal/server/identity"
+	"workflowagent/internal/server/store"
+)
+
+// Store stores states.
+type Store struct {
+	db       *store.DB
+	log      *logrus.Entry
+	journals journals
+	finished chan string // keys of journals to fold
+}
+
+// New returns a store in a database.
+func New(db *store.DB, log *logrus.Entry) *Store {
+	return &Store{db: db, log: log, finished: make(chan string, foldQueue)}
+}
+
+// StackBlobs returns the key prefix of the blobs of a stack's states.
+func StackBlobs(stackID string) string { return "stacks/" + stackID }
+
+func newKey(stackID string) string { return StackBlobs(stackID) + "/" + identity.NewID() }
+
+// Put stores a whole state under a new key. The caller inserts the row in the transaction that
+// names the key, or drops the state.
+func (s *Store) Put(ctx context.Context, stackID string, st *State) (store.State, error) {
+	var r io.ReadCloser = io.NopCloser(bytes.NewReader(st.packed))
+	if st.packed == nil {
+		r = pack(func(w io.Writer) error {
+			_, err := w.Write(st.body)
+			return err
+		})
+	}
+	row, err := s.write(ctx, newKey(stackID), r)
+	if err != nil {
+		return store.State{}, err
+	}
+	row.Key, row.StackID, row.Form, row.FullSize, row.CreatedAt = row.Blob, stackID, store.Full, row.Size, time.Now().UTC()
+	return row, nil
+}
+
+// write stores a blob and closes its source. It returns the blob's key, size and hash.
+func (s *Store) write(ctx context.Context, key string, r io.ReadCloser) (store.State, error) {
+	hash := sha256.New()
+	size := new(counter)
+	err := s.db.Blobs().Put(ctx, key, io.TeeReader(r, io.MultiWriter(hash, size)))
+	r.Close() //nolint:errcheck // it returns none
+	if err != nil {
+		return store.State{}, fmt.Errorf("storing a state: %w", err)
+	}
+	return store.State{Blob: key, Size: int64(*size), SHA256: hash.Sum(nil)}, nil
+}
+
+type counter int64
+
+func (c *counter) Write(p []byte) (int, error) {
+	*c += counter(len(p))
+	return len(p), nil
+}
+
+// pack returns the compressed form of the bytes that fill writes. fill runs until the reader is
+// closed.
+func pack(fill func(io.Writer) error) io.ReadCloser {
+	r, w := io.Pipe()
+	p := packer{r, make(chan struct{})}
+	go func() {
+		defer close(p.done)
+		w.CloseWithError(compress(w, fill))
+	}()
+	return p
+}
+
+type packer struct {
+	*io.PipeReader
+	done chan struct{}
+}
+
+func (p packer) Close() error {
+	p.PipeReader.Close() //nolint:errcheck // it returns none
+	<-p.done
+	return nil
+}
+
+func compress(w io.Writer, fill func(io.Writer) error) error {
+	z, err := gzip.NewWriterLevel(w, gzip.BestSpeed)
+	if err != nil {
+		return fmt.Errorf("compressing a state: %w", err)
+	}
+	if err := fill(z); err != nil {
+		return fmt.Errorf("compressing a state: %w", err)
+	}
+	if err := z.Close(); err != nil {
+		return fmt.Errorf("compressing a state: %w", err)
+	}
+	return nil
+}
+
+// Drop removes an unused blob; "" is none.
+func (s *Store) Drop(ctx context.Context, blob string) {
+	if blob == "" {
+		return
+	}
+	if err := s.db.Blobs().Delete(context.WithoutCancel(ctx), blob); err != nil {
+		s.log.WithError(err).Warn("removing an unused state failed")
+	}
+}
+
+// Sweep removes the states that are not needed, and their blobs if they are older than age. It
+// returns the number of blobs. A server that crashes before it writes a row leaves a blob; the
+// retention leaves rows, which are needed as long as another state is based on them.
+func (s *Store) Sweep(ctx context.Context, age time.Duration) (int, error) {
+	for {
+		keys, err := store.Read(ctx, s.db, func(tx *store.Tx) ([]string, error) { return tx.UnnamedStates(sweepPiece) })
+		if err != nil {
+			return 0, fmt.Errorf("searching unused states: %w", err)
+		}
+		if len(keys) == 0 {
+			break
+		}
+		for _, key := range keys {
+			if err := s.db.Write(ctx, func(tx *store.Tx) error { return tx.DeleteUnnamedState(key) }); err != nil {
+				return 0, fmt.Errorf("removing an unused state: %w", err)
+			}
+		}
+	}
+	return s.db.Blobs().Sweep(ctx, "stacks", age, func(keys []string) ([]string, error) {
+		return store.Read(ctx, s.db, func(tx *store.Tx) ([]string, error) { return tx.NamedStates(keys) })
+	})
+}
