@@ -274,13 +274,9 @@ func TestStacksAreDeletedWithTheirJournals(t *testing.T) {
 		s.refused(fault.KindInvalid, "still contains resources", s.service.Delete(t.Context(), s.user, s.stack, false))
 		s.must(s.service.Delete(t.Context(), s.user, s.stack, true))
 		for _, table := range []string{"states", "journal_batches", "updates"} {
-			s.must(db.Read(t.Context(), func(tx *store.Tx) error {
-				n, err := database.Scalar[int64](tx.Tx, "SELECT COUNT(*) FROM "+table)
-				if n != 0 {
-					t.Errorf("table %s has %d rows", table, n)
-				}
-				return err
-			}))
+			if n := s.count(table); n != 0 {
+				t.Errorf("table %s has %d rows", table, n)
+			}
 		}
 		if size, err := db.Blobs().Size(t.Context(), blob); size != 0 || err != nil {
 			t.Errorf("a blob of %d bytes is left, %v", size, err)
@@ -327,4 +323,64 @@ func (s *stackTest) reloaded() store.Stack {
 	st, err := store.Read(s.t.Context(), s.db, func(tx *store.Tx) (store.Stack, error) { return tx.Stack(s.stack.ID) })
 	s.must(err)
 	return st
+}
+
+// TestExpiredStatesStayWhileNeeded expires the versions that a newer one is based on.
+func TestExpiredStatesStayWhileNeeded(t *testing.T) {
+	storetest.Each(t, func(t *testing.T, db *store.DB) {
+		s := newStackTest(t, db)
+		s.importState(names(100)...)
+		for i := range int64(3) {
+			u := s.start(stacks.KindUpdate, 1)
+			s.record(u, replaces(1, 1, i, "x"))
+			s.finish(u)
+		}
+		s.fold()
+		if row := s.row(4); row.Depth == 0 {
+			t.Fatalf("version 4 is a %s", row.Form)
+		}
+		want := s.exported(4)
+		expire := func(version int64) {
+			t.Helper()
+			s.must(db.Write(t.Context(), func(tx *store.Tx) error {
+				u, err := tx.UpdateByVersion(s.stack.ID, version)
+				if err != nil {
+					return err
+				}
+				return tx.ExpireState(u.ID)
+			}))
+		}
+		for version := int64(1); version <= 3; version++ {
+			expire(version)
+			_, err := s.export(s.service, version)
+			s.refused(fault.KindGone, fmt.Sprintf("version %d", version), err)
+		}
+		if n, err := s.service.SweepStatesOlder(t.Context(), -time.Hour); err != nil {
+			t.Errorf("sweeping: %d, %v", n, err)
+		}
+		if got := s.exported(4); got != want {
+			t.Errorf("version 4 changed\nfrom %s\nto   %s", want, got)
+		}
+		s.importState("a")
+		expire(4)
+		if _, err := s.service.SweepStatesOlder(t.Context(), -time.Hour); err != nil {
+			t.Fatal(err)
+		}
+		if left := s.count("states"); left != 1 {
+			t.Errorf("%d states are left, want the newest", left)
+		}
+		s.shows(5, "a=")
+		if n, err := s.service.SweepStatesOlder(t.Context(), -time.Hour); n != 0 || err != nil {
+			t.Errorf("%d blobs were left, %v", n, err)
+		}
+	})
+}
+
+func (s *stackTest) count(table string) int64 {
+	s.t.Helper()
+	n, err := store.Read(s.t.Context(), s.db, func(tx *store.Tx) (int64, error) {
+		return database.Scalar[int64](tx.Tx, "SELECT COUNT(*) FROM "+table)
+	})
+	s.must(err)
+	return n
 }

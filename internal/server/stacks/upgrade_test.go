@@ -90,7 +90,7 @@ func TestStatesFromBeforeTheJournal(t *testing.T) {
 func storeOldStates(t *testing.T, dsn, blobs string) map[int64]string {
 	t.Helper()
 	db, err := database.Open(t.Context(), dsn, database.Options{
-		Log: storetest.Log(), BlobDir: blobs, Migrations: migrationsUntil(t, "0061"),
+		Log: storetest.Log(), BlobDir: blobs, Migrations: migrationsUntil(t, "0081"),
 	})
 	if err != nil {
 		t.Fatal(err)
