@@ -86,7 +86,7 @@ func (g *generator) deployment() object {
 }
 
 func (g *generator) secretsProvider() object {
-	return object{"type": "service", "state": object{"project": []string{"shop", "other"}[g.IntN(2)]}}
+	return object{"type": []string{"service", "passphrase"}[g.IntN(5)/4], "state": object{"project": []string{"shop", "other"}[g.IntN(2)]}}
 }
 
 func (g *generator) operation() object {

@@ -29,9 +29,10 @@ func Diff(parent, child *Deployment) []byte {
 		out = appendText(out, []byte(f))
 	}
 	out = binary.AppendUvarint(out, uint64(len(child.Members)))
+	values := parent.values()
 	for _, m := range child.Members {
 		out = appendText(out, []byte(m.Name))
-		if bytes.Equal(parent.value(m.Name), m.Value) {
+		if bytes.Equal(values[m.Name], m.Value) {
 			out = append(out, sameMember)
 			continue
 		}
@@ -40,14 +41,13 @@ func Diff(parent, child *Deployment) []byte {
 	return appendRuns(out, sources(parent.Resources, child.Resources), child.Resources)
 }
 
-// value returns a member's value, which may be null, or nil.
-func (d *Deployment) value(name string) []byte {
+// values returns the values of the members by name.
+func (d *Deployment) values() map[string][]byte {
+	values := make(map[string][]byte, len(d.Members))
 	for _, m := range d.Members {
-		if m.Name == name {
-			return m.Value
-		}
+		values[m.Name] = m.Value
 	}
-	return nil
+	return values
 }
 
 func appendText(out, text []byte) []byte {
@@ -128,8 +128,9 @@ func Apply(parent *Deployment, delta []byte) (*Deployment, error) {
 	for range r.count() {
 		d.Features = append(d.Features, string(r.text()))
 	}
+	values := parent.values()
 	for range r.count() {
-		d.Members = append(d.Members, r.member(parent))
+		d.Members = append(d.Members, r.member(values))
 	}
 	d.Resources = r.resources(parent.Resources)
 	if r.damaged {
@@ -196,13 +197,13 @@ func (r *deltaReader) json(n uint64) []byte {
 	return value
 }
 
-func (r *deltaReader) member(parent *Deployment) Member {
+func (r *deltaReader) member(parent map[string][]byte) Member {
 	m := Member{Name: string(r.text())}
 	if !json.Valid([]byte(`"` + m.Name + `"`)) {
 		r.fail()
 	}
 	if n := r.uvarint(); n == sameMember {
-		m.Value = parent.value(m.Name)
+		m.Value = parent[m.Name]
 	} else {
 		m.Value = r.json(n - 1)
 	}

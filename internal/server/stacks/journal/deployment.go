@@ -74,9 +74,10 @@ func ReadState(body []byte) (*Deployment, error) {
 
 func parseDeployment(raw []byte) (*Deployment, error) {
 	d := &Deployment{}
+	var members members
 	for name, value := range rawjson.Members(raw) {
 		if name != "resources" {
-			d.setMember(name, value)
+			members.set(name, value)
 			continue
 		}
 		if !isNull(value) && !isList(value) {
@@ -84,7 +85,26 @@ func parseDeployment(raw []byte) (*Deployment, error) {
 		}
 		d.Resources = slices.Collect(rawjson.Elements(value))
 	}
+	d.Members = members.list
 	return d, nil
+}
+
+// members are an object's members. Of repeated ones the last value counts.
+type members struct {
+	list []Member
+	at   map[string]int
+}
+
+func (m *members) set(name string, value []byte) {
+	if i, ok := m.at[name]; ok {
+		m.list[i].Value = value
+		return
+	}
+	if m.at == nil {
+		m.at = map[string]int{}
+	}
+	m.at[name] = len(m.list)
+	m.list = append(m.list, Member{name, value})
 }
 
 // Member returns the value of a member, or nil. A null member is absent.

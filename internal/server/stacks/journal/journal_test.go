@@ -138,3 +138,18 @@ func TestProgressRefusesUnknownReferences(t *testing.T) {
 		}
 	}
 }
+
+func TestProgressLimitsRebases(t *testing.T) {
+	entries := make([]string, maxRebases+1)
+	for i := range entries {
+		entries[i] = `"kind":7`
+	}
+	parsed := parseEntries(t, entries...)
+	p := NewProgress(2)
+	if err := p.AddAll(parsed); fault.KindOf(err) != fault.KindInvalid || !strings.Contains(err.Error(), "changes the base") {
+		t.Errorf("adding %d rebases: %v, want an invalid request", len(parsed), err)
+	}
+	if err := p.AddAll(parsed[1:]); err != nil {
+		t.Errorf("adding %d rebases: %v", len(parsed)-1, err)
+	}
+}

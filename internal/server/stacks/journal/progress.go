@@ -7,6 +7,10 @@ import (
 	"workflowagent/internal/server/stacks/rawjson"
 )
 
+// maxRebases limits the time that a replay takes: each rebase processes all resources. The CLI sends
+// two at most.
+const maxRebases = 100
+
 // Progress validates the references of entries in their order of arrival, and counts the resources
 // of the state. It does not hold resources.
 type Progress struct {
@@ -14,6 +18,7 @@ type Progress struct {
 	removed int // number of resources of the base that are removed
 	added   int // resources of the journal, including removed ones
 
+	rebases    int                // entries that change the base
 	operations map[int64]int      // index of the journal's resource by its operation
 	removedOld map[int64]struct{} // indexes in the base
 	removedNew map[int64]struct{} // operations
@@ -29,7 +34,7 @@ func NewProgress(resources int) *Progress {
 
 func (p *Progress) rebase(resources int) {
 	*p = Progress{
-		base: resources, operations: map[int64]int{}, removedOld: map[int64]struct{}{}, removedNew: map[int64]struct{}{},
+		base: resources, rebases: p.rebases, operations: map[int64]int{}, removedOld: map[int64]struct{}{}, removedNew: map[int64]struct{}{},
 	}
 }
 
@@ -73,6 +78,10 @@ func (p *Progress) check(e *Entry) error {
 		if e.State != nil {
 			return p.known(e, reference{e.RemoveOld, e.RemoveNew})
 		}
+	case Write, RebuiltBaseState:
+		if p.rebases == maxRebases {
+			return fault.Invalid("Bad Request: journal entry %d changes the base of the journal for more than the %dth time", e.SequenceID, maxRebases)
+		}
 	}
 	return nil
 }
@@ -110,6 +119,7 @@ func (p *Progress) apply(e *Entry, undo *undoLog) {
 			p.remove(e, undo)
 		}
 	case Write:
+		p.rebases++
 		p.base = 0
 		for range rawjson.Elements(rawjson.Member(e.NewSnapshot, "resources")) {
 			p.base++
@@ -121,6 +131,7 @@ func (p *Progress) apply(e *Entry, undo *undoLog) {
 			}
 		}
 	case RebuiltBaseState:
+		p.rebases++
 		p.rebase(p.Resources())
 	}
 }

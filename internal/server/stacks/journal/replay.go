@@ -276,15 +276,15 @@ func (r *replayer) allExtensions() []byte {
 	if len(r.extensions) == 0 {
 		return base
 	}
-	var all Deployment
+	var all members
 	for _, e := range r.extensions {
-		all.setMember(e.Name, e.Value)
+		all.set(e.Name, e.Value)
 	}
 	for name, value := range rawjson.Members(base) {
-		all.setMember(name, value)
+		all.set(name, value)
 	}
 	var out []byte
-	for _, m := range all.Members {
+	for _, m := range all.list {
 		out = append(append(append(append(out, `,"`...), m.Name...), `":`...), m.Value...)
 	}
 	out[0] = '{'

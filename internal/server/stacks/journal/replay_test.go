@@ -102,6 +102,11 @@ func TestReplayResources(t *testing.T) {
 			[]string{a, flags("c", "delete")},
 		},
 		{
+			"a write keeps the journal's resources", nil,
+			[]string{created("1", a), `"kind":5,"newSnapshot":{}`},
+			[]string{a},
+		},
+		{
 			"a rebuilt base has new indexes",
 			[]string{a, b},
 			[]string{refresh + `,"removeOld":0`, `"kind":7`, `"kind":1,"operationID":1,"deleteOld":0`},
@@ -133,7 +138,7 @@ func TestReplayResources(t *testing.T) {
 		{
 			"an update keeps them",
 			[]string{resource("b", `"dependencies":[`+quoted("gone")+`]`)},
-			[]string{created("1", a)},
+			[]string{created("1", a), `"kind":4,"removeNew":1,"state":` + a},
 			[]string{a, resource("b", `"dependencies":[`+quoted("gone")+`]`)},
 		},
 		{
