@@ -109,5 +109,5 @@ func readJournal(w http.ResponseWriter, r *http.Request) ([]journal.Entry, error
 	if err := budget.Of(r.Context()).Take(r.Context(), count*entryCost+web.GzipMemory); err != nil {
 		return nil, err
 	}
-	return journal.Parse(raw)
+	return journal.ReadEntries(raw)
 }

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"strings"
 	"sync"
 
@@ -187,9 +188,7 @@ func (p *progress) add(entries []journal.Entry) ([]journal.Entry, error) {
 	if err := p.references.AddAll(added); err != nil {
 		return nil, err
 	}
-	for id, h := range hashes {
-		p.entries[id] = h
-	}
+	maps.Copy(p.entries, hashes)
 	return added, nil
 }
 

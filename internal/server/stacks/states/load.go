@@ -135,7 +135,7 @@ func (s *Store) blob(ctx context.Context, row store.State) ([]byte, error) {
 // build returns the first state of a chain, after it has checked the last state with a recorded
 // hash.
 func (s *Store) build(ctx context.Context, chain []store.State) (*journal.Deployment, error) {
-	doc, err := journal.ParseState(fmt.Appendf(nil, `{"version":%d,"deployment":null}`, emptySchema))
+	doc, err := journal.ReadState(fmt.Appendf(nil, `{"version":%d,"deployment":null}`, emptySchema))
 	if err != nil {
 		return nil, err
 	}
@@ -179,7 +179,7 @@ func (s *Store) step(ctx context.Context, parent *journal.Deployment, row store.
 	if row.Form == store.Delta {
 		doc, err = journal.Apply(parent, body)
 	} else {
-		doc, err = journal.ParseState(body)
+		doc, err = journal.ReadState(body)
 	}
 	if err != nil {
 		return nil, damaged(err)
@@ -252,7 +252,7 @@ func (s *Store) entriesOf(ctx context.Context, b store.JournalBatch) ([]journal.
 		return nil, err
 	}
 	share.Give(b.Stored)
-	return journal.Parse(body)
+	return journal.ReadEntries(body)
 }
 
 // text returns the value of a JSON string, or "".

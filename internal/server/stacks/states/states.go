@@ -38,7 +38,7 @@ func newKey(stackID string) string { return StackBlobs(stackID) + "/" + identity
 // Put stores a whole state under a new key. The caller inserts the row in the transaction that
 // names the key, or drops the state.
 func (s *Store) Put(ctx context.Context, stackID string, st *State) (store.State, error) {
-	var r io.ReadCloser = io.NopCloser(bytes.NewReader(st.packed))
+	r := io.NopCloser(bytes.NewReader(st.packed))
 	if st.packed == nil {
 		r = pack(func(w io.Writer) error {
 			_, err := w.Write(st.body)
@@ -58,7 +58,7 @@ func (s *Store) write(ctx context.Context, key string, r io.ReadCloser) (store.S
 	hash := sha256.New()
 	size := new(counter)
 	err := s.db.Blobs().Put(ctx, key, io.TeeReader(r, io.MultiWriter(hash, size)))
-	r.Close() //nolint:errcheck // it returns none
+	r.Close()
 	if err != nil {
 		return store.State{}, fmt.Errorf("storing a state: %w", err)
 	}
