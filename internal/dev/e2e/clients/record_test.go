@@ -23,15 +23,13 @@ import (
 	gocmp "github.com/google/go-cmp/cmp"
 
 	"workflowagent/internal/dev/e2e/harness"
-	"workflowagent/internal/server/fault"
-	"workflowagent/internal/server/stacks/journal"
+	"workflowagent/internal/dev/lab"
 )
 
-// recorder is a server that keeps journals. It stores their states as checkpoints on the server
-// behind it, so that clients continue with the states that the replay returns.
+// recorder records the journals that clients send to a server.
 type recorder struct {
 	t      *testing.T
-	behind *url.URL
+	server *lab.Server
 	proxy  *httputil.ReverseProxy
 	http   *httptest.Server
 
@@ -40,12 +38,12 @@ type recorder struct {
 	order    []*recording
 }
 
+// recording is the journal of an update.
 type recording struct {
-	name     string
-	base     []byte
-	entries  []json.RawMessage
-	progress *journal.Progress
-	state    []byte // after the entries
+	name, stack string
+	base        []byte            // exported before the update
+	entries     []json.RawMessage // acknowledged by the server
+	state       []byte            // exported after the update
 }
 
 var (
@@ -53,13 +51,13 @@ var (
 	entriesPath = regexp.MustCompile(`^(.*)/journalentries$`)
 )
 
-func newRecorder(t *testing.T, server string) *recorder {
+func newRecorder(t *testing.T, server *lab.Server) *recorder {
 	t.Helper()
-	behind, err := url.Parse(server)
+	behind, err := url.Parse(server.URL)
 	if err != nil {
 		t.Fatal(err)
 	}
-	r := &recorder{t: t, behind: behind, journals: map[string]*recording{}}
+	r := &recorder{t: t, server: server, journals: map[string]*recording{}}
 	r.proxy = &httputil.ReverseProxy{Rewrite: func(p *httputil.ProxyRequest) { p.SetURL(behind); p.Out.Host = p.In.Host }}
 	r.http = httptest.NewServer(http.HandlerFunc(r.serve))
 	t.Cleanup(r.http.Close)
@@ -68,113 +66,58 @@ func newRecorder(t *testing.T, server string) *recorder {
 
 func (r *recorder) serve(w http.ResponseWriter, req *http.Request) {
 	if m := startPath.FindStringSubmatch(req.URL.Path); m != nil && req.Method == http.MethodPost {
-		r.start(w, req, m[1])
-	} else if m := entriesPath.FindStringSubmatch(req.URL.Path); m != nil {
-		r.append(w, req, m[1])
-	} else {
-		r.proxy.ServeHTTP(w, req)
-	}
-}
-
-// start hides the journal from the server and offers it to the client.
-func (r *recorder) start(w http.ResponseWriter, req *http.Request, stack string) {
-	_, base := r.call(req, http.MethodGet, stack+"/export", nil)
-	var body map[string]any
-	if err := json.NewDecoder(plain(req)).Decode(&body); err != nil {
-		r.t.Errorf("reading the start of an update: %v", err)
-	}
-	offered := body["journalVersion"] != nil
-	delete(body, "journalVersion")
-	status, answer := r.call(req, http.MethodPost, req.URL.Path, body)
-	var started map[string]any
-	if err := json.Unmarshal(answer, &started); err == nil && status == http.StatusOK && offered {
-		from, err := journal.ParseState(base)
-		if err != nil {
-			r.t.Errorf("parsing the state at the start of %s: %v", req.URL.Path, err)
-			from = &journal.Deployment{}
-		}
-		j := &recording{name: req.URL.Path, base: base, progress: journal.NewProgress(len(from.Resources))}
+		j := &recording{name: req.URL.Path, stack: m[1], base: r.export(m[1])}
 		r.mu.Lock()
 		r.journals[req.URL.Path] = j
 		r.order = append(r.order, j)
 		r.mu.Unlock()
-		started["journalVersion"] = 1
-		answer, _ = json.Marshal(started) // a decoded value has a JSON form
 	}
-	w.Header().Set("Content-Type", "application/json")
-	w.WriteHeader(status)
-	_, _ = w.Write(answer) // the client reports a lost answer
+	if m := entriesPath.FindStringSubmatch(req.URL.Path); m != nil {
+		r.record(w, req, m[1])
+		return
+	}
+	r.proxy.ServeHTTP(w, req)
 }
 
-// append stores the state after more entries as a checkpoint.
-func (r *recorder) append(w http.ResponseWriter, req *http.Request, update string) {
+// record forwards entries, and records acknowledged ones.
+func (r *recorder) record(w http.ResponseWriter, req *http.Request, update string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	j := r.journals[update]
-	var body struct{ Entries json.RawMessage }
-	if err := json.NewDecoder(plain(req)).Decode(&body); err != nil || j == nil {
-		r.t.Errorf("%s gets entries that are no journal's: %v", update, err)
-		w.WriteHeader(http.StatusBadRequest)
-		return
+	body, err := io.ReadAll(req.Body)
+	if err != nil {
+		r.t.Errorf("reading entries of %s: %v", update, err)
 	}
-	if err := j.add(body.Entries); err != nil {
-		r.t.Errorf("%s: entries of a real client are refused as %s: %v", update, fault.KindOf(err), err)
-		w.WriteHeader(http.StatusBadRequest)
-		return
+	req.Body = io.NopCloser(bytes.NewReader(body))
+	answer := httptest.NewRecorder()
+	r.proxy.ServeHTTP(answer, req)
+	var batch struct{ Entries []json.RawMessage }
+	req.Body = io.NopCloser(bytes.NewReader(body))
+	if err := json.NewDecoder(plain(req)).Decode(&batch); err != nil || r.journals[update] == nil || answer.Code != http.StatusNoContent {
+		r.t.Errorf("the server answers entries of %s with %d %s (%v)", update, answer.Code, answer.Body, err)
+	} else {
+		r.journals[update].entries = append(r.journals[update].entries, batch.Entries...)
 	}
-	if status, answer := r.call(req, http.MethodPatch, update+"/checkpoint", json.RawMessage(j.state)); status >= 300 {
-		r.t.Errorf("storing the state of %s: %d %s", update, status, answer)
-		w.WriteHeader(status)
-		return
-	}
-	w.WriteHeader(http.StatusNoContent)
+	w.WriteHeader(answer.Code)
+	_, _ = w.Write(answer.Body.Bytes()) // the client reports a lost answer
 }
 
-func (j *recording) add(entries json.RawMessage) error {
-	parsed, err := journal.Parse(entries)
-	if err != nil {
-		return err
+func (r *recorder) export(stack string) []byte {
+	var state json.RawMessage
+	if err := r.server.Call(r.t.Context(), http.MethodGet, stack+"/export", nil, &state); err != nil {
+		r.t.Errorf("exporting %s: %v", stack, err)
 	}
-	if err := j.progress.AddAll(parsed); err != nil {
-		return err
-	}
-	for _, e := range parsed {
-		j.entries = append(j.entries, e.Raw)
-	}
-	all, err := json.Marshal(j.entries)
-	if err != nil {
-		return err
-	}
-	j.state, err = replay(j.base, all)
-	return err
+	return state
 }
 
-// call sends a request of the client with another body to the server.
-func (r *recorder) call(req *http.Request, method, path string, body any) (int, []byte) {
-	data, err := json.Marshal(body)
-	if err != nil {
-		r.t.Error(err)
+// finish exports the state after the last update.
+func (r *recorder) finish() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if len(r.order) > 0 {
+		if j := r.order[len(r.order)-1]; j.state == nil {
+			j.state = r.export(j.stack)
+		}
 	}
-	ctx, cancel := context.WithTimeout(req.Context(), time.Minute)
-	defer cancel()
-	out, err := http.NewRequestWithContext(ctx, method, r.behind.JoinPath(path).String(), bytes.NewReader(data))
-	if err != nil {
-		r.t.Error(err)
-		return http.StatusBadGateway, nil
-	}
-	out.Header.Set("Authorization", req.Header.Get("Authorization"))
-	out.Header.Set("Content-Type", "application/json")
-	res, err := http.DefaultClient.Do(out)
-	if err != nil {
-		r.t.Error(err)
-		return http.StatusBadGateway, nil
-	}
-	defer res.Body.Close()
-	answer, err := io.ReadAll(res.Body)
-	if err != nil {
-		r.t.Error(err)
-	}
-	return res.StatusCode, answer
 }
 
 // plain returns the body of a request without compression.
@@ -194,11 +137,11 @@ func yamlProgram(resources string) string {
 	return "name: recorded\nruntime: yaml\nresources:\n" + resources
 }
 
-// TestClientsReplayRecordedJournals records the journals of the stock CLI. It compares the replay
-// of each, cut after each entry as if the CLI had been killed there, with the CLI's own.
+// TestClientsReplayRecordedJournals records the journals of the stock CLI. It compares the server's
+// state after each, and the replay of each cut after each entry, with the CLI's own replay.
 func TestClientsReplayRecordedJournals(t *testing.T) {
 	w := harness.StartSite(t, "")
-	r := newRecorder(t, w.Server.URL)
+	r := newRecorder(t, w.Server)
 	dir := t.TempDir()
 	pulumi := func(args ...string) *exec.Cmd {
 		cmd := exec.CommandContext(t.Context(), w.Tools.Pulumi(), append(args, "--non-interactive")...)
@@ -212,6 +155,7 @@ func TestClientsReplayRecordedJournals(t *testing.T) {
 			harness.Write(t, filepath.Join(dir, "Pulumi.yaml"), []byte(yamlProgram(program)), 0o600)
 		}
 		out, err := pulumi(args...).CombinedOutput()
+		r.finish()
 		if err != nil {
 			return fmt.Sprintf("%v\n%s", err, out)
 		}
@@ -354,6 +298,7 @@ func (r *recorder) kill(t *testing.T, dir, program string, pulumi func(...string
 	if out, err := pulumi("cancel", "--yes").CombinedOutput(); err != nil {
 		t.Fatalf("cancel: %v\n%s", err, out)
 	}
+	r.finish()
 }
 
 // compare replays all beginnings of all journals.
@@ -365,7 +310,7 @@ func (r *recorder) compare(t *testing.T) {
 	var names []string
 	kinds := map[string]int{}
 	for _, j := range r.order {
-		for n := range len(j.entries) + 1 {
+		for n := 1; n <= len(j.entries); n++ {
 			entries, err := json.Marshal(j.entries[:n])
 			if err != nil {
 				t.Fatal(err)
@@ -373,6 +318,9 @@ func (r *recorder) compare(t *testing.T) {
 			got, err := replay(j.base, entries)
 			if err != nil {
 				t.Fatalf("%s after %d entries: %v", j.name, n, err)
+			}
+			if n == len(j.entries) {
+				got = j.state
 			}
 			cases = append(cases, replayCase{Base: j.base, Entries: entries, Got: got})
 			names = append(names, fmt.Sprintf("%s after %d of %d entries", j.name, n, len(j.entries)))
