@@ -113,6 +113,20 @@ func TestReplayResources(t *testing.T) {
 			[]string{flags("b", "delete")},
 		},
 		{
+			"a rebuilt base has neither old flags nor old replacements",
+			[]string{a, b, c, resource("d")},
+			[]string{
+				`"kind":1,"operationID":1,"removeOld":0`, `"kind":4,"removeOld":1,"state":` + a2,
+				`"kind":1,"operationID":2,"deleteOld":2`, `"kind":7`,
+			},
+			[]string{a2, flags("c", "delete"), resource("d")},
+		},
+		{
+			"a rebuilt base is refreshed still", nil,
+			[]string{refresh, `"kind":7`, created("1", resource("a", `"deletedWith":"gone"`))},
+			[]string{a},
+		},
+		{
 			"a refresh drops references to missing resources",
 			[]string{
 				a,
@@ -256,6 +270,9 @@ func TestReplayMembers(t *testing.T) {
 		{"extensions of the base win", `{"extensions":{"x":{"v":1},"y":{"v":1}}}`, []string{
 			`"kind":8,"extensionRef":"x","extension":{"v":2}`, `"kind":8,"extensionRef":"z","extension":{"v":2}`, `"kind":8,"extensionRef":"z","extension":{"v":3}`,
 		}, `{"extensions":{"x":{"v":1},"z":{"v":3},"y":{"v":1}},` + testManifest + `}`},
+		{"a rebuilt base owns the extensions", `{}`, []string{
+			`"kind":8,"extensionRef":"x","extension":{"v":1}`, `"kind":7`, `"kind":5,"newSnapshot":{}`,
+		}, `{` + testManifest + `}`},
 		{"snippets are removed", `{"snippets":[{"uuid":"1"}]}`, []string{`"kind":9`}, `{` + testManifest + `}`},
 		{"a write replaces the members", `{"metadata":{"a":1}}`, []string{`"kind":5,"newSnapshot":{"secrets_providers":null,"later":2}`}, `{"secrets_providers":null,"later":2,` + testManifest + `}`},
 	} {
@@ -270,7 +287,7 @@ func TestReplayMembers(t *testing.T) {
 
 func TestReplayFeatures(t *testing.T) {
 	snippets := `"kind":9,"snippets":[{"uuid":"1"}]`
-	for _, tt := range []struct{ entry, want string }{
+	for _, tt := range []struct{ entries, want string }{
 		{created("1", resource("a")), ""},
 		{created("1", resource("a", `"refreshBeforeUpdate":true`)), "refreshBeforeUpdate"},
 		{created("1", resource("a", `"viewOf":"x"`)), "views"},
@@ -284,14 +301,16 @@ func TestReplayFeatures(t *testing.T) {
 		{`"kind":0,"operationID":1,"operation":{"resource":` + resource("a", `"taint":true`) + `,"type":"updating"}`, "taint"},
 		{`"kind":2,"requiresByteString":true`, ""},
 		{snippets, "snippets-prototype"},
+		{`"kind":2,"requiresByteString":true|"kind":7|` + created("1", resource("a")), "byteString"},
+		{`"kind":3|` + created("1", resource("a", `"replaceWith":["gone"]`)), "replaceWith"},
 	} {
-		d := replay(t, `{"version":4,"features":["old"],"deployment":{}}`, tt.entry)
+		d := replay(t, `{"version":4,"features":["old"],"deployment":{}}`, strings.Split(tt.entries, "|")...)
 		version := int64(3)
 		if tt.want != "" {
 			version = 4
 		}
 		if got := strings.Join(d.Features, ","); got != tt.want || d.Version != version {
-			t.Errorf("%s: the state has version %d and features %q, want %d and %q", tt.entry, d.Version, got, version, tt.want)
+			t.Errorf("%s: the state has version %d and features %q, want %d and %q", tt.entries, d.Version, got, version, tt.want)
 		}
 	}
 }
