@@ -75,16 +75,7 @@ func run(ctx context.Context, c *config.Config, o Options, s *service.Supervisio
 		return err
 	}
 	log := logrus.NewEntry(logger)
-	if err := procguard.Protect(); err != nil {
-		log.WithError(err).Warn("protecting the agent's memory from other processes of its user failed")
-	}
-	for _, warning := range c.Warnings() {
-		log.Warn(warning)
-	}
-	if err := c.PrepareStateDirectory(); err != nil {
-		return config.Invalid(err)
-	}
-	caPEM, err := c.CACertificates()
+	caPEM, err := prepare(c, log)
 	if err != nil {
 		return config.Invalid(err)
 	}
@@ -105,17 +96,7 @@ func run(ctx context.Context, c *config.Config, o Options, s *service.Supervisio
 			log.WithError(err).Debug("closing the executor failed")
 		}
 	}()
-
-	userAgent := UserAgent(o.Version)
-	client, err := protocol.NewClient(protocol.Options{
-		BaseURL:        c.ServiceURL,
-		UserAgent:      userAgent,
-		CACertPEM:      caPEM,
-		RequestTimeout: c.RequestTimeout,
-		Retry:          protocol.Retry{Count: c.RequestRetryCount, Wait: c.RequestRetryWait, MaxWait: c.RequestRetryMaxWait},
-		Breaker:        protocol.Breaker{Failures: c.CircuitBreakerFailures, Timeout: c.CircuitBreakerTimeout},
-		Log:            log,
-	})
+	client, err := newClient(c, UserAgent(o.Version), caPEM, log)
 	if err != nil {
 		return config.Invalid(err)
 	}
@@ -125,38 +106,13 @@ func run(ctx context.Context, c *config.Config, o Options, s *service.Supervisio
 	metrics := health.NewMetrics(o.Version)
 	watch := health.Monitor{Tracker: tracker, Metrics: metrics}
 	tokens, renew := newTokens(c, client, watch, log)
-	boot, err := bootid.Get()
-	if err != nil {
+	options := agentOptions(c, o.Version, caPEM)
+	options.Client, options.Tokens, options.Executor, options.Identity = client, tokens, executor, identity
+	options.Monitor, options.Log = watch, log
+	if options.BootID, err = bootid.Get(); err != nil {
 		log.WithError(err).Warn("reading the boot ID failed: a restart of this host while a job is being started is not detected")
 	}
-	a, err := agent.New(agent.Options{
-		Client:         client,
-		Tokens:         tokens,
-		Executor:       executor,
-		Identity:       identity,
-		Rules:          c,
-		Monitor:        watch,
-		Log:            log,
-		Version:        o.Version,
-		UserAgent:      userAgent,
-		ServiceURL:     c.ServiceURL,
-		CACertPEM:      string(caPEM),
-		BootID:         boot,
-		Types:          types(c.EnabledWorkflowTypes),
-		Slots:          c.MaxConcurrentJobs,
-		SingleRun:      c.SingleRun,
-		LogJobOutput:   c.LogJobOutput,
-		JobOutput:      newJobOutput(c),
-		ImageOverride:  c.OverrideImageReference,
-		ForwardedEnv:   config.Reveal(c.ForwardedEnv()),
-		ProxyEnv:       config.Reveal(c.ProxyEnv()),
-		PollInterval:   c.PollingInterval,
-		KeepInterval:   c.PollingIntervalOverride,
-		RequestTimeout: c.RequestTimeout,
-		RetryWait:      c.RequestRetryWait,
-		RetryMaxWait:   c.RequestRetryMaxWait,
-		StatusInterval: c.JobStatusLoopInterval,
-	})
+	a, err := agent.New(options)
 	if err != nil {
 		return err
 	}
@@ -176,23 +132,93 @@ func run(ctx context.Context, c *config.Config, o Options, s *service.Supervisio
 		return r
 	}
 	metrics.Watch(full)
-	serving, endServing := context.WithCancel(ctx)
 	over := make(chan struct{})
-	var background sync.WaitGroup
-	background.Go(func() { health.Serve(serving, c.HTTPServerListen(), health.Handler(metrics, full), log) })
-	background.Go(func() { renew(serving) })
-	background.Go(func() { keeper.Run(serving, c, caPEM) })
-	if socket, err := control.Listen(identity.Dir); err != nil {
-		// Running jobs matters more than answering these commands.
-		log.WithError(err).Warn("opening the control socket failed: the commands status and drain do not reach this agent")
-	} else {
-		background.Go(func() { control.Serve(serving, socket, control.Agent{Report: full, Drain: a.Drain, Over: over}, log) })
-	}
-	defer background.Wait()
-	defer endServing()
+	stop := start(
+		ctx, renew,
+		func(ctx context.Context) { keeper.Run(ctx, c, caPEM) },
+		func(ctx context.Context) { health.Serve(ctx, c.HTTPServerListen(), health.Handler(metrics, full), log) },
+		serveControl(identity.Dir, control.Agent{Report: full, Drain: a.Drain, Over: over}, log),
+	)
+	defer stop()
 	defer close(over)
 	s.Say(func() string { return full().Line() }, a.Alive)
 	return runUntilSignal(ctx, a, log)
+}
+
+// prepare protects the process, logs the configuration's warnings and makes the state directory. It
+// returns the certificates of the configuration.
+func prepare(c *config.Config, log *logrus.Entry) (caPEM []byte, err error) {
+	if err := procguard.Protect(); err != nil {
+		log.WithError(err).Warn("protecting the agent's memory from other processes of its user failed")
+	}
+	for _, warning := range c.Warnings() {
+		log.Warn(warning)
+	}
+	if err := c.PrepareStateDirectory(); err != nil {
+		return nil, err
+	}
+	return c.CACertificates()
+}
+
+func newClient(c *config.Config, userAgent string, caPEM []byte, log *logrus.Entry) (*protocol.Client, error) {
+	return protocol.NewClient(protocol.Options{
+		BaseURL:        c.ServiceURL,
+		UserAgent:      userAgent,
+		CACertPEM:      caPEM,
+		RequestTimeout: c.RequestTimeout,
+		Retry:          protocol.Retry{Count: c.RequestRetryCount, Wait: c.RequestRetryWait, MaxWait: c.RequestRetryMaxWait},
+		Breaker:        protocol.Breaker{Failures: c.CircuitBreakerFailures, Timeout: c.CircuitBreakerTimeout},
+		Log:            log,
+	})
+}
+
+// agentOptions returns the options that depend only on the configuration.
+func agentOptions(c *config.Config, version string, caPEM []byte) agent.Options {
+	return agent.Options{
+		Rules:          c,
+		Version:        version,
+		UserAgent:      UserAgent(version),
+		ServiceURL:     c.ServiceURL,
+		CACertPEM:      string(caPEM),
+		Types:          types(c.EnabledWorkflowTypes),
+		Slots:          c.MaxConcurrentJobs,
+		SingleRun:      c.SingleRun,
+		LogJobOutput:   c.LogJobOutput,
+		JobOutput:      newJobOutput(c),
+		ImageOverride:  c.OverrideImageReference,
+		ForwardedEnv:   config.Reveal(c.ForwardedEnv()),
+		ProxyEnv:       config.Reveal(c.ProxyEnv()),
+		PollInterval:   c.PollingInterval,
+		KeepInterval:   c.PollingIntervalOverride,
+		RequestTimeout: c.RequestTimeout,
+		RetryWait:      c.RequestRetryWait,
+		RetryMaxWait:   c.RequestRetryMaxWait,
+		StatusInterval: c.JobStatusLoopInterval,
+	}
+}
+
+// start runs tasks next to the agent. stop ends their context and waits for them.
+func start(ctx context.Context, tasks ...func(context.Context)) (stop func()) {
+	ctx, cancel := context.WithCancel(ctx)
+	var running sync.WaitGroup
+	for _, task := range tasks {
+		running.Go(func() { task(ctx) })
+	}
+	return func() {
+		cancel()
+		running.Wait()
+	}
+}
+
+// serveControl opens the control socket and returns the task that serves it. Without a socket the
+// agent runs nevertheless, because jobs matter more than the commands that use it.
+func serveControl(dir string, a control.Agent, log *logrus.Entry) func(context.Context) {
+	socket, err := control.Listen(dir)
+	if err != nil {
+		log.WithError(err).Warn("opening the control socket failed: the commands status and drain do not reach this agent")
+		return func(context.Context) {}
+	}
+	return func(ctx context.Context) { control.Serve(ctx, socket, a, log) }
 }
 
 // runUntilSignal runs the agent; the first signal stops it, the second ends the wait for it.
