@@ -10,7 +10,7 @@ import (
 )
 
 // completeValues lets shells complete the values of flags and arguments: those of settings, files,
-// or nothing. Flags that complete themselves do not change.
+// or nothing. Flags with their own completion keep it.
 func completeValues(cmd *cobra.Command) {
 	cmd.CompletionOptions.SetDefaultShellCompDirective(cobra.ShellCompDirectiveNoFileComp)
 	offer := func(flag *pflag.Flag) {

@@ -27,15 +27,15 @@ func newDebugRunnerCommand(load loader) *cobra.Command {
 		Use:   "workflow-runner --job FILE",
 		Short: "Run a job definition from a file, without a server",
 		Long: `Run the steps of a job definition as this agent's runner does with deploy_target process,
-but without a server: nothing is claimed and nothing reported. The file holds the JSON
-that GET /api/workflow/jobs/{id} answers with (docs/protocol.md).
+but without a server: the command claims and reports nothing. The file holds the JSON
+that GET /api/workflow/jobs/{id} returns (docs/protocol.md).
 
 The masked log goes to standard output, the runner's messages to standard error. The exit
 code is the job's; 1 also if the runner cannot start, 2 if the command line, the
 configuration or the file is wrong. Step 0 is the agent's: this command skips it.
 
 The job is real: a pulumi update in it changes infrastructure. An interrupt cancels the
-job, as if its deployment were cancelled. As every job, it receives the variables of
+job, as if its deployment were cancelled. Like every job, it receives the variables of
 env_forward_allowlist and ca_certificate_file.
 
 To run it in an image instead, give the definition to the runner in a container:

@@ -34,7 +34,7 @@ the agent still drains after --timeout.`,
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if timeout != 0 && (!wait || timeout < 0) {
-				return config.Invalid(errors.New("--timeout is a positive duration and goes with --wait"))
+				return config.Invalid(errors.New("--timeout requires --wait and a positive duration"))
 			}
 			agents, err := running(cmd.Context(), load, instance)
 			if err != nil {
@@ -49,7 +49,7 @@ the agent still drains after --timeout.`,
 				if err != nil {
 					return err
 				}
-				fmt.Fprintf(out, "Agent %s takes no more work and ends after %s.\n", agents[0].Name, control.CountJobs(report))
+				fmt.Fprintf(out, "Agent %s accepts no more jobs and exits after %s.\n", agents[0].Name, control.CountJobs(report))
 				return nil
 			}
 			if timeout > 0 {

@@ -21,7 +21,7 @@ const (
 	exitFailed = 1 // a failure while running; a retry may help
 	exitUsage  = 2 // an invalid command line or configuration; a retry does not help
 	exitNone   = 3 // no agent is running
-	exitTime   = 4 // the wait timed out; what it waited for continues
+	exitTime   = 4 // the wait timed out; the agent still drains
 )
 
 // codeError is an error with its own exit code. If err is nil, the message was already printed.
@@ -41,7 +41,7 @@ func (e codeError) Unwrap() error { return e.err }
 
 func main() {
 	err := newRootCommand(version).ExecuteContext(context.Background())
-	if said := (codeError{}); err != nil && (!errors.As(err, &said) || said.err != nil) {
+	if coded := (codeError{}); err != nil && (!errors.As(err, &coded) || coded.err != nil) {
 		fmt.Fprintln(os.Stderr, "error:", err)
 	}
 	os.Exit(exitCode(err))

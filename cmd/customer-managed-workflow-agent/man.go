@@ -48,11 +48,11 @@ date, so that two builds of a package are identical.`,
 			return nil
 		},
 	}
-	cmd.Flags().StringVar(&dir, "dir", "", "where to write them; created if it is missing")
+	cmd.Flags().StringVar(&dir, "dir", "", "directory for the pages, created if it is missing")
 	return cmd
 }
 
-// addManualSections adds to the long texts what --help prints elsewhere.
+// addManualSections adds the exit codes and the settings to the long texts.
 func addManualSections(root *cobra.Command) error {
 	root.DisableAutoGenTag = true
 	root.Long += `

@@ -155,7 +155,7 @@ func TestDrainCommand(t *testing.T) {
 	}
 	job := status.Job{JobID: "j", Stack: "acme/web/prod", Operation: "update", Phase: status.Running}
 	all[1].set(func(r *status.Report) { r.Jobs = []status.Job{job} })
-	if out, code, err := execute(t, "drain", "--instance", "1"); code != exitOK || !strings.Contains(out, "ends after 1 job.") || all[1].drains != 1 || all[0].drains != 0 {
+	if out, code, err := execute(t, "drain", "--instance", "1"); code != exitOK || !strings.Contains(out, "exits after 1 job.") || all[1].drains != 1 || all[0].drains != 0 {
 		t.Errorf("drain: %d, %v, %s", code, err, out)
 	}
 
@@ -168,7 +168,7 @@ func TestDrainCommand(t *testing.T) {
 		r.Jobs, r.Ended = nil, []status.Outcome{{JobID: "j", Status: "failed"}}
 	})
 	close(all[1].over)
-	if out, code, err := execute(t, "drain", "--instance", "1", "--wait"); code != exitOK || !strings.Contains(out, "has ended") {
+	if out, code, err := execute(t, "drain", "--instance", "1", "--wait"); code != exitOK || !strings.Contains(out, "has exited") {
 		t.Errorf("the end: %d, %v\n%s", code, err, out)
 	}
 	all[1].stopped()

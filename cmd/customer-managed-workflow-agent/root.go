@@ -40,7 +40,7 @@ this host, inside your own network, which needs no access from outside.`,
 	load := func() (*config.Config, error) {
 		c, err := config.Load(options())
 		if errors.Is(err, fs.ErrPermission) {
-			return nil, config.Invalid(fmt.Errorf("%w; if it is the machine's, run this as root or as the user of its service; --config names another", err))
+			return nil, config.Invalid(fmt.Errorf("%w; to read the machine's file, run this as root or as the user of its service; to read another, use --config FILE", err))
 		}
 		if err != nil {
 			return nil, config.Invalid(err)

@@ -158,7 +158,7 @@ func newServiceLogsCommand(open func() (service.Service, error)) *cobra.Command 
 			return s.Logs(ctx, cmd.OutOrStdout(), lines, follow)
 		},
 	}
-	cmd.Flags().IntVarP(&lines, "lines", "n", 100, "how many of the last lines")
+	cmd.Flags().IntVarP(&lines, "lines", "n", 100, "number of lines to print, the last ones")
 	cmd.Flags().BoolVarP(&follow, "follow", "f", false, "print new lines until interrupted")
 	return cmd
 }
@@ -235,7 +235,7 @@ func assignments(words []string) (map[string]string, error) {
 		name, value, ok := strings.Cut(word, "=")
 		if !ok {
 			// The argument may be a value that was meant to be secret.
-			return nil, errors.New("--env wants NAME=VALUE")
+			return nil, errors.New("--env requires NAME=VALUE")
 		}
 		variables[name] = value
 	}

@@ -27,8 +27,8 @@ func newStatusCommand(load loader) *cobra.Command {
 		Long: `Show the agents that run on this host with the configured state_directory: whether
 they can take work and why not, their jobs, and how the last ones ended.
 
-It asks the agents by a socket in their instance directory, which works whatever
-http_server_port is. Only the agent's own user and root may do that.
+It asks each agent through a socket in its instance directory, whatever http_server_port
+is. Only the agent's user and root may use that socket.
 
 The exit code is 0 if every agent shown is ready or draining, 1 if one of them cannot
 claim jobs or does not answer, 2 if the command line or the configuration is wrong, and 3

@@ -30,8 +30,8 @@ func newUpdateCommand(version string, options func() config.LoadOptions, load lo
 programs together, restart a running service, and wait until the new version has
 reached the server. If it does not, the update is rolled back.
 
-Running deployments continue. It never installs an older version, and never changes what
-dpkg, rpm or Homebrew installed. An installation of the machine needs root.
+Running deployments continue. It never installs an older version, and never changes a
+program that dpkg, rpm or Homebrew installed. An installation of the machine needs root.
 
 With --check the exit code is 0 if this is the newest release, 10 if a newer one is
 available, and 1 if the check failed. Otherwise it is 0 if the newest release is
@@ -109,7 +109,7 @@ func newUpdateApplyCommand(load loader) *cobra.Command {
 	}
 	cmd.Flags().StringVar(&h.Options.Name, "service", service.DefaultName, "name of the service")
 	cmd.Flags().BoolVar(&h.Options.User, "user", false, "the service is the current user's")
-	cmd.Flags().StringVar(&h.Stage, "stage", "", "directory with what the agent has verified")
+	cmd.Flags().StringVar(&h.Stage, "stage", "", "directory with the release that the agent has verified")
 	cmd.Flags().DurationVar(&h.Timeout, "patience", 0, "how long the new version may take to its first poll")
 	cmd.Flags().StringVar(&envFile, "env-file", "", "file of lines NAME=VALUE to add to the environment, if it exists")
 	return cmd

@@ -12,10 +12,8 @@ import (
 )
 
 const (
-	// drainLook is the pause between two checks of a draining agent, drainWord the longest pause
-	// between two lines about jobs that are still running.
-	drainLook = time.Second
-	drainWord = 30 * time.Second
+	checkPause = time.Second      // between two checks of a draining agent
+	printPause = 30 * time.Second // at most, between two lines about the same jobs
 )
 
 // DrainingError reports that an agent still drains when the wait for it ends.
@@ -25,7 +23,7 @@ type DrainingError struct {
 }
 
 func (e *DrainingError) Error() string {
-	return fmt.Sprintf("agent %s is still draining, with %s: it ends by itself when they have ended; SIGTERM makes it end now and leave them running", e.Instance, e.Jobs)
+	return fmt.Sprintf("agent %s is still draining, with %s: it exits after the last one; to stop it now and leave them running, send it SIGTERM", e.Instance, e.Jobs)
 }
 
 // DrainAndPrint drains the agent and prints its remaining jobs until it has ended. If ctx ends
@@ -40,10 +38,10 @@ func (i Instance) DrainAndPrint(ctx context.Context, out io.Writer) error {
 		report, err := i.DrainAndWait(ctx)
 		ended <- end{report, err}
 	}()
-	ticker := time.NewTicker(drainLook)
+	ticker := time.NewTicker(checkPause)
 	defer ticker.Stop()
 	var last status.Report
-	said, saidAt := "", time.Time{}
+	printed, printedAt := "", time.Time{}
 	for {
 		select {
 		case e := <-ended:
@@ -55,12 +53,12 @@ func (i Instance) DrainAndPrint(ctx context.Context, out io.Writer) error {
 		}
 		report, err := i.Status(ctx)
 		if err != nil {
-			continue // it is just ending: the other call returns how
+			continue // the agent is exiting: DrainAndWait returns how
 		}
 		last = report
-		if words := describeJobs(report); words != said || time.Since(saidAt) >= drainWord {
-			said, saidAt = words, time.Now()
-			fmt.Fprintf(out, "%s: waiting for %s%s\n", saidAt.Format(time.TimeOnly), CountJobs(report), withAges(report))
+		if words := describeJobs(report); words != printed || time.Since(printedAt) >= printPause {
+			printed, printedAt = words, time.Now()
+			fmt.Fprintf(out, "%s: waiting for %s%s\n", printedAt.Format(time.TimeOnly), CountJobs(report), withAges(report))
 		}
 	}
 }
@@ -68,9 +66,9 @@ func (i Instance) DrainAndPrint(ctx context.Context, out io.Writer) error {
 func (i Instance) drained(out io.Writer, report status.Report, err error) error {
 	switch {
 	case errors.Is(err, ErrNotRunning):
-		return fmt.Errorf("agent %s ended before the drain", i.Name)
+		return fmt.Errorf("agent %s exited before the drain", i.Name)
 	case err != nil:
-		return fmt.Errorf("%w; its jobs continue by themselves, and its next start resumes them", err)
+		return fmt.Errorf("%w; its jobs continue without it, and its next start resumes them", err)
 	}
 	left := len(report.Jobs)
 	for _, o := range report.Ended {
@@ -81,7 +79,7 @@ func (i Instance) drained(out io.Writer, report status.Report, err error) error 
 	if left > 0 {
 		return fmt.Errorf("agent %s was stopped while it drained: %d of its jobs continue without it, and its next start resumes them", i.Name, left)
 	}
-	fmt.Fprintf(out, "Agent %s has ended; none of its jobs is left.\n", i.Name)
+	fmt.Fprintf(out, "Agent %s has exited, and all of its jobs have ended.\n", i.Name)
 	return nil
 }
 
@@ -93,7 +91,7 @@ func CountJobs(r status.Report) string {
 	return fmt.Sprintf("%d jobs", len(r.Jobs))
 }
 
-// describeJobs returns a line that changes whenever there is news.
+// describeJobs returns a line that changes with the jobs and their phases.
 func describeJobs(r status.Report) string {
 	var all []string
 	for _, j := range r.Jobs {

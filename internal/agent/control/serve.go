@@ -32,7 +32,7 @@ func Serve(ctx context.Context, listener net.Listener, agent Agent, log *logrus.
 		// No WriteTimeout: a request that waits for a drain waits as long as the jobs run.
 	}
 	health.Until(ctx, server, listener, func(err error) {
-		log.WithError(err).Warn("The control socket has stopped: the commands status and drain do not reach this agent until it is started again")
+		log.WithError(err).Warn("the control socket has stopped: the commands status and drain do not reach this agent until it is restarted")
 	})
 }
 

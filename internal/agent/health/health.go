@@ -1,9 +1,9 @@
 // Package health serves the agent's health: /healthz reports whether it makes progress, /readyz
-// whether it can take jobs, /status what it does, and /metrics has numbers for Prometheus.
+// whether it can accept jobs, /status its whole report, and /metrics its numbers for Prometheus.
 //
-// A [Tracker] records signs of progress, [Metrics] jobs and polls; [Handler] serves them and
-// the agent's reports, and [Serve] runs the server. A health server that cannot start is only a
-// warning, because the jobs matter more.
+// A [Tracker] records signs of progress and problems, [Metrics] count jobs and polls. [Reports] adds
+// the tracker's part to the agent's report, from which [Handler] derives all answers and [Serve] runs
+// the server. If the server cannot start, the agent only logs a warning, because jobs matter more.
 package health
 
 import (

@@ -33,7 +33,7 @@ func Reports(agentStatus func() status.Report, tracker *Tracker, c *config.Confi
 		tracker.fill(&r)
 		r.Storage.Directory, r.Storage.FreeBytes = c.StateDirectory, freeBytes(c.StateDirectory)
 		if free := r.Storage.FreeBytes; free >= 0 && free < lowDisk {
-			r.Problems = append(r.Problems, fmt.Sprintf("The disk of state_directory, %s, has only %d MiB left: logs that wait for the server need room.", c.StateDirectory, free>>20))
+			r.Problems = append(r.Problems, fmt.Sprintf("The disk of state_directory, %s, has only %d MiB free: logs that wait for the server need space.", c.StateDirectory, free>>20))
 		}
 		r.Judge()
 		return r

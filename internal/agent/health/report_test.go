@@ -55,7 +55,7 @@ func TestReadyz(t *testing.T) {
 	check(200, "ready", "")
 
 	r.Server.BreakerOpen = true
-	check(503, "not-ready", "only probed")
+	check(503, "not-ready", "only probes")
 	r.Server.BreakerOpen, r.Server.Connected, r.Server.Error = false, false, "401: no such token"
 	check(503, "not-ready", "401: no such token")
 	r = ready()
@@ -68,7 +68,7 @@ func TestReadyz(t *testing.T) {
 	r.Healthy = false
 	check(503, "unhealthy", "health_threshold")
 	r.Draining = true
-	check(503, "draining", "takes no more work")
+	check(503, "draining", "accepts no more jobs")
 	r.Draining, r.Stopping = false, true
 	check(503, "stopping", "stopping")
 	r = ready()

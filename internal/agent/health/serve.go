@@ -14,12 +14,12 @@ import (
 var listenRetry = retry.Policy{First: 5 * time.Second, Max: time.Minute}
 
 // Serve serves handler on addr, host:port, until ctx ends, and then lets open requests finish
-// for a few seconds. An addr without a host is all addresses, as for [net.Listen]; an empty
-// addr or port 0 turns the server off. If listening fails, Serve logs a warning and retries,
+// for a few seconds. An addr without a host means all addresses, as for [net.Listen]; an empty
+// addr or port 0 disables the server. If listening fails, Serve logs a warning and retries,
 // because another process may be about to release the port.
 func Serve(ctx context.Context, addr string, handler http.Handler, log *logrus.Entry) {
 	if _, port, err := net.SplitHostPort(addr); addr == "" || (err == nil && port == "0") {
-		log.Debug("The health server is turned off.")
+		log.Debug("the health server is disabled")
 		return
 	}
 	listener := listen(ctx, addr, log)
@@ -39,8 +39,8 @@ func listen(ctx context.Context, addr string, log *logrus.Entry) net.Listener {
 		if ctx.Err() != nil {
 			return nil
 		}
-		log.WithError(err).Warnf("THE HEALTH SERVER IS NOT RUNNING: cannot listen on %s. The agent works without it and retries; "+
-			"stop the process that uses the port, or set http_server_port to another one, or to 0 for no server.", addr)
+		log.WithError(err).Warnf("starting the health server on %s failed; the agent works without it and retries: "+
+			"stop the process that uses the port, or set http_server_port to another port, or to 0 for no server", addr)
 		if listenRetry.Wait(ctx, failures, nil) != nil {
 			return nil
 		}
@@ -56,8 +56,8 @@ func serveOn(ctx context.Context, listener net.Listener, addr string, handler ht
 		IdleTimeout:       2 * time.Minute,
 		MaxHeaderBytes:    16 << 10,
 	}
-	log.Infof("The health server listens on http://%s/healthz.", listener.Addr())
+	log.Infof("the health server listens on http://%s/healthz", listener.Addr())
 	Until(ctx, server, listener, func(err error) {
-		log.WithError(err).Warn("THE HEALTH SERVER HAS STOPPED. The agent works without it until it is started again.")
+		log.WithError(err).Warn("the health server has stopped; the agent works without it until the agent is restarted")
 	})
 }

@@ -183,7 +183,7 @@ func TestServerThatBreaksIsAWarning(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	log, out := newLog()
 	served := start(func() { serveOn(ctx, listener, "", http.NotFoundHandler(), log) })
-	out.await(t, "HAS STOPPED", served)
+	out.await(t, "has stopped", served)
 	cancel()
 	wait(t, served, "the return")
 }

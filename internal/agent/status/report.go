@@ -2,8 +2,8 @@
 //
 // A [Report] is the one source of /status, of the control socket's answers and of the status
 // command, as JSON, as a table ([WriteText]) and as a page ([WritePage]). It holds no secret.
-// Its names and messages come from untrusted servers and programs; both writers remove what
-// could harm a terminal or a browser.
+// Its names and messages come from untrusted servers and programs; both writers remove characters
+// that could harm a terminal or a browser.
 package status
 
 import (
@@ -21,7 +21,7 @@ const (
 	Starting  State = "starting"  // the server has not answered yet
 	NotReady  State = "not-ready" // it cannot take jobs; see Reasons
 	Unhealthy State = "unhealthy" // it makes no progress: see health_threshold
-	Draining  State = "draining"  // it takes no more jobs and exits after the running ones
+	Draining  State = "draining"  // it accepts no more jobs and exits after the running ones
 	Stopping  State = "stopping"  // it detaches from its jobs and exits
 	Ended     State = "ended"     // in the last answer of a control socket
 )
@@ -30,7 +30,7 @@ const (
 type Report struct {
 	State   State    `json:"state"`
 	Reasons []string `json:"reasons"` // why it cannot take jobs; empty if it is ready
-	// Problems are what the agent waits for or works around, one sentence each.
+	// Problems are the conditions that delay the agent, one sentence each.
 	Problems []string `json:"problems"`
 
 	Time          time.Time `json:"time"`
@@ -208,11 +208,11 @@ func (r *Report) Judge() {
 	}
 	add(!r.Over, "The agent has ended.")
 	add(!r.Stopping || r.Over, "The agent is stopping: its jobs continue without it.")
-	add(!r.Draining || r.Stopping || r.Over, "The agent is draining: it takes no more work and exits after the running jobs.")
+	add(!r.Draining || r.Stopping || r.Over, "The agent is draining: it accepts no more jobs and exits after the running ones.")
 	add(r.Healthy, "No progress since %s, which is longer than health_threshold.", stamp(r.LastActivity))
 	switch s := r.Server; {
 	case s.BreakerOpen:
-		add(false, "The server cannot be reached, and is only probed until it can: %s", orUnknown(s.Error))
+		add(false, "The agent cannot reach the server, and only probes it until it can: %s", orUnknown(s.Error))
 	case s.Error != "":
 		add(false, "Asking the server for work failed: %s", s.Error)
 	default:
