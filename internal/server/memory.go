@@ -7,10 +7,14 @@ import (
 	"runtime/debug"
 	"strconv"
 	"strings"
+	"time"
 )
 
 // mostRequestMemory bounds the memory of all requests on a large machine, in bytes.
 const mostRequestMemory = 1 << 30
+
+// memoryPatience bounds how long a request waits for memory.
+const memoryPatience = 10 * time.Second
 
 // requestMemory returns half of the Go memory limit, because the garbage collector needs room. If
 // GOMEMLIMIT is unset, the memory limit is set to nine tenths of the control group's limit.

@@ -22,6 +22,7 @@ import (
 	"workflowagent/internal/server/api"
 	"workflowagent/internal/server/api/request"
 	"workflowagent/internal/server/api/system"
+	"workflowagent/internal/server/budget"
 	"workflowagent/internal/server/deployments"
 	"workflowagent/internal/server/identity"
 	"workflowagent/internal/server/keyring"
@@ -78,8 +79,10 @@ func New(ctx context.Context, cfg Config, version string, log *logrus.Entry, not
 	if err != nil {
 		return nil, err
 	}
+	// Requests and background work share the memory.
+	memory := budget.New(requestMemory(), memoryPatience)
 	s.identity = identity.New(s.db, s.logOf("identity"))
-	s.stacks = stacks.New(s.db, stacks.Options{Log: s.logOf("stacks"), Secrets: secrets, Lease: s.cfg.UpdateLease})
+	s.stacks = stacks.New(s.db, stacks.Options{Log: s.logOf("stacks"), Secrets: secrets, Lease: s.cfg.UpdateLease, Memory: memory})
 	if err := s.bootstrap(ctx, notices); err != nil {
 		return nil, err
 	}
@@ -95,7 +98,7 @@ func New(ctx context.Context, cfg Config, version string, log *logrus.Entry, not
 		OIDC:        oidc.New(s.db, new(outbound.Client), s.logOf("oidc")),
 		RunnerDir:   programDir(),
 		ExternalURL: s.cfg.ExternalURL,
-		Limits:      request.Limits{Together: requestMemory()},
+		Limits:      request.Limits{Memory: memory},
 		Server: system.Server{
 			Version: version, Metrics: s.metrics, MetricsToken: cfg.MetricsToken.Reveal(), Ready: s.ready, Releases: cfg.Releases,
 		},

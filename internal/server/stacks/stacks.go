@@ -13,6 +13,7 @@ import (
 	"github.com/sirupsen/logrus"
 
 	"workflowagent/internal/redact"
+	"workflowagent/internal/server/budget"
 	"workflowagent/internal/server/fault"
 	"workflowagent/internal/server/identity"
 	"workflowagent/internal/server/keyring"
@@ -41,6 +42,8 @@ type Options struct {
 	Secrets *keyring.Ring
 	// Lease is the duration of a started update's lease (default [MaxLease]).
 	Lease time.Duration
+	// Memory is the budget of background work; nil means no limit.
+	Memory *budget.Budget
 }
 
 // New returns a service that uses a database.
@@ -48,7 +51,7 @@ func New(db *store.DB, o Options) *Service {
 	if o.Lease <= 0 {
 		o.Lease = MaxLease
 	}
-	return &Service{db: db, log: o.Log, secrets: o.Secrets, states: states.New(db, o.Log), lease: o.Lease}
+	return &Service{db: db, log: o.Log, secrets: o.Secrets, states: states.New(db, o.Log, o.Memory), lease: o.Lease}
 }
 
 // Follow sets the hooks. Call it before any other method.

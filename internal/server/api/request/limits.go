@@ -19,6 +19,8 @@ type Limits struct {
 	Together int64
 	// Patience bounds how long a request waits for memory; default 10 s.
 	Patience time.Duration
+	// Memory is the budget of the requests; default a new one of Together and Patience.
+	Memory *budget.Budget
 	// Stall is how long a client may make no progress in sending a body or receiving a response;
 	// default 1 min.
 	Stall time.Duration
@@ -39,6 +41,9 @@ func (l Limits) WithDefaults() Limits {
 	}
 	if l.Patience <= 0 {
 		l.Patience = 10 * time.Second
+	}
+	if l.Memory == nil {
+		l.Memory = budget.New(l.Together, l.Patience)
 	}
 	if l.Stall <= 0 {
 		l.Stall = time.Minute
@@ -92,10 +97,9 @@ type limitsKey struct{}
 
 // Bound gives each request its limits and a share of the memory of all requests.
 func Bound(l Limits) func(http.Handler) http.Handler {
-	memory := budget.New(l.Together, l.Patience)
 	return func(next http.Handler) http.Handler {
 		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			share := memory.Share()
+			share := l.Memory.Share()
 			defer share.Close()
 			ctx := context.WithValue(budget.With(r.Context(), share), limitsKey{}, l)
 			next.ServeHTTP(w, r.WithContext(ctx))

@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"workflowagent/internal/retry"
+	"workflowagent/internal/server/budget"
+	"workflowagent/internal/server/fault"
 	"workflowagent/internal/server/stacks/journal"
 	"workflowagent/internal/server/store"
 )
@@ -79,8 +81,15 @@ func (s *Store) FoldLeft(ctx context.Context, age time.Duration) error {
 }
 
 func (s *Store) foldOrLog(ctx context.Context, key string) {
-	if err := s.Fold(ctx, key); err != nil && ctx.Err() == nil {
-		s.log.WithError(err).WithField("state", key).Error("folding a journal failed; the state stays readable unless it is damaged, and the server tries again later")
+	if s.memory != nil {
+		share := s.memory.Share()
+		defer share.Close()
+		ctx = budget.With(ctx, share)
+	}
+	err := s.Fold(ctx, key)
+	// While requests need all memory, the journal stays. The sweep folds it later.
+	if err != nil && ctx.Err() == nil && fault.KindOf(err) != fault.KindUnavailable {
+		s.log.WithError(err).WithField("state", key).Error("folding a journal failed; the server tries again later")
 	}
 }
 
@@ -147,6 +156,9 @@ func (s *Store) fold(ctx context.Context, key string) error {
 func (s *Store) store(ctx context.Context, row store.State, ancestors []store.State, parent, child *journal.Deployment) (store.State, error) {
 	row.Form, row.FullSize, row.DeltaSize, row.Depth = store.Full, 0, 0, 0
 	if len(ancestors) > 0 {
+		if err := budget.Of(ctx).Take(ctx, int64(child.Size())); err != nil { // the longest delta
+			return row, err
+		}
 		var delta bytes.Buffer
 		err := compress(&delta, func(w io.Writer) error {
 			_, err := w.Write(journal.Diff(parent, child))

@@ -63,7 +63,7 @@ func stackOf(t *testing.T, db *store.DB, s *Store) (key string) {
 // TestFoldAfterACrash leaves a blob that no row names, and then folds twice.
 func TestFoldAfterACrash(t *testing.T) {
 	storetest.Each(t, func(t *testing.T, db *store.DB) {
-		s := New(db, storetest.Log())
+		s := New(db, storetest.Log(), nil)
 		key := stackOf(t, db, s)
 		export := func() string {
 			t.Helper()

@@ -13,6 +13,7 @@ import (
 	"github.com/klauspost/compress/gzip"
 	"github.com/sirupsen/logrus"
 
+	"workflowagent/internal/server/budget"
 	"workflowagent/internal/server/identity"
 	"workflowagent/internal/server/store"
 )
@@ -21,13 +22,15 @@ import (
 type Store struct {
 	db       *store.DB
 	log      *logrus.Entry
+	memory   *budget.Budget
 	journals journals
 	finished chan string // keys of journals to fold
 }
 
-// New returns a store in a database.
-func New(db *store.DB, log *logrus.Entry) *Store {
-	return &Store{db: db, log: log, finished: make(chan string, foldQueue)}
+// New returns a store in a database. Background work takes its memory from a budget, which may be
+// nil.
+func New(db *store.DB, log *logrus.Entry, memory *budget.Budget) *Store {
+	return &Store{db: db, log: log, memory: memory, finished: make(chan string, foldQueue)}
 }
 
 // StackBlobs returns the key prefix of the blobs of a stack's states.
