@@ -306,7 +306,7 @@ func (r *recorder) compare(t *testing.T) {
 	t.Helper()
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	var cases []replayCase
+	var cases []harness.ReplayCase
 	var names []string
 	kinds := map[string]int{}
 	for _, j := range r.order {
@@ -322,15 +322,15 @@ func (r *recorder) compare(t *testing.T) {
 			if n == len(j.entries) {
 				got = j.state
 			}
-			cases = append(cases, replayCase{Base: j.base, Entries: entries, Got: got})
+			cases = append(cases, harness.ReplayCase{Base: j.base, Entries: entries, Got: got})
 			names = append(names, fmt.Sprintf("%s after %d of %d entries", j.name, n, len(j.entries)))
 		}
 		for _, e := range j.entries {
 			countMembers(t, kinds, e)
 		}
 	}
-	for i, result := range replayOfficially(t, cases) {
-		if diff := gocmp.Diff(comparableState(result.Want), comparableState(result.Got)); diff != "" || result.Error != "" {
+	for i, result := range harness.ReplayOfficially(t, cases) {
+		if diff := gocmp.Diff(harness.ComparableState(result.Want), harness.ComparableState(result.Got)); diff != "" || result.Error != "" {
 			t.Fatalf("%s: the CLI's error is %q, its state differs (-want +got):\n%s\nentries: %s", names[i], result.Error, diff, cases[i].Entries)
 		}
 	}
