@@ -1,17 +1,9 @@
 package main
 
 import (
-	"context"
-	"errors"
-	"fmt"
-	"io"
-	"os"
-
 	"github.com/spf13/cobra"
 
-	"workflowagent/internal/protocol"
 	"workflowagent/internal/runner"
-	"workflowagent/internal/runner/process"
 )
 
 func newDebugCommand(code *int) *cobra.Command {
@@ -32,7 +24,7 @@ The environment is the caller's. Step 0 belongs to the agent and is not run.`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			var err error
-			*code, err = debugJob(cmd.Context(), cmd.InOrStdin(), jobFile, keep)
+			*code, err = runner.Debug(cmd.Context(), cmd.InOrStdin(), jobFile, keep, versionText())
 			return err
 		},
 	}
@@ -40,26 +32,4 @@ The environment is the caller's. Step 0 belongs to the agent and is not run.`,
 	cmd.Flags().BoolVar(&keep, "keep", false, "keep the job's directory and print its path")
 	_ = cmd.MarkFlagRequired("job") // fails only for a flag that does not exist
 	return cmd
-}
-
-func debugJob(ctx context.Context, stdin io.Reader, jobFile string, keep bool) (code int, err error) {
-	protectErr := process.Protect()
-	signals := takeSignals()
-	definition, err := protocol.ReadDefinition(stdin, jobFile)
-	if err != nil {
-		return runner.ExitNoLaunch, err
-	}
-	dir, err := os.MkdirTemp("", "workflow-debug-")
-	if err != nil {
-		return runner.ExitNoLaunch, fmt.Errorf("creating the job's directory: %w", err)
-	}
-	defer func() {
-		if keep {
-			fmt.Fprintln(os.Stderr, "The job's directory is", dir)
-			return
-		}
-		err = errors.Join(err, os.RemoveAll(dir))
-	}()
-	launch := &protocol.Launch{Offline: true, JobID: "debug", Epoch: 1, Definition: definition, EchoLog: true}
-	return runLaunch(ctx, launch, dir, signals, protectErr)
 }

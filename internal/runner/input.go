@@ -1,0 +1,162 @@
+package runner
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"sync"
+	"syscall"
+
+	"github.com/sirupsen/logrus"
+
+	"workflowagent/internal/protocol"
+	"workflowagent/internal/runner/environ"
+	"workflowagent/internal/runner/process"
+)
+
+// RunInput runs the job from stdin, and returns the exit code of the process. version is the runner's.
+func RunInput(ctx context.Context, stdin io.Reader, jobDir, version string) (code int, err error) {
+	// Protect the memory before it contains a secret.
+	protectErr := process.Protect()
+	signals := takeSignals()
+	launch, err := readLaunch(ctx, stdin, signals)
+	if err != nil {
+		return ExitNoLaunch, err
+	}
+	if launch.Probe != nil {
+		return runProbe(ctx, launch, version, signals)
+	}
+	return runLaunch(ctx, launch, jobDir, version, signals, protectErr)
+}
+
+// runLaunch runs the job of a launch. protectErr is the reason why the runner's memory is
+// unprotected, or nil.
+func runLaunch(ctx context.Context, launch *protocol.Launch, jobDir, version string, signals <-chan os.Signal, protectErr error) (code int, err error) {
+	logger := logrus.New()
+	logger.SetFormatter(&logrus.TextFormatter{DisableColors: true, FullTimestamp: true})
+	log := logger.WithField("job_id", launch.JobID)
+	if d := launch.Definition; d != nil && d.Deployment != nil {
+		log = log.WithFields(logrus.Fields{"deployment_id": d.Deployment.ID, "stack": d.Deployment.StackName()})
+	}
+	if protectErr != nil {
+		log.WithError(protectErr).Warn("the runner's memory is not protected from the job's own processes")
+	}
+	if jobDir, err = filepath.Abs(jobDir); err != nil {
+		return ExitNoLaunch, fmt.Errorf("finding the job directory: %w", err)
+	}
+	if err := os.MkdirAll(jobDir, 0o700); err != nil {
+		return ExitNoLaunch, fmt.Errorf("creating the job directory: %w", err)
+	}
+	self, err := os.Executable()
+	if err != nil {
+		return ExitNoLaunch, fmt.Errorf("finding the runner's own binary: %w", err)
+	}
+	if err := environ.UseProxy(launch); err != nil {
+		return ExitNoLaunch, err
+	}
+	userAgent := launch.UserAgent
+	if userAgent == "" {
+		userAgent = "workflow-runner/" + version
+	}
+	var server Server = Offline{}
+	if !launch.Offline {
+		client, err := protocol.NewClient(protocol.Options{
+			BaseURL:   launch.ServiceURL,
+			UserAgent: userAgent,
+			CACertPEM: []byte(launch.CACertPEM),
+			Signed:    launch.Signed,
+			Log:       log,
+		})
+		if err != nil {
+			return ExitNoLaunch, fmt.Errorf("preparing the connection to the server: %w", err)
+		}
+		server = client.Job(launch.JobID, launch.JobToken)
+	}
+	return Run(ctx, launch, server, Options{
+		JobDir:  jobDir,
+		Self:    self,
+		Environ: os.Environ(),
+		Echo:    os.Stdout,
+		Signals: signals,
+		Log:     log,
+	})
+}
+
+// takeSignals returns a channel with the signals that request the end of the job.
+func takeSignals() <-chan os.Signal {
+	signals := make(chan os.Signal, 4)
+	signal.Notify(signals, syscall.SIGINT, syscall.SIGTERM)
+	// The job must continue if the reader of the output or the terminal disappears. The signals are
+	// caught and not ignored, because the steps would inherit ignored signals.
+	signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE, syscall.SIGHUP)
+	return signals
+}
+
+// readLaunch reads the job within a time limit. A signal that arrives before the job ends the
+// process.
+func readLaunch(ctx context.Context, stdin io.Reader, signals <-chan os.Signal) (*protocol.Launch, error) {
+	ctx, cancel := context.WithTimeout(ctx, LaunchTimeout)
+	defer cancel()
+	type read struct {
+		launch *protocol.Launch
+		err    error
+	}
+	done := make(chan read, 1)
+	go func() {
+		launch, err := ReadLaunch(ctx, stdin)
+		done <- read{launch, err}
+	}()
+	select {
+	case got := <-done:
+		return got.launch, got.err
+	case sig := <-signals:
+		return nil, fmt.Errorf("ended by %s before a job arrived; nothing was started", sig)
+	}
+}
+
+// runProbe handles a launch that only probes URLs.
+func runProbe(ctx context.Context, launch *protocol.Launch, version string, signals <-chan os.Signal) (code int, err error) {
+	ctx, cancel := context.WithCancel(ctx)
+	var watching sync.WaitGroup
+	watching.Go(func() {
+		select {
+		case <-signals:
+			cancel()
+		case <-ctx.Done():
+		}
+	})
+	defer watching.Wait()
+	defer cancel()
+	if err := RunProbe(ctx, launch, version, os.Stdout); err != nil {
+		return ExitFailed, err
+	}
+	return 0, nil
+}
+
+// Debug runs a job definition from a file, or from stdin for -, without a server. It returns the exit
+// code of the process. With keep, the job's directory stays.
+func Debug(ctx context.Context, stdin io.Reader, jobFile string, keep bool, version string) (code int, err error) {
+	protectErr := process.Protect()
+	signals := takeSignals()
+	definition, err := protocol.ReadDefinition(stdin, jobFile)
+	if err != nil {
+		return ExitNoLaunch, err
+	}
+	dir, err := os.MkdirTemp("", "workflow-debug-")
+	if err != nil {
+		return ExitNoLaunch, fmt.Errorf("creating the job's directory: %w", err)
+	}
+	defer func() {
+		if keep {
+			fmt.Fprintln(os.Stderr, "The job's directory is", dir)
+			return
+		}
+		err = errors.Join(err, os.RemoveAll(dir))
+	}()
+	launch := &protocol.Launch{Offline: true, JobID: "debug", Epoch: 1, Definition: definition, EchoLog: true}
+	return runLaunch(ctx, launch, dir, version, signals, protectErr)
+}
