@@ -170,15 +170,18 @@ func (w *world) fill() {
 	} {
 		w.update(store.Update{ID: u.id, StackID: "a", DeploymentID: u.deployment, StateBlob: u.state, Version: int64(version + 1)}, u.days)
 	}
-	// Stack b is no longer used; the only update of stack c has not ended.
+	// Stack b is no longer used. The first update of stack c has not ended.
 	w.stack("b", "b3")
 	for version, id := range []string{"idle 1", "idle 2", "idle 3"} {
 		w.update(store.Update{ID: id, StackID: "b", StateBlob: id, Version: int64(version + 1)}, 300)
 	}
 	w.update(store.Update{ID: "old preview", StackID: "b", Preview: true}, 300)
 	w.update(store.Update{ID: "newest preview", StackID: "b", Preview: true}, 300)
-	w.stack("c", "c1")
-	w.update(store.Update{ID: "unfinished", StackID: "c", StateBlob: "c1", Version: 1}, 0)
+	w.stack("c", "c 5")
+	w.update(store.Update{ID: "unfinished", StackID: "c", StateBlob: "c0", Version: 1}, 0)
+	for version, id := range []string{"fourth newest", "c 3", "c 4", "c 5"} {
+		w.update(store.Update{ID: id, StackID: "c", StateBlob: id, Version: int64(version + 2)}, 300)
+	}
 }
 
 func TestSweep(t *testing.T) {
@@ -191,8 +194,8 @@ func TestSweep(t *testing.T) {
 		}
 		policy := retention.Policy{States: 3, StatesFor: 90 * day, LogsFor: 180 * day}
 		want := map[string][]string{
-			"states": {"old", "middle-aged"},
-			"events": {"old", "with the current state", "idle 1", "idle 2", "old preview"},
+			"states": {"old", "middle-aged", "fourth newest"},
+			"events": {"old", "with the current state", "idle 1", "idle 2", "old preview", "fourth newest", "c 3", "c 4", "c 5"},
 			"logs":   {"old", "orphaned"},
 		}
 		for range 2 { // a repeated sweep removes nothing else

@@ -40,3 +40,34 @@ func TestFreePages(t *testing.T) {
 		t.Errorf("freed %d pages; the file has %d bytes, %v", freed, info.Size(), err)
 	}
 }
+
+// TestExpireEvents: events count as removed only once all are, so that a sweep that was cut short is
+// resumed.
+func TestExpireEvents(t *testing.T) {
+	storetest.Each(t, func(t *testing.T, db *store.DB) {
+		stackFixture(t, db, "a")
+		write(t, db, func(tx *store.Tx) error {
+			if err := tx.InsertUpdate(store.Update{ID: "u", StackID: "id-a"}); err != nil {
+				return err
+			}
+			_, err := tx.InsertEvents("u", []store.EngineEvent{{Sequence: 0, Body: "{}"}, {Sequence: 1, Body: "{}"}, {Sequence: 7, Body: "{}"}})
+			return err
+		})
+		for _, want := range []struct {
+			removed int64
+			expired bool
+		}{{2, false}, {1, true}, {0, true}} {
+			write(t, db, func(tx *store.Tx) error {
+				n, err := tx.ExpireEvents("u", 2)
+				if err != nil {
+					return err
+				}
+				u, err := tx.Update("u")
+				if n != want.removed || u.EventsExpired != want.expired {
+					t.Errorf("removed %d, expired %v, want %+v", n, u.EventsExpired, want)
+				}
+				return err
+			})
+		}
+	})
+}
