@@ -79,7 +79,7 @@ func (i Instance) drained(out io.Writer, report status.Report, err error) error 
 	if left > 0 {
 		return fmt.Errorf("agent %s was stopped while it drained: %d of its jobs continue without it, and its next start resumes them", i.Name, left)
 	}
-	fmt.Fprintf(out, "Agent %s has exited, and all of its jobs have ended.\n", i.Name)
+	fmt.Fprintf(out, "Agent %s has exited, and all of its jobs have finished.\n", i.Name)
 	return nil
 }
 
