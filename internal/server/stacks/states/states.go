@@ -8,6 +8,7 @@ import (
 	"crypto/sha256"
 	"fmt"
 	"io"
+	"sync"
 	"time"
 
 	"github.com/klauspost/compress/gzip"
@@ -98,11 +99,23 @@ func (p packer) Close() error {
 	return nil
 }
 
+// compressors are reused, because each has about 1 MiB and batches of entries are small.
+var compressors sync.Pool
+
+func newCompressor() (*gzip.Writer, error) {
+	if z, ok := compressors.Get().(*gzip.Writer); ok {
+		return z, nil
+	}
+	return gzip.NewWriterLevel(nil, gzip.BestSpeed)
+}
+
 func compress(w io.Writer, fill func(io.Writer) error) error {
-	z, err := gzip.NewWriterLevel(w, gzip.BestSpeed)
+	z, err := newCompressor()
 	if err != nil {
 		return fmt.Errorf("compressing a state: %w", err)
 	}
+	defer compressors.Put(z)
+	z.Reset(w)
 	if err := fill(z); err != nil {
 		return fmt.Errorf("compressing a state: %w", err)
 	}
