@@ -60,22 +60,23 @@ For proxies, see network.md.`,
 		Key: "working_directory", Value: (*settings.Path)(&c.WorkingDirectory),
 		DefaultText: "the directory of the agent's binary, symbolic links followed",
 		Example:     "<location of customer-managed-workflow-agent binary>",
-		Doc: `The directory with workflow-runner and, for jobs in containers, the
-workflow-runner-embeddable for their architecture. The path of the agent's binary means its
-directory.`,
+		Doc: `The directory that contains workflow-runner and, for jobs in containers, the
+workflow-runner-embeddable for their architecture. If the value is the path of the agent's binary, the
+agent uses the binary's directory.`,
 	}, {
 		Key: "shared_volume_directory", Value: (*settings.Path)(&c.SharedVolumeDirectory),
 		DefaultText: "volumes of the engine; for processes a directory below state_directory",
 		Example:     "/var/lib/workflow-agent/shared",
-		Doc: `The host directory for the jobs' directories, which containers mount. It must have the
-same path for the agent and for the engine. If it is not set, containers mount no host directory,
-and the engine may be on another host.`,
+		Doc: `The host directory in which the agent creates the jobs' directories, which containers
+mount. Its path must be the same for the agent and for the engine. If it is not set, containers mount
+no host directory, and the engine may be on another host.`,
 	}, {
 		Key: "deploy_target", Value: (*string)(&c.DeployTarget), Default: string(TargetDocker),
 		Choices: []string{string(TargetDocker), string(TargetProcess)},
 		Check:   checkTarget,
-		Doc: `Where jobs run. docker starts a container for each job. process starts a process as the
-agent's user, without isolation: for disposable hosts and trials. kubernetes is not in this build.`,
+		Doc: `How the agent runs jobs. docker: in a container for each job. process: in a process of the
+agent's user, without isolation; use it only on disposable hosts and for trials. This build does not
+include kubernetes.`,
 	}, {
 		Key: "single_run", Value: &c.SingleRun, Default: "false",
 		Doc: `If true, the agent exits after it has delivered the result of one job.`,
@@ -89,7 +90,7 @@ credentials, or else those of the docker configuration and credential helpers of
 		Key: "enabled_workflow_types", Value: &c.EnabledWorkflowTypes,
 		Default: typeDeployment + "," + typeInsights + "," + typePolicy, Separator: ",", NotEmpty: true,
 		Choices: []string{typeDeployment, typeInsights, typePolicy},
-		Doc:     `The types of work this agent claims.`,
+		Doc:     `The types of work that this agent claims.`,
 	}, {
 		Key: "env_forward_allowlist", Value: &c.EnvForwardAllowlist, Separator: " ",
 		Doc: `The names of the agent's environment variables that jobs receive, such as cloud
@@ -102,21 +103,21 @@ DOCKER_HOST.`,
 func oidcFields(c *Config) []settings.Field {
 	return []settings.Field{{
 		Key: "oidc_token_file", Value: (*settings.Path)(&c.OIDCTokenFile), Example: "/var/run/secrets/oidc/token",
-		Doc: `The file with the OIDC token that the agent exchanges for a pool token, instead of token.
-The file must contain only the OIDC token, and only its owner may write it. The agent reads it for
-each exchange, and waits if it does not exist yet.`,
+		Doc: `The file that contains the OIDC token. The agent exchanges the OIDC token for a pool token
+and needs no token setting. The file must contain only the OIDC token and be writable only by its
+owner. The agent reads the file before each exchange, and waits if it does not exist yet.`,
 	}, {
 		Key: "organization_name", Value: &c.OrganizationName,
 		Example: "acme", Requirement: "required if oidc_token_file is set",
-		Doc: `The organization of the pool, which the exchange requires.`,
+		Doc: `The name of the pool's organization.`,
 	}, {
 		Key: "runner_pool_id", Value: &c.RunnerPoolID,
 		Example: "7c43cf3d-7f0e-4f0f-9a76-0a2c0c5e1f11", Requirement: "required if oidc_token_file is set",
-		Doc: `The ID of the pool; the exchange requires it.`,
+		Doc: `The ID of the pool.`,
 	}, {
 		Key: "token_expiration", Value: (*settings.Seconds)(&c.TokenExpiration),
 		DefaultText: "the server's choice", Example: "2h", Min: int64(time.Second), Max: 366 * dayLong,
-		Doc: `The lifetime to request in the exchange.`,
+		Doc: `The lifetime of the pool token that the agent requests in the exchange.`,
 	}}
 }
 
@@ -124,52 +125,53 @@ func pollingFields(c *Config) []settings.Field {
 	return []settings.Field{{
 		Key: "polling_interval", Value: &c.PollingInterval,
 		Default: "1m", Min: int64(100 * time.Millisecond), Max: dayLong,
-		Doc: `The pause between two polls. The server's Retry-After overrides it. The agent does not
-pause if the server holds polls open.`,
+		Doc: `The time between two polls. The server's Retry-After overrides it. If the server holds
+polls open, the agent polls again at once.`,
 	}, {
 		Key: "polling_interval_override", Value: &c.PollingIntervalOverride, Default: "false",
-		Doc: `If true, the agent always pauses for polling_interval: it ignores Retry-After and never
-asks the server to hold a poll open.`,
+		Doc: `If true, the agent always waits for polling_interval: it ignores Retry-After and never
+asks the server to hold a poll open. If false, see polling_interval.`,
 	}, {
 		Key: "job_status_loop_interval", Value: &c.JobStatusLoopInterval,
 		Default: "30s", Min: int64(100 * time.Millisecond), Max: dayLong,
-		Doc: `The pause between two status checks of a running job, which detect cancellation.`,
+		Doc: `The time between two status checks of a running job. These checks detect a cancellation.`,
 	}, {
 		Key: "request_timeout", Value: &c.RequestTimeout,
 		Default: "30s", Min: int64(time.Second), Max: int64(time.Hour),
 		Doc: `The time limit of one API call. Transfers of logs and files have no time limit, but
-must make progress.`,
+fail without progress.`,
 	}, {
 		Key: "request_retry_count", Value: &c.RequestRetryCount, Default: "2", Max: 100,
-		Doc: `The number of retries of an API call after a transient failure or a rate limit.`,
+		Doc: `How often the agent retries an API call after a transient failure or a rate limit.`,
 	}, {
 		Key: "request_retry_wait", Value: &c.RequestRetryWait,
 		Default: "20s", Min: int64(time.Millisecond), Max: dayLong,
-		Doc: `The pause before the first retry. Later pauses grow.`,
+		Doc: `The delay before the first retry. The delay increases with each retry.`,
 	}, {
 		Key: "request_retry_max_wait", Value: &c.RequestRetryMaxWait,
 		Default: "2m", Min: int64(time.Millisecond), Max: dayLong,
-		Doc: `The longest pause between retries; at least request_retry_wait.`,
+		Doc: `The longest delay between retries. It must be at least request_retry_wait.`,
 	}, {
 		Key: "circuit_breaker_failures", Value: &c.CircuitBreakerFailures, Default: "2", Min: 1, Max: 1000,
-		Doc: `The number of consecutive failed API calls, retries included, after which the agent stops
+		Doc: `The number of consecutive failed API calls, including retries, after which the agent stops
 polling and only probes the server.`,
 	}, {
 		Key: "circuit_breaker_timeout", Value: &c.CircuitBreakerTimeout,
 		Default: "10m", Min: int64(time.Millisecond), Max: dayLong,
-		Doc: `The time after which polling restarts; a successful probe restarts it earlier.`,
+		Doc: `The time after which the agent polls again, unless a successful probe lets it poll earlier.`,
 	}}
 }
 
 func healthFields(c *Config) []settings.Field {
 	return []settings.Field{{
 		Key: "http_server_port", Value: &c.HTTPServerPort, Default: "8080", Max: 65535,
-		Doc: `The port of the local HTTP server with /healthz and /metrics; 0 disables it. If another
-process uses the port, the agent warns and runs without the HTTP server.`,
+		Doc: `The port on which the agent serves /healthz and /metrics; 0 disables the HTTP server. If
+another process uses the port, the agent logs a warning and runs without the HTTP server.`,
 	}, {
 		Key: "http_server_address", Value: &c.HTTPServerAddress,
 		DefaultText: "127.0.0.1; in Kubernetes all addresses", Example: "127.0.0.1",
-		Doc: `The address of the HTTP server; "*" means all addresses. Clients need no credentials.`,
+		Doc: `The address on which the HTTP server listens; "*" means all addresses. Clients need no
+credentials.`,
 	}, {
 		Key: "health_threshold", Value: &c.HealthThreshold,
 		DefaultText: "twice the longer of polling_interval and job_status_loop_interval", Example: "2m",
@@ -177,44 +179,45 @@ process uses the port, the agent warns and runs without the HTTP server.`,
 		Doc: `The time without progress after which /healthz reports the agent as unhealthy.`,
 	}, {
 		Key: "syslog", Value: &c.Syslog, Default: "false",
-		Doc: `If true, the agent logs to syslog instead of stderr.`,
+		Doc: `If true, the agent logs to syslog. If false, it logs to stderr.`,
 	}, {
 		Key: "log_format", Value: (*string)(&c.LogFormat),
 		Default: string(LogText), Choices: []string{string(LogText), string(LogJSON)},
 		Doc: `The format of the agent's own log.`,
 	}, {
 		Key: "log_job_output", Value: &c.LogJobOutput, Default: "true",
-		Doc: `If true, the agent also prints the masked log of its jobs.`,
+		Doc: `If true, the agent prints the masked log of its jobs in addition to its own log.`,
 	}}
 }
 
 func hostFields(c *Config) []settings.Field {
 	return []settings.Field{{
 		Key: "max_concurrent_jobs", Value: &c.MaxConcurrentJobs, Default: "1", Min: 1, Max: 1000,
-		Doc: `The maximum number of concurrent jobs. With single_run, it is 1.`,
+		Doc: `The maximum number of concurrent jobs. If single_run is true, the maximum is 1.`,
 	}, {
 		Key: "state_directory", Value: (*settings.Path)(&c.StateDirectory),
 		DefaultText: "$STATE_DIRECTORY of the service manager; else /var/lib/workflow-agent for root and " +
 			"$XDG_STATE_HOME/workflow-agent or ~/.local/state/workflow-agent for other users",
 		Example: "/var/lib/workflow-agent",
-		Doc:     `The directory for the journal of jobs and undelivered logs. Several agents may share it.`,
+		Doc:     `The directory in which the agent stores its journal and undelivered logs. Several agents can
+share it.`,
 	}, {
 		Key: "allowed_images", Value: &c.AllowedImages, Separator: ",", NotEmpty: true,
 		DefaultText: "every image", Example: "[pulumi/*, registry.example.com/team/**]",
-		Doc: `Patterns of images; the agent refuses a job with another image. A name without a host
-means Docker Hub. * matches within one path element, ** across elements. A pattern without a tag
-matches every tag and digest; a pattern with a tag matches no digest.`,
+		Doc: `Patterns of the images that jobs may use; the agent refuses jobs with other images. A name
+without a host refers to Docker Hub. * matches within one path element, ** matches across elements. A
+pattern without a tag matches every tag and digest; a pattern with a tag matches no digest.`,
 	}, {
 		Key: "allowed_repositories", Value: &c.AllowedRepositories, Separator: ",", NotEmpty: true,
 		DefaultText: "every repository", Example: "[github.com/acme/*]",
-		Doc: `Patterns of git repositories (host/path, without scheme, user and .git); the agent
-refuses a job from another repository. * matches within one path element, ** across elements; quote
-a pattern that begins with *. Pre-run commands can still fetch from anywhere.`,
+		Doc: `Patterns of the git repositories (host/path, without scheme, user and .git) that jobs may
+use; the agent refuses jobs from other repositories. * matches within one path element, ** matches
+across elements. Quote a pattern that begins with *. Pre-run commands can still fetch from any host.`,
 	}, {
 		Key: "ca_certificate_file", Value: (*settings.Path)(&c.CACertificateFile),
 		Example: "/etc/ssl/certs/company-ca.pem",
-		Doc: `A PEM file with certificate authorities that the agent and programs in its jobs trust in
-addition to the system's; see network.md.`,
+		Doc: `A PEM file with certificate authorities. The agent and the programs in its jobs trust them
+in addition to the system's authorities; see network.md.`,
 	}}
 }
 
@@ -240,17 +243,18 @@ func updateFields(c *Config) []settings.Field {
 	return []settings.Field{{
 		Key: "auto_update", Value: (*string)(&c.AutoUpdate), Default: string(UpdateAuto),
 		Choices: []string{string(UpdateAuto), string(UpdateOn), string(UpdateOff)},
-		Doc: `Whether the agent installs new signed releases of itself. With auto, it does so in a service
-that install.sh installed; elsewhere, it logs the command once per release. With true, it also warns
-where it cannot update itself.`,
+		Doc: `Controls whether the agent installs its own new signed releases. auto: the agent updates
+itself if install.sh installed it as a service; otherwise it logs the upgrade command once per
+release. true: like auto, but the agent also logs a warning if it cannot update itself. false: the
+agent does not check for releases.`,
 	}, {
 		Key: "update_channel", Value: &c.UpdateChannel, Default: "stable", Choices: []string{"stable", "beta"},
-		Doc: `The releases to install.`,
+		Doc: `The channel from which the agent installs releases.`,
 	}, {
 		Key: "update_url", Value: (*settings.URL)(&c.UpdateURL),
 		DefaultText: "where this build was released", Example: "https://releases.example.com/workflow-agent",
-		Doc: `The location of releases: a GitHub repository, or an HTTP directory with a mirror, such as
-https://SERVER/releases of a workflow-server. The agent verifies signatures.`,
+		Doc: `The location of the releases: a GitHub repository, or the URL of a mirror, such as
+https://SERVER/releases of a workflow-server. The agent verifies the releases' signatures.`,
 	}}
 }
 
@@ -283,7 +287,7 @@ func environmentFields(c *Config) []settings.Field {
 	return []settings.Field{{
 		Key: "override_image_reference", Env: "PULUMI_DEPLOY_OVERRIDE_IMAGE_REFERENCE", Value: &c.OverrideImageReference,
 		DefaultText: "the image that each job requests",
-		Doc:         `The image of every job.`,
+		Doc:         `The image that the agent uses for every job, instead of the image that the job requests.`,
 	}, {
 		Key: "docker_host", Env: "DOCKER_HOST", Value: &c.DockerHost,
 		DefaultText: "the engine of the current docker context, then the usual sockets",
