@@ -272,3 +272,28 @@ func TestJournalsOfDeploymentsThatMayNotWrite(t *testing.T) {
 	s.record(u, creates(3, 3, "c"))
 	s.shows(0, "a= c=")
 }
+
+// TestBasesOfJournals checks that the server stores no state which a journal cannot be based on.
+func TestBasesOfJournals(t *testing.T) {
+	members := strings.TrimSuffix(strings.Repeat(`"m":0,`, 1000), ",")
+	for name, body := range map[string]string{
+		"resources that are no array": `{"version":3,"deployment":{"resources":{}}}`,
+		"features that are no array":  `{"version":3,"features":5,"deployment":{}}`,
+		"features that are no texts":  `{"version":3,"features":[5],"deployment":{}}`,
+		"a great many members":        `{"version":3,"deployment":{` + members + `}}`,
+	} {
+		if _, err := states.Parse([]byte(body), nil); fault.KindOf(err) != fault.KindInvalid {
+			t.Errorf("a state with %s: %v, want that it is refused", name, err)
+		}
+	}
+}
+
+func TestNegativeJournalVersion(t *testing.T) {
+	storetest.Each(t, func(t *testing.T, db *store.DB) {
+		s := newStackTest(t, db)
+		u := s.start(stacks.KindUpdate, -5)
+		if u.JournalVersion != 0 {
+			t.Errorf("the update has the journal version %d, want 0", u.JournalVersion)
+		}
+	})
+}

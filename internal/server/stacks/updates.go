@@ -193,7 +193,7 @@ func (s *Service) Start(ctx context.Context, u store.Update, tags map[string]str
 			st.Version++
 			st.ActiveUpdate = cur.ID
 			st.LastUpdateAt = now
-			cur.JournalVersion = min(journalVersion, journal.Version)
+			cur.JournalVersion = max(0, min(journalVersion, journal.Version))
 			// Until it stores one, the update shares the stack's state.
 			cur.StateSchema, cur.ResourceCount = st.StateSchema, st.ResourceCount
 			if err := tx.UpdateStack(st); err != nil {

@@ -112,12 +112,11 @@ func (tx *Tx) DeleteState(key string) error {
 	return err
 }
 
-// FinishedJournals returns the keys of journals, oldest first, whose updates finished before a
-// time.
-func (tx *Tx) FinishedJournals(before time.Time, limit int) ([]string, error) {
-	return database.Scalars[string](tx.Tx, `SELECT s.state_key FROM states s WHERE s.form = 'journal' AND NOT EXISTS (
+// FinishedJournals returns the keys, after a key, of journals whose updates finished before a time.
+func (tx *Tx) FinishedJournals(after string, before time.Time, limit int) ([]string, error) {
+	return database.Scalars[string](tx.Tx, `SELECT s.state_key FROM states s WHERE s.form = 'journal' AND s.state_key > $2 AND NOT EXISTS (
 		SELECT 1 FROM updates u WHERE u.state_blob = s.state_key AND u.state_blob <> '' AND (u.status = 'running' OR u.finished_at >= $1))
-		ORDER BY s.created_at`+fmt.Sprintf(" LIMIT %d", limit), before)
+		ORDER BY s.state_key`+fmt.Sprintf(" LIMIT %d", limit), before, after)
 }
 
 // stateUnnamed is the condition that no stack or update has a state s, and that no state is based

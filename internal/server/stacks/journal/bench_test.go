@@ -99,7 +99,7 @@ func BenchmarkState(b *testing.B) {
 			}},
 			{"replay", func() error { _, err := Replay(base, parsed(b, batches), testOptions()); return err }},
 			{"diff", func() error { Diff(base, child); return nil }},
-			{"apply", func() error { _, err := Apply(base, delta); return err }},
+			{"apply", func() error { _, err := Apply(base, delta, nil); return err }},
 			{"write", func() error { _, err := child.WriteTo(io.Discard); return err }},
 		} {
 			b.Run(fmt.Sprintf("%d/%s", n, step.name), func(b *testing.B) {

@@ -118,8 +118,9 @@ func appendRuns(out []byte, sources []int, resources [][]byte) []byte {
 
 var errDamaged = errors.New("reading a state's delta: the delta is damaged or belongs to another state; restore it from a backup")
 
-// Apply returns the state of a delta. It shares the memory of the parent and the delta.
-func Apply(parent *Deployment, delta []byte) (*Deployment, error) {
+// Apply returns the state of a delta. It shares the memory of the parent and the delta; hold reserves
+// what a resource needs in addition.
+func Apply(parent *Deployment, delta []byte, hold Hold) (*Deployment, error) {
 	r := deltaReader{rest: delta}
 	if r.uvarint() != deltaFormat || r.uvarint() != uint64(len(parent.Resources)) {
 		return nil, errDamaged
@@ -132,7 +133,10 @@ func Apply(parent *Deployment, delta []byte) (*Deployment, error) {
 	for range r.count() {
 		d.Members = append(d.Members, r.member(values))
 	}
-	d.Resources = r.resources(parent.Resources)
+	d.Resources = r.resources(parent.Resources, hold)
+	if r.err != nil {
+		return nil, r.err
+	}
 	if r.damaged {
 		return nil, errDamaged
 	}
@@ -143,6 +147,7 @@ func Apply(parent *Deployment, delta []byte) (*Deployment, error) {
 type deltaReader struct {
 	rest    []byte
 	damaged bool
+	err     error // memory is missing
 }
 
 func (r *deltaReader) fail() {
@@ -213,8 +218,8 @@ func (r *deltaReader) member(parent map[string][]byte) Member {
 	return m
 }
 
-func (r *deltaReader) resources(parent [][]byte) [][]byte {
-	var out [][]byte
+func (r *deltaReader) resources(parent [][]byte, hold Hold) [][]byte {
+	out := resources{hold: hold}
 	next, copied := int64(0), 0
 	for len(r.rest) > 0 {
 		tag := r.uvarint()
@@ -224,10 +229,13 @@ func (r *deltaReader) resources(parent [][]byte) [][]byte {
 				r.fail()
 			}
 			for range n {
+				resource := r.json(r.uvarint())
 				if r.damaged {
 					return nil
 				}
-				out = append(out, r.json(r.uvarint()))
+				if r.err = out.add(resource); r.err != nil {
+					return nil
+				}
 			}
 			continue
 		}
@@ -237,8 +245,10 @@ func (r *deltaReader) resources(parent [][]byte) [][]byte {
 			r.fail()
 			return nil
 		}
-		out = append(out, parent[first:first+int64(n)]...)
+		if r.err = out.add(parent[first : first+int64(n)]...); r.err != nil {
+			return nil
+		}
 		next, copied = first+int64(n), copied+int(n)
 	}
-	return out
+	return out.list
 }

@@ -35,15 +35,19 @@ func ParseState(body []byte) (*Deployment, error) {
 	if !json.Valid(body) {
 		return nil, fault.Invalid("Bad Request: the body is not valid JSON")
 	}
-	return ReadState(body)
+	return ReadState(body, nil)
 }
 
 // ReadState is [ParseState] for documents that are known to be valid JSON, such as stored ones.
-// ParseState spends most of its time on that check.
-func ReadState(body []byte) (*Deployment, error) {
+// ParseState spends most of its time on that check. hold reserves the memory that a resource needs in
+// addition to its bytes.
+func ReadState(body []byte, hold Hold) (*Deployment, error) {
 	d := &Deployment{Version: emptyVersion}
 	for name, value := range rawjson.Members(body) {
 		if isNull(value) {
+			if name == "deployment" { // of repeated members the last counts
+				d.Members, d.Resources = nil, nil
+			}
 			continue
 		}
 		switch name {
@@ -62,7 +66,7 @@ func ReadState(body []byte) (*Deployment, error) {
 			if !isObject(value) {
 				return nil, fault.Invalid("Bad Request: member \"deployment\" of a state must be an object")
 			}
-			parsed, err := parseDeployment(value)
+			parsed, err := parseDeployment(value, hold)
 			if err != nil {
 				return nil, err
 			}
@@ -72,7 +76,7 @@ func ReadState(body []byte) (*Deployment, error) {
 	return d, nil
 }
 
-func parseDeployment(raw []byte) (*Deployment, error) {
+func parseDeployment(raw []byte, hold Hold) (*Deployment, error) {
 	d := &Deployment{}
 	var members members
 	for name, value := range rawjson.Members(raw) {
@@ -83,7 +87,13 @@ func parseDeployment(raw []byte) (*Deployment, error) {
 		if !isNull(value) && !isList(value) {
 			return nil, fault.Invalid("Bad Request: member \"resources\" of a deployment must be an array")
 		}
-		d.Resources = slices.Collect(rawjson.Elements(value))
+		resources := resources{hold: hold}
+		for resource := range rawjson.Elements(value) {
+			if err := resources.add(resource); err != nil {
+				return nil, err
+			}
+		}
+		d.Resources = resources.list
 	}
 	d.Members = members.list
 	return d, nil

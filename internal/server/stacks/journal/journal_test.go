@@ -88,7 +88,7 @@ func TestDeltaOfAReplay(t *testing.T) {
 	base := state(a, b, c)
 	child := replay(t, base, `"kind":1,"operationID":1,"state":`+resource("d"), `"kind":1,"operationID":2,"removeOld":1,"state":`+b)
 	parent := parseState(t, base)
-	got, err := Apply(parent, Diff(parent, child))
+	got, err := Apply(parent, Diff(parent, child), nil)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -9,7 +9,7 @@ import (
 
 // maxRebases limits the time that a replay takes: each rebase processes all resources. The CLI sends
 // two at most.
-const maxRebases = 100
+const maxRebases = 10
 
 // Progress validates the references of entries in their order of arrival, and counts the resources
 // of the state. It does not hold resources.

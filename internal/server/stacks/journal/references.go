@@ -56,13 +56,17 @@ func keepList(list []byte, keep func([]byte) []byte) []byte {
 	return list
 }
 
-// aliases maps former URNs to current ones.
-type aliases map[string]string
+// aliases maps former URNs to current ones. It reserves the memory of longer ones, because a replay
+// may repeat a long URN any number of times.
+type aliases struct {
+	current map[string]string
+	kept    *keeper
+}
 
 // aliasesOf collects the aliases of resources. Children of a renamed resource are renamed with it.
 // If two resources have the same alias, it belongs to the first one.
-func aliasesOf(resources [][]byte) aliases {
-	a := aliases{}
+func aliasesOf(resources [][]byte, kept *keeper) aliases {
+	a := aliases{map[string]string{}, kept}
 	for _, r := range resources {
 		var rawURN, rawParent, former []byte
 		for name, value := range rawjson.Members(r) {
@@ -75,16 +79,16 @@ func aliasesOf(resources [][]byte) aliases {
 				former = value
 			}
 		}
-		if len(a) == 0 && empty(former) {
+		if len(a.current) == 0 && empty(former) {
 			continue
 		}
 		urn := textOf(rawURN)
 		for alias := range rawjson.Elements(former) {
-			if alias := textOf(alias); a[alias] == "" {
-				a[alias] = urn
+			if alias := textOf(alias); a.current[alias] == "" {
+				a.current[alias] = urn
 			}
 		}
-		if current := a[textOf(rawParent)]; current != "" {
+		if current := a.current[textOf(rawParent)]; current != "" {
 			a.adopt(urn, current)
 		}
 	}
@@ -102,28 +106,40 @@ func (a aliases) adopt(urn, parent string) {
 		return
 	}
 	parts[2] = parts[2][strings.LastIndexByte(parts[2], '$')+1:]
+	if !a.kept.take(len(urn) + len(parentParts[2])) {
+		return
+	}
 	if parentParts[2] != "" {
 		parts[2] = parentParts[2] + "$" + parts[2]
 	}
-	a[urn] = strings.Join(parts, "::")
+	a.current[urn] = strings.Join(parts, "::")
 }
 
 func (a aliases) urn(value []byte) []byte {
-	if current, ok := a[textOf(value)]; ok {
-		return encode(current)
-	}
-	return value
+	return a.replace(value, textOf(value), "")
 }
 
 // provider replaces the URN in a reference to a provider, which has the form URN::ID.
 func (a aliases) provider(value []byte) []byte {
 	ref := textOf(value)
 	if i := strings.LastIndex(ref, "::"); i >= 0 {
-		if current, ok := a[ref[:i]]; ok {
-			return encode(current + ref[i:])
-		}
+		return a.replace(value, ref[:i], ref[i:])
 	}
 	return value
+}
+
+// replace returns the JSON string of a URN's current form with a suffix, or value if the URN is
+// current.
+func (a aliases) replace(value []byte, urn, suffix string) []byte {
+	current, ok := a.current[urn]
+	if !ok || a.kept.err != nil {
+		return value
+	}
+	replaced := encode(current + suffix)
+	if !a.kept.take(len(replaced)) {
+		return value
+	}
+	return replaced
 }
 
 // resource replaces former URNs in a resource, and removes its aliases.

@@ -11,17 +11,18 @@ import (
 	"workflowagent/internal/server/stacks/rawjson"
 )
 
-// Options are written to the manifests of states.
+// Options are written to the manifests of states, except Hold.
 type Options struct {
 	Time          time.Time
 	PulumiVersion string
+	Hold          Hold // for what the replay keeps of entries, and adds to them
 }
 
 // Replay returns the state that results from entries, in their order of arrival. It shares memory
-// with the base and changes nothing in it. Of the entries' memory it keeps the changed resources
-// only as copies, so that a caller may read a long journal in parts.
+// with the base and changes nothing in it. It copies what it keeps of the entries, so that a caller
+// may read a long journal in parts.
 func Replay(base *Deployment, entries iter.Seq2[Entry, error], o Options) (*Deployment, error) {
-	r := &replayer{options: o, base: base, progress: NewProgress(len(base.Resources))}
+	r := &replayer{options: o, base: base, progress: NewProgress(len(base.Resources)), kept: keeper{hold: o.Hold}}
 	r.reset()
 	for e, err := range entries {
 		if err != nil {
@@ -31,13 +32,15 @@ func Replay(base *Deployment, entries iter.Seq2[Entry, error], o Options) (*Depl
 			return nil, err
 		}
 	}
-	return r.deployment(), nil
+	d := r.deployment()
+	return d, r.kept.err
 }
 
 type replayer struct {
 	options  Options
 	base     *Deployment
 	progress *Progress
+	kept     keeper
 
 	added    []addition       // resources of the journal, in their order
 	replaced map[int64][]byte // states of resources of the base, by index
@@ -70,6 +73,7 @@ func (r *replayer) add(e *Entry) error {
 		return err
 	}
 	r.byteStrings = r.byteStrings || e.RequiresByteString
+	r.kept.take(perEntry)
 	switch e.Kind {
 	case Begin:
 		r.begin(e)
@@ -84,7 +88,7 @@ func (r *replayer) add(e *Entry) error {
 	case Outputs:
 		r.replace(e)
 	case Write:
-		base, err := parseDeployment(e.NewSnapshot)
+		base, err := parseDeployment(r.kept.keep(e.NewSnapshot), r.options.Hold)
 		if err != nil {
 			return err
 		}
@@ -92,25 +96,26 @@ func (r *replayer) add(e *Entry) error {
 	case SecretsManager:
 		r.setSecretsProvider(e.SecretsProvider)
 	case Snippets:
-		r.base = r.base.with("snippets", e.Snippets)
+		r.base = r.base.with("snippets", r.kept.keep(e.Snippets))
 	case ExtensionParameterize:
-		r.extensions = append(r.extensions, Member{string(e.ExtensionRef[1 : len(e.ExtensionRef)-1]), e.Extension})
+		r.extensions = append(r.extensions, Member{string(e.ExtensionRef[1 : len(e.ExtensionRef)-1]), r.kept.keep(e.Extension)})
 	case RebuiltBaseState:
 		r.base = r.deployment()
 		r.reset()
 	}
 	r.progress.apply(e, &undoLog{})
-	return nil
+	return r.kept.err
 }
 
 func (r *replayer) begin(e *Entry) {
 	r.finish(e)
 	r.begun[e.OperationID] = len(r.begins)
-	r.begins = append(r.begins, e.Operation)
+	r.begins = append(r.begins, r.kept.keep(e.Operation))
 }
 
 func (r *replayer) finish(e *Entry) {
 	if i, ok := r.begun[e.OperationID]; ok {
+		r.kept.drop(r.begins[i])
 		r.begins[i] = nil
 		delete(r.begun, e.OperationID)
 	}
@@ -163,7 +168,7 @@ func (r *replayer) keep(e *Entry) []byte {
 			return old
 		}
 	}
-	return bytes.Clone(e.State)
+	return r.kept.keep(e.State)
 }
 
 // setSecretsProvider keeps an equal provider as it is, because the base may contain members that
@@ -177,7 +182,7 @@ func (r *replayer) setSecretsProvider(provider []byte) {
 		bytes.Equal(rawjson.Member(old, "state"), rawjson.Member(provider, "state")) {
 		return
 	}
-	r.base = r.base.with("secrets_providers", provider)
+	r.base = r.base.with("secrets_providers", r.kept.keep(provider))
 }
 
 // deployment returns the state after the entries so far.
@@ -197,7 +202,7 @@ func (r *replayer) deployment() *Deployment {
 	}
 	snippets := r.base.Member("snippets")
 	features.when(!empty(snippets), "snippets-prototype")
-	if aliases := aliasesOf(resources); len(aliases) > 0 {
+	if aliases := aliasesOf(resources, &r.kept); len(aliases.current) > 0 {
 		for i, resource := range resources {
 			resources[i] = aliases.resource(resource)
 		}

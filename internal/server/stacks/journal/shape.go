@@ -48,7 +48,30 @@ var (
 
 func checkResource(v []byte) error  { return check(v, resourceShape) }
 func checkOperation(v []byte) error { return check(v, operationShape) }
-func checkSnapshot(v []byte) error  { return check(v, snapshotShape) }
+
+func checkSnapshot(v []byte) error {
+	if err := CheckMembers(v); err != nil {
+		return err
+	}
+	return check(v, snapshotShape)
+}
+
+// maxMembers bounds the members of a deployment, which a replay searches. Deployments have seven.
+const maxMembers = 100
+
+// CheckMembers checks what a replay requires of a deployment that becomes its base.
+func CheckMembers(deployment []byte) error {
+	n := 0
+	for name, value := range rawjson.Members(deployment) {
+		if name == "resources" && !isNull(value) && !isList(value) {
+			return errors.New("has a malformed member: \"resources\" must be an array")
+		}
+		if n++; n > maxMembers {
+			return fmt.Errorf("has more than %d members", maxMembers)
+		}
+	}
+	return nil
+}
 
 func checkSnippets(v []byte) error {
 	return each(func(v []byte) error { return check(v, snippetShape) })(v)
@@ -67,6 +90,14 @@ func check(v []byte, s shape) error {
 		}
 	}
 	return nil
+}
+
+// CheckFeatures checks the features of a state.
+func CheckFeatures(v []byte) error {
+	if isNull(v) {
+		return nil
+	}
+	return texts(v)
 }
 
 func text(v []byte) error    { return mustBe(isText(v), "a string") }
@@ -100,8 +131,11 @@ func byName(v []byte, isType func([]byte) error) error {
 			continue
 		}
 		if err := isType(value); err != nil {
-			return fmt.Errorf("has a malformed member: %q %w", name, err)
+			return fmt.Errorf("has a malformed member: %q %w", name[:min(len(name), shortName)], err)
 		}
 	}
 	return nil
 }
+
+// shortName is the length to which errors cut names, which may be as long as a request.
+const shortName = 100

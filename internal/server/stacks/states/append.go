@@ -185,6 +185,9 @@ func (p *progress) add(entries []journal.Entry) ([]journal.Entry, error) {
 			return nil, fault.Conflict("Conflict: the journal contains another entry with sequence id %d; an entry cannot change", e.SequenceID)
 		}
 	}
+	if len(p.entries)+len(added) > maxJournal {
+		return nil, fault.Invalid("Bad Request: the journal has more than %d entries; disable the journal with PULUMI_DISABLE_JOURNALING=true", maxJournal)
+	}
 	if err := p.references.AddAll(added); err != nil {
 		return nil, err
 	}

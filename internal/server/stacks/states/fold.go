@@ -65,19 +65,24 @@ func (s *Store) Run(ctx context.Context) error {
 
 // FoldLeft folds the journals whose updates finished longer than age ago.
 func (s *Store) FoldLeft(ctx context.Context, age time.Duration) error {
-	keys, err := store.Read(ctx, s.db, func(tx *store.Tx) ([]string, error) {
-		return tx.FinishedJournals(tx.Now().Add(-age), sweepPiece)
-	})
-	if err != nil {
-		return fmt.Errorf("searching journals to fold: %w", err)
-	}
-	for _, key := range keys {
-		if ctx.Err() != nil {
-			return ctx.Err()
+	for after := ""; ; {
+		keys, err := store.Read(ctx, s.db, func(tx *store.Tx) ([]string, error) {
+			return tx.FinishedJournals(after, tx.Now().Add(-age), sweepPiece)
+		})
+		if err != nil {
+			return fmt.Errorf("searching journals to fold: %w", err)
 		}
-		s.foldOrLog(ctx, key)
+		for _, key := range keys {
+			if ctx.Err() != nil {
+				return ctx.Err()
+			}
+			s.foldOrLog(ctx, key)
+			after = key
+		}
+		if len(keys) < sweepPiece {
+			return nil
+		}
 	}
-	return nil
 }
 
 func (s *Store) foldOrLog(ctx context.Context, key string) {

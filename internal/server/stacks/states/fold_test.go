@@ -2,11 +2,13 @@ package states
 
 import (
 	"bytes"
+	"fmt"
 	"os"
 	"testing"
 	"time"
 
 	"workflowagent/internal/dev/storetest"
+	"workflowagent/internal/server/fault"
 	"workflowagent/internal/server/stacks/journal"
 	"workflowagent/internal/server/store"
 )
@@ -138,5 +140,47 @@ func TestForgottenJournals(t *testing.T) {
 	j.forget("d")
 	if j.entries != 0 || len(j.byID) != 0 {
 		t.Errorf("%d entries of %d journals are left", j.entries, len(j.byID))
+	}
+}
+
+// TestSweepReachesEveryJournal puts more journals that cannot be folded than one query returns before
+// one that can.
+func TestSweepReachesEveryJournal(t *testing.T) {
+	storetest.Each(t, func(t *testing.T, db *store.DB) {
+		s := New(db, storetest.Log(), nil)
+		key := stackOf(t, db, s)
+		err := db.Write(t.Context(), func(tx *store.Tx) error {
+			for i := range sweepPiece {
+				row := store.State{Key: fmt.Sprintf("a%d", i), StackID: "s1", Form: store.Journal, CreatedAt: time.Unix(1, 0)}
+				if err := tx.InsertState(row); err != nil {
+					return err
+				}
+			}
+			return nil
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := s.FoldLeft(t.Context(), -time.Hour); err != nil {
+			t.Fatal(err)
+		}
+		row, err := store.Read(t.Context(), db, func(tx *store.Tx) (store.State, error) { return tx.State(key) })
+		if err != nil || row.Form == store.Journal {
+			t.Errorf("the journal has the form %q, %v; want that it is folded", row.Form, err)
+		}
+	})
+}
+
+func TestJournalsAreBounded(t *testing.T) {
+	p := progress{references: journal.NewProgress(0), entries: map[int64]hash{}}
+	for i := range int64(maxJournal) {
+		p.entries[i] = hash{}
+	}
+	entries, err := journal.Parse([]byte(`[{"version":1,"kind":7,"sequenceID":9000000}]`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := p.add(entries); fault.KindOf(err) != fault.KindInvalid {
+		t.Errorf("an entry after the last possible one: %v, want that it is refused", err)
 	}
 }

@@ -6,6 +6,10 @@ import "sync"
 // needs about 150 bytes. A server that has forgotten a journal reads it again.
 const maxEntries = 1 << 20
 
+// maxJournal bounds the entries of one journal, so that it leaves room for others. The CLI sends two or
+// three for each resource.
+const maxJournal = maxEntries / 2
+
 // emptySize is the size of a progress without entries.
 const emptySize = 50
 

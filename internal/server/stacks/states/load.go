@@ -135,7 +135,7 @@ func (s *Store) blob(ctx context.Context, row store.State) ([]byte, error) {
 // build returns the first state of a chain, after it has checked the last state with a recorded
 // hash.
 func (s *Store) build(ctx context.Context, chain []store.State) (*journal.Deployment, error) {
-	doc, err := journal.ReadState(fmt.Appendf(nil, `{"version":%d,"deployment":null}`, emptySchema))
+	doc, err := journal.ReadState(fmt.Appendf(nil, `{"version":%d,"deployment":null}`, emptySchema), nil)
 	if err != nil {
 		return nil, err
 	}
@@ -157,8 +157,14 @@ func hashOf(doc *journal.Deployment) []byte {
 	return hash.Sum(nil)
 }
 
-// perResource is the memory of a resource in addition to its bytes.
-const perResource = 64
+// hold reserves memory of a request.
+func hold(ctx context.Context) journal.Hold {
+	share := budget.Of(ctx)
+	return func(bytes int64) error {
+		share.Give(-bytes)
+		return share.Take(ctx, bytes)
+	}
+}
 
 // step returns a state that is based on parent.
 func (s *Store) step(ctx context.Context, parent *journal.Deployment, row store.State) (*journal.Deployment, error) {
@@ -173,18 +179,17 @@ func (s *Store) step(ctx context.Context, parent *journal.Deployment, row store.
 	if err != nil {
 		return nil, err
 	}
-	share := budget.Of(ctx)
-	share.Give(int64(cap(packed)))
+	budget.Of(ctx).Give(int64(cap(packed)))
 	var doc *journal.Deployment
 	if row.Form == store.Delta {
-		doc, err = journal.Apply(parent, body)
+		doc, err = journal.Apply(parent, body, hold(ctx))
 	} else {
-		doc, err = journal.ReadState(body)
+		doc, err = journal.ReadState(body, hold(ctx))
 	}
-	if err != nil {
-		return nil, damaged(err)
+	if kind := fault.KindOf(err); kind == fault.KindInvalid || kind == "" && ctx.Err() == nil {
+		err = damaged(err)
 	}
-	return doc, share.Take(ctx, perResource*int64(len(doc.Resources)))
+	return doc, err
 }
 
 // replay returns the state after the entries of a journal. Its manifest's time is that of the last
@@ -197,10 +202,7 @@ func (s *Store) replay(ctx context.Context, parent *journal.Deployment, row stor
 	if len(batches) == 0 {
 		return nil, errFolded
 	}
-	if err := budget.Of(ctx).Take(ctx, perResource*int64(len(parent.Resources))); err != nil {
-		return nil, err
-	}
-	options := journal.Options{Time: batches[len(batches)-1].CreatedAt, PulumiVersion: row.PulumiVersion}
+	options := journal.Options{Time: batches[len(batches)-1].CreatedAt, PulumiVersion: row.PulumiVersion, Hold: hold(ctx)}
 	if options.PulumiVersion == "" {
 		options.PulumiVersion = text(rawjson.Member(parent.Member("manifest"), "version"))
 	}
@@ -218,18 +220,28 @@ func (s *Store) batches(ctx context.Context, key string, after int64) ([]store.J
 func (s *Store) entries(ctx context.Context, batches []store.JournalBatch) iter.Seq2[journal.Entry, error] {
 	return func(yield func(journal.Entry, error) bool) {
 		for _, b := range batches {
-			entries, err := s.entriesOf(ctx, b)
-			if err != nil {
-				yield(journal.Entry{}, err)
+			if !s.yieldBatch(ctx, b, yield) {
 				return
-			}
-			for _, e := range entries {
-				if !yield(e, nil) {
-					return
-				}
 			}
 		}
 	}
+}
+
+// yieldBatch yields the entries of a batch, and then releases their memory.
+func (s *Store) yieldBatch(ctx context.Context, b store.JournalBatch, yield func(journal.Entry, error) bool) bool {
+	share := budget.Of(ctx)
+	before := share.Held()
+	entries, err := s.entriesOf(ctx, b)
+	defer share.Give(share.Held() - before)
+	if err != nil {
+		return yield(journal.Entry{}, err)
+	}
+	for _, e := range entries {
+		if !yield(e, nil) {
+			return false
+		}
+	}
+	return true
 }
 
 // perEntry is the memory of a journal entry in addition to its bytes.

@@ -7,6 +7,7 @@ import (
 	"strconv"
 
 	"workflowagent/internal/server/fault"
+	"workflowagent/internal/server/stacks/journal"
 	"workflowagent/internal/server/stacks/rawjson"
 )
 
@@ -46,6 +47,9 @@ func Parse(body, packed []byte) (*State, error) {
 			if string(v) != "null" {
 				st.Features = v
 			}
+			if err := journal.CheckFeatures(v); err != nil {
+				return nil, fault.Invalid("Bad Request: member \"features\" of a state %s", err)
+			}
 		case "deployment":
 			st.Deployment = v
 		}
@@ -55,6 +59,9 @@ func Parse(body, packed []byte) (*State, error) {
 	}
 	if !st.Empty() && st.Deployment[0] != '{' {
 		return nil, fault.Invalid("Bad Request: member \"deployment\" of a state must be an object")
+	}
+	if err := journal.CheckMembers(st.Deployment); err != nil {
+		return nil, fault.Invalid("Bad Request: member \"deployment\" of a state %s", err)
 	}
 	for range rawjson.Elements(rawjson.Member(st.Deployment, "resources")) {
 		st.Resources++
