@@ -18,6 +18,7 @@ const (
 	callStep       call = "step status"
 	callLog        call = "log"
 	callResult     call = "result"
+	callJournal    call = "batch of a journal"
 )
 
 type request struct {
@@ -43,6 +44,8 @@ func recognise(r *http.Request, body []byte) request {
 		q.call = callPoll
 	case strings.HasPrefix(r.URL.Path, "/api/deployments/") && parts[len(parts)-1] == "status":
 		q.call = callStatus
+	case isJournal(r.URL.Path):
+		q.call = callJournal
 	case len(parts) == 4 && strings.HasPrefix(r.URL.Path, "/api/workflow/jobs/"):
 		q.call = callDefinition
 	case len(parts) == 5 && parts[4] == "heartbeat":

@@ -22,12 +22,17 @@ func smallDisk(a *arena) []string {
 	if err := os.Mkdir(dir, 0o700); err != nil {
 		a.t.Fatal(err)
 	}
-	if out, err := exec.CommandContext(a.t.Context(), "mount", "-t", "tmpfs", "-o", "size=4m,mode=700", "small", dir).CombinedOutput(); err != nil {
-		a.t.Fatalf("mounting a small disk: %v\n%s", err, out)
-	}
-	a.t.Cleanup(func() { _ = exec.Command("umount", "-l", dir).Run() })
+	mountDisk(a.t, dir, "4m")
 	// A copy of the output in the agent's log would share the disk.
 	return []string{"shared_volume_directory=" + dir, "log_job_output=false"}
+}
+
+func mountDisk(t *testing.T, dir, size string) {
+	t.Helper()
+	if out, err := exec.CommandContext(t.Context(), "mount", "-t", "tmpfs", "-o", "size="+size+",mode=700", "small", dir).CombinedOutput(); err != nil {
+		t.Fatalf("mounting a small disk: %v\n%s", err, out)
+	}
+	t.Cleanup(func() { _ = exec.Command("umount", "-l", dir).Run() })
 }
 
 // needsMounts returns why a row cannot have its own disk, or "".
@@ -41,13 +46,18 @@ func needsMounts() string {
 	return ""
 }
 
-// fillDisk fills the small disk until the returned function is called.
 func (a *arena) fillDisk() (free func()) {
 	a.t.Helper()
-	ballast := filepath.Join(a.Dir, sharedDir, "ballast")
+	return fillDisk(a.t, filepath.Join(a.Dir, sharedDir))
+}
+
+// fillDisk fills the disk of a directory until the returned function is called.
+func fillDisk(t *testing.T, dir string) (free func()) {
+	t.Helper()
+	ballast := filepath.Join(dir, "ballast")
 	f, err := os.OpenFile(ballast, os.O_CREATE|os.O_WRONLY, 0o600)
 	if err != nil {
-		a.t.Fatal(err)
+		t.Fatal(err)
 	}
 	defer func() { _ = f.Close() }() // the disk is full anyway
 	block := bytes.Repeat([]byte{'x'}, 4096)
@@ -55,12 +65,12 @@ func (a *arena) fillDisk() (free func()) {
 		_, err = f.Write(block)
 	}
 	if !errors.Is(err, syscall.ENOSPC) {
-		a.t.Fatal(err)
+		t.Fatal(err)
 	}
 	return func() {
-		a.t.Helper()
+		t.Helper()
 		if err := os.Remove(ballast); err != nil {
-			a.t.Fatal(err)
+			t.Fatal(err)
 		}
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"slices"
 	"strconv"
+	"sync"
 	"time"
 )
 
@@ -53,6 +54,34 @@ func holdAnswer(p *faultProxy, _ http.ResponseWriter, r *http.Request, q request
 func dropAnswer(p *faultProxy, _ http.ResponseWriter, r *http.Request, q request, _ *rule) {
 	p.whole(r, q)
 	panic(http.ErrAbortHandler)
+}
+
+// dropRequest closes the connection before the server receives the call.
+func dropRequest(*faultProxy, http.ResponseWriter, *http.Request, request, *rule) {
+	panic(http.ErrAbortHandler)
+}
+
+// delay passes the call on late.
+func delay(d time.Duration) meddle {
+	return func(p *faultProxy, w http.ResponseWriter, r *http.Request, q request, _ *rule) {
+		select {
+		case <-time.After(d):
+			p.pass(w, r, q)
+		case <-r.Context().Done():
+			panic(http.ErrAbortHandler)
+		}
+	}
+}
+
+// twice sends the call twice at once.
+func twice(p *faultProxy, w http.ResponseWriter, r *http.Request, q request, _ *rule) {
+	var copies sync.WaitGroup
+	copies.Go(func() {
+		a, err := p.ask(r, bytes.NewReader(q.body), int64(len(q.body)))
+		p.seen(r, q, a, err)
+	})
+	defer copies.Wait()
+	p.pass(w, r, q)
 }
 
 // tearRequest sends the server half of the body and closes both connections.

@@ -26,6 +26,7 @@ type faultProxy struct {
 	addr   string
 	target string
 	client *http.Transport
+	seen   func(*http.Request, request, answer, error) // of each call to the server, or nil
 
 	mu     sync.Mutex
 	server *http.Server // nil while the proxy is cut off
@@ -244,6 +245,9 @@ func (p *faultProxy) ask(r *http.Request, body io.Reader, length int64) (answer,
 // connection.
 func (p *faultProxy) whole(r *http.Request, q request) answer {
 	a, err := p.ask(r, bytes.NewReader(q.body), int64(len(q.body)))
+	if p.seen != nil {
+		p.seen(r, q, a, err)
+	}
 	if err != nil {
 		panic(http.ErrAbortHandler)
 	}

@@ -51,6 +51,7 @@ type outcome struct {
 	lostFirst      bool   // the server reported the job lost first
 	cut            bool   // the log ends where the job was killed
 	gap            bool   // a marker replaces dropped lines
+	update         string // how an update ends, in rows without a deployment
 }
 
 // kept is the outcome of a deployment that survives the fault.
@@ -75,6 +76,8 @@ func endedInPulumi(reason string) outcome {
 func (o outcome) String() string {
 	var text string
 	switch {
+	case o.update != "":
+		text = o.update
 	case o.status == "succeeded" && o.requeued:
 		text = "kept, run by the next claim"
 	case o.status == "succeeded" && o.lostFirst:

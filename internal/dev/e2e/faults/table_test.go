@@ -27,6 +27,7 @@ var matrix = []struct {
 	{"docker", engineKillRows},
 	{"docker", engineRows},
 	{"any", clockRows},
+	{statePlace, tableRows(stateRows)},
 }
 
 const tablePath = "../../../../docs/reliability.md"
@@ -142,7 +143,11 @@ func renderTable(rows []rowRecord) string {
 	for _, r := range lines {
 		if r.Place != place {
 			place = r.Place
-			fmt.Fprintf(&table, "\nJobs: %s\n\n| when | fault | outcome |\n|---|---|---|\n", place)
+			heading := place
+			if place != statePlace {
+				heading = "Jobs: " + place
+			}
+			fmt.Fprintf(&table, "\n%s\n\n| when | fault | outcome |\n|---|---|---|\n", heading)
 		}
 		fmt.Fprintf(&table, "| %s | %s | %s |\n", r.Phase, r.Fault, r.Outcome)
 	}
