@@ -55,7 +55,7 @@ func (b *Bench) Operations(ctx context.Context) error {
 	}
 	for _, o := range operations() {
 		b.Add(fmt.Sprintf("%s of %d, CPU of the server per resource; of %d", o.name, large.n, small.n), "ms",
-			each(large.cpu[o.name], large.n), each(small.cpu[o.name], small.n), figures.RatioAtMost(1.2, !b.Quick))
+			each(large.cpu[o.name], large.n), each(small.cpu[o.name], small.n), figures.RatioAtMost(pick(b, 1.2, 2), true))
 	}
 	b.Add(fmt.Sprintf("peak RSS of the server with %d", large.n), "MB", large.peak, nil, figures.AtMost(150, true))
 	b.Add("resources missing after up or left after destroy", "resources", []float64{small.wrong + large.wrong}, nil, figures.AtMost(0, true))

@@ -190,7 +190,7 @@ func (u *comparison) report(n int, settings []setting) {
 			u.b.Add(fmt.Sprintf("up of %d, %s; %s", n, s.name, words[name]), "s", u.wall["server "+s.name], yardstick, goal)
 		}
 		u.b.Add("CPU of the CLI; stub", "s", u.cpu["server "+s.name], u.cpu["stub "+s.name], figures.Goal{})
-		u.b.Add("CPU of the server", "s", u.server[s.name], nil, figures.AtMost(pick(u.b, 3.0, 0.8), true))
+		u.b.Add("CPU of the server", "s", u.server[s.name], nil, figures.AtMost(pick(u.b, 3, 0.6), true))
 	}
 	u.b.Add("resources missing in the stored state", "resources", []float64{u.missing}, nil, figures.AtMost(0, true))
 }
