@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"io"
 	"math"
@@ -31,6 +32,9 @@ func (st Stored) State(ctx context.Context) (*State, error) {
 	return Parse(body, []byte{})
 }
 
+// maxRatio is the limit of the compression that gzip uses.
+const maxRatio = 1032
+
 // inflate decompresses a blob or a batch that the server wrote.
 func inflate(ctx context.Context, packed []byte) ([]byte, error) {
 	z, err := gzip.NewReader(bytes.NewReader(packed))
@@ -39,6 +43,9 @@ func inflate(ctx context.Context, packed []byte) ([]byte, error) {
 	}
 	// The last four bytes of a gzip stream contain the uncompressed size.
 	size := int64(binary.LittleEndian.Uint32(packed[len(packed)-4:]))
+	if size > maxRatio*int64(len(packed)) { // not a lack of memory
+		return nil, damaged(errors.New("the size that it contains is impossible"))
+	}
 	body, err := budget.ReadAll(ctx, z, size, math.MaxInt64-1, true)
 	if fault.KindOf(err) == "" && ctx.Err() == nil {
 		err = damaged(err)

@@ -20,7 +20,8 @@ import (
 
 const postgresWriteTimeout = 30 * time.Second
 
-var postgresWrites = retry.Policy{First: 2 * time.Millisecond, Max: 200 * time.Millisecond, Tries: 12}
+// Replicas that serve the same update conflict for seconds on a busy database.
+var postgresWrites = retry.Policy{First: 2 * time.Millisecond, Max: 200 * time.Millisecond, Tries: 40}
 
 func openPostgres(ctx context.Context, dsn string, opts Options) (*DB, error) {
 	cfg, err := pgx.ParseConfig(dsn)
