@@ -88,7 +88,8 @@ func TestKeyPollingIntervalOverride(t *testing.T) {
 	}
 }
 
-// TestKeysOfAJob: what reaches the runner of a job, and an agent that ends after it.
+// TestKeysOfAJob checks which settings reach a job's runner, and that the agent exits after the
+// job.
 func TestKeysOfAJob(t *testing.T) {
 	p := newPlane(t, true)
 	ca := filepath.Join(t.TempDir(), "ca.pem")
@@ -278,7 +279,8 @@ func TestKeyHealthThreshold(t *testing.T) {
 	a.until("an agent that is unhealthy", func() bool { return healthz("127.0.0.1", port) == http.StatusServiceUnavailable })
 }
 
-// TestKeysOfMissingParts: the log names settings that this build lacks, and the agent works.
+// TestKeysOfMissingParts checks that the agent logs which settings this build does not support, and
+// continues.
 func TestKeysOfMissingParts(t *testing.T) {
 	p := newPlane(t, false)
 	a := p.runAgent(t, "$PULUMI_AGENT_DEBUG_POD=true")

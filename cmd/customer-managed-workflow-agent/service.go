@@ -33,12 +33,12 @@ Running deployments continue when you stop, restart, upgrade or uninstall the se
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
-	cmd.PersistentFlags().BoolVar(&o.User, "user", false, "a service of the current user, not of the machine")
+	cmd.PersistentFlags().BoolVar(&o.User, "user", false, "the current user's service, not the machine's")
 	cmd.PersistentFlags().StringVar(&o.Name, "name", service.DefaultName, "name of the service, for several agents on one machine")
 	open := func() (service.Service, error) { return service.Open(o) }
 	cmd.AddCommand(
 		newServiceInstallCommand(&o),
-		serviceAction("uninstall", "Stop the service and remove it; configuration, state and deployments stay", "Removed", open, service.Service.Uninstall),
+		serviceAction("uninstall", "Stop the service and remove it; configuration, state and deployments are kept", "Removed", open, service.Service.Uninstall),
 		serviceAction("start", "Start the service, registering it first if needed", "Started", func() (service.Service, error) {
 			return upkeep.Registered(context.Background(), o, func(err error) { fmt.Fprintln(os.Stderr, err) })
 		}, service.Service.Start),

@@ -18,7 +18,8 @@ func TestUpdateMistakes(t *testing.T) {
 	}
 }
 
-// TestUpdatesWithoutKeys: a build from source says why it cannot update itself when configured to.
+// TestUpdatesWithoutKeys checks that a build from source reports why it cannot update itself, if
+// auto_update is set.
 func TestUpdatesWithoutKeys(t *testing.T) {
 	p := newPlane(t, false)
 	a := p.runAgent(t, "auto_update=true")

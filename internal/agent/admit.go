@@ -72,7 +72,7 @@ func (a *Agent) wrongPlatform(definition *workflow.JobDefinition) string {
 		return ""
 	}
 	// Without an image, the job runs on the host itself. A server that supports only Linux
-	// containers sends linux for every job, so a darwin host accepts linux too.
+	// containers sends linux for every job, so a darwin host accepts linux as well.
 	if want != runtime.GOOS && want != "linux" {
 		return "The job requires the operating system " + want + ", but this agent's host runs " + runtime.GOOS + "."
 	}

@@ -86,7 +86,7 @@ func (w *engineWatch) check(ctx context.Context) error {
 	case !changed:
 		return err
 	case err != nil:
-		w.log.WithError(err).Warn("the executor cannot run jobs; not claiming jobs until it can")
+		w.log.WithError(err).Warn("the executor cannot run jobs; the agent claims no jobs until it can")
 	case !first:
 		w.log.Info("the executor can run jobs again")
 	}

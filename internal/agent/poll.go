@@ -21,7 +21,7 @@ import (
 var conflictRetry = retry.Policy{First: time.Second, Max: 30 * time.Second}
 
 const (
-	// refusedMaxPause caps the growing pause after a 401, 403 or 404. The operator must correct the
+	// refusedMaxPause caps the increasing delay after a 401, 403 or 404. The operator must correct the
 	// configuration, but need not restart the agent.
 	refusedMaxPause = 5 * time.Minute
 	renewedPause    = 10 * time.Millisecond
@@ -202,8 +202,8 @@ func (p *poller) hold() time.Duration {
 	return max(hold, 0)
 }
 
-// failed logs each change of the error and returns the pause before the next attempt. That attempt
-// repeats the poll ID, unless the server itself has responded.
+// failed logs the error if it has changed, and returns the delay before the next attempt. The next
+// attempt repeats the poll ID, unless the server itself has responded.
 func (p *poller) failed(ctx context.Context, token string, err error) time.Duration {
 	a := p.agent
 	p.answered = false

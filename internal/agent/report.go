@@ -28,7 +28,7 @@ const (
 	maxLine     = 4 << 10
 	// lineTime bounds how long a full disk may delay one line.
 	lineTime = 5 * time.Second
-	// spoolCopies is how many times the agent tries to copy the spool of a runner that has exited.
+	// spoolCopies limits the attempts to copy an exited runner's spool.
 	spoolCopies = 5
 	// spaceTime bounds these attempts if the agent's disk is full.
 	spaceTime = 15 * time.Minute

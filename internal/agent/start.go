@@ -187,7 +187,7 @@ func (j *job) launch(ctx context.Context, definition *workflow.JobDefinition) er
 	if err := j.saveEntry(); err != nil {
 		// The earlier entry suffices: starting the job a second time returns an error and does
 		// nothing.
-		j.log.WithError(err).Warn("updating the journal of the job failed")
+		j.log.WithError(err).Warn("updating the job's journal entry failed")
 	}
 	j.log.Info("the job was started")
 	return nil

@@ -13,7 +13,8 @@ import (
 // Get returns the id of the host's current boot.
 var Get = sync.OnceValues(read)
 
-// Uptime returns the time since boot, including sleep. Changes of the clock do not affect it.
+// Uptime returns the time since boot, including sleep. Changes to the system clock do not
+// affect it.
 func Uptime() (time.Duration, error) {
 	var ts unix.Timespec
 	if err := unix.ClockGettime(bootClock, &ts); err != nil {

@@ -74,7 +74,7 @@ func (s *Stream) fit(chunk []byte, offset int64) (_ []byte, cut bool) {
 
 // acknowledge applies the response to a request with n bytes from offset on; gap marks a
 // [protocol.LogGapError]. taken reports whether the server accepted the bytes. An error means that
-// spool and server no longer hold the same log.
+// the spool and the server no longer contain the same log.
 func (s *Stream) acknowledge(ack protocol.LogAck, gap bool, offset int64, n int) (taken bool, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -123,11 +123,11 @@ func (s *Stream) serverIsAhead(received int64) (int64, error) {
 			return s.size, errors.New("the server has more of the log than the spool")
 		}
 		if _, err := last.file.ReadAt(tail, segmentHeader+s.openSize-last.start); err != nil {
-			return s.size, fmt.Errorf("moving the end of the log behind the server's bytes: %w", err)
+			return s.size, fmt.Errorf("moving the end of the log past the server's bytes: %w", err)
 		}
 	}
 	if _, err := s.roll(received); err != nil {
-		return s.size, fmt.Errorf("moving the end of the log behind the server's bytes: %w", err)
+		return s.size, fmt.Errorf("moving the end of the log past the server's bytes: %w", err)
 	}
 	s.size = received
 	s.remove(func(*segment) bool { return false })

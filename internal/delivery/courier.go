@@ -23,8 +23,8 @@ const (
 	// resultTime is the part of a delivery's time reserved for the result, which must be
 	// reported even if the log does not arrive.
 	resultTime = 5 * time.Minute
-	// maxConflicts is how often the server may request log that it was sent. After that, the log is
-	// reported as gone.
+	// maxConflicts is how often the server may request log that it has already received. After
+	// that, the log is reported as gone.
 	maxConflicts = 8
 )
 
@@ -40,8 +40,8 @@ type Server interface {
 type CourierOptions struct {
 	Server Server
 	Log    *logrus.Entry
-	// Stock means that the server has only the stock calls: it accepts log as lines of JSON and
-	// derives the end of the job from the statuses of the steps.
+	// Stock means that the server has only the stock calls: it accepts log as JSON lines, and
+	// derives the job's end from the step statuses.
 	Stock bool
 	// Compress allows the compression of large pieces of log.
 	Compress bool
@@ -79,8 +79,8 @@ func (v Verdict) Result() protocol.ResultRequest {
 	}
 }
 
-// Courier delivers a job's log streams, the statuses of its steps in order, and last the
-// verdict to its server.
+// Courier delivers a job's log streams and step statuses, in order, and then its verdict to the
+// server.
 type Courier struct {
 	opts     CourierOptions
 	statuses *statusQueue
@@ -112,7 +112,7 @@ func NewCourier(opts CourierOptions) *Courier {
 	ctx, stop := context.WithCancel(context.Background())
 	c := &Courier{opts: opts, statuses: newStatusQueue(opts.Server, opts.Retry, opts.Log), stop: stop}
 	c.running.Go(func() {
-		opts.Guard(ctx, "sending the statuses of steps", func() { c.statuses.run(ctx) })
+		opts.Guard(ctx, "sending step statuses", func() { c.statuses.run(ctx) })
 	})
 	return c
 }
@@ -137,9 +137,9 @@ func (c *Courier) OpenLog(dir string, opts Options) (*Log, error) {
 	c.logs = append(c.logs, l)
 	c.mu.Unlock()
 	l.running.Go(func() {
-		c.opts.Guard(ctx, "sending the log of a job", func() {
+		c.opts.Guard(ctx, "sending a job's log", func() {
 			if err := l.shipper.Run(ctx); err != nil {
-				c.opts.Log.WithError(err).Warn("the server no longer accepts the log of this job")
+				c.opts.Log.WithError(err).Warn("the server no longer accepts this job's log")
 			}
 		})
 	})
@@ -184,7 +184,7 @@ func (c *Courier) Progress() (written, pending int64) {
 	return written, pending
 }
 
-// ReportStep queues the status of a step. It never blocks.
+// ReportStep queues a step's status. It never blocks.
 func (c *Courier) ReportStep(step int, req protocol.StepStatusRequest) {
 	c.statuses.add(step, req)
 }
@@ -223,7 +223,7 @@ func (c *Courier) Deliver(ctx context.Context, v Verdict) error {
 	}
 	limited, cancel := context.WithTimeout(ctx, statusTime)
 	if err := c.FlushStatuses(limited); err != nil {
-		c.opts.Log.WithError(err).Debug("sending the result before some statuses of steps")
+		c.opts.Log.WithError(err).Debug("sending the result although some step statuses are undelivered")
 	}
 	cancel()
 	return c.postResult(ctx, logCtx, v)

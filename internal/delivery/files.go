@@ -53,7 +53,7 @@ func readState(f *os.File) (st state, ok bool, err error) {
 		if errors.Is(err, io.EOF) {
 			return state{}, false, nil
 		}
-		return state{}, false, fmt.Errorf("reading the state of the log: %w", err)
+		return state{}, false, fmt.Errorf("reading the log's state: %w", err)
 	}
 	_, err = fmt.Sscanf(strings.TrimSpace(string(b)), stateFormat, &st.received, &st.durable, &st.cut, &st.ended, &st.truncated)
 	if err != nil || st.durable < 0 || st.received < st.durable || st.received > maxOffset || st.cut < -1 {
@@ -67,7 +67,7 @@ func readState(f *os.File) (st state, ok bool, err error) {
 const MaxCopy = defaultLimit + defaultSegmentBytes
 
 // IsFileName reports whether the file is needed to continue a spool elsewhere. The directory may
-// belong to a job, which can put anything there.
+// belong to a job, which can create any file there.
 func IsFileName(name string) bool {
 	_, _, isSegment := parseSegmentName(name)
 	_, isState := parseStepName(name, stateSuffix)
@@ -87,8 +87,8 @@ func lockFile(root *os.Root, name string) (*filelock.Lock, error) {
 	return lock, err
 }
 
-// openRegular opens a file of the spool and refuses anything but a regular file: the job could
-// have put a pipe there to block the agent.
+// openRegular opens a spool file. It rejects all but regular files, because a job could have
+// created a pipe there to block the agent.
 func openRegular(root *os.Root, name string, flag int) (*os.File, error) {
 	f, err := root.OpenFile(name, flag|syscall.O_NONBLOCK, 0o600)
 	if err != nil {

@@ -12,9 +12,9 @@ import (
 )
 
 const (
-	// maxJoined bounds a line that was written in fragments, in bytes; the rest becomes the
-	// next line. The cut depends on the log alone and not on the requests, so that a retry
-	// sends the same lines.
+	// maxJoined bounds the bytes of a line that was written in fragments; the remaining fragments
+	// become the next line. Where a line is split depends only on the log, not on the requests, so
+	// that a retry sends the same lines.
 	maxJoined = 64 << 10
 
 	marksFormat = "lines sent 1 bytes=%d lines=%d"
@@ -38,8 +38,8 @@ type lineMark struct {
 	open  protocol.LogLine
 }
 
-// NewLineSender returns a sender of the streams of sp. post sends lines of one step; the server
-// must ignore those that it already has.
+// NewLineSender returns a sender for the streams of sp. post sends lines of one step; the server
+// must ignore lines that it already has.
 func NewLineSender(sp *Spool, post func(ctx context.Context, step int, lines protocol.LogLines) error) *LineSender {
 	return &LineSender{sp: sp, post: post, sent: map[int]lineMark{}}
 }

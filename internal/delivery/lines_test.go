@@ -87,7 +87,8 @@ func TestLinesWhereverTheStreamIsCut(t *testing.T) {
 	}
 }
 
-// TestLinesContinueInAnotherProcess loses some responses: no line gets two numbers or is left out.
+// TestLinesContinueInAnotherProcess loses some responses. Each line must still be sent with exactly
+// one number.
 func TestLinesContinueInAnotherProcess(t *testing.T) {
 	dir := t.TempDir()
 	server := &lineServer{t: t, lines: map[int][]string{}}

@@ -114,7 +114,7 @@ func TestDurableBytesMakeRoom(t *testing.T) {
 			}
 		}
 		must(t, stop())
-		// Stored bytes that are not shipped count for the next process too.
+		// Stored bytes that were not shipped also count towards the limit in the next process.
 		must(t, <-fill(last, 10))
 		again := openSpool(t, die(t, dir), Options{Limit: 1 << 20})
 		done = fill(openStep(t, again, 5), 1020)

@@ -55,7 +55,7 @@ const unfinished = ".new"
 func createSegment(root *os.Root, step int, start int64, sum hash.Hash) (*segment, error) {
 	state, err := sum.(encoding.BinaryMarshaler).MarshalBinary()
 	if err != nil {
-		return nil, fmt.Errorf("saving the state of the hash: %w", err)
+		return nil, fmt.Errorf("saving the hash state: %w", err)
 	}
 	seg := &segment{name: segmentName(step, start), start: start}
 	header := fmt.Sprintf("%s start=%d sha256=%x", segmentMagic, start, state)
@@ -145,8 +145,8 @@ func (seg *segment) readHeader() (hash.Hash, error) {
 	return sum, nil
 }
 
-// recover finds the end of the last whole frame, truncates what a crash left after it, and adds
-// the frames to sum. It reports whether the last frame is a fragment.
+// recover finds the end of the last whole frame, truncates the bytes that a crash left after it,
+// and adds the frames to sum. It reports whether the last frame is a fragment.
 func (seg *segment) recover(sum hash.Hash) (midLine bool, err error) {
 	var (
 		frames = io.NewSectionReader(seg.file, segmentHeader, maxOffset)

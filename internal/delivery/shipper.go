@@ -25,8 +25,8 @@ const (
 	// requestTimeout ends a request that the sender does not end itself.
 	requestTimeout = 2 * time.Minute
 
-	// flushBackoff bounds the time between attempts while a caller waits in Flush, because the
-	// end of a job is reported after its log has arrived.
+	// flushBackoff bounds the time between attempts while a caller waits in Flush, because a job's
+	// end is reported only after its log has arrived.
 	flushBackoff  = 1500 * time.Millisecond
 	maxRetryAfter = 2 * time.Minute
 
@@ -88,9 +88,9 @@ func NewShipper(sp *Spool, sender Sender, opts ShipperOptions) *Shipper {
 	return &Shipper{sp: sp, sender: sender, opts: opts, rounds: make(map[*Stream]*round), stopped: make(chan struct{}), refused: make(map[*Stream]error)}
 }
 
-// Run ships until ctx ends, and returns nil, or until the server responds that the job is gone, and
-// then returns that error. Writing to the spool remains possible. After another permanent error it
-// ships the other streams.
+// Run ships until ctx ends and then returns nil. If the server responds that the job is gone, Run
+// returns that error. Writing to the spool remains possible. After another permanent error it ships
+// the other streams.
 func (sh *Shipper) Run(ctx context.Context) error {
 	failures := 0
 	for ctx.Err() == nil {
@@ -114,7 +114,7 @@ func (sh *Shipper) Run(ctx context.Context) error {
 			sh.stop(err)
 			return err
 		case protocol.Permanent(err):
-			sh.opts.Log.WithError(err).WithField("step", s.step).Warn("the server refuses the log of a step; the logs of other steps are sent")
+			sh.opts.Log.WithError(err).WithField("step", s.step).Warn("the server refuses a step's log; the logs of other steps are still sent")
 			sh.refuse(s, err)
 			continue
 		}

@@ -54,8 +54,8 @@ type Options struct {
 	SegmentBytes int64
 	// DropAfter is how long a write may block before output is dropped, 15 minutes by default.
 	DropAfter time.Duration
-	// Has reports whether Open continues a step's stream; nil continues all. A job may have put
-	// other streams into its spool.
+	// Has reports whether Open continues the stream of a step; nil means every step. It excludes
+	// streams that a job wrote into its own spool.
 	Has func(step int) bool
 	// Log receives messages for the operator. Nil discards them.
 	Log *logrus.Entry

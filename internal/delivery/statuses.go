@@ -77,7 +77,7 @@ func (q *statusQueue) run(ctx context.Context) {
 			continue
 		}
 		if err != nil {
-			q.log.WithError(err).WithField("step", next.step).Warn("the server refuses the status of a step")
+			q.log.WithError(err).WithField("step", next.step).Warn("the server refuses a step's status")
 		}
 		tries = 0
 		q.sent()

@@ -236,8 +236,8 @@ func (s *Stream) roll(start int64) (*segment, error) {
 	return seg, nil
 }
 
-// reclaim releases the segments that the server can no longer lose, or will never accept. With
-// all set, that includes the one in use. The lock is held.
+// reclaim releases the segments that the server has stored durably or will never accept. If all is
+// set, it releases the segment in use as well. The lock is held.
 func (s *Stream) reclaim(all bool) {
 	if n := len(s.segments); all && n > 0 && s.segments[n-1].size > 0 && !s.needed(s.segments[n-1]) {
 		if _, err := s.roll(s.size); err != nil {

@@ -106,7 +106,7 @@ func TestStaleStateIsCorrectedByTheServer(t *testing.T) {
 	}
 }
 
-// TestMachineCrash loses the end of the spool, which the server already has.
+// TestMachineCrash removes the end of the spool, as a crash may, after the server has received it.
 func TestMachineCrash(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		server := newFakeServer(t)

@@ -36,7 +36,7 @@ type circuit struct {
 	mu       sync.Mutex
 	breaker  *gobreaker.TwoStepCircuitBreaker[struct{}] // nil: never opens
 	openedAt time.Time
-	probes   int // sent since the last successful guarded call; the pauses grow with it
+	probes   int // sent since the last successful guarded call; determines the pause
 }
 
 func newCircuit(b Breaker, log *logrus.Entry) *circuit {
@@ -132,7 +132,7 @@ func (c *circuit) close() {
 	}
 }
 
-// AwaitRecovery blocks while the circuit breaker is open. It probes the server at growing intervals
+// AwaitRecovery blocks while the circuit breaker is open. It probes the server at increasing intervals
 // and returns nil when a probe succeeds or the breaker's timeout has passed. If ctx ends first, it
 // returns the cause. Only one goroutine may call it at a time.
 func (c *Client) AwaitRecovery(ctx context.Context) error {

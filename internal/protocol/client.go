@@ -209,7 +209,7 @@ type answer struct {
 }
 
 // send makes one call. If the status is not 2xx, the error is an [*APIError], and send returns the
-// response too.
+// response as well.
 func (c *Client) send(ctx context.Context, r call) (answer, error) {
 	if !r.guarded {
 		return c.deliver(ctx, r)

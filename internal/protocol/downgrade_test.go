@@ -12,9 +12,9 @@ import (
 	"workflowagent/internal/protocol"
 )
 
-// TestServersMayStopSigning replaces a signing server with an older one, or puts a proxy that
-// removes unknown headers in front of it. Unsigned responses acknowledge again only after ten
-// minutes and twenty responses that only this API gives. A signed response restarts the count.
+// TestServersMayStopSigning simulates a rollback to a server that does not sign, or a new proxy that
+// strips unknown headers. The client accepts unsigned acknowledgements only after ten minutes and
+// twenty responses in a form that only this API has. A signed response restarts the count.
 func TestServersMayStopSigning(t *testing.T) {
 	for _, tt := range []struct {
 		name  string

@@ -111,8 +111,9 @@ func Permanent(err error) bool {
 // Gone reports whether err is the server's own 410: the claim is superseded, or the result final.
 func Gone(err error) bool { return StatusCode(err) == http.StatusGone && Permanent(err) }
 
-// Refused reports whether err is a signed or final response that denies the caller its job. It is
-// reason enough to start nothing; to end something, the caller needs a [Permanent] error.
+// Refused reports whether err is a signed or final response that denies the caller its job. After
+// such a response the caller must not start the job. To end a running job, it needs a [Permanent]
+// error.
 func Refused(err error) bool {
 	if code := StatusCode(err); code != http.StatusGone && !strange(code) {
 		return false

@@ -70,7 +70,7 @@ type PollResult struct {
 // Phase is an agent's or runner's progress with a job.
 type Phase string
 
-// The phases of a heartbeat. PhaseStarting asks for leave to start, which only a 200 grants.
+// The phases of a heartbeat. PhaseStarting requests permission to start, which only a 200 grants.
 const (
 	PhasePreparing Phase = "preparing" // the agent pulls the image and creates the container
 	PhaseStarting  Phase = "starting"

@@ -1,5 +1,5 @@
 // Package retry repeats calls with pauses that double up to a limit, with jitter. A server's
-// Retry-After replaces a pause, and the end of the context interrupts it.
+// Retry-After replaces a pause, and a cancelled context interrupts it.
 package retry
 
 import (

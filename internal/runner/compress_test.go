@@ -9,7 +9,8 @@ import (
 	"workflowagent/internal/workflow"
 )
 
-// A log that crosses a network is compressed; one that stays on the machine is not.
+// The runner compresses a log that it sends over a network, but not one that it sends to the same
+// machine.
 func TestCompression(t *testing.T) {
 	for host, want := range map[string]bool{"127.0.0.1": false, "0.0.0.0": true} {
 		t.Run(host, func(t *testing.T) {

@@ -86,7 +86,7 @@ func runLaunch(ctx context.Context, launch *protocol.Launch, jobDir, version str
 	})
 }
 
-// takeSignals returns a channel with the signals that request the end of the job.
+// takeSignals returns a channel for the signals that ask the runner to stop the job.
 func takeSignals() <-chan os.Signal {
 	signals := make(chan os.Signal, 4)
 	signal.Notify(signals, syscall.SIGINT, syscall.SIGTERM)

@@ -171,7 +171,7 @@ func (j *job) await(p *process.Process, timeout time.Duration, out *stepLog) sen
 	}
 }
 
-// patience returns the grace period after an interrupt: the longer one for a job of unknown effect.
+// patience returns the grace period after an interrupt. An operation with an unknown effect gets the longer one.
 func (j *job) patience() time.Duration {
 	if d := j.definition.Deployment; d != nil && !d.Operation.Changes() {
 		return j.opts.Timing.PatienceOther

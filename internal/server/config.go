@@ -66,7 +66,7 @@ func Settings(c *Config) *settings.Table {
 		Doc: "name of the organization that the first start creates",
 	}, {
 		Key: "master_key_file", Value: (*settings.Path)(&c.MasterKeyFile),
-		Doc: "file with the master key of secrets, 32 bytes in base64 (default: master-key in the data directory, created if missing)",
+		Doc: "file with the master key for secrets, 32 bytes in base64 (default: master-key in the data directory, created if missing)",
 	}, {
 		Key: "metrics_token", Value: &c.MetricsToken,
 		Doc: "bearer token that /metrics requires; without a token, /metrics is open to callers on this machine, but not through a proxy",
@@ -88,16 +88,16 @@ func Settings(c *Config) *settings.Table {
 		Doc: "deployments of an organization that may be claimed or running at once",
 	}, {
 		Key: "job_lease", Value: &c.JobLease, Default: "1m", Min: shortest,
-		Doc: "silence of an agent after which a deployment that it claimed but did not start returns to the queue",
+		Doc: "time without a heartbeat after which a deployment that was claimed but not started returns to the queue",
 	}, {
 		Key: "job_lost", Value: &c.JobLost, Default: "10m", Min: shortest,
-		Doc: "silence of a running deployment after which it fails as lost",
+		Doc: "time without a heartbeat after which a running deployment fails as lost",
 	}, {
 		Key: "releases", Value: (*settings.Path)(&c.Releases), Check: checkReleases,
 		Doc: "directory with a mirror of the agent's releases, served to all clients at /releases/",
 	}, {
 		Key: "keep_states", Value: &c.KeepStates, Default: "50", Min: 1, Max: math.MaxInt32,
-		Doc: "each stack's newest states that are kept, whatever their age",
+		Doc: "number of each stack's newest states that are kept, whatever their age",
 	}, {
 		Key: "keep_states_for", Value: &c.KeepStatesFor, Default: "2160h",
 		Doc: "age at which other states are removed (default: 90 days; 0s: never)",

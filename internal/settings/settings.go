@@ -67,7 +67,7 @@ type Table struct {
 	// be nil.
 	Refuse func(key string) string
 
-	// Sources, Problems and Warnings are the results of reading.
+	// Sources, Problems and Warnings record what ReadFile, ReadEnv and ReadFlags found.
 	Sources  map[string]Source
 	Problems Problems
 	Warnings []string

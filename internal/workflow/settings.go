@@ -103,7 +103,7 @@ type OIDCSettings struct {
 	GCP   *OIDCGCP   `json:"gcp,omitempty"`
 }
 
-// OIDCAWS assumes a role of AWS.
+// OIDCAWS selects the AWS role that a job assumes.
 type OIDCAWS struct {
 	RoleARN     string   `json:"roleArn"`
 	SessionName string   `json:"sessionName"`

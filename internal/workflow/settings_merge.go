@@ -106,7 +106,7 @@ func normalize(t reflect.Type, v any) any {
 	return out
 }
 
-// lookupFold prefers the exact name over one that differs in case.
+// lookupFold returns the member with this exact name, or else one whose name differs only in case.
 func lookupFold(m map[string]any, name string) (any, bool) {
 	if v, ok := m[name]; ok {
 		return v, true

@@ -126,7 +126,8 @@ type imageObject struct {
 	IsDefault   bool                     `json:"isDefault,omitempty"`
 }
 
-// MarshalJSON writes a bare string without credentials, the only form that all clients read back.
+// MarshalJSON writes an image without credentials as a plain string, the only form that all clients
+// can read.
 func (i ImageSettings) MarshalJSON() ([]byte, error) {
 	if i.Credentials == nil && !i.IsDefault {
 		return json.Marshal(i.Reference)

@@ -12,7 +12,7 @@ type Status string
 const (
 	StatusNotStarted Status = "not-started" // queued
 	StatusAccepted   Status = "accepted"    // claimed by an agent, its process not yet started
-	StatusRunning    Status = "running"     // the server has granted leave to start
+	StatusRunning    Status = "running"     // the server has permitted the start
 	StatusSucceeded  Status = "succeeded"
 	StatusFailed     Status = "failed"
 	StatusSkipped    Status = "skipped" // left the queue without running
@@ -64,8 +64,8 @@ type Event string
 // The events of a job's life.
 const (
 	EventClaim     Event = "claim"             // an agent took it from the queue
-	EventRequeue   Event = "requeue"           // its agent fell silent before leave: back to the queue, epoch + 1
-	EventLeave     Event = "leave"             // the agent requested and got leave to start
+	EventRequeue   Event = "requeue"           // its agent's heartbeats stopped before the start: requeued with the next epoch
+	EventLeave     Event = "leave"             // the agent requested and got permission to start
 	EventSucceed   Event = "succeed"           // its result reports success
 	EventFail      Event = "fail"              // its result reports failure, or it cannot be started
 	EventSkip      Event = "skip"              // cancelled, superseded or too old while queued

@@ -199,7 +199,7 @@ func hostFields(c *Config) []settings.Field {
 		DefaultText: "$STATE_DIRECTORY of the service manager; else /var/lib/workflow-agent for root and " +
 			"$XDG_STATE_HOME/workflow-agent or ~/.local/state/workflow-agent for other users",
 		Example: "/var/lib/workflow-agent",
-		Doc:     `The directory in which the agent stores its journal and undelivered logs. Several agents can
+		Doc: `The directory in which the agent stores its journal and undelivered logs. Several agents can
 share it.`,
 	}, {
 		Key: "allowed_images", Value: &c.AllowedImages, Separator: ",", NotEmpty: true,

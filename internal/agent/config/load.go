@@ -147,8 +147,7 @@ func (c *Config) checkVariables(t *settings.Table, env map[string]string) {
 			t.Problems.Add(settings.Source{Kind: settings.FromEnv, Name: name}, "ecs."+strings.ToLower(key), refuse("ecs"))
 			continue
 		}
-		// This is not an error, because Kubernetes derives such variables from the names of
-		// services.
+		// This is not an error, because Kubernetes derives such variables from service names.
 		c.warn("the variable %s is not one of this agent's settings and has no effect", name)
 	}
 }
@@ -172,7 +171,7 @@ func (c *Config) warn(format string, args ...any) {
 	c.meta.warnings = append(c.meta.warnings, fmt.Sprintf(format, args...))
 }
 
-// The names of the configuration file, in search order.
+// The configuration file's names, in search order.
 const (
 	FileName    = "pulumi-workflow-agent.yaml"
 	OldFileName = "pulumi-deployment-agent.yaml"
@@ -249,7 +248,7 @@ func candidates(o LoadOptions) []string {
 
 // installRoot returns the directory that updates do not replace: the root of an installation that
 // updates itself, which keeps each version in ROOT/versions/VERSION, or the etc directory of the
-// binary's Homebrew. It returns "" for other binaries.
+// Homebrew that installed the binary. It returns "" for other binaries.
 func (o LoadOptions) installRoot() string {
 	dir := filepath.Dir(o.Binary)
 	if parent := filepath.Dir(dir); filepath.IsAbs(dir) && filepath.Base(parent) == "versions" && strings.HasPrefix(filepath.Base(dir), "v") {

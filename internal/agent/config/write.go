@@ -17,9 +17,8 @@ import (
 const newFileMode = fs.FileMode(0o600)
 
 // Target returns the file to write: the value of --config, or the file that an agent would read, or
-// the path of a new file. A new file is in /etc for root, otherwise in the etc directory of
-// Homebrew or the directory of the install script if the binary is installed there, otherwise in
-// the home directory.
+// the path of a new file. A new file is in /etc for root, otherwise in Homebrew's etc directory or
+// the install script's directory if the binary is installed there, otherwise in the home directory.
 func Target(o LoadOptions) (string, error) {
 	if o.Path != "" {
 		return o.Dirs().Absolute(o.Path)

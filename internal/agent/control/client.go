@@ -28,7 +28,7 @@ const (
 // ErrNotRunning reports that no agent runs in the instance.
 var ErrNotRunning = errors.New("no agent runs in this instance")
 
-// Instance is the directory of an agent that runs, or has run, on this host.
+// Instance is the directory of an agent that runs or ran on this host.
 type Instance struct {
 	Name string // of the directory: a number
 	dir  string

@@ -149,7 +149,7 @@ func TestMethods(t *testing.T) {
 	}
 }
 
-// An agent that hangs differs from one that is not running.
+// The error for a hung agent differs from the error for an agent that is not running.
 func TestAgentThatHangs(t *testing.T) {
 	state, dir := dirs(t, "0")
 	listener, err := Listen(dir) // not served

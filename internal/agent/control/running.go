@@ -27,7 +27,7 @@ func (e *NoneError) Error() string {
 	if e.Instance != "" {
 		return fmt.Sprintf("no agent runs as instance %q of the state directory %s", e.Instance, e.StateDir)
 	}
-	return fmt.Sprintf("no agent runs with the state directory %s; an agent with another configuration is found with its --config, or as its user", e.StateDir)
+	return fmt.Sprintf("no agent runs with the state directory %s; to find an agent with another configuration, use its --config, or run this command as its user", e.StateDir)
 }
 
 // FindRunning returns the running agents of a state directory, or only the named one, or a

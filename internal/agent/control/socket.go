@@ -60,9 +60,9 @@ func (s *socket) Close() error {
 	return nil
 }
 
-// reach returns a path of the socket in dir that is short enough for an address until done is
-// called. If dir is too long, the path leads through a symbolic link in a private temporary
-// directory.
+// reach returns a path to the socket in dir that is short enough for an address. The path is valid
+// until done is called. If dir is too long, the path leads through a symbolic link in a private
+// temporary directory.
 func reach(dir string) (path string, done func(), err error) {
 	if path = filepath.Join(dir, socketName); len(path) <= maxSocketPath {
 		return path, func() {}, nil

@@ -13,7 +13,7 @@ import (
 
 const (
 	spaceReserve = 32 << 20
-	// smallestFile is the minimum size that each file counts, in bytes; it limits the number of
+	// smallestFile is the size in bytes at which smaller files are counted. It limits the number of
 	// empty files.
 	smallestFile = 4 << 10
 )

@@ -23,7 +23,7 @@ func Sweep(ctx context.Context, ex Executor, owner string, now time.Time, minAge
 			continue
 		}
 		if err := ex.Remove(ctx, h); err != nil {
-			errs = append(errs, fmt.Errorf("removing the leftovers of job %s (epoch %d): %w", h.JobID, h.Epoch, err))
+			errs = append(errs, fmt.Errorf("removing leftovers of job %s (epoch %d): %w", h.JobID, h.Epoch, err))
 			continue
 		}
 		removed = append(removed, h)

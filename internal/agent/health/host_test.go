@@ -12,7 +12,8 @@ import (
 	"workflowagent/internal/agent/status"
 )
 
-// TestHostsOfRequests uses names that DNS rebinding could send.
+// TestHostsOfRequests sends requests with host names that a DNS rebinding attack could use. The
+// server must reject them.
 func TestHostsOfRequests(t *testing.T) {
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

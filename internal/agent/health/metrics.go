@@ -33,12 +33,12 @@ func NewMetrics(version string) *Metrics {
 		}, []string{"result"}),
 		jobTime: prometheus.NewHistogramVec(prometheus.HistogramOpts{
 			Name:    "workflow_agent_job_duration_seconds",
-			Help:    "From the claim of a job to its end, by result.",
+			Help:    "Time from a job's claim to its end, by result.",
 			Buckets: []float64{5, 15, 30, 60, 120, 300, 600, 1800, 3600, 4 * 3600, 12 * 3600},
 		}, []string{"result"}),
 		startTime: prometheus.NewHistogram(prometheus.HistogramOpts{
 			Name:    "workflow_agent_job_start_latency_seconds",
-			Help:    "From the claim of a job to the start of its runner: definition, image, container, leave.",
+			Help:    "Time from a job's claim to the start of its runner.",
 			Buckets: []float64{0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 180, 600},
 		}),
 		pollErrors: prometheus.NewCounter(prometheus.CounterOpts{

@@ -61,7 +61,7 @@ type Journal struct {
 func OpenJournal(instanceDir string) (*Journal, error) {
 	dir := filepath.Join(instanceDir, "jobs")
 	if err := os.MkdirAll(dir, 0o700); err != nil {
-		return nil, fmt.Errorf("creating the journal of jobs: %w", err)
+		return nil, fmt.Errorf("creating the job journal: %w", err)
 	}
 	return &Journal{dir: dir}, nil
 }
@@ -90,15 +90,15 @@ func (j *Journal) Write(name string, e Entry) error {
 	e.Version = version
 	data, err := json.Marshal(e)
 	if err != nil {
-		return fmt.Errorf("encoding the journal of the job: %w", err)
+		return fmt.Errorf("encoding the job's journal entry: %w", err)
 	}
 	if err := durable.WriteFile(j.path(name), data, 0o600); err != nil {
-		return fmt.Errorf("writing the journal of the job: %w", err)
+		return fmt.Errorf("writing the job's journal entry: %w", err)
 	}
 	return nil
 }
 
-// Remove deletes the entry and then the spool of a job.
+// Remove deletes a job's entry, and then its spool.
 func (j *Journal) Remove(name string) error {
 	err := os.Remove(j.path(name))
 	if errors.Is(err, fs.ErrNotExist) {
@@ -107,12 +107,12 @@ func (j *Journal) Remove(name string) error {
 	return errors.Join(err, os.RemoveAll(j.SpoolDir(name)))
 }
 
-// Read returns the entries of this version by name. foreign are the names of entries that Read
-// cannot decode, such as those of other versions; Read does not change them.
+// Read returns the entries of this version by name. foreign contains the names of entries that Read
+// cannot decode, such as entries of other versions. Read does not change them.
 func (j *Journal) Read() (entries map[string]Entry, foreign []string, err error) {
 	files, err := os.ReadDir(j.dir)
 	if err != nil {
-		return nil, nil, fmt.Errorf("reading the journal of jobs: %w", err)
+		return nil, nil, fmt.Errorf("reading the job journal: %w", err)
 	}
 	entries = map[string]Entry{}
 	for _, file := range files {
@@ -122,7 +122,7 @@ func (j *Journal) Read() (entries map[string]Entry, foreign []string, err error)
 		}
 		data, err := os.ReadFile(j.path(name))
 		if err != nil {
-			return nil, nil, fmt.Errorf("reading the journal of jobs: %w", err)
+			return nil, nil, fmt.Errorf("reading the job journal: %w", err)
 		}
 		var e Entry
 		if err := json.Unmarshal(data, &e); err != nil || e.Version != version || e.Claim.JobID == "" {
@@ -138,7 +138,7 @@ func (j *Journal) Read() (entries map[string]Entry, foreign []string, err error)
 func (j *Journal) Sweep() error {
 	files, err := os.ReadDir(j.dir)
 	if err != nil {
-		return fmt.Errorf("reading the journal of jobs: %w", err)
+		return fmt.Errorf("reading the job journal: %w", err)
 	}
 	var errs []error
 	for _, file := range files {

@@ -99,7 +99,7 @@ func (o *OIDC) Token(ctx context.Context) (string, error) {
 }
 
 // Refused records that the server rejected the token with status 401, and returns true because
-// another token will follow. After repeated rejections, the pause between renewals grows to
+// another token will follow. After repeated rejections, the delay between renewals increases to
 // minutes.
 func (o *OIDC) Refused(token string) bool {
 	o.mu.Lock()
@@ -173,7 +173,8 @@ func (o *OIDC) Run(ctx context.Context) {
 	}
 }
 
-// exchange also returns the issuer's token, "" if it could not be read.
+// exchange obtains a new pool token. It returns the issuer's token that it used, or "" if it could not
+// read one.
 func (o *OIDC) exchange(ctx context.Context) (subject string, err error) {
 	subject, err = readFile(o.opts.File)
 	if err != nil {
@@ -219,7 +220,7 @@ func Exchange(ctx context.Context, opts Options) (protocol.PoolToken, error) {
 	return opts.exchange(ctx, subject)
 }
 
-// remember records a token of the issuer. It must be called before the token is sent.
+// remember records an issuer's token. It must be called before the agent sends the token.
 func (o *OIDC) remember(subject string) {
 	o.mu.Lock()
 	defer o.mu.Unlock()

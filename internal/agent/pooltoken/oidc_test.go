@@ -188,7 +188,7 @@ func TestRenewalReadsTheFileAgain(t *testing.T) {
 		if got := w.exchanges[1].form.Get("subject_token"); got != "second.subject.token" {
 			t.Errorf("exchanged %q", got)
 		}
-		// The previous token stays valid for some minutes, so it is still masked.
+		// The previous token remains valid for some minutes, so it is still masked.
 		if got := w.oidc.Values(); !slices.Contains(got, "pul-access-1") || !slices.Contains(got, "first.subject.token") {
 			t.Errorf("to be masked: %q", got)
 		}
@@ -248,7 +248,7 @@ func TestOldTokenBridgesAnOutage(t *testing.T) {
 func TestRefusedTokenIsRenewedAtOnce(t *testing.T) {
 	inWorld(t, func(w *world) { w.write("a.b.c") }, func(w *world) {
 		w.token(time.Second)
-		// As after a sleep of the machine: the token still looks valid here.
+		// After the machine has slept, the token still looks valid to the agent.
 		time.Sleep(20 * time.Minute)
 		var callers sync.WaitGroup
 		for range 8 {

@@ -14,8 +14,8 @@ import (
 // State is the state of an agent in one word.
 type State string
 
-// The states of an agent. Only a ready one takes jobs; draining is the operator's wish and no
-// fault.
+// The states of an agent. Only a ready agent claims jobs. An agent drains at the operator's
+// request, which is no fault.
 const (
 	Ready     State = "ready"
 	Starting  State = "starting"  // the server has not answered yet
@@ -164,7 +164,7 @@ type Job struct {
 	PhaseSince   time.Time  `json:"phaseSince"`
 	ClaimedAt    time.Time  `json:"claimedAt"`
 	StartedAt    *time.Time `json:"startedAt,omitempty"` // when this process started its runner
-	// Reattached says that another process of the agent had claimed it.
+	// Reattached reports that an earlier process of the agent claimed the job.
 	Reattached bool `json:"reattached,omitempty"`
 	// Log counts the log that the agent itself writes or delivers: the set-up step and a dead
 	// runner's log.

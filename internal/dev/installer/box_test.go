@@ -180,7 +180,7 @@ func (b *box) installed(t *testing.T) string {
 	return versions
 }
 
-// whole checks that exactly a version and the one before are installed.
+// whole checks that version is installed and that only version and before are on disk.
 func (b *box) whole(t *testing.T, version, before string) {
 	t.Helper()
 	if got := b.installed(t); got != version {

@@ -29,7 +29,8 @@ func tmpfs(t *testing.T, dir string, size int) {
 	})
 }
 
-// TestNoExecution checks the message where programs cannot be started.
+// TestNoExecution checks the message on a file system that does not allow the execution of
+// programs.
 func TestNoExecution(t *testing.T) {
 	t.Parallel()
 	m := newMirror(t)
@@ -55,8 +56,8 @@ func TestNoExecution(t *testing.T) {
 	})
 }
 
-// TestFullDisk checks that a full disk is reported in one line and leaves the existing
-// installation.
+// TestFullDisk checks that a full disk is reported in one line, and that the existing installation
+// is unchanged.
 func TestFullDisk(t *testing.T) {
 	t.Parallel()
 	m := newMirror(t)

@@ -102,7 +102,7 @@ func TestFlakyMirror(t *testing.T) {
 	}
 }
 
-// TestSignals checks that Ctrl-C and a hang-up leave nothing.
+// TestSignals checks that the installer leaves no files after Ctrl-C or a hang-up.
 func TestSignals(t *testing.T) {
 	t.Parallel()
 	// Under nohup, shells would inherit an ignored SIGHUP; one that is caught here is reset.

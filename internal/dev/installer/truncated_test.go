@@ -11,7 +11,8 @@ import (
 )
 
 // TestTruncated checks that a download cut at any byte runs nothing. The installer's first external
-// program after its checks is mktemp; here every program that it could start leaves a trace.
+// program after its checks is mktemp; in this test, every program that the installer could start
+// records its start.
 func TestTruncated(t *testing.T) {
 	t.Parallel()
 	script := newMirror(t).script(t)

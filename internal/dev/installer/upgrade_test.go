@@ -39,8 +39,8 @@ func TestUpgrade(t *testing.T) {
 	})
 }
 
-// TestDoesNotRun checks that an agent that does not run on this machine never replaces one that
-// does.
+// TestDoesNotRun checks that an agent that cannot run on this machine never replaces a working
+// agent.
 func TestDoesNotRun(t *testing.T) {
 	t.Parallel()
 	m := newMirror(t)

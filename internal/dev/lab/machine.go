@@ -134,8 +134,8 @@ func (m *Machine) PowerOff() error {
 	return m.process.Stop(syscall.SIGTERM, machineStop)
 }
 
-// CutPower kills all processes of the machine at once. The host's memory keeps all of their writes,
-// synced or not. Boot starts the machine again.
+// CutPower kills all processes of the machine at once. Their writes survive in the host's memory
+// even if they were not synced. Boot starts the machine again.
 func (m *Machine) CutPower(ctx context.Context) error {
 	// Stop all processes first, so that none reacts to another's death.
 	if _, err := m.Run(ctx, "kill -s STOP -- -1"); err != nil {

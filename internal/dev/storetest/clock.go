@@ -50,7 +50,7 @@ func (c *Clock) Reboot() {
 }
 
 // Restore resumes the machine from a snapshot that is d old. The boot ID stays the same, and the
-// time since the boot goes back by d; the date and time do not change.
+// time since boot decreases by d; the date and time do not change.
 func (c *Clock) Restore(d time.Duration) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -23,7 +23,7 @@ func (o Options) ask(ctx context.Context, t *terminal, path string, text []byte)
 	if err != nil {
 		return nil, config.Invalid(fmt.Errorf("correct the file first, or remove it:\n%w", err))
 	}
-	fmt.Fprintln(o.Out, "Enter keeps what is in [brackets]. Nothing is written before the last answer.")
+	fmt.Fprintln(o.Out, "Press Enter to keep the value in [brackets]. Nothing is written before the last answer.")
 	var changes []settings.Change
 	question := func(key, prompt, current string) error {
 		for range maxTries {

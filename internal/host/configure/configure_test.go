@@ -138,7 +138,8 @@ func TestConfigureWithFlags(t *testing.T) {
 	}
 }
 
-// TestConfigureKeepsTheSample: all bytes of the sample file except changed settings stay.
+// TestConfigureKeepsTheSample checks that configure changes only the changed settings in the sample
+// file.
 func TestConfigureKeepsTheSample(t *testing.T) {
 	w := newSite(t)
 	data, err := os.ReadFile("../../../" + config.FileName + ".sample")

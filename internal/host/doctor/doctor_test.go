@@ -393,7 +393,8 @@ func TestBrokenJob(t *testing.T) {
 	}
 }
 
-// TestLeftovers: a doctor without an agent removes a killed doctor's objects, not a running one's.
+// TestLeftovers checks that the doctor removes the objects of a killed doctor, but not those of a
+// running doctor.
 func TestLeftovers(t *testing.T) {
 	w := newWorld(t)
 	w.options.Temporary = true

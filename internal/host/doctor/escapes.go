@@ -13,7 +13,7 @@ type escape struct {
 	component string // as the engine names it
 	cves      string
 	from      string   // first affected version; "" = all before the fix
-	fixed     []string // first fixed version of each series, oldest first
+	fixed     []string // the first fixed version in each release series, oldest first
 }
 
 // escapes are the container escapes published until December 2025, according to the projects'

@@ -167,7 +167,7 @@ func (e *examination) checkToken(ctx context.Context) Result {
 	case errors.As(err, &api) && api.Code == http.StatusUnauthorized:
 		return fail("the server rejects "+what, "the token is wrong or was revoked: create a new token for the pool, and run configure")
 	case errors.As(err, &api) && api.Code == http.StatusForbidden:
-		return fail("the server denies access to "+what+": "+api.Message, "use the token of an agent pool; if it is, the pool may have been deleted")
+		return fail("the server denies access to "+what+": "+api.Message, "use an agent pool's token; if this is one, its pool may have been deleted")
 	case err != nil:
 		return fail(err.Error(), "try again; if the error remains, check the server's log")
 	case !e.token.Proven:

@@ -159,7 +159,7 @@ func (e *examination) tryJob(ctx context.Context, urls []string) (report *reach.
 		return nil, "", err
 	}
 	defer func() {
-		// Clean up after an interrupt, too.
+		// Clean up even after an interrupt.
 		clean, cancel := context.WithTimeout(context.WithoutCancel(ctx), trialCleanup)
 		defer cancel()
 		if cerr := ex.Remove(clean, h); cerr != nil {

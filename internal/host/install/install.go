@@ -106,9 +106,9 @@ func (i *installer) install(ctx context.Context) error {
 	case i.Version:
 		i.say("%s was already installed in %s; its files are complete.", i.Version, root)
 	case update.FlatVersion:
-		i.say("Upgraded the agent in %s to %s. Its configuration stays.", root, i.Version)
+		i.say("Upgraded the agent in %s to %s. Its configuration is unchanged.", root, i.Version)
 	default:
-		i.say("Upgraded from %s to %s in %s. Its configuration stays.", before, i.Version, root)
+		i.say("Upgraded from %s to %s in %s. Its configuration is unchanged.", before, i.Version, root)
 	}
 	if i.NoService {
 		i.say("No service was registered (--no-service). A running agent keeps its version until it is restarted.")

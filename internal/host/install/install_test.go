@@ -139,7 +139,8 @@ func (m *machine) current(t *testing.T) string {
 	return filepath.Base(target)
 }
 
-// A registered service keeps its choices; one that does not start again runs the old version.
+// A registered service keeps its options. If the service does not start with the new version, it
+// runs the old version again.
 func TestService(t *testing.T) {
 	m := newMachine(t)
 	for _, step := range []struct {

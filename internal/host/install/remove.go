@@ -72,7 +72,7 @@ func (i *installer) remove(ctx context.Context) error {
 			return err
 		}
 	} else if kept := i.kept(); len(kept) > 0 {
-		i.say("Configuration and state stay (--uninstall --purge removes them):\n%s", strings.Join(kept, "\n"))
+		i.say("Kept configuration and state (--uninstall --purge removes them):\n%s", strings.Join(kept, "\n"))
 	}
 	if profile := i.profile(); !i.System && profile != "" {
 		if text, err := os.ReadFile(profile); err == nil && strings.Contains(string(text), i.profileLine()) {
@@ -86,7 +86,7 @@ func (i *installer) remove(ctx context.Context) error {
 func (i *installer) checkPurge(ctx context.Context) error {
 	for _, instance := range i.instances() {
 		if report, err := instance.Status(ctx); err == nil && len(report.Jobs) > 0 {
-			return fmt.Errorf("deployments run on this machine, and --purge would remove their files: wait for them with %s drain --wait, or leave out --purge", release.Program)
+			return fmt.Errorf("deployments run on this machine, and --purge would remove their files: wait for them with %s drain --wait, or omit --purge", release.Program)
 		}
 	}
 	kept := i.kept()

@@ -33,7 +33,7 @@ func TestChoicesAreKept(t *testing.T) {
 			t.Errorf("got %+v, want %+v, %v", got, want, err)
 		}
 	}
-	// Reverting the last choice leaves no file.
+	// When the last option is reset to its default, the file is removed.
 	must(t, Remember(s, base))
 	if _, err := os.Stat(path); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("the file exists: %v", err)

@@ -86,7 +86,7 @@ func TestPropertyListValues(t *testing.T) {
 	}
 }
 
-// TestUpdatePropertyListValues does the same for the helper for updates.
+// TestUpdatePropertyListValues does the same for the update helper's property list.
 func TestUpdatePropertyListValues(t *testing.T) {
 	options := Options{Executable: "/opt/a&b/agent", Updates: &Updates{
 		Root: "/opt/a&b", Program: "/opt/a&b/proven/agent", State: "/var/lib/<x>", Stage: "/var/lib/<x>/updates",

@@ -17,7 +17,7 @@ var unitText string
 //go:embed launchd.plist.tmpl
 var plistText string
 
-// stepsVersion is the first systemd that supports growing pauses between restarts.
+// stepsVersion is the first systemd version that supports increasing restart delays (RestartSteps=).
 const stepsVersion = 254
 
 func (s *systemd) render(version int) []byte {

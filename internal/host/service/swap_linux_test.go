@@ -11,7 +11,7 @@ import (
 )
 
 // TestOwnershipThroughSwappedLinks changes owner and mode of a file whose directory another user
-// owns and constantly swaps for a link to a file of root.
+// owns and constantly replaces with a link to a file that root owns.
 func TestOwnershipThroughSwappedLinks(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("only root gives files away")
@@ -101,7 +101,8 @@ func swapping(a, b string) (stop func()) {
 	}
 }
 
-// TestHardLinksKeepTheirOwner replaces the configuration by another name of a file of root.
+// TestHardLinksKeepTheirOwner replaces the configuration with a hard link to a file that root owns.
+// The owner of that file must not change.
 func TestHardLinksKeepTheirOwner(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("only root gives files away")

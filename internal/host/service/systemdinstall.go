@@ -69,7 +69,7 @@ func (s *systemd) Install() error {
 			return s.restore(ctx, undo, s.errMasked())
 		}
 		if err != nil || loaded != "loaded" && loaded != "masked" {
-			return s.restore(ctx, undo, errors.Join(fmt.Errorf("systemd does not accept the unit (%s): see systemctl status %s", loaded, unit), err))
+			return s.restore(ctx, undo, errors.Join(fmt.Errorf("systemd did not load the unit (LoadState=%q): run systemctl status %s", loaded, unit), err))
 		}
 	}
 	return nil

@@ -84,7 +84,7 @@ func TestUpdateUnitsComeAndGo(t *testing.T) {
 		}
 	}
 
-	// A helper that systemd refuses leaves no files.
+	// If systemd rejects the helper's units, their files are removed.
 	commands.rules[show+helper] = []answer{{out: "bad-setting"}}
 	commands.rules[show+main], commands.rules[show+path] = []answer{{out: "loaded"}}, []answer{{out: "loaded"}}
 	delete(commands.rules, "systemctl --user show")

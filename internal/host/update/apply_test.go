@@ -150,7 +150,8 @@ func (h *house) behave(t testing.TB, version, behaviour string) {
 	}
 }
 
-// TestNotNow checks updates postponed by jobs or by a service that could not confirm them.
+// TestNotNow checks that an update is postponed while jobs are being started, or while the service
+// could not confirm it.
 func TestNotNow(t *testing.T) {
 	t.Parallel()
 	h := newHouse(t, "v1.0.0")
@@ -306,7 +307,8 @@ func (s shutsDown) Restart(context.Context) error {
 	return errors.New("the job was canceled")
 }
 
-// TestLiar checks that an agent's report cannot affect the terminal that shows the rollback.
+// TestLiar checks that a malicious agent's report cannot control the terminal on which the rollback
+// is displayed.
 func TestLiar(t *testing.T) {
 	t.Parallel()
 	h := newHouse(t, "v1.0.0")
@@ -421,8 +423,8 @@ func TestUmask(t *testing.T) { // not parallel: the umask is global
 	}
 }
 
-// TestRequestAccepted checks that a journal exists when the request is gone: it distinguishes a start from a
-// refusal.
+// TestRequestAccepted checks that the journal exists before the request is removed. Without a
+// journal, the agent assumes that the request was refused.
 func TestRequestAccepted(t *testing.T) { // not parallel: the steps are global
 	h := newHouse(t, "v1.0.0")
 	h.put(t, "v1.1.0", newRelease(t, h.key, "v1.1.0", polls))

@@ -41,7 +41,8 @@ func (a *Applier) conclude(ctx context.Context, root *os.Root, j *journal) (Resu
 		log.WithError(err).Error("the new version does not work, rolling back")
 		j.Phase, j.Reason = backward, err.Error()
 		if err := j.write(root); err != nil {
-			// Rolling back matters more than this record, which prevents a later retry.
+			// A failure to write this record, which prevents a later retry, must not prevent the
+			// rollback.
 			log.WithError(err).Error("writing the journal of the update failed")
 		}
 		step("turned")

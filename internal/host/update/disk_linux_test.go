@@ -50,7 +50,8 @@ func full(t *testing.T, err error) {
 	}
 }
 
-// TestDiskFullAtStaging checks that a full disk leaves nothing staged, and a later staging works.
+// TestDiskFullAtStaging checks that nothing is staged on a full disk, and that a later attempt
+// succeeds.
 func TestDiskFullAtStaging(t *testing.T) {
 	h, s, disk := newHouse(t, "v1.0.0"), newSite(t), smallDisk(t)
 	h.stage = filepath.Join(disk, "updates")

@@ -53,7 +53,7 @@ func checkRedirect(req *http.Request, via []*http.Request) error {
 	return nil
 }
 
-// careful is a transport that aborts responses that stall or grow too large.
+// careful is a transport that aborts responses that stall or are too large.
 type careful struct {
 	next  http.RoundTripper
 	limit int64

@@ -169,7 +169,8 @@ func TestReplay(t *testing.T) {
 	latest("v1.1.0")
 }
 
-// TestBounds checks slow, huge and broken mirrors: calls end soon, with a reason, staging nothing.
+// TestBounds checks that calls to slow, huge and broken mirrors end soon with a reason, and stage
+// nothing.
 func TestBounds(t *testing.T) {
 	key := newKey(t)
 	for name, tt := range map[string]struct {

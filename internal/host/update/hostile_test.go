@@ -85,7 +85,7 @@ func many(wrap string) []entry {
 	return entries
 }
 
-// TestBombs checks archives that grow without end.
+// TestBombs checks that unpacking stops for archives that expand without limit.
 func TestBombs(t *testing.T) {
 	defer func(unpacked, file int64) { maxUnpacked, maxFile = unpacked, file }(maxUnpacked, maxFile)
 	maxUnpacked, maxFile = 8<<20, 2<<20

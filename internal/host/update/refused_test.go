@@ -7,8 +7,8 @@ import (
 	"workflowagent/internal/host/release"
 )
 
-// TestRefused checks everything that ends before the swap: the old version stays current and
-// running, no leftovers stay, and a good update still works afterwards.
+// TestRefused checks updates that fail before the swap. The old version must remain current and
+// running, no leftovers may remain, and a later update must succeed.
 func TestRefused(t *testing.T) {
 	t.Parallel()
 	stranger := newKey(t)

@@ -123,7 +123,8 @@ func (f *Finder) sums(ctx context.Context, c Candidate) (sums, sign []byte, err 
 }
 
 // checksum returns the SHA-256 sum of an archive from a list of checksums, after verifying the
-// list's signature. The archive's name contains the version, so the signature covers it too.
+// list's signature. The archive's name contains the version, so the signature covers the name as
+// well.
 func checksum(keys release.Keys, sums, sign []byte, archive string) ([32]byte, error) {
 	if err := (signature{keys}).Validate(release.ChecksumsFile, sums, sign); err != nil {
 		return [32]byte{}, err

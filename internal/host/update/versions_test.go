@@ -16,7 +16,7 @@ import (
 	"workflowagent/internal/retry"
 )
 
-// TestPrune checks that the current, the previous and any running version stay after updates.
+// TestPrune checks that updates keep the current, the previous and any running version.
 func TestPrune(t *testing.T) {
 	t.Parallel()
 	if runtime.GOOS != "linux" {

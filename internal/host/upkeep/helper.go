@@ -76,7 +76,7 @@ func (h *Helper) accept(a *update.Applier) (err error) {
 	return err
 }
 
-// dropRequest removes a request, following no link out of the state directory of its owner.
+// dropRequest removes a request. It follows no link out of the owner's state directory.
 func dropRequest(stage string) error {
 	state, err := os.OpenRoot(filepath.Dir(stage))
 	if err != nil {

@@ -186,7 +186,7 @@ func (k *Keeper) install(ctx context.Context, c update.Candidate, log *logrus.En
 	if !k.await(ctx, k.every(), func() bool { return !k.installation.Pending() }) {
 		return nil
 	}
-	return fmt.Errorf("%s was not installed: the log of the service's helper has the reason", c.Version)
+	return fmt.Errorf("%s was not installed: see the log of the service's helper for the reason", c.Version)
 }
 
 // awaitUpdate waits until an update during which this process was started is complete, and logs its

@@ -58,7 +58,7 @@ func RemoveStack(stack string) []string {
 func Find() (string, error) {
 	path, err := exec.LookPath("pulumi")
 	if err != nil {
-		return "", errors.New("finding pulumi: not installed where the job runs; use an image with the pulumi CLI in its PATH")
+		return "", errors.New("pulumi is not installed where the job runs: use an image with the pulumi CLI in its PATH")
 	}
 	return filepath.Abs(path)
 }

@@ -94,7 +94,7 @@ func explain(repo *workflow.Repository, want revision, err error) error {
 	case failureNetwork:
 		what = "the server cannot be reached: " + err.Error()
 	default:
-		return fmt.Errorf("could not clone %s: %w", repo, err)
+		return fmt.Errorf("cloning %s: %w", repo, err)
 	}
-	return fmt.Errorf("could not clone %s: %s", repo, what)
+	return fmt.Errorf("cloning %s: %s", repo, what)
 }

@@ -52,7 +52,7 @@ func (f *fetch) run(ctx context.Context, want revision) (string, error) {
 	}
 	hash = strings.TrimSpace(hash)
 	if !strings.HasPrefix(hash, want.commit) {
-		return "", fmt.Errorf("could not clone %s: commit %s was requested, but %s was checked out", f.repo, want.commit, hash)
+		return "", fmt.Errorf("cloning %s: commit %s was requested, but %s was checked out", f.repo, want.commit, hash)
 	}
 	fmt.Fprintf(f.log, "Checked out commit %s\n", hash)
 	return hash, nil

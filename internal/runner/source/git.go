@@ -113,7 +113,7 @@ func (c *commandLine) run(ctx context.Context, args ...string) (string, error) {
 	case ctx.Err() != nil:
 		return "", context.Cause(ctx)
 	case errors.Is(err, exec.ErrNotFound):
-		return "", errors.New("finding git: not installed where the job runs; use an image that has git")
+		return "", errors.New("git is not installed where the job runs: use an image that has git")
 	}
 	return "", &commandError{command: args[0], output: stderr.String(), err: err}
 }

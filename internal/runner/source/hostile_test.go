@@ -167,13 +167,13 @@ func TestHostileRepositoriesSpringNoTrap(t *testing.T) {
 		{"hooks of the host", []entry{blob("a", "x")}, true, ""},
 		{"links to the hooks", []entry{link("A", ".git/hooks"), blob("a/post-checkout", trap)}, true, ""},
 		{"a link and a directory of one name", []entry{link("a", ".git/hooks"), blob("a/post-checkout", trap)}, false, ""},
-		{"git directory", []entry{blob(".git/hooks", trap)}, false, "could not clone"},
-		{"git directory in capitals", []entry{blob(".GIT/config", trap)}, false, "could not clone"},
-		{"git directory by its short name", []entry{blob("git~1/config", trap)}, false, "could not clone"},
-		{"git directory with an ignored character", []entry{blob(".g\u200cit/config", trap)}, false, "could not clone"},
-		{"git directory as a stream", []entry{blob(".git::$INDEX_ALLOCATION/config", trap)}, false, "could not clone"},
-		{"parent directory", []entry{blob("../escaped", trap)}, false, "could not clone"},
-		{"link as .gitmodules", []entry{link(".gitmodules", "/etc/passwd"), module("sub")}, false, "could not clone"},
+		{"git directory", []entry{blob(".git/hooks", trap)}, false, "cloning"},
+		{"git directory in capitals", []entry{blob(".GIT/config", trap)}, false, "cloning"},
+		{"git directory by its short name", []entry{blob("git~1/config", trap)}, false, "cloning"},
+		{"git directory with an ignored character", []entry{blob(".g\u200cit/config", trap)}, false, "cloning"},
+		{"git directory as a stream", []entry{blob(".git::$INDEX_ALLOCATION/config", trap)}, false, "cloning"},
+		{"parent directory", []entry{blob("../escaped", trap)}, false, "cloning"},
+		{"link as .gitmodules", []entry{link(".gitmodules", "/etc/passwd"), module("sub")}, false, "cloning"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			f.hostileBranch(t, "hostile", append(tt.entries, blob("Pulumi.yaml", "name: x\nruntime: yaml\n"))...)
@@ -286,7 +286,7 @@ func TestConfigurationReachesOldGit(t *testing.T) {
 		t.Fatal(err)
 	}
 	seen := filepath.Join(bin, "seen")
-	// Git before 2.31 ignores these variables, before 2.32 GIT_CONFIG_GLOBAL too.
+	// Git before 2.31 ignores these variables; git before 2.32 also ignores GIT_CONFIG_GLOBAL.
 	wrapper := "#!/bin/sh\nunset GIT_CONFIG_COUNT GIT_CONFIG_GLOBAL\n" + real + " config --list >>" + seen + "\nexec " + real + " \"$@\"\n"
 	if err := os.WriteFile(filepath.Join(bin, "git"), []byte(wrapper), 0o755); err != nil {
 		t.Fatal(err)

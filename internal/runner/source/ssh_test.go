@@ -36,8 +36,8 @@ func TestFetchBySSH(t *testing.T) {
 		{"key from a form", plain, workflow.GitAuth{SSHPrivateKey: strings.ReplaceAll(strings.TrimSpace(plain.PrivateKey), "\n", "\r\n")}, ""},
 		{"key before token", plain, workflow.GitAuth{SSHPrivateKey: plain.PrivateKey, AccessToken: token}, ""},
 		{"key with passphrase", locked, workflow.GitAuth{SSHPrivateKey: locked.PrivateKey, SSHPassphrase: passphrase}, ""},
-		{"wrong passphrase", locked, workflow.GitAuth{SSHPrivateKey: locked.PrivateKey, SSHPassphrase: "wrong"}, "could not clone"},
-		{"no passphrase", locked, workflow.GitAuth{SSHPrivateKey: locked.PrivateKey}, "could not clone"},
+		{"wrong passphrase", locked, workflow.GitAuth{SSHPrivateKey: locked.PrivateKey, SSHPassphrase: "wrong"}, "cloning"},
+		{"no passphrase", locked, workflow.GitAuth{SSHPrivateKey: locked.PrivateKey}, "cloning"},
 		{"other key", plain, workflow.GitAuth{SSHPrivateKey: locked.PrivateKey, SSHPassphrase: passphrase}, "rejected the credentials"},
 		{"not a key", plain, workflow.GitAuth{SSHPrivateKey: "ssh-ed25519 AAAA"}, "not in PEM"},
 	} {

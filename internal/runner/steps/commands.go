@@ -183,7 +183,7 @@ func detect(dir string, args []string) (drift bool, err error) {
 			case errors.As(err, &exit) && exit.ExitCode() == pulumi.ExitNoChanges:
 				return true, nil
 			}
-			return false, fmt.Errorf("drift detection failed: %w", err)
+			return false, fmt.Errorf("detecting drift: %w", err)
 		}
 	}
 }

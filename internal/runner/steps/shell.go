@@ -23,5 +23,5 @@ func FindShell(name string) ([]string, error) {
 	if len(words) == 0 {
 		return nil, errors.New("finding a shell where the job runs: neither bash nor sh is in the PATH")
 	}
-	return nil, fmt.Errorf("finding the shell %q: not installed where the job runs", words[0])
+	return nil, fmt.Errorf("the shell %q is not installed where the job runs", words[0])
 }

@@ -61,8 +61,8 @@ func TestStalledClientsAreCutOff(t *testing.T) {
 	}
 }
 
-// TestPatienceBetweenRequests leaves a connection idle for longer than the stall limit between
-// requests.
+// TestPatienceBetweenRequests keeps a connection idle between two requests for longer than the
+// stall limit. The server must not close it.
 func TestPatienceBetweenRequests(t *testing.T) {
 	f := newFixture(t, options{limits: request.Limits{Stall: 300 * time.Millisecond}})
 	path := f.stack("dev")

@@ -102,7 +102,7 @@ func TestOIDCIssuersThatAreRefused(t *testing.T) {
 		"url: must be an absolute":            {"name": "x"},
 		"url: must begin with https":          {"name": "x", "url": "http://issuer.example.com"},
 		"url: must not contain a user":        {"name": "x", "url": "https://a:b@issuer.example.com"},
-		"url: must have at most":              {"name": "x", "url": "https://issuer.example.com/" + strings.Repeat("x", 1024)},
+		"url: must be at most":                {"name": "x", "url": "https://issuer.example.com/" + strings.Repeat("x", 1024)},
 		"cannot be called":                    {"name": "x", "url": "https://169.254.169.254"},
 		"names a different issuer":            {"name": "x", "url": impostor.server.URL},
 		"its keys does not begin with https":  {"name": "x", "url": prying.URL},

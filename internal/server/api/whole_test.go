@@ -30,8 +30,8 @@ func (f *fixture) read(path, encoding string) (status int, body []byte, err erro
 	return res.StatusCode, body, err
 }
 
-// TestScarceMemoryCutsNoAnswer requests lists with a large update at their end while an upload
-// holds the memory: the server rejects them before it begins a response.
+// TestScarceMemoryCutsNoAnswer requests lists whose last update is large while an upload holds the
+// memory. The server must reject the requests before it begins a response.
 func TestScarceMemoryCutsNoAnswer(t *testing.T) {
 	f := newFixture(t, options{limits: request.Limits{Together: 16 << 20, Patience: 50 * time.Millisecond}})
 	stack := f.stack("dev")

@@ -168,7 +168,7 @@ func (s *Service) image(ctx context.Context, stackID string, set *workflow.Setti
 	if c := want.Credentials; c != nil {
 		password, err := s.reveal(ctx, stackID, c.Password)
 		if err != nil {
-			return nil, fmt.Errorf("decrypting the password of the image registry: %w", err)
+			return nil, fmt.Errorf("decrypting the image registry's password: %w", err)
 		}
 		img.Credentials = &workflow.ImageCredentials{Username: c.Username, Password: password}
 	}
@@ -204,7 +204,7 @@ func (s *Service) source(ctx context.Context, stackID string, set *workflow.Sett
 		err = errors.Join(err, read(&auth.UserName, a.BasicAuth.UserName), read(&auth.Password, a.BasicAuth.Password))
 	}
 	if err != nil {
-		return nil, fmt.Errorf("decrypting the credentials of the repository: %w", err)
+		return nil, fmt.Errorf("decrypting the repository's credentials: %w", err)
 	}
 	auth.SSHPrivateKey = normalizeKey(auth.SSHPrivateKey)
 	src.Auth = auth
@@ -236,7 +236,7 @@ func (s *Service) KnownSecrets(ctx context.Context, deploymentID string) ([]reda
 	}
 	set, err := workflow.ParseSettings([]byte(d.Configuration))
 	if err != nil {
-		return nil, fmt.Errorf("parsing the settings of a deployment: %w", err)
+		return nil, fmt.Errorf("parsing a deployment's settings: %w", err)
 	}
 	def, err := s.define(ctx, d, "", set, "", "")
 	if err != nil {

@@ -120,7 +120,8 @@ func (s *Service) PoolName(ctx context.Context, p identity.Principal) (string, e
 	return pool.Name, err
 }
 
-// wakers have held polls check their tokens when a token of the organization may have ended.
+// wakers make held polls check their tokens again when one of the organization's tokens may have
+// become invalid.
 type wakers struct {
 	mu    sync.Mutex
 	polls map[chan struct{}]string // values are ids of organizations

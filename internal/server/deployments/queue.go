@@ -175,8 +175,8 @@ func (r *recent) stale(key string, now time.Time) bool {
 	return true
 }
 
-// handBack requeues a job whose claim was not delivered, unless the agent has polled or called back
-// since.
+// handBack requeues a job whose claim was not delivered, unless the agent has polled or made a call
+// for the job since.
 func (s *Service) handBack(ctx context.Context, c *Claim) {
 	err := s.db.Write(ctx, func(tx *store.Tx) error {
 		job, err := tx.Job(c.Job.ID)
@@ -325,7 +325,7 @@ func enqueue(tx *store.Tx, d *store.Deployment, jobID string, set *workflow.Sett
 	d.Version = queue.LastVersion
 	doc, err := json.Marshal(set)
 	if err != nil {
-		return fmt.Errorf("encoding the configuration of a deployment: %w", err)
+		return fmt.Errorf("encoding a deployment's configuration: %w", err)
 	}
 	d.Configuration = string(doc)
 	job := store.Job{

@@ -39,7 +39,7 @@ func TestHandOverBetweenReplicas(t *testing.T) {
 	if took := time.Since(began); took > 10*time.Second {
 		t.Errorf("the held poll got the job only after %s", took)
 	}
-	// The other server refuses a second session too.
+	// The other server also rejects a second session.
 	twin := p.request("b", 0)
 	if _, err := other.service.Poll(t.Context(), p.agent, twin); err != nil {
 		t.Fatal(err)

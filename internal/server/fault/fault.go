@@ -20,7 +20,7 @@ const (
 	KindGone            Kind = "gone"        // the object was superseded or has finished
 	KindTooLarge        Kind = "too large"   // the request exceeds a limit
 	KindUnavailable     Kind = "unavailable" // temporary; retry later
-	KindDamaged         Kind = "damaged"     // stored data is missing or not what was written
+	KindDamaged         Kind = "damaged"     // stored data is missing or damaged
 )
 
 // Error is an error whose message may be shown to the client unchanged.

@@ -31,7 +31,7 @@ type NewTokenSpec struct {
 // CreateToken creates a token. It returns the token's text, which is not stored, and the id.
 func (s *Service) CreateToken(ctx context.Context, spec NewTokenSpec) (text, id string, err error) {
 	if len(spec.Name) > 100 || len(spec.Description) > 1000 {
-		return "", "", fault.Invalid("Bad Request: the name or description of the token is too long")
+		return "", "", fault.Invalid("Bad Request: the token's name or description is too long")
 	}
 	text, hash := NewToken()
 	t := store.Token{
@@ -45,7 +45,7 @@ func (s *Service) CreateToken(ctx context.Context, spec NewTokenSpec) (text, id 
 	err = s.db.Write(ctx, func(tx *store.Tx) error {
 		t.CreatedAt = tx.Now()
 		if expired(t, t.CreatedAt) {
-			return fault.Invalid("Bad Request: the expiry of the token is in the past")
+			return fault.Invalid("Bad Request: the token's expiry is in the past")
 		}
 		return tx.InsertToken(t)
 	})

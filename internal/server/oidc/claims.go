@@ -103,7 +103,7 @@ func match(pattern, text string, anyDot bool) bool {
 	return reach[len(p)]
 }
 
-// skipOptional also marks the positions after pattern characters that may match the empty text.
+// skipOptional extends reach past wildcards, because they can match the empty string.
 func skipOptional(p []rune, reach []bool) {
 	for i, r := range p {
 		if (r == '*' || r == '?') && reach[i] {

@@ -101,7 +101,7 @@ func (r Request) check() (TokenType, time.Duration, error) {
 	case r.SubjectTokenType != IDTokenType:
 		return "", 0, refuse("invalid_request", "subject_token_type must be %s", IDTokenType)
 	case len(r.Audience) > maxParameter, len(r.Scope) > maxParameter:
-		return "", 0, refuse("invalid_request", "audience and scope have at most %d bytes", maxParameter)
+		return "", 0, refuse("invalid_request", "audience and scope must be at most %d bytes long", maxParameter)
 	}
 	name, ok := strings.CutPrefix(r.RequestedTokenType, tokenTypePrefix)
 	tokenType := TokenType(name)
@@ -142,8 +142,8 @@ func (s *Service) organization(ctx context.Context, audience string) (store.Orga
 	return org, err
 }
 
-// grant evaluates the policies and creates the token in one transaction, so that a concurrently
-// deleted issuer, pool or policy removes the token too.
+// grant evaluates the policies and creates the token in one transaction, so that the concurrent
+// deletion of an issuer, pool or policy also removes the token.
 func (s *Service) grant(ctx context.Context, org store.Organization, sub subject, r Request, tokenType TokenType, wanted time.Duration) (Granted, error) {
 	plain, hash := identity.NewToken()
 	var granted Granted

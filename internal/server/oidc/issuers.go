@@ -50,7 +50,7 @@ func (s *Service) Register(ctx context.Context, p identity.Principal, org store.
 		Thumbprints: r.Thumbprints, MaxExpiration: r.MaxExpiration, JWKS: string(r.JWKS), CreatedAt: now, ModifiedAt: now,
 	}
 	if len(r.URL) > maxURL {
-		return issuer, fault.Invalid("Bad Request: url: must have at most %d bytes", maxURL)
+		return issuer, fault.Invalid("Bad Request: url: must be at most %d bytes long", maxURL)
 	}
 	if err := outbound.CheckBase(r.URL); err != nil {
 		return issuer, fault.Invalid("Bad Request: url: %v", err)
@@ -94,7 +94,7 @@ func check(i store.OIDCIssuer) error {
 	case len(i.Thumbprints) > maxThumbprints:
 		return fault.Invalid("Bad Request: thumbprints: at most %d are allowed", maxThumbprints)
 	case len(i.JWKS) > maxJWKS:
-		return fault.Invalid("Bad Request: jwks: must have at most %d bytes", maxJWKS)
+		return fault.Invalid("Bad Request: jwks: must be at most %d bytes long", maxJWKS)
 	}
 	for n, t := range i.Thumbprints {
 		if _, ok := outbound.NormalThumbprint(t); !ok {

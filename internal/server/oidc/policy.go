@@ -147,7 +147,7 @@ func checkPolicies(policies []Policy) error {
 	return nil
 }
 
-// check returns the first invalid member of a policy and what is wrong with it.
+// check returns the first invalid member of a policy, and the reason.
 func (p Policy) check() (member, problem string) {
 	if p.Decision != Allow && p.Decision != Deny {
 		return "decision", `must be "allow" or "deny"`

@@ -43,7 +43,7 @@ func (s *Service) AddToken(ctx context.Context, p identity.Principal, orgID, poo
 		}
 		t.Name, t.CreatedAt = pool.Name, tx.Now()
 		if !expires.IsZero() && !expires.After(t.CreatedAt) {
-			return fault.Invalid("Bad Request: the expiry of the token is in the past")
+			return fault.Invalid("Bad Request: the token's expiry is in the past")
 		}
 		return tx.InsertToken(t)
 	})

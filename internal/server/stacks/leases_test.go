@@ -155,7 +155,8 @@ func TestRenewalNoticesTheAbsence(t *testing.T) {
 	}
 }
 
-// TestAbsenceRevivesNothing checks that an update replaced by a newer one stays ended.
+// TestAbsenceRevivesNothing checks that an update that a newer update has replaced does not become
+// active again.
 func TestAbsenceRevivesNothing(t *testing.T) {
 	l := newLeaseTest(t)
 	old := l.start()

@@ -41,8 +41,8 @@ func TestFreePages(t *testing.T) {
 	}
 }
 
-// TestExpireEvents: events count as removed only once all are, so that a sweep that was cut short is
-// resumed.
+// TestExpireEvents: an update's events count as removed only when all are removed, so that an
+// interrupted sweep is resumed.
 func TestExpireEvents(t *testing.T) {
 	storetest.Each(t, func(t *testing.T, db *store.DB) {
 		stackFixture(t, db, "a")

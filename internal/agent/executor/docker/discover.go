@@ -199,7 +199,7 @@ func explain(host string, err error) error {
 	case errors.Is(err, fs.ErrPermission):
 		return fmt.Errorf("%s is not permitted to use the Docker Engine at %s: add the user to the group docker (which is root-equivalent), or run a rootless engine and set DOCKER_HOST to its socket", name, host)
 	case errors.Is(err, context.DeadlineExceeded), errors.As(err, &timeout) && timeout.Timeout():
-		return fmt.Errorf("the Docker Engine at %s did not respond within %s: check whether it is overloaded or hangs", host, pingTime)
+		return fmt.Errorf("the Docker Engine at %s did not respond within %s: check whether it is overloaded or hung", host, pingTime)
 	case client.IsErrConnectionFailed(err), errors.Is(err, fs.ErrNotExist):
 		return fmt.Errorf("no Docker Engine responds at %s: start it, or set DOCKER_HOST to its address", host)
 	}

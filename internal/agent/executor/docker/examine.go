@@ -25,8 +25,8 @@ type Facts struct {
 	// Open reports whether the engine listens on the network without TLS, so that any process that
 	// reaches the engine controls it.
 	Open bool
-	// Components are the versions of the parts that the engine reports, by name: "Docker
-	// Engine", "Docker Desktop", "containerd", "runc".
+	// Components maps the engine's components to their versions: "Docker Engine", "Docker Desktop",
+	// "containerd", "runc".
 	Components map[string]string
 }
 

@@ -21,8 +21,8 @@ type sent struct {
 	HostConfig *container.HostConfig
 }
 
-// TestContainersAsSent compares container descriptions with testdata/containers.json. A change of
-// that file changes what a job can access.
+// TestContainersAsSent compares container descriptions with testdata/containers.json. Every change
+// to that file changes what a job can access.
 func TestContainersAsSent(t *testing.T) {
 	now := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 	job := executor.Spec{

@@ -67,8 +67,8 @@ func TestNeighboursAreLeftAlone(t *testing.T) {
 	}
 }
 
-// TestOldRunnersGo expects unused volumes to be removed at once, and volumes in use at the agent's
-// next start.
+// TestOldRunnersGo checks that volumes with old runners are removed: unused volumes at once,
+// volumes in use at the agent's next start.
 func TestOldRunnersGo(t *testing.T) {
 	host, runnerDir := needEngine(t)
 	docker := labClient(t)

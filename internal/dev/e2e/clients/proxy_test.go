@@ -157,8 +157,8 @@ func program(r *http.Request) string {
 const proxyPassword = "s3cret-of-the-proxy"
 
 // behindProxy runs a deployment in a network where only the proxy can resolve server and
-// repository, and their certificates are from a private authority. listen is the address of the
-// proxy, hostPort the one that the job uses.
+// repository, and their certificates are from a private authority. listen is the proxy's address on
+// the host, hostPort is its address in the job.
 func behindProxy(t *testing.T, w *harness.Site, target, image, listen string, settings map[string]string, env ...string) {
 	t.Helper()
 	ctx := t.Context()

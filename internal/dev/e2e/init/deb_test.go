@@ -81,7 +81,7 @@ printf 'Package: customer-managed-workflow-agent\nPin: version 1.0.0-1\nPin-Prio
 	harness.Leftovers(ctx, t, engine)
 	p.wantDocker(ctx, t, "upgraded")
 
-	// A service that the administrator disabled stays disabled.
+	// The package does not enable a service that the administrator has disabled.
 	p.run(ctx, t, "systemctl disable --now "+packageName+" && apt-get install --allow-downgrades "+packageName+"=1.0.0-1")
 	p.want(ctx, t, "disabled and downgraded", state{"disabled", "inactive", lab.FirstRelease})
 	p.run(ctx, t, "systemctl mask "+packageName+" && apt-get install "+packageName)

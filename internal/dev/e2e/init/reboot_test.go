@@ -10,8 +10,8 @@ import (
 )
 
 // TestInitUpdateAcrossReboots switches the machine off between the swap and the confirmation, once
-// by cutting its power and once cleanly. After the boot the update is completed: a working version
-// stays, a broken one is rolled back.
+// by cutting its power and once cleanly. After the boot the helper completes the update: it keeps a
+// working version and rolls back a broken one.
 func TestInitUpdateAcrossReboots(t *testing.T) {
 	t.Parallel()
 	ctx := t.Context()

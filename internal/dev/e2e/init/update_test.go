@@ -215,7 +215,8 @@ func TestInitUpdateOfAService(t *testing.T) {
 	}
 }
 
-// crash tries a version that prints its version and exits when started. It is not retried.
+// crash publishes a release that answers "version" but exits when started. The helper must roll it
+// back and try it only once.
 func (u *updatedService) crash(ctx context.Context, t *testing.T) {
 	t.Helper()
 	u.publish(t, crashVersion, []byte("#!/bin/sh\n[ \"$1\" != version ] || { echo "+crashVersion+"; exit 0; }\necho I crash >&2\nexit 1\n"))

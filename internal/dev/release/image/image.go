@@ -26,7 +26,7 @@ import (
 )
 
 // UID is the user and group ID of the programs. Cluster policies often allow this ID, because other
-// images without a shell use it, too.
+// images without a shell use it as well.
 const UID = 65532
 
 // Product is the content of an image.

@@ -89,7 +89,7 @@ func (s Set) Push(ctx context.Context, prefix string) ([]string, error) {
 func reference(prefix, repository, tag string) (name.Tag, error) {
 	ref, err := name.NewTag(strings.TrimRight(prefix, "/")+"/"+repository+":"+tag, name.StrictValidation)
 	if err != nil {
-		return name.Tag{}, fmt.Errorf("%q is not REGISTRY/PREFIX: %w", prefix, err)
+		return name.Tag{}, fmt.Errorf("%q does not have the form REGISTRY/PREFIX: %w", prefix, err)
 	}
 	return ref, nil
 }

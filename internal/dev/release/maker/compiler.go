@@ -14,7 +14,7 @@ func checkGo(program, built string) error {
 	// Experiments and vendors follow after a space or a dash: go1.26.8 X:nogreenteagc.
 	plain, _, _ := strings.Cut(built, " ")
 	if !version.IsValid(plain) || version.Compare(plain, minimumGo) < 0 {
-		return fmt.Errorf("%s is built with %q, but a release needs %s or later for its security fixes: install it and try again", program, built, minimumGo)
+		return fmt.Errorf("%s was built with %q, but a release needs the security fixes in %s or later: install that version and rebuild", program, built, minimumGo)
 	}
 	return nil
 }

@@ -68,7 +68,7 @@ func TestFileFollowsItsLife(t *testing.T) {
 	if err != nil || read.State.Content != "drifted" || read.ID != created.ID {
 		t.Errorf("reading found %+v, %v, want the new content", read, err)
 	}
-	for range 2 { // A second deletion finds nothing to do.
+	for range 2 { // A second deletion has no effect.
 		if _, err := (File{}).Delete(t.Context(), infer.DeleteRequest[FileState]{State: created.Output}); err != nil {
 			t.Fatal(err)
 		}

@@ -112,7 +112,7 @@ func readPoll(r *http.Request) (deployments.Poll, error) {
 		}
 		n, err := strconv.Atoi(v)
 		if err != nil || n < 0 || n > 86400 {
-			return p, fault.Invalid("Bad Request: the header %s must be a whole number", f.name)
+			return p, fault.Invalid("Bad Request: the header %s must be an integer between 0 and 86400", f.name)
 		}
 		f.set(n)
 	}

@@ -84,7 +84,7 @@ func (j *jobRoutes) log(w http.ResponseWriter, r *http.Request) error {
 	}
 	offset, err := strconv.ParseInt(r.URL.Query().Get("offset"), 10, 64)
 	if err != nil {
-		return fault.Invalid("Bad Request: the query parameter offset must be a whole number")
+		return fault.Invalid("Bad Request: the query parameter offset must be a non-negative integer")
 	}
 	framed, err := request.Read(w, r, request.Bounds{Sent: maxLogSent, Inflated: maxLogInflated})
 	if err != nil {

@@ -72,7 +72,7 @@ func (u *userRoutes) user(w http.ResponseWriter, r *http.Request) error {
 		Identities: []string{}, Organizations: []orgSummary{},
 	}
 	if p.User.Login == "" {
-		// To clients, the user of an organization's token is the organization.
+		// Clients see the organization as the user of its tokens.
 		body.ID, body.GithubLogin, body.Name = p.Org.ID, p.Org.Name, p.Org.DisplayName
 	}
 	switch p.Kind {

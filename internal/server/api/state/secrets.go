@@ -37,12 +37,12 @@ func (s *secretRoutes) encrypt(w http.ResponseWriter, r *http.Request, st store.
 	return web.Answer(w, r, map[string][]byte{"ciphertext": ct}, err)
 }
 
-// secretCopies is the number of copies of secrets in memory: as sent, as texts, as bytes, and in a
-// growing answer.
+// secretCopies is the number of copies of each secret in memory: in the request, as text, as bytes,
+// and in the response that is being built.
 const secretCopies = 5
 
-// maxSecrets bounds the values of one batch, and thereby the time that it takes. The stock CLI sends
-// a thousand secrets of a state at a time, but all secrets of a configuration at once.
+// maxSecrets bounds the number of values in a batch, and so its running time. The stock CLI sends a
+// state's secrets in batches of 1000, but all secrets of a configuration at once.
 const maxSecrets = 10_000
 
 // eachSecret calls use for each value of the array that is one member of a request's body.

@@ -113,9 +113,9 @@ func Observe(log *logrus.Entry, reg *prometheus.Registry) func(http.Handler) htt
 			}
 			switch {
 			case rec.cut && !errors.Is(rec.err, errNotTaken) && r.Context().Err() == nil:
-				entry.Error("response cut short")
+				entry.Error("response truncated")
 			case status == http.StatusServiceUnavailable:
-				entry.Warn("request put off")
+				entry.Warn("request deferred")
 			case status >= 500:
 				entry.Error("request failed")
 			case status >= 400 && status != http.StatusNotFound && status != statusClientClosed:
