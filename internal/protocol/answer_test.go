@@ -72,8 +72,8 @@ func TestOnlyTheServersOwnAnswersAreFinal(t *testing.T) {
 	}
 }
 
-// TestForeignSuccesses: an unsigned success from a signing server acknowledges nothing. A success
-// from a server that does not sign must have the form of an acknowledgement.
+// TestForeignSuccesses checks that an unsigned success acknowledges nothing if the server has
+// signed before, and that other successes must have the form of an acknowledgement.
 func TestForeignSuccesses(t *testing.T) {
 	for _, tt := range []struct {
 		code int
@@ -105,7 +105,8 @@ func TestForeignSuccesses(t *testing.T) {
 	}
 }
 
-// TestRefusalsOfServersWithoutSignatures: a refusal is final after ten minutes and twenty tries.
+// TestRefusalsOfServersWithoutSignatures checks that a refusal becomes final after ten minutes and
+// twenty attempts.
 func TestRefusalsOfServersWithoutSignatures(t *testing.T) {
 	for _, tt := range []struct {
 		name  string

@@ -177,7 +177,8 @@ func TestRetryAfterIsCapped(t *testing.T) {
 	})
 }
 
-// TestJobsNeverOpenTheBreaker: calls of a running job fail, but the next poll goes through.
+// TestJobsNeverOpenTheBreaker checks that the client sends a poll even after the calls of a running
+// job have failed.
 func TestJobsNeverOpenTheBreaker(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		polls := 0
@@ -211,8 +212,9 @@ func TestJobsNeverOpenTheBreaker(t *testing.T) {
 	})
 }
 
-// TestRefusedPollsOfServersWithoutSignatures: taking a refused poll for permanent loses no job, so
-// the form of the response decides how soon the poll is repeated.
+// TestRefusedPollsOfServersWithoutSignatures checks that the form of an unsigned refusal determines
+// how soon the poll is repeated. No job is lost if the client wrongly treats the refusal as
+// permanent.
 func TestRefusedPollsOfServersWithoutSignatures(t *testing.T) {
 	const page = "<html><body>503 backend</body></html>"
 	for _, tt := range []struct {

@@ -77,7 +77,8 @@ func TestServersMayStopSigning(t *testing.T) {
 	}
 }
 
-// TestProxiesNeverPassForAServerThatStoppedSigning: a proxy's responses never end the wait.
+// TestProxiesNeverPassForAServerThatStoppedSigning checks that the client never accepts a proxy's
+// unsigned responses, however long it receives them.
 func TestProxiesNeverPassForAServerThatStoppedSigning(t *testing.T) {
 	for _, answer := range []struct {
 		code int
@@ -119,8 +120,9 @@ func TestProxiesNeverPassForAServerThatStoppedSigning(t *testing.T) {
 }
 
 // TestASignatureWithoutTheTokenIsNotFinal: a server signs with the token of the request. So a
-// server with the wrong data, or one that a load balancer chose by mistake, signs its 401 too. A
-// job's calls outlast such a server. Only a server that knows the job responds with 410.
+// server with the wrong data, or one that a load balancer chose by mistake, also signs its 401. A
+// job's calls continue until such a server is replaced. Only a server that knows the job responds
+// with 410.
 func TestASignatureWithoutTheTokenIsNotFinal(t *testing.T) {
 	for _, code := range []int{http.StatusUnauthorized, http.StatusForbidden, http.StatusNotFound} {
 		synctest.Test(t, func(t *testing.T) {
@@ -137,8 +139,8 @@ func TestASignatureWithoutTheTokenIsNotFinal(t *testing.T) {
 	}
 }
 
-// TestRedirectsKeepTheMethod: the response to a GET does not acknowledge the POST that was
-// redirected.
+// TestRedirectsKeepTheMethod checks that the client rejects a redirect that turns a POST into a
+// GET, whose response would acknowledge nothing.
 func TestRedirectsKeepTheMethod(t *testing.T) {
 	for _, code := range []int{http.StatusMovedPermanently, http.StatusFound, http.StatusSeeOther, http.StatusTemporaryRedirect} {
 		var moved atomic.Int32
@@ -172,7 +174,8 @@ func TestRedirectsKeepTheMethod(t *testing.T) {
 	}
 }
 
-// TestTokensFitIntoHeaders: a job whose token cannot be sent would hold its slot for a day.
+// TestTokensFitIntoHeaders checks that the client rejects a job whose token is invalid in a header.
+// Such a job would occupy its slot for a day.
 func TestTokensFitIntoHeaders(t *testing.T) {
 	for _, token := range []string{`a\nb`, `a b`, `\u0000`, `t\u00f6ken`} {
 		c := fakeClient(t, func(r *http.Request) (*http.Response, error) {

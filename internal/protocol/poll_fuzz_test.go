@@ -9,7 +9,8 @@ import (
 	"workflowagent/internal/protocol"
 )
 
-// FuzzPoll: an accepted job has a printable id and a token, and no pause is endless.
+// FuzzPoll checks that an accepted job has a printable id and a token, and that every pause is
+// bounded.
 func FuzzPoll(f *testing.F) {
 	f.Add(200, `{"jobID":"a","jobToken":"t","typeSpecificID":"d","epoch":1}`, "wait", "5", "pool")
 	f.Add(200, `{"jobID":"a\u001b[2J","jobToken":"t"}`, "wait=3, other", "Mon, 02 Jan 2999 15:04:05 GMT", "p\u009b")

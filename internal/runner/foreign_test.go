@@ -18,8 +18,8 @@ import (
 	"workflowagent/internal/workflow"
 )
 
-// TestForeignAnswersEndNothing has an intermediary answer one kind of call twice, in the form of
-// the API's own responses. The job's log, statuses and result arrive.
+// TestForeignAnswersEndNothing has an intermediary respond twice to one kind of call, in the format
+// of the API's own responses. The job's log, statuses and result must arrive.
 func TestForeignAnswersEndNothing(t *testing.T) {
 	for name, suffix := range map[string]string{
 		"heartbeat": "/heartbeat", "step status": "/status", "log": "/log", "result": "/result",
@@ -66,8 +66,8 @@ func TestForeignAnswersEndNothing(t *testing.T) {
 	}
 }
 
-// TestNoStepAfterTheServersOwn410 has the server report the claim as superseded during the
-// first step: that step runs to its end, and no other begins.
+// TestNoStepAfterTheServersOwn410 has the server report the claim as superseded during the first
+// step. That step must finish, and no other step may start.
 func TestNoStepAfterTheServersOwn410(t *testing.T) {
 	for suffix, heard := range map[string]string{
 		"/heartbeat": "refuses this job's heartbeats", "/status": "refuses the status of a step", "/log": "no longer accepts the log",
@@ -106,7 +106,7 @@ func exists(h *harness, name string) bool {
 	return err == nil
 }
 
-// TestResultWithoutLog refuses all of the log, as a proxy without PUT does.
+// TestResultWithoutLog has the server reject all log calls, as a proxy that blocks PUT does.
 func TestResultWithoutLog(t *testing.T) {
 	h := newHarness(t, shellSteps("echo working"))
 	h.launch.Signed, h.server.Unsigned = true, false
@@ -131,8 +131,9 @@ func TestResultWithoutLog(t *testing.T) {
 	}
 }
 
-// TestHeartbeatsOutlastARefusal has the server itself refuse heartbeats for some time, as after
-// a start with wrong data: without them the job would be lost.
+// TestHeartbeatsOutlastARefusal has the server itself reject heartbeats for some time, as after a
+// start with the wrong database. The runner must continue to send heartbeats, or the job would be
+// lost.
 func TestHeartbeatsOutlastARefusal(t *testing.T) {
 	h := newHarness(t, shellSteps("touch begun; i=0; while [ ! -e heard ]; do i=$((i+1)); [ $i -lt 500 ] || exit 1; sleep 0.01; done"))
 	h.server.Unsigned = false

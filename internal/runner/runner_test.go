@@ -284,7 +284,8 @@ func TestRunWithoutServer(t *testing.T) {
 	}
 }
 
-// TestRunBehindALoadBalancer: only the server's own refusals end anything.
+// TestRunBehindALoadBalancer checks that only refusals from the server itself stop the job or its
+// calls.
 func TestRunBehindALoadBalancer(t *testing.T) {
 	for _, code := range []int{http.StatusUnauthorized, http.StatusForbidden, http.StatusNotFound, http.StatusBadGateway} {
 		t.Run(http.StatusText(code), func(t *testing.T) {
@@ -315,8 +316,8 @@ func TestRunBehindALoadBalancer(t *testing.T) {
 	}
 }
 
-// TestRunRefused has the server itself refuse the job: the job finishes its steps and does not
-// repeat the result.
+// TestRunRefused has the server itself reject the job's calls. The job must finish its steps and
+// send its result only once.
 func TestRunRefused(t *testing.T) {
 	h := newHarness(t, shellSteps("echo working; touch proof"))
 	h.server.OnFault(func(w http.ResponseWriter, r *http.Request) bool {

@@ -440,7 +440,7 @@ func FuzzMergeSettings(f *testing.F) {
 	})
 }
 
-// TestSettingsAreBounded: settings with which no program could start are refused.
+// TestSettingsAreBounded checks that settings are rejected if no program could start with them.
 func TestSettingsAreBounded(t *testing.T) {
 	vars := func(n, size int) string {
 		var list []string

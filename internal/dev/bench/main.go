@@ -1,4 +1,4 @@
-// Command bench compares the product with its yardsticks: a minimal agent and a bare server
+// Command bench compares the product with its baselines: a minimal agent and a bare server
 // (minagent, minserver), which do the same work without any safety. Rounds of both are interleaved
 // in one run on one machine. The ratio of two figures is therefore meaningful even if other load on
 // the machine makes each figure noisy.

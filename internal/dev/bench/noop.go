@@ -23,7 +23,7 @@ type jobFigures struct {
 	missing                             []float64 // lines missing from the log when the job finished
 }
 
-// noop runs small jobs one at a time, alternating between the product and the yardstick.
+// noop runs small jobs one at a time, alternating between the product and the baseline.
 func (b *bench) noop(ctx context.Context) error {
 	p, err := b.startProduct(ctx)
 	if err != nil {

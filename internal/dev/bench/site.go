@@ -12,7 +12,7 @@ import (
 	"time"
 )
 
-// site is a server with one agent that runs jobs: the product or the yardstick.
+// site is a server with one agent that runs jobs: the product or the baseline.
 type site interface {
 	// enqueue starts a job that runs shell text with BENCH_STAMP set to file.
 	enqueue(ctx context.Context, command, file string) (job string, err error)

@@ -13,7 +13,7 @@ import (
 	"workflowagent/internal/dev/lab"
 )
 
-// yardstick is minserver and, if started, minagent.
+// yardstick is the baseline: minserver and, if started, minagent.
 type yardstick struct {
 	url, dir      string
 	http          *http.Client

@@ -79,8 +79,8 @@ func TestSamePollSameClaim(t *testing.T) {
 	})
 }
 
-// TestDroppedPollLosesNoJob disconnects a client during its poll or while the response is sent:
-// another agent must get the job.
+// TestDroppedPollLosesNoJob disconnects a client during its poll or while the server sends the
+// response. Another agent must get the job.
 func TestDroppedPollLosesNoJob(t *testing.T) {
 	l := newLab(t, sqlite(t), deployments.Options{Lease: 300 * time.Millisecond, Sweep: 20 * time.Millisecond})
 	path := l.deployable("dev")

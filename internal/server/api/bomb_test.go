@@ -5,8 +5,8 @@ import (
 	"testing"
 )
 
-// TestManySmallValuesAreRefused sends a few kilobytes that take hundreds of times as much memory
-// when decoded.
+// TestManySmallValuesAreRefused sends a few kilobytes that need hundreds of times as much memory
+// when decoded. The server must reject them.
 func TestManySmallValuesAreRefused(t *testing.T) {
 	f := newFixture(t, options{})
 	path := f.stack("dev")

@@ -53,8 +53,8 @@ func TestEventBatchesLeaveTheWriterToOthers(t *testing.T) {
 	}
 }
 
-// TestMissingEventsCostNothing records single events while the first is missing: the cost of each
-// must not grow with the number of stored events.
+// TestMissingEventsCostNothing records single events while the first event is missing. The cost of
+// each event must not depend on the number of stored events.
 func TestMissingEventsCostNothing(t *testing.T) {
 	f := newFixture(t, options{})
 	u := f.start(f.stack("dev"), "update")

@@ -145,8 +145,8 @@ func TestOrganizationTokensByExchange(t *testing.T) {
 	}
 }
 
-// TestPersonalTokensByExchange exchanges for tokens of a user who has rights in another
-// organization: the tokens do not include those rights.
+// TestPersonalTokensByExchange requests tokens for a user who has rights in another organization.
+// The tokens must not include those rights.
 func TestPersonalTokensByExchange(t *testing.T) {
 	eachLab(t, deployments.Options{}, func(t *testing.T, l *lab) {
 		issuer := newTestIssuer(t)
@@ -201,8 +201,8 @@ func TestPersonalTokensByExchange(t *testing.T) {
 	})
 }
 
-// TestHeldPollOfARevokedTokenGetsNoJob revokes the token of a held poll: the job goes to another
-// agent.
+// TestHeldPollOfARevokedTokenGetsNoJob revokes the token of a held poll. Another agent must get the
+// job.
 func TestHeldPollOfARevokedTokenGetsNoJob(t *testing.T) {
 	eachLab(t, deployments.Options{}, func(t *testing.T, l *lab) {
 		issuer := newTestIssuer(t)

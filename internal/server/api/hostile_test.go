@@ -84,8 +84,8 @@ func TestPatienceBetweenRequests(t *testing.T) {
 	}
 }
 
-// TestLargeUploadsShareTheMemory begins several large uploads at once: those beyond the memory are
-// refused, and other requests still work.
+// TestLargeUploadsShareTheMemory starts several large uploads at once. The server must reject the
+// uploads that exceed its memory, and must continue to serve other requests.
 func TestLargeUploadsShareTheMemory(t *testing.T) {
 	f := newFixture(t, options{limits: request.Limits{Together: 10 << 20, Patience: 50 * time.Millisecond}})
 	path := f.stack("dev")
@@ -152,7 +152,8 @@ func TestOrganizationsShareTheMemory(t *testing.T) {
 	}
 }
 
-// TestOddMethodsAreOneSeries sends unknown methods: none may add a series to the metrics.
+// TestOddMethodsAreOneSeries sends requests with unknown methods. None of them may add a series to
+// the metrics.
 func TestOddMethodsAreOneSeries(t *testing.T) {
 	f := newFixture(t, options{})
 	for i := range 20 {
@@ -164,7 +165,8 @@ func TestOddMethodsAreOneSeries(t *testing.T) {
 	}
 }
 
-// TestTricklingClientsAreCutOff has clients that never stall but are too slow.
+// TestTricklingClientsAreCutOff uses clients that send continuously but too slowly. The server must
+// disconnect them.
 func TestTricklingClientsAreCutOff(t *testing.T) {
 	const stall = 500 * time.Millisecond
 	f := newFixture(t, options{limits: request.Limits{Stall: stall, Rate: 1000}})

@@ -210,8 +210,8 @@ func TestPulumiThatNeverStartsShowsItsOwnError(t *testing.T) {
 	}
 }
 
-// TestLateLines delivers lines of a step after a reader has moved to the next step: the reader must
-// still see them.
+// TestLateLines delivers lines of a step after a reader has moved to the next step. The reader must
+// still receive them.
 func TestLateLines(t *testing.T) {
 	l := newLab(t, sqlite(t), deployments.Options{})
 	path := l.deployable("dev")
@@ -277,7 +277,7 @@ func TestResultWaitsForLog(t *testing.T) {
 }
 
 // TestLogPagesAreBounded reads long lines: a thousand of them may have 64 MiB, and more as escaped
-// JSON. Each page is bounded in bytes, and together the pages have every line.
+// JSON. Each page is bounded in bytes, and together the pages contain every line.
 func TestLogPagesAreBounded(t *testing.T) {
 	l := newLab(t, sqlite(t), deployments.Options{})
 	path := l.deployable("dev")
@@ -334,8 +334,8 @@ func TestLogLimit(t *testing.T) {
 	}
 }
 
-// TestLogByOffsets sends a stream in random pieces, early, repeated, overlapping or compressed: the
-// server keeps the stream.
+// TestLogByOffsets sends a stream in random chunks: early, repeated, overlapping or compressed. The
+// server must store exactly the stream.
 func TestLogByOffsets(t *testing.T) {
 	eachLab(t, deployments.Options{LogSync: 5 * time.Millisecond}, func(t *testing.T, l *lab) {
 		path := l.deployable("dev")

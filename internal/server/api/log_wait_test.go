@@ -56,8 +56,8 @@ func TestLogRequestsWait(t *testing.T) {
 	})
 }
 
-// TestLogRequestsThatDoNotWait reads a log without new lines: the server responds at once to a
-// request without a token, and clients may shorten the wait.
+// TestLogRequestsThatDoNotWait reads a log that has no new lines. The server must respond at once
+// to a request without a token, and clients can shorten the wait.
 func TestLogRequestsThatDoNotWait(t *testing.T) {
 	l := newLab(t, sqlite(t), deployments.Options{})
 	path := l.deployable("dev")

@@ -11,8 +11,8 @@ import (
 	"workflowagent/internal/workflow"
 )
 
-// TestExpiredContentsNameTheSetting: what the server has removed because of its age is not reported
-// as missing or empty.
+// TestExpiredContentsNameTheSetting checks that the error for expired data names the setting, and
+// that the data is not reported as missing or empty.
 func TestExpiredContentsNameTheSetting(t *testing.T) {
 	eachLab(t, deployments.Options{}, func(t *testing.T, l *lab) {
 		list := l.deployable("dev")

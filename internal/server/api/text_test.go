@@ -14,8 +14,8 @@ import (
 
 var pathParameter = regexp.MustCompile(`\{(\w+)\}`)
 
-// TestTextThatIsNoText sends NUL and invalid UTF-8 wherever a client can put text: every route must
-// refuse them with either database.
+// TestTextThatIsNoText sends NUL and invalid UTF-8 wherever a client can send text. Every route
+// must reject them, with either database.
 func TestTextThatIsNoText(t *testing.T) {
 	eachLab(t, deployments.Options{}, func(t *testing.T, l *lab) {
 		ours := l.tenant("acme", "token "+l.admin)

@@ -69,7 +69,7 @@ func TestScarceMemoryCutsNoAnswer(t *testing.T) {
 }
 
 // TestIncompleteAnswersAreAborted exports a state that has no recorded hash and whose file is
-// damaged: no client may mistake the response for a complete one.
+// damaged. No client may mistake the response for a complete one.
 func TestIncompleteAnswersAreAborted(t *testing.T) {
 	f := newFixture(t, options{})
 	stack := f.stack("dev")

@@ -65,7 +65,7 @@ func TestWaitingIsBounded(t *testing.T) {
 	})
 }
 
-// TestSmallRequestsPass checks that heartbeats pass large requests that wait.
+// TestSmallRequestsPass checks that heartbeats do not wait behind large requests.
 func TestSmallRequestsPass(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := New(10*mib, time.Second)
@@ -81,8 +81,8 @@ func TestSmallRequestsPass(t *testing.T) {
 	})
 }
 
-// TestOldestGoesOn has two requests each hold memory that the other needs: without intervention,
-// neither would ever end.
+// TestOldestGoesOn lets each of two requests hold memory that the other needs. The older request
+// must continue; otherwise both would wait forever.
 func TestOldestGoesOn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := New(10*mib, time.Hour)
@@ -117,8 +117,8 @@ func TestNewRequestsDoNotOvertake(t *testing.T) {
 	})
 }
 
-// TestInvariants checks that random requests never hold more than the budget, and finally hold
-// nothing.
+// TestInvariants checks that random requests never hold more than the budget, and that they release
+// all of it at the end.
 func TestInvariants(t *testing.T) {
 	b := New(8*mib, 20*time.Millisecond)
 	var all sync.WaitGroup

@@ -308,8 +308,8 @@ func TestStoppingAnswersHeldRequests(t *testing.T) {
 	}
 }
 
-// TestWhyQueued checks that every reason for waiting comes with its remedy, in the API and, once,
-// in the log.
+// TestWhyQueued checks that the API and the log show every reason for waiting with its remedy, the
+// log only once.
 func TestWhyQueued(t *testing.T) {
 	newWaiting := func(t *testing.T) (*plant, store.Stack) {
 		p := newPlant(t, storetest.SQLite(t), deployments.Options{Cap: 1})

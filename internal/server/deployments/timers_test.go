@@ -253,8 +253,9 @@ func TestSilenceAndTheMachinesClock(t *testing.T) {
 	}
 }
 
-// TestCallsRightAfterTheClockWasSet has a job call before the server notices a changed clock: a
-// time recorded by the new clock must not be shifted together with the earlier ones.
+// TestCallsRightAfterTheClockWasSet makes a job's call before the server notices that the clock was
+// set. The server must shift the earlier times, but not the time that it records with the new
+// clock.
 func TestCallsRightAfterTheClockWasSet(t *testing.T) {
 	for name, call := range map[string]func(p *plant, c *deployments.Claim) error{
 		"heartbeat": func(p *plant, c *deployments.Claim) error { return p.heartbeat(c, protocol.PhaseRunning) },

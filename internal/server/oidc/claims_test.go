@@ -104,7 +104,7 @@ func TestMatch(t *testing.T) {
 	}
 }
 
-// TestMatchTakesBoundedTime would not end with a backtracking matcher.
+// TestMatchTakesBoundedTime uses patterns for which a backtracking matcher would not finish.
 func TestMatchTakesBoundedTime(t *testing.T) {
 	if match(strings.Repeat("*?", maxPattern/2-1)+"b", strings.Repeat("a", maxToken), false) {
 		t.Error("matched")

@@ -207,7 +207,8 @@ func TestSweep(t *testing.T) {
 	})
 }
 
-// TestSweepIsSlow checks that the sweeper leaves the processor and the database to others.
+// TestSweepIsSlow checks that the sweeper pauses so that requests can use the processor and the
+// database.
 func TestSweepIsSlow(t *testing.T) {
 	w := newWorld(t, storetest.SQLite(t))
 	w.fill()

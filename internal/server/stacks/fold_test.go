@@ -30,7 +30,8 @@ func names(n int) []string {
 	return out
 }
 
-// TestChains makes many small changes. A state is stored whole after 16 deltas.
+// TestChains makes many small changes, and checks that a state is stored as a whole after 16
+// deltas.
 func TestChains(t *testing.T) {
 	storetest.Each(t, func(t *testing.T, db *store.DB) {
 		s := newStackTest(t, db)
@@ -325,7 +326,8 @@ func (s *stackTest) reloaded() store.Stack {
 	return st
 }
 
-// TestExpiredStatesStayWhileNeeded expires the versions that a newer one is based on.
+// TestExpiredStatesStayWhileNeeded checks that expired versions are kept while a newer version is
+// based on them.
 func TestExpiredStatesStayWhileNeeded(t *testing.T) {
 	storetest.Each(t, func(t *testing.T, db *store.DB) {
 		s := newStackTest(t, db)

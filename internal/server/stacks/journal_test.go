@@ -49,7 +49,7 @@ func TestRunningUpdateIsExportable(t *testing.T) {
 	})
 }
 
-// TestEveryEndFolds ends updates in all ways, without a fold in between.
+// TestEveryEndFolds ends updates in every possible way, without a fold between them.
 func TestEveryEndFolds(t *testing.T) {
 	l := newLeaseTest(t)
 	s := &stackTest{t: t, db: l.db, service: l.service, user: l.user, stack: l.stack}
@@ -172,7 +172,8 @@ func TestReplicasTakeTurns(t *testing.T) {
 	})
 }
 
-// TestRefusedEntriesStoreNothing sends each after a valid entry of the same batch.
+// TestRefusedEntriesStoreNothing sends each invalid entry after a valid entry of the same batch.
+// The server must store neither.
 func TestRefusedEntriesStoreNothing(t *testing.T) {
 	storetest.Each(t, func(t *testing.T, db *store.DB) {
 		s := newStackTest(t, db)
@@ -273,7 +274,7 @@ func TestJournalsOfDeploymentsThatMayNotWrite(t *testing.T) {
 	s.shows(0, "a= c=")
 }
 
-// TestBasesOfJournals checks that the server stores no state which a journal cannot be based on.
+// TestBasesOfJournals checks that the server rejects states on which no journal can be based.
 func TestBasesOfJournals(t *testing.T) {
 	members := strings.TrimSuffix(strings.Repeat(`"m":0,`, 1000), ",")
 	for name, body := range map[string]string{

@@ -142,7 +142,8 @@ func TestLeaseKeepsWhatWasLeft(t *testing.T) {
 	}
 }
 
-// TestRenewalNoticesTheAbsence covers a renewal as the first write.
+// TestRenewalNoticesTheAbsence checks the case that a lease renewal is the first write after the
+// servers' absence.
 func TestRenewalNoticesTheAbsence(t *testing.T) {
 	l := newLeaseTest(t)
 	u := l.start()

@@ -41,8 +41,8 @@ func migrationsUntil(t *testing.T, last string) fs.FS {
 	return out
 }
 
-// TestStatesFromBeforeTheJournal opens a database of the schema before it, in which every state is
-// a whole one.
+// TestStatesFromBeforeTheJournal opens a database with the schema from before journals, in which
+// every state is stored as a whole.
 func TestStatesFromBeforeTheJournal(t *testing.T) {
 	for engine, address := range map[string]func(t *testing.T) string{
 		"sqlite":   func(t *testing.T) string { t.Helper(); return "sqlite:" + filepath.Join(t.TempDir(), "a.db") },

@@ -10,7 +10,7 @@ import (
 	"workflowagent/internal/server/store"
 )
 
-// TestFreePages: a database returns the space of removed rows, but not all of it.
+// TestFreePages checks that a database returns most, but not all, of the space of removed rows.
 func TestFreePages(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, "server.db")

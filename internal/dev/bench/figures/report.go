@@ -29,20 +29,20 @@ type Goal struct {
 // AtMost limits the product's median.
 func AtMost(limit float64, gated bool) Goal { return Goal{atMost, limit, gated} }
 
-// RatioAtMost limits the product's median divided by the yardstick's.
+// RatioAtMost limits the product's median divided by the baseline's.
 func RatioAtMost(limit float64, gated bool) Goal { return Goal{ratioAtMost, limit, gated} }
 
-// RatioAtLeast is the lower bound of the product's median divided by the yardstick's.
+// RatioAtLeast is the lower bound of the product's median divided by the baseline's.
 func RatioAtLeast(limit float64, gated bool) Goal { return Goal{ratioAtLeast, limit, gated} }
 
 // Row is a line of the table.
 type Row struct {
 	Measurement, Figure, Unit string
-	Product, Yardstick        []float64 // samples; the yardstick may have none
+	Product, Yardstick        []float64 // samples; the baseline may have none
 	Goal                      Goal
 }
 
-// ratio returns the ratio of the medians, or NaN without a yardstick.
+// ratio returns the ratio of the medians, or NaN without a baseline.
 func (r Row) ratio() float64 { return Median(r.Product) / Median(r.Yardstick) }
 
 // verdict reports whether the goal is met. words describes the goal and is "" without a goal.

@@ -1,7 +1,7 @@
-// Command minagent is the yardstick for the agent. It long-polls minserver, runs each job in a
-// shell, up to a given number concurrently, and posts the raw output in chunks of at most 1 MiB
-// within 50 ms. It has no spool, masking, timestamps, isolation, lease or TLS, because it measures
-// the minimum cost.
+// Command minagent is the baseline for the agent benchmarks. It long-polls minserver, runs each job
+// in a shell, up to a given number concurrently, and posts the raw output in chunks of at most 1
+// MiB within 50 ms. It has no spool, masking, timestamps, isolation, lease or TLS, because it
+// measures the minimum cost.
 package main
 
 import (
@@ -67,7 +67,7 @@ func run(base, id, command string) error {
 	if err != nil {
 		return err
 	}
-	cmd := exec.Command("bash", "-c", command) //nolint:noctx // the yardstick never cancels
+	cmd := exec.Command("bash", "-c", command) //nolint:noctx // the baseline never cancels
 	cmd.Stdout, cmd.Stderr = w, w
 	if err := cmd.Start(); err != nil {
 		return err

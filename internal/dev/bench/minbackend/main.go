@@ -1,4 +1,4 @@
-// Command minbackend is the yardstick for states: it acknowledges every call of an update at once,
+// Command minbackend is the baseline for states: it acknowledges every call of an update at once,
 // with the journal, and stores nothing except imported states. The CLI's time against it is the
 // minimum for any server.
 package main

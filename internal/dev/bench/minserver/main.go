@@ -1,6 +1,6 @@
-// Command minserver is the yardstick for the server: a bare long-poll queue on the same SQLite
-// library and sync level as the product, with one writer, which appends logs to files. It has no
-// tenants, leases, epochs, checks or broad API, because it measures the minimum cost.
+// Command minserver is the baseline for the server benchmarks: a bare long-poll queue with one
+// writer, on the same SQLite library and sync level as the product. It appends logs to files. To
+// measure the minimum cost, it omits tenants, leases, epochs, checks and most of the API.
 //
 //	POST /enqueue          body: shell command → ID
 //	GET  /poll             held up to 25 s → "id\ncommand", or 204

@@ -1,4 +1,4 @@
-// Package state measures the state backend: the stock CLI with our server, and with yardsticks: a
+// Package state measures the state backend: the stock CLI with our server, and with baselines: a
 // stub that acknowledges everything at once, the CLI's own file backend, and the engine without
 // checkpoints.
 package state

@@ -162,7 +162,7 @@ func (u *comparison) up(ctx context.Context, s setting, stack string) error {
 	return nil
 }
 
-// wallGoals are those of [Bench.Up], by setting and yardstick: at most this ratio.
+// wallGoals are those of [Bench.Up], by setting and baseline: at most this ratio.
 func wallGoals() map[string]map[string]float64 {
 	return map[string]map[string]float64{
 		"CLI defaults":      {"stub": 1.15, "files": 1.0 / 3, "engine": 0},

@@ -50,7 +50,7 @@ func TestOldGoMakesNoRelease(t *testing.T) {
 	m := newTestMaker(t)
 	m.version = "v1.2.3"
 	packTar(t, filepath.Join(m.files, "agent-v1.2.3.tar.gz"), map[string][]byte{"agent": []byte(strings.ReplaceAll(string(data), info.GoVersion, old))})
-	if err := m.bills(t.Context()); err == nil || !strings.Contains(err.Error(), "a release needs "+minimumGo) {
+	if err := m.bills(t.Context()); err == nil || !strings.Contains(err.Error(), "the security fixes in "+minimumGo) {
 		t.Errorf("a program built by an old Go was accepted: %v", err)
 	}
 }

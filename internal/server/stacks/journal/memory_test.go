@@ -95,7 +95,8 @@ func TestReadingIsBounded(t *testing.T) {
 	}
 }
 
-// TestReplayKeepsNoEntries checks that a long journal needs the memory of its result.
+// TestReplayKeepsNoEntries checks that the replay of a long journal needs only the memory of its
+// result.
 func TestReplayKeepsNoEntries(t *testing.T) {
 	memory := small{1 << 20}
 	options := testOptions()
@@ -126,7 +127,7 @@ func TestReplayKeepsNoEntries(t *testing.T) {
 	}
 }
 
-// TestErrorsAreShort sends a name that is as long as a request.
+// TestErrorsAreShort checks that an error contains only the beginning of a very long name.
 func TestErrorsAreShort(t *testing.T) {
 	name := strings.Repeat("\x7f", 1_000_000)
 	_, err := Parse([]byte(`[{"version":1,"kind":1,"sequenceID":1,"state":{"propertyDependencies":{"` + name + `":5}}}]`))

@@ -81,8 +81,8 @@ func TestSecretsInNamesAndNumbersOfEvents(t *testing.T) {
 	}
 }
 
-// TestManyNamesThatBecomeOne masks names that differ only in their secrets: the cost must not grow
-// with the square of their number.
+// TestManyNamesThatBecomeOne masks names that differ only in their secrets. The cost must not be
+// quadratic in their number.
 func TestManyNamesThatBecomeOne(t *testing.T) {
 	set := redact.New([]redact.Secret{{Name: "a", Value: "hunter2-secret"}, {Name: "b", Value: "another-secret"}}...)
 	const n = 1 << 9

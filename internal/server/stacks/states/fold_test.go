@@ -143,8 +143,8 @@ func TestForgottenJournals(t *testing.T) {
 	}
 }
 
-// TestSweepReachesEveryJournal puts more journals that cannot be folded than one query returns before
-// one that can.
+// TestSweepReachesEveryJournal stores more journals that cannot be folded than one query returns,
+// and then one that can. The sweep must fold it.
 func TestSweepReachesEveryJournal(t *testing.T) {
 	storetest.Each(t, func(t *testing.T, db *store.DB) {
 		s := New(db, storetest.Log(), nil)
