@@ -4,11 +4,10 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net"
 	"net/http"
-	"os"
-	"os/exec"
 	"path"
 	"path/filepath"
 	"slices"
@@ -157,43 +156,40 @@ func (a *stateArena) write() []string {
 	return names
 }
 
-// runningCLI is a running CLI.
+// runningCLI is a started CLI.
 type runningCLI struct {
-	*exec.Cmd
+	*lab.Process
 	output string // file
 }
 
 func (a *stateArena) start(args ...string) runningCLI {
 	a.t.Helper()
-	// A file, because plugins that outlive the CLI would keep a pipe open.
-	out, err := os.CreateTemp(a.t.TempDir(), "output")
+	output := filepath.Join(a.t.TempDir(), "output")
+	args = append(args, "--cwd", a.work, "--stack", path.Base(a.stack()), "--non-interactive")
+	env := append(a.Tools.Env(a.Home, a.proxy.URL, a.Server.Token), "PULUMI_JOURNALING_BATCH_PERIOD=5")
+	p, err := lab.StartProcess(a.t.Context(), a.Tools.Pulumi(), args, env, output)
 	if err != nil {
 		a.t.Fatal(err)
 	}
-	defer out.Close()
-	cmd := exec.CommandContext(a.t.Context(), a.Tools.Pulumi(), append(args, "--stack", path.Base(a.stack()), "--non-interactive")...)
-	cmd.Dir, cmd.Stdout, cmd.Stderr = a.work, out, out
-	cmd.Env = append(a.Tools.Env(a.Home, a.proxy.URL, a.Server.Token), "PULUMI_JOURNALING_BATCH_PERIOD=5")
-	if err := cmd.Start(); err != nil {
-		a.t.Fatal(err)
-	}
-	return runningCLI{cmd, out.Name()}
+	return runningCLI{p, output}
 }
 
 // finish waits for the CLI and returns its output.
-func (a *stateArena) finish(c runningCLI) (string, error) {
+func (a *stateArena) finish(c runningCLI) (out string, succeeded bool) {
 	a.t.Helper()
-	timer := time.AfterFunc(5*time.Minute, func() { _ = c.Process.Kill() })
-	defer timer.Stop()
-	err := c.Wait()
-	return string(harness.Read(a.t, c.output)), err
+	select {
+	case <-c.Done():
+	case <-time.After(5 * time.Minute):
+		a.t.Fatalf("the CLI does not end:\n%s", harness.Read(a.t, c.output))
+	}
+	return string(harness.Read(a.t, c.output)), c.Err().Error() == "exit status 0"
 }
 
 func (a *stateArena) must(args ...string) string {
 	a.t.Helper()
-	out, err := a.finish(a.start(args...))
-	if err != nil {
-		a.t.Fatalf("pulumi %s: %v\n%s", strings.Join(args, " "), err, out)
+	out, ok := a.finish(a.start(args...))
+	if !ok {
+		a.t.Fatalf("pulumi %s failed:\n%s", strings.Join(args, " "), out)
 	}
 	return out
 }
@@ -206,7 +202,7 @@ func (a *stateArena) update() runningCLI {
 	a.write()
 	a.log.reset()
 	c := a.start("up", "--yes", "--skip-preview", "--parallel", "4")
-	a.until("the server has a batch of the journal", func() (bool, error) { return a.log.acked() > 0, nil })
+	a.until(c, "the server has a batch of the journal", func() bool { return a.log.acked() > 0 })
 	return c
 }
 
@@ -216,16 +212,24 @@ func (a *stateArena) update() runningCLI {
 func (a *stateArena) creation() runningCLI {
 	a.t.Helper()
 	c := a.update()
-	a.until("the update creates the slow resources", func() (bool, error) { return a.log.creating(), nil })
+	a.until(c, "the update creates the slow resources", a.log.creating)
 	return c
 }
 
-func (a *stateArena) until(what string, ask func() (bool, error)) {
+// until waits while the CLI runs.
+func (a *stateArena) until(c runningCLI, what string, ask func() bool) {
 	a.t.Helper()
 	ctx, cancel := context.WithTimeout(a.t.Context(), 2*time.Minute)
 	defer cancel()
-	if err := harness.Until(ctx, ask); err != nil {
-		a.t.Fatalf("waiting until %s: %v", what, err)
+	err := harness.Until(ctx, func() (bool, error) {
+		over, done := ended(c.Process), ask()
+		if over && !done {
+			return false, errors.New("the update has ended")
+		}
+		return done, nil
+	})
+	if err != nil {
+		a.t.Fatalf("waiting until %s: %v\n%s", what, err, harness.Read(a.t, c.output))
 	}
 }
 
@@ -355,18 +359,17 @@ func (a *stateArena) complete(names []string) {
 // ended waits for an update and checks its result.
 func (a *stateArena) ended(c runningCLI, ok bool) {
 	a.t.Helper()
-	out, err := a.finish(c)
-	if (err == nil) != ok {
-		a.t.Errorf("the update ends with %v\n%s", err, out)
+	if out, succeeded := a.finish(c); succeeded != ok {
+		a.t.Errorf("the update succeeds: %v, want %v\n%s", succeeded, ok, out)
 	}
 }
 
-func (a *stateArena) killClient(c runningCLI) {
+func (a *stateArena) killCLI(c runningCLI) {
 	a.t.Helper()
-	if err := c.Process.Signal(syscall.SIGKILL); err != nil {
+	if err := c.Stop(syscall.SIGKILL, time.Minute); err != nil {
 		a.t.Fatal(err)
 	}
-	if out, err := a.finish(c); err == nil || !strings.Contains(err.Error(), "killed") {
-		a.t.Fatalf("the update ended before it was killed: %v\n%s", err, out)
+	if !strings.Contains(c.Err().Error(), "killed") {
+		a.t.Fatalf("the update ended before it was killed: %v\n%s", c.Err(), harness.Read(a.t, c.output))
 	}
 }

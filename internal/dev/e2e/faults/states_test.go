@@ -78,7 +78,7 @@ var stateRows = []stateRow{
 		for n := range updates() {
 			c := a.begin(n)
 			a.pauseInUpdate()
-			a.killClient(c)
+			a.killCLI(c)
 			pending += a.recover()
 		}
 		if pending == 0 {
@@ -119,7 +119,7 @@ var stateRows = []stateRow{
 	{fault: "the server's disk is full", want: updateFails, size: 40_000, skip: needsMounts, ready: smallServerDisk, do: func(a *stateArena) {
 		c := a.creation()
 		free := fillDisk(a.t, a.Server.DataDir)
-		a.until("the CLI has given up a batch", func() (bool, error) { return len(a.log.refusals()) >= clientTries, nil })
+		a.until(c, "the CLI has given up a batch", func() bool { return len(a.log.refusals()) >= clientTries })
 		free()
 		a.ended(c, false)
 		for _, code := range a.log.refusals() {
