@@ -102,11 +102,13 @@ func (tx *Tx) Stacks(f StackFilter) ([]Stack, error) {
 		}
 		where = append(where, cond+")")
 	}
-	const key = "s.org_id || '/' || s.project || '/' || s.name"
 	if f.After != "" {
-		where = append(where, key+" > "+arg(f.After))
+		org, rest, _ := strings.Cut(f.After, "/")
+		project, name, _ := strings.Cut(rest, "/")
+		where = append(where, fmt.Sprintf("(s.org_id, s.project, s.name) > (%s, %s, %s)", arg(org), arg(project), arg(name)))
 	}
-	query := strings.Replace(stacks.Query("WHERE "+strings.Join(where, " AND ")+" ORDER BY "+key), "s.config", "''", 1)
+	order := " ORDER BY s.org_id, s.project, s.name"
+	query := strings.Replace(stacks.Query("WHERE "+strings.Join(where, " AND ")+order), "s.config", "''", 1)
 	if f.Limit > 0 {
 		query += fmt.Sprintf(" LIMIT %d", f.Limit)
 	}
