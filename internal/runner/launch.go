@@ -55,7 +55,8 @@ func ReadLaunch(ctx context.Context, r io.Reader) (*protocol.Launch, error) {
 	return &launch, validateLaunch(&launch)
 }
 
-// validateLaunch does not check the definition: a later check reports its errors to the job's log.
+// validateLaunch checks everything except the definition. A later check reports errors in the
+// definition to the job's log.
 func validateLaunch(l *protocol.Launch) error {
 	if l.Offline && l.Definition != nil {
 		return nil

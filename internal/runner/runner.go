@@ -37,7 +37,7 @@ const (
 	ExitNoLaunch = protocol.ExitNoLaunch // no job was received: nothing was started
 )
 
-// Server is the server of the runner's job; [protocol.JobClient] implements it.
+// Server is the server that assigned the job; [protocol.JobClient] implements it.
 type Server interface {
 	delivery.Server
 	Definition(ctx context.Context) (*workflow.JobDefinition, error)

@@ -75,7 +75,8 @@ var identityNames = []string{
 	"PULUMI_CI_ORGANIZATION", "PULUMI_CI_PROJECT", "PULUMI_CI_STACK", "PULUMI_CI_OPERATION",
 }
 
-// ownPrefixes belong to the runner and the agent; variables with these prefixes never reach a step.
+// ownPrefixes are the prefixes of the runner's and the agent's own variables, which never reach a
+// step.
 var ownPrefixes = []string{"WORKFLOW_RUNNER_", "PULUMI_AGENT_"}
 
 func hasAnyPrefix(name string, prefixes []string) bool {

@@ -17,7 +17,8 @@ var loopbackHosts = []string{"localhost", "127.0.0.1", "::1"}
 
 func isProxyName(name string) bool { return slices.Contains(protocol.ProxyNames(), name) }
 
-// otherCase returns the variable's name in the other case: programs disagree on the case they read.
+// otherCase returns the variable's name in the other case, because some programs read the
+// upper-case name and others the lower-case name.
 func otherCase(name string) string {
 	if upper := strings.ToUpper(name); upper != name {
 		return upper

@@ -39,7 +39,8 @@ func KillSessions(leaders ...int) {
 	})
 }
 
-// descendantsTime limits the kill: only a process that forks faster than it is killed survives.
+// descendantsTime limits the duration of the kill. Only a process that forks faster than it can be
+// killed survives.
 const descendantsTime = 5 * time.Second
 
 // KillDescendants kills every remaining process of the job, including processes that left their

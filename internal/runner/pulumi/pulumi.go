@@ -15,8 +15,8 @@ import (
 // ExitNoChanges is pulumi's exit code if there are changes despite --expect-no-changes.
 const ExitNoChanges = 7
 
-// quiet are the flags of every call: no prompts, and no escape sequences in a log that terminals
-// and browsers display.
+// quiet contains the flags for every call. They disable prompts, and escape sequences, because
+// terminals and browsers display the log.
 var quiet = []string{"--non-interactive", "--color", "never"}
 
 // change are the flags of every operation that changes anything. They skip the preview because it

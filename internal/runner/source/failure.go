@@ -8,8 +8,8 @@ import (
 	"workflowagent/internal/workflow"
 )
 
-// failure is a cause that is recognized in git's messages in the C locale: git has one exit code
-// for all causes.
+// failure is the cause of a failed git command. Because git uses one exit code for all causes, the
+// cause is derived from git's messages in the C locale.
 type failure int
 
 const (

@@ -141,8 +141,8 @@ func (f *fetch) commit(ctx context.Context, want revision) error {
 		}
 		fmt.Fprintln(f.log, "The server does not offer this commit by its hash; fetching all branches and tags")
 	}
-	// Fetch into a namespace that short names do not reach: git would prefer a tag with the name of
-	// an abbreviated hash to the commit.
+	// Fetch into a namespace in which git does not search for short names. Otherwise git would
+	// prefer a tag that is named like an abbreviated hash to the commit.
 	if err := f.fetch(ctx, false, "+refs/heads/*:refs/workflow/heads/*", "+refs/tags/*:refs/workflow/tags/*"); err != nil {
 		return err
 	}
