@@ -46,6 +46,10 @@ func (s *Service) Poll(ctx context.Context, p identity.Principal, r Poll) (*Clai
 		s.opts.Pools.Gone(after, r.Agent)
 		return nil, ctx.Err()
 	}
+	if fault.KindOf(err) == fault.KindUnauthenticated {
+		s.opts.Pools.Gone(ctx, r.Agent)
+		return nil, err
+	}
 	s.opts.Pools.Answered(r.Agent)
 	if errors.Is(err, errNothing) {
 		return nil, nil

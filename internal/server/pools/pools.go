@@ -32,7 +32,7 @@ type Service struct {
 
 // New returns a service that uses a database.
 func New(db *store.DB, log *logrus.Entry) *Service {
-	return &Service{db: db, log: log, presence: presence{agents: map[agentKey]*sighted{}}}
+	return &Service{db: db, log: log, presence: presence{agents: map[agentKey]*sighted{}, polls: map[session]int{}}}
 }
 
 // Created is a new pool and its token. The token cannot be retrieved later.

@@ -25,9 +25,9 @@ const (
 	writeEvery = 15 * time.Second
 )
 
-// Online reports whether an agent is online.
+// Online reports whether an agent is online: its session has not ended, and it was seen recently.
 func Online(a store.PoolAgent, now time.Time) bool {
-	return now.Sub(a.LastSeenAt) <= max(onlineFor, 2*a.Every)
+	return !a.LiveUntil.IsZero() && now.Sub(a.LastSeenAt) <= max(onlineFor, 2*a.Every)
 }
 
 // Sighting is an agent's description of itself in a poll.
@@ -45,18 +45,56 @@ type sighted struct {
 	Sighting
 	liveUntil time.Time
 	written   time.Time
+	rowUntil  time.Time // LiveUntil of the row that this process wrote last
 }
+
+// session identifies one process of an agent.
+type session struct {
+	agentKey
+	id string
+}
+
+func (g Sighting) session() session { return session{agentKey{g.PoolID, g.AgentID}, g.SessionID} }
 
 // presence caches signs of life in memory, which avoids most writes.
 type presence struct {
 	mu     sync.Mutex
 	agents map[agentKey]*sighted
+	polls  map[session]int // open polls; a new poll may begin before the end of the last one is noticed
 }
 
-// Seen records an agent's poll. It returns a conflict while another session with the same agent id
+func (p *presence) begin(g Sighting) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.polls[g.session()]++
+}
+
+// end ends a poll. It reports whether the session has no other.
+func (p *presence) end(g Sighting) (last bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	key := g.session()
+	if p.polls[key]--; p.polls[key] > 0 {
+		return false
+	}
+	delete(p.polls, key)
+	return true
+}
+
+// Seen records the start of an agent's poll. If it returns nil, the caller must call
+// [Service.Answered] or [Service.Gone] when the poll ends. It returns a conflict while another session with the same agent id
 // is alive, because two agents must not share a state directory. It returns a forbidden error if
 // the pool was deleted.
 func (s *Service) Seen(ctx context.Context, g Sighting) error {
+	s.presence.begin(g)
+	err := s.seen(ctx, g)
+	if err != nil {
+		s.presence.end(g)
+	}
+	return err
+}
+
+func (s *Service) seen(ctx context.Context, g Sighting) error {
 	here := time.Now() // time for the in-memory presence
 	key := agentKey{g.PoolID, g.AgentID}
 	known, fresh, err := s.presence.look(key, g, here)
@@ -98,7 +136,7 @@ func (s *Service) Seen(ctx context.Context, g Sighting) error {
 	}
 	s.presence.mu.Lock()
 	defer s.presence.mu.Unlock()
-	s.presence.agents[key] = &sighted{Sighting: g, liveUntil: here.Add(g.Hold + idle), written: here}
+	s.presence.agents[key] = &sighted{Sighting: g, liveUntil: here.Add(g.Hold + idle), written: here, rowUntil: row.LiveUntil}
 	return nil
 }
 
@@ -134,6 +172,7 @@ func (p *presence) look(key agentKey, g Sighting, now time.Time) (known string, 
 
 // Answered records that the server responded to a session's poll.
 func (s *Service) Answered(g Sighting) {
+	s.presence.end(g)
 	s.presence.mu.Lock()
 	defer s.presence.mu.Unlock()
 	a := s.presence.agents[agentKey{g.PoolID, g.AgentID}]
@@ -147,21 +186,41 @@ func (s *Service) Answered(g Sighting) {
 	a.liveUntil = time.Now().Add(idle)
 }
 
-// Gone records that the connection of a session's poll was lost, so that a restarted agent need not
-// wait until its previous session expires.
+// Gone ends the session of a poll whose connection was lost or whose token has ended. The agent is
+// then offline, and a restarted agent need not wait until its previous session expires.
 func (s *Service) Gone(ctx context.Context, g Sighting) {
-	key := agentKey{g.PoolID, g.AgentID}
-	s.presence.mu.Lock()
-	a := s.presence.agents[key]
-	if a != nil && a.SessionID == g.SessionID {
-		a.liveUntil = time.Time{}
-		a.written = time.Time{}
+	until, ended := s.presence.leave(g)
+	if !ended {
+		return
 	}
-	s.presence.mu.Unlock()
-	err := s.db.Write(ctx, func(tx *store.Tx) error { return tx.EndSession(g.PoolID, g.AgentID, g.SessionID) })
+	err := s.db.Write(ctx, func(tx *store.Tx) error {
+		row, err := tx.Agent(g.PoolID, g.AgentID)
+		if errors.Is(err, store.ErrNotFound) {
+			return nil
+		}
+		// A later poll, perhaps at another server, has written another time.
+		if err != nil || row.LiveUntil.UnixMicro() != until.UnixMicro() {
+			return err
+		}
+		return tx.EndSession(g.PoolID, g.AgentID, g.SessionID)
+	})
 	if err != nil && ctx.Err() == nil {
 		s.log.WithError(err).WithField("pool", g.PoolID).Warn("recording the end of an agent session failed; a restarted agent must wait until the session expires")
 	}
+}
+
+// leave ends a poll. If it was the session's last one, leave ends the session and returns the
+// LiveUntil of its row.
+func (p *presence) leave(g Sighting) (until time.Time, ended bool) {
+	last := p.end(g)
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	a := p.agents[agentKey{g.PoolID, g.AgentID}]
+	if !last || p.polls[g.session()] > 0 || a == nil || a.SessionID != g.SessionID {
+		return time.Time{}, false
+	}
+	a.liveUntil, a.written = time.Time{}, time.Time{}
+	return a.rowUntil, true
 }
 
 // Forget removes agents that have been silent for an hour.

@@ -21,7 +21,7 @@ func TestOnline(t *testing.T) {
 		{119 * time.Second, time.Minute, true},
 		{121 * time.Second, time.Minute, false},
 	} {
-		a := store.PoolAgent{LastSeenAt: now.Add(-tc.silent), Every: tc.every}
+		a := store.PoolAgent{LiveUntil: now, LastSeenAt: now.Add(-tc.silent), Every: tc.every}
 		if got := Online(a, now); got != tc.want {
 			t.Errorf("silent for %s, announced %s: online %t", tc.silent, tc.every, got)
 		}
