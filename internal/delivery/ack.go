@@ -141,13 +141,23 @@ func (s *Stream) serverIsAhead(received int64) (int64, error) {
 	return received, errors.New("the end of the log in the spool was lost in a crash; the server has more of it")
 }
 
+// undelivered returns how many bytes the server has yet to receive, not counting those that it will
+// never accept.
+func (s *Stream) undelivered() int64 {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.cut >= 0 || s.abandoned != "" {
+		return 0
+	}
+	return s.size - s.received
+}
+
 // Progress returns how many bytes of framed log the spool received, and how many of them the
-// server can still lose. It may be called after Close.
+// server has yet to receive. It may be called after Close.
 func (sp *Spool) Progress() (written, pending int64) {
 	for _, s := range sp.list() {
-		size := s.Size()
-		written += size
-		pending += s.missing(size)
+		written += s.Size()
+		pending += s.undelivered()
 	}
 	return written, pending
 }

@@ -174,8 +174,8 @@ func (c *Courier) open() []*Log {
 	return slices.Clone(c.logs)
 }
 
-// Progress returns how many bytes the open logs hold, and how many of them the server can still
-// lose.
+// Progress returns how many bytes the open logs hold, and how many of them the server has yet
+// to receive.
 func (c *Courier) Progress() (written, pending int64) {
 	for _, l := range c.open() {
 		w, p := l.Spool.Progress()

@@ -230,6 +230,9 @@ func TestFlushRequestsUntilDurable(t *testing.T) {
 		if len(server.seen()) != 1 {
 			t.Errorf("%d requests without need", len(server.seen())-1)
 		}
+		if written, pending := sp.Progress(); written != s.Size() || pending != 0 {
+			t.Errorf("after delivery, %d of %d bytes are pending, want 0 of %d", pending, written, s.Size())
+		}
 		start := time.Now()
 		flush(t, sh)
 		if received, durable := s.Acked(); received != s.Size() || durable != s.Size() || asked != 5 {

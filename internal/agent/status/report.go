@@ -174,7 +174,7 @@ type Job struct {
 // LogBytes counts bytes of log.
 type LogBytes struct {
 	Written int64 `json:"written"`
-	Pending int64 `json:"pending"` // not yet safe with the server
+	Pending int64 `json:"pending"` // not yet received by the server
 }
 
 // Outcome is a job that has ended, or from which the agent has detached.
