@@ -72,7 +72,7 @@ func (s *Service) RecordEvents(ctx context.Context, u store.Update, raw []json.R
 	for _, r := range raw {
 		seq, err := strconv.ParseInt(string(rawjson.Member(r, "sequence")), 10, 64)
 		if err != nil || seq < 0 {
-			return fault.Invalid("Bad Request: every event must have a member \"sequence\" that is a whole number of at least 0")
+			return fault.Invalid("Bad Request: every event must have a non-negative integer member \"sequence\"")
 		}
 		body, err := mask.Event(secrets, r)
 		if err != nil {

@@ -42,14 +42,14 @@ func (p *product) stored(ctx context.Context) (d disk, err error) {
 	defer func() { _ = db.Close() }()
 	rows, err := db.QueryContext(ctx, "SELECT name, SUM(pgsize - unused) FROM dbstat GROUP BY name")
 	if err != nil {
-		return d, fmt.Errorf("reading the sizes of tables: %w", err)
+		return d, fmt.Errorf("reading table sizes: %w", err)
 	}
 	defer func() { _ = rows.Close() }()
 	for rows.Next() {
 		var table string
 		var size float64
 		if err := rows.Scan(&table, &size); err != nil {
-			return d, fmt.Errorf("reading the sizes of tables: %w", err)
+			return d, fmt.Errorf("reading table sizes: %w", err)
 		}
 		if strings.Contains(table, "event") {
 			d.events += size
@@ -58,7 +58,7 @@ func (p *product) stored(ctx context.Context) (d disk, err error) {
 		}
 	}
 	if err := rows.Err(); err != nil {
-		return d, fmt.Errorf("reading the sizes of tables: %w", err)
+		return d, fmt.Errorf("reading table sizes: %w", err)
 	}
 	err = filepath.WalkDir(filepath.Join(p.DataDir, "blobs"), func(path string, entry fs.DirEntry, err error) error {
 		if errors.Is(err, fs.ErrNotExist) {

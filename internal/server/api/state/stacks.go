@@ -317,7 +317,7 @@ func stackConfig(raw json.RawMessage) (string, error) {
 		return "", fmt.Errorf("encoding a stack's configuration: %w", err)
 	}
 	if len(out) > maxStackConfig {
-		return "", fault.New(fault.KindTooLarge, "Request Entity Too Large: the configuration of a stack has more than %d bytes", maxStackConfig)
+		return "", fault.New(fault.KindTooLarge, "Request Entity Too Large: a stack's configuration has more than %d bytes", maxStackConfig)
 	}
 	return string(out), nil
 }

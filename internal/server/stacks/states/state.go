@@ -40,7 +40,7 @@ func Parse(body, packed []byte) (*State, error) {
 		case "version":
 			n, err := strconv.ParseInt(string(v), 10, 64)
 			if err != nil {
-				return nil, fault.Invalid("Bad Request: member \"version\" of a state must be a whole number")
+				return nil, fault.Invalid("Bad Request: member \"version\" of a state must be an integer")
 			}
 			st.Schema = n
 		case "features":

@@ -111,7 +111,7 @@ func (db *DB) Read(ctx context.Context, fn func(*Tx) error) error {
 	}
 	t, err := db.pool.BeginTx(ctx, &sql.TxOptions{Isolation: sql.LevelRepeatableRead, ReadOnly: true})
 	if err != nil {
-		return fmt.Errorf("beginning to read the database: %w", err)
+		return fmt.Errorf("starting a read transaction: %w", err)
 	}
 	defer t.Rollback() //nolint:errcheck // a read-only transaction
 	tx := &Tx{ctx: ctx, q: t, engine: db.engine, db: db}

@@ -45,7 +45,7 @@ func (r *readers) read(ctx context.Context, db *DB, fn func(*Tx) error) error {
 	}
 	t, err := p.conn.BeginTx(ctx, nil)
 	if err != nil {
-		return fmt.Errorf("beginning to read the database: %w", err)
+		return fmt.Errorf("starting a read transaction: %w", err)
 	}
 	err = fn(&Tx{ctx: ctx, q: p, engine: sqliteEngine, db: db})
 	sound = t.Rollback() == nil && ctx.Err() == nil
