@@ -84,7 +84,7 @@ func (f *Field) parse(text string, dirs Dirs) (isSet bool, err error) {
 		*value = URL(text)
 	case *bool:
 		if *value, err = strconv.ParseBool(strings.ToLower(text)); err != nil {
-			err = errors.New("is neither true nor false: write one of them")
+			err = errors.New("must be true or false")
 		}
 	case *int:
 		var n int64
@@ -149,7 +149,7 @@ func (f *Field) setList(entries []string) error {
 }
 
 // ErrEmptyList rejects an empty list of allowed values.
-var ErrEmptyList = errors.New("is an empty list: list what is allowed, or remove the key for its default")
+var ErrEmptyList = errors.New("is an empty list: add the allowed values, or remove the key to use the default")
 
 // checked returns the normalized text, or an error if the text is not allowed.
 func (f *Field) checked(text string, normalize func(string) (string, error)) (_ string, err error) {

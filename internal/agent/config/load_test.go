@@ -91,7 +91,7 @@ func TestBadEnvironment(t *testing.T) {
 		"PULUMI_AGENT_DEPLOY_TARGET=kubernetes":           "env PULUMI_AGENT_DEPLOY_TARGET: deploy_target: is kubernetes, which is not in this build: set it to docker or process",
 		"PULUMI_AGENT_ECS_CLUSTER=main":                   "env PULUMI_AGENT_ECS_CLUSTER: ecs.cluster: belongs to the ECS target, which this agent does not support: remove it and set deploy_target to docker or process",
 		"PULUMI_AGENT_TOKEN=pul-01234567 89abcdef":        "env PULUMI_AGENT_TOKEN: token: contains white space or control characters: paste the token again, as one word",
-		"PULUMI_AGENT_DEBUG_POD=maybe":                    "env PULUMI_AGENT_DEBUG_POD: debug_pod: is neither true nor false: write one of them",
+		"PULUMI_AGENT_DEBUG_POD=maybe":                    "env PULUMI_AGENT_DEBUG_POD: debug_pod: must be true or false",
 	} {
 		_, err := loadAndValidate(testOptions("", "PULUMI_AGENT_TOKEN="+testToken, variable))
 		if err == nil || err.Error() != want {

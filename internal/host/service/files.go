@@ -135,7 +135,7 @@ func changeFile(path string, change func(file *os.File, mode fs.FileMode, owner 
 		return nil
 	}
 	if owner.Nlink != 1 {
-		return fmt.Errorf("%s has %d names (hard links): copy it to a separate file", path, owner.Nlink)
+		return fmt.Errorf("%s has %d hard links: replace it with a copy that has no other links", path, owner.Nlink)
 	}
 	return change(file, info.Mode().Perm(), owner)
 }

@@ -61,7 +61,7 @@ func (db *DB) tryWriting(ctx context.Context) error {
 func hasSpace(dir string) error {
 	var st unix.Statfs_t
 	if err := unix.Statfs(dir, &st); err != nil {
-		return fmt.Errorf("checking the disk of %s: %w", dir, err)
+		return fmt.Errorf("checking free disk space in %s: %w", dir, err)
 	}
 	free := uint64(st.Bavail) * uint64(st.Bsize) //nolint:unconvert // the field's type depends on the operating system
 	if free < minFree {

@@ -58,7 +58,7 @@ const (
 	NeedGrant              // administer access to the organization
 )
 
-var errExchanged = fault.Forbidden("Forbidden: a token that was exchanged for an identity token may not do this; use a token of a user or of the organization")
+var errExchanged = fault.Forbidden("Forbidden: a token obtained in exchange for an identity token does not permit this; use a user or organization token")
 
 // Public registers a route without authentication.
 func (rt *Router) Public(method, pattern string, h handler) {

@@ -70,7 +70,7 @@ func (s *Store) FoldLeft(ctx context.Context, age time.Duration) error {
 			return tx.FinishedJournals(after, tx.Now().Add(-age), sweepPiece)
 		})
 		if err != nil {
-			return fmt.Errorf("searching journals to fold: %w", err)
+			return fmt.Errorf("listing journals to fold: %w", err)
 		}
 		for _, key := range keys {
 			if ctx.Err() != nil {
