@@ -190,6 +190,9 @@ func (t *Table) WriteHelp(w io.Writer) error {
 			if value != "" {
 				value = " (default: " + value + ")"
 			}
+			if f.Choices != nil {
+				value = " (one of: " + strings.Join(f.Choices, ", ") + ")" + value
+			}
 			doc, _, _ := strings.Cut(strings.Join(strings.Fields(f.Doc), " "), ". ")
 			fmt.Fprintf(&help, "  %s%s\n        %s%s\n", name, override, strings.TrimSuffix(doc, "."), value)
 		}

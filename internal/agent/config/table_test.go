@@ -19,6 +19,9 @@ func TestCompleteness(t *testing.T) {
 	}
 	var help bytes.Buffer
 	must(t, Table().WriteHelp(&help))
+	if !strings.Contains(help.String(), "(one of: docker, process)") {
+		t.Error("the help does not list the values of deploy_target")
+	}
 	names, variables := map[string]bool{}, map[string]bool{}
 	for _, f := range table(c).Fields() {
 		place := reflect.ValueOf(f.Value).Pointer()
