@@ -183,7 +183,7 @@ func TestPools(t *testing.T) {
 		_, jc := l.start("a")
 		path := l.deployable("dev")
 		dep := l.deploy(path, "update")
-		l.do("DELETE", base+"/"+l.pool, nil).want(400, nil).says("Agent pool is in use")
+		l.do("DELETE", base+"/"+l.pool, nil).want(400, nil).says("Agent pool is in use").says("to leave the organization without a default pool")
 		l.do("DELETE", base+"/"+l.pool+"?force=true", nil).want(204, nil)
 		l.end(jc, workflow.StatusSucceeded)
 		if a := l.do("GET", path+"/settings", nil).want(200, nil); strings.Contains(string(a.Body), "agentPoolID") {

@@ -282,7 +282,11 @@ func (s *Service) Delete(ctx context.Context, orgID, id string, force bool, forg
 			return 0, err
 		}
 		if !force && (use != store.PoolUse{} || queue.DefaultPool == id) {
-			return 0, fault.Invalid("Bad Request: Agent pool is in use: %s; delete it with force=true to let them fall back to the default pool", describeUse(use, queue.DefaultPool == id))
+			then := "let them fall back to the default pool"
+			if queue.DefaultPool == id {
+				then = "leave the organization without a default pool; deployments without a pool then wait until you select one"
+			}
+			return 0, fault.Invalid("Bad Request: Agent pool is in use: %s; delete it with force=true to %s", describeUse(use, queue.DefaultPool == id), then)
 		}
 		if queue.DefaultPool == id {
 			queue.DefaultPool = ""
