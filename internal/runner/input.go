@@ -37,6 +37,8 @@ func RunInput(ctx context.Context, stdin io.Reader, jobDir, version string) (cod
 // unprotected, or nil.
 func runLaunch(ctx context.Context, launch *protocol.Launch, jobDir, version string, signals <-chan os.Signal, protectErr error) (code int, err error) {
 	logger := logrus.New()
+	out := &console{out: os.Stdout}
+	logger.SetOutput(consoleLog{out, os.Stderr})
 	logger.SetFormatter(&logrus.TextFormatter{DisableColors: true, FullTimestamp: true})
 	log := logger.WithField("job_id", launch.JobID)
 	if d := launch.Definition; d != nil && d.Deployment != nil {
@@ -80,7 +82,7 @@ func runLaunch(ctx context.Context, launch *protocol.Launch, jobDir, version str
 		JobDir:  jobDir,
 		Self:    self,
 		Environ: os.Environ(),
-		Echo:    os.Stdout,
+		Echo:    out,
 		Signals: signals,
 		Log:     log,
 	})
