@@ -154,6 +154,18 @@ func TestStatusIsRepeated(t *testing.T) {
 	}
 }
 
+func TestErrorsSayEachThingOnce(t *testing.T) {
+	c := newClient(t, func(w http.ResponseWriter, _ *http.Request) {
+		w.WriteHeader(http.StatusUnauthorized)
+		io.WriteString(w, `{"code":401,"message":"Unauthorized: the token is missing, expired or revoked"}`)
+	})
+	_, err := c.Status(t.Context(), secret, "d")
+	want := "GET /api/deployments/d/status: the server answered 401 Unauthorized: the token is missing, expired or revoked"
+	if err == nil || err.Error() != want {
+		t.Errorf("got  %v\nwant %s", err, want)
+	}
+}
+
 func TestErrorsTellPeopleAndHideTokens(t *testing.T) {
 	c := newClient(t, func(w http.ResponseWriter, r *http.Request) {
 		w.WriteHeader(http.StatusUnauthorized)

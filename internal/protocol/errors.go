@@ -52,13 +52,14 @@ const (
 func (e *APIError) Error() string {
 	text := fmt.Sprintf("%s %s: the server answered %d %s", e.Method, e.Path, e.Code, http.StatusText(e.Code))
 	text = strings.TrimRight(text, " ")
-	if e.Message != "" && !strings.EqualFold(e.Message, http.StatusText(e.Code)) {
-		text += ": " + e.Message
+	message := strings.TrimPrefix(e.Message, http.StatusText(e.Code)+": ")
+	if message != "" && !strings.EqualFold(message, http.StatusText(e.Code)) {
+		text += ": " + message
 	}
 	switch hint := hints[e.Code]; {
 	case e.origin == originForeign:
 		text += " (" + foreignHint + ")"
-	case hint != "":
+	case hint != "" && !strings.HasPrefix(message, "the token is"):
 		text += " (" + hint + ")"
 	}
 	return text
