@@ -128,7 +128,7 @@ func newStateArena(t *testing.T, row stateRow) *stateArena {
 // amount is the number of resources of each kind in the program.
 func amount() int {
 	if harness.FullScale {
-		return 100
+		return 30
 	}
 	return 8
 }

@@ -40,7 +40,7 @@ const (
 
 const scaledUpdates = "fewer updates, with fewer resources"
 
-const scaledBatches = "6 of 60 batches, and fewer resources"
+const scaledBatches = "6 of 30 batches, and fewer resources"
 
 // updates is the number of updates that a row with random moments breaks.
 func updates() int {
@@ -237,7 +237,7 @@ func meddlingBatches(m meddle) func(a *stateArena) {
 		a.t.Helper()
 		n := 6 // the CLI waits for a second before it repeats a batch
 		if harness.FullScale {
-			n = 60
+			n = 30
 		}
 		met := a.proxy.on(is(callJournal), n, m)
 		c := a.update()
