@@ -52,7 +52,7 @@ func inShells(t *testing.T, test func(t *testing.T, sh shell)) {
 	}
 }
 
-// box is one user's view of a machine: what install.sh may see and change.
+// box is one user's environment on a machine, in which tests run install.sh.
 type box struct {
 	m      *mirror
 	sh     shell
@@ -62,7 +62,7 @@ type box struct {
 	path   []string // directories before the machine's own
 	only   string   // if not "", the whole PATH
 	env    []string
-	script []byte // nil: as in a release of the mirror
+	script []byte // nil means the script of the mirror's releases
 	piped  bool   // on standard input, from curl
 	before string // shell code that runs before the script
 }
@@ -74,8 +74,9 @@ func newBox(t *testing.T, m *mirror, sh shell) *box {
 
 func (b *box) root() string { return filepath.Join(b.home, ".pulumi", "bin", release.Program) }
 
-// command is the installer with arguments, always for a user, so that tests running as root do not
-// change the machine.
+// command returns a command that runs the installer with args. Unless args contain --system or
+// --help, it installs for a user and without a service, so that tests running as root do not change
+// the machine.
 func (b *box) command(ctx context.Context, t *testing.T, args ...string) *exec.Cmd {
 	t.Helper()
 	for _, dir := range []string{b.home, b.fake} {
@@ -90,7 +91,7 @@ func (b *box) command(ctx context.Context, t *testing.T, args ...string) *exec.C
 		script = b.m.script(t)
 	}
 	if !slices.Contains(args, "--help") && !slices.Contains(args, "--system") {
-		// The machine may have its own service.
+		// The machine might have its own service.
 		args = append([]string{"--user", "--no-service"}, args...)
 	}
 	line := slices.Clone(b.sh)
@@ -125,8 +126,8 @@ func (b *box) command(ctx context.Context, t *testing.T, args ...string) *exec.C
 	return cmd
 }
 
-// run runs the installer and returns its output and exit code. However it ended, it must leave
-// nothing in TMPDIR.
+// run runs the installer and returns its output and exit code. It reports an error if the installer
+// left files in TMPDIR.
 func (b *box) run(t *testing.T, args ...string) (string, int) {
 	t.Helper()
 	out, code := output(t, b.command(t.Context(), t, args...))
@@ -237,7 +238,7 @@ func names(t *testing.T, dir string) []string {
 	return list
 }
 
-// tools makes a directory with links to the named programs of this machine.
+// tools returns a new directory with links to the named programs of this machine.
 func tools(t *testing.T, programs ...string) string {
 	t.Helper()
 	dir := t.TempDir()
@@ -261,7 +262,8 @@ func without(list []string, names ...string) []string {
 	return slices.DeleteFunc(slices.Clone(list), func(name string) bool { return slices.Contains(names, name) })
 }
 
-// machine makes a directory with a uname that names another machine.
+// machine returns a new directory with a uname program that reports the given operating system and
+// processor.
 func machine(t *testing.T, system, processor string) string {
 	t.Helper()
 	dir := t.TempDir()

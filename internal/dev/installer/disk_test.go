@@ -29,8 +29,7 @@ func tmpfs(t *testing.T, dir string, size int) {
 	})
 }
 
-// TestNoExecution checks the message on a file system that does not allow the execution of
-// programs.
+// TestNoExecution checks the error message for a file system that is mounted with noexec.
 func TestNoExecution(t *testing.T) {
 	t.Parallel()
 	m := newMirror(t)

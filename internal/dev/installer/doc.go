@@ -1,3 +1,3 @@
-// Package installer has the tests of install.sh: they run the repository's script under every shell
-// of the machine, against small mirrors that they create and sign.
+// Package installer contains the tests of install.sh. They run the script under every shell on the
+// machine, against small mirrors that they create and sign.
 package installer

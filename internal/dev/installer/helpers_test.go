@@ -12,10 +12,10 @@ import (
 	"workflowagent/internal/host/release"
 )
 
-// full runs every case of the long tests.
+// full reports whether the long tests run all of their cases.
 var full = os.Getenv("WORKFLOW_E2E_FULL") != ""
 
-// dash returns the shell for tests that run in one shell only.
+// dash returns the shell for tests that run in only one shell.
 func dash(t *testing.T) shell {
 	t.Helper()
 	for _, name := range []string{"dash", "sh"} {
@@ -65,7 +65,7 @@ func TestMain(m *testing.M) {
 	}())
 }
 
-// noSleep makes a directory with a sleep that returns at once.
+// noSleep returns a new directory with a sleep program that exits at once.
 func noSleep(t *testing.T) string {
 	t.Helper()
 	dir := t.TempDir()
@@ -93,7 +93,7 @@ func runScript(t *testing.T, sh shell, script string) string {
 	return string(out)
 }
 
-// ignoreExit ignores the exit error of a killed process.
+// ignoreExit returns nil for a process's exit error, and any other error unchanged.
 func ignoreExit(err error) error {
 	if _, ok := errors.AsType[*exec.ExitError](err); ok {
 		return nil

@@ -61,7 +61,7 @@ func TestMirror(t *testing.T) {
 	m := newMirror(t)
 	m.newest(t, "v1.2.3")
 	credentials := strings.Replace(m.url, "://", "://user:s3cret-word@", 1)
-	// Curl would expand this name.
+	// Without --globoff, curl would expand this name as a pattern.
 	if err := os.Symlink(".", filepath.Join(m.dir, "[1-2]{a,b}")); err != nil {
 		t.Fatal(err)
 	}
@@ -89,7 +89,7 @@ func TestMirror(t *testing.T) {
 			t.Parallel()
 			b := newBox(t, m, dash(t))
 			b.script, b.only = source(t), c.only
-			// The retries would wait for the server to return.
+			// Without a fake sleep, the installer would pause before each retry.
 			b.path = []string{noSleep(t)}
 			out := b.want(t, c.code, nil, "--mirror", c.mirror, "--key", m.keyFile)
 			if strings.Contains(out, "s3cret") {
@@ -104,7 +104,8 @@ func TestMirror(t *testing.T) {
 	}
 }
 
-// TestPlaces uses a directory with a dollar and a quote in its name, and no HOME.
+// TestPlaces checks installations without HOME, and into a directory whose name contains a dollar
+// sign and quotes.
 func TestPlaces(t *testing.T) {
 	t.Parallel()
 	m := newMirror(t)
@@ -113,7 +114,7 @@ func TestPlaces(t *testing.T) {
 		b := newBox(t, m, sh)
 		home := b.home
 		b.home = ""
-		if filepath.Base(sh[0]) != "zsh" { // zsh looks HOME up
+		if filepath.Base(sh[0]) != "zsh" { // zsh sets a missing HOME
 			b.want(t, 1, []string{"HOME is not set", "--dir"})
 		}
 		dir := filepath.Join(t.TempDir(), `it's $HOME "here"`)
@@ -133,8 +134,8 @@ func TestPlaces(t *testing.T) {
 		b.want(t, 1, []string{"--system needs root", "sudo sh -s -- --system"}, "--system")
 		b.before = ""
 		if os.Geteuid() == 0 {
-			// A HOME that does not exist yet has no other owner; the options are those of a strict
-			// user's shell.
+			// A HOME that does not exist has no other owner. Users can have these strict shell
+			// options.
 			b.before = `HOME=$HOME/new; set -fC; `
 			b.want(t, 0, []string{"Installed v1.2.3 in " + filepath.Join(home, "new")})
 			b.want(t, 0, []string{"v1.2.3 was already installed in " + filepath.Join(home, "new")})
@@ -185,7 +186,7 @@ func TestCommandLine(t *testing.T) {
 	})
 }
 
-// TestKeyRotation checks that any key that a release trusts suffices.
+// TestKeyRotation checks that the installer accepts a release signed by any of the trusted keys.
 func TestKeyRotation(t *testing.T) {
 	t.Parallel()
 	m := newMirror(t)

@@ -13,15 +13,16 @@ import (
 
 var steps = []string{"awk", "chmod", "cp", "mktemp", "openssl", "rm", "tar"}
 
-// guillotine makes a directory with programs that kill their process group by SIGKILL before their
-// n-th step.
+// guillotine is like [stepping], but the programs kill their process group with SIGKILL before step
+// CUT.
 func guillotine(t *testing.T) (dir, count string) {
 	t.Helper()
 	return stepping(t, `if [ "$n" = "$CUT" ]; then kill -9 0; fi`)
 }
 
-// stepping makes a directory with programs that run a piece of shell before each step, with the
-// number of the step in n. A file counts the steps.
+// stepping returns a new directory with wrappers for the installer's external programs. Each
+// wrapper runs the shell code before, with the step's number in n, and then the program. The file
+// count has one line per step.
 func stepping(t *testing.T, before string) (dir, count string) {
 	t.Helper()
 	dir, count = t.TempDir(), filepath.Join(t.TempDir(), "count")
@@ -44,7 +45,7 @@ exec "$real" "$@"
 
 type beginning struct {
 	prepare func(t *testing.T, b *box)
-	good    []string // versions that may be installed afterwards
+	good    []string // versions accepted after the interruption
 	before  string   // version kept at the end
 }
 
@@ -95,7 +96,7 @@ func TestKilled(t *testing.T) {
 					t.Fatalf("cut %d, before %s: the installation is %s", cut, lastLine(t, count), got)
 				}
 				b.path, b.env = nil, nil
-				if err := os.RemoveAll(b.tmp); err != nil { // the download stays there
+				if err := os.RemoveAll(b.tmp); err != nil { // a killed installer leaves its download there
 					t.Fatal(err)
 				}
 				if err := os.Mkdir(b.tmp, 0o700); err != nil {
@@ -170,7 +171,8 @@ func TestInterrupted(t *testing.T) {
 							return
 						}
 						at := fmt.Sprintf("cut %d, %s %s", cut, when, done[cut-1])
-						// 0: during the clean-up at the end. zsh occasionally returns other codes.
+						// The exit code is 0 if the signal arrived during the final cleanup. zsh
+						// occasionally returns other codes.
 						if code != 130 && code != 0 && filepath.Base(sh[0]) != "zsh" {
 							t.Errorf("%s: exit code %d\n%s", at, code, out)
 						}
@@ -199,7 +201,8 @@ func TestInterrupted(t *testing.T) {
 	}
 }
 
-// hidden lists a directory's names that begin with a dot, except for the lock that updates share.
+// hidden returns the names in a directory that begin with a dot, except for the lock file that
+// updates share.
 func hidden(t *testing.T, dir string) []string {
 	t.Helper()
 	if _, err := os.Stat(dir); os.IsNotExist(err) {

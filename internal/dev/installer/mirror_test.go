@@ -27,7 +27,7 @@ type mirror struct {
 	dir     string
 	url     string
 	key     *ecdsa.PrivateKey
-	keyFile string // of the public key
+	keyFile string // file of the public key
 
 	mu    sync.Mutex
 	asked []string // paths
@@ -88,7 +88,8 @@ func writeFile(t *testing.T, path string, data []byte, mode os.FileMode) {
 	}
 }
 
-// program is the agent in an archive: it prints its version and passes "install" to the real agent.
+// program is the script that replaces the agent in archives. It prints its version and passes
+// "install" to the real agent.
 const program = `#!/bin/sh
 case $1 in
 version) if [ -e "$FAKE/mute" ]; then exit 126; fi; echo %[1]s ;;
@@ -97,7 +98,8 @@ install) exec "$AGENT" "$@" ;;
 esac
 `
 
-// padding makes the archive larger than a small file system.
+// padding is the size of the incompressible data in each archive, in bytes. The small file systems
+// of the tests are sized relative to it.
 const padding = 256 << 10
 
 type member struct {
@@ -207,7 +209,8 @@ func (m *mirror) put(t *testing.T, name string, data []byte, key *ecdsa.PrivateK
 	writeFile(t, filepath.Join(m.dir, name+release.SignatureSuffix), signature, 0o644)
 }
 
-// script returns install.sh as a release with these keys publishes it.
+// script returns install.sh as released for this mirror. It trusts keys, by default the mirror's
+// own key.
 func (m *mirror) script(t *testing.T, keys ...*ecdsa.PrivateKey) []byte {
 	t.Helper()
 	if len(keys) == 0 {

@@ -19,7 +19,7 @@ import (
 	"time"
 )
 
-// TestTLS checks that a mirror with https is never used over plain HTTP.
+// TestTLS checks that the installer never contacts an https mirror over plain HTTP.
 func TestTLS(t *testing.T) {
 	t.Parallel()
 	m := newMirror(t)
@@ -54,8 +54,8 @@ func TestTLS(t *testing.T) {
 	b.whole(t, "v1.2.3", "")
 }
 
-// TestFlakyMirror checks that requests to a failing mirror are retried, and that its messages are
-// printed without terminal control characters.
+// TestFlakyMirror checks that the installer retries requests to a failing mirror. It must print the
+// mirror's messages without terminal control characters.
 func TestFlakyMirror(t *testing.T) {
 	t.Parallel()
 	m := newMirror(t)
@@ -102,10 +102,11 @@ func TestFlakyMirror(t *testing.T) {
 	}
 }
 
-// TestSignals checks that the installer leaves no files after Ctrl-C or a hang-up.
+// TestSignals checks that the installer leaves no files after Ctrl-C or a hangup.
 func TestSignals(t *testing.T) {
 	t.Parallel()
-	// Under nohup, shells would inherit an ignored SIGHUP; one that is caught here is reset.
+	// Under nohup, shells would inherit an ignored SIGHUP. A signal that this process catches is
+	// reset in its children.
 	hangups := make(chan os.Signal, 1)
 	signal.Notify(hangups, syscall.SIGHUP)
 	t.Cleanup(func() { signal.Stop(hangups) })
@@ -183,7 +184,7 @@ func TestInterruptKey(t *testing.T) {
 			done := make(chan struct{})
 			go func() {
 				defer close(done)
-				_, _ = io.Copy(io.Discard, terminal) // the end of a terminal is an error
+				_, _ = io.Copy(io.Discard, terminal) // reading from a closed terminal fails
 			}()
 			for _, wait := range []struct {
 				what string
@@ -225,7 +226,7 @@ func TestUserlands(t *testing.T) {
 			link(t, "busybox", filepath.Join(busybox, name))
 		}
 	}
-	// A tar like that of macOS, if available.
+	// The tar implementation of macOS, if available.
 	bsd := tools(t, without(used, "tar")...)
 	tar := "bsdtar"
 	if _, err := exec.LookPath(tar); err != nil {

@@ -15,8 +15,8 @@ import (
 	"github.com/creack/pty"
 )
 
-// typed runs the installer on a terminal, piped into the shell as curl does, and types the answer
-// at the prompt.
+// typed runs the installer on a terminal, with the script piped into the shell, and types answer at
+// the prompt. It returns the output and the exit code.
 func (b *box) typed(t *testing.T, answer string, args ...string) (string, int) {
 	t.Helper()
 	cmd, terminal := b.onTerminal(t, args...)
@@ -32,14 +32,15 @@ func (b *box) typed(t *testing.T, answer string, args ...string) (string, int) {
 			}
 		}
 		if err != nil {
-			break // the end of a terminal is an error
+			break // reading from a closed terminal fails
 		}
 	}
 	_ = cmd.Wait() // the exit code suffices
 	return out.String(), cmd.ProcessState.ExitCode()
 }
 
-// onTerminal starts the installer on a terminal, piped into the shell as curl does.
+// onTerminal starts the installer on a terminal, with the script piped into the shell. It returns
+// the command and the test's side of the terminal.
 func (b *box) onTerminal(t *testing.T, args ...string) (*exec.Cmd, *os.File) {
 	t.Helper()
 	b.piped = true
@@ -53,7 +54,7 @@ func (b *box) onTerminal(t *testing.T, args ...string) (*exec.Cmd, *os.File) {
 	cmd.Env = append(cmd.Env, "TERM=xterm")
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Setctty: true, Ctty: 1}
 	err = cmd.Start()
-	_ = tty.Close() // the child has it
+	_ = tty.Close() // the child has its own copy
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -11,8 +11,8 @@ import (
 	"workflowagent/internal/host/release"
 )
 
-// TestForgery covers changes that a mirror makes to a release. Each ends with one clear message and
-// exit code 1, and changes neither an empty disk nor an existing installation.
+// TestForgery checks that the installer rejects a release that the mirror has changed, with one
+// clear message and exit code 1. It must change neither an empty disk nor an existing installation.
 func TestForgery(t *testing.T) {
 	t.Parallel()
 	flip := func(t *testing.T, path string) {
@@ -117,7 +117,7 @@ func TestMachines(t *testing.T) {
 	writeFile(t, filepath.Join(intel, "sysctl"), []byte("#!/bin/sh\nexit 1\n"), 0o755)
 	writeFile(t, filepath.Join(rosetta, "sysctl"), []byte("#!/bin/sh\necho 1\n"), 0o755)
 	for name, c := range map[string]struct {
-		path, want string // of the archive; "": refused
+		path, want string // want is the archive's platform; "" means none
 	}{
 		"linux amd64": {machine(t, "Linux", "amd64"), "linux-x64"},
 		"linux arm64": {machine(t, "Linux", "aarch64"), "linux-arm64"},
@@ -140,7 +140,7 @@ func TestMachines(t *testing.T) {
 				b.nothing(t)
 				return
 			}
-			b.run(t) // may fail later: the agent of the archive is this machine's
+			b.run(t) // can fail later, because the archive contains this machine's agent
 			if asked := m.downloads(); !strings.Contains(asked, c.want+".tar.gz") {
 				t.Errorf("it downloaded %s", asked)
 			}
@@ -167,7 +167,8 @@ func TestMissingTools(t *testing.T) {
 	}
 }
 
-// TestPackaged checks that files of a package are left to its manager.
+// TestPackaged checks that the installer does not change an agent that a package manager installed,
+// and names the package manager's command.
 func TestPackaged(t *testing.T) {
 	t.Parallel()
 	m := newMirror(t)

@@ -55,7 +55,7 @@ func TestTruncated(t *testing.T) {
 		}
 		var cuts []int
 		for i, end := range ends {
-			// Slow shells test a part of the lines.
+			// Slow shells test only some of the lines.
 			if quick := filepath.Base(sh[0]); full || quick == "dash" || quick == "busybox" || i%9 == 0 {
 				cuts = append(cuts, end+i%2) // with the newline, or without
 			}

@@ -10,8 +10,8 @@ import (
 	"strings"
 )
 
-// BuildProduct builds the product's programs for this machine into dir, with the runner for Linux
-// containers of this architecture.
+// BuildProduct builds the product's programs for this machine into dir, including the runner for
+// Linux containers of this architecture.
 func BuildProduct(ctx context.Context, dir string, progress io.Writer) error {
 	root, err := Root()
 	if err != nil {

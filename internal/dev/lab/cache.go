@@ -18,7 +18,7 @@ import (
 
 const lockPoll = 200 * time.Millisecond
 
-// fingerprint collects the inputs of an artefact.
+// fingerprint collects the inputs of a cached artifact.
 type fingerprint struct {
 	parts []string
 }
@@ -74,8 +74,8 @@ func (f *fingerprint) sum() string {
 }
 
 // cached returns the directory cache/name-key. If the directory is missing, make fills an empty
-// one, which is then renamed into place, so that it is complete or absent. Other processes wait for
-// the artefact until ctx is done.
+// one, which is then renamed into place, so that it is complete or absent. While another process
+// creates the directory, cached waits at most until ctx is done.
 func cached(ctx context.Context, name, key string, make func(dir string) error) (string, error) {
 	cache, err := CacheDir()
 	if err != nil {
@@ -123,7 +123,7 @@ func lock(ctx context.Context, path string) (unlock func(), err error) {
 	return unlock, err
 }
 
-// tryLock is lock without waiting: unlock is nil if another process has the lock.
+// tryLock is like [lock], but does not wait: unlock is nil if another process holds the lock.
 func tryLock(path string) (unlock func(), err error) {
 	file, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o644)
 	if err != nil {

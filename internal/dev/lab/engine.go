@@ -18,7 +18,7 @@ import (
 
 const pingPatience = 30 * time.Second
 
-// Engine is a Docker Engine.
+// Engine is a Docker Engine for tests: a private one, or one that was already running.
 type Engine struct {
 	// Host is the engine's address, in the form of DOCKER_HOST.
 	Host string
@@ -140,7 +140,7 @@ func (e *Engine) Shutdown(patience time.Duration) error {
 	return e.private.end(syscall.SIGTERM, patience)
 }
 
-// Restart starts the daemon of a private engine again after it exited.
+// Restart starts the daemon of a private engine again after the daemon has exited.
 func (e *Engine) Restart(ctx context.Context) error {
 	if e.private == nil {
 		return errNotOurs

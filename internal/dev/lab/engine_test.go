@@ -125,8 +125,8 @@ func TestEngineRunsShell(t *testing.T) {
 	}
 }
 
-// TestExecutorImage deploys, in a container, a program cloned from this machine, as root and as
-// another user.
+// TestExecutorImage clones and deploys a program in containers of the executor image, as root and
+// as other users.
 func TestExecutorImage(t *testing.T) {
 	if testing.Short() {
 		t.Skip("builds and runs the real pulumi CLI")

@@ -25,8 +25,8 @@ type Repo struct {
 }
 
 // Commit adds a commit to a branch and returns its hash. files maps slash-separated paths to
-// contents and is added to the branch's files. A new branch starts at main. A file that starts with
-// "#!" is executable.
+// contents. It adds or replaces these files and keeps all others. A new branch starts at main. A
+// file that starts with "#!" is executable.
 func (r *Repo) Commit(ctx context.Context, branch, message string, files map[string]string) (string, error) {
 	var script bytes.Buffer
 	data := func(s string) { fmt.Fprintf(&script, "data %d\n%s\n", len(s), s) }
@@ -125,5 +125,5 @@ func sortedKeys(m map[string]string) []string {
 	return keys
 }
 
-// Dir is the repository's directory, for cloning and pushing without the server.
+// Dir returns the repository's directory, for cloning and pushing without the server.
 func (r *Repo) Dir() string { return r.dir }

@@ -53,7 +53,7 @@ type Identity struct {
 	Subject string
 	// Claims are added to those of every ID token.
 	Claims map[string]any
-	// Lifetime defaults to 5 minutes and must be a whole number of seconds. A negative lifetime
+	// Lifetime defaults to 5 minutes and must be a multiple of a second. A negative lifetime
 	// creates an expired token.
 	Lifetime time.Duration
 }
@@ -81,7 +81,7 @@ func (i *Issuer) Close() {
 	}
 }
 
-// IDToken signs an identity in and returns the ID token.
+// IDToken signs in as who and returns the ID token.
 func (i *Issuer) IDToken(ctx context.Context, who Identity) (string, error) {
 	ctx, cancel := context.WithTimeout(ctx, issuerCall)
 	defer cancel()

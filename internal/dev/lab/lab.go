@@ -1,8 +1,8 @@
 // Package lab finds or builds the product's real peers for the quickstart, the end-to-end tests and
 // the benchmarks: the stock Pulumi CLI with a test provider, a git server, a private Docker Engine
-// with an executor image, and PostgreSQL. The product does not import it.
+// with an executor image, and PostgreSQL. The product does not import this package.
 //
-// Artefacts that are slow to build are kept in a cache directory outside the repository, keyed by
+// Artifacts that are slow to build are kept in a cache directory outside the repository, keyed by
 // all of their inputs. Deleting the cache is always safe.
 package lab
 

@@ -52,7 +52,7 @@ func MachineAvailable() (reason string, ok bool) {
 }
 
 // machineRoot returns the machine's files from the cache, or creates them from Debian packages,
-// which takes minutes. It creates them anew each month.
+// which takes minutes. The cached files are replaced each month.
 func machineRoot(ctx context.Context, progress io.Writer) (string, error) {
 	var key fingerprint
 	key.add("packages", machinePackages)
@@ -134,8 +134,8 @@ func (m *Machine) PowerOff() error {
 	return m.process.Stop(syscall.SIGTERM, machineStop)
 }
 
-// CutPower kills all processes of the machine at once. Their writes survive in the host's memory
-// even if they were not synced. Boot starts the machine again.
+// CutPower kills all processes of the machine at once. Unsynced writes are not lost, because the
+// host keeps running. Boot starts the machine again.
 func (m *Machine) CutPower(ctx context.Context) error {
 	// Stop all processes first, so that none reacts to another's death.
 	if _, err := m.Run(ctx, "kill -s STOP -- -1"); err != nil {
@@ -160,8 +160,9 @@ func (m *Machine) Boot(ctx context.Context) error {
 	return nil
 }
 
-// boot starts systemd. The script creates control groups for the machine, because two machines
-// would otherwise share those of this process, and a /run that nspawn can clean.
+// boot starts systemd. The script first creates control groups for the machine, because two
+// machines would otherwise share this process's groups. It also mounts a /run that systemd-nspawn
+// can clean.
 func (m *Machine) boot(ctx context.Context) error {
 	const script = `set -eu
 for mount in /sys/fs/cgroup/systemd /sys/fs/cgroup/unified; do

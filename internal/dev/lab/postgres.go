@@ -24,8 +24,8 @@ const (
 	postgresUser  = "lab"
 )
 
-// postgresAccounts are accounts for the server if this process is root, because PostgreSQL does not
-// run as root.
+// postgresAccounts are the OS accounts to try for running the server if this process is root,
+// because PostgreSQL refuses to run as root.
 var postgresAccounts = []string{"postgres", "nobody"}
 
 // PostgresAvailable reports whether [StartPostgres] works on this machine, and if not, why.
@@ -42,11 +42,11 @@ func PostgresAvailable() (reason string, ok bool) {
 }
 
 // StartPostgres creates a database cluster under dir and serves it on a loopback port until stop is
-// called. stop also removes the cluster. The connection string is a superuser's. The server does
-// not sync its writes, unless one of the settings is "fsync=on".
+// called. stop also removes the cluster. dsn is the connection string of a superuser. The server
+// does not sync its writes, unless one of the settings is "fsync=on".
 //
-// If this process is root, a temporary directory holds the data instead, because the server's
-// account may have no access to dir.
+// If this process is root, a temporary directory holds the data instead, because the server's OS
+// account might have no access to dir.
 func StartPostgres(ctx context.Context, dir string, settings ...string) (dsn string, stop func(), err error) {
 	p := &postgres{dir: dir, password: rand.Text()}
 	if err := p.start(ctx, settings); err != nil {
@@ -187,8 +187,8 @@ func (p *postgres) stop() {
 	}
 }
 
-// postgresProgram finds a program of the newest PostgreSQL. Debian does not put server programs on
-// the PATH.
+// postgresProgram returns the path of a program of the newest installed PostgreSQL. Debian does not
+// put server programs on the PATH.
 func postgresProgram(name string) (string, error) {
 	versions, _ := filepath.Glob("/usr/lib/postgresql/*/bin/" + name)
 	if len(versions) > 0 {
@@ -205,7 +205,7 @@ func postgresProgram(name string) (string, error) {
 	return path, nil
 }
 
-// postgresAccount returns the account of the server, nil for the current one.
+// postgresAccount returns the server's OS account, or nil for the current one.
 func postgresAccount() (*syscall.Credential, error) {
 	if os.Geteuid() != 0 {
 		return nil, nil

@@ -14,8 +14,8 @@ import (
 // stopPatience is the grace period between SIGTERM and SIGKILL for a child process.
 const stopPatience = 30 * time.Second
 
-// command returns a child process. Its process group receives SIGTERM when ctx is done, and is
-// killed after the grace period.
+// command returns a command. Its process group receives SIGTERM when ctx is done, and is killed
+// after the grace period.
 func command(ctx context.Context, name string, args ...string) *exec.Cmd {
 	cmd := exec.CommandContext(ctx, name, args...)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
@@ -81,7 +81,7 @@ func start(cmd *exec.Cmd, logFile string) (*Process, error) {
 // Pid returns the process ID.
 func (p *Process) Pid() int { return p.cmd.Process.Pid }
 
-// Done is closed when the process has exited.
+// Done returns a channel that is closed when the process has exited.
 func (p *Process) Done() <-chan struct{} { return p.done }
 
 // Err waits until the process has exited and returns its error.
@@ -93,8 +93,8 @@ func (p *Process) Err() error {
 // Signal sends a signal to the process, not to its children.
 func (p *Process) Signal(sig syscall.Signal) error { return p.cmd.Process.Signal(sig) }
 
-// Stop sends a signal and waits for the process to exit. It kills the process after patience and
-// then returns an error.
+// Stop sends a signal and waits for the process to exit. If the process is still running after
+// patience, Stop kills it and returns an error.
 func (p *Process) Stop(sig syscall.Signal, patience time.Duration) error {
 	if err := p.Signal(sig); err != nil && !errors.Is(err, os.ErrProcessDone) {
 		return fmt.Errorf("stopping %s: %w", p.cmd.Path, err)
@@ -111,7 +111,7 @@ func (p *Process) Stop(sig syscall.Signal, patience time.Duration) error {
 	return fmt.Errorf("%s did not exit within %s and was killed", p.cmd.Path, patience)
 }
 
-// Poll calls try at once and at every interval until try is done or fails, or ctx is done.
+// Poll calls try at once and at every interval until try returns true or an error, or ctx is done.
 func Poll(ctx context.Context, interval time.Duration, try func() (done bool, err error)) error {
 	ticker := time.NewTicker(interval)
 	defer ticker.Stop()

@@ -27,7 +27,7 @@ type Server struct {
 	Process      *Process
 }
 
-// ServerOptions configure a [Server]. Only Binary and Dir are required.
+// ServerOptions configures a [Server]. Only Binary and Dir are required.
 type ServerOptions struct {
 	Binary   string // path of workflow-server
 	Dir      string // holds the data directory and the log
@@ -120,8 +120,8 @@ func (s *Server) waitReady(ctx context.Context) error {
 	}
 }
 
-// Call makes one API call as the admin, with in and out as JSON unless they are nil. A status other
-// than 2xx is an error.
+// Call sends an API request as the admin. Unless they are nil, it encodes in as the JSON body, and
+// decodes the response into out. A status other than 2xx is an error.
 func (s *Server) Call(ctx context.Context, method, path string, in, out any) error {
 	var body io.Reader
 	if in != nil {
@@ -172,16 +172,16 @@ func (s *Server) Pool(ctx context.Context, name string) (id, token string, err e
 	return out.ID, out.TokenValue, nil
 }
 
-// AgentOptions configure an [Agent].
+// AgentOptions configures an [Agent].
 type AgentOptions struct {
 	Binary     string // path of customer-managed-workflow-agent
 	Dir        string // holds the state directory, the configuration and the log
 	ServiceURL string
 	Token      string
 	Target     string            // docker or process
-	Settings   map[string]string // more PULUMI_AGENT_… settings by key, e.g. "max_concurrent_jobs"
+	Settings   map[string]string // additional PULUMI_AGENT_… settings by key, e.g. "max_concurrent_jobs"
 	Env        []string          // complete environment; the settings are added to it
-	Args       []string          // more arguments for its run command
+	Args       []string          // additional arguments for its run command
 }
 
 // Agent is a running agent.
@@ -190,8 +190,8 @@ type Agent struct {
 	Process *Process
 }
 
-// StartAgent starts an agent that is configured by its environment. It returns when the process
-// runs, possibly before the agent is online.
+// StartAgent starts an agent that is configured by its environment. It returns once the process has
+// started, which can be before the agent is online.
 func StartAgent(ctx context.Context, o AgentOptions) (*Agent, error) {
 	state := filepath.Join(o.Dir, "state")
 	if err := os.MkdirAll(state, 0o700); err != nil {
@@ -229,7 +229,8 @@ func FreePort(host string) (int, error) {
 	return l.Addr().(*net.TCPAddr).Port, nil
 }
 
-// Tail returns the last n lines of a file, or the error of reading it as a line.
+// Tail returns the last n lines of a file. If it cannot read the file, it returns the error in
+// parentheses.
 func Tail(path string, n int) string {
 	data, err := os.ReadFile(path)
 	if err != nil {

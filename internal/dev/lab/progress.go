@@ -25,7 +25,8 @@ type buildWatch struct {
 	last     []string
 }
 
-// newBuildWatch reports on out, which may be nil, until stop is called.
+// newBuildWatch returns a watch that reports a build's progress on out until stop is called. If out
+// is nil, it reports nothing.
 func newBuildWatch(out io.Writer, what string) *buildWatch {
 	w := &buildWatch{done: make(chan struct{})}
 	if out == nil {

@@ -43,7 +43,7 @@ type Registry struct {
 	asked chan struct{} // receives a value for each held request
 }
 
-// RegistryOptions are the credentials of a [Registry].
+// RegistryOptions contains the credentials of a [Registry].
 type RegistryOptions struct {
 	Username, Password string // "" = no authentication
 }
@@ -79,7 +79,7 @@ func (r *Registry) Close() error {
 	return err
 }
 
-// guard checks the credentials, and holds requests for layers until Release.
+// guard returns a handler that checks the credentials, and holds requests for layers until Release.
 func (r *Registry) guard(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
 		if r.options.Username != "" && !r.knows(req) {
@@ -132,7 +132,7 @@ func (r *Registry) Hold() (asked <-chan struct{}) {
 	return r.asked
 }
 
-// Release answers the held requests.
+// Release ends [Registry.Hold]: the registry processes the held requests.
 func (r *Registry) Release() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -142,8 +142,8 @@ func (r *Registry) Release() {
 	}
 }
 
-// Push creates an image, stores it under repository:tag, and returns its name by tag and its name
-// by digest.
+// Push creates an image, stores it under repository:tag, and returns its references by tag and by
+// digest.
 func (r *Registry) Push(ctx context.Context, repository, tag string, p Picture) (tagged, pinned string, err error) {
 	image, err := p.image()
 	if err != nil {

@@ -90,7 +90,8 @@ func MakeReleases(ctx context.Context, progress io.Writer) (Releases, error) {
 
 const releasesName = "releases"
 
-// releaseFingerprint depends on the content of every file that may be released.
+// releaseFingerprint returns a key that depends on the content of every file that is an input of a
+// release.
 func releaseFingerprint(ctx context.Context, root string) (string, error) {
 	cmd := command(ctx, "git", "ls-files", "-z", "--cached", "--others", "--exclude-standard")
 	cmd.Dir = root
@@ -128,7 +129,7 @@ func isReleased(name string) bool {
 	return !strings.HasSuffix(name, "_test.go") && !strings.HasSuffix(name, ".md") && !strings.Contains(name, "/testdata/")
 }
 
-// Packages is one run of "make packages" for this platform, with this machine's keys.
+// Packages describes one run of "make packages" for this platform, with this machine's keys.
 type Packages struct {
 	Checkout string // root of the repository
 	Version  string

@@ -29,8 +29,8 @@ echo "this server only serves repositories for reading" >&2
 exit 1
 `
 
-// SSHServer is an OpenSSH server from which git reads repositories. The user is the current one,
-// and only the server's login key is accepted.
+// SSHServer is an OpenSSH server from which git reads repositories. It accepts only the current
+// user, with the server's login key.
 type SSHServer struct {
 	// PrivateKey is the login key, in OpenSSH's format.
 	PrivateKey string

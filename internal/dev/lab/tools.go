@@ -73,8 +73,9 @@ func PulumiCLI(ctx context.Context, progress io.Writer) (Tools, error) {
 	return tools, err
 }
 
-// Replayer returns the path of the program that replays journals with the CLI's code, built after
-// the CLI so that only its main package is compiled.
+// Replayer returns the path of the program that replays journals with the CLI's code, building it
+// if necessary. It builds the CLI first, so that only the replayer's main package remains to be
+// compiled.
 func Replayer(ctx context.Context, progress io.Writer) (string, error) {
 	if _, err := PulumiCLI(ctx, progress); err != nil {
 		return "", err
@@ -145,8 +146,8 @@ func (t Tools) Env(home, backendURL, token string) []string {
 	return env
 }
 
-// Quiet returns the variables that limit the CLI's connections to its backend: no update check, no
-// plugin downloads, no package registry.
+// Quiet returns environment variables that limit the CLI's connections to its backend: no update
+// check, no plugin downloads, no package registry.
 func (Tools) Quiet() []string {
 	return []string{
 		"PULUMI_SKIP_UPDATE_CHECK=true",

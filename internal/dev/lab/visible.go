@@ -16,14 +16,14 @@ import (
 	"github.com/moby/moby/client"
 )
 
-// Exhibit is data of a job that is visible outside the job.
+// Exhibit is data that is visible outside a job, where the job's secrets must not appear.
 type Exhibit struct {
 	Where   string
 	Content []byte
 	Pid     int // the process ID, or 0
 }
 
-// Visible collects an engine's reports on the containers and volumes with a label: descriptions,
+// Visible returns an engine's reports on the containers and volumes with a label: descriptions,
 // processes, stored output, and all events since a time.
 func (e *Engine) Visible(ctx context.Context, label string, since time.Time) ([]Exhibit, error) {
 	docker, err := e.Client()
@@ -101,7 +101,7 @@ func events(ctx context.Context, docker *client.Client, since time.Time) ([]byte
 	}
 }
 
-// Processes collects the arguments of all processes on this machine, as ps prints them, and their
+// Processes returns the arguments of all processes on this machine, as ps prints them, and their
 // environments if readable.
 func Processes() []Exhibit {
 	var seen []Exhibit
