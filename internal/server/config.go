@@ -35,13 +35,13 @@ type Config struct {
 	LogLevel        logrus.Level    // of the server's log
 	LogFormat       string          // text or json
 	UpdateLease     time.Duration   // how long an update may go without renewing its lease
-	DefaultImage    string          // image of deployments whose settings name none
+	DefaultImage    string          // image for deployments without one in their settings
 	MaxDeployments  int64           // limit of claimed and running deployments per organization
 	JobLease        time.Duration   // silence before the start that requeues a deployment
 	JobLost         time.Duration   // silence after the start that ends a deployment
-	KeepStates      int64           // a stack's newest states that are kept
-	KeepStatesFor   time.Duration   // age below which other states are kept; 0 is forever
-	KeepLogsFor     time.Duration   // age below which logs and events are kept; 0 is forever
+	KeepStates      int64           // number of each stack's newest states that are kept
+	KeepStatesFor   time.Duration   // age up to which other states are kept; 0 means forever
+	KeepLogsFor     time.Duration   // age up to which logs and events are kept; 0 means forever
 	ShutdownTimeout time.Duration   // how long requests in flight may take at shutdown
 	Releases        string          // directory with a mirror of the agent's releases; "" means none
 }
@@ -117,7 +117,8 @@ func checkListen(address string) error {
 	return nil
 }
 
-// checkDatabase omits the value from its error, because it may hold a password.
+// checkDatabase returns an error if the scheme of the database is unknown. The error omits the
+// value, which can contain a password.
 func checkDatabase(database string) error {
 	for _, scheme := range []string{"sqlite:", "postgres://", "postgresql://"} {
 		if strings.HasPrefix(database, scheme) {
@@ -135,7 +136,8 @@ func checkExternalURL(text string) error {
 	return nil
 }
 
-// checkReleases requires an existing directory: a misspelled one would look like an empty mirror.
+// checkReleases returns an error if dir is not an existing directory. A misspelled path would look
+// like an empty mirror.
 func checkReleases(dir string) error {
 	if info, err := os.Stat(dir); err != nil || !info.IsDir() {
 		return errors.New("is not an existing directory: correct the path or create the directory")
@@ -147,8 +149,9 @@ func (c Config) database() string {
 	return cmp.Or(c.Database, "sqlite:"+filepath.Join(c.DataDir, "server.db"))
 }
 
-// LoadConfig builds a configuration. Flags, by key, override the environment, which overrides the
-// file, which overrides the defaults. If file is "", no file is read.
+// LoadConfig returns the configuration of a server. flags holds values by key. Flags override the
+// environment, which overrides the file, which overrides the defaults. If file is "", no file is
+// read.
 func LoadConfig(file string, flags map[string]string, getenv func(string) string) (Config, error) {
 	var c Config
 	t := Settings(&c)

@@ -10,14 +10,15 @@ import (
 	"time"
 )
 
-// mostRequestMemory bounds the memory of all requests on a large machine, in bytes.
+// mostRequestMemory is the upper limit of requestMemory, in bytes.
 const mostRequestMemory = 1 << 30
 
-// memoryPatience bounds how long a request waits for memory.
+// memoryPatience is the maximum time that a request waits for memory.
 const memoryPatience = 10 * time.Second
 
-// requestMemory returns half of the Go memory limit, because the garbage collector needs room. If
-// GOMEMLIMIT is unset, the memory limit is set to nine tenths of the control group's limit.
+// requestMemory returns the memory that all requests share, in bytes: half of the Go memory limit,
+// because the garbage collector needs room. If GOMEMLIMIT is unset, requestMemory sets the memory
+// limit to nine tenths of the control group's limit.
 func requestMemory() int64 {
 	limit := debug.SetMemoryLimit(-1)
 	if limit == math.MaxInt64 {

@@ -26,14 +26,14 @@ import (
 const (
 	// memoryLimit is the GOMEMLIMIT of the attacked server.
 	memoryLimit = 384 << 20
-	// memoryPeak bounds the server's memory: Go's, which may exceed its limit between two
-	// collections, plus 16 MiB of cache for each SQLite connection. Measured peaks were 430 to 680
-	// MiB, and 1868 MiB without bounds on requests.
+	// memoryPeak bounds the server's memory: the memory of the Go runtime, which can exceed its
+	// limit between two collections, plus 16 MiB of cache per SQLite connection. Measured peaks
+	// were 430 to 680 MiB, and 1868 MiB without bounds on requests.
 	memoryPeak = 768 << 20
-	// memoryRoom bounds the address space that the server uses in addition to what it uses when
-	// idle. The kernel refuses more, which ends the server. Address space includes reservations,
-	// which Go never returns: the heap and SQLite's caches reserved 1.3 GiB in a test with peaks
-	// below 512 MiB.
+	// memoryRoom bounds the address space that the server uses in addition to its use when idle.
+	// Beyond it, the kernel rejects allocations and the server crashes. Address space includes
+	// reservations, which Go never returns: the heap and SQLite's caches reserved 1.3 GiB in a test
+	// with peaks below 512 MiB.
 	memoryRoom    = 3 << 30
 	memoryClients = 20
 	// heavyClients is the number of clients for requests that take seconds of CPU, unless
@@ -208,9 +208,9 @@ func packed(body string) []byte {
 }
 
 // TestMemoryOfRoutes attacks each route: 20 clients, or 6 for requests that take seconds, send the
-// worst body or read the largest response. The server must survive under a hard limit and respond
-// to every request, with 503 if its memory is in use. With WORKFLOW_E2E_FULL, 20 clients always
-// send five times each.
+// worst body or read the largest response. The server must survive under a hard memory limit and
+// respond to every request, with status 503 if its memory is in use. With WORKFLOW_E2E_FULL, 20
+// clients always send five requests each.
 func TestMemoryOfRoutes(t *testing.T) {
 	full, rounds := os.Getenv("WORKFLOW_E2E_FULL") != "", 1
 	if full {
@@ -239,7 +239,8 @@ func TestMemoryOfRoutes(t *testing.T) {
 	g.do("GET", "/readyz", "", "", nil)
 }
 
-// attack has clients send a request and returns how many were served and how many refused as busy.
+// attack sends a request from several clients. It returns the number of requests that were served,
+// and the number that the server rejected because its memory was in use.
 func (g *boundedServer) attack(name string, q message, clients, rounds int) (ok, busy int) {
 	g.t.Helper()
 	ctx, cancel := context.WithTimeout(g.t.Context(), 2*time.Minute)
@@ -357,8 +358,8 @@ func (g *boundedServer) update(stack, program string) (id, token string) {
 	return created.UpdateID, started.Token
 }
 
-// log creates a deployment with 64 MiB of log in long lines that JSON must escape, and returns the
-// path of its first step and the job's token.
+// log creates a deployment whose log consists of 64 MiB of long lines that JSON must escape. It
+// returns the path of the deployment's first step and the job's token.
 func (g *boundedServer) log(stack string) (path, auth string) {
 	g.t.Helper()
 	var pool struct{ ID, TokenValue string }

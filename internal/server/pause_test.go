@@ -133,7 +133,8 @@ func (p *serverProcess) call(method, path, auth string, body, v any) int {
 	return res.StatusCode
 }
 
-// makeStack creates the stack and returns the administrator's Authorization header.
+// makeStack creates the stack that tests pause, and returns the administrator's Authorization
+// header.
 func (p *serverProcess) makeStack() (admin string) {
 	p.t.Helper()
 	text, err := os.ReadFile(filepath.Join(p.dir, "admin-token"))
@@ -151,7 +152,7 @@ type runningUpdate struct{ path, token string }
 
 const pausedStack = "/api/stacks/acme/proj/dev"
 
-// startUpdate starts an update of the stack; ok is false if another one holds the stack.
+// startUpdate starts an update of the stack; ok is false if another update holds the stack.
 func (p *serverProcess) startUpdate(admin string) (u runningUpdate, ok bool) {
 	p.t.Helper()
 	var made struct{ UpdateID string }
@@ -194,7 +195,7 @@ func (p *serverProcess) complete(u runningUpdate) {
 	}
 }
 
-// freed starts an update as soon as the holder of the stack has lost its lease.
+// freed waits until the holder of the stack has lost its lease, and then starts an update.
 func (p *serverProcess) freed(admin string) runningUpdate {
 	p.t.Helper()
 	deadline := time.Now().Add(time.Minute)
@@ -209,8 +210,8 @@ func (p *serverProcess) freed(admin string) runningUpdate {
 	}
 }
 
-// TestPauseLongerThanTheUpdateLease stops a real server during an update, kills it and starts it
-// again, each for longer than the lease.
+// TestPauseLongerThanTheUpdateLease suspends a real server during an update, and then kills and
+// restarts it. Each outage is longer than the lease.
 func TestPauseLongerThanTheUpdateLease(t *testing.T) {
 	t.Parallel()
 	p := startServerProcess(t, filepath.Join(t.TempDir(), "data"))

@@ -178,9 +178,9 @@ func (s *Server) ready(r *http.Request) error {
 	}
 }
 
-// Run serves until ctx ends, then stops in order: it refuses new connections, ends long polls,
-// finishes requests in flight within the shutdown timeout, stops background work and closes the
-// database. After such a stop it returns nil.
+// Run serves until ctx is canceled, then stops in order: it refuses new connections, ends long
+// polls, finishes requests in flight within the shutdown timeout, stops background work and closes
+// the database. After such a stop it returns nil.
 func (s *Server) Run(ctx context.Context) error {
 	defer s.closeAll()
 	hs := &http.Server{
@@ -189,7 +189,7 @@ func (s *Server) Run(ctx context.Context) error {
 		IdleTimeout:       2 * time.Minute,
 		MaxHeaderBytes:    64 << 10,
 	}
-	// Requests in flight continue after ctx ends; subsystems do not.
+	// Requests in flight continue after ctx is canceled; subsystems do not.
 	group, working := errgroup.WithContext(ctx)
 	for _, sub := range s.subsystems {
 		group.Go(func() error {

@@ -84,7 +84,7 @@ func TestFirstStartHandsOutATokenOnce(t *testing.T) {
 		t.Errorf("a request with the token: status %d", code)
 	}
 
-	// A second server on the same directory would corrupt the first.
+	// A second server on the same directory would corrupt the data of the first.
 	if _, err := New(t.Context(), testConfig(t, dir), "v1", storetest.Log(), &notices); err == nil || !strings.Contains(err.Error(), "another workflow-server") {
 		t.Errorf("a second server = %v", err)
 	}

@@ -38,7 +38,8 @@ func (w *skewWatch) subsystem() Subsystem {
 	return Subsystem{Name: "clock", Run: func(ctx context.Context) error { return every(ctx, skewEvery, w.compare) }}
 }
 
-// compare measures once. It ignores errors of the database, which other callers report.
+// compare measures the difference between the clocks, and logs when it crosses skewLimit. It
+// ignores database errors, which other callers report.
 func (w *skewWatch) compare(ctx context.Context) error {
 	skew, err := w.db.Skew(ctx)
 	if err != nil {

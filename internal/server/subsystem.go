@@ -16,7 +16,8 @@ import (
 // Subsystem is named background work.
 type Subsystem struct {
 	Name string
-	// Run works until ctx ends. If it returns or panics earlier, it is restarted after a delay.
+	// Run works until ctx is canceled. If it returns or panics earlier, it is restarted after a
+	// delay.
 	Run func(ctx context.Context) error
 	// Exclusive work runs on only one of the servers that share a database.
 	Exclusive bool
@@ -55,7 +56,7 @@ func guarded(ctx context.Context, run func(context.Context) error) (err error) {
 	return run(ctx)
 }
 
-// every calls work at an interval, jittered by a tenth, until ctx ends.
+// every calls work at an interval, jittered by a tenth, until ctx is canceled.
 func every(ctx context.Context, interval time.Duration, work func(context.Context) error) error {
 	for {
 		if err := work(ctx); err != nil && ctx.Err() == nil {
@@ -73,7 +74,7 @@ func (s *Server) ownSubsystems() []Subsystem {
 		States: s.cfg.KeepStates, StatesFor: s.cfg.KeepStatesFor, LogsFor: s.cfg.KeepLogsFor,
 	})
 	own := []Subsystem{
-		// This runs on every server, so that a server that hangs does not block the others.
+		// Every server runs this, so that a hung server does not block the others.
 		{Name: "update-leases", Run: func(ctx context.Context) error {
 			return every(ctx, sweep, func(ctx context.Context) error {
 				n, err := s.stacks.ExpireLeases(ctx)
@@ -83,7 +84,7 @@ func (s *Server) ownSubsystems() []Subsystem {
 				return err
 			})
 		}},
-		// On every server: it folds the journals of the updates that it finished.
+		// Every server runs this, to fold the journals of the updates that it finished.
 		{Name: "journals", Run: s.stacks.FoldJournals},
 		{Name: "unnamed-states", Exclusive: true, Run: func(ctx context.Context) error {
 			return every(ctx, time.Hour, func(ctx context.Context) error {

@@ -98,8 +98,9 @@ func (b *Budget) add(s *Share, n int64) {
 	}
 }
 
-// over reports whether an additional n bytes for s would raise the use of several shares of the
-// same owner above half of the total. A single organization has no such limit.
+// over reports whether n more bytes for s would raise the total of its owner's shares above half of
+// the budget. The limit applies only to owners of several shares, and only if several organizations
+// have sent requests.
 func (b *Budget) over(s *Share, n int64) bool {
 	others := b.owned[s.owner] - s.large
 	return b.several && s.owner != "" && n > 0 && others > 0 && others+s.large+n > b.total/2
@@ -139,8 +140,8 @@ func (b *Budget) grant(s *Share, n int64) bool {
 	return true
 }
 
-// first orders waiting shares: shares that already hold memory come first, because they can finish
-// soonest; then older shares.
+// first orders waiting shares. Shares that already hold memory come first, because they can finish
+// soonest. Older shares come before younger ones.
 func first(a, b *Share) int {
 	if (a.large > 0) != (b.large > 0) {
 		if a.large > 0 {
@@ -203,7 +204,7 @@ func (b *Budget) drop(w *waiter) {
 	b.waiters = slices.DeleteFunc(b.waiters, func(other *waiter) bool { return other == w })
 }
 
-// waitsForItsOwn reports whether a share waits for other shares of its organization.
+// waitsForItsOwn reports whether a share waits for other shares of its owner.
 func (b *Budget) waitsForItsOwn(w *waiter) bool {
 	large, _ := b.split(w.share, w.n)
 	return b.over(w.share, large)
@@ -227,7 +228,8 @@ func (b *Budget) wake() {
 	b.refuseStuck()
 }
 
-// refuseStuck resolves a deadlock: if all holders wait for each other, it rejects the youngest.
+// refuseStuck resolves deadlocks. If all holders wait for each other, it rejects the youngest. If
+// all holders of one owner wait for each other, it rejects that owner's youngest.
 func (b *Budget) refuseStuck() {
 	stuck := map[string]*waiter{} // youngest holder by owner
 	held := map[string]int64{}

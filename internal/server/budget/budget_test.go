@@ -154,8 +154,8 @@ func owned(b *Budget, organization string) *Share {
 	return s
 }
 
-// TestOrganizationsLeaveHalf checks that requests of one organization hold at most half of the
-// memory, and that those which wait for it do not block other organizations.
+// TestOrganizationsLeaveHalf checks that the requests of one organization hold at most half of the
+// memory, and that its waiting requests do not block other organizations.
 func TestOrganizationsLeaveHalf(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := New(10*mib, time.Second)
@@ -183,8 +183,7 @@ func TestOrganizationsLeaveHalf(t *testing.T) {
 	})
 }
 
-// TestOldestOfAnOrganizationContinues checks the same as TestOldestGoesOn within one organization's
-// half.
+// TestOldestOfAnOrganizationContinues repeats TestOldestGoesOn within one organization's half.
 func TestOldestOfAnOrganizationContinues(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := New(12*mib, time.Hour)

@@ -7,8 +7,9 @@ import (
 )
 
 // ReadAll reads a stream into memory. It charges the memory to the share in ctx before each
-// allocation. size is the expected size, or -1 if unknown; ReadAll allocates it at once only if
-// trusted. A result longer than limit bytes is not the whole stream.
+// allocation. size is the expected size, or -1 if unknown. ReadAll allocates size at once only if
+// trusted is set. If the stream is longer than limit, the result is its beginning, longer than
+// limit bytes.
 func ReadAll(ctx context.Context, r io.Reader, size, limit int64, trusted bool) ([]byte, error) {
 	share := Of(ctx)
 	var buf []byte

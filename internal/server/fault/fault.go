@@ -58,7 +58,7 @@ func NotFound(format string, args ...any) error { return New(KindNotFound, forma
 // Conflict returns an error that names the conflicting state.
 func Conflict(format string, args ...any) error { return New(KindConflict, format, args...) }
 
-// KindOf returns the kind of the first [Error] in err's chain, "" for none.
+// KindOf returns the kind of the first [Error] in err's chain, or "" if the chain contains none.
 func KindOf(err error) Kind {
 	if e, ok := errors.AsType[*Error](err); ok {
 		return e.Kind

@@ -79,7 +79,7 @@ func JobScope(stackID string, op workflow.Operation, opts workflow.Options, requ
 	return scope
 }
 
-// String returns the stored form of a scope: space-separated pairs of a stack and an ability.
+// String returns the stored form of a scope: stack:ability pairs, separated by spaces.
 func (s Scope) String() string {
 	var pairs []string
 	for stack, abilities := range s {
@@ -93,7 +93,7 @@ func (s Scope) String() string {
 	return strings.Join(pairs, " ")
 }
 
-// ParseScope parses the stored form. It ignores unknown parts.
+// ParseScope parses the stored form of a scope. It ignores unknown parts.
 func ParseScope(text string) Scope {
 	scope := Scope{}
 	for pair := range strings.FieldsSeq(text) {

@@ -100,7 +100,7 @@ func (s *Service) SetDefaultOrg(ctx context.Context, userID, org string) error {
 	return s.db.Write(ctx, func(tx *store.Tx) error { return tx.SetDefaultOrg(userID, org) })
 }
 
-// MemberInfo is an organization member together with the user.
+// MemberInfo is an organization member, together with the member's user.
 type MemberInfo struct {
 	store.Member
 	User store.User

@@ -43,8 +43,8 @@ func parsePath(text string) (claimPath, error) {
 	}
 }
 
-// values returns the values at a path of a token as text: one for a string, number or boolean,
-// several for a list of these types, and none for any other value.
+// values returns the values of a claim as strings: one for a string, number or boolean, several for
+// a list of these types, and none for any other value.
 func (p claimPath) values(claims map[string]any) []string {
 	var at any = claims
 	for _, name := range p {
@@ -76,9 +76,9 @@ func (p claimPath) values(claims map[string]any) []string {
 	return out
 }
 
-// match reports whether a pattern matches a whole text: * matches any number of characters, ?
+// match reports whether a pattern matches all of text: * matches any number of characters, ?
 // matches at most one. A dot matches any character if anyDot is set, otherwise only a dot. The
-// running time is proportional to the product of both lengths.
+// running time is proportional to the product of the lengths of pattern and text.
 func match(pattern, text string, anyDot bool) bool {
 	p := []rune(pattern)
 	// reach[i] reports whether the first i characters of the pattern match the text read so far.

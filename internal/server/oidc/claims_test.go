@@ -135,7 +135,7 @@ func FuzzMatch(f *testing.F) {
 			}
 		}
 		re.WriteString(`\z`)
-		// Both treat invalid UTF-8 as replacement characters.
+		// Both matchers treat invalid UTF-8 as replacement characters.
 		text = strings.ToValidUTF8(text, "\uFFFD")
 		if want := regexp.MustCompile(re.String()).MatchString(text); match(pattern, text, anyDot) != want {
 			t.Errorf("match(%q, %q, %v) = %v, but %s disagrees", pattern, text, anyDot, !want, re.String())

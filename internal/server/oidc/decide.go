@@ -17,8 +17,8 @@ const (
 	unmatched verdict = "no policy allows it"
 )
 
-// decide returns the policies' decision on a requested token with these claims. A single denial
-// overrides all allowances. Without an allowance, the token is not granted.
+// decide returns the policies' decision on a requested token, given the claims of the identity
+// token. A single denial overrides all allowances. Without an allowance, the token is not granted.
 func decide(policies []Policy, w wish, claims map[string]any) verdict {
 	found := unmatched
 	for _, p := range policies {
@@ -60,8 +60,8 @@ func (p Policy) subject() string {
 
 // matches reports whether all rules of a policy match, and whether one of them checks the audience.
 // If a claim is a list, one of its values must match. In a denial, a dot matches any character, as
-// in Pulumi Cloud; in an allowance, it matches only itself, or example.com would admit exampleXcom.
-// Both choices favor rejection.
+// in Pulumi Cloud. In an allowance, a dot matches only a dot; otherwise, example.com would admit
+// exampleXcom. Both choices favor rejection.
 func (p Policy) matches(claims map[string]any) (ok, checksAudience bool) {
 	for name, pattern := range p.Rules {
 		path, err := parsePath(name)

@@ -195,9 +195,9 @@ func (s *Service) grant(ctx context.Context, org store.Organization, sub subject
 	return granted, err
 }
 
-// target returns the requested target for a type and a scope, and the token to create without the
-// fields common to all tokens. reason explains an invalid request. docs/protocol.md defines the
-// rules.
+// target interprets a requested token type and scope. It returns the request in the terms of
+// policies, and the token to create without the fields common to all tokens. reason explains an
+// invalid request. docs/protocol.md defines the rules.
 func target(tx *store.Tx, org store.Organization, tokenType TokenType, scope string) (w wish, token store.Token, reason string, err error) {
 	w = wish{tokenType: tokenType}
 	kind, name, _ := strings.Cut(strings.TrimSpace(scope), ":")
@@ -228,7 +228,7 @@ func target(tx *store.Tx, org store.Organization, tokenType TokenType, scope str
 	}
 }
 
-// poolByScope returns the pool with an id or unique name; reason explains a missing pool.
+// poolByScope returns the pool with an id or unique name. reason explains a missing pool.
 func poolByScope(tx *store.Tx, orgID, name string) (pool store.AgentPool, reason string, err error) {
 	pool, err = tx.Pool(orgID, name)
 	if !errors.Is(err, store.ErrNotFound) {

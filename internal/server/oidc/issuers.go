@@ -126,7 +126,7 @@ func (s *Service) Issuers(ctx context.Context, orgID string) ([]store.OIDCIssuer
 	})
 }
 
-// Issuer returns one issuer.
+// Issuer returns an organization's issuer by its id.
 func (s *Service) Issuer(ctx context.Context, orgID, id string) (store.OIDCIssuer, error) {
 	issuer, err := read(ctx, s.db, "reading an OIDC issuer", func(tx *store.Tx) (store.OIDCIssuer, error) {
 		return tx.OIDCIssuer(orgID, id)

@@ -17,12 +17,12 @@ import (
 )
 
 const (
-	// keysFresh is how long fetched keys are used without another fetch.
+	// keysFresh is the time for which fetched keys are used without another fetch.
 	keysFresh = 10 * time.Minute
-	// keysUsable is how long fetched keys are used while the issuer is unreachable.
+	// keysUsable is the time for which fetched keys are used while the issuer is unreachable.
 	keysUsable = time.Hour
-	// askAgain is the minimum interval between fetches of an issuer's keys, regardless of the
-	// tokens that arrive.
+	// askAgain is the minimum interval between fetches of an issuer's keys, no matter how many
+	// tokens name unknown keys.
 	askAgain  = 30 * time.Second
 	fetchTime = 20 * time.Second
 	maxKeys   = 100
@@ -136,8 +136,8 @@ var errNotNow = errors.New("the issuer's keys are unavailable")
 
 // find calls use with an issuer's keys until use returns true: first with cached keys, then, if a
 // fetch is due, with new ones. A caller whose key is cached never waits for the issuer. The error
-// is [errNotNow] or the context's. If found is false, settled reports that the keys were fresh
-// enough for this to be final.
+// is [errNotNow] or the context's. If found is false, settled reports whether the keys were fresh
+// enough to make that result final.
 func (c *keyCache) find(ctx context.Context, issuer store.OIDCIssuer, use func([]key) bool) (found, settled bool, err error) {
 	entry := c.entry(issuer)
 	if known := entry.get(); known.fresh() && use(known.keys) {
@@ -165,7 +165,7 @@ func (c *keyCache) find(ctx context.Context, issuer store.OIDCIssuer, use func([
 	}
 }
 
-// refresh fetches the issuer's keys. It finishes even if the caller disconnects: otherwise
+// refresh fetches the issuer's keys. It finishes even if the caller disconnects. Otherwise,
 // disconnecting callers could prevent every refresh.
 func (c *keyCache) refresh(ctx context.Context, issuer store.OIDCIssuer, known keySet) keySet {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), fetchTime)

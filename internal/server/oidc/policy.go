@@ -23,7 +23,7 @@ const (
 // TokenType is the type of an exchanged token.
 type TokenType string
 
-// The types of token.
+// The token types.
 const (
 	OrganizationToken TokenType = "organization"
 	TeamToken         TokenType = "team"
@@ -43,7 +43,8 @@ const (
 	maxPermissions = 10
 )
 
-// Policy is a rule that allows or denies tokens. The public API and the database share its form.
+// Policy is a rule that allows or denies tokens. It has the same JSON form in the public API and in
+// the database.
 type Policy struct {
 	Decision  string    `json:"decision"`
 	TokenType TokenType `json:"tokenType"`
@@ -125,7 +126,8 @@ func (s *Service) SetPolicies(ctx context.Context, p identity.Principal, orgID, 
 	return set, nil
 }
 
-// checkPolicies validates policies without the database, making nil lists and maps empty.
+// checkPolicies validates policies without the database. It replaces nil lists and maps with empty
+// ones.
 func checkPolicies(policies []Policy) error {
 	if len(policies) == 0 {
 		return fault.Invalid("Bad Request: policy definition can not be empty: member \"policies\" needs at least one policy")
@@ -147,7 +149,7 @@ func checkPolicies(policies []Policy) error {
 	return nil
 }
 
-// check returns the first invalid member of a policy, and the reason.
+// check returns the first invalid member of a policy, and the reason why it is invalid.
 func (p Policy) check() (member, problem string) {
 	if p.Decision != Allow && p.Decision != Deny {
 		return "decision", `must be "allow" or "deny"`
@@ -207,8 +209,8 @@ func (p Policy) checkRules() (member, problem string) {
 	return "", ""
 }
 
-// checkSubjects rejects users and pools that do not exist. Otherwise, a policy with a typo would
-// silently have no effect.
+// checkSubjects returns an error if a policy names a user or pool that does not exist. Otherwise, a
+// policy with a typo would silently have no effect.
 func checkSubjects(tx *store.Tx, orgID string, policies []Policy) error {
 	for i, p := range policies {
 		var err error

@@ -9,7 +9,7 @@ import (
 	"github.com/go-jose/go-jose/v4"
 )
 
-// FuzzToken parses untrusted tokens, up to the signature.
+// FuzzToken parses untrusted tokens, up to the signature check.
 func FuzzToken(f *testing.F) {
 	f.Add("eyJhbGciOiJFUzI1NiJ9.eyJleHAiOjk5OTk5OTk5OTl9.AAAA")
 	f.Add("eyJhbGciOiJub25lIn0.e30.")

@@ -1,7 +1,7 @@
-// Package outbound fetches small documents from addresses that users provide. Otherwise, a user
-// could make the server call services that only the server can reach. The package requires TLS with
-// verified certificates (plain HTTP only to the same machine) and does not follow redirects. It
-// never calls cloud credential services, and it bounds time and size.
+// Package outbound fetches small documents from addresses that users provide. Users must not be
+// able to make the server call services that only the server can reach. The package therefore
+// requires TLS with verified certificates (plain HTTP only to the same machine) and does not follow
+// redirects. It never calls cloud credential services, and it bounds time and size.
 package outbound
 
 import (
@@ -98,7 +98,8 @@ func CheckBase(address string) error {
 	return err
 }
 
-// parse accepts https, or http on the same machine, with a host and without user or fragment.
+// parse parses an https URL, or an http URL of the same machine, with a host and without user or
+// fragment. It rejects other addresses.
 func parse(address string) (*url.URL, error) {
 	u, err := url.Parse(address)
 	switch {
@@ -129,14 +130,14 @@ func (c *Client) transport(host string, thumbprints []string) *http.Transport {
 	}
 }
 
-// errForbiddenAddress reports that a name resolved to an address that the server must not call.
+// errForbiddenAddress reports that a host has an address that the server must not call.
 var errForbiddenAddress = errors.New("its address is link-local, multicast or unspecified")
 
 // awsMetadata is AWS's IPv6 credential service; all other clouds use link-local addresses.
 var awsMetadata = netip.MustParseAddr("fd00:ec2::254")
 
-// checkAddress rejects addresses that no legitimate service uses, public or internal. It checks the
-// resolved address, so that a name cannot hide a forbidden address.
+// checkAddress returns an error for an address that no legitimate service uses, public or internal.
+// It checks the resolved address, so that a name cannot hide a forbidden address.
 func checkAddress(address string) error {
 	at, err := netip.ParseAddrPort(address)
 	if err != nil || forbidden(at.Addr()) {

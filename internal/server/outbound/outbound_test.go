@@ -210,7 +210,7 @@ func TestForbiddenAddresses(t *testing.T) {
 			t.Errorf("the address of a cloud's metadata: %v", err)
 		}
 	}
-	// A name may resolve to the address as well; the dialer detects it.
+	// A name can also resolve to the address; the dialer detects it.
 	transport := new(Client).transport("metadata.example.com", nil)
 	if _, err := transport.DialContext(t.Context(), "tcp", "169.254.169.254:443"); !errors.Is(err, errForbiddenAddress) {
 		t.Errorf("dialing the address of a cloud's metadata: %v", err)

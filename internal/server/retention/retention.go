@@ -15,8 +15,8 @@ import (
 	"workflowagent/internal/server/store"
 )
 
-// Policy defines what is kept. The current state of each stack is always kept, and so is everything
-// that a waiting, running or latest deployment or update needs.
+// Policy defines which data is kept. The current state of each stack is always kept, and so is all
+// data that a waiting, running or latest deployment or update needs.
 type Policy struct {
 	States    int64         // number of each stack's newest states that are kept
 	StatesFor time.Duration // age up to which other states are kept; 0 means forever
@@ -30,15 +30,15 @@ type Sweeper struct {
 	policy Policy
 }
 
-// New returns a sweeper.
+// New returns a sweeper that applies policy to a database.
 func New(db *store.DB, log *logrus.Entry, policy Policy) *Sweeper {
 	return &Sweeper{db: db, log: log, policy: policy}
 }
 
-// page bounds the rows that one query returns.
+// page is the maximum number of rows that one query returns.
 const page = 100
 
-// Sweep removes everything that the policy does not keep.
+// Sweep removes all data that the policy does not keep.
 func (s *Sweeper) Sweep(ctx context.Context) error {
 	removed := logrus.Fields{}
 	var errs []error
@@ -171,15 +171,16 @@ func (s *Sweeper) write(ctx context.Context, change func(*store.Tx) error) error
 	return paced(ctx, func() error { return s.db.Write(ctx, change) })
 }
 
-// A slice is the part of a large change that one transaction makes. Its size depends on how long
-// transactions take, because other writers wait for them.
+// A slice is the part of a large change that one transaction makes. Its size depends on the
+// duration of transactions, because other writers wait for them.
 const (
 	firstSlice = 16
 	maxSlice   = 1024
 	sliceTime  = 10 * time.Millisecond
 )
 
-// inSlices makes a large change. It calls change until a call changes fewer rows than the limit.
+// inSlices makes a large change in slices. It calls change until a call changes fewer rows than its
+// limit.
 func (s *Sweeper) inSlices(ctx context.Context, change func(tx *store.Tx, limit int) (int64, error)) error {
 	for limit := firstSlice; ; {
 		var n int64
@@ -201,7 +202,8 @@ func (s *Sweeper) inSlices(ctx context.Context, change func(tx *store.Tx, limit 
 	}
 }
 
-// shrink returns the space of removed rows to the file system. PostgreSQL reuses the space.
+// shrink returns the space of removed rows to the file system. On PostgreSQL it does nothing,
+// because PostgreSQL reuses the space.
 func (s *Sweeper) shrink(ctx context.Context) error {
 	if s.db.Shared() {
 		return nil

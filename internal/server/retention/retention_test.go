@@ -19,15 +19,15 @@ func TestMain(m *testing.M) { os.Exit(storetest.Main(m)) }
 
 const day = 24 * time.Hour
 
-// eventsEach is more than one slice.
+// eventsEach is the number of events of each update. It exceeds the size of the first slice.
 const eventsEach = 40
 
-// world is a database with the contents of old stacks.
+// world is a database with the data of old stacks.
 type world struct {
 	t   *testing.T
 	db  *store.DB
 	now time.Time
-	// ids of the updates and jobs
+	// updates and jobs are ids.
 	updates, jobs []string
 }
 
@@ -94,7 +94,7 @@ func (w *world) job(id, stackID string, version int64, status workflow.Status, d
 	}
 }
 
-// removed returns what has been removed.
+// removed returns the ids of the updates and jobs whose data has been removed, by kind of data.
 func (w *world) removed() map[string][]string {
 	w.t.Helper()
 	out := map[string][]string{}
@@ -170,7 +170,7 @@ func (w *world) fill() {
 	} {
 		w.update(store.Update{ID: u.id, StackID: "a", DeploymentID: u.deployment, StateBlob: u.state, Version: int64(version + 1)}, u.days)
 	}
-	// Stack b is no longer used. The first update of stack c has not ended.
+	// Stack b is no longer used. The first update of stack c still runs.
 	w.stack("b", "b3")
 	for version, id := range []string{"idle 1", "idle 2", "idle 3"} {
 		w.update(store.Update{ID: id, StackID: "b", StateBlob: id, Version: int64(version + 1)}, 300)

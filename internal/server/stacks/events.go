@@ -16,12 +16,12 @@ import (
 	"workflowagent/internal/server/store"
 )
 
-// eventGrace is how long readers wait for missing events after an update has finished. Clients send
-// batches in parallel and drop failed batches.
+// eventGrace is the time for which readers wait for missing events after an update has finished.
+// Clients send batches in parallel and drop failed batches.
 const eventGrace = 5 * time.Second
 
 // eventPage and eventBytes bound the events of one response. A response contains at least one
-// event, regardless of its size.
+// event, even one longer than eventBytes.
 const (
 	eventPage  = 1000
 	eventBytes = 1 << 20
@@ -42,8 +42,8 @@ func pageEnd(sizes []store.EventSize) (end, bytes int64) {
 const (
 	maxEvents = 10_000
 	// maxEventGap bounds the distance of an event from the last stored one. Gaps are valid: clients
-	// send batches in parallel and drop failed batches. The bound keeps the number of sequence
-	// numbers small enough to iterate.
+	// send batches in parallel and drop failed batches. The bound keeps the range of sequence
+	// numbers small enough to iterate over.
 	maxEventGap = 1 << 20
 )
 
@@ -53,9 +53,9 @@ const (
 	eventBytesPerWrite = 1 << 20
 )
 
-// RecordEvents stores an update's engine events: JSON objects with a member "sequence". Batches may
-// arrive in any order and more than once. RecordEvents writes a batch in several transactions;
-// clients may resend the batch after a failure.
+// RecordEvents stores an update's engine events: JSON objects with a member "sequence". Batches can
+// arrive in any order and more than once. RecordEvents writes a batch in several transactions.
+// Clients can resend the batch after a failure.
 func (s *Service) RecordEvents(ctx context.Context, u store.Update, raw []json.RawMessage) error {
 	switch {
 	case len(raw) == 0:
@@ -121,7 +121,7 @@ func (s *Service) writeEvents(ctx context.Context, id string, events []store.Eng
 		if err != nil {
 			return err
 		}
-		// The last batch may arrive after the update has finished.
+		// The last batch can arrive after the update has finished.
 		if Status(cur.Status) == NotStarted {
 			return fault.Conflict("Conflict: The Update has not started")
 		}
@@ -200,8 +200,8 @@ type EventPage struct {
 	Next string
 }
 
-// Events returns a page of an update's events. An empty token starts at the first event. Events
-// returns no events after a gap, so that a reader that follows the tokens misses none.
+// Events returns a page of an update's events. An empty token starts at the first event. The page
+// ends before a gap, so that a reader who follows the tokens misses no event.
 func (s *Service) Events(ctx context.Context, u store.Update, token string) (EventPage, error) {
 	from := int64(0)
 	if token != "" {

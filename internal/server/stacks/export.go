@@ -36,7 +36,7 @@ func (s *Service) OpenVersion(ctx context.Context, st store.Stack, version int64
 	})
 }
 
-// open returns a stack's state, which find looks up.
+// open returns the state of the stack that find returns.
 func (s *Service) open(ctx context.Context, find func(tx *store.Tx) (store.Stack, error)) (states.Stored, error) {
 	for try := 1; ; try++ {
 		st, err := store.Read(ctx, s.db, find)

@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// SweepStatesOlder is SweepStates for states of another age.
+// SweepStatesOlder is SweepStates for states that are older than age.
 func (s *Service) SweepStatesOlder(ctx context.Context, age time.Duration) (int, error) {
 	return s.states.Sweep(ctx, age)
 }

@@ -17,7 +17,7 @@ import (
 	"workflowagent/internal/server/store"
 )
 
-// stackTest is a stack on a server.
+// stackTest is a stack, and a server that manages it.
 type stackTest struct {
 	t       *testing.T
 	db      *store.DB
@@ -58,7 +58,7 @@ func (s *stackTest) must(err error) {
 	}
 }
 
-// start starts an update that sends a journal of a version.
+// start starts an update that sends a journal of the given version, or checkpoints for version 0.
 func (s *stackTest) start(kind stacks.Kind, version int64) store.Update {
 	s.t.Helper()
 	program := stacks.Program{Metadata: stacks.Metadata{Environment: map[string]string{"pulumi.version": "v3.1.2"}}}
@@ -81,7 +81,7 @@ func (s *stackTest) finish(u store.Update) {
 	s.must(s.service.Complete(s.t.Context(), u, stacks.Succeeded))
 }
 
-// record sends entries to a server.
+// record sends journal entries to a server.
 func record(t *testing.T, service *stacks.Service, u store.Update, entries ...string) error {
 	t.Helper()
 	parsed, err := journal.Parse([]byte("[" + strings.Join(entries, ",") + "]"))
@@ -103,7 +103,7 @@ func (s *stackTest) refused(want fault.Kind, text string, err error) {
 	}
 }
 
-// export returns the export of a version, or of the current state for version 0.
+// export returns the exported state of a version, or the current state for version 0.
 func (s *stackTest) export(service *stacks.Service, version int64) (string, error) {
 	s.t.Helper()
 	var stored states.Stored
@@ -130,7 +130,7 @@ func (s *stackTest) exported(version int64) string {
 	return text
 }
 
-// resources returns the names of the resources of an export, and its pending operations.
+// resources returns the names of the resources in an export, and its pending operations.
 func (s *stackTest) resources(export string) string {
 	s.t.Helper()
 	var doc struct {
@@ -187,17 +187,17 @@ func begins(sequence, operation int64, name string) string {
 	return entry(journal.Begin, sequence, operation, `"operation":{"resource":`+resource(name)+`,"type":"creating"}`)
 }
 
-// creates is the success of an operation that makes a resource.
+// creates returns the entry for the success of an operation that creates a resource.
 func creates(sequence, operation int64, name string) string {
 	return entry(journal.Success, sequence, operation, `"state":`+resource(name))
 }
 
-// replaces is the success of an operation that replaces a resource of the base.
+// replaces returns the entry for the success of an operation that replaces a resource of the base.
 func replaces(sequence, operation, old int64, name string) string {
 	return entry(journal.Success, sequence, operation, fmt.Sprintf(`"removeOld":%d,"state":%s`, old, resource(name)))
 }
 
-// stored describes the stored form of the stack's current state, and how many batches are stored.
+// stored returns the row of the stack's current state, and the number of its stored batches.
 func (s *stackTest) stored() (store.State, int64) {
 	s.t.Helper()
 	var row store.State

@@ -20,7 +20,8 @@ import (
 	"workflowagent/internal/server/store/database"
 )
 
-// names returns resources whose state does not compress well.
+// names returns the names of n resources. The names are random, so that the state compresses
+// poorly.
 func names(n int) []string {
 	random := rand.New(rand.NewPCG(1, 2))
 	var out []string
@@ -30,8 +31,7 @@ func names(n int) []string {
 	return out
 }
 
-// TestChains makes many small changes, and checks that a state is stored as a whole after 16
-// deltas.
+// TestChains makes many small changes, and checks that a state is stored whole after 16 deltas.
 func TestChains(t *testing.T) {
 	storetest.Each(t, func(t *testing.T, db *store.DB) {
 		s := newStackTest(t, db)
@@ -72,7 +72,7 @@ func TestChains(t *testing.T) {
 	})
 }
 
-// row returns how a version is stored.
+// row returns the row of the state of a version.
 func (s *stackTest) row(version int64) store.State {
 	s.t.Helper()
 	row, err := store.Read(s.t.Context(), s.db, func(tx *store.Tx) (store.State, error) {
@@ -86,8 +86,8 @@ func (s *stackTest) row(version int64) store.State {
 	return row
 }
 
-// TestLargeChangesAreStoredWhole checks that deltas need at most half of the bytes of their whole
-// state.
+// TestLargeChangesAreStoredWhole checks that a chain of deltas needs at most half as many bytes as
+// its whole state.
 func TestLargeChangesAreStoredWhole(t *testing.T) {
 	s := newStackTest(t, storetest.SQLite(t))
 	all := names(200)
@@ -115,7 +115,8 @@ func TestLargeChangesAreStoredWhole(t *testing.T) {
 	}
 }
 
-// TestFoldRaces folds on several servers while states are exported and the next update runs.
+// TestFoldRaces folds a journal on several servers while the state is exported and the next update
+// runs.
 func TestFoldRaces(t *testing.T) {
 	storetest.Each(t, func(t *testing.T, db *store.DB) {
 		s := newStackTest(t, db)
@@ -158,14 +159,14 @@ func TestFoldRaces(t *testing.T) {
 		if row, batches := s.stored(); row.Form == store.Journal || batches != 0 {
 			t.Errorf("the last journal was not folded: %s with %d batches", row.Form, batches)
 		}
-		// Blobs of lost races are removed at once.
+		// Servers that lose the race remove their blobs at once.
 		if n, err := s.service.SweepStatesOlder(t.Context(), -time.Hour); n != 0 || err != nil {
 			t.Errorf("%d blobs were left, %v", n, err)
 		}
 	})
 }
 
-// TestFolderRuns checks that the end of an update wakes the folder.
+// TestFolderRuns checks that the end of an update triggers folding.
 func TestFolderRuns(t *testing.T) {
 	s := newStackTest(t, storetest.SQLite(t))
 	ctx, stop := context.WithCancel(t.Context())
@@ -199,7 +200,7 @@ func TestDamagedStatesAreNotExported(t *testing.T) {
 		s.fold()
 		whole := s.row(1)
 		blob := s.read(whole.Blob)
-		// The contents are valid, but not those that were written.
+		// The contents are valid, but differ from those that were written.
 		s.importState(append(names(99), "other")...)
 		s.write(whole.Blob, s.read(s.row(4).Blob))
 		for version := int64(1); version <= 3; version++ {
@@ -285,7 +286,7 @@ func TestStacksAreDeletedWithTheirJournals(t *testing.T) {
 	})
 }
 
-// TestOtherWritersOfStates checks checkpoints, imports and renames after journals.
+// TestOtherWritersOfStates checks checkpoints, imports and renames that follow journals.
 func TestOtherWritersOfStates(t *testing.T) {
 	storetest.Each(t, func(t *testing.T, db *store.DB) {
 		s := newStackTest(t, db)
@@ -312,7 +313,7 @@ func TestOtherWritersOfStates(t *testing.T) {
 		s.shows(1, "a= creating b")
 		s.shows(2, "d=")
 		s.shows(3, "d=new")
-		// The first checkpoint was replaced, and nothing else is left over.
+		// The first checkpoint was replaced. No other blobs remain.
 		if n, err := s.service.SweepStatesOlder(t.Context(), -time.Hour); n != 0 || err != nil {
 			t.Errorf("%d blobs were left, %v", n, err)
 		}

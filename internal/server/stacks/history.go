@@ -15,12 +15,12 @@ type Entry struct {
 	By store.User // zero if no user requested the update
 }
 
-// historyChunk is the maximum number of updates in memory while a history is read.
+// historyChunk is the number of updates that History holds in memory at a time.
 const historyChunk = 100
 
-// History calls each for a stack's started updates, newest first: either the previews or all other
-// updates. It skips offset updates and stops after limit; 0 means no limit. No transaction is open
-// during the calls, so each may block.
+// History calls each for a stack's started updates, newest first. It selects either the previews or
+// all other updates. It skips offset updates and stops after limit; 0 means no limit. No
+// transaction is open during the calls, so each can block.
 func (s *Service) History(ctx context.Context, st store.Stack, previews bool, limit, offset int, each func(Entry) error) error {
 	var after *store.Update
 	for given := 0; limit == 0 || given < limit; {
@@ -97,7 +97,8 @@ func entries(tx *store.Tx, updates []store.Update) ([]Entry, error) {
 	return out, nil
 }
 
-// CurrentOperation returns the update that holds a stack, and reports whether one does.
+// CurrentOperation returns the update that holds a stack, and reports whether such an update
+// exists.
 func (s *Service) CurrentOperation(ctx context.Context, st store.Stack) (Entry, bool, error) {
 	if st.ActiveUpdate == "" {
 		return Entry{}, false, nil

@@ -49,7 +49,7 @@ func TestRunningUpdateIsExportable(t *testing.T) {
 	})
 }
 
-// TestEveryEndFolds ends updates in every possible way, without a fold between them.
+// TestEveryEndFolds ends updates in every possible way, and then checks that their journals are folded.
 func TestEveryEndFolds(t *testing.T) {
 	l := newLeaseTest(t)
 	s := &stackTest{t: t, db: l.db, service: l.service, user: l.user, stack: l.stack}
@@ -102,14 +102,14 @@ func TestRepeatedEntries(t *testing.T) {
 		u := s.start(stacks.KindUpdate, 1)
 		one, two, three, five := creates(1, 1, "a"), creates(2, 2, "b"), creates(3, 3, "c"), creates(5, 5, "e")
 		s.record(u, one, two)
-		s.record(u, one, two) // the answer was lost
+		s.record(u, one, two) // the response was lost
 		s.record(u, two, three, five, five)
 		s.record(u, creates(4, 4, "d")) // the gap closes late
 		s.shows(0, "a= b= c= e= d=")
 		if _, batches := s.stored(); batches != 3 {
 			t.Errorf("%d batches are stored, want 3", batches)
 		}
-		// Another server has seen none of it.
+		// Another server has not seen these entries.
 		other := s.replica(db)
 		s.must(record(t, other, u, one, five))
 		s.refused(fault.KindConflict, "sequence id 5", record(t, other, u, creates(6, 6, "f"), creates(5, 5, "x")))
@@ -135,7 +135,7 @@ func TestReplicasTakeTurns(t *testing.T) {
 				t.Fatalf("another server exports %q, %v, want %q", s.resources(got), err, want+"old=")
 			}
 		}
-		// All at once: the batches have some order.
+		// The servers receive the entries at the same time, so the order of batches is random.
 		var all sync.WaitGroup
 		for i, service := range services {
 			all.Go(func() {
@@ -172,8 +172,8 @@ func TestReplicasTakeTurns(t *testing.T) {
 	})
 }
 
-// TestRefusedEntriesStoreNothing sends each invalid entry after a valid entry of the same batch.
-// The server must store neither.
+// TestRefusedEntriesStoreNothing sends each invalid entry after a valid one in the same batch. The
+// server must store neither.
 func TestRefusedEntriesStoreNothing(t *testing.T) {
 	storetest.Each(t, func(t *testing.T, db *store.DB) {
 		s := newStackTest(t, db)
@@ -248,7 +248,8 @@ func TestUpdatesThatMaySendNoJournal(t *testing.T) {
 	})
 }
 
-// TestJournalsOfDeploymentsThatMayNotWrite checks that the hook is asked for every batch.
+// TestJournalsOfDeploymentsThatMayNotWrite checks that every batch is stored only if the MayWrite
+// hook permits it.
 func TestJournalsOfDeploymentsThatMayNotWrite(t *testing.T) {
 	s := newStackTest(t, storetest.SQLite(t))
 	refusal := errors.New("no")

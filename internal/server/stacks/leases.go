@@ -9,8 +9,8 @@ import (
 	"workflowagent/internal/server/store"
 )
 
-// expired reports whether a running update's lease has expired at now, a [store.Tx.LeaseTime].
-// LeaseTime has already extended leases by the servers' downtime.
+// expired reports whether a running update's lease has expired at now, a time from
+// [store.Tx.LeaseTime]. LeaseTime has already extended leases by the servers' downtime.
 func expired(u store.Update, now time.Time) bool { return now.After(u.LeaseExpiresAt) }
 
 func held(u store.Update, now time.Time) error {
@@ -93,8 +93,8 @@ func (s *Service) ExpireLeases(ctx context.Context) (int, error) {
 	return n, errors.Join(errs...)
 }
 
-// FinishOrphanedUpdate finishes a deployment's running updates that no longer have a process, and
-// releases their stack.
+// FinishOrphanedUpdate finishes the running updates of a deployment whose process no longer exists,
+// and releases their stacks.
 func (s *Service) FinishOrphanedUpdate(ctx context.Context, deploymentID, reason string) error {
 	updates, err := store.Read(ctx, s.db, func(tx *store.Tx) ([]store.Update, error) {
 		return tx.RunningUpdatesOfDeployment(deploymentID)

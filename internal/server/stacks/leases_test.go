@@ -92,8 +92,8 @@ func (l *leaseTest) renew(u store.Update) error {
 	return err
 }
 
-// TestLeaseKeepsWhatWasLeft stops the servers and sets the clock. Either a renewal or the search
-// for expired leases notices first.
+// TestLeaseKeepsWhatWasLeft stops the servers and advances the clock. Either a renewal or the
+// search for expired leases is the first to notice the pause.
 func TestLeaseKeepsWhatWasLeft(t *testing.T) {
 	for _, tc := range []struct {
 		name string
@@ -133,7 +133,7 @@ func TestLeaseKeepsWhatWasLeft(t *testing.T) {
 			if after := l.left(u); after < before-3*beatEvery || after > before+3*beatEvery {
 				t.Errorf("the lease had %s left, and has %s now", before, after)
 			}
-			// Silence of the client still ends the lease.
+			// A silent client still loses its lease.
 			l.up(before + 3*beatEvery)
 			if err := l.renew(u); fault.KindOf(err) != fault.KindForbidden {
 				t.Errorf("the renewal of a lease that has ended since: %v", err)
@@ -142,8 +142,8 @@ func TestLeaseKeepsWhatWasLeft(t *testing.T) {
 	}
 }
 
-// TestRenewalNoticesTheAbsence checks the case that a lease renewal is the first write after the
-// servers' absence.
+// TestRenewalNoticesTheAbsence checks that leases are extended if a renewal is the first write
+// after the servers' absence.
 func TestRenewalNoticesTheAbsence(t *testing.T) {
 	l := newLeaseTest(t)
 	u := l.start()

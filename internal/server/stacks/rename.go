@@ -34,7 +34,7 @@ func countValues(raw []byte) int64 {
 }
 
 // Rename changes a stack's name, project or both; "" keeps the current value. It also rewrites the
-// names in the state. Otherwise, the next update would replace every resource.
+// names in the stack's state. Otherwise, the next update would replace every resource.
 func (s *Service) Rename(ctx context.Context, p identity.Principal, st store.Stack, newName, newProject string) (store.Update, error) {
 	if newName == "" {
 		newName = st.Name

@@ -76,7 +76,7 @@ func (s *Service) Find(ctx context.Context, p identity.Principal, need identity.
 
 var namePattern = regexp.MustCompile(`^[A-Za-z0-9_.-]{1,100}$`)
 
-// checkName rejects names that a stack reference cannot contain.
+// checkName returns an error if a stack reference cannot contain a name.
 func checkName(what, name string) error {
 	if !namePattern.MatchString(name) || name == "." || name == ".." {
 		return fault.Invalid("Bad Request: the %s name %q is not valid; use 1 to 100 letters, digits, '-', '_' and '.'", what, name)
@@ -133,7 +133,7 @@ func (s *Service) Create(ctx context.Context, p identity.Principal, n NewStack) 
 	return st, nil
 }
 
-// errResourcesLeft is recognized by clients, which compare its text.
+// errResourcesLeft has a text that clients compare. It must not change.
 var errResourcesLeft = fault.Invalid("Bad Request: Stack still contains resources.")
 
 // deletedPerWrite is the maximum number of rows deleted in one transaction, which blocks other

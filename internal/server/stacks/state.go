@@ -14,8 +14,8 @@ import (
 	"workflowagent/internal/server/store"
 )
 
-// stateGrace is the age after which an unreferenced state is removed. Servers write the row that
-// references a state within seconds.
+// stateGrace is the minimum age of an unreferenced state that is removed. Servers write the row
+// that references a state within seconds.
 const stateGrace = 6 * time.Hour
 
 // SweepStates removes unreferenced states and returns their number. A server that crashes before it
@@ -25,7 +25,7 @@ func (s *Service) SweepStates(ctx context.Context) (int, error) {
 	return s.states.Sweep(ctx, stateGrace)
 }
 
-// FoldJournals stores the journals of finished updates in a shorter form until ctx ends.
+// FoldJournals stores the journals of finished updates in a shorter form until ctx is canceled.
 func (s *Service) FoldJournals(ctx context.Context) error { return s.states.Run(ctx) }
 
 // Import replaces a stack's state and returns the update that records the import.
@@ -144,7 +144,7 @@ func (s *Service) Checkpoint(ctx context.Context, u store.Update, state *states.
 	return nil
 }
 
-// permit returns an update that may store a state, and its stack.
+// permit returns an update that may store a state, and the update's stack.
 func (s *Service) permit(tx *store.Tx, updateID string) (u store.Update, st store.Stack, err error) {
 	now, err := tx.LeaseTime()
 	if err != nil {
@@ -163,7 +163,7 @@ func (s *Service) permit(tx *store.Tx, updateID string) (u store.Update, st stor
 	return u, st, err
 }
 
-// Record adds journal entries to a running update's state, all or none. Entries may be repeated.
+// Record adds all journal entries to a running update's state, or none. Entries can be repeated.
 func (s *Service) Record(ctx context.Context, u store.Update, entries []journal.Entry) error {
 	switch {
 	case u.Preview:
@@ -171,15 +171,15 @@ func (s *Service) Record(ctx context.Context, u store.Update, entries []journal.
 	case u.JournalVersion == 0:
 		return fault.Conflict("Conflict: the update was started without a journal; it can send checkpoints")
 	}
-	// The journal of a finished update may be folded, so its entries cannot be checked.
+	// The journal of a finished update might be folded, so its entries cannot be checked.
 	if err := held(u, time.Time{}); err != nil {
 		return err
 	}
 	return s.states.Append(ctx, u.ID, entries, func(tx *store.Tx) (store.Update, store.Stack, error) { return s.permit(tx, u.ID) })
 }
 
-// checkForeignSecrets rejects states that contain another stack's secrets, which this stack cannot
-// decrypt.
+// checkForeignSecrets returns an error if a state contains another stack's secrets, which this
+// stack cannot decrypt.
 func (s *Service) checkForeignSecrets(ctx context.Context, st store.Stack, state *states.State) error {
 	provider := rawjson.Member(state.Deployment, "secrets_providers")
 	if string(rawjson.Member(provider, "type")) != `"service"` {

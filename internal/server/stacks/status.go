@@ -19,7 +19,7 @@ var statusMoves = map[Status][]Status{
 	Running:    {Succeeded, Failed, Cancelled},
 }
 
-// CanBecome reports whether an update may change from one status to another.
+// CanBecome reports whether an update can change from status s to next.
 func (s Status) CanBecome(next Status) bool { return slices.Contains(statusMoves[s], next) }
 
 // Finished reports whether an update with this status has finished.

@@ -63,7 +63,7 @@ const ProgramMemory = 6 * maxProgram
 // LongProgram reports whether an update's program must be read with [Service.Program].
 func LongProgram(u store.Update) bool { return u.Program == "" }
 
-// Program returns an update's program. It may use [ProgramMemory].
+// Program returns an update's program. It needs up to [ProgramMemory].
 func (s *Service) Program(ctx context.Context, u store.Update) (Program, error) {
 	var p Program
 	text := u.Program
@@ -150,7 +150,7 @@ func (s *Service) FindUpdate(ctx context.Context, st store.Stack, id string) (st
 	return u, nil
 }
 
-// Started is the result of starting an update.
+// Started describes a started update.
 type Started struct {
 	Version        int64
 	Token          string
@@ -194,7 +194,7 @@ func (s *Service) Start(ctx context.Context, u store.Update, tags map[string]str
 			st.ActiveUpdate = cur.ID
 			st.LastUpdateAt = now
 			cur.JournalVersion = max(0, min(journalVersion, journal.Version))
-			// Until it stores one, the update shares the stack's state.
+			// The update shares the stack's state until it stores its own.
 			cur.StateSchema, cur.ResourceCount = st.StateSchema, st.ResourceCount
 			if err := tx.UpdateStack(st); err != nil {
 				return err
@@ -317,7 +317,7 @@ func (s *Service) Cancel(ctx context.Context, u store.Update, by string) error {
 	})
 }
 
-// end finishes an update in its own transaction. decide receives the update and a
+// end finishes an update in its own transaction. decide receives the update and a time from
 // [store.Tx.LeaseTime], and returns the final status and the reason. If the status is empty, end
 // changes nothing.
 func (s *Service) end(ctx context.Context, id string, decide func(store.Update, time.Time) (Status, string, error)) error {

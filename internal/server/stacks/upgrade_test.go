@@ -19,7 +19,7 @@ import (
 	"workflowagent/internal/server/store/database"
 )
 
-// migrationsUntil returns the migrations of an earlier version.
+// migrationsUntil returns the migrations of an earlier version, whose last migration is given.
 func migrationsUntil(t *testing.T, last string) fs.FS {
 	t.Helper()
 	dir := filepath.Join("..", "store", "migrations")
@@ -41,8 +41,8 @@ func migrationsUntil(t *testing.T, last string) fs.FS {
 	return out
 }
 
-// TestStatesFromBeforeTheJournal opens a database with the schema from before journals, in which
-// every state is stored as a whole.
+// TestStatesFromBeforeTheJournal opens a database whose schema predates journals and in which every
+// state is stored whole.
 func TestStatesFromBeforeTheJournal(t *testing.T) {
 	for engine, address := range map[string]func(t *testing.T) string{
 		"sqlite":   func(t *testing.T) string { t.Helper(); return "sqlite:" + filepath.Join(t.TempDir(), "a.db") },
@@ -86,7 +86,7 @@ func TestStatesFromBeforeTheJournal(t *testing.T) {
 	}
 }
 
-// storeOldStates makes a database with a stack of two versions, and returns their exports.
+// storeOldStates creates a database with a stack of two versions, and returns their exports.
 func storeOldStates(t *testing.T, dsn, blobs string) map[int64]string {
 	t.Helper()
 	db, err := database.Open(t.Context(), dsn, database.Options{

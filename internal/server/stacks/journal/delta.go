@@ -19,7 +19,7 @@ const (
 	sameMember  = 0
 )
 
-// Diff returns the encoding of a state that refers to the parts it has in common with its parent.
+// Diff returns a delta that encodes a state as the difference from its parent.
 func Diff(parent, child *Deployment) []byte {
 	out := []byte{deltaFormat}
 	out = binary.AppendUvarint(out, uint64(len(parent.Resources)))
@@ -41,7 +41,7 @@ func Diff(parent, child *Deployment) []byte {
 	return appendRuns(out, sources(parent.Resources, child.Resources), child.Resources)
 }
 
-// values returns the values of the members by name.
+// values returns the values of the deployment's members by name.
 func (d *Deployment) values() map[string][]byte {
 	values := make(map[string][]byte, len(d.Members))
 	for _, m := range d.Members {
@@ -54,11 +54,11 @@ func appendText(out, text []byte) []byte {
 	return append(binary.AppendUvarint(out, uint64(len(text))), text...)
 }
 
-// literal is the source of a resource that the parent does not have.
+// literal is the source of a resource that does not exist in the parent.
 const literal = -1
 
-// sources returns for each resource of the child the index of an equal one of the parent. Each
-// resource of the parent is the source of at most one.
+// sources returns, for each resource of the child, the index of an equal resource of the parent, or
+// literal. Each resource of the parent is the source of at most one resource of the child.
 func sources(parent, child [][]byte) []int {
 	seed := maphash.MakeSeed()
 	var index map[uint64]int
@@ -118,8 +118,8 @@ func appendRuns(out []byte, sources []int, resources [][]byte) []byte {
 
 var errDamaged = errors.New("reading a state's delta: the delta is damaged or belongs to another state; restore it from a backup")
 
-// Apply returns the state of a delta. It shares the memory of the parent and the delta; hold reserves
-// what a resource needs in addition.
+// Apply returns the state that a delta encodes. The state shares memory with the parent and the
+// delta. hold reserves the memory overhead of each resource.
 func Apply(parent *Deployment, delta []byte, hold Hold) (*Deployment, error) {
 	r := deltaReader{rest: delta}
 	if r.uvarint() != deltaFormat || r.uvarint() != uint64(len(parent.Resources)) {
@@ -143,11 +143,11 @@ func Apply(parent *Deployment, delta []byte, hold Hold) (*Deployment, error) {
 	return d, nil
 }
 
-// deltaReader reads the parts of a delta. After the first damaged part all others are zero.
+// deltaReader reads the parts of a delta. After the first damaged part, all others are zero.
 type deltaReader struct {
 	rest    []byte
 	damaged bool
-	err     error // memory is missing
+	err     error // set if memory is missing
 }
 
 func (r *deltaReader) fail() {
@@ -174,7 +174,7 @@ func (r *deltaReader) varint() int64 {
 	return v
 }
 
-// count returns a number of parts, each of which has at least one byte.
+// count reads the number of parts that follow, each of which has at least one byte.
 func (r *deltaReader) count() uint64 {
 	n := r.uvarint()
 	if n > uint64(len(r.rest)) {
@@ -191,7 +191,7 @@ func (r *deltaReader) text() []byte {
 	return text
 }
 
-// json returns a text of n bytes that is valid JSON.
+// json reads n bytes, which must be valid JSON.
 func (r *deltaReader) json(n uint64) []byte {
 	if n > uint64(len(r.rest)) || !json.Valid(r.rest[:n]) {
 		r.fail()

@@ -30,7 +30,7 @@ type Member struct {
 }
 
 // ParseState splits a document of the form {"version", "features", "deployment"} into its parts,
-// which share its memory. A null deployment has no parts.
+// which share memory with the document. A null deployment has no parts.
 func ParseState(body []byte) (*Deployment, error) {
 	if !json.Valid(body) {
 		return nil, fault.Invalid("Bad Request: the body is not valid JSON")
@@ -38,14 +38,14 @@ func ParseState(body []byte) (*Deployment, error) {
 	return ReadState(body, nil)
 }
 
-// ReadState is [ParseState] for documents that are known to be valid JSON, such as stored ones.
-// ParseState spends most of its time on that check. hold reserves the memory that a resource needs in
-// addition to its bytes.
+// ReadState is [ParseState] for documents that are known to be valid JSON, such as stored ones. It
+// omits the validation, on which ParseState spends most of its time. hold reserves the memory
+// overhead of each resource.
 func ReadState(body []byte, hold Hold) (*Deployment, error) {
 	d := &Deployment{Version: emptyVersion}
 	for name, value := range rawjson.Members(body) {
 		if isNull(value) {
-			if name == "deployment" { // of repeated members the last counts
+			if name == "deployment" { // the last of repeated members counts
 				d.Members, d.Resources = nil, nil
 			}
 			continue
@@ -99,7 +99,7 @@ func parseDeployment(raw []byte, hold Hold) (*Deployment, error) {
 	return d, nil
 }
 
-// members are an object's members. Of repeated ones the last value counts.
+// members are the members of an object. The last value of a repeated member counts.
 type members struct {
 	list []Member
 	at   map[string]int
@@ -117,7 +117,7 @@ func (m *members) set(name string, value []byte) {
 	m.list = append(m.list, Member{name, value})
 }
 
-// Member returns the value of a member, or nil. A null member is absent.
+// Member returns the value of a member, or nil if the member is absent or null.
 func (d *Deployment) Member(name string) []byte {
 	for _, m := range d.Members {
 		if m.Name == name && !isNull(m.Value) {
@@ -127,7 +127,7 @@ func (d *Deployment) Member(name string) []byte {
 	return nil
 }
 
-// setMember sets a member in its place, or appends it. A nil value removes it.
+// setMember replaces the value of a member in place, or appends the member. A nil value removes it.
 func (d *Deployment) setMember(name string, value []byte) {
 	i := slices.IndexFunc(d.Members, func(m Member) bool { return m.Name == name })
 	switch {
@@ -140,7 +140,7 @@ func (d *Deployment) setMember(name string, value []byte) {
 	}
 }
 
-// with returns a deployment with another value of a member. It shares all other parts.
+// with returns a deployment in which a member has another value. It shares all other parts with d.
 func (d *Deployment) with(name string, value []byte) *Deployment {
 	changed := *d
 	changed.Members = slices.Clone(d.Members)
@@ -213,7 +213,7 @@ func (d *Deployment) parts() iter.Seq[[]byte] {
 	}
 }
 
-// writer yields parts until the consumer stops.
+// writer passes parts to yield until yield returns false.
 type writer struct {
 	yield   func([]byte) bool
 	stopped bool

@@ -1,7 +1,8 @@
-// Package journal makes states out of journals. The CLI sends an update's steps as journal entries,
-// which refer to the resources of the state at the update's start, the base. Package journal
-// validates entries, replays them onto their base, and encodes the result as a difference to the
-// base. It works on the raw JSON of resources: states are large, and an update changes little.
+// Package journal builds states from journals. The CLI sends an update's steps as journal entries,
+// which refer to the resources of the base: the state at the start of the update. Package journal
+// validates entries, replays them onto their base, and encodes the result as a difference from the
+// base. It works on the raw JSON of resources, because states are large and an update changes
+// little.
 package journal
 
 import (
@@ -14,13 +15,13 @@ import (
 	"workflowagent/internal/server/stacks/rawjson"
 )
 
-// Version is the supported version of journals.
+// Version is the supported journal version.
 const Version = 1
 
-// Kind is the meaning of an entry.
+// Kind is the kind of an entry.
 type Kind int
 
-// The kinds of entries.
+// The entry kinds.
 const (
 	Begin                 Kind = iota // an operation begins
 	Success                           // an operation succeeds
@@ -34,7 +35,7 @@ const (
 	Snippets                          // the state's snippets change
 )
 
-// Entry is a validated journal entry. Its slices are parts of Raw; they are nil if the member is
+// Entry is a validated journal entry. Its slices are parts of Raw. They are nil if the member is
 // absent or null.
 type Entry struct {
 	Raw         []byte // the JSON object as received, including unknown members
@@ -60,8 +61,8 @@ type Entry struct {
 	RequiresByteString bool
 }
 
-// Parse validates a JSON array of entries. The entries share its memory. The client omits an empty
-// array.
+// Parse parses and validates a JSON array of entries. The entries share memory with the array.
+// Parse accepts no bytes as an empty array, because the client omits it.
 func Parse(entries []byte) ([]Entry, error) {
 	if len(entries) > 0 && !json.Valid(entries) {
 		return nil, fault.Invalid("Bad Request: the journal entries are not valid JSON")
@@ -69,8 +70,8 @@ func Parse(entries []byte) ([]Entry, error) {
 	return ReadEntries(entries)
 }
 
-// ReadEntries is [Parse] for entries that are known to be valid JSON, such as stored ones. Parse
-// spends most of its time on that check.
+// ReadEntries is [Parse] for entries that are known to be valid JSON, such as stored ones. It omits
+// the check on which Parse spends most of its time.
 func ReadEntries(entries []byte) ([]Entry, error) {
 	if len(entries) == 0 || string(entries) == "null" {
 		return nil, nil
@@ -124,7 +125,7 @@ func parseEntry(raw []byte) (Entry, error) {
 	return e, nil
 }
 
-// set sets the member of the given name. Unknown members stay in Raw.
+// set sets the field for a member. Raw retains unknown members.
 func (e *Entry) set(name string, value []byte) (err error) {
 	switch name {
 	case "kind":

@@ -7,13 +7,13 @@ import (
 	"workflowagent/internal/server/stacks/rawjson"
 )
 
-// Schema versions of states. Clients read the list of features in the newer version only.
+// Schema versions of states. Clients read the feature list only in the newer version.
 const (
 	plainVersion    = 3
 	featuresVersion = 4
 )
 
-// features are the names of what a state contains and older clients do not understand.
+// features is the set of a state's features that older clients do not understand.
 type features map[string]bool
 
 // add adds the features of a resource.

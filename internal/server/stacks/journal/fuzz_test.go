@@ -18,7 +18,7 @@ func fuzzBase() []byte {
 	))
 }
 
-// FuzzParse checks that every journal which the progress accepts can be replayed.
+// FuzzParse checks that every journal that [Progress] accepts can be replayed.
 func FuzzParse(f *testing.F) {
 	for seed := range uint64(20) {
 		f.Add(journaltest.New(seed).Entries)
@@ -61,7 +61,7 @@ func FuzzParse(f *testing.F) {
 	})
 }
 
-// FuzzParseState checks that every state which is accepted can be a base, and has a stable document.
+// FuzzParseState checks that every accepted state can be a base, and that its document is stable.
 func FuzzParseState(f *testing.F) {
 	f.Add(fuzzBase(), uint64(1))
 	for seed := range uint64(20) {
@@ -105,7 +105,7 @@ func FuzzParseState(f *testing.F) {
 	})
 }
 
-// FuzzApply checks that damaged deltas give an error or a state of bounded size.
+// FuzzApply checks that damaged deltas result in an error or in a state of bounded size.
 func FuzzApply(f *testing.F) {
 	parent, err := ParseState(fuzzBase())
 	if err != nil {
@@ -137,7 +137,7 @@ func FuzzApply(f *testing.F) {
 	})
 }
 
-// FuzzReplay generates journals.
+// FuzzReplay checks generated journals.
 func FuzzReplay(f *testing.F) {
 	f.Add(uint64(1 << 40))
 	f.Fuzz(func(t *testing.T, seed uint64) { checkJournal(t, seed, journaltest.New(seed)) })

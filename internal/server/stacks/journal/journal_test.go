@@ -17,14 +17,14 @@ func testOptions() Options {
 	return Options{Time: time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC), PulumiVersion: "v3.255.0"}
 }
 
-// The manifest of testOptions, with the SHA-256 of the version.
+// testMagic is the magic in the manifest of testOptions: the SHA-256 of the version.
 const testMagic = "2f2373b761f9f3a55eab124ae26178296bc40c50c33b18885cae828860d3b438"
 
 const testManifest = `"manifest":{"magic":"` + testMagic + `","time":"2026-11-20T12:00:00Z","version":"v3.255.0"}`
 
 func urn(name string) string { return "urn:pulumi:dev::shop::test:index:Thing::" + name }
 
-// resource returns a resource with more members, such as `"taint":true`.
+// resource returns a resource with additional members, such as `"taint":true`.
 func resource(name string, members ...string) string {
 	return `{` + strings.Join(append([]string{`"urn":"` + urn(name) + `"`, `"custom":true`, `"type":"test:index:Thing"`}, members...), ",") + `}`
 }
@@ -42,7 +42,7 @@ func parseState(t *testing.T, doc string) *Deployment {
 	return d
 }
 
-// parseEntries parses members of entries and numbers them.
+// parseEntries parses entries, each given by its members, and numbers them.
 func parseEntries(t *testing.T, entries ...string) []Entry {
 	t.Helper()
 	for i, e := range entries {

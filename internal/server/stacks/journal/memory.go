@@ -13,16 +13,16 @@ func (h Hold) take(n int) error {
 	return h(int64(n))
 }
 
-// perResource is the memory of a resource in addition to its bytes.
+// perResource is the memory overhead of a resource, in bytes.
 const perResource = 128
 
-// perEntry is the memory of a replayed entry in addition to what it keeps of its bytes.
+// perEntry is the memory overhead of a replayed entry, in bytes.
 const perEntry = 128
 
 // keptPart is the number of resources for which memory is reserved at a time.
 const keptPart = 256
 
-// resources are the resources of a state that is being read.
+// resources collects the resources of a state that is being read.
 type resources struct {
 	hold Hold
 	list [][]byte

@@ -9,7 +9,7 @@ import (
 	"testing"
 )
 
-// small is a request with little memory.
+// small is a request that can hold little memory.
 type small struct{ left int64 }
 
 var errNoMemory = errors.New("no memory")
@@ -22,7 +22,7 @@ func (s *small) hold(bytes int64) error {
 	return nil
 }
 
-// allocated returns the memory, in MiB, that work allocated.
+// allocated returns the amount of memory that work allocated, in MiB.
 func allocated(work func()) uint64 {
 	var before, after runtime.MemStats
 	runtime.ReadMemStats(&before)
@@ -35,7 +35,8 @@ func success(operation int, state string) string {
 	return fmt.Sprintf(`"kind":1,"operationID":%d,"state":%s`, operation, state)
 }
 
-// TestReplayIsBounded replays small journals whose states are large.
+// TestReplayIsBounded checks that replays of small journals with large resulting states fail for
+// lack of memory.
 func TestReplayIsBounded(t *testing.T) {
 	const limit = 16 << 20
 	base := parseState(t, state())

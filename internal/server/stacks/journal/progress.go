@@ -7,25 +7,25 @@ import (
 	"workflowagent/internal/server/stacks/rawjson"
 )
 
-// maxRebases limits the time that a replay takes: each rebase processes all resources. The CLI sends
-// two at most.
+// maxRebases limits the duration of a replay: each rebase processes all resources. The CLI sends at
+// most two.
 const maxRebases = 10
 
-// Progress validates the references of entries in their order of arrival, and counts the resources
-// of the state. It does not hold resources.
+// Progress validates the references of entries in their order of arrival, and counts the state's
+// resources. It holds no resources itself.
 type Progress struct {
 	base    int // resources of the base
 	removed int // number of resources of the base that are removed
 	added   int // resources of the journal, including removed ones
 
 	rebases    int                // entries that change the base
-	operations map[int64]int      // index of the journal's resource by its operation
+	operations map[int64]int      // index of each of the journal's resources, by operation
 	removedOld map[int64]struct{} // indexes in the base
 	removedNew map[int64]struct{} // operations
 }
 
-// NewProgress returns the progress of an empty journal whose base has the given number of
-// resources.
+// NewProgress returns the progress of an empty journal. resources is the number of resources of its
+// base.
 func NewProgress(resources int) *Progress {
 	p := &Progress{}
 	p.rebase(resources)
@@ -38,12 +38,12 @@ func (p *Progress) rebase(resources int) {
 	}
 }
 
-// Resources returns the number of resources of the state after the entries so far.
+// Resources returns the number of resources of the state after the entries added so far.
 func (p *Progress) Resources() int {
 	return p.base - p.removed + p.added - len(p.removedNew)
 }
 
-// Add adds an entry. After an error the progress is unchanged.
+// Add validates and adds an entry. After an error, the progress is unchanged.
 func (p *Progress) Add(e Entry) error {
 	if err := p.check(&e); err != nil {
 		return err
@@ -52,7 +52,7 @@ func (p *Progress) Add(e Entry) error {
 	return nil
 }
 
-// AddAll adds all entries or none.
+// AddAll adds all entries, or none if one of them is invalid.
 func (p *Progress) AddAll(entries []Entry) error {
 	before, undo := *p, undoLog{}
 	for i := range entries {
@@ -66,7 +66,7 @@ func (p *Progress) AddAll(entries []Entry) error {
 	return nil
 }
 
-// check validates the references that a replay follows.
+// check returns an error if an entry has a reference that a replay could not follow.
 func (p *Progress) check(e *Entry) error {
 	switch e.Kind {
 	case Success:
@@ -86,10 +86,11 @@ func (p *Progress) check(e *Entry) error {
 	return nil
 }
 
-// reference is an index in the base or an operation of the journal.
+// reference is an index in the base, or an operation in the journal.
 type reference struct{ index, operation *int64 }
 
-// known validates references. A successful entry may refer to its own operation.
+// known returns an error if a reference is unknown. A successful entry can refer to its own
+// operation.
 func (p *Progress) known(e *Entry, references ...reference) error {
 	for _, r := range references {
 		if r.index != nil && (*r.index < 0 || *r.index >= int64(p.base)) {

@@ -10,8 +10,8 @@ import (
 	"workflowagent/internal/dev/journaltest"
 )
 
-// TestGeneratedJournals checks what holds for every journal. The tier "clients" compares the
-// results with those of the CLI's own replay.
+// TestGeneratedJournals checks invariants of replay on generated journals. The test tier "clients"
+// compares the results with the CLI's own replay.
 func TestGeneratedJournals(t *testing.T) {
 	for seed := range uint64(1000) {
 		checkJournal(t, seed, journaltest.New(seed))

@@ -6,8 +6,8 @@ import (
 	"workflowagent/internal/server/stacks/rawjson"
 )
 
-// dropDangling removes references to missing resources, which a refresh leaves behind. Resources
-// follow those they depend on, except that a parent may be anywhere.
+// dropDangling removes references to missing resources, which a refresh leaves behind. A resource
+// must follow its dependencies, but its parent can be anywhere.
 func dropDangling(resources [][]byte) {
 	known := make(map[string]bool, len(resources))
 	keep := func(urn []byte) []byte {
@@ -45,7 +45,7 @@ func dropDangling(resources [][]byte) {
 	}
 }
 
-// keepList filters a list. It returns nil if no element remains of a list that had some.
+// keepList filters a list. It returns nil if it removes every element of a non-empty list.
 func keepList(list []byte, keep func([]byte) []byte) []byte {
 	if empty(list) {
 		return list
@@ -56,8 +56,8 @@ func keepList(list []byte, keep func([]byte) []byte) []byte {
 	return list
 }
 
-// aliases maps former URNs to current ones. It reserves the memory of longer ones, because a replay
-// may repeat a long URN any number of times.
+// aliases maps former URNs to current ones. It reserves memory for rewritten references, because a
+// replay can repeat a long URN any number of times.
 type aliases struct {
 	current map[string]string
 	kept    *keeper
@@ -95,7 +95,8 @@ func aliasesOf(resources [][]byte, kept *keeper) aliases {
 	return a
 }
 
-// rootType is the type of stacks, which is not part of their children's types.
+// rootType is the type of the resource that represents a stack. Its children's types do not include
+// it.
 const rootType = "pulumi:pulumi:Stack"
 
 // adopt renames a resource whose parent has a new URN.
@@ -119,7 +120,7 @@ func (a aliases) urn(value []byte) []byte {
 	return a.replace(value, textOf(value), "")
 }
 
-// provider replaces the URN in a reference to a provider, which has the form URN::ID.
+// provider replaces the URN in a provider reference, which has the form URN::ID.
 func (a aliases) provider(value []byte) []byte {
 	ref := textOf(value)
 	if i := strings.LastIndex(ref, "::"); i >= 0 {

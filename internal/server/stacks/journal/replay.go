@@ -11,16 +11,16 @@ import (
 	"workflowagent/internal/server/stacks/rawjson"
 )
 
-// Options are written to the manifests of states, except Hold.
+// Options are the options of [Replay]. All except Hold are written to the manifest of the state.
 type Options struct {
 	Time          time.Time
 	PulumiVersion string
-	Hold          Hold // for what the replay keeps of entries, and adds to them
+	Hold          Hold // reserves memory for the kept and added parts of entries
 }
 
-// Replay returns the state that results from entries, in their order of arrival. It shares memory
-// with the base and changes nothing in it. It copies what it keeps of the entries, so that a caller
-// may read a long journal in parts.
+// Replay returns the state that results from entries, in their order of arrival. The result shares
+// memory with the base, which Replay does not change. Replay copies the parts of entries that it
+// keeps, so that a caller can read a long journal in pieces.
 func Replay(base *Deployment, entries iter.Seq2[Entry, error], o Options) (*Deployment, error) {
 	r := &replayer{options: o, base: base, progress: NewProgress(len(base.Resources)), kept: keeper{hold: o.Hold}}
 	r.reset()
@@ -55,13 +55,13 @@ type replayer struct {
 	byteStrings bool
 }
 
-// addition is a resource of the journal.
+// addition is a resource that the journal adds.
 type addition struct {
 	state           []byte
 	delete, pending bool
 }
 
-// reset clears what refers to the base.
+// reset clears the fields that refer to the base.
 func (r *replayer) reset() {
 	r.added, r.begins, r.extensions = nil, nil, nil
 	r.replaced, r.deleted, r.pending = map[int64][]byte{}, map[int64]bool{}, map[int64]bool{}
@@ -148,7 +148,7 @@ func (r *replayer) succeed(e *Entry) {
 	}
 }
 
-// replace replaces the state of resources in their place. The progress records removed ones.
+// replace replaces the states of resources in place. The progress records removed resources.
 func (r *replayer) replace(e *Entry) {
 	if e.State == nil {
 		return
@@ -171,8 +171,8 @@ func (r *replayer) keep(e *Entry) []byte {
 	return r.kept.keep(e.State)
 }
 
-// setSecretsProvider keeps an equal provider as it is, because the base may contain members that
-// the client does not know.
+// setSecretsProvider sets the secrets provider. If the provider is equal to the base's, the base's
+// provider remains, because it can contain members that the client does not know.
 func (r *replayer) setSecretsProvider(provider []byte) {
 	if provider == nil {
 		return
@@ -221,7 +221,7 @@ func (r *replayer) deployment() *Deployment {
 	return d
 }
 
-// resources returns the journal's resources and the remaining ones of the base.
+// resources returns the journal's resources and the remaining resources of the base.
 func (r *replayer) resources() [][]byte {
 	removed := make(map[int]bool, len(r.progress.removedNew))
 	for operation := range r.progress.removedNew {
@@ -258,7 +258,7 @@ func flagged(resource []byte, deleted, pending bool) []byte {
 }
 
 // operations returns the unfinished operations, and the base's operations that create resources.
-// The latter stay until a user resolves them, because their resources may exist.
+// The latter remain until a user resolves them, because their resources might exist.
 func (r *replayer) operations() [][]byte {
 	var out [][]byte
 	for _, operation := range r.begins {
@@ -274,8 +274,8 @@ func (r *replayer) operations() [][]byte {
 	return out
 }
 
-// allExtensions returns the extensions of the base and of the journal. Those of the base take
-// precedence.
+// allExtensions returns the extensions of the base and the journal. If both have an extension, the
+// base's extension takes precedence.
 func (r *replayer) allExtensions() []byte {
 	base := r.base.Member("extensions")
 	if len(r.extensions) == 0 {
@@ -305,7 +305,7 @@ func manifest(o Options) []byte {
 	return encode(map[string]string{"time": o.Time.Format(time.RFC3339Nano), "magic": magic, "version": o.PulumiVersion})
 }
 
-// list returns a JSON array, nil without elements.
+// list returns a JSON array, or nil if there are no elements.
 func list(elements [][]byte) []byte {
 	if len(elements) == 0 {
 		return nil

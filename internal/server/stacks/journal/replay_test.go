@@ -18,7 +18,8 @@ func quoted(names ...string) string {
 	return strings.Join(names, ",")
 }
 
-// TestReplayResources covers the rules one by one. The tier "clients" compares them with the CLI's.
+// TestReplayResources checks the replay rules one by one. The test tier "clients" compares them
+// with the CLI's rules.
 func TestReplayResources(t *testing.T) {
 	a, b, c := resource("a"), resource("b"), resource("c")
 	a2 := resource("a", `"later":{"x":1}`)
@@ -207,7 +208,7 @@ func TestReplayRenames(t *testing.T) {
 	}
 }
 
-// TestReplayRenamesChildren checks that a child takes its parent's new type.
+// TestReplayRenamesChildren checks that a child's URN contains its parent's new type.
 func TestReplayRenamesChildren(t *testing.T) {
 	u := func(rest string) string { return `"urn:pulumi:dev::shop::` + rest + `"` }
 	got := replay(t, state(

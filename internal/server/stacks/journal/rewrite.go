@@ -7,7 +7,7 @@ import (
 	"workflowagent/internal/server/stacks/rawjson"
 )
 
-// textOf returns the string in a raw JSON string, "" for other values.
+// textOf returns the string that a raw JSON string encodes, or "" for other values.
 func textOf(v []byte) string {
 	if len(v) == 0 || !isText(v) {
 		return ""
@@ -30,14 +30,15 @@ func textsOf(list []byte) []string {
 	return out
 }
 
-// encode returns the JSON form of texts.
+// encode returns the JSON form of v.
 func encode[T string | []string | map[string]string](v T) []byte {
 	data, _ := json.Marshal(v) // texts always have a JSON form
 	return data
 }
 
-// rewrite returns an object with changed members, in their order. change returns a member's new
-// value, or nil to remove it. An object without changes is returned as it is.
+// rewrite returns an object with changed members, in their original order. change returns a
+// member's new value, or nil to remove the member. If nothing changes, rewrite returns object
+// itself.
 func rewrite(object []byte, change func(name string, value []byte) []byte) []byte {
 	var out []byte
 	changed := false

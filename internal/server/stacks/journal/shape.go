@@ -23,7 +23,7 @@ func mustBe(ok bool, what string) error {
 	return errors.New("must be " + what)
 }
 
-// shape maps the names of members to their types. All members may be absent or null.
+// shape maps member names to checks of their types. All members can be absent or null.
 type shape map[string]func([]byte) error
 
 // resourceShape contains the members that a replay reads. The client validates all others when it
@@ -56,10 +56,11 @@ func checkSnapshot(v []byte) error {
 	return check(v, snapshotShape)
 }
 
-// maxMembers bounds the members of a deployment, which a replay searches. Deployments have seven.
+// maxMembers bounds the number of a deployment's members, which a replay searches. Deployments have
+// seven.
 const maxMembers = 100
 
-// CheckMembers checks what a replay requires of a deployment that becomes its base.
+// CheckMembers checks that a deployment meets the requirements for the base of a replay.
 func CheckMembers(deployment []byte) error {
 	n := 0
 	for name, value := range rawjson.Members(deployment) {
@@ -77,7 +78,7 @@ func checkSnippets(v []byte) error {
 	return each(func(v []byte) error { return check(v, snippetShape) })(v)
 }
 
-// check reports the first member of an object whose type differs from the shape's.
+// check returns an error for the first member of an object whose type differs from the shape.
 func check(v []byte, s shape) error {
 	if !isObject(v) {
 		return mustBe(false, "an object")
@@ -92,7 +93,7 @@ func check(v []byte, s shape) error {
 	return nil
 }
 
-// CheckFeatures checks the features of a state.
+// CheckFeatures checks that the features of a state are null or a list of strings.
 func CheckFeatures(v []byte) error {
 	if isNull(v) {
 		return nil
@@ -137,5 +138,5 @@ func byName(v []byte, isType func([]byte) error) error {
 	return nil
 }
 
-// shortName is the length to which errors cut names, which may be as long as a request.
+// shortName is the length to which errors cut names. A name can be as long as a request.
 const shortName = 100

@@ -15,7 +15,7 @@ import (
 // Event masks secrets in an event's strings, and in names and numbers that the program chose. It
 // returns an event without secrets unchanged. A masked event remains valid JSON.
 func Event(set *redact.Set, raw json.RawMessage) (json.RawMessage, error) {
-	// JSON strings may escape any character, so secrets can be found only after decoding.
+	// JSON strings can escape any character, so secrets can be found only after decoding.
 	if set == nil || !set.Has(raw) && !bytes.Contains(raw, []byte(`\u`)) {
 		return raw, nil
 	}
@@ -49,8 +49,8 @@ func (m *eventMask) text(s string) string {
 	return masked
 }
 
-// value masks a value. If free is set, the program chose the names and numbers in it, not the event
-// schema.
+// value masks a value. If free is set, the program, and not the event schema, determined the names
+// and numbers in the value.
 func (m *eventMask) value(v any, free bool) any {
 	switch v := v.(type) {
 	case string:
@@ -95,8 +95,8 @@ func (m *eventMask) object(members map[string]any, free bool) map[string]any {
 // freeMembers are the event members below which the program chooses the names.
 var freeMembers = []string{"config", "inputs", "outputs", "detailedDiff", "before", "after", "policyPacks"}
 
-// eventNames are names of the event schema that could equal a secret. Masking them would break the
-// event.
+// eventNames are the names in the event schema that could equal a secret. Masking them would break
+// the event.
 var eventNames = strings.Fields(`
 	sequence timestamp cancelEvent stdoutEvent diagnosticEvent preludeEvent summaryEvent resourcePreEvent resOutputsEvent
 	resOpFailedEvent policyEvent policyRemediationEvent policyLoadEvent policyAnalyzeSummaryEvent policyRemediateSummaryEvent

@@ -40,7 +40,8 @@ func TestEventsAreMaskedAndStayJSON(t *testing.T) {
 	}
 }
 
-// TestSecretsInNamesAndNumbersOfEvents masks names and numbers of a program, in any JSON escaping.
+// TestSecretsInNamesAndNumbersOfEvents checks that secrets are masked in names and numbers that a
+// program chose, in any JSON escaping.
 func TestSecretsInNamesAndNumbersOfEvents(t *testing.T) {
 	set := redact.New([]redact.Secret{
 		{Name: "a", Value: "hunter2-secret"}, {Name: "b", Value: "outputs"}, {Name: "c", Value: "987654321"}, {Name: "d", Value: "message"},

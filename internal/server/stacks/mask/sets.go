@@ -9,8 +9,8 @@ import (
 	"workflowagent/internal/redact"
 )
 
-// Bounds of the cached secret sets. A set uses at least 64 KiB, and about 200 times the size of
-// secrets with many encodings.
+// Bounds of the cached secret sets. A set uses at least 64 KiB, and up to about 200 times the size
+// of its secrets if they have many encodings.
 const (
 	maxSets  = 64
 	maxBytes = 2 << 20 // total size of all secrets in bytes
@@ -54,7 +54,7 @@ func (m *Sets) made(k *entry, size int) {
 	m.trim(k)
 }
 
-// trim evicts the least recently used entries, except keep, until the others are within bounds.
+// trim evicts the least recently used entries, except keep, until the cache is within its bounds.
 func (m *Sets) trim(keep *entry) {
 	for {
 		size, oldest := 0, ""

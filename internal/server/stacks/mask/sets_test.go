@@ -8,7 +8,8 @@ import (
 	"workflowagent/internal/redact"
 )
 
-// TestSetsOfSecretsAreBounded: updates of a deployment share a set, and only some sets are cached.
+// TestSetsOfSecretsAreBounded checks that the updates of a deployment share a set, and that the
+// number and size of cached sets are bounded.
 func TestSetsOfSecretsAreBounded(t *testing.T) {
 	made := 0
 	value := "hunter2-secret"

@@ -1,5 +1,5 @@
 // Package rawjson finds value boundaries in JSON without decoding the values. States are large and
-// arrive after every step of an update. A decoder would copy every value and use a multiple of the
+// arrive after every step of an update. A decoder would copy every value and use several times the
 // memory that a request may use. All functions except [Cut] require valid JSON.
 package rawjson
 
@@ -51,7 +51,7 @@ func Member(data []byte, key string) []byte {
 }
 
 // Cut validates a JSON object. It returns the raw value of a member, or nil, and the object without
-// that member. Names are case-insensitive.
+// that member. Member names are case-insensitive.
 func Cut(body []byte, name string) (value, rest []byte, err error) {
 	if !json.Valid(body) {
 		return nil, nil, fault.Invalid("Bad Request: the body is not valid JSON")

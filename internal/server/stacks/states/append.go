@@ -18,17 +18,19 @@ import (
 	"workflowagent/internal/server/store"
 )
 
-// Permit returns, inside a transaction, an update that may store a state, and its stack.
+// Permit returns, inside a transaction, an update that may store a state, and the update's stack.
 type Permit func(tx *store.Tx) (store.Update, store.Stack, error)
 
 // errBehind reports that another request has stored a batch since the journal was read.
 var errBehind = fault.New(fault.KindUnavailable, "Service Unavailable: another request is writing the journal of this update; retry later")
 
-// appendTries is the maximum number of attempts to append to a journal that other servers write.
+// appendTries is the maximum number of attempts to append to a journal to which other servers
+// write.
 const appendTries = 5
 
-// Append adds entries to an update's journal, all or none. Entries that the journal contains are
-// ignored. The update's first entries create the journal, which becomes the stack's state.
+// Append adds all entries to an update's journal, or none. It ignores entries that the journal
+// already contains. The first entries of an update create its journal, which becomes the stack's
+// state.
 func (s *Store) Append(ctx context.Context, updateID string, entries []journal.Entry, permit Permit) error {
 	var err error
 	for range appendTries {
@@ -67,7 +69,7 @@ func (s *Store) append(ctx context.Context, updateID string, entries []journal.E
 	})
 	if err != nil || len(added) == 0 {
 		if err != nil {
-			p.reset() // it contains entries that are not stored, as far as is known
+			p.reset() // it might contain entries that are not stored
 		}
 		return err
 	}
@@ -75,7 +77,7 @@ func (s *Store) append(ctx context.Context, updateID string, entries []journal.E
 	return nil
 }
 
-// batchOf encodes entries.
+// batchOf returns the stored form of entries.
 func batchOf(entries []journal.Entry) (store.JournalBatch, error) {
 	b := store.JournalBatch{Entries: int64(len(entries)), Size: 2}
 	var body bytes.Buffer
@@ -139,7 +141,7 @@ func insertBatch(tx *store.Tx, u store.Update, st store.Stack, b store.JournalBa
 	return tx.UpdateStack(st)
 }
 
-// clientVersion returns the version of pulumi in the request that created an update, or "".
+// clientVersion returns the pulumi version in the request that created an update, or "".
 func clientVersion(program string) string {
 	environment := rawjson.Member(rawjson.Member([]byte(program), "metadata"), "environment")
 	version := text(rawjson.Member(environment, "pulumi.version"))
@@ -149,7 +151,7 @@ func clientVersion(program string) string {
 	return version
 }
 
-// progress is what this server knows about the journal of a running update.
+// progress is this server's knowledge of a running update's journal.
 type progress struct {
 	mu         sync.Mutex
 	batches    int64             // number of batches it covers
@@ -168,7 +170,7 @@ func hashOfEntry(e journal.Entry) hash {
 
 func (p *progress) reset() { p.batches, p.entries, p.references = 0, nil, nil }
 
-// add adds the entries that are new, and returns them. After an error, p is unchanged.
+// add adds and returns the new entries. After an error, p is unchanged.
 func (p *progress) add(entries []journal.Entry) ([]journal.Entry, error) {
 	var added []journal.Entry
 	hashes := map[int64]hash{}
@@ -195,7 +197,7 @@ func (p *progress) add(entries []journal.Entry) ([]journal.Entry, error) {
 	return added, nil
 }
 
-// catchUp reads the batches that other servers, or this one earlier, stored.
+// catchUp reads the stored batches that p does not cover yet.
 func (s *Store) catchUp(ctx context.Context, updateID string, p *progress) error {
 	var u store.Update
 	var row store.State

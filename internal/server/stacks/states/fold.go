@@ -16,24 +16,25 @@ import (
 	"workflowagent/internal/server/store"
 )
 
-// A state is stored whole if its deltas from the last whole state are more than maxDepth or, in
-// bytes, more than a maxDeltas-th of that state.
+// A state is stored whole if its chain of deltas from the last whole state would have more than
+// maxDepth deltas, or more bytes than a maxDeltas-th of that whole state.
 const (
 	maxDepth  = 16
 	maxDeltas = 2
 )
 
 const (
-	// foldQueue bounds the journals that wait to be folded. The sweep finds the others.
+	// foldQueue is the maximum number of journals that wait to be folded. The sweep finds the
+	// others.
 	foldQueue = 256
 	foldSweep = time.Minute
-	// foldGrace is the age of the journals that the sweep folds. The server that finished an update
-	// folds its journal within seconds.
+	// foldGrace is the minimum age of the journals that the sweep folds. The server that finished
+	// an update folds the update's journal within seconds.
 	foldGrace  = 30 * time.Second
 	sweepPiece = 100
 )
 
-// Finish ends the journal of an update. [Store.Run] then folds it.
+// Finish marks the journal of an update as finished. [Store.Run] then folds it.
 func (s *Store) Finish(updateID, key string) {
 	s.journals.forget(updateID)
 	select {
@@ -42,7 +43,7 @@ func (s *Store) Finish(updateID, key string) {
 	}
 }
 
-// Run folds the journals of finished updates until ctx ends.
+// Run folds the journals of finished updates until ctx is canceled.
 func (s *Store) Run(ctx context.Context) error {
 	for {
 		if err := s.FoldLeft(ctx, foldGrace); err != nil && ctx.Err() == nil {
@@ -63,7 +64,7 @@ func (s *Store) Run(ctx context.Context) error {
 	}
 }
 
-// FoldLeft folds the journals whose updates finished longer than age ago.
+// FoldLeft folds the journals of updates that finished more than age ago.
 func (s *Store) FoldLeft(ctx context.Context, age time.Duration) error {
 	for after := ""; ; {
 		keys, err := store.Read(ctx, s.db, func(tx *store.Tx) ([]string, error) {
@@ -92,14 +93,14 @@ func (s *Store) foldOrLog(ctx context.Context, key string) {
 		ctx = budget.With(ctx, share)
 	}
 	err := s.Fold(ctx, key)
-	// While requests need all memory, the journal stays. The sweep folds it later.
+	// If requests need all the memory, the sweep folds the journal later.
 	if err != nil && ctx.Err() == nil && fault.KindOf(err) != fault.KindUnavailable {
 		s.log.WithError(err).WithField("state", key).Error("folding a journal failed; the server tries again later")
 	}
 }
 
-// Fold stores the journal of a finished update, and the journals it is based on, as deltas or whole
-// states. The state does not change. Several servers may fold the same journal.
+// Fold stores the journal of a finished update, and the journals on which it is based, as deltas or
+// whole states. It does not change any state. Several servers can fold the same journal.
 func (s *Store) Fold(ctx context.Context, key string) error {
 	chain, err := s.chain(ctx, key)
 	if err != nil {
@@ -117,7 +118,7 @@ func (s *Store) Fold(ctx context.Context, key string) error {
 }
 
 // fold folds a journal whose parent is not a journal. It returns errFolded if another server has
-// folded it, or if an update still uses one of the two.
+// folded the journal, or if an update still uses the journal or its parent.
 func (s *Store) fold(ctx context.Context, key string) error {
 	chain, err := s.chain(ctx, key)
 	if err != nil {
@@ -157,7 +158,7 @@ func (s *Store) fold(ctx context.Context, key string) error {
 	return err
 }
 
-// store writes the blob of a journal's new form, and returns the row of that form.
+// store writes the blob of a journal's new form, and returns the row for that form.
 func (s *Store) store(ctx context.Context, row store.State, ancestors []store.State, parent, child *journal.Deployment) (store.State, error) {
 	row.Form, row.FullSize, row.DeltaSize, row.Depth = store.Full, 0, 0, 0
 	if len(ancestors) > 0 {
@@ -190,7 +191,8 @@ func (s *Store) store(ctx context.Context, row store.State, ancestors []store.St
 	return row, err
 }
 
-// fill writes the blob of a row. hash replaces the blob's hash if it is not nil.
+// fill writes the blob of a row, and returns the row with the blob's key, size and hash. A non-nil
+// hash replaces the blob's hash.
 func (s *Store) fill(ctx context.Context, row store.State, r io.ReadCloser, hash []byte) (store.State, error) {
 	written, err := s.write(ctx, newKey(row.StackID), r)
 	row.Blob, row.Size, row.SHA256 = written.Blob, written.Size, written.SHA256

@@ -15,7 +15,7 @@ import (
 
 func TestMain(m *testing.M) { os.Exit(storetest.Main(m)) }
 
-// stackOf adds a stack with a finished update whose journal has one entry.
+// stackOf adds a stack with a finished update, whose journal has one entry.
 func stackOf(t *testing.T, db *store.DB, s *Store) (key string) {
 	t.Helper()
 	st := store.Stack{ID: "s1", OrgID: "o1", Project: "proj", Name: "dev", CreatedAt: time.Now()}
@@ -62,7 +62,7 @@ func stackOf(t *testing.T, db *store.DB, s *Store) (key string) {
 	return key
 }
 
-// TestFoldAfterACrash leaves a blob that no row names, and then folds twice.
+// TestFoldAfterACrash leaves a blob to which no row refers, and then folds twice.
 func TestFoldAfterACrash(t *testing.T) {
 	storetest.Each(t, func(t *testing.T, db *store.DB) {
 		s := New(db, storetest.Log(), nil)
@@ -117,7 +117,7 @@ func TestFoldAfterACrash(t *testing.T) {
 	})
 }
 
-// TestForgottenJournals checks that a server forgets the journals that were used first.
+// TestForgottenJournals checks that a server forgets the least recently used journals.
 func TestForgottenJournals(t *testing.T) {
 	var j journals
 	large := func(id string) {
@@ -143,8 +143,8 @@ func TestForgottenJournals(t *testing.T) {
 	}
 }
 
-// TestSweepReachesEveryJournal stores more journals that cannot be folded than one query returns,
-// and then one that can. The sweep must fold it.
+// TestSweepReachesEveryJournal stores more unfoldable journals than one query returns, and then a
+// foldable one. The sweep must fold the latter.
 func TestSweepReachesEveryJournal(t *testing.T) {
 	storetest.Each(t, func(t *testing.T, db *store.DB) {
 		s := New(db, storetest.Log(), nil)

@@ -2,18 +2,18 @@ package states
 
 import "sync"
 
-// maxEntries bounds the entries of all journals of which a server keeps the progress; one entry
+// maxEntries bounds the number of entries, in all journals, whose progress a server keeps. An entry
 // needs about 150 bytes. A server that has forgotten a journal reads it again.
 const maxEntries = 1 << 20
 
-// maxJournal bounds the entries of one journal, so that it leaves room for others. The CLI sends two or
-// three for each resource.
+// maxJournal bounds the number of entries of one journal, so that it leaves room for others. The
+// CLI sends two or three entries per resource.
 const maxJournal = maxEntries / 2
 
-// emptySize is the size of a progress without entries.
+// emptySize is the size of a progress without entries, as a number of entries.
 const emptySize = 50
 
-// journals keeps the progress of the journals that were used last.
+// journals keeps the progress of the most recently used journals.
 type journals struct {
 	mu      sync.Mutex
 	uses    int64
@@ -21,7 +21,7 @@ type journals struct {
 	byID    map[string]*progress
 }
 
-// of returns the progress of an update's journal, new if none is kept.
+// of returns the progress of an update's journal. If none is kept, it returns a new progress.
 func (j *journals) of(updateID string) *progress {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -38,8 +38,8 @@ func (j *journals) of(updateID string) *progress {
 	return p
 }
 
-// resize records the size of a progress, which the caller has locked, and forgets others if there
-// are too many entries.
+// resize records the size of a progress, which the caller has locked. If there are too many
+// entries, it forgets other journals.
 func (j *journals) resize(updateID string, p *progress) {
 	j.mu.Lock()
 	defer j.mu.Unlock()

@@ -19,13 +19,13 @@ import (
 	"workflowagent/internal/server/store"
 )
 
-// DamagedError reports that the stored form of a state is not what was written.
+// DamagedError reports that the stored form of a state differs from the form that was written.
 type DamagedError struct{ err error }
 
 // Error describes the damage.
 func (e *DamagedError) Error() string { return "the stored state is damaged: " + e.err.Error() }
 
-// Unwrap returns the cause.
+// Unwrap returns the underlying error.
 func (e *DamagedError) Unwrap() error { return e.err }
 
 func damaged(err error) error {
@@ -40,12 +40,12 @@ var errHash = errors.New("its SHA-256 differs from the recorded one")
 // errFolded reports that a journal was folded after its row was read.
 var errFolded = fmt.Errorf("the journal was folded: %w", store.ErrNotFound)
 
-// openTries is the maximum number of attempts to read a state that is folded meanwhile.
+// openTries is the maximum number of attempts to read a state while it is being folded.
 const openTries = 5
 
-// Open returns the state with a key; "" is the key of no state. It holds no transaction afterwards,
-// so that slow clients hold no database connections. It returns [store.ErrNotFound] if a newer
-// checkpoint has replaced the state.
+// Open returns the state with a key, or an empty state for the key "". It has closed its
+// transaction when it returns, so that slow clients hold no database connections. It returns
+// [store.ErrNotFound] if a newer checkpoint has replaced the state.
 func (s *Store) Open(ctx context.Context, key string) (Stored, error) {
 	if key == "" {
 		return Stored{}, nil
@@ -87,10 +87,10 @@ func (s *Store) chain(ctx context.Context, key string) ([]store.State, error) {
 	return store.Read(ctx, s.db, func(tx *store.Tx) ([]store.State, error) { return tx.StateChain(key) })
 }
 
-// packMemory is the memory of a compressor, in bytes.
+// packMemory is the memory that a compressor needs, in bytes.
 const packMemory = 1 << 20
 
-// packInMemory compresses a state, so that a slow client does not hold the larger form.
+// packInMemory compresses a state, so that a slow client holds less memory.
 func packInMemory(ctx context.Context, doc *journal.Deployment) ([]byte, error) {
 	if err := budget.Of(ctx).Take(ctx, packMemory); err != nil {
 		return nil, err
@@ -108,8 +108,8 @@ func document(doc *journal.Deployment) func(io.Writer) error {
 	}
 }
 
-// blob reads the blob of a state. It checks the hash of a full state, except of those stored by
-// versions that recorded none.
+// blob reads the blob of a state. It checks the hash of a full state, unless the state was stored
+// by a version that recorded no hash.
 func (s *Store) blob(ctx context.Context, row store.State) ([]byte, error) {
 	size, err := s.db.Blobs().Size(ctx, row.Blob)
 	if err != nil {
@@ -132,8 +132,7 @@ func (s *Store) blob(ctx context.Context, row store.State) ([]byte, error) {
 	return packed, nil
 }
 
-// build returns the first state of a chain, after it has checked the last state with a recorded
-// hash.
+// build returns the first state of a chain. It checks the last recorded hash in the chain.
 func (s *Store) build(ctx context.Context, chain []store.State) (*journal.Deployment, error) {
 	doc, err := journal.ReadState(fmt.Appendf(nil, `{"version":%d,"deployment":null}`, emptySchema), nil)
 	if err != nil {
@@ -157,7 +156,7 @@ func hashOf(doc *journal.Deployment) []byte {
 	return hash.Sum(nil)
 }
 
-// hold reserves memory of a request.
+// hold returns a function that reserves memory for a request.
 func hold(ctx context.Context) journal.Hold {
 	share := budget.Of(ctx)
 	return func(bytes int64) error {
@@ -166,7 +165,7 @@ func hold(ctx context.Context) journal.Hold {
 	}
 }
 
-// step returns a state that is based on parent.
+// step returns the state of a row that is based on parent.
 func (s *Store) step(ctx context.Context, parent *journal.Deployment, row store.State) (*journal.Deployment, error) {
 	if row.Form == store.Journal {
 		return s.replay(ctx, parent, row)
@@ -192,8 +191,8 @@ func (s *Store) step(ctx context.Context, parent *journal.Deployment, row store.
 	return doc, err
 }
 
-// replay returns the state after the entries of a journal. Its manifest's time is that of the last
-// batch, so that folding the journal does not change the state.
+// replay returns the state after the entries of a journal. The time in the state's manifest is the
+// time of the last batch, so that folding the journal does not change the state.
 func (s *Store) replay(ctx context.Context, parent *journal.Deployment, row store.State) (*journal.Deployment, error) {
 	batches, err := s.batches(ctx, row.Key, 0)
 	if err != nil {
@@ -244,7 +243,7 @@ func (s *Store) yieldBatch(ctx context.Context, b store.JournalBatch, yield func
 	return true
 }
 
-// perEntry is the memory of a journal entry in addition to its bytes.
+// perEntry is the memory overhead of a journal entry, in bytes.
 const perEntry = 512
 
 func (s *Store) entriesOf(ctx context.Context, b store.JournalBatch) ([]journal.Entry, error) {

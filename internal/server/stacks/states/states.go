@@ -1,5 +1,5 @@
-// Package states stores the states of stacks: whole, as the differences from an earlier state, or
-// as the journal of an update. docs/adr/0012-state-storage.md explains the forms.
+// Package states stores the states of stacks. The stored form is a whole state, a difference from
+// an earlier state, or the journal of an update. docs/adr/0012-state-storage.md explains the forms.
 package states
 
 import (
@@ -19,7 +19,7 @@ import (
 	"workflowagent/internal/server/store"
 )
 
-// Store stores states.
+// Store stores and reads the states of stacks.
 type Store struct {
 	db       *store.DB
 	log      *logrus.Entry
@@ -28,19 +28,19 @@ type Store struct {
 	finished chan string // keys of journals to fold
 }
 
-// New returns a store in a database. Background work takes its memory from a budget, which may be
+// New returns a store in a database. Background work reserves its memory in a budget, which can be
 // nil.
 func New(db *store.DB, log *logrus.Entry, memory *budget.Budget) *Store {
 	return &Store{db: db, log: log, memory: memory, finished: make(chan string, foldQueue)}
 }
 
-// StackBlobs returns the key prefix of the blobs of a stack's states.
+// StackBlobs returns the prefix of the blob keys of a stack's states.
 func StackBlobs(stackID string) string { return "stacks/" + stackID }
 
 func newKey(stackID string) string { return StackBlobs(stackID) + "/" + identity.NewID() }
 
-// Put stores a whole state under a new key. The caller inserts the row in the transaction that
-// names the key, or drops the state.
+// Put stores a whole state under a new key. The caller either inserts the row in the transaction
+// that refers to the key, or drops the state.
 func (s *Store) Put(ctx context.Context, stackID string, st *State) (store.State, error) {
 	r := io.NopCloser(bytes.NewReader(st.packed))
 	if st.packed == nil {
@@ -57,7 +57,7 @@ func (s *Store) Put(ctx context.Context, stackID string, st *State) (store.State
 	return row, nil
 }
 
-// write stores a blob and closes its source. It returns the blob's key, size and hash.
+// write stores a blob and closes its source. It returns a row with the blob's key, size and hash.
 func (s *Store) write(ctx context.Context, key string, r io.ReadCloser) (store.State, error) {
 	hash := sha256.New()
 	size := new(counter)
@@ -76,8 +76,8 @@ func (c *counter) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// pack returns the compressed form of the bytes that fill writes. fill runs until the reader is
-// closed.
+// pack returns the compressed form of the bytes that fill writes. fill runs in the background, and
+// has finished when the reader's Close method returns.
 func pack(fill func(io.Writer) error) io.ReadCloser {
 	r, w := io.Pipe()
 	p := packer{r, make(chan struct{})}
@@ -99,7 +99,7 @@ func (p packer) Close() error {
 	return nil
 }
 
-// compressors are reused, because each has about 1 MiB and batches of entries are small.
+// compressors are reused, because each needs about 1 MiB and batches of entries are small.
 var compressors sync.Pool
 
 func newCompressor() (*gzip.Writer, error) {
@@ -125,7 +125,7 @@ func compress(w io.Writer, fill func(io.Writer) error) error {
 	return nil
 }
 
-// Drop removes an unused blob; "" is none.
+// Drop removes an unused blob. It does nothing if blob is "".
 func (s *Store) Drop(ctx context.Context, blob string) {
 	if blob == "" {
 		return
@@ -135,9 +135,9 @@ func (s *Store) Drop(ctx context.Context, blob string) {
 	}
 }
 
-// Sweep removes the states that are not needed, and their blobs if they are older than age. It
-// returns the number of blobs. A server that crashes before it writes a row leaves a blob; the
-// retention leaves rows, which are needed as long as another state is based on them.
+// Sweep removes unused states, and unused blobs that are older than age. It returns the number of
+// removed blobs. A server that crashes before it writes a row leaves a blob. The retention leaves
+// rows, which are needed as long as another state is based on them.
 func (s *Store) Sweep(ctx context.Context, age time.Duration) (int, error) {
 	for {
 		keys, err := store.Read(ctx, s.db, func(tx *store.Tx) ([]string, error) { return tx.UnnamedStates(sweepPiece) })

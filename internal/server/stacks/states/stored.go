@@ -32,7 +32,7 @@ func (st Stored) State(ctx context.Context) (*State, error) {
 	return Parse(body, []byte{})
 }
 
-// maxRatio is the limit of the compression that gzip uses.
+// maxRatio is the maximum compression ratio of gzip.
 const maxRatio = 1032
 
 // inflate decompresses a blob or a batch that the server wrote.
@@ -43,7 +43,7 @@ func inflate(ctx context.Context, packed []byte) ([]byte, error) {
 	}
 	// The last four bytes of a gzip stream contain the uncompressed size.
 	size := int64(binary.LittleEndian.Uint32(packed[len(packed)-4:]))
-	if size > maxRatio*int64(len(packed)) { // not a lack of memory
+	if size > maxRatio*int64(len(packed)) { // damaged, not short of memory
 		return nil, damaged(errors.New("the size that it contains is impossible"))
 	}
 	body, err := budget.ReadAll(ctx, z, size, math.MaxInt64-1, true)
