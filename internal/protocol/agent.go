@@ -14,16 +14,16 @@ import (
 	"workflowagent/internal/workflow"
 )
 
-// pollGrace is how much longer than the requested hold a poll may take.
+// pollGrace is the time that a poll can take in addition to the requested hold.
 const pollGrace = 10 * time.Second
 
 // maxID limits the length of an id from the server, in bytes, because ids are shown to users.
 const maxID = 256
 
-// Poll requests work. It makes one attempt. A caller that repeats a failed poll sends the same
-// PollID: if the response with a claim was lost, the server repeats the claim, so no job is lost or
-// claimed twice. While the circuit breaker is open, Poll returns [ErrCircuitOpen] without a
-// request.
+// Poll requests work. It makes one attempt. A caller that repeats a failed poll must send the same
+// PollID: if the response with a claim was lost, the server then repeats the claim, so no job is
+// lost or claimed twice. While the circuit breaker is open, Poll returns [ErrCircuitOpen] without
+// sending a request.
 func (c *Client) Poll(ctx context.Context, token string, p PollRequest) (PollResult, error) {
 	r := call{
 		method:  http.MethodGet,
@@ -107,7 +107,7 @@ func pollHeader(p PollRequest) http.Header {
 
 func ceilSeconds(d time.Duration) int64 { return int64((d + time.Second - 1) / time.Second) }
 
-// heldBy reports whether Preference-Applied names wait, with or without a value.
+// heldBy reports whether a Preference-Applied header names wait, with or without a value.
 func heldBy(values []string) bool {
 	for _, value := range values {
 		for part := range strings.SplitSeq(value, ",") {
@@ -120,7 +120,7 @@ func heldBy(values []string) bool {
 	return false
 }
 
-// Status returns the public status of a deployment. It retries as [Retry] configures.
+// Status returns the public status of a deployment. It retries as configured by [Retry].
 func (c *Client) Status(ctx context.Context, token, deploymentID string) (workflow.Status, error) {
 	r := call{
 		method:  http.MethodGet,
@@ -146,27 +146,28 @@ func (c *Client) Status(ctx context.Context, token, deploymentID string) (workfl
 	return status, nil
 }
 
-// StatusProbe is an agents-only path with an id that no deployment has: calls change and claim
-// nothing.
+// StatusProbe is a path that only agents may call, with an ID that no deployment has. A call to it
+// changes and claims nothing.
 const StatusProbe = "/api/deployments/00000000-0000-0000-0000-000000000000/status"
 
 // maxField limits the length of a value from a header, in bytes.
 const maxField = 2000
 
-// TokenCheck is what a server reveals about a pool's token.
+// TokenCheck is the result of [Client.CheckToken].
 type TokenCheck struct {
-	// Proven means that the server accepted the token and refuses calls without one.
+	// Proven is true if the server accepts the token and rejects calls without one.
 	Proven bool
-	// PoolID is the pool of the token, and ExternalURL the backend URL of the pool's jobs. Both are
-	// "" if the server omits them.
+	// PoolID is the ID of the token's pool, and ExternalURL is the backend URL for the pool's jobs.
+	// Each is "" if the server omits it.
 	PoolID      string
-	PoolName    string // of the same pool
+	PoolName    string // name of that pool
 	ExternalURL string
 }
 
 // CheckToken checks a pool's token without claiming work or appearing as an agent: it requests the
 // status of a deployment that does not exist, with and without the token. The error is an
-// [APIError] if the server refuses the token. It bypasses the breaker and does not retry.
+// [APIError] if the server rejects the token. CheckToken bypasses the circuit breaker and does not
+// retry.
 func (c *Client) CheckToken(ctx context.Context, token string) (TokenCheck, error) {
 	r := call{method: http.MethodGet, path: StatusProbe, token: token, limit: maxSmallBody}
 	with, err := c.deliver(ctx, r)
@@ -192,7 +193,7 @@ func (c *Client) CheckToken(ctx context.Context, token string) (TokenCheck, erro
 	return check, err
 }
 
-// The values of a token exchange (RFC 8693), as Pulumi Cloud documents them.
+// The constants of a token exchange (RFC 8693), as documented by Pulumi Cloud, and our limits.
 const (
 	grantTokenExchange  = "urn:ietf:params:oauth:grant-type:token-exchange"
 	typeIDToken         = "urn:ietf:params:oauth:token-type:id_token"
@@ -202,28 +203,29 @@ const (
 	maxTokenLife        = 366 * 24 * time.Hour
 	maxAccessToken      = 8 << 10 // bytes
 	mediaForm           = "application/x-www-form-urlencoded"
-	defaultTokenLife    = 2 * time.Hour // documented by Pulumi Cloud, for a response without a lifetime
+	defaultTokenLife    = 2 * time.Hour // assumed if the response has no lifetime; documented by Pulumi Cloud
 	exchangePath        = "/api/oauth/token"
 	headerContentType   = "Content-Type"
 	parameterExpiration = "expiration"
 )
 
-// TokenExchange requests an agent pool's token in exchange for a token of an OpenID Connect issuer.
+// TokenExchange is a request to exchange an OpenID Connect issuer's token for an agent pool's
+// token.
 type TokenExchange struct {
 	Organization string
 	PoolID       string
-	SubjectToken string        // the issuer's
-	Life         time.Duration // to request; 0 leaves it to the server
+	SubjectToken string        // token from the issuer
+	Life         time.Duration // requested lifetime; 0 leaves it to the server
 }
 
-// PoolToken is the token of an agent pool and its lifetime.
+// PoolToken is an agent pool's token and its lifetime.
 type PoolToken struct {
 	Value string
 	Life  time.Duration // counted from the response; always positive
 }
 
-// ExchangeToken exchanges a token. It makes one attempt and bypasses the circuit breaker. The
-// request carries no other token, and no error contains one.
+// ExchangeToken exchanges an issuer's token for a pool's token. It makes one attempt and bypasses
+// the circuit breaker. The request carries no other token, and no error contains a token.
 func (c *Client) ExchangeToken(ctx context.Context, e TokenExchange) (PoolToken, error) {
 	form := url.Values{
 		"grant_type":           {grantTokenExchange},

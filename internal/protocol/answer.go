@@ -11,21 +11,22 @@ import (
 	"time"
 )
 
-// A load balancer, a login page or a cache may respond in place of the server, so the server signs
-// its responses: a request carries a nonce, and the response a digest of the nonce, the status and
-// the request's credential.
+// The server signs its responses, because a load balancer, a login page or a cache can respond in
+// its place. A request carries a nonce. The response carries a digest of the nonce and the status,
+// keyed with the request's credential.
 const (
-	HeaderNonce  = "X-Workflow-Nonce"  // of a request: random text
-	HeaderAnswer = "X-Workflow-Answer" // of the response: the digest in hex
+	HeaderNonce  = "X-Workflow-Nonce"  // in a request: random text
+	HeaderAnswer = "X-Workflow-Answer" // in a response: the digest in hex
 )
 
-// maxNonce is the length of the longest nonce that is signed, in bytes.
+// maxNonce limits the length of a nonce that the server signs, in bytes.
 const maxNonce = 128
 
-// answerDigest is the HMAC-SHA256 of nonce, space and status under the credential.
+// answerDigest returns the HMAC-SHA256 of the nonce, a space and the status, keyed with the
+// credential.
 func answerDigest(credential, nonce string, status int) string {
 	mac := hmac.New(sha256.New, []byte(credential))
-	mac.Write([]byte(nonce + " " + strconv.Itoa(status))) // a hash never fails
+	mac.Write([]byte(nonce + " " + strconv.Itoa(status))) // writing to a hash never fails
 	return hex.EncodeToString(mac.Sum(nil))
 }
 
@@ -48,10 +49,10 @@ type AnswerSigner struct {
 	begun             bool
 }
 
-// Unwrap supports [http.ResponseController].
+// Unwrap returns the underlying writer, for [http.ResponseController].
 func (s *AnswerSigner) Unwrap() http.ResponseWriter { return s.ResponseWriter }
 
-// WriteHeader signs and begins the response.
+// WriteHeader signs the response and sends its header.
 func (s *AnswerSigner) WriteHeader(status int) {
 	s.sign(status)
 	s.ResponseWriter.WriteHeader(status)
@@ -63,7 +64,7 @@ func (s *AnswerSigner) Write(p []byte) (int, error) {
 	return s.ResponseWriter.Write(p)
 }
 
-// Finish signs a response that the handler left to net/http: status 200 without a body.
+// Finish signs a response that the handler left to net/http, which has status 200 and no body.
 func (s *AnswerSigner) Finish() { s.sign(http.StatusOK) }
 
 func (s *AnswerSigner) sign(status int) {
@@ -76,13 +77,14 @@ func (s *AnswerSigner) sign(status int) {
 	}
 }
 
-// isOwn reports whether the server itself answered a call with this token and nonce.
+// isOwn reports whether the server itself responded to a call with this token and nonce.
 func isOwn(token, nonce string, status int, header http.Header) bool {
 	return hmac.Equal([]byte(header.Get(HeaderAnswer)), []byte(answerDigest(token, nonce, status)))
 }
 
-// Unsigned responses are believed after this many tries over this time: the same refusal from a
-// server that has never signed, or successes from a server that has.
+// Unsigned responses are accepted as the server's after this many of them over this time. This
+// applies to the same refusal from a server that has never signed, and to successes from a server
+// that has signed.
 const (
 	unsignedTries = 20
 	unsignedTime  = 10 * time.Minute
@@ -94,7 +96,7 @@ type unsigned struct {
 	since time.Time
 }
 
-// more counts one response and reports whether there were enough of them over enough time.
+// more counts one response and reports whether enough responses arrived over enough time.
 func (u *unsigned) more() bool {
 	if u.tries == 0 {
 		u.since = time.Now()
@@ -103,30 +105,31 @@ func (u *unsigned) more() bool {
 	return u.tries >= unsignedTries && time.Since(u.since) >= unsignedTime
 }
 
-// signing records whether the server signs its responses. A server may stop signing: an older
-// version replaces it, or a proxy removes the headers. So that jobs can still report their results,
-// unsigned successes in a form that only this API has are eventually believed.
+// signing records whether the server signs its responses. A server can stop signing if an older
+// version replaces it, or if a proxy removes the headers. To let jobs still report their results,
+// unsigned successes in a form that only this API has are accepted after some time.
 type signing struct {
 	mu      sync.Mutex
 	expects bool
 	missing unsigned
 }
 
-// expected reports whether an unsigned response is foreign.
+// expected reports whether the server is known to sign, so that an unsigned response is foreign.
 func (s *signing) expected() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.expects
 }
 
-// seen records that the server signs.
+// seen records that the server signs its responses.
 func (s *signing) seen() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.expects, s.missing = true, unsigned{}
 }
 
-// missed records an unsigned success of this API, and reports whether the server stopped signing.
+// missed records an unsigned success in this API's form, and reports whether the server has stopped
+// signing.
 func (s *signing) missed() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -136,20 +139,20 @@ func (s *signing) missed() bool {
 	return !s.expects
 }
 
-// refusals counts refusals of a job's calls that become final only when repeated.
+// refusals counts refusals of a job's calls, which become final only after repetition.
 type refusals struct {
 	mu    sync.Mutex
 	calls map[string]*refusal // by kind of call
 }
 
-// refusal counts the latest responses to a kind of call while their code stays the same; 0 is a
-// success.
+// refusal counts the latest consecutive responses with the same code to one kind of call. Code 0
+// means success.
 type refusal struct {
 	code int
 	unsigned
 }
 
-// final counts one response, with code 0 for a success, and reports whether it is a final refusal.
+// final counts one response and reports whether it is a final refusal. Code 0 means success.
 func (r *refusals) final(call string, code int) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()

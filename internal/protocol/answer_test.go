@@ -72,8 +72,8 @@ func TestOnlyTheServersOwnAnswersAreFinal(t *testing.T) {
 	}
 }
 
-// TestForeignSuccesses checks that an unsigned success acknowledges nothing if the server has
-// signed before, and that other successes must have the form of an acknowledgement.
+// TestForeignSuccesses checks that an unsigned success is not an acknowledgement if the server has
+// signed before, and that any other success must have the form of an acknowledgement.
 func TestForeignSuccesses(t *testing.T) {
 	for _, tt := range []struct {
 		code int
@@ -111,7 +111,7 @@ func TestRefusalsOfServersWithoutSignatures(t *testing.T) {
 	for _, tt := range []struct {
 		name  string
 		every time.Duration
-		final int // the try that is final
+		final int // the attempt whose refusal is final
 	}{
 		{"fast", time.Second, 601},
 		{"slow", time.Minute, 20},

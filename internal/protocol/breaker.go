@@ -18,17 +18,18 @@ import (
 	"workflowagent/internal/retry"
 )
 
-// Breaker configures when polls for work pause: circuit_breaker_* in the agent's configuration.
+// Breaker configures when polls for work pause. It corresponds to circuit_breaker_* in the agent's
+// configuration.
 type Breaker struct {
-	Failures int           // failed calls in a row that open it; 0 = never
+	Failures int           // consecutive failed calls that open it; 0 = never
 	Timeout  time.Duration // how long it stays open unless a probe succeeds
 }
 
-// probing paces the probes of an open breaker.
+// probing is the schedule of the probes while the breaker is open.
 var probing = retry.Policy{First: 2 * time.Second, Max: time.Minute}
 
-// circuit is the breaker of one client. gobreaker cannot be closed early, so a successful probe
-// replaces it.
+// circuit is the circuit breaker of one client. gobreaker cannot be closed early, so a successful
+// probe replaces it.
 type circuit struct {
 	settings Breaker
 	log      *logrus.Entry
@@ -36,7 +37,7 @@ type circuit struct {
 	mu       sync.Mutex
 	breaker  *gobreaker.TwoStepCircuitBreaker[struct{}] // nil: never opens
 	openedAt time.Time
-	probes   int // sent since the last successful guarded call; determines the pause
+	probes   int // number since the last successful guarded call; determines the pause
 }
 
 func newCircuit(b Breaker, log *logrus.Entry) *circuit {
@@ -62,8 +63,8 @@ func (c *circuit) fresh() *gobreaker.TwoStepCircuitBreaker[struct{}] {
 	})
 }
 
-// reached reports whether the call reached a working server, which may have refused it, as for a
-// wrong token.
+// reached reports whether a call with this outcome reached a working server. A refusal, for example
+// of a wrong token, also counts.
 func reached(err error) bool {
 	if err == nil {
 		return true
@@ -75,7 +76,7 @@ func reached(err error) bool {
 	return code != 0 && code < http.StatusInternalServerError && code != http.StatusTooManyRequests
 }
 
-// allow admits a call or returns an error; the caller passes the outcome to done.
+// allow admits a call, or returns an error. The caller must pass the call's outcome to done.
 func (c *circuit) allow() (done func(error), err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -109,8 +110,8 @@ func (c *circuit) record(breaker *gobreaker.TwoStepCircuitBreaker[struct{}], rep
 	}
 }
 
-// nextProbe returns the pause before the next probe, at most the rest of the timeout, and whether c
-// is open.
+// nextProbe returns the pause before the next probe and reports whether c is open. The pause does
+// not exceed the remaining timeout.
 func (c *circuit) nextProbe() (pause time.Duration, open bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -122,7 +123,7 @@ func (c *circuit) nextProbe() (pause time.Duration, open bool) {
 	return max(min(pause, time.Until(c.openedAt.Add(c.settings.Timeout))), time.Millisecond), true
 }
 
-// close ends the open state after a successful probe.
+// close closes an open breaker after a successful probe.
 func (c *circuit) close() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -132,9 +133,9 @@ func (c *circuit) close() {
 	}
 }
 
-// AwaitRecovery blocks while the circuit breaker is open. It probes the server at increasing intervals
-// and returns nil when a probe succeeds or the breaker's timeout has passed. If ctx ends first, it
-// returns the cause. Only one goroutine may call it at a time.
+// AwaitRecovery blocks while the circuit breaker is open. It probes the server at increasing
+// intervals. It returns nil when a probe succeeds or the breaker's timeout has passed, or ctx's
+// cause if ctx is done first. Only one goroutine may call it at a time.
 func (c *Client) AwaitRecovery(ctx context.Context) error {
 	for {
 		pause, open := c.circuit.nextProbe()
@@ -156,20 +157,22 @@ func (c *Client) AwaitRecovery(ctx context.Context) error {
 	}
 }
 
-// LongestOpen returns the longest time for which the circuit breaker refuses calls.
+// LongestOpen returns the longest time for which the circuit breaker stays open without a probe's
+// success.
 func (c *Client) LongestOpen() time.Duration { return c.circuit.settings.Timeout }
 
-// BreakerOpen reports whether calls that poll for work are currently refused without being sent.
+// BreakerOpen reports whether the circuit breaker currently rejects polls for work.
 func (c *Client) BreakerOpen() bool { return c.circuit.open() }
 
-// open reports whether guarded calls are currently refused.
+// open reports whether guarded calls are currently rejected.
 func (c *circuit) open() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.breaker != nil && c.breaker.State() == gobreaker.StateOpen
 }
 
-// probe makes a cheap public call. It sends no token, so it can neither claim nor leak anything.
+// probe makes a cheap public call. It sends no token, so it can neither claim a job nor leak a
+// token.
 func (c *Client) probe(ctx context.Context) error {
 	r := call{method: http.MethodGet, path: "/api/capabilities", limit: maxSmallBody}
 	r.own = func(a answer) bool {
@@ -188,14 +191,16 @@ func (c *Client) probe(ctx context.Context) error {
 // maxRetryAfter caps every Retry-After, so that one header cannot pause an agent for a day.
 const maxRetryAfter = time.Hour
 
-// Retry configures how repeatable calls are retried: request_retry_* in the agent's configuration.
+// Retry configures how repeatable calls are retried. It corresponds to request_retry_* in the
+// agent's configuration.
 type Retry struct {
-	Count   int           // retries after the first try; 0 = none
+	Count   int           // retries after the first attempt; 0 = none
 	Wait    time.Duration // first pause
-	MaxWait time.Duration // cap of every pause, Retry-After included
+	MaxWait time.Duration // limit of every pause, including a Retry-After
 }
 
-// parseRetryAfter reads seconds or a date and returns 0 for an absent, past or malformed value.
+// parseRetryAfter parses a number of seconds or a date. It returns 0 if the value is absent, past
+// or malformed.
 func parseRetryAfter(value string, now time.Time) time.Duration {
 	value = strings.TrimSpace(value)
 	if value == "" {
@@ -213,8 +218,8 @@ func parseRetryAfter(value string, now time.Time) time.Duration {
 	return min(max(d, 0), maxRetryAfter)
 }
 
-// newRetrying wraps hc with the retry layer. Unlike the library's defaults, it caps Retry-After,
-// returns the last response, and writes nothing to standard error.
+// newRetrying returns a client that adds retries to hc. Unlike the library's default, it caps
+// Retry-After, returns the last response, and writes nothing to standard error.
 func newRetrying(hc *http.Client, r Retry, log *logrus.Entry) *retryablehttp.Client {
 	return &retryablehttp.Client{
 		HTTPClient:   hc,
@@ -234,8 +239,9 @@ func newRetrying(hc *http.Client, r Retry, log *logrus.Entry) *retryablehttp.Cli
 	}
 }
 
-// checkRetry retries transport errors, 429 and 5xx. The library's default policy already excludes
-// permanent transport errors (certificates, unsupported schemes).
+// checkRetry reports whether to retry: after transport errors, 429 and 5xx. The library's default
+// policy already excludes permanent transport errors, such as untrusted certificates and
+// unsupported schemes.
 func checkRetry(ctx context.Context, resp *http.Response, err error) (bool, error) {
 	if errors.Is(err, errRedirect) || errors.Is(err, errRedirectMethod) {
 		return false, nil
@@ -243,7 +249,8 @@ func checkRetry(ctx context.Context, resp *http.Response, err error) (bool, erro
 	return retryablehttp.DefaultRetryPolicy(ctx, resp, err)
 }
 
-// retryLog logs one level lower, because the caller reports the failure itself.
+// retryLog passes the library's messages to log, one level lower, because the caller reports the
+// failure itself.
 type retryLog struct{ log *logrus.Entry }
 
 func (l retryLog) fields(pairs []any) *logrus.Entry {

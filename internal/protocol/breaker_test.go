@@ -213,8 +213,8 @@ func TestJobsNeverOpenTheBreaker(t *testing.T) {
 }
 
 // TestRefusedPollsOfServersWithoutSignatures checks that the form of an unsigned refusal determines
-// how soon the poll is repeated. No job is lost if the client wrongly treats the refusal as
-// permanent.
+// how soon the client polls again. If the client wrongly treats the refusal as permanent, no job is
+// lost.
 func TestRefusedPollsOfServersWithoutSignatures(t *testing.T) {
 	const page = "<html><body>503 backend</body></html>"
 	for _, tt := range []struct {

@@ -39,19 +39,19 @@ type Options struct {
 	BaseURL   string // scheme, host and optionally a path
 	UserAgent string
 
-	// HTTPClient, if set, replaces the default client except for its timeout and redirect
-	// policy; CACertPEM is then ignored.
+	// HTTPClient, if set, replaces the default client, except for the default timeout and redirect
+	// policy. CACertPEM is then ignored.
 	HTTPClient *http.Client
 	// CACertPEM holds certificate authorities to trust in addition to the system's.
 	CACertPEM []byte
 
-	// Signed means that the server is known to sign its responses, so an unsigned response is
-	// foreign. Otherwise the client learns it from the first signed response.
+	// Signed means that the server is known to sign its responses, so that an unsigned response is
+	// foreign. If it is false, the client learns this from the first signed response.
 	Signed bool
 
-	RequestTimeout time.Duration // of one call, and of each pause in a transfer; 0 = 30 s
-	Retry          Retry         // of status calls
-	Breaker        Breaker       // of poll, definition and status calls
+	RequestTimeout time.Duration // limit of one call, and of each pause in a transfer; 0 = 30 s
+	Retry          Retry         // for status calls
+	Breaker        Breaker       // for poll, definition and status calls
 	Log            *logrus.Entry // nil: nothing is logged
 }
 
@@ -60,21 +60,21 @@ type Client struct {
 	base      *url.URL
 	userAgent string
 	timeout   time.Duration
-	once      *http.Client          // one try; bounded by the context of the call
-	retrying  *retryablehttp.Client // several tries, each with a timeout
+	once      *http.Client          // one attempt, limited by the call's context
+	retrying  *retryablehttp.Client // several attempts, each with a timeout
 	circuit   *circuit
 	zstd      *zstd.Encoder
 	log       *logrus.Entry
 	signing   signing
 }
 
-// errRedirect refuses a redirect that would carry a token to another host.
+// errRedirect is returned for a redirect that would carry a token to another host.
 var errRedirect = errors.New("the server redirects to another host or to a URL without TLS, which would disclose the token: set service_url to the final address")
 
-// errRedirectMethod refuses a redirect that changes the request's method.
+// errRedirectMethod is returned for a redirect that changes the request's method.
 var errRedirectMethod = errors.New("the server redirects in a way that changes the request's method: set service_url to the final address")
 
-// NewClient returns a client for opts. Its errors name the invalid option.
+// NewClient returns a client for opts. If an option is invalid, the error names it.
 func NewClient(opts Options) (*Client, error) {
 	base, err := url.Parse(strings.TrimRight(opts.BaseURL, "/"))
 	if err != nil {
@@ -132,8 +132,8 @@ func (c *Client) Signed() bool { return c.signing.expected() }
 // ExpectSigned records that the server is known to sign its responses.
 func (c *Client) ExpectSigned() { c.signing.seen() }
 
-// NewTransport returns a transport that uses the environment's proxies and trusts the CAs of the
-// system and of caPEM.
+// NewTransport returns a transport that uses the environment's proxies, and trusts the CAs of the
+// system and those in caPEM.
 func NewTransport(caPEM []byte) (*http.Transport, error) {
 	tlsConfig := &tls.Config{MinVersion: tls.VersionTLS12}
 	if len(caPEM) > 0 {
@@ -159,7 +159,8 @@ func NewTransport(caPEM []byte) (*http.Transport, error) {
 	}, nil
 }
 
-// checkRedirect follows only redirects within one host that keep TLS.
+// checkRedirect returns an error for a redirect that leaves the host, drops TLS or changes the
+// method.
 func checkRedirect(req *http.Request, via []*http.Request) error {
 	first := via[0].URL
 	if req.URL.Host != first.Host || (first.Scheme == "https" && req.URL.Scheme != "https") {
@@ -192,12 +193,13 @@ type call struct {
 	body   []byte // nil: none
 	limit  int64  // of the response body, in bytes
 
-	timeout time.Duration // 0: the client's
+	timeout time.Duration // 0: the client's default
 	retry   bool          // through the retry layer
 	guarded bool          // through the circuit breaker
 	stream  bool          // the timeout counts from the transfer's last progress
 
-	// own reports whether a success has a form that only this API gives; nil: none has.
+	// own reports whether a success has a form that only this API has. If own is nil, no success
+	// has.
 	own func(answer) bool
 }
 
@@ -208,8 +210,7 @@ type answer struct {
 	body   []byte
 }
 
-// send makes one call. If the status is not 2xx, the error is an [*APIError], and send returns the
-// response as well.
+// send makes one call. If the status is not 2xx, it returns the response and an [*APIError].
 func (c *Client) send(ctx context.Context, r call) (answer, error) {
 	if !r.guarded {
 		return c.deliver(ctx, r)
@@ -220,7 +221,7 @@ func (c *Client) send(ctx context.Context, r call) (answer, error) {
 	}
 	a, err := c.deliver(ctx, r)
 	if err != nil && ctx.Err() != nil {
-		done(context.Canceled) // the caller cancelled the call
+		done(context.Canceled) // the caller canceled the call
 	} else {
 		done(err)
 	}
@@ -314,7 +315,7 @@ func (c *Client) url(r call) string {
 	return u
 }
 
-// addHeaders adds the common headers and those of r.
+// addHeaders adds to req the common headers and the headers of r.
 func (c *Client) addHeaders(req *http.Request, r call) {
 	req.Header.Set("Accept", accept)
 	if c.userAgent != "" {
@@ -330,7 +331,7 @@ func (c *Client) addHeaders(req *http.Request, r call) {
 	maps.Copy(req.Header, r.header)
 }
 
-// decode reads the JSON body of a response.
+// decode decodes the response's JSON body.
 func (a answer) decode(r call, into any) error {
 	if err := json.Unmarshal(a.body, into); err != nil {
 		if isPage(a.header, a.body) {
@@ -341,7 +342,7 @@ func (a answer) decode(r call, into any) error {
 	return nil
 }
 
-// progressBody reports every read, so that a slow transfer does not look stalled.
+// progressBody reports every read, so that a slow transfer is not mistaken for a stalled one.
 type progressBody struct {
 	io.ReadCloser
 	progress func()

@@ -258,8 +258,8 @@ func TestDefinition(t *testing.T) {
 	}
 }
 
-// TestDefinitionIsRequestedOnce checks that the client does not retry, because its callers do: two
-// layers of retries would multiply.
+// TestDefinitionIsRequestedOnce checks that the client does not retry a request for a definition.
+// Its callers retry, and two layers of retries would multiply.
 func TestDefinitionIsRequestedOnce(t *testing.T) {
 	asked := 0
 	c := fakeClient(t, func(*http.Request) (*http.Response, error) {

@@ -19,7 +19,7 @@ func TestServersMayStopSigning(t *testing.T) {
 	for _, tt := range []struct {
 		name  string
 		every time.Duration
-		taken int // the try that is accepted
+		taken int // the attempt that is accepted
 	}{
 		{"fast", time.Second, 601},
 		{"slow", time.Minute, 20},
@@ -78,7 +78,7 @@ func TestServersMayStopSigning(t *testing.T) {
 }
 
 // TestProxiesNeverPassForAServerThatStoppedSigning checks that the client never accepts a proxy's
-// unsigned responses, however long it receives them.
+// unsigned responses, no matter for how long they arrive.
 func TestProxiesNeverPassForAServerThatStoppedSigning(t *testing.T) {
 	for _, answer := range []struct {
 		code int
@@ -119,10 +119,10 @@ func TestProxiesNeverPassForAServerThatStoppedSigning(t *testing.T) {
 	}
 }
 
-// TestASignatureWithoutTheTokenIsNotFinal: a server signs with the token of the request. So a
-// server with the wrong data, or one that a load balancer chose by mistake, also signs its 401. A
-// job's calls continue until such a server is replaced. Only a server that knows the job responds
-// with 410.
+// TestASignatureWithoutTheTokenIsNotFinal checks that a job's calls continue after a signed 401,
+// 403 or 404. A server signs with the token of the request. A server with the wrong data, or one
+// that a load balancer chose by mistake, therefore signs these responses too. Only a server that
+// knows the job responds with 410.
 func TestASignatureWithoutTheTokenIsNotFinal(t *testing.T) {
 	for _, code := range []int{http.StatusUnauthorized, http.StatusForbidden, http.StatusNotFound} {
 		synctest.Test(t, func(t *testing.T) {
@@ -175,7 +175,7 @@ func TestRedirectsKeepTheMethod(t *testing.T) {
 }
 
 // TestTokensFitIntoHeaders checks that the client rejects a job whose token is invalid in a header.
-// Such a job would occupy its slot for a day.
+// Such a job would otherwise occupy its slot for a day.
 func TestTokensFitIntoHeaders(t *testing.T) {
 	for _, token := range []string{`a\nb`, `a b`, `\u0000`, `t\u00f6ken`} {
 		c := fakeClient(t, func(r *http.Request) (*http.Response, error) {

@@ -15,21 +15,21 @@ import (
 	"workflowagent/internal/termtext"
 )
 
-// ErrCircuitOpen is returned without a request while the circuit breaker is open.
-// [Client.AwaitRecovery] waits until it closes.
+// ErrCircuitOpen is returned, without sending a request, while the circuit breaker is open.
+// [Client.AwaitRecovery] waits until the breaker closes.
 var ErrCircuitOpen = errors.New("the server failed several times in a row: polling pauses until a probe reaches it")
 
-// APIError is a response that is not a success.
+// APIError is a response whose status is not 2xx.
 type APIError struct {
 	Method  string
 	Path    string // without the query
 	Code    int    // HTTP status
-	Message string // the server's message, safe to print; may be empty
+	Message string // the server's message, safe to print; can be empty
 	Wait    time.Duration
 
 	origin origin
-	// formless means that the response does not have the form of the API's errors, as with a
-	// proxy's page.
+	// formless means that the response lacks the form of the API's errors, like a proxy's error
+	// page.
 	formless bool
 }
 
@@ -37,15 +37,17 @@ type APIError struct {
 type origin int
 
 const (
-	// originUnknown: the server has never signed a response.
+	// originUnknown means that the server has never signed a response.
 	originUnknown origin = iota
-	// originServer: the response is signed, or was repeated long enough to count as the server's.
+	// originServer means that the response is signed, or was repeated long enough to count as the
+	// server's.
 	originServer
-	// originJob is originUnknown for a job's call, where a wrong guess does damage.
+	// originJob replaces originUnknown for a job's call, where a wrong guess would do damage.
 	originJob
-	// originStranger: the response to a job's call is signed by a server that may not know the job.
+	// originStranger means that a job's call got a signed response from a server that might not
+	// know the job.
 	originStranger
-	// originForeign: the server signs its responses, and this one is not signed.
+	// originForeign means that the server signs its responses, but this response is not signed.
 	originForeign
 )
 
@@ -75,12 +77,12 @@ var hints = map[int]string{
 // StatusCode returns the HTTP status.
 func (e *APIError) StatusCode() int { return e.Code }
 
-// Permanent reports whether repeating the call would give the same response.
+// Permanent reports whether the server would respond the same way if the call were repeated.
 //
-// The response to a job's call is final only if the server signed it, or if a server that does not
-// sign, or may not know the job, has repeated it long enough. For other calls to a server that does
-// not sign, the form of the response decides, because a load balancer without a healthy upstream
-// may answer 401, 403 or 404 itself.
+// The response to a job's call is final only if the server signed it. If the server does not sign,
+// or might not know the job, the response becomes final after enough repetitions. For other calls
+// to a server that does not sign, the form of the response decides, because a load balancer without
+// a healthy upstream can respond with 401, 403 or 404 itself.
 func (e *APIError) Permanent() bool {
 	switch e.Code {
 	case http.StatusBadRequest, http.StatusGone:
@@ -91,7 +93,8 @@ func (e *APIError) Permanent() bool {
 	return false
 }
 
-// RetryAfter returns the pause that the server requested, capped; 0 if none.
+// RetryAfter returns the pause that the server requested, limited to an hour, or 0 if it requested
+// none.
 func (e *APIError) RetryAfter() time.Duration { return e.Wait }
 
 // StatusCode returns the HTTP status of the [APIError] in err's chain, or 0.
@@ -109,12 +112,13 @@ func Permanent(err error) bool {
 	return errors.As(err, &e) && e.Permanent()
 }
 
-// Gone reports whether err is the server's own 410: the claim is superseded, or the result final.
+// Gone reports whether err is a 410 from the server itself, which means that the claim is
+// superseded or the job's result is final.
 func Gone(err error) bool { return StatusCode(err) == http.StatusGone && Permanent(err) }
 
 // Refused reports whether err is a signed or final response that denies the caller its job. After
-// such a response the caller must not start the job. To end a running job, it needs a [Permanent]
-// error.
+// such a response, the caller must not start the job, but must end a running job only after a
+// [Permanent] error.
 func Refused(err error) bool {
 	if code := StatusCode(err); code != http.StatusGone && !strange(code) {
 		return false
@@ -123,7 +127,8 @@ func Refused(err error) bool {
 	return ok && (e.origin == originStranger || e.Permanent())
 }
 
-// Foreign reports whether err is a response from an intermediary in front of a signing server.
+// Foreign reports whether err stems from a response that an intermediary sent in place of a signing
+// server.
 func Foreign(err error) bool {
 	if _, ok := errors.AsType[*foreignError](err); ok {
 		return true
@@ -132,7 +137,7 @@ func Foreign(err error) bool {
 	return ok && e.origin == originForeign
 }
 
-// foreignError is a success that did not come from the server.
+// foreignError reports a successful response that did not come from the server.
 type foreignError struct {
 	method, path, host string
 	code               int
@@ -142,7 +147,8 @@ func (e *foreignError) Error() string {
 	return fmt.Sprintf("%s %s at %s: the response %d is %s", e.method, e.path, e.host, e.code, foreignHint)
 }
 
-// LogGapError is the 409 to a log chunk that leaves a gap: the sender resumes at Ack.Received.
+// LogGapError is the 409 response to a log chunk that would leave a gap. The sender must resume at
+// Ack.Received.
 type LogGapError struct {
 	*APIError
 	Ack LogAck
@@ -154,7 +160,7 @@ func (e *LogGapError) Error() string {
 
 func (e *LogGapError) Unwrap() error { return e.APIError }
 
-// ResultConflictError is the 409 to a result that arrived before the end of the log.
+// ResultConflictError is the 409 response to a result that arrived before the end of the log.
 type ResultConflictError struct {
 	*APIError
 	Missing []MissingLog
@@ -166,7 +172,8 @@ func (e *ResultConflictError) Error() string {
 
 func (e *ResultConflictError) Unwrap() error { return e.APIError }
 
-// transportError names the failed call without net/http's URL, which may hold a secret.
+// transportError returns an error that names the failed call but omits net/http's URL, which can
+// contain a secret.
 func transportError(method, path, host string, err error) error {
 	if u, ok := errors.AsType[*url.Error](err); ok {
 		err = u.Err
@@ -177,12 +184,12 @@ func transportError(method, path, host string, err error) error {
 	return fmt.Errorf("%s %s at %s: %w", method, path, host, err)
 }
 
-// apiError returns the error for a response, with secrets removed from the server's message.
+// apiError returns the error for a response. It removes secrets from the server's message.
 func apiError(method, path string, secrets []string, status int, header http.Header, body []byte) *APIError {
 	var parsed struct {
 		Code        int    `json:"code"`
 		Message     string `json:"message"`
-		Error       any    `json:"error"` // a string, with its description, in errors of OAuth (RFC 6749)
+		Error       any    `json:"error"` // a string, with a description, in OAuth errors (RFC 6749)
 		Description string `json:"error_description"`
 	}
 	message, formless := "", true

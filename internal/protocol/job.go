@@ -13,18 +13,18 @@ import (
 	"workflowagent/internal/workflow"
 )
 
-// JobClient makes the calls of one job with the job's own token. It sends each once and, except for
-// Definition, bypasses the circuit breaker: the callers have their own deadlines.
+// JobClient makes the calls of one job with the job's token. It makes one attempt per call. Except
+// for Definition, it bypasses the circuit breaker, because the callers have their own deadlines.
 type JobClient struct {
 	client   *Client
 	path     string
 	token    string
-	plain    atomic.Bool // the server has refused compressed log
-	gone     atomic.Bool // the server itself has answered 410
+	plain    atomic.Bool // the server has rejected compressed log
+	gone     atomic.Bool // the server itself has responded with 410
 	refusals refusals
 }
 
-// Job returns the client of one job.
+// Job returns a client for the calls of one job.
 func (c *Client) Job(jobID, token string) *JobClient {
 	return &JobClient{client: c, path: "/api/workflow/jobs/" + url.PathEscape(jobID), token: token}
 }
@@ -67,19 +67,21 @@ func (j *JobClient) send(ctx context.Context, kind string, r call) (answer, erro
 	return a, err
 }
 
-// strange reports whether a server that does not know the job may send this code, even signed.
+// strange reports whether even a signed response with this code can come from a server that does
+// not know the job.
 func strange(code int) bool {
 	return code == http.StatusUnauthorized || code == http.StatusForbidden || code == http.StatusNotFound
 }
 
-// Gone reports whether the server has answered 410 to a call of the job: the caller must start
-// nothing for it.
+// Gone reports whether the server has responded with 410 to a call of the job. The caller must then
+// start nothing for the job.
 func (j *JobClient) Gone() bool { return j.gone.Load() }
 
 // Signed reports whether the server is known to sign its responses.
 func (j *JobClient) Signed() bool { return j.client.Signed() }
 
-// Definition returns the job's definition. The error for an unusable one wraps [*DefinitionError].
+// Definition returns the job's definition. If the definition is unusable, the error wraps
+// [*DefinitionError].
 func (j *JobClient) Definition(ctx context.Context) (*workflow.JobDefinition, error) {
 	r := call{
 		method:  http.MethodGet,
@@ -103,17 +105,18 @@ func (j *JobClient) Definition(ctx context.Context) (*workflow.JobDefinition, er
 	return definition, nil
 }
 
-// DefinitionError reports a complete JSON definition that cannot be understood.
+// DefinitionError reports a definition that is complete JSON but cannot be used.
 type DefinitionError struct{ Err error }
 
 func (e *DefinitionError) Error() string { return e.Err.Error() }
 
 func (e *DefinitionError) Unwrap() error { return e.Err }
 
-// Permanent reports true: the definition of a job never changes.
+// Permanent returns true, because a job's definition never changes.
 func (e *DefinitionError) Permanent() bool { return true }
 
-// Heartbeat extends the lease of the job. 410 means a superseded claim or a final result.
+// Heartbeat extends the job's lease. A 410 means that the claim is superseded or the job's result
+// is final.
 func (j *JobClient) Heartbeat(ctx context.Context, phase Phase) (HeartbeatResponse, error) {
 	r, err := j.call(http.MethodPost, "/heartbeat", HeartbeatRequest{Phase: phase})
 	if err != nil {
@@ -143,9 +146,9 @@ func (j *JobClient) StepStatus(ctx context.Context, step int, req StepStatusRequ
 	return err
 }
 
-// PutLog sends the framed bytes of a step's stream that begin at offset. A 409 returns a
-// [*LogGapError] with the offset to resume from. With compress, it sends zstd if that is shorter,
-// until the server refuses it with 415; offsets always count the uncompressed bytes.
+// PutLog sends the framed bytes of a step's stream that begin at offset. For a 409, the error is a
+// [*LogGapError] with the offset to resume from. If compress is set, PutLog sends zstd where that
+// is shorter, until the server rejects it with 415. Offsets always count uncompressed bytes.
 func (j *JobClient) PutLog(ctx context.Context, step int, offset int64, framed []byte, compress bool) (LogAck, error) {
 	r := call{
 		method: http.MethodPut,
@@ -202,7 +205,7 @@ func (a answer) logAck(r call) (LogAck, error) {
 	return LogAck{Received: *ack.Received, Durable: *ack.Durable, Limit: ack.Limit}, nil
 }
 
-// conflict returns the server's own 409 in err, or nil.
+// conflict returns the [APIError] in err if it is a 409 from the server itself, or nil.
 func conflict(err error) *APIError {
 	refused, ok := errors.AsType[*APIError](err)
 	if !ok || refused.Code != http.StatusConflict || refused.origin == originForeign {
@@ -211,7 +214,7 @@ func conflict(err error) *APIError {
 	return refused
 }
 
-// PostLogLines sends log in the JSON form that every server accepts.
+// PostLogLines sends log lines in the JSON form that every server accepts.
 func (j *JobClient) PostLogLines(ctx context.Context, step int, lines LogLines) error {
 	r, err := j.call(http.MethodPost, "/"+strconv.Itoa(step)+"/logs", lines)
 	if err != nil {
@@ -222,8 +225,9 @@ func (j *JobClient) PostLogLines(ctx context.Context, step int, lines LogLines) 
 	return err
 }
 
-// Result ends the job. A 409 that names missing log returns a [*ResultConflictError]; the caller
-// sends the missing log and repeats the result.
+// Result reports the job's result, which ends the job. If the server lacks some of the log, the
+// error is a [*ResultConflictError]. The caller must then send the missing log and repeat the
+// result.
 func (j *JobClient) Result(ctx context.Context, req ResultRequest) error {
 	r, err := j.call(http.MethodPost, "/result", req)
 	if err != nil {
@@ -231,8 +235,8 @@ func (j *JobClient) Result(ctx context.Context, req ResultRequest) error {
 	}
 	a, err := j.send(ctx, "result", r)
 	if _, unsigned := errors.AsType[*foreignError](err); unsigned {
-		// The acknowledgement of a result has no recognizable form. That of log does, so it can
-		// show that the server stopped signing.
+		// The acknowledgement of a result has no recognizable form. The acknowledgement of log has,
+		// so it can show that the server stopped signing.
 		_, _ = j.PutLog(ctx, 0, 0, nil, false)
 	}
 	if refused := conflict(err); refused != nil {
@@ -249,7 +253,7 @@ func (j *JobClient) Result(ctx context.Context, req ResultRequest) error {
 		return err
 	}
 	if members == nil || len(members) > 0 && !j.Signed() {
-		// A proxy may also respond with an object, such as {"status":"ok"}.
+		// A proxy can also respond with an object, such as {"status":"ok"}.
 		return fmt.Errorf("%s %s: the response %d does not have the form of an acknowledgement", r.method, r.path, a.status)
 	}
 	return nil

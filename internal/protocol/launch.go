@@ -12,29 +12,29 @@ import (
 	"workflowagent/internal/workflow"
 )
 
-// Launch is the JSON document that an agent writes to the runner's standard input. It holds
-// secrets, so it is neither an argument nor an environment variable. A runner that receives none
-// within 30 s starts nothing.
+// Launch is the JSON document that an agent writes to the runner's standard input. It contains
+// secrets, so it is not passed as an argument or an environment variable. A runner that receives no
+// document within 30 s starts nothing.
 type Launch struct {
-	ServiceURL   string                  `json:"serviceURL"` // of the API, as reachable from the job
+	ServiceURL   string                  `json:"serviceURL"` // URL of the API as reachable from the job
 	JobID        string                  `json:"jobID"`
 	JobToken     string                  `json:"jobToken"`
 	OIDCToken    string                  `json:"oidcToken,omitempty"`
 	Epoch        int64                   `json:"epoch,omitempty"` // 0: a server with only the stock calls
 	Definition   *workflow.JobDefinition `json:"definition"`
-	ForwardedEnv map[string]string       `json:"forwardedEnv,omitempty"` // from the host; wins over the definition, always masked
-	Proxy        map[string]string       `json:"proxy,omitempty"`        // the host's proxy variables, if the executor sets none; the definition wins
+	ForwardedEnv map[string]string       `json:"forwardedEnv,omitempty"` // from the host; overrides the definition, always masked
+	Proxy        map[string]string       `json:"proxy,omitempty"`        // the host's proxy variables, if the executor sets none; the definition overrides them
 	CACertPEM    string                  `json:"caCertPEM,omitempty"`    // added to the system's roots
 	UserAgent    string                  `json:"userAgent,omitempty"`
 	Signed       bool                    `json:"signed,omitempty"`  // the server is known to sign its responses
 	EchoLog      bool                    `json:"echoLog,omitempty"` // copy the masked log to standard output
 	// Offline means that the job runs without a server: ServiceURL and JobToken are empty.
 	Offline bool `json:"offline,omitempty"`
-	// Probe, if set, makes the runner probe and run no job.
+	// Probe, if set, makes the runner probe URLs instead of running a job.
 	Probe *Probe `json:"probe,omitempty"`
 }
 
-// ReadDefinition reads a job definition from a file; - is stdin.
+// ReadDefinition reads a job definition from a file, or from stdin if file is "-".
 func ReadDefinition(stdin io.Reader, file string) (*workflow.JobDefinition, error) {
 	if file != "-" {
 		f, err := os.Open(file)
@@ -54,10 +54,10 @@ func ReadDefinition(stdin io.Reader, file string) (*workflow.JobDefinition, erro
 	return workflow.ParseJobDefinition(data)
 }
 
-// The runner is started as `workflow-runner run --job-dir DIR`. The executor creates DIR, writable
-// for the job only. The runner keeps its log spool in DirSpool and its checkout in DirWork, and
-// writes FileResult (a [Result]) atomically: when the steps have ended, and again at the end, to
-// record whether the server has the log and the result.
+// The runner is started as `workflow-runner run --job-dir DIR`. The executor creates DIR, which
+// only the job can write to. The runner keeps its log spool in DirSpool and its checkout in
+// DirWork. It writes FileResult (a [Result]) atomically when the steps have finished, and again at
+// the end, to record whether the server has the log and the result.
 const (
 	DirSpool   = "spool"
 	DirWork    = "work"
@@ -65,32 +65,32 @@ const (
 )
 
 // ExitNoLaunch is the exit code of a runner that received no complete launch document and ran
-// nothing. A runner that has a job never exits with it.
+// nothing. A runner that has a job never exits with this code.
 const ExitNoLaunch = 64
 
-// Result is the outcome that a runner writes to its job directory once the steps have ended, for an
-// agent that was not running, and in case the runner is killed during delivery. It contains no
-// secret.
+// Result is the outcome that a runner writes to its job directory once the steps have finished. It
+// serves an agent that was not running at that time, or that outlives a runner killed during
+// delivery. It contains no secret.
 type Result struct {
 	ExitCode   int             `json:"exitCode"`
 	Status     workflow.Status `json:"status"`
 	Reason     workflow.Reason `json:"reason,omitempty"`
 	Reported   bool            `json:"reported"` // the server has acknowledged log and result
 	FinishedAt time.Time       `json:"finishedAt"`
-	// Seal is the HMAC-SHA256 of all fields above with the job's token, in hex. The job's own
-	// processes can write FileResult; in a container they cannot read the token, because it arrives
-	// on standard input and stays in the runner's memory. With deploy_target process they run as
-	// the agent's user, which can read that memory.
+	// Seal is the HMAC-SHA256 of the other fields, keyed with the job's token, in hex. The job's
+	// own processes can write FileResult. In a container they cannot read the token, because it
+	// arrives on standard input and stays in the runner's memory. With deploy_target process they
+	// run as the agent's user, which can read that memory.
 	Seal string `json:"seal,omitempty"`
 }
 
-// Sealed returns r with its seal.
+// Sealed returns a copy of r with its seal set.
 func (r Result) Sealed(jobToken string) Result {
 	r.Seal = hex.EncodeToString(r.sum(jobToken))
 	return r
 }
 
-// SealedWith reports whether r was sealed with the token.
+// SealedWith reports whether r was sealed with the job's token.
 func (r Result) SealedWith(jobToken string) bool {
 	seal, err := hex.DecodeString(r.Seal)
 	return err == nil && jobToken != "" && hmac.Equal(seal, r.sum(jobToken))

@@ -13,9 +13,10 @@ import (
 //
 //	2006-01-02T15:04:05.000000Z text of the line\n
 //
-// a UTC timestamp of fixed width, one marker byte, the text, a newline. The marker is a space if
-// the text ends its line and a plus sign if the next frame continues it. The text may hold any byte
-// but newline. Offsets into a log count these bytes: masked, framed, uncompressed.
+// A frame consists of a UTC timestamp of fixed width, one marker byte, the text and a newline. The
+// marker is a space if the text ends its line, and a plus sign if the next frame continues the
+// line. The text can contain any byte except newline. Offsets into a log count the bytes of these
+// frames, masked and uncompressed.
 const (
 	// MaxFrameText limits the text of one frame, in bytes. Longer lines are split into fragments.
 	MaxFrameText = 64 << 10
@@ -31,23 +32,23 @@ const (
 	markerFragment = '+'
 )
 
-// ErrBadFrame is returned for bytes that cannot become a frame, whatever follows them.
+// ErrBadFrame is returned for bytes that cannot begin a frame, whatever follows them.
 var ErrBadFrame = errors.New("not a log frame")
 
 // Frame is one decoded frame of a raw log.
 type Frame struct {
 	// Time is when the text was read from the job, in UTC, to the microsecond.
 	Time time.Time
-	// Fragment means that the next frame continues the line.
+	// Fragment means that the next frame continues this frame's line.
 	Fragment bool
-	// Text excludes the newline. It aliases the parsed bytes.
+	// Text is the text without the newline. It aliases the parsed bytes.
 	Text []byte
 }
 
-// FrameStamp is a time in the form that frames carry. Lines that arrive together share one.
+// FrameStamp is a formatted frame timestamp. Lines that arrive together share one.
 type FrameStamp [frameTime]byte
 
-// NewFrameStamp returns the stamp of t, clamped to the years 0 to 9999.
+// NewFrameStamp returns the timestamp for t, clamped to the years 0 to 9999.
 func NewFrameStamp(t time.Time) (s FrameStamp) {
 	switch t = t.UTC(); {
 	case t.Year() < 0:
@@ -60,17 +61,17 @@ func NewFrameStamp(t time.Time) (s FrameStamp) {
 	return s
 }
 
-// AppendFrame appends text to dst as one frame of time t. See [FrameStamp.AppendFrame].
+// AppendFrame appends text to dst as a frame with time t. See [FrameStamp.AppendFrame].
 func AppendFrame(dst []byte, t time.Time, fragment bool, text []byte) []byte {
 	stamp := NewFrameStamp(t)
 	return stamp.AppendFrame(dst, fragment, text)
 }
 
-// AppendFrame appends text to dst as a frame and returns the extended slice. With fragment set, the
-// next frame continues the line.
+// AppendFrame appends text to dst as a frame and returns the extended slice. If fragment is set,
+// the next frame continues the line.
 //
-// A newline in text ends a line, and a line longer than [MaxFrameText] is cut into fragments, so
-// dst stays a valid log whatever the text is.
+// A newline in text ends a line, and a line longer than [MaxFrameText] is cut into fragments. So
+// dst remains a valid log, whatever text contains.
 func (s *FrameStamp) AppendFrame(dst []byte, fragment bool, text []byte) []byte {
 	for {
 		part, marker, last := text, byte(markerLine), true
@@ -138,17 +139,17 @@ type FrameReader struct {
 	off int64
 }
 
-// NewFrameReader returns a reader of the frames of r.
+// NewFrameReader returns a reader for the frames of r.
 func NewFrameReader(r io.Reader) *FrameReader {
 	return &FrameReader{r: bufio.NewReaderSize(r, frameHeader+MaxFrameText+1)}
 }
 
-// Offset returns the number of bytes of the frames returned or skipped so far.
+// Offset returns the number of bytes in the frames that were returned or skipped so far.
 func (fr *FrameReader) Offset() int64 { return fr.off }
 
-// Next returns the next frame, whose text is valid until the following call.
+// Next returns the next frame. The frame's text is valid until the following call.
 //
-// It returns [io.EOF] after the last frame, [io.ErrUnexpectedEOF] if the stream ends within a
+// Next returns [io.EOF] after the last frame, [io.ErrUnexpectedEOF] if the stream ends within a
 // frame, and an error that wraps [ErrBadFrame] for a line that is not a frame. The following call
 // continues after that line.
 func (fr *FrameReader) Next() (Frame, error) {

@@ -6,14 +6,14 @@ import (
 	"strings"
 )
 
-// OnLoopback reports whether the host of a URL is this machine.
+// OnLoopback reports whether the URL's host is this machine; see [IsLoopback].
 func OnLoopback(rawURL string) bool {
 	u, err := url.Parse(rawURL)
 	return err == nil && IsLoopback(u.Host)
 }
 
-// IsLoopback reports whether a host, with or without a port, is this machine: localhost or a
-// loopback address. Other names depend on a resolver and do not count.
+// IsLoopback reports whether a host, with or without a port, is localhost or a loopback address.
+// Other names do not count, because they depend on a resolver.
 func IsLoopback(host string) bool {
 	if name, _, err := net.SplitHostPort(host); err == nil {
 		host = name
@@ -22,7 +22,7 @@ func IsLoopback(host string) bool {
 	return strings.EqualFold(host, "localhost") || net.ParseIP(host).IsLoopback()
 }
 
-// ProxyNames returns the environment variables that configure proxies.
+// ProxyNames returns the names of the environment variables that configure proxies.
 func ProxyNames() []string {
 	return []string{
 		"HTTPS_PROXY", "https_proxy", "HTTP_PROXY", "http_proxy",
@@ -30,7 +30,8 @@ func ProxyNames() []string {
 	}
 }
 
-// ProxySecrets returns the passwords in proxy variables, both decoded and as written in the URL.
+// ProxySecrets returns the passwords in the proxy variables, by variable name. It returns each
+// password decoded and as written in the URL.
 func ProxySecrets(vars map[string]string) map[string][]string {
 	secrets := map[string][]string{}
 	for name, value := range vars {

@@ -9,7 +9,7 @@ import (
 	"workflowagent/internal/protocol"
 )
 
-// FuzzPoll checks that an accepted job has a printable id and a token, and that every pause is
+// FuzzPoll checks that an accepted job has a printable ID and a token, and that every pause is
 // bounded.
 func FuzzPoll(f *testing.F) {
 	f.Add(200, `{"jobID":"a","jobToken":"t","typeSpecificID":"d","epoch":1}`, "wait", "5", "pool")

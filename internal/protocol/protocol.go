@@ -1,6 +1,6 @@
-// Package protocol implements the wire between agent or runner and the server: its types, headers,
-// and the HTTP client with retries and circuit breaker. docs/protocol.md documents every field and
-// status code; this package is the only client implementation.
+// Package protocol implements the wire protocol between the server and an agent or runner: types,
+// headers, and an HTTP client with retries and a circuit breaker. docs/protocol.md documents every
+// field and status code. This package is the only client implementation.
 package protocol
 
 import (
@@ -12,23 +12,23 @@ import (
 // Headers of a poll. The X- headers are extensions that other servers ignore.
 const (
 	HeaderAgentID       = "X-Workflow-Agent-Id"      // stable: survives restarts of the agent
-	HeaderAgentSession  = "X-Workflow-Agent-Session" // one process; a second live session with the same id gets 409
+	HeaderAgentSession  = "X-Workflow-Agent-Session" // identifies one process; a second live session with the same ID gets 409
 	HeaderAgentHostname = "X-Workflow-Agent-Hostname"
 	HeaderAgentPID      = "X-Workflow-Agent-Pid"
 	HeaderAgentVersion  = "X-Workflow-Agent-Version"
 	HeaderAgentPlatform = "X-Workflow-Agent-Platform"   // GOOS/GOARCH
 	HeaderAgentSlots    = "X-Workflow-Agent-Free-Slots" // 0: presence only, the server hands out no job
-	HeaderAgentInterval = "X-Workflow-Agent-Interval"   // longest time until the next poll, in whole seconds
-	HeaderPollID        = "X-Workflow-Agent-Poll-Id"    // the same id gets the same claim again
+	HeaderAgentInterval = "X-Workflow-Agent-Interval"   // longest time until the next poll, in seconds
+	HeaderPollID        = "X-Workflow-Agent-Poll-Id"    // the server repeats the claim for the same ID
 
 	HeaderPrefer            = "Prefer"             // "wait=25"
-	HeaderPreferenceApplied = "Preference-Applied" // "wait": the server held, or would have held, the poll
+	HeaderPreferenceApplied = "Preference-Applied" // "wait": the server holds polls, even if it responded to this one at once
 )
 
-// Headers of the response to a status call, all extensions.
+// Headers of the response to a status call. All are extensions.
 const (
 	HeaderAgentPool   = "X-Workflow-Agent-Pool"   // id of the token's pool
-	HeaderPoolName    = "X-Workflow-Pool-Name"    // its name, path-escaped
+	HeaderPoolName    = "X-Workflow-Pool-Name"    // path-escaped name of that pool
 	HeaderExternalURL = "X-Workflow-External-Url" // the jobs' PULUMI_BACKEND_URL
 )
 
@@ -47,7 +47,7 @@ type PollRequest struct {
 	Types     []workflow.Type // empty: all
 }
 
-// PollResponse is a claimed job. Without Epoch, the server supports only the stock calls.
+// PollResponse is a claimed job. If Epoch is zero, the server supports only the stock calls.
 type PollResponse struct {
 	JobID          string        `json:"jobID"`
 	JobToken       string        `json:"jobToken"`
@@ -62,23 +62,24 @@ type PollResponse struct {
 
 // PollResult is the outcome of one poll.
 type PollResult struct {
-	Job        *PollResponse // nil: nothing to do
-	Held       bool          // the server answered Preference-Applied: wait; poll again at once
-	RetryAfter time.Duration // 0: the server gave none
+	Job        *PollResponse // nil: no work
+	Held       bool          // the server applied the wait: poll again at once
+	RetryAfter time.Duration // 0: the server requested no pause
 }
 
-// Phase is an agent's or runner's progress with a job.
+// Phase is the stage of a job at an agent or runner.
 type Phase string
 
-// The phases of a heartbeat. PhaseStarting requests permission to start, which only a 200 grants.
+// The phases in heartbeats. PhaseStarting requests permission to start, which only a 200 grants.
 const (
 	PhasePreparing Phase = "preparing" // the agent pulls the image and creates the container
 	PhaseStarting  Phase = "starting"
 	PhaseRunning   Phase = "running"
-	PhaseFinishing Phase = "finishing" // the steps have ended; log and result are being delivered
+	PhaseFinishing Phase = "finishing" // the steps have finished; log and result are being delivered
 )
 
-// HeartbeatRequest extends the lease of a job; 410 means a superseded epoch or a final result.
+// HeartbeatRequest extends a job's lease. A 410 means that the epoch is superseded or the job's
+// result is final.
 type HeartbeatRequest struct {
 	Phase Phase `json:"phase"`
 }
@@ -103,21 +104,21 @@ type LogLines struct {
 	Lines  []LogLine `json:"lines"`
 }
 
-// LogLine is one line of [LogLines] without the final newline.
+// LogLine is one line of a step's log, without the final newline.
 type LogLine struct {
 	Time time.Time `json:"t"`
 	Line string    `json:"l"`
 }
 
-// LogAck is the response to a raw log PUT, also with status 409. Offsets count framed, masked,
+// LogAck is the response to a PUT of raw log, including a 409. Its offsets count framed, masked,
 // uncompressed bytes.
 type LogAck struct {
 	Received int64 `json:"received"` // continue from this offset, even if it was sent before
 	Durable  int64 `json:"durable"`  // only bytes below this offset may be discarded
-	Limit    int64 `json:"limit"`    // no byte from this offset on is accepted; 0 = no limit
+	Limit    int64 `json:"limit"`    // the server accepts no byte from this offset on; 0 = no limit
 }
 
-// ResultRequest ends a job. It is idempotent.
+// ResultRequest reports a job's result, which ends the job. It is idempotent.
 type ResultRequest struct {
 	Status     workflow.Status `json:"status"` // succeeded or failed
 	Reason     workflow.Reason `json:"reason,omitempty"`
@@ -129,7 +130,7 @@ type ResultRequest struct {
 	Truncated  bool            `json:"logTruncated,omitempty"` // the sender dropped output before spooling it
 }
 
-// StepResult describes one step's log stream as the sender has it.
+// StepResult describes a step's log stream at the sender.
 type StepResult struct {
 	Step   int    `json:"step"`
 	Bytes  int64  `json:"bytes"`
@@ -137,24 +138,25 @@ type StepResult struct {
 	Gone   bool   `json:"gone,omitempty"` // the sender no longer has the bytes; do not request them
 }
 
-// ResultConflict is the body of a 409 to a result: the offsets of missing log.
+// ResultConflict is the body of the 409 response to a result. It lists the missing parts of the
+// log.
 type ResultConflict struct {
 	Code    int          `json:"code"`
 	Message string       `json:"message"`
 	Missing []MissingLog `json:"missing"`
 }
 
-// MissingLog is one gap: the server has the step's stream only up to Received.
+// MissingLog is the missing end of a step's log: the server has the stream only up to Received.
 type MissingLog struct {
 	Step     int   `json:"step"`
 	Received int64 `json:"received"`
 }
 
-// Probe makes a runner probe URLs and print one line of JSON on standard output.
+// Probe is a request to a runner to probe URLs and print one line of JSON to standard output.
 type Probe struct {
 	URLs    []string `json:"urls"`
-	Seconds int      `json:"seconds"` // timeout of each probe; all run at once
-	// Engines are addresses at which no container engine must respond, as listed by
-	// [reach.Engines].
+	Seconds int      `json:"seconds"` // timeout of each probe; all probes run concurrently
+	// Engines are addresses, in the form of [reach.Engines], at which no container engine should
+	// respond.
 	Engines []string `json:"engines,omitempty"`
 }

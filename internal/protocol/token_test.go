@@ -11,7 +11,7 @@ func TestCheckToken(t *testing.T) {
 		name          string
 		with, without int // status
 		want          TokenCheck
-		code          int // of the error
+		code          int // of the expected error
 	}{
 		{"accepted", 404, 401, TokenCheck{Proven: true, PoolID: "p", PoolName: "a pool", ExternalURL: "https://x"}, 0},
 		{"accepted by a server that has such a deployment", 200, 403, TokenCheck{Proven: true, PoolID: "p", PoolName: "a pool", ExternalURL: "https://x"}, 0},

@@ -12,16 +12,17 @@ import (
 	"go.yaml.in/yaml/v4"
 )
 
-// Change sets one key of a YAML file.
+// Change is a new value for one key of a YAML file.
 type Change struct {
 	Key string
-	// Value has the form of the key's variable. An empty value removes the key from the file, which
-	// restores its default.
+	// Value is the new value in the form of the environment variable. An empty value removes the
+	// key from the file, which restores the default.
 	Value string
 }
 
-// Check returns the change in the form in which to write it. It makes paths absolute, because the
-// program may later run in another directory. The error is one line and does not contain the value.
+// Check returns the change with its value in the form to write. It makes paths absolute, because
+// the program might later run in another directory. The error is one line and does not contain the
+// value.
 func (t *Table) Check(change Change, dirs Dirs) (Change, error) {
 	f, err := t.fileField(change.Key)
 	if err != nil {
@@ -47,9 +48,9 @@ func (t *Table) fileField(key string) (*Field, error) {
 
 var byteOrderMark = []byte("\xEF\xBB\xBF")
 
-// Edit returns the text of a YAML file with the changes applied. Every other byte remains:
-// comments, order, form and line ends. A key that exists as a comment, as in a sample, is set in
-// that line; any other new key is added at the end. The path is used only in errors.
+// Edit returns the text of a YAML file with the changes applied. It preserves every other byte:
+// comments, order, formatting and line endings. If a key exists only as a comment, as in a sample,
+// Edit replaces that line. It appends any other new key. The path is used only in errors.
 func (t *Table) Edit(path string, text []byte, changes []Change) ([]byte, error) {
 	entries, problems := parseYAML(path, text)
 	if err := problems.Err(); err != nil {
@@ -78,14 +79,14 @@ func (t *Table) Edit(path string, text []byte, changes []Change) ([]byte, error)
 	if hasMark {
 		edited = slices.Concat(byteOrderMark, edited)
 	}
-	// As a second safeguard, an edit with any other effect is rejected.
+	// As a second safeguard, reject an edit that has any other effect.
 	if entries, problems = parseYAML(path, edited); len(problems) > 0 || !reflect.DeepEqual(byKey(entries), want) {
 		return nil, fmt.Errorf("%s: this change cannot be made without changing other text: edit the file by hand", path)
 	}
 	return edited, nil
 }
 
-// byKey returns entries by their keys, without their lines.
+// byKey returns the entries by key, without their line numbers.
 func byKey(entries []entry) map[string]entry {
 	all := map[string]entry{}
 	for _, e := range entries {
@@ -97,7 +98,7 @@ func byKey(entries []entry) map[string]entry {
 
 var errForm = errors.New("is not written as lines of the form key: value, so a change would lose its form: rewrite it as such lines, or edit it by hand")
 
-// edit returns the text with the value of the field, or without the field if the value is empty.
+// edit returns the text with the field's value set. An empty value removes the field.
 func (f *Field) edit(text []byte, value string) ([]byte, error) {
 	lines := strings.SplitAfter(string(text), "\n")
 	if lines[len(lines)-1] == "" {
@@ -131,7 +132,7 @@ func (f *Field) edit(text []byte, value string) ([]byte, error) {
 	return []byte(strings.Join(lines, "")), nil
 }
 
-// span is the location of a key and its value in a file, as indexes of lines.
+// span is the location of a key and its value in a file, as line indexes.
 type span struct {
 	found       bool
 	first, last int
@@ -142,7 +143,7 @@ type span struct {
 func locate(text []byte, key string) (span, error) {
 	var document yaml.Node
 	if err := yaml.Load(text, &document); err != nil || document.Kind != yaml.DocumentNode || len(document.Content) == 0 {
-		// The file has only comments: the caller has rejected invalid YAML.
+		// The file contains only comments: the caller has rejected invalid YAML.
 		return span{}, nil //nolint:nilerr // see above
 	}
 	root := document.Content[0]
@@ -163,8 +164,8 @@ func locate(text []byte, key string) (span, error) {
 			after = root.Content[i+2].Line - 1
 		}
 		at := span{found: true, first: keyNode.Line - 1, last: keyNode.Line - 1}
-		// The value extends to its last line that is neither empty nor a comment; the lines
-		// after that belong to the next key.
+		// The value extends to its last line that is neither empty nor a comment. Later lines
+		// belong to the next key.
 		for n := keyNode.Line; n < after; n++ {
 			line := strings.TrimSpace(lines[n])
 			if line != "" && line[0] != '#' && line != "..." {
@@ -195,14 +196,14 @@ func trailingComment(line string, value *yaml.Node) string {
 	return rest[len(strings.TrimRight(rest, " \t")):] + comment
 }
 
-// commentedOut returns the index of the line with the key as a comment, or -1.
+// commentedOut returns the index of the line that contains the key as a comment, or -1.
 func commentedOut(lines []string, key string) int {
 	form := regexp.MustCompile(`^#+ ?` + regexp.QuoteMeta(key) + `:(\s|$)`)
 	return slices.IndexFunc(lines, form.MatchString)
 }
 
-// encode converts a value from the form of the variable to YAML on one line. A value that needs no
-// quotes keeps the quotes it had.
+// encode converts a value from the form of the environment variable to YAML on one line. It keeps
+// the previous quotes of a value that needs none.
 func (f *Field) encode(value string, quote byte) string {
 	switch f.Value.(type) {
 	case *[]string:
@@ -219,7 +220,7 @@ func (f *Field) encode(value string, quote byte) string {
 	return quoted(value, quote)
 }
 
-// plain matches text that needs no quotes in YAML, not even in lists.
+// plain matches text that needs no quotes in YAML, not even in a list.
 var plain = regexp.MustCompile(`^[A-Za-z0-9/][A-Za-z0-9_./@+-]*$`)
 
 func quoted(value string, quote byte) string {

@@ -1,9 +1,10 @@
 // Package settings reads a program's settings as described by one table.
 //
-// The program's [Table] has one [Field] per setting. A field points to its value, and the type of
-// the value is the kind of the setting. Defaults, the strict YAML file, environment variables,
-// command-line flags, help, and edits of the file all derive from the table. An error names file,
-// line and key, or the variable or flag, but never a value: the value may be a misplaced secret.
+// The program's [Table] has one [Field] per setting. A field points to its value, whose type
+// determines the kind of the setting. Defaults, the strict YAML file, environment variables,
+// command-line flags, help, and edits of the file are all derived from the table. An error names
+// the file, line and key, or the variable or flag. It never contains a value, because the value
+// might be a misplaced secret.
 package settings
 
 import (
@@ -19,52 +20,55 @@ import (
 
 // Field is one setting.
 type Field struct {
-	// Key is the name in the file. Env is the variable that takes precedence over the file; if it
-	// is empty, [NewTable] derives it from the key.
+	// Key is the name in the file. Env is the environment variable that takes precedence over the
+	// file. If Env is empty, [NewTable] derives it from Key.
 	Key, Env string
 	// Value points to a string, bool, int, int64, time.Duration, []string, [encoding.TextUnmarshaler],
 	// or a type of this package.
 	Value any
-	// Default has the form of the environment; empty means unset. DefaultText describes a default
-	// that depends on the machine or on other settings.
+	// Default has the form of the environment variable; "" means unset. DefaultText describes a
+	// default that depends on the machine or on other settings.
 	Default, DefaultText string
 	Example              string
-	// Choices are the allowed values of a string or of a list's entries; nil allows any.
+	// Choices are the allowed values of a string, or of the entries of a list. nil allows any
+	// value.
 	Choices []string
-	// Check returns the reason why a string is invalid. The error does not contain the string.
+	// Check returns an error with the reason if a string is invalid. The error does not contain the
+	// string.
 	Check func(text string) error
-	// Separator separates the entries of a list in the environment: "," or " ".
+	// Separator separates a list's entries in the environment variable: "," or " ".
 	Separator string
 	// NotEmpty rejects an empty list, which looks like "nothing" but would mean "everything".
 	NotEmpty bool
-	// Min and Max are inclusive, in units, bytes or nanoseconds. A zero Max means no limit.
+	// Min and Max are inclusive limits, as a number, in bytes or in nanoseconds. A zero Max means
+	// no limit.
 	Min, Max int64
-	// Requirement states when the key must be set; empty means never.
+	// Requirement states when the key must be set; "" means never.
 	Requirement string
 	Doc         string
 
 	envOnly bool
 }
 
-// Flag returns the setting's name on the command line.
+// Flag returns the setting's command-line flag, without dashes in front.
 func (f *Field) Flag() string { return strings.ReplaceAll(f.Key, "_", "-") }
 
-// Group is a part of a table.
+// Group is a titled section of a table.
 type Group struct {
 	Title string
-	// EnvOnly means that these settings are variables only and cannot be set in the file.
+	// EnvOnly means that these settings can be set only by environment variables, not in the file.
 	EnvOnly bool
 	Fields  []Field
 }
 
-// Table has the settings of one configuration.
+// Table contains the settings of one configuration.
 type Table struct {
 	Groups []Group
 	Dirs   Dirs
-	// Obsolete are keys that are accepted without an effect, each with a warning or "".
+	// Obsolete contains keys that are accepted but have no effect, each with a warning or "".
 	Obsolete map[string]string
-	// Refuse returns a specific reason for rejecting a key that is not in the table, or "". It may
-	// be nil.
+	// Refuse returns a specific reason to reject a key that is not in the table, or "". It may be
+	// nil.
 	Refuse func(key string) string
 
 	// Sources, Problems and Warnings record what ReadFile, ReadEnv and ReadFlags found.
@@ -73,7 +77,8 @@ type Table struct {
 	Warnings []string
 }
 
-// NewTable returns a table whose variables have the prefix. It does not change the values.
+// NewTable returns a table whose environment variables have the given prefix. It does not change
+// the values.
 func NewTable(prefix string, groups ...Group) *Table {
 	t := &Table{Groups: groups, Sources: map[string]Source{}}
 	for _, group := range groups {
@@ -106,8 +111,8 @@ func (t *Table) field(key string) *Field {
 	return nil
 }
 
-// Choices returns the possible values of a key, or of each entry of its list. It returns nil for
-// an unknown key, and for a key without a fixed set of values.
+// Choices returns the allowed values of a key, or of the entries of its list. It returns nil for an
+// unknown key, and for a key without a fixed set of values.
 func (t *Table) Choices(key string) []string {
 	if f := t.field(key); f != nil {
 		return f.Choices
@@ -115,14 +120,14 @@ func (t *Table) Choices(key string) []string {
 	return nil
 }
 
-// IsSecret reports whether the key's value must neither be printed nor be passed as a program's
-// argument.
+// IsSecret reports whether the key's value is secret, so that it must neither be printed nor be
+// passed as a program's argument.
 func (t *Table) IsSecret(key string) bool {
 	f := t.field(key)
 	return f != nil && f.isSecret()
 }
 
-// set sets a field from text in the form of the environment. Blank text changes nothing.
+// set sets a field from text in the form of the environment variable. Blank text changes nothing.
 func (t *Table) set(f *Field, text string, source Source) {
 	isSet, err := f.parse(text, t.Dirs)
 	t.record(f, isSet, err, source)
@@ -144,14 +149,14 @@ func (t *Table) SetDefaults() {
 	}
 }
 
-// ReadEnv reads the variables, and ignores blank ones.
+// ReadEnv reads the environment variables. It ignores blank ones.
 func (t *Table) ReadEnv(getenv func(name string) string) {
 	for _, f := range t.Fields() {
 		t.set(f, getenv(f.Env), Source{Kind: FromEnv, Name: f.Env})
 	}
 }
 
-// ReadFlags reads the given flags, by key. A blank flag restores the default.
+// ReadFlags reads the given flags, which are named by key. A blank flag restores the default.
 func (t *Table) ReadFlags(given map[string]string) {
 	for _, f := range t.Fields() {
 		if text, ok := given[f.Key]; ok {
@@ -160,14 +165,14 @@ func (t *Table) ReadFlags(given map[string]string) {
 	}
 }
 
-// Setting is one effective value for display.
+// Setting is an effective value in a form for display.
 type Setting struct {
 	Key    string
 	Value  string // [REDACTED] for a secret that is set
 	Source Source
 }
 
-// Effective returns the values in the order of the table, with their sources.
+// Effective returns the values and their sources, in the order of the table.
 func (t *Table) Effective(sources map[string]Source) []Setting {
 	var all []Setting
 	for _, f := range t.Fields() {
@@ -176,7 +181,7 @@ func (t *Table) Effective(sources map[string]Source) []Setting {
 	return all
 }
 
-// WriteHelp writes all keys with their variables and defaults, for --help.
+// WriteHelp writes all keys with their environment variables and defaults, for --help.
 func (t *Table) WriteHelp(w io.Writer) error {
 	var help strings.Builder
 	for _, group := range t.Groups {
@@ -201,10 +206,10 @@ func (t *Table) WriteHelp(w io.Writer) error {
 	return err
 }
 
-// SourceKind is the kind of source of a value.
+// SourceKind is the kind of a value's source.
 type SourceKind string
 
-// The kinds of sources, weakest first.
+// The kinds of sources, in increasing precedence.
 const (
 	FromDefault SourceKind = "default"
 	FromFile    SourceKind = "file"
@@ -212,12 +217,12 @@ const (
 	FromFlag    SourceKind = "flag"
 )
 
-// Source is the origin of a value. The zero value means the default.
+// Source is a value's source. The zero value means the default.
 type Source struct {
 	Kind SourceKind
-	// Name is the path of the file, the variable or the flag.
+	// Name is the file's path, or the name of the variable or flag.
 	Name string
-	Line int // line in a file, from 1
+	Line int // line number in a file, from 1
 }
 
 // IsDefault reports whether no file, variable or flag sets the value.
@@ -235,26 +240,27 @@ func (s Source) String() string {
 	}
 }
 
-// Problems collects all errors, so that an operator can correct them together.
+// Problems collects all errors, so that an operator can correct them at once.
 type Problems []problem
 
 type problem struct {
 	source Source
-	key    string // "" if the problem concerns no key
+	key    string // "" if the problem is not about a key
 	what   string // problem: remedy
 }
 
-// Add adds a problem in the form "problem: remedy". The text must not contain a value.
+// Add adds a problem. what has the form "problem: remedy" and must not contain a value.
 func (ps *Problems) Add(source Source, key, what string) {
 	*ps = append(*ps, problem{source, key, what})
 }
 
-// maxProblems limits the problems in an error. A file with more is probably the wrong file.
+// maxProblems limits the number of problems in an error. A file with more is probably the wrong
+// file.
 const maxProblems = 20
 
-// Err returns nil if there are no problems, otherwise one error with a line of the form "FILE:LINE:
-// key: problem: remedy" for each. Problems in the file come first, in the file's order. It masks
-// the secrets.
+// Err returns nil if there are no problems. Otherwise it returns one error with a line "FILE:LINE:
+// key: problem: remedy" for each problem. Problems in the file come first, in the file's order. Err
+// masks the secrets.
 func (ps Problems) Err(secrets ...Secret) error {
 	rank := []SourceKind{FromFile, FromEnv, FromFlag, FromDefault, ""}
 	slices.SortStableFunc(ps, func(a, b problem) int {
@@ -279,8 +285,8 @@ func (ps Problems) Err(secrets ...Secret) error {
 
 var accessToken = regexp.MustCompile(`\bpul-[0-9A-Za-z]{8,}`)
 
-// Scrub removes secrets and access tokens from a text. Messages do not contain values, but the name
-// of a file, variable or key may contain a token.
+// Scrub returns text without secrets and access tokens. Messages do not contain values, but the
+// name of a file, variable or key might contain a token.
 func Scrub(text string, secrets ...Secret) string {
 	for _, secret := range secrets {
 		if value := secret.Reveal(); len(value) >= 6 {

@@ -16,13 +16,13 @@ import (
 	"workflowagent/internal/protocol"
 )
 
-// Kinds of values in addition to Go's types.
+// Types of values in addition to Go's types.
 type (
-	// Path is the path of a file or directory; it is made absolute when it is read.
+	// Path is the path of a file or directory. It is made absolute when it is read.
 	Path string
 	// URL is an HTTP base URL without a trailing slash.
 	URL string
-	// Seconds is a duration that may be written as a number of seconds.
+	// Seconds is a duration that can be written as a number of seconds.
 	Seconds time.Duration
 	// Bytes is a size such as 512m; zero means unset.
 	Bytes int64
@@ -30,12 +30,12 @@ type (
 	CPUs float64
 )
 
-// Dirs are the directories to which paths may be relative. An unknown directory is empty.
+// Dirs are the directories to which a path can be relative. A directory that is not known is "".
 type Dirs struct {
 	Cwd, Home string
 }
 
-// Absolute returns the absolute form of a path, in which a leading ~/ means the home directory.
+// Absolute returns the absolute form of a path. A leading ~/ stands for the home directory.
 func (d Dirs) Absolute(path string) (string, error) {
 	if rest, ok := strings.CutPrefix(path, "~"); ok && (rest == "" || rest[0] == '/') {
 		if d.Home == "" {
@@ -62,8 +62,8 @@ func (f *Field) isSecret() bool {
 	return ok
 }
 
-// parse parses text in the form of the environment and stores it in the value. For blank text, it
-// keeps the value and returns false.
+// parse parses text in the form of the environment variable and stores it in the value. For blank
+// text, it keeps the value and returns false.
 func (f *Field) parse(text string, dirs Dirs) (isSet bool, err error) {
 	text = strings.TrimSpace(text)
 	if text == "" {
@@ -148,10 +148,10 @@ func (f *Field) setList(entries []string) error {
 	return nil
 }
 
-// ErrEmptyList rejects an empty list of allowed values.
+// ErrEmptyList is returned for an empty list of allowed values.
 var ErrEmptyList = errors.New("is an empty list: add the allowed values, or remove the key to use the default")
 
-// checked returns the normalized text, or an error if the text is not allowed.
+// checked returns text after normalization, or an error if the text is not allowed.
 func (f *Field) checked(text string, normalize func(string) (string, error)) (_ string, err error) {
 	if hasControl(text) {
 		return "", errors.New("contains a control character: write the value again, on one line")
@@ -176,7 +176,8 @@ func (f *Field) notAllowed() error {
 	return errors.New("is not one of the allowed values: choose " + OrList(f.Choices))
 }
 
-// normalizeURL removes trailing slashes; a bare host means https, or http on loopback.
+// normalizeURL returns a URL without trailing slashes. For a host without a scheme, it adds https,
+// or http on loopback.
 func normalizeURL(text string) (string, error) {
 	if !strings.Contains(text, "://") {
 		scheme := "https://"
@@ -188,7 +189,7 @@ func normalizeURL(text string) (string, error) {
 	u, err := url.Parse(text)
 	switch {
 	case err != nil:
-		// The parser's message quotes the text, which may contain a password.
+		// The parser's message quotes the text, which might contain a password.
 		return "", errors.New("is not a URL: write it like https://api.example.com")
 	case u.Scheme != "https" && u.Scheme != "http":
 		return "", errors.New("has a scheme other than https and http: write it like https://api.example.com")
@@ -218,7 +219,7 @@ func (f *Field) parseInt(text string) (int64, error) {
 	return value, nil
 }
 
-// parseBytes parses a size as the Docker CLI does: b, k, m and g are powers of 1024.
+// parseBytes parses a size as the Docker CLI does: the units b, k, m and g are powers of 1024.
 func (f *Field) parseBytes(text string) (Bytes, error) {
 	number, shift := strings.ToLower(text), 0
 	number = strings.TrimSuffix(strings.TrimSuffix(number, "b"), "i")
@@ -269,7 +270,7 @@ func (f *Field) parseSeconds(text string) (Seconds, error) {
 
 func (f *Field) inRange(value int64) bool { return value >= f.Min && (f.Max == 0 || value <= f.Max) }
 
-// Bounds returns the limits of a number, a duration or a size in words.
+// Bounds returns a description of the limits of a number, a duration or a size.
 func (f *Field) Bounds() string {
 	show := func(n int64) string {
 		switch f.Value.(type) {
@@ -287,7 +288,7 @@ func (f *Field) Bounds() string {
 	return "from " + show(f.Min) + " to " + show(f.Max)
 }
 
-// show returns the value in the form of the environment, or [REDACTED] for a secret.
+// show returns the value in the form of the environment variable, or [REDACTED] for a secret.
 func (f *Field) show() string {
 	switch value := f.Value.(type) {
 	case *[]string:
@@ -320,8 +321,8 @@ func (f *Field) show() string {
 	}
 }
 
-// formatDuration returns Duration.String without trailing zero units: 10m, not 10m0s. For zero, it
-// returns "".
+// formatDuration formats d like Duration.String, but without trailing zero units: 10m, not 10m0s.
+// For zero, it returns "".
 func formatDuration(d time.Duration) string {
 	if d == 0 {
 		return ""
@@ -352,7 +353,7 @@ func formatBytes(n Bytes) string {
 // a terminal.
 func hasControl(s string) bool { return strings.ContainsFunc(s, unicode.IsControl) }
 
-// OrList joins words in the form "a, b or c".
+// OrList returns the words in the form "a, b or c".
 func OrList(words []string) string {
 	if len(words) < 2 {
 		return strings.Join(words, "")

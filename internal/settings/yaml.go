@@ -23,8 +23,8 @@ type entry struct {
 }
 
 // parseYAML returns the entries of a configuration file in order. It reads the tree of nodes
-// instead of decoding into a struct, so that every error names its line and key, and so that no
-// message of the YAML library, which may quote a token, reaches a user.
+// instead of decoding into a struct, so that every error names its line and key. No message of the
+// YAML library reaches a user, because it might quote a token.
 func parseYAML(file string, data []byte) ([]entry, Problems) {
 	at := func(line int, what string) ([]entry, Problems) {
 		return nil, Problems{{source: fileSource(file, line), what: what}}
@@ -95,7 +95,7 @@ func parseMapping(file string, root *yaml.Node) ([]entry, Problems) {
 }
 
 // parseValue parses a scalar or a sequence of scalars. For any other node, what describes the
-// problem. Scalars keep their source text, so that a token 0123 remains 0123.
+// problem. Scalars keep their source text, so that the token 0123 remains 0123.
 func parseValue(key string, n *yaml.Node) (e entry, what string) {
 	e.key = key
 	switch n.Kind {
@@ -144,7 +144,7 @@ func (t *Table) ReadFile(path string, text []byte) {
 	}
 }
 
-// refuseKey returns why the file cannot set a key, or "".
+// refuseKey returns the reason why the file cannot set a key, or "".
 func (t *Table) refuseKey(key string, f *Field) string {
 	if f != nil && f.envOnly {
 		return "cannot be set in the file: set the variable " + f.Env + " instead"
@@ -191,7 +191,7 @@ func (t *Table) suggestion(key string) string {
 	return "did you mean " + best + "?"
 }
 
-// distance returns the edit distance of two keys.
+// distance returns the edit distance between two keys.
 func distance(a, b string) int {
 	if len(a) > 40 {
 		return len(a)
@@ -215,7 +215,8 @@ func distance(a, b string) int {
 	return row[len(b)]
 }
 
-// printableKey replaces a key of unusual form, which may be a misplaced value or even a token.
+// printableKey returns key, or a placeholder if the key has an unusual form. Such a key might be a
+// misplaced value or even a token.
 func printableKey(key string) string {
 	plain := func(r rune) bool {
 		return r == '_' || r == '.' || r == '-' || ('a' <= r && r <= 'z') || ('A' <= r && r <= 'Z')
@@ -231,7 +232,7 @@ func fileSource(path string, line int) Source {
 	return Source{Kind: FromFile, Name: path, Line: line}
 }
 
-// lineOf returns the line of the first wanted character, or 0.
+// lineOf returns the number of the line that contains the first wanted character, or 0.
 func lineOf(data []byte, wanted func(r rune, size int) bool) int {
 	for line := 1; len(data) > 0; {
 		r, size := utf8.DecodeRune(data)

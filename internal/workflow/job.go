@@ -8,13 +8,14 @@ import (
 	"time"
 )
 
-// Duration is a time.Duration as Go duration text ("1h30m"), as in the public job definition.
+// Duration is a time.Duration that is encoded as Go duration text ("1h30m"), as in the public job
+// definition.
 type Duration time.Duration
 
-// MarshalText returns Go duration text.
+// MarshalText returns d as Go duration text.
 func (d Duration) MarshalText() ([]byte, error) { return []byte(time.Duration(d).String()), nil }
 
-// UnmarshalText reads Go duration text; empty means zero.
+// UnmarshalText parses Go duration text. Empty text means zero.
 func (d *Duration) UnmarshalText(text []byte) error {
 	if len(text) == 0 {
 		*d = 0
@@ -28,8 +29,8 @@ func (d *Duration) UnmarshalText(text []byte) error {
 	return nil
 }
 
-// JobDefinition is what a runner needs to run one job, in its wire form (docs/protocol.md). Stock
-// servers omit the fields from SecretEnv on; stock runners ignore them.
+// JobDefinition contains everything that a runner needs to run one job, in its wire form
+// (docs/protocol.md). Stock servers omit the fields from SecretEnv on. Stock runners ignore them.
 type JobDefinition struct {
 	OS           string            `json:"os"`
 	Architecture string            `json:"architecture"`
@@ -37,36 +38,37 @@ type JobDefinition struct {
 	Shell        string            `json:"shell"`
 	Timeout      Duration          `json:"timeout,omitempty"` // of the whole job; 0 = none
 	Env          map[string]string `json:"env"`
-	Steps        []Step            `json:"steps"` // index 0 is the set-up step, which the agent reports
+	Steps        []Step            `json:"steps"` // index 0 is the setup step, which the agent reports
 
 	SecretEnv  []string    `json:"secretEnv,omitempty"` // names of Env entries to mask in the log
 	Deployment *Deployment `json:"deployment,omitempty"`
 }
 
-// Image is the container image of a job and how to pull it.
+// Image is a job's container image and the credentials to pull it.
 type Image struct {
 	Reference   string            `json:"reference"`
 	Credentials *ImageCredentials `json:"credentials,omitempty"`
 }
 
-// ImageCredentials log in to the registry of an image.
+// ImageCredentials are the credentials for an image's registry.
 type ImageCredentials struct {
 	Username string `json:"username"`
 	Password string `json:"password"`
 }
 
-// Step is one step of a job. Run is shell text or one of the constants Run…, which our runner
-// executes without a shell; their parameters come from [Deployment] and never from the text.
+// Step is one step of a job. Run is shell text or one of the Run… constants, which our runner
+// executes without a shell. The parameters of these commands come from [Deployment], never from
+// Run.
 type Step struct {
 	Name       string   `json:"name"`
 	Run        string   `json:"run"`
 	WorkingDir string   `json:"workingDir,omitempty"`
-	Timeout    Duration `json:"timeout,omitempty"` // 0 = only the job's own
+	Timeout    Duration `json:"timeout,omitempty"` // 0 = only the job's timeout
 }
 
-// The commands of our server's steps. A step's position among RunPreRun steps selects its command.
+// The commands of our server's steps. The n-th step with RunPreRun runs the n-th pre-run command.
 const (
-	RunSetup        = "" // step 0, done by the agent
+	RunSetup        = "" // step 0, performed by the agent
 	RunSourceGit    = "workflow-runner source git"
 	RunDependencies = "workflow-runner dependencies"
 	RunPreRun       = "workflow-runner pre-run"
@@ -74,12 +76,12 @@ const (
 	RunRemoveStack  = "workflow-runner remove-stack"
 )
 
-// RunCommandPrefix begins the Run text of every step that our server writes; a shell runs any other
-// text.
+// RunCommandPrefix is the prefix of Run in every step that our server writes. A shell runs any
+// other text.
 const RunCommandPrefix = "workflow-runner "
 
 // PulumiStepName returns the name of the step that runs pulumi. The stock CLI waits for a log
-// header of exactly this text before it follows the update.
+// header with exactly this text before it follows the update.
 func PulumiStepName(op Operation) string { return "pulumi " + string(op) }
 
 // Deployment is the structured part of a deployment's job.
@@ -95,7 +97,7 @@ type Deployment struct {
 	Source         *Source  `json:"source,omitempty"` // nil: the image contains the program
 	PreRunCommands []string `json:"preRunCommands,omitempty"`
 	Options        Options  `json:"options"`
-	RootPath       string   `json:"rootPath,omitempty"` // directory the job may write to; "" means the runner's own job directory
+	RootPath       string   `json:"rootPath,omitempty"` // directory that the job can write to; "" means the runner's job directory
 }
 
 // StackName returns the fully qualified name, organization/project/stack.
@@ -103,7 +105,7 @@ func (d *Deployment) StackName() string {
 	return d.Organization + "/" + d.Project + "/" + d.Stack
 }
 
-// Options are the switches of an operation with their defaults.
+// Options are the options of an operation, with defaults applied.
 type Options struct {
 	SkipInstallDependencies     bool   `json:"skipInstallDependencies,omitempty"`
 	SkipIntermediateDeployments bool   `json:"-"`               // for the server's queue only
@@ -117,8 +119,8 @@ type Source struct {
 	Git *GitSource `json:"git,omitempty"`
 }
 
-// GitSource is a program in a git repository: at Branch (a short name or a full ref), at Commit, or
-// else on the default branch.
+// GitSource is a program in a git repository. Branch (a short name or a full ref) or Commit selects
+// the revision. If both are empty, it is the default branch.
 type GitSource struct {
 	RepoURL string   `json:"repoUrl"`
 	Branch  string   `json:"branch,omitempty"`
@@ -127,8 +129,8 @@ type GitSource struct {
 	Auth    *GitAuth `json:"auth,omitempty"`
 }
 
-// GitAuth holds plain credentials. On the wire, they exist only inside a job definition. The runner
-// prefers the SSH key, then the access token, then user name and password.
+// GitAuth contains plain credentials. On the wire, they exist only inside a job definition. The
+// runner prefers the SSH key, then the access token, then the user name and password.
 type GitAuth struct {
 	AccessToken   string `json:"accessToken,omitempty"`
 	SSHPrivateKey string `json:"sshPrivateKey,omitempty"`
@@ -143,16 +145,16 @@ type NamedSecret struct {
 	value string
 }
 
-// Value returns the secret itself.
+// Value returns the secret value.
 func (s NamedSecret) Value() string { return s.value }
 
-// Format implements [fmt.Formatter].
+// Format implements [fmt.Formatter]. It never prints the value.
 func (s NamedSecret) Format(f fmt.State, _ rune) { _, _ = io.WriteString(f, s.Name+"=[REDACTED]") }
 
-// accessToken is the variable with a job's access token, which is always a secret.
+// accessToken is the environment variable with a job's access token, which is always a secret.
 const accessToken = "PULUMI_ACCESS_TOKEN"
 
-// Secrets returns every secret of the definition that must not appear in a log.
+// Secrets returns all secrets in the definition, none of which may appear in a log.
 func (j *JobDefinition) Secrets() []NamedSecret {
 	var out []NamedSecret
 	add := func(name, value string) {
@@ -179,7 +181,8 @@ func (j *JobDefinition) Secrets() []NamedSecret {
 	return out
 }
 
-// Validate returns an actionable error. It ignores unknown members of the wire form by design.
+// Validate returns an actionable error if the definition cannot be run. By design, unknown members
+// of the wire form are not errors.
 func (j *JobDefinition) Validate() error {
 	if len(j.Steps) < 2 {
 		return fmt.Errorf("the job definition has %d steps: step 0 (set-up) and at least one more are needed", len(j.Steps))

@@ -7,8 +7,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// FuzzParseJobDefinition checks that an accepted definition can be run, and reaches the runner
-// unchanged.
+// FuzzParseJobDefinition checks that an accepted definition is valid, and that encoding and
+// decoding leave it unchanged.
 func FuzzParseJobDefinition(f *testing.F) {
 	f.Add([]byte(`{"steps":[{"name":"Setup"},{"name":"S","run":"x","timeout":"1h"}],"env":{"A":"b"},"secretEnv":["A","B"],"timeout":"90s"}`))
 	f.Add([]byte(`{"os":"linux","image":{"reference":"i","credentials":{"username":"u","password":"p"}},"steps":[{},{"run":"workflow-runner pulumi update"}],` +

@@ -11,27 +11,29 @@ import (
 	"unicode/utf8"
 )
 
-// Repository is the parsed address of a git repository. All programs share this parser: the server
-// validates with it, the agent compares it with allowed_repositories, and the runner passes
-// [Repository.String] to git, so git cannot reach an address that the others did not check.
+// Repository is the parsed address of a git repository. All programs use this parser: the server
+// validates addresses with it, and the agent compares the result with allowed_repositories. The
+// runner passes [Repository.String] to git, so git cannot connect to an address that the others did
+// not check.
 type Repository struct {
 	// Scheme is https, http or ssh.
 	Scheme string
 	// Host is in lower case, with the port unless it is the scheme's default.
 	Host string
-	// User and Password are those in the address.
+	// User and Password are the credentials in the address.
 	User, Password string
 
-	path  string // decoded, without a leading slash unless short
-	short bool   // user@host:path, whose path starts in the user's home directory
+	path  string // decoded, without a leading slash unless short is set
+	short bool   // the form is user@host:path, whose path starts in the user's home directory
 }
 
-// maxRepositoryURL is the longest accepted address, in bytes.
+// maxRepositoryURL limits the length of an address, in bytes.
 const maxRepositoryURL = 2048
 
-// ParseRepository reads https, http and ssh URLs and the form user@host:path. It refuses everything
-// else that git accepts, above all local paths and transports that run commands, and any address
-// that git, curl or ssh could parse differently. Errors contain no secret part of the address.
+// ParseRepository parses https, http and ssh URLs and the form user@host:path. It returns an error
+// for all other forms that git accepts, in particular local paths and transports that run commands.
+// It also returns an error for an address that git, curl or ssh could parse differently. Errors
+// contain no secret part of the address.
 func ParseRepository(raw string) (*Repository, error) {
 	raw = strings.TrimSpace(raw)
 	switch {
@@ -67,11 +69,11 @@ func isOddInPath(r rune) bool {
 	return !unicode.IsPrint(r) || r == '\\' || r == unicode.ReplacementChar
 }
 
-// parseLong reads scheme://[user[:password]@]host[:port]/path.
+// parseLong parses scheme://[user[:password]@]host[:port]/path.
 func parseLong(raw string) (*Repository, error) {
 	u, err := url.Parse(raw)
 	if err != nil {
-		// The error of net/url repeats the URL, which may hold a password.
+		// The error from net/url repeats the URL, which can contain a password.
 		return nil, errors.New("it cannot be read: use a form like https://example.com/group/project.git")
 	}
 	r := &Repository{Scheme: u.Scheme, User: u.User.Username()}
@@ -97,7 +99,7 @@ func parseLong(raw string) (*Repository, error) {
 	return r, nil
 }
 
-// parseShort reads [user@]host:path.
+// parseShort parses [user@]host:path.
 func parseShort(raw string) (*Repository, error) {
 	before, path, found := strings.Cut(raw, ":")
 	user, host, hasUser := strings.Cut(before, "@")
@@ -120,11 +122,11 @@ func parseShort(raw string) (*Repository, error) {
 	return &Repository{Scheme: "ssh", Host: host, User: user, path: collapse(path), short: true}, nil
 }
 
-// defaultPorts are the ports that an address may omit.
+// defaultPorts are the default ports of the schemes.
 var defaultPorts = map[string]string{"https": "443", "http": "80", "ssh": "22"}
 
-// parseHost returns the normalized host. Names must be ASCII, because programs that convert a
-// Unicode name to its DNS form differ in the characters that they turn into a dot or a slash.
+// parseHost returns the normalized host. Names must be ASCII, because programs disagree on which
+// Unicode characters become a dot or a slash in a DNS name.
 func parseHost(name, port, scheme string) (string, error) {
 	host := strings.ToLower(name)
 	if strings.Contains(host, ":") {
@@ -145,7 +147,7 @@ func parseHost(name, port, scheme string) (string, error) {
 	return host + ":" + port, nil
 }
 
-// collapse replaces repeated slashes with one, as servers do.
+// collapse returns path with repeated slashes replaced by one, as servers treat them.
 func collapse(path string) string {
 	for strings.Contains(path, "//") {
 		path = strings.ReplaceAll(path, "//", "/")
@@ -175,7 +177,8 @@ func (r *Repository) check() error {
 	return nil
 }
 
-// String returns the address without credentials; the user of an SSH address is not a secret.
+// String returns the address without credentials. It includes the user of an SSH address, who is
+// not a secret.
 func (r *Repository) String() string {
 	user := ""
 	if r.Scheme == "ssh" && r.User != "" {
@@ -190,7 +193,8 @@ func (r *Repository) String() string {
 // Origin returns scheme://host[:port], the form in which git requests credentials.
 func (r *Repository) Origin() string { return r.Scheme + "://" + r.Host }
 
-// Name returns host/path without scheme, user and the endings that git ignores, for patterns.
+// Name returns host/path without the scheme, the user, and the suffixes that git ignores. Patterns
+// are matched with it.
 func (r *Repository) Name() string {
 	path := strings.TrimSuffix(strings.TrimSuffix(strings.Trim(r.path, "/"), ".git"), "/")
 	return r.Host + "/" + path

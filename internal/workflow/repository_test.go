@@ -7,7 +7,7 @@ import (
 )
 
 func TestParseRepository(t *testing.T) {
-	for _, tt := range []struct{ raw, url, name string }{ // url "": refused
+	for _, tt := range []struct{ raw, url, name string }{ // url "": rejected
 		{"https://github.com/acme/infra.git", "https://github.com/acme/infra.git", "github.com/acme/infra"},
 		{" HTTPS://user:pass@GitHub.com:443//acme/infra/ ", "https://github.com/acme/infra/", "github.com/acme/infra"},
 		{"http://127.0.0.1:3000/x", "http://127.0.0.1:3000/x", "127.0.0.1:3000/x"},
@@ -23,7 +23,7 @@ func TestParseRepository(t *testing.T) {
 		{"GitHub.com:a/b", "github.com:a/b", "github.com/a/b"},
 		{"localhost:a/b", "localhost:a/b", "localhost/a/b"},
 		{"git@h:/srv//x", "git@h:/srv/x", "h/srv/x"},
-		{"git@h:22/x", "git@h:22/x", "h/22/x"}, // the form has no ports
+		{"git@h:22/x", "git@h:22/x", "h/22/x"}, // this form has no ports
 
 		{"", "", ""},
 		{"https://", "", ""},
@@ -78,8 +78,8 @@ func TestParseRepository(t *testing.T) {
 	}
 }
 
-// FuzzParseRepository compares with git's own parser: git must connect to the host and path that
-// the agent has compared with allowed_repositories.
+// FuzzParseRepository compares the parser with git's. git must connect to the host and path that
+// the agent compares with allowed_repositories.
 func FuzzParseRepository(f *testing.F) {
 	for _, seed := range []string{
 		"https://u:p@GitHub.com:443//acme/in%20fra.git/", "git+ssh://git@h.example:2222/~x/y", "git@h.example:a/b", "h.example:/a:b/c",
@@ -105,7 +105,7 @@ func FuzzParseRepository(f *testing.F) {
 	})
 }
 
-// agreeWithGit compares r with what git would connect to.
+// agreeWithGit compares r with the address that git would connect to.
 func agreeWithGit(t *testing.T, r *Repository) {
 	t.Helper()
 	out, err := exec.CommandContext(t.Context(), "git", "fetch-pack", "--diag-url", r.String()).CombinedOutput()

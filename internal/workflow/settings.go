@@ -6,7 +6,7 @@ import (
 	"fmt"
 )
 
-// Settings are the deployment settings of a stack. They are also part of a request to create a
+// Settings are a stack's deployment settings. They are also part of a request to create a
 // deployment, where other rules apply. Unknown members are dropped.
 type Settings struct {
 	Tag              string            `json:"tag,omitempty"`
@@ -52,26 +52,26 @@ type SourceContextTemplate struct {
 	GitAuth   *GitAuthSettings `json:"gitAuth,omitempty"`
 }
 
-// GitAuthSettings are the credentials of a repository, one mode at a time.
+// GitAuthSettings are the credentials for a repository. Only one member is set.
 type GitAuthSettings struct {
 	AccessToken *Secret        `json:"accessToken,omitempty"`
 	SSHAuth     *SSHAuthConfig `json:"sshAuth,omitempty"`
 	BasicAuth   *BasicAuth     `json:"basicAuth,omitempty"`
 }
 
-// SSHAuthConfig logs in with a key.
+// SSHAuthConfig is an SSH key for a repository.
 type SSHAuthConfig struct {
 	SSHPrivateKey *Secret `json:"sshPrivateKey,omitempty"`
-	Password      *Secret `json:"password,omitempty"` // of the key
+	Password      *Secret `json:"password,omitempty"` // passphrase of the key
 }
 
-// BasicAuth logs in with a user name and a password.
+// BasicAuth is a user name and password for a repository.
 type BasicAuth struct {
 	UserName *Secret `json:"userName,omitempty"`
 	Password *Secret `json:"password,omitempty"`
 }
 
-// OperationContext configures how the operation runs.
+// OperationContext configures the execution of an operation.
 type OperationContext struct {
 	PreRunCommands       []string          `json:"preRunCommands,omitempty"`
 	EnvironmentVariables map[string]Secret `json:"environmentVariables,omitempty"`
@@ -80,7 +80,7 @@ type OperationContext struct {
 	Role                 *RoleSettings     `json:"role,omitempty"`
 }
 
-// OptionsSettings are the switches of an operation; nil means not given.
+// OptionsSettings are the options of an operation. A nil member was not given.
 type OptionsSettings struct {
 	SkipInstallDependencies     *bool  `json:"skipInstallDependencies,omitempty"`
 	SkipIntermediateDeployments *bool  `json:"skipIntermediateDeployments,omitempty"`
@@ -89,14 +89,14 @@ type OptionsSettings struct {
 	RemediateIfDriftDetected    *bool  `json:"remediateIfDriftDetected,omitempty"`
 }
 
-// RoleSettings name the role that a deployment acts in.
+// RoleSettings identify the role in which a deployment acts.
 type RoleSettings struct {
 	ID                string `json:"id"`
 	Name              string `json:"name,omitempty"`
 	DefaultIdentifier string `json:"defaultIdentifier,omitempty"`
 }
 
-// OIDCSettings request cloud credentials through OpenID Connect.
+// OIDCSettings select cloud credentials that a job obtains through OpenID Connect.
 type OIDCSettings struct {
 	AWS   *OIDCAWS   `json:"aws,omitempty"`
 	Azure *OIDCAzure `json:"azure,omitempty"`
@@ -111,14 +111,14 @@ type OIDCAWS struct {
 	PolicyARNs  []string `json:"policyArns,omitempty"`
 }
 
-// OIDCAzure acts as an application of Azure.
+// OIDCAzure selects the Azure application as which a job acts.
 type OIDCAzure struct {
 	ClientID       string `json:"clientId"`
 	TenantID       string `json:"tenantId"`
 	SubscriptionID string `json:"subscriptionId"`
 }
 
-// OIDCGCP impersonates a service account of Google Cloud.
+// OIDCGCP selects the Google Cloud service account that a job impersonates.
 type OIDCGCP struct {
 	ProjectID      string `json:"projectId"`
 	WorkloadPoolID string `json:"workloadPoolId"`
@@ -132,7 +132,7 @@ type OIDCGCP struct {
 type ExecutorContext struct {
 	ExecutorImage    *ImageSettings `json:"executorImage,omitempty"`
 	ExecutorRootPath string         `json:"executorRootPath,omitempty"`
-	WorkingDirectory string         `json:"workingDirectory,omitempty"` // sent by older clients, without effect
+	WorkingDirectory string         `json:"workingDirectory,omitempty"` // sent by older clients; has no effect
 }
 
 // CacheOptions are stored but have no effect: dependencies are not cached.
@@ -140,7 +140,7 @@ type CacheOptions struct {
 	Enable bool `json:"enable"`
 }
 
-// GitHubSettings are the older form of triggers, for GitHub only.
+// GitHubSettings are triggers in the older form, which supports only GitHub.
 type GitHubSettings struct {
 	Repository          string   `json:"repository,omitempty"`
 	DeployCommits       bool     `json:"deployCommits"`
@@ -154,13 +154,13 @@ type GitHubSettings struct {
 	InstallationID      string   `json:"installationId,omitempty"`
 }
 
-// VCSSettings are the same triggers for a repository at any provider.
+// VCSSettings are the same triggers for a repository of any provider.
 type VCSSettings struct {
 	Provider string `json:"provider"`
 	GitHubSettings
 }
 
-// ParseSettings decodes a settings object, whose secrets may be plain.
+// ParseSettings decodes a settings object. Its secrets can be unencrypted.
 func ParseSettings(data []byte) (*Settings, error) {
 	tree, err := parseTree(data)
 	if err != nil {
@@ -182,7 +182,8 @@ func settingsFromTree(tree map[string]any) (*Settings, error) {
 	return &s, nil
 }
 
-// describeDecode returns an error that names a member of the wrong type in JSON's terms.
+// describeDecode returns an error that describes a decoding error in JSON's terms, and names the
+// member that has the wrong type.
 func describeDecode(err error) error {
 	if te, ok := errors.AsType[*json.UnmarshalTypeError](err); ok {
 		return fmt.Errorf("the member %q cannot be a JSON %s", te.Field, te.Value)
@@ -194,7 +195,7 @@ func describeDecode(err error) error {
 }
 
 // EachSecret calls fn for every value that can be secret and stores the changes that fn makes. It
-// stops at the first error.
+// stops at the first error and returns it.
 func (s *Settings) EachSecret(fn func(*Secret) error) error {
 	for _, p := range s.secretFields() {
 		if err := fn(p); err != nil {
@@ -214,7 +215,7 @@ func (s *Settings) EachSecret(fn func(*Secret) error) error {
 	return nil
 }
 
-// protect marks the credentials as secret, however a client wrote them.
+// protect marks the credentials as secret, even if a client sent them as plain values.
 func (s *Settings) protect() {
 	for _, p := range s.secretFields() {
 		p.MakeSecret()

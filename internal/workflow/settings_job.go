@@ -8,7 +8,7 @@ import (
 	"strings"
 )
 
-// CompleteSource fills in the repository's address, which a client may give only in gitHub or vcs.
+// CompleteSource sets the git repository's address if a client gave it only in gitHub or vcs.
 func (s *Settings) CompleteSource() error {
 	c := s.SourceContext
 	if c != nil && (c.Hg != nil || c.Template != nil || c.Git != nil && c.Git.RepoURL != "") {
@@ -64,7 +64,7 @@ func (s *Settings) repositoryURL() (string, error) {
 	return "", nil
 }
 
-// Deployable returns an error for settings that can be stored but not run.
+// Deployable returns an error if the settings can be stored but not deployed.
 func (s *Settings) Deployable() error {
 	if c := s.SourceContext; c != nil {
 		switch {
@@ -80,7 +80,7 @@ func (s *Settings) Deployable() error {
 	return nil
 }
 
-// Option returns the switches; omitted ones are off.
+// Option returns the options. An option that is not given is off.
 func (s *Settings) Option() Options {
 	if s.OperationContext == nil || s.OperationContext.Options == nil {
 		return Options{}
@@ -96,7 +96,7 @@ func (s *Settings) Option() Options {
 	}
 }
 
-// PreRunCommands returns the commands to run before the operation, without blank ones.
+// PreRunCommands returns the commands to run before the operation, except blank ones.
 func (s *Settings) PreRunCommands() []string {
 	if s.OperationContext == nil {
 		return nil
@@ -118,7 +118,7 @@ func (s *Settings) Git() *SourceContextGit {
 	return s.SourceContext.Git
 }
 
-// Plan returns the steps of a deployment. Step 0 belongs to the agent.
+// Plan returns the steps of a deployment. The agent performs step 0.
 func (s *Settings) Plan(op Operation) []Step {
 	opts := s.Option()
 	steps := []Step{{Name: "Setup", Run: RunSetup}}

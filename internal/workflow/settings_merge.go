@@ -6,14 +6,15 @@ import (
 	"strings"
 )
 
-// Settings are merged as JSON trees, because a merge distinguishes a missing member from a null or
-// empty one. A tree contains only members that Settings has, under their canonical names: clients
-// written in Go send untagged fields capitalized.
+// Settings are merged as JSON trees, because a merge must distinguish a missing member from a null
+// or empty one. A tree contains only members that Settings has, under their canonical names,
+// because clients written in Go capitalize untagged fields.
 
 // MergeSettings applies a patch to stored settings: null removes a member, objects are merged, and
-// any other value replaces the stored one. There are exceptions, to match what authors of patches
-// expect: vcs and secrets are replaced as a whole, and setting one of several exclusive members
-// (kinds of source, modes of gitAuth, branch and commit) removes the others. base may be nil.
+// any other value replaces the stored one. Two exceptions match what authors of patches expect. A
+// patch replaces the member vcs and each secret as a whole. Setting one of several exclusive
+// members (kinds of source, modes of gitAuth, branch and commit) removes the others. base may be
+// nil.
 func MergeSettings(base *Settings, patch []byte) (*Settings, error) {
 	p, err := parseTree(patch)
 	if err != nil {
@@ -27,9 +28,10 @@ func MergeSettings(base *Settings, patch []byte) (*Settings, error) {
 	return settingsFromTree(b)
 }
 
-// InheritSettings merges a deployment's request over the stored settings. Clients send null, "", []
-// and {} for members that their user did not set, so these mean "not given" in a request. Stored
-// git credentials do not apply to a repository on another host. base may be nil.
+// InheritSettings merges the settings in a deployment's request into the stored settings. In a
+// request, null, "", [] and {} mean "not given", because clients send them for members that their
+// user did not set. Stored git credentials do not apply to a repository on another host. base may
+// be nil.
 func InheritSettings(base *Settings, request []byte) (*Settings, error) {
 	p, err := parseTree(request)
 	if err != nil {
@@ -78,7 +80,7 @@ var (
 	imageType  = reflect.TypeFor[ImageSettings]()
 )
 
-// normalize keeps the members of v that t has, under t's names, whatever their JSON type.
+// normalize returns v with only the members that t has, under t's names, whatever their JSON type.
 func normalize(t reflect.Type, v any) any {
 	for t.Kind() == reflect.Pointer {
 		t = t.Elem()
@@ -97,7 +99,7 @@ func normalize(t reflect.Type, v any) any {
 	for _, f := range reflect.VisibleFields(t) {
 		name, _, _ := strings.Cut(f.Tag.Get("json"), ",")
 		if f.Anonymous {
-			continue // the list also has its fields
+			continue // the field exists in the list form as well
 		}
 		if value, ok := lookupFold(m, name); ok {
 			out[name] = normalize(f.Type, value)
@@ -106,7 +108,8 @@ func normalize(t reflect.Type, v any) any {
 	return out
 }
 
-// lookupFold returns the member with this exact name, or else one whose name differs only in case.
+// lookupFold returns the member with exactly this name, or else a member whose name differs only in
+// case.
 func lookupFold(m map[string]any, name string) (any, bool) {
 	if v, ok := m[name]; ok {
 		return v, true
@@ -119,7 +122,8 @@ func lookupFold(m map[string]any, name string) (any, bool) {
 	return nil, false
 }
 
-// exclusive lists members by the path of their parent; setting one removes the others.
+// exclusive lists members that exclude each other, by the path of their parent. Setting one removes
+// the others.
 var exclusive = map[string][]string{
 	"sourceContext":                  {"git", "hg", "template"},
 	"sourceContext.git":              {"branch", "commit"},
@@ -156,7 +160,7 @@ func mergeTree(base, patch map[string]any, path string) {
 
 const imagePath = "executorContext.executorImage"
 
-// isWhole reports whether the object is replaced as a whole instead of merged.
+// isWhole reports whether a patch replaces the object as a whole instead of merging it.
 func isWhole(parent, at string) bool {
 	switch at {
 	case "vcs",
@@ -222,8 +226,9 @@ func dropEmpty(m map[string]any) {
 	}
 }
 
-// keepCredentialsHome drops stored git credentials from base when the request names a repository of
-// another origin. Otherwise a user who may start a deployment could send them to any host.
+// keepCredentialsHome removes the stored git credentials from base if the request names a
+// repository with another origin. Otherwise a user who may start a deployment could send the
+// credentials to any host.
 func keepCredentialsHome(base, request map[string]any) error {
 	stored, err := settingsFromTree(base)
 	if err != nil || stored.Git() == nil || stored.Git().GitAuth == nil {
@@ -258,8 +263,8 @@ func keepCredentialsHome(base, request map[string]any) error {
 	return nil
 }
 
-// origin returns the origin of the repository, or its address if that is invalid, or "" if there is
-// none.
+// origin returns the repository's origin. If the address is invalid, it returns the address. If
+// there is no repository, it returns "".
 func (s *Settings) origin() (string, error) {
 	address, err := s.repositoryURL()
 	if g := s.Git(); g != nil && g.RepoURL != "" {

@@ -6,7 +6,8 @@ import (
 	"testing"
 )
 
-// The hand-written checks accept exactly what these expressions describe.
+// TestNamesAreCheckedAsDescribed checks that the hand-written checks accept exactly the strings
+// that these expressions match.
 func TestNamesAreCheckedAsDescribed(t *testing.T) {
 	texts := []string{
 		"", "a", "Z9", "_x", "/bin/bash", "-c", ".x", "a b", "a=b", "a\nb", "a\x7f", "é", "aé", "\xff", "a\xff",

@@ -7,23 +7,23 @@ import (
 	"fmt"
 )
 
-// errPlainSecret prevents storing or showing a secret that must be encrypted.
+// errPlainSecret is returned instead of the encoding of a secret that is not encrypted.
 var errPlainSecret = errors.New("a secret that is not encrypted cannot be encoded")
 
-// Secret is a value of the settings that may be secret. It is read as a string (not secret),
-// {"secret": …}, {"ciphertext": …} with base64, or {"isSecret": …, "value": …}, and written as a
-// string or a ciphertext; writing a secret that is not encrypted fails.
+// Secret is a value in the settings that can be secret. It is decoded from a string (not secret),
+// {"secret": …}, {"ciphertext": …} with base64, or {"isSecret": …, "value": …}. It is encoded as a
+// string or a ciphertext. Encoding a secret that is not encrypted fails.
 type Secret struct {
 	value      string
 	ciphertext []byte
 	secret     bool
-	wasPlain   bool // read from a bare string
+	wasPlain   bool // decoded from a bare string
 }
 
 // PlainValue returns a value that is not a secret.
 func PlainValue(v string) Secret { return Secret{value: v} }
 
-// SecretValue returns a secret to be encrypted.
+// SecretValue returns a secret that is not encrypted yet.
 func SecretValue(v string) Secret { return Secret{value: v, secret: true} }
 
 // EncryptedValue returns an encrypted secret.
@@ -32,10 +32,10 @@ func EncryptedValue(ciphertext []byte) Secret { return Secret{ciphertext: cipher
 // IsSecret reports whether the value must never be shown.
 func (s Secret) IsSecret() bool { return s.secret }
 
-// Ciphertext returns the encrypted form, or nil.
+// Ciphertext returns the encrypted value, or nil if the value is not encrypted.
 func (s Secret) Ciphertext() []byte { return s.ciphertext }
 
-// Value returns the plain value and whether it is known.
+// Value returns the plain value, and reports whether it is known.
 func (s Secret) Value() (string, bool) { return s.value, s.ciphertext == nil }
 
 // MakeSecret turns a plain value into a secret.
@@ -43,7 +43,7 @@ func (s *Secret) MakeSecret() { s.secret = true }
 
 func (s *Secret) makePlain() { s.secret = false }
 
-// String hides secrets from logs and error messages.
+// String returns the value, or a placeholder for a secret.
 func (s Secret) String() string {
 	if s.secret {
 		return "[REDACTED]"
@@ -51,10 +51,10 @@ func (s Secret) String() string {
 	return s.value
 }
 
-// GoString hides secrets like String.
+// GoString returns what String returns.
 func (s Secret) GoString() string { return s.String() }
 
-// MarshalJSON writes a string or {"ciphertext": …}.
+// MarshalJSON encodes s as a string or {"ciphertext": …}.
 func (s Secret) MarshalJSON() ([]byte, error) {
 	switch {
 	case !s.secret:
@@ -66,7 +66,7 @@ func (s Secret) MarshalJSON() ([]byte, error) {
 	}
 }
 
-// UnmarshalJSON reads every wire form. An object is secret by default; null leaves s unset.
+// UnmarshalJSON decodes every wire form. An object is secret by default. null leaves s unset.
 func (s *Secret) UnmarshalJSON(data []byte) error {
 	data = bytes.TrimSpace(data)
 	if bytes.Equal(data, []byte("null")) {
@@ -106,15 +106,16 @@ func (s *Secret) UnmarshalJSON(data []byte) error {
 	return nil
 }
 
-// ImageSettings name a container image. They are a string, or an object if credentials are set.
+// ImageSettings select a container image. They are encoded as a string, or as an object if
+// credentials are set.
 type ImageSettings struct {
 	Reference   string
 	Credentials *ImageCredentialSettings
-	// IsDefault selects the server's default image, whatever Reference is.
+	// IsDefault selects the server's default image and overrides Reference.
 	IsDefault bool
 }
 
-// ImageCredentialSettings log in to a registry.
+// ImageCredentialSettings are the credentials for an image's registry.
 type ImageCredentialSettings struct {
 	Username string  `json:"username,omitempty"`
 	Password *Secret `json:"password,omitempty"`
@@ -126,8 +127,8 @@ type imageObject struct {
 	IsDefault   bool                     `json:"isDefault,omitempty"`
 }
 
-// MarshalJSON writes an image without credentials as a plain string, the only form that all clients
-// can read.
+// MarshalJSON encodes an image without credentials as a plain string, the only form that all
+// clients can decode.
 func (i ImageSettings) MarshalJSON() ([]byte, error) {
 	if i.Credentials == nil && !i.IsDefault {
 		return json.Marshal(i.Reference)
@@ -135,7 +136,7 @@ func (i ImageSettings) MarshalJSON() ([]byte, error) {
 	return json.Marshal(imageObject(i))
 }
 
-// UnmarshalJSON reads a string or an object.
+// UnmarshalJSON decodes a string or an object.
 func (i *ImageSettings) UnmarshalJSON(data []byte) error {
 	data = bytes.TrimSpace(data)
 	if len(data) > 0 && data[0] == '"' {

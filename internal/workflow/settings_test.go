@@ -20,7 +20,7 @@ func settingsOf(t *testing.T, doc string) *Settings {
 	return s
 }
 
-// seal replaces each plain secret by a ciphertext that shows it.
+// seal replaces each plain secret with a ciphertext that contains it readably.
 func seal(t *testing.T, s *Settings) {
 	t.Helper()
 	err := s.EachSecret(func(v *Secret) error {
@@ -58,7 +58,7 @@ func sameJSON(t *testing.T, got, want string) {
 	}
 }
 
-// ct is the JSON of a sealed secret.
+// ct returns the JSON form of a sealed secret.
 func ct(plain string) string {
 	data, _ := json.Marshal(EncryptedValue([]byte("sealed " + plain)))
 	return string(data)
@@ -189,7 +189,8 @@ func TestInheritSettings(t *testing.T) {
 	}
 }
 
-// Three members can name the repository; credentials do not move whichever a request uses.
+// TestCredentialsStayWhereverTheRepositoryIsNamed checks that stored credentials do not apply to
+// another host, whichever of three members of a request names the repository.
 func TestCredentialsStayWhereverTheRepositoryIsNamed(t *testing.T) {
 	const auth = `"sourceContext":{"git":{"gitAuth":{"accessToken":{"secret":"t"}}}}`
 	for _, tc := range []struct {
@@ -287,7 +288,7 @@ func TestValidateSettings(t *testing.T) {
 			t.Errorf("%s: %v", doc, err)
 		}
 	}
-	bad := map[string]string{ // document -> what the message must name
+	bad := map[string]string{ // document -> text that the error must contain
 		git("repoUrl", "-oProxyCommand=x"):                               "sourceContext.git.repoUrl",
 		git("repoUrl", "ext::sh -c x"):                                   "sourceContext.git.repoUrl",
 		git("repoUrl", "ext::x"):                                         "sourceContext.git.repoUrl",
@@ -440,7 +441,7 @@ func FuzzMergeSettings(f *testing.F) {
 	})
 }
 
-// TestSettingsAreBounded checks that settings are rejected if no program could start with them.
+// TestSettingsAreBounded checks that settings with which no program could start are rejected.
 func TestSettingsAreBounded(t *testing.T) {
 	vars := func(n, size int) string {
 		var list []string

@@ -31,7 +31,7 @@ func (s *Settings) Validate() error {
 	return nil
 }
 
-// member checks the value of a member, which may be missing, and names the member in the error.
+// member checks a member's value unless it is empty. The error names the member.
 func member(name, value string, check func(string) error) error {
 	if value == "" {
 		return nil
@@ -89,13 +89,13 @@ func (a *GitAuthSettings) validate(at string) error {
 	return nil
 }
 
-// The names below are checked by hand: compiling regular expressions with such long repetitions
-// took a quarter of the runner's start-up time, and a job starts several runners.
+// The names below are checked without regular expressions. Compiling expressions with such long
+// repetitions took a quarter of the runner's start-up time, and a job starts several runners.
 
 const alphanumeric = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789"
 
-// madeOf reports whether text has 1 to limit bytes. The first must be an ASCII letter, a digit or
-// in first; the others must be an ASCII letter, a digit or in rest.
+// madeOf reports whether text has 1 to limit bytes, of which the first is an ASCII letter, a digit
+// or in first, and the others are ASCII letters, digits or in rest.
 func madeOf(text string, limit int, first, rest string) bool {
 	return text != "" && len(text) <= limit &&
 		strings.Contains(alphanumeric+first, text[:1]) &&
@@ -110,18 +110,19 @@ func isEnvName(name string) bool {
 		!strings.ContainsFunc(name, func(r rune) bool { return r < ' ' || r == '=' || r == 0x7f })
 }
 
-// maxPreRunCommands limits the pre-run commands of a job, each of which is a step.
+// maxPreRunCommands limits the number of pre-run commands in a job. Each is a step.
 const maxPreRunCommands = 200
 
-// Limits on a job's variables, because Linux limits an environment, and because each secret must be
-// masked in all output.
+// Limits on a job's variables. They exist because Linux limits the size of an environment, and
+// because each secret must be masked in all output.
 const (
 	maxVariables     = 2000
 	maxVariableBytes = 1 << 20 // in total
 	maxSSHKey        = 64 << 10
 )
 
-// size returns the number of bytes of a value; an encrypted one is slightly larger.
+// size returns the size of the plain value or ciphertext in bytes. A ciphertext is slightly larger
+// than its plain value.
 func (s Secret) size() int { return len(s.value) + len(s.ciphertext) }
 
 func checkVariables(vars map[string]Secret) error {
@@ -219,7 +220,8 @@ func (c *ExecutorContext) validate() error {
 	return nil
 }
 
-// CheckRepoURL accepts the addresses that [ParseRepository] accepts, except those with credentials.
+// CheckRepoURL returns an error unless [ParseRepository] accepts the address and the address
+// contains no credentials.
 func CheckRepoURL(repo string) error {
 	if err := checkWord(repo, maxRepositoryURL); err != nil {
 		return err
@@ -237,8 +239,8 @@ func CheckRepoURL(repo string) error {
 }
 
 // looksLikeToken reports whether the user name of a URL is probably a token, as in
-// https://TOKEN@host: the user names that servers prescribe are words, and other user names are
-// shorter.
+// https://TOKEN@host. User names that servers prescribe are words, and other user names are shorter
+// than tokens.
 func looksLikeToken(user string) bool {
 	for _, prefix := range []string{"ghp_", "gho_", "ghu_", "ghs_", "ghr_", "github_pat_", "glpat-", "gldt-", "ATBB", "ATCTT"} {
 		if strings.HasPrefix(user, prefix) {
@@ -248,7 +250,8 @@ func looksLikeToken(user string) bool {
 	return len(user) >= 40
 }
 
-// CheckBranch accepts a git branch or full ref that does not look like an option.
+// CheckBranch returns an error unless branch is a valid branch name or full ref that does not look
+// like an option.
 func CheckBranch(branch string) error {
 	if err := checkWord(branch, 1000); err != nil {
 		return err
@@ -265,7 +268,7 @@ func CheckBranch(branch string) error {
 	return nil
 }
 
-// CheckCommit accepts a commit hash, abbreviated or not.
+// CheckCommit returns an error unless commit is a commit hash, which can be abbreviated.
 func CheckCommit(commit string) error {
 	if len(commit) < 7 || len(commit) > 64 || strings.Trim(commit, "0123456789abcdefABCDEF") != "" {
 		return fmt.Errorf("%q is not the hash of a commit (7 to 64 hexadecimal digits)", truncate(commit, 80))
@@ -273,7 +276,8 @@ func CheckCommit(commit string) error {
 	return nil
 }
 
-// CheckRepoDir accepts a directory in a repository; a leading slash means the root.
+// CheckRepoDir returns an error unless dir is a directory inside a repository. A leading slash
+// means the repository's root.
 func CheckRepoDir(dir string) error {
 	if err := checkText("the directory", dir, 1024); err != nil {
 		return err
@@ -287,7 +291,7 @@ func CheckRepoDir(dir string) error {
 	return nil
 }
 
-// checkRepository accepts the "owner/name" forms of all providers.
+// checkRepository returns an error unless repository has the form "owner/name" of some provider.
 func checkRepository(repository string) error {
 	if err := checkWord(repository, 512); err != nil {
 		return err
@@ -298,7 +302,8 @@ func checkRepository(repository string) error {
 	return nil
 }
 
-// checkWord rejects text that looks like an option or contains a space or a control character.
+// checkWord returns an error if s is empty or too long, looks like an option, or contains a space
+// or a control character.
 func checkWord(s string, limit int) error {
 	if s == "" {
 		return errors.New("it is empty")

@@ -5,21 +5,21 @@ import (
 	"fmt"
 )
 
-// Status is the public state of a deployment and its job; [Reason] says why a job ended.
+// Status is the public state of a deployment and its job. A [Reason] states why a job ended.
 type Status string
 
 // The public statuses.
 const (
 	StatusNotStarted Status = "not-started" // queued
-	StatusAccepted   Status = "accepted"    // claimed by an agent, its process not yet started
+	StatusAccepted   Status = "accepted"    // claimed by an agent; its process has not started yet
 	StatusRunning    Status = "running"     // the server has permitted the start
 	StatusSucceeded  Status = "succeeded"
 	StatusFailed     Status = "failed"
 	StatusSkipped    Status = "skipped" // left the queue without running
 )
 
-// Final reports whether s is a last status. Only the status of a lost job can still be corrected
-// (see [Next]).
+// Final reports whether s is a final status. Of these, only the status of a lost job can still be
+// corrected (see [Next]).
 func (s Status) Final() bool {
 	return s == StatusSucceeded || s == StatusFailed || s == StatusSkipped
 }
@@ -38,30 +38,30 @@ const (
 // Reason is the cause of a final status, shown by the API and the log.
 type Reason string
 
-// The reasons for which a job can end. ReasonNone is for success.
+// The reasons why a job can end. ReasonNone stands for success.
 const (
 	ReasonNone          Reason = ""
 	ReasonExitCode      Reason = "exit-code"      // a step ended with a non-zero exit code
 	ReasonSignal        Reason = "signal"         // a signal that the agent did not send killed the runner or a step
-	ReasonOOM           Reason = "out-of-memory"  // the kernel or the engine killed it for its memory use
+	ReasonOOM           Reason = "out-of-memory"  // the kernel or the engine killed it because of its memory use
 	ReasonCancelled     Reason = "cancelled"      // a user cancelled it
 	ReasonTimeout       Reason = "timed-out"      // the job's or a step's timeout passed
 	ReasonImage         Reason = "image"          // the image is missing, or could not be pulled or used
 	ReasonLaunch        Reason = "launch"         // the executor could not create or start the job
 	ReasonRefused       Reason = "refused"        // the agent's own rules do not allow this job
 	ReasonEvicted       Reason = "evicted"        // its host or container was removed or shut down
-	ReasonLost          Reason = "lost"           // it sent nothing for too long
+	ReasonLost          Reason = "lost"           // the server received nothing from it for too long
 	ReasonSuperseded    Reason = "superseded"     // a newer deployment of the same operation replaced it
 	ReasonQueueTimeout  Reason = "queue-timeout"  // it waited in the queue for too long
-	ReasonAgentStopped  Reason = "agent-stopped"  // the agent was stopped, and its jobs with it
-	ReasonInvalidJob    Reason = "invalid-job"    // the job definition could not be understood
+	ReasonAgentStopped  Reason = "agent-stopped"  // the agent was stopped together with its jobs
+	ReasonInvalidJob    Reason = "invalid-job"    // the job definition is invalid
 	ReasonInternalError Reason = "internal-error" // a defect in this product; the log has details
 )
 
-// Event is something that happens to a job and may change its status.
+// Event is an occurrence that can change a job's status.
 type Event string
 
-// The events of a job's life.
+// The events that can change a job's status.
 const (
 	EventClaim     Event = "claim"             // an agent took it from the queue
 	EventRequeue   Event = "requeue"           // its agent's heartbeats stopped before the start: requeued with the next epoch
@@ -70,14 +70,14 @@ const (
 	EventFail      Event = "fail"              // its result reports failure, or it cannot be started
 	EventSkip      Event = "skip"              // cancelled, superseded or too old while queued
 	EventLose      Event = "lose"              // silent for too long after leave
-	EventCorrectOK Event = "correct-succeeded" // evidence after lose: it had succeeded
-	EventCorrectKO Event = "correct-failed"    // evidence after lose: it had failed
+	EventCorrectOK Event = "correct-succeeded" // evidence after lose: it succeeded
+	EventCorrectKO Event = "correct-failed"    // evidence after lose: it failed
 )
 
 // ErrTransition is returned by [Next] for an event that the status does not allow.
 var ErrTransition = errors.New("invalid change of status")
 
-// transitions is the table of legal moves. docs/ARCHITECTURE.md draws it.
+// transitions is the table of valid transitions. docs/ARCHITECTURE.md contains its diagram.
 var transitions = map[Status]map[Event]Status{
 	StatusNotStarted: {
 		EventClaim: StatusAccepted,
@@ -95,8 +95,8 @@ var transitions = map[Status]map[Event]Status{
 	},
 }
 
-// Next returns the new status of a job in the status from after the event e. reason is the recorded
-// reason of an ended job: later evidence can correct only [ReasonLost].
+// Next returns the status that follows the status from after the event e. reason is the recorded
+// reason of a job that has ended: later evidence can correct only [ReasonLost].
 func Next(from Status, reason Reason, e Event) (Status, error) {
 	if from == StatusFailed && reason == ReasonLost {
 		switch e {

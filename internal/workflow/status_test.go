@@ -57,7 +57,8 @@ func TestOnlyLostIsCorrected(t *testing.T) {
 	}
 }
 
-// TestDiagramIsTheTable compares the diagram in docs/ARCHITECTURE.md with the table.
+// TestDiagramIsTheTable checks that the diagram in docs/ARCHITECTURE.md shows the same transitions
+// as the table.
 func TestDiagramIsTheTable(t *testing.T) {
 	doc, err := os.ReadFile(filepath.Join("..", "..", "docs", "ARCHITECTURE.md"))
 	if err != nil {

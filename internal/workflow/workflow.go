@@ -1,5 +1,6 @@
-// Package workflow is the pure domain of the product: workflows, job definitions and the merging of
-// settings. It imports no other package of the product, does no I/O and reads no clock.
+// Package workflow contains the domain types and rules of the product: workflows, job definitions,
+// and the merging of settings. It imports no other package of the product, performs no I/O and
+// reads no clock.
 package workflow
 
 import (
@@ -11,8 +12,8 @@ import (
 // Type is a kind of work.
 type Type string
 
-// The workflow types of the public product. Only deployments are implemented; the others exist so
-// that a configuration or server that names them is refused with the right reason.
+// The workflow types of the public product. Only deployments are implemented. The other types exist
+// so that a configuration or server that names them is rejected with the right reason.
 const (
 	TypeDeployment       Type = "deployment"
 	TypeInsightsScan     Type = "insights_scan"
@@ -24,7 +25,7 @@ func Types() []Type {
 	return []Type{TypeDeployment, TypeInsightsScan, TypePolicyEvaluation}
 }
 
-// Operation is what a deployment does to its stack.
+// Operation is the action of a deployment on its stack.
 type Operation string
 
 // The operations of the public API.
@@ -57,8 +58,8 @@ func ParseOperation(s string) (Operation, error) {
 	return "", fmt.Errorf("unknown operation %q: use one of %s", s, strings.Join(names, ", "))
 }
 
-// Changes reports whether o may alter infrastructure, which determines a cancellation's grace
-// period.
+// Changes reports whether o can change infrastructure, which determines the grace period of a
+// cancellation.
 func (o Operation) Changes() bool {
 	return o != OperationPreview && o != OperationDetectDrift
 }
