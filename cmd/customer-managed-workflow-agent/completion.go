@@ -9,8 +9,8 @@ import (
 	"workflowagent/internal/agent/config"
 )
 
-// completeValues lets shells complete the values of flags and arguments: those of settings, files,
-// or nothing. Flags with their own completion keep it.
+// completeValues adds shell completion for the values of flags and arguments: the choices of a
+// setting, files, directories or nothing. A flag that already has a completion function keeps it.
 func completeValues(cmd *cobra.Command) {
 	cmd.CompletionOptions.SetDefaultShellCompDirective(cobra.ShellCompDirectiveNoFileComp)
 	offer := func(flag *pflag.Flag) {
@@ -21,7 +21,7 @@ func completeValues(cmd *cobra.Command) {
 		if _, taken := cmd.GetFlagCompletionFunc(flag.Name); taken {
 			return
 		}
-		_ = cmd.RegisterFlagCompletionFunc(flag.Name, cobra.FixedCompletions(values, directive)) // fails only for a flag that does not exist
+		_ = cmd.RegisterFlagCompletionFunc(flag.Name, cobra.FixedCompletions(values, directive)) // the only error is for an unknown flag
 	}
 	cmd.LocalFlags().VisitAll(offer)
 	cmd.PersistentFlags().VisitAll(offer)
@@ -30,7 +30,8 @@ func completeValues(cmd *cobra.Command) {
 	}
 }
 
-// flagValues returns the possible values of a flag. A setting's flag has its name, with hyphens.
+// flagValues returns the possible values of a flag. A setting's flag has the setting's name, with
+// hyphens instead of underscores.
 func flagValues(name string) ([]string, cobra.ShellCompDirective) {
 	if choices := config.Table().Choices(strings.ReplaceAll(name, "-", "_")); choices != nil {
 		return choices, cobra.ShellCompDirectiveNoFileComp

@@ -10,7 +10,8 @@ import (
 	"workflowagent/internal/protocol"
 )
 
-// standIn is a runner that records input and environment, prints its arguments and exits with 7.
+// standIn installs a runner that records its input and environment, prints its arguments and exits
+// with code 7.
 func standIn(t *testing.T) (config, notes string) {
 	t.Helper()
 	dir, notes := t.TempDir(), t.TempDir()

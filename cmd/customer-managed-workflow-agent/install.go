@@ -13,7 +13,8 @@ import (
 	"workflowagent/internal/host/release"
 )
 
-// newInstallCommand returns the second half of install.sh, which takes the same options.
+// newInstallCommand returns the command that install.sh runs after it has unpacked a release. The
+// command accepts the options of install.sh.
 func newInstallCommand() *cobra.Command {
 	var (
 		o                     install.Options

@@ -18,8 +18,8 @@ import (
 	"workflowagent/internal/workflow"
 )
 
-// The tests of this file start the real agent with a setting and check its effect.
-// internal/agent/config/effect_test.go lists the tests of each key.
+// The tests in this file start the real agent with a setting and check its effect.
+// internal/agent/config/effect_test.go lists the tests for each key.
 
 func freePort(t *testing.T, host string) string {
 	t.Helper()
@@ -145,7 +145,8 @@ func TestKeyLogJobOutput(t *testing.T) {
 	}
 }
 
-// TestKeysThatRefuseJobs: a refused job never reaches a runner, and its log names the key.
+// TestKeysThatRefuseJobs checks that a refused job never reaches a runner, and that the job's log
+// names the key.
 func TestKeysThatRefuseJobs(t *testing.T) {
 	const docker = "deploy_target=docker"
 	engine := "$DOCKER_HOST=" + engineThatPings(t)
@@ -172,10 +173,10 @@ func TestKeysThatRefuseJobs(t *testing.T) {
 	}
 }
 
-// engineThatPings is a Docker Engine sufficient for an agent that starts no container.
+// engineThatPings starts a fake Docker Engine that suffices for an agent that starts no containers.
 func engineThatPings(t *testing.T) (host string) {
 	t.Helper()
-	dir, err := os.MkdirTemp("", "key") // a socket's path is short
+	dir, err := os.MkdirTemp("", "key") // a socket's path must be short
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -187,7 +188,7 @@ func engineThatPings(t *testing.T) (host string) {
 		w.Header().Set("Api-Version", "1.44")
 		w.Header().Set("Ostype", "linux")
 		if strings.HasPrefix(r.URL.Path, "/v") {
-			io.WriteString(w, "{}") // lists of objects
+			io.WriteString(w, "{}") // these endpoints return JSON objects
 		}
 	})}
 	served := make(chan struct{})
@@ -233,7 +234,8 @@ func TestKeyJobStatusLoopInterval(t *testing.T) {
 	}
 }
 
-// TestKeysOfRetries: a failed status call is retried as configured, within the calls' interval.
+// TestKeysOfRetries checks that a failed status call is retried as configured, before the next
+// regular call is due.
 func TestKeysOfRetries(t *testing.T) {
 	p := newPlane(t, false)
 	p.hold = true

@@ -1,5 +1,5 @@
 // Command customer-managed-workflow-agent is the agent that runs a team's deployments inside its
-// own network: it polls a control plane for work and runs it in containers or processes.
+// own network: it polls a control plane for work and runs the work in containers or processes.
 package main
 
 import (
@@ -24,7 +24,8 @@ const (
 	exitTime   = 4 // the wait timed out; the agent still drains
 )
 
-// codeError is an error with its own exit code. If err is nil, the message was already printed.
+// codeError is an error with its own exit code. If err is nil, the message has already been
+// printed.
 type codeError struct {
 	err  error
 	code int

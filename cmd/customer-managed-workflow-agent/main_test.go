@@ -11,7 +11,7 @@ import (
 	"workflowagent/internal/agent/config"
 )
 
-// asMain makes the test binary the agent.
+// asMain is the variable that makes the test binary run as the agent.
 const asMain = "TEST_AGENT_MAIN"
 
 const goodToken = "pul-0123456789good"

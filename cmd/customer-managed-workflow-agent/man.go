@@ -52,7 +52,7 @@ date, so that two builds of a package are identical.`,
 	return cmd
 }
 
-// addManualSections adds the exit codes and the settings to the long texts.
+// addManualSections appends the exit codes and the settings to the commands' long descriptions.
 func addManualSections(root *cobra.Command) error {
 	root.DisableAutoGenTag = true
 	root.Long += `

@@ -12,7 +12,8 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// wholeTree is the command line with what cobra adds on execution.
+// wholeTree returns the root command, including the completion command that cobra normally adds on
+// execution.
 func wholeTree() *cobra.Command {
 	root := newRootCommand("v1")
 	root.InitDefaultCompletionCmd()
@@ -44,7 +45,7 @@ func TestEveryCommandExplainsItself(t *testing.T) {
 	})
 }
 
-// The help of a command shows no flag of another one.
+// TestHelpShowsOwnFlags checks that a command's help lists no flags of other commands.
 func TestHelpShowsOwnFlags(t *testing.T) {
 	for command, want := range map[string]bool{"version": false, "service stop": false, "service install": true, "doctor": true, "": true} {
 		out, code, err := execute(t, append(strings.Fields(command), "--help")...)
@@ -110,7 +111,7 @@ func TestManualHasAPageForEveryCommand(t *testing.T) {
 	}
 }
 
-// The available formatters of the system report no errors.
+// TestManualIsWellFormed checks that the installed man page formatters report no errors.
 func TestManualIsWellFormed(t *testing.T) {
 	dir, pages := manualPages(t)
 	var checks [][]string
@@ -168,7 +169,8 @@ func TestCompletion(t *testing.T) {
 	}
 }
 
-// A flag for a setting offers its values in any command.
+// TestCompletionOfSettings checks that every command completes a flag that names a setting with the
+// setting's allowed values.
 func TestCompletionOfSettings(t *testing.T) {
 	root := &cobra.Command{Use: "root"}
 	child := &cobra.Command{Use: "configure", Run: func(*cobra.Command, []string) {}}

@@ -18,7 +18,7 @@ import (
 	"workflowagent/internal/agent/status"
 )
 
-// fakeAgent answers at the control socket of an instance.
+// fakeAgent serves an instance's control socket.
 type fakeAgent struct {
 	mu      sync.Mutex
 	report  status.Report
@@ -33,7 +33,8 @@ func (a *fakeAgent) set(f func(*status.Report)) {
 	f(&a.report)
 }
 
-// agents starts agents that share a state directory, which the environment names.
+// agents starts fake agents that share a state directory, and sets the environment variable that
+// names this directory.
 func agents(t *testing.T, names ...string) []*fakeAgent {
 	t.Helper()
 	state := t.TempDir()

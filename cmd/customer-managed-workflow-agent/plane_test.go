@@ -23,7 +23,7 @@ import (
 	"workflowagent/internal/workflow"
 )
 
-// plane is a control plane for an agent process: it hands out jobs and records requests.
+// plane is a control plane for an agent process: it assigns jobs and records requests.
 type plane struct {
 	http *httptest.Server
 
@@ -35,9 +35,9 @@ type plane struct {
 	results  []protocol.ResultRequest
 	logs     bytes.Buffer
 
-	pollCode, statusCode int // instead of an answer; 0: none
+	pollCode, statusCode int // status to send instead of the normal response; 0 sends the normal response
 
-	hold bool // its agents' runners wait for the end of the test
+	hold bool // the runners wait until the end of the test
 }
 
 type plannedJob struct {
@@ -144,8 +144,8 @@ func (p *plane) look() (polls []seenPoll, statuses []time.Time, results []protoc
 	return append([]seenPoll{}, p.polls...), append([]time.Time{}, p.statuses...), append([]protocol.ResultRequest{}, p.results...), p.logs.String()
 }
 
-// scriptRunner replaces the runner: it keeps its launch document, prints a line, and, if a file
-// "hold" exists, waits for the file "go".
+// scriptRunner replaces the runner. It stores its launch document and prints a line. If a file
+// named "hold" exists, it waits for a file named "go".
 const scriptRunner = `#!/bin/sh
 here=$(dirname "$0")
 cat > "$here/launch.$$"
@@ -157,7 +157,7 @@ while [ -e "$here/hold" ] && [ ! -e "$here/go" ]; do read -t 1 none 2>/dev/null 
 
 type agentProcess struct {
 	t      *testing.T
-	dir    string // with the runner and its files
+	dir    string // the directory with the runner and its files
 	cmd    *exec.Cmd
 	stdout lockedBuffer
 	stderr lockedBuffer
@@ -181,7 +181,8 @@ func (b *lockedBuffer) String() string {
 	return b.b.String()
 }
 
-// runAgent starts an agent with settings as key=value, or whole variables as $NAME=value.
+// runAgent starts an agent. Each setting has the form key=value; $NAME=value sets an environment
+// variable instead.
 func (p *plane) runAgent(t *testing.T, settings ...string) *agentProcess {
 	t.Helper()
 	self, err := os.Executable()
@@ -197,7 +198,8 @@ func (p *plane) runAgent(t *testing.T, settings ...string) *agentProcess {
 			t.Fatal(err)
 		}
 	}
-	// The beginning of a static Linux program, for the Docker target, which is never started.
+	// The Docker target requires an embeddable runner. This ELF header of a static Linux program
+	// suffices, because no test starts it.
 	var program bytes.Buffer
 	header := elf.Header64{
 		Ident: [16]byte{0x7f, 'E', 'L', 'F', byte(elf.ELFCLASS64), byte(elf.ELFDATA2LSB), byte(elf.EV_CURRENT)},
@@ -249,7 +251,7 @@ func (p *plane) runAgent(t *testing.T, settings ...string) *agentProcess {
 	return a
 }
 
-// until waits for a condition, for at most 2 min.
+// until waits for a condition, for at most 2 minutes.
 func (a *agentProcess) until(what string, met func() bool) {
 	a.t.Helper()
 	deadline := time.NewTimer(2 * time.Minute)

@@ -73,7 +73,7 @@ func usesConfig(cmd *cobra.Command) bool {
 	}
 }
 
-// loader reads the configuration that the command line's flags name.
+// loader reads the configuration that the command-line flags select.
 type loader func() (*config.Config, error)
 
 func noArgs(cmd *cobra.Command, args []string) error {

@@ -28,7 +28,7 @@ signal stops the agent immediately. No signal cancels a deployment.`,
 	cmd.Flags().DurationVar(&o.FirstUpdateCheck, "first-update-check", 0, "time to the first check for an update")
 	cmd.Flags().DurationVar(&o.CheckEvery, "update-check-interval", 0, "time between two checks for an update")
 	for _, hidden := range []string{"updates", "first-update-check", "update-check-interval"} {
-		_ = cmd.Flags().MarkHidden(hidden) // they are defined above
+		_ = cmd.Flags().MarkHidden(hidden) // fails only for an undefined flag
 	}
 	help := cmd.HelpFunc()
 	cmd.SetHelpFunc(func(cmd *cobra.Command, args []string) {

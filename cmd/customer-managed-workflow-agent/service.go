@@ -151,7 +151,7 @@ func newServiceLogsCommand(open func() (service.Service, error)) *cobra.Command 
 			}
 			ctx, stop := signal.NotifyContext(cmd.Context(), os.Interrupt, syscall.SIGTERM)
 			defer stop()
-			// Other errors do not prevent showing the log.
+			// Show the log despite other errors.
 			if _, err := s.Describe(ctx); errors.Is(err, kardianos.ErrNotInstalled) {
 				return service.Explain(s, err)
 			}
@@ -225,7 +225,7 @@ To revert a value, use --docker=false, --process=false or --account "".`,
 	f.BoolVar(&start, "start", false, "start the service, or restart a running service")
 	f.BoolVar(&o.Packaged, "packaged", false, "for packages: only write the unit, among those of the package manager")
 	f.StringArrayVar(&environment, "env", nil, "NAME=VALUE for the service's environment file; an empty value removes NAME (repeatable)")
-	_ = f.MarkHidden("packaged") // the flag is defined two lines up
+	_ = f.MarkHidden("packaged") // fails only for an undefined flag
 	return cmd
 }
 
@@ -234,7 +234,7 @@ func assignments(words []string) (map[string]string, error) {
 	for _, word := range words {
 		name, value, ok := strings.Cut(word, "=")
 		if !ok {
-			// The argument may be a value that was meant to be secret.
+			// The error omits the argument, which might be a secret.
 			return nil, errors.New("--env requires NAME=VALUE")
 		}
 		variables[name] = value

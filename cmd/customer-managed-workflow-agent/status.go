@@ -54,8 +54,8 @@ if no agent runs.`,
 	return cmd
 }
 
-// watchStatus repeats show until ctx ends. A missing agent may start soon: only usage errors end
-// it.
+// watchStatus repeats show until ctx is cancelled. Of show's errors, only usage errors stop it,
+// because a missing agent can start later.
 func watchStatus(ctx context.Context, out io.Writer, show func() error) error {
 	for {
 		err := show()
@@ -111,7 +111,8 @@ func showStatus(ctx context.Context, out io.Writer, load loader, instance string
 	return errors.Join(errs...)
 }
 
-// running returns the running agents of the configured state directory, or only the named one.
+// running returns the running agents of the configured state directory, or only the agent with the
+// given name.
 func running(ctx context.Context, load loader, name string) ([]control.Running, error) {
 	c, err := load()
 	if err != nil {
@@ -132,5 +133,5 @@ func instanceFlag(cmd *cobra.Command, load loader, name *string, usage string) {
 			names = append(names, fmt.Sprintf("%s\t%s, process %d", a.Name, a.Report.State, a.Report.Agent.PID))
 		}
 		return names, cobra.ShellCompDirectiveNoFileComp
-	}) // fails only for a flag that does not exist
+	}) // fails only for an undefined flag
 }

@@ -81,7 +81,8 @@ installed, and 1 if not.`,
 	return cmd
 }
 
-// newUpdateApplyCommand returns the helper's command, which the installation's owner runs.
+// newUpdateApplyCommand returns the update helper's command, which runs as the owner of the
+// installation.
 func newUpdateApplyCommand(load loader) *cobra.Command {
 	var h upkeep.Helper
 	var envFile string

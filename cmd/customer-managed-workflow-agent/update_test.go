@@ -8,7 +8,8 @@ import (
 	"workflowagent/internal/host/release"
 )
 
-// TestUpdateMistakes: an impossible release or service is refused before any search.
+// TestUpdateMistakes checks that an invalid release or service is rejected before update searches
+// for releases.
 func TestUpdateMistakes(t *testing.T) {
 	for _, args := range [][]string{{"--version", "1.2.3"}, {"--version", ""}, {"--check", "--version", "../x"}, {"--service", "a b"}} {
 		out, code, err := execute(t, append([]string{"update"}, args...)...)
@@ -18,8 +19,8 @@ func TestUpdateMistakes(t *testing.T) {
 	}
 }
 
-// TestUpdatesWithoutKeys checks that a build from source reports why it cannot update itself, if
-// auto_update is set.
+// TestUpdatesWithoutKeys checks that an agent that was built from source reports why it cannot
+// update itself.
 func TestUpdatesWithoutKeys(t *testing.T) {
 	p := newPlane(t, false)
 	a := p.runAgent(t, "auto_update=true")

@@ -30,6 +30,6 @@ The environment is the caller's. Step 0 belongs to the agent and is not run.`,
 	}
 	cmd.Flags().StringVar(&jobFile, "job", "", "file with the job definition, - for standard input")
 	cmd.Flags().BoolVar(&keep, "keep", false, "keep the job's directory and print its path")
-	_ = cmd.MarkFlagRequired("job") // fails only for a flag that does not exist
+	_ = cmd.MarkFlagRequired("job") // fails only for an undefined flag
 	return cmd
 }

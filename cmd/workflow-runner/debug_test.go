@@ -25,7 +25,8 @@ func debugging(t *testing.T, stdin string, args ...string) (stdout, stderr, temp
 	return out.String(), err.String(), temp, cmd.ProcessState.ExitCode()
 }
 
-// The documented example shows masking, the order of steps and the exit code.
+// TestDebugRunsTheExample checks the masking, the order of steps and the exit code of the
+// documented example.
 func TestDebugRunsTheExample(t *testing.T) {
 	out, stderr, temp, code := debugging(t, "", "--job", "../../examples/debug-job.json")
 	if code != 7 || !strings.HasPrefix(out, "hello with [secret] from "+temp) || !strings.Contains(out, "error: Fail exited with code 7\n") {
@@ -70,10 +71,11 @@ func TestDebugRefusesNonsense(t *testing.T) {
 	}
 }
 
-// An interrupt reaches the step once, and the job reports that it was cancelled.
+// TestDebugPassesAnInterruptOn checks that an interrupt reaches the step once, and that the job
+// reports its cancellation.
 func TestDebugPassesAnInterruptOn(t *testing.T) {
 	began := filepath.Join(t.TempDir(), "began")
-	// The step starts no program once the signal may arrive, because bash can lose a signal while
+	// The step starts no program once the signal can arrive, because bash can lose a signal while
 	// it starts one.
 	definition := `{"steps":[{"name":"Setup"},{"name":"Wait","run":"mkfifo never; trap 'echo interrupted; exit 5' INT; : >` + began + `; read -r _ <>never"}]}`
 	cmd := program(t, "debug", "--job", "-")
@@ -93,7 +95,7 @@ func TestDebugPassesAnInterruptOn(t *testing.T) {
 		}
 		<-time.After(5 * time.Millisecond)
 	}
-	for range 2 { // a terminal and a parent may both pass it on
+	for range 2 { // a terminal and a parent process can both forward the interrupt
 		if err := cmd.Process.Signal(syscall.SIGINT); err != nil {
 			t.Fatal(err)
 		}

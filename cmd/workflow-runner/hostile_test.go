@@ -32,7 +32,7 @@ func runShell(t *testing.T, text string) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	leaked, other, err := os.Pipe() // left open when the agent was started
+	leaked, other, err := os.Pipe() // a descriptor that was open when the agent was started
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -47,8 +47,8 @@ func runShell(t *testing.T, text string) string {
 	return string(out)
 }
 
-// TestNothingOutlivesTheJob checks that not even a process outside the job's session, without its
-// parent or environment, survives the job.
+// TestNothingOutlivesTheJob checks that no process survives the job, even one that left the job's
+// session, lost its parent and cleared its environment.
 func TestNothingOutlivesTheJob(t *testing.T) {
 	if runtime.GOOS != "linux" {
 		t.Skip("the runner can find such processes only on Linux")
@@ -69,7 +69,8 @@ func TestNothingOutlivesTheJob(t *testing.T) {
 	}
 }
 
-// TestStepsInheritNothing inspects, from within a step, the step's own process and the runner's.
+// TestStepsInheritNothing checks, from within a step, what the step can read through its own
+// descriptors and its parent process.
 func TestStepsInheritNothing(t *testing.T) {
 	if runtime.GOOS != "linux" {
 		t.Skip("only Linux shows the descriptors of processes as files")

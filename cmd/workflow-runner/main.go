@@ -33,7 +33,7 @@ func run() int {
 	return code
 }
 
-// newRootCommand returns the command line. code receives a command's exit code.
+// newRootCommand returns the command line. Its commands store their exit code in *code.
 func newRootCommand(code *int) *cobra.Command {
 	root := &cobra.Command{
 		Use:   "workflow-runner",

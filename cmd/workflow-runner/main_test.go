@@ -17,8 +17,8 @@ import (
 	"workflowagent/internal/workflow"
 )
 
-// asMain makes the test binary run as the runner. The steps inherit the variable, because its
-// prefix is not reserved.
+// asMain is the variable that makes the test binary run as the runner. The steps inherit the
+// variable, because its prefix is not reserved.
 const asMain = "TEST_RUNNER_MAIN"
 
 func TestMain(m *testing.M) {
@@ -101,8 +101,9 @@ func TestSignalBeforeJob(t *testing.T) {
 	}
 }
 
-// TestRunJob runs a whole job in a runner process: the launch arrives on standard input, a pre-run
-// command is a step, the result is in the job directory, and no secret is visible to others.
+// TestRunJob runs a complete job in a runner process. It checks that the launch document arrives on
+// standard input, that pre-run commands run as steps, that the job directory contains the result,
+// and that no secret is exposed.
 func TestRunJob(t *testing.T) {
 	server := fakes.NewServer(t)
 	job := server.Add()
@@ -115,7 +116,7 @@ func TestRunJob(t *testing.T) {
 			Steps: []workflow.Step{{Name: "Setup"}, {Name: "Pre-run command 1", Run: workflow.RunPreRun, WorkingDir: image}},
 			Deployment: &workflow.Deployment{
 				ID: "d", Organization: "o", Project: "p", Stack: "s", Operation: workflow.OperationUpdate, BackendURL: server.URL,
-				// The step's leader has become the shell; its parent is the runner.
+				// The step's leader has been replaced by the shell, whose parent is the runner.
 				PreRunCommands: []string{"cat /proc/$PPID/cmdline /proc/$PPID/environ 2>&1 | tr '\\0' '\\n'; echo the end"},
 			},
 		},
@@ -134,7 +135,7 @@ func TestRunJob(t *testing.T) {
 	if !strings.Contains(stdout.String(), "the end\n") || !strings.Contains(stdout.String(), "run\n--job-dir\n") {
 		t.Errorf("the copied output is %q", stdout.String())
 	}
-	// If masking hid a secret, the output would contain the marker.
+	// If masking had to hide a secret, the output would contain the marker.
 	for _, bad := range []string{secret, "[secret]"} {
 		if strings.Contains(stdout.String()+stderr.String(), bad) {
 			t.Errorf("the output contains %s:\n%s%s", bad, stdout.String(), stderr.String())

@@ -13,7 +13,7 @@ import (
 	"workflowagent/internal/reach"
 )
 
-// TestProbe checks that a launch with a probe results in a report and runs nothing, and that the
+// TestProbe checks that a launch with a probe runs no job and produces a report, and that the probe
 // command prints the same report.
 func TestProbe(t *testing.T) {
 	server := httptest.NewServer(http.NotFoundHandler())

@@ -19,6 +19,6 @@ func newRunCommand(code *int) *cobra.Command {
 		},
 	}
 	cmd.Flags().StringVar(&jobDir, "job-dir", "", "the job's own directory")
-	_ = cmd.MarkFlagRequired("job-dir") // fails only for a flag that does not exist
+	_ = cmd.MarkFlagRequired("job-dir") // fails only for an undefined flag
 	return cmd
 }

@@ -11,15 +11,15 @@ import (
 	"workflowagent/internal/workflow"
 )
 
-// newStepCommands returns the commands that a job's steps call. They get their parameters from
-// `workflow-runner run` and do not work without it, so the help does not list them.
+// newStepCommands returns the commands that a job's steps call. The help does not list them,
+// because they work only with parameters from `workflow-runner run`.
 func newStepCommands() []*cobra.Command {
 	git := step("git", "Fetch the program from a git repository", func(cmd *cobra.Command, p *steps.Params) error {
 		self, err := os.Executable()
 		if err != nil {
 			return err
 		}
-		// git runs as a child process, which must end together with this process.
+		// git runs as a child process, which must exit together with this process.
 		ctx, stop := signal.NotifyContext(cmd.Context(), syscall.SIGINT, syscall.SIGTERM)
 		defer stop()
 		return steps.SourceGit(ctx, p, self, cmd.OutOrStdout())

@@ -13,7 +13,8 @@ import (
 	"workflowagent/internal/server/store"
 )
 
-// newTokenCommand creates a token in the database, for an operator who lost the first one.
+// newTokenCommand returns the command that creates a token in the database, for an operator who
+// lost the first token.
 func newTokenCommand() *cobra.Command {
 	token := &cobra.Command{Use: "token", Short: "Manage access tokens without the API"}
 	create := &cobra.Command{
@@ -74,7 +75,8 @@ func newSecretsCommand() *cobra.Command {
 	return secrets
 }
 
-// withDatabase runs work on the configured database; a server may be using it at the same time.
+// withDatabase runs work on the configured database. A server may be using the database at the same
+// time.
 func withDatabase(cmd *cobra.Command, load func() (server.Config, error), work func(server.Config, *store.DB, *logrus.Entry) error) error {
 	cfg, err := load()
 	if err != nil {

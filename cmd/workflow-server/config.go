@@ -13,7 +13,8 @@ import (
 )
 
 // configFlags adds the flags of all settings to a command and returns a function that loads the
-// configuration from them. The help shows only the settings with the given keys, if any.
+// configuration from them. The help lists only the settings in shown, or all settings if shown is
+// empty.
 func configFlags(cmd *cobra.Command, shown ...string) func() (server.Config, error) {
 	var file string
 	cmd.Flags().StringVar(&file, "config", os.Getenv(server.EnvPrefix+"CONFIG"), "YAML file with settings, named like the flags with _ for -")

@@ -1,4 +1,4 @@
-// Command workflow-server is the control plane: it stores the state of Pulumi stacks, queues
+// Command workflow-server is the control plane. It stores the state of Pulumi stacks, queues
 // deployments and assigns them to agents.
 package main
 
@@ -18,7 +18,8 @@ var version = ""
 
 func main() { os.Exit(run()) }
 
-// run returns the exit code. The first signal stops the server gracefully, the second immediately.
+// run runs the command line and returns the exit code. The first signal stops the server
+// gracefully, and the second stops it immediately.
 func run() int {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
@@ -56,7 +57,7 @@ func newVersionCommand() *cobra.Command {
 	}
 }
 
-// versionText returns the version, or the revision for builds without one.
+// versionText returns the version, or the VCS revision for builds without a version.
 func versionText() string {
 	if version != "" {
 		return version

@@ -38,7 +38,7 @@ func (a *Agent) admit(claim protocol.PollResponse, definition *workflow.JobDefin
 			return refuse("This agent does not run the image %q: it is not in the host's allowed_images.", image.Reference)
 		}
 	}
-	if !a.opts.Rules.AllowsRepository("") { // if repositories are restricted
+	if !a.opts.Rules.AllowsRepository("") { // repositories are restricted
 		if definition.Deployment == nil {
 			return refuse("The job does not name its repository, and this agent's host restricts allowed_repositories.")
 		}
@@ -47,7 +47,7 @@ func (a *Agent) admit(claim protocol.PollResponse, definition *workflow.JobDefin
 		}
 	}
 	if git := gitSource(definition); git != nil && !a.opts.Rules.AllowsRepository("") {
-		// The runner parses the address with the same function, and passes the result to git.
+		// The runner parses the address with the same function and passes the result to git.
 		repo, err := workflow.ParseRepository(git.RepoURL)
 		if err != nil {
 			return refuse("This agent's host restricts allowed_repositories, and the job's repository address is invalid: %v.", err)

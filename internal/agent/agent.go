@@ -32,42 +32,43 @@ type Rules interface {
 
 // Monitor receives the agent's events, for health checks and metrics. Its methods must not block.
 type Monitor interface {
-	// Activity is called after each response of the server to a poll or a status call.
+	// Activity is called after each server response to a poll or a status call.
 	Activity()
 	// EngineState is called at the start, and whenever the executor becomes able (nil) or unable to
 	// run jobs.
 	EngineState(err error)
 	Polled(err error)
 	// JobStarted and JobEnded are each called once per job. status is a [workflow.Status] or an
-	// agent status: see [status.Outcome]. took is the time since the claim.
+	// agent status: see [status.Outcome]. took is the time since the job was claimed.
 	JobStarted()
 	JobEnded(status string, reason workflow.Reason, took time.Duration)
-	// JobLaunched is called after a job's runner has started. took is the time since the claim.
+	// JobLaunched is called after a job's runner has started. took is the time since the job was
+	// claimed.
 	JobLaunched(took time.Duration)
 }
 
 // Options configure an [Agent]. Fields without a stated default are required.
 type Options struct {
 	Client   *protocol.Client
-	Tokens   TokenSource // pool tokens, for poll and status calls
+	Tokens   TokenSource // for poll and status calls
 	Executor executor.Executor
-	Identity *instance.Identity // locked while the agent runs; the caller closes it
+	Identity *instance.Identity // the caller locks it before Run and closes it afterwards
 	Rules    Rules
 	Monitor  Monitor
 	Log      *logrus.Entry
 
 	Version    string
-	UserAgent  string // the runners send it too
-	ServiceURL string // the runners send logs, heartbeats and results there
+	UserAgent  string // the User-Agent header of the agent and its runners
+	ServiceURL string // the URL to which the runners send logs, heartbeats and results
 	CACertPEM  string
-	BootID     string // the host's boot ID, or "" if unknown: after a reboot, a job's files may be incomplete
+	BootID     string // the host's boot ID, or "" if unknown; a job's files can be incomplete after a reboot
 
 	Types          []workflow.Type
 	Slots          int // maximum number of concurrent jobs
 	SingleRun      bool
 	LogJobOutput   bool
-	JobOutput      *JobOutput        // nil: job output goes to Log, line by line
-	ImageOverride  string            // "": each job uses its own image
+	JobOutput      *JobOutput        // if nil, job output goes to Log, line by line
+	ImageOverride  string            // if "", each job uses its own image
 	ForwardedEnv   map[string]string // host variables for jobs; never sent to the server
 	ProxyEnv       map[string]string // the host's proxy variables, for jobs that set none
 	PollInterval   time.Duration
@@ -75,7 +76,7 @@ type Options struct {
 	RequestTimeout time.Duration
 	RetryWait      time.Duration // first pause after a failed poll; the pause doubles up to RetryMaxWait
 	RetryMaxWait   time.Duration
-	JobRetry       time.Duration // first pause after a failed call for a job; 0 means 1 s
+	JobRetry       time.Duration // first pause after a failed call for a job; 0 means 1 second
 	StatusInterval time.Duration
 }
 
@@ -88,14 +89,14 @@ type Agent struct {
 	journal  *instance.Journal
 	liveness liveness
 	board    *board
-	// epochs is true if a journal entry has an epoch, which proves that the server honours the
+	// epochs is true if a journal entry has an epoch, which proves that the server respects the
 	// number of free slots.
 	epochs bool
 
 	// kick has a buffer of one and wakes the poll loop after a change.
 	kick chan struct{}
 
-	// Each context cancels the following ones. Stop sets the cause errStopping.
+	// Cancelling one of these contexts cancels all that follow it. Stop sets the cause errStopping.
 	aborting context.Context // cancelled with Run's context, or when a stop exceeds detachTime
 	abort    context.CancelCauseFunc
 	stopping context.Context // cancelled by Stop: detach from all jobs
@@ -104,7 +105,7 @@ type Agent struct {
 	drain    context.CancelFunc
 
 	mu      sync.Mutex
-	active  map[string]bool // whether a job holds a slot, by the job's journal name
+	active  map[string]bool // maps a job's journal name to whether the job holds a slot
 	ran     []string        // the most recently finished jobs without an epoch
 	jobs    sync.WaitGroup  // job goroutines
 	loops   sync.WaitGroup  // the agent's own goroutines; they return after stopping is cancelled
@@ -114,17 +115,17 @@ type Agent struct {
 
 const (
 	detachTime = 10 * time.Second
-	// maxWithoutSlot is how many jobs may wait without a slot until the server accepts their
-	// results. Each uses memory and disk. The limit protects the agent from a server that assigns
-	// jobs and rejects their results.
+	// maxWithoutSlot is the maximum number of jobs that wait without a slot until the server
+	// accepts their results. Each such job uses memory and disk space. The limit protects the agent
+	// from a server that assigns jobs and rejects their results.
 	maxWithoutSlot = 32
-	// maxRan is how many finished jobs the agent remembers. If a proxy's cache returns such a job
-	// again, a server with only the stock calls cannot reject the start.
+	// maxRan is the number of finished jobs that the agent remembers. A proxy's cache can return a
+	// finished job again, and a server with only the stock calls cannot reject the second start.
 	maxRan     = 1000
 	engineCall = 30 * time.Second
 )
 
-// New returns an agent, which does nothing before [Agent.Run].
+// New returns an agent. The agent does nothing until [Agent.Run] is called.
 func New(opts Options) (*Agent, error) {
 	if opts.JobRetry <= 0 {
 		opts.JobRetry = retryFirst
@@ -153,15 +154,16 @@ func New(opts Options) (*Agent, error) {
 	return a, nil
 }
 
-// Stop makes the agent accept no more jobs and detach from the running ones, which continue. It
-// returns at once; [Agent.Run] returns when the agent has detached from all jobs.
+// Stop makes the agent accept no more jobs and detach from the running jobs, which continue. It
+// returns at once. [Agent.Run] returns when the agent has detached from all jobs.
 func (a *Agent) Stop() { a.stop(errStopping) }
 
-// Drain makes the agent accept no more jobs; [Agent.Run] returns when the last job has finished.
+// Drain makes the agent accept no more jobs. [Agent.Run] returns when the last job has finished.
 func (a *Agent) Drain() { a.drain() }
 
-// Run polls for and runs jobs until Stop, Drain or the end of a single run, and then returns nil.
-// If ctx is cancelled, Run returns without waiting. The journal remains, so no job is lost.
+// Run polls for jobs and runs them. It returns nil after Stop, after Drain, or when the job of a
+// single run has finished. If ctx is cancelled, Run returns without waiting for jobs. No job is
+// lost, because the journal remains.
 func (a *Agent) Run(ctx context.Context) error {
 	abort := func() { a.abort(errStopping) }
 	unlink := context.AfterFunc(ctx, abort)
@@ -219,8 +221,8 @@ func (a *Agent) busy() int {
 	return n
 }
 
-// freeSlot frees the slot of a job that no longer runs and whose result is not yet delivered,
-// unless there are already maxWithoutSlot such jobs.
+// freeSlot frees the slot of a job that has exited but whose result is not yet delivered, unless
+// maxWithoutSlot jobs already wait without a slot.
 func (a *Agent) freeSlot(name string) {
 	a.mu.Lock()
 	without := 0
@@ -236,8 +238,8 @@ func (a *Agent) freeSlot(name string) {
 	a.wake()
 }
 
-// launch assigns a slot and a goroutine to the job. It returns false if the agent already has the
-// job.
+// launch assigns a slot and a goroutine to the job. It returns false if the agent already handles
+// the job.
 func (a *Agent) launch(j *job, phase status.Phase, run func()) bool {
 	a.mu.Lock()
 	if _, here := a.active[j.name]; here {
@@ -291,13 +293,13 @@ func jobFields(jobID, deploymentID, stack, pool string) logrus.Fields {
 
 // TokenSource provides the tokens of the agent's pool. It is safe for concurrent use.
 type TokenSource interface {
-	// Token returns a token that the server has not rejected. It may wait for a new token, and
-	// fails only when ctx is cancelled.
+	// Token returns a token that the server has not rejected. It can wait for a new token. It fails
+	// only when ctx is cancelled.
 	Token(ctx context.Context) (string, error)
 	// Refused records that the server rejected the token with status 401. It reports whether the
 	// source can provide another token; [TokenSource.Token] then waits for that token.
 	Refused(token string) bool
-	// Values returns every token that may still be valid, including the tokens that were exchanged
-	// for the pool's: logs must mask them all.
+	// Values returns every token that may still be valid, including the OIDC tokens that were
+	// exchanged for pool tokens. Logs must mask all of them.
 	Values() []string
 }

@@ -22,7 +22,7 @@ func TestJobFromClaimToEnd(t *testing.T) {
 	w := newHarness(t)
 	var job *fakes.ServerJob
 	w.executor.OnPrepare(func(_ context.Context, _ executor.Spec, progress func(string)) error {
-		// An instant preparation could finish before its heartbeat.
+		// A preparation that finishes instantly could precede its own heartbeat.
 		w.server.WaitFor("a heartbeat", func() bool { return slices.Contains(job.Phases, protocol.PhasePreparing) })
 		progress("Pulling image\npulumi/pulumi:latest with forwarded-secret")
 		return nil
@@ -85,7 +85,7 @@ func TestLostPollAnswerLosesNoJob(t *testing.T) {
 	})
 	job := w.server.Add()
 	w.finish(job)
-	w.server.Close() // an abandoned poll may still arrive
+	w.server.Close() // an abandoned poll can still arrive
 	for _, p := range w.server.Polls[1:4] {
 		if p.ID != w.server.Polls[0].ID {
 			t.Error("the agent sent another poll ID before it received a response to the first")

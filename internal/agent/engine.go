@@ -27,12 +27,12 @@ type engineWatch struct {
 	executor executor.Executor
 	log      *logrus.Entry
 	monitor  Monitor
-	changed  func() // called after each change between able and unable to run jobs
+	changed  func() // called when the executor becomes able or unable to run jobs
 
 	mu    sync.Mutex
 	known bool
 	err   error
-	since time.Time // time of the last such change
+	since time.Time // the time of the last such change
 }
 
 // state returns nil if jobs can run, and otherwise the reason.

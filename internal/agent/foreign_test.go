@@ -18,10 +18,10 @@ import (
 	"workflowagent/internal/workflow"
 )
 
-// callsOfAgent are the agent's calls for a job whose runner exits before it reports a result.
+// callsOfAgent lists the agent's calls for a job whose runner exits before it reports a result.
 var callsOfAgent = []struct {
 	name, method, suffix string
-	phase                string // number of heartbeats
+	phase                string // heartbeat phase of the call; "" for other calls
 }{
 	{"claimed", "GET", "", ""},
 	{"heartbeat", "POST", "/heartbeat", "preparing"},
@@ -38,8 +38,9 @@ var foreignBodies = map[int]string{
 	http.StatusConflict:   `{"code":409,"received":999999,"durable":999999,"missing":[{"step":0,"received":0}]}`,
 }
 
-// TestForeignAnswersEndNothing has an intermediary respond twice to one kind of call, in the format
-// of the API's own responses. The job must run once, and its log and result must arrive.
+// TestForeignAnswersEndNothing simulates an intermediary that responds twice to one kind of call,
+// in the format of the API's own responses. The job must run once, and its log and result must be
+// delivered.
 func TestForeignAnswersEndNothing(t *testing.T) {
 	for _, call := range callsOfAgent {
 		for _, codes := range [][2]int{
@@ -58,7 +59,7 @@ func TestForeignAnswersEndNothing(t *testing.T) {
 					return sealed(j, executor.Exit{Result: &protocol.Result{Status: workflow.StatusSucceeded}})
 				})
 				var beaten chan struct{}
-				if call.phase == "preparing" { // otherwise, the preparation finishes before the second heartbeat
+				if call.phase == "preparing" { // otherwise, the preparation would finish before the second heartbeat
 					beaten = make(chan struct{})
 					w.executor.OnPrepare(func(ctx context.Context, _ executor.Spec, _ func(string)) error {
 						select {
@@ -120,8 +121,8 @@ func TestForeignAnswersEndNothing(t *testing.T) {
 	}
 }
 
-// TestSignaturesAreExpectedAfterARestart has an intermediary respond to the first calls after a
-// restart, including the delivery of the earlier process's result.
+// TestSignaturesAreExpectedAfterARestart simulates an intermediary that responds to the first calls
+// after a restart. These calls include the delivery of the previous process's result.
 func TestSignaturesAreExpectedAfterARestart(t *testing.T) {
 	w := newHarness(t)
 	w.executor.OnPrepare(func(context.Context, executor.Spec, func(string)) error { return errors.New("no image") })
@@ -151,7 +152,8 @@ func TestSignaturesAreExpectedAfterARestart(t *testing.T) {
 	w.cleanState(second)
 }
 
-// TestJobsWithoutAFreeSlotAreNotRun has the server respond with a job to a poll without free slots.
+// TestJobsWithoutAFreeSlotAreNotRun simulates a server that assigns a job in response to a poll
+// without free slots. The agent must not run the job.
 func TestJobsWithoutAFreeSlotAreNotRun(t *testing.T) {
 	w := newHarness(t)
 	first := w.server.Add()
@@ -184,9 +186,9 @@ func TestJobsWithoutAFreeSlotAreNotRun(t *testing.T) {
 	}
 }
 
-// TestNoStartAfterTheServersOwn410 has the server reject a part of the set-up log because the claim
-// is superseded, while the agent requests permission to start the job. The agent must not start the
-// job.
+// TestNoStartAfterTheServersOwn410 simulates a server that rejects a part of the set-up log because
+// the claim is superseded, while the agent requests permission to start the job. The agent must not
+// start the job.
 func TestNoStartAfterTheServersOwn410(t *testing.T) {
 	w := newHarness(t)
 	told := make(chan struct{})
@@ -216,8 +218,8 @@ func TestNoStartAfterTheServersOwn410(t *testing.T) {
 	w.cleanState(a)
 }
 
-// TestRefusedResultsAreBounded has the server assign jobs that cannot run, and reject their
-// results. The agent must accept only a limited number of such jobs.
+// TestRefusedResultsAreBounded simulates a server that assigns jobs that cannot run, and rejects
+// their results. The agent must accept only a limited number of such jobs.
 func TestRefusedResultsAreBounded(t *testing.T) {
 	w := newHarness(t)
 	var handed, busy atomic.Int32
@@ -257,13 +259,13 @@ func TestRefusedResultsAreBounded(t *testing.T) {
 	a := w.start()
 	<-full
 	a.kill()
-	if n := handed.Load(); n > 33 { // 32 without a slot and one with a slot
+	if n := handed.Load(); n > 33 { // 32 jobs without a slot and one job with a slot
 		t.Errorf("the agent accepted %d jobs whose results the server rejects", n)
 	}
 }
 
-// TestStockJobsAreNotRunAgain has a cache repeat an earlier claim. A stock server permits a start
-// by sending the definition. The job must not run again.
+// TestStockJobsAreNotRunAgain simulates a cache that repeats an earlier claim. The job must not run
+// again, although a stock server permits a start by sending the definition.
 func TestStockJobsAreNotRunAgain(t *testing.T) {
 	w := newHarness(t)
 	w.server.Stock = true

@@ -66,7 +66,8 @@ func (b *buffer) await(t *testing.T, text string) {
 	}
 }
 
-// tell wakes the waiters whose text has arrived. The caller must hold the lock.
+// tell closes the channels of the waiters whose text the buffer contains. The caller must hold the
+// lock.
 func (b *buffer) tell() {
 	b.awaited = slices.DeleteFunc(b.awaited, func(a awaited) bool {
 		if !strings.Contains(b.b.String(), a.text) {
@@ -216,7 +217,7 @@ func (r *running) kill() {
 	<-r.done
 }
 
-// runner returns a runner that sends a heartbeat, a line and a result.
+// runner returns a runner that sends a heartbeat, a log line and a result with the given status.
 func (w *harness) runner(status workflow.Status) func(context.Context, *fakes.Job) executor.Exit {
 	return func(ctx context.Context, j *fakes.Job) executor.Exit {
 		client, launch := w.runnerClient(j.Launch)
@@ -237,7 +238,7 @@ func (w *harness) runner(status workflow.Status) func(context.Context, *fakes.Jo
 func sealed(j *fakes.Job, exit executor.Exit) executor.Exit {
 	var launch protocol.Launch
 	if err := json.Unmarshal(j.Launch, &launch); err != nil {
-		panic(err) // the agent wrote this
+		panic(err) // the agent encoded this document
 	}
 	result := exit.Result.Sealed(launch.JobToken)
 	exit.Result = &result

@@ -14,8 +14,8 @@ import (
 	"workflowagent/internal/workflow"
 )
 
-// TestJobOutputCannotPassForTheAgents has a job print sequences that move the cursor or start a new
-// line.
+// TestJobOutputCannotPassForTheAgents runs a job that prints sequences that move the cursor or
+// start a new line. The job's output must not look like the agent's own output.
 func TestJobOutputCannotPassForTheAgents(t *testing.T) {
 	w := newHarness(t)
 	w.executor.OnRun(sealing(fakes.Exit("harmless\r[other-deployment] forged\n\x1b[1A\x1b[2K\x1b]0;title\x07forged above\n\u009b2Jx\x9b2J\v\f\u202eend\n",
@@ -31,9 +31,9 @@ func TestJobOutputCannotPassForTheAgents(t *testing.T) {
 	}
 }
 
-// TestForgedStreams has a job create streams for steps that its runner does not write, and kill the
-// runner. The server rejects a result that contains an unknown step or the same step twice, so the
-// agent must not include these streams and retry for a day.
+// TestForgedStreams runs a job that creates streams for steps that its runner does not write, and
+// kills the runner. The server rejects a result that contains an unknown step or the same step
+// twice. The agent must therefore omit these streams; otherwise, it would retry for a day.
 func TestForgedStreams(t *testing.T) {
 	w := newHarness(t)
 	w.executor.OnRun(func(_ context.Context, j *fakes.Job) executor.Exit {

@@ -19,8 +19,8 @@ import (
 )
 
 var (
-	// errStopping reports that the agent is detaching. The next process resumes a job in the
-	// journal; the server requeues any other job.
+	// errStopping reports that the agent is detaching from its jobs. The next process resumes a job
+	// that is in the journal, and the server requeues any other job.
 	errStopping = errors.New("the agent is stopping")
 	// errSuperseded reports that another agent has the job, or that the server already has the
 	// job's final result.
@@ -33,32 +33,35 @@ const (
 	retryFirst         = time.Second // default for [Options.JobRetry]
 	retryLimit         = 10 * time.Second
 	executorRetryLimit = 30 * time.Second // maximum pause between calls to the executor
-	// definitionTime bounds the requests for the definition: after this time without a heartbeat,
+	// definitionTime bounds the requests for the definition. After this time without a heartbeat,
 	// the server requeues an unstarted job.
 	definitionTime = 2 * time.Minute
-	// prepareTime bounds the image pull and the creation of a container.
+	// prepareTime bounds the image pull and the container's creation.
 	prepareTime = time.Hour
-	// leaveTime bounds the requests for permission to start. The server waits just as long before
-	// it marks a permitted job as lost.
+	// leaveTime bounds the requests for permission to start. The server waits for the same time
+	// before it marks a permitted job as lost.
 	leaveTime = 10 * time.Minute
-	// setupFlushTime is how long the delivery of the set-up log may delay a job's result.
+	// setupFlushTime is the maximum time that the delivery of the set-up log may delay a job's
+	// result.
 	setupFlushTime = 30 * time.Second
-	// cleanupTime bounds the removal of a finished job's objects: a busy host may keep a file
-	// system mounted for a while. stopCleanupTime bounds the removal while the agent stops.
+	// cleanupTime bounds the removal of a finished job's objects, because a busy host can keep a
+	// file system mounted for a while. stopCleanupTime bounds the removal while the agent is
+	// stopping.
 	cleanupTime     = 2 * time.Minute
 	stopCleanupTime = 5 * time.Second
 	// deliverTime is how long the agent keeps a job's log and result while the server is
-	// unreachable. The server accepts them for the same time.
+	// unreachable. The server accepts them for the same period.
 	deliverTime = 24 * time.Hour
-	// leastDeliverTime is the minimum time for a delivery, even if the agent was down for a day.
+	// leastDeliverTime is the minimum time for a delivery, even if the agent was not running for a
+	// day.
 	leastDeliverTime = 15 * time.Minute
 	// maxPanics is the number of panics in a job's goroutine after which the agent leaves the job
 	// to the next agent process.
 	maxPanics = 3
 )
 
-// haltRetry starts with a short pause, because the job's result is not reported before the call
-// succeeds.
+// haltRetry is the policy for repeated calls that stop or remove a job. It starts with a short
+// pause, because the job's result is not reported before the call succeeds.
 var haltRetry = retry.Policy{First: 100 * time.Millisecond, Max: executorRetryLimit}
 
 func (a *Agent) policy(limit time.Duration) retry.Policy {
@@ -68,7 +71,7 @@ func (a *Agent) policy(limit time.Duration) retry.Policy {
 // job is the agent's state for one job. One goroutine owns it.
 type job struct {
 	agent   *Agent
-	name    string // a copy of the journal entry
+	name    string // the name of the journal entry
 	entry   instance.Entry
 	client  *protocol.JobClient
 	log     *logrus.Entry
@@ -130,7 +133,7 @@ func (j *job) run(part func(context.Context) (delivery.Verdict, error)) {
 	case err == nil:
 		v, err = j.runRecovering(ctx, part)
 	case !errors.Is(err, errStopping):
-		// The job has not started, so its result can still report the reason.
+		// The job has not started, so its result can still report this failure.
 		j.log.WithError(err).Error("storing the job's log failed: check whether the disk of state_directory is full")
 		v, err = j.report(ctx, delivery.Failed(workflow.ReasonLaunch, "The agent could not store this job's log on its disk."))
 	}
@@ -140,7 +143,7 @@ func (j *job) run(part func(context.Context) (delivery.Verdict, error)) {
 	j.end(v, err)
 }
 
-// end logs the outcome of the agent's work for the job. It removes the job's files unless the next
+// end logs the outcome of the agent's work on the job. It removes the job's files unless the next
 // process needs them.
 func (j *job) end(v delivery.Verdict, err error) {
 	how := status.Outcome{Status: string(v.Status), Reason: string(v.Reason), Message: v.Message}
@@ -188,8 +191,8 @@ func (j *job) runClaimed(ctx context.Context) (delivery.Verdict, error) {
 	return j.conclude(ctx, err)
 }
 
-// conclude waits for a started job to finish. If err is the error of the start, conclude reports
-// the failure.
+// conclude waits until a started job has finished. If err is not nil, it is the error of the start,
+// and conclude reports the failure.
 func (j *job) conclude(ctx context.Context, err error) (delivery.Verdict, error) {
 	switch {
 	case err == nil:
@@ -198,8 +201,7 @@ func (j *job) conclude(ctx context.Context, err error) (delivery.Verdict, error)
 		return delivery.Verdict{}, err // the next process resumes the job from the journal
 	}
 	if j.entry.Phase == instance.Starting {
-		// The executor's Start may have been called, so the job may be running until Remove has
-		// succeeded.
+		// Start may have been called, so the job may be running until Remove has succeeded.
 		if err := j.removeStarted(ctx); err != nil {
 			return delivery.Verdict{}, err
 		}
@@ -208,7 +210,7 @@ func (j *job) conclude(ctx context.Context, err error) (delivery.Verdict, error)
 	}
 	switch {
 	case errors.Is(err, errStopping):
-		// The job cannot have started: the server requeues it.
+		// The job cannot have started, so the server requeues it.
 		j.log.Info("the agent is stopping; the server requeues the job")
 		return delivery.Verdict{}, errSuperseded
 	case errors.Is(err, errSuperseded):
@@ -217,7 +219,7 @@ func (j *job) conclude(ctx context.Context, err error) (delivery.Verdict, error)
 	return j.neverStarted(ctx, err)
 }
 
-// neverStarted finishes a job that was never started: it writes one line to the set-up log and
+// neverStarted finishes a job that was never started. It writes one line to the set-up log and
 // reports a result.
 func (j *job) neverStarted(ctx context.Context, err error) (delivery.Verdict, error) {
 	v := delivery.Failed(workflow.ReasonLaunch, "%s", err)
@@ -243,25 +245,25 @@ func (j *job) stepStatus(step int, status workflow.StepStatus) {
 	j.courier.ReportStep(step, req)
 }
 
-// removeStarted removes a job that may be running. It retries until it succeeds or the agent stops;
-// the next process then resumes the job from the journal.
+// removeStarted removes a job that may be running. It retries until it succeeds or the agent stops.
+// In the latter case, the next process resumes the job from the journal.
 func (j *job) removeStarted(ctx context.Context) error {
 	return j.retryCall(ctx, "Removing the job failed, so it may still be running; its result is reported after the removal", j.agent.opts.Executor.Remove)
 }
 
-// killLeftovers kills the processes that outlive a runner. The job's result allows the stack's next
-// deployment, so all processes of the job must have exited by then.
+// killLeftovers kills the processes that outlive a runner. The job's result permits the stack's
+// next deployment, so all of the job's processes must have exited before the result is reported.
 func (j *job) killLeftovers(ctx context.Context) error {
 	return j.retryCall(ctx, "Processes of the job may still be running; its result is reported after they are killed", func(ctx context.Context, h executor.Handle) error {
 		err := j.agent.opts.Executor.Stop(ctx, h, executor.StopKill)
 		if errors.Is(err, executor.ErrNotStarted) {
-			return j.agent.opts.Executor.Remove(ctx, h) // Abandon prevents a concurrent start from succeeding later
+			return j.agent.opts.Executor.Remove(ctx, h) // Abandon ensures that a concurrent start cannot succeed later
 		}
 		return err
 	})
 }
 
-// retryCall repeats call until it succeeds, or returns errStopping.
+// retryCall repeats call until it succeeds or the agent stops. Its only error is errStopping.
 func (j *job) retryCall(ctx context.Context, warning string, call func(context.Context, executor.Handle) error) error {
 	level := logrus.WarnLevel
 	err := haltRetry.Do(ctx, func(err error) bool {
@@ -279,8 +281,8 @@ func (j *job) retryCall(ctx context.Context, warning string, call func(context.C
 	return nil
 }
 
-// removeObjects removes the objects of a job that no longer runs, and retries until the cleanup
-// deadline. It uses its own context, because all others may be cancelled.
+// removeObjects removes the objects of a job that is no longer running. It retries until the
+// cleanup deadline. It uses its own context, because all other contexts may already be cancelled.
 func (j *job) removeObjects() {
 	if j.entry.Handle == nil {
 		return
@@ -299,8 +301,8 @@ func (j *job) removeObjects() {
 	}
 }
 
-// recoverPanic calls f and reports whether it panicked. A panic must not stop the agent, which has
-// other jobs.
+// recoverPanic calls f and reports whether f panicked. A panic must not stop the agent, because the
+// agent has other jobs.
 func (j *job) recoverPanic(what string, f func()) (panicked bool) {
 	defer func() {
 		if value := recover(); value != nil {
@@ -312,8 +314,8 @@ func (j *job) recoverPanic(what string, f func()) (panicked bool) {
 	return false
 }
 
-// runRecovering runs part of a job's work. After a panic it resumes the job as after an agent
-// restart: it reports the job as failed only if the job cannot have started.
+// runRecovering runs part of a job's work. After a panic, it resumes the job in the same way as an
+// agent restart: it reports the job as failed only if the job cannot have started.
 func (j *job) runRecovering(ctx context.Context, part func(context.Context) (delivery.Verdict, error)) (v delivery.Verdict, err error) {
 	for panics := 0; ; panics++ {
 		if !j.recoverPanic("working on this job", func() { v, err = part(ctx) }) {

@@ -26,16 +26,17 @@ import (
 	"workflowagent/internal/workflow"
 )
 
-// childVariable makes the test binary run as an agent process. The variable contains its settings.
+// childVariable is the environment variable that makes the test binary run as an agent process. It
+// contains the process's settings.
 const childVariable = "WORKFLOW_AGENT_TEST_CHILD"
 
 type child struct {
 	URL     string
 	State   string
 	Jobs    string
-	Effects string // file with one line per run of a job
-	Go      string // the runner exits when this file exists
-	Die     bool   // the runner then kills itself instead of reporting a result
+	Effects string // path of a file with one line per run of a job
+	Go      string // path of a file; the runner exits when the file exists
+	Die     bool   // whether the runner then kills itself instead of reporting a result
 }
 
 func agentMain() int {
@@ -97,7 +98,7 @@ func (c child) run() error {
 	return a.Run(context.Background())
 }
 
-// runnerMain is a runner that records its run, waits for a file and reports a result.
+// runnerMain runs a runner that records its run, waits for a file and reports a result.
 func runnerMain(args []string) int {
 	if err := runRunner(args); err != nil {
 		return failed(err)
@@ -191,7 +192,7 @@ func TestAgentProcessIsKilled(t *testing.T) {
 	for _, tc := range []struct {
 		name   string
 		signal syscall.Signal
-		die    bool // the runner exits while no agent runs
+		die    bool // whether the runner exits while no agent is running
 		status workflow.Status
 	}{
 		{"killed", syscall.SIGKILL, false, workflow.StatusSucceeded},
@@ -220,7 +221,7 @@ func TestAgentProcessIsKilled(t *testing.T) {
 				}
 			}
 			polls := 0
-			s.Update(func() { polls = len(s.Polls) }) // polls of the first agent
+			s.Update(func() { polls = len(s.Polls) }) // number of the first agent's polls
 			second := c.spawn(t)
 			if !tc.die {
 				s.WaitFor("the second agent", func() bool { return len(s.Polls) > polls })

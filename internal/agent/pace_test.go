@@ -107,8 +107,8 @@ func TestPollingInterval(t *testing.T) {
 	}
 }
 
-// The operator of a new agent, or of an agent whose server is reachable again, must see soon that
-// the server accepts the agent's token.
+// TestFirstPollIsHeldShortly checks that the server holds the first poll of a new agent, or after
+// an outage, only briefly. The operator must see soon that the server accepts the agent's token.
 func TestFirstPollIsHeldShortly(t *testing.T) {
 	_, prefers := pace(t, 10*time.Minute, nil, func(n int, _ *http.Request) (*http.Response, error) {
 		if n == 2 {
@@ -187,8 +187,8 @@ func TestRefusedTokenIsNotHammered(t *testing.T) {
 	}
 }
 
-// TestRefusedPolls has the server respond with each kind of rejection for half an hour. The agent
-// must log the rejection once, with the remedy, poll rarely, and recover.
+// TestRefusedPolls uses a server that sends one kind of rejection for half an hour. The agent must
+// log the rejection once, with the remedy, poll rarely, and recover.
 func TestRefusedPolls(t *testing.T) {
 	const page = "<html><body>default backend - 404</body></html>"
 	for _, tt := range []struct {

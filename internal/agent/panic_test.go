@@ -24,8 +24,8 @@ func (b *breaking) JobLaunched(time.Duration) {
 	}
 }
 
-// TestPanicOfOneJob has one job's preparation panic: that job must fail, and the running job must
-// succeed.
+// TestPanicOfOneJob causes a panic in the preparation of one job. That job must fail, and the
+// running job must succeed.
 func TestPanicOfOneJob(t *testing.T) {
 	w := newHarness(t)
 	w.options = func(o *agent.Options) { o.Slots = 2 }
@@ -62,8 +62,8 @@ func TestPanicOfOneJob(t *testing.T) {
 	w.cleanState(a)
 }
 
-// TestPanicAfterTheStart checks that the agent resumes a started job and does not report it as
-// failed.
+// TestPanicAfterTheStart checks that, after a panic, the agent resumes a started job and does not
+// report it as failed.
 func TestPanicAfterTheStart(t *testing.T) {
 	w := newHarness(t)
 	monitor := &breaking{}

@@ -16,37 +16,39 @@ import (
 	"workflowagent/internal/retry"
 )
 
-// conflictRetry is the pause after a 409: another live process has this identity, or the server has
-// not yet noticed that this agent's previous process exited.
+// conflictRetry is the retry policy after a 409. Either another live process has this identity, or
+// the server has not yet noticed that this agent's previous process exited.
 var conflictRetry = retry.Policy{First: time.Second, Max: 30 * time.Second}
 
 const (
-	// refusedMaxPause caps the increasing delay after a 401, 403 or 404. The operator must correct the
-	// configuration, but need not restart the agent.
+	// refusedMaxPause bounds the increasing pause after a 401, 403 or 404. The operator must
+	// correct the configuration, but does not have to restart the agent.
 	refusedMaxPause = 5 * time.Minute
 	renewedPause    = 10 * time.Millisecond
-	// quickHold is the shortest plausible hold of a poll. It keeps the agent from polling in a
-	// tight loop if the server or a proxy claims to hold polls but does not.
+	// quickHold is the shortest plausible time for which a server holds a poll. It prevents the
+	// agent from polling in a tight loop if the server or a proxy claims to hold polls but does
+	// not.
 	quickHold = time.Second
-	// maxHold is the longest requested hold; it fits proxies whose timeout is one minute. A hold
-	// stays holdMargin below request_timeout.
+	// maxHold is the longest time for which the agent asks the server to hold a poll. It is
+	// suitable for proxies with a timeout of one minute. The requested time is always at least
+	// holdMargin shorter than request_timeout.
 	maxHold    = 50 * time.Second
 	holdMargin = 5 * time.Second
-	// firstHold is the hold of the first poll and of each poll after a failure: the operator must
-	// soon see that the server accepts the token.
+	// firstHold is the hold time for the first poll and for each poll after a failure. It is short,
+	// because the operator must see soon that the server accepts the token.
 	firstHold = time.Second
 )
 
 type poller struct {
 	agent   *Agent
 	request protocol.PollRequest
-	// known is true if the server honours the number of free slots. Other servers would assign a
-	// job to an agent without a free slot, so the agent reports its presence only to known servers.
+	// known is true if the server respects the number of free slots. Other servers would assign a
+	// job to an agent without a free slot, so the agent polls them only when it has one.
 	known    bool
 	answered bool
 	errors   int    // consecutive failures
-	quick    int    // consecutive polls that returned too early although the server claimed to hold them
-	problem  string // the last logged error: each error is logged once
+	quick    int    // consecutive polls that returned too early from a server that claims to hold polls
+	problem  string // the last logged error, to log each error only once
 }
 
 func (a *Agent) poll() {
@@ -80,13 +82,13 @@ func (a *Agent) poll() {
 	}
 }
 
-// renew starts a new request, whose response may be another job.
+// renew assigns a new poll ID, so the next response can contain another job.
 func (p *poller) renew() { p.request.PollID = uuid.NewString() }
 
 func (p *poller) once() time.Duration {
 	a := p.agent
 	select {
-	case <-a.kick: // the next poll covers the signalled change
+	case <-a.kick: // the next poll takes the signalled change into account
 	default:
 	}
 	slots := a.freeSlots()
@@ -118,7 +120,7 @@ func (p *poller) once() time.Duration {
 			}
 		})
 	}
-	a.liveness.pause() // the wait for a missing token file has no limit
+	a.liveness.pause() // a missing token file can delay the poll for any time
 	token, err := a.opts.Tokens.Token(ctx)
 	if err != nil {
 		return 0 // ctx was cancelled
@@ -145,7 +147,7 @@ func (p *poller) once() time.Duration {
 	}
 	if result.Job != nil {
 		if a.freeSlots() == 0 {
-			// The claim's lease expires, and the server assigns the job to another agent.
+			// The claim's lease will expire, and the server will assign the job to another agent.
 			a.log.WithField("job_id", result.Job.JobID).Warn("the server assigned a job although this agent has no free slot; not running it")
 			p.known = false // stop polling until a slot is free
 			return p.interval(result.RetryAfter)
@@ -157,8 +159,8 @@ func (p *poller) once() time.Duration {
 	return p.afterNothing(result, time.Since(start))
 }
 
-// afterClaim returns the pause after a claim. The pause is 0 while the agent has a free slot, or
-// while the server holds polls that only report presence.
+// afterClaim returns the pause after a claim. The pause is 0 while the agent has a free slot. It is
+// also 0 while the server holds polls that only report the agent's presence.
 func (p *poller) afterClaim(result protocol.PollResult) time.Duration {
 	if p.agent.freeSlots() > 0 || p.known && p.hold() > 0 {
 		return 0
@@ -189,8 +191,8 @@ func (p *poller) interval(retryAfter time.Duration) time.Duration {
 	return retry.Spread(pause)
 }
 
-// hold returns how long the agent requests the server to hold the poll. For 0, the agent requests
-// no hold.
+// hold returns how long the agent asks the server to hold the poll. 0 means that the agent does not
+// ask for a hold.
 func (p *poller) hold() time.Duration {
 	if p.agent.opts.KeepInterval {
 		return 0
@@ -202,13 +204,13 @@ func (p *poller) hold() time.Duration {
 	return max(hold, 0)
 }
 
-// failed logs the error if it has changed, and returns the delay before the next attempt. The next
-// attempt repeats the poll ID, unless the server itself has responded.
+// failed logs the error if it differs from the last one, and returns the pause before the next
+// attempt. The next attempt uses the same poll ID, unless the server itself has responded.
 func (p *poller) failed(ctx context.Context, token string, err error) time.Duration {
 	a := p.agent
 	p.answered = false
 	if errors.Is(err, protocol.ErrCircuitOpen) {
-		// The breaker's own timeout limits the rate of probes.
+		// The breaker's own timeout limits the rate of its probes.
 		a.liveness.expect(a.opts.Client.LongestOpen() + a.opts.RequestTimeout)
 		_ = a.opts.Client.AwaitRecovery(ctx)
 		return retry.Spread(10 * time.Millisecond)
@@ -220,7 +222,8 @@ func (p *poller) failed(ctx context.Context, token string, err error) time.Durat
 	advice := "polling for jobs failed; retrying"
 	switch {
 	case code == http.StatusUnauthorized && !protocol.Foreign(err) && a.opts.Tokens.Refused(token):
-		// The pause can be short: the token source itself limits how often it renews the token.
+		// The pause can be short, because the token source itself limits how often it renews the
+		// token.
 		pause = retry.Spread(renewedPause)
 		advice = "the server no longer accepts the agent's token; obtaining another token"
 	case protocol.Foreign(err): // the server may have claimed a job for this poll
@@ -244,8 +247,8 @@ func (p *poller) failed(ctx context.Context, token string, err error) time.Durat
 
 const refusedAgent = "the server rejected this agent: check token and service_url"
 
-// refusals are the messages for responses that require the operator to act, even if an intermediary
-// sent them.
+// refusals maps status codes to the log messages for responses that require the operator to act,
+// even if an intermediary sent them.
 var refusals = map[int]string{
 	http.StatusUnauthorized: "this agent's token is unknown to the server or was revoked: configure the token of one of this server's pools",
 	http.StatusForbidden:    "the server accepts this agent's token but assigns no jobs to it: the token is not a pool token, or the pool was deleted; configure a pool token",
@@ -255,12 +258,13 @@ var refusals = map[int]string{
 }
 
 // liveness reports whether the poll loop makes progress. Before each wait, the loop states the
-// maximum duration of that wait, and is alive until then.
+// maximum duration of the wait. It counts as alive until that time has passed.
 type liveness struct {
-	due atomic.Pointer[time.Time] // nil: the loop need not report progress
+	due atomic.Pointer[time.Time] // nil if the loop does not have to report progress
 }
 
-// livenessGrace extends each stated wait, for a busy machine and for the work between two waits.
+// livenessGrace extends each stated wait, to allow for a busy machine and for the work between two
+// waits.
 const livenessGrace = time.Minute
 
 func (p *liveness) expect(d time.Duration) {
@@ -268,11 +272,11 @@ func (p *liveness) expect(d time.Duration) {
 	p.due.Store(&due)
 }
 
-// pause records that the loop stops reporting progress on purpose.
+// pause records that the loop has intentionally stopped reporting progress.
 func (p *liveness) pause() { p.due.Store(nil) }
 
-// Alive reports whether the agent's poll loop makes progress, for a watchdog. An agent that waits
-// for an unavailable server, or for its last jobs, is alive.
+// Alive reports to a watchdog whether the agent's poll loop makes progress. An agent that waits for
+// an unavailable server, or for its last jobs, is alive.
 func (a *Agent) Alive() bool {
 	due := a.liveness.due.Load()
 	return due == nil || time.Now().Before(*due)

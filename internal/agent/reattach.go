@@ -16,19 +16,20 @@ import (
 )
 
 const (
-	// startedProbe limits the check for a started job. If the check times out, the agent assumes
-	// that the job is running.
+	// startedProbe bounds the check for whether a job was started. If the check times out, the
+	// agent assumes that the job is running.
 	startedProbe = 2 * time.Second
 	sweepRetry   = time.Minute
 )
 
-// reattach resumes the journal's jobs that use this server and executor, and removes leftovers.
+// reattach resumes the jobs in the journal that use this server and executor, and removes
+// leftovers.
 func (a *Agent) reattach() error {
 	entries, foreign, err := a.journal.Read()
 	if err != nil {
 		return err
 	}
-	// This must precede the resumption of jobs, because their new logs are not leftovers.
+	// Sweep must run before jobs are resumed, because it would remove their new logs.
 	if err := a.journal.Sweep(); err != nil {
 		a.log.WithError(err).Warn("removing the logs of jobs that never started failed")
 	}
@@ -48,7 +49,7 @@ func (a *Agent) reattach() error {
 			j.log.WithField("phase", string(e.Phase)).Info("resuming a job from before the restart")
 			a.epochs = a.epochs || e.Claim.Epoch > 0
 			if e.Signed {
-				a.opts.Client.ExpectSigned() // before the first call, so that no response from an intermediary can come first
+				a.opts.Client.ExpectSigned() // before the first call, so that no intermediary can respond first
 			}
 			a.launch(j, status.Reattaching, func() { j.run(j.resume) })
 			continue
@@ -59,7 +60,7 @@ func (a *Agent) reattach() error {
 	return nil
 }
 
-// sweep waits until the executor can run jobs, and then removes the objects of jobs without a
+// sweep waits until the executor can run jobs. It then removes the objects of jobs that have no
 // journal entry.
 func (a *Agent) sweep(foreign []string) {
 	for {
@@ -88,15 +89,15 @@ func (a *Agent) sweep(foreign []string) {
 	}
 }
 
-// claimed reports whether the agent is working on the job or must leave it to a foreign journal
-// entry.
+// claimed reports whether the agent is working on the job, or must leave the job to a foreign
+// journal entry.
 func (a *Agent) claimed(h executor.Handle, foreign []string) bool {
 	name := instance.JobName(h.JobID, h.Epoch)
 	a.mu.Lock()
 	_, active := a.active[name]
 	a.mu.Unlock()
 	return active || slices.ContainsFunc(foreign, func(entry string) bool {
-		// Of a foreign entry, only the name is known, so the objects of every epoch are kept.
+		// Only the name of a foreign entry is known, so the objects of all epochs are kept.
 		id, _, _ := strings.Cut(entry, ".")
 		mine, _, _ := strings.Cut(name, ".")
 		return id == mine
@@ -137,14 +138,14 @@ func (j *job) resume(ctx context.Context) (delivery.Verdict, error) {
 }
 
 // rebooted reports whether the host was restarted after the entry was written. The executor may
-// then have lost unsynced files, so that a job that ran briefly looks as if it never ran.
+// then have lost unsynced files, so a job that ran briefly can look as if it had never run.
 func (j *job) rebooted() bool {
 	before, now := j.entry.BootID, j.agent.opts.BootID
 	return before != "" && now != "" && before != now
 }
 
-// wasStarted asks the executor whether the job was started. While the executor cannot run jobs,
-// wasStarted retries. Its only error is errStopping.
+// wasStarted asks the executor whether the job was started. It retries while the executor cannot
+// run jobs. Its only error is errStopping.
 func (j *job) wasStarted(ctx context.Context) (started bool, err error) {
 	err = j.agent.policy(executorRetryLimit).Do(ctx, func(err error) bool {
 		j.log.WithError(err).Debug("checking whether the job was started failed; retrying")

@@ -95,8 +95,8 @@ func TestStopDetachesAndTheNextProcessGoesOn(t *testing.T) {
 				t.Fatal("the identity changed")
 			}
 			w.log.await(t, "resuming a job from before the restart")
-			// The agent reports its presence without a free slot: an agent update waits for that
-			// report.
+			// The agent reports its presence even without a free slot, because an agent update
+			// waits for that report.
 			w.server.WaitFor("presence", func() bool { return w.server.Polls[len(w.server.Polls)-1].Session == second.Status().Agent.SessionID })
 			g.release()
 			second.finish(job)
@@ -172,8 +172,8 @@ func TestKilledWhileAskingLeave(t *testing.T) {
 	w.cleanState(second)
 }
 
-// TestHostRestartsWhileAJobIsBeingStarted cuts the host's power so early that the executor has no
-// record of the start: the job may have run.
+// TestHostRestartsWhileAJobIsBeingStarted simulates a power failure that is so early that the
+// executor has no record of the start. The agent must assume that the job may have run.
 func TestHostRestartsWhileAJobIsBeingStarted(t *testing.T) {
 	w := newHarness(t)
 	boot := "first"

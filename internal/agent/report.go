@@ -17,25 +17,25 @@ import (
 	"workflowagent/internal/workflow"
 )
 
-// setupStep is the step whose log the agent writes during preparation. The agent also writes the
+// setupStep is the step whose log the agent writes during the preparation. The agent also writes a
 // stream after the last step.
 const setupStep = 0
 
 const (
-	// ownLogLimit bounds the agent's own log for a job, in bytes. Most of that log is the progress
-	// of image pulls.
+	// ownLogLimit bounds the agent's own log for a job, in bytes. Most of that log reports the
+	// progress of image pulls.
 	ownLogLimit = 4 << 20
 	maxLine     = 4 << 10
 	// lineTime bounds how long a full disk may delay one line.
 	lineTime = 5 * time.Second
-	// spoolCopies limits the attempts to copy an exited runner's spool.
+	// spoolCopies is the maximum number of attempts to copy the spool of an exited runner.
 	spoolCopies = 5
-	// spaceTime bounds these attempts if the agent's disk is full.
+	// spaceTime bounds the time for these attempts if the agent's disk is full.
 	spaceTime = 15 * time.Minute
 )
 
-// finishJob delivers the remaining log and the result of a runner that has exited, and removes the
-// job's objects.
+// finishJob delivers the remaining log and the result of a job whose runner has exited, and removes
+// the job's objects.
 func (j *job) finishJob(ctx context.Context, exit executor.Exit, cancelled bool) (delivery.Verdict, error) {
 	if exit.Result != nil && !exit.Result.SealedWith(j.entry.Claim.JobToken) {
 		j.log.Warn("ignoring a result in the job's directory that the runner did not write")
@@ -48,12 +48,11 @@ func (j *job) finishJob(ctx context.Context, exit executor.Exit, cancelled bool)
 	}
 	v, err := j.takeOver(ctx, exit, judge(exit, cancelled))
 	if errors.Is(err, errStopping) {
-		return v, err // the next process delivers it again; the server acknowledges the log that it already has
+		return v, err // the next process repeats the delivery; the server acknowledges the part of the log that it already has
 	}
 	j.removeObjects()
 	if errors.Is(err, errSuperseded) {
-		// The server had received the runner's result, but the runner had not received the
-		// response.
+		// The server had received the runner's result, but the runner did not receive the response.
 		return v, nil
 	}
 	return v, err
@@ -67,8 +66,8 @@ func (j *job) flushSetup(ctx context.Context) {
 	}
 }
 
-// takeOver continues the streams of a runner that exited before the server had its log and result.
-// It adds one line that states the cause.
+// takeOver continues the log streams of a runner that exited before the server had received its log
+// and result. It adds one line that states the cause.
 func (j *job) takeOver(ctx context.Context, exit executor.Exit, v delivery.Verdict) (delivery.Verdict, error) {
 	log := j.log.WithField("reason", v.Reason).WithField("exit_code", exit.Code)
 	if exit.Signal != "" {
@@ -80,12 +79,12 @@ func (j *job) takeOver(ctx context.Context, exit executor.Exit, v delivery.Verdi
 	runner, err := j.openRunnerLog(ctx)
 	switch {
 	case ctx.Err() != nil:
-		return v, errStopping // end closes the log
+		return v, errStopping // the log is closed in end
 	case err != nil:
 		j.log.WithError(err).Warn("reading the log of the exited runner failed")
 		v.Message += " Its unsent log is lost."
 	default:
-		defer func() { _ = runner.Close() }() // a resumption after a panic copies the log again
+		defer func() { _ = runner.Close() }() // after a panic, the resumed job copies the log again
 		if exit.Result == nil && j.stock() {
 			j.writeLine(runner, max(lastStream(runner), setupStep+1), "%s", v.Message)
 		}
@@ -105,8 +104,8 @@ func (j *job) takeOver(ctx context.Context, exit executor.Exit, v delivery.Verdi
 	return j.report(ctx, v)
 }
 
-// stock reports whether the server is a stock server, which accepts neither results nor a stream
-// after the last step.
+// stock reports whether the server is a stock server. Such a server accepts neither results nor a
+// stream after the last step.
 func (j *job) stock() bool { return j.entry.Claim.Epoch == 0 }
 
 func (j *job) closingWords(text string) {
@@ -142,19 +141,21 @@ func (j *job) openRunnerLog(ctx context.Context) (*delivery.Log, error) {
 	return log, nil
 }
 
-// isRunners reports whether the runner writes the log of a step. The job may have written streams
-// of any step to the runner's spool, and the server rejects a result that contains an unknown step
-// or the same step twice.
+// isRunners reports whether the runner writes the log of a step. A job can add streams for any step
+// to the runner's spool, and the server rejects a result that contains an unknown step or the same
+// step twice.
 func (j *job) isRunners(step int) bool { return step > setupStep && step < j.entry.Steps }
 
-// report delivers the log, statuses and result. An error is errStopping, errSuperseded, or final.
+// report delivers the log, the step statuses and the result. An error is errStopping,
+// errSuperseded, or final.
 func (j *job) report(ctx context.Context, v delivery.Verdict) (delivery.Verdict, error) {
 	if j.entry.EndedAt.IsZero() {
 		j.entry.EndedAt = time.Now().UTC()
 	}
 	v.FinishedAt, v.Message = j.entry.EndedAt, j.masks.String(v.Message)
 	if j.entry.Phase != instance.Started {
-		// No process of the job is running, so the next agent process need only report the result.
+		// No process of the job is running, so the next agent process only has to report the
+		// result.
 		result := v.Result()
 		j.entry.Phase, j.entry.Result = instance.Reporting, &result
 	}
@@ -185,7 +186,7 @@ func (j *job) newCourier() *delivery.Courier {
 		Guard:     j.keepRunning,
 		Reporting: func() { j.phase(status.Reporting) },
 		Refused: func(err error) {
-			// The server accepts results for a day, during which the operator may fix the cause.
+			// The server accepts results for a day, so the operator has time to fix the cause.
 			j.agent.freeSlot(j.name)
 			j.log.WithError(err).Warn("the server rejected the job's result; retrying until 24 h after the job finished")
 		},
@@ -193,7 +194,7 @@ func (j *job) newCourier() *delivery.Courier {
 }
 
 // openLog opens the agent's own streams for the job. If the job may be running, openLog retries,
-// because a full disk must not end the job.
+// because a full disk must not stop the job.
 func (j *job) openLog(ctx context.Context) error {
 	dir := filepath.Join(j.agent.journal.SpoolDir(j.name), "agent")
 	err := j.agent.policy(executorRetryLimit).Do(ctx, func(err error) bool {
@@ -214,8 +215,8 @@ func (j *job) openLog(ctx context.Context) error {
 
 func (j *job) writeSetup(format string, args ...any) { j.writeLine(j.logs, setupStep, format, args...) }
 
-// writeLine writes one masked line to a stream. If that fails, the line goes to the agent's own
-// log.
+// writeLine writes one masked line to a stream. If the write fails, writeLine logs the line in the
+// agent's own log.
 func (j *job) writeLine(log *delivery.Log, step int, format string, args ...any) {
 	text := strings.Join(strings.Fields(j.masks.String(fmt.Sprintf(format, args...))), " ")
 	if len(text) > maxLine {
@@ -242,7 +243,7 @@ func (j *job) endStream(log *delivery.Log, step int) {
 	}
 }
 
-// lastStream returns the last step whose stream is not empty, or -1.
+// lastStream returns the number of the last step whose stream is not empty, or -1.
 func lastStream(log *delivery.Log) int {
 	last := -1
 	for _, s := range log.Summaries() {
@@ -253,7 +254,7 @@ func lastStream(log *delivery.Log) int {
 	return last
 }
 
-// judge derives the verdict for a runner that exited without delivering its result. cancelled is
+// judge returns the verdict for a runner that exited without delivering its result. cancelled is
 // true if the agent interrupted the runner because the deployment was cancelled.
 func judge(exit executor.Exit, cancelled bool) delivery.Verdict {
 	v := delivery.Verdict{Status: workflow.StatusFailed, Signal: exit.Signal}

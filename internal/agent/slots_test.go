@@ -24,7 +24,7 @@ func TestEngineDown(t *testing.T) {
 	w.executor.SetCheck(errors.New("the engine is down"))
 	a.drain()
 
-	// The engine is down when the next agent process starts.
+	// The engine is unavailable when the next agent process starts.
 	job := w.server.Add()
 	a = w.start()
 	w.log.await(t, "the executor cannot run jobs")
@@ -104,8 +104,8 @@ func TestSingleRunWithARefusedResult(t *testing.T) {
 	}
 }
 
-// TestRemovalIsRetried has the removal of a finished job's objects fail: the slot must be free for
-// the next job, and the agent must retry.
+// TestRemovalIsRetried checks that the agent retries the failed removal of a finished job's
+// objects, and that the slot is free for the next job meanwhile.
 func TestRemovalIsRetried(t *testing.T) {
 	w := newHarness(t)
 	w.executor.OnRun(w.runner(workflow.StatusSucceeded))
@@ -134,7 +134,7 @@ func TestStockServer(t *testing.T) {
 	job := w.server.Add()
 	a := w.start()
 	w.server.WaitFor("the start", func() bool { return job.Steps[0] == workflow.StepSucceeded })
-	// A busy agent must not poll a server that may not support 0 free slots.
+	// A busy agent must not poll a server that might not support polls with 0 free slots.
 	polls := 0
 	w.server.Update(func() { polls, job.Status = len(w.server.Polls), workflow.StatusFailed })
 	w.server.WaitFor("the next poll", func() bool { return len(w.server.Polls) > polls })
@@ -145,7 +145,7 @@ func TestStockServer(t *testing.T) {
 	if !job.Has(0, "runs this job") {
 		t.Errorf("set-up log: %q", job.Log(0))
 	}
-	w.server.Close() // an abandoned poll may still arrive
+	w.server.Close() // an abandoned poll can still arrive
 	for _, p := range w.server.Polls {
 		if p.Slots == 0 {
 			t.Error("the agent polled without free slots, which this server does not support")

@@ -22,7 +22,7 @@ import (
 )
 
 // prepare fetches and checks the definition, and calls the executor to prepare the job. Meanwhile,
-// heartbeats renew the lease.
+// heartbeats renew the job's lease.
 func (j *job) prepare(ctx context.Context, cancel context.CancelCauseFunc) (*workflow.JobDefinition, error) {
 	var lease sync.WaitGroup
 	leased, release := context.WithCancel(ctx)
@@ -54,7 +54,7 @@ func (j *job) prepare(ctx context.Context, cancel context.CancelCauseFunc) (*wor
 	return definition, nil
 }
 
-// admitted returns the job's definition if this agent may run the job.
+// admitted returns the job's definition, or an error if this agent must not run the job.
 func (j *job) admitted(ctx context.Context) (*workflow.JobDefinition, error) {
 	definition, err := j.fetchDefinition(ctx)
 	if err != nil {
@@ -63,7 +63,7 @@ func (j *job) admitted(ctx context.Context) (*workflow.JobDefinition, error) {
 	return definition, j.agent.admit(j.entry.Claim, definition)
 }
 
-// keepLease sends heartbeats, and cancels the preparation if the server ends the job.
+// keepLease sends heartbeats. It cancels the preparation if the server ends the job.
 func (j *job) keepLease(ctx context.Context, cancel context.CancelCauseFunc, log *logrus.Entry) {
 	for tries := 0; ; {
 		pause := retry.Spread(heartbeatInterval)
@@ -77,7 +77,7 @@ func (j *job) keepLease(ctx context.Context, cancel context.CancelCauseFunc, log
 		case err == nil:
 			tries = 0
 		case protocol.Refused(err):
-			if !j.stock() { // stock servers have no heartbeats
+			if !j.stock() { // a stock server does not support heartbeats
 				cancel(errSuperseded)
 			}
 			return
@@ -92,7 +92,7 @@ func (j *job) keepLease(ctx context.Context, cancel context.CancelCauseFunc, log
 	}
 }
 
-// fetchDefinition retries until the server requeues the job.
+// fetchDefinition returns the job's definition. It retries until the server requeues the job.
 func (j *job) fetchDefinition(ctx context.Context) (*workflow.JobDefinition, error) {
 	limited, cancel := context.WithTimeout(ctx, definitionTime)
 	defer cancel()
@@ -116,13 +116,14 @@ func (j *job) fetchDefinition(ctx context.Context) (*workflow.JobDefinition, err
 	return nil, fmt.Errorf("fetching the job's definition: %w", err)
 }
 
-// learn copies the required fields from the definition and applies the host's settings to them.
+// learn copies the fields that the agent needs from the definition, and applies the host's settings
+// to the definition.
 func (j *job) learn(definition *workflow.JobDefinition) {
 	for _, secret := range definition.Secrets() {
 		j.masks.Add(redact.Secret{Name: secret.Name, Value: secret.Value()})
 	}
 	if reference := j.agent.opts.ImageOverride; reference != "" {
-		// The job's credentials apply to the registry of the job's own image.
+		// The job's credentials apply only to the registry of the job's own image.
 		definition.Image = &workflow.Image{Reference: reference}
 	}
 	j.entry.Steps = len(definition.Steps)
@@ -156,8 +157,8 @@ func (j *job) spec(definition *workflow.JobDefinition) executor.Spec {
 	return s
 }
 
-// launch requests permission to start the job and starts the runner. Before the request, it writes
-// the job to the journal.
+// launch writes the job to the journal, requests permission to start the job, and starts the
+// runner.
 func (j *job) launch(ctx context.Context, definition *workflow.JobDefinition) error {
 	j.phase(status.StartingJob)
 	j.entry.Phase = instance.Starting
@@ -169,7 +170,7 @@ func (j *job) launch(ctx context.Context, definition *workflow.JobDefinition) er
 	if err := j.askLeave(ctx); err != nil {
 		return err
 	}
-	if j.client.Gone() { // another call has learned that the job is gone
+	if j.client.Gone() { // another call has found that the server closed or reassigned the job
 		return errSuperseded
 	}
 	document, err := j.launchDocument(definition)
@@ -185,18 +186,18 @@ func (j *job) launch(ctx context.Context, definition *workflow.JobDefinition) er
 	j.stepStatus(setupStep, workflow.StepSucceeded)
 	j.entry.Phase = instance.Started
 	if err := j.saveEntry(); err != nil {
-		// The earlier entry suffices: starting the job a second time returns an error and does
-		// nothing.
+		// The earlier entry suffices, because a second start of the job does nothing except return
+		// an error.
 		j.log.WithError(err).Warn("updating the job's journal entry failed")
 	}
 	j.log.Info("the job was started")
 	return nil
 }
 
-// start starts the runner once. While the executor cannot run jobs, start waits. After an error
-// that leaves it unclear whether the job runs, such as a broken connection to an engine, it asks
-// the executor. Stopping the agent does not interrupt a start, because a half-finished start is
-// worse.
+// start starts the runner once. It waits while the executor cannot run jobs. After an error that
+// leaves the outcome unclear, such as a broken connection to an engine, start asks the executor
+// whether the job was started. Stopping the agent does not interrupt a start, because an incomplete
+// start is worse.
 func (j *job) start(ctx context.Context, document []byte) error {
 	starting, cancel := context.WithTimeout(j.agent.aborting, engineCall)
 	defer cancel()
@@ -224,7 +225,8 @@ func (j *job) start(ctx context.Context, document []byte) error {
 	return fmt.Errorf("starting the job: %w", err)
 }
 
-// askLeave requests permission to start the job. A repeated request receives the same response.
+// askLeave requests permission to start the job. The server sends the same response to a repeated
+// request.
 func (j *job) askLeave(ctx context.Context) error {
 	limited, cancel := context.WithTimeout(ctx, leaveTime)
 	defer cancel()
@@ -238,7 +240,7 @@ func (j *job) askLeave(ctx context.Context) error {
 	switch {
 	case err == nil && response.CancelRequested:
 		return errCancelled
-	case err == nil, j.stock() && withoutHeartbeats(err): // on such a server, the definition is the permission
+	case err == nil, j.stock() && withoutHeartbeats(err): // from such a server, the definition is the permission
 		return nil
 	case protocol.Refused(err):
 		return errSuperseded
@@ -269,7 +271,7 @@ func (j *job) launchDocument(definition *workflow.JobDefinition) ([]byte, error)
 		EchoLog:      j.agent.opts.LogJobOutput,
 	})
 	if err != nil {
-		return nil, errors.New("the job's launch document cannot be encoded") // the cause may contain a secret
+		return nil, errors.New("the job's launch document cannot be encoded") // the cause could contain a secret
 	}
 	return document, nil
 }

@@ -19,7 +19,7 @@ import (
 
 const shownOutcomes = 20
 
-// board holds the displayed state of the agent. No decision depends on it.
+// board holds the agent's state for display. The agent makes no decisions based on it.
 type board struct {
 	mu      sync.Mutex
 	started time.Time
@@ -28,7 +28,7 @@ type board struct {
 
 	answered  time.Time // time of the last successful poll; zero before the first
 	pollError string    // error of the last poll
-	pollSince time.Time // when polls last changed between success and failure; zero before the first
+	pollSince time.Time // the time at which polls last changed between success and failure; zero before the first poll
 }
 
 type shownJob struct {
@@ -51,7 +51,7 @@ func (b *board) polled(err error) {
 		b.pollSince = now
 	}
 	if !errors.Is(err, protocol.ErrCircuitOpen) || b.pollError == "" {
-		b.pollError = text // otherwise, keep the error of the last poll that was actually sent
+		b.pollError = text // after a poll that was not sent, keep the previous error
 	}
 	if err == nil {
 		b.answered = now
@@ -91,8 +91,8 @@ func (b *board) remove(j *job, how status.Outcome) {
 	}
 }
 
-// JobFields returns a job's log fields, or nil for an unknown job. Packages that have only the
-// job's ID use it.
+// JobFields returns a job's log fields, or nil if the job is unknown. It is for packages that have
+// only the job's ID.
 func (a *Agent) JobFields(jobID string) logrus.Fields {
 	a.board.mu.Lock()
 	defer a.board.mu.Unlock()
@@ -116,8 +116,8 @@ func (j *job) phase(p status.Phase) {
 	})
 }
 
-// Status returns the agent's part of the status report. The caller adds health, problems, disk
-// usage and configuration.
+// Status returns the agent's part of the status report. The caller adds the health, the problems,
+// the disk usage and the configuration.
 func (a *Agent) Status() status.Report {
 	busy := a.busy()
 	stopping := a.stopping.Err() != nil
@@ -168,10 +168,10 @@ func known(t time.Time) *time.Time {
 	return &t
 }
 
-// expiring is a [TokenSource] whose exchanged tokens expire.
+// expiring is a [TokenSource] whose tokens expire.
 type expiring interface {
-	// Expiry returns when the last exchanged token expires, or zero if there is none. It also
-	// reports whether that token may still be valid.
+	// Expiry returns the time at which the last exchanged token expires, or the zero time before
+	// the first exchange. good reports whether that token may still be valid.
 	Expiry() (at time.Time, good bool)
 }
 

@@ -8,10 +8,11 @@ import (
 )
 
 // AllowsImage reports whether allowed_images permits jobs with the referenced image. In patterns
-// and references, a name without a host means Docker Hub: pulumi/pulumi is docker.io/pulumi/pulumi.
+// and references, a name without a host refers to Docker Hub: pulumi/pulumi means
+// docker.io/pulumi/pulumi.
 //
-// A pattern without a tag allows every tag and digest. A pattern with a tag allows only that
-// tag and no digest, because an engine that receives both follows the digest.
+// A pattern without a tag allows every tag and digest. A pattern with a tag allows only that tag
+// and no digest, because an engine that receives both follows the digest.
 func (c *Config) AllowsImage(reference string) bool {
 	if c.AllowedImages == nil {
 		return true
@@ -68,7 +69,7 @@ func parseImage(reference string) (image, bool) {
 		}
 	}
 	if name == "" || path.Clean("/"+name) != "/"+name {
-		return image{}, false // empty, "." and ".." elements
+		return image{}, false // a name with an empty, "." or ".." element
 	}
 	host, rest, hasRest := strings.Cut(name, "/")
 	switch {
@@ -88,7 +89,7 @@ func parseImage(reference string) (image, bool) {
 
 // AllowsRepository reports whether allowed_repositories permits jobs that deploy from the named
 // repository. The name has the form host/path, as returned by Repository.Name of package workflow.
-// No list permits "".
+// The empty name is permitted only if allowed_repositories is not set.
 func (c *Config) AllowsRepository(name string) bool {
 	if c.AllowedRepositories == nil {
 		return true
@@ -106,8 +107,8 @@ func (c *Config) AllowsRepository(name string) bool {
 	return false
 }
 
-// isRepositoryPattern rejects patterns that cannot match a repository: those with escapes or with
-// empty, "." or ".." elements.
+// isRepositoryPattern reports whether a pattern can match a repository. A pattern with escapes or
+// with empty, "." or ".." elements cannot.
 func isRepositoryPattern(pattern string) bool {
 	pattern = strings.TrimSuffix(strings.TrimSuffix(strings.TrimSuffix(pattern, "/"), ".git"), "/")
 	return !strings.Contains(pattern, "%") && path.Clean("/"+pattern) == "/"+strings.TrimPrefix(pattern, "/")
@@ -115,8 +116,8 @@ func isRepositoryPattern(pattern string) bool {
 
 func isOdd(r rune) bool { return unicode.IsSpace(r) || unicode.IsControl(r) || r == '\\' }
 
-// matches reports whether the pattern matches the whole name: * matches any characters except
-// slashes, ** matches any characters.
+// matches reports whether the pattern matches the whole name. * matches any characters except
+// slashes, and ** matches any characters.
 func matches(pattern, name string) bool {
 	expr := regexp.QuoteMeta(pattern)
 	expr = strings.ReplaceAll(expr, `\*\*`, `.*`)

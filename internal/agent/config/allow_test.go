@@ -121,7 +121,7 @@ func TestAllowsRepository(t *testing.T) {
 		{"github.com/acme/*", "https://github.com:8443/acme/infra", false},
 		{"github.com:8443/acme/*", "https://github.com:8443/acme/infra", true},
 		{"github.com/acme/*", "evil@x@github.com:acme/infra", false},
-		{"github.com/acme/*", "https://github.com//acme/infra", true}, // the runner fetches it without the empty element
+		{"github.com/acme/*", "https://github.com//acme/infra", true}, // the runner removes the empty element before it fetches the repository
 		{"GitHub.com/acme/*", "https://github.com/acme/infra", true},
 		{"github.com/Acme/*", "https://github.com/acme/infra", false},
 		{"github.com/acme/*", "githubxcom:acme/infra", false},
@@ -134,7 +134,7 @@ func TestAllowsRepository(t *testing.T) {
 		{"**", "relative/path", false},
 		{"**", "", false},
 		{"**", "https://github.com/acme/in fra", false},
-		{"**", "https://github.com/acme/infra\n", true}, // the runner trims it too
+		{"**", "https://github.com/acme/infra\n", true}, // the runner also trims the newline
 		{"**", "https://github.com/acme/in\nfra", false},
 		{"/srv/git/*", "/srv/git/infra", false}, // the runner fetches only from servers
 		{"/srv/git/*", "file:///srv/git/infra.git", false},

@@ -2,7 +2,7 @@
 //
 // [Load] finds and reads the file, applies the environment, which takes precedence, and fills in
 // the defaults that depend on the machine. [Config.Validate] reports whether an agent can run with
-// the result. The two are separate because some commands complete, show or examine an incomplete
+// the result. The two are separate because some commands show, check or complete an incomplete
 // configuration. No other package of the agent reads settings from the environment.
 package config
 
@@ -14,8 +14,8 @@ import (
 	"workflowagent/internal/settings"
 )
 
-// Config is the agent's whole configuration. Each exported field has exactly one row in the table
-// of settings (fields.go), which documents it; a test enforces this.
+// Config is the agent's configuration. Each exported field has exactly one row in the table of
+// settings (fields.go), which documents the field. A test enforces this.
 type Config struct {
 	Token settings.Secret
 
@@ -24,23 +24,23 @@ type Config struct {
 	// WorkingDirectory is the absolute path of the directory with the runner binaries.
 	WorkingDirectory string
 	// SharedVolumeDirectory is the absolute path of a host directory to share with job containers,
-	// or empty: see [Config.TempDirectory].
+	// or empty. See [Config.TempDirectory].
 	SharedVolumeDirectory string
 	DeployTarget          DeployTarget
 	SingleRun             bool
 	PullImage             bool
 	// EnabledWorkflowTypes is never empty in a valid configuration.
 	EnabledWorkflowTypes []string
-	// EnvForwardAllowlist names the host variables given to jobs: see [Config.ForwardedEnv].
+	// EnvForwardAllowlist names the host variables that jobs receive. See [Config.ForwardedEnv].
 	EnvForwardAllowlist []string
 
 	OIDCTokenFile    string
 	OrganizationName string
 	RunnerPoolID     string
-	// TokenExpiration is the lifetime to request; zero leaves it to the server.
+	// TokenExpiration is the token lifetime to request; zero leaves the lifetime to the server.
 	TokenExpiration time.Duration
 
-	// PollingInterval is the pause between polls without a Retry-After.
+	// PollingInterval is the pause between polls if the server sends no Retry-After header.
 	PollingInterval time.Duration
 	// PollingIntervalOverride disables Retry-After and long polls.
 	PollingIntervalOverride bool
@@ -64,24 +64,26 @@ type Config struct {
 	LogJobOutput    bool
 
 	MaxConcurrentJobs int
-	// StateDirectory is the absolute path of the directory for journal and spool: see
+	// StateDirectory is the absolute path of the directory for the journal and the log spools. See
 	// [Config.PrepareStateDirectory].
 	StateDirectory string
-	// AllowedImages are patterns of job images; nil allows all.
+	// AllowedImages lists patterns for job images; nil allows all images.
 	AllowedImages []string
-	// AllowedRepositories are patterns of git URLs; nil allows all.
+	// AllowedRepositories lists patterns for repository URLs; nil allows all repositories.
 	AllowedRepositories []string
 	// CACertificateFile is a PEM file of certificate authorities to trust in addition to the
-	// system's.
+	// system's authorities.
 	CACertificateFile string
 
-	// DockerNetwork may be empty: the executor then chooses the network.
+	// DockerNetwork is the network mode of job containers. If it is empty, the executor chooses the
+	// network.
 	DockerNetwork string
 	// DockerMemory limits the memory of a job container, in bytes; zero means no limit.
 	DockerMemory int64
 	// DockerCPUs limits the CPUs of a job container; zero means no limit.
 	DockerCPUs float64
-	// DockerPidsLimit limits the processes and threads of a job container; zero means no limit.
+	// DockerPidsLimit limits the number of processes and threads in a job container; zero means no
+	// limit.
 	DockerPidsLimit int64
 
 	AutoUpdate    AutoUpdate
@@ -99,7 +101,7 @@ type Config struct {
 	MemQuantity            string
 	DebugPod               bool
 	OverrideImageReference string
-	// DockerHost is the host's DOCKER_HOST; jobs always get it if it is set.
+	// DockerHost is the host's DOCKER_HOST. If it is set, all jobs receive it.
 	DockerHost string
 
 	meta meta
@@ -128,15 +130,15 @@ const (
 type AutoUpdate string
 
 // The choices of auto_update. The effect of auto depends on how the agent was installed: an agent
-// installed by the install script updates itself, one installed by a package manager does not.
+// that was installed by the install script updates itself, but an agent that was installed by a
+// package manager does not.
 const (
 	UpdateAuto AutoUpdate = "auto"
 	UpdateOn   AutoUpdate = "true"
 	UpdateOff  AutoUpdate = "false"
 )
 
-// anyAddress is the value of http_server_address that means all IPv4 and IPv6 addresses of the
-// host.
+// anyAddress is the value of http_server_address for all IPv4 and IPv6 addresses of the host.
 const anyAddress = "*"
 
 type meta struct {
@@ -149,7 +151,7 @@ type meta struct {
 	uid       int
 }
 
-// ForwardedVar is a host variable given to jobs. Its value is a secret: the agent never sends
+// ForwardedVar is a host variable that jobs receive. Its value is a secret: the agent never sends
 // it to the server and masks it in every log.
 type ForwardedVar struct {
 	Name  string
@@ -168,14 +170,14 @@ func Reveal(vars []ForwardedVar) map[string]string {
 // File returns the path of the configuration file, or "" if none was read.
 func (c *Config) File() string { return c.meta.file }
 
-// Warnings returns problems that do not stop the agent, one sentence each.
+// Warnings returns the problems that do not prevent the agent from starting, one sentence each.
 func (c *Config) Warnings() []string { return c.meta.warnings }
 
 // Source returns the origin of the key's value.
 func (c *Config) Source(key string) settings.Source { return c.meta.sources[key] }
 
-// ForwardedEnv returns the host variables given to jobs: those of env_forward_allowlist that
-// are set, in its order, and then DOCKER_HOST if it is set.
+// ForwardedEnv returns the host variables that jobs receive: first the set variables of
+// env_forward_allowlist in the list's order, then DOCKER_HOST if it is set.
 func (c *Config) ForwardedEnv() []ForwardedVar { return c.meta.forwarded }
 
 // TempDirectory returns shared_volume_directory, or the system's directory for temporary files.
@@ -203,7 +205,7 @@ func (c *Config) HTTPServerListen() string {
 	return net.JoinHostPort(host, strconv.Itoa(c.HTTPServerPort))
 }
 
-// Settings returns all effective values in the order of the reference page.
+// Settings returns all effective values in the order of the reference documentation.
 func (c *Config) Settings() []settings.Setting {
 	return table(c).Effective(c.meta.sources)
 }

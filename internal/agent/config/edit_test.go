@@ -36,7 +36,7 @@ func TestEditTheSample(t *testing.T) {
 	sample := readSample(t)
 	for _, f := range Table().Fields() {
 		if !strings.Contains(sample, "\n#"+f.Key+": ") && f.Key != "token" {
-			continue // only an environment variable
+			continue // has no key in the file
 		}
 		var values [2]string
 		switch f.Value.(type) {

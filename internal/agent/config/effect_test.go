@@ -25,8 +25,8 @@ const (
 
 type effect struct{ dir, test string }
 
-// effects lists for every key the tests that show its effect, not only that the key is read. For a
-// feature that is missing from this build, the effect is the agent's warning.
+// effects lists the tests for each key that check its effect, and not only that the key is read.
+// For a feature that this build lacks, the effect is the agent's warning.
 var effects = map[string][]effect{
 	"token":                     {{agentProgram, "TestKeysOfPolls"}, {agentProgram, "TestConfigureTakesItsFlags"}, {agentLoop, "TestRefusedTokenIsNotHammered"}},
 	"service_url":               {{agentProgram, "TestKeysOfPolls"}},

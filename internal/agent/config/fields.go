@@ -17,7 +17,7 @@ const (
 	minDockerMemory = 6 << 20 // the engine's minimum
 )
 
-// Table returns the table of the agent's settings with the values of a new configuration.
+// Table returns the table of the agent's settings, bound to an empty configuration.
 func Table() *settings.Table { return table(&Config{}) }
 
 func table(c *Config) *settings.Table {
@@ -258,8 +258,8 @@ https://SERVER/releases of a workflow-server. The agent verifies the releases' s
 	}}
 }
 
-// kubernetesFields returns fields without effect, because this build does not include the
-// Kubernetes target.
+// kubernetesFields returns the fields of the Kubernetes target. They have no effect, because this
+// build does not include the target.
 func kubernetesFields(c *Config) []settings.Field {
 	return []settings.Field{{
 		Key: "image", Value: &c.AgentImage, DefaultText: "the image of the agent's own release",

@@ -35,9 +35,9 @@ func loadAndValidate(o LoadOptions) (*Config, error) {
 	return c, c.Validate()
 }
 
-// TestFiles loads testdata/*.bad.yaml and *.good.yaml, one for each rule. The first lines of a file
-// begin with "# want: ". In a bad file, they are the lines of the error, with FILE for the path; in
-// a good file, they are settings, as "key value".
+// TestFiles loads testdata/*.bad.yaml and *.good.yaml. Each file covers one rule, and its first
+// lines begin with "# want: ". In a bad file, these lines contain the expected error, with FILE for
+// the path. In a good file, they contain expected settings in the form "key value".
 func TestFiles(t *testing.T) {
 	names, err := filepath.Glob("testdata/*.yaml")
 	if err != nil {
@@ -52,7 +52,7 @@ func TestFiles(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			// A checkout may be group-writable; the copy is not.
+			// The checkout may be group-writable, but the copy is not.
 			path := writeFile(t, FileName, string(data))
 			var want []string
 			for line := range strings.Lines(string(data)) {
@@ -161,7 +161,7 @@ func TestManyProblems(t *testing.T) {
 	}
 }
 
-// FuzzLoad checks that Load and Validate return and that no message repeats the token.
+// FuzzLoad checks that Load and Validate return and that no message contains the token.
 func FuzzLoad(f *testing.F) {
 	names, err := filepath.Glob("testdata/*.yaml")
 	if err != nil {

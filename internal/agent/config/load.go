@@ -19,9 +19,9 @@ import (
 type LoadOptions struct {
 	// Path is the value of --config; "" searches for a file.
 	Path string
-	// Cwd, Home and Etc are the directories to search. Empty names are skipped.
+	// Cwd, Home and Etc are the directories to search. An empty name is skipped.
 	Cwd, Home, Etc string
-	// Binary is the path of the agent's binary, symbolic links resolved.
+	// Binary is the path of the agent's binary, with symbolic links resolved.
 	Binary string
 	// TempDir is the system's directory for temporary files.
 	TempDir string
@@ -30,7 +30,7 @@ type LoadOptions struct {
 }
 
 // ProcessOptions returns the options for the running process. The path is the value of --config, or
-// "". Unknown values stay empty, because an agent may run without HOME.
+// "". Values that cannot be determined stay empty, because an agent can run without HOME.
 func ProcessOptions(path string) LoadOptions {
 	o := LoadOptions{
 		Path: path, Etc: "/etc", TempDir: os.TempDir(), Environ: os.Environ(), UID: os.Geteuid(),
@@ -48,7 +48,7 @@ func ProcessOptions(path string) LoadOptions {
 	return o
 }
 
-// Dirs returns the directories to which paths may be relative.
+// Dirs returns the base directories for relative paths.
 func (o LoadOptions) Dirs() settings.Dirs { return settings.Dirs{Cwd: o.Cwd, Home: o.Home} }
 
 // Default returns the configuration without any file or environment. Values that depend on the
@@ -80,8 +80,9 @@ func Load(o LoadOptions) (*Config, error) {
 	return load(o, found, data, info.Mode(), privateMode(info, o.UID))
 }
 
-// privateMode returns the widest mode for a file that contains a token. The system service's file
-// belongs to root and is readable by its group; chmod 600 would make it unreadable for the service.
+// privateMode returns the most permissive mode for a file that contains a token. The system
+// service's file belongs to root and is readable by its group; chmod 600 would make it unreadable
+// for the service.
 func privateMode(info fs.FileInfo, uid int) fs.FileMode {
 	if stat, ok := info.Sys().(*syscall.Stat_t); ok && (int(stat.Uid) != uid || int(stat.Gid) != os.Getegid()) {
 		return 0o640
@@ -89,13 +90,14 @@ func privateMode(info fs.FileInfo, uid int) fs.FileMode {
 	return newFileMode
 }
 
-// LoadText is [Load] for text that is about to be written to path.
+// LoadText is like [Load], but reads the configuration from text, which is about to be written to
+// path.
 func LoadText(o LoadOptions, path string, text []byte) (*Config, error) {
 	return load(o, Found{Path: path}, text, newFileMode, newFileMode)
 }
 
-// load merges the file's text and the environment. private is the widest mode for a file with a
-// token.
+// load merges the file's text and the environment. private is the most permissive mode for a file
+// with a token.
 func load(o LoadOptions, found Found, text []byte, mode, private fs.FileMode) (*Config, error) {
 	c := &Config{meta: meta{file: found.Path}}
 	for _, warning := range found.Warnings {
@@ -131,8 +133,8 @@ func load(o LoadOptions, found Found, text []byte, mode, private fs.FileMode) (*
 	return c, nil
 }
 
-// checkVariables warns about unknown variables with the agent's prefix, and rejects those of the
-// ECS target.
+// checkVariables warns about unknown variables with the agent's prefix, and rejects the variables
+// of the ECS target.
 func (c *Config) checkVariables(t *settings.Table, env map[string]string) {
 	known := map[string]bool{}
 	for _, f := range t.Fields() {
@@ -147,7 +149,7 @@ func (c *Config) checkVariables(t *settings.Table, env map[string]string) {
 			t.Problems.Add(settings.Source{Kind: settings.FromEnv, Name: name}, "ecs."+strings.ToLower(key), refuse("ecs"))
 			continue
 		}
-		// This is not an error, because Kubernetes derives such variables from service names.
+		// This is only a warning, because Kubernetes derives such variables from service names.
 		c.warn("the variable %s is not one of this agent's settings and has no effect", name)
 	}
 }
@@ -156,7 +158,8 @@ func ecsKeys() []string {
 	return []string{"CLUSTER", "SUBNETS", "SECURITY_GROUPS", "LAUNCH_TYPE", "ASSIGN_PUBLIC_IP", "TASK_DEFINITION_TEMPLATE_FILE"}
 }
 
-// environment converts NAME=VALUE pairs to a map; of equal names, the last wins.
+// environment converts NAME=VALUE pairs to a map. If a name occurs more than once, the last value
+// wins.
 func environment(environ []string) map[string]string {
 	env := make(map[string]string, len(environ))
 	for _, pair := range environ {
@@ -171,7 +174,7 @@ func (c *Config) warn(format string, args ...any) {
 	c.meta.warnings = append(c.meta.warnings, fmt.Sprintf(format, args...))
 }
 
-// The configuration file's names, in search order.
+// The names of the configuration file, in search order.
 const (
 	FileName    = "pulumi-workflow-agent.yaml"
 	OldFileName = "pulumi-deployment-agent.yaml"
@@ -179,16 +182,16 @@ const (
 
 // Found is the result of a search for the configuration file.
 type Found struct {
-	// Path is the file to read, or "".
+	// Path is the file to read, or "" if no file was found.
 	Path string
-	// Shadowed are files further down the search order, which are ignored.
+	// Shadowed lists files that are ignored because they come later in the search order.
 	Shadowed []string
 	// Warnings report directories that cannot be searched.
 	Warnings []string
 }
 
 // Find locates the configuration file without reading it. The file is the value of --config, which
-// must exist, or the first existing file with either name in: the current directory, the home
+// must exist, or the first existing file with either name in the current directory, the home
 // directory, /etc, the installation's root (see installRoot), and the directory of the binary.
 func Find(o LoadOptions) (Found, error) {
 	if o.Path != "" {
@@ -216,7 +219,7 @@ func Find(o LoadOptions) (Found, error) {
 			found.Warnings = append(found.Warnings, fmt.Sprintf("searching for a configuration file failed: %v", err))
 			continue
 		case slices.ContainsFunc(seen, func(s os.FileInfo) bool { return os.SameFile(s, info) }):
-			continue // the same directory twice, or a link from the old name to the new one
+			continue // the same directory again, or a link from the old name to the new one
 		}
 		seen = append(seen, info)
 		if found.Path == "" {
@@ -246,9 +249,10 @@ func candidates(o LoadOptions) []string {
 	return all
 }
 
-// installRoot returns the directory that updates do not replace: the root of an installation that
-// updates itself, which keeps each version in ROOT/versions/VERSION, or the etc directory of the
-// Homebrew that installed the binary. It returns "" for other binaries.
+// installRoot returns a directory for the configuration file that updates do not replace. For an
+// installation that updates itself and keeps each version in ROOT/versions/VERSION, it returns
+// ROOT. For a binary that Homebrew installed, it returns Homebrew's etc directory. For other
+// binaries, it returns "".
 func (o LoadOptions) installRoot() string {
 	dir := filepath.Dir(o.Binary)
 	if parent := filepath.Dir(dir); filepath.IsAbs(dir) && filepath.Base(parent) == "versions" && strings.HasPrefix(filepath.Base(dir), "v") {
@@ -265,16 +269,16 @@ func (o LoadOptions) brewEtc() string {
 	return filepath.Join(prefix, "etc")
 }
 
-// readFile reads a configuration file. It rejects files that users other than root and uid could
+// readFile reads a configuration file. It rejects a file that users other than root and uid could
 // have written.
 func readFile(path string, uid int) ([]byte, fs.FileInfo, error) {
-	// O_NONBLOCK keeps a named pipe from blocking the start forever. The checks apply to the open
-	// file, which cannot be replaced between check and read.
+	// O_NONBLOCK prevents a named pipe from blocking the start forever. The checks apply to the
+	// open file, which cannot be replaced between the checks and the read.
 	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, 0)
 	if err != nil {
 		return nil, nil, fmt.Errorf("reading the configuration file: %w", err)
 	}
-	defer func() { _ = f.Close() }() // nothing was written, so the error does not matter
+	defer func() { _ = f.Close() }() // nothing was written, so the error can be ignored
 	info, err := f.Stat()
 	if err != nil {
 		return nil, nil, fmt.Errorf("reading the configuration file: %w", err)

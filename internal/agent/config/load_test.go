@@ -358,7 +358,7 @@ func TestNotAFile(t *testing.T) {
 			t.Errorf("%s: got %v, want %s", path, err, want)
 		}
 	}
-	// An unreadable default path is an error too: skipping it would hide the mistake.
+	// An unreadable file at a default path is also an error: skipping it would hide the mistake.
 	o := testOptions("")
 	o.Cwd = dir
 	must(t, os.Mkdir(filepath.Join(dir, FileName), 0o755))

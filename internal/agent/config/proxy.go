@@ -48,8 +48,8 @@ func (c *Config) validateProxy(wrong *settings.Problems) {
 
 func namesProxy(variable string) bool { return !strings.EqualFold(variable, "NO_PROXY") }
 
-// parseProxy parses the URL of a proxy as Go's client does: the default scheme is http. Its errors
-// never contain the value.
+// parseProxy parses the URL of a proxy in the same way as Go's HTTP client, which uses http if the
+// scheme is missing. Its errors never contain the value.
 func parseProxy(value string) (*url.URL, error) {
 	if !strings.Contains(value, "://") {
 		value = "http://" + value

@@ -43,8 +43,9 @@ func (c *Config) resolve(o LoadOptions, env map[string]string) {
 	}
 }
 
-// resolveWorkingDirectory handles the default, a path of the binary itself, and the placeholder of
-// the published sample files, which users do not always replace.
+// resolveWorkingDirectory sets working_directory to the binary's directory if the key is empty or
+// contains the placeholder of the published sample files. If the key is the path of a file, it uses
+// that file's directory.
 func (c *Config) resolveWorkingDirectory(o LoadOptions) {
 	binaryDir := ""
 	if o.Binary != "" {
@@ -94,7 +95,7 @@ func (c *Config) resolveForwarded(env map[string]string) {
 		value, ok := env[name]
 		switch {
 		case name == dockerHost:
-			continue // added at the end in any case
+			continue // added at the end in all cases
 		case !ok:
 			c.warn("%s is in env_forward_allowlist but not set on this host, so jobs do not get it", name)
 			continue
@@ -108,7 +109,7 @@ func (c *Config) resolveForwarded(env map[string]string) {
 	}
 }
 
-// resolveStateDirectory uses the service manager's directory if it is set, otherwise the user's
+// resolveStateDirectory selects the service manager's directory if it is set, otherwise the user's
 // directory, otherwise a private temporary directory.
 func (c *Config) resolveStateDirectory(o LoadOptions, env map[string]string) {
 	const name = "workflow-agent"
@@ -129,9 +130,9 @@ func (c *Config) resolveStateDirectory(o LoadOptions, env map[string]string) {
 	}
 }
 
-// PrepareStateDirectory creates state_directory with mode 0700, and its parents with the usual
-// mode. It rejects a directory that other users can write, because the directory contains job
-// tokens and undelivered logs.
+// PrepareStateDirectory creates state_directory with mode 0700, and its parents with mode 0755
+// (before the umask). It rejects a directory that other users can write to, because the directory
+// contains job tokens and undelivered logs.
 func (c *Config) PrepareStateDirectory() error {
 	dir := c.StateDirectory
 	if dir == "" {
@@ -148,8 +149,8 @@ func (c *Config) PrepareStateDirectory() error {
 		return fmt.Errorf("state_directory: %w", err)
 	}
 	if info.Mode()&os.ModeSymlink != 0 && !c.stateIsShared() {
-		// An administrator may link the directory to a larger disk. But in a parent where every
-		// user can create files, a link may be an attack.
+		// The directory can be an administrator's link to a larger disk. However, in a parent where
+		// every user can create files, a link may be an attack.
 		if info, err = os.Stat(dir); err != nil {
 			return fmt.Errorf("state_directory: %w", err)
 		}

@@ -62,7 +62,7 @@ func TestPrepareStateDirectory(t *testing.T) {
 	if err := prepare(link); err != nil {
 		t.Errorf("through a link: %v", err)
 	}
-	// In a directory such as /tmp, another user may have created the link.
+	// In a directory such as /tmp, the link could belong to another user.
 	shared := filepath.Join(root, "tmp")
 	must(t, os.Mkdir(shared, 0o755))
 	must(t, os.Chmod(shared, 0o1777))

@@ -68,8 +68,8 @@ func TestDefaults(t *testing.T) {
 	}
 }
 
-// TestSampleRuns checks the sample with its token set, first as it is and then with every # before
-// a key removed.
+// TestSampleRuns checks the sample with its token set, first unchanged and then with the # removed
+// before every key.
 func TestSampleRuns(t *testing.T) {
 	plain := strings.Replace(readSample(t), "pul-xxx", "pul-0123456789abcdef", 1)
 	c, err := loadAndValidate(testOptions(writeFile(t, FileName, plain)))
@@ -90,7 +90,7 @@ func TestSampleRuns(t *testing.T) {
 	}
 	for _, f := range Table().Fields() {
 		if !strings.Contains(plain, "\n#"+f.Key+": ") && f.Key != "token" {
-			continue // only an environment variable
+			continue // has no key in the file
 		}
 		isSet := !c.Source(f.Key).IsDefault()
 		if isPlaceholder := strings.Contains(f.Example, "<location of"); isSet == isPlaceholder {

@@ -86,8 +86,8 @@ func (c *Config) validatePlaces(fail func(key, what string)) {
 	}
 }
 
-// CACertificates returns the PEM text of ca_certificate_file, which contains at least one
-// certificate, or nil if the key is not set.
+// CACertificates returns the PEM text of ca_certificate_file, or nil if the key is not set. The
+// text contains at least one certificate.
 func (c *Config) CACertificates() ([]byte, error) {
 	if c.CACertificateFile == "" {
 		return nil, nil
@@ -96,7 +96,7 @@ func (c *Config) CACertificates() ([]byte, error) {
 	if err != nil {
 		return nil, fmt.Errorf("cannot be read: correct the path or the permissions: %w", err)
 	}
-	defer func() { _ = f.Close() }() // nothing was written, so the error does not matter
+	defer func() { _ = f.Close() }() // nothing was written, so the error can be ignored
 	data, err := io.ReadAll(io.LimitReader(f, maxBundleSize+1))
 	if err != nil {
 		return nil, fmt.Errorf("cannot be read: correct the path or the permissions: %w", err)
@@ -110,7 +110,7 @@ func (c *Config) CACertificates() ([]byte, error) {
 	return data, nil
 }
 
-// Size limits for files, in bytes. Real files are much smaller.
+// File size limits in bytes. Real files are much smaller.
 const (
 	maxFileSize   = 1 << 20
 	maxBundleSize = 16 << 20

@@ -16,9 +16,10 @@ import (
 
 const newFileMode = fs.FileMode(0o600)
 
-// Target returns the file to write: the value of --config, or the file that an agent would read, or
-// the path of a new file. A new file is in /etc for root, otherwise in Homebrew's etc directory or
-// the install script's directory if the binary is installed there, otherwise in the home directory.
+// Target returns the path of the file to write: the value of --config, the existing file that an
+// agent would read, or the path of a new file. For root, a new file is in /etc. For other users, it
+// is in Homebrew's etc directory or the install script's directory if the binary is installed
+// there, and otherwise in the home directory.
 func Target(o LoadOptions) (string, error) {
 	if o.Path != "" {
 		return o.Dirs().Absolute(o.Path)
@@ -45,8 +46,8 @@ func Target(o LoadOptions) (string, error) {
 	return filepath.Join(o.Home, FileName), nil
 }
 
-// ReadText returns the text of a configuration file that is about to be changed, after the checks
-// of [Load]. It returns nil if the file does not exist.
+// ReadText returns the text of a configuration file that is about to be changed, after the same
+// checks as [Load]. It returns nil if the file does not exist.
 func ReadText(path string, o LoadOptions) ([]byte, error) {
 	if _, err := os.Lstat(path); errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
@@ -58,10 +59,11 @@ func ReadText(path string, o LoadOptions) ([]byte, error) {
 	return data, err
 }
 
-// Write replaces a configuration file atomically. It follows symbolic links and replaces their
-// target. The new file keeps the owner and the group of the old one, but other users lose their
-// permissions, and so does the group unless it had more than the others. A file that did not exist
-// is private to its user. The note, if not empty, is a message for the user.
+// Write replaces a configuration file atomically. If the path is a symbolic link, Write replaces
+// the link's target. The new file keeps the owner and the group of the old file, but only the owner
+// can write to it and other users lose all access. The group keeps its read permission only if
+// other users had none. If the file did not exist, only its owner can access it. The note, if not
+// empty, is a message for the user.
 func Write(path string, text []byte) (note string, err error) {
 	target, err := filepath.EvalSymlinks(path)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -101,8 +103,8 @@ func keptMode(old fs.FileMode) fs.FileMode {
 	return mode | 0o400
 }
 
-// replace renames a new file to target and syncs the directory, so that the change survives a power
-// failure.
+// replace writes text to a new file, renames it to target and syncs the directory, so that the
+// change survives a power failure.
 func replace(target string, text []byte, mode fs.FileMode, old fs.FileInfo) (err error) {
 	dir := filepath.Dir(target)
 	f, err := renameio.NewPendingFile(target, renameio.WithTempDir(dir), renameio.WithStaticPermissions(mode))
@@ -119,7 +121,7 @@ func replace(target string, text []byte, mode fs.FileMode, old fs.FileInfo) (err
 			if err := f.Chown(int(stat.Uid), int(stat.Gid)); err != nil {
 				return fmt.Errorf("keeping the owner of %s: %w", target, err)
 			}
-			// chown may clear permissions.
+			// chown can clear permissions.
 			if err := f.Chmod(mode); err != nil {
 				return err
 			}

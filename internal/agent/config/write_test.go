@@ -43,7 +43,7 @@ func TestTarget(t *testing.T) {
 func TestWrite(t *testing.T) {
 	for _, tt := range []struct {
 		name string
-		old  fs.FileMode // 0: no file
+		old  fs.FileMode // 0 if the file does not exist
 		want fs.FileMode
 		note bool
 	}{

@@ -20,7 +20,7 @@ import (
 )
 
 const (
-	// answerTime bounds a request to an agent, which answers from memory.
+	// answerTime bounds a request to an agent, which responds from memory.
 	answerTime = 10 * time.Second
 	maxAnswer  = 16 << 20
 )
@@ -28,14 +28,14 @@ const (
 // ErrNotRunning reports that no agent runs in the instance.
 var ErrNotRunning = errors.New("no agent runs in this instance")
 
-// Instance is the directory of an agent that runs or ran on this host.
+// Instance is the instance directory of an agent that runs or ran on this host.
 type Instance struct {
-	Name string // of the directory: a number
+	Name string // the directory's name, which is a number
 	dir  string
 }
 
-// Find returns the instances below a state directory, running or not, in the order of their
-// numbers.
+// Find returns the instances in a state directory, ordered by number. Their agents may not be
+// running.
 func Find(stateDir string) ([]Instance, error) {
 	base := filepath.Join(stateDir, "instances")
 	entries, err := os.ReadDir(base)
@@ -62,23 +62,23 @@ func Find(stateDir string) ([]Instance, error) {
 	return found, nil
 }
 
-// Status returns the agent's report, or [ErrNotRunning].
+// Status returns the agent's report. It returns [ErrNotRunning] if no agent is running.
 func (i Instance) Status(ctx context.Context) (status.Report, error) {
 	ctx, cancel := context.WithTimeout(ctx, answerTime)
 	defer cancel()
 	return i.call(ctx, http.MethodGet, "/status")
 }
 
-// Drain requests that the agent claims no more jobs and exits after the running ones. It returns
-// the report.
+// Drain makes the agent stop claiming jobs and exit after its running jobs. It returns the agent's
+// report.
 func (i Instance) Drain(ctx context.Context) (status.Report, error) {
 	ctx, cancel := context.WithTimeout(ctx, answerTime)
 	defer cancel()
 	return i.call(ctx, http.MethodPost, "/drain")
 }
 
-// DrainAndWait is [Instance.Drain] that returns the last report when the agent has ended. If
-// ctx ends first, the agent continues to drain.
+// DrainAndWait is like [Instance.Drain], but waits until the agent has stopped and returns its last
+// report. If ctx is cancelled first, the agent continues to drain.
 func (i Instance) DrainAndWait(ctx context.Context) (status.Report, error) {
 	return i.call(ctx, http.MethodPost, "/drain?wait=true")
 }

@@ -31,7 +31,7 @@ func dirs(t *testing.T, name string) (state, instance string) {
 	return state, instance
 }
 
-// testAgent answers requests. To end it, close over and call stop.
+// testAgent serves a control socket. To stop it, close over and call stop.
 type testAgent struct {
 	drained atomic.Int64
 	over    chan struct{}
@@ -149,7 +149,8 @@ func TestMethods(t *testing.T) {
 	}
 }
 
-// The error for a hung agent differs from the error for an agent that is not running.
+// TestAgentThatHangs checks that the error for a hung agent differs from the error for an agent
+// that is not running.
 func TestAgentThatHangs(t *testing.T) {
 	state, dir := dirs(t, "0")
 	listener, err := Listen(dir) // not served
@@ -164,7 +165,7 @@ func TestAgentThatHangs(t *testing.T) {
 	}
 }
 
-// A killed process leaves its socket, which must not disturb the next agent.
+// TestStaleSocket checks that a killed process's socket does not disturb the next agent.
 func TestStaleSocket(t *testing.T) {
 	state, dir := dirs(t, "0")
 	address := &net.UnixAddr{Net: "unix", Name: filepath.Join(dir, socketName)}
@@ -183,7 +184,7 @@ func TestStaleSocket(t *testing.T) {
 	}
 }
 
-// A state directory may exceed the length of a socket's address.
+// TestLongStateDirectory uses a state directory whose path is too long for a socket address.
 func TestLongStateDirectory(t *testing.T) {
 	state := filepath.Join(t.TempDir(), strings.Repeat("long/", 60), strings.Repeat("x", 200))
 	dir := filepath.Join(state, "instances", "12")
@@ -231,7 +232,8 @@ func TestFind(t *testing.T) {
 	}
 }
 
-// TestOtherUsersAreKeptOut needs root, to become another user in a child.
+// TestOtherUsersAreKeptOut checks that other users cannot connect. It requires root to run a child
+// process as another user.
 func TestOtherUsersAreKeptOut(t *testing.T) {
 	if path := os.Getenv("TEST_CONTROL_SOCKET"); path != "" {
 		conn, err := (&net.Dialer{}).DialContext(t.Context(), "unix", path)
@@ -247,7 +249,7 @@ func TestOtherUsersAreKeptOut(t *testing.T) {
 	if os.Getuid() != 0 {
 		t.Skip("only root can become another user")
 	}
-	// All parent directories are open, so that only the socket's mode protects it.
+	// All parent directories are accessible, so that only the socket's mode protects it.
 	dir, err := os.MkdirTemp("", "control-")
 	if err != nil {
 		t.Fatal(err)
@@ -257,7 +259,7 @@ func TestOtherUsersAreKeptOut(t *testing.T) {
 		t.Fatal(err)
 	}
 	serveAgent(t, dir)
-	// The test binary is in a directory of root's.
+	// Other users cannot access the test binary's directory, which belongs to root.
 	self, err := os.ReadFile("/proc/self/exe")
 	if err != nil {
 		t.Skip(err)

@@ -13,21 +13,22 @@ import (
 
 const (
 	checkPause = time.Second      // between two checks of a draining agent
-	printPause = 30 * time.Second // at most, between two lines about the same jobs
+	printPause = 30 * time.Second // longest pause between two lines about the same jobs
 )
 
-// DrainingError reports that an agent still drains when the wait for it ends.
+// DrainingError reports that the wait for a draining agent was interrupted while the agent was
+// still draining.
 type DrainingError struct {
 	Instance string
-	Jobs     string // that it waits for
+	Jobs     string // the jobs that still run
 }
 
 func (e *DrainingError) Error() string {
 	return fmt.Sprintf("agent %s is still draining, with %s: it exits after the last one; to stop it now and leave them running, send it SIGTERM", e.Instance, e.Jobs)
 }
 
-// DrainAndPrint drains the agent and prints its remaining jobs until it has ended. If ctx ends
-// first, the error is a [*DrainingError].
+// DrainAndPrint drains the agent and prints its remaining jobs until the agent has stopped. If ctx
+// is cancelled first, the error is a [*DrainingError].
 func (i Instance) DrainAndPrint(ctx context.Context, out io.Writer) error {
 	type end struct {
 		report status.Report
@@ -53,7 +54,7 @@ func (i Instance) DrainAndPrint(ctx context.Context, out io.Writer) error {
 		}
 		report, err := i.Status(ctx)
 		if err != nil {
-			continue // the agent is exiting: DrainAndWait returns how
+			continue // the agent is exiting: DrainAndWait returns the result
 		}
 		last = report
 		if words := describeJobs(report); words != printed || time.Since(printedAt) >= printPause {
@@ -83,7 +84,7 @@ func (i Instance) drained(out io.Writer, report status.Report, err error) error 
 	return nil
 }
 
-// CountJobs returns how many jobs a report has, in words.
+// CountJobs returns the number of jobs in a report as text, such as "1 job".
 func CountJobs(r status.Report) string {
 	if len(r.Jobs) == 1 {
 		return "1 job"
@@ -91,7 +92,7 @@ func CountJobs(r status.Report) string {
 	return fmt.Sprintf("%d jobs", len(r.Jobs))
 }
 
-// describeJobs returns a line that changes with the jobs and their phases.
+// describeJobs returns a text that identifies the jobs and their phases, for detecting changes.
 func describeJobs(r status.Report) string {
 	var all []string
 	for _, j := range r.Jobs {

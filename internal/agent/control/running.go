@@ -10,16 +10,16 @@ import (
 	"workflowagent/internal/agent/status"
 )
 
-// Running is a running agent of this host, with its answer.
+// Running is a running agent on this host and its response.
 type Running struct {
 	Instance
 	Report status.Report
-	Err    error // why it does not answer
+	Err    error // the reason if the agent does not respond
 }
 
-// NoneError reports that no agent runs.
+// NoneError reports that no agent is running.
 type NoneError struct {
-	Instance string // that was asked for; "" means any
+	Instance string // the requested instance; "" means any
 	StateDir string
 }
 
@@ -30,8 +30,8 @@ func (e *NoneError) Error() string {
 	return fmt.Sprintf("no agent runs with the state directory %s; to find an agent with another configuration, use its --config, or run this command as its user", e.StateDir)
 }
 
-// FindRunning returns the running agents of a state directory, or only the named one, or a
-// [*NoneError].
+// FindRunning returns the running agents of a state directory, or only the agent with the given
+// name. If none is running, the error is a [*NoneError].
 func FindRunning(ctx context.Context, stateDir, name string) ([]Running, error) {
 	instances, err := Find(stateDir)
 	if err != nil {

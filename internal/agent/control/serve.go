@@ -13,15 +13,15 @@ import (
 	"workflowagent/internal/agent/status"
 )
 
-// Agent is the agent behind the control socket.
+// Agent is the agent that the control socket exposes.
 type Agent struct {
 	Report func() status.Report
-	Drain  func()          // returns at once
+	Drain  func()          // returns immediately
 	Over   <-chan struct{} // closed when the agent has finished
 }
 
-// Serve answers on listener until ctx ends, lets open requests finish for a few seconds, closes
-// the listener and returns.
+// Serve serves requests on listener until ctx is cancelled. It then waits a few seconds for open
+// requests, closes the listener and returns.
 func Serve(ctx context.Context, listener net.Listener, agent Agent, log *logrus.Entry) {
 	server := &http.Server{
 		Handler:           handler(agent),
@@ -36,8 +36,8 @@ func Serve(ctx context.Context, listener net.Listener, agent Agent, log *logrus.
 	})
 }
 
-// handler serves GET /status and POST /drain. With wait=true, a drain is answered with the last
-// report when the agent has ended.
+// handler serves GET /status and POST /drain. With wait=true, the response to a drain is sent when
+// the agent has stopped, and contains the last report.
 func handler(agent Agent) http.Handler {
 	mux := http.NewServeMux()
 	answer := func(w http.ResponseWriter, r status.Report) {

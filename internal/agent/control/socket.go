@@ -1,8 +1,8 @@
-// Package control connects the operator of a host to the agents on it: HTTP over a unix socket
-// in each agent's instance directory.
+// Package control connects a host's operator to the agents on that host: each agent serves HTTP
+// over a unix socket in its instance directory.
 //
-// The socket exists in every configuration, and other users cannot reach it. Unlike the health
-// server's port, it can change something: drain the agent.
+// The socket exists in every configuration, and other users cannot access it. Unlike the health
+// server, the socket also accepts a command: to drain the agent.
 package control
 
 import (
@@ -16,11 +16,13 @@ import (
 
 const socketName = "control.sock"
 
-// maxSocketPath fits every system, in bytes: macOS allows 104 with the final zero.
+// maxSocketPath is the maximum length of a socket's path on every supported system, in bytes. macOS
+// allows 104 bytes including the final zero.
 const maxSocketPath = 103
 
-// Listen makes the control socket, for its owner only, in an instance directory that the caller
-// has locked: an existing socket belonged to a dead process. Closing the listener removes it.
+// Listen creates the control socket in an instance directory that the caller has locked. Only the
+// owner can connect to it. An existing socket belongs to a dead process, so Listen replaces it.
+// Closing the listener removes the socket.
 func Listen(dir string) (net.Listener, error) {
 	real := filepath.Join(dir, socketName)
 	if err := os.Remove(real); err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -35,8 +37,8 @@ func Listen(dir string) (net.Listener, error) {
 	if err != nil {
 		return nil, fmt.Errorf("creating the control socket in %s: %w", dir, err)
 	}
-	listener.SetUnlinkOnClose(false) // its path may be gone by then
-	// No other user can connect before this: the directory is the owner's alone.
+	listener.SetUnlinkOnClose(false) // the path might no longer be valid
+	// No other user can connect before this call, because only the owner can access the directory.
 	if err := os.Chmod(real, 0o600); err != nil {
 		return nil, fmt.Errorf("protecting the control socket: %w", errors.Join(err, listener.Close()))
 	}
@@ -52,7 +54,7 @@ type socket struct {
 func (s *socket) Close() error {
 	err := s.UnixListener.Close()
 	if err != nil {
-		return err // closed before; the file may now be another process's
+		return err // closed before; the file might now belong to another process
 	}
 	if err := os.Remove(s.path); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("removing the control socket: %w", err)
@@ -60,9 +62,9 @@ func (s *socket) Close() error {
 	return nil
 }
 
-// reach returns a path to the socket in dir that is short enough for an address. The path is valid
-// until done is called. If dir is too long, the path leads through a symbolic link in a private
-// temporary directory.
+// reach returns a path of the socket in dir that is short enough for a socket address. The path is
+// valid until done is called. If dir is too long, the path leads through a symbolic link in a
+// private temporary directory.
 func reach(dir string) (path string, done func(), err error) {
 	if path = filepath.Join(dir, socketName); len(path) <= maxSocketPath {
 		return path, func() {}, nil
@@ -72,7 +74,7 @@ func reach(dir string) (path string, done func(), err error) {
 		if private, err = os.MkdirTemp(base, "agent-"); err != nil {
 			continue
 		}
-		done = func() { _ = os.RemoveAll(private) } // the link, not its target
+		done = func() { _ = os.RemoveAll(private) } // removes the link, not its target
 		link := filepath.Join(private, "i")
 		path = filepath.Join(link, socketName)
 		if len(path) > maxSocketPath {

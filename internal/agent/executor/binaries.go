@@ -10,14 +10,14 @@ import (
 	"strings"
 )
 
-// File names in the agent's working directory. An embeddable runner is a static Linux build that
-// the agent copies into containers.
+// File names in the agent's working directory. An embeddable runner is a static Linux executable
+// that the agent copies into containers.
 const (
 	RunnerName     = "workflow-runner"
-	EmbeddableName = "workflow-runner-embeddable" // -amd64 or -arm64 may be appended
+	EmbeddableName = "workflow-runner-embeddable" // can have the suffix -amd64 or -arm64
 )
 
-// FindRunner returns the path of the runner for this host in dir.
+// FindRunner returns the path of this host's runner in dir.
 func FindRunner(dir string) (string, error) {
 	path := filepath.Join(dir, RunnerName)
 	return path, CheckRunner(path)
@@ -38,8 +38,8 @@ func CheckRunner(path string) error {
 }
 
 // FindEmbeddable returns the path of the Linux runner in dir for containers of arch, which is amd64
-// or arm64. It reads the architecture from the ELF header and not from the file name, because
-// archives for both architectures are easily confused.
+// or arm64. It reads the architecture from the ELF header, not from the file name, because users
+// can confuse the archives for the two architectures.
 func FindEmbeddable(dir, arch string) (string, error) {
 	machine, ok := map[string]elf.Machine{"amd64": elf.EM_X86_64, "arm64": elf.EM_AARCH64}[arch]
 	if !ok {

@@ -22,47 +22,48 @@ import (
 //	Prepare → Start → (Output, Wait, Stop in any order and number) → CopySpool → Remove
 //
 // An Executor is safe for concurrent use, even for the same job. A [Handle] is plain data: another
-// process of the same program may resume the job from its JSON, so no method relies on the memory
-// of an earlier call. Every method returns when ctx ends. The end of ctx never ends a job; only
-// Stop and Remove do.
+// process of the same program may resume the job from the handle's JSON, so no method relies on data
+// that an earlier call left in memory. Every method returns when ctx is cancelled. Cancelling ctx
+// never ends a job; only Stop and Remove do.
 //
-// Prepare fetches what is missing and creates the job without running any of it. It may be slow, so
-// it reports progress line by line. If it fails, it leaves nothing behind.
+// Prepare fetches missing images and files and creates the job without running any part of it.
+// Prepare can be slow, so it reports progress line by line. If it fails, it leaves nothing behind.
 //
-// Start runs the runner once, writes launch to its standard input and closes it. A second Start with
+// Start runs the runner once, writes launch to its standard input and closes that input. A second Start with
 // the same handle returns [ErrStarted] and starts nothing. An [Error] from Start means that no
 // process of the job is running. After any other error, the job may be running: the caller must not
 // report its end before Wait or Remove confirms it.
 //
 // Wait blocks until the runner has exited and returns its [Exit]. It may be called any number of
-// times before Remove. It fails while the engine is unavailable, and the caller must repeat it. For
-// a job whose objects are missing, it sets Exit.Lost and returns no error. Wait, Stop and Output of
-// a job that was never started return [ErrNotStarted].
+// times before Remove. It fails while the engine is unavailable, and the caller must call it again.
+// For a job whose objects are missing, Wait sets Exit.Lost and returns no error. For a job that was
+// never started, Wait, Stop and Output return [ErrNotStarted].
 //
-// Output follows the runner's standard output and error from beginning to end; the caller closes it.
+// Output returns a stream of the runner's standard output and error, from the beginning until the
+// runner exits. The caller must close the stream.
 //
-// CopySpool copies the job's log spool to dst, for an agent that resumes the streams of a dead
-// runner. It creates dst and leaves it empty if the spool is missing.
+// CopySpool copies the job's log spool to dst, for an agent that resumes the log streams of a dead
+// runner. CopySpool creates dst. If the spool is missing, dst stays empty.
 //
-// Remove deletes every object of the job, running or not, and succeeds if they are already missing.
+// Remove deletes all objects of the job, running or not. It succeeds if the objects are missing.
 type Executor interface {
-	// Name is the deploy_target value.
+	// Name returns the executor's deploy_target value.
 	Name() string
-	// Check returns nil if a job can run now. Otherwise it returns a one-line error with the remedy
-	// for the operator. Check is cheap.
+	// Check returns nil if a job can run now. Otherwise, it returns a one-line error that contains
+	// the remedy for the operator. Check is cheap.
 	Check(ctx context.Context) error
 	Prepare(ctx context.Context, spec Spec, progress func(line string)) (Handle, error)
 	Start(ctx context.Context, h Handle, launch []byte) error
 	Wait(ctx context.Context, h Handle) (Exit, error)
 	Output(ctx context.Context, h Handle) (io.ReadCloser, error)
-	// Stop requests the runner's exit, and returns once the request is delivered. Stopping a
+	// Stop requests that the runner exit, and returns once the request is delivered. Stopping a
 	// finished job is not an error.
 	Stop(ctx context.Context, h Handle, how Stop) error
 	CopySpool(ctx context.Context, h Handle, dst string) error
 	Remove(ctx context.Context, h Handle) error
 	// List returns the handles of all jobs of owner that still have objects, in any state.
 	List(ctx context.Context, owner string) ([]Handle, error)
-	// Close releases connections and does not affect jobs.
+	// Close releases connections. It does not affect jobs.
 	Close() error
 }
 
@@ -82,22 +83,23 @@ const (
 type Spec struct {
 	JobID  string
 	Epoch  int64
-	Owner  string            // the agent's stable id, a label on all objects
-	Labels map[string]string // more labels (deployment_id, stack, …)
+	Owner  string            // the agent's stable ID, which labels all objects
+	Labels map[string]string // additional labels (deployment_id, stack, …)
 
 	Image      *workflow.Image // ignored by executors without images
-	OS         string          // the job definition's; "" means linux
-	RootPath   string          // a directory to which a non-root image can write; "" selects the executor's default
-	Loopback   bool            // the job's server is on loopback: the job must share the host's network, or be rejected
-	LoopbackOK bool            // the agent's own settings name that server, so the administrator permits sharing the network
+	OS         string          // from the job's definition; "" means linux
+	RootPath   string          // a directory that the user of a non-root image can write to; "" selects the executor's default
+	Loopback   bool            // the job's server is on loopback, so the job must share the host's network or be rejected
+	LoopbackOK bool            // the agent's own settings name that server, so the administrator permits the job to share the host's network
 }
 
-// Handle identifies a prepared job. It is plain data; [Handle.Decode] decodes the executor's part.
+// Handle identifies a prepared job. It is plain data. [Handle.Decode] decodes the executor's part.
 type Handle struct {
-	Executor string `json:"executor"` // Executor.Name of the executor that created it
+	Executor string `json:"executor"` // Executor.Name of the executor that created the handle
 	JobID    string `json:"jobID"`
 	Epoch    int64  `json:"epoch"`
-	// CreatedAt is when the job's objects were created, according to their host's clock.
+	// CreatedAt is the time at which the job's objects were created, according to the clock of
+	// their host.
 	CreatedAt time.Time       `json:"createdAt"`
 	Data      json.RawMessage `json:"data"` // private to the executor
 }
@@ -111,7 +113,8 @@ func NewHandle(executor, jobID string, epoch int64, created time.Time, data any)
 	return Handle{Executor: executor, JobID: jobID, Epoch: epoch, CreatedAt: created, Data: encoded}, nil
 }
 
-// Decode decodes the data of a handle that executor created.
+// Decode decodes the executor's data in a handle. It returns an error if another executor created
+// the handle.
 func (h Handle) Decode(executor string, data any) error {
 	if h.Executor != executor {
 		return fmt.Errorf("the handle of job %s is for executor %q, not for %q", h.JobID, h.Executor, executor)
@@ -124,16 +127,16 @@ func (h Handle) Decode(executor string, data any) error {
 
 // Exit describes how a runner exited.
 type Exit struct {
-	Code       int       // exit code; -1 if none
+	Code       int       // exit code; -1 if the runner has none
 	Signal     string    // name of the signal that killed the runner (SIGKILL, …), or ""; if set, Code is -1
 	OOMKilled  bool      // the runner failed, and the engine reported an out-of-memory kill
 	Lost       bool      // the job is missing and its exit status is unknown (after an engine restart or a reboot)
-	Detail     string    // one line for display, such as the engine's own error
+	Detail     string    // one line for display, such as an error from the engine
 	FinishedAt time.Time // zero if unknown
 	// Result is the content of [protocol.FileResult], or nil if the file is missing or unreadable.
 	// It is untrusted, because the job's own processes can write that file and kill the runner.
-	// Executors do not use it, and callers verify it with [protocol.Result.SealedWith]. The
-	// operating system or the engine reports the other fields.
+	// Executors do not use it, and callers verify it with [protocol.Result.SealedWith]. All other
+	// fields come from the operating system or the engine.
 	Result *protocol.Result
 }
 
@@ -142,15 +145,14 @@ func (e Exit) Success() bool {
 	return e.Code == 0 && e.Signal == "" && !e.OOMKilled && !e.Lost
 }
 
-// ErrStarted is returned by Start for a job that was already started.
+// ErrStarted is returned by Start for a job that has already been started.
 var ErrStarted = errors.New("the job was already started")
 
-// ErrNotStarted is returned by Wait, Stop and Output for a job that was prepared
-// but never started.
+// ErrNotStarted is returned by Wait, Stop and Output for a job that was prepared but never started.
 var ErrNotStarted = errors.New("the job was not started")
 
-// Error is a failure with the reason that the deployment displays. The deployment's log contains
-// its message, which is one line without secrets.
+// Error is a failure with a reason, which the deployment displays. Message is one line without
+// secrets. It is written to the deployment's log.
 type Error struct {
 	Reason  workflow.Reason
 	Message string

@@ -63,7 +63,7 @@ func TestFindEmbeddable(t *testing.T) {
 		host, other, machine = "arm64", "amd64", 62
 	}
 	foreign := append([]byte(nil), native...)
-	binary.LittleEndian.PutUint16(foreign[18:], machine) // e_machine of the ELF header
+	binary.LittleEndian.PutUint16(foreign[18:], machine) // the e_machine field of the ELF header
 
 	dynamic, err := exec.LookPath("ls")
 	if err != nil {
@@ -78,7 +78,7 @@ func TestFindEmbeddable(t *testing.T) {
 		name  string
 		files map[string][]byte
 		arch  string
-		want  string // file name, or part of the error
+		want  string // the expected file name, or a part of the error
 		fails bool
 	}{
 		{"by the plain name", map[string][]byte{executor.EmbeddableName: native}, host, executor.EmbeddableName, false},
@@ -105,7 +105,7 @@ func TestFindEmbeddable(t *testing.T) {
 			case !test.fails && (err != nil || got != filepath.Join(dir, test.want)):
 				t.Errorf("found %q, %v; want %s", got, err, test.want)
 			}
-			// An embeddable for another machine may fit the engine.
+			// A runner for another machine can still fit the engine.
 			usable := !test.fails || test.name == "for another machine" || test.name == "unknown architecture"
 			if err := executor.FindAnyEmbeddable(dir); (err == nil) != usable {
 				t.Errorf("any runner at all: %v", err)

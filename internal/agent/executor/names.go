@@ -11,11 +11,12 @@ import (
 
 const namePrefix = "workflow-"
 
-// plainID matches IDs that are safe in paths. IDs must be checked because the server chooses them.
+// plainID matches job IDs that are safe in paths. The server chooses the IDs, so the agent must
+// check them.
 var plainID = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9_.-]{0,63}$`)
 
-// ObjectName returns the name for a job's directory, container and volume. The name is valid for
-// all three and is the same for the same job and epoch. It differs between owners, so equal job IDs
+// ObjectName returns the name of a job's directory, container and volume. The name is valid for all
+// three and depends only on its arguments. Different owners get different names, so equal job IDs
 // from different servers do not collide.
 func ObjectName(owner, jobID string, epoch int64) string {
 	id := jobID
@@ -27,14 +28,14 @@ func ObjectName(owner, jobID string, epoch int64) string {
 
 func ownerSuffix(owner string) string { return Digest(owner)[:8] }
 
-// IsObjectName reports whether name has the form of a job's object name, for any owner. Such a name
-// is a single path element.
+// IsObjectName reports whether name has the form of a job's object name, for any owner. A name of
+// this form is a single path element.
 func IsObjectName(name string) bool {
 	return strings.HasPrefix(name, namePrefix) && !strings.ContainsAny(name, `/\`)
 }
 
-// ParseObjectName returns the job and epoch of an owner's object from its name alone. The job ID is
-// a digest if the original was not safe in names.
+// ParseObjectName extracts the job ID and the epoch from the name of an owner's object. The job ID
+// is a digest if the original ID was not safe in names.
 func ParseObjectName(owner, name string) (jobID string, epoch int64, ok bool) {
 	rest, found := strings.CutSuffix(name, "-"+ownerSuffix(owner))
 	if !found || !IsObjectName(name) {

@@ -13,24 +13,25 @@ import (
 
 const (
 	spaceReserve = 32 << 20
-	// smallestFile is the size in bytes at which smaller files are counted. It limits the number of
-	// empty files.
+	// smallestFile is the minimum size, in bytes, that each file counts towards the size limit. It
+	// limits the number of empty files.
 	smallestFile = 4 << 10
 )
 
 // ErrNoSpace reports that the disk has no space for a log spool.
 var ErrNoSpace = errors.New("the disk has no space for the log spool")
 
-// SpoolCopy copies a job's log spool. The job controls its spool and may create sparse files, names
-// that lead elsewhere, or countless files. SpoolCopy therefore copies only files that belong to a
-// spool, up to the size limit.
+// SpoolCopy copies a job's log spool. The job controls its spool and may create sparse files, paths
+// that lead out of the spool, or countless files. SpoolCopy therefore copies only files that belong
+// to a spool, up to the size limit.
 type SpoolCopy struct {
 	dst  *os.Root
-	left int64                  // bytes still allowed
+	left int64                  // number of bytes that may still be copied
 	free func() (uint64, error) // returns the free bytes on the disk of dst
 }
 
-// NewSpoolCopy starts a copy to the directory dst, which it creates if missing.
+// NewSpoolCopy returns a SpoolCopy that writes to the directory dst. It creates dst if it is
+// missing.
 func NewSpoolCopy(dst string) (*SpoolCopy, error) {
 	if err := os.MkdirAll(dst, 0o700); err != nil {
 		return nil, err
@@ -47,8 +48,9 @@ func NewSpoolCopy(dst string) (*SpoolCopy, error) {
 	return &SpoolCopy{dst: root, left: delivery.MaxCopy, free: free}, nil
 }
 
-// Add copies the named file; the name is a path within the spool. Add does not read a file that
-// cannot belong to a spool, but counts its size, because transferring the file has a cost.
+// Add copies the named file from content. The name is a path within the spool. Add does not read a
+// file that cannot belong to a spool. It counts the size of such a file towards the limit, because
+// transferring the file has a cost.
 func (c *SpoolCopy) Add(name string, size int64, content io.Reader) error {
 	if c.left -= max(size, smallestFile); c.left < 0 || size < 0 {
 		return fmt.Errorf("the spool is larger than the limit of %d bytes", delivery.MaxCopy)
@@ -71,5 +73,5 @@ func (c *SpoolCopy) Add(name string, size int64, content io.Reader) error {
 	return errors.Join(err, file.Close())
 }
 
-// Close finishes the copy.
+// Close ends the copy.
 func (c *SpoolCopy) Close() error { return c.dst.Close() }

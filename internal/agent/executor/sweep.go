@@ -7,10 +7,10 @@ import (
 	"time"
 )
 
-// Sweep removes the leftovers of owner's jobs: objects that ex lists, that are older than minAge,
-// and that keep does not claim. minAge must exceed the time for a Prepare and the subsequent
-// journal write, because only then does the journal claim the object. Sweep returns the removed
-// handles; a failed removal does not stop the others.
+// Sweep removes the leftovers of owner's jobs. Leftovers are objects that ex lists, that are older
+// than minAge, and for which keep returns false. minAge must exceed the time from the start of a
+// Prepare until the journal entry is written, because keep cannot recognize the job earlier. Sweep
+// returns the handles of the removed jobs. It continues after a failed removal.
 func Sweep(ctx context.Context, ex Executor, owner string, now time.Time, minAge time.Duration, keep func(Handle) bool) ([]Handle, error) {
 	all, err := ex.List(ctx, owner)
 	if err != nil {

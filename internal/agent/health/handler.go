@@ -13,7 +13,8 @@ import (
 	"workflowagent/internal/agent/status"
 )
 
-// healthBody is the body of /healthz. Clients of other agents know the first three fields.
+// healthBody is the JSON body of /healthz. The first three fields are the same as in other agents,
+// whose clients expect them.
 type healthBody struct {
 	Status       string    `json:"status"`
 	CurrentTime  time.Time `json:"currentTime"`
@@ -21,16 +22,16 @@ type healthBody struct {
 	Problems     []string  `json:"problems,omitempty"`
 }
 
-// Handler serves GET and HEAD of these paths:
+// Handler serves GET and HEAD requests for these paths:
 //
-//   - /healthz answers 200 and "healthy", or 503 and "unhealthy", in JSON; a client whose
-//     Accept header asks for Prometheus text gets the metrics instead, because scrape
-//     configurations written for other agents name this path.
-//   - /readyz answers 200 if the agent can take jobs, else 503 with the reasons.
-//   - /metrics answers with the metrics.
-//   - /status answers with a page, or with JSON on request; /status.json with JSON.
+//   - /healthz returns 200 and "healthy", or 503 and "unhealthy", in JSON. If the Accept header
+//     prefers a Prometheus format, it returns the metrics instead, because scrape configurations
+//     for other agents use this path.
+//   - /readyz returns 200 if the agent can accept jobs, and otherwise 503 with the reasons.
+//   - /metrics returns the metrics.
+//   - /status returns an HTML page, or JSON on request. /status.json returns JSON.
 //
-// No path changes anything, because the port may be open to others.
+// No request changes anything, because other users may be able to reach the port.
 func Handler(m *Metrics, report func() status.Report) http.Handler {
 	metrics := promhttp.HandlerFor(m.registry, promhttp.HandlerOpts{
 		EnableOpenMetrics:   true,
@@ -102,8 +103,8 @@ func writeHealth(w http.ResponseWriter, r status.Report) {
 	writeJSON(w, code, body)
 }
 
-// wantsMetrics reports whether an Accept header prefers a format specific to Prometheus to
-// JSON. A plain */* or text/plain is a user or a probe.
+// wantsMetrics reports whether an Accept header prefers a Prometheus format to JSON. Users and
+// probes send a plain */* or text/plain.
 func wantsMetrics(accept []string) bool {
 	var metrics, other float64
 	eachAccepted(accept, func(mediaType string, params map[string]string, q float64) {

@@ -32,7 +32,7 @@ func post(t *testing.T, h http.Handler, path string) *httptest.ResponseRecorder 
 	return w
 }
 
-// serving returns the handler of an agent that only has a tracker.
+// serving returns the handler and the metrics of an agent that has only a tracker.
 func serving(tracker *Tracker) (http.Handler, *Metrics) {
 	m := NewMetrics("v1.2.3")
 	source := func() status.Report {
@@ -102,7 +102,7 @@ func TestProblemsAreShownAndHarmless(t *testing.T) {
 	}
 }
 
-// The Accept headers are those of Prometheus 2, Prometheus 3, curl, browsers and kubelet.
+// TestAccept uses the Accept headers of Prometheus 2, Prometheus 3, curl, browsers and the kubelet.
 func TestAccept(t *testing.T) {
 	tracker := NewTracker(time.Hour)
 	h, _ := serving(tracker)
@@ -170,7 +170,7 @@ func TestMetrics(t *testing.T) {
 			}
 		}
 
-		// A scrape of an unhealthy agent succeeds and reports that.
+		// A scrape of an unhealthy agent succeeds, and the metrics report the state.
 		<-time.After(61 * time.Second)
 		r := get(t, h, "/healthz", "text/plain;version=0.0.4")
 		if text := r.Body.String(); r.Code != 200 || !strings.Contains(text, "\nworkflow_agent_up 0\n") {

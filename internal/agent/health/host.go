@@ -9,13 +9,15 @@ import (
 	"strings"
 )
 
-// onlyKnownHosts protects a server on loopback from DNS rebinding: it answers only requests for
-// a name of this server. Otherwise a page of any site could read the answers in a local user's
-// browser, by making the site's name resolve to this address; the browser sends that name. A
-// server on a network is requested by names that only the network knows.
+// onlyKnownHosts protects a server on loopback from DNS rebinding by serving only requests for one
+// of the server's own names. Otherwise, a website could make its name resolve to this address, and
+// its pages in a local user's browser could read the responses. Such requests carry the website's
+// name. A server on a network is not protected, because clients reach it by names that only the
+// network's administrator knows.
 //
-// Addresses are accepted because no name was resolved. Names below .svc are those of Kubernetes
-// services, whose port may be forwarded to this machine; no public name ends in .svc.
+// Requests for an IP address are accepted, because they involve no name resolution. Names below
+// .svc are names of Kubernetes services, whose port may be forwarded to this machine; no public
+// name ends in .svc.
 func onlyKnownHosts(listens net.Addr, addr string, handler http.Handler) http.Handler {
 	if at, err := netip.ParseAddrPort(listens.String()); err == nil && !at.Addr().Unmap().IsLoopback() {
 		return handler

@@ -37,7 +37,7 @@ func TestHostsOfRequests(t *testing.T) {
 		"127.0.0.1":                           http.StatusOK,
 		"[::1]:8080":                          http.StatusOK,
 		"[::1]":                               http.StatusOK,
-		"10.42.0.7:8080":                      http.StatusOK, // a kubelet uses the pod's address
+		"10.42.0.7:8080":                      http.StatusOK, // the kubelet uses the pod's address
 		"[fd00::7]:8080":                      http.StatusOK,
 		"agent.example.com":                   http.StatusOK, // http_server_address
 		"workflow-agent.ns.svc:8080":          http.StatusOK, // Prometheus with role: service

@@ -9,7 +9,7 @@ import (
 	"workflowagent/internal/workflow"
 )
 
-// Metrics are the agent's numbers, in their own registry. They are safe for concurrent use.
+// Metrics holds the agent's metrics in a separate registry. It is safe for concurrent use.
 type Metrics struct {
 	registry    *prometheus.Registry
 	jobsRunning prometheus.Gauge
@@ -19,7 +19,8 @@ type Metrics struct {
 	pollErrors  prometheus.Counter
 }
 
-// NewMetrics returns the metrics of an agent of the given version. [Metrics.Watch] adds the others.
+// NewMetrics returns the metrics of an agent with the given version. [Metrics.Watch] adds the
+// metrics that come from status reports.
 func NewMetrics(version string) *Metrics {
 	m := &Metrics{
 		registry: prometheus.NewRegistry(),
@@ -56,22 +57,23 @@ func NewMetrics(version string) *Metrics {
 	build.Set(1)
 	m.registry.MustRegister(
 		build, m.jobsRunning, m.jobsDone, m.jobTime, m.startTime, m.pollErrors,
-		// The collectors package, where these two are now, links database/sql, which the agent
-		// does not need.
+		// The collectors package, which now contains these two functions, links database/sql. The
+		// agent does not need database/sql.
 		prometheus.NewGoCollector(),                                       //nolint:staticcheck // see above
 		prometheus.NewProcessCollector(prometheus.ProcessCollectorOpts{}), //nolint:staticcheck // see above
 	)
 	return m
 }
 
-// JobStarted counts a running job.
+// JobStarted increments the number of running jobs.
 func (m *Metrics) JobStarted() { m.jobsRunning.Inc() }
 
 // JobLaunched records the time from a job's claim to the start of its runner.
 func (m *Metrics) JobLaunched(took time.Duration) { m.startTime.Observe(took.Seconds()) }
 
-// JobEnded counts a finished job; took is the time since its claim. Lost jobs are not among the
-// failed ones. Each status is a time series, so only a few are allowed.
+// JobEnded counts a finished job. took is the time since the job was claimed. Lost jobs are counted
+// separately from failed jobs. Each result is a time series, so the number of different results
+// must be small.
 func (m *Metrics) JobEnded(result string, reason workflow.Reason, took time.Duration) {
 	if reason == workflow.ReasonLost {
 		result = string(workflow.ReasonLost)
@@ -81,5 +83,5 @@ func (m *Metrics) JobEnded(result string, reason workflow.Reason, took time.Dura
 	m.jobTime.WithLabelValues(result).Observe(took.Seconds())
 }
 
-// PollFailed counts a poll without a usable answer.
+// PollFailed counts a poll without a usable response.
 func (m *Metrics) PollFailed() { m.pollErrors.Inc() }

@@ -10,13 +10,14 @@ import (
 	"workflowagent/internal/agent/status"
 )
 
-// lowDisk is the free space, in bytes, below which undelivered logs are a problem.
+// lowDisk is the amount of free disk space, in bytes, below which the report has a problem for the
+// undelivered logs.
 const lowDisk = 512 << 20
 
 var alwaysShown = []string{"deploy_target", "max_concurrent_jobs", "polling_interval"}
 
-// Reports returns the source of the agent's reports: the agent's status plus the state of the whole
-// process.
+// Reports returns a function that returns the agent's status report. The report combines the
+// agent's status with the state of the whole process.
 func Reports(agentStatus func() status.Report, tracker *Tracker, c *config.Config) func() status.Report {
 	settings := []status.Setting{}
 	if file := c.File(); file != "" {
@@ -45,5 +46,5 @@ func freeBytes(dir string) int64 {
 	if err := unix.Statfs(dir, &s); err != nil {
 		return -1
 	}
-	return int64(s.Bavail) * int64(s.Bsize) //nolint:unconvert // its type differs between systems
+	return int64(s.Bavail) * int64(s.Bsize) //nolint:unconvert // the field's type differs between systems
 }

@@ -51,7 +51,7 @@ func TestReadyz(t *testing.T) {
 		}
 	}
 	check(200, "ready", "")
-	r.Slots = status.Slots{Total: 1, Busy: 1} // busy is not a fault
+	r.Slots = status.Slots{Total: 1, Busy: 1} // a busy agent is not a problem
 	check(200, "ready", "")
 
 	r.Server.BreakerOpen = true
@@ -113,7 +113,8 @@ func TestStatusFormats(t *testing.T) {
 	}
 }
 
-// The port may be open to others.
+// TestPortChangesNothing checks that the health server rejects requests that could change
+// something, because other users may be able to reach its port.
 func TestPortChangesNothing(t *testing.T) {
 	r := ready()
 	h, _ := handlerOf(&r)
@@ -125,7 +126,8 @@ func TestPortChangesNothing(t *testing.T) {
 	}
 }
 
-// The documentation lists every metric of the agent, and no other.
+// TestMetricsAreDocumented checks that the documentation lists all of the agent's metrics and no
+// others.
 func TestMetricsAreDocumented(t *testing.T) {
 	r := ready()
 	r.Token.ExpiresAt, r.Update.CheckedAt = &r.StartedAt, &r.StartedAt

@@ -13,13 +13,14 @@ type reportMetrics struct {
 	gauges []reportGauge
 }
 
-// reportGauge is one number of a report; ok is false if it has no value.
+// reportGauge is a gauge whose value comes from a report. ok is false if the report has no value
+// for it.
 type reportGauge struct {
 	desc  *prometheus.Desc
 	value func(r status.Report) (value float64, ok bool)
 }
 
-// Watch adds the numbers that are read from reports. Call it once.
+// Watch adds the metrics that are read from reports. It must be called only once.
 func (m *Metrics) Watch(report func() status.Report) {
 	gauge := func(name, help string, value func(status.Report) (float64, bool)) reportGauge {
 		return reportGauge{prometheus.NewDesc("workflow_agent_"+name, help, nil, nil), value}
@@ -71,7 +72,8 @@ func (m *reportMetrics) Describe(out chan<- *prometheus.Desc) {
 	}
 }
 
-// Collect reads all numbers from one report, so that they are consistent.
+// Collect implements [prometheus.Collector]. It reads all values from one report, so that they are
+// consistent.
 func (m *reportMetrics) Collect(out chan<- prometheus.Metric) {
 	r := m.report()
 	for _, g := range m.gauges {

@@ -13,10 +13,10 @@ import (
 
 var listenRetry = retry.Policy{First: 5 * time.Second, Max: time.Minute}
 
-// Serve serves handler on addr, host:port, until ctx ends, and then lets open requests finish
-// for a few seconds. An addr without a host means all addresses, as for [net.Listen]; an empty
-// addr or port 0 disables the server. If listening fails, Serve logs a warning and retries,
-// because another process may be about to release the port.
+// Serve serves handler on addr (host:port) until ctx is cancelled. It then waits a few seconds for
+// open requests. An addr without a host means all addresses, as in [net.Listen]. An empty addr or
+// port 0 disables the server. If listening fails, Serve logs a warning and retries, because another
+// process may be about to release the port.
 func Serve(ctx context.Context, addr string, handler http.Handler, log *logrus.Entry) {
 	if _, port, err := net.SplitHostPort(addr); addr == "" || (err == nil && port == "0") {
 		log.Debug("the health server is disabled")

@@ -4,7 +4,7 @@ import (
 	"context"
 	"errors"
 	"io"
-	stdlog "log" //nolint:depguard // the type that http.Server wants; it discards everything
+	stdlog "log" //nolint:depguard // the type that http.Server requires; the logger discards everything
 	"net"
 	"net/http"
 	"time"
@@ -12,10 +12,10 @@ import (
 
 const shutdownTime = 3 * time.Second
 
-// Until serves on the listener until ctx ends, lets open requests finish for a few seconds,
-// closes the listener and returns. If the server stops earlier, Until calls failed with the
-// reason and still waits for ctx. It discards the server's log, which clients could fill with
-// their mistakes.
+// Until serves requests on listener until ctx is cancelled. It then waits a few seconds for open
+// requests, closes the listener and returns. If the server stops earlier, Until calls failed with
+// the reason and still waits for ctx. It discards the server's log, which clients could fill with
+// invalid requests.
 func Until(ctx context.Context, server *http.Server, listener net.Listener, failed func(error)) {
 	server.ErrorLog = stdlog.New(io.Discard, "", 0)
 	stopped := make(chan struct{})

@@ -18,7 +18,8 @@ func listenLocal(t *testing.T) net.Listener {
 	return listener
 }
 
-// An open request is answered after the context has ended, and then the port is closed.
+// TestUntil checks that an open request receives its response after the context is cancelled, and
+// that the port is then closed.
 func TestUntil(t *testing.T) {
 	ctx, stop := context.WithCancel(t.Context())
 	defer stop()
@@ -52,7 +53,7 @@ func TestUntil(t *testing.T) {
 	}
 }
 
-// A server that fails reports it and still waits for the context.
+// TestUntilFails checks that Until reports a server failure and still waits for the context.
 func TestUntilFails(t *testing.T) {
 	ctx, stop := context.WithCancel(t.Context())
 	listener := listenLocal(t)

@@ -14,9 +14,9 @@ import (
 	"workflowagent/internal/workflow"
 )
 
-// journalForm returns the entries in testdata/journal-v1, of version 1. Never rewrite those files,
-// because an agent that was updated during a job must be able to read such entries. An incompatible
-// form needs a new version, and version 1 must remain readable.
+// journalForm returns the entries in testdata/journal-v1, which have version 1. Never rewrite those
+// files, because an agent that was updated during a job must be able to read such entries. An
+// incompatible format requires a new version, and version 1 must remain readable.
 func journalForm() map[string]Entry {
 	code := 1
 	claim := protocol.PollResponse{

@@ -22,19 +22,19 @@ import (
 
 const maxInstances = 1000
 
-// Identity is an agent's stable ID and private directory, which only one process uses at a time.
-// Agents on the same host may share a state directory: each takes a free identity. A restarted
-// agent finds its old identity, and with it the journal of its jobs.
+// Identity is an agent's stable ID and private directory. Only one process uses it at a time.
+// Agents on the same host may share a state directory, in which each acquires a free identity. A
+// restarted agent finds its previous identity, and with it the journal of its jobs.
 type Identity struct {
 	ID       string
-	Dir      string // private, 0700
+	Dir      string // private, with mode 0700
 	Hostname string
 	lock     *filelock.Lock
 }
 
 // OpenIdentity locks a free instance directory below stateDir/instances and returns its identity.
-// It prefers the first directory whose journal has jobs, then the first directory, and otherwise
-// creates one. The lock ends with the process.
+// It prefers the first free directory whose journal has jobs, and then the first free directory. If
+// none is free, it creates one. The lock is released when the process exits.
 func OpenIdentity(stateDir string) (*Identity, error) {
 	base := filepath.Join(stateDir, "instances")
 	if err := os.MkdirAll(base, 0o700); err != nil {
@@ -100,7 +100,7 @@ func openInstance(dir string) (_ *Identity, err error) {
 	return &Identity{ID: id, Dir: dir, Hostname: hostname, lock: lock}, nil
 }
 
-// Close releases the identity, so that another process can take it.
+// Close releases the identity, so that another process can acquire it.
 func (i *Identity) Close() error {
 	if i.lock == nil {
 		return nil
@@ -109,15 +109,16 @@ func (i *Identity) Close() error {
 	return nil
 }
 
-// KnownID returns the ID of the first agent in a state directory, or "" if none exists or the
-// caller cannot read it. It changes nothing, and the agent may be running.
+// KnownID returns the ID of the first agent in a state directory. It returns "" if no agent exists
+// or if the caller cannot read the ID. It changes nothing, so it can be called while the agent is
+// running.
 func KnownID(stateDir string) string {
 	id, _ := readID(filepath.Join(stateDir, "instances", "0"))
 	return id
 }
 
 // readID returns the ID in an instance directory. It returns "" for a new directory and for an ID
-// that a host crash has damaged: the agent then gets a new ID.
+// that a host crash has damaged. In both cases, the agent gets a new ID.
 func readID(dir string) (string, error) {
 	data, err := os.ReadFile(filepath.Join(dir, "id"))
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {

@@ -16,48 +16,51 @@ import (
 	"workflowagent/internal/workflow"
 )
 
-// version is the version of the entries that this program writes. It does not change entries of
-// other versions.
+// version is the version of the entries that this program writes. The program does not change
+// entries of other versions.
 const version = 1
 
 // Phase is the last phase that a job in the journal is known to have reached.
 type Phase string
 
 const (
-	// Starting means that the server may have permitted the start, and the runner may have started.
-	// Both are idempotent, so the next process may safely repeat them.
+	// Starting means that the server may have permitted the start, and that the runner may have
+	// been started. Requesting permission and starting the runner are idempotent, so the next
+	// process can safely repeat them.
 	Starting Phase = "starting"
 	// Started means that the runner was started.
 	Started Phase = "started"
-	// Reporting means that the agent delivers the log and result; no process of the job is running.
+	// Reporting means that the agent is delivering the log and the result. No process of the job is
+	// running.
 	Reporting Phase = "reporting"
 )
 
-// Entry is what the next process needs to resume a job. It contains the job's token, so its file
-// has mode 0600 and is removed when the job ends.
+// Entry contains the data with which the next process resumes a job. It includes the job's token,
+// so its file has mode 0600 and is removed when the job ends.
 type Entry struct {
 	Version    int                     `json:"version"`
 	Phase      Phase                   `json:"phase"`
 	Claim      protocol.PollResponse   `json:"claim"`
-	ServiceURL string                  `json:"serviceURL"` // a changed service_url may be another server
+	ServiceURL string                  `json:"serviceURL"` // a different service_url might belong to another server
 	Stack      string                  `json:"stack,omitempty"`
 	Steps      int                     `json:"steps"` // number of steps in the definition
 	Handle     *executor.Handle        `json:"handle,omitempty"`
-	Echoed     int64                   `json:"echoed"` // bytes of the job's output that were copied to the agent's own output
+	Echoed     int64                   `json:"echoed"` // number of bytes of the job's output that were copied to the agent's own output
 	ClaimedAt  time.Time               `json:"claimedAt"`
 	BootID     string                  `json:"bootID,omitempty"` // the host's boot ID when the entry was written
 	Result     *protocol.ResultRequest `json:"result,omitempty"` // set in phase Reporting
 	Operation  workflow.Operation      `json:"operation,omitempty"`
 	Signed     bool                    `json:"signed,omitempty"` // the server is known to sign its responses
-	EndedAt    time.Time               `json:"endedAt,omitzero"` // when the agent began to report the end
+	EndedAt    time.Time               `json:"endedAt,omitzero"` // when the agent began to report the job's end
 }
 
-// Journal is the directory with one entry and one spool per job.
+// Journal is a directory with one entry and one spool per job.
 type Journal struct {
 	dir string
 }
 
-// OpenJournal creates the directory of the journal.
+// OpenJournal returns the journal of an instance directory. It creates the journal's directory if
+// it is missing.
 func OpenJournal(instanceDir string) (*Journal, error) {
 	dir := filepath.Join(instanceDir, "jobs")
 	if err := os.MkdirAll(dir, 0o700); err != nil {
@@ -66,8 +69,8 @@ func OpenJournal(instanceDir string) (*Journal, error) {
 	return &Journal{dir: dir}, nil
 }
 
-// JobName returns the name of a job's files. IDs come from the server, so an ID that is unsafe in
-// file names is replaced with a digest.
+// JobName returns the base name of a job's files. The server chooses the job ID, so an ID that is
+// unsafe in file names is replaced with a digest.
 func JobName(jobID string, epoch int64) string {
 	plain := jobID != "" && len(jobID) <= 64
 	for _, r := range jobID {
@@ -79,13 +82,12 @@ func JobName(jobID string, epoch int64) string {
 	return fmt.Sprintf("%s.%d", jobID, epoch)
 }
 
-// SpoolDir returns the directory for those log streams of a job that the agent itself writes or
-// delivers.
+// SpoolDir returns the directory for a job's log streams that the agent itself writes or delivers.
 func (j *Journal) SpoolDir(name string) string { return filepath.Join(j.dir, name+".spool") }
 
 func (j *Journal) path(name string) string { return filepath.Join(j.dir, name+".json") }
 
-// Write stores an entry atomically, even if the host crashes.
+// Write stores an entry atomically. The entry is complete even after a host crash.
 func (j *Journal) Write(name string, e Entry) error {
 	e.Version = version
 	data, err := json.Marshal(e)
@@ -107,8 +109,8 @@ func (j *Journal) Remove(name string) error {
 	return errors.Join(err, os.RemoveAll(j.SpoolDir(name)))
 }
 
-// Read returns the entries of this version by name. foreign contains the names of entries that Read
-// cannot decode, such as entries of other versions. Read does not change them.
+// Read returns the entries of this version by name. foreign contains the names of the entries that
+// Read cannot decode, such as entries of other versions. Read does not change those entries.
 func (j *Journal) Read() (entries map[string]Entry, foreign []string, err error) {
 	files, err := os.ReadDir(j.dir)
 	if err != nil {
@@ -134,7 +136,8 @@ func (j *Journal) Read() (entries map[string]Entry, foreign []string, err error)
 	return entries, foreign, nil
 }
 
-// Sweep deletes partly written entries, and spools without an entry, whose jobs cannot be resumed.
+// Sweep deletes partly written entries and spools without an entry, because their jobs cannot be
+// resumed.
 func (j *Journal) Sweep() error {
 	files, err := os.ReadDir(j.dir)
 	if err != nil {

@@ -21,14 +21,14 @@ type fileError struct {
 	err  error
 }
 
-// Error returns one sentence that names the key and the file.
+// Error returns one sentence that contains the configuration key and the path.
 func (e *fileError) Error() string { return fmt.Sprintf("oidc_token_file: %s %v", e.path, e.err) }
 
 // Unwrap returns the cause.
 func (e *fileError) Unwrap() error { return e.err }
 
-// readFile returns the token in the file, a single word. It rejects a file that users other than
-// its owner can write, because the content determines the agent's identity.
+// readFile returns the file's content, a token. It rejects a file that users other than its owner
+// can write to, because the content determines the agent's identity.
 func readFile(path string) (string, error) {
 	token, err := readToken(path)
 	if err != nil {
@@ -38,8 +38,8 @@ func readFile(path string) (string, error) {
 }
 
 func readToken(path string) (string, error) {
-	// O_NONBLOCK keeps a named pipe from blocking the agent. The checks apply to the open file.
-	// Links are followed, because Kubernetes replaces tokens by changing links.
+	// O_NONBLOCK prevents a named pipe from blocking the agent. The checks apply to the open file.
+	// Symbolic links are followed, because Kubernetes replaces tokens by changing links.
 	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, 0)
 	if errors.Is(err, fs.ErrNotExist) {
 		return "", errNoFile
@@ -75,7 +75,7 @@ func readToken(path string) (string, error) {
 	return token, nil
 }
 
-// plain drops the path from a file system error; the caller names it.
+// plain returns the cause of a file system error without the path, which the caller adds.
 func plain(err error) error {
 	if e, ok := errors.AsType[*fs.PathError](err); ok {
 		return e.Err

@@ -13,7 +13,7 @@ func TestReadFile(t *testing.T) {
 	for _, tt := range []struct {
 		name, content string
 		mode          os.FileMode
-		want          string // in the error; "" for none
+		want          string // expected part of the error; "" for no error
 	}{
 		{"plain", secret, 0o600, ""},
 		{"with a newline", secret + "\n", 0o440, ""},
@@ -33,7 +33,7 @@ func TestReadFile(t *testing.T) {
 			if err := os.WriteFile(path, []byte(tt.content), 0o600); err != nil {
 				t.Fatal(err)
 			}
-			if err := os.Chmod(path, tt.mode); err != nil { // independent of the umask
+			if err := os.Chmod(path, tt.mode); err != nil { // regardless of the umask
 				t.Fatal(err)
 			}
 			checkRead(t, path, secret, tt.want)

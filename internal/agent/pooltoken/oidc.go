@@ -16,36 +16,37 @@ import (
 )
 
 const (
-	// A token is renewed after a fraction of its lifetime between these two. The remaining lifetime
-	// bridges an outage of the server.
+	// A token is renewed after a random fraction of its lifetime between these two values. The
+	// remaining lifetime covers an outage of the server.
 	renewFrom = 0.75
 	renewTo   = 0.85
 	// fileInterval is the pause between reads of the file while its token is unusable or rejected.
 	fileInterval = 5 * time.Second
-	// young is the age below which the rejection of a token suggests a defect.
+	// young is the token age below which a rejection suggests a defect.
 	young = time.Minute
-	// maxSubjects is how many of the issuer's tokens are remembered for masking.
+	// maxSubjects is how many of the issuer's tokens the agent remembers in order to mask them.
 	maxSubjects = 32
 )
 
 var (
 	unreachableRetry = retry.Policy{First: time.Second, Max: 30 * time.Second}
-	// refusedRetry applies while the server rejects the token, until the operator fixes the cause.
+	// refusedRetry applies while the server rejects the issuer's token, until the operator fixes
+	// the cause.
 	refusedRetry = retry.Policy{First: time.Second, Max: 5 * time.Minute}
 )
 
-// Exchanger is the server's side of an exchange.
+// Exchanger exchanges an issuer's token for a pool token.
 type Exchanger interface {
 	ExchangeToken(ctx context.Context, e protocol.TokenExchange) (protocol.PoolToken, error)
 }
 
-// Options configure an exchange. All but Life are required.
+// Options configure an exchange. All fields except Life are required.
 type Options struct {
 	Client       Exchanger
-	File         string // file of the issuer's token; read again for each exchange
+	File         string // file with the issuer's token; read again for each exchange
 	Organization string
 	PoolID       string
-	Life         time.Duration // lifetime to request; with 0, the server chooses
+	Life         time.Duration // lifetime to request; 0 leaves the lifetime to the server
 	// Problem is called with an error when no fresh token is available, and with nil when a fresh
 	// token is available again. It must return at once.
 	Problem func(error)
@@ -56,32 +57,32 @@ type Options struct {
 // [OIDC.Run] must be running. All methods are safe for concurrent use.
 type OIDC struct {
 	opts Options
-	kick chan struct{} // with a buffer of one: the pool's token was rejected
+	kick chan struct{} // has a buffer of one; signals that the pool token was rejected
 
 	mu       sync.Mutex
-	changed  chan struct{} // closed and replaced after each new token
+	changed  chan struct{} // closed and replaced when a new token is available
 	current  poolToken
 	access   []poolToken // all pool tokens that may still be valid
 	subjects []string    // the issuer's most recent tokens
-	refusals int         // consecutive young tokens that were rejected
+	refusals int         // number of consecutive young tokens that were rejected
 }
 
 type poolToken struct {
 	value        string
-	got, expires time.Time // compared on the monotonic clock, so setting the clock has no effect
+	got, expires time.Time // compared on the monotonic clock, so clock changes have no effect
 	refused      bool
 }
 
 // good reports whether the token exists, has not expired and was not rejected.
 func (t poolToken) good() bool { return t.value != "" && !t.refused && time.Now().Before(t.expires) }
 
-// NewOIDC returns a source without a token.
+// NewOIDC returns a token source that has no token yet.
 func NewOIDC(opts Options) *OIDC {
 	return &OIDC{opts: opts, kick: make(chan struct{}, 1), changed: make(chan struct{})}
 }
 
-// Token returns a token that the server has not rejected, waiting for one if necessary. It fails
-// only when ctx ends.
+// Token returns a token that the server has not rejected. It waits for one if necessary, and fails
+// only when ctx is cancelled.
 func (o *OIDC) Token(ctx context.Context) (string, error) {
 	for {
 		o.mu.Lock()
@@ -98,7 +99,7 @@ func (o *OIDC) Token(ctx context.Context) (string, error) {
 	}
 }
 
-// Refused records that the server rejected the token with status 401, and returns true because
+// Refused records that the server rejected the token with status 401. It returns true, because
 // another token will follow. After repeated rejections, the delay between renewals increases to
 // minutes.
 func (o *OIDC) Refused(token string) bool {
@@ -120,16 +121,16 @@ func (o *OIDC) Refused(token string) bool {
 	return true
 }
 
-// Expiry returns when the last token expires, or the zero time before the first exchange, and
-// whether that token may still be valid.
+// Expiry returns the time at which the last token expires, or the zero time before the first
+// exchange. good reports whether that token may still be valid.
 func (o *OIDC) Expiry() (at time.Time, good bool) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	return o.current.expires, o.current.good()
 }
 
-// Values returns the tokens to mask in logs: the pool's unexpired tokens and the issuer's most
-// recent tokens.
+// Values returns the tokens to mask in logs: the unexpired pool tokens and the issuer's most recent
+// tokens.
 func (o *OIDC) Values() []string {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -142,7 +143,7 @@ func (o *OIDC) Values() []string {
 	return values
 }
 
-// Run exchanges tokens until ctx ends.
+// Run exchanges tokens until ctx is cancelled.
 func (o *OIDC) Run(ctx context.Context) {
 	logged := ""
 	for failures := 0; ; {
@@ -173,8 +174,8 @@ func (o *OIDC) Run(ctx context.Context) {
 	}
 }
 
-// exchange obtains a new pool token. It returns the issuer's token that it used, or "" if it could not
-// read one.
+// exchange obtains a new pool token. It returns the issuer's token that it used, or "" if it could
+// not read that token.
 func (o *OIDC) exchange(ctx context.Context) (subject string, err error) {
 	subject, err = readFile(o.opts.File)
 	if err != nil {
@@ -193,7 +194,7 @@ func (o *OIDC) exchange(ctx context.Context) (subject string, err error) {
 	close(o.changed)
 	o.changed = make(chan struct{})
 	select {
-	case <-o.kick: // drop the rejection of an earlier token
+	case <-o.kick: // discard the rejection of an earlier token
 	default:
 	}
 	o.opts.Log.WithField("expires_in", got.Life.Round(time.Second).String()).Debug("received a pool token")
@@ -210,8 +211,8 @@ func (o Options) exchange(ctx context.Context, subject string) (protocol.PoolTok
 	return token, nil
 }
 
-// Exchange exchanges the token in the file once, without waiting, to test the configuration. It
-// ignores Problem and Log.
+// Exchange exchanges the token in the file once, to test the configuration. It does not retry, and
+// it ignores Problem and Log.
 func Exchange(ctx context.Context, opts Options) (protocol.PoolToken, error) {
 	subject, err := readFile(opts.File)
 	if err != nil {
@@ -220,7 +221,8 @@ func Exchange(ctx context.Context, opts Options) (protocol.PoolToken, error) {
 	return opts.exchange(ctx, subject)
 }
 
-// remember records an issuer's token. It must be called before the agent sends the token.
+// remember records an issuer's token for masking. It must be called before the agent sends the
+// token.
 func (o *OIDC) remember(subject string) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -231,7 +233,7 @@ func (o *OIDC) remember(subject string) {
 	o.subjects = o.subjects[max(0, len(o.subjects)-maxSubjects):]
 }
 
-// untilRenewal waits until the token should be replaced. It returns false if ctx ends first.
+// untilRenewal waits until the token must be replaced. It returns false if ctx is cancelled first.
 func (o *OIDC) untilRenewal(ctx context.Context) bool {
 	o.mu.Lock()
 	life := o.current.expires.Sub(o.current.got)
@@ -255,7 +257,7 @@ func (o *OIDC) untilRenewal(ctx context.Context) bool {
 	return refusedRetry.Wait(ctx, refusals-2, nil) == nil
 }
 
-// untilRetry waits after a failed exchange, but no longer than until the file has another token.
+// untilRetry waits after a failed exchange. It returns earlier if the file contains another token.
 func (o *OIDC) untilRetry(ctx context.Context, failures int, subject string, err error) bool {
 	policy := unreachableRetry
 	if protocol.Permanent(err) {

@@ -27,7 +27,7 @@ type issued struct {
 	form url.Values
 }
 
-// world is a source and its server, which responds at once, with a fake clock.
+// world is a token source and its server, which responds immediately. Both use a fake clock.
 type world struct {
 	t     *testing.T
 	file  string
@@ -37,12 +37,12 @@ type world struct {
 
 	mu        sync.Mutex
 	exchanges []issued
-	problems  []string // as reported, "" for none
+	problems  []string // the reported problems; "" means no problem
 	life      int      // lifetime of the tokens, in seconds
 	fail      func(n int, subject string) (status int, body string)
 }
 
-// RoundTrip is the server.
+// RoundTrip simulates the server.
 func (w *world) RoundTrip(r *http.Request) (*http.Response, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -188,7 +188,7 @@ func TestRenewalReadsTheFileAgain(t *testing.T) {
 		if got := w.exchanges[1].form.Get("subject_token"); got != "second.subject.token" {
 			t.Errorf("exchanged %q", got)
 		}
-		// The previous token remains valid for some minutes, so it is still masked.
+		// The previous token remains valid for some minutes, so it must still be masked.
 		if got := w.oidc.Values(); !slices.Contains(got, "pul-access-1") || !slices.Contains(got, "first.subject.token") {
 			t.Errorf("to be masked: %q", got)
 		}
@@ -231,7 +231,7 @@ func TestOldTokenBridgesAnOutage(t *testing.T) {
 			t.Errorf("%d exchanges in 15 minutes of an outage", n)
 		}
 	})
-	// No caller receives an expired token in an outage that outlasts it.
+	// If an outage outlasts the token, no caller receives the expired token.
 	inWorld(t, func(w *world) { w.write("a.b.c"); away(w, 10*time.Minute, 90*time.Minute) }, func(w *world) {
 		w.token(time.Second)
 		time.Sleep(61 * time.Minute)
@@ -248,7 +248,7 @@ func TestOldTokenBridgesAnOutage(t *testing.T) {
 func TestRefusedTokenIsRenewedAtOnce(t *testing.T) {
 	inWorld(t, func(w *world) { w.write("a.b.c") }, func(w *world) {
 		w.token(time.Second)
-		// After the machine has slept, the token still looks valid to the agent.
+		// After the machine has been asleep, the token still looks valid to the agent.
 		time.Sleep(20 * time.Minute)
 		var callers sync.WaitGroup
 		for range 8 {
@@ -343,7 +343,7 @@ func TestServerThatRefusesSaysWhy(t *testing.T) {
 		if !strings.Contains(got, "no policy allows sub=ci") || strings.Contains(got, "bad.subject.token") || strings.Contains(w.log.String(), "bad.subject.token") {
 			t.Errorf("the reported problem is %q; the log:\n%s", got, w.log)
 		}
-		// A new token in the file is tried soon, regardless of the pause.
+		// The agent soon tries a new token in the file, regardless of the pause.
 		w.write("good.subject.token")
 		if got := w.token(10 * time.Second); got == "" {
 			t.Error("the new token in the file is not tried")

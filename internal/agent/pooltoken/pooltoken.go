@@ -1,5 +1,5 @@
-// Package pooltoken provides the token that authenticates an agent to its pool: a fixed one
-// ([Static]), or one exchanged for the token of an OpenID Connect issuer and renewed ([OIDC]).
+// Package pooltoken provides the token that authenticates an agent to its pool. [Static] is a fixed
+// token. [OIDC] exchanges the token of an OpenID Connect issuer for a pool token and renews it.
 package pooltoken
 
 import "context"
@@ -10,7 +10,7 @@ type Static string
 // Token returns the token.
 func (s Static) Token(context.Context) (string, error) { return string(s), nil }
 
-// Refused returns false: no other token is available.
+// Refused returns false, because no other token is available.
 func (s Static) Refused(string) bool { return false }
 
 // Values returns the token.

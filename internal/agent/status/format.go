@@ -9,14 +9,14 @@ import (
 	"workflowagent/internal/termtext"
 )
 
-// clean makes untrusted text one line without terminal control characters.
+// clean returns untrusted text as one line without terminal control characters.
 func clean(text string) string {
 	return string(termtext.Plain(nil, []byte(oneLine.Replace(text))))
 }
 
 var oneLine = strings.NewReplacer("\r\n", " ", "\n", " ", "\r", " ", "\t", " ")
 
-// ago formats a duration in its two largest units.
+// ago returns the duration as text, in its two largest units.
 func ago(d time.Duration) string {
 	d = max(d, 0).Truncate(time.Second)
 	day := 24 * time.Hour
@@ -174,7 +174,7 @@ func orDash(text string) string {
 	return text
 }
 
-// DescribeJob describes a job in few words, safe to print.
+// DescribeJob returns a short description of a job that is safe to print.
 func DescribeJob(j Job, now time.Time) string {
 	what := j.Stack
 	if what == "" {

@@ -14,15 +14,15 @@ table{border-collapse:collapse;width:100%}th,td{text-align:left;vertical-align:t
 th{font-weight:600}.s{padding:.1em .5em;border-radius:.3em;background:#b00020;color:#fff}.ready{background:#1b6e3c}.draining,.starting,.stopping{background:#7a5900}
 @media(prefers-color-scheme:dark){body{color:#ddd;background:#181818}th,td{border-color:#444}}`
 
-// PagePolicy returns the page's Content-Security-Policy, which allows nothing but its own
-// style, regardless of the names in the report.
+// PagePolicy returns the page's Content-Security-Policy. It permits only the page's own style
+// sheet, even if a name in the report contains markup.
 func PagePolicy() string {
 	sum := sha256.Sum256([]byte(pageStyle))
 	return "default-src 'none'; style-src 'sha256-" + base64.StdEncoding.EncodeToString(sum[:]) + "'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 }
 
-// WritePage writes a report as an HTML page without scripts or external resources, which
-// reloads every 5 seconds.
+// WritePage writes a report as an HTML page. The page contains no scripts or external resources,
+// and reloads every 5 seconds.
 func WritePage(out io.Writer, r Report) error {
 	p := &page{}
 	p.raw(`<!DOCTYPE html><html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width"><meta http-equiv="refresh" content="5">`)
@@ -50,10 +50,10 @@ func WritePage(out io.Writer, r Report) error {
 
 type page struct{ b bytes.Buffer }
 
-// raw writes markup, which only this file provides.
+// raw writes markup without escaping it. Only constants in this file may be passed to raw.
 func (p *page) raw(markup string) { p.b.WriteString(markup) }
 
-// text writes all other text, escaped.
+// text writes escaped text.
 func (p *page) text(s string) { p.b.WriteString(html.EscapeString(clean(s))) }
 
 func (p *page) element(tag, text string) {

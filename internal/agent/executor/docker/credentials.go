@@ -25,11 +25,12 @@ import (
 
 const (
 	hubKey = "https://index.docker.io/v1/"
-	// helperTime bounds a credential helper, which may query a keychain or a cloud service.
+	// helperTime bounds the run time of a credential helper, which may query a keychain or a cloud
+	// service.
 	helperTime      = 30 * time.Second
 	maxHelperOutput = 200
 	helperHasNone   = "credentials not found"
-	// tokenUser is the user name that marks a helper's secret as a token.
+	// tokenUser is the user name that marks a credential helper's secret as a token.
 	tokenUser = "<token>"
 )
 
@@ -39,7 +40,8 @@ type registryConfig struct {
 	CredsStore  string                  `json:"credsStore"`
 }
 
-// registryAuth is an entry of auths. If it has no secrets, a credential helper provides them.
+// registryAuth is an entry of the auths object. If it has no secrets, a credential helper provides
+// them.
 type registryAuth struct {
 	Auth          string `json:"auth"` // user:password in base64
 	Username      string `json:"username"`
@@ -50,11 +52,11 @@ type registryAuth struct {
 
 type login struct {
 	encoded string // for the engine; "" means anonymous
-	origin  string // follows "with" in messages
+	origin  string // the source of the credentials, which follows "with" in messages
 }
 
-// logIn returns the job's own credentials for the registry. Without them, it uses the docker
-// configuration and its credential helpers on the agent's host.
+// logIn returns the job's own credentials for the registry. If the job has none, it reads the
+// docker configuration on the agent's host, which can name credential helpers.
 func (e *Executor) logIn(ctx context.Context, ref name.Reference, own *workflow.ImageCredentials) (login, error) {
 	key := ref.Context().RegistryStr()
 	if key == name.DefaultRegistry {
@@ -103,13 +105,13 @@ func encodeLogin(auth registryAuth, server, origin string) (login, error) {
 	}
 	encoded, err := authconfig.Encode(config)
 	if err != nil {
-		return login{}, errors.New("the credentials cannot be encoded") // the cause may quote the credentials
+		return login{}, errors.New("the credentials cannot be encoded") // the cause could quote the credentials
 	}
 	return login{encoded: encoded, origin: origin}, nil
 }
 
-// readRegistryConfig reads the docker command's configuration or, if that is missing, podman's.
-// Both have the same format.
+// readRegistryConfig reads the docker command's configuration or, if that file is missing,
+// podman's. Both have the same format.
 func readRegistryConfig() (registryConfig, error) {
 	for _, path := range [][2]string{
 		{configDir(), "config.json"},
@@ -144,9 +146,9 @@ func (c registryConfig) find(key string) registryAuth {
 	return registryAuth{}
 }
 
-// askHelper runs a credential helper. It returns the zero value if the helper has no credentials
-// for the registry. A failed helper's output goes only to the agent's log, because other users can
-// read the deployment's log.
+// askHelper runs a credential helper and returns the credentials for the registry, or the zero
+// value if the helper has none. A failed helper's output goes only to the agent's log, because
+// other users can read the deployment's log.
 func (e *Executor) askHelper(ctx context.Context, helper, server string) (registryAuth, error) {
 	program := "docker-credential-" + helper
 	if strings.ContainsAny(helper, `/\`) {
@@ -155,10 +157,10 @@ func (e *Executor) askHelper(ctx context.Context, helper, server string) (regist
 	ctx, cancel := context.WithTimeout(ctx, helperTime)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, program, "get")
-	// The helper must not receive the agent's own settings, such as the agent's token.
+	// The helper must not receive the agent's settings, which include its token.
 	cmd.Env = slices.DeleteFunc(os.Environ(), func(entry string) bool { return strings.HasPrefix(entry, "PULUMI_AGENT_") })
 	cmd.Stdin = strings.NewReader(server)
-	cmd.WaitDelay = time.Second // bounds the wait for processes that the helper started
+	cmd.WaitDelay = time.Second // bounds the wait for descendants that hold the output open
 	var out bytes.Buffer
 	cmd.Stdout = &out
 	err := cmd.Run()
@@ -185,7 +187,8 @@ func (e *Executor) askHelper(ctx context.Context, helper, server string) (regist
 	return registryAuth{Username: answer.Username, Password: answer.Secret}, nil
 }
 
-// complaint returns a failed helper's output, unless the output resembles credentials.
+// complaint returns a failed helper's output for an error message, or "" if the output resembles
+// credentials.
 func complaint(output string) string {
 	output = termtext.OneLine(output, maxHelperOutput)
 	if output == "" || strings.ContainsAny(output, "{}") {

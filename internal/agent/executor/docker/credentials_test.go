@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// setEnvironment sets the variables that determine the engine and its credentials.
+// setEnvironment sets the environment variables that determine the engine and its credentials.
 func setEnvironment(t *testing.T, home string, env map[string]string) {
 	t.Helper()
 	t.Setenv("HOME", home)

@@ -22,7 +22,7 @@ import (
 type address struct {
 	host   string
 	origin string
-	// ca, cert and key are TLS files; empty without TLS.
+	// ca, cert and key are the paths of the TLS files, or empty without TLS.
 	ca, cert, key string
 }
 
@@ -34,8 +34,8 @@ func (a address) options() []client.Opt {
 	return append(opts, client.WithHost(a.host))
 }
 
-// discover finds the engine as the docker command does: at host, then at DOCKER_HOST, then in the
-// docker context. If none is set, it tries the usual sockets.
+// discover returns the engine's address in the same way as the docker command: from host, from
+// DOCKER_HOST, or from the docker context. If none of them is set, it tries the usual sockets.
 func discover(host string) (address, error) {
 	origin := "the configuration"
 	if host == "" {
@@ -56,7 +56,7 @@ func homeDir() string {
 	return home
 }
 
-// fromHost returns the engine at host. dir contains the TLS files.
+// fromHost returns the address of the engine at host. dir contains the TLS files.
 func fromHost(host, origin, dir string, verify bool) (address, error) {
 	a := address{host: host, origin: origin}
 	scheme, _, ok := strings.Cut(host, "://")
@@ -66,7 +66,7 @@ func fromHost(host, origin, dir string, verify bool) (address, error) {
 	case scheme == "ssh":
 		return a, fmt.Errorf("%s names the Docker Engine %s: SSH is not supported; forward the engine's socket (ssh -L) and name the forwarded socket", origin, host)
 	}
-	if dir == "" && verify { // as the docker command does
+	if dir == "" && verify { // the docker command also uses this default
 		dir = configDir()
 	}
 	switch {
@@ -136,8 +136,8 @@ func fromContext() (address, bool, error) {
 	return a, true, nil
 }
 
-// socketPaths returns the usual sockets, in this order: Docker Engine and its rootless mode, Docker
-// Desktop, OrbStack, Colima, Rancher Desktop, and Docker Desktop on Linux.
+// socketPaths returns the paths of the usual sockets, in this order: Docker Engine and its rootless
+// mode, Docker Desktop, OrbStack, Colima, Rancher Desktop, and Docker Desktop on Linux.
 func socketPaths() []string {
 	paths := []string{"/var/run/docker.sock"}
 	if dir := os.Getenv("XDG_RUNTIME_DIR"); dir != "" {
@@ -151,7 +151,8 @@ func socketPaths() []string {
 	return paths
 }
 
-// fromSockets prefers a socket that accepts a connection; otherwise it returns one that exists.
+// fromSockets returns the first socket that accepts a connection. If none does, it returns a socket
+// that exists, or the first path.
 func fromSockets(paths []string) (address, error) {
 	const origin = "its usual socket"
 	best, found := paths[0], false
@@ -179,7 +180,7 @@ func readJSON(path string, v any) error {
 	return nil
 }
 
-// explain adds the cause to err, and the remedy for the operator.
+// explain adds the cause and the remedy for the operator to err.
 func explain(host string, err error) error {
 	var timeout net.Error
 	var verification *tls.CertificateVerificationError

@@ -51,7 +51,7 @@ func TestDiscover(t *testing.T) {
 		host string // docker_host in the configuration
 		home string
 		env  map[string]string
-		want string // host, or part of the error
+		want string // the expected host, or a part of the error
 		fail bool
 	}{
 		{"configured", "unix:///c.sock", contextHome, map[string]string{"DOCKER_HOST": "unix:///e.sock"}, "unix:///c.sock", false},
@@ -77,7 +77,7 @@ func TestDiscover(t *testing.T) {
 				t.Errorf("found %+v, %v; want an error with %q", got, err, test.want)
 			case !test.fail && err != nil:
 				t.Error(err)
-			case !test.fail && test.want == "": // the host's own engine may come first
+			case !test.fail && test.want == "": // on this host, an engine's usual socket may be found first
 				if got.host != "unix:///var/run/docker.sock" && got.host != "unix://"+filepath.Join(runtimeDir, "docker.sock") {
 					t.Errorf("found %+v", got)
 				}
@@ -108,9 +108,9 @@ func TestUsualSocketsInOrder(t *testing.T) {
 	if !slices.Equal(paths, want) {
 		t.Fatalf("the usual sockets are %q, want %q", paths, want)
 	}
-	paths = paths[1:] // the host may have its own socket at this path
-	// A socket file without a listener ranks below a socket with a listener, and above a missing
-	// one.
+	paths = paths[1:] // the first path can be a real socket of this host
+	// A socket file without a listener is preferred to a missing one, and a socket with a listener
+	// to both.
 	if got, _ := fromSockets(paths); got.host != "unix://"+paths[0] {
 		t.Errorf("without any socket, the host is %s", got.host)
 	}
@@ -125,7 +125,7 @@ func TestUsualSocketsInOrder(t *testing.T) {
 		if got, _ := fromSockets(paths); got.host != "unix://"+path {
 			t.Errorf("with a listener at %s, the host is %s", path, got.host)
 		}
-		if i%2 == 0 { // leave a dead socket file at every second path
+		if i%2 == 0 { // leave a dead socket file at every other path
 			listener.(*net.UnixListener).SetUnlinkOnClose(false)
 			_ = listener.Close()
 			continue

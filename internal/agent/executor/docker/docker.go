@@ -1,4 +1,4 @@
-// Package docker runs jobs in containers of a local or remote Docker Engine. It uses only the
+// Package docker runs jobs in containers on a local or remote Docker Engine. It uses only the
 // engine's API, never the docker command.
 //
 // Each job has a container and a volume of the same name. The runner enters the container through a
@@ -30,7 +30,7 @@ import (
 	"workflowagent/internal/workflow"
 )
 
-// Name is the deploy_target value of this executor.
+// Name is this executor's deploy_target value.
 const Name = "docker"
 
 // Paths in the container.
@@ -43,29 +43,29 @@ const (
 const (
 	pingTime    = 5 * time.Second
 	cleanupTime = 30 * time.Second
-	// stopTime is how long an engine waits for a job when it shuts down: the longest grace period
-	// for a cancellation, plus a reserve for the log and result.
+	// stopTime is how long an engine that shuts down waits for a job. It allows for the longest
+	// grace period for a cancellation, plus time for the log and the result.
 	stopTime    = 16 * time.Minute
 	defaultPids = 4096
 )
 
 // Options configure an [Executor].
 type Options struct {
-	// Host is the engine's address, as in DOCKER_HOST. If empty, the executor tries
-	// DOCKER_HOST, the docker context and the usual sockets.
+	// Host is the engine's address, in the format of DOCKER_HOST. If it is empty, the executor
+	// tries DOCKER_HOST, the docker context and the usual sockets.
 	Host string
-	// PullImage pulls the image for each job and fails if the pull fails. If false, the image
-	// must be present.
+	// PullImage makes the executor pull the image for each job, and fail if the pull fails. If it
+	// is false, the image must already be present.
 	PullImage bool
 	// RunnerDir is the directory with the embeddable runners.
 	RunnerDir string
-	// SharedVolumeDirectory, if not empty, is a directory with the same path for the agent and
-	// for the engine's host. Jobs get bind mounts below it.
+	// SharedVolumeDirectory, if not empty, is a directory that has the same path on the agent's
+	// system and on the engine's host. Jobs get bind mounts below it.
 	SharedVolumeDirectory string
-	Network               string        // jobs' network mode; "" uses the engine's default
-	Memory                int64         // memory limit per job in bytes; 0 means none
-	CPUs                  float64       // processor limit per job; 0 means none
-	PidsLimit             int64         // limit of processes and threads per job; 0 means 4096, negative means none
+	Network               string        // network mode for jobs; "" uses the engine's default
+	Memory                int64         // memory limit per job in bytes; 0 means no limit
+	CPUs                  float64       // CPU limit per job; 0 means no limit
+	PidsLimit             int64         // maximum number of processes and threads per job; 0 means 4096, negative means no limit
 	PullStall             time.Duration // how long a pull may make no progress; 0 means 5 minutes
 	Log                   *logrus.Entry
 }
@@ -80,8 +80,8 @@ type Executor struct {
 	filling  sync.Mutex     // held while a runner volume is being filled
 }
 
-// New returns an executor. It does not connect to the engine: [Executor.Check] reports an
-// unavailable engine.
+// New returns an executor. It does not connect to the engine: [Executor.Check] reports if the
+// engine is unavailable.
 func New(o Options) (*Executor, error) {
 	if o.SharedVolumeDirectory != "" && !filepath.IsAbs(o.SharedVolumeDirectory) {
 		return nil, fmt.Errorf("shared_volume_directory %q is not an absolute path", o.SharedVolumeDirectory)
@@ -101,7 +101,7 @@ func New(o Options) (*Executor, error) {
 // Name returns [Name].
 func (e *Executor) Name() string { return Name }
 
-// Close drops the connections to the engine.
+// Close closes the connections to the engine.
 func (e *Executor) Close() error {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -113,7 +113,7 @@ func (e *Executor) Close() error {
 	return err
 }
 
-// Check pings the engine and checks that a runner for its containers exists.
+// Check pings the engine and checks that a runner for the engine's containers exists.
 func (e *Executor) Check(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, pingTime)
 	defer cancel()
@@ -150,13 +150,13 @@ func (e *Executor) engine() (*client.Client, error) {
 	return conn, nil
 }
 
-// forget closes the connections after a failure, because an engine such as Docker Desktop may
+// forget closes the connections after a failure, because an engine such as Docker Desktop can
 // replace its socket.
 func (e *Executor) forget(engine *client.Client) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if e.conn == engine {
-		_ = engine.Close() // only idle connections
+		_ = engine.Close() // closes only idle connections
 		e.conn = nil
 	}
 }
@@ -173,7 +173,7 @@ func engineText(s string) string {
 	return termtext.OneLine(strings.TrimPrefix(s, "Error response from daemon: "), 0)
 }
 
-// answered reports whether err is a response of the engine, which proves that the engine is
+// answered reports whether err is a response from the engine, which proves that the engine is
 // available.
 func answered(err error) bool {
 	return err != nil && !client.IsErrConnectionFailed(err) &&
@@ -185,8 +185,8 @@ func local(engine *client.Client) bool { return strings.HasPrefix(engine.DaemonH
 
 var _ executor.Executor = (*Executor)(nil)
 
-// Labels of all objects that the executor creates. The executor never removes an object without
-// them.
+// Labels of the objects that the executor creates. The executor never removes an object without
+// these labels.
 const (
 	labelPrefix  = "workflowagent."
 	labelOwner   = labelPrefix + "owner"
@@ -197,28 +197,28 @@ const (
 	labelJobDir  = labelPrefix + "job-dir"
 	labelShared  = labelPrefix + "shared-directory"
 	labelCreated = labelPrefix + "created"
-	labelArch    = labelPrefix + "arch" // the runner's
+	labelArch    = labelPrefix + "arch" // the runner's architecture
 )
 
 const (
 	kindJob    = "job"    // a job's container and volume
-	kindCopy   = "copy"   // a container that copies a runner into a volume, or tests it
+	kindCopy   = "copy"   // a container that copies a runner into a volume, or tests a runner
 	kindRunner = "runner" // a volume that contains a runner
 )
 
-// job is the executor's own data in a handle.
+// job is the executor's own data in an [executor.Handle].
 type job struct {
 	Name   string `json:"name"`             // name of the container and the volume
-	JobDir string `json:"jobDir"`           // in the container
-	Shared string `json:"shared,omitempty"` // the job's directory on the host, if it has no volume
+	JobDir string `json:"jobDir"`           // the job directory's path in the container
+	Shared string `json:"shared,omitempty"` // the path of the job's directory on the host if the job has no volume
 	Engine string `json:"engine"`           // the engine's address
 }
 
 func (j job) copier() string { return j.Name + "-copy" }
 
-// labels returns the labels for a job's objects. The job's labels cannot replace the executor's.
-// labels sets every executor label, even to "", because a container inherits its image's labels,
-// which List must not read.
+// labels returns the labels for a job's objects. The labels in spec cannot replace the executor's
+// labels. Every executor label is set, even to "", because a container inherits the labels of its
+// image, and List must not use those.
 func labels(spec executor.Spec, j job, kind string, now time.Time) map[string]string {
 	out := map[string]string{}
 	for k, v := range spec.Labels {
@@ -237,7 +237,8 @@ func labels(spec executor.Spec, j job, kind string, now time.Time) map[string]st
 	return out
 }
 
-// newJob returns a job with the given name and shared directory.
+// newJob returns the job's object name and, if a shared volume directory is configured, the path of
+// the job's directory in it.
 func (e *Executor) newJob(spec executor.Spec) job {
 	j := job{Name: executor.ObjectName(spec.Owner, spec.JobID, spec.Epoch)}
 	if e.opts.SharedVolumeDirectory != "" {
@@ -246,8 +247,8 @@ func (e *Executor) newJob(spec executor.Spec) job {
 	return j
 }
 
-// open decodes a handle, checks its names, because handles are read from files, and returns the job
-// and the engine.
+// open decodes a handle and returns the job and the engine. It checks the names in the handle,
+// because handles are read from files.
 func (e *Executor) open(h executor.Handle) (j job, _ *client.Client, err error) {
 	if err := h.Decode(Name, &j); err != nil {
 		return j, nil, err
@@ -259,7 +260,8 @@ func (e *Executor) open(h executor.Handle) (j job, _ *client.Client, err error) 
 	return j, engine, err
 }
 
-// jobDir returns the job directory in the container. It is below rootPath if that is set.
+// jobDir returns the path of the job directory in the container. If rootPath is set, this directory
+// is below it.
 func jobDir(rootPath string) (string, error) {
 	if rootPath == "" {
 		return defaultJobDir, nil

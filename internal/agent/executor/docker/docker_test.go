@@ -34,7 +34,7 @@ const memoryLimit = 64
 
 var engine struct {
 	once      sync.Once
-	reason    string // why no engine is available
+	reason    string // the reason if no engine is available
 	err       error
 	lab       *lab.Engine
 	runnerDir string
@@ -70,7 +70,7 @@ func startEngine() (reason string, err error) {
 	if reason, ok := lab.EngineAvailable(); !ok {
 		return reason, nil
 	}
-	// The sockets in this directory need a short path, which test directories do not have.
+	// A socket's path must be short, and the paths of test directories are too long.
 	dir, err := os.MkdirTemp("", "wfe")
 	if err != nil {
 		return "", err
@@ -287,7 +287,7 @@ func TestImageErrors(t *testing.T) {
 	}
 }
 
-// TestImagesGoByName refers to an image of the host by a name that the engine could interpret as
+// TestImagesGoByName refers to an image on the host by a name that the engine could interpret as
 // the image's ID.
 func TestImagesGoByName(t *testing.T) {
 	host, runnerDir := needEngine(t)
@@ -386,7 +386,7 @@ func TestLoopback(t *testing.T) {
 	if _, err := prepare(t, e, s); err == nil || !strings.Contains(err.Error(), "loopback") {
 		t.Errorf("Prepare on a bridge with a server on loopback: %v", err)
 	}
-	// A job definition alone must not open the host's network.
+	// A job's definition alone must not permit access to the host's network.
 	s.LoopbackOK = false
 	e = newExecutor(t, Options{Host: host, RunnerDir: runnerDir})
 	defer e.Close()

@@ -13,24 +13,24 @@ import (
 
 // Facts describe an engine to the operator.
 type Facts struct {
-	Host          string // the engine's address, as in DOCKER_HOST
+	Host          string // the engine's address, in the format of DOCKER_HOST
 	Origin        string // where the address was configured
 	Version       string
-	APIVersion    string // negotiated with the engine
-	OS, Arch      string // platform of its containers; the architecture in Go's spelling
+	APIVersion    string // the API version that was negotiated with the engine
+	OS, Arch      string // platform of the engine's containers; Arch is a GOARCH value
 	Name          string // the engine's host name
-	RootDirectory string // where the engine stores images and containers on its host
+	RootDirectory string // the directory on the engine's host that stores images and containers
 	Rootless      bool
-	SameHost      bool // true if the engine is known to share the agent's host
+	SameHost      bool // whether the engine is known to run on the agent's host
 	// Open reports whether the engine listens on the network without TLS, so that any process that
-	// reaches the engine controls it.
+	// reaches the engine can control it.
 	Open bool
 	// Components maps the engine's components to their versions: "Docker Engine", "Docker Desktop",
 	// "containerd", "runc".
 	Components map[string]string
 }
 
-// Examine queries the engine. It returns the same errors as [Executor.Check].
+// Examine returns facts about the engine. It returns the same errors as [Executor.Check].
 func (e *Executor) Examine(ctx context.Context) (Facts, error) {
 	if err := e.Check(ctx); err != nil {
 		return Facts{}, err
@@ -69,15 +69,15 @@ func components(version client.ServerVersionResult) map[string]string {
 			out[c.Name] = c.Version
 		}
 	}
-	// For example "Docker Desktop 4.44.3 (202357)".
+	// The name is, for example, "Docker Desktop 4.44.3 (202357)".
 	if rest, ok := strings.CutPrefix(version.Platform.Name, "Docker Desktop "); ok {
 		out["Docker Desktop"], _, _ = strings.Cut(rest, " ")
 	}
 	return out
 }
 
-// EnsureImage makes an image available as [Executor.Prepare] does, with the configured pull policy,
-// and returns the image's architecture.
+// EnsureImage makes an image available in the same way as [Executor.Prepare], with the configured
+// pull policy, and returns the image's architecture.
 func (e *Executor) EnsureImage(ctx context.Context, reference string, progress func(line string)) (arch string, err error) {
 	engine, err := e.engine()
 	if err != nil {

@@ -21,8 +21,8 @@ type sent struct {
 	HostConfig *container.HostConfig
 }
 
-// TestContainersAsSent compares container descriptions with testdata/containers.json. Every change
-// to that file changes what a job can access.
+// TestContainersAsSent compares container descriptions with testdata/containers.json. A change to
+// that file can change the rights of jobs.
 func TestContainersAsSent(t *testing.T) {
 	now := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 	job := executor.Spec{
@@ -46,7 +46,7 @@ func TestContainersAsSent(t *testing.T) {
 	config, host = tryContainer(job, at, img, runner, now)
 	all["test of the runner"] = sent{config, host}
 	for name, s := range all {
-		// CVE-2024-21626 requires an image that chooses the working directory.
+		// The attack CVE-2024-21626 requires an image that chooses the working directory.
 		if s.Config.WorkingDir != "/" {
 			t.Errorf("%s: the image chooses the working directory", name)
 		}
@@ -71,7 +71,7 @@ func newJobOf(spec executor.Spec, o Options) job {
 	return j
 }
 
-// TestContainerAsRun uses an image whose working directory is outside the container
+// TestContainerAsRun runs an image whose working directory is outside the container
 // (CVE-2024-21626).
 func TestContainerAsRun(t *testing.T) {
 	host, runnerDir := needEngine(t)
@@ -111,7 +111,7 @@ func TestContainerAsRun(t *testing.T) {
 		CapDrop: []string{"AUDIT_WRITE", "MKNOD", "NET_RAW"}, SecurityOpt: []string{"no-new-privileges"}, Init: true,
 		NetworkMode: got.NetworkMode, IpcMode: "private", LogType: "local", Restart: "no",
 	}
-	for i, caps := range got.CapDrop { // newer engines report CAP_MKNOD
+	for i, caps := range got.CapDrop { // newer engines add the prefix CAP_
 		got.CapDrop[i] = strings.TrimPrefix(caps, "CAP_")
 	}
 	a, errA := json.Marshal(got)

@@ -9,7 +9,8 @@ import (
 	"workflowagent/internal/agent/executor"
 )
 
-// An image can have labels with any name; the executor's labels must replace them.
+// TestLabelsLeaveNothingToTheImage checks that the executor's labels replace an image's labels,
+// which can have any name.
 func TestLabelsLeaveNothingToTheImage(t *testing.T) {
 	spec := executor.Spec{JobID: "j", Epoch: 1, Owner: "o", Labels: map[string]string{"owner": "other", "shared-directory": "/home"}}
 	container := map[string]string{}

@@ -93,7 +93,7 @@ func TestEngineOverTCP(t *testing.T) {
 	e := newExecutor(t, Options{RunnerDir: runnerDir})
 	defer e.Close()
 	cycle(t, e, labClient(t))
-	// A server on loopback is unreachable from an engine on another host.
+	// An engine on another host cannot reach a server on loopback.
 	s := spec(testImage)
 	s.Loopback, s.LoopbackOK = true, true
 	if _, err := prepare(t, e, s); err == nil || !strings.Contains(err.Error(), "another host") {
@@ -200,10 +200,10 @@ func TestEngineOverTLS(t *testing.T) {
 		return newExecutor(t, Options{RunnerDir: runnerDir})
 	}
 	e := at(t, map[string]string{"DOCKER_TLS_VERIFY": "1", "DOCKER_CERT_PATH": user})
-	t.Cleanup(func() { _ = e.Close() }) // runs after the job is removed
+	t.Cleanup(func() { _ = e.Close() }) // runs after the cleanup that removes the job
 	cycle(t, e, docker)
 
-	mixed := t.TempDir() // a client that trusts the engine, but is not trusted by it
+	mixed := t.TempDir() // for a client that trusts the engine but is not trusted by it
 	for _, file := range []string{"ca.pem", "cert.pem", "key.pem"} {
 		from := map[bool]string{true: user, false: stranger}[file == "ca.pem"]
 		data, err := os.ReadFile(filepath.Join(from, file))

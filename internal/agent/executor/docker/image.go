@@ -23,8 +23,8 @@ const (
 type image struct {
 	ref  string
 	id   string
-	arch string // amd64, arm64, …
-	user string // from the image; "" is root
+	arch string // GOARCH value, such as amd64
+	user string // the image's configured user; "" means root
 }
 
 func (e *Executor) ensureImage(ctx context.Context, engine *client.Client, want *workflow.Image, progress func(string)) (image, error) {
@@ -68,7 +68,7 @@ func byName(reference string) string {
 	return reference + ":latest"
 }
 
-// pull pulls the image. It has no time limit while the pull makes progress.
+// pull pulls the image. It stops only if the pull makes no progress for PullStall.
 func (e *Executor) pull(ctx context.Context, engine *client.Client, ref name.Reference, want *workflow.Image, progress func(string)) error {
 	login, err := e.logIn(ctx, ref, want.Credentials)
 	if err != nil {
@@ -89,7 +89,7 @@ func (e *Executor) pull(ctx context.Context, engine *client.Client, ref name.Ref
 	return nil
 }
 
-// receive pulls the image and calls received for each message of the engine.
+// receive pulls the image and calls received for each message from the engine.
 func (e *Executor) receive(ctx context.Context, engine *client.Client, reference string, login login, progress func(string), received func()) error {
 	stream, err := engine.ImagePull(ctx, reference, client.ImagePullOptions{RegistryAuth: login.encoded})
 	if err != nil {
@@ -141,7 +141,7 @@ type pullReport struct {
 }
 
 func (r *pullReport) message(m jsonstream.Message) {
-	if m.ID == "" { // concerns the whole image: Digest: …, Status: …
+	if m.ID == "" { // the message concerns the whole image, such as "Digest: …" or "Status: …"
 		if m.Status != "" {
 			r.progress(engineText(m.Status))
 		}

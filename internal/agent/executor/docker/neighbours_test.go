@@ -33,7 +33,7 @@ func TestNeighboursAreLeftAlone(t *testing.T) {
 	dead := jobFor(t, e, "owner-one", "neighbours-dead")
 	alive := jobFor(t, e, "owner-one", "neighbours-alive")
 	other := jobFor(t, e, "owner-two", "neighbours-other")
-	// This container has a job's name, but foreign labels.
+	// This container has a job's name, but not the executor's labels.
 	people, err := docker.ContainerCreate(t.Context(), client.ContainerCreateOptions{
 		Name:   executor.ObjectName("owner-one", "neighbours-people", 1),
 		Config: &container.Config{Image: testImage, Entrypoint: []string{"/x"}, Labels: map[string]string{"owner": "owner-one"}},
@@ -67,8 +67,8 @@ func TestNeighboursAreLeftAlone(t *testing.T) {
 	}
 }
 
-// TestOldRunnersGo checks that volumes with old runners are removed: unused volumes at once,
-// volumes in use at the agent's next start.
+// TestOldRunnersGo checks that volumes with old runners are removed: unused volumes immediately,
+// and volumes in use when the agent starts again.
 func TestOldRunnersGo(t *testing.T) {
 	host, runnerDir := needEngine(t)
 	docker := labClient(t)

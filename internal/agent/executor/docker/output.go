@@ -18,9 +18,9 @@ import (
 	"workflowagent/internal/protocol"
 )
 
-// Output follows the engine's copy of the runner's output. That copy may be incomplete: the engine
-// keeps 512 MiB, older engines end the stream at that size without an error, and an engine restart
-// ends the stream with an error. The spool contains the job's complete log.
+// Output returns a stream that follows the engine's copy of the runner's output. That copy can be
+// incomplete. The engine keeps 512 MiB, older engines end the stream at that size without an error,
+// and an engine restart ends the stream with an error. The complete log is in the spool.
 func (e *Executor) Output(ctx context.Context, h executor.Handle) (io.ReadCloser, error) {
 	j, engine, err := e.open(h)
 	if err != nil {
@@ -48,13 +48,14 @@ func (e *Executor) Output(ctx context.Context, h executor.Handle) (io.ReadCloser
 		if err == nil {
 			err = copyRest(ctx, engine, j, followed, writer)
 		}
-		writer.CloseWithError(err) // nil is io.EOF
+		writer.CloseWithError(err) // if err is nil, the reader receives io.EOF
 	}()
 	return f, nil
 }
 
-// copyRest writes the stored output after the first followed bytes. An engine ends a followed
-// stream when the container exits; under load, that is before the engine has sent the whole output.
+// copyRest writes the stored output after the first followed bytes to dst. When the container
+// exits, an engine ends a followed stream; under load, it does so before it has sent all the
+// output.
 func copyRest(ctx context.Context, engine *client.Client, j job, followed int64, dst io.Writer) error {
 	if err := waitStopped(ctx, engine, j.Name); err != nil {
 		return ignoreGone(err)
@@ -105,8 +106,8 @@ func (f *follower) Close() error {
 	return err
 }
 
-// Stop sends a signal to the container's init, which passes an interrupt only to the runner.
-// Killing the init kills every process in the container.
+// Stop sends a signal to the container's init. The init passes an interrupt only to the runner, and
+// killing the init kills every process in the container.
 func (e *Executor) Stop(ctx context.Context, h executor.Handle, how executor.Stop) error {
 	j, engine, err := e.open(h)
 	if err != nil {
@@ -123,7 +124,7 @@ func (e *Executor) Stop(ctx context.Context, h executor.Handle, how executor.Sto
 	case !errdefs.IsConflict(err):
 		return fmt.Errorf("stopping job %s: %w", h.JobID, err)
 	}
-	// The container is not running: either it was not started, or it has exited.
+	// The container is not running: either it has never been started, or it has exited.
 	found, err := engine.ContainerInspect(ctx, j.Name, client.ContainerInspectOptions{})
 	switch {
 	case errdefs.IsNotFound(err):
@@ -136,7 +137,7 @@ func (e *Executor) Stop(ctx context.Context, h executor.Handle, how executor.Sto
 	return nil
 }
 
-// CopySpool reads the log spool through the engine's archive API.
+// CopySpool copies the job's log spool through the engine's archive API.
 func (e *Executor) CopySpool(ctx context.Context, h executor.Handle, dst string) error {
 	j, engine, err := e.open(h)
 	if err != nil {

@@ -24,16 +24,16 @@ import (
 )
 
 const (
-	// engineTime is how long an unstarted job waits for its engine.
+	// engineTime is how long an unstarted job waits for the engine.
 	engineTime = 10 * time.Minute
-	// maxLosses is how many times an engine may become unavailable during the preparation of one
-	// job.
+	// maxLosses is how many times the engine may become unavailable while one job is being
+	// prepared.
 	maxLosses = 5
 )
 
 // Prepare makes the image available and creates the job's container. If the engine becomes
-// unavailable meanwhile, for example during an update, Prepare waits and retries: the job has not
-// run.
+// unavailable meanwhile, for example during an update, Prepare waits and retries. A retry is safe,
+// because the job has not run.
 func (e *Executor) Prepare(ctx context.Context, spec executor.Spec, progress func(line string)) (executor.Handle, error) {
 	if spec.OS != "" && spec.OS != "linux" {
 		return executor.Handle{}, failure(workflow.ReasonLaunch, fmt.Sprintf("This job requires %s, but the agent runs jobs in Linux containers", spec.OS), nil)
@@ -105,9 +105,11 @@ func (e *Executor) prepare(ctx context.Context, engine *client.Client, spec exec
 // errExists reports that the job already has a container, which create must not change.
 var errExists = errors.New("an earlier call prepared the job")
 
-// create creates the container and adds the runner and the job's directory.
+// create creates the container, checks that it can run the runner, and prepares the job's
+// directory.
 func (e *Executor) create(ctx context.Context, engine *client.Client, spec executor.Spec, j job, img image, runner runnerFile, config *container.Config, host *container.HostConfig) error {
-	// An abandoned call could still succeed in the engine after the cleanup.
+	// The call is not cancelled with ctx, because an abandoned call could still succeed in the
+	// engine after the cleanup.
 	bounded, cancel := context.WithTimeout(context.WithoutCancel(ctx), cleanupTime)
 	defer cancel()
 	_, err := engine.ContainerCreate(bounded, client.ContainerCreateOptions{Name: j.Name, Config: config, HostConfig: host})
@@ -137,7 +139,8 @@ func (e *Executor) discard(ctx context.Context, engine *client.Client, j job) er
 	return e.remove(ctx, engine, j)
 }
 
-// container returns the container's description, which every client of the engine can read.
+// container returns the configuration of the job's container. It must contain no secrets, because
+// every client of the engine can read it.
 func (e *Executor) container(spec executor.Spec, j job, img image, runner runnerFile, network string, now time.Time) (*container.Config, *container.HostConfig) {
 	all := labels(spec, j, kindJob, now)
 	stopTimeout := int(stopTime / time.Second)
@@ -146,14 +149,14 @@ func (e *Executor) container(spec executor.Spec, j job, img image, runner runner
 		Entrypoint:  []string{runnerPath, "run", "--job-dir", j.JobDir},
 		WorkingDir:  "/", // overrides the image's directory, which may be outside the container (CVE-2024-21626)
 		OpenStdin:   true,
-		StdinOnce:   true, // closed after the launch document
+		StdinOnce:   true, // the input closes after the launch document
 		AttachStdin: true,
 		Labels:      all,
-		StopSignal:  "SIGINT", // an engine that shuts down stops a job in the same way as a cancellation
+		StopSignal:  "SIGINT", // an engine that shuts down stops a job in the same way as a cancellation does
 		StopTimeout: &stopTimeout,
 		Healthcheck: &container.HealthConfig{Test: []string{"NONE"}},
 	}
-	// An init reaps the job's orphans and passes a signal only to the runner.
+	// The container's init reaps orphans and passes a signal only to the runner.
 	yes := true
 	pids := max(e.opts.PidsLimit, -1)
 	host := &container.HostConfig{
@@ -163,14 +166,14 @@ func (e *Executor) container(spec executor.Spec, j job, img image, runner runner
 		SecurityOpt:   []string{"no-new-privileges"},
 		CapDrop:       []string{"AUDIT_WRITE", "MKNOD", "NET_RAW"},
 		IpcMode:       container.IPCModePrivate,
-		// The spool contains the job's log. The engine's copy serves the agent's own output and
+		// The job's log is in the spool. The engine's copy is only for the agent's own output and
 		// must not fill the host's disk. The limit is high because some engines, such as 20.10, end
 		// a followed log without an error when they start another log file.
 		LogConfig: container.LogConfig{Type: "local", Config: map[string]string{"max-size": "512m", "max-file": "1", "compress": "false"}},
 		Mounts:    []mount.Mount{runnerMount(spec.Owner, runner, true), jobMount(j, all)},
 		Resources: container.Resources{
 			Memory:     e.opts.Memory,
-			MemorySwap: e.opts.Memory, // includes swap, so that the limit is strict
+			MemorySwap: e.opts.Memory, // the limit includes swap, so the container cannot exceed it by swapping
 			NanoCPUs:   int64(e.opts.CPUs * 1e9),
 			PidsLimit:  &pids,
 		},
@@ -188,8 +191,9 @@ func jobMount(j job, labels map[string]string) mount.Mount {
 	}
 }
 
-// makeShared creates the job's directory on the host. The parent's permissions exclude the host's
-// other users. The engine mounts the inner directory, to which every user in a container can write.
+// makeShared creates the job's directory on the host. The permissions of the outer directory
+// exclude the host's other users. The engine mounts the inner directory, which every user in a
+// container can write to.
 func makeShared(dir string) error {
 	if err := os.Mkdir(dir, 0o700); err != nil {
 		return err
@@ -205,8 +209,8 @@ func makeShared(dir string) error {
 	return nil
 }
 
-// network returns the network mode. A job whose server is on loopback requires the network of the
-// agent's host.
+// network returns the network mode for a job. A job whose server is on loopback requires the
+// network of the agent's host.
 func (e *Executor) network(ctx context.Context, engine *client.Client, spec executor.Spec) (string, error) {
 	if !spec.Loopback {
 		return e.opts.Network, nil
@@ -217,7 +221,7 @@ func (e *Executor) network(ctx context.Context, engine *client.Client, spec exec
 	}
 	switch {
 	case !spec.LoopbackOK && e.opts.Network != "host":
-		// The server chooses the URL, so the URL alone must not permit the use of the host's
+		// The server chooses the URL, so the URL alone must not permit access to the host's
 		// network.
 		return refuse("and the agent's service_url is not on loopback, so the job gets the host's network only if docker_network is host")
 	case e.opts.Network != "" && e.opts.Network != "host":
@@ -269,8 +273,8 @@ func (e *Executor) await(ctx context.Context) error {
 	return retry.Policy{First: time.Second, Max: time.Second}.Do(ctx, always, func() error { return e.Check(ctx) })
 }
 
-// discardUnstarted removes a job's objects after the engine was unavailable, unless the job was
-// started.
+// discardUnstarted removes the objects that a job left when the engine became unavailable, unless
+// the job was started.
 func (e *Executor) discardUnstarted(ctx context.Context, spec executor.Spec) error {
 	engine, err := e.engine()
 	if err != nil {

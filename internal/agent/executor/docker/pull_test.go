@@ -45,7 +45,8 @@ func picture(arch string) lab.Picture {
 	return lab.Picture{Arch: arch, Files: map[string]string{"etc/passwd": "root:x:0:0::/:/bin/sh\n"}}
 }
 
-// push stores an image under a unique name, and removes it from the engine after the test.
+// push stores an image under a unique name in the registry, and removes the image from the engine
+// after the test.
 func push(t *testing.T, r *lab.Registry, p lab.Picture) (tagged, pinned string) {
 	t.Helper()
 	p.Files["unique"] = rand.Text()
@@ -80,7 +81,8 @@ func pullInto(t *testing.T, o Options, image *workflow.Image) (said []string, er
 	return said, err
 }
 
-// wantRefusal checks that a pull failed with one line that contains all of want and no secret.
+// wantRefusal checks that a pull failed with a one-line message that contains all of want and no
+// secret.
 func wantRefusal(t *testing.T, err error, want ...string) {
 	t.Helper()
 	var failed *executor.Error
@@ -169,7 +171,7 @@ echo '{"ServerURL":"%s","Username":"%s","Secret":"%s"}'`, r.Host, r.Host, regist
 		own    *workflow.ImageCredentials
 		config string
 		script string   // script of docker-credential-test
-		want   []string // texts of the error; nil if the pull succeeds
+		want   []string // expected parts of the error; nil if the pull must succeed
 	}{
 		{name: "the job's", own: &workflow.ImageCredentials{Username: registryUser, Password: registryPassword}},
 		{
@@ -243,7 +245,7 @@ func TestImageForOtherProcessors(t *testing.T) {
 	if found, _ := filepath.Glob("/proc/sys/fs/binfmt_misc/qemu-*"); len(found) > 0 {
 		t.Skip("this host emulates other processors")
 	}
-	// Change the program's header to the other architecture.
+	// Set the machine in the program's ELF header to the other architecture.
 	program, err := os.ReadFile(filepath.Join(engine.runnerDir, executor.EmbeddableName))
 	if err != nil {
 		t.Fatal(err)

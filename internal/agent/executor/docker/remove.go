@@ -20,7 +20,7 @@ import (
 // sharedJob is the subdirectory of a job's shared directory that the container mounts.
 const sharedJob = "job"
 
-// Remove removes the container with all its processes, and its volume.
+// Remove removes the container with all of its processes, and the job's volume.
 func (e *Executor) Remove(ctx context.Context, h executor.Handle) error {
 	j, engine, err := e.open(h)
 	if err != nil {
@@ -64,8 +64,8 @@ func removeContainer(ctx context.Context, engine *client.Client, name string) er
 	})
 }
 
-// removeVolume removes a volume. The engine releases the volume shortly after removing its
-// container.
+// removeVolume removes a volume. It retries, because the engine releases the volume only shortly
+// after the removal of the container.
 func removeVolume(ctx context.Context, engine *client.Client, name string) error {
 	return untilGone(ctx, func() error {
 		_, err := engine.VolumeRemove(ctx, name, client.VolumeRemoveOptions{})
@@ -131,7 +131,7 @@ type listed struct {
 	created time.Time
 }
 
-// readLabels reads labels that [labels] wrote. An unreadable time becomes the zero time, which
+// readLabels decodes the labels that [labels] wrote. An invalid time becomes the zero time, which
 // always permits removal.
 func readLabels(labels map[string]string) listed {
 	l := listed{job: job{Name: labels[labelName], JobDir: labels[labelJobDir], Shared: labels[labelShared]}, id: labels[labelJob]}

@@ -19,8 +19,8 @@ import (
 	"workflowagent/internal/retry"
 )
 
-// relay is a socket in front of the engine's socket. Closing the relay looks like a restart of the
-// engine.
+// relay is a socket that forwards to the engine's socket. To a client, closing the relay looks like
+// an engine restart.
 type relay struct {
 	path, engine string // path is empty for a relay on TCP
 
@@ -28,8 +28,8 @@ type relay struct {
 	listener net.Listener
 	conns    map[net.Conn]struct{}
 	running  sync.WaitGroup
-	accepted chan struct{} // receives a value for each connection
-	cutAfter []byte        // resets a connection after it has carried this; nil: never
+	accepted chan struct{} // receives a value for each accepted connection
+	cutAfter []byte        // if not nil, a connection is reset after it has carried these bytes
 }
 
 func newRelay(t *testing.T, engineHost string) *relay {
@@ -78,8 +78,8 @@ func (r *relay) up(t *testing.T) {
 	})
 }
 
-// hold registers a connection, so that down can break it. It breaks the connection if its listener
-// is already down.
+// hold registers a connection, so that down can break it. If the listener is already down, hold
+// closes the connection.
 func (r *relay) hold(listener net.Listener, conn net.Conn) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -106,7 +106,7 @@ func (r *relay) serve(conn net.Conn) {
 				return
 			}
 			_, _ = io.Copy(pair[1], pair[0])
-			// Pass on the end of one direction; a broken direction breaks both.
+			// Forward the end of one direction. If that fails, break both directions.
 			if err := pair[1].(interface{ CloseWrite() error }).CloseWrite(); err != nil {
 				_ = pair[0].Close()
 			}
@@ -115,7 +115,8 @@ func (r *relay) serve(conn net.Conn) {
 	copies.Wait()
 }
 
-// cutAfter copies up to the chunk that contains last, and then resets only the client's side.
+// cutAfter copies data up to and including the chunk that contains last. It then resets only the
+// client's side.
 func cutAfter(from, engine net.Conn, last []byte) {
 	buf := make([]byte, 64<<10)
 	for {
@@ -127,7 +128,7 @@ func cutAfter(from, engine net.Conn, last []byte) {
 		half := engine.(interface{ CloseWrite() error }).CloseWrite
 		switch {
 		case bytes.Contains(buf[:n], last):
-			_ = from.(*net.TCPConn).SetLinger(0) // before anything else, so that the connection cannot be closed normally
+			_ = from.(*net.TCPConn).SetLinger(0) // first of all, so that the connection cannot be closed normally
 			_ = from.Close()
 			_ = half()
 			return
@@ -138,7 +139,8 @@ func cutAfter(from, engine net.Conn, last []byte) {
 	}
 }
 
-// brokenExecutor's connections break after the last part of a launch document.
+// brokenExecutor returns an executor whose connections break after the last part of a launch
+// document.
 func brokenExecutor(t *testing.T, o Options) executor.Executor {
 	t.Helper()
 	if !strings.HasPrefix(o.Host, "unix://") {
@@ -213,7 +215,7 @@ func TestWaitSurvivesTheEnginesAbsence(t *testing.T) {
 		}
 		r.up(t)
 		select {
-		case <-r.accepted: // the repeated Wait connects
+		case <-r.accepted: // the repeated Wait has connected
 		case a := <-answers:
 			t.Fatalf("Wait ended although the job runs: %+v, %v", a.exit, a.err)
 		}
@@ -225,7 +227,7 @@ func TestWaitSurvivesTheEnginesAbsence(t *testing.T) {
 	if a.err != nil || a.exit.Code != 101 {
 		t.Errorf("Wait: %+v, %v", a.exit, a.err)
 	}
-	// A container that is not on this engine may be on the engine that created it.
+	// A container that is missing on this engine may exist on the engine that created it.
 	direct := newExecutor(t, Options{Host: host})
 	defer direct.Close()
 	if err := e.Remove(ctx, h); err != nil {

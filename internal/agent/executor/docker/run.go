@@ -22,18 +22,18 @@ import (
 const (
 	// launchTime bounds how long the runner may take to read the launch document.
 	launchTime = 30 * time.Second
-	// closeTime bounds the wait until the engine confirms the end of input, which some engines
-	// never do.
+	// closeTime bounds the wait until the engine confirms the end of input. Some engines never
+	// confirm it.
 	closeTime = 2 * time.Second
-	// oomTime is how long the engine may take to detect why a container was killed.
+	// oomTime bounds the wait until the engine reports why a container was killed.
 	oomTime = 3 * time.Second
 	// maxResult bounds a result file in bytes, because the job can write that file.
 	maxResult = 64 << 10
 )
 
-// Start starts the container once and writes launch to its input. If the agent exits meanwhile, the
-// engine closes the container's input. The runner then receives an incomplete document and does not
-// start the job.
+// Start starts the container and writes launch to its input. It starts a container only once. If
+// the agent exits meanwhile, the engine closes the container's input. The runner then receives an
+// incomplete document and does not start the job.
 func (e *Executor) Start(ctx context.Context, h executor.Handle, launch []byte) error {
 	j, engine, err := e.open(h)
 	if err != nil {
@@ -65,7 +65,7 @@ func (e *Executor) Start(ctx context.Context, h executor.Handle, launch []byte) 
 		return fmt.Errorf("starting job %s: %w", h.JobID, err)
 	}
 	if err := deliver(ctx, attached.HijackedResponse, launch); err != nil {
-		// The runner may have received the whole document before the connection broke.
+		// The runner may have received the complete document before the connection broke.
 		return fmt.Errorf("starting job %s: %w", h.JobID, err)
 	}
 	return nil
@@ -87,7 +87,7 @@ func deliver(ctx context.Context, conn client.HijackedResponse, launch []byte) e
 	case err != nil:
 		return fmt.Errorf("writing the launch document: %w", err)
 	}
-	// The engine closes its side after it has forwarded the whole document.
+	// The engine closes its side after it has forwarded the complete document.
 	if err := conn.Conn.SetReadDeadline(time.Now().Add(closeTime)); err != nil {
 		return err
 	}
@@ -97,8 +97,9 @@ func deliver(ctx context.Context, conn client.HijackedResponse, launch []byte) e
 	return nil
 }
 
-// Wait waits until the container exits. An engine restart breaks the call. The engine later reports
-// how its containers exited; with live-restore, they keep running.
+// Wait waits until the container exits. An engine restart interrupts the engine's wait call. After
+// the restart, the engine reports how its containers exited, or, with live-restore, still runs
+// them.
 func (e *Executor) Wait(ctx context.Context, h executor.Handle) (executor.Exit, error) {
 	j, engine, err := e.open(h)
 	if err != nil {
@@ -146,7 +147,7 @@ func waitStopped(ctx context.Context, engine *client.Client, containerName strin
 	case err := <-wait.Error:
 		return err
 	case <-ctx.Done():
-		select { // the client's goroutine is about to deliver the status or the error
+		select { // the client's goroutine is about to deliver the status or an error
 		case <-wait.Result:
 		case <-wait.Error: //nolint:errcheck // ctx was cancelled
 		}
@@ -176,8 +177,8 @@ func ended(ctx context.Context, engine *client.Client, j job, state *container.S
 	if name, ok := signals[exit.Code-128]; ok {
 		exit.Code, exit.Signal = -1, name
 	}
-	// An engine reports this code for a container that exited during a restart of the engine or
-	// host.
+	// An engine reports this code for a container that exited while the engine or the host
+	// restarted.
 	if exit.Code == 255 && !exit.OOMKilled {
 		exit = executor.Exit{
 			Code: -1, Lost: true, Result: exit.Result, FinishedAt: exit.FinishedAt,
@@ -188,7 +189,7 @@ func ended(ctx context.Context, engine *client.Client, j job, state *container.S
 }
 
 // outOfMemory reports whether a killed container ran out of memory. The engine detects this
-// separately from the exit: sometimes later or, on a busy host, never
+// separately from the exit. It can detect it later or, on a busy host, never
 // (https://github.com/containerd/containerd/issues/8893).
 func outOfMemory(ctx context.Context, engine *client.Client, j job) bool {
 	ctx, cancel := context.WithTimeout(ctx, oomTime)
@@ -205,8 +206,8 @@ func outOfMemory(ctx context.Context, engine *client.Client, j job) bool {
 	return false
 }
 
-// signals maps Linux signal numbers to the signals that terminate a process. The container's init
-// exits with 128 plus the number.
+// signals maps the numbers of signals that terminate a process on Linux to the signals' names. When
+// a signal kills the runner, the container's init exits with 128 plus the number.
 var signals = map[int]string{
 	1: "SIGHUP", 2: "SIGINT", 3: "SIGQUIT", 4: "SIGILL", 6: "SIGABRT", 7: "SIGBUS", 8: "SIGFPE",
 	9: "SIGKILL", 11: "SIGSEGV", 13: "SIGPIPE", 15: "SIGTERM", 24: "SIGXCPU", 25: "SIGXFSZ", 31: "SIGSYS",

@@ -28,10 +28,11 @@ type runnerFile struct {
 	path   string
 	size   int64
 	arch   string
-	volume string // the volume that contains the file
+	volume string // name of the volume that contains the file
 }
 
-// findRunner returns the runner for arch and its volume. Only this agent fills that volume.
+// findRunner returns the runner for arch, including the name of its volume. Only this agent writes
+// to that volume.
 func (e *Executor) findRunner(owner, arch string) (runnerFile, error) {
 	path, err := executor.FindEmbeddable(e.opts.RunnerDir, arch)
 	if err != nil {
@@ -78,7 +79,7 @@ func (e *Executor) ensureRunner(ctx context.Context, engine *client.Client, spec
 			return fmt.Errorf("copying the runner to the engine: %w", err)
 		}
 	}
-	// The engine does not remove volumes of earlier runners that are in use.
+	// The engine keeps volumes of earlier runners that are still in use.
 	err = removeVolumes(ctx, engine, func(name string) bool { return name != r.volume }, labelOwner+"="+spec.Owner, labelKind+"="+kindRunner, labelArch+"="+r.arch)
 	if err != nil {
 		e.opts.Log.WithError(err).Debug("removing volumes of earlier runners failed")
@@ -86,7 +87,7 @@ func (e *Executor) ensureRunner(ctx context.Context, engine *client.Client, spec
 	return nil
 }
 
-// fill copies the runner through a container of the job's image that never starts.
+// fill copies the runner into its volume, through a container of the job's image that never starts.
 func (e *Executor) fill(ctx context.Context, engine *client.Client, spec executor.Spec, j job, img image, r runnerFile) (err error) {
 	config, host := fillContainer(spec, j, img, r, time.Now())
 	created, err := engine.ContainerCreate(ctx, client.ContainerCreateOptions{Name: j.copier(), Config: config, HostConfig: host})
@@ -141,9 +142,9 @@ func removeVolumes(ctx context.Context, engine *client.Client, match func(name s
 	return errors.Join(errs...)
 }
 
-// checkPlatform rejects an image whose architecture the engine's host neither has nor emulates,
-// because the job would fail without an explanation. An engine does not report which architectures
-// it emulates, so checkPlatform starts the runner in a container of the image.
+// checkPlatform returns an error if the engine's host can neither run nor emulate the image's
+// architecture, because the job would fail without an explanation. An engine does not report the
+// architectures that it emulates, so checkPlatform starts the runner in a container of the image.
 func (e *Executor) checkPlatform(ctx context.Context, engine *client.Client, spec executor.Spec, j job, img image, r runnerFile) error {
 	version, err := engine.ServerVersion(ctx, client.ServerVersionOptions{})
 	if err != nil {
@@ -163,9 +164,10 @@ func (e *Executor) checkPlatform(ctx context.Context, engine *client.Client, spe
 	return nil
 }
 
-// tryRunner reports whether the runner starts in a container of the image, without a job.
+// tryRunner reports whether the runner starts, without a job, in a container of the image.
 func (e *Executor) tryRunner(ctx context.Context, engine *client.Client, spec executor.Spec, j job, img image, r runnerFile) (ok bool, err error) {
-	// An abandoned call could still succeed in the engine after the cleanup.
+	// The call is not cancelled with ctx, because an abandoned call could still succeed in the
+	// engine after the cleanup.
 	bounded, cancel := context.WithTimeout(context.WithoutCancel(ctx), 2*cleanupTime)
 	defer cancel()
 	config, host := tryContainer(spec, j, img, r, time.Now())
@@ -206,8 +208,8 @@ func tryContainer(spec executor.Spec, j job, img image, r runnerFile, now time.T
 // maxUserFile bounds the size of an image's user database in bytes.
 const maxUserFile = 1 << 20
 
-// giveToUser makes the image's user the owner of the job's directory, because root owns the volumes
-// that the engine creates.
+// giveToUser makes the image's user the owner of the job's directory. Otherwise, root would own the
+// directory, because the engine creates volumes as root.
 func (e *Executor) giveToUser(ctx context.Context, engine *client.Client, j job, img image) error {
 	if name, _, _ := strings.Cut(img.user, ":"); j.Shared != "" || name == "" || name == "0" || name == "root" {
 		return nil

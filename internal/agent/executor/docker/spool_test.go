@@ -59,7 +59,7 @@ func TestExtractStaysInside(t *testing.T) {
 	}
 }
 
-// TestExtractIsBounded extracts sparse spools that are larger than any runner's spool.
+// TestExtractIsBounded extracts sparse spools that exceed the size of any runner's spool.
 func TestExtractIsBounded(t *testing.T) {
 	for name, sizes := range map[string]map[string]int64{
 		"one segment":      {"spool/step-0001-0000000000000000.log": 300 << 20},

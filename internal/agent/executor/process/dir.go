@@ -32,7 +32,7 @@ const (
 	dirTemp       = "tmp"
 )
 
-// maxResult bounds result.json in bytes, because the job can write that file.
+// maxResult bounds the size of result.json in bytes, because the job can write that file.
 const maxResult = 64 << 10
 
 type dir string
@@ -41,7 +41,8 @@ func (d dir) path(elem ...string) string {
 	return filepath.Join(append([]string{string(d)}, elem...)...)
 }
 
-// marker returns the environment entry that identifies the job's processes outside the session.
+// marker returns the environment entry that identifies the job's processes outside the runner's
+// session.
 func (d dir) marker() string { return "WORKFLOW_JOB_DIRECTORY=" + string(d) }
 
 func (d dir) create(m meta) (err error) {
@@ -76,8 +77,8 @@ func (d dir) process() (identity, error) {
 	return id, err
 }
 
-// lock acquires the directory's lock, which serializes Start and the reading of the exit status
-// across processes. The caller must soon call the returned function.
+// lock acquires the directory's lock. Across processes, the lock serializes Start and the reading
+// of the exit status. The caller must call the returned function soon.
 func (d dir) lock(ctx context.Context) (func(), error) {
 	lock, err := filelock.Wait(ctx, d.path(fileLock))
 	if err != nil {
@@ -105,7 +106,8 @@ func (d dir) result() *protocol.Result {
 	return &r
 }
 
-// openRegular opens a regular file of the job. The job may replace the file at any time.
+// openRegular opens a file of the job and checks that it is a regular file. The job can replace the
+// file at any time.
 func openRegular(root *os.Root, name string) (*os.File, int64, error) {
 	f, err := root.OpenFile(name, os.O_RDONLY|unix.O_NONBLOCK|unix.O_NOFOLLOW, 0)
 	if err != nil {
@@ -121,7 +123,8 @@ func openRegular(root *os.Root, name string) (*os.File, int64, error) {
 	return f, info.Size(), nil
 }
 
-// copySpool copies the spool. The job controls the directory, so copySpool never leaves it.
+// copySpool copies the spool to dst. The job controls the directory, so copySpool never follows
+// paths out of it.
 func (d dir) copySpool(ctx context.Context, dst string) (err error) {
 	to, err := executor.NewSpoolCopy(dst)
 	if err != nil {
@@ -168,9 +171,9 @@ func copyFile(src *os.Root, to *executor.SpoolCopy, name string) error {
 	return to.Add(name, size, in)
 }
 
-// remove deletes the directory. It first renames the directory, so that a process that watches the
-// job cannot create a file in it. Jobs leave directories without write permission, as Go's module
-// cache does, so remove grants that permission.
+// remove deletes the directory. It renames the directory first, so that a process of the job cannot
+// create files in it. A job can leave directories without write permission, as Go's module cache
+// does, so remove grants that permission.
 func (d dir) remove() error {
 	root, err := os.OpenRoot(filepath.Dir(string(d)))
 	if err != nil {
@@ -195,7 +198,7 @@ func (d dir) remove() error {
 	return errors.Join(root.RemoveAll(doomed), walkErr)
 }
 
-// writeJSON writes the file atomically and syncs it, so that it survives a power failure.
+// writeJSON writes the file atomically and syncs it, so that the file survives a power failure.
 func writeJSON(path string, v any) error {
 	data, err := json.Marshal(v)
 	if err == nil {

@@ -9,17 +9,17 @@ import (
 	"workflowagent/internal/retry"
 )
 
-// identity identifies one process even if its PID is reused or the host reboots.
+// identity identifies a process even after its PID is reused or the host reboots.
 type identity struct {
 	PID       int    `json:"pid"`
-	StartTime uint64 `json:"startTime"` // in the operating system's unit; used only for comparison
+	StartTime uint64 `json:"startTime"` // in the operating system's unit; only compared
 	BootID    string `json:"bootID"`
 }
 
 type proc struct {
 	pid, parent, session int
 	start                uint64
-	zombie               bool // the process has exited, and its exit status has not been collected
+	zombie               bool // whether the process has exited, but its exit status has not been collected
 	status               int  // exit status of a zombie, as in wait(2); 0 if the system does not report it
 }
 
@@ -52,7 +52,7 @@ func (id identity) running() bool {
 	return ok && !p.zombie
 }
 
-// pollGone polls until the process has exited, on systems without notifications.
+// pollGone polls until the process has exited. It is for systems that do not report exits.
 func pollGone(ctx context.Context, id identity) error {
 	for id.running() {
 		if err := retry.Sleep(ctx, 50*time.Millisecond); err != nil {

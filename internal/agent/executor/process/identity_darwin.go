@@ -49,8 +49,8 @@ func processes() ([]proc, error) {
 	return out, nil
 }
 
-// carries always returns false: macOS hides environments, so processes outside the session are not
-// found.
+// carries always returns false, because macOS does not expose the environments of processes. The
+// executor therefore does not find the job's processes outside the session.
 func (p proc) carries(string) bool { return false }
 
 func waitGone(ctx context.Context, id identity) (*unix.WaitStatus, error) {

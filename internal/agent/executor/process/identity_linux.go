@@ -21,8 +21,8 @@ func lookUp(pid int) (proc, error) {
 	if err != nil {
 		return proc{}, err
 	}
-	// The name in field 2 may contain any character; the last closing parenthesis ends it. Field 3
-	// follows.
+	// The name in field 2 can contain any character, but the last closing parenthesis ends it.
+	// Field 3 follows.
 	f := strings.Fields(string(b[bytes.LastIndexByte(b, ')')+1:]))
 	if len(f) < 20 {
 		return proc{}, fmt.Errorf("unknown form of /proc/%d/stat", pid)
@@ -35,7 +35,7 @@ func lookUp(pid int) (proc, error) {
 	}
 	p := proc{pid: pid, parent: parent, session: session, start: start, zombie: f[0] == "Z" || f[0] == "X"}
 	if p.zombie && len(f) > 49 {
-		p.status, _ = strconv.Atoi(f[49]) // on old kernels the field is missing, which has the same meaning as 0
+		p.status, _ = strconv.Atoi(f[49]) // old kernels lack the field; 0 has the same meaning
 	}
 	return p, nil
 }
@@ -51,15 +51,16 @@ func processes() ([]proc, error) {
 		if err != nil {
 			continue
 		}
-		if p, err := lookUp(pid); err == nil { // otherwise the process has exited
+		if p, err := lookUp(pid); err == nil { // if lookUp fails, the process has exited
 			out = append(out, p)
 		}
 	}
 	return out, nil
 }
 
-// carries reports whether the process was started with the environment entry marker. Environments
-// of other users' processes are unreadable, but these processes do not belong to the job.
+// carries reports whether the process was started with the environment entry marker. The
+// environments of other users' processes are unreadable, but these processes do not belong to the
+// job.
 func (p proc) carries(marker string) bool {
 	env, err := os.ReadFile(fmt.Sprintf("/proc/%d/environ", p.pid))
 	if err != nil {
@@ -73,8 +74,8 @@ func (p proc) carries(marker string) bool {
 	return false
 }
 
-// waitGone waits until the process has exited. For a process that is not a child, it returns the
-// exit status if the kernel provides it, and nil otherwise.
+// waitGone waits until the process has exited. For a process that is not a child, waitGone returns
+// the exit status if the kernel provides it, and nil otherwise.
 func waitGone(ctx context.Context, id identity) (*unix.WaitStatus, error) {
 	fd, err := unix.PidfdOpen(id.PID, unix.PIDFD_NONBLOCK)
 	if err != nil {
@@ -82,7 +83,7 @@ func waitGone(ctx context.Context, id identity) (*unix.WaitStatus, error) {
 	}
 	f := os.NewFile(uintptr(fd), "pidfd")
 	defer f.Close()
-	// The descriptor refers to the process that had this PID when the descriptor was opened.
+	// The descriptor refers to the process that had this PID when PidfdOpen was called.
 	p, ok := id.find()
 	if !ok {
 		return nil, nil
@@ -108,14 +109,14 @@ func waitGone(ctx context.Context, id identity) (*unix.WaitStatus, error) {
 		return nil, pollGone(ctx, id)
 	}
 	if p.parent == os.Getpid() {
-		return nil, nil // the parent can now collect its status
+		return nil, nil // the parent process can now collect the status
 	}
 	return exitInfo(ctx, id, fd), nil
 }
 
 // exitInfo returns the exit status of an exited process that is not a child. While the process is a
-// zombie, its stat file contains the status; 0 may also mean that permission is missing. After the
-// parent has collected the status, Linux 6.15 and later report it through the descriptor.
+// zombie, its stat file contains the status; 0 can also mean missing permission. After the parent
+// has collected the status, Linux 6.15 and later report it through the descriptor.
 func exitInfo(ctx context.Context, id identity, fd int) *unix.WaitStatus {
 	ctx, cancel := context.WithTimeout(ctx, time.Second)
 	defer cancel()

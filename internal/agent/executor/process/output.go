@@ -17,7 +17,7 @@ const (
 	followSlow = 250 * time.Millisecond
 )
 
-// Output follows the runner's output file.
+// Output returns a stream that follows the runner's output file.
 func (e *Executor) Output(ctx context.Context, h executor.Handle) (io.ReadCloser, error) {
 	d, err := e.open(h)
 	if err != nil {
@@ -39,17 +39,18 @@ type follower struct {
 	ctx    context.Context
 	cancel context.CancelFunc
 	file   *os.File
-	id     identity // identity of the writer
+	id     identity // identity of the writing process
 }
 
-// Read returns io.EOF at the end of the file after the runner has exited. It does not wait for the
-// output of processes that outlive the runner.
+// Read reads from the output file. At the end of the file, it returns io.EOF if the runner has
+// exited, and otherwise waits for more output. It does not wait for the output of processes that
+// outlive the runner.
 func (f *follower) Read(b []byte) (int, error) {
 	if len(b) == 0 {
 		return 0, nil
 	}
 	for delay := followFast; ; delay = min(2*delay, followSlow) {
-		alive := f.id.running() // check before the read: if the writer has exited, the file is complete
+		alive := f.id.running() // checked before the read: if the writer has exited, the file is complete
 		n, err := f.file.Read(b)
 		if n > 0 || !errors.Is(err, io.EOF) {
 			return n, err

@@ -32,13 +32,13 @@ import (
 	"workflowagent/internal/workflow"
 )
 
-// Name is the deploy_target value of this executor.
+// Name is this executor's deploy_target value.
 const Name = "process"
 
 // Options configure an [Executor].
 type Options struct {
-	RunnerPath string // absolute path of the workflow-runner executable for this host
-	BaseDir    string // the parent of the job directories; created with mode 0700 if missing
+	RunnerPath string // absolute path of this host's workflow-runner executable
+	BaseDir    string // parent directory of the job directories; created with mode 0700 if missing
 	Log        *logrus.Entry
 }
 
@@ -48,12 +48,12 @@ type Executor struct {
 	base   string
 	log    *logrus.Entry
 
-	ctx     context.Context // cancelled by Close; reapers use it
+	ctx     context.Context // cancelled by Close, to stop the reapers
 	cancel  context.CancelFunc
 	reapers sync.WaitGroup
 }
 
-// New returns an executor and creates the base directory. [Executor.Check] reports a missing
+// New creates the base directory and returns an executor. [Executor.Check] reports a missing
 // runner.
 func New(o Options) (*Executor, error) {
 	if !filepath.IsAbs(o.RunnerPath) || !filepath.IsAbs(o.BaseDir) {
@@ -69,7 +69,7 @@ func New(o Options) (*Executor, error) {
 // Name returns [Name].
 func (e *Executor) Name() string { return Name }
 
-// Check reports a missing runner or base directory.
+// Check returns an error if the runner or the base directory is missing.
 func (e *Executor) Check(context.Context) error {
 	if err := executor.CheckRunner(e.runner); err != nil {
 		return fmt.Errorf("no job can run: %w", err)
@@ -80,7 +80,7 @@ func (e *Executor) Check(context.Context) error {
 	return nil
 }
 
-// Close stops watching jobs, which keep running.
+// Close stops watching jobs. The jobs keep running.
 func (e *Executor) Close() error {
 	e.cancel()
 	e.reapers.Wait()
@@ -104,8 +104,8 @@ func (e *Executor) Prepare(ctx context.Context, spec executor.Spec, progress fun
 	if err := ctx.Err(); err != nil {
 		return executor.Handle{}, err
 	}
-	// A job without a setting requires linux and may also run on macOS. A job that requires darwin
-	// must run on macOS.
+	// A job that names no operating system can run on any host. A job that requires linux can also
+	// run on macOS, but a job that requires darwin must run on macOS.
 	if spec.OS != "" && spec.OS != "linux" && spec.OS != runtime.GOOS {
 		return executor.Handle{}, launchError(fmt.Sprintf("This job requires %s, but the agent runs jobs as processes of a %s host.", spec.OS, runtime.GOOS), nil)
 	}
@@ -129,8 +129,8 @@ func (e *Executor) handle(d dir, m meta) (executor.Handle, error) {
 	return executor.NewHandle(Name, m.JobID, m.Epoch, m.CreatedAt, handleData{Dir: string(d)})
 }
 
-// open returns the directory of h. It rejects a directory outside the base directory: handles are
-// read from files, and Remove deletes their directories.
+// open returns the directory of h. It rejects a directory outside the base directory, because
+// handles are read from files and Remove deletes their directories.
 func (e *Executor) open(h executor.Handle) (dir, error) {
 	var data handleData
 	if err := h.Decode(Name, &data); err != nil {
@@ -166,7 +166,7 @@ func (e *Executor) Remove(ctx context.Context, h executor.Handle) error {
 		err = killTree(ctx, p, d.marker())
 	}
 	if err == nil {
-		// The runner may be a child of this process, and remains a zombie until this process waits
+		// The runner can be a child of this process. It remains a zombie until this process waits
 		// for it.
 		_, err = d.exit(ctx, nil)
 	}
@@ -204,7 +204,8 @@ func (e *Executor) List(ctx context.Context, owner string) ([]executor.Handle, e
 	return out, nil
 }
 
-// identify derives the job from the directory's name if the agent exited before it wrote meta.json.
+// identify returns the job of a directory. If the agent exited before it wrote meta.json, identify
+// derives the job from the directory's name.
 func (e *Executor) identify(entry fs.DirEntry, owner string) (meta, bool) {
 	name := strings.TrimPrefix(entry.Name(), removedPrefix)
 	if !entry.IsDir() || !executor.IsObjectName(name) {

@@ -65,7 +65,7 @@ func startAsAgent(args string) error {
 	return json.NewEncoder(os.Stdout).Encode(h)
 }
 
-// startedElsewhere returns a job that was started by another agent process, which has exited.
+// startedElsewhere returns a job that another agent process has started. That process has exited.
 func startedElsewhere(t *testing.T, runner string, actions ...program.Action) (*Executor, executor.Handle) {
 	t.Helper()
 	order := agentOrder{Runner: runner, Base: filepath.Join(t.TempDir(), "jobs"), Launch: program.Launch{Actions: actions}}
@@ -110,8 +110,8 @@ func await(t *testing.T, e *Executor, h executor.Handle) {
 }
 
 func TestJobOutlivesItsAgent(t *testing.T) {
-	// The kernel may report the exit status of a process that is not a child; otherwise it is
-	// lost.
+	// The kernel can report the exit status of a process that is not a child. If it does not, the
+	// status is lost.
 	lost := func(e executor.Exit) bool { return runtime.GOOS != "linux" && e.Code == -1 && e.Lost }
 	runner := buildRunner(t)
 	ready, count := program.Action{Print: "ready\n"}, program.Action{CountInterrupts: 300 * time.Millisecond}
@@ -176,8 +176,8 @@ func TestJobOutlivesItsAgent(t *testing.T) {
 	}
 }
 
-// TestAgentDiesWhileStarting covers the moment after Start has marked the job as started and before
-// it has recorded the runner's identity.
+// TestAgentDiesWhileStarting simulates an agent that exits after Start has marked the job as
+// started and before Start has recorded the runner's identity.
 func TestAgentDiesWhileStarting(t *testing.T) {
 	e := newExecutor(t, buildRunner(t), t.TempDir())
 	defer e.Close()

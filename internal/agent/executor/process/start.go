@@ -21,9 +21,9 @@ const launchTime = 30 * time.Second
 
 // Start starts the runner in its own session.
 //
-// The runner's identity is on disk before the agent sends the launch document, and a runner without
-// the whole document does not start the job. If the agent exits during Start, then either the job
-// has not run, or the next agent process finds the runner.
+// Start records the runner's identity on disk before it sends the launch document. A runner that
+// does not receive the complete document does not start the job. If the agent exits during Start,
+// then either the job has not run, or the next agent process finds the runner.
 func (e *Executor) Start(ctx context.Context, h executor.Handle, launch []byte) error {
 	d, err := e.open(h)
 	if err != nil {
@@ -53,7 +53,8 @@ func (e *Executor) Start(ctx context.Context, h executor.Handle, launch []byte) 
 	return nil
 }
 
-// spawn starts the runner once. It returns the write end of the runner's standard input.
+// spawn starts the runner, but only once per job. It returns the write end of the runner's standard
+// input.
 func (e *Executor) spawn(ctx context.Context, d dir) (identity, *os.File, error) {
 	unlock, err := d.lock(ctx)
 	if err != nil {
@@ -67,8 +68,8 @@ func (e *Executor) spawn(ctx context.Context, d dir) (identity, *os.File, error)
 	if err != nil {
 		return identity{}, nil, fmt.Errorf("marking the job as started: %w", err)
 	}
-	// Sync before sending the launch document: after a power failure, a job that ran must not look
-	// as if it had never run.
+	// Sync before the launch document is sent: after a power failure, a job that ran must not
+	// appear as never started.
 	if err := errors.Join(started.Sync(), started.Close(), durable.SyncDir(string(d))); err != nil {
 		return identity{}, nil, fmt.Errorf("marking the job as started: %w", err)
 	}
@@ -102,13 +103,13 @@ func (e *Executor) startRunner(d dir) (identity, *os.File, error) {
 	if err != nil {
 		return identity{}, nil, errors.Join(err, stdin.Close())
 	}
-	// From now on, the agent finds the runner by its identity, as any later agent process does. The
-	// runner is a child, so its PID is not reused before this process waits for it.
+	// From now on, the agent finds the runner by its identity, in the same way as a later agent
+	// process. The runner is a child, so its PID is not reused before this process waits for it.
 	id, err := identify(p.Pid)
 	if err == nil {
 		err = writeJSON(d.path(fileProcess), id)
 	}
-	if err != nil { // without a launch document, the runner has not started the job
+	if err != nil { // without a launch document, the runner does not start the job
 		_ = stdin.Close()
 		_ = p.Kill()
 		_, _ = p.Wait()
@@ -120,13 +121,14 @@ func (e *Executor) startRunner(d dir) (identity, *os.File, error) {
 	return id, stdin, nil
 }
 
-// environment omits the agent's other variables, which may contain its token.
+// environment returns the runner's environment. It omits the agent's other variables, which may
+// contain the agent's token.
 func environment(agent []string, d dir) []string {
 	return append([]string{"HOME=" + d.path(dirHome), "TMPDIR=" + d.path(dirTemp)}, PassedOn(agent)...)
 }
 
-// PassedOn returns the part of the agent's environment that jobs receive: the variables for program
-// search, language and certificate authorities.
+// PassedOn returns the part of the agent's environment that jobs receive: the variables for the
+// program search path, the language and the certificate authorities.
 func PassedOn(agent []string) []string {
 	var env []string
 	path := false

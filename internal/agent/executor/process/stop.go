@@ -15,7 +15,7 @@ import (
 	"workflowagent/internal/retry"
 )
 
-// Stop interrupts only the runner, or kills all processes of the job.
+// Stop interrupts the runner, or kills all processes of the job.
 func (e *Executor) Stop(ctx context.Context, h executor.Handle, how executor.Stop) error {
 	d, err := e.open(h)
 	if err != nil {
@@ -38,8 +38,8 @@ func (e *Executor) Stop(ctx context.Context, h executor.Handle, how executor.Sto
 	return nil
 }
 
-// signal sends sig to the process unless its PID was reused. On Linux, the descriptor that
-// os.FindProcess opens prevents the PID from being reused between the check and the signal.
+// signal sends sig to the process unless the process's PID was reused. On Linux, the descriptor
+// that os.FindProcess opens prevents the PID from being reused between the check and the signal.
 func (id identity) signal(sig syscall.Signal) error {
 	p, err := os.FindProcess(id.PID)
 	if err != nil {
@@ -56,7 +56,7 @@ func (id identity) signal(sig syscall.Signal) error {
 }
 
 // killTree kills the leader's session, its descendants and every process that carries marker. It
-// repeats this until no such process exists, because the processes may start others meanwhile. A
+// repeats this until no such process exists, because these processes can start others meanwhile. A
 // zero leader means that the leader is unknown.
 func killTree(ctx context.Context, leader identity, marker string) error {
 	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
@@ -80,8 +80,8 @@ func killTree(ctx context.Context, leader identity, marker string) error {
 }
 
 // tree returns the running processes of a job. It includes the leader's session and descendants
-// only while the leader exists, even as a zombie: afterwards, another process may have the leader's
-// PID.
+// only while the leader exists, at least as a zombie. Afterwards, another process can have the
+// leader's PID.
 func tree(leader identity, marker string) ([]identity, error) {
 	all, err := processes()
 	if err != nil {
@@ -101,9 +101,9 @@ func tree(leader identity, marker string) ([]identity, error) {
 	if err != nil {
 		return nil, err
 	}
-	// A process older than the leader does not carry the job's marker, and reading the environment
-	// of every process on a large host is expensive. Linux counts start times from boot; on other
-	// systems, the clock may have been changed.
+	// A process that is older than the leader does not carry the job's marker, and reading the
+	// environments of all processes is expensive on a large host. Only Linux counts start times
+	// from boot; on other systems, a clock change makes them incomparable.
 	var since uint64
 	if leader.BootID == boot && runtime.GOOS == "linux" {
 		since = leader.StartTime

@@ -22,9 +22,10 @@ type exitRecord struct {
 	FinishedAt time.Time `json:"finishedAt"`
 }
 
-// Wait returns how the runner exited. The operating system reports this to the agent process that
-// started the runner and, on newer Linux kernels, to any other process that watched the runner.
-// Otherwise Exit.Lost is set, and only a sealed result can report the job's result.
+// Wait returns how the runner exited. The operating system reports the exit status to the agent
+// process that started the runner and, on newer Linux kernels, to any other process that watched
+// the runner. In all other cases, Exit.Lost is set, and only a sealed result can report the job's
+// result.
 func (e *Executor) Wait(ctx context.Context, h executor.Handle) (executor.Exit, error) {
 	d, err := e.open(h)
 	if err != nil {
@@ -71,8 +72,9 @@ func (d dir) await(ctx context.Context, id identity) (executor.Exit, error) {
 	return d.exit(ctx, status)
 }
 
-// exit returns how the runner exited, and records it for later calls. It waits for a child.
-// observed is the status, if any, that the kernel reported for a process that is not a child.
+// exit returns how the runner exited, and records it for later calls. If the runner is a child,
+// exit waits for it. observed is the status, if any, that the kernel reported for a process that is
+// not a child.
 func (d dir) exit(ctx context.Context, observed *unix.WaitStatus) (executor.Exit, error) {
 	unlock, err := d.lock(ctx)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -119,9 +121,9 @@ func (d dir) exit(ctx context.Context, observed *unix.WaitStatus) (executor.Exit
 	return exit, nil
 }
 
-// reap collects the exit status of an exited child. It returns nil for any other process, and
-// checks the identity because the PID may have been reused. A process with several threads looks
-// dead shortly before its status is available.
+// reap collects the exit status of an exited child. It returns nil for any other process. It checks
+// the identity, because the PID can be reused. A process with several threads looks like a zombie
+// shortly before its status is available.
 func reap(ctx context.Context, id identity) (*unix.WaitStatus, error) {
 	for {
 		if p, ok := id.find(); !ok || !p.zombie {
