@@ -80,7 +80,7 @@ func TestSamePollSameClaim(t *testing.T) {
 }
 
 // TestDroppedPollLosesNoJob disconnects a client during its poll or while the server sends the
-// response. Another agent must get the job.
+// response. Another agent must receive the job.
 func TestDroppedPollLosesNoJob(t *testing.T) {
 	l := newLab(t, sqlite(t), deployments.Options{Lease: 300 * time.Millisecond, Sweep: 20 * time.Millisecond})
 	path := l.deployable("dev")
@@ -201,7 +201,7 @@ func TestTokensAreChecked(t *testing.T) {
 	if st, err := l.client.Status(t.Context(), l.poolToken, one.TypeSpecificID); err != nil || st != workflow.StatusAccepted {
 		t.Errorf("status = %s, %v", st, err)
 	}
-	// The agent's self-test finds out what its token permits, and claims nothing.
+	// The agent's self-test determines which operations its token permits, and claims no job.
 	check, err := l.client.CheckToken(t.Context(), l.poolToken)
 	if err != nil || !check.Proven || check.PoolID == "" || check.ExternalURL == "" {
 		t.Errorf("the pool's token: %+v, %v", check, err)
@@ -231,7 +231,7 @@ func TestStockAgent(t *testing.T) {
 				l.send(call{Method: "PATCH", Path: step + "/status", Auth: auth, Body: `{"status":"running"}`}).want(200, nil)
 				line := `{"offset":0,"lines":[{"t":"2026-01-01T00:00:00Z","l":"line"}]}`
 				l.send(call{Method: "POST", Path: step + "/logs", Auth: auth, Body: line}).want(200, nil)
-				l.send(call{Method: "POST", Path: step + "/logs", Auth: auth, Body: line}).want(200, nil) // a repeat
+				l.send(call{Method: "POST", Path: step + "/logs", Auth: auth, Body: line}).want(200, nil) // a retry
 				status := "succeeded"
 				if i == len(def.Steps)-1 {
 					status = final

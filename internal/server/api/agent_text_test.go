@@ -11,7 +11,7 @@ import (
 )
 
 // TestWhatAgentsSayAboutThemselves sends 10 KiB with terminal control characters in every header
-// that describes an agent: the server must store and show short, plain text.
+// that describes an agent. The server must store and show short, plain text.
 func TestWhatAgentsSayAboutThemselves(t *testing.T) {
 	eachLab(t, deployments.Options{}, func(t *testing.T, l *lab) {
 		evil := "a\u009b2J\u202eb\xff\tc\u2028" + strings.Repeat("x", 10<<10)

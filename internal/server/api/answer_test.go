@@ -15,7 +15,7 @@ import (
 	"workflowagent/internal/server/api/system"
 )
 
-// TestEveryAnswerIsSigned covers responses of handlers and responses sent before any handler runs.
+// TestEveryAnswerIsSigned checks responses of handlers, and responses sent before any handler runs.
 func TestEveryAnswerIsSigned(t *testing.T) {
 	f := newFixture(t, options{})
 	handler := api.New(api.Deps{

@@ -1,5 +1,5 @@
-// Package api is the HTTP interface of the control plane. The domain packages implement what the
-// routes do. This package combines one package per group of routes:
+// Package api is the HTTP interface of the control plane. The domain packages implement the
+// operations behind the routes. This package combines one package per group of routes:
 //
 //   - state: the state backend, from stacks to secrets, updates and histories
 //   - deploy: deployments and their settings, for users

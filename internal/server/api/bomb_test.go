@@ -5,8 +5,8 @@ import (
 	"testing"
 )
 
-// TestManySmallValuesAreRefused sends a few kilobytes that need hundreds of times as much memory
-// when decoded. The server must reject them.
+// TestManySmallValuesAreRefused sends bodies of a few kilobytes that need hundreds of times as much
+// memory when decoded. The server must reject the bodies.
 func TestManySmallValuesAreRefused(t *testing.T) {
 	f := newFixture(t, options{})
 	path := f.stack("dev")
@@ -26,15 +26,15 @@ func TestManySmallValuesAreRefused(t *testing.T) {
 		}
 	}
 	u.send("POST", "/events/batch", `{"events":[{"sequence":0,"a":[`+empty+`]}]}`).want(413, nil)
-	// The number of values is within the limit, but the bytes are too many for anything except a
-	// state.
+	// The number of values is within its limit, but the size exceeds the limit for all bodies
+	// except states.
 	large := `{"plaintexts":["` + strings.Repeat("A", 33<<20) + `"]}`
 	f.send(call{Method: "POST", Path: path + "/batch-encrypt", Body: large, Gzip: true}).want(413, nil)
 	// The stock CLI sends a thousand secrets at a time.
 	f.send(call{Method: "POST", Path: path + "/batch-encrypt", Body: `{"plaintexts":["YQ=="` + strings.Repeat(`,"YQ=="`, 999) + `]}`, Gzip: true}).want(200, nil)
 }
 
-// TestBatchesOfSecrets sends batches in the forms that clients in other languages send.
+// TestBatchesOfSecrets sends batches in the forms that clients in other languages use.
 func TestBatchesOfSecrets(t *testing.T) {
 	f := newFixture(t, options{})
 	path := f.stack("dev")

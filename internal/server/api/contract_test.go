@@ -18,10 +18,11 @@ import (
 	"github.com/getkin/kin-openapi/routers/legacy"
 )
 
-// openAPIEnv is the environment variable with the path of the public API's description.
+// openAPIEnv is the environment variable with the path of the public API's OpenAPI description.
 const openAPIEnv = "WORKFLOW_OPENAPI"
 
-// misdescribed lists operations whose real clients expect a form other than the described one.
+// misdescribed lists the operations for which real clients expect a form that differs from the
+// description.
 var misdescribed = map[string]string{
 	"ExportStack":                     "the deployment of an empty stack is null",
 	"ExportStackAtVersion":            "the deployment of an empty stack is null",
@@ -46,8 +47,8 @@ var contract struct {
 	err    error
 }
 
-// loadContract reads the description from the path in the environment, or from next to the
-// repository. If it is missing, responses are not checked.
+// loadContract reads the description from the path in the environment, or from a default path
+// outside the repository. If the description is missing, responses are not checked.
 func loadContract() {
 	path := os.Getenv(openAPIEnv)
 	if path == "" {
@@ -62,9 +63,9 @@ func loadContract() {
 		return
 	}
 	doc.Servers = nil
-	// These types have several forms on the wire, but the description lists one: secrets are
-	// strings or objects, images without credentials are strings. It describes keys as they are in
-	// memory, and the patterns of claims as objects.
+	// These types have several forms in requests and responses, but the description lists one:
+	// secrets are strings or objects, and images without credentials are strings. It describes the
+	// in-memory form of keys, and describes claim patterns as objects.
 	for _, name := range []string{"SecretValue", "DockerImage", "JSONWebKey"} {
 		*doc.Components.Schemas[name].Value = openapi3.Schema{}
 	}
@@ -72,8 +73,8 @@ func loadContract() {
 	contract.router, contract.err = legacy.NewRouter(doc, openapi3.DisableExamplesValidation(), openapi3.DisableSchemaDefaultsValidation())
 }
 
-// checkContract compares a response with the description of the public API. Operations and statuses
-// that the description does not list pass.
+// checkContract compares a response with the description of the public API. It accepts operations
+// and statuses that the description does not list.
 func checkContract(t testing.TB, req *http.Request, res *http.Response, body []byte) {
 	t.Helper()
 	contract.once.Do(loadContract)

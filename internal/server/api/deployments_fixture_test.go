@@ -65,7 +65,7 @@ func (l *lab) newPool(name string) (id, token string) {
 	return made.ID, made.TokenValue
 }
 
-// deployable makes a stack whose settings name the pool, and returns the path of its deployments.
+// deployable creates a stack whose settings name the pool, and returns the path of its deployments.
 func (l *lab) deployable(name string) string {
 	l.t.Helper()
 	path := l.stack(name) + "/deployments"
@@ -136,7 +136,7 @@ func (l *lab) becomes(path, id, status string) details {
 	}
 }
 
-// request returns a new poll of the named agent.
+// request returns a new poll request of the named agent.
 func (l *lab) request(name string, wait time.Duration) protocol.PollRequest {
 	return protocol.PollRequest{
 		AgentID: name, SessionID: name + "-session", PollID: newPollID(), Hostname: "host-" + name, PID: 7,
@@ -160,7 +160,7 @@ func (l *lab) claim(name string) (*protocol.PollResponse, *protocol.JobClient) {
 	return res.Job, l.client.Job(res.Job.JobID, res.Job.JobToken)
 }
 
-// nothing fails the test if the named agent gets a job.
+// nothing fails the test if a poll returns a job to the named agent.
 func (l *lab) nothing(name string) {
 	l.t.Helper()
 	res, err := l.client.Poll(l.t.Context(), l.poolToken, l.request(name, 0))

@@ -171,7 +171,7 @@ func TestPools(t *testing.T) {
 			got.Agents[0].Platform != "linux/arm64" || got.Agents[0].IP != "127.0.0.1" || got.Agents[0].Version != "v1.2.3" {
 			t.Errorf("agents = %+v", got.Agents)
 		}
-		// No stack names the pool, so it can be deleted, and its token with it.
+		// No stack names the pool, so it can be deleted together with its token.
 		l.do("DELETE", base+"/"+id, nil).want(204, nil)
 		_, err := l.client.Poll(t.Context(), token, l.request("a", 0))
 		wantCode(t, "a poll with the token of a deleted pool", err, 401)
@@ -264,7 +264,7 @@ func TestCancel(t *testing.T) {
 		}
 		_, err := jc.Heartbeat(t.Context(), protocol.PhaseStarting)
 		wantCode(t, "fetching the definition after a cancellation", err, 410)
-		l.end(jc, workflow.StatusFailed) // a repeat
+		l.end(jc, workflow.StatusFailed) // a retry
 
 		running := l.deploy(path, "update")
 		_, jc = l.start("a")
@@ -303,13 +303,13 @@ func TestQueueRules(t *testing.T) {
 		if job.TypeSpecificID != first {
 			t.Fatalf("claimed %s, want the first", job.TypeSpecificID)
 		}
-		l.nothing("b") // one at a time per stack
+		l.nothing("b") // one job at a time per stack
 		other := l.deploy(two, "update")
 		if job, _ = l.claim("b"); job.TypeSpecificID != other {
 			t.Fatal("another stack was not served")
 		}
 		l.deploy(three, "update")
-		l.nothing("c") // the cap
+		l.nothing("c") // the limit is reached
 		l.do("POST", "/api/orgs/acme/deployments/pause", nil).want(200, nil)
 		l.end(jc, workflow.StatusSucceeded)
 		l.nothing("c") // paused

@@ -17,8 +17,8 @@ func manyEvents(from, n int) map[string]any {
 	return map[string]any{"events": list}
 }
 
-// TestEventBatchesLeaveTheWriterToOthers checks that another tenant's writes run between the pieces
-// of a batch, not after it.
+// TestEventBatchesLeaveTheWriterToOthers checks that the writes of another tenant run between the
+// pieces of a batch, and not only after the batch.
 func TestEventBatchesLeaveTheWriterToOthers(t *testing.T) {
 	f := newFixture(t, options{})
 	u := f.start(f.stack("dev"), "update")
@@ -54,7 +54,7 @@ func TestEventBatchesLeaveTheWriterToOthers(t *testing.T) {
 }
 
 // TestMissingEventsCostNothing records single events while the first event is missing. The cost of
-// each event must not depend on the number of stored events.
+// an event must not depend on the number of stored events.
 func TestMissingEventsCostNothing(t *testing.T) {
 	f := newFixture(t, options{})
 	u := f.start(f.stack("dev"), "update")
@@ -99,7 +99,8 @@ func TestMissingEventsCostNothing(t *testing.T) {
 	}
 }
 
-// TestEventNumbersAreBounded allows small gaps in sequence numbers, but not large ones.
+// TestEventNumbersAreBounded checks that the server accepts small gaps in sequence numbers, but not
+// large ones.
 func TestEventNumbersAreBounded(t *testing.T) {
 	storetest.Each(t, func(t *testing.T, db *store.DB) {
 		f := newFixtureOn(t, db, options{})
@@ -129,8 +130,8 @@ func TestEventNumbersAreBounded(t *testing.T) {
 	})
 }
 
-// TestDeletingAStackLeavesTheWriterToOthers checks the same while a stack with many events is
-// deleted.
+// TestDeletingAStackLeavesTheWriterToOthers checks that the writes of another tenant run while a
+// stack with many events is deleted.
 func TestDeletingAStackLeavesTheWriterToOthers(t *testing.T) {
 	f := newFixture(t, options{})
 	path := f.stack("dev")

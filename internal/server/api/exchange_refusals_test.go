@@ -65,7 +65,7 @@ func TestSubjectTokensThatAreRefused(t *testing.T) {
 			a.refused(400, tt.code, tt.want, tt.token)
 		})
 	}
-	// Clocks may differ a little.
+	// Clocks can differ a little.
 	for _, changes := range []map[string]any{{"exp": now - 5}, {"nbf": now + 5}, {"iat": now + 5}} {
 		l.granted(grant(issuer.token(key, changes), "runner", "runner:p1"))
 	}
@@ -84,7 +84,7 @@ func TestKeyRotation(t *testing.T) {
 	id := l.trust(issuer, nil, l.runnerPolicy("allow", "*"))
 	l.granted(grant(issuer.token(old, nil), "runner", "runner:p1"))
 	fresh := issuer.newKey("fresh", old)
-	// The server fetched the keys a moment ago: the client must retry later.
+	// The server has just fetched the keys, so the client must retry later.
 	a := l.exchange(grant(issuer.token(fresh, nil), "runner", "runner:p1"))
 	a.refused(503, "temporarily_unavailable", "fresh", "")
 	if a.Header.Get("Retry-After") != "30" {
@@ -106,7 +106,7 @@ func TestStaticKeys(t *testing.T) {
 	issuer := newTestIssuer(t)
 	first := issuer.newKey("first")
 	nameless := issuer.newKey("")
-	issuer.server.Close() // never asked
+	issuer.server.Close() // the server must not contact it
 	set := func(keys ...signer) jose.JSONWebKeySet {
 		var s jose.JSONWebKeySet
 		for _, k := range keys {

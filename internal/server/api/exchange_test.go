@@ -201,8 +201,8 @@ func TestPersonalTokensByExchange(t *testing.T) {
 	})
 }
 
-// TestHeldPollOfARevokedTokenGetsNoJob revokes the token of a held poll. Another agent must get the
-// job.
+// TestHeldPollOfARevokedTokenGetsNoJob revokes the token of a held poll. The server must give the
+// job to another agent.
 func TestHeldPollOfARevokedTokenGetsNoJob(t *testing.T) {
 	eachLab(t, deployments.Options{}, func(t *testing.T, l *lab) {
 		issuer := newTestIssuer(t)

@@ -88,7 +88,7 @@ type answer struct {
 	Body   []byte
 }
 
-// call is a request. Body may be nil, a []byte sent unchanged, or a value sent as JSON.
+// call is a request. Body is nil, a []byte that is sent unchanged, or a value that is sent as JSON.
 type call struct {
 	Method, Path string
 	Body         any
@@ -97,8 +97,8 @@ type call struct {
 	Header       map[string]string
 }
 
-// send makes a request, and checks the response against the public API's description if that is
-// available.
+// send sends a request. It checks the response against the public API's description if the
+// description is available.
 func (f *fixture) send(c call) answer {
 	f.t.Helper()
 	var body []byte

@@ -17,7 +17,7 @@ import (
 	"workflowagent/internal/workflow"
 )
 
-// foreignBody is a valid body for every route that has an id in its path.
+// foreignBody is a body that is valid for every route with an id in its path.
 var foreignBody = map[string]any{
 	"name": "stolen", "description": "stolen", "url": "https://stolen.example", "status": "failed", "phase": "running",
 	"finishedAt": time.Unix(1700000000, 0), "tags": map[string]string{"stolen": "yes"}, "duration": 300,
@@ -28,7 +28,8 @@ var foreignBody = map[string]any{
 	"lines": []any{}, "offset": 0,
 }
 
-// neighbour adds a second stack to the lab's organization and returns its ids by path parameter.
+// neighbour adds a second stack to the lab's organization, and returns ids of its objects by path
+// parameter.
 func (l *lab) neighbour(name string) map[string][]string {
 	l.t.Helper()
 	path := l.deployable(name)
@@ -37,7 +38,7 @@ func (l *lab) neighbour(name string) map[string][]string {
 	return map[string][]string{"deploymentID": {id}, "updateID": {u.path[strings.LastIndexByte(u.path, '/')+1:]}}
 }
 
-// member creates an administrator of an organization who does not administer the site. It returns
+// member creates an administrator of an organization who is not a site administrator. It returns
 // the user's id, the token's id and the Authorization header.
 func (l *lab) member(orgID, login string) (userID, tokenID, auth string) {
 	l.t.Helper()
@@ -68,8 +69,8 @@ func (l *lab) tokenID(text string) (id string) {
 	return id
 }
 
-// TestForeignIdsInOnesOwnOrganization calls every route with the caller's organization, project and
-// stack, and one id that belongs to another organization or another stack.
+// TestForeignIdsInOnesOwnOrganization calls every route with the caller's own organization, project
+// and stack, and one id from another organization or another stack. No call may succeed.
 func TestForeignIdsInOnesOwnOrganization(t *testing.T) {
 	l := newLab(t, storetest.SQLite(t), deployments.Options{})
 	now := time.Now()
@@ -145,8 +146,8 @@ func TestForeignIdsInOnesOwnOrganization(t *testing.T) {
 				for _, caller := range callers {
 					a := l.send(call{Method: method, Path: path, Body: foreignBody, Auth: caller})
 					tried[name]++
-					// With another id in the path, the tokens of the update and the job are not
-					// valid credentials.
+					// The tokens of the update and the job are not valid credentials for a path
+					// with another id.
 					own := strings.HasPrefix(caller, "update-token") || caller == ours.auth["runner"] || caller == ours.auth["deployment"]
 					if !slices.Contains([]int{400, 403, 404}, a.Status) && (!own || a.Status != 401) && a.Status != 501 {
 						t.Errorf("%s with a foreign %s: status %d, body %.200s", route, name, a.Status, a.Body)
@@ -189,14 +190,14 @@ func TestForeignIdsInOnesOwnOrganization(t *testing.T) {
 			t.Errorf("%s %s with a foreign id in its body: status %d, body %s", c.method, c.path, a.Status, a.Body)
 		}
 	}
-	// Only the same pool may repeat a poll.
+	// Only agents of the same pool may repeat a poll.
 	res, err := l.client.Poll(t.Context(), strings.TrimPrefix(ours.auth["agent"], "token "), protocol.PollRequest{
 		AgentID: "agent of rival", SessionID: "s", PollID: "p rival", FreeSlots: 1, Types: []workflow.Type{workflow.TypeDeployment},
 	})
 	if err != nil || res.Job != nil {
 		t.Errorf("the poll of another pool's agent, repeated, got %+v, %v", res.Job, err)
 	}
-	// An update names its deployment; a deployment of another stack is ignored.
+	// An update names its deployment. The server ignores a deployment of another stack.
 	for _, id := range foreign["deploymentID"] {
 		prog := program()
 		prog["metadata"] = map[string]any{"environment": map[string]string{"ci.build.id": id}}
@@ -220,7 +221,8 @@ func TestForeignIdsInOnesOwnOrganization(t *testing.T) {
 	}
 }
 
-// everything returns all that the API and the database show of a tenant and the neighbouring stack.
+// everything returns all data of a tenant and the neighbouring stack that the API and the database
+// show.
 func (l *lab) everything(auth string, names map[string]string, next map[string][]string) map[string]string {
 	l.t.Helper()
 	out := map[string]string{}

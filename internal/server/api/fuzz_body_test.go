@@ -68,7 +68,7 @@ func (o *fuzzer) object(depth int) string {
 	return "{" + strings.Join(list, ",") + "}"
 }
 
-// bodies maps the end of a route to its request body, where each $ is replaced by a value.
+// bodies maps the last part of a route to its request body, in which each $ stands for a value.
 var bodies = map[string]string{
 	"/tokens":         `{"name":$,"description":$,"expires":$,"admin":$}`,
 	"/agent-pools":    `{"name":$,"description":$}`,
@@ -106,7 +106,7 @@ var bodies = map[string]string{
 	"/log-decryption": `{"secretName":$,"commandName":$}`,
 }
 
-// body returns headers and an almost valid body for a route, or no body.
+// body returns headers and an almost valid body for a route, or headers and no body.
 func (o *fuzzer) body(route string) ([]byte, http.Header) {
 	header := http.Header{}
 	o.headers(header)
@@ -144,7 +144,7 @@ func (o *fuzzer) body(route string) ([]byte, http.Header) {
 	return body, header
 }
 
-// bomb returns a small body that inflates to a large one.
+// bomb returns a small compressed body that inflates to a large one.
 func (o *fuzzer) bomb(header http.Header) []byte {
 	inside := bytes.Repeat([]byte(one(o, " ", `"",`, "[", `{"a":`, "0,", `{"sequence":1},`)), one(o, 1<<16, 1<<20, 4<<20))
 	inside = append([]byte(one(o, "", `{"plaintexts":[`, `{"events":[`, `{"deployment":{"resources":[`)), inside...)
@@ -178,7 +178,7 @@ func (o *fuzzer) headers(h http.Header) {
 			h.Set(name, one(o, "", "x", "0", "-1", "1", "99999999999999999999", "\xff\xfe", "gzip", "*", "bytes=5-1,0-0,-1", "€", strings.Repeat("h", 5000)))
 		}
 	}
-	// A longer wait would hold the poll.
+	// A longer wait would make the server hold the poll.
 	if o.chance(10) {
 		h.Set("Prefer", one(o, "wait=0", "wait", "wait=x", "wait=-5", "respond-async"))
 	}

@@ -29,7 +29,7 @@ func (f *fixture) dial() net.Conn {
 }
 
 // TestStalledClientsAreCutOff holds connections open in every way that costs the client nothing,
-// without a token where possible.
+// without a token where possible. The server must close them.
 func TestStalledClientsAreCutOff(t *testing.T) {
 	f := newFixture(t, options{limits: request.Limits{Stall: 500 * time.Millisecond}})
 	path := f.stack("dev")
@@ -94,7 +94,7 @@ func TestLargeUploadsShareTheMemory(t *testing.T) {
 	if _, err := io.WriteString(first, head+strings.Repeat(" ", 6<<20)); err != nil {
 		t.Fatal(err)
 	}
-	// Once the server has read the beginning of the first body, it refuses a second one.
+	// Once the server has read the beginning of the first body, it rejects a second one.
 	deadline := time.Now().Add(time.Minute)
 	for {
 		a := f.send(call{Method: "POST", Path: path + "/import", Body: strings.Repeat(" ", 6<<20), Gzip: true})
@@ -119,7 +119,7 @@ func TestLargeUploadsShareTheMemory(t *testing.T) {
 }
 
 // TestOrganizationsShareTheMemory has one organization send as many large states as the server
-// accepts while another sends its own.
+// accepts while another organization sends its own state. The server must accept the latter.
 func TestOrganizationsShareTheMemory(t *testing.T) {
 	f := newFixture(t, options{limits: request.Limits{Together: 16 << 20, Patience: 50 * time.Millisecond}})
 	now := time.Now()

@@ -53,7 +53,7 @@ func (l *lab) logFrom(path, id, token string) (text, next string) {
 			return text, ""
 		}
 		if page.NextToken == token {
-			// A reader waits briefly before it continues with the next step.
+			// Readers wait briefly before they continue with the next step.
 			if idle++; idle > 12 {
 				return text, token
 			}
@@ -156,7 +156,8 @@ func TestJobFromClaimToResult(t *testing.T) {
 		if len(updates) != 1 || updates[0].UpdateID != created.UpdateID {
 			t.Fatalf("updates = %+v", updates)
 		}
-		// The runner dies during the update; the agent reports it, and the update must end.
+		// The runner dies during the update. The agent reports this, and the server must finish the
+		// update.
 		agent := &step{t: t, jc: jc, index: len(def.Steps)}
 		agent.say("the runner was killed")
 		r := protocol.ResultRequest{
@@ -259,8 +260,8 @@ func TestResultWaitsForLog(t *testing.T) {
 		} {
 			wantCode(t, "a bad result", jc.Result(t.Context(), bad), 400)
 		}
-		// Log that no longer exists on the agent is reported as such, and does not block the
-		// result.
+		// If the agent no longer has a part of the log, it reports that part as gone, and the
+		// server accepts the result.
 		r.Steps[0].Gone = true
 		r.Steps = append(r.Steps, protocol.StepResult{Step: 0, Bytes: 0, SHA256: strings.Repeat("0", 64)})
 		if err := jc.Result(t.Context(), r); err != nil {
@@ -276,8 +277,8 @@ func TestResultWaitsForLog(t *testing.T) {
 	})
 }
 
-// TestLogPagesAreBounded reads long lines: a thousand of them may have 64 MiB, and more as escaped
-// JSON. Each page is bounded in bytes, and together the pages contain every line.
+// TestLogPagesAreBounded reads long lines: a thousand of them can have 64 MiB, and more as escaped
+// JSON. The size of each page must be bounded, and together the pages must contain every line.
 func TestLogPagesAreBounded(t *testing.T) {
 	l := newLab(t, sqlite(t), deployments.Options{})
 	path := l.deployable("dev")
@@ -335,7 +336,7 @@ func TestLogLimit(t *testing.T) {
 }
 
 // TestLogByOffsets sends a stream in random chunks: early, repeated, overlapping or compressed. The
-// server must store exactly the stream.
+// stored stream must be identical.
 func TestLogByOffsets(t *testing.T) {
 	eachLab(t, deployments.Options{LogSync: 5 * time.Millisecond}, func(t *testing.T, l *lab) {
 		path := l.deployable("dev")

@@ -12,15 +12,16 @@ import (
 	"workflowagent/internal/server/store"
 )
 
-// shortLived are the routes that change an organization and accept expiring tokens: the changes
-// create no credentials and grant no access.
+// shortLived are the routes that change an organization but accept expiring tokens, because the
+// changes create no credentials and grant no access.
 var shortLived = []string{
 	"POST /api/orgs/{org}/deployments/pause",
 	"POST /api/orgs/{org}/deployments/resume",
 }
 
 // TestExchangedTokensGrantNothingThatLasts calls every route that changes an organization or an
-// account with exchanged tokens of administrators.
+// account with the exchanged tokens of administrators. The server must reject all except
+// shortLived.
 func TestExchangedTokensGrantNothingThatLasts(t *testing.T) {
 	l := newLab(t, storetest.SQLite(t), deployments.Options{})
 	acme := l.tenant("acme", "token "+l.admin)

@@ -10,9 +10,9 @@ import (
 	"workflowagent/internal/workflow"
 )
 
-// TestLogRequestsWait reads a log as `pulumi deployment log --all` does, without pauses: the server
-// holds each request until lines arrive, so that the number of requests depends only on the number
-// of lines.
+// TestLogRequestsWait reads a log without pauses, as `pulumi deployment log --all` does. The server
+// must hold each request until lines arrive, so that the number of requests depends only on the
+// number of lines.
 func TestLogRequestsWait(t *testing.T) {
 	eachLab(t, deployments.Options{}, func(t *testing.T, l *lab) {
 		path := l.deployable("dev")
@@ -49,7 +49,7 @@ func TestLogRequestsWait(t *testing.T) {
 		if want := "one\ntwo\nthree\n"; !strings.Contains(r.text, want) {
 			t.Errorf("the log is %q, want %q in it", r.text, want)
 		}
-		// One per line, plus a few for the headers and the end.
+		// One request per line, plus a few for the headers and the end.
 		if r.requests > 8 {
 			t.Errorf("the client sent %d requests, want at most 8", r.requests)
 		}
@@ -57,7 +57,7 @@ func TestLogRequestsWait(t *testing.T) {
 }
 
 // TestLogRequestsThatDoNotWait reads a log that has no new lines. The server must respond at once
-// to a request without a token, and clients can shorten the wait.
+// to a request without a token, and must let clients shorten the wait.
 func TestLogRequestsThatDoNotWait(t *testing.T) {
 	l := newLab(t, sqlite(t), deployments.Options{})
 	path := l.deployable("dev")

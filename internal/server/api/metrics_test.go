@@ -11,8 +11,8 @@ import (
 	"workflowagent/internal/server/api/system"
 )
 
-// TestWhoReadsMetrics includes callers behind a local proxy: their connections all appear to be
-// local.
+// TestWhoReadsMetrics checks which callers can read the metrics. All connections from callers
+// behind a local proxy appear to be local.
 func TestWhoReadsMetrics(t *testing.T) {
 	for _, tt := range []struct {
 		name, token, remote, host string
@@ -47,8 +47,8 @@ func TestWhoReadsMetrics(t *testing.T) {
 			t.Errorf("%s: %d, want %d", tt.name, w.Code, tt.status)
 		}
 	}
-	// nginx with its default settings forwards nothing about the client and sends the upstream's
-	// name as the host.
+	// nginx with its default settings forwards no information about the client, and sends the
+	// upstream's name as the host.
 	handler := api.New(api.Deps{Log: storetest.Log(), Server: system.Server{Metrics: prometheus.NewRegistry()}})
 	r := httptest.NewRequest("GET", "/metrics", nil)
 	r.RemoteAddr, r.Host = "127.0.0.1:5", "127.0.0.1:8800"

@@ -30,7 +30,7 @@ const (
 	acmeAudience  = "urn:pulumi:org:acme"
 )
 
-// issuerRoots trusts the certificate of all httptest TLS servers.
+// issuerRoots returns a pool that trusts the certificate of all httptest TLS servers.
 var issuerRoots = sync.OnceValue(func() *x509.CertPool {
 	s := httptest.NewTLSServer(nil)
 	defer s.Close()
@@ -39,8 +39,8 @@ var issuerRoots = sync.OnceValue(func() *x509.CertPool {
 	return pool
 })
 
-// testIssuer can issue invalid tokens of every kind. The real provider of the end-to-end tests
-// issues only valid ones.
+// testIssuer is an OIDC issuer that can issue invalid tokens of every kind. The real provider in
+// the end-to-end tests issues only valid ones.
 type testIssuer struct {
 	t       *testing.T
 	URL     string
@@ -84,7 +84,7 @@ func (i *testIssuer) answer(w io.Writer, v any) {
 	}
 }
 
-// newKey creates a key and publishes it together with the given others.
+// newKey creates a key, and publishes it together with others.
 func (i *testIssuer) newKey(kid string, others ...signer) signer {
 	i.t.Helper()
 	private, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
@@ -105,7 +105,7 @@ func (s signer) public() jose.JSONWebKey {
 	return jose.JSONWebKey{Key: s.key.Public(), KeyID: s.kid, Use: "sig", Algorithm: "ES256"}
 }
 
-// claims returns valid claims with the changes applied; nil removes a claim.
+// claims returns valid claims after applying changes. A nil value removes a claim.
 func (i *testIssuer) claims(changes map[string]any) map[string]any {
 	now := time.Now().Unix()
 	claims := map[string]any{"iss": i.URL, "sub": "agent-1", "aud": acmeAudience, "iat": now, "exp": now + 300}
@@ -140,7 +140,7 @@ func sign(t *testing.T, alg jose.SignatureAlgorithm, key any, header map[jose.He
 	return text
 }
 
-// derOf encodes a public key, which an attacker could use as a shared secret.
+// derOf returns the encoding of a public key, which an attacker could use as a shared secret.
 func derOf(t *testing.T, public crypto.PublicKey) []byte {
 	t.Helper()
 	der, err := x509.MarshalPKIXPublicKey(public)
@@ -167,7 +167,7 @@ func (l *lab) runnerPolicy(decision, subject string) map[string]any {
 	return map[string]any{"decision": decision, "tokenType": "runner", "runnerID": l.pool, "rules": map[string]string{"sub": subject}}
 }
 
-// grant returns a valid request to exchange a token for one of a type and scope.
+// grant returns a valid request to exchange a token for a token with the given type and scope.
 func grant(token, tokenType, scope string) url.Values {
 	return url.Values{
 		"grant_type": {exchangeGrant}, "audience": {acmeAudience}, "subject_token_type": {idTokenType},
@@ -201,8 +201,8 @@ func (l *lab) granted(form url.Values) granted {
 	return g
 }
 
-// refused fails the test unless an exchange was refused as RFC 6749 requires: with the error code
-// and the text, and without the token.
+// refused fails the test unless an exchange was rejected as RFC 6749 requires: the response must
+// contain the error code and the text, but not the token.
 func (a answer) refused(status int, code, text, token string) {
 	a.t.Helper()
 	var body struct {

@@ -11,7 +11,7 @@ import (
 	"workflowagent/internal/server/outbound"
 )
 
-// TestOIDCIssuers makes the calls of the pulumiservice provider.
+// TestOIDCIssuers sends the requests that the pulumiservice provider sends.
 func TestOIDCIssuers(t *testing.T) {
 	eachLab(t, deployments.Options{}, func(t *testing.T, l *lab) {
 		const base = "/api/orgs/acme/oidc/issuers"

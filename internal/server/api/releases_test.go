@@ -80,7 +80,7 @@ func TestReleases(t *testing.T) {
 	if a.Status != http.StatusMethodNotAllowed {
 		t.Errorf("PUT: status %d", a.Status)
 	}
-	// An unchanged file is not sent again; apt relies on it.
+	// The server must not send an unchanged file again; apt relies on this.
 	since := f.send(call{Method: "GET", Path: "/releases/stable.txt", Auth: "none"}).Header.Get("Last-Modified")
 	a = f.send(call{Method: "GET", Path: "/releases/stable.txt", Auth: "none", Header: map[string]string{"If-Modified-Since": since}})
 	if a.Status != http.StatusNotModified {
@@ -88,8 +88,8 @@ func TestReleases(t *testing.T) {
 	}
 }
 
-// TestSlowDownloadsGiveWay takes all download slots with clients that read nothing, and requests a
-// file from another address.
+// TestSlowDownloadsGiveWay fills all download slots with clients that read nothing, and then
+// requests a file from another address. That download must replace one of theirs.
 func TestSlowDownloadsGiveWay(t *testing.T) {
 	dir := t.TempDir()
 	const size = 16 << 20 // more than the buffers of a connection

@@ -12,7 +12,7 @@ import (
 )
 
 // TestExpiredContentsNameTheSetting checks that the error for expired data names the setting, and
-// that the data is not reported as missing or empty.
+// that expired data is not reported as missing or empty.
 func TestExpiredContentsNameTheSetting(t *testing.T) {
 	eachLab(t, deployments.Options{}, func(t *testing.T, l *lab) {
 		list := l.deployable("dev")

@@ -25,22 +25,23 @@ import (
 	"workflowagent/internal/server/store"
 )
 
-// fuzzTimeEnv is the environment variable with a duration for which TestOddRequests runs, with a
-// new seed for each round.
+// fuzzTimeEnv is the environment variable with the duration of TestOddRequests. Each round has a
+// new seed.
 const fuzzTimeEnv = "WORKFLOW_FUZZ_TIME"
 
 const (
 	// perRoute is the number of requests per route and round.
 	perRoute = 3
-	// slowest bounds the time of a request that is not a long poll.
+	// slowest bounds the duration of a request that is not a long poll.
 	slowest = 20 * time.Second
-	// mostMemory bounds the heap while one request at a time is served.
+	// mostMemory bounds the size of the heap while the server handles one request at a time.
 	mostMemory = 512 << 20
 )
 
 // TestOddRequests sends every route requests that no real client would send, with every kind of
-// credential. The server must respond to each without an unexpected 5xx, in time and in bounded
-// memory, and must not change another organization. A failure prints its seed and the request.
+// credential. The server must respond to each request without an unexpected 5xx status, within time
+// and memory bounds, and must not change another organization. A failure prints the seed and the
+// request.
 func TestOddRequests(t *testing.T) {
 	storetest.Each(t, func(t *testing.T, db *store.DB) {
 		long, err := time.ParseDuration(os.Getenv(fuzzTimeEnv))
@@ -51,7 +52,7 @@ func TestOddRequests(t *testing.T) {
 		if err := os.WriteFile(filepath.Join(releases, "file"), make([]byte, 1000), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		// The long lease keeps claims from returning to the queue on slow machines.
+		// The long lease prevents the server from requeuing claimed jobs on slow machines.
 		l := newLabWith(t, db, options{deployments: deployments.Options{Lease: time.Hour}, releases: releases})
 		end := time.Now().Add(long)
 		for seed := uint64(1); ; seed++ {
@@ -77,7 +78,7 @@ func (l *lab) newTenant(name string, seed uint64) tenant {
 	return l.tenant(name, l.newOrganization(name))
 }
 
-// newOrganization creates an organization and returns the Authorization header of its
+// newOrganization creates an organization, and returns the Authorization header of its
 // administrator.
 func (l *lab) newOrganization(name string) string {
 	l.t.Helper()
@@ -125,7 +126,7 @@ type fuzzer struct {
 	ours, theirs tenant
 }
 
-// round sends requests to each route. Routes that delete things come last.
+// round sends requests to each route. Routes that delete objects come last.
 func (o *fuzzer) round() {
 	t := o.lab.t
 	routes, ok := o.lab.server.Config.Handler.(chi.Routes)
@@ -215,7 +216,7 @@ func (o *fuzzer) try(method, route string) {
 	}
 }
 
-// heap returns the size of the heap in bytes, garbage included.
+// heap returns the size of the heap in bytes, including garbage.
 func heap() uint64 {
 	s := []metrics.Sample{{Name: "/memory/classes/heap/objects:bytes"}}
 	metrics.Read(s)

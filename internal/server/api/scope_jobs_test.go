@@ -16,8 +16,8 @@ import (
 // secretSig marks a secret in a state, as pulumi writes it.
 const secretSig = `"4dabf18193072939515e22adb298388d":"1b47061264138c4ac30d75fd1eb44270"`
 
-// publish sets a stack's state to one with a plain output, a secret output and a resource with
-// another secret, and returns the two ciphertexts.
+// publish sets a stack's state to a state with a plain output, a secret output, and a resource with
+// another secret. It returns the two ciphertexts.
 func (f *fixture) publish(stack string) (output, hidden string) {
 	f.t.Helper()
 	encrypt := func(text string) string {
@@ -39,8 +39,8 @@ func (f *fixture) publish(stack string) (output, hidden string) {
 	return output, hidden
 }
 
-// job starts a deployment of a stack as the given caller and returns the credential of its pulumi
-// process.
+// job starts a deployment of a stack as the given caller, and returns the credential of the job's
+// pulumi process.
 func (l *lab) job(stack, operation, as string, options ...string) string {
 	l.t.Helper()
 	context := map[string]any{}
@@ -60,8 +60,8 @@ func (l *lab) job(stack, operation, as string, options ...string) string {
 	return "token " + definition.Env["PULUMI_ACCESS_TOKEN"]
 }
 
-// TestJobsReadOnlyOutputsOfOtherStacks makes the calls of a StackReference, and other calls that a
-// job could try.
+// TestJobsReadOnlyOutputsOfOtherStacks sends the requests of a StackReference, and other requests
+// that a job could try.
 func TestJobsReadOnlyOutputsOfOtherStacks(t *testing.T) {
 	l := newLab(t, storetest.SQLite(t), deployments.Options{})
 	mine, other := l.stack("mine"), l.stack("other")
@@ -122,8 +122,8 @@ func TestJobsReadOnlyOutputsOfOtherStacks(t *testing.T) {
 	}
 }
 
-// TestJobsWithoutAUserReadNoOtherStack starts deployments with an organization's token, and in the
-// name of a former member.
+// TestJobsWithoutAUserReadNoOtherStack starts deployments with an organization's token, and as a
+// user who then leaves the organization.
 func TestJobsWithoutAUserReadNoOtherStack(t *testing.T) {
 	l := newLab(t, storetest.SQLite(t), deployments.Options{})
 	other := l.stack("other")
@@ -178,7 +178,7 @@ func TestJobsWithoutAUserReadNoOtherStack(t *testing.T) {
 	}
 }
 
-// TestPreviewsChangeNothing tries to change a stack with the credentials of read-only jobs.
+// TestPreviewsChangeNothing checks that the credentials of read-only jobs cannot change a stack.
 func TestPreviewsChangeNothing(t *testing.T) {
 	l := newLab(t, storetest.SQLite(t), deployments.Options{})
 	for _, operation := range []string{"preview", "detect-drift"} {
@@ -219,7 +219,7 @@ func TestPreviewsChangeNothing(t *testing.T) {
 					t.Errorf("%s %s: status %d, body %s, want 403", c.method, c.path, a.Status, a.Body)
 				}
 			}
-			// The error must not suggest that another deployment's token could do it.
+			// The error must not suggest that another deployment's token would permit the request.
 			if a := as("POST", mine+"/rename", map[string]string{"newName": "x"}); !strings.Contains(string(a.Body), "only users and organization tokens") {
 				t.Errorf("rename: the body is %s", a.Body)
 			}

@@ -14,8 +14,8 @@ import (
 	"workflowagent/internal/workflow"
 )
 
-// routesByAbility is the table in docs/security.md: for each ability of a job's token, the routes
-// below a stack that need it.
+// routesByAbility is the table in docs/security.md. It lists, for each ability of a job's token,
+// the routes below a stack that require the ability.
 var routesByAbility = map[identity.Ability][]string{
 	identity.StateRead | identity.Outputs: {"GET", "GET /export"},
 	identity.Decrypt | identity.Outputs:   {"POST /decrypt", "POST /batch-decrypt"},
@@ -45,8 +45,8 @@ var routesByAbility = map[identity.Ability][]string{
 	},
 }
 
-// routesWithoutStack are the other routes, by caller. "people" and "every caller" include every
-// job's token; the others exclude all.
+// routesWithoutStack lists the other routes by caller. "people" and "every caller" include the
+// tokens of all jobs; the others exclude them.
 var routesWithoutStack = map[string][]string{
 	"every caller": {
 		"GET /", "GET /healthz", "GET /readyz", "GET /metrics", "GET /api/capabilities", "GET /api/cli/version", "POST /api/oauth/token",
@@ -109,8 +109,8 @@ func spread(route string) []string {
 
 const stackPattern = "/api/stacks/{org}/{project}/{stack}"
 
-// classified returns what each route needs: the abilities for a route below a stack, the kind of
-// caller for any other.
+// classified returns the requirement of each route: abilities for a route below a stack, and the
+// kind of caller for other routes.
 func classified() (abilities map[string]identity.Ability, callers map[string]string) {
 	abilities, callers = map[string]identity.Ability{}, map[string]string{}
 	for need, routes := range routesByAbility {
@@ -131,8 +131,8 @@ func classified() (abilities map[string]identity.Ability, callers map[string]str
 	return abilities, callers
 }
 
-// TestEveryRouteWithEveryScope calls every route with a job's token for each ability and each
-// operation, on the job's own stack and another.
+// TestEveryRouteWithEveryScope calls every route with job tokens for each ability and each
+// operation, on the job's own stack and on another.
 func TestEveryRouteWithEveryScope(t *testing.T) {
 	l := newLab(t, storetest.SQLite(t), deployments.Options{})
 	acme := l.tenant("acme", "token "+l.admin)

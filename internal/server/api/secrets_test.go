@@ -10,7 +10,7 @@ import (
 	"workflowagent/internal/server/store"
 )
 
-// manySecrets returns n different secrets of about 40 bytes, which are not valid UTF-8.
+// manySecrets returns n distinct secrets of about 40 bytes each, which are not valid UTF-8.
 func manySecrets(n int) [][]byte {
 	secrets := make([][]byte, n)
 	for i := range secrets {
@@ -55,7 +55,7 @@ func TestABatchOfTenThousandSecrets(t *testing.T) {
 	})
 }
 
-// BenchmarkSecrets measures one request with 10 000 secrets, including its client.
+// BenchmarkSecrets measures a request with 10 000 secrets, including the client's work.
 func BenchmarkSecrets(b *testing.B) {
 	f := newFixture(b, options{})
 	path := f.stack("dev")

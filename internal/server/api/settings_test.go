@@ -36,7 +36,7 @@ func TestSettingsLife(t *testing.T) {
 		if b["ciphertext"] == nil || len(b) != 1 {
 			t.Errorf("a secret variable is returned as %v", b)
 		}
-		// A client that writes back what it read changes nothing.
+		// A client that writes back the settings that it has read changes nothing.
 		var whole map[string]any
 		if err := json.Unmarshal(a.Body, &whole); err != nil {
 			t.Fatal(err)

@@ -17,14 +17,14 @@ import (
 	"workflowagent/internal/workflow"
 )
 
-// tenant is an organization with one object for every parameter of a route.
+// tenant is an organization with one object for each path parameter of the routes.
 type tenant struct {
 	names map[string]string // values of path parameters
 	auth  map[string]string // by kind of credential
 }
 
-// tenant creates these objects in an existing organization. admin is the Authorization header of
-// its administrator.
+// tenant creates a [tenant] in an existing organization. admin is the Authorization header of the
+// organization's administrator.
 func (l *lab) tenant(org, admin string) tenant {
 	l.t.Helper()
 	send := func(method, path string, body any, status int, into any) {
@@ -109,8 +109,8 @@ func (n tenant) path(t *testing.T, pattern string) string {
 	return pattern
 }
 
-// TestStrangersFindNothing calls every route with the names of one organization, with every
-// credential of another and with none.
+// TestStrangersFindNothing calls every route with the names of one organization's objects, with
+// every credential of another organization and with none.
 func TestStrangersFindNothing(t *testing.T) {
 	l := newLab(t, storetest.SQLite(t), deployments.Options{})
 	now := time.Now()
@@ -176,8 +176,8 @@ func TestStrangersFindNothing(t *testing.T) {
 	}
 }
 
-// open are the routes without authentication: they describe the server, or accept another proof of
-// identity.
+// open lists the routes without authentication. They describe the server, or accept another proof
+// of identity.
 var open = []string{
 	"/api/oauth/token", "/api/console/orgs/{org}/integrations/github-app", // always reports "not installed"
 	"/healthz", "/readyz", "/metrics", "/api/capabilities", "/api/cli/version", "/", "/api/openapi/pulumi-spec.json",

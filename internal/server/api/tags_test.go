@@ -5,8 +5,8 @@ import (
 	"testing"
 )
 
-// TestTagsAreBounded checks the limit of the write that replaces all tags at once, because it
-// blocks other writes.
+// TestTagsAreBounded checks the limit on the tags of a stack. One write, which blocks other writes,
+// replaces them all.
 func TestTagsAreBounded(t *testing.T) {
 	f := newFixture(t, options{})
 	path := f.stack("dev")

@@ -15,7 +15,7 @@ import (
 var pathParameter = regexp.MustCompile(`\{(\w+)\}`)
 
 // TestTextThatIsNoText sends NUL and invalid UTF-8 wherever a client can send text. Every route
-// must reject them, with either database.
+// must reject both, with either database.
 func TestTextThatIsNoText(t *testing.T) {
 	eachLab(t, deployments.Options{}, func(t *testing.T, l *lab) {
 		ours := l.tenant("acme", "token "+l.admin)
@@ -60,7 +60,8 @@ func TestTextThatIsNoText(t *testing.T) {
 	})
 }
 
-// authorizations returns no credential, and the tenant's credential that the route accepts.
+// authorizations returns two Authorization headers: none, and the tenant's credential that the
+// route accepts.
 func authorizations(n tenant, route string) []string {
 	who := "administrator"
 	switch {
@@ -75,8 +76,9 @@ func authorizations(n tenant, route string) []string {
 	return []string{"none", n.auth[who]}
 }
 
-// TestBodiesThatAreNoText does the same with members of bodies that are stored as text. Bodies
-// stored as JSON or bytes may contain an escaped NUL: states and events of real programs do.
+// TestBodiesThatAreNoText sends NUL and invalid UTF-8 in members of bodies that are stored as text.
+// Bodies that are stored as JSON or bytes may contain an escaped NUL, as do states and events of
+// real programs.
 func TestBodiesThatAreNoText(t *testing.T) {
 	eachLab(t, deployments.Options{}, func(t *testing.T, l *lab) {
 		stack := l.stack("dev")

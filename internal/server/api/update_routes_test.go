@@ -46,7 +46,8 @@ func TestUpdateLife(t *testing.T) {
 		}}).want(200, nil)
 		u.send("POST", "/complete", map[string]string{"status": "bogus"}).want(400, nil)
 		u.send("POST", "/complete", map[string]string{"status": "succeeded"}).want(204, nil)
-		// Completing with the same status again is a retry; a different status is a mistake.
+		// Completing an update again with the same status is a retry. A different status is an
+		// error.
 		u.send("POST", "/complete", map[string]string{"status": "succeeded"}).want(204, nil)
 		u.send("POST", "/complete", map[string]string{"status": "failed"}).want(409, nil)
 		u.send("PATCH", "/checkpoint", state(1)).want(409, nil)

@@ -68,8 +68,8 @@ func TestScarceMemoryCutsNoAnswer(t *testing.T) {
 	}
 }
 
-// TestIncompleteAnswersAreAborted exports a state that has no recorded hash and whose file is
-// damaged. No client may mistake the response for a complete one.
+// TestIncompleteAnswersAreAborted exports a state whose file is damaged and whose hash was not
+// recorded. The server must abort the response, so that no client mistakes it for a complete one.
 func TestIncompleteAnswersAreAborted(t *testing.T) {
 	f := newFixture(t, options{})
 	stack := f.stack("dev")

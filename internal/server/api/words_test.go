@@ -11,8 +11,8 @@ import (
 	"workflowagent/internal/server/deployments"
 )
 
-// Clients match these texts in errors. The CLI prints an error as "[code] message"; the Automation
-// API matches the CLI's output against these texts in this order, and the first match decides.
+// Clients match these texts in errors. The CLI prints an error as "[code] message". The Automation
+// API matches the CLI's output against these texts in this order, and uses the first match.
 var (
 	noStackWords       = regexp.MustCompile("no stack named.*found")
 	existsWords        = regexp.MustCompile("stack.*already exists")
@@ -61,7 +61,8 @@ func TestWordsThatClientsMatch(t *testing.T) {
 			t.Errorf("%s %s: the message is %q, which clients mistake for another error", c.method, c.path, text)
 		}
 	}
-	// The status for a lost lease is 403: only then does the CLI stop renewing it.
+	// The status for a lost lease is 403, because the CLI stops renewing a lease only on that
+	// status.
 	l.do("POST", u.path+"/cancel", nil).want(204, nil)
 	u.send("POST", "/renew_lease", map[string]any{}).want(403, nil)
 
@@ -73,7 +74,7 @@ func TestWordsThatClientsMatch(t *testing.T) {
 	if text := l.do("DELETE", busy, nil).want(400, nil).printed(); text != "[400] "+stillResourcesText {
 		t.Errorf("removing a stack with resources: the message is %q; clients compare it with %q", text, stillResourcesText)
 	}
-	// The CLI and the provider rely on the status alone to see that an object does not exist.
+	// The CLI and the provider use only the status to detect that an object does not exist.
 	empty := l.stack("empty")
 	for _, path := range []string{
 		"/api/stacks/acme/proj/none", empty + "/updates/latest", empty + "/deployments/settings", empty + "/config",
@@ -82,6 +83,6 @@ func TestWordsThatClientsMatch(t *testing.T) {
 		l.do("GET", path, nil).want(404, nil)
 	}
 	l.do("DELETE", "/api/stacks/acme/proj/none", nil).want(404, nil)
-	// The CLI asks users to log in if and only if it sees 401.
+	// The CLI asks users to log in if and only if it receives status 401.
 	l.send(call{Method: "GET", Path: "/api/user", Auth: "token pul-none"}).want(401, nil)
 }

@@ -12,16 +12,16 @@ import (
 	"workflowagent/internal/server/store"
 )
 
-// Missing is the error for a result that cannot be recorded until the sender has sent its remaining
-// log.
+// Missing is the error for a result that cannot be recorded until the sender has sent the rest of
+// its log.
 type Missing struct{ Logs []protocol.MissingLog }
 
-// Error implements error.
+// Error returns a message that contains the number of incomplete steps.
 func (m *Missing) Error() string {
 	return fmt.Sprintf("Conflict: log of %d step(s) is missing; send it and repeat the result", len(m.Logs))
 }
 
-// Check syncs a job's log to disk and compares it with the sender's report. If the sender still has
+// Check syncs a job's log to disk and compares it with the sender's report. If the sender has
 // unsent log, Check returns a [*Missing] error. It returns other differences as complaints. It
 // reads the streams only if no log is missing.
 func (l *Store) Check(ctx context.Context, job store.Job, r protocol.ResultRequest) ([]string, error) {

@@ -12,15 +12,16 @@ import (
 	"workflowagent/internal/termtext"
 )
 
-// Line is a log line for clients. Text is valid UTF-8, without terminal escapes other than colours,
-// and ends with a newline unless the next line continues it.
+// Line is a log line for clients. Text is valid UTF-8, contains no terminal escapes except for
+// colours, and ends with a newline unless the next line continues it.
 type Line struct {
 	Time   time.Time
 	Text   string
 	Header string // name of the step that starts here; such a line has no text
 }
 
-// readAhead is the number of bytes read from a stream at once: several frames of maximum length.
+// readAhead is the number of bytes read from a stream at once. It is the size of several frames of
+// maximum length.
 const readAhead = 256 << 10
 
 type room struct{ lines, bytes int }
@@ -32,8 +33,8 @@ func (r *room) use(line Line) {
 	r.bytes -= len(line.Text)
 }
 
-// readLines decodes lines from a byte offset until the page is full or a frame is incomplete, and
-// returns the next offset. It returns bytes that do not form a frame unchanged.
+// readLines decodes lines from a byte offset until the page is full or a frame is incomplete. It
+// returns the lines and the next offset. It returns bytes that do not form a frame as plain lines.
 func (l *Store) readLines(ctx context.Context, key string, offset int64, page *room) ([]Line, int64, error) {
 	var out []Line
 	for !page.full() {
@@ -86,7 +87,7 @@ func parseLine(b []byte) (Line, int) {
 	return Line{Text: clean(b[:protocol.MaxFrameText])}, protocol.MaxFrameText
 }
 
-// clean returns text for clients: valid UTF-8, without terminal escapes other than colours.
+// clean returns text for clients: valid UTF-8, without terminal escapes except for colours.
 func clean(b []byte) string { return string(termtext.Coloured(nil, b)) }
 
 // indexEvery is the number of lines between two entries of a lineIndex.
@@ -99,7 +100,7 @@ type lineIndex struct {
 	scanned int64   // total size of these lines in bytes
 }
 
-// scan indexes a stream up to its end or the wanted line. The caller holds the stream.
+// scan indexes a stream up to its end or the wanted line. The caller must hold the stream's lock.
 func (l *Store) scan(ctx context.Context, key string, ix *lineIndex, want int64) error {
 	for ix.lines <= want {
 		chunk, err := l.blobs.ReadAt(ctx, key, ix.scanned, readAhead)
@@ -156,8 +157,8 @@ func (l *Store) readFrom(ctx context.Context, key string, first int64, count int
 	return lines, first+int64(len(lines)) < known, nil
 }
 
-// PutLines stores log lines in JSON form. Offsets are line numbers. PutLines skips lines that are
-// already stored.
+// PutLines stores log lines that were sent as JSON. Offsets are line numbers. PutLines skips lines
+// that are already stored.
 func (l *Store) PutLines(ctx context.Context, key string, r protocol.LogLines) error {
 	st := l.open(key)
 	st.mu.Lock()

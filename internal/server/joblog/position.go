@@ -10,8 +10,8 @@ import (
 
 // position is a reader's position in the log. Clients send it as the continuation token
 // "epoch.step.offset.flags.left", so the server stores no reader state. left contains the offsets
-// at which the reader left earlier steps; at the end, the reader receives the late lines of those
-// steps.
+// at which the reader left earlier steps. At the end, the reader receives the lines of those steps
+// that arrived later.
 type position struct {
 	epoch  int64
 	step   int   // len(steps) is the agent's stream, len(steps)+1 the server's notes

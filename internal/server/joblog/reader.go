@@ -12,7 +12,7 @@ import (
 
 const (
 	// pageLines and pageBytes bound one page of a stream. A page uses slightly more memory than
-	// pageBytes, and its response may be larger because of JSON escapes.
+	// pageBytes. Its response can be larger because of JSON escapes.
 	pageLines = 1000
 	pageBytes = 1 << 20
 	// pageMemory is the memory required to read a page, in bytes.
@@ -41,8 +41,8 @@ type Wait struct {
 	Text   string // sentences that clients display
 }
 
-// Read returns the page of a deployment's log after a continuation token; "" starts at the
-// beginning.
+// Read returns the page of a deployment's log after a continuation token. The token "" starts at
+// the beginning.
 func (l *Store) Read(ctx context.Context, v View, token string) (Page, error) {
 	pos, err := parsePosition(token)
 	if err != nil {
@@ -77,8 +77,8 @@ func expired(job store.Job) []Line {
 	}}
 }
 
-// reader reads a deployment's streams in order: each claim's steps, then the agent's and the
-// server's lines.
+// reader reads a deployment's streams in order: the steps of each claim, then the agent's lines and
+// the server's notes.
 type reader struct {
 	store *Store
 	View
@@ -116,7 +116,7 @@ func (r *reader) read(ctx context.Context) (done bool, err error) {
 	return false, nil
 }
 
-// reportWait adds the reason why the deployment does not start, if the reason has changed.
+// reportWait adds the reason why the deployment does not start, if that reason has changed.
 func (r *reader) reportWait() {
 	if r.Wait.Reason == 0 || r.Wait.Reason == r.pos.told {
 		return
@@ -132,7 +132,7 @@ func (r *reader) reportWait() {
 // to the next step.
 func (r *reader) readStep(ctx context.Context) (moved bool, err error) {
 	key := Key(r.Job.ID, r.pos.epoch, r.pos.step)
-	// Call over before reading, so that the next call reads the lines that arrive in between.
+	// over is called before the read, so that the next call reads lines that arrive in between.
 	over := r.over()
 	lines, offset, err := r.store.readLines(ctx, key, r.pos.offset, &r.page)
 	if err != nil {
@@ -166,11 +166,12 @@ func (r *reader) started() bool {
 	return r.Job.Steps[r.pos.step].Status != workflow.StepNotStarted
 }
 
-// setupPatience bounds the wait for the agent to close step 0 after the next step started.
+// setupPatience is the maximum wait for the agent to complete step 0 after the next step has
+// started.
 const setupPatience = 10 * time.Second
 
-// shipPatience bounds the wait for a step's last lines after the next step started, because log and
-// status arrive in parallel. Later lines are shown at the end.
+// shipPatience is the minimum wait for a step's last lines after the next step has started, because
+// log and status arrive in parallel. Lines that arrive later are shown at the end.
 const shipPatience = 300 * time.Millisecond
 
 // over reports whether the current step's log is complete. The runner starts a step only after the
@@ -203,9 +204,8 @@ func (r *reader) laterStarted() (bool, time.Time) {
 	return false, time.Time{}
 }
 
-// header returns the header of the current step. It returns false to delay the pulumi step's
-// header, because the stock CLI polls for the update for only a few seconds after it has read that
-// header.
+// header returns the header of the current step. It returns false to delay the header of the pulumi
+// step: after the stock CLI has read that header, it polls for the update for only a few seconds.
 func (r *reader) header() (string, bool) {
 	name := streamName(r.Job, r.pos.step)
 	if r.pos.step >= len(r.Job.Steps) || name != workflow.PulumiStepName(r.Job.Operation) || r.Linked {
@@ -262,7 +262,7 @@ type StepPage struct {
 	Next  *int64 // nil if no more lines are available
 }
 
-// ReadStep returns lines of one step of the current claim. offset is a line number.
+// ReadStep returns a page of a step's lines in the current claim. offset is a line number.
 func (l *Store) ReadStep(ctx context.Context, v View, step int, offset int64, count int) (StepPage, error) {
 	if count < 1 || count > maxStepLines {
 		return StepPage{}, fault.Invalid("Bad Request: Count must be less than 500 and more than 0")

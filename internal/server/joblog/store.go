@@ -1,5 +1,5 @@
-// Package joblog stores job logs as one stream per step and claim, and returns them to clients as
-// lines.
+// Package joblog stores job logs as one stream per step and claim, and returns the logs to clients
+// as lines.
 package joblog
 
 import (
@@ -21,7 +21,7 @@ const (
 	// syncEarly is the number of bytes in memory that trigger a sync before the timer.
 	syncEarly   = 1 << 20
 	syncTimeout = 30 * time.Second
-	// idleStream is how long the in-memory state of an unused stream is kept.
+	// idleStream is the time for which the in-memory state of an unused stream is kept.
 	idleStream = 10 * time.Minute
 )
 
@@ -34,7 +34,7 @@ func Key(jobID string, epoch int64, step int) string {
 // Blobs returns the key prefix of a job's streams.
 func Blobs(jobID string) string { return "logs/" + jobID }
 
-// Store stores the streams and syncs them to disk in groups in the background.
+// Store stores log streams. It syncs them to disk in groups, in the background.
 type Store struct {
 	blobs   blob.Store
 	instant bool // every append is durable
@@ -59,8 +59,8 @@ type stream struct {
 }
 
 // New returns a store that keeps its streams in blobs. If instant is set, appends are durable
-// immediately; otherwise, [Store.Run] syncs them at the interval every. limit is the maximum size
-// of a stream in bytes.
+// immediately. Otherwise, [Store.Run] syncs the streams at the interval every. limit is the maximum
+// size of a stream in bytes.
 func New(blobs blob.Store, instant bool, limit int64, every time.Duration, log *logrus.Entry) *Store {
 	return &Store{
 		blobs: blobs, instant: instant, limit: limit, every: every, log: log,
@@ -81,10 +81,10 @@ func (l *Store) open(key string) *stream {
 	return st
 }
 
-// ErrGap reports that log before the offset is missing.
+// ErrGap reports that a stream lacks the log before an offset.
 var ErrGap = errors.New("log is missing before this offset")
 
-// Put stores p at an offset of a stream and returns the next offset, even with [ErrGap]. If p is
+// Put stores p at an offset of a stream. It returns the next offset, even with [ErrGap]. If p is
 // empty, Put syncs the stream to disk and returns the next offset.
 func (l *Store) Put(ctx context.Context, key string, offset int64, p []byte) (protocol.LogAck, error) {
 	if len(p) == 0 {

@@ -49,7 +49,8 @@ func TestRunningUpdateIsExportable(t *testing.T) {
 	})
 }
 
-// TestEveryEndFolds ends updates in every possible way, and then checks that their journals are folded.
+// TestEveryEndFolds ends updates in every possible way, and then checks that their journals are
+// folded.
 func TestEveryEndFolds(t *testing.T) {
 	l := newLeaseTest(t)
 	s := &stackTest{t: t, db: l.db, service: l.service, user: l.user, stack: l.stack}

@@ -45,15 +45,15 @@ type poolRef struct {
 	Name string `json:"name"`
 }
 
-// agentRef is the agent that ran a deployment; not in the public API.
+// agentRef is the agent that ran a deployment. It is not in the public API.
 type agentRef struct {
 	ID       string `json:"id"`
 	Hostname string `json:"hostname"`
 	Version  string `json:"version"`
 }
 
-// deploymentBody has the members that lists and details share. Reason, message and agent are not in
-// the public API.
+// deploymentBody contains the members that are common to lists and details. Reason, message and
+// agent are not in the public API.
 type deploymentBody struct {
 	ID              string             `json:"id"`
 	Created         string             `json:"created"`
@@ -148,7 +148,7 @@ type configurationBody struct {
 	Source               *sourceBody    `json:"source,omitempty"`
 }
 
-// resultBody is one recorded end of a job; not in the public API.
+// resultBody is a recorded result of a job. It is not in the public API.
 type resultBody struct {
 	At       time.Time       `json:"at"`
 	Status   workflow.Status `json:"status"`
@@ -158,8 +158,8 @@ type resultBody struct {
 	Signal   string          `json:"signal,omitempty"`
 }
 
-// detailsBody is one deployment. CancelRequested and the members after it are not in the public
-// API.
+// detailsBody contains the details of a deployment. CancelRequested and the members after it are
+// not in the public API.
 type detailsBody struct {
 	deploymentBody
 	LatestVersion   int64             `json:"latestVersion"`
@@ -225,7 +225,7 @@ func (d *deploymentRoutes) orgMetadata(w http.ResponseWriter, r *http.Request, o
 	return web.WriteJSON(w, r, http.StatusOK, body)
 }
 
-// logLineBody is a line of a log. A header has no text and the zero time.
+// logLineBody is a log line. A header line has no text, and its time is the zero time.
 type logLineBody struct {
 	Header    *string   `json:"header,omitempty"`
 	Timestamp time.Time `json:"timestamp"`
@@ -245,11 +245,11 @@ func logLinesOf(lines []joblog.Line) []logLineBody {
 	return out
 }
 
-// maxLogWait bounds, in seconds, how long a request with a token waits for new lines. The server
-// waits because the stock CLI requests the next page without a pause.
+// maxLogWait is the maximum time, in seconds, that a request with a token waits for new lines. The
+// server waits because the stock CLI requests the next page without a pause.
 const maxLogWait = 20
 
-// logs serves both modes: the whole log as a stream, or one step by lines.
+// logs responds with the whole log, page by page, or with lines of one step.
 func (d *deploymentRoutes) logs(w http.ResponseWriter, r *http.Request, st store.Stack) error {
 	q := r.URL.Query()
 	if q.Has("step") || q.Has("job") {

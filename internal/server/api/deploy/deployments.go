@@ -1,4 +1,4 @@
-// Package deploy serves deployments and their settings to users.
+// Package deploy serves the routes of deployments and their settings, for users.
 package deploy
 
 import (
@@ -52,7 +52,7 @@ func (d *deploymentRoutes) register(rt *web.Router) {
 	}
 }
 
-// notBuilt rejects calls of the public API that this version does not implement.
+// notBuilt returns the error for routes of the public API that this server does not implement.
 func notBuilt(http.ResponseWriter, *http.Request, store.Stack) error {
 	return &web.Error{Status: http.StatusNotImplemented, Message: "Not Implemented: this version of the server does not support schedules"}
 }

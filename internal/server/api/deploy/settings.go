@@ -58,7 +58,7 @@ func (s *settingsRoutes) encrypt(w http.ResponseWriter, r *http.Request, st stor
 	return web.Answer(w, r, out, err)
 }
 
-// settingsSource returns the kind of client that writes settings.
+// settingsSource returns the kind of client that sent the settings.
 func settingsSource(r *http.Request) string {
 	if r.Header.Get("X-Pulumi-Source") == "provider" {
 		return "provider"
@@ -66,14 +66,14 @@ func settingsSource(r *http.Request) string {
 	return "api"
 }
 
-// Settings are merged as trees, and decoded whenever a deployment is shown.
+// Bounds of settings, which are merged as trees, and decoded whenever a deployment is shown.
 const (
 	maxSettings    = 1 << 20 // bytes
 	settingsValues = 10_000
 	settingsCopies = 8 // copies in memory during decoding
 )
 
-// jsonBody returns settings undecoded; the domain decodes them.
+// jsonBody returns the body of a request undecoded, for the domain to decode.
 func jsonBody(w http.ResponseWriter, r *http.Request) ([]byte, error) {
 	b := request.Ordinary(r)
 	b.Sent, b.Inflated, b.Values = min(b.Sent, maxSettings), min(b.Inflated, maxSettings), settingsValues

@@ -22,7 +22,7 @@ import (
 
 const (
 	maxHold = 50 * time.Second
-	// idleRetry is the Retry-After of an agent that polls without waiting.
+	// idleRetry is the Retry-After value for an agent that polls without waiting.
 	idleRetry = 10 * time.Second
 )
 
@@ -73,8 +73,9 @@ func (a *agentRoutes) poll(w http.ResponseWriter, r *http.Request) error {
 	})
 }
 
-// readPoll reads an agent's description of itself. Agents that use only the stock calls send no
-// description and are distinguished by address and program.
+// readPoll returns an agent's description of itself, which it reads from the headers. Agents that
+// use only the stock API send no description. The server distinguishes such agents by address and
+// program.
 func readPoll(r *http.Request) (deployments.Poll, error) {
 	h := func(name string) string { return request.PlainText(r.Header.Get(name)) }
 	ip, _, err := net.SplitHostPort(r.RemoteAddr)
@@ -125,7 +126,7 @@ func readPoll(r *http.Request) (deployments.Poll, error) {
 	return p, nil
 }
 
-// preferredWait reads "Prefer: wait=N", in seconds. It ignores unknown preferences, as RFC 7240
+// preferredWait parses "Prefer: wait=N", in seconds. It ignores unknown preferences, as RFC 7240
 // requires.
 func preferredWait(values []string) time.Duration {
 	for _, value := range values {

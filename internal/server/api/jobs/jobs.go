@@ -1,4 +1,4 @@
-// Package jobs serves agents and runners.
+// Package jobs serves the routes for agents and runners.
 package jobs
 
 import (
@@ -70,7 +70,8 @@ func (j *jobRoutes) lines(w http.ResponseWriter, r *http.Request) error {
 	return web.Answer(w, r, struct{}{}, j.deployments.PostLines(r.Context(), web.Principal(r), web.Param(r, "jobID"), step, req))
 }
 
-// logConflict is the 409 response to raw log: the offset to continue from, and the public error.
+// logConflict is the body of a 409 response to raw log: the offset from which to continue, and the
+// error in the form of the public API.
 type logConflict struct {
 	protocol.LogAck
 	Code    int    `json:"code"`

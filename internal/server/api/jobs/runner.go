@@ -15,8 +15,8 @@ import (
 	"workflowagent/internal/server/fault"
 )
 
-// runnerNames lists the possible file names of the runner binary. The request has no platform; it
-// means linux/amd64.
+// runnerNames returns the possible file names of the runner binary. The request names no platform,
+// which means linux/amd64.
 func runnerNames() []string {
 	names := []string{"workflow-runner-embeddable-linux-amd64", "workflow-runner-embeddable"}
 	if runtime.GOOS == "linux" {

@@ -13,7 +13,7 @@ import (
 	"workflowagent/internal/server/oidc"
 )
 
-// maxExchange bounds the body of a token exchange, which needs no credential.
+// maxExchange bounds the body of a token exchange in bytes, because the route needs no credential.
 const maxExchange = 64 << 10
 
 // token is the OAuth token endpoint. It needs no Authorization header: the identity token in the
@@ -37,7 +37,7 @@ func (o *oidcRoutes) token(w http.ResponseWriter, r *http.Request) error {
 	}{granted.AccessToken, granted.TokenType, "token", int64(granted.Lifetime.Seconds()), granted.Scope})
 }
 
-// writeRefusal writes an error in the form of RFC 6749.
+// writeRefusal responds with an error in the form that RFC 6749 defines.
 func writeRefusal(w http.ResponseWriter, r *http.Request, err error) error {
 	web.NoteError(r, err)
 	body := struct {
@@ -66,8 +66,8 @@ func writeRefusal(w http.ResponseWriter, r *http.Request, err error) error {
 	return web.WriteJSON(w, r, status, body)
 }
 
-// readExchange reads a form or JSON. It does not need the Content-Type to tell them apart, because
-// a form never begins with a brace.
+// readExchange reads a form or JSON. It ignores the Content-Type header, because a form never
+// begins with a brace.
 func readExchange(w http.ResponseWriter, r *http.Request) (oidc.Request, error) {
 	b := request.Ordinary(r)
 	b.Sent, b.Inflated = maxExchange, maxExchange

@@ -72,7 +72,7 @@ type issuerRequest struct {
 	JWKS          json.RawMessage `json:"jwks"`
 }
 
-// read decodes a request and returns the checked lifetime.
+// read decodes a request. It returns the requested lifetime after checking it.
 func (q *issuerRequest) read(w http.ResponseWriter, r *http.Request) (maxExpiration *time.Duration, err error) {
 	if err := request.Decode(w, r, q); err != nil {
 		return nil, err

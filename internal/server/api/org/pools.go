@@ -33,7 +33,7 @@ func (p *poolRoutes) register(rt *web.Router) {
 	})
 }
 
-// patchOrg changes the default pool of an organization, and ignores the other settings in the
+// patchOrg changes the default pool of an organization. It ignores the other settings in the
 // request.
 func (p *poolRoutes) patchOrg(w http.ResponseWriter, r *http.Request, o store.Organization) error {
 	var req struct {
@@ -96,7 +96,7 @@ func (p *poolRoutes) list(w http.ResponseWriter, r *http.Request, o store.Organi
 	return web.WriteJSON(w, r, http.StatusOK, body)
 }
 
-// agentBody is an agent of a pool. The id is not in the public API.
+// agentBody describes an agent of a pool. The id is not in the public API.
 type agentBody struct {
 	ID       string `json:"id"`
 	Hostname string `json:"hostname"`

@@ -1,5 +1,4 @@
-// Package org serves users, organizations, their tokens and agent pools, and the OIDC issuers that
-// they trust.
+// Package org serves the routes of users, organizations, tokens, agent pools and OIDC issuers.
 package org
 
 import (
@@ -72,7 +71,7 @@ func (u *userRoutes) user(w http.ResponseWriter, r *http.Request) error {
 		Identities: []string{}, Organizations: []orgSummary{},
 	}
 	if p.User.Login == "" {
-		// Clients see the organization as the user of its tokens.
+		// Clients see an organization as the user of its tokens.
 		body.ID, body.GithubLogin, body.Name = p.Org.ID, p.Org.Name, p.Org.DisplayName
 	}
 	switch p.Kind {
@@ -91,8 +90,8 @@ func (u *userRoutes) user(w http.ResponseWriter, r *http.Request) error {
 	return web.WriteJSON(w, r, http.StatusOK, body)
 }
 
-// defaultOrg returns the organization for stack names without one: the user's choice, or the user's
-// first organization.
+// defaultOrg responds with the organization for stack names without one: the organization that the
+// user has chosen, or the user's first organization.
 func (u *userRoutes) defaultOrg(w http.ResponseWriter, r *http.Request) error {
 	p := web.Principal(r)
 	orgs, err := u.identity.OrganizationsOf(r.Context(), p)
@@ -105,7 +104,7 @@ func (u *userRoutes) defaultOrg(w http.ResponseWriter, r *http.Request) error {
 			name = o.Name
 		}
 	}
-	// The names of these members have no lower-case form in the public API.
+	// These member names are capitalized in the public API.
 	return web.WriteJSON(w, r, http.StatusOK, map[string]any{"GitHubLogin": name, "Messages": []any{}})
 }
 

@@ -1,5 +1,5 @@
-// Package request reads the bodies and parameters of requests. The memory of a request is bounded
-// and charged before it is allocated.
+// Package request reads the bodies and parameters of requests. It bounds the memory of each
+// request, and charges the memory before allocating it.
 package request
 
 import (
@@ -14,24 +14,24 @@ import (
 	"workflowagent/internal/server/fault"
 )
 
-// Decode decodes a JSON body into v, for members that become columns of text. As clients of the
-// public API expect, member names match case-insensitively; unknown members and the content type
-// are ignored.
+// Decode decodes a JSON body into v, whose members are stored in text columns. As clients of the
+// public API expect, member names are case-insensitive, and Decode ignores unknown members and the
+// content type.
 func Decode(w http.ResponseWriter, r *http.Request, v any) error {
 	return decodeWithin(w, r, v, Ordinary(r))
 }
 
-// DecodeDocument is [Decode] for a body that is stored as JSON, which may contain an escaped NUL.
+// DecodeDocument is [Decode] for a body that is stored as JSON and can contain an escaped NUL.
 func DecodeDocument(w http.ResponseWriter, r *http.Request, v any) error {
 	return decodeWithin(w, r, v, documentBounds(r))
 }
 
-// DecodeBatch is [DecodeDocument] for batches.
+// DecodeBatch is [DecodeDocument] for batches of events or secrets.
 func DecodeBatch(w http.ResponseWriter, r *http.Request, v any) error {
 	return decodeWithin(w, r, v, Batch(r))
 }
 
-// DecodeOptional is [Decode] for calls whose body may be missing.
+// DecodeOptional is [Decode] for routes whose body can be missing.
 func DecodeOptional(w http.ResponseWriter, r *http.Request, v any) error {
 	err := Decode(w, r, v)
 	if errors.Is(err, errEmptyBody) {
@@ -50,7 +50,7 @@ func decodeWithin(w http.ResponseWriter, r *http.Request, v any, b Bounds) error
 	return decodeBytes(r, data, v, b)
 }
 
-// DecodePart decodes a part of a body that has already been read.
+// DecodePart decodes a part of a body that was read earlier.
 func DecodePart(r *http.Request, data []byte, v any) error {
 	if err := checkText(data, textDocument); err != nil {
 		return err
@@ -68,7 +68,7 @@ func decodeBytes(r *http.Request, data []byte, v any, b Bounds) error {
 	return nil
 }
 
-// ReadJSON reads a body and charges the memory of decoding it.
+// ReadJSON reads a body and charges the memory for decoding it.
 func ReadJSON(w http.ResponseWriter, r *http.Request, b Bounds, copies int64) ([]byte, error) {
 	data, err := Read(w, r, b)
 	if err != nil {
@@ -77,8 +77,8 @@ func ReadJSON(w http.ResponseWriter, r *http.Request, b Bounds, copies int64) ([
 	return data, charge(r, data, b, copies)
 }
 
-// charge refuses a body with more values than the bounds allow, and charges the memory for decoding
-// it: copies times its bytes, plus valueCost per value.
+// charge returns an error if a body has more values than the bounds allow. Otherwise, it charges
+// the memory for decoding the body: copies times its size, plus valueCost per value.
 func charge(r *http.Request, data []byte, b Bounds, copies int64) error {
 	if len(bytes.TrimSpace(data)) == 0 {
 		return errEmptyBody
@@ -90,8 +90,7 @@ func charge(r *http.Request, data []byte, b Bounds, copies int64) error {
 	return budget.Of(r.Context()).Take(r.Context(), copies*(int64(len(data))+valueCost*values))
 }
 
-// EachElement calls decode for each element of an array, which is the named member of a JSON
-// object.
+// EachElement calls decode for each element of the array in a member of a JSON object.
 func EachElement(data []byte, member string, decode func(dec *json.Decoder) error) error {
 	dec := json.NewDecoder(bytes.NewReader(data))
 	if t, err := dec.Token(); err != nil || t != json.Delim('{') {
@@ -151,7 +150,8 @@ func notObject(err error) error {
 	return fault.Invalid("Bad Request: the body must be a JSON object")
 }
 
-// Read reads and decompresses a body, and checks that it is text if the bounds require it.
+// Read reads and decompresses a body. It checks that the body is valid text if the bounds require
+// it.
 func Read(w http.ResponseWriter, r *http.Request, b Bounds) ([]byte, error) {
 	sent, err := readSent(w, r, b)
 	if err != nil {
@@ -167,8 +167,8 @@ func Read(w http.ResponseWriter, r *http.Request, b Bounds) ([]byte, error) {
 	return data, checkText(data, b.text)
 }
 
-// ReadState reads a body that carries a state. packed is its compressed form, if it was sent as
-// gzip.
+// ReadState reads a body that contains a state. packed is its compressed form if the client sent it
+// as gzip.
 func ReadState(w http.ResponseWriter, r *http.Request) (plain, packed []byte, err error) {
 	b := State(r)
 	sent, err := readSent(w, r, b)
@@ -187,7 +187,8 @@ func ReadState(w http.ResponseWriter, r *http.Request) (plain, packed []byte, er
 	return plain, packed, nil
 }
 
-// InvalidJSON explains a decoding error without repeating the body's values, which may be secret.
+// InvalidJSON returns the error for a decoding error. It omits the body's values, which might be
+// secret.
 func InvalidJSON(err error) error {
 	var syntax *json.SyntaxError
 	var typ *json.UnmarshalTypeError

@@ -8,24 +8,25 @@ import (
 	"workflowagent/internal/server/budget"
 )
 
-// Limits bounds the bodies, memory and time of requests.
+// Limits are the limits of requests in size, memory and time.
 type Limits struct {
 	Body        int64 // ordinary bodies, as sent and after decompression; default 8 MiB
 	Batch       int64 // batches of events and secrets, as sent and after decompression; default 32 MiB
 	BigBody     int64 // state uploads, as sent; default 64 MiB
 	BigInflated int64 // state uploads after decompression; default 512 MiB
-	// Together bounds the memory of all concurrent requests: bodies, their decoded form, and
-	// responses; default 1 GiB.
+	// Together bounds the memory of all concurrent requests: bodies, their decoded forms, and
+	// responses. The default is 1 GiB.
 	Together int64
-	// Patience bounds how long a request waits for memory; default 10 s.
+	// Patience is the maximum time that a request waits for memory. The default is 10 s.
 	Patience time.Duration
-	// Memory is the budget of the requests; default a new one of Together and Patience.
+	// Memory is the budget of the requests. The default is a new budget with the limits Together
+	// and Patience.
 	Memory *budget.Budget
-	// Stall is how long a client may make no progress in sending a body or receiving a response;
-	// default 1 min.
+	// Stall is the maximum time for which a client can make no progress in sending a body or
+	// receiving a response. The default is 1 min.
 	Stall time.Duration
-	// Rate is the minimum speed of a client after the first stall, in bytes per second; default 4
-	// KiB.
+	// Rate is the minimum speed of a client after the first stall, in bytes per second. The default
+	// is 4 KiB.
 	Rate int64
 }
 
@@ -58,18 +59,18 @@ type Bounds struct {
 	text           textKind
 }
 
-// Each value in a body costs memory, however short it is.
+// Each value in a body uses memory, however short it is.
 const (
 	ordinaryValues = 50_000
 	batchValues    = 200_000
-	// valueCost is the memory of a decoded value in addition to its bytes: the element in a slice
-	// or map that has grown, and the header of the value to which the element points.
+	// valueCost is the memory overhead of a decoded value, in bytes: an element in a slice or map
+	// that has grown, and the header of the value to which that element points.
 	valueCost = 192
 	// maxDepth bounds the nesting of values, because decoders recurse.
 	maxDepth = 500
 )
 
-// Ordinary are the bounds of a small body whose members become columns of text.
+// Ordinary returns the bounds of a small body whose members are stored in text columns.
 func Ordinary(r *http.Request) Bounds {
 	l := limitsOf(r)
 	return Bounds{l.Body, l.Body, ordinaryValues, textColumns}
@@ -81,13 +82,13 @@ func documentBounds(r *http.Request) Bounds {
 	return b
 }
 
-// Batch are the bounds of a batch of events or secrets.
+// Batch returns the bounds of a batch of events or secrets.
 func Batch(r *http.Request) Bounds {
 	l := limitsOf(r)
 	return Bounds{l.Batch, l.Batch, batchValues, textDocument}
 }
 
-// State are the bounds of a body that carries a state, which is scanned without decoding.
+// State returns the bounds of a body that contains a state, which is scanned without decoding.
 func State(r *http.Request) Bounds {
 	l := limitsOf(r)
 	return Bounds{Sent: l.BigBody, Inflated: l.BigInflated}
@@ -95,7 +96,7 @@ func State(r *http.Request) Bounds {
 
 type limitsKey struct{}
 
-// Bound gives each request its limits and a share of the memory of all requests.
+// Bound returns middleware that gives each request its limits and a share of the memory budget.
 func Bound(l Limits) func(http.Handler) http.Handler {
 	return func(next http.Handler) http.Handler {
 		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

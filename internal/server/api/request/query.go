@@ -7,7 +7,7 @@ import (
 	"workflowagent/internal/server/fault"
 )
 
-// QueryFlag reads a boolean query parameter; a missing one is false.
+// QueryFlag returns a boolean query parameter, or false if it is missing.
 func QueryFlag(r *http.Request, name string) (bool, error) {
 	v := r.URL.Query().Get(name)
 	if v == "" {
@@ -20,7 +20,8 @@ func QueryFlag(r *http.Request, name string) (bool, error) {
 	return b, nil
 }
 
-// QueryInt reads an integer query parameter into v, and leaves v unchanged if it is missing.
+// QueryInt parses an integer query parameter into v. It leaves v unchanged if the parameter is
+// missing.
 func QueryInt(r *http.Request, name string, v *int) error {
 	text := r.URL.Query().Get(name)
 	if text == "" {

@@ -18,8 +18,8 @@ import (
 	"workflowagent/internal/server/fault"
 )
 
-// sentBody is a body as it was sent. Clients may be slow, so the inflated form is held only while
-// the server works on it.
+// sentBody is a body in the form that the client sent. Clients can be slow, so the server keeps the
+// inflated form only while it processes the body.
 type sentBody struct {
 	data     []byte
 	encoding string // "", "gzip" or "zstd"
@@ -50,7 +50,7 @@ func readSent(w http.ResponseWriter, r *http.Request, b Bounds) (sentBody, error
 	return sentBody{data, enc}, nil
 }
 
-// open returns a compressed body as a stream that fails after limit bytes.
+// open returns a stream of the decompressed body that fails after limit bytes.
 func (s sentBody) open(ctx context.Context, limit int64) (io.Reader, func(), error) {
 	src, share := bytes.NewReader(s.data), budget.Of(ctx)
 	if s.encoding == "gzip" {
@@ -79,8 +79,8 @@ const (
 	zstdWindow   = 8 << 20  // the largest accepted window
 )
 
-// inflate returns the decompressed body, and charges its memory in addition to that of the sent
-// form.
+// inflate returns the decompressed body. It charges the memory of the decompressed body in addition
+// to that of the sent body.
 func (s sentBody) inflate(ctx context.Context, limit int64) ([]byte, error) {
 	if s.encoding == "" || len(s.data) == 0 {
 		return s.data, nil
@@ -98,7 +98,7 @@ func (s sentBody) inflate(ctx context.Context, limit int64) ([]byte, error) {
 	return data, bodyError(err)
 }
 
-// inflateFrame inflates a zstd frame of a known size without an extra window.
+// inflateFrame decompresses a zstd frame of known size without an additional window.
 func (s sentBody) inflateFrame(ctx context.Context, size int64) ([]byte, error) {
 	if err := budget.Of(ctx).Take(ctx, size); err != nil {
 		return nil, err
@@ -112,8 +112,8 @@ func (s sentBody) inflateFrame(ctx context.Context, size int64) ([]byte, error) 
 	return data, bodyError(err)
 }
 
-// claimed returns the decompressed size that a compressed body states, so that one allocation
-// suffices. It returns -1 if the size is missing or impossible.
+// claimed returns the decompressed size that a compressed body declares, so that one allocation
+// suffices. It returns -1 if the declared size is missing or impossible.
 func (s sentBody) claimed(limit int64) int64 {
 	const (
 		best     = 1032 // the best ratio of deflate

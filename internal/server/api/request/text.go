@@ -11,9 +11,9 @@ import (
 	"workflowagent/internal/server/fault"
 )
 
-// PostgreSQL rejects text that contains NUL or is not UTF-8. SQLite accepts it, but for clients
-// both databases must behave alike. Such text is rejected here, where requests are decoded;
-// [store.ErrInvalid] is the fallback.
+// PostgreSQL rejects text that contains NUL or is not UTF-8. SQLite accepts such text, but both
+// databases must behave alike for clients. This package therefore rejects it when it decodes
+// requests; [store.ErrInvalid] is the fallback.
 //
 //   - Paths and queries: both NUL and invalid UTF-8 are rejected.
 //   - JSON bodies that are not UTF-8 are rejected, as JSON requires.
@@ -89,7 +89,7 @@ func hasEscapedNUL(data []byte) bool {
 
 const maxPlainText = 256
 
-// PlainText bounds and cleans text that is shown to users.
+// PlainText returns text that is safe to show to users: short, printable and valid UTF-8.
 func PlainText(s string) string {
 	s = strings.Map(func(c rune) rune {
 		if !unicode.IsPrint(c) || c == unicode.ReplacementChar {

@@ -8,7 +8,7 @@ import (
 	"unicode/utf8"
 )
 
-// escapedNUL matches text up to an escaped NUL whose backslash is not escaped itself.
+// escapedNUL matches text up to a NUL escape whose backslash is not itself escaped.
 var escapedNUL = regexp.MustCompile(`(?s)^(?:[^\\]|\\.)*\\u0000`)
 
 func FuzzCheckText(f *testing.F) {

@@ -2,8 +2,9 @@ package request
 
 import "workflowagent/internal/server/fault"
 
-// countValues counts the values in a JSON text without decoding it, so that the memory needed for
-// decoding is known in advance. For text that is not JSON, the count is an upper bound.
+// countValues returns the number of values in a JSON text. It does not decode the text, so that the
+// memory needed for decoding is known in advance. For text that is not JSON, the result is an upper
+// bound.
 func countValues(text []byte, limit int64) (int64, error) {
 	var values int64
 	depth, quoted := 0, false

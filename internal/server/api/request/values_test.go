@@ -46,7 +46,8 @@ func values(v any) (n int64) {
 	return 0
 }
 
-// FuzzCountValues checks that the count is never lower than a decoder's.
+// FuzzCountValues checks that the count is never less than the number of values that a decoder
+// finds.
 func FuzzCountValues(f *testing.F) {
 	f.Add([]byte(`{"a":[1,"\\",{}],"b":"\"[,"}`))
 	f.Fuzz(func(t *testing.T, data []byte) {

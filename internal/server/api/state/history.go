@@ -29,7 +29,7 @@ func (h *historyRoutes) register(rt *web.Router) {
 	rt.Stack(http.MethodGet, web.StackPath+"/previews/{updateID}", identity.StateRead, h.preview)
 }
 
-// updateBody is one update as the CLI's history reads it.
+// updateBody is an update in the form that the CLI's history command reads.
 type updateBody struct {
 	Kind            string                        `json:"kind"`
 	StartTime       int64                         `json:"startTime"`
@@ -43,7 +43,7 @@ type updateBody struct {
 	ResourceCount   *int64                        `json:"resourceCount,omitempty"`
 }
 
-// UpdateInfoBody is one update with its id, version and requester.
+// UpdateInfoBody is an update with its id, version and requester.
 type UpdateInfoBody struct {
 	Info          updateBody   `json:"info"`
 	UpdateID      string       `json:"updateID"`
@@ -65,7 +65,7 @@ func resultOf(status string) string {
 	}
 }
 
-// kindOf returns a kind in the words of histories: previews of other kinds have a P.
+// kindOf returns an update's kind as histories name it. Previews of other kinds have the prefix P.
 func kindOf(u store.Update) string {
 	if u.Preview && stacks.Kind(u.Kind) != stacks.KindPreview {
 		return "P" + u.Kind
@@ -73,7 +73,8 @@ func kindOf(u store.Update) string {
 	return u.Kind
 }
 
-// ProgramMemory is the memory of answering updates one by one, in addition to their list.
+// ProgramMemory returns the memory needed to respond with updates one by one, in addition to the
+// memory of their list.
 func ProgramMemory(updates ...store.Update) int64 {
 	if slices.ContainsFunc(updates, stacks.LongProgram) {
 		return stacks.ProgramMemory
@@ -81,8 +82,8 @@ func ProgramMemory(updates ...store.Update) int64 {
 	return 0
 }
 
-// UpdateBodyOf returns an update in the form of histories. The caller has charged the memory of its
-// program.
+// UpdateBodyOf returns an update in the form of histories. The caller must charge the memory of the
+// update's program first.
 func UpdateBodyOf(ctx context.Context, s *stacks.Service, u store.Update) (updateBody, error) {
 	prog, err := s.Program(ctx, u)
 	if err != nil {
@@ -99,7 +100,7 @@ func UpdateBodyOf(ctx context.Context, s *stacks.Service, u store.Update) (updat
 		b.Config = map[string]stacks.ConfigValue{}
 	}
 	if u.ResourceChanges != "" {
-		// The domain encoded the text from the same type.
+		// The domain encoded this text from the same type.
 		json.Unmarshal([]byte(u.ResourceChanges), &b.ResourceChanges) //nolint:errcheck // see above
 	}
 	if !u.Preview && stacks.Status(u.Status).Finished() {
@@ -108,8 +109,8 @@ func UpdateBodyOf(ctx context.Context, s *stacks.Service, u store.Update) (updat
 	return b, nil
 }
 
-// UpdateInfoOf returns the description of an update of a stack. The caller has charged the memory
-// of its program.
+// UpdateInfoOf returns the description of a stack's update. The caller must charge the memory of
+// the update's program first.
 func UpdateInfoOf(ctx context.Context, s *stacks.Service, st store.Stack, e stacks.Entry) (UpdateInfoBody, error) {
 	b, err := UpdateBodyOf(ctx, s, e.Update)
 	return UpdateInfoBody{
@@ -142,7 +143,7 @@ func page(r *http.Request) (limit, offset int, err error) {
 	return size, (page - 1) * size, nil
 }
 
-// list answers in the flat form unless output-type is given.
+// list responds with the flat form of the history, unless output-type is given.
 func (h *historyRoutes) list(w http.ResponseWriter, r *http.Request, st store.Stack) error {
 	if r.URL.Query().Has("output-type") {
 		return h.history(w, r, st, false)
@@ -162,8 +163,8 @@ func (h *historyRoutes) list(w http.ResponseWriter, r *http.Request, st store.St
 	}, func(int) string { return "]}" })
 }
 
-// history answers with a page of a stack's updates, or all. It streams, because their number is
-// unbounded.
+// history responds with a page of a stack's updates, or with all of them. It streams the updates,
+// because their number is unbounded.
 func (h *historyRoutes) history(w http.ResponseWriter, r *http.Request, st store.Stack, previews bool) error {
 	limit, offset, err := page(r)
 	if err != nil {
@@ -189,7 +190,7 @@ func (h *historyRoutes) history(w http.ResponseWriter, r *http.Request, st store
 	})
 }
 
-// latest answers 404 if the stack has no update; clients rely on it.
+// latest responds with 404 if the stack has no update. Clients rely on this status.
 func (h *historyRoutes) latest(w http.ResponseWriter, r *http.Request, st store.Stack) error {
 	var found []stacks.Entry
 	err := h.stacks.History(r.Context(), st, false, 1, 0, func(e stacks.Entry) error {

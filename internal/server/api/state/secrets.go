@@ -14,7 +14,7 @@ import (
 	"workflowagent/internal/server/store"
 )
 
-// secretRoutes encrypt and decrypt the secrets of stacks. Values are bytes in base64, not text.
+// secretRoutes encrypt and decrypt the secrets of stacks. Values are bytes encoded in base64.
 type secretRoutes struct{ stacks *stacks.Service }
 
 func (s *secretRoutes) register(rt *web.Router) {
@@ -37,15 +37,15 @@ func (s *secretRoutes) encrypt(w http.ResponseWriter, r *http.Request, st store.
 	return web.Answer(w, r, map[string][]byte{"ciphertext": ct}, err)
 }
 
-// secretCopies is the number of copies of each secret in memory: in the request, as text, as bytes,
-// and in the response that is being built.
+// secretCopies is the maximum number of copies of each secret in memory: in the request, as text,
+// as bytes, and in the response under construction.
 const secretCopies = 5
 
 // maxSecrets bounds the number of values in a batch, and so its running time. The stock CLI sends a
 // state's secrets in batches of 1000, but all secrets of a configuration at once.
 const maxSecrets = 10_000
 
-// eachSecret calls use for each value of the array that is one member of a request's body.
+// eachSecret calls use for each value of the array in a member of a request's body.
 func eachSecret[T any](w http.ResponseWriter, r *http.Request, member string, use func(value T) error) error {
 	data, err := request.ReadJSON(w, r, request.Batch(r), secretCopies)
 	if err != nil {
@@ -84,7 +84,7 @@ func (s *secretRoutes) batchEncrypt(w http.ResponseWriter, r *http.Request, st s
 	return web.WriteRaw(w, r, http.StatusOK, append(out, "]}\n"...))
 }
 
-// appendBase64 appends bytes as a JSON string.
+// appendBase64 appends p to out as a JSON string in base64.
 func appendBase64(out, p []byte) []byte {
 	out = append(out, '"')
 	out = base64.StdEncoding.AppendEncode(out, p)
@@ -105,8 +105,8 @@ func (s *secretRoutes) decrypt(w http.ResponseWriter, r *http.Request, st store.
 	return web.Answer(w, r, map[string][]byte{"plaintext": pt}, err)
 }
 
-// mayDecrypt returns an error unless the caller may decrypt ciphertexts, given in base64: a caller
-// with access to outputs only may decrypt the secrets among those.
+// mayDecrypt returns an error unless the caller may decrypt ciphertexts, given in base64. A caller
+// that can access only outputs may decrypt only the secrets in the outputs.
 func (s *secretRoutes) mayDecrypt(r *http.Request, st store.Stack, ciphertexts ...string) error {
 	if web.Principal(r).Can(st, identity.Decrypt) {
 		return nil
@@ -114,8 +114,8 @@ func (s *secretRoutes) mayDecrypt(r *http.Request, st store.Stack, ciphertexts .
 	return s.stacks.CheckOutputSecrets(r.Context(), st, ciphertexts)
 }
 
-// batchDecrypt answers each ciphertext under exactly the text it was sent as: clients look that
-// text up and stop if it is missing.
+// batchDecrypt responds with a map from ciphertexts to plaintexts. Each key is exactly the text
+// that the client sent, because clients look up that text and fail if it is missing.
 func (s *secretRoutes) batchDecrypt(w http.ResponseWriter, r *http.Request, st store.Stack) error {
 	var texts []string
 	err := eachSecret(w, r, "ciphertexts", func(text string) error {
@@ -156,7 +156,7 @@ func (s *secretRoutes) batchDecrypt(w http.ResponseWriter, r *http.Request, st s
 	return web.WriteRaw(w, r, http.StatusOK, append(out, "}}\n"...))
 }
 
-// logDecryption receives a client's report that it decrypted a secret without this server; the
+// logDecryption accepts a client's report that it decrypted a secret without this server. The
 // access log records the call and the caller.
 func (s *secretRoutes) logDecryption(w http.ResponseWriter, r *http.Request, _ store.Stack) error {
 	var body struct {

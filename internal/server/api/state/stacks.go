@@ -1,5 +1,5 @@
-// Package state serves the state backend: stacks, their tags and configuration, states, secrets,
-// updates and histories.
+// Package state serves the routes of the state backend: stacks, their tags and configuration,
+// states, secrets, updates and histories.
 package state
 
 import (
@@ -143,7 +143,7 @@ func (s *stackRoutes) create(w http.ResponseWriter, r *http.Request, o store.Org
 	if err != nil {
 		return err
 	}
-	// A state may be large and is not decoded; the rest is a small body.
+	// A state can be large and is not decoded. The rest of the body is small.
 	state, rest, err := rawjson.Cut(data, "state")
 	if err != nil {
 		return err
@@ -217,7 +217,7 @@ func (s *stackRoutes) get(w http.ResponseWriter, r *http.Request, st store.Stack
 	return web.WriteJSON(w, r, http.StatusOK, body)
 }
 
-// remove deletes a stack. The CLI sends force, the provider forceDestroy.
+// remove deletes a stack. The CLI sends the parameter force, and the provider sends forceDestroy.
 func (s *stackRoutes) remove(w http.ResponseWriter, r *http.Request, st store.Stack) error {
 	need := identity.DeleteStack
 	force, err := request.QueryFlag(r, "force")
@@ -298,8 +298,8 @@ func (s *stackRoutes) config(w http.ResponseWriter, r *http.Request, st store.St
 	return web.WriteRaw(w, r, http.StatusOK, []byte(st.Config))
 }
 
-// maxStackConfig bounds a stack's configuration (names and wrapped keys), which is read with the
-// stack.
+// maxStackConfig bounds the size of a stack's configuration (names and wrapped keys) in bytes,
+// because every read of the stack includes it.
 const maxStackConfig = 64 << 10
 
 func stackConfig(raw json.RawMessage) (string, error) {
@@ -341,7 +341,7 @@ func (s *stackRoutes) removeConfig(w http.ResponseWriter, r *http.Request, st st
 	return web.Done(w, s.stacks.SetConfig(r.Context(), st, ""))
 }
 
-// policyPacks and policyGroups are empty: this server enforces no policies.
+// policyPacks and policyGroups respond with empty lists, because this server enforces no policies.
 func (s *stackRoutes) policyPacks(w http.ResponseWriter, r *http.Request, _ store.Stack) error {
 	return web.WriteJSON(w, r, http.StatusOK, map[string]any{"requiredPolicies": []any{}})
 }

@@ -61,7 +61,7 @@ func (s *stateRoutes) importState(w http.ResponseWriter, r *http.Request, st sto
 	return web.Answer(w, r, map[string]string{"updateId": u.ID}, err)
 }
 
-// readState reads a body that carries a state and keeps its compressed form.
+// readState reads a body that contains a state, and keeps its compressed form.
 func readState(w http.ResponseWriter, r *http.Request) (*states.State, error) {
 	plain, packed, err := request.ReadState(w, r)
 	if err != nil {
@@ -76,14 +76,14 @@ func readState(w http.ResponseWriter, r *http.Request) (*states.State, error) {
 	return states.Parse(plain, packed)
 }
 
-// Bounds of a batch of journal entries. Stock clients send up to 100 entries. One entry may carry a
-// state.
+// Bounds of a batch of journal entries. Stock clients send up to 100 entries. One entry can contain
+// a state.
 const (
 	maxEntries = 1000
 	entryCost  = 1 << 10 // memory of an entry in addition to its bytes
 )
 
-// readJournal reads a body that carries journal entries.
+// readJournal reads a body that contains journal entries.
 func readJournal(w http.ResponseWriter, r *http.Request) ([]journal.Entry, error) {
 	body, err := request.Read(w, r, request.State(r))
 	if err != nil {

@@ -16,8 +16,8 @@ import (
 
 type updateRoutes struct{ stacks *stacks.Service }
 
-// updateKinds are the path segments under which updates are created and found. Clients use "update"
-// for every kind once an update exists.
+// updateKinds are the path segments under which updates are created and found. Once an update
+// exists, clients use "update" for every kind.
 var updateKinds = []stacks.Kind{stacks.KindUpdate, stacks.KindPreview, stacks.KindRefresh, stacks.KindDestroy}
 
 func (u *updateRoutes) register(rt *web.Router) {
@@ -41,7 +41,8 @@ func (u *updateRoutes) register(rt *web.Router) {
 	}
 }
 
-// leased registers a route for the client that started an update and sends the update's token.
+// leased registers a route for the client that started an update and sends the update's lease
+// token.
 func (u *updateRoutes) leased(rt *web.Router, method, pattern string, h func(w http.ResponseWriter, r *http.Request, up store.Update) error) {
 	rt.Public(method, pattern, func(w http.ResponseWriter, r *http.Request) error {
 		token := web.Bearer(r, "update-token")
@@ -73,7 +74,7 @@ func (u *updateRoutes) find(r *http.Request, st store.Stack) (store.Update, erro
 	return u.stacks.FindUpdate(r.Context(), st, web.Param(r, "updateID"))
 }
 
-// findToRun returns the update of the path if the caller may run it.
+// findToRun returns the update in the path if the caller may run it.
 func (u *updateRoutes) findToRun(r *http.Request, st store.Stack) (store.Update, error) {
 	up, err := u.find(r, st)
 	if err != nil {
@@ -99,7 +100,7 @@ func (u *updateRoutes) start(w http.ResponseWriter, r *http.Request, st store.St
 		return err
 	}
 	answer := map[string]any{"version": started.Version, "token": started.Token, "tokenExpiration": started.Expires.Unix()}
-	if started.JournalVersion > 0 { // else clients send whole checkpoints
+	if started.JournalVersion > 0 { // otherwise, clients send whole checkpoints
 		answer["journalVersion"] = started.JournalVersion
 	}
 	return web.WriteJSON(w, r, http.StatusOK, answer)
@@ -119,7 +120,7 @@ func (u *updateRoutes) renew(w http.ResponseWriter, r *http.Request, up store.Up
 	if err != nil {
 		return err
 	}
-	// Without a token in the answer clients lose the lease.
+	// A client that receives no token in the response loses the lease.
 	return web.WriteJSON(w, r, http.StatusOK, map[string]any{
 		"token": web.Bearer(r, "update-token"), "tokenExpiration": expires.Unix(),
 	})
@@ -182,7 +183,7 @@ func (u *updateRoutes) cancel(w http.ResponseWriter, r *http.Request, st store.S
 	return web.Done(w, u.stacks.Cancel(r.Context(), up, web.Principal(r).Name()))
 }
 
-// status is polled by clients until it returns no continuation token.
+// status responds with an update's status. Clients poll it until it returns no continuation token.
 func (u *updateRoutes) status(w http.ResponseWriter, r *http.Request, st store.Stack) error {
 	up, err := u.find(r, st)
 	if err != nil {
@@ -195,7 +196,8 @@ func (u *updateRoutes) status(w http.ResponseWriter, r *http.Request, st store.S
 	return web.WriteJSON(w, r, http.StatusOK, body)
 }
 
-// events answers a null token only when the update has ended and all events are read.
+// events responds with a page of an update's events. The token is null only if the update has
+// finished and the client has read all events.
 func (u *updateRoutes) events(w http.ResponseWriter, r *http.Request, st store.Stack) error {
 	up, err := u.find(r, st)
 	if err != nil {

@@ -11,16 +11,16 @@ import (
 )
 
 const (
-	// maxDownloads bounds the concurrent downloads of releases: agents that update must not block
-	// deployments, and a rejected agent retries.
+	// maxDownloads bounds the number of concurrent downloads of releases, because updating agents
+	// must not block deployments. A rejected agent retries.
 	maxDownloads = 32
 	// A new download may replace one that is slower than downloadRate after its grace period.
 	downloadGrace = 10 * time.Second
 	downloadRate  = 128 << 10 // bytes per second
 )
 
-// downloads are the files being sent. If maxDownloads are active, a new download may replace one of
-// them, the victim.
+// downloads is the set of active downloads. If maxDownloads are active, a new download can replace
+// one of them, the victim.
 type downloads struct {
 	mu     sync.Mutex
 	active map[*download]bool
@@ -36,7 +36,7 @@ type download struct {
 
 var errGaveWay = errors.New("the download was replaced by another one")
 
-// Write fails if the download was replaced.
+// Write writes to the response. It fails if the download has been replaced.
 func (d *download) Write(p []byte) (int, error) {
 	if d.cut.Load() {
 		return 0, errGaveWay
@@ -46,8 +46,8 @@ func (d *download) Write(p []byte) (int, error) {
 	return n, err
 }
 
-// enter registers a download, or returns nil if too many are active. The caller must call leave at
-// the end.
+// enter registers a download. It returns nil if too many are active. The caller must call leave
+// when the download ends.
 func (s *downloads) enter(w http.ResponseWriter, r *http.Request) *download {
 	d := &download{ResponseWriter: w, from: addressOf(r), began: time.Now()}
 	s.mu.Lock()
@@ -73,10 +73,10 @@ func (s *downloads) leave(d *download) {
 	delete(s.active, d)
 }
 
-// victim returns the download that a newcomer may replace, or nil. The first choice is the slowest
+// victim returns the download that a newcomer can replace, or nil. The first choice is the slowest
 // download of the address with the most downloads, if the newcomer's address would still have
-// fewer. The second choice is the slowest of all downloads, if it is slower than required; behind
-// one proxy only this rule applies.
+// fewer. The second choice is the slowest of all downloads, if it is slower than downloadRate. If
+// all clients are behind one proxy, only the second rule applies.
 func (s *downloads) victim(newcomer *download) *download {
 	count := map[netip.Prefix]int{}
 	for d := range s.active {
@@ -104,7 +104,7 @@ func (d *download) rate(now time.Time) float64 {
 }
 
 // addressOf returns the origin of a request: an IPv4 address, or an IPv6 network, because one
-// client has many addresses in its network.
+// client can have many addresses in its network.
 func addressOf(r *http.Request) netip.Prefix {
 	host, _, err := net.SplitHostPort(r.RemoteAddr)
 	if err != nil {

@@ -7,7 +7,8 @@ import (
 	"time"
 )
 
-// TestWhichDownloadGivesWay fills all slots from one address, as behind a proxy.
+// TestWhichDownloadGivesWay fills all slots from one address, as if the clients were behind a
+// proxy, and checks which downloads are replaced.
 func TestWhichDownloadGivesWay(t *testing.T) {
 	from := func(addr string) *http.Request {
 		r := httptest.NewRequest(http.MethodGet, "/", nil)
@@ -45,7 +46,7 @@ func TestWhichDownloadGivesWay(t *testing.T) {
 	if enter("10.0.0.1:6") != nil {
 		t.Error("a download that is fast enough was replaced")
 	}
-	// Other addresses get slots until every address has equally many.
+	// Other addresses get slots until they have as many as the first address.
 	for range maxDownloads / 2 {
 		if enter("[2001:db8::1]:5") == nil && enter("[2001:db8::2]:5") == nil {
 			break

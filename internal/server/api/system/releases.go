@@ -20,9 +20,9 @@ type releaseRoutes struct {
 	downloads downloads
 }
 
-// newReleases serves the files below a directory at /releases/ without authentication, for agents
-// that update themselves and for install scripts. The files are signed, so clients need not trust
-// the server.
+// newReleases returns routes that serve the files below a directory at /releases/ without
+// authentication, for agents that update themselves and for install scripts. The files are signed,
+// so clients need not trust the server.
 func newReleases(dir string) *releaseRoutes {
 	return &releaseRoutes{dir: dir, downloads: downloads{active: map[*download]bool{}}}
 }
@@ -32,8 +32,8 @@ func (s *releaseRoutes) register(rt *web.Router) {
 	rt.Public(http.MethodHead, "/releases/*", s.file)
 }
 
-// file responds with one file, or the requested ranges of it. It does not list directories, and
-// hides names that begin with a dot.
+// file responds with a file, or with the requested ranges of the file. It does not list
+// directories, and it hides names that begin with a dot.
 func (s *releaseRoutes) file(w http.ResponseWriter, r *http.Request) error {
 	name := web.Param(r, "*")
 	missing := fault.NotFound("Not Found: the releases contain no such file")
@@ -45,13 +45,13 @@ func (s *releaseRoutes) file(w http.ResponseWriter, r *http.Request) error {
 		return &web.Error{Status: http.StatusServiceUnavailable, RetryAfter: 30 * time.Second, Message: "Service Unavailable: too many concurrent downloads; retry later"}
 	}
 	defer s.downloads.leave(d)
-	// Opened for each request, so that the operator can replace the directory.
+	// The directory is opened for each request, so that the operator can replace it.
 	root, err := os.OpenRoot(s.dir)
 	if err != nil {
 		return fmt.Errorf("opening the directory of releases: %w", err)
 	}
 	defer root.Close()
-	// O_NONBLOCK: a named pipe must not block.
+	// O_NONBLOCK prevents a named pipe from blocking the request.
 	file, err := root.OpenFile(name, os.O_RDONLY|syscall.O_NONBLOCK, 0)
 	switch {
 	case errors.Is(err, fs.ErrNotExist), errors.Is(err, syscall.ENOTDIR), errors.Is(err, syscall.ENAMETOOLONG):

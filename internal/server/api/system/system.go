@@ -1,5 +1,5 @@
-// Package system serves information about the server itself (health, metrics, capabilities) and the
-// agent's releases.
+// Package system serves information about the server itself (health, metrics, capabilities), and
+// the agent's releases.
 package system
 
 import (
@@ -73,7 +73,8 @@ func (s *serverRoutes) readyz(w http.ResponseWriter, r *http.Request) error {
 	return web.WriteJSON(w, r, http.StatusOK, map[string]string{"status": "ready"})
 }
 
-// metrics requires the metrics token if the server has one, and otherwise a caller on this machine.
+// metrics responds with the metrics. It requires the metrics token if the server has one, and
+// otherwise a caller on this machine.
 func (s *serverRoutes) metrics(w http.ResponseWriter, r *http.Request) error {
 	switch token := web.Bearer(r, "Bearer"); {
 	case s.MetricsToken != "" && subtle.ConstantTimeCompare([]byte(token), []byte(s.MetricsToken)) == 0:
@@ -105,8 +106,8 @@ type capability struct {
 	Configuration map[string]any `json:"configuration,omitempty"`
 }
 
-// capabilities lists exactly the optional calls that are implemented: clients use a listed call
-// without a fallback.
+// capabilities responds with the optional calls that the server implements. Clients use a listed
+// call without a fallback, so the list must be exact.
 func (s *serverRoutes) capabilities(w http.ResponseWriter, r *http.Request) error {
 	return web.WriteJSON(w, r, http.StatusOK, map[string]any{"capabilities": []capability{
 		{Capability: "batch-encrypt"},
@@ -116,8 +117,8 @@ func (s *serverRoutes) capabilities(w http.ResponseWriter, r *http.Request) erro
 
 var cliAgentPattern = regexp.MustCompile(`^pulumi-cli/\d+ \(v?(\d+\.\d+\.\d+[0-9A-Za-z.+-]*)`)
 
-// cliVersion returns the caller's own version: this server does not know the CLI's releases, and a
-// newer version would make the CLI prompt its users to upgrade.
+// cliVersion responds with the caller's own version. This server does not know the CLI's releases,
+// and a newer version would make the CLI prompt its users to upgrade.
 func (s *serverRoutes) cliVersion(w http.ResponseWriter, r *http.Request) error {
 	version := "3.0.0"
 	if m := cliAgentPattern.FindStringSubmatch(r.UserAgent()); m != nil {
@@ -128,8 +129,8 @@ func (s *serverRoutes) cliVersion(w http.ResponseWriter, r *http.Request) error 
 	})
 }
 
-// githubApp reports that no GitHub app is installed. The CLI calls it before it sets up deployment
-// settings.
+// githubApp reports that no GitHub app is installed. The CLI requests this before it sets up
+// deployment settings.
 func (s *serverRoutes) githubApp(w http.ResponseWriter, r *http.Request) error {
 	return web.WriteJSON(w, r, http.StatusOK, map[string]bool{"installed": false})
 }

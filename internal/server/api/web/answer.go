@@ -16,10 +16,10 @@ import (
 
 const gzipFrom = 4 << 10
 
-// GzipMemory is the memory in bytes that compressing a response needs.
+// GzipMemory is the memory needed to compress a response, in bytes.
 const GzipMemory = 1 << 20
 
-// compressors are reused, because making one costs more than most compressions.
+// compressors are reused, because allocating one costs more than most compressions.
 var compressors = sync.Pool{New: func() any {
 	z, err := gzip.NewWriterLevel(nil, gzip.BestSpeed)
 	if err != nil {
@@ -28,8 +28,8 @@ var compressors = sync.Pool{New: func() any {
 	return z
 }}
 
-// WriteJSON responds with a status and a JSON body, which is compressed if it is large and the
-// client accepts gzip. The body's memory is charged to the request.
+// WriteJSON responds with a status and a JSON body. It compresses the body if the body is large and
+// the client accepts gzip. It charges the body's memory to the request.
 func WriteJSON(w http.ResponseWriter, r *http.Request, status int, v any) error {
 	body, err := encodeJSON(v)
 	if err != nil {
@@ -41,7 +41,7 @@ func WriteJSON(w http.ResponseWriter, r *http.Request, status int, v any) error 
 	return WriteRaw(w, r, status, body)
 }
 
-// Answer responds with 200 and v, unless err is not nil: then it returns err.
+// Answer responds with status 200 and v if err is nil. Otherwise, it returns err.
 func Answer(w http.ResponseWriter, r *http.Request, v any, err error) error {
 	if err != nil {
 		return err
@@ -49,7 +49,7 @@ func Answer(w http.ResponseWriter, r *http.Request, v any, err error) error {
 	return WriteJSON(w, r, http.StatusOK, v)
 }
 
-// Done responds with 204, unless err is not nil: then it returns err.
+// Done responds with status 204 if err is nil. Otherwise, it returns err.
 func Done(w http.ResponseWriter, err error) error {
 	if err == nil {
 		w.WriteHeader(http.StatusNoContent)
@@ -75,8 +75,8 @@ func jsonHeader(w http.ResponseWriter) http.Header {
 	return h
 }
 
-// WriteRaw is [WriteJSON] for encoded JSON. It returns no error if the client does not read the
-// response.
+// WriteRaw is [WriteJSON] for encoded JSON, whose memory it does not charge. It returns no error if
+// the client does not read the response.
 func WriteRaw(w http.ResponseWriter, r *http.Request, status int, body []byte) error {
 	h := jsonHeader(w)
 	if len(body) >= gzipFrom && acceptsGzip(r) {

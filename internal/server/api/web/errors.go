@@ -39,10 +39,10 @@ var statusOfKind = map[fault.Kind]int{
 	fault.KindDamaged:         http.StatusInternalServerError,
 }
 
-// statusClientClosed is the conventional status for a client that disconnected.
+// statusClientClosed is the conventional status of a request whose client disconnected.
 const statusClientClosed = 499
 
-// Classify returns the status and message for any error.
+// Classify returns the status and the message for an error.
 func Classify(err error) (status int, message string) {
 	if he, ok := errors.AsType[*Error](err); ok {
 		return he.Status, he.Message
@@ -81,7 +81,8 @@ func WriteError(w http.ResponseWriter, r *http.Request, err error) {
 	} else if status == http.StatusServiceUnavailable {
 		RetryAfter(w, 2*time.Second)
 	}
-	// The memory of an error is not charged: its request may already hold the whole budget.
+	// The memory of an error response is not charged, because its request might already hold the
+	// whole budget.
 	body, err := encodeJSON(errorBody{Code: status, Message: message})
 	if err == nil {
 		err = WriteRaw(w, r, status, body)
@@ -91,7 +92,7 @@ func WriteError(w http.ResponseWriter, r *http.Request, err error) {
 	}
 }
 
-// RetryAfter sets the time after which the client should retry, rounded to whole seconds.
+// RetryAfter sets the Retry-After header to d, rounded up to seconds.
 func RetryAfter(w http.ResponseWriter, d time.Duration) {
 	w.Header().Set("Retry-After", strconv.Itoa(max(1, int(math.Ceil(d.Seconds())))))
 }

@@ -19,7 +19,7 @@ import (
 	"workflowagent/internal/protocol"
 )
 
-// The CLI prints requestIDHeader when the server fails.
+// requestIDHeader is the header with a request's id, which the CLI prints when the server fails.
 const requestIDHeader = "X-Pulumi-Request-ID"
 
 type record struct {
@@ -30,7 +30,8 @@ type record struct {
 
 type recordKey struct{}
 
-// recordOf returns the record of a request, or a new one outside [Observe].
+// recordOf returns the record of a request, or a new record if [Observe] did not handle the
+// request.
 func recordOf(r *http.Request) *record {
 	if rec, ok := r.Context().Value(recordKey{}).(*record); ok {
 		return rec
@@ -41,7 +42,7 @@ func recordOf(r *http.Request) *record {
 // NoteError records an error for the access log.
 func NoteError(r *http.Request, err error) { recordOf(r).err = err }
 
-// Abort records an error that occurred after the response began, and has the connection aborted so
+// Abort records an error that occurred after the response began. The connection is then aborted, so
 // that the response does not appear complete.
 func Abort(r *http.Request, err error) {
 	rec := recordOf(r)
@@ -71,8 +72,9 @@ func newMetrics(reg *prometheus.Registry) *metrics {
 	return m
 }
 
-// Observe gives each request an id, counts it and writes the access log. It logs successful
-// requests at debug level, because a busy server handles thousands of polls.
+// Observe returns middleware that gives each request an id, counts the request and writes the
+// access log. It logs successful requests at debug level, because a busy server handles thousands
+// of polls.
 func Observe(log *logrus.Entry, reg *prometheus.Registry) func(http.Handler) http.Handler {
 	m := newMetrics(reg)
 	return func(next http.Handler) http.Handler {
@@ -130,7 +132,7 @@ func Observe(log *logrus.Entry, reg *prometheus.Registry) func(http.Handler) htt
 	}
 }
 
-// knownMethod returns a known HTTP method, or "other": clients may send any word as the method, and
+// knownMethod returns a known HTTP method, or "other". Clients can send any word as the method, and
 // each would become a series in the metrics.
 func knownMethod(method string) string {
 	switch method {
@@ -148,7 +150,7 @@ func shortened(path string) string {
 	return path
 }
 
-// logged includes the cause that the error's message hides from clients.
+// logged is an error whose message includes the cause that err's message hides from clients.
 type logged struct{ err error }
 
 func (l logged) Error() string {
@@ -161,7 +163,8 @@ func (l logged) Error() string {
 	return msg
 }
 
-// RecoverPanic responds with 500 instead of closing the connection, unless the response has begun.
+// RecoverPanic is middleware that responds to a panic with status 500, unless the response has
+// begun.
 func RecoverPanic(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		defer func() {
@@ -183,8 +186,9 @@ func RecoverPanic(next http.Handler) http.Handler {
 	})
 }
 
-// SignAnswers signs responses, so that agents and runners can tell the server's from a proxy's. It
-// is the outermost handler, so that every response passes through it.
+// SignAnswers is middleware that signs responses, so that agents and runners can distinguish the
+// server's responses from those of a proxy. It must be the outermost handler, so that every
+// response passes through it.
 func SignAnswers(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		signer := protocol.SignAnswers(w, r)

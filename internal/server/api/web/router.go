@@ -1,5 +1,5 @@
-// Package web provides what every route needs: routing with authentication, responses, errors, and
-// the access log.
+// Package web provides the functions that all routes share: routing with authentication, responses,
+// errors, and the access log.
 package web
 
 import (
@@ -18,7 +18,7 @@ import (
 	"workflowagent/internal/server/store"
 )
 
-// Router registers routes together with their permitted callers.
+// Router registers routes together with the callers that each route permits.
 type Router struct {
 	mux      chi.Router
 	identity *identity.Service
@@ -33,13 +33,13 @@ func NewRouter(mux chi.Router, ids *identity.Service, st *stacks.Service) *Route
 	return &Router{mux, ids, st}
 }
 
-// handler writes a response, or returns the error to respond with. Once it has begun a response, it
-// must return nil.
+// handler writes a response, or returns the error for the response. Once the response has begun,
+// handler must return nil.
 type handler func(w http.ResponseWriter, r *http.Request) error
 
 // Kinds of callers.
 var (
-	// People are users, organization tokens and the pulumi process of a job.
+	// People are users, organization tokens and the pulumi processes of jobs.
 	People  = []identity.Kind{identity.KindUser, identity.KindOrg, identity.KindJob}
 	members = []identity.Kind{identity.KindUser, identity.KindOrg}
 	// Agents are the agents of a pool.
@@ -69,7 +69,7 @@ func (rt *Router) Public(method, pattern string, h handler) {
 	})
 }
 
-// Authed registers a route for authenticated callers of the given kinds; the handler gets the
+// Authed registers a route for authenticated callers of the given kinds. The handler gets the
 // caller from [Principal].
 func (rt *Router) Authed(method, pattern string, kinds []identity.Kind, h handler) {
 	rt.Public(method, pattern, func(w http.ResponseWriter, r *http.Request) error {
@@ -90,7 +90,7 @@ func (rt *Router) Authed(method, pattern string, kinds []identity.Kind, h handle
 	})
 }
 
-// Org registers a route below an organization; pattern contains {org}.
+// Org registers a route below an organization. pattern contains {org}.
 func (rt *Router) Org(method, pattern string, n need, h func(w http.ResponseWriter, r *http.Request, o store.Organization) error) {
 	rt.Authed(method, pattern, members, func(w http.ResponseWriter, r *http.Request) error {
 		p := Principal(r)
@@ -109,7 +109,7 @@ func (rt *Router) Org(method, pattern string, n need, h func(w http.ResponseWrit
 	})
 }
 
-// Stack registers a route below a stack for callers with one of the needed abilities; pattern
+// Stack registers a route below a stack, for callers with one of the needed abilities. pattern
 // contains {org}, {project} and {stack}.
 func (rt *Router) Stack(method, pattern string, need identity.Ability, h func(w http.ResponseWriter, r *http.Request, st store.Stack) error) {
 	rt.Authed(method, pattern, People, func(w http.ResponseWriter, r *http.Request) error {
@@ -122,7 +122,7 @@ func (rt *Router) Stack(method, pattern string, need identity.Ability, h func(w 
 	})
 }
 
-// OwnToken refuses callers with an exchanged token.
+// OwnToken returns a handler that rejects callers with an exchanged token, and calls h for others.
 func OwnToken(h handler) handler {
 	return func(w http.ResponseWriter, r *http.Request) error {
 		if !Principal(r).CanGrant() {
@@ -146,15 +146,15 @@ func Param(r *http.Request, name string) string {
 	if r.URL.RawPath == "" {
 		return v
 	}
-	// chi matches the escaped path if the request has an escaped path.
+	// For a request with an escaped path, chi matches that path and does not decode the parameters.
 	if dec, err := url.PathUnescape(v); err == nil {
 		return dec
 	}
 	return v
 }
 
-// Bearer returns the credential of the Authorization header if it has the given scheme: "token" or
-// "update-token".
+// Bearer returns the credential in the Authorization header if the header has the given scheme,
+// such as "token" or "update-token". Otherwise, it returns "".
 func Bearer(r *http.Request, scheme string) string {
 	s, cred, ok := strings.Cut(r.Header.Get("Authorization"), " ")
 	if !ok || !strings.EqualFold(s, scheme) {
@@ -163,7 +163,7 @@ func Bearer(r *http.Request, scheme string) string {
 	return strings.TrimSpace(cred)
 }
 
-// StripSlash removes trailing slashes from paths.
+// StripSlash is middleware that removes trailing slashes from paths.
 func StripSlash(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if p := r.URL.Path; len(p) > 1 && strings.HasSuffix(p, "/") {

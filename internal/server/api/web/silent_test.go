@@ -8,8 +8,8 @@ import (
 	"workflowagent/internal/protocol"
 )
 
-// TestSilentHandlersAreSigned covers handlers that write nothing, for which net/http sends a 200
-// response.
+// TestSilentHandlersAreSigned checks the response of a handler that writes nothing. For such a
+// handler, net/http sends status 200.
 func TestSilentHandlersAreSigned(t *testing.T) {
 	w, r := httptest.NewRecorder(), httptest.NewRequest(http.MethodGet, "/", http.NoBody)
 	r.Header.Set(protocol.HeaderNonce, "a nonce")

@@ -9,14 +9,14 @@ import (
 
 const (
 
-	// stallsInAll bounds the time of one body or response, as a multiple of the stall limit.
+	// stallsInAll bounds the duration of one body or response, as a multiple of the stall limit.
 	stallsInAll = 30
-	// writePiece is how many bytes of a response a client must receive within the stall limit.
+	// writePiece is the number of response bytes that a client must receive within the stall limit.
 	writePiece = 64 << 10
 )
 
-// pace is the required speed of a client: some progress within each stall limit, and the rate on
-// average after the first stall limit.
+// pace is the required speed of a client: some progress within each stall limit and, after the
+// first stall limit, the rate on average.
 type pace struct {
 	stall time.Duration
 	rate  int64 // bytes per second
@@ -41,13 +41,13 @@ func (p *pace) deadline() time.Time {
 	return next
 }
 
-// CutStalled closes connections of clients that send a body or receive a response too slowly, so
-// that such clients cannot hold all connections. Time spent waiting for the server, as in a long
-// poll, is bounded elsewhere.
+// CutStalled returns middleware that closes the connections of clients that send a body or receive
+// a response too slowly, so that such clients cannot occupy all connections. Other code bounds the
+// time that clients wait for the server, as in a long poll.
 func CutStalled(stall time.Duration, rate int64) func(http.Handler) http.Handler {
 	return func(next http.Handler) http.Handler {
 		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			// Only the writers of real connections support deadlines; those of tests may not.
+			// Only the writers of real connections support deadlines. Writers in tests might not.
 			c := http.NewResponseController(w)
 			_ = c.SetWriteDeadline(time.Time{}) // clears the deadline of the previous request on this connection
 			if r.ContentLength != 0 {
@@ -68,7 +68,7 @@ type stallBody struct {
 
 func (b *stallBody) extend() { _ = b.conn.SetReadDeadline(b.pace.deadline()) }
 
-// Read reads from the body; at its end it clears the deadline.
+// Read reads from the body. At the end of the body, it clears the deadline.
 func (b *stallBody) Read(p []byte) (int, error) {
 	n, err := b.ReadCloser.Read(p)
 	b.pace.bytes += int64(n)
@@ -87,7 +87,7 @@ type stallWriter struct {
 	pace pace
 }
 
-// Unwrap is for [http.ResponseController].
+// Unwrap returns the underlying writer, for [http.ResponseController].
 func (w *stallWriter) Unwrap() http.ResponseWriter { return w.ResponseWriter }
 
 func (w *stallWriter) extend() { _ = w.conn.SetWriteDeadline(w.pace.deadline()) }

@@ -12,9 +12,9 @@ import (
 	"workflowagent/internal/server/budget"
 )
 
-// streaming is a JSON response that is never in memory as a whole. In the first gzipFrom bytes, an
-// error still becomes an error response; later it aborts the connection, so that no client mistakes
-// an incomplete response for a complete one.
+// streaming is a JSON response that is never held in memory as a whole. An error in the first
+// gzipFrom bytes becomes an error response. A later error aborts the connection, so that no client
+// mistakes an incomplete response for a complete one.
 type streaming struct {
 	w    http.ResponseWriter
 	r    *http.Request
@@ -22,8 +22,8 @@ type streaming struct {
 	z    *gzip.Writer
 }
 
-// Stream responds with 200 and the output of write. It first charges all the memory that write
-// needs, because a response that has begun cannot be refused.
+// Stream responds with status 200 and the output of write. It first charges all the memory that
+// write needs, because the server can no longer reject a request whose response has begun.
 func Stream(w http.ResponseWriter, r *http.Request, memory int64, write func(w io.Writer) error) error {
 	if err := budget.Of(r.Context()).Take(r.Context(), GzipMemory+memory); err != nil {
 		return err
@@ -59,7 +59,7 @@ func notTaken(err error) error {
 	return fmt.Errorf("%w: %w", errNotTaken, err)
 }
 
-// Write adds to the response. It fails if the client has disconnected.
+// Write appends p to the response. It fails if the client has disconnected.
 func (s *streaming) Write(p []byte) (int, error) {
 	if s.head != nil {
 		if len(s.head)+len(p) < gzipFrom {
@@ -99,7 +99,7 @@ func (s *streaming) send(p []byte) (int, error) {
 	return n, notTaken(err)
 }
 
-// StreamList streams a JSON list. fill calls add for each element; head is the JSON before the
+// StreamList streams a JSON list. fill calls add for each element. head is the JSON before the
 // elements, and tail returns the JSON after n elements.
 func StreamList(w http.ResponseWriter, r *http.Request, memory int64, head string, fill func(add func(v any) error) error, tail func(n int) string) error {
 	return Stream(w, r, memory, func(out io.Writer) error {
