@@ -19,7 +19,7 @@ import (
 	"workflowagent/internal/dev/executortest/program"
 )
 
-// patience is the timeout of every wait in the suite; only a failing test reaches it.
+// patience is the timeout of every wait in the suite. Only a failing test reaches it.
 const patience = 60 * time.Second
 
 // Place describes the environment in which the suite's jobs run.
@@ -34,7 +34,7 @@ type Place struct {
 	// Visible returns the data of a running job that is visible outside the job: the engine's
 	// description, command lines, environments.
 	Visible func(t *testing.T, h executor.Handle) string
-	// Leftovers names a job's objects and processes in the place.
+	// Leftovers returns the names of a job's existing objects and processes in the place.
 	Leftovers func(t *testing.T, h executor.Handle) []string
 	// LeftoversOf is like Leftovers, for a job whose Prepare failed.
 	LeftoversOf func(t *testing.T, spec executor.Spec) []string
@@ -58,7 +58,7 @@ func BuildRunner(dir, name string) (string, error) {
 	return path, nil
 }
 
-// Run runs the suite.
+// Run runs the suite for the executors of a place.
 func Run(t *testing.T, place Place) {
 	tests := []struct {
 		name string

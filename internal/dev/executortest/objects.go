@@ -84,8 +84,8 @@ func testResult(t *testing.T, s *suite) {
 	}
 }
 
-// testForgedResult has a job write a result with the exit code that some executors report for a
-// killed runner, and then kills the runner.
+// testForgedResult checks that a killed runner is reported as killed, even if its job has written a
+// result with the exit code that some executors report for a killed runner.
 func testForgedResult(t *testing.T, s *suite) {
 	h := s.start(
 		program.Action{Result: `{"exitCode":137,"status":"failed","reason":"exit-code","reported":true,"finishedAt":"2026-01-02T03:04:05Z"}`},
@@ -233,7 +233,7 @@ func testOutOfMemory(t *testing.T, s *suite) {
 		if exit.OOMKilled && !exit.Success() && !exit.Lost {
 			return
 		}
-		// An engine may lose the OOM event (https://github.com/containerd/containerd/issues/8893).
+		// An engine can lose the OOM event (https://github.com/containerd/containerd/issues/8893).
 		if tries == 3 || exit.Signal != "SIGKILL" {
 			t.Fatalf("a job that used too much memory exited with %+v", exit)
 		}

@@ -16,11 +16,11 @@ import (
 	"workflowagent/internal/agent/executor"
 )
 
-// Name is the deploy_target value of the fake.
+// Name is the deploy_target value of the fake executor.
 const Name = "fake"
 
-// Executor is a fake [executor.Executor]. Several executors can share their jobs, as several agent
-// processes on one host do: see [Executor.Reopen].
+// Executor is a fake [executor.Executor]. Several executors can share jobs, like the executors of
+// successive agent processes on one host: see [Executor.Reopen].
 type Executor struct {
 	place *place
 }
@@ -160,7 +160,7 @@ func (p *place) run(j *job, launch []byte, run func(context.Context, *Job) execu
 	return true
 }
 
-// Wait returns the result of the job's function.
+// Wait waits for the job's function and returns its result.
 func (e *Executor) Wait(ctx context.Context, h executor.Handle) (executor.Exit, error) {
 	j, err := e.place.started(h)
 	if err != nil {
@@ -181,7 +181,7 @@ func lost() executor.Exit {
 	return executor.Exit{Code: -1, Lost: true, Detail: "the job no longer exists"}
 }
 
-// Output follows the output that the job's function writes with [Job.Write].
+// Output returns a reader that follows the output that the job's function writes with [Job.Write].
 func (e *Executor) Output(ctx context.Context, h executor.Handle) (io.ReadCloser, error) {
 	j, err := e.place.started(h)
 	if err != nil {
@@ -193,7 +193,7 @@ func (e *Executor) Output(ctx context.Context, h executor.Handle) (io.ReadCloser
 	return newFollower(ctx, j), nil
 }
 
-// Stop sends an interrupt to the job's function, or cancels its context.
+// Stop sends an interrupt to the job's function or, for executor.StopKill, cancels its context.
 func (e *Executor) Stop(ctx context.Context, h executor.Handle, how executor.Stop) error {
 	p := e.place
 	p.mu.Lock()

@@ -15,12 +15,12 @@ import (
 	"workflowagent/internal/agent/executor"
 )
 
-// Job is the running job that its function receives.
+// Job is a running job, as its function receives it.
 type Job struct {
 	Spec   executor.Spec
 	Launch []byte // the runner's standard input
-	// Interrupts receives one value per interrupt. Stop returns after the value was received or the
-	// job finished.
+	// Interrupts receives one value per interrupt. Stop returns after the function has received the
+	// value or the job has finished.
 	Interrupts <-chan struct{}
 
 	job *job

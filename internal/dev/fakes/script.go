@@ -7,7 +7,7 @@ import (
 	"workflowagent/internal/agent/executor"
 )
 
-// Record contains all calls for one job, in all its epochs, to the executors that share it.
+// Record contains all calls for one job, in all its epochs, to the executors that share the job.
 type Record struct {
 	Spec        executor.Spec // spec of the last successful Prepare
 	Prepares    int
@@ -29,7 +29,7 @@ func (p *place) record(jobID string) *Record {
 	return r
 }
 
-// Record returns a copy of the record of a job.
+// Record returns a copy of a job's record.
 func (e *Executor) Record(jobID string) Record {
 	e.place.mu.Lock()
 	defer e.place.mu.Unlock()

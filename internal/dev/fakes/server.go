@@ -57,7 +57,7 @@ type ServerJob struct {
 	Definition workflow.JobDefinition
 	Epoch      int64
 
-	Claimed  int // number of claims, without repeated responses
+	Claimed  int // number of claims, not counting repeated responses
 	Phases   []protocol.Phase
 	Leave    bool
 	Cancel   bool
@@ -172,9 +172,9 @@ func (s *Server) WaitForFreeSlot() {
 	s.WaitFor("the agent to poll again", func() bool { return len(s.Polls) > 1 && s.Polls[len(s.Polls)-1].Slots == 1 })
 }
 
-// OnFault sets a function that may handle a request. It returns true if it has sent a response, and
-// false if the server must handle the request. The function is called without the lock and may read
-// the request's uncompressed body.
+// OnFault sets a function that can handle requests in place of the server. The function returns
+// true if it has sent a response, and false if the server must handle the request. It is called
+// without the lock and may read the request's uncompressed body.
 func (s *Server) OnFault(fault func(w http.ResponseWriter, r *http.Request) bool) {
 	s.Update(func() { s.fault = fault })
 }
@@ -255,7 +255,7 @@ func (s *Server) Poll(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// claim returns the job for a poll, or nil and a channel to wait on.
+// claim returns the job for a poll, or nil and a channel that is closed at the next change.
 func (s *Server) claim(poll Poll) (*ServerJob, <-chan struct{}) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

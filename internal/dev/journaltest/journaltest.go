@@ -1,5 +1,5 @@
-// Package journaltest generates states and journals for tests of their replay. A journal is what an
-// update of the base could send, with more unusual steps than real updates have.
+// Package journaltest generates states and journals for replay tests. Each journal is one that an
+// update of the state could send, but has more unusual steps than the journals of real updates.
 package journaltest
 
 import (
@@ -10,14 +10,14 @@ import (
 
 // Case is a state and a journal that refers to it.
 type Case struct {
-	Base    []byte // document of the state
+	Base    []byte // JSON document of the state
 	Entries []byte // JSON array
 }
 
 // object is a JSON object.
 type object = map[string]any
 
-// New returns the case of a seed.
+// New returns the test case generated from seed. The same seed always yields the same case.
 func New(seed uint64) Case {
 	g := &generator{Rand: rand.New(rand.NewPCG(seed, 11)), removed: map[int]bool{}}
 	base := g.document()
@@ -58,10 +58,10 @@ type generator struct {
 	known    []int64 // operations with a new resource
 }
 
-// chance is true in one of n cases.
+// chance returns true in one of n cases.
 func (g *generator) chance(n int) bool { return g.IntN(n) == 0 }
 
-// encode returns JSON with and without white space.
+// encode returns the JSON of v, sometimes indented.
 func (g *generator) encode(v any) []byte {
 	data, _ := json.Marshal(v) // generated values have a JSON form
 	if g.chance(10) {
@@ -70,7 +70,7 @@ func (g *generator) encode(v any) []byte {
 	return data
 }
 
-// emit adds an entry. Sequence numbers have gaps and may be out of order.
+// emit adds an entry. Sequence numbers have gaps and can be out of order.
 func (g *generator) emit(kind int, members object) {
 	g.sequence += 1 + int64(g.IntN(3)/2)
 	e := object{"version": 1, "kind": kind, "sequenceID": g.sequence, "operationID": 0, "removeOld": nil, "removeNew": nil}
@@ -106,7 +106,7 @@ func (g *generator) step() {
 	case n < 96:
 		g.emit(extensionParameterize, object{"extensionRef": g.extensionRef(), "extension": g.extension()})
 	case n < 100 && len(g.known) == 0:
-		// With new resources, this entry must be the last one.
+		// After an entry with a new resource, this entry would have to be the last one.
 		g.emit(rebuiltBaseState, object{})
 		before := g.base
 		for index := range g.removed {
@@ -142,7 +142,7 @@ func (g *generator) finish(i int) {
 	state := g.chance(2)
 	switch n := g.IntN(20); {
 	case n < 2:
-		// A failed operation may refer to operations without resources.
+		// A failed operation can refer to operations without resources.
 		members["state"] = g.resource()
 		members["removeNew"] = 1_000_000
 		g.emit(failure, members)
@@ -206,7 +206,8 @@ func (g *generator) remove(members object) {
 	}
 }
 
-// either refers to a resource of the base or of the journal.
+// either adds a reference to a resource: as the member old for one of the base, or as the member
+// new for one of the journal.
 func (g *generator) either(members object, old, new string) {
 	if g.base > 0 && (len(g.known) == 0 || g.chance(2)) {
 		members[old] = g.IntN(g.base)

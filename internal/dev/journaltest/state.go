@@ -20,13 +20,13 @@ func urns() []string {
 
 const providerURN = "urn:pulumi:dev::shop::pulumi:providers:test::provider"
 
-// former returns a URN that is an alias of another one.
+// former returns a former URN of the resource urn, which can be an alias.
 func former(urn string) string {
 	i := strings.LastIndex(urn, "::") + 2
 	return urn[:i] + "was-" + urn[i:]
 }
 
-// urn returns any URN, sometimes a former one or none.
+// urn returns a random URN, sometimes a former URN or the empty string.
 func (g *generator) urn() string {
 	all := urns()
 	urn := all[g.IntN(len(all))]
@@ -54,7 +54,7 @@ func (g *generator) document() object {
 	return object{"version": 3 + g.IntN(2), "features": []string{"views"}, "deployment": g.deployment()}
 }
 
-// deployment returns the next base.
+// deployment returns a random deployment, which becomes the base.
 func (g *generator) deployment() object {
 	resources := []object{}
 	for range g.IntN(7) {
@@ -186,8 +186,9 @@ func (g *generator) setReferences(r object) {
 	}
 }
 
-// setAliases makes few resources claim the same alias, which the CLI refuses. It never renames the
-// provider to another type, because the CLI panics.
+// setAliases gives some resources aliases. It rarely lets two resources claim the same alias,
+// because the CLI rejects such a state. It never renames the provider to another type, because the
+// CLI panics.
 func (g *generator) setAliases(r object, urn string) {
 	switch {
 	case g.chance(8):

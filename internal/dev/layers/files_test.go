@@ -8,7 +8,8 @@ import (
 	"testing"
 )
 
-// largest bounds the size of the repository's files, in bytes: larger files are build results.
+// largest bounds the size of the repository's files, in bytes. Larger files are assumed to be build
+// results.
 const largest = 1 << 20
 
 // TestNoLargeFiles checks that no build results are committed.

@@ -62,7 +62,7 @@ func withinAny(importPath string, paths []string) bool {
 	return slices.ContainsFunc(paths, func(path string) bool { return within(importPath, path) })
 }
 
-// The groups of packages below internal. The programs share all others.
+// The groups of packages below internal. The programs share all other packages.
 const (
 	agent  = module + "internal/agent"
 	host   = module + "internal/host"
@@ -82,7 +82,8 @@ var (
 	updatePaths = []string{"github.com/creativeprojects/go-selfupdate", "github.com/google/go-github"}
 )
 
-// harmless are packages that are linked indirectly and do nothing by themselves.
+// harmless returns banned packages that any program may link indirectly, because they do nothing by
+// themselves.
 func harmless() []string {
 	return []string{
 		// This package contains only a driver's interfaces; the UUID package implements two of
@@ -198,7 +199,7 @@ func rules() []rule {
 		{of: agent + "/", ban: ban{[]string{agent + "$"}, "the agent imports its parts, which must not import the agent"}},
 
 		{of: server, except: []string{server + "/api", server + "/console"}, ban: ban{[]string{"github.com/go-chi"}, "inside the control plane, only api and console use HTTP"}},
-		// The wiring opens the listener.
+		// Package server itself is exempt, because it opens the listener.
 		{of: server + "/", except: []string{server + "/api", server + "/console", server + "/outbound"}, ban: ban{[]string{"net/http"}, "inside the control plane, only api, console and outbound use HTTP"}},
 		{except: []string{server + "/store", dev}, ban: ban{sqlPaths, "only the store of the control plane uses SQL"}},
 		{except: []string{agent + "/executor/docker", dev}, ban: ban{dockerPaths, "only the docker executor uses the engine's API"}},

@@ -15,7 +15,7 @@ var namedTest = regexp.MustCompile(`\b((?:Test|Fuzz)[A-Z]\w*)(…?)`)
 
 var testFunction = regexp.MustCompile(`(?m)^func ((?:Test|Fuzz)\w+)\(`)
 
-// TestPagesNameExistingTests checks that every test exists that a page names as evidence.
+// TestPagesNameExistingTests checks that every test that a page names as evidence exists.
 func TestPagesNameExistingTests(t *testing.T) {
 	t.Parallel()
 	tests := testFunctions(t)

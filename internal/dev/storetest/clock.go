@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// Clock is a machine's clock that a test sets. The zero value is set to a day in 2084.
+// Clock is a fake machine clock that a test controls. The zero value shows a day in 2084.
 type Clock struct {
 	mu         sync.Mutex
 	wall, boot time.Duration

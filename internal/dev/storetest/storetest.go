@@ -34,14 +34,14 @@ func Log() *logrus.Entry {
 	return logrus.NewEntry(l)
 }
 
-// SQLite opens an empty SQLite database that is removed with the test.
+// SQLite opens an empty SQLite database that is removed when the test finishes.
 func SQLite(t testing.TB) *store.DB {
 	t.Helper()
 	dir := tempDir(t)
 	return open(t, "sqlite:"+filepath.Join(dir, "server.db"), filepath.Join(dir, "blobs"), nil)
 }
 
-// SQLiteAt is like [SQLite], with a clock that the test sets.
+// SQLiteAt is like [SQLite], but the database uses clock.
 func SQLiteAt(t testing.TB, clock store.Clock) *store.DB {
 	t.Helper()
 	dir := tempDir(t)
@@ -69,15 +69,15 @@ func tempDir(t testing.TB) string {
 	return dir
 }
 
-// Postgres opens an empty PostgreSQL database that is removed with the test. It skips the test if
-// no server is available. Packages that use it call [Main].
+// Postgres opens an empty PostgreSQL database that is removed when the test finishes. It skips the
+// test if no server is available. Packages that use it must call [Main].
 func Postgres(t testing.TB) *store.DB {
 	t.Helper()
 	return open(t, postgres.database(t), "", nil)
 }
 
 // PostgresURL returns the address of a PostgreSQL database without tables, for upgrade tests. The
-// database is removed with the test.
+// database is removed when the test finishes.
 func PostgresURL(t testing.TB) string {
 	t.Helper()
 	return postgres.database(t)
@@ -90,8 +90,8 @@ func PostgresPair(t testing.TB) (first, second *store.DB) {
 	return open(t, dsn, "", nil), open(t, dsn, "", nil)
 }
 
-// PostgresDSN creates an empty PostgreSQL database that is removed with the test, and returns its
-// address, for tests that run servers as processes.
+// PostgresDSN creates an empty PostgreSQL database that is removed when the test finishes. It
+// returns the database's address, for tests that run servers as processes.
 func PostgresDSN(t testing.TB) string {
 	t.Helper()
 	return postgres.database(t)

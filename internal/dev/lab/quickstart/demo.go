@@ -16,7 +16,7 @@ import (
 const (
 	projectName = "quickstart"
 	stackName   = "dev"
-	// statusTimeout limits the wait for a deployment's final status after the CLI has printed its
+	// statusTimeout limits the wait for a deployment's final status after the CLI has printed the
 	// whole log.
 	statusTimeout  = 30 * time.Second
 	statusInterval = 100 * time.Millisecond
@@ -200,7 +200,7 @@ func (d *demo) aloud(ctx context.Context, args ...string) error {
 	return nil
 }
 
-// command returns a command. The name "pulumi" means the demo's CLI.
+// command returns a command that runs args. The name "pulumi" means the demo's CLI.
 func (d *demo) command(ctx context.Context, args ...string) *exec.Cmd {
 	name := args[0]
 	if name == "pulumi" {

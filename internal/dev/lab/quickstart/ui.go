@@ -60,8 +60,8 @@ func (u *ui) print(text string) {
 
 func (u *ui) steps() io.Writer { return &lineWriter{ui: u, step: true} }
 
-// lines returns a writer that marks each line as the output of a program. It prints an incomplete
-// line with the next one or at flush.
+// lines returns a writer that marks each line as the output of a program. It holds back an
+// incomplete line until the rest arrives, or until flush.
 func (u *ui) lines() *lineWriter { return &lineWriter{ui: u} }
 
 type lineWriter struct {

@@ -1,8 +1,8 @@
 // Command tiers runs the test tiers that this machine can run, and reports why it skipped the
 // others. With WORKFLOW_REQUIRE_TIERS=all a skipped tier is a failure.
 //
-// Lanes of tiers run concurrently: tiers of the first lane are limited by the processors, the
-// others mostly wait. A tier's output is printed when the tier finishes.
+// Lanes of tiers run concurrently, because the first lane's tiers keep the processors busy and the
+// other tiers mostly wait. A tier's output is printed when the tier finishes.
 package main
 
 import (
@@ -72,8 +72,8 @@ func lanes() [][]tier {
 			{"packages", "a release's content and signatures, and that its build is reproducible", packagesMissing, e2e("packages", parallelTests)},
 		},
 		{
-			// One after the other: a machine copies the mounts of this host, and the engine cannot
-			// remove a container whose mount is in use elsewhere.
+			// These tiers must not overlap: a booted machine copies this host's mounts, and an
+			// engine cannot remove a container whose mount is in use elsewhere.
 			{"engine", "deployments in containers of a real Docker Engine", engineMissing, (*suite).engine},
 			{"init", "the agent as a systemd service on a booted machine", initMissing, e2e("init", parallelMachines)},
 		},
@@ -85,7 +85,7 @@ func run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	// Paths of its sockets must be shorter than 104 characters.
+	// The paths of sockets in this directory must be shorter than 104 characters.
 	dir, err := os.MkdirTemp("", "tiers-")
 	if err != nil {
 		return err
@@ -99,7 +99,7 @@ func run(ctx context.Context) error {
 		fmt.Println("the race detector is off: " + reason)
 		r.skip(raceDetector, reason)
 	}
-	// Built here once, instead of in every end-to-end package.
+	// Build the product once, instead of in every end-to-end package.
 	bin := filepath.Join(dir, "bin")
 	if err := lab.BuildProduct(ctx, bin, os.Stdout); err != nil {
 		return err
@@ -173,7 +173,8 @@ func conclude(failed, skipped []string, requireAll bool) error {
 	return nil
 }
 
-// raceDetector is listed among the tiers, because tests find less without it.
+// raceDetector is reported like a tier if it is missing, because tests find fewer errors without
+// it.
 const raceDetector = "race detector"
 
 // raceMissing returns why tests cannot be built with the race detector, or "".
@@ -192,8 +193,9 @@ func raceMissing(ctx context.Context) string {
 	return ""
 }
 
-// enginePackages require a Docker Engine. The packages under serverPackages use PostgreSQL if it is
-// installed; they then run only with it.
+// enginePackages are the packages that require a Docker Engine. The unit tier omits them. If
+// PostgreSQL is installed, the unit tier also omits the packages under serverPackages, because the
+// postgres tier runs them.
 var enginePackages = []string{"workflowagent/internal/agent/executor/docker", "workflowagent/internal/dev/lab"}
 
 const serverPackages = "workflowagent/internal/server"
@@ -250,7 +252,8 @@ func (s *suite) engine(ctx context.Context, out io.Writer) error {
 		"./internal/dev/e2e/engine", "./internal/dev/e2e/clients", "./internal/dev/e2e/faults")
 }
 
-// raceTest tests packages with the race detector if it is available, which needs cgo.
+// raceTest tests packages, with the race detector if it is available. The race detector requires
+// cgo.
 func (s *suite) raceTest(ctx context.Context, out io.Writer, env []string, packages ...string) error {
 	if !s.race {
 		return s.goTest(ctx, out, env, packages...)
@@ -263,7 +266,7 @@ func (s *suite) goTest(ctx context.Context, out io.Writer, env []string, args ..
 }
 
 func (s *suite) goTestIn(ctx context.Context, out io.Writer, dir string, env []string, args ...string) error {
-	// The linters include go vet.
+	// -vet=off avoids a second vet: the linters include it.
 	cmd := exec.CommandContext(ctx, "go", append([]string{"test", "-count=1", "-vet=off", "-timeout=40m"}, args...)...)
 	cmd.Dir, cmd.Env = dir, env
 	cmd.Stdout, cmd.Stderr = out, out

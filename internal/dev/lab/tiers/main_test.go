@@ -8,8 +8,8 @@ import (
 	"testing"
 )
 
-// TestEveryPackageHasATier finds packages of internal/dev/e2e without a tier, and tests of an
-// engine in packages that the engine tier does not run.
+// TestEveryPackageHasATier checks that every package of internal/dev/e2e has a tier, and that all
+// tests of an engine are in packages that the engine tier runs.
 func TestEveryPackageHasATier(t *testing.T) {
 	dirs, err := filepath.Glob("../../e2e/*")
 	if err != nil || len(dirs) == 0 {

@@ -31,8 +31,8 @@ type archive struct {
 	Sum       string // SHA-256, hexadecimal
 }
 
-// Formula fills in the template for a release whose files are at HOME/VERSION/NAME, for the
-// platforms in sums.
+// Formula returns the template text, filled in for a release whose files are at HOME/VERSION/NAME,
+// for the platforms in sums.
 func Formula(text, version, home string, sums release.Checksums) ([]byte, error) {
 	if err := release.CheckVersion(version); err != nil {
 		return nil, err

@@ -26,7 +26,8 @@ const (
 	root    = "../../../.."
 )
 
-// program replaces each program: it prints its version and writes completions.
+// program is the script that replaces each program in the archives. It prints its version and
+// completions.
 const program = "#!/bin/sh\ncase $1 in version) echo customer-managed-workflow-agent " + version + " ;; completion) echo \"complete for $2\" ;; esac\n"
 
 func testArchive(t *testing.T, platform string) []byte {
@@ -84,7 +85,7 @@ func testRelease(t *testing.T) (archives map[string][]byte, formula []byte) {
 	return archives, formula
 }
 
-// evaluated is the result of the fake Homebrew for a formula.
+// evaluated is the fake Homebrew's result for a formula.
 type evaluated struct {
 	Said    map[string]string
 	Service map[string]any

@@ -83,8 +83,9 @@ func (s Set) collectImage(a *archive, arch string) error {
 	return nil
 }
 
-// named lists a descriptor under each name and tag. The OCI layout's short name must be unique;
-// engines that store images in containerd read the other annotation.
+// named adds a descriptor to the OCI layout for each name and tag. Only the first name's tags are
+// reference names, because these must be unique. Engines that store images in containerd read the
+// other annotation.
 func (s Set) named(a *archive, d v1.Descriptor, suffix string) {
 	for i, repository := range s.Repositories {
 		for _, tag := range Tags(s.Version) {

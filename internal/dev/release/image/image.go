@@ -45,7 +45,8 @@ type Product struct {
 	port     string
 }
 
-// Agent is the image of the agent, with the runners that the agent copies into job containers.
+// Agent returns the content of the agent's image, with the runners that the agent copies into job
+// containers.
 func Agent() Product {
 	const dir, state = "/usr/lib/" + release.Program, "/var/lib/workflow-agent"
 	return Product{
@@ -61,7 +62,7 @@ func Agent() Product {
 	}
 }
 
-// Server is the image of the control plane.
+// Server returns the content of the control plane's image.
 func Server() Product {
 	const dir, state = "/usr/lib/workflow-server", "/var/lib/workflow-server"
 	return Product{

@@ -160,7 +160,7 @@ func TestFiles(t *testing.T) {
 	}
 }
 
-// TestSameBytes builds everything twice, from files with different times and paths.
+// TestSameBytes checks that two builds from files with different times and paths are identical.
 func TestSameBytes(t *testing.T) {
 	for _, p := range []Product{Agent(), Server()} {
 		var archives [2]bytes.Buffer

@@ -36,7 +36,7 @@ func Tags(version string) []string {
 	return []string{version, "latest"}
 }
 
-// Index is the multi-platform image.
+// Index returns the multi-platform image.
 func (s Set) Index() (v1.ImageIndex, error) {
 	index := mutate.IndexMediaType(empty.Index, types.OCIImageIndex)
 	for _, arch := range slices.Sorted(maps.Keys(s.Images)) {
@@ -51,9 +51,9 @@ func (s Set) Index() (v1.ImageIndex, error) {
 	return annotated, nil
 }
 
-// Push writes the images to a registry, under PREFIX/NAME:TAG for all names and tags, and for each
-// processor with -PROCESSOR after the tag. Credentials come from Docker's configuration. It writes
-// each tag after the content to which the tag refers.
+// Push writes the multi-platform image to a registry under PREFIX/NAME:TAG, for all names and tags.
+// It writes each processor's image under PREFIX/NAME:TAG-PROCESSOR. Credentials come from Docker's
+// configuration. It writes each tag after the content to which the tag refers.
 func (s Set) Push(ctx context.Context, prefix string) ([]string, error) {
 	index, err := s.Index()
 	if err != nil {

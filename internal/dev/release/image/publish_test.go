@@ -170,7 +170,7 @@ func unpack(t *testing.T, archive io.Reader, dir string) {
 	}
 }
 
-// TestCertificates parses all authorities and checks for a widely used one.
+// TestCertificates checks that all certificates can be parsed and include a widely used authority.
 func TestCertificates(t *testing.T) {
 	text, err := certificates()
 	if err != nil {

@@ -35,7 +35,8 @@ func TestCheckGo(t *testing.T) {
 	}
 }
 
-// TestOldGoMakesNoRelease uses a fake program whose build information names an older Go.
+// TestOldGoMakesNoRelease checks that a program whose build information names an older Go version
+// is rejected.
 func TestOldGoMakesNoRelease(t *testing.T) {
 	self, err := os.Executable()
 	if err != nil {

@@ -24,8 +24,8 @@ type releaseKey struct {
 	public  []byte // PEM
 }
 
-// keys finds the signing keys. Instead of a key that is not given, it uses this machine's key,
-// which the first run creates.
+// keys finds the signing keys. If a key is not given, it uses this machine's key, which the first
+// run creates.
 func (m *maker) keys(ctx context.Context) error {
 	if err := m.findReleaseKey(); err != nil {
 		return err

@@ -132,7 +132,7 @@ func (m *maker) publishInstaller() error {
 	return writeFile(filepath.Join(m.mirror, "install.sh"), script)
 }
 
-// fillInstaller returns the installer with a home, which may be empty, and public keys.
+// fillInstaller returns the installer with a home, which can be empty, and public keys.
 func fillInstaller(script []byte, home string, keys []byte) ([]byte, error) {
 	values := map[string]string{"RELEASE_URL": home, "RELEASE_KEY": base64.StdEncoding.EncodeToString(keys)}
 	filled := installerLines.ReplaceAllFunc(script, func(line []byte) []byte {
@@ -154,7 +154,7 @@ func fillInstaller(script []byte, home string, keys []byte) ([]byte, error) {
 // and linker flags.
 var homePattern = regexp.MustCompile(`^https?://[A-Za-z0-9.:\[\]_-]+(/[A-Za-z0-9._~/-]*)?$`)
 
-// checkHome returns the URL without trailing slashes.
+// checkHome returns a valid mirror URL without trailing slashes, or an error.
 func checkHome(home string) (string, error) {
 	if home != "" && !homePattern.MatchString(home) {
 		return "", &usageError{fmt.Errorf("invalid mirror URL %q: use the form https://releases.example.com/agent, without spaces, quotes or a query", home)}

@@ -10,8 +10,8 @@ import (
 	"workflowagent/internal/host/release"
 )
 
-// packageOf sets the maker's version and returns the path of its one file, which the caller
-// creates.
+// packageOf prepares the maker for a release of version that has only one file. It returns the
+// file's path, and the caller creates the file.
 func (m *maker) packageOf(t *testing.T, version, name string) string {
 	t.Helper()
 	m.version, m.files = version, t.TempDir()
@@ -121,7 +121,7 @@ func TestYumRepository(t *testing.T) {
 	}
 }
 
-// TestRepositoryWithoutHome checks that without a home no file has the repository's address.
+// TestRepositoryWithoutHome checks that without a home no file contains the repository's address.
 func TestRepositoryWithoutHome(t *testing.T) {
 	need(t, "gpg", "apt-ftparchive")
 	m := newTestMaker(t)

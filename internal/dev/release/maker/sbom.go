@@ -26,8 +26,8 @@ import (
 
 const sbomSuffix = ".cdx.json"
 
-// bills writes a software bill of materials next to each archive: CycloneDX, from the Go linker's
-// records in the archived programs.
+// bills writes a software bill of materials in CycloneDX format next to each archive. It reads the
+// dependencies from the build information of the archived programs.
 func (m *maker) bills(context.Context) error {
 	archives, err := filepath.Glob(filepath.Join(m.files, "*.tar.gz"))
 	if err != nil {
@@ -51,8 +51,8 @@ type program struct {
 	info *debug.BuildInfo
 }
 
-// bill returns the bill of an archive. It is reproducible: dated by the commit and without a serial
-// number.
+// bill returns the bill of materials of an archive. The bill is reproducible: it has the commit's
+// date and no serial number.
 func (m *maker) bill(archive string) ([]byte, error) {
 	data, err := os.ReadFile(archive)
 	if err != nil {
@@ -102,7 +102,7 @@ func (m *maker) bill(archive string) ([]byte, error) {
 	return text.Bytes(), nil
 }
 
-// programsIn reads the programs of an archive, in the order of their names. Every executable must
+// programsIn returns the programs in an archive, in the order of their names. Every executable must
 // be a Go program.
 func programsIn(archive []byte) ([]program, error) {
 	unpacked, err := gzip.NewReader(bytes.NewReader(archive))

@@ -45,7 +45,7 @@ func packTar(t *testing.T, file string, programs map[string][]byte) {
 	write(t, file, packed.Bytes())
 }
 
-// TestBills uses this test's own binary as the program.
+// TestBills checks the bill of an archive that contains this test's own binary.
 func TestBills(t *testing.T) {
 	self, err := os.Executable()
 	if err != nil {
@@ -104,7 +104,8 @@ func TestBills(t *testing.T) {
 	}
 }
 
-// TestBillOfSomethingElse checks that any other executable in an archive is rejected.
+// TestBillOfSomethingElse checks that an archive without programs, or with an executable that is
+// not a Go program, is rejected.
 func TestBillOfSomethingElse(t *testing.T) {
 	m := newTestMaker(t)
 	for name, programs := range map[string]map[string][]byte{"a script": {"one": []byte("#!/bin/sh\n")}, "nothing": nil} {

@@ -12,8 +12,8 @@ import (
 	"fmt"
 )
 
-// ParsePrivateKey reads a P-256 key from PEM, PKCS #8 or SEC 1. Its errors contain no part of the
-// key.
+// ParsePrivateKey parses a P-256 private key in PEM form, as PKCS #8 or SEC 1. Its errors contain
+// no part of the key.
 func ParsePrivateKey(text []byte) (*ecdsa.PrivateKey, error) {
 	const want = "the release key must be a PEM file with a private ECDSA key on the curve P-256 (openssl ecparam -name prime256v1 -genkey -noout)"
 	for {
