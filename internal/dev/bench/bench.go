@@ -22,7 +22,7 @@ type bench struct {
 	quick   bool
 	dir     string // directory of everything except programs
 	bin     string // the product's programs
-	min     string // the yardsticks
+	min     string // the baselines' programs
 	stubs   string // holds stamp under the name pulumi
 	current string // measurement
 	report  figures.Report

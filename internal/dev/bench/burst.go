@@ -13,13 +13,13 @@ import (
 const (
 	burstBytes    = 100 // per line, newline included
 	burstPatience = 5 * time.Minute
-	// burstSecrets are masked while the product's job prints.
+	// burstSecrets is the number of secrets that the agent masks while the product's job prints.
 	burstSecrets = 20
 )
 
-// burst runs a job that prints at full speed. The first load has secrets to mask, and an address
-// that is not local, so that the agent compresses the log. The second load has neither, and no copy
-// of the output in the agent's own log.
+// burst runs a job that prints at full speed. The first load has secrets to mask, and a server
+// address that is not local, so that the agent compresses the log. The second load has neither, and
+// the agent's own log contains no copy of the output.
 func (b *bench) burst(ctx context.Context) error {
 	lines := pick(b, 1_000_000, 500_000)
 	y, err := b.startYardstick(ctx, true)

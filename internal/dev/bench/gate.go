@@ -65,7 +65,8 @@ type gatedPair struct {
 	toFloor   *gate
 }
 
-// startGated starts such a pair. The caller must close the pair, also after an error.
+// startGated starts the product and the baseline, each with a gate between its agent and its
+// server. The caller must close the pair, even after an error.
 func (b *bench) startGated(ctx context.Context) (g gatedPair, err error) {
 	if g.product, err = b.startProduct(ctx); err != nil {
 		return g, err

@@ -63,7 +63,7 @@ func measurements() []measurement {
 	}
 }
 
-// onStates makes a measurement of the state backend.
+// onStates returns a measurement that runs on the state backend.
 func onStates(run func(*state.Bench, context.Context) error) func(*bench, context.Context) error {
 	return func(b *bench, ctx context.Context) error {
 		return run(&state.Bench{

@@ -144,8 +144,8 @@ func (p *product) log(ctx context.Context, job string) string {
 	return out.String()
 }
 
-// page reads the log as the stock CLI does. A line that the job printed in parts may arrive in
-// parts, and only the last part has a newline.
+// page reads the log as the stock CLI does. A line that the job printed in parts can arrive in
+// parts, of which only the last has a newline.
 func (p *product) page(ctx context.Context, job, token string) (text, next string, err error) {
 	header := http.Header{"Authorization": {"token " + p.server.Token}}
 	url := p.server.URL + "/api/stacks/" + p.stack + "/deployments/" + job + "/logs"

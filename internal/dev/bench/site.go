@@ -18,8 +18,9 @@ type site interface {
 	enqueue(ctx context.Context, command, file string) (job string, err error)
 	// finished reports whether the job has finished; a failed job is an error.
 	finished(ctx context.Context, job string) (bool, error)
-	// page returns the text of the job's log after token, from the beginning if token is "". next is
-	// the following token. At the end of the log, it is token if the log may grow, otherwise "".
+	// page returns the text of the job's log from token on, or from the beginning if token is "".
+	// next is the token for the next page. At the end of the log, next equals token if the log
+	// might still grow, and is "" otherwise.
 	page(ctx context.Context, job, token string) (text, next string, err error)
 	agentPID() int
 	serverPID() int
@@ -65,7 +66,7 @@ func call(ctx context.Context, client *http.Client, method, url string, header h
 
 type times struct{ began, ended time.Time }
 
-// parseTimes reads the output of stamp: two numbers of nanoseconds.
+// parseTimes parses the output of stamp: two times in nanoseconds.
 func parseTimes(text string) (times, error) {
 	fields := strings.Fields(text)
 	if len(fields) != 2 {

@@ -64,7 +64,8 @@ func (y *yardstick) finished(ctx context.Context, job string) (bool, error) {
 	return string(state) == "finished", err
 }
 
-// page reads the log by byte offset. The log may always grow.
+// page reads the log by byte offset. next is never "", because the baseline does not report the
+// log's end.
 func (y *yardstick) page(ctx context.Context, job, token string) (text, next string, err error) {
 	offset := 0
 	if token != "" {

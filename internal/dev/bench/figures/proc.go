@@ -149,7 +149,7 @@ type PeakSampler struct {
 // records, so it also reports peaks between two samples.
 const sampleInterval = 20 * time.Millisecond
 
-// Sum returns the total of a memory size over the wanted processes of a tree.
+// Sum returns the total of a memory size over the wanted processes of a process tree.
 func Sum(pid int, key string, wanted func(pid int) bool) int64 {
 	var all int64
 	for _, p := range Tree(pid) {
@@ -163,10 +163,11 @@ func Sum(pid int, key string, wanted func(pid int) bool) int64 {
 	return all
 }
 
-// EveryProcess wants all.
+// EveryProcess accepts all processes, for [Sum] and [SamplePeak].
 func EveryProcess(int) bool { return true }
 
-// SamplePeak samples the wanted processes of a tree until End.
+// SamplePeak samples the memory use of the wanted processes of a process tree until
+// [PeakSampler.End].
 func SamplePeak(pid int, wanted func(pid int) bool) *PeakSampler {
 	s := &PeakSampler{stop: make(chan struct{}), done: make(chan struct{})}
 	go func() {

@@ -1,4 +1,5 @@
-// Package figures reads what processes use from /proc, and makes a table of samples, ratios and goals.
+// Package figures reads the CPU time and memory use of processes from /proc, and prints a table of
+// samples, ratios and goals.
 package figures
 
 import (
@@ -26,13 +27,14 @@ type Goal struct {
 	gated bool
 }
 
-// AtMost limits the product's median.
+// AtMost returns a goal that limits the product's median.
 func AtMost(limit float64, gated bool) Goal { return Goal{atMost, limit, gated} }
 
-// RatioAtMost limits the product's median divided by the baseline's.
+// RatioAtMost returns a goal that limits the product's median divided by the baseline's.
 func RatioAtMost(limit float64, gated bool) Goal { return Goal{ratioAtMost, limit, gated} }
 
-// RatioAtLeast is the lower bound of the product's median divided by the baseline's.
+// RatioAtLeast returns a goal with a lower bound for the product's median divided by the
+// baseline's.
 func RatioAtLeast(limit float64, gated bool) Goal { return Goal{ratioAtLeast, limit, gated} }
 
 // Row is a line of the table.
@@ -70,7 +72,7 @@ type Report struct {
 	Rows     []Row
 }
 
-// Missed returns an error that names the missed goals among the gated ones.
+// Missed returns an error that names the missed gated goals, or nil.
 func (r *Report) Missed() error {
 	var names []string
 	for _, row := range r.Rows {
@@ -132,7 +134,7 @@ const (
 	figuresEnd   = "<!-- end of the figures -->\n"
 )
 
-// WritePage replaces the figures of a page.
+// WritePage replaces the figures in the page at path.
 func (r *Report) WritePage(path string) error {
 	page, err := os.ReadFile(path)
 	if err != nil {

@@ -5,8 +5,8 @@ import (
 	"slices"
 )
 
-// Quantile returns the q-quantile (0 to 1) of samples, interpolated between the nearest two; NaN if
-// there are no samples.
+// Quantile returns the q-quantile (0 to 1) of samples, interpolated between the nearest two. It
+// returns NaN if there are no samples.
 func Quantile(samples []float64, q float64) float64 {
 	if len(samples) == 0 {
 		return math.NaN()
@@ -18,5 +18,5 @@ func Quantile(samples []float64, q float64) float64 {
 	return sorted[low] + (at-float64(low))*(sorted[high]-sorted[low])
 }
 
-// Median returns the middle of samples.
+// Median returns the median of samples, or NaN if there are none.
 func Median(samples []float64) float64 { return Quantile(samples, 0.5) }

@@ -1,6 +1,6 @@
-// Command minbackend is the baseline for states: it acknowledges every call of an update at once,
-// with the journal, and stores nothing except imported states. The CLI's time against it is the
-// minimum for any server.
+// Command minbackend is the baseline for the state benchmarks. It acknowledges every call of an
+// update, including journal entries, at once, and stores nothing except imported states. The CLI's
+// time against it is the minimum for any server.
 package main
 
 import (

@@ -19,10 +19,12 @@ const (
 	commandPatience = 30 * time.Minute
 )
 
-// fast is the environment in which the runner starts the CLI: its batches are sent without delay.
+// fast returns the environment variables with which the runner starts the CLI. They let the CLI
+// send batches of journal entries almost without delay.
 func fast() []string { return []string{"PULUMI_JOURNALING_BATCH_PERIOD=2"} }
 
-// engineAlone makes the file backend write the state only at the end.
+// engineAlone returns environment variables that make the file backend write the state only at the
+// end.
 func engineAlone() []string {
 	return []string{"PULUMI_EXPERIMENTAL=true", "PULUMI_SKIP_CHECKPOINTS=true"}
 }
@@ -36,7 +38,7 @@ type cli struct {
 // usage is the time that a command took, in seconds.
 type usage struct{ wall, cpu float64 }
 
-// clis makes CLIs that run the same program.
+// clis creates CLIs that run the same program.
 type clis struct {
 	tools   lab.Tools
 	program string // directory
@@ -62,7 +64,8 @@ func (b *Bench) newCLIs(ctx context.Context, n int) (*clis, error) {
 	return c, c.write(n, "value")
 }
 
-// write makes a program of n resources. The first of them has the input first.
+// write replaces the program by one with n resources. Changing first changes only the first
+// resource.
 func (c *clis) write(n int, first string) error {
 	var text strings.Builder
 	fmt.Fprintf(&text, "name: %s\nruntime: yaml\nresources:\n", project)
@@ -100,7 +103,7 @@ func (c *clis) forFiles() (*cli, error) {
 	return c.new("file://"+dir, "", "organization", "PULUMI_CONFIG_PASSPHRASE=bench")
 }
 
-// with returns the CLI with more variables.
+// with returns the CLI with additional environment variables.
 func (c *cli) with(env []string) *cli {
 	other := *c
 	other.env = append(append([]string{}, c.env...), env...)

@@ -81,7 +81,8 @@ func (b *Bench) Crowd(ctx context.Context) error {
 	return nil
 }
 
-// together returns the seconds until every CLI has updated its stack.
+// together updates one stack with each CLI concurrently, and returns the seconds until all have
+// finished.
 func together(ctx context.Context, clients []*cli, prefix string) (float64, error) {
 	began := time.Now()
 	errs := make([]error, len(clients))

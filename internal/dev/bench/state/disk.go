@@ -32,8 +32,8 @@ func (p *product) openDatabase() (*sql.DB, error) {
 	return db, nil
 }
 
-// stored returns the bytes of all rows and blobs. Engine events are listed apart: they are kept for
-// a shorter time.
+// stored returns the bytes of all rows and blobs. Engine events are counted separately, because
+// they are kept for a shorter time.
 func (p *product) stored(ctx context.Context) (d disk, err error) {
 	db, err := p.openDatabase()
 	if err != nil {
@@ -89,7 +89,7 @@ const (
 	diskPatience = 2 * time.Minute
 )
 
-// settled waits until the server no longer stores or removes data, and returns its size.
+// settled waits until the server no longer stores or removes data, and returns the data's size.
 func (p *product) settled(ctx context.Context) (disk, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, diskPatience, fmt.Errorf("the server still changes its files after %s", diskPatience))
 	defer cancel()

@@ -14,7 +14,8 @@ import (
 	"workflowagent/internal/dev/bench/figures"
 )
 
-// Lists reads pages of many stacks and of a long history, next to the bare queries.
+// Lists measures reading pages of many stacks and of a long history, compared with the bare
+// queries.
 func (b *Bench) Lists(ctx context.Context) error {
 	p, err := b.startProduct(ctx)
 	if err != nil {
@@ -169,7 +170,7 @@ func (p *product) emptyUpdate(ctx context.Context, stack string) error {
 	if err := p.Call(ctx, http.MethodPost, path, map[string]any{}, &started); err != nil {
 		return err
 	}
-	// Cancelling needs no lease.
+	// Canceling requires no lease.
 	return p.Call(ctx, http.MethodPost, path+"/cancel", nil, nil)
 }
 

@@ -1,6 +1,6 @@
-// Package state measures the state backend: the stock CLI with our server, and with baselines: a
-// stub that acknowledges everything at once, the CLI's own file backend, and the engine without
-// checkpoints.
+// Package state measures the state backend. It runs the stock CLI with our server and with three
+// baselines: a stub that acknowledges everything at once, the CLI's own file backend, and the
+// engine without checkpoints.
 package state
 
 import (
@@ -107,7 +107,7 @@ func (p *product) peak() (float64, error) {
 	return float64(peak) / 1e6, err
 }
 
-// path is the path of a stack's routes.
+// path returns the path of a stack's routes.
 func (p *product) path(stack string) string {
 	return "/api/stacks/" + p.Organization + "/" + project + "/" + stack
 }
@@ -116,7 +116,8 @@ func (p *product) newStack(ctx context.Context, name string) error {
 	return p.Call(ctx, http.MethodPost, "/api/stacks/"+p.Organization+"/"+project, map[string]string{"stackName": name}, nil)
 }
 
-// send makes one API call. The caller must close the body of the response, whose status is 200.
+// send makes one API call and returns the response, whose status is 200. The caller must close the
+// response's body.
 func (p *product) send(ctx context.Context, method, path string, header http.Header, body io.Reader) (*http.Response, error) {
 	req, err := http.NewRequestWithContext(ctx, method, p.URL+path, body)
 	if err != nil {
@@ -186,7 +187,8 @@ func (b *Bench) startStub(ctx context.Context) (*stub, error) {
 
 func (s *stub) close() { _ = s.process.Stop(syscall.SIGTERM, stopPatience) }
 
-// request makes a call that has no credentials and whose response does not matter.
+// request sends a request without credentials. It returns an error unless the response's status is
+// 200.
 func request(ctx context.Context, method, url string, body io.Reader) error {
 	req, err := http.NewRequestWithContext(ctx, method, url, body)
 	if err != nil {

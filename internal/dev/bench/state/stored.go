@@ -37,7 +37,7 @@ func (b *Bench) storedOf(ctx context.Context, n, updates int) error {
 	if err := server.init(ctx, stack); err != nil {
 		return err
 	}
-	// The first update after the one that creates the resources may still store a whole state.
+	// The first update after the one that creates the resources can still store a whole state.
 	for i := range 2 {
 		if err := c.write(n, fmt.Sprintf("before%d", i)); err != nil {
 			return err

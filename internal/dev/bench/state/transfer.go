@@ -14,7 +14,7 @@ import (
 	"workflowagent/internal/dev/bench/figures"
 )
 
-// Transfer imports and exports large states, next to gzip -1 of the same bytes.
+// Transfer measures the import and export of large states, compared with gzip -1 of the same bytes.
 func (b *Bench) Transfer(ctx context.Context) error {
 	for _, n := range pick(b, []int{5000, 50_000}, []int{5000}) {
 		if err := b.transfer(ctx, n); err != nil {

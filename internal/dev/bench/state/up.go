@@ -14,7 +14,7 @@ import (
 	"workflowagent/internal/dev/bench/figures"
 )
 
-// side is a backend that is compared.
+// side is a backend to compare.
 type side struct {
 	name string
 	cli  *cli
@@ -22,7 +22,7 @@ type side struct {
 	needsInit bool
 }
 
-// setting is a way to start the CLI.
+// setting contains the environment and arguments of the CLI for one comparison.
 type setting struct {
 	name  string
 	env   []string
@@ -162,7 +162,8 @@ func (u *comparison) up(ctx context.Context, s setting, stack string) error {
 	return nil
 }
 
-// wallGoals are those of [Bench.Up], by setting and baseline: at most this ratio.
+// wallGoals returns the maximum wall-clock ratios of [Bench.Up], by setting and baseline. 0 means
+// that the ratio has no limit.
 func wallGoals() map[string]map[string]float64 {
 	return map[string]map[string]float64{
 		"CLI defaults":      {"stub": 1.15, "files": 1.0 / 3, "engine": 0},
@@ -239,7 +240,7 @@ func (p *product) export(ctx context.Context, stack string) (document, error) {
 
 const stashType = "pulumi:index:Stash"
 
-// prime gives the stub the state of a stack of the product.
+// prime imports the state of one of the product's stacks into the stub.
 func (s *stub) prime(ctx context.Context, p *product, stack string) error {
 	state, err := p.export(ctx, stack)
 	if err != nil {

@@ -108,7 +108,7 @@ func TestEngineDoctor(t *testing.T) {
 		t.Errorf("exit code %d: %s", code, d.text)
 	}
 	for _, name := range []string{"engine", "engine-disk", "image", "runner", "token", "job", "job-dns", "job-server"} {
-		// A distribution's runc may have an old version with backported fixes.
+		// A distribution's runc can have an old version with backported fixes.
 		if d.status(name) != "ok" && (name != "engine" || d.status(name) != "warn") {
 			t.Errorf("%s: %s", name, d.status(name))
 		}

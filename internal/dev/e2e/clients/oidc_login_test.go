@@ -22,7 +22,8 @@ import (
 	"workflowagent/internal/dev/lab"
 )
 
-// trustIssuer registers an issuer at a server, sets its policies and returns its path.
+// trustIssuer registers an issuer at a server, sets the issuer's policies and returns the issuer's
+// path.
 func trustIssuer(ctx context.Context, t *testing.T, s *lab.Server, issuer map[string]any, policies ...map[string]any) string {
 	t.Helper()
 	base := "/api/orgs/" + s.Organization
@@ -101,8 +102,8 @@ func thumbprintOf(t *testing.T, address string) string {
 	return hex.EncodeToString(sum[:])
 }
 
-// TestClientsLogInByOIDC exchanges identity tokens of a real OpenID provider with an unknown
-// authority, for the stock CLI and for an agent's pool.
+// TestClientsLogInByOIDC exchanges identity tokens of a real OpenID provider, whose certificate
+// authority is unknown, for the stock CLI and for an agent's pool.
 func TestClientsLogInByOIDC(t *testing.T) {
 	ctx := t.Context()
 	w := harness.StartSite(t, "")

@@ -175,7 +175,8 @@ func TestClientsOfAnIssuer(t *testing.T) {
 	}
 }
 
-// shows waits until the agent's health page shows one problem with this text, or none for "".
+// shows waits until the agent's health page shows exactly one problem, which contains want, or no
+// problem if want is "".
 func shows(t *testing.T, page, want string) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)

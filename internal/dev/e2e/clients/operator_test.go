@@ -89,7 +89,7 @@ func TestClientsOfTheHealthPort(t *testing.T) {
 	}
 }
 
-// TestClientsDebugARunner runs the example of the documentation with the real programs.
+// TestClientsDebugARunner runs the documentation's example with the real programs.
 func TestClientsDebugARunner(t *testing.T) {
 	ctx := t.Context()
 	bin, _ := harness.Programs(t)

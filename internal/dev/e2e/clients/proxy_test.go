@@ -142,7 +142,7 @@ func (p *connectProxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	both.Wait()
 }
 
-// parseBasic reads basic credentials as net/http does for the other header.
+// parseBasic parses the value of a Proxy-Authorization header, as net/http does for Authorization.
 func parseBasic(header string) (user, password string, ok bool) {
 	r := &http.Request{Header: http.Header{"Authorization": {header}}}
 	return r.BasicAuth()
@@ -156,9 +156,9 @@ func program(r *http.Request) string {
 
 const proxyPassword = "s3cret-of-the-proxy"
 
-// behindProxy runs a deployment in a network where only the proxy can resolve server and
-// repository, and their certificates are from a private authority. listen is the proxy's address on
-// the host, hostPort is its address in the job.
+// behindProxy runs a deployment in a network where only the proxy can resolve the host names of the
+// server and the repository. Their certificates are from a private authority. listen is the proxy's
+// address.
 func behindProxy(t *testing.T, w *harness.Site, target, image, listen string, settings map[string]string, env ...string) {
 	t.Helper()
 	ctx := t.Context()
@@ -253,7 +253,7 @@ func bundleHasAll(t *testing.T, log string) {
 	t.Errorf("the job did not count its authorities:\n%s", log)
 }
 
-// proxied gives the server a URL with the name that only the proxy can resolve.
+// proxied contains server arguments for an external URL whose host name only the proxy can resolve.
 var proxied = []string{"--external-url", "https://workflow.test"}
 
 func TestClientsBehindAProxy(t *testing.T) {

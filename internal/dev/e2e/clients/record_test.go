@@ -79,7 +79,7 @@ func (r *recorder) serve(w http.ResponseWriter, req *http.Request) {
 	r.proxy.ServeHTTP(w, req)
 }
 
-// record forwards entries, and records acknowledged ones.
+// record forwards entries to the server, and records those that the server acknowledges.
 func (r *recorder) record(w http.ResponseWriter, req *http.Request, update string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -132,13 +132,14 @@ func plain(req *http.Request) io.Reader {
 	return z
 }
 
-// program returns a YAML program with the given resources.
+// yamlProgram returns a YAML program with the given resources.
 func yamlProgram(resources string) string {
 	return "name: recorded\nruntime: yaml\nresources:\n" + resources
 }
 
 // TestClientsReplayRecordedJournals records the journals of the stock CLI. It compares the server's
-// state after each, and the replay of each cut after each entry, with the CLI's own replay.
+// state after each journal, and the server's replay of every prefix of the journal, with the CLI's
+// own replay.
 func TestClientsReplayRecordedJournals(t *testing.T) {
 	w := harness.StartSite(t, "")
 	r := newRecorder(t, w.Server)
@@ -301,7 +302,7 @@ func (r *recorder) kill(t *testing.T, dir, program string, pulumi func(...string
 	r.finish()
 }
 
-// compare replays all beginnings of all journals.
+// compare compares the server's replay of every prefix of every journal with the CLI's own replay.
 func (r *recorder) compare(t *testing.T) {
 	t.Helper()
 	r.mu.Lock()

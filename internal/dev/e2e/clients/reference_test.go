@@ -31,8 +31,8 @@ outputs:
 `
 )
 
-// TestClientsReferToStacksFromDeployments lets deployments read plain and secret outputs of another
-// stack by a stock StackReference, except deployments that an organization's token started.
+// TestClientsReferToStacksFromDeployments checks that deployments can read plain and secret outputs
+// of another stack through a stock StackReference, unless an organization token started them.
 func TestClientsReferToStacksFromDeployments(t *testing.T) {
 	ctx := t.Context()
 	w := harness.StartSite(t, "")

@@ -12,8 +12,8 @@ import (
 	"workflowagent/internal/dev/e2e/harness"
 )
 
-// TestClientsKilledFreeTheirStack kills a pulumi process during an update: once its lease has
-// expired, the next update can start.
+// TestClientsKilledFreeTheirStack kills a pulumi process during an update. Once the update's lease
+// has expired, the next update must be able to start.
 func TestClientsKilledFreeTheirStack(t *testing.T) {
 	bin, tools := harness.Programs(t)
 	w, err := harness.NewSite(t.Context(), bin, tools, t.TempDir(), "", "--update-lease", "5s")

@@ -57,7 +57,7 @@ func (w *stockWorld) startAgent() {
 	w.agent = a
 }
 
-// waitFor waits for ok, which it calls under the server's lock.
+// waitFor waits until ok, called under the server's lock, returns true.
 func (w *stockWorld) waitFor(what string, j *stockJob, ok func() bool) {
 	w.t.Helper()
 	ctx, cancel := context.WithTimeout(w.t.Context(), 2*time.Minute)
@@ -71,7 +71,8 @@ func (w *stockWorld) waitFor(what string, j *stockJob, ok func() bool) {
 	}
 }
 
-// finish waits for the job's end and, by running another job, until the agent has sent everything.
+// finish waits until the job has finished, and checks its status. It first runs another job, so
+// that the agent has sent everything.
 func (w *stockWorld) finish(j *stockJob, status string) {
 	w.t.Helper()
 	w.waitFor("the end of "+j.ID, j, func() bool { return j.status == "succeeded" || j.status == "failed" })
@@ -258,7 +259,8 @@ func stockServerRuns(t *testing.T, w *stockWorld) {
 	})
 }
 
-// counting is a step that writes n numbered lines, 500 a second; counted is its log.
+// counting returns a step that writes n numbered lines, 500 per second. counted returns the step's
+// log.
 func counting(n int) map[string]any {
 	return step("Count", fmt.Sprintf("i=0; while [ $i -lt %d ]; do i=$((i+1)); echo line-$i; [ $((i %% 50)) = 0 ] && sleep 0.1; done; true", n))
 }

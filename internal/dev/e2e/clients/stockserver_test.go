@@ -15,14 +15,14 @@ import (
 
 const stockToken = "pul-token-of-a-stock-pool"
 
-// stockServer has the public calls of an agent and those that observers of the stock agent report,
-// and no extension: no epoch, no raw log, no result, no held polls. It answers anything else with
-// 404.
+// stockServer implements the public calls of an agent, and the calls that observers of the stock
+// agent report. It has no extension: no epoch, no raw log, no result, no held polls. It responds to
+// all other requests with 404.
 type stockServer struct {
 	t    *testing.T
 	http *httptest.Server
 
-	away atomic.Bool // a load balancer answers instead of the server
+	away atomic.Bool // a load balancer responds instead of the server
 	lose atomic.Bool // every third response to log is lost
 
 	mu      sync.Mutex
@@ -74,7 +74,7 @@ func newStockServer(t *testing.T) *stockServer {
 	return s
 }
 
-// meddle simulates the network in front of the server.
+// meddle returns a handler that simulates the network in front of the server.
 func (s *stockServer) meddle(server http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if s.away.Load() {
@@ -177,7 +177,7 @@ func (s *stockServer) withJob(f func(http.ResponseWriter, *http.Request, *stockJ
 	}
 }
 
-// stepOf returns the step of a call. A stock server has no step after the last one.
+// stepOf returns the step that a call names. It fails the test if the job has no such step.
 func (s *stockServer) stepOf(w http.ResponseWriter, r *http.Request, j *stockJob) (int, bool) {
 	step, err := strconv.Atoi(r.PathValue("step"))
 	if err != nil || step < 0 || step >= j.steps {

@@ -64,7 +64,7 @@ func TestEngineReportsWhyAJobEnded(t *testing.T) {
 		t.Run(tc.name, func(t *testing.T) {
 			s := w.NewStack(ctx, t, "box", strings.ReplaceAll(tc.name, " ", "-"), tc.image, nil)
 			d := s.Finish(ctx, t, s.Deploy(ctx, t, "update", repo.URL, tc.preRun))
-			// An engine may lose the OOM event
+			// An engine can lose the OOM event
 			// (https://github.com/containerd/containerd/issues/8893).
 			for tries := 1; tc.reason == "out-of-memory" && d.Reason == "signal" && tries < 3; tries++ {
 				d = s.Finish(ctx, t, s.Deploy(ctx, t, "update", repo.URL, tc.preRun))

@@ -27,7 +27,7 @@ import (
 // dockerCLI runs docker's own command, as docs/installation.md does.
 type dockerCLI struct {
 	path string
-	dir  string // of the test
+	dir  string // working directory of the scripts
 	env  []string
 }
 
@@ -92,8 +92,8 @@ func (d dockerCLI) loadImage(t *testing.T, p image.Product, bin string) []string
 	return names
 }
 
-// start runs a container with the commands of docs/installation.md, until the test ends. It changes
-// the container's name, which a container in use may have.
+// start runs a container with the commands of docs/installation.md, until the test finishes. It
+// changes the container's name, because another container might already have that name.
 func (d dockerCLI) start(t *testing.T, mark string, values map[string]string) (container string) {
 	t.Helper()
 	script := harness.FromPage(t, mark, values)
@@ -135,8 +135,8 @@ func (d dockerCLI) script(t *testing.T, script string) string {
 	return string(out)
 }
 
-// TestEngineImages runs the server and the agent from their images, and a deployment with them;
-// then it restarts the agent and runs another deployment.
+// TestEngineImages runs the server and the agent from their images, and a deployment with them. It
+// then replaces the agent's container and runs another deployment.
 func TestEngineImages(t *testing.T) {
 	if reason, ok := lab.EngineAvailable(); !ok {
 		t.Skip(reason)

@@ -18,7 +18,7 @@ func TestEngineKeys(t *testing.T) {
 	}
 	repo := w.Repo(ctx, t)
 	s := w.NewStack(ctx, t, "box", "dev", image, nil)
-	// The files of both versions of control groups.
+	// The command reads the files of both control group versions.
 	look := "for f in pids.max pids/pids.max memory.max memory/memory.limit_in_bytes cpu.max cpu/cpu.cfs_quota_us; do cat /sys/fs/cgroup/$f 2>/dev/null; done; true"
 	d := s.Finish(ctx, t, s.Deploy(ctx, t, "update", repo.URL, look))
 	log := s.Log(ctx, t, d)

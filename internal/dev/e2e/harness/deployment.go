@@ -18,7 +18,7 @@ type Stack struct {
 }
 
 // NewStack creates a stack with settings that let its jobs run offline. image is the executor
-// image, "" for the process executor.
+// image, or "" for the process executor.
 func (w *Site) NewStack(ctx context.Context, t *testing.T, project, name, image string, variables map[string]string) *Stack {
 	t.Helper()
 	s := &Stack{W: w, Name: w.Server.Organization + "/" + project + "/" + name}
@@ -65,7 +65,7 @@ func (s *Stack) Deploy(ctx context.Context, t *testing.T, operation, repoURL str
 	return d
 }
 
-// Get reads a deployment again.
+// Get returns the current description of a deployment.
 func (s *Stack) Get(ctx context.Context, d Deployment) (Deployment, error) {
 	var now Deployment
 	err := s.W.Server.Call(ctx, http.MethodGet, s.Path(d.ID), nil, &now)
@@ -92,7 +92,7 @@ func (s *Stack) Wait(ctx context.Context, t *testing.T, d Deployment, patience t
 	return now
 }
 
-// Finish waits for the end of a deployment.
+// Finish waits until the deployment has succeeded, failed or been skipped.
 func (s *Stack) Finish(ctx context.Context, t *testing.T, d Deployment) Deployment {
 	t.Helper()
 	return s.Wait(ctx, t, d, 5*time.Minute, "succeeded", "failed", "skipped")

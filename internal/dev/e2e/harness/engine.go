@@ -50,8 +50,8 @@ func StartEngineSite(t *testing.T, listen func(*lab.Engine) string, serverArgs .
 	return w, engine, image
 }
 
-// OnLoopback makes the server listen on loopback.
+// OnLoopback makes [StartEngineSite]'s server listen on loopback.
 func OnLoopback(*lab.Engine) string { return "" }
 
-// OnBridge makes the server listen on the engine's bridge.
+// OnBridge makes [StartEngineSite]'s server listen on the engine's bridge.
 func OnBridge(e *lab.Engine) string { return e.BridgeIP.String() }

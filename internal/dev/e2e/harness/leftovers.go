@@ -12,10 +12,11 @@ import (
 	"workflowagent/internal/dev/lab"
 )
 
-// Leftovers fails the test if a job's container is left on the engine a while after the last
-// deployment ended. Its agent must still run: a stopped one leaves the removal to its next start.
-// Leftovers removes the containers, at once if the test has already failed, for later tests with
-// the same engine.
+// Leftovers fails the test if a job's container still exists on the engine a while after the last
+// deployment has finished. The agent must still be running, because a stopped agent removes
+// containers only after its next start. Leftovers also removes the containers, so that they do not
+// disturb later tests with the same engine. If the test has already failed, it removes them at
+// once.
 func Leftovers(ctx context.Context, t *testing.T, engine *lab.Engine) {
 	t.Helper()
 	docker, err := engine.Client()

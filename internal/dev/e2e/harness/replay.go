@@ -23,13 +23,13 @@ type ReplayCase struct {
 	Got     json.RawMessage `json:"got"`
 }
 
-// ReplayResult is a line of its output.
+// ReplayResult is a line of the replayer's output.
 type ReplayResult struct {
 	Want, Got map[string]any
 	Error     string
 }
 
-// ReplayOfficially returns the official results of cases.
+// ReplayOfficially returns the results of replaying cases with the CLI's own code.
 func ReplayOfficially(t *testing.T, cases []ReplayCase) []ReplayResult {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 15*time.Minute)
@@ -63,8 +63,8 @@ func ReplayOfficially(t *testing.T, cases []ReplayCase) []ReplayResult {
 	return results
 }
 
-// ComparableState removes what may differ from an official state: the time, and the order of pending
-// operations, which the CLI takes from a map.
+// ComparableState returns state in a form that can be compared with the CLI's own result. It
+// removes the time, and sorts the pending operations, because the CLI takes their order from a map.
 func ComparableState(state map[string]any) map[string]any {
 	deployment, _ := state["deployment"].(map[string]any)
 	if manifest, ok := deployment["manifest"].(map[string]any); ok {

@@ -35,13 +35,14 @@ func Main(m *testing.M) {
 	os.Exit(code)
 }
 
-// FullScale means that timers and amounts are not scaled down.
+// FullScale reports whether tests use full timers and amounts, instead of reduced ones.
 var FullScale = os.Getenv("WORKFLOW_E2E_FULL") != ""
 
 // binVariable names a directory with the product's binaries if the caller has already built them.
 const binVariable = "WORKFLOW_BIN"
 
-// Programs builds the product's binaries and finds the CLI, once.
+// Programs returns the directory of the product's binaries, and the CLI. The first call builds them
+// if necessary.
 func Programs(t testing.TB) (bin string, tools lab.Tools) {
 	t.Helper()
 	built.once.Do(func() {
@@ -75,8 +76,8 @@ type Site struct {
 	Pool   struct{ ID, Token string }
 	Agents []*lab.Agent
 
-	AgentArgs []string          // more arguments of agents
-	AgentURL  string            // what agents use instead of the server's URL, or ""
+	AgentArgs []string          // additional arguments for agents
+	AgentURL  string            // URL that agents use instead of the server's, or ""
 	Last      lab.AgentOptions  // of the newest agent
 	options   lab.ServerOptions // of the server
 }
@@ -91,7 +92,7 @@ func NewSite(ctx context.Context, bin string, tools lab.Tools, dir, host string,
 	if err != nil {
 		return nil, err
 	}
-	// Chosen here so that a restarted server has the same URL.
+	// The port is chosen here, so that a restarted server has the same URL.
 	w.options = lab.ServerOptions{
 		Binary: filepath.Join(bin, "workflow-server"), Dir: dir, Host: host, Port: port,
 		Env: os.Environ(), Args: serverArgs,
@@ -110,10 +111,10 @@ func NewSite(ctx context.Context, bin string, tools lab.Tools, dir, host string,
 	return w, nil
 }
 
-// Host is the listen address of the server.
+// Host returns the server's listen address.
 func (w *Site) Host() string { return cmp.Or(w.options.Host, "127.0.0.1") }
 
-// Close stops agents and server. It is safe to call twice.
+// Close stops the agents, the server and the git server. It is safe to call twice.
 func (w *Site) Close() {
 	for _, a := range w.Agents {
 		_ = a.Process.Stop(syscall.SIGTERM, 15*time.Second)
@@ -226,13 +227,13 @@ func (w *Site) Online(ctx context.Context) (int, error) {
 	return online, err
 }
 
-// Until calls ask every 50 ms until it returns true or an error, or ctx ends.
+// Until calls ask every 50 ms until it returns true or an error, or ctx is done.
 func Until(ctx context.Context, ask func() (bool, error)) error {
 	return lab.Poll(ctx, 50*time.Millisecond, ask)
 }
 
-// JobEnv are the deployment's environment variables that let the process executor's jobs find the
-// provider and keep the CLI from checking for updates.
+// JobEnv returns the environment variables of deployments that let the process executor's jobs find
+// the provider and keep the CLI from checking for updates.
 func (w *Site) JobEnv() map[string]string {
 	return map[string]string{
 		"PULUMI_HOME":              w.Home,
@@ -242,7 +243,7 @@ func (w *Site) JobEnv() map[string]string {
 	}
 }
 
-// Logs writes the ends of all log files, for a failed test.
+// Logs writes the last lines of all log files to out.
 func (w *Site) Logs(out io.Writer) {
 	fmt.Fprintf(out, "--- server log\n%s\n", lab.Tail(w.Server.LogFile, 40))
 	for i, a := range w.Agents {

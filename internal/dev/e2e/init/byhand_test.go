@@ -14,7 +14,7 @@ import (
 	"workflowagent/internal/dev/lab"
 )
 
-// TestInitByHand checks, installs, upgrades and removes the archive with the commands of
+// TestInitByHand verifies, installs, upgrades and removes the archive with the commands of
 // docs/installation.md.
 func TestInitByHand(t *testing.T) {
 	t.Parallel()
@@ -58,8 +58,8 @@ func TestInitByHand(t *testing.T) {
 	}
 }
 
-// TestInitChecks checks a release with the commands of docs/installation.md, and that they detect
-// forged files.
+// TestInitChecks verifies a release with the commands of docs/installation.md, and checks that
+// these commands detect forged files.
 func TestInitChecks(t *testing.T) {
 	t.Parallel()
 	if reason, ok := lab.ReleasesAvailable(); !ok {

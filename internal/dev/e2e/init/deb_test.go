@@ -107,7 +107,7 @@ printf 'Package: customer-managed-workflow-agent\nPin: version 1.0.0-1\nPin-Prio
 	proceed()
 	harness.Leftovers(ctx, t, engine)
 
-	// Another choice replaces the first; the package keeps it, in its own unit.
+	// Another choice replaces the first. The package keeps it in the package's own unit.
 	p.run(ctx, t, packageName+" service install --docker=false --process && apt-get install --reinstall "+packageName)
 	unit = p.run(ctx, t, "test ! -e /etc/systemd/system/"+packageName+".service && cat "+packageUnit)
 	if strings.Contains(unit, "SupplementaryGroups") || !strings.Contains(unit, "ReadWritePaths=/tmp /var/tmp\n") {

@@ -25,7 +25,7 @@ const (
 type service struct {
 	*harness.Site
 	*lab.Machine
-	shared string // directory visible to both machines
+	shared string // directory visible to the host and the machine
 }
 
 func newService(t *testing.T, binds ...lab.Bind) *service {
@@ -107,7 +107,8 @@ func (s *service) awaitOnline(ctx context.Context, t *testing.T) {
 	}
 }
 
-// exposure measures the service's sandbox as systemd does: 0 is closed, 10 open.
+// exposure returns systemd's exposure score for the service's sandbox, from 0 (closed) to 10
+// (open).
 func (s *service) exposure(ctx context.Context, t *testing.T) float64 {
 	t.Helper()
 	return exposureOf(ctx, t, s, "customer-managed-workflow-agent.service")
@@ -139,7 +140,7 @@ func documented(t *testing.T, profile string, score float64) {
 	}
 }
 
-// stubPulumi creates a pulumi that only counts its runs.
+// stubPulumi creates a pulumi program that only records its runs.
 func (s *service) stubPulumi(t *testing.T) {
 	t.Helper()
 	stub := "#!/bin/sh\nprintf '%s\\n' \"$PULUMI_CI_BUILD_ID\" >>" + sharedInside + "/ledger\n"
@@ -180,7 +181,7 @@ func TestInitProcessService(t *testing.T) {
 		"kill -9 " + pid,
 		"kill -ABRT " + pid, // a crash, and the first signal of the watchdog
 		"kill -HUP " + pid,
-		// A stopped process, and a short watchdog.
+		// A suspended process, with a short watchdog timeout.
 		`mkdir /run/systemd/system/customer-managed-workflow-agent.service.d
 printf '[Service]\nWatchdogSec=3s\n' >/run/systemd/system/customer-managed-workflow-agent.service.d/test.conf
 systemctl daemon-reload && systemctl restart customer-managed-workflow-agent && kill -STOP ` + pid + `
@@ -242,8 +243,8 @@ rm -r /run/systemd/system/customer-managed-workflow-agent.service.d && systemctl
 
 const serviceLines = 2000
 
-// halfway is a pre-run command that writes numbered lines and, half-way, creates the file NAME.half
-// and waits for NAME.on; the job must see both.
+// halfway returns a pre-run command that writes numbered lines. Half-way, the command creates the
+// file NAME.half and waits for the file NAME.on, so the job must see these files.
 func halfway(name string) string {
 	return fmt.Sprintf(`i=0; while [ $i -lt %d ]; do i=$((i+1)); echo line-$i
 if [ $i = %d ]; then echo >%s.half; while [ ! -e %s.on ]; do sleep 0.05; done; fi; done`,
@@ -281,8 +282,8 @@ func (s *service) awaitFile(ctx context.Context, t *testing.T, name string, log 
 
 const dockerGroup = 990
 
-// serviceEngine starts an engine whose socket a booted machine's group docker may use, as on any
-// host, and returns the socket's bind and an image.
+// serviceEngine starts an engine whose socket the group docker of a booted machine may use, as on
+// any host. It returns the engine, the socket's bind and the name of an executor image.
 func serviceEngine(ctx context.Context, t *testing.T) (*lab.Engine, lab.Bind, string) {
 	t.Helper()
 	if reason, ok := lab.PrivateEngineAvailable(); !ok {

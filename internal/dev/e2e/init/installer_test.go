@@ -77,7 +77,8 @@ func TestInitInstaller(t *testing.T) {
 	if _, err := p.Run(ctx, "systemctl cat "+packageName); err == nil {
 		t.Error("the unit was not removed")
 	}
-	// Reinstalled, it has its former settings; then all traces are removed.
+	// The reinstalled service has its former settings. The purge then removes all traces of the
+	// agent.
 	releases, err := lab.MakeReleases(ctx, os.Stderr)
 	if err != nil {
 		t.Fatal(err)

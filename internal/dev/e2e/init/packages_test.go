@@ -81,7 +81,7 @@ func (p *packaged) want(ctx context.Context, t *testing.T, when string, want sta
 		t.Errorf("%s: the service is %+v, want %+v", when, got, want)
 	}
 	if want.active == "active" {
-		// A deleted file would be that of the previous release.
+		// A process of the previous release would have a deleted file.
 		if exe := p.word(ctx, "readlink /proc/$(systemctl show -p MainPID --value "+packageName+")/exe"); exe != packageProgram {
 			t.Errorf("%s: %s runs, want %s", when, exe, packageProgram)
 		}
@@ -109,16 +109,16 @@ func (p *packaged) configureByCommand(ctx context.Context, t *testing.T, setting
 	}
 }
 
-// halfwayOf is halfway for a job that sees none of the machine's files: it continues when the
-// repository has a branch of this name.
+// halfwayOf is like [halfway], for a job that cannot see the machine's files. The command continues
+// when the repository has the branch.
 func halfwayOf(repo *lab.Repo, branch string) string {
 	return fmt.Sprintf(`i=0; while [ $i -lt %d ]; do i=$((i+1)); echo line-$i
 if [ $i = %d ]; then until git ls-remote --exit-code --quiet %s refs/heads/%s >/dev/null; do sleep 0.2; done; fi; done`,
 		serviceLines, serviceLines/2, repo.URL, branch)
 }
 
-// running deploys and returns when the job is half-way. proceed resumes it, and checks that it
-// succeeds and has run once.
+// running starts a deployment and returns when its job is half-way. proceed resumes the job, and
+// checks that the deployment succeeds and the job has run only once.
 func (p *packaged) running(ctx context.Context, t *testing.T, st *harness.Stack, repo *lab.Repo, branch string) (proceed func()) {
 	t.Helper()
 	d := st.Deploy(ctx, t, "update", repo.URL, halfwayOf(repo, branch))
@@ -151,8 +151,8 @@ func (p *packaged) running(ctx context.Context, t *testing.T, st *harness.Stack,
 	}
 }
 
-// files lists the machine's files, except for those of the package managers, the journal and the
-// account tools.
+// files returns a list of the machine's files, except for those of the package managers, the
+// journal and the account tools.
 func (p *packaged) files(ctx context.Context, t *testing.T) string {
 	t.Helper()
 	return p.run(ctx, t, `find / -xdev -print | grep -vE '^/(var/(lib/(apt|dpkg|rpm|dnf)|cache|log)|opt|root/.rpmdb|var/tmp)(/|$)|^/etc/(passwd|group|shadow|gshadow)-$' | sort`)
@@ -174,7 +174,7 @@ func (p *packaged) wantNothing(ctx context.Context, t *testing.T, before string)
 	}
 }
 
-// wantDocker checks that the service kept the administrator's choice.
+// wantDocker checks that the service still uses Docker, as the administrator chose.
 func (p *packaged) wantDocker(ctx context.Context, t *testing.T, when string) {
 	t.Helper()
 	if group := p.word(ctx, "systemctl show -p SupplementaryGroups --value "+packageName); group != "docker" {

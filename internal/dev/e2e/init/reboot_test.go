@@ -63,7 +63,8 @@ func TestInitUpdateAcrossReboots(t *testing.T) {
 	}
 }
 
-// cutOff checks that a powered-off machine has an update between its swap and its confirmation.
+// cutOff checks that the machine was switched off during the update between two versions, after the
+// swap and before the confirmation.
 func (u *updatedService) cutOff(t *testing.T, from, to string) {
 	t.Helper()
 	install := update.Installation{Root: filepath.Join(u.Root, installRoot)}

@@ -26,8 +26,9 @@ import (
 	"workflowagent/internal/host/release"
 )
 
-// builtVersion is the version that the agent of these tests is built as. Its releases are copies
-// with another version of the same length, because linking takes longer than everything else.
+// builtVersion is the version of the agent that these tests build. Their releases are copies of
+// this agent in which another version of the same length replaces builtVersion, because linking
+// takes longer than everything else.
 const builtVersion = "v100.200.300"
 
 type publisher struct {
@@ -38,7 +39,7 @@ type publisher struct {
 	turn   time.Time // of the newest channel file
 }
 
-// updatable is an agent that trusts a test key, built once.
+// updatable holds an agent that trusts a test key. The agent is built once.
 var updatable struct {
 	once  sync.Once
 	key   *ecdsa.PrivateKey

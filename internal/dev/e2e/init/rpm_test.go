@@ -43,8 +43,8 @@ func (p *packaged) wantUnsignedRefused(ctx context.Context, t *testing.T, reposi
 	p.run(ctx, t, "rm -rf /srv/unsigned; cp /root/"+filepath.Base(repository)+" "+repository+"; dnf clean all")
 }
 
-// TestInitRPMPackage runs Debian's rpm and dnf: the scripts, signatures and systemd are real, but
-// the distribution does not use RPM.
+// TestInitRPMPackage checks the RPM package with Debian's rpm and dnf. The scripts, signatures and
+// systemd are real, but the distribution does not use RPM.
 func TestInitRPMPackage(t *testing.T) {
 	t.Parallel()
 	ctx := t.Context()

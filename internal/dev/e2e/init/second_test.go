@@ -5,8 +5,8 @@ import (
 	"testing"
 )
 
-// TestInitSecondService runs two services on one installation: both reach its newest version,
-// though only one checks for updates, and each can be removed alone.
+// TestInitSecondService checks two services that share an installation. Both must run the newest
+// version, although only one checks for updates. Each can be removed alone.
 func TestInitSecondService(t *testing.T) {
 	t.Parallel()
 	ctx := t.Context()
@@ -17,7 +17,7 @@ func TestInitSecondService(t *testing.T) {
 	u.run(ctx, t, "cp -p /etc/pulumi-workflow-agent.yaml /etc/second.yaml && "+
 		updatedProgram+" service install --name second --process --config /etc/second.yaml --env PATH="+sharedInside+":/usr/bin:/bin --start")
 	running := func(name string) string {
-		out, _ := u.Run(ctx, "readlink /proc/$(systemctl show -p MainPID --value "+name+")/exe") // fails between two processes
+		out, _ := u.Run(ctx, "readlink /proc/$(systemctl show -p MainPID --value "+name+")/exe") // fails while the service has no process
 		return out
 	}
 	for _, name := range []string{serviceName, "second"} {

@@ -103,8 +103,8 @@ func newUpdatedService(t *testing.T) *updatedService {
 	return u
 }
 
-// hurry is a script that adds flags to the units in a directory: constant update checks, and short
-// timeouts of the helper.
+// hurry returns a script that adds flags to the units in a directory: constant update checks, and
+// short timeouts of the helper.
 func hurry(units string) string {
 	var script strings.Builder
 	for _, u := range []struct{ unit, flags, more string }{
@@ -133,7 +133,7 @@ func (u *updatedService) link(name string) string {
 	return filepath.Base(target)
 }
 
-// status is the report of the service's agent, empty if none runs.
+// status returns the status report of the service's agent, or an empty report if no agent is ready.
 func (u *updatedService) status(ctx context.Context, t *testing.T) status.Report {
 	t.Helper()
 	out, _ := u.Run(ctx, updatedProgram+" status --json --config /etc/pulumi-workflow-agent.yaml 2>/dev/null") // fails until it is ready
@@ -144,7 +144,8 @@ func (u *updatedService) status(ctx context.Context, t *testing.T) status.Report
 	return reports[0]
 }
 
-// settled waits until an update has ended with version installed, running and polling.
+// settled waits until no update is in progress, and version is installed, running and connected to
+// the server.
 func (u *updatedService) settled(ctx context.Context, t *testing.T, version string) {
 	t.Helper()
 	journal := filepath.Join(u.Root, installRoot, update.JournalFile)
@@ -232,7 +233,8 @@ func (u *updatedService) crash(ctx context.Context, t *testing.T) {
 	}
 }
 
-// deafness tries a version that works but does not reach the server.
+// deafness publishes a version that works but does not reach the server. The helper must roll it
+// back.
 func (u *updatedService) deafness(ctx context.Context, t *testing.T) {
 	t.Helper()
 	u.deaf.Store(deafVersion)
@@ -242,7 +244,8 @@ func (u *updatedService) deafness(ctx context.Context, t *testing.T) {
 	u.said(ctx, t, helperName, deafVersion+" is starting")
 }
 
-// byHand updates to the version that failed, which now reaches the server.
+// byHand tests the update command. It updates to the version that failed, which now reaches the
+// server.
 func (u *updatedService) byHand(ctx context.Context, t *testing.T) {
 	t.Helper()
 	u.deaf.Store("none")
@@ -298,7 +301,8 @@ func (u *updatedService) killed(ctx context.Context, t *testing.T) {
 	u.said(ctx, t, helperName, "an update was interrupted")
 }
 
-// unconfigured updates a service that waits for its token: it still waits afterwards.
+// unconfigured updates a service that waits for its token. The service must still wait after the
+// update.
 func (u *updatedService) unconfigured(ctx context.Context, t *testing.T) {
 	t.Helper()
 	u.run(ctx, t, "sed -i '/^token:/d' /etc/pulumi-workflow-agent.yaml && "+updatedProgram+" service restart")

@@ -15,7 +15,7 @@ import (
 )
 
 // TestPackagesReproducible checks that a commit gives the same bytes in another directory and time
-// zone, except for the signature in an RPM, which contains its time.
+// zone, except for an RPM's signature, which contains the time of signing.
 func TestPackagesReproducible(t *testing.T) {
 	if reason, ok := lab.ReleasesAvailable(); !ok {
 		t.Skip(reason)

@@ -78,8 +78,8 @@ func checkCompletions(t *testing.T, members map[string]member) {
 	}
 }
 
-// checkImage registers the service as the package's script does in an image build: only the package
-// exists, not even /proc.
+// checkImage checks the command with which the package's script registers the service, as in an
+// image build. The root directory contains only the agent and the account files, and no /proc.
 func checkImage(t *testing.T, agent []byte) {
 	t.Helper()
 	if os.Getuid() != 0 {
@@ -108,8 +108,8 @@ func checkImage(t *testing.T, agent []byte) {
 	}
 }
 
-// checkLintian runs Debian's own checker on the package. It must find nothing that
-// packaging/deb/lintian-overrides does not explain.
+// checkLintian runs Debian's own checker on the package. All of its findings must be explained in
+// packaging/deb/lintian-overrides.
 func checkLintian(t *testing.T, deb string) {
 	t.Helper()
 	if _, err := exec.LookPath("lintian"); err != nil {

@@ -53,7 +53,8 @@ func (s Set) Index() (v1.ImageIndex, error) {
 
 // Push writes the multi-platform image to a registry under PREFIX/NAME:TAG, for all names and tags.
 // It writes each processor's image under PREFIX/NAME:TAG-PROCESSOR. Credentials come from Docker's
-// configuration. It writes each tag after the content to which the tag refers.
+// configuration. It writes each tag after the content to which the tag refers, and returns the
+// pushed references.
 func (s Set) Push(ctx context.Context, prefix string) ([]string, error) {
 	index, err := s.Index()
 	if err != nil {
