@@ -205,7 +205,7 @@ func TestJobLinesNameTheirJob(t *testing.T) {
 		if fields["job_id"] != job.ID || fields["deployment_id"] != "deployment-"+job.ID || fields["pool"] != "pool-7" {
 			t.Errorf("a field is missing: %s", line)
 		}
-		// Only the definition contains the stack, not the claim.
+		// The stack is in the definition, not in the claim.
 		if fields["msg"] != "running deployment workflow" && fields["stack"] != "org/project/stack" {
 			t.Errorf("the stack is missing: %s", line)
 		}

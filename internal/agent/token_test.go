@@ -19,7 +19,7 @@ import (
 
 type rotating struct {
 	mu      sync.Mutex
-	tokens  []string // the first is the current token
+	tokens  []string // the current token is first
 	used    []string
 	refused []string
 }
@@ -103,8 +103,7 @@ func TestRefusedTokenIsReplacedDuringAJob(t *testing.T) {
 	}
 }
 
-// TestTokensAreMaskedInJobLogs uses tokens as the image name of a job; the set-up log repeats that
-// name.
+// TestTokensAreMaskedInJobLogs uses tokens as a job's image name, which the set-up log repeats.
 func TestTokensAreMaskedInJobLogs(t *testing.T) {
 	w := newHarness(t)
 	source := &rotating{tokens: []string{fakes.PoolToken}, used: []string{"older-token-of-the-pool", "subject.token.of-the-issuer"}}

@@ -9,8 +9,8 @@ import (
 	"workflowagent/internal/workflow"
 )
 
-// TestNoReportBeforeTheRemoval has a job's start fail. The job may be running until its objects are
-// removed.
+// TestNoReportBeforeTheRemoval causes an error in a job's start. The agent must not report a result
+// before the job's objects are removed, because the job may be running until then.
 func TestNoReportBeforeTheRemoval(t *testing.T) {
 	w := newHarness(t)
 	w.executor.OnStarted(func(executor.Handle) error {
@@ -36,7 +36,7 @@ func TestNoReportBeforeTheRemoval(t *testing.T) {
 	w.cleanState(a)
 }
 
-// TestStartThatIsNotConfirmed has the connection break during the start, after the job has started.
+// TestStartThatIsNotConfirmed breaks the connection during the start, after the job has started.
 // The agent must not end the job.
 func TestStartThatIsNotConfirmed(t *testing.T) {
 	w := newHarness(t)

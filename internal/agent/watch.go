@@ -21,20 +21,20 @@ import (
 )
 
 const (
-	// graceAfterFinal is how long a runner may continue after the server reports a final status, if
-	// the server can report a cancellation in no other way. The final status may have come from the
-	// runner itself.
+	// graceAfterFinal is how long a runner may continue after the server reports a final status.
+	// The final status can come from the runner itself. It can also indicate a cancellation that
+	// the server can report in no other way.
 	graceAfterFinal = 10 * time.Second
-	// Grace periods after an interrupt, in which pulumi saves its state. The runner gives pulumi
-	// the same period. The agent therefore adds a reserve for the runner's log and result before it
-	// kills the runner.
+	// Grace periods after an interrupt, during which pulumi saves its state. The runner gives
+	// pulumi the same period, so the agent waits longer before it kills the runner: it adds time
+	// for the runner's log and result.
 	changesGrace = 15 * time.Minute
 	previewGrace = time.Minute
 	graceReserve = 2 * time.Minute
 )
 
-// follow watches a started job until it finishes, and delivers the runner's remaining log and
-// result.
+// follow watches a started job until it finishes. It then delivers the runner's remaining log and
+// the result.
 func (j *job) follow(ctx context.Context) (delivery.Verdict, error) {
 	j.phase(status.Running)
 	var cancelled atomic.Bool
@@ -49,7 +49,7 @@ func (j *job) follow(ctx context.Context) (delivery.Verdict, error) {
 	return j.finishJob(ctx, exit, cancelled.Load())
 }
 
-// watch waits for the runner to exit. Meanwhile it copies the runner's output and polls the
+// watch waits until the runner exits. Meanwhile, it copies the runner's output and polls the
 // deployment's status.
 func (j *job) watch(ctx context.Context, cancelled *atomic.Bool) (executor.Exit, error) {
 	watching, stop := context.WithCancel(ctx)
@@ -69,8 +69,8 @@ func (j *job) watch(ctx context.Context, cancelled *atomic.Bool) (executor.Exit,
 	return exit, err
 }
 
-// wait returns how the runner exited. It retries until ctx is cancelled: an unavailable engine
-// cannot report on its containers.
+// wait returns how the runner exited. It retries until ctx is cancelled, because an unavailable
+// engine cannot report the state of its containers.
 func (j *job) wait(ctx context.Context) (exit executor.Exit, err error) {
 	err = j.agent.policy(retryLimit).Do(ctx, func(err error) bool {
 		if ctx.Err() != nil || errors.Is(err, executor.ErrNotStarted) {
@@ -88,8 +88,8 @@ func (j *job) wait(ctx context.Context) (exit executor.Exit, err error) {
 	return exit, err
 }
 
-// watchStatus polls the deployment's status until ctx is cancelled. The runner learns of a
-// cancellation from its heartbeats; a stock server reports it only in the status.
+// watchStatus polls the deployment's status until ctx is cancelled. The runner learns about a
+// cancellation from its heartbeats, but a stock server reports a cancellation only in the status.
 func (j *job) watchStatus(ctx context.Context, cancelled *atomic.Bool) {
 	a := j.agent
 	refused := false
@@ -123,7 +123,8 @@ func (j *job) watchStatus(ctx context.Context, cancelled *atomic.Bool) {
 	}
 }
 
-// endCancelled interrupts the runner of a finished deployment, and kills it after the grace period.
+// endCancelled interrupts the runner of a deployment that has finished on the server, and kills the
+// runner after the grace period.
 func (j *job) endCancelled(ctx context.Context, status workflow.Status, cancelled *atomic.Bool) {
 	if retry.Sleep(ctx, graceAfterFinal) != nil {
 		return // the runner usually exits by itself
@@ -142,7 +143,7 @@ func (j *job) endCancelled(ctx context.Context, status workflow.Status, cancelle
 	j.signal(ctx, executor.StopKill)
 }
 
-// signal sends a stop, and retries while the executor fails.
+// signal stops the runner with the given [executor.Stop]. It retries while the executor fails.
 func (j *job) signal(ctx context.Context, how executor.Stop) {
 	_ = j.agent.policy(executorRetryLimit).Do(ctx, func(err error) bool {
 		if errors.Is(err, executor.ErrNotStarted) {
@@ -158,7 +159,7 @@ const (
 	echoBatch  = 32 << 10
 )
 
-// JobOutput writes the output of all jobs to one writer. Each write holds whole lines.
+// JobOutput writes the output of all jobs to one writer. Each write contains whole lines.
 type JobOutput struct {
 	mu sync.Mutex
 	w  io.Writer
@@ -170,13 +171,14 @@ func NewJobOutput(w io.Writer) *JobOutput { return &JobOutput{w: w} }
 func (o *JobOutput) write(lines []byte) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	// An error must not affect a job: the reader of this output may have exited, and the log still
-	// goes to the server.
+	// An error must not affect the job: the reader of this output may have exited, and the server
+	// still receives the log.
 	_, _ = o.w.Write(lines)
 }
 
-// copyOutput copies the runner's output, which is the job's masked log, to the agent's own output,
-// until either stream or ctx ends. It skips the part that an earlier process has copied.
+// copyOutput copies the runner's output, which is the job's masked log, to the agent's own output.
+// It stops when the stream ends or ctx is cancelled. It skips the part that an earlier process has
+// already copied.
 func (j *job) copyOutput(ctx context.Context) {
 	out, err := j.agent.opts.Executor.Output(ctx, *j.entry.Handle)
 	if err != nil {
@@ -197,7 +199,7 @@ func (j *job) copyOutput(ctx context.Context) {
 		if len(line) > 0 {
 			batch = j.appendEcho(batch, tag, line)
 		}
-		full := errors.Is(err, bufio.ErrBufferFull) // long lines are copied in parts
+		full := errors.Is(err, bufio.ErrBufferFull) // a long line is copied in parts
 		if len(batch) > 0 && (r.Buffered() == 0 || len(batch) >= echoBatch || err != nil && !full) {
 			j.agent.opts.JobOutput.write(batch)
 			batch = batch[:0]

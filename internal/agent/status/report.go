@@ -1,9 +1,9 @@
-// Package status is the agent's report to its operators.
+// Package status defines the agent's report to its operators.
 //
-// A [Report] is the one source of /status, of the control socket's answers and of the status
-// command, as JSON, as a table ([WriteText]) and as a page ([WritePage]). It holds no secret.
-// Its names and messages come from untrusted servers and programs; both writers remove characters
-// that could harm a terminal or a browser.
+// The HTTP page /status, the control socket and the status command all show a [Report]: as JSON, as
+// text ([WriteText]) or as an HTML page ([WritePage]). A report contains no secrets. Its names and
+// messages come from untrusted servers and programs, so both writers remove characters that could
+// harm a terminal or a browser.
 package status
 
 import (
@@ -11,26 +11,26 @@ import (
 	"time"
 )
 
-// State is the state of an agent in one word.
+// State is the one-word state of an agent.
 type State string
 
 // The states of an agent. Only a ready agent claims jobs. An agent drains at the operator's
-// request, which is no fault.
+// request, so draining is not a fault.
 const (
 	Ready     State = "ready"
-	Starting  State = "starting"  // the server has not answered yet
-	NotReady  State = "not-ready" // it cannot take jobs; see Reasons
-	Unhealthy State = "unhealthy" // it makes no progress: see health_threshold
-	Draining  State = "draining"  // it accepts no more jobs and exits after the running ones
-	Stopping  State = "stopping"  // it detaches from its jobs and exits
-	Ended     State = "ended"     // in the last answer of a control socket
+	Starting  State = "starting"  // the server has not responded yet
+	NotReady  State = "not-ready" // the agent cannot accept jobs; see Reasons
+	Unhealthy State = "unhealthy" // the agent makes no progress; see health_threshold
+	Draining  State = "draining"  // the agent accepts no more jobs and exits after the running jobs
+	Stopping  State = "stopping"  // the agent detaches from its jobs and exits
+	Ended     State = "ended"     // only in the last response of a control socket
 )
 
-// Report is the state of an agent at one moment. [Report.Judge] fills in State and Reasons.
+// Report is the state of an agent at one point in time. [Report.Judge] sets State and Reasons.
 type Report struct {
 	State   State    `json:"state"`
-	Reasons []string `json:"reasons"` // why it cannot take jobs; empty if it is ready
-	// Problems are the conditions that delay the agent, one sentence each.
+	Reasons []string `json:"reasons"` // why the agent cannot accept jobs; empty if it is ready
+	// Problems lists the conditions that delay the agent, one sentence each.
 	Problems []string `json:"problems"`
 
 	Time          time.Time `json:"time"`
@@ -48,9 +48,9 @@ type Report struct {
 	Update  Update    `json:"update"`
 	Config  []Setting `json:"config"`
 	Jobs    []Job     `json:"jobs"`  // oldest first
-	Ended   []Outcome `json:"ended"` // the last ones, newest first; forgotten when the agent ends
+	Ended   []Outcome `json:"ended"` // the most recent jobs, newest first; not kept after the agent exits
 
-	// Input of Judge only.
+	// These fields are only input to Judge.
 	Draining bool `json:"-"`
 	Stopping bool `json:"-"`
 	Over     bool `json:"-"`
@@ -59,31 +59,31 @@ type Report struct {
 // Agent identifies the agent.
 type Agent struct {
 	Version   string `json:"version"`
-	Instance  string `json:"instance"` // name of its directory below state_directory/instances
+	Instance  string `json:"instance"` // the name of its directory below state_directory/instances
 	ID        string `json:"id"`       // stable
 	SessionID string `json:"sessionID"`
 	Hostname  string `json:"hostname"`
 	PID       int    `json:"pid"`
 }
 
-// Server is the control plane as the agent sees it.
+// Server is the agent's view of the control plane.
 type Server struct {
 	URL       string `json:"url"`
-	Connected bool   `json:"connected"` // the server answered the last poll and accepted the token
-	// BreakerOpen says that the agent does not poll until a probe reaches the server, or for
-	// circuit_breaker_timeout.
+	Connected bool   `json:"connected"` // the server responded to the last poll and accepted the token
+	// BreakerOpen reports that the agent's circuit breaker is open. The agent does not poll until a
+	// probe reaches the server or circuit_breaker_timeout has passed.
 	BreakerOpen bool       `json:"breakerOpen"`
-	LastPoll    *time.Time `json:"lastPoll,omitempty"` // of the last answered poll
-	Error       string     `json:"error,omitempty"`    // of the last poll
-	Since       *time.Time `json:"since,omitempty"`    // of the last change of Connected
+	LastPoll    *time.Time `json:"lastPoll,omitempty"` // time of the last poll that received a response
+	Error       string     `json:"error,omitempty"`    // error of the last poll
+	Since       *time.Time `json:"since,omitempty"`    // time of the last change of Connected
 }
 
-// Engine is the place where jobs run.
+// Engine describes the environment in which jobs run.
 type Engine struct {
-	Target string     `json:"target"` // deploy_target
+	Target string     `json:"target"` // the value of deploy_target
 	Up     bool       `json:"up"`
 	Error  string     `json:"error,omitempty"`
-	Since  *time.Time `json:"since,omitempty"` // of the last change of Up; absent before the first check
+	Since  *time.Time `json:"since,omitempty"` // time of the last change of Up; absent before the first check
 }
 
 // Kinds of tokens.
@@ -95,96 +95,97 @@ const (
 // Token is the agent's credential for the server.
 type Token struct {
 	Kind      string     `json:"kind"`
-	ExpiresAt *time.Time `json:"expiresAt,omitempty"` // of an exchanged token
-	Error     string     `json:"error,omitempty"`     // why none is available
+	ExpiresAt *time.Time `json:"expiresAt,omitempty"` // expiry of an exchanged token
+	Error     string     `json:"error,omitempty"`     // why no token is available
 }
 
-// Slots are the agent's capacity for jobs and the running ones.
+// Slots counts the agent's job slots.
 type Slots struct {
 	Total int `json:"total"`
 	Busy  int `json:"busy"`
 	Free  int `json:"free"`
 }
 
-// Storage is the disk with the agent's state.
+// Storage describes the disk that contains the agent's state.
 type Storage struct {
 	Directory string `json:"directory"`
-	FreeBytes int64  `json:"freeBytes"` // for the agent's user; -1 if unknown
-	// PendingLogBytes counts log that the agent itself has yet to deliver, without the logs of
-	// running runners.
+	FreeBytes int64  `json:"freeBytes"` // space available to the agent's user; -1 if unknown
+	// PendingLogBytes is the number of log bytes that the agent itself must still deliver. It
+	// excludes the logs that runners deliver.
 	PendingLogBytes int64 `json:"pendingLogBytes"`
 }
 
-// The agent's handling of its new releases.
+// The modes in which an agent handles new releases.
 const (
-	UpdateInstalls = "installs" // finds, verifies and installs them
-	UpdateTells    = "tells"    // only prints how to update
+	UpdateInstalls = "installs" // finds, verifies and installs new releases
+	UpdateTells    = "tells"    // only reports how to update
 	UpdateOff      = "off"
 )
 
 // Update is the state of the agent's updates.
 type Update struct {
 	Mode      string     `json:"mode"`
-	Available string     `json:"available,omitempty"` // a version newer than the agent's
-	CheckedAt *time.Time `json:"checkedAt,omitempty"` // last check for one
-	Error     string     `json:"error,omitempty"`     // of the last check, or of the update that followed it
-	// State says in a sentence how far the update to Available is, or why updates are off.
+	Available string     `json:"available,omitempty"` // a version newer than the running version
+	CheckedAt *time.Time `json:"checkedAt,omitempty"` // time of the last check for a new release
+	Error     string     `json:"error,omitempty"`     // error of the last check or of the subsequent update
+	// State describes in one sentence the progress of the update to Available, or why updates are
+	// off.
 	State string `json:"state,omitempty"`
 }
 
-// Setting is a value of the configuration that is not the default, redacted if it is a secret.
+// Setting is a configuration value that differs from the default. A secret value is redacted.
 type Setting struct {
 	Key    string `json:"key"`
 	Value  string `json:"value"`
 	Source string `json:"source"`
 }
 
-// Phase is how far a job has come.
+// Phase is the phase of a job.
 type Phase string
 
 // The phases of a job.
 const (
-	Preparing   Phase = "preparing"   // fetching definition and image, creating the container
-	StartingJob Phase = "starting"    // asking for permission, starting the runner
-	Running     Phase = "running"     // its runner works, or delivers log and result
-	Reattaching Phase = "reattaching" // the restarted agent checks its state
-	Shipping    Phase = "shipping"    // the agent delivers the log of a dead runner
-	Reporting   Phase = "reporting"   // the agent delivers its result
+	Preparing   Phase = "preparing"   // the agent fetches the definition and the image, and creates the container
+	StartingJob Phase = "starting"    // the agent requests permission and starts the runner
+	Running     Phase = "running"     // the runner executes the job, or delivers its log and result
+	Reattaching Phase = "reattaching" // the restarted agent checks the job's state
+	Shipping    Phase = "shipping"    // the agent delivers the log of an exited runner
+	Reporting   Phase = "reporting"   // the agent delivers the job's result
 )
 
-// Job is one job of the agent.
+// Job is a job that the agent is handling.
 type Job struct {
 	JobID        string     `json:"jobID"`
 	DeploymentID string     `json:"deploymentID,omitempty"`
 	Pool         string     `json:"pool,omitempty"`
-	Stack        string     `json:"stack,omitempty"` // organization/project/stack; absent while unknown
+	Stack        string     `json:"stack,omitempty"` // organization/project/stack; absent until it is known
 	Operation    string     `json:"operation,omitempty"`
 	Epoch        int64      `json:"epoch,omitempty"`
 	Phase        Phase      `json:"phase"`
 	PhaseSince   time.Time  `json:"phaseSince"`
 	ClaimedAt    time.Time  `json:"claimedAt"`
-	StartedAt    *time.Time `json:"startedAt,omitempty"` // when this process started its runner
-	// Reattached reports that an earlier process of the agent claimed the job.
+	StartedAt    *time.Time `json:"startedAt,omitempty"` // time at which this agent process started the job's runner
+	// Reattached reports whether an earlier agent process claimed the job.
 	Reattached bool `json:"reattached,omitempty"`
-	// Log counts the log that the agent itself writes or delivers: the set-up step and a dead
-	// runner's log.
+	// Log counts the log bytes that the agent itself writes or delivers: the log of the set-up step
+	// and the log of an exited runner.
 	Log LogBytes `json:"log"`
 }
 
-// LogBytes counts bytes of log.
+// LogBytes counts the bytes of a log.
 type LogBytes struct {
 	Written int64 `json:"written"`
 	Pending int64 `json:"pending"` // not yet received by the server
 }
 
-// Outcome is a job that has ended, or from which the agent has detached.
+// Outcome describes a job that has finished, or from which the agent has detached.
 type Outcome struct {
 	JobID        string    `json:"jobID"`
 	DeploymentID string    `json:"deploymentID,omitempty"`
 	Pool         string    `json:"pool,omitempty"`
 	Stack        string    `json:"stack,omitempty"`
 	Operation    string    `json:"operation,omitempty"`
-	Status       string    `json:"status"` // succeeded, failed, or one of the words below
+	Status       string    `json:"status"` // succeeded, failed, or one of the statuses below
 	Reason       string    `json:"reason,omitempty"`
 	Message      string    `json:"message,omitempty"` // one masked line
 	ClaimedAt    time.Time `json:"claimedAt"`
@@ -193,12 +194,12 @@ type Outcome struct {
 
 // Statuses of an [Outcome] that only the agent uses.
 const (
-	Detached   = "detached"   // for the next agent process
-	GivenAway  = "given-away" // requeued to another agent, or closed
-	Unreported = "unreported" // its end could not be reported
+	Detached   = "detached"   // left to the next agent process
+	GivenAway  = "given-away" // requeued for another agent, or closed
+	Unreported = "unreported" // the job's result could not be reported
 )
 
-// Judge fills in State and Reasons from the rest of the report.
+// Judge sets State and Reasons based on the other fields.
 func (r *Report) Judge() {
 	r.Reasons = []string{}
 	add := func(ok bool, format string, args ...any) {

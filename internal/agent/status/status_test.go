@@ -13,7 +13,7 @@ import (
 
 var update = flag.Bool("update", false, "write the expected text anew")
 
-// sample is a busy agent, as in docs/operations.md.
+// sample returns the report of a busy agent, as in docs/operations.md.
 func sample() Report {
 	now := time.Date(2026, 1, 2, 15, 4, 5, 0, time.UTC)
 	at := func(d time.Duration) *time.Time {
@@ -58,7 +58,8 @@ func TestTextIsAsDocumented(t *testing.T) {
 	}
 }
 
-// golden compares got with a file of testdata, which -update writes, and returns the file's content.
+// golden compares got with a file in testdata and returns the file's content. With -update, it
+// writes got to the file first.
 func golden(t *testing.T, name string, got []byte) []byte {
 	t.Helper()
 	path := filepath.Join("testdata", name)
@@ -89,7 +90,8 @@ func TestJSONKeepsItsForm(t *testing.T) {
 	}
 }
 
-// Names and messages come from untrusted servers and programs.
+// TestHostileText checks that the writers neutralize names and messages from untrusted servers and
+// programs.
 func TestHostileText(t *testing.T) {
 	const hostile = "<img src=x onerror=alert(1)>\"'&\x1b[2J\x9b31m\u202e\r\nINJECTED\x00\x07"
 	r := sample()

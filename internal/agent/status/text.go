@@ -7,7 +7,7 @@ import (
 	"text/tabwriter"
 )
 
-// WriteText writes a report as lines and tables for a terminal.
+// WriteText writes a report as plain text, with tables, for a terminal.
 func WriteText(out io.Writer, r Report) error {
 	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
 	fmt.Fprintf(w, "State\t%s\n", clean(strings.ToUpper(string(r.State))))
@@ -46,7 +46,7 @@ func WriteText(out io.Writer, r Report) error {
 	return nil
 }
 
-// Line summarizes the report in one line, for a service manager.
+// Line returns a one-line summary of the report for a service manager.
 func (r Report) Line() string {
 	line := fmt.Sprintf("%s, %d of %d slots busy", r.State, r.Slots.Busy, r.Slots.Total)
 	if len(r.Reasons) > 0 {

@@ -1,5 +1,5 @@
-// Package ancestors walks from a file up to the root directory, to check who can replace the file: a user
-// who can change a directory can replace all that is below it.
+// Package ancestors walks from a file up to the root directory, to check who can replace the file.
+// A user who can change a directory can replace everything below it.
 package ancestors
 
 import (
@@ -10,7 +10,8 @@ import (
 	"syscall"
 )
 
-// Walk calls check for an absolute path and each directory above it until check returns an error.
+// Walk calls check for an absolute path and then for each of its parent directories. It stops when
+// check returns an error.
 func Walk(path string, check func(at string, mode fs.FileMode, owner *syscall.Stat_t) error) error {
 	for at := path; ; at = filepath.Dir(at) {
 		info, err := os.Stat(at)

@@ -14,9 +14,9 @@ import (
 
 const maxTries = 5
 
-// ask asks for the settings that an agent needs. An empty answer keeps the value in brackets.
+// ask prompts for the settings that an agent needs. An empty response keeps the value in brackets.
 func (o Options) ask(ctx context.Context, t *terminal, path string, text []byte) ([]settings.Change, error) {
-	// The values in the file, whatever the environment sets.
+	// The prompts show the values in the file, regardless of the environment.
 	fileOnly := o.Load
 	fileOnly.Environ = nil
 	now, err := config.LoadText(fileOnly, path, text)
@@ -32,7 +32,7 @@ func (o Options) ask(ctx context.Context, t *terminal, path string, text []byte)
 				return err
 			}
 			if change.Value == "" || change.Value == current {
-				return nil // kept, even if its check failed
+				return nil // the value is kept, even if its check failed
 			}
 			changes = slices.DeleteFunc(changes, func(earlier settings.Change) bool { return earlier.Key == key })
 			changes = append(changes, change)
@@ -94,7 +94,8 @@ func (o Options) checkAnswer(ctx context.Context, t *terminal, path string, text
 	return report.OK, err
 }
 
-// question asks until the answer is valid. An empty answer keeps a non-empty current.
+// question prompts until the response is valid. An empty response keeps current, unless current is
+// empty.
 func (o Options) question(ctx context.Context, t *terminal, key, prompt, current string) (settings.Change, error) {
 	if current != "" {
 		prompt += " [" + current + "]"

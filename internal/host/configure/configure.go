@@ -1,5 +1,5 @@
-// Package configure writes the agent's configuration file, from the operator's flags or answers. It
-// checks the settings with the doctor before it writes them.
+// Package configure writes the agent's configuration file, based on the operator's flags or
+// responses. It checks the settings with the doctor before it writes them.
 package configure
 
 import (
@@ -20,22 +20,22 @@ import (
 // Options configure [Run].
 type Options struct {
 	Load    config.LoadOptions
-	Version string // of this program
+	Version string // the version of this program
 	In      io.Reader
 	Out     io.Writer
 
-	// If none of these is set and In is a terminal, Run asks for the settings.
+	// If none of the following fields is set and In is a terminal, Run prompts for the settings.
 	ServiceURL   string
-	TokenFile    string // - is In
+	TokenFile    string // path of a file with the token; "-" means In
 	DeployTarget string
-	Set          []string // KEY=VALUE
+	Set          []string // settings in the form KEY=VALUE
 
 	NoCheck bool // write the file without checking the server and the host
 }
 
 var errStopped = errors.New("stopped; nothing was written")
 
-// Run writes the file, or returns an error that states why it did not.
+// Run writes the configuration file. If it does not, it returns an error with the reason.
 func Run(ctx context.Context, o Options) error {
 	path, err := config.Target(o.Load)
 	if err != nil {
@@ -79,8 +79,8 @@ func Run(ctx context.Context, o Options) error {
 	return o.write(ctx, path, text, edited, changes, loaded)
 }
 
-// checks are the doctor's checks that run before the file is written; checksOf are those that run
-// after one answer.
+// checks lists the doctor's checks that run before the file is written. checksOf lists the checks
+// that run after a response, by key.
 var (
 	checks   = []string{"tls", "clock", "token", "engine", "runner"}
 	checksOf = map[string][]string{
@@ -88,7 +88,8 @@ var (
 	}
 )
 
-// check runs the checks. If one fails, the file is written only if the operator insists.
+// check runs the checks. If a check fails, check returns an error unless the operator confirms that
+// the file must be written anyway.
 func (o Options) check(ctx context.Context, loaded *config.Config, asker *terminal) error {
 	if o.NoCheck {
 		return nil

@@ -26,7 +26,7 @@ import (
 
 const goodToken = "pul-0123456789good"
 
-// site is a directory to configure an agent in, with a server that accepts one token.
+// site is a directory in which tests configure an agent, and a server that accepts one token.
 type site struct {
 	dir, file string
 	url       string
@@ -60,7 +60,7 @@ func newSite(t *testing.T) *site {
 	return w
 }
 
-// Exit codes of the program.
+// Exit codes of the configure command.
 const (
 	exitOK     = 0
 	exitFailed = 1
@@ -77,7 +77,7 @@ func exitCode(err error) int {
 	return exitFailed
 }
 
-// configure runs without a terminal.
+// configure runs the command without a terminal.
 func (w *site) configure(t *testing.T, stdin string, o Options) (string, int, error) {
 	t.Helper()
 	var out bytes.Buffer
@@ -124,7 +124,7 @@ func TestConfigureWithFlags(t *testing.T) {
 			t.Errorf("the output has no %q: %s", want, out)
 		}
 	}
-	// Repeating the command changes nothing; the next one changes one line.
+	// Repeating the command changes nothing. The command below changes one line.
 	before := w.content(t)
 	if out, code, _ := w.configure(t, "", Options{Set: []string{"max_concurrent_jobs=4"}}); code != exitOK || !strings.Contains(out, "Nothing to change") {
 		t.Errorf("%d: %s", code, out)
@@ -138,8 +138,8 @@ func TestConfigureWithFlags(t *testing.T) {
 	}
 }
 
-// TestConfigureKeepsTheSample checks that configure changes only the changed settings in the sample
-// file.
+// TestConfigureKeepsTheSample checks that configure changes only the requested settings in the
+// sample file.
 func TestConfigureKeepsTheSample(t *testing.T) {
 	w := newSite(t)
 	data, err := os.ReadFile("../../../" + config.FileName + ".sample")
@@ -219,7 +219,8 @@ func TestConfigureRefuses(t *testing.T) {
 	})
 }
 
-// fileToWrite makes the test binary configure an agent on its terminal.
+// fileToWrite is the environment variable that makes the test binary configure an agent on its
+// terminal.
 const fileToWrite = "TEST_CONFIGURE_FILE"
 
 func TestMain(m *testing.M) {
@@ -252,7 +253,8 @@ func (w *site) onTerminal(t *testing.T) *dialogue {
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	t.Cleanup(cancel)
-	// The shell leads the session and waits until its output was read: a session's end discards it.
+	// The shell leads the session and waits until its output has been read, because the end of a
+	// session discards unread output.
 	cmd := exec.CommandContext(ctx, "/bin/sh", "-c", `trap : INT; "$0"; code=$?; stty -a; echo "ended with $code."; read -r _`, self)
 	cmd.Env = append(os.Environ(), fileToWrite+"="+w.file, "NO_COLOR=1")
 	f, err := pty.Start(cmd)
@@ -293,7 +295,8 @@ func (d *dialogue) say(text string) {
 	}
 }
 
-// ended waits for the end and returns the exit code, and the terminal's output and final modes.
+// ended waits until the command has exited. It returns the exit code, and the terminal's output and
+// final modes.
 func (d *dialogue) ended() (int, string) {
 	d.t.Helper()
 	d.expect("ended with ")
@@ -306,7 +309,7 @@ func (d *dialogue) ended() (int, string) {
 	d.say("\n")
 	for d.read() {
 	}
-	_ = d.cmd.Wait() // the shell's exit code does not matter
+	_ = d.cmd.Wait() // the shell's exit code can be ignored
 	return code, d.seen.String()
 }
 
@@ -317,10 +320,10 @@ func TestConfigureOnATerminal(t *testing.T) {
 	d.say("ftp://nonsense\n")
 	d.expect("has a scheme")
 	d.expect("URL of the control plane")
-	d.say("http://127.0.0.1:1\n") // checked at once, and asked again
+	d.say("http://127.0.0.1:1\n") // the value is checked immediately, and the prompt is repeated
 	d.expect("fail  TCP")
 	d.expect("URL of the control plane [http://127.0.0.1:1]: ")
-	d.say(strings.TrimPrefix(w.url, "http://") + "\n") // on loopback, no scheme means http
+	d.say(strings.TrimPrefix(w.url, "http://") + "\n") // for a loopback address without a scheme, the scheme is http
 	d.expect("Token of the agent pool, not shown: ")
 	d.say("\n")
 	d.expect("An answer is required.")
@@ -339,7 +342,7 @@ func TestConfigureOnATerminal(t *testing.T) {
 	if !strings.Contains(before, "token: "+goodToken+"\n") || !strings.Contains(before, `deploy_target: "process"`) {
 		t.Errorf("the file holds\n%s", before)
 	}
-	// Enter keeps every value.
+	// Pressing Enter keeps every value.
 	d = w.onTerminal(t)
 	d.expect("[" + w.url + "]: ")
 	d.say("\n")
@@ -352,7 +355,7 @@ func TestConfigureOnATerminal(t *testing.T) {
 	}
 }
 
-// TestConfirmsAFailedCheck: a refused token is written only if the operator confirms.
+// TestConfirmsAFailedCheck checks that a rejected token is written only if the operator confirms.
 func TestConfirmsAFailedCheck(t *testing.T) {
 	for answer, want := range map[string]int{"\n": exitFailed, "y\n": exitOK} {
 		w := newSite(t)
@@ -376,7 +379,8 @@ func TestConfirmsAFailedCheck(t *testing.T) {
 	}
 }
 
-// TestConfigureInterrupted: Ctrl-C and the end of the input write nothing and restore the echo.
+// TestConfigureInterrupted checks that after Ctrl-C or the end of the input, nothing is written and
+// the echo is restored.
 func TestConfigureInterrupted(t *testing.T) {
 	for name, key := range map[string]string{"ctrl-c": "\x03", "end of input": "\x04"} {
 		w := newSite(t)
@@ -392,7 +396,8 @@ func TestConfigureInterrupted(t *testing.T) {
 	}
 }
 
-// TestConfigureRestoresTheTerminal checks the terminal after a Ctrl-C in the hidden answer.
+// TestConfigureRestoresTheTerminal checks the terminal's modes after Ctrl-C at the prompt for the
+// token.
 func TestConfigureRestoresTheTerminal(t *testing.T) {
 	w := newSite(t)
 	d := w.onTerminal(t)

@@ -12,8 +12,8 @@ import (
 	"workflowagent/internal/settings"
 )
 
-// nameFlags rewrites an error about the file, which may be missing, to name the flags of the
-// values.
+// nameFlags returns err as text. It replaces the references to a missing or invalid key with the
+// flags that set the key.
 func (o Options) nameFlags(err error, path string) string {
 	lines := strings.Split(err.Error(), "\n")
 	for i, line := range lines {
@@ -26,7 +26,7 @@ func (o Options) nameFlags(err error, path string) string {
 			case !strings.HasPrefix(problem, f.key+": "):
 			case f.value != "":
 				lines[i] = f.name + ": " + strings.TrimPrefix(problem, f.key+": ")
-			case problem == line: // not in the file either
+			case problem == line: // the key is not in the file either
 				lines[i] += ", or use " + f.name
 			}
 		}
@@ -64,7 +64,7 @@ func (o Options) fromFlags() ([]settings.Change, error) {
 		case config.Table().IsSecret(key) && value != "":
 			return nil, config.Invalid(fmt.Errorf("--set %s: other users can read the arguments of a program: put the value into a file and use --token-file", key))
 		case !found:
-			return nil, config.Invalid(errors.New("--set requires KEY=VALUE")) // it may be a token
+			return nil, config.Invalid(errors.New("--set requires KEY=VALUE")) // the error omits the argument, which might be a token
 		}
 		if err := add("--set", key, value); err != nil {
 			return nil, err

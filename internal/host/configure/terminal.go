@@ -11,7 +11,7 @@ import (
 	"golang.org/x/term"
 )
 
-// terminal asks the operator.
+// terminal prompts the operator.
 type terminal struct {
 	in  *os.File
 	out io.Writer
@@ -19,7 +19,7 @@ type terminal struct {
 
 func (t *terminal) coloured() bool { return t != nil && os.Getenv("NO_COLOR") == "" }
 
-// secret asks a question without showing the answer.
+// secret prints a prompt and returns the response without echoing it.
 func (t *terminal) secret(ctx context.Context, prompt string) (string, error) {
 	fd := int(t.in.Fd())
 	modes, err := unix.IoctlGetTermios(fd, getModes)
@@ -28,17 +28,17 @@ func (t *terminal) secret(ctx context.Context, prompt string) (string, error) {
 	}
 	hidden := *modes
 	hidden.Lflag &^= unix.ECHO
-	// Hide input before the prompt appears, because the answer may follow at once.
+	// Disable the echo before the prompt appears, because the response can follow immediately.
 	if err := unix.IoctlSetTermios(fd, setModes, &hidden); err != nil {
 		return "", fmt.Errorf("hiding the answer: %w", err)
 	}
 	answer, err := t.line(ctx, prompt)
-	fmt.Fprintln(t.out) // the typed newline was hidden
+	fmt.Fprintln(t.out) // the newline that the operator typed was not echoed
 	return answer, errors.Join(err, unix.IoctlSetTermios(fd, setModes, modes))
 }
 
-// line asks a question and returns the answer. Only input ends a read of a terminal: when ctx ends,
-// the goroutine keeps reading until the process exits.
+// line prints a prompt and returns the response. A read from a terminal cannot be cancelled: when
+// ctx is cancelled, line returns, but its goroutine continues to read until the process exits.
 func (t *terminal) line(ctx context.Context, prompt string) (string, error) {
 	fmt.Fprint(t.out, prompt)
 	type answer struct {
@@ -61,7 +61,8 @@ func (t *terminal) line(ctx context.Context, prompt string) (string, error) {
 	}
 }
 
-// readLine reads byte by byte, because text typed ahead belongs to the next question.
+// readLine reads byte by byte, because any text after the newline is the response to the next
+// prompt.
 func (t *terminal) readLine() (string, error) {
 	var line []byte
 	for one := make([]byte, 1); len(line) < maxToken; {
@@ -78,7 +79,8 @@ func (t *terminal) readLine() (string, error) {
 	return "", errors.New("the answer is too long")
 }
 
-// terminal returns the terminal for questions. Flags with settings disable questions.
+// terminal returns the terminal for prompts. ok is false if the input is not a terminal or if flags
+// set any settings.
 func (o Options) terminal() (*terminal, bool) {
 	in, isFile := o.In.(*os.File)
 	if !isFile || !term.IsTerminal(int(in.Fd())) {

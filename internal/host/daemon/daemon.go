@@ -1,5 +1,5 @@
-// Package daemon assembles the agent from its configuration. [Run] runs it with its log, control
-// socket, health server and updates; [Examine] has the doctor check the same parts.
+// Package daemon assembles the agent from its configuration. [Run] runs the agent with its log,
+// control socket, health server and updates. [Examine] runs the doctor on the same components.
 package daemon
 
 import (
@@ -34,14 +34,14 @@ import (
 type Options struct {
 	Version string
 	Load    func() (*config.Config, error)
-	Debug   bool   // log more
-	EnvFile string // file with lines NAME=VALUE to add to the environment, if it exists
+	Debug   bool   // enables debug messages in the log
+	EnvFile string // file with lines NAME=VALUE to add to the environment; ignored if missing
 
 	UpdateStage                  string        // see [upkeep.Keeper]
 	FirstUpdateCheck, CheckEvery time.Duration // 0 means the defaults
 }
 
-// Run runs the agent until a signal stops it. As a service it first waits for a configuration.
+// Run runs the agent until a signal stops it. A service first waits for a configuration.
 func Run(ctx context.Context, o Options) error {
 	liveLong()
 	if err := service.LoadEnvironment(o.EnvFile); err != nil {
@@ -56,14 +56,14 @@ func Run(ctx context.Context, o Options) error {
 	return run(ctx, c, o, s)
 }
 
-// liveLong changes two defaults of Go programs. By default, a crash or the signal of systemd's
-// watchdog exits with code 2. For the agent that means an invalid configuration, after which no
-// service manager restarts it, so the process ends by a signal instead. Also by default, a write to
-// a log without a reader, as after a crash of journald, ends the process, although jobs matter
-// more.
+// liveLong changes two defaults of Go programs. First, a crash or the signal of systemd's watchdog
+// would exit with code 2. For the agent, this code means an invalid configuration, after which no
+// service manager restarts it, so liveLong makes a signal terminate the process instead. Second, a
+// write to a log that has no reader, such as after a crash of journald, would terminate the
+// process. liveLong prevents this, because running jobs is more important.
 func liveLong() {
 	debug.SetTraceback("crash")
-	signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE) // ignoring it would be inherited by jobs
+	signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE) // jobs would inherit an ignored signal
 }
 
 func run(ctx context.Context, c *config.Config, o Options, s *service.Supervision) error {
@@ -83,7 +83,7 @@ func run(ctx context.Context, c *config.Config, o Options, s *service.Supervisio
 	if err != nil {
 		return err
 	}
-	defer func() { _ = identity.Close() }() // only releases the lock, which ends with the process anyway
+	defer func() { _ = identity.Close() }() // only releases the lock, which the exit of the process releases anyway
 	if c.RunnerPoolID != "" {
 		log = log.WithField("pool", c.RunnerPoolID)
 	}
@@ -145,8 +145,8 @@ func run(ctx context.Context, c *config.Config, o Options, s *service.Supervisio
 	return runUntilSignal(ctx, a, log)
 }
 
-// prepare protects the process, logs the configuration's warnings and makes the state directory. It
-// returns the certificates of the configuration.
+// prepare protects the process's memory, logs the configuration's warnings and creates the state
+// directory. It returns the configured CA certificates.
 func prepare(c *config.Config, log *logrus.Entry) (caPEM []byte, err error) {
 	if err := procguard.Protect(); err != nil {
 		log.WithError(err).Warn("protecting the agent's memory from other processes of its user failed")
@@ -172,7 +172,7 @@ func newClient(c *config.Config, userAgent string, caPEM []byte, log *logrus.Ent
 	})
 }
 
-// agentOptions returns the options that depend only on the configuration.
+// agentOptions returns the options that are derived only from the configuration.
 func agentOptions(c *config.Config, version string, caPEM []byte) agent.Options {
 	return agent.Options{
 		Rules:          c,
@@ -197,7 +197,7 @@ func agentOptions(c *config.Config, version string, caPEM []byte) agent.Options 
 	}
 }
 
-// start runs tasks next to the agent. stop ends their context and waits for them.
+// start runs tasks concurrently with the agent. stop cancels their context and waits for them.
 func start(ctx context.Context, tasks ...func(context.Context)) (stop func()) {
 	ctx, cancel := context.WithCancel(ctx)
 	var running sync.WaitGroup
@@ -210,8 +210,9 @@ func start(ctx context.Context, tasks ...func(context.Context)) (stop func()) {
 	}
 }
 
-// serveControl opens the control socket and returns the task that serves it. Without a socket the
-// agent runs nevertheless, because jobs matter more than the commands that use it.
+// serveControl opens the control socket and returns the task that serves it. If the socket cannot
+// be opened, the agent still runs, because running jobs is more important than the commands that
+// use the socket.
 func serveControl(dir string, a control.Agent, log *logrus.Entry) func(context.Context) {
 	socket, err := control.Listen(dir)
 	if err != nil {
@@ -221,7 +222,8 @@ func serveControl(dir string, a control.Agent, log *logrus.Entry) func(context.C
 	return func(ctx context.Context) { control.Serve(ctx, socket, a, log) }
 }
 
-// runUntilSignal runs the agent; the first signal stops it, the second ends the wait for it.
+// runUntilSignal runs the agent. The first signal stops the agent, and the second signal makes
+// runUntilSignal return immediately.
 func runUntilSignal(ctx context.Context, a *agent.Agent, log *logrus.Entry) error {
 	signals := make(chan os.Signal, 2)
 	signal.Notify(signals, syscall.SIGTERM, syscall.SIGINT)
@@ -257,7 +259,7 @@ func types(names []string) []workflow.Type {
 	return out
 }
 
-// UserAgent returns the name under which the agent calls the server.
+// UserAgent returns the agent's User-Agent header.
 func UserAgent(version string) string {
 	return fmt.Sprintf("customer-managed-workflow-agent/%s (%s; %s)", version, runtime.GOOS, runtime.GOARCH)
 }

@@ -9,12 +9,13 @@ import (
 	"time"
 )
 
-// TestLiveLong runs itself as a program that crashes, or whose log has no reader.
+// TestLiveLong runs the test binary as a program that crashes, and as a program whose log has no
+// reader.
 func TestLiveLong(t *testing.T) {
 	switch os.Getenv("WORKFLOW_TEST_LIVE_LONG") {
 	case "crash":
 		liveLong()
-		_ = syscall.Setrlimit(syscall.RLIMIT_CORE, &syscall.Rlimit{}) // a core dump is not needed
+		_ = syscall.Setrlimit(syscall.RLIMIT_CORE, &syscall.Rlimit{}) // suppress the core dump
 		_ = syscall.Kill(os.Getpid(), syscall.SIGABRT)
 		time.Sleep(time.Minute)
 		os.Exit(0)
@@ -30,7 +31,7 @@ func TestLiveLong(t *testing.T) {
 		cmd.Env = append(os.Environ(), "WORKFLOW_TEST_LIVE_LONG="+what)
 		return cmd
 	}
-	// Service managers do not restart after exit code 2.
+	// Service managers do not restart a service that exits with code 2.
 	cmd := child("crash")
 	err := cmd.Run()
 	if ws := cmd.ProcessState.Sys().(syscall.WaitStatus); !ws.Signaled() || ws.Signal() != syscall.SIGABRT {

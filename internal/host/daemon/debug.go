@@ -21,13 +21,13 @@ import (
 // DebugOptions configure [Debug].
 type DebugOptions struct {
 	Config   *config.Config
-	JobFile  string // with the job definition; - is In
-	Keep     bool   // the job's directory
+	JobFile  string // path of a file with the job definition; "-" means In
+	Keep     bool   // keep the job's directory
 	In       io.Reader
 	Out, Err io.Writer
 }
 
-// Debug runs a job with this agent's runner and without a server, and returns the job's exit code.
+// Debug runs a job with this agent's runner, but without a server. It returns the job's exit code.
 func Debug(ctx context.Context, o DebugOptions) (code int, err error) {
 	c := o.Config
 	definition, err := protocol.ReadDefinition(o.In, o.JobFile)
@@ -66,12 +66,13 @@ func Debug(ctx context.Context, o DebugOptions) (code int, err error) {
 	return runRunner(ctx, o, runner, dir, document)
 }
 
-// runRunner runs the runner until it exits. A signal cancels the job, and its runner reports that.
+// runRunner runs the runner until it exits. A signal cancels the job, and the runner then reports
+// the cancellation.
 func runRunner(ctx context.Context, o DebugOptions, runner, dir string, launch []byte) (code int, err error) {
 	ctx, stop := signal.NotifyContext(ctx, syscall.SIGINT, syscall.SIGTERM)
 	defer stop()
 	run := exec.CommandContext(ctx, runner, "run", "--job-dir", dir)
-	// The runner may have received the terminal's signal already: a second one is harmless.
+	// The runner may already have received the terminal's signal. A second signal is harmless.
 	run.Cancel = func() error { return run.Process.Signal(syscall.SIGINT) }
 	run.Env = process.PassedOn(os.Environ())
 	run.Stdin, run.Stdout, run.Stderr = bytes.NewReader(launch), o.Out, o.Err

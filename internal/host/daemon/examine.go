@@ -17,14 +17,14 @@ import (
 	"workflowagent/internal/protocol"
 )
 
-// Examine runs the doctor on a configuration. Its error is about the clean-up.
+// Examine runs the doctor on a configuration. An error concerns only the cleanup.
 func Examine(ctx context.Context, o doctor.Options) (doctor.Report, error) {
 	c := o.Config
 	if c == nil {
 		return doctor.Run(ctx, o), nil
 	}
 	client, err := newDoctorClient(c, o.UserAgent)
-	if err == nil { // otherwise a check reports the error
+	if err == nil { // if err is not nil, a check reports it
 		defer client.Close()
 		o.Client = client
 	}
@@ -33,7 +33,7 @@ func Examine(ctx context.Context, o doctor.Options) (doctor.Report, error) {
 	}
 	o.Owner = instance.KnownID(c.StateDirectory)
 	if o.Owner == "" {
-		host, _ := os.Hostname() // distinguishes the doctors of hosts that share an engine
+		host, _ := os.Hostname() // distinguishes the doctors on hosts that share an engine
 		o.Owner, o.Temporary = "doctor-"+executor.Digest(host+"\n"+c.StateDirectory), true
 	}
 	o.Environ = os.Environ()
@@ -53,7 +53,7 @@ func Examine(ctx context.Context, o doctor.Options) (doctor.Report, error) {
 	return report, nil
 }
 
-// newDoctorClient returns a client without retries.
+// newDoctorClient returns a client that does not retry requests.
 func newDoctorClient(c *config.Config, userAgent string) (*protocol.Client, error) {
 	ca, err := c.CACertificates()
 	if err != nil {
@@ -62,7 +62,8 @@ func newDoctorClient(c *config.Config, userAgent string) (*protocol.Client, erro
 	return protocol.NewClient(protocol.Options{BaseURL: c.ServiceURL, UserAgent: userAgent, CACertPEM: ca, RequestTimeout: c.RequestTimeout})
 }
 
-// oneToken returns the pool's token, exchanged for the issuer's if so configured.
+// oneToken returns the configured pool token. If OIDC is configured, it exchanges the issuer's
+// token for a pool token.
 func oneToken(ctx context.Context, c *config.Config, client *protocol.Client) (string, error) {
 	if !c.UsesOIDC() {
 		return c.Token.Reveal(), nil
@@ -73,8 +74,9 @@ func oneToken(ctx context.Context, c *config.Config, client *protocol.Client) (s
 	return token.Value, err
 }
 
-// trialPlace returns the executor of the trial job, and its clean-up. A trial process gets its own
-// directory, so that the doctor creates nothing in the state directory.
+// trialPlace returns the executor for the trial job, and a function that cleans up. For the process
+// target, the executor uses a temporary directory, so that the doctor creates nothing in the state
+// directory.
 func trialPlace(c *config.Config, log *logrus.Entry) (_ executor.Executor, end func() error, err error) {
 	trial, end := *c, func() error { return nil }
 	if c.DeployTarget == config.TargetProcess {

@@ -17,7 +17,7 @@ func newExecutor(c *config.Config, log *logrus.Entry) (executor.Executor, error)
 	case config.TargetDocker:
 		pids := c.DockerPidsLimit
 		if pids == 0 {
-			pids = -1 // no limit; the executor's zero means its default
+			pids = -1 // no limit, because 0 means the executor's default
 		}
 		return docker.New(docker.Options{
 			Host:                  c.DockerHost,

@@ -31,7 +31,8 @@ func newLog(c *config.Config, debug bool) (*logrus.Logger, error) {
 	return log, toSyslog(log, "", "")
 }
 
-// toSyslog sends a log only to the syslog daemon at an address, or to the system's own.
+// toSyslog sends a log only to the syslog daemon at the address, or to the local syslog daemon if
+// the address is empty.
 func toSyslog(log *logrus.Logger, network, address string) error {
 	hook, err := logrussyslog.NewSyslogHook(network, address, syslog.LOG_DAEMON|syslog.LOG_INFO, "customer-managed-workflow-agent")
 	if err != nil {
@@ -42,7 +43,8 @@ func toSyslog(log *logrus.Logger, network, address string) error {
 	return nil
 }
 
-// jobFormatter adds a job's other fields to lines with a job_id: most packages have only the id.
+// jobFormatter adds the other fields of a job to entries with a job_id, because most packages know
+// only the job's ID.
 type jobFormatter struct {
 	logrus.Formatter
 	fields func(jobID string) logrus.Fields
@@ -52,15 +54,15 @@ func (f jobFormatter) Format(e *logrus.Entry) ([]byte, error) {
 	if id, ok := e.Data["job_id"].(string); ok {
 		for name, value := range f.fields(id) {
 			if _, known := e.Data[name]; !known {
-				e.Data[name] = value // of this entry's own copy
+				e.Data[name] = value // Data is this entry's own copy
 			}
 		}
 	}
 	return f.Formatter.Format(e)
 }
 
-// textFormatter strips control characters from messages: they quote servers, engines and
-// registries, and on a terminal logrus prints them verbatim.
+// textFormatter removes control characters from messages. Messages quote servers, engines and
+// registries, and logrus prints them verbatim on a terminal.
 type textFormatter struct{ logrus.TextFormatter }
 
 func (f *textFormatter) Format(e *logrus.Entry) ([]byte, error) {
@@ -68,8 +70,9 @@ func (f *textFormatter) Format(e *logrus.Entry) ([]byte, error) {
 	return f.TextFormatter.Format(e)
 }
 
-// newJobOutput returns the destination of copies of jobs' output: plain lines on standard output if
-// the log is text, otherwise nil, which makes the lines entries of the log.
+// newJobOutput returns the destination for copies of the jobs' output. If the log is plain text,
+// the destination is standard output. Otherwise, newJobOutput returns nil, and each line becomes an
+// entry in the log.
 func newJobOutput(c *config.Config) *agent.JobOutput {
 	if c.Syslog || c.LogFormat == config.LogJSON {
 		return nil

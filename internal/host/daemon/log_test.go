@@ -14,7 +14,7 @@ import (
 	"workflowagent/internal/agent/config"
 )
 
-// daemon listens like a syslog daemon, and returns how to read the next message.
+// daemon listens in place of a syslog daemon. next returns the next message.
 func daemon(t *testing.T) (address string, next func() string) {
 	t.Helper()
 	address = filepath.Join(t.TempDir(), "log")

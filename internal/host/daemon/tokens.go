@@ -12,7 +12,8 @@ import (
 	"workflowagent/internal/protocol"
 )
 
-// newTokens returns the source of the pool's token, and a function that refreshes it.
+// newTokens returns the source of pool tokens, and a function that renews the token until its
+// context is cancelled.
 func newTokens(c *config.Config, client *protocol.Client, watch health.Monitor, log *logrus.Entry) (agent.TokenSource, func(context.Context)) {
 	if !c.UsesOIDC() {
 		return pooltoken.Static(c.Token.Reveal()), func(context.Context) {}

@@ -1,5 +1,6 @@
-// Package doctor finds what keeps an agent from working, from the configuration to the inside of a
-// job. Each check reports a finding and advice; none claims work or makes a lasting change.
+// Package doctor finds problems that prevent an agent from working, from its configuration to the
+// environment of a job. Each check reports a finding and advice. No check claims a job or makes a
+// lasting change.
 package doctor
 
 import (
@@ -17,37 +18,38 @@ import (
 // Status is the outcome of a check.
 type Status string
 
-// The outcomes. A check is skipped if it does not apply or a check that it needs failed.
+// The possible outcomes. A check is skipped if it does not apply, or if a check that it needs
+// failed or was skipped.
 const (
 	OK   Status = "ok"
-	Warn Status = "warn" // the agent works, but not well
+	Warn Status = "warn" // the agent works, but with a problem
 	Fail Status = "fail"
 	Skip Status = "skip"
 )
 
-// Result is the outcome of one check.
+// Result is the result of one check.
 type Result struct {
-	Name   string `json:"name"`  // stable, for programs
-	Title  string `json:"title"` // for users
+	Name   string `json:"name"`  // stable, for use by programs
+	Title  string `json:"title"` // for display
 	Status Status `json:"status"`
 	// Found describes the finding in one line.
 	Found string `json:"found"`
-	// Details are further lines of Found.
+	// Details contains additional lines of the finding.
 	Details []string `json:"details,omitempty"`
-	// Advice is the suggested action; empty if none is needed.
+	// Advice is the suggested action, or empty if no action is needed.
 	Advice       string `json:"advice,omitempty"`
 	Milliseconds int64  `json:"milliseconds"`
 }
 
-// Report holds the results of all checks, in order.
+// Report contains the results of all checks, in order.
 type Report struct {
-	Version string    `json:"version"` // of the agent
+	Version string    `json:"version"` // the agent's version
 	Time    time.Time `json:"time"`
-	OK      bool      `json:"ok"` // no check failed
+	OK      bool      `json:"ok"` // true if no check failed
 	Checks  []Result  `json:"checks"`
 }
 
-// Engine is the part of a Docker Engine that the doctor uses; [docker.Executor] implements it.
+// Engine is the part of a Docker Engine that the doctor uses. [docker.Executor] implements it.
 type Engine interface {
 	Examine(ctx context.Context) (docker.Facts, error)
 	EnsureImage(ctx context.Context, reference string, progress func(line string)) (arch string, err error)
@@ -56,49 +58,53 @@ type Engine interface {
 
 // Options configure [Run].
 type Options struct {
-	// Config is the configuration; nil if it cannot be read, with the cause in ConfigErr.
+	// Config is the configuration. If the configuration cannot be read, Config is nil and ConfigErr
+	// contains the cause.
 	Config    *config.Config
 	ConfigErr error
-	Version   string // of the agent
+	Version   string // the agent's version
 	UserAgent string
 
-	// Executor runs the trial job, with Engine set for Docker; nil if none is available, with the
-	// cause in ExecutorErr.
+	// Executor runs the trial job. For Docker, Engine is also set. If no executor is available,
+	// Executor is nil and ExecutorErr contains the cause.
 	Executor    executor.Executor
 	Engine      Engine
 	ExecutorErr error
 
-	// Client calls the server; nil if the configuration has no valid URL.
+	// Client calls the server. It is nil if the configuration has no valid URL.
 	Client *protocol.Client
-	// Token returns the pool's token; nil without one.
+	// Token returns the pool token. It is nil if no token is configured.
 	Token func(ctx context.Context) (string, error)
 
-	// Owner owns the trial job's objects. Usually it is an agent, whose janitor removes the
-	// leftovers of a killed doctor. If Temporary is set, it is only this host's doctor, which
-	// removes all objects of that owner, including those of an earlier run.
+	// Owner is the owner of the trial job's objects. It is usually an agent, whose next start
+	// removes the leftovers of a killed doctor. If Temporary is true, only this host's doctor uses
+	// the owner. The doctor then removes all objects of the owner, including those of an earlier
+	// run.
 	Owner     string
 	Temporary bool
 	// JobImage is the image of the trial job; "" means the default.
 	JobImage string
-	// Reach are additional URLs that a job must reach.
+	// Reach lists additional URLs that a job must reach.
 	Reach []string
 	// Offline skips all checks that use the network.
 	Offline bool
-	// Only limits the checks to these names; empty means all.
+	// Only lists the names of the checks to run. If it is empty, all checks run.
 	Only []string
 
-	// Progress receives a line for each slow operation; may be nil.
+	// Progress is called with a line for each slow operation. It can be nil.
 	Progress func(line string)
-	// Done receives each result as soon as it is known, in order of the report; may be nil.
+	// Done is called with each result as soon as the result is known, in the order of the report.
+	// It can be nil.
 	Done func(Result)
 
-	// Proxy chooses the proxy of a request; nil uses the environment.
+	// Proxy returns the proxy for a request. If it is nil, the environment determines the proxy.
 	Proxy func(*http.Request) (*url.URL, error)
-	// Limit is the default timeout of a check; 0 means 10 s.
+	// Limit is the default timeout of a check. 0 means 10 seconds.
 	Limit time.Duration
-	// Environ is the agent's environment, whose PATH the jobs of the process target inherit.
+	// Environ is the agent's environment. Jobs of the process target inherit its PATH.
 	Environ []string
-	// Disk returns the free and total bytes of the file system at a path; nil queries the system.
+	// Disk returns the free and total bytes of the file system at a path. If it is nil, the
+	// operating system is queried.
 	Disk func(path string) (free, total uint64, err error)
 }
 
@@ -108,7 +114,8 @@ const (
 	trialLimit = 2 * time.Minute
 )
 
-// Run runs independent checks concurrently. It ends with ctx and always removes the trial job.
+// Run runs the checks, independent ones concurrently. When ctx is cancelled, it skips the remaining
+// checks. It always removes the trial job.
 func Run(ctx context.Context, o Options) Report {
 	if o.Limit <= 0 {
 		o.Limit = usualLimit

@@ -27,16 +27,16 @@ import (
 
 const testToken = "pul-0123456789abcdef"
 
-// world is a setup in which every check succeeds; tests break parts of it.
+// world is an environment in which every check succeeds. Tests break parts of it.
 type world struct {
 	options  Options
 	settings []string
 	server   *httptest.Server
-	// the server's response codes to the status call
+	// the status codes with which the server responds to a status call with or without a token
 	with, without int
 	date          time.Time
 	place         *place
-	bin           string // the PATH of jobs
+	bin           string // the PATH for jobs
 	engine        *engine
 }
 
@@ -345,7 +345,7 @@ func TestBrokenJob(t *testing.T) {
 		{"gone", ended(executor.Exit{Code: -1, Lost: true}, ""), "job", Fail, []string{"without a trace"}},
 		{"an engine within reach of a container", func(w *world) {
 			dir := t.TempDir()
-			// The header of an executable for a foreign processor; nothing runs it.
+			// This is the header of an executable for another architecture. It is never executed.
 			arch, header := "arm64", append([]byte("\x7fELF\x02\x01\x01"), make([]byte, 57)...)
 			header[16], header[18], header[20], header[52], header[54], header[58] = 2, 183, 1, 64, 56, 64
 			if runtime.GOARCH == arch {
@@ -393,8 +393,8 @@ func TestBrokenJob(t *testing.T) {
 	}
 }
 
-// TestLeftovers checks that the doctor removes the objects of a killed doctor, but not those of a
-// running doctor.
+// TestLeftovers checks that the doctor removes the objects of a killed doctor, but not the objects
+// of a running doctor.
 func TestLeftovers(t *testing.T) {
 	w := newWorld(t)
 	w.options.Temporary = true
@@ -405,7 +405,8 @@ func TestLeftovers(t *testing.T) {
 	}
 }
 
-// TestStopped: a doctor whose context ends returns soon and removes the trial job.
+// TestStopped checks that a doctor whose context is cancelled returns soon and removes the trial
+// job.
 func TestStopped(t *testing.T) {
 	w := newWorld(t)
 	w.place.started = make(chan struct{})

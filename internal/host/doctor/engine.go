@@ -14,7 +14,8 @@ import (
 	"workflowagent/internal/termtext"
 )
 
-// defaultImage is the image of jobs that name none, on Pulumi Cloud and on our server.
+// defaultImage is the image for jobs that specify none, both on Pulumi Cloud and on
+// workflow-server.
 const defaultImage = "pulumi/pulumi:latest"
 
 func (e *examination) checkEngine(ctx context.Context) Result {
@@ -56,7 +57,8 @@ func (e *examination) checkEngine(ctx context.Context) Result {
 	return r
 }
 
-// splitAdvice splits an error of the form "what is wrong: what to do".
+// splitAdvice splits an error text of the form "finding: advice". For other texts, it returns the
+// given advice.
 func splitAdvice(text, advice string) (found, what string) {
 	if before, after, ok := strings.Cut(text, ": "); ok && !strings.Contains(after, ": ") {
 		return before, after

@@ -10,14 +10,14 @@ import (
 )
 
 type escape struct {
-	component string // as the engine names it
+	component string // the component's name, as the engine reports it
 	cves      string
-	from      string   // first affected version; "" = all before the fix
-	fixed     []string // the first fixed version in each release series, oldest first
+	from      string   // the first affected version; if "", all versions before the fix are affected
+	fixed     []string // the first fixed version of each release series, oldest series first
 }
 
-// escapes are the container escapes published until December 2025, according to the projects'
-// advisories. Distributions may have fixed one in an older version.
+// escapes lists the container escapes that were published until December 2025, according to the
+// projects' advisories. A distribution may have fixed an escape in an older version.
 var escapes = []escape{
 	{component: "runc", cves: "CVE-2025-31133, CVE-2025-52565, CVE-2025-52881", fixed: []string{"1.2.8", "1.3.3", "1.4.0-rc.3"}},
 	{component: "runc", cves: "CVE-2024-21626", from: "1.0.0-rc.93", fixed: []string{"1.1.12"}},
@@ -49,12 +49,13 @@ func (e escape) in(v []int) bool {
 		}
 	}
 	first, _ := parseVersion(e.fixed[0])
-	return slices.Compare(v, first) < 0 // later series started with the fix
+	return slices.Compare(v, first) < 0 // later release series included the fix from the start
 }
 
 var versionForm = regexp.MustCompile(`^v?(\d{1,6})\.(\d{1,6})(?:\.(\d{1,6}))?(?:-(?:rc|beta)\.?(\d{1,6}))?`)
 
-// parseVersion returns the numbers of a version; a release sorts after its candidates.
+// parseVersion returns the numbers of a version in an order that slices.Compare can use. A release
+// sorts after its release candidates.
 func parseVersion(text string) ([]int, bool) {
 	found := versionForm.FindStringSubmatch(text)
 	if found == nil {

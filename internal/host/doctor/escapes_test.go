@@ -9,7 +9,7 @@ func TestKnownEscapes(t *testing.T) {
 	const newest = "CVE-2025-31133"
 	for _, tt := range []struct {
 		component, version string
-		want               string // reported CVEs, in order
+		want               string // the expected CVEs, in order
 	}{
 		{"runc", "1.4.0", ""},
 		{"runc", "1.5.1", ""},

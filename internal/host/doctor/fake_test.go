@@ -14,17 +14,17 @@ import (
 
 var discardLog = stdlog.New(io.Discard, "", 0)
 
-// place is an executor whose job reports or ends as configured.
+// place is an executor whose job reports or exits as configured.
 type place struct {
-	executor.Executor // panics on unused methods
+	executor.Executor // nil: unimplemented methods panic
 	report            *reach.Report
 	exit              executor.Exit
 	output            string
-	started           chan struct{} // not nil: the job never ends
+	started           chan struct{} // if not nil, the job never exits
 
 	prepareErr, startErr, removeErr error
 
-	left              []executor.Handle // of an earlier doctor
+	left              []executor.Handle // leftovers of an earlier doctor
 	swept             []string
 	owner             string
 	launch            []byte

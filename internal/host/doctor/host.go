@@ -21,7 +21,8 @@ import (
 	"workflowagent/internal/termtext"
 )
 
-// Free disk space below which an agent is likely to fail soon, and below which it fails.
+// Limits for free disk space, in bytes. Below spaceWarn, an agent is likely to fail soon. Below
+// spaceFail, it fails.
 const (
 	spaceWarn = 2 << 30
 	spaceFail = 200 << 20
@@ -93,7 +94,7 @@ func writable(dir string) (err error) {
 	return errors.Join(err, f.Sync(), f.Close())
 }
 
-// existing returns the deepest existing directory above path.
+// existing returns the deepest parent directory of path that exists.
 func existing(path string) string {
 	for {
 		parent := filepath.Dir(path)
@@ -104,7 +105,7 @@ func existing(path string) string {
 	}
 }
 
-// reason returns the cause in a file system error, without its operation and path.
+// reason returns the cause of a file system error without the operation and the path.
 func reason(err error) error {
 	if p, isPath := errors.AsType[*fs.PathError](err); isPath {
 		return p.Err
@@ -144,7 +145,7 @@ func size(bytes uint64) string {
 	return fmt.Sprintf("%d MB", bytes>>20)
 }
 
-// diskSpace queries the system. Space reserved for root does not count as free.
+// diskSpace queries the operating system. Space that is reserved for root does not count as free.
 func diskSpace(path string) (free, total uint64, err error) {
 	var stat unix.Statfs_t
 	if err := unix.Statfs(path, &stat); err != nil {
@@ -154,7 +155,7 @@ func diskSpace(path string) (free, total uint64, err error) {
 	return stat.Bavail * block, stat.Blocks * block, nil
 }
 
-// checkPort checks that the port of the health server is free or used by an agent.
+// checkPort checks that the health server's port is free or used by an agent.
 func (e *examination) checkPort(ctx context.Context) Result {
 	if e.opts.Config == nil {
 		return noConfig()
@@ -165,7 +166,7 @@ func (e *examination) checkPort(ctx context.Context) Result {
 	}
 	l, err := (&net.ListenConfig{}).Listen(ctx, "tcp", addr)
 	if err == nil {
-		_ = l.Close() // it accepted no connection
+		_ = l.Close() // the listener has accepted no connection
 		return ok(addr + " is free")
 	}
 	advice := "stop the program that uses the port, or set http_server_port to another one; jobs also run without the health server"

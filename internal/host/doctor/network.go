@@ -12,7 +12,7 @@ import (
 	"workflowagent/internal/reach"
 )
 
-// Limits on clock skew. Tokens of other issuers are valid for minutes.
+// Limits for clock skew. Some issuers' tokens are valid for only a few minutes.
 const (
 	skewWarn = 30 * time.Second
 	skewFail = 5 * time.Minute
@@ -21,8 +21,8 @@ const (
 // expiryWarn is how long before its expiry a certificate causes a warning.
 const expiryWarn = 14 * 24 * time.Hour
 
-// checkProxy traces the whole connection to the server; each of the following checks reports a part
-// of it.
+// checkProxy traces the complete connection to the server. Each of the following checks reports a
+// part of this trace.
 func (e *examination) checkProxy(ctx context.Context) Result {
 	c := e.opts.Config
 	switch {
@@ -76,7 +76,7 @@ func (e *examination) checkTLS(context.Context) Result {
 	case t.Failed == reach.StageTLS:
 		return withChain(fail(t.Problem, t.Advice), t)
 	case len(t.Certificates) == 0:
-		return fail(t.Problem, t.Advice) // the trace failed earlier
+		return fail(t.Problem, t.Advice) // the trace failed at an earlier step
 	}
 	leaf := t.Certificates[0]
 	found := fmt.Sprintf("%s, certificate of %s, valid until %s", t.TLSVersion, leaf.Subject, leaf.NotAfter.Format(time.DateOnly))
@@ -105,7 +105,7 @@ func (e *examination) checkServer(context.Context) Result {
 	return judge(e.way)
 }
 
-// judge reports whether the response looks like a control plane's.
+// judge checks whether the response looks like the response of a control plane.
 func judge(t *reach.Trace) Result {
 	switch {
 	case t.Failed != "":
@@ -123,7 +123,8 @@ func judge(t *reach.Trace) Result {
 
 func (e *examination) checkClock(context.Context) Result { return clock(e.way) }
 
-// clock compares the server's clock with the clock of the machine or container that traced t.
+// clock compares the server's clock with the clock of the machine or container on which the trace t
+// was made.
 func clock(t *reach.Trace) Result {
 	if !t.SkewKnown {
 		return skip("the server does not report its time")

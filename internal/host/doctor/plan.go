@@ -15,15 +15,16 @@ import (
 
 type check struct {
 	name, title string
-	// needs are checks that run first; if one fails or is skipped, this one is skipped.
+	// needs lists checks that run first. If one of them fails or is skipped, this check is skipped.
 	needs []string
 	limit time.Duration
 	run   func(ctx context.Context) Result
-	// after are checks that run first, whatever their outcome.
+	// after lists checks that run first. Their outcome does not matter.
 	after []string
 }
 
-// examination holds the findings that later checks need.
+// examination contains the findings that later checks need. The comments name the checks that set
+// them.
 type examination struct {
 	opts Options
 
@@ -34,7 +35,8 @@ type examination struct {
 	trial trial               // job
 }
 
-// plan returns the checks in order of the report, each after the checks that it needs.
+// plan returns the checks in the order of the report. Each check comes after the checks that it
+// needs.
 func (e *examination) plan() []check {
 	o := e.opts
 	docker := o.Config != nil && o.Config.DeployTarget == config.TargetDocker
@@ -89,7 +91,8 @@ func (e *examination) plan() []check {
 	return only(checks, o.Only)
 }
 
-// only returns the named checks and those that they need; without names, all.
+// only returns the named checks and the checks that they need. If names is empty, it returns all
+// checks.
 func only(checks []check, names []string) []check {
 	if len(names) == 0 {
 		return checks
@@ -98,7 +101,7 @@ func only(checks []check, names []string) []check {
 	for _, name := range names {
 		wanted[name] = true
 	}
-	for _, c := range slices.Backward(checks) { // a check follows those it needs
+	for _, c := range slices.Backward(checks) { // each check comes after the checks that it needs
 		for _, name := range c.needs {
 			wanted[name] = wanted[name] || wanted[c.name]
 		}
@@ -106,7 +109,8 @@ func only(checks []check, names []string) []check {
 	return slices.DeleteFunc(checks, func(c check) bool { return !wanted[c.name] })
 }
 
-// runAll runs each check as soon as those it needs are done, and passes on the results in order.
+// runAll runs each check as soon as the checks that it needs are done. It calls done with the
+// results in order.
 func runAll(ctx context.Context, checks []check, done func(Result)) {
 	type state struct {
 		result Result
@@ -165,7 +169,7 @@ func runOne(ctx context.Context, c check) Result {
 
 var errTooLong = errors.New("the check took too long")
 
-// The outcomes of checks. A result without advice needs no action.
+// Constructors for the results of checks. A result without advice requires no action.
 func ok(found string, details ...string) Result {
 	return Result{Status: OK, Found: found, Details: details}
 }

@@ -13,8 +13,8 @@ import (
 	"workflowagent/internal/termtext"
 )
 
-// languages are the requirements of each language: its host, which is part of the CLI, and one of
-// the runtimes.
+// languages lists the requirements of each Pulumi language: its language host, which is included in
+// the CLI, and one of its runtimes.
 var languages = []struct {
 	name, host string
 	runtimes   []string
@@ -27,8 +27,8 @@ var languages = []struct {
 	{"java", "pulumi-language-java", []string{"java"}},
 }
 
-// checkPrograms searches the PATH of process target jobs; in containers, the image provides the
-// programs.
+// checkPrograms searches the PATH of jobs of the process target. For jobs in containers, the image
+// provides the programs.
 func (e *examination) checkPrograms(ctx context.Context) Result {
 	path := jobPath(e.opts.Environ)
 	var versions []string
@@ -65,7 +65,7 @@ func (e *examination) checkPrograms(ctx context.Context) Result {
 	return ok(fmt.Sprintf("%s; programs in %s can run", strings.Join(versions, ", "), strings.Join(usable, ", ")), details...)
 }
 
-// jobPath returns the PATH of the jobs of an agent with this environment.
+// jobPath returns the PATH for the jobs of an agent with the given environment.
 func jobPath(environ []string) string {
 	for _, entry := range process.PassedOn(environ) {
 		if value, isPath := strings.CutPrefix(entry, "PATH="); isPath {

@@ -10,7 +10,7 @@ import (
 
 var colours = map[Status]string{OK: "32", Warn: "33", Fail: "31;1", Skip: "2"}
 
-// Print writes a result for users.
+// Print writes a result as text for an operator.
 func Print(w io.Writer, r Result, colour bool) {
 	status := fmt.Sprintf("%-4s", r.Status)
 	if colour {

@@ -24,19 +24,19 @@ import (
 const (
 	trialCleanup = 30 * time.Second
 	probeTime    = 10 * time.Second
-	// maxOutput limits how much of the trial job's output is read, in bytes.
+	// maxOutput limits the bytes that are read from the trial job's output.
 	maxOutput = 1 << 20
-	// maxSaid limits how much of it is shown, in bytes.
+	// maxSaid limits the bytes of that output that are shown.
 	maxSaid = 300
 )
 
 type trial struct {
-	server []*reach.Trace // the URLs that jobs receive
-	more   []*reach.Trace // those of --reach
+	server []*reach.Trace // traces of the URLs that jobs receive
+	more   []*reach.Trace // traces of the URLs of --reach
 }
 
-// checkJob runs a trial job like a real one: the same executor, the same container, the same
-// hand-over on standard input. Its runner only probes URLs.
+// checkJob runs a trial job in the same way as a real job: with the same executor and container,
+// and with the launch document on standard input. The trial job's runner only probes URLs.
 func (e *examination) checkJob(ctx context.Context) Result {
 	if e.opts.Executor == nil {
 		return fail(e.opts.ExecutorErr.Error(), "correct the configuration of deploy_target")
@@ -66,13 +66,13 @@ func (e *examination) checkJob(ctx context.Context) Result {
 	return ok(fmt.Sprintf("%s ran the runner and ended, in %d ms", what, time.Since(began).Milliseconds()))
 }
 
-// engines returns the addresses at which a job may reach a container engine: the configured,
-// forwarded and usual ones.
+// engines returns the addresses at which a job might reach a container engine: the configured,
+// forwarded and usual addresses.
 func (e *examination) engines(forwarded map[string]string) []string {
 	out := []string{
 		"unix:///var/run/docker.sock", "unix:///run/docker.sock",
 		"tcp://" + reach.Gateway + ":2375", "tcp://" + reach.Gateway + ":2376",
-		"tcp://192.168.65.7:2375", // in Docker Desktop before 4.44.3 (CVE-2025-9074)
+		"tcp://192.168.65.7:2375", // the address in Docker Desktop before 4.44.3 (CVE-2025-9074)
 	}
 	for _, own := range []string{e.facts.Host, forwarded["DOCKER_HOST"]} {
 		if own == "" || slices.Contains(out, own) {
@@ -89,7 +89,7 @@ func (e *examination) engines(forwarded map[string]string) []string {
 	return out
 }
 
-// engineReached explains the danger of a job that reaches an engine.
+// engineReached returns the result for a job that can reach an engine.
 func (e *examination) engineReached(addresses []string) Result {
 	found := "a job can control the container engine at " + termtext.OneLine(strings.Join(addresses, ", "), 0) + ", so its code can be root on that host"
 	if e.opts.Config.DeployTarget != config.TargetDocker {
@@ -107,7 +107,8 @@ func jobFailed(err error, said string) Result {
 	return r
 }
 
-// trialURLs returns the URLs that jobs receive: the agent's URL of the server, and the server's.
+// trialURLs returns the URLs that jobs receive: the URL in the agent's configuration, and the
+// external URL that the server reports.
 func (e *examination) trialURLs() []string {
 	if e.opts.Offline {
 		return nil
@@ -119,7 +120,7 @@ func (e *examination) trialURLs() []string {
 	return urls
 }
 
-// tryJob runs the trial job. said is the end of its output if it printed no report.
+// tryJob runs the trial job. If the job printed no report, said is the end of its output.
 func (e *examination) tryJob(ctx context.Context, urls []string) (report *reach.Report, said string, err error) {
 	ex := e.opts.Executor
 	ca, err := e.opts.Config.CACertificates()
@@ -149,7 +150,7 @@ func (e *examination) tryJob(ctx context.Context, urls []string) (report *reach.
 		return nil, "", errors.New("the launch document cannot be encoded") // the cause could quote a secret
 	}
 	if e.opts.Temporary {
-		// No agent's janitor removes the leftovers of a killed doctor.
+		// No agent removes the leftovers of a killed doctor with a temporary owner.
 		if _, err := executor.Sweep(ctx, ex, e.opts.Owner, time.Now(), pullLimit+trialLimit, func(executor.Handle) bool { return false }); err != nil {
 			return nil, "", err
 		}
@@ -159,7 +160,7 @@ func (e *examination) tryJob(ctx context.Context, urls []string) (report *reach.
 		return nil, "", err
 	}
 	defer func() {
-		// Clean up even after an interrupt.
+		// Clean up even if ctx is cancelled.
 		clean, cancel := context.WithTimeout(context.WithoutCancel(ctx), trialCleanup)
 		defer cancel()
 		if cerr := ex.Remove(clean, h); cerr != nil {

@@ -1,5 +1,6 @@
-// Package install installs, upgrades and removes the agent: install.sh runs it once it has verified
-// a release. Package update places files and swaps versions, package service manages the service.
+// Package install installs, upgrades and removes the agent. install.sh runs it after it has
+// verified a release. Package update installs files and switches versions, and package service
+// manages the service.
 package install
 
 import (
@@ -24,29 +25,29 @@ import (
 	"workflowagent/internal/termtext"
 )
 
-// Options are the command line of install.sh, which has validated it.
+// Options are the options of install.sh, which has already validated them.
 type Options struct {
-	System    bool // for the machine instead of the current user
+	System    bool // install for the whole machine instead of the current user
 	Dir       string
-	NoService bool // do not touch services
+	NoService bool // do not register, restart or remove a service
 	Docker    bool
 	Process   bool
-	NoPath    bool // do not offer to extend PATH
+	NoPath    bool // do not offer to extend the PATH
 	Uninstall bool
 	Purge     bool
 	Yes       bool
 	Silent    bool
 
-	Stage    string       // directory with the archive, its checksums and their signature
-	Version  string       // of the release in Stage
-	Explicit bool         // the user requested this version
-	Keys     release.Keys // any of which must have signed
+	Stage    string       // directory that contains the archive, its checksums and their signature
+	Version  string       // version of the release in Stage
+	Explicit bool         // whether the user requested this version
+	Keys     release.Keys // trusted keys, one of which must have signed the release
 	Out, Err io.Writer
 }
 
 const systemLinks = "/usr/local/bin"
 
-// configurations are the files that an uninstallation keeps in a user's installation.
+// configurations lists the files in a user's installation that remain after an uninstall.
 var configurations = []string{"pulumi-workflow-agent.yaml", "pulumi-deployment-agent.yaml"}
 
 type installer struct {
@@ -54,16 +55,16 @@ type installer struct {
 
 	home    string
 	at      update.Installation
-	running bool  // the service was running before
-	failed  error // what failed after the programs were installed
+	running bool  // whether the service was running before
+	failed  error // errors that occurred after the programs were installed
 
-	// Tests replace the service manager.
+	// Tests replace these functions.
 	open     func(service.Options) (service.Service, error)
 	choose   func(service.Options) (service.Options, error)
 	register func(context.Context, service.Options, map[string]string, func(error)) (service.Service, error)
 }
 
-// Run installs, upgrades or removes the agent.
+// Run installs, upgrades or removes the agent, depending on the options.
 func Run(ctx context.Context, o Options) error {
 	i := &installer{Options: o, home: os.Getenv("HOME"), open: service.Open, choose: service.Chosen, register: upkeep.Register}
 	return i.run(ctx)
@@ -122,7 +123,7 @@ func (i *installer) install(ctx context.Context) error {
 		return i.failed
 	}
 	agent, sudo := release.Program, i.sudo()
-	if i.System && !inPath(systemLinks) { // as with the PATH of some sudo
+	if i.System && !inPath(systemLinks) { // the PATH of sudo can lack this directory
 		agent = filepath.Join(systemLinks, agent)
 	}
 	switch {
@@ -134,8 +135,8 @@ func (i *installer) install(ctx context.Context) error {
 	return nil
 }
 
-// serve registers the service, updating an older registration, and restarts it if it was running.
-// If it does not start, the previous version is restored.
+// serve registers the service or updates an existing registration. If the service was running,
+// serve restarts it. If it then does not start, serve restores the previous version.
 func (i *installer) serve(ctx context.Context, before string) error {
 	o := i.service()
 	s, err := i.open(o)
@@ -183,7 +184,8 @@ func (i *installer) serve(ctx context.Context, before string) error {
 	return fmt.Errorf("%w; the service runs with %s again: %s", err, before, logs)
 }
 
-// restore makes the previous version current and has it register and restart its service.
+// restore makes the previous version current again. It then runs that version to register and
+// restart its service.
 func (i *installer) restore(ctx context.Context, before string) error {
 	if err := i.at.Revert(before); err != nil {
 		return err
@@ -235,9 +237,10 @@ func (i *installer) root() (string, error) {
 	return root, nil
 }
 
-// packaged rejects a second agent next to a package manager's.
+// packaged returns an error if a package manager has already installed an agent, because a second
+// agent must not be installed next to it.
 func (i *installer) packaged(ctx context.Context) error {
-	found, _ := exec.LookPath(release.Program) // "" if missing
+	found, _ := exec.LookPath(release.Program) // "" if the program is missing
 	for _, file := range []string{found, "/usr/bin/" + release.Program} {
 		if _, err := os.Lstat(file); err != nil {
 			continue
@@ -287,5 +290,5 @@ func (i *installer) warn(err error) {
 	fmt.Fprintln(i.Err, "warning:", err)
 }
 
-// fail records an error that does not stop the installation.
+// fail records an error that does not stop the installation. Run reports it at the end.
 func (i *installer) fail(err error) { i.failed = errors.Join(i.failed, err) }

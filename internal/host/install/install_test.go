@@ -29,18 +29,18 @@ import (
 	"workflowagent/internal/host/service"
 )
 
-// machine is a home directory with a simulated service manager.
+// machine is a home directory and a simulated service manager.
 type machine struct {
 	home  string
 	key   *ecdsa.PrivateKey
 	calls string
 
 	state      service.State
-	err        error // of opening or describing the service
+	err        error // error of opening or describing the service
 	restart    error
 	registered error
 	chosen     service.Options
-	got        service.Options // of the last registration
+	got        service.Options // options of the last registration
 }
 
 func newMachine(t *testing.T) *machine {
@@ -139,8 +139,8 @@ func (m *machine) current(t *testing.T) string {
 	return filepath.Base(target)
 }
 
-// A registered service keeps its options. If the service does not start with the new version, it
-// runs the old version again.
+// TestService checks that a registered service keeps its options. It also checks that the service
+// returns to the old version if it does not start with the new one.
 func TestService(t *testing.T) {
 	m := newMachine(t)
 	for _, step := range []struct {
@@ -179,7 +179,8 @@ func TestService(t *testing.T) {
 	}
 }
 
-// Removal stops the service first and keeps the files of running deployments.
+// TestRemove checks that removal stops the service first and keeps the files of running
+// deployments.
 func TestRemove(t *testing.T) {
 	m := newMachine(t)
 	if _, err := m.run(t, Options{Version: "v1.0.0"}); err != nil {
@@ -209,7 +210,7 @@ func TestRemove(t *testing.T) {
 	if out, err := m.run(t, Options{Uninstall: true, Purge: true, Yes: true}); err != nil || !strings.Contains(out, "Removed configuration and state") {
 		t.Errorf("--purge: %v\n%s", err, out)
 	}
-	if left, err := filepath.Glob(m.home + "/.*/*"); err != nil || len(left) != 2 { // .pulumi/bin and .local/state
+	if left, err := filepath.Glob(m.home + "/.*/*"); err != nil || len(left) != 2 { // the directories .pulumi/bin and .local/state
 		t.Errorf("%q are left (%v)", left, err)
 	}
 	if out, err := m.run(t, Options{Uninstall: true}); err != nil || !strings.Contains(out, "There is no agent") {
@@ -239,7 +240,8 @@ func answering(t *testing.T, dir string, report status.Report) (end func()) {
 	return end
 }
 
-// Installing an older version needs a confirmation unless the user names it.
+// TestDowngrade checks that the installation of an older version requires a confirmation, unless
+// the user requests that version.
 func TestDowngrade(t *testing.T) {
 	m := newMachine(t)
 	if _, err := m.run(t, Options{Version: "v1.1.0"}); err != nil {

@@ -13,7 +13,8 @@ import (
 	"workflowagent/internal/host/release"
 )
 
-// ask asks on the terminal, opened by name because standard input may be install.sh.
+// ask asks a yes-or-no question on the terminal. It opens the terminal by name, because standard
+// input may be the script install.sh.
 func (i *installer) ask(question string) bool {
 	if i.Yes {
 		return true
@@ -22,9 +23,9 @@ func (i *installer) ask(question string) bool {
 	if tty == nil {
 		return false
 	}
-	defer func() { _ = tty.Close() }() // everything was written
+	defer func() { _ = tty.Close() }() // every write has completed
 	fmt.Fprintf(tty, "%s [y/N] ", question)
-	answer, _ := bufio.NewReader(tty).ReadString('\n') // no answer means no
+	answer, _ := bufio.NewReader(tty).ReadString('\n') // a missing response means no
 	switch strings.ToLower(strings.TrimSpace(answer)) {
 	case "y", "yes":
 		return true
@@ -32,7 +33,8 @@ func (i *installer) ask(question string) bool {
 	return false
 }
 
-// terminal opens the terminal of this process, or returns nil.
+// terminal opens the process's controlling terminal. It returns nil if there is none, or with
+// --silent.
 func (i *installer) terminal() *os.File {
 	if i.Silent {
 		return nil
@@ -56,7 +58,7 @@ func (i *installer) linkSystem() {
 		}
 		err := os.MkdirAll(systemLinks, 0o755)
 		if err == nil {
-			_ = os.Remove(link + ".new") // left by an interrupted installation
+			_ = os.Remove(link + ".new") // a leftover of an interrupted installation
 			err = os.Symlink(target, link+".new")
 		}
 		if err == nil {
@@ -84,7 +86,7 @@ func (i *installer) profileLine() string {
 	return `export PATH="$PATH":'` + strings.ReplaceAll(i.at.Root, "'", `'\''`) + "'"
 }
 
-// profile returns the profile of the user's shell, or "".
+// profile returns the path of the profile file of the user's shell, or "" if it is unknown.
 func (i *installer) profile() string {
 	if i.home == "" {
 		return ""
@@ -106,10 +108,10 @@ func (i *installer) profile() string {
 	return ""
 }
 
-// olderLine matches the line with which older installers extend PATH.
+// olderLine matches the line that older installers add to a profile to extend the PATH.
 var olderLine = regexp.MustCompile(`(?m)^[^#\n]*PATH.*/\.pulumi/bin/` + release.Program)
 
-// extended reports whether a profile already extends PATH.
+// extended reports whether a profile already extends the PATH.
 func (i *installer) extended(profile string) bool {
 	text, err := os.ReadFile(profile)
 	if err != nil {
@@ -139,7 +141,7 @@ func (i *installer) extendPath() {
 	if profile == "" {
 		profile = "the profile of your shell"
 	}
-	// With --silent too: the user has to add it.
+	// Print this even with --silent, because the user must add the line.
 	fmt.Fprintf(i.Out, "To have the agent in your PATH, add this line to %s:\n  %s\n", profile, line)
 }
 

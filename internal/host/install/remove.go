@@ -21,10 +21,11 @@ import (
 	"workflowagent/internal/retry"
 )
 
-// exitTime is how long processes may take to exit after the service has stopped.
+// exitTime is the maximum time that processes may take to exit after the service has stopped.
 const exitTime = 5 * time.Second
 
-// remove removes the service and the programs, and with Purge configuration and state.
+// remove removes the service and the programs. With Purge, it also removes the configuration and
+// the state.
 func (i *installer) remove(ctx context.Context) error {
 	root := i.at.Root
 	if i.at.Version == "" && (!i.Purge || len(i.kept()) == 0) {
@@ -82,7 +83,8 @@ func (i *installer) remove(ctx context.Context) error {
 	return nil
 }
 
-// checkPurge refuses to remove the files of running deployments, and asks for confirmation.
+// checkPurge asks for confirmation. It returns an error if the user does not confirm, or if
+// deployments whose files would be removed are running.
 func (i *installer) checkPurge(ctx context.Context) error {
 	for _, instance := range i.instances() {
 		if report, err := instance.Status(ctx); err == nil && len(report.Jobs) > 0 {
@@ -95,14 +97,14 @@ func (i *installer) checkPurge(ctx context.Context) error {
 		return nil
 	}
 	fmt.Fprintln(tty, strings.Join(kept, "\n"))
-	_ = tty.Close() // everything was written
+	_ = tty.Close() // every write has completed
 	if !i.ask("Delete these, too?") {
 		return errors.New("nothing was removed")
 	}
 	return nil
 }
 
-// installedService returns the service of the installation, or nil.
+// installedService returns the installation's service, or nil if none is registered.
 func (i *installer) installedService(ctx context.Context) (service.Service, service.State, error) {
 	if i.NoService {
 		return nil, service.State{}, nil
@@ -137,7 +139,8 @@ func (i *installer) waitForProcesses(ctx context.Context) error {
 	}
 }
 
-// kept returns what an uninstallation keeps: configuration, environment and state.
+// kept returns the existing paths that an uninstall without --purge does not remove: configuration,
+// environment and state.
 func (i *installer) kept() []string {
 	var all []string
 	if i.System {
@@ -170,7 +173,7 @@ func directory(variable, home, usual string) string {
 	return filepath.Join(home, usual)
 }
 
-// instances returns the running agents that may use the installation's state.
+// instances returns the instances of agents that might use the installation's state.
 func (i *installer) instances() []control.Instance {
 	dirs := []string{i.ownState()}
 	if configured, err := upkeep.StateDirectory(i.service()); err == nil && configured != dirs[0] {
@@ -178,7 +181,7 @@ func (i *installer) instances() []control.Instance {
 	}
 	var all []control.Instance
 	for _, dir := range dirs {
-		found, _ := control.Find(dir) // no agent can be reached through an unreadable directory
+		found, _ := control.Find(dir) // an agent in an unreadable directory cannot be reached
 		all = append(all, found...)
 	}
 	return all
@@ -192,20 +195,21 @@ func (i *installer) ownState() string {
 	return filepath.Join(directory("XDG_STATE_HOME", i.home, ".local/state"), "workflow-agent")
 }
 
-// forget removes configuration and state, and the account of the machine's service.
+// forget removes the configuration, the state and, for a system installation on Linux, the
+// service's account.
 func (i *installer) forget(ctx context.Context) error {
 	if _, err := user.Lookup(service.SystemUser); err == nil && i.System && runtime.GOOS == "linux" {
 		if out, _ := exec.CommandContext(ctx, "ps", "-u", service.SystemUser, "-o", "pid=").Output(); len(strings.TrimSpace(string(out))) > 0 {
 			return fmt.Errorf("processes of deployments still run as %s: when they have ended, run --uninstall --purge again", service.SystemUser)
 		}
-		_ = exec.CommandContext(ctx, "userdel", service.SystemUser).Run() // without userdel the account stays
+		_ = exec.CommandContext(ctx, "userdel", service.SystemUser).Run() // if userdel is missing, the account remains
 	}
 	for _, name := range i.kept() {
 		if err := os.RemoveAll(name); err != nil {
 			return fmt.Errorf("removing configuration and state: %w", err)
 		}
 	}
-	_ = os.Remove(i.at.Root) // stays if it has other files
+	_ = os.Remove(i.at.Root) // fails if the directory contains other files
 	i.say("Removed configuration and state.")
 	return nil
 }

@@ -7,26 +7,28 @@ import (
 	"time"
 )
 
-// The channels. The beta channel includes the stable releases.
+// The release channels. The beta channel includes the stable releases.
 const (
 	Stable = "stable"
 	Beta   = "beta"
 )
 
-// ChannelFile returns the name of a channel's file in a mirror, next to its signature.
+// ChannelFile returns the name of a channel's file in a mirror. Its signature is in the same
+// directory.
 func ChannelFile(channel string) string { return channel + ".txt" }
 
 // Channel is the content of a channel file.
 type Channel struct {
-	Version   string    // of the newest release
-	Published time.Time // to the second
+	Version   string    // version of the newest release
+	Published time.Time // with a precision of one second
 }
 
-// maxChannelFile limits a channel file, in bytes.
+// maxChannelFile limits the size of a channel file, in bytes.
 const maxChannelFile = 4 << 10
 
-// ParseChannel reads a channel file whose signature is verified: lines of NAME: VALUE, of which
-// version and published (RFC 3339) are required once. Other names are reserved for later builds.
+// ParseChannel parses a channel file whose signature has been verified. The file consists of lines
+// of the form NAME: VALUE. The names version and published (in RFC 3339 format) must each occur
+// once. Other names are reserved for later versions.
 func ParseChannel(text []byte) (Channel, error) {
 	var c Channel
 	if len(text) > maxChannelFile {
@@ -56,7 +58,7 @@ func ParseChannel(text []byte) (Channel, error) {
 	return c, nil
 }
 
-// Text returns the channel file.
+// Text returns the content of the channel file.
 func (c Channel) Text() []byte {
 	return fmt.Appendf(nil, "version: %s\npublished: %s\n", c.Version, c.Published.UTC().Format(time.RFC3339))
 }

@@ -11,10 +11,11 @@ import (
 	"strings"
 )
 
-// Checksums are the SHA-256 sums of a release's files by name.
+// Checksums maps the names of a release's files to their SHA-256 sums.
 type Checksums map[string][32]byte
 
-// ParseChecksums reads a verified list in the format of sha256sum: HEX, two spaces, NAME.
+// ParseChecksums parses a list whose signature has been verified. The list has the format of
+// sha256sum: on each line, the hexadecimal sum, two spaces and the name.
 func ParseChecksums(text []byte) (Checksums, error) {
 	sums := Checksums{}
 	for i, line := range strings.Split(strings.TrimSuffix(string(text), "\n"), "\n") {
@@ -31,7 +32,7 @@ func ParseChecksums(text []byte) (Checksums, error) {
 	return sums, nil
 }
 
-// WriteTo writes the list sorted by name.
+// WriteTo writes the list, sorted by name.
 func (c Checksums) WriteTo(w io.Writer) (int64, error) {
 	var text bytes.Buffer
 	for _, name := range slices.Sorted(maps.Keys(c)) {

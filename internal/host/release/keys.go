@@ -11,23 +11,24 @@ import (
 	"fmt"
 )
 
-// Set by the linker for a release (-X workflowagent/internal/host/release.…). A build from source
-// has neither and accepts no release.
+// The linker sets these variables in a release build (-X workflowagent/internal/host/release.…). A
+// build from source has neither and accepts no releases.
 var (
-	publicKeys string // base64 of the public keys in PEM
-	home       string // URL of the releases
+	publicKeys string // public keys in PEM, encoded in base64
+	home       string // URL of the directory or repository with the releases
 )
 
-// Home returns the URL of this build's releases, "" if none.
+// Home returns the URL from which this build gets releases, or "" if it has none.
 func Home() string { return home }
 
-// Keys are the public keys that sign releases, several during a key change. Any of them suffices.
+// Keys are the public keys for release signatures. A signature by any one of them is valid. There
+// are several keys only during a key change.
 type Keys []*ecdsa.PublicKey
 
-// ErrNoKeys is returned by a build that is not a release.
+// ErrNoKeys is returned by a build that has no release keys, such as a build from source.
 var ErrNoKeys = errors.New("this build has no release key and cannot verify a release: install a release, or build one with your own key (docs/releasing.md)")
 
-// BuiltinKeys returns the keys that this build trusts, or [ErrNoKeys].
+// BuiltinKeys returns the keys that this build trusts, or [ErrNoKeys] if it has none.
 func BuiltinKeys() (Keys, error) {
 	if publicKeys == "" {
 		return nil, ErrNoKeys
@@ -43,7 +44,8 @@ func BuiltinKeys() (Keys, error) {
 	return keys, nil
 }
 
-// ParseKeys reads P-256 public keys, each in a PEM block "PUBLIC KEY" as openssl writes them.
+// ParseKeys parses P-256 public keys. Each key must be in a PEM block of type "PUBLIC KEY", as
+// written by openssl.
 func ParseKeys(text []byte) (Keys, error) {
 	var keys Keys
 	for {
@@ -67,10 +69,10 @@ func ParseKeys(text []byte) (Keys, error) {
 	return keys, nil
 }
 
-// ErrSignature is returned for a signature that no key made over these bytes.
+// ErrSignature is returned for a signature that no trusted key made for the data.
 var ErrSignature = errors.New("no release key has made this signature: the file was changed, or is from another publisher")
 
-// Verify checks a signature over data. It returns [ErrSignature] if no key matches.
+// Verify checks a signature of data. It returns [ErrSignature] if no key matches.
 func (k Keys) Verify(data, signature []byte) error {
 	digest := sha256.Sum256(data)
 	for _, key := range k {

@@ -1,6 +1,7 @@
-// Package release defines the form of a release: the names of its files, their checksum list, the
-// signature over that list, and the channel file with which a mirror names the newest release. The
-// maker and the installer of releases share it; docs/releasing.md describes it.
+// Package release defines the format of a release: the names of its files, the list of their
+// checksums, the signature of that list, and the channel file in which a mirror names the newest
+// release. The programs that build and install releases share the package. docs/releasing.md
+// describes the format.
 package release
 
 import (
@@ -10,27 +11,30 @@ import (
 	"strings"
 )
 
-// Names of the files that every release has.
+// The names of files that every release contains.
 const (
 	Program = "customer-managed-workflow-agent"
-	OldName = "customer-managed-deployment-agent" // a link to Program
+	OldName = "customer-managed-deployment-agent" // name of a link to Program
 
 	ChecksumsFile   = "checksums.txt"
 	SignatureSuffix = ".sig"
 )
 
-// Programs returns the executables of an archive. A release replaces all of them together.
+// Programs returns the names of the executables in an archive. An update replaces all of them
+// together.
 func Programs() []string {
 	return []string{Program, "workflow-runner", "workflow-runner-embeddable", "workflow-runner-embeddable-arm64"}
 }
 
-// version matches semver 2.0 with a leading v, without build metadata, which packages do not allow.
+// version matches a semantic version (SemVer 2.0) with a leading v and without build metadata,
+// which package formats do not allow.
 var version = regexp.MustCompile(`^v(0|[1-9]\d*)\.(0|[1-9]\d*)\.(0|[1-9]\d*)(-[0-9A-Za-z-]+(\.[0-9A-Za-z-]+)*)?$`)
 
 // maxVersion limits the length of a version, which becomes part of file names.
 const maxVersion = 64
 
-// CheckVersion returns an error unless text is a release's version, as v1.2.3 or v1.2.3-rc.1.
+// CheckVersion returns an error unless text is the version of a release, such as v1.2.3 or
+// v1.2.3-rc.1.
 func CheckVersion(text string) error {
 	match := version.FindStringSubmatch(text)
 	if match == nil || len(text) > maxVersion {
@@ -44,15 +48,16 @@ func CheckVersion(text string) error {
 	return nil
 }
 
-// architectures maps GOARCH to the names in archives.
+// architectures maps GOARCH values to the names that archives use.
 var architectures = map[string]string{"amd64": "x64", "arm64": "arm64"}
 
-// Archive returns the archive's name for a GOOS and GOARCH; without .tar.gz, that of its directory.
+// Archive returns the name of the agent's archive for a GOOS and GOARCH. The directory in the
+// archive has the same name without .tar.gz.
 func Archive(version, goos, goarch string) (string, error) {
 	return archive(Program, version, goos, goarch)
 }
 
-// ServerArchive returns the name of the server's archive.
+// ServerArchive returns the name of the server's archive for a GOOS and GOARCH.
 func ServerArchive(version, goos, goarch string) (string, error) {
 	return archive("workflow-server", version, goos, goarch)
 }

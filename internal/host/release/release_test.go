@@ -94,7 +94,7 @@ func TestSignatures(t *testing.T) {
 	}
 }
 
-// Each side reads what the other writes.
+// TestOpenSSL checks that this package and openssl accept each other's keys and signatures.
 func TestOpenSSL(t *testing.T) {
 	if _, err := exec.LookPath("openssl"); err != nil {
 		t.Skip("no openssl")
@@ -108,7 +108,7 @@ func TestOpenSSL(t *testing.T) {
 			t.Fatalf("openssl %s: %v: %s", strings.Join(args, " "), err, out)
 		}
 	}
-	openssl("ecparam", "-name", "prime256v1", "-genkey", "-out", "sec1.pem") // with its parameters first
+	openssl("ecparam", "-name", "prime256v1", "-genkey", "-out", "sec1.pem") // writes the curve's parameters before the key
 	openssl("pkcs8", "-topk8", "-nocrypt", "-in", "sec1.pem", "-out", "pkcs8.pem")
 	openssl("ec", "-in", "sec1.pem", "-pubout", "-out", "public.pem")
 	data := []byte("a list of checksums\n")

@@ -7,7 +7,7 @@
 //
 //	meta.json     owner, job and labels
 //	started       created by the first Start; it makes any other Start fail
-//	process.json  the runner's pid, start time and boot id
+//	process.json  the runner's PID, start time and boot ID
 //	output.log    the runner's output
 //	exit.json     the runner's exit, written by the agent that observed it
 //	job/          the runner's own directory (--job-dir)
