@@ -8,8 +8,8 @@ import (
 	"workflowagent/internal/protocol"
 )
 
-// due returns how long the shipper may wait for this stream, negative if it has nothing to
-// send.
+// due returns how long the shipper can wait before it sends from this stream. The result is
+// negative if the stream has nothing to send.
 func (s *Stream) due(flushing bool, now time.Time) time.Duration {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -23,7 +23,7 @@ func (s *Stream) due(flushing bool, now time.Time) time.Duration {
 	return max(0, shipDelay-now.Sub(s.unsentSince))
 }
 
-// missing returns how many of the bytes below target the server can still lose, not counting those
+// missing returns how many of the bytes below target the server can still lose, excluding those
 // that it will never accept.
 func (s *Stream) missing(target int64) int64 {
 	s.mu.Lock()
@@ -51,8 +51,8 @@ func (s *Stream) take() (offset int64, n int) {
 	return s.received, n
 }
 
-// fit shortens a chunk to whole frames and to the server's limit. It reports cut if nothing
-// remains: for the server, the stream ends here.
+// fit returns the whole frames of a chunk that fit the server's limit. If none does, cut is true,
+// and the stream ends here for the server.
 func (s *Stream) fit(chunk []byte, offset int64) (_ []byte, cut bool) {
 	if len(chunk) == 0 {
 		return nil, false
@@ -72,9 +72,9 @@ func (s *Stream) fit(chunk []byte, offset int64) (_ []byte, cut bool) {
 	return nil, true
 }
 
-// acknowledge applies the response to a request with n bytes from offset on; gap marks a
-// [protocol.LogGapError]. taken reports whether the server accepted the bytes. An error means that
-// the spool and the server no longer contain the same log.
+// acknowledge applies the response to a request with n bytes from offset on. gap means that the
+// response was a [protocol.LogGapError]. taken reports whether the server accepted the bytes. An
+// error means that the spool and the server no longer contain the same log.
 func (s *Stream) acknowledge(ack protocol.LogAck, gap bool, offset int64, n int) (taken bool, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -89,8 +89,7 @@ func (s *Stream) acknowledge(ack protocol.LogAck, gap bool, offset int64, n int)
 	}
 	s.openSize = -1
 	if received < s.base() {
-		// The server lost bytes that it had reported as durable, and the spool has discarded
-		// them.
+		// The server lost bytes that it had reported as durable, and that the spool has discarded.
 		err = fmt.Errorf("the server expects offset %d, but the spool begins at offset %d", received, s.base())
 		s.abandon(err.Error())
 		return true, err
@@ -108,9 +107,9 @@ func (s *Stream) abandon(why string) {
 	s.reclaim(true)
 }
 
-// serverIsAhead handles a server that has more bytes than the spool, as after a crash of the
-// machine that lost the end of the spool. It moves this process's bytes to the end of the server's
-// and returns the offset to continue with. The lock is held.
+// serverIsAhead handles a server that has more bytes than the spool, for example after a machine
+// crash that lost the end of the spool. It moves this process's bytes to the end of the server's
+// bytes and returns the offset to continue with. The lock is held.
 func (s *Stream) serverIsAhead(received int64) (int64, error) {
 	mine := s.size - s.openSize
 	if s.openSize < 0 || mine > maxRequest || received-s.size > s.sp.opts.Limit {
@@ -132,7 +131,7 @@ func (s *Stream) serverIsAhead(received int64) (int64, error) {
 	s.size = received
 	s.remove(func(*segment) bool { return false })
 	if len(tail) > 0 {
-		// The server's last frame may be a fragment, which the tail does not continue.
+		// The server's last frame might be a fragment, which the tail does not continue.
 		tail = append(protocol.AppendFrame(nil, time.Now(), false, nil), tail...)
 		if err := s.appendLocked(tail, true); err != nil {
 			return received, err
@@ -141,7 +140,7 @@ func (s *Stream) serverIsAhead(received int64) (int64, error) {
 	return received, errors.New("the end of the log in the spool was lost in a crash; the server has more of it")
 }
 
-// undelivered returns how many bytes the server has yet to receive, not counting those that it will
+// undelivered returns how many bytes the server has yet to receive, excluding those that it will
 // never accept.
 func (s *Stream) undelivered() int64 {
 	s.mu.Lock()
@@ -152,7 +151,7 @@ func (s *Stream) undelivered() int64 {
 	return s.size - s.received
 }
 
-// Progress returns how many bytes of framed log the spool received, and how many of them the
+// Progress returns how many bytes of framed log the spool has received, and how many of them the
 // server has yet to receive. It may be called after Close.
 func (sp *Spool) Progress() (written, pending int64) {
 	for _, s := range sp.list() {

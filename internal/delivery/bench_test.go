@@ -20,7 +20,7 @@ func (k *sink) PutLog(_ context.Context, step int, offset int64, framed []byte, 
 	return protocol.LogAck{Received: end, Durable: end}, nil
 }
 
-// benchSize is the size of each round, in lines of 100 bytes.
+// benchSize is the number of bytes in each round, in lines of 100 bytes.
 const benchSize = 100 << 20
 
 var benchLines = bytes.Repeat([]byte("@ updating....... "+string(bytes.Repeat([]byte("aws:s3:Bucket "), 6))[:81]+"\n"), 660)

@@ -20,15 +20,15 @@ const (
 	maxStatusPause = 15 * time.Second
 	maxResultPause = time.Minute
 	statusTime     = time.Minute
-	// resultTime is the part of a delivery's time reserved for the result, which must be
+	// resultTime is the part of a delivery's time that is reserved for the result, which must be
 	// reported even if the log does not arrive.
 	resultTime = 5 * time.Minute
-	// maxConflicts is how often the server may request log that it has already received. After
+	// maxConflicts limits how often the server can request log that it has already received. After
 	// that, the log is reported as gone.
 	maxConflicts = 8
 )
 
-// Server is the server as one job calls it. [protocol.JobClient] implements it.
+// Server is the part of the server's API that one job uses. [protocol.JobClient] implements it.
 type Server interface {
 	Sender
 	StepStatus(ctx context.Context, step int, req protocol.StepStatusRequest) error
@@ -40,23 +40,23 @@ type Server interface {
 type CourierOptions struct {
 	Server Server
 	Log    *logrus.Entry
-	// Stock means that the server has only the stock calls: it accepts log as JSON lines, and
-	// derives the job's end from the step statuses.
+	// Stock means that the server supports only the stock calls. It accepts log as JSON lines, and
+	// derives the job's outcome from the step statuses.
 	Stock bool
-	// Compress allows the compression of large pieces of log.
+	// Compress allows large pieces of log to be compressed.
 	Compress bool
 	// Retry is the first pause after a failed call; 0 means half a second.
 	Retry time.Duration
 	// Reporting, if set, is called after the log is sent and before the result.
 	Reporting func()
-	// Refused, if set, is called when the server first refuses the result, and the delivery
-	// continues. If it is nil, a refusal ends the delivery.
+	// Refused, if set, is called when the server first rejects the result, and the delivery
+	// continues. If Refused is nil, a rejection ends the delivery.
 	Refused func(err error)
-	// Guard, if set, runs background work and repeats it after a panic until ctx ends.
+	// Guard, if set, runs background work and repeats it after a panic until ctx is done.
 	Guard func(ctx context.Context, what string, work func())
 }
 
-// Verdict describes how a job ended.
+// Verdict is the outcome of a job.
 type Verdict struct {
 	Status     workflow.Status
 	Reason     workflow.Reason
@@ -71,7 +71,7 @@ func Failed(reason workflow.Reason, format string, args ...any) Verdict {
 	return Verdict{Status: workflow.StatusFailed, Reason: reason, Message: fmt.Sprintf(format, args...)}
 }
 
-// Result returns the result that reports v, without the streams of the log.
+// Result returns the result that reports v. It does not include the log's streams.
 func (v Verdict) Result() protocol.ResultRequest {
 	return protocol.ResultRequest{
 		Status: v.Status, Reason: v.Reason, Message: v.Message, ExitCode: v.ExitCode, Signal: v.Signal,
@@ -79,7 +79,7 @@ func (v Verdict) Result() protocol.ResultRequest {
 	}
 }
 
-// Courier delivers a job's log streams and step statuses, in order, and then its verdict to the
+// Courier delivers a job's log streams and its step statuses, in order, and then its verdict to the
 // server.
 type Courier struct {
 	opts     CourierOptions
@@ -100,7 +100,7 @@ type Log struct {
 	running sync.WaitGroup
 }
 
-// NewCourier returns a courier. The caller must close it.
+// NewCourier returns a courier, which the caller must close.
 func NewCourier(opts CourierOptions) *Courier {
 	if opts.Retry <= 0 {
 		opts.Retry = firstRetry
@@ -108,7 +108,7 @@ func NewCourier(opts CourierOptions) *Courier {
 	if opts.Guard == nil {
 		opts.Guard = func(_ context.Context, _ string, work func()) { work() }
 	}
-	// Accepted data is sent until Close, independent of the job's context.
+	// Everything accepted for delivery is sent until Close, independent of the job's context.
 	ctx, stop := context.WithCancel(context.Background())
 	c := &Courier{opts: opts, statuses: newStatusQueue(opts.Server, opts.Retry, opts.Log), stop: stop}
 	c.running.Go(func() {
@@ -117,7 +117,7 @@ func NewCourier(opts CourierOptions) *Courier {
 	return c
 }
 
-// OpenLog opens the spool in dir and starts to ship it.
+// OpenLog opens the spool in dir and starts shipping it.
 func (c *Courier) OpenLog(dir string, opts Options) (*Log, error) {
 	if opts.Log == nil {
 		opts.Log = c.opts.Log
@@ -146,7 +146,7 @@ func (c *Courier) OpenLog(dir string, opts Options) (*Log, error) {
 	return l, nil
 }
 
-// Close stops shipping and closes the spool, whose files stay.
+// Close stops shipping and closes the spool. The spool's files remain.
 func (l *Log) Close() error {
 	c := l.courier
 	c.mu.Lock()
@@ -157,7 +157,7 @@ func (l *Log) Close() error {
 	return l.Spool.Close()
 }
 
-// Close stops all delivery and closes the logs.
+// Close stops all deliveries and closes the logs.
 func (c *Courier) Close() error {
 	c.stop()
 	c.running.Wait()
@@ -174,8 +174,8 @@ func (c *Courier) open() []*Log {
 	return slices.Clone(c.logs)
 }
 
-// Progress returns how many bytes the open logs hold, and how many of them the server has yet
-// to receive.
+// Progress returns how many bytes the open logs have received, and how many of them the server has
+// yet to receive.
 func (c *Courier) Progress() (written, pending int64) {
 	for _, l := range c.open() {
 		w, p := l.Spool.Progress()
@@ -189,10 +189,10 @@ func (c *Courier) ReportStep(step int, req protocol.StepStatusRequest) {
 	c.statuses.add(step, req)
 }
 
-// FlushStatuses waits until the server has accepted or refused every status.
+// FlushStatuses waits until the server has accepted or rejected every status.
 func (c *Courier) FlushStatuses(ctx context.Context) error { return c.statuses.flush(ctx) }
 
-// FlushLog waits until the server can no longer lose any of the log.
+// FlushLog waits until the server can no longer lose any part of the log.
 func (c *Courier) FlushLog(ctx context.Context) error {
 	var errs []error
 	for _, l := range c.open() {
@@ -201,9 +201,9 @@ func (c *Courier) FlushLog(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// Deliver sends the remaining log and statuses and then the verdict, until the server has them or
-// ctx ends. Unsent statuses delay the verdict only briefly, and the verdict is sent even if the log
-// cannot be.
+// Deliver sends the remaining log and statuses, and then the verdict. It returns when the server
+// has them or ctx is done. Unsent statuses delay the verdict only briefly. The verdict is sent even
+// if the log cannot be.
 func (c *Courier) Deliver(ctx context.Context, v Verdict) error {
 	logCtx := ctx
 	if deadline, ok := ctx.Deadline(); ok {
@@ -229,7 +229,7 @@ func (c *Courier) Deliver(ctx context.Context, v Verdict) error {
 	return c.postResult(ctx, logCtx, v)
 }
 
-// postResult posts the verdict until the server accepts it. Until logCtx ends, it also sends the
+// postResult sends the verdict until the server accepts it. Until logCtx is done, it also sends the
 // log that the server requests.
 func (c *Courier) postResult(ctx, logCtx context.Context, v Verdict) error {
 	gone := map[int]bool{}
@@ -274,7 +274,8 @@ func (c *Courier) describeLog(req protocol.ResultRequest, gone map[int]bool) pro
 	return req
 }
 
-// discarded reports whether a spool dropped requested bytes that were reported as durable.
+// discarded reports whether a spool has dropped the requested bytes because they were reported as
+// durable.
 func (c *Courier) discarded(m protocol.MissingLog) bool {
 	for _, l := range c.open() {
 		for _, s := range l.list() {

@@ -21,7 +21,8 @@ type call struct {
 	n      int
 }
 
-// fakeServer stores by offset and refuses gaps, like the real one. The hooks make it misbehave.
+// fakeServer stores log by offset and rejects gaps, like the real server. The hooks make it
+// misbehave.
 type fakeServer struct {
 	t testing.TB
 
@@ -31,7 +32,7 @@ type fakeServer struct {
 	calls   []call
 	limit   int64
 	lazy    bool // bytes become durable only on request
-	// before runs first and may refuse the request; after may change the response.
+	// before runs first and can reject the request. after can change the response.
 	before func(c call) error
 	after  func(c call, ack protocol.LogAck) (protocol.LogAck, error)
 }
@@ -166,7 +167,7 @@ func write(t testing.TB, s *Stream, text string) {
 	}
 }
 
-// startShipper runs a shipper until the test ends or stop is called, which returns Run's error.
+// startShipper runs a shipper until the test ends or stop is called. stop returns Run's error.
 func startShipper(t testing.TB, sp *Spool, sender Sender) (sh *Shipper, stop func() error) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())

@@ -11,23 +11,23 @@ import (
 	"workflowagent/internal/filelock"
 )
 
-// stateSize is fixed, so that one system call overwrites a state file in place and a crash cannot
-// tear it.
+// stateSize is the fixed size of a state file. One system call overwrites the file in place, so a
+// crash cannot tear it.
 const stateSize = 256
 
 const stateFormat = "workflow log spool, state 1 received=%d durable=%d cut=%d ended=%t truncated=%t"
 
-// state is the data that a stream stores besides its frames. It is a hint: if it is lost, the
-// shipper sends the spool again, and the server's response corrects the state.
+// state is the data that a stream stores in addition to its frames. It is a hint: if it is lost,
+// the shipper sends the spool again, and the server's response corrects the state.
 type state struct {
 	received  int64 // bytes on the server
-	durable   int64 // bytes that it can no longer lose
-	cut       int64 // where the server's limit ends the stream, else -1
+	durable   int64 // bytes that the server can no longer lose
+	cut       int64 // offset at which the server's limit ends the stream, or -1
 	ended     bool
 	truncated bool
 }
 
-// The files of a step besides its segments, see parseStepName.
+// Suffixes of the files of a step other than its segments; see parseStepName.
 const (
 	stateSuffix = ".state"
 	marksSuffix = ".lines"
@@ -62,12 +62,12 @@ func readState(f *os.File) (st state, ok bool, err error) {
 	return st, true, nil
 }
 
-// MaxCopy bounds the files of a spool with the default limit, in bytes: frames up to the limit, one
-// write beyond it, headers and the like.
+// MaxCopy bounds the total size of the files of a spool with the default limit, in bytes. It covers
+// frames up to the limit, one write beyond it, headers and other small files.
 const MaxCopy = defaultLimit + defaultSegmentBytes
 
-// IsFileName reports whether the file is needed to continue a spool elsewhere. The directory may
-// belong to a job, which can create any file there.
+// IsFileName reports whether a file with this name is needed to continue a spool elsewhere. The
+// directory can belong to a job, which can create any file there.
 func IsFileName(name string) bool {
 	_, _, isSegment := parseSegmentName(name)
 	_, isState := parseStepName(name, stateSuffix)
@@ -87,8 +87,8 @@ func lockFile(root *os.Root, name string) (*filelock.Lock, error) {
 	return lock, err
 }
 
-// openRegular opens a spool file. It rejects all but regular files, because a job could have
-// created a pipe there to block the agent.
+// openRegular opens a spool file. It returns an error unless the file is a regular file, because a
+// job could have created a pipe to block the agent.
 func openRegular(root *os.Root, name string, flag int) (*os.File, error) {
 	f, err := root.OpenFile(name, flag|syscall.O_NONBLOCK, 0o600)
 	if err != nil {

@@ -10,7 +10,8 @@ import (
 	"workflowagent/internal/protocol"
 )
 
-// A job controls the directory of its spool, which the agent opens after the runner's death.
+// The fuzz tests cover files that a job can write: it controls the directory of its spool, which
+// the agent opens after the runner's death.
 
 func FuzzReadState(f *testing.F) {
 	f.Add(state{received: 7, durable: 5, cut: -1, ended: true}.encode())
@@ -23,7 +24,7 @@ func FuzzReadState(f *testing.F) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		defer file.Close() // only read from
+		defer file.Close() // opened for reading only
 		st, ok, err := readState(file)
 		if err != nil || !ok {
 			return
@@ -103,7 +104,7 @@ func FuzzTakeLines(f *testing.F) {
 		if all.bytes+all.ahead > int64(len(framed)) || all.lines != int64(len(whole.Lines)) {
 			t.Fatalf("%d bytes become %+v with %d lines", len(framed), all, len(whole.Lines))
 		}
-		// The same bytes in two calls, as in a retry.
+		// Take the same bytes in two calls, as in a retry.
 		at := min(int(cut), len(framed))
 		mark, err := lineMark{}.take(framed[:at], &pieces)
 		if err != nil {
@@ -116,7 +117,7 @@ func FuzzTakeLines(f *testing.F) {
 	})
 }
 
-// A frame that never ends must not keep the agent from opening the spool.
+// TestFrameWithoutEnd checks that the agent can open a spool that contains a frame without an end.
 func TestFrameWithoutEnd(t *testing.T) {
 	dir := t.TempDir()
 	sp, err := Open(dir, Options{})

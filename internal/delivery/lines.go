@@ -12,8 +12,8 @@ import (
 )
 
 const (
-	// maxJoined bounds the bytes of a line that was written in fragments; the remaining fragments
-	// become the next line. Where a line is split depends only on the log, not on the requests, so
+	// maxJoined bounds the length in bytes of a line that is joined from fragments. The remaining
+	// fragments become the next line. The split depends only on the log and not on the requests, so
 	// that a retry sends the same lines.
 	maxJoined = 64 << 10
 
@@ -21,9 +21,9 @@ const (
 	marksSize   = 128
 )
 
-// LineSender sends a spool's streams to a server that accepts only JSON lines and counts offsets
-// in lines. It records its progress in a file next to each stream, so that another process
-// continues with the same numbers. Shippers must not share a LineSender.
+// LineSender sends a spool's streams to a server that accepts only JSON lines and counts offsets in
+// lines. It records its progress in a file next to each stream, so that another process continues
+// with the same line numbers. Shippers must not share a LineSender.
 type LineSender struct {
 	sp   *Spool
 	post func(ctx context.Context, step int, lines protocol.LogLines) error
@@ -32,21 +32,22 @@ type LineSender struct {
 
 // lineMark is the progress of a stream.
 type lineMark struct {
-	bytes, lines int64 // on the server: whole lines
-	// ahead is the number of bytes that follow as fragments of open, the unfinished next line.
+	bytes, lines int64 // on the server; only whole lines
+	// ahead is the number of bytes after these that are fragments of open, the unfinished next
+	// line.
 	ahead int64
 	open  protocol.LogLine
 }
 
-// NewLineSender returns a sender for the streams of sp. post sends lines of one step; the server
-// must ignore lines that it already has.
+// NewLineSender returns a sender for the streams of sp. post sends lines of one step to the server,
+// which must ignore lines that it already has.
 func NewLineSender(sp *Spool, post func(ctx context.Context, step int, lines protocol.LogLines) error) *LineSender {
 	return &LineSender{sp: sp, post: post, sent: map[int]lineMark{}}
 }
 
-// PutLog sends the whole lines in the frames of a step. Accepted lines count as durable, because
-// the server has no call that reports durability; the fragments of an unfinished line count as
-// received only, and stay in the spool.
+// PutLog sends the whole lines in the frames of a step. It reports accepted lines as durable,
+// because the server has no call that reports durability. It reports the fragments of an unfinished
+// line only as received. They remain in the spool.
 func (s *LineSender) PutLog(ctx context.Context, step int, offset int64, framed []byte, _ bool) (protocol.LogAck, error) {
 	m, known := s.sent[step]
 	if !known {
@@ -84,7 +85,7 @@ func (m lineMark) take(framed []byte, batch *protocol.LogLines) (lineMark, error
 	for len(framed) > 0 {
 		frame, n, err := protocol.ParseFrame(framed)
 		if errors.Is(err, io.ErrUnexpectedEOF) {
-			break // the rest comes again with the next bytes
+			break // the incomplete frame is passed again with the next bytes
 		}
 		if err != nil {
 			return m, fmt.Errorf("reading the log in the spool: %w", err)
@@ -120,8 +121,8 @@ func (s *LineSender) load(step int) lineMark {
 	return m
 }
 
-// save records the progress in place and in one system call, so that a crash of the process cannot
-// tear the record. Without it the next process sends the spool's bytes again.
+// save writes the progress in place with one system call, so that a crash of the process cannot
+// tear the record. If the record is missing, the next process sends the spool's bytes again.
 func (s *LineSender) save(step int, m lineMark) {
 	f, err := s.sp.root.OpenFile(stepName(step, marksSuffix), os.O_CREATE|os.O_WRONLY, 0o600)
 	if err == nil {

@@ -16,7 +16,7 @@ import (
 type lineServer struct {
 	t     *testing.T
 	lines map[int][]string
-	// after is called after lines were stored; its error is a lost response.
+	// after is called after lines were stored. Its error stands for a lost response.
 	after func() error
 }
 
@@ -87,8 +87,8 @@ func TestLinesWhereverTheStreamIsCut(t *testing.T) {
 	}
 }
 
-// TestLinesContinueInAnotherProcess loses some responses. Each line must still be sent with exactly
-// one number.
+// TestLinesContinueInAnotherProcess checks that each line is sent with exactly one number, although
+// some responses are lost.
 func TestLinesContinueInAnotherProcess(t *testing.T) {
 	dir := t.TempDir()
 	server := &lineServer{t: t, lines: map[int][]string{}}

@@ -12,7 +12,7 @@ import (
 	"time"
 )
 
-// kilobyte is a line whose frame has 1024 bytes.
+// kilobyte is a line whose frame is 1024 bytes long.
 var kilobyte = strings.Repeat("x", 1024-29) + "\n"
 
 func fill(s *Stream, count int) (done chan error) {
@@ -88,8 +88,8 @@ func TestFullSpoolBlocksAndLosesNothing(t *testing.T) {
 	})
 }
 
-// TestDurableBytesMakeRoom fills the spool with streams whose segments are incomplete, so that
-// none is released by itself.
+// TestDurableBytesMakeRoom checks that a full spool releases durable bytes even if every stream's
+// segment is incomplete.
 func TestDurableBytesMakeRoom(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		server := newFakeServer(t)
@@ -114,7 +114,7 @@ func TestDurableBytesMakeRoom(t *testing.T) {
 			}
 		}
 		must(t, stop())
-		// Stored bytes that were not shipped also count towards the limit in the next process.
+		// Stored bytes that were not shipped still count towards the limit in the next process.
 		must(t, <-fill(last, 10))
 		again := openSpool(t, die(t, dir), Options{Limit: 1 << 20})
 		done = fill(openStep(t, again, 5), 1020)
@@ -205,7 +205,7 @@ func TestLittleRoomDoesNotEndAGap(t *testing.T) {
 		if err := <-done; err != nil || !s.Truncated() {
 			t.Fatalf("Write: %v, truncated %v", err, s.Truncated())
 		}
-		// The remaining space fits a short line and the marker before it, and no more.
+		// The remaining space suffices only for a short line and the marker before it.
 		sp.release(300)
 		write(t, s, "short\n")
 		if done := fill(s, 1); isBlocked(done) {

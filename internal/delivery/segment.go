@@ -16,9 +16,9 @@ import (
 	"workflowagent/internal/protocol"
 )
 
-// A segment file begins with one line of text, padded to this size, that holds the state of the
-// stream's SHA-256 at its start. So the hash of a whole stream can be computed from its last
-// segment, without the earlier ones.
+// A segment file begins with one line of text, padded to this size. The line contains the state of
+// the stream's SHA-256 at the start of the segment. So the hash of a whole stream can be computed
+// from its last segment, without the earlier ones.
 const segmentHeader = 512
 
 const segmentMagic = "workflow log spool, segment 1"
@@ -28,9 +28,9 @@ const maxOffset = 1 << 50
 
 type segment struct {
 	name  string
-	start int64    // offset of its first byte in the stream
-	size  int64    // bytes of frames in it
-	file  *os.File // nil until needed
+	start int64    // offset of the segment's first byte in the stream
+	size  int64    // number of bytes of frames
+	file  *os.File // nil until it is needed
 }
 
 func (seg *segment) end() int64 { return seg.start + seg.size }
@@ -49,9 +49,9 @@ func parseSegmentName(name string) (step int, start int64, ok bool) {
 // unfinished is the suffix of a segment whose header is incomplete.
 const unfinished = ".new"
 
-// createSegment makes the file of a segment that begins at start with the given hash. The file
-// gets its name when its header is complete, so a process that dies before that leaves nothing
-// that looks like lost frames.
+// createSegment creates the file of a segment that begins at start with the given hash. The file
+// gets its final name only when its header is complete. So a process that dies earlier leaves
+// nothing that looks like lost frames.
 func createSegment(root *os.Root, step int, start int64, sum hash.Hash) (*segment, error) {
 	state, err := sum.(encoding.BinaryMarshaler).MarshalBinary()
 	if err != nil {
@@ -71,15 +71,15 @@ func createSegment(root *os.Root, step int, start int64, sum hash.Hash) (*segmen
 	return seg, nil
 }
 
-// spareName is a file as large as a header. On a full disk it becomes the segment that replaces
-// one whose frames the server has: without it, the spool could neither begin that segment nor
-// release the old one.
+// spareName is the name of a spare file as large as a header. On a full disk, it becomes the
+// segment that replaces one whose frames the server has. Without it, the spool could neither begin
+// the new segment nor release the old one.
 const spareName = "spare"
 
 func keepSpare(root *os.Root) {
 	f, err := openRegular(root, spareName, os.O_WRONLY|os.O_CREATE)
 	if err != nil {
-		return // on a full disk the spool waits until other programs free space
+		return // on a full disk, the spool waits until other programs free space
 	}
 	if info, err := f.Stat(); err == nil && info.Size() < segmentHeader {
 		_, err = f.WriteAt(make([]byte, segmentHeader), 0)

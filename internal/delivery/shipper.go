@@ -15,36 +15,36 @@ import (
 )
 
 const (
-	// A request leaves shipDelay after its first byte was written, or at once when it has
+	// A request is sent shipDelay after its first byte was written, or at once when it has
 	// shipBytes or the stream has ended.
 	shipDelay  = 50 * time.Millisecond
 	shipBytes  = 256 << 10
 	maxRequest = 1 << 20
-	// compressFrom is the least size worth compressing, in bytes.
+	// compressFrom is the minimum size of a chunk that is worth compressing, in bytes.
 	compressFrom = 2 << 10
-	// requestTimeout ends a request that the sender does not end itself.
+	// requestTimeout limits a request if the sender does not.
 	requestTimeout = 2 * time.Minute
 
-	// flushBackoff bounds the time between attempts while a caller waits in Flush, because a job's
+	// flushBackoff limits the time between attempts while a caller waits in Flush, because a job's
 	// end is reported only after its log has arrived.
 	flushBackoff  = 1500 * time.Millisecond
 	maxRetryAfter = 2 * time.Minute
 
-	// Bounds of the pause between requests that ask for durable bytes.
+	// The limits of the pause between requests that ask the server to make bytes durable.
 	firstAsk = 20 * time.Millisecond
 	maxAsk   = time.Second
 )
 
 var sendRetry = retry.Policy{First: 250 * time.Millisecond, Max: 15 * time.Second}
 
-// Sender carries bytes of a log to the server.
+// Sender sends bytes of a log to the server.
 //
-// A [*protocol.LogGapError] names the offset to continue with. The shipper retries after any
-// other error, except that it sends no more of the step after [protocol.Permanent], and nothing
-// at all after [protocol.Gone].
+// A [*protocol.LogGapError] names the offset to continue with. The shipper retries after any other
+// error, with two exceptions: after a [protocol.Permanent] error it sends no more of the step, and
+// after a [protocol.Gone] error it sends nothing at all.
 type Sender interface {
 	// PutLog sends the bytes of a step from offset on. A request without bytes asks for the current
-	// state, and should make the server store durably what it has. The bytes are valid until PutLog
+	// state, and should make the server store its bytes durably. framed is valid until PutLog
 	// returns.
 	PutLog(ctx context.Context, step int, offset int64, framed []byte, compress bool) (protocol.LogAck, error)
 }
@@ -57,13 +57,13 @@ type ShipperOptions struct {
 	Log *logrus.Entry
 }
 
-// Shipper sends the streams of a spool to the server. A spool has at most one.
+// Shipper sends the streams of a spool to the server. A spool has at most one shipper.
 type Shipper struct {
 	sp     *Spool
 	sender Sender
 	opts   ShipperOptions
 
-	flushing atomic.Int32 // callers that wait in Flush
+	flushing atomic.Int32 // number of callers that wait in Flush
 	buf      []byte
 	rounds   map[*Stream]*round
 
@@ -76,21 +76,21 @@ type Shipper struct {
 }
 
 type round struct {
-	best  int64 // the most bytes that the server ever had
-	gaps  int   // responses since then that moved the stream without accepting bytes
+	best  int64 // the largest number of bytes that the server has had
+	gaps  int   // later responses that moved the stream without accepting bytes
 	ask   time.Duration
 	askAt time.Time
 }
 
-// NewShipper returns a shipper of the current and future streams of sp.
+// NewShipper returns a shipper for the current and future streams of sp.
 func NewShipper(sp *Spool, sender Sender, opts ShipperOptions) *Shipper {
 	opts.Log = orDiscard(opts.Log)
 	return &Shipper{sp: sp, sender: sender, opts: opts, rounds: make(map[*Stream]*round), stopped: make(chan struct{}), refused: make(map[*Stream]error)}
 }
 
-// Run ships until ctx ends and then returns nil. If the server responds that the job is gone, Run
-// returns that error. Writing to the spool remains possible. After another permanent error it ships
-// the other streams.
+// Run ships until ctx is canceled and then returns nil. If the server responds that the job is
+// gone, Run returns that error. Writing to the spool remains possible. After another permanent
+// error, Run continues with the other streams.
 func (sh *Shipper) Run(ctx context.Context) error {
 	failures := 0
 	for ctx.Err() == nil {
@@ -127,8 +127,8 @@ func (sh *Shipper) Run(ctx context.Context) error {
 	return nil
 }
 
-// Flush waits until the server can no longer lose any byte that was written before the call and
-// that it accepts at all. [Shipper.Run] must be running.
+// Flush waits until the server can no longer lose any byte that was written before the call,
+// excluding bytes that it does not accept. [Shipper.Run] must be running.
 func (sh *Shipper) Flush(ctx context.Context) error {
 	targets := make(map[*Stream]int64)
 	for _, s := range sh.sp.list() {
@@ -184,8 +184,8 @@ func (sh *Shipper) refusal(s *Stream) error {
 	return sh.refused[s]
 }
 
-// next returns the first stream that is due, so that steps arrive in order, or how long to wait
-// for one.
+// next returns the first stream that is due, so that steps arrive in order. If none is due, it
+// returns the time to wait.
 func (sh *Shipper) next(now time.Time) (*Stream, time.Duration) {
 	flushing := sh.flushing.Load() > 0
 	asking := flushing || sh.sp.anyBlocked()
@@ -215,7 +215,7 @@ func (sh *Shipper) round(s *Stream) *round {
 	return sh.rounds[s]
 }
 
-// ship makes one request. An error means that the shipper should wait before the next.
+// ship sends one request. An error means that the shipper should wait before the next request.
 func (sh *Shipper) ship(ctx context.Context, s *Stream) error {
 	r := sh.round(s)
 	offset, n := s.take()
@@ -262,8 +262,8 @@ func (sh *Shipper) ship(ctx context.Context, s *Stream) error {
 	if taken {
 		return nil
 	}
-	// One move is normal after a crash on either side. If the server repeats it, the shipper must
-	// pause between requests.
+	// One such response is normal after a crash on either side. If the server repeats it, the
+	// shipper must pause between requests.
 	if r.gaps++; r.gaps > 1 {
 		return fmt.Errorf("the server accepted no log from offset %d and expects offset %d", offset, ack.Received)
 	}

@@ -169,7 +169,8 @@ func TestGoneStopsShippingButNotWriting(t *testing.T) {
 	})
 }
 
-// The logs of the steps before and after the refused one arrive.
+// TestRefusedLogStopsNoOther checks that the logs of other steps arrive although the server rejects
+// the log of one step.
 func TestRefusedLogStopsNoOther(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		server := newFakeServer(t)
@@ -282,7 +283,8 @@ func TestServerLimit(t *testing.T) {
 	})
 }
 
-// TestFaultyServer sends 100 000 lines of two steps through a server with every allowed fault.
+// TestFaultyServer sends 100 000 lines of two steps through a server that shows every tolerated
+// fault.
 func TestFaultyServer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const count = 50_000
@@ -296,7 +298,7 @@ func TestFaultyServer(t *testing.T) {
 				faults["refused"]++
 				return errors.New("503 service unavailable")
 			case 1:
-				faults["lost bytes"]++ // a restart of the server loses what was not durable
+				faults["lost bytes"]++ // a server restart loses bytes that were not durable
 				d := server.durable[c.step]
 				server.logs[c.step] = server.logs[c.step][:d+rnd.Int64N(int64(len(server.logs[c.step]))-d+1)]
 			case 2:
@@ -370,8 +372,8 @@ func TestFaultyServer(t *testing.T) {
 	})
 }
 
-// A server that accepts bytes and requests them again must not make the sender work at the
-// speed of the network.
+// TestServerThatMovesBackAndForth checks that a server that accepts bytes and requests them again
+// does not make the sender work at the speed of the network.
 func TestServerThatMovesBackAndForth(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		server := newFakeServer(t)
@@ -387,7 +389,7 @@ func TestServerThatMovesBackAndForth(t *testing.T) {
 		}
 		before := len(server.seen())
 		time.Sleep(time.Minute)
-		if calls := len(server.seen()) - before; calls > 2000 { // it was 60 000
+		if calls := len(server.seen()) - before; calls > 2000 { // without a pause, it would be 60 000
 			t.Errorf("%d requests in a minute for a log that does not grow", calls)
 		}
 	})

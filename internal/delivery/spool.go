@@ -1,10 +1,10 @@
 // Package delivery keeps the log of one job on disk until the server has it.
 //
 // A [Spool] is a directory with one [Stream] for each step of the job. A stream is a sequence of
-// frames (see package protocol) with byte offsets. The job's runner writes it and a [Shipper] sends
-// it; if the runner dies, another process can continue both. Bytes that the server has not accepted
-// stay in segment files, not in memory. When those reach their limit, or the disk is full, writing
-// blocks, so the job waits until log is shipped.
+// frames (see package protocol) with byte offsets. The job's runner writes the spool, and a
+// [Shipper] sends it. If the runner dies, another process can continue both. Bytes that the server
+// has not accepted remain in segment files, not in memory. When these files reach their limit, or
+// the disk is full, writes block. So the job waits until log is shipped.
 package delivery
 
 import (
@@ -37,7 +37,7 @@ const (
 )
 
 var (
-	// ErrInUse reports that another process, or another [Spool] of this one, has the directory
+	// ErrInUse reports that another process, or another [Spool] in this process, has the directory
 	// open.
 	ErrInUse = errors.New("the log spool is in use by another process")
 	// ErrClosed reports that the stream or its spool was closed.
@@ -46,11 +46,11 @@ var (
 
 // Options configure a [Spool]. The zero value means the defaults.
 type Options struct {
-	// Limit bounds the spool on disk in bytes, 256 MiB by default and at least 1 MiB. Writers
-	// block when it is reached.
+	// Limit bounds the size of the spool on disk in bytes, 256 MiB by default and at least 1 MiB.
+	// Writers block when the limit is reached.
 	Limit int64
-	// SegmentBytes is the size of a stream's files, 16 MiB by default and at most a quarter of
-	// Limit. Disk space is released in these units.
+	// SegmentBytes is the maximum size of a stream's files in bytes, 16 MiB by default and at most
+	// a quarter of Limit. Disk space is released in these units.
 	SegmentBytes int64
 	// DropAfter is how long a write may block before output is dropped, 15 minutes by default.
 	DropAfter time.Duration
@@ -84,26 +84,25 @@ func orDiscard(log *logrus.Entry) *logrus.Entry {
 // Spool is the log of one job on disk. It is safe for concurrent use.
 type Spool struct {
 	opts Options
-	// root confines the spool to its directory: a job may be able to write there, and must not
-	// redirect reads and writes through links.
+	// root confines the spool to its directory: a job that can write there must not redirect reads
+	// and writes through links.
 	root *os.Root
 	lock *filelock.Lock
 
 	closing chan struct{} // closed by Close
 	wake    chan struct{} // wakes the shipper; never blocks
 
-	mu       sync.Mutex // taken after the mu of a stream, never before
+	mu       sync.Mutex // acquired after the mu of a stream, never before
 	closed   bool
 	streams  []*Stream     // ordered by step
 	used     int64         // bytes of frames on disk
-	blocked  int           // writers that wait for space, or drop for lack of it
+	blocked  int           // writers that wait for space, or drop output because it is missing
 	freed    chan struct{} // closed and replaced when space is released
 	progress chan struct{} // closed and replaced when the server accepts bytes
 }
 
-// Open opens the spool in dir, which it creates if missing, or continues the one of an earlier
-// process: it finds the streams and removes a torn frame. It returns [ErrInUse] if that process
-// is still alive.
+// Open opens the spool in dir. It creates a missing spool, and continues the spool of an earlier
+// process after removing a torn frame. It returns [ErrInUse] if that process is still alive.
 func Open(dir string, opts Options) (_ *Spool, err error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, fmt.Errorf("creating the log spool: %w", err)
@@ -147,7 +146,7 @@ func (sp *Spool) load() error {
 		}
 		return found[step]
 	}
-	for _, e := range entries { // in the order of names, so of offsets
+	for _, e := range entries { // sorted by name, and so by offset
 		if !e.Type().IsRegular() {
 			continue
 		}
@@ -158,7 +157,7 @@ func (sp *Spool) load() error {
 			stream(step)
 		} else if name, ok := strings.CutSuffix(e.Name(), unfinished); ok {
 			if _, _, ok := parseSegmentName(name); ok {
-				_ = sp.root.Remove(e.Name()) // the next write creates it again
+				_ = sp.root.Remove(e.Name()) // the next write creates the file again
 			}
 		}
 	}
@@ -175,7 +174,7 @@ func (sp *Spool) load() error {
 	return nil
 }
 
-// Step returns the stream of a step, numbered from 0. Repeated calls return the same stream.
+// Step returns the stream of step i, counted from 0. Repeated calls return the same stream.
 func (sp *Spool) Step(i int) (*Stream, error) {
 	if i < 0 || i > maxStep {
 		return nil, fmt.Errorf("step %d has no log: steps are numbered from 0 to %d", i, maxStep)
@@ -187,7 +186,7 @@ func (sp *Spool) Step(i int) (*Stream, error) {
 	}
 	at, found := slices.BinarySearchFunc(sp.streams, i, func(s *Stream, i int) int { return cmp.Compare(s.step, i) })
 	if !found {
-		// A new slice, because the shipper walks the old one without the lock.
+		// Insert into a copy, because the shipper iterates over the old slice without the lock.
 		sp.streams = slices.Insert(slices.Clone(sp.streams), at, newStream(sp, i))
 	}
 	return sp.streams[at], nil
@@ -198,12 +197,11 @@ type StepSummary struct {
 	Step   int
 	Bytes  int64  // size of the framed log
 	SHA256 string // of these bytes, in hex
-	// Truncated reports missing lines: output was dropped, or the server refused to accept all
-	// of it.
+	// Truncated reports missing lines: output was dropped, or the server did not accept all of it.
 	Truncated bool
 }
 
-// Summaries describes all streams, ordered by step. It may be called after Close.
+// Summaries returns the summaries of all streams, ordered by step. It may be called after Close.
 func (sp *Spool) Summaries() []StepSummary {
 	var all []StepSummary
 	for _, s := range sp.list() {
@@ -212,8 +210,8 @@ func (sp *Spool) Summaries() []StepSummary {
 	return all
 }
 
-// Close releases the directory, so that another process may continue, and makes blocked writes
-// return [ErrClosed]. The files stay. The caller must have stopped the shipper.
+// Close releases the directory, so that another process can continue, and makes blocked writes
+// return [ErrClosed]. The files remain. The caller must have stopped the shipper.
 func (sp *Spool) Close() error {
 	sp.mu.Lock()
 	if sp.closed {
@@ -259,8 +257,7 @@ func (sp *Spool) signal() {
 	}
 }
 
-// reserve counts n bytes against the limit if they are available or force is set, and reports
-// whether it did.
+// reserve counts n bytes against the limit if they fit or force is set, and reports whether it did.
 func (sp *Spool) reserve(n int64, force bool) bool {
 	sp.mu.Lock()
 	defer sp.mu.Unlock()
@@ -304,7 +301,7 @@ func (sp *Spool) anyBlocked() bool {
 	return sp.blocked > 0
 }
 
-// advanced wakes the callers in Flush after the server accepted bytes.
+// advanced wakes the callers in Flush after the server has accepted bytes.
 func (sp *Spool) advanced() {
 	sp.mu.Lock()
 	defer sp.mu.Unlock()

@@ -99,7 +99,7 @@ func TestSpoolIsPrivateAndLocked(t *testing.T) {
 	}
 }
 
-// TestReopenAtAnyByte cuts the last file at every byte, as a crash may.
+// TestReopenAtAnyByte cuts the last file at every byte, as a crash can.
 func TestReopenAtAnyByte(t *testing.T) {
 	origin := filepath.Join(t.TempDir(), "origin")
 	sp := openSpool(t, origin, Options{SegmentBytes: 300})
@@ -117,7 +117,7 @@ func TestReopenAtAnyByte(t *testing.T) {
 	must(t, sp.Close())
 	for cut := int64(0); cut <= segmentHeader+last.size; cut++ {
 		if cut > 1 && cut < segmentHeader-1 && cut%64 != 0 {
-			continue // same result: half a header
+			continue // same result as half a header
 		}
 		dir := filepath.Join(t.TempDir(), "copy")
 		must(t, os.CopyFS(dir, os.DirFS(origin)))

@@ -12,7 +12,7 @@ import (
 	"workflowagent/internal/retry"
 )
 
-// statusQueue sends statuses in order and in the background, so that no step waits.
+// statusQueue sends statuses in order and in the background, so that steps do not wait.
 type statusQueue struct {
 	server Server
 	retry  time.Duration

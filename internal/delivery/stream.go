@@ -14,31 +14,33 @@ import (
 
 // Stream is the log of one step. It is safe for concurrent use.
 //
-// Bytes are numbered from 0 over the whole life of the stream. Bytes below durable are safe on
-// the server, those below received are on the server, and those below size are in the spool.
+// Offsets count bytes from 0 over the whole life of the stream. The server can no longer lose bytes
+// below durable. It has received the bytes below received. The spool has received the bytes below
+// size.
 type Stream struct {
 	sp   *Spool
 	step int
 
-	// writing is held by a writer from its first byte to its last, also while it waits for
-	// space. It protects the fields of writer.
+	// writing is held by a writer from its first byte to its last, even while it waits for space.
+	// It protects the fields of writer.
 	writing sync.Mutex
 	writer
 	closeOnce sync.Once
 	closing   chan struct{}
 
 	mu       sync.Mutex // held briefly, and never while waiting
-	segments []*segment // without gaps; the last one is written to
+	segments []*segment // without gaps; writes go to the last one
 	sum      hash.Hash  // of all frames
 	size     int64
 	state
 	savedState state
-	limit      int64 // the server accepts no bytes from this offset on; 0 until it names a limit
+	limit      int64 // the server accepts no bytes from this offset on; 0 until it reports a limit
 	stateFile  *os.File
 	abandoned  string // why the shipper abandoned the stream, or ""
 
 	// unsentSince is the arrival time of the first byte that no request has carried. If it is zero,
-	// no such byte exists, or the request that carried it failed and must be repeated at once.
+	// either no such byte exists, or the request that carried it failed and must be repeated at
+	// once.
 	unsentSince time.Time
 	openSize    int64 // size when the stream was reopened; -1 if it was not, or the server has confirmed the size
 }
@@ -65,7 +67,7 @@ func (s *Stream) load() error {
 			err = errors.New("bytes before it are missing")
 		}
 		if err != nil {
-			// Only a crash of the machine causes this: it lost the end of the log.
+			// Only a machine crash causes this: it lost the end of the log.
 			s.sp.opts.Log.WithError(err).WithField("step", s.step).Warn("part of the log in the spool is lost")
 			s.truncated = true
 			if i > 0 {
@@ -117,8 +119,8 @@ func (s *Stream) openState() (err error) {
 	return err
 }
 
-// save writes the state if it has changed. The lock is held. It ignores failures: the state is
-// a hint, and the next write of frames reports a full disk.
+// save writes the state if it has changed. It ignores failures: the state is only a hint, and the
+// next write of frames reports a full disk. The lock is held.
 func (s *Stream) save() {
 	if s.state == s.savedState || s.openState() != nil {
 		return
@@ -128,14 +130,14 @@ func (s *Stream) save() {
 	}
 }
 
-// Size returns the number of bytes of framed log in the stream, on disk or at the server.
+// Size returns the number of bytes of framed log in the stream, whether on disk or on the server.
 func (s *Stream) Size() int64 {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.size
 }
 
-// Acked returns how many bytes the server has, and how many it can no longer lose.
+// Acked returns how many bytes the server has, and how many of these it can no longer lose.
 func (s *Stream) Acked() (received, durable int64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -148,8 +150,8 @@ func (s *Stream) summary() StepSummary {
 	return StepSummary{Step: s.step, Bytes: s.size, SHA256: hex.EncodeToString(s.sum.Sum(nil)), Truncated: s.truncated}
 }
 
-// append stores whole frames, or nothing: it returns errNoSpace if the spool is at its limit
-// and force is not set, or the error of the disk. The caller may retry.
+// append stores all of frames or nothing. It returns errNoSpace if the spool is at its limit and
+// force is not set, or the disk's error. The caller may retry.
 func (s *Stream) append(frames []byte, force bool) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -173,7 +175,7 @@ func (s *Stream) appendLocked(frames []byte, force bool) error {
 	}
 	if err != nil {
 		if seg != nil {
-			// If this fails too, recover finds the end.
+			// If truncating fails too, recover finds the end.
 			_ = seg.file.Truncate(segmentHeader + seg.size)
 		}
 		s.sp.unreserve(n)
@@ -203,7 +205,7 @@ func (s *Stream) tryRoom(n int64) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.cut >= 0 || s.abandoned != "" {
-		return true // nothing is stored any more
+		return true // nothing more is stored
 	}
 	if !s.sp.reserve(n, false) {
 		return false
@@ -214,7 +216,7 @@ func (s *Stream) tryRoom(n int64) bool {
 		return false
 	}
 	_, err = seg.file.WriteAt(zeros[:n], segmentHeader+seg.size)
-	// If this fails, recover finds that zeros are no frames.
+	// If truncating fails, recover detects that the zeros are not frames.
 	return errors.Join(err, seg.file.Truncate(segmentHeader+seg.size)) == nil
 }
 
@@ -237,7 +239,7 @@ func (s *Stream) roll(start int64) (*segment, error) {
 }
 
 // reclaim releases the segments that the server has stored durably or will never accept. If all is
-// set, it releases the segment in use as well. The lock is held.
+// set, it includes the segment in use. The lock is held.
 func (s *Stream) reclaim(all bool) {
 	if n := len(s.segments); all && n > 0 && s.segments[n-1].size > 0 && !s.needed(s.segments[n-1]) {
 		if _, err := s.roll(s.size); err != nil {
@@ -247,7 +249,8 @@ func (s *Stream) reclaim(all bool) {
 	s.remove(s.needed)
 }
 
-// remove deletes all segments but the last one and those to keep. The lock is held.
+// remove deletes all segments except the last one and those for which keep returns true. The lock
+// is held.
 func (s *Stream) remove(keep func(*segment) bool) {
 	kept := s.segments[:0]
 	for i, seg := range s.segments {
@@ -267,12 +270,12 @@ func (s *Stream) remove(keep func(*segment) bool) {
 	s.segments = kept
 }
 
-// needed reports whether bytes of seg may still have to be shipped. The lock is held.
+// needed reports whether bytes of seg might still have to be shipped. The lock is held.
 func (s *Stream) needed(seg *segment) bool {
 	return seg.end() > s.durable && (s.cut < 0 || seg.start < s.cut) && s.abandoned == ""
 }
 
-// base returns the offset of the first byte still on disk. The lock is held.
+// base returns the offset of the first byte that is still on disk. The lock is held.
 func (s *Stream) base() int64 {
 	if len(s.segments) == 0 {
 		return s.size

@@ -14,8 +14,8 @@ import (
 	"workflowagent/internal/protocol"
 )
 
-// die leaves a spool as a killed process does. It returns a copy, because a killed process also
-// releases the directory's lock.
+// die returns a copy of a spool in the state that a killed process leaves. A copy is needed because
+// a killed process would also release the directory's lock.
 func die(t *testing.T, dir string) (left string) {
 	t.Helper()
 	left = filepath.Join(t.TempDir(), "left")
@@ -106,7 +106,8 @@ func TestStaleStateIsCorrectedByTheServer(t *testing.T) {
 	}
 }
 
-// TestMachineCrash removes the end of the spool, as a crash may, after the server has received it.
+// TestMachineCrash removes the end of the spool, as a machine crash can, after the server has
+// received it.
 func TestMachineCrash(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		server := newFakeServer(t)

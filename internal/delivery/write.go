@@ -12,17 +12,17 @@ import (
 )
 
 const (
-	// batchBytes is the approximate size of one write. It bounds the memory of a writer.
+	// batchBytes is the approximate size of one write. It limits a writer's memory.
 	batchBytes = 256 << 10
 
-	// retryDisk is the pause before a failed write to disk is retried: the system does not
+	// retryDisk is the pause before a failed write to disk is retried, because the system does not
 	// report when space becomes available.
 	retryDisk = time.Second
 )
 
 var (
 	errNoSpace = errors.New("the log spool is full")
-	// errNoRoom means too little space to end a gap.
+	// errNoRoom means that the space does not suffice to end a gap.
 	errNoRoom = errors.New("the log spool has too little room")
 )
 
@@ -30,25 +30,24 @@ type writer struct {
 	frames    []byte
 	fragment  bool // frames ends with a fragment
 	midLine   bool // the last stored frame is a fragment
-	breakLine bool // the unfinished line belongs to a dead process: end it first
+	breakLine bool // the unfinished line belongs to a dead process and must be ended first
 	dropped   int64
-	because   string // why output was dropped
+	because   string // reason why output was dropped
 	closed    bool
 }
 
-// Write appends lines to the stream, see [Stream.WriteContext].
+// Write appends p to the stream; see [Stream.WriteContext].
 func (s *Stream) Write(p []byte) (int, error) {
 	return s.WriteContext(context.Background(), p)
 }
 
-// WriteContext appends p to the stream, in frames with the current time. It stores the bytes
-// after the last newline as a fragment that the next write continues, so that a crash loses
-// nothing that was written.
+// WriteContext appends p to the stream, in frames with the current time. It stores the bytes after
+// the last newline as a fragment that the next write continues, so that a crash loses nothing that
+// was written.
 //
-// If the spool is at its limit or the disk refuses more, WriteContext blocks until space is
-// available, ctx ends, or the stream or spool is closed. After [Options.DropAfter] it drops
-// output until space is available, and then a line in the log states how much is missing and
-// why.
+// If the spool is at its limit or the disk is full, WriteContext blocks until space is available,
+// ctx is done, or the stream or spool is closed. After [Options.DropAfter] it drops output until
+// space is available. A line in the log then states how much is missing and why.
 func (s *Stream) WriteContext(ctx context.Context, p []byte) (int, error) {
 	s.writing.Lock()
 	defer s.writing.Unlock()
@@ -67,8 +66,8 @@ func (s *Stream) WriteContext(ctx context.Context, p []byte) (int, error) {
 	return done, nil
 }
 
-// Close marks the stream as ended and syncs it to disk. Blocked writers return [ErrClosed].
-// Closing twice is allowed.
+// Close marks the stream as complete and syncs it to disk. Blocked writes return [ErrClosed]. Close
+// may be called more than once.
 func (s *Stream) Close() error {
 	s.closeOnce.Do(func() { close(s.closing) })
 	s.writing.Lock()
@@ -81,8 +80,8 @@ func (s *Stream) Close() error {
 	s.fragment = false
 	var err error
 	if s.midLine || s.breakLine || s.dropped > 0 {
-		// The last frame must end its line, and the log must report a gap. Both are small, so
-		// the limit does not apply.
+		// The last frame must end its line, and the log must report a gap. Both are small, so the
+		// limit does not apply to them.
 		if err = s.store(true); err != nil {
 			err = fmt.Errorf("ending the log of step %d: %w", s.step, err)
 		}
@@ -94,8 +93,8 @@ func (s *Stream) Close() error {
 	return err
 }
 
-// end marks the stream as complete. It wakes the shipper before the sync, which may take as
-// long as shipping the rest.
+// end marks the stream as complete. It wakes the shipper before the sync, which can take as long as
+// shipping the remaining bytes.
 func (s *Stream) end() error {
 	s.mu.Lock()
 	s.ended = true
@@ -110,7 +109,7 @@ func (s *Stream) end() error {
 	s.mu.Unlock()
 	s.sp.signal()
 	for _, f := range files {
-		// The file may be gone already, because the server has all of it.
+		// The file might already be closed, because the server has all of it.
 		if err := f.Sync(); err != nil && !errors.Is(err, os.ErrClosed) {
 			return err
 		}
@@ -139,14 +138,14 @@ func (s *Stream) frame(stamp *protocol.FrameStamp, p []byte) int {
 	return n
 }
 
-// put stores the encoded frames, which hold n bytes of output, or drops them.
+// put stores the encoded frames, which contain n bytes of output, or drops them.
 func (s *Stream) put(ctx context.Context, n int) error {
 	err := s.store(false)
 	if err == nil {
 		return nil
 	}
 	if s.dropped > 0 {
-		// One gap blocks the job only once.
+		// A gap blocks the job only once.
 		s.dropped += int64(n)
 		return nil
 	}
@@ -192,8 +191,8 @@ func (s *Stream) drop(n int, err error) {
 	s.mu.Unlock()
 }
 
-// store writes the encoded frames, preceded by the end of an interrupted line and the marker of
-// a gap if necessary.
+// store writes the encoded frames. If necessary, it first ends an interrupted line and adds the
+// marker of a gap.
 func (s *Stream) store(force bool) error {
 	frames := s.frames
 	if s.dropped > 0 && !force && !s.roomy() {
@@ -213,7 +212,7 @@ func (s *Stream) store(force bool) error {
 		frames = append(frames, s.frames...)
 	}
 	err := s.append(frames, force)
-	// On a full disk or in a full spool, release what the server has.
+	// On a full disk or in a full spool, release the bytes that the server has.
 	if err != nil && s.sp.reclaimAll() {
 		err = s.append(frames, force)
 	}
@@ -227,7 +226,7 @@ func (s *Stream) store(force bool) error {
 	return nil
 }
 
-// roomy reports whether a whole batch fits. Only then does a gap end: otherwise the last bytes of a
+// roomy reports whether a whole batch fits. A gap ends only then. Otherwise the last bytes of a
 // nearly full disk would end it for one line, and the job would block for all of DropAfter again.
 func (s *Stream) roomy() bool {
 	if s.tryRoom(batchBytes) {
@@ -236,8 +235,8 @@ func (s *Stream) roomy() bool {
 	return s.sp.reclaimAll() && s.tryRoom(batchBytes)
 }
 
-// reclaimAll releases all bytes that the server has made durable, including those of segments
-// in use, and reports whether it released any.
+// reclaimAll releases all bytes that the server has made durable, including those in segments in
+// use. It reports whether it released any.
 func (sp *Spool) reclaimAll() bool {
 	sp.mu.Lock()
 	before := sp.used

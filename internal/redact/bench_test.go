@@ -9,7 +9,7 @@ import (
 	"testing"
 )
 
-// benchSecrets returns 20 secrets typical of a deployment: tokens, passwords, a key.
+// benchSecrets returns 20 secrets that are typical of a deployment: tokens, passwords and a key.
 func benchSecrets() []Secret {
 	rnd := rand.New(rand.NewPCG(1, 2))
 	random := func(n int) string {
@@ -26,7 +26,8 @@ func benchSecrets() []Secret {
 	return secrets
 }
 
-// benchText returns deployment output in lines of 100 bytes, one in hits of them with a secret.
+// benchText returns deployment output in lines of 100 bytes, where one line in hits contains a
+// secret.
 func benchText(secrets []Secret, hits int) []byte {
 	var text strings.Builder
 	for i := 0; text.Len() < 4<<20; i++ {

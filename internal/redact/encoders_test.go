@@ -32,12 +32,12 @@ func randomSecrets(seed uint64, n int) []string {
 				b.WriteByte(byte('a' + rnd.IntN(26)))
 			}
 		}
-		secrets[i] = "x" + b.String() + "y" // no tool trims these ends
+		secrets[i] = "x" + b.String() + "y" // no tool trims these end characters
 	}
 	return secrets
 }
 
-// checkMasked fails if more than quotes remains of an encoded secret.
+// checkMasked fails the test if anything except quotes remains of an encoded secret.
 func checkMasked(t *testing.T, encoder, secret, encoded string) {
 	t.Helper()
 	set := New([]Secret{{"s", secret}}...)
@@ -49,7 +49,7 @@ func checkMasked(t *testing.T, encoder, secret, encoded string) {
 	}
 }
 
-// TestSecretsInEveryForm uses the recorded output of the tools for one secret.
+// TestSecretsInEveryForm checks that the recorded output of each tool for one secret is masked.
 func TestSecretsInEveryForm(t *testing.T) {
 	const secret = "p+w!'()*~/\"<>&$`\\ ü;=#,x"
 	for encoder, encoded := range map[string]string{
@@ -100,7 +100,7 @@ var goEncoders = map[string]func(string) string{
 	"strconv":         strconv.Quote,
 	"strconv ASCII":   strconv.QuoteToASCII,
 	"JSON": func(s string) string {
-		b, _ := json.Marshal(s) // a string can always be encoded
+		b, _ := json.Marshal(s) // encoding a string never fails
 		return string(b)
 	},
 	"JSON of a log line": func(s string) string {
@@ -128,7 +128,7 @@ func TestFormsAreBounded(t *testing.T) {
 	}
 }
 
-// encoderSeed returns a fixed seed, or a new one on request.
+// encoderSeed returns a fixed seed, or a new one if requested.
 func encoderSeed(t *testing.T) uint64 {
 	t.Helper()
 	text := os.Getenv("WORKFLOW_FUZZ_SEED")
@@ -142,7 +142,7 @@ func encoderSeed(t *testing.T) uint64 {
 	return seed
 }
 
-// The scripts read a JSON list of secrets and print what each encoder made of each.
+// These scripts read a JSON list of secrets and print the output of each encoder for each secret.
 const (
 	nodeScript = `const s = JSON.parse(require("fs").readFileSync(0)), util = require("util");
 const e = {encodeURIComponent, encodeURI, json: JSON.stringify, inspect: x => util.inspect(x), jsonTwice: x => JSON.stringify(JSON.stringify(x)),

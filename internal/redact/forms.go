@@ -8,8 +8,8 @@ import (
 	"strings"
 )
 
-// forms returns the shapes in which tools print a secret: unchanged, in the usual encodings, and
-// line by line. Some may be equal or shorter than [MinLength].
+// forms returns the forms in which tools print a secret: unchanged, in the usual encodings, and
+// line by line. The forms can include duplicates, and forms shorter than [MinLength].
 func forms(secret string) []string {
 	// Programs print a key file without its final newline.
 	trimmed := strings.TrimSpace(secret)
@@ -23,7 +23,7 @@ func forms(secret string) []string {
 	// Line endings differ between a terminal and a file.
 	unix := strings.ReplaceAll(trimmed, "\r\n", "\n")
 	all = append(all, unix, strings.ReplaceAll(unix, "\n", "\r\n"))
-	// Each line is a secret too, because tools indent, prefix or interleave lines.
+	// Each line is a secret too, because tools can indent, prefix or interleave lines.
 	for line := range strings.FieldsFuncSeq(trimmed, func(r rune) bool { return r == '\r' || r == '\n' }) {
 		if line = strings.TrimSpace(line); len(line) >= MinLength {
 			all = append(all, line)
@@ -35,25 +35,26 @@ func forms(secret string) []string {
 	return all
 }
 
-// maxQuoted is the length up to which a secret is searched for in every quoting and escape. A
-// longer one is taken for a file: the whole file is searched for in the encodings of files, and
-// each of its lines in all of them. This limits the memory of a [Set].
+// maxQuoted is the length up to which a secret is searched for in every quoting and escaping, which
+// limits the memory of a [Set]. A longer secret is probably a file: the whole file is searched for
+// in the encodings of files, and each of its lines in all encodings.
 const maxQuoted = 16 << 10
 
-// maxNeedle is the length above which a form is searched for in pieces. It limits the bytes that are
-// compared with the text at each position, and the text that a [Writer] holds back.
+// maxNeedle is the length above which a form is searched for in pieces. It limits the number of
+// bytes that are compared with the text at each position, and the amount of text that a [Writer]
+// holds back.
 const maxNeedle = 256
 
-// pieces returns the needles for a form: none if it is too short, and overlapping parts if it is
-// long. The overlap merges the markers of adjacent parts. It is also large enough that a secret
-// that is cut off one byte after the end of a part is still masked to its end.
+// pieces returns the needles for a form: none if the form is too short, and overlapping parts if it
+// is long. The overlap merges the markers of adjacent parts. It is large enough to mask a secret to
+// its end if the secret is cut off one byte after the end of a part.
 func pieces(form string) iter.Seq[string] {
 	return func(yield func(string) bool) {
 		for len(form) > maxNeedle {
 			if !yield(form[:maxNeedle]) {
 				return
 			}
-			// The last piece has full length, because a short one occurs by chance.
+			// The last piece has full length, because short text occurs by chance.
 			form = form[min(maxNeedle-MinLength+1, len(form)-maxNeedle):]
 		}
 		if len(form) >= MinLength {
@@ -78,7 +79,7 @@ func encodings(s string) []string {
 	return append(all, quoted(s)...)
 }
 
-// isPlain reports whether no quoting or escaping changes s, as is true of most tokens.
+// isPlain reports whether no quoting or escaping changes s, which is true of most tokens.
 func isPlain(s string) bool {
 	for _, c := range []byte(s) {
 		if !isAlphanumeric(c) && c != '-' && c != '_' && c != '.' {
@@ -92,7 +93,7 @@ func isAlphanumeric(c byte) bool {
 	return 'a' <= c && c <= 'z' || 'A' <= c && c <= 'Z' || '0' <= c && c <= '9'
 }
 
-// The characters besides letters and digits that programs do not escape in a URL.
+// The characters besides letters and digits that various programs do not escape in a URL.
 const (
 	unreserved = "-_.~"                       // RFC 3986; Go's QueryEscape, Python's quote_plus, curl
 	component  = "-_.!~*'()"                  // JavaScript's encodeURIComponent
@@ -106,8 +107,8 @@ const (
 	uriPath    = unreserved + "!$&'()*+,;=:@" // all that RFC 3986 allows in a path segment
 )
 
-// urlForms returns s escaped for the parts of a URL, with both cases of hex digits, and escaped
-// twice, as in a URL that is a parameter of another.
+// urlForms returns s escaped for the parts of a URL, with both cases of hex digits. It also returns
+// s escaped twice, as in a URL that is a parameter of another URL.
 func urlForms(s string) []string {
 	var all []string
 	for _, safe := range []string{unreserved, component, wholeURI, withSlash, htmlForm, goPath, goUser, oldEscape, rubyForm, uriPath} {
@@ -141,7 +142,8 @@ func percentEncode(s, safe string) string {
 	return b.String()
 }
 
-// lowerEscapes turns %2F into %2f. In escaped text only escapes hold a percent sign.
+// lowerEscapes returns s with escapes such as %2F in lower case. In escaped text, only escapes
+// contain a percent sign.
 func lowerEscapes(s string) string {
 	b := []byte(s)
 	for i := 0; i+2 < len(b); i++ {
@@ -152,19 +154,19 @@ func lowerEscapes(s string) string {
 	return string(b)
 }
 
-// base64Forms returns the characters that stand for s in the base64 encoding of any text that
-// contains it, one form per offset of s in a group of three bytes, without the characters at both
-// ends that also depend on neighbouring bytes.
+// base64Forms returns the characters that represent s in the base64 encoding of any text that
+// contains s. There is one form per offset of s in a group of three bytes. A form omits the
+// characters at both ends that depend on neighbouring bytes as well.
 func base64Forms(s string) []string {
 	var all []string
 	for _, enc := range []*base64.Encoding{base64.StdEncoding, base64.URLEncoding} {
 		for offset := range 3 {
 			all = append(all, base64Core(enc, s, offset))
 		}
-		// Alone, s is one form with its last character and padding.
+		// If s is encoded alone, its form includes the last character and padding.
 		alone := enc.EncodeToString([]byte(s))
 		all = append(all, alone, strings.TrimRight(alone, "="))
-		// Command line tools wrap at 76 columns, PEM at 64.
+		// Command-line tools wrap at 76 columns, PEM at 64.
 		for _, width := range []int{64, 76} {
 			for rest := alone; len(alone) > width && len(rest) > 0; {
 				n := min(width, len(rest))
@@ -176,7 +178,7 @@ func base64Forms(s string) []string {
 	return all
 }
 
-// base64Core returns the characters that depend on s alone at an offset in a group of three bytes.
+// base64Core returns the characters that depend only on s, for an offset in a group of three bytes.
 func base64Core(enc *base64.Encoding, s string, offset int) string {
 	raw := make([]byte, offset, offset+len(s))
 	raw = append(raw, s...)
@@ -185,7 +187,7 @@ func base64Core(enc *base64.Encoding, s string, offset int) string {
 	return text[(8*offset+5)/6 : 8*len(raw)/6]
 }
 
-// encodedBase64 returns the base64 encoding of s, encoded again: in base64, with which scripts
+// encodedBase64 returns the base64 encoding of s, encoded again: in base64, which scripts use to
 // bypass masking, as a URL parameter, and in JSON.
 func encodedBase64(s string) []string {
 	once := base64.StdEncoding.EncodeToString([]byte(s))

@@ -8,7 +8,8 @@ import (
 	"time"
 )
 
-// One user may choose both the secrets and the text to keep the server busy.
+// TestHostileSecretsAreCheapToMask limits the processor time of masking, because one user can
+// choose both the secrets and the text to keep the server busy.
 func TestHostileSecretsAreCheapToMask(t *testing.T) {
 	const size = 256 << 10
 	var alike, short, lengths, quotes []string
@@ -54,7 +55,8 @@ func TestHostileSecretsAreCheapToMask(t *testing.T) {
 	}
 }
 
-// processorTime returns the processor time of the test, which the load of the machine changes little.
+// processorTime returns the processor time used by the test, on which the machine's load has little
+// effect.
 func processorTime(t *testing.T) time.Duration {
 	t.Helper()
 	var used syscall.Rusage

@@ -8,43 +8,45 @@ import (
 	"strings"
 )
 
-// maxWindow limits the window of a matcher, so that its positions fit the bits of a word.
+// maxWindow limits the window of a matcher, so that the window's positions fit the bits of a word.
 const maxWindow = 32
 
 // matcher finds a fixed set of needles. It is immutable.
 //
 // It uses the algorithm of Wu and Manber: a window as wide as the shortest needle moves over the
 // text, and the two bytes at its end determine how far it can move without missing the beginning of
-// a needle. It skips most of the text. Building a matcher takes microseconds; building an automaton
-// of all needles would take longer.
+// a needle. So the matcher skips most of the text. Building a matcher takes microseconds. Building
+// an automaton of all needles would take longer.
 type matcher struct {
 	window  int    // length of the shortest needle, at most maxWindow; 0 without needles
 	longest int    // length of the longest needle
-	shift   []byte // by the two bytes at the end of the window: how far to move it
+	shift   []byte // distance to move the window, by the two bytes at its end
 	// sorted holds the needles in byte order, for searches by prefix.
 	sorted []string
-	// shared has, for each needle, the lengths of the prefixes that it shares with two other
+	// shared contains, for each needle, the lengths of the prefixes that it shares with two other
 	// needles: the closest ones before and after it that a binary search compares earlier.
 	shared [][2]int16
-	// begins is indexed by a hash of six bytes; it is false if no needle begins with them.
+	// begins is indexed by a hash of six bytes. An entry is false if no needle begins with such
+	// bytes.
 	begins   []bool
 	hashBits uint
-	// links has an entry for the empty needle, then one per needle of sorted with its prefixes.
+	// links has an entry for the empty needle, followed by one for each needle of sorted.
 	links []link
-	// at has, for each byte, bit i set if some needle has that byte at position i.
+	// at contains, for each byte, a mask in which bit i is set if some needle has that byte at
+	// position i.
 	at [256]uint32
 }
 
-// link leads from a needle to shorter ones that are its prefixes, by their positions in links.
-// Every chain ends at the empty needle, position 0.
+// link leads from a needle to the shorter needles that are its prefixes, by their positions in
+// links. Every chain ends at the empty needle, at position 0.
 type link struct {
 	length int32
 	next   int32 // the longest prefix
-	far    int32 // a link further along the chain, so that each is reached in few steps
+	far    int32 // a link further along the chain, so that every link is reached in few steps
 	depth  int32 // length of the chain
 }
 
-// newMatcher returns a matcher of the needles, which must be sorted.
+// newMatcher returns a matcher for the needles, which must be sorted.
 func newMatcher(needles []string) *matcher {
 	if len(needles) == 0 {
 		return &matcher{}
@@ -79,7 +81,7 @@ func newMatcher(needles []string) *matcher {
 	return m
 }
 
-// share fills shared for the needles between the positions low and high, which are not included.
+// share fills shared for the needles between the positions low and high, excluding both.
 func (m *matcher) share(low, high int) {
 	if high-low < 2 {
 		return
@@ -117,8 +119,8 @@ func (m *matcher) hash(b []byte) uint64 {
 	return prefix * 0x9E3779B97F4A7C15 >> (64 - m.hashBits)
 }
 
-// next returns the first position from pos on where a needle may begin, or a position with less
-// than a window of text after it if none can.
+// next returns the first position from pos on where a needle can begin. If there is none, it
+// returns a position that is followed by less than a window of text.
 func (m *matcher) next(text []byte, pos int) int {
 	shift := m.shift
 	if len(shift) <= math.MaxUint16 {
@@ -134,18 +136,18 @@ func (m *matcher) next(text []byte, pos int) int {
 	return max(pos, len(text)-m.window+1)
 }
 
-// match returns the length of the longest needle at the start of text, or 0, and whether text ends
-// within a longer one. Text is at least a window long.
+// match returns the length of the longest needle at the start of text, or 0, and reports whether
+// text ends within a longer needle. text must be at least a window long.
 //
-// One user may choose the needles and the text, so the search compares each byte of the text only
-// once (Manber and Myers, "Suffix arrays"): the number of steps is that of the bytes in common plus
-// the logarithm of the number of needles.
+// One user can choose the needles and the text, so the search compares each byte of the text only
+// once (Manber and Myers, "Suffix arrays"). The number of steps is the number of bytes in common
+// plus the logarithm of the number of needles.
 func (m *matcher) match(text []byte) (length int, partial bool) {
 	if !m.begins[m.hash(text)] {
 		return 0, false
 	}
-	// The needles up to low sort before text or are a prefix of it, those from high on sort after
-	// it. The needles at low and high share this many bytes with text.
+	// The needles up to low sort before text or are prefixes of it. The needles from high on sort
+	// after text. The needles at low and high share this many bytes with text.
 	low, high := -1, len(m.sorted)
 	var agreeLow, agreeHigh int
 	for high-low > 1 {
@@ -170,8 +172,8 @@ func (m *matcher) match(text []byte) (length int, partial bool) {
 			high, agreeHigh = mid, agree
 		}
 	}
-	// Every needle that begins text is the one at low or a prefix of it. In links, that one is at
-	// position high, and the empty needle at 0.
+	// Every needle that is a prefix of text is the needle at low or a prefix of that needle. In
+	// links, the needle at low is at position high, and the empty needle at 0.
 	at := high
 	for l := &m.links[at]; int(l.length) > agreeLow; l = &m.links[at] {
 		at = int(l.next)
@@ -182,7 +184,7 @@ func (m *matcher) match(text []byte) (length int, partial bool) {
 	return int(m.links[at].length), agreeHigh == len(text)
 }
 
-// common returns the length of the common prefix of n and text, which is at least from.
+// common returns the length of the common prefix of n and text, which must be at least from.
 func common[T string | []byte](n string, text T, from int) int {
 	text = text[:min(len(n), len(text))]
 	for ; from+8 <= len(text); from += 8 {
@@ -196,14 +198,14 @@ func common[T string | []byte](n string, text T, from int) int {
 	return from
 }
 
-// word returns the first eight bytes of s as a number. The compiler turns it into one load.
+// word returns the first eight bytes of s as a number. The compiler turns this into one load.
 func word[T string | []byte](s T) uint64 {
 	_ = s[7]
 	return uint64(s[0]) | uint64(s[1])<<8 | uint64(s[2])<<16 | uint64(s[3])<<24 |
 		uint64(s[4])<<32 | uint64(s[5])<<40 | uint64(s[6])<<48 | uint64(s[7])<<56
 }
 
-// tail returns the length of the longest suffix of text that begins a needle and is shorter than
+// tail returns the length of the longest suffix of text that is a needle's prefix and shorter than
 // the window.
 func (m *matcher) tail(text []byte) int {
 	if n := m.window - 1; len(text) > n {
@@ -212,7 +214,8 @@ func (m *matcher) tail(text []byte) int {
 	if len(text) == 0 || m.at[text[len(text)-1]] == 0 {
 		return 0
 	}
-	// Bit i of state: the last i+1 bytes agree with positions 0 to i of possibly different needles.
+	// If bit i of state is set, the last i+1 bytes match positions 0 to i of needles, which can be
+	// different ones.
 	var state uint32
 	for _, c := range text {
 		state = (state<<1 | 1) & m.at[c]

@@ -10,7 +10,7 @@ import (
 	"unicode/utf8"
 )
 
-// A replacer is built on first use.
+// Replacers are built on first use.
 var (
 	gson            = strings.NewReplacer(`\"`, `\"`, "<", `\u003c`, ">", `\u003e`, "&", `\u0026`, "=", `\u003d`, "'", `\u0027`)
 	lineSeparators  = strings.NewReplacer(`\\`, `\\`, `\u2028`, "\u2028", `\u2029`, "\u2029")
@@ -33,7 +33,7 @@ func quoted(s string) []string {
 	return append(all, markupForms(s)...)
 }
 
-// jsonForms returns s as the writers of JSON, JavaScript and YAML escape it.
+// jsonForms returns s as encoders of JSON, JavaScript and YAML escape it.
 func jsonForms(s string) []string {
 	plain := jsonText(s, false)
 	all := []string{
@@ -68,11 +68,12 @@ func jsonText(s string, html bool) string {
 
 func slashes(s string) string { return strings.ReplaceAll(s, "/", `\/`) }
 
-// escaper writes text as the strings of one language.
+// escaper escapes text as in the string literals of one language.
 type escaper struct {
-	// short are the characters that become a backslash and the letter at the same place in letters.
+	// short contains the characters that become a backslash and the letter at the same position in
+	// letters.
 	short, letters string
-	plain          func(rune) bool // the characters that stay
+	plain          func(rune) bool // reports whether a character stays unescaped
 	escape         func(b []byte, r rune) []byte
 }
 
@@ -92,28 +93,30 @@ func (e escaper) text(s string) string {
 }
 
 var (
-	// dotNet is .NET's System.Text.Json.
+	// dotNet escapes like .NET's System.Text.Json.
 	dotNet = escaper{"\b\t\n\f\r\\", `btnfr\`, func(r rune) bool {
 		return isPrintableASCII(r) && !strings.ContainsRune("\"&'+<>`", r)
 	}, units("X")}
-	// escapeASCII escapes the non-ASCII characters of text that is already JSON.
+	// escapeASCII escapes the non-ASCII characters in text that is already JSON.
 	escapeASCII = escaper{plain: func(r rune) bool { return r < 0x7f }, escape: units("x")}
 
-	// python is Python's repr, without quotes and their escapes; pythonASCII escapes more.
+	// python escapes like Python's repr, except for quotes. pythonASCII escapes non-ASCII
+	// characters as well.
 	python      = escaper{"\t\n\r\\", `tnr\`, func(r rune) bool { return isPrintableASCII(r) || r > 0x7f && unicode.IsPrint(r) }, sized("x", "x")}
 	pythonASCII = escaper{"\t\n\r\\", `tnr\`, isPrintableASCII, sized("x", "x")}
 	javaScript  = escaper{"\t\n\r\\", `tnr\`, func(r rune) bool { return isPrintableASCII(r) || isShown(r) }, sized("X", "x")}
 
-	// libYAML escapes like libyaml between double quotes, for ASCII output; yamlNames completes it.
+	// libYAML escapes like libyaml between double quotes, for ASCII output. yamlNames replaces its
+	// remaining escapes.
 	libYAML = escaper{"\x00\a\b\t\n\v\f\r\x1b\"\\", `0abtnvfre"\`, isPrintableASCII, sized("X", "X")}
 )
 
 func isPrintableASCII(r rune) bool { return r >= ' ' && r < 0x7f }
 
-// isShown reports which non-ASCII characters bash and JavaScript print unescaped.
+// isShown reports whether bash and JavaScript print the non-ASCII character r unescaped.
 func isShown(r rune) bool { return r >= 0xa0 }
 
-// units returns an escape of UTF-16 code units, as \u and four digits of the given case.
+// units returns a function that escapes UTF-16 code units as \u and four digits of the given case.
 func units(digits string) func([]byte, rune) []byte {
 	return func(b []byte, r rune) []byte {
 		for _, unit := range utf16.Encode([]rune{r}) {
@@ -123,8 +126,8 @@ func units(digits string) func([]byte, rune) []byte {
 	}
 }
 
-// sized returns an escape with as many digits as a character needs. small is the case of the digits
-// of \x, and large that of \u and \U.
+// sized returns a function that escapes with as many digits as a character needs. small is the case
+// of the digits after \x, and large that after \u and \U.
 func sized(small, large string) func([]byte, rune) []byte {
 	return func(b []byte, r rune) []byte {
 		switch {
@@ -154,7 +157,7 @@ func languageForms(s string) []string {
 	for i, c := range []byte(s) {
 		octets[i] = rune(c)
 	}
-	// Python uses double quotes if single ones would need an escape, and so does JavaScript.
+	// Python and JavaScript use double quotes if single quotes would need an escape.
 	for _, text := range []string{python.text(s), pythonASCII.text(s), javaScript.text(s), pythonASCII.text(string(octets))} {
 		all = append(all, text, strings.ReplaceAll(text, "'", `\'`))
 	}
@@ -170,7 +173,7 @@ func shellForms(s string) []string {
 	}
 }
 
-// backslashes returns s as bash's printf %q prints it.
+// backslashes returns s as printed by bash's printf %q.
 func backslashes(s string) string {
 	var b strings.Builder
 	for i, r := range s {
@@ -183,7 +186,8 @@ func backslashes(s string) string {
 	return b.String()
 }
 
-// dollarQuoted returns s as in $'…', bash's form of unprintable text: non-ASCII in the C locale.
+// dollarQuoted returns s as in $'…', bash's form for unprintable text. With ascii, that includes
+// non-ASCII characters, as in the C locale.
 func dollarQuoted(s string, ascii bool) string {
 	var b strings.Builder
 	for i, r := range s {
@@ -206,7 +210,7 @@ func dollarQuoted(s string, ascii bool) string {
 	return b.String()
 }
 
-// markupForms returns s with XML and HTML entities, which differ between writers.
+// markupForms returns s with XML and HTML entities, which differ between encoders.
 func markupForms(s string) []string {
 	base := xmlText.Replace(s)
 	all := []string{base, xmlTextShort.Replace(s)}
@@ -217,11 +221,11 @@ func markupForms(s string) []string {
 		}
 	}
 	all = append(all, entities(s, "&#34;", "&#39;", "+", "&#%d;")) // Go's html/template
-	// Go's encoding/xml, and other writers' attributes.
+	// Go's encoding/xml, and attributes from other encoders.
 	all = append(all, goXML.Replace(base))
 	attribute := xmlAttribute.Replace(base)
 	all = append(all, attribute, strings.ReplaceAll(attribute, `"`, "&quot;"))
-	// .NET's encoders, and writers of ASCII.
+	// .NET's encoders, and encoders with ASCII output.
 	for _, format := range []string{"&#%d;", "&#x%X;", "&#x%x;"} {
 		all = append(all,
 			entities(s, "&quot;", "&#x27;", "+`\u0080-", format),
@@ -232,7 +236,8 @@ func markupForms(s string) []string {
 	return all
 }
 
-// entities replaces XML's characters and extra by entities; "\u0080-" means all non-ASCII ones.
+// entities returns s with XML's special characters and those in extra replaced by entities. The
+// suffix "\u0080-" stands for all non-ASCII characters.
 func entities(s, quote, apostrophe, extra, format string) string {
 	all := strings.HasSuffix(extra, "\u0080-")
 	extra = strings.TrimSuffix(extra, "\u0080-")

@@ -1,9 +1,9 @@
 // Package redact masks secrets in a stream of text.
 //
-// A [Set] holds the secrets of a job, each in the encodings in which tools print them, and may grow
-// while output is being masked. A [Writer] replaces every occurrence with [Marker], however the
-// stream is split into writes. Masking guards against accidents and is not a boundary: code in a
-// job can print a secret in a form that no list foresees.
+// A [Set] contains the secrets of a job, each in the encodings in which tools print them. It can
+// grow while output is being masked. A [Writer] replaces every occurrence with [Marker], regardless
+// of how the stream is split into writes. Masking guards against accidents and is not a security
+// boundary: code in a job can print a secret in a form that no list foresees.
 package redact
 
 import (
@@ -18,19 +18,19 @@ const (
 	// Marker replaces a secret in the output.
 	Marker = "[secret]"
 
-	// MinLength is the length in bytes below which a value is not masked: short values occur by
+	// MinLength is the minimum length of a value that is masked, in bytes. Shorter values occur by
 	// chance, and masking them would make a log unreadable.
 	MinLength = 6
 )
 
-// Secret is one value to be masked.
+// Secret is a value to be masked.
 type Secret struct {
-	// Name is for messages, such as the name of the secret's variable.
+	// Name identifies the secret in messages, for example the name of its variable.
 	Name  string
 	Value string
 }
 
-// Set is a growing set of secrets. It is safe for concurrent use.
+// Set is a set of secrets that can grow. It is safe for concurrent use.
 type Set struct {
 	matcher atomic.Pointer[matcher]
 
@@ -47,14 +47,14 @@ func New(secrets ...Secret) *Set {
 	return s
 }
 
-// Add adds secrets. After it returns, they are masked in later writes and in held text.
+// Add adds secrets to the set. After it returns, they are masked in later writes and in held text.
 func (s *Set) Add(secrets ...Secret) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	before := len(s.needles)
 	for _, secret := range secrets {
 		if len(strings.TrimSpace(secret.Value)) < MinLength {
-			// An empty value is the absence of a secret and needs no warning.
+			// An empty value means that the secret is absent, which needs no warning.
 			if secret.Value != "" && !slices.Contains(s.skipped, secret.Name) {
 				s.skipped = append(s.skipped, secret.Name)
 			}
@@ -72,24 +72,24 @@ func (s *Set) Add(secrets ...Secret) {
 	s.matcher.Store(newMatcher(slices.Sorted(maps.Keys(s.needles))))
 }
 
-// Skipped returns the names of the secrets that are not masked because they are shorter than
-// [MinLength] without surrounding space, so that the caller can warn.
+// Skipped returns the names of the secrets that are not masked because, without surrounding space,
+// they are shorter than [MinLength]. The caller can warn about them.
 func (s *Set) Skipped() []string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return slices.Clone(s.skipped)
 }
 
-// String returns text with all secrets masked. It is for single messages, such as errors; the end
-// of text is the end of the stream, see [Writer.Close].
+// String returns text with all secrets masked. It is for single messages, such as errors. The end
+// of text counts as the end of the stream; see [Writer.Close].
 func (s *Set) String(text string) string {
 	var sc scanner
 	masked, _ := sc.scan(s.matcher.Load(), []byte(text), endOfStream)
 	return string(masked)
 }
 
-// Has reports whether text may hold a secret: if not, [Set.String] returns it unchanged. It stops
-// at the first occurrence.
+// Has reports whether text might contain a secret. If it returns false, [Set.String] returns text
+// unchanged. Has stops at the first occurrence.
 func (s *Set) Has(text []byte) bool {
 	m := s.matcher.Load()
 	if m.window == 0 {

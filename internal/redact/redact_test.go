@@ -81,8 +81,8 @@ func TestEncodings(t *testing.T) {
 			if !strings.HasPrefix(got, "before ") || !strings.HasSuffix(got, " after") || !strings.Contains(got, Marker) {
 				t.Errorf("%s in %s: masked as %q", name, encName, got)
 			}
-			// The remainder may be the characters of an encoding that stand for the neighbours,
-			// even if they also stand for bits of the secret.
+			// The remainder can be characters of an encoding that represent neighbouring bytes,
+			// even if they also represent bits of the secret.
 			left := strings.TrimSuffix(strings.TrimPrefix(got, "before "), " after")
 			for part := range strings.SplitSeq(left, Marker) {
 				switch {

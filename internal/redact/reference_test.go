@@ -8,7 +8,8 @@ import (
 	"testing"
 )
 
-// reference is the obvious masking: find all needles, join overlaps, replace each with a marker.
+// reference masks text in the obvious way: it finds all needles, joins overlapping occurrences, and
+// replaces each with a marker.
 func reference(needles []string, text string) string {
 	type span struct{ start, end int }
 	var spans []span
@@ -125,7 +126,7 @@ func FuzzMaskingAgreesWithReference(f *testing.F) {
 			t.Fatalf("cuts %v of %q:\n got %q\nwant %q", cuts, text, got, want)
 		}
 		for _, s := range []string{a, b, c} {
-			// A secret that shares bytes with the marker may appear where the marker stands.
+			// A secret that shares bytes with the marker can appear where the marker is.
 			if len(strings.TrimSpace(s)) >= MinLength && !strings.ContainsAny(s, Marker) && strings.Contains(set.String(text), s) {
 				t.Fatalf("%q is still in %q", s, set.String(text))
 			}

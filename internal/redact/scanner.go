@@ -6,25 +6,26 @@ import "bytes"
 type scanMode int
 
 const (
-	// moreToCome holds back the text from the first byte that may begin an incomplete secret.
+	// moreToCome holds back the text from the first byte that can begin an incomplete secret.
 	moreToCome scanMode = iota
-	// wholeLines holds back the same, but only from the last, incomplete line.
+	// wholeLines does the same, but only within the last, incomplete line.
 	wholeLines
-	// endOfStream holds nothing back: a prefix of a secret is masked if it has MinLength bytes.
+	// endOfStream holds nothing back. A prefix of a secret is masked if it has at least MinLength
+	// bytes.
 	endOfStream
 )
 
-// scanner masks text piece by piece. It masks every byte that belongs to an occurrence of a needle;
-// occurrences that overlap become one marker, adjacent ones two, so the output does not depend on
+// scanner masks text piece by piece. It masks every byte that belongs to an occurrence of a needle.
+// Overlapping occurrences become one marker, adjacent ones two, so the output does not depend on
 // how the text was split.
 type scanner struct {
-	// covered counts the first bytes of the next text whose marker is already written.
+	// covered is the number of bytes at the start of the next text whose marker is already written.
 	covered int
 	out     []byte
 }
 
-// scan masks text. It returns the output, valid until the next call, and the position from which
-// the caller must pass the text again, with more appended.
+// scan masks text. It returns the output, which is valid until the next call, and the position from
+// which the caller must pass the text again, with more appended.
 func (sc *scanner) scan(m *matcher, text []byte, mode scanMode) (masked []byte, hold int) {
 	sc.out = sc.out[:0]
 	hold = len(text)
@@ -40,9 +41,10 @@ func (sc *scanner) scan(m *matcher, text []byte, mode scanMode) (masked []byte, 
 	return sc.out, hold
 }
 
-// mark writes text with occurrences replaced, and returns the position where it could not decide.
+// mark writes text with occurrences replaced. It returns the position from which more text is
+// needed to decide.
 func (sc *scanner) mark(m *matcher, text []byte, mode scanMode) (hold int) {
-	undecided := 0 // start of the part that may be held back for a partial occurrence
+	undecided := 0 // start of the part that can be held back for a partial occurrence
 	if mode == wholeLines {
 		undecided = bytes.LastIndexByte(text, '\n') + 1
 	}

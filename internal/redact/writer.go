@@ -8,27 +8,28 @@ import (
 	"time"
 )
 
-// flushAfter limits how long complete lines that may begin a secret are held.
+// flushAfter limits the time for which complete lines are held because they might begin a secret.
 const flushAfter = 50 * time.Millisecond
 
-// maxPiece limits what is masked at once, in bytes, and so the memory of a writer.
+// maxPiece limits the number of bytes that are masked at once, and so a writer's memory.
 const maxPiece = 256 << 10
 
 var errWriterClosed = errors.New("write to a masking writer that is closed")
 
-// Writer masks what is written to it and passes it on. It is safe for concurrent use.
+// Writer masks the text that is written to it and writes the result to its destination. It is safe
+// for concurrent use.
 //
-// It passes on at once whatever cannot be part of a secret, and holds back the rest: the longest
-// end of the stream that is the beginning of a secret or of a piece of a long one, so less than 256
-// bytes. The held text is decided by
+// It writes text at once unless the text can be part of a secret. It holds back the longest suffix
+// of the stream that is the beginning of a secret, or of a piece of a long secret. This suffix is
+// shorter than 256 bytes. One of the following decides what happens to it:
 //
-//   - the next bytes, mostly;
-//   - [Writer.Flush], which the writer calls after 50 ms, for complete lines.
-//     A multi-line secret may have begun in them, but its lines of [MinLength] and more are
-//     masked one by one, and shorter ones are not secrets. Part of a line that may be the
-//     beginning of a secret is never passed on because of time;
-//   - [Writer.Close], which masks it if it is at least [MinLength] long, because a secret was
-//     probably cut off, and else passes it on.
+//   - The next bytes, usually.
+//   - [Writer.Flush], which the writer calls after 50 ms, writes complete lines. A multi-line
+//     secret might have begun in them, but its lines of at least [MinLength] bytes are masked one
+//     by one, and shorter lines are not secrets. Flush never writes part of a line that might be
+//     the beginning of a secret.
+//   - [Writer.Close] masks the text if it is at least [MinLength] long, because a secret was
+//     probably cut off. Otherwise Close writes it.
 type Writer struct {
 	set *Set
 	dst io.Writer
@@ -36,20 +37,21 @@ type Writer struct {
 	mu      sync.Mutex
 	scanner scanner
 	held    []byte
-	heldAt  int64 // its offset in the written text
+	heldAt  int64 // offset of the held text in the written text
 	timer   *time.Timer
-	armedAt int64 // heldAt for which the timer was started; -1 if it is not running
+	armedAt int64 // heldAt when the timer was started; -1 if it is not running
 	closed  bool
-	err     error // of dst, kept: all later output is lost
+	err     error // error of dst, kept because all later output is lost
 }
 
-// Writer returns a writer that masks the secrets of s, including those added later, and passes the
-// text on to dst in as few writes as possible. The caller must close it.
+// Writer returns a writer that masks the secrets of s, including those added later, and writes the
+// masked text to dst in as few writes as possible. The caller must close it.
 func (s *Set) Writer(dst io.Writer) *Writer {
 	return &Writer{set: s, dst: dst, armedAt: -1}
 }
 
-// Write masks p and passes it on, except for held text. An error of the destination is permanent.
+// Write masks p and writes it to the destination, except for text that it holds back. An error of
+// the destination is permanent.
 func (w *Writer) Write(p []byte) (int, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -69,7 +71,7 @@ func (w *Writer) Write(p []byte) (int, error) {
 	return n, nil
 }
 
-// Flush passes on the complete lines that are held back, see [Writer].
+// Flush writes the complete lines that are held back; see [Writer].
 func (w *Writer) Flush() error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -80,7 +82,8 @@ func (w *Writer) Flush() error {
 	return w.err
 }
 
-// Close masks the held text or passes it on. It does not close the destination and may be repeated.
+// Close masks or writes the held text; see [Writer]. It does not close the destination. It may be
+// called more than once.
 func (w *Writer) Close() error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -97,7 +100,7 @@ func (w *Writer) Close() error {
 	return w.err
 }
 
-// pass masks the held text and piece. The caller holds the lock.
+// pass masks and writes the held text and piece. The caller holds the lock.
 func (w *Writer) pass(piece []byte, mode scanMode) {
 	text := piece
 	if len(w.held) > 0 {
@@ -112,8 +115,9 @@ func (w *Writer) pass(piece []byte, mode scanMode) {
 	w.heldAt += int64(hold)
 }
 
-// arm ensures that held lines are flushed in time, counted from their first byte: counted from the
-// last write, a slow but steady stream would hold them forever. The caller holds the lock.
+// arm ensures that held lines are flushed in time, counted from their first byte. If the time
+// counted from the last write, a slow but steady stream would hold them forever. The caller holds
+// the lock.
 func (w *Writer) arm() {
 	switch {
 	case bytes.IndexByte(w.held, '\n') < 0:
