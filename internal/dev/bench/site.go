@@ -93,7 +93,7 @@ func readTimes(file string) (times, error) {
 
 type jobTimes struct {
 	sent, queued time.Time // when the enqueue request was sent, and when it returned
-	first, last  times     // of the job's first and last process
+	first, last  times     // stamps of the job's first and last process
 	finished     time.Time // according to the server
 }
 

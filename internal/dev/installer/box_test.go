@@ -19,7 +19,8 @@ import (
 
 type shell []string
 
-// shells are those that users pipe install.sh into; zsh also in its native mode.
+// shells are the shells into which users pipe install.sh. zsh occurs twice: in its native mode and
+// as sh.
 var shells = map[string]shell{
 	"dash":      {"dash"},
 	"ash":       {"busybox", "ash"},
@@ -60,10 +61,10 @@ type box struct {
 	tmp    string   // TMPDIR
 	fake   string   // state of the fake service
 	path   []string // directories before the machine's own
-	only   string   // if not "", the whole PATH
+	only   string   // if not "", replaces the machine's own directories
 	env    []string
 	script []byte // nil means the script of the mirror's releases
-	piped  bool   // on standard input, from curl
+	piped  bool   // the shell reads the script from standard input, as from curl
 	before string // shell code that runs before the script
 }
 

@@ -36,7 +36,7 @@ func TestNoExecution(t *testing.T) {
 	m.newest(t, "v1.0.0")
 	inShells(t, func(t *testing.T, sh shell) {
 		b := newBox(t, m, sh)
-		// A noexec TMPDIR does no harm.
+		// A TMPDIR on a noexec file system is no problem.
 		tmpfs(t, b.tmp, 8*padding)
 		if err := unix.Mount("", b.tmp, "", unix.MS_REMOUNT|unix.MS_NOEXEC, ""); err != nil {
 			t.Fatal(err)
@@ -55,8 +55,8 @@ func TestNoExecution(t *testing.T) {
 	})
 }
 
-// TestFullDisk checks that a full disk is reported in one line, and that the existing installation
-// is unchanged.
+// TestFullDisk checks that the installer reports a full disk in one line and does not change the
+// existing installation.
 func TestFullDisk(t *testing.T) {
 	t.Parallel()
 	m := newMirror(t)

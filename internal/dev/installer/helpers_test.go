@@ -27,8 +27,8 @@ func dash(t *testing.T) shell {
 	return nil
 }
 
-// agent returns the real agent, to which the archives' programs delegate "install". It is built
-// once, unless WORKFLOW_BIN names a directory with the product's programs.
+// agent returns the real agent, to which the archives' programs delegate "install". The agent is
+// built once, unless WORKFLOW_BIN names a directory with the product's programs.
 func agent(t *testing.T) string {
 	t.Helper()
 	path, err := buildAgent()

@@ -134,8 +134,8 @@ func TestPlaces(t *testing.T) {
 		b.want(t, 1, []string{"--system needs root", "sudo sh -s -- --system"}, "--system")
 		b.before = ""
 		if os.Geteuid() == 0 {
-			// A HOME that does not exist has no other owner. Users can have these strict shell
-			// options.
+			// A HOME that does not exist has no other owner. A user's shell can have strict options
+			// set.
 			b.before = `HOME=$HOME/new; set -fC; `
 			b.want(t, 0, []string{"Installed v1.2.3 in " + filepath.Join(home, "new")})
 			b.want(t, 0, []string{"v1.2.3 was already installed in " + filepath.Join(home, "new")})

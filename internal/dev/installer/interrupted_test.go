@@ -104,7 +104,7 @@ func TestKilled(t *testing.T) {
 				}
 				b.want(t, 0, nil, use...)
 				before := c.before
-				if kind == "v1.1.0" { // the swap may have removed the previous version
+				if kind == "v1.1.0" { // the swap might have removed the previous version
 					before = ""
 					if entries := names(t, filepath.Join(b.root(), "versions")); len(entries) > 1 {
 						before = c.before

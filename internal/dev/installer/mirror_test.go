@@ -30,7 +30,7 @@ type mirror struct {
 	keyFile string // file of the public key
 
 	mu    sync.Mutex
-	asked []string // paths
+	asked []string // requested paths
 }
 
 func newMirror(t *testing.T) *mirror {
@@ -167,7 +167,8 @@ func archive(t *testing.T, top string, list []member) []byte {
 
 var platforms = [][2]string{{"linux", "amd64"}, {"linux", "arm64"}, {"darwin", "amd64"}, {"darwin", "arm64"}}
 
-// release adds a release to the mirror; its archives also have the extra members.
+// release adds a release to the mirror. Its archives contain the extra members in addition to the
+// usual ones.
 func (m *mirror) release(t *testing.T, version string, extra ...member) {
 	t.Helper()
 	sums := release.Checksums{}

@@ -33,7 +33,7 @@ func TestTLS(t *testing.T) {
 		}
 		files.ServeHTTP(w, r)
 	}))
-	server.Config.ErrorLog = log.New(io.Discard, "", 0) // of clients that hang up, as intended
+	server.Config.ErrorLog = log.New(io.Discard, "", 0) // hides the expected errors of clients that disconnect
 	server.StartTLS()
 	t.Cleanup(server.Close)
 	authority := filepath.Join(t.TempDir(), "ca.pem")

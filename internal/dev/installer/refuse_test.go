@@ -148,7 +148,8 @@ func TestMachines(t *testing.T) {
 	}
 }
 
-// TestMissingTools checks that each missing program is named, with its purpose and package.
+// TestMissingTools checks that the installer names each missing program, its purpose and its
+// package.
 func TestMissingTools(t *testing.T) {
 	t.Parallel()
 	m := newMirror(t)

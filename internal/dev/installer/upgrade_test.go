@@ -75,8 +75,8 @@ func TestUninstall(t *testing.T) {
 		if left := names(t, b.root()); !slices.Equal(left, []string{"notes of mine", "pulumi-workflow-agent.yaml"}) {
 			t.Errorf("%q are left", left)
 		}
-		// The agent can be reinstalled over its configuration and state. These files can also be
-		// removed after the agent.
+		// The agent can be reinstalled over its configuration and state. These files can be removed
+		// after the agent.
 		b.want(t, 0, []string{"Installed v1.0.0"})
 		b.whole(t, "v1.0.0", "")
 		b.want(t, 0, nil, "--uninstall")

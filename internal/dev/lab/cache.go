@@ -113,8 +113,9 @@ func cached(ctx context.Context, name, key string, make func(dir string) error) 
 	return final, nil
 }
 
-// lock acquires an exclusive lock on a file, waiting until ctx is done, and returns the function
-// that releases the lock. The operating system also releases the lock when the process exits.
+// lock acquires an exclusive lock on a file, waiting at most until ctx is done, and returns the
+// function that releases the lock. The operating system also releases the lock when the process
+// exits.
 func lock(ctx context.Context, path string) (unlock func(), err error) {
 	err = Poll(ctx, lockPoll, func() (done bool, err error) {
 		unlock, err = tryLock(path)

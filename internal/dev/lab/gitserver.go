@@ -14,8 +14,8 @@ import (
 	"time"
 )
 
-// GitServer serves bare repositories over HTTP, read-only, through git's own HTTP back end. Shallow
-// fetches and fetches of any commit by its hash work.
+// GitServer serves bare repositories over HTTP, read-only, through git's own HTTP back end. It
+// supports shallow fetches, and fetches of any commit by its hash.
 type GitServer struct {
 	// URL is the base of the repositories' URLs, without a trailing slash.
 	URL string
@@ -28,11 +28,11 @@ type GitServer struct {
 // GitOptions configures a [GitServer]. The zero value serves on a free loopback port without
 // authentication.
 type GitOptions struct {
-	// Listen is the TCP address to listen on, "127.0.0.1:0" if empty. Containers can reach an
-	// address of a Docker bridge.
+	// Listen is the TCP address to listen on, or "127.0.0.1:0" if empty. To serve containers, use
+	// the address of a Docker bridge.
 	Listen string
 	// Password, if not empty, is the password that every request must send by basic authentication.
-	// Hosted services accept a token there.
+	// Hosted services accept a token as the password.
 	Password string
 	// Username, if not empty, is the user name that requests must send with the password.
 	Username string

@@ -24,7 +24,7 @@ import (
 
 const (
 	issuerBinary = "issuer"
-	// issuerStart is the time limit for an issuer's start, without the build.
+	// issuerStart is the time limit for an issuer's start, excluding the build.
 	issuerStart    = 2 * time.Minute
 	issuerCall     = time.Minute
 	issuerCallback = "http://127.0.0.1/callback"
@@ -46,12 +46,12 @@ type Issuer struct {
 
 // Identity is the content of an ID token.
 type Identity struct {
-	// Audience is the first audience; MoreAudiences follow it.
+	// Audience is the first audience; MoreAudiences are the following ones.
 	Audience      string
 	MoreAudiences []string
 	// Subject defaults to "somebody".
 	Subject string
-	// Claims are added to those of every ID token.
+	// Claims are added to the standard claims of the token.
 	Claims map[string]any
 	// Lifetime defaults to 5 minutes and must be a multiple of a second. A negative lifetime
 	// creates an expired token.

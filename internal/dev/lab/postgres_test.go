@@ -39,7 +39,7 @@ func TestPostgres(t *testing.T) {
 		_ = other.Close(t.Context())
 		t.Error("a wrong password was accepted")
 	}
-	stop() // while a client is still connected
+	stop() // a client is still connected
 	if err := conn.Ping(t.Context()); err == nil {
 		t.Error("the server still answers after it was stopped")
 	}

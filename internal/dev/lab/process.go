@@ -14,7 +14,7 @@ import (
 // stopPatience is the grace period between SIGTERM and SIGKILL for a child process.
 const stopPatience = 30 * time.Second
 
-// command returns a command. Its process group receives SIGTERM when ctx is done, and is killed
+// command returns a command whose process group receives SIGTERM when ctx is done, and is killed
 // after the grace period.
 func command(ctx context.Context, name string, args ...string) *exec.Cmd {
 	cmd := exec.CommandContext(ctx, name, args...)
@@ -25,7 +25,8 @@ func command(ctx context.Context, name string, args ...string) *exec.Cmd {
 }
 
 // Process is a background program that writes to a log file. It has its own process group, so that
-// ^C in the terminal does not reach it. On Linux it receives SIGTERM when the parent dies.
+// ^C in the terminal does not reach the program. On Linux, the program receives SIGTERM when its
+// parent dies.
 type Process struct {
 	cmd  *exec.Cmd
 	done chan struct{}

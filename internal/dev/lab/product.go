@@ -19,7 +19,7 @@ import (
 
 // Server is a running workflow-server.
 type Server struct {
-	URL          string // for clients and jobs
+	URL          string // URL for clients and jobs
 	Token        string // the admin's token
 	Organization string
 	DataDir      string

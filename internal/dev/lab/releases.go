@@ -14,7 +14,7 @@ import (
 	"time"
 )
 
-// The versions of the releases that [MakeReleases] returns.
+// Versions of the releases that [MakeReleases] returns.
 const (
 	FirstRelease = "v1.0.0"
 	NextRelease  = "v1.1.0"
@@ -192,8 +192,8 @@ func keepReleaseKey(dir string) error {
 	return nil
 }
 
-// forgetReleases deletes unused releases of other source states. Every change to the product
-// creates new releases, and they are large.
+// forgetReleases deletes unused releases of other source states. Each change to the product leads
+// to new releases, which are large.
 func forgetReleases(used string) {
 	now := time.Now()
 	_ = os.Chtimes(used, now, now) // after a failure, the next run builds them again

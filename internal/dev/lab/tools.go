@@ -27,8 +27,8 @@ const (
 type Tools struct {
 	// Dir holds pulumi and pulumi-language-yaml.
 	Dir string
-	// ProviderDir holds pulumi-resource-lab; "" without the provider. The provider must be in a
-	// Pulumi home: the CLI warns at every step about a provider on the PATH.
+	// ProviderDir holds pulumi-resource-lab, or is "" without the provider. The provider must be in
+	// a Pulumi home: the CLI warns at every step about a provider on the PATH.
 	ProviderDir string
 }
 

@@ -25,8 +25,8 @@ func pulumi(t *testing.T, tools Tools, dir string, env []string, args ...string)
 	return stdout.String()
 }
 
-// TestPulumiTools runs a program with every resource type of the provider through the stock CLI,
-// against the CLI's own file backend.
+// TestPulumiTools deploys a program with every resource type of the provider, with the stock CLI
+// and its own file backend.
 func TestPulumiTools(t *testing.T) {
 	if testing.Short() {
 		t.Skip("builds and runs the real pulumi CLI")

@@ -92,7 +92,7 @@ func harmless() []string {
 	}
 }
 
-// TestPrograms checks what each program links, directly or indirectly.
+// TestPrograms checks that no program links a banned package, directly or indirectly.
 func TestPrograms(t *testing.T) {
 	for _, tt := range []struct {
 		program string

@@ -17,7 +17,7 @@ const tick = 10 * time.Millisecond
 // parseStat returns a process's CPU time from its /proc/PID/stat, without and with the children
 // that it has waited for.
 func parseStat(stat []byte) (own, withChildren time.Duration, err error) {
-	// The name is in parentheses and may itself contain parentheses.
+	// The name is in parentheses and can itself contain parentheses.
 	end := bytes.LastIndexByte(stat, ')')
 	if end < 0 {
 		return 0, 0, errors.New("parsing a stat file: no command name")

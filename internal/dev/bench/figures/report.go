@@ -40,7 +40,7 @@ func RatioAtLeast(limit float64, gated bool) Goal { return Goal{ratioAtLeast, li
 // Row is a line of the table.
 type Row struct {
 	Measurement, Figure, Unit string
-	Product, Yardstick        []float64 // samples; the baseline may have none
+	Product, Yardstick        []float64 // samples; the baseline can have none
 	Goal                      Goal
 }
 

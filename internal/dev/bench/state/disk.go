@@ -84,7 +84,7 @@ func (p *product) stored(ctx context.Context) (d disk, err error) {
 }
 
 const (
-	// quiet is the time without a change after which the server has no work left.
+	// quiet is the time without changes after which the server is considered idle.
 	quiet        = 3 * time.Second
 	diskPatience = 2 * time.Minute
 )

@@ -29,8 +29,8 @@ type size struct {
 	n      int
 	server samples
 	stub   samples
-	cpu    map[string][]float64 // of the server by operation, seconds
-	peak   []float64            // of the server, MB
+	cpu    map[string][]float64 // the server's CPU seconds by operation
+	peak   []float64            // the server's peak memory use in MB
 	wrong  float64              // resources missing after up and left after destroy
 }
 

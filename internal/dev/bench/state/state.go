@@ -26,7 +26,7 @@ const (
 
 // Bench configures and runs the measurements.
 type Bench struct {
-	Dir    string // for everything except programs
+	Dir    string // directory for everything except programs
 	Server string // path of workflow-server
 	Stub   string // path of minbackend
 	Rounds int

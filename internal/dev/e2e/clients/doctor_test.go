@@ -67,7 +67,7 @@ func TestClientsOfTheDoctor(t *testing.T) {
 	w := harness.StartSite(t, "")
 	d, code := doctor(w, t, "process", nil, "--reach", w.Git.URL)
 	for _, name := range []string{"config", "proxy", "dns", "tcp", "server", "clock", "token", "runner", "state", "job", "job-dns", "job-server", "job-reach"} {
-		// The doctor warns if the test may use an engine.
+		// The doctor warns if this machine has an engine that a process can reach.
 		if d.status(name) != "ok" && (name != "job" || d.status(name) != "warn") {
 			t.Errorf("%s: %s", name, d.status(name))
 		}
@@ -95,7 +95,7 @@ func TestEngineDoctor(t *testing.T) {
 	w, engine, image := harness.StartEngineSite(t, harness.OnBridge)
 	env := []string{"DOCKER_HOST=" + engine.Host, "PULUMI_AGENT_PULL_IMAGE=false"}
 	labels := []string{"workflowagent.kind", "workflowagent.owner"}
-	before := map[string]int{} // other tests may have used this engine
+	before := map[string]int{} // other tests might have used this engine
 	for _, label := range labels {
 		volumes, err := engine.Volumes(t.Context(), label)
 		if err != nil {

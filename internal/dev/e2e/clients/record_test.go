@@ -34,7 +34,7 @@ type recorder struct {
 	http   *httptest.Server
 
 	mu       sync.Mutex
-	journals map[string]*recording // by the path of the update
+	journals map[string]*recording // by the update's path
 	order    []*recording
 }
 
@@ -98,7 +98,7 @@ func (r *recorder) record(w http.ResponseWriter, req *http.Request, update strin
 		r.journals[update].entries = append(r.journals[update].entries, batch.Entries...)
 	}
 	w.WriteHeader(answer.Code)
-	_, _ = w.Write(answer.Body.Bytes()) // the client reports a lost answer
+	_, _ = w.Write(answer.Body.Bytes()) // the client reports a lost response
 }
 
 func (r *recorder) export(stack string) []byte {

@@ -45,7 +45,7 @@ func TestScripts(t *testing.T) {
 	runScripts(t, testscript.Params{Dir: "testdata"})
 }
 
-// TestClientsOnPostgres runs the script of a whole deployment against a server with PostgreSQL.
+// TestClientsOnPostgres runs the script of a complete deployment against a server with PostgreSQL.
 func TestClientsOnPostgres(t *testing.T) {
 	if reason, ok := lab.PostgresAvailable(); !ok {
 		t.Skip(reason)

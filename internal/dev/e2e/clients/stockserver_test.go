@@ -42,7 +42,7 @@ type stockJob struct {
 	claims     int
 	heartbeats int
 	states     []string         // "1 running", in order of arrival
-	lines      map[int][]string // of each step
+	lines      map[int][]string // received log lines by step
 }
 
 func newStockServer(t *testing.T) *stockServer {

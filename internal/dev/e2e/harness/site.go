@@ -78,8 +78,8 @@ type Site struct {
 
 	AgentArgs []string          // additional arguments for agents
 	AgentURL  string            // URL that agents use instead of the server's, or ""
-	Last      lab.AgentOptions  // of the newest agent
-	options   lab.ServerOptions // of the server
+	Last      lab.AgentOptions  // options of the newest agent
+	options   lab.ServerOptions // options of the server
 }
 
 // NewSite starts a server and a git server.

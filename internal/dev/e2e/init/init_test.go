@@ -189,7 +189,7 @@ while [ "$(systemctl show -p NRestarts --value customer-managed-workflow-agent)"
 rm -r /run/systemd/system/customer-managed-workflow-agent.service.d && systemctl daemon-reload`,
 		"systemctl kill -s KILL systemd-journald; systemctl daemon-reexec",
 		agentInside + " service uninstall && " + agentInside + " service install --process --start",
-		agentInside + " service install --process --env NEW=1 --start", // what an upgrade does
+		agentInside + " service install --process --env NEW=1 --start", // as an upgrade does
 	} {
 		name := "job" + strconv.Itoa(i)
 		d := st.Deploy(ctx, t, "update", repo.URL, halfway(sharedInside+"/"+name))

@@ -62,7 +62,7 @@ func (p *packaged) instructed(ctx context.Context, t *testing.T, mark string) {
 
 type state struct {
 	enabled, active string
-	version         string // of the installed program
+	version         string // version of the installed program
 }
 
 // want checks the state of the service, that the installed program runs, and that the service's

@@ -34,9 +34,9 @@ const builtVersion = "v100.200.300"
 type publisher struct {
 	mirror string
 	key    *ecdsa.PrivateKey
-	agent  []byte // of builtVersion
+	agent  []byte // program of builtVersion
 	runner []byte
-	turn   time.Time // of the newest channel file
+	turn   time.Time // time in the newest channel file
 }
 
 // updatable holds an agent that trusts a test key. The agent is built once.
@@ -102,7 +102,7 @@ func (p *publisher) program(t *testing.T, version string) []byte {
 }
 
 func (p *publisher) files(agent []byte) map[string][]byte {
-	foreign := []byte("#!/bin/sh\nexit 1\n") // of other platforms, which do not run here
+	foreign := []byte("#!/bin/sh\nexit 1\n") // replaces programs for other platforms, which do not run here
 	return map[string][]byte{
 		release.Program: agent, "workflow-runner": p.runner,
 		"workflow-runner-embeddable": foreign, "workflow-runner-embeddable-arm64": foreign, "LICENSE": []byte("a license\n"),

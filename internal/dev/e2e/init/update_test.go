@@ -129,7 +129,7 @@ func (u *updatedService) await(ctx context.Context, t *testing.T, what string, d
 func (u *updatedService) current() string { return u.link("current") }
 
 func (u *updatedService) link(name string) string {
-	target, _ := os.Readlink(filepath.Join(u.Root, installRoot, name)) // the link may be missing
+	target, _ := os.Readlink(filepath.Join(u.Root, installRoot, name)) // the link can be missing
 	return filepath.Base(target)
 }
 

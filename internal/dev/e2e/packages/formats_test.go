@@ -118,7 +118,7 @@ func checkLintian(t *testing.T, deb string) {
 	}
 	args := []string{"lintian", "--fail-on", "error,warning", deb}
 	if os.Getuid() == 0 { // lintian refuses root and does not need it
-		home, err := os.MkdirTemp("", "lintian-") // which another user can enter
+		home, err := os.MkdirTemp("", "lintian-") // another user can enter it
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -24,13 +24,13 @@ const runnerVolumes = "workflowagent.kind=runner"
 type place struct {
 	target   string            // the agent's deploy_target
 	image    string            // the executor image, with docker
-	settings map[string]string // of the agent
-	env      []string          // of the agent
-	jobEnv   map[string]string // of the deployment
+	settings map[string]string // settings of the agent
+	env      []string          // environment of the agent
+	jobEnv   map[string]string // environment of the deployment
 }
 
-// choosePlace chooses Docker if an engine responds and an image can be created for it, otherwise a
-// process on this machine. It logs the reason.
+// choosePlace chooses Docker if an engine responds and an image can be created for it, and
+// otherwise processes on this machine. It logs the reason for its choice.
 func (q *quickstart) choosePlace(ctx context.Context) (place, error) {
 	switch q.target {
 	case targetAuto, targetDocker:

@@ -45,16 +45,16 @@ type tier struct {
 
 type suite struct {
 	root string
-	dir  string   // used by the servers of the run
-	env  []string // of the tests
+	dir  string   // directory for the servers' files
+	env  []string // environment of the tests
 	race bool     // the race detector is available
 }
 
-// parallelTests is -parallel for an end-to-end package. It does not depend on the number of
-// processors, because the tests mostly wait.
+// parallelTests is the value of go test's flag -parallel for an end-to-end package. It does not
+// depend on the number of processors, because the tests mostly wait.
 const parallelTests = "6"
 
-// parallelMachines is parallelTests for tests that each boot a machine.
+// parallelMachines replaces parallelTests for tests that each boot a machine.
 const parallelMachines = "3"
 
 // lanes returns the tiers. Tiers of one lane run one after the other.
@@ -229,7 +229,7 @@ func (s *suite) provider(ctx context.Context, out io.Writer) error {
 	return s.goTestIn(ctx, out, filepath.Join(s.root, "internal", "dev", "tools", "provider"), s.env, "./...")
 }
 
-// engineTests are the tests in other tiers' packages that require a Docker Engine.
+// engineTests matches the names of tests in other tiers' packages that require a Docker Engine.
 const engineTests = "^TestEngine"
 
 func e2e(name, parallel string) func(*suite, context.Context, io.Writer) error {
@@ -266,7 +266,7 @@ func (s *suite) goTest(ctx context.Context, out io.Writer, env []string, args ..
 }
 
 func (s *suite) goTestIn(ctx context.Context, out io.Writer, dir string, env []string, args ...string) error {
-	// -vet=off avoids a second vet: the linters include it.
+	// -vet=off, because the linters include go vet.
 	cmd := exec.CommandContext(ctx, "go", append([]string{"test", "-count=1", "-vet=off", "-timeout=40m"}, args...)...)
 	cmd.Dir, cmd.Env = dir, env
 	cmd.Stdout, cmd.Stderr = out, out
