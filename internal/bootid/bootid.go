@@ -1,5 +1,5 @@
-// Package bootid identifies a boot of the host. Processes and unsynced data do not survive a
-// reboot.
+// Package bootid identifies the current boot of the host. Processes and unsynced data do not
+// survive a reboot.
 package bootid
 
 import (
@@ -10,7 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Get returns the id of the host's current boot.
+// Get returns the ID of the host's current boot.
 var Get = sync.OnceValues(read)
 
 // Uptime returns the time since boot, including sleep. Changes to the system clock do not

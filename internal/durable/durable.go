@@ -1,4 +1,4 @@
-// Package durable writes files atomically, so that content and name survive a power loss.
+// Package durable writes files atomically and durably: content and name survive a power loss.
 package durable
 
 import (
@@ -11,18 +11,18 @@ import (
 	"github.com/google/renameio/v2"
 )
 
-// WriteFile replaces the file by renaming a new one. When it returns nil, content and name are on
+// WriteFile atomically replaces the file at path. When it returns nil, content and name are on
 // disk.
 func WriteFile(path string, data []byte, mode fs.FileMode, more ...renameio.Option) error {
 	dir := filepath.Dir(path)
-	// Without an explicit directory, renameio creates two more files to choose a directory.
+	// Without an explicit directory, renameio creates two additional files to choose a directory.
 	if err := renameio.WriteFile(path, data, mode, append(more, renameio.WithTempDir(dir))...); err != nil {
 		return err
 	}
 	return SyncDir(dir)
 }
 
-// SyncDir syncs a directory, so that created, renamed or removed entries are durable.
+// SyncDir syncs a directory to disk, so that created, renamed or removed entries are durable.
 func SyncDir(dir string) error {
 	d, err := os.Open(dir)
 	if err != nil {

@@ -1,5 +1,5 @@
-// Package filelock excludes other processes with a lock on a file. The operating system releases
-// the lock when the process that holds it exits or crashes.
+// Package filelock provides exclusive locks between processes, based on files. The operating system
+// releases a lock when the process that holds it exits or crashes.
 package filelock
 
 import (
@@ -31,8 +31,8 @@ func (e *HeldError) Error() string {
 // Lock is a lock that this process holds.
 type Lock struct{ f *os.File }
 
-// Try locks the open file and writes this process's id into it. The lock then owns the file. If Try
-// fails, it closes the file; the error is a [*HeldError] if the lock is held.
+// Try locks the open file and writes this process's ID into it. The lock then owns the file. If Try
+// fails, it closes the file. If the lock is held, the error is a [*HeldError].
 func Try(f *os.File) (*Lock, error) {
 	for {
 		err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB)
@@ -56,8 +56,8 @@ func Try(f *os.File) (*Lock, error) {
 // briefly.
 const waitPause = 5 * time.Millisecond
 
-// Wait opens or creates the file at path and locks it. If the lock is held, it waits until ctx
-// ends.
+// Wait opens or creates the file at path and locks it. If the lock is held, it waits until the lock
+// is released or ctx is done.
 func Wait(ctx context.Context, path string) (*Lock, error) {
 	for {
 		f, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR|unix.O_NOFOLLOW, 0o600)
@@ -75,14 +75,15 @@ func Wait(ctx context.Context, path string) (*Lock, error) {
 	}
 }
 
-// Release unlocks the file before closing it, because a new child process shares the open file
-// until its exec.
+// Release unlocks the file before closing it. Closing alone would not suffice, because a new child
+// process shares the open file until its exec.
 func (l *Lock) Release() {
 	_ = unix.Flock(int(l.f.Fd()), unix.LOCK_UN)
 	_ = l.f.Close()
 }
 
-// sign writes this process's id into the file. A full disk must not prevent locking.
+// sign writes this process's ID into the file. It ignores errors, because a full disk must not
+// prevent locking.
 func sign(f *os.File) {
 	if f.Truncate(0) == nil {
 		_, _ = f.WriteAt([]byte(strconv.Itoa(os.Getpid())+"\n"), 0)

@@ -2,5 +2,5 @@
 
 package procguard
 
-// Protect does nothing: the system already restricts access to another process's memory.
+// Protect does nothing, because the system already restricts access to another process's memory.
 func Protect() error { return nil }

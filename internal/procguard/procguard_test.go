@@ -15,7 +15,7 @@ import (
 
 const childVariable = "TEST_PROCGUARD_SECRET"
 
-// TestMain lets the test binary be the protected process.
+// TestMain makes the test binary act as the protected process if childVariable is set.
 func TestMain(m *testing.M) {
 	if os.Getenv(childVariable) == "" {
 		os.Exit(m.Run())
@@ -38,7 +38,7 @@ func TestProtect(t *testing.T) {
 	if os.Getuid() != 0 {
 		t.Skip("needs root, to start two processes of another user")
 	}
-	self, err := os.Open("/proc/self/exe") // the other user may lack access to the file
+	self, err := os.Open("/proc/self/exe") // the other user might lack access to the file
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -11,11 +11,11 @@ import (
 	"workflowagent/internal/termtext"
 )
 
-// verifier verifies certificates like the TLS client and records them.
+// verifier verifies certificates as the TLS client does, and records them.
 type verifier struct {
 	trace *Trace
 	capem []byte
-	hosts []string // hosts that will present certificates, in order: a TLS proxy comes first
+	hosts []string // hosts that will present certificates, in order; a TLS proxy comes first
 	seen  []*x509.Certificate
 
 	failed          error

@@ -13,13 +13,14 @@ import (
 	"time"
 )
 
-// Gateway is a placeholder in an address for the default gateway, which is a container's host.
+// Gateway is a placeholder in an address. It stands for the default gateway, which for a container
+// is its host.
 const Gateway = "gateway"
 
 const engineTime = 3 * time.Second
 
-// Engines returns the addresses (unix:///path or tcp://host:port) at which a container engine
-// accepts calls from any client, without a certificate.
+// Engines returns those of the addresses (unix:///path or tcp://host:port) at which a container
+// engine accepts calls from any client, without a certificate.
 func Engines(ctx context.Context, addresses []string) []string {
 	found := make([]bool, len(addresses))
 	done := make(chan struct{})
@@ -65,7 +66,7 @@ func pings(ctx context.Context, scheme, network, at string) bool {
 			var d net.Dialer
 			return d.DialContext(ctx, network, at)
 		},
-		// The engine's identity does not matter: it receives only this ping.
+		// The engine's identity does not matter, because it receives only this ping.
 		TLSClientConfig:   &tls.Config{InsecureSkipVerify: true}, //nolint:gosec // see above
 		DisableKeepAlives: true,
 	}
@@ -82,7 +83,7 @@ func pings(ctx context.Context, scheme, network, at string) bool {
 	return response.StatusCode == http.StatusOK && response.Header.Get("Api-Version") != ""
 }
 
-// defaultGateway reads the default gateway from the kernel's routing table, on Linux.
+// defaultGateway returns the default gateway in the kernel's routing table, on Linux.
 func defaultGateway() (string, bool) {
 	table, err := os.ReadFile("/proc/net/route")
 	if err != nil {

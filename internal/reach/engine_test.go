@@ -17,7 +17,7 @@ func TestEngines(t *testing.T) {
 			w.Header().Set("Api-Version", "1.50")
 		}
 	})
-	dir, err := os.MkdirTemp("", "wfe") // short enough for a socket
+	dir, err := os.MkdirTemp("", "wfe") // short enough for a socket's path
 	if err != nil {
 		t.Fatal(err)
 	}

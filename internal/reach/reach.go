@@ -1,5 +1,5 @@
 // Package reach traces the connection to a URL: the proxy, the addresses, the certificates and the
-// response. It reports the stage that failed, with advice. The agent's doctor uses it on the host
+// response. It reports the stage that failed, with advice. The agent's doctor uses it on the host,
 // and the runner uses it inside a job, so their results are comparable.
 package reach
 
@@ -18,7 +18,7 @@ import (
 	"workflowagent/internal/termtext"
 )
 
-// Stage is a step of the connection to a URL.
+// Stage is a stage of the connection to a URL.
 type Stage string
 
 // The stages, in order.
@@ -26,11 +26,11 @@ const (
 	StageURL     Stage = "url"     // parsing the URL and choosing its proxy
 	StageDNS     Stage = "dns"     // resolving the host
 	StageConnect Stage = "connect" // opening a TCP connection
-	StageTLS     Stage = "tls"     // agreeing on TLS and verifying certificates
-	StageHTTP    Stage = "http"    // receiving any response
+	StageTLS     Stage = "tls"     // negotiating TLS and verifying certificates
+	StageHTTP    Stage = "http"    // receiving a response with any status
 )
 
-// Options configure a trace. The zero value connects like the agent.
+// Options configure a trace. The zero value connects in the same way as the agent.
 type Options struct {
 	// CAPEM contains certificate authorities to trust in addition to the system's.
 	CAPEM []byte
@@ -42,7 +42,8 @@ type Options struct {
 // Trace is the result of [Try].
 type Trace struct {
 	URL string `json:"url"`
-	// Proxy is the proxy without its credentials. With a proxy, Host and Addresses are the proxy's.
+	// Proxy is the URL of the proxy, without credentials. With a proxy, Host and Addresses are the
+	// proxy's.
 	Proxy string `json:"proxy,omitempty"`
 	Host  string `json:"host,omitempty"` // host and port
 	// Resolvers lists the host's name servers, if known.
@@ -54,12 +55,12 @@ type Trace struct {
 	Refused      []string      `json:"refused,omitempty"`
 	Certificates []Certificate `json:"certificates,omitempty"`
 	TLSVersion   string        `json:"tlsVersion,omitempty"`
-	// PrivateCA is true if the system's authorities alone do not suffice.
+	// PrivateCA is true if the system's authorities do not suffice to verify the certificate.
 	PrivateCA   bool   `json:"privateCA,omitempty"`
 	Code        int    `json:"code,omitempty"`
 	ContentType string `json:"contentType,omitempty"`
 	Location    string `json:"location,omitempty"`
-	// Skew is how far the local clock is ahead of the server's, to about a second.
+	// Skew is how far the local clock is ahead of the server's, with a precision of about a second.
 	Skew      time.Duration `json:"skewNanoseconds,omitempty"`
 	SkewKnown bool          `json:"skewKnown,omitempty"`
 	Took      time.Duration `json:"tookNanoseconds"`
@@ -74,11 +75,11 @@ type Trace struct {
 type Report struct {
 	Version string   `json:"version"` // version of the runner
 	Traces  []*Trace `json:"probe"`   // one per URL, in order
-	// Engines are the probed addresses at which a container engine responds.
+	// Engines are the requested addresses at which a container engine responds.
 	Engines []string `json:"engines,omitempty"`
 }
 
-// Certificate describes a certificate that the server presented.
+// Certificate describes a certificate that a server presented.
 type Certificate struct {
 	Subject  string    `json:"subject"`
 	Issuer   string    `json:"issuer"`
@@ -97,7 +98,8 @@ func index(s Stage) int {
 	return -1
 }
 
-// Try sends one request without credentials to a URL. It returns when ctx ends, if not earlier.
+// Try sends one request without credentials to a URL and returns the trace. It returns no later
+// than when ctx is done.
 func Try(ctx context.Context, rawURL string, o Options) *Trace {
 	begin := time.Now()
 	t := &Trace{URL: rawURL}
@@ -132,7 +134,7 @@ func (t *Trace) try(ctx context.Context, o Options) {
 	}
 	via, err := proxy(req)
 	if err != nil {
-		// The error quotes the variable, which may contain a password.
+		// The error quotes the variable, which might contain a password.
 		t.fail(StageURL, "the proxy in the environment is not a URL", "correct HTTPS_PROXY, HTTP_PROXY or NO_PROXY: use a form like http://proxy.example.com:3128")
 		return
 	}
@@ -199,7 +201,7 @@ func (t *Trace) connect(ctx context.Context, u *url.URL) bool {
 	return false
 }
 
-// ask sends the request over the established connection.
+// ask sends the request to the connected address and records the response.
 func (t *Trace) ask(req *http.Request, via *url.URL, o Options) {
 	verifier := &verifier{trace: t, capem: o.CAPEM, hosts: []string{req.URL.Hostname()}}
 	if via != nil && via.Scheme == "https" {
@@ -212,8 +214,8 @@ func (t *Trace) ask(req *http.Request, via *url.URL, o Options) {
 		},
 		TLSClientConfig: &tls.Config{
 			MinVersion: tls.VersionTLS12,
-			// The verifier checks certificates in full, so that it can report those of an untrusted
-			// server. If verification fails, the connection carries no request.
+			// The verifier verifies certificates in full, so that it can report those of an
+			// untrusted server. If verification fails, the connection carries no request.
 			InsecureSkipVerify: true, //nolint:gosec // see above
 			VerifyConnection:   verifier.verify,
 		},

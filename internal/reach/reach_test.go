@@ -220,8 +220,8 @@ func TestSilentServer(t *testing.T) {
 	Try(ctx, "http://"+l.Addr().String(), Options{Proxy: direct}).want(t, StageHTTP, "the server did not respond in time")
 }
 
-// proxyTo starts a proxy that connects every CONNECT request to one address, or rejects it with a
-// status.
+// proxyTo starts a proxy that connects every CONNECT request to addr. If refuse is set, the proxy
+// rejects the requests with this status.
 func proxyTo(t *testing.T, addr string, refuse int) *url.URL {
 	t.Helper()
 	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

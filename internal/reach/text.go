@@ -10,10 +10,11 @@ import (
 	"workflowagent/internal/termtext"
 )
 
-// maxText limits text from other programs, in bytes.
+// maxText limits the length of text from other programs, in bytes.
 const maxText = 500
 
-// cause removes the operation and the URL from a network error: the URL may contain a secret.
+// cause returns a network error without its operation and URL, because the URL might contain a
+// secret.
 func cause(err error) error {
 	if u, ok := errors.AsType[*url.Error](err); ok {
 		err = u.Err
@@ -45,7 +46,7 @@ func port(u *url.URL) string {
 
 func hostPort(u *url.URL) string { return net.JoinHostPort(u.Hostname(), port(u)) }
 
-// resolvers returns the name servers in /etc/resolv.conf, a file that some systems lack.
+// resolvers returns the name servers in /etc/resolv.conf, or nil if the system lacks this file.
 func resolvers() []string {
 	data, err := os.ReadFile("/etc/resolv.conf")
 	if err != nil {

@@ -1,5 +1,5 @@
 // Package retry repeats calls with pauses that double up to a limit, with jitter. A server's
-// Retry-After replaces a pause, and a cancelled context interrupts it.
+// Retry-After replaces a pause, and a canceled context interrupts it.
 package retry
 
 import (
@@ -12,14 +12,14 @@ import (
 // Policy configures the pauses between attempts.
 type Policy struct {
 	First time.Duration // pause after the first failure; each further failure doubles it
-	Max   time.Duration // limit of every pause, Retry-After included
-	Tries int           // limit of the attempts by [Policy.Do]; 0 means no limit
+	Max   time.Duration // limit of every pause, including a Retry-After
+	Tries int           // maximum number of attempts of [Policy.Do]; 0 means no limit
 }
 
-// Pause returns the pause after err, given the number of earlier failures. The pause is random
-// between half of the doubled pause and all of it, so that clients that failed together retry at
-// different times, and a limited number of attempts still covers an outage. A Retry-After in err
-// replaces the pause; it is limited to Max, but jitter never shortens it.
+// Pause returns the pause after err, given the number of earlier failures. The pause is random,
+// between half and all of the doubled pause. So clients that failed together retry at different
+// times, and a limited number of attempts still covers an outage. A Retry-After in err replaces the
+// pause. It is limited to Max, but jitter never shortens it.
 func (p Policy) Pause(failures int, err error) time.Duration {
 	if asked := After(err); asked > 0 {
 		return Spread(min(asked, p.Max))
@@ -32,13 +32,13 @@ func (p Policy) Pause(failures int, err error) time.Duration {
 	return d/2 + rand.N(d/2+1)
 }
 
-// Wait waits for the duration of [Policy.Pause]. If ctx ends first, it returns the cause.
+// Wait waits for the duration of [Policy.Pause]. If ctx is done first, Wait returns the cause.
 func (p Policy) Wait(ctx context.Context, failures int, err error) error {
 	return Sleep(ctx, p.Pause(failures, err))
 }
 
 // Do repeats call until it succeeds, again returns false for its error, the attempts are exhausted,
-// or ctx ends. It returns the last error of call.
+// or ctx is done. It returns the last error from call.
 func (p Policy) Do(ctx context.Context, again func(error) bool, call func() error) error {
 	for failures := 0; ; failures++ {
 		err := call()
@@ -48,7 +48,7 @@ func (p Policy) Do(ctx context.Context, again func(error) bool, call func() erro
 	}
 }
 
-// Sleep waits for d. If ctx ends first, it returns the cause.
+// Sleep waits for d. If ctx is done first, Sleep returns the cause.
 func Sleep(ctx context.Context, d time.Duration) error {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
@@ -60,10 +60,11 @@ func Sleep(ctx context.Context, d time.Duration) error {
 	}
 }
 
-// Spread adds up to a tenth to an interval, so that programs started together do not act together.
+// Spread returns d plus a random part of up to a tenth of d, so that programs that start together
+// do not act together.
 func Spread(d time.Duration) time.Duration { return d + rand.N(d/10+1) }
 
-// After returns the Retry-After in an error, or 0.
+// After returns the Retry-After of an error, or 0.
 func After(err error) time.Duration {
 	if asked, ok := errors.AsType[interface {
 		error

@@ -20,7 +20,8 @@ func contextWithTimeout(t *testing.T, d time.Duration) (context.Context, context
 	return context.WithTimeout(t.Context(), d)
 }
 
-// countSignals records every SIGINT, as does its child, and ends gracefully after the first.
+// countSignals is a script that records every SIGINT, as does its child, and exits gracefully after
+// the first.
 const countSignals = `
 trap 'echo leader >> signals; stop=1' INT
 TEST_RUNNER_CHILD=witness "$TEST_BINARY" &
@@ -93,7 +94,8 @@ func TestCancelSendsOneInterrupt(t *testing.T) {
 	}
 }
 
-// deaf is a program that ignores SIGINT, with a child in its own group, like pulumi's plugins.
+// deaf is a script that ignores SIGINT, with a child in its own process group, like pulumi's
+// plugins.
 const deaf = `
 trap '' INT
 TEST_RUNNER_CHILD=plugin "$TEST_BINARY" &
@@ -167,7 +169,7 @@ func TestTimeouts(t *testing.T) {
 	}
 }
 
-// A command that succeeds after an interrupt has succeeded.
+// TestCancelTooLate checks that a command that exits with 0 after an interrupt has succeeded.
 func TestCancelTooLate(t *testing.T) {
 	h := newHarness(t, shellSteps(strings.Replace(countSignals, "exit 3", "exit 0", 1)))
 	h.whenReady(func() { h.signals <- syscall.SIGINT })
@@ -177,7 +179,8 @@ func TestCancelTooLate(t *testing.T) {
 	}
 }
 
-// The container is stopped while the server is unreachable: the agent finds the data.
+// TestStopWhileDelivering stops the container while the server is unreachable. The result and the
+// spool must remain for the agent.
 func TestStopWhileDelivering(t *testing.T) {
 	h := newHarness(t, shellSteps("echo work"))
 	h.timing.DeliveryStopped = 200 * time.Millisecond

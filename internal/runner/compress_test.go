@@ -9,8 +9,8 @@ import (
 	"workflowagent/internal/workflow"
 )
 
-// The runner compresses a log that it sends over a network, but not one that it sends to the same
-// machine.
+// TestCompression checks that the runner compresses a log that it sends over a network, but not one
+// that it sends to the same machine.
 func TestCompression(t *testing.T) {
 	for host, want := range map[string]bool{"127.0.0.1": false, "0.0.0.0": true} {
 		t.Run(host, func(t *testing.T) {

@@ -5,7 +5,8 @@ import (
 	"sync"
 )
 
-// console is the runner's output: the copy of the job's log, which may end in the middle of a line.
+// console is the runner's output. It receives the copy of the job's log, which can end in the
+// middle of a line.
 type console struct {
 	mu      sync.Mutex
 	out     io.Writer

@@ -191,7 +191,7 @@ func TestDestroyRemovesStack(t *testing.T) {
 	}
 }
 
-// Users' errors end as one clear line, the last of the step's log.
+// TestUserErrors checks that a user's error results in one clear line, the last of the step's log.
 func TestUserErrors(t *testing.T) {
 	op := workflow.OperationUpdate
 	for _, tt := range []struct {
@@ -236,7 +236,8 @@ func TestUserErrors(t *testing.T) {
 
 func (p *program) git() *workflow.GitSource { return p.launch.Definition.Deployment.Source.Git }
 
-// pulumi gets exactly one interrupt, as the leader of the step.
+// TestPulumiGetsOneInterrupt checks that pulumi, as the leader of the step, receives exactly one
+// interrupt.
 func TestPulumiGetsOneInterrupt(t *testing.T) {
 	op := workflow.OperationUpdate
 	for _, remediate := range []bool{false, true} {

@@ -19,7 +19,7 @@ import (
 )
 
 // TestForeignAnswersEndNothing has an intermediary respond twice to one kind of call, in the format
-// of the API's own responses. The job's log, statuses and result must arrive.
+// of the API's own responses. The job's log, statuses and result must still arrive.
 func TestForeignAnswersEndNothing(t *testing.T) {
 	for name, suffix := range map[string]string{
 		"heartbeat": "/heartbeat", "step status": "/status", "log": "/log", "result": "/result",
@@ -36,7 +36,7 @@ func TestForeignAnswersEndNothing(t *testing.T) {
 				h.launch.Signed, h.server.Unsigned = true, false
 				var seen atomic.Int32
 				h.server.OnFault(func(w http.ResponseWriter, r *http.Request) bool {
-					if strings.HasSuffix(r.URL.Path, "/result") { // the job may end before its first heartbeat
+					if strings.HasSuffix(r.URL.Path, "/result") { // the job can end before its first heartbeat
 						h.server.WaitFor("a heartbeat", func() bool { return len(h.job.Phases) > 0 })
 					}
 					if !strings.HasSuffix(r.URL.Path, suffix) || seen.Add(1) > 2 {
@@ -106,7 +106,8 @@ func exists(h *harness, name string) bool {
 	return err == nil
 }
 
-// TestResultWithoutLog has the server reject all log calls, as a proxy that blocks PUT does.
+// TestResultWithoutLog has the server reject all log calls, as a proxy that blocks PUT does. The
+// result must be accepted without the log.
 func TestResultWithoutLog(t *testing.T) {
 	h := newHarness(t, shellSteps("echo working"))
 	h.launch.Signed, h.server.Unsigned = true, false

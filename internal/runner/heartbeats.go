@@ -12,8 +12,8 @@ import (
 	"workflowagent/internal/workflow"
 )
 
-// refusedFactor lengthens the pauses after a refusal other than 410, because the job needs its
-// lease.
+// refusedFactor multiplies the pause after a refusal other than 410. The heartbeats continue,
+// because the job needs its lease.
 const refusedFactor = 6
 
 // heartbeats renew the lease and receive cancellations until the result is delivered.
@@ -33,10 +33,10 @@ func newHeartbeats(server Server, interval time.Duration, stop *stopper, log *lo
 
 func (h *heartbeats) finish() { h.once.Do(func() { close(h.finishing) }) }
 
-// run sends heartbeats until ctx ends. The server's own 410 means that the job has lost its lease;
-// by design this happens to a started job only if the server declared it lost. Then run stops and
-// no further step starts. The running step continues, because interrupting pulumi would be worse,
-// and the server still accepts the log and the result.
+// run sends heartbeats until ctx is canceled. A 410 from the server itself means that the job has
+// lost its lease. By design, this happens to a started job only if the server declared the job
+// lost. Then run returns and no further step starts. The running step continues, because
+// interrupting pulumi would be worse, and the server still accepts the log and the result.
 func (h *heartbeats) run(ctx context.Context) {
 	phase, finishing := protocol.PhaseRunning, h.finishing
 	failed, refused := false, false
@@ -56,7 +56,7 @@ func (h *heartbeats) run(ctx context.Context) {
 			if protocol.Gone(err) {
 				return
 			}
-			pause *= refusedFactor // the operator may repair the cause
+			pause *= refusedFactor // the operator might repair the cause
 		case err != nil && !failed:
 			failed = true
 			h.log.WithError(err).Warn("the server does not answer; the job continues and keeps its log")

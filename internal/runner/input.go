@@ -18,7 +18,8 @@ import (
 	"workflowagent/internal/runner/process"
 )
 
-// RunInput runs the job from stdin, and returns the exit code of the process. version is the runner's.
+// RunInput runs the job that it reads from stdin, and returns the exit code of the process. version
+// is the runner's version.
 func RunInput(ctx context.Context, stdin io.Reader, jobDir, version string) (code int, err error) {
 	// Protect the memory before it contains a secret.
 	protectErr := process.Protect()
@@ -33,8 +34,8 @@ func RunInput(ctx context.Context, stdin io.Reader, jobDir, version string) (cod
 	return runLaunch(ctx, launch, jobDir, version, signals, protectErr)
 }
 
-// runLaunch runs the job of a launch. protectErr is the reason why the runner's memory is
-// unprotected, or nil.
+// runLaunch runs the job of a launch. protectErr is the reason why the runner's memory is not
+// protected, or nil.
 func runLaunch(ctx context.Context, launch *protocol.Launch, jobDir, version string, signals <-chan os.Signal, protectErr error) (code int, err error) {
 	logger := logrus.New()
 	out := &console{out: os.Stdout}
@@ -92,8 +93,8 @@ func runLaunch(ctx context.Context, launch *protocol.Launch, jobDir, version str
 func takeSignals() <-chan os.Signal {
 	signals := make(chan os.Signal, 4)
 	signal.Notify(signals, syscall.SIGINT, syscall.SIGTERM)
-	// The job must continue if the reader of the output or the terminal disappears. The signals are
-	// caught and not ignored, because the steps would inherit ignored signals.
+	// The job must continue if the terminal or the reader of its output disappears. These signals
+	// are caught instead of ignored, because the steps would inherit ignored signals.
 	signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE, syscall.SIGHUP)
 	return signals
 }
@@ -120,7 +121,7 @@ func readLaunch(ctx context.Context, stdin io.Reader, signals <-chan os.Signal) 
 	}
 }
 
-// runProbe handles a launch that only probes URLs.
+// runProbe runs a launch that only probes URLs.
 func runProbe(ctx context.Context, launch *protocol.Launch, version string, signals <-chan os.Signal) (code int, err error) {
 	ctx, cancel := context.WithCancel(ctx)
 	var watching sync.WaitGroup
@@ -139,8 +140,9 @@ func runProbe(ctx context.Context, launch *protocol.Launch, version string, sign
 	return 0, nil
 }
 
-// Debug runs a job definition from a file, or from stdin for -, without a server. It returns the exit
-// code of the process. With keep, the job's directory stays.
+// Debug runs a job definition without a server. It reads the definition from jobFile, or from stdin
+// if jobFile is "-". It returns the exit code of the process. If keep is set, the job's directory
+// remains.
 func Debug(ctx context.Context, stdin io.Reader, jobFile string, keep bool, version string) (code int, err error) {
 	protectErr := process.Protect()
 	signals := takeSignals()

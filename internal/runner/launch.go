@@ -12,14 +12,14 @@ import (
 	"workflowagent/internal/protocol"
 )
 
-// Limits of the standard input.
+// Limits on reading the launch from standard input.
 const (
 	LaunchTimeout = 30 * time.Second
-	maxLaunch     = 24 << 20 // bytes; a definition is at most 16 MiB
+	maxLaunch     = 24 << 20 // bytes; a definition has at most 16 MiB
 )
 
-// ReadLaunch reads the job from r, the standard input of the process. If ctx ends first, a read
-// from r may still block, which is harmless because the process is about to exit. Its errors never
+// ReadLaunch reads the job from r, the standard input of the process. If ctx is done first, a read
+// from r can still block, which is harmless because the process is about to exit. Errors never
 // repeat the input.
 func ReadLaunch(ctx context.Context, r io.Reader) (*protocol.Launch, error) {
 	type read struct {
@@ -49,14 +49,14 @@ func ReadLaunch(ctx context.Context, r io.Reader) (*protocol.Launch, error) {
 	}
 	var launch protocol.Launch
 	if err := json.Unmarshal(data, &launch); err != nil {
-		// The error could quote the input, which contains secrets.
+		// The error might quote the input, which contains secrets.
 		return nil, errors.New("reading a job from standard input: not valid JSON or not a job; nothing was started")
 	}
 	return &launch, validateLaunch(&launch)
 }
 
-// validateLaunch checks everything except the definition. A later check reports errors in the
-// definition to the job's log.
+// validateLaunch validates everything except the definition. Errors in the definition are found
+// later and reported in the job's log.
 func validateLaunch(l *protocol.Launch) error {
 	if l.Offline && l.Definition != nil {
 		return nil

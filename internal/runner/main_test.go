@@ -15,13 +15,13 @@ import (
 	"workflowagent/internal/workflow"
 )
 
-// asCommand makes the test binary act as the runner's own commands. The prefix of its name is not
-// reserved.
+// asCommand is the environment variable that makes the test binary act as the runner's own
+// commands. Its prefix is not reserved, so steps receive it.
 const asCommand = "TEST_RUNNER_COMMAND"
 
-// asChild makes the test binary a child of a step's command: "witness" records its interrupts,
-// "plugin" leaves the process group, like pulumi's plugins. A shell's background processes
-// would ignore interrupts.
+// asChild is the environment variable that makes the test binary a child of a step's command:
+// "witness" records its interrupts, and "plugin" leaves the process group, like pulumi's plugins. A
+// shell's background processes would ignore interrupts.
 const asChild = "TEST_RUNNER_CHILD"
 
 func child(role string) {

@@ -8,16 +8,16 @@ import (
 	"workflowagent/internal/workflow"
 )
 
-// Offline is the [Server] of a job that a user runs as a trial. It accepts the log, the statuses
-// and the result, and stores none of them.
+// Offline is the [Server] of a trial job, which runs without a server. It accepts the log, the
+// statuses and the result, and stores none of them.
 type Offline struct{}
 
-// Definition returns an error: an offline launch includes the definition.
+// Definition returns an error, because an offline launch includes the definition.
 func (Offline) Definition(context.Context) (*workflow.JobDefinition, error) {
 	return nil, errors.New("a launch without a server must include the definition")
 }
 
-// Heartbeat never requests a cancellation; users send signals instead.
+// Heartbeat never requests a cancellation. Users send signals instead.
 func (Offline) Heartbeat(context.Context, protocol.Phase) (protocol.HeartbeatResponse, error) {
 	return protocol.HeartbeatResponse{}, nil
 }
@@ -37,7 +37,7 @@ func (Offline) PostLogLines(context.Context, int, protocol.LogLines) error { ret
 // Result accepts every result and discards it.
 func (Offline) Result(context.Context, protocol.ResultRequest) error { return nil }
 
-// Gone returns false: an offline job has no other owner.
+// Gone returns false, because an offline job has no other owner.
 func (Offline) Gone() bool { return false }
 
 var _ Server = Offline{}

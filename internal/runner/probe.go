@@ -19,8 +19,8 @@ const (
 	usualProbe   = 10 * time.Second
 )
 
-// RunProbe runs the launch's probe and writes the report to out as one line. It makes this process
-// use the jobs' proxy.
+// RunProbe performs the launch's probe and writes the report to out as one line. It makes this
+// process use the job's proxy.
 func RunProbe(ctx context.Context, launch *protocol.Launch, version string, out io.Writer) error {
 	if err := environ.UseProxy(launch); err != nil {
 		return err

@@ -13,7 +13,8 @@ import (
 	"workflowagent/internal/reach"
 )
 
-// The probe needs its own process, because a process reads its proxies once.
+// TestProbeUsesTheForwardedProxy runs the probe in a separate process, because a process reads its
+// proxies only once.
 func TestProbeUsesTheForwardedProxy(t *testing.T) {
 	const inside = "TEST_PROBE_INSIDE"
 	if proxy := os.Getenv(inside); proxy != "" {

@@ -13,7 +13,8 @@ import (
 	"workflowagent/internal/workflow"
 )
 
-// newRealProgram skips the test unless pulumi was built before, which takes minutes.
+// newRealProgram returns a program that runs the real pulumi. It skips the test unless pulumi has
+// been built, which takes minutes.
 func newRealProgram(t *testing.T, op workflow.Operation, project string, steps ...workflow.Step) *program {
 	t.Helper()
 	cache, err := lab.CacheDir()
@@ -90,7 +91,7 @@ outputs: { path: "${greeting.path}" }
 	}
 }
 
-// TestRealDrift changes a resource outside of Pulumi.
+// TestRealDrift detects a change that was made to a resource outside of Pulumi.
 func TestRealDrift(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "made")
 	project := `name: shop
@@ -116,7 +117,8 @@ resources:
 	}
 }
 
-// A cancelled update ends by itself and leaves a complete state.
+// TestRealPulumiCancelled checks that a cancelled update exits by itself and leaves a complete
+// state.
 func TestRealPulumiCancelled(t *testing.T) {
 	started := filepath.Join(t.TempDir(), "started")
 	project := `name: shop

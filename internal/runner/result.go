@@ -13,8 +13,8 @@ import (
 	"workflowagent/internal/workflow"
 )
 
-// deliver sends the remaining log, the steps' statuses and the result, as long as the server
-// accepts them. When the runner must exit, only half a minute remains.
+// deliver sends the remaining log, the steps' statuses and the result, for as long as the server
+// accepts them. After a request to stop, it has only half a minute.
 func (j *job) deliver(ctx context.Context, v delivery.Verdict) protocol.Result {
 	ctx, cancel := context.WithTimeout(ctx, j.opts.Timing.Delivery)
 	defer cancel()
@@ -42,7 +42,8 @@ func outcomeOf(v delivery.Verdict) protocol.Result {
 	return r
 }
 
-// writeOutcome writes the outcome as soon as it is known, and again after its delivery.
+// writeOutcome writes the outcome to the job's directory. It is called when the outcome is known,
+// and again after its delivery.
 func writeOutcome(jobDir string, outcome protocol.Result) error {
 	data, err := json.Marshal(outcome)
 	if err != nil {

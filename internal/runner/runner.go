@@ -1,6 +1,6 @@
-// Package runner runs one job inside its container or host: it reads the job from standard input,
-// runs the steps in order, masks and spools their output, keeps the job's lease alive, and delivers
-// the log and the result.
+// Package runner runs one job inside its container or on its host. It reads the job from standard
+// input, runs the steps in order, masks and spools their output, keeps the job's lease alive, and
+// delivers the log and the result.
 //
 // Stopping is not cancelling. The context of [Run] stops only deliveries. Only the [stopper] stops
 // a job early: it sends exactly one SIGINT to the leader of the running step and then waits.
@@ -31,10 +31,10 @@ import (
 	"workflowagent/internal/workflow"
 )
 
-// Exit codes of `workflow-runner run` that do not come from a step.
+// Exit codes of `workflow-runner run` that are not a step's.
 const (
-	ExitFailed   = 1                     // the job failed without an exit code of a step
-	ExitNoLaunch = protocol.ExitNoLaunch // no job was received: nothing was started
+	ExitFailed   = 1                     // the job failed, but no step's exit code is the cause
+	ExitNoLaunch = protocol.ExitNoLaunch // no job was received, and nothing was started
 )
 
 // Server is the server that assigned the job; [protocol.JobClient] implements it.
@@ -42,29 +42,29 @@ type Server interface {
 	delivery.Server
 	Definition(ctx context.Context) (*workflow.JobDefinition, error)
 	Heartbeat(ctx context.Context, phase protocol.Phase) (protocol.HeartbeatResponse, error)
-	// Gone reports whether the server itself has answered, to any of these calls, that the claim
-	// was superseded or the job's result is final.
+	// Gone reports whether the server itself has responded to any of these calls that the claim is
+	// superseded or the job's result is final.
 	Gone() bool
 }
 
 // Options configure [Run].
 type Options struct {
-	JobDir  string           // the job's own directory, see [protocol.DirSpool]
+	JobDir  string           // the job's own directory; see [protocol.DirSpool]
 	Self    string           // path of this program, which also runs steps
 	Environ []string         // environment in which the job runs
-	Echo    io.Writer        // receives the masked log if the launch asks for it
+	Echo    io.Writer        // receives the masked log if the launch requests it
 	Signals <-chan os.Signal // SIGINT and SIGTERM of the process; nil: none
 	Log     *logrus.Entry
 	Timing  Timing
 }
 
-// Timing holds the runner's waits. The product's values replace zero members.
+// Timing contains the runner's intervals and timeouts. Zero members get the product's values.
 type Timing struct {
 	Heartbeat       time.Duration // between heartbeats; 10 s
-	PatienceChange  time.Duration // from SIGINT to SIGKILL if the operation changes infrastructure; 15 min
+	PatienceChange  time.Duration // from SIGINT to SIGKILL if the operation can change infrastructure; 15 min
 	PatienceOther   time.Duration // the same for other operations; 1 min
-	Linger          time.Duration // for processes that hold a step's output after it has finished; 10 s
-	Delivery        time.Duration // for log and result after the last step; 24 h, as long as the server accepts evidence
+	Linger          time.Duration // for processes that hold a step's output open after the step has finished; 10 s
+	Delivery        time.Duration // for log and result after the last step; 24 h, the time for which the server accepts evidence
 	DeliveryStopped time.Duration // the same after a request to stop; 30 s
 	Retry           time.Duration // first pause after a failed call; 0.5 s
 }
@@ -91,15 +91,15 @@ type job struct {
 	spool    *delivery.Log
 	stop     *stopper
 	env      *environ.Environment
-	notices  []string // for the log of the first step
+	notices  []string // lines for the log of the first step
 	sessions []int    // of the steps that ran
 
 	delivering atomic.Bool // the steps have finished
 }
 
 // Run runs the job of launch and delivers its log and result. It returns the exit code of the
-// process: 0 if the job succeeded. The error, if any, is for the operator; the deployment's log
-// reports its own.
+// process: 0 if the job succeeded. The error, if any, is for the operator. The deployment's log
+// contains its own errors.
 func Run(ctx context.Context, launch *protocol.Launch, server Server, opts Options) (int, error) {
 	opts.Timing = opts.Timing.withDefaults()
 	j := &job{
@@ -154,7 +154,7 @@ func (j *job) run(ctx context.Context) (protocol.Result, error) {
 	v := j.work(background)
 	j.delivering.Store(true)
 	heartbeats.finish()
-	// From here on, the result no longer depends on the runner.
+	// From here on, the job's result no longer depends on the runner.
 	if err := writeOutcome(j.opts.JobDir, outcomeOf(v).Sealed(j.launch.JobToken)); err != nil {
 		j.log.WithError(err).Warn("writing the job's result before its delivery")
 	}
@@ -166,7 +166,7 @@ func (j *job) run(ctx context.Context) (protocol.Result, error) {
 	return j.deliver(background, v), nil
 }
 
-// relaySignals turns the process's signals into requests to stop. A repeated signal has no effect.
+// relaySignals turns the process's signals into requests to stop. Repeated signals have no effect.
 func (j *job) relaySignals(ctx context.Context) {
 	for {
 		select {
@@ -179,7 +179,7 @@ func (j *job) relaySignals(ctx context.Context) {
 				reason = workflow.ReasonAgentStopped
 			case j.launch.Epoch != 0 && !j.launch.Offline:
 				// This server reports cancellations itself, so the signal has another cause, such
-				// as an engine that shuts down.
+				// as the shutdown of the engine.
 				reason = workflow.ReasonEvicted
 			}
 			if j.stop.interrupt(reason) {

@@ -41,7 +41,7 @@ type harness struct {
 type lockedBuffer struct {
 	mu   sync.Mutex
 	buf  bytes.Buffer
-	hook func(written string) // may be nil
+	hook func(written string) // can be nil
 }
 
 func (b *lockedBuffer) Write(p []byte) (int, error) {
@@ -81,7 +81,7 @@ func newHarness(t *testing.T, definition *workflow.JobDefinition) *harness {
 		launch: &protocol.Launch{JobID: jobID, JobToken: jobToken, Epoch: 3, Definition: definition},
 		environ: []string{
 			"PATH=" + os.Getenv("PATH"), "HOME=" + t.TempDir(), asCommand + "=1", "TEST_BINARY=" + self,
-			"GORACE=atexit_sleep_ms=0", // else each command takes a second to end under the race detector
+			"GORACE=atexit_sleep_ms=0", // otherwise each command takes a second to exit under the race detector
 		},
 		timing: runner.Timing{
 			Heartbeat: 20 * time.Millisecond,
@@ -116,7 +116,8 @@ func (h *harness) text(step int) (text string) {
 	return text
 }
 
-// oneResult returns the only result and checks its hashes against the log that arrived.
+// oneResult returns the only result, after it has compared the result's hashes with the log that
+// arrived.
 func (h *harness) oneResult() protocol.ResultRequest {
 	h.t.Helper()
 	if len(h.job.Results) != 1 {
@@ -147,7 +148,7 @@ func (h *harness) run() (int, protocol.Result) {
 		JobDir: h.dir, Self: self, Environ: h.environ, Echo: &h.echo,
 		Signals: h.signals, Log: logger.WithField("job_id", jobID), Timing: h.timing,
 	})
-	h.server.Close() // an abandoned call may still change what tests now read
+	h.server.Close() // an abandoned call can still change what tests read from here on
 	if err != nil {
 		h.t.Fatal(err)
 	}
@@ -175,7 +176,7 @@ func (h *harness) wantLog(step int, parts ...string) {
 func TestRunSteps(t *testing.T) {
 	h := newHarness(t, shellSteps("echo one; pwd", "echo two >&2; printf unfinished"))
 	h.server.OnFault(func(_ http.ResponseWriter, r *http.Request) bool {
-		if strings.HasSuffix(r.URL.Path, "/result") { // the job may end before its first heartbeat
+		if strings.HasSuffix(r.URL.Path, "/result") { // the job can end before its first heartbeat
 			h.server.WaitFor("a heartbeat", func() bool { return slices.Contains(h.job.Phases, protocol.PhaseRunning) })
 		}
 		return false
@@ -261,7 +262,8 @@ func TestRunEnvironment(t *testing.T) {
 	h.wantLog(2, "end\n")
 }
 
-// The server is down while the steps run and returns afterwards.
+// TestRunWithoutServer checks that a job runs while the server is unavailable, and delivers its log
+// and result once the server responds again.
 func TestRunWithoutServer(t *testing.T) {
 	h := newHarness(t, shellSteps("echo working", "echo done"))
 	var refused atomic.Int32
@@ -333,7 +335,7 @@ func TestRunRefused(t *testing.T) {
 	}
 }
 
-// A superseded epoch ends no step.
+// TestRunGone checks that the running step continues after its epoch is superseded.
 func TestRunGone(t *testing.T) {
 	h := newHarness(t, shellSteps("touch begun; echo working; touch proof"))
 	h.server.OnFault(func(w http.ResponseWriter, r *http.Request) bool {
@@ -352,7 +354,7 @@ func TestRunGone(t *testing.T) {
 	}
 }
 
-// The server loses acknowledged bytes and requests them in vain.
+// TestRunResultConflict has the server lose acknowledged bytes and request them in vain.
 func TestRunResultConflict(t *testing.T) {
 	h := newHarness(t, shellSteps("echo kept"))
 	var asked atomic.Int32
@@ -421,8 +423,8 @@ func TestRunRefusesBadDefinitions(t *testing.T) {
 	}
 }
 
-// A process that outlives the step holds the output open. One that has left the session is out
-// of the runner's reach and ends with its container.
+// TestRunOrphans leaves processes that outlive their step and hold its output open. A process that
+// has left the session is out of the runner's reach and ends with its container.
 func TestRunOrphans(t *testing.T) {
 	h := newHarness(t, shellSteps("sleep 300 & echo started", "setsid sleep 60 & echo again", "sleep 300 >/dev/null 2>&1 & echo quiet"))
 	begin := time.Now()

@@ -16,7 +16,7 @@ import (
 	"workflowagent/internal/workflow"
 )
 
-// step runs one step and reports its result. preRun is the index of a pre-run command.
+// step runs one step and reports its result. preRun is the index of the step's pre-run command.
 func (j *job) step(index int, step workflow.Step, preRun int) delivery.Verdict {
 	log := j.log.WithField("step", index).WithField("name", step.Name)
 	stream, err := j.spool.Step(index)
@@ -82,7 +82,7 @@ func (j *job) command(step workflow.Step, preRun int, out *stepLog) delivery.Ver
 	return j.judge(step, running.State, sent, process.OOMKills() > oomBefore)
 }
 
-// prepareCommand returns the step's command. The caller must close its ExtraFiles.
+// prepareCommand returns the step's command. The caller must close the command's ExtraFiles.
 func (j *job) prepareCommand(step workflow.Step, preRun int, env []string) (*exec.Cmd, error) {
 	work := filepath.Join(j.opts.JobDir, protocol.DirWork)
 	args, internal, err := steps.Command(step.Run)
@@ -171,7 +171,8 @@ func (j *job) await(p *process.Process, timeout time.Duration, out *stepLog) sen
 	}
 }
 
-// patience returns the grace period after an interrupt. An operation with an unknown effect gets the longer one.
+// patience returns the grace period after an interrupt. An operation whose effect is unknown gets
+// the longer period.
 func (j *job) patience() time.Duration {
 	if d := j.definition.Deployment; d != nil && !d.Operation.Changes() {
 		return j.opts.Timing.PatienceOther
@@ -179,8 +180,8 @@ func (j *job) patience() time.Duration {
 	return j.opts.Timing.PatienceChange
 }
 
-// judge returns the verdict on a finished step. A command that succeeds after an interrupt has
-// succeeded, because that is the state of the infrastructure.
+// judge returns the verdict on a finished step. A command that exits with 0 after an interrupt has
+// succeeded, because the infrastructure is in that state.
 func (j *job) judge(step workflow.Step, state *os.ProcessState, what sent, oom bool) delivery.Verdict {
 	code := state.ExitCode()
 	v := delivery.Verdict{Status: workflow.StatusFailed, Reason: workflow.ReasonExitCode}
@@ -189,7 +190,7 @@ func (j *job) judge(step workflow.Step, state *os.ProcessState, what sent, oom b
 	case state.Success():
 		return delivery.Verdict{Status: workflow.StatusSucceeded, ExitCode: &code}
 	case status.Signaled():
-		code = 128 + int(status.Signal()) // as shells report it
+		code = 128 + int(status.Signal()) // as shells report a signal
 		v.Reason, v.Signal = workflow.ReasonSignal, process.SignalName(status.Signal())
 		v.Message = fmt.Sprintf("%s was killed by the signal %s", step.Name, v.Signal)
 	default:

@@ -13,7 +13,7 @@ import (
 )
 
 // stepLog masks a step's output, spools it and, if requested, copies it to the runner's own output.
-// Writing never fails: output that cannot be stored is dropped and logged, and the step continues.
+// Writes never fail: output that cannot be stored is dropped and logged, and the step continues.
 type stepLog struct {
 	masked *redact.Writer
 	sink   *logSink
@@ -29,7 +29,8 @@ func (l *stepLog) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// line adds a line from the runner, separate from the step's output.
+// line adds a line from the runner to the step's log. It first ends an unfinished line of the
+// step's output.
 func (l *stepLog) line(text string) {
 	text = strings.ReplaceAll(text, "\n", " ")
 	_ = l.masked.Flush()
@@ -86,7 +87,7 @@ func (s *logSink) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// remember keeps the last line. It reads only the last part of p.
+// remember keeps the last line of the output. It examines only the end of p.
 func (s *logSink) remember(p []byte) {
 	end := bytes.LastIndexByte(p, '\n')
 	if end < 0 {

@@ -11,9 +11,9 @@ import (
 //
 //	running ──interrupt──> interrupted ──kill──> killed
 //
-// interrupt requests that the running step exits; kill forces it to. The reason of the first
-// request stays. Repeated requests have no effect: clients retry, and a second SIGINT would make
-// pulumi abandon its work.
+// An interrupt requests that the running step exit. A kill forces it to exit. The reason of the
+// first request is kept. Repeated requests have no effect, because clients retry, and a second
+// SIGINT would make pulumi abandon its work.
 type stopper struct {
 	interrupted chan struct{} // closed by the first interrupt
 	killed      chan struct{} // closed by the first kill
@@ -33,7 +33,7 @@ func newStopper() *stopper {
 	return s
 }
 
-// interrupt requests that the job stops, and reports whether this was the first request.
+// interrupt requests that the job stop, and reports whether this was the first request.
 func (s *stopper) interrupt(why workflow.Reason) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -55,7 +55,7 @@ func (s *stopper) kill(why workflow.Reason) {
 	}
 }
 
-// reason returns why the job must stop, and reports whether it must.
+// reason returns the reason why the job must stop, and reports whether it must.
 func (s *stopper) reason() (workflow.Reason, bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -9,15 +9,15 @@ import (
 	"unicode/utf8"
 )
 
-// Plain appends text without control characters, except tabs.
+// Plain appends text to dst without control characters, except tabs.
 func Plain(dst, text []byte) []byte { return appendText(dst, text, false) }
 
-// Coloured appends text without control characters, except tabs, colour sequences and carriage
-// returns. Deployments print these, and they affect only their own line.
+// Coloured appends text to dst without control characters, except tabs, colour sequences and
+// carriage returns. Deployments print these characters, which affect only their own line.
 func Coloured(dst, text []byte) []byte { return appendText(dst, text, true) }
 
-// OneLine returns untrusted text as one printable line of at most limit bytes (0 means no limit).
-// White space becomes single spaces, and unprintable characters are removed.
+// OneLine returns untrusted text as one printable line of at most limit bytes. A limit of 0 means
+// no limit. White space becomes single spaces, and unprintable characters are removed.
 func OneLine(text string, limit int) string {
 	text = strings.Map(func(r rune) rune {
 		if unicode.IsSpace(r) {
@@ -80,7 +80,7 @@ func plainPrefix(text []byte) int {
 	return len(text)
 }
 
-// control reports whether a terminal may interpret r instead of displaying it.
+// control reports whether a terminal might interpret r instead of displaying it.
 func control(r rune) bool {
 	switch {
 	case r == '\t':
@@ -92,9 +92,9 @@ func control(r rune) bool {
 	return r >= 0x202a && r <= 0x202e || r >= 0x2066 && r <= 0x2069
 }
 
-// sequence returns the length of the escape sequence at the start of text, and reports whether it
-// sets colours. For an incomplete sequence it returns only the length of the introducer, so that no
-// text is hidden.
+// sequence returns the length of the escape sequence at the start of text, and reports whether the
+// sequence sets colours. For an incomplete sequence, it returns only the length of the introducer,
+// so that no text is hidden.
 func sequence(text []byte) (n int, colour bool) {
 	if len(text) < 2 {
 		return 1, false

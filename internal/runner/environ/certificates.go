@@ -7,8 +7,8 @@ import (
 	"path/filepath"
 )
 
-// systemBundles are the usual files with all certificate authorities of a system. systemDirs are
-// the usual directories with one file per authority.
+// systemBundles are the usual paths of files with all certificate authorities of a system.
+// systemDirs are the usual directories with one file per authority.
 var (
 	systemBundles = []string{
 		"/etc/ssl/certs/ca-certificates.crt",
@@ -20,9 +20,9 @@ var (
 	systemDirs = []string{"/etc/ssl/certs", "/etc/pki/tls/certs"}
 )
 
-// bundleNames are the variables that make tools read another bundle than their default.
-// SSL_CERT_FILE applies to Go and OpenSSL, NODE_EXTRA_CA_CERTS to Node; other tools have their own
-// variables.
+// bundleNames are the variables that make tools read a bundle other than their default.
+// SSL_CERT_FILE applies to Go and OpenSSL, and NODE_EXTRA_CA_CERTS to Node. Other tools have their
+// own variables.
 var bundleNames = []string{
 	"NODE_EXTRA_CA_CERTS", "GIT_SSL_CAINFO", "CURL_CA_BUNDLE", "REQUESTS_CA_BUNDLE", "AWS_CA_BUNDLE",
 	"CLOUDSDK_CORE_CUSTOM_CA_CERTS_FILE", "GRPC_DEFAULT_SSL_ROOTS_FILE_PATH",
@@ -30,7 +30,7 @@ var bundleNames = []string{
 
 const maxAuthority = 1 << 20
 
-// writeBundle writes a file with the authorities that the container or host already trusts, and
+// writeBundle writes a file with the authorities that the container or host already trusts and
 // those in extra. Most tools read one file that replaces their default, so a file with only extra
 // would remove all others. current and currentDirs are the existing values of SSL_CERT_FILE and
 // SSL_CERT_DIR.
@@ -46,8 +46,8 @@ func writeBundle(path, extra, current, currentDirs string) error {
 	return nil
 }
 
-// trusted returns the trusted authorities as PEM text: the first existing file, or else all
-// files of the first non-empty directory.
+// trusted returns the trusted authorities as PEM text, from the first existing file or else from
+// all files of the first non-empty directory.
 func trusted(file, dirs string) []byte {
 	files := systemBundles
 	if file != "" {
@@ -66,8 +66,8 @@ func trusted(file, dirs string) []byte {
 	return nil
 }
 
-// authorities returns the certificates in the files of a directory without duplicates: most files
-// have a second name, their hash.
+// authorities returns the certificates in a directory's files without duplicates, because most
+// files have their hash as a second name.
 func authorities(dir string) []byte {
 	entries, err := os.ReadDir(dir)
 	if err != nil {

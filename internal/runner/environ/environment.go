@@ -27,9 +27,9 @@ const (
 	envBatchPeriod = "PULUMI_JOURNALING_BATCH_PERIOD"
 )
 
-// batchPeriod is how long the CLI collects journal entries before it sends them, in milliseconds.
-// Each step of an update waits for its entry, so that 1 000 resources on two cores take 14.2 s with
-// the CLI's default of 50 and 2.2 s with 2.
+// batchPeriod is the time for which the CLI collects journal entries before it sends them, in
+// milliseconds. Each step of an update waits for its entry. With the CLI's default of 50, 1 000
+// resources on two cores take 14.2 s, and with 2 they take 2.2 s.
 const batchPeriod = 2
 
 const (
@@ -44,22 +44,22 @@ const fallbackPath = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/b
 
 // Environment is the environment of the job's steps. Later layers override earlier ones:
 //
-//  1. that of the image, or the one passed on by the executor, with the agent's proxies
-//     where it has none
-//  2. the definition's, without reserved names
-//  3. the runner's, because a job must know which deployment it is
-//  4. the agent's forwarded values: the administrator has the last word over the definition
-//  5. what earlier steps have written to the file PULUMI_ENV
+//  1. the environment of the image, or the one that the executor passes on, with the agent's
+//     proxies where it has none
+//  2. the definition's environment, without reserved names
+//  3. the runner's variables, because a job must know which deployment it is
+//  4. the agent's forwarded values, because the administrator's settings override the definition
+//  5. the variables that earlier steps have written to the file PULUMI_ENV
 type Environment struct {
 	vars       map[string]string
 	secretEnv  []string
-	pulumiEnv  string   // path of the file that PULUMI_ENV names
+	pulumiEnv  string   // path of the file named by PULUMI_ENV
 	deployment bool     // the job is a deployment, so identity names are reserved
-	Notices    []string // for the log of the first step
+	Notices    []string // lines for the log of the first step
 }
 
 // loaderNames make programs load or run other code. If the settings could set them, a value could
-// take over a step that handles credentials. Pre-run commands can set them through PULUMI_ENV.
+// hijack a step that handles credentials. Pre-run commands can set them through PULUMI_ENV.
 var (
 	loaderNames = []string{
 		"BASH_ENV", "SHELLOPTS", "BASHOPTS",
@@ -75,16 +75,16 @@ var identityNames = []string{
 	"PULUMI_CI_ORGANIZATION", "PULUMI_CI_PROJECT", "PULUMI_CI_STACK", "PULUMI_CI_OPERATION",
 }
 
-// ownPrefixes are the prefixes of the runner's and the agent's own variables, which never reach a
-// step.
+// ownPrefixes are the prefixes of the runner's and the agent's own variables, which are not passed
+// to steps.
 var ownPrefixes = []string{"WORKFLOW_RUNNER_", "PULUMI_AGENT_"}
 
 func hasAnyPrefix(name string, prefixes []string) bool {
 	return slices.ContainsFunc(prefixes, func(prefix string) bool { return strings.HasPrefix(name, prefix) })
 }
 
-// New builds the environment and writes the files that it refers to. base holds the
-// variables of the job's container or host, as NAME=value.
+// New builds the environment and writes the files that it refers to. base contains the variables of
+// the job's container or host, in the form NAME=value.
 func New(jobDir string, base []string, launch *protocol.Launch, definition *workflow.JobDefinition) (*Environment, error) {
 	e := &Environment{
 		vars:       map[string]string{},
@@ -111,7 +111,7 @@ func New(jobDir string, base []string, launch *protocol.Launch, definition *work
 		case hasAnyPrefix(name, ownPrefixes) || slices.Contains(loaderNames, name) || hasAnyPrefix(name, loaderPrefixes):
 			e.Notices = append(e.Notices, fmt.Sprintf("warning: ignoring the environment variable %s, which is reserved", name))
 		case own[name] != "":
-			// The server sets these names too, to the same values.
+			// The server also sets these names, to the same values.
 			if e.deployment && strings.TrimRight(own[name], "/") != strings.TrimRight(value, "/") {
 				e.Notices = append(e.Notices, fmt.Sprintf("warning: ignoring the value of the environment variable %s, which the deployment sets itself", name))
 			}
@@ -156,7 +156,7 @@ func (e *Environment) own(jobDir string, launch *protocol.Launch, definition *wo
 	return own, nil
 }
 
-// fallbacks sets the variables that no layer sets: writable directories, quiet defaults,
+// fallbacks sets variables that no layer sets: writable directories, quiet defaults and certificate
 // authorities.
 func (e *Environment) fallbacks(jobDir string, launch *protocol.Launch) error {
 	fill := func(name, value string) {
@@ -184,15 +184,15 @@ func (e *Environment) fallbacks(jobDir string, launch *protocol.Launch) error {
 	if err := writeBundle(bundle, launch.CACertPEM, e.vars["SSL_CERT_FILE"], e.vars["SSL_CERT_DIR"]); err != nil {
 		return err
 	}
-	e.vars["SSL_CERT_FILE"] = bundle // the bundle includes the previous one
+	e.vars["SSL_CERT_FILE"] = bundle // the bundle includes the authorities of the previous one
 	for _, name := range bundleNames {
 		fill(name, bundle)
 	}
 	return nil
 }
 
-// ForStep returns the environment of the next step, the notices for its log, and any new secrets in
-// the environment.
+// ForStep returns the environment of the next step, the notices for the step's log, and the new
+// secrets in the environment.
 func (e *Environment) ForStep() (env, notices []string, secrets []redact.Secret) {
 	vars := maps.Clone(e.vars)
 	loaded, notices := e.load()

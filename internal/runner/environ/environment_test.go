@@ -58,7 +58,7 @@ func TestProxyLayers(t *testing.T) {
 		place             []string
 		definition        map[string]string
 		forwarded         map[string]string
-		https, http, none string // of both cases
+		https, http, none string // expected values, in both cases of the name
 	}{
 		{"the agent's", nil, nil, nil, "http://agent", "http://agent", ".agent," + loopback},
 		{"the image's", []string{"https_proxy=http://image"}, nil, nil, "http://image", "http://agent", ".agent," + loopback},
@@ -146,7 +146,7 @@ func TestCertificatesAreAddedToThoseOfThePlace(t *testing.T) {
 	if want := authority("a") + "\n" + authority("b") + "\n\n" + extra; err != nil || string(data) != want {
 		t.Errorf("the bundle is %q, %v; want %q", data, err, want)
 	}
-	// Without extra authorities nothing changes.
+	// Without extra authorities, nothing changes.
 	vars = stepEnv(t, []string{"SSL_CERT_FILE=/x"}, &protocol.Launch{}, nil)
 	if vars["SSL_CERT_FILE"] != "/x" || vars["GIT_SSL_CAINFO"] != "" {
 		t.Errorf("without extra authorities: %q, %q", vars["SSL_CERT_FILE"], vars["GIT_SSL_CAINFO"])

@@ -11,8 +11,8 @@ import (
 	"workflowagent/internal/redact"
 )
 
-// loopbackHosts never use a proxy. Go and curl exempt them by default, but the gRPC libraries that
-// connect pulumi to its language hosts and providers do not.
+// loopbackHosts must not be reached through a proxy. Go and curl exempt them by default, but the
+// gRPC libraries that connect pulumi to its language hosts and providers do not.
 var loopbackHosts = []string{"localhost", "127.0.0.1", "::1"}
 
 func isProxyName(name string) bool { return slices.Contains(protocol.ProxyNames(), name) }
@@ -26,9 +26,9 @@ func otherCase(name string) string {
 	return strings.ToLower(name)
 }
 
-// UseProxy makes this process use the same proxies as its job: those that the agent forwards, else
-// those of the image or host, else the agent's. Call it before the first connection, because a
-// process reads these variables only once.
+// UseProxy makes this process use the same proxies as its job: those in the agent's forwarded
+// values, or else those of the image or host, or else the agent's own. It must be called before the
+// first connection, because a process reads these variables only once.
 func UseProxy(launch *protocol.Launch) error {
 	vars := missingProxy(os.Environ(), launch.Proxy)
 	for name, value := range launch.ForwardedEnv {
@@ -47,8 +47,8 @@ func UseProxy(launch *protocol.Launch) error {
 	return nil
 }
 
-// missingProxy returns the agent's proxy variables that environ sets in neither case: an image's
-// own settings take precedence.
+// missingProxy returns the agent's proxy variables that environ sets in neither case, because an
+// image's own settings take precedence.
 func missingProxy(environ []string, agents map[string]string) map[string]string {
 	own := map[string]bool{}
 	for _, entry := range environ {
@@ -65,8 +65,8 @@ func missingProxy(environ []string, agents map[string]string) map[string]string 
 	return missing
 }
 
-// overlay sets the variables of a layer. A proxy variable replaces both its cases; otherwise some
-// programs would use a weaker layer's value.
+// overlay sets the variables of a layer. A proxy variable replaces the variable in both cases.
+// Otherwise some programs would use an earlier layer's value.
 func (e *Environment) overlay(layer map[string]string) {
 	for name := range layer {
 		if _, both := layer[otherCase(name)]; isProxyName(name) && !both {

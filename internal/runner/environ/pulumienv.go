@@ -11,10 +11,10 @@ import (
 	"syscall"
 )
 
-// maxPulumiEnv limits the file through which steps pass variables, in bytes.
+// maxPulumiEnv limits the file through which steps pass on variables, in bytes.
 const maxPulumiEnv = 1 << 20
 
-// secretName matches the names of variables that probably hold a secret. A variable that a step
+// secretName matches the names of variables that probably contain a secret. A variable that a step
 // passes on is masked if its name matches, or if it was a secret in the settings. Other values,
 // such as a region, must stay readable in the log.
 var secretName = regexp.MustCompile(`(?i)token|secret|passw|passphrase|credential|private|api_?key|access_?key|account_?key`)
@@ -23,9 +23,9 @@ func looksSecret(name string) bool { return secretName.MatchString(name) }
 
 // load reads the variables that earlier steps have appended to the file PULUMI_ENV as lines
 // NAME=value. The last line for a name wins. Only the names that identify the deployment are
-// protected: steps can run any code anyway.
+// protected, because steps can run any code anyway.
 func (e *Environment) load() (vars map[string]string, notices []string) {
-	// A step owns the file's directory and could have replaced it.
+	// A step owns the file's directory and might have replaced the file.
 	file, err := os.OpenFile(e.pulumiEnv, os.O_RDONLY|syscall.O_NOFOLLOW|syscall.O_NONBLOCK, 0)
 	if errors.Is(err, os.ErrNotExist) {
 		return nil, nil
@@ -59,7 +59,7 @@ func (e *Environment) load() (vars map[string]string, notices []string) {
 		name = strings.TrimSpace(name)
 		switch {
 		case !ok || !validName(name) || strings.ContainsAny(name, " \t") || strings.ContainsRune(value, 0):
-			// The line may contain a secret, so the notice does not quote it.
+			// The line might contain a secret, so the notice does not quote it.
 			notices = append(notices, fmt.Sprintf("warning: ignoring line %d of PULUMI_ENV: not of the form NAME=value", number))
 		case hasAnyPrefix(name, ownPrefixes) || e.deployment && slices.Contains(identityNames, name):
 			notices = append(notices, fmt.Sprintf("warning: ignoring line %d of PULUMI_ENV: %s is reserved", number, name))

@@ -7,7 +7,7 @@ import (
 	"workflowagent/internal/workflow"
 )
 
-// Secrets returns all values of a launch that must not appear in a log.
+// Secrets returns all values in a launch that must not appear in a log.
 func Secrets(l *protocol.Launch) []redact.Secret {
 	secrets := []redact.Secret{
 		{Name: "the job token", Value: l.JobToken},

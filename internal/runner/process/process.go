@@ -1,5 +1,5 @@
-// Package process runs a step's command in its own session, and kills the processes that outlive
-// the command.
+// Package process runs a step's command in its own session, and kills processes that outlive the
+// command.
 package process
 
 import (
@@ -15,21 +15,21 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Process is a step's running command: the leader of its own session, without a terminal or
-// standard input, with one pipe for all output.
+// Process is a step's running command. The command is the leader of its own session. It has no
+// terminal, an empty standard input, and one pipe for all output.
 type Process struct {
 	cmd    *exec.Cmd
-	PID    int // of the leader
+	PID    int // of the session's leader
 	output *os.File
 	Exited chan struct{} // closed when the leader has exited and State is set
-	copied chan struct{} // closed after the last output was copied
+	copied chan struct{} // closed after the last output has been copied
 	State  *os.ProcessState
 
-	writing atomic.Bool // a write of output is in progress; Drain excludes its duration
+	writing atomic.Bool // output is being written; Drain excludes this time
 }
 
 // Start starts cmd and copies its output to out. The standard input of cmd is /dev/null. The caller
-// must not set its other streams.
+// must not set cmd's standard streams.
 func Start(cmd *exec.Cmd, out io.Writer) (*Process, error) {
 	r, w, err := os.Pipe()
 	if err != nil {
@@ -48,7 +48,7 @@ func Start(cmd *exec.Cmd, out io.Writer) (*Process, error) {
 	p := &Process{cmd: cmd, PID: cmd.Process.Pid, output: r, Exited: make(chan struct{}), copied: make(chan struct{})}
 	go func() {
 		defer close(p.Exited)
-		_ = cmd.Wait() // the state holds the result
+		_ = cmd.Wait() // the state contains the result
 		p.State = cmd.ProcessState
 	}()
 	go func() {
@@ -58,7 +58,8 @@ func Start(cmd *exec.Cmd, out io.Writer) (*Process, error) {
 	return p, nil
 }
 
-// copyBuffer is the size of one read of a step's output, in bytes: a pipe's capacity.
+// copyBuffer is the maximum size of one read of a step's output, in bytes. It is the capacity of a
+// pipe.
 const copyBuffer = 64 << 10
 
 func (p *Process) copy(out io.Writer) {
@@ -76,7 +77,7 @@ func (p *Process) copy(out io.Writer) {
 	}
 }
 
-// Interrupt sends SIGINT to the leader only: pulumi forwards it to its plugins as needed.
+// Interrupt sends SIGINT only to the leader, because pulumi forwards it to its plugins as needed.
 func (p *Process) Interrupt() error {
 	err := p.cmd.Process.Signal(syscall.SIGINT)
 	if errors.Is(err, os.ErrProcessDone) {
@@ -94,8 +95,8 @@ func (p *Process) Kill() {
 const lingerTick = 100 * time.Millisecond
 
 // Drain waits for the remaining output after the leader has exited, and reports whether it had to
-// kill processes. Processes that outlive the step may hold the pipe: Drain kills them after linger,
-// not counting the time in which output waits for space in the spool.
+// kill processes. Processes that outlive the step can hold the pipe open. Drain kills them after
+// linger, not counting the time in which output waits for space in the spool.
 func (p *Process) Drain(linger time.Duration) (killed bool) {
 	tick := time.NewTicker(lingerTick)
 	defer tick.Stop()
@@ -113,7 +114,7 @@ func (p *Process) Drain(linger time.Duration) (killed bool) {
 		waited += lingerTick
 		switch {
 		case waited >= 2*linger && killed:
-			// A process outside the session holds the pipe: stop reading.
+			// A process outside the session holds the pipe open: stop reading.
 			_ = p.output.Close()
 		case waited >= linger && !killed:
 			killed = true

@@ -14,8 +14,8 @@ import (
 	"workflowagent/internal/procguard"
 )
 
-// Protect makes the runner's memory unreadable for other processes of the same user, such as the
-// steps. It also makes the steps' orphans children of the runner, so that the runner can kill them.
+// Protect makes the runner's memory unreadable to the user's other processes, such as the steps. It
+// also makes orphans of the steps children of the runner, so that the runner can kill them.
 func Protect() error {
 	if err := procguard.Protect(); err != nil {
 		return err
@@ -23,8 +23,8 @@ func Protect() error {
 	return unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 }
 
-// KillSessions kills the process groups of leaders and every process in their sessions: pulumi
-// starts its plugins in separate groups.
+// KillSessions kills the process groups of leaders and every process in their sessions, because
+// pulumi starts its plugins in separate groups.
 func KillSessions(leaders ...int) {
 	if nothingLeft() {
 		return
@@ -39,16 +39,16 @@ func KillSessions(leaders ...int) {
 	})
 }
 
-// descendantsTime limits the duration of the kill. Only a process that forks faster than it can be
-// killed survives.
+// descendantsTime limits the time that KillDescendants takes. Only a process that forks faster than
+// it can be killed survives.
 const descendantsTime = 5 * time.Second
 
 // KillDescendants kills every remaining process of the job, including processes that left their
-// step's session: because the runner adopts orphans, the children of a killed process become the
-// runner's. It reports whether none remains.
+// step's session. It finds them because the runner adopts orphans: the children of a killed process
+// become the runner's children. It reports whether no process remains.
 func KillDescendants() bool {
 	if !adopting() {
-		return true // not all its children belong to the job
+		return true // not all children belong to the job
 	}
 	timeout := time.NewTimer(descendantsTime)
 	defer timeout.Stop()
@@ -78,8 +78,8 @@ func KillDescendants() bool {
 	}
 }
 
-// nothingLeft reports whether no step has a living process. Because the runner adopts orphans, all
-// such processes descend from it.
+// nothingLeft reports whether no process of any step is alive. Because the runner adopts orphans,
+// all such processes are its descendants.
 func nothingLeft() bool {
 	if !adopting() {
 		return false
@@ -94,8 +94,8 @@ func adopting() bool {
 	return err == nil && adopts != 0
 }
 
-// ReapOrphans waits for exited processes that became the runner's children. The leaders of steps
-// have already been waited for.
+// ReapOrphans reaps exited processes that became the runner's children. The leaders of steps have
+// already been reaped.
 func ReapOrphans() {
 	reap := func(pid int) {
 		var status syscall.WaitStatus
@@ -115,8 +115,8 @@ func ReapOrphans() {
 	})
 }
 
-// children returns the runner's children, including exited ones, if the kernel lists them. Reading
-// all processes of the machine takes milliseconds.
+// children returns the runner's children, including exited ones. It reports false if the kernel
+// does not list children. Reading all processes of the machine instead takes milliseconds.
 func children() (pids []int, known bool) {
 	const tasks = "/proc/self/task"
 	dir, err := os.Open(tasks)
@@ -175,7 +175,7 @@ func forEachProcess(visit func(pid int, p procStat)) {
 	}
 }
 
-// parseProcStat parses "pid (name) state ppid pgrp session …"; the name may hold parentheses.
+// parseProcStat parses "pid (name) state ppid pgrp session …". The name can contain parentheses.
 func parseProcStat(stat []byte) (procStat, bool) {
 	end := bytes.LastIndexByte(stat, ')')
 	if end < 0 {
@@ -191,7 +191,7 @@ func parseProcStat(stat []byte) (procStat, bool) {
 }
 
 // OOMKills returns the number of processes in the runner's control group that the kernel has killed
-// for lack of memory; 0 if unknown.
+// for lack of memory, or 0 if it is unknown.
 func OOMKills() int {
 	for _, file := range []string{"/sys/fs/cgroup/memory.events", "/sys/fs/cgroup/memory/memory.oom_control"} {
 		data, err := os.ReadFile(file)

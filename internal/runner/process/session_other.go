@@ -4,7 +4,8 @@ package process
 
 import "syscall"
 
-// Protect does nothing: the system protects the memory of a user's processes from each other.
+// Protect does nothing, because the system protects the memory of a user's processes from each
+// other.
 func Protect() error { return nil }
 
 // KillSessions kills the process groups of leaders.
@@ -14,11 +15,12 @@ func KillSessions(leaders ...int) {
 	}
 }
 
-// KillDescendants does nothing: processes that left their session cannot be found here.
+// KillDescendants does nothing, because processes that left their session cannot be found on this
+// system. It returns true.
 func KillDescendants() bool { return true }
 
-// ReapOrphans does nothing: the system's first process adopts orphans.
+// ReapOrphans does nothing, because the system's first process adopts orphans.
 func ReapOrphans() {}
 
-// OOMKills returns 0: the number is unknown here.
+// OOMKills returns 0, because the number is unknown on this system.
 func OOMKills() int { return 0 }

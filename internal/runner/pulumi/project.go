@@ -8,15 +8,15 @@ import (
 	"go.yaml.in/yaml/v4"
 )
 
-// maxProjectFile limits a project file, in bytes.
+// maxProjectFile limits the size of a project file, in bytes.
 const maxProjectFile = 1 << 20
 
-// Project holds the parts of a project file that the runner needs.
+// Project contains the parts of a project file that the runner needs.
 type Project struct {
 	Name    string
 	Runtime string
-	// Packages is true if the project lists packages whose SDKs must be generated or plugins
-	// installed before it can run.
+	// Packages is true if the project lists packages that need generated SDKs or installed plugins
+	// before the project can run.
 	Packages bool
 }
 

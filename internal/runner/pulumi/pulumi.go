@@ -12,15 +12,15 @@ import (
 	"workflowagent/internal/workflow"
 )
 
-// ExitNoChanges is pulumi's exit code if there are changes despite --expect-no-changes.
+// ExitNoChanges is pulumi's exit code if changes exist despite --expect-no-changes.
 const ExitNoChanges = 7
 
-// quiet contains the flags for every call. They disable prompts, and escape sequences, because
+// quiet contains the flags for every call. They disable prompts and escape sequences, because
 // terminals and browsers display the log.
 var quiet = []string{"--non-interactive", "--color", "never"}
 
-// change are the flags of every operation that changes anything. They skip the preview because it
-// has no reader, and because a deployment's operation must be its first update.
+// change contains the flags for every operation that changes anything. They skip the preview,
+// because it has no reader and because a deployment's operation must be its first update.
 var change = []string{"--yes", "--skip-preview"}
 
 // Operation returns the arguments that run op on a stack.
@@ -45,16 +45,16 @@ func Operation(op workflow.Operation, stack string) ([]string, error) {
 	return append(append(args, "--stack="+stack), quiet...), nil
 }
 
-// Install returns the arguments that install a project's dependencies.
+// Install returns the arguments that install the dependencies of a project.
 func Install() []string { return append([]string{"install"}, quiet...) }
 
-// RemoveStack returns the arguments that delete an empty stack and keep its configuration file,
-// which belongs to the repository.
+// RemoveStack returns the arguments that delete an empty stack. They keep the stack's configuration
+// file, which belongs to the repository.
 func RemoveStack(stack string) []string {
 	return append([]string{"stack", "rm", "--yes", "--preserve-config", "--stack=" + stack}, quiet...)
 }
 
-// Find returns the path of the pulumi command line.
+// Find returns the path of the pulumi program.
 func Find() (string, error) {
 	path, err := exec.LookPath("pulumi")
 	if err != nil {
@@ -65,12 +65,12 @@ func Find() (string, error) {
 
 var projectFiles = []string{"Pulumi.yaml", "Pulumi.yml", "Pulumi.json"}
 
-// ErrNoProject is wrapped by the errors of [FindProject] for a missing project file.
+// ErrNoProject is wrapped by the errors that [FindProject] returns for a missing project file.
 var ErrNoProject = errors.New("no project file")
 
 // FindProject returns the project file that pulumi would use in dir: the nearest one in dir or its
 // parents. It does not search above root, the real path of the checkout, where a file could belong
-// to another deployment. An empty root means that the program is part of the image.
+// to another deployment. If root is "", the program is part of the image.
 func FindProject(root, dir string) (string, error) {
 	for at := dir; ; at = filepath.Dir(at) {
 		for _, name := range projectFiles {
@@ -87,7 +87,7 @@ func FindProject(root, dir string) (string, error) {
 
 type noProjectError struct{ root, dir string }
 
-// Error names the searched directory as the settings do.
+// Error returns a message that names the searched directory as the settings do.
 func (e *noProjectError) Error() string {
 	if e.root == "" {
 		return fmt.Sprintf("no Pulumi.yaml in the directory %s of the image: check the working directory or add a source in the deployment settings", e.dir)

@@ -16,12 +16,13 @@ import (
 	"workflowagent/internal/workflow"
 )
 
-// The password is only for one scheme, host and port. A server may choose git's question, by a
-// redirect for example, and git before 2.48.1 shows it decoded.
+// TestAnswerOnlyToTheOrigin checks that the password is given only to one scheme, host and port. A
+// server can choose the text of git's prompt, for example by a redirect, and git before 2.48.1
+// shows it decoded.
 func TestAnswerOnlyToTheOrigin(t *testing.T) {
 	for _, tt := range []struct {
 		origin, user, prompt string
-		want                 string // "" for a refusal
+		want                 string // "" if the prompt must get no answer
 	}{
 		{"https://git.example.com", "me", "Username for 'https://git.example.com': ", "me"},
 		{"https://git.example.com", "me", "Password for 'https://me@git.example.com': ", "s3cret"},
@@ -70,7 +71,7 @@ func TestAnswerOnlyToTheOrigin(t *testing.T) {
 	}
 }
 
-// git's real questions, after the redirects that a server may send.
+// TestRedirectsGetNoCredentials uses git's real prompts after the redirects that a server can send.
 func TestRedirectsGetNoCredentials(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t, lab.GitOptions{})
@@ -108,7 +109,8 @@ func TestRedirectsGetNoCredentials(t *testing.T) {
 	}
 }
 
-// The user of a URL and its look-alikes never change the host that git connects to.
+// TestFetchOfLookAlikeHosts checks that a user name, or text that looks like one, never changes the
+// host that git connects to.
 func TestFetchOfLookAlikeHosts(t *testing.T) {
 	f := newFixture(t, lab.GitOptions{})
 	host := strings.TrimPrefix(f.server.URL, "http://")

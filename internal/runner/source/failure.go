@@ -14,7 +14,7 @@ type failure int
 
 const (
 	failureOther       failure = iota
-	failureNetwork             // may be temporary
+	failureNetwork             // might be temporary
 	failureAuth                // the credentials are missing or wrong
 	failureNoRepo              // the repository is unknown, or hidden
 	failureNoRef               // the repository has no such ref
@@ -26,8 +26,8 @@ const (
 	failureKey                 // the SSH key cannot be used
 )
 
-// failureSigns are matched in this order, specific ones first: every ssh failure ends with the same
-// "Could not read from remote repository".
+// failureSigns lists messages for each failure. They are matched in this order, specific ones
+// first, because every ssh failure ends with the same "Could not read from remote repository".
 var failureSigns = []struct {
 	failure failure
 	signs   []string

@@ -79,7 +79,8 @@ func (f *fetch) ref(ctx context.Context, want *revision) error {
 		return err
 	}
 	if want.branch != "" {
-		// Check out a local branch of that name, as a clone does: programs and the CLI read it.
+		// Check out a local branch of that name, as a clone does, because programs and the CLI read
+		// it.
 		_, err := f.git.run(ctx, "checkout", "--quiet", "--force", "-B", want.branch, target, "--")
 		return err
 	}
@@ -88,13 +89,13 @@ func (f *fetch) ref(ctx context.Context, want *revision) error {
 
 // verifyRef checks that the requested ref was fetched. If the server lacks a full name, git accepts
 // a name that ends in it, such as refs/tags/refs/heads/main for refs/heads/main. A user who may
-// push tags could then replace a deleted branch.
+// push tags could otherwise substitute a tag for a deleted branch.
 func (f *fetch) verifyRef(want revision) error {
 	head, err := os.ReadFile(filepath.Join(f.git.dir, ".git", "FETCH_HEAD"))
 	if err != nil {
 		return fmt.Errorf("reading the fetched ref: %w", err)
 	}
-	_, rest, _ := strings.Cut(string(head), "\t") // the hash
+	_, rest, _ := strings.Cut(string(head), "\t") // cut off the hash
 	if !strings.HasPrefix(rest, want.mark()) || want.ref == "HEAD" && strings.Contains(rest, "' of ") {
 		return fmt.Errorf("%s %q does not exist in the repository", want.kind(), want.asked)
 	}
@@ -129,7 +130,8 @@ func (f *fetch) defaultBranch(ctx context.Context) (revision, error) {
 	return revision{}, errors.New("the repository is empty or has no default branch: set a branch in the deployment settings")
 }
 
-// commit fetches a commit by its hash if the server allows it, else all branches and tags.
+// commit fetches a commit by its hash if the server allows it. Otherwise it fetches all branches
+// and tags.
 func (f *fetch) commit(ctx context.Context, want revision) error {
 	if want.isFullHash() {
 		err := f.fetch(ctx, true, want.commit)
@@ -142,7 +144,7 @@ func (f *fetch) commit(ctx context.Context, want revision) error {
 		fmt.Fprintln(f.log, "The server does not offer this commit by its hash; fetching all branches and tags")
 	}
 	// Fetch into a namespace in which git does not search for short names. Otherwise git would
-	// prefer a tag that is named like an abbreviated hash to the commit.
+	// prefer a tag that is named like an abbreviated hash over the commit.
 	if err := f.fetch(ctx, false, "+refs/heads/*:refs/workflow/heads/*", "+refs/tags/*:refs/workflow/tags/*"); err != nil {
 		return err
 	}

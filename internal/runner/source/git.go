@@ -16,7 +16,7 @@ import (
 )
 
 // passedVariables are the variables of the step's environment that git receives, to find programs
-// and reach the network. The user sets the others, which may change git's behaviour.
+// and reach the network. The user controls the others, which could change git's behaviour.
 var passedVariables = []string{
 	"PATH", "TMPDIR", "TZ",
 	"HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "NO_PROXY",
@@ -24,7 +24,7 @@ var passedVariables = []string{
 	"SSL_CERT_FILE", "SSL_CERT_DIR", "GIT_SSL_CAINFO",
 }
 
-// gitConfig is git's whole configuration. The runner writes it to a file because git before 2.31
+// gitConfig is git's complete configuration. The runner writes it to a file because git before 2.31
 // ignores GIT_CONFIG_COUNT.
 var gitConfig = [][2]string{
 	{"advice.detachedHead", "false"},
@@ -36,10 +36,10 @@ var gitConfig = [][2]string{
 	{"credential.helper", ""}, // an empty value removes all helpers
 	{"fetch.recurseSubmodules", "false"},
 	{"gc.auto", "0"},
-	{"http.lowSpeedLimit", "100"}, // bytes per second, for lowSpeedTime: aborts a stalled transfer
+	{"http.lowSpeedLimit", "100"}, // in bytes per second; a transfer slower than this for lowSpeedTime is aborted
 	{"http.lowSpeedTime", "120"},
 	{"init.defaultBranch", "main"},
-	{"safe.directory", "*"}, // the checkout belongs to the runner, regardless of its volume's owner
+	{"safe.directory", "*"}, // the checkout belongs to the runner, no matter who owns its volume
 	{"submodule.recurse", "false"},
 	{"transfer.bundleURI", "false"}, // fetch objects only from the repository's server
 	{"promisor.acceptFromServer", "none"},
@@ -87,22 +87,24 @@ type commandLine struct {
 	log io.Writer
 }
 
-// Limits of git's output. A server decides the length of a list of refs; HEAD's entry comes first.
+// Limits on git's output. A server determines the length of a list of refs, in which HEAD's entry
+// comes first.
 const (
 	maxOutput      = 1 << 20
 	maxErrorOutput = 64 << 10
 )
 
-// killDelay limits how long git's helpers may hold its output after git was killed.
+// killDelay limits how long git's helpers can hold its output open after git was killed.
 const killDelay = 5 * time.Second
 
-// run runs git and returns its standard output. An error from git itself is a [*commandError].
+// run runs git and returns its standard output. If git itself fails, the error is a
+// [*commandError].
 func (c *commandLine) run(ctx context.Context, args ...string) (string, error) {
 	cmd := exec.CommandContext(ctx, "git", args...)
 	cmd.Dir, cmd.Env = c.dir, c.env
 	stdout, stderr := &limitedBuffer{limit: maxOutput}, &limitedBuffer{limit: maxErrorOutput}
 	cmd.Stdout, cmd.Stderr = stdout, stderr
-	// git starts helpers for the transport, which must exit with it.
+	// git starts helper processes for the transport, which must exit together with git.
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
 	cmd.WaitDelay = killDelay
@@ -140,7 +142,7 @@ var afterSSH = []string{
 	"and the repository exists.",
 }
 
-// lastLine returns the last line that states a cause, without git's prefixes.
+// lastLine returns the last line of output that states a cause, without git's prefixes.
 func lastLine(output string) string {
 	last := ""
 	for _, line := range slices.Backward(strings.Split(strings.TrimSpace(output), "\n")) {

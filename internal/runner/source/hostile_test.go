@@ -17,10 +17,10 @@ import (
 
 type traps struct {
 	marker  string // every trap that runs writes its name here
-	script  string // runs as a trap
-	url     string // counts requests
+	script  string // path of a script that runs as a trap
+	url     string // of a server that counts requests
 	asked   atomic.Int32
-	environ []string // of a step that tries to change what git does
+	environ []string // of a step that tries to change git's behaviour
 }
 
 func newTraps(t *testing.T) *traps {
@@ -99,7 +99,7 @@ func (tr *traps) sprung() string {
 	return string(out)
 }
 
-// entry is an entry of a tree that no porcelain of git would write.
+// entry is an entry of a tree that git's own commands would not write.
 type entry struct{ mode, kind, path, content string }
 
 func (f *fixture) hostileBranch(t *testing.T, branch string, entries ...entry) {
@@ -138,9 +138,9 @@ func (f *fixture) gitInput(t *testing.T, input string, args ...string) string {
 	return strings.TrimSpace(string(out))
 }
 
-// A repository, and the environment of the step, can hold anything; a fetch runs none of it and
-// contacts only the repository's server. If a plain clone triggers a trap, the test first
-// checks that.
+// TestHostileRepositoriesSpringNoTrap checks that a fetch runs no code from a repository or the
+// step's environment, and contacts only the repository's server. If control is set, the test first
+// checks that a plain clone triggers the trap.
 func TestHostileRepositoriesSpringNoTrap(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t, lab.GitOptions{})
@@ -180,7 +180,7 @@ func TestHostileRepositoriesSpringNoTrap(t *testing.T) {
 			if tt.control {
 				plain := exec.CommandContext(t.Context(), "git", "clone", "--quiet", "--recurse-submodules", "--branch=hostile", f.repo.URL, t.TempDir())
 				plain.Env = tr.environ
-				_ = plain.Run() // it may fail, because traps do
+				_ = plain.Run() // can fail because of the traps
 				if tr.sprung() == "" {
 					t.Error("a plain clone springs no trap, so the test proves nothing")
 				}
@@ -207,8 +207,8 @@ func TestHostileRepositoriesSpringNoTrap(t *testing.T) {
 	}
 }
 
-// Servers may refer to other servers for objects: by bundles, alternates, and promises of a
-// partial clone.
+// TestObjectsComeFromOneServerOnly checks that a fetch ignores a server's references to other
+// servers: bundles, alternates, and promisors of a partial clone.
 func TestObjectsComeFromOneServerOnly(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t, lab.GitOptions{})
@@ -232,14 +232,14 @@ func TestObjectsComeFromOneServerOnly(t *testing.T) {
 		t.Errorf("bundles and promises led elsewhere:\n%s", sprung)
 	}
 
-	// The old dumb protocol supports alternates by URL.
+	// The dumb protocol supports alternates by URL.
 	f.git(t, "update-server-info")
 	objects := filepath.Join(f.repo.Dir(), "objects")
 	if err := os.WriteFile(filepath.Join(objects, "info", "http-alternates"), []byte(tr.url+"/alt.git/objects\n"), 0o644); err != nil {
 		t.Fatal(err)
 	}
 	files := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		// Objects are missing here, so git searches elsewhere.
+		// This server lacks the objects, so git searches elsewhere.
 		if strings.Contains(r.URL.Path, "/objects/") && !strings.Contains(r.URL.Path, "/info/") {
 			w.WriteHeader(http.StatusNotFound)
 			return
@@ -255,8 +255,8 @@ func TestObjectsComeFromOneServerOnly(t *testing.T) {
 	}
 }
 
-// A repository with very many refs is fetched by every kind of revision, and the list of those
-// that end in HEAD does not hide the default branch.
+// TestManyRefs fetches every kind of revision from a repository with very many refs. The many refs
+// whose names end in HEAD must not hide the default branch.
 func TestManyRefs(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t, lab.GitOptions{})
@@ -277,7 +277,8 @@ func TestManyRefs(t *testing.T) {
 	}
 }
 
-// The variable that holds git's configuration is newer than some images.
+// TestConfigurationReachesOldGit checks that a git without support for GIT_CONFIG_COUNT, as in some
+// images, still receives the configuration.
 func TestConfigurationReachesOldGit(t *testing.T) {
 	f := newFixture(t, lab.GitOptions{})
 	bin := t.TempDir()
@@ -286,7 +287,7 @@ func TestConfigurationReachesOldGit(t *testing.T) {
 		t.Fatal(err)
 	}
 	seen := filepath.Join(bin, "seen")
-	// Git before 2.31 ignores these variables; git before 2.32 also ignores GIT_CONFIG_GLOBAL.
+	// Git before 2.31 ignores GIT_CONFIG_COUNT, and git before 2.32 ignores GIT_CONFIG_GLOBAL.
 	wrapper := "#!/bin/sh\nunset GIT_CONFIG_COUNT GIT_CONFIG_GLOBAL\n" + real + " config --list >>" + seen + "\nexec " + real + " \"$@\"\n"
 	if err := os.WriteFile(filepath.Join(bin, "git"), []byte(wrapper), 0o755); err != nil {
 		t.Fatal(err)

@@ -11,13 +11,13 @@ import (
 	"workflowagent/internal/workflow"
 )
 
-// AskpassEnv names the environment variable that makes a program started by git or ssh act as an
-// askpass program. Its value is the file for [Answer]. Only git's environment contains it.
+// AskpassEnv is the environment variable that makes a program started by git or ssh act as an
+// askpass program. Its value is the file to pass to [Answer]. Only git's environment contains it.
 const AskpassEnv = "WORKFLOW_RUNNER_ASKPASS"
 
 type login struct {
 	env   []string
-	notes []string // for the log
+	notes []string // lines for the log
 }
 
 type answers struct {
@@ -28,9 +28,9 @@ type answers struct {
 	KeyFile    string `json:"keyFile,omitempty"`
 }
 
-// newLogin selects the credentials that fit the URL: an SSH key for ssh, else the access token,
-// else user name and password, else those in the URL. It writes them to files in the directory
-// private; the environment contains no secret.
+// newLogin selects credentials that fit the URL: an SSH key for ssh, or else the access token, the
+// user name and password, or the credentials in the URL, in this order. It writes them to files in
+// the directory private, so that the environment contains no secret.
 func newLogin(repo *workflow.Repository, auth *workflow.GitAuth, private, askpass string) (*login, error) {
 	if auth == nil {
 		auth = &workflow.GitAuth{}
@@ -77,8 +77,8 @@ func (l *login) useHTTP(repo *workflow.Repository, auth *workflow.GitAuth) answe
 	case repo.Password != "":
 		a.Username, a.Password = repo.User, repo.Password
 	case repo.User != "":
-		// https://TOKEN@host: servers with this form expect the token as the user and accept
-		// any password.
+		// The form is https://TOKEN@host. Servers with this form expect the token as the user name
+		// and accept any password.
 		a.Username, a.Password = repo.User, "x-oauth-basic"
 	case auth.SSHPrivateKey != "":
 		l.notes = append(l.notes, "warning: ignoring the deployment's SSH key, because the repository URL is not an SSH URL")
@@ -92,8 +92,8 @@ func (l *login) useHTTP(repo *workflow.Repository, auth *workflow.GitAuth) answe
 	return a
 }
 
-// tokenUser returns the user name for a bare access token. Most servers accept any name; these
-// require their own for some kinds of tokens.
+// tokenUser returns the user name to send with a bare access token. Most servers accept any name.
+// These servers require their own for some kinds of tokens.
 func tokenUser(host string) string {
 	host = strings.ToLower(host)
 	switch {
@@ -106,8 +106,8 @@ func tokenUser(host string) string {
 }
 
 // useSSH makes git use only the deployment's key. It accepts the server's key at the first
-// connection, because a new container has no known keys. If the image's system-wide known_hosts
-// lists the server, the key must match.
+// connection, because a new container has no known host keys. If the image's system-wide
+// known_hosts lists the server, the server's key must match.
 func (l *login) useSSH(auth *workflow.GitAuth, private string) (answers, error) {
 	options := []string{
 		"-o", "StrictHostKeyChecking=accept-new",
@@ -125,7 +125,7 @@ func (l *login) useSSH(auth *workflow.GitAuth, private string) (answers, error) 
 		return answers{}, nil
 	}
 	key := filepath.Join(private, "key")
-	// Web forms remove a key's last newline and add carriage returns.
+	// Web forms remove a key's final newline and add carriage returns.
 	text := strings.TrimSpace(strings.ReplaceAll(auth.SSHPrivateKey, "\r\n", "\n")) + "\n"
 	if !strings.Contains(text, "PRIVATE KEY-----") {
 		return answers{}, errors.New("the deployment's SSH private key is not in PEM or OpenSSH format")
@@ -134,7 +134,7 @@ func (l *login) useSSH(auth *workflow.GitAuth, private string) (answers, error) 
 		return answers{}, fmt.Errorf("storing the step's SSH key: %w", err)
 	}
 	options = append(options, "-F", os.DevNull, "-i", key, "-o", "IdentitiesOnly=yes", "-o", "IdentityAgent=none")
-	// With other methods a server may ask any question, even for a passphrase.
+	// With other methods, a server could ask any question, even for a passphrase.
 	options = append(options, "-o", "PreferredAuthentications=publickey")
 	a := answers{Passphrase: auth.SSHPassphrase, KeyFile: key}
 	if auth.SSHPassphrase == "" {
@@ -158,8 +158,8 @@ func shellJoin(args []string) string {
 // maxPromptFile is the number of bytes of a key's file name that ssh prints in its prompt.
 const maxPromptFile = 100
 
-// Answer returns an askpass program's answer to a prompt of git or ssh. It answers only for the
-// repository's own origin, so that a redirect to another host receives no credentials.
+// Answer returns an askpass program's response to a prompt from git or ssh. It responds only for
+// the repository's own origin, so that a redirect to another host receives no credentials.
 func Answer(file, prompt string) (string, error) {
 	data, err := os.ReadFile(file)
 	if err != nil {
@@ -176,8 +176,8 @@ func Answer(file, prompt string) (string, error) {
 		}
 		return a.Passphrase, nil
 	}
-	// Compare the whole prompt and never parse it: git before 2.48.1 decodes the URL, so that user
-	// names and hosts with escapes imitate others.
+	// Compare the whole prompt and never parse it: git before 2.48.1 decodes the URL, so that
+	// escapes in user names and hosts can imitate other hosts.
 	scheme, host, _ := strings.Cut(a.Origin, "://")
 	switch {
 	case a.Origin == "":

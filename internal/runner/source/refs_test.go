@@ -10,8 +10,9 @@ import (
 	"workflowagent/internal/workflow"
 )
 
-// A user who may push a tag or a branch must not decide the meaning of a commit or another
-// branch. Each case asks for a revision that one of evil's names resembles.
+// TestRefsAreNotConfused checks that a user who may push a tag or a branch cannot change the
+// meaning of a commit or of another branch. Each case requests a revision that resembles one of the
+// pushed names.
 func TestRefsAreNotConfused(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t, lab.GitOptions{})
@@ -31,7 +32,7 @@ func TestRefsAreNotConfused(t *testing.T) {
 		f.git(t, "update-ref", ref, evil)
 	}
 	if out := f.git(t, "rev-parse", f.first[:7]+"^{commit}"); !strings.HasPrefix(out, "warning: refname") || !strings.HasSuffix(out, evil) {
-		t.Logf("git resolves the tag as %q", out) // this is the confusion; it depends on git's version
+		t.Logf("git resolves the tag as %q", out) // this demonstrates the confusion, which depends on git's version
 	}
 
 	for _, tt := range []struct {

@@ -13,15 +13,15 @@ type revision struct {
 	commit string // full or abbreviated hash, lower case
 	ref    string // full name, refs/…
 	branch string // the branch's short name if ref is a branch
-	asked  string // from the settings, for messages
+	asked  string // the name in the settings, for messages
 }
 
-// Git's commit hashes, from the shortest abbreviation to SHA-256.
+// commitPattern matches git's commit hashes, from the shortest abbreviation to SHA-256.
 var commitPattern = regexp.MustCompile(`^[0-9a-fA-F]{4,64}$`)
 
 const branchPrefix = "refs/heads/"
 
-// parseRevision prefers the commit to the branch.
+// parseRevision returns the revision that the settings select. commit takes precedence over branch.
 func parseRevision(branch, commit string) (revision, error) {
 	branch, commit = strings.TrimSpace(branch), strings.TrimSpace(commit)
 	if commit != "" {
@@ -50,10 +50,11 @@ func parseRevision(branch, commit string) (revision, error) {
 	return rev, nil
 }
 
-// isFullHash reports whether the commit is a full hash, by which a server can offer it.
+// isFullHash reports whether the commit is a full hash. Only such a commit can be requested from a
+// server.
 func (r revision) isFullHash() bool { return len(r.commit) == 40 || len(r.commit) == 64 }
 
-// mark returns the ref's description in FETCH_HEAD, which follows its hash and a tab.
+// mark returns the text that describes the ref in FETCH_HEAD, after its hash and a tab.
 func (r revision) mark() string {
 	for _, kind := range []struct{ prefix, noun string }{
 		{branchPrefix, "branch "}, {"refs/tags/", "tag "}, {"refs/remotes/", "remote-tracking branch "},

@@ -1,12 +1,11 @@
-// Package source fetches a deployment's program into the job's directory, with the git command
-// line.
+// Package source fetches a deployment's program into the job's directory with the git command line.
 //
 // A deployment's settings are treated only as data. URLs and refs are validated before git receives
 // them, credentials reach git only through an askpass program, and git reads no configuration of
 // the host or the user. So neither a repository nor a home directory can change git's behaviour.
 //
-// Submodules are not fetched and content filters do not run: both would make git contact servers,
-// or run programs, that the settings do not name. A pre-run command can do both.
+// Submodules are not fetched and content filters do not run, because both would make git contact
+// servers, or run programs, that the settings do not name. A pre-run command can do both.
 package source
 
 import (
@@ -23,12 +22,12 @@ import (
 // Git fetches a program from a git repository.
 type Git struct {
 	Source workflow.GitSource
-	// Dir is the directory of the checkout. Fetch empties it first, because a repeated step may
-	// find it incomplete.
+	// Dir is the directory of the checkout. Fetch empties it first, because an interrupted earlier
+	// attempt might have left an incomplete checkout.
 	Dir string
 	// Private is a directory for credentials. Fetch creates it with mode 0700 and removes it.
 	Private string
-	// Askpass is a program that answers prompts of git and ssh through [Answer].
+	// Askpass is a program that responds to prompts of git and ssh through [Answer].
 	Askpass string
 	// Environ is the environment of the step. git receives only the necessary variables.
 	Environ []string
@@ -44,8 +43,8 @@ type Checkout struct {
 	ProgramDir string
 }
 
-// Fetch fetches the source into Dir. Its errors are one line long, address the author of the
-// deployment's settings, and contain no secret.
+// Fetch fetches the source into Dir. Each error is one line, addresses the author of the
+// deployment's settings, and contains no secret.
 func (g *Git) Fetch(ctx context.Context) (checkout *Checkout, err error) {
 	repo, err := parseURL(g.Source.RepoURL)
 	if err != nil {
@@ -93,7 +92,8 @@ func (g *Git) Fetch(ctx context.Context) (checkout *Checkout, err error) {
 	return &Checkout{Commit: commit, ProgramDir: program}, nil
 }
 
-// emptyDir uses [os.Root]: it removes a symbolic link that leads outside, without following it.
+// emptyDir empties dir. It uses [os.Root] to remove a symbolic link that leads outside without
+// following it.
 func emptyDir(dir string) error {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return fmt.Errorf("creating the checkout directory: %w", err)
@@ -115,8 +115,8 @@ func emptyDir(dir string) error {
 	return nil
 }
 
-// ProgramDir returns the absolute, real path of repoDir inside the checkout. It rejects a directory
-// that is missing or that leads out of the checkout, even by a symbolic link in the repository.
+// ProgramDir returns the absolute, real path of repoDir inside the checkout. It returns an error if
+// the directory is missing or outside the checkout, even through a symbolic link in the repository.
 func ProgramDir(checkout, repoDir string) (string, error) {
 	root, err := filepath.EvalSymlinks(checkout)
 	if err != nil {

@@ -40,7 +40,7 @@ type fixture struct {
 	repo      *lab.Repo
 	first     string // commit on main
 	dir       string
-	environ   []string // of the step; nil for that of the test
+	environ   []string // of the step; nil for the test's environment
 	log       strings.Builder
 }
 
@@ -155,7 +155,7 @@ func TestFetchCommitWithoutHelpOfTheServer(t *testing.T) {
 	f := newFixture(t, lab.GitOptions{})
 	f.commit(t, "main", "two")
 	f.git(t, "config", "uploadpack.allowAnySHA1InWant", "false")
-	// In protocol version 0 a server refuses commits that it did not advertise.
+	// With protocol version 0, a server rejects requests for commits that it did not advertise.
 	f.git(t, "config", "protocol.version", "0")
 	got, err := f.fetch(t.Context(), t, workflow.GitSource{Commit: f.first})
 	if err != nil {
@@ -247,7 +247,7 @@ func TestFetchCredentials(t *testing.T) {
 	}
 }
 
-// A redirect to another host must not pass on the credentials.
+// TestFetchRedirect checks that a redirect to another host does not pass on the credentials.
 func TestFetchRedirect(t *testing.T) {
 	f := newFixture(t, lab.GitOptions{})
 	var asked, leaked atomic.Int32
@@ -324,7 +324,8 @@ func TestFetchEndsWithItsContext(t *testing.T) {
 	}
 }
 
-// The repository has links that lead out of it, and a .gitattributes with a filter.
+// TestFetchHostileRepository fetches a repository that contains links out of it, and a
+// .gitattributes file with a filter.
 func TestFetchHostileRepository(t *testing.T) {
 	f := newFixture(t, lab.GitOptions{})
 	clone := t.TempDir()

@@ -10,8 +10,8 @@ import (
 	"workflowagent/internal/workflow"
 )
 
-// parseURL parses a deployment's repository URL. It accepts only safe network protocols: git's own
-// "ext::" runs commands, and a path would read files of the job's machine.
+// parseURL parses a deployment's repository URL. It accepts only safe network protocols, because
+// git's "ext::" runs commands, and a path would read files of the job's machine.
 func parseURL(raw string) (*workflow.Repository, error) {
 	if strings.TrimSpace(raw) == "" {
 		return nil, errors.New("the deployment has a git source without a repository URL: set sourceContext.git.repoUrl")
@@ -24,7 +24,7 @@ func parseURL(raw string) (*workflow.Repository, error) {
 }
 
 // URLSecrets returns the parts of a repository URL that must not appear in a log. It accepts
-// invalid URLs, because an error may quote them.
+// invalid URLs, because an error might quote them.
 func URLSecrets(raw string) []string {
 	u, err := url.Parse(strings.TrimSpace(raw))
 	if err != nil || u.User == nil {
@@ -34,15 +34,15 @@ func URLSecrets(raw string) []string {
 	if ok && password != "" {
 		return []string{password}
 	}
-	// https://TOKEN@host is a common form of a URL that contains only a token.
+	// https://TOKEN@host is a common form for a URL whose only credential is a token.
 	if name := u.User.Username(); name != "" && (u.Scheme == "https" || u.Scheme == "http") && len(name) >= minTokenLength {
 		return []string{name}
 	}
 	return nil
 }
 
-// minTokenLength is the length from which a user name without a password in an https URL is treated
-// as a token.
+// minTokenLength is the minimum length of a user name that is treated as a token, in an http or
+// https URL without a password.
 const minTokenLength = 20
 
 func cleartext(repo *workflow.Repository) bool {

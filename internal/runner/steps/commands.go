@@ -36,8 +36,9 @@ func SourceGit(ctx context.Context, p *Params, self string, out io.Writer) error
 	return err
 }
 
-// Dependencies installs the program's dependencies with the pulumi command line. It returns only if
-// the program has no dependencies, or on an error.
+// Dependencies installs the program's dependencies with the pulumi command line, which replaces
+// this process. It returns only if no dependencies can be installed yet, if the program has none,
+// or on an error.
 func Dependencies(p *Params, out io.Writer) error {
 	root, dir, err := p.program()
 	if err != nil {
@@ -62,7 +63,7 @@ func Dependencies(p *Params, out io.Writer) error {
 	return become(dir, pulumi.Find, pulumi.Install())
 }
 
-// PreRun replaces this process by the shell that runs one of the deployment's pre-run commands.
+// PreRun replaces this process with the shell that runs one of the deployment's pre-run commands.
 func PreRun(p *Params, out io.Writer) error {
 	_, dir, err := p.program()
 	if err != nil {
@@ -78,7 +79,8 @@ func PreRun(p *Params, out io.Writer) error {
 	return become(dir, find, append(shell[1:], "-c", p.Command))
 }
 
-// Pulumi replaces this process by the pulumi command line that runs the operation on the stack.
+// Pulumi replaces this process with the pulumi command line that runs the operation on the stack.
+// Before a remediation, it detects drift in a child process.
 func Pulumi(p *Params, op workflow.Operation, out io.Writer) error {
 	root, dir, err := p.program()
 	if err != nil {
@@ -104,7 +106,7 @@ func Pulumi(p *Params, op workflow.Operation, out io.Writer) error {
 	return become(dir, pulumi.Find, args)
 }
 
-// RemoveStack replaces this process by the pulumi command line that deletes the stack.
+// RemoveStack replaces this process with the pulumi command line that deletes the stack.
 func RemoveStack(p *Params) error {
 	_, dir, err := p.program()
 	if err != nil {
@@ -113,8 +115,8 @@ func RemoveStack(p *Params) error {
 	return become(dir, pulumi.Find, pulumi.RemoveStack(p.Stack))
 }
 
-// program returns the real paths of the program and its root, which is empty if the program is part
-// of the image.
+// program returns the real paths of the program and its root. root is "" if the program is part of
+// the image.
 func (p *Params) program() (root, dir string, err error) {
 	if p.ProgramDir != "" {
 		info, err := os.Stat(p.ProgramDir)
@@ -130,8 +132,9 @@ func (p *Params) program() (root, dir string, err error) {
 	return root, dir, err
 }
 
-// become replaces this process by the program that find returns, in dir. As the leader of the step,
-// that program itself receives the one SIGINT of a cancellation. It returns only on an error.
+// become replaces this process with the program that find returns, in dir. As the leader of the
+// step, that program itself receives the one SIGINT of a cancellation. become returns only on an
+// error.
 func become(dir string, find func() (string, error), args []string) error {
 	path, err := find()
 	if err != nil {
@@ -147,8 +150,8 @@ func become(dir string, find func() (string, error), args []string) error {
 	return fmt.Errorf("starting %s: %w", path, err)
 }
 
-// detect runs pulumi to detect drift. It cannot replace this process, because more work may follow.
-// Like the step's leader, it forwards one interrupt.
+// detect runs pulumi to detect drift and reports whether it found any. It does not replace this
+// process, because more work might follow. As the step's leader, it forwards one interrupt.
 func detect(dir string, args []string) (drift bool, err error) {
 	path, err := pulumi.Find()
 	if err != nil {

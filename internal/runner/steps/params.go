@@ -18,8 +18,8 @@ import (
 	"workflowagent/internal/workflow"
 )
 
-// A command receives its parameters through a pipe on its file descriptor paramsFD. Other processes
-// can read arguments and the environment, and a file would have to be removed.
+// A command receives its parameters through a pipe on the file descriptor paramsFD. Other processes
+// could read arguments or the environment, and a file would have to be removed.
 const (
 	paramsFD  = 3
 	paramsEnv = "WORKFLOW_RUNNER_PARAMETERS" // holds the number of the file descriptor
@@ -39,12 +39,12 @@ type Params struct {
 	Git       *workflow.GitSource `json:"git,omitempty"`       // for source git
 	Shell     string              `json:"shell,omitempty"`     // for pre-run
 	Command   string              `json:"command,omitempty"`   // for pre-run
-	Generated bool                `json:"generated,omitempty"` // for dependencies: pre-run commands may still write the project
+	Generated bool                `json:"generated,omitempty"` // for dependencies: pre-run commands can still write the project file
 	Remediate bool                `json:"remediate,omitempty"` // for pulumi detect-drift
 }
 
-// Command returns the arguments of an internal command. It reports false for shell text, which
-// stock servers send.
+// Command returns the arguments of an internal command. For shell text, which stock servers send,
+// internal is false.
 func Command(run string) (args []string, internal bool, err error) {
 	if !strings.HasPrefix(run, workflow.RunCommandPrefix) {
 		return nil, false, nil
@@ -62,7 +62,7 @@ func Command(run string) (args []string, internal bool, err error) {
 	return nil, false, fmt.Errorf("unknown command %q: the server is newer than this runner; update the agent", run)
 }
 
-// ParamsFor returns the parameters of a step of the deployment; preRun counts the earlier
+// ParamsFor returns the parameters of a step of the deployment. preRun is the number of earlier
 // pre-run steps.
 func ParamsFor(jobDir string, d *workflow.Deployment, step workflow.Step, preRun int) (*Params, error) {
 	if d == nil {
@@ -95,15 +95,15 @@ func ParamsFor(jobDir string, d *workflow.Deployment, step workflow.Step, preRun
 			return nil, fmt.Errorf("the job definition has more pre-run steps than pre-run commands (%d)", len(d.PreRunCommands))
 		}
 		p.Command = d.PreRunCommands[preRun]
-		p.Shell = d.Options.Shell // "" selects a default: the server sets the job's own shell by default
+		p.Shell = d.Options.Shell // "" selects the default shell; by default, the server sets the job's shell
 	default:
 		p.Remediate = d.Options.RemediateIfDriftDetected
 	}
 	return p, nil
 }
 
-// HandOver passes the parameters to cmd. The caller must close cmd.ExtraFiles after it has started
-// cmd or failed to.
+// HandOver passes the parameters to cmd, which must not have started yet. The caller must close
+// cmd.ExtraFiles after it has started cmd or failed to start it.
 func (p *Params) HandOver(cmd *exec.Cmd) error {
 	data, err := json.Marshal(p)
 	if err != nil {
@@ -115,8 +115,9 @@ func (p *Params) HandOver(cmd *exec.Cmd) error {
 	}
 	cmd.ExtraFiles = []*os.File{r} // becomes paramsFD
 	cmd.Env = append(cmd.Env, paramsEnv+"="+strconv.Itoa(paramsFD))
-	// The parameters may exceed the pipe's capacity, so write while the command reads. The write fails if the
-	// command does not start or exits without reading; then the command reports its own error.
+	// The parameters can exceed the pipe's capacity, so write while the command reads. The write
+	// fails if the command does not start or exits without reading. In this case, the command
+	// reports its own error.
 	go func() {
 		_, _ = w.Write(data)
 		_ = w.Close()
@@ -124,8 +125,8 @@ func (p *Params) HandOver(cmd *exec.Cmd) error {
 	return nil
 }
 
-// ReadParams reads the parameters of a command once and hides them from programs that the command
-// starts.
+// ReadParams reads a command's parameters. It can be called once, and hides the parameters from
+// programs that the command starts.
 func ReadParams() (*Params, error) {
 	fd, err := strconv.Atoi(os.Getenv(paramsEnv))
 	if err != nil || fd != paramsFD {

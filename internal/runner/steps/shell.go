@@ -7,7 +7,7 @@ import (
 	"strings"
 )
 
-// FindShell returns the command line of the named shell; the name may include options. The default
+// FindShell returns the command line of the named shell. The name can include options. The default
 // is bash, or sh if bash is missing.
 func FindShell(name string) ([]string, error) {
 	words := strings.Fields(name)
