@@ -43,8 +43,8 @@ func BenchmarkClaim(b *testing.B) {
 	b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "claims/s")
 }
 
-// BenchmarkBareStore measures the lower bound: the same number of writers, each changing one row
-// per transaction.
+// BenchmarkBareStore measures the lower bound for BenchmarkClaim: the same number of writers, each
+// changing one row per transaction.
 func BenchmarkBareStore(b *testing.B) {
 	db := storetest.SQLite(b)
 	var wg sync.WaitGroup

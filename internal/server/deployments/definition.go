@@ -17,8 +17,8 @@ import (
 	"workflowagent/internal/workflow"
 )
 
-// Definition returns the definition of a claimed job. It is the only place that decrypts the job's
-// secrets. If the agent uses only the stock calls, fetching the definition starts the job.
+// Definition returns the definition of a claimed job. Only this method decrypts the secrets of a
+// job for its runner. If the agent uses only the stock API, fetching the definition starts the job.
 func (s *Service) Definition(ctx context.Context, p identity.Principal, jobID string) (*workflow.JobDefinition, error) {
 	token, hash := identity.NewToken()
 	var d store.Deployment
@@ -75,8 +75,8 @@ func (s *Service) Definition(ctx context.Context, p identity.Principal, jobID st
 	return s.define(ctx, d, org.Name, set, token, platform)
 }
 
-// knownRequester reports whether the requester is a user who may still read the organization's
-// stacks.
+// knownRequester reports whether the requester of a deployment is a user who may still read the
+// organization's stacks.
 func knownRequester(tx *store.Tx, d store.Deployment) (bool, error) {
 	u, err := tx.User(d.RequestedBy)
 	if err == nil && !u.SiteAdmin {
@@ -126,7 +126,7 @@ func (s *Service) define(ctx context.Context, d store.Deployment, org string, se
 	return def, err
 }
 
-// architecture returns the claiming agent's architecture; the default is the one that all agents
+// architecture returns the claiming agent's architecture. The default is amd64, which all agents
 // support.
 func architecture(platform string) string {
 	if _, arch, ok := strings.Cut(platform, "/"); ok && (arch == "arm64" || arch == "amd64") {
@@ -135,7 +135,8 @@ func architecture(platform string) string {
 	return "amd64"
 }
 
-// environment returns the variables of every job. The settings' variables override them.
+// environment returns the environment variables that every job has. Variables in the settings
+// override them.
 func (s *Service) environment(d store.Deployment, org string, set *workflow.Settings, token string) map[string]string {
 	env := map[string]string{
 		"PULUMI_ACCESS_TOKEN":    token,
@@ -211,7 +212,8 @@ func (s *Service) source(ctx context.Context, stackID string, set *workflow.Sett
 	return &workflow.Source{Git: src}, nil
 }
 
-// normalizeKey accepts keys pasted in base64 or without the final newline.
+// normalizeKey returns a private key in PEM form with a final newline. Users also paste keys in
+// base64 or without that newline.
 func normalizeKey(key string) string {
 	if key == "" {
 		return ""
@@ -224,7 +226,8 @@ func normalizeKey(key string) string {
 	return strings.TrimRight(strings.ReplaceAll(key, "\r\n", "\n"), "\n") + "\n"
 }
 
-// KnownSecrets returns a deployment's secrets, so that its programs' output can be masked.
+// KnownSecrets returns a deployment's secrets, so that they can be masked in the output of the
+// deployment's programs.
 func (s *Service) KnownSecrets(ctx context.Context, deploymentID string) ([]redact.Secret, error) {
 	var d store.Deployment
 	err := s.db.Read(ctx, func(tx *store.Tx) (err error) {

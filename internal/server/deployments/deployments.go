@@ -1,6 +1,6 @@
 // Package deployments runs deployments: their settings, queue, job claims and leases, definitions,
-// logs and results. Every change of a job's status follows package workflow's transition table
-// inside one database transaction.
+// logs and results. Every change to a job's status follows the transition table of package
+// workflow, inside one database transaction.
 package deployments
 
 import (
@@ -34,7 +34,7 @@ type updates interface {
 	FinishOrphanedUpdate(ctx context.Context, deploymentID, reason string) error
 }
 
-// Options configure [New]. A duration of 0 means the default.
+// Options are the options of [New]. A duration of 0 means the default.
 type Options struct {
 	Log     *logrus.Entry
 	Secrets secrets
@@ -43,14 +43,14 @@ type Options struct {
 
 	// ExternalURL is the server's URL for jobs, without a trailing slash.
 	ExternalURL string
-	// DefaultImage is used if the settings name no image.
+	// DefaultImage is the image of jobs whose settings name none.
 	DefaultImage string
 	// Cap bounds an organization's claimed and running jobs; 0 means 150.
 	Cap int64
 
 	Lease        time.Duration // silence before the start that requeues a job; 1 min
 	Lost         time.Duration // silence after the start that ends a job; 10 min
-	Evidence     time.Duration // how long a lost job's result may be corrected; 24 h
+	Evidence     time.Duration // time for which a lost job's result can be corrected; 24 h
 	QueueTimeout time.Duration // longest time in the queue; 7 days
 	Sweep        time.Duration // interval of timer checks; 5 s
 	LogSync      time.Duration // longest time that log is only in memory; 200 ms
@@ -105,7 +105,7 @@ type Service struct {
 	stop       sync.Once
 }
 
-// New returns a service on a database. Its background work needs [Service.Run].
+// New returns a service on a database. The caller must start [Service.Run] for the background work.
 func New(db *store.DB, o Options) *Service {
 	o.fill()
 	s := &Service{
@@ -121,8 +121,8 @@ func New(db *store.DB, o Options) *Service {
 	return s
 }
 
-// shutdown ends all held polls, stops holding new ones, and waits for the goroutines that serve
-// them.
+// shutdown ends all held polls, makes the service hold no new ones, and waits for the goroutines
+// that serve polls.
 func (s *Service) shutdown() {
 	s.stop.Do(func() {
 		for _, unwatch := range s.unwatch {
@@ -137,8 +137,8 @@ func addNote(j *store.Job, at time.Time, text string) {
 	j.Notes = append(j.Notes, store.Note{At: at, Text: termtext.OneLine(text, maxMessage)})
 }
 
-// apply changes a job's status by an event. If the event ends the job, the caller must also call
-// finish.
+// apply changes a job's status in response to an event. If the event ends the job, the caller must
+// also call finish.
 func apply(j *store.Job, e workflow.Event, at time.Time) error {
 	next, err := workflow.Next(j.Status, j.Reason, e)
 	if err != nil {
@@ -148,11 +148,11 @@ func apply(j *store.Job, e workflow.Event, at time.Time) error {
 	return nil
 }
 
-// maxMessage bounds messages from agents and runners, in bytes.
+// maxMessage is the maximum size of messages from agents and runners, in bytes.
 const maxMessage = 2000
 
-// find returns a deployment by id or version: the stock CLI resolves versions only for some
-// commands.
+// find returns a deployment by its id or version, because the stock CLI resolves versions only for
+// some commands.
 func find(tx *store.Tx, st store.Stack, id string) (store.DeploymentJob, error) {
 	if version, err := strconv.ParseInt(strings.TrimPrefix(id, "#"), 10, 64); err == nil {
 		d, err := tx.DeploymentByVersion(st.ID, version)
@@ -169,6 +169,7 @@ func find(tx *store.Tx, st store.Stack, id string) (store.DeploymentJob, error) 
 	return dj, err
 }
 
-// scope returns the scope of a stack's deployment secrets. It differs from the scope of pulumi's
-// own stack secrets: a client that may decrypt stack secrets cannot decrypt deployment secrets.
+// scope returns the encryption scope of a stack's deployment secrets. It differs from the scope of
+// pulumi's own stack secrets, so that a client that may decrypt stack secrets cannot decrypt
+// deployment secrets.
 func scope(stackID string) string { return "deployments/" + stackID }

@@ -16,7 +16,7 @@ func (s *Service) Sweep(ctx context.Context) error {
 	return s.sweep(ctx)
 }
 
-// CountLogReads counts log reads from now on.
+// CountLogReads returns a counter of log reads, starting at 0.
 func (s *Service) CountLogReads() *atomic.Int64 {
 	counting := &countingBlobs{Store: s.db.Blobs()}
 	s.logs = joblog.New(counting, s.db.Shared(), s.opts.LogLimit, s.opts.LogSync, s.log)

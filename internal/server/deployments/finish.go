@@ -22,8 +22,8 @@ type verdict struct {
 	note    string // the server's line in the job's log, "" for none
 }
 
-// finish ends a job in memory and writes the consequences. The caller saves the job in the same
-// transaction and calls afterEnd after the commit.
+// finish ends a job in memory and writes the consequences to the database. The caller saves the job
+// in the same transaction and calls afterEnd after the commit.
 func (s *Service) finish(tx *store.Tx, job *store.Job, v verdict, now time.Time) error {
 	if err := apply(job, v.event, now); err != nil {
 		return err
@@ -35,7 +35,8 @@ func (s *Service) finish(tx *store.Tx, job *store.Job, v verdict, now time.Time)
 	if v.note != "" {
 		addNote(job, now, v.note)
 	}
-	// The job's last log and result may still arrive; only a lost job may need its access token.
+	// The job's last log and result can still arrive. Only a lost job might still need its access
+	// token.
 	if err := tx.ExpireJobTokens(job.ID, store.RunnerToken, now.Add(s.opts.Evidence)); err != nil {
 		return err
 	}
@@ -55,8 +56,8 @@ func (s *Service) finish(tx *store.Tx, job *store.Job, v verdict, now time.Time)
 	return nil
 }
 
-// skipIntermediate skips each queued deployment of a stack that is superseded by a newer one with
-// the same operation, if its settings permit it.
+// skipIntermediate skips each queued deployment of a stack that is superseded by a newer deployment
+// with the same operation, if the superseded deployment's settings permit it.
 func (s *Service) skipIntermediate(tx *store.Tx, done store.Job, now time.Time) error {
 	queued, err := tx.QueuedJobsOfStack(done.StackID)
 	if err != nil {
@@ -86,7 +87,7 @@ func (s *Service) skip(tx *store.Tx, job store.Job, reason workflow.Reason, text
 	return tx.SaveJob(job)
 }
 
-// write runs act in a transaction and then calls afterEnd for the job that act returns, if any.
+// write runs act in a transaction. If act returns a job, write then calls afterEnd for it.
 func (s *Service) write(ctx context.Context, act func(tx *store.Tx) (ended *store.Job, err error)) error {
 	var ended *store.Job
 	err := s.db.Write(ctx, func(tx *store.Tx) (err error) {
@@ -99,8 +100,8 @@ func (s *Service) write(ctx context.Context, act func(tx *store.Tx) (ended *stor
 	return err
 }
 
-// afterEnd completes a job's end outside the transaction: it ends the update of a dead runner, so
-// that no client waits for its events.
+// afterEnd completes a job's end outside the transaction. It ends the update of a dead runner, so
+// that no client waits for the update's events.
 func (s *Service) afterEnd(ctx context.Context, job store.Job) {
 	log := s.log.WithFields(logrus.Fields{"job_id": job.ID, "deployment_id": job.DeploymentID, "status": job.Status, "reason": job.Reason})
 	log.Info("job ended")
@@ -125,9 +126,9 @@ func overtaken(tx *store.Tx, job store.Job) (int64, error) {
 	return tx.NewestClaim(job.StackID, job.Version)
 }
 
-// MayWrite checks, in the caller's transaction, that a deployment may start an update or otherwise
-// write to its stack. A lost deployment may do so until a newer deployment is claimed, and no newer
-// one is claimed until the update has ended.
+// MayWrite returns an error, in the caller's transaction, unless a deployment may start an update
+// or otherwise write to its stack. A lost deployment may do so until a newer deployment is claimed.
+// No newer deployment is claimed until the lost deployment's update has ended.
 func (s *Service) MayWrite(tx *store.Tx, deploymentID string) error {
 	job, err := tx.JobOfDeployment(deploymentID)
 	if errors.Is(err, store.ErrNotFound) || err == nil && job.Reason != workflow.ReasonLost {
@@ -146,8 +147,8 @@ func (s *Service) MayWrite(tx *store.Tx, deploymentID string) error {
 	return block(tx, job)
 }
 
-// block stops a stack's queue until a lost deployment has finished. The job may have removed the
-// stack.
+// block stops a stack's queue until a lost deployment has finished. It does nothing if the stack no
+// longer exists, because the job itself can remove it.
 func block(tx *store.Tx, job store.Job) error {
 	queue, err := tx.StackQueue(job.StackID)
 	if err != nil || queue.BlockedBy == job.DeploymentID {

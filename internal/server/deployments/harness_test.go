@@ -23,7 +23,7 @@ import (
 
 func TestMain(m *testing.M) { os.Exit(storetest.Main(m)) }
 
-// plant is a service with one organization and one pool; tests start its background work.
+// plant is a service with one organization and one pool. Tests start its background work.
 type plant struct {
 	t       testing.TB
 	db      *store.DB

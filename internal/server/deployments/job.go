@@ -27,8 +27,8 @@ func (s *Service) jobOfDeployment(ctx context.Context, deploymentID string) (sto
 	return job, err
 }
 
-// callback returns the job of a runner's token. The token must match the job in the path and its
-// current epoch.
+// callback returns the job to which a runner's token belongs. The token must match the job in the
+// path and the job's current epoch.
 func callback(tx *store.Tx, p identity.Principal, jobID string) (store.Job, error) {
 	if p.Kind != identity.KindRunner || p.JobID != jobID {
 		return store.Job{}, fault.New(fault.KindUnauthenticated, "Unauthorized: this token is not for this job")
@@ -57,8 +57,8 @@ func because(r workflow.Reason) string {
 	return " (" + string(r) + ")"
 }
 
-// onJob runs act on the job of a runner's token in one transaction. If act ends the job, onJob then
-// calls afterEnd.
+// onJob runs act on the job to which a runner's token belongs, in one transaction. If act ends the
+// job, onJob then calls afterEnd.
 func (s *Service) onJob(ctx context.Context, p identity.Principal, jobID string, act func(tx *store.Tx, job *store.Job, now time.Time) error) error {
 	return s.write(ctx, func(tx *store.Tx) (ended *store.Job, err error) {
 		now, err := tx.LeaseTime()
@@ -77,7 +77,7 @@ func (s *Service) onJob(ctx context.Context, p identity.Principal, jobID string,
 	})
 }
 
-// Heartbeat extends the lease of a job and, from the phase starting on, permits its start.
+// Heartbeat extends a job's lease. If phase is starting or later, it permits the job to start.
 func (s *Service) Heartbeat(ctx context.Context, p identity.Principal, jobID string, phase protocol.Phase) (protocol.HeartbeatResponse, error) {
 	var out protocol.HeartbeatResponse
 	err := s.onJob(ctx, p, jobID, func(tx *store.Tx, job *store.Job, now time.Time) error {
@@ -90,8 +90,8 @@ func (s *Service) Heartbeat(ctx context.Context, p identity.Principal, jobID str
 			return err
 		}
 		if lost && (phase == protocol.PhaseStarting || newer > 0) {
-			// A lost job must not start at all, and an overtaken one must not continue with its
-			// next step.
+			// A lost job must not start at all. An overtaken job must not continue with its next
+			// step.
 			return ended(*job)
 		}
 		if job.Status == workflow.StatusAccepted && (phase == protocol.PhaseStarting || phase == protocol.PhaseRunning) {
@@ -162,8 +162,8 @@ func updateStep(st *store.StepState, r protocol.StepStatusRequest, now time.Time
 	}
 }
 
-// endStock ends the job of a stock agent, which reports no results: the steps determine the
-// outcome. Such agents never report step 0.
+// endStock ends the job of a stock agent if the job's steps determine its outcome, because such an
+// agent reports no results. Stock agents never report step 0.
 func (s *Service) endStock(tx *store.Tx, job *store.Job, now time.Time) error {
 	succeeded := 0
 	for i, step := range job.Steps[1:] {
@@ -183,15 +183,15 @@ func (s *Service) endStock(tx *store.Tx, job *store.Job, now time.Time) error {
 	return s.finish(tx, job, verdict{event: workflow.EventSucceed}, now)
 }
 
-// Result ends a job with the result that its runner or agent reports. Callers may repeat it. On a
-// [*joblog.Missing] error, the caller must first send the missing log.
+// Result ends a job with the result that its runner or agent reports. Callers may repeat the
+// result. On a [*joblog.Missing] error, the caller must first send the missing log.
 func (s *Service) Result(ctx context.Context, p identity.Principal, jobID string, r protocol.ResultRequest) error {
 	if r.Status != workflow.StatusSucceeded && r.Status != workflow.StatusFailed {
 		return fault.Invalid("Bad Request: a result is %q or %q, not %q", workflow.StatusSucceeded, workflow.StatusFailed, termtext.OneLine(string(r.Status), maxMessage))
 	}
 	r.Message, r.Signal, r.Reason = termtext.OneLine(r.Message, maxMessage), termtext.OneLine(r.Signal, maxMessage), workflow.Reason(termtext.OneLine(string(r.Reason), maxMessage))
-	// Results of one job are compared with its log one at a time, because the first may end the
-	// job.
+	// Results of one job are compared with the job's log one at a time, because the first result
+	// can end the job.
 	unlock, err := s.results.lock(ctx, jobID)
 	if err != nil {
 		return err
@@ -228,7 +228,7 @@ func (s *Service) Result(ctx context.Context, p identity.Principal, jobID string
 // repeated returns the response to a result for a job that has already ended. The first result is
 // final.
 func repeated(job store.Job, r protocol.ResultRequest) error {
-	// A job that was cancelled before it started has no result; a result from its agent is ignored.
+	// A job that was cancelled before it started has no result. A result from its agent is ignored.
 	if r.Status == job.Status || len(job.Results) == 0 {
 		return nil
 	}

@@ -128,7 +128,7 @@ func TestLostDeploymentThatStartsHoldsTheStack(t *testing.T) {
 		}
 		p.must(p.stacks.Checkpoint(t.Context(), u, p.state()))
 		p.must(p.heartbeat(lost, protocol.PhaseRunning))
-		// Cancel reaches a lost deployment that still runs.
+		// Cancel also applies to a lost deployment that still runs.
 		p.must(p.service.Cancel(t.Context(), st, id, "operator", false))
 		out, err := p.service.Heartbeat(t.Context(), runner(lost), lost.Job.ID, protocol.PhaseRunning)
 		if err != nil || !out.CancelRequested || out.ForceRequested {
@@ -144,8 +144,8 @@ func TestLostDeploymentThatStartsHoldsTheStack(t *testing.T) {
 	})
 }
 
-// TestRepeatedResultReadsNoLog checks that a repeated result is not compared with the log again,
-// which can be a gigabyte.
+// TestRepeatedResultReadsNoLog checks that a repeated result does not cause the server to read the
+// log again, which can be a gigabyte.
 func TestRepeatedResultReadsNoLog(t *testing.T) {
 	p := newPlant(t, storetest.SQLite(t), deployments.Options{})
 	p.deploy(p.stack("dev"))
@@ -158,8 +158,8 @@ func TestRepeatedResultReadsNoLog(t *testing.T) {
 	}
 }
 
-// TestResultsReadTheLogOnce checks that a result with missing log reads none of the log, which can
-// be a gigabyte, and that concurrent results read it once.
+// TestResultsReadTheLogOnce checks that a result with missing log causes no read of the log, which
+// can be a gigabyte, and that concurrent results cause one read.
 func TestResultsReadTheLogOnce(t *testing.T) {
 	p := newPlant(t, storetest.SQLite(t), deployments.Options{})
 	p.deploy(p.stack("dev"))

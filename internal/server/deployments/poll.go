@@ -29,7 +29,7 @@ type Poll struct {
 // goneTimeout bounds the cleanup after a client has disconnected.
 const goneTimeout = 10 * time.Second
 
-// Poll claims a job, or returns nil if none is claimable within r.Wait.
+// Poll claims a job. It returns nil if no job becomes claimable within r.Wait.
 func (s *Service) Poll(ctx context.Context, p identity.Principal, r Poll) (*Claim, error) {
 	r.Agent.PoolID = p.PoolID
 	r.Agent.Hold = r.Wait
@@ -83,8 +83,8 @@ func (s *Service) poll(ctx context.Context, p identity.Principal, r Poll) (*Clai
 	return nil, o.err
 }
 
-// hold waits for an outcome. done is false if none arrives; o.err is then set if the poll's token
-// has ended.
+// hold waits for an outcome. If none arrives, done is false. In that case, o.err is set if the
+// poll's token has become invalid.
 func (s *Service) hold(ctx context.Context, wait time.Duration, tokenID string, wake <-chan struct{}, got <-chan outcome) (o outcome, done bool) {
 	timer := time.NewTimer(wait)
 	defer timer.Stop()
@@ -106,7 +106,7 @@ func (s *Service) hold(ctx context.Context, wait time.Duration, tokenID string, 
 	}
 }
 
-// StatusForAgent returns the public status of a deployment of the agent's pool.
+// StatusForAgent returns the public status of a deployment that belongs to the agent's pool.
 func (s *Service) StatusForAgent(ctx context.Context, p identity.Principal, deploymentID string) (workflow.Status, error) {
 	job, err := s.jobOfDeployment(ctx, deploymentID)
 	if err != nil {
@@ -124,15 +124,16 @@ func (s *Service) PoolName(ctx context.Context, p identity.Principal) (string, e
 	return pool.Name, err
 }
 
-// wakers make held polls check their tokens again when one of the organization's tokens may have
+// wakers make held polls check their tokens again when one of the organization's tokens might have
 // become invalid.
 type wakers struct {
 	mu    sync.Mutex
 	polls map[chan struct{}]string // values are ids of organizations
 }
 
-// join returns a channel that receives when a poll must check its token. It receives once
-// immediately, because the token may have ended since the request was authenticated.
+// join returns a channel that receives a value when a poll must check its token. The first value is
+// available immediately, because the token might have become invalid since the request was
+// authenticated.
 func (w *wakers) join(orgID string) (wake <-chan struct{}, leave func()) {
 	c := make(chan struct{}, 1)
 	c <- struct{}{}
@@ -146,7 +147,8 @@ func (w *wakers) join(orgID string) (wake <-chan struct{}, leave func()) {
 	}
 }
 
-// note wakes an organization's polls, or all polls if notes may have been missed.
+// note wakes an organization's polls, or all polls if orgID is "" because notifications might have
+// been missed.
 func (w *wakers) note(orgID string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -161,8 +163,8 @@ func (w *wakers) note(orgID string) {
 	}
 }
 
-// revoked returns the error for a poll whose token has ended, or nil. It ignores database errors,
-// because a claim checks the token again.
+// revoked returns the error for a poll whose token has become invalid, or nil. It ignores database
+// errors, because a claim checks the token again.
 func (s *Service) revoked(ctx context.Context, tokenID string) error {
 	err := s.db.Read(ctx, func(tx *store.Tx) error { return identity.CheckLive(tx, tokenID, tx.Now()) })
 	if fault.KindOf(err) == fault.KindUnauthenticated {
@@ -171,12 +173,12 @@ func (s *Service) revoked(ctx context.Context, tokenID string) error {
 	return nil
 }
 
-// claimTimeout bounds one attempt to claim for a waiter.
+// claimTimeout bounds one attempt to claim a job for a waiter.
 const claimTimeout = 30 * time.Second
 
-// dispatcher assigns jobs to held polls without polling the database: when it is notified of a
-// claimable job, it claims for the poll that has waited longest. At most one goroutine serves each
-// pool, and only while polls wait.
+// dispatcher assigns jobs to held polls without polling the database. When it is notified of a
+// claimable job, it claims the job for the poll that has waited longest. At most one goroutine
+// serves each pool, and only while polls wait.
 type dispatcher struct {
 	claim    func(context.Context, claimant) (*Claim, error)
 	handBack func(context.Context, *Claim)
@@ -210,7 +212,8 @@ func newDispatcher(claim func(context.Context, claimant) (*Claim, error), handBa
 	return &dispatcher{claim: claim, handBack: handBack, lines: map[string]*line{}}
 }
 
-// close refuses new polls and waits for the goroutines. The caller must end the waiting polls.
+// close makes the dispatcher reject new polls, and waits for its goroutines. The caller must end
+// the waiting polls.
 func (d *dispatcher) close() {
 	d.mu.Lock()
 	d.closed = true
@@ -218,7 +221,7 @@ func (d *dispatcher) close() {
 	d.wg.Wait()
 }
 
-// join adds a poll to its pool's line and tries to claim for the line.
+// join adds a poll to its pool's line and starts an attempt to claim a job.
 func (d *dispatcher) join(c claimant) *waiter {
 	w := &waiter{claimant: c, got: make(chan outcome, 1)}
 	d.mu.Lock()
@@ -238,7 +241,7 @@ func (d *dispatcher) join(c claimant) *waiter {
 }
 
 // leave removes a poll. If a claim for the poll is in progress, leave waits for the outcome, which
-// may be a job.
+// can be a job.
 func (d *dispatcher) leave(w *waiter) outcome {
 	pool := w.Agent.PoolID
 	d.mu.Lock()
@@ -268,7 +271,7 @@ func (d *dispatcher) note(payload string) {
 	}
 }
 
-// serve ensures that a goroutine serves the line. The caller must hold mu.
+// serve ensures that a goroutine serves the line. The caller must hold d.mu.
 func (d *dispatcher) serve(pool string, l *line) {
 	l.dirty = true
 	if l.running || d.closed || len(l.waiters) == 0 {
@@ -278,14 +281,14 @@ func (d *dispatcher) serve(pool string, l *line) {
 	d.wg.Go(func() { d.run(pool, l) })
 }
 
-// tidy removes a line without polls. The caller must hold mu.
+// tidy removes a line that has no polls. The caller must hold d.mu.
 func (d *dispatcher) tidy(pool string, l *line) {
 	if len(l.waiters) == 0 && !l.running {
 		delete(d.lines, pool)
 	}
 }
 
-// run claims for the waiters of a line until no job is claimable or none waits.
+// run claims jobs for the waiters of a line until no job is claimable or no poll waits.
 func (d *dispatcher) run(pool string, l *line) {
 	for {
 		d.mu.Lock()

@@ -12,8 +12,8 @@ import (
 	"workflowagent/internal/server/store"
 )
 
-// TestEndOfPresence checks that an agent counts as busy only while it polls: the reason for waiting
-// changes as soon as its poll ends without a response.
+// TestEndOfPresence checks that an agent counts as busy only while it polls. When its poll ends
+// without a response, the reason for waiting must change at once.
 func TestEndOfPresence(t *testing.T) {
 	for name, stop := range map[string]func(p *plant, cancel context.CancelFunc){
 		"stopped": func(_ *plant, cancel context.CancelFunc) { cancel() },
@@ -62,8 +62,8 @@ func TestEndOfPresence(t *testing.T) {
 	}
 }
 
-// TestOverlappingPolls checks that an agent stays online when the end of a poll is noticed only
-// after its next poll, at the same server or at another one.
+// TestOverlappingPolls checks that an agent stays online if the end of its poll is noticed only
+// after its next poll has begun, on the same server or on another.
 func TestOverlappingPolls(t *testing.T) {
 	p := newPlant(t, storetest.SQLite(t), deployments.Options{})
 	for name, next := range map[string]*pools.Service{"the same server": p.pools, "another server": pools.New(p.db, storetest.Log())} {

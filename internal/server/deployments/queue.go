@@ -34,8 +34,8 @@ type Claim struct {
 
 var errNothing = errors.New("no job can be claimed")
 
-// claim assigns the pool's next job in one transaction, or returns errNothing. A repeated poll gets
-// the same job while its claim is current and the job has not started.
+// claim assigns the pool's next job in one transaction, or returns errNothing. A repeated poll
+// receives the same job while its claim is current and the job has not started.
 func (s *Service) claim(ctx context.Context, c claimant) (*Claim, error) {
 	token, hash := identity.NewToken()
 	var job store.Job
@@ -44,7 +44,7 @@ func (s *Service) claim(ctx context.Context, c claimant) (*Claim, error) {
 		if err != nil {
 			return err
 		}
-		// A held poll's token may have ended since the poll began.
+		// A held poll's token might have become invalid since the poll began.
 		if err := identity.CheckLive(tx, c.TokenID, now); err != nil {
 			return err
 		}
@@ -68,7 +68,7 @@ func (s *Service) claim(ctx context.Context, c claimant) (*Claim, error) {
 	return &Claim{job, token}, nil
 }
 
-// reclaim returns the job that an earlier response to the same poll contained.
+// reclaim returns the job in an earlier response to the same poll.
 func reclaim(tx *store.Tx, c claimant, now time.Time) (store.Job, error) {
 	if c.PollID == "" {
 		return store.Job{}, store.ErrNotFound
@@ -105,8 +105,8 @@ func (s *Service) take(tx *store.Tx, c claimant, now time.Time) (store.Job, erro
 	job.ClaimedAt, job.LastSeenAt = now, now
 	job.AgentID, job.AgentHostname, job.AgentVersion = c.Agent.AgentID, c.Agent.Hostname, c.Agent.Version
 	job.PollID, job.Stock = c.PollID, c.Stock
-	// The time of a pool's last claim is only shown to clients, so a precision of one second is
-	// enough.
+	// The time of a pool's last claim is only displayed, so a precision of one second is
+	// sufficient.
 	if s.claims.stale(job.PoolID, time.Now()) {
 		if err := tx.TouchPool(job.PoolID, now); err != nil && !errors.Is(err, store.ErrNotFound) {
 			return store.Job{}, err
@@ -119,9 +119,9 @@ func (s *Service) take(tx *store.Tx, c claimant, now time.Time) (store.Job, erro
 	return job, nil
 }
 
-// full reports whether an organization has reached its cap of active jobs. Only claims add active
-// jobs. A server that does not share its database thus has an upper bound, the last count plus its
-// own claims, and counts again only when the bound reaches the cap.
+// full reports whether an organization has reached its limit of active jobs. Only claims add active
+// jobs. A server that does not share its database therefore knows an upper bound: the last count
+// plus its own claims. It counts again only when that bound reaches the limit.
 func (s *Service) full(tx *store.Tx, orgID string) (bool, error) {
 	if !s.db.Shared() && s.active.below(orgID, s.opts.Cap) {
 		return false, nil
@@ -139,7 +139,7 @@ type atMost struct {
 	n  map[string]int64
 }
 
-// below reports whether the upper bound is known and less than limit.
+// below reports whether an organization's upper bound is known and less than limit.
 func (a *atMost) below(orgID string, limit int64) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -164,7 +164,7 @@ type recent struct {
 	last map[string]time.Time
 }
 
-// stale reports whether a second has passed since it last returned true for key.
+// stale reports whether at least a second has passed since it last returned true for key.
 func (r *recent) stale(key string, now time.Time) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -175,8 +175,8 @@ func (r *recent) stale(key string, now time.Time) bool {
 	return true
 }
 
-// handBack requeues a job whose claim was not delivered, unless the agent has polled or made a call
-// for the job since.
+// handBack requeues a job whose claim was not delivered, unless the agent has since polled or sent
+// a request for the job.
 func (s *Service) handBack(ctx context.Context, c *Claim) {
 	err := s.db.Write(ctx, func(tx *store.Tx) error {
 		job, err := tx.Job(c.Job.ID)
@@ -206,7 +206,7 @@ func requeue(tx *store.Tx, job *store.Job, now time.Time) error {
 	job.PollID, job.Stock = "", false
 	job.ClaimedAt, job.LastSeenAt = time.Time{}, time.Time{}
 	job.AgentID, job.AgentHostname, job.AgentVersion = "", "", ""
-	// During the claim, the pool may have been deleted or the default pool changed.
+	// During the claim, the pool might have been deleted, or the default pool changed.
 	if err := reassign(tx, job); err != nil {
 		return err
 	}
@@ -230,8 +230,8 @@ func reassign(tx *store.Tx, job *store.Job) error {
 	return err
 }
 
-// Create queues a deployment. body is the public request, initiator the client's name for its
-// trigger.
+// Create queues a deployment. body is the body of the public request, and initiator is the trigger
+// as the client names it.
 func (s *Service) Create(ctx context.Context, p identity.Principal, st store.Stack, body []byte, initiator string) (store.Deployment, error) {
 	op, inherit, err := readRequest(body)
 	if err != nil {

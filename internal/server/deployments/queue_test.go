@@ -18,7 +18,8 @@ import (
 	"workflowagent/internal/workflow"
 )
 
-// TestEachJobOnce has two agents claim 500 jobs of 50 stacks while the jobs are being created.
+// TestEachJobOnce has two agents claim 500 jobs of 50 stacks while the jobs are being created. Each
+// job must be claimed exactly once.
 func TestEachJobOnce(t *testing.T) {
 	storetest.Each(t, func(t *testing.T, db *store.DB) {
 		const jobs, stackCount, agents = 500, 50, 2
@@ -251,7 +252,8 @@ func TestLifeOfJobs(t *testing.T) {
 	})
 }
 
-// TestFirstComeFirstServedAcrossPools queues the older deployment for a pool without agents.
+// TestFirstComeFirstServedAcrossPools queues a stack's older deployment for a pool without agents.
+// The newer deployment must not start first.
 func TestFirstComeFirstServedAcrossPools(t *testing.T) {
 	storetest.Each(t, func(t *testing.T, db *store.DB) {
 		p := newPlant(t, db, deployments.Options{})
@@ -308,8 +310,8 @@ func TestStoppingAnswersHeldRequests(t *testing.T) {
 	}
 }
 
-// TestWhyQueued checks that the API and the log show every reason for waiting with its remedy, the
-// log only once.
+// TestWhyQueued checks that the API and the log show every reason for waiting together with its
+// remedy, and that the log shows each reason only once.
 func TestWhyQueued(t *testing.T) {
 	newWaiting := func(t *testing.T) (*plant, store.Stack) {
 		p := newPlant(t, storetest.SQLite(t), deployments.Options{Cap: 1})

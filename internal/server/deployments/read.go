@@ -49,7 +49,7 @@ func (s *Service) Get(ctx context.Context, st store.Stack, id string) (Details, 
 	return d, nil
 }
 
-// settingsCopies is the memory that decoding settings needs, as a multiple of their text.
+// settingsCopies is the memory needed to decode settings, as a multiple of their size.
 const settingsCopies = 8
 
 // Filter selects the deployments of a list.
@@ -62,7 +62,8 @@ type Filter struct {
 // summaryMemory is the approximate size of a deployment in a list, in bytes.
 const summaryMemory = 128 << 10
 
-// List returns a page of the deployments of an organization, or of stackID, and their total number.
+// List returns a page of an organization's deployments, or of one stack's if stackID is set, and
+// the total number of deployments.
 func (s *Service) List(ctx context.Context, orgID, stackID string, f Filter) ([]Details, int64, error) {
 	if f.Page < 1 || f.Page > 1<<20 || f.PageSize < 1 || f.PageSize > 100 {
 		return nil, 0, fault.Invalid("Bad Request: Invalid query parameter: page starts at 1, pageSize is 1 to 100")
@@ -128,12 +129,12 @@ func (s *Service) summary(tx *store.Tx, dj store.DeploymentJob) (Details, error)
 	return d, err
 }
 
-// shownUpdates bounds how many updates of a deployment are shown, newest first.
+// shownUpdates is the maximum number of updates that a deployment shows.
 const shownUpdates = 20
 
-// updatesOf returns a deployment's started updates. Clients use only the first update, so the
-// operation's own update precedes the updates of other commands, and newer updates precede older
-// ones.
+// updatesOf returns a deployment's started updates. Clients use only the first update. The updates
+// of the deployment's own operation therefore precede the updates of other commands. Within each
+// group, newer updates precede older ones.
 func updatesOf(tx *store.Tx, d store.Deployment) ([]store.Update, error) {
 	list, err := tx.UpdatesOfDeployment(d.ID, shownUpdates)
 	if err != nil {
@@ -164,7 +165,7 @@ func (s *Service) Updates(ctx context.Context, st store.Stack, id string) ([]sto
 	return out, err
 }
 
-// Paused reports whether the queue of a stack and the queues of its organization are paused.
+// Paused reports whether the queue of a stack is paused, and whether its organization's queues are.
 func (s *Service) Paused(ctx context.Context, st store.Stack) (stack, org bool, err error) {
 	err = s.db.Read(ctx, func(tx *store.Tx) error {
 		queue, err := tx.StackQueue(st.ID)
@@ -204,7 +205,7 @@ func (s *Service) OrgMetadata(ctx context.Context, orgID string) (OrgMetadata, e
 	return m, err
 }
 
-// logTarget checks a callback that delivers log, and returns the log stream. The current claim may
+// logTarget returns the log stream to which a callback may deliver log. The current claim may
 // deliver log while the job runs and for a limited time after its end.
 func (s *Service) logTarget(ctx context.Context, p identity.Principal, jobID string, step int) (string, error) {
 	var job store.Job
@@ -227,7 +228,7 @@ func (s *Service) logTarget(ctx context.Context, p identity.Principal, jobID str
 }
 
 // PutLog stores raw log at an offset of a step's stream. gap reports that bytes before the offset
-// are missing; ack says where to continue.
+// are missing. ack contains the offset from which to continue.
 func (s *Service) PutLog(ctx context.Context, p identity.Principal, jobID string, step int, offset int64, framed []byte) (ack protocol.LogAck, gap bool, err error) {
 	if offset < 0 {
 		return ack, false, fault.Invalid("Bad Request: the offset must not be negative")
@@ -258,8 +259,9 @@ func (s *Service) PostLines(ctx context.Context, p identity.Principal, jobID str
 // logInterval is the interval at which the log is read again for a waiting reader.
 const logInterval = 250 * time.Millisecond
 
-// Log returns a deployment's log after a continuation token; "" starts at the beginning. If there
-// are no new lines, it waits for some or for the end of the deployment, but no longer than wait.
+// Log returns a page of a deployment's log after a continuation token; "" starts at the beginning.
+// If there are no new lines, Log waits for new lines or for the end of the deployment, but at most
+// for wait.
 func (s *Service) Log(ctx context.Context, st store.Stack, deploymentID, token string, wait time.Duration) (joblog.Page, error) {
 	deadline := time.Now().Add(wait)
 	for {
@@ -282,7 +284,7 @@ func (s *Service) Log(ctx context.Context, st store.Stack, deploymentID, token s
 	}
 }
 
-// StepLog returns log lines of one step of the current claim; offset counts lines.
+// StepLog returns log lines of one step of the current claim. offset is a line number.
 func (s *Service) StepLog(ctx context.Context, st store.Stack, deploymentID string, job, step int, offset int64, count int) (joblog.StepPage, error) {
 	v, err := s.view(ctx, st, deploymentID)
 	if err != nil {
@@ -319,7 +321,7 @@ func (s *Service) view(ctx context.Context, st store.Stack, deploymentID string)
 	return v, err
 }
 
-// updateMatches reports whether a started update is an operation's own.
+// updateMatches reports whether a started update performs a deployment's own operation.
 func updateMatches(op workflow.Operation, u store.UpdateKind) bool {
 	switch op {
 	case workflow.OperationUpdate, workflow.OperationRemediateDrift:

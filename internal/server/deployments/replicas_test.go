@@ -82,7 +82,8 @@ func TestRevocationReachesReplicas(t *testing.T) {
 	}
 }
 
-// TestReplicaWithAFalseClock runs a server in the year 2000, where a synctest bubble starts.
+// TestReplicaWithAFalseClock runs a server whose clock is wrong: it is in the year 2000, when a
+// synctest bubble starts.
 func TestReplicaWithAFalseClock(t *testing.T) {
 	dsn := storetest.PostgresDSN(t)
 	p := newPlant(t, openStore(t, dsn), deployments.Options{})

@@ -13,7 +13,7 @@ import (
 	"workflowagent/internal/workflow"
 )
 
-// StoredSettings are a stack's settings for clients: secrets only as ciphertext.
+// StoredSettings are a stack's settings for clients. They contain secrets only as ciphertexts.
 type StoredSettings struct {
 	workflow.Settings
 	Version int64  `json:"version,omitempty"`
@@ -53,14 +53,14 @@ func storedSettings(tx *store.Tx, stackID string) (*workflow.Settings, store.Dep
 	return set, row, nil
 }
 
-// ReplaceSettings stores new settings; source names the kind of client.
+// ReplaceSettings replaces a stack's settings. source names the kind of client.
 func (s *Service) ReplaceSettings(ctx context.Context, st store.Stack, body []byte, source string) (*StoredSettings, error) {
 	return s.changeSettings(ctx, st, source, func(*workflow.Settings) (*workflow.Settings, error) {
 		return workflow.ParseSettings(body)
 	})
 }
 
-// PatchSettings merges a patch into the settings, creating them if necessary.
+// PatchSettings merges a patch into a stack's settings. It creates the settings if necessary.
 func (s *Service) PatchSettings(ctx context.Context, st store.Stack, patch []byte, source string) (*StoredSettings, error) {
 	return s.changeSettings(ctx, st, source, func(old *workflow.Settings) (*workflow.Settings, error) {
 		return workflow.MergeSettings(old, patch)
@@ -113,7 +113,8 @@ func (s *Service) changeSettings(ctx context.Context, st store.Stack, source str
 	return out, nil
 }
 
-// poolOf checks that a pool exists; "" means the organization's default pool, which need not exist.
+// poolOf returns an error if a pool does not exist. The id "" means the organization's default
+// pool, which need not exist.
 func poolOf(tx *store.Tx, orgID, id string) (pinned bool, err error) {
 	if id == "" {
 		return false, nil
@@ -143,7 +144,8 @@ func (s *Service) Encrypt(ctx context.Context, st store.Stack, v workflow.Secret
 	return v, err
 }
 
-// seal encrypts plaintext secrets and rejects ciphertexts of other stacks.
+// seal encrypts the plaintext secrets in settings. It returns an error if the settings contain a
+// ciphertext of another stack.
 func (s *Service) seal(ctx context.Context, stackID string, set *workflow.Settings) error {
 	return set.EachSecret(func(v *workflow.Secret) error {
 		if !v.IsSecret() {
@@ -183,7 +185,7 @@ func (s *Service) reveal(ctx context.Context, stackID string, v *workflow.Secret
 	return string(plain), nil
 }
 
-// ForgetPool removes the pool from a settings document.
+// ForgetPool returns a settings document without its pool.
 func ForgetPool(document string) (string, error) {
 	set, err := workflow.ParseSettings([]byte(document))
 	if err != nil {

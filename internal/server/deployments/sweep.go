@@ -14,8 +14,8 @@ import (
 	"workflowagent/internal/workflow"
 )
 
-// Run syncs log to disk and checks all timers until ctx ends, then ends all held polls. Several
-// servers may run it on one database.
+// Run syncs logs to disk and checks all timers until ctx is canceled, and then ends all held polls.
+// Several servers may run it on one database.
 func (s *Service) Run(ctx context.Context) error {
 	var wg sync.WaitGroup
 	wg.Go(func() { s.logs.Run(ctx) })
@@ -50,8 +50,8 @@ func (s *Service) watch(ctx context.Context) {
 	}
 }
 
-// LinkUpdate returns the deployment to which an update claims to belong, if that deployment is
-// running, or is lost and may still run.
+// LinkUpdate returns the id of the deployment to which an update claims to belong. It returns ""
+// unless that deployment is running, or is lost and might still run.
 func (s *Service) LinkUpdate(tx *store.Tx, st store.Stack, deploymentID string) (string, error) {
 	job, err := tx.JobOfDeployment(deploymentID)
 	lost := job.Reason == workflow.ReasonLost
@@ -61,7 +61,7 @@ func (s *Service) LinkUpdate(tx *store.Tx, st store.Stack, deploymentID string) 
 	return deploymentID, err
 }
 
-// UpdateFinished requests a sweep, because a queue may be waiting for the update to end.
+// UpdateFinished requests a sweep, because a queue might be waiting for the end of the update.
 func (s *Service) UpdateFinished(store.Update) {
 	select {
 	case s.nudge <- struct{}{}:
@@ -73,8 +73,8 @@ func (s *Service) sweep(ctx context.Context) error {
 	return errors.Join(s.sweepUnstarted(ctx), s.sweepRunning(ctx), s.sweepQueue(ctx), s.sweepBlocked(ctx))
 }
 
-// beats records at the sweep interval that the server is up, until ctx ends. It has its own
-// goroutine, so that a slow sweep is not treated as downtime.
+// beats records, at the sweep interval, that the server is up. It stops when ctx is canceled. It
+// has its own goroutine, so that a slow sweep is not treated as downtime.
 func (s *Service) beats(ctx context.Context) {
 	ticker := time.NewTicker(s.opts.Sweep)
 	defer ticker.Stop()
@@ -90,7 +90,8 @@ func (s *Service) beats(ctx context.Context) {
 	}
 }
 
-// beat records that the server is up. Leases are extended by the time during which no server ran.
+// beat records that the server is up. If no server was up before, it extends leases by the
+// downtime.
 func (s *Service) beat(ctx context.Context) error {
 	err := s.db.Write(ctx, func(tx *store.Tx) error {
 		now, err := tx.LeaseTime()
@@ -105,7 +106,8 @@ func (s *Service) beat(ctx context.Context) error {
 	return nil
 }
 
-// sweepUnstarted requeues jobs whose agent stopped reporting before it requested to start.
+// sweepUnstarted requeues jobs whose agent stopped reporting before it requested the start of the
+// job.
 func (s *Service) sweepUnstarted(ctx context.Context) error {
 	return s.sweepJobs(ctx, s.silent(workflow.StatusAccepted, s.opts.Lease), func(tx *store.Tx, job store.Job, now time.Time) error {
 		text := fmt.Sprintf("The agent on %s stopped reporting before it started the deployment; the deployment was requeued.", orUnknown(job.AgentHostname))
@@ -150,7 +152,7 @@ func (s *Service) sweepQueue(ctx context.Context) error {
 	})
 }
 
-// sweepBlocked releases queues behind lost deployments whose update has ended.
+// sweepBlocked releases queues blocked by lost deployments whose updates have ended.
 func (s *Service) sweepBlocked(ctx context.Context) error {
 	var queues []store.StackQueue
 	err := s.db.Read(ctx, func(tx *store.Tx) (err error) {
@@ -186,7 +188,7 @@ func (s *Service) sweepBlocked(ctx context.Context) error {
 	})
 }
 
-// updateInProgress reports whether a deployment still has an update that holds its stack.
+// updateInProgress reports whether a deployment has an update that still holds its stack.
 func updateInProgress(tx *store.Tx, deploymentID string, now time.Time) (bool, error) {
 	list, err := tx.RunningUpdatesOfDeployment(deploymentID)
 	if err != nil {
@@ -204,8 +206,8 @@ func (s *Service) silent(status workflow.Status, d time.Duration) func(*store.Tx
 	return func(tx *store.Tx, now time.Time) ([]store.Job, error) { return tx.SilentJobs(status, now.Add(-d)) }
 }
 
-// sweepJobs calls act for every listed job. It first lists them in a read transaction, so that it
-// writes only if a job is due.
+// sweepJobs calls act for every listed job. It first lists the jobs in a read transaction, so that
+// it writes only if a job is due.
 func (s *Service) sweepJobs(ctx context.Context, list func(*store.Tx, time.Time) ([]store.Job, error), act func(*store.Tx, store.Job, time.Time) error) error {
 	var due []store.Job
 	err := s.db.Read(ctx, func(tx *store.Tx) (err error) {
@@ -220,7 +222,7 @@ func (s *Service) sweepJobs(ctx context.Context, list func(*store.Tx, time.Time)
 		if err != nil {
 			return err
 		}
-		// List again, because some jobs may have reported since.
+		// List again, because some jobs might have reported since.
 		due, err := list(tx, now)
 		if err != nil {
 			return err

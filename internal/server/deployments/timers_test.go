@@ -14,11 +14,11 @@ import (
 	"workflowagent/internal/workflow"
 )
 
-// quick are timers for tests that wait for their expiry. The sweep interval must stay well below a
-// third of the other timers, or a slow machine's pauses count as server downtime.
+// quick contains timers for tests that wait until the timers expire. The sweep interval must stay
+// well below a third of the other timers, or the pauses of a slow machine count as server downtime.
 var quick = deployments.Options{Lease: time.Second, Lost: time.Second, Sweep: 150 * time.Millisecond}
 
-// patient are timers for tests in which another event must happen before they expire.
+// patient contains timers for tests in which another event must happen before the timers expire.
 var patient = deployments.Options{Lease: 2 * time.Second, Lost: time.Minute, Sweep: 200 * time.Millisecond}
 
 func TestSilenceBeforeLeaveRequeues(t *testing.T) {
@@ -69,7 +69,7 @@ func TestLostAndFound(t *testing.T) {
 				id := p.deploy(st)
 				c := p.poll("a")
 				p.must(p.heartbeat(c, protocol.PhaseStarting))
-				// The update is in progress when the runner falls silent.
+				// The update is in progress when the runner stops reporting.
 				u, err := p.stacks.CreateUpdate(t.Context(), p.user, st, stacks.KindUpdate,
 					stacks.Program{Metadata: stacks.Metadata{Environment: map[string]string{"ci.build.id": id}}})
 				p.must(err)
@@ -217,7 +217,8 @@ func TestEvidenceComesTooLate(t *testing.T) {
 	}
 }
 
-// TestSilenceAndTheMachinesClock stops the only server and sets its clock while a job runs.
+// TestSilenceAndTheMachinesClock stops the only server and sets its clock while a job runs. Only
+// the silence of the job while the server is up may count.
 func TestSilenceAndTheMachinesClock(t *testing.T) {
 	for name, what := range map[string]func(c *storetest.Clock){
 		"stopped for an hour":                          func(c *storetest.Clock) { c.Pass(time.Hour) },
@@ -253,8 +254,8 @@ func TestSilenceAndTheMachinesClock(t *testing.T) {
 	}
 }
 
-// TestCallsRightAfterTheClockWasSet makes a job's call before the server notices that the clock was
-// set. The server must shift the earlier times, but not the time that it records with the new
+// TestCallsRightAfterTheClockWasSet sends a job's request before the server notices that the clock
+// was set. The server must shift the earlier times, but not the time that it records with the new
 // clock.
 func TestCallsRightAfterTheClockWasSet(t *testing.T) {
 	for name, call := range map[string]func(p *plant, c *deployments.Claim) error{

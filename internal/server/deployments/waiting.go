@@ -25,10 +25,11 @@ const (
 	waitBusy
 )
 
-// claimTime is how long a free agent may take to claim a job before the job is reported as waiting.
+// claimTime is the time in which a free agent is expected to claim a job. After that time, the job
+// is reported as waiting.
 const claimTime = 3 * time.Second
 
-// queued is a queued job, with what is needed to explain why it waits.
+// queued is a queued job, with the data needed to explain why it waits.
 type queued struct {
 	s   *Service
 	tx  *store.Tx
@@ -37,7 +38,8 @@ type queued struct {
 	org string // name
 }
 
-// whyQueued returns why a queued deployment does not start, and the command that resolves it.
+// whyQueued returns the reason why a queued deployment does not start, with the command that
+// resolves it.
 func (s *Service) whyQueued(tx *store.Tx, d store.Deployment, job store.Job) (joblog.Wait, error) {
 	org, err := tx.Organization(d.OrgID)
 	if err != nil {
@@ -104,7 +106,8 @@ func (q queued) behindAnother() (joblog.Wait, error) {
 		first.Version, progress, cause, first.DeploymentID, q.stack())}, nil
 }
 
-// shortOfAgents returns the reason if a job has no pool or its pool has no free agent.
+// shortOfAgents returns the reason for waiting if a job has no pool, or if its pool has no free
+// agent.
 func (q queued) shortOfAgents() (joblog.Wait, error) {
 	pool, err := q.tx.Pool(q.d.OrgID, q.job.PoolID)
 	if errors.Is(err, store.ErrNotFound) {

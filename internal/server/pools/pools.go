@@ -16,8 +16,8 @@ import (
 )
 
 // QueueTopic is the notification channel for queues. The payload is the id of a pool for which a
-// job has become claimable, or the [OrgPayload] of an organization if this may be true for all its
-// pools.
+// job has become claimable. If this might apply to all pools of an organization, the payload is the
+// organization's [OrgPayload].
 const QueueTopic = "queue"
 
 // OrgPayload is the payload of a notification for all pools of an organization.
@@ -78,7 +78,7 @@ func (s *Service) Create(ctx context.Context, p identity.Principal, org store.Or
 	log := s.log.WithFields(logrus.Fields{"pool": pool.ID, "by": p.Name()})
 	log.Info("created an agent pool")
 	if first {
-		// Only this response contains the new pool's token, so report success.
+		// Only this response contains the new pool's token, so the response must report success.
 		if err := s.moveQueued(ctx, org.ID, pool.ID); err != nil {
 			log.WithError(err).Warn("moving queued deployments to the new pool failed: set the default pool again to retry")
 		}
@@ -86,7 +86,8 @@ func (s *Service) Create(ctx context.Context, p identity.Principal, org store.Or
 	return Created{pool, token}, nil
 }
 
-// checkFree returns the number of other pools, or a conflict if another pool has the same name.
+// checkFree returns the number of other pools. It returns a conflict if another pool has the same
+// name.
 func checkFree(tx *store.Tx, pool store.AgentPool) (others int, err error) {
 	list, err := tx.Pools(pool.OrgID)
 	for _, other := range list {
@@ -161,7 +162,7 @@ func (s *Service) List(ctx context.Context, orgID string) ([]Overview, string, e
 	return out, queue.DefaultPool, nil
 }
 
-// Get returns one pool.
+// Get returns an organization's pool by its id.
 func (s *Service) Get(ctx context.Context, orgID, id string) (Overview, error) {
 	o, err := store.Read(ctx, s.db, func(tx *store.Tx) (Overview, error) {
 		queue, err := tx.OrgQueue(orgID)
@@ -202,7 +203,7 @@ func overview(tx *store.Tx, pool store.AgentPool, queue store.OrgQueue) (Overvie
 	return o, nil
 }
 
-// Rename changes the name, the description or both; nil keeps the current value.
+// Rename changes a pool's name, description or both; nil keeps the current value.
 func (s *Service) Rename(ctx context.Context, orgID, id string, name, description *string) (store.AgentPool, error) {
 	var pool store.AgentPool
 	err := s.db.Write(ctx, func(tx *store.Tx) error {
@@ -227,8 +228,8 @@ func (s *Service) Rename(ctx context.Context, orgID, id string, name, descriptio
 	return pool, notFound(err, id)
 }
 
-// SetDefault sets the default pool, which serves stacks that name no pool; "" removes the default.
-// Queued jobs that did not request a pool by name move to the new default pool.
+// SetDefault sets the default pool, which serves stacks that name no pool. The id "" removes the
+// default. Queued jobs that did not request a pool by name move to the new default pool.
 func (s *Service) SetDefault(ctx context.Context, orgID, id string) error {
 	err := s.db.Write(ctx, func(tx *store.Tx) error {
 		if id != "" {
@@ -249,7 +250,7 @@ func (s *Service) SetDefault(ctx context.Context, orgID, id string) error {
 	return nil
 }
 
-// moveQueued moves the queued jobs that use the default pool to the new default, in several
+// moveQueued moves the queued jobs that use the default pool to the new default pool, in several
 // transactions. It stops if the default changes again.
 func (s *Service) moveQueued(ctx context.Context, orgID, id string) error {
 	return s.db.WriteInPieces(ctx, func(tx *store.Tx, limit int) (int64, error) {
@@ -262,11 +263,11 @@ func (s *Service) moveQueued(ctx context.Context, orgID, id string) error {
 	})
 }
 
-// Settings rewrites a settings document after its pool was deleted.
+// Settings returns a settings document without the pool that was deleted.
 type Settings func(document string) (string, error)
 
-// Delete removes a pool and its tokens. If stacks name the pool, or its queue or agents are busy,
-// Delete requires force. Those stacks then use the default pool, and running jobs finish. Delete
+// Delete removes a pool and its tokens. It requires force if stacks name the pool, or if the pool's
+// queue or agents are busy. Those stacks then use the default pool, and running jobs finish. Delete
 // removes dependents first, in several transactions.
 func (s *Service) Delete(ctx context.Context, orgID, id string, force bool, forget Settings) error {
 	err := s.db.WriteInPieces(ctx, func(tx *store.Tx, limit int) (int64, error) {

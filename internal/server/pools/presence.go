@@ -14,10 +14,10 @@ import (
 const (
 	// onlineFor is the minimum time for which an agent counts as online after a sign of life.
 	onlineFor = 35 * time.Second
-	// forgetAfter is how long a silent agent remains in lists.
+	// forgetAfter is the time for which a silent agent remains in lists.
 	forgetAfter = time.Hour
-	// sessionGrace is how long a session keeps its agent id after the response to its last poll.
-	// Normally, the next poll follows immediately.
+	// sessionGrace is the time for which a session keeps its agent id after the response to its
+	// last poll. Normally, the next poll follows immediately.
 	sessionGrace = 5 * time.Second
 	// maxIdleGrace bounds sessionGrace for agents that announce pauses.
 	maxIdleGrace = 30 * time.Second
@@ -48,7 +48,7 @@ type sighted struct {
 	rowUntil  time.Time // LiveUntil of the row that this process wrote last
 }
 
-// session identifies one process of an agent.
+// session identifies a process of an agent.
 type session struct {
 	agentKey
 	id string
@@ -56,7 +56,7 @@ type session struct {
 
 func (g Sighting) session() session { return session{agentKey{g.PoolID, g.AgentID}, g.SessionID} }
 
-// presence caches signs of life in memory, which avoids most writes.
+// presence caches signs of life in memory, which avoids most database writes.
 type presence struct {
 	mu     sync.Mutex
 	agents map[agentKey]*sighted
@@ -69,7 +69,7 @@ func (p *presence) begin(g Sighting) {
 	p.polls[g.session()]++
 }
 
-// end ends a poll. It reports whether the session has no other.
+// end ends a poll. It reports whether the session has no other polls.
 func (p *presence) end(g Sighting) (last bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -82,9 +82,9 @@ func (p *presence) end(g Sighting) (last bool) {
 }
 
 // Seen records the start of an agent's poll. If it returns nil, the caller must call
-// [Service.Answered] or [Service.Gone] when the poll ends. It returns a conflict while another session with the same agent id
-// is alive, because two agents must not share a state directory. It returns a forbidden error if
-// the pool was deleted.
+// [Service.Answered] or [Service.Gone] when the poll ends. Seen returns a conflict while another
+// session with the same agent id is alive, because two agents must not share a state directory. It
+// returns a forbidden error if the pool was deleted.
 func (s *Service) Seen(ctx context.Context, g Sighting) error {
 	s.presence.begin(g)
 	err := s.seen(ctx, g)
@@ -120,7 +120,7 @@ func (s *Service) seen(ctx context.Context, g Sighting) error {
 		if err != nil && !errors.Is(err, store.ErrNotFound) {
 			return err
 		}
-		// The in-memory presence may already show that a session has ended, although the row does
+		// The in-memory presence can already show that a session has ended although the row does
 		// not.
 		other := err == nil && old.SessionID != g.SessionID && old.SessionID != known
 		if other && now.Before(old.LiveUntil) {
@@ -144,8 +144,8 @@ func errSession(hostname, pid string) error {
 	return fault.Conflict("Conflict: another process with this agent id is polling (host %q, pid %s); two agents must not share a state directory", hostname, pid)
 }
 
-// look returns the last session in memory and whether its row is current, or a conflict if another
-// session is alive.
+// look returns the last session in memory, and reports whether its row is current. It returns a
+// conflict if another session is alive.
 func (p *presence) look(key agentKey, g Sighting, now time.Time) (known string, fresh bool, err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -186,8 +186,8 @@ func (s *Service) Answered(g Sighting) {
 	a.liveUntil = time.Now().Add(idle)
 }
 
-// Gone ends the session of a poll whose connection was lost or whose token has ended. The agent is
-// then offline, and a restarted agent need not wait until its previous session expires.
+// Gone ends the session of a poll whose connection was lost or whose token has become invalid. The
+// agent is then offline, and a restarted agent need not wait until its previous session expires.
 func (s *Service) Gone(ctx context.Context, g Sighting) {
 	until, ended := s.presence.leave(g)
 	if !ended {
@@ -198,7 +198,7 @@ func (s *Service) Gone(ctx context.Context, g Sighting) {
 		if errors.Is(err, store.ErrNotFound) {
 			return nil
 		}
-		// A later poll, perhaps at another server, has written another time.
+		// A later poll, possibly on another server, has written a different time.
 		if err != nil || row.LiveUntil.UnixMicro() != until.UnixMicro() {
 			return err
 		}
@@ -209,8 +209,8 @@ func (s *Service) Gone(ctx context.Context, g Sighting) {
 	}
 }
 
-// leave ends a poll. If it was the session's last one, leave ends the session and returns the
-// LiveUntil of its row.
+// leave ends a poll. If it was the session's last poll, leave ends the session and returns the
+// LiveUntil time of the session's row.
 func (p *presence) leave(g Sighting) (until time.Time, ended bool) {
 	last := p.end(g)
 	p.mu.Lock()

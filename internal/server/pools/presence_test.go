@@ -46,7 +46,7 @@ func TestSessions(t *testing.T) {
 		if _, conflict := look(twin); !conflict {
 			t.Error("a second session was accepted during a held poll")
 		}
-		// The poll has its response; the next poll is due immediately.
+		// The poll has received its response. The next poll is due immediately.
 		s.Answered(mine)
 		time.Sleep(sessionGrace - time.Millisecond)
 		if _, conflict := look(twin); !conflict {

@@ -12,10 +12,10 @@ import (
 // maxAbsence bounds the downtime by which [Tx.LeaseTime] extends the leases of updates.
 const maxAbsence = 24 * time.Hour
 
-// missedBeats is the number of missed beats after which all servers are considered down.
+// missedBeats is the number of missed beats after which all servers are considered to be down.
 const missedBeats = 3
 
-// beat is the row of server_beat: the servers' newest heartbeat.
+// beat is the row of table server_beat. It records the newest heartbeat of all servers.
 type beat struct {
 	ID     int64         // always 1: the table has one row
 	At     time.Time     `db:"beat_at"`  // database time
@@ -28,9 +28,9 @@ var beats = database.NewTable[beat]("server_beat")
 
 // LeaseTime returns the time against which leases and signs of life are checked. If all servers
 // were down, the database rejected writes or the clock was set, LeaseTime first shifts the stored
-// times, so that every client and agent keeps the time it had left at the last beat. It also
+// times, so that every client and agent keeps the time that remained at the last beat. It then
 // records a new beat, so that no other server repeats the shift. Call LeaseTime before storing a
-// time: a time stored earlier in the transaction would be shifted too.
+// time, because a time stored earlier in the transaction would be shifted too.
 func (tx *Tx) LeaseTime() (time.Time, error) {
 	last, err := beats.One(tx.Tx, "WHERE id = 1")
 	now := tx.Now()
@@ -52,16 +52,16 @@ func (tx *Tx) LeaseTime() (time.Time, error) {
 	return now, tx.Beat(now, last.Every)
 }
 
-// passed compares now with the last beat. It returns how long no server was up, and how far the
-// clock was set.
+// passed compares now with the last beat. It returns the time during which no server was up, and
+// the amount by which the clock was set.
 func (b beat) passed(now time.Time, bootID string, boot time.Duration) (away, step time.Duration) {
 	away = now.Sub(b.At)
-	// A boot id is not enough: it survives a resumed snapshot, and containers share it.
+	// A boot id is not sufficient: it survives a resumed snapshot, and containers share it.
 	if b.BootID != "" && b.BootID == bootID && boot >= b.Boot {
 		away = boot - b.Boot
 		step = now.Sub(b.At) - away
 	} else if away < 0 {
-		// Without a monotonic clock, only a step back can be detected.
+		// Without a monotonic clock, only a backward step can be detected.
 		away, step = 0, away
 	}
 	slack := missedBeats * b.Every
@@ -92,7 +92,8 @@ func (tx *Tx) giveBack(away, step time.Duration, now time.Time) error {
 	return err
 }
 
-// Beat records that a server is up at now, a [Tx.LeaseTime]. The next beat is due after every.
+// Beat records that a server is up at now, a time from [Tx.LeaseTime]. The next beat is due after
+// every.
 func (tx *Tx) Beat(now time.Time, every time.Duration) error {
 	bootID, boot := tx.Boot()
 	return beats.Save(tx.Tx, beat{ID: 1, At: now, Every: every, BootID: bootID, Boot: boot}, "id")

@@ -40,7 +40,7 @@ func (tx *Tx) DeploymentByVersion(stackID string, version int64) (Deployment, er
 	return deployments.One(tx.Tx, "WHERE d.stack_id = $1 AND d.version = $2", stackID, version)
 }
 
-// DeploymentFilter selects, orders and paginates deployments.
+// DeploymentFilter selects, sorts and paginates deployments.
 type DeploymentFilter struct {
 	OrgID   string // required
 	StackID string // "" selects all stacks of the organization
@@ -59,7 +59,7 @@ var deploymentOrder = map[string]string{
 	"operation": "d.operation",
 }
 
-// CanSortDeployments reports whether deployments can be sorted by the field name.
+// CanSortDeployments reports whether deployments can be sorted by the named field.
 func CanSortDeployments(name string) bool { return deploymentOrder[name] != "" }
 
 // DeploymentJob is a deployment with its job.
@@ -77,8 +77,8 @@ func readDeploymentJob(scan database.Scan) (dj DeploymentJob, err error) {
 	return dj, err
 }
 
-// Deployments returns a page of the selected deployments, without settings, results and notes, and
-// the number of all selected deployments.
+// Deployments returns a page of the selected deployments, without settings, results and notes. It
+// also returns the number of all selected deployments.
 func (tx *Tx) Deployments(f DeploymentFilter) ([]DeploymentJob, int64, error) {
 	order, ok := deploymentOrder[f.Sort]
 	if !ok {
@@ -107,7 +107,7 @@ func (tx *Tx) DeploymentJob(id string) (DeploymentJob, error) {
 	return database.One(tx.Tx, readDeploymentJob, deploymentJobs+"WHERE d.id = $1", id)
 }
 
-// CountDeployments counts an organization's deployments by status.
+// CountDeployments returns the number of an organization's deployments by status.
 func (tx *Tx) CountDeployments(orgID string) (map[workflow.Status]int64, error) {
 	return database.Pairs[workflow.Status, int64](tx.Tx, "SELECT status, COUNT(*) FROM jobs WHERE org_id = $1 GROUP BY status", orgID)
 }

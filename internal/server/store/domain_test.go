@@ -299,7 +299,7 @@ func TestOIDC(t *testing.T) {
 			)
 		})
 		write(t, db, func(tx *store.Tx) error {
-			// Lists show the tokens that users created, not the exchanged ones.
+			// Lists contain the tokens that users created, but not exchanged tokens.
 			byOrg, err := tx.TokensOfOrg("id-acme", store.OrgToken)
 			if err != nil || len(byOrg) != 1 || byOrg[0].ID != "t4" {
 				t.Errorf("tokens of the organization %v, %v", byOrg, err)

@@ -11,7 +11,8 @@ import (
 	"workflowagent/internal/server/store"
 )
 
-// TestIsFull covers errors that tests cannot cause; server.TestNotReadyOnAFullDisk fills a disk.
+// TestIsFull checks errors that tests cannot cause. server.TestNotReadyOnAFullDisk fills a real
+// disk.
 func TestIsFull(t *testing.T) {
 	for _, tt := range []struct {
 		err  error

@@ -21,7 +21,7 @@ type User struct {
 	CreatedAt              time.Time
 }
 
-// Member is a user's membership of an organization.
+// Member is a user's membership in an organization.
 type Member struct {
 	OrgID, UserID, Role string
 	CreatedAt           time.Time
@@ -68,7 +68,7 @@ var (
 	tokens        = database.NewTable[Token]("tokens")
 )
 
-// Installation returns a named value of the installation, or returns [ErrNotFound].
+// Installation returns a named value of the installation, or [ErrNotFound].
 func (tx *Tx) Installation(name string) ([]byte, error) {
 	return database.Scalar[[]byte](tx.Tx, "SELECT value FROM installation WHERE name = $1", name)
 }
@@ -109,7 +109,7 @@ func (tx *Tx) InsertUser(u User) error { return users.Insert(tx.Tx, u) }
 // User returns a user by its id.
 func (tx *Tx) User(id string) (User, error) { return users.One(tx.Tx, "WHERE id = $1", id) }
 
-// UserByLogin returns a user by its login.
+// UserByLogin returns the user with a login.
 func (tx *Tx) UserByLogin(login string) (User, error) {
 	return users.One(tx.Tx, "WHERE login = $1", login)
 }
@@ -122,7 +122,7 @@ func (tx *Tx) SetDefaultOrg(userID, org string) error {
 // InsertMember adds a user to an organization.
 func (tx *Tx) InsertMember(m Member) error { return members.Insert(tx.Tx, m) }
 
-// Member returns a user's membership of an organization, or returns [ErrNotFound].
+// Member returns a user's membership in an organization, or [ErrNotFound].
 func (tx *Tx) Member(orgID, userID string) (Member, error) {
 	return members.One(tx.Tx, "WHERE org_id = $1 AND user_id = $2", orgID, userID)
 }
@@ -132,7 +132,7 @@ func (tx *Tx) Members(orgID string) ([]Member, error) {
 	return members.All(tx.Tx, "WHERE org_id = $1 ORDER BY created_at, user_id", orgID)
 }
 
-// RolesOf returns a map from organization ids to the user's roles.
+// RolesOf returns a map from the ids of a user's organizations to the user's roles.
 func (tx *Tx) RolesOf(userID string) (map[string]string, error) {
 	return database.Pairs[string, string](tx.Tx, "SELECT org_id, role FROM members WHERE user_id = $1", userID)
 }
@@ -153,12 +153,13 @@ func (tx *Tx) TokensOfUser(userID string) ([]Token, error) {
 	return tokens.All(tx.Tx, "WHERE user_id = $1 AND kind = 'personal' AND issuer_id = '' ORDER BY created_at DESC, id", userID)
 }
 
-// TokensOfOrg returns an organization's tokens of one kind, newest first, without exchanged tokens.
+// TokensOfOrg returns an organization's tokens of one kind, newest first. It omits exchanged
+// tokens.
 func (tx *Tx) TokensOfOrg(orgID string, kind TokenKind) ([]Token, error) {
 	return tokens.All(tx.Tx, "WHERE org_id = $1 AND kind = $2 AND issuer_id = '' ORDER BY created_at DESC, id", orgID, kind)
 }
 
-// TokensOfPool returns an agent pool's tokens, newest first, without exchanged tokens.
+// TokensOfPool returns an agent pool's tokens, newest first. It omits exchanged tokens.
 func (tx *Tx) TokensOfPool(poolID string) ([]Token, error) {
 	return tokens.All(tx.Tx, "WHERE pool_id = $1 AND kind = 'pool' AND issuer_id = '' ORDER BY created_at DESC, id", poolID)
 }
@@ -187,7 +188,8 @@ func (tx *Tx) DeleteExpiredTokens(before time.Time, limit int) (int64, error) {
 		SELECT id FROM tokens WHERE expires_at > 0 AND expires_at < $1 LIMIT %d)`, limit), before)
 }
 
-// ExpireJobTokens limits the lifetime of a job's tokens of one kind.
+// ExpireJobTokens makes a job's tokens of one kind expire at the given time, unless they expire
+// earlier.
 func (tx *Tx) ExpireJobTokens(jobID string, kind TokenKind, at time.Time) error {
 	_, err := tx.Exec("UPDATE tokens SET expires_at = $3 WHERE job_id = $1 AND kind = $2 AND (expires_at = 0 OR expires_at > $3)",
 		jobID, kind, at)
@@ -200,8 +202,8 @@ func (tx *Tx) DeleteJobTokens(jobID string, kind TokenKind) error {
 	return err
 }
 
-// DeleteTokensOfIssuer removes the tokens that were exchanged for an issuer's identity tokens, and
-// returns their number.
+// DeleteTokensOfIssuer removes the tokens that were issued in exchange for an issuer's identity
+// tokens, and returns their number.
 func (tx *Tx) DeleteTokensOfIssuer(id string) (int64, error) {
 	return tx.Exec("DELETE FROM tokens WHERE issuer_id = $1 AND issuer_id <> ''", id)
 }

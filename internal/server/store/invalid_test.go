@@ -9,7 +9,7 @@ import (
 	"workflowagent/internal/server/store"
 )
 
-// TestValuesThatCannotBeKept checks that a value that PostgreSQL rejects is reported as invalid.
+// TestValuesThatCannotBeKept checks that values that PostgreSQL rejects are reported as invalid.
 func TestValuesThatCannotBeKept(t *testing.T) {
 	db := storetest.Postgres(t)
 	random := make([]byte, 8<<10) // exceeds an index entry's limit and does not compress

@@ -9,7 +9,7 @@ import (
 	"workflowagent/internal/workflow"
 )
 
-// StepState is the progress of a job's step.
+// StepState is the status of a job's step.
 type StepState struct {
 	Name       string              `json:"name"`
 	Status     workflow.StepStatus `json:"status"`
@@ -25,7 +25,7 @@ type Note struct {
 	Text string    `json:"text"`
 }
 
-// JobResult is a recorded result of a job. A lost job may receive a second result; both are stored.
+// JobResult is a recorded result of a job. A lost job can receive a second result; both are stored.
 type JobResult struct {
 	At     time.Time              `json:"at"`
 	Epoch  int64                  `json:"epoch"`
@@ -90,10 +90,10 @@ func (tx *Tx) JobOfDeployment(id string) (Job, error) {
 	return jobs.One(tx.Tx, "WHERE deployment_id = $1", id)
 }
 
-// NextJob returns the job that a pool may claim next, or returns [ErrNotFound]. It returns the
-// first queued job of an organization that is not paused. The job's stack must exist, must be
-// neither paused nor blocked, and must have no active job and no older queued job. The caller
-// checks the organization's concurrency limit.
+// NextJob returns the next job that a pool may claim, or [ErrNotFound]. It returns the first queued
+// job of an organization that is not paused. The job's stack must exist, must be neither paused nor
+// blocked, and must have no active job and no older queued job. The caller checks the
+// organization's concurrency limit.
 func (tx *Tx) NextJob(poolID string) (Job, error) {
 	return jobs.One(tx.Tx, `WHERE j.status = 'not-started' AND j.pool_id = $1
 		AND NOT EXISTS (SELECT 1 FROM jobs a WHERE a.stack_id = j.stack_id AND a.status IN ('accepted', 'running'))
@@ -104,17 +104,18 @@ func (tx *Tx) NextJob(poolID string) (Job, error) {
 		ORDER BY j.queued_at, j.id LIMIT 1`, poolID)
 }
 
-// JobByPoll returns the job that a poll of a pool claimed, if the claim is still valid.
+// JobByPoll returns the job that a poll of an agent in a pool claimed, if the claim is still valid.
 func (tx *Tx) JobByPoll(poolID, pollID string) (Job, error) {
 	return jobs.One(tx.Tx, `WHERE poll_id = $1 AND poll_id <> '' AND pool_id = $2 AND status = 'accepted'`, pollID, poolID)
 }
 
-// CountActiveJobs counts the claimed and running jobs of an organization.
+// CountActiveJobs returns the number of an organization's claimed and running jobs.
 func (tx *Tx) CountActiveJobs(orgID string) (int64, error) {
 	return database.Scalar[int64](tx.Tx, "SELECT COUNT(*) FROM jobs WHERE org_id = $1 AND status IN ('accepted', 'running')", orgID)
 }
 
-// NewestClaim returns the newest claimed version of a stack above a given one, or 0.
+// NewestClaim returns the newest claimed deployment version of a stack if it is above the given
+// version, and otherwise 0.
 func (tx *Tx) NewestClaim(stackID string, than int64) (int64, error) {
 	return database.Scalar[int64](tx.Tx, `SELECT COALESCE(MAX(d.version), 0) FROM deployments d JOIN jobs j ON j.deployment_id = d.id
 		WHERE d.stack_id = $1 AND d.version > $2 AND j.claimed_at > 0`, stackID, than)
@@ -130,13 +131,13 @@ func (tx *Tx) ActiveJobsOfStack(stackID string) ([]Job, error) {
 	return jobs.All(tx.Tx, "WHERE stack_id = $1 AND status IN ('accepted', 'running')", stackID)
 }
 
-// SilentJobs returns the jobs with a status whose last sign of life was before the given time.
+// SilentJobs returns the jobs with a status whose last sign of life was before a time.
 func (tx *Tx) SilentJobs(status workflow.Status, before time.Time) ([]Job, error) {
 	return jobs.All(tx.Tx, "WHERE status = $1 AND last_seen_at < $2 ORDER BY last_seen_at LIMIT 200", status, before)
 }
 
-// StaleQueuedJobs returns the jobs that were queued before a time, and the queued jobs of deleted
-// stacks.
+// StaleQueuedJobs returns the queued jobs that were queued before a time or whose stacks were
+// deleted.
 func (tx *Tx) StaleQueuedJobs(before time.Time) ([]Job, error) {
 	return jobs.All(tx.Tx, `WHERE j.status = 'not-started'
 		AND (j.queued_at < $1 OR NOT EXISTS (SELECT 1 FROM stacks s WHERE s.id = j.stack_id)) LIMIT 200`, before)
@@ -149,7 +150,7 @@ func (tx *Tx) MoveQueuedJobs(orgID, poolID string, limit int) (int64, error) {
 		WHERE org_id = $1 AND status = 'not-started' AND pool_pinned = 0 AND pool_id <> $2 LIMIT %d)`, limit), orgID, poolID)
 }
 
-// AdoptQueuedJobs assigns a pool to a stack's queued jobs that have no pool.
+// AdoptQueuedJobs assigns a pool to a stack's queued jobs without a pool, and returns their number.
 func (tx *Tx) AdoptQueuedJobs(stackID, poolID string) (int64, error) {
 	return tx.Exec("UPDATE jobs SET pool_id = $2, pool_pinned = 1 WHERE stack_id = $1 AND status = 'not-started' AND pool_id = ''", stackID, poolID)
 }

@@ -34,7 +34,8 @@ var (
 	oidcPolicies = database.NewTable[OIDCPolicy]("oidc_policies")
 )
 
-// InsertOIDCIssuer adds an issuer, or returns [ErrConflict] if the organization already trusts it.
+// InsertOIDCIssuer adds an issuer. It returns [ErrConflict] if the organization already trusts the
+// issuer.
 func (tx *Tx) InsertOIDCIssuer(i OIDCIssuer) error { return oidcIssuers.Insert(tx.Tx, i) }
 
 // OIDCIssuer returns an organization's issuer by its id.
@@ -57,12 +58,14 @@ func (tx *Tx) UpdateOIDCIssuer(i OIDCIssuer) error {
 	return oidcIssuers.Update(tx.Tx, i, "name", "thumbprints", "max_expiration", "jwks", "modified_at")
 }
 
-// TouchOIDCIssuer records when an issuer's token was last exchanged, or returns [ErrNotFound].
+// TouchOIDCIssuer records when a token of an issuer was last exchanged. It returns [ErrNotFound] if
+// the issuer does not exist.
 func (tx *Tx) TouchOIDCIssuer(id string, at time.Time) error {
 	return oidcIssuers.Update(tx.Tx, OIDCIssuer{ID: id, LastUsedAt: at}, "last_used_at")
 }
 
-// DeleteOIDCIssuer removes an issuer and its policy. The caller removes the exchanged tokens.
+// DeleteOIDCIssuer removes an issuer and its policy. The caller removes the tokens issued in
+// exchange for the issuer's tokens.
 func (tx *Tx) DeleteOIDCIssuer(orgID, id string) error {
 	return tx.ExecOne("DELETE FROM oidc_issuers WHERE id = $1 AND org_id = $2", id, orgID)
 }

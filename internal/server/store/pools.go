@@ -48,14 +48,14 @@ func (tx *Tx) TouchPool(id string, at time.Time) error {
 	return pools.Update(tx.Tx, AgentPool{ID: id, LastJobAt: at}, "last_job_at")
 }
 
-// PoolUse counts a pool's dependents.
+// PoolUse is the number of a pool's dependents, by kind.
 type PoolUse struct {
 	Settings int64 // stacks whose settings name the pool
 	Queued   int64 // queued deployments that request the pool by name
 	Active   int64 // deployments that run on the pool
 }
 
-// PoolUse returns the use of a pool.
+// PoolUse returns the number of a pool's dependents.
 func (tx *Tx) PoolUse(id string) (PoolUse, error) {
 	return database.One(tx.Tx, func(scan database.Scan) (u PoolUse, err error) {
 		err = scan(&u.Settings, &u.Queued, &u.Active)
@@ -66,7 +66,7 @@ func (tx *Tx) PoolUse(id string) (PoolUse, error) {
 		(SELECT COUNT(*) FROM jobs WHERE pool_id = $1 AND status IN ('accepted', 'running'))`, id)
 }
 
-// OrgQueue contains an organization's settings for all its queues.
+// OrgQueue holds an organization's settings for all its queues.
 type OrgQueue struct {
 	OrgID       string
 	Paused      bool
@@ -83,7 +83,7 @@ func (tx *Tx) OrgQueue(orgID string) (OrgQueue, error) {
 // SaveOrgQueue stores an organization's queue settings.
 func (tx *Tx) SaveOrgQueue(q OrgQueue) error { return orgQueues.Save(tx.Tx, q, "org_id") }
 
-// optional returns nil if err is [ErrNotFound], otherwise err.
+// optional returns nil if err is [ErrNotFound], and otherwise err.
 func optional(err error) error {
 	if errors.Is(err, ErrNotFound) {
 		return nil
@@ -120,7 +120,8 @@ func (tx *Tx) Agents(poolID string) ([]PoolAgent, error) {
 	return agents.All(tx.Tx, "WHERE pool_id = $1 ORDER BY hostname, agent_id", poolID)
 }
 
-// EndSession records that an agent's session ended. It does not affect the agent's other sessions.
+// EndSession records that an agent's session has ended. It does not affect the agent's other
+// sessions.
 func (tx *Tx) EndSession(poolID, agentID, sessionID string) error {
 	_, err := tx.Exec("UPDATE pool_agents SET live_until = 0 WHERE pool_id = $1 AND agent_id = $2 AND session_id = $3", poolID, agentID, sessionID)
 	return err
@@ -132,7 +133,8 @@ func (tx *Tx) TouchAgent(poolID, agentID string, at time.Time) error {
 	return err
 }
 
-// ForgetAgents removes up to limit agents last seen before a time, and returns their number.
+// ForgetAgents removes up to limit agents that were last seen before a time, and returns their
+// number.
 func (tx *Tx) ForgetAgents(before time.Time, limit int) (int64, error) {
 	return tx.Exec(fmt.Sprintf(`DELETE FROM pool_agents WHERE (pool_id, agent_id) IN (
 		SELECT pool_id, agent_id FROM pool_agents WHERE last_seen_at < $1 LIMIT %d)`, limit), before)
@@ -159,7 +161,7 @@ var (
 	stackQueues        = database.NewTable[StackQueue]("stack_queues")
 )
 
-// DeploymentSettings returns a stack's settings, or returns [ErrNotFound].
+// DeploymentSettings returns a stack's settings, or [ErrNotFound].
 func (tx *Tx) DeploymentSettings(stackID string) (DeploymentSettings, error) {
 	return deploymentSettings.One(tx.Tx, "WHERE stack_id = $1", stackID)
 }

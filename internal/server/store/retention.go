@@ -7,13 +7,13 @@ import (
 	"workflowagent/internal/server/store/database"
 )
 
-// OldUpdate is an update whose events may be removed.
+// OldUpdate is an update whose events can be removed.
 type OldUpdate struct {
 	ID         string
 	FinishedAt time.Time
 }
 
-// OldJob is a job whose log may be removed.
+// OldJob is a job whose log can be removed.
 type OldJob struct {
 	ID      string
 	EndedAt time.Time
@@ -24,21 +24,21 @@ var (
 	oldJobs    = database.NewTable[OldJob]("jobs j")
 )
 
-// The conditions of contents that are never removed because of their age: a job j that waits, runs
-// or is its stack's newest, unless the stack was deleted; an update u of such a job.
+// The conditions under which data is never removed because of its age: a job j waits, runs or is
+// its stack's newest, unless the stack was deleted; an update u belongs to such a job.
 const (
 	jobKept = `(j.status IN ('not-started', 'accepted', 'running') OR EXISTS (SELECT 1 FROM stacks k WHERE k.id = j.stack_id)
 		AND NOT EXISTS (SELECT 1 FROM deployments n WHERE n.stack_id = j.stack_id AND n.version > j.version))`
 	updateKept = `EXISTS (SELECT 1 FROM jobs j WHERE j.deployment_id = u.deployment_id AND ` + jobKept + `)`
 )
 
-// StackIDs returns the ids of stacks that follow an id.
+// StackIDs returns up to limit ids of stacks that follow the id after, in order.
 func (tx *Tx) StackIDs(after string, limit int) ([]string, error) {
 	return database.Scalars[string](tx.Tx, fmt.Sprintf("SELECT id FROM stacks WHERE id > $1 ORDER BY id LIMIT %d", limit), after)
 }
 
-// OldStates returns the updates of a stack, oldest first, that finished before a time and whose
-// states may be removed. The newest versions with a state, keep in number, keep theirs.
+// OldStates returns the ids of a stack's updates, oldest first, that finished before a time and
+// whose states can be removed. It omits the newest keep versions with a state.
 func (tx *Tx) OldStates(stackID string, keep int64, before time.Time, limit int) ([]string, error) {
 	return database.Scalars[string](tx.Tx, fmt.Sprintf(`SELECT u.id FROM updates u JOIN stacks s ON s.id = u.stack_id
 		WHERE u.stack_id = $1 AND u.preview = 0 AND u.state_blob <> '' AND u.state_blob <> s.state_blob
@@ -54,8 +54,8 @@ func (tx *Tx) ExpireState(updateID string) error {
 	return err
 }
 
-// OldEvents returns updates, in the order in which they finished, whose events may be removed. They
-// finished from one time until before another.
+// OldEvents returns updates whose events can be removed, in the order in which the updates
+// finished. It selects updates that finished at from or later, and before before.
 func (tx *Tx) OldEvents(from, before time.Time, limit int) ([]OldUpdate, error) {
 	return oldUpdates.All(tx.Tx, fmt.Sprintf(`WHERE u.events_expired = 0 AND u.finished_at > 0
 		AND u.finished_at >= $1 AND u.finished_at < $2
@@ -63,8 +63,8 @@ func (tx *Tx) OldEvents(from, before time.Time, limit int) ([]OldUpdate, error) 
 		AND NOT `+updateKept+` ORDER BY u.finished_at LIMIT %d`, limit), from, before)
 }
 
-// ExpireEvents removes up to limit events of an update and returns their number. With the last
-// event, it records that the events are no longer available.
+// ExpireEvents removes up to limit events of an update and returns their number. After it has
+// removed the last event, it records that the events are no longer available.
 func (tx *Tx) ExpireEvents(updateID string, limit int) (int64, error) {
 	n, err := tx.Exec(fmt.Sprintf(`DELETE FROM engine_events WHERE update_id = $1 AND sequence IN (
 		SELECT sequence FROM engine_events WHERE update_id = $1 ORDER BY sequence LIMIT %d)`, limit), updateID)
@@ -75,8 +75,8 @@ func (tx *Tx) ExpireEvents(updateID string, limit int) (int64, error) {
 	return n, err
 }
 
-// OldLogs returns jobs, in the order in which they ended, whose logs may be removed. They ended
-// from one time until before another.
+// OldLogs returns jobs whose logs can be removed, in the order in which the jobs ended. It selects
+// jobs that ended at from or later, and before before.
 func (tx *Tx) OldLogs(from, before time.Time, limit int) ([]OldJob, error) {
 	return oldJobs.All(tx.Tx, fmt.Sprintf(`WHERE j.log_expired = 0 AND j.ended_at > 0 AND j.ended_at >= $1 AND j.ended_at < $2
 		AND NOT `+jobKept+` ORDER BY j.ended_at LIMIT %d`, limit), from, before)
@@ -88,11 +88,12 @@ func (tx *Tx) ExpireLog(jobID string) error {
 	return err
 }
 
-// sparePages is the part of a SQLite database, as a fraction, that stays free for later rows.
+// sparePages determines the free space that remains for later rows: one in sparePages pages of a
+// SQLite database.
 const sparePages = 4
 
-// FreePages gives up to limit unused pages of a SQLite database back to the file system, and
-// returns their number. It leaves some for later rows.
+// FreePages returns up to limit unused pages of a SQLite database to the file system, and returns
+// their number. It keeps some unused pages for later rows.
 func (tx *Tx) FreePages(limit int) (int64, error) {
 	var values [3]int64
 	for i, name := range []string{"auto_vacuum", "page_count", "freelist_count"} {

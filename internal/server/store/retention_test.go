@@ -10,7 +10,8 @@ import (
 	"workflowagent/internal/server/store"
 )
 
-// TestFreePages checks that a database returns most, but not all, of the space of removed rows.
+// TestFreePages checks that a database returns most, but not all, of the space of removed rows to
+// the file system.
 func TestFreePages(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, "server.db")
@@ -41,8 +42,8 @@ func TestFreePages(t *testing.T) {
 	}
 }
 
-// TestExpireEvents: an update's events count as removed only when all are removed, so that an
-// interrupted sweep is resumed.
+// TestExpireEvents checks that an update's events are recorded as removed only after all of them
+// have been removed, so that an interrupted sweep is resumed.
 func TestExpireEvents(t *testing.T) {
 	storetest.Each(t, func(t *testing.T, db *store.DB) {
 		stackFixture(t, db, "a")

@@ -12,8 +12,8 @@ import (
 	"workflowagent/internal/server/store"
 )
 
-// TestTokensOfRunningJobsGetTheirScope opens a database that contains running jobs and was created
-// before scopes existed.
+// TestTokensOfRunningJobsGetTheirScope opens a database that predates scopes and contains running
+// jobs.
 func TestTokensOfRunningJobsGetTheirScope(t *testing.T) {
 	t.Run("sqlite", func(t *testing.T) {
 		path := filepath.Join(t.TempDir(), "old.db")

@@ -8,7 +8,7 @@ import (
 	"workflowagent/internal/server/store/database"
 )
 
-// Stack is an instance of a project and its current state.
+// Stack is an instance of a project, with its current state.
 type Stack struct {
 	ID, OrgID     string
 	OrgName       string `db:"-" read:"o.name"`
@@ -57,7 +57,7 @@ func (tx *Tx) ProjectExists(orgID, project string) (bool, error) {
 	return n > 0, err
 }
 
-// StackFilter selects stacks; empty fields select all.
+// StackFilter selects stacks. An empty field selects all.
 type StackFilter struct {
 	OrgIDs   []string // must not be empty
 	StackID  string   // "" selects all projects
@@ -70,7 +70,7 @@ type StackFilter struct {
 	Limit int
 }
 
-// SortKey returns the key by which lists are sorted.
+// SortKey returns the key by which lists of stacks are sorted.
 func (s Stack) SortKey() string { return s.OrgID + "/" + s.Project + "/" + s.Name }
 
 // Stacks returns the selected stacks, without their configurations, ordered by [Stack.SortKey].

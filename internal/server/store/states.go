@@ -8,27 +8,27 @@ import (
 	"workflowagent/internal/server/store/database"
 )
 
-// Form says how a state is stored.
+// Form is the stored form of a state.
 type Form string
 
-// The forms of states.
+// The stored forms.
 const (
 	Full    Form = "full"    // the whole state, in a blob
 	Delta   Form = "delta"   // the differences from the parent, in a blob
 	Journal Form = "journal" // the changes that an update made to the parent, in batches
 )
 
-// State describes how a state is stored. States from before migration 90 have no row: each is a full one in
-// the blob that has the state's key.
+// State describes how a state is stored. States from before migration 90 have no row. Each of them
+// is stored whole, in the blob whose key is the state's key.
 type State struct {
 	Key     string `db:"state_key"`
 	StackID string
 	Form    Form
 	Parent  string // key of the state that this one is based on; "" for none
-	// Blob is the key of the blob; "" for a journal. A state that was a journal has a blob of
-	// another key.
+	// Blob is the key of the blob; "" for a journal. If a journal was folded, the key of the blob
+	// differs from the key of the state.
 	Blob string `db:"blob_key"`
-	// SHA256 is the hash of a full state's blob, or of the document that a delta results in.
+	// SHA256 is the hash of a full state's blob, or of the document that results from a delta.
 	SHA256        []byte `db:"sha256"`
 	Size          int64  // bytes of the blob
 	Depth         int64  // number of deltas from the full state to this one
@@ -56,7 +56,7 @@ func (tx *Tx) State(key string) (State, error) {
 	return found[0], nil
 }
 
-// StateChain returns a state and those it is based on, in this order, up to a full one.
+// StateChain returns a state followed by the states on which it is based, up to a full one.
 func (tx *Tx) StateChain(key string) ([]State, error) {
 	var chain []State
 	for key != "" {
@@ -72,9 +72,9 @@ func (tx *Tx) StateChain(key string) ([]State, error) {
 	return chain, nil
 }
 
-// FoldState replaces a journal of so many batches by another form of the same state, and removes
-// the batches. It returns [ErrNotFound] if the journal is longer, has been folded or is in use by a
-// running update.
+// FoldState replaces a journal that has the given number of batches with another form of the same
+// state, and removes the batches. It returns [ErrNotFound] if the journal is longer, has been
+// folded or is in use by a running update.
 func (tx *Tx) FoldState(s State, batches int64) error {
 	last, err := tx.LastBatch(s.Key)
 	if err != nil {
@@ -94,8 +94,8 @@ func (tx *Tx) FoldState(s State, batches int64) error {
 	return err
 }
 
-// CountState records the schema version and the number of resources of a state wherever it is
-// named.
+// CountState records a state's schema version and number of resources in all rows that refer to the
+// state.
 func (tx *Tx) CountState(key string, schema, resources int64) error {
 	for _, table := range []string{"updates", "stacks"} {
 		_, err := tx.Exec("UPDATE "+table+" SET state_schema = $2, resource_count = $3 WHERE state_blob = $1 AND state_blob <> ''", key, schema, resources)
@@ -106,37 +106,39 @@ func (tx *Tx) CountState(key string, schema, resources int64) error {
 	return nil
 }
 
-// DeleteState removes a state on which no other one is based. The caller removes its blob.
+// DeleteState removes a state on which no other state is based. The caller removes the state's
+// blob.
 func (tx *Tx) DeleteState(key string) error {
 	_, err := tx.Exec("DELETE FROM states WHERE state_key = $1", key)
 	return err
 }
 
-// FinishedJournals returns the keys, after a key, of journals whose updates finished before a time.
+// FinishedJournals returns the keys that follow a key, of journals whose updates finished before a
+// time.
 func (tx *Tx) FinishedJournals(after string, before time.Time, limit int) ([]string, error) {
 	return database.Scalars[string](tx.Tx, `SELECT s.state_key FROM states s WHERE s.form = 'journal' AND s.state_key > $2 AND NOT EXISTS (
 		SELECT 1 FROM updates u WHERE u.state_blob = s.state_key AND u.state_blob <> '' AND (u.status = 'running' OR u.finished_at >= $1))
 		ORDER BY s.state_key`+fmt.Sprintf(" LIMIT %d", limit), before, after)
 }
 
-// stateUnnamed is the condition that no stack or update has a state s, and that no state is based
-// on it. The queries use partial indexes.
+// stateUnnamed is the condition that no stack or update refers to a state s, and that no other
+// state is based on it. The queries use partial indexes.
 const stateUnnamed = `NOT EXISTS (SELECT 1 FROM stacks k WHERE k.state_blob = s.state_key AND k.state_blob <> '')
 	AND NOT EXISTS (SELECT 1 FROM updates u WHERE u.state_blob = s.state_key AND u.state_blob <> '')
 	AND NOT EXISTS (SELECT 1 FROM states c WHERE c.parent = s.state_key AND c.parent <> '')`
 
-// UnnamedStates returns the keys of states that are not needed.
+// UnnamedStates returns the keys of unused states.
 func (tx *Tx) UnnamedStates(limit int) ([]string, error) {
 	return database.Scalars[string](tx.Tx, "SELECT s.state_key FROM states s WHERE "+stateUnnamed+fmt.Sprintf(" LIMIT %d", limit))
 }
 
-// DeleteUnnamedState removes a state if it is not needed.
+// DeleteUnnamedState removes a state if it is unused.
 func (tx *Tx) DeleteUnnamedState(key string) error {
 	_, err := tx.Exec("DELETE FROM states WHERE state_key IN (SELECT s.state_key FROM states s WHERE s.state_key = $1 AND "+stateUnnamed+")", key)
 	return err
 }
 
-// NamedStates returns the keys, among the given ones, of blobs that a state needs.
+// NamedStates returns those of the given keys that are the keys of blobs in use.
 func (tx *Tx) NamedStates(keys []string) ([]string, error) {
 	marks, args := make([]string, len(keys)), make([]any, len(keys))
 	for i, key := range keys {
@@ -144,7 +146,7 @@ func (tx *Tx) NamedStates(keys []string) ([]string, error) {
 	}
 	list := strings.Join(marks, ", ")
 	var selects []string
-	// A parent without a row is a blob of the same key.
+	// A parent without a row is a blob whose key is the state's key.
 	for _, column := range [][2]string{{"stacks", "state_blob"}, {"updates", "state_blob"}, {"states", "blob_key"}, {"states", "parent"}} {
 		selects = append(selects, "SELECT "+column[1]+" FROM "+column[0]+" WHERE "+column[1]+" IN ("+list+") AND "+column[1]+" <> ''")
 	}
@@ -172,7 +174,8 @@ func (tx *Tx) LastBatch(key string) (int64, error) {
 	return database.Scalar[int64](tx.Tx, "SELECT COALESCE(MAX(number), 0) FROM journal_batches WHERE state_key = $1", key)
 }
 
-// Batches returns, in order and without their bodies, the batches of a journal after a number.
+// Batches returns, in order and without their bodies, the batches of a journal that follow a
+// number.
 func (tx *Tx) Batches(key string, after int64) ([]JournalBatch, error) {
 	return batches.All(tx.Tx, "WHERE state_key = $1 AND number > $2 ORDER BY number", key, after)
 }

@@ -1,6 +1,6 @@
 // Package store stores the control plane's data, in SQLite by default or in a PostgreSQL database
 // that several servers can share. Only this package and its subpackages use SQL. A [DB] provides
-// transactions ([Tx]), whose methods read and write rows; each domain has its own file.
+// transactions ([Tx]), whose methods read and write rows. Each domain has its own file.
 package store
 
 import (
@@ -39,13 +39,15 @@ type DB struct {
 	writable writable
 }
 
-// Tx is a transaction. It is valid only inside the function it is passed to, in one goroutine.
+// Tx is a transaction. It is valid only in the function to which it is passed, and only in one
+// goroutine.
 type Tx struct {
 	*database.Tx
 	log *logrus.Entry
 }
 
-// Open connects to a database, "sqlite:PATH" or "postgres://…", and updates its schema.
+// Open connects to a database, "sqlite:PATH" or "postgres://…", and migrates its schema to the
+// current version.
 func Open(ctx context.Context, dsn string, opts Options) (*DB, error) {
 	var err error
 	if opts.Migrations, err = fs.Sub(migrations, "migrations"); err != nil {
@@ -72,7 +74,7 @@ func (db *DB) Write(ctx context.Context, fn func(*Tx) error) error {
 	return db.DB.Write(ctx, db.adapt(fn))
 }
 
-// Read runs fn with [DB.Read] and returns its result.
+// Read runs fn with [DB.Read] and returns the result of fn.
 func Read[T any](ctx context.Context, db *DB, fn func(*Tx) (T, error)) (T, error) {
 	var v T
 	err := db.Read(ctx, func(tx *Tx) (err error) {

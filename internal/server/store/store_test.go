@@ -96,7 +96,8 @@ func TestWritesDoNotLoseEachOther(t *testing.T) {
 						}
 						return tx.SetInstallation("n", []byte{v[0] + 1})
 					})
-					// PostgreSQL may abort a write under contention; it must then have no effect.
+					// PostgreSQL can abort a write under contention. Such a write must have no
+					// effect.
 					if err == nil {
 						done++
 					}
@@ -153,7 +154,8 @@ func TestNotesFollowTheCommit(t *testing.T) {
 				t.Errorf("a subscriber of another channel got %q", p)
 			}
 		})()
-		// PostgreSQL's listener takes a moment to connect; the empty payload reports missed notes.
+		// PostgreSQL's listener takes a moment to connect. The empty payload reports that
+		// notifications might have been missed.
 		deadline := time.Now().Add(time.Minute)
 		for n := 0; ; n++ {
 			want := fmt.Sprint("yes ", n)

@@ -7,7 +7,7 @@ import (
 	"workflowagent/internal/server/store/database"
 )
 
-// Update is one run of pulumi against a stack, including previews and imports.
+// Update is a run of pulumi against a stack. Previews and imports are updates too.
 type Update struct {
 	ID, StackID  string
 	Kind         string // update, preview, refresh, destroy, import, rename
@@ -16,7 +16,7 @@ type Update struct {
 	Version      int64  // stack version that the update created; for a preview, the version it started from
 	RequestedBy  string // user id
 	DeploymentID string // id of the deployment that runs the update; "" if none does
-	// Program is the JSON of the request that created the update. It may be megabytes long, so
+	// Program is the JSON of the request that created the update. It can be megabytes long, so
 	// queries omit a long program; [Tx.Program] returns it.
 	Program         string `read:"CASE WHEN octet_length(program) <= 4096 THEN program ELSE '' END"`
 	CreatedAt       time.Time
@@ -29,8 +29,8 @@ type Update struct {
 	StateSchema     int64
 	ResourceCount   int64
 	ResourceChanges string // JSON object from operations to counts; "" until known
-	// NextSequence is the sequence number of the first missing engine event: all events below it
-	// are stored.
+	// NextSequence is the sequence number of the first missing engine event. All events with lower
+	// numbers are stored.
 	NextSequence   int64
 	StateExpired   bool  // the state was removed because of its age
 	EventsExpired  bool  // the events were removed because of their age
@@ -59,7 +59,8 @@ func (tx *Tx) Program(updateID string) (string, error) {
 }
 
 // UpdatesOfStack returns a stack's started updates, newest first: either the previews or all other
-// updates. The list starts behind the update after. If after is nil, it skips offset updates.
+// updates. The list starts behind the update after. If after is nil, UpdatesOfStack skips offset
+// updates.
 func (tx *Tx) UpdatesOfStack(stackID string, previews bool, after *Update, limit, offset int) ([]Update, error) {
 	query := `WHERE stack_id = $1 AND preview = $2 AND started_at > 0`
 	args := []any{stackID, previews}
@@ -83,7 +84,7 @@ func (tx *Tx) UpdateByVersion(stackID string, version int64) (Update, error) {
 	return updates.One(tx.Tx, `WHERE stack_id = $1 AND version = $2 AND preview = 0 AND started_at > 0`, stackID, version)
 }
 
-// UpdatesOfDeployment returns the newest updates that a deployment started.
+// UpdatesOfDeployment returns the updates that a deployment started, newest first.
 func (tx *Tx) UpdatesOfDeployment(deploymentID string, limit int) ([]Update, error) {
 	return updates.All(tx.Tx, `WHERE deployment_id = $1 AND started_at > 0 ORDER BY created_at DESC, id`+fmt.Sprintf(" LIMIT %d", limit), deploymentID)
 }
@@ -93,7 +94,7 @@ func (tx *Tx) RunningUpdatesOfDeployment(deploymentID string) ([]Update, error) 
 	return updates.All(tx.Tx, `WHERE deployment_id = $1 AND status = 'running' ORDER BY created_at, id`, deploymentID)
 }
 
-// UpdateKind is the operation of an update.
+// UpdateKind is an update's operation, and whether the update is a preview.
 type UpdateKind struct {
 	Kind    string
 	Preview bool
@@ -118,13 +119,13 @@ type EngineEvent struct {
 	Body     string // JSON object
 }
 
-// advanceBy bounds the events that one call of [Tx.InsertEvents] or [Tx.AdvanceEvents] counts, and
-// thereby the duration of the transaction.
+// advanceBy bounds the number of events that one call of [Tx.InsertEvents] or [Tx.AdvanceEvents]
+// counts, and so the duration of the transaction.
 const advanceBy = 1000
 
-// InsertEvents adds events without replacing existing events, and returns the update's first
-// missing sequence number. The number is too low if more than advanceBy events followed a missing
-// event; call [Tx.AdvanceEvents] to advance it further.
+// InsertEvents adds events, but does not replace existing events. It returns the update's first
+// missing sequence number. The number is too low if more than advanceBy stored events followed the
+// missing one; [Tx.AdvanceEvents] advances it further.
 func (tx *Tx) InsertEvents(updateID string, events []EngineEvent) (int64, error) {
 	for _, e := range events {
 		_, err := tx.Exec(`INSERT INTO engine_events (update_id, sequence, body) VALUES ($1, $2, $3)
@@ -137,8 +138,8 @@ func (tx *Tx) InsertEvents(updateID string, events []EngineEvent) (int64, error)
 	return next, err
 }
 
-// AdvanceEvents advances the update's first missing sequence number past the stored events, and
-// reports whether more stored events may follow. It does not read events behind a gap.
+// AdvanceEvents advances the update's first missing sequence number past the stored events. It
+// reports whether more stored events might follow. It does not read events behind a gap.
 func (tx *Tx) AdvanceEvents(updateID string) (next int64, more bool, err error) {
 	next, err = database.Scalar[int64](tx.Tx, "SELECT next_sequence FROM updates WHERE id = $1", updateID)
 	from, gap := next, false
@@ -161,7 +162,7 @@ func (tx *Tx) AdvanceEvents(updateID string) (next int64, more bool, err error) 
 	return next, !gap, err
 }
 
-// EventSize is the size of a stored event.
+// EventSize is the sequence number of a stored event and the event's size.
 type EventSize struct{ Sequence, Bytes int64 }
 
 // EventSizes returns, in order, the sizes of up to limit events with from <= sequence < to.

@@ -12,7 +12,7 @@ import (
 )
 
 const (
-	// writableFor is how long a result of [DB.Writable] is valid.
+	// writableFor is the time for which a result of [DB.Writable] is valid.
 	writableFor     = 5 * time.Second
 	writableTimeout = 5 * time.Second
 	// minFree is the minimum free space on the disks of the database and the blobs, in bytes.
@@ -48,7 +48,7 @@ func (db *DB) tryWriting(ctx context.Context) error {
 			return err
 		}
 	}
-	// Only a commit proves that the disk accepts writes or that a replica was promoted.
+	// Only a commit proves that the disk accepts writes, or that a replica was promoted.
 	err := db.Write(ctx, func(tx *Tx) error {
 		return tx.SetInstallation("writable", []byte(time.Now().UTC().Format(time.RFC3339)))
 	})
@@ -70,5 +70,5 @@ func hasSpace(dir string) error {
 	return nil
 }
 
-// IsFull reports whether err was caused by a full disk, of the database or of its blobs.
+// IsFull reports whether err was caused by a full disk, either the database's or the blobs'.
 func IsFull(err error) bool { return database.IsFull(err) }

@@ -1,5 +1,5 @@
-// Package blob stores byte strings that are too large or too numerous for ordinary rows: as files
-// next to a SQLite database, or as chunks in rows of PostgreSQL.
+// Package blob stores byte strings that are too large or too numerous for ordinary rows. It stores
+// them as files next to a SQLite database, or as chunks in rows of PostgreSQL.
 package blob
 
 import (
@@ -21,27 +21,29 @@ var ErrNotFound = errors.New("not found")
 var ErrGap = errors.New("the offset is beyond the end of the blob")
 
 // Store stores blobs: logs, which grow, and checkpoints, which are replaced. Keys are paths such as
-// "logs/JOB/3"; their segments consist of letters, digits, '-', '_' and '.'. Methods may be called
+// "logs/JOB/3", whose segments consist of letters, digits, '-', '_' and '.'. Methods may be called
 // concurrently, even for the same key.
 type Store interface {
-	// Put atomically replaces the blob under key with the contents of r: concurrent readers receive
+	// Put atomically replaces the blob under key with the contents of r. Concurrent readers receive
 	// either the old or the new contents. The new contents are durable when Put returns nil.
 	Put(ctx context.Context, key string, r io.Reader) error
 	// Get opens a blob for reading, or returns [ErrNotFound].
 	Get(ctx context.Context, key string) (io.ReadCloser, error)
-	// ReadAt reads up to limit bytes, fewer only at the blob's end. A missing blob reads as empty.
+	// ReadAt returns up to limit bytes, fewer only at the blob's end. A missing blob reads as
+	// empty.
 	ReadAt(ctx context.Context, key string, offset int64, limit int) ([]byte, error)
-	// Append writes p at offset, creating the blob if necessary, and returns its size. It never
-	// overwrites existing bytes, rejects a gap with [ErrGap], and is durable after Sync.
+	// Append writes p at offset and returns the blob's size. It creates the blob if necessary. It
+	// never overwrites existing bytes, and returns [ErrGap] if offset is beyond the end. The bytes
+	// are durable after Sync.
 	Append(ctx context.Context, key string, offset int64, p []byte) (size int64, err error)
-	// Size returns the size of a blob, 0 if it is missing.
+	// Size returns the size of a blob, or 0 if the blob is missing.
 	Size(ctx context.Context, key string) (int64, error)
 	// Sync makes all earlier appends to key durable and returns the size of the durable part.
 	Sync(ctx context.Context, key string) (durable int64, err error)
-	// Delete removes the blob with the key prefix and all blobs below prefix + "/", if any.
+	// Delete removes the blob whose key is prefix and all blobs below prefix + "/", if any.
 	Delete(ctx context.Context, prefix string) error
 	// Sweep removes unreferenced blobs below prefix + "/" that were last written longer than age
-	// ago, and returns their number. named receives keys in batches and returns the keys to retain.
+	// ago. It returns their number. named receives keys in batches and returns the keys to retain.
 	Sweep(ctx context.Context, prefix string, age time.Duration, named func(keys []string) ([]string, error)) (int, error)
 }
 
@@ -70,7 +72,7 @@ func deleteUnnamed(ctx context.Context, b Store, keys []string, named func(keys 
 
 var segment = regexp.MustCompile(`^[A-Za-z0-9_-][A-Za-z0-9_.-]{0,127}$`)
 
-// checkKey rejects keys that could escape the blob directory.
+// checkKey returns an error for a key that could escape the blob directory.
 func checkKey(key string) error {
 	for seg := range strings.SplitSeq(key, "/") {
 		if !segment.MatchString(seg) {

@@ -93,7 +93,8 @@ func TestAppendFromManySenders(t *testing.T) {
 		text := strings.Repeat("abcdefghij", 500)
 		var group sync.WaitGroup
 		for range 4 {
-			// Each sends the whole text in pieces; together they must not duplicate or lose a byte.
+			// Each goroutine sends the whole text in pieces. Together, they must not duplicate or
+			// lose a byte.
 			group.Go(func() {
 				for off := 0; off < len(text); {
 					end := min(off+777, len(text))

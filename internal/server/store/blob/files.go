@@ -20,7 +20,7 @@ import (
 type Files struct {
 	dir  string
 	seed maphash.Seed
-	// locks serialize appends to the same key. A key's hash selects its lock.
+	// locks serializes appends to the same key. A key's hash selects its lock.
 	locks [64]sync.Mutex
 }
 
@@ -187,7 +187,7 @@ func (b *Files) Sync(_ context.Context, key string) (int64, error) {
 		return 0, fmt.Errorf("opening blob %s: %w", key, err)
 	}
 	defer f.Close()
-	// Read the size before the sync, because the sync may not cover later appends.
+	// Read the size before the sync, because the sync might not cover later appends.
 	st, err := f.Stat()
 	if err != nil {
 		return 0, fmt.Errorf("reading blob %s: %w", key, err)

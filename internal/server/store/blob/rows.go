@@ -10,15 +10,15 @@ import (
 	"time"
 )
 
-// chunkSize is the size of the rows that Put writes and the maximum size of a row that Append
+// chunkSize is the size of the rows that Put writes, and the maximum size of the rows that Append
 // writes, in bytes.
 const chunkSize = 1 << 20
 
 // Rows stores blobs in PostgreSQL, so that servers do not need a shared disk.
 type Rows struct{ pool *sql.DB }
 
-// NewRows returns a store in pool. It creates the table if necessary. A migration cannot create it,
-// because SQLite lacks the collation that makes key ranges match prefixes.
+// NewRows returns a store in pool. It creates the table if necessary. A migration cannot create the
+// table, because SQLite lacks the collation that makes key ranges match prefixes.
 func NewRows(ctx context.Context, pool *sql.DB) (*Rows, error) {
 	t, err := pool.BeginTx(ctx, nil)
 	if err != nil {
@@ -34,8 +34,8 @@ func NewRows(ctx context.Context, pool *sql.DB) (*Rows, error) {
 			size     BIGINT NOT NULL,
 			data     BYTEA NOT NULL,
 			PRIMARY KEY (blob_key, start_at))`,
-		// Rows written by earlier versions receive the default, so their age starts at the first
-		// run of this version.
+		// Rows written by earlier versions receive the default value, so their age starts at the
+		// first run of this version.
 		"ALTER TABLE blob_chunks ADD COLUMN IF NOT EXISTS written_at TIMESTAMPTZ NOT NULL DEFAULT now()",
 	} {
 		if _, err := t.ExecContext(ctx, stmt); err != nil {
@@ -81,7 +81,7 @@ func (b *Rows) Put(ctx context.Context, key string, r io.Reader) error {
 		if err != nil && !last {
 			return fmt.Errorf("writing blob %s: %w", key, err)
 		}
-		// An empty blob is stored as one empty row, so that it exists.
+		// An empty blob is stored as one empty row. Without a row, the blob would not exist.
 		if n > 0 || offset == 0 {
 			if err := insertChunk(ctx, t, key, offset, buf[:n]); err != nil {
 				return err
@@ -270,7 +270,7 @@ func (b *Rows) Size(ctx context.Context, key string) (int64, error) {
 	return blobSize(ctx, b.pool, key)
 }
 
-// Sync only returns the size, because a committed row is durable.
+// Sync returns the blob's size. It has nothing to sync, because a committed row is durable.
 func (b *Rows) Sync(ctx context.Context, key string) (int64, error) {
 	return b.Size(ctx, key)
 }
@@ -313,7 +313,8 @@ func (b *Rows) Sweep(ctx context.Context, prefix string, age time.Duration, name
 	}
 }
 
-// olderThan returns, in order, a batch of keys within a range whose newest row is older than age.
+// olderThan returns, in order, a batch of the keys within a range whose newest row is older than
+// age.
 func (b *Rows) olderThan(ctx context.Context, after, end string, age time.Duration) ([]string, error) {
 	rows, err := b.pool.QueryContext(ctx, fmt.Sprintf(`SELECT blob_key FROM blob_chunks WHERE blob_key > $1 AND blob_key < $2
 		GROUP BY blob_key HAVING MAX(written_at) < now() - $3 * interval '1 microsecond' ORDER BY blob_key LIMIT %d`, sweepPiece),

@@ -15,8 +15,8 @@ import (
 
 const postgresChannel = "workflow_server"
 
-// Notify delivers payload to the subscribers of channel on all servers that share the database,
-// after this transaction has committed. PostgreSQL limits a payload to 8000 bytes.
+// Notify delivers payload to the subscribers of channel on all servers that share the database. It
+// does so after this transaction has committed. PostgreSQL limits a payload to 8000 bytes.
 func (tx *Tx) Notify(channel, payload string) {
 	if !tx.db.Shared() {
 		tx.OnCommit(func() { tx.db.bus.publish(channel, payload) })
@@ -29,7 +29,7 @@ func (tx *Tx) Notify(channel, payload string) {
 
 // Subscribe calls fn with the payload of every notification on channel until cancel is called. fn
 // must not block and must not use the database. An empty payload means that the connection was lost
-// and notifications may have been missed, so fn must check for changes itself.
+// and notifications might have been missed, so fn must check for changes itself.
 func (db *DB) Subscribe(channel string, fn func(payload string)) (cancel func()) {
 	return db.bus.subscribe(channel, fn)
 }
@@ -81,7 +81,7 @@ func (b *bus) missed() {
 	}
 }
 
-// listen holds the connection that receives the notifications of all servers.
+// listen starts a goroutine that receives the notifications of all servers on its own connection.
 func (b *bus) listen(cfg *pgx.ConnConfig, log *logrus.Entry) {
 	ctx, cancel := context.WithCancel(context.Background())
 	b.stop, b.done = cancel, make(chan struct{})

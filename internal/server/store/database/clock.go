@@ -11,10 +11,10 @@ import (
 
 // Clock is a machine's clock.
 type Clock interface {
-	// Now returns the wall clock time, which the operator or NTP may adjust.
+	// Now returns the wall clock time, which the operator or NTP can adjust.
 	Now() time.Time
-	// Boot returns the id of the current boot, "" if unknown, and the time since the machine
-	// booted, including sleep.
+	// Boot returns the id of the current boot, or "" if it is unknown, and the time since the
+	// machine booted, including sleep.
 	Boot() (id string, since time.Duration)
 }
 
@@ -34,9 +34,9 @@ func (machineClock) Boot() (string, time.Duration) {
 	return id, since
 }
 
-// Now returns the database's time: with PostgreSQL its server's time, so that all servers agree;
-// with SQLite this machine's time. It is constant within a transaction. Compare stored times with
-// Now, never with a server's own clock.
+// Now returns the database's time. With PostgreSQL, this is the database server's time, so that all
+// servers agree. With SQLite, it is this machine's time. Now is constant within a transaction.
+// Compare stored times with Now, never with a server's own clock.
 func (tx *Tx) Now() time.Time {
 	if tx.now.IsZero() {
 		now, err := tx.db.ask(tx.ctx, tx.q)
@@ -45,7 +45,7 @@ func (tx *Tx) Now() time.Time {
 	return tx.now
 }
 
-// Boot calls [Clock].Boot. It returns no id with PostgreSQL, which may run on another machine.
+// Boot calls [Clock].Boot. With PostgreSQL, which can run on another machine, it returns no id.
 func (tx *Tx) Boot() (id string, since time.Duration) {
 	if tx.db.Shared() {
 		return "", 0
@@ -75,8 +75,8 @@ func (db *DB) ask(ctx context.Context, q querier) (time.Time, error) {
 	return now.UTC(), nil
 }
 
-// Skew returns how far this machine's clock is ahead of the database's clock, accurate to half a
-// round trip.
+// Skew returns the time by which this machine's clock is ahead of the database's clock, accurate to
+// half a round trip.
 func (db *DB) Skew(ctx context.Context) (time.Duration, error) {
 	before := db.clock.Now()
 	now, err := db.ask(ctx, db.pool)

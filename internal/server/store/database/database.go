@@ -23,12 +23,13 @@ type Options struct {
 	Migrations fs.FS
 	// Log receives warnings. It is required.
 	Log *logrus.Entry
-	// BlobDir is SQLite's directory for blobs, created with mode 0700. PostgreSQL ignores it.
+	// BlobDir is the directory for blobs with SQLite, created with mode 0700. PostgreSQL ignores
+	// it.
 	BlobDir string
-	// ReadConns is the maximum number of connections: of SQLite's reading connections (default 8)
-	// or of all PostgreSQL connections (default 24).
+	// ReadConns is the maximum number of connections: with SQLite the read connections (default 8),
+	// with PostgreSQL all connections (default 24).
 	ReadConns int
-	// Clock defaults to this machine's clock.
+	// Clock is the clock to use. The default is this machine's clock.
 	Clock Clock
 }
 
@@ -58,7 +59,8 @@ const (
 	postgresEngine engine = "postgres"
 )
 
-// Open connects to a database, "sqlite:PATH" or "postgres://…", and updates its schema.
+// Open connects to a database, "sqlite:PATH" or "postgres://…", and migrates its schema to the
+// current version.
 func Open(ctx context.Context, dsn string, opts Options) (*DB, error) {
 	switch {
 	case strings.HasPrefix(dsn, "sqlite:"):
@@ -66,7 +68,7 @@ func Open(ctx context.Context, dsn string, opts Options) (*DB, error) {
 	case strings.HasPrefix(dsn, "postgres://"), strings.HasPrefix(dsn, "postgresql://"):
 		return openPostgres(ctx, dsn, opts)
 	default:
-		// The address may contain a password, so the error omits it.
+		// The address can contain a password, so the error omits it.
 		return nil, errors.New(`the database address must be "sqlite:PATH" or "postgres://USER@HOST/NAME"`)
 	}
 }
@@ -87,7 +89,7 @@ func (db *DB) Close() error {
 	return nil
 }
 
-// Ping reports whether the database answers.
+// Ping returns an error if the database does not respond.
 func (db *DB) Ping(ctx context.Context) error {
 	if err := db.pool.PingContext(ctx); err != nil {
 		return fmt.Errorf("connecting to the database: %w", err)
@@ -98,13 +100,13 @@ func (db *DB) Ping(ctx context.Context) error {
 // Blobs returns the database's blob store.
 func (db *DB) Blobs() blob.Store { return db.blobs }
 
-// Dirs returns the directories that contain the data; none with PostgreSQL.
+// Dirs returns the directories that contain the data, or none with PostgreSQL.
 func (db *DB) Dirs() []string { return db.dirs }
 
-// Shared reports whether other server processes may use this database concurrently.
+// Shared reports whether several server processes can use this database concurrently.
 func (db *DB) Shared() bool { return db.engine == postgresEngine }
 
-// Read runs fn in a read-only transaction that sees one state of the database.
+// Read runs fn in a read-only transaction on one snapshot of the database.
 func (db *DB) Read(ctx context.Context, fn func(*Tx) error) error {
 	if db.readers != nil {
 		return db.readers.read(ctx, db, fn)
@@ -119,10 +121,10 @@ func (db *DB) Read(ctx context.Context, fn func(*Tx) error) error {
 	return cmp.Or(tx.err, err)
 }
 
-// Write runs fn in a transaction. When Write returns nil, the change is durable. fn may run more
+// Write runs fn in a transaction. When Write returns nil, the change is durable. fn might run more
 // than once, so its only side effects must be database changes and variables that it reassigns on
 // every run. If fn returns an error, its writes are rolled back and Write returns the error
-// unchanged. If ctx is canceled before fn starts, fn does not run; a started write is never
+// unchanged. If ctx is canceled before fn starts, fn does not run. A started write is never
 // interrupted.
 func (db *DB) Write(ctx context.Context, fn func(*Tx) error) error {
 	if db.writer != nil {
@@ -131,8 +133,9 @@ func (db *DB) Write(ctx context.Context, fn func(*Tx) error) error {
 	return db.writePostgres(ctx, fn)
 }
 
-// Tx is a transaction. It is valid only inside the function it is passed to, in one goroutine.
-// Statements name their arguments $1, $2, …; see [Table] for the stored forms of arguments.
+// Tx is a transaction. It is valid only in the function to which it is passed, and only in one
+// goroutine. Statements name their arguments $1, $2, …; see [Table] for the stored forms of
+// arguments.
 type Tx struct {
 	ctx       context.Context
 	q         querier
@@ -171,7 +174,7 @@ func (tx *Tx) Exec(query string, args ...any) (int64, error) {
 	return n, nil
 }
 
-// ExecOne is like [Tx.Exec], but returns [ErrNotFound] if the statement changes no row.
+// ExecOne is like [Tx.Exec], but it returns [ErrNotFound] if the statement changes no row.
 func (tx *Tx) ExecOne(query string, args ...any) error {
 	n, err := tx.Exec(query, args...)
 	if err == nil && n == 0 {
@@ -180,10 +183,10 @@ func (tx *Tx) ExecOne(query string, args ...any) error {
 	return err
 }
 
-// A Scan function reads the columns of a row.
+// Scan is a function that reads the columns of a row.
 type Scan func(dest ...any) error
 
-// Collect runs a query and reads each row with scan.
+// Collect runs a query and returns its rows, each read with read.
 func Collect[T any](tx *Tx, read func(Scan) (T, error), query string, args ...any) ([]T, error) {
 	rows, err := tx.q.QueryContext(tx.ctx, query, encode(args)...)
 	if err != nil {
@@ -201,7 +204,7 @@ func Collect[T any](tx *Tx, read func(Scan) (T, error), query string, args ...an
 	return out, translate(rows.Err())
 }
 
-// One reads the first row of a query, or returns [ErrNotFound].
+// One returns the first row of a query, or [ErrNotFound].
 func One[T any](tx *Tx, read func(Scan) (T, error), query string, args ...any) (v T, err error) {
 	all, err := Collect(tx, read, query, args...)
 	switch {
@@ -223,12 +226,12 @@ func Scalars[T any](tx *Tx, query string, args ...any) ([]T, error) {
 	return Collect(tx, scanScalar[T], query, args...)
 }
 
-// Scalar returns the only column of a query's first row, or returns [ErrNotFound].
+// Scalar returns the only column of a query's first row, or [ErrNotFound].
 func Scalar[T any](tx *Tx, query string, args ...any) (T, error) {
 	return One(tx, scanScalar[T], query, args...)
 }
 
-// Pairs returns a map from the first to the second column of a query.
+// Pairs returns a map from the first column of a query's rows to the second.
 func Pairs[K comparable, V any](tx *Tx, query string, args ...any) (map[K]V, error) {
 	out := map[K]V{}
 	_, err := Collect(tx, func(scan Scan) (_ struct{}, err error) {

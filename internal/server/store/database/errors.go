@@ -18,16 +18,16 @@ var (
 	// ErrNotFound reports that no row or blob matches.
 	ErrNotFound = blob.ErrNotFound
 	// ErrConflict reports that a row with the same unique key exists, or that a conditional change
-	// found the row in an unexpected state.
+	// found a row in an unexpected state.
 	ErrConflict = errors.New("conflict")
-	// ErrInvalid reports a value that the database cannot store, such as a text with a NUL
-	// character or a number out of range.
+	// ErrInvalid reports a value that the database cannot store, such as text with a NUL character
+	// or a number out of range.
 	ErrInvalid = errors.New("the database cannot store the value")
 	// ErrClosed reports that the database is closed.
 	ErrClosed = errors.New("the database is closed")
 )
 
-// translate wraps a driver's error with the matching error of this package.
+// translate wraps a driver error with the matching error of this package.
 func translate(err error) error {
 	if err == nil {
 		return nil
@@ -38,8 +38,8 @@ func translate(err error) error {
 		return ErrNotFound
 	case postgres == "23505", lite == sqlite3.SQLITE_CONSTRAINT_UNIQUE, lite == sqlite3.SQLITE_CONSTRAINT_PRIMARYKEY:
 		return fmt.Errorf("%w: %w", ErrConflict, err)
-	// Data exceptions such as 22021 (not UTF-8), 22P05 (NUL), 22P02 and 22003, or 54000 (a text too
-	// long for its column's index).
+	// Data exceptions such as 22021 (not UTF-8), 22P05 (NUL), 22P02 and 22003; 54000 (text too long
+	// for its column's index).
 	case strings.HasPrefix(postgres, "22"), postgres == "54000", lite == sqlite3.SQLITE_TOOBIG:
 		return fmt.Errorf("%w: %w", ErrInvalid, err)
 	default:
@@ -47,13 +47,13 @@ func translate(err error) error {
 	}
 }
 
-// IsFull reports whether err was caused by a full disk, of the database or of its blobs.
+// IsFull reports whether err was caused by a full disk, either the database's or the blobs'.
 func IsFull(err error) bool {
 	return errors.Is(err, unix.ENOSPC) || errors.Is(err, unix.EDQUOT) ||
 		sqliteCode(err)&0xff == sqlite3.SQLITE_FULL || postgresCode(err) == "53100" // disk_full
 }
 
-// postgresCode returns the SQLSTATE of an error, or "" if it has none.
+// postgresCode returns the SQLSTATE of an error, or "" if the error has none.
 func postgresCode(err error) string {
 	if e, ok := errors.AsType[*pgconn.PgError](err); ok {
 		return e.Code
@@ -61,7 +61,7 @@ func postgresCode(err error) string {
 	return ""
 }
 
-// sqliteCode returns SQLite's extended result code of an error, or 0 if it has none.
+// sqliteCode returns the SQLite extended result code of an error, or 0 if the error has none.
 func sqliteCode(err error) int {
 	if e, ok := errors.AsType[*sqlite.Error](err); ok {
 		return e.Code()

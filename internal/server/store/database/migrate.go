@@ -10,11 +10,12 @@ import (
 	"github.com/pressly/goose/v3/lock"
 )
 
-// migrate updates the schema. With PostgreSQL, an advisory lock serializes the servers that start.
+// migrate updates the schema. With PostgreSQL, an advisory lock serializes servers that start at
+// the same time.
 func migrate(ctx context.Context, e engine, db *sql.DB, files fs.FS) error {
 	dialect := goose.DialectSQLite3
-	// Each domain has its own range of version numbers, so a new migration may have a lower number
-	// than an applied one.
+	// Each domain has its own range of version numbers, so the number of a new migration can be
+	// lower than that of an applied one.
 	opts := []goose.ProviderOption{
 		goose.WithAllowOutofOrder(true),
 		goose.WithDisableGlobalRegistry(true),
@@ -41,8 +42,8 @@ func migrate(ctx context.Context, e engine, db *sql.DB, files fs.FS) error {
 	return nil
 }
 
-// refuseNewer rejects a newer schema, in which rows written by this program could be
-// misinterpreted.
+// refuseNewer returns an error if the schema is newer than this program, which could then write
+// rows that are misinterpreted.
 func refuseNewer(ctx context.Context, e engine, db *sql.DB, known []*goose.Source) error {
 	exists := "SELECT COUNT(*) FROM sqlite_master WHERE type = 'table' AND name = $1"
 	if e == postgresEngine {

@@ -20,7 +20,8 @@ import (
 
 const postgresWriteTimeout = 30 * time.Second
 
-// Replicas that serve the same update conflict for seconds on a busy database.
+// postgresWrites is the retry policy of writes. Replicas that serve the same update conflict for
+// seconds on a busy database.
 var postgresWrites = retry.Policy{First: 2 * time.Millisecond, Max: 200 * time.Millisecond, Tries: 40}
 
 func openPostgres(ctx context.Context, dsn string, opts Options) (*DB, error) {
@@ -61,7 +62,7 @@ func (db *DB) writePostgres(ctx context.Context, fn func(*Tx) error) error {
 }
 
 func (db *DB) tryPostgres(ctx context.Context, fn func(*Tx) error) error {
-	// Cancellation must not interrupt a commit: its outcome would be unknown.
+	// Cancellation must not interrupt a commit, because the outcome of the commit would be unknown.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), postgresWriteTimeout)
 	defer cancel()
 	t, err := db.pool.BeginTx(ctx, &sql.TxOptions{Isolation: sql.LevelSerializable})
@@ -86,16 +87,16 @@ func isPostgresRetryable(err error) bool {
 }
 
 const (
-	// exclusiveRetry is the interval at which a waiting server tries to acquire the lock.
+	// exclusiveRetry is the interval between a waiting server's attempts to acquire the lock.
 	exclusiveRetry = 5 * time.Second
-	// exclusiveCheck is the interval at which the lock's holder verifies that it still holds the
-	// lock.
+	// exclusiveCheck is the interval at which the holder of the lock verifies that it still holds
+	// the lock.
 	exclusiveCheck = 5 * time.Second
 )
 
-// Exclusive runs work on only one of the servers that share a database: it first acquires a lock
-// with this name. It cancels the context of work when it loses the lock. With SQLite, which has
-// only one server, it runs work immediately.
+// Exclusive runs work on only one of the servers that share a database. It first acquires the lock
+// with the given name. It cancels the context of work when it loses the lock. With SQLite, which
+// has only one server, Exclusive runs work immediately.
 func (db *DB) Exclusive(ctx context.Context, name string, work func(context.Context) error) error {
 	if !db.Shared() {
 		return work(ctx)

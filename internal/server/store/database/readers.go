@@ -20,7 +20,7 @@ func newReaders(pool *sql.DB, n int) *readers {
 }
 
 // read runs fn in a transaction on one snapshot of the database. The driver does not support
-// read-only transactions, so the connections are opened with query_only.
+// read-only transactions, so the connections are opened with the pragma query_only.
 func (r *readers) read(ctx context.Context, db *DB, fn func(*Tx) error) error {
 	var p *prepared
 	select {
@@ -28,7 +28,8 @@ func (r *readers) read(ctx context.Context, db *DB, fn func(*Tx) error) error {
 	case <-ctx.Done():
 		return fmt.Errorf("waiting to read the database: %w", ctx.Err())
 	}
-	// After any failure, including a panic in fn, the connection is discarded: its state is unknown.
+	// After any failure, including a panic in fn, the connection is discarded, because its state is
+	// unknown.
 	sound := false
 	defer func() {
 		if !sound && p != nil {
@@ -64,13 +65,13 @@ func (r *readers) close() {
 	}
 }
 
-// maxPrepared bounds a connection's prepared statements. Only queries with lists of varying length
-// can exceed it.
+// maxPrepared bounds the number of a connection's prepared statements. Only queries with lists of
+// varying length can exceed it.
 const maxPrepared = 500
 
-// prepared caches a connection's prepared statements, because parsing a typical statement costs
-// SQLite as much as running it. Only one goroutine may use it, and it must read all rows of a
-// statement before running that statement again.
+// prepared caches the prepared statements of a connection, because SQLite takes as long to parse a
+// typical statement as to run it. Only one goroutine may use prepared, and it must read all rows of
+// a statement before running that statement again.
 type prepared struct {
 	conn  *sql.Conn
 	stmts map[string]*sql.Stmt

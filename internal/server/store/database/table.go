@@ -13,11 +13,11 @@ import (
 	"time"
 )
 
-// Table maps the rows of a table to structs of type T. Each field is a column, named by its tag db
-// or by the field's name in snake case. The first field is the primary key. The tag read contains
-// an expression that queries select instead of the column. Statements do not write fields with the
-// tag db:"-". Scanning libraries would require a wrapper type for every time and list, and an
-// explicit column list for every write.
+// Table maps the rows of a table to structs of type T. Each field is a column, named by the field's
+// tag db or by the field's name in snake case. The first field is the primary key. The tag read
+// contains an expression that queries select instead of the column. Statements do not write fields
+// with the tag db:"-". Scanning libraries would require a wrapper type for every time and list, and
+// an explicit column list for every write.
 type Table[T any] struct {
 	name    string
 	from    string   // the FROM clause of queries
@@ -53,7 +53,7 @@ func (t *Table[T]) Query(rest string) string {
 	return "SELECT " + t.Expressions() + " FROM " + t.from + " " + rest
 }
 
-// Fields returns the scan destinations for the expressions.
+// Fields returns the scan destinations in v for the selected expressions.
 func (t *Table[T]) Fields(v *T) []any {
 	row := reflect.ValueOf(v).Elem()
 	out := make([]any, row.NumField())
@@ -69,12 +69,12 @@ func (t *Table[T]) Scan(scan Scan) (v T, err error) {
 	return v, err
 }
 
-// All returns the rows of a query.
+// All returns all rows of a query. rest follows the query's FROM clause.
 func (t *Table[T]) All(tx *Tx, rest string, args ...any) ([]T, error) {
 	return Collect(tx, t.Scan, t.Query(rest), args...)
 }
 
-// One returns the first row of a query, or returns [ErrNotFound].
+// One returns the first row of a query, or [ErrNotFound].
 func (t *Table[T]) One(tx *Tx, rest string, args ...any) (T, error) {
 	return One(tx, t.Scan, t.Query(rest), args...)
 }
@@ -103,8 +103,8 @@ func (t *Table[T]) put(tx *Tx, v T, conflict string) error {
 	return err
 }
 
-// Update writes the named columns, by default all, of the row with v's primary key, or returns
-// [ErrNotFound].
+// Update writes the named columns, or all columns if none is named, of the row with v's primary
+// key. It returns [ErrNotFound] if that row does not exist.
 func (t *Table[T]) Update(tx *Tx, v T, columns ...string) error {
 	row := reflect.ValueOf(v)
 	args := []any{row.Field(0).Interface()}
@@ -119,7 +119,7 @@ func (t *Table[T]) Update(tx *Tx, v T, columns ...string) error {
 }
 
 // encode returns the stored forms of values: microseconds for a time (0 for the zero time) or a
-// duration, 0 or 1 for a bool, and JSON for a list. It never returns NULL.
+// duration, 0 or 1 for a bool, and JSON for a list. The result never contains NULL.
 func encode(values []any) []any {
 	out := make([]any, len(values))
 	for i, v := range values {
@@ -150,7 +150,7 @@ func encode(values []any) []any {
 	return out
 }
 
-// list is a list stored as JSON. JSON escapes NUL characters, which PostgreSQL rejects in texts.
+// list is a list stored as JSON. JSON escapes NUL characters, which PostgreSQL rejects in text.
 type list struct{ v any }
 
 // Value implements [driver.Valuer].

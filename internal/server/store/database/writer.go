@@ -9,18 +9,18 @@ import (
 	"sync/atomic"
 )
 
-// maxGroup is the maximum number of writes that share a commit. It limits how long the first write
-// waits for the last.
+// maxGroup is the maximum number of writes that share a commit. It limits the time that the first
+// write waits for the last.
 const maxGroup = 128
 
 // writer owns the only connection that writes to a SQLite database. Its goroutine collects all
 // waiting writes, runs each inside a savepoint of one transaction, commits, and then reports the
-// results. The writes thereby share the cost of one sync to disk.
+// results. The writes thus share the cost of one sync to disk.
 type writer struct {
 	db   *DB
 	conn *sql.DB
-	// session is the connection and its prepared statements. It is nil until opened and after a
-	// failure. Only the writer's goroutine uses it.
+	// session is the connection and its prepared statements. It is nil before it is opened and
+	// after a failure. Only the writer's goroutine uses it.
 	session *prepared
 
 	// mu prevents requests from being closed during a send.
@@ -153,7 +153,7 @@ func (w *writer) begin(ctx context.Context) (*sql.Tx, error) {
 	return t, err
 }
 
-// transaction runs the writes and commits. If it returns an error, no write took effect.
+// transaction runs the writes and commits. If it returns an error, none of the writes took effect.
 func (w *writer) transaction(group []*writeRequest) error {
 	ctx := context.Background()
 	t, err := w.begin(ctx)

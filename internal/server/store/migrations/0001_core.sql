@@ -1,6 +1,6 @@
 -- +goose Up
 
--- Small values of the installation, such as the wrapped key ring.
+-- Small values that belong to the installation, such as the wrapped key ring.
 CREATE TABLE installation (
     name  TEXT PRIMARY KEY,
     value BYTEA NOT NULL

@@ -11,7 +11,7 @@ CREATE TABLE agent_pools (
 );
 CREATE INDEX agent_pools_by_org ON agent_pools (org_id, created_at);
 
--- Agents as they last showed themselves; forgotten an hour after that.
+-- The last known state of each agent. Agents are removed after an hour of silence.
 CREATE TABLE pool_agents (
     pool_id     TEXT NOT NULL REFERENCES agent_pools (id) ON DELETE CASCADE,
     agent_id    TEXT NOT NULL,
@@ -27,7 +27,7 @@ CREATE TABLE pool_agents (
     PRIMARY KEY (pool_id, agent_id)
 );
 
--- What an organization decides for all its queues.
+-- An organization's settings for all its queues.
 CREATE TABLE org_queues (
     org_id       TEXT PRIMARY KEY REFERENCES organizations (id),
     paused       BIGINT NOT NULL,

@@ -10,8 +10,7 @@ CREATE TABLE deployment_settings (
 );
 CREATE INDEX deployment_settings_by_pool ON deployment_settings (pool_id);
 
--- The queue of a stack. blocked_by is a lost deployment whose update may still
--- be running.
+-- The queue of a stack. blocked_by is a lost deployment whose update might still be running.
 CREATE TABLE stack_queues (
     stack_id     TEXT PRIMARY KEY REFERENCES stacks (id) ON DELETE CASCADE,
     last_version BIGINT NOT NULL,
@@ -20,7 +19,7 @@ CREATE TABLE stack_queues (
 );
 CREATE INDEX stack_queues_blocked ON stack_queues (blocked_by) WHERE blocked_by <> '';
 
--- Deployments outlive their stack: the last one may have removed it.
+-- Deployments remain after their stack is removed, because a deployment can remove its own stack.
 CREATE TABLE deployments (
     id            TEXT PRIMARY KEY,
     org_id        TEXT NOT NULL REFERENCES organizations (id),
@@ -38,7 +37,7 @@ CREATE TABLE deployments (
 );
 CREATE INDEX deployments_by_org ON deployments (org_id, created_at);
 
--- The execution of a deployment, and its place in the queue.
+-- The execution of a deployment, and its position in the queue.
 CREATE TABLE jobs (
     id                TEXT PRIMARY KEY,
     deployment_id     TEXT NOT NULL REFERENCES deployments (id),
@@ -78,7 +77,7 @@ CREATE INDEX jobs_active_by_org ON jobs (org_id) WHERE status IN ('accepted', 'r
 CREATE INDEX jobs_by_poll ON jobs (poll_id) WHERE poll_id <> '';
 CREATE INDEX jobs_by_org ON jobs (org_id, status);
 
--- When the control plane was last up: silence counts only while it was.
+-- The time at which the servers were last up. Silence counts only while a server is up.
 CREATE TABLE server_beat (
     id      BIGINT PRIMARY KEY,
     beat_at BIGINT NOT NULL

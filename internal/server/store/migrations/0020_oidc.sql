@@ -1,6 +1,6 @@
 -- +goose Up
 
--- Foreign issuers of identity tokens that an organization trusts.
+-- External issuers of identity tokens that an organization trusts.
 CREATE TABLE oidc_issuers (
     id             TEXT PRIMARY KEY,
     org_id         TEXT NOT NULL REFERENCES organizations (id),
@@ -16,7 +16,7 @@ CREATE TABLE oidc_issuers (
     UNIQUE (org_id, issuer)
 );
 
--- What the tokens of an issuer may be exchanged for.
+-- The tokens that the server grants in exchange for an issuer's tokens.
 CREATE TABLE oidc_policies (
     id          TEXT PRIMARY KEY,
     issuer_id   TEXT NOT NULL UNIQUE REFERENCES oidc_issuers (id) ON DELETE CASCADE,
@@ -26,7 +26,7 @@ CREATE TABLE oidc_policies (
     modified_at BIGINT NOT NULL
 );
 
--- The issuer whose token was exchanged for this one.
+-- The issuer of the identity token that was exchanged for this token.
 ALTER TABLE tokens ADD COLUMN issuer_id TEXT NOT NULL DEFAULT '';
 CREATE INDEX tokens_by_issuer ON tokens (issuer_id) WHERE issuer_id <> '';
 CREATE INDEX tokens_by_expiry ON tokens (expires_at) WHERE expires_at > 0;

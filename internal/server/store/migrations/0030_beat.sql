@@ -1,7 +1,7 @@
 -- +goose Up
 
--- When the next beat is due, and the clock that nobody sets: the time since the
--- start of the machine, and which start that was; '' with PostgreSQL.
+-- every_us is the interval until the next beat. boot_us is the time since the machine booted, which
+-- setting the clock does not affect. boot_id identifies that boot and is '' with PostgreSQL.
 ALTER TABLE server_beat ADD COLUMN every_us BIGINT NOT NULL DEFAULT 5000000;
 ALTER TABLE server_beat ADD COLUMN boot_id TEXT NOT NULL DEFAULT '';
 ALTER TABLE server_beat ADD COLUMN boot_us BIGINT NOT NULL DEFAULT 0;

@@ -1,7 +1,7 @@
 -- +goose Up
 
--- What a job's token may do: pairs of a stack and an ability, separated by
--- spaces. Tokens of running jobs get what their deployments need.
+-- The permissions of a job's token: pairs of a stack and an ability, separated by spaces. The
+-- tokens of running jobs get the permissions that their deployments need.
 ALTER TABLE tokens ADD COLUMN scope TEXT NOT NULL DEFAULT '';
 
 UPDATE tokens SET scope = stack_id || ':decrypt ' || stack_id || ':encrypt ' || stack_id || ':preview ' || stack_id || ':state-read'

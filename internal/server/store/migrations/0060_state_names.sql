@@ -1,6 +1,6 @@
 -- +goose Up
 
--- States that no row names are found by these.
+-- These indexes are used to find states to which no row refers.
 CREATE INDEX stacks_by_state ON stacks (state_blob) WHERE state_blob <> '';
 CREATE INDEX updates_by_state ON updates (state_blob) WHERE state_blob <> '';
 

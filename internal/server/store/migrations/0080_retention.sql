@@ -1,6 +1,6 @@
 -- +goose Up
 
--- Contents that the server removed because of their age.
+-- Data that the server removed because of its age.
 ALTER TABLE updates ADD COLUMN state_expired BIGINT NOT NULL DEFAULT 0;
 ALTER TABLE updates ADD COLUMN events_expired BIGINT NOT NULL DEFAULT 0;
 ALTER TABLE jobs ADD COLUMN log_expired BIGINT NOT NULL DEFAULT 0;

@@ -1,7 +1,7 @@
 -- +goose Up
 
--- How states are stored: see docs/adr/0012. A state without a row is a full one
--- in the blob of its key.
+-- The stored form of each state (see docs/adr/0012). A state without a row is stored whole, in the
+-- blob whose key is the state's key.
 CREATE TABLE states (
     state_key      TEXT PRIMARY KEY,
     stack_id       TEXT NOT NULL REFERENCES stacks (id) ON DELETE CASCADE,
