@@ -20,7 +20,7 @@ const stopPatience = 15 * time.Second
 type bench struct {
 	rounds  int
 	quick   bool
-	dir     string // directory of everything except programs
+	dir     string // directory for everything except programs
 	bin     string // the product's programs
 	min     string // the baselines' programs
 	stubs   string // holds stamp under the name pulumi
@@ -76,7 +76,7 @@ func (b *bench) build(ctx context.Context) error {
 
 func (b *bench) close() { _ = os.RemoveAll(b.dir) }
 
-// stamp is the path of the program that jobs run.
+// stamp returns the path of the program that jobs run.
 func (b *bench) stamp() string { return filepath.Join(b.min, "stamp") }
 
 func (b *bench) newDir() (string, error) {

@@ -14,8 +14,8 @@ import (
 
 const lagInterval = 5 * time.Millisecond
 
-// lag measures the time from a job's write of a line until the server returns the line. Both sides
-// run concurrently, because neither needs much CPU time.
+// lag measures the time from when a job writes a line until the server returns the line. The
+// product and the baseline run concurrently, because neither needs much CPU time.
 func (b *bench) lag(ctx context.Context) error {
 	p, err := b.startProduct(ctx)
 	if err != nil {

@@ -1,7 +1,7 @@
 // Command bench compares the product with its baselines: a minimal agent and a bare server
-// (minagent, minserver), which do the same work without any safety. Rounds of both are interleaved
-// in one run on one machine. The ratio of two figures is therefore meaningful even if other load on
-// the machine makes each figure noisy.
+// (minagent, minserver), which do the same work without any safety. Rounds of the product and of
+// the baselines are interleaved in one run on one machine. The ratio of two figures is therefore
+// meaningful even if other load on the machine makes each figure noisy.
 //
 // Counts, losses, memory and CPU time are goals that decide the exit code; wall-clock ratios
 // are only reported.

@@ -27,7 +27,7 @@ func (b *bench) slow(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	// With timestamps, the log of a full run has 1 GB, just below the server's limit.
+	// With timestamps, the log of a full run is 1 GB long, just below the server's limit.
 	lines := pick(b, 8_000_000, 800_000)
 	var product, floor slowFigures
 	if err := b.measureSlow(ctx, g.product, g.toProduct, lines, &product); err != nil {

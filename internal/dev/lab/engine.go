@@ -23,7 +23,7 @@ type Engine struct {
 	// Host is the engine's address, in the form of DOCKER_HOST.
 	Host string
 	// BridgeIP is the address of this machine on the engine's default bridge, where containers
-	// reach its listeners; the zero value if no such bridge exists.
+	// reach this machine's listeners. It is the zero value if no such bridge exists.
 	BridgeIP netip.Addr
 
 	stop    func() error
@@ -38,7 +38,7 @@ type daemon interface {
 var errNotOurs = errors.New("only a private Docker Engine can be stopped and started")
 
 // FindEngine returns the engine that DOCKER_HOST names, or the engine on the default socket. The
-// lab does not own its containers and images, and Stop does not stop it.
+// lab does not own this engine's containers and images, and Stop does not stop the engine.
 func FindEngine(ctx context.Context) (*Engine, error) {
 	docker, err := client.New(client.FromEnv)
 	if err != nil {

@@ -36,10 +36,10 @@ const (
 	lockDir       = "/run"
 )
 
-// StartEngine starts a private Docker Engine with all of its files under dir; args are additional
-// daemon arguments, such as --live-restore. Its only other change to the machine is a bridge, which
-// Stop removes; it adds no packet filter rules and no forwarding. Containers therefore reach this
-// machine, by [Engine.BridgeIP] or over the host's network, but no other host.
+// StartEngine starts a private Docker Engine with all of its files under dir. args are additional
+// daemon arguments, such as --live-restore. The engine's only other change to the machine is a
+// bridge, which Stop removes. It adds no packet filter rules and no forwarding. Containers
+// therefore reach this machine, by [Engine.BridgeIP] or over the host's network, but no other host.
 func StartEngine(ctx context.Context, dir string, args ...string) (*Engine, error) {
 	if reason, ok := PrivateEngineAvailable(); !ok {
 		return nil, errors.New(reason)

@@ -90,7 +90,7 @@ func ShellImage(ctx context.Context, host string) (ref string, err error) {
 	return importImage(ctx, host, "workflowagent/shell", root, nil)
 }
 
-// addShell adds a static busybox under all of its names, and bash.
+// addShell adds a static busybox under all of its names, and bash if this machine has it.
 func addShell(ctx context.Context, root *rootfs) error {
 	busybox, err := findProgram("busybox")
 	if err != nil {

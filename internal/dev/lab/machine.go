@@ -24,7 +24,7 @@ const (
 )
 
 // Machine is a Debian system with a real systemd as its first process, in a container that shares
-// this machine's network. A temporary overlay holds its changes to files.
+// this machine's network. A temporary overlay holds the machine's changes to files.
 type Machine struct {
 	Root string // path of the machine's files on the host
 
@@ -137,7 +137,7 @@ func (m *Machine) PowerOff() error {
 // CutPower kills all processes of the machine at once. Unsynced writes are not lost, because the
 // host keeps running. Boot starts the machine again.
 func (m *Machine) CutPower(ctx context.Context) error {
-	// Stop all processes first, so that none reacts to another's death.
+	// Stop all processes first, so that none reacts when another one is killed.
 	if _, err := m.Run(ctx, "kill -s STOP -- -1"); err != nil {
 		return err
 	}

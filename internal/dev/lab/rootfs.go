@@ -23,10 +23,10 @@ type rootfs struct {
 }
 
 type rootEntry struct {
-	mode fs.FileMode // with the type; permissions apply only to directories and texts
+	mode fs.FileMode // including the type; permissions apply only to directories and texts
 	uid  int
 	link string // target of a symbolic link
-	text string // content of a text
+	text string // content of a file that is not copied
 	host string // path of a copied file on this machine
 }
 
@@ -62,12 +62,13 @@ func (r *rootfs) link(name, target string) {
 	r.entries[name] = rootEntry{mode: fs.ModeSymlink | 0o777, link: target}
 }
 
-// file copies a file, following links, without its dependencies.
+// file adds a copy of a file, following links, without the file's dependencies.
 func (r *rootfs) file(name, host string) {
 	r.entries[name] = rootEntry{mode: 0o644, host: host}
 }
 
-// program copies a program and its shared libraries, each to its path on this machine.
+// program adds a copy of a program. It also adds the program's shared libraries, at their paths on
+// this machine.
 func (r *rootfs) program(ctx context.Context, name, host string) error {
 	r.file(name, host)
 	libraries, err := libraries(ctx, host)
@@ -80,8 +81,8 @@ func (r *rootfs) program(ctx context.Context, name, host string) error {
 	return nil
 }
 
-// tree copies a directory, except for the paths that skip matches. Links remain links, and each
-// program is copied with its libraries.
+// tree adds a copy of a directory, except for the paths that skip matches. Links remain links, and
+// each program is copied with its libraries.
 func (r *rootfs) tree(ctx context.Context, name, host string, skip func(name string) bool) error {
 	return filepath.WalkDir(host, func(p string, entry fs.DirEntry, err error) error {
 		if err != nil {
@@ -112,8 +113,8 @@ func (r *rootfs) tree(ctx context.Context, name, host string, skip func(name str
 	})
 }
 
-// fingerprint adds all inputs of the file system. For this machine's files it adds only size and
-// modification time, because hashing them takes as long as creating the image.
+// fingerprint adds all inputs of the file system to key. For this machine's files it adds only
+// sizes and modification times, because hashing the files would take as long as creating the image.
 func (r *rootfs) fingerprint(key *fingerprint) error {
 	for name, entry := range r.entries {
 		value := fmt.Sprintf("%v %d %q %q", entry.mode, entry.uid, entry.link, entry.text)
@@ -199,7 +200,7 @@ func (e rootEntry) write(out *tar.Writer, name string) error {
 	return err
 }
 
-// libraries returns the shared libraries of a program; a static program or a script has none.
+// libraries returns the shared libraries of a program. A static program or a script has none.
 func libraries(ctx context.Context, program string) ([]string, error) {
 	out, err := command(ctx, "ldd", program).CombinedOutput()
 	var exit *exec.ExitError

@@ -34,7 +34,7 @@ exit 1
 type SSHServer struct {
 	// PrivateKey is the login key, in OpenSSH's format.
 	PrivateKey string
-	// KnownHosts is the server's line for a known_hosts file.
+	// KnownHosts is the server's line in the format of a known_hosts file.
 	KnownHosts string
 
 	user    string

@@ -95,7 +95,7 @@ func FineCPU(pid int) (time.Duration, error) {
 	for _, file := range files {
 		data, err := os.ReadFile(file)
 		if errors.Is(err, os.ErrNotExist) {
-			continue // exited meanwhile
+			continue // the thread has exited
 		}
 		if err != nil {
 			return 0, err

@@ -128,7 +128,7 @@ func (r Row) cells() []string {
 	return []string{r.Figure + ", " + r.Unit, spread(r.Product), yardstick, ratio, words, result}
 }
 
-// The figures of a page are between these two lines.
+// These two lines enclose the figures in a page.
 const (
 	figuresBegin = "<!-- figures: written by make bench -->\n"
 	figuresEnd   = "<!-- end of the figures -->\n"
@@ -155,7 +155,7 @@ func (r *Report) WritePage(path string) error {
 	return nil
 }
 
-// spread formats the median and, if there are enough samples, the 95th percentile.
+// spread returns the median and, if there are enough samples, the 95th percentile.
 func spread(samples []float64) string {
 	if len(samples) < 10 {
 		return number(Median(samples))

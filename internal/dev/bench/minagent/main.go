@@ -89,8 +89,8 @@ func run(base, id, command string) error {
 	return post(base+"/finish?job="+id, strings.NewReader(fmt.Sprint(code)))
 }
 
-// ship posts a job's output. It continues to read while it posts, so the job blocks only while 1
-// MiB is unsent.
+// ship posts a job's output. It reads while it posts, so that the job blocks only while 1 MiB is
+// unsent.
 func ship(base, id string, r *os.File) error {
 	defer func() { _ = r.Close() }()
 	chunks := make(chan []byte, 16)

@@ -64,7 +64,7 @@ func (b *backend) routes() http.Handler {
 	return mux
 }
 
-// reply reads the request and sends a body; nil stands for an empty response.
+// reply reads the request and sends a body. If body is nil, the response is empty.
 func reply(w http.ResponseWriter, r *http.Request, body any) {
 	if _, err := io.Copy(io.Discard, r.Body); err != nil {
 		return
@@ -74,7 +74,7 @@ func reply(w http.ResponseWriter, r *http.Request, body any) {
 		return
 	}
 	w.Header().Set("Content-Type", "application/json")
-	_ = json.NewEncoder(w).Encode(body) // the client is gone
+	_ = json.NewEncoder(w).Encode(body) // fails only if the client has disconnected
 }
 
 func (b *backend) stack(w http.ResponseWriter, r *http.Request) {
@@ -93,7 +93,7 @@ func (b *backend) exportState(w http.ResponseWriter, r *http.Request) {
 	if !found {
 		state = []byte(`{"version":3,"deployment":null}`)
 	}
-	_, _ = w.Write(state) // the client is gone
+	_, _ = w.Write(state) // fails only if the client has disconnected
 }
 
 func (b *backend) importState(w http.ResponseWriter, r *http.Request) {

@@ -71,7 +71,7 @@ func open(dir string) (*server, error) {
 	return s, nil
 }
 
-// write runs a function in a transaction, one at a time.
+// write runs a function in a transaction. Transactions run one at a time.
 func (s *server) write(do func(*sql.Tx) error) error {
 	s.writing.Lock()
 	defer s.writing.Unlock()

@@ -35,7 +35,7 @@ type cli struct {
 	env                         []string
 }
 
-// usage is the time that a command took, in seconds.
+// usage is the wall-clock and CPU time of a command, in seconds.
 type usage struct{ wall, cpu float64 }
 
 // clis creates CLIs that run the same program.
@@ -115,7 +115,7 @@ func (c *cli) init(ctx context.Context, stack string) error {
 	return err
 }
 
-// on runs a command on a stack.
+// on runs a CLI command on a stack.
 func (c *cli) on(ctx context.Context, stack string, args ...string) (usage, error) {
 	return c.run(ctx, append(args, "--stack="+c.organization+"/"+project+"/"+stack)...)
 }

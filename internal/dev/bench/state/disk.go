@@ -32,8 +32,8 @@ func (p *product) openDatabase() (*sql.DB, error) {
 	return db, nil
 }
 
-// stored returns the bytes of all rows and blobs. Engine events are counted separately, because
-// they are kept for a shorter time.
+// stored returns the size of all rows and blobs. Engine events are counted separately, because they
+// are kept for a shorter time.
 func (p *product) stored(ctx context.Context) (d disk, err error) {
 	db, err := p.openDatabase()
 	if err != nil {
@@ -62,7 +62,7 @@ func (p *product) stored(ctx context.Context) (d disk, err error) {
 	}
 	err = filepath.WalkDir(filepath.Join(p.DataDir, "blobs"), func(path string, entry fs.DirEntry, err error) error {
 		if errors.Is(err, fs.ErrNotExist) {
-			return nil // removed meanwhile
+			return nil // the file has been removed
 		}
 		if err != nil || entry.IsDir() {
 			return err

@@ -31,7 +31,7 @@ type size struct {
 	stub   samples
 	cpu    map[string][]float64 // the server's CPU seconds by operation
 	peak   []float64            // the server's peak memory use in MB
-	wrong  float64              // resources missing after up and left after destroy
+	wrong  float64              // number of resources missing after up or remaining after destroy
 }
 
 // Operations runs each operation on stacks of two sizes, with the server and with the stub.

@@ -80,13 +80,14 @@ func (p *product) close() {
 	p.http.CloseIdleConnections()
 }
 
-// cpu returns the CPU seconds of the server.
+// cpu returns the CPU seconds that the server has used.
 func (p *product) cpu() (float64, error) {
 	used, err := figures.FineCPU(p.Process.Pid())
 	return used.Seconds(), err
 }
 
-// rested waits until the server has finished its work in the background, and returns its CPU seconds.
+// rested waits until the server has finished its background work, and returns the CPU seconds that
+// the server has used.
 func (p *product) rested(ctx context.Context) (float64, error) {
 	const interval, idle = 200 * time.Millisecond, 0.005
 	ctx, cancel := context.WithTimeoutCause(ctx, restPatience, fmt.Errorf("the server still works after %s", restPatience))

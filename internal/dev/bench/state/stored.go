@@ -7,7 +7,7 @@ import (
 	"workflowagent/internal/dev/bench/figures"
 )
 
-// Stored measures the data that an update of one of many resources leaves on disk.
+// Stored measures the data that an update of one among many resources adds on disk.
 func (b *Bench) Stored(ctx context.Context) error {
 	if b.Quick {
 		return b.storedOf(ctx, 200, 2)

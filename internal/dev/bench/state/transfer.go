@@ -105,7 +105,7 @@ func compress(data []byte) ([]byte, error) {
 	return packed.Bytes(), nil
 }
 
-// timed returns the duration of a call, and the CPU seconds of the server during it.
+// timed returns the duration of a call, and the CPU seconds that the server used during the call.
 func (p *product) timed(ctx context.Context, do func() error) (took time.Duration, used float64, err error) {
 	before, err := p.rested(ctx)
 	if err != nil {

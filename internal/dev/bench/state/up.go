@@ -18,7 +18,7 @@ import (
 type side struct {
 	name string
 	cli  *cli
-	// needsInit is set if a stack must be created by the CLI.
+	// needsInit reports whether the CLI must create the stacks.
 	needsInit bool
 }
 

@@ -102,8 +102,8 @@ func thumbprintOf(t *testing.T, address string) string {
 	return hex.EncodeToString(sum[:])
 }
 
-// TestClientsLogInByOIDC exchanges identity tokens of a real OpenID provider, whose certificate
-// authority is unknown, for the stock CLI and for an agent's pool.
+// TestClientsLogInByOIDC exchanges identity tokens for access tokens of the stock CLI and of an
+// agent pool. The OpenID provider is real, and its certificate authority is unknown.
 func TestClientsLogInByOIDC(t *testing.T) {
 	ctx := t.Context()
 	w := harness.StartSite(t, "")

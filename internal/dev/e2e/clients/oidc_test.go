@@ -19,8 +19,8 @@ import (
 	"workflowagent/internal/dev/lab"
 )
 
-// exchangeCounter is a proxy between agents and server that counts successful exchanges and records
-// every token.
+// exchangeCounter is a proxy between agents and a server that counts successful exchanges and
+// records every token.
 type exchangeCounter struct {
 	URL string
 
@@ -73,7 +73,7 @@ func (r *statusRecorder) WriteHeader(status int) {
 // Unwrap lets the proxy flush the response to a held poll.
 func (r *statusRecorder) Unwrap() http.ResponseWriter { return r.ResponseWriter }
 
-// TestClientsOfAnIssuer runs an agent whose only token is that of a real issuer.
+// TestClientsOfAnIssuer runs an agent whose only credential is a token of a real issuer.
 func TestClientsOfAnIssuer(t *testing.T) {
 	harness.Programs(t) // before the authorities change
 	ctx := t.Context()

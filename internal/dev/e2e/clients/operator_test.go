@@ -69,7 +69,7 @@ func TestClientsOfTheHealthPort(t *testing.T) {
 		t.Errorf("the port offers to drain: %d", code)
 	}
 
-	// Without its server the agent cannot accept jobs, and reports it.
+	// Without its server, the agent reports that it cannot accept jobs.
 	if err := w.Server.Process.Stop(syscall.SIGKILL, 10*time.Second); err != nil {
 		t.Fatal(err)
 	}

@@ -90,7 +90,7 @@ type connectProxy struct {
 
 	mu      sync.Mutex
 	refused []string
-	users   map[string]bool // of each host
+	users   map[string]bool // hosts whose requests had the right password
 }
 
 func (p *connectProxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {

@@ -37,7 +37,7 @@ func replay(base, entries []byte) ([]byte, error) {
 }
 
 // TestClientsReplayGeneratedJournals compares the server's replay of generated journals with the
-// CLI's own.
+// CLI's own replay.
 func TestClientsReplayGeneratedJournals(t *testing.T) {
 	const seeds = 4000
 	cases := make([]harness.ReplayCase, seeds)
@@ -52,7 +52,7 @@ func TestClientsReplayGeneratedJournals(t *testing.T) {
 	refused, failed := 0, 0
 	for i, r := range harness.ReplayOfficially(t, cases) {
 		if strings.Contains(r.Error, "have the same alias") {
-			refused++ // such a state is kept, because its entries were acknowledged
+			refused++ // the server keeps such a state, because it has acknowledged the entries
 			continue
 		}
 		diff := gocmp.Diff(harness.ComparableState(r.Want), harness.ComparableState(r.Got))

@@ -145,7 +145,8 @@ func stockServerRuns(t *testing.T, w *stockWorld) {
 		want := []string{
 			"0 running", "0 succeeded", "1 running", "1 succeeded", "2 running", "2 succeeded", "3 running", "3 succeeded",
 		}
-		// The agent sends the set-up step and the runner the others: each keeps its own order.
+		// The agent reports the set-up step, and the runner reports the others. Only the order
+		// within each sender's reports is fixed.
 		if diff := cmp.Diff(bySender(want), bySender(j.states)); diff != "" {
 			t.Errorf("statuses (-want +got):\n%s", diff)
 		}

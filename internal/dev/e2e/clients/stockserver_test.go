@@ -23,10 +23,10 @@ type stockServer struct {
 	http *httptest.Server
 
 	away atomic.Bool // a load balancer responds instead of the server
-	lose atomic.Bool // every third response to log is lost
+	lose atomic.Bool // every third response to a log request is lost
 
 	mu      sync.Mutex
-	posts   int            // requests with log while responses are lost
+	posts   int            // log requests while responses are lost
 	refused map[string]int // calls while it is away, by the last word of the path
 	queue   []*stockJob
 	jobs    map[string]*stockJob
@@ -100,7 +100,7 @@ func (s *stockServer) meddle(server http.Handler) http.Handler {
 	})
 }
 
-// add queues a job. Its first step is the reserved one.
+// add queues a job. The job's first step is the reserved one.
 func (s *stockServer) add(image string, steps ...map[string]any) *stockJob {
 	s.t.Helper()
 	return s.addFor("linux", image, steps...)

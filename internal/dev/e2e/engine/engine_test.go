@@ -128,8 +128,8 @@ resources:
     options: {dependsOn: ["${slow}"]}
 `
 
-// TestEngineAgentKilledInAnUpdate kills the agent while the real CLI deploys in a container, and
-// restarts it, during the update and after it.
+// TestEngineAgentKilledInAnUpdate kills the agent while the real CLI deploys in a container. It
+// restarts the agent once during the update and once after it.
 func TestEngineAgentKilledInAnUpdate(t *testing.T) {
 	ctx := t.Context()
 	w, engine, image := harness.StartEngineSite(t, harness.OnLoopback)

@@ -65,7 +65,7 @@ func (d dockerCLI) must(t *testing.T, args ...string) string {
 }
 
 // loadImage loads a product's image from its release archive into the engine, and returns the
-// image's names, the oldest last.
+// image's names, with former names last.
 func (d dockerCLI) loadImage(t *testing.T, p image.Product, bin string) []string {
 	t.Helper()
 	about := image.Release{Version: "v0.0.1-e2e", Created: time.Unix(1_700_000_000, 0)}

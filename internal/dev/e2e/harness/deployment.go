@@ -28,7 +28,7 @@ func (w *Site) NewStack(ctx context.Context, t *testing.T, project, name, image 
 	env := w.JobEnv()
 	settings := map[string]any{"operationContext": map[string]any{"environmentVariables": env}}
 	if image != "" {
-		delete(env, "PULUMI_HOME") // the image has its own
+		delete(env, "PULUMI_HOME") // the image sets its own
 		settings["executorContext"] = map[string]any{"executorImage": image}
 	}
 	maps.Copy(env, variables)

@@ -18,8 +18,8 @@ outputs:
   hex: ${value.hex}
 `
 
-// StartEngineSite is [StartSite] with a Docker Engine and an executor image. listen chooses the
-// server's address from the engine.
+// StartEngineSite is like [StartSite], with a Docker Engine and an executor image. listen chooses
+// the server's address from the engine.
 func StartEngineSite(t *testing.T, listen func(*lab.Engine) string, serverArgs ...string) (w *Site, engine *lab.Engine, image string) {
 	t.Helper()
 	if reason, ok := lab.EngineAvailable(); !ok {

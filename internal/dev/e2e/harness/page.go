@@ -11,7 +11,8 @@ import (
 )
 
 // FromPage returns the commands after a mark in docs/installation.md as a script that stops at the
-// first failure, with values replaced in its lines NAME=VALUE. For root, sudo is a no-op.
+// first failure, with values replaced in its lines NAME=VALUE. In the script, sudo is a no-op for
+// root.
 func FromPage(t *testing.T, mark string, values map[string]string) string {
 	t.Helper()
 	root, err := lab.Root()

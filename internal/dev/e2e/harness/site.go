@@ -26,7 +26,7 @@ var built struct {
 	err   error
 }
 
-// Main runs the tests of a package, removes their builds, and exits.
+// Main runs the tests of a package, removes the binaries that they built, and exits.
 func Main(m *testing.M) {
 	code := m.Run()
 	if built.dir != "" && os.Getenv(binVariable) == "" {
@@ -65,7 +65,7 @@ func Programs(t testing.TB) (bin string, tools lab.Tools) {
 	return built.dir, built.tools
 }
 
-// Site is one server, its agents and git server, in their own directory.
+// Site is one server, its agents and a git server, with their own directory.
 type Site struct {
 	Dir    string
 	Bin    string
@@ -128,7 +128,7 @@ func (w *Site) Close() {
 	}
 }
 
-// MakePool creates the organization's default pool, once.
+// MakePool creates the organization's default pool, if it has not yet done so.
 func (w *Site) MakePool(ctx context.Context) error {
 	if w.Pool.ID != "" {
 		return nil
@@ -151,7 +151,7 @@ func (w *Site) StartAgent(ctx context.Context, target string, settings map[strin
 	return a, w.waitOnline(ctx, len(w.Agents), a)
 }
 
-// LaunchAgent is StartAgent without the wait, for an agent that cannot work yet.
+// LaunchAgent is like [Site.StartAgent], but does not wait until the agent is online.
 func (w *Site) LaunchAgent(ctx context.Context, target string, settings map[string]string, env ...string) (*lab.Agent, error) {
 	if err := w.MakePool(ctx); err != nil {
 		return nil, err
@@ -251,7 +251,8 @@ func (w *Site) Logs(out io.Writer) {
 	}
 }
 
-// StartSite is NewSite for a Go test: the site stops with the test, and a failure prints the logs.
+// StartSite is like [NewSite], for a Go test. It stops the site when the test finishes, and prints
+// the logs if the test has failed.
 func StartSite(t *testing.T, host string, serverArgs ...string) *Site {
 	t.Helper()
 	bin, tools := Programs(t)

@@ -29,7 +29,7 @@ printf 'Package: customer-managed-workflow-agent\nPin: version 1.0.0-1\nPin-Prio
 	p.instructed(ctx, t, "apt repository")
 	before := p.files(ctx, t)
 
-	// Without a running systemd, as when an image is built.
+	// systemd is not running, as when an image is built.
 	p.run(ctx, t, "unshare --mount sh -ec 'mount -t tmpfs tmpfs /run; apt-get install "+packageName+"; apt-get remove "+packageName+"; apt-get install "+packageName+"'")
 	if link := p.word(ctx, "readlink -f /etc/systemd/system/multi-user.target.wants/"+packageName+".service"); link != packageUnit {
 		t.Errorf("in an image the service is enabled by %q", link)

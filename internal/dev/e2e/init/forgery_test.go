@@ -8,8 +8,8 @@ import (
 	"testing"
 )
 
-// forgeries puts files into the stage as an attacker with the service's account could. None of them
-// may change the installation.
+// forgeries puts files into the stage that an attacker with the service's account could put there.
+// None of these files may change the installation.
 func (u *updatedService) forgeries(ctx context.Context, t *testing.T) {
 	t.Helper()
 	const request, tree = stageInside + "/request.json", "find " + installRoot + " -type d -printf '%p %U %m\\n' -o -printf '%p %T@ %l %s %U %m\\n' | grep -v '/.update.lock ' | sort | sha256sum"

@@ -41,7 +41,7 @@ func newServiceOf(t *testing.T, w *harness.Site, binds ...lab.Bind) *service {
 	if err := w.MakePool(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	// The service's account can enter it, unlike the test's own directory.
+	// The service's account can enter this directory, unlike the test's own one.
 	shared, err := os.MkdirTemp("", "e2e-shared-")
 	if err != nil {
 		t.Fatal(err)
@@ -216,7 +216,7 @@ rm -r /run/systemd/system/customer-managed-workflow-agent.service.d && systemctl
 
 	// A mistake in the configuration is not retried forever.
 	s.configure(ctx, t, "deploy_target: nowhere")
-	s.Run(ctx, agentInside+" service restart") // fails, sooner or later
+	s.Run(ctx, agentInside+" service restart") // fails sooner or later
 	waiting, cancel := context.WithTimeout(ctx, 2*time.Minute)
 	defer cancel()
 	err := harness.Until(waiting, func() (bool, error) {

@@ -31,7 +31,7 @@ func TestInitInstaller(t *testing.T) {
 	clean := p.files(ctx, t)
 	p.stubPulumi(t)
 	script := "curl -fsSL " + p.mirror + "/install.sh | sh -s -- --system --mirror " + p.mirror
-	// With RHEL's PATH for sudo.
+	// This PATH is that of sudo on RHEL.
 	p.says(ctx, t, strings.Replace(script, "| sh", "| SUDO_USER=maria PATH=/usr/sbin:/usr/bin:/sbin:/bin sh", 1)+" --process --version "+lab.FirstRelease,
 		"Installed "+lab.FirstRelease+" in "+installedRoot, "sudo /usr/local/bin/"+packageName+" configure", "sudo /usr/local/bin/"+packageName+" service start")
 	p.says(ctx, t, packageName+" version; customer-managed-deployment-agent version; "+packageName+" service status || :",

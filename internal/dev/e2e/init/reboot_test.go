@@ -34,8 +34,9 @@ func TestInitUpdateAcrossReboots(t *testing.T) {
 		t.Errorf("the updater is that of %s", proven)
 	}
 
-	// During the shutdown, the service manager, which waits for the start, stops before the updater
-	// does. This does not count against the version, whose own defect appears after the boot.
+	// During the shutdown, the updater's pending restart of the service fails before the service
+	// manager stops the updater. This failure does not count against the version, whose own defect
+	// appears after the boot.
 	const hang, started = "hang", "started"
 	harness.Write(t, filepath.Join(u.shared, hang), nil, 0o600)
 	u.publish(t, crashVersion, []byte("#!/bin/sh\n[ \"$1\" != version ] || { echo "+crashVersion+"; exit 0; }\n"+

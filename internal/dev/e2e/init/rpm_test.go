@@ -62,7 +62,7 @@ func TestInitRPMPackage(t *testing.T) {
 	p.wantUnsignedRefused(ctx, t, repository)
 	before := p.files(ctx, t)
 
-	// The configuration under the former name is still used.
+	// A configuration file with the former name is still used.
 	p.configure(ctx, t, "deploy_target: process")
 	p.run(ctx, t, "mv /etc/pulumi-workflow-agent.yaml /etc/pulumi-deployment-agent.yaml")
 	p.instructed(ctx, t, "dnf install")

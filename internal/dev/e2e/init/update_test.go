@@ -25,7 +25,7 @@ const (
 	oldVersion     = "v100.200.301"
 	newVersion     = "v100.200.302"
 	crashVersion   = "v100.200.303" // exits at once when started
-	deafVersion    = "v100.200.304" // starts, but the server does not respond to it
+	deafVersion    = "v100.200.304" // starts, but the server rejects its polls
 	forgedVersion  = "v100.200.305"
 	killedVersion  = "v100.200.306" // installed while the helper is killed
 	waitingVersion = "v100.200.307" // installed while the token is missing

@@ -14,8 +14,8 @@ import (
 	"workflowagent/internal/host/release"
 )
 
-// TestPackagesReproducible checks that a commit gives the same bytes in another directory and time
-// zone, except for an RPM's signature, which contains the time of signing.
+// TestPackagesReproducible checks that builds of a commit in different directories and time zones
+// give the same bytes, except for an RPM's signature, which contains the time of signing.
 func TestPackagesReproducible(t *testing.T) {
 	if reason, ok := lab.ReleasesAvailable(); !ok {
 		t.Skip(reason)

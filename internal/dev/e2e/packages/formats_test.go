@@ -133,8 +133,8 @@ func checkLintian(t *testing.T, deb string) {
 	harness.Say(t, "/", args...)
 }
 
-// checkRPM checks the signature of the .rpm like a machine that has only the repository's key. It
-// unpacks nothing.
+// checkRPM checks the .rpm's signature as on a machine that trusts only the repository's key. It
+// does not unpack the .rpm.
 func checkRPM(t *testing.T, dir, key string) {
 	t.Helper()
 	if _, err := exec.LookPath("rpmkeys"); err != nil {

@@ -73,8 +73,8 @@ func archiveMembers(t *testing.T, file string) map[string]member {
 	return tarMembers(t, unpacked)
 }
 
-// checkMembers compares the members with the wanted modes by name; a name that ends with * matches
-// one or more names.
+// checkMembers compares the members with want, which maps names to modes. A name that ends with *
+// matches one or more members.
 func checkMembers(t *testing.T, members map[string]member, want map[string]fs.FileMode) {
 	t.Helper()
 	for name, m := range members {
@@ -157,8 +157,8 @@ func TestPackagesContents(t *testing.T) {
 	checkRPM(t, dir, r.ArchiveKey)
 }
 
-// TestPackagesSignatures checks that every file of a release is in the signed list of checksums,
-// with the mirror's key, and that a changed file is detected.
+// TestPackagesSignatures checks that the list of checksums is signed with the mirror's key and
+// contains every file of the release, and that a changed file is detected.
 func TestPackagesSignatures(t *testing.T) {
 	r := releases(t)
 	public := harness.Read(t, r.PublicKey)

@@ -24,7 +24,7 @@ type quickstart struct {
 	keep          bool
 	privateEngine bool
 
-	dir    string // directory of everything except programs
+	dir    string // directory for everything except programs
 	bin    string
 	tools  lab.Tools
 	place  place
@@ -87,8 +87,8 @@ func (q *quickstart) run(ctx context.Context) error {
 	return q.finish(ctx, demo)
 }
 
-// build builds the product, and concurrently finds or builds a pulumi CLI, which mostly waits for
-// downloads.
+// build builds the product, and concurrently finds or builds a pulumi CLI. Building the CLI mostly
+// waits for downloads.
 func (q *quickstart) build(ctx context.Context) error {
 	root, err := lab.Root()
 	if err != nil {
@@ -168,7 +168,7 @@ func (q *quickstart) startAgent(ctx context.Context) error {
 	}
 	q.agent = agent
 	q.undo = append(q.undo, func() error { return agent.Process.Stop(syscall.SIGTERM, stopPatience) })
-	// An agent that stops leaves its jobs running, so they must finish first.
+	// A stopping agent leaves its jobs running, so the jobs must finish first.
 	q.undo = append(q.undo, q.cancelDeployments)
 	return nil
 }

@@ -11,7 +11,8 @@ import (
 	"golang.org/x/term"
 )
 
-// ui prints the progress: headings, one line per step, and the marked output of programs.
+// ui prints the quickstart's progress: headings, one line per step, and the marked output of
+// programs.
 type ui struct {
 	mu     sync.Mutex
 	out    io.Writer
