@@ -26,10 +26,10 @@ const patience = 60 * time.Second
 type Place struct {
 	// Open returns a new executor for the place. The suite closes the executor.
 	Open func(t *testing.T) executor.Executor
-	// Spec returns a job for the place; the suite sets JobID, Epoch and Owner.
+	// Spec returns a job for the place. The suite sets JobID, Epoch and Owner.
 	Spec func(t *testing.T) executor.Spec
-	// BadSpec returns a job whose Prepare fails after it has created some objects; nil if the place
-	// has no such job.
+	// BadSpec returns a job whose Prepare fails after it has created some objects. It is nil if the
+	// place has no such job.
 	BadSpec func(t *testing.T) executor.Spec
 	// Visible returns the data of a running job that is visible outside the job: the engine's
 	// description, command lines, environments.
@@ -41,9 +41,10 @@ type Place struct {
 	// Broken returns an executor for the place whose Start loses its connection after the runner
 	// has received its launch document. It is nil if the place has no such connection.
 	Broken func(t *testing.T) executor.Executor
-	// MemoryLimit is the memory limit of jobs in MiB; 0 if there is none.
+	// MemoryLimit is the memory limit of jobs in MiB, or 0 if jobs have no limit.
 	MemoryLimit int
-	// InProcess is true if jobs are functions of the test and have no environment variables.
+	// InProcess reports whether jobs are functions in the test's process, without environment
+	// variables.
 	InProcess bool
 }
 

@@ -52,7 +52,7 @@ func Lines(n int) string {
 	return b.String()
 }
 
-// Host is the program's environment.
+// Host gives the program access to its environment.
 type Host struct {
 	Stdin      io.Reader
 	Stdout     io.Writer

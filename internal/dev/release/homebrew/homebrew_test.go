@@ -92,8 +92,8 @@ type evaluated struct {
 	Caveats string
 }
 
-// TestFormula evaluates the formula for every platform: it must download that platform's archive,
-// by name and checksum, and install all of its files.
+// TestFormula evaluates the formula for every platform. The formula must download that platform's
+// archive, by name and checksum, and install all of the archive's files.
 func TestFormula(t *testing.T) {
 	ruby := needRuby(t)
 	archives, formula := testRelease(t)

@@ -12,7 +12,7 @@ import (
 	"workflowagent/internal/host/release"
 )
 
-// archiveKeyFile is the public GPG key of the repositories.
+// archiveKeyFile is the name of the file with the repositories' public GPG key.
 const archiveKeyFile = release.Program + ".asc"
 
 func aptTools() []tool { return append(gpgTools(), tool{"apt-ftparchive", "apt-utils"}) }

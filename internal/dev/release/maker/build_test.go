@@ -59,8 +59,8 @@ func TestGoreleaserConfig(t *testing.T) {
 	}
 }
 
-// TestEnvironment checks that goreleaser's environment contains no key, only the path of the GPG
-// key.
+// TestEnvironment checks that goreleaser's environment contains no key, but only the path of the
+// GPG key's file.
 func TestEnvironment(t *testing.T) {
 	m := newTestMaker(t)
 	m.version, m.gpgKeyFile = "v1.2.3", "/keys/gpg.asc"

@@ -43,7 +43,8 @@ func (m *maker) findGPGKey(ctx context.Context) error {
 
 func gpgTools() []tool { return []tool{{"gpg", "gnupg"}} }
 
-// newGPGKey returns a new secret key, armored. Every current rpm can verify RSA.
+// newGPGKey returns a new armored secret key. It is an RSA key, because every current rpm can
+// verify RSA.
 func (m *maker) newGPGKey(ctx context.Context) ([]byte, error) {
 	fresh := &gpg{home: filepath.Join(m.scratch, "gpg-new")}
 	if err := os.Mkdir(fresh.home, 0o700); err != nil {

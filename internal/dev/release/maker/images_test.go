@@ -47,7 +47,7 @@ func writeTestArchive(t *testing.T, m *maker, name, arch string, programs ...str
 			t.Fatal(err)
 		}
 	}
-	// Images omit links and files in subdirectories, even with a program's name.
+	// Images omit links and files in subdirectories, even if they have a program's name.
 	for _, header := range []tar.Header{
 		{Name: dir + release.OldName, Linkname: release.Program, Typeflag: tar.TypeSymlink},
 		{Name: dir + "man/" + programs[0], Mode: 0o644},

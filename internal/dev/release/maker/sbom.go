@@ -161,7 +161,7 @@ func librariesOf(info *debug.BuildInfo) []cdx.Component {
 }
 
 func library(module, version string) cdx.Component {
-	// The package URL specification requires Go's names in lower case.
+	// The package URL specification requires lower-case names of Go modules.
 	purl := "pkg:golang/" + strings.ToLower(module) + "@" + url.QueryEscape(version)
 	return cdx.Component{BOMRef: purl, Type: cdx.ComponentTypeLibrary, Name: module, Version: version, PackageURL: purl}
 }

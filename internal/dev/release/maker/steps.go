@@ -5,7 +5,7 @@ import (
 	"os/exec"
 )
 
-// step is one part of a release. Each has its own file.
+// step is one part of a release. Each step has its own source file.
 type step struct {
 	name  string
 	needs []tool
