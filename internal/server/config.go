@@ -34,7 +34,7 @@ type Config struct {
 	MetricsToken    settings.Secret // required by /metrics
 	LogLevel        logrus.Level    // of the server's log
 	LogFormat       string          // text or json
-	UpdateLease     time.Duration   // how long an update may go without renewing its lease
+	UpdateLease     time.Duration   // time after which an update whose lease is not renewed ends
 	DefaultImage    string          // image for deployments without one in their settings
 	MaxDeployments  int64           // limit of claimed and running deployments per organization
 	JobLease        time.Duration   // silence before the start that requeues a deployment
@@ -42,7 +42,7 @@ type Config struct {
 	KeepStates      int64           // number of each stack's newest states that are kept
 	KeepStatesFor   time.Duration   // age up to which other states are kept; 0 means forever
 	KeepLogsFor     time.Duration   // age up to which logs and events are kept; 0 means forever
-	ShutdownTimeout time.Duration   // how long requests in flight may take at shutdown
+	ShutdownTimeout time.Duration   // time that requests in flight get at shutdown
 	Releases        string          // directory with a mirror of the agent's releases; "" means none
 }
 

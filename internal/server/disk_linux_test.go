@@ -107,7 +107,7 @@ func checkFullDisk(t *testing.T, url, dir string) {
 	}
 	code, answer := post("/api/stacks/acme/proj/before/import", state)
 	full("writing a blob", code, answer)
-	for i := range 1000 { // the database and its log have reserved some space
+	for i := range 1000 { // the database and its log have some reserved space
 		code, answer = post("/api/stacks/acme/proj", map[string]string{"stackName": fmt.Sprint("s", i)})
 		if code != 200 {
 			break

@@ -47,7 +47,7 @@ type boundedServer struct {
 	url     string
 	admin   string
 	ended   chan error
-	failure atomic.Value // the last error of the log
+	failure atomic.Value // the last error in the log
 }
 
 // startBounded builds the server as a separate program, because the race detector changes how much
@@ -157,7 +157,7 @@ func (g *boundedServer) peak() uint64 {
 
 type message struct {
 	method, path, auth string
-	body               []byte // gzip, nil for none
+	body               []byte // gzip-compressed; nil for none
 	header             map[string]string
 }
 

@@ -126,8 +126,8 @@ func (s *Server) newDeployments(poolService *pools.Service) *deployments.Service
 	return service
 }
 
-// programDir returns the directory of this program, which may contain the runner, or "." if it is
-// unknown.
+// programDir returns the directory of this program, which can contain the runner. If the directory
+// is unknown, it returns ".".
 func programDir() string {
 	exe, err := os.Executable()
 	if err == nil {

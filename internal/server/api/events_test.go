@@ -43,7 +43,7 @@ func TestEventBatchesLeaveTheWriterToOthers(t *testing.T) {
 			}
 		}
 	}
-	if len(seen) < 5 { // of 50 pieces
+	if len(seen) < 5 { // of 50 transactions
 		t.Errorf("other writes ran only at events %v", seen)
 	}
 	var page struct{ Events []any }
@@ -109,7 +109,7 @@ func TestEventNumbersAreBounded(t *testing.T) {
 			sequence string
 			status   int
 		}{
-			{"9223372036854775807", 400}, // the first of all
+			{"9223372036854775807", 400}, // the update's first event
 			{"5", 200},
 			{"100000", 200},
 			{"9223372036854775807", 400},
@@ -159,7 +159,7 @@ func TestDeletingAStackLeavesTheWriterToOthers(t *testing.T) {
 			}
 		}
 	}
-	if len(seen) < 4 { // of 10 pieces
+	if len(seen) < 4 { // of 10 transactions
 		t.Errorf("other writes ran only at events %v", seen)
 	}
 }

@@ -70,7 +70,7 @@ func (l *lab) tokenID(text string) (id string) {
 }
 
 // TestForeignIdsInOnesOwnOrganization calls every route with the caller's own organization, project
-// and stack, and one id from another organization or another stack. No call may succeed.
+// and stack, and one id from another organization or another stack. Every call must fail.
 func TestForeignIdsInOnesOwnOrganization(t *testing.T) {
 	l := newLab(t, storetest.SQLite(t), deployments.Options{})
 	now := time.Now()

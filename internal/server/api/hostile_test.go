@@ -105,7 +105,7 @@ func TestLargeUploadsShareTheMemory(t *testing.T) {
 			t.Fatalf("status %d: %s", a.Status, a.Body)
 		}
 	}
-	f.do("GET", path+"/export", nil).want(200, nil) // other requests work
+	f.do("GET", path+"/export", nil).want(200, nil) // the server still serves other requests
 	_ = first.Close()
 	for { // until the first upload's memory is released
 		a := f.send(call{Method: "POST", Path: path + "/import", Body: strings.Repeat(" ", 6<<20), Gzip: true})
@@ -137,7 +137,7 @@ func TestOrganizationsShareTheMemory(t *testing.T) {
 	}
 	state := strings.Repeat(" ", 6<<20)
 	deadline := time.Now().Add(time.Minute)
-	for { // until the server holds as many as it accepts
+	for { // until the server's memory is in use
 		a := f.send(call{Method: "POST", Path: "/api/stacks/acme/proj/dev/import", Body: state, Gzip: true})
 		if a.Status == http.StatusServiceUnavailable {
 			break
@@ -152,8 +152,8 @@ func TestOrganizationsShareTheMemory(t *testing.T) {
 	}
 }
 
-// TestOddMethodsAreOneSeries sends requests with unknown methods. None of them may add a series to
-// the metrics.
+// TestOddMethodsAreOneSeries sends requests with unknown methods. The metrics must contain one
+// series for all of them.
 func TestOddMethodsAreOneSeries(t *testing.T) {
 	f := newFixture(t, options{})
 	for i := range 20 {
@@ -178,7 +178,7 @@ func TestTricklingClientsAreCutOff(t *testing.T) {
 	}
 	cut := make(chan error, 1)
 	go func() {
-		_, err := io.Copy(io.Discard, conn) // ends when the server closes
+		_, err := io.Copy(io.Discard, conn) // returns when the server closes the connection
 		cut <- err
 	}()
 	began := time.Now()

@@ -311,7 +311,7 @@ func TestLogPagesAreBounded(t *testing.T) {
 			t.Fatal("the log has no end")
 		}
 	}
-	if all < lines { // headers count too
+	if all < lines { // all includes headers
 		t.Errorf("the pages have %d lines, want %d", all, lines)
 	}
 }

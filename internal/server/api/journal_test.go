@@ -110,5 +110,5 @@ func TestRefusedJournals(t *testing.T) {
 	if got := f.resourceCount(path); got != 0 {
 		t.Errorf("%d resources are stored", got)
 	}
-	u.send("PATCH", "/journalentries", entries(long)).want(204, nil) // a single one may be long
+	u.send("PATCH", "/journalentries", entries(long)).want(204, nil) // a single entry can be long
 }

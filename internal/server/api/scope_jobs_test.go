@@ -166,7 +166,7 @@ func TestJobsWithoutAUserReadNoOtherStack(t *testing.T) {
 		t.Fatal(err)
 	}
 	_, jc := l.start("late")
-	for range 2 { // an agent may request a definition again
+	for range 2 { // an agent can request a definition again
 		definition, err := jc.Definition(t.Context())
 		if err != nil {
 			t.Fatal(err)

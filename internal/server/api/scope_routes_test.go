@@ -30,7 +30,7 @@ var routesByAbility = map[identity.Ability][]string{
 		"GET /deployments/{deploymentID}", "GET /deployments/{deploymentID}/updates", "GET /deployments/{deploymentID}/logs",
 		"GET /deployments/SCHEDULES",
 	},
-	// The test's update is not a preview unless the path says so.
+	// The test's update is not a preview, unless the path contains "preview".
 	identity.Preview: {"POST /preview"},
 	identity.Write: {
 		"POST /update", "POST /refresh", "POST /destroy", "POST /UPDATE/{updateID}", "POST /UPDATE/{updateID}/cancel",
@@ -148,7 +148,7 @@ func TestEveryRouteWithEveryScope(t *testing.T) {
 	}
 	type caller struct {
 		who  string
-		has  identity.Ability // on the stack in the paths
+		has  identity.Ability // abilities on the stack in the path
 		auth string
 	}
 	var all []caller

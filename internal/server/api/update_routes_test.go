@@ -151,7 +151,7 @@ func TestUpdateTokensOpenOnlyTheirUpdate(t *testing.T) {
 	u.send("POST", "/renew_lease", map[string]any{}).want(403, nil)
 	u.token = f.admin
 	u.send("PATCH", "/checkpoint", state(1)).want(403, nil)
-	f.do("PATCH", u.path+"/checkpoint", state(1)).want(401, nil) // a user's token is no update token
+	f.do("PATCH", u.path+"/checkpoint", state(1)).want(401, nil) // a user's token is not an update token
 	f.send(call{Method: "GET", Path: path, Auth: "update-token " + p.token}).want(401, nil)
 	other := f.stack("other")
 	u.token = p.token

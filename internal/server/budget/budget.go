@@ -191,7 +191,7 @@ func (b *Budget) wait(ctx context.Context, w *waiter) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	select {
-	case err := <-w.done: // the wait has ended concurrently
+	case err := <-w.done: // the wait was concurrently resolved
 		return err
 	default:
 	}

@@ -37,7 +37,7 @@ func ReadAll(ctx context.Context, r io.Reader, size, limit int64, trusted bool) 
 
 // nextSize returns the next size of a buffer. The final size is one byte more than the expected
 // size, which detects the end of the stream. A client that has sent little data holds little
-// memory, regardless of the announced size.
+// memory, whatever size it announced.
 func nextSize(now, size, limit int64, trusted bool) int64 {
 	const first = 4 << 10
 	next := max(first, 2*now)

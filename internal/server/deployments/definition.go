@@ -212,8 +212,8 @@ func (s *Service) source(ctx context.Context, stackID string, set *workflow.Sett
 	return &workflow.Source{Git: src}, nil
 }
 
-// normalizeKey returns a private key in PEM form with a final newline. Users also paste keys in
-// base64 or without that newline.
+// normalizeKey returns a private key in PEM form with a final newline. Its input can also be in
+// base64, or lack that newline.
 func normalizeKey(key string) string {
 	if key == "" {
 		return ""

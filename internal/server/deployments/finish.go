@@ -106,7 +106,7 @@ func (s *Service) afterEnd(ctx context.Context, job store.Job) {
 	log := s.log.WithFields(logrus.Fields{"job_id": job.ID, "deployment_id": job.DeploymentID, "status": job.Status, "reason": job.Reason})
 	log.Info("job ended")
 	if s.opts.Updates == nil || job.Reason == workflow.ReasonLost {
-		return // a lost runner may still be working; its update ends when the lease expires
+		return // a lost runner might still be working: its update ends when the lease expires
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), goneTimeout)
 	defer cancel()
@@ -192,7 +192,7 @@ func (s *Service) Cancel(ctx context.Context, st store.Stack, deploymentID, by s
 				return nil, err
 			}
 			return &job, tx.SaveJob(job)
-		case job.Status == workflow.StatusRunning, lost: // a lost job may still run
+		case job.Status == workflow.StatusRunning, lost: // a lost job might still run
 			if job.CancelRequested && (job.ForceRequested || !force) {
 				return nil, nil
 			}

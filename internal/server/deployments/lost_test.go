@@ -190,7 +190,7 @@ func TestResultsReadTheLogOnce(t *testing.T) {
 		})
 	}
 	all.Wait()
-	if n := reads.Load(); n != 2 { // one piece and the end
+	if n := reads.Load(); n != 2 { // one chunk and the end
 		t.Errorf("8 concurrent results read the log %d times, want 2", n)
 	}
 }

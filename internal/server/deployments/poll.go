@@ -23,7 +23,7 @@ type Poll struct {
 	FreeSlots int             // 0: presence only
 	Types     []workflow.Type // empty: all
 	Wait      time.Duration   // 0: respond immediately
-	Stock     bool            // the agent uses only the stock calls
+	Stock     bool            // the agent uses only the stock API
 }
 
 // goneTimeout bounds the cleanup after a client has disconnected.
@@ -62,7 +62,7 @@ func (s *Service) poll(ctx context.Context, p identity.Principal, r Poll) (*Clai
 	wanted := len(r.Types) == 0 || slices.Contains(r.Types, workflow.TypeDeployment)
 	wake, forget := s.held.join(c.OrgID)
 	defer forget()
-	var got chan outcome // nil: never receives
+	var got chan outcome // a nil channel never receives
 	if r.FreeSlots > 0 && wanted {
 		if r.Wait <= 0 {
 			return s.claim(ctx, c)
@@ -75,7 +75,7 @@ func (s *Service) poll(ctx context.Context, p identity.Principal, r Poll) (*Clai
 		}
 		ended := o.err
 		if o = s.dispatcher.leave(w); o.claim == nil && ended != nil {
-			o.err = ended // only without a claim: one made before the token ended is still delivered
+			o.err = ended // only without a claim: a claim made before the token became invalid is still delivered
 		}
 		return o.claim, o.err
 	}
@@ -192,7 +192,7 @@ type dispatcher struct {
 type line struct {
 	orgID   string
 	waiters []*waiter
-	dirty   bool // a job may be claimable
+	dirty   bool // a job might be claimable
 	running bool // a goroutine serves the line
 }
 
@@ -313,7 +313,7 @@ func (d *dispatcher) run(pool string, l *line) {
 			l.waiters = append([]*waiter{w}, l.waiters...)
 		case errors.Is(err, errNothing):
 			w.got <- outcome{}
-			l.dirty = true // for the polls behind it: a job may have become claimable meanwhile
+			l.dirty = true // a job might have become claimable for the polls behind this one
 		default:
 			w.got <- outcome{claim, err}
 			l.dirty = true

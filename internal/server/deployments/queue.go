@@ -23,7 +23,7 @@ type claimant struct {
 	OrgID   string
 	Agent   pools.Sighting
 	PollID  string
-	Stock   bool // uses only the stock calls
+	Stock   bool // uses only the stock API
 }
 
 // Claim is a claimed job.

@@ -179,7 +179,7 @@ func TestLifeOfJobs(t *testing.T) {
 					return
 				}
 				if before.Status.Final() && before.Reason != workflow.ReasonLost {
-					return // a repeat
+					return // a retry
 				}
 				ended(m, s)
 			},

@@ -18,12 +18,12 @@ import (
 // Details describes a deployment to clients.
 type Details struct {
 	store.DeploymentJob
-	LatestVersion int64 // of the stack's newest deployment
+	LatestVersion int64 // version of the stack's newest deployment
 	User          store.User
 	Settings      *workflow.Settings // nil in lists
-	Updates       []store.Update     // only started updates; the operation's own first, then newest first
-	Message       string             // why it waits or how it ended
-	Paused        bool               // its stack or organization is paused
+	Updates       []store.Update     // only started updates; the operation's own updates first, then newest first
+	Message       string             // reason for waiting, or result
+	Paused        bool               // the stack or organization is paused
 }
 
 // Get returns a deployment of a stack by id or version.

@@ -27,7 +27,7 @@ const (
 type Error struct {
 	Kind    Kind
 	Message string
-	Cause   error // logged by the server, not shown to clients; may be nil
+	Cause   error // logged by the server, not shown to clients; can be nil
 }
 
 // Error returns the message for the client.

@@ -46,8 +46,8 @@ func (p Principal) CanAdminOrg(orgID string) bool {
 }
 
 // CanGrant reports whether a caller may change lasting access: tokens, agent pools, trusted issuers
-// and their policies, and a user's preferences. An exchanged token may not, because it could create
-// access that outlives the token.
+// and their policies, and a user's preferences. A caller with an exchanged token may not, because
+// the change could outlive the token.
 func (p Principal) CanGrant() bool { return !p.Exchanged }
 
 // CanCreateStack reports whether a caller may create stacks.
@@ -72,9 +72,8 @@ func (p Principal) abilities(s store.Stack) Ability {
 // Can reports whether a caller has one of the needed abilities.
 func (p Principal) Can(s store.Stack, need Ability) bool { return p.abilities(s)&need != 0 }
 
-// Check returns nil if a caller has one of the needed abilities, otherwise the error for the
-// response. For a job that may read only the stack's outputs, the error is the one for a missing
-// stack.
+// Check returns nil if a caller has one of the needed abilities, and otherwise the error for the
+// response. To a job that may read only the stack's outputs, Check reports the stack as missing.
 func (p Principal) Check(s store.Stack, need Ability) error {
 	switch {
 	case p.Can(s, need):

@@ -85,7 +85,7 @@ type Principal struct {
 	// token is short-lived and must not create tokens that outlive it.
 	Exchanged bool
 
-	PoolID       string // pool, and runner tokens
+	PoolID       string // pool and runner tokens
 	JobID        string // job and runner tokens
 	Epoch        int64  // job and runner tokens
 	DeploymentID string // job and runner tokens

@@ -60,7 +60,7 @@ func (l *Store) Read(ctx context.Context, v View, token string) (Page, error) {
 		return Page{}, err
 	}
 	if len(r.out) == 0 {
-		budget.Of(ctx).Give(pageMemory) // the caller may read again
+		budget.Of(ctx).Give(pageMemory) // the caller might read again
 	}
 	page := Page{Lines: r.out}
 	if !done {
@@ -83,7 +83,7 @@ type reader struct {
 	store *Store
 	View
 	pos  position
-	page room // size of out
+	page room // remaining room in out
 	out  []Line
 }
 
@@ -182,7 +182,7 @@ func (r *reader) over() bool {
 		return true
 	}
 	if r.pos.step >= len(r.Job.Steps) {
-		return false // the agent may write until the job has finished
+		return false // the agent can write until the job has finished
 	}
 	later, since := r.laterStarted()
 	if !later || r.Now.Sub(since) < shipPatience {

@@ -37,7 +37,7 @@ func Blobs(jobID string) string { return "logs/" + jobID }
 // Store stores log streams. It syncs them to disk in groups, in the background.
 type Store struct {
 	blobs   blob.Store
-	instant bool // every append is durable
+	instant bool // appends are durable immediately
 	limit   int64
 	every   time.Duration
 	log     *logrus.Entry

@@ -161,7 +161,7 @@ func (s *Ring) Decrypt(ctx context.Context, stackID string, ciphertext []byte) (
 	if err == nil {
 		return pt, nil
 	}
-	// Another server may have rotated the ring since it was read.
+	// Another server might have rotated the ring since it was read.
 	if err := s.load(ctx); err != nil {
 		return nil, err
 	}

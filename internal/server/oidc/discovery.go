@@ -17,7 +17,7 @@ const wellKnown = "/.well-known/openid-configuration"
 type discovered struct {
 	Issuer      string
 	Keys        []key
-	Thumbprints []string // of the certificates it presented
+	Thumbprints []string // of the certificates that the issuer presented
 }
 
 // discover fetches an issuer's OpenID configuration and keys. Its errors are shown to the

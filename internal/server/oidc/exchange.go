@@ -45,7 +45,7 @@ type Granted struct {
 type Refusal struct {
 	Code        string // such as invalid_grant
 	Description string
-	RetryAfter  time.Duration // if positive, the time after which a retry may succeed
+	RetryAfter  time.Duration // if positive, the time after which a retry might succeed
 	// reason appears only in the server's log. Clients must not see it, because any holder of a
 	// public issuer's token can get this far.
 	reason string
@@ -126,8 +126,8 @@ func (r Request) check() (TokenType, time.Duration, error) {
 	return tokenType, time.Duration(min(seconds, int64(MaxLifetime.Seconds()))) * time.Second, nil
 }
 
-// organization returns the organization that an audience names. The error may reveal whether the
-// organization exists, because every audience contains its name.
+// organization returns the organization that an audience names. The error can reveal whether the
+// organization exists, because every audience contains an organization's name.
 func (s *Service) organization(ctx context.Context, audience string) (store.Organization, error) {
 	name, ok := strings.CutPrefix(audience, audiencePrefix)
 	if !ok || name == "" {

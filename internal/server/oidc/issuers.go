@@ -36,9 +36,9 @@ type Registration struct {
 // Change lists changes to an issuer; nil leaves a member unchanged.
 type Change struct {
 	Name          *string
-	Thumbprints   []string // empty but not nil: none
+	Thumbprints   []string // empty but not nil removes all
 	MaxExpiration *time.Duration
-	JWKS          []byte // empty: unchanged
+	JWKS          []byte // empty leaves the keys unchanged
 }
 
 // Register adds an issuer that an organization trusts. Its tokens cannot be exchanged until the

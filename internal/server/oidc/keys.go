@@ -82,7 +82,7 @@ type keyCache struct {
 }
 
 type issuerKeys struct {
-	modified time.Time     // of the issuer: older keys are not used
+	modified time.Time     // the issuer's modification time; a later modification discards the keys
 	turn     chan struct{} // held by the goroutine that fetches
 	mu       sync.Mutex
 	known    keySet
@@ -149,7 +149,7 @@ func (c *keyCache) find(ctx context.Context, issuer store.OIDCIssuer, use func([
 	case <-ctx.Done():
 		return false, false, ctx.Err()
 	}
-	known := entry.get() // another goroutine may have fetched the keys
+	known := entry.get() // another goroutine might have fetched the keys
 	if time.Since(known.asked) >= askAgain {
 		known = c.refresh(ctx, issuer, known)
 		entry.set(known)

@@ -68,7 +68,7 @@ func TestKeyCache(t *testing.T) {
 		expect("two", true, true, false, 2) // rotated: an unknown key causes a fetch
 		expect("one", false, false, false, 2)
 		time.Sleep(askAgain)
-		expect("one", false, true, false, 3) // and the result is final
+		expect("one", false, true, false, 3) // the result is final
 		for range 100 {                      // unknown keys cannot cause more fetches
 			expect("junk", false, false, false, 3)
 		}
@@ -86,7 +86,7 @@ func TestKeyCache(t *testing.T) {
 		expect("two", true, true, false, 6)
 
 		issuer.ModifiedAt = issuer.ModifiedAt.Add(time.Hour)
-		expect("two", true, true, false, 7) // changed: other thumbprints may be trusted
+		expect("two", true, true, false, 7) // changed: the trusted thumbprints might differ
 		c.forget("i")
 		expect("two", true, true, false, 8)
 	})

@@ -88,8 +88,8 @@ func (c *Client) Get(ctx context.Context, address string, thumbprints []string) 
 	return doc, nil
 }
 
-// CheckBase checks that [Client.Get] may fetch documents below an address, and that the address has
-// no query.
+// CheckBase returns an error if [Client.Get] cannot fetch documents below an address, or if the
+// address has a query.
 func CheckBase(address string) error {
 	u, err := parse(address)
 	if err == nil && (u.RawQuery != "" || u.ForceQuery) {

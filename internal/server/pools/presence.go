@@ -36,7 +36,7 @@ type Sighting struct {
 	Hostname, IP, PID          string
 	Platform, Version          string
 	Interval                   time.Duration // longest announced pause between polls; 0 for none
-	Hold                       time.Duration // how long the server holds this poll
+	Hold                       time.Duration // time for which the server holds this poll
 }
 
 type agentKey struct{ pool, agent string }
@@ -60,7 +60,7 @@ func (g Sighting) session() session { return session{agentKey{g.PoolID, g.AgentI
 type presence struct {
 	mu     sync.Mutex
 	agents map[agentKey]*sighted
-	polls  map[session]int // open polls; a new poll may begin before the end of the last one is noticed
+	polls  map[session]int // open polls; a new poll can begin before the end of the last one is noticed
 }
 
 func (p *presence) begin(g Sighting) {

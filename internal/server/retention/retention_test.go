@@ -216,7 +216,7 @@ func TestSweepIsSlow(t *testing.T) {
 	began := time.Now()
 	w.sweep(retention.Policy{States: 1, StatesFor: day, LogsFor: day})
 	busy, took := busyTime(t)-busy, time.Since(began)
-	// The rest of the test binary also uses some processor time.
+	// The other tests in this binary use some processor time too.
 	if busy > took/8 {
 		t.Errorf("the sweep used %v of processor time in %v", busy, took)
 	}

@@ -65,7 +65,7 @@ func TestEveryEndFolds(t *testing.T) {
 		},
 		"replaced": func(store.Update) error {
 			l.up(stacks.MaxLease + beatEvery)
-			s.finish(s.start(stacks.KindUpdate, 1)) // it stores nothing
+			s.finish(s.start(stacks.KindUpdate, 1)) // this update stores nothing
 			version++
 			return nil
 		},
@@ -105,7 +105,7 @@ func TestRepeatedEntries(t *testing.T) {
 		s.record(u, one, two)
 		s.record(u, one, two) // the response was lost
 		s.record(u, two, three, five, five)
-		s.record(u, creates(4, 4, "d")) // the gap closes late
+		s.record(u, creates(4, 4, "d")) // fills the gap late
 		s.shows(0, "a= b= c= e= d=")
 		if _, batches := s.stored(); batches != 3 {
 			t.Errorf("%d batches are stored, want 3", batches)
@@ -145,7 +145,7 @@ func TestReplicasTakeTurns(t *testing.T) {
 					for {
 						err := record(t, service, u, creates(id, id, fmt.Sprintf("p%d", id)))
 						if fault.KindOf(err) == fault.KindUnavailable {
-							continue // the client tries again
+							continue // the client retries
 						}
 						if err != nil {
 							t.Errorf("server %d: %v", i, err)
@@ -202,7 +202,7 @@ func TestRefusedEntriesStoreNothing(t *testing.T) {
 		if after := s.exported(0); after != before {
 			t.Errorf("the state changed\nfrom %s\nto   %s", before, after)
 		}
-		s.record(u, creates(2, 2, "d")) // it was not counted as sent
+		s.record(u, creates(2, 2, "d")) // the rejected entry was not recorded as sent
 		s.shows(0, "c= d= a= b=")
 	})
 }

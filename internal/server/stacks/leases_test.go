@@ -127,7 +127,7 @@ func TestLeaseKeepsWhatWasLeft(t *testing.T) {
 			if n, err := l.service.ExpireLeases(t.Context()); n != 0 || err != nil {
 				t.Fatalf("%d updates were ended (%v)", n, err)
 			}
-			for range 3 { // as many servers notice
+			for range 3 { // three servers notice
 				l.beat()
 			}
 			if after := l.left(u); after < before-3*beatEvery || after > before+3*beatEvery {

@@ -76,7 +76,7 @@ func (s *Service) Find(ctx context.Context, p identity.Principal, need identity.
 
 var namePattern = regexp.MustCompile(`^[A-Za-z0-9_.-]{1,100}$`)
 
-// checkName returns an error if a stack reference cannot contain a name.
+// checkName returns an error if name is not valid in a stack reference.
 func checkName(what, name string) error {
 	if !namePattern.MatchString(name) || name == "." || name == ".." {
 		return fault.Invalid("Bad Request: the %s name %q is not valid; use 1 to 100 letters, digits, '-', '_' and '.'", what, name)

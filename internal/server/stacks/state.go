@@ -36,8 +36,8 @@ func (s *Service) Import(ctx context.Context, p identity.Principal, st store.Sta
 	return s.replaceState(ctx, p, st.ID, KindImport, state, nil)
 }
 
-// replaceState stores a state as a stack's newest version, and records it as an update that
-// finishes immediately. change may modify the stack in the same transaction.
+// replaceState stores a state as a stack's newest version, and records the change as an update that
+// finishes immediately. change can modify the stack in the same transaction.
 func (s *Service) replaceState(ctx context.Context, p identity.Principal, stackID string, kind Kind, state *states.State,
 	change func(tx *store.Tx, st *store.Stack) error,
 ) (store.Update, error) {

@@ -42,7 +42,7 @@ func TestStatesThatNothingNames(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		for range 2 { // only its update names the first one
+		for range 2 { // only its update refers to the first state
 			state, err := states.Parse([]byte(`{"version":3,"deployment":{"resources":[]}}`), nil)
 			if err != nil {
 				t.Fatal(err)

@@ -130,7 +130,7 @@ func (s *Service) CreateUpdate(ctx context.Context, p identity.Principal, st sto
 	return u, nil
 }
 
-// CheckRun checks that a caller may create, start and cancel an update.
+// CheckRun returns an error unless a caller may create, start and cancel an update.
 func CheckRun(p identity.Principal, st store.Stack, u store.Update) error {
 	if u.Preview {
 		return p.Check(st, identity.Preview)

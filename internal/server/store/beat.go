@@ -17,7 +17,7 @@ const missedBeats = 3
 
 // beat is the row of table server_beat. It records the newest heartbeat of all servers.
 type beat struct {
-	ID     int64         // always 1: the table has one row
+	ID     int64         // always 1, because the table has one row
 	At     time.Time     `db:"beat_at"`  // database time
 	Every  time.Duration `db:"every_us"` // interval until the next beat
 	BootID string        // id of the machine's boot; "" with PostgreSQL

@@ -187,7 +187,7 @@ type StackQueue struct {
 	StackID     string
 	LastVersion int64 // version of the stack's newest deployment
 	Paused      bool
-	BlockedBy   string // lost deployment whose update may still be running
+	BlockedBy   string // lost deployment whose update might still be running
 }
 
 // StackQueue returns a stack's queue, or the zero queue if none is stored.

@@ -138,7 +138,7 @@ func (tx *Tx) DeleteUnnamedState(key string) error {
 	return err
 }
 
-// NamedStates returns those of the given keys that are the keys of blobs in use.
+// NamedStates returns those of the given blob keys that are in use.
 func (tx *Tx) NamedStates(keys []string) ([]string, error) {
 	marks, args := make([]string, len(keys)), make([]any, len(keys))
 	for i, key := range keys {

@@ -34,7 +34,7 @@ type Update struct {
 	NextSequence   int64
 	StateExpired   bool  // the state was removed because of its age
 	EventsExpired  bool  // the events were removed because of their age
-	JournalVersion int64 // version of the journal that the client may send; 0 if it sends checkpoints
+	JournalVersion int64 // version of the journal that the client can send; 0 if it sends checkpoints
 }
 
 var updates = database.NewTable[Update]("updates")

@@ -54,7 +54,7 @@ func tokenBodies(tokens []store.Token) map[string]any {
 type newTokenBody struct {
 	Name        string `json:"name"`
 	Description string `json:"description"`
-	Expires     int64  `json:"expires"` // Unix seconds, 0 = never
+	Expires     int64  `json:"expires"` // Unix seconds; 0 means never
 	Admin       bool   `json:"admin"`
 }
 

@@ -25,7 +25,8 @@ import (
 //   - States are stored as bytes and not checked.
 //   - Headers that are stored pass through [PlainText].
 
-// RefuseNonText rejects requests whose path or query contains a NUL or is not UTF-8.
+// RefuseNonText is middleware that rejects requests whose path or query contains a NUL or is not
+// UTF-8.
 func RefuseNonText(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if !IsText(r.URL.Path) {

@@ -21,7 +21,7 @@ type updateRoutes struct{ stacks *stacks.Service }
 var updateKinds = []stacks.Kind{stacks.KindUpdate, stacks.KindPreview, stacks.KindRefresh, stacks.KindDestroy}
 
 func (u *updateRoutes) register(rt *web.Router) {
-	const run = identity.Write | identity.Preview // the update decides which one
+	const run = identity.Write | identity.Preview // which one depends on the update
 	for _, kind := range updateKinds {
 		path := web.StackPath + "/" + string(kind)
 		rt.Stack(http.MethodPost, path, run, func(w http.ResponseWriter, r *http.Request, st store.Stack) error {

@@ -14,7 +14,7 @@ const (
 	// maxDownloads bounds the number of concurrent downloads of releases, because updating agents
 	// must not block deployments. A rejected agent retries.
 	maxDownloads = 32
-	// A new download may replace one that is slower than downloadRate after its grace period.
+	// A new download can replace one that is slower than downloadRate after its grace period.
 	downloadGrace = 10 * time.Second
 	downloadRate  = 128 << 10 // bytes per second
 )

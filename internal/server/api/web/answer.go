@@ -89,7 +89,7 @@ func WriteRaw(w http.ResponseWriter, r *http.Request, status int, body []byte) e
 		h.Set("Content-Encoding", "gzip")
 	}
 	w.WriteHeader(status)
-	w.Write(body) //nolint:errcheck // the client may be gone
+	w.Write(body) //nolint:errcheck // the client might have disconnected
 	return nil
 }
 

@@ -14,11 +14,11 @@ const maxRebases = 10
 // Progress validates the references of entries in their order of arrival, and counts the state's
 // resources. It holds no resources itself.
 type Progress struct {
-	base    int // resources of the base
+	base    int // number of resources of the base
 	removed int // number of resources of the base that are removed
-	added   int // resources of the journal, including removed ones
+	added   int // number of resources of the journal, including removed ones
 
-	rebases    int                // entries that change the base
+	rebases    int                // number of entries that change the base
 	operations map[int64]int      // index of each of the journal's resources, by operation
 	removedOld map[int64]struct{} // indexes in the base
 	removedNew map[int64]struct{} // operations

@@ -32,7 +32,7 @@ func textsOf(list []byte) []string {
 
 // encode returns the JSON form of v.
 func encode[T string | []string | map[string]string](v T) []byte {
-	data, _ := json.Marshal(v) // texts always have a JSON form
+	data, _ := json.Marshal(v) // strings always have a JSON form
 	return data
 }
 

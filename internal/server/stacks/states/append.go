@@ -145,7 +145,7 @@ func insertBatch(tx *store.Tx, u store.Update, st store.Stack, b store.JournalBa
 func clientVersion(program string) string {
 	environment := rawjson.Member(rawjson.Member([]byte(program), "metadata"), "environment")
 	version := text(rawjson.Member(environment, "pulumi.version"))
-	if len(version) > 100 || strings.ContainsRune(version, 0) { // PostgreSQL stores no NUL
+	if len(version) > 100 || strings.ContainsRune(version, 0) { // PostgreSQL rejects NUL
 		return ""
 	}
 	return version

@@ -123,7 +123,7 @@ func TestDeleteTakesOnlyThePrefix(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		for range 2 { // deleting a missing blob is no error
+		for range 2 { // deleting a missing blob is not an error
 			if err := b.Delete(ctx, "s/1"); err != nil {
 				t.Fatal(err)
 			}

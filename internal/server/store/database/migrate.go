@@ -42,8 +42,8 @@ func migrate(ctx context.Context, e engine, db *sql.DB, files fs.FS) error {
 	return nil
 }
 
-// refuseNewer returns an error if the schema is newer than this program, which could then write
-// rows that are misinterpreted.
+// refuseNewer returns an error if the schema is newer than this program. Newer servers could
+// misinterpret the rows that this program writes.
 func refuseNewer(ctx context.Context, e engine, db *sql.DB, known []*goose.Source) error {
 	exists := "SELECT COUNT(*) FROM sqlite_master WHERE type = 'table' AND name = $1"
 	if e == postgresEngine {

@@ -76,7 +76,7 @@ func sqliteDSN(path string, readOnly bool) string {
 	if readOnly {
 		q.Add("_pragma", "query_only(1)")
 	} else {
-		q.Add("_pragma", "auto_vacuum(INCREMENTAL)") // has an effect on new databases only
+		q.Add("_pragma", "auto_vacuum(INCREMENTAL)") // affects only new databases
 		q.Add("_pragma", "journal_mode(WAL)")
 		q.Add("_pragma", "synchronous(FULL)")
 		q.Add("_txlock", "immediate")
