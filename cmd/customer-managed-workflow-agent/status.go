@@ -54,7 +54,7 @@ if no agent runs.`,
 	return cmd
 }
 
-// watchStatus repeats show until ctx is cancelled. Of show's errors, only usage errors stop it,
+// watchStatus repeats show until ctx is canceled. Of show's errors, only usage errors stop it,
 // because a missing agent can start later.
 func watchStatus(ctx context.Context, out io.Writer, show func() error) error {
 	for {

@@ -97,18 +97,18 @@ type Agent struct {
 	kick chan struct{}
 
 	// Cancelling one of these contexts cancels all that follow it. Stop sets the cause errStopping.
-	aborting context.Context // cancelled with Run's context, or when a stop exceeds detachTime
+	aborting context.Context // canceled with Run's context, or when a stop exceeds detachTime
 	abort    context.CancelCauseFunc
-	stopping context.Context // cancelled by Stop: detach from all jobs
+	stopping context.Context // canceled by Stop: detach from all jobs
 	stop     context.CancelCauseFunc
-	draining context.Context // cancelled by Drain: accept no more jobs
+	draining context.Context // canceled by Drain: accept no more jobs
 	drain    context.CancelFunc
 
 	mu      sync.Mutex
 	active  map[string]bool // maps a job's journal name to whether the job holds a slot
 	ran     []string        // the most recently finished jobs without an epoch
 	jobs    sync.WaitGroup  // job goroutines
-	loops   sync.WaitGroup  // the agent's own goroutines; they return after stopping is cancelled
+	loops   sync.WaitGroup  // the agent's own goroutines; they return after stopping is canceled
 	ranOne  chan struct{}
 	oneOnly sync.Once
 }
@@ -162,7 +162,7 @@ func (a *Agent) Stop() { a.stop(errStopping) }
 func (a *Agent) Drain() { a.drain() }
 
 // Run polls for jobs and runs them. It returns nil after Stop, after Drain, or when the job of a
-// single run has finished. If ctx is cancelled, Run returns without waiting for jobs. No job is
+// single run has finished. If ctx is canceled, Run returns without waiting for jobs. No job is
 // lost, because the journal remains.
 func (a *Agent) Run(ctx context.Context) error {
 	abort := func() { a.abort(errStopping) }
@@ -294,7 +294,7 @@ func jobFields(jobID, deploymentID, stack, pool string) logrus.Fields {
 // TokenSource provides the tokens of the agent's pool. It is safe for concurrent use.
 type TokenSource interface {
 	// Token returns a token that the server has not rejected. It can wait for a new token. It fails
-	// only when ctx is cancelled.
+	// only when ctx is canceled.
 	Token(ctx context.Context) (string, error)
 	// Refused records that the server rejected the token with status 401. It reports whether the
 	// source can provide another token; [TokenSource.Token] then waits for that token.

@@ -282,7 +282,7 @@ func (j *job) retryCall(ctx context.Context, warning string, call func(context.C
 }
 
 // removeObjects removes the objects of a job that is no longer running. It retries until the
-// cleanup deadline. It uses its own context, because all other contexts may already be cancelled.
+// cleanup deadline. It uses its own context, because all other contexts may already be canceled.
 func (j *job) removeObjects() {
 	if j.entry.Handle == nil {
 		return

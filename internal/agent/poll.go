@@ -123,7 +123,7 @@ func (p *poller) once() time.Duration {
 	a.liveness.pause() // a missing token file can delay the poll for any time
 	token, err := a.opts.Tokens.Token(ctx)
 	if err != nil {
-		return 0 // ctx was cancelled
+		return 0 // ctx was canceled
 	}
 	a.liveness.expect(max(a.opts.RequestTimeout, p.request.Wait))
 	start := time.Now()

@@ -65,11 +65,11 @@ func (j *job) watch(ctx context.Context, cancelled *atomic.Bool) (executor.Exit,
 	}
 	exit, err := j.wait(ctx)
 	stop()
-	output.Wait() // copies the last lines, until the stream ends or ctx is cancelled
+	output.Wait() // copies the last lines, until the stream ends or ctx is canceled
 	return exit, err
 }
 
-// wait returns how the runner exited. It retries until ctx is cancelled, because an unavailable
+// wait returns how the runner exited. It retries until ctx is canceled, because an unavailable
 // engine cannot report the state of its containers.
 func (j *job) wait(ctx context.Context) (exit executor.Exit, err error) {
 	err = j.agent.policy(retryLimit).Do(ctx, func(err error) bool {
@@ -88,7 +88,7 @@ func (j *job) wait(ctx context.Context) (exit executor.Exit, err error) {
 	return exit, err
 }
 
-// watchStatus polls the deployment's status until ctx is cancelled. The runner learns about a
+// watchStatus polls the deployment's status until ctx is canceled. The runner learns about a
 // cancellation from its heartbeats, but a stock server reports a cancellation only in the status.
 func (j *job) watchStatus(ctx context.Context, cancelled *atomic.Bool) {
 	a := j.agent
@@ -96,7 +96,7 @@ func (j *job) watchStatus(ctx context.Context, cancelled *atomic.Bool) {
 	for retry.Sleep(ctx, retry.Spread(a.opts.StatusInterval)) == nil {
 		token, err := a.opts.Tokens.Token(ctx)
 		if err != nil {
-			return // ctx was cancelled
+			return // ctx was canceled
 		}
 		status, err := a.opts.Client.Status(ctx, token, j.entry.Claim.DeploymentID)
 		switch {
@@ -177,7 +177,7 @@ func (o *JobOutput) write(lines []byte) {
 }
 
 // copyOutput copies the runner's output, which is the job's masked log, to the agent's own output.
-// It stops when the stream ends or ctx is cancelled. It skips the part that an earlier process has
+// It stops when the stream ends or ctx is canceled. It skips the part that an earlier process has
 // already copied.
 func (j *job) copyOutput(ctx context.Context) {
 	out, err := j.agent.opts.Executor.Output(ctx, *j.entry.Handle)

@@ -78,7 +78,7 @@ func (i Instance) Drain(ctx context.Context) (status.Report, error) {
 }
 
 // DrainAndWait is like [Instance.Drain], but waits until the agent has stopped and returns its last
-// report. If ctx is cancelled first, the agent continues to drain.
+// report. If ctx is canceled first, the agent continues to drain.
 func (i Instance) DrainAndWait(ctx context.Context) (status.Report, error) {
 	return i.call(ctx, http.MethodPost, "/drain?wait=true")
 }

@@ -20,7 +20,7 @@ type Agent struct {
 	Over   <-chan struct{} // closed when the agent has finished
 }
 
-// Serve serves requests on listener until ctx is cancelled. It then waits a few seconds for open
+// Serve serves requests on listener until ctx is canceled. It then waits a few seconds for open
 // requests, closes the listener and returns.
 func Serve(ctx context.Context, listener net.Listener, agent Agent, log *logrus.Entry) {
 	server := &http.Server{

@@ -23,7 +23,7 @@ import (
 //
 // An Executor is safe for concurrent use, even for the same job. A [Handle] is plain data: another
 // process of the same program may resume the job from the handle's JSON, so no method relies on data
-// that an earlier call left in memory. Every method returns when ctx is cancelled. Cancelling ctx
+// that an earlier call left in memory. Every method returns when ctx is canceled. Cancelling ctx
 // never ends a job; only Stop and Remove do.
 //
 // Prepare fetches missing images and files and creates the job without running any part of it.

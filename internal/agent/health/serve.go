@@ -13,7 +13,7 @@ import (
 
 var listenRetry = retry.Policy{First: 5 * time.Second, Max: time.Minute}
 
-// Serve serves handler on addr (host:port) until ctx is cancelled. It then waits a few seconds for
+// Serve serves handler on addr (host:port) until ctx is canceled. It then waits a few seconds for
 // open requests. An addr without a host means all addresses, as in [net.Listen]. An empty addr or
 // port 0 disables the server. If listening fails, Serve logs a warning and retries, because another
 // process may be about to release the port.

@@ -12,7 +12,7 @@ import (
 
 const shutdownTime = 3 * time.Second
 
-// Until serves requests on listener until ctx is cancelled. It then waits a few seconds for open
+// Until serves requests on listener until ctx is canceled. It then waits a few seconds for open
 // requests, closes the listener and returns. If the server stops earlier, Until calls failed with
 // the reason and still waits for ctx. It discards the server's log, which clients could fill with
 // invalid requests.

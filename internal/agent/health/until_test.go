@@ -18,7 +18,7 @@ func listenLocal(t *testing.T) net.Listener {
 	return listener
 }
 
-// TestUntil checks that an open request receives its response after the context is cancelled, and
+// TestUntil checks that an open request receives its response after the context is canceled, and
 // that the port is then closed.
 func TestUntil(t *testing.T) {
 	ctx, stop := context.WithCancel(t.Context())

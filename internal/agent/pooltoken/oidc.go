@@ -82,7 +82,7 @@ func NewOIDC(opts Options) *OIDC {
 }
 
 // Token returns a token that the server has not rejected. It waits for one if necessary, and fails
-// only when ctx is cancelled.
+// only when ctx is canceled.
 func (o *OIDC) Token(ctx context.Context) (string, error) {
 	for {
 		o.mu.Lock()
@@ -143,7 +143,7 @@ func (o *OIDC) Values() []string {
 	return values
 }
 
-// Run exchanges tokens until ctx is cancelled.
+// Run exchanges tokens until ctx is canceled.
 func (o *OIDC) Run(ctx context.Context) {
 	logged := ""
 	for failures := 0; ; {
@@ -233,7 +233,7 @@ func (o *OIDC) remember(subject string) {
 	o.subjects = o.subjects[max(0, len(o.subjects)-maxSubjects):]
 }
 
-// untilRenewal waits until the token must be replaced. It returns false if ctx is cancelled first.
+// untilRenewal waits until the token must be replaced. It returns false if ctx is canceled first.
 func (o *OIDC) untilRenewal(ctx context.Context) bool {
 	o.mu.Lock()
 	life := o.current.expires.Sub(o.current.got)

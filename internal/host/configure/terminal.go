@@ -37,8 +37,8 @@ func (t *terminal) secret(ctx context.Context, prompt string) (string, error) {
 	return answer, errors.Join(err, unix.IoctlSetTermios(fd, setModes, modes))
 }
 
-// line prints a prompt and returns the response. A read from a terminal cannot be cancelled: when
-// ctx is cancelled, line returns, but its goroutine continues to read until the process exits.
+// line prints a prompt and returns the response. A read from a terminal cannot be canceled: when
+// ctx is canceled, line returns, but its goroutine continues to read until the process exits.
 func (t *terminal) line(ctx context.Context, prompt string) (string, error) {
 	fmt.Fprint(t.out, prompt)
 	type answer struct {
@@ -79,8 +79,8 @@ func (t *terminal) readLine() (string, error) {
 	return "", errors.New("the answer is too long")
 }
 
-// terminal returns the terminal for prompts. ok is false if the input is not a terminal or if flags
-// set any settings.
+// terminal returns the terminal for prompts, or nil if the input is not a terminal. It also reports
+// whether to prompt for the settings, which requires a terminal and no flag that sets a setting.
 func (o Options) terminal() (*terminal, bool) {
 	in, isFile := o.In.(*os.File)
 	if !isFile || !term.IsTerminal(int(in.Fd())) {

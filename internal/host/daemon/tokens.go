@@ -13,7 +13,7 @@ import (
 )
 
 // newTokens returns the source of pool tokens, and a function that renews the token until its
-// context is cancelled.
+// context is canceled.
 func newTokens(c *config.Config, client *protocol.Client, watch health.Monitor, log *logrus.Entry) (agent.TokenSource, func(context.Context)) {
 	if !c.UsesOIDC() {
 		return pooltoken.Static(c.Token.Reveal()), func(context.Context) {}

@@ -114,7 +114,7 @@ const (
 	trialLimit = 2 * time.Minute
 )
 
-// Run runs the checks, independent ones concurrently. When ctx is cancelled, it skips the remaining
+// Run runs the checks, independent ones concurrently. When ctx is canceled, it skips the remaining
 // checks. It always removes the trial job.
 func Run(ctx context.Context, o Options) Report {
 	if o.Limit <= 0 {

@@ -405,7 +405,7 @@ func TestLeftovers(t *testing.T) {
 	}
 }
 
-// TestStopped checks that a doctor whose context is cancelled returns soon and removes the trial
+// TestStopped checks that a doctor whose context is canceled returns soon and removes the trial
 // job.
 func TestStopped(t *testing.T) {
 	w := newWorld(t)

@@ -160,7 +160,7 @@ func (e *examination) tryJob(ctx context.Context, urls []string) (report *reach.
 		return nil, "", err
 	}
 	defer func() {
-		// Clean up even if ctx is cancelled.
+		// Clean up even if ctx is canceled.
 		clean, cancel := context.WithTimeout(context.WithoutCancel(ctx), trialCleanup)
 		defer cancel()
 		if cerr := ex.Remove(clean, h); cerr != nil {

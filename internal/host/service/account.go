@@ -18,7 +18,8 @@ import (
 	"workflowagent/internal/host/ancestors"
 )
 
-// needRoot returns an error unless this process runs as root, so that no change is left half done.
+// needRoot returns an error unless this process runs as root, so that a command fails before it
+// changes anything.
 func needRoot() error {
 	if os.Geteuid() == 0 {
 		return nil
@@ -26,7 +27,8 @@ func needRoot() error {
 	return errors.New("a service of the whole machine needs root: run this with sudo, or use --user for your own service")
 }
 
-// ensureAccount creates a missing system account. An account with another name must exist.
+// ensureAccount creates the default system account if it is missing. An account with another name
+// must already exist.
 func ensureAccount(ctx context.Context, commands runner, name string) error {
 	_, err := user.Lookup(name)
 	if _, unknown := errors.AsType[user.UnknownUserError](err); !unknown {
@@ -43,7 +45,7 @@ func ensureAccount(ctx context.Context, commands runner, name string) error {
 	return nil
 }
 
-// reachable returns why an account other than root cannot run a program.
+// reachable returns an error with the reason if an account other than root cannot run the program.
 func reachable(program, account string) error {
 	owner, err := user.Lookup(account)
 	if err != nil {
@@ -79,15 +81,16 @@ func groupExists(name string) error {
 	return err
 }
 
-// emptyConfig is the content of the configuration file until configure fills it.
+// emptyConfig is the initial content of the configuration file, before configure writes the
+// settings.
 const emptyConfig = `# Configuration of the workflow agent. Fill it in by hand, or with
 #   customer-managed-workflow-agent configure
 # The service waits until a token is configured.
 `
 
-// shareConfig makes the configuration file readable for the account and root only. It creates a
-// missing one empty, so that the file has that mode before it holds a secret. It does not touch a
-// file that belongs to a user other than root.
+// shareConfig makes the configuration file readable for only the account and root. If the file is
+// missing, shareConfig creates it without settings, so that the file has the right mode before it
+// contains a secret. It does not change a file that belongs to a user other than root.
 func shareConfig(path, account string) error {
 	if err := makeFile(path, emptyConfig); err != nil {
 		return fmt.Errorf("creating the configuration file: %w", err)
@@ -105,7 +108,7 @@ func shareConfig(path, account string) error {
 	}
 	return changeFile(path, func(file *os.File, mode fs.FileMode, stat *syscall.Stat_t) error {
 		if stat.Uid != 0 {
-			return nil // an administrator's own setup
+			return nil // an administrator's own configuration
 		}
 		if err := file.Chown(0, gid); err != nil {
 			return fmt.Errorf("giving %s to the group of %s: %w", path, account, err)
@@ -114,10 +117,11 @@ func shareConfig(path, account string) error {
 	})
 }
 
-// ErrNoManager is returned on a machine, or in a session, without a service manager.
+// ErrNoManager is returned if the machine or the session has no service manager.
 var ErrNoManager = errors.New("no service manager")
 
-// noManager reports what was detected instead of a service manager, and what to do.
+// noManager returns an [ErrNoManager] that reports what was detected instead of a service manager,
+// and what to do.
 func noManager() error {
 	detected := runtime.GOOS + " is not supported"
 	if runtime.GOOS == "linux" {
@@ -136,8 +140,8 @@ func noManager() error {
 		ErrNoManager, detected, DefaultName+" run", DefaultName)
 }
 
-// unsupported has the methods of kardianos/service that this agent does not use: it handles its own
-// signals and logs to stderr, which every service manager keeps.
+// unsupported provides the methods of kardianos/service that this agent does not use. The agent
+// handles its own signals and logs to standard error, which every service manager records.
 type unsupported struct{}
 
 var errUnsupported = errors.New("not used: the agent runs and logs by itself")
@@ -148,7 +152,7 @@ func (unsupported) Logger(chan<- error) (service.Logger, error) { return nil, er
 
 func (unsupported) SystemLogger(chan<- error) (service.Logger, error) { return nil, errUnsupported }
 
-// status maps a state to one of kardianos/service's three.
+// status converts a state to one of kardianos/service's statuses.
 func (s State) status() service.Status {
 	switch s.Active {
 	case "active", "activating", "reloading", "deactivating":
@@ -157,13 +161,13 @@ func (s State) status() service.Status {
 	return service.StatusStopped
 }
 
-// adminGroup is macOS's group of users who may become root.
+// adminGroup is the group of macOS users who may become root.
 const adminGroup = 80
 
-// prepare creates the files that the machine's service needs, for its account. launchd reads no
-// environment file, and opens the log as that account or as root, depending on its version; the
-// agent itself reads its configuration and environment. On a Mac all users have the same primary
-// group, so the files belong to the account and are not shared with its group.
+// prepare creates the files that the machine's service needs, and makes the service's account their
+// owner. launchd does not read environment files, so the agent itself reads its configuration and
+// its environment. Depending on its version, launchd opens the log as that account or as root. All
+// users of a Mac have the same primary group, so the files are not shared with the account's group.
 func (l *launchd) prepare() error {
 	account := l.options.Account
 	if account == "" || account == "root" {
@@ -209,8 +213,9 @@ func makeFile(path, text string) error {
 	return nil
 }
 
-// giveFile gives a regular file to the account, unreadable for others. With fromRoot, it does not
-// touch a file that belongs to a user other than root, an administrator's own setup.
+// giveFile makes the account the owner of a regular file and removes all permissions of other
+// users. With fromRoot, it does not change a file that belongs to a user other than root, because
+// such a file is an administrator's own configuration.
 func giveFile(path, account string, fromRoot bool) error {
 	owner, err := user.Lookup(account)
 	if err != nil {
@@ -222,7 +227,7 @@ func giveFile(path, account string, fromRoot bool) error {
 	}
 	return changeFile(path, func(file *os.File, mode fs.FileMode, stat *syscall.Stat_t) error {
 		if fromRoot && (stat.Uid != 0 || uid == 0) {
-			return nil // for root the file already has the right owner, and the mode that root chose
+			return nil // if the account is root, the file already has the right owner, and root has chosen the mode
 		}
 		if err := file.Chown(uid, -1); err != nil {
 			return fmt.Errorf("giving %s to %s: %w", path, account, err)
@@ -238,9 +243,9 @@ func unknownAccount(err error, account string) error {
 	return err
 }
 
-// onlyRootChanges rejects a program that a user other than root could replace, such as one in a
-// home directory or a Homebrew prefix: that user could then run code as root through the machine's
-// service.
+// onlyRootChanges returns an error if a user other than root could replace the program, for example
+// in a home directory or a Homebrew prefix. That user could otherwise run code as root through the
+// machine's service.
 func onlyRootChanges(program string) error {
 	resolved, err := filepath.EvalSymlinks(program)
 	if err != nil {
@@ -261,7 +266,9 @@ func onlyRootChanges(program string) error {
 	return nil
 }
 
-// rootsOwn reports whether only root, or users who may become root, can change a file.
+// rootsOwn reports whether a file with the given mode and owner can be changed only by root or by
+// users who may become root. In a directory with the sticky bit, other users cannot replace root's
+// files.
 func rootsOwn(mode fs.FileMode, stat *syscall.Stat_t) bool {
 	switch {
 	case stat.Uid != 0:

@@ -33,7 +33,7 @@ func TestChoicesAreKept(t *testing.T) {
 			t.Errorf("got %+v, want %+v, %v", got, want, err)
 		}
 	}
-	// When the last option is reset to its default, the file is removed.
+	// The file is removed when the last option is reset to its default.
 	must(t, Remember(s, base))
 	if _, err := os.Stat(path); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("the file exists: %v", err)
@@ -44,7 +44,7 @@ func TestChoicesAreKept(t *testing.T) {
 			t.Errorf("%q: got %v", text, err)
 		}
 	}
-	// An uninstalled service starts without choices.
+	// After an uninstall, the service starts without earlier choices.
 	if _, err := replaceFile(s.File(), []byte("[Unit]\n"), 0o644); err != nil {
 		t.Fatal(err)
 	}

@@ -7,9 +7,10 @@ import (
 	"strings"
 )
 
-// ParseEnvironment reads an environment file as both systemd and the agent understand it: lines
-// NAME=VALUE, the value optionally in single or double quotes, ignoring empty lines and those that
-// begin with # or ;, without expansion or continued lines. Errors name the line, never a value.
+// ParseEnvironment parses an environment file in the format that both systemd and the agent
+// understand. Each line has the form NAME=VALUE. The value may be in single or double quotes. Empty
+// lines and lines that begin with # or ; are ignored. Expansion and continued lines are not
+// supported. Errors contain the line number, but never a value.
 func ParseEnvironment(text string) (map[string]string, error) {
 	variables := map[string]string{}
 	number := 0
@@ -32,13 +33,13 @@ func ParseEnvironment(text string) (map[string]string, error) {
 	return variables, nil
 }
 
-// CheckVariables refuses variables that an environment file cannot hold.
+// CheckVariables returns an error if an environment file cannot represent the variables.
 func CheckVariables(variables map[string]string) error {
 	_, err := editEnvironment("", variables)
 	return err
 }
 
-// editEnvironment returns the text with the variables set, or removed if the value is empty.
+// editEnvironment returns text with the variables set. It removes a variable whose value is empty.
 func editEnvironment(text string, variables map[string]string) (string, error) {
 	if _, err := ParseEnvironment(text); err != nil {
 		return "", err
@@ -76,7 +77,7 @@ func validName(name string) bool {
 	return name != ""
 }
 
-// quote writes a value so that systemd.exec(5) and unquote read it back.
+// quote returns a value in a form that systemd.exec(5) and unquote decode to the original value.
 func quote(value string) string {
 	if strings.Trim(value, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_./:,@+=%") == "" {
 		return value

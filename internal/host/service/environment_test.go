@@ -49,7 +49,7 @@ func TestEnvironmentMistakes(t *testing.T) {
 	if _, err := os.Stat(path); err == nil {
 		t.Error("a file was written all the same")
 	}
-	// An invalid file is not rewritten.
+	// An invalid file is not changed.
 	must(t, os.WriteFile(path, []byte("A=\"open\n"), 0o600))
 	if err := setEnvironment(path, map[string]string{"B": "x"}); err == nil || !strings.Contains(err.Error(), "line 1") {
 		t.Errorf("got %v", err)

@@ -13,8 +13,8 @@ type answer struct {
 	err error
 }
 
-// scripted replaces the service manager's programs: it records the command lines and returns the
-// answers of the first rule with a matching prefix, repeating the last one.
+// scripted replaces the service manager's programs. It records the command lines and returns the
+// next answer of a rule whose prefix matches. It repeats a rule's last answer.
 type scripted struct {
 	calls []string
 	rules map[string][]answer

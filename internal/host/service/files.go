@@ -18,13 +18,15 @@ import (
 	"workflowagent/internal/durable"
 )
 
-// registration is a file of a service manager and its new text; without text it must not exist.
+// registration is a file of a service manager and its new content. If text is nil, the file must
+// not exist.
 type registration struct {
 	path string
 	text []byte
 }
 
-// replaceAll writes or removes the files, all or none. undo restores their previous state.
+// replaceAll writes or removes all files, or changes nothing if it fails. undo restores their
+// previous state.
 func replaceAll(files []registration) (undo func() error, err error) {
 	var undos []func() error
 	undo = func() error {
@@ -44,8 +46,8 @@ func replaceAll(files []registration) (undo func() error, err error) {
 	return undo, nil
 }
 
-// replaceFile replaces the file by one rename if it differs; without text it removes the file. undo
-// restores the previous state.
+// replaceFile replaces the file with a single rename if its content differs from text. If text is
+// nil, it removes the file. undo restores the previous state.
 func replaceFile(path string, text []byte, mode fs.FileMode) (undo func() error, err error) {
 	before, err := os.ReadFile(path)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -68,9 +70,9 @@ func exists(path string) bool {
 	return err == nil
 }
 
-// SetEnvironment changes variables in the environment file of a service; an empty value removes the
-// variable. Other lines and the file's owner do not change. Only the service's account can read the
-// file, because proxy variables may hold passwords.
+// SetEnvironment sets variables in the environment file of a service. It removes a variable whose
+// value is empty. The other lines and the file's owner do not change. Only the service's account
+// can read the file, because proxy variables can contain passwords.
 func SetEnvironment(s Service, variables map[string]string) error {
 	return setEnvironment(s.EnvironmentFile(), variables)
 }
@@ -95,7 +97,8 @@ func setEnvironment(path string, variables map[string]string) error {
 	return nil
 }
 
-// readOwned reads a file and its owner through one descriptor, so that both are of one file.
+// readOwned reads a file's content and owner through one descriptor, so that both belong to the
+// same file.
 func readOwned(path string) (text []byte, owner *syscall.Stat_t, err error) {
 	file, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, 0)
 	if err != nil {
@@ -114,13 +117,14 @@ func readOwned(path string) (text []byte, owner *syscall.Stat_t, err error) {
 	return text, owner, err
 }
 
-// changeFile opens a regular file to change its owner or mode. It follows no link, and change uses
-// the descriptor, so that it cannot reach a file swapped in. A file with several names is refused:
-// one may be the name of another user's file.
+// changeFile opens a regular file and calls change, which changes the file's owner or mode. It does
+// not follow a link, and change uses the descriptor, so that neither affects a file that is swapped
+// in. It rejects a file with several hard links, because another link could be the name of another
+// user's file.
 func changeFile(path string, change func(file *os.File, mode fs.FileMode, owner *syscall.Stat_t) error) error {
 	file, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NOFOLLOW|syscall.O_NONBLOCK, 0)
 	if errors.Is(err, syscall.ELOOP) {
-		return nil // a link: an administrator's own setup
+		return nil // the link is an administrator's own configuration
 	}
 	if err != nil {
 		return err
@@ -160,12 +164,13 @@ func rewriteFile(path string, text []byte, owner *syscall.Stat_t) (err error) {
 	return durable.SyncDir(filepath.Dir(path))
 }
 
-// runner runs the service manager's programs. Tests replace it and check the command lines.
+// runner runs the service manager's programs. Tests replace it to check the command lines.
 type runner interface {
-	// run returns the output without the last line break. A program's failure is an *exitError.
+	// run returns the program's output without the last line break. If the program fails, the error
+	// is an *exitError.
 	run(ctx context.Context, name string, args ...string) (string, error)
-	// stream copies the output to out, and standard error to this process's, until the program or
-	// ctx ends.
+	// stream copies the program's output to out, and its standard error to the standard error of
+	// this process, until the program exits or ctx is canceled.
 	stream(ctx context.Context, out io.Writer, name string, args ...string) error
 }
 
@@ -182,7 +187,7 @@ func (e *exitError) Error() string {
 	return fmt.Sprintf("%s: %s", e.command, e.said)
 }
 
-// exitCode returns the exit code in err, or -1.
+// exitCode returns the exit code in err, or -1 if err contains none.
 func exitCode(err error) int {
 	if e, ok := errors.AsType[*exitError](err); ok {
 		return e.code
@@ -198,7 +203,7 @@ func (execRunner) run(ctx context.Context, name string, args ...string) (string,
 	var stdout, stderr bytes.Buffer
 	cmd := exec.CommandContext(ctx, name, args...)
 	cmd.Stdout, cmd.Stderr = &stdout, &stderr
-	cmd.Env = append(os.Environ(), "TZ=UTC") // for the times that systemctl prints
+	cmd.Env = append(os.Environ(), "TZ=UTC") // for the times in systemctl's output
 	err := cmd.Run()
 	out := strings.TrimRight(stdout.String(), "\n")
 	if ctx.Err() != nil {

@@ -18,10 +18,10 @@ import (
 	"workflowagent/internal/retry"
 )
 
-// launchdSystem implements launchd as a system of kardianos/service.
+// launchdSystem is the launchd implementation of kardianos/service's System.
 type launchdSystem struct{ options Options }
 
-// Launchd is the Platform of a launchd service.
+// Launchd is the Platform value of a launchd service.
 const Launchd = "darwin-launchd"
 
 func (launchdSystem) String() string { return Launchd }
@@ -38,14 +38,15 @@ func (s launchdSystem) New(service.Interface, *service.Config) (service.Service,
 	return newLaunchd(s.options, execRunner{}, home), nil
 }
 
-// launchd is one daemon, or one agent of a user, in launchd's terms.
+// launchd is a launchd service. launchd calls a service of the machine a daemon and a service of a
+// user an agent.
 type launchd struct {
 	unsupported
 	options  Options
 	commands runner
 	home     string
-	root     string // prefix of the machine service's paths, for tests
-	domain   string // system, or gui/UID
+	root     string // path prefix for the machine service's files, for tests
+	domain   string // system or gui/UID
 }
 
 func newLaunchd(o Options, commands runner, home string) *launchd {
@@ -67,7 +68,8 @@ func (l *launchd) File() string {
 	return filepath.Join(l.root, "/Library", "LaunchDaemons", l.options.Name+".plist")
 }
 
-// EnvironmentFile returns the environment file that the agent itself reads, unlike launchd.
+// EnvironmentFile returns the path of the environment file. The agent itself reads this file,
+// because launchd does not support environment files.
 func (l *launchd) EnvironmentFile() string {
 	if l.options.User {
 		return filepath.Join(l.home, ".config", l.options.Name+".env")
@@ -94,7 +96,8 @@ func (l *launchd) rights() error {
 	return needRoot()
 }
 
-// Install writes or replaces the property list. A loaded service uses the old one until a restart.
+// Install writes or replaces the property list. A loaded service uses the old property list until
+// it is restarted.
 func (l *launchd) Install() error {
 	if err := l.rights(); err != nil {
 		return err
@@ -117,15 +120,15 @@ func (l *launchd) Install() error {
 	return nil
 }
 
-// helper returns the service that installs updates of this one.
+// helper returns the service that installs this service's updates.
 func (l *launchd) helper() *launchd {
 	h := *l
 	h.options.Name = updateName(l.options)
 	return &h
 }
 
-// Enable has launchd load the service at boot, or with the user's session, even if it was disabled
-// before. The helper for updates starts watching.
+// Enable makes launchd load the service at boot or with the user's session, even if the service was
+// disabled before. If the service updates itself, Enable also starts its update helper.
 func (l *launchd) Enable(ctx context.Context) error {
 	if err := l.enable(ctx); err != nil {
 		return err
@@ -160,7 +163,8 @@ func (l *launchd) Uninstall() error {
 	return forgetChoices(choicesFile(l))
 }
 
-// Start loads the service, which starts it, or kickstarts one that is loaded but not running.
+// Start loads the service, which starts it. If the service is loaded but not running, Start
+// kickstarts it.
 func (l *launchd) Start() error {
 	ctx := context.Background()
 	if err := l.rights(); err != nil {
@@ -182,8 +186,8 @@ func (l *launchd) Start() error {
 	return l.bootstrap(ctx)
 }
 
-// Stop unloads the service, because launchd would restart a service that merely exited. Its jobs
-// continue.
+// Stop unloads the service, because launchd would restart a service that only exits. The service's
+// jobs continue.
 func (l *launchd) Stop() error {
 	if err := l.rights(); err != nil {
 		return err
@@ -191,7 +195,7 @@ func (l *launchd) Stop() error {
 	return l.bootout(context.Background())
 }
 
-// Restart unloads and loads the service, which applies a new property list.
+// Restart unloads the service and loads it again, which applies a new property list.
 func (l *launchd) Restart() error {
 	if err := l.Stop(); err != nil {
 		return err
@@ -207,8 +211,8 @@ func (l *launchd) Status() (service.Status, error) {
 	return state.status(), nil
 }
 
-// printed matches the lines of launchctl print that Describe needs. One tab indents the service's
-// own lines.
+// printed matches the lines in the output of launchctl print that Describe needs. The lines about
+// the service itself are indented by one tab.
 var printed = regexp.MustCompile(`(?m)^\t(state|pid|runs|last exit code) = (.*)$`)
 
 func (l *launchd) Describe(ctx context.Context) (State, error) {
@@ -230,13 +234,13 @@ func (l *launchd) Describe(ctx context.Context) (State, error) {
 			switch value {
 			case "running":
 				state.Active = "active"
-			case "spawn scheduled": // it ended, and ThrottleInterval is not over
+			case "spawn scheduled": // the process exited, and ThrottleInterval has not passed
 				state.Active = "activating"
 			case "SIGTERMed", "SIGKILLed": // a bootout is in progress
 				state.Active = "deactivating"
 			}
 		case "pid":
-			state.PID, _ = strconv.Atoi(value) // 0 is unknown
+			state.PID, _ = strconv.Atoi(value) // 0 if unknown
 		case "runs":
 			if runs, err := strconv.Atoi(value); err == nil {
 				state.Restarts = max(runs-1, 0)
@@ -258,16 +262,16 @@ func (l *launchd) Logs(ctx context.Context, out io.Writer, lines int, follow boo
 	return l.commands.stream(ctx, out, "tail", append(args, l.logFile())...)
 }
 
-// Exit codes of launchctl; up to 106 they are those of errno.h.
+// Exit codes of launchctl. Codes up to 106 have the same meaning as in errno.h.
 const (
-	exitIO         = 5   // EIO: a bootstrap while the label is still, or already, taken
-	exitInProgress = 36  // EINPROGRESS: a bootout in progress
-	exitAlready    = 37  // EALREADY: already done or in progress
+	exitIO         = 5   // EIO: the label is already in use, or still in use after a bootout
+	exitInProgress = 36  // EINPROGRESS: a bootout is in progress
+	exitAlready    = 37  // EALREADY: the operation is done or in progress
 	exitNoDomain   = 112 // unknown domain
-	exitNoSession  = 125 // the domain cannot do this: the user has no graphical session
+	exitNoSession  = 125 // the domain does not support this: the user has no graphical session
 )
 
-// launchdTime is ExitTimeOut, in which launchd forgets a service, plus a margin.
+// launchdTime is the time in which launchd unloads a service (ExitTimeOut), plus a margin.
 const (
 	launchdTime  = 45 * time.Second
 	launchdPause = 200 * time.Millisecond
@@ -277,7 +281,7 @@ func (l *launchd) ctl(ctx context.Context, args ...string) (string, error) {
 	return l.commands.run(ctx, "launchctl", args...)
 }
 
-// loaded reports whether launchd knows the service, including one that is being unloaded.
+// loaded reports whether launchd knows the service. This includes a service that is being unloaded.
 func (l *launchd) loaded(ctx context.Context) (bool, error) {
 	_, err := l.ctl(ctx, "print", l.target())
 	if exitCode(err) > 0 {
@@ -287,9 +291,9 @@ func (l *launchd) loaded(ctx context.Context) (bool, error) {
 }
 
 // bootstrap loads the service, which starts it. launchd returns the same errors (EIO or EALREADY)
-// in two cases: it has not released the label since a bootout, sometimes for seconds after print
-// stops finding it, or another process has loaded the label. So bootstrap waits for a stable
-// result.
+// in two cases. Either another process has loaded the label, or launchd has not yet released the
+// label after a bootout, which can take seconds after print no longer finds the label. Therefore,
+// bootstrap retries until it can tell these cases apart.
 func (l *launchd) bootstrap(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, launchdTime)
 	defer cancel()
@@ -321,8 +325,8 @@ func (l *launchd) kickstart(ctx context.Context) error {
 	return nil
 }
 
-// bootout unloads the service and waits until launchd has forgotten it, because an earlier
-// bootstrap fails. launchctl itself does not wait.
+// bootout unloads the service and waits until launchd has released its label, because a bootstrap
+// before then would fail. launchctl itself does not wait.
 func (l *launchd) bootout(ctx context.Context) error {
 	loaded, err := l.loaded(ctx)
 	if err != nil || !loaded {

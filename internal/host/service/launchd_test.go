@@ -53,7 +53,7 @@ func TestLaunchctl(t *testing.T) {
 	}
 	commands.want(t)
 
-	// Stopping does nothing if the service is not loaded; otherwise it waits until the service is
+	// Stop does nothing if the service is not loaded. Otherwise, it waits until the service is
 	// unloaded.
 	if err := l.Stop(); err != nil {
 		t.Error(err)
@@ -70,7 +70,7 @@ func TestLaunchctl(t *testing.T) {
 		"launchctl print system/test-agent", "launchctl print system/test-agent")
 }
 
-// scratchLaunchd is a daemon whose files are below a directory of the test.
+// scratchLaunchd returns a daemon whose files are in a temporary directory.
 func scratchLaunchd(t *testing.T, o Options, commands runner) *launchd {
 	t.Helper()
 	if os.Geteuid() != 0 {
@@ -85,7 +85,8 @@ func scratchLaunchd(t *testing.T, o Options, commands runner) *launchd {
 	return l
 }
 
-// TestLaunchctlStart: launchd still releases an older service, or another process has loaded it.
+// TestLaunchctlStart checks Start in each state of the service, including while launchd still
+// releases an older service, and after another process has loaded the service.
 func TestLaunchctlStart(t *testing.T) {
 	failed := func(code int) answer { return answer{err: &exitError{"launchctl", code, "said no"}} }
 	const print, bootstrap, kick = "launchctl print system/test-agent", "launchctl bootstrap system ", "launchctl kickstart system/test-agent"
@@ -124,7 +125,7 @@ func TestLaunchctlStart(t *testing.T) {
 	}
 }
 
-// TestLaunchctlNeverAgrees checks that the wait for launchd is limited.
+// TestLaunchctlNeverAgrees checks that the wait for launchd has a time limit.
 func TestLaunchctlNeverAgrees(t *testing.T) {
 	commands := &scripted{rules: map[string][]answer{"launchctl print": {notLoaded}, "launchctl bootstrap": {{err: &exitError{"launchctl bootstrap", exitIO, "Input/output error"}}}}}
 	l := scratchLaunchd(t, Options{}, commands)
@@ -161,7 +162,7 @@ func TestDaemonFiles(t *testing.T) {
 	if err := l.Install(); err == nil || !strings.Contains(err.Error(), "cannot start") {
 		t.Fatalf("a binary that the account cannot reach: %v", err)
 	}
-	for _, dir := range []string{filepath.Dir(l.root), l.root} { // t.TempDir closes them
+	for _, dir := range []string{filepath.Dir(l.root), l.root} { // other users cannot enter the directories that t.TempDir creates
 		must(t, os.Chmod(dir, 0o755))
 	}
 	check := func(account, uid string) {
@@ -180,7 +181,7 @@ func TestDaemonFiles(t *testing.T) {
 		}
 	}
 	check("nobody", nobody.Uid)
-	// Afterwards, the administrator owns the configuration, the agent owns the rest.
+	// Afterwards, the administrator owns the configuration, and the agent owns the other files.
 	must(t, os.Chown(l.options.Config, 0, 0))
 	check("", "0")
 

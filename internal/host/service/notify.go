@@ -19,18 +19,19 @@ import (
 
 // Managed reports whether a service manager started this process.
 func Managed() bool {
-	// launchd sets XPC_SERVICE_NAME in a user's whole session, to "0" for other processes.
+	// launchd sets XPC_SERVICE_NAME in a user's entire session. For processes that are not
+	// services, the value is "0".
 	label := os.Getenv("XPC_SERVICE_NAME")
 	if os.Getenv("NOTIFY_SOCKET") != "" || label != "" && label != "0" {
 		return true
 	}
-	// Other units, such as Homebrew's, have no socket. The children of a service inherit
-	// SYSTEMD_EXEC_PID with the ID of another process.
+	// Other units, such as Homebrew's, have no notify socket. The children of a service inherit
+	// SYSTEMD_EXEC_PID, but it contains the ID of another process.
 	return os.Getenv("SYSTEMD_EXEC_PID") == strconv.Itoa(os.Getpid())
 }
 
-// Supervision reports one line about the agent to the service manager, and whether the agent is
-// alive. The first line marks the service as ready.
+// Supervision reports to the service manager a one-line status of the agent, and whether the agent
+// is alive. The first status marks the service as ready.
 type Supervision struct {
 	mu    sync.Mutex
 	line  func() string
@@ -40,8 +41,8 @@ type Supervision struct {
 	notifier sync.WaitGroup
 }
 
-// Say sets the line and the liveness check. A nil alive means that the agent waits for its
-// configuration.
+// Say sets the functions that return the status and check whether the agent is alive. If alive is
+// nil, the agent is waiting for its configuration.
 func (s *Supervision) Say(line func() string, alive func() bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -53,7 +54,7 @@ func (s *Supervision) Say(line func() string, alive func() bool) {
 	}
 }
 
-// Close reports that the service stops, if it was ready.
+// Close reports that the service is stopping, if it was ready.
 func (s *Supervision) Close() {
 	s.mu.Lock()
 	end := s.end
@@ -71,16 +72,16 @@ func (s *Supervision) now() (line string, alive bool) {
 	return getLine(), getAlive == nil || getAlive()
 }
 
-// notify reports to systemd that the service is ready, then its line and, while the agent is alive,
-// the watchdog's signal. It returns after ctx has ended and systemd has received that the service
-// stops. Without a listening service manager it does nothing.
+// notify reports to systemd that the service is ready. It then regularly reports the status and,
+// while the agent is alive, the watchdog's signal. When ctx is canceled, notify reports that the
+// service is stopping and returns. If no service manager is listening, it does nothing.
 func (s *Supervision) notify(ctx context.Context) {
 	reported, _ := s.now()
 	listening, err := daemon.SdNotify(false, daemon.SdNotifyReady+"\nSTATUS="+reported)
 	if !listening || err != nil {
 		return
 	}
-	defer func() { _, _ = daemon.SdNotify(false, daemon.SdNotifyStopping) }() // systemd may have stopped listening
+	defer func() { _, _ = daemon.SdNotify(false, daemon.SdNotifyStopping) }() // systemd might no longer be listening
 	interval, err := daemon.SdWatchdogEnabled(false)
 	watched := err == nil && interval > 0
 	if !watched {
@@ -89,7 +90,7 @@ func (s *Supervision) notify(ctx context.Context) {
 	for retry.Sleep(ctx, min(interval/3, 10*time.Second)) == nil {
 		line, alive := s.now()
 		if watched && alive {
-			_, _ = daemon.SdNotify(false, daemon.SdNotifyWatchdog) // the next signal may succeed
+			_, _ = daemon.SdNotify(false, daemon.SdNotifyWatchdog) // the next signal can succeed
 		}
 		if line != reported {
 			if _, err := daemon.SdNotify(false, "STATUS="+line); err == nil {
@@ -99,14 +100,15 @@ func (s *Supervision) notify(ctx context.Context) {
 	}
 }
 
-// WaitingForConfiguration begins the status of a service without a token.
+// WaitingForConfiguration is the beginning of the status of a service without a token.
 const WaitingForConfiguration = "waiting for a configuration"
 
 const configPause = 2 * time.Second
 
-// AwaitConfiguration returns the configuration once it identifies the agent. A service waits for
-// that, because its package is installed before it can be configured, and a restart would not help.
-// Other processes do not wait. AwaitConfiguration returns nil without an error when ctx ends.
+// AwaitConfiguration returns the configuration as soon as it identifies the agent. A service waits
+// for this, because a package is installed before the agent can be configured, and a restart would
+// not help. Other processes do not wait. If ctx is canceled, AwaitConfiguration returns nil
+// without an error.
 func AwaitConfiguration(ctx context.Context, load func() (*config.Config, error), s *Supervision) (*config.Config, error) {
 	c, err := load()
 	if err != nil || HasIdentity(c) || !Managed() {
@@ -125,7 +127,7 @@ func AwaitConfiguration(ctx context.Context, load func() (*config.Config, error)
 			log.Info("the configuration is complete")
 			return c, nil
 		}
-		// A file that is being written may be invalid for a moment.
+		// A file that is being written can be invalid temporarily.
 		if err != nil && err.Error() != logged {
 			logged = err.Error()
 			log.WithError(err).Warn("reading the configuration failed; trying again")
@@ -134,10 +136,12 @@ func AwaitConfiguration(ctx context.Context, load func() (*config.Config, error)
 	return nil, nil //nolint:nilnil // stopped before anything was configured, which is no error
 }
 
-// HasIdentity reports whether the configuration identifies the agent, other than by a sample's token.
+// HasIdentity reports whether the configuration identifies the agent. A token from the sample does
+// not count.
 func HasIdentity(c *config.Config) bool { return c.HasToken() || c.UsesOIDC() }
 
-// LoadEnvironment sets a file's variables that are unset, for managers that read no such files.
+// LoadEnvironment sets those variables in an environment file that are not already set. It is for
+// service managers that do not read environment files.
 func LoadEnvironment(path string) error {
 	if path == "" {
 		return nil

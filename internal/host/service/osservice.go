@@ -1,11 +1,12 @@
-// Package service registers the agent with the operating system's service manager and controls it
-// there: systemd on Linux, launchd on macOS, for the whole machine or for one user.
+// Package service registers the agent with the operating system's service manager and controls the
+// service. It supports systemd on Linux and launchd on macOS, for the whole machine or for one
+// user.
 //
-// It plugs its own two systems into kardianos/service, whose built-in ones write units that restart
-// after two minutes, refuse an upgrade, and leave partial files after an error. Here an install is
-// also the upgrade: the file is rendered, compared, and swapped by one rename; an install that
-// fails is rolled back. Both systems compile on every platform, so that the command lines of each
-// can be tested on the other.
+// It adds its own two systems to kardianos/service. The built-in systems write units that restart
+// only after two minutes, reject an upgrade, and leave partial files after an error. In this
+// package, an installation can also be an upgrade: it renders the file, compares it and replaces it
+// with a single rename. A failed installation is rolled back. Both systems compile on every
+// platform, so that tests can check the command lines of each on the other.
 package service
 
 import (
@@ -23,23 +24,24 @@ import (
 	"workflowagent/internal/agent/config"
 )
 
-// DefaultName is the service's default name.
+// DefaultName is the default name of the service.
 const DefaultName = "customer-managed-workflow-agent"
 
 // SystemUser is the default account of a service for the whole machine.
 const SystemUser = "workflow-agent"
 
-// SystemConfig is the machine's configuration file; the former name applies if only that exists.
+// SystemConfig is the machine's configuration file. The former name applies if only a file with
+// that name exists.
 const (
 	SystemConfig    = "/etc/pulumi-workflow-agent.yaml"
 	oldSystemConfig = "/etc/pulumi-deployment-agent.yaml"
 )
 
-// Profile is the sandbox of a systemd service.
+// Profile selects the sandbox of a systemd service.
 type Profile string
 
-// The profiles. Jobs of the process executor are children of the agent and share its sandbox, so it
-// must be looser; containers are children of the engine.
+// The profiles. Jobs of the process executor are children of the agent and share its sandbox, so
+// that sandbox must be less strict. Containers are children of the engine.
 const (
 	ProfileDocker  Profile = "docker"
 	ProfileProcess Profile = "process"
@@ -47,57 +49,62 @@ const (
 
 // Options describe a service.
 type Options struct {
-	Name       string  // "": DefaultName
+	Name       string  // "" means DefaultName
 	User       bool    // for the current user instead of the whole machine
-	Account    string  // of a service of the machine; "": SystemUser on Linux, root on macOS
-	Profile    Profile // "": ProfileDocker
-	Executable string  // absolute path of the agent's binary
-	// Config is the absolute path of the configuration file. "" lets a user's service search for
-	// it; a service of the machine reads SystemConfig, and no file that its own account, or its
-	// jobs with the process executor, could write.
+	Account    string  // account of a service of the machine; "" means SystemUser on Linux and root on macOS
+	Profile    Profile // "" means ProfileDocker
+	Executable string  // absolute path of the agent's executable
+	// Config is the absolute path of the configuration file. If it is "", a user's service searches
+	// for the file, and a service of the machine reads SystemConfig. A service of the machine must
+	// not read a file that its own account, or its jobs with the process executor, could write to.
 	Config string
-	// Docker lets the service's account use the engine's socket, which is equivalent to root.
+	// Docker gives the service's account access to the engine's socket, which is equivalent to root
+	// access.
 	Docker bool
-	// Packaged writes the unit to the package manager's directory, so that an administrator can
-	// mask or override it, and does nothing else: the package's scripts enable and start it, even
-	// without a service manager, as in an image build.
+	// Packaged makes Install write only the unit, in the package manager's directory, so that an
+	// administrator can mask or override it. The package's scripts enable and start the service.
+	// This works even without a service manager, as in an image build.
 	Packaged bool
-	// Updates let the service update itself; nil if a package manager or the operator does.
+	// Updates contains the paths with which the service updates itself. It is nil if a package
+	// manager or the operator updates the agent.
 	Updates *Updates
 }
 
-// Service is a service on this machine. Of the kardianos methods, Install registers or upgrades
-// without starting, and Uninstall stops and removes.
+// Service is a service on this machine. Of the kardianos methods, Install registers or upgrades the
+// service without starting it, and Uninstall stops and removes it.
 type Service interface {
 	service.Service
 	// Describe returns the state of the service, or [service.ErrNotInstalled] if it is missing.
 	Describe(ctx context.Context) (State, error)
-	// Logs writes the last lines, oldest first, and with follow the new ones until ctx ends.
+	// Logs writes the last lines, oldest first. If follow is true, it then writes new lines until
+	// ctx is canceled.
 	Logs(ctx context.Context, out io.Writer, lines int, follow bool) error
-	// Enable has the service start at boot, or with the user's session.
+	// Enable makes the service start at boot or with the user's session.
 	Enable(ctx context.Context) error
-	// File returns the path of the unit or property list.
+	// File returns the path of the unit or the property list.
 	File() string
 	// EnvironmentFile returns the path of the service's environment file.
 	EnvironmentFile() string
 }
 
-// State is what a service manager reports about a service.
+// State is the service manager's report about a service.
 type State struct {
 	Active    string    `json:"active"`           // active, activating, deactivating, inactive or failed
-	Detail    string    `json:"detail,omitempty"` // in the words of the service manager
+	Detail    string    `json:"detail,omitempty"` // description by the service manager
 	Enabled   string    `json:"enabled,omitempty"`
 	PID       int       `json:"pid,omitempty"`
-	Restarts  int       `json:"restarts"` // since it was started by hand or at boot
+	Restarts  int       `json:"restarts"` // number of restarts since the service was started manually or at boot
 	Since     time.Time `json:"since,omitzero"`
 	LastExit  string    `json:"lastExit,omitempty"`
 	Installed string    `json:"file"`
 }
 
-// callTimeout limits each call of systemctl or launchctl. A stop takes up to the unit's timeout.
+// callTimeout limits each call to systemctl or launchctl. Stopping a service can take as long as
+// the unit's timeout.
 const callTimeout = 90 * time.Second
 
-// Open returns the service on this machine's service manager, or [ErrNoManager] without one.
+// Open returns the service on this machine's service manager. It returns [ErrNoManager] if there is
+// none.
 func Open(o Options) (Service, error) {
 	o, err := o.withDefaults()
 	if err != nil {
@@ -117,7 +124,7 @@ func Open(o Options) (Service, error) {
 	return s.(Service), nil //nolint:forcetypeassert // the two systems above create nothing else
 }
 
-// Explain returns an error of a service, with advice if the service is not installed.
+// Explain returns a service's error. If the service is not installed, it adds advice.
 func Explain(s Service, err error) error {
 	if errors.Is(err, service.ErrNotInstalled) {
 		return fmt.Errorf("the service is not installed, %s is missing: see %s service install --help (a user's service needs --user with every command)", s.File(), DefaultName)
@@ -180,7 +187,8 @@ func firstFile(names ...string) string {
 	return names[0]
 }
 
-// noProgram satisfies kardianos/service: the agent's run command handles its own signals.
+// noProgram implements kardianos/service's Interface. It does nothing, because the agent's run
+// command handles its own signals.
 type noProgram struct{}
 
 func (noProgram) Start(service.Service) error { return nil }

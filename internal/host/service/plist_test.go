@@ -22,7 +22,8 @@ func packagedLists() map[string]Options {
 	}
 }
 
-// TestPackagedPropertyLists compares packaging/launchd with service install; -update writes it.
+// TestPackagedPropertyLists compares the property lists in packaging/launchd with the output of
+// service install. With -update, it writes them.
 func TestPackagedPropertyLists(t *testing.T) {
 	for dir, options := range packagedLists() {
 		text := newLaunchd(mustDefault(t, options), &scripted{}, "/Users/USERNAME").render()
@@ -32,8 +33,8 @@ func TestPackagedPropertyLists(t *testing.T) {
 	}
 }
 
-// TestPropertyListValues reads property lists with an independent parser and compares every value,
-// including paths with XML's special characters.
+// TestPropertyListValues parses property lists with an independent parser and compares every value.
+// The values include paths with characters that are special in XML.
 func TestPropertyListValues(t *testing.T) {
 	const special = `/opt/a & b <c> "d" 'e' ä/agent`
 	for _, tt := range []struct {
@@ -72,7 +73,7 @@ func TestPropertyListValues(t *testing.T) {
 		want := map[string]any{
 			"Label": DefaultName, "RunAtLoad": true, "KeepAlive": map[string]any{"SuccessfulExit": false},
 			"ThrottleInterval": uint64(10), "ExitTimeOut": uint64(30), "AbandonProcessGroup": true, "ProcessType": "Background",
-			"Umask":              uint64(0o077), // launchd takes a decimal number
+			"Umask":              uint64(0o077), // launchd requires a decimal number
 			"SoftResourceLimits": map[string]any{"NumberOfFiles": uint64(10240)},
 		}
 		maps.Copy(want, tt.want)
@@ -86,7 +87,7 @@ func TestPropertyListValues(t *testing.T) {
 	}
 }
 
-// TestUpdatePropertyListValues does the same for the update helper's property list.
+// TestUpdatePropertyListValues parses and compares the update helper's property list.
 func TestUpdatePropertyListValues(t *testing.T) {
 	options := Options{Executable: "/opt/a&b/agent", Updates: &Updates{
 		Root: "/opt/a&b", Program: "/opt/a&b/proven/agent", State: "/var/lib/<x>", Stage: "/var/lib/<x>/updates",
@@ -106,7 +107,7 @@ func TestUpdatePropertyListValues(t *testing.T) {
 		},
 		"WatchPaths":       []any{"/var/lib/<x>/updates/request.json", "/opt/a&b/update.json"},
 		"ThrottleInterval": uint64(30), "ProcessType": "Background",
-		"Umask":           uint64(0o022), // launchd takes a decimal number
+		"Umask":           uint64(0o022), // launchd requires a decimal number
 		"StandardOutPath": logFile, "StandardErrorPath": logFile,
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
@@ -114,8 +115,8 @@ func TestUpdatePropertyListValues(t *testing.T) {
 	}
 }
 
-// TestPropertyListsElsewhere checks the packaged property lists with other programs' parsers, and a
-// broken one, which shows that they detect errors.
+// TestPropertyListsElsewhere checks the packaged property lists with other programs' parsers. It
+// also checks a broken property list, to show that the parsers detect errors.
 func TestPropertyListsElsewhere(t *testing.T) {
 	broken := filepath.Join(t.TempDir(), "broken.plist")
 	must(t, os.WriteFile(broken, []byte(`<?xml version="1.0"?><plist version="1.0"><dict><key>Label</dict></plist>`), 0o600))

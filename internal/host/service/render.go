@@ -39,7 +39,8 @@ func (l *launchd) render() []byte {
 	}, map[string]bool{"Account": l.options.Account != ""})
 }
 
-// plistArguments returns a command line, with the environment file that launchd does not read itself.
+// plistArguments returns the arguments of a command line as elements of a property list. It adds
+// the flag with the environment file, because launchd does not read that file.
 func (l *launchd) plistArguments(arguments []string) string {
 	var lines []string
 	for _, argument := range append(arguments, "--env-file", l.EnvironmentFile()) {
@@ -73,7 +74,8 @@ func wantedBy(o Options) string {
 	return "multi-user.target"
 }
 
-// protectHome blocks access to home directories, unless one of the paths is below one.
+// protectHome returns the value of ProtectHome=, which blocks access to home directories unless one
+// of the paths is in a home directory.
 func protectHome(paths ...string) string {
 	if slices.ContainsFunc(paths, inHome) {
 		return "read-only"
@@ -81,9 +83,9 @@ func protectHome(paths ...string) string {
 	return "yes"
 }
 
-// fill replaces {{Name}} in a template, and keeps or drops the text between lines {{if Name}} or
-// {{if not Name}}, {{else}} and {{end}}. text/template would link every exported method of every
-// type into the binary, which makes the agent a third larger.
+// fill replaces {{Name}} in a template. It keeps or drops the lines between {{if Name}} or {{if not
+// Name}}, {{else}} and {{end}}. It does not use text/template, which would make the agent a third
+// larger: it links every exported method of every type into the binary.
 func fill(text string, values map[string]string, conditions map[string]bool) []byte {
 	var pairs []string
 	for name, value := range values {
@@ -104,16 +106,17 @@ func fill(text string, values map[string]string, conditions map[string]bool) []b
 		case word == "end}}":
 			open = open[:len(open)-1]
 		case !slices.Contains(open, false):
-			_, _ = replacer.WriteString(&out, line) // a buffer accepts everything
+			_, _ = replacer.WriteString(&out, line) // writing to a buffer cannot fail
 		}
 	}
 	return out.Bytes()
 }
 
-// unitEscape prevents systemd from expanding a value (systemd.unit(5), specifiers).
+// unitEscape escapes a value so that systemd does not expand it (systemd.unit(5), specifiers).
 func unitEscape(value string) string { return strings.ReplaceAll(value, "%", "%%") }
 
-// unitQuote quotes a value as one word of a command line (systemd.service(5), command lines).
+// unitQuote quotes a value as one word of a command line in a unit (systemd.service(5), command
+// lines).
 func unitQuote(value string) string {
 	escaped := strings.NewReplacer(`\`, `\\`, `"`, `\"`, "%", "%%", "$", "$$", "\t", `\t`).Replace(value)
 	if strings.ContainsAny(value, " \t'\";\\") || value == "" {
@@ -122,16 +125,18 @@ func unitQuote(value string) string {
 	return escaped
 }
 
-// unitPath quotes a value as one word of a list of paths, where only % is special.
+// unitPath quotes a value as one word of a list of paths in a unit. In such a list, $ is not
+// special.
 func unitPath(value string) string { return strings.ReplaceAll(unitQuote(value), "$$", "$") }
 
 func xmlEscape(value string) string {
 	var buf bytes.Buffer
-	_ = xml.EscapeText(&buf, []byte(value)) // a buffer accepts everything
+	_ = xml.EscapeText(&buf, []byte(value)) // writing to a buffer cannot fail
 	return buf.String()
 }
 
-// inHome reports whether the sandbox must leave home directories readable for a path.
+// inHome reports whether path is in a home directory, or is a link to a path in one. The sandbox
+// must then leave home directories readable.
 func inHome(path string) bool {
 	for _, home := range []string{"/home", "/root", "/run/user"} {
 		if path == home || strings.HasPrefix(path, home+string(filepath.Separator)) {
@@ -151,16 +156,16 @@ var updateUnitText string
 //go:embed launchd.update.plist.tmpl
 var updatePlistText string
 
-// Updates are the paths of an installation that updates itself. The agent verifies a release and
-// puts it into Stage. A helper, which the service manager runs as the owner of the installation,
-// finds Request and installs the release.
+// Updates contains the paths of an installation that updates itself. The agent verifies a release
+// and stores it in Stage. When Request appears, the service manager runs a helper as the owner of
+// the installation, and the helper installs the release.
 type Updates struct {
-	Root    string // directory of the installation
-	Program string // the binary in Root that the helper runs: the version that worked last
-	Stage   string // directory that the agent writes
-	State   string // directory of the agent's state, with Stage in it
-	Request string // file in Stage by which the agent requests an update
-	Journal string // file in Root during an update
+	Root    string // root directory of the installation
+	Program string // the program in Root that the helper runs, from the last version that worked
+	Stage   string // directory to which the agent writes releases
+	State   string // directory of the agent's state, which contains Stage
+	Request string // file in Stage with which the agent requests an update
+	Journal string // file in Root that exists during an update
 }
 
 func updateName(o Options) string { return o.Name + "-update" }
@@ -176,7 +181,8 @@ func updateArguments(o Options) []string {
 	return arguments
 }
 
-// check refuses paths that no service manager accepts, or that are not absolute.
+// check returns an error if a path is not absolute or contains characters that no service manager
+// accepts.
 func (u *Updates) check() error {
 	if u == nil {
 		return nil
@@ -204,7 +210,7 @@ func (s *systemd) renderUpdates(version int) (path, unit []byte) {
 	return fill(updatePathText, values, conditions), fill(updateUnitText, values, conditions)
 }
 
-// oneshotRestartVersion is the first systemd that restarts a unit of type oneshot.
+// oneshotRestartVersion is the first systemd version that can restart a unit of type oneshot.
 const oneshotRestartVersion = 244
 
 func (l *launchd) renderUpdates() []byte {

@@ -6,7 +6,7 @@ func TestFill(t *testing.T) {
 	values := map[string]string{"A": "one {{B}}", "B": "two"}
 	conditions := map[string]bool{"Yes": true, "No": false}
 	for text, want := range map[string]string{
-		"x {{A}} {{B}}\n":                                   "x one {{B}} two\n", // values are not expanded in turn
+		"x {{A}} {{B}}\n":                                   "x one {{B}} two\n", // the inserted values are not expanded again
 		"{{if Yes}}\na\n{{else}}\nb\n{{end}}\nc\n":          "a\nc\n",
 		"{{if not Yes}}\na\n{{else}}\nb\n{{end}}\n":         "b\n",
 		"{{if Yes}}\n{{if No}}\na\n{{end}}\nb\n{{end}}\n":   "b\n",

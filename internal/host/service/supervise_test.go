@@ -12,7 +12,8 @@ import (
 	"workflowagent/internal/agent/config"
 )
 
-// manager listens like a service manager and returns what it receives.
+// manager listens in place of a service manager. received returns the messages that it has
+// received.
 func manager(t *testing.T) (received func() string) {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "notify")
@@ -53,7 +54,7 @@ func TestServiceWaitsForItsConfiguration(t *testing.T) {
 	if line := received(); !strings.HasPrefix(line, "READY=1\n") || !strings.Contains(line, "customer-managed-workflow-agent configure") {
 		t.Errorf("received %q", line)
 	}
-	// An incomplete file does not end the wait.
+	// The wait continues while the file is incomplete.
 	for _, text := range []string{"token\n", "token: pul-1\n"} {
 		must(t, os.WriteFile(path, []byte(text), 0o600))
 	}

@@ -10,8 +10,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// TestOwnershipThroughSwappedLinks changes owner and mode of a file whose directory another user
-// owns and constantly replaces with a link to a file that root owns.
+// TestOwnershipThroughSwappedLinks changes the owner and mode of a file in a directory of another
+// user, who constantly replaces the file with a link to a file of root's.
 func TestOwnershipThroughSwappedLinks(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("only root gives files away")
@@ -55,7 +55,7 @@ func TestOwnershipThroughSwappedLinks(t *testing.T) {
 	}
 }
 
-// unlessRoots fails the test if a file that belongs to another user than root holds the secret.
+// unlessRoots fails the test if a file that belongs to a user other than root contains the secret.
 func unlessRoots(t *testing.T, dir, secret string) {
 	t.Helper()
 	entries, err := os.ReadDir(dir)
@@ -81,7 +81,7 @@ func renew(t *testing.T, path string, owner int) {
 	must(t, os.Chown(path, owner, 0))
 }
 
-// swapping exchanges two names until stop is called.
+// swapping exchanges two names repeatedly until stop is called.
 func swapping(a, b string) (stop func()) {
 	done := make(chan struct{})
 	var running sync.WaitGroup
@@ -101,8 +101,8 @@ func swapping(a, b string) (stop func()) {
 	}
 }
 
-// TestHardLinksKeepTheirOwner replaces the configuration with a hard link to a file that root owns.
-// The owner of that file must not change.
+// TestHardLinksKeepTheirOwner replaces the configuration with a hard link to a file of root's. The
+// owner of that file must not change.
 func TestHardLinksKeepTheirOwner(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("only root gives files away")

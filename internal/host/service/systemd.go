@@ -16,12 +16,12 @@ import (
 	"workflowagent/internal/termtext"
 )
 
-// systemdSystem implements systemd as a system of kardianos/service.
+// systemdSystem is the systemd implementation of kardianos/service's System.
 type systemdSystem struct{ options Options }
 
 func (systemdSystem) String() string { return "linux-systemd" }
 
-// Detect checks for systemd as sd_booted(3) does.
+// Detect reports whether systemd runs this machine, in the same way as sd_booted(3).
 func (systemdSystem) Detect() bool {
 	info, err := os.Lstat("/run/systemd/system")
 	return err == nil && info.IsDir()
@@ -39,13 +39,14 @@ type systemd struct {
 	commands runner
 	units    string // directory of the unit
 	settings string // directory of the environment file
-	packaged bool   // the unit belongs to a package
+	packaged bool   // whether the unit belongs to a package
 }
 
-// stateName is the directory below /var/lib that the machine's services share.
+// stateName is the name of the directory in /var/lib that all services of the machine share.
 const stateName = "workflow-agent"
 
-// The directories of units: the administrator's, which takes precedence, and the packages'.
+// The directories for units. Units in the administrator's directory take precedence over packaged
+// units.
 const (
 	adminUnits   = "/etc/systemd/system"
 	packageUnits = "/usr/lib/systemd/system"
@@ -79,18 +80,18 @@ func (s *systemd) EnvironmentFile() string { return filepath.Join(s.settings, s.
 
 func (s *systemd) unit() string { return s.options.Name + ".service" }
 
-// ofPackage reports whether the service belongs to a package. Its unit is then updated in the
-// package's directory: a copy among the administrator's units would hide those of later packages. A
-// binary from elsewhere gets its own unit.
+// ofPackage reports whether the service belongs to a package. The unit of such a service is updated
+// in the package's directory, because a copy among the administrator's units would hide the units
+// of later package versions. A service whose binary is not from the package gets its own unit.
 func (s *systemd) ofPackage(admin, packages string) bool {
 	if info, err := os.Lstat(filepath.Join(admin, s.unit())); err == nil && info.Mode().IsRegular() {
-		return false // a link there is a mask
+		return false // a link at this path is a mask
 	}
 	_, err := os.Lstat(filepath.Join(packages, s.unit()))
 	return err == nil && (s.options.Executable == "" || strings.HasPrefix(resolved(s.options.Executable), "/usr/"))
 }
 
-// resolved follows symbolic links; on an error it returns the path.
+// resolved returns the path with symbolic links resolved, or the unchanged path if that fails.
 func resolved(path string) string {
 	if real, err := filepath.EvalSymlinks(path); err == nil {
 		return real
@@ -109,7 +110,7 @@ func (s *systemd) ctl(ctx context.Context, args ...string) (string, error) {
 	return out, err
 }
 
-// howToSession returns advice on starting the systemd of a user.
+// howToSession returns advice on how to start a user's systemd.
 func howToSession() string {
 	name := "USER"
 	if u, err := user.Current(); err == nil {
@@ -118,13 +119,13 @@ func howToSession() string {
 	return fmt.Sprintf("log in as that user (not through su or sudo), or let root run loginctl enable-linger %s and set XDG_RUNTIME_DIR=/run/user/%d", name, os.Getuid())
 }
 
-// Start starts the service and returns when it is ready.
+// Start starts the service and returns when the service is ready.
 func (s *systemd) Start() error { return s.act("start") }
 
-// Stop stops the service. Its jobs continue.
+// Stop stops the service. The service's jobs continue.
 func (s *systemd) Stop() error { return s.act("stop") }
 
-// Restart stops and starts the service. Its jobs continue.
+// Restart stops the service and starts it again. The service's jobs continue.
 func (s *systemd) Restart() error { return s.act("restart") }
 
 func (s *systemd) act(verb string) error {
@@ -174,8 +175,8 @@ func (s *systemd) Describe(ctx context.Context) (State, error) {
 	}
 	state.PID, _ = strconv.Atoi(values["MainPID"]) // absent means 0
 	if text := values["StatusText"]; text != "" && state.PID > 0 {
-		// Without a process, the text would be an ended one's. It is untrusted and shown on root's
-		// terminal.
+		// Without a process, the text would come from a process that has exited. The text is
+		// untrusted and can be displayed on root's terminal.
 		state.Detail += ": " + string(termtext.Plain(nil, []byte(text)))
 	}
 	state.Restarts, _ = strconv.Atoi(values["NRestarts"]) // absent means 0
@@ -215,7 +216,8 @@ func (s *systemd) rights() error {
 	return needRoot()
 }
 
-// session finds the user's systemd even if no login session has set its variable.
+// session sets XDG_RUNTIME_DIR, with which systemctl finds the user's systemd, if no login session
+// has set it.
 func (s *systemd) session() error {
 	if !s.options.User || os.Getenv("XDG_RUNTIME_DIR") != "" {
 		return nil

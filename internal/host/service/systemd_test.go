@@ -104,7 +104,7 @@ func TestInstallIsAlsoUpgrade(t *testing.T) {
 	}
 	commands.want(t, "systemctl --version", "systemctl --user daemon-reload", show)
 
-	// A unit that systemd refuses is rolled back.
+	// A unit that systemd rejects is rolled back.
 	s.options.Executable = "/opt/broken"
 	commands.rules["systemctl --user show"] = []answer{{out: "bad-setting"}}
 	if err := s.Install(); err == nil || !strings.Contains(err.Error(), "bad-setting") {
@@ -164,7 +164,7 @@ func TestServicesShareTheirState(t *testing.T) {
 	}{
 		{"second.service", "deploy", false},
 		{"second.service", "ann", true},
-		{"first.service", "ann", false}, // takes its state along
+		{"first.service", "ann", false}, // moves the state to the other account
 	} {
 		if err := sharesState([]string{dir}, tt.unit, tt.account); (err != nil) != tt.refused {
 			t.Errorf("%s as %s: %v", tt.unit, tt.account, err)
@@ -210,7 +210,7 @@ StateChangeTimestamp=Tue 2023-11-14 22:13:20 UTC`}}}}
 	if err != nil || state != want {
 		t.Errorf("got %+v, %v", state, err)
 	}
-	// The call must not use options that systemd before 251 does not support.
+	// The command line must not use options that systemd versions before 251 do not support.
 	if line := commands.calls[0]; strings.Contains(line, "--timestamp") {
 		t.Errorf("ran %s", line)
 	}

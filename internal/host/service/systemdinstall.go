@@ -11,10 +11,10 @@ import (
 	"github.com/kardianos/service"
 )
 
-// Install writes or replaces the unit and reloads systemd; a running service keeps its program
-// until a restart. If systemd refuses the new unit, Install restores the old one.
+// Install writes or replaces the unit and reloads systemd. A running service keeps its program
+// until it is restarted. If systemd rejects the new unit, Install restores the old unit.
 func (s *systemd) Install() error {
-	ctx := context.Background() // each call has its own limit
+	ctx := context.Background() // each call has its own time limit
 	if err := s.rights(); err != nil {
 		return err
 	}
@@ -26,7 +26,7 @@ func (s *systemd) Install() error {
 		return err
 	}
 	if s.packaged {
-		s.options.Executable = resolved(s.options.Executable) // not the link in /usr/bin, under either name
+		s.options.Executable = resolved(s.options.Executable) // the real path, because the links in /usr/bin have several names
 	}
 	if !s.options.User {
 		if err := sharesState([]string{adminUnits, packageUnits}, s.unit(), s.options.Account); err != nil && !s.options.Packaged {
@@ -38,7 +38,8 @@ func (s *systemd) Install() error {
 		if err := reachable(s.options.Executable, s.options.Account); err != nil {
 			return err
 		}
-		// An upgrade of a package does not fail for a cause that only keeps the service from starting.
+		// A package upgrade must not fail for a reason that only prevents the service from
+		// starting.
 		if s.options.Docker && !s.options.Packaged {
 			if err := groupExists("docker"); err != nil {
 				return err
@@ -75,7 +76,8 @@ func (s *systemd) Install() error {
 	return nil
 }
 
-// masked refuses to replace an administrator's mask with a unit.
+// masked returns an error if an administrator has masked the unit, because installing the unit
+// would remove the mask.
 func (s *systemd) masked() error {
 	if resolved(s.File()) == os.DevNull {
 		return s.errMasked()
@@ -91,8 +93,9 @@ func (s *systemd) errMasked() error {
 	return fmt.Errorf("the service is masked: first run systemctl %sunmask %s", user, s.options.Name)
 }
 
-// sharesState rejects an account that differs from that of the other services: all share the state
-// directory, which systemd gives to the account of each service that starts.
+// sharesState returns an error if another service uses a different account. All services share the
+// state directory, and systemd changes the directory's owner to the account of each service that
+// starts.
 func sharesState(dirs []string, unit, account string) error {
 	for _, dir := range dirs {
 		files, err := filepath.Glob(filepath.Join(dir, "*.service"))
@@ -139,7 +142,7 @@ func (s *systemd) updateUnit() string {
 	return filepath.Join(s.units, updateName(s.options)+".service")
 }
 
-// forgetUpdates disables an existing helper for updates. An update in progress completes.
+// forgetUpdates disables the update helper if it exists. An update in progress continues.
 func (s *systemd) forgetUpdates(ctx context.Context) error {
 	if s.packaged || !exists(s.updatePath()) && !exists(s.updateUnit()) {
 		return nil
@@ -166,12 +169,13 @@ func (s *systemd) Enable(ctx context.Context) error {
 	if _, err := s.ctl(ctx, append([]string{"enable"}, s.allUnits()...)...); err != nil || s.options.Updates == nil {
 		return err
 	}
-	// The helper starts watching now, with the new unit.
+	// Make the helper watch with the new unit immediately.
 	_, err := s.ctl(ctx, "restart", filepath.Base(s.updatePath()))
 	return err
 }
 
-// Uninstall stops the service and removes its unit. Jobs, configuration and state stay.
+// Uninstall stops the service and removes its unit. The jobs, the configuration and the state
+// remain.
 func (s *systemd) Uninstall() error {
 	ctx := context.Background()
 	if err := s.rights(); err != nil {
@@ -202,7 +206,8 @@ func (s *systemd) Uninstall() error {
 	if _, err := s.ctl(ctx, "daemon-reload"); err != nil {
 		return err
 	}
-	// A failed unit stays listed until reset; without one the command fails harmlessly.
+	// A failed unit is listed until it is reset. If there is no failed unit, the command fails
+	// without effect.
 	_, _ = s.ctl(ctx, append([]string{"reset-failed"}, units...)...)
 	return forgetChoices(choicesFile(s))
 }

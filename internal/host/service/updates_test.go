@@ -42,7 +42,7 @@ func TestUpdateUnits(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// An old systemd does not support restarts of oneshot units.
+	// Old systemd versions cannot restart oneshot units.
 	if _, unit := s.renderUpdates(239); bytes.Contains(unit, []byte("\nRestart=")) || !bytes.Contains(unit, []byte("\nStartLimitBurst=20\n")) {
 		t.Errorf("%s\n%v", unit, err)
 	}
@@ -84,7 +84,7 @@ func TestUpdateUnitsComeAndGo(t *testing.T) {
 		}
 	}
 
-	// If systemd rejects the helper's units, their files are removed.
+	// The files of the helper's units are removed if systemd rejects them.
 	commands.rules[show+helper] = []answer{{out: "bad-setting"}}
 	commands.rules[show+main], commands.rules[show+path] = []answer{{out: "loaded"}}, []answer{{out: "loaded"}}
 	delete(commands.rules, "systemctl --user show")
@@ -101,7 +101,7 @@ func TestUpdateUnitsComeAndGo(t *testing.T) {
 		"systemctl --user enable "+main+" "+path+" "+helper, "systemctl --user restart "+path)
 	there(path, helper, main)
 
-	// An installation that can no longer update itself has no helper.
+	// If an installation can no longer update itself, its helper is removed.
 	s.options.Updates = nil
 	must(t, s.Install())
 	commands.want(t, "systemctl --version", "systemctl --user disable --now "+path, "systemctl --user disable "+helper,
@@ -111,7 +111,7 @@ func TestUpdateUnitsComeAndGo(t *testing.T) {
 	s.options.Updates = updates
 	must(t, s.Install())
 	commands.calls = nil
-	s.options.Updates = nil // an uninstallation need not know
+	s.options.Updates = nil // an uninstall does not require this setting
 	must(t, s.Uninstall())
 	commands.want(t, "systemctl --user disable --now "+main, "systemctl --user disable --now "+path, "systemctl --user disable "+helper,
 		"systemctl --user daemon-reload", "systemctl --user reset-failed "+main+" "+helper)
@@ -127,7 +127,7 @@ func TestUpdateHelperOfLaunchd(t *testing.T) {
 	must(t, l.Enable(t.Context()))
 	commands.want(t, enable, look, "launchctl bootstrap "+l.domain+" "+l.home+"/Library/LaunchAgents/test-agent-update.plist")
 
-	// Without updates, an existing helper is unloaded.
+	// If updates are off, an existing helper is unloaded.
 	l.options.Updates = nil
 	commands.rules["launchctl print"] = []answer{{}, notLoaded}
 	must(t, l.Enable(t.Context()))

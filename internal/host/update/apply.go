@@ -15,31 +15,31 @@ import (
 	"workflowagent/internal/host/release"
 )
 
-// Progress is the progress of a service's agent since its start.
+// Progress describes how far a service's agent has come since its start.
 type Progress string
 
-// The states of an agent, in order.
+// The possible values of Progress, in order.
 const (
-	NotRunning Progress = "not-running" // not installed, or stopped
-	Starting   Progress = "starting"    // runs, has not answered since it started
-	Waiting    Progress = "waiting"     // runs, waits for a configuration
-	Polled     Progress = "polled"      // its server has answered a poll since it started
+	NotRunning Progress = "not-running" // not installed or stopped
+	Starting   Progress = "starting"    // running, but has not responded since its start
+	Waiting    Progress = "waiting"     // running, and waiting for a configuration
+	Polled     Progress = "polled"      // running, and its server has responded to a poll since its start
 )
 
-// Health is what a service reports about its agent.
+// Health is a service's report about its agent.
 type Health struct {
-	Version  string // of the running process
+	Version  string // version of the running process
 	PID      int
 	Progress Progress
 }
 
-// Service runs the agent. The caller bounds each call.
+// Service runs the agent. The caller limits the duration of each call.
 type Service interface {
 	// Restart restarts a running service with the current program.
 	Restart(ctx context.Context) error
-	// Health reports on the agent. It returns an error for an agent that does not answer, as while
-	// it starts or after a crash; the caller retries. NotRunning is for a service that was stopped
-	// on purpose.
+	// Health returns the health of the agent. It returns an error for an agent that does not
+	// respond, for example while it starts or after a crash. The caller then retries. NotRunning is
+	// only for a service that was stopped on purpose.
 	Health(ctx context.Context) (Health, error)
 }
 
@@ -47,16 +47,16 @@ type Service interface {
 type Applier struct {
 	Installation
 	Keys    release.Keys
-	Service Service // nil: nothing needs a restart
+	Service Service // nil if no service must be restarted
 	Log     *logrus.Entry
-	// Ready is called after all checks, right before the swap. An error postpones the update and
-	// does not mark the version as failed, for example for an agent whose jobs no other process
-	// could resume. nil: the swap may happen at any time.
+	// Ready is called after all checks, immediately before the swap. An error postpones the update
+	// and does not mark the version as failed. For example, an update must wait if the agent has
+	// jobs that no other process could resume. If Ready is nil, the swap can happen at any time.
 	Ready func(ctx context.Context) error
-	// Timeout limits the wait for the new version's first poll; 0 means three minutes.
+	// Timeout limits the wait for the new version's first poll. 0 means three minutes.
 	Timeout time.Duration
 
-	// For tests; 0 means the default.
+	// Tests set these fields. 0 and nil mean the defaults.
 	interval, steady time.Duration
 	now              func() time.Time
 }
@@ -64,37 +64,38 @@ type Applier struct {
 // Result is the result of an update.
 type Result struct {
 	Outcome  Outcome
-	From, To string // "" without an update
-	Reason   string // why the new version was rolled back
+	From, To string // "" if there was no update
+	Reason   string // the reason why the new version was rolled back
 }
 
 // Outcome is the outcome of an update.
 type Outcome string
 
-// The outcomes.
+// The possible outcomes.
 const (
-	Nothing Outcome = ""        // nothing to do
+	Nothing Outcome = ""        // there was nothing to do
 	Updated Outcome = "updated" // the new version works
 	Back    Outcome = "back"    // the new version failed and was rolled back
 )
 
-// ErrDowngrade is returned for a release older than the installed one.
+// ErrDowngrade is returned for a release that is older than the installed version.
 var ErrDowngrade = errors.New("it is older than the installed version, and an update never installs an older version: to use it nevertheless, install it with install.sh")
 
 // ErrFailedBefore is returned for a version that failed less than a day ago.
 var ErrFailedBefore = errors.New("it was tried and rolled back less than a day ago")
 
-// ErrNotConfirmable is returned if the agent has not reached its server to confirm an update.
+// ErrNotConfirmable is returned if an update could not be confirmed, because the running agent has
+// not reached its server since its start.
 var ErrNotConfirmable = errors.New("the running agent has not reached its server since it started, so an update could not be confirmed: fix that first, or stop the service and then update")
 
-// Apply first completes an interrupted update, then installs the release in the directory stage.
-// Without a request there, or with stage "", it returns the result of the interrupted update.
+// Apply completes an interrupted update, and then installs the release in the directory stage. If
+// stage is "" or contains no request, Apply returns the result of the interrupted update.
 //
 // Apply does not trust the stage: it copies the files and checks the copy with the applier's keys.
-// It removes the request except after [ErrBusy]; staging again is cheap. An error before the swap
-// changes nothing. After the swap, a new version that does not reach the progress of the old one is
-// rolled back, with outcome Back and no error. If ctx ends after the swap, the journal stays and
-// the next Apply continues.
+// It removes the request except after [ErrBusy], because staging again is cheap. An error before
+// the swap changes nothing. After the swap, a new version is rolled back if it does not reach the
+// progress of the old version. The outcome is then Back, without an error. If ctx is canceled
+// after the swap, the journal remains and the next Apply continues.
 func (a *Applier) Apply(ctx context.Context, stage string) (result Result, err error) {
 	err = a.locked(func(root *os.Root) error {
 		if result, err = a.recover(ctx, root); err != nil || stage == "" {
@@ -112,15 +113,16 @@ func (a *Applier) Apply(ctx context.Context, stage string) (result Result, err e
 	return result, nil
 }
 
-// recover completes an update that was interrupted after its swap, and removes the leftovers of one
-// that was interrupted before its swap.
+// recover completes an update that was interrupted after its swap. It also removes the leftovers of
+// an update that was interrupted before its swap.
 func (a *Applier) recover(ctx context.Context, root *os.Root) (Result, error) {
 	if err := clean(root); err != nil {
 		return Result{}, err
 	}
 	j, err := readJournal(root)
 	if err != nil {
-		// No Applier wrote it, and it is not needed: current names a complete version.
+		// No Applier wrote this journal, and it is not needed, because the link current names a
+		// complete version.
 		return Result{}, errors.Join(err, root.Rename(JournalFile, JournalFile+".broken"))
 	}
 	if j == nil {
@@ -150,7 +152,8 @@ func clean(root *os.Root) error {
 	return removeAll(root, names...)
 }
 
-// maxTries is how often an interrupted update resumes: the new version may crash the machine.
+// maxTries is how many times an interrupted update is resumed. It is limited, because the new
+// version might crash the machine.
 const maxTries = 3
 
 func (a *Applier) apply(ctx context.Context, root *os.Root, path string) (Result, error) {
@@ -167,8 +170,8 @@ func (a *Applier) apply(ctx context.Context, root *os.Root, path string) (Result
 	if err != nil {
 		err = errors.Join(err, root.RemoveAll(incomingDir))
 	}
-	// A remaining request would be applied again at once, and fail again. The agent learns from the
-	// journal, which already exists, that its request was not refused.
+	// If the request remained, it would be applied again immediately and fail again. The journal
+	// already exists and shows the agent that its request was not rejected.
 	err = errors.Join(err, stage.RemoveAll(RequestFile))
 	if j == nil {
 		return Result{}, err
@@ -178,7 +181,8 @@ func (a *Applier) apply(ctx context.Context, root *os.Root, path string) (Result
 	return result, errors.Join(err, concluded)
 }
 
-// prepare adds the requested version to the versions. It returns "" for to if it is current.
+// prepare adds the requested version to the installed versions. to is "" if the requested version
+// is already current.
 func (a *Applier) prepare(ctx context.Context, root, stage *os.Root) (from, to string, err error) {
 	if from, err = a.Current(); err != nil {
 		return "", "", err
@@ -212,7 +216,8 @@ func (a *Applier) prepare(ctx context.Context, root, stage *os.Root) (from, to s
 	return from, want.Version, put(root, want.Version)
 }
 
-// takeIn copies, checks and unpacks a version into a directory of the root, and runs it once.
+// takeIn copies a version from the stage, checks and unpacks the copy in the root's private
+// directory, and runs the new program once.
 func (a *Applier) takeIn(ctx context.Context, root, stage *os.Root, version string) error {
 	if err := root.Mkdir(incomingDir, 0o700); err != nil {
 		return err
@@ -232,7 +237,8 @@ func (a *Applier) takeIn(ctx context.Context, root, stage *os.Root, version stri
 	return nil
 }
 
-// begin writes the journal of an update, with the progress that the new version must reach.
+// begin writes the journal of an update. The journal includes the progress that the new version
+// must reach.
 func (a *Applier) begin(ctx context.Context, root *os.Root, from, to string) (*journal, error) {
 	goal, err := a.goal(ctx, to)
 	if err == nil {
@@ -249,7 +255,8 @@ func (a *Applier) begin(ctx context.Context, root *os.Root, from, to string) (*j
 	return j, nil
 }
 
-// goal returns the progress that the new version must reach, or why the update must wait.
+// goal returns the progress that the new version must reach. If the update must wait, the error
+// contains the reason.
 func (a *Applier) goal(ctx context.Context, to string) (Progress, error) {
 	if a.Ready != nil {
 		if err := a.Ready(ctx); err != nil {
@@ -276,7 +283,7 @@ func (a *Applier) time() time.Time {
 	return time.Now()
 }
 
-// prune removes versions except the given ones and those that a process executes.
+// prune removes all versions except those in keep and those whose programs a process is executing.
 func prune(root *os.Root, keep ...string) error {
 	entries, err := fs.ReadDir(root.FS(), versionsDir)
 	if err != nil {

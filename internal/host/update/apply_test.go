@@ -101,7 +101,7 @@ func TestRolledBack(t *testing.T) {
 				t.Errorf("Failed: %+v, %v, %v", failed, ok, err)
 			}
 
-			// Not again at once, unless the operator requests it.
+			// The version must not be tried again immediately, unless the operator requests it.
 			h.put(t, "v1.1.0", bad)
 			pid := h.pid(t)
 			if _, err := a.Apply(t.Context(), h.stage); !errors.Is(err, ErrFailedBefore) {
@@ -128,7 +128,7 @@ func TestRolledBack(t *testing.T) {
 	}
 }
 
-// TestWaiting updates an agent that waits for its configuration to one that also waits.
+// TestWaiting updates an agent that waits for its configuration. The new version also waits.
 func TestWaiting(t *testing.T) {
 	t.Parallel()
 	h := newHouse(t, "v1.0.0")
@@ -150,8 +150,8 @@ func (h *house) behave(t testing.TB, version, behaviour string) {
 	}
 }
 
-// TestNotNow checks that an update is postponed while jobs are being started, or while the service
-// could not confirm it.
+// TestNotNow checks that an update is postponed while jobs are being started, or if the running
+// agent has not reached its server.
 func TestNotNow(t *testing.T) {
 	t.Parallel()
 	h := newHouse(t, "v1.0.0")
@@ -193,7 +193,8 @@ func TestStopped(t *testing.T) {
 	h.works(t, "v1.1.0")
 }
 
-// TestNetworkDown checks that a version is not blamed if the old one does not become ready either.
+// TestNetworkDown checks that a version is not recorded as failed if the old version does not
+// become ready either.
 func TestNetworkDown(t *testing.T) {
 	t.Parallel()
 	h := newHouse(t, "v1.0.0")
@@ -204,7 +205,7 @@ func TestNetworkDown(t *testing.T) {
 	if err == nil || result.Outcome != Back {
 		t.Errorf("Apply: %+v, %v", result, err)
 	}
-	h.behave(t, "v1.0.0", polls) // the network is back
+	h.behave(t, "v1.0.0", polls) // the network is available again
 	h.works(t, "v1.0.0")
 	if _, ok, _ := a.Failed(); ok {
 		t.Error("the version is blamed")
@@ -212,7 +213,7 @@ func TestNetworkDown(t *testing.T) {
 	h.updates(t, "v1.1.0")
 }
 
-// down is a service whose network fails at its first restart.
+// down is a service that loses its network connection at its first restart.
 type down struct {
 	*unit
 	h *house
@@ -224,7 +225,7 @@ func (d down) Restart(ctx context.Context) error {
 	return d.unit.Restart(ctx)
 }
 
-// TestUnsteady checks that a version that polls and then dies is rolled back.
+// TestUnsteady checks that a version that polls and then exits is rolled back.
 func TestUnsteady(t *testing.T) {
 	t.Parallel()
 	h := newHouse(t, "v1.0.0")
@@ -237,7 +238,7 @@ func TestUnsteady(t *testing.T) {
 	h.works(t, "v1.0.0")
 }
 
-// unsteady is a service whose new version has a different process at each check.
+// unsteady is a service whose new version has a different process ID at each check.
 type unsteady struct {
 	*unit
 	looks int
@@ -259,7 +260,7 @@ func (u *unsteady) Restart(ctx context.Context) error {
 	return err
 }
 
-// TestRestartFails checks that a restart that the service manager refuses is rolled back.
+// TestRestartFails checks that an update is rolled back if the service manager refuses the restart.
 func TestRestartFails(t *testing.T) {
 	t.Parallel()
 	h := newHouse(t, "v1.0.0")
@@ -276,7 +277,8 @@ type refuses struct{ *unit }
 
 func (refuses) Restart(context.Context) error { return errors.New("no such unit") }
 
-// TestShutdown checks that a version is not blamed if a restart fails in a shutdown.
+// TestShutdown checks that a version is not recorded as failed if its restart fails because of a
+// shutdown.
 func TestShutdown(t *testing.T) {
 	t.Parallel()
 	h := newHouse(t, "v1.0.0")
@@ -296,7 +298,7 @@ func TestShutdown(t *testing.T) {
 	h.works(t, "v1.1.0")
 }
 
-// shutsDown is a service manager that refuses, and then ends the updater.
+// shutsDown is a service manager that shuts down: it refuses a restart and then stops the updater.
 type shutsDown struct {
 	*unit
 	end func()
@@ -321,7 +323,7 @@ func TestLiar(t *testing.T) {
 	h.works(t, "v1.0.0")
 }
 
-// liar is a service whose new version reports an escape sequence in its version.
+// liar is a service whose new version reports a version that contains an escape sequence.
 type liar struct{ *unit }
 
 func (l liar) Health(ctx context.Context) (Health, error) {
@@ -332,7 +334,8 @@ func (l liar) Health(ctx context.Context) (Health, error) {
 	return health, err
 }
 
-// TestKeys checks a key change: either of two keys may sign a release, but not the old one alone.
+// TestKeys checks a key change: a signature by either of two keys is valid, but only for an
+// installation that trusts that key.
 func TestKeys(t *testing.T) {
 	t.Parallel()
 	h := newHouse(t, "v1.0.0")
@@ -371,7 +374,7 @@ func TestTwoAtOnce(t *testing.T) {
 				t.Errorf("the second update: %v", err)
 			}
 		}
-		return a.Prove() // reports no error
+		return a.Prove() // returns no error
 	}
 	if result, err := a.Apply(t.Context(), h.stage); err != nil || result.Outcome != Updated {
 		t.Errorf("Apply: %+v, %v", result, err)
@@ -396,7 +399,8 @@ func TestSameAgain(t *testing.T) {
 	h.works(t, "v1.0.0")
 }
 
-// TestUmask checks that a strict umask hides neither version's files from the service's account.
+// TestUmask checks that, despite a strict umask, the service's account can read the files of both
+// versions.
 func TestUmask(t *testing.T) { // not parallel: the umask is global
 	h := newHouse(t, "v1.0.0")
 	defer syscall.Umask(syscall.Umask(0o077))
@@ -424,8 +428,8 @@ func TestUmask(t *testing.T) { // not parallel: the umask is global
 }
 
 // TestRequestAccepted checks that the journal exists before the request is removed. Without a
-// journal, the agent assumes that the request was refused.
-func TestRequestAccepted(t *testing.T) { // not parallel: the steps are global
+// journal, the agent assumes that the request was rejected.
+func TestRequestAccepted(t *testing.T) { // not parallel: the variable step is global
 	h := newHouse(t, "v1.0.0")
 	h.put(t, "v1.1.0", newRelease(t, h.key, "v1.1.0", polls))
 	defer func(before func(string)) { step = before }(step)

@@ -18,13 +18,13 @@ import (
 )
 
 const (
-	timeout  = 3 * time.Minute // for the first poll, which a server may hold for 50 s
-	interval = time.Second     // between two health checks
-	steady   = 5 * time.Second // for which one process must stay healthy
-	callTime = 3 * time.Minute // for the calls to the service manager
+	timeout  = 3 * time.Minute // wait for the first poll, which a server can hold for 50 s
+	interval = time.Second     // pause between two health checks
+	steady   = 5 * time.Second // time for which one process must stay healthy
+	callTime = 3 * time.Minute // limit for each call to the service manager
 )
 
-// conclude completes an update, forward or backward. Each step can be repeated after a crash.
+// conclude completes an update forward or backward. Each step can be repeated after a crash.
 func (a *Applier) conclude(ctx context.Context, root *os.Root, j *journal) (Result, error) {
 	result := Result{From: j.From, To: j.To}
 	log := a.Log.WithFields(logrus.Fields{"from": j.From, "to": j.To})
@@ -35,14 +35,14 @@ func (a *Applier) conclude(ctx context.Context, root *os.Root, j *journal) (Resu
 			return result, a.confirm(root, j, log)
 		}
 		if ctx.Err() != nil {
-			// This process was stopped, which is not the new version's fault.
+			// This process was stopped. The new version is not the cause.
 			return result, fmt.Errorf("interrupted before the new version was confirmed; the next start of the updater continues: %w", ctx.Err())
 		}
 		log.WithError(err).Error("the new version does not work, rolling back")
 		j.Phase, j.Reason = backward, err.Error()
 		if err := j.write(root); err != nil {
-			// A failure to write this record, which prevents a later retry, must not prevent the
-			// rollback.
+			// This record prevents the version from being tried again soon. A failure to write it
+			// must not prevent the rollback.
 			log.WithError(err).Error("writing the journal of the update failed")
 		}
 		step("turned")
@@ -57,7 +57,8 @@ func (a *Applier) conclude(ctx context.Context, root *os.Root, j *journal) (Resu
 		return result, fmt.Errorf("%s could not be made current again: %w", j.From, errors.Join(err, currentErr))
 	}
 	if err != nil {
-		// The likely cause is the network: the version may be retried once the old one polls.
+		// The network is the likely cause, so the version may be tried again when the old version
+		// polls again.
 		log.WithError(err).Error("the old version is current again, but does not work either")
 		return result, errors.Join(fmt.Errorf("%s was rolled back (%s), but %s does not work either: %w", j.To, j.Reason, j.From, err), a.drop(root, j))
 	}
@@ -69,7 +70,7 @@ func (a *Applier) conclude(ctx context.Context, root *os.Root, j *journal) (Resu
 	return result, a.drop(root, j)
 }
 
-// confirm ends an update whose new version works.
+// confirm completes an update whose new version works.
 func (a *Applier) confirm(root *os.Root, j *journal, log *logrus.Entry) error {
 	step("healthy")
 	if err := point(root, provenLink, j.To); err != nil {
@@ -87,19 +88,20 @@ func (a *Applier) confirm(root *os.Root, j *journal, log *logrus.Entry) error {
 	return nil
 }
 
-// drop ends an update that was rolled back.
+// drop completes an update that was rolled back.
 func (a *Applier) drop(root *os.Root, j *journal) error {
 	if err := forget(root); err != nil {
 		return err
 	}
 	step("forgotten")
 	if executing(root, j.To) {
-		return nil // a job that the new version has started
+		return nil // a job that the new version started is still running
 	}
 	return root.RemoveAll(versionsDir + "/" + j.To)
 }
 
-// switchTo makes a version current and waits until it reaches the required progress.
+// switchTo makes a version current, restarts the service, and waits until the agent reaches the
+// required progress.
 func (a *Applier) switchTo(ctx context.Context, root *os.Root, version string, want Progress) error {
 	now, err := a.Current()
 	if err != nil || now != version {
@@ -115,7 +117,8 @@ func (a *Applier) switchTo(ctx context.Context, root *os.Root, version string, w
 	defer cancel()
 	if health, err := a.Service.Health(call); err != nil || health.Version != version {
 		if err := a.Service.Restart(call); err != nil {
-			// A service manager that shuts down also refuses, and then stops this process.
+			// During a shutdown, the service manager also refuses the restart, and then stops this
+			// process.
 			_ = retry.Sleep(ctx, cmp.Or(a.steady, steady))
 			return fmt.Errorf("restarting the service: %w", err)
 		}
@@ -124,7 +127,7 @@ func (a *Applier) switchTo(ctx context.Context, root *os.Root, version string, w
 	return a.await(ctx, version, want)
 }
 
-// await waits until one process of the version has been ready for some time.
+// await waits until a single process of the version has been ready for some time.
 func (a *Applier) await(ctx context.Context, version string, want Progress) error {
 	limit := cmp.Or(a.Timeout, timeout)
 	ctx, cancel := context.WithTimeout(ctx, limit)
@@ -157,34 +160,34 @@ func (a *Applier) await(ctx context.Context, version string, want Progress) erro
 	}
 }
 
-// Files in the root of an installation, readable for all users.
+// The names of files in the root of an installation. All users can read these files.
 const (
-	// JournalFile exists between an update's swap and its confirmation.
+	// JournalFile exists from an update's swap until its confirmation.
 	JournalFile = "update.json"
-	// failureFile holds the newest version that failed.
+	// failureFile contains the newest version that failed.
 	failureFile = "update-failed.json"
 )
 
-// phase is the direction of an update that has a journal.
+// phase is the direction of an update.
 type phase string
 
 const (
-	forward  phase = "forward"  // towards the new version
-	backward phase = "backward" // back to the old one
+	forward  phase = "forward"  // to the new version
+	backward phase = "backward" // back to the old version
 )
 
-// journal holds the state from which any process can complete an update.
+// journal contains the state with which any process can complete an update.
 type journal struct {
 	Phase  phase     `json:"phase"`
 	From   string    `json:"from"`
 	To     string    `json:"to"`
-	Wait   Progress  `json:"wait"` // the progress that the new version must reach, from the old one
+	Wait   Progress  `json:"wait"` // the progress of the old version, which the new version must reach
 	Tries  int       `json:"tries"`
-	Reason string    `json:"reason,omitempty"` // for rolling back
+	Reason string    `json:"reason,omitempty"` // reason for the rollback
 	At     time.Time `json:"at"`
 }
 
-// check rejects a journal that no update can have written.
+// check returns an error for a journal that no update can have written.
 func (j journal) check() error {
 	order, err := compare(j.To, j.From)
 	switch {
@@ -204,7 +207,7 @@ func readJournal(root *os.Root) (*journal, error) {
 	var j journal
 	err := load(root, JournalFile, &j)
 	if errors.Is(err, fs.ErrNotExist) {
-		return nil, nil //nolint:nilnil // no journal is the usual case
+		return nil, nil //nolint:nilnil // usually, no journal exists
 	}
 	if err == nil {
 		err = j.check()
@@ -222,24 +225,26 @@ func forget(root *os.Root) error {
 	return errors.Join(root.RemoveAll(JournalFile), syncDir(root, "."))
 }
 
-// retryAfter is the time before a failed version is tried again, unless the operator requests it.
+// retryAfter is the time after which a failed version may be tried again without a request by the
+// operator.
 const retryAfter = 24 * time.Hour
 
-// Failure is a version that failed and was rolled back.
+// Failure describes a version that failed and was rolled back.
 type Failure struct {
 	Version string    `json:"version"`
 	At      time.Time `json:"at"`
 	Reason  string    `json:"reason"`
 }
 
-// Holds reports whether the version must not be tried yet.
+// Holds reports whether it is too early to try the version again.
 func (f Failure) Holds(version string, now time.Time) bool {
 	since := now.Sub(f.At)
-	// A clock that was set back must not block a version for long.
+	// After the clock is set back, a version must not be blocked for long.
 	return f.Version == version && since < retryAfter && since > -retryAfter
 }
 
-// Failed returns the newest version that failed here; ok is false without one.
+// Failed returns the newest version that failed in this installation. ok is false if no version
+// failed.
 func (i Installation) Failed() (f Failure, ok bool, err error) {
 	path := filepath.Join(i.Root, failureFile)
 	text, err := os.ReadFile(path)
@@ -258,13 +263,15 @@ func (i Installation) Failed() (f Failure, ok bool, err error) {
 	return f, true, nil
 }
 
-// Pending reports whether an update is unfinished: in progress, or waiting for the next [Applier.Apply].
+// Pending reports whether an update is in progress or must be completed by the next
+// [Applier.Apply].
 func (i Installation) Pending() bool {
 	_, err := os.Lstat(filepath.Join(i.Root, JournalFile))
 	return err == nil
 }
 
-// Underway returns the versions of an unfinished update; ok is false without one that can be read.
+// Underway returns the versions of an unfinished update. ok is false if there is none, or if its
+// journal cannot be read.
 func (i Installation) Underway() (from, to string, ok bool) {
 	root, err := os.OpenRoot(i.Root)
 	if err != nil {

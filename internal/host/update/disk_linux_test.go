@@ -13,7 +13,7 @@ import (
 	"workflowagent/internal/host/release"
 )
 
-// smallDisk mounts a disk of one MiB.
+// smallDisk mounts a disk of 1 MiB and returns its path.
 func smallDisk(t *testing.T) string {
 	t.Helper()
 	if os.Geteuid() != 0 {
@@ -33,7 +33,7 @@ func noise(size int) string {
 	return string(data)
 }
 
-// large is a release whose only program is larger than a small disk.
+// large returns a release with a program that is larger than a small disk.
 func large(t *testing.T, h *house, version string, compressible bool) files {
 	t.Helper()
 	entries := contents(version, polls)
@@ -50,7 +50,7 @@ func full(t *testing.T, err error) {
 	}
 }
 
-// TestDiskFullAtStaging checks that nothing is staged on a full disk, and that a later attempt
+// TestDiskFullAtStaging checks that a full disk leaves no staged release, and that a later attempt
 // succeeds.
 func TestDiskFullAtStaging(t *testing.T) {
 	h, s, disk := newHouse(t, "v1.0.0"), newSite(t), smallDisk(t)
@@ -80,7 +80,7 @@ func TestDiskFullAtStaging(t *testing.T) {
 	h.works(t, "v1.1.0")
 }
 
-// TestDiskFullAtUnpacking checks that a disk that fills leaves the old version unchanged.
+// TestDiskFullAtUnpacking checks that the old version is unchanged if the disk becomes full.
 func TestDiskFullAtUnpacking(t *testing.T) {
 	for name, compressible := range map[string]bool{"copying": false, "unpacking": true} {
 		t.Run(name, func(t *testing.T) {
@@ -97,7 +97,8 @@ func TestDiskFullAtUnpacking(t *testing.T) {
 	}
 }
 
-// TestDiskFullAtSwap checks a disk that is full for the journal, and for the rollback.
+// TestDiskFullAtSwap checks updates on a disk that is full when the journal is written or during
+// the rollback.
 func TestDiskFullAtSwap(t *testing.T) {
 	for at, end := range map[string]string{"placed": "v1.0.0", "restarted": "v1.0.0"} {
 		t.Run(at, func(t *testing.T) {

@@ -19,14 +19,14 @@ import (
 	"workflowagent/internal/host/release"
 )
 
-// Limits in bytes. Archives have about 40 MB.
+// Size limits in bytes. An archive has about 40 MB.
 const (
 	maxSmall   = 256 << 10
 	maxList    = 16 << 20
 	maxArchive = 512 << 20
 )
 
-// stallTime is how long a request may receive nothing. Tests lower it.
+// stallTime is how long a request may receive no data. Tests reduce it.
 var stallTime = 30 * time.Second
 
 var (
@@ -34,7 +34,8 @@ var (
 	errTooLarge = errors.New("the file is larger than any file of a release")
 )
 
-// client returns a client that limits every response. The caller's context limits whole transfers.
+// client returns a client that limits the size of each response. The caller's context limits the
+// duration of transfers.
 func (f *Finder) client(limit int64) *http.Client {
 	next := http.DefaultTransport
 	if f.Client != nil && f.Client.Transport != nil {
@@ -53,7 +54,7 @@ func checkRedirect(req *http.Request, via []*http.Request) error {
 	return nil
 }
 
-// careful is a transport that aborts responses that stall or are too large.
+// careful is a transport that aborts a response that stalls or is too large.
 type careful struct {
 	next  http.RoundTripper
 	limit int64
@@ -110,19 +111,19 @@ func (b *carefulBody) Close() error {
 	return b.ReadCloser.Close()
 }
 
-// get opens a file of a mirror. The size is -1 if unknown.
+// get opens a file at an HTTP URL. size is -1 if it is unknown.
 func get(ctx context.Context, client *http.Client, from *url.URL) (body io.ReadCloser, size int64, err error) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, from.String(), nil)
 	if err != nil {
 		return nil, 0, err
 	}
-	// Otherwise the client would unpack an archive whose compression the server declares as an
-	// encoding of the response, and no checksum would match.
+	// Without this header, the client would decompress an archive if the server declares the
+	// archive's compression as a content encoding. The checksum would then not match.
 	req.Header.Set("Accept-Encoding", "identity")
 	req.Header.Set("User-Agent", userAgent)
 	resp, err := client.Do(req)
 	if err != nil {
-		return nil, 0, err // names the URL, without a password
+		return nil, 0, err // the error contains the URL, without its password
 	}
 	if resp.StatusCode != http.StatusOK {
 		_ = resp.Body.Close()
@@ -144,7 +145,7 @@ func (e statusError) Is(target error) bool {
 	return target == ErrNotFound && (e.code == http.StatusNotFound || e.code == http.StatusGone)
 }
 
-// readSmall reads and closes a small file.
+// readSmall reads a small file and closes it.
 func readSmall(file io.ReadCloser) ([]byte, error) {
 	data, err := io.ReadAll(io.LimitReader(file, maxSmall+1))
 	if err == nil && len(data) > maxSmall {
@@ -153,10 +154,11 @@ func readSmall(file io.ReadCloser) ([]byte, error) {
 	return data, errors.Join(err, file.Close())
 }
 
-// ErrReplay is returned if a mirror serves an older state than before.
+// ErrReplay is returned if a mirror serves an older state than it did before.
 var ErrReplay = errors.New("the mirror serves an older state than before")
 
-// seen is the entry for one channel of one home in a memory file.
+// seen is an entry of the memory file. It describes the newest state of one channel at one release
+// URL.
 type seen struct {
 	Home      string    `json:"home"`
 	Channel   string    `json:"channel"`
@@ -164,8 +166,9 @@ type seen struct {
 	Published time.Time `json:"published"`
 }
 
-// remember compares a verified channel file with the newest one seen, and records it. The publisher
-// may withdraw a release with a later file that names a lower version, which is never installed.
+// remember compares a verified channel file with the newest known state, and records it. The
+// publisher can withdraw a release by publishing a later channel file with a lower version. An
+// agent never installs the lower version.
 func remember(path, home, channel string, now release.Channel) error {
 	if path == "" {
 		return nil
@@ -194,7 +197,7 @@ func remember(path, home, channel string, now release.Channel) error {
 	if err != nil {
 		return err
 	}
-	// Not a secret, and readable for both accounts that check for updates.
+	// The file is not a secret, and both accounts that check for updates must be able to read it.
 	if err := durable.WriteFile(path, text, 0o644, renameio.IgnoreUmask()); err != nil {
 		return fmt.Errorf("recording the state of the mirror: %w", err)
 	}

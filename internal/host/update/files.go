@@ -12,11 +12,11 @@ import (
 	"workflowagent/internal/filelock"
 )
 
-// step is called between the steps of an update. Tests end the process there.
+// step is called between the steps of an update. Tests replace it to kill the process at a step.
 var step = func(string) {}
 
-// openPlain opens a regular file in a directory that another user may change at any time: it
-// follows no link and waits for no pipe or device.
+// openPlain opens a regular file in a directory that another user can change at any time. It
+// follows no link and does not wait for a pipe or device.
 func openPlain(dir *os.Root, name string) (*os.File, error) {
 	before, err := dir.Lstat(name)
 	if err != nil {
@@ -35,7 +35,7 @@ func openPlain(dir *os.Root, name string) (*os.File, error) {
 	return f, nil
 }
 
-// readPlain reads a small file that [openPlain] accepts.
+// readPlain reads a small file that openPlain can open.
 func readPlain(dir *os.Root, name string) ([]byte, error) {
 	f, err := openPlain(dir, name)
 	if err != nil {
@@ -53,7 +53,7 @@ func load(dir *os.Root, name string, into any) error {
 	return json.Unmarshal(text, into)
 }
 
-// store replaces a JSON file.
+// store writes a JSON file, replacing any existing file.
 func store(dir *os.Root, name string, from any) error {
 	text, err := json.MarshalIndent(from, "", "  ")
 	if err != nil {
@@ -62,12 +62,12 @@ func store(dir *os.Root, name string, from any) error {
 	return replace(dir, name, text)
 }
 
-// finish syncs and closes a file.
+// finish syncs a file to disk and closes it.
 func finish(f *os.File) error {
 	return errors.Join(f.Sync(), f.Close())
 }
 
-// writeFile writes and syncs a new file with this mode, whatever the umask is.
+// writeFile creates a file with the given mode, regardless of the umask, and syncs it.
 func writeFile(dir *os.Root, name string, data []byte, mode fs.FileMode) error {
 	f, err := dir.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, mode)
 	if err != nil {
@@ -77,10 +77,11 @@ func writeFile(dir *os.Root, name string, data []byte, mode fs.FileMode) error {
 	return errors.Join(err, f.Chmod(mode), finish(f))
 }
 
-// next is the name of a file or link until it replaces the previous one.
+// next returns the temporary name of a new file or link, which is later renamed over the existing
+// one.
 func next(name string) string { return "." + name + ".new" }
 
-// replace replaces a file by one rename, and syncs both file and directory.
+// replace replaces a file with a single rename, and syncs the file and the directory.
 func replace(dir *os.Root, name string, data []byte) error {
 	if err := dir.RemoveAll(next(name)); err != nil {
 		return err
@@ -104,7 +105,7 @@ func syncDir(dir *os.Root, name string) error {
 	return finish(f)
 }
 
-// sweep removes all entries but the named ones.
+// sweep removes all entries of a directory except the named ones.
 func sweep(dir *os.Root, but ...string) error {
 	entries, err := fs.ReadDir(dir.FS(), ".")
 	if err != nil {
@@ -121,7 +122,7 @@ func sweep(dir *os.Root, but ...string) error {
 	return nil
 }
 
-// lockFile creates and locks a file. It returns [ErrBusy] if the lock is held.
+// lockFile creates a file and locks it. It returns [ErrBusy] if another process holds the lock.
 func lockFile(dir *os.Root, name string) (unlock func(), err error) {
 	f, err := dir.OpenFile(name, os.O_RDWR|os.O_CREATE|syscall.O_NONBLOCK, 0o600)
 	if err != nil {
@@ -137,8 +138,8 @@ func lockFile(dir *os.Root, name string) (unlock func(), err error) {
 	return lock.Release, nil
 }
 
-// locked calls do while this process holds the installation's lock. It returns [ErrBusy] if another
-// process holds the lock.
+// locked calls do while it holds the installation's lock. It returns [ErrBusy] if another process
+// holds the lock.
 func (i Installation) locked(do func(root *os.Root) error) error {
 	if err := i.checkOwner(); err != nil {
 		return err
@@ -151,7 +152,7 @@ func lockedDir(path, lock string, do func(dir *os.Root) error) error {
 	if err != nil {
 		return err
 	}
-	defer func() { _ = dir.Close() }() // every written file was closed
+	defer func() { _ = dir.Close() }() // all written files are already closed
 	unlock, err := lockFile(dir, lock)
 	if err != nil {
 		return err

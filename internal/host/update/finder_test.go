@@ -22,7 +22,7 @@ func TestOpen(t *testing.T) {
 	keys := release.Keys{&newKey(t).PublicKey}
 	for _, tt := range []struct {
 		o    Options
-		want string // part of the error
+		want string // expected part of the error
 	}{
 		{Options{Home: "https://github.com/owner/repo", Keys: keys}, ""},
 		{Options{Home: "https://mirror.example.com/a/b/", Keys: keys, Channel: release.Beta}, ""},
@@ -64,7 +64,7 @@ func TestNewer(t *testing.T) {
 		{"v1.2.3-rc.2", "v1.2.3-rc.1", true, false},
 		{"v1.2.3-rc.10", "v1.2.3-rc.9", true, false},
 		{"v1.2.3-rc.1", "v1.2.3", false, false},
-		// A build after v1.2.3 is not reverted to it.
+		// A build that is newer than v1.2.3 is not replaced with v1.2.3.
 		{"v1.2.3", "v1.2.3-5-gabcdef0", false, false},
 		{"v1.2.3", "v1.2.3-5-gabcdef0-dirty", false, false},
 		{"v1.2.3", "v1.2.3-dirty", false, false},
@@ -100,7 +100,7 @@ func TestChannels(t *testing.T) {
 		}
 	}
 
-	// The signed file of one channel in place of another's.
+	// The mirror serves the signed file of another channel.
 	s.files["stable.txt"], s.files["stable.txt.sig"] = s.files["beta.txt"], s.files["beta.txt.sig"]
 	if c, err := latest(release.Stable); err == nil || !strings.Contains(err.Error(), "not a stable release") {
 		t.Errorf("beta as stable: %+v, %v", c, err)
@@ -124,7 +124,7 @@ func TestChannels(t *testing.T) {
 	}
 }
 
-// TestReplay checks that a mirror cannot serve an older state.
+// TestReplay checks that the finder rejects an older state of a mirror.
 func TestReplay(t *testing.T) {
 	key, s := newKey(t), newSite(t)
 	memory := filepath.Join(t.TempDir(), "memory.json")
@@ -142,16 +142,16 @@ func TestReplay(t *testing.T) {
 	latest("v1.0.0")
 	publish("v1.1.0", published.Add(time.Hour))
 	latest("v1.1.0")
-	publish("v1.0.0", published) // as signed then
+	publish("v1.0.0", published) // the same file, with its original signature
 	latest("")
-	publish("v1.2.0", published.Add(time.Hour)) // two in one second
+	publish("v1.2.0", published.Add(time.Hour)) // two channel files with the same time
 	latest("")
-	publish("v1.0.1", published.Add(2*time.Hour)) // the publisher withdraws v1.1.0
+	publish("v1.0.1", published.Add(2*time.Hour)) // the publisher has withdrawn v1.1.0
 	latest("v1.0.1")
 	publish("v1.1.0", published.Add(time.Hour))
 	latest("")
 
-	// Each mirror and channel has its own history.
+	// Each mirror and each channel has a separate history.
 	other := newSite(t)
 	other.publish(t, key, release.Stable, "v0.1.0", published.Add(-time.Hour), nil)
 	if c, err := other.finder(t, f.Keys, memory).Latest(t.Context()); err != nil || c.Version != "v0.1.0" {
@@ -169,12 +169,12 @@ func TestReplay(t *testing.T) {
 	latest("v1.1.0")
 }
 
-// TestBounds checks that calls to slow, huge and broken mirrors end soon with a reason, and stage
-// nothing.
+// TestBounds checks that a search on a slow, huge or broken mirror returns soon with a reason, and
+// stages nothing.
 func TestBounds(t *testing.T) {
 	key := newKey(t)
 	for name, tt := range map[string]struct {
-		file   string // with the wrong response
+		file   string // the file for which the mirror sends the bad response
 		answer func(w http.ResponseWriter, r *http.Request)
 		want   string
 	}{
@@ -261,7 +261,8 @@ func TestSecureRedirect(t *testing.T) {
 	}
 }
 
-// TestProxy checks that every call uses the client's proxy, and no error holds the URL's password.
+// TestProxy checks that every request uses the client's proxy, and that no error contains the
+// password in the URL.
 func TestProxy(t *testing.T) {
 	key, s := newKey(t), newSite(t)
 	s.publish(t, key, release.Stable, "v1.1.0", published, newRelease(t, key, "v1.1.0", polls))
@@ -285,7 +286,8 @@ func TestProxy(t *testing.T) {
 	}
 	f, err := Open(Options{
 		Home: "http://user:hunter2@mirror.example.com/agent", Keys: release.Keys{&key.PublicKey}, Memory: filepath.Join(t.TempDir(), "memory"),
-		// The timeout is ignored, because it would also limit downloads of archives.
+		// The finder must ignore this timeout, because it would also limit the download of
+		// archives.
 		Client: &http.Client{Transport: &http.Transport{Proxy: http.ProxyURL(address)}, Timeout: time.Nanosecond},
 	})
 	if err != nil {
@@ -308,7 +310,7 @@ func TestProxy(t *testing.T) {
 	}
 }
 
-// hub serves the three required calls of a GitHub.
+// hub returns a server that implements the three GitHub API calls that the finder uses.
 func hub(t *testing.T, releases []map[string]any, assets map[string][]byte) *httptest.Server {
 	t.Helper()
 	t.Setenv("GITHUB_TOKEN", "hunter2")
@@ -369,9 +371,9 @@ func TestGitHub(t *testing.T) {
 		add("v1.2.0", newRelease(t, h.key, "v1.2.0", polls), nil),
 		add("v2.0.0", newRelease(t, h.key, "v2.0.0", polls), map[string]any{"draft": true}),
 		add("v1.11.0-rc.1", newRelease(t, h.key, "v1.11.0-rc.1", polls), map[string]any{"prerelease": true}),
-		add("v1.11.0-rc.2", newRelease(t, h.key, "v1.11.0-rc.2", polls), nil), // not marked, and still none
-		add("v1.9.9", newRelease(t, h.key, "v1.9.8", polls), nil),             // another release's files
-		add("v1.9.0", half, nil), // still being uploaded
+		add("v1.11.0-rc.2", newRelease(t, h.key, "v1.11.0-rc.2", polls), nil), // a prerelease that is not marked as one
+		add("v1.9.9", newRelease(t, h.key, "v1.9.8", polls), nil),             // contains the files of another release
+		add("v1.9.0", half, nil), // the upload is not complete
 		add("nightly", files{"v9.9.9.tar.gz": nil}, nil),
 		add("release-9.0.0", newRelease(t, h.key, "v9.0.0", polls), nil),
 	}
@@ -420,7 +422,7 @@ func TestGitHub(t *testing.T) {
 	}
 }
 
-// TestAgain checks that staging again downloads nothing twice and removes old files.
+// TestAgain checks that a second staging downloads no file again and removes old files.
 func TestAgain(t *testing.T) {
 	key, s, dir := newKey(t), newSite(t), t.TempDir()
 	f := s.finder(t, release.Keys{&key.PublicKey}, "")

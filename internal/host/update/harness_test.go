@@ -35,7 +35,7 @@ import (
 // The behaviours of a release's agent, as its program prints them.
 const (
 	polls   = "polled"
-	deaf    = "starting" // starts, but never gets a response
+	deaf    = "starting" // starts, but never receives a response
 	crashes = "crashed"
 	waits   = "waiting"
 )
@@ -49,18 +49,19 @@ func newKey(t testing.TB) *ecdsa.PrivateKey {
 	return key
 }
 
-// program is the agent of a release: it prints its version, and its state as a service.
+// program returns the agent of a release as a script. The script prints its version, and its state
+// as a service.
 func program(version, behaviour string) string {
 	return fmt.Sprintf("#!/bin/sh\ncase $1 in version) echo %s ;; state) echo %s ;; esac\n", version, behaviour)
 }
 
 type entry struct {
 	name, content, link string
-	kind                byte // 0: a regular file
+	kind                byte // type of a tar entry; 0 means a regular file
 	mode                int64
 }
 
-// wrapName is the directory in this platform's archive.
+// wrapName returns the name of the directory in this platform's archive.
 func wrapName(version string) string { return strings.TrimSuffix(archiveName(version), ".tar.gz") }
 
 func archiveName(version string) string {
@@ -144,13 +145,13 @@ func sign(t testing.TB, key *ecdsa.PrivateKey, data []byte) []byte {
 	return signature
 }
 
-// site is a mirror whose files tests change while child processes request them.
+// site is a mirror. Tests change its files while child processes request them.
 type site struct {
 	url    string
 	mu     sync.Mutex
 	files  files
 	asked  map[string]int
-	answer func(w http.ResponseWriter, r *http.Request) bool // reports whether it has answered
+	answer func(w http.ResponseWriter, r *http.Request) bool // reports whether it has responded
 }
 
 func newSite(t *testing.T) *site {
@@ -205,13 +206,14 @@ func (s *site) finder(t testing.TB, keys release.Keys, memory string) *Finder {
 
 var published = time.Date(2026, 11, 1, 12, 0, 0, 0, time.UTC)
 
-// house is an installation with a service, and a stage.
+// house is an installation with a service and a stage.
 type house struct {
 	key         *ecdsa.PrivateKey
 	root, stage string
 }
 
-// newHouse returns an installation as install.sh leaves it, whose service is running.
+// newHouse returns an installation in the state in which install.sh leaves it. Its service is
+// running.
 func newHouse(t testing.TB, version string) *house {
 	t.Helper()
 	dir, err := filepath.EvalSymlinks(t.TempDir())
@@ -249,7 +251,7 @@ func (h *house) add(t testing.TB, version, behaviour string) {
 
 func (h *house) keys() release.Keys { return release.Keys{&h.key.PublicKey} }
 
-// put stages files with a request, as without a Finder.
+// put stages files and a request without a Finder.
 func (h *house) put(t testing.TB, version string, f files) {
 	t.Helper()
 	if err := os.MkdirAll(h.stage, 0o755); err != nil {
@@ -277,7 +279,7 @@ func (h *house) applier() *Applier {
 	return newApplier(h.root, h.keys(), log)
 }
 
-// little is a timeout that tests wait out.
+// little is a timeout for tests that wait until it has passed.
 const little = 300 * time.Millisecond
 
 func newApplier(root string, keys release.Keys, log *logrus.Logger) *Applier {
@@ -290,7 +292,7 @@ func newApplier(root string, keys release.Keys, log *logrus.Logger) *Applier {
 	return a
 }
 
-// works checks that the service runs the current version and the update left nothing behind.
+// works checks that the service runs the current version and that the update left nothing behind.
 func (h *house) works(t testing.TB, version string) {
 	t.Helper()
 	if now, err := h.applier().Current(); err != nil || now != version {
@@ -317,7 +319,8 @@ func (h *house) works(t testing.TB, version string) {
 	}
 }
 
-// said returns a program's output. A new program may still be open in a process that is starting.
+// said returns a program's output. It retries if the program file is still open for writing in a
+// child process that is being started.
 func said(path, argument string) (string, error) {
 	for wait := time.Millisecond; ; wait *= 2 {
 		out, err := exec.Command(path, argument).Output()
@@ -328,11 +331,11 @@ func said(path, argument string) (string, error) {
 	}
 }
 
-// unit is a service manager that outlives the process of a test: a file holds its state.
+// unit is a service manager whose state is in a file, so that the state outlives a test's process.
 type unit struct {
 	root string
-	// applier, if set, has a timeout of a minute for a version that will become ready, so that a
-	// busy machine fails no test, and a short one for others.
+	// applier, if set, gets a timeout of one minute for a version that will become ready, so that
+	// no test fails on a busy machine. For other versions, it gets a short timeout.
 	applier *Applier
 }
 
@@ -351,7 +354,7 @@ func (u *unit) read() (r running, err error) {
 	return r, err
 }
 
-// start runs the current program, whatever it is.
+// start starts the current program, regardless of its version.
 func (u *unit) start() error {
 	before, _ := u.read()
 	version, err := said(filepath.Join(u.root, release.Program), "version")
@@ -362,7 +365,7 @@ func (u *unit) start() error {
 	if err != nil {
 		return err
 	}
-	file, err := filepath.EvalSymlinks(u.file()) // it may be on another disk
+	file, err := filepath.EvalSymlinks(u.file()) // the file can be on another disk
 	if err != nil {
 		file = u.file()
 	}

@@ -16,13 +16,14 @@ import (
 	"workflowagent/internal/host/release"
 )
 
-// TestArchives checks that no archive, even a signed one, escapes its directory or fills the disk.
+// TestArchives checks that no archive, even a signed one, can write outside its directory or fill
+// the disk.
 func TestArchives(t *testing.T) {
 	wrap := wrapName("v1.1.0")
 	with := func(more ...entry) []entry { return append(contents("v1.1.0", polls), more...) }
 	for name, tt := range map[string]struct {
 		entries []entry
-		want    string // part of the error
+		want    string // expected part of the error
 	}{
 		"good":                      {with(), ""},
 		"parent":                    {with(entry{name: "../evil", content: "x"}), "is not in the directory"},
@@ -85,7 +86,7 @@ func many(wrap string) []entry {
 	return entries
 }
 
-// TestBombs checks that unpacking stops for archives that expand without limit.
+// TestBombs checks that unpacking stops if an archive expands beyond the limits.
 func TestBombs(t *testing.T) {
 	defer func(unpacked, file int64) { maxUnpacked, maxFile = unpacked, file }(maxUnpacked, maxFile)
 	maxUnpacked, maxFile = 8<<20, 2<<20
@@ -106,7 +107,7 @@ func TestBombs(t *testing.T) {
 				t.Fatal(err)
 			}
 			defer into.Close()
-			// 16 MiB of zeros, in a few KB.
+			// 16 MiB of zeros, compressed to a few KB.
 			r, w := io.Pipe()
 			go func() {
 				zipped, _ := gzip.NewWriterLevel(w, gzip.BestSpeed)
@@ -132,8 +133,8 @@ func (zeros) Read(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// TestHostileStage checks that an applier follows no link, never blocks and installs no swapped
-// file.
+// TestHostileStage checks that an applier follows no link, never blocks, and installs no file that
+// was swapped in.
 func TestHostileStage(t *testing.T) {
 	for name, attack := range map[string]func(t *testing.T, h *house){
 		"archive is a link": func(t *testing.T, h *house) {
@@ -194,7 +195,7 @@ func TestHostileStage(t *testing.T) {
 	}
 }
 
-// TestExchanged checks that a file exchanged after the copy is not installed.
+// TestExchanged checks that a file that was exchanged after the copy is not installed.
 func TestExchanged(t *testing.T) {
 	h := newHouse(t, "v1.0.0")
 	h.put(t, "v1.1.0", newRelease(t, h.key, "v1.1.0", polls))
@@ -214,7 +215,8 @@ func TestExchanged(t *testing.T) {
 	h.works(t, "v1.1.0")
 }
 
-// TestHostileRoot checks that an applier writes through no link planted in the root.
+// TestHostileRoot checks that an applier does not write through links that were planted in the
+// root.
 func TestHostileRoot(t *testing.T) {
 	h := newHouse(t, "v1.0.0")
 	victim := filepath.Join(t.TempDir(), "victim")
@@ -251,7 +253,7 @@ func pipe(t *testing.T, path string) {
 	}
 }
 
-// grow creates a sparse file.
+// grow extends a file with a hole, without using disk space.
 func grow(t *testing.T, path string, size int64) {
 	t.Helper()
 	if err := os.Truncate(path, size); err != nil {

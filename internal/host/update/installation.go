@@ -20,26 +20,26 @@ import (
 const (
 	versionsDir = "versions"
 	currentLink = "current"
-	provenLink  = "proven"    // to the version that worked last
-	incomingDir = ".incoming" // of an update in progress
+	provenLink  = "proven"    // link to the version that worked last
+	incomingDir = ".incoming" // private directory of an update in progress
 	rootLock    = ".update.lock"
 
-	// SeenFile is the memory of an update by hand: the newest seen state of the mirror.
+	// SeenFile contains the newest known state of the mirror, for manual updates.
 	SeenFile = "releases-seen.json"
-	// ManualStage is the directory into which an update by hand downloads.
+	// ManualStage is the directory into which a manual update downloads a release.
 	ManualStage = ".download"
 )
 
-// Installation is an updatable installation: Root holds the files of each release in
-// versions/VERSION, and the link current to the one in use. The programs in Root are links through
-// current, so replacing that link replaces all of them.
+// Installation is an installation that can be updated. Root contains the files of each release in
+// versions/VERSION, and a link named current to the release in use. The programs in Root are links
+// through current, so replacing that link replaces all programs together.
 type Installation struct {
-	Root    string // absolute and without links
-	Version string // of the executable from which it was found
+	Root    string // absolute path without symbolic links
+	Version string // version of the executable that led to the installation
 }
 
-// Find returns the installation of an executable. If a package manager owns the file, the error is
-// a [*PackagedError]; other errors state what to do.
+// Find returns the installation that contains an executable. If a package manager owns the
+// executable, the error is a [*PackagedError]. All other errors contain a remedy.
 func Find(ctx context.Context, executable string) (Installation, error) {
 	path, err := filepath.Abs(executable)
 	if err == nil {
@@ -61,7 +61,7 @@ func Find(ctx context.Context, executable string) (Installation, error) {
 	return Installation{}, fmt.Errorf("%s was not installed by install.sh, so it cannot update itself: install the agent with install.sh, or replace this file by hand", path)
 }
 
-// FindOwn returns the installation of the running program, as [Find] does.
+// FindOwn returns the installation of the running program. It is like [Find].
 func FindOwn(ctx context.Context) (Installation, error) {
 	program, err := os.Executable()
 	if err != nil {
@@ -70,7 +70,7 @@ func FindOwn(ctx context.Context) (Installation, error) {
 	return Find(ctx, program)
 }
 
-// Current returns the version that the link current names.
+// Current returns the version to which the link current points.
 func (i Installation) Current() (string, error) {
 	target, err := os.Readlink(filepath.Join(i.Root, currentLink))
 	if err != nil {
@@ -83,13 +83,14 @@ func (i Installation) Current() (string, error) {
 	return version, nil
 }
 
-// Updater returns the path of the program that applies updates: the program of the version that
-// worked last, because a new version may be broken. [Installation.Prove] creates the link.
+// Updater returns the path of the program that applies updates. The program belongs to the version
+// that worked last, because a new version may be broken. [Installation.Prove] creates the link in
+// this path.
 func (i Installation) Updater() string {
 	return filepath.Join(i.Root, provenLink, release.Program)
 }
 
-// Prove records that the current version works, unless an update is in progress.
+// Prove records that the current version works. It does nothing during an update.
 func (i Installation) Prove() error {
 	err := i.locked(func(root *os.Root) error {
 		version, err := i.Current()
@@ -99,15 +100,15 @@ func (i Installation) Prove() error {
 		return point(root, provenLink, version)
 	})
 	if errors.Is(err, ErrBusy) {
-		return nil // that update decides which version works
+		return nil // the other update determines which version works
 	}
 	return err
 }
 
-// checkOwner rejects an installation in which other users could replace the service's program.
+// checkOwner returns an error if other users could replace the service's program.
 func (i Installation) checkOwner() error {
 	us := os.Geteuid()
-	if us == 0 { // a user who can rename a parent directory can replace all of it
+	if us == 0 { // a user who can rename a parent directory can replace the whole installation
 		err := ancestors.Walk(filepath.Dir(i.Root), func(at string, mode fs.FileMode, stat *syscall.Stat_t) error {
 			return checkDir(at, mode, stat, us, true)
 		})
@@ -137,7 +138,7 @@ func checkDir(path string, mode fs.FileMode, stat *syscall.Stat_t, us int, above
 	}
 	others := mode.Perm() & 0o022
 	if us != 0 {
-		others &= 0o002 // many systems give each user a private group
+		others &= 0o002 // ignore the group's permission: on many systems, each user has a private group
 	}
 	if others != 0 && (!above || mode&fs.ModeSticky == 0) {
 		return fmt.Errorf("%s can be changed by other users (mode %v): remove that right with chmod go-w", path, mode.Perm())
@@ -145,12 +146,12 @@ func checkDir(path string, mode fs.FileMode, stat *syscall.Stat_t, us int, above
 	return nil
 }
 
-// PackagedError reports a program that belongs to a package manager.
+// PackagedError reports that a program belongs to a package manager.
 type PackagedError struct {
 	Path    string
 	Manager string // dpkg, rpm or Homebrew
 	Package string
-	Command string // that updates it
+	Command string // the command that updates the package
 }
 
 func (e *PackagedError) Error() string {
@@ -168,10 +169,11 @@ func (e *PackagedError) Removal() string {
 	return "brew uninstall " + e.Package
 }
 
-// askTime is the timeout of a package manager's query, whose database may be locked.
+// askTime limits a package manager's query, because the package database can be locked.
 const askTime = 20 * time.Second
 
-// owner returns a [*PackagedError] if a package owns the file, or nil. The path has no links.
+// owner returns a [*PackagedError] if a package owns the file, and nil otherwise. The path must not
+// contain symbolic links.
 func owner(ctx context.Context, path string) error {
 	parts := strings.Split(path, "/")
 	if i := slices.Index(parts, "Cellar"); i > 0 && i+1 < len(parts) {
@@ -180,7 +182,7 @@ func owner(ctx context.Context, path string) error {
 	ctx, cancel := context.WithTimeout(ctx, askTime)
 	defer cancel()
 	if out, err := ask(ctx, "dpkg-query", "-S", "--", path); err == nil {
-		// "package:arch: /path", or "package, package: /path".
+		// The output is "package:arch: /path" or "package, package: /path".
 		name, _, _ := strings.Cut(out, ": ")
 		name, _, _ = strings.Cut(name, ",")
 		name, _, _ = strings.Cut(name, ":")
@@ -199,7 +201,8 @@ func owner(ctx context.Context, path string) error {
 	return nil
 }
 
-// ask runs a query of a package manager. A missing program is an error.
+// ask returns the output of a package manager's query. If the program is missing, ask returns an
+// error.
 func ask(ctx context.Context, program string, args ...string) (string, error) {
 	cmd := exec.CommandContext(ctx, program, args...)
 	cmd.Env = []string{"PATH=" + os.Getenv("PATH"), "LC_ALL=C"}
@@ -208,7 +211,8 @@ func ask(ctx context.Context, program string, args ...string) (string, error) {
 	return strings.TrimSpace(string(out)), err
 }
 
-// executing reports whether an agent, or the runner of a job, runs a program of a version.
+// executing reports whether a process, such as an agent or a job's runner, is executing a program
+// of the version.
 func executing(root *os.Root, version string) bool {
 	dir := filepath.Join(root.Name(), versionsDir, version) + "/"
 	for _, path := range executables() {
@@ -216,7 +220,8 @@ func executing(root *os.Root, version string) bool {
 			return true
 		}
 	}
-	// Some accounts cannot see other users' processes, but no process can write to a running program.
+	// Some accounts cannot see other users' processes, but no process can open a running program
+	// for writing.
 	for _, name := range release.Programs() {
 		f, err := root.OpenFile(versionsDir+"/"+version+"/"+name, os.O_WRONLY, 0)
 		if errors.Is(err, syscall.ETXTBSY) {
@@ -229,7 +234,7 @@ func executing(root *os.Root, version string) bool {
 	return false
 }
 
-// executables returns the programs of the visible processes.
+// executables returns the paths of the programs that the visible processes execute.
 func executables() []string {
 	var paths []string
 	entries, err := filepath.Glob("/proc/[0-9]*/exe")
@@ -243,6 +248,6 @@ func executables() []string {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), askTime)
 	defer cancel()
-	out, _ := ask(ctx, "ps", "-axo", "comm=") // without it, no process is visible
+	out, _ := ask(ctx, "ps", "-axo", "comm=") // if ps fails, no process is visible
 	return strings.Split(out, "\n")
 }

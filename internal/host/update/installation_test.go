@@ -57,7 +57,7 @@ func TestCurrent(t *testing.T) {
 	}
 }
 
-// TestPackaged checks file owners with fake package managers.
+// TestPackaged checks with fake package managers that the owner of a file is found.
 func TestPackaged(t *testing.T) {
 	bin := t.TempDir()
 	t.Setenv("PATH", bin)

@@ -21,18 +21,18 @@ import (
 	"workflowagent/internal/host/release"
 )
 
-// child is a test's task for a child process, and where to kill it.
+// child describes a task for a child process and the step at which the process is killed.
 type child struct {
-	Task        string // stage, apply, recover, place
+	Task        string // stage, apply, recover or place
 	Root, Stage string
-	Home        string // of the mirror
-	PublicKey   string // PEM
-	Kill        int    // the step at which it dies; 0: never
+	Home        string // URL of the mirror
+	PublicKey   string // public key in PEM
+	Kill        int    // number of the step at which the process is killed; 0 means never
 }
 
 const childVariable = "SELFUPDATE_TEST_CHILD"
 
-// TestMain is also the program of the child processes.
+// TestMain runs the tests or, in a child process, the child's task.
 func TestMain(m *testing.M) {
 	if text := os.Getenv(childVariable); text != "" {
 		if err := runChild(text); err != nil {
@@ -87,7 +87,8 @@ func runChild(text string) error {
 	return err
 }
 
-// run runs a child. It returns the step at which the child was killed, or "" if it finished.
+// run runs a child process. It returns the step at which the process was killed, or "" if the
+// process finished.
 func (c child) run(t *testing.T, key *ecdsa.PrivateKey) string {
 	t.Helper()
 	public, err := signing.PublicPEM(key)
@@ -115,7 +116,8 @@ func (c child) run(t *testing.T, key *ecdsa.PrivateKey) string {
 	return ""
 }
 
-// complete checks that current names a complete version, which works if the machine starts now.
+// complete checks that the link current names a complete version, so that the agent would work if
+// the machine restarted now.
 func (h *house) complete(t *testing.T, step string) {
 	t.Helper()
 	for _, name := range release.Programs() {
@@ -128,14 +130,15 @@ func (h *house) complete(t *testing.T, step string) {
 	}
 }
 
-// killSteps lists the steps that each test must observe, so that a moved step cannot go untested.
+// killSteps lists the steps that each test must observe, so that no step remains untested after a
+// change.
 var killSteps = map[string][]string{
 	polls:   {"copied", "unpacked", "tried", "placed", "linked", "begun", "taken", "swapped", "restarted", "healthy", "proven", "confirmed"},
 	crashes: {"copied", "unpacked", "tried", "placed", "linked", "begun", "taken", "swapped", "restarted", "turned", "back", "noted", "forgotten"},
 }
 
-// TestKilled kills an update at each of its steps. The current version is always complete, and the
-// next process, recovering or updating again, ends on the version that works.
+// TestKilled kills an update at each of its steps. The current version must always be complete. The
+// next process, which completes the update or starts another, must leave the version that works.
 func TestKilled(t *testing.T) {
 	t.Parallel()
 	for behaviour, end := range map[string]string{polls: "v1.1.0", crashes: "v1.0.0"} {
@@ -186,7 +189,8 @@ func TestKilled(t *testing.T) {
 	}
 }
 
-// TestKilledAgain kills an update, and each recovery one step later, until one finishes.
+// TestKilledAgain kills an update, and then each recovery one step later, until one of them
+// finishes.
 func TestKilledAgain(t *testing.T) {
 	t.Parallel()
 	for behaviour, end := range map[string]string{polls: "v1.1.0", crashes: "v1.0.0"} {
@@ -198,7 +202,7 @@ func TestKilledAgain(t *testing.T) {
 				trace := []string{child{Task: "apply", Root: h.root, Stage: h.stage, Kill: first}.run(t, h.key)}
 				want, ends := end, map[string]bool{end: true}
 				if !h.applier().Pending() && trace[0] != "confirmed" && trace[0] != "forgotten" && trace[0] != "" {
-					want = "v1.0.0" // not begun
+					want = "v1.0.0" // the update had not begun
 					ends = map[string]bool{want: true}
 				}
 				for n := 1; ; n++ {
@@ -209,7 +213,7 @@ func TestKilledAgain(t *testing.T) {
 						break
 					}
 				}
-				if len(trace)-2 > maxTries { // then even a good version is abandoned
+				if len(trace)-2 > maxTries { // after too many attempts, even a working version is rolled back
 					ends["v1.0.0"] = true
 				}
 				now, err := h.applier().Current()
@@ -224,8 +228,8 @@ func TestKilledAgain(t *testing.T) {
 	}
 }
 
-// TestGivenUp checks that an update that keeps being interrupted is rolled back, even without
-// evidence that the new version is bad: it may be what crashes the machine.
+// TestGivenUp checks that an update that is interrupted repeatedly is rolled back, even without
+// evidence that the new version is broken. The new version might be crashing the machine.
 func TestGivenUp(t *testing.T) {
 	t.Parallel()
 	h := newHouse(t, "v1.0.0")
@@ -254,7 +258,8 @@ func TestGivenUp(t *testing.T) {
 	h.works(t, "v1.0.0")
 }
 
-// save copies the house, to try a step more than once.
+// save copies the house, so that a test can try a step more than once. It returns the path of the
+// copy.
 func (h *house) save(t *testing.T) string {
 	t.Helper()
 	to := t.TempDir()
@@ -277,7 +282,8 @@ func (h *house) copyTree(t *testing.T, from, to string) {
 	}
 }
 
-// TestStagingKilled: a request exists only if everything does, and the next staging succeeds.
+// TestStagingKilled checks that a request exists only if all staged files exist, and that the next
+// staging succeeds.
 func TestStagingKilled(t *testing.T) {
 	t.Parallel()
 	h := newHouse(t, "v1.0.0")
@@ -304,7 +310,7 @@ func TestStagingKilled(t *testing.T) {
 		if again := s.hits("v1.1.0/"+archiveName("v1.1.0")) - before; step == "signed" && again != 0 {
 			t.Errorf("killed at %s: the whole archive was downloaded %d times more", step, again)
 		}
-		if entries, err := os.ReadDir(h.stage); err != nil || len(entries) != 5 { // archive, two files, request, lock
+		if entries, err := os.ReadDir(h.stage); err != nil || len(entries) != 5 { // archive, checksums, signature, request and lock
 			t.Errorf("killed at %s: the stage holds %v, %v", step, entries, err)
 		}
 	}
@@ -314,8 +320,8 @@ func TestStagingKilled(t *testing.T) {
 	h.works(t, "v1.1.0")
 }
 
-// TestInterrupted checks that a process that receives a request to stop leaves the update to the
-// next process.
+// TestInterrupted checks that a process that is asked to stop leaves the update to the next
+// process.
 func TestInterrupted(t *testing.T) {
 	t.Parallel()
 	h := newHouse(t, "v1.0.0")
@@ -327,14 +333,14 @@ func TestInterrupted(t *testing.T) {
 		t.Errorf("interrupted: %v, pending %v", err, a.Pending())
 	}
 	h.complete(t, "restart")
-	result, err := h.applier().Apply(t.Context(), h.stage) // the request is gone
+	result, err := h.applier().Apply(t.Context(), h.stage) // the request no longer exists
 	if err != nil || result != (Result{Outcome: Updated, From: "v1.0.0", To: "v1.1.0"}) {
 		t.Errorf("Apply: %+v, %v", result, err)
 	}
 	h.works(t, "v1.1.0")
 }
 
-// TestBrokenJournal checks that an unreadable journal does not stop updates forever.
+// TestBrokenJournal checks that an unreadable journal does not prevent all later updates.
 func TestBrokenJournal(t *testing.T) {
 	t.Parallel()
 	for _, text := range []string{"", "{", `{"phase":"forward","from":"v1.0.0","to":"../../etc","wait":"polled"}`, `{"phase":"forward","from":"v2.0.0","to":"v1.0.0","wait":"polled"}`, strings.Repeat(" ", 1<<20)} {

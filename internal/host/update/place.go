@@ -12,14 +12,17 @@ import (
 	"workflowagent/internal/host/release"
 )
 
-// FlatVersion is the version of the programs that older installers put into the root itself.
+// FlatVersion is the version under which programs are kept that an older installer put directly
+// into the root.
 const FlatVersion = "v0.0.0-flat"
 
-// links returns the names in the root of an installation that lead to its current version.
+// links returns the names of the links in the root of an installation that lead to its current
+// version.
 func links() []string { return append(release.Programs(), release.OldName) }
 
-// OpenInstallation returns the installation in a directory, which may be missing or empty. Apart
-// from configurations, the files that an uninstallation keeps, it rejects other content.
+// OpenInstallation returns the installation in a directory. The directory may be missing or empty.
+// OpenInstallation returns an error if the directory contains files, but neither an installation
+// nor one of configurations, the files that an uninstall leaves.
 func OpenInstallation(dir string, configurations []string) (Installation, error) {
 	if resolved, err := filepath.EvalSymlinks(dir); err == nil {
 		dir = resolved
@@ -54,18 +57,19 @@ func (i Installation) NewerThan(version string) bool {
 	return err == nil && order > 0
 }
 
-// flat reports whether an older installer has put the programs into the root itself.
+// flat reports whether an older installer has put the programs directly into the root.
 func (i Installation) flat() bool {
 	info, err := os.Lstat(filepath.Join(i.Root, release.Program))
 	return err == nil && info.Mode().IsRegular()
 }
 
-// Place installs a staged release by hand: into an empty directory, over another version, or over
-// the same one, whose damaged files it repairs.
+// Place installs a staged release without an updater. It can install into an empty directory,
+// replace another version, or repair the damaged files of the same version.
 //
-// All programs change by one rename. After an error or a crash, the installation is unchanged or
-// complete; the next call removes leftovers. The caller restarts a service and reverts with
-// [Installation.Revert]. Place returns [ErrBusy] during an update.
+// All programs change with a single rename. After an error or a crash, the installation is either
+// unchanged or complete, and the next call removes leftovers. The caller must restart a service,
+// and can revert the installation with [Installation.Revert]. Place returns [ErrBusy] during an
+// update.
 func (i Installation) Place(ctx context.Context, keys release.Keys, stage, version string) error {
 	if err := release.CheckVersion(version); err != nil {
 		return err
@@ -85,12 +89,13 @@ func (i Installation) Place(ctx context.Context, keys release.Keys, stage, versi
 		return nil
 	}
 	for _, dir := range created {
-		_ = os.Remove(dir) // fails if another program uses the directory by now
+		_ = os.Remove(dir) // fails if another program already uses the directory
 	}
 	return fmt.Errorf("installing %s into %s: %w", version, i.Root, explain(err))
 }
 
-// makeDirs creates a directory and returns the created ones, the deepest first.
+// makeDirs creates a directory and any missing parents. It returns the created directories, the
+// deepest first.
 func makeDirs(dir string) (created []string, err error) {
 	for at := dir; ; at = filepath.Dir(at) {
 		if _, err := os.Lstat(at); err == nil || at == filepath.Dir(at) {
@@ -136,7 +141,7 @@ func (a *Applier) place(ctx context.Context, root *os.Root, path, version string
 			return err
 		}
 	}
-	// An interrupted update would otherwise swap the versions again.
+	// If the journal remained, recovering the interrupted update would swap the versions again.
 	if err := forget(root); err != nil {
 		return err
 	}
@@ -144,14 +149,15 @@ func (a *Applier) place(ctx context.Context, root *os.Root, path, version string
 		return err
 	}
 	step("current")
-	proven, _ := root.Readlink(provenLink) // none yet after a first installation
+	proven, _ := root.Readlink(provenLink) // after a first installation, no version is proven
 	if a.Version != version {
-		_ = prune(root, version, a.Version, filepath.Base(proven)) // the next installation tries again
+		_ = prune(root, version, a.Version, filepath.Base(proven)) // the next installation retries this
 	}
 	return nil
 }
 
-// adopt makes a version of the programs in the root, which the release then replaces at once.
+// adopt creates a version from the programs in the root, which the new release replaces immediately
+// afterwards.
 func (a *Applier) adopt(root *os.Root) error {
 	dir := versionsDir + "/" + FlatVersion
 	err := errors.Join(root.RemoveAll(dir), root.Mkdir(dir, 0o755))
@@ -167,8 +173,8 @@ func (a *Applier) adopt(root *os.Root) error {
 	return point(root, currentLink, FlatVersion)
 }
 
-// put moves the unpacked release to its final name. If that version exists, its files are replaced
-// one by one, so that no running program misses one.
+// put moves the unpacked release to its final name. If that version already exists, put replaces
+// its files one by one, so that no running program misses a file.
 func put(root *os.Root, version string) error {
 	from, to := incomingDir+"/"+unpackedDir, versionsDir+"/"+version
 	var err error
@@ -201,7 +207,7 @@ func (i Installation) Revert(version string) error {
 	})
 }
 
-// InUse reports whether a process still executes a program of the installation.
+// InUse reports whether a process is executing a program of the installation.
 func (i Installation) InUse() (bool, error) {
 	root, err := os.OpenRoot(i.Root)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -223,7 +229,8 @@ func (i Installation) InUse() (bool, error) {
 	return false, err
 }
 
-// Remove removes the programs and all files of updates, and the root if it is then empty.
+// Remove removes the programs and all files of updates. It also removes the root if the root is
+// then empty.
 func (i Installation) Remove() error {
 	if _, err := os.Lstat(i.Root); errors.Is(err, fs.ErrNotExist) {
 		return nil
@@ -234,7 +241,7 @@ func (i Installation) Remove() error {
 	}
 	err := lockedDir(i.Root, rootLock, func(root *os.Root) error { return removeAll(root, names...) })
 	if err == nil {
-		_ = os.Remove(i.Root) // fails if it is not empty
+		_ = os.Remove(i.Root) // fails if the root is not empty
 	}
 	return err
 }

@@ -12,11 +12,12 @@ import (
 	"testing"
 )
 
-// beginnings are states before an installation, with the versions that may work if it is killed.
+// beginnings lists states before an installation. good lists the versions that may be current after
+// the installation is killed.
 var beginnings = map[string]struct {
 	prepare func(t *testing.T, h *house)
 	good    []string
-	kept    []string // versions at the end
+	kept    []string // versions that remain at the end
 }{
 	"fresh":   {func(*testing.T, *house) {}, []string{"", "v1.1.0"}, []string{"v1.1.0"}},
 	"upgrade": {func(t *testing.T, h *house) { t.Helper(); h.place(t, "v1.0.0") }, []string{"v1.0.0", "v1.1.0"}, []string{"v1.0.0", "v1.1.0"}},
@@ -25,7 +26,7 @@ var beginnings = map[string]struct {
 	"flat":    {func(t *testing.T, h *house) { t.Helper(); h.flat(t) }, []string{"v0.9.0", "v1.1.0"}, []string{FlatVersion, "v1.1.0"}},
 }
 
-// flat installs like older installers.
+// flat installs programs in the same way as older installers.
 func (h *house) flat(t *testing.T) {
 	t.Helper()
 	for _, name := range links()[:len(links())-1] {
@@ -75,7 +76,8 @@ func (h *house) place(t *testing.T, version string) {
 	}
 }
 
-// placed checks that a version works by each of its names, and which versions exist.
+// placed checks that each name of the program runs the version, and that only the versions in kept
+// exist.
 func (h *house) placed(t *testing.T, version string, kept ...string) {
 	t.Helper()
 	if i, err := OpenInstallation(h.root, nil); err != nil || i.Version != version {
@@ -107,8 +109,8 @@ func entryNames(t *testing.T, dir string) []string {
 	return names
 }
 
-// A killed installation leaves a working version, or none if it is the first. The next completes
-// it.
+// TestPlaceKilled checks that a killed installation leaves a working version, or none if it was the
+// first installation. The next installation must complete it.
 func TestPlaceKilled(t *testing.T) {
 	t.Parallel()
 	for name, c := range beginnings {
@@ -130,7 +132,7 @@ func TestPlaceKilled(t *testing.T) {
 				}
 				h.place(t, "v1.1.0")
 				kept := c.kept
-				if got == "v1.1.0" { // the previous version may be gone by then
+				if got == "v1.1.0" { // the previous version may already have been removed
 					kept = entryNames(t, filepath.Join(h.root, versionsDir))
 				}
 				if h.placed(t, "v1.1.0", kept...); t.Failed() {
@@ -146,7 +148,8 @@ func TestPlaceKilled(t *testing.T) {
 	}
 }
 
-// An installation that fails, or whose context ends, changes nothing.
+// TestPlaceFails checks that an installation that fails, or whose context is canceled, changes
+// nothing.
 func TestPlaceFails(t *testing.T) {
 	t.Parallel()
 	for name, fail := range map[string]func(t *testing.T, h *house) error{
@@ -184,7 +187,8 @@ func TestPlaceFails(t *testing.T) {
 	}
 }
 
-// An installation never waits for an update. It ends an interrupted one and keeps used versions.
+// TestPlaceDuringUpdates checks that an installation never waits for an update. It must end an
+// interrupted update, and keep versions that are in use.
 func TestPlaceDuringUpdates(t *testing.T) {
 	t.Parallel()
 	h := emptyHouse(t)
@@ -215,7 +219,7 @@ func TestPlaceDuringUpdates(t *testing.T) {
 	if (Installation{Root: h.root}).Pending() {
 		t.Error("the journal of the update is left")
 	}
-	// A waiting copy of a program stands for a job.
+	// A copy of sleep represents a job.
 	path, err := exec.LookPath("sleep")
 	if err != nil {
 		t.Fatal(err)
@@ -238,13 +242,14 @@ func TestPlaceDuringUpdates(t *testing.T) {
 		t.Errorf("in use: %v, %v", busy, err)
 	}
 	_ = running.Process.Kill()
-	_ = running.Wait() // it was killed
+	_ = running.Wait() // the process was killed
 	if busy, err := (Installation{Root: h.root}).InUse(); err != nil || busy {
 		t.Errorf("in use after the end: %v, %v", busy, err)
 	}
 }
 
-// A damaged version is repaired, a version is reverted, and removal leaves other files.
+// TestPlaceRepairRevertRemove checks that a damaged version is repaired, that a version can be
+// reverted, and that removal leaves other files.
 func TestPlaceRepairRevertRemove(t *testing.T) {
 	t.Parallel()
 	h := emptyHouse(t)

@@ -15,7 +15,7 @@ func TestRefused(t *testing.T) {
 	sums, sig := release.ChecksumsFile, release.ChecksumsFile+release.SignatureSuffix
 	for name, tt := range map[string]struct {
 		want string
-		// stage changes the files of a good v1.1.0, and may request another version.
+		// stage changes the files of a valid v1.1.0. It can also request another version.
 		stage func(t *testing.T, h *house, f files) (version string, _ files)
 	}{
 		"tampered archive": {"SHA-256 sum is not the signed one", func(_ *testing.T, _ *house, f files) (string, files) {

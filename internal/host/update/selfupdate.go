@@ -1,14 +1,15 @@
-// Package update keeps an installation at the newest signed release. It has two halves that do not
+// Package update updates an installation to the newest signed release. It has two parts that do not
 // trust each other.
 //
-// A [Finder], running as the agent's account, finds releases with go-selfupdate, at GitHub or in a
-// plain HTTP directory, checks signature and checksum, and stages one: three files in a directory,
-// with a request.
+// A [Finder] runs as the agent's account. It uses go-selfupdate to find releases on GitHub or in a
+// directory on a plain HTTP server. It checks a release's signature and checksum, and stages the
+// release: it stores three files and a request in a directory.
 //
-// An [Applier] installs a staged release. It may run as root while the stage belongs to another
-// user: it copies first, checks the copy with the keys of its own binary, tries the new program,
-// swaps all programs by one rename, restarts the service, and rolls back if the new version does
-// not work. A journal makes every step safe against a crash of the process or the machine.
+// An [Applier] installs a staged release. It can run as root while the stage belongs to another
+// user. It copies the files first, checks the copy with the keys in its own binary, tries the new
+// program, swaps all programs with a single rename, and restarts the service. If the new version
+// does not work, it rolls back. With a journal, each step is safe against a crash of the process or
+// the machine.
 package update
 
 import (
@@ -30,39 +31,40 @@ import (
 
 // Options configure a [Finder].
 type Options struct {
-	// Home is where releases are published: https://github.com/OWNER/REPO, a directory on any HTTP
-	// server (a mirror), or the REST API of another GitHub as in
-	// github+https://github.example.com/api/v3/OWNER/REPO.
+	// Home is the URL at which releases are published. It is one of: https://github.com/OWNER/REPO,
+	// the URL of a directory on any HTTP server (a mirror), or the REST API of another GitHub
+	// server, such as github+https://github.example.com/api/v3/OWNER/REPO.
 	Home    string
-	Channel string       // release.Stable or release.Beta; "": release.Stable
-	Keys    release.Keys // any of which must have signed
-	// Client provides the proxies and certificate authorities: only its transport is used, with
-	// this package's limits on time and size. nil: Go's default transport.
+	Channel string       // release.Stable or release.Beta; "" means release.Stable
+	Keys    release.Keys // trusted keys, one of which must have signed a release
+	// Client provides the proxies and certificate authorities. Only its transport is used, with
+	// this package's limits on time and size. If Client is nil, Go's default transport is used.
 	Client *http.Client
-	// Memory is a file with the newest channel file seen, against replays; "" records nothing.
+	// Memory is a file that records the newest known channel file, to detect replays. If it is "",
+	// nothing is recorded.
 	Memory string
 
-	goos, goarch string // tests change them; "" means this machine
+	goos, goarch string // set by tests; "" means this machine's values
 }
 
 // Finder finds releases and stages them. It is safe for concurrent use.
 type Finder struct {
 	Options
 
-	home *url.URL // without github+
-	// Of a GitHub; "" for a mirror.
+	home *url.URL // without the prefix github+
+	// The GitHub repository; "" for a mirror.
 	owner, repo string
 }
 
-// ErrNotFound is returned for a release that does not exist for this platform.
+// ErrNotFound is returned if a release does not exist for this platform.
 var ErrNotFound = errors.New("no such release")
 
-// ErrDevelopment is returned by a build without a version to compare.
+// ErrDevelopment is returned by a build that has no version to compare with a release.
 var ErrDevelopment = errors.New("this is a development build without a version to compare with a release: install a release")
 
 const findTime = 2 * time.Minute
 
-// Open returns a finder. It makes no request.
+// Open returns a finder. It sends no requests.
 func Open(o Options) (*Finder, error) {
 	if o.Channel == "" {
 		o.Channel = release.Stable
@@ -83,7 +85,7 @@ func Open(o Options) (*Finder, error) {
 	text, api := strings.CutPrefix(o.Home, "github+")
 	home, err := url.Parse(strings.TrimRight(text, "/"))
 	if err != nil || home.Host == "" || home.Scheme != "https" && home.Scheme != "http" || home.RawQuery != "" || home.Fragment != "" {
-		// The text and the parser's error may hold a password.
+		// The URL and the parser's error can contain a password.
 		return nil, errors.New("the release URL must look like https://github.com/OWNER/REPO or https://mirror.example.com/DIRECTORY")
 	}
 	f.home = home
@@ -105,21 +107,23 @@ func Open(o Options) (*Finder, error) {
 	return f, nil
 }
 
-// Candidate is a found release, not verified yet except for a mirror's channel file.
+// Candidate is a release that was found. It has not been verified, except for a mirror's channel
+// file.
 type Candidate struct {
 	Version   string
 	Published time.Time // zero if unknown
-	Notes     string    // a web page, or ""
+	Notes     string    // URL of a web page, or ""
 
 	source upstream.Source
 	found  *upstream.Release
 }
 
-// Newer reports whether the candidate is newer than the running version; git describe's
-// v1.2.3-4-gabcdef counts as v1.2.3. It returns [ErrDevelopment] for a build without a version.
+// Newer reports whether the candidate is newer than the running version. A version from git
+// describe, such as v1.2.3-4-gabcdef, counts as v1.2.3. Newer returns [ErrDevelopment] for a build
+// without a version.
 func (c Candidate) Newer(current string) (bool, error) { return newer(c.Version, current) }
 
-// describe is the suffix that git describe adds after a tag.
+// describe matches the suffix that git describe appends to a tag.
 var describe = regexp.MustCompile(`(-\d+-g[0-9a-f]{4,40})?(-dirty)?$`)
 
 func newer(candidate, current string) (bool, error) {
@@ -143,8 +147,8 @@ func compare(a, b string) (int, error) {
 	return va.Compare(vb), nil
 }
 
-// Latest returns the newest release of the channel. It returns [ErrNotFound] if none exists for
-// this platform, and [ErrReplay] if the mirror serves an older state than before.
+// Latest returns the newest release in the channel. It returns [ErrNotFound] if none exists for
+// this platform, and [ErrReplay] if the mirror serves an older state than it did before.
 func (f *Finder) Latest(ctx context.Context) (Candidate, error) {
 	c, err := f.find(ctx, "")
 	if err != nil {
@@ -153,7 +157,7 @@ func (f *Finder) Latest(ctx context.Context) (Candidate, error) {
 	return c, nil
 }
 
-// Version returns one release, from any channel.
+// Version returns the release with the given version, from any channel.
 func (f *Finder) Version(ctx context.Context, version string) (Candidate, error) {
 	if err := release.CheckVersion(version); err != nil {
 		return Candidate{}, err
@@ -165,7 +169,7 @@ func (f *Finder) Version(ctx context.Context, version string) (Candidate, error)
 	return c, nil
 }
 
-// shown is the home without a password.
+// shown returns the home URL without its password.
 func (f *Finder) shown() string {
 	if f.owner != "" {
 		return f.home.Redacted() + " (" + f.owner + "/" + f.repo + ")"
@@ -176,11 +180,12 @@ func (f *Finder) shown() string {
 func (f *Finder) find(ctx context.Context, want string) (Candidate, error) {
 	ctx, cancel := context.WithTimeout(ctx, findTime)
 	defer cancel()
-	// A source serves one search and holds its result.
+	// A source serves one search and stores the search's result.
 	source := f.newSource(want)
 	updater, err := upstream.NewUpdater(upstream.Config{
 		Source: source, Validator: f.validator(), OS: f.goos, Arch: f.goarch,
-		// The source returns only the matching archive, whose name the updater would not expect.
+		// The source returns only the matching archive. Without a filter, the updater would expect
+		// another name.
 		Filters: []string{`^` + regexp.QuoteMeta(release.Program) + `-v.*\.tar\.gz$`}, Prerelease: f.Channel == release.Beta,
 	})
 	if err != nil {
@@ -196,8 +201,8 @@ func (f *Finder) find(ctx context.Context, want string) (Candidate, error) {
 	return Candidate{Version: "v" + found.Version(), Published: found.PublishedAt, Notes: found.URL, source: source, found: found}, nil
 }
 
-// validator returns the chain of checks: the checksums verify the archive, and the signature
-// verifies the checksums.
+// validator returns the chain of checks: the checksum list verifies the archive, and the signature
+// verifies the checksum list.
 func (f *Finder) validator() *upstream.PatternValidator {
 	return new(upstream.PatternValidator).
 		Add(release.ChecksumsFile, signature{f.Keys}).
@@ -205,7 +210,8 @@ func (f *Finder) validator() *upstream.PatternValidator {
 		Add("*", &upstream.ChecksumValidator{UniqueFilename: release.ChecksumsFile})
 }
 
-// signature accepts any of several keys, which go-selfupdate's validator does not support.
+// signature is a validator that accepts a signature by any of several keys. go-selfupdate's
+// validator does not support several keys.
 type signature struct{ keys release.Keys }
 
 func (s signature) Validate(name string, data, signature []byte) error {

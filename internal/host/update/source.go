@@ -17,7 +17,8 @@ import (
 	"workflowagent/internal/host/release"
 )
 
-// newSource returns the source of one search; want is "" for the newest release.
+// newSource returns the source for one search. want is the requested version, or "" for the newest
+// release.
 func (f *Finder) newSource(want string) upstream.Source {
 	if f.owner != "" {
 		return &gitHub{Finder: f, want: want}
@@ -25,19 +26,19 @@ func (f *Finder) newSource(want string) upstream.Source {
 	return &mirror{Finder: f, want: want}
 }
 
-// wanted returns the files of a release that an update needs.
+// wanted returns the names of the release's files that an update needs.
 func (f *Finder) wanted(version string) ([]string, error) {
 	archive, err := release.Archive(version, f.goos, f.goarch)
 	return []string{archive, release.ChecksumsFile, release.ChecksumsFile + release.SignatureSuffix}, err
 }
 
-// mirror is a directory with releases on any HTTP server. go-selfupdate's own source supports no
-// signed channel file, downloads no second validation file, and accepts no client.
+// mirror is a source for a directory with releases on any HTTP server. go-selfupdate's own source
+// does not support a signed channel file, a second validation file or a custom client.
 type mirror struct {
 	*Finder
 
 	want  string
-	links []*url.URL // of the assets, by their ID
+	links []*url.URL // URLs of the assets; an asset's ID is its index
 }
 
 func (m *mirror) ListReleases(ctx context.Context, _ upstream.Repository) ([]upstream.SourceRelease, error) {
@@ -64,7 +65,7 @@ func (m *mirror) ListReleases(ctx context.Context, _ upstream.Repository) ([]ups
 	return []upstream.SourceRelease{found}, nil
 }
 
-// channel reads the signed file of the channel.
+// channel reads the channel's signed file.
 func (m *mirror) channel(ctx context.Context) (release.Channel, error) {
 	var c release.Channel
 	name := release.ChannelFile(m.Channel)
@@ -82,7 +83,8 @@ func (m *mirror) channel(ctx context.Context) (release.Channel, error) {
 	if c, err = release.ParseChannel(text); err != nil {
 		return c, err
 	}
-	// The signature does not cover the file's name: reject the beta channel's file in stable.
+	// The signature does not cover the file's name, so check that stable.txt is not the file of the
+	// beta channel.
 	if m.Channel == release.Stable && strings.Contains(c.Version, "-") {
 		return c, fmt.Errorf("%s names %s, which is not a stable release: the mirror mixes up its channels", name, c.Version)
 	}
@@ -92,7 +94,8 @@ func (m *mirror) channel(ctx context.Context) (release.Channel, error) {
 	return c, remember(m.Memory, m.home.Redacted(), m.Channel, c)
 }
 
-// maxAhead is the accepted difference between the publisher's clock and this machine's.
+// maxAhead is the maximum accepted difference between the publisher's clock and this machine's
+// clock.
 const maxAhead = 24 * time.Hour
 
 func (m *mirror) small(ctx context.Context, name string) ([]byte, error) {
@@ -107,7 +110,7 @@ func (m *mirror) small(ctx context.Context, name string) ([]byte, error) {
 	return data, nil
 }
 
-// DownloadReleaseAsset opens a file of the release as a [sized].
+// DownloadReleaseAsset opens a file of the release. The returned reader is a [sized].
 func (m *mirror) DownloadReleaseAsset(ctx context.Context, _ *upstream.Release, id int64) (io.ReadCloser, error) {
 	body, size, err := get(ctx, m.client(maxArchive), m.links[id])
 	if err != nil {
@@ -116,13 +119,14 @@ func (m *mirror) DownloadReleaseAsset(ctx context.Context, _ *upstream.Release, 
 	return sized{body, size}, nil
 }
 
-// sized is a download whose size is known, or -1.
+// sized is a download with its size. The size is -1 if it is unknown.
 type sized struct {
 	io.ReadCloser
 	size int64
 }
 
-// gitHub finds releases. go-selfupdate's source accepts no client and sends GITHUB_TOKEN to any host.
+// gitHub is a source for releases on GitHub. go-selfupdate's own source does not accept a client,
+// and sends GITHUB_TOKEN to any host.
 type gitHub struct {
 	*Finder
 
@@ -136,7 +140,8 @@ func (g *gitHub) api(limit int64) *github.Client {
 	return api
 }
 
-// ListReleases returns the wanted release, or the complete ones of the newest hundred.
+// ListReleases returns the requested release. If none is requested, it returns the complete
+// releases among the newest 100.
 func (g *gitHub) ListReleases(ctx context.Context, _ upstream.Repository) ([]upstream.SourceRelease, error) {
 	var all []*github.RepositoryRelease
 	var resp *github.Response
@@ -164,8 +169,8 @@ func (g *gitHub) ListReleases(ctx context.Context, _ upstream.Repository) ([]ups
 	return fit, nil
 }
 
-// complete returns the release with only the required files, or nil while files are missing, as
-// during an upload, and if the version is not in the channel.
+// complete returns the release with only the required files. It returns nil if the version is not
+// in the channel, or if files are missing, as during an upload.
 func (g *gitHub) complete(from upstream.SourceRelease) *upstream.HttpRelease {
 	found := &upstream.HttpRelease{
 		TagName: from.GetTagName(), PublishedAt: from.GetPublishedAt(), Draft: from.GetDraft(), Prerelease: from.GetPrerelease(), URL: from.GetURL(),

@@ -14,35 +14,39 @@ import (
 	"workflowagent/internal/host/release"
 )
 
-// RequestFile marks a stage as complete: it appears last, by a rename. Service managers watch it.
+// RequestFile is the name of the file that marks a stage as complete. It is created last, by a
+// rename. Service managers watch for it.
 const RequestFile = "request.json"
 
-// stageLock is the locked file in a stage while it is written.
+// stageLock is the name of the file in a stage that is locked while the stage is being written.
 const stageLock = ".lock"
 
 const downloadTime = time.Hour
 
-// ErrBusy is returned while another update is in progress.
+// ErrBusy is returned if another update is in progress.
 var ErrBusy = errors.New("another update is in progress")
 
-// Staging is the place where an [Applier] finds a release.
+// Staging describes the directory in which an [Applier] finds a release.
 type Staging struct {
-	Dir string // created if missing; must hold nothing else
-	// Explicit means that the operator requests this version, even if it failed recently.
+	Dir string // created if missing; must not contain other files
+	// Explicit reports whether the operator requested this version. It is then installed even if it
+	// failed recently.
 	Explicit bool
-	// Progress receives the downloaded bytes; total is -1 if unknown. May be nil.
+	// Progress is called with the number of downloaded bytes. total is -1 if unknown. Progress can
+	// be nil.
 	Progress func(done, total int64)
 }
 
-// request is the content of [RequestFile]. Nothing in it is trusted.
+// request is the content of [RequestFile]. The applier does not trust it.
 type request struct {
 	Version  string `json:"version"`
 	Explicit bool   `json:"explicit,omitempty"`
 }
 
-// Stage downloads a release, checks the signature over its checksums and the checksum of its
-// archive, and puts all three into the directory, with a request. It reuses a file that has the
-// right checksum. After an error no request exists.
+// Stage downloads a release's checksum list, signature and archive. It checks the list's signature
+// and the archive's checksum, stores the three files in the directory and adds a request. If the
+// directory already contains the archive with the right checksum, Stage reuses it. After an error,
+// no request exists.
 func (f *Finder) Stage(ctx context.Context, c Candidate, s Staging) error {
 	if c.found == nil {
 		return errors.New("the candidate was not found by a finder")
@@ -69,7 +73,8 @@ func (f *Finder) stage(ctx context.Context, c Candidate, s Staging, dir *os.Root
 		return err
 	}
 	step("cleared")
-	// Free a full disk: an interrupted download is useless, because the next one starts over.
+	// Free the disk space: an interrupted download is useless, because the next download starts
+	// from the beginning.
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, sweep(dir, stageLock))
@@ -102,7 +107,7 @@ func (f *Finder) stage(ctx context.Context, c Candidate, s Staging, dir *os.Root
 	return store(dir, RequestFile, request{Version: c.Version, Explicit: s.Explicit})
 }
 
-// sums downloads the checksums and their signature, which the search found.
+// sums downloads the checksum list and its signature, whose asset IDs the search has found.
 func (f *Finder) sums(ctx context.Context, c Candidate) (sums, sign []byte, err error) {
 	var files [][]byte
 	for _, link := range c.found.ValidationChain {
@@ -122,9 +127,9 @@ func (f *Finder) sums(ctx context.Context, c Candidate) (sums, sign []byte, err 
 	return files[0], files[1], nil
 }
 
-// checksum returns the SHA-256 sum of an archive from a list of checksums, after verifying the
-// list's signature. The archive's name contains the version, so the signature covers the name as
-// well.
+// checksum returns the SHA-256 sum of an archive from a checksum list, after it has verified the
+// list's signature. The archive's name contains the version, so the signature also covers the
+// version.
 func checksum(keys release.Keys, sums, sign []byte, archive string) ([32]byte, error) {
 	if err := (signature{keys}).Validate(release.ChecksumsFile, sums, sign); err != nil {
 		return [32]byte{}, err
@@ -140,10 +145,11 @@ func checksum(keys release.Keys, sums, sign []byte, archive string) ([32]byte, e
 	return want, nil
 }
 
-// errChanged is returned for an archive whose checksum is not the signed one.
+// errChanged is returned for an archive whose checksum differs from the signed checksum.
 var errChanged = errors.New("its SHA-256 sum is not the signed one: the file was changed, or damaged by the download")
 
-// download hashes the archive while it writes it; go-selfupdate's validator reads all of it into memory.
+// download downloads the archive and computes its hash at the same time. go-selfupdate's validator
+// would read the complete archive into memory.
 func (f *Finder) download(ctx context.Context, c Candidate, dir *os.Root, name string, want [32]byte, progress func(done, total int64)) error {
 	body, err := c.source.DownloadReleaseAsset(ctx, c.found, c.found.AssetID)
 	if err != nil {
@@ -170,7 +176,8 @@ func (f *Finder) download(ctx context.Context, c Candidate, dir *os.Root, name s
 	return finish(to)
 }
 
-// copyChecked copies an archive and compares its SHA-256 sum.
+// copyChecked copies an archive. It returns [errChanged] if the archive's SHA-256 sum is not the
+// expected one.
 func copyChecked(to io.Writer, from io.Reader, want [32]byte) error {
 	hash := sha256.New()
 	n, err := io.Copy(io.MultiWriter(to, hash), io.LimitReader(from, maxArchive+1))
@@ -198,7 +205,7 @@ func (c *counter) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// same reports whether an earlier download left the archive.
+// same reports whether the directory already contains the archive, from an earlier download.
 func same(dir *os.Root, name string, want [32]byte) bool {
 	f, err := openPlain(dir, name)
 	if err != nil {

@@ -22,10 +22,10 @@ import (
 	"workflowagent/internal/retry"
 )
 
-// maxEntries limits the entries of an archive.
+// maxEntries limits the number of entries in an archive.
 const maxEntries = 1000
 
-// Limits on the unpacked size, in bytes. Tests lower them.
+// Limits for the unpacked size, in bytes. Tests reduce them.
 var (
 	maxUnpacked int64 = 2 << 30
 	maxFile     int64 = 512 << 20
@@ -33,8 +33,8 @@ var (
 
 var manPage = regexp.MustCompile(`^man/[A-Za-z0-9._-]+\.1$`)
 
-// expected returns the mode of a known file of a release. It returns 0 for unknown files, which a
-// later release may add and which are skipped. Modes in the archive are ignored.
+// expected returns the mode of a known file of a release. It returns 0 for an unknown file, which
+// is skipped, because a later release may add files. The modes in the archive are ignored.
 func expected(name string) fs.FileMode {
 	switch {
 	case slices.Contains(release.Programs(), name):
@@ -45,8 +45,9 @@ func expected(name string) fs.FileMode {
 	return 0
 }
 
-// unpack writes and syncs the files of a release's archive, whose only directory is wrap, into an
-// empty directory. It rejects an archive, even a signed one, that could leave the directory.
+// unpack unpacks a release's archive into an empty directory and syncs the files. The archive's
+// only top-level directory must be wrap. unpack rejects an archive, even a signed one, that could
+// write outside the directory.
 func unpack(archive io.Reader, wrap string, into *os.Root) error {
 	unzipped, err := gzip.NewReader(archive)
 	if err != nil {
@@ -95,9 +96,9 @@ func unpackEntry(content io.Reader, header *tar.Header, wrap string, into *os.Ro
 	mode := expected(name)
 	switch header.Typeflag {
 	case tar.TypeDir:
-		return nil // created when a file needs it
+		return nil // a directory is created when a file needs it
 	case tar.TypeSymlink:
-		// The only link of a release is created at the end.
+		// The only link in a release is created at the end.
 		if mode != 0 {
 			return fmt.Errorf("%q is a link and should be a file", header.Name)
 		}
@@ -128,21 +129,21 @@ func unpackEntry(content io.Reader, header *tar.Header, wrap string, into *os.Ro
 	if _, err := io.CopyN(to, content, header.Size); err != nil {
 		return fmt.Errorf("%q: %w", header.Name, err)
 	}
-	// Override the umask.
+	// Set the mode regardless of the umask.
 	if err := to.Chmod(mode); err != nil {
 		return err
 	}
 	return finish(to)
 }
 
-// Names in the private directory of an update in progress.
+// The names of entries in the private directory of an update in progress.
 const (
 	copiedArchive = "archive.tar.gz"
 	unpackedDir   = "unpacked"
 )
 
-// openIntake opens a stage that may belong to another user. Neither the type nor the content of its
-// files is trusted.
+// openIntake opens a stage that can belong to another user. Neither the types nor the contents of
+// its files are trusted.
 func openIntake(path string) (*os.Root, error) {
 	before, err := os.Lstat(path)
 	if err != nil {
@@ -178,7 +179,8 @@ func readRequest(stage *os.Root) (request, error) {
 	return r, nil
 }
 
-// intake copies a version's archive, checks the copy and unpacks it into the private directory.
+// intake copies a version's archive from the stage, checks the copy, and unpacks it into the
+// private directory.
 func (a *Applier) intake(ctx context.Context, stage, private *os.Root, version string) error {
 	archive, err := release.Archive(version, runtime.GOOS, runtime.GOARCH)
 	if err != nil {
@@ -216,7 +218,7 @@ func (a *Applier) intake(ctx context.Context, stage, private *os.Root, version s
 	if err := private.Mkdir(unpackedDir, 0o755); err != nil {
 		return err
 	}
-	if err := private.Chmod(unpackedDir, 0o755); err != nil { // override the umask
+	if err := private.Chmod(unpackedDir, 0o755); err != nil { // regardless of the umask
 		return err
 	}
 	into, err := private.OpenRoot(unpackedDir)
@@ -231,7 +233,7 @@ func (a *Applier) intake(ctx context.Context, stage, private *os.Root, version s
 	return private.RemoveAll(copiedArchive)
 }
 
-// until is a reader that fails after its context has ended.
+// until is a reader that fails after its context is canceled.
 type until struct {
 	ctx context.Context //nolint:containedctx // the context of one copy
 	r   io.Reader
@@ -246,7 +248,7 @@ func (u until) Read(p []byte) (int, error) {
 
 const tryTime = 30 * time.Second
 
-// try runs the new program and compares the version that it reports.
+// try runs the new program and checks the version that it reports.
 func try(ctx context.Context, path, version string) error {
 	ctx, cancel := context.WithTimeout(ctx, tryTime)
 	defer cancel()
@@ -258,7 +260,8 @@ func try(ctx context.Context, path, version string) error {
 		cmd.Dir = "/"
 		cmd.WaitDelay = time.Second
 		out, err = cmd.Output()
-		// A child that was forked during the copy holds the file open for writing until its exec.
+		// A child process that was forked during the copy keeps the file open for writing until its
+		// exec.
 		if !errors.Is(err, syscall.ETXTBSY) || wait > time.Second {
 			break
 		}
@@ -279,13 +282,13 @@ func try(ctx context.Context, path, version string) error {
 	return nil
 }
 
-// cut quotes the beginning of a program's output.
+// cut returns the beginning of a program's output, quoted.
 func cut(text string) string {
 	text = strings.TrimSpace(text)
 	return fmt.Sprintf("%q", text[:min(len(text), 200)])
 }
 
-// point replaces a link by one to a version, with one rename.
+// point makes a link point to a version. It replaces the old link with a single rename.
 func point(root *os.Root, name, version string) error {
 	if info, err := root.Stat(versionsDir + "/" + version + "/" + release.Program); err != nil || !info.Mode().IsRegular() {
 		return fmt.Errorf("the version %s is missing: %w", version, errors.Join(err, fs.ErrNotExist))

@@ -10,7 +10,7 @@ import (
 	"testing"
 )
 
-// FuzzUnpack unpacks archives that a holder of a release key could have signed.
+// FuzzUnpack unpacks archives that any holder of a release key could have signed.
 func FuzzUnpack(f *testing.F) {
 	seed := func(headers ...tar.Header) {
 		var b bytes.Buffer
@@ -52,8 +52,8 @@ func FuzzUnpack(f *testing.F) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		defer root.Close()             // only a directory
-		_ = unpack(&zipped, "w", root) // most archives are bad
+		defer root.Close()             // only a directory handle
+		_ = unpack(&zipped, "w", root) // most archives are invalid
 		if entries, err := os.ReadDir(dir); err != nil || len(entries) != 1 {
 			t.Fatalf("the archive leads out of its directory: %v, %v", entries, err)
 		}
@@ -63,7 +63,7 @@ func FuzzUnpack(f *testing.F) {
 			}
 			info, err := entry.Info()
 			if err == nil && entry.Type().IsRegular() && (expected(name) == 0 || info.Mode() != expected(name)) {
-				// A truncated file still has its mode by the umask.
+				// A truncated file still has the mode that the umask permits.
 				if info.Mode()&^0o777 != 0 || expected(name) == 0 {
 					t.Errorf("%s has mode %v", name, info.Mode())
 				}

@@ -16,7 +16,8 @@ import (
 	"workflowagent/internal/retry"
 )
 
-// TestPrune checks that updates keep the current, the previous and any running version.
+// TestPrune checks that updates keep the current version, the previous version and any running
+// version.
 func TestPrune(t *testing.T) {
 	t.Parallel()
 	if runtime.GOOS != "linux" {
@@ -40,7 +41,7 @@ func TestPrune(t *testing.T) {
 	var job *exec.Cmd
 	for wait := time.Millisecond; ; wait *= 2 {
 		job = exec.Command(runner, "600")
-		job.Args[0] = "sleep" // some systems have one program with many names
+		job.Args[0] = "sleep" // on some systems, one program has many names
 		if err := job.Start(); err == nil {
 			break
 		} else if !errors.Is(err, syscall.ETXTBSY) || wait > time.Second {
@@ -115,7 +116,7 @@ func (w watched) Restart(ctx context.Context) error {
 	return w.unit.Restart(ctx)
 }
 
-// TestOwner checks that an installation that other users may change is refused.
+// TestOwner checks that an update is rejected if other users can change the installation.
 func TestOwner(t *testing.T) {
 	t.Parallel()
 	h := newHouse(t, "v1.0.0")

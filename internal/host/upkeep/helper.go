@@ -17,24 +17,24 @@ import (
 	"workflowagent/internal/retry"
 )
 
-// Helper installs updates of one service, as the owner of the installation.
+// Helper installs updates for one service. It runs as the owner of the installation.
 type Helper struct {
 	Options service.Options
-	Stage   string                         // directory with the release that the agent verified; "" means none
-	Timeout time.Duration                  // for the new version's first poll; 0 means the default
-	Load    func() (*config.Config, error) // of the service
+	Stage   string                         // directory with the release that the agent has verified; "" means none
+	Timeout time.Duration                  // limits the wait for the new version's first poll; 0 means the default
+	Load    func() (*config.Config, error) // loads the service's configuration
 	Log     *logrus.Entry
 
-	service *Service // nil without a service manager
+	service *Service // nil if there is no service manager
 }
 
 const (
-	// busyTime limits the wait for another update.
+	// busyTime limits the wait while another update is in progress.
 	busyTime  = 20 * time.Minute
 	busyPause = 2 * time.Second
 )
 
-// Run completes an interrupted update, and then installs the requested one. A rollback is not an
+// Run completes an interrupted update. It then installs the requested release. A rollback is not an
 // error.
 func (h *Helper) Run(ctx context.Context, install update.Installation) error {
 	if h.service == nil {
@@ -67,7 +67,8 @@ func (h *Helper) Run(ctx context.Context, install update.Installation) error {
 	return a.Prove()
 }
 
-// accept rejects a request that no agent makes, but that an intruder in its account could make.
+// accept returns an error for a request that an agent never makes, but that an intruder in the
+// agent's account could make. Otherwise, it sets the applier's keys.
 func (h *Helper) accept(a *update.Applier) (err error) {
 	if c, err := h.Load(); err == nil && c.AutoUpdate == config.UpdateOff {
 		return errors.New("an update was requested, but auto_update is false")
@@ -76,7 +77,7 @@ func (h *Helper) accept(a *update.Applier) (err error) {
 	return err
 }
 
-// dropRequest removes a request. It follows no link out of the owner's state directory.
+// dropRequest removes a request. It follows no link that leads out of the state directory.
 func dropRequest(stage string) error {
 	state, err := os.OpenRoot(filepath.Dir(stage))
 	if err != nil {
@@ -86,8 +87,8 @@ func dropRequest(stage string) error {
 	return state.RemoveAll(filepath.Join(filepath.Base(stage), update.RequestFile))
 }
 
-// catchUp restarts a service that does not run the current version yet, for example because the
-// helper of another service of the installation installed it.
+// catchUp restarts the service if it does not run the current version yet. For example, the helper
+// of another service of the same installation may have installed that version.
 func (h *Helper) catchUp(ctx context.Context) error {
 	if h.service == nil {
 		return nil
@@ -107,7 +108,7 @@ func (h *Helper) catchUp(ctx context.Context) error {
 	return h.service.Restart(ctx)
 }
 
-// whileBusy retries while another update of the installation is in progress.
+// whileBusy calls apply, and retries while another update of the installation is in progress.
 func whileBusy(ctx context.Context, apply func() (update.Result, error)) (update.Result, error) {
 	wait, cancel := context.WithTimeout(ctx, busyTime)
 	defer cancel()

@@ -1,5 +1,5 @@
-// Package upkeep is the policy of updates: when the running agent checks for a release, when a
-// release may replace it, and how the helper of its service installs one.
+// Package upkeep implements the update policy: when a running agent checks for releases, when a
+// release may replace the agent, and how the service's helper installs a release.
 package upkeep
 
 import (
@@ -21,53 +21,56 @@ import (
 	"workflowagent/internal/retry"
 )
 
-// Keeper keeps the running agent up to date.
+// Keeper keeps a running agent up to date.
 type Keeper struct {
-	Version string // of this process
-	// Stage is the directory from which the service's helper installs; "" means no helper.
+	Version string // version of this process
+	// Stage is the directory from which the service's helper installs releases. It is "" if there
+	// is no helper.
 	Stage        string
 	First, Every time.Duration // 0 means the defaults
 	Report       func() status.Report
 	Log          *logrus.Entry
 
 	source       source
-	installation *update.Installation // nil: releases are only announced
-	advice       string               // how the operator updates, if releases are only announced
+	installation *update.Installation // if nil, new releases are only announced
+	advice       string               // how the operator can update, if releases are only announced
 	started      time.Time
 
 	mu     sync.Mutex
 	state  status.Update
-	logged string // the last line, to log it once
+	logged string // the last logged line, to log each line only once
 }
 
-// source provides releases.
+// source finds and stages releases.
 type source interface {
-	// Latest returns the newest release of the channel.
+	// Latest returns the newest release in the channel.
 	Latest(ctx context.Context) (update.Candidate, error)
-	// Stage verifies a release and puts it where the helper finds it.
+	// Stage verifies a release and stores it in the directory from which the helper installs it.
 	Stage(ctx context.Context, c update.Candidate, s update.Staging) error
 }
 
 const (
-	firstCheck    = 5 * time.Minute // after the start, so that a crash loop makes no checks
+	firstCheck    = 5 * time.Minute // delay after the start, so that an agent in a crash loop does not check
 	checkInterval = 6 * time.Hour
-	// retryCheck is the pause after a failed check; it doubles up to checkInterval.
+	// retryCheck is the pause after a failed check. It doubles after each failure, up to
+	// checkInterval.
 	retryCheck = 10 * time.Minute
-	// pollInterval is the longest pause between two checks whether the agent can be restarted and
-	// whether the helper has installed a release.
+	// pollInterval is the longest pause between two checks of whether the agent can be restarted,
+	// and of whether the helper has installed the release.
 	pollInterval = 10 * time.Second
-	// handOver is the time within which the helper must accept a request.
+	// handOver is the time limit for the helper to accept a request.
 	handOver = 5 * time.Minute
 )
 
-// Status returns what is known about newer releases.
+// Status returns the current state of updates.
 func (k *Keeper) Status() status.Update {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	return k.state
 }
 
-// Run checks for releases until ctx ends. It logs why if auto_update has no effect.
+// Run checks for releases until ctx is canceled. If auto_update has no effect, Run logs the
+// reason.
 func (k *Keeper) Run(ctx context.Context, c *config.Config, caPEM []byte) {
 	finder, err := NewFinder(c, caPEM, filepath.Join(c.StateDirectory, update.SeenFile))
 	var install update.Installation
@@ -159,14 +162,14 @@ func (k *Keeper) check(ctx context.Context) error {
 	return k.install(ctx, c, log)
 }
 
-// install hands a release over once the agent may be restarted.
+// install hands a release over to the helper as soon as the agent may be restarted.
 func (k *Keeper) install(ctx context.Context, c update.Candidate, log *logrus.Entry) error {
 	if !k.await(ctx, k.every(), func() bool {
 		reason := blocked(k.Report())
 		k.set(func(s *status.Update) { s.State = reason })
 		return reason == ""
 	}) {
-		return nil // the next check may find a newer one
+		return nil // the next check may find a newer release
 	}
 	k.set(func(s *status.Update) { s.State = "is being downloaded and verified" })
 	if err := k.source.Stage(ctx, c, update.Staging{Dir: k.Stage}); err != nil {
@@ -182,15 +185,15 @@ func (k *Keeper) install(ctx context.Context, c update.Candidate, log *logrus.En
 	if !k.await(ctx, handOver, taken) {
 		return fmt.Errorf("the service's helper did not accept %s within %s: run service install again, which registers the helper", request, handOver)
 	}
-	// From here on the helper stops this process, unless it rejects the release.
+	// From now on, the helper stops this process unless it rejects the release.
 	if !k.await(ctx, k.every(), func() bool { return !k.installation.Pending() }) {
 		return nil
 	}
 	return fmt.Errorf("%s was not installed: see the log of the service's helper for the reason", c.Version)
 }
 
-// awaitUpdate waits until an update during which this process was started is complete, and logs its
-// outcome. It returns false if ctx ended before.
+// awaitUpdate waits for the end of an update during which this process was started, and logs the
+// update's outcome. It returns false if ctx is canceled first.
 func (k *Keeper) awaitUpdate(ctx context.Context) bool {
 	from, to, ok := k.installation.Underway()
 	if !ok {
@@ -203,7 +206,7 @@ func (k *Keeper) awaitUpdate(ctx context.Context) bool {
 	k.set(func(s *status.Update) { s.State = "" })
 	log := k.Log.WithFields(logrus.Fields{"from": from, "to": to})
 	current, err := k.installation.Current()
-	failure, failed, _ := k.installation.Failed() // without a readable record the reason is unknown
+	failure, failed, _ := k.installation.Failed() // without a readable record, the reason is unknown
 	switch {
 	case err != nil:
 		k.failed(err)
@@ -217,7 +220,7 @@ func (k *Keeper) awaitUpdate(ctx context.Context) bool {
 	return true
 }
 
-// failed shows an error, and logs it once.
+// failed shows an error in the status. It logs each error only once.
 func (k *Keeper) failed(err error) {
 	now := time.Now()
 	k.set(func(s *status.Update) { s.CheckedAt, s.Error, s.State = &now, err.Error(), "" })
@@ -240,7 +243,8 @@ func (k *Keeper) set(change func(*status.Update)) {
 	change(&k.state)
 }
 
-// await waits for a condition, and reports whether it became true in time; limit 0 means no limit.
+// await waits for a condition, and reports whether it became true within the limit. A limit of 0
+// means no limit.
 func (k *Keeper) await(ctx context.Context, limit time.Duration, done func() bool) bool {
 	if limit > 0 {
 		var cancel context.CancelFunc
@@ -255,8 +259,9 @@ func (k *Keeper) await(ctx context.Context, limit time.Duration, done func() boo
 	return true
 }
 
-// blocked returns why an agent must not be restarted with another version now, in words that follow
-// "the update", or "". Most jobs do not block: they continue without the agent, which resumes them.
+// blocked returns the reason why the agent must not be restarted with another version now, as a
+// phrase that follows "the update". It returns "" if the agent may be restarted. Most jobs do not
+// block an update: they continue without the agent, which later resumes them.
 func blocked(r status.Report) string {
 	switch {
 	case r.Draining || r.Stopping || r.State == status.Draining || r.State == status.Stopping || r.State == status.Ended:
@@ -266,7 +271,7 @@ func blocked(r status.Report) string {
 	case !r.Engine.Up:
 		return "waits until jobs can run on this host"
 	case r.Slots.Free == 0 && slices.ContainsFunc(r.Jobs, func(j status.Job) bool { return j.Epoch == 0 }):
-		// Without a free slot the agent does not poll such a server.
+		// Without a free slot, the agent does not poll such a server.
 		return "waits for the end of a job, because the agent does not poll this server before then"
 	}
 	for _, j := range r.Jobs {

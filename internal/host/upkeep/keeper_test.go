@@ -61,12 +61,12 @@ func (s *fakeSource) handed() []string {
 	return slices.Clone(s.staged)
 }
 
-// well reports an agent that can be restarted at any time.
+// well returns the report of an agent that can be restarted at any time.
 func well() status.Report {
 	return status.Report{State: status.Ready, Server: status.Server{Connected: true}, Engine: status.Engine{Up: true}, Slots: status.Slots{Total: 1, Free: 1}}
 }
 
-// installation returns one at v1.0.0, with its stage.
+// installation returns an installation of v1.0.0 and its stage.
 func installation(t *testing.T) (*update.Installation, string) {
 	t.Helper()
 	root, stage := t.TempDir(), t.TempDir()
@@ -189,7 +189,8 @@ func TestBuildWithoutAVersionLooksOnce(t *testing.T) {
 	})
 }
 
-// A release is handed over when nothing blocks it, and again only after a while.
+// TestInstalls checks that a release is handed over when nothing blocks it, and that it is handed
+// over again only after a pause.
 func TestInstalls(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		install, stage := installation(t)
@@ -207,14 +208,14 @@ func TestInstalls(t *testing.T) {
 			t.Fatalf("%+v, staged %q", st, s.handed())
 		}
 		mu.Lock()
-		r.Jobs = []status.Job{{JobID: "1", Epoch: 1, Phase: status.Running}} // which continues without the agent
+		r.Jobs = []status.Job{{JobID: "1", Epoch: 1, Phase: status.Running}} // a running job continues without the agent
 		mu.Unlock()
 		time.Sleep(time.Minute)
 		if len(s.handed()) != 1 || said(hook, "handed over") != 1 {
 			t.Fatalf("staged %q", s.handed())
 		}
 
-		// The helper removes the request without an update: a refusal.
+		// If the helper removes the request without an update, it has rejected the request.
 		must(t, os.Remove(filepath.Join(stage, update.RequestFile)))
 		time.Sleep(time.Minute)
 		if st := k.Status(); !strings.Contains(st.Error, "v1.1.0 was not installed") || len(s.handed()) != 1 {
@@ -245,7 +246,7 @@ func TestVersionThatFailedIsLeftAlone(t *testing.T) {
 		if st := k.Status(); len(s.handed()) > 0 || !strings.Contains(st.State, "it was deaf") || said(hook, "is not installed") != 1 {
 			t.Errorf("%+v, staged %q, logged %d times", st, s.handed(), said(hook, "is not installed"))
 		}
-		s.set("v1.2.0", nil) // another version
+		s.set("v1.2.0", nil) // a different version
 		time.Sleep(9 * time.Hour)
 		if len(s.handed()) == 0 || s.handed()[0] != "v1.2.0" {
 			t.Errorf("staged %q", s.handed())
@@ -253,7 +254,8 @@ func TestVersionThatFailedIsLeftAlone(t *testing.T) {
 	})
 }
 
-// A process that is started during an update logs how it ended.
+// TestLogsHowAnUpdateEnded checks that a process that is started during an update logs the update's
+// outcome.
 func TestLogsHowAnUpdateEnded(t *testing.T) {
 	for name, tt := range map[string]struct {
 		current, failed, want string

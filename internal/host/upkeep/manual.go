@@ -18,29 +18,29 @@ import (
 	"workflowagent/internal/host/update"
 )
 
-// Manual is an update by the operator.
+// Manual is an update that the operator requests with a command.
 type Manual struct {
-	Version string // of this program
+	Version string // version of this program
 	Load    config.LoadOptions
-	Service service.Options // of the service to restart
-	Want    string          // release; "" means the newest
-	Out     io.Writer       // of progress and log
+	Service service.Options // options of the service to restart
+	Want    string          // version of the requested release; "" means the newest
+	Out     io.Writer       // receives the progress and the log
 }
 
-// Answer is the report to the operator.
+// Answer is the result that is reported to the operator.
 type Answer struct {
 	Version   string    `json:"version"`             // the installed version
 	Available string    `json:"available,omitempty"` // the release that was found
-	Newer     bool      `json:"newer"`               // than the version installed before
+	Newer     bool      `json:"newer"`               // whether Available is newer than the version installed before
 	Published time.Time `json:"published,omitzero"`
 	Notes     string    `json:"notes,omitempty"`
 	Updated   bool      `json:"updated"`
 	Reason    string    `json:"reason,omitempty"`  // why the new version was rolled back
-	Command   string    `json:"command,omitempty"` // of the package manager that owns the program
-	Text      string    `json:"-"`                 // the same in a sentence; "" if the error states it
+	Command   string    `json:"command,omitempty"` // the update command of the package manager that owns the program
+	Text      string    `json:"-"`                 // the result as a sentence; "" if the error states it
 }
 
-// Check reports whether a newer release is available.
+// Check returns whether a newer release is available.
 func (m *Manual) Check(ctx context.Context) (*Answer, error) {
 	install, err := update.FindOwn(ctx)
 	packaged, _ := errors.AsType[*update.PackagedError](err)
@@ -55,8 +55,8 @@ func (m *Manual) Check(ctx context.Context) (*Answer, error) {
 	return &answer, nil
 }
 
-// Install installs the release and restarts a running service. With an error, the report may still
-// name the installed version.
+// Install installs the release and restarts a running service. Even with an error, Install can
+// return the installed version.
 func (m *Manual) Install(ctx context.Context) (*Answer, error) {
 	install, err := update.FindOwn(ctx)
 	if packaged, ok := errors.AsType[*update.PackagedError](err); ok {
@@ -65,13 +65,13 @@ func (m *Manual) Install(ctx context.Context) (*Answer, error) {
 	if err != nil {
 		return nil, err
 	}
-	// Missing rights are reported before the download.
+	// Report missing permissions before the download.
 	if err := install.Prove(); errors.Is(err, fs.ErrPermission) {
 		return nil, fmt.Errorf("%w: run this as its owner, with sudo for an installation of the machine", err)
 	} else if err != nil {
 		return nil, err
 	}
-	// The agent may be another user, so this has its own memory.
+	// The agent may run as another user, so this command uses its own file.
 	finder, candidate, answer, err := m.find(ctx, filepath.Join(install.Root, update.SeenFile))
 	if err != nil {
 		return nil, err
@@ -79,7 +79,7 @@ func (m *Manual) Install(ctx context.Context) (*Answer, error) {
 	if m.Want != "" && !answer.Newer && m.Want != m.Version {
 		return nil, fmt.Errorf("%s: %w", m.Want, update.ErrDowngrade)
 	}
-	// The version of this program may differ from the installed one.
+	// The version of this program can differ from the installed version.
 	current, err := install.Current()
 	if err == nil && (answer.Newer || current != m.Version) {
 		return m.install(ctx, install, finder, candidate, answer)
@@ -91,8 +91,8 @@ func (m *Manual) Install(ctx context.Context) (*Answer, error) {
 	return &answer, err
 }
 
-// find finds the release in the configured source. memory is the file that records the newest seen
-// state of a mirror; "" means none.
+// find returns the release in the configured source. memory is the path of the file that records
+// the newest state of a mirror; "" means that no state is recorded.
 func (m *Manual) find(ctx context.Context, memory string) (finder *update.Finder, c update.Candidate, answer Answer, err error) {
 	settings, err := m.config()
 	if err != nil {
@@ -135,7 +135,8 @@ func (m *Manual) config() (*config.Config, error) {
 	return c, nil
 }
 
-// describe returns the sentence of a check. install is empty if this program cannot update itself.
+// describe returns the result of a check as a sentence. install is empty if this program cannot
+// update itself.
 func (m *Manual) describe(answer Answer, install update.Installation) string {
 	how := release.Program + " update"
 	if m.Want != "" {
@@ -165,7 +166,7 @@ func (m *Manual) install(ctx context.Context, install update.Installation, finde
 	if errors.Is(err, update.ErrBusy) {
 		return nil, err
 	}
-	defer func() { _ = os.RemoveAll(stage) }() // the next update uses or replaces leftovers
+	defer func() { _ = os.RemoveAll(stage) }() // the next update uses or replaces any leftovers
 	if err != nil {
 		return nil, err
 	}
@@ -180,7 +181,7 @@ func (m *Manual) install(ctx context.Context, install update.Installation, finde
 	if s := OpenService(m.Service, install, m.config, ""); s != nil {
 		a.Service, a.Ready = s, s.Ready
 		if health, err := s.Health(ctx); err != nil || health.Progress != update.NotRunning {
-			restarted = "" // or this fails
+			restarted = "" // Apply restarts the agent, or returns an error
 		}
 	}
 	result, err := a.Apply(ctx, stage)
@@ -205,7 +206,8 @@ func (m *Manual) install(ctx context.Context, install update.Installation, finde
 	return &answer, nil
 }
 
-// RequireService refuses a service that does not exist: an update would silently not restart it.
+// RequireService returns an error if the service does not exist. Otherwise, an update would not
+// restart it and would report no error.
 func RequireService(ctx context.Context, o service.Options) error {
 	s, err := service.Open(o)
 	if err != nil {

@@ -7,7 +7,8 @@ import (
 	"workflowagent/internal/host/update"
 )
 
-// TestUpdateCheckAnswers: the answer omits unknown values, and its advice works.
+// TestUpdateCheckAnswers checks that the answer omits unknown values, and that the command in its
+// advice is correct.
 func TestUpdateCheckAnswers(t *testing.T) {
 	own := update.Installation{Root: "/opt/agent"}
 	newer := Answer{Version: "v1.0.0", Available: "v1.1.0", Newer: true}

@@ -12,8 +12,8 @@ import (
 	"workflowagent/internal/protocol"
 )
 
-// plan returns how an agent handles releases. State is the reason for UpdateOff, or the advice for
-// UpdateTells. find returns an error if this installation cannot update itself.
+// plan returns the way in which an agent handles releases. State contains the reason for UpdateOff,
+// or the advice for UpdateTells. find returns an error if this installation cannot update itself.
 func plan(c *config.Config, version, stage string, finderErr error, find func() error) status.Update {
 	off := func(why string) status.Update { return status.Update{Mode: status.UpdateOff, State: why} }
 	switch {
@@ -38,7 +38,8 @@ func plan(c *config.Config, version, stage string, finderErr error, find func() 
 	return status.Update{Mode: status.UpdateTells, State: "update it with: " + command}
 }
 
-// NewFinder returns the finder of the configured releases, by default those of this build.
+// NewFinder returns a finder for the configured releases. By default, these are the releases of
+// this build's publisher.
 func NewFinder(c *config.Config, caPEM []byte, memory string) (*update.Finder, error) {
 	keys, err := release.BuiltinKeys()
 	if err != nil {

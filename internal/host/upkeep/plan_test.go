@@ -47,7 +47,7 @@ func TestUpdateModes(t *testing.T) {
 	}
 }
 
-// TestKeysOfUpdates: the configured channel and home apply.
+// TestKeysOfUpdates checks that the configured channel and URL are used.
 func TestKeysOfUpdates(t *testing.T) {
 	var mu sync.Mutex
 	var asked []string
@@ -78,7 +78,7 @@ func TestKeysOfUpdates(t *testing.T) {
 	}
 }
 
-// testKeys returns keys whose private half is discarded.
+// testKeys returns a public key whose private key is discarded.
 func testKeys(t *testing.T) release.Keys {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)

@@ -8,11 +8,11 @@ import (
 	"golang.org/x/term"
 )
 
-// progress shows a download on a terminal only.
+// progress displays the progress of a download, but only on a terminal.
 type progress struct {
-	out   io.Writer // nil without a terminal
+	out   io.Writer // nil if the output is not a terminal
 	what  string
-	shown int64 // last step shown
+	shown int64 // last displayed step
 }
 
 func newProgress(out io.Writer, what string) *progress {
@@ -23,7 +23,7 @@ func newProgress(out io.Writer, what string) *progress {
 	return &progress{out: out, what: what, shown: -1}
 }
 
-// show shows how many of total bytes are done; total is -1 if unknown.
+// show displays how many of total bytes have been downloaded. total is -1 if unknown.
 func (p *progress) show(done, total int64) {
 	if p.out == nil {
 		return

@@ -15,9 +15,9 @@ import (
 	"workflowagent/internal/host/update"
 )
 
-// Register registers a service, or updates its registration, and has it start at boot. The service
-// updates itself if its installation can; warn receives the reason if it should but cannot. A
-// running service keeps running unchanged.
+// Register registers a service, or updates its registration, and makes it start at boot. If the
+// installation supports updates, the service updates itself. Otherwise, warn receives the reason,
+// if there is one to report. A running service keeps running unchanged.
 func Register(ctx context.Context, o service.Options, variables map[string]string, warn func(error)) (service.Service, error) {
 	o, err := withUpdates(ctx, o)
 	if err != nil {
@@ -44,7 +44,7 @@ func Register(ctx context.Context, o service.Options, variables map[string]strin
 	return s, s.Enable(ctx)
 }
 
-// Registered returns the service, and registers it first if necessary.
+// Registered returns the service. If the service is not registered, it registers the service first.
 func Registered(ctx context.Context, o service.Options, warn func(error)) (service.Service, error) {
 	s, err := service.Open(o)
 	if err != nil {
@@ -59,7 +59,8 @@ func Registered(ctx context.Context, o service.Options, warn func(error)) (servi
 	return Register(ctx, o, nil, warn)
 }
 
-// Chosen returns the options for this program's service as an earlier installation recorded them.
+// Chosen returns the options for this program's service, including the choices that an earlier
+// installation recorded.
 func Chosen(o service.Options) (service.Options, error) {
 	var err error
 	if o.Executable, err = service.Executable(); err != nil {
@@ -68,8 +69,8 @@ func Chosen(o service.Options) (service.Options, error) {
 	return service.Chosen(o)
 }
 
-// withUpdates adds the settings with which the service updates itself. The error states why it
-// cannot.
+// withUpdates adds the settings with which the service updates itself. If the service should update
+// itself but cannot, the error contains the reason.
 func withUpdates(ctx context.Context, o service.Options) (service.Options, error) {
 	if _, err := release.BuiltinKeys(); err != nil || o.Packaged {
 		return o, nil //nolint:nilerr // a build without release keys can verify no update
@@ -78,10 +79,11 @@ func withUpdates(ctx context.Context, o service.Options) (service.Options, error
 	if err != nil {
 		return o, nil //nolint:nilerr // a package manager, or the operator, keeps it current
 	}
-	// The link that each update replaces, not the version that it currently names.
+	// Use the link that each update replaces, not the version that the link currently names.
 	o.Executable = filepath.Join(install.Root, release.Program)
 	if runtime.GOOS == "darwin" && !o.User && o.Account != "" {
-		// Root's helper does not know the state directory of that account; "update" by hand works.
+		// A helper that runs as root does not know the state directory of that account. Manual
+		// updates still work.
 		return o, nil
 	}
 	state, err := StateDirectory(o)
@@ -103,15 +105,15 @@ func withUpdates(ctx context.Context, o service.Options) (service.Options, error
 	return o, nil
 }
 
-// StateDirectory returns the state directory of a service's agent.
+// StateDirectory returns the state directory of the service's agent.
 func StateDirectory(o service.Options) (string, error) {
 	options := config.ProcessOptions(o.Config)
-	options.Cwd = "" // a service has none
+	options.Cwd = "" // a service has no working directory to search
 	if options.Path == "" && !o.User {
 		options.Path = service.SystemConfig
 	}
 	c, err := config.Load(options)
-	if err != nil { // missing or invalid
+	if err != nil { // the file is missing or invalid
 		if c, err = config.LoadText(options, "", nil); err != nil {
 			return "", err
 		}

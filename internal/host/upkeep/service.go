@@ -16,16 +16,16 @@ import (
 	"workflowagent/internal/host/update"
 )
 
-// Service is a service that an update restarts and checks.
+// Service is a service that an update restarts and whose health it checks.
 type Service struct {
 	service.Service
 
 	install update.Installation
-	load    func() (*config.Config, error) // of the service
-	states  []string                       // possible state directories of its agent
+	load    func() (*config.Config, error) // loads the service's configuration
+	states  []string                       // possible state directories of the service's agent
 
-	// restarted is the version that was current when this process restarted the service: an agent
-	// that waits for its configuration answers no requests.
+	// restarted is the version that was current when this process last restarted the service. It is
+	// needed because an agent that waits for its configuration does not respond to requests.
 	restarted string
 }
 
@@ -42,7 +42,7 @@ func (s *Service) Restart(context.Context) error {
 	return nil
 }
 
-// Health returns the state of the service's agent.
+// Health returns the health of the service's agent.
 func (s *Service) Health(ctx context.Context) (update.Health, error) {
 	state, err := s.Describe(ctx)
 	if errors.Is(err, kardianos.ErrNotInstalled) || err == nil && state.Active == "inactive" {
@@ -66,7 +66,8 @@ func (s *Service) Health(ctx context.Context) (update.Health, error) {
 	return update.Health{}, err
 }
 
-// report asks the agent with this process ID. It returns [control.ErrNotRunning] if none has it.
+// report returns the report of the agent with the given process ID. It returns
+// [control.ErrNotRunning] if there is none.
 func (s *Service) report(ctx context.Context, pid int) (status.Report, error) {
 	for _, dir := range s.states {
 		instances, err := control.Find(dir)
@@ -74,7 +75,7 @@ func (s *Service) report(ctx context.Context, pid int) (status.Report, error) {
 			return status.Report{}, err
 		}
 		for _, instance := range instances {
-			// Errors of other agents do not matter.
+			// Errors of other agents can be ignored.
 			if report, err := instance.Status(ctx); err == nil && report.Agent.PID == pid {
 				return report, nil
 			}
@@ -83,7 +84,7 @@ func (s *Service) report(ctx context.Context, pid int) (status.Report, error) {
 	return status.Report{}, fmt.Errorf("the agent of the service does not answer: %w", control.ErrNotRunning)
 }
 
-// waits reports whether the service waits for its configuration.
+// waits reports whether the service is waiting for its configuration.
 func (s *Service) waits(state service.State) bool {
 	if strings.Contains(state.Detail, service.WaitingForConfiguration) {
 		return true
@@ -95,7 +96,8 @@ func (s *Service) waits(state service.State) bool {
 	return err == nil && !service.HasIdentity(c)
 }
 
-// Ready returns why the service's agent must not be restarted with another version now.
+// Ready returns an error with the reason if the service's agent must not be restarted with another
+// version now.
 func (s *Service) Ready(ctx context.Context) error {
 	state, err := s.Describe(ctx)
 	if errors.Is(err, kardianos.ErrNotInstalled) || err == nil && state.PID == 0 {
@@ -106,7 +108,7 @@ func (s *Service) Ready(ctx context.Context) error {
 	}
 	report, err := s.report(ctx, state.PID)
 	if errors.Is(err, control.ErrNotRunning) {
-		return nil // the update itself checks its health
+		return nil // the update itself checks the agent's health
 	}
 	if err != nil {
 		return err
@@ -117,7 +119,7 @@ func (s *Service) Ready(ctx context.Context) error {
 	return nil
 }
 
-// OpenService opens the service of an installation, nil without a service manager.
+// OpenService returns the service of an installation, or nil if there is no service manager.
 func OpenService(o service.Options, install update.Installation, load func() (*config.Config, error), stage string) *Service {
 	s, err := service.Open(o)
 	if err != nil {

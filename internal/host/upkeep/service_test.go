@@ -110,7 +110,8 @@ func TestHealthOfAnUpdatedService(t *testing.T) {
 	}
 }
 
-// A waiting agent answers no requests: its version is known from its restart on.
+// TestVersionOfAServiceThatWaits checks that the version of a waiting agent, which responds to no
+// requests, is known after a restart.
 func TestVersionOfAServiceThatWaits(t *testing.T) {
 	root := t.TempDir()
 	must(t, os.Symlink("versions/v1.1.0", filepath.Join(root, "current")))
@@ -127,7 +128,8 @@ func TestVersionOfAServiceThatWaits(t *testing.T) {
 	}
 }
 
-// The helper of an installation's second service restarts only that service.
+// TestServiceThatIsBehindCatchesUp checks that the helper of an installation's second service
+// restarts only that service.
 func TestServiceThatIsBehindCatchesUp(t *testing.T) {
 	root := t.TempDir()
 	must(t, os.Symlink("versions/v1.2.0", filepath.Join(root, "current")))
@@ -161,7 +163,8 @@ func TestServiceThatIsBehindCatchesUp(t *testing.T) {
 	}
 }
 
-// An intruder in the agent's account cannot start an update that the administrator has disabled.
+// TestHelperObeysAutoUpdate checks that an intruder in the agent's account cannot start an update
+// that the administrator has disabled.
 func TestHelperObeysAutoUpdate(t *testing.T) {
 	root, state, outside := t.TempDir(), t.TempDir(), t.TempDir()
 	for _, dir := range []string{filepath.Join(root, "versions", "v1.0.0"), filepath.Join(state, "updates")} {
@@ -187,7 +190,7 @@ func TestHelperObeysAutoUpdate(t *testing.T) {
 		t.Errorf("the request was not removed: %v", err)
 	}
 
-	// Nothing is removed through a link.
+	// Nothing outside the stage is removed through a link.
 	must(t, os.RemoveAll(h.Stage))
 	must(t, os.Symlink(outside, h.Stage))
 	if err := h.Run(t.Context(), update.Installation{Root: root}); err == nil {

@@ -149,7 +149,7 @@ func waitStopped(ctx context.Context, engine *client.Client, containerName strin
 	case <-ctx.Done():
 		select { // the client's goroutine is about to deliver the status or an error
 		case <-wait.Result:
-		case <-wait.Error: //nolint:errcheck // ctx was cancelled
+		case <-wait.Error: //nolint:errcheck // ctx was canceled
 		}
 		return ctx.Err()
 	}

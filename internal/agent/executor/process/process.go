@@ -48,7 +48,7 @@ type Executor struct {
 	base   string
 	log    *logrus.Entry
 
-	ctx     context.Context // cancelled by Close, to stop the reapers
+	ctx     context.Context // canceled by Close, to stop the reapers
 	cancel  context.CancelFunc
 	reapers sync.WaitGroup
 }
