@@ -28,7 +28,7 @@ func (e *DrainingError) Error() string {
 }
 
 // DrainAndPrint drains the agent and prints its remaining jobs until the agent has stopped. If ctx
-// is cancelled first, the error is a [*DrainingError].
+// is canceled first, the error is a [*DrainingError].
 func (i Instance) DrainAndPrint(ctx context.Context, out io.Writer) error {
 	type end struct {
 		report status.Report

@@ -23,16 +23,16 @@ import (
 //
 // An Executor is safe for concurrent use, even for the same job. A [Handle] is plain data: another
 // process of the same program may resume the job from the handle's JSON, so no method relies on data
-// that an earlier call left in memory. Every method returns when ctx is canceled. Cancelling ctx
+// that an earlier call left in memory. Every method returns when ctx is canceled. Canceling ctx
 // never ends a job; only Stop and Remove do.
 //
 // Prepare fetches missing images and files and creates the job without running any part of it.
 // Prepare can be slow, so it reports progress line by line. If it fails, it leaves nothing behind.
 //
-// Start runs the runner once, writes launch to its standard input and closes that input. A second Start with
-// the same handle returns [ErrStarted] and starts nothing. An [Error] from Start means that no
-// process of the job is running. After any other error, the job may be running: the caller must not
-// report its end before Wait or Remove confirms it.
+// Start runs the runner once, writes launch to its standard input and closes that input. A second
+// Start with the same handle returns [ErrStarted] and starts nothing. An [Error] from Start means
+// that no process of the job is running. After any other error, the job may be running: the caller
+// must not report its end before Wait or Remove confirms it.
 //
 // Wait blocks until the runner has exited and returns its [Exit]. It may be called any number of
 // times before Remove. It fails while the engine is unavailable, and the caller must call it again.

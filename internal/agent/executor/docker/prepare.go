@@ -108,7 +108,7 @@ var errExists = errors.New("an earlier call prepared the job")
 // create creates the container, checks that it can run the runner, and prepares the job's
 // directory.
 func (e *Executor) create(ctx context.Context, engine *client.Client, spec executor.Spec, j job, img image, runner runnerFile, config *container.Config, host *container.HostConfig) error {
-	// The call is not cancelled with ctx, because an abandoned call could still succeed in the
+	// The call is not canceled with ctx, because an abandoned call could still succeed in the
 	// engine after the cleanup.
 	bounded, cancel := context.WithTimeout(context.WithoutCancel(ctx), cleanupTime)
 	defer cancel()

@@ -166,7 +166,7 @@ func (e *Executor) checkPlatform(ctx context.Context, engine *client.Client, spe
 
 // tryRunner reports whether the runner starts, without a job, in a container of the image.
 func (e *Executor) tryRunner(ctx context.Context, engine *client.Client, spec executor.Spec, j job, img image, r runnerFile) (ok bool, err error) {
-	// The call is not cancelled with ctx, because an abandoned call could still succeed in the
+	// The call is not canceled with ctx, because an abandoned call could still succeed in the
 	// engine after the cleanup.
 	bounded, cancel := context.WithTimeout(context.WithoutCancel(ctx), 2*cleanupTime)
 	defer cancel()
