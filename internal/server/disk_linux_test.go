@@ -17,7 +17,8 @@ import (
 	"workflowagent/internal/dev/storetest"
 )
 
-// TestNotReadyOnAFullDisk fills the database's disk before the first request.
+// TestNotReadyOnAFullDisk fills the database's disk before the first request. The server must
+// report that it is not ready.
 func TestNotReadyOnAFullDisk(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("mounting a small file system needs root")

@@ -211,7 +211,8 @@ func (p *serverProcess) freed(admin string) runningUpdate {
 }
 
 // TestPauseLongerThanTheUpdateLease suspends a real server during an update, and then kills and
-// restarts it. Each outage is longer than the lease.
+// restarts it. Each outage is longer than the lease. The client must still be able to renew the
+// lease.
 func TestPauseLongerThanTheUpdateLease(t *testing.T) {
 	t.Parallel()
 	p := startServerProcess(t, filepath.Join(t.TempDir(), "data"))

@@ -23,7 +23,7 @@ func (l *lab) held(token string, r protocol.PollRequest) <-chan error {
 }
 
 // TestPoolTokensRotate adds a second token to a pool and revokes the first, while agents poll with
-// both and a job runs.
+// both and a job runs. Only the polls with the first token must fail.
 func TestPoolTokensRotate(t *testing.T) {
 	eachLab(t, deployments.Options{}, func(t *testing.T, l *lab) {
 		pool := "/api/orgs/acme/agent-pools/" + l.pool

@@ -60,8 +60,8 @@ func (l *lab) job(stack, operation, as string, options ...string) string {
 	return "token " + definition.Env["PULUMI_ACCESS_TOKEN"]
 }
 
-// TestJobsReadOnlyOutputsOfOtherStacks sends the requests of a StackReference, and other requests
-// that a job could try.
+// TestJobsReadOnlyOutputsOfOtherStacks sends the requests of a StackReference, which must succeed,
+// and other requests that a job could try.
 func TestJobsReadOnlyOutputsOfOtherStacks(t *testing.T) {
 	l := newLab(t, storetest.SQLite(t), deployments.Options{})
 	mine, other := l.stack("mine"), l.stack("other")
@@ -123,7 +123,7 @@ func TestJobsReadOnlyOutputsOfOtherStacks(t *testing.T) {
 }
 
 // TestJobsWithoutAUserReadNoOtherStack starts deployments with an organization's token, and as a
-// user who then leaves the organization.
+// user who is not a member of the organization. The jobs must not be able to read another stack.
 func TestJobsWithoutAUserReadNoOtherStack(t *testing.T) {
 	l := newLab(t, storetest.SQLite(t), deployments.Options{})
 	other := l.stack("other")

@@ -132,7 +132,8 @@ func classified() (abilities map[string]identity.Ability, callers map[string]str
 }
 
 // TestEveryRouteWithEveryScope calls every route with job tokens for each ability and each
-// operation, on the job's own stack and on another.
+// operation, on the job's own stack and on another. The server must permit exactly the calls in the
+// tables above.
 func TestEveryRouteWithEveryScope(t *testing.T) {
 	l := newLab(t, storetest.SQLite(t), deployments.Options{})
 	acme := l.tenant("acme", "token "+l.admin)

@@ -110,7 +110,8 @@ func (n tenant) path(t *testing.T, pattern string) string {
 }
 
 // TestStrangersFindNothing calls every route with the names of one organization's objects, with
-// every credential of another organization and with none.
+// every credential of another organization and with none. The server must reject each call and must
+// not reveal any other name.
 func TestStrangersFindNothing(t *testing.T) {
 	l := newLab(t, storetest.SQLite(t), deployments.Options{})
 	now := time.Now()

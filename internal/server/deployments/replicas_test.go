@@ -83,7 +83,7 @@ func TestRevocationReachesReplicas(t *testing.T) {
 }
 
 // TestReplicaWithAFalseClock runs a server whose clock is wrong: it is in the year 2000, when a
-// synctest bubble starts.
+// synctest bubble starts. The wrong clock must not affect leases and timers.
 func TestReplicaWithAFalseClock(t *testing.T) {
 	dsn := storetest.PostgresDSN(t)
 	p := newPlant(t, openStore(t, dsn), deployments.Options{})

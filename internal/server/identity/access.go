@@ -14,7 +14,7 @@ const RoleAdmin = "admin"
 // RoleMember is the role of members who are not administrators.
 const RoleMember = "member"
 
-// All decisions about what a caller may do are in this file.
+// This file contains all decisions about the permissions of callers.
 
 // CanReadOrg reports whether a caller may see an organization. Only users and organization tokens
 // may read an organization's lists. A job may read only its own organization.

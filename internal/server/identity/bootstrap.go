@@ -66,7 +66,7 @@ func (s *Service) Bootstrap(ctx context.Context, org string, deliver func(text s
 	return nil
 }
 
-// UserByLogin returns the user with a login.
+// UserByLogin returns the user with the given login.
 func (s *Service) UserByLogin(ctx context.Context, login string) (store.User, error) {
 	u, err := store.Read(ctx, s.db, func(tx *store.Tx) (store.User, error) { return tx.UserByLogin(login) })
 	if errors.Is(err, store.ErrNotFound) {

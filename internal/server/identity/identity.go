@@ -145,8 +145,8 @@ func expired(t store.Token, now time.Time) bool {
 	return !t.ExpiresAt.IsZero() && now.After(t.ExpiresAt)
 }
 
-// CheckLive checks, in the transaction that uses an authenticated token, that the token is still
-// valid. It returns the same errors as [Service.Authenticate].
+// CheckLive returns an error unless an authenticated token is still valid. Call it in the
+// transaction that uses the token. The errors are those of [Service.Authenticate].
 func CheckLive(tx *store.Tx, tokenID string, now time.Time) error {
 	t, err := tx.TokenByID(tokenID)
 	if errors.Is(err, store.ErrNotFound) || err == nil && expired(t, now) {

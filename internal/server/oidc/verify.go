@@ -115,7 +115,7 @@ func parseClaims(payload []byte) (map[string]any, error) {
 	return claims, nil
 }
 
-// checkTimes checks that a token is valid now. Every token must expire.
+// checkTimes returns an error unless a token is valid now. Every token must have an expiry time.
 func checkTimes(claims map[string]any, now time.Time) error {
 	at := func(name string) (when time.Time, there bool, err error) {
 		value, there := claims[name]

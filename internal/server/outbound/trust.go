@@ -60,7 +60,8 @@ func (c *Client) tls(host string, thumbprints []string) *tls.Config {
 	return config
 }
 
-// verify checks a certificate chain, including the certificate's name and dates.
+// verify returns an error unless a certificate chain is valid, including the certificate's name and
+// dates.
 func verify(chain []*x509.Certificate, host string, roots *x509.CertPool) error {
 	if len(chain) == 0 {
 		return errors.New("the peer sent no certificate")

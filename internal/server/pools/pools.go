@@ -133,7 +133,7 @@ type Overview struct {
 	Default bool
 }
 
-// Agent is an agent and its presence.
+// Agent is an agent of a pool, with its presence.
 type Agent struct {
 	store.PoolAgent
 	Online bool

@@ -115,8 +115,8 @@ func TestLargeChangesAreStoredWhole(t *testing.T) {
 	}
 }
 
-// TestFoldRaces folds a journal on several servers while the state is exported and the next update
-// runs.
+// TestFoldRaces folds journals on several servers while states are exported and the next update
+// runs. Folding must not change the exports.
 func TestFoldRaces(t *testing.T) {
 	storetest.Each(t, func(t *testing.T, db *store.DB) {
 		s := newStackTest(t, db)

@@ -92,8 +92,9 @@ func (l *leaseTest) renew(u store.Update) error {
 	return err
 }
 
-// TestLeaseKeepsWhatWasLeft stops the servers and advances the clock. Either a renewal or the
-// search for expired leases is the first to notice the pause.
+// TestLeaseKeepsWhatWasLeft checks that a lease keeps its remaining time while the servers are
+// stopped or the clock is set. Either a renewal or the search for expired leases is the first to
+// notice.
 func TestLeaseKeepsWhatWasLeft(t *testing.T) {
 	for _, tc := range []struct {
 		name string

@@ -14,7 +14,7 @@ import (
 	"workflowagent/internal/server/store"
 )
 
-// stateGrace is the minimum age of an unreferenced state that is removed. Servers write the row
+// stateGrace is the minimum age at which an unreferenced state is removed. Servers write the row
 // that references a state within seconds.
 const stateGrace = 6 * time.Hour
 

@@ -42,7 +42,7 @@ func migrationsUntil(t *testing.T, last string) fs.FS {
 }
 
 // TestStatesFromBeforeTheJournal opens a database whose schema predates journals and in which every
-// state is stored whole.
+// state is stored whole. The exports of these states must not change.
 func TestStatesFromBeforeTheJournal(t *testing.T) {
 	for engine, address := range map[string]func(t *testing.T) string{
 		"sqlite":   func(t *testing.T) string { t.Helper(); return "sqlite:" + filepath.Join(t.TempDir(), "a.db") },

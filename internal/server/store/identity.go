@@ -109,7 +109,7 @@ func (tx *Tx) InsertUser(u User) error { return users.Insert(tx.Tx, u) }
 // User returns a user by its id.
 func (tx *Tx) User(id string) (User, error) { return users.One(tx.Tx, "WHERE id = $1", id) }
 
-// UserByLogin returns the user with a login.
+// UserByLogin returns the user with the given login.
 func (tx *Tx) UserByLogin(login string) (User, error) {
 	return users.One(tx.Tx, "WHERE login = $1", login)
 }

@@ -13,7 +13,7 @@ import (
 )
 
 // TestTokensOfRunningJobsGetTheirScope opens a database that predates scopes and contains running
-// jobs.
+// jobs. The tokens of these jobs must receive their scopes.
 func TestTokensOfRunningJobsGetTheirScope(t *testing.T) {
 	t.Run("sqlite", func(t *testing.T) {
 		path := filepath.Join(t.TempDir(), "old.db")

@@ -44,7 +44,7 @@ var states = database.NewTable[State]("states")
 // InsertState adds a state.
 func (tx *Tx) InsertState(s State) error { return states.Insert(tx.Tx, s) }
 
-// State returns a state by its key.
+// State returns a state by its key. A state without a row is a full one.
 func (tx *Tx) State(key string) (State, error) {
 	found, err := states.All(tx.Tx, "WHERE state_key = $1", key)
 	switch {

@@ -62,7 +62,7 @@ type Entry struct {
 }
 
 // Parse parses and validates a JSON array of entries. The entries share memory with the array.
-// Parse accepts no bytes as an empty array, because the client omits it.
+// Parse treats empty input as an empty array, because the client omits an empty array.
 func Parse(entries []byte) ([]Entry, error) {
 	if len(entries) > 0 && !json.Valid(entries) {
 		return nil, fault.Invalid("Bad Request: the journal entries are not valid JSON")

@@ -9,7 +9,7 @@ import (
 	"testing"
 )
 
-// small is a request that can hold little memory.
+// small is a memory limit of left bytes.
 type small struct{ left int64 }
 
 var errNoMemory = errors.New("no memory")

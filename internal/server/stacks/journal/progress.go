@@ -148,7 +148,7 @@ func (p *Progress) remove(e *Entry, undo *undoLog) {
 	}
 }
 
-// undoLog collects the inverse changes of maps.
+// undoLog holds functions that undo changes to maps.
 type undoLog []func()
 
 func (u undoLog) revert() {

@@ -60,7 +60,8 @@ func checkSnapshot(v []byte) error {
 // seven.
 const maxMembers = 100
 
-// CheckMembers checks that a deployment meets the requirements for the base of a replay.
+// CheckMembers returns an error unless a deployment meets the requirements for the base of a
+// replay.
 func CheckMembers(deployment []byte) error {
 	n := 0
 	for name, value := range rawjson.Members(deployment) {
@@ -93,7 +94,7 @@ func check(v []byte, s shape) error {
 	return nil
 }
 
-// CheckFeatures checks that the features of a state are null or a list of strings.
+// CheckFeatures returns an error unless the features of a state are null or a list of strings.
 func CheckFeatures(v []byte) error {
 	if isNull(v) {
 		return nil

@@ -58,7 +58,7 @@ func FuzzMembersAndElements(f *testing.F) {
 	f.Add([]byte(`[[],{},"",0]`))
 	f.Fuzz(func(t *testing.T, data []byte) {
 		if !json.Valid(data) || strings.ContainsRune(string(data), '\uFFFD') {
-			// Invalid UTF-8: encoding/json repairs keys that rawjson keeps.
+			// encoding/json repairs keys that contain invalid UTF-8, but rawjson keeps them.
 			for range Members(data) {
 			}
 			for range Elements(data) {

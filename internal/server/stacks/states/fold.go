@@ -17,7 +17,7 @@ import (
 )
 
 // A state is stored whole if its chain of deltas from the last whole state would have more than
-// maxDepth deltas, or more bytes than a maxDeltas-th of that whole state.
+// maxDepth deltas, or more than 1/maxDeltas of the bytes of that whole state.
 const (
 	maxDepth  = 16
 	maxDeltas = 2

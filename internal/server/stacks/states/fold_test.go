@@ -62,7 +62,8 @@ func stackOf(t *testing.T, db *store.DB, s *Store) (key string) {
 	return key
 }
 
-// TestFoldAfterACrash leaves a blob to which no row refers, and then folds twice.
+// TestFoldAfterACrash leaves a blob to which no row refers, as a crash does, and then folds twice.
+// The state must not change.
 func TestFoldAfterACrash(t *testing.T) {
 	storetest.Each(t, func(t *testing.T, db *store.DB) {
 		s := New(db, storetest.Log(), nil)
