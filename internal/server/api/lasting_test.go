@@ -19,9 +19,9 @@ var shortLived = []string{
 	"POST /api/orgs/{org}/deployments/resume",
 }
 
-// TestExchangedTokensGrantNothingThatLasts calls every route that changes an organization or an
-// account with the exchanged tokens of administrators. The server must reject all except
-// shortLived.
+// TestExchangedTokensGrantNothingThatLasts uses exchanged tokens of administrators to call every
+// route that changes an organization or an account. The server must reject all calls, except those
+// to shortLived.
 func TestExchangedTokensGrantNothingThatLasts(t *testing.T) {
 	l := newLab(t, storetest.SQLite(t), deployments.Options{})
 	acme := l.tenant("acme", "token "+l.admin)

@@ -8,8 +8,8 @@ import (
 
 // ReadAll reads a stream into memory. It charges the memory to the share in ctx before each
 // allocation. size is the expected size, or -1 if unknown. ReadAll allocates size at once only if
-// trusted is set. If the stream is longer than limit, the result is its beginning, longer than
-// limit bytes.
+// trusted is set. If the stream is longer than limit bytes, so is the result, which then might
+// contain only the beginning of the stream.
 func ReadAll(ctx context.Context, r io.Reader, size, limit int64, trusted bool) ([]byte, error) {
 	share := Of(ctx)
 	var buf []byte

@@ -195,8 +195,8 @@ func (s *Service) grant(ctx context.Context, org store.Organization, sub subject
 	return granted, err
 }
 
-// target interprets a requested token type and scope. It returns the request in the terms of
-// policies, and the token to create without the fields common to all tokens. reason explains an
+// target interprets a requested token type and scope. It returns the request that the policies
+// evaluate, and the token to create, without the fields common to all tokens. reason explains an
 // invalid request. docs/protocol.md defines the rules.
 func target(tx *store.Tx, org store.Organization, tokenType TokenType, scope string) (w wish, token store.Token, reason string, err error) {
 	w = wish{tokenType: tokenType}

@@ -224,8 +224,9 @@ func (s *Service) Owner(ctx context.Context, st store.Stack) (store.User, error)
 // Hooks connect updates to the deployments domain. Each field may be nil.
 type Hooks struct {
 	// LinkUpdate returns the deployment that runs a new update. It is called inside the transaction
-	// that creates the update. buildID is the client's ci.build.id environment value, "" if absent.
-	// LinkUpdate is not called for job tokens, which identify the deployment.
+	// that creates the update. buildID is the value of the client's ci.build.id environment entry,
+	// or "" if it is absent. LinkUpdate is not called for job tokens, which identify the
+	// deployment.
 	LinkUpdate func(tx *store.Tx, stack store.Stack, buildID string) (deploymentID string, err error)
 	// MayWrite is called inside the transaction before a deployment creates or starts an update,
 	// stores a state, changes tags or removes its stack.

@@ -158,9 +158,9 @@ type Started struct {
 	JournalVersion int64 // version of the journal to send; 0 if the client sends checkpoints
 }
 
-// Start starts an update: it grants a lease and, unless the update is a preview, acquires the
-// stack. It replaces the stack's tags unless tags is nil. journalVersion is the newest version of the
-// journal that the client can send, or 0. Start returns a conflict if another update holds the
+// Start starts an update. It grants a lease and, unless the update is a preview, acquires the
+// stack. It replaces the stack's tags unless tags is nil. journalVersion is the newest version of
+// the journal that the client can send, or 0. Start returns a conflict if another update holds the
 // stack.
 func (s *Service) Start(ctx context.Context, u store.Update, tags map[string]string, journalVersion int64) (Started, error) {
 	token, hash := identity.NewToken()

@@ -38,7 +38,8 @@ func (tx *Tx) StackIDs(after string, limit int) ([]string, error) {
 }
 
 // OldStates returns the ids of a stack's updates, oldest first, that finished before a time and
-// whose states can be removed. It omits the newest keep versions with a state.
+// whose states can be removed. It omits the newest versions that have a state; keep is their
+// number.
 func (tx *Tx) OldStates(stackID string, keep int64, before time.Time, limit int) ([]string, error) {
 	return database.Scalars[string](tx.Tx, fmt.Sprintf(`SELECT u.id FROM updates u JOIN stacks s ON s.id = u.stack_id
 		WHERE u.stack_id = $1 AND u.preview = 0 AND u.state_blob <> '' AND u.state_blob <> s.state_blob
@@ -55,7 +56,7 @@ func (tx *Tx) ExpireState(updateID string) error {
 }
 
 // OldEvents returns updates whose events can be removed, in the order in which the updates
-// finished. It selects updates that finished at from or later, and before before.
+// finished. It selects updates with from <= finish time < before.
 func (tx *Tx) OldEvents(from, before time.Time, limit int) ([]OldUpdate, error) {
 	return oldUpdates.All(tx.Tx, fmt.Sprintf(`WHERE u.events_expired = 0 AND u.finished_at > 0
 		AND u.finished_at >= $1 AND u.finished_at < $2
@@ -76,7 +77,7 @@ func (tx *Tx) ExpireEvents(updateID string, limit int) (int64, error) {
 }
 
 // OldLogs returns jobs whose logs can be removed, in the order in which the jobs ended. It selects
-// jobs that ended at from or later, and before before.
+// jobs with from <= end time < before.
 func (tx *Tx) OldLogs(from, before time.Time, limit int) ([]OldJob, error) {
 	return oldJobs.All(tx.Tx, fmt.Sprintf(`WHERE j.log_expired = 0 AND j.ended_at > 0 AND j.ended_at >= $1 AND j.ended_at < $2
 		AND NOT `+jobKept+` ORDER BY j.ended_at LIMIT %d`, limit), from, before)

@@ -59,8 +59,8 @@ func (tx *Tx) Program(updateID string) (string, error) {
 }
 
 // UpdatesOfStack returns a stack's started updates, newest first: either the previews or all other
-// updates. The list starts behind the update after. If after is nil, UpdatesOfStack skips offset
-// updates.
+// updates. If after is not nil, the list starts behind that update. Otherwise, UpdatesOfStack skips
+// offset updates.
 func (tx *Tx) UpdatesOfStack(stackID string, previews bool, after *Update, limit, offset int) ([]Update, error) {
 	query := `WHERE stack_id = $1 AND preview = $2 AND started_at > 0`
 	args := []any{stackID, previews}

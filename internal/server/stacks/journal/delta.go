@@ -8,12 +8,12 @@ import (
 	"hash/maphash"
 )
 
-// A delta is the sequence: format, number of the parent's resources, schema version, features,
-// members, resources. Numbers are varints, and texts follow their length. Features and members
-// follow their number. A member is its name and either sameMember or 1 + the length of its value
-// and the value. Resources are runs: the number of resources times two, plus one for resources in
-// the delta. A run of copies is followed by the distance of its first resource from the one after
-// the last copy.
+// The encoding of a delta consists of the format, the number of the parent's resources, the schema
+// version, the features, the members and the resources. Numbers are varints. A text follows its
+// length, and features and members follow their number. A member is a name and either sameMember,
+// or 1 + the length of its value and the value. Resources are encoded as runs. A run begins with
+// twice the number of its resources, plus one if the delta contains the resources. A run of copies
+// is followed by the distance of its first resource from the one after the last copy.
 const (
 	deltaFormat = 1
 	sameMember  = 0
