@@ -41,7 +41,7 @@ func (s *Stream) take() (offset int64, n int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.cut >= 0 || s.openSize >= 0 {
-		// The server decides where a stream of another process continues.
+		// The server decides where a stream from an earlier process continues.
 		return s.received, 0
 	}
 	n = int(min(s.size-s.received, maxRequest))

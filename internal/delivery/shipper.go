@@ -77,7 +77,7 @@ type Shipper struct {
 
 type round struct {
 	best  int64 // the largest number of bytes that the server has had
-	gaps  int   // later responses that moved the stream without accepting bytes
+	gaps  int   // responses since best last grew that moved the offset without accepting bytes
 	ask   time.Duration
 	askAt time.Time
 }

@@ -52,7 +52,8 @@ type Options struct {
 	// SegmentBytes is the maximum size of a stream's files in bytes, 16 MiB by default and at most
 	// a quarter of Limit. Disk space is released in these units.
 	SegmentBytes int64
-	// DropAfter is how long a write may block before output is dropped, 15 minutes by default.
+	// DropAfter is the time for which a write can block before it drops output, 15 minutes by
+	// default.
 	DropAfter time.Duration
 	// Has reports whether Open continues the stream of a step; nil means every step. It excludes
 	// streams that a job wrote into its own spool.

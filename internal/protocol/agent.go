@@ -193,7 +193,7 @@ func (c *Client) CheckToken(ctx context.Context, token string) (TokenCheck, erro
 	return check, err
 }
 
-// The constants of a token exchange (RFC 8693), as documented by Pulumi Cloud, and our limits.
+// Constants for a token exchange (RFC 8693), as documented by Pulumi Cloud, and the client's limits.
 const (
 	grantTokenExchange  = "urn:ietf:params:oauth:grant-type:token-exchange"
 	typeIDToken         = "urn:ietf:params:oauth:token-type:id_token"

@@ -77,14 +77,15 @@ func (s *AnswerSigner) sign(status int) {
 	}
 }
 
-// isOwn reports whether the server itself responded to a call with this token and nonce.
+// isOwn reports whether the response to a call with this token and nonce comes from the server
+// itself.
 func isOwn(token, nonce string, status int, header http.Header) bool {
 	return hmac.Equal([]byte(header.Get(HeaderAnswer)), []byte(answerDigest(token, nonce, status)))
 }
 
-// Unsigned responses are accepted as the server's after this many of them over this time. This
-// applies to the same refusal from a server that has never signed, and to successes from a server
-// that has signed.
+// The client accepts unsigned responses as the server's after this number of responses over this
+// period. This applies to the same refusal from a server that has never signed, and to successes
+// from a server that has signed.
 const (
 	unsignedTries = 20
 	unsignedTime  = 10 * time.Minute

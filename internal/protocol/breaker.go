@@ -37,7 +37,7 @@ type circuit struct {
 	mu       sync.Mutex
 	breaker  *gobreaker.TwoStepCircuitBreaker[struct{}] // nil: never opens
 	openedAt time.Time
-	probes   int // number since the last successful guarded call; determines the pause
+	probes   int // probes since the last successful guarded call; determines the pause
 }
 
 func newCircuit(b Breaker, log *logrus.Entry) *circuit {
@@ -157,8 +157,7 @@ func (c *Client) AwaitRecovery(ctx context.Context) error {
 	}
 }
 
-// LongestOpen returns the longest time for which the circuit breaker stays open without a probe's
-// success.
+// LongestOpen returns the longest time for which the circuit breaker can stay open.
 func (c *Client) LongestOpen() time.Duration { return c.circuit.settings.Timeout }
 
 // BreakerOpen reports whether the circuit breaker currently rejects polls for work.

@@ -306,7 +306,7 @@ func (c *Client) judge(r call, a answer) (answer, error) {
 	return a, err
 }
 
-// url joins the base URL and r's path, which is already escaped.
+// url returns the base URL joined with r's path, which is already escaped.
 func (c *Client) url(r call) string {
 	u := c.base.String() + r.path
 	if len(r.query) > 0 {

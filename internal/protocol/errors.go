@@ -117,7 +117,7 @@ func Permanent(err error) bool {
 func Gone(err error) bool { return StatusCode(err) == http.StatusGone && Permanent(err) }
 
 // Refused reports whether err is a signed or final response that denies the caller its job. After
-// such a response, the caller must not start the job, but must end a running job only after a
+// such a response, the caller must not start the job. It must end a running job only after a
 // [Permanent] error.
 func Refused(err error) bool {
 	if code := StatusCode(err); code != http.StatusGone && !strange(code) {

@@ -95,7 +95,7 @@ func (j *JobClient) Definition(ctx context.Context) (*workflow.JobDefinition, er
 		return nil, err
 	}
 	if !json.Valid(a.body) {
-		// The response was cut off or came from an intermediary; a retry may succeed.
+		// The response was cut off or came from an intermediary; a retry might succeed.
 		return nil, fmt.Errorf("%s %s at %s: the response is not complete JSON (%d bytes)", r.method, r.path, j.client.base.Host, len(a.body))
 	}
 	definition, err := workflow.ParseJobDefinition(a.body)

@@ -70,7 +70,8 @@ type PollResult struct {
 // Phase is the stage of a job at an agent or runner.
 type Phase string
 
-// The phases in heartbeats. PhaseStarting requests permission to start, which only a 200 grants.
+// The phases reported in heartbeats. PhaseStarting requests permission to start, which only a 200
+// grants.
 const (
 	PhasePreparing Phase = "preparing" // the agent pulls the image and creates the container
 	PhaseStarting  Phase = "starting"

@@ -115,7 +115,7 @@ func (t *Trace) fail(stage Stage, problem, advice string) {
 func (t *Trace) try(ctx context.Context, o Options) {
 	u, err := url.Parse(t.URL)
 	if err != nil || (u.Scheme != "https" && u.Scheme != "http") || u.Hostname() == "" {
-		t.URL = "" // the URL may contain a secret
+		t.URL = "" // the URL might contain a secret
 		t.fail(StageURL, "this is not an http or https URL", "write it like https://api.example.com")
 		return
 	}

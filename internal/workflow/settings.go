@@ -19,8 +19,8 @@ type Settings struct {
 	VCS              *VCSSettings      `json:"vcs,omitempty"`
 }
 
-// SourceContext locates the program. At most one member is set; if none is, the image contains the
-// program.
+// SourceContext locates the program. At most one member is set. If none is set, the image contains
+// the program.
 type SourceContext struct {
 	Git      *SourceContextGit      `json:"git,omitempty"`
 	Hg       *SourceContextHg       `json:"hg,omitempty"`

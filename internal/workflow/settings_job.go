@@ -138,7 +138,7 @@ func (s *Settings) Plan(op Operation) []Step {
 	return steps
 }
 
-// Variable is an environment variable as clients may see it.
+// Variable is an environment variable in the form that clients can read.
 type Variable struct {
 	Name, Value string // Value is "" for secrets
 	Secret      bool

@@ -441,7 +441,8 @@ func FuzzMergeSettings(f *testing.F) {
 	})
 }
 
-// TestSettingsAreBounded checks that settings with which no program could start are rejected.
+// TestSettingsAreBounded checks that settings are rejected if they are too large for a program to
+// start.
 func TestSettingsAreBounded(t *testing.T) {
 	vars := func(n, size int) string {
 		var list []string

@@ -12,7 +12,7 @@ import (
 	"unicode/utf8"
 )
 
-// Validate returns an error that names the member to change.
+// Validate returns an error if a member is invalid. The error names the member.
 func (s *Settings) Validate() error {
 	if err := cmp.Or(checkText("tag", s.Tag, 256), s.SourceContext.validate(), s.OperationContext.validate(), s.ExecutorContext.validate()); err != nil {
 		return err

@@ -54,6 +54,6 @@ func ReadProject(path string) (Project, error) {
 }
 
 // NeedsInstall reports whether the project's dependencies must be installed before it can run. For
-// a YAML program this is true only if it lists packages; the engine installs provider plugins on
-// demand.
+// a YAML program, this is true only if it lists packages, because the engine installs provider
+// plugins on demand.
 func (p Project) NeedsInstall() bool { return p.Runtime != "yaml" || p.Packages }

@@ -71,7 +71,8 @@ func TestAnswerOnlyToTheOrigin(t *testing.T) {
 	}
 }
 
-// TestRedirectsGetNoCredentials uses git's real prompts after the redirects that a server can send.
+// TestRedirectsGetNoCredentials checks that git's real prompts after a server's redirects get no
+// credentials.
 func TestRedirectsGetNoCredentials(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t, lab.GitOptions{})

@@ -60,8 +60,8 @@ func TestFetchBySSH(t *testing.T) {
 	}
 }
 
-// TestPassphraseOfAKeyWithALongName responds to a prompt in which ssh truncates the key's file
-// name.
+// TestPassphraseOfAKeyWithALongName checks the response to a prompt in which ssh truncates the
+// key's file name.
 func TestPassphraseOfAKeyWithALongName(t *testing.T) {
 	dir := t.TempDir()
 	key := "/" + strings.Repeat("directory/", 12) + "key"
