@@ -13,7 +13,7 @@ import (
 	"workflowagent/internal/host/release"
 )
 
-// newInstallCommand returns the command that install.sh runs after it has unpacked a release. The
+// newInstallCommand returns the command that install.sh runs after it has verified a release. The
 // command accepts the options of install.sh.
 func newInstallCommand() *cobra.Command {
 	var (

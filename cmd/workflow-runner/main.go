@@ -1,5 +1,5 @@
-// Command workflow-runner runs one job: the agent starts it in a container or as a process and
-// passes the job on standard input.
+// Command workflow-runner runs one job. The agent starts the command in a container or as a
+// process, and passes the job on standard input.
 package main
 
 import (

@@ -22,7 +22,7 @@ import (
 	"workflowagent/internal/workflow"
 )
 
-// Rules restrict the jobs that may run on the host. Its administrator sets them.
+// Rules restrict the jobs that may run on the host. The host's administrator sets them.
 type Rules interface {
 	AllowsImage(reference string) bool
 	// AllowsRepository accepts a [workflow.Repository.Name]. For "", it reports whether every
@@ -96,7 +96,7 @@ type Agent struct {
 	// kick has a buffer of one and wakes the poll loop after a change.
 	kick chan struct{}
 
-	// Cancelling one of these contexts cancels all that follow it. Stop sets the cause errStopping.
+	// Canceling one of these contexts cancels all that follow it. Stop sets the cause errStopping.
 	aborting context.Context // canceled with Run's context, or when a stop exceeds detachTime
 	abort    context.CancelCauseFunc
 	stopping context.Context // canceled by Stop: detach from all jobs

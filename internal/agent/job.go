@@ -22,8 +22,8 @@ var (
 	// errStopping reports that the agent is detaching from its jobs. The next process resumes a job
 	// that is in the journal, and the server requeues any other job.
 	errStopping = errors.New("the agent is stopping")
-	// errSuperseded reports that another agent has the job, or that the server already has the
-	// job's final result.
+	// errSuperseded reports that the job was assigned to another agent, or that the server already
+	// has the job's final result.
 	errSuperseded = errors.New("the server has closed the job or assigned it to another agent")
 	errCancelled  = &executor.Error{Reason: workflow.ReasonCancelled, Message: "The deployment was cancelled before it started."}
 )

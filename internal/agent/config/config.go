@@ -88,8 +88,8 @@ type Config struct {
 
 	AutoUpdate    AutoUpdate
 	UpdateChannel string
-	// UpdateURL is the location of releases; empty means the location where this build was
-	// released.
+	// UpdateURL is the URL of the releases. If it is empty, the agent uses the URL at which this
+	// build was released.
 	UpdateURL string
 
 	AgentImage         string

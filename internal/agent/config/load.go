@@ -15,9 +15,9 @@ import (
 	"workflowagent/internal/settings"
 )
 
-// LoadOptions are the inputs of the configuration other than the file's contents.
+// LoadOptions contains the inputs of [Load] other than the content of the configuration file.
 type LoadOptions struct {
-	// Path is the value of --config; "" searches for a file.
+	// Path is the value of --config. If it is "", Load searches for a file.
 	Path string
 	// Cwd, Home and Etc are the directories to search. An empty name is skipped.
 	Cwd, Home, Etc string
@@ -51,8 +51,8 @@ func ProcessOptions(path string) LoadOptions {
 // Dirs returns the base directories for relative paths.
 func (o LoadOptions) Dirs() settings.Dirs { return settings.Dirs{Cwd: o.Cwd, Home: o.Home} }
 
-// Default returns the configuration without any file or environment. Values that depend on the
-// machine are empty.
+// Default returns the configuration without a file or environment variables. Values that depend on
+// the machine are empty.
 func Default() *Config {
 	c := &Config{}
 	t := table(c)
@@ -186,7 +186,7 @@ type Found struct {
 	Path string
 	// Shadowed lists files that are ignored because they come later in the search order.
 	Shadowed []string
-	// Warnings report directories that cannot be searched.
+	// Warnings lists the directories that cannot be searched, with the reasons.
 	Warnings []string
 }
 

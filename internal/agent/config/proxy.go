@@ -33,8 +33,8 @@ func (c *Config) resolveProxy(env map[string]string) {
 // case. Their values may contain passwords.
 func (c *Config) ProxyEnv() []ForwardedVar { return c.meta.proxy }
 
-// validateProxy rejects invalid proxies early, because an error at the first connection would
-// contain the password.
+// validateProxy reports invalid proxy variables early, because an error at the first connection
+// would contain the password.
 func (c *Config) validateProxy(wrong *settings.Problems) {
 	for _, v := range c.meta.proxy {
 		if !namesProxy(v.Name) {

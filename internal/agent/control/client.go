@@ -25,7 +25,7 @@ const (
 	maxAnswer  = 16 << 20
 )
 
-// ErrNotRunning reports that no agent runs in the instance.
+// ErrNotRunning reports that no agent is running in the instance.
 var ErrNotRunning = errors.New("no agent runs in this instance")
 
 // Instance is the instance directory of an agent that runs or ran on this host.

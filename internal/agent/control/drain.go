@@ -12,7 +12,7 @@ import (
 )
 
 const (
-	checkPause = time.Second      // between two checks of a draining agent
+	checkPause = time.Second      // pause between two checks of a draining agent
 	printPause = 30 * time.Second // longest pause between two lines about the same jobs
 )
 

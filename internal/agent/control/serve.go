@@ -29,7 +29,8 @@ func Serve(ctx context.Context, listener net.Listener, agent Agent, log *logrus.
 		ReadTimeout:       10 * time.Second,
 		IdleTimeout:       time.Minute,
 		MaxHeaderBytes:    16 << 10,
-		// No WriteTimeout: a request that waits for a drain waits as long as the jobs run.
+		// There is no WriteTimeout, because a request that waits for a drain can wait as long as
+		// the jobs run.
 	}
 	health.Until(ctx, server, listener, func(err error) {
 		log.WithError(err).Warn("the control socket has stopped: the commands status and drain do not reach this agent until it is restarted")

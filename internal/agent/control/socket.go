@@ -50,7 +50,7 @@ type socket struct {
 	path string
 }
 
-// Close stops listening and removes the file.
+// Close closes the listener and removes the socket file.
 func (s *socket) Close() error {
 	err := s.UnixListener.Close()
 	if err != nil {

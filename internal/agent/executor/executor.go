@@ -67,7 +67,7 @@ type Executor interface {
 	Close() error
 }
 
-// Stop selects how Executor.Stop stops a job.
+// Stop selects how [Executor.Stop] stops a job.
 type Stop int
 
 const (

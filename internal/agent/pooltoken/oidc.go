@@ -48,7 +48,7 @@ type Options struct {
 	PoolID       string
 	Life         time.Duration // lifetime to request; 0 leaves the lifetime to the server
 	// Problem is called with an error when no fresh token is available, and with nil when a fresh
-	// token is available again. It must return at once.
+	// token is available again. It must return immediately.
 	Problem func(error)
 	Log     *logrus.Entry
 }

@@ -22,7 +22,7 @@ import (
 	"workflowagent/internal/host/update"
 )
 
-// managed is a service of a simulated service manager.
+// managed is a service in a simulated service manager.
 type managed struct {
 	service.Service
 	state    service.State

@@ -50,7 +50,8 @@ func discover(host string) (address, error) {
 	return fromSockets(socketPaths())
 }
 
-// homeDir returns the user's home directory, or "" if a service has none.
+// homeDir returns the home directory of the agent's user, or "" if it is unknown, as in some
+// services.
 func homeDir() string {
 	home, _ := os.UserHomeDir()
 	return home

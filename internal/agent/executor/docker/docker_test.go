@@ -24,7 +24,7 @@ import (
 	"workflowagent/internal/workflow"
 )
 
-// The test images contain only a user database.
+// Names of the test images, which contain only a user database.
 const (
 	testImage     = "workflowagent/executortest:root"
 	testUserImage = "workflowagent/executortest:user"

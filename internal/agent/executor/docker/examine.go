@@ -11,7 +11,7 @@ import (
 	"workflowagent/internal/workflow"
 )
 
-// Facts describe an engine to the operator.
+// Facts describes an engine to the operator.
 type Facts struct {
 	Host          string // the engine's address, in the format of DOCKER_HOST
 	Origin        string // where the address was configured

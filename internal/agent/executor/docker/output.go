@@ -98,7 +98,7 @@ type follower struct {
 	done   chan struct{}
 }
 
-// Close ends the stream and waits for the goroutine that reads it.
+// Close closes the stream and waits for the goroutine that reads it.
 func (f *follower) Close() error {
 	f.cancel()
 	err := f.PipeReader.Close()

@@ -102,7 +102,7 @@ func (e *Executor) prepare(ctx context.Context, engine *client.Client, spec exec
 	return executor.NewHandle(Name, spec.JobID, spec.Epoch, created, j)
 }
 
-// errExists reports that the job already has a container, which create must not change.
+// errExists reports that the job already has a container. create must not change that container.
 var errExists = errors.New("an earlier call prepared the job")
 
 // create creates the container, checks that it can run the runner, and prepares the job's

@@ -210,8 +210,8 @@ func writeJSON(path string, v any) error {
 	return nil
 }
 
-// readJSON reads one of the executor's files. It returns fs.ErrNotExist for a missing or damaged
-// file, because a host crash can damage files.
+// readJSON reads one of the executor's files. It returns fs.ErrNotExist for a missing file. It
+// returns the same error for a damaged file, because a host crash can damage files.
 func readJSON(path string, v any) error {
 	data, err := os.ReadFile(path)
 	if err != nil {

@@ -143,7 +143,7 @@ func (e *Executor) open(h executor.Handle) (dir, error) {
 	return dir(data.Dir), nil
 }
 
-// CopySpool copies the regular files of the job's log spool.
+// CopySpool copies the regular files of the job's log spool to dst.
 func (e *Executor) CopySpool(ctx context.Context, h executor.Handle, dst string) error {
 	d, err := e.open(h)
 	if err != nil {
