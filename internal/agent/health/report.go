@@ -10,8 +10,8 @@ import (
 	"workflowagent/internal/agent/status"
 )
 
-// lowDisk is the amount of free disk space, in bytes, below which the report has a problem for the
-// undelivered logs.
+// lowDisk is the amount of free space on the disk of state_directory, in bytes, below which the
+// report contains a problem.
 const lowDisk = 512 << 20
 
 var alwaysShown = []string{"deploy_target", "max_concurrent_jobs", "polling_interval"}

@@ -63,7 +63,7 @@ func (i Installation) flat() bool {
 	return err == nil && info.Mode().IsRegular()
 }
 
-// Place installs a staged release without an updater. It can install into an empty directory,
+// Place installs a staged release directly, for install.sh. It can install into an empty directory,
 // replace another version, or repair the damaged files of the same version.
 //
 // All programs change with a single rename. After an error or a crash, the installation is either

@@ -206,8 +206,8 @@ func (m *Manual) install(ctx context.Context, install update.Installation, finde
 	return &answer, nil
 }
 
-// RequireService returns an error if the service does not exist. Otherwise, an update would not
-// restart it and would report no error.
+// RequireService returns an error if the service does not exist. Without this check, an update
+// would silently restart nothing.
 func RequireService(ctx context.Context, o service.Options) error {
 	s, err := service.Open(o)
 	if err != nil {
