@@ -97,7 +97,7 @@ type Spool struct {
 	closed   bool
 	streams  []*Stream     // ordered by step
 	used     int64         // bytes of frames on disk
-	blocked  int           // writers that wait for space, or drop output because it is missing
+	blocked  int           // number of writers that wait for space or drop output for lack of it
 	freed    chan struct{} // closed and replaced when space is released
 	progress chan struct{} // closed and replaced when the server accepts bytes
 }

@@ -235,8 +235,8 @@ func (j *JobClient) Result(ctx context.Context, req ResultRequest) error {
 	}
 	a, err := j.send(ctx, "result", r)
 	if _, unsigned := errors.AsType[*foreignError](err); unsigned {
-		// The acknowledgement of a result has no recognizable form. The acknowledgement of log has,
-		// so it can show that the server stopped signing.
+		// The acknowledgement of a result has no recognizable form. An acknowledgement of log has
+		// one, so it can show that the server has stopped signing.
 		_, _ = j.PutLog(ctx, 0, 0, nil, false)
 	}
 	if refused := conflict(err); refused != nil {

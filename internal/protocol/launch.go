@@ -68,8 +68,8 @@ const (
 // nothing. A runner that has a job never exits with this code.
 const ExitNoLaunch = 64
 
-// Result is the outcome that a runner writes to its job directory once the steps have finished. It
-// serves an agent that was not running at that time, or that outlives a runner killed during
+// Result is the outcome that a runner writes to its job directory once the steps have finished. The
+// agent reads it if the agent was not running at that time, or if the runner was killed during
 // delivery. It contains no secret.
 type Result struct {
 	ExitCode   int             `json:"exitCode"`

@@ -214,8 +214,8 @@ func (m *matcher) tail(text []byte) int {
 	if len(text) == 0 || m.at[text[len(text)-1]] == 0 {
 		return 0
 	}
-	// If bit i of state is set, the last i+1 bytes match positions 0 to i of needles, which can be
-	// different ones.
+	// If bit i of state is set, each of the last i+1 bytes occurs in some needle at the
+	// corresponding position from 0 to i. The needles can differ.
 	var state uint32
 	for _, c := range text {
 		state = (state<<1 | 1) & m.at[c]

@@ -115,7 +115,7 @@ func (w *Writer) pass(piece []byte, mode scanMode) {
 	w.heldAt += int64(hold)
 }
 
-// arm ensures that held lines are flushed in time, counted from their first byte. If the time
+// arm ensures that held lines are flushed in time, counted from their first byte. If the time were
 // counted from the last write, a slow but steady stream would hold them forever. The caller holds
 // the lock.
 func (w *Writer) arm() {

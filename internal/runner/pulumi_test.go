@@ -91,7 +91,8 @@ outputs: { path: "${greeting.path}" }
 	}
 }
 
-// TestRealDrift detects a change that was made to a resource outside of Pulumi.
+// TestRealDrift detects drift, with and without remediation, after a resource was removed outside
+// of Pulumi.
 func TestRealDrift(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "made")
 	project := `name: shop

@@ -88,7 +88,7 @@ func control(r rune) bool {
 	case r < ' ', r >= 0x7f && r <= 0x9f:
 		return true
 	}
-	// Bidirectional controls make text look like other text.
+	// Bidirectional controls can make text look like other text.
 	return r >= 0x202a && r <= 0x202e || r >= 0x2066 && r <= 0x2069
 }
 
