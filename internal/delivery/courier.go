@@ -66,7 +66,7 @@ type Verdict struct {
 	FinishedAt time.Time
 }
 
-// Failed returns the verdict of a job that failed.
+// Failed returns the verdict of a failed job with the given reason and message.
 func Failed(reason workflow.Reason, format string, args ...any) Verdict {
 	return Verdict{Status: workflow.StatusFailed, Reason: reason, Message: fmt.Sprintf(format, args...)}
 }

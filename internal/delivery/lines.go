@@ -30,7 +30,7 @@ type LineSender struct {
 	sent map[int]lineMark
 }
 
-// lineMark is the progress of a stream.
+// lineMark records how much of a stream the server has accepted.
 type lineMark struct {
 	bytes, lines int64 // on the server; only whole lines
 	// ahead is the number of bytes after these that are fragments of open, the unfinished next

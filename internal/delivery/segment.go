@@ -23,7 +23,8 @@ const segmentHeader = 512
 
 const segmentMagic = "workflow log spool, segment 1"
 
-// maxOffset is far above any log and keeps sums of offsets from overflowing.
+// maxOffset limits offsets. It is far above the size of any log, and keeps sums of offsets from
+// overflowing.
 const maxOffset = 1 << 50
 
 type segment struct {

@@ -98,7 +98,7 @@ func (s *Stream) load() error {
 	return nil
 }
 
-// discard removes the segments from the i-th on.
+// discard removes the segments from index i on.
 func (s *Stream) discard(i int) error {
 	for _, seg := range s.segments[i:] {
 		if seg.file != nil {
@@ -227,7 +227,7 @@ func (s *Stream) segment() (*segment, error) {
 	return s.roll(s.size)
 }
 
-// roll begins a new segment at start. The lock is held.
+// roll starts a new segment at the offset start. The lock is held.
 func (s *Stream) roll(start int64) (*segment, error) {
 	seg, err := createSegment(s.sp.root, s.step, start, s.sum)
 	if err != nil {

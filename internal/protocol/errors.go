@@ -74,7 +74,7 @@ var hints = map[int]string{
 	http.StatusProxyAuthRequired: "the proxy requires credentials: set them in HTTPS_PROXY",
 }
 
-// StatusCode returns the HTTP status.
+// StatusCode returns the response's HTTP status.
 func (e *APIError) StatusCode() int { return e.Code }
 
 // Permanent reports whether the server would respond the same way if the call were repeated.

@@ -37,7 +37,7 @@ var ErrBadFrame = errors.New("not a log frame")
 
 // Frame is one decoded frame of a raw log.
 type Frame struct {
-	// Time is when the text was read from the job, in UTC, to the microsecond.
+	// Time is the time at which the text was read from the job, in UTC, to the microsecond.
 	Time time.Time
 	// Fragment means that the next frame continues this frame's line.
 	Fragment bool

@@ -175,7 +175,8 @@ func (t *Trace) resolve(ctx context.Context, host string) bool {
 
 const maxAddresses = 8
 
-// connect tries the addresses in order, each with an equal share of the time.
+// connect opens a connection and reports whether it succeeded. It tries the addresses in order,
+// each with an equal share of the time.
 func (t *Trace) connect(ctx context.Context, u *url.URL) bool {
 	addresses := t.Addresses[:min(len(t.Addresses), maxAddresses)]
 	for i, addr := range addresses {

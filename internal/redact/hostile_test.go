@@ -45,7 +45,7 @@ func TestHostileSecretsAreCheapToMask(t *testing.T) {
 			}
 			set := New(secrets...)
 			text := strings.Repeat(tc.text, size/len(tc.text))
-			// This takes about 50 ms, and a second with the race detector on a busy machine.
+			// Masking takes about 50 ms, or a second with the race detector on a busy machine.
 			begin := processorTime(t)
 			set.String(text)
 			if took := processorTime(t) - begin; took > 4*time.Second {

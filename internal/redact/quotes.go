@@ -25,7 +25,7 @@ var (
 	xmlAttribute    = strings.NewReplacer("\t", "&#9;", "\n", "&#10;", "\r", "&#13;")
 )
 
-// quoted returns s as quoted or escaped by the languages that tools print.
+// quoted returns s as quoted or escaped in the formats that tools print.
 func quoted(s string) []string {
 	all := jsonForms(s)
 	all = append(all, languageForms(s)...)
@@ -152,7 +152,7 @@ func languageForms(s string) []string {
 		hcl.Replace(s),                   // HCL
 		yamlNames.Replace(libYAML.text(s)),
 	}
-	// Python's bytes are escaped like the characters of the same numbers.
+	// Python escapes bytes like the characters with the same code points.
 	octets := make([]rune, len(s))
 	for i, c := range []byte(s) {
 		octets[i] = rune(c)

@@ -74,7 +74,8 @@ func (sc *scanner) mark(m *matcher, text []byte, mode scanMode) (hold int) {
 	return len(text)
 }
 
-// mask records that the bytes from start to end belong to an occurrence. Starts never decrease.
+// mask records that the bytes from start to end belong to an occurrence. start must not decrease
+// between calls.
 func (sc *scanner) mask(text []byte, start, end int) {
 	if start >= sc.covered {
 		sc.out = append(sc.out, text[sc.covered:start]...)

@@ -193,7 +193,7 @@ func (j *JobDefinition) Validate() error {
 	return nil
 }
 
-// ParseJobDefinition decodes and validates the wire form.
+// ParseJobDefinition decodes and validates a definition in its wire form.
 func ParseJobDefinition(data []byte) (*JobDefinition, error) {
 	var j JobDefinition
 	if err := json.Unmarshal(data, &j); err != nil {

@@ -49,7 +49,8 @@ func InheritSettings(base *Settings, request []byte) (*Settings, error) {
 	return settingsFromTree(b)
 }
 
-// RequestSettings returns the settings of a deployment that inherits nothing.
+// RequestSettings returns the settings in a deployment's request, for a deployment that inherits no
+// stored settings.
 func RequestSettings(request []byte) (*Settings, error) { return InheritSettings(nil, request) }
 
 func settingsTree(s *Settings) (map[string]any, error) {
@@ -195,7 +196,8 @@ func dropRivals(base, patch map[string]any, path string) {
 	}
 }
 
-// dropEmpty removes null, "", [] and {} from a request, except empty environment variables.
+// dropEmpty removes null, "", [] and {} from a request, except environment variables with empty
+// values.
 func dropEmpty(m map[string]any) {
 	for name, value := range m {
 		switch v := value.(type) {

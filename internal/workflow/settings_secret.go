@@ -38,7 +38,7 @@ func (s Secret) Ciphertext() []byte { return s.ciphertext }
 // Value returns the plain value, and reports whether it is known.
 func (s Secret) Value() (string, bool) { return s.value, s.ciphertext == nil }
 
-// MakeSecret turns a plain value into a secret.
+// MakeSecret marks the value as secret.
 func (s *Secret) MakeSecret() { s.secret = true }
 
 func (s *Secret) makePlain() { s.secret = false }

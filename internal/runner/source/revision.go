@@ -8,7 +8,7 @@ import (
 	"workflowagent/internal/workflow"
 )
 
-// revision selects what to check out: a commit, a ref, or the default branch if both are empty.
+// revision is the revision to check out: a commit, a ref, or the default branch if both are empty.
 type revision struct {
 	commit string // full or abbreviated hash, lower case
 	ref    string // full name, refs/…

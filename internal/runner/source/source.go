@@ -39,7 +39,7 @@ type Git struct {
 type Checkout struct {
 	// Commit is the hash of the checked-out commit.
 	Commit string
-	// ProgramDir is the absolute directory of the program in the checkout.
+	// ProgramDir is the absolute path of the program's directory in the checkout.
 	ProgramDir string
 }
 
