@@ -201,7 +201,7 @@ func TestNoStartAfterTheServersOwn410(t *testing.T) {
 		case fakes.IsCall(r, "POST", "/heartbeat"):
 			body, _ := io.ReadAll(r.Body)
 			if strings.Contains(string(body), "starting") {
-				w.log.await(t, "no longer accepts the log")
+				w.log.await(t, "no longer accepts this job's log")
 				once.Do(func() { close(told) })
 			}
 		}

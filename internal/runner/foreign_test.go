@@ -70,7 +70,7 @@ func TestForeignAnswersEndNothing(t *testing.T) {
 // step. That step must finish, and no other step may start.
 func TestNoStepAfterTheServersOwn410(t *testing.T) {
 	for suffix, heard := range map[string]string{
-		"/heartbeat": "refuses this job's heartbeats", "/status": "refuses a step's status", "/log": "no longer accepts the log",
+		"/heartbeat": "refuses this job's heartbeats", "/status": "refuses a step's status", "/log": "no longer accepts this job's log",
 	} {
 		t.Run(suffix[1:], func(t *testing.T) {
 			h := newHarness(t, shellSteps("touch begun; echo working; while [ ! -e heard ]; do sleep 0.01; done; touch finished", "touch proof"))

@@ -71,7 +71,7 @@ func TestUninstall(t *testing.T) {
 		for _, file := range []string{config, state, filepath.Join(b.root(), "notes of mine")} {
 			writeFile(t, file, []byte("mine"), 0o600)
 		}
-		b.want(t, 0, []string{"Removed the agent from " + b.root(), "stay", config, filepath.Dir(state)}, "--uninstall")
+		b.want(t, 0, []string{"Removed the agent from " + b.root(), "Kept configuration and state", config, filepath.Dir(state)}, "--uninstall")
 		if left := names(t, b.root()); !slices.Equal(left, []string{"notes of mine", "pulumi-workflow-agent.yaml"}) {
 			t.Errorf("%q are left", left)
 		}

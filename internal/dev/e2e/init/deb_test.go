@@ -42,7 +42,7 @@ printf 'Package: customer-managed-workflow-agent\nPin: version 1.0.0-1\nPin-Prio
 	p.run(ctx, t, "test -e /etc/pulumi-workflow-agent.yaml && id workflow-agent && rm /etc/systemd/system/second.service && "+
 		"apt-get install "+packageName+" && systemd-run --quiet --unit=job --uid=workflow-agent sleep 1000")
 	out := strings.ReplaceAll(p.run(ctx, t, "apt-get purge "+packageName), "\r", "")
-	_, advice, said := strings.Cut(out, "When they have ended:\n")
+	_, advice, said := strings.Cut(out, "When they have ended, run:\n")
 	if !said {
 		t.Errorf("with a process of its account a purge says\n%s", out)
 	}

@@ -73,6 +73,7 @@ func sqliteDSN(path string, readOnly bool) string {
 	q.Add("_pragma", fmt.Sprintf("busy_timeout(%d)", sqliteBusyTimeout.Milliseconds()))
 	q.Add("_pragma", "foreign_keys(1)")
 	q.Add("_pragma", "cache_size(-16000)")
+	q.Add("_pragma", "temp_store(MEMORY)") // an image has no directory for temporary files
 	if readOnly {
 		q.Add("_pragma", "query_only(1)")
 	} else {
