@@ -406,7 +406,7 @@ func TestRunRefusesBadDefinitions(t *testing.T) {
 		{"no steps", &workflow.JobDefinition{}, "at least one more"},
 		{"unknown command", shellSteps("workflow-runner frobnicate"), "update the agent"},
 		{"command without deployment", shellSteps("workflow-runner source git"), "no deployment"},
-		{"no shell", &workflow.JobDefinition{Shell: "nosuchshell", Steps: []workflow.Step{{}, {Name: "x", Run: "true"}}}, `the shell "nosuchshell": not installed`},
+		{"no shell", &workflow.JobDefinition{Shell: "nosuchshell", Steps: []workflow.Step{{}, {Name: "x", Run: "true"}}}, `the shell "nosuchshell" is not installed`},
 		{"no directory", &workflow.JobDefinition{Steps: []workflow.Step{{}, {Name: "x", Run: "true", WorkingDir: "/nonexistent"}}}, "does not exist"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
