@@ -186,8 +186,8 @@ func backslashes(s string) string {
 	return b.String()
 }
 
-// dollarQuoted returns s as in $'…', bash's form for unprintable text. With ascii, that includes
-// non-ASCII characters, as in the C locale.
+// dollarQuoted returns s escaped as bash prints it within $'…'. If ascii is true, it also escapes
+// non-ASCII characters, as bash does in the C locale.
 func dollarQuoted(s string, ascii bool) string {
 	var b strings.Builder
 	for i, r := range s {

@@ -196,7 +196,7 @@ func normalizeURL(text string) (string, error) {
 	case u.Hostname() == "" || strings.ContainsFunc(u.Host, unicode.IsSpace):
 		return "", errors.New("names no host: write it like https://api.example.com")
 	case u.User != nil:
-		return "", errors.New("contains a user name or password: remove everything before the @")
+		return "", errors.New("contains a user name or password: remove it and the @, as in https://api.example.com")
 	case u.RawQuery != "" || u.ForceQuery || strings.Contains(text, "#"):
 		return "", errors.New("has a query or fragment: remove everything from the ? or #")
 	}

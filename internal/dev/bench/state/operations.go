@@ -71,8 +71,8 @@ func each(seconds []float64, n int) []float64 {
 	return out
 }
 
-// operate measures the operations on stacks of n resources. It uses a new server, so that the
-// memory peak is that of one size.
+// operate measures the operations on stacks of n resources. It starts a new server, so that
+// the server's peak memory reflects only this n.
 func (b *Bench) operate(ctx context.Context, n, rounds int) (size, error) {
 	s := size{n: n, server: newSamples(), stub: newSamples(), cpu: map[string][]float64{}}
 	u, err := b.newComparison(ctx, n)
