@@ -116,7 +116,7 @@ printf 'Package: customer-managed-workflow-agent\nPin: version 1.0.0-1\nPin-Prio
 	p.run(ctx, t, "test -s /etc/"+packageName+".choices")
 	// A service that cannot start is reported, but the upgrade succeeds.
 	p.run(ctx, t, "echo 'deploy_target: nowhere' >/etc/pulumi-workflow-agent.yaml")
-	if out := p.run(ctx, t, "apt-get install --reinstall "+packageName); !strings.Contains(out, "the service does not start") {
+	if out := p.run(ctx, t, "apt-get install --reinstall "+packageName); !strings.Contains(out, "starting the service failed") {
 		t.Errorf("an upgrade with a wrong configuration says\n%s", out)
 	}
 	p.instructed(ctx, t, "apt purge")
