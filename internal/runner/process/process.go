@@ -15,8 +15,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Process is a step's running command. The command is the leader of its own session. It has no
-// terminal, an empty standard input, and one pipe for all output.
+// Process is a step's running command. The command leads its own session. It has no terminal; its
+// standard input is empty, and a single pipe receives all of its output.
 type Process struct {
 	cmd    *exec.Cmd
 	PID    int // of the session's leader
