@@ -52,6 +52,13 @@ func TestUpdateLife(t *testing.T) {
 		u.send("POST", "/complete", map[string]string{"status": "failed"}).want(409, nil)
 		u.send("PATCH", "/checkpoint", state(1)).want(409, nil)
 		f.do("POST", u.path, nil).want(409, nil)
+		active := s.ActiveUpdate
+		s.CurrentOperation.Kind = ""
+		f.do("GET", path, nil).want(200, &s)
+		if s.ActiveUpdate != active || s.CurrentOperation.Kind != "" {
+			t.Errorf("stack after update %s = %+v", active, s)
+		}
+		f.do("POST", u.path+"/cancel", nil).want(409, nil).says("already completed")
 
 		var flat struct {
 			Updates []struct {

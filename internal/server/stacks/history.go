@@ -97,21 +97,21 @@ func entries(tx *store.Tx, updates []store.Update) ([]Entry, error) {
 	return out, nil
 }
 
-// CurrentOperation returns the update that holds a stack, and reports whether such an update
-// exists.
-func (s *Service) CurrentOperation(ctx context.Context, st store.Stack) (Entry, bool, error) {
-	if st.ActiveUpdate == "" {
-		return Entry{}, false, nil
-	}
+// NewestOperation returns the stack's newest update that is not a preview, and reports whether that
+// update holds the stack. The entry of a stack without such an update is empty.
+func (s *Service) NewestOperation(ctx context.Context, st store.Stack) (newest Entry, holds bool, err error) {
 	out, err := store.Read(ctx, s.db, func(tx *store.Tx) ([]Entry, error) {
-		u, err := tx.Update(st.ActiveUpdate)
-		if err != nil || Status(u.Status) != Running {
+		u, err := tx.UpdateByVersion(st.ID, st.Version)
+		if err != nil {
 			return nil, err
 		}
 		return entries(tx, []store.Update{u})
 	})
-	if err != nil || len(out) == 0 {
-		return Entry{}, false, err
+	if errors.Is(err, store.ErrNotFound) {
+		return Entry{}, false, nil
 	}
-	return out[0], true, nil
+	if err != nil {
+		return Entry{}, false, fmt.Errorf("reading the newest update of %s: %w", st.Ref(), err)
+	}
+	return out[0], Status(out[0].Status) == Running, nil
 }

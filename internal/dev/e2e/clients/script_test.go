@@ -268,9 +268,9 @@ func waitUpdate(ts *testscript.TestScript, neg bool, args []string) {
 	defer cancel()
 	ts.Check(harness.Until(ctx, func() (bool, error) {
 		var s struct {
-			ActiveUpdate string `json:"activeUpdate"`
+			CurrentOperation *struct{} `json:"currentOperation"`
 		}
 		err := of(ts).Server.Call(ctx, http.MethodGet, "/api/stacks/"+args[0], nil, &s)
-		return s.ActiveUpdate != "", err
+		return s.CurrentOperation != nil, err
 	}))
 }

@@ -275,8 +275,8 @@ func (a *stateArena) check(state []byte) int {
 }
 
 type stackInfo struct {
-	Version      int64  `json:"version"`
-	ActiveUpdate string `json:"activeUpdate"`
+	Version          int64     `json:"version"`
+	CurrentOperation *struct{} `json:"currentOperation"`
 }
 
 func (a *stateArena) info() stackInfo {
@@ -294,7 +294,7 @@ func (a *stateArena) recover() int {
 	a.t.Helper()
 	before := a.info()
 	pending := a.check(a.export(""))
-	if before.ActiveUpdate != "" {
+	if before.CurrentOperation != nil {
 		a.must("cancel", "--yes")
 	}
 	a.repeatLate()

@@ -206,12 +206,13 @@ func (s *stackRoutes) get(w http.ResponseWriter, r *http.Request, st store.Stack
 	if st.Config != "" {
 		body.Config = json.RawMessage(st.Config)
 	}
-	op, running, err := s.stacks.CurrentOperation(r.Context(), st)
+	op, running, err := s.stacks.NewestOperation(r.Context(), st)
 	if err != nil {
 		return err
 	}
+	// "pulumi cancel" cancels this update, or reports that it has already completed.
+	body.ActiveUpdate = op.ID
 	if running {
-		body.ActiveUpdate = op.ID
 		body.CurrentOperation = &operationBody{Kind: op.Kind, Author: web.UserInfoOf(op.By).GithubLogin, Started: web.Unix(op.StartedAt)}
 	}
 	return web.WriteJSON(w, r, http.StatusOK, body)
