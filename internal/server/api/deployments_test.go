@@ -292,6 +292,14 @@ func TestCancel(t *testing.T) {
 		if d := l.details(path, running); d.Status != "succeeded" {
 			t.Errorf("a final status changed: %+v", d)
 		}
+
+		finished := l.deploy(path, "update")
+		_, jc = l.start("a")
+		l.end(jc, workflow.StatusFailed)
+		l.do("POST", path+"/"+finished+"/cancel", nil).want(409, nil).says("already finished")
+		if d := l.details(path, finished); d.Status != "failed" || d.CancelRequested {
+			t.Errorf("cancelled after its end: %+v", d)
+		}
 	})
 }
 

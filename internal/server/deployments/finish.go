@@ -173,7 +173,8 @@ func unblock(tx *store.Tx, stackID, deploymentID string) error {
 }
 
 // Cancel requests the end of a deployment. It is idempotent, because clients retry it. Without
-// force, a running job gets a grace period. Cancel ignores finished deployments, except lost ones.
+// force, a running job gets a grace period. Cancel accepts a finished deployment only if it was
+// cancelled before, or if it is lost and might still run.
 func (s *Service) Cancel(ctx context.Context, st store.Stack, deploymentID, by string, force bool) error {
 	return s.write(ctx, func(tx *store.Tx) (*store.Job, error) {
 		dj, err := find(tx, st, deploymentID)
@@ -199,8 +200,10 @@ func (s *Service) Cancel(ctx context.Context, st store.Stack, deploymentID, by s
 			job.CancelRequested, job.ForceRequested = true, job.ForceRequested || force
 			job.ModifiedAt = now
 			return nil, tx.SaveJob(job)
+		case job.CancelRequested, job.Reason == workflow.ReasonCancelled: // a retry
+			return nil, nil
 		}
-		return nil, nil
+		return nil, fault.Conflict("Conflict: deployment #%d has already finished: it is %s", job.Version, job.Status)
 	})
 }
 
