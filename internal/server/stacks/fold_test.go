@@ -257,8 +257,20 @@ func TestDamagedParentIsNotFolded(t *testing.T) {
 		t.Fatalf("the journal was folded to a %s", row.Form)
 	}
 	s.write(s.row(1).Blob, blob)
-	s.fold()
 	s.shows(0, "b= a=")
+	// The server skips the journal for an hour, and the journals that are based on it.
+	next := s.start(stacks.KindUpdate, 1)
+	s.record(next, creates(1, 1, "c"))
+	s.finish(next)
+	s.fold()
+	if first, second := s.row(2), s.row(3); first.Form != store.Journal || second.Form != store.Journal {
+		t.Errorf("within the hour, the journals were folded to a %s and a %s", first.Form, second.Form)
+	}
+	s.must(s.replica(s.db).FoldFinished(t.Context()))
+	if first, second := s.row(2), s.row(3); first.Form == store.Journal || second.Form == store.Journal {
+		t.Errorf("another server left a %s and a %s", first.Form, second.Form)
+	}
+	s.shows(0, "c= b= a=")
 }
 
 func TestStacksAreDeletedWithTheirJournals(t *testing.T) {

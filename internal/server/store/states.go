@@ -113,10 +113,23 @@ func (tx *Tx) DeleteState(key string) error {
 	return err
 }
 
-// FinishedJournals returns the keys that follow a key, of journals whose updates finished before a
-// time.
-func (tx *Tx) FinishedJournals(after string, before time.Time, limit int) ([]string, error) {
-	return database.Scalars[string](tx.Tx, `SELECT s.state_key FROM states s WHERE s.form = 'journal' AND s.state_key > $2 AND NOT EXISTS (
+// OrgJournal is the key of a journal, and the organization that owns it.
+type OrgJournal struct {
+	Key   string `db:"state_key"`
+	OrgID string `read:"k.org_id"`
+}
+
+var orgJournals = database.NewTable[OrgJournal]("states s JOIN stacks k ON k.id = s.stack_id")
+
+// JournalByKey returns at most one journal.
+func (tx *Tx) JournalByKey(key string) ([]OrgJournal, error) {
+	return orgJournals.All(tx.Tx, "WHERE s.state_key = $1 AND s.form = 'journal'", key)
+}
+
+// FinishedJournals returns, in the order of their keys, the journals that follow a key and whose
+// updates finished before a time.
+func (tx *Tx) FinishedJournals(after string, before time.Time, limit int) ([]OrgJournal, error) {
+	return orgJournals.All(tx.Tx, `WHERE s.form = 'journal' AND s.state_key > $2 AND NOT EXISTS (
 		SELECT 1 FROM updates u WHERE u.state_blob = s.state_key AND u.state_blob <> '' AND (u.status = 'running' OR u.finished_at >= $1))
 		ORDER BY s.state_key`+fmt.Sprintf(" LIMIT %d", limit), before, after)
 }

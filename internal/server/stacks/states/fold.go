@@ -24,9 +24,6 @@ const (
 )
 
 const (
-	// foldQueue is the maximum number of journals that wait to be folded. The sweep finds the
-	// others.
-	foldQueue = 256
 	foldSweep = time.Minute
 	// foldGrace is the minimum age of the journals that the sweep folds. The server that finished
 	// an update folds the update's journal within seconds.
@@ -43,22 +40,31 @@ func (s *Store) Finish(updateID, key string) {
 	}
 }
 
-// Run folds the journals of finished updates until ctx is canceled.
+// Run folds the journals of finished updates until ctx is canceled. Organizations take turns, so that
+// the journals of one do not delay the others by more than one fold.
 func (s *Store) Run(ctx context.Context) error {
+	always := make(chan struct{})
+	close(always)
 	for {
-		if err := s.FoldLeft(ctx, foldGrace); err != nil && ctx.Err() == nil {
+		if err := s.findFinished(ctx, foldGrace); err != nil && ctx.Err() == nil {
 			return err
 		}
 		sweep := time.NewTimer(retry.Spread(foldSweep))
-		for waiting := true; waiting; {
+		for sweeping := false; !sweeping; {
+			var ready chan struct{} // nil is never ready
+			if !s.waiting.empty() {
+				ready = always
+			}
 			select {
 			case <-ctx.Done():
 				sweep.Stop()
 				return nil
-			case key := <-s.finished:
-				s.foldOrLog(ctx, key)
 			case <-sweep.C:
-				waiting = false
+				sweeping = true
+			case key := <-s.finished:
+				s.enqueue(ctx, key)
+			case <-ready:
+				s.foldOrLog(ctx, s.waiting.next())
 			}
 		}
 	}
@@ -66,21 +72,41 @@ func (s *Store) Run(ctx context.Context) error {
 
 // FoldLeft folds the journals of updates that finished more than age ago.
 func (s *Store) FoldLeft(ctx context.Context, age time.Duration) error {
+	err := s.findFinished(ctx, age)
+	for err == nil && !s.waiting.empty() {
+		s.foldOrLog(ctx, s.waiting.next())
+		err = ctx.Err()
+	}
+	return err
+}
+
+// enqueue adds a journal to the queue. After an error, the sweep finds the journal.
+func (s *Store) enqueue(ctx context.Context, key string) {
+	found, err := store.Read(ctx, s.db, func(tx *store.Tx) ([]store.OrgJournal, error) { return tx.JournalByKey(key) })
+	if err != nil {
+		return
+	}
+	for _, j := range found {
+		s.waiting.add(j)
+	}
+}
+
+// findFinished adds to the queue the journals of updates that finished more than age ago.
+func (s *Store) findFinished(ctx context.Context, age time.Duration) error {
+	s.failed.tidy()
 	for after := ""; ; {
-		keys, err := store.Read(ctx, s.db, func(tx *store.Tx) ([]string, error) {
+		found, err := store.Read(ctx, s.db, func(tx *store.Tx) ([]store.OrgJournal, error) {
 			return tx.FinishedJournals(after, tx.Now().Add(-age), sweepPiece)
 		})
 		if err != nil {
 			return fmt.Errorf("listing journals to fold: %w", err)
 		}
-		for _, key := range keys {
-			if ctx.Err() != nil {
-				return ctx.Err()
+		for _, j := range found {
+			if after = j.Key; !s.failed.recent(j.Key) {
+				s.waiting.add(j)
 			}
-			s.foldOrLog(ctx, key)
-			after = key
 		}
-		if len(keys) < sweepPiece {
+		if len(found) < sweepPiece {
 			return nil
 		}
 	}
@@ -95,12 +121,13 @@ func (s *Store) foldOrLog(ctx context.Context, key string) {
 	err := s.Fold(ctx, key)
 	// If requests need all the memory, the sweep folds the journal later.
 	if err != nil && ctx.Err() == nil && fault.KindOf(err) != fault.KindUnavailable {
-		s.log.WithError(err).WithField("state", key).Error("folding a journal failed; the server tries again later")
+		s.log.WithError(err).WithField("state", key).Errorf("folding a journal failed; the server tries again in %v", foldRetry)
 	}
 }
 
 // Fold stores the journal of a finished update, and the journals on which it is based, as deltas or
-// whole states. It does not change any state. Several servers can fold the same journal.
+// whole states. It does not change any state. Several servers can fold the same journal. Fold skips
+// journals that it recently could not fold, and the journals that are based on them.
 func (s *Store) Fold(ctx context.Context, key string) error {
 	chain, err := s.chain(ctx, key)
 	if err != nil {
@@ -110,9 +137,19 @@ func (s *Store) Fold(ctx context.Context, key string) error {
 		if row.Form != store.Journal {
 			continue
 		}
-		if err := s.fold(ctx, row.Key); err != nil && !errors.Is(err, errFolded) {
-			return err
+		if s.failed.recent(row.Key) {
+			s.failed[key] = s.failed[row.Key]
+			return nil
 		}
+		err := s.fold(ctx, row.Key)
+		if err == nil || errors.Is(err, errFolded) {
+			continue
+		}
+		if ctx.Err() == nil && fault.KindOf(err) != fault.KindUnavailable {
+			s.failed[row.Key] = time.Now()
+			s.failed[key] = s.failed[row.Key]
+		}
+		return err
 	}
 	return nil
 }

@@ -25,13 +25,18 @@ type Store struct {
 	log      *logrus.Entry
 	memory   *budget.Budget
 	journals journals
-	finished chan string // keys of journals to fold
+	finished chan string // keys of journals to fold; see [Store.Run]
+	waiting  queue
+	failed   failures
 }
 
 // New returns a store in a database. Background work reserves its memory in a budget, which can be
 // nil.
 func New(db *store.DB, log *logrus.Entry, memory *budget.Budget) *Store {
-	return &Store{db: db, log: log, memory: memory, finished: make(chan string, foldQueue)}
+	return &Store{
+		db: db, log: log, memory: memory,
+		finished: make(chan string, foldQueue), waiting: queue{waiting: map[string][]string{}}, failed: failures{},
+	}
 }
 
 // StackBlobs returns the prefix of the blob keys of a stack's states.
