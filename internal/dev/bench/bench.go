@@ -103,6 +103,11 @@ func (b *bench) add(figure, unit string, product, yardstick []float64, g figures
 	b.report.Rows = append(b.report.Rows, figures.Row{Measurement: b.current, Figure: figure, Unit: unit, Product: product, Yardstick: yardstick, Goal: g})
 }
 
+// skip adds a row for a figure that could not be measured.
+func (b *bench) skip(figure, why string) {
+	b.report.Rows = append(b.report.Rows, figures.Row{Measurement: b.current, Figure: figure, Unmeasured: why})
+}
+
 func machine() string {
 	model, kernel := "", ""
 	if info, err := os.ReadFile("/proc/cpuinfo"); err == nil {

@@ -21,19 +21,18 @@ import (
 	"syscall"
 	"time"
 
-	"workflowagent/internal/dev/bench/figures"
 	"workflowagent/internal/dev/bench/state"
 )
 
-const limit = 90 * time.Minute
+const (
+	limit            = time.Hour
+	measurementLimit = 15 * time.Minute
+)
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	ctx, cancel := context.WithTimeoutCause(ctx, limit, fmt.Errorf("the run took longer than %s", limit))
-	defer cancel()
 	err := run(ctx, os.Args[1:])
-	cancel()
 	stop()
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "make bench:", err)
@@ -102,8 +101,9 @@ func run(ctx context.Context, args []string) error {
 		return err
 	}
 	defer b.close()
-	if err := b.measure(ctx, chosen); err != nil {
-		return err
+	failed := b.measure(ctx, chosen)
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
 	}
 	b.report.Finished = time.Now()
 	fmt.Println()
@@ -113,56 +113,53 @@ func run(ctx context.Context, args []string) error {
 			return err
 		}
 	}
-	return b.report.Missed()
+	return errors.Join(failed, b.report.Missed())
 }
 
-// measure runs the measurements in order. A quick run measures the idle agent concurrently, because
-// that measurement only waits.
+// measure runs the measurements in order, and continues after a failed one. A quick run measures the
+// idle agent concurrently, because that measurement only waits.
 func (b *bench) measure(ctx context.Context, chosen []measurement) error {
-	ctx, fail := context.WithCancelCause(ctx)
-	defer fail(nil)
+	ctx, cancel := context.WithTimeoutCause(ctx, limit, fmt.Errorf("the run took longer than %s", limit))
+	defer cancel()
+	idle := *b
+	var idleErr error
 	var besides sync.WaitGroup
-	defer besides.Wait()
-	defer fail(nil)
-	var others []*bench
-	for _, m := range chosen {
-		if m.name != "idle" || !b.quick {
-			continue
-		}
-		other := *b
-		other.report = figures.Report{Started: b.report.Started}
-		others = append(others, &other)
-		besides.Go(func() {
-			if err := other.one(ctx, m); err != nil {
-				fail(err)
-			}
-		})
-	}
+	var errs []error
 	for _, m := range chosen {
 		if m.name == "idle" && b.quick {
-			continue
+			besides.Go(func() { idleErr = idle.one(ctx, m) })
 		}
-		if err := b.one(ctx, m); err != nil {
-			return err
+	}
+	for _, m := range chosen {
+		if m.name != "idle" || !b.quick {
+			errs = append(errs, b.one(ctx, m))
 		}
 	}
 	besides.Wait()
-	for _, other := range others {
-		b.report.Rows = append(b.report.Rows, other.report.Rows...)
-	}
-	return context.Cause(ctx)
+	b.report.Rows = append(b.report.Rows, idle.report.Rows...)
+	return errors.Join(append(errs, idleErr)...)
 }
 
+// one runs a measurement. If it fails, the report says so.
 func (b *bench) one(ctx context.Context, m measurement) error {
+	ctx, cancel := context.WithTimeoutCause(ctx, measurementLimit, fmt.Errorf("it took longer than %s", measurementLimit))
+	defer cancel()
 	b.say("%s: %s", m.name, m.what)
 	b.current = m.name
-	if err := m.run(b, ctx); err != nil {
-		if cause := context.Cause(ctx); cause != nil {
-			err = cause
-		}
-		return fmt.Errorf("measuring %s: %w", m.name, err)
+	err := ctx.Err()
+	if err == nil {
+		err = m.run(b, ctx)
 	}
-	return nil
+	if err == nil {
+		return nil
+	}
+	if cause := context.Cause(ctx); cause != nil {
+		err = cause
+	}
+	err = fmt.Errorf("measuring %s: %w", m.name, err)
+	b.say("%v", err)
+	b.skip(m.what, "the measurement failed")
+	return err
 }
 
 // choose returns the measurements named in a comma-separated list, or all for "".

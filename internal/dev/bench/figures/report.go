@@ -42,6 +42,7 @@ type Row struct {
 	Measurement, Figure, Unit string
 	Product, Yardstick        []float64 // samples; the baseline can have none
 	Goal                      Goal
+	Unmeasured                string // reason why there are no samples
 }
 
 // ratio returns the ratio of the medians, or NaN without a baseline.
@@ -107,6 +108,9 @@ func (r *Report) Print(w io.Writer) {
 
 // cells returns the columns of a row after the measurement's name.
 func (r Row) cells() []string {
+	if r.Unmeasured != "" {
+		return []string{r.Figure, "not measured: " + r.Unmeasured, "", "", "", ""}
+	}
 	met, words := r.verdict()
 	result := ""
 	switch {

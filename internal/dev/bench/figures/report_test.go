@@ -24,7 +24,7 @@ func TestGoals(t *testing.T) {
 		{"nothing measured", nil, nil, AtMost(10, true), false},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			r := Row{"m", "f", "u", tt.product, tt.yardstick, tt.goal}
+			r := Row{Measurement: "m", Figure: "f", Unit: "u", Product: tt.product, Yardstick: tt.yardstick, Goal: tt.goal}
 			if met, words := r.verdict(); met != tt.met || words == "" {
 				t.Errorf("got %v (%s), want %v", met, words, tt.met)
 			}
@@ -48,8 +48,9 @@ func TestGoals(t *testing.T) {
 
 func TestWritePage(t *testing.T) {
 	r := &Report{Rows: []Row{
-		{"burst", "speed", "MB/s", []float64{105}, []float64{235}, RatioAtLeast(0.25, false)},
-		{"burst", "lines lost", "lines", []float64{1}, nil, AtMost(0, true)},
+		{Measurement: "burst", Figure: "speed", Unit: "MB/s", Product: []float64{105}, Yardstick: []float64{235}, Goal: RatioAtLeast(0.25, false)},
+		{Measurement: "burst", Figure: "lines lost", Unit: "lines", Product: []float64{1}, Goal: AtMost(0, true)},
+		{Measurement: "burst", Figure: "lag", Unmeasured: "no clock"},
 	}}
 	path := filepath.Join(t.TempDir(), "page.md")
 	if err := os.WriteFile(path, []byte("before\n"+figuresBegin+"old\n"+figuresEnd+"after\n"), 0o600); err != nil {
@@ -68,6 +69,7 @@ func TestWritePage(t *testing.T) {
 			"before\n" + figuresBegin, figuresEnd + "after\n",
 			"| burst | speed, MB/s | 105 | 235 | 0.45 | ≥ 0.25× | met |\n",
 			"|  | lines lost, lines | 1 |  |  | ≤ 0 | **missed**, gated |\n",
+			"|  | lag | not measured: no clock |  |  |  |  |\n",
 		} {
 			if strings.Count(page, want) != 1 {
 				t.Errorf("the page does not have %q exactly once:\n%s", want, page)
