@@ -3,23 +3,18 @@ package main
 import (
 	"context"
 	"fmt"
-	"net"
 	"net/http"
-	"net/http/httputil"
 	"net/url"
-	"sync"
 	"sync/atomic"
 	"time"
 
+	"workflowagent/internal/dev/bench/proxy"
 	"workflowagent/internal/retry"
 )
 
 // gate is a proxy that counts requests and can delay them.
 type gate struct {
-	url      string
-	proxy    *httputil.ReverseProxy
-	server   *http.Server
-	served   sync.WaitGroup
+	*proxy.Proxy
 	requests atomic.Int64
 	delay    atomic.Int64 // nanoseconds before each request
 }
@@ -29,33 +24,19 @@ func newGate(target string) (*gate, error) {
 	if err != nil {
 		return nil, fmt.Errorf("starting the proxy of a server: %w", err)
 	}
-	listener, err := net.Listen("tcp", "127.0.0.1:0") //nolint:noctx // Listen does not block
+	g := &gate{}
+	p, err := proxy.Start(func(r *http.Request) *url.URL {
+		g.requests.Add(1)
+		if delay := time.Duration(g.delay.Load()); delay > 0 {
+			_ = retry.Sleep(r.Context(), delay) // a canceled request fails without the server's answer
+		}
+		return to
+	})
 	if err != nil {
-		return nil, fmt.Errorf("listening for the proxy of a server: %w", err)
+		return nil, err
 	}
-	g := &gate{url: "http://" + listener.Addr().String()}
-	g.proxy = &httputil.ReverseProxy{
-		Rewrite:      func(r *httputil.ProxyRequest) { r.SetURL(to) },
-		ErrorHandler: func(w http.ResponseWriter, _ *http.Request, _ error) { w.WriteHeader(http.StatusBadGateway) },
-		Transport:    &http.Transport{MaxIdleConnsPerHost: 64},
-	}
-	g.server = &http.Server{ReadHeaderTimeout: 10 * time.Second, Handler: http.HandlerFunc(g.pass)}
-	g.served.Go(func() { _ = g.server.Serve(listener) })
+	g.Proxy = p
 	return g, nil
-}
-
-func (g *gate) pass(w http.ResponseWriter, r *http.Request) {
-	g.requests.Add(1)
-	if delay := time.Duration(g.delay.Load()); delay > 0 && retry.Sleep(r.Context(), delay) != nil {
-		return
-	}
-	g.proxy.ServeHTTP(w, r)
-}
-
-func (g *gate) close() {
-	_ = g.server.Close()
-	g.served.Wait()
-	g.proxy.Transport.(*http.Transport).CloseIdleConnections()
 }
 
 type gatedPair struct {
@@ -74,7 +55,7 @@ func (b *bench) startGated(ctx context.Context) (g gatedPair, err error) {
 	if g.toProduct, err = newGate(g.product.server.URL); err != nil {
 		return g, err
 	}
-	if err := g.product.startAgent(ctx, g.toProduct.url, nil); err != nil {
+	if err := g.product.startAgent(ctx, g.toProduct.URL, nil); err != nil {
 		return g, err
 	}
 	if g.yardstick, err = b.startYardstick(ctx, false); err != nil {
@@ -83,19 +64,19 @@ func (b *bench) startGated(ctx context.Context) (g gatedPair, err error) {
 	if g.toFloor, err = newGate(g.yardstick.url); err != nil {
 		return g, err
 	}
-	g.yardstick.agent, err = b.startMinAgent(ctx, g.toFloor.url, g.yardstick.dir, 1)
+	g.yardstick.agent, err = b.startMinAgent(ctx, g.toFloor.URL, g.yardstick.dir, 1)
 	return g, err
 }
 
 func (g gatedPair) close() {
 	if g.toFloor != nil {
-		g.toFloor.close()
+		g.toFloor.Close()
 	}
 	if g.yardstick != nil {
 		g.yardstick.close()
 	}
 	if g.toProduct != nil {
-		g.toProduct.close()
+		g.toProduct.Close()
 	}
 	if g.product != nil {
 		g.product.close()

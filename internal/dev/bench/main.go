@@ -67,7 +67,7 @@ func onStates(run func(*state.Bench, context.Context) error) func(*bench, contex
 	return func(b *bench, ctx context.Context) error {
 		return run(&state.Bench{
 			Dir: b.dir, Server: filepath.Join(b.bin, "workflow-server"), Stub: filepath.Join(b.min, "minbackend"),
-			Rounds: b.rounds, Quick: b.quick, Say: b.say, Add: b.add,
+			Rounds: b.rounds, Quick: b.quick, Say: b.say, Add: b.add, Skip: b.skip,
 		}, ctx)
 	}
 }

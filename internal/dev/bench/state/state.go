@@ -12,6 +12,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"slices"
 	"syscall"
 	"time"
 
@@ -34,6 +35,8 @@ type Bench struct {
 	Say    func(format string, args ...any)
 	// Add adds a row to the report.
 	Add func(figure, unit string, product, yardstick []float64, g figures.Goal)
+	// Skip adds a row for a figure that could not be measured.
+	Skip func(figure, why string)
 }
 
 // pick returns the load for a full run, or for a quick one.
@@ -52,10 +55,21 @@ func (b *Bench) newDir() (string, error) {
 	return dir, nil
 }
 
-// product is a running workflow-server.
+// product is a running workflow-server, or several that share a database.
 type product struct {
-	*lab.Server
-	http *http.Client
+	*lab.Server // the first one; its URL is the clients'
+	http        *http.Client
+	replicas    []*lab.Server // all servers
+	release     []func()
+}
+
+func newProduct() *product {
+	transport := http.DefaultTransport.(*http.Transport).Clone()
+	transport.MaxIdleConnsPerHost = 64
+	transport.Proxy = nil
+	// Responses stay compressed, because the client's decompression time is not the server's.
+	transport.DisableCompression = true
+	return &product{http: &http.Client{Transport: transport, Timeout: 5 * time.Minute}}
 }
 
 func (b *Bench) startProduct(ctx context.Context) (*product, error) {
@@ -67,23 +81,32 @@ func (b *Bench) startProduct(ctx context.Context) (*product, error) {
 	if err != nil {
 		return nil, err
 	}
-	transport := http.DefaultTransport.(*http.Transport).Clone()
-	transport.MaxIdleConnsPerHost = 64
-	transport.Proxy = nil
-	// Responses stay compressed, because the client's decompression time is not the server's.
-	transport.DisableCompression = true
-	return &product{server, &http.Client{Transport: transport, Timeout: 5 * time.Minute}}, nil
+	p := newProduct()
+	p.Server, p.replicas = server, []*lab.Server{server}
+	return p, nil
 }
 
 func (p *product) close() {
-	_ = p.Process.Stop(syscall.SIGTERM, stopPatience)
+	for _, s := range p.replicas {
+		_ = s.Process.Stop(syscall.SIGTERM, stopPatience)
+	}
 	p.http.CloseIdleConnections()
+	for _, release := range slices.Backward(p.release) {
+		release()
+	}
 }
 
-// cpu returns the CPU seconds that the server has used.
+// cpu returns the CPU seconds that the servers have used.
 func (p *product) cpu() (float64, error) {
-	used, err := figures.FineCPU(p.Process.Pid())
-	return used.Seconds(), err
+	var sum time.Duration
+	for _, s := range p.replicas {
+		used, err := figures.FineCPU(s.Process.Pid())
+		if err != nil {
+			return 0, err
+		}
+		sum += used
+	}
+	return sum.Seconds(), nil
 }
 
 // rested waits until the server has finished its background work, and returns the CPU seconds that
@@ -102,10 +125,17 @@ func (p *product) rested(ctx context.Context) (float64, error) {
 	return before, err
 }
 
-// peak returns the highest memory use of the server since its start, in MB.
+// peak returns the highest memory use of a server since its start, in MB.
 func (p *product) peak() (float64, error) {
-	peak, err := figures.Memory(p.Process.Pid(), "VmHWM")
-	return float64(peak) / 1e6, err
+	highest := int64(0)
+	for _, s := range p.replicas {
+		peak, err := figures.Memory(s.Process.Pid(), "VmHWM")
+		if err != nil {
+			return 0, err
+		}
+		highest = max(highest, peak)
+	}
+	return float64(highest) / 1e6, nil
 }
 
 // path returns the path of a stack's routes.
@@ -158,6 +188,7 @@ func (p *product) read(ctx context.Context, path string) ([]byte, error) {
 type stub struct {
 	url     string
 	process *lab.Process
+	release func() // nil without a proxy
 }
 
 func (b *Bench) startStub(ctx context.Context) (*stub, error) {
@@ -186,7 +217,12 @@ func (b *Bench) startStub(ctx context.Context) (*stub, error) {
 	return s, nil
 }
 
-func (s *stub) close() { _ = s.process.Stop(syscall.SIGTERM, stopPatience) }
+func (s *stub) close() {
+	_ = s.process.Stop(syscall.SIGTERM, stopPatience)
+	if s.release != nil {
+		s.release()
+	}
+}
 
 // request sends a request without credentials. It returns an error unless the response's status is
 // 200.

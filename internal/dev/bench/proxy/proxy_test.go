@@ -1,0 +1,41 @@
+package proxy
+
+import (
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"testing"
+)
+
+func TestAlternate(t *testing.T) {
+	var servers []*url.URL
+	for _, name := range []string{"a", "b"} {
+		s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, name) }))
+		defer s.Close()
+		to, err := url.Parse(s.URL)
+		if err != nil {
+			t.Fatal(err)
+		}
+		servers = append(servers, to)
+	}
+	p, err := Start(Alternate(servers))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer p.Close()
+	last := map[string]string{}
+	for _, path := range []string{"/one/update", "/two/update", "/one/update/1", "/one/update/1/events", "/two/update/2", "/one"} {
+		resp, err := http.Get(p.URL + "/api/stacks/org/project" + path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		body, err := io.ReadAll(resp.Body)
+		_ = resp.Body.Close()
+		stack := path[:4]
+		if err != nil || last[stack] == string(body) {
+			t.Errorf("%s reached server %q after %q, %v", path, body, last[stack], err)
+		}
+		last[stack] = string(body)
+	}
+}
