@@ -57,6 +57,7 @@ func measurements() []measurement {
 		{"operations", "pulumi up, preview, refresh and destroy of stacks of two sizes", onStates((*state.Bench).Operations)},
 		{"stored", "what a small update leaves on disk", onStates((*state.Bench).Stored)},
 		{"transfer", "export and import of large states", onStates((*state.Bench).Transfer)},
+		{"secrets", "secrets in bulk", onStates((*state.Bench).Secrets)},
 		{"crowd", "many CLIs at the same time", onStates((*state.Bench).Crowd)},
 		{"lists", "pages of long lists", onStates((*state.Bench).Lists)},
 	}

@@ -41,7 +41,7 @@ func (b *Bench) transfer(ctx context.Context, n int) error {
 	speed := func(d time.Duration) float64 { return float64(len(state)) / 1e6 / d.Seconds() }
 	var in, out, floor, inCPU, outCPU []float64
 	for range b.Rounds {
-		took, used, err := p.timed(ctx, func() error { return p.importState(ctx, packed) })
+		took, used, err := p.timed(ctx, func() error { return p.importState(ctx, "large", packed) })
 		if err != nil {
 			return err
 		}
@@ -120,9 +120,9 @@ func (p *product) timed(ctx context.Context, do func() error) (took time.Duratio
 	return took, after - before, err
 }
 
-func (p *product) importState(ctx context.Context, packed []byte) error {
+func (p *product) importState(ctx context.Context, stack string, packed []byte) error {
 	header := http.Header{"Content-Type": {"application/json"}, "Content-Encoding": {"gzip"}}
-	resp, err := p.send(ctx, http.MethodPost, p.path("large")+"/import", header, bytes.NewReader(packed))
+	resp, err := p.send(ctx, http.MethodPost, p.path(stack)+"/import", header, bytes.NewReader(packed))
 	if err != nil {
 		return err
 	}
