@@ -2,8 +2,13 @@ package main
 
 import (
 	"context"
+	"errors"
 	"strings"
 	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"workflowagent/internal/dev/bench/figures"
 )
 
 func TestChoose(t *testing.T) {
@@ -16,6 +21,29 @@ func TestChoose(t *testing.T) {
 	}
 	if _, err := choose("noop,nope"); err == nil || !strings.Contains(err.Error(), `"nope"`) {
 		t.Errorf("with an unknown measurement: %v", err)
+	}
+}
+
+func TestMeasureContinuesAfterAFailure(t *testing.T) {
+	fails := func(*bench, context.Context) error { return errors.New("no disk") }
+	works := func(b *bench, _ context.Context) error {
+		b.add("speed", "MB/s", []float64{1}, nil, figures.Goal{})
+		return nil
+	}
+	for _, quick := range []bool{false, true} {
+		b := &bench{quick: quick}
+		err := b.measure(t.Context(), []measurement{{"idle", "waiting", works}, {"burst", "printing", fails}, {"lag", "listing", works}})
+		if err == nil || !strings.Contains(err.Error(), "burst: no disk") {
+			t.Errorf("quick %v: got %v", quick, err)
+		}
+		got := map[string]string{}
+		for _, row := range b.report.Rows {
+			got[row.Measurement] += row.Figure + "," + row.Unmeasured
+		}
+		want := map[string]string{"idle": "speed,", "burst": "printing,the measurement failed", "lag": "speed,"}
+		if diff := cmp.Diff(want, got); diff != "" {
+			t.Errorf("quick %v: the rows differ (-want +got):\n%s", quick, diff)
+		}
 	}
 }
 
