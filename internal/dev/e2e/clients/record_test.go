@@ -33,6 +33,9 @@ type recorder struct {
 	proxy  *httputil.ReverseProxy
 	http   *httptest.Server
 
+	before    func(*http.Request) // called with each request, or nil
+	eachBatch bool                // export the state after each batch
+
 	mu       sync.Mutex
 	journals map[string]*recording // by the update's path
 	order    []*recording
@@ -43,7 +46,14 @@ type recording struct {
 	name, stack string
 	base        []byte            // exported before the update
 	entries     []json.RawMessage // acknowledged by the server
-	state       []byte            // exported after the update
+	batches     []batchEnd
+	state       []byte // exported after the update
+}
+
+// batchEnd describes a recording after one of its batches.
+type batchEnd struct {
+	entries int    // total number
+	state   []byte // exported, if the recorder exports the states of batches
 }
 
 var (
@@ -65,6 +75,9 @@ func newRecorder(t *testing.T, server *lab.Server) *recorder {
 }
 
 func (r *recorder) serve(w http.ResponseWriter, req *http.Request) {
+	if r.before != nil {
+		r.before(req)
+	}
 	if m := startPath.FindStringSubmatch(req.URL.Path); m != nil && req.Method == http.MethodPost {
 		j := &recording{name: req.URL.Path, stack: m[1], base: r.export(m[1])}
 		r.mu.Lock()
@@ -95,7 +108,13 @@ func (r *recorder) record(w http.ResponseWriter, req *http.Request, update strin
 	if err := json.NewDecoder(plain(req)).Decode(&batch); err != nil || r.journals[update] == nil || answer.Code != http.StatusNoContent {
 		r.t.Errorf("the server answers entries of %s with %d %s (%v)", update, answer.Code, answer.Body, err)
 	} else {
-		r.journals[update].entries = append(r.journals[update].entries, batch.Entries...)
+		j := r.journals[update]
+		j.entries = append(j.entries, batch.Entries...)
+		end := batchEnd{entries: len(j.entries)}
+		if r.eachBatch {
+			end.state = r.export(j.stack)
+		}
+		j.batches = append(j.batches, end)
 	}
 	w.WriteHeader(answer.Code)
 	_, _ = w.Write(answer.Body.Bytes()) // the client reports a lost response
