@@ -19,6 +19,7 @@ var (
 	ErrNotFound = database.ErrNotFound
 	ErrConflict = database.ErrConflict
 	ErrInvalid  = database.ErrInvalid
+	ErrBusy     = database.ErrBusy
 	ErrClosed   = database.ErrClosed
 )
 

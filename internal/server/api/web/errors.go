@@ -64,7 +64,7 @@ func Classify(err error) (status int, message string) {
 		return http.StatusServiceUnavailable, "Service Unavailable: the server's disk is full; its operator must free space, then try again"
 	case errors.Is(err, context.Canceled):
 		return statusClientClosed, "the client closed the request"
-	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, store.ErrClosed):
+	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, store.ErrClosed), errors.Is(err, store.ErrBusy):
 		return http.StatusServiceUnavailable, "Service Unavailable: the server is busy or stopping; retry later"
 	default:
 		return http.StatusInternalServerError, "Internal Server Error: the request failed; the details are in the server's log under this request id"

@@ -23,6 +23,8 @@ var (
 	// ErrInvalid reports a value that the database cannot store, such as text with a NUL character
 	// or a number out of range.
 	ErrInvalid = errors.New("the database cannot store the value")
+	// ErrBusy reports a write that was given up because it conflicted with other writes too often.
+	ErrBusy = errors.New("too many concurrent writes changed the same rows")
 	// ErrClosed reports that the database is closed.
 	ErrClosed = errors.New("the database is closed")
 )

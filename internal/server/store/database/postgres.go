@@ -51,14 +51,18 @@ func openPostgres(ctx context.Context, dsn string, opts Options) (*DB, error) {
 }
 
 // writePostgres runs fn under SERIALIZABLE isolation, so that fn need not handle concurrency. It
-// retries fn after a serialization failure.
+// retries fn after a serialization failure, and returns [ErrBusy] after too many failures.
 func (db *DB) writePostgres(ctx context.Context, fn func(*Tx) error) error {
-	return postgresWrites.Do(ctx, isPostgresRetryable, func() error {
+	err := postgresWrites.Do(ctx, isPostgresRetryable, func() error {
 		if err := ctx.Err(); err != nil {
 			return fmt.Errorf("waiting to write to the database: %w", err)
 		}
 		return db.tryPostgres(ctx, fn)
 	})
+	if isPostgresRetryable(err) {
+		return fmt.Errorf("%w: %w", ErrBusy, err)
+	}
+	return err
 }
 
 func (db *DB) tryPostgres(ctx context.Context, fn func(*Tx) error) error {
