@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"math/rand/v2"
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -31,6 +32,11 @@ func TestTooLargeAtOnce(t *testing.T) {
 		take(t, s, 10*mib, ErrTooLarge)
 		if fault.KindOf(ErrTooLarge) != fault.KindTooLarge || fault.KindOf(ErrBusy) != fault.KindUnavailable {
 			t.Error("the errors have the wrong kinds")
+		}
+		for _, remedy := range []string{"split", "operator"} { // for the user, and for the operator
+			if !strings.Contains(ErrTooLarge.Error(), remedy) {
+				t.Errorf("the error %q does not contain %q", ErrTooLarge, remedy)
+			}
 		}
 	})
 }
