@@ -120,6 +120,16 @@ func TestBodiesThatAreNoText(t *testing.T) {
 		if a := l.do("GET", u.path+"/events", nil).want(200, nil); !strings.Contains(string(a.Body), odd) {
 			t.Errorf("the events came back as %s", a.Body)
 		}
+		journaled := l.fixture.startJournal(l.stack("journaled"), "update")
+		for _, bad := range []string{"\xff", "\xed\xa0\x80", "a\x00b"} {
+			resource := `{"urn":"urn:pulumi:dev::proj::a:b:C::r","type":"a:b:C","outputs":{"o":"` + bad + `"}}`
+			l.do("POST", stack+"/import", `{"version":3,"deployment":{"resources":[`+resource+`]}}`).want(400, nil)
+			u.send("PATCH", "/checkpoint", `{"version":3,"deployment":{"resources":[`+resource+`]}}`).want(400, nil)
+			journaled.send("PATCH", "/journalentries", entries(`{"version":1,"kind":1,"sequenceID":1,"operationID":1,"state":`+resource+`}`)).want(400, nil)
+		}
+		if a := l.do("GET", stack+"/export", nil).want(200, nil); !strings.Contains(string(a.Body), odd) {
+			t.Errorf("after refused states, the state is %s", a.Body)
+		}
 		p := program()
 		p["config"] = map[string]any{"proj:k": map[string]any{"string": "a\x00b"}}
 		l.do("POST", stack+"/preview", p).want(200, nil)

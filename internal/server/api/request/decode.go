@@ -184,7 +184,7 @@ func ReadState(w http.ResponseWriter, r *http.Request) (plain, packed []byte, er
 	case sent.encoding == "gzip":
 		packed = sent.data
 	}
-	return plain, packed, nil
+	return plain, packed, checkText(plain, b.text)
 }
 
 // InvalidJSON returns the error for a decoding error. It omits the body's values, which might be

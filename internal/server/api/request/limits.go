@@ -91,7 +91,7 @@ func Batch(r *http.Request) Bounds {
 // State returns the bounds of a body that contains a state, which is scanned without decoding.
 func State(r *http.Request) Bounds {
 	l := limitsOf(r)
-	return Bounds{Sent: l.BigBody, Inflated: l.BigInflated}
+	return Bounds{Sent: l.BigBody, Inflated: l.BigInflated, text: textDocument}
 }
 
 type limitsKey struct{}

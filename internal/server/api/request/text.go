@@ -19,10 +19,11 @@ import (
 //   - JSON bodies that are not UTF-8 are rejected, as JSON requires.
 //   - An escaped NUL is legal JSON. It is rejected where members of the body become
 //     columns of text ([Decode]), and passes where the body is stored as JSON or as
-//     bytes ([DecodeDocument], [DecodeBatch]): programs, events, reports of jobs.
+//     bytes ([DecodeDocument], [DecodeBatch]): programs, events, reports of jobs, states
+//     and journals.
 //   - A lone surrogate (\ud800) passes: decoding replaces it with U+FFFD, and JSON that
 //     is stored undecoded contains it as ASCII.
-//   - States are stored as bytes and not checked.
+//   - Logs of jobs are bytes and not checked.
 //   - Headers that are stored pass through [PlainText].
 
 // RefuseNonText is middleware that rejects requests whose path or query contains a NUL or is not
