@@ -1,12 +1,9 @@
 package store_test
 
 import (
-	"context"
 	"errors"
 	"math/rand/v2"
 	"testing"
-
-	"github.com/jackc/pgx/v5/pgconn"
 
 	"workflowagent/internal/dev/storetest"
 	"workflowagent/internal/server/store"
@@ -32,25 +29,6 @@ func TestValuesThatCannotBeKept(t *testing.T) {
 		})
 		if !errors.Is(err, store.ErrInvalid) && !errors.Is(err, store.ErrNotFound) {
 			t.Errorf("reading a text that is %s: %v, want ErrInvalid", name, err)
-		}
-	}
-}
-
-// TestWritesThatConflictTooOften checks that a write reports ErrBusy if it conflicts with other
-// writes until the retries end.
-func TestWritesThatConflictTooOften(t *testing.T) {
-	db := storetest.Postgres(t)
-	for _, code := range []string{"40001", "40P01"} {
-		ctx, cancel := context.WithCancel(t.Context())
-		tries := 0
-		err := db.Write(ctx, func(*store.Tx) error {
-			if tries++; tries == 3 {
-				cancel() // ends the retries
-			}
-			return &pgconn.PgError{Code: code}
-		})
-		if !errors.Is(err, store.ErrBusy) || tries != 3 {
-			t.Errorf("the write ended after %d attempts with %v, want ErrBusy after 3", tries, err)
 		}
 	}
 }

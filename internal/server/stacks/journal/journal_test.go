@@ -139,17 +139,31 @@ func TestProgressRefusesUnknownReferences(t *testing.T) {
 	}
 }
 
+// TestProgressLimitsRebases changes the base as often as possible, and then once more, in the same
+// batch and in another one.
 func TestProgressLimitsRebases(t *testing.T) {
-	entries := make([]string, maxRebases+1)
-	for i := range entries {
-		entries[i] = `"kind":7`
-	}
-	parsed := parseEntries(t, entries...)
-	p := NewProgress(2)
-	if err := p.AddAll(parsed); fault.KindOf(err) != fault.KindInvalid || !strings.Contains(err.Error(), "changes the base") {
-		t.Errorf("adding %d rebases: %v, want an invalid request", len(parsed), err)
-	}
-	if err := p.AddAll(parsed[1:]); err != nil {
-		t.Errorf("adding %d rebases: %v", len(parsed)-1, err)
+	for _, kind := range []string{`"kind":7`, `"kind":5,"newSnapshot":{}`} {
+		entries := make([]string, maxRebases+1)
+		for i := range entries {
+			entries[i] = kind
+		}
+		parsed := parseEntries(t, entries...)
+		p := NewProgress(2)
+		refused := func(how string, entries []Entry) {
+			t.Helper()
+			if err := p.AddAll(entries); fault.KindOf(err) != fault.KindInvalid || !strings.Contains(err.Error(), "changes the base") {
+				t.Errorf("%s, %s: %v, want an invalid request", kind, how, err)
+			}
+		}
+		refused("in one batch", parsed)
+		for i, e := range parsed[1:] {
+			if err := p.Add(e); err != nil {
+				t.Errorf("%s: adding rebase %d: %v", kind, i+1, err)
+			}
+		}
+		refused("in another batch", parsed[:1])
+		if _, err := Replay(parseState(t, state()), sequence(parsed), testOptions()); fault.KindOf(err) != fault.KindInvalid {
+			t.Errorf("%s: replaying %d rebases: %v, want an invalid request", kind, len(parsed), err)
+		}
 	}
 }

@@ -36,15 +36,7 @@ func stackOf(t *testing.T, db *store.DB, s *Store) (key string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	permit := func(tx *store.Tx) (store.Update, store.Stack, error) {
-		u, err := tx.Update("u1")
-		if err != nil {
-			return u, st, err
-		}
-		cur, err := tx.Stack("s1")
-		return u, cur, err
-	}
-	if err := s.Append(t.Context(), "u1", entries, permit); err != nil {
+	if err := s.Append(t.Context(), "u1", entries, permitted); err != nil {
 		t.Fatal(err)
 	}
 	err = db.Write(t.Context(), func(tx *store.Tx) error {
