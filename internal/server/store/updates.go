@@ -84,6 +84,11 @@ func (tx *Tx) UpdateByVersion(stackID string, version int64) (Update, error) {
 	return updates.One(tx.Tx, `WHERE stack_id = $1 AND version = $2 AND preview = 0 AND started_at > 0`, stackID, version)
 }
 
+// UpdateOfState returns the update that stored a state. Later updates can share the state.
+func (tx *Tx) UpdateOfState(key string) (Update, error) {
+	return updates.One(tx.Tx, `WHERE state_blob = $1 AND state_blob <> '' ORDER BY version LIMIT 1`, key)
+}
+
 // UpdatesOfDeployment returns the updates that a deployment started, newest first.
 func (tx *Tx) UpdatesOfDeployment(deploymentID string, limit int) ([]Update, error) {
 	return updates.All(tx.Tx, `WHERE deployment_id = $1 AND started_at > 0 ORDER BY created_at DESC, id`+fmt.Sprintf(" LIMIT %d", limit), deploymentID)

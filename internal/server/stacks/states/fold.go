@@ -173,7 +173,7 @@ func (s *Store) fold(ctx context.Context, key string) error {
 	if err != nil {
 		return err
 	}
-	child, err := s.replay(ctx, parent, row)
+	child, n, err := s.replay(ctx, parent, row)
 	if err != nil {
 		return err
 	}
@@ -191,6 +191,9 @@ func (s *Store) fold(ctx context.Context, key string) error {
 	}
 	if errors.Is(err, store.ErrNotFound) {
 		return errFolded
+	}
+	if err == nil {
+		s.reportGaps(ctx, key, n)
 	}
 	return err
 }

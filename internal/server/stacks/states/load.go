@@ -168,7 +168,8 @@ func hold(ctx context.Context) journal.Hold {
 // step returns the state of a row that is based on parent.
 func (s *Store) step(ctx context.Context, parent *journal.Deployment, row store.State) (*journal.Deployment, error) {
 	if row.Form == store.Journal {
-		return s.replay(ctx, parent, row)
+		doc, _, err := s.replay(ctx, parent, row)
+		return doc, err
 	}
 	packed, err := s.blob(ctx, row)
 	if err != nil {
@@ -193,23 +194,24 @@ func (s *Store) step(ctx context.Context, parent *journal.Deployment, row store.
 
 // replay returns the state after the entries of a journal. The time in the state's manifest is the
 // time of the last batch, so that folding the journal does not change the state.
-func (s *Store) replay(ctx context.Context, parent *journal.Deployment, row store.State) (*journal.Deployment, error) {
+func (s *Store) replay(ctx context.Context, parent *journal.Deployment, row store.State) (*journal.Deployment, numbers, error) {
+	var n numbers
 	batches, err := s.batches(ctx, row.Key, 0)
 	if err != nil {
-		return nil, err
+		return nil, n, err
 	}
 	if len(batches) == 0 {
-		return nil, errFolded
+		return nil, n, errFolded
 	}
 	options := journal.Options{Time: batches[len(batches)-1].CreatedAt, PulumiVersion: row.PulumiVersion, Hold: hold(ctx)}
 	if options.PulumiVersion == "" {
 		options.PulumiVersion = text(rawjson.Member(parent.Member("manifest"), "version"))
 	}
-	doc, err := journal.Replay(parent, s.entries(ctx, batches), options)
+	doc, err := journal.Replay(parent, n.count(s.entries(ctx, batches)), options)
 	if fault.KindOf(err) == fault.KindInvalid { // the entries were checked before they were stored
 		err = damaged(err)
 	}
-	return doc, err
+	return doc, n, err
 }
 
 func (s *Store) batches(ctx context.Context, key string, after int64) ([]store.JournalBatch, error) {
