@@ -112,6 +112,9 @@ type details struct {
 	}
 	Initiator       string
 	CancelRequested bool
+	InheritSettings bool
+	Paused          bool
+	Updates         []struct{ UpdateID, Kind, Result string }
 }
 
 func (l *lab) details(path, id string) details {

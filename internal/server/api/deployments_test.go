@@ -63,9 +63,17 @@ func TestWhatTheStockCLISends(t *testing.T) {
 				"operationContext":{"preRunCommands":null,"operation":"","environmentVariables":{"B":"2"}},"unknown":{}}`,
 		}).want(202, &made)
 		d := l.details(path, made.ID)
-		if d.Status != "not-started" || d.Initiator != "automation-api" || d.AgentPool == nil || d.AgentPool.ID != l.pool || d.Jobs != nil {
+		if d.Status != "not-started" || d.Initiator != "automation-api" || d.AgentPool == nil || d.AgentPool.ID != l.pool || d.Jobs != nil ||
+			!d.InheritSettings || d.Paused || d.Updates == nil {
 			t.Errorf("details = %+v", d)
 		}
+		l.do("POST", path+"/pause", nil).want(200, nil)
+		var alone struct{ ID string }
+		l.do("POST", path, `{"operation":"update","inheritSettings":false,"sourceContext":{"git":{"repoUrl":"https://h/x","branch":"b"}}}`).want(202, &alone)
+		if d := l.details(path, alone.ID); d.InheritSettings || !d.Paused {
+			t.Errorf("details of a deployment without the settings, on a paused stack = %+v", d)
+		}
+		l.do("POST", path+"/resume", nil).want(200, nil)
 		if g := d.Configuration.Source.Git; g.Commit != "abcdef1" || g.Branch != "" {
 			t.Errorf("source = %+v", g)
 		}

@@ -181,6 +181,9 @@ func TestJobFromClaimToResult(t *testing.T) {
 		if d.Status != "failed" || d.Reason != "out-of-memory" || d.Message != "out of memory" || len(d.Notes) != 0 || len(d.Results) != 1 {
 			t.Errorf("ended: %+v", d)
 		}
+		if len(d.Updates) != 1 || d.Updates[0].UpdateID != created.UpdateID || d.Updates[0].Result != "failed" || d.Updates[0].Kind != "update" {
+			t.Errorf("updates in the details: %+v", d.Updates)
+		}
 		l.do("GET", path+"/"+id+"/updates", nil).want(200, &updates)
 		if updates[0].Info.Result != "failed" {
 			t.Errorf("the orphaned update is %s", updates[0].Info.Result)

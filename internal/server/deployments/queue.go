@@ -239,7 +239,7 @@ func (s *Service) Create(ctx context.Context, p identity.Principal, st store.Sta
 	}
 	d := store.Deployment{
 		ID: identity.NewID(), OrgID: st.OrgID, StackID: st.ID, Project: st.Project, Stack: st.Name, Operation: op,
-		Initiator: termtext.OneLine(initiator, maxMessage), RequestedBy: p.User.ID, Requester: p.Name(),
+		Initiator: termtext.OneLine(initiator, maxMessage), RequestedBy: p.User.ID, Requester: p.Name(), InheritSettings: inherit,
 	}
 	jobID := identity.NewID()
 	err = s.db.Write(ctx, func(tx *store.Tx) error {

@@ -19,6 +19,7 @@ type Deployment struct {
 	Initiator          string
 	RequestedBy        string // user id; "" if the token has no user
 	Requester          string // requester's name at the time of the request
+	InheritSettings    bool   // the request inherited the settings of the stack
 	Configuration      string // workflow.Settings as JSON with encrypted secrets
 	CreatedAt          time.Time
 }

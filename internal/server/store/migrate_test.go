@@ -24,8 +24,7 @@ func TestNewerSchemaIsRefused(t *testing.T) {
 				t.Fatal(err)
 			}
 			write(t, db, func(tx *store.Tx) error {
-				_, err := tx.Exec(`INSERT INTO goose_db_version (version_id, is_applied)
-					SELECT max(version_id) + n.n, true FROM goose_db_version, (SELECT 9920 AS n UNION SELECT 9925) n GROUP BY n.n`)
+				_, err := tx.Exec(`INSERT INTO goose_db_version (version_id, is_applied) VALUES (10010, true), (10015, true)`)
 				return err
 			})
 			if err := db.Close(); err != nil {
@@ -34,7 +33,7 @@ func TestNewerSchemaIsRefused(t *testing.T) {
 			if _, err = open(); err == nil {
 				t.Fatal("the database was opened")
 			}
-			for _, text := range []string{"version 10015", "version 90", "newer"} {
+			for _, text := range []string{"version 10015", "supports schemas up to version", "newer"} {
 				if !strings.Contains(err.Error(), text) {
 					t.Errorf("the error lacks %q: %v", text, err)
 				}

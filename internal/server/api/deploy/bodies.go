@@ -110,20 +110,27 @@ type snapshotBody struct {
 }
 
 func (d *deploymentRoutes) snapshot(ctx context.Context, det deployments.Details) (snapshotBody, error) {
-	b := snapshotBody{deploymentBody: deploymentBodyOf(det), Paused: det.Paused, Jobs: jobsOf(det), Updates: []nestedUpdate{}}
+	b := snapshotBody{deploymentBody: deploymentBodyOf(det), Paused: det.Paused, Jobs: jobsOf(det)}
 	if b.Jobs == nil {
 		b.Jobs = []jobBody{}
 	}
-	for _, u := range det.Updates {
+	var err error
+	b.Updates, err = d.nestedUpdates(ctx, det.Updates)
+	return b, err
+}
+
+func (d *deploymentRoutes) nestedUpdates(ctx context.Context, updates []store.Update) ([]nestedUpdate, error) {
+	out := []nestedUpdate{}
+	for _, u := range updates {
 		info, err := state.UpdateBodyOf(ctx, d.stacks, u)
 		if err != nil {
-			return b, err
+			return nil, err
 		}
-		b.Updates = append(b.Updates, nestedUpdate{
+		out = append(out, nestedUpdate{
 			u.ID, u.ID, u.Version, info.StartTime, info.EndTime, info.Result, info.Kind, info.Message, info.Environment,
 		})
 	}
-	return b, nil
+	return out, nil
 }
 
 type variableBody struct {
@@ -163,6 +170,9 @@ type resultBody struct {
 type detailsBody struct {
 	deploymentBody
 	LatestVersion   int64             `json:"latestVersion"`
+	Paused          bool              `json:"paused"`
+	InheritSettings bool              `json:"inheritSettings"`
+	Updates         []nestedUpdate    `json:"updates"`
 	Jobs            []jobBody         `json:"jobs,omitempty"`
 	Configuration   configurationBody `json:"configuration"`
 	CancelRequested bool              `json:"cancelRequested,omitempty"`
@@ -170,9 +180,10 @@ type detailsBody struct {
 	Notes           []string          `json:"notes,omitempty"`
 }
 
-func detailsBodyOf(d deployments.Details) detailsBody {
+func detailsBodyOf(d deployments.Details, updates []nestedUpdate) detailsBody {
 	b := detailsBody{
-		deploymentBody: deploymentBodyOf(d), LatestVersion: d.LatestVersion, Jobs: jobsOf(d),
+		deploymentBody: deploymentBodyOf(d), LatestVersion: d.LatestVersion, Paused: d.Paused,
+		InheritSettings: d.InheritSettings, Updates: updates, Jobs: jobsOf(d),
 		Configuration: configurationOf(d.Settings), CancelRequested: d.Job.CancelRequested,
 	}
 	for _, rec := range d.Job.Results {

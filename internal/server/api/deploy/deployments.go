@@ -8,6 +8,7 @@ import (
 	"workflowagent/internal/server/api/request"
 	"workflowagent/internal/server/api/state"
 	"workflowagent/internal/server/api/web"
+	"workflowagent/internal/server/budget"
 	"workflowagent/internal/server/deployments"
 	"workflowagent/internal/server/identity"
 	"workflowagent/internal/server/stacks"
@@ -89,7 +90,14 @@ func (d *deploymentRoutes) details(w http.ResponseWriter, r *http.Request, st st
 	if err != nil {
 		return err
 	}
-	return web.WriteJSON(w, r, http.StatusOK, detailsBodyOf(det))
+	if err := budget.Of(r.Context()).Take(r.Context(), state.ProgramMemory(det.Updates...)); err != nil {
+		return err
+	}
+	updates, err := d.nestedUpdates(r.Context(), det.Updates)
+	if err != nil {
+		return err
+	}
+	return web.WriteJSON(w, r, http.StatusOK, detailsBodyOf(det, updates))
 }
 
 func (d *deploymentRoutes) listStack(w http.ResponseWriter, r *http.Request, st store.Stack) error {
