@@ -38,16 +38,22 @@ func encode[T string | []string | map[string]string](v T) []byte {
 
 // rewrite returns an object with changed members, in their original order. change returns a
 // member's new value, or nil to remove the member. If nothing changes, rewrite returns object
-// itself.
+// itself and copies nothing.
 func rewrite(object []byte, change func(name string, value []byte) []byte) []byte {
 	var out []byte
-	changed := false
+	changed, same := false, 0
 	for name, value := range rawjson.Members(object) {
 		now := change(name, value)
-		if changed = changed || now == nil || !bytes.Equal(now, value); now == nil {
-			continue
+		if !changed {
+			if now != nil && bytes.Equal(now, value) {
+				same++
+				continue
+			}
+			changed, out = true, firstMembers(object, same)
 		}
-		out = append(append(append(append(out, ',', '"'), name...), '"', ':'), now...)
+		if now != nil {
+			out = appendMember(out, name, now)
+		}
 	}
 	if !changed {
 		return object
@@ -57,6 +63,26 @@ func rewrite(object []byte, change func(name string, value []byte) []byte) []byt
 	}
 	out[0] = '{'
 	return append(out, '}')
+}
+
+// firstMembers returns the first n members of an object, each after a comma.
+func firstMembers(object []byte, n int) []byte {
+	if n == 0 {
+		return nil
+	}
+	out := make([]byte, 0, len(object))
+	for name, value := range rawjson.Members(object) {
+		if n == 0 {
+			break
+		}
+		out = appendMember(out, name, value)
+		n--
+	}
+	return out
+}
+
+func appendMember(out []byte, name string, value []byte) []byte {
+	return append(append(append(append(out, ',', '"'), name...), '"', ':'), value...)
 }
 
 // rewriteList is [rewrite] for arrays.
