@@ -86,7 +86,7 @@ func BenchmarkState(b *testing.B) {
 		if err != nil {
 			b.Fatal(err)
 		}
-		delta := Diff(base, child)
+		delta := deltaOf(base, child)
 		for _, step := range []struct {
 			name string
 			run  func() error
@@ -98,7 +98,7 @@ func BenchmarkState(b *testing.B) {
 				return nil
 			}},
 			{"replay", func() error { _, err := Replay(base, parsed(b, batches), testOptions()); return err }},
-			{"diff", func() error { Diff(base, child); return nil }},
+			{"diff", func() error { return Diff(io.Discard, base, child) }},
 			{"apply", func() error { _, err := Apply(base, delta, nil); return err }},
 			{"write", func() error { _, err := child.WriteTo(io.Discard); return err }},
 		} {
@@ -136,7 +136,7 @@ func TestDeltaIsSmall(t *testing.T) {
 	}
 	var packed bytes.Buffer
 	z := gzip.NewWriter(&packed)
-	if _, err := z.Write(Diff(base, child)); err != nil {
+	if _, err := z.Write(deltaOf(base, child)); err != nil {
 		t.Fatal(err)
 	}
 	if err := z.Close(); err != nil {

@@ -1,11 +1,13 @@
 package journal
 
 import (
+	"bufio"
 	"bytes"
 	"encoding/binary"
 	"encoding/json"
 	"errors"
 	"hash/maphash"
+	"io"
 )
 
 // The encoding of a delta consists of the format, the number of the parent's resources, the schema
@@ -19,26 +21,47 @@ const (
 	sameMember  = 0
 )
 
-// Diff returns a delta that encodes a state as the difference from its parent.
-func Diff(parent, child *Deployment) []byte {
-	out := []byte{deltaFormat}
-	out = binary.AppendUvarint(out, uint64(len(parent.Resources)))
-	out = binary.AppendVarint(out, child.Version)
-	out = binary.AppendUvarint(out, uint64(len(child.Features)))
+// Diff writes a delta that encodes a state as the difference from its parent. The delta can be as
+// long as the state, so Diff does not hold it in memory.
+func Diff(w io.Writer, parent, child *Deployment) error {
+	d := deltaWriter{out: bufio.NewWriterSize(w, 64<<10)}
+	d.uvarint(deltaFormat)
+	d.uvarint(uint64(len(parent.Resources)))
+	d.varint(child.Version)
+	d.uvarint(uint64(len(child.Features)))
 	for _, f := range child.Features {
-		out = appendText(out, []byte(f))
+		d.text([]byte(f))
 	}
-	out = binary.AppendUvarint(out, uint64(len(child.Members)))
+	d.uvarint(uint64(len(child.Members)))
 	values := parent.values()
 	for _, m := range child.Members {
-		out = appendText(out, []byte(m.Name))
+		d.text([]byte(m.Name))
 		if bytes.Equal(values[m.Name], m.Value) {
-			out = append(out, sameMember)
+			d.uvarint(sameMember)
 			continue
 		}
-		out = append(binary.AppendUvarint(out, uint64(len(m.Value))+1), m.Value...)
+		d.uvarint(uint64(len(m.Value)) + 1)
+		d.write(m.Value)
 	}
-	return appendRuns(out, sources(parent.Resources, child.Resources), child.Resources)
+	d.runs(sources(parent.Resources, child.Resources), child.Resources)
+	return d.out.Flush()
+}
+
+// deltaWriter writes the parts of a delta. The Flush method of out returns the first error.
+type deltaWriter struct {
+	out     *bufio.Writer
+	scratch [binary.MaxVarintLen64]byte
+}
+
+func (d *deltaWriter) write(p []byte) { d.out.Write(p) } //nolint:errcheck // Flush returns the error
+
+func (d *deltaWriter) uvarint(v uint64) { d.write(binary.AppendUvarint(d.scratch[:0], v)) }
+
+func (d *deltaWriter) varint(v int64) { d.write(binary.AppendVarint(d.scratch[:0], v)) }
+
+func (d *deltaWriter) text(text []byte) {
+	d.uvarint(uint64(len(text)))
+	d.write(text)
 }
 
 // values returns the values of the deployment's members by name.
@@ -48,10 +71,6 @@ func (d *Deployment) values() map[string][]byte {
 		values[m.Name] = m.Value
 	}
 	return values
-}
-
-func appendText(out, text []byte) []byte {
-	return append(binary.AppendUvarint(out, uint64(len(text))), text...)
 }
 
 // literal is the source of a resource that does not exist in the parent.
@@ -91,7 +110,7 @@ func sources(parent, child [][]byte) []int {
 	return out
 }
 
-func appendRuns(out []byte, sources []int, resources [][]byte) []byte {
+func (d *deltaWriter) runs(sources []int, resources [][]byte) {
 	next := 0
 	for i := 0; i < len(sources); {
 		end := i + 1
@@ -99,21 +118,20 @@ func appendRuns(out []byte, sources []int, resources [][]byte) []byte {
 			for end < len(sources) && sources[end] == first+end-i {
 				end++
 			}
-			out = binary.AppendUvarint(out, uint64(end-i)<<1)
-			out = binary.AppendVarint(out, int64(first-next))
+			d.uvarint(uint64(end-i) << 1)
+			d.varint(int64(first - next))
 			next = first + end - i
 		} else {
 			for end < len(sources) && sources[end] == literal {
 				end++
 			}
-			out = binary.AppendUvarint(out, uint64(end-i)<<1|1)
+			d.uvarint(uint64(end-i)<<1 | 1)
 			for _, resource := range resources[i:end] {
-				out = appendText(out, resource)
+				d.text(resource)
 			}
 		}
 		i = end
 	}
-	return out
 }
 
 var errDamaged = errors.New("reading a state's delta: the delta is damaged or belongs to another state; restore it from a backup")

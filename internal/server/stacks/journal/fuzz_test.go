@@ -95,7 +95,7 @@ func FuzzParseState(f *testing.F) {
 		if err != nil {
 			t.Fatalf("replaying: %v", err)
 		}
-		applied, err := Apply(base, Diff(base, child), nil)
+		applied, err := Apply(base, deltaOf(base, child), nil)
 		if err != nil {
 			t.Fatalf("applying the delta: %v", err)
 		}
@@ -117,7 +117,7 @@ func FuzzApply(f *testing.F) {
 			f.Fatal(err)
 		}
 		child.Resources = append(child.Resources, parent.Resources...)
-		f.Add(Diff(parent, child))
+		f.Add(deltaOf(parent, child))
 	}
 	f.Fuzz(func(t *testing.T, delta []byte) {
 		d, err := Apply(parent, delta, nil)
@@ -131,7 +131,7 @@ func FuzzApply(f *testing.F) {
 		if !json.Valid(document) {
 			t.Errorf("the document is not valid JSON: %s", document)
 		}
-		if _, err := Apply(parent, Diff(parent, d), nil); err != nil {
+		if _, err := Apply(parent, deltaOf(parent, d), nil); err != nil {
 			t.Errorf("applying the delta of the result: %v", err)
 		}
 	})

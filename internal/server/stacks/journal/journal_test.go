@@ -1,6 +1,7 @@
 package journal
 
 import (
+	"bytes"
 	"fmt"
 	"iter"
 	"slices"
@@ -83,12 +84,18 @@ func replay(t *testing.T, base string, entries ...string) *Deployment {
 	return d
 }
 
+func deltaOf(parent, child *Deployment) []byte {
+	var out bytes.Buffer
+	_ = Diff(&out, parent, child) // a buffer accepts all bytes
+	return out.Bytes()
+}
+
 func TestDeltaOfAReplay(t *testing.T) {
 	a, b, c := resource("a"), resource("b"), resource("c")
 	base := state(a, b, c)
 	child := replay(t, base, `"kind":1,"operationID":1,"state":`+resource("d"), `"kind":1,"operationID":2,"removeOld":1,"state":`+b)
 	parent := parseState(t, base)
-	got, err := Apply(parent, Diff(parent, child), nil)
+	got, err := Apply(parent, deltaOf(parent, child), nil)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -80,7 +80,7 @@ func TestReadingIsBounded(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	delta := Diff(parent, parent)
+	delta := deltaOf(parent, parent)
 	for name, read := range map[string]func(Hold) error{
 		"a whole state": func(h Hold) error { _, err := ReadState(document, h); return err },
 		"a delta":       func(h Hold) error { _, err := Apply(parent, delta, h); return err },

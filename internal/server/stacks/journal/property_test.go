@@ -47,7 +47,7 @@ func checkJournal(t *testing.T, seed uint64, c journaltest.Case) {
 	if !json.Valid(text) {
 		t.Fatalf("seed %d: the document is not valid JSON:\n%s", seed, text)
 	}
-	delta := Diff(base, got)
+	delta := deltaOf(base, got)
 	applied, err := Apply(base, delta, nil)
 	if err != nil {
 		t.Fatalf("seed %d: applying the delta: %v", seed, err)

@@ -206,10 +206,7 @@ func (s *Store) store(ctx context.Context, row store.State, ancestors []store.St
 			return row, err
 		}
 		var delta bytes.Buffer
-		err := compress(&delta, func(w io.Writer) error {
-			_, err := w.Write(journal.Diff(parent, child))
-			return err
-		})
+		err := compress(&delta, func(w io.Writer) error { return journal.Diff(w, parent, child) })
 		if err != nil {
 			return row, err
 		}
