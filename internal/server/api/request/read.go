@@ -9,6 +9,7 @@ import (
 	"io"
 	"net/http"
 	"strings"
+	"sync"
 
 	"github.com/klauspost/compress/gzip"
 	"github.com/klauspost/compress/zstd"
@@ -50,6 +51,9 @@ func readSent(w http.ResponseWriter, r *http.Request, b Bounds) (sentBody, error
 	return sentBody{data, enc}, nil
 }
 
+// decompressors are reused, because each needs 44 kB and most bodies are small.
+var decompressors sync.Pool
+
 // open returns a stream of the decompressed body that fails after limit bytes.
 func (s sentBody) open(ctx context.Context, limit int64) (io.Reader, func(), error) {
 	src, share := bytes.NewReader(s.data), budget.Of(ctx)
@@ -57,11 +61,14 @@ func (s sentBody) open(ctx context.Context, limit int64) (io.Reader, func(), err
 		if err := share.Take(ctx, gunzipMemory); err != nil {
 			return nil, nil, err
 		}
-		z, err := gzip.NewReader(src)
-		if err != nil {
+		z, ok := decompressors.Get().(*gzip.Reader)
+		if !ok {
+			z = new(gzip.Reader)
+		}
+		if err := z.Reset(src); err != nil {
 			return nil, nil, bodyError(err)
 		}
-		return http.MaxBytesReader(nil, io.NopCloser(z), limit), func() { share.Give(gunzipMemory) }, nil
+		return http.MaxBytesReader(nil, io.NopCloser(z), limit), func() { decompressors.Put(z); share.Give(gunzipMemory) }, nil
 	}
 	if err := share.Take(ctx, 2*zstdWindow); err != nil {
 		return nil, nil, err

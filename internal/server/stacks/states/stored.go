@@ -9,6 +9,7 @@ import (
 	"io"
 	"math"
 	"strconv"
+	"sync"
 
 	"github.com/klauspost/compress/gzip"
 
@@ -35,10 +36,17 @@ func (st Stored) State(ctx context.Context) (*State, error) {
 // maxRatio is the maximum compression ratio of gzip.
 const maxRatio = 1032
 
+// decompressors are reused, because each needs 44 kB and batches of entries are small.
+var decompressors sync.Pool
+
 // inflate decompresses a blob or a batch that the server wrote.
 func inflate(ctx context.Context, packed []byte) ([]byte, error) {
-	z, err := gzip.NewReader(bytes.NewReader(packed))
-	if err != nil {
+	z, ok := decompressors.Get().(*gzip.Reader)
+	if !ok {
+		z = new(gzip.Reader)
+	}
+	defer decompressors.Put(z)
+	if err := z.Reset(bytes.NewReader(packed)); err != nil {
 		return nil, damaged(err)
 	}
 	// The last four bytes of a gzip stream contain the uncompressed size.
