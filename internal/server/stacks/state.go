@@ -111,7 +111,11 @@ func (s *Service) Checkpoint(ctx context.Context, u store.Update, state *states.
 	}
 	var old store.State
 	err = s.db.Write(ctx, func(tx *store.Tx) error {
-		cur, st, err := s.permit(tx, u.ID)
+		cur, err := s.permit(tx, u.ID)
+		if err != nil {
+			return err
+		}
+		st, err := tx.Stack(cur.StackID)
 		if err != nil {
 			return err
 		}
@@ -144,23 +148,19 @@ func (s *Service) Checkpoint(ctx context.Context, u store.Update, state *states.
 	return nil
 }
 
-// permit returns an update that may store a state, and the update's stack.
-func (s *Service) permit(tx *store.Tx, updateID string) (u store.Update, st store.Stack, err error) {
+// permit returns an update that may store a state.
+func (s *Service) permit(tx *store.Tx, updateID string) (u store.Update, err error) {
 	now, err := tx.LeaseTime()
 	if err != nil {
-		return u, st, err
+		return u, err
 	}
 	if u, err = tx.Update(updateID); err != nil {
-		return u, st, err
+		return u, err
 	}
 	if err := held(u, now); err != nil {
-		return u, st, err
+		return u, err
 	}
-	if err := s.mayWrite(tx, u.DeploymentID); err != nil {
-		return u, st, err
-	}
-	st, err = tx.Stack(u.StackID)
-	return u, st, err
+	return u, s.mayWrite(tx, u.DeploymentID)
 }
 
 // Record adds all journal entries to a running update's state, or none. Entries can be repeated.
@@ -175,7 +175,7 @@ func (s *Service) Record(ctx context.Context, u store.Update, entries []journal.
 	if err := held(u, time.Time{}); err != nil {
 		return err
 	}
-	return s.states.Append(ctx, u.ID, entries, func(tx *store.Tx) (store.Update, store.Stack, error) { return s.permit(tx, u.ID) })
+	return s.states.Append(ctx, u.ID, entries, func(tx *store.Tx) (store.Update, error) { return s.permit(tx, u.ID) })
 }
 
 // checkForeignSecrets returns an error if a state contains another stack's secrets, which this

@@ -357,17 +357,8 @@ func holdsToken(u store.Update, token string) bool {
 // UpdateOfToken returns the update to which a lease token belongs, if the update runs on the named
 // stack.
 func (s *Service) UpdateOfToken(ctx context.Context, token, id, org, project, name string) (store.Update, error) {
-	var u store.Update
-	var st store.Stack
-	err := s.db.Read(ctx, func(tx *store.Tx) error {
-		var err error
-		if u, err = tx.Update(id); err != nil {
-			return err
-		}
-		st, err = tx.Stack(u.StackID)
-		return err
-	})
-	if errors.Is(err, store.ErrNotFound) || err == nil && (st.OrgName != org || st.Project != project || st.Name != name) {
+	u, err := store.Read(ctx, s.db, func(tx *store.Tx) (store.Update, error) { return tx.UpdateOnStack(id, org, project, name) })
+	if errors.Is(err, store.ErrNotFound) {
 		return store.Update{}, fault.NotFound("Not Found: stack '%s/%s/%s' has no update %q", org, project, name, id)
 	}
 	if err != nil {

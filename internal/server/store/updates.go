@@ -47,6 +47,12 @@ func (tx *Tx) Update(id string) (Update, error) {
 	return updates.One(tx.Tx, "WHERE id = $1", id)
 }
 
+// UpdateOnStack returns an update by its id if it runs on the named stack.
+func (tx *Tx) UpdateOnStack(id, org, project, name string) (Update, error) {
+	return updates.One(tx.Tx, `JOIN stacks s ON s.id = updates.stack_id JOIN organizations o ON o.id = s.org_id
+		WHERE updates.id = $1 AND o.name = $2 AND s.project = $3 AND s.name = $4`, id, org, project, name)
+}
+
 // SaveUpdate writes an update's fields, except its identity, request and event sequence.
 func (tx *Tx) SaveUpdate(u Update) error {
 	return updates.Update(tx.Tx, u, "status", "version", "deployment_id", "started_at", "finished_at", "lease_hash", "lease_expires_at",

@@ -10,6 +10,7 @@ import (
 	"maps"
 	"strings"
 	"sync"
+	"time"
 
 	"workflowagent/internal/server/budget"
 	"workflowagent/internal/server/fault"
@@ -18,8 +19,8 @@ import (
 	"workflowagent/internal/server/store"
 )
 
-// Permit returns, inside a transaction, an update that may store a state, and the update's stack.
-type Permit func(tx *store.Tx) (store.Update, store.Stack, error)
+// Permit returns, inside a transaction, an update that may store a state.
+type Permit func(tx *store.Tx) (store.Update, error)
 
 // errBehind reports that another request has stored a batch since the journal was read.
 var errBehind = fault.New(fault.KindUnavailable, "Service Unavailable: another request is writing the journal of this update; retry later")
@@ -46,9 +47,12 @@ func (s *Store) append(ctx context.Context, updateID string, entries []journal.E
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	defer s.journals.resize(updateID, p)
-	if err := s.catchUp(ctx, updateID, p); err != nil {
-		p.reset()
-		return err
+	// Without other servers, only this progress adds batches.
+	if p.references == nil || s.db.Shared() {
+		if err := s.catchUp(ctx, updateID, p); err != nil {
+			p.reset()
+			return err
+		}
 	}
 	added, err := p.add(entries)
 	if err != nil {
@@ -61,11 +65,11 @@ func (s *Store) append(ctx context.Context, updateID string, entries []journal.E
 	}
 	b.Number = p.batches + 1
 	err = s.db.Write(ctx, func(tx *store.Tx) error {
-		u, st, err := permit(tx)
+		u, err := permit(tx)
 		if err != nil || len(added) == 0 {
 			return err
 		}
-		return insertBatch(tx, u, st, b, int64(p.references.Resources()))
+		return insertBatch(tx, u, b, int64(p.references.Resources()))
 	})
 	if err != nil || len(added) == 0 {
 		if err != nil {
@@ -99,30 +103,12 @@ func batchOf(entries []journal.Entry) (store.JournalBatch, error) {
 	return b, err
 }
 
-func insertBatch(tx *store.Tx, u store.Update, st store.Stack, b store.JournalBatch, resources int64) error {
+func insertBatch(tx *store.Tx, u store.Update, b store.JournalBatch, resources int64) error {
 	b.CreatedAt = tx.Now()
-	if u.StateBlob == "" {
-		if b.Number != 1 {
-			return errBehind
-		}
-		program, err := tx.Program(u.ID)
-		if err != nil {
+	if b.Number == 1 {
+		if err := insertJournal(tx, &u, b.CreatedAt); err != nil {
 			return err
 		}
-		row := store.State{
-			Key: newKey(st.ID), StackID: st.ID, Form: store.Journal, Parent: st.StateBlob, BaseResources: u.ResourceCount,
-			PulumiVersion: clientVersion(program), CreatedAt: b.CreatedAt,
-		}
-		if err := tx.InsertState(row); err != nil {
-			return err
-		}
-		u.StateBlob, st.StateBlob = row.Key, row.Key
-	}
-	switch row, err := tx.State(u.StateBlob); {
-	case err != nil:
-		return err
-	case row.Form != store.Journal:
-		return fault.Conflict("Conflict: the update has sent a checkpoint; it cannot send a journal, too")
 	}
 	switch last, err := tx.LastBatch(u.StateBlob); {
 	case err != nil:
@@ -134,8 +120,38 @@ func insertBatch(tx *store.Tx, u store.Update, st store.Stack, b store.JournalBa
 	if err := tx.InsertBatch(b); err != nil {
 		return err
 	}
-	u.ResourceCount, st.ResourceCount = resources, resources
-	if err := tx.SaveUpdate(u); err != nil {
+	if u.ResourceCount == resources {
+		return nil
+	}
+	return tx.CountState(u.StateBlob, u.StateSchema, resources)
+}
+
+// insertJournal makes an empty journal the state of an update and of its stack.
+func insertJournal(tx *store.Tx, u *store.Update, now time.Time) error {
+	if u.StateBlob != "" {
+		row, err := tx.State(u.StateBlob)
+		if err == nil && row.Form != store.Journal {
+			err = fault.Conflict("Conflict: the update has sent a checkpoint; it cannot send a journal, too")
+		}
+		return err
+	}
+	st, err := tx.Stack(u.StackID)
+	if err != nil {
+		return err
+	}
+	program, err := tx.Program(u.ID)
+	if err != nil {
+		return err
+	}
+	row := store.State{
+		Key: newKey(st.ID), StackID: st.ID, Form: store.Journal, Parent: st.StateBlob, BaseResources: u.ResourceCount,
+		PulumiVersion: clientVersion(program), CreatedAt: now,
+	}
+	if err := tx.InsertState(row); err != nil {
+		return err
+	}
+	u.StateBlob, st.StateBlob = row.Key, row.Key
+	if err := tx.SaveUpdate(*u); err != nil {
 		return err
 	}
 	return tx.UpdateStack(st)

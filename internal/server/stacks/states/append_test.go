@@ -28,12 +28,12 @@ func TestAppendBehindOtherServers(t *testing.T) {
 			{appendTries - 1, appendTries, nil, 2},
 		} {
 			tries := 0
-			err := s.Append(t.Context(), "u1", entries, func(tx *store.Tx) (store.Update, store.Stack, error) {
+			err := s.Append(t.Context(), "u1", entries, func(tx *store.Tx) (store.Update, error) {
 				if tries++; tries <= tt.behind {
 					// The failed attempt rolls this batch back.
 					rival := store.JournalBatch{StateKey: key, Number: 2, Body: []byte{}, CreatedAt: tx.Now()}
 					if err := tx.InsertBatch(rival); err != nil {
-						return store.Update{}, store.Stack{}, err
+						return store.Update{}, err
 					}
 				}
 				return permitted(tx)
@@ -50,11 +50,4 @@ func TestAppendBehindOtherServers(t *testing.T) {
 }
 
 // permitted permits the update of [stackOf].
-func permitted(tx *store.Tx) (store.Update, store.Stack, error) {
-	u, err := tx.Update("u1")
-	if err != nil {
-		return u, store.Stack{}, err
-	}
-	st, err := tx.Stack("s1")
-	return u, st, err
-}
+func permitted(tx *store.Tx) (store.Update, error) { return tx.Update("u1") }
