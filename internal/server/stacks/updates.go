@@ -1,6 +1,7 @@
 package stacks
 
 import (
+	"bytes"
 	"context"
 	"crypto/subtle"
 	"encoding/json"
@@ -11,6 +12,7 @@ import (
 	"workflowagent/internal/server/fault"
 	"workflowagent/internal/server/identity"
 	"workflowagent/internal/server/stacks/journal"
+	"workflowagent/internal/server/stacks/rawjson"
 	"workflowagent/internal/server/store"
 )
 
@@ -55,17 +57,21 @@ const maxProgram = 2 << 20
 // every update.
 const maxMetadata = 128 << 10
 
-// ProgramMemory is the memory required to decode and send a long program, in bytes. Callers of
-// [Service.Program] reserve this memory before they start the response, and hold one program at a
+// ProgramMemory is the memory required to read and send a long program, in bytes. Callers of
+// [Service.Describe] reserve this memory before they start the response, and hold one program at a
 // time.
 const ProgramMemory = 6 * maxProgram
 
-// LongProgram reports whether an update's program must be read with [Service.Program].
+// LongProgram reports whether an update's program is missing in lists of updates.
 func LongProgram(u store.Update) bool { return u.Program == "" }
 
-// Program returns an update's program. It needs up to [ProgramMemory].
-func (s *Service) Program(ctx context.Context, u store.Update) (Program, error) {
-	var p Program
+// Description is the part of an update's program that histories contain, as JSON. Its members have
+// the types of the members of [Program] and [Metadata].
+type Description struct{ Message, Environment, Config json.RawMessage }
+
+// Describe returns an update's description. It needs up to [ProgramMemory]. It does not decode the
+// program, because histories contain many.
+func (s *Service) Describe(ctx context.Context, u store.Update) (Description, error) {
 	text := u.Program
 	if LongProgram(u) {
 		err := s.db.Read(ctx, func(tx *store.Tx) (err error) {
@@ -73,14 +79,26 @@ func (s *Service) Program(ctx context.Context, u store.Update) (Program, error) 
 			return err
 		})
 		if err != nil {
-			return p, fmt.Errorf("reading an update: %w", err)
+			return Description{}, fmt.Errorf("reading an update: %w", err)
 		}
 	}
 	// CreateUpdate encoded the program; an import has none.
-	if err := json.Unmarshal([]byte(text), &p); err != nil {
-		p = Program{}
+	program := []byte(text)
+	metadata := rawjson.Member(program, "metadata")
+	return Description{
+		Message:     valueOr(rawjson.Member(metadata, "message"), `""`),
+		Environment: valueOr(rawjson.Member(metadata, "environment"), "{}"),
+		Config:      valueOr(rawjson.Member(program, "config"), "{}"),
+	}, nil
+}
+
+// valueOr returns a copy of a JSON value, or otherwise if the value is absent or null. The copy does
+// not hold the memory of the whole program.
+func valueOr(value []byte, otherwise string) json.RawMessage {
+	if value == nil || string(value) == "null" {
+		return json.RawMessage(otherwise)
 	}
-	return p, nil
+	return bytes.Clone(value)
 }
 
 // CreateUpdate records an update that a client is about to start.

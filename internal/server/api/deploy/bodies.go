@@ -2,6 +2,7 @@ package deploy
 
 import (
 	"context"
+	"encoding/json"
 	"net/http"
 	"time"
 
@@ -91,15 +92,15 @@ func deploymentBodyOf(d deployments.Details) deploymentBody {
 }
 
 type nestedUpdate struct {
-	ID          string            `json:"id"`
-	UpdateID    string            `json:"updateID"`
-	Version     int64             `json:"version"`
-	StartTime   int64             `json:"startTime"`
-	EndTime     int64             `json:"endTime"`
-	Result      string            `json:"result"`
-	Kind        string            `json:"kind"`
-	Message     string            `json:"message"`
-	Environment map[string]string `json:"environment"`
+	ID          string          `json:"id"`
+	UpdateID    string          `json:"updateID"`
+	Version     int64           `json:"version"`
+	StartTime   int64           `json:"startTime"`
+	EndTime     int64           `json:"endTime"`
+	Result      string          `json:"result"`
+	Kind        string          `json:"kind"`
+	Message     json.RawMessage `json:"message"`
+	Environment json.RawMessage `json:"environment"`
 }
 
 type snapshotBody struct {

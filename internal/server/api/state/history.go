@@ -31,16 +31,16 @@ func (h *historyRoutes) register(rt *web.Router) {
 
 // updateBody is an update in the form that the CLI's history command reads.
 type updateBody struct {
-	Kind            string                        `json:"kind"`
-	StartTime       int64                         `json:"startTime"`
-	Message         string                        `json:"message"`
-	Environment     map[string]string             `json:"environment"`
-	Config          map[string]stacks.ConfigValue `json:"config"`
-	Result          string                        `json:"result"`
-	EndTime         int64                         `json:"endTime"`
-	Version         int64                         `json:"version"`
-	ResourceChanges map[string]int64              `json:"resourceChanges,omitempty"`
-	ResourceCount   *int64                        `json:"resourceCount,omitempty"`
+	Kind            string          `json:"kind"`
+	StartTime       int64           `json:"startTime"`
+	Message         json.RawMessage `json:"message"`
+	Environment     json.RawMessage `json:"environment"`
+	Config          json.RawMessage `json:"config"`
+	Result          string          `json:"result"`
+	EndTime         int64           `json:"endTime"`
+	Version         int64           `json:"version"`
+	ResourceChanges json.RawMessage `json:"resourceChanges,omitempty"`
+	ResourceCount   *int64          `json:"resourceCount,omitempty"`
 }
 
 // UpdateInfoBody is an update with its id, version and requester.
@@ -85,23 +85,16 @@ func ProgramMemory(updates ...store.Update) int64 {
 // UpdateBodyOf returns an update in the form of histories. The caller must charge the memory of the
 // update's program first.
 func UpdateBodyOf(ctx context.Context, s *stacks.Service, u store.Update) (updateBody, error) {
-	prog, err := s.Program(ctx, u)
+	d, err := s.Describe(ctx, u)
 	if err != nil {
 		return updateBody{}, err
 	}
 	b := updateBody{
-		Kind: kindOf(u), StartTime: web.Unix(u.StartedAt), EndTime: web.Unix(u.FinishedAt), Message: prog.Metadata.Message,
-		Environment: prog.Metadata.Environment, Config: prog.Config, Result: resultOf(u.Status), Version: u.Version,
+		Kind: kindOf(u), StartTime: web.Unix(u.StartedAt), EndTime: web.Unix(u.FinishedAt), Message: d.Message,
+		Environment: d.Environment, Config: d.Config, Result: resultOf(u.Status), Version: u.Version,
 	}
-	if b.Environment == nil {
-		b.Environment = map[string]string{}
-	}
-	if b.Config == nil {
-		b.Config = map[string]stacks.ConfigValue{}
-	}
-	if u.ResourceChanges != "" {
-		// The domain encoded this text from the same type.
-		json.Unmarshal([]byte(u.ResourceChanges), &b.ResourceChanges) //nolint:errcheck // see above
+	if u.ResourceChanges != "{}" { // the domain encoded this text
+		b.ResourceChanges = json.RawMessage(u.ResourceChanges)
 	}
 	if !u.Preview && stacks.Status(u.Status).Finished() {
 		b.ResourceCount = &u.ResourceCount
