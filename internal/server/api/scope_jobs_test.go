@@ -187,7 +187,7 @@ func TestPreviewsChangeNothing(t *testing.T) {
 			_, hidden := l.publish(mine)
 			var foreign struct{ UpdateID string }
 			l.do("POST", mine+"/update", program()).want(200, &foreign)
-			l.do("PUT", mine+"/config", map[string]string{"environment": "e"}).want(200, nil)
+			l.do("PUT", mine+"/config", map[string]string{"secretsProvider": "p"}).want(200, nil)
 			job := l.job(mine, operation, "")
 			as := func(method, path string, body any) answer {
 				t.Helper()
@@ -209,7 +209,7 @@ func TestPreviewsChangeNothing(t *testing.T) {
 				{"PATCH", "/tags/pulumi:project", map[string]string{"value": "b"}},
 				{"DELETE", "/tags/pulumi:project", nil},
 				{"GET", "/config", nil},
-				{"PUT", "/config", map[string]string{"environment": "x"}},
+				{"PUT", "/config", map[string]string{"secretsProvider": "x"}},
 				{"DELETE", "/config", nil},
 				{"POST", "/rename", map[string]string{"newName": "x"}},
 				{"DELETE", "", nil},

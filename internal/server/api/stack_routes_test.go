@@ -136,12 +136,20 @@ func TestStoredConfig(t *testing.T) {
 	f := newFixture(t, options{})
 	path := f.stack("dev") + "/config"
 	f.do("GET", path, nil).want(404, nil)
-	f.do("PUT", path, map[string]string{"environment": "e", "unknown": "ignored"}).want(200, nil)
-	if b := f.do("GET", path, nil).want(200, nil).Body; string(b) != `{"environment":"e"}` {
+	f.do("PUT", path, map[string]string{"environment": "", "secretsProvider": "p", "unknown": "ignored"}).want(200, nil)
+	if b := f.do("GET", path, nil).want(200, nil).Body; string(b) != `{"environment":"","secretsProvider":"p"}` {
 		t.Errorf("config = %s", b)
 	}
 	f.do("DELETE", path, nil).want(204, nil)
 	f.do("GET", path, nil).want(404, nil)
+}
+
+func TestEnvironmentsAreRefused(t *testing.T) {
+	f := newFixture(t, options{})
+	environment := map[string]string{"environment": "proj/remote"}
+	f.do("PUT", f.stack("dev")+"/config", environment).want(400, nil).says("does not offer environments")
+	f.do("POST", "/api/stacks/acme/proj", map[string]any{"stackName": "remote", "config": environment}).want(400, nil).says("does not offer environments")
+	f.do("GET", "/api/stacks/acme/proj/remote", nil).want(404, nil)
 }
 
 func TestSecretsAreBytes(t *testing.T) {

@@ -313,6 +313,9 @@ func stackConfig(raw json.RawMessage) (string, error) {
 	if err := json.Unmarshal(raw, &c); err != nil {
 		return "", request.InvalidJSON(err)
 	}
+	if c.Environment != "" {
+		return "", fault.Invalid("Bad Request: this server does not offer environments; keep the stack's configuration in its file, without --remote-config")
+	}
 	out, err := json.Marshal(c)
 	if err != nil {
 		return "", fmt.Errorf("encoding a stack's configuration: %w", err)
