@@ -60,6 +60,19 @@ func Sleep(ctx context.Context, d time.Duration) error {
 	}
 }
 
+// idle is the length of the pause after paced work, as a multiple of the work's duration.
+const idle = 19
+
+// Paced works, and then sleeps 19 times as long. Background work that consists of such pieces uses
+// at most a twentieth of a core.
+func Paced(ctx context.Context, work func() error) error {
+	began := time.Now()
+	if err := work(); err != nil {
+		return err
+	}
+	return Sleep(ctx, idle*time.Since(began))
+}
+
 // Spread returns d plus a random part of up to a tenth of d, so that programs that start together
 // do not act together.
 func Spread(d time.Duration) time.Duration { return d + rand.N(d/10+1) }

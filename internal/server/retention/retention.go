@@ -134,7 +134,7 @@ func (s *Sweeper) sweepLogs(ctx context.Context, before time.Time) (int, error) 
 			return removed, err
 		}
 		for _, job := range old {
-			err := paced(ctx, func() error { return s.db.Blobs().Delete(ctx, joblog.Blobs(job.ID)) })
+			err := retry.Paced(ctx, func() error { return s.db.Blobs().Delete(ctx, joblog.Blobs(job.ID)) })
 			if err == nil {
 				err = s.write(ctx, func(tx *store.Tx) error { return tx.ExpireLog(job.ID) })
 			}
@@ -147,20 +147,8 @@ func (s *Sweeper) sweepLogs(ctx context.Context, before time.Time) (int, error) 
 	}
 }
 
-// idle is the length of the pause after a piece of work, as a multiple of the work's duration: the
-// sweeper uses at most a twentieth of a core.
-const idle = 19
-
-func paced(ctx context.Context, work func() error) error {
-	began := time.Now()
-	if err := work(); err != nil {
-		return err
-	}
-	return retry.Sleep(ctx, idle*time.Since(began))
-}
-
 func read[T any](ctx context.Context, s *Sweeper, query func(*store.Tx) (T, error)) (v T, err error) {
-	err = paced(ctx, func() error {
+	err = retry.Paced(ctx, func() error {
 		v, err = store.Read(ctx, s.db, query)
 		return err
 	})
@@ -168,7 +156,7 @@ func read[T any](ctx context.Context, s *Sweeper, query func(*store.Tx) (T, erro
 }
 
 func (s *Sweeper) write(ctx context.Context, change func(*store.Tx) error) error {
-	return paced(ctx, func() error { return s.db.Write(ctx, change) })
+	return retry.Paced(ctx, func() error { return s.db.Write(ctx, change) })
 }
 
 // A slice is the part of a large change that one transaction makes. Its size depends on the
