@@ -42,6 +42,7 @@ type Config struct {
 	KeepStates      int64           // number of each stack's newest states that are kept
 	KeepStatesFor   time.Duration   // age up to which other states are kept; 0 means forever
 	KeepLogsFor     time.Duration   // age up to which logs and events are kept; 0 means forever
+	Quota           int64           // bytes that an organization may store; 0 means no limit
 	ShutdownTimeout time.Duration   // time that requests in flight get at shutdown
 	Releases        string          // directory with a mirror of the agent's releases; "" means none
 }
@@ -104,6 +105,9 @@ func Settings(c *Config) *settings.Table {
 	}, {
 		Key: "keep_logs_for", Value: &c.KeepLogsFor, Default: "4320h",
 		Doc: "age at which the logs of deployments and the events of updates are removed (default: 180 days; 0s: never)",
+	}, {
+		Key: "organization_quota", Value: (*settings.Bytes)(&c.Quota),
+		Doc: "bytes of states, events and logs that an organization may store, such as 50g (default: no limit)",
 	}, {
 		Key: "shutdown_timeout", Value: &c.ShutdownTimeout, Default: "30s", Min: shortest,
 		Doc: "how long requests may take to finish when the server stops",

@@ -29,6 +29,7 @@ import (
 	"workflowagent/internal/server/oidc"
 	"workflowagent/internal/server/outbound"
 	"workflowagent/internal/server/pools"
+	"workflowagent/internal/server/quota"
 	"workflowagent/internal/server/stacks"
 	"workflowagent/internal/server/store"
 )
@@ -42,6 +43,7 @@ type Server struct {
 	db         *store.DB
 	identity   *identity.Service
 	stacks     *stacks.Service
+	quota      *quota.Quota
 	metrics    *prometheus.Registry
 	handler    http.Handler
 	subsystems []Subsystem
@@ -82,7 +84,11 @@ func New(ctx context.Context, cfg Config, version string, log *logrus.Entry, not
 	// Requests and background work share the memory.
 	memory := budget.New(requestMemory(), memoryPatience)
 	s.identity = identity.New(s.db, s.logOf("identity"))
-	s.stacks = stacks.New(s.db, stacks.Options{Log: s.logOf("stacks"), Secrets: secrets, Lease: s.cfg.UpdateLease, Memory: memory})
+	s.quota = quota.New(s.db, s.logOf("quota"), s.cfg.Quota)
+	s.metrics.MustRegister(s.quota)
+	s.stacks = stacks.New(s.db, stacks.Options{
+		Log: s.logOf("stacks"), Secrets: secrets, Lease: s.cfg.UpdateLease, Memory: memory, Quota: s.quota,
+	})
 	if err := s.bootstrap(ctx, notices); err != nil {
 		return nil, err
 	}
@@ -113,7 +119,7 @@ func (s *Server) logOf(subsystem string) *logrus.Entry {
 func (s *Server) newDeployments(poolService *pools.Service) *deployments.Service {
 	cfg := s.cfg
 	service := deployments.New(s.db, deployments.Options{
-		Log: s.logOf("deployments"), Secrets: s.stacks.Secrets(), Updates: s.stacks, Pools: poolService,
+		Log: s.logOf("deployments"), Secrets: s.stacks.Secrets(), Updates: s.stacks, Pools: poolService, Quota: s.quota,
 		ExternalURL: cfg.ExternalURL, DefaultImage: cfg.DefaultImage, Cap: cfg.MaxDeployments,
 		Lease: cfg.JobLease, Lost: cfg.JobLost,
 		// Leases of seconds need a short interval, because a pause of up to three intervals does not

@@ -96,6 +96,7 @@ func (s *Server) ownSubsystems() []Subsystem {
 			})
 		}},
 		{Name: "retention", Exclusive: true, Run: func(ctx context.Context) error { return every(ctx, time.Hour, keep.Sweep) }},
+		{Name: "storage", Exclusive: true, Run: func(ctx context.Context) error { return every(ctx, time.Minute, s.quota.Measure) }},
 		{Name: "expired-tokens", Exclusive: true, Run: func(ctx context.Context) error {
 			return every(ctx, time.Hour, s.identity.DeleteExpired)
 		}},

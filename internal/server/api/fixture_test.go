@@ -25,6 +25,7 @@ import (
 	"workflowagent/internal/server/oidc"
 	"workflowagent/internal/server/outbound"
 	"workflowagent/internal/server/pools"
+	"workflowagent/internal/server/quota"
 	"workflowagent/internal/server/stacks"
 	"workflowagent/internal/server/store"
 )
@@ -46,6 +47,7 @@ type options struct {
 	limits      request.Limits
 	deployments deployments.Options
 	releases    string
+	quota       int64
 }
 
 func newFixture(t testing.TB, o options) *fixture {
@@ -59,15 +61,17 @@ func newFixtureOn(t testing.TB, db *store.DB, o options) *fixture {
 	if err != nil {
 		t.Fatalf("opening the secrets: %v", err)
 	}
+	limit := quota.New(db, storetest.Log(), o.quota)
 	f := &fixture{
 		t: t, db: db, identity: identity.New(db, storetest.Log()),
-		stacks: stacks.New(db, stacks.Options{Log: storetest.Log(), Secrets: secrets, Lease: o.lease}),
+		stacks: stacks.New(db, stacks.Options{Log: storetest.Log(), Secrets: secrets, Lease: o.lease, Quota: limit}),
 	}
 	err = f.identity.Bootstrap(t.Context(), "acme", func(text string) error { f.admin = text; return nil })
 	if err != nil {
 		t.Fatalf("setting up the installation: %v", err)
 	}
 	pool, d := pools.New(db, storetest.Log()), o.deployments
+	d.Quota = limit
 	d.Log, d.Secrets, d.Updates, d.Pools, d.ExternalURL = storetest.Log(), secrets, f.stacks, pool, "http://server.test"
 	f.service = deployments.New(db, d)
 	f.server = httptest.NewServer(api.New(api.Deps{

@@ -17,6 +17,7 @@ import (
 	"workflowagent/internal/server/identity"
 	"workflowagent/internal/server/joblog"
 	"workflowagent/internal/server/pools"
+	"workflowagent/internal/server/quota"
 	"workflowagent/internal/server/store"
 	"workflowagent/internal/termtext"
 	"workflowagent/internal/workflow"
@@ -40,6 +41,7 @@ type Options struct {
 	Secrets secrets
 	Updates updates // nil: orphaned updates end with their leases
 	Pools   *pools.Service
+	Quota   *quota.Quota // nil means no limit
 
 	// ExternalURL is the server's URL for jobs, without a trailing slash.
 	ExternalURL string

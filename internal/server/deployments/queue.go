@@ -247,6 +247,11 @@ func (s *Service) Create(ctx context.Context, p identity.Principal, st store.Sta
 		if err != nil {
 			return err
 		}
+		if op != workflow.OperationDestroy { // which frees space
+			if err := s.opts.Quota.Admit(tx, st.OrgID); err != nil {
+				return err
+			}
+		}
 		d.CreatedAt = tx.Now()
 		return enqueue(tx, &d, jobID, set)
 	})

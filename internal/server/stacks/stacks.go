@@ -17,6 +17,7 @@ import (
 	"workflowagent/internal/server/fault"
 	"workflowagent/internal/server/identity"
 	"workflowagent/internal/server/keyring"
+	"workflowagent/internal/server/quota"
 	"workflowagent/internal/server/stacks/mask"
 	"workflowagent/internal/server/stacks/states"
 	"workflowagent/internal/server/store"
@@ -34,6 +35,7 @@ type Service struct {
 	lease   time.Duration
 	hooks   Hooks
 	masks   mask.Sets
+	quota   *quota.Quota
 }
 
 // Options are the options of [New].
@@ -44,6 +46,7 @@ type Options struct {
 	Lease time.Duration
 	// Memory is the budget of background work; nil means no limit.
 	Memory *budget.Budget
+	Quota  *quota.Quota // nil means no limit
 }
 
 // New returns a service that uses a database.
@@ -51,7 +54,7 @@ func New(db *store.DB, o Options) *Service {
 	if o.Lease <= 0 {
 		o.Lease = MaxLease
 	}
-	return &Service{db: db, log: o.Log, secrets: o.Secrets, states: states.New(db, o.Log, o.Memory), lease: o.Lease}
+	return &Service{db: db, log: o.Log, secrets: o.Secrets, states: states.New(db, o.Log, o.Memory), lease: o.Lease, quota: o.Quota}
 }
 
 // Follow sets the hooks. Call it before any other method.
@@ -127,6 +130,9 @@ func (s *Service) Create(ctx context.Context, p identity.Principal, n NewStack) 
 	}
 	if n.State != nil {
 		if _, err := s.Import(ctx, p, st, n.State); err != nil {
+			if left := s.Delete(context.WithoutCancel(ctx), p, st, true); left != nil {
+				s.log.WithError(left).WithField("stack", st.Ref()).Warn("removing a stack whose initial state was not imported failed")
+			}
 			return store.Stack{}, err
 		}
 	}

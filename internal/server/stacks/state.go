@@ -68,6 +68,14 @@ func (s *Service) replaceState(ctx context.Context, p identity.Principal, stackI
 		st.Version++
 		st.LastUpdateAt = now
 		if state != nil {
+			// Without changes such as pulumi state delete, some stacks could not be destroyed.
+			admit := s.quota.AdmitImport
+			if state.Resources <= st.ResourceCount || p.DeploymentID != "" {
+				admit = s.quota.CountImport
+			}
+			if err := admit(tx, st.OrgID, row.Size); err != nil {
+				return err
+			}
 			if err := tx.InsertState(row); err != nil {
 				return err
 			}

@@ -139,6 +139,12 @@ func (s *Service) CreateUpdate(ctx context.Context, p identity.Principal, st sto
 		if err := s.mayWrite(tx, u.DeploymentID); err != nil {
 			return err
 		}
+		// A deployment was admitted when it was created. Destroying frees space.
+		if u.DeploymentID == "" && kind != KindDestroy {
+			if err := s.quota.Admit(tx, st.OrgID); err != nil {
+				return err
+			}
+		}
 		tx.Notify(UpdateTopic, u.ID)
 		return tx.InsertUpdate(u)
 	})

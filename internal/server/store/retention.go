@@ -72,7 +72,7 @@ func (tx *Tx) ExpireEvents(updateID string, limit int) (int64, error) {
 	if err != nil || n >= int64(limit) {
 		return n, err
 	}
-	_, err = tx.Exec("UPDATE updates SET events_expired = 1 WHERE id = $1", updateID)
+	_, err = tx.Exec("UPDATE updates SET events_expired = 1, event_bytes = 0 WHERE id = $1", updateID)
 	return n, err
 }
 
@@ -85,7 +85,7 @@ func (tx *Tx) OldLogs(from, before time.Time, limit int) ([]OldJob, error) {
 
 // ExpireLog records that a job's log is no longer available.
 func (tx *Tx) ExpireLog(jobID string) error {
-	_, err := tx.Exec("UPDATE jobs SET log_expired = 1 WHERE id = $1", jobID)
+	_, err := tx.Exec("UPDATE jobs SET log_expired = 1, log_bytes = 0 WHERE id = $1", jobID)
 	return err
 }
 

@@ -38,6 +38,8 @@ type Store interface {
 	Append(ctx context.Context, key string, offset int64, p []byte) (size int64, err error)
 	// Size returns the size of a blob, or 0 if the blob is missing.
 	Size(ctx context.Context, key string) (int64, error)
+	// Total returns the size of the blob whose key is prefix and of all blobs below prefix + "/".
+	Total(ctx context.Context, prefix string) (int64, error)
 	// Sync makes all earlier appends to key durable and returns the size of the durable part.
 	Sync(ctx context.Context, key string) (durable int64, err error)
 	// Delete removes the blob whose key is prefix and all blobs below prefix + "/", if any.

@@ -173,6 +173,31 @@ func (b *Files) Size(_ context.Context, key string) (int64, error) {
 	return st.Size(), nil
 }
 
+// Total implements [Store].
+func (b *Files) Total(ctx context.Context, prefix string) (int64, error) {
+	root, err := b.path(prefix)
+	if err != nil {
+		return 0, err
+	}
+	var total int64
+	err = filepath.WalkDir(root, func(_ string, entry fs.DirEntry, err error) error {
+		if err == nil && entry.Type().IsRegular() {
+			var info fs.FileInfo
+			if info, err = entry.Info(); err == nil {
+				total += info.Size()
+			}
+		}
+		if errors.Is(err, fs.ErrNotExist) {
+			return nil // a missing prefix, or removed by a concurrent call
+		}
+		return errors.Join(err, ctx.Err())
+	})
+	if err != nil {
+		return 0, fmt.Errorf("measuring blobs of %s: %w", prefix, err)
+	}
+	return total, nil
+}
+
 // Sync implements [Store].
 func (b *Files) Sync(_ context.Context, key string) (int64, error) {
 	path, err := b.path(key)

@@ -270,6 +270,20 @@ func (b *Rows) Size(ctx context.Context, key string) (int64, error) {
 	return blobSize(ctx, b.pool, key)
 }
 
+// Total implements [Store].
+func (b *Rows) Total(ctx context.Context, prefix string) (int64, error) {
+	if err := checkKey(prefix); err != nil {
+		return 0, err
+	}
+	var total int64
+	err := b.pool.QueryRowContext(ctx, `SELECT CAST(COALESCE(SUM(size), 0) AS BIGINT) FROM blob_chunks
+		WHERE blob_key = $1 OR (blob_key > $2 AND blob_key < $3)`, prefix, prefix+"/", prefix+"0").Scan(&total)
+	if err != nil {
+		return 0, fmt.Errorf("measuring blobs of %s: %w", prefix, err)
+	}
+	return total, nil
+}
+
 // Sync returns the blob's size. It has nothing to sync, because a committed row is durable.
 func (b *Rows) Sync(ctx context.Context, key string) (int64, error) {
 	return b.Size(ctx, key)

@@ -1,0 +1,83 @@
+package api_test
+
+import (
+	"testing"
+
+	"workflowagent/internal/dev/storetest"
+	"workflowagent/internal/server/store"
+)
+
+// TestQuota checks that a full organization starts nothing that stores more, that nothing is half
+// written, that running work continues, and that space can be freed.
+func TestQuota(t *testing.T) {
+	storetest.Each(t, func(t *testing.T, db *store.DB) {
+		l := newLabWith(t, db, options{quota: 20_000})
+		const list = "/api/stacks/acme/proj/"
+		deployments := l.deployable("dev")
+		path := list + "dev"
+		full := l.fixture.start(path, "update")
+		full.send("PATCH", "/checkpoint", state(1)).want(204, nil)
+		queued := l.deploy(deployments, "update")
+		l.stack("other")
+		running := l.fixture.start(list+"other", "update")
+
+		l.do("POST", path+"/import", state(3)).want(409, nil) // the update holds the stack
+		full.send("POST", "/complete", map[string]any{"status": "succeeded"}).want(204, nil)
+		l.do("POST", path+"/import", state(2)).want(200, nil)
+		l.use("acme", 20_000)
+
+		refused := func(method, path string, body any) {
+			t.Helper()
+			l.do(method, path, body).want(403, nil).says("organization 'acme' has reached its quota")
+		}
+		for _, kind := range []string{"update", "preview", "refresh"} {
+			refused("POST", path+"/"+kind, program())
+		}
+		refused("POST", deployments, map[string]any{"operation": "update"})
+		refused("POST", path+"/import", state(3))
+		refused("POST", "/api/stacks/acme/proj", map[string]any{"stackName": "new", "state": state(1)})
+		l.do("GET", list+"new", nil).want(404, nil)
+		var resources struct {
+			Deployment struct{ Resources []any }
+		}
+		l.do("GET", path+"/export", nil).want(200, &resources)
+		if n := len(resources.Deployment.Resources); n != 2 {
+			t.Errorf("after refused imports, the state has %d resources, want 2", n)
+		}
+
+		running.send("PATCH", "/checkpoint", state(5)).want(204, nil)
+		running.send("POST", "/complete", map[string]any{"status": "succeeded"}).want(204, nil)
+		if got := l.details(deployments, queued).Status; got != "not-started" {
+			t.Errorf("the queued deployment is %s", got)
+		}
+		l.do("POST", path+"/import", state(1)).want(200, nil) // pulumi state delete
+		l.do("PATCH", path+"/tags", map[string]string{"a": "b"}).want(204, nil)
+		l.stack("empty")
+		l.deploy(list+"dev/deployments", "destroy")
+		destroy := l.fixture.start(path, "destroy")
+		destroy.send("PATCH", "/checkpoint", state(0)).want(204, nil)
+		destroy.send("POST", "/complete", map[string]any{"status": "succeeded"}).want(204, nil)
+		l.use("acme", 0)
+		l.fixture.start(path, "update")
+	})
+}
+
+// use changes what an organization is known to store.
+func (f *fixture) use(org string, bytes int64) {
+	f.t.Helper()
+	err := f.db.Write(f.t.Context(), func(tx *store.Tx) error {
+		o, err := tx.OrganizationByName(org)
+		if err != nil {
+			return err
+		}
+		s, err := tx.Storage(o.ID)
+		if err != nil {
+			return err
+		}
+		s.Measured = bytes
+		return tx.SaveStorage(s)
+	})
+	if err != nil {
+		f.t.Fatal(err)
+	}
+}

@@ -1,0 +1,180 @@
+// Package quota measures what each organization stores, and refuses to store more than a limit.
+package quota
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/dustin/go-humanize"
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/sirupsen/logrus"
+
+	"workflowagent/internal/retry"
+	"workflowagent/internal/server/fault"
+	"workflowagent/internal/server/joblog"
+	"workflowagent/internal/server/store"
+)
+
+// Quota is the limit of what an organization stores in states, events and logs. A nil quota has no
+// limit.
+//
+// A background measurement counts what is stored, so that the many writers need no counters. The
+// quota is checked only where new work begins: a refusal during the work would leave it unfinished.
+type Quota struct {
+	db    *store.DB
+	log   *logrus.Entry
+	limit int64
+}
+
+// New returns a quota of limit bytes for each organization. If limit is 0, the quota refuses
+// nothing.
+func New(db *store.DB, log *logrus.Entry, limit int64) *Quota {
+	return &Quota{db: db, log: log, limit: limit}
+}
+
+// Admit returns an error if an organization has reached its quota.
+func (q *Quota) Admit(tx *store.Tx, orgID string) error { return q.admit(tx, orgID, 1) }
+
+// AdmitImport returns an error if a state of the given size does not fit into an organization's
+// quota. Otherwise, it counts the state, which the caller stores in the same transaction.
+func (q *Quota) AdmitImport(tx *store.Tx, orgID string, bytes int64) error {
+	if err := q.admit(tx, orgID, bytes); err != nil {
+		return err
+	}
+	return q.CountImport(tx, orgID, bytes)
+}
+
+// CountImport counts a state that is stored even if the quota has been reached.
+func (q *Quota) CountImport(tx *store.Tx, orgID string, bytes int64) error {
+	if q == nil {
+		return nil
+	}
+	return tx.AddImport(orgID, bytes)
+}
+
+func (q *Quota) admit(tx *store.Tx, orgID string, bytes int64) error {
+	if q == nil || q.limit == 0 {
+		return nil
+	}
+	used, err := tx.Storage(orgID)
+	if errors.Is(err, store.ErrNotFound) {
+		return nil
+	}
+	if err != nil || used.Bytes()+bytes <= q.limit {
+		return err
+	}
+	return fault.Forbidden("Forbidden: organization '%s' has reached its quota: it stores %s of states, events and logs, and may store %s. "+
+		"To free space, destroy and remove stacks; or ask the operator of the server to raise organization_quota, or to lower keep_states, keep_states_for or keep_logs_for",
+		used.OrgName, size(used.Bytes()), size(q.limit))
+}
+
+func size(bytes int64) string { return humanize.IBytes(uint64(max(0, bytes))) }
+
+const (
+	page = 100
+	// late is the time for which events and log can arrive after the end of an update or a job.
+	late = time.Minute
+)
+
+// Measure measures what the organizations store. It uses at most a twentieth of a core.
+func (q *Quota) Measure(ctx context.Context) error {
+	err := q.measureEach(ctx, (*store.Tx).UnmeasuredEvents, (*store.Tx).SetEventBytes, func(ctx context.Context, id string) (int64, error) {
+		return store.Read(ctx, q.db, func(tx *store.Tx) (int64, error) { return tx.EventBytes(id) })
+	})
+	if err != nil {
+		return fmt.Errorf("measuring events: %w", err)
+	}
+	err = q.measureEach(ctx, (*store.Tx).UnmeasuredLogs, (*store.Tx).SetLogBytes, func(ctx context.Context, id string) (int64, error) {
+		return q.db.Blobs().Total(ctx, joblog.Blobs(id))
+	})
+	if err != nil {
+		return fmt.Errorf("measuring logs: %w", err)
+	}
+	return retry.Paced(ctx, func() error {
+		sums, err := store.Read(ctx, q.db, (*store.Tx).MeasureStorage)
+		if err != nil {
+			return fmt.Errorf("measuring what is stored: %w", err)
+		}
+		return q.db.Write(ctx, func(tx *store.Tx) error {
+			for _, sum := range sums {
+				if err := tx.SaveStorage(sum); err != nil {
+					return err
+				}
+			}
+			return nil
+		})
+	})
+}
+
+// measureEach records the sizes of finished updates or jobs. Each is measured once.
+func (q *Quota) measureEach(ctx context.Context,
+	list func(tx *store.Tx, before time.Time, limit int) ([]string, error),
+	set func(tx *store.Tx, id string, bytes int64) error,
+	measure func(ctx context.Context, id string) (int64, error),
+) error {
+	for {
+		var ids []string
+		err := retry.Paced(ctx, func() (err error) {
+			ids, err = store.Read(ctx, q.db, func(tx *store.Tx) ([]string, error) { return list(tx, tx.Now().Add(-late), page) })
+			return err
+		})
+		if err != nil {
+			return err
+		}
+		sizes := map[string]int64{}
+		for _, id := range ids {
+			err := retry.Paced(ctx, func() (err error) {
+				sizes[id], err = measure(ctx, id)
+				return err
+			})
+			if err != nil {
+				return err
+			}
+		}
+		err = retry.Paced(ctx, func() error {
+			return q.db.Write(ctx, func(tx *store.Tx) error {
+				for id, bytes := range sizes {
+					if err := set(tx, id, bytes); err != nil {
+						return err
+					}
+				}
+				return nil
+			})
+		})
+		if err != nil || len(ids) < page {
+			return err
+		}
+	}
+}
+
+var (
+	storedBytes = prometheus.NewDesc("workflow_server_organization_stored_bytes",
+		"States, events and logs that an organization stores.", []string{"organization"}, nil)
+	quotaBytes = prometheus.NewDesc("workflow_server_organization_quota_bytes", "Limit for each organization; 0 means none.", nil, nil)
+)
+
+// Describe implements [prometheus.Collector].
+func (q *Quota) Describe(descs chan<- *prometheus.Desc) {
+	descs <- storedBytes
+	descs <- quotaBytes
+}
+
+// collectTimeout bounds the time that a scrape waits for the database.
+const collectTimeout = 5 * time.Second
+
+// Collect implements [prometheus.Collector].
+func (q *Quota) Collect(metrics chan<- prometheus.Metric) {
+	metrics <- prometheus.MustNewConstMetric(quotaBytes, prometheus.GaugeValue, float64(q.limit))
+	ctx, cancel := context.WithTimeout(context.Background(), collectTimeout)
+	defer cancel()
+	all, err := store.Read(ctx, q.db, (*store.Tx).Storages)
+	if err != nil {
+		q.log.WithError(err).Warn("reading what organizations store, for /metrics, failed")
+		return
+	}
+	for _, s := range all {
+		metrics <- prometheus.MustNewConstMetric(storedBytes, prometheus.GaugeValue, float64(s.Bytes()), s.OrgName)
+	}
+}

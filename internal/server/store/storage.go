@@ -1,0 +1,91 @@
+package store
+
+import (
+	"fmt"
+	"time"
+
+	"workflowagent/internal/server/store/database"
+)
+
+// Storage is what an organization stores, in bytes.
+type Storage struct {
+	OrgID    string
+	Measured int64  // by the last measurement
+	Imported int64  // states that were imported since then
+	OrgName  string `db:"-" read:"o.name"`
+}
+
+// Bytes returns the sum.
+func (s Storage) Bytes() int64 { return s.Measured + s.Imported }
+
+var storage = database.NewTable[Storage]("organization_storage t JOIN organizations o ON o.id = t.org_id")
+
+// Storage returns what an organization stores. Before the first measurement, it returns
+// [ErrNotFound].
+func (tx *Tx) Storage(orgID string) (Storage, error) {
+	return storage.One(tx.Tx, "WHERE t.org_id = $1", orgID)
+}
+
+// Storages returns what the organizations store.
+func (tx *Tx) Storages() ([]Storage, error) { return storage.All(tx.Tx, "ORDER BY o.name") }
+
+// MeasureStorage returns the sizes of what each organization stores now, and of the imports that
+// these sizes contain.
+func (tx *Tx) MeasureStorage() ([]Storage, error) {
+	return database.Collect(tx.Tx, func(scan database.Scan) (s Storage, err error) {
+		err = scan(&s.OrgID, &s.Measured, &s.Imported)
+		return s, err
+	}, `SELECT o.id, CAST(COALESCE(SUM(x.bytes), 0) AS BIGINT), COALESCE((SELECT imported FROM organization_storage t WHERE t.org_id = o.id), 0)
+		FROM organizations o LEFT JOIN (
+			SELECT k.org_id, s.size AS bytes FROM states s JOIN stacks k ON k.id = s.stack_id
+			UNION ALL SELECT k.org_id, octet_length(b.body) FROM journal_batches b
+				JOIN states s ON s.state_key = b.state_key JOIN stacks k ON k.id = s.stack_id
+			UNION ALL SELECT k.org_id, u.event_bytes FROM updates u JOIN stacks k ON k.id = u.stack_id WHERE u.event_bytes > 0
+			UNION ALL SELECT j.org_id, j.log_bytes FROM jobs j WHERE j.log_bytes > 0
+		) x ON x.org_id = o.id GROUP BY o.id`)
+}
+
+// SaveStorage records the result of a measurement. Imports that committed since then remain added.
+func (tx *Tx) SaveStorage(s Storage) error {
+	_, err := tx.Exec(`INSERT INTO organization_storage (org_id, measured, imported) VALUES ($1, $2, 0)
+		ON CONFLICT (org_id) DO UPDATE SET measured = $2, imported = organization_storage.imported - $3`, s.OrgID, s.Measured, s.Imported)
+	return err
+}
+
+// AddImport adds the size of an imported state to what an organization stores.
+func (tx *Tx) AddImport(orgID string, bytes int64) error {
+	_, err := tx.Exec(`INSERT INTO organization_storage (org_id, measured, imported) VALUES ($1, 0, $2)
+		ON CONFLICT (org_id) DO UPDATE SET imported = organization_storage.imported + $2`, orgID, bytes)
+	return err
+}
+
+// UnmeasuredEvents returns updates that finished before a time, and the sizes of whose events are
+// not recorded.
+func (tx *Tx) UnmeasuredEvents(before time.Time, limit int) ([]string, error) {
+	return database.Scalars[string](tx.Tx, `SELECT id FROM updates WHERE event_bytes < 0 AND finished_at > 0 AND finished_at < $1
+		ORDER BY finished_at`+fmt.Sprintf(" LIMIT %d", limit), before)
+}
+
+// EventBytes returns the stored bytes of an update's events.
+func (tx *Tx) EventBytes(updateID string) (int64, error) {
+	return database.Scalar[int64](tx.Tx, "SELECT CAST(COALESCE(SUM(octet_length(body)), 0) AS BIGINT) FROM engine_events WHERE update_id = $1", updateID)
+}
+
+// SetEventBytes records the size of an update's events.
+func (tx *Tx) SetEventBytes(updateID string, bytes int64) error {
+	_, err := tx.Exec("UPDATE updates SET event_bytes = CASE WHEN events_expired = 0 THEN $2 ELSE 0 END WHERE id = $1", updateID, bytes)
+	return err
+}
+
+// UnmeasuredLogs returns jobs that ended before a time, and the sizes of whose logs are not
+// recorded.
+func (tx *Tx) UnmeasuredLogs(before time.Time, limit int) ([]string, error) {
+	return database.Scalars[string](tx.Tx, `SELECT id FROM jobs WHERE log_bytes < 0 AND ended_at > 0 AND ended_at < $1
+		ORDER BY ended_at`+fmt.Sprintf(" LIMIT %d", limit), before)
+}
+
+// SetLogBytes records the size of a job's log.
+func (tx *Tx) SetLogBytes(jobID string, bytes int64) error {
+	_, err := tx.Exec("UPDATE jobs SET log_bytes = CASE WHEN log_expired = 0 THEN $2 ELSE 0 END WHERE id = $1", jobID, bytes)
+	return err
+}
