@@ -1,8 +1,10 @@
 package main
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/sirupsen/logrus"
@@ -50,6 +52,37 @@ func newTokenCommand() *cobra.Command {
 	}
 	token.AddCommand(create)
 	return token
+}
+
+// newUserCommand returns the command that creates users, because the public API has no call for it.
+func newUserCommand() *cobra.Command {
+	user := &cobra.Command{Use: "user", Short: "Manage users"}
+	create := &cobra.Command{
+		Use:   "create LOGIN",
+		Short: "Create a user and print a personal access token",
+		Args:  cobra.ExactArgs(1),
+	}
+	load := configFlags(create, "data_dir", "database")
+	var n identity.NewUser
+	create.Flags().StringVar(&n.Name, "name", "", "name of the user (default: the login)")
+	create.Flags().StringVar(&n.Email, "email", "", "email address of the user")
+	create.Flags().StringVar(&n.Org, "member-of", "", "organization to add the user to")
+	create.Flags().StringVar(&n.Role, "role", identity.RoleMember, "role in the organization: "+strings.Join(identity.Roles(), ", "))
+	create.Flags().BoolVar(&n.SiteAdmin, "site-admin", false, "let the user administer all organizations")
+	create.RunE = func(cmd *cobra.Command, args []string) error {
+		n.Login = args[0]
+		n.Name = cmp.Or(n.Name, n.Login)
+		return withDatabase(cmd, load, func(_ server.Config, db *store.DB, log *logrus.Entry) error {
+			text, err := identity.New(db, log).CreateUser(cmd.Context(), n)
+			if err != nil {
+				return err
+			}
+			_, err = fmt.Fprintln(cmd.OutOrStdout(), text)
+			return err
+		})
+	}
+	user.AddCommand(create)
+	return user
 }
 
 func newSecretsCommand() *cobra.Command {

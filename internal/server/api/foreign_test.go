@@ -25,7 +25,7 @@ var foreignBody = map[string]any{
 		"decision": "allow", "tokenType": "organization", "authorizedPermissions": []string{"admin"}, "rules": map[string]string{"sub": "*"},
 	}},
 	"version": 3, "deployment": map[string]any{"manifest": map[string]any{}, "resources": []any{}},
-	"lines": []any{}, "offset": 0,
+	"lines": []any{}, "offset": 0, "permissions": 101,
 }
 
 // neighbour adds a second stack to the lab's organization, and returns ids of its objects by path
@@ -86,14 +86,29 @@ func TestForeignIdsInOnesOwnOrganization(t *testing.T) {
 	ours := l.tenant("acme", auth)
 
 	otherPool, _ := l.newPool("other")
+	for org, team := range map[string]string{"rival": "theirs", "acme": "others"} {
+		l.do("POST", "/api/orgs/"+org+"/teams/pulumi", map[string]any{"name": team}).want(201, nil)
+	}
+	teamID := func(orgID, name string) (id string) {
+		t.Helper()
+		err := l.db.Read(t.Context(), func(tx *store.Tx) error {
+			team, err := tx.TeamByName(orgID, name)
+			id = team.ID
+			return err
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return id
+	}
 	foreign := map[string][]string{}
 	for _, name := range []string{"deploymentID", "poolID", "jobID", "updateID", "issuerID", "policyID"} {
 		foreign[name] = []string{theirs.names[name]}
 	}
 	for _, tok := range []store.Token{
 		{Kind: store.OrgToken, OrgID: rival.ID, Name: "theirs"},
-		{Kind: store.TeamToken, OrgID: rival.ID, Name: "theirs", Description: "team"},
-		{Kind: store.TeamToken, OrgID: acmeID, Name: "of another team", Description: "others"},
+		{Kind: store.TeamToken, OrgID: rival.ID, Name: "theirs", TeamID: teamID(rival.ID, "team")},
+		{Kind: store.TeamToken, OrgID: acmeID, Name: "of another team", TeamID: teamID(acmeID, "others")},
 		{Kind: store.PersonalToken, UserID: rivalUser},
 		{Kind: store.PoolToken, OrgID: acmeID, PoolID: otherPool},
 		{Kind: store.PoolToken, OrgID: rival.ID, PoolID: theirs.names["poolID"]},
@@ -101,6 +116,7 @@ func TestForeignIdsInOnesOwnOrganization(t *testing.T) {
 		foreign["tokenID"] = append(foreign["tokenID"], l.tokenID(l.issue(tok)))
 	}
 	foreign["tokenID"] = append(foreign["tokenID"], rivalToken)
+	foreign["team"] = []string{"theirs"}
 	next := l.neighbour("next")
 	for name, ids := range next {
 		foreign[name] = append(foreign[name], ids...)

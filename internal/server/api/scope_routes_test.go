@@ -28,7 +28,7 @@ var routesByAbility = map[identity.Ability][]string{
 		"GET /previews/{updateID}", "GET /UPDATE/{updateID}", "GET /UPDATE/{updateID}/events",
 		"GET /deployments", "GET /deployments/metadata", "GET /deployments/settings", "GET /deployments/version/{version}",
 		"GET /deployments/{deploymentID}", "GET /deployments/{deploymentID}/updates", "GET /deployments/{deploymentID}/logs",
-		"GET /deployments/SCHEDULES",
+		"GET /deployments/SCHEDULES", "GET /collaborators", "GET /teams",
 	},
 	// The test's update is not a preview, unless the path contains "preview".
 	identity.Preview: {"POST /preview"},
@@ -38,7 +38,10 @@ var routesByAbility = map[identity.Ability][]string{
 	},
 	identity.DeleteStack: {"DELETE"},
 	identity.Manage: {
-		"POST /rename", "PUT /config", "DELETE /config", "POST /deployments",
+		"POST /rename", "PUT /collaborators/{user}", "DELETE /collaborators/{user}", "PATCH CONSOLE/teams/{team}",
+	},
+	identity.Operate: {
+		"PUT /config", "DELETE /config", "POST /deployments",
 		"PUT /deployments/settings", "POST /deployments/settings", "DELETE /deployments/settings", "POST /deployments/settings/encrypt",
 		"POST /deployments/pause", "POST /deployments/resume", "DELETE /deployments/cache", "POST /deployments/{deploymentID}/cancel",
 		"POST /deployments/SCHEDULES", "DELETE /deployments/SCHEDULES",
@@ -61,6 +64,10 @@ var routesWithoutStack = map[string][]string{
 	},
 	"members": {
 		"GET /api/orgs/{org}", "PATCH /api/orgs/{org}", "GET /api/orgs/{org}/members",
+		"POST /api/orgs/{org}/members/{user}", "PATCH /api/orgs/{org}/members/{user}", "DELETE /api/orgs/{org}/members/{user}",
+		"POST /api/orgs/{org}/members/{user}/set-admin", "GET /api/orgs/{org}/members/{user}/teams",
+		"GET /api/orgs/{org}/teams", "POST /api/orgs/{org}/teams/pulumi", "POST /api/orgs/{org}/teams/github",
+		"GET /api/orgs/{org}/teams/{team}", "PATCH /api/orgs/{org}/teams/{team}", "DELETE /api/orgs/{org}/teams/{team}",
 		"GET /api/orgs/{org}/tokens", "POST /api/orgs/{org}/tokens", "DELETE /api/orgs/{org}/tokens/{tokenID}",
 		"GET /api/orgs/{org}/teams/{team}/tokens", "POST /api/orgs/{org}/teams/{team}/tokens", "DELETE /api/orgs/{org}/teams/{team}/tokens/{tokenID}",
 		"GET /api/orgs/{org}/agent-pools", "POST /api/orgs/{org}/agent-pools", "GET /api/orgs/{org}/agent-pools/{poolID}",
@@ -91,6 +98,7 @@ var routesWithoutStack = map[string][]string{
 
 func spread(route string) []string {
 	route = strings.ReplaceAll(route, "STACK", stackPattern)
+	route = strings.ReplaceAll(route, "CONSOLE", "/api/console/stacks/{org}/{project}/{stack}")
 	for short, long := range map[string][]string{
 		"UPDATE":    {"update", "preview", "refresh", "destroy"},
 		"SCHEDULES": {"schedules", "schedules/{scheduleID}", "drift/schedules", "drift/schedules/{scheduleID}", "ttl/schedules", "ttl/schedules/{scheduleID}"},
@@ -116,7 +124,10 @@ func classified() (abilities map[string]identity.Ability, callers map[string]str
 	for need, routes := range routesByAbility {
 		for _, r := range routes {
 			method, rest, _ := strings.Cut(r, " ")
-			for _, full := range spread(method + " STACK" + rest) {
+			if !strings.HasPrefix(rest, "CONSOLE") {
+				rest = "STACK" + rest
+			}
+			for _, full := range spread(method + " " + rest) {
 				abilities[full] = need
 			}
 		}
@@ -153,7 +164,7 @@ func TestEveryRouteWithEveryScope(t *testing.T) {
 		auth string
 	}
 	var all []caller
-	for bit := identity.StateRead; bit < identity.Manage; bit <<= 1 {
+	for bit := identity.StateRead; bit < identity.Operate; bit <<= 1 {
 		all = append(all, caller{bit.String(), bit, issue(own, identity.Scope{own: bit})})
 	}
 	distinct := map[identity.Ability]bool{}
@@ -168,10 +179,10 @@ func TestEveryRouteWithEveryScope(t *testing.T) {
 	}
 	all = append(all,
 		caller{"no scope", 0, issue(own, identity.Scope{})},
-		caller{"all of another stack", 0, issue(elsewhere, identity.Scope{elsewhere: identity.Manage - 1})},
+		caller{"all of another stack", 0, issue(elsewhere, identity.Scope{elsewhere: identity.Operate - 1})},
 		caller{"of another stack", identity.Outputs, issue(elsewhere, identity.JobScope(elsewhere, workflow.OperationUpdate, workflow.Options{}, true))},
 		caller{"of another stack, without a requester", 0, issue(elsewhere, identity.JobScope(elsewhere, workflow.OperationUpdate, workflow.Options{}, false))},
-		caller{"all of other stacks", identity.Outputs, issue(elsewhere, identity.Scope{identity.OtherStacks: identity.Manage - 1})},
+		caller{"all of other stacks", identity.Outputs, issue(elsewhere, identity.Scope{identity.OtherStacks: identity.Operate - 1})},
 	)
 	abilities, callers := classified()
 	seen := map[string]bool{}

@@ -58,6 +58,8 @@ func TestWhoIsCalling(t *testing.T) {
 
 func TestTokenLife(t *testing.T) {
 	f := newFixture(t, options{})
+	f.do("POST", "/api/orgs/acme/teams/core/tokens", map[string]any{"name": "ci", "description": "d", "expires": 0}).want(404, nil)
+	f.do("POST", "/api/orgs/acme/teams/pulumi", map[string]any{"name": "core"}).want(201, nil)
 	for path, body := range map[string]map[string]any{
 		"/api/user/tokens":                 {"description": "d", "expires": 0},
 		"/api/orgs/acme/tokens":            {"name": "ci", "description": "d", "expires": time.Now().Add(time.Hour).Unix(), "admin": true},

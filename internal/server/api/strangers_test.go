@@ -59,6 +59,7 @@ func (l *lab) tenant(org, admin string) tenant {
 		}}},
 	}, 200, &issuer)
 	send("GET", "/api/orgs/"+org+"/auth/policies/oidcissuers/"+issuer.ID, nil, 200, &policy)
+	send("POST", "/api/orgs/"+org+"/teams/pulumi", map[string]any{"name": "team"}, 201, nil)
 	var update struct{ UpdateID string }
 	send("POST", stack+"/update", program(), 200, &update)
 	var started struct{ Token string }
@@ -67,7 +68,7 @@ func (l *lab) tenant(org, admin string) tenant {
 		names: map[string]string{
 			"org": org, "project": "proj", "stack": "dev", "deploymentID": deployment.ID, "poolID": pool.ID,
 			"jobID": claimed.Job.JobID, "step": "1", "updateID": update.UpdateID, "version": "1",
-			"tokenID": "none", "team": "team", "scheduleID": "none", "tag": "tag", "issuerID": issuer.ID, "policyID": policy.ID,
+			"tokenID": "none", "team": "team", "user": "nobody", "scheduleID": "none", "tag": "tag", "issuerID": issuer.ID, "policyID": policy.ID,
 		},
 		auth: map[string]string{
 			"administrator":                  admin,

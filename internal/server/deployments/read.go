@@ -54,6 +54,9 @@ const settingsCopies = 8
 
 // Filter selects the deployments of a list.
 type Filter struct {
+	OrgID          string
+	StackID        string // "" selects the stacks of the organization that Reach selects
+	Reach          store.Reach
 	Page, PageSize int
 	Sort           string
 	Asc            bool
@@ -62,9 +65,8 @@ type Filter struct {
 // summaryMemory is the approximate size of a deployment in a list, in bytes.
 const summaryMemory = 128 << 10
 
-// List returns a page of an organization's deployments, or of one stack's if stackID is set, and
-// the total number of deployments.
-func (s *Service) List(ctx context.Context, orgID, stackID string, f Filter) ([]Details, int64, error) {
+// List returns a page of the selected deployments, and the total number of deployments.
+func (s *Service) List(ctx context.Context, f Filter) ([]Details, int64, error) {
 	if f.Page < 1 || f.Page > 1<<20 || f.PageSize < 1 || f.PageSize > 100 {
 		return nil, 0, fault.Invalid("Bad Request: Invalid query parameter: page starts at 1, pageSize is 1 to 100")
 	}
@@ -78,7 +80,7 @@ func (s *Service) List(ctx context.Context, orgID, stackID string, f Filter) ([]
 	var total int64
 	err := s.db.Read(ctx, func(tx *store.Tx) error {
 		list, n, err := tx.Deployments(store.DeploymentFilter{
-			OrgID: orgID, StackID: stackID, Sort: f.Sort, Asc: f.Asc,
+			OrgID: f.OrgID, StackID: f.StackID, Reach: f.Reach, Sort: f.Sort, Asc: f.Asc,
 			Limit: f.PageSize, Offset: (f.Page - 1) * f.PageSize,
 		})
 		if err != nil {

@@ -8,20 +8,52 @@ import (
 	"workflowagent/internal/server/store"
 )
 
-// RoleAdmin is the role of organization administrators.
-const RoleAdmin = "admin"
+// The roles of users in an organization.
+const (
+	RoleAdmin          = "admin"              // administers the organization and all its stacks
+	RoleMember         = "member"             // has the organization's default permission on every stack
+	RoleBillingManager = "billing-manager"    // sees the organization; has only granted permissions on stacks
+	RoleCollaborator   = "stack-collaborator" // has only granted permissions on stacks
+)
 
-// RoleMember is the role of members who are not administrators.
-const RoleMember = "member"
+// Roles returns the roles of users in an organization.
+func Roles() []string { return []string{RoleAdmin, RoleMember, RoleBillingManager, RoleCollaborator} }
 
 // This file contains all decisions about the permissions of callers.
+
+// abilitiesOf lists the abilities of users with a permission on a stack.
+var abilitiesOf = map[store.Permission]Ability{
+	store.ReadPermission:  reading,
+	store.WritePermission: reading | Write | Operate,
+	store.AdminPermission: everything,
+}
+
+// Readers can run previews, which decrypt secrets.
+const reading = StateRead | Outputs | Decrypt | DecryptConfig | Encrypt | Preview
+
+// Role returns a caller's role in an organization, or "". A team has the rights of a collaborator.
+func (p Principal) Role(orgID string) string {
+	switch {
+	case p.Kind == KindOrg && p.Org.ID != orgID:
+		return ""
+	case p.Kind == KindOrg && p.TeamID != "":
+		return RoleCollaborator
+	case p.Kind == KindOrg && p.Admin, p.User.SiteAdmin:
+		return RoleAdmin
+	case p.Kind == KindOrg:
+		return RoleMember
+	default:
+		return p.Roles[orgID]
+	}
+}
 
 // CanReadOrg reports whether a caller may see an organization. Only users and organization tokens
 // may read an organization's lists. A job may read only its own organization.
 func (p Principal) CanReadOrg(orgID string) bool {
 	switch p.Kind {
 	case KindUser:
-		return p.isMember(orgID)
+		role := p.Role(orgID)
+		return role != "" && role != RoleCollaborator
 	case KindOrg, KindJob:
 		return p.Org.ID == orgID
 	default:
@@ -29,44 +61,89 @@ func (p Principal) CanReadOrg(orgID string) bool {
 	}
 }
 
-func (p Principal) isMember(orgID string) bool {
-	return p.User.SiteAdmin || p.Roles[orgID] != ""
+// CanAdminOrg reports whether a caller may change an organization's members, teams, tokens and
+// agent pools.
+func (p Principal) CanAdminOrg(orgID string) bool {
+	return (p.Kind == KindUser || p.Kind == KindOrg) && p.Role(orgID) == RoleAdmin
 }
 
-// CanAdminOrg reports whether a caller may change an organization's tokens and agent pools.
-func (p Principal) CanAdminOrg(orgID string) bool {
+// CanGrant reports whether a caller may change lasting access: members, teams, permissions, tokens,
+// agent pools, trusted issuers and their policies, and a user's preferences. A caller with an
+// exchanged token may not, because the change could outlive the token.
+func (p Principal) CanGrant() bool { return !p.Exchanged }
+
+// CanCreateStack reports whether a caller may create stacks. The creator of a stack administers it.
+func (p Principal) CanCreateStack(orgID string) bool {
 	switch p.Kind {
 	case KindUser:
-		return p.User.SiteAdmin || p.Roles[orgID] == RoleAdmin
+		role := p.Role(orgID)
+		return role == RoleAdmin || role == RoleMember
 	case KindOrg:
-		return p.Org.ID == orgID && p.Admin
+		return p.Org.ID == orgID
 	default:
 		return false
 	}
 }
 
-// CanGrant reports whether a caller may change lasting access: tokens, agent pools, trusted issuers
-// and their policies, and a user's preferences. A caller with an exchanged token may not, because
-// the change could outlive the token.
-func (p Principal) CanGrant() bool { return !p.Exchanged }
+// Creator returns the id that stacks record for the caller who created them. It is "" for a team,
+// which gets a permission on the stack instead.
+func (p Principal) Creator() string {
+	switch {
+	case p.User.ID != "":
+		return p.User.ID
+	case p.Kind == KindOrg && p.TeamID == "":
+		return p.Org.ID
+	default:
+		return ""
+	}
+}
 
-// CanCreateStack reports whether a caller may create stacks.
-func (p Principal) CanCreateStack(orgID string) bool {
-	return (p.Kind == KindUser || p.Kind == KindOrg) && p.CanReadOrg(orgID)
+// On returns the caller with the permission on a stack that was granted to the user or team. Call
+// it before [Principal.Can] and [Principal.Check].
+func (p Principal) On(tx *store.Tx, s store.Stack) (Principal, error) {
+	p.grantedOn, p.granted = s.ID, store.NoPermission
+	if p.Role(s.OrgID) == "" || p.permission(s) == store.AdminPermission {
+		return p, nil
+	}
+	var err error
+	p.granted, err = tx.Granted(s.ID, p.User.ID, p.TeamID)
+	return p, err
+}
+
+// permission returns the permission on a stack of a user, an organization or a team.
+func (p Principal) permission(s store.Stack) store.Permission {
+	granted := store.NoPermission
+	if p.grantedOn == s.ID {
+		granted = p.granted
+	}
+	switch role := p.Role(s.OrgID); {
+	case role == "":
+		return store.NoPermission
+	case role == RoleAdmin, s.CreatedBy != "" && s.CreatedBy == p.Creator():
+		return store.AdminPermission
+	case role == RoleMember:
+		return max(granted, s.OrgPermission)
+	default:
+		return granted
+	}
 }
 
 func (p Principal) abilities(s store.Stack) Ability {
-	if !p.CanReadOrg(s.OrgID) {
+	switch p.Kind {
+	case KindUser, KindOrg:
+		return abilitiesOf[p.permission(s)]
+	case KindJob:
+		if p.Org.ID != s.OrgID {
+			return 0
+		}
+		a := p.Scope[s.ID]
+		if abilitiesOf[p.permission(s)]&Outputs != 0 {
+			a |= p.Scope[OtherStacks] & Outputs
+		}
+		return a
+	default:
 		return 0
 	}
-	if p.Kind != KindJob {
-		return everything
-	}
-	a := p.Scope[s.ID]
-	if p.isMember(s.OrgID) {
-		a |= p.Scope[OtherStacks] & Outputs
-	}
-	return a
 }
 
 // Can reports whether a caller has one of the needed abilities.
@@ -78,34 +155,78 @@ func (p Principal) Check(s store.Stack, need Ability) error {
 	switch {
 	case p.Can(s, need):
 		return nil
-	case need == Manage && p.Can(s, everything&^Outputs):
-		return fault.Forbidden("Forbidden: only users and organization tokens may do this with stack %s, and this is the token of a deployment", s.Ref())
-	case p.Can(s, everything&^Outputs):
-		return fault.Forbidden("Forbidden: %s may not do this with stack %s: the token of this deployment lacks the ability %q", p.Name(), s.Ref(), need)
-	default:
+	case !p.Can(s, everything&^Outputs):
 		return p.NoStack(s.OrgName, s.Project, s.Name)
+	case p.Kind != KindJob:
+		return fault.Forbidden("Forbidden: %s may not do this with stack %s: it needs the permission %q on the stack", p.Name(), s.Ref(), needed(need))
+	case need&^(Operate|Manage) == 0:
+		return fault.Forbidden("Forbidden: only users and organization tokens may do this with stack %s, and this is the token of a deployment", s.Ref())
+	default:
+		return fault.Forbidden("Forbidden: %s may not do this with stack %s: the token of this deployment lacks the ability %q", p.Name(), s.Ref(), need)
+	}
+}
+
+// needed returns the name of the lowest permission with one of the needed abilities.
+func needed(need Ability) string {
+	switch {
+	case abilitiesOf[store.ReadPermission]&need != 0:
+		return "read"
+	case abilitiesOf[store.WritePermission]&need != 0:
+		return "write"
+	default:
+		return "admin"
 	}
 }
 
 // NoStack returns the error for a stack that does not exist or is hidden.
 func (p Principal) NoStack(org, project, name string) error {
 	const text = "Not Found: stack '%s/%s/%s' does not exist, or you may not see it"
-	if p.Kind == KindJob && !p.isMember(p.Org.ID) {
+	if p.Kind == KindJob && p.Role(p.Org.ID) == "" {
 		return fault.NotFound(text+": a deployment that no member of the organization requested sees only its own stack", org, project, name)
 	}
 	return fault.NotFound(text, org, project, name)
 }
 
-// ReadableOrgs returns the organizations whose stacks a caller may list. A job may list only its
-// own organization's stacks.
-func (p Principal) ReadableOrgs() []string {
-	var ids []string
-	if p.Org.ID != "" && p.CanReadOrg(p.Org.ID) {
-		ids = append(ids, p.Org.ID)
+// Reach selects the stacks that a caller may list in the given organizations, or in all of the
+// caller's organizations if none is given. A job may list only its own stack.
+func (p Principal) Reach(orgIDs ...string) store.Reach {
+	r := store.Reach{Creator: p.Creator(), UserID: p.User.ID, TeamID: p.TeamID}
+	if len(orgIDs) == 0 {
+		orgIDs = p.orgs()
 	}
-	if p.Kind == KindUser {
-		ids = slices.AppendSeq(ids, maps.Keys(p.Roles))
+	for _, id := range orgIDs {
+		switch role := p.Role(id); {
+		case p.Kind == KindJob && id == p.Org.ID, role == RoleAdmin:
+			r.All = append(r.All, id)
+		case role == RoleMember:
+			r.ByDefault = append(r.ByDefault, id)
+		case role != "":
+			r.Granted = append(r.Granted, id)
+		}
 	}
-	slices.Sort(ids)
-	return slices.Compact(ids)
+	return r
+}
+
+func (p Principal) orgs() []string {
+	if p.Kind == KindUser && p.Org.ID == "" {
+		return slices.Sorted(maps.Keys(p.Roles))
+	}
+	return []string{p.Org.ID}
+}
+
+// MayRun reports whether a user may still run an update that needs an ability. The token of a
+// running update is valid only as long.
+func MayRun(tx *store.Tx, userID, stackID string, need Ability) (bool, error) {
+	u, st, role, err := tx.UserOnStack(userID, stackID)
+	if err != nil {
+		return false, err
+	}
+	p := Principal{Kind: KindUser, User: u, Roles: map[string]string{st.OrgID: role}}
+	if p.Can(st, need) {
+		return true, nil
+	}
+	if p, err = p.On(tx, st); err != nil {
+		return false, err
+	}
+	return p.Can(st, need), nil
 }

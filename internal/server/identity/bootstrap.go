@@ -37,7 +37,7 @@ func (s *Service) Bootstrap(ctx context.Context, org string, deliver func(text s
 		return err
 	}
 	now := time.Now().UTC()
-	o := store.Organization{ID: NewID(), Name: org, DisplayName: org, CreatedAt: now}
+	o := store.Organization{ID: NewID(), Name: org, DisplayName: org, CreatedAt: now, StackPermission: store.WritePermission}
 	u := store.User{ID: NewID(), Login: AdminLogin, Name: "Administrator", Email: "admin@localhost", SiteAdmin: true, DefaultOrg: org, CreatedAt: now}
 	err = s.db.Write(ctx, func(tx *store.Tx) error {
 		if orgs, err := tx.Organizations(); err != nil || len(orgs) > 0 {

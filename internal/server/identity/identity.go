@@ -71,8 +71,10 @@ const (
 type Principal struct {
 	Kind    Kind
 	TokenID string
-	// TokenName and Team are the names of an organization or team token.
-	TokenName, Team string
+	// TokenName is the name of an organization or team token.
+	TokenName string
+	// Team and TeamID are the name and the id of a team token's team.
+	Team, TeamID string
 	// User is the owner of a personal token or the requester of a job's deployment, otherwise zero.
 	User store.User
 	// Org is the token's organization. It is zero for a personal token, unless the token was
@@ -91,6 +93,9 @@ type Principal struct {
 	DeploymentID string // job and runner tokens
 	StackID      string // job tokens: the deployment's stack
 	Scope        Scope  // job tokens: their permissions by stack
+
+	grantedOn string // id of the stack of the permission; see [Principal.On]
+	granted   store.Permission
 }
 
 // Name returns the caller's name for logs and messages.
@@ -167,7 +172,11 @@ func load(tx *store.Tx, t store.Token) (Principal, error) {
 	case store.OrgToken:
 		p.Kind = KindOrg
 	case store.TeamToken:
-		p.Kind, p.Team = KindOrg, t.Description
+		team, err := tx.Team(t.TeamID)
+		if err != nil {
+			return Principal{}, err
+		}
+		p.Kind, p.TeamID, p.Team = KindOrg, team.ID, team.Name
 	case store.PoolToken:
 		p.Kind = KindPool
 	case store.JobToken:

@@ -21,7 +21,8 @@ const (
 	Preview                           // run previews
 	Write                             // run updates, import states, change tags
 	DeleteStack                       // remove the stack if it is empty
-	Manage                            // administer the stack; no scope contains this ability
+	Operate                           // run and cancel deployments, change settings and stored configuration; in no scope
+	Manage                            // rename the stack, remove it with its resources, and grant permissions; in no scope
 
 	everything = Manage<<1 - 1
 )
@@ -47,6 +48,9 @@ func (a Ability) String() string {
 		if a&n.ability != 0 {
 			names = append(names, n.name)
 		}
+	}
+	if a&Operate != 0 {
+		names = append(names, "operate")
 	}
 	if a&Manage != 0 {
 		names = append(names, "manage")

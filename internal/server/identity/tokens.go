@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"time"
 
 	"workflowagent/internal/server/fault"
@@ -19,7 +18,7 @@ const PoolTokenTopic = "pool-tokens"
 type NewTokenSpec struct {
 	Kind        store.TokenKind
 	Name        string // organization and team tokens
-	Team        string // team tokens
+	TeamID      string // team tokens
 	Description string
 	OrgID       string // organization and team tokens
 	UserID      string // personal tokens
@@ -37,10 +36,7 @@ func (s *Service) CreateToken(ctx context.Context, spec NewTokenSpec) (text, id 
 	t := store.Token{
 		ID: NewID(), Hash: hash, Kind: spec.Kind, Name: spec.Name, Description: spec.Description,
 		OrgID: spec.OrgID, UserID: spec.UserID, Admin: spec.Admin, CreatedBy: spec.CreatedBy,
-		ExpiresAt: spec.Expires,
-	}
-	if spec.Kind == store.TeamToken {
-		t.Description = spec.Team
+		ExpiresAt: spec.Expires, TeamID: spec.TeamID,
 	}
 	err = s.db.Write(ctx, func(tx *store.Tx) error {
 		t.CreatedAt = tx.Now()
@@ -55,19 +51,15 @@ func (s *Service) CreateToken(ctx context.Context, spec NewTokenSpec) (text, id 
 	return text, t.ID, nil
 }
 
-// PersonalTokens returns a user's tokens, newest first.
-func (s *Service) PersonalTokens(ctx context.Context, userID string) ([]store.Token, error) {
-	return store.Read(ctx, s.db, func(tx *store.Tx) ([]store.Token, error) { return tx.TokensOfUser(userID) })
-}
-
-// OrgTokens returns the tokens of an organization or, if team is set, of that team, newest first.
-func (s *Service) OrgTokens(ctx context.Context, orgID, team string) ([]store.Token, error) {
-	kind := store.OrgToken
-	if team != "" {
-		kind = store.TeamToken
+// Tokens returns up to f.Limit of the selected tokens, newest first, and whether more follow.
+func (s *Service) Tokens(ctx context.Context, f store.TokenFilter) (list []store.Token, more bool, err error) {
+	limit := f.Limit
+	f.Limit++
+	list, err = store.Read(ctx, s.db, func(tx *store.Tx) ([]store.Token, error) { return tx.Tokens(f) })
+	if err != nil {
+		return nil, false, fmt.Errorf("listing tokens: %w", err)
 	}
-	all, err := store.Read(ctx, s.db, func(tx *store.Tx) ([]store.Token, error) { return tx.TokensOfOrg(orgID, kind) })
-	return slices.DeleteFunc(all, func(t store.Token) bool { return team != "" && t.Description != team }), err
+	return list[:min(limit, len(list))], len(list) > limit, nil
 }
 
 // DeleteToken removes a token by its id. It reports the token as missing if match returns false.
@@ -98,25 +90,4 @@ func (s *Service) DeleteExpired(ctx context.Context) error {
 // SetDefaultOrg sets a user's default organization.
 func (s *Service) SetDefaultOrg(ctx context.Context, userID, org string) error {
 	return s.db.Write(ctx, func(tx *store.Tx) error { return tx.SetDefaultOrg(userID, org) })
-}
-
-// MemberInfo is an organization member, together with the member's user.
-type MemberInfo struct {
-	store.Member
-	User store.User
-}
-
-// Members returns the members of an organization.
-func (s *Service) Members(ctx context.Context, orgID string) ([]MemberInfo, error) {
-	return store.Read(ctx, s.db, func(tx *store.Tx) (out []MemberInfo, err error) {
-		members, err := tx.Members(orgID)
-		for _, m := range members {
-			u, err := tx.User(m.UserID)
-			if err != nil {
-				return nil, err
-			}
-			out = append(out, MemberInfo{Member: m, User: u})
-		}
-		return out, err
-	})
 }

@@ -20,7 +20,7 @@ func (s *Service) Tokens(ctx context.Context, orgID, poolID string) ([]store.Tok
 		if _, err := tx.Pool(orgID, poolID); err != nil {
 			return nil, err
 		}
-		return tx.TokensOfPool(poolID)
+		return tx.Tokens(store.TokenFilter{Kind: store.PoolToken, PoolID: poolID})
 	})
 	return out, notFound(err, poolID)
 }

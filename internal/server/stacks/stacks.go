@@ -63,18 +63,24 @@ func (s *Service) Follow(h Hooks) { s.hooks = h }
 // Secrets returns the key ring that encrypts stack secrets.
 func (s *Service) Secrets() *keyring.Ring { return s.secrets }
 
-// Find returns a stack by name if the caller has one of the needed abilities.
-func (s *Service) Find(ctx context.Context, p identity.Principal, need identity.Ability, org, project, name string) (store.Stack, error) {
-	st, err := store.Read(ctx, s.db, func(tx *store.Tx) (store.Stack, error) {
-		return tx.StackByName(org, project, name)
+// Find returns a stack by name if the caller has one of the needed abilities. It also returns the
+// caller with the permissions on this stack.
+func (s *Service) Find(ctx context.Context, p identity.Principal, need identity.Ability, org, project, name string) (identity.Principal, store.Stack, error) {
+	var st store.Stack
+	err := s.db.Read(ctx, func(tx *store.Tx) (err error) {
+		if st, err = tx.StackByName(org, project, name); err != nil {
+			return err
+		}
+		p, err = p.On(tx, st)
+		return err
 	})
 	if errors.Is(err, store.ErrNotFound) {
-		return store.Stack{}, p.NoStack(org, project, name)
+		return p, store.Stack{}, p.NoStack(org, project, name)
 	}
 	if err != nil {
-		return store.Stack{}, fmt.Errorf("looking up a stack: %w", err)
+		return p, store.Stack{}, fmt.Errorf("looking up a stack: %w", err)
 	}
-	return st, p.Check(st, need)
+	return p, st, p.Check(st, need)
 }
 
 var namePattern = regexp.MustCompile(`^[A-Za-z0-9_.-]{1,100}$`)
@@ -94,6 +100,7 @@ type NewStack struct {
 	Tags          map[string]string
 	Config        string        // stack configuration as JSON; "" for none
 	State         *states.State // initial state; nil for none
+	Teams         []string      // names of the teams that get the permission to write
 }
 
 // Create creates a stack.
@@ -114,11 +121,25 @@ func (s *Service) Create(ctx context.Context, p identity.Principal, n NewStack) 
 	maps.Copy(tags, n.Tags)
 	st := store.Stack{
 		ID: identity.NewID(), OrgID: n.Org.ID, OrgName: n.Org.Name, Project: n.Project, Name: n.Name,
-		CreatedBy: p.User.ID, CreatedAt: time.Now().UTC(), Config: n.Config,
+		CreatedBy: p.Creator(), CreatedAt: time.Now().UTC(), Config: n.Config,
 	}
 	err := s.db.Write(ctx, func(tx *store.Tx) error {
 		if err := tx.InsertStack(st); err != nil {
 			return err
+		}
+		teams, err := identity.CheckTeams(tx, n.Org, n.Teams)
+		if err != nil {
+			return err
+		}
+		for _, t := range teams {
+			if err := tx.SaveTeamStack(store.TeamStack{TeamID: t.ID, StackID: st.ID, Permission: store.WritePermission}); err != nil {
+				return err
+			}
+		}
+		if p.TeamID != "" {
+			if err := tx.SaveTeamStack(store.TeamStack{TeamID: p.TeamID, StackID: st.ID, Permission: store.AdminPermission}); err != nil {
+				return err
+			}
 		}
 		return tx.SetStackTags(st.ID, tags)
 	})
@@ -187,11 +208,6 @@ func (s *Service) Delete(ctx context.Context, p identity.Principal, st store.Sta
 		s.log.WithError(err).WithField("stack", st.Ref()).Warn("removing a deleted stack's states failed; the server will remove them later")
 	}
 	return nil
-}
-
-// ProjectExists reports whether an organization has stacks in a project.
-func (s *Service) ProjectExists(ctx context.Context, orgID, project string) (bool, error) {
-	return store.Read(ctx, s.db, func(tx *store.Tx) (bool, error) { return tx.ProjectExists(orgID, project) })
 }
 
 // List returns the selected stacks, ordered by name.

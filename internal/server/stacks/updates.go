@@ -156,10 +156,14 @@ func (s *Service) CreateUpdate(ctx context.Context, p identity.Principal, st sto
 
 // CheckRun returns an error unless a caller may create, start and cancel an update.
 func CheckRun(p identity.Principal, st store.Stack, u store.Update) error {
+	return p.Check(st, toRun(u))
+}
+
+func toRun(u store.Update) identity.Ability {
 	if u.Preview {
-		return p.Check(st, identity.Preview)
+		return identity.Preview
 	}
-	return p.Check(st, identity.Write)
+	return identity.Write
 }
 
 // FindUpdate returns an update of a stack.
@@ -381,7 +385,18 @@ func holdsToken(u store.Update, token string) bool {
 // UpdateOfToken returns the update to which a lease token belongs, if the update runs on the named
 // stack.
 func (s *Service) UpdateOfToken(ctx context.Context, token, id, org, project, name string) (store.Update, error) {
-	u, err := store.Read(ctx, s.db, func(tx *store.Tx) (store.Update, error) { return tx.UpdateOnStack(id, org, project, name) })
+	var u store.Update
+	permitted := true
+	err := s.db.Read(ctx, func(tx *store.Tx) (err error) {
+		if u, err = tx.UpdateOnStack(id, org, project, name); err != nil {
+			return err
+		}
+		// A deployment's rights do not depend on its requester's, once it runs.
+		if u.RequestedBy != "" && u.DeploymentID == "" {
+			permitted, err = identity.MayRun(tx, u.RequestedBy, u.StackID, toRun(u))
+		}
+		return err
+	})
 	if errors.Is(err, store.ErrNotFound) {
 		return store.Update{}, fault.NotFound("Not Found: stack '%s/%s/%s' has no update %q", org, project, name, id)
 	}
@@ -390,6 +405,9 @@ func (s *Service) UpdateOfToken(ctx context.Context, token, id, org, project, na
 	}
 	if !holdsToken(u, token) {
 		return store.Update{}, fault.Forbidden("Forbidden: the token is for another update")
+	}
+	if !permitted {
+		return store.Update{}, fault.Forbidden("Forbidden: the user who started this update may no longer do so, and its token is no longer valid")
 	}
 	return u, nil
 }

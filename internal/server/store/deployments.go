@@ -2,6 +2,7 @@ package store
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -44,7 +45,8 @@ func (tx *Tx) DeploymentByVersion(stackID string, version int64) (Deployment, er
 // DeploymentFilter selects, sorts and paginates deployments.
 type DeploymentFilter struct {
 	OrgID   string // required
-	StackID string // "" selects all stacks of the organization
+	StackID string // "" selects all stacks of the organization that Reach selects
+	Reach   Reach
 	Sort    string // a name that CanSortDeployments accepts; "" sorts by creation time
 	Asc     bool
 	Limit   int
@@ -88,6 +90,12 @@ func (tx *Tx) Deployments(f DeploymentFilter) ([]DeploymentJob, int64, error) {
 	where, args := "WHERE d.org_id = $1", []any{f.OrgID}
 	if f.StackID != "" {
 		where, args = where+" AND d.stack_id = $2", append(args, f.StackID)
+	} else if !slices.Contains(f.Reach.All, f.OrgID) {
+		reach := f.Reach.where(func(v any) string { args = append(args, v); return fmt.Sprintf("$%d", len(args)) })
+		if reach == "" {
+			return nil, 0, nil
+		}
+		where += " AND d.stack_id IN (SELECT s.id FROM stacks s JOIN organizations o ON o.id = s.org_id WHERE " + reach + ")"
 	}
 	total, err := database.Scalar[int64](tx.Tx, "SELECT COUNT(*) FROM deployments d "+where, args...)
 	if err != nil {

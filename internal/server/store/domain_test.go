@@ -91,12 +91,12 @@ func TestStacks(t *testing.T) {
 				want   []string
 			}{
 				{store.StackFilter{}, nil},
-				{store.StackFilter{OrgIDs: []string{"id-acme"}}, []string{"a", "b", "c"}},
-				{store.StackFilter{OrgIDs: []string{"id-acme"}, Limit: 2}, []string{"a", "b"}},
-				{store.StackFilter{OrgIDs: []string{"id-acme"}, After: got.SortKey()}, []string{"b", "c"}},
-				{store.StackFilter{OrgIDs: []string{"id-acme"}, Project: "q"}, nil},
-				{store.StackFilter{OrgIDs: []string{"id-acme", "x"}, TagName: "all"}, []string{"a", "b", "c"}},
-				{store.StackFilter{OrgIDs: []string{"id-acme"}, TagName: "name", TagValue: "b"}, []string{"b"}},
+				{store.StackFilter{Reach: store.Reach{All: []string{"id-acme"}}}, []string{"a", "b", "c"}},
+				{store.StackFilter{Reach: store.Reach{All: []string{"id-acme"}}, Limit: 2}, []string{"a", "b"}},
+				{store.StackFilter{Reach: store.Reach{All: []string{"id-acme"}}, After: got.SortKey()}, []string{"b", "c"}},
+				{store.StackFilter{Reach: store.Reach{All: []string{"id-acme"}}, Project: "q"}, nil},
+				{store.StackFilter{Reach: store.Reach{All: []string{"id-acme", "x"}}, TagName: "all"}, []string{"a", "b", "c"}},
+				{store.StackFilter{Reach: store.Reach{All: []string{"id-acme"}}, TagName: "name", TagValue: "b"}, []string{"b"}},
 			} {
 				list, err := tx.Stacks(q.filter)
 				if err != nil {
@@ -300,11 +300,11 @@ func TestOIDC(t *testing.T) {
 		})
 		write(t, db, func(tx *store.Tx) error {
 			// Lists contain the tokens that users created, but not exchanged tokens.
-			byOrg, err := tx.TokensOfOrg("id-acme", store.OrgToken)
+			byOrg, err := tx.Tokens(store.TokenFilter{Kind: store.OrgToken, OrgID: "id-acme"})
 			if err != nil || len(byOrg) != 1 || byOrg[0].ID != "t4" {
 				t.Errorf("tokens of the organization %v, %v", byOrg, err)
 			}
-			byUser, err := tx.TokensOfUser("u")
+			byUser, err := tx.Tokens(store.TokenFilter{Kind: store.PersonalToken, UserID: "u"})
 			if err != nil || len(byUser) != 1 || byUser[0].ID != "t5" {
 				t.Errorf("tokens of the user %v, %v", byUser, err)
 			}

@@ -2,6 +2,7 @@ package store
 
 import (
 	"fmt"
+	"strings"
 	"time"
 
 	"workflowagent/internal/server/store/database"
@@ -11,6 +12,7 @@ import (
 type Organization struct {
 	ID, Name, DisplayName string
 	CreatedAt             time.Time
+	StackPermission       Permission // of members, on every stack of the organization
 }
 
 // User is a human or service that signs in.
@@ -25,6 +27,9 @@ type User struct {
 type Member struct {
 	OrgID, UserID, Role string
 	CreatedAt           time.Time
+	Login               string `db:"-" read:"u.login"`
+	Name                string `db:"-" read:"u.name"`
+	Email               string `db:"-" read:"u.email"`
 }
 
 // TokenKind is the purpose of a token.
@@ -34,7 +39,7 @@ type TokenKind string
 const (
 	PersonalToken TokenKind = "personal" // authenticates its user
 	OrgToken      TokenKind = "org"      // authenticates the organization
-	TeamToken     TokenKind = "team"     // authenticates the organization on behalf of a team
+	TeamToken     TokenKind = "team"     // authenticates a team of the organization
 	PoolToken     TokenKind = "pool"     // for agents of a pool: polls and claims
 	JobToken      TokenKind = "job"      // for a job's pulumi process: PULUMI_ACCESS_TOKEN
 	RunnerToken   TokenKind = "runner"   // for a job's agent and runner: job callbacks
@@ -56,6 +61,7 @@ type Token struct {
 	Admin             bool
 	CreatedBy         string // user id
 	IssuerID          string // OIDC issuer of the identity token that was exchanged for this token
+	TeamID            string
 	CreatedAt         time.Time
 	ExpiresAt         time.Time // zero means never
 	LastUsedAt        time.Time // zero means never
@@ -64,7 +70,7 @@ type Token struct {
 var (
 	organizations = database.NewTable[Organization]("organizations")
 	users         = database.NewTable[User]("users")
-	members       = database.NewTable[Member]("members")
+	members       = database.NewTable[Member]("members m JOIN users u ON u.id = m.user_id")
 	tokens        = database.NewTable[Token]("tokens")
 )
 
@@ -124,12 +130,55 @@ func (tx *Tx) InsertMember(m Member) error { return members.Insert(tx.Tx, m) }
 
 // Member returns a user's membership in an organization, or [ErrNotFound].
 func (tx *Tx) Member(orgID, userID string) (Member, error) {
-	return members.One(tx.Tx, "WHERE org_id = $1 AND user_id = $2", orgID, userID)
+	return members.One(tx.Tx, "WHERE m.org_id = $1 AND m.user_id = $2", orgID, userID)
 }
 
-// Members returns the members of an organization, oldest first.
-func (tx *Tx) Members(orgID string) ([]Member, error) {
-	return members.All(tx.Tx, "WHERE org_id = $1 ORDER BY created_at, user_id", orgID)
+// MemberByLogin returns a user's membership in an organization, or [ErrNotFound].
+func (tx *Tx) MemberByLogin(orgID, login string) (Member, error) {
+	return members.One(tx.Tx, "WHERE m.org_id = $1 AND u.login = $2", orgID, login)
+}
+
+// Members returns up to limit members of an organization, ordered by login, whose login follows
+// after.
+func (tx *Tx) Members(orgID, after string, limit int) ([]Member, error) {
+	return members.All(tx.Tx, fmt.Sprintf("WHERE m.org_id = $1 AND u.login > $2 ORDER BY u.login LIMIT %d", limit), orgID, after)
+}
+
+// SetRole changes a member's role.
+func (tx *Tx) SetRole(orgID, userID, role string) error {
+	return tx.ExecOne("UPDATE members SET role = $3 WHERE org_id = $1 AND user_id = $2", orgID, userID, role)
+}
+
+// CountMembers returns the number of an organization's members with a role.
+func (tx *Tx) CountMembers(orgID, role string) (int64, error) {
+	return database.Scalar[int64](tx.Tx, "SELECT COUNT(*) FROM members WHERE org_id = $1 AND role = $2", orgID, role)
+}
+
+// DemoteOthers gives all of an organization's members with the role from, except one user, the role
+// to.
+func (tx *Tx) DemoteOthers(orgID, userID, from, to string) error {
+	_, err := tx.Exec("UPDATE members SET role = $4 WHERE org_id = $1 AND user_id <> $2 AND role = $3", orgID, userID, from, to)
+	return err
+}
+
+// DeleteMember removes a user from an organization and its teams, together with the user's
+// permissions on its stacks and the user's exchanged tokens for it.
+func (tx *Tx) DeleteMember(orgID, userID string) error {
+	for _, query := range []string{
+		"DELETE FROM team_members WHERE user_id = $2 AND team_id IN (SELECT id FROM teams WHERE org_id = $1)",
+		"DELETE FROM collaborators WHERE user_id = $2 AND stack_id IN (SELECT id FROM stacks WHERE org_id = $1)",
+		"DELETE FROM tokens WHERE user_id = $2 AND org_id = $1 AND kind = 'personal'",
+	} {
+		if _, err := tx.Exec(query, orgID, userID); err != nil {
+			return err
+		}
+	}
+	return tx.ExecOne("DELETE FROM members WHERE org_id = $1 AND user_id = $2", orgID, userID)
+}
+
+// SetStackPermission sets the permission of an organization's members on all its stacks.
+func (tx *Tx) SetStackPermission(orgID string, p Permission) error {
+	return organizations.Update(tx.Tx, Organization{ID: orgID, StackPermission: p}, "stack_permission")
 }
 
 // RolesOf returns a map from the ids of a user's organizations to the user's roles.
@@ -148,21 +197,48 @@ func (tx *Tx) TokenByHash(hash []byte) (Token, error) {
 	return tokens.One(tx.Tx, "WHERE hash = $1", hash)
 }
 
-// TokensOfUser returns the personal tokens that a user created, newest first.
-func (tx *Tx) TokensOfUser(userID string) ([]Token, error) {
-	return tokens.All(tx.Tx, "WHERE user_id = $1 AND kind = 'personal' AND issuer_id = '' ORDER BY created_at DESC, id", userID)
+// TokenFilter selects tokens of one kind. An empty field selects all.
+type TokenFilter struct {
+	Kind                          TokenKind // required
+	UserID, OrgID, TeamID, PoolID string
+	// Contains is a part of the name or description, regardless of case.
+	Contains string
+	// After selects the tokens that follow this one.
+	After Token
+	// Limit is the maximum number of tokens; 0 means no limit.
+	Limit int
 }
 
-// TokensOfOrg returns an organization's tokens of one kind, newest first. It omits exchanged
-// tokens.
-func (tx *Tx) TokensOfOrg(orgID string, kind TokenKind) ([]Token, error) {
-	return tokens.All(tx.Tx, "WHERE org_id = $1 AND kind = $2 AND issuer_id = '' ORDER BY created_at DESC, id", orgID, kind)
+// Tokens returns the selected tokens, newest first. It omits exchanged tokens.
+func (tx *Tx) Tokens(f TokenFilter) ([]Token, error) {
+	query, args := "WHERE kind = $1 AND issuer_id = ''", []any{f.Kind}
+	arg := func(v any) string {
+		args = append(args, v)
+		return fmt.Sprintf("$%d", len(args))
+	}
+	for _, owner := range []struct{ column, id string }{
+		{"user_id", f.UserID}, {"org_id", f.OrgID}, {"team_id", f.TeamID}, {"pool_id", f.PoolID},
+	} {
+		if owner.id != "" {
+			query += " AND " + owner.column + " = " + arg(owner.id)
+		}
+	}
+	if f.Contains != "" {
+		part := arg("%" + likeText.Replace(strings.ToLower(f.Contains)) + "%")
+		query += fmt.Sprintf(` AND (lower(name) LIKE %s ESCAPE '\' OR lower(description) LIKE %s ESCAPE '\')`, part, part)
+	}
+	if f.After.ID != "" {
+		at, id := arg(f.After.CreatedAt), arg(f.After.ID)
+		query += fmt.Sprintf(" AND (created_at < %s OR created_at = %s AND id > %s)", at, at, id)
+	}
+	query += " ORDER BY created_at DESC, id"
+	if f.Limit > 0 {
+		query += fmt.Sprintf(" LIMIT %d", f.Limit)
+	}
+	return tokens.All(tx.Tx, query, args...)
 }
 
-// TokensOfPool returns an agent pool's tokens, newest first. It omits exchanged tokens.
-func (tx *Tx) TokensOfPool(poolID string) ([]Token, error) {
-	return tokens.All(tx.Tx, "WHERE pool_id = $1 AND kind = 'pool' AND issuer_id = '' ORDER BY created_at DESC, id", poolID)
-}
+var likeText = strings.NewReplacer(`\`, `\\`, "%", `\%`, "_", `\_`)
 
 // DeleteToken removes a token by id, or returns [ErrNotFound].
 func (tx *Tx) DeleteToken(id string) error {

@@ -13,7 +13,7 @@ type Stack struct {
 	ID, OrgID     string
 	OrgName       string `db:"-" read:"o.name"`
 	Project, Name string
-	CreatedBy     string // user id
+	CreatedBy     string // id of a user, or of the organization if one of its tokens created the stack
 	CreatedAt     time.Time
 	Version       int64     // version of the newest started update; 0 before the first
 	StateBlob     string    // key of the current state; "" without a state
@@ -22,6 +22,8 @@ type Stack struct {
 	ActiveUpdate  string    // id of the update that holds the stack; "" if none does
 	LastUpdateAt  time.Time // start of the newest update; zero before the first
 	Config        string    // stored stack configuration as JSON; "" if none is stored
+	// OrgPermission is the permission that the organization's members have on every stack.
+	OrgPermission Permission `db:"-" read:"o.stack_permission"`
 }
 
 // Ref returns the stack's name as org/project/stack.
@@ -51,16 +53,10 @@ func (tx *Tx) DeleteStack(id string) error {
 	return tx.ExecOne("DELETE FROM stacks WHERE id = $1", id)
 }
 
-// ProjectExists reports whether an organization has a stack in a project.
-func (tx *Tx) ProjectExists(orgID, project string) (bool, error) {
-	n, err := database.Scalar[int64](tx.Tx, "SELECT COUNT(*) FROM stacks WHERE org_id = $1 AND project = $2", orgID, project)
-	return n > 0, err
-}
-
 // StackFilter selects stacks. An empty field selects all.
 type StackFilter struct {
-	OrgIDs   []string // must not be empty
-	StackID  string   // "" selects all projects
+	Reach    Reach
+	StackID  string
 	Project  string
 	TagName  string
 	TagValue string
@@ -75,20 +71,16 @@ func (s Stack) SortKey() string { return s.OrgID + "/" + s.Project + "/" + s.Nam
 
 // Stacks returns the selected stacks, without their configurations, ordered by [Stack.SortKey].
 func (tx *Tx) Stacks(f StackFilter) ([]Stack, error) {
-	if len(f.OrgIDs) == 0 {
-		return nil, nil
-	}
-	var where []string
 	var args []any
 	arg := func(v any) string {
 		args = append(args, v)
 		return fmt.Sprintf("$%d", len(args))
 	}
-	var orgs []string
-	for _, id := range f.OrgIDs {
-		orgs = append(orgs, arg(id))
+	reach := f.Reach.where(arg)
+	if reach == "" {
+		return nil, nil
 	}
-	where = append(where, "s.org_id IN ("+strings.Join(orgs, ", ")+")")
+	where := []string{reach}
 	if f.StackID != "" {
 		where = append(where, "s.id = "+arg(f.StackID))
 	}

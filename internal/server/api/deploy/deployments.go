@@ -29,14 +29,14 @@ func Register(rt *web.Router, d *deployments.Service, s *stacks.Service) {
 func (d *deploymentRoutes) register(rt *web.Router) {
 	const base = web.StackPath + "/deployments"
 	rt.Stack(http.MethodGet, base, identity.StateRead, d.listStack)
-	rt.Stack(http.MethodPost, base, identity.Manage, d.create)
+	rt.Stack(http.MethodPost, base, identity.Operate, d.create)
 	rt.Stack(http.MethodGet, base+"/metadata", identity.StateRead, d.stackMetadata)
-	rt.Stack(http.MethodPost, base+"/pause", identity.Manage, d.pauseStack(true))
-	rt.Stack(http.MethodPost, base+"/resume", identity.Manage, d.pauseStack(false))
-	rt.Stack(http.MethodDelete, base+"/cache", identity.Manage, d.clearCache)
+	rt.Stack(http.MethodPost, base+"/pause", identity.Operate, d.pauseStack(true))
+	rt.Stack(http.MethodPost, base+"/resume", identity.Operate, d.pauseStack(false))
+	rt.Stack(http.MethodDelete, base+"/cache", identity.Operate, d.clearCache)
 	rt.Stack(http.MethodGet, base+"/version/{version}", identity.StateRead, d.getVersion)
 	rt.Stack(http.MethodGet, base+"/{deploymentID}", identity.StateRead, d.get)
-	rt.Stack(http.MethodPost, base+"/{deploymentID}/cancel", identity.Manage, d.cancel)
+	rt.Stack(http.MethodPost, base+"/{deploymentID}/cancel", identity.Operate, d.cancel)
 	rt.Stack(http.MethodGet, base+"/{deploymentID}/updates", identity.StateRead, d.updates)
 	rt.Stack(http.MethodGet, base+"/{deploymentID}/logs", identity.StateRead, d.logs)
 
@@ -48,8 +48,8 @@ func (d *deploymentRoutes) register(rt *web.Router) {
 
 	for _, path := range []string{"/schedules", "/schedules/{scheduleID}", "/drift/schedules", "/drift/schedules/{scheduleID}", "/ttl/schedules", "/ttl/schedules/{scheduleID}"} {
 		rt.Stack(http.MethodGet, base+path, identity.StateRead, notBuilt)
-		rt.Stack(http.MethodPost, base+path, identity.Manage, notBuilt)
-		rt.Stack(http.MethodDelete, base+path, identity.Manage, notBuilt)
+		rt.Stack(http.MethodPost, base+path, identity.Operate, notBuilt)
+		rt.Stack(http.MethodDelete, base+path, identity.Operate, notBuilt)
 	}
 }
 
@@ -101,15 +101,15 @@ func (d *deploymentRoutes) details(w http.ResponseWriter, r *http.Request, st st
 }
 
 func (d *deploymentRoutes) listStack(w http.ResponseWriter, r *http.Request, st store.Stack) error {
-	return d.list(w, r, st.OrgID, st.ID)
+	return d.list(w, r, deployments.Filter{OrgID: st.OrgID, StackID: st.ID})
 }
 
 func (d *deploymentRoutes) listOrg(w http.ResponseWriter, r *http.Request, o store.Organization) error {
-	return d.list(w, r, o.ID, "")
+	return d.list(w, r, deployments.Filter{OrgID: o.ID, Reach: web.Principal(r).Reach(o.ID)})
 }
 
-func (d *deploymentRoutes) list(w http.ResponseWriter, r *http.Request, orgID, stackID string) error {
-	f := deployments.Filter{Page: 1, PageSize: 10, Sort: r.URL.Query().Get("sort")}
+func (d *deploymentRoutes) list(w http.ResponseWriter, r *http.Request, f deployments.Filter) error {
+	f.Page, f.PageSize, f.Sort = 1, 10, r.URL.Query().Get("sort")
 	for name, p := range map[string]*int{"page": &f.Page, "pageSize": &f.PageSize} {
 		if err := request.QueryInt(r, name, p); err != nil {
 			return err
@@ -119,7 +119,7 @@ func (d *deploymentRoutes) list(w http.ResponseWriter, r *http.Request, orgID, s
 	if f.Asc, err = request.QueryFlag(r, "asc"); err != nil {
 		return err
 	}
-	list, total, err := d.deployments.List(r.Context(), orgID, stackID, f)
+	list, total, err := d.deployments.List(r.Context(), f)
 	if err != nil {
 		return err
 	}

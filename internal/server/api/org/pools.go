@@ -26,21 +26,28 @@ func (p *poolRoutes) register(rt *web.Router) {
 	rt.Org(http.MethodPost, base+"/{poolID}/tokens", web.NeedGrant, p.addToken)
 	rt.Org(http.MethodDelete, base+"/{poolID}/tokens/{tokenID}", web.NeedGrant, p.revokeToken)
 	rt.Org(http.MethodPatch, "/api/orgs/{org}", web.NeedGrant, func(w http.ResponseWriter, r *http.Request, o store.Organization) error {
-		if err := p.patchOrg(w, r, o); err != nil {
+		if err := p.patchOrg(w, r, &o); err != nil {
 			return err
 		}
 		return p.users.org(w, r, o)
 	})
 }
 
-// patchOrg changes the default pool of an organization. It ignores the other settings in the
-// request.
-func (p *poolRoutes) patchOrg(w http.ResponseWriter, r *http.Request, o store.Organization) error {
+// patchOrg changes the default pool and the default permission of an organization. It ignores the
+// other settings in the request.
+func (p *poolRoutes) patchOrg(w http.ResponseWriter, r *http.Request, o *store.Organization) error {
 	var req struct {
-		DefaultPool *string `json:"setDefaultAgentPoolID"`
+		DefaultPool     *string           `json:"setDefaultAgentPoolID"`
+		StackPermission *store.Permission `json:"setDefaultStackPermission"`
 	}
 	if err := request.Decode(w, r, &req); err != nil {
 		return err
+	}
+	if req.StackPermission != nil {
+		if err := p.users.identity.SetStackPermission(r.Context(), o.ID, *req.StackPermission); err != nil {
+			return err
+		}
+		o.StackPermission = *req.StackPermission
 	}
 	if req.DefaultPool == nil {
 		return nil

@@ -1,7 +1,10 @@
 package org
 
 import (
+	"fmt"
 	"net/http"
+	"strconv"
+	"strings"
 	"time"
 
 	"workflowagent/internal/server/api/request"
@@ -18,11 +21,13 @@ func (t *tokenRoutes) register(rt *web.Router) {
 	rt.Authed(http.MethodGet, "/api/user/tokens", users, t.listPersonal)
 	rt.Authed(http.MethodPost, "/api/user/tokens", users, web.OwnToken(t.createPersonal))
 	rt.Authed(http.MethodDelete, "/api/user/tokens/{tokenID}", users, web.OwnToken(t.deletePersonal))
-	for _, base := range []string{"/api/orgs/{org}", "/api/orgs/{org}/teams/{team}"} {
-		rt.Org(http.MethodGet, base+"/tokens", web.NeedAdmin, t.listOrg)
-		rt.Org(http.MethodPost, base+"/tokens", web.NeedGrant, t.createOrg)
-		rt.Org(http.MethodDelete, base+"/tokens/{tokenID}", web.NeedGrant, t.deleteOrg)
-	}
+	const org, team = "/api/orgs/{org}/tokens", "/api/orgs/{org}/teams/{team}/tokens"
+	rt.Org(http.MethodGet, org, web.NeedAdmin, t.listOrg)
+	rt.Org(http.MethodPost, org, web.NeedGrant, t.createOrg)
+	rt.Org(http.MethodDelete, org+"/{tokenID}", web.NeedGrant, t.deleteOrg)
+	rt.Org(http.MethodGet, team, web.NeedAdmin, t.listTeam)
+	rt.Org(http.MethodPost, team, web.NeedGrant, t.createTeam)
+	rt.Org(http.MethodDelete, team+"/{tokenID}", web.NeedGrant, t.deleteTeam)
 }
 
 type tokenBody struct {
@@ -51,11 +56,45 @@ func tokenBodies(tokens []store.Token) map[string]any {
 	return map[string]any{"tokens": out}
 }
 
+// list responds with a page of the selected tokens.
+func (t *tokenRoutes) list(w http.ResponseWriter, r *http.Request, f store.TokenFilter) error {
+	f.Limit, f.Contains = defaultPage, r.URL.Query().Get("filter")
+	if err := request.QueryInt(r, "maxResults", &f.Limit); err != nil {
+		return err
+	}
+	if f.Limit < 1 {
+		return fault.Invalid("Bad Request: Invalid query parameter: maxResults must be above 0")
+	}
+	f.Limit = min(f.Limit, maxPage)
+	after, err := continuation(r)
+	if err != nil {
+		return err
+	}
+	if at, id, ok := strings.Cut(after, " "); ok {
+		micros, err := strconv.ParseInt(at, 10, 64)
+		if err != nil {
+			return errContinuation
+		}
+		f.After = store.Token{ID: id, CreatedAt: time.UnixMicro(micros)}
+	}
+	tokens, more, err := t.identity.Tokens(r.Context(), f)
+	if err != nil {
+		return err
+	}
+	body := tokenBodies(tokens)
+	if more {
+		last := tokens[len(tokens)-1]
+		body["continuationToken"] = continueAfter(fmt.Sprintf("%d %s", last.CreatedAt.UnixMicro(), last.ID))
+	}
+	return web.WriteJSON(w, r, http.StatusOK, body)
+}
+
 type newTokenBody struct {
 	Name        string `json:"name"`
 	Description string `json:"description"`
 	Expires     int64  `json:"expires"` // Unix seconds; 0 means never
 	Admin       bool   `json:"admin"`
+	RoleID      string `json:"roleID"`
 }
 
 func (b newTokenBody) expires() (time.Time, error) {
@@ -69,8 +108,7 @@ func (b newTokenBody) expires() (time.Time, error) {
 }
 
 func (t *tokenRoutes) listPersonal(w http.ResponseWriter, r *http.Request) error {
-	tokens, err := t.identity.PersonalTokens(r.Context(), web.Principal(r).User.ID)
-	return web.Answer(w, r, tokenBodies(tokens), err)
+	return t.list(w, r, store.TokenFilter{Kind: store.PersonalToken, UserID: web.Principal(r).User.ID})
 }
 
 func (t *tokenRoutes) createPersonal(w http.ResponseWriter, r *http.Request) error {
@@ -102,11 +140,15 @@ func (t *tokenRoutes) deletePersonal(w http.ResponseWriter, r *http.Request) err
 }
 
 func (t *tokenRoutes) listOrg(w http.ResponseWriter, r *http.Request, o store.Organization) error {
-	tokens, err := t.identity.OrgTokens(r.Context(), o.ID, web.Param(r, "team"))
-	return web.Answer(w, r, tokenBodies(tokens), err)
+	return t.list(w, r, store.TokenFilter{Kind: store.OrgToken, OrgID: o.ID})
 }
 
 func (t *tokenRoutes) createOrg(w http.ResponseWriter, r *http.Request, o store.Organization) error {
+	return t.createNamed(w, r, identity.NewTokenSpec{Kind: store.OrgToken, OrgID: o.ID})
+}
+
+// createNamed creates a token of an organization or a team.
+func (t *tokenRoutes) createNamed(w http.ResponseWriter, r *http.Request, spec identity.NewTokenSpec) error {
 	var body newTokenBody
 	if err := request.Decode(w, r, &body); err != nil {
 		return err
@@ -114,27 +156,48 @@ func (t *tokenRoutes) createOrg(w http.ResponseWriter, r *http.Request, o store.
 	if body.Name == "" {
 		return fault.Invalid("Bad Request: member \"name\" is required")
 	}
+	if body.RoleID != "" {
+		return fault.Invalid("Bad Request: member \"roleID\" is not supported: this server has no custom roles; use \"admin\", or a team's token")
+	}
 	expires, err := body.expires()
 	if err != nil {
 		return err
 	}
-	spec := identity.NewTokenSpec{
-		Kind: store.OrgToken, Name: body.Name, Description: body.Description, OrgID: o.ID,
-		Admin: body.Admin, CreatedBy: web.Principal(r).User.ID, Expires: expires,
-	}
-	if team := web.Param(r, "team"); team != "" {
-		spec.Kind, spec.Team, spec.Admin = store.TeamToken, team, false
-	}
+	spec.Name, spec.Description, spec.Expires, spec.CreatedBy = body.Name, body.Description, expires, web.Principal(r).User.ID
+	spec.Admin = body.Admin && spec.Kind == store.OrgToken
 	return t.create(w, r, spec)
 }
 
 func (t *tokenRoutes) deleteOrg(w http.ResponseWriter, r *http.Request, o store.Organization) error {
-	team := web.Param(r, "team")
 	err := t.identity.DeleteToken(r.Context(), web.Param(r, "tokenID"), func(tok store.Token) bool {
-		if team != "" {
-			return tok.Kind == store.TeamToken && tok.OrgID == o.ID && tok.Description == team
-		}
 		return tok.Kind == store.OrgToken && tok.OrgID == o.ID
+	})
+	return web.Done(w, err)
+}
+
+func (t *tokenRoutes) listTeam(w http.ResponseWriter, r *http.Request, o store.Organization) error {
+	team, err := t.identity.Team(r.Context(), o.ID, web.Param(r, "team"))
+	if err != nil {
+		return err
+	}
+	return t.list(w, r, store.TokenFilter{Kind: store.TeamToken, TeamID: team.ID})
+}
+
+func (t *tokenRoutes) createTeam(w http.ResponseWriter, r *http.Request, o store.Organization) error {
+	team, err := t.identity.Team(r.Context(), o.ID, web.Param(r, "team"))
+	if err != nil {
+		return err
+	}
+	return t.createNamed(w, r, identity.NewTokenSpec{Kind: store.TeamToken, OrgID: o.ID, TeamID: team.ID})
+}
+
+func (t *tokenRoutes) deleteTeam(w http.ResponseWriter, r *http.Request, o store.Organization) error {
+	team, err := t.identity.Team(r.Context(), o.ID, web.Param(r, "team"))
+	if err != nil {
+		return err
+	}
+	err = t.identity.DeleteToken(r.Context(), web.Param(r, "tokenID"), func(tok store.Token) bool {
+		return tok.Kind == store.TeamToken && tok.TeamID == team.ID
 	})
 	return web.Done(w, err)
 }

@@ -1,4 +1,5 @@
-// Package org serves the routes of users, organizations, tokens, agent pools and OIDC issuers.
+// Package org serves the routes of users, organizations, members, teams, permissions, tokens, agent
+// pools and OIDC issuers.
 package org
 
 import (
@@ -14,10 +15,13 @@ import (
 
 type userRoutes struct{ identity *identity.Service }
 
-// Register adds the routes of users, organizations, tokens, agent pools and OIDC issuers.
+// Register adds the routes of this package.
 func Register(rt *web.Router, ids *identity.Service, p *pools.Service, issuers *oidc.Service) {
 	users := &userRoutes{ids}
 	users.register(rt)
+	(&memberRoutes{ids}).register(rt)
+	(&teamRoutes{ids}).register(rt)
+	(&accessRoutes{ids}).register(rt)
 	(&tokenRoutes{ids}).register(rt)
 	(&poolRoutes{p, users}).register(rt)
 	(&oidcRoutes{issuers}).register(rt)
@@ -28,7 +32,6 @@ func (u *userRoutes) register(rt *web.Router) {
 	rt.Authed(http.MethodGet, "/api/user/organizations/default", web.People, u.defaultOrg)
 	rt.Authed(http.MethodPost, "/api/user/organizations/{org}/default", web.People, web.OwnToken(u.setDefaultOrg))
 	rt.Org(http.MethodGet, "/api/orgs/{org}", web.NeedMember, u.org)
-	rt.Org(http.MethodGet, "/api/orgs/{org}/members", web.NeedMember, u.members)
 }
 
 type orgSummary struct {
@@ -81,7 +84,7 @@ func (u *userRoutes) user(w http.ResponseWriter, r *http.Request) error {
 		body.TokenInfo = &tokenInfo{Name: "deployment " + p.DeploymentID, Organization: p.Org.Name}
 	}
 	for _, o := range orgs {
-		role := p.Roles[o.ID]
+		role := p.Role(o.ID)
 		if role == "" {
 			role = identity.RoleMember
 		}
@@ -122,35 +125,6 @@ func (u *userRoutes) setDefaultOrg(w http.ResponseWriter, r *http.Request) error
 
 func (u *userRoutes) org(w http.ResponseWriter, r *http.Request, o store.Organization) error {
 	return web.WriteJSON(w, r, http.StatusOK, map[string]any{
-		"githubLogin": o.Name, "name": o.DisplayName, "avatarUrl": "", "repos": []any{},
+		"githubLogin": o.Name, "name": o.DisplayName, "avatarUrl": "", "repos": []any{}, "defaultStackPermission": o.StackPermission,
 	})
-}
-
-func (u *userRoutes) members(w http.ResponseWriter, r *http.Request, o store.Organization) error {
-	members, err := u.identity.Members(r.Context(), o.ID)
-	if err != nil {
-		return err
-	}
-	type role struct {
-		ID         string `json:"id"`
-		Name       string `json:"name"`
-		ModifiedAt string `json:"modifiedAt"`
-	}
-	type member struct {
-		Created       string       `json:"created"`
-		FGARole       role         `json:"fgaRole"`
-		KnownToPulumi bool         `json:"knownToPulumi"`
-		Role          string       `json:"role"`
-		User          web.UserInfo `json:"user"`
-		VirtualAdmin  bool         `json:"virtualAdmin"`
-	}
-	out := []member{}
-	for _, m := range members {
-		created := web.RFC3339(m.CreatedAt)
-		out = append(out, member{
-			Created: created, FGARole: role{ID: m.Role, Name: m.Role, ModifiedAt: created},
-			KnownToPulumi: true, Role: m.Role, User: web.UserInfoOf(m.User),
-		})
-	}
-	return web.WriteJSON(w, r, http.StatusOK, map[string]any{"members": out})
 }

@@ -47,8 +47,8 @@ func (s *stackRoutes) register(rt *web.Router) {
 	rt.Stack(http.MethodDelete, web.StackPath+"/tags/{tag}", identity.Write, s.removeTag)
 
 	rt.Stack(http.MethodGet, web.StackPath+"/config", identity.DecryptConfig, s.config)
-	rt.Stack(http.MethodPut, web.StackPath+"/config", identity.Manage, s.setConfig)
-	rt.Stack(http.MethodDelete, web.StackPath+"/config", identity.Manage, s.removeConfig)
+	rt.Stack(http.MethodPut, web.StackPath+"/config", identity.Operate, s.setConfig)
+	rt.Stack(http.MethodDelete, web.StackPath+"/config", identity.Operate, s.removeConfig)
 
 	rt.Stack(http.MethodGet, web.StackPath+"/policypacks", identity.StateRead, s.policyPacks)
 	rt.Stack(http.MethodGet, web.StackPath+"/policygroups", identity.StateRead, s.policyGroups)
@@ -80,7 +80,7 @@ func (s *stackRoutes) list(w http.ResponseWriter, r *http.Request) error {
 	}
 	limit = min(limit, maxStacksPage)
 	filter := store.StackFilter{
-		OrgIDs: p.ReadableOrgs(), StackID: p.StackID, Project: q.Get("project"), TagName: q.Get("tagName"), TagValue: q.Get("tagValue"),
+		Reach: p.Reach(), StackID: p.StackID, Project: q.Get("project"), TagName: q.Get("tagName"), TagValue: q.Get("tagValue"),
 		Limit: limit + 1,
 	}
 	if t := q.Get("continuationToken"); t != "" {
@@ -94,11 +94,11 @@ func (s *stackRoutes) list(w http.ResponseWriter, r *http.Request) error {
 		o, err := s.identity.Organization(r.Context(), p, name)
 		switch {
 		case fault.KindOf(err) == fault.KindNotFound:
-			filter.OrgIDs = nil
+			filter.Reach = store.Reach{}
 		case err != nil:
 			return err
 		default:
-			filter.OrgIDs = []string{o.ID}
+			filter.Reach = p.Reach(o.ID)
 		}
 	}
 	found, err := s.stacks.List(r.Context(), filter)
@@ -122,11 +122,11 @@ func (s *stackRoutes) list(w http.ResponseWriter, r *http.Request) error {
 }
 
 func (s *stackRoutes) projectExists(w http.ResponseWriter, r *http.Request, o store.Organization) error {
-	ok, err := s.stacks.ProjectExists(r.Context(), o.ID, web.Param(r, "project"))
+	found, err := s.stacks.List(r.Context(), store.StackFilter{Reach: web.Principal(r).Reach(o.ID), Project: web.Param(r, "project"), Limit: 1})
 	if err != nil {
 		return err
 	}
-	if !ok {
+	if len(found) == 0 {
 		return fault.NotFound("Not Found: the project %q does not exist", web.Param(r, "project"))
 	}
 	w.WriteHeader(http.StatusOK)
@@ -138,6 +138,7 @@ func (s *stackRoutes) create(w http.ResponseWriter, r *http.Request, o store.Org
 		StackName string            `json:"stackName"`
 		Tags      map[string]string `json:"tags"`
 		Config    json.RawMessage   `json:"config"`
+		Teams     []string          `json:"teams"`
 	}
 	data, err := request.Read(w, r, request.State(r))
 	if err != nil {
@@ -151,7 +152,7 @@ func (s *stackRoutes) create(w http.ResponseWriter, r *http.Request, o store.Org
 	if err := request.DecodePart(r, rest, &body); err != nil {
 		return err
 	}
-	n := stacks.NewStack{Org: o, Project: web.Param(r, "project"), Name: body.StackName, Tags: body.Tags}
+	n := stacks.NewStack{Org: o, Project: web.Param(r, "project"), Name: body.StackName, Tags: body.Tags, Teams: body.Teams}
 	if len(body.Config) > 0 && string(body.Config) != "null" {
 		c, err := stackConfig(body.Config)
 		if err != nil {

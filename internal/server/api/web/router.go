@@ -53,9 +53,10 @@ type need int
 
 // Permissions in an organization.
 const (
-	NeedMember need = iota // list its objects, create stacks
-	NeedAdmin              // administer the organization
-	NeedGrant              // administer access to the organization
+	NeedMember   need = iota // list its objects, create stacks
+	NeedOwnToken             // change objects that the caller administers
+	NeedAdmin                // administer the organization
+	NeedGrant                // administer access to the organization
 )
 
 var errExchanged = fault.Forbidden("Forbidden: a token obtained in exchange for an identity token does not permit this; use a user or organization token")
@@ -86,7 +87,7 @@ func (rt *Router) Authed(method, pattern string, kinds []identity.Kind, h handle
 		} else {
 			share.ForOrganization(p.Org.Name)
 		}
-		return h(w, r.WithContext(context.WithValue(r.Context(), principalKey{}, p)))
+		return h(w, withPrincipal(r, p))
 	})
 }
 
@@ -101,7 +102,7 @@ func (rt *Router) Org(method, pattern string, n need, h func(w http.ResponseWrit
 		if n >= NeedAdmin && !p.CanAdminOrg(o.ID) {
 			return fault.Forbidden("Forbidden: only administrators of %s may do this", o.Name)
 		}
-		if n == NeedGrant && !p.CanGrant() {
+		if (n == NeedGrant || n == NeedOwnToken) && !p.CanGrant() {
 			return errExchanged
 		}
 		budget.Of(r.Context()).ForOrganization(o.Name)
@@ -113,12 +114,12 @@ func (rt *Router) Org(method, pattern string, n need, h func(w http.ResponseWrit
 // contains {org}, {project} and {stack}.
 func (rt *Router) Stack(method, pattern string, need identity.Ability, h func(w http.ResponseWriter, r *http.Request, st store.Stack) error) {
 	rt.Authed(method, pattern, People, func(w http.ResponseWriter, r *http.Request) error {
-		st, err := rt.stacks.Find(r.Context(), Principal(r), need, Param(r, "org"), Param(r, "project"), Param(r, "stack"))
+		p, st, err := rt.stacks.Find(r.Context(), Principal(r), need, Param(r, "org"), Param(r, "project"), Param(r, "stack"))
 		if err != nil {
 			return err
 		}
 		budget.Of(r.Context()).ForOrganization(st.OrgName)
-		return h(w, r, st)
+		return h(w, withPrincipal(r, p), st)
 	})
 }
 
@@ -132,12 +133,26 @@ func OwnToken(h handler) handler {
 	}
 }
 
+// StackAccess registers a route below a stack, for callers who may change the permissions on it.
+func (rt *Router) StackAccess(method, pattern string, h func(w http.ResponseWriter, r *http.Request, st store.Stack) error) {
+	rt.Stack(method, pattern, identity.Manage, func(w http.ResponseWriter, r *http.Request, st store.Stack) error {
+		if !Principal(r).CanGrant() {
+			return errExchanged
+		}
+		return h(w, r, st)
+	})
+}
+
 type principalKey struct{}
 
 // Principal returns the caller of an authenticated route.
 func Principal(r *http.Request) identity.Principal {
 	p, _ := r.Context().Value(principalKey{}).(identity.Principal)
 	return p
+}
+
+func withPrincipal(r *http.Request, p identity.Principal) *http.Request {
+	return r.WithContext(context.WithValue(r.Context(), principalKey{}, p))
 }
 
 // Param returns a decoded path parameter.

@@ -36,3 +36,8 @@ func Stamp(t time.Time) string { return t.UTC().Format("2006-01-02 15:04:05.000"
 
 // RFC3339 formats a time as a date-time of the public API.
 func RFC3339(t time.Time) string { return t.UTC().Format(time.RFC3339Nano) }
+
+// MemberInfo returns the description of a user by the user's fields.
+func MemberInfo(login, name, email string) UserInfo {
+	return UserInfo{Name: name, GithubLogin: login, Email: email}
+}

@@ -142,6 +142,8 @@ func encode(values []any) []any {
 			out[i] = v
 			if r := reflect.ValueOf(v); r.Kind() == reflect.String {
 				out[i] = r.String() // a string without its defined type
+			} else if r.Kind() == reflect.Int64 {
+				out[i] = r.Int()
 			} else if r.Kind() == reflect.Slice {
 				out[i] = list{v}
 			}

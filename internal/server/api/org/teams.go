@@ -1,0 +1,139 @@
+package org
+
+import (
+	"encoding/json"
+	"net/http"
+
+	"workflowagent/internal/server/api/request"
+	"workflowagent/internal/server/api/web"
+	"workflowagent/internal/server/fault"
+	"workflowagent/internal/server/identity"
+	"workflowagent/internal/server/store"
+)
+
+type teamRoutes struct{ identity *identity.Service }
+
+func (t *teamRoutes) register(rt *web.Router) {
+	const base = "/api/orgs/{org}/teams"
+	rt.Org(http.MethodGet, base, web.NeedMember, t.list)
+	rt.Org(http.MethodPost, base+"/pulumi", web.NeedGrant, t.create)
+	rt.Org(http.MethodPost, base+"/github", web.NeedGrant, func(http.ResponseWriter, *http.Request, store.Organization) error {
+		return fault.Invalid("Bad Request: this server has no teams of GitHub; create a team of type \"pulumi\"")
+	})
+	rt.Org(http.MethodGet, base+"/{team}", web.NeedMember, t.get)
+	rt.Org(http.MethodPatch, base+"/{team}", web.NeedOwnToken, t.change)
+	rt.Org(http.MethodDelete, base+"/{team}", web.NeedGrant, t.remove)
+}
+
+type teamMemberBody struct {
+	web.UserInfo
+	Role string `json:"role"`
+}
+
+type teamStackBody struct {
+	ProjectName string           `json:"projectName"`
+	StackName   string           `json:"stackName"`
+	Permission  store.Permission `json:"permission"`
+}
+
+type teamBody struct {
+	Kind         string           `json:"kind"`
+	Name         string           `json:"name"`
+	DisplayName  string           `json:"displayName"`
+	Description  string           `json:"description"`
+	Members      []teamMemberBody `json:"members"`
+	Stacks       []teamStackBody  `json:"stacks"`
+	Environments []any            `json:"environments"`
+	UserRole     string           `json:"userRole"`
+}
+
+func teamBodyOf(p identity.Principal, t identity.TeamInfo) teamBody {
+	body := teamBody{
+		Kind: "pulumi", Name: t.Name, DisplayName: t.DisplayName, Description: t.Description,
+		Members: []teamMemberBody{}, Stacks: []teamStackBody{}, Environments: []any{}, UserRole: "none",
+	}
+	for _, m := range t.Members {
+		if m.UserID == p.User.ID {
+			body.UserRole = m.Role
+		}
+		body.Members = append(body.Members, teamMemberBody{web.MemberInfo(m.Login, m.Name, m.Email), m.Role})
+	}
+	for _, st := range t.Stacks {
+		body.Stacks = append(body.Stacks, teamStackBody{st.Project, st.Stack, st.Permission})
+	}
+	return body
+}
+
+func (t *teamRoutes) list(w http.ResponseWriter, r *http.Request, o store.Organization) error {
+	teams, err := t.identity.Teams(r.Context(), web.Principal(r), o.ID)
+	if err != nil {
+		return err
+	}
+	list := []teamBody{}
+	for _, team := range teams {
+		list = append(list, teamBodyOf(web.Principal(r), team))
+	}
+	return web.WriteJSON(w, r, http.StatusOK, map[string]any{"teams": list})
+}
+
+func (t *teamRoutes) get(w http.ResponseWriter, r *http.Request, o store.Organization) error {
+	team, err := t.identity.TeamInfo(r.Context(), web.Principal(r), o.ID, web.Param(r, "team"))
+	return web.Answer(w, r, teamBodyOf(web.Principal(r), team), err)
+}
+
+func (t *teamRoutes) create(w http.ResponseWriter, r *http.Request, o store.Organization) error {
+	var body struct {
+		Name        string `json:"name"`
+		DisplayName string `json:"displayName"`
+		Description string `json:"description"`
+	}
+	if err := request.Decode(w, r, &body); err != nil {
+		return err
+	}
+	team, err := t.identity.CreateTeam(r.Context(), o, store.Team{Name: body.Name, DisplayName: body.DisplayName, Description: body.Description})
+	if err != nil {
+		return err
+	}
+	return web.WriteJSON(w, r, http.StatusCreated, teamBodyOf(web.Principal(r), identity.TeamInfo{Team: team}))
+}
+
+func (t *teamRoutes) change(w http.ResponseWriter, r *http.Request, o store.Organization) error {
+	type removed struct {
+		ProjectName string `json:"projectName"`
+		StackName   string `json:"stackName"`
+	}
+	var body struct {
+		NewDisplayName string          `json:"newDisplayName"`
+		NewDescription string          `json:"newDescription"`
+		Member         string          `json:"member"`
+		MemberAction   string          `json:"memberAction"`
+		AddStack       *teamStackBody  `json:"addStackPermission"`
+		EditStack      *teamStackBody  `json:"editStackPermission"`
+		RemoveStack    *removed        `json:"removeStack"`
+		AddEnv         json.RawMessage `json:"addEnvironmentPermission"`
+		EditEnv        json.RawMessage `json:"editEnvironmentPermission"`
+		RemoveEnv      json.RawMessage `json:"removeEnvironment"`
+	}
+	if err := request.Decode(w, r, &body); err != nil {
+		return err
+	}
+	for _, env := range []json.RawMessage{body.AddEnv, body.EditEnv, body.RemoveEnv} {
+		if len(env) > 0 && string(env) != "null" {
+			return fault.Invalid("Bad Request: this server has no environments; a team can have permissions on stacks only")
+		}
+	}
+	c := identity.TeamChange{DisplayName: body.NewDisplayName, Description: body.NewDescription, Member: body.Member, Action: body.MemberAction}
+	for _, s := range []*teamStackBody{body.AddStack, body.EditStack} {
+		if s != nil {
+			c.Grants = append(c.Grants, identity.StackGrant{Project: s.ProjectName, Stack: s.StackName, Permission: s.Permission})
+		}
+	}
+	if s := body.RemoveStack; s != nil {
+		c.Grants = append(c.Grants, identity.StackGrant{Project: s.ProjectName, Stack: s.StackName})
+	}
+	return web.Done(w, t.identity.ChangeTeam(r.Context(), web.Principal(r), o, web.Param(r, "team"), c))
+}
+
+func (t *teamRoutes) remove(w http.ResponseWriter, r *http.Request, o store.Organization) error {
+	return web.Done(w, t.identity.DeleteTeam(r.Context(), o.ID, web.Param(r, "team")))
+}

@@ -1,0 +1,172 @@
+package identity
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"regexp"
+	"slices"
+	"strings"
+
+	"workflowagent/internal/server/fault"
+	"workflowagent/internal/server/store"
+)
+
+// Members returns up to limit members of an organization, ordered by login, and whether more
+// follow. The list begins behind the login after.
+func (s *Service) Members(ctx context.Context, orgID, after string, limit int) (list []store.Member, more bool, err error) {
+	list, err = store.Read(ctx, s.db, func(tx *store.Tx) ([]store.Member, error) { return tx.Members(orgID, after, limit+1) })
+	if err != nil {
+		return nil, false, fmt.Errorf("listing members: %w", err)
+	}
+	return list[:min(limit, len(list))], len(list) > limit, nil
+}
+
+func checkRole(role string) error {
+	if slices.Contains(Roles(), role) {
+		return nil
+	}
+	return fault.Invalid("Bad Request: the role %q is unknown; use one of %s", role, strings.Join(Roles(), ", "))
+}
+
+// AddMember adds an existing user to an organization.
+func (s *Service) AddMember(ctx context.Context, org store.Organization, login, role string) (store.Member, error) {
+	if err := checkRole(role); err != nil {
+		return store.Member{}, err
+	}
+	var added store.Member
+	err := s.db.Write(ctx, func(tx *store.Tx) error {
+		u, err := tx.UserByLogin(login)
+		if errors.Is(err, store.ErrNotFound) {
+			return fault.NotFound("Not Found: the user %q does not exist; the server's operator creates users", login)
+		}
+		if err != nil {
+			return err
+		}
+		err = tx.InsertMember(store.Member{OrgID: org.ID, UserID: u.ID, Role: role, CreatedAt: tx.Now()})
+		if errors.Is(err, store.ErrConflict) {
+			return fault.Conflict("Conflict: %s is already a member of %s", login, org.Name)
+		}
+		if err != nil {
+			return err
+		}
+		added, err = tx.Member(org.ID, u.ID)
+		return err
+	})
+	return added, err
+}
+
+// SetRole changes a member's role.
+func (s *Service) SetRole(ctx context.Context, org store.Organization, login, role string) error {
+	if err := checkRole(role); err != nil {
+		return err
+	}
+	return s.changeMember(ctx, org, login, func(tx *store.Tx, m store.Member) error {
+		return tx.SetRole(org.ID, m.UserID, role)
+	})
+}
+
+// SetSoleAdmin makes a member the only administrator of an organization. The other administrators
+// become members.
+func (s *Service) SetSoleAdmin(ctx context.Context, org store.Organization, login string) error {
+	return s.changeMember(ctx, org, login, func(tx *store.Tx, m store.Member) error {
+		if err := tx.SetRole(org.ID, m.UserID, RoleAdmin); err != nil {
+			return err
+		}
+		return tx.DemoteOthers(org.ID, m.UserID, RoleAdmin, RoleMember)
+	})
+}
+
+// RemoveMember removes a user from an organization. From then on, the user's tokens and running
+// updates cannot reach the organization. The user's deployments continue, without access to other
+// stacks.
+func (s *Service) RemoveMember(ctx context.Context, org store.Organization, login string) error {
+	return s.changeMember(ctx, org, login, func(tx *store.Tx, m store.Member) error {
+		return tx.DeleteMember(org.ID, m.UserID)
+	})
+}
+
+// changeMember calls change in a transaction, unless the organization would lose its last
+// administrator.
+func (s *Service) changeMember(ctx context.Context, org store.Organization, login string, change func(*store.Tx, store.Member) error) error {
+	return s.db.Write(ctx, func(tx *store.Tx) error {
+		m, err := member(tx, org, login)
+		if err != nil {
+			return err
+		}
+		if err := change(tx, m); err != nil {
+			return err
+		}
+		admins, err := tx.CountMembers(org.ID, RoleAdmin)
+		if err == nil && admins == 0 && m.Role == RoleAdmin {
+			err = fault.Invalid("Bad Request: %s is the last administrator of %s; make another member an administrator first", login, org.Name)
+		}
+		return err
+	})
+}
+
+func member(tx *store.Tx, org store.Organization, login string) (store.Member, error) {
+	m, err := tx.MemberByLogin(org.ID, login)
+	if errors.Is(err, store.ErrNotFound) {
+		return m, fault.NotFound("Not Found: %q is not a member of %s", login, org.Name)
+	}
+	return m, err
+}
+
+// SetStackPermission sets the permission of an organization's members on all its stacks.
+func (s *Service) SetStackPermission(ctx context.Context, orgID string, p store.Permission) error {
+	if err := checkPermission(p); err != nil {
+		return err
+	}
+	return s.db.Write(ctx, func(tx *store.Tx) error { return tx.SetStackPermission(orgID, p) })
+}
+
+var loginPattern = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._@-]{0,99}$`)
+
+// NewUser describes a user to create.
+type NewUser struct {
+	Login, Name, Email string
+	SiteAdmin          bool
+	Org, Role          string // "" for no organization
+}
+
+// CreateUser creates a user, adds the user to an organization, and returns an access token.
+func (s *Service) CreateUser(ctx context.Context, n NewUser) (token string, err error) {
+	if !loginPattern.MatchString(n.Login) {
+		return "", fmt.Errorf("the login %q is not valid: use up to 100 letters, digits, '-', '_', '.' and '@'", n.Login)
+	}
+	if n.Org != "" {
+		if err := checkRole(n.Role); err != nil {
+			return "", err
+		}
+	}
+	token, hash := NewToken()
+	err = s.db.Write(ctx, func(tx *store.Tx) error {
+		now := tx.Now()
+		u := store.User{ID: NewID(), Login: n.Login, Name: n.Name, Email: n.Email, SiteAdmin: n.SiteAdmin, DefaultOrg: n.Org, CreatedAt: now}
+		if err := tx.InsertUser(u); err != nil {
+			return err
+		}
+		if n.Org != "" {
+			o, err := tx.OrganizationByName(n.Org)
+			if err != nil {
+				return err
+			}
+			if err := tx.InsertMember(store.Member{OrgID: o.ID, UserID: u.ID, Role: n.Role, CreatedAt: now}); err != nil {
+				return err
+			}
+		}
+		return tx.InsertToken(store.Token{
+			ID: NewID(), Hash: hash, Kind: store.PersonalToken, Description: "created with the user", UserID: u.ID, CreatedBy: u.ID, CreatedAt: now,
+		})
+	})
+	switch {
+	case errors.Is(err, store.ErrConflict):
+		return "", fmt.Errorf("the user %q already exists; to create another token, use \"workflow-server token create --user %s\"", n.Login, n.Login)
+	case errors.Is(err, store.ErrNotFound):
+		return "", fmt.Errorf("the organization %q does not exist", n.Org)
+	case err != nil:
+		return "", fmt.Errorf("creating a user: %w", err)
+	}
+	return token, nil
+}
