@@ -2,6 +2,7 @@ package clients
 
 import (
 	"context"
+	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -12,25 +13,37 @@ import (
 	"workflowagent/internal/dev/e2e/harness"
 )
 
-// TestClientsKilledFreeTheirStack kills a pulumi process during an update. Once the update's lease
-// has expired, the next update must be able to start.
+// TestClientsKilledFreeTheirStack kills a pulumi process during an update. The update's lease, which
+// the CLI renews only after minutes, still holds the stack. Once it has expired, the next update must
+// be able to start.
 func TestClientsKilledFreeTheirStack(t *testing.T) {
 	bin, tools := harness.Programs(t)
-	w, err := harness.NewSite(t.Context(), bin, tools, t.TempDir(), "", "--update-lease", "5s")
+	w, err := harness.NewSite(t.Context(), bin, tools, t.TempDir(), "", "--update-lease", "8s")
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(w.Close)
 	dir := t.TempDir()
-	program := "name: killed\nruntime: yaml\nresources:\n  wait:\n    type: lab:Sleep\n    properties:\n" +
-		"      seconds: 120\n      started: " + filepath.Join(dir, "started") + "\n      until: " + filepath.Join(dir, "end") + "\n"
-	harness.Write(t, filepath.Join(dir, "Pulumi.yaml"), []byte(program), 0o600)
+	program := func(resources string) {
+		t.Helper()
+		harness.Write(t, filepath.Join(dir, "Pulumi.yaml"), []byte("name: killed\nruntime: yaml\nresources:\n"+resources), 0o600)
+	}
 	pulumi := func(args ...string) *exec.Cmd {
 		cmd := exec.CommandContext(t.Context(), tools.Pulumi(), args...)
 		cmd.Dir = dir
 		cmd.Env = append(os.Environ(), tools.Env(w.Home, w.Server.URL, w.Server.Token)...)
 		return cmd
 	}
+	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
+	defer cancel()
+	held := func() (bool, error) {
+		var stack struct {
+			CurrentOperation *struct{} `json:"currentOperation"`
+		}
+		err := w.Server.Call(ctx, http.MethodGet, "/api/stacks/"+w.Server.Organization+"/killed/dev", nil, &stack)
+		return stack.CurrentOperation != nil, err
+	}
+	program("  wait: {type: lab:Sleep, properties: {seconds: 120}}\n")
 	if out, err := pulumi("stack", "init", "dev").CombinedOutput(); err != nil {
 		t.Fatalf("stack init: %v\n%s", err, out)
 	}
@@ -39,33 +52,25 @@ func TestClientsKilledFreeTheirStack(t *testing.T) {
 	if err := victim.Start(); err != nil {
 		t.Fatal(err)
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
-	defer cancel()
-	if err := harness.Until(ctx, func() (bool, error) {
-		_, err := os.Stat(filepath.Join(dir, "started"))
-		return err == nil, nil
-	}); err != nil {
+	err = harness.Until(ctx, held)
+	_ = victim.Process.Kill()
+	_ = victim.Wait() // it was killed
+	if err != nil {
 		t.Fatalf("waiting for the update to begin: %v", err)
 	}
-	if err := victim.Process.Kill(); err != nil {
-		t.Fatal(err)
+	if still, err := held(); err != nil || !still {
+		t.Errorf("the lease of the killed client does not hold the stack: %v", err)
 	}
-	_ = victim.Wait()
-	harness.Write(t, filepath.Join(dir, "end"), nil, 0o600)
-	conflicts := 0
+	program("  {}\n") // its update is shorter than the lease
 	var out []byte
 	if err := harness.Until(ctx, func() (bool, error) {
 		var err error
 		if out, err = pulumi(up...).CombinedOutput(); err != nil && strings.Contains(string(out), "Another update is currently in progress") {
-			conflicts++
 			return false, nil
 		}
 		return true, err
 	}); err != nil {
 		t.Fatalf("the next update: %v\n%s", err, out)
-	}
-	if conflicts == 0 {
-		t.Error("the lease of the killed client never held the stack")
 	}
 	history, err := pulumi("stack", "history").CombinedOutput()
 	if err != nil || !strings.Contains(string(history), "Status: failed") || !strings.Contains(string(history), "Status: succeeded") {
