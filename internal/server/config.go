@@ -80,7 +80,7 @@ func Settings(c *Config) *settings.Table {
 	}, {
 		Key: "update_lease", Value: &c.UpdateLease, Default: stacks.MaxLease.String(),
 		Min: shortest, Max: int64(stacks.MaxLease), // clients rely on leases of at most 5m
-		Doc: "how long an update may go without renewing its lease, at most 5m",
+		Doc: "how long an update may go without renewing its lease, at most 5m; the pulumi CLI renews it about every 3m, so less than 4m ends longer updates",
 	}, {
 		Key: "default_image", Value: &c.DefaultImage, Default: deployments.DefaultImage,
 		Doc: "container image of deployments whose settings name none",
