@@ -1,0 +1,289 @@
+package api_test
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"workflowagent/internal/dev/storetest"
+	"workflowagent/internal/server/deployments"
+	"workflowagent/internal/server/identity"
+	"workflowagent/internal/server/store"
+)
+
+// matrixCalls are the calls of each column of the tables in docs/security.md. Their bodies are
+// invalid where a valid call would change what later calls find.
+var matrixCalls = map[string][]string{
+	"list":    {"GET /api/user/stacks"},
+	"outputs": {"GET STACK", "GET STACK/export"},
+	"read": {
+		"GET STACK/updates", "GET STACK/metadata", "GET STACK/deployments", "GET STACK/deployments/DEPLOYMENT",
+		"GET STACK/deployments/DEPLOYMENT/logs", "GET STACK/deployments/settings", "GET STACK/collaborators", "GET STACK/teams",
+	},
+	"decrypt": {"POST STACK/decrypt", "POST STACK/batch-decrypt", "POST STACK/decrypt/log-decryption"},
+	"preview": {"POST STACK/preview"},
+	"write":   {"POST STACK/update", "POST STACK/destroy", "POST STACK/import", "POST STACK/tags"},
+	"deploy": {
+		"POST STACK/deployments", "POST STACK/deployments/none/cancel", "POST STACK/deployments/resume", "POST STACK/deployments/settings/encrypt",
+		"PUT STACK/config",
+	},
+	"delete": {"DELETE STACK", "POST STACK/rename"},
+	"grant": {
+		"PUT STACK/collaborators/none", "DELETE STACK/collaborators/none", "PATCH /api/console/stacks/acme/proj/NAME/teams/readers",
+	},
+
+	"see": {
+		"GET /api/orgs/acme", "GET /api/orgs/acme/members", "GET /api/orgs/acme/teams", "GET /api/orgs/acme/teams/readers",
+		"GET /api/orgs/acme/members/admin/teams", "GET /api/orgs/acme/agent-pools", "GET /api/orgs/acme/deployments",
+	},
+	"create stacks": {"POST /api/stacks/acme/proj"},
+	"administer": {
+		"POST /api/orgs/acme/members/admin", "PATCH /api/orgs/acme/members/admin", "DELETE /api/orgs/acme/members/none", "POST /api/orgs/acme/members/none/set-admin",
+		"POST /api/orgs/acme/teams/pulumi", "DELETE /api/orgs/acme/teams/none", "GET /api/orgs/acme/tokens", "POST /api/orgs/acme/tokens",
+		"GET /api/orgs/acme/teams/readers/tokens", "POST /api/orgs/acme/teams/readers/tokens", "POST /api/orgs/acme/agent-pools",
+		"GET /api/orgs/acme/oidc/issuers", "POST /api/orgs/acme/oidc/issuers", "PATCH /api/orgs/acme", "POST /api/orgs/acme/deployments/resume",
+	},
+	"own tokens": {"GET /api/user/tokens"},
+	"poll":       {"GET /api/deployments/poll"},
+	"job":        {"GET /api/workflow/jobs/JOB"},
+	"lease":      {"POST STACK/update/UPDATE/renew_lease"},
+}
+
+// matrixCaller is a row of the tables.
+type matrixCaller struct {
+	auth    string
+	stack   string            // name of the stack in the path
+	prepare func()            // called before the calls; nil for none
+	fill    *strings.Replacer // values of the other words in capitals
+}
+
+// TestPermissionMatrix makes the calls of each cell of the tables in docs/security.md, which are
+// the expectations. Every caller and every column must occur in them.
+func TestPermissionMatrix(t *testing.T) {
+	l := newLab(t, storetest.SQLite(t), deployments.Options{})
+	callers := l.matrixCallers()
+	tables := matrixTables(t)
+	known := map[string]bool{}
+	for _, table := range tables {
+		for who, cells := range table.rows {
+			known[who] = true
+			c, ok := callers[who]
+			if !ok {
+				t.Errorf("docs/security.md names the caller %q, which this test does not have", who)
+				continue
+			}
+			if c.prepare != nil {
+				c.prepare()
+			}
+			for column, want := range cells {
+				for _, route := range matrixCalls[column] {
+					if got := l.cell(c, route); got != want {
+						t.Errorf("%s, %s: %s: %s, want %s", who, column, route, got, want)
+					}
+				}
+			}
+		}
+	}
+	for who := range callers {
+		if !known[who] {
+			t.Errorf("docs/security.md does not name the caller %q", who)
+		}
+	}
+	for column := range matrixCalls {
+		if !slices.ContainsFunc(tables, func(m matrixTable) bool { return slices.Contains(m.columns, column) }) {
+			t.Errorf("docs/security.md has no column %q", column)
+		}
+	}
+}
+
+// token creates a token with a body of the public API, and returns its text.
+func (f *fixture) token(path string, body map[string]any) string {
+	f.t.Helper()
+	var made struct{ TokenValue string }
+	f.do("POST", path, body).want(200, &made)
+	return made.TokenValue
+}
+
+// cell makes a call and returns what the tables contain for its result.
+func (l *lab) cell(c matrixCaller, route string) string {
+	l.t.Helper()
+	route = strings.NewReplacer("STACK", "/api/stacks/acme/proj/"+c.stack, "NAME", c.stack).Replace(route)
+	method, path, _ := strings.Cut(c.fill.Replace(route), " ")
+	var body any = map[string]any{}
+	switch {
+	case strings.HasSuffix(path, "/import"):
+		body = "{" // an empty object is a valid state
+	case strings.HasSuffix(path, "/batch-decrypt"):
+		body = map[string]any{"ciphertexts": []string{"eA=="}}
+	}
+	a := l.send(call{Method: method, Path: path, Body: body, Auth: c.auth})
+	hidden := a.Status == 404 && (strings.Contains(string(a.Body), "you may not see it") || strings.Contains(string(a.Body), "do not contain the secret"))
+	if path == "/api/user/stacks" && a.Status == 200 {
+		hidden = !strings.Contains(string(a.Body), `"stackName":"`+c.stack+`"`)
+	}
+	switch {
+	case hidden:
+		return "404"
+	case a.Status == 401, a.Status == 403:
+		return fmt.Sprint(a.Status)
+	case a.Status >= 500 && a.Status != 501:
+		return fmt.Sprintf("status %d", a.Status)
+	default:
+		return "✓"
+	}
+}
+
+type matrixTable struct {
+	columns []string
+	rows    map[string]map[string]string // cells by caller and column
+}
+
+// matrixTables reads the tables of docs/security.md whose first column names callers.
+func matrixTables(t *testing.T) []matrixTable {
+	t.Helper()
+	text, err := os.ReadFile(filepath.Join("..", "..", "..", "docs", "security.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var tables []matrixTable
+	inside := false
+	for line := range strings.Lines(string(text)) {
+		cells := strings.Split(strings.Trim(strings.TrimSpace(line), "|"), "|")
+		for i := range cells {
+			cells[i] = strings.TrimSpace(cells[i])
+		}
+		switch {
+		case strings.HasPrefix(line, "| caller, "):
+			inside = true
+			tables = append(tables, matrixTable{columns: cells[1:], rows: map[string]map[string]string{}})
+			for _, column := range cells[1:] {
+				if matrixCalls[column] == nil {
+					t.Fatalf("docs/security.md has the column %q, for which this test has no calls", column)
+				}
+			}
+		case !strings.HasPrefix(line, "|"):
+			inside = false
+		case inside && !strings.HasPrefix(line, "|---"):
+			m := tables[len(tables)-1]
+			row := map[string]string{}
+			for i, column := range m.columns {
+				row[column] = cells[i+1]
+			}
+			m.rows[cells[0]] = row
+		}
+	}
+	if len(tables) != 2 {
+		t.Fatalf("docs/security.md has %d tables of callers, want 2", len(tables))
+	}
+	return tables
+}
+
+// matrixCallers creates the stacks, users, teams, tokens and jobs behind the rows of the tables.
+func (l *lab) matrixCallers() map[string]matrixCaller {
+	l.t.Helper()
+	permit := func(p int) func() {
+		return func() {
+			l.t.Helper()
+			l.do("PATCH", "/api/orgs/acme", map[string]any{"setDefaultStackPermission": p}).want(200, nil)
+		}
+	}
+	none, read, write, admin := permit(0), permit(101), permit(102), permit(103)
+	for _, name := range []string{"target", "own", "previewed", "unrequested"} {
+		l.publish(l.stack(name)) // a stack with resources cannot be deleted
+	}
+	const target = "/api/stacks/acme/proj/target"
+	ann := l.person("ann", "acme", "member")
+
+	write()
+	update := l.job("/api/stacks/acme/proj/own", "update", ann)
+	preview := l.job("/api/stacks/acme/proj/previewed", "preview", "")
+	robot := "token " + l.token("/api/orgs/acme/tokens", map[string]any{"name": "robot"})
+	unrequested := l.job("/api/stacks/acme/proj/unrequested", "update", robot)
+	l.do("PUT", target+"/deployments/settings", map[string]any{
+		"agentPoolID":   l.pool,
+		"sourceContext": map[string]any{"git": map[string]any{"repoUrl": "https://example.com/a/b.git", "branch": "main"}},
+	}).want(200, nil)
+	deployment := l.deploy(target+"/deployments", "preview")
+	job, _ := l.claim("matrix")
+	creator := l.person("creator", "acme", "member")
+	l.send(call{Method: "POST", Path: "/api/stacks/acme/proj", Body: map[string]any{"stackName": "created"}, Auth: creator}).want(200, nil)
+	l.publish("/api/stacks/acme/proj/created")
+	started := l.fixture.start(target, "update")
+
+	team := func(name string, permission int, members ...string) {
+		l.t.Helper()
+		l.do("POST", "/api/orgs/acme/teams/pulumi", map[string]any{"name": name}).want(201, nil)
+		for _, m := range members {
+			l.do("PATCH", "/api/orgs/acme/teams/"+name, map[string]any{"memberAction": "add", "member": m}).want(204, nil)
+		}
+		if permission > 0 {
+			l.do("PATCH", "/api/console/stacks/acme/proj/target/teams/"+name, map[string]any{"permissions": permission}).want(204, nil)
+		}
+	}
+	reader, leader := l.person("reader", "acme", "member"), l.person("leader", "acme", "member")
+	writer, guest := l.person("writer", "acme", "member"), l.person("guest", "acme", identity.RoleCollaborator)
+	removed := l.person("removed", "acme", "admin")
+	team("readers", 101, "reader", "removed")
+	team("leaders", 103, "leader")
+	team("idlers", 0)
+	l.do("PUT", target+"/collaborators/writer", map[string]any{"permission": 102}).want(204, nil)
+	l.do("PUT", target+"/collaborators/guest", map[string]any{"permission": 101}).want(204, nil)
+	l.do("DELETE", "/api/orgs/acme/members/removed", nil).want(204, nil)
+	root, err := l.identity.CreateUser(l.t.Context(), identity.NewUser{Login: "root", SiteAdmin: true})
+	if err != nil {
+		l.t.Fatal(err)
+	}
+	rivals := store.Organization{ID: identity.NewID(), Name: "rival", CreatedAt: time.Now()}
+	if err := l.db.Write(l.t.Context(), func(tx *store.Tx) error { return tx.InsertOrganization(rivals) }); err != nil {
+		l.t.Fatal(err)
+	}
+	_, _, rival := l.member(rivals.ID, "rival-admin")
+
+	fill := strings.NewReplacer("DEPLOYMENT", deployment, "JOB", job.JobID, "UPDATE", started.path[strings.LastIndexByte(started.path, '/')+1:])
+	on := func(stack, auth string, prepare func()) matrixCaller {
+		if auth != "none" && !strings.Contains(auth, "token ") {
+			auth = "token " + auth
+		}
+		return matrixCaller{auth, stack, prepare, fill}
+	}
+	teamToken := func(name string) string {
+		return l.token("/api/orgs/acme/teams/"+name+"/tokens", map[string]any{"name": "ci"})
+	}
+	return map[string]matrixCaller{
+		"no token":                                                  on("target", "none", nil),
+		"site administrator, not a member":                          on("target", root, none),
+		"administrator":                                             on("target", l.admin, none),
+		"member, default none":                                      on("target", ann, none),
+		"member, default read":                                      on("target", ann, read),
+		"member, default write":                                     on("target", ann, write),
+		"member, default admin":                                     on("target", ann, admin),
+		"member, default write, in a team with read":                on("target", reader, write),
+		"member, default none, in a team with read":                 on("target", reader, none),
+		"member, default none, in a team with admin":                on("target", leader, none),
+		"member, default none, with write on the stack":             on("target", writer, none),
+		"member, default none, who created the stack":               on("created", creator, none),
+		"billing manager, default write":                            on("target", l.person("bill", "acme", identity.RoleBillingManager), write),
+		"stack collaborator, default write, with read on the stack": on("target", guest, write),
+		"stack collaborator, default write, without a permission":   on("target", l.person("stranger", "acme", identity.RoleCollaborator), write),
+		"organization token, default write":                         on("target", robot, write),
+		"organization token, default none":                          on("target", robot, none),
+		"organization token with admin":                             on("target", l.token("/api/orgs/acme/tokens", map[string]any{"name": "boss", "admin": true}), none),
+		"team token, default write, team with read":                 on("target", teamToken("readers"), write),
+		"team token, default write, team without a permission":      on("target", teamToken("idlers"), write),
+		"pool token":                                             on("target", l.poolToken, admin),
+		"runner token of a job":                                  on("target", job.JobToken, admin),
+		"job token, preview, own stack":                          on("previewed", preview, admin),
+		"job token, update, own stack":                           on("own", update, none),
+		"job token, update, own stack, no requester":             on("unrequested", unrequested, none),
+		"job token, other stack that the requester may read":     on("target", update, read),
+		"job token, other stack that the requester may not read": on("target", update, none),
+		"job token, other stack, no requester":                   on("target", unrequested, admin),
+		"update token":                                           on("target", "update-token "+started.token, admin),
+		"administrator of another organization":                  on("target", rival, admin),
+		"removed member":                                         on("target", removed, admin),
+	}
+}
