@@ -155,7 +155,7 @@ func TestExchangeRequests(t *testing.T) {
 		{change("subject_token_type", "urn:ietf:params:oauth:token-type:access_token"), "invalid_request", "subject_token_type"},
 		{change("requested_token_type", "runner"), "invalid_request", "requested_token_type"},
 		{change("requested_token_type", typePrefix+"pool"), "invalid_request", "requested_token_type"},
-		{change("requested_token_type", typePrefix+"team"), "invalid_request", "no teams"},
+		{change("requested_token_type", typePrefix+"team"), "invalid_scope", "team:NAME"},
 		{change("expiration", "soon"), "invalid_request", "expiration"},
 		{change("expiration", "0"), "invalid_request", "expiration"},
 		{change("expiration", "-5"), "invalid_request", "expiration"},

@@ -145,6 +145,39 @@ func TestOrganizationTokensByExchange(t *testing.T) {
 	}
 }
 
+// TestTeamTokensByExchange requests tokens for a team. They must reach only the team's stacks, and
+// must not survive the team.
+func TestTeamTokensByExchange(t *testing.T) {
+	eachLab(t, deployments.Options{}, func(t *testing.T, l *lab) {
+		issuer := newTestIssuer(t)
+		key := issuer.newKey("k")
+		mine, other := l.stack("mine"), l.stack("other")
+		policy := map[string]any{"decision": "allow", "tokenType": "team", "teamName": "core", "rules": map[string]string{"sub": "agent-1"}}
+		id := l.trust(issuer, nil)
+		var set struct{ ID string }
+		l.do("GET", "/api/orgs/acme/auth/policies/oidcissuers/"+id, nil).want(200, &set)
+		policies := map[string]any{"policies": []any{policy}}
+		l.do("PATCH", "/api/orgs/acme/auth/policies/"+set.ID, policies).want(400, nil).says("teamName")
+		for _, name := range []string{"core", "others"} {
+			l.do("POST", "/api/orgs/acme/teams/pulumi", map[string]any{"name": name}).want(201, nil)
+		}
+		l.do("PATCH", "/api/orgs/acme/auth/policies/"+set.ID, policies).want(200, nil)
+		l.do("PATCH", "/api/orgs/acme/teams/core", map[string]any{"addStackPermission": map[string]any{"projectName": "proj", "stackName": "mine", "permission": 103}}).want(204, nil)
+		token := issuer.token(key, nil)
+		auth := "token " + l.granted(grant(token, "team", "team:core")).AccessToken
+		l.send(call{Method: "GET", Path: mine, Auth: auth}).want(200, nil)
+		l.send(call{Method: "GET", Path: other, Auth: auth}).want(404, nil)
+		// An exchanged token cannot grant permissions that outlive it.
+		l.send(call{Method: "PUT", Path: mine + "/collaborators/admin", Body: map[string]any{"permission": 101}, Auth: auth}).want(403, nil).says("exchange")
+		l.send(call{Method: "PATCH", Path: "/api/orgs/acme/teams/core", Body: map[string]any{}, Auth: auth}).want(403, nil).says("exchange")
+		for _, scope := range []string{"team:others", "team:none"} {
+			l.exchange(grant(token, "team", scope)).refused(400, "unauthorized_client", "", token)
+		}
+		l.do("DELETE", "/api/orgs/acme/teams/core", nil).want(204, nil)
+		l.send(call{Method: "GET", Path: mine, Auth: auth}).want(401, nil)
+	})
+}
+
 // TestPersonalTokensByExchange requests tokens for a user who has rights in another organization.
 // The tokens must not include those rights.
 func TestPersonalTokensByExchange(t *testing.T) {

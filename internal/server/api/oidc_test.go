@@ -40,6 +40,7 @@ func TestOIDCIssuers(t *testing.T) {
 		if policy.ID == "" || policy.Policies == nil || len(policy.Policies) != 0 {
 			t.Errorf("the first policies are %+v", policy)
 		}
+		l.do("POST", "/api/orgs/acme/teams/pulumi", map[string]any{"name": "dream-team"}).want(201, nil)
 		deny := l.runnerPolicy("deny", "x")
 		l.do("PATCH", "/api/orgs/acme/auth/policies/"+policy.ID, map[string]any{"policies": []any{
 			l.runnerPolicy("allow", "repo:*"), deny,

@@ -106,14 +106,12 @@ func (r Request) check() (TokenType, time.Duration, error) {
 	name, ok := strings.CutPrefix(r.RequestedTokenType, tokenTypePrefix)
 	tokenType := TokenType(name)
 	switch tokenType {
-	case OrganizationToken, PersonalToken, RunnerToken:
-	case TeamToken:
-		return "", 0, refuse("invalid_request", "requested_token_type: this server has no teams")
+	case OrganizationToken, TeamToken, PersonalToken, RunnerToken:
 	default:
 		ok = false
 	}
 	if !ok {
-		return "", 0, refuse("invalid_request", "requested_token_type must be %s followed by organization, personal or runner", tokenTypePrefix)
+		return "", 0, refuse("invalid_request", "requested_token_type must be %s followed by organization, team, personal or runner", tokenTypePrefix)
 	}
 	if r.Expiration == "" {
 		return tokenType, DefaultLifetime, nil
@@ -208,6 +206,16 @@ func target(tx *store.Tx, org store.Organization, tokenType TokenType, scope str
 		}
 		w.admin = kind == adminPermission
 		return w, store.Token{Kind: store.OrgToken, Admin: w.admin}, "", nil
+	case TeamToken:
+		if kind != "team" || name == "" {
+			return w, token, "", refuse("invalid_scope", "for a team token the scope must be team:NAME")
+		}
+		team, err := tx.TeamByName(org.ID, name)
+		if errors.Is(err, store.ErrNotFound) {
+			return w, token, "the organization has no such team", nil
+		}
+		w.subject = team.Name
+		return w, store.Token{Kind: store.TeamToken, TeamID: team.ID}, "", err
 	case PersonalToken:
 		if kind != "user" || name == "" {
 			return w, token, "", refuse("invalid_scope", "for a personal token the scope must be user:LOGIN")

@@ -209,7 +209,7 @@ func (p Policy) checkRules() (member, problem string) {
 	return "", ""
 }
 
-// checkSubjects returns an error if a policy names a user or pool that does not exist. Otherwise, a
+// checkSubjects returns an error if a policy names a user, team or pool that does not exist. Otherwise, a
 // policy with a typo would silently have no effect.
 func checkSubjects(tx *store.Tx, orgID string, policies []Policy) error {
 	for i, p := range policies {
@@ -222,6 +222,9 @@ func checkSubjects(tx *store.Tx, orgID string, policies []Policy) error {
 		case PersonalToken:
 			_, err = memberByLogin(tx, orgID, p.UserLogin)
 			problem = fmt.Sprintf("userLogin: %q is not a member of this organization", p.UserLogin)
+		case TeamToken:
+			_, err = tx.TeamByName(orgID, p.TeamName)
+			problem = fmt.Sprintf("teamName: %q is not a team of this organization", p.TeamName)
 		}
 		if errors.Is(err, store.ErrNotFound) {
 			return fault.Invalid("Bad Request: policies[%d].%s", i, problem)
