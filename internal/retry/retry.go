@@ -60,18 +60,21 @@ func Sleep(ctx context.Context, d time.Duration) error {
 	}
 }
 
-// idle is the length of the pause after paced work, as a multiple of the work's duration.
+// idle is the length of the pause after a piece of background work, as a multiple of the work's duration.
 const idle = 19
 
-// Paced works, and then sleeps 19 times as long. Background work that consists of such pieces uses
-// at most a twentieth of a core.
+// Paced works and then rests.
 func Paced(ctx context.Context, work func() error) error {
 	began := time.Now()
 	if err := work(); err != nil {
 		return err
 	}
-	return Sleep(ctx, idle*time.Since(began))
+	return Rest(ctx, began)
 }
+
+// Rest sleeps 19 times as long as the piece of work that began at a time. Background work that
+// consists of such pieces uses at most a twentieth of a core.
+func Rest(ctx context.Context, began time.Time) error { return Sleep(ctx, idle*time.Since(began)) }
 
 // Spread returns d plus a random part of up to a tenth of d, so that programs that start together
 // do not act together.

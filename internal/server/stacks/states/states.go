@@ -14,6 +14,7 @@ import (
 	"github.com/klauspost/compress/gzip"
 	"github.com/sirupsen/logrus"
 
+	"workflowagent/internal/retry"
 	"workflowagent/internal/server/budget"
 	"workflowagent/internal/server/identity"
 	"workflowagent/internal/server/store"
@@ -142,10 +143,15 @@ func (s *Store) Drop(ctx context.Context, blob string) {
 
 // Sweep removes unused states, and unused blobs that are older than age. It returns the number of
 // removed blobs. A server that crashes before it writes a row leaves a blob. The retention leaves
-// rows, which are needed as long as another state is based on them.
+// rows, which are needed as long as another state is based on them. Sweep uses at most a twentieth of
+// a core.
 func (s *Store) Sweep(ctx context.Context, age time.Duration) (int, error) {
 	for {
-		keys, err := store.Read(ctx, s.db, func(tx *store.Tx) ([]string, error) { return tx.UnnamedStates(sweepPiece) })
+		var keys []string
+		err := retry.Paced(ctx, func() (err error) {
+			keys, err = store.Read(ctx, s.db, func(tx *store.Tx) ([]string, error) { return tx.UnnamedStates(sweepPiece) })
+			return err
+		})
 		if err != nil {
 			return 0, fmt.Errorf("searching unused states: %w", err)
 		}
@@ -153,12 +159,21 @@ func (s *Store) Sweep(ctx context.Context, age time.Duration) (int, error) {
 			break
 		}
 		for _, key := range keys {
-			if err := s.db.Write(ctx, func(tx *store.Tx) error { return tx.DeleteUnnamedState(key) }); err != nil {
+			err := retry.Paced(ctx, func() error {
+				return s.db.Write(ctx, func(tx *store.Tx) error { return tx.DeleteUnnamedState(key) })
+			})
+			if err != nil {
 				return 0, fmt.Errorf("removing an unused state: %w", err)
 			}
 		}
 	}
+	began := time.Now()
 	return s.db.Blobs().Sweep(ctx, "stacks", age, func(keys []string) ([]string, error) {
+		// The time includes the listing of these blobs and the removal of earlier ones.
+		if err := retry.Rest(ctx, began); err != nil {
+			return nil, err
+		}
+		began = time.Now()
 		return store.Read(ctx, s.db, func(tx *store.Tx) ([]string, error) { return tx.NamedStates(keys) })
 	})
 }
