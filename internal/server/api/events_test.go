@@ -17,13 +17,22 @@ func manyEvents(from, n int) map[string]any {
 	return map[string]any{"events": list}
 }
 
+// singleEvents returns batches of one event each, with from <= sequence number < to.
+func singleEvents(from, to int64) []store.EventBatch {
+	var out []store.EventBatch
+	for i := from; i < to; i++ {
+		out = append(out, store.EventBatch{Last: i, Events: 1, Body: "{}"})
+	}
+	return out
+}
+
 // TestEventBatchesLeaveTheWriterToOthers checks that the writes of another tenant run between the
 // pieces of a batch, and not only after the batch.
 func TestEventBatchesLeaveTheWriterToOthers(t *testing.T) {
 	f := newFixture(t, options{})
 	u := f.start(f.stack("dev"), "update")
 	id := u.path[len(u.path)-36:]
-	const n = 5000
+	const n = 10_000
 	done := make(chan answer, 1)
 	go func() { done <- u.send("POST", "/events/batch", manyEvents(0, n)) }()
 	seen := map[int64]bool{}
@@ -43,7 +52,7 @@ func TestEventBatchesLeaveTheWriterToOthers(t *testing.T) {
 			}
 		}
 	}
-	if len(seen) < 5 { // of 50 transactions
+	if len(seen) < 4 { // of 100 transactions
 		t.Errorf("other writes ran only at events %v", seen)
 	}
 	var page struct{ Events []any }
@@ -61,11 +70,7 @@ func TestMissingEventsCostNothing(t *testing.T) {
 	id := u.path[len(u.path)-36:]
 	next := int64(20_001)
 	err := f.db.Write(t.Context(), func(tx *store.Tx) error {
-		var events []store.EngineEvent
-		for i := int64(1); i < next; i++ {
-			events = append(events, store.EngineEvent{Sequence: i, Body: "{}"})
-		}
-		_, err := tx.InsertEvents(id, events)
+		_, _, err := tx.InsertEvents(id, singleEvents(1, next))
 		return err
 	})
 	if err != nil {
@@ -74,7 +79,7 @@ func TestMissingEventsCostNothing(t *testing.T) {
 	cost := testing.AllocsPerRun(5, func() {
 		err := f.db.Write(t.Context(), func(tx *store.Tx) error {
 			next++
-			_, err := tx.InsertEvents(id, []store.EngineEvent{{Sequence: next, Body: "{}"}})
+			_, _, err := tx.InsertEvents(id, singleEvents(next, next+1))
 			return err
 		})
 		if err != nil {
@@ -137,8 +142,13 @@ func TestDeletingAStackLeavesTheWriterToOthers(t *testing.T) {
 	path := f.stack("dev")
 	u := f.start(path, "update")
 	id := u.path[len(u.path)-36:]
-	const n = 5000
-	u.send("POST", "/events/batch", manyEvents(0, n)).want(200, nil)
+	err := f.db.Write(t.Context(), func(tx *store.Tx) error {
+		_, _, err := tx.InsertEvents(id, singleEvents(0, 20_000))
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
 	u.send("POST", "/complete", map[string]string{"status": "succeeded"}).want(204, nil)
 	done := make(chan answer, 1)
 	go func() { done <- f.do("DELETE", path, nil) }()
@@ -150,7 +160,7 @@ func TestDeletingAStackLeavesTheWriterToOthers(t *testing.T) {
 			running = false
 		default:
 			err := f.db.Write(t.Context(), func(tx *store.Tx) error {
-				first, err := tx.EventSizes(id, 0, n, 1)
+				first, err := tx.EventRanges(id, 0, 1)
 				seen[fmt.Sprint(first)] = true
 				return err
 			})
@@ -159,7 +169,48 @@ func TestDeletingAStackLeavesTheWriterToOthers(t *testing.T) {
 			}
 		}
 	}
-	if len(seen) < 4 { // of 10 transactions
+	if len(seen) < 4 { // of 40 transactions
 		t.Errorf("other writes ran only at events %v", seen)
+	}
+}
+
+// TestEventsOfAResourceAreFound checks the query parameter urn, which pulumi stack history events
+// sends.
+func TestEventsOfAResourceAreFound(t *testing.T) {
+	f := newFixture(t, options{})
+	u := f.start(f.stack("dev"), "preview")
+	var list []any
+	for i, urn := range []string{"urn:pulumi:dev::p::t:t:T::a", "urn:pulumi:dev::p::t:t:T::b", "urn:pulumi:dev::p::t:t:T::a"} {
+		list = append(list, map[string]any{"sequence": i, "timestamp": 1, "diagnosticEvent": map[string]string{"urn": urn, "message": "m"}})
+	}
+	u.send("POST", "/events/batch", map[string]any{"events": list}).want(200, nil)
+	var p eventPage
+	f.do("GET", u.path+"/events?urn=urn%3Apulumi%3Adev%3A%3Ap%3A%3At%3At%3AT%3A%3Aa", nil).want(200, &p)
+	if len(p.Events) != 2 || p.Events[0].Sequence != 0 || p.Events[1].Sequence != 2 || p.ContinuationToken == nil || *p.ContinuationToken != "3" {
+		t.Errorf("events of the resource: %+v", p)
+	}
+}
+
+// TestAnErrorEventDoesNotFailAnUpdate records the event with which a client reports that its own
+// checks of the state failed. It is a note for debugging, so the result of the update stays, and
+// readers receive the event as it was sent.
+func TestAnErrorEventDoesNotFailAnUpdate(t *testing.T) {
+	f := newFixture(t, options{})
+	u := f.start(f.stack("dev"), "update")
+	mismatch := event(1)
+	mismatch["errorEvent"] = map[string]string{"error": "snapshot mismatch: resources differ"}
+	u.send("POST", "/events/batch", map[string]any{"events": []any{event(0), mismatch, event(2)}}).want(200, nil)
+	u.send("POST", "/complete", map[string]string{"status": "succeeded"}).want(204, nil)
+	f.do("GET", u.path, nil).want(200, nil).says(`"succeeded"`)
+	var p struct {
+		Events []struct {
+			Sequence   int
+			ErrorEvent struct{ Error string }
+		}
+		ContinuationToken *string
+	}
+	f.do("GET", u.path+"/events", nil).want(200, &p)
+	if len(p.Events) != 3 || p.Events[1].ErrorEvent.Error != "snapshot mismatch: resources differ" || p.ContinuationToken != nil {
+		t.Errorf("events: %+v", p)
 	}
 }

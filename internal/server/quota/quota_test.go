@@ -67,7 +67,7 @@ func (w *world) state(org string) {
 	})
 }
 
-// update adds an update with 3 events of 10 bytes. The zero time means that the update runs.
+// update adds an update with two batches of events, which store 30 bytes. The zero time means that the update runs.
 func (w *world) update(org, id string, finished time.Time) {
 	w.t.Helper()
 	u := store.Update{ID: id, StackID: "stack-of-" + org, Status: "running", CreatedAt: w.old, StartedAt: w.old, FinishedAt: finished}
@@ -75,7 +75,9 @@ func (w *world) update(org, id string, finished time.Time) {
 		if err := tx.InsertUpdate(u); err != nil {
 			return err
 		}
-		_, err := tx.InsertEvents(id, []store.EngineEvent{{Sequence: 0, Body: "0123456789"}, {Sequence: 1, Body: "0123456789"}, {Sequence: 2, Body: "0123456789"}})
+		_, _, err := tx.InsertEvents(id, []store.EventBatch{
+			{Last: 0, Events: 1, Body: "0123456789"}, {Last: 50, Events: 50, Size: 5000, Packed: make([]byte, 20)},
+		})
 		return err
 	})
 }

@@ -62,15 +62,15 @@ func (w *world) update(u store.Update, days int) {
 		u.FinishedAt, u.Status = u.CreatedAt.Add(time.Second), "succeeded"
 	}
 	w.updates = append(w.updates, u.ID)
-	var events []store.EngineEvent
+	var events []store.EventBatch
 	for i := range int64(eventsEach) {
-		events = append(events, store.EngineEvent{Sequence: i, Body: "{}"})
+		events = append(events, store.EventBatch{Last: i, Events: 1, Body: "{}"})
 	}
 	w.write(func(tx *store.Tx) error {
 		if err := tx.InsertUpdate(u); err != nil {
 			return err
 		}
-		_, err := tx.InsertEvents(u.ID, events)
+		_, _, err := tx.InsertEvents(u.ID, events)
 		return err
 	})
 }

@@ -1,6 +1,7 @@
 package stacks
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"encoding/json"
@@ -11,32 +12,11 @@ import (
 
 	"workflowagent/internal/server/budget"
 	"workflowagent/internal/server/fault"
+	"workflowagent/internal/server/stacks/events"
 	"workflowagent/internal/server/stacks/mask"
 	"workflowagent/internal/server/stacks/rawjson"
 	"workflowagent/internal/server/store"
 )
-
-// eventGrace is the time for which readers wait for missing events after an update has finished.
-// Clients send batches in parallel and drop failed batches.
-const eventGrace = 5 * time.Second
-
-// eventPage and eventBytes bound the events of one response. A response contains at least one
-// event, even one longer than eventBytes.
-const (
-	eventPage  = 1000
-	eventBytes = 1 << 20
-)
-
-// pageEnd returns the sequence number after a page's last event, and the page's size in bytes.
-func pageEnd(sizes []store.EventSize) (end, bytes int64) {
-	for i, e := range sizes {
-		if i > 0 && bytes+e.Bytes > eventBytes {
-			break
-		}
-		end, bytes = e.Sequence+1, bytes+e.Bytes
-	}
-	return end, bytes
-}
 
 // Bounds of one [Service.RecordEvents] call. Stock clients send up to 50 events at a time.
 const (
@@ -67,7 +47,7 @@ func (s *Service) RecordEvents(ctx context.Context, u store.Update, raw []json.R
 	if err != nil {
 		return err
 	}
-	events := make([]store.EngineEvent, 0, len(raw))
+	list := make([]events.Event, 0, len(raw))
 	changes := ""
 	for _, r := range raw {
 		seq, err := strconv.ParseInt(string(rawjson.Member(r, "sequence")), 10, 64)
@@ -78,64 +58,70 @@ func (s *Service) RecordEvents(ctx context.Context, u store.Update, raw []json.R
 		if err != nil {
 			return err
 		}
-		events = append(events, store.EngineEvent{Sequence: seq, Body: string(body)})
+		list = append(list, events.Event{Sequence: seq, Body: body})
 		if sum := rawjson.Member(r, "summaryEvent"); sum != nil {
 			changes = summaryChanges(sum)
 		}
 	}
 	// Events are sorted, so only the first can exceed the gap limit.
-	slices.SortStableFunc(events, func(a, b store.EngineEvent) int { return cmp.Compare(a.Sequence, b.Sequence) })
-	for i, e := range events[1:] {
-		if e.Sequence-events[i].Sequence > maxEventGap {
+	slices.SortStableFunc(list, func(a, b events.Event) int { return cmp.Compare(a.Sequence, b.Sequence) })
+	for i, e := range list[1:] {
+		if e.Sequence-list[i].Sequence > maxEventGap {
 			return errEventGap
 		}
 	}
-	for len(events) > 0 {
-		n := pieceOf(events)
-		if err := s.writeEvents(ctx, u.ID, events[:n], changes); err != nil {
+	more := false
+	for len(list) > 0 {
+		n := pieceOf(list)
+		if more, err = s.writeEvents(ctx, u.ID, list[:n], changes); err != nil {
 			return err
 		}
-		events = events[n:]
+		list = list[n:]
 	}
-	return s.advanceEvents(ctx, u.ID)
+	for more {
+		if err := s.db.Write(ctx, func(tx *store.Tx) (err error) {
+			_, more, err = tx.AdvanceEvents(u.ID)
+			return err
+		}); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 var errEventGap = fault.Invalid("Bad Request: an event's sequence number exceeds the update's previous events by more than %d", maxEventGap)
 
-func pieceOf(events []store.EngineEvent) int {
+func pieceOf(list []events.Event) int {
 	n, size := 0, 0
-	for n < len(events) && n < eventsPerWrite && (n == 0 || size+len(events[n].Body) <= eventBytesPerWrite) {
-		size += len(events[n].Body)
+	for n < len(list) && n < eventsPerWrite && (n == 0 || size+len(list[n].Body) <= eventBytesPerWrite) {
+		size += len(list[n].Body)
 		n++
 	}
 	return n
 }
 
-func (s *Service) writeEvents(ctx context.Context, id string, events []store.EngineEvent, changes string) error {
-	return s.db.Write(ctx, func(tx *store.Tx) error {
-		now, err := tx.LeaseTime()
+// writeEvents stores events in one transaction. It reports whether the update's first missing
+// sequence number must be advanced further.
+func (s *Service) writeEvents(ctx context.Context, id string, list []events.Event, changes string) (more bool, err error) {
+	runs := events.Runs(list)
+	packed, err := packAll(runs) // outside the transaction, which blocks other writers
+	if err != nil {
+		return false, err
+	}
+	err = s.db.Write(ctx, func(tx *store.Tx) error {
+		cur, err := checkRecords(tx, id, list[0].Sequence)
 		if err != nil {
 			return err
 		}
-		cur, err := tx.Update(id)
-		if err != nil {
-			return err
+		var batches []store.EventBatch
+		for i, run := range runs {
+			add, err := newEvents(tx, id, run, packed[i])
+			if err != nil {
+				return err
+			}
+			batches = append(batches, add...)
 		}
-		// The last batch can arrive after the update has finished.
-		if Status(cur.Status) == NotStarted {
-			return fault.Conflict("Conflict: The Update has not started")
-		}
-		if Status(cur.Status) == Running && expired(cur, now) || cur.Reason == reasonExpired {
-			return errLeaseLost
-		}
-		last, err := tx.LastSequence(id)
-		if err != nil {
-			return err
-		}
-		if events[0].Sequence-maxEventGap > last { // last is -1 before the first event
-			return errEventGap
-		}
-		if _, err := tx.InsertEvents(id, events); err != nil {
+		if _, more, err = tx.InsertEvents(id, batches); err != nil {
 			return err
 		}
 		if changes == "" || changes == cur.ResourceChanges {
@@ -144,34 +130,57 @@ func (s *Service) writeEvents(ctx context.Context, id string, events []store.Eng
 		cur.ResourceChanges = changes
 		return tx.SaveUpdate(cur)
 	})
+	return more, err
 }
 
-// advanceEvents advances the update's sequence number past stored events, in several transactions.
-func (s *Service) advanceEvents(ctx context.Context, id string) error {
-	for more := true; more; {
-		err := s.db.Read(ctx, func(tx *store.Tx) error {
-			cur, err := tx.Update(id)
-			if err != nil {
-				return err
-			}
-			there, err := tx.EventSizes(id, cur.NextSequence, cur.NextSequence+1, 1)
-			more = len(there) > 0
-			return err
-		})
-		if err != nil {
-			return err
-		}
-		if !more {
-			return nil
-		}
-		if err := s.db.Write(ctx, func(tx *store.Tx) error {
-			_, more, err = tx.AdvanceEvents(id)
-			return err
-		}); err != nil {
-			return err
-		}
+// checkRecords returns an update if it accepts events from a sequence number on.
+func checkRecords(tx *store.Tx, id string, first int64) (store.Update, error) {
+	now, err := tx.LeaseTime()
+	if err != nil {
+		return store.Update{}, err
 	}
-	return nil
+	cur, err := tx.Update(id)
+	if err != nil {
+		return cur, err
+	}
+	// The last batch can arrive after the update has finished.
+	if Status(cur.Status) == NotStarted {
+		return cur, fault.Conflict("Conflict: The Update has not started")
+	}
+	if Status(cur.Status) == Running && expired(cur, now) || cur.Reason == reasonExpired {
+		return cur, errLeaseLost
+	}
+	last, err := tx.LastSequence(id)
+	if err == nil && first-maxEventGap > last { // last is -1 before the first event
+		err = errEventGap
+	}
+	return cur, err
+}
+
+// newEvents returns the batches that store a run, without events that are stored already. packed is
+// the stored form of the whole run.
+func newEvents(tx *store.Tx, id string, run []events.Event, packed store.EventBatch) ([]store.EventBatch, error) {
+	stored, err := tx.EventRanges(id, run[0].Sequence, len(run)) // at most one batch per event overlaps
+	if err != nil {
+		return nil, err
+	}
+	missing := events.Missing(run, stored)
+	if len(missing) == len(run) {
+		return []store.EventBatch{packed}, nil
+	}
+	return packAll(events.Runs(missing))
+}
+
+func packAll(runs [][]events.Event) ([]store.EventBatch, error) {
+	var out []store.EventBatch
+	for _, run := range runs {
+		batch, err := events.Pack(run)
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, batch)
+	}
+	return out, nil
 }
 
 func summaryChanges(summary []byte) string {
@@ -187,11 +196,19 @@ func summaryChanges(summary []byte) string {
 	return string(out)
 }
 
-// expiredEvents returns the event that replaces an update's removed events.
-func expiredEvents(u store.Update) json.RawMessage {
-	return fmt.Appendf(nil, `{"sequence":0,"timestamp":%d,"stdoutEvent":{"color":"never","message":`+
-		`"The events of this update have expired: the server keeps events for the time in its setting keep_logs_for.\n"}}`, u.FinishedAt.Unix())
-}
+// eventGrace is the time for which readers wait for missing events after an update has finished.
+// Clients send batches in parallel and drop failed batches.
+const eventGrace = 5 * time.Second
+
+// eventPage and eventBytes bound the events of one response. A response contains at least one
+// batch, even one larger than eventBytes.
+const (
+	eventPage  = 1000
+	eventBytes = 1 << 20
+)
+
+// eventScan bounds the batches that one request searches for a resource's events.
+const eventScan = 16 << 20
 
 // EventPage is a page of an update's events.
 type EventPage struct {
@@ -200,9 +217,16 @@ type EventPage struct {
 	Next string
 }
 
+// expiredEvents returns the event that replaces an update's removed events.
+func expiredEvents(u store.Update) json.RawMessage {
+	return fmt.Appendf(nil, `{"sequence":0,"timestamp":%d,"stdoutEvent":{"color":"never","message":`+
+		`"The events of this update have expired: the server keeps events for the time in its setting keep_logs_for.\n"}}`, u.FinishedAt.Unix())
+}
+
 // Events returns a page of an update's events. An empty token starts at the first event. The page
-// ends before a gap, so that a reader who follows the tokens misses no event.
-func (s *Service) Events(ctx context.Context, u store.Update, token string) (EventPage, error) {
+// ends before a gap, so that a reader who follows the tokens misses no event. If urn is not empty,
+// the page contains only the events of that resource.
+func (s *Service) Events(ctx context.Context, u store.Update, token, urn string) (EventPage, error) {
 	from := int64(0)
 	if token != "" {
 		n, err := strconv.ParseInt(token, 10, 64)
@@ -214,51 +238,112 @@ func (s *Service) Events(ctx context.Context, u store.Update, token string) (Eve
 	if u.EventsExpired {
 		return EventPage{Events: []json.RawMessage{expiredEvents(u)}}, nil
 	}
-	var until, next, end, bytes int64
-	var over bool
-	err := s.db.Read(ctx, func(tx *store.Tx) error {
-		cur, err := tx.Update(u.ID)
-		if err != nil {
-			return err
-		}
-		last, err := tx.LastSequence(u.ID)
-		if err != nil {
-			return err
-		}
-		until = cur.NextSequence
-		over = Status(cur.Status).Finished() &&
-			(last < cur.NextSequence || tx.Now().Sub(cur.FinishedAt) > eventGrace)
-		if over {
-			until = last + 1
-		}
-		sizes, err := tx.EventSizes(u.ID, from, until, eventPage)
-		if err != nil {
-			return err
-		}
-		end, bytes = pageEnd(sizes)
-		next = max(from, min(until, cur.NextSequence))
-		return nil
-	})
+	span, err := s.eventSpan(ctx, u.ID, from)
 	if err != nil {
 		return EventPage{}, fmt.Errorf("reading the events of an update: %w", err)
+	}
+	if urn == "" {
+		return EventPage{span.events, span.token()}, nil
+	}
+	return s.eventsAbout(ctx, u.ID, span, urn)
+}
+
+// eventsAbout returns a page of a resource's events, from a span on.
+func (s *Service) eventsAbout(ctx context.Context, id string, span eventSpan, urn string) (EventPage, error) {
+	page := EventPage{Events: []json.RawMessage{}}
+	for scanned, kept := int64(0), int64(0); ; {
+		size := int64(0)
+		for _, e := range span.events {
+			if events.About(e, urn) {
+				page.Events = append(page.Events, bytes.Clone(e)) // so that the span can be freed
+				size += int64(len(e))
+			}
+		}
+		budget.Of(ctx).Give(span.bytes - size)
+		kept += size
+		scanned += span.bytes
+		if len(span.events) == 0 || span.end || kept >= eventBytes || scanned >= eventScan {
+			page.Next = span.token()
+			return page, nil
+		}
+		var err error
+		if span, err = s.eventSpan(ctx, id, span.next); err != nil {
+			return EventPage{}, fmt.Errorf("searching the events of an update: %w", err)
+		}
+	}
+}
+
+// eventSpan is a part of an update's events.
+type eventSpan struct {
+	events []json.RawMessage
+	next   int64 // the sequence number after the last event
+	bytes  int64 // memory of the events
+	end    bool  // no events follow, and none will
+}
+
+func (e eventSpan) token() string {
+	if e.end {
+		return ""
+	}
+	return strconv.FormatInt(e.next, 10)
+}
+
+// eventSpan reads events from a sequence number on. It charges their memory to the request.
+func (s *Service) eventSpan(ctx context.Context, id string, from int64) (eventSpan, error) {
+	span, err := store.Read(ctx, s.db, func(tx *store.Tx) (eventSpan, error) { return measureSpan(tx, id, from) })
+	if err != nil {
+		return span, err
 	}
 	// A request must not wait for memory while it holds a database connection.
-	if err := budget.Of(ctx).Take(ctx, 2*bytes); err != nil {
-		return EventPage{}, err
+	if err := budget.Of(ctx).Take(ctx, span.bytes); err != nil {
+		return span, err
 	}
-	events, err := store.Read(ctx, s.db, func(tx *store.Tx) ([]store.EngineEvent, error) {
-		return tx.Events(u.ID, from, end)
+	batches, err := store.Read(ctx, s.db, func(tx *store.Tx) ([]store.EventBatch, error) {
+		return tx.EventBatches(id, from, span.next-1)
 	})
 	if err != nil {
-		return EventPage{}, fmt.Errorf("reading the events of an update: %w", err)
+		return span, err
 	}
-	page := EventPage{Events: make([]json.RawMessage, 0, len(events))}
-	for _, e := range events {
-		page.Events = append(page.Events, json.RawMessage(e.Body))
-		next = e.Sequence + 1
+	span.events = []json.RawMessage{}
+	for _, b := range batches {
+		list, err := events.Unpack(b, from)
+		if err != nil {
+			return span, err
+		}
+		span.events = append(span.events, list...)
 	}
-	if !over || next < until {
-		page.Next = strconv.FormatInt(next, 10)
+	return span, nil
+}
+
+// measureSpan returns a span without its events.
+func measureSpan(tx *store.Tx, id string, from int64) (span eventSpan, err error) {
+	cur, err := tx.Update(id)
+	if err != nil {
+		return span, err
 	}
-	return page, nil
+	last, err := tx.LastSequence(id)
+	if err != nil {
+		return span, err
+	}
+	over := Status(cur.Status).Finished() &&
+		(last < cur.NextSequence || tx.Now().Sub(cur.FinishedAt) > eventGrace)
+	until := cur.NextSequence
+	if over {
+		until = last + 1
+	}
+	batches, err := tx.EventRanges(id, from, eventPage)
+	if err != nil {
+		return span, err
+	}
+	span.next = max(from, min(until, cur.NextSequence))
+	count := int64(0)
+	for i, b := range batches {
+		count += b.Last - b.First + 1
+		if b.Last >= until || i > 0 && (span.bytes+b.Bytes > eventBytes || count > eventPage) {
+			break
+		}
+		span.next, span.bytes = b.Last+1, span.bytes+b.Bytes
+	}
+	span.end = over && span.next >= until
+	return span, nil
 }

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
 
 	"workflowagent/internal/dev/storetest"
 	"workflowagent/internal/server/store"
@@ -125,7 +126,7 @@ func TestDeletingAStackTakesItsUpdates(t *testing.T) {
 			if err := tx.InsertUpdate(store.Update{ID: "u", StackID: "id-a"}); err != nil {
 				return err
 			}
-			_, err := tx.InsertEvents("u", []store.EngineEvent{{Sequence: 0, Body: "{}"}})
+			_, _, err := tx.InsertEvents("u", []store.EventBatch{{Last: 0, Events: 1, Body: "{}"}})
 			return err
 		})
 		write(t, db, func(tx *store.Tx) error { return tx.DeleteStack("id-a") })
@@ -191,43 +192,75 @@ func TestEventsKnowTheirGaps(t *testing.T) {
 		stackFixture(t, db, "a")
 		write(t, db, func(tx *store.Tx) error { return tx.InsertUpdate(store.Update{ID: "u", StackID: "id-a"}) })
 		for _, step := range []struct {
-			seqs []int64
-			next int64
+			batches []store.EventBatch
+			next    int64
 		}{
-			{[]int64{3, 4}, 0},
-			{[]int64{0}, 1},
-			{[]int64{0, 1}, 2}, // repeated
-			{[]int64{2}, 5},
-			{[]int64{7}, 5},
-			{[]int64{6, 5}, 8},
+			{[]store.EventBatch{{Last: 4, Events: 2}}, 0}, // 3 and 4
+			{[]store.EventBatch{{Last: 0, Events: 1}}, 1},
+			{nil, 1},
+			{[]store.EventBatch{{Last: 2, Events: 2, Size: 9, Packed: []byte{1, 0, 2}}}, 5},
+			{[]store.EventBatch{{Last: 7, Events: 1}}, 5},
+			{[]store.EventBatch{{Last: 6, Events: 1, Body: "{}"}, {Last: 5, Events: 1}}, 8},
 		} {
-			var next int64
-			write(t, db, func(tx *store.Tx) (err error) {
-				var events []store.EngineEvent
-				for _, s := range step.seqs {
-					events = append(events, store.EngineEvent{Sequence: s, Body: fmt.Sprint(s)})
+			write(t, db, func(tx *store.Tx) error {
+				next, more, err := tx.InsertEvents("u", step.batches)
+				if next != step.next || more {
+					t.Errorf("after %v the first missing is %d (more %v), want %d", step.batches, next, more, step.next)
 				}
-				next, err = tx.InsertEvents("u", events)
 				return err
 			})
-			if next != step.next {
-				t.Errorf("after %v the first missing is %d, want %d", step.seqs, next, step.next)
-			}
 		}
 		err := db.Read(t.Context(), func(tx *store.Tx) error {
-			sizes, err := tx.EventSizes("u", 2, 8, 3)
-			if diff := cmp.Diff([]store.EventSize{{Sequence: 2, Bytes: 1}, {Sequence: 3, Bytes: 1}, {Sequence: 4, Bytes: 1}}, sizes); diff != "" || err != nil {
-				t.Errorf("sizes of events (-want +got), %v:\n%s", err, diff)
+			ranges, err := tx.EventRanges("u", 2, 4)
+			want := []store.EventRange{{First: 1, Last: 2, Bytes: 12}, {First: 3, Last: 4}, {First: 5, Last: 5}, {First: 6, Last: 6, Bytes: 4}}
+			if diff := cmp.Diff(want, ranges); diff != "" || err != nil {
+				t.Errorf("ranges of batches (-want +got), %v:\n%s", err, diff)
 			}
-			got, err := tx.Events("u", 2, 5)
-			want := []store.EngineEvent{{Sequence: 2, Body: "2"}, {Sequence: 3, Body: "3"}, {Sequence: 4, Body: "4"}}
-			if diff := cmp.Diff(want, got); diff != "" {
-				t.Errorf("events (-want +got):\n%s", diff)
+			got, err := tx.EventBatches("u", 2, 4)
+			batches := []store.EventBatch{
+				{UpdateID: "u", Last: 2, Events: 2, Size: 9, Packed: []byte{1, 0, 2}}, {UpdateID: "u", Last: 4, Events: 2},
+			}
+			if diff := cmp.Diff(batches, got, cmpopts.EquateEmpty()); diff != "" {
+				t.Errorf("batches (-want +got):\n%s", diff)
 			}
 			return err
 		})
 		if err != nil {
 			t.Fatal(err)
+		}
+	})
+}
+
+// TestManyBatchesAfterAGap checks that filling a gap advances the first missing number past any
+// number of batches, in bounded steps.
+func TestManyBatchesAfterAGap(t *testing.T) {
+	storetest.Each(t, func(t *testing.T, db *store.DB) {
+		stackFixture(t, db, "a")
+		const n = 2500
+		write(t, db, func(tx *store.Tx) error {
+			var batches []store.EventBatch
+			for i := int64(1); i < n; i++ {
+				batches = append(batches, store.EventBatch{Last: i, Events: 1})
+			}
+			if err := tx.InsertUpdate(store.Update{ID: "u", StackID: "id-a"}); err != nil {
+				return err
+			}
+			_, _, err := tx.InsertEvents("u", batches)
+			return err
+		})
+		steps, next, more := 0, int64(0), true
+		for ; more; steps++ {
+			write(t, db, func(tx *store.Tx) (err error) {
+				if steps == 0 {
+					next, more, err = tx.InsertEvents("u", []store.EventBatch{{Last: 0, Events: 1}})
+				} else {
+					next, more, err = tx.AdvanceEvents("u")
+				}
+				return err
+			})
+		}
+		if next != n || steps < 2 || steps > 4 {
+			t.Errorf("after %d steps the first missing event is %d, want %d", steps, next, n)
 		}
 	})
 }

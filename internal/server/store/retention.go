@@ -64,8 +64,8 @@ func (tx *Tx) OldEvents(from, before time.Time, limit int) ([]OldUpdate, error) 
 		AND NOT `+updateKept+` ORDER BY u.finished_at LIMIT %d`, limit), from, before)
 }
 
-// ExpireEvents removes up to limit events of an update and returns their number. After it has
-// removed the last event, it records that the events are no longer available.
+// ExpireEvents removes up to limit batches of an update's events and returns their number. After it
+// has removed the last batch, it records that the events are no longer available.
 func (tx *Tx) ExpireEvents(updateID string, limit int) (int64, error) {
 	n, err := tx.Exec(fmt.Sprintf(`DELETE FROM engine_events WHERE update_id = $1 AND sequence IN (
 		SELECT sequence FROM engine_events WHERE update_id = $1 ORDER BY sequence LIMIT %d)`, limit), updateID)

@@ -51,7 +51,7 @@ func TestExpireEvents(t *testing.T) {
 			if err := tx.InsertUpdate(store.Update{ID: "u", StackID: "id-a"}); err != nil {
 				return err
 			}
-			_, err := tx.InsertEvents("u", []store.EngineEvent{{Sequence: 0, Body: "{}"}, {Sequence: 1, Body: "{}"}, {Sequence: 7, Body: "{}"}})
+			_, _, err := tx.InsertEvents("u", []store.EventBatch{{Last: 49, Events: 50}, {Last: 50, Events: 1}, {Last: 57, Events: 2}})
 			return err
 		})
 		for _, want := range []struct {

@@ -68,7 +68,8 @@ func (tx *Tx) UnmeasuredEvents(before time.Time, limit int) ([]string, error) {
 
 // EventBytes returns the stored bytes of an update's events.
 func (tx *Tx) EventBytes(updateID string) (int64, error) {
-	return database.Scalar[int64](tx.Tx, "SELECT CAST(COALESCE(SUM(octet_length(body)), 0) AS BIGINT) FROM engine_events WHERE update_id = $1", updateID)
+	return database.Scalar[int64](tx.Tx, `SELECT CAST(COALESCE(SUM(octet_length(packed) + octet_length(body)), 0) AS BIGINT)
+		FROM engine_events WHERE update_id = $1`, updateID)
 }
 
 // SetEventBytes records the size of an update's events.

@@ -203,7 +203,8 @@ func (u *updateRoutes) events(w http.ResponseWriter, r *http.Request, st store.S
 	if err != nil {
 		return err
 	}
-	page, err := u.stacks.Events(r.Context(), up, r.URL.Query().Get("continuationToken"))
+	query := r.URL.Query()
+	page, err := u.stacks.Events(r.Context(), up, query.Get("continuationToken"), query.Get("urn"))
 	if err != nil {
 		return err
 	}
