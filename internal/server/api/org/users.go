@@ -25,6 +25,7 @@ func Register(rt *web.Router, ids *identity.Service, p *pools.Service, issuers *
 	(&tokenRoutes{ids}).register(rt)
 	(&poolRoutes{p, users}).register(rt)
 	(&oidcRoutes{issuers}).register(rt)
+	registerAbsent(rt, ids)
 }
 
 func (u *userRoutes) register(rt *web.Router) {
