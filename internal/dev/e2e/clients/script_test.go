@@ -36,6 +36,7 @@ import (
 //	operator [-code N] ARG…       run the agent's program on agent 0's state directory, with no other settings
 //	[!] operator -until REGEXP ARG…  repeat it until its output matches REGEXP, or no longer does
 //	setid NAME                    set NAME to the id in the last JSON output
+//	setout NAME                   set NAME to the last output
 //	repo NAME DIR                 publish DIR as a git repository: sets NAME_URL and NAME_COMMIT
 //	settings STACK [FILE]         PUT deployment settings (default: only the job's environment)
 //	api [-status N] METHOD PATH [FILE]  one API call; its body goes to stdout
@@ -81,7 +82,7 @@ func runScripts(t *testing.T, p testscript.Params, serverArgs ...string) {
 					env.Vars[i] = "PATH=" + bin + string(os.PathListSeparator) + path
 				}
 			}
-			env.Vars = append(env.Vars, "ORG="+w.Server.Organization, "SERVER="+w.Server.URL, "TOKEN="+w.Server.Token)
+			env.Vars = append(env.Vars, "ORG="+w.Server.Organization, "SERVER="+w.Server.URL, "TOKEN="+w.Server.Token, "DATA="+w.Server.DataDir)
 			return nil
 		},
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){
@@ -98,8 +99,11 @@ func runScripts(t *testing.T, p testscript.Params, serverArgs ...string) {
 					ts.Fatalf("the agent exited with %v", err)
 				}
 			},
-			"operator":    operator,
-			"setid":       setID,
+			"operator": operator,
+			"setid":    setID,
+			"setout": func(ts *testscript.TestScript, neg bool, args []string) {
+				ts.Setenv(args[0], strings.TrimSpace(ts.ReadFile("stdout")))
+			},
 			"repo":        repo,
 			"settings":    settings,
 			"api":         api,
