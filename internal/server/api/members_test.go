@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"workflowagent/internal/dev/storetest"
+	"workflowagent/internal/server/deployments"
 	"workflowagent/internal/server/identity"
 	"workflowagent/internal/server/store"
 )
@@ -398,4 +399,30 @@ func TestRemovedMembersReachNothing(t *testing.T) {
 		f.send(call{Method: "GET", Path: prod, Auth: ann}).want(404, nil)
 		f.do("GET", "/api/orgs/acme/members/ann/teams", nil).want(200, nil).says(`"teams":[]`)
 	})
+}
+
+// TestDeploymentsGrantNothing requests deployments that would delete their stack. A requester who
+// may not delete the stack must not be able to let a job do it.
+func TestDeploymentsGrantNothing(t *testing.T) {
+	l := newLab(t, storetest.SQLite(t), deployments.Options{})
+	path := l.deployable("dev")
+	ann := l.person("ann", "acme", "member")
+	request := func(operation string, remove bool) map[string]any {
+		return map[string]any{"operation": operation, "operationContext": map[string]any{"options": map[string]any{"deleteAfterDestroy": remove}}}
+	}
+	for _, tt := range []struct {
+		auth, operation string
+		remove          bool
+		status          int
+	}{
+		{ann, "destroy", true, 403},
+		{ann, "destroy", false, 202},
+		{ann, "update", true, 202},
+		{"", "destroy", true, 202},
+	} {
+		l.send(call{Method: "POST", Path: path, Body: request(tt.operation, tt.remove), Auth: tt.auth}).want(tt.status, nil)
+	}
+	// The option can also come from the settings.
+	l.do("POST", path+"/settings", request("", true)).want(200, nil)
+	l.send(call{Method: "POST", Path: path, Body: map[string]any{"operation": "destroy"}, Auth: ann}).want(403, nil).says(`permission \"admin\"`)
 }

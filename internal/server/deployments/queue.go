@@ -247,6 +247,11 @@ func (s *Service) Create(ctx context.Context, p identity.Principal, st store.Sta
 		if err != nil {
 			return err
 		}
+		if identity.JobScope(st.ID, op, set.Option(), false)[st.ID]&identity.DeleteStack != 0 {
+			if err := p.Check(st, identity.DeleteStack); err != nil {
+				return err
+			}
+		}
 		if op != workflow.OperationDestroy { // which frees space
 			if err := s.opts.Quota.Admit(tx, st.OrgID); err != nil {
 				return err
