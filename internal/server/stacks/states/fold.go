@@ -119,10 +119,16 @@ func (s *Store) foldOrLog(ctx context.Context, key string) {
 		ctx = budget.With(ctx, share)
 	}
 	err := s.Fold(ctx, key)
-	// If requests need all the memory, the sweep folds the journal later.
-	if err != nil && ctx.Err() == nil && fault.KindOf(err) != fault.KindUnavailable {
+	if err != nil && ctx.Err() == nil && !passing(err) {
 		s.log.WithError(err).WithField("state", key).Errorf("folding a journal failed; the server tries again in %v", foldRetry)
 	}
+}
+
+// passing reports whether a fold failed for a reason that is not the journal's and that other parts of
+// the server report: requests need all the memory, the disk is full, or writes conflict. The next
+// sweep folds the journal.
+func passing(err error) bool {
+	return fault.KindOf(err) == fault.KindUnavailable || store.IsFull(err) || errors.Is(err, store.ErrBusy)
 }
 
 // Fold stores the journal of a finished update, and the journals on which it is based, as deltas or
@@ -145,7 +151,7 @@ func (s *Store) Fold(ctx context.Context, key string) error {
 		if err == nil || errors.Is(err, errFolded) {
 			continue
 		}
-		if ctx.Err() == nil && fault.KindOf(err) != fault.KindUnavailable {
+		if ctx.Err() == nil && !passing(err) {
 			s.failed[row.Key] = time.Now()
 			s.failed[key] = s.failed[row.Key]
 		}
