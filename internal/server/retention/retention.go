@@ -28,18 +28,30 @@ type Sweeper struct {
 	db     *store.DB
 	log    *logrus.Entry
 	policy Policy
+	clock  clock
 }
 
 // New returns a sweeper that applies policy to a database.
 func New(db *store.DB, log *logrus.Entry, policy Policy) *Sweeper {
-	return &Sweeper{db: db, log: log, policy: policy}
+	return &Sweeper{db: db, log: log, policy: policy, clock: clock{up: upSince(time.Now())}}
 }
 
 // page is the maximum number of rows that one query returns.
 const page = 100
 
-// Sweep removes all data that the policy does not keep.
+// Sweep removes all data that the policy does not keep. It removes nothing for a day after the clock
+// was set ahead.
 func (s *Sweeper) Sweep(ctx context.Context) error {
+	now, err := store.Read(ctx, s.db, func(tx *store.Tx) (time.Time, error) { return tx.Now(), nil })
+	if err != nil {
+		return fmt.Errorf("reading the time: %w", err)
+	}
+	if step, wait := s.clock.check(now); wait > 0 {
+		if step > 0 {
+			s.log.WithField("step", step.Round(time.Second)).Warnf("the clock was set ahead; no old data is removed for %v", wait)
+		}
+		return nil
+	}
 	removed := logrus.Fields{}
 	var errs []error
 	for _, part := range []struct {
@@ -54,11 +66,7 @@ func (s *Sweeper) Sweep(ctx context.Context) error {
 		if part.after == 0 {
 			continue
 		}
-		now, err := store.Read(ctx, s.db, func(tx *store.Tx) (time.Time, error) { return tx.Now(), nil })
-		n := 0
-		if err == nil {
-			n, err = part.sweep(ctx, now.Add(-part.after))
-		}
+		n, err := part.sweep(ctx, now.Add(-part.after))
 		if err != nil {
 			errs = append(errs, fmt.Errorf("removing old %s: %w", part.name, err))
 		}
