@@ -77,6 +77,21 @@ func TestJournal(t *testing.T) {
 	})
 }
 
+// TestForeignSecretsInJournals checks that a stack cannot decrypt another stack's secrets, even if its
+// own state contains them.
+func TestForeignSecretsInJournals(t *testing.T) {
+	f := newFixture(t, options{})
+	path, other := f.stack("dev"), f.stack("other")
+	var enc struct{ Ciphertext string }
+	f.do("POST", path+"/encrypt", map[string][]byte{"plaintext": []byte("x")}).want(200, &enc)
+	u := f.startJournal(other, "update")
+	secret := `{"urn":"urn:pulumi:other::proj::a:b:C::a","type":"a:b:C","outputs":{"p":{"ciphertext":"` + enc.Ciphertext + `"}}}`
+	u.send("PATCH", "/journalentries", entries(`{"version":1,"kind":1,"sequenceID":1,"operationID":1,"state":`+secret+`}`)).want(204, nil)
+	u.send("POST", "/complete", map[string]string{"status": "succeeded"}).want(204, nil)
+	f.do("POST", other+"/decrypt", map[string]string{"ciphertext": enc.Ciphertext}).want(400, nil).says("another stack")
+	f.do("POST", path+"/decrypt", map[string]string{"ciphertext": enc.Ciphertext}).want(200, nil)
+}
+
 func TestRefusedJournals(t *testing.T) {
 	f := newFixture(t, options{limits: request.Limits{Batch: 8_000, BigBody: 100_000, BigInflated: 100_000}})
 	path := f.stack("dev")

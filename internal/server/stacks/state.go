@@ -186,8 +186,9 @@ func (s *Service) Record(ctx context.Context, u store.Update, entries []journal.
 	return s.states.Append(ctx, u.ID, entries, func(tx *store.Tx) (store.Update, error) { return s.permit(tx, u.ID) })
 }
 
-// checkForeignSecrets returns an error if a state contains another stack's secrets, which this
-// stack cannot decrypt.
+// checkForeignSecrets returns an error if a state to import contains another stack's secrets, which
+// this stack cannot decrypt. Users can confuse two files. Checkpoints and journals need no check,
+// because clients encrypt the secrets in them for the stack of the update.
 func (s *Service) checkForeignSecrets(ctx context.Context, st store.Stack, state *states.State) error {
 	provider := rawjson.Member(state.Deployment, "secrets_providers")
 	if string(rawjson.Member(provider, "type")) != `"service"` {
