@@ -106,6 +106,8 @@ func TestLeaseKeepsWhatWasLeft(t *testing.T) {
 		{"the machine starts again after an hour", func(l *leaseTest) { l.clock.Pass(time.Hour); l.clock.Reboot(); l.restart() }, false},
 		{"the clock is set an hour ahead", func(l *leaseTest) { l.clock.Set(time.Hour) }, false},
 		{"the clock is set three days ahead", func(l *leaseTest) { l.clock.Set(72 * time.Hour) }, false},
+		{"the clock is set a year ahead", func(l *leaseTest) { l.clock.Set(365 * 24 * time.Hour) }, false},
+		{"the clock is set a year back", func(l *leaseTest) { l.clock.Set(-365 * 24 * time.Hour) }, false},
 		{"the clock is set an hour back", func(l *leaseTest) { l.clock.Set(-time.Hour) }, false},
 		{"the machine starts again with its clock an hour behind", func(l *leaseTest) { l.clock.Set(-time.Hour); l.clock.Reboot() }, false},
 		{"the server is stopped for an hour, and the clock is set back by it", func(l *leaseTest) { l.clock.Pass(time.Hour); l.clock.Set(-time.Hour) }, false},

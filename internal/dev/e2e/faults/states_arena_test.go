@@ -28,7 +28,6 @@ import (
 type stateArena struct {
 	*harness.Site
 	t     *testing.T
-	row   stateRow
 	proxy *faultProxy
 	route *route
 	log   journalLog
@@ -36,6 +35,7 @@ type stateArena struct {
 
 	generation int    // of the program
 	base       []byte // state before the update
+	repair     bool   // the state may have a parent after its child, so the user repairs it first
 
 	serverArgs []string
 }
@@ -93,7 +93,7 @@ func (r *route) dial(ctx context.Context, network, _ string) (net.Conn, error) {
 func newStateArena(t *testing.T, row stateRow) *stateArena {
 	t.Helper()
 	bin, tools := harness.Programs(t)
-	a := &stateArena{t: t, row: row, work: t.TempDir()}
+	a := &stateArena{t: t, work: t.TempDir()}
 	dir := t.TempDir()
 	var args []string
 	if row.ready != nil {
@@ -144,12 +144,11 @@ func (a *stateArena) write() []string {
 		names = append(names, name)
 		fmt.Fprintf(program, "  %s: {type: %s}\n", name, fmt.Sprintf(definition, args...))
 	}
-	size := max(a.row.size, 8)
 	for i := range amount() {
 		add(fmt.Sprintf("kept%d", i), "lab:Random")
 		add(fmt.Sprintf("file%d", i), "lab:File, properties: {path: ./file%d, content: generation %d}", i, a.generation)
-		add(fmt.Sprintf("replaced%d", i), "lab:Random, properties: {bytes: %d, trigger: generation %d}, options: {deleteBeforeReplace: %v}",
-			size, a.generation, i%2 == 0)
+		add(fmt.Sprintf("replaced%d", i), "lab:Random, properties: {bytes: 8, trigger: generation %d}, options: {deleteBeforeReplace: %v}",
+			a.generation, i%2 == 0)
 		add(fmt.Sprintf("slow%d-%d", a.generation, i), "lab:Sleep, properties: {seconds: 0.5}, options: {parent: '${kept%d}', dependsOn: ['${replaced%d}']}", i, i)
 	}
 	harness.Write(a.t, filepath.Join(a.work, "Pulumi.yaml"), program.Bytes(), 0o600)
@@ -299,6 +298,9 @@ func (a *stateArena) recover() int {
 	}
 	a.repeatLate()
 	a.check(a.export(""))
+	if a.repair {
+		a.must("state", "repair", "--yes")
+	}
 	a.must("refresh", "--yes", "--skip-preview", "--clear-pending-creates")
 	names := a.write()
 	a.must("up", "--yes", "--skip-preview")

@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -25,7 +26,6 @@ type stateRow struct {
 	want   string        // how the update ends
 	scaled string        // what CI scales down from `make e2e`, or ""
 	skip   func() string // why this machine cannot run it, or ""
-	size   int           // random bytes in each replaced resource
 	retry  time.Duration // how long the proxy retries to connect to a stopped server
 	ready  func(t *testing.T, dir string) (serverArgs []string)
 	do     func(a *stateArena)
@@ -116,21 +116,15 @@ var stateRows = []stateRow{
 		a.ended(c, false)
 		a.recover()
 	}},
-	{fault: "the server's disk is full", want: updateFails, size: 40_000, skip: needsMounts, ready: smallServerDisk, do: func(a *stateArena) {
-		c := a.creation()
-		free := fillDisk(a.t, a.Server.DataDir)
-		refused := func() bool { return len(a.log.refusals()) >= clientTries }
-		a.until(c, "the CLI has given up a batch", func() bool { return refused() || ended(c.Process) })
-		free()
-		// A batch that fits into the space of the write-ahead log is stored although the disk is full.
-		if out, succeeded := a.finish(c); succeeded && refused() {
-			a.t.Errorf("the update succeeded although the server refused a batch\n%s", out)
-		}
-		for _, code := range a.log.refusals() {
-			if code != http.StatusServiceUnavailable {
-				a.t.Errorf("the server refused a batch with %d", code)
-			}
-		}
+	{fault: "a batch of unchanged resources and its repetitions are lost", want: updateKept, do: func(a *stateArena) {
+		a.base = a.export("")
+		a.log.reset()
+		lost := a.proxy.on(is(callJournal), clientTries, dropRequest)
+		c := a.start("up", "--yes", "--skip-preview")
+		lost.awaitHits(a.t, clientTries)
+		a.ended(c, true)
+		a.logged("did not receive all entries")
+		a.repair = true
 		a.recover()
 	}},
 	{fault: "SIGKILL of one of two servers, while calls alternate between them", want: updateKept, scaled: scaledUpdates, skip: needsPostgres, ready: onPostgres, do: func(a *stateArena) {
@@ -150,16 +144,6 @@ var stateRows = []stateRow{
 			a.recover()
 		}
 	}},
-}
-
-func smallServerDisk(t *testing.T, dir string) []string {
-	t.Helper()
-	data := filepath.Join(dir, "server")
-	if err := os.Mkdir(data, 0o700); err != nil {
-		t.Fatal(err)
-	}
-	mountDisk(t, data, "96m")
-	return nil
 }
 
 func needsPostgres() string {
@@ -268,7 +252,7 @@ func tableRows(rows []stateRow) []faultRow {
 }
 
 func TestFaultStates(t *testing.T) {
-	for _, row := range stateRows {
+	for _, row := range slices.Concat(stateRows, storedStateRows) {
 		t.Run(strings.ReplaceAll(row.fault, " ", "-"), func(t *testing.T) {
 			if row.skip != nil {
 				if reason := row.skip(); reason != "" {

@@ -28,6 +28,8 @@ var matrix = []struct {
 	{"docker", engineRows},
 	{"any", clockRows},
 	{statePlace, tableRows(stateRows)},
+	{statePlace, tableRows(storedStateRows)},
+	{statePlace, storedStateEvidence},
 }
 
 const tablePath = "../../../../docs/reliability.md"
