@@ -2,6 +2,7 @@ package store_test
 
 import (
 	"database/sql"
+	"errors"
 	"os"
 	"path/filepath"
 	"testing"
@@ -12,8 +13,8 @@ import (
 	"workflowagent/internal/server/store"
 )
 
-// TestTokensOfRunningJobsGetTheirScope opens a database that predates scopes and contains running
-// jobs. The tokens of these jobs must receive their scopes.
+// TestTokensOfRunningJobsGetTheirScope opens a database that predates scopes and teams, and contains
+// running jobs and a team's token. The tokens must receive their scopes and their team.
 func TestTokensOfRunningJobsGetTheirScope(t *testing.T) {
 	t.Run("sqlite", func(t *testing.T) {
 		path := filepath.Join(t.TempDir(), "old.db")
@@ -82,6 +83,8 @@ func testOldTokens(t *testing.T, dialect goose.Dialect, driver, source, dsn stri
 	}
 	exec(`INSERT INTO tokens (id, hash, kind, name, description, org_id, user_id, pool_id, job_id, epoch, deployment_id, stack_id, admin, created_by, created_at, expires_at, last_used_at)
 		VALUES ('org', 'org', 'org', 'n', '', 'o', '', '', '', 0, '', '', 1, '', 1, 0, 0)`)
+	exec(`INSERT INTO tokens (id, hash, kind, name, description, org_id, user_id, pool_id, job_id, epoch, deployment_id, stack_id, admin, created_by, created_at, expires_at, last_used_at)
+		VALUES ('team', 'team', 'team', 'n', 'core', 'o', '', '', '', 0, '', '', 0, '', 1, 0, 0)`)
 	if err := raw.Close(); err != nil {
 		t.Fatal(err)
 	}
@@ -105,6 +108,21 @@ func testOldTokens(t *testing.T, dialect goose.Dialect, driver, source, dsn stri
 			t.Fatal(err)
 		}
 		return tok
+	}
+	// Teams of old tokens exist, and members keep their rights.
+	err = db.Read(t.Context(), func(tx *store.Tx) error {
+		team, err := tx.TeamByName("o", "core")
+		if tok := token("team"); err == nil && (tok.TeamID != team.ID || tok.Description != "") {
+			t.Errorf("the token of team %q belongs to team %q and has the description %q", team.ID, tok.TeamID, tok.Description)
+		}
+		org, orgErr := tx.OrganizationByName("acme")
+		if org.StackPermission != store.AdminPermission {
+			t.Errorf("members of an old organization have the permission %d", org.StackPermission)
+		}
+		return errors.Join(err, orgErr)
+	})
+	if err != nil {
+		t.Fatal(err)
 	}
 	for i, j := range jobs {
 		if tok := token(string(rune('a' + i))); tok.Scope != j.want || tok.Admin {
