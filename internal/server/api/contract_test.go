@@ -39,7 +39,6 @@ var misdescribed = map[string]string{
 	"GetStackUpdates":                 "has two shapes",
 	"Version":                         "the CLI's own version is echoed",
 	"GetDeploymentLogs":               "has two shapes",
-	"UpdateOrganizationSettings":      "returns the organization without the console's settings: there is no console",
 	"EncryptDeploymentSettingsSecret": "secrets are objects with a ciphertext",
 }
 

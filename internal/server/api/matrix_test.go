@@ -37,7 +37,7 @@ var matrixCalls = map[string][]string{
 	},
 
 	"see": {
-		"GET /api/orgs/acme", "GET /api/orgs/acme/members", "GET /api/orgs/acme/teams", "GET /api/orgs/acme/teams/readers",
+		"GET /api/orgs/acme", "GET /api/orgs/acme/metadata", "GET /api/orgs/acme/members", "GET /api/orgs/acme/teams", "GET /api/orgs/acme/teams/readers",
 		"GET /api/orgs/acme/members/admin/teams", "GET /api/orgs/acme/agent-pools", "GET /api/orgs/acme/deployments",
 	},
 	"create stacks": {"POST /api/stacks/acme/proj"},

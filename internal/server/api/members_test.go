@@ -106,6 +106,34 @@ func TestMembers(t *testing.T) {
 	})
 }
 
+// TestMetadata reads the settings of an organization, which every response of PATCH repeats.
+func TestMetadata(t *testing.T) {
+	storetest.Each(t, func(t *testing.T, db *store.DB) {
+		f := newFixtureOn(t, db, options{})
+		f.person("ann", "acme", "member")
+		f.stack("a")
+		f.stack("b")
+		type settings struct {
+			ID, Kind, UserRole                              string
+			DefaultStackPermission, MemberCount, StackCount int
+			Features                                        map[string]bool
+		}
+		var read, patched settings
+		f.do("GET", "/api/orgs/acme/metadata", nil).want(200, &read)
+		if read.ID == "" || read.UserRole != "admin" || read.DefaultStackPermission != 102 || read.MemberCount != 2 || read.StackCount != 2 {
+			t.Errorf("the settings are %+v", read)
+		}
+		if !read.Features["teamsEnabled"] || read.Features["scimEnabled"] {
+			t.Errorf("the features are %v", read.Features)
+		}
+		f.do("PATCH", "/api/orgs/acme", map[string]any{"setDefaultStackPermission": 101}).want(200, &patched)
+		read.DefaultStackPermission = 101
+		if fmt.Sprint(patched) != fmt.Sprint(read) {
+			t.Errorf("PATCH answers %+v, want %+v", patched, read)
+		}
+	})
+}
+
 type teamEntry struct {
 	Kind, Name, DisplayName, Description, UserRole string
 	Members                                        []struct{ GithubLogin, Role string }

@@ -22,6 +22,20 @@ func (s *Service) Members(ctx context.Context, orgID, after string, limit int) (
 	return list[:min(limit, len(list))], len(list) > limit, nil
 }
 
+// Counts returns the numbers of an organization's members and stacks.
+func (s *Service) Counts(ctx context.Context, orgID string) (members, stacks int64, err error) {
+	err = s.db.Read(ctx, func(tx *store.Tx) (err error) {
+		if members, err = tx.CountMembers(orgID, ""); err == nil {
+			stacks, err = tx.CountStacks(orgID)
+		}
+		return err
+	})
+	if err != nil {
+		return 0, 0, fmt.Errorf("counting members and stacks: %w", err)
+	}
+	return members, stacks, nil
+}
+
 func checkRole(role string) error {
 	if slices.Contains(Roles(), role) {
 		return nil

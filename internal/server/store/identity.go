@@ -149,9 +149,10 @@ func (tx *Tx) SetRole(orgID, userID, role string) error {
 	return tx.ExecOne("UPDATE members SET role = $3 WHERE org_id = $1 AND user_id = $2", orgID, userID, role)
 }
 
-// CountMembers returns the number of an organization's members with a role.
+// CountMembers returns the number of an organization's members with a role, or of all members if
+// role is "".
 func (tx *Tx) CountMembers(orgID, role string) (int64, error) {
-	return database.Scalar[int64](tx.Tx, "SELECT COUNT(*) FROM members WHERE org_id = $1 AND role = $2", orgID, role)
+	return database.Scalar[int64](tx.Tx, "SELECT COUNT(*) FROM members WHERE org_id = $1 AND (role = $2 OR $2 = '')", orgID, role)
 }
 
 // DemoteOthers gives all of an organization's members with the role from, except one user, the role

@@ -53,6 +53,11 @@ func (tx *Tx) DeleteStack(id string) error {
 	return tx.ExecOne("DELETE FROM stacks WHERE id = $1", id)
 }
 
+// CountStacks returns the number of an organization's stacks.
+func (tx *Tx) CountStacks(orgID string) (int64, error) {
+	return database.Scalar[int64](tx.Tx, "SELECT COUNT(*) FROM stacks WHERE org_id = $1", orgID)
+}
+
 // StackFilter selects stacks. An empty field selects all.
 type StackFilter struct {
 	Reach    Reach

@@ -29,7 +29,7 @@ func (p *poolRoutes) register(rt *web.Router) {
 		if err := p.patchOrg(w, r, &o); err != nil {
 			return err
 		}
-		return p.users.org(w, r, o)
+		return p.users.metadata(w, r, o)
 	})
 }
 

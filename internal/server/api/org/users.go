@@ -33,6 +33,7 @@ func (u *userRoutes) register(rt *web.Router) {
 	rt.Authed(http.MethodGet, "/api/user/organizations/default", web.People, u.defaultOrg)
 	rt.Authed(http.MethodPost, "/api/user/organizations/{org}/default", web.People, web.OwnToken(u.setDefaultOrg))
 	rt.Org(http.MethodGet, "/api/orgs/{org}", web.NeedMember, u.org)
+	rt.Org(http.MethodGet, "/api/orgs/{org}/metadata", web.NeedMember, u.metadata)
 }
 
 type orgSummary struct {
@@ -126,6 +127,6 @@ func (u *userRoutes) setDefaultOrg(w http.ResponseWriter, r *http.Request) error
 
 func (u *userRoutes) org(w http.ResponseWriter, r *http.Request, o store.Organization) error {
 	return web.WriteJSON(w, r, http.StatusOK, map[string]any{
-		"githubLogin": o.Name, "name": o.DisplayName, "avatarUrl": "", "repos": []any{}, "defaultStackPermission": o.StackPermission,
+		"githubLogin": o.Name, "name": o.DisplayName, "avatarUrl": "", "repos": []any{},
 	})
 }

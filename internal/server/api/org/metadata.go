@@ -1,0 +1,62 @@
+package org
+
+import (
+	"maps"
+	"net/http"
+	"strings"
+
+	"workflowagent/internal/server/api/web"
+	"workflowagent/internal/server/store"
+)
+
+// features lists the features of Pulumi Cloud that clients look up, and whether this server has
+// them.
+var features = func() map[string]bool {
+	const missing = `
+agentIntegrationCatalogEnabled agentScheduledTasksEnabled aiAgentsEnabled aleEnabled approvalsEnabled
+auditLogUIFilteringEnabled auditLogsEnabled bitbucketVCSEnabled bringYourOwnKeyEnabled
+cliIntegrationCatalogEnabled crossGuardEnabled customRoleCondition customRolesEnabled customTemplatesEnabled
+customVCSEnabled dependencyCachingEnabled discoveredStacksEnabled driftDetectionEnabled
+environmentRevisionTagsEnabled environmentSecretRotationEnabled environmentsEnabled environmentsRestoreEnabled
+escEditorRevampEnabled escOnboardingAzureOAuthClientEnabled escOnboardingEnabled
+escOnboardingGcpOAuthClientEnabled escOnboardingV2Enabled fixDriftWithNeoEnabled ghAppDetailedDiffEnabled
+gitHubEnterpriseIntegrationEnabled iacCloudImportEnabled insightsAutoPolicyPacksEnabled
+insightsMonetizationEnabled integrationAssistantEnabled legacyDeploymentsOrgToken neoByokEnabled
+neoPlanModeEnabled neoTaskSharingEnabled nlpSearchEnabled pangeaAccountsScanPageEnabled
+policyIssueManagementEnabled policyManagementV2Enabled propertySearchUIEnabled resourceExportEnabled
+resourceSearchEnabled restoreStacksEnabled scimEnabled selfServeIDPRemoval
+serviceBackedConfigEnabled themingEnabled webhooksEnabled`
+	out := map[string]bool{
+		"agentPoolRegistrationEnabled": true,
+		"deployEnabled":                true,
+		"selfHostedDeploymentsEnabled": true,
+		"teamsEnabled":                 true,
+	}
+	for name := range strings.FieldsSeq(missing) {
+		out[name] = false
+	}
+	return out
+}()
+
+// noFeatures are settings of an organization for features that this server does not have.
+var noFeatures = map[string]any{
+	"accountCount": 0, "aiEnablement": "", "auditLogsEnabled": false, "defaultAccountPermission": 0, "defaultEnvironmentPermission": "none",
+	"environmentCount": 0, "insightsTrialUsingPolicy": false, "membersCanCreateAccounts": false, "membersCanTransferStacks": false,
+	"naturalLanguageSearchDisabled": true, "neoAgentDisabled": true, "neoApprovalMode": "manual", "neoCLIExplanationsDisabled": true,
+	"neoEnabled": false, "neoTaskSharingMode": "none", "preferredVCS": "none", "webhooksEnabled": false,
+}
+
+func (u *userRoutes) metadata(w http.ResponseWriter, r *http.Request, o store.Organization) error {
+	members, stacks, err := u.identity.Counts(r.Context(), o.ID)
+	if err != nil {
+		return err
+	}
+	body := map[string]any{
+		"id": o.ID, "kind": "pulumi", "created": web.RFC3339(o.CreatedAt), "userRole": web.Principal(r).Role(o.ID), "features": features,
+		"defaultStackPermission": o.StackPermission, "memberCount": members, "stackCount": stacks,
+		// What members may do is fixed: docs/access.md.
+		"membersCanCreateStacks": true, "membersCanCreateTeams": false, "membersCanDeleteStacks": false,
+	}
+	maps.Copy(body, noFeatures)
+	return web.WriteJSON(w, r, http.StatusOK, body)
+}
