@@ -170,28 +170,32 @@ func (s *Sweeper) write(ctx context.Context, change func(*store.Tx) error) error
 // A slice is the part of a large change that one transaction makes. Its size depends on the
 // duration of transactions, because other writers wait for them.
 const (
-	firstSlice = 16
-	maxSlice   = 1024
-	sliceTime  = 10 * time.Millisecond
+	minSlice  = 16
+	maxSlice  = 256
+	sliceTime = 20 * time.Millisecond
 )
 
 // inSlices makes a large change in slices. It calls change until a call changes fewer rows than its
 // limit.
 func (s *Sweeper) inSlices(ctx context.Context, change func(tx *store.Tx, limit int) (int64, error)) error {
-	for limit := firstSlice; ; {
+	for limit := minSlice; ; {
 		var n int64
 		var took time.Duration
-		err := s.write(ctx, func(tx *store.Tx) (err error) {
-			began := time.Now()
-			n, err = change(tx, limit)
-			took = time.Since(began)
+		err := retry.Paced(ctx, func() error {
+			var began time.Time
+			err := s.db.Write(ctx, func(tx *store.Tx) (err error) {
+				began = time.Now()
+				n, err = change(tx, limit)
+				return err
+			})
+			took = time.Since(began) // with the commit, which can take longer than the change
 			return err
 		})
 		if err != nil || n < int64(limit) {
 			return err
 		}
 		if took > sliceTime {
-			limit = max(1, limit/2)
+			limit = max(minSlice, limit/2)
 		} else if took < sliceTime/4 {
 			limit = min(2*limit, maxSlice)
 		}
@@ -204,7 +208,11 @@ func (s *Sweeper) shrink(ctx context.Context) error {
 	if s.db.Shared() {
 		return nil
 	}
-	if err := s.inSlices(ctx, (*store.Tx).FreePages); err != nil {
+	err := s.inSlices(ctx, (*store.Tx).FreePages)
+	if err == nil {
+		err = retry.Paced(ctx, func() error { return s.db.Checkpoint(ctx) })
+	}
+	if err != nil {
 		return fmt.Errorf("shrinking the database: %w", err)
 	}
 	return nil

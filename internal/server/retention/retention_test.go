@@ -1,7 +1,9 @@
 package retention_test
 
 import (
+	"fmt"
 	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -219,5 +221,51 @@ func TestSweepIsSlow(t *testing.T) {
 	// The other tests in this binary use some processor time too.
 	if busy > took/8 {
 		t.Errorf("the sweep used %v of processor time in %v", busy, took)
+	}
+}
+
+// TestSweepShrinksTheFile checks that the file system gets the space of removed rows back.
+func TestSweepShrinksTheFile(t *testing.T) {
+	dir := t.TempDir()
+	file := filepath.Join(dir, "server.db")
+	db, err := store.Open(t.Context(), "sqlite:"+file, store.Options{Log: storetest.Log(), BlobDir: filepath.Join(dir, "blobs")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := db.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	w := newWorld(t, db)
+	w.stack("a", "")
+	body := strings.Repeat("x", 20_000)
+	for i := range 3 {
+		u := store.Update{ID: fmt.Sprint(i), StackID: "a", Version: int64(i), Preview: true}
+		w.update(u, 300)
+		var events []store.EventBatch
+		for i := range int64(50) {
+			events = append(events, store.EventBatch{Last: eventsEach + i, Events: 1, Body: body})
+		}
+		w.write(func(tx *store.Tx) error {
+			_, _, err := tx.InsertEvents(u.ID, events)
+			return err
+		})
+	}
+	size := func() int64 {
+		t.Helper()
+		info, err := os.Stat(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return info.Size()
+	}
+	if err := db.Checkpoint(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	before := size()
+	w.sweep(retention.Policy{States: 1, LogsFor: day})
+	if after := size(); after > before*2/3 {
+		t.Errorf("the file had %d bytes and has %d, want that two of three updates' events are gone", before, after)
 	}
 }

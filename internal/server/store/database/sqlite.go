@@ -68,6 +68,18 @@ func openSQLite(ctx context.Context, path string, opts Options) (*DB, error) {
 	return db, nil
 }
 
+// Checkpoint moves the contents of SQLite's write-ahead log to the database file. The file shrinks
+// only then. Checkpoint does not block other callers. On PostgreSQL, it does nothing.
+func (db *DB) Checkpoint(ctx context.Context) error {
+	if db.engine != sqliteEngine {
+		return nil
+	}
+	if _, err := db.pool.ExecContext(ctx, "PRAGMA wal_checkpoint(PASSIVE)"); err != nil {
+		return fmt.Errorf("moving the write-ahead log to the database file: %w", err)
+	}
+	return nil
+}
+
 func sqliteDSN(path string, readOnly bool) string {
 	q := url.Values{}
 	q.Add("_pragma", fmt.Sprintf("busy_timeout(%d)", sqliteBusyTimeout.Milliseconds()))
