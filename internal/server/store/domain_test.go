@@ -96,6 +96,10 @@ func TestStacks(t *testing.T) {
 				{store.StackFilter{Reach: store.Reach{All: []string{"id-acme"}}, Limit: 2}, []string{"a", "b"}},
 				{store.StackFilter{Reach: store.Reach{All: []string{"id-acme"}}, After: got.SortKey()}, []string{"b", "c"}},
 				{store.StackFilter{Reach: store.Reach{All: []string{"id-acme"}}, Project: "q"}, nil},
+				{store.StackFilter{Reach: store.Reach{All: []string{"id-acme"}}, Project: "p", After: got.SortKey(), Limit: 1}, []string{"b"}},
+				{store.StackFilter{Reach: store.Reach{All: []string{"id-acme"}}, Project: "p", After: "id-acme/o/z"}, []string{"a", "b", "c"}},
+				{store.StackFilter{Reach: store.Reach{All: []string{"id-acme"}}, After: "id-acme0/a/a"}, nil},
+				{store.StackFilter{Reach: store.Reach{All: []string{"x", "id-acme"}}, After: "id-aaa/z/z", Limit: 2}, []string{"a", "b"}},
 				{store.StackFilter{Reach: store.Reach{All: []string{"id-acme", "x"}}, TagName: "all"}, []string{"a", "b", "c"}},
 				{store.StackFilter{Reach: store.Reach{All: []string{"id-acme"}}, TagName: "name", TagValue: "b"}, []string{"b"}},
 			} {

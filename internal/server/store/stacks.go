@@ -74,18 +74,35 @@ type StackFilter struct {
 // SortKey returns the key by which lists of stacks are sorted.
 func (s Stack) SortKey() string { return s.OrgID + "/" + s.Project + "/" + s.Name }
 
-// Stacks returns the selected stacks, without their configurations, ordered by [Stack.SortKey].
+// Stacks returns the selected stacks, without their configurations, ordered by [Stack.SortKey]. It
+// reads one organization at a time, because an index can then find the stacks after f.After.
 func (tx *Tx) Stacks(f StackFilter) ([]Stack, error) {
+	last, _, _ := strings.Cut(f.After, "/")
+	var out []Stack
+	for _, org := range f.Reach.organizations() {
+		if org < last {
+			continue
+		}
+		found, err := tx.stacksOf(org, f, f.Limit-len(out))
+		if err != nil {
+			return nil, err
+		}
+		if out = append(out, found...); f.Limit > 0 && len(out) == f.Limit {
+			break
+		}
+	}
+	return out, nil
+}
+
+// stacksOf returns up to limit of the selected stacks of an organization. f.Limit decides whether
+// there is a limit.
+func (tx *Tx) stacksOf(org string, f StackFilter, limit int) ([]Stack, error) {
 	var args []any
 	arg := func(v any) string {
 		args = append(args, v)
 		return fmt.Sprintf("$%d", len(args))
 	}
-	reach := f.Reach.where(arg)
-	if reach == "" {
-		return nil, nil
-	}
-	where := []string{reach}
+	where := []string{"s.org_id = " + arg(org), f.Reach.where(arg)}
 	if f.StackID != "" {
 		where = append(where, "s.id = "+arg(f.StackID))
 	}
@@ -99,15 +116,18 @@ func (tx *Tx) Stacks(f StackFilter) ([]Stack, error) {
 		}
 		where = append(where, cond+")")
 	}
-	if f.After != "" {
-		org, rest, _ := strings.Cut(f.After, "/")
+	if rest, ok := strings.CutPrefix(f.After, org+"/"); ok {
 		project, name, _ := strings.Cut(rest, "/")
-		where = append(where, fmt.Sprintf("(s.org_id, s.project, s.name) > (%s, %s, %s)", arg(org), arg(project), arg(name)))
+		if project == f.Project {
+			where = append(where, "s.name > "+arg(name))
+		} else {
+			where = append(where, fmt.Sprintf("(s.project, s.name) > (%s, %s)", arg(project), arg(name)))
+		}
 	}
-	order := " ORDER BY s.org_id, s.project, s.name"
+	order := " ORDER BY s.project, s.name"
 	query := strings.Replace(stacks.Query("WHERE "+strings.Join(where, " AND ")+order), "s.config", "''", 1)
 	if f.Limit > 0 {
-		query += fmt.Sprintf(" LIMIT %d", f.Limit)
+		query += fmt.Sprintf(" LIMIT %d", limit)
 	}
 	return database.Collect(tx.Tx, stacks.Scan, query, args...)
 }

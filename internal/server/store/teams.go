@@ -200,6 +200,13 @@ type Reach struct {
 	Creator, UserID, TeamID string
 }
 
+// organizations returns the ids of the organizations whose stacks the caller might see, in order.
+func (r Reach) organizations() []string {
+	ids := slices.Concat(r.All, r.ByDefault, r.Granted)
+	slices.Sort(ids)
+	return slices.Compact(ids)
+}
+
 // where returns a condition on the stack s and its organization o, or "" if the caller sees no
 // stack. arg adds an argument to the query.
 func (r Reach) where(arg func(any) string) string {
