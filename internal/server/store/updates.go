@@ -75,7 +75,11 @@ func (tx *Tx) UpdatesOfStack(stackID string, previews bool, after *Update, limit
 		args = append(args, after.Version, after.CreatedAt, after.ID)
 		offset = 0
 	}
-	query += fmt.Sprintf(" ORDER BY version DESC, created_at DESC, id LIMIT %d OFFSET %d", limit, offset)
+	order := "version DESC"
+	if previews { // other updates of a stack have different versions, which an index sorts
+		order += ", created_at DESC, id"
+	}
+	query += fmt.Sprintf(" ORDER BY %s LIMIT %d OFFSET %d", order, limit, offset)
 	return updates.All(tx.Tx, query, args...)
 }
 
