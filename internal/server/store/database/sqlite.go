@@ -84,11 +84,11 @@ func sqliteDSN(path string, readOnly bool) string {
 	q := url.Values{}
 	q.Add("_pragma", fmt.Sprintf("busy_timeout(%d)", sqliteBusyTimeout.Milliseconds()))
 	q.Add("_pragma", "foreign_keys(1)")
-	q.Add("_pragma", "cache_size(-16000)")
 	q.Add("_pragma", "temp_store(MEMORY)") // an image has no directory for temporary files
 	if readOnly {
 		q.Add("_pragma", "query_only(1)")
 	} else {
+		q.Add("_pragma", "cache_size(-16000)")       // readers have small caches, because each write empties them
 		q.Add("_pragma", "auto_vacuum(INCREMENTAL)") // affects only new databases
 		q.Add("_pragma", "journal_mode(WAL)")
 		q.Add("_pragma", "synchronous(FULL)")
