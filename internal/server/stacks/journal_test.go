@@ -144,7 +144,7 @@ func TestReplicasTakeTurns(t *testing.T) {
 					id := 100 + int64(i)*8 + k
 					for {
 						err := record(t, service, u, creates(id, id, fmt.Sprintf("p%d", id)))
-						if fault.KindOf(err) == fault.KindUnavailable {
+						if fault.KindOf(err) == fault.KindUnavailable || errors.Is(err, store.ErrBusy) {
 							continue // the client retries
 						}
 						if err != nil {
