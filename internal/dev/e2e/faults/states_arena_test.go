@@ -306,6 +306,9 @@ func (a *stateArena) recover() int {
 	a.must("up", "--yes", "--skip-preview")
 	a.check(a.export(fmt.Sprint(before.Version)))
 	a.complete(names)
+	if !a.repair && bytes.Contains(harness.Read(a.t, a.Server.LogFile), []byte(lostEntries)) {
+		a.t.Errorf("the server warns about lost entries of a journal that is complete:\n%s", lab.Tail(a.Server.LogFile, 20))
+	}
 	return pending
 }
 

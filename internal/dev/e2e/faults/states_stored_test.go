@@ -123,6 +123,9 @@ func (a *stateArena) within(d time.Duration, what string, ask func() bool) {
 	}
 }
 
+// lostEntries is the server's warning about an update whose client lost journal entries.
+const lostEntries = "did not receive all entries"
+
 // logged waits until the server has logged a text.
 func (a *stateArena) logged(text string) {
 	a.t.Helper()

@@ -123,7 +123,7 @@ var stateRows = []stateRow{
 		c := a.start("up", "--yes", "--skip-preview")
 		lost.awaitHits(a.t, clientTries)
 		a.ended(c, true)
-		a.logged("did not receive all entries")
+		a.logged(lostEntries)
 		a.repair = true
 		a.recover()
 	}},
