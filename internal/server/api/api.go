@@ -6,6 +6,8 @@
 //   - jobs: the calls of agents and runners
 //   - org: users, organizations, tokens, agent pools, OIDC issuers
 //   - system: health, metrics, capabilities, releases
+//   - openapi: the description of all routes
+//   - absent: the errors of parts of the public API that the server does not offer
 //
 // Package web provides routing with authentication, responses, errors and the access log. Package
 // request reads bodies and parameters within limits. To add a group of routes, add a package with a
@@ -18,8 +20,10 @@ import (
 	"github.com/go-chi/chi/v5"
 	"github.com/sirupsen/logrus"
 
+	"workflowagent/internal/server/api/absent"
 	"workflowagent/internal/server/api/deploy"
 	"workflowagent/internal/server/api/jobs"
+	"workflowagent/internal/server/api/openapi"
 	"workflowagent/internal/server/api/org"
 	"workflowagent/internal/server/api/request"
 	"workflowagent/internal/server/api/state"
@@ -53,7 +57,7 @@ type Deps struct {
 func New(d Deps) http.Handler {
 	limits := d.Limits.WithDefaults()
 	mux := chi.NewRouter()
-	mux.Use(web.SignAnswers, web.CutStalled(limits.Stall, limits.Rate), web.Observe(d.Log, d.Server.Metrics), web.RecoverPanic, web.StripSlash, request.Bound(limits), request.RefuseNonText)
+	mux.Use(web.SignAnswers, web.CutStalled(limits.Stall, limits.Rate), web.Observe(d.Log, d.Server.Metrics), web.RecoverPanic, web.StripSlash, request.Bound(limits), request.RefuseNonText, absent.Refuse)
 	notFound := func(w http.ResponseWriter, r *http.Request) {
 		web.WriteError(w, r, fault.NotFound("Not Found: %s does not exist on this server", r.URL.Path))
 	}
@@ -67,5 +71,6 @@ func New(d Deps) http.Handler {
 	state.Register(rt, d.Stacks, d.Identity)
 	deploy.Register(rt, d.Deployments, d.Stacks)
 	jobs.Register(rt, d.Deployments, d.RunnerDir, d.ExternalURL)
+	openapi.Register(rt, mux, d.Server.Version)
 	return mux
 }

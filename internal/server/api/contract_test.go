@@ -26,6 +26,7 @@ const openAPIEnv = "WORKFLOW_OPENAPI"
 // misdescribed lists the operations for which real clients expect a form that differs from the
 // description.
 var misdescribed = map[string]string{
+	"FetchRestSpecification":          "the description is JSON, not a list of bytes",
 	"ExportStack":                     "the deployment of an empty stack is null",
 	"ExportStackAtVersion":            "the deployment of an empty stack is null",
 	"EncryptValue":                    "a ciphertext is a base64 string, not a list",

@@ -48,7 +48,7 @@ func TestCreateRefusesBadInput(t *testing.T) {
 	l.do("GET", path+"/version/x", nil).want(404, nil)
 	l.do("POST", path+"/nope/cancel", nil).want(404, nil)
 	l.do("GET", path+"/nope/logs", nil).want(404, nil)
-	l.do("POST", path+"/schedules", `{"scheduleCron":"x"}`).want(501, nil)
+	l.do("POST", path+"/schedules", `{"scheduleCron":"x"}`).want(404, nil).says("does not offer schedules")
 }
 
 func TestWhatTheStockCLISends(t *testing.T) {

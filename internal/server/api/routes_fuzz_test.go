@@ -204,7 +204,7 @@ func (o *fuzzer) try(method, route string) {
 	if err != nil {
 		t.Errorf("%s: reading the response: %v", sent(), err)
 	}
-	deliberate := res.StatusCode == http.StatusNotImplemented || res.StatusCode == http.StatusServiceUnavailable && res.Header.Get("Retry-After") != ""
+	deliberate := res.StatusCode == http.StatusServiceUnavailable && res.Header.Get("Retry-After") != ""
 	if res.StatusCode >= 500 && !deliberate {
 		t.Errorf("%s: status %d, body %.300s", sent(), res.StatusCode, data)
 	}

@@ -28,7 +28,7 @@ var routesByAbility = map[identity.Ability][]string{
 		"GET /previews/{updateID}", "GET /UPDATE/{updateID}", "GET /UPDATE/{updateID}/events",
 		"GET /deployments", "GET /deployments/metadata", "GET /deployments/settings", "GET /deployments/version/{version}",
 		"GET /deployments/{deploymentID}", "GET /deployments/{deploymentID}/updates", "GET /deployments/{deploymentID}/logs",
-		"GET /deployments/SCHEDULES", "GET /collaborators", "GET /teams",
+		"GET /collaborators", "GET /teams",
 	},
 	// The test's update is not a preview, unless the path contains "preview".
 	identity.Preview: {"POST /preview"},
@@ -44,7 +44,6 @@ var routesByAbility = map[identity.Ability][]string{
 		"PUT /config", "DELETE /config", "POST /deployments",
 		"PUT /deployments/settings", "POST /deployments/settings", "DELETE /deployments/settings", "POST /deployments/settings/encrypt",
 		"POST /deployments/pause", "POST /deployments/resume", "DELETE /deployments/cache", "POST /deployments/{deploymentID}/cancel",
-		"POST /deployments/SCHEDULES", "DELETE /deployments/SCHEDULES",
 	},
 }
 
@@ -53,6 +52,7 @@ var routesByAbility = map[identity.Ability][]string{
 var routesWithoutStack = map[string][]string{
 	"every caller": {
 		"GET /", "GET /healthz", "GET /readyz", "GET /metrics", "GET /api/capabilities", "GET /api/cli/version", "POST /api/oauth/token",
+		"GET /api/openapi/pulumi-spec.json",
 	},
 	"people": {
 		"GET /api/user", "GET /api/user/stacks", "GET /api/user/organizations/default",
@@ -107,8 +107,7 @@ func spread(route string) []string {
 	route = strings.ReplaceAll(route, "STACK", stackPattern)
 	route = strings.ReplaceAll(route, "CONSOLE", "/api/console/stacks/{org}/{project}/{stack}")
 	for short, long := range map[string][]string{
-		"UPDATE":    {"update", "preview", "refresh", "destroy"},
-		"SCHEDULES": {"schedules", "schedules/{scheduleID}", "drift/schedules", "drift/schedules/{scheduleID}", "ttl/schedules", "ttl/schedules/{scheduleID}"},
+		"UPDATE": {"update", "preview", "refresh", "destroy"},
 	} {
 		if !strings.Contains(route, short) {
 			continue

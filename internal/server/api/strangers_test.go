@@ -68,7 +68,7 @@ func (l *lab) tenant(org, admin string) tenant {
 		names: map[string]string{
 			"org": org, "project": "proj", "stack": "dev", "deploymentID": deployment.ID, "poolID": pool.ID,
 			"jobID": claimed.Job.JobID, "step": "1", "updateID": update.UpdateID, "version": "1",
-			"tokenID": "none", "team": "team", "user": "nobody", "roleID": "none", "inviteID": "none", "scheduleID": "none", "tag": "tag", "issuerID": issuer.ID, "policyID": policy.ID,
+			"tokenID": "none", "team": "team", "user": "nobody", "roleID": "none", "inviteID": "none", "tag": "tag", "issuerID": issuer.ID, "policyID": policy.ID,
 		},
 		auth: map[string]string{
 			"administrator":                  admin,

@@ -45,17 +45,6 @@ func (d *deploymentRoutes) register(rt *web.Router) {
 	rt.Org(http.MethodGet, org+"/metadata", web.NeedMember, d.orgMetadata)
 	rt.Org(http.MethodPost, org+"/pause", web.NeedAdmin, d.pauseOrg(true))
 	rt.Org(http.MethodPost, org+"/resume", web.NeedAdmin, d.pauseOrg(false))
-
-	for _, path := range []string{"/schedules", "/schedules/{scheduleID}", "/drift/schedules", "/drift/schedules/{scheduleID}", "/ttl/schedules", "/ttl/schedules/{scheduleID}"} {
-		rt.Stack(http.MethodGet, base+path, identity.StateRead, notBuilt)
-		rt.Stack(http.MethodPost, base+path, identity.Operate, notBuilt)
-		rt.Stack(http.MethodDelete, base+path, identity.Operate, notBuilt)
-	}
-}
-
-// notBuilt returns the error for routes of the public API that this server does not implement.
-func notBuilt(http.ResponseWriter, *http.Request, store.Stack) error {
-	return &web.Error{Status: http.StatusNotImplemented, Message: "Not Implemented: this version of the server does not support schedules"}
 }
 
 func (d *deploymentRoutes) create(w http.ResponseWriter, r *http.Request, st store.Stack) error {

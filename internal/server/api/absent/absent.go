@@ -1,0 +1,147 @@
+// Package absent lists the parts of the public API that this server does not offer. Their paths
+// answer 404 with a sentence that names what is missing, because clients show that sentence.
+// docs/api.md is generated from the list.
+package absent
+
+import (
+	"net/http"
+	"slices"
+	"strings"
+
+	"workflowagent/internal/server/api/web"
+	"workflowagent/internal/server/fault"
+)
+
+// Feature is a part of the public API.
+type Feature struct {
+	// Path is the start of the feature's paths. Segments in braces match any text.
+	Path string
+	// What completes "this server does not offer". If empty, the paths are offered, in spite of
+	// later features.
+	What string
+	// Why is the reason, for docs/api.md.
+	Why string
+}
+
+// Reasons.
+const (
+	later = "not built yet"
+	other = "a product of its own"
+	cloud = "depends on services of Pulumi Cloud"
+	small = "clients work without it"
+)
+
+const (
+	stack   = web.StackPath
+	org     = "/api/orgs/{org}"
+	console = "/api/console"
+)
+
+// features are in order: for each path, the first match decides.
+var features = []Feature{
+	{stack + "/deployments/schedules", "schedules", later},
+	{stack + "/deployments/drift", "schedules of drift detection", later},
+	{stack + "/deployments/ttl", "schedules that delete stacks", later},
+	{stack + "/drift", "drift detection", later},
+	{stack + "/hooks", "webhooks", later},
+	{org + "/hooks", "webhooks", later},
+	{org + "/deployments/summary", "usage reports", later},
+	{org + "/deployments/usagereport", "usage reports", later},
+	{stack + "/resources", "lists of a stack's resources; read them with pulumi stack export", later},
+	{stack + "/upstreamreferences", "references between stacks", later},
+	{stack + "/downstreamreferences", "references between stacks", later},
+	{stack + "/activity", "activities; pulumi stack history lists the updates", later},
+	{stack + "/updates/{version}/timeline", "timelines", later},
+	{stack + "/updates/latest/previews", "", ""},
+	{stack + "/updates/{version}/previews", "the previews of a version", later},
+	{stack + "/previews/{update}/summary", "summaries of previews", later},
+	{stack + "/transfer", "the transfer of stacks between organizations", later},
+	{org + "/bulk-transfer", "the transfer of stacks between organizations", later},
+	{stack + "/ownership", "a change of a stack's owner", later},
+	{org + "/restore-stack", "the recovery of deleted stacks", later},
+	{"/api/user/pending-invites", "invitations; an administrator adds members", later},
+	{org + "/teams/{team}/enable-team-roles", "custom roles", later},
+	{org + "/roles/{roleID}/teams", "custom roles", later},
+	{org + "/roles/{roleID}/tokens", "custom roles", later},
+	{org + "/roles/{roleID}/users", "custom roles", later},
+	{org + "/auditlogs/export/config", "audit logs", later},
+	{org + "/auditlogs/reader-kind", "audit logs", later},
+	{org + "/invites/{inviteID}/resend", "invitations; an administrator adds members", later},
+	{org + "/saml", "SAML", later},
+	{org + "/metadata", "the console's data", later},
+	{stack + "/annotations", "annotations", small},
+	{stack + "/notifications", "notifications by e-mail", small},
+	{stack + "/workflow", "starter workflows", small},
+	{stack + "/{kind}/{update}/checkpointdelta", "deltas of checkpoints; send a journal or whole checkpoints", small},
+	{stack + "/{kind}/{update}/checkpointverbatim", "verbatim checkpoints; send a journal or whole checkpoints", small},
+	{stack + "/{kind}/{update}/log", "log entries of updates; send engine events", small},
+	{"/api/projects", "secrets of projects", small},
+	{"/api/log-encryption-session", "encrypted logs", small},
+	{"/api/user/pending-emails", "the verification of e-mail addresses", small},
+	{"/api/user/verified-email", "the verification of e-mail addresses", small},
+	{"/api/user/github", "linked accounts", small},
+	{"/api/user/gitlab-app", "linked accounts", small},
+	{"/api/user/vcs", "linked accounts", small},
+	{"/api/esc", "environments (Pulumi ESC)", other},
+	{"/api/environments", "environments (Pulumi ESC)", other},
+	{"/api/preview/environments", "environments (Pulumi ESC)", other},
+	{org + "/policygroups", "policies; run policy packs with pulumi up --policy-pack", other},
+	{org + "/policypacks", "policies; run policy packs with pulumi up --policy-pack", other},
+	{org + "/policyresults", "policies; run policy packs with pulumi up --policy-pack", other},
+	{org + "/search", "a search of resources", other},
+	{org + "/discovered-resources", "Pulumi Insights", other},
+	{org + "/insights-scans", "Pulumi Insights", other},
+	{"/api/preview/insights", "Pulumi Insights", other},
+	{"/api/change-gates", "approvals of changes", other},
+	{"/api/change-requests", "approvals of changes", other},
+	{org + "/template", "templates of an organization; pulumi new accepts a URL", other},
+	{org + "/templates", "templates of an organization; pulumi new accepts a URL", other},
+	{"/api/registry", "a registry of packages, templates and policy packs", other},
+	{"/api/ai", "AI", cloud},
+	{"/api/agents", "AI", cloud},
+	{"/api/preview/agents", "AI", cloud},
+	{console + "/orgs/{org}/integrations/github-app", "", ""},
+	{console + "/orgs/{org}/integrations", "integrations with git hosts; agents clone repositories with credentials in the settings", later},
+	{console + "/stacks/{org}/{project}/{stack}/teams", "", ""},
+	{console, "the web console's data", later},
+}
+
+// Features returns the features in their order.
+func Features() []Feature { return slices.Clone(features) }
+
+// Match returns the absent feature to which a path belongs.
+func Match(path string) (Feature, bool) {
+	for _, f := range features {
+		if starts(path, f.Path) {
+			return f, f.What != ""
+		}
+	}
+	return Feature{}, false
+}
+
+// starts reports whether the first segments of path match those of pattern.
+func starts(path, pattern string) bool {
+	for pattern != "" {
+		var want, got string
+		want, pattern, _ = strings.Cut(strings.TrimPrefix(pattern, "/"), "/")
+		if path == "" {
+			return false
+		}
+		got, path, _ = strings.Cut(strings.TrimPrefix(path, "/"), "/")
+		if want != got && !strings.HasPrefix(want, "{") {
+			return false
+		}
+	}
+	return true
+}
+
+// Refuse is middleware that answers requests to absent features.
+func Refuse(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if f, ok := Match(r.URL.EscapedPath()); ok {
+			web.WriteError(w, r, fault.NotFound("Not Found: this server does not offer %s", f.What))
+			return
+		}
+		next.ServeHTTP(w, r)
+	})
+}
