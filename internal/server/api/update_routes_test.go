@@ -3,12 +3,14 @@ package api_test
 import (
 	"context"
 	"fmt"
+	"strings"
 	"testing"
 	"time"
 
 	"workflowagent/internal/dev/storetest"
 	"workflowagent/internal/redact"
 	"workflowagent/internal/server/stacks"
+	"workflowagent/internal/server/stacks/events"
 	"workflowagent/internal/server/store"
 )
 
@@ -333,4 +335,14 @@ func TestSecretsOfADeploymentAreMaskedInItsEvents(t *testing.T) {
 	said["stdoutEvent"] = map[string]string{"message": "it is hunter2-d1, not hunter2-d2", "color": "raw"}
 	u.send("POST", "/events/batch", map[string]any{"events": []any{said}}).want(200, nil)
 	f.do("GET", u.path+"/events", nil).want(200, nil).says("it is [secret], not hunter2-d2")
+	stored, err := store.Read(t.Context(), f.db, func(tx *store.Tx) ([]store.EventBatch, error) {
+		return tx.EventBatches(created.UpdateID, 0, 9)
+	})
+	if err != nil || len(stored) != 1 {
+		t.Fatalf("%d batches are stored, %v", len(stored), err)
+	}
+	list, err := events.Unpack(stored[0], 0)
+	if err != nil || len(list) != 1 || !strings.Contains(string(list[0]), "it is [secret]") {
+		t.Errorf("stored events: %s, %v", list, err)
+	}
 }
