@@ -68,7 +68,6 @@ var features = []Feature{
 	{org + "/auditlogs/reader-kind", "audit logs", later},
 	{org + "/invites/{inviteID}/resend", "invitations; an administrator adds members", later},
 	{org + "/saml", "SAML", later},
-	{org + "/metadata", "the console's data", later},
 	{stack + "/annotations", "annotations", small},
 	{stack + "/notifications", "notifications by e-mail", small},
 	{stack + "/workflow", "starter workflows", small},
