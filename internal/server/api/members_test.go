@@ -454,3 +454,39 @@ func TestDeploymentsGrantNothing(t *testing.T) {
 	l.do("POST", path+"/settings", request("", true)).want(200, nil)
 	l.send(call{Method: "POST", Path: path, Body: map[string]any{"operation": "destroy"}, Auth: ann}).want(403, nil).says(`permission \"admin\"`)
 }
+
+// TestDeploymentsThatAMemberSees lists an organization's deployments in pages, as a member who may
+// read one of two stacks. Neither the pages nor the total may include the other stack.
+func TestDeploymentsThatAMemberSees(t *testing.T) {
+	eachLab(t, deployments.Options{}, func(t *testing.T, l *lab) {
+		ann := l.person("ann", "acme", "member")
+		mine, other := l.deployable("mine"), l.deployable("other")
+		for range 3 {
+			l.deploy(mine, "preview")
+			l.deploy(other, "preview")
+		}
+		l.do("PUT", "/api/stacks/acme/proj/mine/collaborators/ann", map[string]any{"permission": 101}).want(204, nil)
+		l.do("PATCH", "/api/orgs/acme", map[string]any{"setDefaultStackPermission": 0}).want(200, nil)
+		list := func(auth string, page int) (stacks []string, total int) {
+			t.Helper()
+			var body struct {
+				Deployments []struct{ StackName string }
+				Total       int
+			}
+			path := fmt.Sprintf("/api/orgs/acme/deployments?pageSize=2&page=%d", page)
+			l.send(call{Method: "GET", Path: path, Auth: auth}).want(200, &body)
+			for _, d := range body.Deployments {
+				stacks = append(stacks, d.StackName)
+			}
+			return stacks, body.Total
+		}
+		first, total := list(ann, 1)
+		second, _ := list(ann, 2)
+		if got := append(first, second...); total != 3 || !slices.Equal(got, []string{"mine", "mine", "mine"}) {
+			t.Errorf("the member lists deployments of %q, in total %d", got, total)
+		}
+		if _, total := list("", 1); total != 6 {
+			t.Errorf("the administrator lists %d deployments, want 6", total)
+		}
+	})
+}
