@@ -29,7 +29,11 @@ var empty = map[string]string{"/roles": "roles", "/teams/{team}/roles": "roles",
 
 func registerAbsent(rt *web.Router, ids *identity.Service) {
 	org := func(method, path string, answer func(w http.ResponseWriter, r *http.Request) error) {
-		rt.Org(method, "/api/orgs/{org}"+path, web.NeedMember, func(w http.ResponseWriter, r *http.Request, o store.Organization) error {
+		need := web.NeedMember
+		if method != http.MethodGet {
+			need = web.NeedOwnToken // as for each change of lasting access
+		}
+		rt.Org(method, "/api/orgs/{org}"+path, need, func(w http.ResponseWriter, r *http.Request, o store.Organization) error {
 			if strings.Contains(path, "{team}") {
 				if _, err := ids.Team(r.Context(), o.ID, web.Param(r, "team")); err != nil {
 					return err
