@@ -47,9 +47,15 @@ func TestQuota(t *testing.T) {
 
 		running.send("PATCH", "/checkpoint", state(5)).want(204, nil)
 		running.send("POST", "/complete", map[string]any{"status": "succeeded"}).want(204, nil)
-		if got := l.details(deployments, queued).Status; got != "not-started" {
+		_, jc := l.start("a")
+		definition, err := jc.Definition(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := l.details(deployments, queued).Status; got != "running" {
 			t.Errorf("the queued deployment is %s", got)
 		}
+		l.send(call{Method: "POST", Path: path + "/update", Body: program(), Auth: "token " + definition.Env["PULUMI_ACCESS_TOKEN"]}).want(200, nil)
 		l.do("POST", path+"/import", state(1)).want(200, nil) // pulumi state delete
 		l.do("PATCH", path+"/tags", map[string]string{"a": "b"}).want(204, nil)
 		l.stack("empty")
