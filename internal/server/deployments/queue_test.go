@@ -334,7 +334,7 @@ func TestWhyQueued(t *testing.T) {
 	}{
 		{"no agent", func(*plant, store.Stack) {}, []string{`No agent of the pool "p" is connected`, "customer-managed-workflow-agent run"}},
 		{"no default pool", func(p *plant, _ store.Stack) { p.must(p.pools.SetDefault(t.Context(), p.org.ID, "")) }, []string{
-			"No agent pool is chosen", "pulumi deployment settings edit --runner-pool ", " --stack acme/proj/dev",
+			"No agent pool is chosen", "connected agents: ", "pulumi deployment settings edit --runner-pool ", " --stack acme/proj/dev",
 			`-X PATCH -d '{"setDefaultAgentPoolID":"`, "http://server.test/api/orgs/acme",
 		}},
 		{"no pool", func(p *plant, _ store.Stack) {

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"workflowagent/internal/server/joblog"
@@ -146,7 +147,39 @@ func (q queued) withoutPool() (joblog.Wait, error) {
 		return joblog.Wait{Reason: waitPool, Text: "No agent pool exists in the organization.\nTo create one, which becomes its default: " +
 			q.curl(`-d '{"name":"default"}'`, "/api/orgs/"+q.org+"/agent-pools")}, nil
 	}
+	described, err := q.describe(list)
+	if err != nil {
+		return joblog.Wait{}, err
+	}
 	return joblog.Wait{Reason: waitPool, Text: "No agent pool is chosen for the deployment, and the organization has no default pool.\n" +
+		"The organization's pools: " + described + "\n" +
 		"To choose one for the stack: pulumi deployment settings edit --runner-pool " + list[0].ID + " --stack " + q.stack() +
 		"\nTo choose the default: " + q.curl(`-X PATCH -d '{"setDefaultAgentPoolID":"`+list[0].ID+`"}'`, "/api/orgs/"+q.org)}, nil
+}
+
+// shownPools is the maximum number of pools that a reason for waiting lists.
+const shownPools = 10
+
+// describe returns the names, ids and numbers of connected agents of pools.
+func (q queued) describe(list []store.AgentPool) (string, error) {
+	now := q.tx.Now()
+	var out []string
+	for i, pool := range list {
+		if i == shownPools {
+			out = append(out, fmt.Sprintf("and %d more", len(list)-i))
+			break
+		}
+		agents, err := q.tx.Agents(pool.ID)
+		if err != nil {
+			return "", err
+		}
+		online := 0
+		for _, a := range agents {
+			if pools.Online(a, now) {
+				online++
+			}
+		}
+		out = append(out, fmt.Sprintf("%q (%s, connected agents: %d)", pool.Name, pool.ID, online))
+	}
+	return strings.Join(out, ", "), nil
 }
