@@ -56,6 +56,39 @@ func TestLogRequestsWait(t *testing.T) {
 	})
 }
 
+// TestWaitingLogRequestsEndAtOnce measures how long a waiting reader waits for a line that the server
+// has received. The shortest of several times must be well below the interval at which the server
+// reads the log for waiting readers of other servers.
+func TestWaitingLogRequestsEndAtOnce(t *testing.T) {
+	eachLab(t, deployments.Options{}, func(t *testing.T, l *lab) {
+		path := l.deployable("dev")
+		id := l.deploy(path, "update")
+		_, jc := l.start("a")
+		setup := &step{t: t, jc: jc}
+		setup.status(workflow.StepRunning)
+		setup.say("first")
+		var page logPage
+		shortest := time.Hour
+		for range 5 {
+			l.do("GET", path+"/"+id+"/logs?wait=0&continuationToken="+url.QueryEscape(page.NextToken), nil).want(200, &page)
+			token := page.NextToken
+			read := make(chan time.Time, 1)
+			go func() {
+				l.do("GET", path+"/"+id+"/logs?continuationToken="+url.QueryEscape(token), nil).want(200, nil)
+				read <- time.Now()
+			}()
+			<-time.After(20 * time.Millisecond) // so that the request waits
+			said := time.Now()
+			setup.say("line")
+			shortest = min(shortest, (<-read).Sub(said))
+		}
+		l.end(jc, workflow.StatusSucceeded)
+		if limit := 120 * time.Millisecond; shortest > limit {
+			t.Errorf("a line reached a waiting reader after %s, want at most %s", shortest, limit)
+		}
+	})
+}
+
 // TestLogRequestsThatDoNotWait reads a log that has no new lines. The server must respond at once
 // to a request without a token, and must let clients shorten the wait.
 func TestLogRequestsThatDoNotWait(t *testing.T) {

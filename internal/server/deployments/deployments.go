@@ -99,7 +99,8 @@ type Service struct {
 	dispatcher *dispatcher
 	claims     recent
 	active     atMost
-	held       wakers
+	held       wakers // polls whose tokens might have become invalid
+	readers    wakers // readers of logs
 	results    keyLocks
 	unwatch    []func()
 	nudge      chan struct{} // requests a sweep; capacity 1
@@ -113,7 +114,7 @@ func New(db *store.DB, o Options) *Service {
 	s := &Service{
 		db: db, opts: o, log: o.Log,
 		logs:  joblog.New(db.Blobs(), db.Shared(), o.LogLimit, o.LogSync, o.Log),
-		nudge: make(chan struct{}, 1), stopping: make(chan struct{}), claims: recent{last: map[string]time.Time{}}, active: atMost{n: map[string]int64{}}, held: wakers{polls: map[chan struct{}]string{}},
+		nudge: make(chan struct{}, 1), stopping: make(chan struct{}), claims: recent{last: map[string]time.Time{}}, active: atMost{n: map[string]int64{}},
 	}
 	s.dispatcher = newDispatcher(s.claim, s.handBack)
 	s.unwatch = []func(){

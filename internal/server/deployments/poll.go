@@ -88,6 +88,10 @@ func (s *Service) poll(ctx context.Context, p identity.Principal, r Poll) (*Clai
 func (s *Service) hold(ctx context.Context, wait time.Duration, tokenID string, wake <-chan struct{}, got <-chan outcome) (o outcome, done bool) {
 	timer := time.NewTimer(wait)
 	defer timer.Stop()
+	// The token might have become invalid between the request's authentication and the join.
+	if o.err = s.revoked(ctx, tokenID); o.err != nil {
+		return o, false
+	}
 	for {
 		select {
 		case o = <-got:
@@ -122,45 +126,6 @@ func (s *Service) StatusForAgent(ctx context.Context, p identity.Principal, depl
 func (s *Service) PoolName(ctx context.Context, p identity.Principal) (string, error) {
 	pool, err := s.opts.Pools.Get(ctx, p.Org.ID, p.PoolID)
 	return pool.Name, err
-}
-
-// wakers make held polls check their tokens again when one of the organization's tokens might have
-// become invalid.
-type wakers struct {
-	mu    sync.Mutex
-	polls map[chan struct{}]string // values are ids of organizations
-}
-
-// join returns a channel that receives a value when a poll must check its token. The first value is
-// available immediately, because the token might have become invalid since the request was
-// authenticated.
-func (w *wakers) join(orgID string) (wake <-chan struct{}, leave func()) {
-	c := make(chan struct{}, 1)
-	c <- struct{}{}
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.polls[c] = orgID
-	return c, func() {
-		w.mu.Lock()
-		defer w.mu.Unlock()
-		delete(w.polls, c)
-	}
-}
-
-// note wakes an organization's polls, or all polls if orgID is "" because notifications might have
-// been missed.
-func (w *wakers) note(orgID string) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	for c, org := range w.polls {
-		if orgID != "" && org != orgID {
-			continue
-		}
-		select {
-		case c <- struct{}{}:
-		default: // the poll has not handled the previous note yet
-		}
-	}
 }
 
 // revoked returns the error for a poll whose token has become invalid, or nil. It ignores database

@@ -240,6 +240,7 @@ func (s *Service) PutLog(ctx context.Context, p identity.Principal, jobID string
 		return ack, false, err
 	}
 	ack, err = s.logs.Put(ctx, key, offset, framed)
+	s.readers.note(jobID)
 	if errors.Is(err, joblog.ErrGap) {
 		return ack, true, nil
 	}
@@ -255,10 +256,12 @@ func (s *Service) PostLines(ctx context.Context, p identity.Principal, jobID str
 	if err != nil {
 		return err
 	}
+	defer s.readers.note(jobID)
 	return s.logs.PutLines(ctx, key, r)
 }
 
-// logInterval is the interval at which the log is read again for a waiting reader.
+// logInterval is the interval at which the log is read again for a waiting reader. It bounds the
+// delay of the deployment's end, and of lines that another server received.
 const logInterval = 250 * time.Millisecond
 
 // Log returns a page of a deployment's log after a continuation token; "" starts at the beginning.
@@ -266,10 +269,16 @@ const logInterval = 250 * time.Millisecond
 // for wait.
 func (s *Service) Log(ctx context.Context, st store.Stack, deploymentID, token string, wait time.Duration) (joblog.Page, error) {
 	deadline := time.Now().Add(wait)
+	var wake <-chan struct{}
 	for {
 		v, err := s.view(ctx, st, deploymentID)
 		if err != nil {
 			return joblog.Page{}, err
+		}
+		if wake == nil {
+			var leave func()
+			wake, leave = s.readers.join(v.Job.ID)
+			defer leave()
 		}
 		page, err := s.logs.Read(ctx, v, token)
 		if err != nil || len(page.Lines) > 0 || page.Next == "" || !time.Now().Before(deadline) {
@@ -277,6 +286,7 @@ func (s *Service) Log(ctx context.Context, st store.Stack, deploymentID, token s
 		}
 		token = page.Next
 		select {
+		case <-wake:
 		case <-time.After(logInterval):
 		case <-ctx.Done():
 			return joblog.Page{}, ctx.Err()
