@@ -3,7 +3,6 @@ package stacks
 import (
 	"bytes"
 	"context"
-	"crypto/subtle"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -375,39 +374,4 @@ func (s *Service) end(ctx context.Context, id string, decide func(store.Update, 
 	}
 	s.reportEnded(ended)
 	return nil
-}
-
-// holdsToken reports, in constant time, whether token is the lease token of an update.
-func holdsToken(u store.Update, token string) bool {
-	return len(u.LeaseHash) > 0 && subtle.ConstantTimeCompare(u.LeaseHash, identity.HashToken(token)) == 1
-}
-
-// UpdateOfToken returns the update to which a lease token belongs, if the update runs on the named
-// stack.
-func (s *Service) UpdateOfToken(ctx context.Context, token, id, org, project, name string) (store.Update, error) {
-	var u store.Update
-	permitted := true
-	err := s.db.Read(ctx, func(tx *store.Tx) (err error) {
-		if u, err = tx.UpdateOnStack(id, org, project, name); err != nil {
-			return err
-		}
-		// A deployment's rights do not depend on its requester's, once it runs.
-		if u.RequestedBy != "" && u.DeploymentID == "" {
-			permitted, err = identity.MayRun(tx, u.RequestedBy, u.StackID, toRun(u))
-		}
-		return err
-	})
-	if errors.Is(err, store.ErrNotFound) {
-		return store.Update{}, fault.NotFound("Not Found: stack '%s/%s/%s' has no update %q", org, project, name, id)
-	}
-	if err != nil {
-		return store.Update{}, fmt.Errorf("looking up an update: %w", err)
-	}
-	if !holdsToken(u, token) {
-		return store.Update{}, fault.Forbidden("Forbidden: the token is for another update")
-	}
-	if !permitted {
-		return store.Update{}, fault.Forbidden("Forbidden: the user who started this update may no longer do so, and its token is no longer valid")
-	}
-	return u, nil
 }
