@@ -181,7 +181,8 @@ func (s *Service) Paused(ctx context.Context, st store.Stack) (stack, org bool, 
 	return stack, org, err
 }
 
-// OrgMetadata is the state of an organization's queues.
+// OrgMetadata is the state of an organization's queues, as far as they contain stacks that the
+// caller can see.
 type OrgMetadata struct {
 	Paused       bool
 	Concurrency  int64
@@ -190,7 +191,7 @@ type OrgMetadata struct {
 }
 
 // OrgMetadata returns the state of an organization's queues.
-func (s *Service) OrgMetadata(ctx context.Context, orgID string) (OrgMetadata, error) {
+func (s *Service) OrgMetadata(ctx context.Context, orgID string, reach store.Reach) (OrgMetadata, error) {
 	m := OrgMetadata{Concurrency: s.opts.Cap}
 	err := s.db.Read(ctx, func(tx *store.Tx) error {
 		queue, err := tx.OrgQueue(orgID)
@@ -198,10 +199,10 @@ func (s *Service) OrgMetadata(ctx context.Context, orgID string) (OrgMetadata, e
 			return err
 		}
 		m.Paused = queue.Paused
-		if m.Counts, err = tx.CountDeployments(orgID); err != nil {
+		if m.Counts, err = tx.CountDeployments(orgID, reach); err != nil {
 			return err
 		}
-		m.PausedStacks, err = tx.PausedStacks(orgID)
+		m.PausedStacks, err = tx.PausedStacks(reach)
 		return err
 	})
 	return m, err

@@ -87,15 +87,12 @@ func (tx *Tx) Deployments(f DeploymentFilter) ([]DeploymentJob, int64, error) {
 	if !ok {
 		return nil, 0, fmt.Errorf("sorting deployments by %q: unknown sort field", f.Sort)
 	}
-	where, args := "WHERE d.org_id = $1", []any{f.OrgID}
+	where, args := ofOrg("d", f.OrgID, f.Reach)
 	if f.StackID != "" {
-		where, args = where+" AND d.stack_id = $2", append(args, f.StackID)
-	} else if !slices.Contains(f.Reach.All, f.OrgID) {
-		reach := f.Reach.where(func(v any) string { args = append(args, v); return fmt.Sprintf("$%d", len(args)) })
-		if reach == "" {
-			return nil, 0, nil
-		}
-		where += " AND d.stack_id IN (SELECT s.id FROM stacks s JOIN organizations o ON o.id = s.org_id WHERE " + reach + ")"
+		where, args = "WHERE d.org_id = $1 AND d.stack_id = $2", []any{f.OrgID, f.StackID}
+	}
+	if where == "" {
+		return nil, 0, nil
 	}
 	total, err := database.Scalar[int64](tx.Tx, "SELECT COUNT(*) FROM deployments d "+where, args...)
 	if err != nil {
@@ -116,7 +113,26 @@ func (tx *Tx) DeploymentJob(id string) (DeploymentJob, error) {
 	return database.One(tx.Tx, readDeploymentJob, deploymentJobs+"WHERE d.id = $1", id)
 }
 
-// CountDeployments returns the number of an organization's deployments by status.
-func (tx *Tx) CountDeployments(orgID string) (map[workflow.Status]int64, error) {
-	return database.Pairs[workflow.Status, int64](tx.Tx, "SELECT status, COUNT(*) FROM jobs WHERE org_id = $1 GROUP BY status", orgID)
+// CountDeployments returns the number of the deployments by status that [Tx.Deployments] selects.
+func (tx *Tx) CountDeployments(orgID string, reach Reach) (map[workflow.Status]int64, error) {
+	where, args := ofOrg("j", orgID, reach)
+	if where == "" {
+		return nil, nil
+	}
+	return database.Pairs[workflow.Status, int64](tx.Tx, "SELECT j.status, COUNT(*) FROM jobs j "+where+" GROUP BY j.status", args...)
+}
+
+// ofOrg returns the clause for an organization's rows in a table of deployments or jobs whose
+// stacks a caller can see, or "" if there are none. Callers who see all stacks also see the rows of
+// deleted stacks.
+func ofOrg(table, orgID string, reach Reach) (where string, args []any) {
+	where, args = "WHERE "+table+".org_id = $1", []any{orgID}
+	if slices.Contains(reach.All, orgID) {
+		return where, args
+	}
+	visible, args := reach.query(args...)
+	if visible == "" {
+		return "", nil
+	}
+	return where + " AND " + table + ".stack_id IN (SELECT s.id FROM stacks s JOIN organizations o ON o.id = s.org_id WHERE " + visible + ")", args
 }

@@ -205,8 +205,12 @@ func (tx *Tx) BlockedQueues() ([]StackQueue, error) {
 // SaveStackQueue stores the queue of a stack.
 func (tx *Tx) SaveStackQueue(q StackQueue) error { return stackQueues.Save(tx.Tx, q, "stack_id") }
 
-// PausedStacks returns an organization's paused stacks in the form "project/stack".
-func (tx *Tx) PausedStacks(orgID string) ([]string, error) {
+// PausedStacks returns the paused stacks that a caller can see, in the form "project/stack".
+func (tx *Tx) PausedStacks(reach Reach) ([]string, error) {
+	visible, args := reach.query()
+	if visible == "" {
+		return nil, nil
+	}
 	return database.Scalars[string](tx.Tx, `SELECT s.project || '/' || s.name FROM stack_queues q JOIN stacks s ON s.id = q.stack_id
-		WHERE s.org_id = $1 AND q.paused = 1 ORDER BY s.project, s.name`, orgID)
+		JOIN organizations o ON o.id = s.org_id WHERE q.paused = 1 AND `+visible+" ORDER BY s.project, s.name", args...)
 }

@@ -124,8 +124,7 @@ func (tx *Tx) SaveTeamStack(t TeamStack) error { return teamStacks.Save(tx.Tx, t
 // TeamStacks returns the permissions of an organization's teams, or of one team if teamID is not
 // "", on the stacks that a caller can see, ordered by stack.
 func (tx *Tx) TeamStacks(orgID, teamID string, reach Reach) ([]TeamStack, error) {
-	args := []any{orgID, teamID}
-	visible := reach.where(func(v any) string { args = append(args, v); return fmt.Sprintf("$%d", len(args)) })
+	visible, args := reach.query(orgID, teamID)
 	if visible == "" {
 		return nil, nil
 	}
@@ -205,6 +204,12 @@ func (r Reach) organizations() []string {
 	ids := slices.Concat(r.All, r.ByDefault, r.Granted)
 	slices.Sort(ids)
 	return slices.Compact(ids)
+}
+
+// query returns the condition of where, and its arguments.
+func (r Reach) query(args ...any) (where string, all []any) {
+	where = r.where(func(v any) string { args = append(args, v); return fmt.Sprintf("$%d", len(args)) })
+	return where, args
 }
 
 // where returns a condition on the stack s and its organization o, or "" if the caller sees no

@@ -215,7 +215,7 @@ func (d *deploymentRoutes) stackMetadata(w http.ResponseWriter, r *http.Request,
 }
 
 func (d *deploymentRoutes) orgMetadata(w http.ResponseWriter, r *http.Request, o store.Organization) error {
-	m, err := d.deployments.OrgMetadata(r.Context(), o.ID)
+	m, err := d.deployments.OrgMetadata(r.Context(), o.ID, web.Principal(r).Reach(o.ID))
 	if err != nil {
 		return err
 	}
