@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"workflowagent/internal/dev/storetest"
+	"workflowagent/internal/protocol"
 	"workflowagent/internal/server/deployments"
 	"workflowagent/internal/server/identity"
 	"workflowagent/internal/server/store"
@@ -488,5 +489,68 @@ func TestDeploymentsThatAMemberSees(t *testing.T) {
 		if _, total := list("", 1); total != 6 {
 			t.Errorf("the administrator lists %d deployments, want 6", total)
 		}
+	})
+}
+
+// TestCountsAndPausesOfHiddenStacks reads the state of the organization's queues as members who see
+// none, one or all of the stacks.
+func TestCountsAndPausesOfHiddenStacks(t *testing.T) {
+	eachLab(t, deployments.Options{}, func(t *testing.T, l *lab) {
+		ann, bob := l.person("ann", "acme", "member"), l.person("bob", "acme", "billing-manager")
+		for _, name := range []string{"dev", "secret"} {
+			path := l.deployable(name)
+			l.do("POST", path+"/pause", nil).want(200, nil)
+			l.deploy(path, "update")
+		}
+		l.do("PATCH", "/api/orgs/acme", map[string]any{"setDefaultStackPermission": 0}).want(200, nil)
+		l.do("PUT", "/api/stacks/acme/proj/dev/collaborators/ann", map[string]any{"permission": 101}).want(204, nil)
+		for auth, want := range map[string]string{"": "2 [proj/dev proj/secret]", ann: "1 [proj/dev]", bob: "0 []"} {
+			var got struct {
+				DeploymentCounts struct{ Total int }
+				PausedStacks     []string
+			}
+			l.send(call{Method: "GET", Path: "/api/orgs/acme/deployments/metadata", Auth: auth}).want(200, &got)
+			if text := fmt.Sprint(got.DeploymentCounts.Total, " ", got.PausedStacks); text != want {
+				t.Errorf("a member is told of %s, want %s", text, want)
+			}
+		}
+	})
+}
+
+// TestUpdatesLinkedToDeployments starts updates that name a running deployment of the stack. A
+// reader must not link an update, and a link must not preserve a removed member's lease.
+func TestUpdatesLinkedToDeployments(t *testing.T) {
+	eachLab(t, deployments.Options{}, func(t *testing.T, l *lab) {
+		ann := l.person("ann", "acme", "member")
+		path := l.deployable("dev")
+		id := l.deploy(path, "preview")
+		_, job := l.start("a")
+		if _, err := job.Heartbeat(t.Context(), protocol.PhaseRunning); err != nil {
+			t.Fatal(err)
+		}
+		stack := strings.TrimSuffix(path, "/deployments")
+		prog := program()
+		prog["metadata"] = map[string]any{"environment": map[string]string{"ci.build.id": id}}
+		start := func(kind string) (run, lease string) {
+			t.Helper()
+			var created struct{ UpdateID string }
+			l.send(call{Method: "POST", Path: stack + "/" + kind, Body: prog, Auth: ann}).want(200, &created)
+			var started struct{ Token string }
+			run = stack + "/update/" + created.UpdateID
+			l.send(call{Method: "POST", Path: run, Body: map[string]any{}, Auth: ann}).want(200, &started)
+			return run, "update-token " + started.Token
+		}
+		l.do("PATCH", "/api/orgs/acme", map[string]any{"setDefaultStackPermission": 101}).want(200, nil)
+		start("preview")
+		if got := l.details(path, id).Updates; len(got) != 0 {
+			t.Errorf("a reader linked %+v to the deployment", got)
+		}
+		l.do("PATCH", "/api/orgs/acme", map[string]any{"setDefaultStackPermission": 102}).want(200, nil)
+		run, lease := start("update")
+		if got := l.details(path, id).Updates; len(got) != 1 {
+			t.Fatalf("the deployment shows the updates %+v, want one", got)
+		}
+		l.do("DELETE", "/api/orgs/acme/members/ann", nil).want(204, nil)
+		l.send(call{Method: "PATCH", Path: run + "/checkpoint", Body: state(1), Auth: lease}).want(403, nil)
 	})
 }

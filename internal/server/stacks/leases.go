@@ -122,6 +122,20 @@ func holdsToken(u store.Update, token string) bool {
 	return len(u.LeaseHash) > 0 && subtle.ConstantTimeCompare(u.LeaseHash, identity.HashToken(token)) == 1
 }
 
+// runsAsDeployment reports whether an update has the rights of a deployment, which do not depend on
+// its requester's, once it runs. An update that a client with another user's token linked to the
+// deployment has that user's rights.
+func runsAsDeployment(tx *store.Tx, u store.Update) (bool, error) {
+	if u.DeploymentID == "" {
+		return false, nil
+	}
+	d, err := tx.Deployment(u.DeploymentID)
+	if errors.Is(err, store.ErrNotFound) {
+		return false, nil
+	}
+	return d.RequestedBy == u.RequestedBy, err
+}
+
 // UpdateOfToken returns the update to which a lease token belongs, if the update runs on the named
 // stack.
 func (s *Service) UpdateOfToken(ctx context.Context, token, id, org, project, name string) (store.Update, error) {
@@ -131,8 +145,8 @@ func (s *Service) UpdateOfToken(ctx context.Context, token, id, org, project, na
 		if u, err = tx.UpdateOnStack(id, org, project, name); err != nil {
 			return err
 		}
-		// A deployment's rights do not depend on its requester's, once it runs.
-		if u.RequestedBy != "" && u.DeploymentID == "" {
+		ofDeployment, err := runsAsDeployment(tx, u)
+		if err == nil && !ofDeployment && u.RequestedBy != "" {
 			permitted, err = identity.MayRun(tx, u.RequestedBy, u.StackID, toRun(u))
 		}
 		return err

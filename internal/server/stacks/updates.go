@@ -128,7 +128,9 @@ func (s *Service) CreateUpdate(ctx context.Context, p identity.Principal, st sto
 		switch {
 		case p.Kind == identity.KindJob:
 			u.DeploymentID = p.DeploymentID
-		case s.hooks.LinkUpdate != nil && prog.Metadata.Environment["ci.build.id"] != "":
+		// A linked update appears as the deployment's work, and its events reveal which of their
+		// texts are secrets of the deployment.
+		case s.hooks.LinkUpdate != nil && prog.Metadata.Environment["ci.build.id"] != "" && p.Can(st, identity.Operate):
 			id, err := s.hooks.LinkUpdate(tx, st, prog.Metadata.Environment["ci.build.id"])
 			if err != nil {
 				return err
