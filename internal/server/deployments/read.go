@@ -208,6 +208,9 @@ func (s *Service) OrgMetadata(ctx context.Context, orgID string, reach store.Rea
 	return m, err
 }
 
+// measuredAfter is less than the time after a job's end at which the quota measures its log.
+const measuredAfter = 30 * time.Second
+
 // logTarget returns the log stream to which a callback may deliver log. The current claim may
 // deliver log while the job runs and for a limited time after its end.
 func (s *Service) logTarget(ctx context.Context, p identity.Principal, jobID string, step int) (string, error) {
@@ -226,6 +229,11 @@ func (s *Service) logTarget(ctx context.Context, p identity.Principal, jobID str
 	}
 	if job.Status.Final() && now.Sub(job.EndedAt) > s.opts.Evidence {
 		return "", ended(job)
+	}
+	if job.Status.Final() && now.Sub(job.EndedAt) > measuredAfter {
+		if err := s.db.Write(ctx, func(tx *store.Tx) error { return tx.MeasureLogAgain(job.ID) }); err != nil {
+			return "", err
+		}
 	}
 	return joblog.Key(job.ID, job.Epoch, step), nil
 }

@@ -124,6 +124,11 @@ func (s *Service) writeEvents(ctx context.Context, id string, list []events.Even
 		if _, more, err = tx.InsertEvents(id, batches); err != nil {
 			return err
 		}
+		if Status(cur.Status).Finished() {
+			if err := tx.MeasureEventsAgain(id); err != nil {
+				return err
+			}
+		}
 		if changes == "" || changes == cur.ResourceChanges {
 			return nil
 		}
@@ -132,6 +137,10 @@ func (s *Service) writeEvents(ctx context.Context, id string, list []events.Even
 	})
 	return more, err
 }
+
+// lateEvents is the time for which an update accepts events after its end: the last batch can be
+// late, and the client of a cancelled update first ends what it is doing.
+const lateEvents = time.Hour
 
 // checkRecords returns an update if it accepts events from a sequence number on.
 func checkRecords(tx *store.Tx, id string, first int64) (store.Update, error) {
@@ -143,9 +152,11 @@ func checkRecords(tx *store.Tx, id string, first int64) (store.Update, error) {
 	if err != nil {
 		return cur, err
 	}
-	// The last batch can arrive after the update has finished.
-	if Status(cur.Status) == NotStarted {
+	switch {
+	case Status(cur.Status) == NotStarted:
 		return cur, fault.Conflict("Conflict: The Update has not started")
+	case Status(cur.Status).Finished() && (cur.EventsExpired || now.Sub(cur.FinishedAt) > lateEvents):
+		return cur, fault.Conflict("Conflict: The Update has already completed")
 	}
 	if Status(cur.Status) == Running && expired(cur, now) || cur.Reason == reasonExpired {
 		return cur, errLeaseLost

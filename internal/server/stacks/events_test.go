@@ -6,8 +6,10 @@ import (
 	"math/rand/v2"
 	"strings"
 	"testing"
+	"time"
 
 	"workflowagent/internal/dev/storetest"
+	"workflowagent/internal/server/fault"
 	"workflowagent/internal/server/stacks"
 	"workflowagent/internal/server/store"
 )
@@ -169,4 +171,33 @@ func TestEventsOfAResource(t *testing.T) {
 			t.Errorf("events of an unknown resource: %d, next %q, %v", len(page.Events), page.Next, err)
 		}
 	})
+}
+
+// TestEventsAfterTheEnd records events after an update has ended. They are stored for an hour, and
+// count for the quota although the update has been measured.
+func TestEventsAfterTheEnd(t *testing.T) {
+	l := newLeaseTest(t)
+	u := l.start()
+	l.must(l.service.Complete(t.Context(), u, stacks.Succeeded))
+	record := func(sequence int) error {
+		return l.service.RecordEvents(t.Context(), u, []json.RawMessage{sent(sequence, 0)})
+	}
+	unmeasured := func() int {
+		list, err := store.Read(t.Context(), l.db, func(tx *store.Tx) ([]string, error) { return tx.UnmeasuredEvents(tx.Now(), 10) })
+		l.must(err)
+		return len(list)
+	}
+	l.up(30 * time.Minute)
+	l.must(l.db.Write(t.Context(), func(tx *store.Tx) error { return tx.SetEventBytes(u.ID, 0) }))
+	if n := unmeasured(); n != 0 {
+		t.Fatalf("%d updates are unmeasured after the measurement", n)
+	}
+	l.must(record(0))
+	if n := unmeasured(); n != 1 {
+		t.Error("the events after the measurement are not measured")
+	}
+	l.up(31 * time.Minute)
+	if err := record(1); fault.KindOf(err) != fault.KindConflict {
+		t.Errorf("events an hour after the end: %v, want a conflict", err)
+	}
 }

@@ -78,6 +78,19 @@ func (tx *Tx) SetEventBytes(updateID string, bytes int64) error {
 	return err
 }
 
+// MeasureEventsAgain forgets the size of an update's events, which have changed since the
+// measurement.
+func (tx *Tx) MeasureEventsAgain(updateID string) error {
+	_, err := tx.Exec("UPDATE updates SET event_bytes = -1 WHERE id = $1 AND event_bytes >= 0", updateID)
+	return err
+}
+
+// MeasureLogAgain forgets the size of a job's log, which has changed since the measurement.
+func (tx *Tx) MeasureLogAgain(jobID string) error {
+	_, err := tx.Exec("UPDATE jobs SET log_bytes = -1 WHERE id = $1 AND log_bytes >= 0", jobID)
+	return err
+}
+
 // UnmeasuredLogs returns jobs that ended before a time, and the sizes of whose logs are not
 // recorded.
 func (tx *Tx) UnmeasuredLogs(before time.Time, limit int) ([]string, error) {
