@@ -57,6 +57,9 @@ func TestQuota(t *testing.T) {
 		}
 		l.send(call{Method: "POST", Path: path + "/update", Body: program(), Auth: "token " + definition.Env["PULUMI_ACCESS_TOKEN"]}).want(200, nil)
 		l.do("POST", path+"/import", state(1)).want(200, nil) // pulumi state delete
+		l.use("acme", 40_000)
+		refused("POST", path+"/import", state(1)) // the same again and again would never end
+		l.use("acme", 20_000)
 		l.do("PATCH", path+"/tags", map[string]string{"a": "b"}).want(204, nil)
 		l.stack("empty")
 		l.deploy(list+"dev/deployments", "destroy")

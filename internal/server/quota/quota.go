@@ -35,26 +35,32 @@ func New(db *store.DB, log *logrus.Entry, limit int64) *Quota {
 }
 
 // Admit returns an error if an organization has reached its quota.
-func (q *Quota) Admit(tx *store.Tx, orgID string) error { return q.admit(tx, orgID, 1) }
+func (q *Quota) Admit(tx *store.Tx, orgID string) error { return q.admit(tx, orgID, 1, 0) }
 
 // AdmitImport returns an error if a state of the given size does not fit into an organization's
 // quota. Otherwise, it counts the state, which the caller stores in the same transaction.
 func (q *Quota) AdmitImport(tx *store.Tx, orgID string, bytes int64) error {
-	if err := q.admit(tx, orgID, bytes); err != nil {
-		return err
-	}
-	return q.CountImport(tx, orgID, bytes)
+	return q.admitImport(tx, orgID, bytes, 0)
 }
 
-// CountImport counts a state that is stored even if the quota has been reached.
-func (q *Quota) CountImport(tx *store.Tx, orgID string, bytes int64) error {
+// AdmitRepair is like [Quota.AdmitImport], but permits twice the quota. It is for states that can be
+// necessary to free space.
+func (q *Quota) AdmitRepair(tx *store.Tx, orgID string, bytes int64) error {
 	if q == nil {
 		return nil
+	}
+	return q.admitImport(tx, orgID, bytes, q.limit)
+}
+
+func (q *Quota) admitImport(tx *store.Tx, orgID string, bytes, beyond int64) error {
+	if err := q.admit(tx, orgID, bytes, beyond); err != nil || q == nil {
+		return err
 	}
 	return tx.AddImport(orgID, bytes)
 }
 
-func (q *Quota) admit(tx *store.Tx, orgID string, bytes int64) error {
+// admit returns an error if an organization would exceed its quota by more than beyond.
+func (q *Quota) admit(tx *store.Tx, orgID string, bytes, beyond int64) error {
 	if q == nil || q.limit == 0 {
 		return nil
 	}
@@ -62,7 +68,7 @@ func (q *Quota) admit(tx *store.Tx, orgID string, bytes int64) error {
 	if errors.Is(err, store.ErrNotFound) {
 		return nil
 	}
-	if err != nil || used.Bytes()+bytes <= q.limit {
+	if err != nil || used.Bytes()+bytes-beyond <= q.limit {
 		return err
 	}
 	return fault.Forbidden("Forbidden: organization '%s' has reached its quota: it stores %s of states, events and logs, and may store %s. "+
@@ -74,7 +80,8 @@ func size(bytes int64) string { return humanize.IBytes(uint64(max(0, bytes))) }
 
 const (
 	page = 100
-	// late is the time for which events and log can arrive after the end of an update or a job.
+	// late is the time after the end of an update or a job in which most of its last events and log
+	// arrive. Those who store more must have the measurement repeated.
 	late = time.Minute
 )
 

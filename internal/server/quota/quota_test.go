@@ -184,7 +184,7 @@ func TestImportsCountAtOnce(t *testing.T) {
 func TestRefusalNamesTheQuota(t *testing.T) {
 	w := newWorld(t, storetest.SQLite(t))
 	q := quota.New(w.db, storetest.Log(), 1<<20)
-	w.write(func(tx *store.Tx) error { return q.CountImport(tx, "id of acme", 3<<19) })
+	w.write(func(tx *store.Tx) error { return q.AdmitRepair(tx, "id of acme", 3<<19) })
 	err := w.db.Read(t.Context(), func(tx *store.Tx) error { return q.Admit(tx, "id of acme") })
 	if fault.KindOf(err) != fault.KindForbidden {
 		t.Fatalf("the error is %v (%q)", err, fault.KindOf(err))

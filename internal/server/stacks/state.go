@@ -71,7 +71,7 @@ func (s *Service) replaceState(ctx context.Context, p identity.Principal, stackI
 			// Without changes such as pulumi state delete, some stacks could not be destroyed.
 			admit := s.quota.AdmitImport
 			if state.Resources <= st.ResourceCount || p.DeploymentID != "" {
-				admit = s.quota.CountImport
+				admit = s.quota.AdmitRepair
 			}
 			if err := admit(tx, st.OrgID, row.Size); err != nil {
 				return err
