@@ -394,6 +394,8 @@ func TestRemovedMembersReachNothing(t *testing.T) {
 		f := newFixtureOn(t, db, options{})
 		ann := f.person("ann", "acme", "member")
 		dev, prod := f.stack("dev"), f.stack("prod")
+		const own = "/api/stacks/acme/proj/own"
+		f.send(call{Method: "POST", Path: "/api/stacks/acme/proj", Body: map[string]any{"stackName": "own"}, Auth: ann}).want(200, nil)
 		f.do("POST", "/api/orgs/acme/teams/pulumi", map[string]any{"name": "core"}).want(201, nil)
 		f.do("PATCH", "/api/orgs/acme/teams/core", map[string]any{"memberAction": "add", "member": "ann"}).want(204, nil)
 		f.do("PUT", prod+"/collaborators/ann", map[string]any{"permission": 103}).want(204, nil)
@@ -412,7 +414,7 @@ func TestRemovedMembersReachNothing(t *testing.T) {
 		lease(200)
 		f.do("DELETE", "/api/orgs/acme/members/ann", nil).want(204, nil)
 		lease(403)
-		for _, path := range []string{dev, prod, "/api/orgs/acme/members", "/api/orgs/acme"} {
+		for _, path := range []string{dev, prod, own, "/api/orgs/acme/members", "/api/orgs/acme"} {
 			f.send(call{Method: "GET", Path: path, Auth: ann}).want(404, nil)
 		}
 		if got := f.stacksOf(ann); len(got) != 0 {
@@ -426,6 +428,7 @@ func TestRemovedMembersReachNothing(t *testing.T) {
 		f.do("PATCH", "/api/orgs/acme", map[string]any{"setDefaultStackPermission": 0}).want(200, nil)
 		f.do("POST", "/api/orgs/acme/members/ann", map[string]any{"role": "member"}).want(200, nil)
 		f.send(call{Method: "GET", Path: prod, Auth: ann}).want(404, nil)
+		f.send(call{Method: "GET", Path: own, Auth: ann}).want(404, nil)
 		f.do("GET", "/api/orgs/acme/members/ann/teams", nil).want(200, nil).says(`"teams":[]`)
 	})
 }
