@@ -18,7 +18,7 @@ type tokenRoutes struct{ identity *identity.Service }
 
 func (t *tokenRoutes) register(rt *web.Router) {
 	users := []identity.Kind{identity.KindUser}
-	rt.Authed(http.MethodGet, "/api/user/tokens", users, t.listPersonal)
+	rt.Authed(http.MethodGet, "/api/user/tokens", users, web.OwnToken(t.listPersonal))
 	rt.Authed(http.MethodPost, "/api/user/tokens", users, web.OwnToken(t.createPersonal))
 	rt.Authed(http.MethodDelete, "/api/user/tokens/{tokenID}", users, web.OwnToken(t.deletePersonal))
 	const org, team = "/api/orgs/{org}/tokens", "/api/orgs/{org}/teams/{team}/tokens"
