@@ -68,7 +68,7 @@ func page() ([]byte, error) {
 	for _, op := range openapi.Operations() {
 		public[openapi.Shape(op.Method, op.Path)] = true
 		state := "built"
-		if f, ok := absent.Match(op.Path); ok {
+		if f, ok := absent.Match(op.Method, op.Path); ok {
 			state = fmt.Sprintf("absent: %s (%s)", f.What, f.Why)
 		} else if !slices.ContainsFunc(routes, func(r route) bool { return openapi.Shape(r.method, r.path) == openapi.Shape(op.Method, op.Path) }) {
 			return nil, fmt.Errorf("%s %s is neither a route nor a part of an absent feature: add it to package absent", op.Method, op.Path)
@@ -76,7 +76,7 @@ func page() ([]byte, error) {
 		rows = add(rows, op.Path, op.Method, state)
 	}
 	write(&b, rows)
-	b.WriteString("\n## Absent parts\n\nThe paths include all longer paths.\n\n| path | not offered | reason |\n|---|---|---|\n")
+	b.WriteString("\n## Absent parts\n\nThe paths include all longer paths. Without a method, all methods are absent.\n\n| path | not offered | reason |\n|---|---|---|\n")
 	for _, f := range absent.Features() {
 		if f.What != "" {
 			fmt.Fprintf(&b, "| `%s` | %s | %s |\n", f.Path, f.What, f.Why)

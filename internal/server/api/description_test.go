@@ -53,12 +53,12 @@ func TestAbsentFeaturesAnswerForThemselves(t *testing.T) {
 	for _, route := range f.routes() {
 		method, path, _ := strings.Cut(route, " ")
 		routes[openapi.Shape(method, path)] = true
-		if feature, ok := absent.Match(path); ok {
+		if feature, ok := absent.Match(method, path); ok {
 			t.Errorf("%s belongs to the absent feature %q: remove it from the list in package absent", route, feature.Path)
 		}
 	}
 	for _, op := range openapi.Operations() {
-		feature, ok := absent.Match(op.Path)
+		feature, ok := absent.Match(op.Method, op.Path)
 		if ok == routes[openapi.Shape(op.Method, op.Path)] {
 			t.Errorf("%s %s: absent %v, a route %v, want one of them", op.Method, op.Path, ok, !ok)
 		}
@@ -68,9 +68,18 @@ func TestAbsentFeaturesAnswerForThemselves(t *testing.T) {
 	}
 	f.do("GET", "/api/nowhere", nil).want(404, nil).says("does not exist on this server")
 	f.do("GET", "/api/stacks/acme/proj/hooks", nil).want(404, nil).says("hooks")
+	for _, list := range []string{"roles", "invites"} {
+		f.do("GET", "/api/orgs/acme/"+list, nil).want(200, nil).says(`"` + list + `":[]`)
+	}
 	for _, feature := range absent.Features() {
-		if _, ok := absent.Match(feature.Path); ok != (feature.What != "") {
+		method, path, limited := strings.Cut(feature.Path, " ")
+		if !limited {
+			method, path = "GET", feature.Path
+		}
+		if _, ok := absent.Match(method, path); ok != (feature.What != "") {
 			t.Errorf("another feature in front of %s hides it", feature.Path)
+		} else if ok {
+			f.send(call{Method: method, Path: path, Auth: "none"}).want(404, nil).says("does not offer " + feature.What)
 		}
 	}
 }

@@ -14,7 +14,8 @@ import (
 
 // Feature is a part of the public API.
 type Feature struct {
-	// Path is the start of the feature's paths. Segments in braces match any text.
+	// Path is the start of the feature's paths, as in "/api/ai", or "POST /api/ai" if the other
+	// methods are offered. Segments in braces match any text.
 	Path string
 	// What completes "this server does not offer". If empty, the paths are offered, in spite of
 	// later features.
@@ -37,7 +38,13 @@ const (
 	console = "/api/console"
 )
 
-// features are in order: for each path, the first match decides.
+// What is missing at several paths.
+const (
+	roles       = "custom roles; a member is admin, member, billing-manager or stack-collaborator"
+	invitations = "invitations; the operator creates users, and an administrator adds members"
+)
+
+// features are in order: for each request, the first match decides.
 var features = []Feature{
 	{stack + "/deployments/schedules", "schedules", later},
 	{stack + "/deployments/drift", "schedules of drift detection", later},
@@ -47,6 +54,7 @@ var features = []Feature{
 	{org + "/hooks", "webhooks", later},
 	{org + "/deployments/summary", "usage reports", later},
 	{org + "/deployments/usagereport", "usage reports", later},
+	{org + "/resources/summary", "usage reports", later},
 	{stack + "/resources", "lists of a stack's resources; read them with pulumi stack export", later},
 	{stack + "/upstreamreferences", "references between stacks", later},
 	{stack + "/downstreamreferences", "references between stacks", later},
@@ -59,14 +67,13 @@ var features = []Feature{
 	{org + "/bulk-transfer", "the transfer of stacks between organizations", later},
 	{stack + "/ownership", "a change of a stack's owner", later},
 	{org + "/restore-stack", "the recovery of deleted stacks", later},
-	{"/api/user/pending-invites", "invitations; an administrator adds members", later},
-	{org + "/teams/{team}/enable-team-roles", "custom roles", later},
-	{org + "/roles/{roleID}/teams", "custom roles", later},
-	{org + "/roles/{roleID}/tokens", "custom roles", later},
-	{org + "/roles/{roleID}/users", "custom roles", later},
-	{org + "/auditlogs/export/config", "audit logs", later},
-	{org + "/auditlogs/reader-kind", "audit logs", later},
-	{org + "/invites/{inviteID}/resend", "invitations; an administrator adds members", later},
+	{"/api/user/pending-invites", invitations, later},
+	{org + "/invites/{inviteID}", invitations, later},
+	{"POST " + org + "/roles", roles, later},
+	{org + "/roles/{roleID}", roles, later},
+	{org + "/teams/{team}/roles/{roleID}", roles, later},
+	{org + "/teams/{team}/enable-team-roles", roles, later},
+	{org + "/auditlogs", "audit logs; the server's log records every change", later},
 	{org + "/saml", "SAML", later},
 	{stack + "/annotations", "annotations", small},
 	{stack + "/notifications", "notifications by e-mail", small},
@@ -108,10 +115,11 @@ var features = []Feature{
 // Features returns the features in their order.
 func Features() []Feature { return slices.Clone(features) }
 
-// Match returns the absent feature to which a path belongs.
-func Match(path string) (Feature, bool) {
+// Match returns the absent feature to which a request belongs.
+func Match(method, path string) (Feature, bool) {
 	for _, f := range features {
-		if starts(path, f.Path) {
+		only, pattern, _ := strings.Cut(f.Path, "/")
+		if (only == "" || only == method+" ") && starts(path, pattern) {
 			return f, f.What != ""
 		}
 	}
@@ -137,7 +145,7 @@ func starts(path, pattern string) bool {
 // Refuse is middleware that answers requests to absent features.
 func Refuse(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if f, ok := Match(r.URL.EscapedPath()); ok {
+		if f, ok := Match(r.Method, r.URL.EscapedPath()); ok {
 			web.WriteError(w, r, fault.NotFound("Not Found: this server does not offer %s", f.What))
 			return
 		}

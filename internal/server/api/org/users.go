@@ -25,7 +25,7 @@ func Register(rt *web.Router, ids *identity.Service, p *pools.Service, issuers *
 	(&tokenRoutes{ids}).register(rt)
 	(&poolRoutes{p, users}).register(rt)
 	(&oidcRoutes{issuers}).register(rt)
-	registerAbsent(rt, ids)
+	registerEmpty(rt, ids)
 }
 
 func (u *userRoutes) register(rt *web.Router) {

@@ -1,0 +1,27 @@
+package org
+
+import (
+	"net/http"
+	"strings"
+
+	"workflowagent/internal/server/api/web"
+	"workflowagent/internal/server/identity"
+	"workflowagent/internal/server/store"
+)
+
+// empty lists the routes whose lists are always empty, by the name of the list. Package absent
+// refuses the changes of these lists.
+var empty = map[string]string{"/roles": "roles", "/teams/{team}/roles": "roles", "/invites": "invites"}
+
+func registerEmpty(rt *web.Router, ids *identity.Service) {
+	for path, name := range empty {
+		rt.Org(http.MethodGet, "/api/orgs/{org}"+path, web.NeedMember, func(w http.ResponseWriter, r *http.Request, o store.Organization) error {
+			if strings.Contains(path, "{team}") {
+				if _, err := ids.Team(r.Context(), o.ID, web.Param(r, "team")); err != nil {
+					return err
+				}
+			}
+			return web.WriteJSON(w, r, http.StatusOK, map[string]any{name: []any{}})
+		})
+	}
+}
