@@ -153,7 +153,7 @@ func (a *stateArena) blobs(n int) []string {
 		files = nil
 		times := map[string]time.Time{}
 		err := filepath.WalkDir(filepath.Join(a.Server.DataDir, "blobs", "stacks"), func(path string, d fs.DirEntry, err error) error {
-			if err != nil || d.IsDir() {
+			if err != nil || d.IsDir() || strings.HasPrefix(d.Name(), ".") { // not yet complete
 				return err
 			}
 			info, err := d.Info()
