@@ -115,6 +115,18 @@ type details struct {
 	InheritSettings bool
 	Paused          bool
 	Updates         []struct{ UpdateID, Kind, Result string }
+	Queued          *struct {
+		Reason, Message string
+		Pools           []struct {
+			ID, Name                string
+			Agents, ConnectedAgents int
+		}
+		Agents []struct {
+			ID, Hostname, Why string
+			Connected         bool
+			Running           int
+		}
+	}
 }
 
 func (l *lab) details(path, id string) details {

@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -315,81 +314,4 @@ func TestStoppingAnswersHeldRequests(t *testing.T) {
 	if _, err := p.service.Log(t.Context(), st, id, page.Next, time.Minute); err != nil || time.Since(began) > 30*time.Second {
 		t.Errorf("a request for more log after the end: %v after %s", err, time.Since(began))
 	}
-}
-
-// TestWhyQueued checks that the API and the log show every reason for waiting together with its
-// remedy, and that the log shows each reason only once.
-func TestWhyQueued(t *testing.T) {
-	newWaiting := func(t *testing.T) (*plant, store.Stack) {
-		p := newPlant(t, storetest.SQLite(t), deployments.Options{Cap: 1})
-		st := p.stack("dev")
-		_, err := p.service.ReplaceSettings(t.Context(), st, []byte(`{}`), "api")
-		p.must(err)
-		return p, st
-	}
-	for _, c := range []struct {
-		name  string
-		stage func(p *plant, st store.Stack)
-		want  []string
-	}{
-		{"no agent", func(*plant, store.Stack) {}, []string{`No agent of the pool "p" is connected`, "customer-managed-workflow-agent run"}},
-		{"no default pool", func(p *plant, _ store.Stack) { p.must(p.pools.SetDefault(t.Context(), p.org.ID, "")) }, []string{
-			"No agent pool is chosen", "connected agents: ", "pulumi deployment settings edit --runner-pool ", " --stack acme/proj/dev",
-			`-X PATCH -d '{"setDefaultAgentPoolID":"`, "http://server.test/api/orgs/acme",
-		}},
-		{"no pool", func(p *plant, _ store.Stack) {
-			p.must(p.pools.Delete(t.Context(), p.org.ID, p.pool, true, deployments.ForgetPool))
-		}, []string{"No agent pool exists", `-d '{"name":"default"}' http://server.test/api/orgs/acme/agent-pools`}},
-		{"stack paused", func(p *plant, st store.Stack) { p.must(p.service.PauseStack(t.Context(), st, true)) }, []string{
-			"of the stack are paused", "-X POST http://server.test/api/stacks/acme/proj/dev/deployments/resume",
-		}},
-		{"organization paused", func(p *plant, _ store.Stack) { p.must(p.service.PauseOrg(t.Context(), p.org.ID, true)) }, []string{
-			"of the organization are paused", "-X POST http://server.test/api/orgs/acme/deployments/resume",
-		}},
-		{"behind a queued one", func(p *plant, st store.Stack) { p.deploy(st) }, []string{
-			"Waiting for deployment #1 of the stack, which is queued", "Deployment #1 waits: No agent of the pool",
-			"pulumi deployment cancel ", " --stack acme/proj/dev",
-		}},
-		{"behind a running one", func(p *plant, st store.Stack) { p.deploy(st); p.poll("a") }, []string{
-			"Waiting for deployment #1 of the stack, which is running",
-		}},
-		{"the cap", func(p *plant, _ store.Stack) { p.deploy(p.stack("other")); p.poll("a") }, []string{"has reached its limit of 1 active deployments"}},
-		{"busy agents", func(p *plant, _ store.Stack) {
-			_, err := p.service.Poll(t.Context(), p.agent, p.request("a", 0))
-			p.must(err)
-		}, []string{`All agents of the pool "p" are busy`, "max_concurrent_jobs"}},
-	} {
-		t.Run(c.name, func(t *testing.T) {
-			p, st := newWaiting(t)
-			c.stage(p, st)
-			id := p.deploy(st)
-			p.change(id, func(j *store.Job) { j.QueuedAt = j.QueuedAt.Add(-time.Minute) })
-			d, err := p.service.Get(t.Context(), st, id)
-			p.must(err)
-			page, err := p.service.Log(t.Context(), st, id, "", 0)
-			p.must(err)
-			if len(page.Lines) != 2 || page.Lines[0].Header != "Queued" || page.Lines[1].Text != d.Message+"\n" {
-				t.Fatalf("the log shows %+v, want the header Queued and %q", page.Lines, d.Message)
-			}
-			for _, want := range c.want {
-				if !strings.Contains(d.Message, want) {
-					t.Errorf("the message %q does not contain %q", d.Message, want)
-				}
-			}
-			if page, err = p.service.Log(t.Context(), st, id, page.Next, 0); err != nil || len(page.Lines) > 0 {
-				t.Errorf("reading further shows %+v, %v: want nothing while the reason is the same", page.Lines, err)
-			}
-		})
-	}
-	t.Run("a new reason", func(t *testing.T) {
-		p, st := newWaiting(t)
-		id := p.deploy(st)
-		page, err := p.service.Log(t.Context(), st, id, "", 0)
-		p.must(err)
-		p.must(p.service.PauseStack(t.Context(), st, true))
-		page, err = p.service.Log(t.Context(), st, id, page.Next, 0)
-		if err != nil || len(page.Lines) != 1 || !strings.Contains(page.Lines[0].Text, "paused") {
-			t.Errorf("the log after a pause shows %+v, %v", page.Lines, err)
-		}
-	})
 }

@@ -23,7 +23,9 @@ type Details struct {
 	Settings      *workflow.Settings // nil in lists
 	Updates       []store.Update     // only started updates; the operation's own updates first, then newest first
 	Message       string             // reason for waiting, or result
+	Waiting       *Waiting           // nil in lists, and unless the deployment waits
 	Paused        bool               // the stack or organization is paused
+	wait          joblog.Wait
 }
 
 // Get returns a deployment of a stack by id or version.
@@ -34,7 +36,10 @@ func (s *Service) Get(ctx context.Context, st store.Stack, id string) (Details, 
 		if err != nil {
 			return err
 		}
-		d, err = s.summary(tx, dj)
+		if d, err = s.summary(tx, dj); err != nil || d.wait.Reason == 0 {
+			return err
+		}
+		d.Waiting, err = queued{s: s, tx: tx, d: dj.Deployment, job: dj.Job}.considered(d.wait.Reason)
 		return err
 	})
 	if err != nil {
@@ -121,11 +126,10 @@ func (s *Service) summary(tx *store.Tx, dj store.DeploymentJob) (Details, error)
 	d.LatestVersion = max(queue.LastVersion, dj.Version)
 	d.Paused = queue.Paused || org.Paused
 	if dj.Job.Status == workflow.StatusNotStarted {
-		w, err := s.whyQueued(tx, dj.Deployment, dj.Job)
-		if err != nil {
+		if d.wait, err = s.whyQueued(tx, dj.Deployment, dj.Job); err != nil {
 			return d, err
 		}
-		d.Message = w.Text
+		d.Message = d.wait.Text
 	}
 	d.Updates, err = updatesOf(tx, dj.Deployment)
 	return d, err

@@ -61,6 +61,9 @@ func (p Principal) CanReadOrg(orgID string) bool {
 	}
 }
 
+// CanReadPools reports whether a caller may see an organization's agent pools and their agents.
+func (p Principal) CanReadPools(orgID string) bool { return p.Kind != KindJob && p.CanReadOrg(orgID) }
+
 // CanAdminOrg reports whether a caller may change an organization's members, teams, tokens and
 // agent pools.
 func (p Principal) CanAdminOrg(orgID string) bool {

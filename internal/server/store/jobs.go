@@ -114,6 +114,12 @@ func (tx *Tx) CountActiveJobs(orgID string) (int64, error) {
 	return database.Scalar[int64](tx.Tx, "SELECT COUNT(*) FROM jobs WHERE org_id = $1 AND status IN ('accepted', 'running')", orgID)
 }
 
+// CountActiveJobsByAgent returns the number of running jobs of each busy agent of a pool.
+func (tx *Tx) CountActiveJobsByAgent(p AgentPool) (map[string]int64, error) {
+	return database.Pairs[string, int64](tx.Tx, `SELECT agent_id, COUNT(*) FROM jobs
+		WHERE org_id = $1 AND pool_id = $2 AND status IN ('accepted', 'running') GROUP BY agent_id`, p.OrgID, p.ID)
+}
+
 // NewestClaim returns the newest claimed deployment version of a stack if it is above the given
 // version, and otherwise 0.
 func (tx *Tx) NewestClaim(stackID string, than int64) (int64, error) {

@@ -10,6 +10,7 @@ import (
 	"workflowagent/internal/server/api/state"
 	"workflowagent/internal/server/api/web"
 	"workflowagent/internal/server/deployments"
+	"workflowagent/internal/server/identity"
 	"workflowagent/internal/server/joblog"
 	"workflowagent/internal/server/store"
 	"workflowagent/internal/workflow"
@@ -166,6 +167,46 @@ type resultBody struct {
 	Signal   string          `json:"signal,omitempty"`
 }
 
+type waitingPool struct {
+	ID              string `json:"id"`
+	Name            string `json:"name"`
+	Agents          int    `json:"agents"`
+	ConnectedAgents int    `json:"connectedAgents"`
+}
+
+type waitingAgent struct {
+	ID        string `json:"id"`
+	Hostname  string `json:"hostname"`
+	Connected bool   `json:"connected"`
+	Running   int64  `json:"running"`
+	Why       string `json:"why"`
+}
+
+// queuedBody explains why a deployment waits. It is not in the public API.
+type queuedBody struct {
+	Reason  string         `json:"reason"`
+	Message string         `json:"message"`
+	Pools   []waitingPool  `json:"pools,omitempty"`
+	Agents  []waitingAgent `json:"agents,omitempty"`
+}
+
+func queuedBodyOf(d deployments.Details, p identity.Principal) *queuedBody {
+	if d.Waiting == nil {
+		return nil
+	}
+	b := &queuedBody{Reason: d.Waiting.Reason, Message: d.Message}
+	if !p.CanReadPools(d.OrgID) {
+		return b
+	}
+	for _, pool := range d.Waiting.Pools {
+		b.Pools = append(b.Pools, waitingPool{pool.ID, pool.Name, pool.Agents, pool.Connected})
+	}
+	for _, a := range d.Waiting.Agents {
+		b.Agents = append(b.Agents, waitingAgent{a.ID, a.Hostname, a.Connected, a.Running, a.Why})
+	}
+	return b
+}
+
 // detailsBody contains the details of a deployment. CancelRequested and the members after it are
 // not in the public API.
 type detailsBody struct {
@@ -179,6 +220,7 @@ type detailsBody struct {
 	CancelRequested bool              `json:"cancelRequested,omitempty"`
 	Results         []resultBody      `json:"results,omitempty"`
 	Notes           []string          `json:"notes,omitempty"`
+	Queued          *queuedBody       `json:"queued,omitempty"`
 }
 
 func detailsBodyOf(d deployments.Details, updates []nestedUpdate) detailsBody {

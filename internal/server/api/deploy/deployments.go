@@ -86,7 +86,9 @@ func (d *deploymentRoutes) details(w http.ResponseWriter, r *http.Request, st st
 	if err != nil {
 		return err
 	}
-	return web.WriteJSON(w, r, http.StatusOK, detailsBodyOf(det, updates))
+	body := detailsBodyOf(det, updates)
+	body.Queued = queuedBodyOf(det, web.Principal(r))
+	return web.WriteJSON(w, r, http.StatusOK, body)
 }
 
 func (d *deploymentRoutes) listStack(w http.ResponseWriter, r *http.Request, st store.Stack) error {
