@@ -233,3 +233,24 @@ func MayRun(tx *store.Tx, userID, stackID string, need Ability) (bool, error) {
 	}
 	return p.Can(st, need), nil
 }
+
+// TokenMay reports whether a token's holder still has an ability on a stack. A deleted token has
+// none. An expired token keeps its abilities, because a clock must not interrupt work that has begun.
+func TokenMay(tx *store.Tx, tokenID, stackID string, need Ability) (bool, error) {
+	t, err := tx.TokenByID(tokenID)
+	if err != nil {
+		return false, ignoreMissing(err)
+	}
+	p, err := load(tx, t)
+	if err != nil {
+		return false, ignoreMissing(err)
+	}
+	st, err := tx.Stack(stackID)
+	if err != nil {
+		return false, err
+	}
+	if p, err = p.On(tx, st); err != nil {
+		return false, err
+	}
+	return p.Can(st, need), nil
+}

@@ -136,6 +136,18 @@ func runsAsDeployment(tx *store.Tx, u store.Update) (bool, error) {
 	return d.RequestedBy == u.RequestedBy, err
 }
 
+// mayRun reports whether the user, the organization token or the team token that created an update
+// may still run it.
+func mayRun(tx *store.Tx, u store.Update) (bool, error) {
+	if u.TokenID != "" {
+		return identity.TokenMay(tx, u.TokenID, u.StackID, toRun(u))
+	}
+	if ofDeployment, err := runsAsDeployment(tx, u); err != nil || ofDeployment || u.RequestedBy == "" {
+		return true, err
+	}
+	return identity.MayRun(tx, u.RequestedBy, u.StackID, toRun(u))
+}
+
 // UpdateOfToken returns the update to which a lease token belongs, if the update runs on the named
 // stack.
 func (s *Service) UpdateOfToken(ctx context.Context, token, id, org, project, name string) (store.Update, error) {
@@ -145,10 +157,7 @@ func (s *Service) UpdateOfToken(ctx context.Context, token, id, org, project, na
 		if u, err = tx.UpdateOnStack(id, org, project, name); err != nil {
 			return err
 		}
-		ofDeployment, err := runsAsDeployment(tx, u)
-		if err == nil && !ofDeployment && u.RequestedBy != "" {
-			permitted, err = identity.MayRun(tx, u.RequestedBy, u.StackID, toRun(u))
-		}
+		permitted, err = mayRun(tx, u)
 		return err
 	})
 	if errors.Is(err, store.ErrNotFound) {
@@ -161,7 +170,7 @@ func (s *Service) UpdateOfToken(ctx context.Context, token, id, org, project, na
 		return store.Update{}, fault.Forbidden("Forbidden: the token is for another update")
 	}
 	if !permitted {
-		return store.Update{}, fault.Forbidden("Forbidden: the user who started this update may no longer do so, and its token is no longer valid")
+		return store.Update{}, fault.Forbidden("Forbidden: the user or the access token that started this update may no longer do so, and its token is no longer valid")
 	}
 	return u, nil
 }

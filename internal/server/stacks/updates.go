@@ -120,6 +120,9 @@ func (s *Service) CreateUpdate(ctx context.Context, p identity.Principal, st sto
 		ID: identity.NewID(), StackID: st.ID, Kind: string(kind), Preview: kind == KindPreview || prog.dryRun(),
 		Status: string(NotStarted), RequestedBy: p.User.ID, Program: string(text),
 	}
+	if p.Kind == identity.KindOrg {
+		u.TokenID = p.TokenID
+	}
 	if err := CheckRun(p, st, u); err != nil {
 		return store.Update{}, err
 	}

@@ -260,10 +260,11 @@ func (tx *Tx) TouchToken(id string, at time.Time) error {
 }
 
 // DeleteExpiredTokens removes up to limit tokens that expired before a time, and returns their
-// number.
+// number. It keeps the tokens of running updates, which would lose their leases.
 func (tx *Tx) DeleteExpiredTokens(before time.Time, limit int) (int64, error) {
 	return tx.Exec(fmt.Sprintf(`DELETE FROM tokens WHERE id IN (
-		SELECT id FROM tokens WHERE expires_at > 0 AND expires_at < $1 LIMIT %d)`, limit), before)
+		SELECT id FROM tokens WHERE expires_at > 0 AND expires_at < $1
+		AND id NOT IN (SELECT token_id FROM updates WHERE status = 'running') LIMIT %d)`, limit), before)
 }
 
 // ExpireJobTokens makes a job's tokens of one kind expire at the given time, unless they expire

@@ -32,9 +32,10 @@ type Update struct {
 	// NextSequence is the sequence number of the first missing engine event. All events with lower
 	// numbers are stored.
 	NextSequence   int64
-	StateExpired   bool  // the state was removed because of its age
-	EventsExpired  bool  // the events were removed because of their age
-	JournalVersion int64 // version of the journal that the client can send; 0 if it sends checkpoints
+	StateExpired   bool   // the state was removed because of its age
+	EventsExpired  bool   // the events were removed because of their age
+	JournalVersion int64  // version of the journal that the client can send; 0 if it sends checkpoints
+	TokenID        string // organization or team token that created the update; "" for other callers
 }
 
 var updates = database.NewTable[Update]("updates")
