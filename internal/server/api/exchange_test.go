@@ -175,6 +175,11 @@ func TestTeamTokensByExchange(t *testing.T) {
 		}
 		l.do("DELETE", "/api/orgs/acme/teams/core", nil).want(204, nil)
 		l.send(call{Method: "GET", Path: mine, Auth: auth}).want(401, nil)
+		// A new team does not inherit the policies of a team that had its name.
+		l.do("POST", "/api/orgs/acme/teams/pulumi", map[string]any{"name": "core"}).want(201, nil)
+		l.exchange(grant(token, "team", "team:core")).refused(400, "unauthorized_client", "", token)
+		l.do("PATCH", "/api/orgs/acme/auth/policies/"+set.ID, policies).want(200, nil)
+		l.granted(grant(token, "team", "team:core"))
 	})
 }
 
@@ -231,6 +236,11 @@ func TestPersonalTokensByExchange(t *testing.T) {
 		form := grant(token, "personal", "user:admin")
 		form.Set("audience", "urn:pulumi:org:globex")
 		l.exchange(form).refused(400, "invalid_grant", "does not trust", token)
+		// A member who is added again does not inherit the policies of the earlier membership.
+		l.do("POST", "/api/orgs/acme/members/outsider", map[string]any{"role": "admin"}).want(200, nil)
+		l.do("DELETE", "/api/orgs/acme/members/admin", nil).want(204, nil)
+		l.do("POST", "/api/orgs/acme/members/admin", map[string]any{"role": "admin"}).want(200, nil)
+		l.exchange(grant(token, "personal", "user:admin")).refused(400, "unauthorized_client", "", token)
 	})
 }
 

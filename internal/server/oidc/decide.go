@@ -1,12 +1,18 @@
 package oidc
 
-import "slices"
+import (
+	"slices"
+	"time"
+)
 
 type wish struct {
 	tokenType TokenType
 	subject   string // pool id or user login; "" for the organization
 	admin     bool
 	audience  string // of the exchange
+	// since is the time from which the subject has existed under its name; zero for pools, which
+	// policies name by id.
+	since time.Time
 }
 
 type verdict string

@@ -164,6 +164,9 @@ func (s *Service) grant(ctx context.Context, org store.Organization, sub subject
 		if err != nil {
 			return err
 		}
+		if w.since.After(set.ModifiedAt) {
+			reason = "the policies are older than the team or the membership that the scope names: save them again"
+		}
 		if reason == "" {
 			if v := decide(set.Policies, w, sub.claims); v != allowed {
 				reason = string(v)
@@ -214,18 +217,18 @@ func target(tx *store.Tx, org store.Organization, tokenType TokenType, scope str
 		if errors.Is(err, store.ErrNotFound) {
 			return w, token, "the organization has no such team", nil
 		}
-		w.subject = team.Name
+		w.subject, w.since = team.Name, team.CreatedAt
 		return w, store.Token{Kind: store.TeamToken, TeamID: team.ID}, "", err
 	case PersonalToken:
 		if kind != "user" || name == "" {
 			return w, token, "", refuse("invalid_scope", "for a personal token the scope must be user:LOGIN")
 		}
-		user, err := memberByLogin(tx, org.ID, name)
+		m, err := tx.MemberByLogin(org.ID, name)
 		if errors.Is(err, store.ErrNotFound) {
 			return w, token, "the organization has no such member", nil
 		}
-		w.subject = user.Login
-		return w, store.Token{Kind: store.PersonalToken, UserID: user.ID, CreatedBy: user.ID}, "", err
+		w.subject, w.since = m.Login, m.CreatedAt
+		return w, store.Token{Kind: store.PersonalToken, UserID: m.UserID, CreatedBy: m.UserID}, "", err
 	default:
 		if kind != "runner" || name == "" {
 			return w, token, "", refuse("invalid_scope", "for a runner token the scope must be runner:POOL, with the id or the name of an agent pool")

@@ -220,7 +220,7 @@ func checkSubjects(tx *store.Tx, orgID string, policies []Policy) error {
 			_, err = tx.Pool(orgID, p.RunnerID)
 			problem = fmt.Sprintf("runnerID: %q is not the id of an agent pool of this organization", p.RunnerID)
 		case PersonalToken:
-			_, err = memberByLogin(tx, orgID, p.UserLogin)
+			_, err = tx.MemberByLogin(orgID, p.UserLogin)
 			problem = fmt.Sprintf("userLogin: %q is not a member of this organization", p.UserLogin)
 		case TeamToken:
 			_, err = tx.TeamByName(orgID, p.TeamName)
@@ -234,13 +234,4 @@ func checkSubjects(tx *store.Tx, orgID string, policies []Policy) error {
 		}
 	}
 	return nil
-}
-
-func memberByLogin(tx *store.Tx, orgID, login string) (store.User, error) {
-	user, err := tx.UserByLogin(login)
-	if err != nil {
-		return user, err
-	}
-	_, err = tx.Member(orgID, user.ID)
-	return user, err
 }
