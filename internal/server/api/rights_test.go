@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"workflowagent/internal/dev/storetest"
+	"workflowagent/internal/server/fault"
+	"workflowagent/internal/server/stacks/states"
 	"workflowagent/internal/server/store"
 )
 
@@ -60,6 +62,34 @@ func TestUpdatesOfTokens(t *testing.T) {
 				f.send(call{Method: "PATCH", Path: run + "/checkpoint", Body: state(1), Auth: "update-token " + started.Token}).want(tt.status, nil)
 			})
 		}
+	})
+}
+
+// TestRightsAreLostDuringAnImport imports a state as a member who was removed after the server had
+// checked the member's rights.
+func TestRightsAreLostDuringAnImport(t *testing.T) {
+	storetest.Each(t, func(t *testing.T, db *store.DB) {
+		f := newFixtureOn(t, db, options{})
+		ann := f.person("ann", "acme", "member")
+		f.stack("dev")
+		p, err := f.identity.Authenticate(t.Context(), strings.TrimPrefix(ann, "token "))
+		if err != nil {
+			t.Fatal(err)
+		}
+		st, err := store.Read(t.Context(), db, func(tx *store.Tx) (store.Stack, error) { return tx.StackByName("acme", "proj", "dev") })
+		if err != nil {
+			t.Fatal(err)
+		}
+		load := func(want fault.Kind) {
+			t.Helper()
+			state := &states.State{Schema: 3, Deployment: []byte(`{"manifest":{},"resources":[]}`)}
+			if _, err := f.stacks.Import(t.Context(), p, st, state); fault.KindOf(err) != want {
+				t.Errorf("the import ends with %v, want the kind %q", err, want)
+			}
+		}
+		load(fault.KindOf(nil))
+		f.do("DELETE", "/api/orgs/acme/members/ann", nil).want(204, nil)
+		load(fault.KindForbidden)
 	})
 }
 

@@ -33,7 +33,17 @@ func (s *Service) Import(ctx context.Context, p identity.Principal, st store.Sta
 	if err := s.checkForeignSecrets(ctx, st, state); err != nil {
 		return store.Update{}, err
 	}
-	return s.replaceState(ctx, p, st.ID, KindImport, state, nil)
+	return s.replaceState(ctx, p, st.ID, KindImport, state, func(tx *store.Tx, st *store.Stack) error {
+		if p.Kind == identity.KindJob {
+			return nil // replaceState checked the deployment
+		}
+		// The caller can lose its rights during a long upload.
+		permitted, err := identity.TokenMay(tx, p.TokenID, st.ID, identity.Write)
+		if err == nil && !permitted {
+			err = fault.Forbidden("Forbidden: %s may no longer import states into stack %s: the rights were removed during the import", p.Name(), st.Ref())
+		}
+		return err
+	})
 }
 
 // replaceState stores a state as a stack's newest version, and records the change as an update that
