@@ -115,16 +115,19 @@ func (q *Quota) Measure(ctx context.Context) error {
 	})
 }
 
-// measureEach records the sizes of finished updates or jobs. Each is measured once.
+// measureEach records the sizes of finished updates or jobs. Each is measured once. One whose size
+// cannot be read is skipped, and measured again the next time.
 func (q *Quota) measureEach(ctx context.Context,
 	list func(tx *store.Tx, before time.Time, limit int) ([]string, error),
 	set func(tx *store.Tx, id string, bytes int64) error,
 	measure func(ctx context.Context, id string) (int64, error),
 ) error {
+	skipped := map[string]bool{}
 	for {
 		var ids []string
+		limit := page + len(skipped)
 		err := retry.Paced(ctx, func() (err error) {
-			ids, err = store.Read(ctx, q.db, func(tx *store.Tx) ([]string, error) { return list(tx, tx.Now().Add(-late), page) })
+			ids, err = store.Read(ctx, q.db, func(tx *store.Tx) ([]string, error) { return list(tx, tx.Now().Add(-late), limit) })
 			return err
 		})
 		if err != nil {
@@ -132,12 +135,22 @@ func (q *Quota) measureEach(ctx context.Context,
 		}
 		sizes := map[string]int64{}
 		for _, id := range ids {
+			if skipped[id] {
+				continue
+			}
+			var size int64
 			err := retry.Paced(ctx, func() (err error) {
-				sizes[id], err = measure(ctx, id)
+				size, err = measure(ctx, id)
 				return err
 			})
-			if err != nil {
+			switch {
+			case err == nil:
+				sizes[id] = size
+			case ctx.Err() != nil:
 				return err
+			default:
+				q.log.WithError(err).WithField("id", id).Warn("measuring an update or a job failed; trying again with the next measurement")
+				skipped[id] = true
 			}
 		}
 		err = retry.Paced(ctx, func() error {
@@ -150,7 +163,7 @@ func (q *Quota) measureEach(ctx context.Context,
 				return nil
 			})
 		})
-		if err != nil || len(ids) < page {
+		if err != nil || len(ids) < limit {
 			return err
 		}
 	}

@@ -149,6 +149,32 @@ func TestMeasure(t *testing.T) {
 	})
 }
 
+// TestUnreadableLogsAreSkipped measures the log of one job, and a page of logs that cannot be read
+// because their ids are not valid in keys of blobs.
+func TestUnreadableLogsAreSkipped(t *testing.T) {
+	storetest.Each(t, func(t *testing.T, db *store.DB) {
+		w := newWorld(t, db)
+		w.state("rival")
+		w.write(func(tx *store.Tx) error {
+			for i := range 100 {
+				id := fmt.Sprint("../", i)
+				d := store.Deployment{ID: "of " + id, OrgID: "id of acme", StackID: "gone", Version: int64(1000 + i)}
+				if err := tx.InsertDeployment(d); err != nil {
+					return err
+				}
+				j := store.Job{ID: id, DeploymentID: d.ID, OrgID: d.OrgID, StackID: "gone", Status: workflow.StatusSucceeded, Epoch: 1, EndedAt: w.old}
+				if err := tx.InsertJob(j); err != nil {
+					return err
+				}
+			}
+			return nil
+		})
+		w.job("acme", "j1", workflow.StatusSucceeded, w.old.Add(time.Hour))
+		w.stores("with one log that can be read", "acme", 7)
+		w.counted("with a state", "rival", 1100)
+	})
+}
+
 // TestImportsCountAtOnce checks that a measurement neither loses imports nor counts them twice.
 func TestImportsCountAtOnce(t *testing.T) {
 	storetest.Each(t, func(t *testing.T, db *store.DB) {
