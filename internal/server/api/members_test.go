@@ -109,7 +109,7 @@ func TestMembers(t *testing.T) {
 func TestMetadata(t *testing.T) {
 	storetest.Each(t, func(t *testing.T, db *store.DB) {
 		f := newFixtureOn(t, db, options{})
-		f.person("ann", "acme", "member")
+		bob := f.person("bob", "acme", "billing-manager")
 		f.stack("a")
 		f.stack("b")
 		type settings struct {
@@ -129,6 +129,14 @@ func TestMetadata(t *testing.T) {
 		read.DefaultStackPermission = 101
 		if fmt.Sprint(patched) != fmt.Sprint(read) {
 			t.Errorf("PATCH answers %+v, want %+v", patched, read)
+		}
+		for _, want := range []int{0, 1} {
+			var counted settings
+			f.send(call{Method: "GET", Path: "/api/orgs/acme/metadata", Auth: bob}).want(200, &counted)
+			if counted.StackCount != want {
+				t.Errorf("a member who sees %d stacks counts %d", want, counted.StackCount)
+			}
+			f.do("PUT", "/api/stacks/acme/proj/a/collaborators/bob", map[string]any{"permission": 101}).want(204, nil)
 		}
 	})
 }

@@ -22,11 +22,11 @@ func (s *Service) Members(ctx context.Context, orgID, after string, limit int) (
 	return list[:min(limit, len(list))], len(list) > limit, nil
 }
 
-// Counts returns the numbers of an organization's members and stacks.
-func (s *Service) Counts(ctx context.Context, orgID string) (members, stacks int64, err error) {
+// Counts returns the numbers of an organization's members, and of its stacks that the caller sees.
+func (s *Service) Counts(ctx context.Context, p Principal, orgID string) (members, stacks int64, err error) {
 	err = s.db.Read(ctx, func(tx *store.Tx) (err error) {
 		if members, err = tx.CountMembers(orgID, ""); err == nil {
-			stacks, err = tx.CountStacks(orgID)
+			stacks, err = tx.CountStacks(p.Reach(orgID))
 		}
 		return err
 	})

@@ -53,9 +53,13 @@ func (tx *Tx) DeleteStack(id string) error {
 	return tx.ExecOne("DELETE FROM stacks WHERE id = $1", id)
 }
 
-// CountStacks returns the number of an organization's stacks.
-func (tx *Tx) CountStacks(orgID string) (int64, error) {
-	return database.Scalar[int64](tx.Tx, "SELECT COUNT(*) FROM stacks WHERE org_id = $1", orgID)
+// CountStacks returns the number of stacks within reach.
+func (tx *Tx) CountStacks(reach Reach) (int64, error) {
+	where, args := reach.query()
+	if where == "" {
+		return 0, nil
+	}
+	return database.Scalar[int64](tx.Tx, "SELECT COUNT(*) FROM stacks s JOIN organizations o ON o.id = s.org_id WHERE "+where, args...)
 }
 
 // StackFilter selects stacks. An empty field selects all.

@@ -47,7 +47,7 @@ var noFeatures = map[string]any{
 }
 
 func (u *userRoutes) metadata(w http.ResponseWriter, r *http.Request, o store.Organization) error {
-	members, stacks, err := u.identity.Counts(r.Context(), o.ID)
+	members, stacks, err := u.identity.Counts(r.Context(), web.Principal(r), o.ID)
 	if err != nil {
 		return err
 	}
