@@ -51,10 +51,10 @@ func (s *Service) watch(ctx context.Context) {
 }
 
 // LinkUpdate returns the id of the deployment to which an update claims to belong. It returns ""
-// unless that deployment is running, or is lost and might still run.
+// unless that deployment is running, or was lost recently and might still run.
 func (s *Service) LinkUpdate(tx *store.Tx, st store.Stack, deploymentID string) (string, error) {
 	job, err := tx.JobOfDeployment(deploymentID)
-	lost := job.Reason == workflow.ReasonLost
+	lost := job.Reason == workflow.ReasonLost && tx.Now().Sub(job.EndedAt) <= s.opts.Evidence
 	if errors.Is(err, store.ErrNotFound) || err == nil && (job.StackID != st.ID || job.Status != workflow.StatusRunning && !lost) {
 		return "", nil
 	}

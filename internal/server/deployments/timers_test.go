@@ -210,7 +210,18 @@ func TestEvidenceComesTooLate(t *testing.T) {
 	p.change(id, func(j *store.Job) { j.LastSeenAt = time.Now().Add(-time.Hour) })
 	p.run()
 	p.eventually("losing the job", func() bool { return p.job(id).Reason == workflow.ReasonLost })
+	st, err := store.Read(t.Context(), p.db, func(tx *store.Tx) (store.Stack, error) { return tx.Stack(p.job(id).StackID) })
+	p.must(err)
+	linked := func(want string) {
+		t.Helper()
+		got, err := store.Read(t.Context(), p.db, func(tx *store.Tx) (string, error) { return p.service.LinkUpdate(tx, st, id) })
+		if err != nil || got != want {
+			t.Errorf("the update belongs to deployment %q (%v), want %q", got, err, want)
+		}
+	}
+	linked(id)
 	p.change(id, func(j *store.Job) { j.EndedAt = time.Now().Add(-25 * time.Hour) })
+	linked("")
 	p.result(c, workflow.StatusSucceeded)
 	if job := p.job(id); job.Status != workflow.StatusFailed || job.Reason != workflow.ReasonLost {
 		t.Errorf("job = %s %s", job.Status, job.Reason)
