@@ -109,10 +109,11 @@ func TestConsideredPoolsAndAgents(t *testing.T) {
 			p.must(err)
 			return d.Waiting
 		}
+		p.change(id, func(j *store.Job) { j.QueuedAt = time.Now().Add(time.Hour) })
 		if w := waiting(); w != nil {
 			t.Errorf("before an agent had time to claim it, the deployment waits: %+v", w)
 		}
-		p.change(id, func(j *store.Job) { j.QueuedAt = j.QueuedAt.Add(-time.Minute) })
+		p.change(id, func(j *store.Job) { j.QueuedAt = time.Now().Add(-time.Minute) })
 		// An agent with the first name of all is no longer connected.
 		p.must(db.Write(t.Context(), func(tx *store.Tx) error {
 			return tx.SaveAgent(store.PoolAgent{PoolID: p.pool, AgentID: "a-gone", Hostname: "a-gone", LastSeenAt: time.Now().Add(-time.Minute)})
