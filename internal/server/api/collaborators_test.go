@@ -121,8 +121,12 @@ func TestDeploymentsGrantNothing(t *testing.T) {
 	} {
 		l.send(call{Method: "POST", Path: path, Body: request(tt.operation, tt.remove), Auth: tt.auth}).want(tt.status, nil)
 	}
-	// The option can also come from the settings.
+	// The option can also come from the settings, where it takes effect for every requester.
+	for _, method := range []string{"PUT", "POST"} {
+		l.send(call{Method: method, Path: path + "/settings", Body: request("", true), Auth: ann}).want(403, nil).says(`permission \"admin\"`)
+	}
 	l.do("POST", path+"/settings", request("", true)).want(200, nil)
+	l.send(call{Method: "POST", Path: path + "/settings", Body: map[string]any{"tag": "v1"}, Auth: ann}).want(200, nil)
 	l.send(call{Method: "POST", Path: path, Body: map[string]any{"operation": "destroy"}, Auth: ann}).want(403, nil).says(`permission \"admin\"`)
 }
 

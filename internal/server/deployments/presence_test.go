@@ -27,7 +27,7 @@ func TestEndOfPresence(t *testing.T) {
 			p := newPlant(t, storetest.SQLite(t), deployments.Options{Cap: 1})
 			p.run()
 			st := p.stack("dev")
-			_, err := p.service.ReplaceSettings(t.Context(), st, []byte(`{}`), "api")
+			_, err := p.service.ReplaceSettings(t.Context(), p.user, st, []byte(`{}`), "api")
 			p.must(err)
 			ctx, cancel := context.WithCancel(t.Context())
 			defer cancel()

@@ -7,6 +7,7 @@ import (
 	"fmt"
 
 	"workflowagent/internal/server/fault"
+	"workflowagent/internal/server/identity"
 	"workflowagent/internal/server/pools"
 	"workflowagent/internal/server/store"
 	"workflowagent/internal/termtext"
@@ -54,20 +55,22 @@ func storedSettings(tx *store.Tx, stackID string) (*workflow.Settings, store.Dep
 }
 
 // ReplaceSettings replaces a stack's settings. source names the kind of client.
-func (s *Service) ReplaceSettings(ctx context.Context, st store.Stack, body []byte, source string) (*StoredSettings, error) {
-	return s.changeSettings(ctx, st, source, func(*workflow.Settings) (*workflow.Settings, error) {
+func (s *Service) ReplaceSettings(ctx context.Context, p identity.Principal, st store.Stack, body []byte, source string) (*StoredSettings, error) {
+	return s.changeSettings(ctx, p, st, source, func(*workflow.Settings) (*workflow.Settings, error) {
 		return workflow.ParseSettings(body)
 	})
 }
 
 // PatchSettings merges a patch into a stack's settings. It creates the settings if necessary.
-func (s *Service) PatchSettings(ctx context.Context, st store.Stack, patch []byte, source string) (*StoredSettings, error) {
-	return s.changeSettings(ctx, st, source, func(old *workflow.Settings) (*workflow.Settings, error) {
+func (s *Service) PatchSettings(ctx context.Context, p identity.Principal, st store.Stack, patch []byte, source string) (*StoredSettings, error) {
+	return s.changeSettings(ctx, p, st, source, func(old *workflow.Settings) (*workflow.Settings, error) {
 		return workflow.MergeSettings(old, patch)
 	})
 }
 
-func (s *Service) changeSettings(ctx context.Context, st store.Stack, source string, change func(old *workflow.Settings) (*workflow.Settings, error)) (*StoredSettings, error) {
+func (s *Service) changeSettings(ctx context.Context, p identity.Principal, st store.Stack, source string,
+	change func(old *workflow.Settings) (*workflow.Settings, error),
+) (*StoredSettings, error) {
 	var out *StoredSettings
 	err := s.db.Write(ctx, func(tx *store.Tx) error {
 		old, row, err := storedSettings(tx, st.ID)
@@ -80,6 +83,12 @@ func (s *Service) changeSettings(ctx context.Context, st store.Stack, source str
 		}
 		if err != nil {
 			return fault.Invalid("Bad Request: %s", err)
+		}
+		// The option takes effect when another user, who may delete the stack, destroys it.
+		if fresh.Option().DeleteAfterDestroy && (old == nil || !old.Option().DeleteAfterDestroy) {
+			if err := p.Check(st, identity.DeleteStack); err != nil {
+				return err
+			}
 		}
 		if err := s.seal(ctx, st.ID, fresh); err != nil {
 			return err

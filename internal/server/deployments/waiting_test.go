@@ -18,7 +18,7 @@ func TestWhyQueued(t *testing.T) {
 	newWaiting := func(t *testing.T) (*plant, store.Stack) {
 		p := newPlant(t, storetest.SQLite(t), deployments.Options{Cap: 1})
 		st := p.stack("dev")
-		_, err := p.service.ReplaceSettings(t.Context(), st, []byte(`{}`), "api")
+		_, err := p.service.ReplaceSettings(t.Context(), p.user, st, []byte(`{}`), "api")
 		p.must(err)
 		return p, st
 	}
@@ -100,7 +100,7 @@ func TestConsideredPoolsAndAgents(t *testing.T) {
 		}
 		p.poll("d-idle")
 		st := p.stack("dev")
-		_, err := p.service.ReplaceSettings(t.Context(), st, []byte(`{}`), "api")
+		_, err := p.service.ReplaceSettings(t.Context(), p.user, st, []byte(`{}`), "api")
 		p.must(err)
 		id := p.deploy(st)
 		waiting := func() *deployments.Waiting {

@@ -32,7 +32,7 @@ func (s *settingsRoutes) put(w http.ResponseWriter, r *http.Request, st store.St
 	if err != nil {
 		return err
 	}
-	set, err := s.deployments.ReplaceSettings(r.Context(), st, body, settingsSource(r))
+	set, err := s.deployments.ReplaceSettings(r.Context(), web.Principal(r), st, body, settingsSource(r))
 	return web.Answer(w, r, set, err)
 }
 
@@ -41,7 +41,7 @@ func (s *settingsRoutes) patch(w http.ResponseWriter, r *http.Request, st store.
 	if err != nil {
 		return err
 	}
-	set, err := s.deployments.PatchSettings(r.Context(), st, body, settingsSource(r))
+	set, err := s.deployments.PatchSettings(r.Context(), web.Principal(r), st, body, settingsSource(r))
 	return web.Answer(w, r, set, err)
 }
 
