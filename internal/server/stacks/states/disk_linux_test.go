@@ -1,7 +1,6 @@
 package states
 
 import (
-	"bytes"
 	"errors"
 	"io"
 	"os"
@@ -42,18 +41,6 @@ func TestFoldOnAFullDisk(t *testing.T) {
 	})
 	s := New(db, storetest.Log(), nil)
 	key := stackOf(t, db, s)
-	export := func() string {
-		t.Helper()
-		stored, err := s.Open(t.Context(), key)
-		if err != nil {
-			t.Fatal(err)
-		}
-		var out bytes.Buffer
-		if err := stored.Export(&out); err != nil {
-			t.Fatal(err)
-		}
-		return out.String()
-	}
 	form := func(want func(store.Form) bool) {
 		t.Helper()
 		row, err := store.Read(t.Context(), db, func(tx *store.Tx) (store.State, error) { return tx.State(key) })
@@ -61,7 +48,7 @@ func TestFoldOnAFullDisk(t *testing.T) {
 			t.Errorf("the state has the form %q, %v", row.Form, err)
 		}
 	}
-	want := export()
+	want := exportOf(t, s, key)
 
 	filler := filepath.Join(dir, "filler")
 	f, err := os.Create(filler)
@@ -77,7 +64,7 @@ func TestFoldOnAFullDisk(t *testing.T) {
 	if err := s.Fold(t.Context(), key); !store.IsFull(err) {
 		t.Errorf("folding on a full disk: %v", err)
 	}
-	if got := export(); got != want {
+	if got := exportOf(t, s, key); got != want {
 		t.Errorf("on the full disk, the state is %s, want %s", got, want)
 	}
 	form(func(f store.Form) bool { return f == store.Journal })
@@ -91,7 +78,7 @@ func TestFoldOnAFullDisk(t *testing.T) {
 	if err := s.Fold(t.Context(), key); err != nil {
 		t.Errorf("folding again: %v", err)
 	}
-	if got := export(); got != want {
+	if got := exportOf(t, s, key); got != want {
 		t.Errorf("after the fold, the state is %s, want %s", got, want)
 	}
 	form(func(f store.Form) bool { return f != store.Journal })

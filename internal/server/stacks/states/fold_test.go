@@ -60,19 +60,7 @@ func TestFoldAfterACrash(t *testing.T) {
 	storetest.Each(t, func(t *testing.T, db *store.DB) {
 		s := New(db, storetest.Log(), nil)
 		key := stackOf(t, db, s)
-		export := func() string {
-			t.Helper()
-			stored, err := s.Open(t.Context(), key)
-			if err != nil {
-				t.Fatal(err)
-			}
-			var out bytes.Buffer
-			if err := stored.Export(&out); err != nil {
-				t.Fatal(err)
-			}
-			return out.String()
-		}
-		want := export()
+		want := exportOf(t, s, key)
 		sweep := func(want int) {
 			t.Helper()
 			if n, err := s.Sweep(t.Context(), -time.Hour); n != want || err != nil {
@@ -91,20 +79,20 @@ func TestFoldAfterACrash(t *testing.T) {
 		if _, err := s.store(t.Context(), chain[0], nil, nil, doc); err != nil { // the server crashes
 			t.Fatal(err)
 		}
-		if got := export(); got != want {
+		if got := exportOf(t, s, key); got != want {
 			t.Errorf("after the crash, the state is %s, want %s", got, want)
 		}
 		for range 2 {
 			if err := s.Fold(t.Context(), key); err != nil {
 				t.Fatal(err)
 			}
-			if got := export(); got != want {
+			if got := exportOf(t, s, key); got != want {
 				t.Errorf("after a fold, the state is %s, want %s", got, want)
 			}
 		}
 		sweep(1)
 		sweep(0)
-		if got := export(); got != want {
+		if got := exportOf(t, s, key); got != want {
 			t.Errorf("after the sweep, the state is %s, want %s", got, want)
 		}
 	})
@@ -176,4 +164,18 @@ func TestJournalsAreBounded(t *testing.T) {
 	if _, err := p.add(entries); fault.KindOf(err) != fault.KindInvalid {
 		t.Errorf("an entry after the last possible one: %v, want that it is refused", err)
 	}
+}
+
+// exportOf returns the export of a stored state.
+func exportOf(t *testing.T, s *Store, key string) string {
+	t.Helper()
+	stored, err := s.Open(t.Context(), key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var out bytes.Buffer
+	if err := stored.Export(&out); err != nil {
+		t.Fatal(err)
+	}
+	return out.String()
 }
