@@ -27,7 +27,7 @@ type Feature struct {
 // Reasons.
 const (
 	later = "not built yet"
-	other = "a product of its own"
+	other = "a separate product"
 	cloud = "depends on services of Pulumi Cloud"
 	small = "clients work without it"
 )
@@ -91,17 +91,17 @@ var features = []Feature{
 	{"/api/esc", "environments (Pulumi ESC)", other},
 	{"/api/environments", "environments (Pulumi ESC)", other},
 	{"/api/preview/environments", "environments (Pulumi ESC)", other},
-	{org + "/policygroups", "policies; run policy packs with pulumi up --policy-pack", other},
-	{org + "/policypacks", "policies; run policy packs with pulumi up --policy-pack", other},
-	{org + "/policyresults", "policies; run policy packs with pulumi up --policy-pack", other},
+	{org + "/policygroups", "policies; to use a policy pack, run pulumi up --policy-pack", other},
+	{org + "/policypacks", "policies; to use a policy pack, run pulumi up --policy-pack", other},
+	{org + "/policyresults", "policies; to use a policy pack, run pulumi up --policy-pack", other},
 	{org + "/search", "a search of resources", other},
 	{org + "/discovered-resources", "Pulumi Insights", other},
 	{org + "/insights-scans", "Pulumi Insights", other},
 	{"/api/preview/insights", "Pulumi Insights", other},
-	{"/api/change-gates", "approvals of changes", other},
-	{"/api/change-requests", "approvals of changes", other},
-	{org + "/template", "templates of an organization; pulumi new accepts a URL", other},
-	{org + "/templates", "templates of an organization; pulumi new accepts a URL", other},
+	{"/api/change-gates", "change approvals", other},
+	{"/api/change-requests", "change approvals", other},
+	{org + "/template", "templates of an organization; instead, run pulumi new with the URL of a template", other},
+	{org + "/templates", "templates of an organization; instead, run pulumi new with the URL of a template", other},
 	{"/api/registry", "a registry of packages, templates and policy packs", other},
 	{"/api/ai", "AI", cloud},
 	{"/api/agents", "AI", cloud},
