@@ -185,7 +185,7 @@ func TestCountsAndPausesOfHiddenStacks(t *testing.T) {
 			}
 			l.send(call{Method: "GET", Path: "/api/orgs/acme/deployments/metadata", Auth: auth}).want(200, &got)
 			if text := fmt.Sprint(got.DeploymentCounts.Total, " ", got.PausedStacks); text != want {
-				t.Errorf("a member is told of %s, want %s", text, want)
+				t.Errorf("the caller %q sees deployments and paused stacks %s, want %s", auth, text, want)
 			}
 		}
 	})

@@ -52,7 +52,7 @@ func TestExchangedTokensGrantNothingThatLasts(t *testing.T) {
 	for kind, token := range exchanged {
 		l.send(call{Method: "POST", Path: "/api/orgs/acme/deployments/resume", Auth: "token " + token}).want(200, nil)
 		if kind == "personal" {
-			// Whoever controls the issuer must not learn of the user's own tokens.
+			// The issuer's owner must not see the user's own tokens.
 			l.send(call{Method: "GET", Path: "/api/user/tokens", Auth: "token " + token}).want(403, nil)
 			continue
 		}

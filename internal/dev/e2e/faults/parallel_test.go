@@ -9,8 +9,8 @@ import (
 )
 
 // TestFaultLogsOfParallelJobsNeverMix runs concurrent jobs that repeatedly print their ids. Each
-// deployment's log must contain only the id of its own job. So must each line of the agent's output
-// that is tagged with the deployment.
+// deployment's log, and each line of the agent's output that is tagged with the deployment, must
+// contain only the id of its own job.
 func TestFaultLogsOfParallelJobsNeverMix(t *testing.T) {
 	const jobs, lines = 6, 400
 	ctx := t.Context()
