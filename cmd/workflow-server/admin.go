@@ -116,7 +116,7 @@ func withDatabase(cmd *cobra.Command, load func() (server.Config, error), work f
 		return err
 	}
 	log := newLog(cfg, cmd.ErrOrStderr())
-	db, err := server.OpenDatabase(cmd.Context(), cfg, log)
+	db, err := server.OpenExistingDatabase(cmd.Context(), cfg, log)
 	if err != nil {
 		return err
 	}

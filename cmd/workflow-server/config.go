@@ -21,6 +21,9 @@ func configFlags(cmd *cobra.Command, shown ...string) func() (server.Config, err
 	values := map[string]*string{}
 	for _, f := range server.Settings(&server.Config{}).Fields() {
 		values[f.Key] = cmd.Flags().String(f.Flag(), f.Default, f.Doc+" ["+f.Env+"]")
+		if _, isBool := f.Value.(*bool); isBool {
+			cmd.Flags().Lookup(f.Flag()).NoOptDefVal = "true"
+		}
 		cmd.Flags().Lookup(f.Flag()).Hidden = len(shown) > 0 && !slices.Contains(shown, f.Key)
 	}
 	return func() (server.Config, error) {

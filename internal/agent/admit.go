@@ -38,7 +38,8 @@ func (a *Agent) admit(claim protocol.PollResponse, definition *workflow.JobDefin
 			return refuse("This agent does not run the image %q: it is not in the host's allowed_images.", image.Reference)
 		}
 	}
-	if !a.opts.Rules.AllowsRepository("") { // repositories are restricted
+	allowed := a.opts.Rules.RepositoryPatterns()
+	if allowed != nil {
 		if definition.Deployment == nil {
 			return refuse("The job does not name its repository, and this agent's host restricts allowed_repositories.")
 		}
@@ -46,13 +47,13 @@ func (a *Agent) admit(claim protocol.PollResponse, definition *workflow.JobDefin
 			return refuse("Step %d of the job is a shell script, which could deploy from any repository, and this agent's host restricts allowed_repositories.", i+1)
 		}
 	}
-	if git := gitSource(definition); git != nil && !a.opts.Rules.AllowsRepository("") {
+	if git := gitSource(definition); git != nil && allowed != nil {
 		// The runner parses the address with the same function and passes the result to git.
 		repo, err := workflow.ParseRepository(git.RepoURL)
 		if err != nil {
 			return refuse("This agent's host restricts allowed_repositories, and the job's repository address is invalid: %v.", err)
 		}
-		if !a.opts.Rules.AllowsRepository(repo.Name()) {
+		if !workflow.AllowsRepository(allowed, repo.Name()) {
 			return refuse("This agent does not deploy from the repository %q: it is not in the host's allowed_repositories.", repo)
 		}
 	}

@@ -25,9 +25,9 @@ import (
 // Rules restrict the jobs that may run on the host. The host's administrator sets them.
 type Rules interface {
 	AllowsImage(reference string) bool
-	// AllowsRepository accepts a [workflow.Repository.Name]. For "", it reports whether every
-	// repository is allowed.
-	AllowsRepository(name string) bool
+	// RepositoryPatterns returns the patterns of the permitted repositories, or nil if every
+	// repository is permitted.
+	RepositoryPatterns() []string
 }
 
 // Monitor receives the agent's events, for health checks and metrics. Its methods must not block.
@@ -60,8 +60,11 @@ type Options struct {
 	Version    string
 	UserAgent  string // the User-Agent header of the agent and its runners
 	ServiceURL string // the URL to which the runners send logs, heartbeats and results
-	CACertPEM  string
-	BootID     string // the host's boot ID, or "" if unknown; a job's files can be incomplete after a reboot
+	// ServerAddress, if set, is the host:port at which jobs reach the server of a ServiceURL on
+	// loopback.
+	ServerAddress string
+	CACertPEM     string
+	BootID        string // the host's boot ID, or "" if unknown; a job's files can be incomplete after a reboot
 
 	Types          []workflow.Type
 	Slots          int // maximum number of concurrent jobs

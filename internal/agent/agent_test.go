@@ -20,6 +20,7 @@ import (
 
 func TestJobFromClaimToEnd(t *testing.T) {
 	w := newHarness(t)
+	w.options = func(o *agent.Options) { o.Rules = rules{repositories: "example.com/*"} }
 	var job *fakes.ServerJob
 	w.executor.OnPrepare(func(_ context.Context, _ executor.Spec, progress func(string)) error {
 		// A preparation that finishes instantly could precede its own heartbeat.
@@ -58,6 +59,9 @@ func TestJobFromClaimToEnd(t *testing.T) {
 	}
 	if launch.JobToken != job.Token || launch.Epoch != 1 || launch.ForwardedEnv["CLOUD_SECRET"] != "forwarded-secret" || !launch.EchoLog || launch.ServiceURL != w.server.URL {
 		t.Errorf("launch: %+v", launch)
+	}
+	if !slices.Equal(launch.AllowedRepositories, []string{"example.com/*"}) { // for submodules
+		t.Errorf("allowed_repositories: %q", launch.AllowedRepositories)
 	}
 	if got := w.output.String(); got != "[deployment-"+job.ID+"] the job's own line\n" {
 		t.Errorf("output: %q", got)

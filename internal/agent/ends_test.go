@@ -118,8 +118,14 @@ func TestFailuresBeforeTheStart(t *testing.T) {
 
 type rules struct{ images, repositories string }
 
-func (r rules) AllowsImage(s string) bool      { return r.images == "" || r.images == s }
-func (r rules) AllowsRepository(s string) bool { return r.repositories == "" || r.repositories == s }
+func (r rules) AllowsImage(s string) bool { return r.images == "" || r.images == s }
+
+func (r rules) RepositoryPatterns() []string {
+	if r.repositories == "" {
+		return nil
+	}
+	return []string{r.repositories}
+}
 
 func TestAbnormalEndsOfTheRunner(t *testing.T) {
 	for _, tc := range []struct {

@@ -91,9 +91,9 @@ func (p *poller) once() time.Duration {
 	case <-a.kick: // the next poll takes the signalled change into account
 	default:
 	}
-	slots := a.freeSlots()
+	slots, capacity := a.freeSlots(), a.opts.Slots
 	if a.engine.state() != nil {
-		slots = 0
+		slots, capacity = 0, 0
 	}
 	select {
 	case <-a.ranOne:
@@ -104,7 +104,7 @@ func (p *poller) once() time.Duration {
 	if slots == 0 && !p.known {
 		return p.interval(0)
 	}
-	p.request.FreeSlots = slots
+	p.request.FreeSlots, p.request.Capacity = slots, capacity
 	p.request.Wait = p.hold()
 	ctx, cancel := context.WithCancel(a.draining)
 	defer cancel()

@@ -257,18 +257,20 @@ func withoutHeartbeats(err error) bool {
 func (j *job) launchDocument(definition *workflow.JobDefinition) ([]byte, error) {
 	claim := j.entry.Claim
 	document, err := json.Marshal(protocol.Launch{
-		ServiceURL:   j.agent.opts.ServiceURL,
-		JobID:        claim.JobID,
-		JobToken:     claim.JobToken,
-		OIDCToken:    claim.OIDCToken,
-		Epoch:        claim.Epoch,
-		Definition:   definition,
-		ForwardedEnv: j.agent.opts.ForwardedEnv,
-		Proxy:        j.agent.opts.ProxyEnv,
-		CACertPEM:    j.agent.opts.CACertPEM,
-		UserAgent:    j.agent.opts.UserAgent,
-		Signed:       j.client.Signed(),
-		EchoLog:      j.agent.opts.LogJobOutput,
+		ServiceURL:          j.agent.opts.ServiceURL,
+		ServerAddress:       j.agent.opts.ServerAddress,
+		JobID:               claim.JobID,
+		JobToken:            claim.JobToken,
+		OIDCToken:           claim.OIDCToken,
+		Epoch:               claim.Epoch,
+		Definition:          definition,
+		ForwardedEnv:        j.agent.opts.ForwardedEnv,
+		Proxy:               j.agent.opts.ProxyEnv,
+		CACertPEM:           j.agent.opts.CACertPEM,
+		AllowedRepositories: j.agent.opts.Rules.RepositoryPatterns(),
+		UserAgent:           j.agent.opts.UserAgent,
+		Signed:              j.client.Signed(),
+		EchoLog:             j.agent.opts.LogJobOutput,
 	})
 	if err != nil {
 		return nil, errors.New("the job's launch document cannot be encoded") // the cause could contain a secret

@@ -133,4 +133,4 @@ func TestTokensAreMaskedInJobLogs(t *testing.T) {
 type noImages struct{}
 
 func (noImages) AllowsImage(string) bool      { return false }
-func (noImages) AllowsRepository(string) bool { return true }
+func (noImages) RepositoryPatterns() []string { return nil }

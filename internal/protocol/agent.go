@@ -93,6 +93,7 @@ func pollHeader(p PollRequest) http.Header {
 	set(HeaderAgentPlatform, p.Platform)
 	set(HeaderPollID, p.PollID)
 	set(HeaderAgentSlots, strconv.Itoa(p.FreeSlots))
+	set(HeaderAgentCapacity, strconv.Itoa(p.Capacity))
 	if p.PID != 0 {
 		set(HeaderAgentPID, strconv.Itoa(p.PID))
 	}

@@ -8,10 +8,15 @@ import (
 	"net/http"
 	"net/url"
 	"strconv"
+	"strings"
 	"sync/atomic"
 
 	"workflowagent/internal/workflow"
 )
+
+// maxIdentityToken limits the length of an identity token, in bytes. Tokens are stored in
+// environment variables, whose size is limited.
+const maxIdentityToken = 32 << 10
 
 // JobClient makes the calls of one job with the job's token. It makes one attempt per call. Except
 // for Definition, it bypasses the circuit breaker, because the callers have their own deadlines.
@@ -134,6 +139,31 @@ func (j *JobClient) Heartbeat(ctx context.Context, phase Phase) (HeartbeatRespon
 	}
 	var response HeartbeatResponse
 	return response, a.decode(r, &response)
+}
+
+// IdentityToken requests a new identity token for an audience, or for the server's default audience
+// if audience is "". A 404 means that the server does not issue such tokens. A 429 means that the
+// job has requested too many; see [APIError.RetryAfter].
+func (j *JobClient) IdentityToken(ctx context.Context, audience string) (IdentityToken, error) {
+	r, err := j.call(http.MethodPost, "/oidc-token", IdentityTokenRequest{Audience: audience})
+	if err != nil {
+		return IdentityToken{}, err
+	}
+	a, err := j.send(ctx, "identity token", r)
+	if err != nil {
+		return IdentityToken{}, err
+	}
+	var token IdentityToken
+	if err := a.decode(r, &token); err != nil {
+		return IdentityToken{}, err
+	}
+	switch {
+	case token.Token == "" || token.ExpiresAt.IsZero():
+		return IdentityToken{}, errors.New("the server's response to the request for an identity token has no token or no expiry time")
+	case len(token.Token) > maxIdentityToken || strings.ContainsFunc(token.Token, func(r rune) bool { return r <= ' ' || r > '~' }):
+		return IdentityToken{}, errors.New("the server's response to the request for an identity token has an invalid token")
+	}
+	return token, nil
 }
 
 // StepStatus reports the state of a step.

@@ -16,7 +16,11 @@ import (
 // secrets, so it is not passed as an argument or an environment variable. A runner that receives no
 // document within 30 s starts nothing.
 type Launch struct {
-	ServiceURL   string                  `json:"serviceURL"` // URL of the API as reachable from the job
+	ServiceURL string `json:"serviceURL"` // URL of the API as reachable from the job
+	// ServerAddress, if set, is the host:port at which the job reaches the server of a ServiceURL on
+	// loopback. The runner forwards connections to it.
+	ServerAddress string `json:"serverAddress,omitempty"`
+
 	JobID        string                  `json:"jobID"`
 	JobToken     string                  `json:"jobToken"`
 	OIDCToken    string                  `json:"oidcToken,omitempty"`
@@ -24,10 +28,14 @@ type Launch struct {
 	Definition   *workflow.JobDefinition `json:"definition"`
 	ForwardedEnv map[string]string       `json:"forwardedEnv,omitempty"` // from the host; overrides the definition, always masked
 	Proxy        map[string]string       `json:"proxy,omitempty"`        // the host's proxy variables, if the executor sets none; the definition overrides them
-	CACertPEM    string                  `json:"caCertPEM,omitempty"`    // added to the system's roots
-	UserAgent    string                  `json:"userAgent,omitempty"`
-	Signed       bool                    `json:"signed,omitempty"`  // the server is known to sign its responses
-	EchoLog      bool                    `json:"echoLog,omitempty"` // copy the masked log to standard output
+	// AllowedRepositories are the host's patterns for repositories, with which the runner checks
+	// submodules; nil allows all.
+	AllowedRepositories []string `json:"allowedRepositories"`
+
+	CACertPEM string `json:"caCertPEM,omitempty"` // added to the system's roots
+	UserAgent string `json:"userAgent,omitempty"`
+	Signed    bool   `json:"signed,omitempty"`  // the server is known to sign its responses
+	EchoLog   bool   `json:"echoLog,omitempty"` // copy the masked log to standard output
 	// Offline means that the job runs without a server: ServiceURL and JobToken are empty.
 	Offline bool `json:"offline,omitempty"`
 	// Probe, if set, makes the runner probe URLs instead of running a job.

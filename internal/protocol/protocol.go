@@ -18,6 +18,7 @@ const (
 	HeaderAgentVersion  = "X-Workflow-Agent-Version"
 	HeaderAgentPlatform = "X-Workflow-Agent-Platform"   // GOOS/GOARCH
 	HeaderAgentSlots    = "X-Workflow-Agent-Free-Slots" // 0: presence only, the server hands out no job
+	HeaderAgentCapacity = "X-Workflow-Agent-Capacity"   // number of jobs that the agent can run at once; 0 while it cannot start jobs
 	HeaderAgentInterval = "X-Workflow-Agent-Interval"   // longest time until the next poll, in seconds
 	HeaderPollID        = "X-Workflow-Agent-Poll-Id"    // the server repeats the claim for the same ID
 
@@ -42,6 +43,7 @@ type PollRequest struct {
 	Version   string
 	Platform  string
 	FreeSlots int
+	Capacity  int             // number of jobs that the agent can run at once; 0 while it cannot start jobs
 	Interval  time.Duration   // longest announced pause between polls
 	Wait      time.Duration   // 0: do not send Prefer
 	Types     []workflow.Type // empty: all
@@ -89,6 +91,17 @@ type HeartbeatRequest struct {
 type HeartbeatResponse struct {
 	CancelRequested bool `json:"cancelRequested"`
 	ForceRequested  bool `json:"forceRequested,omitempty"` // an extension: end without a grace period
+}
+
+// IdentityTokenRequest requests an identity token for a job.
+type IdentityTokenRequest struct {
+	Audience string `json:"audience,omitempty"` // "" means the organization's name
+}
+
+// IdentityToken is an identity token for a job, with which the job obtains cloud credentials.
+type IdentityToken struct {
+	Token     string    `json:"token"`
+	ExpiresAt time.Time `json:"expiresAt"`
 }
 
 // StepStatusRequest reports the state of a step. The members after Status are extensions.

@@ -308,7 +308,7 @@ func TestProgramInImage(t *testing.T) {
 	if code, _ := p.run(); code == 0 {
 		t.Error("a directory without a project was accepted")
 	}
-	p.wantLog(1, "error: no Pulumi.yaml in the directory "+d.Steps[1].WorkingDir+" of the image")
+	p.wantLog(1, "the directory "+d.Steps[1].WorkingDir+" contains no Pulumi.yaml")
 
 	if err := os.WriteFile(filepath.Join(d.Steps[1].WorkingDir, "Pulumi.yaml"), []byte("name: x\nruntime: yaml\n"), 0o600); err != nil {
 		t.Fatal(err)

@@ -28,6 +28,11 @@ func RunInput(ctx context.Context, stdin io.Reader, jobDir, version string) (cod
 	if err != nil {
 		return ExitNoLaunch, err
 	}
+	stop, err := forward(ctx, launch)
+	if err != nil {
+		return ExitNoLaunch, err
+	}
+	defer stop()
 	if launch.Probe != nil {
 		return runProbe(ctx, launch, version, signals)
 	}

@@ -5,6 +5,7 @@ import (
 	"errors"
 
 	"workflowagent/internal/protocol"
+	"workflowagent/internal/runner/credentials"
 	"workflowagent/internal/workflow"
 )
 
@@ -20,6 +21,11 @@ func (Offline) Definition(context.Context) (*workflow.JobDefinition, error) {
 // Heartbeat never requests a cancellation. Users send signals instead.
 func (Offline) Heartbeat(context.Context, protocol.Phase) (protocol.HeartbeatResponse, error) {
 	return protocol.HeartbeatResponse{}, nil
+}
+
+// IdentityToken returns an error, because only a server issues identity tokens.
+func (Offline) IdentityToken(context.Context, string) (protocol.IdentityToken, error) {
+	return protocol.IdentityToken{}, credentials.ErrNoIssuer
 }
 
 // StepStatus does nothing.

@@ -26,6 +26,7 @@ import (
 	"workflowagent/internal/delivery"
 	"workflowagent/internal/protocol"
 	"workflowagent/internal/redact"
+	"workflowagent/internal/runner/credentials"
 	"workflowagent/internal/runner/environ"
 	"workflowagent/internal/runner/process"
 	"workflowagent/internal/workflow"
@@ -40,6 +41,7 @@ const (
 // Server is the server that assigned the job; [protocol.JobClient] implements it.
 type Server interface {
 	delivery.Server
+	credentials.Server
 	Definition(ctx context.Context) (*workflow.JobDefinition, error)
 	Heartbeat(ctx context.Context, phase protocol.Phase) (protocol.HeartbeatResponse, error)
 	// Gone reports whether the server itself has responded to any of these calls that the claim is
@@ -91,8 +93,9 @@ type job struct {
 	spool    *delivery.Log
 	stop     *stopper
 	env      *environ.Environment
-	notices  []string // lines for the log of the first step
-	sessions []int    // of the steps that ran
+	keeper   *credentials.Keeper
+	notices  notices
+	sessions []int // of the steps that ran
 
 	delivering atomic.Bool // the steps have finished
 }
@@ -213,6 +216,14 @@ func (j *job) steps(ctx context.Context) delivery.Verdict {
 	if err := j.prepare(); err != nil {
 		return j.refuse(workflow.ReasonInternalError, err)
 	}
+	ctx, cancel := context.WithCancel(ctx)
+	var owned sync.WaitGroup
+	owned.Go(func() { j.keeper.Run(ctx) })
+	defer func() {
+		cancel()
+		owned.Wait()
+		j.keeper.Close()
+	}()
 	if timeout := time.Duration(j.definition.Timeout); timeout > 0 {
 		timer := time.AfterFunc(timeout, func() { j.stop.interrupt(workflow.ReasonTimeout) })
 		defer timer.Stop()
@@ -228,7 +239,7 @@ func (j *job) steps(ctx context.Context) delivery.Verdict {
 		if j.server.Gone() {
 			return delivery.Failed(workflow.ReasonLost, "the server has finished this job or assigned it to another agent; the step %q was not started", step.Name)
 		}
-		v := j.step(index, step, preRun)
+		v := j.step(ctx, index, step, preRun)
 		if v.Status != workflow.StatusSucceeded {
 			return v
 		}
@@ -254,7 +265,7 @@ func (j *job) define(ctx context.Context) error {
 
 func (j *job) prepare() error {
 	for _, name := range j.masks.Skipped() {
-		j.notices = append(j.notices, fmt.Sprintf("warning: cannot mask the value of %s, which is shorter than %d characters", name, redact.MinLength))
+		j.notices.add(fmt.Sprintf("warning: cannot mask the value of %s, which is shorter than %d characters", name, redact.MinLength))
 	}
 	if err := os.MkdirAll(filepath.Join(j.opts.JobDir, protocol.DirWork), 0o755); err != nil {
 		return fmt.Errorf("creating the job's work directory: %w", err)
@@ -264,8 +275,11 @@ func (j *job) prepare() error {
 		return err
 	}
 	j.env = env
-	j.notices = append(j.notices, env.Notices...)
-	return nil
+	for _, notice := range env.Notices {
+		j.notices.add(notice)
+	}
+	j.keeper, err = j.newKeeper()
+	return err
 }
 
 func (j *job) refuse(reason workflow.Reason, err error) delivery.Verdict {

@@ -1,6 +1,7 @@
 package runner
 
 import (
+	"context"
 	"fmt"
 	"os"
 	"os/exec"
@@ -17,7 +18,7 @@ import (
 )
 
 // step runs one step and reports its result. preRun is the index of the step's pre-run command.
-func (j *job) step(index int, step workflow.Step, preRun int) delivery.Verdict {
+func (j *job) step(ctx context.Context, index int, step workflow.Step, preRun int) delivery.Verdict {
 	log := j.log.WithField("step", index).WithField("name", step.Name)
 	stream, err := j.spool.Step(index)
 	if err != nil {
@@ -28,7 +29,10 @@ func (j *job) step(index int, step workflow.Step, preRun int) delivery.Verdict {
 	j.courier.ReportStep(index, protocol.StepStatusRequest{Status: workflow.StepRunning, StartedAt: &started})
 	log.Info("step started")
 
-	v := j.command(step, preRun, out)
+	j.notices.follow(out)
+	v := j.command(ctx, step, preRun, out)
+	j.keeper.StepEnded()
+	j.notices.follow(nil)
 	if v.Status != workflow.StatusSucceeded && !strings.HasPrefix(out.lastLine(), "error: ") {
 		out.line("error: " + v.Message)
 	}
@@ -48,15 +52,17 @@ func (j *job) step(index int, step workflow.Step, preRun int) delivery.Verdict {
 	return v
 }
 
-func (j *job) command(step workflow.Step, preRun int, out *stepLog) delivery.Verdict {
+func (j *job) command(ctx context.Context, step workflow.Step, preRun int, out *stepLog) delivery.Verdict {
 	failed := func(err error) delivery.Verdict {
 		return delivery.Failed(workflow.ReasonInvalidJob, "%v", err)
 	}
-	for _, notice := range j.notices {
-		out.line(notice)
+	if step.Run == workflow.RunCredentials {
+		return j.fetchCredentials(ctx, step, out)
 	}
-	j.notices = nil
-	env, notices, secrets := j.env.ForStep()
+	env, notices, secrets := j.env.ForStep(j.cloudVariables(ctx))
+	if reason, stopped := j.stop.reason(); stopped {
+		return delivery.Failed(reason, "%s before %s was started", describeStop(reason), step.Name)
+	}
 	j.masks.Add(secrets...)
 	for _, notice := range notices {
 		out.line(notice)
@@ -90,7 +96,7 @@ func (j *job) prepareCommand(step workflow.Step, preRun int, env []string) (*exe
 		return nil, err
 	}
 	if internal {
-		params, err := steps.ParamsFor(j.opts.JobDir, j.definition.Deployment, step, preRun)
+		params, err := steps.ParamsFor(j.opts.JobDir, j.launch.AllowedRepositories, j.definition.Deployment, step, preRun)
 		if err != nil {
 			return nil, err
 		}

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math"
 	"net"
+	"net/netip"
 	"net/url"
 	"os"
 	"path/filepath"
@@ -16,6 +17,8 @@ import (
 	"github.com/sirupsen/logrus"
 
 	"workflowagent/internal/server/deployments"
+	"workflowagent/internal/server/issuer"
+	"workflowagent/internal/server/runners"
 	"workflowagent/internal/server/stacks"
 	"workflowagent/internal/settings"
 )
@@ -43,8 +46,19 @@ type Config struct {
 	KeepStatesFor   time.Duration   // age up to which other states are kept; 0 means forever
 	KeepLogsFor     time.Duration   // age up to which logs and events are kept; 0 means forever
 	Quota           int64           // bytes that an organization may store; 0 means no limit
+	WebhookNetworks networks        // internal networks to which webhooks may send
 	ShutdownTimeout time.Duration   // time that requests in flight get at shutdown
+	Runners         int             // slots of the built-in runners; 0 means none
+	RunnersOrg      string          // their organization; "" means the only one
+	RunnersUser     string          // their system user
+	RunnersTarget   string          // runners.Docker or runners.Process
+	RunnersDir      string          // directory of their agent
+	TrustAll        bool            // every repository may run code as the runners' user
 	Releases        string          // directory with a mirror of the agent's releases; "" means none
+	IssuerURL       string          // issuer of the jobs' identity tokens; "" is a path of ExternalURL
+	KeyRotation     time.Duration   // time for which a key signs identity tokens
+	Audiences       []string        // audiences of identity tokens that jobs may request
+	SessionTags     bool            // whether identity tokens contain session tags for AWS
 }
 
 // Settings returns the table of the server's settings, which reads and sets the fields of c.
@@ -97,6 +111,18 @@ func Settings(c *Config) *settings.Table {
 		Key: "releases", Value: (*settings.Path)(&c.Releases), Check: checkReleases,
 		Doc: "directory with a mirror of the agent's releases, served to all clients at /releases/",
 	}, {
+		Key: "oidc_issuer_url", Value: (*settings.URL)(&c.IssuerURL),
+		Doc: "URL that identifies this server in the identity tokens of jobs, where its keys are published (default: /oidc below the external URL)",
+	}, {
+		Key: "oidc_key_rotation", Value: &c.KeyRotation, Default: "2160h", Min: int64(issuer.MinRotation),
+		Doc: "how long a key signs the identity tokens of jobs (default: 90 days)",
+	}, {
+		Key: "oidc_audiences", Value: &c.Audiences, Separator: ",",
+		Doc: "comma-separated audiences of identity tokens that every job may request, in addition to its organization's name",
+	}, {
+		Key: "oidc_aws_session_tags", Value: &c.SessionTags, Default: "false",
+		Doc: "whether identity tokens contain trigger and fork as session tags for AWS; every role must then permit sts:TagSession",
+	}, {
 		Key: "keep_states", Value: &c.KeepStates, Default: "50", Min: 1, Max: math.MaxInt32,
 		Doc: "number of each stack's newest states that are kept, whatever their age",
 	}, {
@@ -109,9 +135,46 @@ func Settings(c *Config) *settings.Table {
 		Key: "organization_quota", Value: (*settings.Bytes)(&c.Quota),
 		Doc: "bytes of states, events and logs that an organization may store, such as 50g (default: no limit)",
 	}, {
+		Key: "webhook_networks", Value: &c.WebhookNetworks, Example: "10.0.0.0/8, 192.168.1.20/32",
+		Doc: "networks in CIDR notation, separated by commas, to which webhooks may send although they are not public, also with http:// (default: none)",
+	}, {
+		Key: "runners", Value: &c.Runners, Min: 1, Max: 1000,
+		Doc: "run up to this number of deployments at once on this machine, with an agent that the server starts (default: none)",
+	}, {
+		Key: "runners_org", Value: &c.RunnersOrg,
+		Doc: "organization whose deployments the built-in runners run (default: the only one)",
+	}, {
+		Key: "runners_user", Value: &c.RunnersUser, Default: runners.DefaultUser,
+		Doc: "system user of the built-in runners, who may use the Docker Engine",
+	}, {
+		Key: "runners_target", Value: &c.RunnersTarget, Default: runners.Docker, Choices: []string{runners.Docker, runners.Process},
+		Doc: "where the built-in runners run deployments: in containers (docker) or, without isolation, as processes of their user (process)",
+	}, {
+		Key: "runners_dir", Value: (*settings.Path)(&c.RunnersDir), Default: "/var/lib/workflow-runners",
+		Doc: "directory for the state of the built-in runners, which their user must be able to enter",
+	}, {
+		Key: "i_trust_every_repository", Value: &c.TrustAll, Default: "false",
+		Doc: "required by --runners-target process: everyone who can change a deployed repository can run code as the runners' user",
+	}, {
 		Key: "shutdown_timeout", Value: &c.ShutdownTimeout, Default: "30s", Min: shortest,
 		Doc: "how long requests may take to finish when the server stops",
 	}}})
+}
+
+// networks is a list of networks.
+type networks []netip.Prefix
+
+// UnmarshalText implements [encoding.TextUnmarshaler].
+func (n *networks) UnmarshalText(text []byte) error {
+	*n = nil
+	for part := range strings.SplitSeq(string(text), ",") {
+		network, err := netip.ParsePrefix(strings.TrimSpace(part))
+		if err != nil {
+			return errors.New("has an entry that is not a network: write networks as 10.0.0.0/8, separated by commas")
+		}
+		*n = append(*n, network)
+	}
+	return nil
 }
 
 func checkListen(address string) error {
@@ -153,6 +216,15 @@ func (c Config) database() string {
 	return cmp.Or(c.Database, "sqlite:"+filepath.Join(c.DataDir, "server.db"))
 }
 
+// Issuer returns the URL of the issuer of identity tokens, or "" if it depends on the address
+// listened on.
+func (c Config) Issuer() string {
+	if c.IssuerURL == "" && c.ExternalURL != "" {
+		return c.ExternalURL + issuer.Path
+	}
+	return c.IssuerURL
+}
+
 // LoadConfig returns the configuration of a server. flags holds values by key. Flags override the
 // environment, which overrides the file, which overrides the defaults. If file is "", no file is
 // read.
@@ -172,5 +244,8 @@ func LoadConfig(file string, flags map[string]string, getenv func(string) string
 	}
 	t.ReadEnv(getenv)
 	t.ReadFlags(flags)
+	if c.Runners > 0 && c.RunnersTarget == runners.Process && !c.TrustAll {
+		t.Problems.Add(settings.Source{}, "runners_target", "is process, which does not isolate deployments from each other and from the machine: use docker, or add --i-trust-every-repository")
+	}
 	return c, t.Problems.Err(c.MetricsToken)
 }

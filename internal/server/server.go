@@ -11,6 +11,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"strings"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -24,14 +25,20 @@ import (
 	"workflowagent/internal/server/api/system"
 	"workflowagent/internal/server/budget"
 	"workflowagent/internal/server/deployments"
+	"workflowagent/internal/server/drift"
 	"workflowagent/internal/server/identity"
+	"workflowagent/internal/server/issuer"
 	"workflowagent/internal/server/keyring"
 	"workflowagent/internal/server/oidc"
 	"workflowagent/internal/server/outbound"
 	"workflowagent/internal/server/pools"
 	"workflowagent/internal/server/quota"
+	"workflowagent/internal/server/runners"
 	"workflowagent/internal/server/stacks"
 	"workflowagent/internal/server/store"
+	"workflowagent/internal/server/triggers"
+	"workflowagent/internal/server/usage"
+	"workflowagent/internal/server/webhooks"
 )
 
 // Server is a control plane that listens but does not serve yet.
@@ -43,9 +50,12 @@ type Server struct {
 	db         *store.DB
 	identity   *identity.Service
 	stacks     *stacks.Service
+	triggers   *triggers.Service
 	quota      *quota.Quota
+	issuer     *issuer.Service
 	metrics    *prometheus.Registry
 	handler    http.Handler
+	http       *http.Server
 	subsystems []Subsystem
 	draining   chan struct{} // closed when the server begins to stop
 }
@@ -87,21 +97,39 @@ func New(ctx context.Context, cfg Config, version string, log *logrus.Entry, not
 	s.quota = quota.New(s.db, s.logOf("quota"), s.cfg.Quota)
 	s.metrics.MustRegister(s.quota)
 	s.stacks = stacks.New(s.db, stacks.Options{
-		Log: s.logOf("stacks"), Secrets: secrets, Lease: s.cfg.UpdateLease, Memory: memory, Quota: s.quota,
+		Log: s.logOf("stacks"), Secrets: secrets, Lease: s.cfg.UpdateLease, Memory: memory, Quota: s.quota, ExternalURL: s.cfg.ExternalURL,
 	})
 	if err := s.bootstrap(ctx, notices); err != nil {
 		return nil, err
 	}
+	s.issuer = NewIssuer(s.cfg, s.db, secrets, s.logOf("issuer"))
+	if err := s.issuer.Maintain(ctx); err != nil { // the first job needs a key
+		s.logOf("issuer").WithError(err).Warn("maintaining the signing keys failed; the server tries again when it runs")
+	}
 	poolService := pools.New(s.db, s.logOf("pools"))
 	service := s.newDeployments(poolService)
-	s.subsystems = append(s.ownSubsystems(), Subsystem{Name: "deployments", Run: service.Run})
+	s.triggers = triggers.New(s.db, service, s.logOf("schedules"))
+	hooks := webhooks.New(s.db, webhooks.Options{
+		Log: s.logOf("webhooks"), Secrets: secrets, Receivers: &outbound.Client{Internal: s.cfg.WebhookNetworks}, Deploy: service.CreateIn,
+	})
+	s.subsystems = append(
+		s.ownSubsystems(), Subsystem{Name: "deployments", Run: service.Run},
+		Subsystem{Name: "webhooks", Run: hooks.Run}, // every server sends
+		Subsystem{Name: "webhook-records", Exclusive: true, Run: func(ctx context.Context) error { return every(ctx, 10*time.Minute, hooks.Sweep) }},
+	)
+	s.metrics.MustRegister(service.LoadMetrics())
 	s.handler = api.New(api.Deps{
 		Log:         s.logOf("api"),
 		Identity:    s.identity,
 		Stacks:      s.stacks,
 		Deployments: service,
+		Triggers:    s.triggers,
 		Pools:       poolService,
+		Drift:       drift.New(s.db),
+		Usage:       usage.New(s.db),
+		Webhooks:    hooks,
 		OIDC:        oidc.New(s.db, new(outbound.Client), s.logOf("oidc")),
+		Issuer:      s.issuer,
 		RunnerDir:   programDir(),
 		ExternalURL: s.cfg.ExternalURL,
 		Limits:      request.Limits{Memory: memory},
@@ -109,7 +137,24 @@ func New(ctx context.Context, cfg Config, version string, log *logrus.Entry, not
 			Version: version, Metrics: s.metrics, MetricsToken: cfg.MetricsToken.Reveal(), Ready: s.ready, Releases: cfg.Releases,
 		},
 	})
+	s.http = &http.Server{
+		Handler:           s.handler,
+		ReadHeaderTimeout: 10 * time.Second,
+		IdleTimeout:       2 * time.Minute,
+		MaxHeaderBytes:    64 << 10,
+	}
+	if s.cfg.Runners > 0 {
+		s.subsystems = append(s.subsystems, Subsystem{Name: "runners", Run: s.newRunners(poolService, version).Run})
+	}
 	return s, nil
+}
+
+func (s *Server) newRunners(poolService *pools.Service, version string) *runners.Service {
+	return runners.New(s.db, poolService, runners.Options{
+		Log: s.logOf("runners"), Slots: s.cfg.Runners, Org: s.cfg.RunnersOrg, User: s.cfg.RunnersUser, Target: s.cfg.RunnersTarget,
+		Dir: s.cfg.RunnersDir, Programs: programDir(), Version: version, URL: s.cfg.ExternalURL, Listen: s.listener.Addr(),
+		DataDir: s.cfg.DataDir, Serve: s.http.Serve, Getenv: os.Getenv, Environ: os.Environ(),
+	})
 }
 
 func (s *Server) logOf(subsystem string) *logrus.Entry {
@@ -119,7 +164,7 @@ func (s *Server) logOf(subsystem string) *logrus.Entry {
 func (s *Server) newDeployments(poolService *pools.Service) *deployments.Service {
 	cfg := s.cfg
 	service := deployments.New(s.db, deployments.Options{
-		Log: s.logOf("deployments"), Secrets: s.stacks.Secrets(), Updates: s.stacks, Pools: poolService, Quota: s.quota,
+		Log: s.logOf("deployments"), Secrets: s.stacks.Secrets(), Updates: s.stacks, Pools: poolService, Quota: s.quota, Issuer: s.issuer,
 		ExternalURL: cfg.ExternalURL, DefaultImage: cfg.DefaultImage, Cap: cfg.MaxDeployments,
 		Lease: cfg.JobLease, Lost: cfg.JobLost,
 		// Leases of seconds need a short interval, because a pause of up to three intervals does not
@@ -153,6 +198,17 @@ func OpenDatabase(ctx context.Context, cfg Config, log *logrus.Entry) (*store.DB
 	})
 }
 
+// OpenExistingDatabase opens the database of a configuration for a command. It returns an error if
+// no server has created the database: a command in the wrong directory must not create one there.
+func OpenExistingDatabase(ctx context.Context, cfg Config, log *logrus.Entry) (*store.DB, error) {
+	if path, ok := strings.CutPrefix(cfg.database(), "sqlite:"); ok && path != "" {
+		if _, err := os.Stat(path); errors.Is(err, os.ErrNotExist) {
+			return nil, fmt.Errorf("the database %s does not exist: use the settings data_dir and database of the server", path)
+		}
+	}
+	return OpenDatabase(ctx, cfg, log)
+}
+
 // OpenSecrets opens a database's key ring with the configured master key. It creates the key if it
 // is missing and the database is not shared: on a shared database, a server with a new key could
 // not read the other servers' secrets.
@@ -167,6 +223,13 @@ func OpenSecrets(ctx context.Context, cfg Config, db *store.DB) (*keyring.Ring, 
 		return nil, err
 	}
 	return keyring.Open(ctx, db, key)
+}
+
+// NewIssuer returns the issuer of a configuration.
+func NewIssuer(cfg Config, db *store.DB, secrets *keyring.Ring, log *logrus.Entry) *issuer.Service {
+	return issuer.New(db, issuer.Options{
+		Log: log, Secrets: secrets, URL: cfg.Issuer(), Rotation: cfg.KeyRotation, Audiences: cfg.Audiences, SessionTags: cfg.SessionTags,
+	})
 }
 
 // URL returns the server's URL for clients.
@@ -189,12 +252,6 @@ func (s *Server) ready(r *http.Request) error {
 // the database. After such a stop it returns nil.
 func (s *Server) Run(ctx context.Context) error {
 	defer s.closeAll()
-	hs := &http.Server{
-		Handler:           s.handler,
-		ReadHeaderTimeout: 10 * time.Second,
-		IdleTimeout:       2 * time.Minute,
-		MaxHeaderBytes:    64 << 10,
-	}
 	// Requests in flight continue after ctx is canceled; subsystems do not.
 	group, working := errgroup.WithContext(ctx)
 	for _, sub := range s.subsystems {
@@ -204,7 +261,7 @@ func (s *Server) Run(ctx context.Context) error {
 		})
 	}
 	group.Go(func() error {
-		err := hs.Serve(s.listener)
+		err := s.http.Serve(s.listener)
 		if errors.Is(err, http.ErrServerClosed) {
 			return nil
 		}
@@ -216,9 +273,9 @@ func (s *Server) Run(ctx context.Context) error {
 		s.log.Info("stopping")
 		closing, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.cfg.ShutdownTimeout)
 		defer cancel()
-		if err := hs.Shutdown(closing); err != nil {
+		if err := s.http.Shutdown(closing); err != nil {
 			s.log.WithError(err).Warn("some requests did not finish in time and were cut off")
-			return hs.Close()
+			return s.http.Close()
 		}
 		return nil
 	})

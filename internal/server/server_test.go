@@ -109,6 +109,17 @@ func TestFirstStartHandsOutATokenOnce(t *testing.T) {
 	}
 }
 
+func TestCommandsCreateNoDatabase(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "data")
+	_, err := OpenExistingDatabase(t.Context(), testConfig(t, dir), storetest.Log())
+	if err == nil || !strings.Contains(err.Error(), "data_dir") {
+		t.Errorf("the error is %v", err)
+	}
+	if _, err := os.Stat(dir); !os.IsNotExist(err) {
+		t.Errorf("the directory was created: %v", err)
+	}
+}
+
 func TestAnInterruptedFirstStartIsRepeated(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "data")
 	if err := os.MkdirAll(dir, 0o700); err != nil {

@@ -86,6 +86,7 @@ func (s *Server) ownSubsystems() []Subsystem {
 		}},
 		// Every server runs this, to fold the journals of the updates that it finished.
 		{Name: "journals", Run: s.stacks.FoldJournals},
+		{Name: "references", Exclusive: true, Run: s.stacks.FollowReferences},
 		{Name: "unnamed-states", Exclusive: true, Run: func(ctx context.Context) error {
 			return every(ctx, time.Hour, func(ctx context.Context) error {
 				n, err := s.stacks.SweepStates(ctx)
@@ -97,6 +98,9 @@ func (s *Server) ownSubsystems() []Subsystem {
 		}},
 		{Name: "retention", Exclusive: true, Run: func(ctx context.Context) error { return every(ctx, time.Hour, keep.Sweep) }},
 		{Name: "storage", Exclusive: true, Run: func(ctx context.Context) error { return every(ctx, time.Minute, s.quota.Measure) }},
+		{Name: "schedules", Exclusive: true, Run: s.triggers.Run},
+		{Name: "schedule-events", Exclusive: true, Run: func(ctx context.Context) error { return every(ctx, time.Hour, s.triggers.Forget) }},
+		{Name: "signing-keys", Exclusive: true, Run: func(ctx context.Context) error { return every(ctx, time.Hour, s.issuer.Maintain) }},
 		{Name: "expired-tokens", Exclusive: true, Run: func(ctx context.Context) error {
 			return every(ctx, time.Hour, s.identity.DeleteExpired)
 		}},

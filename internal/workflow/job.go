@@ -69,6 +69,7 @@ type Step struct {
 // The commands of our server's steps. The n-th step with RunPreRun runs the n-th pre-run command.
 const (
 	RunSetup        = "" // step 0, performed by the agent
+	RunCredentials  = "workflow-runner credentials"
 	RunSourceGit    = "workflow-runner source git"
 	RunDependencies = "workflow-runner dependencies"
 	RunPreRun       = "workflow-runner pre-run"
@@ -94,10 +95,11 @@ type Deployment struct {
 	Operation    Operation `json:"operation"`
 	BackendURL   string    `json:"backendURL"` // the jobs' PULUMI_BACKEND_URL
 
-	Source         *Source  `json:"source,omitempty"` // nil: the image contains the program
-	PreRunCommands []string `json:"preRunCommands,omitempty"`
-	Options        Options  `json:"options"`
-	RootPath       string   `json:"rootPath,omitempty"` // directory that the job can write to; "" means the runner's job directory
+	Source         *Source       `json:"source,omitempty"` // nil: the image contains the program
+	OIDC           *OIDCSettings `json:"oidc,omitempty"`   // without placeholders; nil: the job gets no cloud credentials
+	PreRunCommands []string      `json:"preRunCommands,omitempty"`
+	Options        Options       `json:"options"`
+	RootPath       string        `json:"rootPath,omitempty"` // directory that the job can write to; "" means the runner's job directory
 }
 
 // StackName returns the fully qualified name, organization/project/stack.
@@ -122,11 +124,15 @@ type Source struct {
 // GitSource is a program in a git repository. Branch (a short name or a full ref) or Commit selects
 // the revision. If both are empty, it is the default branch.
 type GitSource struct {
-	RepoURL string   `json:"repoUrl"`
-	Branch  string   `json:"branch,omitempty"`
-	Commit  string   `json:"commit,omitempty"`
-	RepoDir string   `json:"repoDir,omitempty"` // the program's directory inside the repository
-	Auth    *GitAuth `json:"auth,omitempty"`
+	RepoURL string `json:"repoUrl"`
+	Branch  string `json:"branch,omitempty"`
+	Commit  string `json:"commit,omitempty"`
+	RepoDir string `json:"repoDir,omitempty"` // the program's directory inside the repository
+	// Submodules also fetches the submodules, recursively.
+	Submodules bool `json:"submodules,omitempty"`
+	// LFS also fetches the files that Git LFS stores outside the repository.
+	LFS  bool     `json:"lfs,omitempty"`
+	Auth *GitAuth `json:"auth,omitempty"`
 }
 
 // GitAuth contains plain credentials. On the wire, they exist only inside a job definition. The

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/netip"
 	"net/url"
+	"path"
 	"slices"
 	"strings"
 	"unicode"
@@ -188,6 +189,39 @@ func (r *Repository) String() string {
 		return user + r.Host + ":" + r.path
 	}
 	return r.Scheme + "://" + user + r.Host + (&url.URL{Path: "/" + r.path}).EscapedPath()
+}
+
+// Resolve returns the address that a repository's .gitmodules file gives as raw. It can be relative
+// to the repository's own address. The result has no credentials of its own.
+func (r *Repository) Resolve(raw string) (*Repository, error) {
+	var to *Repository
+	var err error
+	if strings.HasPrefix(raw, "./") || strings.HasPrefix(raw, "../") {
+		to = new(*r)
+		to.path = strings.TrimPrefix(path.Join("/"+r.path, raw), "/")
+		if strings.HasPrefix(r.path, "/") {
+			to.path = "/" + to.path
+		}
+		to, err = ParseRepository(to.String())
+	} else {
+		to, err = ParseRepository(raw)
+	}
+	if err != nil {
+		return nil, err
+	}
+	if to.Scheme != "ssh" {
+		to.User = ""
+	}
+	to.Password = ""
+	return to, nil
+}
+
+// OnOrigin returns the address of the same path on the origin of another address.
+func (r *Repository) OnOrigin(of *Repository) *Repository {
+	to := *r
+	to.Scheme, to.Host, to.User, to.Password, to.short = of.Scheme, of.Host, "", "", false
+	to.path = strings.TrimPrefix(to.path, "/")
+	return &to
 }
 
 // Origin returns scheme://host[:port], the form in which git requests credentials.

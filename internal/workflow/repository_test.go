@@ -130,3 +130,34 @@ func agreeWithGit(t *testing.T, r *Repository) {
 		t.Fatalf("%q: git goes to %q, we say %q", r, host+"/"+path, name)
 	}
 }
+
+func TestResolve(t *testing.T) {
+	for _, tt := range []struct{ from, raw, want string }{
+		{"https://h.example/a/b.git", "../c.git", "https://h.example/a/c.git"},
+		{"https://h.example/a/b.git", "./c", "https://h.example/a/b.git/c"},
+		{"https://h.example/a/b", "../../../../c", "https://h.example/c"},
+		{"https://h.example:8443/a%20b/c", "../d", "https://h.example:8443/a%20b/d"},
+		{"git@h.example:a/b.git", "../c.git", "git@h.example:a/c.git"},
+		{"git@h.example:/srv/b.git", "../c.git", "git@h.example:/srv/c.git"},
+		{"ssh://git@h.example:2222/a/b", "../c", "ssh://git@h.example:2222/a/c"},
+		{"https://h.example/a", "https://user:pass@other.example/b", "https://other.example/b"},
+		{"https://h.example/a", "git@other.example:b", "git@other.example:b"},
+		{"https://h.example/a", "..", ""},
+		{"https://h.example/a", "../%2e%2e/b", ""},
+		{"https://h.example/a", "/srv/b", ""},
+		{"https://h.example/a", "ext::id", ""},
+		{"https://h.example/a", "", ""},
+	} {
+		from, err := ParseRepository(tt.from)
+		if err != nil {
+			t.Fatal(err)
+		}
+		got, err := from.Resolve(tt.raw)
+		switch {
+		case tt.want == "" && err == nil:
+			t.Errorf("%s from %s: got %s", tt.raw, tt.from, got)
+		case tt.want != "" && (err != nil || got.String() != tt.want || got.Password != ""):
+			t.Errorf("%s from %s: got %s, %v, want %s", tt.raw, tt.from, got, err, tt.want)
+		}
+	}
+}

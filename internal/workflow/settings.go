@@ -80,6 +80,13 @@ type OperationContext struct {
 	Role                 *RoleSettings     `json:"role,omitempty"`
 }
 
+// These environment variables in the settings extend the checkout of a git repository. They are
+// variables because clients drop members of the settings that they do not know.
+const (
+	SubmodulesVariable = "PULUMI_DEPLOY_GIT_SUBMODULES"
+	LFSVariable        = "PULUMI_DEPLOY_GIT_LFS"
+)
+
 // OptionsSettings are the options of an operation. A nil member was not given.
 type OptionsSettings struct {
 	SkipInstallDependencies     *bool  `json:"skipInstallDependencies,omitempty"`
@@ -89,7 +96,7 @@ type OptionsSettings struct {
 	RemediateIfDriftDetected    *bool  `json:"remediateIfDriftDetected,omitempty"`
 }
 
-// RoleSettings identify the role in which a deployment acts.
+// RoleSettings identify the role to which a deployment is limited.
 type RoleSettings struct {
 	ID                string `json:"id"`
 	Name              string `json:"name,omitempty"`

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strconv"
 	"strings"
 )
 
@@ -74,9 +75,6 @@ func (s *Settings) Deployable() error {
 			return errors.New("deployments from templates are not supported by this server; use git")
 		}
 	}
-	if c := s.OperationContext; c != nil && c.OIDC.Any() {
-		return errors.New("cloud credentials through OIDC (operationContext.oidc) are not supported in this version; remove them and pass credentials as secret environment variables")
-	}
 	return nil
 }
 
@@ -96,6 +94,14 @@ func (s *Settings) Option() Options {
 	}
 }
 
+// Role returns the id of the role to which the deployment's access to other stacks is limited, or "".
+func (s *Settings) Role() string {
+	if s.OperationContext == nil || s.OperationContext.Role == nil {
+		return ""
+	}
+	return s.OperationContext.Role.ID
+}
+
 // PreRunCommands returns the commands to run before the operation, except blank ones.
 func (s *Settings) PreRunCommands() []string {
 	if s.OperationContext == nil {
@@ -110,6 +116,14 @@ func (s *Settings) PreRunCommands() []string {
 	return out
 }
 
+// OIDC returns the cloud credentials that the job needs, or nil if it needs none.
+func (s *Settings) OIDC() *OIDCSettings {
+	if s.OperationContext == nil || !s.OperationContext.OIDC.Any() {
+		return nil
+	}
+	return s.OperationContext.OIDC
+}
+
 // Git returns the git source, or nil if the image contains the program.
 func (s *Settings) Git() *SourceContextGit {
 	if s.SourceContext == nil {
@@ -118,10 +132,27 @@ func (s *Settings) Git() *SourceContextGit {
 	return s.SourceContext.Git
 }
 
+// GitContents reports which contents besides its own a repository's checkout gets.
+func (s *Settings) GitContents() (submodules, lfs bool) {
+	if s.OperationContext == nil {
+		return false, false
+	}
+	on := func(name string) bool {
+		v := s.OperationContext.EnvironmentVariables[name]
+		text, _ := v.Value()
+		set, err := strconv.ParseBool(text)
+		return err == nil && set
+	}
+	return on(SubmodulesVariable), on(LFSVariable)
+}
+
 // Plan returns the steps of a deployment. The agent performs step 0.
 func (s *Settings) Plan(op Operation) []Step {
 	opts := s.Option()
 	steps := []Step{{Name: "Setup", Run: RunSetup}}
+	if s.OIDC() != nil {
+		steps = append(steps, Step{Name: "Fetch cloud provider credentials via OIDC", Run: RunCredentials})
+	}
 	if s.Git() != nil {
 		steps = append(steps, Step{Name: "Get source", Run: RunSourceGit})
 	}

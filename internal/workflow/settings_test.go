@@ -69,6 +69,26 @@ func TestMergeSettings(t *testing.T) {
 		{"nothing stored", `{}`, `{"tag":"a"}`, `{"tag":"a"}`},
 		{"null removes", `{"tag":"a","agentPoolID":"p"}`, `{"agentPoolID":null}`, `{"tag":"a"}`},
 		{"empty string resets the pool", `{"agentPoolID":"p"}`, `{"agentPoolID":""}`, `{}`},
+		{"a missing pool stays", `{"agentPoolID":"p"}`, `{"tag":"a"}`, `{"tag":"a","agentPoolID":"p"}`},
+		{"null for a missing member", `{"tag":"a"}`, `{"vcs":null,"sourceContext":{"git":{"gitAuth":null}}}`, `{"tag":"a","sourceContext":{"git":{}}}`},
+		{"null removes vcs", `{"tag":"a","vcs":{"provider":"github","repository":"a/b"}}`, `{"vcs":null}`, `{"tag":"a"}`},
+		{"an empty patch", `{"tag":"a"}`, `{}`, `{"tag":"a"}`},
+		{
+			"the CLI names the other modes of gitAuth as null", `{"sourceContext":{"git":{"gitAuth":{"basicAuth":{"userName":"u","password":{"secret":"p"}}}}}}`,
+			`{"sourceContext":{"git":{"gitAuth":{"accessToken":{"secret":"t"},"basicAuth":null,"sshAuth":null}}}}`,
+			`{"sourceContext":{"git":{"gitAuth":{"accessToken":` + ct("t") + `}}}}`,
+		},
+		{
+			"a ciphertext that was read is kept", `{"operationContext":{"environmentVariables":{"A":{"secret":"s"}}}}`,
+			`{"operationContext":{"environmentVariables":{"A":` + ct("s") + `}}}`, `{"operationContext":{"environmentVariables":{"A":` + ct("s") + `}}}`,
+		},
+		{
+			"a plain value replaces a secret", `{"operationContext":{"environmentVariables":{"A":{"secret":"s"}}}}`,
+			`{"operationContext":{"environmentVariables":{"A":"x"}}}`, `{"operationContext":{"environmentVariables":{"A":"x"}}}`,
+		},
+		{
+			"an empty list replaces", `{"operationContext":{"preRunCommands":["a"]}}`, `{"operationContext":{"preRunCommands":[]}}`, `{"operationContext":{}}`,
+		},
 		{
 			"capitals of untagged fields", `{"sourceContext":{"git":{"repoUrl":"https://h/a","branch":"main"}}}`,
 			`{"SourceContext":{"Git":{"RepoDir":"x"}}}`,
@@ -145,6 +165,11 @@ func TestInheritSettings(t *testing.T) {
 			"sourceContext":{"git":{"branch":"","repoUrl":""}},
 			"operationContext":{"preRunCommands":null,"operation":"","environmentVariables":{}}}`, stored,
 		},
+		{"no pool", `{}`, stored},
+		{"an empty pool", `{"agentPoolID":""}`, stored},
+		{"another pool", `{"agentPoolID":"q"}`, strings.Replace(stored, `"agentPoolID":"p"`, `"agentPoolID":"q"`, 1)},
+		{"empty objects", `{"sourceContext":{},"operationContext":{"options":{},"environmentVariables":{"A":null}},"executorContext":{"executorImage":""}}`, stored},
+		{"untagged names", `{"SourceContext":{"Git":{"Branch":"x"}}}`, strings.Replace(stored, `"branch":"main"`, `"branch":"x"`, 1)},
 		{
 			"empty lists are not given", `{"operationContext":{"preRunCommands":[]}}`, stored,
 		},
@@ -279,7 +304,7 @@ func TestValidateSettings(t *testing.T) {
 		git("repoUrl", "git@github.com:a/b.git"), git("repoUrl", "https://me@dev.azure.com/o/p/_git/r"),
 		git("branch", "main"), git("branch", "refs/heads/feature/x-1"), git("commit", "0123456789abcdef0123456789abcdef01234567"),
 		git("repoDir", "infra/prod"), git("repoDir", "/infra"), git("repoDir", "."),
-		`{"operationContext":{"options":{"shell":"/bin/sh"},"oidc":{"aws":{"roleArn":"r","sessionName":"s","duration":"1h"}}}}`,
+		`{"operationContext":{"options":{"shell":"/bin/sh"},"oidc":{"aws":{"roleArn":"r","sessionName":"session","duration":"1h"}}}}`,
 		`{"vcs":{"provider":"gitlab","repository":"a/b/c"}}`,
 		`{"executorContext":{"executorImage":"localhost:5000/a/b@sha256:abc","executorRootPath":"/tmp"}}`,
 	}
@@ -321,14 +346,13 @@ func TestValidateSettings(t *testing.T) {
 		`{"operationContext":{"options":{"shell":"-x"}}}`:                "shell",
 		`{"operationContext":{"environmentVariables":{"A=B":"x"}}}`:      "environmentVariables",
 		`{"operationContext":{"environmentVariables":{"A":"x\u0000y"}}}`: "NUL",
-		`{"operationContext":{"role":{"id":"r1"}}}`:                      "role",
 		`{"operationContext":{"oidc":{"gcp":{"projectId":"1"}}}}`:        "gcp",
 		`{"executorContext":{"executorImage":"--privileged"}}`:           "executorImage",
-		`{"executorContext":{"executorImage":{"credentials":{"username":"u","password":"p"}}}}`:     "reference",
-		`{"executorContext":{"executorRootPath":"tmp"}}`:                                            "executorRootPath",
-		`{"sourceContext":{"git":{"gitAuth":{"sshAuth":{"password":"p"}}}}}`:                        "sshPrivateKey",
-		`{"sourceContext":{"git":{"gitAuth":{"basicAuth":{"userName":"u"}}}}}`:                      "basicAuth",
-		`{"operationContext":{"oidc":{"aws":{"roleArn":"r","sessionName":"s","duration":"soon"}}}}`: "duration",
+		`{"executorContext":{"executorImage":{"credentials":{"username":"u","password":"p"}}}}`:           "reference",
+		`{"executorContext":{"executorRootPath":"tmp"}}`:                                                  "executorRootPath",
+		`{"sourceContext":{"git":{"gitAuth":{"sshAuth":{"password":"p"}}}}}`:                              "sshPrivateKey",
+		`{"sourceContext":{"git":{"gitAuth":{"basicAuth":{"userName":"u"}}}}}`:                            "basicAuth",
+		`{"operationContext":{"oidc":{"aws":{"roleArn":"r","sessionName":"session","duration":"soon"}}}}`: "duration",
 	}
 	for doc, name := range bad {
 		err := settingsOf(t, doc).Validate()
@@ -402,8 +426,12 @@ func TestPlan(t *testing.T) {
 		names(`{"sourceContext":{"git":{}},"operationContext":{"preRunCommands":["a"," ","b"]}}`, OperationUpdate)); diff != "" {
 		t.Error(diff)
 	}
+	if diff := cmp.Diff([]string{"Setup", "Fetch cloud provider credentials via OIDC", "Get source", "Download dependencies", "pulumi preview"},
+		names(`{"sourceContext":{"git":{}},"operationContext":{"oidc":{"aws":{"roleArn":"r","sessionName":"session"}}}}`, OperationPreview)); diff != "" {
+		t.Error(diff)
+	}
 	if diff := cmp.Diff([]string{"Setup", "pulumi destroy", "Remove stack"},
-		names(`{"operationContext":{"options":{"skipInstallDependencies":true,"deleteAfterDestroy":true}}}`, OperationDestroy)); diff != "" {
+		names(`{"operationContext":{"oidc":{},"options":{"skipInstallDependencies":true,"deleteAfterDestroy":true}}}`, OperationDestroy)); diff != "" {
 		t.Error(diff)
 	}
 }

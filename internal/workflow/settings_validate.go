@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"path"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 	"unicode"
@@ -129,6 +130,14 @@ func checkVariables(vars map[string]Secret) error {
 	if len(vars) > maxVariables {
 		return fmt.Errorf("operationContext.environmentVariables has more than %d variables", maxVariables)
 	}
+	for _, name := range []string{SubmodulesVariable, LFSVariable} {
+		if v, ok := vars[name]; ok {
+			text, known := v.Value()
+			if _, err := strconv.ParseBool(text); err != nil || !known || v.IsSecret() {
+				return fmt.Errorf("operationContext.environmentVariables: %s must be true or false, and not a secret", name)
+			}
+		}
+	}
 	size := 0
 	for name, v := range vars {
 		if !isEnvName(name) {
@@ -163,9 +172,6 @@ func (c *OperationContext) validate() error {
 	if o := c.Options; o != nil && o.Shell != "" && !isShellName(o.Shell) {
 		return fmt.Errorf("operationContext.options.shell: %q is not the name or path of a shell", o.Shell)
 	}
-	if c.Role != nil && c.Role.ID != "" {
-		return fmt.Errorf("operationContext.role: this server has no role %q", c.Role.ID)
-	}
 	return c.OIDC.validate()
 }
 
@@ -176,6 +182,9 @@ func (o *OIDCSettings) validate() error {
 	if a := o.AWS; a != nil && (a.RoleARN == "" || a.SessionName == "") {
 		return errors.New("operationContext.oidc.aws needs roleArn and sessionName")
 	} else if a != nil {
+		if err := member("operationContext.oidc.aws.sessionName", a.SessionName, checkSessionName); err != nil {
+			return err
+		}
 		if err := member("operationContext.oidc.aws.duration", a.Duration, checkDuration); err != nil {
 			return err
 		}

@@ -2,9 +2,10 @@ package config
 
 import (
 	"path"
-	"regexp"
 	"strings"
 	"unicode"
+
+	"workflowagent/internal/workflow"
 )
 
 // AllowsImage reports whether allowed_images permits jobs with the referenced image. In patterns
@@ -24,13 +25,13 @@ func (c *Config) AllowsImage(reference string) bool {
 	for _, pattern := range c.AllowedImages {
 		p, ok := parseImage(pattern)
 		switch {
-		case !ok || !matches(p.name, image.name):
+		case !ok || !workflow.MatchesPattern(p.name, image.name):
 		case p.digest != "":
 			if p.digest == image.digest {
 				return true
 			}
 		case p.tag != "":
-			if image.digest == "" && matches(p.tag, image.tagOrLatest()) {
+			if image.digest == "" && workflow.MatchesPattern(p.tag, image.tagOrLatest()) {
 				return true
 			}
 		default:
@@ -87,25 +88,8 @@ func parseImage(reference string) (image, bool) {
 	return i, true
 }
 
-// AllowsRepository reports whether allowed_repositories permits jobs that deploy from the named
-// repository. The name has the form host/path, as returned by Repository.Name of package workflow.
-// The empty name is permitted only if allowed_repositories is not set.
-func (c *Config) AllowsRepository(name string) bool {
-	if c.AllowedRepositories == nil {
-		return true
-	}
-	for _, pattern := range c.AllowedRepositories {
-		host, path, hasPath := strings.Cut(strings.TrimSuffix(strings.TrimSuffix(pattern, "/"), ".git"), "/")
-		pattern = strings.ToLower(host)
-		if hasPath {
-			pattern += "/" + path
-		}
-		if name != "" && matches(pattern, name) {
-			return true
-		}
-	}
-	return false
-}
+// RepositoryPatterns returns allowed_repositories, for [workflow.AllowsRepository].
+func (c *Config) RepositoryPatterns() []string { return c.AllowedRepositories }
 
 // isRepositoryPattern reports whether a pattern can match a repository. A pattern with escapes or
 // with empty, "." or ".." elements cannot.
@@ -115,13 +99,3 @@ func isRepositoryPattern(pattern string) bool {
 }
 
 func isOdd(r rune) bool { return unicode.IsSpace(r) || unicode.IsControl(r) || r == '\\' }
-
-// matches reports whether the pattern matches the whole name. * matches any characters except
-// slashes, and ** matches any characters.
-func matches(pattern, name string) bool {
-	expr := regexp.QuoteMeta(pattern)
-	expr = strings.ReplaceAll(expr, `\*\*`, `.*`)
-	expr = strings.ReplaceAll(expr, `\*`, `[^/]*`)
-	re, err := regexp.Compile(`^(?:` + expr + `)$`)
-	return err == nil && re.MatchString(name)
-}

@@ -69,7 +69,7 @@ func TestAllowsImage(t *testing.T) {
 
 func allows(c *Config, url string) bool {
 	repo, err := workflow.ParseRepository(url)
-	return err == nil && c.AllowsRepository(repo.Name())
+	return err == nil && workflow.AllowsRepository(c.RepositoryPatterns(), repo.Name())
 }
 
 func TestAllowsRepository(t *testing.T) {
@@ -146,8 +146,7 @@ func TestAllowsRepository(t *testing.T) {
 			t.Errorf("%q with pattern %q: %t, want %t", tt.url, tt.pattern, got, tt.want)
 		}
 	}
-	if !(&Config{}).AllowsRepository("") || (&Config{AllowedRepositories: []string{}}).AllowsRepository("github.com/a/b") ||
-		(&Config{AllowedRepositories: []string{"**"}}).AllowsRepository("") {
+	if !workflow.AllowsRepository(nil, "") || workflow.AllowsRepository([]string{}, "github.com/a/b") || workflow.AllowsRepository([]string{"**"}, "") {
 		t.Error("a missing list must allow every repository, an empty list none")
 	}
 }

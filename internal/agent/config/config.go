@@ -78,6 +78,9 @@ type Config struct {
 	// DockerNetwork is the network mode of job containers. If it is empty, the executor chooses the
 	// network.
 	DockerNetwork string
+	// DockerServerAddress is the host:port at which job containers reach a server on loopback. If it
+	// is empty, they share the host's network.
+	DockerServerAddress string
 	// DockerMemory limits the memory of a job container, in bytes; zero means no limit.
 	DockerMemory int64
 	// DockerCPUs limits the CPUs of a job container; zero means no limit.

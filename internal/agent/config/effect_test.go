@@ -62,6 +62,7 @@ var effects = map[string][]effect{
 	"allowed_repositories":      {{agentProgram, "TestKeysThatRefuseJobs"}, {thisPackage, "TestAllowsRepository"}},
 	"ca_certificate_file":       {{agentProgram, "TestKeysOfAJob"}, {wire, "TestPrivateCertificateAuthority"}},
 	"docker_network":            {{endToEnd + "clients", "TestEngineDoctor"}, {dockerPlace, "TestLoopback"}},
+	"docker_server_address":     {{dockerPlace, "TestServerAddress"}, {"internal/runner", "TestForward"}},
 	"docker_memory":             {{endToEnd + "engine", "TestEngineKeys"}, {endToEnd + "engine", "TestEngineReportsWhyAJobEnded"}},
 	"docker_cpus":               {{endToEnd + "engine", "TestEngineKeys"}},
 	"docker_pids_limit":         {{endToEnd + "engine", "TestEngineKeys"}, {dockerPlace, "TestHardening"}},

@@ -227,6 +227,11 @@ func dockerFields(c *Config) []settings.Field {
 		DefaultText: "the engine's default bridge; the host's network if the server is on loopback", Example: "deployments",
 		Doc: `The network that job containers join.`,
 	}, {
+		Key: "docker_server_address", Value: &c.DockerServerAddress, DefaultText: "none",
+		Example: "172.18.0.1:8800",
+		Doc: `The IP address and port at which job containers reach a server whose service_url is on
+loopback. They then need not share the host's network.`,
+	}, {
 		Key: "docker_memory", Value: (*settings.Bytes)(&c.DockerMemory),
 		DefaultText: "no limit", Example: "4g", Min: minDockerMemory,
 		Doc: `The memory limit of a job container, such as 512m or 4g.`,

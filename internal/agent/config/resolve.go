@@ -172,3 +172,11 @@ func (c *Config) stateIsShared() bool {
 	info, err := os.Stat(filepath.Dir(c.StateDirectory))
 	return err != nil || info.Mode().Perm()&0o002 != 0
 }
+
+// ServerAddress returns the host:port at which jobs reach a server on loopback, or "".
+func (c *Config) ServerAddress() string {
+	if c.DeployTarget != TargetDocker {
+		return ""
+	}
+	return c.DockerServerAddress
+}

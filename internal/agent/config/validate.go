@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"net/netip"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -83,6 +84,10 @@ func (c *Config) validatePlaces(fail func(key, what string)) {
 	}
 	if c.DockerNetwork != "" && !networkName().MatchString(c.DockerNetwork) {
 		fail("docker_network", "is not a network name: use letters, digits, dots, dashes and underscores")
+	}
+	if at, err := netip.ParseAddrPort(c.DockerServerAddress); c.DockerServerAddress != "" &&
+		(err != nil || at.Addr().IsLoopback() || at.Addr().IsUnspecified()) {
+		fail("docker_server_address", "is not an address that containers can reach: write an IP address that is not on loopback, and a port")
 	}
 }
 

@@ -24,6 +24,7 @@ type bench struct {
 	bin     string // the product's programs
 	min     string // the baselines' programs
 	stubs   string // holds stamp under the name pulumi
+	example string // directory of the example restful-infrastructure
 	current string // measurement
 	report  figures.Report
 }
@@ -62,7 +63,8 @@ func (b *bench) build(ctx context.Context) error {
 	if err := os.MkdirAll(b.stubs, 0o755); err != nil {
 		return fmt.Errorf("building the yardsticks: %w", err)
 	}
-	cmd := exec.CommandContext(ctx, "go", "build", "-trimpath", "-ldflags", "-s -w", "-o", b.min+string(filepath.Separator), "./internal/dev/bench/...")
+	b.example = filepath.Join(root, "examples", "restful-infrastructure")
+	cmd := exec.CommandContext(ctx, "go", "build", "-trimpath", "-ldflags", "-s -w", "-o", b.min+string(filepath.Separator), "./internal/dev/bench/...", "./examples/restful-infrastructure")
 	cmd.Dir = root
 	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
 	if out, err := cmd.CombinedOutput(); err != nil {

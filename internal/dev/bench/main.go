@@ -21,6 +21,7 @@ import (
 	"syscall"
 	"time"
 
+	"workflowagent/internal/dev/bench/fleet"
 	"workflowagent/internal/dev/bench/state"
 )
 
@@ -60,6 +61,21 @@ func measurements() []measurement {
 		{"secrets", "secrets in bulk", onStates((*state.Bench).Secrets)},
 		{"crowd", "many CLIs at the same time", onStates((*state.Bench).Crowd)},
 		{"lists", "pages of long lists", onStates((*state.Bench).Lists)},
+		{"agents", "a server with many idle agents", onFleet((*fleet.Bench).Agents)},
+		{"jobs", "a server with many short jobs", onFleet((*fleet.Bench).Jobs)},
+		{"logs", "a server with many logs", onFleet((*fleet.Bench).Logs)},
+		{"sites", "many stacks created at once", onFleet((*fleet.Bench).Sites)},
+	}
+}
+
+// onFleet returns a measurement of a server with agents that are not processes.
+func onFleet(run func(*fleet.Bench, context.Context) error) func(*bench, context.Context) error {
+	return func(b *bench, ctx context.Context) error {
+		return run(&fleet.Bench{
+			Dir: b.dir, Server: filepath.Join(b.bin, "workflow-server"), Bare: filepath.Join(b.min, "minserver"),
+			Service: filepath.Join(b.min, "restful-infrastructure"), Example: b.example,
+			Rounds: b.rounds, Quick: b.quick, Say: b.say, Add: b.add, Skip: b.skip,
+		}, ctx)
 	}
 }
 

@@ -69,6 +69,9 @@ type ServerJob struct {
 	Logs     map[int][]byte
 	Lines    map[int][]string // lines of logs in the JSON form
 	Results  []protocol.ResultRequest
+
+	// IdentityToken issues the job's identity tokens; nil means that the server issues none.
+	IdentityToken func() protocol.IdentityToken
 }
 
 // NewServer starts a server that stops when the test finishes.
@@ -309,6 +312,12 @@ func (s *Server) job(w http.ResponseWriter, r *http.Request, body []byte) {
 		Answer(w, http.StatusOK, j.Definition)
 	case "POST heartbeat":
 		j.heartbeat(w, decode[protocol.HeartbeatRequest](s.t, body))
+	case "POST oidc-token":
+		if j.IdentityToken == nil {
+			http.NotFound(w, r)
+			return
+		}
+		Answer(w, http.StatusOK, j.IdentityToken())
 	case "PATCH status":
 		req := decode[protocol.StepStatusRequest](s.t, body)
 		j.Steps[step] = req.Status

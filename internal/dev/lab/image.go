@@ -57,7 +57,7 @@ func ExecutorImage(ctx context.Context, host string, tools Tools) (ref string, e
 	}
 	root.dir(imageHome, 0o1777, 0)
 	if tools.ProviderDir != "" {
-		root.file(path.Join(imageHome, "plugins", pluginDir(), providerBinary), tools.Provider())
+		root.file(path.Join(imageHome, "plugins", pluginDir(providerBinary), providerBinary), tools.Provider())
 	}
 	changes := []string{"ENV PULUMI_HOME=" + imageHome}
 	for _, variable := range tools.Quiet() {

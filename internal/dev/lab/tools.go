@@ -14,21 +14,23 @@ import (
 const (
 	// PulumiVersion is the version of the CLI in the nested module internal/dev/tools/pulumi.
 	PulumiVersion = "v3.255.0"
-	// ProviderVersion is the version that the provider "lab" reports.
+	// ProviderVersion is the version that the providers "lab" and "pulumiservice" report.
 	ProviderVersion = "0.1.0"
 
 	pulumiBinary   = "pulumi"
 	yamlBinary     = "pulumi-language-yaml"
 	providerBinary = "pulumi-resource-lab"
 	replayerBinary = "replayer"
+	serviceBinary  = "pulumi-resource-pulumiservice"
 )
 
 // Tools are Pulumi programs.
 type Tools struct {
 	// Dir holds pulumi and pulumi-language-yaml.
 	Dir string
-	// ProviderDir holds pulumi-resource-lab, or is "" without the provider. The provider must be in
-	// a Pulumi home: the CLI warns at every step about a provider on the PATH.
+	// ProviderDir holds pulumi-resource-lab and pulumi-resource-pulumiservice, or is "" without
+	// providers. A provider must be in a Pulumi home: the CLI warns at every step about a provider
+	// on the PATH.
 	ProviderDir string
 }
 
@@ -43,15 +45,22 @@ func PulumiTools(ctx context.Context, progress io.Writer) (Tools, error) {
 	if err != nil {
 		return Tools{}, err
 	}
-	tools.ProviderDir, err = build.module(ctx, "provider", []program{{
-		name: providerBinary, pkg: ".",
-		ldflags: "-X main.version=" + ProviderVersion,
-		what:    "the example provider", expect: "about 1 min",
-	}})
+	tools.ProviderDir, err = build.module(ctx, "provider", []program{
+		{
+			name: providerBinary, pkg: ".",
+			ldflags: "-X main.version=" + ProviderVersion,
+			what:    "the example provider", expect: "about 1 min",
+		},
+		{
+			name: serviceBinary, pkg: "./service",
+			ldflags: "-X main.version=" + ProviderVersion,
+			what:    "the provider of the server's own resources", expect: "a few seconds",
+		},
+	})
 	return tools, err
 }
 
-// PulumiCLI is [PulumiTools] without the provider.
+// PulumiCLI is [PulumiTools] without the providers.
 func PulumiCLI(ctx context.Context, progress io.Writer) (Tools, error) {
 	build, err := newBuilder(ctx, progress)
 	if err != nil {
@@ -84,11 +93,7 @@ func Replayer(ctx context.Context, progress io.Writer) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	var key fingerprint
-	if err := key.addModule(filepath.Join(build.root, "internal", "dev", "tools", "pulumi", replayerBinary)); err != nil {
-		return "", fmt.Errorf("reading the source of the replayer: %w", err)
-	}
-	dir, err := build.programs(ctx, "pulumi", replayerBinary, key, []program{{
+	dir, err := build.programs(ctx, "pulumi", replayerBinary, []program{{
 		name: replayerBinary, pkg: "./" + replayerBinary,
 		ldflags: "-X github.com/pulumi/pulumi/sdk/v3/go/common/version.Version=" + PulumiVersion,
 		what:    "the replayer of journals", expect: "about 1 min",
@@ -102,20 +107,23 @@ func (t Tools) Pulumi() string { return filepath.Join(t.Dir, pulumiBinary) }
 // Provider returns the path of the provider's program.
 func (t Tools) Provider() string { return filepath.Join(t.ProviderDir, providerBinary) }
 
-// Home makes dir a Pulumi home that holds at most the provider.
+// Home makes dir a Pulumi home that holds at most the providers.
 func (t Tools) Home(dir string) error {
-	plugin := filepath.Join(dir, "plugins", pluginDir())
-	for _, d := range []string{plugin, filepath.Join(dir, "user")} {
-		if err := os.MkdirAll(d, 0o755); err != nil {
-			return fmt.Errorf("preparing a Pulumi home: %w", err)
-		}
+	if err := os.MkdirAll(filepath.Join(dir, "user"), 0o755); err != nil {
+		return fmt.Errorf("preparing a Pulumi home: %w", err)
 	}
 	if t.ProviderDir == "" {
 		return nil
 	}
-	err := os.Symlink(t.Provider(), filepath.Join(plugin, providerBinary))
-	if err != nil && !errors.Is(err, os.ErrExist) {
-		return fmt.Errorf("installing the provider: %w", err)
+	for _, name := range []string{providerBinary, serviceBinary} {
+		plugin := filepath.Join(dir, "plugins", pluginDir(name))
+		if err := os.MkdirAll(plugin, 0o755); err != nil {
+			return fmt.Errorf("preparing a Pulumi home: %w", err)
+		}
+		err := os.Symlink(filepath.Join(t.ProviderDir, name), filepath.Join(plugin, name))
+		if err != nil && !errors.Is(err, os.ErrExist) {
+			return fmt.Errorf("installing a provider: %w", err)
+		}
 	}
 	return nil
 }
@@ -156,7 +164,9 @@ func (Tools) Quiet() []string {
 	}
 }
 
-func pluginDir() string { return "resource-lab-v" + ProviderVersion }
+func pluginDir(binary string) string {
+	return strings.TrimPrefix(binary, "pulumi-") + "-v" + ProviderVersion
+}
 
 type builder struct {
 	root      string
@@ -180,15 +190,24 @@ type program struct {
 
 // module returns the directory of the programs of the nested module internal/dev/tools/name.
 func (b builder) module(ctx context.Context, name string, programs []program) (string, error) {
-	return b.programs(ctx, name, name, fingerprint{}, programs)
+	return b.programs(ctx, name, name, programs)
 }
 
 // programs returns the cached directory, called name, of programs of the nested module
-// internal/dev/tools/src. key contains their inputs besides those at the module's top.
-func (b builder) programs(ctx context.Context, src, name string, key fingerprint, programs []program) (string, error) {
+// internal/dev/tools/src.
+func (b builder) programs(ctx context.Context, src, name string, programs []program) (string, error) {
 	src = filepath.Join(b.root, "internal", "dev", "tools", src)
-	if err := key.addModule(src); err != nil {
-		return "", fmt.Errorf("reading the module files of %s: %w", programs[0].what, err)
+	var key fingerprint
+	dirs := []string{src}
+	for _, p := range programs {
+		if strings.HasPrefix(p.pkg, "./") {
+			dirs = append(dirs, filepath.Join(src, p.pkg))
+		}
+	}
+	for _, dir := range dirs {
+		if err := key.addModule(dir); err != nil {
+			return "", fmt.Errorf("reading the source of %s: %w", programs[0].what, err)
+		}
 	}
 	key.add("go", b.goVersion)
 	key.add("platform", runtime.GOOS+"/"+runtime.GOARCH)

@@ -4,6 +4,7 @@ package storetest
 import (
 	"context"
 	"database/sql"
+	"errors"
 	"fmt"
 	"io"
 	"net/url"
@@ -37,15 +38,45 @@ func Log() *logrus.Entry {
 // SQLite opens an empty SQLite database that is removed when the test finishes.
 func SQLite(t testing.TB) *store.DB {
 	t.Helper()
-	dir := tempDir(t)
-	return open(t, "sqlite:"+filepath.Join(dir, "server.db"), filepath.Join(dir, "blobs"), nil)
+	return SQLiteAt(t, nil)
 }
 
 // SQLiteAt is like [SQLite], but the database uses clock.
 func SQLiteAt(t testing.TB, clock store.Clock) *store.DB {
 	t.Helper()
 	dir := tempDir(t)
-	return open(t, "sqlite:"+filepath.Join(dir, "server.db"), filepath.Join(dir, "blobs"), clock)
+	file := filepath.Join(dir, "server.db")
+	content, err := migratedFile()
+	if err != nil {
+		t.Fatalf("creating a database: %v", err)
+	}
+	if err := os.WriteFile(file, content, 0o600); err != nil {
+		t.Fatalf("creating a database: %v", err)
+	}
+	return open(t, "sqlite:"+file, filepath.Join(dir, "blobs"), clock)
+}
+
+// migratedFile returns an SQLite database with the tables of the server, but without rows. Tests
+// copy it, because a migration takes longer than most tests.
+var migratedFile = sync.OnceValues(func() ([]byte, error) {
+	dir, err := os.MkdirTemp("", "storetest-")
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = os.RemoveAll(dir) }()
+	file := filepath.Join(dir, "server.db")
+	if err := migrate("sqlite:"+file, dir); err != nil {
+		return nil, err
+	}
+	return os.ReadFile(file)
+})
+
+func migrate(dsn, blobs string) error {
+	db, err := store.Open(context.Background(), dsn, store.Options{Log: Log(), BlobDir: blobs})
+	if err != nil {
+		return err
+	}
+	return db.Close()
 }
 
 // tempDir is like t.TempDir, but the directory is in memory if enough memory is free, because these
@@ -73,20 +104,20 @@ func tempDir(t testing.TB) string {
 // test if no server is available. Packages that use it must call [Main].
 func Postgres(t testing.TB) *store.DB {
 	t.Helper()
-	return open(t, postgres.database(t), "", nil)
+	return open(t, PostgresDSN(t), "", nil)
 }
 
 // PostgresURL returns the address of a PostgreSQL database without tables, for upgrade tests. The
 // database is removed when the test finishes.
 func PostgresURL(t testing.TB) string {
 	t.Helper()
-	return postgres.database(t)
+	return postgres.database(t, "template1")
 }
 
 // PostgresPair opens one empty PostgreSQL database twice, like two servers.
 func PostgresPair(t testing.TB) (first, second *store.DB) {
 	t.Helper()
-	dsn := postgres.database(t)
+	dsn := PostgresDSN(t)
 	return open(t, dsn, "", nil), open(t, dsn, "", nil)
 }
 
@@ -94,7 +125,7 @@ func PostgresPair(t testing.TB) (first, second *store.DB) {
 // returns the database's address, for tests that run servers as processes.
 func PostgresDSN(t testing.TB) string {
 	t.Helper()
-	return postgres.database(t)
+	return postgres.database(t, postgres.migrated(t))
 }
 
 // Each runs a test with an empty database of each engine.
@@ -129,13 +160,18 @@ func open(t testing.TB, dsn, blobs string, clock store.Clock) *store.DB {
 var postgres server
 
 type server struct {
-	once    sync.Once
-	dsn     string
-	skip    string
-	err     error
-	halt    func()
-	dir     string
-	counter atomic.Int64
+	once     sync.Once
+	dsn      string
+	skip     string
+	err      error
+	halt     func()
+	dir      string
+	counter  atomic.Int64
+	template struct {
+		once sync.Once
+		name string // of a database with the tables of the server, but without rows
+		err  error
+	}
 }
 
 func (s *server) start() {
@@ -155,6 +191,9 @@ func (s *server) start() {
 }
 
 func (s *server) stop() {
+	if s.template.name != "" {
+		_ = s.admin(context.Background(), "DROP DATABASE IF EXISTS "+s.template.name+" WITH (FORCE)")
+	}
 	if s.halt != nil {
 		s.halt()
 	}
@@ -163,7 +202,8 @@ func (s *server) stop() {
 	}
 }
 
-func (s *server) database(t testing.TB) string {
+// require starts the server, or skips the test if the machine has none.
+func (s *server) require(t testing.TB) {
 	t.Helper()
 	s.once.Do(s.start)
 	if s.skip != "" {
@@ -172,28 +212,58 @@ func (s *server) database(t testing.TB) string {
 	if s.err != nil {
 		t.Fatalf("starting PostgreSQL: %v", s.err)
 	}
-	u, err := url.Parse(s.dsn)
-	if err != nil || !strings.HasPrefix(u.Scheme, "postgres") {
-		t.Fatalf("%s must be a postgres:// address", PostgresEnv)
+}
+
+// migrated returns the name of the template database, which it creates if necessary.
+func (s *server) migrated(t testing.TB) string {
+	t.Helper()
+	s.require(t)
+	s.template.once.Do(func() {
+		s.template.name = fmt.Sprintf("storetest_%d_template", os.Getpid())
+		if s.template.err = s.admin(t.Context(), "CREATE DATABASE "+s.template.name); s.template.err == nil {
+			s.template.err = migrate(s.address(t, s.template.name), "")
+		}
+	})
+	if s.template.err != nil {
+		t.Fatalf("creating the template of databases: %v", s.template.err)
 	}
+	return s.template.name
+}
+
+// database creates a copy of a database and returns its address.
+func (s *server) database(t testing.TB, template string) string {
+	t.Helper()
+	s.require(t)
 	name := fmt.Sprintf("storetest_%d_%d", os.Getpid(), s.counter.Add(1))
-	admin, err := sql.Open("pgx", s.dsn)
-	if err != nil {
-		t.Fatalf("connecting to PostgreSQL: %v", err)
-	}
-	if _, err := admin.ExecContext(t.Context(), "CREATE DATABASE "+name); err != nil {
+	if err := s.admin(t.Context(), "CREATE DATABASE "+name+" TEMPLATE "+template); err != nil {
 		t.Fatalf("creating a database: %v", err)
 	}
 	t.Cleanup(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
 		defer cancel()
-		if _, err := admin.ExecContext(ctx, "DROP DATABASE IF EXISTS "+name+" WITH (FORCE)"); err != nil {
+		if err := s.admin(ctx, "DROP DATABASE IF EXISTS "+name+" WITH (FORCE)"); err != nil {
 			t.Errorf("removing the database: %v", err)
 		}
-		if err := admin.Close(); err != nil {
-			t.Errorf("closing the admin connection: %v", err)
-		}
 	})
-	u.Path = "/" + name
+	return s.address(t, name)
+}
+
+func (s *server) address(t testing.TB, database string) string {
+	t.Helper()
+	u, err := url.Parse(s.dsn)
+	if err != nil || !strings.HasPrefix(u.Scheme, "postgres") {
+		t.Fatalf("%s must be a postgres:// address", PostgresEnv)
+	}
+	u.Path = "/" + database
 	return u.String()
+}
+
+// admin runs a statement on a connection of the superuser.
+func (s *server) admin(ctx context.Context, statement string) error {
+	db, err := sql.Open("pgx", s.dsn)
+	if err != nil {
+		return err
+	}
+	_, err = db.ExecContext(ctx, statement)
+	return errors.Join(err, db.Close())
 }

@@ -179,6 +179,7 @@ func agentOptions(c *config.Config, version string, caPEM []byte) agent.Options 
 		Version:        version,
 		UserAgent:      UserAgent(version),
 		ServiceURL:     c.ServiceURL,
+		ServerAddress:  c.ServerAddress(),
 		CACertPEM:      string(caPEM),
 		Types:          types(c.EnabledWorkflowTypes),
 		Slots:          c.MaxConcurrentJobs,

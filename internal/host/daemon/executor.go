@@ -25,6 +25,7 @@ func newExecutor(c *config.Config, log *logrus.Entry) (executor.Executor, error)
 			RunnerDir:             c.WorkingDirectory,
 			SharedVolumeDirectory: c.SharedVolumeDirectory,
 			Network:               c.DockerNetwork,
+			ServerAddress:         c.DockerServerAddress,
 			Memory:                c.DockerMemory,
 			CPUs:                  c.DockerCPUs,
 			PidsLimit:             pids,

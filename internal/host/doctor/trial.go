@@ -143,7 +143,7 @@ func (e *examination) tryJob(ctx context.Context, urls []string) (report *reach.
 		spec.LoopbackOK = spec.LoopbackOK || protocol.OnLoopback(u)
 	}
 	launch, err := json.Marshal(protocol.Launch{
-		ServiceURL: e.opts.Config.ServiceURL, JobID: spec.JobID, JobToken: "none", CACertPEM: string(ca), ForwardedEnv: forwarded,
+		ServiceURL: e.opts.Config.ServiceURL, ServerAddress: e.opts.Config.ServerAddress(), JobID: spec.JobID, JobToken: "none", CACertPEM: string(ca), ForwardedEnv: forwarded,
 		Proxy: proxy, UserAgent: e.opts.UserAgent, Probe: &protocol.Probe{URLs: all, Seconds: int(probeTime.Seconds()), Engines: e.engines(forwarded)},
 	})
 	if err != nil {

@@ -15,6 +15,7 @@ import (
 
 	"workflowagent/internal/protocol"
 	"workflowagent/internal/redact"
+	"workflowagent/internal/runner/credentials"
 	"workflowagent/internal/workflow"
 )
 
@@ -23,7 +24,6 @@ const (
 	envBackendURL  = "PULUMI_BACKEND_URL"
 	envServiceURL  = "PULUMI_SERVICE_URL"
 	envPulumiEnv   = "PULUMI_ENV"
-	envOIDCToken   = "PULUMI_OIDC_TOKEN"
 	envBatchPeriod = "PULUMI_JOURNALING_BATCH_PERIOD"
 )
 
@@ -34,7 +34,6 @@ const batchPeriod = 2
 
 const (
 	filePulumiEnv  = "pulumi.env"
-	fileOIDC       = "pulumi.oidc"
 	fileCA         = "ca-certificates.pem"
 	dirHome        = "home"
 	dirCredentials = "pulumi-credentials"
@@ -46,12 +45,14 @@ const fallbackPath = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/b
 //
 //  1. the environment of the image, or the one that the executor passes on, with the agent's
 //     proxies where it has none
-//  2. the definition's environment, without reserved names
-//  3. the runner's variables, because a job must know which deployment it is
-//  4. the agent's forwarded values, because the administrator's settings override the definition
-//  5. the variables that earlier steps have written to the file PULUMI_ENV
+//  2. the cloud credentials
+//  3. the definition's environment, without reserved names
+//  4. the runner's variables, because a job must know which deployment it is
+//  5. the agent's forwarded values, because the administrator's settings override the definition
+//  6. the variables that earlier steps have written to the file PULUMI_ENV
 type Environment struct {
 	vars       map[string]string
+	given      map[string]bool // names in the definition's environment or the forwarded values
 	secretEnv  []string
 	pulumiEnv  string   // path of the file named by PULUMI_ENV
 	deployment bool     // the job is a deployment, so identity names are reserved
@@ -70,7 +71,7 @@ var (
 
 // identityNames identify a deployment. Only the runner sets them.
 var identityNames = []string{
-	envBackendURL, envServiceURL, envPulumiEnv, envOIDCToken,
+	envBackendURL, envServiceURL, envPulumiEnv, credentials.EnvToken,
 	"PULUMI_CI_SYSTEM", "PULUMI_CI_BUILD_ID", "PULUMI_CI_BUILD_NUMBER",
 	"PULUMI_CI_ORGANIZATION", "PULUMI_CI_PROJECT", "PULUMI_CI_STACK", "PULUMI_CI_OPERATION",
 }
@@ -88,6 +89,7 @@ func hasAnyPrefix(name string, prefixes []string) bool {
 func New(jobDir string, base []string, launch *protocol.Launch, definition *workflow.JobDefinition) (*Environment, error) {
 	e := &Environment{
 		vars:       map[string]string{},
+		given:      map[string]bool{},
 		secretEnv:  definition.SecretEnv,
 		pulumiEnv:  filepath.Join(jobDir, filePulumiEnv),
 		deployment: definition.Deployment != nil,
@@ -98,7 +100,7 @@ func New(jobDir string, base []string, launch *protocol.Launch, definition *work
 			e.vars[name] = value
 		}
 	}
-	own, err := e.own(jobDir, launch, definition)
+	own, err := e.own(launch, definition)
 	if err != nil {
 		return nil, err
 	}
@@ -127,11 +129,16 @@ func New(jobDir string, base []string, launch *protocol.Launch, definition *work
 	forwarded := maps.Clone(launch.ForwardedEnv)
 	maps.DeleteFunc(forwarded, func(name, _ string) bool { return !validName(name) || hasAnyPrefix(name, ownPrefixes) })
 	e.overlay(forwarded)
+	for _, layer := range []map[string]string{given, forwarded} {
+		for name := range layer {
+			e.given[name] = true
+		}
+	}
 	e.completeProxy()
 	return e, nil
 }
 
-func (e *Environment) own(jobDir string, launch *protocol.Launch, definition *workflow.JobDefinition) (map[string]string, error) {
+func (e *Environment) own(launch *protocol.Launch, definition *workflow.JobDefinition) (map[string]string, error) {
 	own := map[string]string{envPulumiEnv: e.pulumiEnv}
 	if err := os.WriteFile(e.pulumiEnv, nil, 0o600); err != nil {
 		return nil, fmt.Errorf("creating the file for PULUMI_ENV: %w", err)
@@ -148,10 +155,7 @@ func (e *Environment) own(jobDir string, launch *protocol.Launch, definition *wo
 		own["PULUMI_CI_OPERATION"] = string(d.Operation)
 	}
 	if launch.OIDCToken != "" {
-		own[envOIDCToken] = launch.OIDCToken
-		if err := os.WriteFile(filepath.Join(jobDir, fileOIDC), []byte(launch.OIDCToken), 0o600); err != nil {
-			return nil, fmt.Errorf("storing the job's OIDC token: %w", err)
-		}
+		own[credentials.EnvToken] = launch.OIDCToken
 	}
 	return own, nil
 }
@@ -191,10 +195,20 @@ func (e *Environment) fallbacks(jobDir string, launch *protocol.Launch) error {
 	return nil
 }
 
-// ForStep returns the environment of the next step, the notices for the step's log, and the new
-// secrets in the environment.
-func (e *Environment) ForStep() (env, notices []string, secrets []redact.Secret) {
+// Base returns the environment of the steps without cloud credentials.
+func (e *Environment) Base() credentials.Env {
+	return credentials.Env{Vars: maps.Clone(e.vars), Given: func(name string) bool { return e.given[name] }}
+}
+
+// ForStep returns the environment of the next step, with the given cloud credentials, the notices
+// for the step's log, and the new secrets in the environment.
+func (e *Environment) ForStep(cloud map[string]string) (env, notices []string, secrets []redact.Secret) {
 	vars := maps.Clone(e.vars)
+	for name, value := range cloud {
+		if !e.given[name] {
+			vars[name] = value
+		}
+	}
 	loaded, notices := e.load()
 	for name, value := range loaded {
 		vars[name] = value

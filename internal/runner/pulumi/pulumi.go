@@ -90,7 +90,7 @@ type noProjectError struct{ root, dir string }
 // Error returns a message that names the searched directory as the settings do.
 func (e *noProjectError) Error() string {
 	if e.root == "" {
-		return fmt.Sprintf("no Pulumi.yaml in the directory %s of the image: check the working directory or add a source in the deployment settings", e.dir)
+		return fmt.Sprintf("the deployment has no source, and the directory %s contains no Pulumi.yaml: set a repository in the deployment settings, or use an image with a program and set its working directory", e.dir)
 	}
 	where := "the root directory"
 	if rel, err := filepath.Rel(e.root, e.dir); err == nil && rel != "." {

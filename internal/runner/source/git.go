@@ -77,6 +77,7 @@ func environment(environ []string, private string) ([]string, error) {
 		"GIT_TERMINAL_PROMPT=0",
 		"GIT_ALLOW_PROTOCOL=https:http:ssh",
 		"GIT_LFS_SKIP_SMUDGE=1",
+		"GIT_LITERAL_PATHSPECS=1",
 	)
 	return env, nil
 }
@@ -100,7 +101,15 @@ const killDelay = 5 * time.Second
 // run runs git and returns its standard output. If git itself fails, the error is a
 // [*commandError].
 func (c *commandLine) run(ctx context.Context, args ...string) (string, error) {
+	return c.input(ctx, "", args...)
+}
+
+// input is like run, with a text for git's standard input.
+func (c *commandLine) input(ctx context.Context, text string, args ...string) (string, error) {
 	cmd := exec.CommandContext(ctx, "git", args...)
+	if text != "" {
+		cmd.Stdin = strings.NewReader(text)
+	}
 	cmd.Dir, cmd.Env = c.dir, c.env
 	stdout, stderr := &limitedBuffer{limit: maxOutput}, &limitedBuffer{limit: maxErrorOutput}
 	cmd.Stdout, cmd.Stderr = stdout, stderr

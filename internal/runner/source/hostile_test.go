@@ -116,8 +116,12 @@ func (f *fixture) tree(t *testing.T, entries []entry) string {
 		hash := e.content // of a submodule's commit
 		switch dir, rest, nested := strings.Cut(e.path, "/"); {
 		case nested:
+			below := entry{e.mode, e.kind, rest, e.content}
+			if e.kind == "blob" {
+				below.mode = "100755"
+			}
 			e.path, e.mode, e.kind = dir, "040000", "tree"
-			hash = f.tree(t, []entry{{"100755", "blob", rest, e.content}})
+			hash = f.tree(t, []entry{below})
 		case e.kind == "blob":
 			hash = f.gitInput(t, e.content, "hash-object", "-w", "--stdin")
 		}
@@ -145,7 +149,6 @@ func TestHostileRepositoriesSpringNoTrap(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t, lab.GitOptions{})
 	tr := newTraps(t)
-	blob := func(path, content string) entry { return entry{"100644", "blob", path, content} }
 	link := func(path, target string) entry { return entry{"120000", "blob", path, target} }
 	module := func(path string) entry { return entry{"160000", "commit", path, f.first} }
 	modules := func(path string) entry {

@@ -16,8 +16,11 @@ import (
 const AskpassEnv = "WORKFLOW_RUNNER_ASKPASS"
 
 type login struct {
-	env   []string
-	notes []string // lines for the log
+	repo    *workflow.Repository
+	private string  // directory for credentials
+	answers answers // to git's and ssh's prompts
+	env     []string
+	notes   []string // lines for the log
 }
 
 type answers struct {
@@ -35,7 +38,7 @@ func newLogin(repo *workflow.Repository, auth *workflow.GitAuth, private, askpas
 	if auth == nil {
 		auth = &workflow.GitAuth{}
 	}
-	l := &login{}
+	l := &login{repo: repo, private: private}
 	var a answers
 	var err error
 	if repo.Scheme == "ssh" {
@@ -46,6 +49,7 @@ func newLogin(repo *workflow.Repository, auth *workflow.GitAuth, private, askpas
 	if err != nil || a == (answers{}) {
 		return l, err
 	}
+	l.answers = a
 	file := filepath.Join(private, "answers.json")
 	data, err := json.Marshal(a)
 	if err != nil {

@@ -4,8 +4,9 @@
 // them, credentials reach git only through an askpass program, and git reads no configuration of
 // the host or the user. So neither a repository nor a home directory can change git's behaviour.
 //
-// Submodules are not fetched and content filters do not run, because both would make git contact
-// servers, or run programs, that the settings do not name. A pre-run command can do both.
+// Content filters do not run, and git fetches no submodules, because both would make git contact
+// servers, or run programs, that the settings do not name. If the settings request submodules or
+// files of Git LFS, this package itself fetches them, within limits.
 package source
 
 import (
@@ -15,6 +16,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
 
 	"workflowagent/internal/workflow"
 )
@@ -31,6 +33,8 @@ type Git struct {
 	Askpass string
 	// Environ is the environment of the step. git receives only the necessary variables.
 	Environ []string
+	// AllowedRepositories are the host's patterns for the addresses of submodules; nil allows all.
+	AllowedRepositories []string
 	// Log receives messages about the fetch, for the user.
 	Log io.Writer
 }
@@ -78,12 +82,23 @@ func (g *Git) Fetch(ctx context.Context) (checkout *Checkout, err error) {
 	}
 	f := &fetch{
 		repo: repo,
-		git:  &commandLine{dir: g.Dir, env: append(env, login.env...), log: g.Log},
+		git:  &commandLine{dir: g.Dir, env: append(slices.Clone(env), login.env...), log: g.Log},
 		log:  g.Log,
 	}
 	commit, err := f.run(ctx, want)
 	if err != nil {
 		return nil, err
+	}
+	if g.Source.LFS {
+		if err := fetchLFS(ctx, f, login); err != nil {
+			return nil, err
+		}
+	}
+	if g.Source.Submodules {
+		s := &submodules{g: g, login: login, env: env}
+		if err := s.fetch(ctx, repo, g.Dir, 1); err != nil {
+			return nil, err
+		}
 	}
 	program, err := ProgramDir(g.Dir, g.Source.RepoDir)
 	if err != nil {

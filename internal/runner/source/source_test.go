@@ -41,6 +41,7 @@ type fixture struct {
 	first     string // commit on main
 	dir       string
 	environ   []string // of the step; nil for the test's environment
+	allowed   []string // repositories
 	log       strings.Builder
 }
 
@@ -99,6 +100,8 @@ func (f *fixture) fetch(ctx context.Context, t *testing.T, src workflow.GitSourc
 		Askpass: self,
 		Environ: f.environ,
 		Log:     &f.log,
+
+		AllowedRepositories: f.allowed,
 	}
 	if g.Environ == nil {
 		g.Environ = os.Environ()

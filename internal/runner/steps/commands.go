@@ -31,6 +31,8 @@ func SourceGit(ctx context.Context, p *Params, self string, out io.Writer) error
 		Askpass: self,
 		Environ: os.Environ(),
 		Log:     out,
+
+		AllowedRepositories: p.Allowed,
 	}
 	_, err := git.Fetch(ctx)
 	return err

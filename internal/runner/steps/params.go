@@ -37,6 +37,7 @@ type Params struct {
 	Stack      string `json:"stack"` // organization/project/stack
 
 	Git       *workflow.GitSource `json:"git,omitempty"`       // for source git
+	Allowed   []string            `json:"allowed"`             // for source git: patterns for submodules, nil for all
 	Shell     string              `json:"shell,omitempty"`     // for pre-run
 	Command   string              `json:"command,omitempty"`   // for pre-run
 	Generated bool                `json:"generated,omitempty"` // for dependencies: pre-run commands can still write the project file
@@ -63,8 +64,8 @@ func Command(run string) (args []string, internal bool, err error) {
 }
 
 // ParamsFor returns the parameters of a step of the deployment. preRun is the number of earlier
-// pre-run steps.
-func ParamsFor(jobDir string, d *workflow.Deployment, step workflow.Step, preRun int) (*Params, error) {
+// pre-run steps. allowed are the host's patterns for repositories.
+func ParamsFor(jobDir string, allowed []string, d *workflow.Deployment, step workflow.Step, preRun int) (*Params, error) {
 	if d == nil {
 		return nil, fmt.Errorf("the job definition has the step %q but no deployment", step.Name)
 	}
@@ -87,7 +88,7 @@ func ParamsFor(jobDir string, d *workflow.Deployment, step workflow.Step, preRun
 		if d.Source == nil || d.Source.Git == nil {
 			return nil, errors.New("the job definition has a git step but no git source")
 		}
-		p.Git = d.Source.Git
+		p.Git, p.Allowed = d.Source.Git, allowed
 	case workflow.RunDependencies:
 		p.Generated = len(d.PreRunCommands) > 0
 	case workflow.RunPreRun:

@@ -1,8 +1,13 @@
 package api_test
 
 import (
+	"bytes"
+	"compress/gzip"
 	"context"
+	"io"
 	"net/http"
+	"os"
+	"path/filepath"
 	"strings"
 	"sync"
 	"testing"
@@ -210,7 +215,18 @@ func TestTokensAreChecked(t *testing.T) {
 	wantCode(t, "a job's token", err, 403)
 	_, err = l.client.CheckToken(t.Context(), "pul-nonsense")
 	wantCode(t, "an unknown token", err, 401)
-	l.send(call{Method: "GET", Path: "/api/deployments/executor", Auth: "token " + one.JobToken}).want(404, nil).says("workflow-runner")
+	executor := call{Method: "GET", Path: "/api/deployments/executor", Auth: "token " + one.JobToken}
+	l.send(executor).want(404, nil).says("workflow-runner")
+	if err := os.WriteFile(filepath.Join(l.runnerDir, "workflow-runner-embeddable"), []byte("a binary"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	z, err := gzip.NewReader(bytes.NewReader(l.send(executor).want(200, nil).Body))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if binary, err := io.ReadAll(z); err != nil || string(binary) != "a binary" {
+		t.Errorf("the runner is %q, %v", binary, err)
+	}
 }
 
 func TestStockAgent(t *testing.T) {

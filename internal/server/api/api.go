@@ -2,10 +2,11 @@
 // operations behind the routes. This package combines one package per group of routes:
 //
 //   - state: the state backend, from stacks to secrets, updates and histories
-//   - deploy: deployments and their settings, for users
+//   - deploy: deployments, their settings, schedules and drift runs, for users
+//   - hooks: webhooks
 //   - jobs: the calls of agents and runners
-//   - org: users, organizations, tokens, agent pools, OIDC issuers
-//   - system: health, metrics, capabilities, releases
+//   - org: users, organizations, tokens, agent pools, OIDC issuers, usage
+//   - system: health, metrics, capabilities, releases, keys of identity tokens
 //   - openapi: the description of all routes
 //   - absent: the errors of parts of the public API that the server does not offer
 //
@@ -22,6 +23,7 @@ import (
 
 	"workflowagent/internal/server/api/absent"
 	"workflowagent/internal/server/api/deploy"
+	"workflowagent/internal/server/api/hooks"
 	"workflowagent/internal/server/api/jobs"
 	"workflowagent/internal/server/api/openapi"
 	"workflowagent/internal/server/api/org"
@@ -30,11 +32,16 @@ import (
 	"workflowagent/internal/server/api/system"
 	"workflowagent/internal/server/api/web"
 	"workflowagent/internal/server/deployments"
+	"workflowagent/internal/server/drift"
 	"workflowagent/internal/server/fault"
 	"workflowagent/internal/server/identity"
+	"workflowagent/internal/server/issuer"
 	"workflowagent/internal/server/oidc"
 	"workflowagent/internal/server/pools"
 	"workflowagent/internal/server/stacks"
+	"workflowagent/internal/server/triggers"
+	"workflowagent/internal/server/usage"
+	"workflowagent/internal/server/webhooks"
 )
 
 // Deps are the services behind the routes.
@@ -43,8 +50,13 @@ type Deps struct {
 	Identity    *identity.Service
 	Stacks      *stacks.Service
 	Deployments *deployments.Service
+	Triggers    *triggers.Service
 	Pools       *pools.Service
+	Drift       *drift.Service
+	Usage       *usage.Service
 	OIDC        *oidc.Service
+	Issuer      *issuer.Service
+	Webhooks    *webhooks.Service
 	// RunnerDir is the directory with the runner binary that agents download.
 	RunnerDir string
 	Server    system.Server
@@ -67,9 +79,11 @@ func New(d Deps) http.Handler {
 	})
 	rt := web.NewRouter(mux, d.Identity, d.Stacks)
 	system.Register(rt, d.Server, d.ExternalURL)
-	org.Register(rt, d.Identity, d.Pools, d.OIDC)
+	system.RegisterIssuer(rt, d.Issuer)
+	org.Register(rt, d.Identity, d.Pools, d.OIDC, d.Usage)
 	state.Register(rt, d.Stacks, d.Identity)
-	deploy.Register(rt, d.Deployments, d.Stacks)
+	deploy.Register(rt, d.Deployments, d.Stacks, d.Triggers, d.Drift)
+	hooks.Register(rt, d.Webhooks)
 	jobs.Register(rt, d.Deployments, d.RunnerDir, d.ExternalURL)
 	openapi.Register(rt, mux, d.Server.Version)
 	return mux

@@ -29,7 +29,7 @@ func TestCreateRefusesBadInput(t *testing.T) {
 		`{"operation":"update","sourceContext":{"git":{"branch":"a","commit":"abcdef1"}}}`:                        "branch or commit",
 		`{"operation":"update","sourceContext":{"git":{"commit":"--x"}}}`:                                         "commit",
 		`{"operation":"update","inheritSettings":false,"sourceContext":{"git":{"branch":"a"}}}`:                   "repoUrl",
-		`{"operation":"update","operationContext":{"oidc":{"aws":{"roleArn":"a","sessionName":"b"}}}}`:            "OIDC",
+		`{"operation":"update","operationContext":{"oidc":{"aws":{"roleArn":"a"}}}}`:                              "sessionName",
 		`{"operation":"update","sourceContext":{"template":{"sourceUrl":"registry://x"}}}`:                        "templates",
 		`{"operation":"update","sourceContext":{"git":{"repoUrl":"https://h/x"}},"inheritSettings":"yes please"}`: "inheritSettings",
 	} {
@@ -48,7 +48,6 @@ func TestCreateRefusesBadInput(t *testing.T) {
 	l.do("GET", path+"/version/x", nil).want(404, nil)
 	l.do("POST", path+"/nope/cancel", nil).want(404, nil)
 	l.do("GET", path+"/nope/logs", nil).want(404, nil)
-	l.do("POST", path+"/schedules", `{"scheduleCron":"x"}`).want(404, nil).says("does not offer schedules")
 }
 
 func TestWhatTheStockCLISends(t *testing.T) {

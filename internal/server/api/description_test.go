@@ -67,7 +67,7 @@ func TestAbsentFeaturesAnswerForThemselves(t *testing.T) {
 		}
 	}
 	f.do("GET", "/api/nowhere", nil).want(404, nil).says("does not exist on this server")
-	f.do("GET", "/api/stacks/acme/proj/hooks", nil).want(404, nil).says("hooks")
+	f.do("GET", "/api/stacks/acme/proj/annotations", nil).want(404, nil).says("annotations")
 	for _, list := range []string{"roles", "invites"} {
 		f.do("GET", "/api/orgs/acme/"+list, nil).want(200, nil).says(`"` + list + `":[]`)
 	}

@@ -21,7 +21,7 @@ func manyEvents(from, n int) map[string]any {
 func singleEvents(from, to int64) []store.EventBatch {
 	var out []store.EventBatch
 	for i := from; i < to; i++ {
-		out = append(out, store.EventBatch{Last: i, Events: 1, Body: "{}"})
+		out = append(out, store.EventBatch{Last: i, Events: 1, Body: fmt.Sprintf(`{"sequence":%d,"timestamp":1}`, i)})
 	}
 	return out
 }

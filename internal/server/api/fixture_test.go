@@ -8,6 +8,7 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"net/netip"
 	"os"
 	"strings"
 	"testing"
@@ -20,7 +21,9 @@ import (
 	"workflowagent/internal/server/api/request"
 	"workflowagent/internal/server/api/system"
 	"workflowagent/internal/server/deployments"
+	"workflowagent/internal/server/drift"
 	"workflowagent/internal/server/identity"
+	"workflowagent/internal/server/issuer"
 	"workflowagent/internal/server/keyring"
 	"workflowagent/internal/server/oidc"
 	"workflowagent/internal/server/outbound"
@@ -28,9 +31,18 @@ import (
 	"workflowagent/internal/server/quota"
 	"workflowagent/internal/server/stacks"
 	"workflowagent/internal/server/store"
+	"workflowagent/internal/server/triggers"
+	"workflowagent/internal/server/usage"
+	"workflowagent/internal/server/webhooks"
 )
 
-func TestMain(m *testing.M) { os.Exit(storetest.Main(m)) }
+func TestMain(m *testing.M) {
+	code := storetest.Main(m)
+	if code == 0 {
+		code = checkCoverage()
+	}
+	os.Exit(code)
+}
 
 type fixture struct {
 	t        testing.TB
@@ -38,8 +50,13 @@ type fixture struct {
 	identity *identity.Service
 	stacks   *stacks.Service
 	service  *deployments.Service // set by newLab only
+	triggers *triggers.Service
+	issuer   *issuer.Service // without keys until a test calls Maintain
+	webhooks *webhooks.Service
 	server   *httptest.Server
 	admin    string // the administrator's token
+
+	runnerDir string // with the binaries for agents; empty until a test adds one
 }
 
 type options struct {
@@ -48,6 +65,7 @@ type options struct {
 	deployments deployments.Options
 	releases    string
 	quota       int64
+	restarted   bool // an earlier fixture has set up the database; the fixture has no administrator's token
 }
 
 func newFixture(t testing.TB, o options) *fixture {
@@ -63,21 +81,32 @@ func newFixtureOn(t testing.TB, db *store.DB, o options) *fixture {
 	}
 	limit := quota.New(db, storetest.Log(), o.quota)
 	f := &fixture{
-		t: t, db: db, identity: identity.New(db, storetest.Log()),
-		stacks: stacks.New(db, stacks.Options{Log: storetest.Log(), Secrets: secrets, Lease: o.lease, Quota: limit}),
+		t: t, db: db, identity: identity.New(db, storetest.Log()), runnerDir: t.TempDir(),
+		stacks: stacks.New(db, stacks.Options{Log: storetest.Log(), Secrets: secrets, Lease: o.lease, Quota: limit, ExternalURL: "http://server.test"}),
 	}
-	err = f.identity.Bootstrap(t.Context(), "acme", func(text string) error { f.admin = text; return nil })
-	if err != nil {
-		t.Fatalf("setting up the installation: %v", err)
+	if !o.restarted {
+		err = f.identity.Bootstrap(t.Context(), "acme", func(text string) error { f.admin = text; return nil })
+		if err != nil {
+			t.Fatalf("setting up the installation: %v", err)
+		}
 	}
 	pool, d := pools.New(db, storetest.Log()), o.deployments
 	d.Quota = limit
 	d.Log, d.Secrets, d.Updates, d.Pools, d.ExternalURL = storetest.Log(), secrets, f.stacks, pool, "http://server.test"
+	f.issuer = issuer.New(db, issuer.Options{Log: storetest.Log(), Secrets: secrets, URL: "https://issuer.test/oidc", Audiences: []string{"vault"}})
+	d.Issuer = f.issuer
 	f.service = deployments.New(db, d)
+	f.triggers = triggers.New(db, f.service, storetest.Log())
+	f.webhooks = webhooks.New(db, webhooks.Options{
+		Log: storetest.Log(), Secrets: secrets, Deploy: f.service.CreateIn,
+		Receivers: &outbound.Client{Roots: issuerRoots(), Internal: []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}},
+	})
 	f.server = httptest.NewServer(api.New(api.Deps{
-		Log: storetest.Log(), Identity: f.identity, Stacks: f.stacks, Deployments: f.service, Pools: pool,
+		Log: storetest.Log(), Identity: f.identity, Stacks: f.stacks, Deployments: f.service, Triggers: f.triggers, Pools: pool,
+		Drift: drift.New(db), Usage: usage.New(db), Webhooks: f.webhooks,
 		OIDC:      oidc.New(db, &outbound.Client{Roots: issuerRoots()}, storetest.Log()),
-		RunnerDir: t.TempDir(), ExternalURL: "http://server.test", Limits: o.limits,
+		RunnerDir: f.runnerDir, ExternalURL: "http://server.test", Limits: o.limits,
+		Issuer: f.issuer,
 		Server: system.Server{Version: "v1.2.3", Metrics: prometheus.NewRegistry(), Releases: o.releases},
 	}))
 	t.Cleanup(f.server.Close)

@@ -124,7 +124,7 @@ func TestForeignIdsInOnesOwnOrganization(t *testing.T) {
 	before := l.everything(rivalAuth, theirs.names, next)
 
 	credential := func(pattern string) string {
-		for suffix, who := range map[string]string{"/renew_lease": "update", "/events/batch": "update", "/complete": "update", "/checkpoint": "update", "/journalentries": "update"} {
+		for suffix, who := range map[string]string{"/renew_lease": "update", "/events/batch": "update", "/complete": "update", "/checkpoint": "update", "/checkpointverbatim": "update", "/journalentries": "update"} {
 			if strings.HasSuffix(pattern, suffix) {
 				return ours.auth[who]
 			}

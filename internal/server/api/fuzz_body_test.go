@@ -95,6 +95,7 @@ var bodies = map[string]string{
 	"/settings":       `{"agentPoolID":$,"sourceContext":{"git":{"repoUrl":$,"branch":$,"commit":$,"repoDir":$,"gitAuth":{"basicAuth":{"userName":$,"password":{"secret":$}}}}},"operationContext":{"environmentVariables":{"A":$,"B":{"secret":$}},"preRunCommands":$,"options":$},"executorContext":{"executorImage":$}}`,
 	"/deployments":    `{"operation":$,"inheritSettings":$,"agentPoolID":$,"sourceContext":{"git":{"repoUrl":$,"branch":$}},"operationContext":{"environmentVariables":{"A":$}}}`,
 	"/heartbeat":      `{"phase":$}`,
+	"/oidc-token":     `{"audience":$}`,
 	"/status":         `{"status":"running","exitCode":$,"startedAt":$,"finishedAt":$}`,
 	"/logs":           `{"offset":$,"lines":[{"t":$,"l":$}]}`,
 	"/result":         `{"status":"failed","reason":$,"message":$,"exitCode":$,"signal":$,"finishedAt":$,"logs":[{"step":$,"bytes":$,"sha256":$}]}`,

@@ -23,22 +23,34 @@ var matrixCalls = map[string][]string{
 	"read": {
 		"GET STACK/updates", "GET STACK/metadata", "GET STACK/deployments", "GET STACK/deployments/DEPLOYMENT",
 		"GET STACK/deployments/DEPLOYMENT/logs", "GET STACK/deployments/settings", "GET STACK/collaborators", "GET STACK/teams",
+		"GET STACK/resources/latest", "GET STACK/activity", "GET STACK/upstreamreferences", "GET STACK/downstreamreferences",
+		"GET STACK/updates/latest/previews", "GET STACK/annotations/none",
+		"GET STACK/drift/runs", "GET STACK/drift/status",
+		"GET STACK/deployments/schedules", "GET STACK/deployments/schedules/none", "GET STACK/deployments/schedules/none/history",
 	},
 	"decrypt": {"POST STACK/decrypt", "POST STACK/batch-decrypt", "POST STACK/decrypt/log-decryption"},
 	"preview": {"POST STACK/preview"},
-	"write":   {"POST STACK/update", "POST STACK/destroy", "POST STACK/import", "POST STACK/tags"},
+	"write":   {"POST STACK/update", "POST STACK/destroy", "POST STACK/import", "POST STACK/tags", "PATCH STACK/annotations/some"},
 	"deploy": {
 		"POST STACK/deployments", "POST STACK/deployments/none/cancel", "POST STACK/deployments/resume", "POST STACK/deployments/settings/encrypt",
-		"PUT STACK/config",
+		"PUT STACK/config", "POST STACK/deployments/schedules", "POST STACK/deployments/drift/schedules", "POST STACK/deployments/ttl/schedules",
+		"POST STACK/deployments/schedules/none", "POST STACK/deployments/drift/schedules/none", "POST STACK/deployments/ttl/schedules/none",
+		"DELETE STACK/deployments/schedules/none", "POST STACK/deployments/schedules/none/pause", "POST STACK/deployments/schedules/none/resume",
 	},
 	"delete": {"DELETE STACK", "POST STACK/rename"},
+	"hooks": {
+		"GET STACK/hooks", "GET STACK/hooks/none", "GET STACK/hooks/none/deliveries", "POST STACK/hooks", "PATCH STACK/hooks/none", "DELETE STACK/hooks/none",
+		"POST STACK/hooks/none/ping", "POST STACK/hooks/none/deliveries/none/redeliver",
+	},
 	"grant": {
+		"POST STACK/ownership",
 		"PUT STACK/collaborators/none", "DELETE STACK/collaborators/none", "PATCH /api/console/stacks/acme/proj/NAME/teams/readers",
 	},
 
 	"see": {
 		"GET /api/orgs/acme", "GET /api/orgs/acme/metadata", "GET /api/orgs/acme/members", "GET /api/orgs/acme/teams", "GET /api/orgs/acme/teams/readers",
 		"GET /api/orgs/acme/members/admin/teams", "GET /api/orgs/acme/agent-pools", "GET /api/orgs/acme/deployments",
+		"GET /api/orgs/acme/resources/summary", "GET /api/orgs/acme/deployments/summary", "GET /api/orgs/acme/deployments/usagereport",
 	},
 	"create stacks": {"POST /api/stacks/acme/proj"},
 	"administer": {
@@ -46,10 +58,13 @@ var matrixCalls = map[string][]string{
 		"POST /api/orgs/acme/teams/pulumi", "DELETE /api/orgs/acme/teams/none", "GET /api/orgs/acme/tokens", "POST /api/orgs/acme/tokens",
 		"GET /api/orgs/acme/teams/readers/tokens", "POST /api/orgs/acme/teams/readers/tokens", "POST /api/orgs/acme/agent-pools",
 		"GET /api/orgs/acme/oidc/issuers", "POST /api/orgs/acme/oidc/issuers", "PATCH /api/orgs/acme", "POST /api/orgs/acme/deployments/resume",
+		"GET /api/orgs/acme/hooks", "GET /api/orgs/acme/hooks/none", "GET /api/orgs/acme/hooks/none/deliveries", "POST /api/orgs/acme/hooks",
+		"PATCH /api/orgs/acme/hooks/none", "DELETE /api/orgs/acme/hooks/none", "POST /api/orgs/acme/hooks/none/ping",
+		"POST /api/orgs/acme/hooks/none/deliveries/none/redeliver",
 	},
 	"own tokens": {"GET /api/user/tokens"},
-	"poll":       {"GET /api/deployments/poll"},
-	"job":        {"GET /api/workflow/jobs/JOB"},
+	"poll":       {"GET /api/deployments/poll", "GET /api/agent-pools/self/load"},
+	"job":        {"GET /api/workflow/jobs/JOB", "POST /api/workflow/jobs/JOB/oidc-token"},
 	"lease":      {"POST STACK/update/UPDATE/renew_lease"},
 }
 
@@ -65,6 +80,7 @@ type matrixCaller struct {
 // the expectations. Every caller and every column must occur in them.
 func TestPermissionMatrix(t *testing.T) {
 	l := newLab(t, storetest.SQLite(t), deployments.Options{})
+	l.withKey()
 	callers := l.matrixCallers()
 	tables := matrixTables(t)
 	known := map[string]bool{}

@@ -160,7 +160,7 @@ func TestJobsWithoutAUserReadNoOtherStack(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	p := identity.Principal{Kind: identity.KindUser, User: leaver}
+	p := identity.Principal{Kind: identity.KindUser, User: leaver, Roles: map[string]string{st.OrgID: identity.RoleAdmin}}
 	d, err := l.service.Create(t.Context(), p, st, []byte(`{"operation":"update"}`), "api")
 	if err != nil {
 		t.Fatal(err)

@@ -25,23 +25,34 @@ var routesByAbility = map[identity.Ability][]string{
 	identity.StateRead: {
 		"GET /export/{version}", "GET /metadata", "GET /policypacks", "GET /policygroups",
 		"GET /updates", "GET /updates/latest", "GET /updates/latest/previews", "GET /updates/{version}", "GET /updates/{version}/summary",
+		"GET /updates/latest/timeline", "GET /updates/{version}/timeline", "GET /updates/{version}/previews", "GET /previews/{updateID}/summary",
+		"GET /annotations/{kind}", "GET /activity", "GET /upstreamreferences", "GET /downstreamreferences",
+		"GET /resources/count", "GET /resources/latest", "GET /resources/latest/{urn}", "GET /resources/{version}", "GET /resources/{version}/{urn}",
 		"GET /previews/{updateID}", "GET /UPDATE/{updateID}", "GET /UPDATE/{updateID}/events",
 		"GET /deployments", "GET /deployments/metadata", "GET /deployments/settings", "GET /deployments/version/{version}",
 		"GET /deployments/{deploymentID}", "GET /deployments/{deploymentID}/updates", "GET /deployments/{deploymentID}/logs",
+		"GET /deployments/schedules", "GET /deployments/schedules/{scheduleID}", "GET /deployments/schedules/{scheduleID}/history",
+		"GET /drift/runs", "GET /drift/runs/{driftRunId}", "GET /drift/status",
 		"GET /collaborators", "GET /teams",
 	},
 	// The test's update is not a preview, unless the path contains "preview".
 	identity.Preview: {"POST /preview"},
 	identity.Write: {
 		"POST /update", "POST /refresh", "POST /destroy", "POST /UPDATE/{updateID}", "POST /UPDATE/{updateID}/cancel",
-		"POST /import", "PATCH /tags", "POST /tags", "PATCH /tags/{tag}", "DELETE /tags/{tag}",
+		"POST /import", "PATCH /tags", "POST /tags", "PATCH /tags/{tag}", "DELETE /tags/{tag}", "PATCH /annotations/{kind}",
 	},
 	identity.DeleteStack: {"DELETE"},
 	identity.Manage: {
-		"POST /rename", "PUT /collaborators/{user}", "DELETE /collaborators/{user}", "PATCH CONSOLE/teams/{team}",
+		"POST /rename", "POST /ownership", "POST /transfer", "PUT /collaborators/{user}", "DELETE /collaborators/{user}", "PATCH CONSOLE/teams/{team}",
+		"GET /hooks", "POST /hooks", "GET /hooks/{hook}", "PATCH /hooks/{hook}", "DELETE /hooks/{hook}", "POST /hooks/{hook}/ping",
+		"GET /hooks/{hook}/deliveries", "POST /hooks/{hook}/deliveries/{event}/redeliver",
 	},
 	identity.Operate: {
 		"PUT /config", "DELETE /config", "POST /deployments",
+		"POST /deployments/schedules", "POST /deployments/schedules/{scheduleID}", "DELETE /deployments/schedules/{scheduleID}",
+		"POST /deployments/schedules/{scheduleID}/pause", "POST /deployments/schedules/{scheduleID}/resume",
+		"POST /deployments/drift/schedules", "POST /deployments/drift/schedules/{scheduleID}",
+		"POST /deployments/ttl/schedules", "POST /deployments/ttl/schedules/{scheduleID}",
 		"PUT /deployments/settings", "POST /deployments/settings", "DELETE /deployments/settings", "POST /deployments/settings/encrypt",
 		"POST /deployments/pause", "POST /deployments/resume", "DELETE /deployments/cache", "POST /deployments/{deploymentID}/cancel",
 	},
@@ -51,11 +62,12 @@ var routesByAbility = map[identity.Ability][]string{
 // tokens of all jobs; the others exclude them.
 var routesWithoutStack = map[string][]string{
 	"every caller": {
-		"GET /", "GET /healthz", "GET /readyz", "GET /metrics", "GET /api/capabilities", "GET /api/cli/version", "POST /api/oauth/token",
+		"GET /", "GET /healthz", "GET /oidc/.well-known/openid-configuration", "GET /oidc/.well-known/jwks", "GET /readyz", "GET /metrics", "GET /api/capabilities", "GET /api/cli/version", "POST /api/oauth/token",
 		"GET /api/openapi/pulumi-spec.json",
 	},
 	"people": {
-		"GET /api/user", "GET /api/user/stacks", "GET /api/user/organizations/default",
+		"GET /api/user", "GET /api/user/stacks", "GET /api/user/pending-invites", "GET /api/user/pending-emails",
+		"DELETE /api/user/pending-emails", "GET /api/user/verified-email", "GET /api/user/organizations/default",
 		"GET /api/console/orgs/{org}/integrations/github-app",
 	},
 	"users": {
@@ -66,7 +78,7 @@ var routesWithoutStack = map[string][]string{
 		"GET /api/orgs/{org}", "GET /api/orgs/{org}/metadata", "PATCH /api/orgs/{org}", "GET /api/orgs/{org}/members",
 		"POST /api/orgs/{org}/members/{user}", "PATCH /api/orgs/{org}/members/{user}", "DELETE /api/orgs/{org}/members/{user}",
 		"POST /api/orgs/{org}/members/{user}/set-admin", "GET /api/orgs/{org}/members/{user}/teams",
-		"GET /api/orgs/{org}/teams", "POST /api/orgs/{org}/teams/pulumi", "POST /api/orgs/{org}/teams/github",
+		"GET /api/orgs/{org}/teams", "POST /api/orgs/{org}/teams/pulumi",
 		"GET /api/orgs/{org}/teams/{team}", "PATCH /api/orgs/{org}/teams/{team}", "DELETE /api/orgs/{org}/teams/{team}",
 		"GET /api/orgs/{org}/tokens", "POST /api/orgs/{org}/tokens", "DELETE /api/orgs/{org}/tokens/{tokenID}",
 		"GET /api/orgs/{org}/teams/{team}/tokens", "POST /api/orgs/{org}/teams/{team}/tokens", "DELETE /api/orgs/{org}/teams/{team}/tokens/{tokenID}",
@@ -76,7 +88,11 @@ var routesWithoutStack = map[string][]string{
 		"GET /api/orgs/{org}/agent-pools/{poolID}/tokens", "POST /api/orgs/{org}/agent-pools/{poolID}/tokens",
 		"DELETE /api/orgs/{org}/agent-pools/{poolID}/tokens/{tokenID}",
 		"GET /api/orgs/{org}/deployments", "GET /api/orgs/{org}/deployments/metadata",
+		"GET /api/orgs/{org}/deployments/summary", "GET /api/orgs/{org}/deployments/usagereport", "GET /api/orgs/{org}/resources/summary",
 		"POST /api/orgs/{org}/deployments/pause", "POST /api/orgs/{org}/deployments/resume",
+		"GET /api/orgs/{org}/hooks", "POST /api/orgs/{org}/hooks", "GET /api/orgs/{org}/hooks/{hook}", "PATCH /api/orgs/{org}/hooks/{hook}",
+		"DELETE /api/orgs/{org}/hooks/{hook}", "POST /api/orgs/{org}/hooks/{hook}/ping", "GET /api/orgs/{org}/hooks/{hook}/deliveries",
+		"POST /api/orgs/{org}/hooks/{hook}/deliveries/{event}/redeliver",
 		"GET /api/orgs/{org}/oidc/issuers", "POST /api/orgs/{org}/oidc/issuers", "GET /api/orgs/{org}/oidc/issuers/{issuerID}",
 		"PATCH /api/orgs/{org}/oidc/issuers/{issuerID}", "DELETE /api/orgs/{org}/oidc/issuers/{issuerID}",
 		"POST /api/orgs/{org}/oidc/issuers/{issuerID}/regenerate-thumbprints",
@@ -84,16 +100,18 @@ var routesWithoutStack = map[string][]string{
 		"HEAD /api/stacks/{org}/{project}", "POST /api/stacks/{org}/{project}",
 	},
 	"agents": {
-		"GET /api/deployments/poll", "GET /api/deployments/{deploymentID}/status",
+		"GET /api/deployments/poll", "GET /api/deployments/{deploymentID}/status", "GET /api/agent-pools/self/load",
+		"GET /api/background-activities/token", "POST /api/background-activities/configuration", "POST /api/background-activities/worker/lease/acquire", "POST /api/agent-workflows/deployment", "POST /api/agent-workflows/{workflow}/check",
 	},
 	"agents, runners and jobs": {"GET /api/deployments/executor"},
 	"runners": {
-		"GET /api/workflow/jobs/{jobID}", "POST /api/workflow/jobs/{jobID}/heartbeat", "POST /api/workflow/jobs/{jobID}/result",
+		"GET /api/workflow/jobs/{jobID}", "POST /api/workflow/jobs/{jobID}/heartbeat", "POST /api/workflow/jobs/{jobID}/oidc-token", "POST /api/workflow/jobs/{jobID}/result",
 		"PATCH /api/workflow/jobs/{jobID}/{step}/status", "POST /api/workflow/jobs/{jobID}/{step}/logs", "PUT /api/workflow/jobs/{jobID}/{step}/log",
 	},
 	"the update's own token": {
 		"POST STACK/UPDATE/{updateID}/renew_lease", "POST STACK/UPDATE/{updateID}/events", "POST STACK/UPDATE/{updateID}/events/batch",
-		"POST STACK/UPDATE/{updateID}/complete", "PATCH STACK/UPDATE/{updateID}/checkpoint", "PATCH STACK/UPDATE/{updateID}/journalentries",
+		"POST STACK/UPDATE/{updateID}/complete", "PATCH STACK/CHANGE/{updateID}/checkpoint",
+		"PATCH STACK/CHANGE/{updateID}/checkpointverbatim", "PATCH STACK/CHANGE/{updateID}/journalentries",
 	},
 }
 
@@ -102,6 +120,7 @@ func spread(route string) []string {
 	route = strings.ReplaceAll(route, "CONSOLE", "/api/console/stacks/{org}/{project}/{stack}")
 	for short, long := range map[string][]string{
 		"UPDATE": {"update", "preview", "refresh", "destroy"},
+		"CHANGE": {"update", "refresh", "destroy"},
 	} {
 		if !strings.Contains(route, short) {
 			continue
@@ -147,6 +166,7 @@ func classified() (abilities map[string]identity.Ability, callers map[string]str
 // tables above.
 func TestEveryRouteWithEveryScope(t *testing.T) {
 	l := newLab(t, storetest.SQLite(t), deployments.Options{})
+	l.withKey()
 	acme := l.tenant("acme", "token "+l.admin)
 	l.do("POST", "/api/stacks/acme/proj/dev/update/"+acme.names["updateID"]+"/cancel", nil).want(204, nil)
 	l.publish("/api/stacks/acme/proj/dev") // a stack with resources cannot be deleted

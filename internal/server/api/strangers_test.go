@@ -66,9 +66,10 @@ func (l *lab) tenant(org, admin string) tenant {
 	send("POST", stack+"/update/"+update.UpdateID, map[string]any{}, 200, &started)
 	return tenant{
 		names: map[string]string{
-			"org": org, "project": "proj", "stack": "dev", "deploymentID": deployment.ID, "poolID": pool.ID,
+			"org": org, "project": "proj", "stack": "dev", "deploymentID": deployment.ID, "workflow": "deployment:" + deployment.ID, "poolID": pool.ID,
 			"jobID": claimed.Job.JobID, "step": "1", "updateID": update.UpdateID, "version": "1",
-			"tokenID": "none", "team": "team", "user": "nobody", "roleID": "none", "inviteID": "none", "tag": "tag", "issuerID": issuer.ID, "policyID": policy.ID,
+			"tokenID": "none", "team": "team", "user": "nobody", "roleID": "none", "inviteID": "none", "tag": "tag", "issuerID": issuer.ID, "policyID": policy.ID, "hook": "none", "event": "none", "scheduleID": "none", "driftRunId": "none",
+			"kind": "team", "urn": "urn",
 		},
 		auth: map[string]string{
 			"administrator":                  admin,
@@ -182,5 +183,6 @@ func TestStrangersFindNothing(t *testing.T) {
 // of identity.
 var open = []string{
 	"/api/oauth/token", "/api/console/orgs/{org}/integrations/github-app", // always reports "not installed"
+	"/oidc/.well-known/openid-configuration", "/oidc/.well-known/jwks",
 	"/healthz", "/readyz", "/metrics", "/api/capabilities", "/api/cli/version", "/", "/api/openapi/pulumi-spec.json",
 }

@@ -50,7 +50,7 @@ func TestTeams(t *testing.T) {
 		}
 		f.do("GET", core, nil).want(404, nil)
 		f.do("POST", teams+"/pulumi", map[string]any{"name": "a b"}).want(400, nil)
-		f.do("POST", teams+"/github", map[string]any{"githubTeamID": 1}).want(400, nil).says("GitHub")
+		f.do("POST", teams+"/github", map[string]any{"githubTeamID": 1}).want(404, nil).says("does not offer teams of GitHub")
 		f.send(call{Method: "POST", Path: teams + "/pulumi", Body: map[string]any{"name": "core"}, Auth: ann}).want(403, nil)
 		var made teamEntry
 		f.do("POST", teams+"/pulumi", map[string]any{"name": "core", "displayName": "Core", "description": "d"}).want(201, &made)
@@ -58,6 +58,10 @@ func TestTeams(t *testing.T) {
 			t.Errorf("the new team is %+v", made)
 		}
 		f.do("POST", teams+"/pulumi", map[string]any{"name": "core"}).want(409, nil)
+		var assigned struct{ Roles []any }
+		if f.do("GET", core+"/roles", nil).want(200, &assigned); len(assigned.Roles) != 0 {
+			t.Errorf("the roles of a team are %v", assigned.Roles)
+		}
 
 		change := func(auth string, body map[string]any, status int) {
 			t.Helper()

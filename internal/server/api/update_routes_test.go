@@ -109,12 +109,6 @@ func TestPreviewsNeitherHoldTheStackNorChangeIt(t *testing.T) {
 	for _, u := range []update{first, second, up} {
 		u.send("POST", "/complete", map[string]string{"status": "succeeded"}).want(204, nil)
 	}
-	var previews struct{ Updates []struct{ UpdateID string } }
-	f.do("GET", path+"/updates/latest/previews?asc=false&pageSize=1&page=1", nil).want(200, &previews)
-	if len(previews.Updates) != 1 {
-		t.Fatalf("previews = %+v", previews)
-	}
-	f.do("GET", path+"/previews/"+previews.Updates[0].UpdateID, nil).want(200, nil)
 	var flat struct{ Updates []any }
 	f.do("GET", path+"/updates", nil).want(200, &flat)
 	if len(flat.Updates) != 1 {

@@ -30,7 +30,7 @@ func (s *Service) Definition(ctx context.Context, p identity.Principal, jobID st
 			return ended(*job) // a lost job that still runs already has its definition
 		}
 		if job.Stock && job.Status == workflow.StatusAccepted {
-			if err := leave(job, now); err != nil {
+			if err := s.leave(tx, job, now); err != nil {
 				return err
 			}
 		}
@@ -55,9 +55,10 @@ func (s *Service) Definition(ctx context.Context, p identity.Principal, jobID st
 		}
 		if d.RequestedBy != "" && !requester {
 			text := termtext.OneLine(d.Requester+", who requested this deployment, is no longer a member of the organization: the deployment cannot read outputs of other stacks", maxMessage)
-			if !slices.ContainsFunc(job.Notes, func(n store.Note) bool { return n.Text == text }) {
-				addNote(job, now, text)
-			}
+			noteOnce(job, now, text)
+		}
+		if set.CacheOptions != nil && set.CacheOptions.Enable {
+			noteOnce(job, now, "The dependency cache (cacheOptions) is not available on this server: the dependencies are downloaded again")
 		}
 		if err := tx.SaveJob(*job); err != nil {
 			return err
@@ -66,13 +67,20 @@ func (s *Service) Definition(ctx context.Context, p identity.Principal, jobID st
 			ID: identity.NewID(), Hash: hash, Kind: store.JobToken, Name: "deployment #" + strconv.FormatInt(d.Version, 10),
 			OrgID: job.OrgID, PoolID: job.PoolID, JobID: job.ID, Epoch: job.Epoch, DeploymentID: job.DeploymentID,
 			StackID: job.StackID, UserID: d.RequestedBy, CreatedBy: d.RequestedBy, CreatedAt: now,
-			Scope: identity.JobScope(job.StackID, d.Operation, set.Option(), requester).String(),
+			Scope: identity.JobScope(job.StackID, d.Operation, set.Option(), requester).As(set.Role()).String(),
 		})
 	})
 	if err != nil {
 		return nil, err
 	}
 	return s.define(ctx, d, org.Name, set, token, platform)
+}
+
+// noteOnce adds a note to a job, whose agent can request the definition again.
+func noteOnce(job *store.Job, now time.Time, text string) {
+	if !slices.ContainsFunc(job.Notes, func(n store.Note) bool { return n.Text == text }) {
+		addNote(job, now, text)
+	}
 }
 
 // knownRequester reports whether the requester of a deployment is a user who may still read the
@@ -96,7 +104,7 @@ func (s *Service) define(ctx context.Context, d store.Deployment, org string, se
 		Deployment: &workflow.Deployment{
 			ID: d.ID, Version: d.Version, Organization: org, Project: d.Project, Stack: d.Stack,
 			Operation: d.Operation, BackendURL: s.opts.ExternalURL, PreRunCommands: set.PreRunCommands(),
-			Options: opts,
+			Options: opts, OIDC: set.OIDC().Render(sessionName(d, org)),
 		},
 	}
 	if def.Shell == "" {
@@ -184,6 +192,7 @@ func (s *Service) source(ctx context.Context, stackID string, set *workflow.Sett
 	src := &workflow.GitSource{
 		RepoURL: g.RepoURL, Branch: g.Branch, Commit: g.Commit, RepoDir: strings.TrimLeft(g.RepoDir, "/"),
 	}
+	src.Submodules, src.LFS = set.GitContents()
 	if src.Branch == "" && src.Commit == "" && g.Tag != "" {
 		src.Branch = "refs/tags/" + g.Tag
 	}

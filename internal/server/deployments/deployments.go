@@ -15,6 +15,7 @@ import (
 
 	"workflowagent/internal/server/fault"
 	"workflowagent/internal/server/identity"
+	"workflowagent/internal/server/issuer"
 	"workflowagent/internal/server/joblog"
 	"workflowagent/internal/server/pools"
 	"workflowagent/internal/server/quota"
@@ -41,7 +42,8 @@ type Options struct {
 	Secrets secrets
 	Updates updates // nil: orphaned updates end with their leases
 	Pools   *pools.Service
-	Quota   *quota.Quota // nil means no limit
+	Quota   *quota.Quota    // nil means no limit
+	Issuer  *issuer.Service // issues the jobs' identity tokens; nil: jobs get none
 
 	// ExternalURL is the server's URL for jobs, without a trailing slash.
 	ExternalURL string
@@ -99,6 +101,7 @@ type Service struct {
 	dispatcher *dispatcher
 	claims     recent
 	active     atMost
+	loads      loads
 	held       wakers // polls whose tokens might have become invalid
 	readers    wakers // readers of logs
 	results    keyLocks
@@ -115,8 +118,9 @@ func New(db *store.DB, o Options) *Service {
 		db: db, opts: o, log: o.Log,
 		logs:  joblog.New(db.Blobs(), db.Shared(), o.LogLimit, o.LogSync, o.Log),
 		nudge: make(chan struct{}, 1), stopping: make(chan struct{}), claims: recent{last: map[string]time.Time{}}, active: atMost{n: map[string]int64{}},
+		loads: loads{byPool: map[string]*knownLoad{}},
 	}
-	s.dispatcher = newDispatcher(s.claim, s.handBack)
+	s.dispatcher = newDispatcher(s.claim)
 	s.unwatch = []func(){
 		db.Subscribe(pools.QueueTopic, s.dispatcher.note),
 		db.Subscribe(identity.PoolTokenTopic, s.held.note),

@@ -53,7 +53,7 @@ func (s *Service) finish(tx *store.Tx, job *store.Job, v verdict, now time.Time)
 		}
 	}
 	tx.Notify(pools.QueueTopic, pools.OrgPayload(job.OrgID))
-	return nil
+	return s.recordEnd(tx, *job)
 }
 
 // skipIntermediate skips each queued deployment of a stack that is superseded by a newer deployment

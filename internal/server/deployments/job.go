@@ -11,6 +11,7 @@ import (
 	"workflowagent/internal/server/fault"
 	"workflowagent/internal/server/identity"
 	"workflowagent/internal/server/store"
+	"workflowagent/internal/server/webhooks"
 	"workflowagent/internal/termtext"
 	"workflowagent/internal/workflow"
 )
@@ -77,25 +78,35 @@ func (s *Service) onJob(ctx context.Context, p identity.Principal, jobID string,
 	})
 }
 
+// mayContinue returns an error unless a job's runner may continue with the job's next step. A lost
+// job may, until it is overtaken.
+func (s *Service) mayContinue(tx *store.Tx, job store.Job, now time.Time) error {
+	lost := job.Reason == workflow.ReasonLost
+	if job.Status.Final() && (!lost || now.Sub(job.EndedAt) > s.opts.Evidence) {
+		return ended(job)
+	}
+	newer, err := overtaken(tx, job)
+	if err != nil {
+		return err
+	}
+	if newer > 0 {
+		return ended(job)
+	}
+	return nil
+}
+
 // Heartbeat extends a job's lease. If phase is starting or later, it permits the job to start.
 func (s *Service) Heartbeat(ctx context.Context, p identity.Principal, jobID string, phase protocol.Phase) (protocol.HeartbeatResponse, error) {
 	var out protocol.HeartbeatResponse
 	err := s.onJob(ctx, p, jobID, func(tx *store.Tx, job *store.Job, now time.Time) error {
-		lost := job.Reason == workflow.ReasonLost
-		if job.Status.Final() && (!lost || now.Sub(job.EndedAt) > s.opts.Evidence) {
-			return ended(*job)
-		}
-		newer, err := overtaken(tx, *job)
-		if err != nil {
+		if err := s.mayContinue(tx, *job, now); err != nil {
 			return err
 		}
-		if lost && (phase == protocol.PhaseStarting || newer > 0) {
-			// A lost job must not start at all. An overtaken job must not continue with its next
-			// step.
-			return ended(*job)
+		if job.Reason == workflow.ReasonLost && phase == protocol.PhaseStarting {
+			return ended(*job) // a lost job must not start at all
 		}
 		if job.Status == workflow.StatusAccepted && (phase == protocol.PhaseStarting || phase == protocol.PhaseRunning) {
-			if err := leave(job, now); err != nil {
+			if err := s.leave(tx, job, now); err != nil {
 				return err
 			}
 		}
@@ -110,12 +121,12 @@ func (s *Service) Heartbeat(ctx context.Context, p identity.Principal, jobID str
 }
 
 // leave permits a claimed job to start. The job is never requeued afterwards.
-func leave(job *store.Job, now time.Time) error {
+func (s *Service) leave(tx *store.Tx, job *store.Job, now time.Time) error {
 	if err := apply(job, workflow.EventLeave, now); err != nil {
 		return err
 	}
 	job.StartedAt = now
-	return nil
+	return s.record(tx, *job, webhooks.DeploymentStarted)
 }
 
 // StepStatus records the progress of a step.
@@ -133,6 +144,10 @@ func (s *Service) StepStatus(ctx context.Context, p identity.Principal, jobID st
 			return nil // a late report: the job already has its result
 		}
 		updateStep(&job.Steps[step], r, now)
+		if setup := &job.Steps[0]; step > 0 && setup.Status == workflow.StepRunning {
+			// The agent, which reports the end of the set-up, can be stopped at this time.
+			setup.Status, setup.UpdatedAt, setup.FinishedAt = workflow.StepSucceeded, now, job.Steps[step].StartedAt
+		}
 		job.LastSeenAt, job.ModifiedAt = now, now
 		if job.Stock && job.Status == workflow.StatusRunning {
 			if err := s.endStock(tx, job, now); err != nil {
@@ -253,7 +268,7 @@ func (s *Service) recordResult(tx *store.Tx, job *store.Job, r protocol.ResultRe
 	}
 	if job.Status == workflow.StatusAccepted && v.event == workflow.EventSucceed {
 		// Only a started job can succeed.
-		if err := leave(job, now); err != nil {
+		if err := s.leave(tx, job, now); err != nil {
 			return err
 		}
 	}

@@ -194,3 +194,20 @@ func TestResultsReadTheLogOnce(t *testing.T) {
 		t.Errorf("8 concurrent results read the log %d times, want 2", n)
 	}
 }
+
+func TestSetupEndsWithTheFirstStepOfTheRunner(t *testing.T) {
+	p := newPlant(t, storetest.SQLite(t), deployments.Options{})
+	id := p.deploy(p.stack("dev"))
+	c := p.poll("a")
+	report := func(step int, status workflow.StepStatus) {
+		t.Helper()
+		p.must(p.service.StepStatus(t.Context(), runner(c), c.Job.ID, step, protocol.StepStatusRequest{Status: status}))
+	}
+	report(0, workflow.StepRunning)
+	p.must(p.heartbeat(c, protocol.PhaseStarting))
+	// The agent is stopped before it reports the end of the set-up.
+	report(1, workflow.StepRunning)
+	if setup := p.job(id).Steps[0]; setup.Status != workflow.StepSucceeded || setup.FinishedAt.IsZero() {
+		t.Errorf("the set-up is %+v", setup)
+	}
+}

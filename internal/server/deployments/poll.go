@@ -4,8 +4,6 @@ import (
 	"context"
 	"errors"
 	"slices"
-	"strings"
-	"sync"
 	"time"
 
 	"workflowagent/internal/server/fault"
@@ -37,6 +35,9 @@ func (s *Service) Poll(ctx context.Context, p identity.Principal, r Poll) (*Clai
 		return nil, err
 	}
 	claim, err := s.poll(ctx, p, r)
+	if claim != nil {
+		claim.IdentityToken = s.firstIdentityToken(ctx, claim.Job)
+	}
 	if ctx.Err() != nil {
 		after, cancel := context.WithTimeout(context.WithoutCancel(ctx), goneTimeout)
 		defer cancel()
@@ -59,28 +60,51 @@ func (s *Service) Poll(ctx context.Context, p identity.Principal, r Poll) (*Clai
 
 func (s *Service) poll(ctx context.Context, p identity.Principal, r Poll) (*Claim, error) {
 	c := claimant{OrgID: p.Org.ID, TokenID: p.TokenID, Agent: r.Agent, PollID: r.PollID, Stock: r.Stock}
-	wanted := len(r.Types) == 0 || slices.Contains(r.Types, workflow.TypeDeployment)
+	wanted := r.FreeSlots > 0 && (len(r.Types) == 0 || slices.Contains(r.Types, workflow.TypeDeployment))
 	wake, forget := s.held.join(c.OrgID)
 	defer forget()
-	var got chan outcome // a nil channel never receives
-	if r.FreeSlots > 0 && wanted {
-		if r.Wait <= 0 {
-			return s.claim(ctx, c)
-		}
-		w := s.dispatcher.join(c)
-		got = w.got
-		o, done := s.hold(ctx, r.Wait, c.TokenID, wake, got)
-		if done {
+	repeated, err := s.look(ctx, c)
+	if err != nil {
+		return nil, err
+	}
+	if wanted && (r.Wait <= 0 || repeated) {
+		o := s.claim(ctx, []claimant{c})[0]
+		if r.Wait <= 0 || !errors.Is(o.err, errNothing) {
 			return o.claim, o.err
 		}
-		ended := o.err
-		if o = s.dispatcher.leave(w); o.claim == nil && ended != nil {
-			o.err = ended // only without a claim: a claim made before the token became invalid is still delivered
-		}
+	}
+	if !wanted {
+		o, _ := s.hold(ctx, r.Wait, c.TokenID, wake, nil)
+		return nil, o.err
+	}
+	w := s.dispatcher.join(c)
+	o, done := s.hold(ctx, r.Wait, c.TokenID, wake, w.got)
+	if done {
 		return o.claim, o.err
 	}
-	o, _ := s.hold(ctx, r.Wait, c.TokenID, wake, got)
-	return nil, o.err
+	ended := o.err
+	if o = s.dispatcher.leave(w); o.claim == nil && ended != nil {
+		o.err = ended // only without a claim: a claim made before the token became invalid is still delivered
+	}
+	return o.claim, o.err
+}
+
+// look returns an error if a poll's token became invalid between the request's authentication and
+// the start of the poll. It also reports whether an earlier response to the same poll had a job that
+// the agent might not have received. It ignores database errors, because a claim repeats the checks.
+func (s *Service) look(ctx context.Context, c claimant) (repeated bool, err error) {
+	err = s.db.Read(ctx, func(tx *store.Tx) error {
+		if err := identity.CheckLive(tx, c.TokenID, tx.Now()); err != nil || c.PollID == "" {
+			return err
+		}
+		earlier, err := tx.JobsByPolls(c.Agent.PoolID, []string{c.PollID})
+		repeated = len(earlier) > 0
+		return err
+	})
+	if fault.KindOf(err) == fault.KindUnauthenticated {
+		return false, err
+	}
+	return repeated, nil
 }
 
 // hold waits for an outcome. If none arrives, done is false. In that case, o.err is set if the
@@ -88,10 +112,6 @@ func (s *Service) poll(ctx context.Context, p identity.Principal, r Poll) (*Clai
 func (s *Service) hold(ctx context.Context, wait time.Duration, tokenID string, wake <-chan struct{}, got <-chan outcome) (o outcome, done bool) {
 	timer := time.NewTimer(wait)
 	defer timer.Stop()
-	// The token might have become invalid between the request's authentication and the join.
-	if o.err = s.revoked(ctx, tokenID); o.err != nil {
-		return o, false
-	}
 	for {
 		select {
 		case o = <-got:
@@ -122,10 +142,9 @@ func (s *Service) StatusForAgent(ctx context.Context, p identity.Principal, depl
 	return job.Status, nil
 }
 
-// PoolName returns the name of an agent's pool.
-func (s *Service) PoolName(ctx context.Context, p identity.Principal) (string, error) {
-	pool, err := s.opts.Pools.Get(ctx, p.Org.ID, p.PoolID)
-	return pool.Name, err
+// PoolOf returns an agent's pool.
+func (s *Service) PoolOf(ctx context.Context, p identity.Principal) (pools.Overview, error) {
+	return s.opts.Pools.Get(ctx, p.Org.ID, p.PoolID)
 }
 
 // revoked returns the error for a poll whose token has become invalid, or nil. It ignores database
@@ -136,153 +155,4 @@ func (s *Service) revoked(ctx context.Context, tokenID string) error {
 		return err
 	}
 	return nil
-}
-
-// claimTimeout bounds one attempt to claim a job for a waiter.
-const claimTimeout = 30 * time.Second
-
-// dispatcher assigns jobs to held polls without polling the database. When it is notified of a
-// claimable job, it claims the job for the poll that has waited longest. At most one goroutine
-// serves each pool, and only while polls wait.
-type dispatcher struct {
-	claim    func(context.Context, claimant) (*Claim, error)
-	handBack func(context.Context, *Claim)
-
-	mu     sync.Mutex
-	lines  map[string]*line
-	closed bool
-	wg     sync.WaitGroup
-}
-
-type line struct {
-	orgID   string
-	waiters []*waiter
-	dirty   bool // a job might be claimable
-	running bool // a goroutine serves the line
-}
-
-// waiter is a held poll. It receives one outcome, unless it leaves before a claim for it begins.
-type waiter struct {
-	claimant
-	leaving bool
-	got     chan outcome // capacity 1
-}
-
-type outcome struct {
-	claim *Claim // nil: no job
-	err   error
-}
-
-func newDispatcher(claim func(context.Context, claimant) (*Claim, error), handBack func(context.Context, *Claim)) *dispatcher {
-	return &dispatcher{claim: claim, handBack: handBack, lines: map[string]*line{}}
-}
-
-// close makes the dispatcher reject new polls, and waits for its goroutines. The caller must end
-// the waiting polls.
-func (d *dispatcher) close() {
-	d.mu.Lock()
-	d.closed = true
-	d.mu.Unlock()
-	d.wg.Wait()
-}
-
-// join adds a poll to its pool's line and starts an attempt to claim a job.
-func (d *dispatcher) join(c claimant) *waiter {
-	w := &waiter{claimant: c, got: make(chan outcome, 1)}
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if d.closed {
-		w.got <- outcome{}
-		return w
-	}
-	l := d.lines[c.Agent.PoolID]
-	if l == nil {
-		l = &line{orgID: c.OrgID}
-		d.lines[c.Agent.PoolID] = l
-	}
-	l.waiters = append(l.waiters, w)
-	d.serve(c.Agent.PoolID, l)
-	return w
-}
-
-// leave removes a poll. If a claim for the poll is in progress, leave waits for the outcome, which
-// can be a job.
-func (d *dispatcher) leave(w *waiter) outcome {
-	pool := w.Agent.PoolID
-	d.mu.Lock()
-	if l := d.lines[pool]; l != nil {
-		for i, other := range l.waiters {
-			if other == w {
-				l.waiters = append(l.waiters[:i], l.waiters[i+1:]...)
-				d.tidy(pool, l)
-				d.mu.Unlock()
-				return outcome{}
-			}
-		}
-	}
-	w.leaving = true
-	d.mu.Unlock()
-	return <-w.got
-}
-
-func (d *dispatcher) note(payload string) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	org, isOrg := strings.CutPrefix(payload, "org:")
-	for pool, l := range d.lines {
-		if payload == "" || pool == payload || isOrg && l.orgID == org {
-			d.serve(pool, l)
-		}
-	}
-}
-
-// serve ensures that a goroutine serves the line. The caller must hold d.mu.
-func (d *dispatcher) serve(pool string, l *line) {
-	l.dirty = true
-	if l.running || d.closed || len(l.waiters) == 0 {
-		return
-	}
-	l.running = true
-	d.wg.Go(func() { d.run(pool, l) })
-}
-
-// tidy removes a line that has no polls. The caller must hold d.mu.
-func (d *dispatcher) tidy(pool string, l *line) {
-	if len(l.waiters) == 0 && !l.running {
-		delete(d.lines, pool)
-	}
-}
-
-// run claims jobs for the waiters of a line until no job is claimable or no poll waits.
-func (d *dispatcher) run(pool string, l *line) {
-	for {
-		d.mu.Lock()
-		if len(l.waiters) == 0 || !l.dirty || d.closed {
-			l.running = false
-			d.tidy(pool, l)
-			d.mu.Unlock()
-			return
-		}
-		l.dirty = false
-		w := l.waiters[0]
-		l.waiters = l.waiters[1:]
-		d.mu.Unlock()
-
-		ctx, cancel := context.WithTimeout(context.Background(), claimTimeout)
-		claim, err := d.claim(ctx, w.claimant)
-		cancel()
-
-		d.mu.Lock()
-		switch {
-		case errors.Is(err, errNothing) && !w.leaving:
-			l.waiters = append([]*waiter{w}, l.waiters...)
-		case errors.Is(err, errNothing):
-			w.got <- outcome{}
-			l.dirty = true // a job might have become claimable for the polls behind this one
-		default:
-			w.got <- outcome{claim, err}
-			l.dirty = true
-		}
-		d.mu.Unlock()
-	}
 }

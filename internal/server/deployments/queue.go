@@ -2,9 +2,9 @@ package deployments
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
-	"fmt"
+	"maps"
+	"slices"
 	"sync"
 	"time"
 
@@ -14,7 +14,6 @@ import (
 	"workflowagent/internal/server/identity"
 	"workflowagent/internal/server/pools"
 	"workflowagent/internal/server/store"
-	"workflowagent/internal/termtext"
 	"workflowagent/internal/workflow"
 )
 
@@ -28,90 +27,161 @@ type claimant struct {
 
 // Claim is a claimed job.
 type Claim struct {
-	Job   store.Job
-	Token string // authenticates the callbacks of this job and epoch
+	Job           store.Job
+	Token         string // authenticates the callbacks of this job and epoch
+	IdentityToken string // the job's first identity token; "" if the server cannot issue one
 }
 
 var errNothing = errors.New("no job can be claimed")
 
-// claim assigns the pool's next job in one transaction, or returns errNothing. A repeated poll
-// receives the same job while its claim is current and the job has not started.
-func (s *Service) claim(ctx context.Context, c claimant) (*Claim, error) {
-	token, hash := identity.NewToken()
-	var job store.Job
+// claim assigns the pool's next jobs in one transaction. It returns one outcome per claimant, all of
+// the same pool: a job, errNothing or another error. A repeated poll receives the same job while its
+// claim is current and the job has not started.
+func (s *Service) claim(ctx context.Context, claimants []claimant) []outcome {
+	tokens, hashes := make([]string, len(claimants)), make([][]byte, len(claimants))
+	for i := range claimants {
+		tokens[i], hashes[i] = identity.NewToken()
+	}
+	// The time of a pool's last claim is only displayed, so a precision of one second is sufficient.
+	touch := sync.OnceValue(func() bool { return s.claims.stale(claimants[0].Agent.PoolID, time.Now()) })
+	var out []outcome
 	err := s.db.Write(ctx, func(tx *store.Tx) error {
 		now, err := tx.LeaseTime()
 		if err != nil {
 			return err
 		}
-		// A held poll's token might have become invalid since the poll began.
-		if err := identity.CheckLive(tx, c.TokenID, now); err != nil {
+		if out, err = s.assign(tx, claimants, now); err != nil {
 			return err
 		}
-		if job, err = reclaim(tx, c, now); errors.Is(err, store.ErrNotFound) {
-			job, err = s.take(tx, c, now)
+		claimed := false
+		for i, o := range out {
+			if o.claim == nil {
+				continue
+			}
+			o.claim.Token = tokens[i]
+			job := o.claim.Job
+			err := tx.InsertToken(store.Token{
+				ID: identity.NewID(), Hash: hashes[i], Kind: store.RunnerToken, OrgID: job.OrgID, PoolID: job.PoolID,
+				JobID: job.ID, Epoch: job.Epoch, DeploymentID: job.DeploymentID, StackID: job.StackID, CreatedAt: now,
+			})
+			if err != nil {
+				return err
+			}
+			claimed = true
 		}
-		if err != nil {
+		if !claimed || !touch() {
+			return nil
+		}
+		if err := tx.TouchPool(claimants[0].Agent.PoolID, now); !errors.Is(err, store.ErrNotFound) {
 			return err
 		}
-		return tx.InsertToken(store.Token{
-			ID: identity.NewID(), Hash: hash, Kind: store.RunnerToken, OrgID: job.OrgID, PoolID: job.PoolID,
-			JobID: job.ID, Epoch: job.Epoch, DeploymentID: job.DeploymentID, StackID: job.StackID, CreatedAt: now,
-		})
+		return nil
 	})
+	if err != nil {
+		return slices.Repeat([]outcome{{err: err}}, len(claimants))
+	}
+	for i, o := range out {
+		if o.claim == nil {
+			continue
+		}
+		s.log.WithFields(logrus.Fields{
+			"job_id": o.claim.Job.ID, "deployment_id": o.claim.Job.DeploymentID, "pool": o.claim.Job.PoolID,
+			"agent": claimants[i].Agent.Hostname, "epoch": o.claim.Job.Epoch,
+		}).Info("job claimed")
+	}
+	return out
+}
+
+// assign returns an outcome for each claimant. The caller sets the claims' tokens.
+func (s *Service) assign(tx *store.Tx, claimants []claimant, now time.Time) ([]outcome, error) {
+	out := slices.Repeat([]outcome{{err: errNothing}}, len(claimants))
+	earlier, err := reclaim(tx, claimants, now)
 	if err != nil {
 		return nil, err
 	}
-	s.log.WithFields(logrus.Fields{
-		"job_id": job.ID, "deployment_id": job.DeploymentID, "pool": job.PoolID, "agent": c.Agent.Hostname, "epoch": job.Epoch,
-	}).Info("job claimed")
-	return &Claim{job, token}, nil
+	live := map[string]error{} // by token
+	var free []int             // claimants that may take a job
+	for i, c := range claimants {
+		// A held poll's token might have become invalid since the poll began.
+		dead, known := live[c.TokenID]
+		if !known {
+			dead = identity.CheckLive(tx, c.TokenID, now)
+			if dead != nil && fault.KindOf(dead) != fault.KindUnauthenticated {
+				return nil, dead
+			}
+			live[c.TokenID] = dead
+		}
+		switch job := earlier[c.PollID]; {
+		case dead != nil:
+			out[i].err = dead
+		case job.ID != "" && job.AgentID == c.Agent.AgentID:
+			out[i] = outcome{claim: &Claim{Job: job}}
+		default:
+			free = append(free, i)
+		}
+	}
+	jobs, err := s.next(tx, claimants[0], len(free))
+	if err != nil {
+		return nil, err
+	}
+	for n, job := range jobs {
+		if job, err = s.take(tx, job, claimants[free[n]], now); err != nil {
+			return nil, err
+		}
+		out[free[n]] = outcome{claim: &Claim{Job: job}}
+	}
+	return out, nil
 }
 
-// reclaim returns the job in an earlier response to the same poll.
-func reclaim(tx *store.Tx, c claimant, now time.Time) (store.Job, error) {
-	if c.PollID == "" {
-		return store.Job{}, store.ErrNotFound
+// reclaim returns the jobs in earlier responses to the same polls, by the id of the poll, and
+// records a sign of life of their agents.
+func reclaim(tx *store.Tx, claimants []claimant, now time.Time) (map[string]store.Job, error) {
+	agents := map[string]string{} // by poll
+	for _, c := range claimants {
+		if c.PollID != "" {
+			agents[c.PollID] = c.Agent.AgentID
+		}
 	}
-	job, err := tx.JobByPoll(c.Agent.PoolID, c.PollID)
+	if len(agents) == 0 {
+		return nil, nil
+	}
+	list, err := tx.JobsByPolls(claimants[0].Agent.PoolID, slices.Collect(maps.Keys(agents)))
 	if err != nil {
-		return store.Job{}, err
+		return nil, err
 	}
-	if job.AgentID != c.Agent.AgentID {
-		return store.Job{}, store.ErrNotFound
+	earlier := map[string]store.Job{}
+	for _, job := range list {
+		if agents[job.PollID] != job.AgentID {
+			continue
+		}
+		job.LastSeenAt = now
+		if err := tx.SaveJob(job); err != nil {
+			return nil, err
+		}
+		earlier[job.PollID] = job
 	}
-	job.LastSeenAt = now
-	return job, tx.SaveJob(job)
+	return earlier, nil
 }
 
-func (s *Service) take(tx *store.Tx, c claimant, now time.Time) (store.Job, error) {
-	full, err := s.full(tx, c.OrgID)
-	if err != nil {
-		return store.Job{}, err
+// next returns up to limit jobs that the claimant's pool may start now.
+func (s *Service) next(tx *store.Tx, c claimant, limit int) ([]store.Job, error) {
+	if limit == 0 {
+		return nil, nil
 	}
-	if full {
-		return store.Job{}, errNothing
+	room, err := s.room(tx, c.OrgID, int64(limit))
+	if err != nil || room <= 0 {
+		return nil, err
 	}
-	job, err := tx.NextJob(c.Agent.PoolID)
-	if errors.Is(err, store.ErrNotFound) {
-		return store.Job{}, errNothing
-	}
-	if err != nil {
-		return store.Job{}, err
-	}
+	return tx.NextJobs(c.Agent.PoolID, int(room))
+}
+
+func (s *Service) take(tx *store.Tx, job store.Job, c claimant, now time.Time) (store.Job, error) {
 	if err := apply(&job, workflow.EventClaim, now); err != nil {
 		return store.Job{}, err
 	}
 	job.ClaimedAt, job.LastSeenAt = now, now
 	job.AgentID, job.AgentHostname, job.AgentVersion = c.Agent.AgentID, c.Agent.Hostname, c.Agent.Version
 	job.PollID, job.Stock = c.PollID, c.Stock
-	// The time of a pool's last claim is only displayed, so a precision of one second is
-	// sufficient.
-	if s.claims.stale(job.PoolID, time.Now()) {
-		if err := tx.TouchPool(job.PoolID, now); err != nil && !errors.Is(err, store.ErrNotFound) {
-			return store.Job{}, err
-		}
-	}
 	if err := tx.SaveClaim(job); err != nil {
 		return store.Job{}, err
 	}
@@ -119,19 +189,19 @@ func (s *Service) take(tx *store.Tx, c claimant, now time.Time) (store.Job, erro
 	return job, nil
 }
 
-// full reports whether an organization has reached its limit of active jobs. Only claims add active
+// room returns how many jobs an organization may start now, up to limit. Only claims add active
 // jobs. A server that does not share its database therefore knows an upper bound: the last count
-// plus its own claims. It counts again only when that bound reaches the limit.
-func (s *Service) full(tx *store.Tx, orgID string) (bool, error) {
-	if !s.db.Shared() && s.active.below(orgID, s.opts.Cap) {
-		return false, nil
+// plus its own claims. It counts again only when limit more jobs would exceed that bound.
+func (s *Service) room(tx *store.Tx, orgID string, limit int64) (int64, error) {
+	if !s.db.Shared() && s.active.admits(orgID, limit, s.opts.Cap) {
+		return limit, nil
 	}
 	n, err := tx.CountActiveJobs(orgID)
 	if err != nil {
-		return false, err
+		return 0, err
 	}
 	s.active.counted(orgID, n)
-	return n >= s.opts.Cap, nil
+	return min(limit, s.opts.Cap-n), nil
 }
 
 type atMost struct {
@@ -139,12 +209,12 @@ type atMost struct {
 	n  map[string]int64
 }
 
-// below reports whether an organization's upper bound is known and less than limit.
-func (a *atMost) below(orgID string, limit int64) bool {
+// admits reports whether an organization's upper bound is known and permits more jobs within limit.
+func (a *atMost) admits(orgID string, more, limit int64) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	n, known := a.n[orgID]
-	return known && n < limit
+	return known && n+more <= limit
 }
 
 func (a *atMost) counted(orgID string, n int64) {
@@ -228,136 +298,4 @@ func reassign(tx *store.Tx, job *store.Job) error {
 	org, err := tx.OrgQueue(job.OrgID)
 	job.PoolID = org.DefaultPool
 	return err
-}
-
-// Create queues a deployment. body is the body of the public request, and initiator is the trigger
-// as the client names it.
-func (s *Service) Create(ctx context.Context, p identity.Principal, st store.Stack, body []byte, initiator string) (store.Deployment, error) {
-	op, inherit, err := readRequest(body)
-	if err != nil {
-		return store.Deployment{}, err
-	}
-	d := store.Deployment{
-		ID: identity.NewID(), OrgID: st.OrgID, StackID: st.ID, Project: st.Project, Stack: st.Name, Operation: op,
-		Initiator: termtext.OneLine(initiator, maxMessage), RequestedBy: p.User.ID, Requester: p.Name(), InheritSettings: inherit,
-	}
-	jobID := identity.NewID()
-	err = s.db.Write(ctx, func(tx *store.Tx) error {
-		set, err := s.configure(ctx, tx, st, body, inherit)
-		if err != nil {
-			return err
-		}
-		if identity.JobScope(st.ID, op, set.Option(), false)[st.ID]&identity.DeleteStack != 0 {
-			if err := p.Check(st, identity.DeleteStack); err != nil {
-				return err
-			}
-		}
-		if op != workflow.OperationDestroy { // which frees space
-			if err := s.opts.Quota.Admit(tx, st.OrgID); err != nil {
-				return err
-			}
-		}
-		d.CreatedAt = tx.Now()
-		return enqueue(tx, &d, jobID, set)
-	})
-	return d, err
-}
-
-func readRequest(body []byte) (workflow.Operation, bool, error) {
-	var r struct {
-		Operation        *string `json:"operation"`
-		InheritSettings  *bool   `json:"inheritSettings"`
-		OperationContext *struct {
-			Operation *string `json:"operation"`
-		} `json:"operationContext"`
-	}
-	if err := json.Unmarshal(body, &r); err != nil {
-		var te *json.UnmarshalTypeError
-		if errors.As(err, &te) && te.Field != "" {
-			return "", false, fault.Invalid("Bad Request: the member %q cannot be a JSON %s", te.Field, te.Value)
-		}
-		return "", false, fault.Invalid("Bad Request: the body is not a valid JSON object")
-	}
-	if c := r.OperationContext; c != nil && c.Operation != nil && *c.Operation != "" {
-		return "", false, fault.Invalid("Bad Request: 'operation' must only be set at the top level of the request")
-	}
-	if r.Operation == nil || *r.Operation == "" {
-		return "", false, fault.Invalid("Bad Request: Missing top level required field 'operation'")
-	}
-	op, err := workflow.ParseOperation(*r.Operation)
-	if err != nil {
-		return "", false, fault.Invalid("Bad Request: %s", termtext.OneLine(err.Error(), maxMessage))
-	}
-	return op, r.InheritSettings == nil || *r.InheritSettings, nil
-}
-
-func (s *Service) configure(ctx context.Context, tx *store.Tx, st store.Stack, body []byte, inherit bool) (*workflow.Settings, error) {
-	var base *workflow.Settings
-	if inherit {
-		var err error
-		if base, _, err = storedSettings(tx, st.ID); err != nil {
-			return nil, err
-		}
-	}
-	set, err := workflow.InheritSettings(base, body)
-	if err == nil {
-		err = set.Validate()
-	}
-	if err == nil {
-		err = set.CompleteSource()
-	}
-	if err == nil {
-		err = set.Deployable()
-	}
-	if err != nil {
-		return nil, fault.Invalid("Bad Request: %s", err)
-	}
-	return set, s.seal(ctx, st.ID, set)
-}
-
-func enqueue(tx *store.Tx, d *store.Deployment, jobID string, set *workflow.Settings) error {
-	pinned, err := poolOf(tx, d.OrgID, set.AgentPoolID)
-	if err != nil {
-		return err
-	}
-	org, err := tx.OrgQueue(d.OrgID)
-	if err != nil {
-		return err
-	}
-	queue, err := tx.StackQueue(d.StackID)
-	if err != nil {
-		return err
-	}
-	queue.LastVersion++
-	if err := tx.SaveStackQueue(queue); err != nil {
-		return err
-	}
-	d.Version = queue.LastVersion
-	doc, err := json.Marshal(set)
-	if err != nil {
-		return fmt.Errorf("encoding a deployment's configuration: %w", err)
-	}
-	d.Configuration = string(doc)
-	job := store.Job{
-		ID: jobID, DeploymentID: d.ID, OrgID: d.OrgID, StackID: d.StackID,
-		PoolID: set.AgentPoolID, PoolPinned: pinned, Operation: d.Operation, Version: d.Version,
-		SkipIntermediate: set.Option().SkipIntermediateDeployments,
-		Status:           workflow.StatusNotStarted, Epoch: 1, QueuedAt: d.CreatedAt, ModifiedAt: d.CreatedAt,
-	}
-	if !pinned {
-		job.PoolID = org.DefaultPool
-	}
-	for _, step := range set.Plan(d.Operation) {
-		job.Steps = append(job.Steps, store.StepState{Name: step.Name, Status: workflow.StepNotStarted})
-	}
-	if err := tx.InsertDeployment(*d); err != nil {
-		return err
-	}
-	if err := tx.InsertJob(job); err != nil {
-		return err
-	}
-	if job.PoolID != "" {
-		tx.Notify(pools.QueueTopic, job.PoolID)
-	}
-	return nil
 }

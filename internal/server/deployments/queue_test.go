@@ -18,11 +18,11 @@ import (
 	"workflowagent/internal/workflow"
 )
 
-// TestEachJobOnce has two agents claim 500 jobs of 50 stacks while the jobs are being created. Each
+// TestEachJobOnce has four agents claim 200 jobs of 20 stacks while the jobs are being created. Each
 // job must be claimed exactly once.
 func TestEachJobOnce(t *testing.T) {
 	storetest.Each(t, func(t *testing.T, db *store.DB) {
-		const jobs, stackCount, agents = 500, 50, 2
+		const jobs, stackCount, agents = 200, 20, 4
 		p := newPlant(t, db, deployments.Options{})
 		p.run()
 		var mu sync.Mutex

@@ -131,18 +131,21 @@ func (s *Service) summary(tx *store.Tx, dj store.DeploymentJob) (Details, error)
 		}
 		d.Message = d.wait.Text
 	}
-	d.Updates, err = updatesOf(tx, dj.Deployment)
+	d.Updates, err = updatesOf(tx, dj.Deployment, shownUpdates)
 	return d, err
 }
 
-// shownUpdates is the maximum number of updates that a deployment shows.
-const shownUpdates = 20
+// Maximum numbers of updates of a deployment, the newest ones.
+const (
+	shownUpdates  = 20  // in the deployment
+	listedUpdates = 200 // in the list of its updates
+)
 
 // updatesOf returns a deployment's started updates. Clients use only the first update. The updates
 // of the deployment's own operation therefore precede the updates of other commands. Within each
 // group, newer updates precede older ones.
-func updatesOf(tx *store.Tx, d store.Deployment) ([]store.Update, error) {
-	list, err := tx.UpdatesOfDeployment(d.ID, shownUpdates)
+func updatesOf(tx *store.Tx, d store.Deployment, limit int) ([]store.Update, error) {
+	list, err := tx.UpdatesOfDeployment(d.ID, limit)
 	if err != nil {
 		return nil, err
 	}
@@ -159,13 +162,16 @@ func updatesOf(tx *store.Tx, d store.Deployment) ([]store.Update, error) {
 
 // Updates returns a deployment's updates in the order of [Details].
 func (s *Service) Updates(ctx context.Context, st store.Stack, id string) ([]store.Update, error) {
+	if err := budget.Of(ctx).Take(ctx, summaryMemory/shownUpdates*listedUpdates); err != nil {
+		return nil, err
+	}
 	var out []store.Update
 	err := s.db.Read(ctx, func(tx *store.Tx) error {
 		dj, err := find(tx, st, id)
 		if err != nil {
 			return err
 		}
-		out, err = updatesOf(tx, dj.Deployment)
+		out, err = updatesOf(tx, dj.Deployment, listedUpdates)
 		return err
 	})
 	return out, err

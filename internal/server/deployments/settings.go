@@ -5,6 +5,8 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
+	"strings"
 
 	"workflowagent/internal/server/fault"
 	"workflowagent/internal/server/identity"
@@ -73,13 +75,16 @@ func (s *Service) changeSettings(ctx context.Context, p identity.Principal, st s
 ) (*StoredSettings, error) {
 	var out *StoredSettings
 	err := s.db.Write(ctx, func(tx *store.Tx) error {
+		if err := identity.CheckUnmoved(tx, st); err != nil {
+			return err
+		}
 		old, row, err := storedSettings(tx, st.ID)
 		if err != nil {
 			return err
 		}
 		fresh, err := change(old)
 		if err == nil {
-			err = fresh.Validate()
+			err = validate(fresh)
 		}
 		if err != nil {
 			return fault.Invalid("Bad Request: %s", err)
@@ -120,6 +125,19 @@ func (s *Service) changeSettings(ctx context.Context, p identity.Principal, st s
 		return nil, err
 	}
 	return out, nil
+}
+
+// validate returns an error if the settings are invalid or name an unknown role. A role that is named
+// in another way than by its id must not be ignored, because the job would have more rights.
+func validate(set *workflow.Settings) error {
+	role := set.Role()
+	if c := set.OperationContext; role == "" && c != nil && c.Role != nil && c.Role.Name+c.Role.DefaultIdentifier != "" {
+		return fmt.Errorf("operationContext.role: has no id: write {\"id\": \"ROLE\"}; the roles are %s", strings.Join(identity.Roles(), ", "))
+	}
+	if role != "" && !slices.Contains(identity.Roles(), role) {
+		return fmt.Errorf("operationContext.role: this server has no role %q; the roles are %s", termtext.OneLine(role, 80), strings.Join(identity.Roles(), ", "))
+	}
+	return set.Validate()
 }
 
 // poolOf returns an error if a pool does not exist. The id "" means the organization's default

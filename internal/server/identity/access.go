@@ -47,6 +47,18 @@ func (p Principal) Role(orgID string) string {
 	}
 }
 
+// limit gives a job's user at most a role in the job's organization.
+func (p *Principal) limit(role string) {
+	// The order in which roles include each other. The last two differ only outside stacks.
+	order := []string{RoleAdmin, RoleMember, RoleBillingManager, RoleCollaborator}
+	have := p.Role(p.Org.ID)
+	if have != "" && slices.Index(order, have) < slices.Index(order, role) {
+		have = role
+	}
+	p.User.SiteAdmin = false
+	p.Roles = map[string]string{p.Org.ID: have}
+}
+
 // CanReadOrg reports whether a caller may see an organization. Only users and organization tokens
 // may read an organization's lists. A job may read only its own organization.
 func (p Principal) CanReadOrg(orgID string) bool {
@@ -86,6 +98,11 @@ func (p Principal) CanCreateStack(orgID string) bool {
 	default:
 		return false
 	}
+}
+
+// CanTransfer reports whether a caller may move a stack to another organization.
+func (p Principal) CanTransfer(s store.Stack, orgID string) bool {
+	return p.Can(s, Manage) && p.CanAdminOrg(s.OrgID) && p.CanAdminOrg(orgID) && p.CanGrant()
 }
 
 // Creator returns the id that stacks record for the caller who created them. It is "" for a team,

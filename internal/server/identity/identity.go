@@ -203,6 +203,9 @@ func load(tx *store.Tx, t store.Token) (Principal, error) {
 	if p.Kind == KindUser && t.OrgID != "" {
 		p.confine()
 	}
+	if role := p.Scope.role(); p.Kind == KindJob && role != "" {
+		p.limit(role)
+	}
 	return p, nil
 }
 

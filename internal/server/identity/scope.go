@@ -1,6 +1,7 @@
 package identity
 
 import (
+	"maps"
 	"slices"
 	"strings"
 
@@ -64,6 +65,29 @@ type Scope map[string]Ability
 // OtherStacks is the key in a [Scope] for every stack of the token's organization that the token's
 // user may read at the time of use.
 const OtherStacks = "*"
+
+// rolePrefix begins the key in a [Scope] that names the role to which a job is limited.
+const rolePrefix = "@"
+
+// As returns a copy of a job's scope that is limited to a role, if role is not "". With the token,
+// the user has at most that role.
+func (s Scope) As(role string) Scope {
+	s = maps.Clone(s)
+	if role != "" {
+		s[rolePrefix+role] = Outputs
+	}
+	return s
+}
+
+// role returns the role to which a scope is limited, or "".
+func (s Scope) role() string {
+	for key := range s {
+		if role, ok := strings.CutPrefix(key, rolePrefix); ok {
+			return role
+		}
+	}
+	return ""
+}
 
 // JobScope returns the scope for a deployment's pulumi process. Only a deployment with a requester
 // may read other stacks' outputs.

@@ -1,7 +1,8 @@
-// Package outbound fetches small documents from addresses that users provide. Users must not be
-// able to make the server call services that only the server can reach. The package therefore
-// requires TLS with verified certificates (plain HTTP only to the same machine) and does not follow
-// redirects. It never calls cloud credential services, and it bounds time and size.
+// Package outbound makes requests to addresses that users provide: it fetches small documents, and
+// sends events to receivers. Users must not be able to make the server call services that only the
+// server can reach. The package therefore requires TLS with verified certificates (see
+// [Client.Get] and [Client.Post] for the exceptions) and does not follow redirects. It never calls
+// cloud credential services, and it bounds time and size.
 package outbound
 
 import (
@@ -32,6 +33,8 @@ const (
 type Client struct {
 	// Roots are the trusted certificate authorities; nil means the system's authorities.
 	Roots *x509.CertPool
+	// Internal are the networks of internal receivers, which [Client.Post] may call.
+	Internal []netip.Prefix
 }
 
 // Document is a fetched document.
@@ -61,7 +64,7 @@ func (c *Client) Get(ctx context.Context, address string, thumbprints []string) 
 	}
 	req.Header.Set("Accept", "application/json")
 	req.Header.Set("User-Agent", "workflow-server")
-	transport := c.transport(u.Hostname(), thumbprints)
+	transport := c.transport(u.Hostname(), thumbprints, checkAddress)
 	defer transport.CloseIdleConnections()
 	client := &http.Client{Transport: transport, CheckRedirect: func(*http.Request, []*http.Request) error {
 		return http.ErrUseLastResponse
@@ -118,8 +121,8 @@ func parse(address string) (*url.URL, error) {
 	}
 }
 
-func (c *Client) transport(host string, thumbprints []string) *http.Transport {
-	dialer := &net.Dialer{Control: func(_, address string, _ syscall.RawConn) error { return checkAddress(address) }}
+func (c *Client) transport(host string, thumbprints []string, check func(address string) error) *http.Transport {
+	dialer := &net.Dialer{Control: func(_, address string, _ syscall.RawConn) error { return check(address) }}
 	return &http.Transport{
 		Proxy:                  http.ProxyFromEnvironment,
 		DialContext:            dialer.DialContext,
@@ -159,6 +162,8 @@ func explain(u *url.URL, err error) error {
 	switch {
 	case errors.Is(err, errForbiddenAddress):
 		return fmt.Errorf("%s cannot be called: %w", u.Host, errForbiddenAddress)
+	case errors.Is(err, errInternalAddress):
+		return fmt.Errorf("%s cannot be called: %w", u.Host, errInternalAddress)
 	case errors.As(err, &unverified):
 		return fmt.Errorf("the TLS certificate of %s is not trusted: %w", u.Host, unverified.Err)
 	case errors.As(err, &dns):

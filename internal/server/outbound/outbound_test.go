@@ -211,7 +211,7 @@ func TestForbiddenAddresses(t *testing.T) {
 		}
 	}
 	// A name can also resolve to the address; the dialer detects it.
-	transport := new(Client).transport("metadata.example.com", nil)
+	transport := new(Client).transport("metadata.example.com", nil, checkAddress)
 	if _, err := transport.DialContext(t.Context(), "tcp", "169.254.169.254:443"); !errors.Is(err, errForbiddenAddress) {
 		t.Errorf("dialing the address of a cloud's metadata: %v", err)
 	}

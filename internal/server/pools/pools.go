@@ -267,8 +267,9 @@ func (s *Service) moveQueued(ctx context.Context, orgID, id string) error {
 type Settings func(document string) (string, error)
 
 // Delete removes a pool and its tokens. It requires force if stacks name the pool, or if the pool's
-// queue or agents are busy. Those stacks then use the default pool, and running jobs finish. Delete
-// removes dependents first, in several transactions.
+// queue or agents are busy. It requires none for the organization's default pool, so that a program
+// can delete every pool that it created. Stacks that name the pool then use the default pool, and
+// running jobs finish. Delete removes dependents first, in several transactions.
 func (s *Service) Delete(ctx context.Context, orgID, id string, force bool, forget Settings) error {
 	err := s.db.WriteInPieces(ctx, func(tx *store.Tx, limit int) (int64, error) {
 		use, err := tx.PoolUse(id)
@@ -282,12 +283,12 @@ func (s *Service) Delete(ctx context.Context, orgID, id string, force bool, forg
 		if _, err := tx.Pool(orgID, id); err != nil {
 			return 0, err
 		}
-		if !force && (use != store.PoolUse{} || queue.DefaultPool == id) {
+		if !force && use != (store.PoolUse{}) {
 			then := "let them fall back to the default pool"
 			if queue.DefaultPool == id {
 				then = "leave the organization without a default pool; deployments without a pool then wait until you select one"
 			}
-			return 0, fault.Invalid("Bad Request: Agent pool is in use: %s; delete it with force=true to %s", describeUse(use, queue.DefaultPool == id), then)
+			return 0, fault.Invalid("Bad Request: Agent pool is in use: %s; delete it with force=true to %s", describeUse(use), then)
 		}
 		if queue.DefaultPool == id {
 			queue.DefaultPool = ""
@@ -334,18 +335,15 @@ func release(tx *store.Tx, id string, limit int, forget Settings) (int64, error)
 	return int64(len(rows)), nil
 }
 
-func describeUse(u store.PoolUse, isDefault bool) string {
+func describeUse(u store.PoolUse) string {
 	var parts []string
 	add := func(n int64, what string) {
 		if n > 0 {
 			parts = append(parts, fmt.Sprintf("%d %s", n, what))
 		}
 	}
-	add(u.Settings, "stack settings name it")
+	add(u.Settings, "stacks select it in their settings")
 	add(u.Queued, "deployments wait for it")
 	add(u.Active, "deployments run on it")
-	if isDefault {
-		parts = append(parts, "it is the organization's default")
-	}
 	return strings.Join(parts, ", ")
 }

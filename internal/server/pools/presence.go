@@ -35,6 +35,7 @@ type Sighting struct {
 	PoolID, AgentID, SessionID string
 	Hostname, IP, PID          string
 	Platform, Version          string
+	Slots                      int64         // number of jobs that the agent can run at once; 0 while it cannot start jobs
 	Interval                   time.Duration // longest announced pause between polls; 0 for none
 	Hold                       time.Duration // time for which the server holds this poll
 }
@@ -108,7 +109,7 @@ func (s *Service) seen(ctx context.Context, g Sighting) error {
 	row := store.PoolAgent{
 		PoolID: g.PoolID, AgentID: g.AgentID, SessionID: g.SessionID,
 		Hostname: g.Hostname, IP: g.IP, PID: g.PID, Platform: g.Platform, Version: g.Version,
-		Every: max(g.Interval, g.Hold),
+		Slots: g.Slots, Every: max(g.Interval, g.Hold),
 	}
 	err = s.db.Write(ctx, func(tx *store.Tx) error {
 		now, err := tx.LeaseTime()

@@ -17,12 +17,13 @@ const exportTries = 5
 
 // Open returns the current state of a stack.
 func (s *Service) Open(ctx context.Context, stackID string) (states.Stored, error) {
-	return s.open(ctx, func(tx *store.Tx) (st store.Stack, err error) { return tx.Stack(stackID) })
+	out, _, err := s.open(ctx, func(tx *store.Tx) (st store.Stack, err error) { return tx.Stack(stackID) })
+	return out, err
 }
 
 // OpenVersion returns the state of a version of a stack.
 func (s *Service) OpenVersion(ctx context.Context, st store.Stack, version int64) (states.Stored, error) {
-	return s.open(ctx, func(tx *store.Tx) (store.Stack, error) {
+	out, _, err := s.open(ctx, func(tx *store.Tx) (store.Stack, error) {
 		u, err := tx.UpdateByVersion(st.ID, version)
 		if errors.Is(err, store.ErrNotFound) {
 			return st, fault.NotFound("Not Found: stack '%s' has no version %d", st.Ref(), version)
@@ -34,14 +35,15 @@ func (s *Service) OpenVersion(ctx context.Context, st store.Stack, version int64
 		st.StateBlob, st.Version = u.StateBlob, version
 		return st, err
 	})
+	return out, err
 }
 
-// open returns the state of the stack that find returns.
-func (s *Service) open(ctx context.Context, find func(tx *store.Tx) (store.Stack, error)) (states.Stored, error) {
+// open returns the stack that find returns, and its state.
+func (s *Service) open(ctx context.Context, find func(tx *store.Tx) (store.Stack, error)) (states.Stored, store.Stack, error) {
 	for try := 1; ; try++ {
 		st, err := store.Read(ctx, s.db, find)
 		if err != nil {
-			return states.Stored{}, err
+			return states.Stored{}, st, err
 		}
 		out, err := s.states.Open(ctx, st.StateBlob)
 		missing := errors.Is(err, store.ErrNotFound)
@@ -52,7 +54,7 @@ func (s *Service) open(ctx context.Context, find func(tx *store.Tx) (store.Stack
 			err = fault.Wrap(fault.KindDamaged, err, "Internal Server Error: the stored state of stack '%s', version %d, is damaged; "+
 				"the details are in the server's log; export another version and import it", st.Ref(), st.Version)
 		}
-		return out, err
+		return out, st, err
 	}
 }
 

@@ -18,18 +18,18 @@ type Entry struct {
 // historyChunk is the number of updates that History holds in memory at a time.
 const historyChunk = 100
 
-// History calls each for a stack's started updates, newest first. It selects either the previews or
-// all other updates. It skips offset updates and stops after limit; 0 means no limit. No
-// transaction is open during the calls, so each can block.
-func (s *Service) History(ctx context.Context, st store.Stack, previews bool, limit, offset int, each func(Entry) error) error {
-	var after *store.Update
+// History calls each for the selected updates of a stack. f.Limit is 0 for no limit, and f.StackID
+// and f.After are ignored. No transaction is open during the calls, so each can block.
+func (s *Service) History(ctx context.Context, st store.Stack, f store.UpdateFilter, each func(Entry) error) error {
+	limit := f.Limit
+	f.StackID, f.After = st.ID, nil
 	for given := 0; limit == 0 || given < limit; {
-		n := historyChunk
+		f.Limit = historyChunk
 		if limit > 0 {
-			n = min(n, limit-given)
+			f.Limit = min(historyChunk, limit-given)
 		}
 		chunk, err := store.Read(ctx, s.db, func(tx *store.Tx) ([]Entry, error) {
-			updates, err := tx.UpdatesOfStack(st.ID, previews, after, n, offset)
+			updates, err := tx.UpdatesOfStack(f)
 			if err != nil {
 				return nil, err
 			}
@@ -43,18 +43,19 @@ func (s *Service) History(ctx context.Context, st store.Stack, previews bool, li
 				return err
 			}
 		}
-		if len(chunk) < n {
+		if len(chunk) < f.Limit {
 			return nil
 		}
-		given += n
-		after = &chunk[n-1].Update
+		given += len(chunk)
+		f.After = &chunk[len(chunk)-1].Update
 	}
 	return nil
 }
 
 // CountHistory returns the number of updates that [Service.History] lists without a limit.
-func (s *Service) CountHistory(ctx context.Context, st store.Stack, previews bool) (int64, error) {
-	return store.Read(ctx, s.db, func(tx *store.Tx) (int64, error) { return tx.CountUpdates(st.ID, previews) })
+func (s *Service) CountHistory(ctx context.Context, st store.Stack, f store.UpdateFilter) (int64, error) {
+	f.StackID = st.ID
+	return store.Read(ctx, s.db, func(tx *store.Tx) (int64, error) { return tx.CountUpdates(f) })
 }
 
 // Version returns the update that created a version of a stack.

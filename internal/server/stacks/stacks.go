@@ -21,6 +21,7 @@ import (
 	"workflowagent/internal/server/stacks/mask"
 	"workflowagent/internal/server/stacks/states"
 	"workflowagent/internal/server/store"
+	"workflowagent/internal/server/webhooks"
 )
 
 // MaxLease is the maximum and default duration of an update's lease.
@@ -36,6 +37,8 @@ type Service struct {
 	hooks   Hooks
 	masks   mask.Sets
 	quota   *quota.Quota
+	url     string
+	memory  *budget.Budget // of background work; nil means no limit
 }
 
 // Options are the options of [New].
@@ -47,6 +50,8 @@ type Options struct {
 	// Memory is the budget of background work; nil means no limit.
 	Memory *budget.Budget
 	Quota  *quota.Quota // nil means no limit
+	// ExternalURL is the server's URL for clients, without a trailing slash.
+	ExternalURL string
 }
 
 // New returns a service that uses a database.
@@ -54,7 +59,10 @@ func New(db *store.DB, o Options) *Service {
 	if o.Lease <= 0 {
 		o.Lease = MaxLease
 	}
-	return &Service{db: db, log: o.Log, secrets: o.Secrets, states: states.New(db, o.Log, o.Memory), lease: o.Lease, quota: o.Quota}
+	return &Service{
+		db: db, log: o.Log, secrets: o.Secrets, states: states.New(db, o.Log, o.Memory), lease: o.Lease, quota: o.Quota,
+		url: o.ExternalURL, memory: o.Memory,
+	}
 }
 
 // Follow sets the hooks. Call it before any other method.
@@ -141,7 +149,10 @@ func (s *Service) Create(ctx context.Context, p identity.Principal, n NewStack) 
 				return err
 			}
 		}
-		return tx.SetStackTags(st.ID, tags)
+		if err := tx.SetStackTags(st.ID, tags); err != nil {
+			return err
+		}
+		return record(tx, p, st, webhooks.StackCreated, "created")
 	})
 	if errors.Is(err, store.ErrConflict) {
 		return store.Stack{}, fault.Conflict("Conflict: stack '%s' already exists", st.Ref())
@@ -197,6 +208,9 @@ func (s *Service) Delete(ctx context.Context, p identity.Principal, st store.Sta
 				return err
 			case !done:
 				return tx.UpdateStack(cur) // the holding update expired and released the stack
+			}
+			if err := record(tx, p, cur, webhooks.StackDeleted, "deleted"); err != nil {
+				return err
 			}
 			return tx.DeleteStack(cur.ID)
 		})

@@ -105,7 +105,11 @@ func (s *Service) replaceState(ctx context.Context, p identity.Principal, stackI
 		if err := tx.InsertUpdate(u); err != nil {
 			return err
 		}
-		return tx.UpdateStack(st)
+		tx.Notify(UpdateTopic, u.ID)
+		if err := tx.UpdateStack(st); err != nil {
+			return err
+		}
+		return s.recordEnd(tx, st, u)
 	})
 	if err != nil {
 		s.states.Drop(ctx, row.Blob)
@@ -117,6 +121,13 @@ func (s *Service) replaceState(ctx context.Context, p identity.Principal, stackI
 
 // Checkpoint stores a running update's current state and replaces the previous checkpoint.
 func (s *Service) Checkpoint(ctx context.Context, u store.Update, state *states.State) error {
+	return s.NumberedCheckpoint(ctx, u, state, 0)
+}
+
+// NumberedCheckpoint is [Service.Checkpoint] for a client that numbers its checkpoints from 1. It
+// ignores a checkpoint that is not newer than the last one, because a request can arrive twice or
+// late. The number 0 stands for a checkpoint without a number.
+func (s *Service) NumberedCheckpoint(ctx context.Context, u store.Update, state *states.State, sequence int64) error {
 	if u.Preview {
 		return fault.Forbidden("Forbidden: Updating the checkpoint is not permitted for preview operations.")
 	}
@@ -128,11 +139,16 @@ func (s *Service) Checkpoint(ctx context.Context, u store.Update, state *states.
 		return err
 	}
 	var old store.State
+	var late bool
 	err = s.db.Write(ctx, func(tx *store.Tx) error {
 		cur, err := s.permit(tx, u.ID)
 		if err != nil {
 			return err
 		}
+		if late = sequence > 0 && sequence <= cur.CheckpointSequence; late {
+			return nil
+		}
+		cur.CheckpointSequence = max(sequence, cur.CheckpointSequence)
 		st, err := tx.Stack(cur.StackID)
 		if err != nil {
 			return err
@@ -158,7 +174,7 @@ func (s *Service) Checkpoint(ctx context.Context, u store.Update, state *states.
 		}
 		return tx.DeleteState(old.Key)
 	})
-	if err != nil {
+	if err != nil || late {
 		s.states.Drop(ctx, row.Blob)
 		return err
 	}

@@ -305,7 +305,10 @@ func (s *Service) finish(tx *store.Tx, u *store.Update, status Status, reason st
 	}
 	u.Status, u.Reason, u.FinishedAt = string(status), reason, now
 	tx.Notify(UpdateTopic, u.ID)
-	return tx.SaveUpdate(*u)
+	if err := tx.SaveUpdate(*u); err != nil {
+		return err
+	}
+	return s.recordEnd(tx, st, *u)
 }
 
 func (s *Service) reportEnded(ended []store.Update) {

@@ -74,8 +74,9 @@ func (b beat) passed(now time.Time, bootID string, boot time.Duration) (away, st
 	return away, step
 }
 
-// giveBack shifts the leases of running updates and the last signs of life of active jobs. After a
-// clock step, it also shifts the presence of agents.
+// giveBack shifts the leases of running updates, the last signs of life of active jobs, and the
+// first use of signing keys that were published but did not sign yet. After a clock step, it also
+// shifts the presence of agents.
 func (tx *Tx) giveBack(away, step time.Duration, now time.Time) error {
 	_, err := tx.Exec("UPDATE updates SET lease_expires_at = lease_expires_at + $1 WHERE status = 'running'",
 		min(away, maxAbsence)+step)
@@ -84,6 +85,10 @@ func (tx *Tx) giveBack(away, step time.Duration, now time.Time) error {
 	}
 	_, err = tx.Exec(`UPDATE jobs SET last_seen_at = CASE WHEN last_seen_at + $1 > $2 THEN $2 ELSE last_seen_at + $1 END
 		WHERE status IN ('accepted', 'running')`, away+step, now)
+	if err != nil {
+		return err
+	}
+	_, err = tx.Exec("UPDATE signing_keys SET use_from = use_from + $1 WHERE use_from > $2", away+step, now.Add(-away-step))
 	if err != nil || step == 0 {
 		return err
 	}

@@ -75,6 +75,9 @@ type DeploymentJob struct {
 var deploymentJobs = "SELECT " + deployments.Expressions() + ", " + jobs.Expressions() + ", COALESCE(p.name, '') FROM " + fromDeployments +
 	" JOIN jobs j ON j.deployment_id = d.id LEFT JOIN agent_pools p ON p.id = j.pool_id "
 
+// deploymentSummaries leaves out the long columns.
+var deploymentSummaries = strings.NewReplacer("d.configuration", "'{}'", "j.result", "''", "j.notes", "''").Replace(deploymentJobs)
+
 func readDeploymentJob(scan database.Scan) (dj DeploymentJob, err error) {
 	err = scan(append(append(deployments.Fields(&dj.Deployment), jobs.Fields(&dj.Job)...), &dj.PoolName)...)
 	return dj, err
@@ -102,8 +105,7 @@ func (tx *Tx) Deployments(f DeploymentFilter) ([]DeploymentJob, int64, error) {
 	if f.Asc {
 		direction = "ASC"
 	}
-	query := strings.NewReplacer("d.configuration", "'{}'", "j.result", "''", "j.notes", "''").Replace(deploymentJobs)
-	list, err := database.Collect(tx.Tx, readDeploymentJob, query+where+
+	list, err := database.Collect(tx.Tx, readDeploymentJob, deploymentSummaries+where+
 		fmt.Sprintf(" ORDER BY %s %s, d.version %s, d.id LIMIT %d OFFSET %d", order, direction, direction, f.Limit, f.Offset), args...)
 	return list, total, err
 }
@@ -111,6 +113,11 @@ func (tx *Tx) Deployments(f DeploymentFilter) ([]DeploymentJob, int64, error) {
 // DeploymentJob returns a deployment with its job.
 func (tx *Tx) DeploymentJob(id string) (DeploymentJob, error) {
 	return database.One(tx.Tx, readDeploymentJob, deploymentJobs+"WHERE d.id = $1", id)
+}
+
+// DeploymentSummary is like [Tx.DeploymentJob], but without settings, results and notes.
+func (tx *Tx) DeploymentSummary(id string) (DeploymentJob, error) {
+	return database.One(tx.Tx, readDeploymentJob, deploymentSummaries+"WHERE d.id = $1", id)
 }
 
 // CountDeployments returns the number of the deployments by status that [Tx.Deployments] selects.

@@ -166,14 +166,14 @@ func TestUpdates(t *testing.T) {
 			return errors.Join(tx.InsertUpdate(preview), tx.InsertUpdate(unstarted))
 		})
 		err := db.Read(t.Context(), func(tx *store.Tx) error {
-			got, err := tx.UpdatesOfStack("id-a", false, nil, 10, 0)
+			got, err := tx.UpdatesOfStack(store.UpdateFilter{StackID: "id-a", Limit: 10})
 			if diff := cmp.Diff([]store.Update{u}, got); diff != "" {
 				t.Errorf("updates (-want +got):\n%s", diff)
 			}
 			if err != nil {
 				return err
 			}
-			if n, err := tx.CountUpdates("id-a", true); err != nil || n != 1 {
+			if n, err := tx.CountUpdates(store.UpdateFilter{StackID: "id-a", Previews: true}); err != nil || n != 1 {
 				t.Errorf("CountUpdates of previews = %d, %v, want 1", n, err)
 			}
 			if v, err := tx.UpdateByVersion("id-a", 1); err != nil || v.ID != "u1" {

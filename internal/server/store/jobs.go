@@ -2,6 +2,7 @@ package store
 
 import (
 	"fmt"
+	"strings"
 	"time"
 
 	"workflowagent/internal/protocol"
@@ -90,23 +91,30 @@ func (tx *Tx) JobOfDeployment(id string) (Job, error) {
 	return jobs.One(tx.Tx, "WHERE deployment_id = $1", id)
 }
 
-// NextJob returns the next job that a pool may claim, or [ErrNotFound]. It returns the first queued
-// job of an organization that is not paused. The job's stack must exist, must be neither paused nor
-// blocked, and must have no active job and no older queued job. The caller checks the
+// NextJobs returns up to limit jobs that a pool may claim, of different stacks. They are the first
+// queued jobs of organizations that are not paused. A job's stack must exist, must be neither paused
+// nor blocked, and must have no active job and no older queued job. The caller checks the
 // organization's concurrency limit.
-func (tx *Tx) NextJob(poolID string) (Job, error) {
-	return jobs.One(tx.Tx, `WHERE j.status = 'not-started' AND j.pool_id = $1
-		AND NOT EXISTS (SELECT 1 FROM jobs a WHERE a.stack_id = j.stack_id AND a.status IN ('accepted', 'running'))
-		AND NOT EXISTS (SELECT 1 FROM jobs q WHERE q.stack_id = j.stack_id AND q.status = 'not-started' AND q.version < j.version)
-		AND EXISTS (SELECT 1 FROM stacks s WHERE s.id = j.stack_id)
-		AND NOT EXISTS (SELECT 1 FROM stack_queues w WHERE w.stack_id = j.stack_id AND (w.paused = 1 OR w.blocked_by <> ''))
-		AND NOT EXISTS (SELECT 1 FROM org_queues o WHERE o.org_id = j.org_id AND o.paused = 1)
-		ORDER BY j.queued_at, j.id LIMIT 1`, poolID)
+func (tx *Tx) NextJobs(poolID string, limit int) ([]Job, error) {
+	// SQLite would prepare a statement with another value of a bound limit again.
+	return jobs.All(tx.Tx, "WHERE j.status = 'not-started' AND j.pool_id = $1 AND "+claimable+fmt.Sprintf(" ORDER BY j.queued_at, j.id LIMIT %d", limit), poolID)
 }
 
-// JobByPoll returns the job that a poll of an agent in a pool claimed, if the claim is still valid.
-func (tx *Tx) JobByPoll(poolID, pollID string) (Job, error) {
-	return jobs.One(tx.Tx, `WHERE poll_id = $1 AND poll_id <> '' AND pool_id = $2 AND status = 'accepted'`, pollID, poolID)
+// claimable is the condition on a queued job j of [Tx.NextJobs].
+const claimable = `NOT EXISTS (SELECT 1 FROM jobs a WHERE a.stack_id = j.stack_id AND a.status IN ('accepted', 'running'))
+	AND NOT EXISTS (SELECT 1 FROM jobs q WHERE q.stack_id = j.stack_id AND q.status = 'not-started' AND q.version < j.version)
+	AND EXISTS (SELECT 1 FROM stacks s WHERE s.id = j.stack_id)
+	AND NOT EXISTS (SELECT 1 FROM stack_queues w WHERE w.stack_id = j.stack_id AND (w.paused = 1 OR w.blocked_by <> ''))
+	AND NOT EXISTS (SELECT 1 FROM org_queues o WHERE o.org_id = j.org_id AND o.paused = 1)`
+
+// JobsByPolls returns the jobs that polls of a pool's agents claimed, if the claims are still valid.
+func (tx *Tx) JobsByPolls(poolID string, pollIDs []string) ([]Job, error) {
+	marks, args := make([]string, len(pollIDs)), []any{poolID}
+	for i, id := range pollIDs {
+		args = append(args, id)
+		marks[i] = fmt.Sprintf("$%d", len(args))
+	}
+	return jobs.All(tx.Tx, "WHERE poll_id IN ("+strings.Join(marks, ", ")+") AND poll_id <> '' AND pool_id = $1 AND status = 'accepted'", args...)
 }
 
 // CountActiveJobs returns the number of an organization's claimed and running jobs.

@@ -14,6 +14,7 @@ type AgentPool struct {
 	CreatedAt                    time.Time
 	LastSeenAt                   time.Time // last sign of life of any agent in the pool
 	LastJobAt                    time.Time // time of the pool's last claim
+	BuiltIn                      bool      // the pool of the server's own runners
 }
 
 var (
@@ -96,16 +97,23 @@ type PoolAgent struct {
 	PoolID, AgentID, SessionID string
 	Hostname, IP, PID          string
 	Platform, Version          string
+	Slots                      int64         // number of jobs that the agent can run at once; 0 while it cannot start jobs
 	Every                      time.Duration `db:"every_us"` // longest pause between polls that the agent announced
 	LiveUntil                  time.Time     // time until which other sessions with the same id are rejected
 	LastSeenAt                 time.Time
 }
 
-// SaveAgent stores an agent and its pool's last sign of life. It returns [ErrNotFound] if the pool
-// does not exist.
+// SaveAgent stores an agent and, with a precision of a second, its pool's last sign of life: writes
+// of all agents to one row would conflict. It returns [ErrNotFound] if the pool does not exist.
 func (tx *Tx) SaveAgent(a PoolAgent) error {
-	if err := pools.Update(tx.Tx, AgentPool{ID: a.PoolID, LastSeenAt: a.LastSeenAt}, "last_seen_at"); err != nil {
+	seen, err := database.Scalar[int64](tx.Tx, "SELECT last_seen_at FROM agent_pools WHERE id = $1", a.PoolID)
+	if err != nil {
 		return err
+	}
+	if a.LastSeenAt.UnixMicro()-seen >= time.Second.Microseconds() {
+		if err := pools.Update(tx.Tx, AgentPool{ID: a.PoolID, LastSeenAt: a.LastSeenAt}, "last_seen_at"); err != nil {
+			return err
+		}
 	}
 	return agents.Save(tx.Tx, a, "pool_id, agent_id")
 }

@@ -44,12 +44,23 @@ func (tx *Tx) StackByName(org, project, name string) (Stack, error) {
 
 // UpdateStack writes a stack's names, version, state, active update and configuration.
 func (tx *Tx) UpdateStack(s Stack) error {
+	if err := tx.recordResources("id", s.ID, s.ResourceCount); err != nil {
+		return err
+	}
 	return stacks.Update(tx.Tx, s, "project", "name", "version", "state_blob", "state_schema",
 		"resource_count", "active_update", "last_update_at", "config")
 }
 
+// SetStackOwner records a user as the creator of a stack.
+func (tx *Tx) SetStackOwner(id, userID string) error {
+	return tx.ExecOne("UPDATE stacks SET created_by = $2 WHERE id = $1", id, userID)
+}
+
 // DeleteStack removes a stack and its tags, updates and events. The caller removes its blobs.
 func (tx *Tx) DeleteStack(id string) error {
+	if err := tx.recordResources("id", id, 0); err != nil {
+		return err
+	}
 	return tx.ExecOne("DELETE FROM stacks WHERE id = $1", id)
 }
 
@@ -129,11 +140,11 @@ func (tx *Tx) stacksOf(org string, f StackFilter, limit int) ([]Stack, error) {
 		}
 	}
 	order := " ORDER BY s.project, s.name"
-	query := strings.Replace(stacks.Query("WHERE "+strings.Join(where, " AND ")+order), "s.config", "''", 1)
+	rest := "WHERE " + strings.Join(where, " AND ") + order
 	if f.Limit > 0 {
-		query += fmt.Sprintf(" LIMIT %d", limit)
+		rest += fmt.Sprintf(" LIMIT %d", limit)
 	}
-	return database.Collect(tx.Tx, stacks.Scan, query, args...)
+	return tx.stacksWithoutConfig(rest, args...)
 }
 
 // StackTags returns the tags of a stack.

@@ -97,6 +97,9 @@ func (tx *Tx) FoldState(s State, batches int64) error {
 // CountState records a state's schema version and number of resources in all rows that refer to the
 // state.
 func (tx *Tx) CountState(key string, schema, resources int64) error {
+	if err := tx.recordResources("state_blob", key, resources); err != nil {
+		return err
+	}
 	for _, table := range []string{"updates", "stacks"} {
 		_, err := tx.Exec("UPDATE "+table+" SET state_schema = $2, resource_count = $3 WHERE state_blob = $1 AND state_blob <> ''", key, schema, resources)
 		if err != nil {

@@ -32,10 +32,12 @@ type Update struct {
 	// NextSequence is the sequence number of the first missing engine event. All events with lower
 	// numbers are stored.
 	NextSequence   int64
-	StateExpired   bool   // the state was removed because of its age
-	EventsExpired  bool   // the events were removed because of their age
-	JournalVersion int64  // version of the journal that the client can send; 0 if it sends checkpoints
-	TokenID        string // organization or team token that created the update; "" for other callers
+	StateExpired   bool  // the state was removed because of its age
+	EventsExpired  bool  // the events were removed because of their age
+	JournalVersion int64 // version of the journal that the client can send; 0 if it sends checkpoints
+	// CheckpointSequence is the sequence number of the last verbatim checkpoint; 0 before the first.
+	CheckpointSequence int64
+	TokenID            string // organization or team token that created the update; "" for other callers
 }
 
 var updates = database.NewTable[Update]("updates")
@@ -57,7 +59,8 @@ func (tx *Tx) UpdateOnStack(id, org, project, name string) (Update, error) {
 // SaveUpdate writes an update's fields, except its identity, request and event sequence.
 func (tx *Tx) SaveUpdate(u Update) error {
 	return updates.Update(tx.Tx, u, "status", "version", "deployment_id", "started_at", "finished_at", "lease_hash", "lease_expires_at",
-		"reason", "state_blob", "state_schema", "resource_count", "resource_changes", "journal_version")
+		"reason", "state_blob", "state_schema", "resource_count", "resource_changes", "journal_version",
+		"checkpoint_sequence")
 }
 
 // Program returns the JSON of the request that created an update.
@@ -65,29 +68,51 @@ func (tx *Tx) Program(updateID string) (string, error) {
 	return database.Scalar[string](tx.Tx, "SELECT program FROM updates WHERE id = $1", updateID)
 }
 
-// UpdatesOfStack returns a stack's started updates, newest first: either the previews or all other
-// updates. If after is not nil, the list starts behind that update. Otherwise, UpdatesOfStack skips
-// offset updates.
-func (tx *Tx) UpdatesOfStack(stackID string, previews bool, after *Update, limit, offset int) ([]Update, error) {
-	query := `WHERE stack_id = $1 AND preview = $2 AND started_at > 0`
-	args := []any{stackID, previews}
-	if after != nil {
-		query += ` AND (version < $3 OR version = $3 AND (created_at < $4 OR created_at = $4 AND id > $5))`
-		args = append(args, after.Version, after.CreatedAt, after.ID)
-		offset = 0
+// UpdateFilter selects the started updates of a stack: either the previews or all other updates.
+type UpdateFilter struct {
+	StackID  string
+	Previews bool
+	Version  *int64 // of the updates; nil selects all versions
+	Asc      bool   // oldest first
+	After    *Update
+	Limit    int
+	Offset   int // number of updates to skip; ignored if After is set
+}
+
+func (f UpdateFilter) where() (query string, args []any) {
+	query, args = "WHERE stack_id = $1 AND preview = $2 AND started_at > 0", []any{f.StackID, f.Previews}
+	if f.Version != nil {
+		query, args = query+" AND version = $3", append(args, *f.Version)
 	}
-	order := "version DESC"
-	if previews { // other updates of a stack have different versions, which an index sorts
-		order += ", created_at DESC, id"
+	return query, args
+}
+
+// UpdatesOfStack returns the selected updates, newest first unless f.Asc is set.
+func (tx *Tx) UpdatesOfStack(f UpdateFilter) ([]Update, error) {
+	query, args := f.where()
+	before, desc := "<", " DESC"
+	if f.Asc {
+		before, desc = ">", ""
 	}
-	query += fmt.Sprintf(" ORDER BY %s LIMIT %d OFFSET %d", order, limit, offset)
+	if f.After != nil {
+		n := len(args)
+		query += fmt.Sprintf(" AND (version %s $%d OR version = $%d AND (created_at %s $%d OR created_at = $%d AND id > $%d))",
+			before, n+1, n+1, before, n+2, n+2, n+3)
+		args = append(args, f.After.Version, f.After.CreatedAt, f.After.ID)
+		f.Offset = 0
+	}
+	order := "version" + desc
+	if f.Previews { // other updates of a stack have different versions, which an index sorts
+		order += ", created_at" + desc + ", id"
+	}
+	query += fmt.Sprintf(" ORDER BY %s LIMIT %d OFFSET %d", order, f.Limit, f.Offset)
 	return updates.All(tx.Tx, query, args...)
 }
 
 // CountUpdates returns the number of updates that [Tx.UpdatesOfStack] lists without a limit.
-func (tx *Tx) CountUpdates(stackID string, previews bool) (int64, error) {
-	return database.Scalar[int64](tx.Tx, "SELECT COUNT(*) FROM updates WHERE stack_id = $1 AND preview = $2 AND started_at > 0",
-		stackID, previews)
+func (tx *Tx) CountUpdates(f UpdateFilter) (int64, error) {
+	where, args := f.where()
+	return database.Scalar[int64](tx.Tx, "SELECT COUNT(*) FROM updates "+where, args...)
 }
 
 // UpdateByVersion returns the update that created a version of a stack.

@@ -63,6 +63,7 @@ type Options struct {
 	// system and on the engine's host. Jobs get bind mounts below it.
 	SharedVolumeDirectory string
 	Network               string        // network mode for jobs; "" uses the engine's default
+	ServerAddress         string        // if set, jobs reach a server on loopback at this host:port and need not share the host's network
 	Memory                int64         // memory limit per job in bytes; 0 means no limit
 	CPUs                  float64       // CPU limit per job; 0 means no limit
 	PidsLimit             int64         // maximum number of processes and threads per job; 0 means 4096, negative means no limit

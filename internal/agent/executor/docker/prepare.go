@@ -219,6 +219,9 @@ func (e *Executor) network(ctx context.Context, engine *client.Client, spec exec
 		return "", failure(workflow.ReasonLaunch, "The server's URL is on loopback, which the job's container cannot reach: "+why+
 			". Set the server's --external-url to a URL that containers can reach", nil)
 	}
+	if spec.LoopbackOK && e.opts.ServerAddress != "" {
+		return e.opts.Network, nil
+	}
 	switch {
 	case !spec.LoopbackOK && e.opts.Network != "host":
 		// The server chooses the URL, so the URL alone must not permit access to the host's

@@ -41,6 +41,8 @@ import (
 //	settings STACK [FILE]         PUT deployment settings (default: only the job's environment)
 //	api [-status N] METHOD PATH [FILE]  one API call; its body goes to stdout
 //	job STACK N STATUS            wait until deployment N of the stack has that status
+//	receiver SECRET               start a receiver of webhooks: sets RECEIVER
+//	received KIND                 wait for its next request; its body goes to stdout
 //	wait-update STACK             wait until an update of the stack is in progress
 func TestScripts(t *testing.T) {
 	runScripts(t, testscript.Params{Dir: "testdata"})
@@ -67,12 +69,13 @@ func runScripts(t *testing.T, p testscript.Params, serverArgs ...string) {
 		Files:              p.Files,
 		RequireUniqueNames: true,
 		Setup: func(env *testscript.Env) error {
-			w, err := harness.NewSite(context.Background(), bin, tools, filepath.Join(env.WorkDir, ".site"), "", serverArgs...)
+			w, err := harness.NewSite(context.Background(), bin, tools, filepath.Join(env.WorkDir, ".site"), "", append(serverArgs, "--webhook-networks", "127.0.0.0/8")...)
 			if err != nil {
 				return err
 			}
 			env.Defer(w.Close)
 			env.Values[siteKey{}] = w
+			env.Values[receivedKey{}] = make(chan [2]string, 100)
 			env.Vars = slices.DeleteFunc(env.Vars, func(v string) bool {
 				return strings.HasPrefix(v, "PATH=") || strings.HasPrefix(v, "HOME=")
 			})
@@ -108,6 +111,8 @@ func runScripts(t *testing.T, p testscript.Params, serverArgs ...string) {
 			"settings":    settings,
 			"api":         api,
 			"job":         job,
+			"receiver":    receiver,
+			"received":    received,
 			"wait-update": waitUpdate,
 		},
 	})

@@ -31,12 +31,13 @@ func TestEngineRunsDeployments(t *testing.T) {
 			repo := w.Repo(ctx, t)
 			s := w.NewStack(ctx, t, "box", "dev", image, nil)
 			for _, operation := range []string{"update", "preview", "refresh", "destroy"} {
-				d := s.Finish(ctx, t, s.Deploy(ctx, t, operation, repo.URL, "echo from a container: $(id -u)"))
+				d := s.Finish(ctx, t, s.Deploy(ctx, t, operation, repo.URL, "echo from a container: $(id -u)",
+					`test "$(cat "$PULUMI_OIDC_TOKEN_FILE")" = "$PULUMI_OIDC_TOKEN" && test "$(cat /mnt/pulumi/pulumi.oidc)" = "$PULUMI_OIDC_TOKEN" && echo the token has ${#PULUMI_OIDC_TOKEN} characters`))
 				log := s.Log(ctx, t, d)
 				if d.Status != "succeeded" {
 					t.Fatalf("%s ended as %+v; its log:\n%s", operation, d, log)
 				}
-				for _, want := range []string{"== Setup", "from a container: ", "== pulumi " + operation} {
+				for _, want := range []string{"== Setup", "from a container: ", "the token has ", "== pulumi " + operation} {
 					if !strings.Contains(log, want) {
 						t.Errorf("the log of %s lacks %q:\n%s", operation, want, log)
 					}

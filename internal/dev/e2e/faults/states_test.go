@@ -1,11 +1,8 @@
 package faults
 
 import (
-	"context"
 	"math/rand/v2"
 	"net/http"
-	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"syscall"
@@ -164,26 +161,7 @@ func onPostgres(t *testing.T, dir string) []string {
 // startReplica starts another server on the database, and lets calls alternate between the two.
 func (a *stateArena) startReplica() *lab.Server {
 	a.t.Helper()
-	dir := a.t.TempDir()
-	data := filepath.Join(dir, "server")
-	if err := os.Mkdir(data, 0o700); err != nil {
-		a.t.Fatal(err)
-	}
-	for _, name := range []string{"admin-token", "master-key"} {
-		harness.Write(a.t, filepath.Join(data, name), harness.Read(a.t, filepath.Join(a.Server.DataDir, name)), 0o600)
-	}
-	s, err := lab.StartServer(context.WithoutCancel(a.t.Context()), lab.ServerOptions{
-		Binary: filepath.Join(a.Bin, "workflow-server"), Dir: dir, Host: ownLoopback(), Env: os.Environ(), Args: a.serverArgs,
-	})
-	if err != nil {
-		a.t.Fatal(err)
-	}
-	a.t.Cleanup(func() {
-		_ = s.Process.Stop(syscall.SIGTERM, 15*time.Second)
-		if a.t.Failed() {
-			a.t.Logf("the replica's log:\n%s", lab.Tail(s.LogFile, 40))
-		}
-	})
+	s := startReplica(a.t, a.Site, a.serverArgs)
 	a.route.set(a.Server.URL, s.URL)
 	return s
 }

@@ -91,6 +91,10 @@ func run(ctx context.Context) error {
 		return err
 	}
 	defer func() { _ = os.RemoveAll(dir) }()
+	// Other users run the programs of this directory.
+	if err := os.Chmod(dir, 0o711); err != nil {
+		return err
+	}
 	s := &suite{root: root, dir: dir, env: os.Environ()}
 	r := &results{}
 	if reason := raceMissing(ctx); reason == "" {

@@ -251,9 +251,21 @@ func configurationOf(s *workflow.Settings) configurationBody {
 
 func (d *deploymentRoutes) stackMetadata(w http.ResponseWriter, r *http.Request, st store.Stack) error {
 	stack, org, err := d.deployments.Paused(r.Context(), st)
-	return web.Answer(w, r, map[string]bool{
-		"paused": stack || org, "stackPaused": stack, "organizationPaused": org, "hasSchedules": false,
-	}, err)
+	if err != nil {
+		return err
+	}
+	schedules, err := d.triggers.List(r.Context(), st)
+	if err != nil {
+		return err
+	}
+	body := map[string]any{
+		"paused": stack || org, "stackPaused": stack, "organizationPaused": org, "hasSchedules": len(schedules) > 0,
+	}
+	runs, err := d.drift.Status(r.Context(), st)
+	if runs.Latest != "" {
+		body["drift"] = driftStatus{runs.Detected, runs.Latest, runs.Running}
+	}
+	return web.Answer(w, r, body, err)
 }
 
 func (d *deploymentRoutes) orgMetadata(w http.ResponseWriter, r *http.Request, o store.Organization) error {

@@ -1,35 +1,43 @@
-// Package deploy serves the routes of deployments and their settings, for users.
+// Package deploy serves the routes of deployments, their settings, schedules and drift runs, for users.
 package deploy
 
 import (
 	"fmt"
 	"net/http"
+	"slices"
 
 	"workflowagent/internal/server/api/request"
 	"workflowagent/internal/server/api/state"
 	"workflowagent/internal/server/api/web"
 	"workflowagent/internal/server/budget"
 	"workflowagent/internal/server/deployments"
+	"workflowagent/internal/server/drift"
 	"workflowagent/internal/server/identity"
 	"workflowagent/internal/server/stacks"
 	"workflowagent/internal/server/store"
+	"workflowagent/internal/server/triggers"
 )
 
 type deploymentRoutes struct {
 	deployments *deployments.Service
 	stacks      *stacks.Service
+	triggers    *triggers.Service
+	drift       *drift.Service
 }
 
-// Register adds the routes of deployments and their settings.
-func Register(rt *web.Router, d *deployments.Service, s *stacks.Service) {
+// Register adds the routes of deployments, their settings, schedules and drift runs.
+func Register(rt *web.Router, d *deployments.Service, s *stacks.Service, t *triggers.Service, dr *drift.Service) {
 	(&settingsRoutes{d}).register(rt)
-	(&deploymentRoutes{d, s}).register(rt)
+	(&scheduleRoutes{t}).register(rt)
+	(&deploymentRoutes{d, s, t, dr}).register(rt)
+	(&driftRoutes{dr}).register(rt)
 }
 
 func (d *deploymentRoutes) register(rt *web.Router) {
 	const base = web.StackPath + "/deployments"
 	rt.Stack(http.MethodGet, base, identity.StateRead, d.listStack)
 	rt.Stack(http.MethodPost, base, identity.Operate, d.create)
+	rt.Stack(http.MethodGet, web.StackPath+"/activity", identity.StateRead, d.activity)
 	rt.Stack(http.MethodGet, base+"/metadata", identity.StateRead, d.stackMetadata)
 	rt.Stack(http.MethodPost, base+"/pause", identity.Operate, d.pauseStack(true))
 	rt.Stack(http.MethodPost, base+"/resume", identity.Operate, d.pauseStack(false))
@@ -47,13 +55,18 @@ func (d *deploymentRoutes) register(rt *web.Router) {
 	rt.Org(http.MethodPost, org+"/resume", web.NeedAdmin, d.pauseOrg(false))
 }
 
+// clients are the initiators as which clients of the API can identify themselves.
+var clients = []string{"automation-api", "cli", "console"}
+
 func (d *deploymentRoutes) create(w http.ResponseWriter, r *http.Request, st store.Stack) error {
 	body, err := jsonBody(w, r)
 	if err != nil {
 		return err
 	}
-	initiator := request.PlainText(r.Header.Get("X-Pulumi-Deployment-Initiator"))
-	if initiator == "" {
+	// The other initiators belong to the server's own triggers. Identity tokens name the initiator,
+	// so a client must not claim to be one of them.
+	initiator := r.Header.Get("X-Pulumi-Deployment-Initiator")
+	if !slices.Contains(clients, initiator) {
 		initiator = "api"
 	}
 	dep, err := d.deployments.Create(r.Context(), web.Principal(r), st, body, initiator)

@@ -44,6 +44,8 @@ func (a *agentRoutes) register(rt *web.Router) {
 	rt.Authed(http.MethodGet, "/api/deployments/executor",
 		[]identity.Kind{identity.KindJob, identity.KindRunner, identity.KindPool}, a.executor)
 	rt.Authed(http.MethodGet, "/api/deployments/{deploymentID}/status", web.Agents, a.status)
+	rt.Authed(http.MethodGet, "/api/agent-pools/self/load", web.Agents, a.load)
+	a.registerStock(rt)
 }
 
 func (a *agentRoutes) poll(w http.ResponseWriter, r *http.Request) error {
@@ -67,10 +69,30 @@ func (a *agentRoutes) poll(w http.ResponseWriter, r *http.Request) error {
 		return web.Done(w, nil)
 	}
 	return web.WriteJSON(w, r, http.StatusOK, protocol.PollResponse{
-		JobID: claim.Job.ID, JobToken: claim.Token, RunID: claim.Job.DeploymentID,
+		JobID: claim.Job.ID, JobToken: claim.Token, OIDCToken: claim.IdentityToken, RunID: claim.Job.DeploymentID,
 		TypeSpecificID: claim.Job.DeploymentID, DeploymentID: claim.Job.DeploymentID,
 		WorkflowType: workflow.TypeDeployment, Epoch: claim.Job.Epoch,
 	})
+}
+
+// loadBody is the load of a pool. All members are integers, so that autoscalers can read them.
+type loadBody struct {
+	Queued            int64 `json:"queued"`
+	Claimable         int64 `json:"claimable"`
+	OldestWaitSeconds int64 `json:"oldestWaitSeconds"`
+	Running           int64 `json:"running"`
+	BusySlots         int64 `json:"busySlots"`
+	IdleSlots         int64 `json:"idleSlots"`
+	Agents            int64 `json:"agents"`
+}
+
+func (a *agentRoutes) load(w http.ResponseWriter, r *http.Request) error {
+	p := web.Principal(r)
+	l, err := a.deployments.PoolLoad(r.Context(), p.Org.ID, p.PoolID)
+	return web.Answer(w, r, loadBody{
+		Queued: l.Queued, Claimable: l.Claimable, OldestWaitSeconds: int64(l.OldestWait / time.Second),
+		Running: l.Running, BusySlots: l.BusySlots, IdleSlots: l.IdleSlots, Agents: l.Agents,
+	}, err)
 }
 
 // readPoll returns an agent's description of itself, which it reads from the headers. Agents that
@@ -90,6 +112,7 @@ func readPoll(r *http.Request) (deployments.Poll, error) {
 		PollID: h(protocol.HeaderPollID), FreeSlots: 1,
 	}
 	p.Stock = p.Agent.SessionID == ""
+	p.Agent.Slots = 1
 	if p.Agent.AgentID == "" {
 		sum := sha256.Sum256([]byte(ip + "\n" + r.UserAgent()))
 		p.Agent.AgentID = "stock-" + hex.EncodeToString(sum[:8])
@@ -105,6 +128,7 @@ func readPoll(r *http.Request) (deployments.Poll, error) {
 		set  func(int)
 	}{
 		{protocol.HeaderAgentSlots, func(n int) { p.FreeSlots = n }},
+		{protocol.HeaderAgentCapacity, func(n int) { p.Agent.Slots = int64(n) }},
 		{protocol.HeaderAgentInterval, func(n int) { p.Agent.Interval = time.Duration(n) * time.Second }},
 	} {
 		v := r.Header.Get(f.name)
@@ -149,11 +173,11 @@ func (a *agentRoutes) status(w http.ResponseWriter, r *http.Request) error {
 	w.Header().Set(protocol.HeaderAgentPool, web.Principal(r).PoolID)
 	w.Header().Set(protocol.HeaderExternalURL, a.externalURL)
 	if r.URL.Path == protocol.StatusProbe {
-		name, err := a.deployments.PoolName(r.Context(), web.Principal(r))
+		pool, err := a.deployments.PoolOf(r.Context(), web.Principal(r))
 		if err != nil {
 			return err
 		}
-		w.Header().Set(protocol.HeaderPoolName, url.PathEscape(name))
+		w.Header().Set(protocol.HeaderPoolName, url.PathEscape(pool.Name))
 	}
 	status, err := a.deployments.StatusForAgent(r.Context(), web.Principal(r), web.Param(r, "deploymentID"))
 	return web.Answer(w, r, status, err)

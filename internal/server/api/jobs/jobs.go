@@ -11,6 +11,7 @@ import (
 	"workflowagent/internal/server/api/web"
 	"workflowagent/internal/server/deployments"
 	"workflowagent/internal/server/fault"
+	"workflowagent/internal/server/issuer"
 	"workflowagent/internal/server/joblog"
 )
 
@@ -26,6 +27,7 @@ func (j *jobRoutes) register(rt *web.Router) {
 	const base = "/api/workflow/jobs/{jobID}"
 	rt.Authed(http.MethodGet, base, web.Runners, j.definition)
 	rt.Authed(http.MethodPost, base+"/heartbeat", web.Runners, j.heartbeat)
+	rt.Authed(http.MethodPost, base+"/oidc-token", web.Runners, j.identityToken)
 	rt.Authed(http.MethodPost, base+"/result", web.Runners, j.result)
 	rt.Authed(http.MethodPatch, base+"/{step}/status", web.Runners, j.stepStatus)
 	rt.Authed(http.MethodPost, base+"/{step}/logs", web.Runners, j.lines)
@@ -44,6 +46,18 @@ func (j *jobRoutes) heartbeat(w http.ResponseWriter, r *http.Request) error {
 	}
 	resp, err := j.deployments.Heartbeat(r.Context(), web.Principal(r), web.Param(r, "jobID"), req.Phase)
 	return web.Answer(w, r, resp, err)
+}
+
+func (j *jobRoutes) identityToken(w http.ResponseWriter, r *http.Request) error {
+	var req protocol.IdentityTokenRequest
+	if err := request.DecodeOptional(w, r, &req); err != nil {
+		return err
+	}
+	token, err := j.deployments.IdentityToken(r.Context(), web.Principal(r), web.Param(r, "jobID"), req.Audience)
+	if limited, ok := errors.AsType[*issuer.LimitError](err); ok {
+		return &web.Error{Status: http.StatusTooManyRequests, RetryAfter: limited.Wait, Message: "Too Many Requests: " + limited.Error()}
+	}
+	return web.Answer(w, r, protocol.IdentityToken{Token: token.Text, ExpiresAt: token.ExpiresAt}, err)
 }
 
 func (j *jobRoutes) stepStatus(w http.ResponseWriter, r *http.Request) error {

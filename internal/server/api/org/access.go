@@ -17,6 +17,7 @@ func (a *accessRoutes) register(rt *web.Router) {
 	rt.Stack(http.MethodGet, web.StackPath+"/collaborators", identity.StateRead, a.collaborators)
 	rt.StackAccess(http.MethodPut, web.StackPath+"/collaborators/{user}", a.setCollaborator)
 	rt.StackAccess(http.MethodDelete, web.StackPath+"/collaborators/{user}", a.removeCollaborator)
+	rt.StackAccess(http.MethodPost, web.StackPath+"/ownership", a.setOwner)
 	rt.Stack(http.MethodGet, web.StackPath+"/teams", identity.StateRead, a.teams)
 	rt.StackAccess(http.MethodPatch, "/api/console/stacks/{org}/{project}/{stack}/teams/{team}", a.setTeam)
 }
@@ -52,6 +53,18 @@ func (a *accessRoutes) setCollaborator(w http.ResponseWriter, r *http.Request, s
 		return fault.Invalid("Bad Request: member \"permission\" is required")
 	}
 	return web.Done(w, a.identity.SetCollaborator(r.Context(), st, web.Param(r, "user"), *body.Permission))
+}
+
+// setOwner responds with the previous owner.
+func (a *accessRoutes) setOwner(w http.ResponseWriter, r *http.Request, st store.Stack) error {
+	var body struct {
+		Login string `json:"githubLogin"`
+	}
+	if err := request.Decode(w, r, &body); err != nil {
+		return err
+	}
+	previous, err := a.identity.SetOwner(r.Context(), web.Principal(r), st, body.Login)
+	return web.Answer(w, r, web.UserInfoOf(previous), err)
 }
 
 func (a *accessRoutes) removeCollaborator(w http.ResponseWriter, r *http.Request, st store.Stack) error {

@@ -14,6 +14,17 @@ import (
 var empty = map[string]string{"/roles": "roles", "/teams/{team}/roles": "roles", "/invites": "invites"}
 
 func registerEmpty(rt *web.Router, ids *identity.Service) {
+	rt.Authed(http.MethodGet, "/api/user/pending-invites", web.People, func(w http.ResponseWriter, r *http.Request) error {
+		return web.WriteJSON(w, r, http.StatusOK, map[string]any{"invites": []any{}})
+	})
+	// No user has an e-mail address that waits for verification, or a verified one: the operator sets
+	// the addresses, and the server sends no e-mails.
+	noEmail := func(w http.ResponseWriter, _ *http.Request) error { return web.Done(w, nil) }
+	rt.Authed(http.MethodGet, "/api/user/pending-emails", web.People, noEmail)
+	rt.Authed(http.MethodDelete, "/api/user/pending-emails", web.People, web.OwnToken(noEmail))
+	rt.Authed(http.MethodGet, "/api/user/verified-email", web.People, func(w http.ResponseWriter, r *http.Request) error {
+		return web.WriteJSON(w, r, http.StatusOK, false)
+	})
 	for path, name := range empty {
 		rt.Org(http.MethodGet, "/api/orgs/{org}"+path, web.NeedMember, func(w http.ResponseWriter, r *http.Request, o store.Organization) error {
 			if strings.Contains(path, "{team}") {

@@ -16,7 +16,7 @@ var features = func() map[string]bool {
 agentIntegrationCatalogEnabled agentScheduledTasksEnabled aiAgentsEnabled aleEnabled approvalsEnabled
 auditLogUIFilteringEnabled auditLogsEnabled bitbucketVCSEnabled bringYourOwnKeyEnabled
 cliIntegrationCatalogEnabled crossGuardEnabled customRoleCondition customRolesEnabled customTemplatesEnabled
-customVCSEnabled dependencyCachingEnabled discoveredStacksEnabled driftDetectionEnabled
+customVCSEnabled dependencyCachingEnabled discoveredStacksEnabled
 environmentRevisionTagsEnabled environmentSecretRotationEnabled environmentsEnabled environmentsRestoreEnabled
 escEditorRevampEnabled escOnboardingAzureOAuthClientEnabled escOnboardingEnabled
 escOnboardingGcpOAuthClientEnabled escOnboardingV2Enabled fixDriftWithNeoEnabled ghAppDetailedDiffEnabled
@@ -25,12 +25,14 @@ insightsMonetizationEnabled integrationAssistantEnabled legacyDeploymentsOrgToke
 neoPlanModeEnabled neoTaskSharingEnabled nlpSearchEnabled pangeaAccountsScanPageEnabled
 policyIssueManagementEnabled policyManagementV2Enabled propertySearchUIEnabled resourceExportEnabled
 resourceSearchEnabled restoreStacksEnabled scimEnabled selfServeIDPRemoval
-serviceBackedConfigEnabled themingEnabled webhooksEnabled`
+serviceBackedConfigEnabled themingEnabled`
 	out := map[string]bool{
 		"agentPoolRegistrationEnabled": true,
 		"deployEnabled":                true,
+		"driftDetectionEnabled":        true,
 		"selfHostedDeploymentsEnabled": true,
 		"teamsEnabled":                 true,
+		"webhooksEnabled":              true,
 	}
 	for name := range strings.FieldsSeq(missing) {
 		out[name] = false
@@ -43,7 +45,7 @@ var noFeatures = map[string]any{
 	"accountCount": 0, "aiEnablement": "", "auditLogsEnabled": false, "defaultAccountPermission": 0, "defaultEnvironmentPermission": "none",
 	"environmentCount": 0, "insightsTrialUsingPolicy": false, "membersCanCreateAccounts": false, "membersCanTransferStacks": false,
 	"naturalLanguageSearchDisabled": true, "neoAgentDisabled": true, "neoApprovalMode": "manual", "neoCLIExplanationsDisabled": true,
-	"neoEnabled": false, "neoTaskSharingMode": "none", "preferredVCS": "none", "webhooksEnabled": false,
+	"neoEnabled": false, "neoTaskSharingMode": "none", "preferredVCS": "none",
 }
 
 func (u *userRoutes) metadata(w http.ResponseWriter, r *http.Request, o store.Organization) error {
@@ -56,6 +58,7 @@ func (u *userRoutes) metadata(w http.ResponseWriter, r *http.Request, o store.Or
 		"defaultStackPermission": o.StackPermission, "memberCount": members, "stackCount": stacks,
 		// What members may do is fixed: docs/access.md.
 		"membersCanCreateStacks": true, "membersCanCreateTeams": false, "membersCanDeleteStacks": false,
+		"webhooksEnabled": true,
 	}
 	maps.Copy(body, noFeatures)
 	return web.WriteJSON(w, r, http.StatusOK, body)

@@ -17,9 +17,6 @@ func (t *teamRoutes) register(rt *web.Router) {
 	const base = "/api/orgs/{org}/teams"
 	rt.Org(http.MethodGet, base, web.NeedMember, t.list)
 	rt.Org(http.MethodPost, base+"/pulumi", web.NeedGrant, t.create)
-	rt.Org(http.MethodPost, base+"/github", web.NeedGrant, func(http.ResponseWriter, *http.Request, store.Organization) error {
-		return fault.Invalid("Bad Request: this server has no teams of GitHub; create a team of type \"pulumi\"")
-	})
 	rt.Org(http.MethodGet, base+"/{team}", web.NeedMember, t.get)
 	rt.Org(http.MethodPatch, base+"/{team}", web.NeedOwnToken, t.change)
 	rt.Org(http.MethodDelete, base+"/{team}", web.NeedGrant, t.remove)

@@ -1,5 +1,5 @@
 // Package org serves the routes of users, organizations, members, teams, permissions, tokens, agent
-// pools and OIDC issuers.
+// pools, OIDC issuers and usage.
 package org
 
 import (
@@ -11,12 +11,13 @@ import (
 	"workflowagent/internal/server/oidc"
 	"workflowagent/internal/server/pools"
 	"workflowagent/internal/server/store"
+	"workflowagent/internal/server/usage"
 )
 
 type userRoutes struct{ identity *identity.Service }
 
 // Register adds the routes of this package.
-func Register(rt *web.Router, ids *identity.Service, p *pools.Service, issuers *oidc.Service) {
+func Register(rt *web.Router, ids *identity.Service, p *pools.Service, issuers *oidc.Service, used *usage.Service) {
 	users := &userRoutes{ids}
 	users.register(rt)
 	(&memberRoutes{ids}).register(rt)
@@ -25,6 +26,7 @@ func Register(rt *web.Router, ids *identity.Service, p *pools.Service, issuers *
 	(&tokenRoutes{ids}).register(rt)
 	(&poolRoutes{p, users}).register(rt)
 	(&oidcRoutes{issuers}).register(rt)
+	(&usageRoutes{used}).register(rt)
 	registerEmpty(rt, ids)
 }
 

@@ -22,15 +22,39 @@ func QueryFlag(r *http.Request, name string) (bool, error) {
 
 // QueryInt parses an integer query parameter into v. It leaves v unchanged if the parameter is
 // missing.
-func QueryInt(r *http.Request, name string, v *int) error {
+func QueryInt(r *http.Request, name string, v *int) error { return queryInt(r, name, 32, v) }
+
+// QueryInt64 is like [QueryInt].
+func QueryInt64(r *http.Request, name string, v *int64) error { return queryInt(r, name, 64, v) }
+
+func queryInt[T int | int64](r *http.Request, name string, bits int, v *T) error {
 	text := r.URL.Query().Get(name)
 	if text == "" {
 		return nil
 	}
-	n, err := strconv.ParseInt(text, 10, 32)
+	n, err := strconv.ParseInt(text, 10, bits)
 	if err != nil {
 		return fault.Invalid("Bad Request: Invalid query parameter: %s must be a whole number", name)
 	}
-	*v = int(n)
+	*v = T(n)
 	return nil
+}
+
+// Page returns the number of elements on the page of a list that the query parameters page and pageSize
+// select, and the number of elements before the page. The limit is 0 for the whole list: page 0, which is
+// the default.
+func Page(r *http.Request) (limit, offset int, err error) {
+	page, size := 0, 10
+	for name, v := range map[string]*int{"page": &page, "pageSize": &size} {
+		if err := QueryInt(r, name, v); err != nil {
+			return 0, 0, err
+		}
+		if *v < 0 || *v > 1_000_000 {
+			return 0, 0, fault.Invalid("Bad Request: Invalid query parameter: %s must be between 0 and 1000000", name)
+		}
+	}
+	if page == 0 || size == 0 {
+		return 0, 0, nil
+	}
+	return size, (page - 1) * size, nil
 }

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"net/http"
 	"slices"
-	"strconv"
 
 	"workflowagent/internal/server/api/request"
 	"workflowagent/internal/server/api/web"
@@ -23,10 +22,14 @@ func (h *historyRoutes) register(rt *web.Router) {
 	updates := web.StackPath + "/updates"
 	rt.Stack(http.MethodGet, updates, identity.StateRead, h.list)
 	rt.Stack(http.MethodGet, updates+"/latest", identity.StateRead, h.latest)
-	rt.Stack(http.MethodGet, updates+"/latest/previews", identity.StateRead, h.latestPreviews)
+	rt.Stack(http.MethodGet, updates+"/latest/previews", identity.StateRead, h.previews)
+	rt.Stack(http.MethodGet, updates+"/latest/timeline", identity.StateRead, h.timeline)
 	rt.Stack(http.MethodGet, updates+"/{version}", identity.StateRead, h.version)
+	rt.Stack(http.MethodGet, updates+"/{version}/previews", identity.StateRead, h.previews)
 	rt.Stack(http.MethodGet, updates+"/{version}/summary", identity.StateRead, h.summary)
+	rt.Stack(http.MethodGet, updates+"/{version}/timeline", identity.StateRead, h.timeline)
 	rt.Stack(http.MethodGet, web.StackPath+"/previews/{updateID}", identity.StateRead, h.preview)
+	rt.Stack(http.MethodGet, web.StackPath+"/previews/{updateID}/summary", identity.StateRead, h.previewSummary)
 }
 
 // updateBody is an update in the form that the CLI's history command reads.
@@ -72,6 +75,9 @@ func kindOf(u store.Update) string {
 	}
 	return u.Kind
 }
+
+// LongestProgram is the maximum of ProgramMemory.
+const LongestProgram = stacks.ProgramMemory
 
 // ProgramMemory returns the memory needed to respond with updates one by one, in addition to the
 // memory of their list.
@@ -120,33 +126,17 @@ func (h *historyRoutes) answer(w http.ResponseWriter, r *http.Request, st store.
 	return web.Answer(w, r, b, err)
 }
 
-func page(r *http.Request) (limit, offset int, err error) {
-	page, size := 0, 10
-	for name, v := range map[string]*int{"page": &page, "pageSize": &size} {
-		if err := request.QueryInt(r, name, v); err != nil {
-			return 0, 0, err
-		}
-		if *v < 0 || *v > 1_000_000 {
-			return 0, 0, fault.Invalid("Bad Request: Invalid query parameter: %s must be between 0 and 1000000", name)
-		}
-	}
-	if page == 0 || size == 0 {
-		return 0, 0, nil
-	}
-	return size, (page - 1) * size, nil
-}
-
 // list responds with the flat form of the history, unless output-type is given.
 func (h *historyRoutes) list(w http.ResponseWriter, r *http.Request, st store.Stack) error {
 	if r.URL.Query().Has("output-type") {
-		return h.history(w, r, st, false)
+		return h.history(w, r, st, store.UpdateFilter{})
 	}
-	limit, offset, err := page(r)
+	limit, offset, err := request.Page(r)
 	if err != nil {
 		return err
 	}
 	return web.StreamList(w, r, stacks.ProgramMemory, `{"updates":[`, func(add func(any) error) error {
-		return h.stacks.History(r.Context(), st, false, limit, offset, func(e stacks.Entry) error {
+		return h.stacks.History(r.Context(), st, store.UpdateFilter{Limit: limit, Offset: offset}, func(e stacks.Entry) error {
 			b, err := UpdateBodyOf(r.Context(), h.stacks, e.Update)
 			if err != nil {
 				return err
@@ -156,19 +146,19 @@ func (h *historyRoutes) list(w http.ResponseWriter, r *http.Request, st store.St
 	}, func(int) string { return "]}" })
 }
 
-// history responds with a page of a stack's updates, or with all of them. It streams the updates,
-// because their number is unbounded.
-func (h *historyRoutes) history(w http.ResponseWriter, r *http.Request, st store.Stack, previews bool) error {
-	limit, offset, err := page(r)
-	if err != nil {
+// history responds with a page of the selected updates of a stack, or with all of them. It streams
+// the updates, because their number is unbounded.
+func (h *historyRoutes) history(w http.ResponseWriter, r *http.Request, st store.Stack, f store.UpdateFilter) error {
+	var err error
+	if f.Limit, f.Offset, err = request.Page(r); err != nil {
 		return err
 	}
-	total, err := h.stacks.CountHistory(r.Context(), st, previews)
+	total, err := h.stacks.CountHistory(r.Context(), st, f)
 	if err != nil {
 		return err
 	}
 	return web.StreamList(w, r, stacks.ProgramMemory, `{"updates":[`, func(add func(any) error) error {
-		return h.stacks.History(r.Context(), st, previews, limit, offset, func(e stacks.Entry) error {
+		return h.stacks.History(r.Context(), st, f, func(e stacks.Entry) error {
 			b, err := UpdateInfoOf(r.Context(), h.stacks, st, e)
 			if err != nil {
 				return err
@@ -176,8 +166,8 @@ func (h *historyRoutes) history(w http.ResponseWriter, r *http.Request, st store
 			return add(b)
 		})
 	}, func(n int) string {
-		if limit > 0 {
-			n = limit
+		if f.Limit > 0 {
+			n = f.Limit
 		}
 		return fmt.Sprintf(`],"itemsPerPage":%d,"total":%d}`, n, total)
 	})
@@ -185,30 +175,38 @@ func (h *historyRoutes) history(w http.ResponseWriter, r *http.Request, st store
 
 // latest responds with 404 if the stack has no update. Clients rely on this status.
 func (h *historyRoutes) latest(w http.ResponseWriter, r *http.Request, st store.Stack) error {
-	var found []stacks.Entry
-	err := h.stacks.History(r.Context(), st, false, 1, 0, func(e stacks.Entry) error {
-		found = append(found, e)
-		return nil
-	})
+	e, err := h.newest(r, st)
 	if err != nil {
 		return err
 	}
-	if len(found) == 0 {
-		return fault.NotFound("Not Found: stack '%s' has no updates", st.Ref())
+	return h.answer(w, r, st, e)
+}
+
+// newest returns the newest update that is not a preview.
+func (h *historyRoutes) newest(r *http.Request, st store.Stack) (e stacks.Entry, err error) {
+	found := false
+	err = h.stacks.History(r.Context(), st, store.UpdateFilter{Limit: 1}, func(next stacks.Entry) error {
+		e, found = next, true
+		return nil
+	})
+	if err == nil && !found {
+		err = fault.NotFound("Not Found: stack '%s' has no updates", st.Ref())
 	}
-	return h.answer(w, r, st, found[0])
+	return e, err
 }
 
-func (h *historyRoutes) latestPreviews(w http.ResponseWriter, r *http.Request, st store.Stack) error {
-	return h.history(w, r, st, true)
-}
-
+// ofVersion returns the update that created the version in the path, or the newest update if the
+// path names no version.
 func (h *historyRoutes) ofVersion(r *http.Request, st store.Stack) (stacks.Entry, error) {
-	v, err := strconv.ParseInt(web.Param(r, "version"), 10, 64)
-	if err != nil || v < 1 {
-		return stacks.Entry{}, fault.Invalid("Bad Request: invalid 'version' parameter")
+	v, err := versionOf(r)
+	switch {
+	case err != nil:
+		return stacks.Entry{}, err
+	case v == 0:
+		return h.newest(r, st)
+	default:
+		return h.stacks.Version(r.Context(), st, v)
 	}
-	return h.stacks.Version(r.Context(), st, v)
 }
 
 func (h *historyRoutes) version(w http.ResponseWriter, r *http.Request, st store.Stack) error {
@@ -219,12 +217,39 @@ func (h *historyRoutes) version(w http.ResponseWriter, r *http.Request, st store
 	return h.answer(w, r, st, e)
 }
 
+// previews lists the previews that were started from the version in the path, or from the current
+// version.
+func (h *historyRoutes) previews(w http.ResponseWriter, r *http.Request, st store.Stack) error {
+	v, err := versionOf(r)
+	if err != nil {
+		return err
+	}
+	if v == 0 {
+		v = st.Version
+	} else if _, err := h.stacks.Version(r.Context(), st, v); err != nil {
+		return err
+	}
+	f := store.UpdateFilter{Previews: true, Version: &v}
+	if f.Asc, err = request.QueryFlag(r, "asc"); err != nil {
+		return err
+	}
+	return h.history(w, r, st, f)
+}
+
 func (h *historyRoutes) summary(w http.ResponseWriter, r *http.Request, st store.Stack) error {
 	e, err := h.ofVersion(r, st)
-	return web.Answer(w, r, map[string]any{
-		"startTime": web.Unix(e.StartedAt), "endTime": web.Unix(e.FinishedAt),
-		"result": resultOf(e.Status), "resourceCount": e.ResourceCount,
-	}, err)
+	return web.Answer(w, r, summaryOf(e.Update), err)
+}
+
+type updateSummary struct {
+	StartTime     int64  `json:"startTime"`
+	EndTime       int64  `json:"endTime"`
+	Result        string `json:"result"`
+	ResourceCount int64  `json:"resourceCount"`
+}
+
+func summaryOf(u store.Update) updateSummary {
+	return updateSummary{web.Unix(u.StartedAt), web.Unix(u.FinishedAt), resultOf(u.Status), u.ResourceCount}
 }
 
 func (h *historyRoutes) preview(w http.ResponseWriter, r *http.Request, st store.Stack) error {
@@ -237,4 +262,13 @@ func (h *historyRoutes) preview(w http.ResponseWriter, r *http.Request, st store
 		return err
 	}
 	return h.answer(w, r, st, entries[0])
+}
+
+// previewSummary responds with 404 for an update that is not a preview.
+func (h *historyRoutes) previewSummary(w http.ResponseWriter, r *http.Request, st store.Stack) error {
+	u, err := h.stacks.FindUpdate(r.Context(), st, web.Param(r, "updateID"))
+	if err == nil && !u.Preview {
+		err = fault.NotFound("Not Found: update %q of stack '%s' is not a preview", u.ID, st.Ref())
+	}
+	return web.Answer(w, r, summaryOf(u), err)
 }

@@ -30,6 +30,9 @@ func Register(rt *web.Router, s *stacks.Service, ids *identity.Service) {
 	(&secretRoutes{s}).register(rt)
 	(&updateRoutes{s}).register(rt)
 	(&historyRoutes{s}).register(rt)
+	(&resourceRoutes{s}).register(rt)
+	(&referenceRoutes{s}).register(rt)
+	(&annotationRoutes{s}).register(rt)
 }
 
 func (s *stackRoutes) register(rt *web.Router) {
@@ -39,6 +42,7 @@ func (s *stackRoutes) register(rt *web.Router) {
 	rt.Stack(http.MethodGet, web.StackPath, identity.StateRead|identity.Outputs, s.get)
 	rt.Stack(http.MethodDelete, web.StackPath, identity.DeleteStack|identity.StateRead, s.remove) // remove checks which ability is needed
 	rt.Stack(http.MethodPost, web.StackPath+"/rename", identity.Manage, s.rename)
+	rt.StackAccess(http.MethodPost, web.StackPath+"/transfer", s.transfer)
 	rt.Stack(http.MethodGet, web.StackPath+"/metadata", identity.StateRead, s.metadata)
 
 	rt.Stack(http.MethodPatch, web.StackPath+"/tags", identity.Write, s.replaceTags)
@@ -250,6 +254,20 @@ func (s *stackRoutes) rename(w http.ResponseWriter, r *http.Request, st store.St
 	}
 	u, err := s.stacks.Rename(r.Context(), web.Principal(r), st, body.NewName, body.NewProject)
 	return web.Answer(w, r, map[string]string{"updateId": u.ID}, err)
+}
+
+func (s *stackRoutes) transfer(w http.ResponseWriter, r *http.Request, st store.Stack) error {
+	var body struct {
+		ToOrg string `json:"toOrg"`
+	}
+	if err := request.Decode(w, r, &body); err != nil {
+		return err
+	}
+	to, err := s.identity.Organization(r.Context(), web.Principal(r), body.ToOrg)
+	if err != nil {
+		return err
+	}
+	return web.Done(w, s.stacks.Transfer(r.Context(), web.Principal(r), st, to))
 }
 
 func (s *stackRoutes) metadata(w http.ResponseWriter, r *http.Request, st store.Stack) error {

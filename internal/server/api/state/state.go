@@ -76,6 +76,30 @@ func readState(w http.ResponseWriter, r *http.Request) (*states.State, error) {
 	return states.Parse(plain, packed)
 }
 
+// readVerbatim reads a body that contains a numbered state.
+func readVerbatim(w http.ResponseWriter, r *http.Request) (*states.State, int64, error) {
+	body, err := request.Read(w, r, request.State(r))
+	if err != nil {
+		return nil, 0, err
+	}
+	if !json.Valid(body) {
+		return nil, 0, fault.Invalid("Bad Request: the body is not valid JSON")
+	}
+	sequence, err := strconv.ParseInt(string(rawjson.Member(body, "sequenceNumber")), 10, 64)
+	if err != nil || sequence < 1 {
+		return nil, 0, fault.Invalid("Bad Request: member \"sequenceNumber\" must be an integer above 0")
+	}
+	state := rawjson.Member(body, "untypedDeployment")
+	if state == nil {
+		return nil, 0, fault.Invalid("Bad Request: member \"untypedDeployment\" is required")
+	}
+	if err := budget.Of(r.Context()).Take(r.Context(), web.GzipMemory); err != nil {
+		return nil, 0, err
+	}
+	out, err := states.Parse(state, nil)
+	return out, sequence, err
+}
+
 // Bounds of a batch of journal entries. Stock clients send up to 100 entries. One entry can contain
 // a state.
 const (

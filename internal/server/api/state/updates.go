@@ -36,8 +36,11 @@ func (u *updateRoutes) register(rt *web.Router) {
 		u.leased(rt, http.MethodPost, one+"/events", u.recordOne)
 		u.leased(rt, http.MethodPost, one+"/events/batch", u.recordBatch)
 		u.leased(rt, http.MethodPost, one+"/complete", u.complete)
-		u.leased(rt, http.MethodPatch, one+"/checkpoint", u.checkpoint)
-		u.leased(rt, http.MethodPatch, one+"/journalentries", u.journal)
+		if kind != stacks.KindPreview { // which does not change the state
+			u.leased(rt, http.MethodPatch, one+"/checkpoint", u.checkpoint)
+			u.leased(rt, http.MethodPatch, one+"/journalentries", u.journal)
+			u.leased(rt, http.MethodPatch, one+"/checkpointverbatim", u.verbatim)
+		}
 	}
 }
 
@@ -132,6 +135,15 @@ func (u *updateRoutes) checkpoint(w http.ResponseWriter, r *http.Request, up sto
 		return err
 	}
 	return web.Done(w, u.stacks.Checkpoint(r.Context(), up, state))
+}
+
+// verbatim stores a checkpoint in the form of clients that number their checkpoints.
+func (u *updateRoutes) verbatim(w http.ResponseWriter, r *http.Request, up store.Update) error {
+	state, sequence, err := readVerbatim(w, r)
+	if err != nil {
+		return err
+	}
+	return web.Done(w, u.stacks.NumberedCheckpoint(r.Context(), up, state, sequence))
 }
 
 // journal stores a batch of journal entries. Clients halve a batch that is too large.

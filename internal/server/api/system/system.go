@@ -1,5 +1,5 @@
-// Package system serves information about the server itself (health, metrics, capabilities), and
-// the agent's releases.
+// Package system serves information about the server itself (health, metrics, capabilities, the keys
+// of identity tokens), and the agent's releases.
 package system
 
 import (

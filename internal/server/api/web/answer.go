@@ -70,7 +70,9 @@ func encodeJSON(v any) ([]byte, error) {
 func jsonHeader(w http.ResponseWriter) http.Header {
 	h := w.Header()
 	h.Set("Content-Type", "application/json")
-	h.Set("Cache-Control", "no-store")
+	if h.Get("Cache-Control") == "" {
+		h.Set("Cache-Control", "no-store")
+	}
 	h.Add("Vary", "Accept-Encoding")
 	return h
 }

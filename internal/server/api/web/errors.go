@@ -75,6 +75,7 @@ func Classify(err error) (status int, message string) {
 func WriteError(w http.ResponseWriter, r *http.Request, err error) {
 	status, message := Classify(err)
 	NoteError(r, err)
+	w.Header().Del("Cache-Control") // of the intended response
 	var he *Error
 	if errors.As(err, &he) && he.RetryAfter > 0 {
 		RetryAfter(w, he.RetryAfter)

@@ -43,9 +43,10 @@ func (o Options) clock() Clock {
 // DB is an open database. Its methods may be called concurrently.
 type DB struct {
 	engine  engine
-	pool    *sql.DB  // read connections; with PostgreSQL also write connections
-	writer  *writer  // SQLite only
-	readers *readers // SQLite only
+	pool    *sql.DB       // read connections; with PostgreSQL also write connections
+	writer  *writer       // SQLite only
+	readers *readers      // SQLite only
+	writes  chan struct{} // PostgreSQL only: holds a value for each write in progress
 	blobs   blob.Store
 	bus     *bus
 	clock   Clock

@@ -30,7 +30,7 @@ func openPostgres(ctx context.Context, dsn string, opts Options) (*DB, error) {
 		// pgx redacts the password in its own message.
 		return nil, fmt.Errorf("parsing the database address: %w", err)
 	}
-	pool := stdlib.OpenDB(*cfg)
+	pool := stdlib.OpenDB(*cfg, stdlib.OptionAfterConnect(preferIndexes))
 	conns := opts.ReadConns
 	if conns <= 0 {
 		conns = 24
@@ -47,13 +47,32 @@ func openPostgres(ctx context.Context, dsn string, opts Options) (*DB, error) {
 	}
 	b := newBus()
 	b.listen(cfg, opts.Log)
-	return &DB{engine: postgresEngine, pool: pool, blobs: blobs, bus: b, clock: opts.clock()}, nil
+	return &DB{engine: postgresEngine, pool: pool, blobs: blobs, bus: b, clock: opts.clock(), writes: make(chan struct{}, concurrentWrites)}, nil
 }
+
+// preferIndexes makes a connection avoid sequential scans. Such a scan, which is the usual plan for a
+// small table, makes a serializable transaction conflict with every write to the table.
+func preferIndexes(ctx context.Context, conn *pgx.Conn) error {
+	if _, err := conn.Exec(ctx, "SET enable_seqscan = off"); err != nil {
+		return fmt.Errorf("preparing a database connection: %w", err)
+	}
+	return nil
+}
+
+// concurrentWrites is the number of writes that one server runs at once. PostgreSQL detects conflicts
+// by page, so in small tables and indexes nearly all concurrent writes conflict: with more of them,
+// the database does little but repeat them.
+const concurrentWrites = 4
 
 // writePostgres runs fn under SERIALIZABLE isolation, so that fn need not handle concurrency. It
 // retries fn after a serialization failure, and returns [ErrBusy] after too many failures.
 func (db *DB) writePostgres(ctx context.Context, fn func(*Tx) error) error {
 	err := postgresWrites.Do(ctx, isPostgresRetryable, func() error {
+		select {
+		case db.writes <- struct{}{}:
+			defer func() { <-db.writes }()
+		case <-ctx.Done():
+		}
 		if err := ctx.Err(); err != nil {
 			return fmt.Errorf("waiting to write to the database: %w", err)
 		}

@@ -4,65 +4,93 @@ import (
 	"context"
 	"database/sql"
 	"fmt"
+	"sync"
 )
 
+// readers run reads in goroutines of their own: SQLite needs large stacks, which the many goroutines
+// that hold requests would keep.
 type readers struct {
-	pool *sql.DB
-	free chan *prepared // a nil entry is a connection that is not open yet
+	pool     *sql.DB
+	requests chan readRequest
+	closing  chan struct{}
+	stop     sync.Once
+	wg       sync.WaitGroup
+}
+
+type readRequest struct {
+	ctx    context.Context
+	db     *DB
+	fn     func(*Tx) error
+	result chan error // capacity 1
 }
 
 func newReaders(pool *sql.DB, n int) *readers {
-	r := &readers{pool: pool, free: make(chan *prepared, n)}
+	r := &readers{pool: pool, requests: make(chan readRequest), closing: make(chan struct{})}
 	for range n {
-		r.free <- nil
+		r.wg.Go(r.loop)
 	}
 	return r
 }
 
-// read runs fn in a transaction on one snapshot of the database. The driver does not support
-// read-only transactions, so the connections are opened with the pragma query_only.
+// read runs fn in a transaction on one snapshot of the database.
 func (r *readers) read(ctx context.Context, db *DB, fn func(*Tx) error) error {
-	var p *prepared
+	req := readRequest{ctx, db, fn, make(chan error, 1)}
 	select {
-	case p = <-r.free:
+	case r.requests <- req:
+		return <-req.result
 	case <-ctx.Done():
 		return fmt.Errorf("waiting to read the database: %w", ctx.Err())
+	case <-r.closing:
+		return ErrClosed
 	}
-	// After any failure, including a panic in fn, the connection is discarded, because its state is
-	// unknown.
-	sound := false
+}
+
+// loop serves reads on one connection, which it opens for the first read.
+func (r *readers) loop() {
+	var p *prepared
 	defer func() {
-		if !sound && p != nil {
+		if p != nil {
 			p.close()
-			p = nil
 		}
-		r.free <- p
 	}()
+	for {
+		select {
+		case req := <-r.requests:
+			var err error
+			p, err = r.run(p, req)
+			req.result <- err
+		case <-r.closing:
+			return
+		}
+	}
+}
+
+// run serves a read. It returns the connection for the next read, or nil after a failure, because
+// the connection's state is then unknown. The driver does not support read-only transactions, so the
+// connections are opened with the pragma query_only.
+func (r *readers) run(p *prepared, req readRequest) (*prepared, error) {
 	if p == nil {
 		var err error
-		if p, err = newPrepared(ctx, r.pool); err != nil {
-			return fmt.Errorf("opening the database for reading: %w", err)
+		if p, err = newPrepared(req.ctx, r.pool); err != nil {
+			return nil, fmt.Errorf("opening the database for reading: %w", err)
 		}
 	}
-	t, err := p.conn.BeginTx(ctx, nil)
+	t, err := p.conn.BeginTx(req.ctx, nil)
 	if err != nil {
-		return fmt.Errorf("starting a read transaction: %w", err)
+		p.close()
+		return nil, fmt.Errorf("starting a read transaction: %w", err)
 	}
-	err = fn(&Tx{ctx: ctx, q: p, engine: sqliteEngine, db: db})
-	sound = t.Rollback() == nil && ctx.Err() == nil
-	return err
+	err = protect(&Tx{ctx: req.ctx, q: p, engine: sqliteEngine, db: req.db}, req.fn)
+	if t.Rollback() != nil || req.ctx.Err() != nil {
+		p.close()
+		p = nil
+	}
+	return p, err
 }
 
 func (r *readers) close() {
-	for range cap(r.free) {
-		select {
-		case p := <-r.free:
-			if p != nil {
-				p.close()
-			}
-		default:
-		}
-	}
+	r.stop.Do(func() { close(r.closing) })
+	r.wg.Wait()
 }
 
 // maxPrepared bounds the number of a connection's prepared statements. Only queries with lists of

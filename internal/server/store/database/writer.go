@@ -194,7 +194,7 @@ func (w *writer) transaction(group []*writeRequest) error {
 func protect(tx *Tx, fn func(*Tx) error) (err error) {
 	defer func() {
 		if p := recover(); p != nil {
-			err = fmt.Errorf("a database write panicked: %v\n%s", p, debug.Stack())
+			err = fmt.Errorf("a database transaction panicked: %v\n%s", p, debug.Stack())
 		}
 	}()
 	return fn(tx)

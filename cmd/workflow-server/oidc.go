@@ -1,0 +1,154 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"text/tabwriter"
+	"time"
+
+	"github.com/sirupsen/logrus"
+	"github.com/spf13/cobra"
+
+	"workflowagent/internal/server"
+	"workflowagent/internal/server/issuer"
+	"workflowagent/internal/server/outbound"
+	"workflowagent/internal/server/store"
+)
+
+func newOIDCCommand() *cobra.Command {
+	cmd := &cobra.Command{Use: "oidc", Short: "Manage the keys that sign the identity tokens of jobs"}
+	cmd.AddCommand(newOIDCKeysCommand(), newOIDCRotateCommand(), newOIDCExportCommand(), newOIDCCheckCommand())
+	return cmd
+}
+
+func newOIDCKeysCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "keys",
+		Short: "List the published keys",
+		Args:  cobra.NoArgs,
+	}
+	load := configFlags(cmd, "data_dir", "database", "master_key_file")
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		return withIssuer(cmd, load, func(s *issuer.Service) error { return printKeys(cmd, s) })
+	}
+	return cmd
+}
+
+func newOIDCRotateCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "rotate",
+		Short: "Publish a new key",
+		Long: "rotate publishes a new key, which begins to sign tokens after 48 hours. The server does this\n" +
+			"itself before a key reaches the age oidc_key_rotation.\n\n" +
+			"With --revoke, the new key signs at once, and the old keys are withdrawn. Use it if a private key\n" +
+			"could be known to others. Cloud providers reject the tokens of the old keys when they fetch the\n" +
+			"keys again, and might reject new tokens until then. If the documents are exported, export them\n" +
+			"immediately afterwards.",
+		Args: cobra.NoArgs,
+	}
+	load := configFlags(cmd, "data_dir", "database", "master_key_file")
+	revoke := cmd.Flags().Bool("revoke", false, "replace all keys at once")
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		return withIssuer(cmd, load, func(s *issuer.Service) error {
+			rotate := s.Rotate
+			if *revoke {
+				rotate = s.Revoke
+			}
+			if err := rotate(cmd.Context()); err != nil {
+				return err
+			}
+			return printKeys(cmd, s)
+		})
+	}
+	return cmd
+}
+
+func newOIDCExportCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "export DIR",
+		Short: "Write the issuer's documents to a directory",
+		Long: "export writes .well-known/openid-configuration and .well-known/jwks below DIR, for a server that\n" +
+			"cloud providers cannot reach. Publish the content of DIR at the URL in oidc_issuer_url, and repeat\n" +
+			"this at least once per day, so that each new key is public before it signs.",
+		Args: cobra.ExactArgs(1),
+	}
+	load := configFlags(cmd, "data_dir", "database", "master_key_file", "external_url", "oidc_issuer_url")
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		return withNamedIssuer(cmd, load, func(s *issuer.Service) error {
+			if err := s.Export(cmd.Context(), args[0]); err != nil {
+				return err
+			}
+			_, err := fmt.Fprintf(cmd.OutOrStdout(), "Publish the content of %s at %s.\n", args[0], s.URL())
+			return err
+		})
+	}
+	return cmd
+}
+
+func newOIDCCheckCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "check",
+		Short: "Check that the issuer's documents are published and current",
+		Long: "check fetches the issuer's documents from its URL, as a cloud provider does, and compares them with\n" +
+			"the database. It fails if the URL does not use https, cannot be reached from this machine, or lacks\n" +
+			"a key. It cannot check whether the URL is reachable from the internet.",
+		Args: cobra.NoArgs,
+	}
+	load := configFlags(cmd, "data_dir", "database", "master_key_file", "external_url", "oidc_issuer_url")
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		return withNamedIssuer(cmd, load, func(s *issuer.Service) error {
+			if err := s.Check(cmd.Context(), new(outbound.Client)); err != nil {
+				return err
+			}
+			_, err := fmt.Fprintf(cmd.OutOrStdout(), "%s publishes all keys.\n", s.URL())
+			return err
+		})
+	}
+	return cmd
+}
+
+// withIssuer runs work with the issuer of the configured database.
+func withIssuer(cmd *cobra.Command, load func() (server.Config, error), work func(*issuer.Service) error) error {
+	return withDatabase(cmd, load, func(cfg server.Config, db *store.DB, log *logrus.Entry) error {
+		secrets, err := server.OpenSecrets(cmd.Context(), cfg, db)
+		if err != nil {
+			return err
+		}
+		return work(server.NewIssuer(cfg, db, secrets, log))
+	})
+}
+
+// withNamedIssuer is [withIssuer] for work that needs the issuer's URL.
+func withNamedIssuer(cmd *cobra.Command, load func() (server.Config, error), work func(*issuer.Service) error) error {
+	return withIssuer(cmd, load, func(s *issuer.Service) error {
+		if s.URL() == "" {
+			return errors.New("the issuer's URL is unknown: set oidc_issuer_url or external_url as the server does")
+		}
+		return work(s)
+	})
+}
+
+func printKeys(cmd *cobra.Command, s *issuer.Service) error {
+	keys, err := s.Keys(cmd.Context())
+	if err != nil {
+		return err
+	}
+	w := tabwriter.NewWriter(cmd.OutOrStdout(), 0, 0, 2, ' ', 0)
+	io.WriteString(w, "KEY\tSTATUS\tSIGNS FROM\tUNTIL\n")
+	for _, k := range keys {
+		status := "next"
+		switch {
+		case k.Signs:
+			status = "signs"
+		case !k.Replaced.IsZero():
+			status = "replaced"
+		}
+		until := "-"
+		if !k.Replaced.IsZero() {
+			until = k.Replaced.Format(time.RFC3339)
+		}
+		fmt.Fprintf(w, "%s\t%s\t%s\t%s\n", k.ID, status, k.UseFrom.Format(time.RFC3339), until)
+	}
+	return w.Flush()
+}

@@ -1,0 +1,82 @@
+package faults
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"syscall"
+	"testing"
+	"time"
+
+	"workflowagent/internal/dev/e2e/harness"
+	"workflowagent/internal/dev/lab"
+)
+
+// TestSchedulesSurviveKills kills two servers on one database, one after the other, while schedules
+// are due. Each schedule must fire exactly once.
+func TestSchedulesSurviveKills(t *testing.T) {
+	if reason := needsPostgres(); reason != "" {
+		t.Skip(reason)
+	}
+	const schedules = 40
+	args := onPostgres(t, t.TempDir())
+	site := harness.StartSite(t, "", args...)
+	second := startReplica(t, site, args)
+	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
+	defer cancel()
+	call := func(s *lab.Server, method, path string, in, out any) {
+		t.Helper()
+		if err := s.Call(ctx, method, path, in, out); err != nil {
+			t.Fatal(err)
+		}
+	}
+	org := site.Server.Organization
+	due := time.Now().Add(15 * time.Second).UTC().Format(time.RFC3339)
+	ids := make([]string, schedules)
+	for i := range ids {
+		call(site.Server, http.MethodPost, fmt.Sprintf("/api/stacks/%s/quick", org), map[string]any{"stackName": fmt.Sprint("s", i)}, nil)
+		path := fmt.Sprintf("/api/stacks/%s/quick/s%d/deployments", org, i)
+		call(site.Server, http.MethodPut, path+"/settings", map[string]any{}, nil)
+		var made struct{ ID string }
+		call(site.Server, http.MethodPost, path+"/schedules", map[string]any{"scheduleOnce": due, "request": map[string]any{"operation": "update"}}, &made)
+		ids[i] = made.ID
+	}
+	// fired waits until at least n deployments exist.
+	fired := func(s *lab.Server, n int64) {
+		t.Helper()
+		err := harness.Until(ctx, func() (bool, error) {
+			var list struct{ Total int64 }
+			err := s.Call(ctx, http.MethodGet, "/api/orgs/"+org+"/deployments?pageSize=1", nil, &list)
+			return list.Total >= n, err
+		})
+		if err != nil {
+			t.Fatalf("waiting for %d deployments: %v", n, err)
+		}
+	}
+	kill := func(s *lab.Server) {
+		t.Helper()
+		if err := s.Process.Stop(syscall.SIGKILL, time.Minute); err != nil {
+			t.Fatal(err)
+		}
+	}
+	fired(second, 1)
+	kill(site.Server)
+	fired(second, schedules/2)
+	kill(second)
+	if err := site.RestartServer(ctx); err != nil {
+		t.Fatal(err)
+	}
+	fired(site.Server, schedules)
+	for i, id := range ids {
+		path := fmt.Sprintf("/api/stacks/%s/quick/s%d/deployments", org, i)
+		var list struct{ Total int64 }
+		call(site.Server, http.MethodGet, path, nil, &list)
+		var history struct {
+			ScheduleHistoryEvents []struct{ Result string }
+		}
+		call(site.Server, http.MethodGet, path+"/schedules/"+id+"/history", nil, &history)
+		if e := history.ScheduleHistoryEvents; list.Total != 1 || len(e) != 1 || e[0].Result != "succeeded" {
+			t.Errorf("stack s%d has %d deployments, and its schedule the history %+v", i, list.Total, e)
+		}
+	}
+}

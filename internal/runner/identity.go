@@ -1,0 +1,108 @@
+package runner
+
+import (
+	"context"
+	"path/filepath"
+	"sync"
+
+	"workflowagent/internal/delivery"
+	"workflowagent/internal/runner/credentials"
+	"workflowagent/internal/workflow"
+)
+
+// containerDir is the directory in a job's container that contains the runner's directory, and in
+// which programs expect the file with the identity token.
+const (
+	containerDir = "/mnt/pulumi"
+	fileIdentity = "pulumi.oidc"
+)
+
+// newKeeper returns the keeper of the job's cloud credentials.
+func (j *job) newKeeper() (*credentials.Keeper, error) {
+	opts := credentials.Options{
+		Token: j.launch.OIDCToken, Server: j.server, JobDir: j.opts.JobDir,
+		Mask: j.masks.Add, Notify: j.notices.add, Log: j.log,
+	}
+	if filepath.Dir(filepath.Dir(j.opts.Self)) == containerDir {
+		opts.Link = filepath.Join(containerDir, fileIdentity)
+	}
+	if d := j.definition.Deployment; d != nil {
+		opts.Settings = d.OIDC
+	}
+	return credentials.New(opts)
+}
+
+// fetchCredentials performs the step that obtains cloud credentials. The runner itself performs the
+// step, because it also renews them.
+func (j *job) fetchCredentials(ctx context.Context, step workflow.Step, out *stepLog) delivery.Verdict {
+	d := j.definition.Deployment
+	if d == nil || !d.OIDC.Any() {
+		return delivery.Failed(workflow.ReasonInvalidJob, "the job definition has the step %q but requests no cloud credentials", step.Name)
+	}
+	var err error
+	j.untilStopped(ctx, func(ctx context.Context) { err = j.keeper.Fetch(ctx, j.env.Base(), out) })
+	if reason, stopped := j.stop.reason(); stopped {
+		return delivery.Failed(reason, "%s while %s was running", describeStop(reason), step.Name)
+	}
+	if err == nil {
+		return delivery.Verdict{Status: workflow.StatusSucceeded}
+	}
+	out.line("error: " + err.Error())
+	code := ExitFailed
+	v := delivery.Failed(workflow.ReasonExitCode, "%v", err)
+	v.ExitCode = &code
+	return v
+}
+
+// cloudVariables returns the cloud credentials for a step that is about to start.
+func (j *job) cloudVariables(ctx context.Context) (vars map[string]string) {
+	j.untilStopped(ctx, func(ctx context.Context) { vars = j.keeper.ForStep(ctx) })
+	return vars
+}
+
+// untilStopped calls f with a context that ends when the job must stop.
+func (j *job) untilStopped(ctx context.Context, f func(context.Context)) {
+	ctx, cancel := context.WithCancel(ctx)
+	var watching sync.WaitGroup
+	watching.Go(func() {
+		select {
+		case <-j.stop.interrupted:
+			cancel()
+		case <-ctx.Done():
+		}
+	})
+	f(ctx)
+	cancel()
+	watching.Wait()
+}
+
+// notices are lines that the runner adds to the log of the running step, or of the next one.
+type notices struct {
+	mu      sync.Mutex
+	out     *stepLog // nil between steps
+	waiting []string
+}
+
+func (n *notices) add(line string) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.out == nil {
+		n.waiting = append(n.waiting, line)
+		return
+	}
+	n.out.line(line)
+}
+
+// follow makes out the log of the running step.
+func (n *notices) follow(out *stepLog) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.out = out
+	if out == nil {
+		return
+	}
+	for _, line := range n.waiting {
+		out.line(line)
+	}
+	n.waiting = nil
+}

@@ -1,0 +1,266 @@
+package source
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"os"
+	"slices"
+	"strings"
+	"time"
+
+	"workflowagent/internal/workflow"
+)
+
+const (
+	lfsMedia    = "application/vnd.git-lfs+json"
+	lfsBatch    = 100 // objects per request for addresses
+	maxLFSReply = 4 << 20
+	lfsStall    = 2 * time.Minute // without a byte
+)
+
+// lfsServer is the Git LFS API of a repository. Only requests to the repository's own origin carry
+// the deployment's credentials.
+type lfsServer struct {
+	repo    *workflow.Repository
+	login   *login
+	client  *http.Client
+	log     io.Writer
+	private string
+}
+
+func newLFSServer(repo *workflow.Repository, l *login, log io.Writer) *lfsServer {
+	transport := http.DefaultTransport.(*http.Transport).Clone()
+	transport.ResponseHeaderTimeout = lfsStall
+	s := &lfsServer{repo: repo, login: l, log: log, private: l.private}
+	s.client = &http.Client{Transport: transport, CheckRedirect: func(req *http.Request, via []*http.Request) error {
+		if len(via) >= 5 {
+			return errors.New("too many redirects")
+		}
+		return leaves(via[0].URL, req)
+	}}
+	return s
+}
+
+// leaves prepares a redirected request. On another origin it must use https, and gets none of the
+// first request's headers.
+func leaves(from *url.URL, req *http.Request) error {
+	if req.URL.Scheme == from.Scheme && strings.EqualFold(req.URL.Host, from.Host) {
+		return nil
+	}
+	if req.URL.Scheme != "https" && from.Scheme == "https" {
+		return errors.New("a redirect from https to " + req.URL.Scheme)
+	}
+	if req.Method != http.MethodGet {
+		return errors.New("a redirect to another server")
+	}
+	req.Header = http.Header{}
+	return nil
+}
+
+func (s *lfsServer) close() { s.client.CloseIdleConnections() }
+
+// lfsError is a response with an error status.
+type lfsError struct{ status int }
+
+func (e *lfsError) Error() string {
+	switch e.status {
+	case http.StatusUnauthorized, http.StatusForbidden:
+		return "the server rejected the credentials, or requires credentials and the deployment has none: check the git authentication in the deployment settings"
+	case http.StatusNotFound:
+		return "the server has no Git LFS for this repository, or the credentials give no access to it"
+	}
+	return fmt.Sprintf("the server answered %d %s", e.status, http.StatusText(e.status))
+}
+
+// errDamaged means that an object's content differs from its hash.
+var errDamaged = errors.New("the server sent another content than the pointer names")
+
+// mayPass reports whether a failure may be temporary.
+func mayPass(err error) bool {
+	if failed, ok := errors.AsType[*lfsError](err); ok {
+		return failed.status >= 500 || failed.status == http.StatusTooManyRequests
+	}
+	_, isNet := errors.AsType[*url.Error](err)
+	return isNet || errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, errDamaged)
+}
+
+// fetch downloads objects, and calls use with each.
+func (s *lfsServer) fetch(ctx context.Context, objects []object, use func(object, *os.File) error) error {
+	for some := range slices.Chunk(objects, lfsBatch) {
+		var actions map[string]lfsAction
+		err := s.retry(ctx, func() (err error) {
+			actions, err = s.batch(ctx, some)
+			return err
+		})
+		if err != nil {
+			return err
+		}
+		for _, o := range some {
+			action, ok := actions[o.oid]
+			if !ok {
+				return fmt.Errorf("the server does not have the object %s", o.oid)
+			}
+			if err := s.one(ctx, o, action, use); err != nil {
+				return fmt.Errorf("object %s: %w", o.oid, err)
+			}
+		}
+	}
+	return nil
+}
+
+func (s *lfsServer) retry(ctx context.Context, try func() error) error {
+	return fetchRetry.Do(ctx, func(err error) bool {
+		again := mayPass(err) && ctx.Err() == nil
+		if again {
+			fmt.Fprintf(s.log, "Git LFS: %v; retrying\n", err)
+		}
+		return again
+	}, try)
+}
+
+type lfsAction struct {
+	Href   string            `json:"href"`
+	Header map[string]string `json:"header"`
+}
+
+// batch requests the addresses of objects.
+func (s *lfsServer) batch(ctx context.Context, objects []object) (map[string]lfsAction, error) {
+	type wanted struct {
+		OID  string `json:"oid"`
+		Size int64  `json:"size"`
+	}
+	request := struct {
+		Operation string   `json:"operation"`
+		Transfers []string `json:"transfers"`
+		Objects   []wanted `json:"objects"`
+	}{Operation: "download", Transfers: []string{"basic"}}
+	for _, o := range objects {
+		request.Objects = append(request.Objects, wanted{o.oid, o.size})
+	}
+	body, err := json.Marshal(request)
+	if err != nil {
+		return nil, err
+	}
+	address := strings.TrimSuffix(strings.TrimSuffix(s.repo.String(), "/"), ".git") + ".git/info/lfs/objects/batch"
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, address, bytes.NewReader(body))
+	if err != nil {
+		return nil, err
+	}
+	req.Header.Set("Accept", lfsMedia)
+	req.Header.Set("Content-Type", lfsMedia)
+	resp, err := s.do(req)
+	if err != nil {
+		return nil, err
+	}
+	defer resp.Body.Close() // read to the end or abandoned
+	var reply struct {
+		Objects []struct {
+			OID     string `json:"oid"`
+			Actions struct {
+				Download *lfsAction `json:"download"`
+			} `json:"actions"`
+		} `json:"objects"`
+	}
+	if err := json.NewDecoder(io.LimitReader(resp.Body, maxLFSReply)).Decode(&reply); err != nil {
+		return nil, fmt.Errorf("the server sent no valid answer: %w", err)
+	}
+	actions := map[string]lfsAction{}
+	for _, o := range reply.Objects {
+		if o.Actions.Download != nil {
+			actions[o.OID] = *o.Actions.Download
+		}
+	}
+	return actions, nil
+}
+
+// one downloads an object to a temporary file, verifies it, and calls use.
+func (s *lfsServer) one(ctx context.Context, o object, action lfsAction, use func(object, *os.File) error) error {
+	file, err := os.CreateTemp(s.private, "lfs-")
+	if err != nil {
+		return err
+	}
+	defer func() {
+		_ = file.Close() // only read from here on
+		_ = os.Remove(file.Name())
+	}()
+	if err := s.retry(ctx, func() error { return s.download(ctx, o, action, file) }); err != nil {
+		return err
+	}
+	return use(o, file)
+}
+
+func (s *lfsServer) download(ctx context.Context, o object, action lfsAction, file *os.File) error {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	stall := time.AfterFunc(lfsStall, func() { cancel(fmt.Errorf("the server sent nothing for %s", lfsStall)) })
+	defer stall.Stop()
+	if err := file.Truncate(0); err != nil {
+		return err
+	}
+	if _, err := file.Seek(0, io.SeekStart); err != nil {
+		return err
+	}
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, action.Href, http.NoBody)
+	if err != nil || req.URL.Host == "" || req.URL.Scheme != "https" && req.URL.Scheme != "http" {
+		return errors.New("the server sent an address that is not usable")
+	}
+	if req.URL.Scheme == "http" && s.repo.Scheme == "https" {
+		return errors.New("the server refers from https to http")
+	}
+	for name, value := range action.Header {
+		req.Header.Set(name, value)
+	}
+	resp, err := s.do(req)
+	if err != nil {
+		return err
+	}
+	defer resp.Body.Close() // read to the end or abandoned
+	sum := sha256.New()
+	n, err := io.Copy(io.MultiWriter(file, sum, progress(func() { stall.Reset(lfsStall) })), io.LimitReader(resp.Body, o.size+1))
+	switch {
+	case ctx.Err() != nil:
+		return context.Cause(ctx)
+	case err != nil:
+		return err
+	case n != o.size || hex.EncodeToString(sum.Sum(nil)) != o.oid:
+		return errDamaged
+	}
+	return nil
+}
+
+// do sends a request, with the deployment's credentials if it goes to the repository's origin and
+// contains no others.
+func (s *lfsServer) do(req *http.Request) (*http.Response, error) {
+	a := s.login.answers
+	if a.Password != "" && req.Header.Get("Authorization") == "" && req.URL.Scheme+"://"+req.URL.Host == a.Origin {
+		req.SetBasicAuth(a.Username, a.Password)
+	}
+	resp, err := s.client.Do(req)
+	if err != nil {
+		if failed, ok := errors.AsType[*url.Error](err); ok {
+			failed.URL = req.URL.Scheme + "://" + req.URL.Host // signed addresses are secret
+		}
+		return nil, err
+	}
+	if resp.StatusCode != http.StatusOK {
+		resp.Body.Close()
+		return nil, &lfsError{resp.StatusCode}
+	}
+	return resp, nil
+}
+
+// progress calls a function at each write.
+type progress func()
+
+func (p progress) Write(data []byte) (int, error) {
+	p()
+	return len(data), nil
+}

@@ -1,0 +1,22 @@
+package steps
+
+import (
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+func TestFindShell(t *testing.T) {
+	for name, want := range map[string]string{"": "bash", "sh": "sh", "/bin/sh": "sh"} {
+		if got, err := FindShell(name); err != nil || filepath.Base(got[0]) != want {
+			t.Errorf("%q: %v, %v, want %s", name, got, err, want)
+		}
+	}
+	if _, err := FindShell("no-such-shell"); err == nil || !strings.Contains(err.Error(), `the shell "no-such-shell" is not installed`) {
+		t.Errorf("missing shell: %v", err)
+	}
+	t.Setenv("PATH", t.TempDir())
+	if _, err := FindShell(""); err == nil || !strings.Contains(err.Error(), "neither bash nor sh") {
+		t.Errorf("no shell: %v", err)
+	}
+}

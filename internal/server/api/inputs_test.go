@@ -1,0 +1,93 @@
+package api_test
+
+import (
+	"strings"
+	"testing"
+
+	"workflowagent/internal/dev/storetest"
+	"workflowagent/internal/server/deployments"
+	"workflowagent/internal/workflow"
+)
+
+// TestRolesLimitJobs starts deployments with each role. Of the stacks of other users, a job must
+// reach those that the role and its requester may read.
+func TestRolesLimitJobs(t *testing.T) {
+	l := newLab(t, storetest.SQLite(t), deployments.Options{})
+	ann := l.person("ann", "acme", "admin")
+	collaborator := l.person("cal", "acme", "stack-collaborator")
+	const foreign = "/api/stacks/acme/proj/foreign"
+	l.send(call{Method: "POST", Path: "/api/stacks/acme/proj", Auth: ann, Body: map[string]string{"stackName": "foreign"}}).want(200, nil)
+	mine := l.deployable("mine")
+	own := "/api/stacks/acme/proj/mine"
+	l.do("PUT", own+"/collaborators/cal", map[string]any{"permission": 102}).want(204, nil)
+
+	for _, role := range []string{"nope", "Member", "@member"} {
+		body := map[string]any{"operationContext": map[string]any{"role": map[string]any{"id": role}}}
+		l.do("PUT", mine+"/settings", body).want(400, nil).says("no role")
+		body["operation"] = "preview"
+		l.do("POST", mine, body).want(400, nil).says("no role")
+	}
+	for _, member := range []string{"name", "defaultIdentifier"} { // ignored, it would leave the job unlimited
+		body := map[string]any{"operation": "preview", "operationContext": map[string]any{"role": map[string]any{member: "stack-collaborator"}}}
+		l.do("POST", mine, body).want(400, nil).says("operationContext.role: has no id")
+	}
+	for _, tt := range []struct {
+		name, requester, role string
+		want                  int
+	}{
+		{"administrator", "", "", 200},
+		{"administrator as administrator", "", "admin", 200},
+		{"administrator as member", "", "member", 200}, // by the organization's default permission
+		{"administrator as collaborator", "", "stack-collaborator", 404},
+		{"administrator as billing manager", "", "billing-manager", 404},
+		{"collaborator", collaborator, "", 404},
+		{"collaborator as administrator", collaborator, "admin", 404},
+	} {
+		body := map[string]any{"operation": "preview"}
+		if tt.role != "" {
+			body["operationContext"] = map[string]any{"role": map[string]any{"id": tt.role, "name": "any"}}
+		}
+		l.send(call{Method: "POST", Path: mine, Auth: tt.requester, Body: body}).want(202, nil)
+		_, jc := l.start("agent of " + tt.name)
+		definition, err := jc.Definition(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		job := "token " + definition.Env["PULUMI_ACCESS_TOKEN"]
+		l.send(call{Method: "GET", Path: own, Auth: job}).want(200, nil)
+		if a := l.send(call{Method: "GET", Path: foreign, Auth: job}); a.Status != tt.want {
+			t.Errorf("%s: status %d, want %d: %s", tt.name, a.Status, tt.want, a.Body)
+		}
+		l.end(jc, workflow.StatusFailed)
+	}
+}
+
+// TestInputsOfJobs requests submodules, files of Git LFS and a cache.
+func TestInputsOfJobs(t *testing.T) {
+	l := newLab(t, storetest.SQLite(t), deployments.Options{})
+	path := l.deployable("dev")
+	l.do("POST", path+"/settings", map[string]any{
+		"cacheOptions":     map[string]any{"enable": true},
+		"operationContext": map[string]any{"environmentVariables": map[string]any{"PULUMI_DEPLOY_GIT_SUBMODULES": "true", "PULUMI_DEPLOY_GIT_LFS": "0"}},
+	}).want(200, nil)
+	id := l.deploy(path, "update")
+	_, jc := l.start("agent")
+	for range 2 { // an agent can request a definition again
+		definition, err := jc.Definition(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if git := definition.Deployment.Source.Git; !git.Submodules || git.LFS {
+			t.Errorf("the definition requests submodules: %t, LFS: %t", git.Submodules, git.LFS)
+		}
+	}
+	if notes := l.details(path, id).Notes; len(notes) != 1 || !strings.Contains(notes[0], "cacheOptions") {
+		t.Errorf("the log contains %q", notes)
+	}
+	l.do("DELETE", path+"/cache", nil).want(200, nil)
+	for _, value := range []any{"yes please", "", map[string]any{"secret": "true"}} {
+		l.do("POST", path+"/settings", map[string]any{
+			"operationContext": map[string]any{"environmentVariables": map[string]any{"PULUMI_DEPLOY_GIT_LFS": value}},
+		}).want(400, nil).says("PULUMI_DEPLOY_GIT_LFS must be true or false")
+	}
+}

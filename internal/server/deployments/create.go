@@ -1,0 +1,207 @@
+package deployments
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strconv"
+
+	"workflowagent/internal/server/fault"
+	"workflowagent/internal/server/identity"
+	"workflowagent/internal/server/pools"
+	"workflowagent/internal/server/store"
+	"workflowagent/internal/server/webhooks"
+	"workflowagent/internal/termtext"
+	"workflowagent/internal/workflow"
+)
+
+// Create queues a deployment; see [Service.CreateIn].
+func (s *Service) Create(ctx context.Context, p identity.Principal, st store.Stack, body []byte, initiator string) (d store.Deployment, err error) {
+	err = s.db.Write(ctx, func(tx *store.Tx) (err error) {
+		d, err = s.CreateIn(ctx, tx, p, st, body, initiator)
+		return err
+	})
+	return d, err
+}
+
+// CreateIn queues a deployment in the caller's transaction, on behalf of p, whose permission on the
+// stack must be loaded; see [identity.Principal.On] and [identity.ActAs]. body is the body of the
+// public request, and initiator is the trigger as clients show it. If CreateIn returns an error with
+// a [fault.Kind], it has changed nothing, and the caller may commit.
+func (s *Service) CreateIn(ctx context.Context, tx *store.Tx, p identity.Principal, st store.Stack, body []byte, initiator string) (store.Deployment, error) {
+	if err := p.Check(st, identity.Operate); err != nil {
+		return store.Deployment{}, err
+	}
+	if err := identity.CheckUnmoved(tx, st); err != nil {
+		return store.Deployment{}, err
+	}
+	op, inherit, err := readRequest(body)
+	if err != nil {
+		return store.Deployment{}, err
+	}
+	set, err := s.configure(ctx, tx, st, body, inherit)
+	if err != nil {
+		return store.Deployment{}, err
+	}
+	if err := checkDelete(p, st, op, set); err != nil {
+		return store.Deployment{}, err
+	}
+	if op != workflow.OperationDestroy { // which frees space
+		if err := s.opts.Quota.Admit(tx, st.OrgID); err != nil {
+			return store.Deployment{}, err
+		}
+	}
+	d := store.Deployment{
+		ID: identity.NewID(), OrgID: st.OrgID, StackID: st.ID, Project: st.Project, Stack: st.Name, Operation: op,
+		Initiator: termtext.OneLine(initiator, maxMessage), RequestedBy: p.User.ID, Requester: p.Name(), InheritSettings: inherit,
+		CreatedAt: tx.Now(),
+	}
+	err = s.enqueue(tx, &d, identity.NewID(), set)
+	return d, err
+}
+
+// Prepare checks the body of a deployment's request as [Service.CreateIn] would now. It returns a
+// body for CreateIn that can be stored, because its secrets are encrypted.
+func (s *Service) Prepare(ctx context.Context, tx *store.Tx, p identity.Principal, st store.Stack, body []byte) ([]byte, error) {
+	if err := p.Check(st, identity.Operate); err != nil {
+		return nil, err
+	}
+	op, inherit, err := readRequest(body)
+	if err != nil {
+		return nil, err
+	}
+	set, err := s.configure(ctx, tx, st, body, inherit)
+	if err != nil {
+		return nil, err
+	}
+	if err := checkDelete(p, st, op, set); err != nil {
+		return nil, err
+	}
+	if _, err := poolOf(tx, st.OrgID, set.AgentPoolID); err != nil {
+		return nil, err
+	}
+	request, err := workflow.StoreRequest(body, func(set *workflow.Settings) error { return s.seal(ctx, st.ID, set) })
+	if err != nil {
+		return nil, fmt.Errorf("encrypting a deployment's request: %w", err)
+	}
+	request["operation"] = json.RawMessage(strconv.Quote(string(op)))
+	request["inheritSettings"] = json.RawMessage(strconv.FormatBool(inherit))
+	stored, err := json.Marshal(request)
+	if err != nil {
+		return nil, fmt.Errorf("encoding a deployment's request: %w", err)
+	}
+	return stored, nil
+}
+
+// checkDelete returns an error if a deployment would delete its stack and its requester may not.
+func checkDelete(p identity.Principal, st store.Stack, op workflow.Operation, set *workflow.Settings) error {
+	if identity.JobScope(st.ID, op, set.Option(), false)[st.ID]&identity.DeleteStack == 0 {
+		return nil
+	}
+	return p.Check(st, identity.DeleteStack)
+}
+
+func readRequest(body []byte) (workflow.Operation, bool, error) {
+	var r struct {
+		Operation        *string `json:"operation"`
+		InheritSettings  *bool   `json:"inheritSettings"`
+		OperationContext *struct {
+			Operation *string `json:"operation"`
+		} `json:"operationContext"`
+	}
+	if err := json.Unmarshal(body, &r); err != nil {
+		var te *json.UnmarshalTypeError
+		if errors.As(err, &te) && te.Field != "" {
+			return "", false, fault.Invalid("Bad Request: the member %q cannot be a JSON %s", te.Field, te.Value)
+		}
+		return "", false, fault.Invalid("Bad Request: the body is not a valid JSON object")
+	}
+	if c := r.OperationContext; c != nil && c.Operation != nil && *c.Operation != "" {
+		return "", false, fault.Invalid("Bad Request: 'operation' must only be set at the top level of the request")
+	}
+	if r.Operation == nil || *r.Operation == "" {
+		return "", false, fault.Invalid("Bad Request: Missing top level required field 'operation'")
+	}
+	op, err := workflow.ParseOperation(*r.Operation)
+	if err != nil {
+		return "", false, fault.Invalid("Bad Request: %s", termtext.OneLine(err.Error(), maxMessage))
+	}
+	return op, r.InheritSettings == nil || *r.InheritSettings, nil
+}
+
+func (s *Service) configure(ctx context.Context, tx *store.Tx, st store.Stack, body []byte, inherit bool) (*workflow.Settings, error) {
+	var base *workflow.Settings
+	if inherit {
+		var err error
+		if base, _, err = storedSettings(tx, st.ID); err != nil {
+			return nil, err
+		}
+	}
+	set, err := workflow.InheritSettings(base, body)
+	if err == nil {
+		err = validate(set)
+	}
+	if err == nil {
+		err = set.CompleteSource()
+	}
+	if err == nil {
+		err = set.Deployable()
+	}
+	if err != nil {
+		return nil, fault.Invalid("Bad Request: %s", err)
+	}
+	if set.OIDC() != nil && s.opts.Issuer != nil {
+		if err := s.opts.Issuer.CheckClouds(); err != nil {
+			return nil, err
+		}
+	}
+	return set, s.seal(ctx, st.ID, set)
+}
+
+func (s *Service) enqueue(tx *store.Tx, d *store.Deployment, jobID string, set *workflow.Settings) error {
+	pinned, err := poolOf(tx, d.OrgID, set.AgentPoolID)
+	if err != nil {
+		return err
+	}
+	org, err := tx.OrgQueue(d.OrgID)
+	if err != nil {
+		return err
+	}
+	queue, err := tx.StackQueue(d.StackID)
+	if err != nil {
+		return err
+	}
+	queue.LastVersion++
+	if err := tx.SaveStackQueue(queue); err != nil {
+		return err
+	}
+	d.Version = queue.LastVersion
+	doc, err := json.Marshal(set)
+	if err != nil {
+		return fmt.Errorf("encoding a deployment's configuration: %w", err)
+	}
+	d.Configuration = string(doc)
+	job := store.Job{
+		ID: jobID, DeploymentID: d.ID, OrgID: d.OrgID, StackID: d.StackID,
+		PoolID: set.AgentPoolID, PoolPinned: pinned, Operation: d.Operation, Version: d.Version,
+		SkipIntermediate: set.Option().SkipIntermediateDeployments,
+		Status:           workflow.StatusNotStarted, Epoch: 1, QueuedAt: d.CreatedAt, ModifiedAt: d.CreatedAt,
+	}
+	if !pinned {
+		job.PoolID = org.DefaultPool
+	}
+	for _, step := range set.Plan(d.Operation) {
+		job.Steps = append(job.Steps, store.StepState{Name: step.Name, Status: workflow.StepNotStarted})
+	}
+	if err := tx.InsertDeployment(*d); err != nil {
+		return err
+	}
+	if err := tx.InsertJob(job); err != nil {
+		return err
+	}
+	if job.PoolID != "" {
+		tx.Notify(pools.QueueTopic, job.PoolID)
+	}
+	return s.record(tx, job, webhooks.DeploymentQueued)
+}

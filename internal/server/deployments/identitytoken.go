@@ -1,0 +1,154 @@
+package deployments
+
+import (
+	"context"
+	"regexp"
+	"strings"
+	"time"
+
+	"github.com/sirupsen/logrus"
+
+	"workflowagent/internal/server/fault"
+	"workflowagent/internal/server/identity"
+	"workflowagent/internal/server/issuer"
+	"workflowagent/internal/server/store"
+	"workflowagent/internal/workflow"
+)
+
+// IdentityToken issues an identity token to the runner of a job that may continue. Without an
+// audience, the token is for the organization. It returns an [*issuer.LimitError] if the job has
+// requested too many tokens.
+func (s *Service) IdentityToken(ctx context.Context, p identity.Principal, jobID, audience string) (issuer.Token, error) {
+	if s.opts.Issuer == nil {
+		return issuer.Token{}, fault.NotFound("Not Found: this server issues no identity tokens")
+	}
+	if err := s.opts.Issuer.Admit(p.JobID); err != nil {
+		return issuer.Token{}, err
+	}
+	return s.issue(ctx, audience, func(tx *store.Tx) (store.Job, error) {
+		job, err := callback(tx, p, jobID)
+		if err == nil {
+			err = s.mayContinue(tx, job, tx.Now())
+		}
+		return job, err
+	})
+}
+
+// identityTokenTime bounds the time that a claim waits for its first identity token.
+const identityTokenTime = 5 * time.Second
+
+// firstIdentityToken returns the identity token that is delivered with a claim. A claim is also
+// useful without it, so it returns "" if the token cannot be issued.
+func (s *Service) firstIdentityToken(ctx context.Context, job store.Job) string {
+	if s.opts.Issuer == nil {
+		return ""
+	}
+	ctx, cancel := context.WithTimeout(ctx, identityTokenTime)
+	defer cancel()
+	token, err := s.issue(ctx, "", func(*store.Tx) (store.Job, error) { return job, nil })
+	if err != nil {
+		if ctx.Err() == nil {
+			s.log.WithError(err).WithField("job_id", job.ID).Warn("issuing a job's first identity token failed; its runner requests another one")
+		}
+		return ""
+	}
+	return token.Text
+}
+
+// issue issues a token for the job that find returns.
+func (s *Service) issue(ctx context.Context, audience string, find func(*store.Tx) (store.Job, error)) (issuer.Token, error) {
+	var job store.Job
+	draft, err := store.Read(ctx, s.db, func(tx *store.Tx) (draft issuer.Draft, err error) {
+		if job, err = find(tx); err != nil {
+			return draft, err
+		}
+		sub, err := subject(tx, job)
+		if err != nil {
+			return draft, err
+		}
+		return s.opts.Issuer.Draft(tx, sub, audience)
+	})
+	if err != nil {
+		return issuer.Token{}, err
+	}
+	token, err := s.opts.Issuer.Sign(ctx, draft)
+	if err != nil {
+		return issuer.Token{}, err
+	}
+	s.log.WithFields(logrus.Fields{
+		"job_id": job.ID, "deployment_id": job.DeploymentID, "audience": token.Audience, "jti": token.ID,
+	}).Debug("issued an identity token")
+	return token, nil
+}
+
+// subject returns the description of a job's deployment in identity tokens.
+func subject(tx *store.Tx, job store.Job) (issuer.Subject, error) {
+	d, err := tx.Deployment(job.DeploymentID)
+	if err != nil {
+		return issuer.Subject{}, err
+	}
+	org, err := tx.Organization(d.OrgID)
+	if err != nil {
+		return issuer.Subject{}, err
+	}
+	set, err := workflow.ParseSettings([]byte(d.Configuration))
+	if err != nil {
+		return issuer.Subject{}, err
+	}
+	sub := issuer.Subject{
+		Organization: org.Name, Project: d.Project, Stack: d.Stack, StackID: d.StackID,
+		Operation: effect(d.Operation, set.Option()), Version: d.Version, Trigger: d.Initiator,
+	}
+	if g := set.Git(); g != nil {
+		sub.Ref, sub.SHA = requestedRef(g), strings.ToLower(g.Commit)
+		sub.PullRequest = pullRequest(sub.Ref)
+		sub.Fork = sub.PullRequest != ""
+	}
+	return sub, nil
+}
+
+// effect returns the operation whose rights an operation needs. Identity tokens name only the four
+// operations that conditions in existing trust policies name.
+func effect(op workflow.Operation, o workflow.Options) string {
+	switch {
+	case op == workflow.OperationRemediateDrift, op == workflow.OperationDetectDrift && o.RemediateIfDriftDetected:
+		op = workflow.OperationUpdate
+	case op == workflow.OperationDetectDrift:
+		op = workflow.OperationRefresh
+	}
+	return string(op)
+}
+
+// requestedRef returns the full name of the ref that the settings request, or "" if they request a
+// commit without a tag, or the default branch.
+func requestedRef(g *workflow.SourceContextGit) string {
+	switch {
+	case g.Tag != "":
+		return "refs/tags/" + g.Tag
+	case g.Commit != "" || g.Branch == "":
+		return ""
+	case strings.HasPrefix(g.Branch, "refs/"):
+		return g.Branch
+	default:
+		return "refs/heads/" + g.Branch
+	}
+}
+
+// pullRequestRef matches the refs of pull requests on GitHub, Gitea, Azure DevOps, Bitbucket and
+// GitLab.
+var pullRequestRef = regexp.MustCompile(`^refs/(?:pull|pull-requests|merge-requests)/([0-9]+)(?:/|$)`)
+
+// pullRequest returns the number of the pull request to which a ref belongs, or "".
+func pullRequest(ref string) string {
+	if m := pullRequestRef.FindStringSubmatch(ref); m != nil {
+		return m[1]
+	}
+	return ""
+}
+
+// sessionName returns the values of the placeholders in the names of cloud sessions.
+func sessionName(d store.Deployment, org string) workflow.SessionName {
+	return workflow.SessionName{
+		Organization: org, Project: d.Project, Stack: d.Stack, Operation: d.Operation, Version: d.Version, DeploymentID: d.ID,
+	}
+}

@@ -1,0 +1,61 @@
+package issuer
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+
+	"github.com/go-jose/go-jose/v4"
+
+	"workflowagent/internal/server/outbound"
+)
+
+// Fetcher fetches documents; see [outbound.Client.Get].
+type Fetcher interface {
+	Get(ctx context.Context, address string, thumbprints []string) (outbound.Document, error)
+}
+
+// Check fetches the documents from the issuer's URL, and returns an error if verifiers would reject
+// tokens because of them.
+func (s *Service) Check(ctx context.Context, fetch Fetcher) error {
+	if s.CheckClouds() != nil {
+		return fmt.Errorf("cloud providers trust only issuers with https, and the issuer is %s: set oidc_issuer_url to an https URL", s.opts.URL)
+	}
+	var published Configuration
+	if err := get(ctx, fetch, s.opts.URL+ConfigurationPath, &published); err != nil {
+		return err
+	}
+	if published.Issuer != s.opts.URL {
+		return fmt.Errorf("the document at %s names the issuer %q instead of %q: set external_url or oidc_issuer_url to the published issuer, or export the documents again",
+			s.opts.URL+ConfigurationPath, published.Issuer, s.opts.URL)
+	}
+	var set jose.JSONWebKeySet
+	if err := get(ctx, fetch, published.KeysURL, &set); err != nil {
+		return err
+	}
+	keys, err := s.Keys(ctx)
+	if err != nil {
+		return err
+	}
+	if len(keys) == 0 {
+		return errors.New("the server has no signing key yet: start it once")
+	}
+	for _, k := range keys {
+		if len(set.Key(k.ID)) == 0 {
+			return fmt.Errorf("the document at %s lacks the key %s: export the documents again, or check what answers at that URL", published.KeysURL, k.ID)
+		}
+	}
+	return nil
+}
+
+func get(ctx context.Context, fetch Fetcher, address string, into any) error {
+	doc, err := fetch.Get(ctx, address, nil)
+	if err != nil {
+		return fmt.Errorf("fetching %s: %w", address, err)
+	}
+	if err := json.Unmarshal(doc.Body, into); err != nil {
+		return fmt.Errorf("the document at %s is not the expected JSON object: export the documents again, or check what answers at that URL", address)
+	}
+	return nil
+}

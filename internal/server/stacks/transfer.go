@@ -1,0 +1,65 @@
+package stacks
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"workflowagent/internal/server/budget"
+	"workflowagent/internal/server/fault"
+	"workflowagent/internal/server/identity"
+	"workflowagent/internal/server/stacks/states"
+	"workflowagent/internal/server/store"
+)
+
+// Transfer moves a stack, its history and its secrets to another organization. It rewrites the
+// organization's name in the stack's state, because clients decrypt the state's secrets by that
+// name. Permissions remain only for members of the new organization. Transfer refuses to move a
+// stack while something depends on the old organization: running updates and deployments, an agent
+// pool, webhooks.
+func (s *Service) Transfer(ctx context.Context, p identity.Principal, st store.Stack, to store.Organization) error {
+	if !p.CanTransfer(st, to.ID) {
+		return fault.Forbidden("Forbidden: only an administrator of both %s and %s may transfer stack %s", st.OrgName, to.Name, st.Ref())
+	}
+	if to.ID == st.OrgID {
+		return fault.Invalid("Bad Request: stack '%s' already belongs to %s", st.Ref(), to.Name)
+	}
+	old, err := s.Export(ctx, st.ID)
+	if err != nil {
+		return err
+	}
+	var state *states.State
+	if !old.Empty() {
+		if err := budget.Of(ctx).Take(ctx, renameMemory(old)); err != nil {
+			return err
+		}
+		r := renamer{oldStack: st.Name, oldProject: st.Project, newStack: st.Name, newProject: st.Project, org: to.Name}
+		if state, err = r.state(old); err != nil {
+			return fmt.Errorf("changing the organization in the state of %s: %w", st.Ref(), err)
+		}
+	}
+	_, err = s.replaceState(ctx, p, st.ID, KindRename, state, func(tx *store.Tx, cur *store.Stack) error {
+		if cur.Version != st.Version+1 || cur.OrgID != st.OrgID || cur.Name != st.Name || cur.Project != st.Project {
+			return fault.Conflict("Conflict: the stack changed while it was being transferred; try again")
+		}
+		held, err := tx.HeldInOrganization(cur.ID)
+		if err != nil {
+			return err
+		}
+		if held != "" {
+			return fault.Conflict("Conflict: stack '%s' cannot be transferred: it %s", st.Ref(), held)
+		}
+		if err := s.quota.Admit(tx, to.ID); err != nil {
+			return err
+		}
+		cur.OrgID, cur.OrgName = to.ID, to.Name
+		return tx.MoveStack(cur.ID, to.ID)
+	})
+	if errors.Is(err, store.ErrConflict) {
+		return fault.Conflict("Conflict: stack '%s/%s/%s' already exists", to.Name, st.Project, st.Name)
+	}
+	if err == nil {
+		s.log.WithFields(map[string]any{"stack": st.Ref(), "to": to.Name, "by": p.Name()}).Info("transferred a stack")
+	}
+	return err
+}

@@ -1,0 +1,56 @@
+package store
+
+import "workflowagent/internal/server/store/database"
+
+// holds are the rows that bind a stack to its organization, with the reason for people.
+var holds = []struct{ rows, reason string }{
+	{"updates WHERE stack_id = $1 AND status = 'running'", "has a running update or preview; wait until it ends, or cancel it"},
+	{
+		"jobs WHERE stack_id = $1 AND status IN ('not-started', 'accepted', 'running')",
+		"has queued or running deployments; wait until they end, or cancel them",
+	},
+	{"stack_queues WHERE stack_id = $1 AND blocked_by <> ''", "has a lost deployment whose update might still be running"},
+	{"deployment_settings WHERE stack_id = $1 AND pool_id <> ''", "has deployment settings that name an agent pool of its organization; remove agentPoolID from them"},
+	{"schedules WHERE stack_id = $1", "has schedules, which act for members of its organization; remove them, and create them again after the transfer"},
+	{"webhooks WHERE stack_id = $1", "has webhooks; remove them, and create them again after the transfer"},
+}
+
+// HeldInOrganization returns the reason why a stack cannot move to another organization, such as
+// "has webhooks; …", or "".
+func (tx *Tx) HeldInOrganization(stackID string) (string, error) {
+	for _, h := range holds {
+		n, err := database.Scalar[int64](tx.Tx, "SELECT COUNT(*) FROM "+h.rows, stackID)
+		if err != nil {
+			return "", err
+		}
+		if n > 0 {
+			return h.reason, nil
+		}
+	}
+	return "", nil
+}
+
+// MoveStack moves a stack and its deployments to another organization, or returns [ErrConflict] if
+// its name is taken there. It removes the permissions of teams, and those of users who are not
+// members of the new organization. The stack's resources leave the old organization; the caller
+// records them for the new one with [Tx.UpdateStack].
+func (tx *Tx) MoveStack(stackID, orgID string) error {
+	if err := tx.recordResources("id", stackID, 0); err != nil {
+		return err
+	}
+	if err := tx.ExecOne("UPDATE stacks SET org_id = $2, resource_count = 0 WHERE id = $1", stackID, orgID); err != nil {
+		return err
+	}
+	for _, change := range []string{
+		"UPDATE stacks SET created_by = '' WHERE id = $1 AND created_by NOT IN (SELECT user_id FROM members WHERE org_id = $2)",
+		"UPDATE deployments SET org_id = $2 WHERE stack_id = $1",
+		"UPDATE jobs SET org_id = $2 WHERE stack_id = $1",
+		"DELETE FROM team_stacks WHERE stack_id = $1 AND team_id NOT IN (SELECT id FROM teams WHERE org_id = $2)",
+		"DELETE FROM collaborators WHERE stack_id = $1 AND user_id NOT IN (SELECT user_id FROM members WHERE org_id = $2)",
+	} {
+		if _, err := tx.Exec(change, stackID, orgID); err != nil {
+			return err
+		}
+	}
+	return nil
+}

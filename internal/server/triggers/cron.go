@@ -1,0 +1,135 @@
+package triggers
+
+import (
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/adhocore/gronx"
+
+	"workflowagent/internal/server/fault"
+	"workflowagent/internal/termtext"
+)
+
+const (
+	// maxCron is the maximum length of a cron expression in bytes.
+	maxCron = 200
+	// maxMonths is the number of months in which a cron expression must be due. The longest time
+	// between two leap days on the same day of the week is 40 years.
+	maxMonths = 12 * 41
+)
+
+var cronFields = [...]string{"minute", "hour", "day of month", "month", "day of week"}
+
+// nextTime returns the first time after a time at which a cron expression with five fields is due,
+// in UTC. Users choose the expression, so the search must not be long: it asks the library, which
+// searches step by step, only whether single fields are due.
+func nextTime(expression string, after time.Time) (time.Time, error) {
+	shown := termtext.OneLine(expression, maxCron)
+	c, ok := parseCron(expression)
+	if !ok {
+		return time.Time{}, invalidCron(expression)
+	}
+	after = after.UTC()
+	month := time.Date(after.Year(), after.Month(), 1, 0, 0, 0, 0, time.UTC)
+	for range maxMonths {
+		if next, ok := c.in(month, after); ok {
+			return next, nil
+		}
+		month = month.AddDate(0, 1, 0)
+	}
+	return time.Time{}, fault.Invalid("Bad Request: the cron expression %q never fires", shown)
+}
+
+// invalidCron returns an error that names the first wrong field of an expression.
+func invalidCron(expression string) error {
+	shown := termtext.OneLine(expression, maxCron)
+	values := strings.Fields(expression)
+	if len(expression) <= maxCron && len(values) == len(cronFields) {
+		for i, value := range values {
+			alone := []string{"*", "*", "*", "*", "*"}
+			alone[i] = value
+			if !gronx.IsValid(strings.Join(alone, " ")) {
+				return fault.Invalid("Bad Request: the cron expression %q is not valid: its %s is %q", shown, cronFields[i], termtext.OneLine(value, maxCron))
+			}
+		}
+	}
+	return fault.Invalid("Bad Request: %q is not a cron expression; it needs five fields: minute, hour, day of month, month and day of week, as in \"0 */4 * * *\"", shown)
+}
+
+// cron is an expression. It contains the minutes, hours and months that are due, counted from 0.
+type cron struct {
+	minutes, hours, months []int
+	days                   string // expression for the day of month and of week
+	daysOf                 map[monthShape][]int
+}
+
+// monthShape determines which days of a month are due.
+type monthShape struct {
+	length int
+	start  time.Weekday
+}
+
+func parseCron(expression string) (c cron, ok bool) {
+	fields := strings.Fields(expression)
+	if len(expression) > maxCron || len(fields) != 5 || !gronx.IsValid(strings.Join(fields, " ")) {
+		return c, false
+	}
+	for _, f := range []struct {
+		due   *[]int
+		alone string
+		n     int
+		at    func(i int) time.Time
+	}{
+		{&c.minutes, fields[0] + " * * * *", 60, func(i int) time.Time { return time.Date(2000, 1, 1, 0, i, 0, 0, time.UTC) }},
+		{&c.hours, "* " + fields[1] + " * * *", 24, func(i int) time.Time { return time.Date(2000, 1, 1, i, 0, 0, 0, time.UTC) }},
+		{&c.months, "* * * " + fields[3] + " *", 12, func(i int) time.Time { return time.Date(2000, time.Month(i+1), 1, 0, 0, 0, 0, time.UTC) }},
+	} {
+		if *f.due, ok = due(f.alone, f.n, f.at); !ok {
+			return c, false
+		}
+	}
+	c.days, c.daysOf = "* * "+fields[2]+" * "+fields[4], map[monthShape][]int{}
+	_, ok = due(c.days, 31, func(i int) time.Time { return time.Date(2000, 1, 1+i, 0, 0, 0, 0, time.UTC) })
+	return c, ok
+}
+
+// due returns the numbers below n for whose times an expression is due. ok is false if the library
+// rejects the expression, which it does only at times at which no part before the bad one is due.
+func due(expression string, n int, at func(i int) time.Time) (list []int, ok bool) {
+	g := gronx.New()
+	for i := range n {
+		is, err := g.IsDue(expression, at(i))
+		if err != nil {
+			return nil, false
+		}
+		if is {
+			list = append(list, i)
+		}
+	}
+	return list, true
+}
+
+// in returns the first due time in a month after a time.
+func (c cron) in(month, after time.Time) (time.Time, bool) {
+	if !slices.Contains(c.months, int(month.Month())-1) {
+		return time.Time{}, false
+	}
+	shape := monthShape{month.AddDate(0, 1, -1).Day(), month.Weekday()}
+	days, known := c.daysOf[shape]
+	if !known {
+		days, _ = due(c.days, shape.length, func(i int) time.Time { return month.AddDate(0, 0, i) })
+		c.daysOf[shape] = days
+	}
+	for _, day := range days {
+		for _, hour := range c.hours {
+			for _, minute := range c.minutes {
+				next := time.Date(month.Year(), month.Month(), day+1, hour, minute, 0, 0, time.UTC)
+				if next.After(after) {
+					return next, true
+				}
+			}
+		}
+	}
+	return time.Time{}, false
+}

@@ -1,0 +1,306 @@
+package triggers_test
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"workflowagent/internal/server/deployments"
+	"workflowagent/internal/server/identity"
+	"workflowagent/internal/server/store"
+	"workflowagent/internal/server/triggers"
+)
+
+const (
+	succeeded = store.ScheduleSucceeded
+	skipped   = store.ScheduleSkipped
+	failed    = store.ScheduleFailed
+)
+
+func TestFires(t *testing.T) {
+	s := newSite(t)
+	st := s.stack("dev")
+	id := s.cron(st, "* * * * *")
+	s.sweep(0)
+	s.expect(st, id)
+	s.sweep(time.Minute)
+	s.sweep(0)
+	s.expect(st, id, succeeded)
+	e := s.events(st, id)[0]
+	d, err := s.deployments.Get(t.Context(), st, e.DeploymentID)
+	s.must(err)
+	if d.Version != 1 || e.Version != 1 || d.Initiator != "schedule" || d.Requester != "admin" || string(d.Operation) != "update" {
+		t.Errorf("event %+v, deployment %+v", e, d.Deployment)
+	}
+	c := s.schedule(st, id)
+	if !c.LastAt.Equal(e.HappenedAt) || !c.NextAt.After(e.DueAt) || e.DueAt.After(e.HappenedAt) {
+		t.Errorf("schedule %+v, event %+v", c, e)
+	}
+	s.drain(st)
+	s.sweep(time.Minute)
+	s.expect(st, id, succeeded, succeeded)
+}
+
+// TestCatchUp lets schedules be late.
+func TestCatchUp(t *testing.T) {
+	for _, tt := range []struct {
+		name   string
+		cron   bool
+		kind   store.ScheduleKind
+		late   time.Duration
+		want   []store.ScheduleResult // newest first
+		listed bool
+	}{
+		{"hourly, 5 hours", true, store.CustomSchedule, 5 * time.Hour, []store.ScheduleResult{succeeded}, true},
+		{"drift, 23 hours", true, store.DriftSchedule, 23 * time.Hour, []store.ScheduleResult{succeeded}, true},
+		{"hourly, 3 days", true, store.CustomSchedule, 72 * time.Hour, []store.ScheduleResult{succeeded, skipped}, true},
+		{"once, 23 hours", false, store.CustomSchedule, 23 * time.Hour, []store.ScheduleResult{succeeded}, false},
+		{"once, 25 hours", false, store.CustomSchedule, 25 * time.Hour, []store.ScheduleResult{skipped}, true},
+		{"TTL, 60 days", false, store.TTLSchedule, 60 * 24 * time.Hour, []store.ScheduleResult{succeeded}, false},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			s := newSite(t)
+			st := s.stack("dev")
+			spec := triggers.Spec{Kind: tt.kind, Request: []byte(update)}
+			if tt.cron {
+				spec.Cron = "0 * * * *"
+			} else {
+				spec.Once = s.clock.Now().Add(time.Hour)
+			}
+			id := s.create(st, spec)
+			s.clock.Pass(time.Hour)
+			s.sweep(tt.late)
+			s.sweep(0)
+			s.expect(st, id, tt.want...)
+			if want := tt.want[0] == succeeded; (s.deployed(st) == 1) != want {
+				t.Errorf("%d deployments", s.deployed(st))
+			}
+			list, err := s.triggers.List(t.Context(), st)
+			s.must(err)
+			if (len(list) == 1) != tt.listed {
+				t.Errorf("the list contains %d schedules", len(list))
+			}
+			if e := s.events(st, id)[len(tt.want)-1]; e.Result == skipped && !strings.Contains(e.Message, "missed") {
+				t.Errorf("message = %q", e.Message)
+			}
+			s.sweep(time.Hour)
+			if n := len(s.events(st, id)); tt.cron != (n == len(tt.want)+1) {
+				t.Errorf("an hour later: %d events", n)
+			}
+		})
+	}
+}
+
+// TestQueuedRun pauses a stack for a week. Its schedule fires every minute, but queues only one
+// deployment.
+func TestQueuedRun(t *testing.T) {
+	s := newSite(t)
+	st := s.stack("dev")
+	s.must(s.deployments.PauseStack(t.Context(), st, true))
+	id := s.cron(st, "* * * * *")
+	other := s.cron(st, "* * * * *")
+	for range 5 {
+		s.sweep(time.Minute)
+	}
+	s.expect(st, id, skipped, skipped, skipped, skipped, succeeded)
+	s.expect(st, other, skipped, skipped, skipped, skipped, succeeded)
+	if message := s.events(st, id)[0].Message; !strings.Contains(message, "still queued") {
+		t.Errorf("message = %q", message)
+	}
+	s.drain(st)
+	s.sweep(time.Minute)
+	if n := s.deployed(st); n != 4 {
+		t.Errorf("%d deployments, want 4", n)
+	}
+}
+
+// TestPausedSchedule does not fire. A resumed recurring schedule does not catch up; a resumed TTL
+// schedule does.
+func TestPausedSchedule(t *testing.T) {
+	s := newSite(t)
+	st := s.stack("dev")
+	cron := s.cron(st, "* * * * *")
+	ttl := s.create(st, triggers.Spec{Kind: store.TTLSchedule, Once: s.clock.Now().Add(time.Minute), Request: []byte(`{"operation":"destroy"}`)})
+	for _, id := range []string{cron, ttl} {
+		s.must(s.triggers.Pause(t.Context(), st, id, true))
+	}
+	s.sweep(48 * time.Hour)
+	for _, id := range []string{cron, ttl} {
+		s.expect(st, id)
+		s.must(s.triggers.Pause(t.Context(), st, id, false))
+	}
+	s.sweep(0)
+	s.expect(st, cron)
+	s.expect(st, ttl, succeeded)
+	s.sweep(time.Minute)
+	s.expect(st, cron, succeeded)
+}
+
+// TestClockSet sets the clock back and forth. No schedule may fire twice for one time, or stop.
+func TestClockSet(t *testing.T) {
+	t.Run("back", func(t *testing.T) {
+		s := newSite(t)
+		st := s.stack("dev")
+		id := s.cron(st, "0 * * * *")
+		s.sweep(time.Hour)
+		s.drain(st)
+		s.expect(st, id, succeeded)
+		s.clock.Set(-time.Hour)
+		s.sweep(0)
+		s.sweep(time.Hour) // the same hour again
+		s.sweep(0)
+		s.expect(st, id, succeeded)
+		s.sweep(time.Hour)
+		s.expect(st, id, succeeded, succeeded)
+	})
+	t.Run("a year ahead and back", func(t *testing.T) {
+		const year = 365 * 24 * time.Hour
+		s := newSite(t)
+		st := s.stack("dev")
+		cron := s.cron(st, "0 * * * *")
+		once := s.create(st, triggers.Spec{Kind: store.CustomSchedule, Once: s.clock.Now().Add(3 * time.Hour), Request: []byte(update)})
+		s.clock.Set(year)
+		s.sweep(0)
+		s.expect(st, cron, skipped)
+		s.expect(st, once, skipped)
+		s.clock.Set(-year)
+		s.sweep(0)
+		s.sweep(time.Hour)
+		s.expect(st, cron, skipped) // the skipped hour is now due again
+		s.sweep(time.Hour)
+		s.expect(st, cron, succeeded, skipped)
+		s.sweep(time.Hour)
+		s.expect(st, once, succeeded)
+	})
+}
+
+// TestRefused records why a schedule could not create a deployment.
+func TestRefused(t *testing.T) {
+	s := newSite(t)
+	st := s.stack("dev")
+	token, err := s.ids.CreateUser(t.Context(), identity.NewUser{Login: "ada", Org: "acme", Role: identity.RoleMember})
+	s.must(err)
+	ada, err := s.ids.Authenticate(t.Context(), token)
+	s.must(err)
+	s.must(s.ids.SetStackPermission(t.Context(), s.org.ID, store.WritePermission))
+	st, err = store.Read(t.Context(), s.db, func(tx *store.Tx) (store.Stack, error) { return tx.Stack(st.ID) })
+	s.must(err)
+	c, err := s.triggers.Create(t.Context(), ada, st, triggers.Spec{Kind: store.CustomSchedule, Cron: "* * * * *", Request: []byte(update)})
+	s.must(err)
+	check := func(text string) {
+		t.Helper()
+		s.sweep(time.Minute)
+		e := s.events(st, c.ID)[0]
+		if e.Result != failed || !strings.Contains(e.Message, text) || e.Version != 0 {
+			t.Errorf("event %+v, want %q", e, text)
+		}
+	}
+	s.must(s.ids.SetStackPermission(t.Context(), s.org.ID, store.ReadPermission))
+	check(`ada may not do this with stack acme/proj/dev: it needs the permission "write"`)
+	s.must(s.ids.RemoveMember(t.Context(), s.org, "ada"))
+	check("ada, on whose behalf this happens, does not belong")
+
+	// The administrator takes the schedule over.
+	_, err = s.triggers.Update(t.Context(), s.user, st, c.ID, triggers.Spec{Kind: store.CustomSchedule, Cron: "* * * * *"})
+	s.must(err)
+	s.sweep(time.Minute)
+	s.expect(st, c.ID, succeeded, failed, failed)
+}
+
+// TestStackGone removes schedules with their stack, and keeps them when the stack is renamed.
+func TestStackGone(t *testing.T) {
+	s := newSite(t)
+	st := s.stack("dev")
+	id := s.cron(st, "* * * * *")
+	_, err := s.stacks.Rename(t.Context(), s.user, st, "prod", "")
+	s.must(err)
+	s.sweep(time.Minute)
+	d, err := s.deployments.Get(t.Context(), st, "1")
+	s.must(err)
+	if d.Stack != "prod" {
+		t.Errorf("the deployment's stack is %s", d.Stack)
+	}
+	s.drain(st)
+	s.must(s.stacks.Delete(t.Context(), s.user, st, true))
+	s.sweep(time.Minute)
+	s.must(s.db.Read(t.Context(), func(tx *store.Tx) error {
+		if _, err := tx.Schedule(id); err == nil {
+			t.Error("the schedule still exists")
+		}
+		return nil
+	}))
+}
+
+// TestOneScheduleFails damages the settings of one stack. Its schedule must not hold up the others,
+// and is tried again.
+func TestOneScheduleFails(t *testing.T) {
+	s := newSite(t)
+	bad, good := s.stack("bad"), s.stack("good")
+	broken, fine := s.cron(bad, "0 * * * *"), s.cron(good, "0 * * * *")
+	damage := func(document string) {
+		s.must(s.db.Write(t.Context(), func(tx *store.Tx) error {
+			row, err := tx.DeploymentSettings(bad.ID)
+			row.Document = document
+			if err == nil {
+				err = tx.SaveDeploymentSettings(row)
+			}
+			return err
+		}))
+	}
+	damage("{")
+	s.sweep(time.Hour)
+	s.expect(good, fine, succeeded)
+	s.expect(bad, broken)
+	damage("{}")
+	s.sweep(10 * time.Second)
+	s.expect(bad, broken, succeeded)
+
+	damage("{")
+	s.drain(bad)
+	for range 10 {
+		s.sweep(10 * time.Minute)
+	}
+	s.expect(bad, broken, failed, succeeded)
+}
+
+// TestLongHistory fires a schedule more often than its history shows.
+func TestLongHistory(t *testing.T) {
+	s := newSite(t)
+	st := s.stack("dev")
+	id := s.cron(st, "* * * * *") // its first deployment stays in the queue
+	first := s.schedule(st, id).NextAt
+	for range 503 {
+		s.sweep(time.Minute)
+	}
+	if n := len(s.events(st, id)); n != 500 {
+		t.Errorf("%d events, want 500", n)
+	}
+	for i, want := range []bool{false, false, false, true} {
+		_, err := store.Read(t.Context(), s.db, func(tx *store.Tx) (store.ScheduleEvent, error) {
+			return tx.ScheduleEvent(id, first.Add(time.Duration(i)*time.Minute))
+		})
+		if (err == nil) != want {
+			t.Errorf("event %d: %v, want it kept: %t", i, err, want)
+		}
+	}
+}
+
+func TestForget(t *testing.T) {
+	s := newSite(t)
+	st := s.stack("dev")
+	once := s.create(st, triggers.Spec{Kind: store.CustomSchedule, Once: s.clock.Now().Add(time.Minute), Request: []byte(update)})
+	cron := s.cron(st, "* * * * *")
+	s.sweep(time.Minute)
+	s.clock.Pass(89 * 24 * time.Hour)
+	s.must(s.triggers.Forget(t.Context()))
+	s.expect(st, once, succeeded)
+	s.clock.Pass(2 * 24 * time.Hour)
+	s.must(s.triggers.Forget(t.Context()))
+	s.expect(st, cron)
+	if _, err := s.triggers.Get(t.Context(), st, once); err == nil {
+		t.Error("a schedule that fired long ago still exists")
+	}
+	if _, n, err := s.deployments.List(t.Context(), deployments.Filter{OrgID: st.OrgID, StackID: st.ID, Page: 1, PageSize: 10}); err != nil || n != 2 {
+		t.Errorf("%d deployments, %v", n, err)
+	}
+}

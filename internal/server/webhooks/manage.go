@@ -1,0 +1,325 @@
+package webhooks
+
+import (
+	"context"
+	"crypto/rand"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"regexp"
+	"slices"
+	"strings"
+	"time"
+
+	"workflowagent/internal/server/fault"
+	"workflowagent/internal/server/identity"
+	"workflowagent/internal/server/outbound"
+	"workflowagent/internal/server/store"
+)
+
+// Owner is the stack or the organization that has a webhook.
+type Owner struct {
+	Org   store.Organization
+	Stack store.Stack // zero for an organization
+}
+
+// Webhook is a webhook without its secret.
+type Webhook struct {
+	store.Webhook
+	HasSecret bool
+	// SecretDigest is the hexadecimal SHA-256 of the secret, by which clients detect changes; "" if
+	// the webhook has no secret.
+	SecretDigest string
+}
+
+// Change contains the new values of a webhook. A nil member keeps the current value.
+type Change struct {
+	Name, DisplayName, URL, Format *string
+	Active                         *bool
+	// Filters and Groups are set together: if one is not nil, the other counts as empty.
+	Filters, Groups []string
+	Secret          *string // "" removes the secret
+}
+
+// Limits of webhooks.
+const (
+	maxHooks  = 50 // of a stack or an organization
+	maxText   = 200
+	maxURL    = 2000
+	maxSecret = 1000
+)
+
+// removeSecret is the secret with which clients remove a webhook's secret.
+const removeSecret = "__remove-secret"
+
+var namePattern = regexp.MustCompile(`^[A-Za-z0-9_.-]{1,100}$`)
+
+// List returns the webhooks of an owner, by name.
+func (s *Service) List(ctx context.Context, o Owner) ([]Webhook, error) {
+	rows, err := store.Read(ctx, s.db, func(tx *store.Tx) ([]store.Webhook, error) { return tx.Webhooks(o.Org.ID, o.Stack.ID) })
+	if err != nil {
+		return nil, fmt.Errorf("listing webhooks: %w", err)
+	}
+	out := make([]Webhook, 0, len(rows))
+	for _, row := range rows {
+		h, err := s.reveal(ctx, row)
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, h)
+	}
+	return out, nil
+}
+
+// Get returns a webhook of an owner.
+func (s *Service) Get(ctx context.Context, o Owner, name string) (Webhook, error) {
+	row, err := store.Read(ctx, s.db, func(tx *store.Tx) (store.Webhook, error) { return find(tx, o, name) })
+	if err != nil {
+		return Webhook{}, err
+	}
+	return s.reveal(ctx, row)
+}
+
+func find(tx *store.Tx, o Owner, name string) (store.Webhook, error) {
+	h, err := tx.WebhookByName(o.Org.ID, o.Stack.ID, name)
+	if errors.Is(err, store.ErrNotFound) {
+		return h, fault.NotFound("Not Found: webhook %q does not exist; use the ID that the list of webhooks shows", name)
+	}
+	return h, err
+}
+
+// secretOf returns a webhook's secret, or "".
+func (s *Service) secretOf(ctx context.Context, row store.Webhook) (string, error) {
+	if len(row.Secret) == 0 {
+		return "", nil
+	}
+	plain, err := s.opts.Secrets.Decrypt(ctx, scope(row.ID), row.Secret)
+	if err != nil {
+		return "", fmt.Errorf("decrypting the secret of a webhook: %w", err)
+	}
+	return string(plain), nil
+}
+
+func (s *Service) reveal(ctx context.Context, row store.Webhook) (Webhook, error) {
+	h := Webhook{Webhook: row}
+	secret, err := s.secretOf(ctx, row)
+	if err == nil && secret != "" {
+		sum := sha256.Sum256([]byte(secret))
+		h.HasSecret, h.SecretDigest = true, hex.EncodeToString(sum[:])
+	}
+	return h, err
+}
+
+// Create adds a webhook. It generates a name if the change has none.
+func (s *Service) Create(ctx context.Context, p identity.Principal, o Owner, c Change) (Webhook, error) {
+	if c.Name == nil || *c.Name == "" {
+		var raw [4]byte
+		rand.Read(raw[:])
+		name := hex.EncodeToString(raw[:])
+		c.Name = &name
+	}
+	now := time.Now().UTC()
+	row := store.Webhook{ID: identity.NewID(), OrgID: o.Org.ID, StackID: o.Stack.ID, Format: FormatRaw, Active: true, CreatedAt: now}
+	if err := s.apply(ctx, p, o, &row, c, now); err != nil {
+		return Webhook{}, err
+	}
+	err := s.db.Write(ctx, func(tx *store.Tx) error {
+		if o.Stack.ID != "" {
+			if err := identity.CheckUnmoved(tx, o.Stack); err != nil {
+				return err
+			}
+		}
+		list, err := tx.Webhooks(o.Org.ID, o.Stack.ID)
+		if err != nil {
+			return err
+		}
+		if len(list) >= maxHooks {
+			return fault.Invalid("Bad Request: at most %d webhooks are possible here; delete one first", maxHooks)
+		}
+		if err := s.checkTarget(tx, p, o, row); err != nil {
+			return err
+		}
+		return tx.InsertWebhook(row)
+	})
+	if err != nil {
+		return Webhook{}, conflict(err, row.Name)
+	}
+	return s.reveal(ctx, row)
+}
+
+// Update changes a webhook. From then on, the webhook acts on behalf of p.
+func (s *Service) Update(ctx context.Context, p identity.Principal, o Owner, name string, c Change) (Webhook, error) {
+	var row store.Webhook
+	err := s.db.Write(ctx, func(tx *store.Tx) (err error) {
+		if row, err = find(tx, o, name); err != nil {
+			return err
+		}
+		if err := s.apply(ctx, p, o, &row, c, tx.Now()); err != nil {
+			return err
+		}
+		if err := s.checkTarget(tx, p, o, row); err != nil {
+			return err
+		}
+		tx.Notify(Topic, row.ID)
+		return tx.SaveWebhook(row)
+	})
+	if err != nil {
+		return Webhook{}, conflict(err, row.Name)
+	}
+	return s.reveal(ctx, row)
+}
+
+func conflict(err error, name string) error {
+	if errors.Is(err, store.ErrConflict) {
+		return fault.Conflict("Conflict: Webhook with name %s already exists.", name)
+	}
+	return err
+}
+
+// Delete removes a webhook and its deliveries.
+func (s *Service) Delete(ctx context.Context, o Owner, name string) error {
+	var row store.Webhook
+	err := s.db.Write(ctx, func(tx *store.Tx) (err error) {
+		if row, err = find(tx, o, name); err != nil {
+			return err
+		}
+		row.Active = false
+		return tx.SaveWebhook(row)
+	})
+	if err != nil {
+		return err
+	}
+	if err := s.db.WriteInPieces(ctx, func(tx *store.Tx, limit int) (int64, error) { return tx.DeleteDeliveries(row.ID, limit) }); err != nil {
+		return err
+	}
+	err = s.db.Write(ctx, func(tx *store.Tx) error { return tx.DeleteWebhook(row.ID) })
+	if errors.Is(err, store.ErrNotFound) {
+		return nil
+	}
+	return err
+}
+
+// apply changes a webhook in memory and checks the result.
+func (s *Service) apply(ctx context.Context, p identity.Principal, o Owner, row *store.Webhook, c Change, now time.Time) error {
+	set := func(field, value *string) {
+		if value != nil {
+			*field = *value
+		}
+	}
+	set(&row.Name, c.Name)
+	set(&row.DisplayName, c.DisplayName)
+	set(&row.URL, c.URL)
+	set(&row.Format, c.Format)
+	if c.Active != nil {
+		row.Active = *c.Active
+	}
+	if c.Filters != nil || c.Groups != nil {
+		row.Filters, row.Groups = compact(c.Filters), compact(c.Groups)
+	}
+	if err := check(o, *row); err != nil {
+		return err
+	}
+	row.Actor, row.ModifiedAt = string(p.Actor()), now
+	if c.Secret == nil {
+		return nil
+	}
+	if len(*c.Secret) > maxSecret {
+		return fault.Invalid("Bad Request: the secret is longer than %d bytes", maxSecret)
+	}
+	if row.Secret = nil; *c.Secret == "" || *c.Secret == removeSecret {
+		return nil
+	}
+	var err error
+	row.Secret, err = s.opts.Secrets.Encrypt(ctx, scope(row.ID), []byte(*c.Secret))
+	return err
+}
+
+// compact returns a list without repetitions, in its order: clients compare what they read with what
+// they wrote.
+func compact(list []string) []string {
+	out := []string{}
+	for _, name := range list {
+		if !slices.Contains(out, name) {
+			out = append(out, name)
+		}
+	}
+	return out
+}
+
+// check returns an error if a webhook's fields are invalid.
+func check(o Owner, h store.Webhook) error {
+	switch {
+	case !namePattern.MatchString(h.Name) || h.Name == "." || h.Name == "..":
+		return fault.Invalid("Bad Request: the name of a webhook has 1 to 100 letters, digits, '-', '_' and '.'; the display name may have others")
+	case h.DisplayName == "" || len(h.DisplayName) > maxText:
+		return fault.Invalid("Bad Request: 'displayName' must have 1 to %d bytes", maxText)
+	case h.URL == "" || len(h.URL) > maxURL:
+		return fault.Invalid("Bad Request: 'payloadUrl' must have 1 to %d bytes", maxURL)
+	}
+	switch h.Format {
+	case FormatRaw, FormatSlack, FormatTeams:
+		if err := outbound.CheckReceiver(h.URL); err != nil {
+			return fault.Invalid("Bad Request: 'payloadUrl' %s", err)
+		}
+	case FormatDeployments:
+		if h.StackID == "" {
+			return fault.Invalid("Bad Request: 'pulumi_deployments' format can only be used on stack or environment webhooks")
+		}
+		if project, stack, ok := target(h); !ok {
+			return fault.Invalid("Bad Request: with the format pulumi_deployments, 'payloadUrl' names a stack of the same organization, as in project/stack")
+		} else if project == o.Stack.Project && stack == o.Stack.Name {
+			return fault.Invalid("Bad Request: a webhook cannot deploy the stack whose events it receives: each update would start the next")
+		}
+	default:
+		return fault.Invalid("Bad Request: 'format' must be raw, slack, ms_teams or pulumi_deployments")
+	}
+	return checkEvents(h)
+}
+
+// checkEvents returns an error if a webhook's filters or groups are invalid.
+func checkEvents(h store.Webhook) error {
+	ofStack := h.StackID != ""
+	for _, name := range h.Groups {
+		if g, ok := groups[name]; !ok || ofStack && g.orgOnly {
+			return fault.Invalid("Bad Request: %q is not a group of events here; the groups are %s", name, strings.Join(groupNames(ofStack), ", "))
+		}
+	}
+	for _, name := range h.Filters {
+		kind, inGroup := kindOf(Name(name))
+		switch {
+		case kind == "":
+			return fault.Invalid("Bad Request: %q is not an event", name)
+		case ofStack && (groups[inGroup].orgOnly || slices.Contains(orgOnly, Name(name))):
+			return fault.Invalid("Bad Request: only webhooks of organizations receive the event %q", name)
+		case slices.Contains(h.Groups, inGroup):
+			return fault.Invalid("Bad Request: the event %q is already part of the group %q; remove one of them", name, inGroup)
+		}
+	}
+	return nil
+}
+
+// target returns the stack that a webhook deploys.
+func target(h store.Webhook) (project, stack string, ok bool) {
+	project, stack, ok = strings.Cut(h.URL, "/")
+	return project, stack, ok && namePattern.MatchString(project) && namePattern.MatchString(stack)
+}
+
+// checkTarget returns an error unless p may deploy the stack that a webhook deploys, if it does.
+func (s *Service) checkTarget(tx *store.Tx, p identity.Principal, o Owner, h store.Webhook) error {
+	if h.Format != FormatDeployments {
+		return nil
+	}
+	project, name, _ := target(h)
+	st, err := tx.StackByName(o.Org.Name, project, name)
+	if errors.Is(err, store.ErrNotFound) {
+		return p.NoStack(o.Org.Name, project, name)
+	}
+	if err != nil {
+		return err
+	}
+	if p, err = p.On(tx, st); err != nil {
+		return err
+	}
+	return p.Check(st, identity.Operate)
+}
