@@ -218,7 +218,8 @@ func checkSurvival(t *testing.T, w *harness.Site, image string, hurt func()) {
 		if now, err := s.Get(ctx, d); err != nil || now.Status == "failed" {
 			return false, fmt.Errorf("the deployment is %+v: %w", now, err)
 		}
-		return strings.Contains(s.Log(ctx, t, d), "lab:index:Sleep slow creating"), nil
+		log := s.Log(ctx, t, d)
+		return strings.Contains(log, "lab:index:Sleep slow creating") && strings.Contains(log, "The job was started."), nil
 	}); err != nil {
 		t.Fatalf("the update did not begin: %v\n%s", err, s.Log(ctx, t, d))
 	}
