@@ -274,6 +274,9 @@ func judge(exit executor.Exit, cancelled bool) delivery.Verdict {
 	case cancelled:
 		v.Reason = workflow.ReasonCancelled
 		v.Message = "The deployment was cancelled."
+	case exit.Reason != workflow.ReasonNone:
+		v.Reason = exit.Reason
+		v.Message = "The engine ended the job before the runner could report its result. Check the stack before the next deployment."
 	case exit.Signal == "SIGKILL":
 		v.Reason = workflow.ReasonSignal
 		v.Message = "The runner was killed by SIGKILL, which the agent did not send: an operator sent it, or the system ran out of memory. Check the stack before the next deployment."

@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"slices"
 	"sync"
+	"time"
 
 	"github.com/sirupsen/logrus"
 
@@ -147,6 +148,8 @@ func (j *job) spec(definition *workflow.JobDefinition) executor.Spec {
 		Image:      definition.Image,
 		OS:         definition.OS,
 		LoopbackOK: protocol.OnLoopback(j.agent.opts.ServiceURL),
+		Timeout:    time.Duration(definition.Timeout),
+		Patience:   j.patience(),
 	}
 	s.Loopback = s.LoopbackOK
 	maps.DeleteFunc(s.Labels, func(_, value string) bool { return value == "" })

@@ -132,15 +132,19 @@ func (j *job) endCancelled(ctx context.Context, status workflow.Status, cancelle
 	j.log.WithField("status", status).Info("the deployment has finished on the server; interrupting the job")
 	cancelled.Store(true)
 	j.signal(ctx, executor.StopInterrupt)
-	grace := changesGrace
-	if j.entry.Operation != "" && !j.entry.Operation.Changes() {
-		grace = previewGrace
-	}
-	if retry.Sleep(ctx, grace+graceReserve) != nil {
+	if retry.Sleep(ctx, j.patience()+graceReserve) != nil {
 		return
 	}
 	j.log.Warn("the job did not finish in time; killing it")
 	j.signal(ctx, executor.StopKill)
+}
+
+// patience returns how long the runner waits for pulumi after an interrupt.
+func (j *job) patience() time.Duration {
+	if j.entry.Operation != "" && !j.entry.Operation.Changes() {
+		return previewGrace
+	}
+	return changesGrace
 }
 
 // signal stops the runner with the given [executor.Stop]. It retries while the executor fails.

@@ -36,6 +36,9 @@ type Launch struct {
 	UserAgent string `json:"userAgent,omitempty"`
 	Signed    bool   `json:"signed,omitempty"`  // the server is known to sign its responses
 	EchoLog   bool   `json:"echoLog,omitempty"` // copy the masked log to standard output
+	// AskLeave means that the agent has not requested permission to start, so the runner does so
+	// before it runs any part of the job.
+	AskLeave bool `json:"askLeave,omitempty"`
 	// Offline means that the job runs without a server: ServiceURL and JobToken are empty.
 	Offline bool `json:"offline,omitempty"`
 	// Probe, if set, makes the runner probe URLs instead of running a job.
@@ -75,6 +78,10 @@ const (
 // ExitNoLaunch is the exit code of a runner that received no complete launch document and ran
 // nothing. A runner that has a job never exits with this code.
 const ExitNoLaunch = 64
+
+// ExitNoLeave is the exit code of a runner that received no permission to start the job and ran
+// nothing. A runner that has permission never exits with this code.
+const ExitNoLeave = 65
 
 // Result is the outcome that a runner writes to its job directory once the steps have finished. The
 // agent reads it if the agent was not running at that time, or if the runner was killed during

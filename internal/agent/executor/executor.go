@@ -67,6 +67,32 @@ type Executor interface {
 	Close() error
 }
 
+// Launcher is an [Executor] whose engine starts the runner some time after Start returns, because it
+// first schedules the job and fetches its images. So the runner, not the agent, requests leave from
+// the server: see [protocol.Launch]. The server then lets only one runner of a claim start.
+//
+// The calls for one job come in this order:
+//
+//	Prepare → Start → AwaitStart → (Output, Wait, Stop in any order and number) → CopySpool → Remove
+//
+// Start can be repeated with the same handle and document, also by another process, until AwaitStart
+// has returned. If the engine has the job already, Start completes what is missing and returns
+// [ErrStarted]. Stop, CopySpool and Remove are valid at any time after Prepare.
+type Launcher interface {
+	Executor
+	// AwaitStart returns nil once the runner's process was started; it may have exited since.
+	// Meanwhile, it reports progress line by line. The engine then no longer needs the launch
+	// document, so AwaitStart removes it from where Start stored it.
+	//
+	// AwaitStart returns an [*Error] if the engine cannot start the runner: no machine accepts the
+	// job, an image is missing, the start takes too long, or the job was deleted. Then it has
+	// removed the job's objects, and no process of the job ran as far as the engine knows. A machine
+	// can be cut off from its engine, so the caller has the server confirm that. If the engine does
+	// not have the job, AwaitStart returns [ErrNotStarted]. After any other error, the caller must
+	// call it again.
+	AwaitStart(ctx context.Context, h Handle, progress func(line string)) error
+}
+
 // Stop selects how [Executor.Stop] stops a job.
 type Stop int
 
@@ -91,6 +117,9 @@ type Spec struct {
 	RootPath   string          // a directory that the user of a non-root image can write to; "" selects the executor's default
 	Loopback   bool            // the job's server is on loopback, so the job must share the host's network or be rejected
 	LoopbackOK bool            // the agent's own settings name that server, so the administrator permits the job to share the host's network
+
+	Timeout  time.Duration // the job's own time limit; 0: none
+	Patience time.Duration // time that pulumi gets after an interrupt; the runner then needs up to 30 s for its log and result
 }
 
 // Handle identifies a prepared job. It is plain data. [Handle.Decode] decodes the executor's part.
@@ -127,11 +156,14 @@ func (h Handle) Decode(executor string, data any) error {
 
 // Exit describes how a runner exited.
 type Exit struct {
-	Code       int       // exit code; -1 if the runner has none
-	Signal     string    // name of the signal that killed the runner (SIGKILL, …), or ""; if set, Code is -1
-	OOMKilled  bool      // the runner failed, and the engine reported an out-of-memory kill
-	Lost       bool      // the job is missing and its exit status is unknown (after an engine restart or a reboot)
-	Detail     string    // one line for display, such as an error from the engine
+	Code      int    // exit code; -1 if the runner has none
+	Signal    string // name of the signal that killed the runner (SIGKILL, …), or ""; if set, Code is -1
+	OOMKilled bool   // the runner failed, and the engine reported an out-of-memory kill
+	Lost      bool   // the job is missing and its exit status is unknown (after an engine restart or a reboot)
+	Detail    string // one line for display, such as an error from the engine
+	// Reason is the cause that the engine states, if no other field expresses it, such as
+	// [workflow.ReasonEvicted].
+	Reason     workflow.Reason
 	FinishedAt time.Time // zero if unknown
 	// Result is the content of [protocol.FileResult], or nil if the file is missing or unreadable.
 	// It is untrusted, because the job's own processes can write that file and kill the runner.
