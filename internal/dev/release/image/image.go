@@ -22,6 +22,7 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/tarball"
 	"github.com/google/go-containerregistry/pkg/v1/types"
 
+	"workflowagent/internal/agent/executor"
 	"workflowagent/internal/host/release"
 )
 
@@ -38,7 +39,7 @@ type Product struct {
 	dir      string            // directory of the programs in the image
 	programs []string          // files in dir, for the image's own processor
 	anyOther []string          // files in dir, for Linux on any processor
-	links    map[string]string // links in /usr/bin
+	links    map[string]string // symbolic links and their targets
 	state    string            // the only directory that the user may write to
 	command  []string
 	env      []string
@@ -53,12 +54,17 @@ func Agent() Product {
 		Repositories: []string{release.Program, release.OldName},
 		title:        "Customer-managed workflow agent",
 		dir:          dir,
-		programs:     []string{release.Program, "workflow-runner"},
+		programs:     []string{release.Program, executor.RunnerName},
 		anyOther:     []string{"workflow-runner-embeddable", "workflow-runner-embeddable-arm64"},
-		links:        map[string]string{release.Program: dir + "/" + release.Program, release.OldName: release.Program},
-		state:        state,
-		command:      []string{"/usr/bin/" + release.Program, "run"},
-		env:          []string{"HOME=" + state, "PULUMI_AGENT_STATE_DIRECTORY=" + state},
+		links: map[string]string{
+			"/usr/bin/" + release.Program: dir + "/" + release.Program,
+			"/usr/bin/" + release.OldName: release.Program,
+			// Pods copy the runner from this path.
+			"/usr/local/bin/" + executor.RunnerName: dir + "/" + executor.RunnerName,
+		},
+		state:   state,
+		command: []string{"/usr/bin/" + release.Program, "run"},
+		env:     []string{"HOME=" + state, "PULUMI_AGENT_STATE_DIRECTORY=" + state},
 	}
 }
 
@@ -70,7 +76,7 @@ func Server() Product {
 		title:        "Workflow server",
 		dir:          dir,
 		programs:     []string{"workflow-server"},
-		links:        map[string]string{"workflow-server": dir + "/workflow-server"},
+		links:        map[string]string{"/usr/bin/workflow-server": dir + "/workflow-server"},
 		state:        state,
 		command:      []string{"/usr/bin/workflow-server", "serve"},
 		env:          []string{"HOME=" + state, "WORKFLOW_SERVER_DATA_DIR=" + state, "WORKFLOW_SERVER_LISTEN=:8800"},
@@ -176,7 +182,7 @@ func (p Product) files(arch, programs string) ([]entry, error) {
 		files = append(files, entry{path: p.dir + "/" + name, text: text, mode: 0o755})
 	}
 	for name, target := range p.links {
-		files = append(files, entry{path: "/usr/bin/" + name, link: target})
+		files = append(files, entry{path: name, link: target})
 	}
 	if license, err := os.ReadFile(filepath.Join(programs, "LICENSE")); err == nil {
 		files = append(files, entry{path: p.dir + "/LICENSE", text: license})

@@ -148,9 +148,10 @@ func TestFiles(t *testing.T) {
 	lib := "usr/lib/customer-managed-workflow-agent/"
 	want := map[string]string{
 		"etc": dir, "etc/passwd": file, "etc/group": file, "etc/ssl": dir, "etc/ssl/certs": dir, "etc/ssl/certs/ca-certificates.crt": file,
-		"tmp": "5 1777 0:0 ", "usr": dir, "usr/bin": dir, "usr/lib": dir, "var": dir, "var/lib": dir, "var/lib/workflow-agent": "5 0700 65532:65532 ",
+		"tmp": "5 1777 0:0 ", "usr": dir, "usr/bin": dir, "usr/lib": dir, "usr/local": dir, "usr/local/bin": dir, "var": dir, "var/lib": dir, "var/lib/workflow-agent": "5 0700 65532:65532 ",
 		"usr/bin/customer-managed-workflow-agent":   link + "/usr/lib/customer-managed-workflow-agent/customer-managed-workflow-agent",
 		"usr/bin/customer-managed-deployment-agent": link + "customer-managed-workflow-agent",
+		"usr/local/bin/workflow-runner":             link + "/usr/lib/customer-managed-workflow-agent/workflow-runner",
 		strings.TrimSuffix(lib, "/"):                dir, lib + "LICENSE": file,
 		lib + "customer-managed-workflow-agent": exe, lib + "workflow-runner": exe,
 		lib + "workflow-runner-embeddable": exe, lib + "workflow-runner-embeddable-arm64": exe,

@@ -51,6 +51,27 @@ func (s Set) Index() (v1.ImageIndex, error) {
 	return annotated, nil
 }
 
+// Digests returns the multi-platform image and each processor's image in the form NAME:TAG@DIGEST.
+func (s Set) Digests() ([]string, error) {
+	index, err := s.Index()
+	if err != nil {
+		return nil, err
+	}
+	digest, err := index.Digest()
+	if err != nil {
+		return nil, fmt.Errorf("computing the checksum of an image: %w", err)
+	}
+	name := s.Repositories[0] + ":" + s.Version
+	lines := []string{name + "@" + digest.String()}
+	for _, arch := range slices.Sorted(maps.Keys(s.Images)) {
+		if digest, err = s.Images[arch].Digest(); err != nil {
+			return nil, fmt.Errorf("computing the checksum of an image: %w", err)
+		}
+		lines = append(lines, name+"-"+arch+"@"+digest.String())
+	}
+	return lines, nil
+}
+
 // Push writes the multi-platform image to a registry under PREFIX/NAME:TAG, for all names and tags.
 // It writes each processor's image under PREFIX/NAME:TAG-PROCESSOR. Credentials come from Docker's
 // configuration. It writes each tag after the content to which the tag refers, and returns the

@@ -10,6 +10,7 @@ import (
 	"os"
 	"path"
 	"path/filepath"
+	"strings"
 
 	"github.com/google/renameio/v2"
 
@@ -19,14 +20,18 @@ import (
 	"workflowagent/internal/host/release"
 )
 
+// imagesFile is the file of a release that lists its container images by digest.
+const imagesFile = "images.txt"
+
 // images builds the container images from the Linux archives, writes them into the directory images
-// next to the release, and pushes them if requested.
+// next to the release, lists their digests in the release, and pushes them if requested.
 func (m *maker) images(ctx context.Context) error {
 	revision, err := git(ctx, m.root, "rev-parse", "HEAD")
 	if err != nil {
 		return err
 	}
 	about := image.Release{Version: m.version, Revision: revision, Source: m.home, Created: m.time}
+	var digests []string
 	for _, product := range []struct {
 		image.Product
 		archive func(version, goos, goarch string) (string, error)
@@ -52,45 +57,43 @@ func (m *maker) images(ctx context.Context) error {
 			m.notes = append(m.notes, "no images were created: they require a Linux platform")
 			return nil
 		}
-		if err := m.writeImages(ctx, set); err != nil {
+		lines, err := m.writeImages(ctx, set)
+		if err != nil {
 			return err
 		}
+		digests = append(digests, lines...)
 	}
-	return nil
+	return writeFile(filepath.Join(m.files, imagesFile), []byte(strings.Join(digests, "\n")+"\n"))
 }
 
-func (m *maker) writeImages(ctx context.Context, set image.Set) error {
+// writeImages returns the lines of a product's images in imagesFile.
+func (m *maker) writeImages(ctx context.Context, set image.Set) (digests []string, err error) {
 	file := filepath.Join(m.dist, "images", set.Repositories[0]+"-"+m.version+".tar")
 	if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
-		return fmt.Errorf("creating a directory: %w", err)
+		return nil, fmt.Errorf("creating a directory: %w", err)
 	}
 	draft, err := renameio.NewPendingFile(file, renameio.WithStaticPermissions(0o644))
 	if err != nil {
-		return fmt.Errorf("writing %s: %w", file, err)
+		return nil, fmt.Errorf("writing %s: %w", file, err)
 	}
 	if err := set.WriteArchive(draft); err != nil {
-		return errors.Join(fmt.Errorf("writing %s: %w", file, err), draft.Cleanup())
+		return nil, errors.Join(fmt.Errorf("writing %s: %w", file, err), draft.Cleanup())
 	}
 	if err := draft.CloseAtomicallyReplace(); err != nil {
-		return fmt.Errorf("writing %s: %w", file, err)
+		return nil, fmt.Errorf("writing %s: %w", file, err)
 	}
-	index, err := set.Index()
-	if err != nil {
-		return err
+	if digests, err = set.Digests(); err != nil {
+		return nil, fmt.Errorf("%s: %w", file, err)
 	}
-	digest, err := index.Digest()
-	if err != nil {
-		return fmt.Errorf("computing the checksum of %s: %w", file, err)
-	}
-	fmt.Println(set.Repositories[0] + "@" + digest.String())
+	fmt.Println(digests[0])
 	if m.push == "" {
-		return nil
+		return digests, nil
 	}
 	pushed, err := set.Push(ctx, m.push)
 	for _, ref := range pushed {
 		fmt.Println("pushed " + ref)
 	}
-	return err
+	return digests, err
 }
 
 // unpack writes the regular files in the only directory of a release archive to a temporary

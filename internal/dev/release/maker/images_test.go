@@ -109,6 +109,20 @@ func TestImages(t *testing.T) {
 			t.Errorf("%s is for %s and has the labels %v", ref, config.Architecture, labels)
 		}
 	}
+	listed := strings.Fields(string(read(t, filepath.Join(m.files, imagesFile))))
+	if len(listed) != 6 {
+		t.Errorf("%s lists %q", imagesFile, listed)
+	}
+	for _, line := range listed {
+		ref, digest, _ := strings.Cut(line, "@")
+		tag, err := name.NewTag(m.push + "/" + ref)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if head, err := remote.Head(tag); err != nil || head.Digest.String() != digest {
+			t.Errorf("%s lists %s, pushed is %v, %v", imagesFile, line, head, err)
+		}
+	}
 	tag, err := name.NewTag("workflow-server:v1.2.3-amd64")
 	if err != nil {
 		t.Fatal(err)
