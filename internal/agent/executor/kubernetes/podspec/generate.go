@@ -43,9 +43,6 @@ func (b *Builder) generate(spec executor.Spec) *corev1.Pod {
 			Volumes:            volumes(name),
 		},
 	}
-	if b.config.ServiceAccount == "" {
-		pod.Spec.AutomountServiceAccountToken = new(false)
-	}
 	if spec.Timeout > 0 {
 		pod.Spec.ActiveDeadlineSeconds = seconds(spec.Timeout + spec.Patience + deadlineSlack)
 	}

@@ -59,11 +59,11 @@ const (
 	NameValue      = "workflow-runner"
 	ComponentValue = "pulumi-workflow"
 
-	prefix      = "workflowagent/"
-	LabelOwner  = prefix + "owner" // the agent's stable ID
-	LabelJob    = prefix + "job"
-	LabelEpoch  = prefix + "epoch"
-	LabelDebug  = prefix + "debug"      // "true" on a pod that remains after its job
+	prefix     = "workflowagent/"
+	LabelOwner = prefix + "owner" // the agent's stable ID
+	LabelJob   = prefix + "job"
+	LabelEpoch = prefix + "epoch"
+	LabelDebug = prefix + "debug" // "true" on a pod that remains after its job
 )
 
 const namePrefix = "pulumi-workflow-runner-"

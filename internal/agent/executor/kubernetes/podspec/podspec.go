@@ -11,8 +11,11 @@
 package podspec
 
 import (
+	"bytes"
+	"cmp"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -33,6 +36,13 @@ type Config struct {
 	CPUs           string // CPU request of the main container, as a quantity; "" means none
 	Memory         string // its memory request, as a quantity; a plain number is in Gi; "" means none
 	DebugPod       bool   // labels the pods as to be kept after their jobs
+
+	// The template is Template, else the content of TemplateFile, else that of DefaultTemplateFile,
+	// which may be missing, empty or a directory.
+	Template            string
+	TemplateOrigin      string // where Template is from, for messages
+	TemplateFile        string
+	DefaultTemplateFile string
 }
 
 // Builder builds pods. It is safe for concurrent use.
@@ -40,7 +50,9 @@ type Builder struct {
 	config   Config
 	requests corev1.ResourceList
 
-	mu sync.Mutex
+	mu       sync.Mutex
+	text     []byte    // of the template
+	template *template // nil if there is none
 }
 
 // New returns a builder. Its errors are lines for the operator that name the setting.
@@ -66,15 +78,51 @@ func New(c Config) (*Builder, error) {
 		}
 		b.requests[request.name] = quantity
 	}
+	if err := b.Reload(); err != nil {
+		return nil, err
+	}
 	return b, nil
 }
 
 // Namespace returns the namespace of the pods.
 func (b *Builder) Namespace() string { return b.config.Namespace }
 
-// Reload reads the template again if it changed. After an error, the builder continues to use the
-// last valid template.
-func (b *Builder) Reload() error { return nil }
+// Reload reads the template again and checks it if it changed. After an error, which names the file
+// and the line, the builder continues to use the last valid template.
+func (b *Builder) Reload() error {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	src := b.config.source()
+	text, err := src.read()
+	if err != nil {
+		return err
+	}
+	if b.text != nil && bytes.Equal(text, b.text) {
+		return nil
+	}
+	t, err := parse(src.origin, text)
+	if err != nil {
+		return err
+	}
+	for _, spec := range samples() {
+		if _, err := b.build(spec, t); err != nil {
+			return err
+		}
+	}
+	b.text, b.template = append([]byte{}, text...), t
+	return nil
+}
+
+// samples returns jobs with which a template is checked.
+func samples() []executor.Spec {
+	spec := executor.Spec{
+		JobID: "sample", Epoch: 1, Owner: "sample", Labels: map[string]string{"stack": "sample", "deployment_id": "sample"},
+		Image: &workflow.Image{Reference: "sample"}, Timeout: time.Hour, Patience: time.Minute,
+	}
+	private := spec
+	private.Image = &workflow.Image{Reference: "sample", Credentials: &workflow.ImageCredentials{}}
+	return []executor.Spec{spec, private}
+}
 
 // Pod returns the pod of a job. It contains no secrets. An error is an [*executor.Error].
 func (b *Builder) Pod(spec executor.Spec) (*corev1.Pod, error) {
@@ -82,12 +130,35 @@ func (b *Builder) Pod(spec executor.Spec) (*corev1.Pod, error) {
 		return nil, err
 	}
 	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.generate(spec), nil
+	t := b.template
+	b.mu.Unlock()
+	pod, err := b.build(spec, t)
+	if err != nil {
+		return nil, &executor.Error{Reason: workflow.ReasonLaunch, Message: "The agent's pod template cannot be used: " + err.Error(), Err: err}
+	}
+	return pod, nil
+}
+
+// build merges a template, which may be nil, over the pod of a job.
+func (b *Builder) build(spec executor.Spec, t *template) (*corev1.Pod, error) {
+	base := b.generate(spec)
+	pod := base.DeepCopy()
+	if t != nil {
+		var err error
+		if pod, err = t.merge(base); err != nil {
+			return nil, err
+		}
+		if violations := verify(pod, base); len(violations) > 0 {
+			first := slices.MinFunc(violations, func(a, b violation) int { return cmp.Compare(t.line(a.path), t.line(b.path)) })
+			return nil, t.at(first.path, "%s", first.what)
+		}
+	}
+	arrange(pod, base)
+	return pod, nil
 }
 
 func check(spec executor.Spec) error {
-	message := ""
+	var message string
 	reason := workflow.ReasonLaunch
 	switch {
 	case spec.OS != "" && spec.OS != "linux":

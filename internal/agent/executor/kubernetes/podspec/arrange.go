@@ -1,0 +1,111 @@
+package podspec
+
+import (
+	"cmp"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+)
+
+// helperUser is the user of the init container in a pod that must not run as root. The image of the
+// agent names no user.
+const helperUser = 65532
+
+// arrange completes a merged pod: it orders the containers and sets what depends on the template's
+// own choices.
+func arrange(pod, base *corev1.Pod) {
+	spec := &pod.Spec
+	first(spec.Containers, MainContainer)
+	first(spec.InitContainers, InitContainer)
+	last(spec.InitContainers, SpoolContainer)
+	for i := range spec.InitContainers {
+		if c := &spec.InitContainers[i]; !isOurs(c.Name) {
+			mountRunner(c)
+		}
+	}
+	main, spool, init := find(spec.Containers, MainContainer), find(spec.InitContainers, SpoolContainer), find(spec.InitContainers, InitContainer)
+	if main != nil && spool != nil && init != nil {
+		secure(spec, main, spool, init)
+	}
+	if spec.AutomountServiceAccountToken == nil && cmp.Or(spec.ServiceAccountName, spec.DeprecatedServiceAccount) == "" {
+		spec.AutomountServiceAccountToken = new(false)
+	}
+	if grace := base.Spec.TerminationGracePeriodSeconds; spec.TerminationGracePeriodSeconds == nil || *spec.TerminationGracePeriodSeconds < *grace {
+		spec.TerminationGracePeriodSeconds = grace
+	}
+}
+
+// first moves the named container to the front.
+func first(containers []corev1.Container, name string) {
+	slices.SortStableFunc(containers, func(a, b corev1.Container) int {
+		return is(b.Name == name) - is(a.Name == name)
+	})
+}
+
+// last moves the named container to the end. The cluster then stops this sidecar first, as it stops
+// sidecars in the reverse order of their starts.
+func last(containers []corev1.Container, name string) {
+	slices.SortStableFunc(containers, func(a, b corev1.Container) int {
+		return is(a.Name == name) - is(b.Name == name)
+	})
+}
+
+func is(b bool) int {
+	if b {
+		return 1
+	}
+	return 0
+}
+
+func isOurs(container string) bool {
+	return container == MainContainer || container == InitContainer || container == SpoolContainer
+}
+
+func find(containers []corev1.Container, name string) *corev1.Container {
+	for i := range containers {
+		if containers[i].Name == name {
+			return &containers[i]
+		}
+	}
+	return nil
+}
+
+// mountRunner gives the template's init container the volume to which published templates write.
+func mountRunner(c *corev1.Container) {
+	for _, m := range c.VolumeMounts {
+		if m.Name == RunnerVolume || m.MountPath == RunnerDir {
+			return
+		}
+	}
+	c.VolumeMounts = append(c.VolumeMounts, corev1.VolumeMount{Name: RunnerVolume, MountPath: RunnerDir})
+}
+
+// secure makes the sidecar run as the user of the main container, whose files it reads, and makes a
+// pod that must not run as root meet the "restricted" Pod Security Standard.
+func secure(spec *corev1.PodSpec, main, spool, init *corev1.Container) {
+	if main.SecurityContext == nil {
+		main.SecurityContext = &corev1.SecurityContext{}
+	}
+	for _, c := range []*corev1.Container{spool, init} {
+		if c.SecurityContext == nil {
+			c.SecurityContext = helperSecurity()
+		}
+	}
+	of, to := main.SecurityContext, spool.SecurityContext
+	to.RunAsUser = cmp.Or(to.RunAsUser, of.RunAsUser)
+	to.RunAsGroup = cmp.Or(to.RunAsGroup, of.RunAsGroup)
+	to.RunAsNonRoot = cmp.Or(to.RunAsNonRoot, of.RunAsNonRoot)
+	to.SELinuxOptions = cmp.Or(to.SELinuxOptions, of.SELinuxOptions)
+
+	if nonRoot := cmp.Or(of.RunAsNonRoot, spec.SecurityContext.RunAsNonRoot); nonRoot == nil || !*nonRoot {
+		return
+	}
+	if of.Capabilities == nil {
+		of.Capabilities = &corev1.Capabilities{Drop: []corev1.Capability{"ALL"}}
+	}
+	own := init.SecurityContext
+	own.RunAsNonRoot = cmp.Or(own.RunAsNonRoot, new(true))
+	if own.RunAsUser == nil && spec.SecurityContext.RunAsUser == nil {
+		own.RunAsUser = new(int64(helperUser))
+	}
+}
