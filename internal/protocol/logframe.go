@@ -112,8 +112,8 @@ func ParseFrame(b []byte) (Frame, int, error) {
 	if len(b) < frameTime {
 		return Frame{}, 0, io.ErrUnexpectedEOF
 	}
-	t, err := time.Parse(frameLayout, string(b[:frameTime]))
-	if err != nil {
+	t, ok := parseStamp(b)
+	if !ok {
 		return Frame{}, 0, fmt.Errorf("%w: the time does not exist", ErrBadFrame)
 	}
 	if len(b) == frameTime {
@@ -131,6 +131,22 @@ func ParseFrame(b []byte) (Frame, int, error) {
 		return Frame{}, 0, io.ErrUnexpectedEOF
 	}
 	return Frame{Time: t, Fragment: b[frameTime] == markerFragment, Text: text[:n:n]}, frameHeader + n + 1, nil
+}
+
+// parseStamp returns the time at the start of b, which has the shape of a timestamp. It is several
+// times faster than [time.Parse].
+func parseStamp(b []byte) (time.Time, bool) {
+	number := func(from, to int) (n int) {
+		for _, c := range b[from:to] {
+			n = 10*n + int(c-'0')
+		}
+		return n
+	}
+	month, day := time.Month(number(5, 7)), number(8, 10)
+	hour, minute, second := number(11, 13), number(14, 16), number(17, 19)
+	t := time.Date(number(0, 4), month, day, hour, minute, second, 1000*number(20, 26), time.UTC)
+	// Date normalizes days and months that do not exist.
+	return t, t.Month() == month && t.Day() == day && hour < 24 && minute < 60 && second < 60
 }
 
 // FrameReader decodes the frames of a stream in constant memory.

@@ -15,13 +15,14 @@ func ReadAll(ctx context.Context, r io.Reader, size, limit int64, trusted bool) 
 	var buf []byte
 	for int64(len(buf)) <= limit {
 		if len(buf) == cap(buf) {
-			bigger := nextSize(int64(cap(buf)), size, limit, trusted)
+			_, bigger := class(nextSize(int64(cap(buf)), size, limit, trusted))
 			if err := share.Take(ctx, bigger); err != nil {
 				return nil, err
 			}
 			old := buf
-			buf = append(make([]byte, 0, bigger), old...)
+			buf = append(Buffer(bigger), old...)
 			share.Give(int64(cap(old)))
+			Reuse(old)
 		}
 		n, err := r.Read(buf[len(buf):cap(buf)])
 		buf = buf[:len(buf)+n]

@@ -34,24 +34,26 @@ func (s *Service) CountActivity(ctx context.Context, st store.Stack) (n int64, n
 // entries and stops after limit; 0 means no limit. No transaction is open during the calls, so each
 // can block.
 func (s *Service) EachActivity(ctx context.Context, st store.Stack, until time.Time, limit, offset int, each func(Activity) error) error {
+	last := store.Activity{CreatedAt: until}
 	for given := 0; limit == 0 || given < limit; {
 		n := activityChunk
 		if limit > 0 {
 			n = min(n, limit-given)
 		}
 		var chunk []Activity
+		var next store.Activity
 		err := s.db.Read(ctx, func(tx *store.Tx) error {
-			found, err := tx.ActivityOfStack(st.ID, until, n, offset+given)
+			found, err := tx.Activity(store.ActivityFilter{StackID: st.ID, After: last, Offset: offset, Limit: n})
 			if err != nil {
 				return err
 			}
-			chunk = make([]Activity, 0, len(found))
+			chunk, next = make([]Activity, 0, len(found)), last
 			for _, a := range found {
-				next, err := s.activity(tx, a)
+				entry, err := s.activity(tx, a)
 				if err != nil {
 					return err
 				}
-				chunk = append(chunk, next)
+				chunk, next = append(chunk, entry), a
 			}
 			return nil
 		})
@@ -66,7 +68,7 @@ func (s *Service) EachActivity(ctx context.Context, st store.Stack, until time.T
 		if len(chunk) < n {
 			return nil
 		}
-		given += n
+		given, last, offset = given+n, next, 0
 	}
 	return nil
 }

@@ -104,6 +104,7 @@ type Service struct {
 	loads      loads
 	held       wakers // polls whose tokens might have become invalid
 	readers    wakers // readers of logs
+	writers    writers
 	results    keyLocks
 	unwatch    []func()
 	nudge      chan struct{} // requests a sweep; capacity 1

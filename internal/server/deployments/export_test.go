@@ -28,7 +28,7 @@ type countingBlobs struct {
 	reads atomic.Int64
 }
 
-func (b *countingBlobs) ReadAt(ctx context.Context, key string, offset int64, limit int) ([]byte, error) {
+func (b *countingBlobs) ReadAt(ctx context.Context, key string, offset int64, p []byte) (int, error) {
 	b.reads.Add(1)
-	return b.Store.ReadAt(ctx, key, offset, limit)
+	return b.Store.ReadAt(ctx, key, offset, p)
 }

@@ -52,6 +52,7 @@ func (s *Service) finish(tx *store.Tx, job *store.Job, v verdict, now time.Time)
 			return err
 		}
 	}
+	tx.OnCommit(func() { s.writers.forget(job.ID) })
 	tx.Notify(pools.QueueTopic, pools.OrgPayload(job.OrgID))
 	return s.recordEnd(tx, *job)
 }

@@ -258,14 +258,14 @@ func (s *Service) handBack(ctx context.Context, c *Claim) {
 		if !untouched {
 			return nil
 		}
-		return requeue(tx, &job, tx.Now())
+		return s.requeue(tx, &job, tx.Now())
 	})
 	if err != nil {
 		s.log.WithError(err).WithField("job_id", c.Job.ID).Warn("requeueing an undelivered job failed; it is requeued when its lease expires")
 	}
 }
 
-func requeue(tx *store.Tx, job *store.Job, now time.Time) error {
+func (s *Service) requeue(tx *store.Tx, job *store.Job, now time.Time) error {
 	if err := apply(job, workflow.EventRequeue, now); err != nil {
 		return err
 	}
@@ -283,6 +283,7 @@ func requeue(tx *store.Tx, job *store.Job, now time.Time) error {
 	if err := tx.DeleteJobTokens(job.ID, store.JobToken); err != nil {
 		return err
 	}
+	tx.OnCommit(func() { s.writers.forget(job.ID) })
 	tx.Notify(pools.QueueTopic, pools.OrgPayload(job.OrgID))
 	return tx.SaveJob(*job)
 }

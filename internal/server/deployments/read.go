@@ -222,10 +222,15 @@ func (s *Service) OrgMetadata(ctx context.Context, orgID string, reach store.Rea
 const measuredAfter = 30 * time.Second
 
 // logTarget returns the log stream to which a callback may deliver log. The current claim may
-// deliver log while the job runs and for a limited time after its end.
+// deliver log while the job runs and for a limited time after its end. For a running job, the answer
+// can be up to writerAge old.
 func (s *Service) logTarget(ctx context.Context, p identity.Principal, jobID string, step int) (string, error) {
+	if steps, ok := s.writers.steps(p, jobID); ok && step >= 0 && step <= steps {
+		return joblog.Key(jobID, p.Epoch, step), nil
+	}
 	var job store.Job
 	var now time.Time
+	read := time.Now()
 	err := s.db.Read(ctx, func(tx *store.Tx) (err error) {
 		now = tx.Now()
 		job, err = callback(tx, p, jobID)
@@ -233,6 +238,9 @@ func (s *Service) logTarget(ctx context.Context, p identity.Principal, jobID str
 	})
 	if err != nil {
 		return "", err
+	}
+	if !job.Status.Final() {
+		s.writers.add(job, read)
 	}
 	if step < 0 || step > len(job.Steps) {
 		return "", fault.Invalid("Bad Request: the job has log streams 0 to %d", len(job.Steps))

@@ -112,7 +112,7 @@ func (s *Service) sweepUnstarted(ctx context.Context) error {
 	return s.sweepJobs(ctx, s.silent(workflow.StatusAccepted, s.opts.Lease), func(tx *store.Tx, job store.Job, now time.Time) error {
 		text := fmt.Sprintf("The agent on %s stopped reporting before it started the deployment; the deployment was requeued.", orUnknown(job.AgentHostname))
 		addNote(&job, now, text)
-		return requeue(tx, &job, now)
+		return s.requeue(tx, &job, now)
 	})
 }
 

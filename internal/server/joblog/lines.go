@@ -6,6 +6,7 @@ import (
 	"errors"
 	"io"
 	"strings"
+	"sync"
 	"time"
 
 	"workflowagent/internal/protocol"
@@ -24,6 +25,17 @@ type Line struct {
 // maximum length.
 const readAhead = 256 << 10
 
+var buffers = sync.Pool{New: func() any { return new([readAhead]byte) }}
+
+// buffer returns a buffer for reads of a stream. The caller must call done after its last use.
+func buffer() (buf []byte, done func()) {
+	b, ok := buffers.Get().(*[readAhead]byte)
+	if !ok {
+		b = new([readAhead]byte)
+	}
+	return b[:], func() { buffers.Put(b) }
+}
+
 type room struct{ lines, bytes int }
 
 func (r *room) full() bool { return r.lines <= 0 || r.bytes <= 0 }
@@ -36,12 +48,15 @@ func (r *room) use(line Line) {
 // readLines decodes lines from a byte offset until the page is full or a frame is incomplete. It
 // returns the lines and the next offset. It returns bytes that do not form a frame as plain lines.
 func (l *Store) readLines(ctx context.Context, key string, offset int64, page *room) ([]Line, int64, error) {
+	buf, done := buffer()
+	defer done()
 	var out []Line
 	for !page.full() {
-		chunk, err := l.blobs.ReadAt(ctx, key, offset, readAhead)
+		size, err := l.blobs.ReadAt(ctx, key, offset, buf)
 		if err != nil {
 			return nil, offset, err
 		}
+		chunk := buf[:size]
 		n := 0
 		for n < len(chunk) && !page.full() {
 			line, used := parseLine(chunk[n:])
@@ -102,11 +117,14 @@ type lineIndex struct {
 
 // scan indexes a stream up to its end or the wanted line. The caller must hold the stream's lock.
 func (l *Store) scan(ctx context.Context, key string, ix *lineIndex, want int64) error {
+	buf, done := buffer()
+	defer done()
 	for ix.lines <= want {
-		chunk, err := l.blobs.ReadAt(ctx, key, ix.scanned, readAhead)
+		size, err := l.blobs.ReadAt(ctx, key, ix.scanned, buf)
 		if err != nil {
 			return err
 		}
+		chunk := buf[:size]
 		n := 0
 		for n < len(chunk) {
 			_, used := parseLine(chunk[n:])

@@ -13,10 +13,10 @@ import (
 const (
 	// pageLines and pageBytes bound one page of a stream. A page uses slightly more memory than
 	// pageBytes. Its response can be larger because of JSON escapes.
-	pageLines = 1000
+	pageLines = 8000
 	pageBytes = 1 << 20
 	// pageMemory is the memory required to read a page, in bytes.
-	pageMemory = 2 * pageBytes
+	pageMemory = 3 * pageBytes
 	// maxStepLines is the maximum number of lines in a response to a step request.
 	maxStepLines = 499
 )

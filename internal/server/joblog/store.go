@@ -56,6 +56,7 @@ type stream struct {
 	durable int64
 	used    time.Time
 	lines   lineIndex
+	hash    prefixHash
 }
 
 // New returns a store that keeps its streams in blobs. If instant is set, appends are durable
@@ -104,7 +105,10 @@ func (l *Store) append(ctx context.Context, key string, st *stream, offset int64
 	if offset+int64(len(p)) > l.limit {
 		p = p[:max(0, min(int64(len(p)), l.limit-offset))]
 	}
-	size, err := l.blobs.Append(ctx, key, offset, p)
+	size, added, err := l.blobs.Append(ctx, key, offset, p)
+	if err == nil {
+		st.hash.add(p[len(p)-int(added):], size)
+	}
 	if errors.Is(err, blob.ErrGap) {
 		err = ErrGap
 	} else if err != nil {

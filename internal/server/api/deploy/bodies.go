@@ -9,9 +9,9 @@ import (
 	"workflowagent/internal/server/api/request"
 	"workflowagent/internal/server/api/state"
 	"workflowagent/internal/server/api/web"
+	"workflowagent/internal/server/budget"
 	"workflowagent/internal/server/deployments"
 	"workflowagent/internal/server/identity"
-	"workflowagent/internal/server/joblog"
 	"workflowagent/internal/server/store"
 	"workflowagent/internal/workflow"
 )
@@ -291,26 +291,6 @@ func (d *deploymentRoutes) orgMetadata(w http.ResponseWriter, r *http.Request, o
 	return web.WriteJSON(w, r, http.StatusOK, body)
 }
 
-// logLineBody is a log line. A header line has no text, and its time is the zero time.
-type logLineBody struct {
-	Header    *string   `json:"header,omitempty"`
-	Timestamp time.Time `json:"timestamp"`
-	Line      *string   `json:"line,omitempty"`
-}
-
-func logLinesOf(lines []joblog.Line) []logLineBody {
-	out := make([]logLineBody, 0, len(lines))
-	for i := range lines {
-		l := &lines[i]
-		if l.Header != "" {
-			out = append(out, logLineBody{Header: &l.Header})
-		} else {
-			out = append(out, logLineBody{Timestamp: l.Time.UTC(), Line: &l.Text})
-		}
-	}
-	return out
-}
-
 // maxLogWait is the maximum time, in seconds, that a request with a token waits for new lines. The
 // server waits because the stock CLI requests the next page without a pause.
 const maxLogWait = 20
@@ -330,11 +310,21 @@ func (d *deploymentRoutes) logs(w http.ResponseWriter, r *http.Request, st store
 	}
 	wait := time.Duration(min(seconds, maxLogWait)) * time.Second
 	page, err := d.deployments.Log(r.Context(), st, web.Param(r, "deploymentID"), token, wait)
-	return web.Answer(w, r, struct {
-		Type      string        `json:"__type"`
-		Lines     []logLineBody `json:"lines"`
-		NextToken string        `json:"nextToken,omitempty"`
-	}{"DeploymentLogs", logLinesOf(page.Lines), page.Next}, err)
+	if err != nil {
+		return err
+	}
+	lines := logLines(page.Lines)
+	body := budget.Buffer(lines.size() + int64(len(page.Next)) + 64)
+	defer func() { budget.Reuse(body) }()
+	body = append(lines.appendTo(append(body, `{"__type":"DeploymentLogs","lines":`...)), ',')
+	if page.Next != "" {
+		body = append(appendString(append(body, `"nextToken":`...), page.Next), ',')
+	}
+	body = append(body[:len(body)-1], "}\n"...)
+	if err := budget.Of(r.Context()).Take(r.Context(), 2*int64(len(body))); err != nil {
+		return err
+	}
+	return web.WriteRaw(w, r, http.StatusOK, body)
 }
 
 func (d *deploymentRoutes) stepLogs(w http.ResponseWriter, r *http.Request, st store.Stack) error {
@@ -346,9 +336,9 @@ func (d *deploymentRoutes) stepLogs(w http.ResponseWriter, r *http.Request, st s
 	}
 	page, err := d.deployments.StepLog(r.Context(), st, web.Param(r, "deploymentID"), job, step, int64(offset), count)
 	return web.Answer(w, r, struct {
-		Type       string        `json:"__type"`
-		Name       string        `json:"name"`
-		Lines      []logLineBody `json:"lines"`
-		NextOffset *int64        `json:"nextOffset,omitempty"`
-	}{"DeploymentLogsStep", page.Name, logLinesOf(page.Lines), page.Next}, err)
+		Type       string   `json:"__type"`
+		Name       string   `json:"name"`
+		Lines      logLines `json:"lines"`
+		NextOffset *int64   `json:"nextOffset,omitempty"`
+	}{"DeploymentLogsStep", page.Name, page.Lines, page.Next}, err)
 }

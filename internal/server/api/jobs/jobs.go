@@ -9,6 +9,7 @@ import (
 	"workflowagent/internal/protocol"
 	"workflowagent/internal/server/api/request"
 	"workflowagent/internal/server/api/web"
+	"workflowagent/internal/server/budget"
 	"workflowagent/internal/server/deployments"
 	"workflowagent/internal/server/fault"
 	"workflowagent/internal/server/issuer"
@@ -105,6 +106,7 @@ func (j *jobRoutes) log(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
+	defer budget.Reuse(framed)
 	ack, gap, err := j.deployments.PutLog(r.Context(), web.Principal(r), web.Param(r, "jobID"), step, offset, framed)
 	if err != nil {
 		return err

@@ -163,6 +163,7 @@ func Read(w http.ResponseWriter, r *http.Request, b Bounds) ([]byte, error) {
 	}
 	if sent.encoding != "" {
 		budget.Of(r.Context()).Give(int64(cap(sent.data))) // only the inflated form is kept
+		budget.Reuse(sent.data)
 	}
 	return data, checkText(data, b.text)
 }

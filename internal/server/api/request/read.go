@@ -105,16 +105,20 @@ func (s sentBody) inflate(ctx context.Context, limit int64) ([]byte, error) {
 	return data, bodyError(err)
 }
 
+// frames returns the decompressor of whole frames, for concurrent use.
+var frames = sync.OnceValues(func() (*zstd.Decoder, error) {
+	return zstd.NewReader(nil, zstd.WithDecoderConcurrency(0), zstd.WithDecodeAllCapLimit(true))
+})
+
 // inflateFrame decompresses a zstd frame of known size without an additional window.
 func (s sentBody) inflateFrame(ctx context.Context, size int64) ([]byte, error) {
 	if err := budget.Of(ctx).Take(ctx, size); err != nil {
 		return nil, err
 	}
-	z, err := zstd.NewReader(nil, zstd.WithDecoderConcurrency(1), zstd.WithDecodeAllCapLimit(true))
+	z, err := frames()
 	if err != nil {
 		return nil, bodyError(err)
 	}
-	defer z.Close()
 	data, err := z.DecodeAll(s.data, make([]byte, 0, size))
 	return data, bodyError(err)
 }

@@ -103,32 +103,40 @@ func Observe(log *logrus.Entry, reg *prometheus.Registry) func(http.Handler) htt
 			m.requests.WithLabelValues(method, route, strconv.Itoa(status)).Inc()
 			m.seconds.WithLabelValues(method, route).Observe(took.Seconds())
 
-			entry := log.WithFields(logrus.Fields{
-				"method": method, "path": shortened(r.URL.Path), "status": status, "bytes": ww.BytesWritten(),
-				"ms": took.Milliseconds(), "request_id": id, "remote": r.RemoteAddr,
-			})
-			if rec.caller != "" {
-				entry = entry.WithField("caller", rec.caller)
-			}
-			if rec.err != nil {
-				entry = entry.WithError(logged{rec.err})
-			}
-			switch {
-			case rec.cut && !errors.Is(rec.err, errNotTaken) && r.Context().Err() == nil:
-				entry.Error("response truncated")
-			case status == http.StatusServiceUnavailable:
-				entry.Warn("request deferred")
-			case status >= 500:
-				entry.Error("request failed")
-			case status >= 400 && status != http.StatusNotFound && status != statusClientClosed:
-				entry.Info("request refused")
-			default:
-				entry.Debug("request")
+			level, message := rec.level(r, status)
+			if log.Logger.IsLevelEnabled(level) {
+				entry := log.WithFields(logrus.Fields{
+					"method": method, "path": shortened(r.URL.Path), "status": status, "bytes": ww.BytesWritten(),
+					"ms": took.Milliseconds(), "request_id": id, "remote": r.RemoteAddr,
+				})
+				if rec.caller != "" {
+					entry = entry.WithField("caller", rec.caller)
+				}
+				if rec.err != nil {
+					entry = entry.WithError(logged{rec.err})
+				}
+				entry.Log(level, message)
 			}
 			if rec.cut {
 				panic(http.ErrAbortHandler) //nolint:forbidigo // net/http expects this panic
 			}
 		})
+	}
+}
+
+// level returns the level and the message of a response in the access log.
+func (rec *record) level(r *http.Request, status int) (logrus.Level, string) {
+	switch {
+	case rec.cut && !errors.Is(rec.err, errNotTaken) && r.Context().Err() == nil:
+		return logrus.ErrorLevel, "response truncated"
+	case status == http.StatusServiceUnavailable:
+		return logrus.WarnLevel, "request deferred"
+	case status >= 500:
+		return logrus.ErrorLevel, "request failed"
+	case status >= 400 && status != http.StatusNotFound && status != statusClientClosed:
+		return logrus.InfoLevel, "request refused"
+	default:
+		return logrus.DebugLevel, "request"
 	}
 }
 

@@ -29,13 +29,14 @@ type Store interface {
 	Put(ctx context.Context, key string, r io.Reader) error
 	// Get opens a blob for reading, or returns [ErrNotFound].
 	Get(ctx context.Context, key string) (io.ReadCloser, error)
-	// ReadAt returns up to limit bytes, fewer only at the blob's end. A missing blob reads as
-	// empty.
-	ReadAt(ctx context.Context, key string, offset int64, limit int) ([]byte, error)
+	// ReadAt fills p from an offset and returns the number of bytes, which is less than len(p) only
+	// at the blob's end. A missing blob reads as empty.
+	ReadAt(ctx context.Context, key string, offset int64, p []byte) (int, error)
 	// Append writes p at offset and returns the blob's size. It creates the blob if necessary. It
-	// never overwrites existing bytes, and returns [ErrGap] if offset is beyond the end. The bytes
-	// are durable after Sync.
-	Append(ctx context.Context, key string, offset int64, p []byte) (size int64, err error)
+	// never overwrites existing bytes: only the last added bytes of p were written, which are the
+	// last of the blob. It returns [ErrGap] if offset is beyond the end. The bytes are durable
+	// after Sync.
+	Append(ctx context.Context, key string, offset int64, p []byte) (size, added int64, err error)
 	// Size returns the size of a blob, or 0 if the blob is missing.
 	Size(ctx context.Context, key string) (int64, error)
 	// Total returns the size of the blob whose key is prefix and of all blobs below prefix + "/".

@@ -21,7 +21,8 @@ type Files struct {
 	dir  string
 	seed maphash.Seed
 	// locks serializes appends to the same key. A key's hash selects its lock.
-	locks [64]sync.Mutex
+	locks  [64]sync.Mutex
+	opened *opened
 }
 
 // NewFiles returns a store in dir. It creates dir if necessary.
@@ -32,7 +33,7 @@ func NewFiles(dir string) (*Files, error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, fmt.Errorf("creating the blob directory: %w", err)
 	}
-	return &Files{dir: dir, seed: maphash.MakeSeed()}, nil
+	return &Files{dir: dir, seed: maphash.MakeSeed(), opened: newOpened()}, nil
 }
 
 func (b *Files) path(key string) (string, error) {
@@ -89,72 +90,49 @@ func (b *Files) Get(_ context.Context, key string) (io.ReadCloser, error) {
 }
 
 // ReadAt implements [Store].
-func (b *Files) ReadAt(_ context.Context, key string, offset int64, limit int) ([]byte, error) {
+func (b *Files) ReadAt(_ context.Context, key string, offset int64, p []byte) (int, error) {
 	path, err := b.path(key)
-	if err != nil {
-		return nil, err
+	if err != nil || offset < 0 {
+		return 0, err
 	}
 	f, err := os.Open(path)
 	if errors.Is(err, fs.ErrNotExist) {
-		return nil, nil
-	}
-	if err != nil {
-		return nil, fmt.Errorf("opening blob %s: %w", key, err)
-	}
-	defer f.Close()
-	st, err := f.Stat()
-	if err != nil {
-		return nil, fmt.Errorf("reading blob %s: %w", key, err)
-	}
-	n := min(int64(limit), st.Size()-offset)
-	if n <= 0 || offset < 0 {
-		return nil, nil
-	}
-	p := make([]byte, n)
-	got, err := f.ReadAt(p, offset)
-	if err != nil && !errors.Is(err, io.EOF) {
-		return nil, fmt.Errorf("reading blob %s: %w", key, err)
-	}
-	return p[:got], nil
-}
-
-// Append implements [Store].
-func (b *Files) Append(_ context.Context, key string, offset int64, p []byte) (int64, error) {
-	path, err := b.path(key)
-	if err != nil {
-		return 0, err
-	}
-	mu := b.lock(key)
-	mu.Lock()
-	defer mu.Unlock()
-	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600)
-	if errors.Is(err, fs.ErrNotExist) {
-		if err := b.makeParent(path); err != nil {
-			return 0, err
-		}
-		f, err = os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600)
+		return 0, nil
 	}
 	if err != nil {
 		return 0, fmt.Errorf("opening blob %s: %w", key, err)
 	}
 	defer f.Close()
-	st, err := f.Stat()
-	if err != nil {
+	n, err := f.ReadAt(p, offset)
+	if err != nil && !errors.Is(err, io.EOF) {
 		return 0, fmt.Errorf("reading blob %s: %w", key, err)
 	}
-	size := st.Size()
+	return n, nil
+}
+
+// Append implements [Store].
+func (b *Files) Append(_ context.Context, key string, offset int64, p []byte) (size, added int64, err error) {
+	mu := b.lock(key)
+	mu.Lock()
+	defer mu.Unlock()
+	f, st, err := b.writable(key, true)
+	if err != nil {
+		return 0, 0, err
+	}
+	defer b.opened.put(f)
+	size = st.Size()
 	if offset < 0 || offset > size {
-		return size, ErrGap
+		return size, 0, ErrGap
 	}
 	have := size - offset
 	if int64(len(p)) <= have {
-		return size, nil
+		return size, 0, nil
 	}
 	n, err := f.WriteAt(p[have:], size)
 	if err != nil {
-		return size + int64(n), fmt.Errorf("writing blob %s: %w", key, err)
+		err = fmt.Errorf("writing blob %s: %w", key, err)
 	}
-	return size + int64(n), nil
+	return size + int64(n), int64(n), err
 }
 
 // Size implements [Store].
@@ -200,28 +178,23 @@ func (b *Files) Total(ctx context.Context, prefix string) (int64, error) {
 
 // Sync implements [Store].
 func (b *Files) Sync(_ context.Context, key string) (int64, error) {
-	path, err := b.path(key)
-	if err != nil {
-		return 0, err
-	}
-	f, err := os.OpenFile(path, os.O_RDWR, 0)
+	// The state is older than the sync, which might not cover later appends.
+	f, st, err := b.writable(key, false)
 	if errors.Is(err, fs.ErrNotExist) {
 		return 0, nil
 	}
 	if err != nil {
-		return 0, fmt.Errorf("opening blob %s: %w", key, err)
+		return 0, err
 	}
-	defer f.Close()
-	// Read the size before the sync, because the sync might not cover later appends.
-	st, err := f.Stat()
-	if err != nil {
-		return 0, fmt.Errorf("reading blob %s: %w", key, err)
-	}
+	defer b.opened.put(f)
 	if err := f.Sync(); err != nil {
 		return 0, fmt.Errorf("syncing blob %s to disk: %w", key, err)
 	}
-	if err := syncDir(filepath.Dir(path)); err != nil {
-		return 0, err
+	if !f.entered.Load() {
+		if err := syncDir(filepath.Dir(f.Name())); err != nil {
+			return 0, err
+		}
+		f.entered.Store(true)
 	}
 	return st.Size(), nil
 }
@@ -232,7 +205,9 @@ func (b *Files) Delete(_ context.Context, prefix string) error {
 	if err != nil {
 		return err
 	}
-	if err := os.RemoveAll(path); err != nil {
+	err = os.RemoveAll(path)
+	b.opened.drop(prefix) // an open file would occupy the disk
+	if err != nil {
 		return fmt.Errorf("removing blobs of %s: %w", prefix, err)
 	}
 	return nil

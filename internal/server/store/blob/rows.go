@@ -173,76 +173,75 @@ func (r *rowReader) Close() error {
 }
 
 // ReadAt implements [Store].
-func (b *Rows) ReadAt(ctx context.Context, key string, offset int64, limit int) ([]byte, error) {
+func (b *Rows) ReadAt(ctx context.Context, key string, offset int64, p []byte) (int, error) {
 	if err := checkKey(key); err != nil {
-		return nil, err
+		return 0, err
 	}
-	if offset < 0 || limit <= 0 {
-		return nil, nil
+	if offset < 0 || len(p) == 0 {
+		return 0, nil
 	}
 	rows, err := b.pool.QueryContext(ctx,
 		`SELECT start_at, data FROM blob_chunks
 		 WHERE blob_key = $1 AND start_at + size > $2 AND start_at < $3 ORDER BY start_at`,
-		key, offset, offset+int64(limit))
+		key, offset, offset+int64(len(p)))
 	if err != nil {
-		return nil, fmt.Errorf("reading blob %s: %w", key, err)
+		return 0, fmt.Errorf("reading blob %s: %w", key, err)
 	}
 	defer rows.Close()
-	var out []byte
+	n := 0
 	for rows.Next() {
 		var start int64
-		var data []byte
+		var data sql.RawBytes
 		if err := rows.Scan(&start, &data); err != nil {
-			return nil, fmt.Errorf("reading blob %s: %w", key, err)
+			return 0, fmt.Errorf("reading blob %s: %w", key, err)
 		}
 		if start < offset {
 			data = data[offset-start:]
 		}
-		out = append(out, data[:min(len(data), limit-len(out))]...)
+		n += copy(p[n:], data)
 	}
 	if err := rows.Err(); err != nil {
-		return nil, fmt.Errorf("reading blob %s: %w", key, err)
+		return 0, fmt.Errorf("reading blob %s: %w", key, err)
 	}
-	return out, nil
+	return n, nil
 }
 
 // Append implements [Store].
-func (b *Rows) Append(ctx context.Context, key string, offset int64, p []byte) (int64, error) {
+func (b *Rows) Append(ctx context.Context, key string, offset int64, p []byte) (size, added int64, err error) {
 	if err := checkKey(key); err != nil {
-		return 0, err
+		return 0, 0, err
 	}
 	t, err := b.pool.BeginTx(ctx, nil)
 	if err != nil {
-		return 0, fmt.Errorf("writing blob %s: %w", key, err)
+		return 0, 0, fmt.Errorf("writing blob %s: %w", key, err)
 	}
 	defer t.Rollback() //nolint:errcheck // no effect after Commit
 	if err := b.lockKey(ctx, t, key); err != nil {
-		return 0, err
+		return 0, 0, err
 	}
-	size, err := blobSize(ctx, t, key)
-	if err != nil {
-		return 0, err
+	if size, err = blobSize(ctx, t, key); err != nil {
+		return 0, 0, err
 	}
 	if offset < 0 || offset > size {
-		return size, ErrGap
+		return size, 0, ErrGap
 	}
-	if have := size - offset; int64(len(p)) <= have {
-		return size, nil
-	} else if have > 0 {
-		p = p[have:]
+	have := size - offset
+	if int64(len(p)) <= have {
+		return size, 0, nil
 	}
-	for len(p) > 0 {
+	for p = p[have:]; len(p) > 0; {
 		n := min(len(p), chunkSize)
 		if err := insertChunk(ctx, t, key, size, p[:n]); err != nil {
-			return 0, err
+			return 0, 0, err
 		}
 		size += int64(n)
+		added += int64(n)
 		p = p[n:]
 	}
 	if err := t.Commit(); err != nil {
-		return 0, fmt.Errorf("writing blob %s: %w", key, err)
+		return 0, 0, fmt.Errorf("writing blob %s: %w", key, err)
 	}
-	return size, nil
+	return size, added, nil
 }
 
 type rowQuerier interface {
