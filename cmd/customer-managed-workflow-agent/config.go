@@ -1,15 +1,18 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
 	"text/tabwriter"
 
 	"github.com/spf13/cobra"
+
+	"workflowagent/internal/host/daemon"
 )
 
 func newConfigCommand(load loader) *cobra.Command {
 	cmd := &cobra.Command{Use: "config", Short: "Show the configuration", Example: "  customer-managed-workflow-agent config show", Args: noArgs, RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() }}
-	cmd.AddCommand(newConfigShowCommand(load))
+	cmd.AddCommand(newConfigShowCommand(load), newConfigPodCommand(load))
 	return cmd
 }
 
@@ -49,3 +52,33 @@ func newConfigShowCommand(load loader) *cobra.Command {
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
 	return cmd
 }
+
+func newConfigPodCommand(load loader) *cobra.Command {
+	var image string
+	cmd := &cobra.Command{
+		Use:   "pod",
+		Short: "Print the pod that the agent would start for a job in Kubernetes",
+		Long: `Print the pod that the agent would start for a job with deploy_target kubernetes, with the
+pod template merged, as YAML. The job is a sample: the names and the labels of real pods
+differ. The command checks the template, but needs no cluster. It prints notes about a
+template that weakens the isolation of jobs to standard error.`,
+		Example: `  customer-managed-workflow-agent config pod
+  kubectl exec deployment/workflow-agent-pool -- customer-managed-workflow-agent config pod`,
+		Args: noArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			c, err := load()
+			if err != nil {
+				return err
+			}
+			notes, err := daemon.PrintPod(c, cmp.Or(image, c.OverrideImageReference, sampleImage), cmd.OutOrStdout())
+			for _, note := range notes {
+				fmt.Fprintf(cmd.ErrOrStderr(), "note: %s\n", note)
+			}
+			return err
+		},
+	}
+	cmd.Flags().StringVar(&image, "image", "", "the job's image (default: PULUMI_DEPLOY_OVERRIDE_IMAGE_REFERENCE or "+sampleImage+")")
+	return cmd
+}
+
+const sampleImage = "pulumi/pulumi:latest"

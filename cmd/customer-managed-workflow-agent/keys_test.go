@@ -281,9 +281,8 @@ func TestKeyHealthThreshold(t *testing.T) {
 	a.until("an agent that is unhealthy", func() bool { return healthz("127.0.0.1", port) == http.StatusServiceUnavailable })
 }
 
-// TestKeysOfMissingParts checks that the agent logs which settings this build does not support, and
-// continues.
-func TestKeysOfMissingParts(t *testing.T) {
+// TestKeysOfAnotherTarget checks that the agent logs which settings have no effect, and continues.
+func TestKeysOfAnotherTarget(t *testing.T) {
 	p := newPlane(t, false)
 	a := p.runAgent(t, "$PULUMI_AGENT_DEBUG_POD=true")
 	a.until("polls", func() bool { polls, _, _, _ := p.look(); return len(polls) > 0 })

@@ -117,6 +117,27 @@ func TestConfigShowHidesSecrets(t *testing.T) {
 	}
 }
 
+// TestConfigPod checks that config pod prints a pod with the template, and rejects a bad template.
+func TestConfigPod(t *testing.T) {
+	t.Setenv("PULUMI_AGENT_IMAGE", "registry.example.com/agent:v1.2.3")
+	t.Setenv("PULUMI_AGENT_POD_TEMPLATE", "")
+	template := filepath.Join(t.TempDir(), "pod.yaml")
+	if err := os.WriteFile(template, []byte("spec:\n  hostNetwork: true\n  nodeSelector: {pool: deployments}\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	path := configFile(t, "token: pul-secret-token\ndeploy_target: kubernetes\npod_template_file: "+template+"\n")
+	out, code, err := execute(t, "config", "pod", "--image", "registry.example.com/job:1", "--config", path)
+	for _, want := range []string{"kind: Pod", "image: registry.example.com/job:1", "image: registry.example.com/agent:v1.2.3", "pool: deployments", "note: the pod template sets hostNetwork"} {
+		if code != exitOK || !strings.Contains(out, want) {
+			t.Errorf("%d, %v: no %q in\n%s", code, err, want, out)
+		}
+	}
+	t.Setenv("PULUMI_AGENT_POD_TEMPLATE", "spec:\n  hostnetwork: true\n")
+	if _, code, err = execute(t, "config", "pod", "--config", path); code != exitUsage || err == nil || !strings.Contains(err.Error(), "env PULUMI_AGENT_POD_TEMPLATE:2: spec.hostnetwork") {
+		t.Errorf("a bad template: %d, %v", code, err)
+	}
+}
+
 func TestHelpNamesEverySetting(t *testing.T) {
 	out, _, err := execute(t, "run", "--help")
 	for _, key := range []string{"token", "polling_interval", "PULUMI_AGENT_STATE_DIRECTORY", "allowed_images"} {

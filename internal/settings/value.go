@@ -22,6 +22,8 @@ type (
 	Path string
 	// URL is an HTTP base URL without a trailing slash.
 	URL string
+	// Text is text of any number of lines, such as a document.
+	Text string
 	// Seconds is a duration that can be written as a number of seconds.
 	Seconds time.Duration
 	// Bytes is a size such as 512m; zero means unset.
@@ -65,11 +67,14 @@ func (f *Field) isSecret() bool {
 // parse parses text in the form of the environment variable and stores it in the value. For blank
 // text, it keeps the value and returns false.
 func (f *Field) parse(text string, dirs Dirs) (isSet bool, err error) {
+	whole := text
 	text = strings.TrimSpace(text)
 	if text == "" {
 		return false, nil
 	}
 	switch value := f.Value.(type) {
+	case *Text:
+		*value = Text(whole) // with the indentation of its first line
 	case *[]string:
 		err = f.setList(f.split(text))
 	case *Secret:
@@ -297,6 +302,8 @@ func (f *Field) show() string {
 		return *value
 	case *Path:
 		return string(*value)
+	case *Text:
+		return strings.Join(strings.Fields(string(*value)), " ")
 	case *URL:
 		return string(*value)
 	case *bool:

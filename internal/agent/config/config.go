@@ -95,14 +95,27 @@ type Config struct {
 	// build was released.
 	UpdateURL string
 
+	// KubernetesNamespace is the namespace of worker pods. If it is empty, they run in the agent's own
+	// namespace, or in that of the kubeconfig.
+	KubernetesNamespace string
+	// PodTemplateFile is the absolute path of a file with a template of worker pods, or empty.
+	PodTemplateFile string
+	// PodStartTimeout is how long a worker pod may take to be scheduled and to fetch its images.
+	PodStartTimeout time.Duration
+	// DebugPodTTL is how long a worker pod remains after its job if DebugPod is set.
+	DebugPodTTL time.Duration
+
+	// AgentImage is the image of the container that copies the runner into worker pods.
 	AgentImage         string
 	ImagePullPolicy    string
 	ServiceAccountName string
 	// NumCPUs is the CPU request of worker pods, as a Kubernetes quantity.
 	NumCPUs string
-	// MemQuantity is the memory request of worker pods, in Gi.
-	MemQuantity            string
-	DebugPod               bool
+	// MemQuantity is the memory request of worker pods, as a number of Gi or a Kubernetes quantity.
+	MemQuantity string
+	DebugPod    bool
+	// PodTemplate is a template of worker pods. It takes precedence over PodTemplateFile.
+	PodTemplate            string
 	OverrideImageReference string
 	// DockerHost is the host's DOCKER_HOST. If it is set, all jobs receive it.
 	DockerHost string

@@ -14,6 +14,7 @@ const (
 	daemon       = "internal/host/daemon"
 	agentLoop    = "internal/agent"
 	dockerPlace  = "internal/agent/executor/docker"
+	pods         = "internal/agent/executor/kubernetes/podspec"
 	wire         = "internal/protocol"
 	pauses       = "internal/retry"
 	healthPort   = "internal/agent/health"
@@ -26,7 +27,6 @@ const (
 type effect struct{ dir, test string }
 
 // effects lists the tests for each key that check its effect, and not only that the key is read.
-// For a feature that this build lacks, the effect is the agent's warning.
 var effects = map[string][]effect{
 	"token":                     {{agentProgram, "TestKeysOfPolls"}, {agentProgram, "TestConfigureTakesItsFlags"}, {agentLoop, "TestRefusedTokenIsNotHammered"}},
 	"service_url":               {{agentProgram, "TestKeysOfPolls"}},
@@ -69,12 +69,17 @@ var effects = map[string][]effect{
 	"auto_update":               {{upkeep, "TestUpdateModes"}, {endToEnd + "init", "TestInitUpdateOfAService"}},
 	"update_channel":            {{upkeep, "TestKeysOfUpdates"}},
 	"update_url":                {{upkeep, "TestKeysOfUpdates"}, {endToEnd + "init", "TestInitUpdateOfAService"}},
-	"image":                     {{thisPackage, "TestWarnings"}},
-	"image_pull_policy":         {{thisPackage, "TestWarnings"}},
-	"service_account_name":      {{thisPackage, "TestWarnings"}},
-	"num_cpus":                  {{thisPackage, "TestWarnings"}},
-	"mem_quantity":              {{thisPackage, "TestWarnings"}},
-	"debug_pod":                 {{agentProgram, "TestKeysOfMissingParts"}, {thisPackage, "TestWarnings"}},
+	"kubernetes_namespace":      {{daemon, "TestPodSettings"}, {pods, "TestGolden"}},
+	"pod_template_file":         {{daemon, "TestPodSettings"}, {agentProgram, "TestConfigPod"}, {pods, "TestReload"}},
+	"pod_start_timeout":         {{daemon, "TestPodSettings"}},
+	"debug_pod_ttl":             {{daemon, "TestPodSettings"}},
+	"image":                     {{daemon, "TestPodSettings"}, {agentProgram, "TestConfigPod"}, {pods, "TestGolden"}},
+	"image_pull_policy":         {{daemon, "TestPodSettings"}, {pods, "TestGolden"}},
+	"service_account_name":      {{daemon, "TestPodSettings"}, {pods, "TestServiceAccountToken"}},
+	"num_cpus":                  {{daemon, "TestPodSettings"}, {pods, "TestGolden"}},
+	"mem_quantity":              {{daemon, "TestPodSettings"}, {pods, "TestParseMemory"}},
+	"debug_pod":                 {{daemon, "TestPodSettings"}, {agentProgram, "TestKeysOfAnotherTarget"}, {thisPackage, "TestWarnings"}},
+	"pod_template":              {{daemon, "TestPodSettings"}, {agentProgram, "TestConfigPod"}},
 	"override_image_reference":  {{agentProgram, "TestKeysThatRefuseJobs"}, {agentLoop, "TestImageOverride"}},
 	"docker_host":               {{agentProgram, "TestKeysOfAJob"}, {endToEnd + "engine", "TestEngineRunsDeployments"}, {dockerPlace, "TestDiscover"}},
 }

@@ -30,8 +30,9 @@ func table(c *Config) *settings.Table {
 		settings.Group{Title: "Health and observability", Fields: healthFields(c)},
 		settings.Group{Title: "Host, concurrency and trust", Fields: hostFields(c)},
 		settings.Group{Title: "Docker target", Fields: dockerFields(c)},
+		settings.Group{Title: "Kubernetes target", Fields: kubernetesFields(c)},
 		settings.Group{Title: "Updates", Fields: updateFields(c)},
-		settings.Group{Title: "Environment only", Fields: append(kubernetesFields(c), environmentFields(c)...), EnvOnly: true},
+		settings.Group{Title: "Environment only", Fields: append(podFields(c), environmentFields(c)...), EnvOnly: true},
 	)
 	t.Obsolete = map[string]string{
 		"version":                     "",
@@ -72,11 +73,11 @@ mount. Its path must be the same for the agent and for the engine. If it is not 
 no host directory, and the engine may be on another host.`,
 	}, {
 		Key: "deploy_target", Value: (*string)(&c.DeployTarget), Default: string(TargetDocker),
-		Choices: []string{string(TargetDocker), string(TargetProcess)},
+		Choices: []string{string(TargetDocker), string(TargetKubernetes), string(TargetProcess)},
 		Check:   checkTarget,
-		Doc: `How the agent runs jobs. docker: in a container for each job. process: in a process of the
-agent's user, without isolation; use it only on disposable hosts and for trials. This build does not
-include kubernetes.`,
+		Doc: `How the agent runs jobs. docker: in a container for each job. kubernetes: in a pod for each
+job. process: in a process of the agent's user, without isolation; use it only on disposable hosts and
+for trials.`,
 	}, {
 		Key: "single_run", Value: &c.SingleRun, Default: "false",
 		Doc: `If true, the agent exits after it has delivered the result of one job.`,
@@ -263,28 +264,55 @@ https://SERVER/releases of a workflow-server. The agent verifies the releases' s
 	}}
 }
 
-// kubernetesFields returns the fields of the Kubernetes target. They have no effect, because this
-// build does not include the target.
 func kubernetesFields(c *Config) []settings.Field {
 	return []settings.Field{{
-		Key: "image", Value: &c.AgentImage, DefaultText: "the image of the agent's own release",
-		Doc: `Kubernetes only: the image of helper containers.`,
+		Key: "kubernetes_namespace", Value: &c.KubernetesNamespace,
+		DefaultText: "the agent's own namespace; outside of a cluster that of the kubeconfig", Example: "workflow-jobs",
+		Doc: `The namespace of worker pods. Use one that the agent does not run in: whoever can create pods
+in a namespace can read its Secrets.`,
+	}, {
+		Key: "pod_template_file", Value: (*settings.Path)(&c.PodTemplateFile),
+		DefaultText: DefaultPodTemplateFile + " if it exists", Example: "/etc/workflow-agent/pod.yaml",
+		Doc: `A YAML or JSON file with a partial pod, which the agent merges over each worker pod; see
+kubernetes.md.`,
+	}, {
+		Key: "pod_start_timeout", Value: &c.PodStartTimeout, Default: "10m",
+		Min: int64(10 * time.Second), Max: dayLong,
+		Doc: `The time in which a worker pod must be scheduled and fetch its images; afterwards the job
+fails. Allow for new nodes and for large images.`,
+	}, {
+		Key: "debug_pod_ttl", Value: &c.DebugPodTTL, Default: "24h", Min: int64(time.Minute), Max: 30 * dayLong,
+		Doc: `The time after which the agent removes a worker pod that PULUMI_AGENT_DEBUG_POD kept.`,
+	}}
+}
+
+// podFields returns the fields of worker pods. Published installations set their variables.
+func podFields(c *Config) []settings.Field {
+	return []settings.Field{{
+		Key: "image", Value: &c.AgentImage, Requirement: "required if deploy_target is kubernetes",
+		Doc: `Kubernetes only: the image of the agent's own release, which contains the runner. An init
+container copies the runner into worker pods.`,
 	}, {
 		Key: "image_pull_policy", Value: &c.ImagePullPolicy,
 		Default: "IfNotPresent", Choices: []string{"Always", "IfNotPresent", "Never"},
 		Doc: `Kubernetes only: the pull policy of worker pods.`,
 	}, {
-		Key: "service_account_name", Value: &c.ServiceAccountName, DefaultText: "the namespace's default",
-		Doc: `Kubernetes only: the service account of worker pods.`,
+		Key: "service_account_name", Value: &c.ServiceAccountName, DefaultText: "the namespace's default, without its token",
+		Doc: `Kubernetes only: the service account of worker pods, such as one with a cloud identity. Do not
+use the agent's own.`,
 	}, {
 		Key: "num_cpus", Value: &c.NumCPUs, DefaultText: "no request",
-		Doc: `Kubernetes only: the CPU request of worker pods.`,
+		Doc: `Kubernetes only: the CPU request of worker pods, such as 2 or 500m.`,
 	}, {
 		Key: "mem_quantity", Value: &c.MemQuantity, DefaultText: "no request",
-		Doc: `Kubernetes only: the memory request of worker pods, in Gi.`,
+		Doc: `Kubernetes only: the memory request of worker pods, as a number of Gi, or with a unit, such as
+512Mi.`,
 	}, {
 		Key: "debug_pod", Value: &c.DebugPod, Default: "false",
-		Doc: `Kubernetes only: if true, worker pods remain after their job.`,
+		Doc: `Kubernetes only: if true, worker pods remain after their job, for debug_pod_ttl.`,
+	}, {
+		Key: "pod_template", Value: (*settings.Text)(&c.PodTemplate), DefaultText: "the content of pod_template_file",
+		Doc: `Kubernetes only: a partial pod, as YAML or JSON, instead of pod_template_file.`,
 	}}
 }
 
@@ -301,22 +329,23 @@ DOCKER_TLS_VERIFY=1 and DOCKER_CERT_PATH. ssh:// is not supported. Jobs receive 
 	}}
 }
 
+// DefaultPodTemplateFile is the path at which published installations mount the pod template. The file
+// may be missing or empty, and can be a directory.
+const DefaultPodTemplateFile = "/mnt/worker-pod.json"
+
 const obsoleteRunners = "is a key of older agents and no longer has an effect: " +
 	"remove it, and set working_directory if the runner binaries are not next to the agent's"
 
 func refuse(key string) string {
 	if key == "ecs" || strings.HasPrefix(key, "ecs.") || strings.HasPrefix(key, "ecs_") {
-		return "belongs to the ECS target, which this agent does not support: remove it and set deploy_target to docker or process"
+		return "belongs to the ECS target, which this agent does not support: remove it and set deploy_target to docker, kubernetes or process"
 	}
 	return ""
 }
 
 func checkTarget(target string) error {
-	switch target {
-	case "ecs":
-		return errors.New("is ecs, the ECS target, which this agent does not support: set it to docker or process")
-	case string(TargetKubernetes):
-		return errors.New("is kubernetes, which is not in this build: set it to docker or process")
+	if target == "ecs" {
+		return errors.New("is ecs, the ECS target, which this agent does not support: set it to docker, kubernetes or process")
 	}
 	return nil
 }

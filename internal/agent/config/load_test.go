@@ -31,7 +31,8 @@ func TestEnvironment(t *testing.T) {
 		"ca_certificate_file": "/srv/ca.pem", "docker_network": "jobs", "docker_server_address": "172.18.0.1:8800", "docker_memory": "2g", "docker_cpus": "0.5",
 		"docker_pids_limit": "12", "auto_update": "true", "update_channel": "beta", "update_url": "https://updates.example.com",
 		"image": "example.com/agent:1", "image_pull_policy": "Always", "service_account_name": "worker", "num_cpus": "2",
-		"mem_quantity": "4", "debug_pod": "true", "override_image_reference": "example.com/job:1", "docker_host": "tcp://engine:2375",
+		"mem_quantity": "4", "debug_pod": "true", "kubernetes_namespace": "jobs", "pod_template_file": "/srv/pod.yaml", "pod_start_timeout": "13s",
+		"debug_pod_ttl": "14m", "pod_template": "{spec: {}}", "override_image_reference": "example.com/job:1", "docker_host": "tcp://engine:2375",
 	}
 	var environ []string
 	for _, f := range Table().Fields() {
@@ -54,6 +55,9 @@ func TestEnvironment(t *testing.T) {
 		if s.Value != want || s.Source.Kind != settings.FromEnv || !strings.HasPrefix(s.Source.String(), "env ") {
 			t.Errorf("%s is %q from %q, want %q", s.Key, s.Value, s.Source, want)
 		}
+	}
+	if c.PodTemplate != " {spec: {}} " {
+		t.Errorf("the template is %q", c.PodTemplate)
 	}
 	if c.Token.Reveal() != values["token"] {
 		t.Error("the token is not the one from the environment")
@@ -87,10 +91,10 @@ func TestBadEnvironment(t *testing.T) {
 		"PULUMI_AGENT_POLLING_INTERVAL=60":                "env PULUMI_AGENT_POLLING_INTERVAL: polling_interval: has no unit: write it with one, such as 30s, 5m or 1h30m",
 		"PULUMI_AGENT_ENABLED_WORKFLOW_TYPES=deployment,": "env PULUMI_AGENT_ENABLED_WORKFLOW_TYPES: enabled_workflow_types: has an empty entry, number 2: remove it",
 		"PULUMI_AGENT_ENABLED_WORKFLOW_TYPES=a":           "env PULUMI_AGENT_ENABLED_WORKFLOW_TYPES: enabled_workflow_types: has an unknown entry, number 1: choose from deployment, insights_scan or policy_evaluation",
-		"PULUMI_AGENT_DEPLOY_TARGET=ecs":                  "env PULUMI_AGENT_DEPLOY_TARGET: deploy_target: is ecs, the ECS target, which this agent does not support: set it to docker or process",
-		"PULUMI_AGENT_DEPLOY_TARGET=kubernetes":           "env PULUMI_AGENT_DEPLOY_TARGET: deploy_target: is kubernetes, which is not in this build: set it to docker or process",
-		"PULUMI_AGENT_ECS_CLUSTER=main":                   "env PULUMI_AGENT_ECS_CLUSTER: ecs.cluster: belongs to the ECS target, which this agent does not support: remove it and set deploy_target to docker or process",
+		"PULUMI_AGENT_DEPLOY_TARGET=ecs":                  "env PULUMI_AGENT_DEPLOY_TARGET: deploy_target: is ecs, the ECS target, which this agent does not support: set it to docker, kubernetes or process",
+		"PULUMI_AGENT_ECS_CLUSTER=main":                   "env PULUMI_AGENT_ECS_CLUSTER: ecs.cluster: belongs to the ECS target, which this agent does not support: remove it and set deploy_target to docker, kubernetes or process",
 		"PULUMI_AGENT_TOKEN=pul-01234567 89abcdef":        "env PULUMI_AGENT_TOKEN: token: contains white space or control characters: paste the token again, as one word",
+		"PULUMI_AGENT_DEPLOY_TARGET=kubernetes":           "image: is required because deploy_target is kubernetes: set PULUMI_AGENT_IMAGE to the image of this agent's release",
 		"PULUMI_AGENT_DEBUG_POD=maybe":                    "env PULUMI_AGENT_DEBUG_POD: debug_pod: must be true or false",
 	} {
 		_, err := loadAndValidate(testOptions("", "PULUMI_AGENT_TOKEN="+testToken, variable))
@@ -150,19 +154,32 @@ func TestWarnings(t *testing.T) {
 			want: []string{"service_url begins with http, so the token and the secrets of jobs cross the network in plain text: use https if the server has it"},
 		},
 		{
-			name: "settings of features missing from this build",
+			name: "settings of another target",
 			environ: []string{
 				"PULUMI_AGENT_IMAGE=a", "PULUMI_AGENT_IMAGE_PULL_POLICY=Always", "PULUMI_AGENT_SERVICE_ACCOUNT_NAME=b",
-				"PULUMI_AGENT_NUM_CPUS=1", "PULUMI_AGENT_MEM_QUANTITY=2", "PULUMI_AGENT_DEBUG_POD=true",
+				"PULUMI_AGENT_NUM_CPUS=1", "PULUMI_AGENT_MEM_QUANTITY=2", "PULUMI_AGENT_DEBUG_POD=true", "PULUMI_AGENT_POD_TEMPLATE={}",
 			},
+			content: "kubernetes_namespace: jobs\npod_start_timeout: 1m\n",
 			want: []string{
-				"env PULUMI_AGENT_IMAGE: image has no effect, because the Kubernetes target is not in this build",
-				"env PULUMI_AGENT_IMAGE_PULL_POLICY: image_pull_policy has no effect, because the Kubernetes target is not in this build",
-				"env PULUMI_AGENT_SERVICE_ACCOUNT_NAME: service_account_name has no effect, because the Kubernetes target is not in this build",
-				"env PULUMI_AGENT_NUM_CPUS: num_cpus has no effect, because the Kubernetes target is not in this build",
-				"env PULUMI_AGENT_MEM_QUANTITY: mem_quantity has no effect, because the Kubernetes target is not in this build",
-				"env PULUMI_AGENT_DEBUG_POD: debug_pod has no effect, because the Kubernetes target is not in this build",
+				"FILE:1: kubernetes_namespace has no effect, because deploy_target is docker",
+				"FILE:2: pod_start_timeout has no effect, because deploy_target is docker",
+				"env PULUMI_AGENT_IMAGE: image has no effect, because deploy_target is docker",
+				"env PULUMI_AGENT_IMAGE_PULL_POLICY: image_pull_policy has no effect, because deploy_target is docker",
+				"env PULUMI_AGENT_SERVICE_ACCOUNT_NAME: service_account_name has no effect, because deploy_target is docker",
+				"env PULUMI_AGENT_NUM_CPUS: num_cpus has no effect, because deploy_target is docker",
+				"env PULUMI_AGENT_MEM_QUANTITY: mem_quantity has no effect, because deploy_target is docker",
+				"env PULUMI_AGENT_DEBUG_POD: debug_pod has no effect, because deploy_target is docker",
+				"env PULUMI_AGENT_POD_TEMPLATE: pod_template has no effect, because deploy_target is docker",
 			},
+		},
+		{
+			name: "Kubernetes", content: "deploy_target: kubernetes\npod_template_file: /etc/pod.yaml\ndebug_pod_ttl: 1h\n",
+			environ: []string{"PULUMI_AGENT_IMAGE=a", "PULUMI_AGENT_NUM_CPUS=1"},
+		},
+		{
+			name: "two templates", content: "deploy_target: kubernetes\npod_template_file: /etc/pod.yaml\n",
+			environ: []string{"PULUMI_AGENT_IMAGE=a", "PULUMI_AGENT_POD_TEMPLATE={}"},
+			want:    []string{"PULUMI_AGENT_POD_TEMPLATE is set, so pod_template_file is not used: remove one of the two"},
 		},
 		{name: "updates", content: "auto_update: true\nupdate_channel: beta\nupdate_url: https://updates.example.com\n"},
 		{name: "plain http on this host", content: "service_url: http://127.0.0.1:8800\n"},

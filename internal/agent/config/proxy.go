@@ -19,7 +19,7 @@ func (c *Config) resolveProxy(env map[string]string) {
 			}
 		}
 	}
-	if c.DeployTarget != TargetDocker {
+	if c.DeployTarget == TargetProcess {
 		return
 	}
 	for _, v := range c.meta.proxy {

@@ -82,9 +82,15 @@ func (c *Config) adviseOnIdentity() {
 }
 
 func (c *Config) adviseOnKubernetes() {
-	for _, f := range kubernetesFields(c) {
+	if c.DeployTarget == TargetKubernetes {
+		if c.PodTemplate != "" && c.PodTemplateFile != "" {
+			c.warn("%sPOD_TEMPLATE is set, so pod_template_file is not used: remove one of the two", envPrefix)
+		}
+		return
+	}
+	for _, f := range append(kubernetesFields(c), podFields(c)...) {
 		if source := c.Source(f.Key); !source.IsDefault() {
-			c.warn("%s: %s has no effect, because the Kubernetes target is not in this build", source, f.Key)
+			c.warn("%s: %s has no effect, because deploy_target is %s", source, f.Key, c.DeployTarget)
 		}
 	}
 }

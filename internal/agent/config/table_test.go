@@ -19,7 +19,7 @@ func TestCompleteness(t *testing.T) {
 	}
 	var help bytes.Buffer
 	must(t, Table().WriteHelp(&help))
-	if !strings.Contains(help.String(), "(one of: docker, process)") {
+	if !strings.Contains(help.String(), "(one of: docker, kubernetes, process)") {
 		t.Error("the help does not list the values of deploy_target")
 	}
 	names, variables := map[string]bool{}, map[string]bool{}

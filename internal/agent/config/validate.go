@@ -14,6 +14,7 @@ import (
 	"syscall"
 	"unicode"
 
+	"workflowagent/internal/protocol"
 	"workflowagent/internal/settings"
 )
 
@@ -70,8 +71,10 @@ func (c *Config) validatePlaces(fail func(key, what string)) {
 	}
 	switch c.DeployTarget {
 	case TargetDocker, TargetProcess:
+	case TargetKubernetes:
+		c.validateKubernetes(fail)
 	default:
-		fail("deploy_target", "is not one of the allowed values: choose docker or process")
+		fail("deploy_target", "is not one of the allowed values: choose docker, kubernetes or process")
 	}
 	if !filepath.IsAbs(c.WorkingDirectory) {
 		fail("working_directory", "is unknown: set it to the directory of the runner binaries")
@@ -88,6 +91,18 @@ func (c *Config) validatePlaces(fail func(key, what string)) {
 	if at, err := netip.ParseAddrPort(c.DockerServerAddress); c.DockerServerAddress != "" &&
 		(err != nil || at.Addr().IsLoopback() || at.Addr().IsUnspecified()) {
 		fail("docker_server_address", "is not an address that containers can reach: write an IP address that is not on loopback, and a port")
+	}
+}
+
+func (c *Config) validateKubernetes(fail func(key, what string)) {
+	if c.AgentImage == "" {
+		fail("image", "is required because deploy_target is kubernetes: set "+envPrefix+"IMAGE to the image of this agent's release")
+	}
+	if protocol.OnLoopback(c.ServiceURL) {
+		fail("service_url", "is on loopback, which pods cannot reach: set it to an address of the server that pods can reach")
+	}
+	if c.KubernetesNamespace != "" && !namespaceName().MatchString(c.KubernetesNamespace) {
+		fail("kubernetes_namespace", "is not the name of a namespace: use at most 63 lower-case letters, digits and dashes")
 	}
 }
 
@@ -150,7 +165,11 @@ func validatePatterns(key string, patterns []string, fail func(key, what string)
 	}
 }
 
-func networkName() *regexp.Regexp  { return regexp.MustCompile(`^[a-zA-Z0-9][a-zA-Z0-9_.-]{0,127}$`) }
+func networkName() *regexp.Regexp { return regexp.MustCompile(`^[a-zA-Z0-9][a-zA-Z0-9_.-]{0,127}$`) }
+
+func namespaceName() *regexp.Regexp {
+	return regexp.MustCompile(`^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$`)
+}
 func variableName() *regexp.Regexp { return regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]*$`) }
 
 func isHost(s string) bool {

@@ -1,0 +1,66 @@
+package daemon
+
+import (
+	"fmt"
+	"io"
+	"time"
+
+	"workflowagent/internal/agent/config"
+	"workflowagent/internal/agent/executor"
+	"workflowagent/internal/agent/executor/kubernetes/podspec"
+	"workflowagent/internal/workflow"
+)
+
+// podConfig returns the settings of worker pods. The namespace is the default one.
+func podConfig(c *config.Config, namespace string) podspec.Config {
+	if c.KubernetesNamespace != "" {
+		namespace = c.KubernetesNamespace
+	}
+	return podspec.Config{
+		Namespace:           namespace,
+		AgentImage:          c.AgentImage,
+		PullPolicy:          c.ImagePullPolicy,
+		ServiceAccount:      c.ServiceAccountName,
+		CPUs:                c.NumCPUs,
+		Memory:              c.MemQuantity,
+		DebugPod:            c.DebugPod,
+		Template:            c.PodTemplate,
+		TemplateOrigin:      c.Source("pod_template").String(),
+		TemplateFile:        c.PodTemplateFile,
+		DefaultTemplateFile: config.DefaultPodTemplateFile,
+	}
+}
+
+// newPods returns the builder of worker pods. The namespace is the default one.
+func newPods(c *config.Config, namespace string) (*podspec.Builder, error) {
+	pods, err := podspec.New(podConfig(c, namespace))
+	if err != nil {
+		return nil, config.Invalid(err)
+	}
+	return pods, nil
+}
+
+// PrintPod prints the pod that the agent would start for a sample job in an image, as YAML, and
+// returns what the administrator should know about the template. It does not connect to a cluster.
+func PrintPod(c *config.Config, image string, out io.Writer) (notes []string, err error) {
+	pods, err := newPods(c, "")
+	if err != nil {
+		return nil, err
+	}
+	pod, err := pods.Pod(executor.Spec{
+		JobID: "sample", Epoch: 1, Owner: "sample",
+		Labels: map[string]string{"deployment_id": "sample", "stack": "organization/project/stack"},
+		Image:  &workflow.Image{Reference: image}, Timeout: time.Hour, Patience: 15 * time.Minute,
+	})
+	if err != nil {
+		return nil, config.Invalid(err)
+	}
+	text, err := podspec.YAML(pod)
+	if err != nil {
+		return nil, err
+	}
+	if _, err := out.Write(text); err != nil {
+		return nil, fmt.Errorf("printing the pod: %w", err)
+	}
+	return pods.Notes(), nil
+}
