@@ -27,8 +27,12 @@ func FuzzStoredLine(f *testing.F) {
 		f.Add([]byte(s))
 	}
 	f.Fuzz(func(t *testing.T, data []byte) {
+		var d lineDecoder
 		for len(data) > 0 {
-			line, used := parseLine(data)
+			line, used := d.decode(data)
+			if size := lineSize(data); size != used {
+				t.Fatalf("%d bytes were used, not %d", used, size)
+			}
 			if used < 0 || used > len(data) {
 				t.Fatalf("%d of %d bytes were used", used, len(data))
 			}

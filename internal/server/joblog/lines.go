@@ -51,6 +51,7 @@ func (l *Store) readLines(ctx context.Context, key string, offset int64, page *r
 	buf, done := buffer()
 	defer done()
 	var out []Line
+	var d lineDecoder
 	for !page.full() {
 		size, err := l.blobs.ReadAt(ctx, key, offset, buf)
 		if err != nil {
@@ -59,7 +60,7 @@ func (l *Store) readLines(ctx context.Context, key string, offset int64, page *r
 		chunk := buf[:size]
 		n := 0
 		for n < len(chunk) && !page.full() {
-			line, used := parseLine(chunk[n:])
+			line, used := d.decode(chunk[n:])
 			if used == 0 {
 				break
 			}
@@ -75,35 +76,60 @@ func (l *Store) readLines(ctx context.Context, key string, offset int64, page *r
 	return out, offset, nil
 }
 
-// parseLine decodes the line at the start of b. used is the number of decoded bytes, or 0 if the
-// line is incomplete.
-func parseLine(b []byte) (Line, int) {
+// lineDecoder decodes lines. It reuses its memory.
+type lineDecoder struct{ text []byte }
+
+// decode decodes the line at the start of b. used is the number of decoded bytes, or 0 if the line
+// is incomplete.
+func (d *lineDecoder) decode(b []byte) (line Line, used int) {
 	f, used, err := protocol.ParseFrame(b)
 	if err == nil {
-		text := clean(f.Text)
-		if !f.Fragment {
-			text += "\n"
-		}
-		return Line{Time: f.Time, Text: text}, used
+		return Line{Time: f.Time, Text: d.clean(f.Text, !f.Fragment)}, used
 	}
-	if errors.Is(err, io.ErrUnexpectedEOF) {
-		// A header that contains a newline is not a frame.
-		if i := bytes.IndexByte(b, '\n'); i >= 0 {
-			return Line{Text: clean(b[:i]) + "\n"}, i + 1
-		}
+	switch used = foreignSize(b, err); {
+	case used == 0:
 		return Line{}, 0
+	case b[used-1] == '\n':
+		return Line{Text: d.clean(b[:used-1], true)}, used
+	default:
+		return Line{Text: d.clean(b[:used], false)}, used
 	}
-	if i := bytes.IndexByte(b[:min(len(b), protocol.MaxFrameText)], '\n'); i >= 0 {
-		return Line{Text: clean(b[:i]) + "\n"}, i + 1
-	}
-	if len(b) < protocol.MaxFrameText {
-		return Line{}, 0
-	}
-	return Line{Text: clean(b[:protocol.MaxFrameText])}, protocol.MaxFrameText
 }
 
 // clean returns text for clients: valid UTF-8, without terminal escapes except for colours.
-func clean(b []byte) string { return string(termtext.Coloured(nil, b)) }
+func (d *lineDecoder) clean(b []byte, whole bool) string {
+	d.text = termtext.Coloured(d.text[:0], b)
+	if whole {
+		d.text = append(d.text, '\n')
+	}
+	return string(d.text)
+}
+
+// lineSize returns the number of bytes that a lineDecoder uses.
+func lineSize(b []byte) int {
+	_, used, err := protocol.ParseFrame(b)
+	if err != nil {
+		used = foreignSize(b, err)
+	}
+	return used
+}
+
+// foreignSize returns the size of a line that is not a frame, because parsing it failed with err. A
+// line that is too long for a frame is split.
+func foreignSize(b []byte, err error) int {
+	limit := len(b)
+	if !errors.Is(err, io.ErrUnexpectedEOF) {
+		limit = min(limit, protocol.MaxFrameText)
+	}
+	// A header that contains a newline is not a frame.
+	if i := bytes.IndexByte(b[:limit], '\n'); i >= 0 {
+		return i + 1
+	}
+	if errors.Is(err, io.ErrUnexpectedEOF) || len(b) < protocol.MaxFrameText {
+		return 0
+	}
+	return protocol.MaxFrameText
+}
 
 // indexEvery is the number of lines between two entries of a lineIndex.
 const indexEvery = 1024
@@ -127,7 +153,7 @@ func (l *Store) scan(ctx context.Context, key string, ix *lineIndex, want int64)
 		chunk := buf[:size]
 		n := 0
 		for n < len(chunk) {
-			_, used := parseLine(chunk[n:])
+			used := lineSize(chunk[n:])
 			if used == 0 {
 				break
 			}

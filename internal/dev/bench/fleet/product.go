@@ -142,6 +142,7 @@ type productJob struct {
 	stack      string
 	offset     int64
 	sum        hash.Hash
+	framed     []byte // reused
 }
 
 // logStep is the step that prints: the pre-run command.
@@ -158,7 +159,8 @@ func (j *productJob) start(ctx context.Context) error {
 }
 
 func (j *productJob) write(ctx context.Context, text []byte) error {
-	framed := protocol.AppendFrame(nil, time.Now(), false, bytes.TrimSuffix(text, []byte("\n")))
+	framed := protocol.AppendFrame(j.framed[:0], time.Now(), false, bytes.TrimSuffix(text, []byte("\n")))
+	j.framed = framed
 	j.sum.Write(framed)
 	ack, err := j.client.PutLog(ctx, logStep, j.offset, framed, false)
 	if err != nil {
