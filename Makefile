@@ -66,6 +66,15 @@ $(LINT)/golangci-lint:
 .PHONY: tools
 tools: $(LINT)/golangci-lint $(GORELEASER)/goreleaser ## Build the linters and goreleaser (with -j2, side by side).
 
+# The version is pinned in internal/dev/tools/kubernetes.
+.PHONY: kubernetes
+kubernetes: ## Build the Kubernetes that tests use into the cache (first time only, about 7 min on two cores).
+	@go build -o bin/cluster ./internal/dev/lab/cluster/up && exec nice -n 10 bin/cluster -build
+
+.PHONY: cluster
+cluster: ## Run a Kubernetes cluster for tests until it is interrupted, and print how to use it.
+	@go build -o bin/cluster ./internal/dev/lab/cluster/up && exec bin/cluster
+
 SCRIPTS := install.sh $(wildcard packaging/deb/p* packaging/rpm/p*)
 
 .PHONY: lint

@@ -10,6 +10,7 @@ import (
 	"path"
 	"path/filepath"
 	"runtime"
+	"strconv"
 	"strings"
 
 	"github.com/containerd/errdefs"
@@ -30,64 +31,141 @@ var certificates = []string{
 	"/etc/ssl/ca-bundle.pem",             // SUSE
 }
 
-// ExecutorImage ensures that the engine at host has an image in which jobs can run as any user, and
-// returns its name. The image holds this machine's shell, git and ssh, and the given tools. Nothing
-// is pulled from a registry.
-func ExecutorImage(ctx context.Context, host string, tools Tools) (ref string, err error) {
-	if runtime.GOOS != "linux" {
-		return "", errors.New("creating an executor image requires Linux")
-	}
-	root := newRootfs()
-	if err := addShell(ctx, root); err != nil {
+// Image is an image that is created from this machine's files. Nothing is pulled from a registry.
+type Image struct {
+	name string
+	root *rootfs
+	// env, user and command are those of the image's configuration.
+	env     []string
+	user    string
+	command []string
+}
+
+// newImage returns an image with a shell as its command. Its content is the caller's to add.
+func newImage(name string) *Image {
+	return &Image{name: name, root: newRootfs(), env: []string{"PATH=" + imagePath}, command: []string{"/bin/sh"}}
+}
+
+// AsUser returns a copy of the image in which processes run as a user, given as UID or UID:GID.
+func (i *Image) AsUser(user string) *Image {
+	c := *i
+	c.user = user
+	return &c
+}
+
+// Running returns a copy of the image with another command.
+func (i *Image) Running(command ...string) *Image {
+	c := *i
+	c.command = command
+	return &c
+}
+
+// Ref returns the image's name, with a tag that depends on all of its content.
+func (i *Image) Ref() (string, error) {
+	var key fingerprint
+	if err := i.root.fingerprint(&key); err != nil {
 		return "", err
+	}
+	key.add("changes", strings.Join(i.changes(), "\n"))
+	return i.name + ":" + key.sum(), nil
+}
+
+// NewExecutorImage returns an image in which jobs can run as any user. The image holds this
+// machine's shell, git and ssh, and the given tools.
+func NewExecutorImage(ctx context.Context, tools Tools) (*Image, error) {
+	if runtime.GOOS != "linux" {
+		return nil, errors.New("creating an executor image requires Linux")
+	}
+	image := newImage("workflowagent/executor")
+	root := image.root
+	if err := addShell(ctx, root); err != nil {
+		return nil, err
 	}
 	if err := addGit(ctx, root); err != nil {
-		return "", err
+		return nil, err
 	}
-	for _, bundle := range certificates {
-		if _, err := os.Stat(bundle); err == nil {
-			root.file(certificates[0], bundle)
-			break
-		}
-	}
+	addCertificates(root)
 	for _, name := range []string{pulumiBinary, yamlBinary} {
 		if err := root.program(ctx, path.Join(imageTools, name), filepath.Join(tools.Dir, name)); err != nil {
-			return "", err
+			return nil, err
 		}
 	}
 	root.dir(imageHome, 0o1777, 0)
 	if tools.ProviderDir != "" {
 		root.file(path.Join(imageHome, "plugins", pluginDir(providerBinary), providerBinary), tools.Provider())
 	}
-	changes := []string{"ENV PULUMI_HOME=" + imageHome}
-	for _, variable := range tools.Quiet() {
-		changes = append(changes, "ENV "+variable)
-	}
-	return importImage(ctx, host, "workflowagent/executor", root, changes)
+	image.env = append(append([]string{"PULUMI_HOME=" + imageHome}, tools.Quiet()...), image.env...)
+	return image, nil
 }
 
-// StubImage ensures that the engine at host has a small image like [ExecutorImage], but with a
-// shell script in place of pulumi, and returns its name.
+// NewStubImage returns a small image like [NewExecutorImage]'s, but with a shell script in place of
+// pulumi.
+func NewStubImage(ctx context.Context, pulumi string) (*Image, error) {
+	image := newImage("workflowagent/stub")
+	if err := addShell(ctx, image.root); err != nil {
+		return nil, err
+	}
+	if err := addGit(ctx, image.root); err != nil {
+		return nil, err
+	}
+	image.root.script(path.Join(imageTools, pulumiBinary), pulumi)
+	return image, nil
+}
+
+// NewShellImage returns a small image with a shell and busybox's commands.
+func NewShellImage(ctx context.Context) (*Image, error) {
+	image := newImage("workflowagent/shell")
+	return image, addShell(ctx, image.root)
+}
+
+// NewProgramImage returns an image called name that holds only static programs of this machine and
+// the certificates of certificate authorities. programs maps their paths in the image to their paths
+// on this machine.
+func NewProgramImage(name string, programs map[string]string, command ...string) *Image {
+	image := &Image{name: name, root: &rootfs{entries: map[string]rootEntry{}}, env: []string{"PATH=" + imagePath}, command: command}
+	image.root.dir("/tmp", 0o1777, 0)
+	addCertificates(image.root)
+	for inside, host := range programs {
+		image.root.file(inside, host)
+	}
+	return image
+}
+
+// ExecutorImage ensures that the engine at host has [NewExecutorImage]'s image, and returns its
+// name.
+func ExecutorImage(ctx context.Context, host string, tools Tools) (ref string, err error) {
+	image, err := NewExecutorImage(ctx, tools)
+	if err != nil {
+		return "", err
+	}
+	return image.load(ctx, host)
+}
+
+// StubImage ensures that the engine at host has [NewStubImage]'s image, and returns its name.
 func StubImage(ctx context.Context, host, pulumi string) (ref string, err error) {
-	root := newRootfs()
-	if err := addShell(ctx, root); err != nil {
+	image, err := NewStubImage(ctx, pulumi)
+	if err != nil {
 		return "", err
 	}
-	if err := addGit(ctx, root); err != nil {
-		return "", err
-	}
-	root.script(path.Join(imageTools, pulumiBinary), pulumi)
-	return importImage(ctx, host, "workflowagent/stub", root, nil)
+	return image.load(ctx, host)
 }
 
-// ShellImage ensures that the engine at host has a small image with a shell and busybox's commands,
-// and returns its name.
+// ShellImage ensures that the engine at host has [NewShellImage]'s image, and returns its name.
 func ShellImage(ctx context.Context, host string) (ref string, err error) {
-	root := newRootfs()
-	if err := addShell(ctx, root); err != nil {
+	image, err := NewShellImage(ctx)
+	if err != nil {
 		return "", err
 	}
-	return importImage(ctx, host, "workflowagent/shell", root, nil)
+	return image.load(ctx, host)
+}
+
+func addCertificates(root *rootfs) {
+	for _, bundle := range certificates {
+		if _, err := os.Stat(bundle); err == nil {
+			root.file(certificates[0], bundle)
+			return
+		}
+	}
 }
 
 // addShell adds a static busybox under all of its names, and bash if this machine has it.
@@ -145,16 +223,30 @@ func addGit(ctx context.Context, root *rootfs) error {
 	return nil
 }
 
-// importImage imports an image into the engine, unless the engine already has an equal image.
-func importImage(ctx context.Context, host, name string, root *rootfs, changes []string) (ref string, err error) {
-	changes = append(changes, "ENV PATH="+imagePath, `CMD ["/bin/sh"]`)
-	var key fingerprint
-	if err := root.fingerprint(&key); err != nil {
+// changes returns the image's configuration as instructions of a Dockerfile.
+func (i *Image) changes() []string {
+	var changes []string
+	for _, variable := range i.env {
+		changes = append(changes, "ENV "+variable)
+	}
+	if i.user != "" {
+		changes = append(changes, "USER "+i.user)
+	}
+	if len(i.command) > 0 {
+		quoted := make([]string, len(i.command))
+		for n, word := range i.command {
+			quoted[n] = strconv.Quote(word)
+		}
+		changes = append(changes, "CMD ["+strings.Join(quoted, ", ")+"]")
+	}
+	return changes
+}
+
+// load imports the image into the engine, unless the engine already has an equal image.
+func (i *Image) load(ctx context.Context, host string) (ref string, err error) {
+	if ref, err = i.Ref(); err != nil {
 		return "", err
 	}
-	key.add("changes", strings.Join(changes, "\n"))
-	ref = name + ":" + key.sum()
-
 	docker, err := client.New(client.WithHost(host))
 	if err != nil {
 		return "", fmt.Errorf("connecting to the Docker Engine: %w", err)
@@ -170,14 +262,14 @@ func importImage(ctx context.Context, host, name string, root *rootfs, changes [
 	written := make(chan struct{})
 	go func() {
 		defer close(written)
-		writer.CloseWithError(root.writeTar(writer))
+		writer.CloseWithError(i.root.writeTar(writer))
 	}()
 	defer func() {
 		_ = reader.Close()
 		<-written
 	}()
 	answer, err := docker.ImageImport(ctx, client.ImageImportSource{Source: reader, SourceName: "-"}, ref,
-		client.ImageImportOptions{Changes: changes})
+		client.ImageImportOptions{Changes: i.changes()})
 	if err != nil {
 		return "", fmt.Errorf("importing the image %s: %w", ref, err)
 	}

@@ -24,6 +24,7 @@ import (
 	"time"
 
 	"workflowagent/internal/dev/lab"
+	"workflowagent/internal/dev/lab/cluster"
 )
 
 func main() {
@@ -72,9 +73,10 @@ func lanes() [][]tier {
 			{"packages", "a release's content and signatures, and that its build is reproducible", packagesMissing, e2e("packages", parallelTests)},
 		},
 		{
-			// These tiers must not overlap: a booted machine copies this host's mounts, and an
-			// engine cannot remove a container whose mount is in use elsewhere.
+			// The first and the last of these tiers must not overlap: a booted machine copies this
+			// host's mounts, and an engine cannot remove a container whose mount is in use elsewhere.
 			{"engine", "deployments in containers of a real Docker Engine", engineMissing, (*suite).engine},
+			{"cluster", "deployments in pods of a real Kubernetes", clusterMissing, (*suite).cluster},
 			{"init", "the agent as a systemd service on a booted machine", initMissing, e2e("init", parallelMachines)},
 		},
 	}
@@ -202,6 +204,9 @@ func raceMissing(ctx context.Context) string {
 // postgres tier runs them.
 var enginePackages = []string{"workflowagent/internal/agent/executor/docker", "workflowagent/internal/dev/lab"}
 
+// clusterPackages are the packages whose tests require a Kubernetes cluster. The unit tier omits them.
+var clusterPackages = []string{"workflowagent/internal/dev/lab/cluster"}
+
 const serverPackages = "workflowagent/internal/server"
 
 func (s *suite) unit(ctx context.Context, out io.Writer) error {
@@ -213,7 +218,7 @@ func (s *suite) unit(ctx context.Context, out io.Writer) error {
 	}
 	leaveServer := postgresMissing(ctx) == ""
 	packages := slices.DeleteFunc(strings.Fields(string(listed)), func(p string) bool {
-		return strings.HasPrefix(p, "workflowagent/internal/dev/e2e/") || slices.Contains(enginePackages, p) ||
+		return strings.HasPrefix(p, "workflowagent/internal/dev/e2e/") || slices.Contains(enginePackages, p) || slices.Contains(clusterPackages, p) ||
 			leaveServer && strings.HasPrefix(p, serverPackages)
 	})
 	return s.raceTest(ctx, out, s.env, packages...)
@@ -254,6 +259,18 @@ func (s *suite) engine(ctx context.Context, out io.Writer) error {
 	}
 	return s.goTest(ctx, out, env, "-run", engineTests, "-parallel", parallelTests, "-p", "1",
 		"./internal/dev/e2e/engine", "./internal/dev/e2e/clients", "./internal/dev/e2e/faults")
+}
+
+// cluster tests with one cluster for all packages, because a second one would take memory and
+// processors from the first. The packages therefore follow each other.
+func (s *suite) cluster(ctx context.Context, out io.Writer) error {
+	c, err := cluster.Start(ctx, cluster.Options{Progress: os.Stdout})
+	if err != nil {
+		return err
+	}
+	defer func() { _ = c.Close() }()
+	env := append(slices.Clone(s.env), cluster.Variable+"="+c.Dir)
+	return s.raceTest(ctx, out, env, append([]string{"-p", "1", "-parallel", parallelTests}, clusterPackages...)...)
 }
 
 // raceTest tests packages, with the race detector if it is available. The race detector requires
@@ -325,6 +342,13 @@ func initMissing(ctx context.Context) string {
 		return ""
 	}
 	return reason
+}
+
+func clusterMissing(ctx context.Context) string {
+	if reason, ok := cluster.Available(); !ok {
+		return reason
+	}
+	return clientsMissing(ctx)
 }
 
 func engineMissing(context.Context) string {
