@@ -274,7 +274,7 @@ in a namespace can read its Secrets.`,
 		Key: "pod_template_file", Value: (*settings.Path)(&c.PodTemplateFile),
 		DefaultText: DefaultPodTemplateFile + " if it exists", Example: "/etc/workflow-agent/pod.yaml",
 		Doc: `A YAML or JSON file with a partial pod, which the agent merges over each worker pod; see
-kubernetes.md.`,
+pod-template.md.`,
 	}, {
 		Key: "pod_start_timeout", Value: &c.PodStartTimeout, Default: "10m",
 		Min: int64(10 * time.Second), Max: dayLong,

@@ -203,6 +203,7 @@ func rules() []rule {
 		{of: server + "/", except: []string{server + "/api", server + "/console", server + "/outbound"}, ban: ban{[]string{"net/http"}, "inside the control plane, only api, console and outbound use HTTP"}},
 		{except: []string{server + "/store", dev}, ban: ban{sqlPaths, "only the store of the control plane uses SQL"}},
 		{except: []string{agent + "/executor/docker", dev}, ban: ban{dockerPaths, "only the docker executor uses the engine's API"}},
+		{except: []string{agent + "/executor/kubernetes", dev}, ban: ban{[]string{"k8s.io", "sigs.k8s.io"}, "only the kubernetes executor uses the cluster's API"}},
 		{except: []string{host + "/update"}, ban: ban{updatePaths, "only update finds releases"}},
 		{except: []string{module + "cmd", dev + "/tools"}, ban: ban{[]string{"github.com/spf13"}, "only cmd handles the command line"}},
 	}
@@ -259,6 +260,10 @@ func TestViolations(t *testing.T) {
 		{"internal/runner", "workflowagent/internal/protocol", true},
 		{"internal/runner", "workflowagent/internal/agent/executor/process", false},
 		{"internal/agent/executor/docker", "github.com/moby/moby/client", true},
+		{"internal/agent/executor/kubernetes", "k8s.io/client-go/rest", true},
+		{"internal/agent/executor/kubernetes/podspec", "k8s.io/api/core/v1", true},
+		{"internal/host/daemon", "k8s.io/api/core/v1", false},
+		{"internal/host/doctor", "sigs.k8s.io/yaml", false},
 		{"internal/agent/executor/process", "workflowagent/internal/agent", false},
 		{"internal/delivery", "workflowagent/internal/server/api", false},
 		{"internal/redact", "workflowagent/internal/server", false},

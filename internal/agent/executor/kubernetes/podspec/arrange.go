@@ -92,6 +92,9 @@ func secure(spec *corev1.PodSpec, main, spool, init *corev1.Container) {
 		}
 	}
 	of, to := main.SecurityContext, spool.SecurityContext
+	if of.Privileged != nil && *of.Privileged || of.Capabilities != nil && slices.Contains(of.Capabilities.Add, "SYS_ADMIN") {
+		of.AllowPrivilegeEscalation = nil // the cluster rejects our default in combination with these
+	}
 	to.RunAsUser = cmp.Or(to.RunAsUser, of.RunAsUser)
 	to.RunAsGroup = cmp.Or(to.RunAsGroup, of.RunAsGroup)
 	to.RunAsNonRoot = cmp.Or(to.RunAsNonRoot, of.RunAsNonRoot)

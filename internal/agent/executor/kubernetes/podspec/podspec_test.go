@@ -225,6 +225,17 @@ func TestSpoolUser(t *testing.T) {
 	}
 }
 
+// TestPrivileged checks that the default that the cluster rejects in a privileged container is removed.
+func TestPrivileged(t *testing.T) {
+	for _, context := range []string{"{privileged: true}", "{capabilities: {add: [SYS_ADMIN]}}"} {
+		c := testConfig()
+		c.Template = "spec: {containers: [{name: pulumi-workflow, securityContext: " + context + "}]}"
+		if got := build(t, c, testSpec()).Spec.Containers[0].SecurityContext.AllowPrivilegeEscalation; got != nil {
+			t.Errorf("with %s, allowPrivilegeEscalation is %t, want none", context, *got)
+		}
+	}
+}
+
 // TestOrder checks that the template's init containers run between ours and can use the volume with
 // the runner.
 func TestOrder(t *testing.T) {
