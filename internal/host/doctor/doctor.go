@@ -65,11 +65,14 @@ type Options struct {
 	Version   string // the agent's version
 	UserAgent string
 
-	// Executor runs the trial job. For Docker, Engine is also set. If no executor is available,
-	// Executor is nil and ExecutorErr contains the cause.
-	Executor    executor.Executor
-	Engine      Engine
-	ExecutorErr error
+	// Executor runs the trial job. For Docker, Engine is also set, and for Kubernetes, Pods. If no
+	// executor is available, Executor is nil and ExecutorErr contains the cause.
+	Executor executor.Executor
+	Engine   Engine
+	Pods     Pods
+	// AgentNamespace is the namespace of the agent's own pod, or "".
+	AgentNamespace string
+	ExecutorErr    error
 
 	// Client calls the server. It is nil if the configuration has no valid URL.
 	Client *protocol.Client

@@ -77,6 +77,30 @@ func (p *place) Remove(ctx context.Context, h executor.Handle) error {
 	return p.removeErr
 }
 
+// latePlace is an executor whose job starts later.
+type latePlace struct {
+	*place
+	checkErr, awaitErr error
+	awaited            bool
+}
+
+func (p *latePlace) Check(context.Context) error { return p.checkErr }
+
+func (p *latePlace) AwaitStart(_ context.Context, _ executor.Handle, progress func(string)) error {
+	progress("pulling")
+	p.awaited = true
+	return p.awaitErr
+}
+
+type pods struct {
+	origin string
+	notes  []string
+}
+
+func (pods) Namespace() string { return "jobs" }
+func (p pods) Origin() string  { return p.origin }
+func (p pods) Notes() []string { return p.notes }
+
 type engine struct {
 	facts    docker.Facts
 	err      error

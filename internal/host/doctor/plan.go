@@ -31,7 +31,7 @@ type examination struct {
 	way   *reach.Trace        // proxy
 	token protocol.TokenCheck // token
 	facts docker.Facts        // engine
-	image string              // image
+	image string              // image; in Kubernetes job
 	trial trial               // job
 }
 
@@ -50,7 +50,14 @@ func (e *examination) plan() []check {
 		{name: "clock", title: "clock", needs: []string{"server"}, run: e.checkClock},
 		{name: "token", title: "token and pool", needs: []string{"server"}, limit: 3 * o.Limit, run: e.checkToken},
 	}
-	if docker {
+	switch {
+	case e.inPods():
+		checks = append(
+			checks,
+			check{name: "cluster", title: "Kubernetes cluster", run: e.checkCluster},
+			check{name: "pod-template", title: "pod template", run: e.checkTemplate},
+		)
+	case docker:
 		checks = append(
 			checks,
 			check{name: "engine", title: "Docker Engine", run: e.checkEngine},
@@ -58,7 +65,7 @@ func (e *examination) plan() []check {
 			check{name: "image", title: "job image", needs: []string{"engine"}, limit: pullLimit, run: e.checkImage},
 			check{name: "runner", title: "runner binaries", after: []string{"engine"}, run: e.checkEmbeddable},
 		)
-	} else {
+	default:
 		checks = append(
 			checks,
 			check{name: "runner", title: "runner binary", run: e.checkRunner},
@@ -71,14 +78,17 @@ func (e *examination) plan() []check {
 		check{name: "disk", title: "free disk", run: e.checkDisk},
 		check{name: "port", title: "health server", run: e.checkPort},
 	)
-	trialNeeds := []string{"runner"}
-	if docker {
+	trialNeeds, limit := []string{"runner"}, trialLimit
+	switch {
+	case e.inPods():
+		trialNeeds, limit = []string{"cluster"}, trialLimit+o.Config.PodStartTimeout
+	case docker:
 		trialNeeds = []string{"image", "runner"}
 	}
 	checks = append(
 		checks,
 		// The token check determines which URL jobs receive.
-		check{name: "job", title: "a job", needs: trialNeeds, after: []string{"token"}, limit: trialLimit, run: e.checkJob},
+		check{name: "job", title: "a job", needs: trialNeeds, after: []string{"token"}, limit: limit, run: e.checkJob},
 		check{name: "job-dns", title: "DNS in a job", needs: []string{"job"}, run: e.checkJobDNS},
 		check{name: "job-server", title: "server from a job", needs: []string{"job"}, run: e.checkJobServer},
 		check{name: "job-reach", title: "network of a job", needs: []string{"job"}, run: e.checkJobReach},

@@ -41,6 +41,20 @@ func (e *examination) checkJob(ctx context.Context) Result {
 	if e.opts.Executor == nil {
 		return fail(e.opts.ExecutorErr.Error(), "correct the configuration of deploy_target")
 	}
+	what := "a process of this host"
+	if e.image != "" {
+		what = "a container from " + e.image
+	}
+	if e.inPods() {
+		image, err := e.podImage()
+		if err != nil {
+			return fail(splitAdvice(err.Error(), ""))
+		}
+		if e.opts.Offline {
+			return skip("skipped, because of --offline: the cluster could pull " + image)
+		}
+		e.image, what = image, "a pod with "+image
+	}
 	began := time.Now()
 	urls := e.trialURLs()
 	report, said, err := e.tryJob(ctx, urls)
@@ -58,10 +72,6 @@ func (e *examination) checkJob(ctx context.Context) Result {
 	version := e.versions("the runner in a job", termtext.OneLine(report.Version, 0))
 	if version.Status != OK {
 		return version
-	}
-	what := "a process of this host"
-	if e.image != "" {
-		what = "a container from " + e.image
 	}
 	return ok(fmt.Sprintf("%s ran the runner and ended, in %d ms", what, time.Since(began).Milliseconds()))
 }
@@ -174,6 +184,11 @@ func (e *examination) tryJob(ctx context.Context, urls []string) (report *reach.
 	}()
 	if err := ex.Start(ctx, h, launch); err != nil {
 		return nil, "", err
+	}
+	if late, ok := ex.(executor.Launcher); ok {
+		if err := late.AwaitStart(ctx, h, e.opts.Progress); err != nil {
+			return nil, "", err
+		}
 	}
 	exit, err := ex.Wait(ctx, h)
 	if err != nil {
