@@ -15,6 +15,7 @@ import (
 	"sync"
 	"time"
 
+	"workflowagent/internal/boundedfile"
 	"workflowagent/internal/redact"
 	"workflowagent/internal/retry"
 	"workflowagent/internal/workflow"
@@ -28,10 +29,17 @@ var awsNames = []string{"AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSI
 const (
 	profile    = "pulumi-oidc"
 	envProfile = "AWS_PROFILE"
-	envConfig  = "AWS_CONFIG_FILE"
+	envConfig  = EnvAWSConfig
 	fileAWS    = "aws-credentials.json"
 	fileConfig = "aws-config"
 )
+
+// EnvAWSConfig names AWS's configuration. The keeper sets it to a copy of the job's configuration with
+// the profile, so its value replaces the one in the settings.
+const EnvAWSConfig = "AWS_CONFIG_FILE"
+
+// maxConfig is the maximum size of the job's AWS configuration in bytes.
+const maxConfig = 1 << 20
 
 // stale is the age from which a step gets new AWS credentials.
 const stale = time.Minute
@@ -127,7 +135,7 @@ func (k *Keeper) writeProfile(role *awsRole, vars map[string]string) error {
 	if existing == "" {
 		existing = filepath.Join(vars["HOME"], ".aws", "config")
 	}
-	data, err := os.ReadFile(existing)
+	data, err := boundedfile.Read(existing, maxConfig)
 	if err != nil && !os.IsNotExist(err) {
 		return fmt.Errorf("reading the AWS configuration: %w", err)
 	}

@@ -10,21 +10,23 @@ import (
 	"net"
 	"net/http"
 	"net/url"
-	"os"
 	"strings"
 	"time"
 
 	"golang.org/x/net/http/httpproxy"
 
+	"workflowagent/internal/boundedfile"
 	"workflowagent/internal/protocol"
 	"workflowagent/internal/retry"
 	"workflowagent/internal/termtext"
 )
 
 const (
-	maxText     = 500     // bytes of another program's text in a message
-	maxAnswer   = 1 << 20 // bytes
-	callTimeout = 20 * time.Second
+	maxText   = 500     // bytes of another program's text in a message
+	maxAnswer = 1 << 20 // bytes
+	// maxAuthorities is the maximum size of a file with certificate authorities in bytes.
+	maxAuthorities = 16 << 20
+	callTimeout    = 20 * time.Second
 )
 
 // calls are the attempts of a request to a cloud.
@@ -52,7 +54,7 @@ func newCaller(vars map[string]string) (*caller, error) {
 		if file == "" {
 			continue
 		}
-		data, err := os.ReadFile(file)
+		data, err := boundedfile.Read(file, maxAuthorities)
 		if err != nil {
 			return nil, fmt.Errorf("reading the certificate authorities in %s: %w", name, err)
 		}

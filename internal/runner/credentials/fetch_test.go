@@ -231,6 +231,17 @@ func TestFetchAWSProfile(t *testing.T) {
 	}
 }
 
+// TestFilesThatCannotBeRead checks that a path in the job's environment does not hold the job.
+func TestFilesThatCannotBeRead(t *testing.T) {
+	for _, name := range []string{envConfig, "SSL_CERT_FILE", "AWS_CA_BUNDLE"} {
+		f := newFixture(t)
+		f.env.Vars[envProfile], f.env.Vars[name] = profile, "/dev/zero"
+		if _, _, err := f.fetch(awsSettings()); err == nil || !strings.Contains(err.Error(), "/dev/zero is not a regular file") {
+			t.Errorf("%s: got %v", name, err)
+		}
+	}
+}
+
 func TestFetchAzure(t *testing.T) {
 	f := newFixture(t)
 	k, _, err := f.fetch(azureSettings())

@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+
+	"workflowagent/internal/boundedfile"
 )
 
 // systemBundles are the usual paths of files with all certificate authorities of a system.
@@ -28,7 +30,11 @@ var bundleNames = []string{
 	"CLOUDSDK_CORE_CUSTOM_CA_CERTS_FILE", "GRPC_DEFAULT_SSL_ROOTS_FILE_PATH",
 }
 
-const maxAuthority = 1 << 20
+// The maximum sizes of files in bytes: with all authorities, and with one.
+const (
+	maxBundle    = 16 << 20
+	maxAuthority = 1 << 20
+)
 
 // writeBundle writes a file with the authorities that the container or host already trusts and
 // those in extra. Most tools read one file that replaces their default, so a file with only extra
@@ -54,7 +60,7 @@ func trusted(file, dirs string) []byte {
 		files = append([]string{file}, files...)
 	}
 	for _, candidate := range files {
-		if data, err := os.ReadFile(candidate); err == nil && len(data) > 0 {
+		if data, err := boundedfile.Read(candidate, maxBundle); err == nil && len(data) > 0 {
 			return data
 		}
 	}
@@ -76,11 +82,7 @@ func authorities(dir string) []byte {
 	var all []byte
 	for _, entry := range entries {
 		path := filepath.Join(dir, entry.Name())
-		info, err := os.Stat(path)
-		if err != nil || !info.Mode().IsRegular() || info.Size() > maxAuthority {
-			continue
-		}
-		data, err := os.ReadFile(path)
+		data, err := boundedfile.Read(path, maxAuthority)
 		if err != nil || !bytes.Contains(data, []byte("-----BEGIN CERTIFICATE-----")) || bytes.Contains(all, data) {
 			continue
 		}

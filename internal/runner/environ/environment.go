@@ -45,7 +45,7 @@ const fallbackPath = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/b
 //
 //  1. the environment of the image, or the one that the executor passes on, with the agent's
 //     proxies where it has none
-//  2. the cloud credentials
+//  2. the cloud credentials, of which AWS_CONFIG_FILE overrides all layers but the last
 //  3. the definition's environment, without reserved names
 //  4. the runner's variables, because a job must know which deployment it is
 //  5. the agent's forwarded values, because the administrator's settings override the definition
@@ -205,7 +205,7 @@ func (e *Environment) Base() credentials.Env {
 func (e *Environment) ForStep(cloud map[string]string) (env, notices []string, secrets []redact.Secret) {
 	vars := maps.Clone(e.vars)
 	for name, value := range cloud {
-		if !e.given[name] {
+		if !e.given[name] || name == credentials.EnvAWSConfig {
 			vars[name] = value
 		}
 	}

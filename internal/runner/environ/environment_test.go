@@ -3,7 +3,9 @@ package environ
 import (
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -150,5 +152,43 @@ func TestCertificatesAreAddedToThoseOfThePlace(t *testing.T) {
 	vars = stepEnv(t, []string{"SSL_CERT_FILE=/x"}, &protocol.Launch{}, nil)
 	if vars["SSL_CERT_FILE"] != "/x" || vars["GIT_SSL_CAINFO"] != "" {
 		t.Errorf("without extra authorities: %q, %q", vars["SSL_CERT_FILE"], vars["GIT_SSL_CAINFO"])
+	}
+}
+
+// TestTheConfigurationWithAWSProfileReplacesTheGivenOne checks that the profile remains selectable.
+func TestTheConfigurationWithAWSProfileReplacesTheGivenOne(t *testing.T) {
+	given := map[string]string{"AWS_CONFIG_FILE": "/given", "AWS_ACCESS_KEY_ID": "given"}
+	for name, e := range map[string]*workflow.JobDefinition{"settings": {Env: given}, "agent": {}} {
+		launch := &protocol.Launch{}
+		if e.Env == nil {
+			launch.ForwardedEnv = given
+		}
+		environment, err := New(t.TempDir(), nil, launch, e)
+		if err != nil {
+			t.Fatal(err)
+		}
+		env, _, _ := environment.ForStep(map[string]string{"AWS_CONFIG_FILE": "/copy", "AWS_ACCESS_KEY_ID": "ours"})
+		if !slices.Contains(env, "AWS_CONFIG_FILE=/copy") || !slices.Contains(env, "AWS_ACCESS_KEY_ID=given") {
+			t.Errorf("given by %s: %q", name, env)
+		}
+	}
+}
+
+// TestBundlesThatCannotBeRead checks that a path in the image's environment does not hold the job.
+func TestBundlesThatCannotBeRead(t *testing.T) {
+	pipe := filepath.Join(t.TempDir(), "pipe")
+	if err := syscall.Mkfifo(pipe, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	bundles := systemBundles
+	systemBundles = []string{filepath.Join(t.TempDir(), "system.pem")}
+	t.Cleanup(func() { systemBundles = bundles })
+	if err := os.WriteFile(systemBundles[0], []byte("system"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, path := range []string{pipe, "/dev/zero"} {
+		if got := trusted(path, ""); string(got) != "system" {
+			t.Errorf("%s: got %d bytes, want the system's authorities", path, len(got))
+		}
 	}
 }

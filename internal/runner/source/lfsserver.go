@@ -34,12 +34,13 @@ type lfsServer struct {
 	client  *http.Client
 	log     io.Writer
 	private string
+	stall   time.Duration // after which a silent server counts as failed
 }
 
 func newLFSServer(repo *workflow.Repository, l *login, log io.Writer) *lfsServer {
 	transport := http.DefaultTransport.(*http.Transport).Clone()
 	transport.ResponseHeaderTimeout = lfsStall
-	s := &lfsServer{repo: repo, login: l, log: log, private: l.private}
+	s := &lfsServer{repo: repo, login: l, log: log, private: l.private, stall: lfsStall}
 	s.client = &http.Client{Transport: transport, CheckRedirect: func(req *http.Request, via []*http.Request) error {
 		if len(via) >= 5 {
 			return errors.New("too many redirects")
@@ -83,13 +84,16 @@ func (e *lfsError) Error() string {
 // errDamaged means that an object's content differs from its hash.
 var errDamaged = errors.New("the server sent another content than the pointer names")
 
+// errSilent means that the server stopped sending.
+var errSilent = errors.New("the server stopped sending")
+
 // mayPass reports whether a failure may be temporary.
 func mayPass(err error) bool {
 	if failed, ok := errors.AsType[*lfsError](err); ok {
 		return failed.status >= 500 || failed.status == http.StatusTooManyRequests
 	}
 	_, isNet := errors.AsType[*url.Error](err)
-	return isNet || errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, errDamaged)
+	return isNet || errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, errDamaged) || errors.Is(err, errSilent)
 }
 
 // fetch downloads objects, and calls use with each.
@@ -131,8 +135,20 @@ type lfsAction struct {
 	Header map[string]string `json:"header"`
 }
 
+// watch returns a context that ends when nothing is written to progress for a while.
+func (s *lfsServer) watch(ctx context.Context) (watched context.Context, progress io.Writer, end func()) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	timer := time.AfterFunc(s.stall, func() { cancel(fmt.Errorf("%w for %s", errSilent, s.stall)) })
+	return ctx, written(func() { timer.Reset(s.stall) }), func() {
+		timer.Stop()
+		cancel(nil)
+	}
+}
+
 // batch requests the addresses of objects.
 func (s *lfsServer) batch(ctx context.Context, objects []object) (map[string]lfsAction, error) {
+	ctx, progress, end := s.watch(ctx)
+	defer end()
 	type wanted struct {
 		OID  string `json:"oid"`
 		Size int64  `json:"size"`
@@ -169,7 +185,11 @@ func (s *lfsServer) batch(ctx context.Context, objects []object) (map[string]lfs
 			} `json:"actions"`
 		} `json:"objects"`
 	}
-	if err := json.NewDecoder(io.LimitReader(resp.Body, maxLFSReply)).Decode(&reply); err != nil {
+	text := io.TeeReader(io.LimitReader(resp.Body, maxLFSReply), progress)
+	if err := json.NewDecoder(text).Decode(&reply); err != nil {
+		if ctx.Err() != nil {
+			return nil, context.Cause(ctx)
+		}
 		return nil, fmt.Errorf("the server sent no valid answer: %w", err)
 	}
 	actions := map[string]lfsAction{}
@@ -198,10 +218,8 @@ func (s *lfsServer) one(ctx context.Context, o object, action lfsAction, use fun
 }
 
 func (s *lfsServer) download(ctx context.Context, o object, action lfsAction, file *os.File) error {
-	ctx, cancel := context.WithCancelCause(ctx)
-	defer cancel(nil)
-	stall := time.AfterFunc(lfsStall, func() { cancel(fmt.Errorf("the server sent nothing for %s", lfsStall)) })
-	defer stall.Stop()
+	ctx, progress, end := s.watch(ctx)
+	defer end()
 	if err := file.Truncate(0); err != nil {
 		return err
 	}
@@ -224,7 +242,7 @@ func (s *lfsServer) download(ctx context.Context, o object, action lfsAction, fi
 	}
 	defer resp.Body.Close() // read to the end or abandoned
 	sum := sha256.New()
-	n, err := io.Copy(io.MultiWriter(file, sum, progress(func() { stall.Reset(lfsStall) })), io.LimitReader(resp.Body, o.size+1))
+	n, err := io.Copy(io.MultiWriter(file, sum, progress), io.LimitReader(resp.Body, o.size+1))
 	switch {
 	case ctx.Err() != nil:
 		return context.Cause(ctx)
@@ -245,6 +263,9 @@ func (s *lfsServer) do(req *http.Request) (*http.Response, error) {
 	}
 	resp, err := s.client.Do(req)
 	if err != nil {
+		if cause := context.Cause(req.Context()); errors.Is(cause, errSilent) {
+			return nil, cause
+		}
 		if failed, ok := errors.AsType[*url.Error](err); ok {
 			failed.URL = req.URL.Scheme + "://" + req.URL.Host // signed addresses are secret
 		}
@@ -257,10 +278,10 @@ func (s *lfsServer) do(req *http.Request) (*http.Response, error) {
 	return resp, nil
 }
 
-// progress calls a function at each write.
-type progress func()
+// written calls a function at each write.
+type written func()
 
-func (p progress) Write(data []byte) (int, error) {
-	p()
+func (w written) Write(data []byte) (int, error) {
+	w()
 	return len(data), nil
 }
