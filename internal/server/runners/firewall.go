@@ -17,6 +17,10 @@ import (
 // other nor a metadata service of a cloud. The rules are in the table mangle, before any translation
 // of addresses, so they also cover the published ports of other containers. They stay when the server
 // stops, because jobs continue.
+//
+// Connections to other ports of this machine are refused, so that a job fails at once. Only the table
+// filter can refuse, so mangle marks their packets. The table security, which is behind filter, drops
+// marked packets in case another program has removed the rule in filter.
 type firewall struct {
 	bridge  string
 	gateway netip.Addr   // address of the bridge
@@ -58,19 +62,35 @@ func (f *firewall) install(ctx context.Context) error {
 	if value, err := os.ReadFile(bridgeFilter); err != nil || string(bytes.TrimSpace(value)) != "1" {
 		return errors.New("limiting what jobs of the built-in runners reach: jobs could reach each other: run modprobe br_netfilter && sysctl net.bridge.bridge-nf-call-iptables=1")
 	}
+	return f.apply(ctx)
+}
+
+func (f *firewall) apply(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, firewallTime)
 	defer cancel()
 	if err := filter(ctx, f.rules(), "iptables-restore", "--noflush", "--wait", "10"); err != nil {
 		return err
 	}
-	jump := []string{"PREROUTING", "-i", f.bridge, "-j", f.chain}
-	if filter(ctx, "", "iptables", append([]string{"--wait", "10", "-t", "mangle", "-C"}, jump...)...) == nil {
-		return nil
+	for _, jump := range jumps {
+		rule := []string{jump[1], "-i", f.bridge, "-j", f.chain}
+		if filter(ctx, "", "iptables", append([]string{"--wait", "10", "-t", jump[0], "-C"}, rule...)...) == nil {
+			continue
+		}
+		if err := filter(ctx, "", "iptables", append([]string{"--wait", "10", "-t", jump[0], "-I"}, rule...)...); err != nil {
+			return err
+		}
 	}
-	return filter(ctx, "", "iptables", append([]string{"--wait", "10", "-t", "mangle", "-I"}, jump...)...)
+	return nil
 }
 
-// rules returns the input of iptables-restore, which replaces the chain in one step. Name servers on
+// jumps are the tables and chains from which packets of the bridge reach the rules. The one that
+// marks packets comes last, when the others exist.
+var jumps = [][2]string{{"security", "INPUT"}, {"security", "FORWARD"}, {"filter", "INPUT"}, {"filter", "FORWARD"}, {"mangle", "PREROUTING"}}
+
+// refused is the mark of packets of connections that are refused.
+const refused = "0x800000/0x800000"
+
+// rules returns the input of iptables-restore, which replaces each chain in one step. Name servers on
 // link-local addresses stay reachable, because some clouds have no others.
 func (f *firewall) rules() string {
 	target := "-m addrtype --dst-type LOCAL"
@@ -78,9 +98,13 @@ func (f *firewall) rules() string {
 		target = "-d " + f.only.String() + "/32"
 	}
 	lines := []string{
+		"*security", ":" + f.chain + " - [0:0]", "-A " + f.chain + " -m mark --mark " + refused + " -j DROP", "COMMIT",
+		"*filter", ":" + f.chain + " - [0:0]", "-A " + f.chain + " -p tcp -m mark --mark " + refused + " -j REJECT --reject-with tcp-reset", "COMMIT",
 		"*mangle",
 		":" + f.chain + " - [0:0]",
 		"-A " + f.chain + " -p tcp " + target + " -m tcp --dport " + f.port + " -j RETURN",
+		"-A " + f.chain + " -p tcp -m addrtype --dst-type LOCAL -j MARK --set-xmark " + refused,
+		"-A " + f.chain + " -p tcp -m mark --mark " + refused + " -j RETURN",
 		"-A " + f.chain + " -m addrtype --dst-type LOCAL -j DROP",
 		"-A " + f.chain + " -m addrtype --dst-type BROADCAST -j DROP",
 		"-A " + f.chain + " -m addrtype --dst-type MULTICAST -j DROP",

@@ -160,8 +160,11 @@ func TestRules(t *testing.T) {
 	f := firewall{bridge: "wfr-1", chain: "WORKFLOW-1", subnet: netip.MustParsePrefix("172.18.0.0/16"), only: netip.MustParseAddr("172.18.0.1"), port: "8800"}
 	rules := f.rules()
 	order := []string{
-		":WORKFLOW-1 - [0:0]\n",
+		"*security\n:WORKFLOW-1 - [0:0]\n",
+		"*filter\n:WORKFLOW-1 - [0:0]\n",
+		"*mangle\n:WORKFLOW-1 - [0:0]\n",
 		"-A WORKFLOW-1 -p tcp -d 172.18.0.1/32 -m tcp --dport 8800 -j RETURN\n",
+		"-A WORKFLOW-1 -p tcp -m addrtype --dst-type LOCAL -j MARK --set-xmark 0x800000/0x800000\n",
 		"-A WORKFLOW-1 -m addrtype --dst-type LOCAL -j DROP\n",
 		"-A WORKFLOW-1 -d 172.18.0.0/16 -j DROP\n",
 		"-A WORKFLOW-1 -d 169.254.0.0/16 -p udp -m udp --dport 53 -j RETURN\n",

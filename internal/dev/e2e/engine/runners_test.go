@@ -84,14 +84,16 @@ func removeNetwork(t *testing.T, w *harness.Site, engine *lab.Engine) {
 	if out, err := remove.CombinedOutput(); err != nil {
 		t.Errorf("removing the network: %v\n%s", err, out)
 	}
-	for _, args := range [][]string{
-		{"-D", "PREROUTING", "-i", bridge, "-j", "WORKFLOW-" + id},
-		{"-F", "WORKFLOW-" + id},
-		{"-X", "WORKFLOW-" + id},
-	} {
-		out, err := exec.CommandContext(context.Background(), "iptables", append([]string{"-t", "mangle"}, args...)...).CombinedOutput()
-		if err != nil {
-			t.Errorf("iptables %q: %v\n%s", args, err, out)
+	for _, table := range [][]string{{"mangle", "PREROUTING"}, {"filter", "INPUT", "FORWARD"}, {"security", "INPUT", "FORWARD"}} {
+		var all [][]string
+		for _, chain := range table[1:] {
+			all = append(all, []string{"-D", chain, "-i", bridge, "-j", "WORKFLOW-" + id})
+		}
+		for _, args := range append(all, []string{"-F", "WORKFLOW-" + id}, []string{"-X", "WORKFLOW-" + id}) {
+			out, err := exec.CommandContext(context.Background(), "iptables", append([]string{"-t", table[0]}, args...)...).CombinedOutput()
+			if err != nil {
+				t.Errorf("iptables -t %s %q: %v\n%s", table[0], args, err, out)
+			}
 		}
 	}
 }
@@ -113,6 +115,12 @@ func publish(t *testing.T, bare, program string) {
 
 func repository(w *harness.Site, name string) string {
 	return w.Server.URL + "/releases/" + name + ".git"
+}
+
+// probeRefused is a pre-run command that reports whether an address refuses connections at once.
+func probeRefused(address string) string {
+	host, port, _ := net.SplitHostPort(address)
+	return fmt.Sprintf("if timeout 3 bash -c '</dev/tcp/%s/%s' 2>&1 | grep -q 'Connection refused'; then echo %s is refused; else echo %[3]s is not refused; fi", host, port, address)
 }
 
 // probe is a pre-run command that reports whether an address accepts connections.
@@ -176,11 +184,14 @@ func checkReach(t *testing.T, w *harness.Site, engine *lab.Engine, image string)
 	for _, a := range closed {
 		probes = append(probes, "("+probe(a)+") &")
 	}
-	commands = append(commands, strings.Join(append(probes, "wait"), " "))
+	commands = append(commands, strings.Join(append(probes, "wait"), " "), probeRefused(closed[0]))
 	d := s.Finish(ctx, t, s.Deploy(ctx, t, "preview", repository(w, "box"), commands...))
 	log := s.Log(ctx, t, d)
 	if d.Status != "succeeded" || !strings.Contains(log, net.JoinHostPort(gateway, api)+" is open") || !strings.Contains(log, "403 Forbidden") {
 		t.Errorf("the deployment ended as %+v; its log:\n%s", d, log)
+	}
+	if !strings.Contains(log, "\n"+closed[0]+" is refused\n") {
+		t.Errorf("a connection to another port of the machine does not fail at once; the log:\n%s", log)
 	}
 	for _, a := range closed {
 		if !strings.Contains(log, "\n"+a+" is closed\n") {
