@@ -6,6 +6,7 @@
 package outbound
 
 import (
+	"bytes"
 	"context"
 	"crypto/tls"
 	"crypto/x509"
@@ -58,18 +59,11 @@ func (c *Client) Get(ctx context.Context, address string, thumbprints []string) 
 	}
 	ctx, cancel := context.WithTimeout(ctx, maxTime)
 	defer cancel()
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, u.String(), nil)
+	req, err := newRequest(ctx, http.MethodGet, u, map[string]string{"Accept": "application/json", "User-Agent": "workflow-server"}, nil)
 	if err != nil {
-		return Document{}, fmt.Errorf("requesting %s: %w", u.Host, err)
+		return Document{}, err
 	}
-	req.Header.Set("Accept", "application/json")
-	req.Header.Set("User-Agent", "workflow-server")
-	transport := c.transport(u.Hostname(), thumbprints, checkAddress)
-	defer transport.CloseIdleConnections()
-	client := &http.Client{Transport: transport, CheckRedirect: func(*http.Request, []*http.Request) error {
-		return http.ErrUseLastResponse
-	}}
-	res, err := client.Do(req)
+	res, err := send(req, c.transport(u.Hostname(), thumbprints, checkAddress))
 	if err != nil {
 		return Document{}, explain(u, err)
 	}
@@ -119,6 +113,25 @@ func parse(address string) (*url.URL, error) {
 	default:
 		return nil, errors.New("must begin with https:// (http:// is accepted only for this machine)")
 	}
+}
+
+func newRequest(ctx context.Context, method string, u *url.URL, header map[string]string, body []byte) (*http.Request, error) {
+	req, err := http.NewRequestWithContext(ctx, method, u.String(), bytes.NewReader(body))
+	if err != nil {
+		return nil, fmt.Errorf("requesting %s: %w", u.Host, err)
+	}
+	for name, value := range header {
+		req.Header.Set(name, value)
+	}
+	return req, nil
+}
+
+// send sends a request, and does not follow redirects. The transport keeps no connections.
+func send(req *http.Request, transport *http.Transport) (*http.Response, error) {
+	client := &http.Client{Transport: transport, CheckRedirect: func(*http.Request, []*http.Request) error {
+		return http.ErrUseLastResponse
+	}}
+	return client.Do(req)
 }
 
 func (c *Client) transport(host string, thumbprints []string, check func(address string) error) *http.Transport {

@@ -1,7 +1,6 @@
 package outbound
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -11,6 +10,8 @@ import (
 	"net/netip"
 	"net/url"
 	"slices"
+
+	"workflowagent/internal/protocol"
 )
 
 // maxAnswer is the maximum number of bytes of a receiver's response that are read.
@@ -34,30 +35,26 @@ func (c *Client) Post(ctx context.Context, address string, header map[string]str
 	}
 	ctx, cancel := context.WithTimeout(ctx, maxTime)
 	defer cancel()
-	req, err := http.NewRequestWithContext(ctx, http.MethodPost, u.String(), bytes.NewReader(body))
+	req, err := newRequest(ctx, http.MethodPost, u, header, body)
 	if err != nil {
-		return Answer{}, fmt.Errorf("requesting %s: %w", u.Host, err)
-	}
-	for name, value := range header {
-		req.Header.Set(name, value)
+		return Answer{}, err
 	}
 	check := func(address string) error { return c.checkReceiver(u.Scheme, address) }
+	hidden := false // whether a failure can depend on names that only the proxy knows
 	if proxy, err := http.ProxyFromEnvironment(req); err != nil || proxy != nil {
 		// The proxy dials in place of the server. The addresses of names that only the proxy can
 		// resolve remain unchecked.
-		if err := c.resolve(ctx, u); err != nil {
-			return Answer{}, explain(u, err)
+		if hidden, err = c.resolve(ctx, u); err != nil {
+			return Answer{}, conceal(u, err)
 		}
 		check = checkAddress // of the proxy
 	}
-	transport := c.transport(u.Hostname(), nil, check)
-	defer transport.CloseIdleConnections()
-	client := &http.Client{Transport: transport, CheckRedirect: func(*http.Request, []*http.Request) error {
-		return http.ErrUseLastResponse
-	}}
-	res, err := client.Do(req)
+	res, err := send(req, c.transport(u.Hostname(), nil, check))
+	if err != nil && hidden {
+		err = errInternalAddress
+	}
 	if err != nil {
-		return Answer{}, explain(u, err)
+		return Answer{}, conceal(u, err)
 	}
 	defer res.Body.Close()
 	// The status is the result. The body is only shown, so an error in it changes nothing.
@@ -65,11 +62,37 @@ func (c *Client) Post(ctx context.Context, address string, header map[string]str
 	return Answer{res.StatusCode, res.Header, text}, nil
 }
 
+// conceal explains an error so that it does not reveal whether a name exists in an internal network.
+func conceal(u *url.URL, err error) error {
+	var dns *net.DNSError
+	if errors.As(err, &dns) || errors.Is(err, errForbiddenAddress) {
+		err = errInternalAddress
+	}
+	return explain(u, err)
+}
+
 // CheckReceiver returns an error if [Client.Post] can never send to an address. Post also checks the
-// addresses of the host.
-func CheckReceiver(address string) error {
-	_, err := parseReceiver(address)
-	return err
+// addresses to which a name resolves.
+func (c *Client) CheckReceiver(address string) error {
+	u, err := parseReceiver(address)
+	if err != nil {
+		return err
+	}
+	var ips []netip.Addr
+	if ip, err := netip.ParseAddr(u.Hostname()); err == nil {
+		ips = []netip.Addr{ip}
+	} else if protocol.IsLoopback(u.Host) {
+		ips = []netip.Addr{netip.AddrFrom4([4]byte{127, 0, 0, 1}), netip.IPv6Loopback()}
+	}
+	for _, ip := range ips {
+		if err = c.checkReceiver(u.Scheme, netip.AddrPortFrom(ip, 443).String()); err == nil {
+			return nil
+		}
+	}
+	if err != nil {
+		return fmt.Errorf("cannot be called: %w", err)
+	}
+	return nil
 }
 
 func parseReceiver(address string) (*url.URL, error) {
@@ -89,7 +112,7 @@ func parseReceiver(address string) (*url.URL, error) {
 
 // errInternalAddress reports that a receiver is not public and not in an internal network that the
 // operator allows.
-var errInternalAddress = errors.New("its address is not public (or the URL begins with http://), and is not in the server's setting webhook_networks")
+var errInternalAddress = errors.New("its name was not found, or its address is not public (or the URL begins with http://) and is not in the server's setting webhook_networks")
 
 // internal lists the networks that are not public and that the methods of [netip.Addr] do not know.
 var internal = func() (out []netip.Prefix) {
@@ -122,20 +145,21 @@ func (c *Client) checkReceiver(scheme, address string) error {
 	}
 }
 
-// resolve returns an error if a receiver's host has an address that it may not have.
-func (c *Client) resolve(ctx context.Context, u *url.URL) error {
+// resolve returns an error if a receiver's host has an address that it may not have. hidden is true
+// if this server cannot resolve the host.
+func (c *Client) resolve(ctx context.Context, u *url.URL) (hidden bool, err error) {
 	ips, err := net.DefaultResolver.LookupNetIP(ctx, "ip", u.Hostname())
 	var unknown *net.DNSError
 	if errors.As(err, &unknown) && u.Scheme == "https" {
-		return nil
+		return true, nil
 	}
 	if err != nil {
-		return err
+		return false, err
 	}
 	for _, ip := range ips {
 		if err := c.checkReceiver(u.Scheme, netip.AddrPortFrom(ip, 443).String()); err != nil {
-			return err
+			return false, err
 		}
 	}
-	return nil
+	return false, nil
 }

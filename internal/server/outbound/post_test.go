@@ -55,6 +55,53 @@ func TestCheckReceiver(t *testing.T) {
 	}
 }
 
+// TestCheckReceiverOfURLs checks the addresses that a new webhook may have.
+func TestCheckReceiverOfURLs(t *testing.T) {
+	c := &Client{Internal: []netip.Prefix{netip.MustParsePrefix("10.1.0.0/16")}}
+	for address, want := range map[string]bool{
+		"https://example.com/hook":            true,
+		"https://93.184.216.34/hook":          true,
+		"http://10.1.2.3:8080/":               true,
+		"https://intranet.example.com/":       true, // resolved when the server sends
+		"https://10.2.0.1/":                   false,
+		"https://127.0.0.1:8443/":             false,
+		"https://[::1]/":                      false,
+		"https://[::ffff:127.0.0.1]/":         false,
+		"https://localhost/":                  false,
+		"http://localhost:8080/":              false,
+		"https://169.254.169.254/latest/":     false,
+		"http://93.184.216.34/":               false,
+		"https://user:password@example.com/x": false,
+	} {
+		if err := c.CheckReceiver(address); (err == nil) != want {
+			t.Errorf("%s: %v, want permitted: %t", address, err, want)
+		}
+	}
+	for _, address := range []string{"http://localhost:8080/", "http://127.0.0.1:8080/"} {
+		if err := (&Client{Internal: thisMachine}).CheckReceiver(address); err != nil {
+			t.Errorf("%s in a permitted network: %v", address, err)
+		}
+	}
+}
+
+// TestPostRevealsNoNames checks that a name of an internal network and a name that does not exist
+// have the same error.
+func TestPostRevealsNoNames(t *testing.T) {
+	text := func(host string) string {
+		_, err := new(Client).Post(t.Context(), "https://"+host+"/", nil, nil)
+		if err == nil {
+			t.Fatalf("sending to %s succeeded", host)
+		}
+		return strings.ReplaceAll(err.Error(), host, "HOST")
+	}
+	want := text("missing.invalid")
+	for _, host := range []string{"localhost", "127.0.0.1", "169.254.169.254", "[::1]"} {
+		if got := text(host); got != want {
+			t.Errorf("%s: %q, want %q as for a missing name", host, got, want)
+		}
+	}
+}
+
 // TestPostIsConfined sends to names and addresses of this machine, which is not public.
 func TestPostIsConfined(t *testing.T) {
 	var calls atomic.Int64

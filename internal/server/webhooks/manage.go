@@ -14,7 +14,6 @@ import (
 
 	"workflowagent/internal/server/fault"
 	"workflowagent/internal/server/identity"
-	"workflowagent/internal/server/outbound"
 	"workflowagent/internal/server/store"
 )
 
@@ -217,7 +216,7 @@ func (s *Service) apply(ctx context.Context, p identity.Principal, o Owner, row 
 	if c.Filters != nil || c.Groups != nil {
 		row.Filters, row.Groups = compact(c.Filters), compact(c.Groups)
 	}
-	if err := check(o, *row); err != nil {
+	if err := s.check(o, *row); err != nil {
 		return err
 	}
 	row.Actor, row.ModifiedAt = string(p.Actor()), now
@@ -248,7 +247,7 @@ func compact(list []string) []string {
 }
 
 // check returns an error if a webhook's fields are invalid.
-func check(o Owner, h store.Webhook) error {
+func (s *Service) check(o Owner, h store.Webhook) error {
 	switch {
 	case !namePattern.MatchString(h.Name) || h.Name == "." || h.Name == "..":
 		return fault.Invalid("Bad Request: the name of a webhook has 1 to 100 letters, digits, '-', '_' and '.'; the display name may have others")
@@ -259,7 +258,7 @@ func check(o Owner, h store.Webhook) error {
 	}
 	switch h.Format {
 	case FormatRaw, FormatSlack, FormatTeams:
-		if err := outbound.CheckReceiver(h.URL); err != nil {
+		if err := s.opts.Receivers.CheckReceiver(h.URL); err != nil {
 			return fault.Invalid("Bad Request: 'payloadUrl' %s", err)
 		}
 	case FormatDeployments:

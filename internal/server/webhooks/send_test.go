@@ -28,6 +28,8 @@ type network struct {
 	accepted  map[string]map[string]int // accepted attempts by URL and delivery
 }
 
+func (n *network) CheckReceiver(string) error { return nil }
+
 func (n *network) Post(_ context.Context, address string, header map[string]string, _ []byte) (outbound.Answer, error) {
 	id := header["Pulumi-Webhook-ID"]
 	n.mu.Lock()

@@ -31,6 +31,7 @@ type secrets interface {
 // receivers sends requests.
 type receivers interface {
 	Post(ctx context.Context, address string, header map[string]string, body []byte) (outbound.Answer, error)
+	CheckReceiver(address string) error
 }
 
 // Options are the options of [New].
