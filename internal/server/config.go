@@ -133,7 +133,7 @@ func Settings(c *Config) *settings.Table {
 		Doc: "age at which the logs of deployments and the events of updates are removed (default: 180 days; 0s: never)",
 	}, {
 		Key: "organization_quota", Value: (*settings.Bytes)(&c.Quota),
-		Doc: "bytes of states, events and logs that an organization may store, such as 50g (default: no limit)",
+		Doc: "bytes that an organization may store, such as 50g (default: no limit)",
 	}, {
 		Key: "webhook_networks", Value: &c.WebhookNetworks, Example: "10.0.0.0/8, 192.168.1.20/32",
 		Doc: "networks in CIDR notation, separated by commas, to which webhooks may send although they are not public, also with http:// (default: none)",

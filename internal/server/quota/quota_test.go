@@ -128,6 +128,31 @@ func TestMeasure(t *testing.T) {
 		w.job("acme", "j1", workflow.StatusSucceeded, w.old)
 		w.job("acme", "running", workflow.StatusRunning, time.Time{})
 		w.stores("with the log of a finished job", "acme", 1167)
+		w.write(func(tx *store.Tx) error {
+			if err := tx.SaveAnnotation(store.Annotation{StackID: "stack-of-acme", Kind: "note", Version: 1, Document: `{"a":1}`}); err != nil {
+				return err
+			}
+			if err := tx.InsertWebhook(store.Webhook{ID: "hook", OrgID: "id of acme", Name: "hook"}); err != nil {
+				return err
+			}
+			if err := tx.InsertWebhookEvent(store.WebhookEvent{ID: "event", OrgID: "id of acme", Payload: "{}"}); err != nil {
+				return err
+			}
+			return tx.InsertDelivery(store.WebhookDelivery{ID: "d", HookID: "hook", EventID: "event", RequestHeaders: "1", ResponseHeaders: "22", ResponseBody: "333"})
+		})
+		w.stores("with an annotation, an event of a webhook and its delivery", "acme", 1167+7+2+6)
+		w.write(func(tx *store.Tx) error { // what follows does not count them
+			if _, err := tx.DeleteDeliveries("hook", 10); err != nil {
+				return err
+			}
+			if err := tx.DeleteWebhook("hook"); err != nil {
+				return err
+			}
+			if _, err := tx.DeleteOldWebhookEvents(tx.Now().Add(time.Hour), 10); err != nil {
+				return err
+			}
+			return tx.SaveAnnotation(store.Annotation{StackID: "stack-of-acme", Kind: "note", Version: 2})
+		})
 		w.stores("without data", "rival", 0)
 
 		policy := retention.Policy{States: 1, StatesFor: 24 * time.Hour, LogsFor: 24 * time.Hour}

@@ -45,6 +45,9 @@ func (s *Service) Annotate(ctx context.Context, p identity.Principal, st store.S
 		if err := s.mayWrite(tx, p.DeploymentID); err != nil {
 			return err
 		}
+		if err := s.quota.Admit(tx, st.OrgID); err != nil {
+			return err
+		}
 		cur, err := tx.Annotation(st.ID, a.Kind, a.Source)
 		if err != nil && !errors.Is(err, store.ErrNotFound) {
 			return err
