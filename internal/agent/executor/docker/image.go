@@ -129,7 +129,7 @@ func pullFailure(ref name.Reference, want *workflow.Image, login login, err erro
 	case has("no matching manifest", "no match for platform"):
 		what += ": it is not available for the engine's platform"
 	case has("connection refused", "no such host", "i/o timeout", "no route to host", "network is unreachable", "tls handshake timeout"):
-		what += ": the registry " + server + " cannot be reached from the Docker Engine"
+		what += ": the registry " + server + " cannot be reached from the Docker Engine; if the engine has the image, pull_image: false uses that one"
 	}
 	return failure(workflow.ReasonImage, what, err)
 }

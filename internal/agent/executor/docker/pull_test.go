@@ -146,7 +146,7 @@ func TestPullPolicy(t *testing.T) {
 		t.Error("with pull_image false and the image present, the registry must not matter:", err)
 	}
 	_, err = pullInto(t, Options{PullImage: true}, image)
-	wantRefusal(t, err, tagged, "cannot be reached")
+	wantRefusal(t, err, tagged, "cannot be reached", "pull_image: false")
 }
 
 func helper(t *testing.T, name, script string) string {
