@@ -172,6 +172,10 @@ func (e *ResultConflictError) Error() string {
 
 func (e *ResultConflictError) Unwrap() error { return e.APIError }
 
+// ErrStarted is the error of a result that states that the job was not started, although the server
+// has permitted a runner to start it.
+var ErrStarted = errors.New("the server has permitted a runner to start the job")
+
 // transportError returns an error that names the failed call but omits net/http's URL, which can
 // contain a secret.
 func transportError(method, path, host string, err error) error {

@@ -26,6 +26,7 @@ type JobClient struct {
 	token    string
 	plain    atomic.Bool // the server has rejected compressed log
 	gone     atomic.Bool // the server itself has responded with 410
+	holder   string      // sent with each heartbeat
 	refusals refusals
 }
 
@@ -120,10 +121,14 @@ func (e *DefinitionError) Unwrap() error { return e.Err }
 // Permanent returns true, because a job's definition never changes.
 func (e *DefinitionError) Permanent() bool { return true }
 
+// SetHolder sets the name under which the caller requests permission to start, and sends all later
+// heartbeats; see [HeartbeatRequest]. It must be called before the first heartbeat.
+func (j *JobClient) SetHolder(name string) { j.holder = name }
+
 // Heartbeat extends the job's lease. A 410 means that the claim is superseded or the job's result
 // is final.
 func (j *JobClient) Heartbeat(ctx context.Context, phase Phase) (HeartbeatResponse, error) {
-	r, err := j.call(http.MethodPost, "/heartbeat", HeartbeatRequest{Phase: phase})
+	r, err := j.call(http.MethodPost, "/heartbeat", HeartbeatRequest{Phase: phase, Holder: j.holder})
 	if err != nil {
 		return HeartbeatResponse{}, err
 	}
@@ -257,7 +262,7 @@ func (j *JobClient) PostLogLines(ctx context.Context, step int, lines LogLines) 
 
 // Result reports the job's result, which ends the job. If the server lacks some of the log, the
 // error is a [*ResultConflictError]. The caller must then send the missing log and repeat the
-// result.
+// result. If req.NotStarted is set and the job has permission to start, the error is [ErrStarted].
 func (j *JobClient) Result(ctx context.Context, req ResultRequest) error {
 	r, err := j.call(http.MethodPost, "/result", req)
 	if err != nil {
@@ -273,6 +278,9 @@ func (j *JobClient) Result(ctx context.Context, req ResultRequest) error {
 		var conflict ResultConflict
 		if a.decode(r, &conflict) == nil && len(conflict.Missing) > 0 {
 			return &ResultConflictError{APIError: refused, Missing: conflict.Missing}
+		}
+		if req.NotStarted {
+			return fmt.Errorf("%w: %w", ErrStarted, refused)
 		}
 	}
 	if err != nil {

@@ -85,12 +85,16 @@ const (
 // result is final.
 type HeartbeatRequest struct {
 	Phase Phase `json:"phase"`
+	// Holder names the process that requests permission to start, and later heartbeats of that
+	// process. A claim has one holder: another one gets 410.
+	Holder string `json:"holder,omitempty"`
 }
 
 // HeartbeatResponse is the response to a heartbeat.
 type HeartbeatResponse struct {
 	CancelRequested bool `json:"cancelRequested"`
 	ForceRequested  bool `json:"forceRequested,omitempty"` // an extension: end without a grace period
+	Started         bool `json:"started,omitempty"`        // an extension: the job has permission to start
 }
 
 // IdentityTokenRequest requests an identity token for a job.
@@ -142,6 +146,9 @@ type ResultRequest struct {
 	FinishedAt time.Time       `json:"finishedAt"`
 	Steps      []StepResult    `json:"steps"`
 	Truncated  bool            `json:"logTruncated,omitempty"` // the sender dropped output before spooling it
+	// NotStarted means that the job failed before a runner received permission to start. If the
+	// server has granted permission, it rejects such a result with [ErrStarted].
+	NotStarted bool `json:"notStarted,omitempty"`
 }
 
 // StepResult describes a step's log stream at the sender.

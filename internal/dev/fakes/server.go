@@ -60,6 +60,8 @@ type ServerJob struct {
 	Claimed  int // number of claims, not counting repeated responses
 	Phases   []protocol.Phase
 	Leave    bool
+	Holder   string   // of the leave, if the request named one
+	Refused  []string // holders that requested leave in vain
 	Cancel   bool
 	Force    bool
 	Gone     bool
@@ -343,11 +345,16 @@ func (s *Server) job(w http.ResponseWriter, r *http.Request, body []byte) {
 
 func (j *ServerJob) heartbeat(w http.ResponseWriter, req protocol.HeartbeatRequest) {
 	j.Phases = append(j.Phases, req.Phase)
+	if j.Leave && j.Holder != req.Holder && (req.Holder != "" || req.Phase == protocol.PhaseStarting) || req.Phase == protocol.PhaseStarting && j.Status.Final() {
+		j.Refused = append(j.Refused, req.Holder)
+		http.Error(w, `{"code":410,"message":"Gone"}`, http.StatusGone)
+		return
+	}
 	if req.Phase == protocol.PhaseStarting && !j.Cancel {
-		j.Leave = true
+		j.Leave, j.Holder = true, req.Holder
 		j.Status = workflow.StatusRunning
 	}
-	Answer(w, http.StatusOK, protocol.HeartbeatResponse{CancelRequested: j.Cancel || j.Force, ForceRequested: j.Force})
+	Answer(w, http.StatusOK, protocol.HeartbeatResponse{CancelRequested: j.Cancel || j.Force, ForceRequested: j.Force, Started: j.Leave})
 }
 
 func (j *ServerJob) log(w http.ResponseWriter, step int, at string, body []byte) {
@@ -371,6 +378,10 @@ func (j *ServerJob) result(w http.ResponseWriter, req protocol.ResultRequest) {
 	}
 	if len(conflict.Missing) > 0 {
 		Answer(w, http.StatusConflict, conflict)
+		return
+	}
+	if req.NotStarted && j.Leave {
+		Answer(w, http.StatusConflict, protocol.ResultConflict{Code: http.StatusConflict, Message: "the job has leave"})
 		return
 	}
 	if !j.Status.Final() {

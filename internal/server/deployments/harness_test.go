@@ -122,8 +122,16 @@ func runner(c *deployments.Claim) identity.Principal {
 }
 
 func (p *plant) heartbeat(c *deployments.Claim, phase protocol.Phase) error {
-	_, err := p.service.Heartbeat(p.t.Context(), runner(c), c.Job.ID, phase)
+	return p.held(c, phase, "")
+}
+
+func (p *plant) held(c *deployments.Claim, phase protocol.Phase, holder string) error {
+	_, err := p.beat(c, phase, holder)
 	return err
+}
+
+func (p *plant) beat(c *deployments.Claim, phase protocol.Phase, holder string) (protocol.HeartbeatResponse, error) {
+	return p.service.Heartbeat(p.t.Context(), runner(c), c.Job.ID, protocol.HeartbeatRequest{Phase: phase, Holder: holder})
 }
 
 func (p *plant) result(c *deployments.Claim, status workflow.Status) error {

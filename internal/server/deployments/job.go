@@ -95,23 +95,41 @@ func (s *Service) mayContinue(tx *store.Tx, job store.Job, now time.Time) error 
 	return nil
 }
 
-// Heartbeat extends a job's lease. If phase is starting or later, it permits the job to start.
-func (s *Service) Heartbeat(ctx context.Context, p identity.Principal, jobID string, phase protocol.Phase) (protocol.HeartbeatResponse, error) {
+// maxHolder bounds the name of a holder, in bytes.
+const maxHolder = 128
+
+// Heartbeat extends a job's lease. If the phase is starting or running, it permits the job to start.
+// If the request names a holder, no other holder can receive that permission, and only the
+// heartbeats of this holder then extend the lease.
+func (s *Service) Heartbeat(ctx context.Context, p identity.Principal, jobID string, r protocol.HeartbeatRequest) (protocol.HeartbeatResponse, error) {
 	var out protocol.HeartbeatResponse
+	if len(r.Holder) > maxHolder || termtext.OneLine(r.Holder, maxHolder) != r.Holder {
+		return out, fault.Invalid("Bad Request: holder must be one line of at most %d bytes", maxHolder)
+	}
 	err := s.onJob(ctx, p, jobID, func(tx *store.Tx, job *store.Job, now time.Time) error {
 		if err := s.mayContinue(tx, *job, now); err != nil {
 			return err
 		}
-		if job.Reason == workflow.ReasonLost && phase == protocol.PhaseStarting {
+		if job.Reason == workflow.ReasonLost && r.Phase == protocol.PhaseStarting {
 			return ended(*job) // a lost job must not start at all
 		}
-		if job.Status == workflow.StatusAccepted && (phase == protocol.PhaseStarting || phase == protocol.PhaseRunning) {
+		granted := job.Status != workflow.StatusAccepted
+		switch {
+		case granted && job.Holder != r.Holder && (r.Holder != "" || r.Phase == protocol.PhaseStarting):
+			return fault.New(fault.KindGone, "Gone: another runner has permission to run this claim")
+		case !granted && (r.Phase == protocol.PhaseStarting || r.Phase == protocol.PhaseRunning):
+			job.Holder = r.Holder
 			if err := s.leave(tx, job, now); err != nil {
 				return err
 			}
 		}
-		job.LastSeenAt = now
-		out = protocol.HeartbeatResponse{CancelRequested: job.CancelRequested, ForceRequested: job.ForceRequested}
+		if job.Holder == r.Holder || !granted {
+			job.LastSeenAt = now // the agent must not extend the lease of a runner that may be dead
+		}
+		out = protocol.HeartbeatResponse{
+			CancelRequested: job.CancelRequested, ForceRequested: job.ForceRequested,
+			Started: job.Status != workflow.StatusAccepted,
+		}
 		if err := tx.TouchAgent(job.PoolID, job.AgentID, now); err != nil {
 			return err
 		}
@@ -235,6 +253,9 @@ func (s *Service) Result(ctx context.Context, p identity.Principal, jobID string
 		now := tx.Now()
 		if job.Status.Final() && (job.Reason != workflow.ReasonLost || job.EndedAt.Add(s.opts.Evidence).Before(now)) {
 			return nil, repeated(job, r)
+		}
+		if r.NotStarted && job.Status != workflow.StatusAccepted {
+			return nil, fault.Conflict("Conflict: a runner has received permission to start the job")
 		}
 		return &job, s.recordResult(tx, &job, r, complaints, now)
 	})

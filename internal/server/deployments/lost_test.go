@@ -130,7 +130,7 @@ func TestLostDeploymentThatStartsHoldsTheStack(t *testing.T) {
 		p.must(p.heartbeat(lost, protocol.PhaseRunning))
 		// Cancel also applies to a lost deployment that still runs.
 		p.must(p.service.Cancel(t.Context(), st, id, "operator", false))
-		out, err := p.service.Heartbeat(t.Context(), runner(lost), lost.Job.ID, protocol.PhaseRunning)
+		out, err := p.service.Heartbeat(t.Context(), runner(lost), lost.Job.ID, protocol.HeartbeatRequest{Phase: protocol.PhaseRunning})
 		if err != nil || !out.CancelRequested || out.ForceRequested {
 			t.Errorf("a heartbeat after the cancellation: %+v, %v", out, err)
 		}

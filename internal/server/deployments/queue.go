@@ -275,7 +275,7 @@ func (s *Service) requeue(tx *store.Tx, job *store.Job, now time.Time) error {
 	job.Epoch++
 	job.PollID, job.Stock = "", false
 	job.ClaimedAt, job.LastSeenAt = time.Time{}, time.Time{}
-	job.AgentID, job.AgentHostname, job.AgentVersion = "", "", ""
+	job.AgentID, job.AgentHostname, job.AgentVersion, job.Holder = "", "", "", ""
 	// During the claim, the pool might have been deleted, or the default pool changed.
 	if err := reassign(tx, job); err != nil {
 		return err

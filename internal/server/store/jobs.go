@@ -53,6 +53,9 @@ type Job struct {
 	Stock                                bool // claimed by an agent that uses only the stock API
 
 	CancelRequested, ForceRequested bool
+	// Holder is the name of the runner that received permission to start the current claim. It is
+	// "" if no runner has, or if the runner gave no name.
+	Holder string
 
 	Steps   []StepState
 	Results []JobResult `db:"result"`

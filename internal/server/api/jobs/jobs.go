@@ -45,7 +45,7 @@ func (j *jobRoutes) heartbeat(w http.ResponseWriter, r *http.Request) error {
 	if err := request.DecodeOptional(w, r, &req); err != nil {
 		return err
 	}
-	resp, err := j.deployments.Heartbeat(r.Context(), web.Principal(r), web.Param(r, "jobID"), req.Phase)
+	resp, err := j.deployments.Heartbeat(r.Context(), web.Principal(r), web.Param(r, "jobID"), req)
 	return web.Answer(w, r, resp, err)
 }
 
