@@ -39,12 +39,12 @@ func newRootCommand(code *int) *cobra.Command {
 		Use:   "workflow-runner",
 		Short: "Run one workflow job",
 		Long: "workflow-runner runs one job of the workflow agent. The agent starts it in the job's\n" +
-			"container or as a process. It reads the job from standard input and runs its steps.",
+			"container or as a process. It reads the job from standard input or a file and runs its steps.",
 		SilenceUsage:      true,
 		SilenceErrors:     true,
 		CompletionOptions: cobra.CompletionOptions{DisableDefaultCmd: true},
 	}
-	root.AddCommand(newRunCommand(code), newDebugCommand(code), newProbeCommand(), newVersionCommand())
+	root.AddCommand(newRunCommand(code), newDebugCommand(code), newProbeCommand(), newVersionCommand(), newInstallCommand(), newKeepCommand())
 	root.AddCommand(newStepCommands()...)
 	return root
 }

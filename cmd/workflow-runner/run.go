@@ -8,17 +8,21 @@ import (
 
 func newRunCommand(code *int) *cobra.Command {
 	var jobDir string
+	var in runner.Input
 	cmd := &cobra.Command{
 		Use:   "run --job-dir DIR",
-		Short: "Run the job from standard input",
+		Short: "Run the job from standard input or a file",
 		Args:  cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			in.Stdin = cmd.InOrStdin()
 			var err error
-			*code, err = runner.RunInput(cmd.Context(), cmd.InOrStdin(), jobDir, versionText())
+			*code, err = runner.RunInput(cmd.Context(), in, jobDir, versionText())
 			return err
 		},
 	}
 	cmd.Flags().StringVar(&jobDir, "job-dir", "", "the job's own directory")
+	cmd.Flags().StringVar(&in.File, "launch-file", "", "read the job from this file, and remove it, instead of standard input")
+	cmd.Flags().StringVar(&in.HolderEnv, "holder-env", "", "environment variable with the runner's name, under which it asks the server to start the job")
 	_ = cmd.MarkFlagRequired("job-dir") // fails only for an undefined flag
 	return cmd
 }

@@ -200,6 +200,9 @@ func (j *job) conclude(ctx context.Context, err error) (delivery.Verdict, error)
 	case errors.Is(err, errStopping) && j.entry.Phase != "":
 		return delivery.Verdict{}, err // the next process resumes the job from the journal
 	}
+	if j.entry.Phase == instance.Starting && j.launcher() != nil {
+		return j.concludeLate(ctx, err)
+	}
 	if j.entry.Phase == instance.Starting {
 		// Start may have been called, so the job may be running until Remove has succeeded.
 		if err := j.removeStarted(ctx); err != nil {
@@ -222,18 +225,25 @@ func (j *job) conclude(ctx context.Context, err error) (delivery.Verdict, error)
 // neverStarted finishes a job that was never started. It writes one line to the set-up log and
 // reports a result.
 func (j *job) neverStarted(ctx context.Context, err error) (delivery.Verdict, error) {
-	v := delivery.Failed(workflow.ReasonLaunch, "%s", err)
-	if failed, ok := errors.AsType[*executor.Error](err); ok {
-		v = delivery.Failed(failed.Reason, "%s", failed.Message)
-	} else if bad, ok := errors.AsType[*protocol.DefinitionError](err); ok {
-		v = delivery.Failed(workflow.ReasonInvalidJob, "%s", bad)
-	}
+	v := failure(err)
+	v.NotStarted = j.entry.Phase == instance.Starting && j.launcher() != nil
 	v.Message = j.masks.String(v.Message)
 	j.log.WithField("reason", v.Reason).Warn("the job is not started: " + v.Message)
 	j.writeSetup("%s", v.Message)
 	j.endStream(j.logs, setupStep)
 	j.stepStatus(setupStep, workflow.StepFailed)
 	return j.report(ctx, v)
+}
+
+// failure returns the verdict for a job whose start failed with err.
+func failure(err error) delivery.Verdict {
+	v := delivery.Failed(workflow.ReasonLaunch, "%s", err)
+	if failed, ok := errors.AsType[*executor.Error](err); ok {
+		v = delivery.Failed(failed.Reason, "%s", failed.Message)
+	} else if bad, ok := errors.AsType[*protocol.DefinitionError](err); ok {
+		v = delivery.Failed(workflow.ReasonInvalidJob, "%s", bad)
+	}
+	return v
 }
 
 func (j *job) stepStatus(step int, status workflow.StepStatus) {

@@ -108,7 +108,7 @@ func (j *job) resume(ctx context.Context) (delivery.Verdict, error) {
 	switch {
 	case j.entry.Phase == instance.Reporting && j.entry.Result != nil:
 		r := j.entry.Result
-		v := delivery.Verdict{Status: r.Status, Reason: r.Reason, Message: r.Message, ExitCode: r.ExitCode, Signal: r.Signal}
+		v := delivery.Verdict{Status: r.Status, Reason: r.Reason, Message: r.Message, ExitCode: r.ExitCode, Signal: r.Signal, NotStarted: r.NotStarted}
 		j.removeObjects()
 		if j.stock() {
 			j.stepStatus(setupStep, workflow.StepFailed) // reports the result to a stock server
@@ -118,6 +118,9 @@ func (j *job) resume(ctx context.Context) (delivery.Verdict, error) {
 		return delivery.Verdict{}, errors.New("the journal entry does not contain the job's objects")
 	case j.entry.Phase == instance.Started:
 		return j.follow(ctx)
+	}
+	if j.launcher() != nil {
+		return j.resumeLate(ctx)
 	}
 	started, err := j.wasStarted(ctx)
 	if err != nil {

@@ -162,6 +162,11 @@ func (j *job) report(ctx context.Context, v delivery.Verdict) (delivery.Verdict,
 	if err := j.saveEntry(); err != nil {
 		j.log.WithError(err).Warn("storing the job's result failed; an agent restart would lose it")
 	}
+	return j.deliver(ctx, v)
+}
+
+// deliver sends the log, the step statuses and the result. Its errors are those of report.
+func (j *job) deliver(ctx context.Context, v delivery.Verdict) (delivery.Verdict, error) {
 	limited, done := context.WithTimeout(ctx, max(leastDeliverTime, time.Until(j.entry.EndedAt.Add(deliverTime))))
 	defer done()
 	err := j.courier.Deliver(limited, v)
@@ -170,6 +175,8 @@ func (j *job) report(ctx context.Context, v delivery.Verdict) (delivery.Verdict,
 		return v, nil
 	case protocol.Gone(err):
 		return v, errSuperseded
+	case errors.Is(err, protocol.ErrStarted):
+		return j.report(ctx, j.vanished(v))
 	case ctx.Err() != nil:
 		return v, errStopping
 	}
@@ -286,6 +293,9 @@ func judge(exit executor.Exit, cancelled bool) delivery.Verdict {
 	case exit.Code == protocol.ExitNoLaunch:
 		v.Reason = workflow.ReasonLaunch
 		v.Message = "The runner did not receive the job, for example because the connection to the engine broke. The job did not run."
+	case exit.Code == protocol.ExitNoLeave:
+		v.Reason = workflow.ReasonLaunch
+		v.Message = "The runner did not receive the server's permission to start the job, for example because it could not reach the server. The job did not run."
 	case exit.Code != 0:
 		v.Reason = workflow.ReasonExitCode
 		v.Message = fmt.Sprintf("The runner exited with exit code %d before it could report the job's result.", exit.Code)

@@ -72,6 +72,8 @@ func (j *job) keepLease(ctx context.Context, cancel context.CancelCauseFunc, log
 		switch {
 		case ctx.Err() != nil:
 			return
+		case err == nil && response.Started && j.launcher() != nil:
+			return // the runner keeps the lease now, and learns of a cancellation
 		case err == nil && response.CancelRequested:
 			cancel(errCancelled)
 			return
@@ -170,8 +172,10 @@ func (j *job) launch(ctx context.Context, definition *workflow.JobDefinition) er
 		j.entry.Phase = ""
 		return &executor.Error{Reason: workflow.ReasonLaunch, Message: "The agent could not write its journal: check whether the disk of its state_directory is full.", Err: err}
 	}
-	if err := j.askLeave(ctx); err != nil {
-		return err
+	if j.launcher() == nil {
+		if err := j.askLeave(ctx); err != nil {
+			return err
+		}
 	}
 	if j.client.Gone() { // another call has found that the server closed or reassigned the job
 		return errSuperseded
@@ -180,9 +184,18 @@ func (j *job) launch(ctx context.Context, definition *workflow.JobDefinition) er
 	if err != nil {
 		return err
 	}
+	if j.launcher() != nil {
+		return j.startLate(ctx, document)
+	}
 	if err := j.start(ctx, document); err != nil {
 		return err
 	}
+	j.launched()
+	return nil
+}
+
+// launched records that the runner was started.
+func (j *job) launched() {
 	j.agent.opts.Monitor.JobLaunched(j.took())
 	j.writeSetup("The job was started.")
 	j.endStream(j.logs, setupStep)
@@ -194,7 +207,6 @@ func (j *job) launch(ctx context.Context, definition *workflow.JobDefinition) er
 		j.log.WithError(err).Warn("updating the job's journal entry failed")
 	}
 	j.log.Info("the job was started")
-	return nil
 }
 
 // start starts the runner once. It waits while the executor cannot run jobs. After an error that
@@ -274,6 +286,7 @@ func (j *job) launchDocument(definition *workflow.JobDefinition) ([]byte, error)
 		UserAgent:           j.agent.opts.UserAgent,
 		Signed:              j.client.Signed(),
 		EchoLog:             j.agent.opts.LogJobOutput,
+		AskLeave:            j.launcher() != nil,
 	})
 	if err != nil {
 		return nil, errors.New("the job's launch document cannot be encoded") // the cause could contain a secret

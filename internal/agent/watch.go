@@ -46,6 +46,9 @@ func (j *job) follow(ctx context.Context) (delivery.Verdict, error) {
 		}
 		return delivery.Verdict{}, errStopping
 	}
+	if j.ranNothing(exit) {
+		return j.concludeLate(ctx, &executor.Error{Reason: workflow.ReasonLaunch, Message: judge(exit, false).Message})
+	}
 	return j.finishJob(ctx, exit, cancelled.Load())
 }
 

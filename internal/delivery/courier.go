@@ -64,6 +64,7 @@ type Verdict struct {
 	ExitCode   *int
 	Signal     string
 	FinishedAt time.Time
+	NotStarted bool // see [protocol.ResultRequest]
 }
 
 // Failed returns the verdict of a failed job with the given reason and message.
@@ -75,7 +76,7 @@ func Failed(reason workflow.Reason, format string, args ...any) Verdict {
 func (v Verdict) Result() protocol.ResultRequest {
 	return protocol.ResultRequest{
 		Status: v.Status, Reason: v.Reason, Message: v.Message, ExitCode: v.ExitCode, Signal: v.Signal,
-		FinishedAt: v.FinishedAt, Steps: []protocol.StepResult{},
+		FinishedAt: v.FinishedAt, Steps: []protocol.StepResult{}, NotStarted: v.NotStarted,
 	}
 }
 
@@ -241,7 +242,7 @@ func (c *Courier) postResult(ctx, logCtx context.Context, v Verdict) error {
 		switch {
 		case err == nil:
 			return nil
-		case protocol.Gone(err):
+		case protocol.Gone(err), errors.Is(err, protocol.ErrStarted):
 			return err
 		case isConflict:
 			conflicts++

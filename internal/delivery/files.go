@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"strings"
 	"syscall"
@@ -87,6 +88,18 @@ func lockFile(root *os.Root, name string) (*filelock.Lock, error) {
 	return lock, err
 }
 
+// readable are the permissions with which other users read a spool; see [Options].
+const readable fs.FileMode = 0o044
+
+// share makes a file readable for other users if they can read the spool's directory.
+func share(root *os.Root, f *os.File, info fs.FileInfo) error {
+	dir, err := root.Stat(".")
+	if err != nil || dir.Mode()&readable == 0 || info.Mode()&readable == readable {
+		return err
+	}
+	return f.Chmod(0o600 | readable)
+}
+
 // openRegular opens a spool file. It returns an error unless the file is a regular file, because a
 // job could have created a pipe to block the agent.
 func openRegular(root *os.Root, name string, flag int) (*os.File, error) {
@@ -97,6 +110,9 @@ func openRegular(root *os.Root, name string, flag int) (*os.File, error) {
 	info, err := f.Stat()
 	if err == nil && !info.Mode().IsRegular() {
 		err = errors.New("it is not a regular file")
+	}
+	if err == nil && flag&os.O_CREATE != 0 {
+		err = share(root, f, info)
 	}
 	if err != nil {
 		_ = f.Close()

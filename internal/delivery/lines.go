@@ -124,7 +124,7 @@ func (s *LineSender) load(step int) lineMark {
 // save writes the progress in place with one system call, so that a crash of the process cannot
 // tear the record. If the record is missing, the next process sends the spool's bytes again.
 func (s *LineSender) save(step int, m lineMark) {
-	f, err := s.sp.root.OpenFile(stepName(step, marksSuffix), os.O_CREATE|os.O_WRONLY, 0o600)
+	f, err := openRegular(s.sp.root, stepName(step, marksSuffix), os.O_CREATE|os.O_WRONLY)
 	if err == nil {
 		text := fmt.Sprintf(marksFormat, m.bytes, m.lines)
 		_, err = f.WriteAt(fmt.Appendf(nil, "%-*s\n", marksSize-1, text), 0)

@@ -58,6 +58,9 @@ type Options struct {
 	// Has reports whether Open continues the stream of a step; nil means every step. It excludes
 	// streams that a job wrote into its own spool.
 	Has func(step int) bool
+	// Readable lets other users of the machine read the spool, such as another container of the
+	// job's pod that has another user.
+	Readable bool
 	// Log receives messages for the operator. Nil discards them.
 	Log *logrus.Entry
 }
@@ -122,8 +125,12 @@ func Open(dir string, opts Options) (_ *Spool, err error) {
 			err = errors.Join(err, sp.closeFiles())
 		}
 	}()
-	if err := root.Chmod(".", 0o700); err != nil {
-		return nil, fmt.Errorf("making the log spool private: %w", err)
+	mode := fs.FileMode(0o700)
+	if opts.Readable {
+		mode = 0o711 | readable
+	}
+	if err := root.Chmod(".", mode); err != nil {
+		return nil, fmt.Errorf("setting the permissions of the log spool: %w", err)
 	}
 	if sp.lock, err = lockFile(root, lockName); err != nil {
 		return nil, fmt.Errorf("opening the log spool in %s: %w", filepath.Clean(dir), err)

@@ -75,6 +75,10 @@ const (
 	FileResult = "result.json"
 )
 
+// FileTermination is the file whose content Kubernetes reports as a container's termination
+// message, at most 4096 bytes. In a pod, the runner also writes its [Result] there.
+const FileTermination = "/dev/termination-log"
+
 // ExitNoLaunch is the exit code of a runner that received no complete launch document and ran
 // nothing. A runner that has a job never exits with this code.
 const ExitNoLaunch = 64

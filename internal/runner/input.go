@@ -18,13 +18,28 @@ import (
 	"workflowagent/internal/runner/process"
 )
 
-// RunInput runs the job that it reads from stdin, and returns the exit code of the process. version
-// is the runner's version.
-func RunInput(ctx context.Context, stdin io.Reader, jobDir, version string) (code int, err error) {
+// Input is the source of a launch.
+type Input struct {
+	Stdin io.Reader
+	// File, if set, contains the launch instead of Stdin. The runner removes the file.
+	File string
+	// HolderEnv is the environment variable with the name under which the runner requests
+	// permission to start. Steps do not receive it.
+	HolderEnv string
+}
+
+// RunInput runs the job that it reads from in, and returns the exit code of the process. version is
+// the runner's version.
+func RunInput(ctx context.Context, in Input, jobDir, version string) (code int, err error) {
 	// Protect the memory before it contains a secret.
 	protectErr := process.Protect()
 	signals := takeSignals()
-	launch, err := readLaunch(ctx, stdin, signals)
+	var launch *protocol.Launch
+	if in.File != "" {
+		launch, err = takeLaunch(in.File)
+	} else {
+		launch, err = readLaunch(ctx, in.Stdin, signals)
+	}
 	if err != nil {
 		return ExitNoLaunch, err
 	}
@@ -36,12 +51,22 @@ func RunInput(ctx context.Context, stdin io.Reader, jobDir, version string) (cod
 	if launch.Probe != nil {
 		return runProbe(ctx, launch, version, signals)
 	}
-	return runLaunch(ctx, launch, jobDir, version, signals, protectErr)
+	holder := ""
+	if in.HolderEnv != "" {
+		holder = os.Getenv(in.HolderEnv)
+		if err := os.Unsetenv(in.HolderEnv); err != nil {
+			return ExitNoLaunch, fmt.Errorf("removing a variable from the steps' environment: %w", err)
+		}
+	}
+	if launch.AskLeave && holder == "" {
+		return ExitNoLaunch, errors.New("starting a job: its runner has no name; nothing was started: only the agent may start this program, with --holder-env")
+	}
+	return runLaunch(ctx, launch, Options{JobDir: jobDir, Signals: signals, InPod: in.File != ""}, holder, version, protectErr)
 }
 
-// runLaunch runs the job of a launch. protectErr is the reason why the runner's memory is not
-// protected, or nil.
-func runLaunch(ctx context.Context, launch *protocol.Launch, jobDir, version string, signals <-chan os.Signal, protectErr error) (code int, err error) {
+// runLaunch runs the job of a launch. It completes opts. protectErr is the reason why the runner's
+// memory is not protected, or nil.
+func runLaunch(ctx context.Context, launch *protocol.Launch, opts Options, holder, version string, protectErr error) (code int, err error) {
 	logger := logrus.New()
 	out := &console{out: os.Stdout}
 	logger.SetOutput(consoleLog{out, os.Stderr})
@@ -53,14 +78,10 @@ func runLaunch(ctx context.Context, launch *protocol.Launch, jobDir, version str
 	if protectErr != nil {
 		log.WithError(protectErr).Warn("the runner's memory is not protected from the job's own processes")
 	}
-	if jobDir, err = filepath.Abs(jobDir); err != nil {
+	if opts.JobDir, err = filepath.Abs(opts.JobDir); err != nil {
 		return ExitNoLaunch, fmt.Errorf("finding the job directory: %w", err)
 	}
-	if err := os.MkdirAll(jobDir, 0o700); err != nil {
-		return ExitNoLaunch, fmt.Errorf("creating the job directory: %w", err)
-	}
-	self, err := os.Executable()
-	if err != nil {
+	if opts.Self, err = os.Executable(); err != nil {
 		return ExitNoLaunch, fmt.Errorf("finding the runner's own binary: %w", err)
 	}
 	if err := environ.UseProxy(launch); err != nil {
@@ -82,16 +103,18 @@ func runLaunch(ctx context.Context, launch *protocol.Launch, jobDir, version str
 		if err != nil {
 			return ExitNoLaunch, fmt.Errorf("preparing the connection to the server: %w", err)
 		}
-		server = client.Job(launch.JobID, launch.JobToken)
+		job := client.Job(launch.JobID, launch.JobToken)
+		if launch.AskLeave {
+			job.SetHolder(holder)
+			if opts.Cancelled, err = askLeave(ctx, job, launch.Epoch == 0, opts.Signals, log); err != nil {
+				return ExitNoLeave, err
+			}
+		}
+		server = job
 	}
-	return Run(ctx, launch, server, Options{
-		JobDir:  jobDir,
-		Self:    self,
-		Environ: os.Environ(),
-		Echo:    out,
-		Signals: signals,
-		Log:     log,
-	})
+	// From here on, the job has permission to start, so every failure must be reported.
+	opts.Environ, opts.Echo, opts.Log = os.Environ(), out, log
+	return Run(ctx, launch, server, opts)
 }
 
 // takeSignals returns a channel for the signals that ask the runner to stop the job.
@@ -167,5 +190,5 @@ func Debug(ctx context.Context, stdin io.Reader, jobFile string, keep bool, vers
 		err = errors.Join(err, os.RemoveAll(dir))
 	}()
 	launch := &protocol.Launch{Offline: true, JobID: "debug", Epoch: 1, Definition: definition, EchoLog: true}
-	return runLaunch(ctx, launch, dir, version, signals, protectErr)
+	return runLaunch(ctx, launch, Options{JobDir: dir, Signals: signals}, "", version, protectErr)
 }

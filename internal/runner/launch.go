@@ -6,7 +6,10 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"net/url"
+	"os"
+	"syscall"
 	"time"
 
 	"workflowagent/internal/protocol"
@@ -41,18 +44,46 @@ func ReadLaunch(ctx context.Context, r io.Reader) (*protocol.Launch, error) {
 		}
 		data = got.data
 	}
+	return parseLaunch(data, "standard input")
+}
+
+// takeLaunch reads the launch from a file and removes the file, so that no other process can read
+// it. The file's directory must be writable. Errors never repeat the content.
+func takeLaunch(file string) (*protocol.Launch, error) {
+	f, err := os.OpenFile(file, os.O_RDONLY|syscall.O_NOFOLLOW|syscall.O_NONBLOCK, 0)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, fmt.Errorf("reading a job from %s: no such file; nothing was started: a job runs only once, so a copy of its pod cannot run it again", file)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("reading a job; nothing was started: %w", err)
+	}
+	data, err := io.ReadAll(io.LimitReader(f, maxLaunch+1))
+	err = errors.Join(err, f.Close())
+	if removeErr := os.Remove(file); removeErr != nil {
+		return nil, fmt.Errorf("removing the file with the job; nothing was started, because a step could read it: %w", removeErr)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("reading a job; nothing was started: %w", err)
+	}
+	return parseLaunch(data, file)
+}
+
+func parseLaunch(data []byte, source string) (*protocol.Launch, error) {
 	switch {
 	case len(data) == 0:
-		return nil, errors.New("reading a job from standard input: no input; nothing was started: only the agent may start this program")
+		return nil, fmt.Errorf("reading a job from %s: no input; nothing was started: only the agent may start this program", source)
 	case len(data) > maxLaunch:
-		return nil, fmt.Errorf("reading a job from standard input: longer than %d bytes; nothing was started", maxLaunch)
+		return nil, fmt.Errorf("reading a job from %s: longer than %d bytes; nothing was started", source, maxLaunch)
 	}
 	var launch protocol.Launch
 	if err := json.Unmarshal(data, &launch); err != nil {
 		// The error might quote the input, which contains secrets.
-		return nil, errors.New("reading a job from standard input: not valid JSON or not a job; nothing was started")
+		return nil, fmt.Errorf("reading a job from %s: not valid JSON or not a job; nothing was started", source)
 	}
-	return &launch, validateLaunch(&launch)
+	if err := validateLaunch(&launch); err != nil {
+		return nil, fmt.Errorf("reading a job from %s: %w; nothing was started", source, err)
+	}
+	return &launch, nil
 }
 
 // validateLaunch validates everything except the definition. Errors in the definition are found
@@ -64,11 +95,11 @@ func validateLaunch(l *protocol.Launch) error {
 	base, err := url.Parse(l.ServiceURL)
 	switch {
 	case err != nil || (base.Scheme != "http" && base.Scheme != "https") || base.Host == "":
-		return errors.New("reading a job from standard input: no usable service URL; nothing was started")
+		return errors.New("no usable service URL")
 	case l.JobID == "" || l.JobToken == "":
-		return errors.New("reading a job from standard input: no id or no token; nothing was started")
+		return errors.New("no id or no token")
 	case l.Epoch < 0:
-		return errors.New("reading a job from standard input: negative epoch; nothing was started")
+		return errors.New("negative epoch")
 	}
 	return nil
 }

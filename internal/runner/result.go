@@ -3,7 +3,10 @@ package runner
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"io/fs"
+	"os"
 	"path/filepath"
 	"time"
 
@@ -42,15 +45,58 @@ func outcomeOf(v delivery.Verdict) protocol.Result {
 	return r
 }
 
-// writeOutcome writes the outcome to the job's directory. It is called when the outcome is known,
-// and again after its delivery.
-func writeOutcome(jobDir string, outcome protocol.Result) error {
-	data, err := json.Marshal(outcome)
+// writeOutcome writes the sealed outcome to the job's directory and, in a pod, to the container's
+// termination message. It is called when the outcome is known, and again after its delivery.
+func (j *job) writeOutcome(outcome protocol.Result) error {
+	data, err := json.Marshal(outcome.Sealed(j.launch.JobToken))
 	if err != nil {
 		return fmt.Errorf("encoding the result: %w", err)
 	}
-	if err := durable.WriteFile(filepath.Join(jobDir, protocol.FileResult), append(data, '\n'), 0o600); err != nil {
-		return fmt.Errorf("writing the result to the job directory: %w", err)
+	data = append(data, '\n')
+	mode := fs.FileMode(0o600)
+	if j.opts.InPod {
+		mode = 0o644
+	}
+	err = nil
+	if fileErr := durable.WriteFile(filepath.Join(j.opts.JobDir, protocol.FileResult), data, mode); fileErr != nil {
+		err = fmt.Errorf("writing the result to the job directory: %w", fileErr)
+	}
+	if j.opts.InPod {
+		err = errors.Join(err, writeMessage(protocol.FileTermination, data))
+	}
+	return err
+}
+
+// writeMessage replaces the content of an existing file. Without the file, nobody reads the
+// message, and writeMessage does nothing. The file cannot be replaced, because it is a mount.
+func writeMessage(file string, data []byte) error {
+	f, err := os.OpenFile(file, os.O_WRONLY|os.O_TRUNC, 0)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err == nil {
+		_, err = f.Write(data)
+		err = errors.Join(err, f.Close())
+	}
+	if err != nil {
+		return fmt.Errorf("writing the container's termination message: %w", err)
+	}
+	return nil
+}
+
+// makeDir creates the job's directory. In a pod, a container with another user reads the spool and
+// the result in it, but cannot list it.
+func (j *job) makeDir() error {
+	mode := fs.FileMode(0o700)
+	if j.opts.InPod {
+		mode = 0o711
+	}
+	err := os.MkdirAll(j.opts.JobDir, mode)
+	if err == nil && j.opts.InPod {
+		err = os.Chmod(j.opts.JobDir, mode) // whatever the umask
+	}
+	if err != nil {
+		return fmt.Errorf("creating the job directory: %w", err)
 	}
 	return nil
 }

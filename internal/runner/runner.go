@@ -36,6 +36,7 @@ import (
 const (
 	ExitFailed   = 1                     // the job failed, but no step's exit code is the cause
 	ExitNoLaunch = protocol.ExitNoLaunch // no job was received, and nothing was started
+	ExitNoLeave  = protocol.ExitNoLeave  // the job received no permission to start, and nothing was started
 )
 
 // Server is the server that assigned the job; [protocol.JobClient] implements it.
@@ -58,6 +59,11 @@ type Options struct {
 	Signals <-chan os.Signal // SIGINT and SIGTERM of the process; nil: none
 	Log     *logrus.Entry
 	Timing  Timing
+	// InPod means that the job runs in a pod: SIGTERM means that the pod is being removed, another
+	// container reads the spool, and the result is the container's termination message.
+	InPod bool
+	// Cancelled means that the job was cancelled while it received permission to start.
+	Cancelled bool
 }
 
 // Timing contains the runner's intervals and timeouts. Zero members get the product's values.
@@ -113,14 +119,18 @@ func Run(ctx context.Context, launch *protocol.Launch, server Server, opts Optio
 		stop:   newStopper(),
 		masks:  redact.New(environ.Secrets(launch)...),
 	}
+	if opts.Cancelled {
+		j.stop.interrupt(workflow.ReasonCancelled)
+	}
 	outcome, err := j.run(ctx)
-	if fileErr := writeOutcome(opts.JobDir, outcome.Sealed(launch.JobToken)); fileErr != nil {
+	if fileErr := j.writeOutcome(outcome); fileErr != nil {
 		err = errors.Join(err, fileErr)
 	}
 	if outcome.Status == workflow.StatusSucceeded {
 		return 0, err
 	}
-	if outcome.ExitCode == ExitNoLaunch { // as the runner's exit code, it would mean that nothing was started
+	switch outcome.ExitCode { // as the runner's exit codes, these mean that nothing was started
+	case ExitNoLaunch, ExitNoLeave:
 		return ExitFailed, err
 	}
 	return outcome.ExitCode, err
@@ -141,8 +151,11 @@ func (j *job) run(ctx context.Context) (protocol.Result, error) {
 	}()
 	background, endBackground := context.WithCancel(context.WithoutCancel(ctx))
 	defer endBackground()
-	var err error
-	if j.spool, err = j.courier.OpenLog(filepath.Join(j.opts.JobDir, protocol.DirSpool), delivery.Options{}); err != nil {
+	err := j.makeDir()
+	if err == nil {
+		j.spool, err = j.courier.OpenLog(filepath.Join(j.opts.JobDir, protocol.DirSpool), delivery.Options{Readable: j.opts.InPod})
+	}
+	if err != nil {
 		v := delivery.Failed(workflow.ReasonInternalError, "the runner could not keep the log: %v", err)
 		v.FinishedAt = time.Now()
 		return j.deliver(background, v), err
@@ -158,7 +171,7 @@ func (j *job) run(ctx context.Context) (protocol.Result, error) {
 	j.delivering.Store(true)
 	heartbeats.finish()
 	// From here on, the job's result no longer depends on the runner.
-	if err := writeOutcome(j.opts.JobDir, outcomeOf(v).Sealed(j.launch.JobToken)); err != nil {
+	if err := j.writeOutcome(outcomeOf(v)); err != nil {
 		j.log.WithError(err).Warn("writing the job's result before its delivery")
 	}
 	process.KillSessions(j.sessions...)
@@ -178,9 +191,9 @@ func (j *job) relaySignals(ctx context.Context) {
 		case sig := <-j.opts.Signals:
 			reason := workflow.ReasonCancelled
 			switch {
-			case sig == syscall.SIGTERM:
+			case sig == syscall.SIGTERM && !j.opts.InPod:
 				reason = workflow.ReasonAgentStopped
-			case j.launch.Epoch != 0 && !j.launch.Offline:
+			case j.opts.InPod, j.launch.Epoch != 0 && !j.launch.Offline:
 				// This server reports cancellations itself, so the signal has another cause, such
 				// as the shutdown of the engine.
 				reason = workflow.ReasonEvicted

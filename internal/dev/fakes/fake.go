@@ -53,6 +53,7 @@ type hooks struct {
 	started func(h executor.Handle) error
 	remove  func(h executor.Handle) error
 	run     func(ctx context.Context, j *Job) executor.Exit
+	hold    bool // the engine of a [Launcher] begins no function by itself
 }
 
 type handleData struct {
@@ -147,7 +148,17 @@ func (p *place) run(j *job, launch []byte, run func(context.Context, *Job) execu
 	h := j.handle
 	p.record(h.JobID).Launches = append(p.record(h.JobID).Launches, slices.Clone(launch))
 	j.public.Launch = slices.Clone(launch)
+	if !p.hooks.hold {
+		close(j.release)
+	}
 	p.running.Go(func() {
+		select {
+		case <-j.release:
+		case <-j.ctx.Done():
+			j.end(lost())
+			return
+		}
+		close(j.began)
 		exit := run(j.ctx, &j.public)
 		if j.ctx.Err() != nil {
 			exit = executor.Exit{Code: -1, Signal: "SIGKILL"}
@@ -263,15 +274,19 @@ func (e *Executor) Remove(_ context.Context, h executor.Handle) error {
 			return err
 		}
 	}
+	if j != nil {
+		p.forget(j)
+	}
+	return nil
+}
+
+// forget kills a job and deletes its objects.
+func (p *place) forget(j *job) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if j == nil {
-		return nil
-	}
 	j.remove()
 	delete(p.jobs, j.name)
 	p.order = slices.DeleteFunc(p.order, func(name string) bool { return name == j.name })
-	return nil
 }
 
 // List returns the jobs of owner, oldest first.

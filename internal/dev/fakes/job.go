@@ -55,6 +55,10 @@ type job struct {
 	done       chan struct{}
 	started    bool // guarded by place.mu
 
+	release chan struct{} // closed when the engine of a [Launcher] may begin the function
+	began   chan struct{} // closed when the function begins
+	reject  chan error    // receives the reason why the engine cannot begin it
+
 	mu     sync.Mutex
 	output []byte
 	grew   chan struct{} // closed and replaced whenever output grows
@@ -73,6 +77,9 @@ func newJob(spec executor.Spec, h executor.Handle) *job {
 		interrupts: make(chan struct{}),
 		done:       make(chan struct{}),
 		grew:       make(chan struct{}),
+		release:    make(chan struct{}),
+		began:      make(chan struct{}),
+		reject:     make(chan error, 1),
 		files:      map[string][]byte{},
 	}
 	j.public = Job{Spec: spec, Interrupts: j.interrupts, job: j}

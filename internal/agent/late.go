@@ -1,0 +1,190 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"time"
+
+	"workflowagent/internal/agent/executor"
+	"workflowagent/internal/agent/instance"
+	"workflowagent/internal/agent/status"
+	"workflowagent/internal/delivery"
+	"workflowagent/internal/protocol"
+	"workflowagent/internal/workflow"
+)
+
+// A [executor.Launcher] starts the runner late: Start hands the job to the engine, and the runner
+// itself requests leave once it runs. Until then the agent keeps the lease. The server gives leave to
+// one runner only, so repeating Start cannot run the job twice, and neither can an engine.
+//
+//	journal → Start → AwaitStart → follow
+//
+// Two questions decide how such a job ends: whether the engine started the runner, and whether the
+// server gave leave. A job without leave ran nothing, so the agent reports that it was not started.
+// The server accepts this report only as long as it has given no leave, and gives none afterwards.
+
+// lateProbe bounds the question to the executor after the server has closed the job.
+const lateProbe = 10 * time.Second
+
+// launcher returns the agent's executor if it starts runners late, and nil otherwise.
+func (j *job) launcher() executor.Launcher {
+	l, _ := j.agent.opts.Executor.(executor.Launcher)
+	return l
+}
+
+// startLate hands the job to the engine and waits until the runner was started.
+func (j *job) startLate(ctx context.Context, document []byte) error {
+	return j.leased(ctx, func(ctx context.Context) error {
+		if err := j.start(ctx, document); err != nil {
+			return err
+		}
+		return j.awaitStart(ctx)
+	})
+}
+
+// leased runs work and keeps the job's lease meanwhile. If the server closes the job, leased cancels
+// work, and returns nil if the runner was started all the same: then the runner knows better
+// whether it has leave.
+func (j *job) leased(ctx context.Context, work func(context.Context) error) error {
+	var lease sync.WaitGroup
+	defer lease.Wait()
+	working, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	log := j.log
+	lease.Go(func() {
+		j.keepRunning(working, "renewing a job's lease", func() { j.keepLease(working, cancel, log) })
+	})
+	err := work(working)
+	cause := context.Cause(working)
+	if err == nil || ctx.Err() != nil || !errors.Is(cause, errSuperseded) && !errors.Is(cause, errCancelled) {
+		return err
+	}
+	probe, done := context.WithTimeout(ctx, lateProbe)
+	defer done()
+	if j.launcher().AwaitStart(probe, *j.entry.Handle, func(string) {}) == nil {
+		j.launched()
+		return nil
+	}
+	return cause
+}
+
+// awaitStart waits until the runner was started, and reports the engine's progress.
+func (j *job) awaitStart(ctx context.Context) error {
+	last := ""
+	progress := func(line string) {
+		if line != last { // a repeated call reports the same progress
+			j.writeSetup("%s", line)
+		}
+		last = line
+	}
+	err := j.agent.policy(executorRetryLimit).Do(ctx, func(err error) bool {
+		if _, final := errors.AsType[*executor.Error](err); final || errors.Is(err, executor.ErrNotStarted) || ctx.Err() != nil {
+			return false
+		}
+		j.log.WithError(err).Warn("waiting for the start of the job failed; retrying")
+		return true
+	}, func() error { return j.launcher().AwaitStart(ctx, *j.entry.Handle, progress) })
+	switch {
+	case err == nil:
+		j.launched()
+		return nil
+	case ctx.Err() != nil:
+		return context.Cause(ctx)
+	case errors.Is(err, executor.ErrNotStarted):
+		return &executor.Error{Reason: workflow.ReasonLaunch, Message: "The job was removed from its engine before it started.", Err: err}
+	}
+	return err
+}
+
+// resumeLate resumes a job in phase Starting. The engine may or may not have the job, and the runner
+// may or may not have leave.
+func (j *job) resumeLate(ctx context.Context) (delivery.Verdict, error) {
+	has, err := j.wasStarted(ctx)
+	switch {
+	case err != nil:
+		return delivery.Verdict{}, err
+	case has:
+		j.phase(status.StartingJob)
+		return j.conclude(ctx, j.leased(ctx, j.awaitStart))
+	}
+	switch leave, err := j.hasLeave(ctx); {
+	case err != nil:
+		return j.conclude(ctx, err)
+	case leave:
+		return j.conclude(ctx, &executor.Error{Reason: workflow.ReasonLost, Message: "The job no longer exists."})
+	}
+	definition, err := j.admitted(ctx)
+	if err == nil {
+		err = j.launch(ctx, definition)
+	}
+	return j.conclude(ctx, err)
+}
+
+// concludeLate finishes a job whose runner was not started as far as the engine knows, or ran
+// nothing. err is the cause.
+func (j *job) concludeLate(ctx context.Context, err error) (delivery.Verdict, error) {
+	leave, askErr := false, error(nil)
+	if !errors.Is(err, errSuperseded) {
+		leave, askErr = j.hasLeave(ctx)
+	}
+	if errors.Is(askErr, errStopping) {
+		return delivery.Verdict{}, askErr
+	}
+	if stopErr := j.removeStarted(ctx); stopErr != nil {
+		return delivery.Verdict{}, stopErr
+	}
+	switch {
+	case askErr != nil:
+		return delivery.Verdict{}, askErr
+	case errors.Is(err, errSuperseded):
+		return delivery.Verdict{}, err
+	case leave:
+		return j.report(ctx, j.vanished(failure(err)))
+	}
+	if j.entry.Phase != instance.Started {
+		return j.neverStarted(ctx, err)
+	}
+	v := failure(err)
+	v.NotStarted = true
+	j.log.WithField("reason", v.Reason).Warn("the runner ran nothing: " + v.Message)
+	j.closingWords(j.masks.String(v.Message))
+	j.entry.Phase = instance.Starting // no process is left, so the next agent process only has to report
+	return j.report(ctx, v)
+}
+
+// hasLeave asks the server whether a runner of this claim has leave. It retries until the server
+// answers. An error is errSuperseded or errStopping.
+func (j *job) hasLeave(ctx context.Context) (leave bool, err error) {
+	if j.stock() {
+		return false, nil
+	}
+	var response protocol.HeartbeatResponse
+	err = j.agent.policy(retryLimit).Do(ctx, func(err error) bool { return !protocol.Refused(err) }, func() (err error) {
+		response, err = j.client.Heartbeat(ctx, protocol.PhasePreparing)
+		return err
+	})
+	switch {
+	case err == nil:
+		return response.Started, nil
+	case protocol.Refused(err):
+		return false, errSuperseded
+	}
+	return false, errStopping
+}
+
+// vanished returns the verdict for a job whose runner has leave but no longer exists. v states what
+// the engine said. The runner may still report, because its machine can be cut off from its engine:
+// the server lets such a report correct the reason lost.
+func (j *job) vanished(v delivery.Verdict) delivery.Verdict {
+	text := "The server had permitted the job to start, but its runner no longer exists and its result is unknown. Check the stack before the next deployment. (" + v.Message + ")"
+	v = delivery.Failed(workflow.ReasonLost, "%s", text)
+	j.log.Warn(v.Message)
+	j.closingWords(j.masks.String(v.Message))
+	return v
+}
+
+// ranNothing reports whether a late runner ended without having run any part of the job.
+func (j *job) ranNothing(exit executor.Exit) bool {
+	return j.launcher() != nil && exit.Result == nil && (exit.Code == protocol.ExitNoLeave || exit.Code == protocol.ExitNoLaunch)
+}

@@ -1,0 +1,110 @@
+// Package pod implements what the runner's program does in a job's pod beside running the job: its
+// init container copies the program and the job into the pod's volumes, and its sidecar prints the
+// log that the runner could not send.
+package pod
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"runtime/debug"
+	"syscall"
+
+	"workflowagent/internal/durable"
+	"workflowagent/internal/protocol"
+	"workflowagent/internal/spooldump"
+)
+
+// programName is the name of the installed program.
+const programName = "workflow-runner"
+
+// maxLaunch bounds the size of a launch document. A Secret has at most 1 MiB.
+const maxLaunch = 4 << 20
+
+// Install copies the running program to the directory to, and the file launch to the file launchTo.
+// The job's container can have another user, so both are readable for all users of their volumes;
+// only the job's container has the volume with launchTo, and the runner removes the file first.
+// Install can be repeated, because a cluster repeats an init container that failed.
+func Install(to, launch, launchTo string) error {
+	self, err := os.Executable()
+	if err != nil {
+		return fmt.Errorf("finding the runner: %w", err)
+	}
+	if err := copyProgram(self, filepath.Join(to, programName)); err != nil {
+		return fmt.Errorf("installing the runner: %w", err)
+	}
+	document, err := os.Open(launch)
+	if err != nil {
+		return fmt.Errorf("reading the job: %w", err)
+	}
+	defer document.Close()
+	data, err := io.ReadAll(io.LimitReader(document, maxLaunch+1))
+	if err == nil && len(data) > maxLaunch {
+		err = fmt.Errorf("it has more than %d bytes", maxLaunch)
+	}
+	if err != nil {
+		return fmt.Errorf("reading the job: %w", err)
+	}
+	if err := durable.WriteFile(launchTo, data, 0o444); err != nil {
+		return fmt.Errorf("writing the job for its container: %w", err)
+	}
+	return nil
+}
+
+// copyProgram replaces the file to with a copy of an executable.
+func copyProgram(from, to string) error {
+	in, err := os.Open(from)
+	if err != nil {
+		return err
+	}
+	defer in.Close()
+	temporary := to + ".new"
+	out, err := os.OpenFile(temporary, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o755)
+	if err != nil {
+		return err
+	}
+	_, err = io.Copy(out, in)
+	if err = errors.Join(err, out.Chmod(0o755), out.Close()); err != nil {
+		return err
+	}
+	return os.Rename(temporary, to)
+}
+
+// Keep waits for SIGTERM or SIGINT, which a pod's sidecar receives after the job's container has
+// exited. Then it writes the job's log spool to out, unless the server already has log and result.
+func Keep(ctx context.Context, jobDir string, out io.Writer) error {
+	ctx, stop := signal.NotifyContext(ctx, syscall.SIGTERM, syscall.SIGINT)
+	defer stop()
+	if _, err := fmt.Fprintln(out, "Waiting for the end of the job."); err != nil {
+		return err
+	}
+	debug.FreeOSMemory() // nothing is needed before the signal
+	<-ctx.Done()
+	if reported(jobDir) {
+		_, err := fmt.Fprintln(out, "The server has the job's log and result.")
+		return err
+	}
+	return spooldump.Write(out, filepath.Join(jobDir, protocol.DirSpool))
+}
+
+// reported reports whether the runner has recorded that the server has log and result.
+func reported(jobDir string) bool {
+	root, err := os.OpenRoot(jobDir)
+	if err != nil {
+		return false
+	}
+	defer root.Close()
+	f, err := root.OpenFile(protocol.FileResult, os.O_RDONLY|syscall.O_NONBLOCK, 0)
+	if err != nil {
+		return false
+	}
+	defer f.Close()
+	var result protocol.Result
+	err = json.NewDecoder(io.LimitReader(f, 64<<10)).Decode(&result)
+	return err == nil && result.Reported
+}
