@@ -71,7 +71,7 @@ func writeFiles(out io.Writer, dir string) (lines int, err error) {
 	if err != nil {
 		return 0, err
 	}
-	defer encoder.Close()
+	defer func() { _ = encoder.Close() }()
 	left := int64(delivery.MaxCopy)
 	for _, entry := range entries {
 		if !entry.Type().IsRegular() || !delivery.IsFileName(entry.Name()) {
