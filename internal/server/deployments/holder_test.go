@@ -64,7 +64,7 @@ func TestHoldersCompete(t *testing.T) {
 		c := p.poll("a")
 		var wg sync.WaitGroup
 		granted := make(chan string, 8)
-		for _, holder := range strings.FieldsSeq("a b c d e f g h") {
+		for holder := range strings.FieldsSeq("a b c d e f g h") {
 			wg.Go(func() {
 				switch err := p.held(c, protocol.PhaseStarting, holder); {
 				case err == nil:
