@@ -18,7 +18,7 @@ import (
 
 func (s *Service) jobOfDeployment(ctx context.Context, deploymentID string) (store.Job, error) {
 	var job store.Job
-	err := s.db.Read(ctx, func(tx *store.Tx) (err error) {
+	err := s.db.ReadOne(ctx, func(tx *store.Tx) (err error) {
 		job, err = tx.JobOfDeployment(deploymentID)
 		return err
 	})
@@ -231,7 +231,7 @@ func (s *Service) Result(ctx context.Context, p identity.Principal, jobID string
 	}
 	defer unlock()
 	var job store.Job
-	err = s.db.Read(ctx, func(tx *store.Tx) (err error) {
+	err = s.db.ReadOne(ctx, func(tx *store.Tx) (err error) {
 		job, err = callback(tx, p, jobID)
 		return err
 	})

@@ -93,12 +93,8 @@ func (s *Service) poll(ctx context.Context, p identity.Principal, r Poll) (*Clai
 // the start of the poll. It also reports whether an earlier response to the same poll had a job that
 // the agent might not have received. It ignores database errors, because a claim repeats the checks.
 func (s *Service) look(ctx context.Context, c claimant) (repeated bool, err error) {
-	err = s.db.Read(ctx, func(tx *store.Tx) error {
-		if err := identity.CheckLive(tx, c.TokenID, tx.Now()); err != nil || c.PollID == "" {
-			return err
-		}
-		earlier, err := tx.JobsByPolls(c.Agent.PoolID, []string{c.PollID})
-		repeated = len(earlier) > 0
+	err = s.db.ReadOne(ctx, func(tx *store.Tx) (err error) {
+		repeated, err = identity.CheckPoll(tx, c.TokenID, c.Agent.PoolID, c.PollID)
 		return err
 	})
 	if fault.KindOf(err) == fault.KindUnauthenticated {

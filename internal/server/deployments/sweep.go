@@ -14,12 +14,13 @@ import (
 	"workflowagent/internal/workflow"
 )
 
-// Run syncs logs to disk and checks all timers until ctx is canceled, and then ends all held polls.
+// Run syncs logs to disk, records the presence of agents and checks all timers until ctx is canceled, and then ends all held polls.
 // Several servers may run it on one database.
 func (s *Service) Run(ctx context.Context) error {
 	var wg sync.WaitGroup
 	wg.Go(func() { s.logs.Run(ctx) })
 	wg.Go(func() { s.beats(ctx) })
+	wg.Go(func() { s.opts.Pools.Run(ctx) })
 	s.watch(ctx)
 	s.shutdown()
 	wg.Wait()

@@ -125,25 +125,18 @@ func (s *Service) Authenticate(ctx context.Context, text string) (Principal, err
 		return p, nil
 	}
 	read := time.Now()
-	var now time.Time
-	var t store.Token
-	p, err := store.Read(ctx, s.db, func(tx *store.Tx) (_ Principal, err error) {
-		now = tx.Now()
-		if t, err = tx.TokenByHash(hash); err != nil {
-			return Principal{}, err
-		}
-		if subtle.ConstantTimeCompare(t.Hash, hash) != 1 || expired(t, now) {
-			return Principal{}, store.ErrNotFound
-		}
-		return load(tx, t)
-	})
+	p, t, now, err := s.machine(ctx, hash)
+	if errors.Is(err, store.ErrNotFound) {
+		p, t, now, err = s.anyone(ctx, hash)
+	}
 	if errors.Is(err, store.ErrNotFound) {
 		return Principal{}, errToken
 	}
 	if err != nil {
 		return Principal{}, fmt.Errorf("checking a token: %w", err)
 	}
-	if now.Sub(t.LastUsedAt) > touchEvery {
+	// Nobody looks up when the token of a runner, which lives as long as its job, was used last.
+	if p.Kind != KindRunner && now.Sub(t.LastUsedAt) > touchEvery {
 		if err := s.db.Write(ctx, func(tx *store.Tx) error { return tx.TouchToken(t.ID, now) }); err != nil {
 			s.log.WithError(err).Warn("recording a token's last use failed")
 		}
@@ -154,8 +147,52 @@ func (s *Service) Authenticate(ctx context.Context, text string) (Principal, err
 	return p, nil
 }
 
+// machine authenticates agents and runners, which make most of the requests, with one statement. It
+// returns [store.ErrNotFound] for all other tokens.
+func (s *Service) machine(ctx context.Context, hash []byte) (p Principal, t store.Token, now time.Time, err error) {
+	var m store.MachineToken
+	err = s.db.ReadOne(ctx, func(tx *store.Tx) (err error) {
+		m, err = tx.MachineToken(hash)
+		return err
+	})
+	if err == nil && (subtle.ConstantTimeCompare(m.Hash, hash) != 1 || expired(m.Token, m.Now)) {
+		err = store.ErrNotFound
+	}
+	if err != nil {
+		return Principal{}, store.Token{}, time.Time{}, err
+	}
+	p = principalOf(m.Token)
+	p.Org = m.Org
+	return p, m.Token, m.Now, nil
+}
+
+func (s *Service) anyone(ctx context.Context, hash []byte) (p Principal, t store.Token, now time.Time, err error) {
+	p, err = store.Read(ctx, s.db, func(tx *store.Tx) (_ Principal, err error) {
+		now = tx.Now()
+		if t, err = tx.TokenByHash(hash); err != nil {
+			return Principal{}, err
+		}
+		if subtle.ConstantTimeCompare(t.Hash, hash) != 1 || expired(t, now) {
+			return Principal{}, store.ErrNotFound
+		}
+		return load(tx, t)
+	})
+	return p, t, now, err
+}
+
 func expired(t store.Token, now time.Time) bool {
 	return !t.ExpiresAt.IsZero() && now.After(t.ExpiresAt)
+}
+
+// CheckPoll returns an error unless the token of a poll is still valid, like [CheckLive]. It also
+// reports whether the poll has claimed a job and the claim is still valid. Call it in
+// [store.DB.ReadOne].
+func CheckPoll(tx *store.Tx, tokenID, poolID, pollID string) (repeated bool, err error) {
+	s, err := tx.PollState(tokenID, poolID, pollID)
+	if errors.Is(err, store.ErrNotFound) || err == nil && expired(store.Token{ExpiresAt: s.TokenExpiresAt}, s.Now) {
+		return false, errToken
+	}
+	return s.Repeated, err
 }
 
 // CheckLive returns an error unless an authenticated token is still valid. Call it in the
@@ -168,33 +205,33 @@ func CheckLive(tx *store.Tx, tokenID string, now time.Time) error {
 	return err
 }
 
-func load(tx *store.Tx, t store.Token) (Principal, error) {
-	p := Principal{
-		TokenID: t.ID, TokenName: t.Name, Admin: t.Admin, PoolID: t.PoolID, Exchanged: t.IssuerID != "",
+var kinds = map[store.TokenKind]Kind{
+	store.PersonalToken: KindUser, store.OrgToken: KindOrg, store.TeamToken: KindOrg,
+	store.PoolToken: KindPool, store.JobToken: KindJob, store.RunnerToken: KindRunner,
+}
+
+// principalOf returns the principal of a token without the objects to which the token refers.
+func principalOf(t store.Token) Principal {
+	return Principal{
+		Kind: kinds[t.Kind], TokenID: t.ID, TokenName: t.Name, Admin: t.Admin, PoolID: t.PoolID, Exchanged: t.IssuerID != "",
 		JobID: t.JobID, Epoch: t.Epoch, DeploymentID: t.DeploymentID, StackID: t.StackID,
 		Scope: ParseScope(t.Scope),
 	}
-	switch t.Kind {
-	case store.PersonalToken:
-		p.Kind = KindUser
-	case store.OrgToken:
-		p.Kind = KindOrg
-	case store.TeamToken:
+}
+
+func load(tx *store.Tx, t store.Token) (Principal, error) {
+	p := principalOf(t)
+	var err error
+	if p.Kind == "" {
+		return Principal{}, fmt.Errorf("token %s has the unknown kind %q", t.ID, t.Kind)
+	}
+	if t.Kind == store.TeamToken {
 		team, err := tx.Team(t.TeamID)
 		if err != nil {
 			return Principal{}, err
 		}
-		p.Kind, p.TeamID, p.Team = KindOrg, team.ID, team.Name
-	case store.PoolToken:
-		p.Kind = KindPool
-	case store.JobToken:
-		p.Kind = KindJob
-	case store.RunnerToken:
-		p.Kind = KindRunner
-	default:
-		return Principal{}, fmt.Errorf("token %s has the unknown kind %q", t.ID, t.Kind)
+		p.TeamID, p.Team = team.ID, team.Name
 	}
-	var err error
 	if t.OrgID != "" {
 		if p.Org, err = tx.Organization(t.OrgID); err != nil {
 			return Principal{}, err

@@ -30,9 +30,11 @@ type Service struct {
 	presence presence
 }
 
-// New returns a service that uses a database.
+// New returns a service that uses a database. The caller must start [Service.Run].
 func New(db *store.DB, log *logrus.Entry) *Service {
-	return &Service{db: db, log: log, presence: presence{agents: map[agentKey]*sighted{}, polls: map[session]int{}}}
+	return &Service{db: db, log: log, presence: presence{
+		agents: map[agentKey]*sighted{}, polls: map[session]int{}, unwritten: map[agentKey]sign{},
+	}}
 }
 
 // Created is a new pool and its token. The token cannot be retrieved later.

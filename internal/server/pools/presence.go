@@ -57,11 +57,33 @@ type session struct {
 
 func (g Sighting) session() session { return session{agentKey{g.PoolID, g.AgentID}, g.SessionID} }
 
+// sign is the sign of life of an agent that has begun a poll.
+type sign struct {
+	at    time.Time
+	until time.Time // time until which the agent's session is alive
+}
+
+// until returns the time until which a session is alive whose poll begins, or has got its response.
+func (g Sighting) until(now time.Time, begins bool) time.Time {
+	idle := sessionGrace
+	if g.Hold == 0 {
+		idle += min(g.Interval, maxIdleGrace)
+	}
+	if begins {
+		idle += g.Hold
+	}
+	return now.Add(idle)
+}
+
 // presence caches signs of life in memory, which avoids most database writes.
 type presence struct {
 	mu     sync.Mutex
 	agents map[agentKey]*sighted
 	polls  map[session]int // open polls; a new poll can begin before the end of the last one is noticed
+	// unwritten holds the signs of life that [Service.Run] will write.
+	unwritten map[agentKey]sign
+
+	renewing sync.Mutex // held while signs of life are written
 }
 
 func (p *presence) begin(g Sighting) {
@@ -102,10 +124,6 @@ func (s *Service) seen(ctx context.Context, g Sighting) error {
 	if err != nil || fresh {
 		return err
 	}
-	idle := sessionGrace
-	if g.Hold == 0 {
-		idle += min(g.Interval, maxIdleGrace)
-	}
 	row := store.PoolAgent{
 		PoolID: g.PoolID, AgentID: g.AgentID, SessionID: g.SessionID,
 		Hostname: g.Hostname, IP: g.IP, PID: g.PID, Platform: g.Platform, Version: g.Version,
@@ -116,7 +134,7 @@ func (s *Service) seen(ctx context.Context, g Sighting) error {
 		if err != nil {
 			return err
 		}
-		row.LiveUntil, row.LastSeenAt = now.Add(g.Hold+idle), now
+		row.LiveUntil, row.LastSeenAt = g.until(now, true), now
 		old, err := tx.Agent(g.PoolID, g.AgentID)
 		if err != nil && !errors.Is(err, store.ErrNotFound) {
 			return err
@@ -137,7 +155,8 @@ func (s *Service) seen(ctx context.Context, g Sighting) error {
 	}
 	s.presence.mu.Lock()
 	defer s.presence.mu.Unlock()
-	s.presence.agents[key] = &sighted{Sighting: g, liveUntil: here.Add(g.Hold + idle), written: here, rowUntil: row.LiveUntil}
+	s.presence.agents[key] = &sighted{Sighting: g, liveUntil: g.until(here, true), written: here, rowUntil: row.LiveUntil}
+	delete(s.presence.unwritten, key)
 	return nil
 }
 
@@ -145,8 +164,9 @@ func errSession(hostname, pid string) error {
 	return fault.Conflict("Conflict: another process with this agent id is polling (host %q, pid %s); two agents must not share a state directory", hostname, pid)
 }
 
-// look returns the last session in memory, and reports whether its row is current. It returns a
-// conflict if another session is alive.
+// look returns the last session in memory, and reports whether the poll need not write its row,
+// because the row is current or [Service.Run] will write it. It returns a conflict if another session
+// is alive.
 func (p *presence) look(key agentKey, g Sighting, now time.Time) (known string, fresh bool, err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -162,8 +182,13 @@ func (p *presence) look(key agentKey, g Sighting, now time.Time) (known string, 
 	}
 	same := old.Sighting
 	same.Hold = g.Hold
-	if same != g || now.Sub(old.written) >= writeEvery {
+	unwritten, waiting := p.unwritten[key]
+	if same != g || old.written.IsZero() || waiting && now.Sub(unwritten.at) > renewPatience {
 		return old.SessionID, false, nil
+	}
+	if !waiting && now.Sub(old.written) >= writeEvery {
+		old.Hold = g.Hold
+		p.unwritten[key] = sign{now, g.until(now, true)}
 	}
 	if until := now.Add(g.Hold + sessionGrace); until.After(old.liveUntil) {
 		old.liveUntil = until
@@ -180,17 +205,15 @@ func (s *Service) Answered(g Sighting) {
 	if a == nil || a.SessionID != g.SessionID {
 		return
 	}
-	idle := sessionGrace
-	if g.Hold == 0 {
-		idle += min(g.Interval, maxIdleGrace)
-	}
-	a.liveUntil = time.Now().Add(idle)
+	a.liveUntil = g.until(time.Now(), false)
 }
 
 // Gone ends the session of a poll whose connection was lost or whose token has become invalid. The
 // agent is then offline, and a restarted agent need not wait until its previous session expires.
 func (s *Service) Gone(ctx context.Context, g Sighting) {
+	s.presence.renewing.Lock()
 	until, ended := s.presence.leave(g)
+	s.presence.renewing.Unlock()
 	if !ended {
 		return
 	}
@@ -221,6 +244,7 @@ func (p *presence) leave(g Sighting) (until time.Time, ended bool) {
 		return time.Time{}, false
 	}
 	a.liveUntil, a.written = time.Time{}, time.Time{}
+	delete(p.unwritten, a.session().agentKey)
 	return a.rowUntil, true
 }
 
@@ -231,6 +255,7 @@ func (s *Service) Forget(ctx context.Context) error {
 	for key, a := range s.presence.agents {
 		if a.written.Before(before) && a.liveUntil.Before(before) {
 			delete(s.presence.agents, key)
+			delete(s.presence.unwritten, key)
 		}
 	}
 	s.presence.mu.Unlock()

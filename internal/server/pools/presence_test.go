@@ -57,8 +57,14 @@ func TestSessions(t *testing.T) {
 			t.Error("an agent that stopped polling keeps its id")
 		}
 		time.Sleep(writeEvery)
+		s.presence.agents[key].written = time.Now()
+		time.Sleep(writeEvery)
+		if fresh, _ := look(mine); !fresh || len(s.presence.due(1)) != 1 {
+			t.Error("presence is not written often enough, or by the poll itself")
+		}
+		time.Sleep(renewPatience + time.Millisecond)
 		if fresh, _ := look(mine); fresh {
-			t.Error("presence is not written often enough")
+			t.Error("a poll does not notice that its presence cannot be written")
 		}
 		moved := mine
 		moved.Version = "v2"

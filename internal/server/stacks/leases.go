@@ -99,8 +99,10 @@ func (s *Service) ExpireLeases(ctx context.Context) (int, error) {
 // FinishOrphanedUpdate finishes the running updates of a deployment whose process no longer exists,
 // and releases their stacks.
 func (s *Service) FinishOrphanedUpdate(ctx context.Context, deploymentID, reason string) error {
-	updates, err := store.Read(ctx, s.db, func(tx *store.Tx) ([]store.Update, error) {
-		return tx.RunningUpdatesOfDeployment(deploymentID)
+	var updates []store.Update
+	err := s.db.ReadOne(ctx, func(tx *store.Tx) (err error) {
+		updates, err = tx.RunningUpdatesOfDeployment(deploymentID)
+		return err
 	})
 	if err != nil {
 		return err

@@ -29,8 +29,8 @@ const fromDeployments = "deployments d LEFT JOIN stacks s ON s.id = d.stack_id"
 
 var deployments = database.NewTable[Deployment](fromDeployments)
 
-// InsertDeployment adds a deployment.
-func (tx *Tx) InsertDeployment(d Deployment) error { return deployments.Insert(tx.Tx, d) }
+// InsertDeployment adds a deployment with a new id and version.
+func (tx *Tx) InsertDeployment(d Deployment) error { return deployments.InsertLater(tx.Tx, d) }
 
 // Deployment returns a deployment by its id.
 func (tx *Tx) Deployment(id string) (Deployment, error) {

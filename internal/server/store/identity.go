@@ -188,8 +188,8 @@ func (tx *Tx) RolesOf(userID string) (map[string]string, error) {
 	return database.Pairs[string, string](tx.Tx, "SELECT org_id, role FROM members WHERE user_id = $1", userID)
 }
 
-// InsertToken adds a token.
-func (tx *Tx) InsertToken(t Token) error { return tokens.Insert(tx.Tx, t) }
+// InsertToken adds a token with a new id and hash.
+func (tx *Tx) InsertToken(t Token) error { return tokens.InsertLater(tx.Tx, t) }
 
 // TokenByID returns a token by its id.
 func (tx *Tx) TokenByID(id string) (Token, error) { return tokens.One(tx.Tx, "WHERE id = $1", id) }
@@ -197,6 +197,46 @@ func (tx *Tx) TokenByID(id string) (Token, error) { return tokens.One(tx.Tx, "WH
 // TokenByHash returns the token with this SHA-256 hash.
 func (tx *Tx) TokenByHash(hash []byte) (Token, error) {
 	return tokens.One(tx.Tx, "WHERE hash = $1", hash)
+}
+
+// MachineToken is the token of a pool or a runner, with its organization.
+type MachineToken struct {
+	Token
+	Org Organization
+	Now time.Time // database time
+}
+
+// MachineToken returns the token of a pool or a runner with this SHA-256 hash. It runs one statement.
+func (tx *Tx) MachineToken(hash []byte) (MachineToken, error) {
+	return database.One(tx.Tx, func(scan database.Scan) (m MachineToken, err error) {
+		var now int64
+		err = scan(append(append(tokens.Fields(&m.Token), organizations.Fields(&m.Org)...), &now)...)
+		m.Now = tx.NowFrom(now)
+		return m, err
+	}, "SELECT "+tokens.Expressions()+", "+organizations.Expressions()+", "+tx.NowExpression()+
+		" FROM tokens JOIN organizations ON organizations.id = tokens.org_id WHERE tokens.hash = $1 AND tokens.kind IN ('pool', 'runner')", hash)
+}
+
+// PollState is what must be known to begin a poll.
+type PollState struct {
+	TokenExpiresAt time.Time // zero means never
+	Repeated       bool      // the poll has claimed a job, and the claim is still valid
+	Now            time.Time // database time
+}
+
+// PollState returns the state of a poll, or [ErrNotFound] if its token does not exist. It runs one
+// statement.
+func (tx *Tx) PollState(tokenID, poolID, pollID string) (PollState, error) {
+	return database.One(tx.Tx, func(scan database.Scan) (p PollState, err error) {
+		var expires, repeated, now int64
+		if err = scan(&expires, &repeated, &now); expires != 0 {
+			p.TokenExpiresAt = time.UnixMicro(expires).UTC()
+		}
+		p.Repeated, p.Now = repeated == 1, tx.NowFrom(now)
+		return p, err
+	}, `SELECT t.expires_at, CASE WHEN EXISTS (SELECT 1 FROM jobs
+			WHERE poll_id = $3 AND poll_id <> '' AND pool_id = $2 AND status = 'accepted') THEN 1 ELSE 0 END, `+tx.NowExpression()+`
+		FROM tokens t WHERE t.id = $1`, tokenID, poolID, pollID)
 }
 
 // TokenFilter selects tokens of one kind. An empty field selects all.
@@ -270,15 +310,13 @@ func (tx *Tx) DeleteExpiredTokens(before time.Time, limit int) (int64, error) {
 // ExpireJobTokens makes a job's tokens of one kind expire at the given time, unless they expire
 // earlier.
 func (tx *Tx) ExpireJobTokens(jobID string, kind TokenKind, at time.Time) error {
-	_, err := tx.Exec("UPDATE tokens SET expires_at = $3 WHERE job_id = $1 AND kind = $2 AND (expires_at = 0 OR expires_at > $3)",
+	return tx.Later("UPDATE tokens SET expires_at = $3 WHERE job_id = $1 AND kind = $2 AND (expires_at = 0 OR expires_at > $3)",
 		jobID, kind, at)
-	return err
 }
 
 // DeleteJobTokens removes a job's tokens of one kind.
 func (tx *Tx) DeleteJobTokens(jobID string, kind TokenKind) error {
-	_, err := tx.Exec("DELETE FROM tokens WHERE job_id = $1 AND kind = $2", jobID, kind)
-	return err
+	return tx.Later("DELETE FROM tokens WHERE job_id = $1 AND kind = $2", jobID, kind)
 }
 
 // DeleteTokensOfIssuer removes the tokens that were issued in exchange for an issuer's identity

@@ -73,16 +73,16 @@ type Job struct {
 
 var jobs = database.NewTable[Job]("jobs j")
 
-// InsertJob adds a job.
-func (tx *Tx) InsertJob(j Job) error { return jobs.Insert(tx.Tx, j) }
+// InsertJob adds a job with a new id.
+func (tx *Tx) InsertJob(j Job) error { return jobs.InsertLater(tx.Tx, j) }
 
 // SaveJob stores a job. The job must have been read in the same transaction.
-func (tx *Tx) SaveJob(j Job) error { return jobs.Update(tx.Tx, j) }
+func (tx *Tx) SaveJob(j Job) error { return jobs.UpdateLater(tx.Tx, j) }
 
 // SaveClaim stores only the columns that a claim changes, because claims are the queue's
 // bottleneck. The job must have been read in the same transaction.
 func (tx *Tx) SaveClaim(j Job) error {
-	return jobs.Update(tx.Tx, j, "status", "agent_id", "agent_hostname", "agent_version", "poll_id",
+	return jobs.UpdateLater(tx.Tx, j, "status", "agent_id", "agent_hostname", "agent_version", "poll_id",
 		"stock", "claimed_at", "last_seen_at", "modified_at")
 }
 

@@ -118,6 +118,19 @@ func (tx *Tx) SaveAgent(a PoolAgent) error {
 	return agents.Save(tx.Tx, a, "pool_id, agent_id")
 }
 
+// RenewAgent stores the later sign of life of a session. It reports false if the agent's row belongs
+// to another session or does not exist.
+func (tx *Tx) RenewAgent(a PoolAgent) (bool, error) {
+	n, err := tx.Exec(`UPDATE pool_agents SET every_us = $4, live_until = $5, last_seen_at = $6
+		WHERE pool_id = $1 AND agent_id = $2 AND session_id = $3`, a.PoolID, a.AgentID, a.SessionID, a.Every, a.LiveUntil, a.LastSeenAt)
+	return n > 0, err
+}
+
+// SeePool records, with a precision of a second, a sign of life of a pool's agents.
+func (tx *Tx) SeePool(id string, at time.Time) error {
+	return tx.Later("UPDATE agent_pools SET last_seen_at = $2 WHERE id = $1 AND last_seen_at <= $3", id, at, at.Add(-time.Second))
+}
+
 // Agent returns a pool's agent by its id.
 func (tx *Tx) Agent(poolID, agentID string) (PoolAgent, error) {
 	return agents.One(tx.Tx, "WHERE pool_id = $1 AND agent_id = $2", poolID, agentID)
@@ -137,8 +150,7 @@ func (tx *Tx) EndSession(poolID, agentID, sessionID string) error {
 
 // TouchAgent records a sign of life of an agent that sent a job callback.
 func (tx *Tx) TouchAgent(poolID, agentID string, at time.Time) error {
-	_, err := tx.Exec("UPDATE pool_agents SET last_seen_at = $3 WHERE pool_id = $1 AND agent_id = $2 AND last_seen_at < $3", poolID, agentID, at)
-	return err
+	return tx.Later("UPDATE pool_agents SET last_seen_at = $3 WHERE pool_id = $1 AND agent_id = $2 AND last_seen_at < $3", poolID, agentID, at)
 }
 
 // ForgetAgents removes up to limit agents that were last seen before a time, and returns their
@@ -211,7 +223,9 @@ func (tx *Tx) BlockedQueues() ([]StackQueue, error) {
 }
 
 // SaveStackQueue stores the queue of a stack.
-func (tx *Tx) SaveStackQueue(q StackQueue) error { return stackQueues.Save(tx.Tx, q, "stack_id") }
+func (tx *Tx) SaveStackQueue(q StackQueue) error {
+	return stackQueues.SaveLater(tx.Tx, q, "stack_id")
+}
 
 // PausedStacks returns the paused stacks that a caller can see, in the form "project/stack".
 func (tx *Tx) PausedStacks(reach Reach) ([]string, error) {

@@ -70,6 +70,11 @@ func (db *DB) Read(ctx context.Context, fn func(*Tx) error) error {
 	return db.DB.Read(ctx, db.adapt(fn))
 }
 
+// ReadOne runs fn, which runs one statement; see [database.DB.ReadOne].
+func (db *DB) ReadOne(ctx context.Context, fn func(*Tx) error) error {
+	return db.DB.ReadOne(ctx, db.adapt(fn))
+}
+
 // Write runs fn in a transaction; see [database.DB.Write].
 func (db *DB) Write(ctx context.Context, fn func(*Tx) error) error {
 	return db.DB.Write(ctx, db.adapt(fn))

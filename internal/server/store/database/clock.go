@@ -45,6 +45,22 @@ func (tx *Tx) Now() time.Time {
 	return tx.now
 }
 
+// NowExpression returns an SQL expression from whose value [Tx.NowFrom] returns the database's time.
+func (tx *Tx) NowExpression() string {
+	if !tx.db.Shared() {
+		return "0"
+	}
+	return "CAST(EXTRACT(EPOCH FROM clock_timestamp()) * 1000000 AS BIGINT)"
+}
+
+// NowFrom returns the database's time from the value of [Tx.NowExpression].
+func (tx *Tx) NowFrom(value int64) time.Time {
+	if !tx.db.Shared() {
+		return tx.Now()
+	}
+	return time.UnixMicro(value).UTC()
+}
+
 // Boot calls [Clock].Boot. With PostgreSQL, which can run on another machine, it returns no id.
 func (tx *Tx) Boot() (id string, since time.Duration) {
 	if tx.db.Shared() {

@@ -43,10 +43,10 @@ func (o Options) clock() Clock {
 // DB is an open database. Its methods may be called concurrently.
 type DB struct {
 	engine  engine
-	pool    *sql.DB       // read connections; with PostgreSQL also write connections
-	writer  *writer       // SQLite only
-	readers *readers      // SQLite only
-	writes  chan struct{} // PostgreSQL only: holds a value for each write in progress
+	pool    *sql.DB      // read connections; with PostgreSQL also write connections
+	writer  *writer      // SQLite only
+	readers *readers     // SQLite only
+	groups  *groupWriter // PostgreSQL only
 	blobs   blob.Store
 	bus     *bus
 	clock   Clock
@@ -84,6 +84,9 @@ func (db *DB) Close() error {
 	if db.readers != nil {
 		db.readers.close()
 	}
+	if db.groups != nil {
+		db.groups.close()
+	}
 	if err := errors.Join(err, db.pool.Close()); err != nil {
 		return fmt.Errorf("closing the database: %w", err)
 	}
@@ -112,26 +115,57 @@ func (db *DB) Read(ctx context.Context, fn func(*Tx) error) error {
 	if db.readers != nil {
 		return db.readers.read(ctx, db, fn)
 	}
-	t, err := db.pool.BeginTx(ctx, &sql.TxOptions{Isolation: sql.LevelRepeatableRead, ReadOnly: true})
+	t, err := db.begin(ctx, "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
 	if err != nil {
 		return fmt.Errorf("starting a read transaction: %w", err)
 	}
-	defer t.Rollback() //nolint:errcheck // a read-only transaction
-	tx := &Tx{ctx: ctx, q: t, engine: db.engine, db: db}
+	defer t.end(ctx)
+	tx := &Tx{ctx: ctx, q: t.conn, engine: db.engine, db: db, now: t.now()}
 	err = fn(tx)
 	return cmp.Or(tx.err, err)
 }
 
-// Write runs fn in a transaction. When Write returns nil, the change is durable. fn might run more
-// than once, so its only side effects must be database changes and variables that it reassigns on
-// every run. If fn returns an error, its writes are rolled back and Write returns the error
+// ReadOne is like [DB.Read], but fn must run only one statement and must not call [Tx.Now]. Such a
+// read needs no transaction, which PostgreSQL would begin and end with further statements.
+func (db *DB) ReadOne(ctx context.Context, fn func(*Tx) error) error {
+	if db.readers != nil {
+		return db.readers.read(ctx, db, fn)
+	}
+	return fn(&Tx{ctx: ctx, q: &single{pool: db.pool}, engine: db.engine, db: db})
+}
+
+// single runs one statement without a transaction.
+type single struct {
+	pool *sql.DB
+	used bool
+}
+
+var errSingle = errors.New("a read of one statement has run another statement")
+
+// ExecContext implements querier.
+func (*single) ExecContext(context.Context, string, ...any) (sql.Result, error) {
+	return nil, errSingle
+}
+
+// QueryContext implements querier.
+func (s *single) QueryContext(ctx context.Context, query string, args ...any) (*sql.Rows, error) {
+	if s.used {
+		return nil, errSingle
+	}
+	s.used = true
+	return s.pool.QueryContext(ctx, query, args...)
+}
+
+// Write runs fn in a transaction, together with other waiting writes. When Write returns nil, the
+// change is durable. fn might run more than once, so its only side effects must be database changes
+// and variables that it reassigns on every run. fn must not call Write. If fn returns an error, its writes are rolled back and Write returns the error
 // unchanged. If ctx is canceled before fn starts, fn does not run. A started write is never
 // interrupted.
 func (db *DB) Write(ctx context.Context, fn func(*Tx) error) error {
 	if db.writer != nil {
 		return db.writer.do(ctx, fn)
 	}
-	return db.writePostgres(ctx, fn)
+	return db.groups.do(ctx, fn)
 }
 
 // Tx is a transaction. It is valid only in the function to which it is passed, and only in one
@@ -145,6 +179,31 @@ type Tx struct {
 	committed []func()
 	now       time.Time // the database's time after its first use
 	err       error     // error of a method without an error result; it fails the transaction
+	memo      memo      // nil in a read
+
+	// The following fields are for writes on PostgreSQL.
+
+	conn    *sql.Conn
+	wrote   bool     // a statement of fn might have changed rows
+	broken  error    // error of a statement, after which PostgreSQL accepts no more in the transaction
+	later   []string // statements that [Tx.Later] has queued
+	args    [][]any  // their arguments
+	notices []string // payloads of [Tx.Notify]
+}
+
+// memo is what the writes that share a transaction have already checked, by name.
+type memo map[string]bool
+
+// Checked reports whether a write in the same transaction has called check with the same name. The
+// fact that a name stands for must not depend on changes that the write made, because these can be
+// rolled back without the other writes.
+func (tx *Tx) Checked(name string) bool { return tx.memo[name] }
+
+// Check makes [Tx.Checked] true for later writes in this transaction.
+func (tx *Tx) Check(name string) {
+	if tx.memo != nil {
+		tx.memo[name] = true
+	}
 }
 
 // OnCommit calls fn after the transaction has committed.
@@ -164,8 +223,13 @@ type querier interface {
 // Exec runs a statement and returns the number of changed rows. It returns [ErrConflict] if the
 // statement violates a unique key.
 func (tx *Tx) Exec(query string, args ...any) (int64, error) {
+	if err := tx.flush(); err != nil {
+		return 0, err
+	}
+	tx.wrote = true
 	res, err := tx.q.ExecContext(tx.ctx, query, encode(args)...)
 	if err != nil {
+		tx.broken = cmp.Or(tx.broken, err)
 		return 0, translate(err)
 	}
 	n, err := res.RowsAffected()
@@ -189,8 +253,12 @@ type Scan func(dest ...any) error
 
 // Collect runs a query and returns its rows, each read with read.
 func Collect[T any](tx *Tx, read func(Scan) (T, error), query string, args ...any) ([]T, error) {
+	if err := tx.flush(); err != nil {
+		return nil, err
+	}
 	rows, err := tx.q.QueryContext(tx.ctx, query, encode(args)...)
 	if err != nil {
+		tx.broken = cmp.Or(tx.broken, err)
 		return nil, translate(err)
 	}
 	defer rows.Close()
@@ -202,7 +270,11 @@ func Collect[T any](tx *Tx, read func(Scan) (T, error), query string, args ...an
 		}
 		out = append(out, v)
 	}
-	return out, translate(rows.Err())
+	if err := rows.Err(); err != nil {
+		tx.broken = cmp.Or(tx.broken, err)
+		return out, translate(err)
+	}
+	return out, nil
 }
 
 // One returns the first row of a query, or [ErrNotFound].

@@ -1,9 +1,7 @@
 package database
 
 import (
-	"cmp"
 	"context"
-	"database/sql"
 	"database/sql/driver"
 	"errors"
 	"fmt"
@@ -17,12 +15,6 @@ import (
 
 	"workflowagent/internal/server/store/blob"
 )
-
-const postgresWriteTimeout = 30 * time.Second
-
-// postgresWrites is the retry policy of writes. Replicas that serve the same update conflict for
-// seconds on a busy database.
-var postgresWrites = retry.Policy{First: 2 * time.Millisecond, Max: 200 * time.Millisecond, Tries: 40}
 
 func openPostgres(ctx context.Context, dsn string, opts Options) (*DB, error) {
 	cfg, err := pgx.ParseConfig(dsn)
@@ -47,60 +39,19 @@ func openPostgres(ctx context.Context, dsn string, opts Options) (*DB, error) {
 	}
 	b := newBus()
 	b.listen(cfg, opts.Log)
-	return &DB{engine: postgresEngine, pool: pool, blobs: blobs, bus: b, clock: opts.clock(), writes: make(chan struct{}, concurrentWrites)}, nil
+	db := &DB{engine: postgresEngine, pool: pool, blobs: blobs, bus: b, clock: opts.clock()}
+	db.groups = newGroupWriter(db)
+	return db, nil
 }
 
 // preferIndexes makes a connection avoid sequential scans. Such a scan, which is the usual plan for a
-// small table, makes a serializable transaction conflict with every write to the table.
+// small table, makes a serializable transaction conflict with every write to the table. Where no index
+// fits, the scan then appears so expensive that PostgreSQL would compile the query, which takes longer
+// than any query of this server.
 func preferIndexes(ctx context.Context, conn *pgx.Conn) error {
-	if _, err := conn.Exec(ctx, "SET enable_seqscan = off"); err != nil {
+	if _, err := conn.Exec(ctx, "SET enable_seqscan = off; SET jit = off"); err != nil {
 		return fmt.Errorf("preparing a database connection: %w", err)
 	}
-	return nil
-}
-
-// concurrentWrites is the number of writes that one server runs at once. PostgreSQL detects conflicts
-// by page, so in small tables and indexes nearly all concurrent writes conflict: with more of them,
-// the database does little but repeat them.
-const concurrentWrites = 4
-
-// writePostgres runs fn under SERIALIZABLE isolation, so that fn need not handle concurrency. It
-// retries fn after a serialization failure, and returns [ErrBusy] after too many failures.
-func (db *DB) writePostgres(ctx context.Context, fn func(*Tx) error) error {
-	err := postgresWrites.Do(ctx, isPostgresRetryable, func() error {
-		select {
-		case db.writes <- struct{}{}:
-			defer func() { <-db.writes }()
-		case <-ctx.Done():
-		}
-		if err := ctx.Err(); err != nil {
-			return fmt.Errorf("waiting to write to the database: %w", err)
-		}
-		return db.tryPostgres(ctx, fn)
-	})
-	if isPostgresRetryable(err) {
-		return fmt.Errorf("%w: %w", ErrBusy, err)
-	}
-	return err
-}
-
-func (db *DB) tryPostgres(ctx context.Context, fn func(*Tx) error) error {
-	// Cancellation must not interrupt a commit, because the outcome of the commit would be unknown.
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), postgresWriteTimeout)
-	defer cancel()
-	t, err := db.pool.BeginTx(ctx, &sql.TxOptions{Isolation: sql.LevelSerializable})
-	if err != nil {
-		return fmt.Errorf("beginning a transaction: %w", err)
-	}
-	defer t.Rollback() //nolint:errcheck // no effect after Commit
-	tx := &Tx{ctx: ctx, q: t, engine: postgresEngine, db: db}
-	if err := protect(tx, fn); err != nil || tx.err != nil {
-		return cmp.Or(tx.err, err)
-	}
-	if err := t.Commit(); err != nil {
-		return fmt.Errorf("committing to the database: %w", err)
-	}
-	tx.afterCommit()
 	return nil
 }
 

@@ -80,18 +80,40 @@ func (t *Table[T]) One(tx *Tx, rest string, args ...any) (T, error) {
 }
 
 // Insert adds a row, or returns [ErrConflict] if a row has the same unique key.
-func (t *Table[T]) Insert(tx *Tx, v T) error { return t.put(tx, v, "") }
+func (t *Table[T]) Insert(tx *Tx, v T) error {
+	query, args := t.put(v, "")
+	_, err := tx.Exec(query, args...)
+	return err
+}
+
+// InsertLater adds a row with [Tx.Later]. No row may have the same unique key.
+func (t *Table[T]) InsertLater(tx *Tx, v T) error {
+	query, args := t.put(v, "")
+	return tx.Later(query, args...)
+}
 
 // Save adds a row, or replaces the row that has the same values in the key columns.
 func (t *Table[T]) Save(tx *Tx, v T, key string) error {
+	query, args := t.save(v, key)
+	_, err := tx.Exec(query, args...)
+	return err
+}
+
+// SaveLater is like [Table.Save], but uses [Tx.Later].
+func (t *Table[T]) SaveLater(tx *Tx, v T, key string) error {
+	query, args := t.save(v, key)
+	return tx.Later(query, args...)
+}
+
+func (t *Table[T]) save(v T, key string) (string, []any) {
 	var sets []string
 	for _, i := range t.written {
 		sets = append(sets, t.columns[i]+" = excluded."+t.columns[i])
 	}
-	return t.put(tx, v, " ON CONFLICT ("+key+") DO UPDATE SET "+strings.Join(sets, ", "))
+	return t.put(v, " ON CONFLICT ("+key+") DO UPDATE SET "+strings.Join(sets, ", "))
 }
 
-func (t *Table[T]) put(tx *Tx, v T, conflict string) error {
+func (t *Table[T]) put(v T, conflict string) (string, []any) {
 	row := reflect.ValueOf(v)
 	var names, marks []string
 	var args []any
@@ -99,13 +121,23 @@ func (t *Table[T]) put(tx *Tx, v T, conflict string) error {
 		names, args = append(names, t.columns[i]), append(args, row.Field(i).Interface())
 		marks = append(marks, fmt.Sprintf("$%d", len(args)))
 	}
-	_, err := tx.Exec("INSERT INTO "+t.name+" ("+strings.Join(names, ", ")+") VALUES ("+strings.Join(marks, ", ")+")"+conflict, args...)
-	return err
+	return "INSERT INTO " + t.name + " (" + strings.Join(names, ", ") + ") VALUES (" + strings.Join(marks, ", ") + ")" + conflict, args
 }
 
 // Update writes the named columns, or all columns if none is named, of the row with v's primary
 // key. It returns [ErrNotFound] if that row does not exist.
 func (t *Table[T]) Update(tx *Tx, v T, columns ...string) error {
+	query, args := t.update(v, columns)
+	return tx.ExecOne(query, args...)
+}
+
+// UpdateLater is like [Table.Update], but uses [Tx.Later]. The row must exist.
+func (t *Table[T]) UpdateLater(tx *Tx, v T, columns ...string) error {
+	query, args := t.update(v, columns)
+	return tx.Later(query, args...)
+}
+
+func (t *Table[T]) update(v T, columns []string) (string, []any) {
 	row := reflect.ValueOf(v)
 	args := []any{row.Field(0).Interface()}
 	var sets []string
@@ -115,7 +147,7 @@ func (t *Table[T]) Update(tx *Tx, v T, columns ...string) error {
 			sets = append(sets, fmt.Sprintf("%s = $%d", t.columns[i], len(args)))
 		}
 	}
-	return tx.ExecOne("UPDATE "+t.name+" SET "+strings.Join(sets, ", ")+" WHERE "+t.columns[0]+" = $1", args...)
+	return "UPDATE " + t.name + " SET " + strings.Join(sets, ", ") + " WHERE " + t.columns[0] + " = $1", args
 }
 
 // encode returns the stored forms of values: microseconds for a time (0 for the zero time) or a

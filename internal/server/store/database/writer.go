@@ -13,24 +13,19 @@ import (
 // write waits for the last.
 const maxGroup = 128
 
-// writer owns the only connection that writes to a SQLite database. Its goroutine collects all
-// waiting writes, runs each inside a savepoint of one transaction, commits, and then reports the
-// results. The writes thus share the cost of one sync to disk.
-type writer struct {
-	db   *DB
-	conn *sql.DB
-	// session is the connection and its prepared statements. It is nil before it is opened and
-	// after a failure. Only the writer's goroutine uses it.
-	session *prepared
-
+// writeQueue holds the writes that wait for a writer. A writer collects all waiting writes, runs them
+// one after another in one transaction, commits, and then reports the results. The writes thus share
+// the cost of one sync to disk.
+type writeQueue struct {
 	// mu prevents requests from being closed during a send.
 	mu       sync.RWMutex
 	closed   bool
 	requests chan *writeRequest
-	done     chan struct{}
+	done     chan struct{} // closed when the last write has ended
 }
 
 type writeRequest struct {
+	ctx    context.Context
 	fn     func(*Tx) error
 	claim  atomic.Bool // set by the writer when it runs the request, or by a caller that stops waiting
 	result chan error  // capacity 1
@@ -38,14 +33,12 @@ type writeRequest struct {
 	err    error
 }
 
-func newWriter(db *DB, conn *sql.DB) *writer {
-	w := &writer{db: db, conn: conn, requests: make(chan *writeRequest, maxGroup), done: make(chan struct{})}
-	go w.loop()
-	return w
+func newWriteQueue() writeQueue {
+	return writeQueue{requests: make(chan *writeRequest, maxGroup), done: make(chan struct{})}
 }
 
-func (w *writer) do(ctx context.Context, fn func(*Tx) error) error {
-	req := &writeRequest{fn: fn, result: make(chan error, 1)}
+func (w *writeQueue) do(ctx context.Context, fn func(*Tx) error) error {
+	req := &writeRequest{ctx: ctx, fn: fn, result: make(chan error, 1)}
 	if err := w.enqueue(ctx, req); err != nil {
 		return err
 	}
@@ -60,7 +53,7 @@ func (w *writer) do(ctx context.Context, fn func(*Tx) error) error {
 	}
 }
 
-func (w *writer) enqueue(ctx context.Context, req *writeRequest) error {
+func (w *writeQueue) enqueue(ctx context.Context, req *writeRequest) error {
 	w.mu.RLock()
 	defer w.mu.RUnlock()
 	if w.closed {
@@ -74,16 +67,79 @@ func (w *writer) enqueue(ctx context.Context, req *writeRequest) error {
 	}
 }
 
-func (w *writer) close() error {
+// close rejects new writes, and waits for the accepted ones. It reports whether it was the first call.
+func (w *writeQueue) close() bool {
 	w.mu.Lock()
-	already := w.closed
+	first := !w.closed
 	w.closed = true
-	if !already {
+	if first {
 		close(w.requests)
 	}
 	w.mu.Unlock()
 	<-w.done
-	if already {
+	return first
+}
+
+// gather adds waiting writes to a group, up to maxGroup.
+func (w *writeQueue) gather(group []*writeRequest) []*writeRequest {
+	for len(group) < maxGroup {
+		select {
+		case next, ok := <-w.requests:
+			if !ok {
+				return group
+			}
+			group = append(group, next)
+		default:
+			return group
+		}
+	}
+	return group
+}
+
+// begun claims the writes of a group whose callers still wait, and returns them.
+func begun(group []*writeRequest) []*writeRequest {
+	live := group[:0]
+	for _, req := range group {
+		if req.claim.CompareAndSwap(false, true) {
+			live = append(live, req)
+		}
+	}
+	return live
+}
+
+// report tells the callers of a group the results. A groupErr means that no write took effect.
+func report(group []*writeRequest, groupErr error) {
+	for _, req := range group {
+		err := req.err
+		if groupErr != nil && err == nil {
+			err = groupErr
+		}
+		if err == nil {
+			req.tx.afterCommit()
+		}
+		req.result <- err
+	}
+}
+
+// writer owns the only connection that writes to a SQLite database. It runs each write inside a
+// savepoint.
+type writer struct {
+	writeQueue
+	db   *DB
+	conn *sql.DB
+	// session is the connection and its prepared statements. It is nil before it is opened and
+	// after a failure. Only the writer's goroutine uses it.
+	session *prepared
+}
+
+func newWriter(db *DB, conn *sql.DB) *writer {
+	w := &writer{writeQueue: newWriteQueue(), db: db, conn: conn}
+	go w.loop()
+	return w
+}
+
+func (w *writer) close() error {
+	if !w.writeQueue.close() {
 		return nil
 	}
 	return w.conn.Close()
@@ -97,43 +153,9 @@ func (w *writer) loop() {
 		}
 	}()
 	for first := range w.requests {
-		group := []*writeRequest{first}
-	gather:
-		for len(group) < maxGroup {
-			select {
-			case next, ok := <-w.requests:
-				if !ok {
-					break gather
-				}
-				group = append(group, next)
-			default:
-				break gather
-			}
+		if live := begun(w.gather([]*writeRequest{first})); len(live) > 0 {
+			report(live, w.transaction(live))
 		}
-		w.run(group)
-	}
-}
-
-func (w *writer) run(group []*writeRequest) {
-	live := group[:0]
-	for _, req := range group {
-		if req.claim.CompareAndSwap(false, true) {
-			live = append(live, req)
-		}
-	}
-	if len(live) == 0 {
-		return
-	}
-	groupErr := w.transaction(live)
-	for _, req := range live {
-		err := req.err
-		if groupErr != nil && err == nil {
-			err = groupErr
-		}
-		if err == nil {
-			req.tx.afterCommit()
-		}
-		req.result <- err
 	}
 }
 
@@ -162,11 +184,12 @@ func (w *writer) transaction(group []*writeRequest) error {
 	}
 	defer t.Rollback() //nolint:errcheck // no effect after Commit
 	wrote := false
+	checked := memo{}
 	for _, req := range group {
 		if _, err := w.session.ExecContext(ctx, "SAVEPOINT one"); err != nil {
 			return fmt.Errorf("setting a savepoint: %w", err)
 		}
-		req.tx = &Tx{ctx: ctx, q: w.session, engine: sqliteEngine, db: w.db}
+		req.tx = &Tx{ctx: ctx, q: w.session, engine: sqliteEngine, db: w.db, memo: checked}
 		req.err = protect(req.tx, req.fn)
 		end := "RELEASE one"
 		if req.err != nil {

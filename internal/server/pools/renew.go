@@ -1,0 +1,128 @@
+package pools
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"time"
+
+	"workflowagent/internal/server/store"
+)
+
+const (
+	// renewEvery is the interval at which signs of life of known sessions are written. They reach
+	// other servers and lists with this delay.
+	renewEvery = time.Second
+	// renewPatience is the time after which a sign of life that could not be written makes the
+	// agent's next poll write it, and fail with the database's error.
+	renewPatience = 10 * time.Second
+	// perRenewal is the maximum number of agents that one transaction renews.
+	perRenewal = 200
+)
+
+// Run writes the signs of life of known sessions, until ctx is canceled.
+func (s *Service) Run(ctx context.Context) {
+	ticker := time.NewTicker(renewEvery)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-ticker.C:
+			if err := s.renew(ctx); err != nil && ctx.Err() == nil {
+				s.log.WithError(err).Warn("recording the presence of agents failed; retrying")
+			}
+		}
+	}
+}
+
+// renewal is a sign of life to write.
+type renewal struct {
+	session
+	sign     // by this machine's clock
+	every    time.Duration
+	rowUntil time.Time // LiveUntil of the row; zero if another session has the row
+}
+
+// renew writes the signs of life that are due.
+func (s *Service) renew(ctx context.Context) error {
+	// A session that ends meanwhile must know which row was written last.
+	s.presence.renewing.Lock()
+	defer s.presence.renewing.Unlock()
+	for {
+		due := s.presence.due(perRenewal)
+		if len(due) == 0 {
+			return nil
+		}
+		err := s.db.Write(ctx, func(tx *store.Tx) error {
+			now, err := tx.LeaseTime()
+			if err != nil {
+				return err
+			}
+			here := time.Now()
+			pools := map[string]bool{}
+			for i, r := range due {
+				row := store.PoolAgent{
+					PoolID: r.pool, AgentID: r.agent, SessionID: r.id, Every: r.every,
+					LiveUntil: now.Add(r.until.Sub(here)), LastSeenAt: now.Add(r.at.Sub(here)),
+				}
+				renewed, err := tx.RenewAgent(row)
+				if err != nil {
+					return err
+				}
+				if due[i].rowUntil = row.LiveUntil; !renewed {
+					due[i].rowUntil = time.Time{}
+				}
+				pools[r.pool] = true
+			}
+			for id := range maps.Keys(pools) {
+				if err := tx.SeePool(id, now); err != nil {
+					return err
+				}
+			}
+			return nil
+		})
+		if err != nil {
+			return fmt.Errorf("renewing the presence of %d agents: %w", len(due), err)
+		}
+		s.presence.renewed(due)
+	}
+}
+
+// due returns up to limit signs of life to write.
+func (p *presence) due(limit int) []renewal {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	var out []renewal
+	for key, sign := range p.unwritten {
+		if len(out) == limit {
+			break
+		}
+		a := p.agents[key]
+		if a == nil {
+			delete(p.unwritten, key)
+			continue
+		}
+		out = append(out, renewal{session: a.session(), sign: sign, every: max(a.Interval, a.Hold)})
+	}
+	return out
+}
+
+// renewed records that signs of life were written.
+func (p *presence) renewed(list []renewal) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, r := range list {
+		a := p.agents[r.agentKey]
+		if p.unwritten[r.agentKey] == r.sign {
+			delete(p.unwritten, r.agentKey)
+		}
+		if a == nil || a.SessionID != r.id {
+			continue
+		}
+		a.rowUntil = r.rowUntil
+		if a.written = r.at; r.rowUntil.IsZero() {
+			a.written = time.Time{} // the next poll finds out why the row is not the session's
+		}
+	}
+}

@@ -1,0 +1,255 @@
+package database
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+
+	"workflowagent/internal/retry"
+)
+
+const (
+	postgresWriteTimeout = 30 * time.Second
+
+	// concurrentGroups is the number of transactions that one server runs at once. PostgreSQL detects
+	// conflicts by page, so in small tables and indexes nearly all concurrent writes conflict.
+	concurrentGroups = 2
+	// groupPatience is the time after which waiting writes no longer wait for the transaction that
+	// started last, because one of its writes or the way to the database is slow.
+	groupPatience = 500 * time.Millisecond
+	// groupTime is the time after which a transaction runs no further writes. They run in the next.
+	groupTime = 50 * time.Millisecond
+)
+
+// postgresWrites is the retry policy of writes. Replicas that serve the same update conflict for
+// seconds on a busy database.
+var postgresWrites = retry.Policy{First: 2 * time.Millisecond, Max: 200 * time.Millisecond, Tries: 40}
+
+// groupWriter runs writes on PostgreSQL under SERIALIZABLE isolation, so that they need not handle
+// concurrency. Waiting writes share a transaction. This saves most of the statements that begin and
+// commit transactions, and the conflicts between the writes of one server.
+//
+// A write joins only a transaction that begins later, so it sees everything that was committed before
+// it was requested.
+type groupWriter struct {
+	writeQueue
+	db    *DB
+	ended chan struct{} // receives a value when a group has ended
+	wg    sync.WaitGroup
+}
+
+func newGroupWriter(db *DB) *groupWriter {
+	w := &groupWriter{writeQueue: newWriteQueue(), db: db, ended: make(chan struct{}, concurrentGroups)}
+	go w.loop()
+	return w
+}
+
+func (w *groupWriter) loop() {
+	defer close(w.done)
+	defer w.wg.Wait()
+	running, started := 0, time.Time{}
+	for first := range w.requests {
+		for running > 0 {
+			var slow <-chan time.Time // nil: too many transactions run
+			if running < concurrentGroups {
+				slow = time.After(groupPatience - time.Since(started))
+			}
+			select {
+			case <-w.ended:
+				running--
+				continue
+			case <-slow:
+			}
+			break
+		}
+		group := w.gather([]*writeRequest{first})
+		running, started = running+1, time.Now()
+		w.wg.Go(func() {
+			w.run(group)
+			w.ended <- struct{}{}
+		})
+	}
+}
+
+// run runs the writes of a group in as few transactions as possible, and reports their results.
+func (w *groupWriter) run(group []*writeRequest) {
+	group = begun(group)
+	apart := false // the writes need savepoints, because one of them fails
+	for failures := 0; len(group) > 0; {
+		// Large groups that conflict with those of other servers would do so again.
+		t := &groupTx{db: w.db, apart: apart, memo: memo{}}
+		n, err := t.run(group[:max(1, len(group)>>failures)])
+		switch {
+		case errors.Is(err, errApart):
+			apart = true
+			continue
+		case isPostgresRetryable(err):
+			err = fmt.Errorf("%w: %w", ErrBusy, err)
+			if failures++; failures < postgresWrites.Tries {
+				_ = postgresWrites.Wait(context.Background(), failures-1, nil) // a bounded wait
+				group = giveUp(group, err)
+				continue
+			}
+		}
+		report(group[:n], err)
+		group, apart, failures = group[n:], false, 0
+	}
+}
+
+// giveUp reports err to those callers in a group who no longer wait, and returns the others.
+func giveUp(group []*writeRequest, err error) []*writeRequest {
+	var left []*writeRequest
+	for _, req := range group {
+		if req.ctx.Err() == nil {
+			left = append(left, req)
+		} else {
+			req.result <- err
+		}
+	}
+	return left
+}
+
+// errApart reports that a write failed after it had changed something, so that the transaction can
+// not commit the other writes.
+var errApart = errors.New("a write must be rolled back alone")
+
+// groupTx is one attempt to run writes in one transaction.
+type groupTx struct {
+	*transaction
+	db    *DB
+	apart bool // run each write inside a savepoint
+	memo  memo
+}
+
+// run runs the first writes of a group and returns their number. After an error, none of them took
+// effect.
+func (t *groupTx) run(group []*writeRequest) (n int, err error) {
+	// Cancellation must not interrupt a commit, because the outcome of the commit would be unknown.
+	ctx, cancel := context.WithTimeout(context.Background(), postgresWriteTimeout)
+	defer cancel()
+	if t.transaction, err = t.db.begin(ctx, "BEGIN ISOLATION LEVEL SERIALIZABLE"); err != nil {
+		return len(group), fmt.Errorf("beginning a transaction: %w", err)
+	}
+	defer t.end(ctx)
+	wrote := false
+	var notices []string
+	for n < len(group) && (n == 0 || time.Since(t.began) < groupTime) {
+		req := group[n]
+		n++
+		if err := t.one(ctx, req, len(group)); err != nil {
+			return n, err
+		}
+		if req.err == nil {
+			wrote = wrote || req.tx.wrote
+			notices = append(notices, req.tx.notices...)
+		}
+	}
+	if !wrote && len(notices) == 0 {
+		return n, nil
+	}
+	if err := t.commit(ctx, notices); err != nil {
+		return n, fmt.Errorf("committing to the database: %w", err)
+	}
+	return n, nil
+}
+
+// one runs a write. It returns an error if the transaction cannot continue.
+func (t *groupTx) one(ctx context.Context, req *writeRequest, together int) error {
+	if t.apart {
+		if _, err := t.conn.ExecContext(ctx, "SAVEPOINT one"); err != nil {
+			return fmt.Errorf("setting a savepoint: %w", err)
+		}
+	}
+	tx := &Tx{
+		ctx: ctx, q: t.conn, engine: postgresEngine, db: t.db, conn: t.conn, memo: t.memo,
+		now: t.now(),
+	}
+	req.tx = tx
+	req.err = protect(tx, req.fn)
+	if req.err == nil {
+		req.err = tx.flush()
+	}
+	req.err = cmp.Or(tx.err, req.err)
+	if isPostgresRetryable(tx.broken) {
+		return tx.broken
+	}
+	if req.err == nil && tx.broken != nil {
+		req.err = fmt.Errorf("the database has given up a transaction: %w", tx.broken)
+	}
+	if isPostgresRetryable(req.err) {
+		return req.err
+	}
+	failed := req.err != nil && (tx.wrote || tx.broken != nil)
+	switch {
+	case t.apart && failed:
+		if _, err := t.conn.ExecContext(ctx, "ROLLBACK TO one"); err != nil {
+			return fmt.Errorf("rolling back to a savepoint: %w", err)
+		}
+	case t.apart:
+		if _, err := t.conn.ExecContext(ctx, "RELEASE one"); err != nil {
+			return fmt.Errorf("releasing a savepoint: %w", err)
+		}
+	case failed && together > 1:
+		return errApart
+	case failed:
+		return req.err
+	}
+	return nil
+}
+
+// commit commits the transaction, with its notifications.
+func (t *groupTx) commit(ctx context.Context, notices []string) error {
+	err := withPgx(t.conn, func(conn *pgx.Conn) error {
+		var b pgx.Batch
+		sent := map[string]bool{}
+		for _, notice := range notices {
+			if !sent[notice] {
+				sent[notice] = true
+				b.Queue("SELECT pg_notify($1, $2)", postgresChannel, notice)
+			}
+		}
+		b.Queue("COMMIT").Exec(func(tag pgconn.CommandTag) error {
+			if tag.String() != "COMMIT" {
+				return errors.New("the database has rolled back the transaction")
+			}
+			return nil
+		})
+		return conn.SendBatch(ctx, &b).Close()
+	})
+	t.ended = err == nil
+	return err
+}
+
+// Later runs a statement before the next other statement at the latest, and together with those that
+// Later has queued before. An error of the statement makes the write fail.
+func (tx *Tx) Later(query string, args ...any) error {
+	if tx.conn == nil {
+		_, err := tx.Exec(query, args...)
+		return err
+	}
+	tx.later, tx.args = append(tx.later, query), append(tx.args, encode(args))
+	return nil
+}
+
+// flush runs the statements that Later has queued.
+func (tx *Tx) flush() error {
+	if len(tx.later) == 0 {
+		return nil
+	}
+	var b pgx.Batch
+	for i, query := range tx.later {
+		b.Queue(query, tx.args[i]...)
+	}
+	tx.later, tx.args, tx.wrote = nil, nil, true
+	err := withPgx(tx.conn, func(conn *pgx.Conn) error { return conn.SendBatch(tx.ctx, &b).Close() })
+	if err != nil {
+		tx.broken = cmp.Or(tx.broken, err)
+	}
+	return translate(err)
+}
