@@ -68,6 +68,7 @@ func lanes() [][]tier {
 		},
 		{
 			{"provider", "the example provider, in its own module", clientsMissing, (*suite).provider},
+			{"install", "manifests, charts and the Pulumi program for Kubernetes, in their own module", installMissing, (*suite).install},
 			{"clients", "the stock pulumi CLI against a real server and agents", clientsMissing, e2e("clients", parallelTests)},
 			{"faults", "processes killed and connections cut under running deployments", clientsMissing, e2e("faults", parallelTests)},
 			{"packages", "a release's content and signatures, and that its build is reproducible", packagesMissing, e2e("packages", parallelTests)},
@@ -238,6 +239,10 @@ func (s *suite) provider(ctx context.Context, out io.Writer) error {
 	return s.goTestIn(ctx, out, filepath.Join(s.root, "internal", "dev", "tools", "provider"), s.env, "./...")
 }
 
+func (s *suite) install(ctx context.Context, out io.Writer) error {
+	return s.goTestIn(ctx, out, filepath.Join(s.root, "internal", "dev", "tools", "install"), s.env, "./...")
+}
+
 // engineTests matches the names of tests in other tiers' packages that require a Docker Engine.
 const engineTests = "^TestEngine"
 
@@ -315,6 +320,11 @@ func clientsMissing(ctx context.Context) string {
 		return err.Error()
 	}
 	return ""
+}
+
+func installMissing(context.Context) string {
+	reason, _ := lab.NodeAvailable()
+	return reason
 }
 
 func packagesMissing(context.Context) string {
