@@ -43,6 +43,15 @@ type Place struct {
 	Broken func(t *testing.T) executor.Executor
 	// MemoryLimit is the memory limit of jobs in MiB, or 0 if jobs have no limit.
 	MemoryLimit int
+	// Unprepared means that Prepare creates no objects in the place, so that a prepared job cannot be
+	// distinguished from a removed one. It applies only to an [executor.Launcher], whose runner
+	// requests leave: there, a second start of an epoch ends before it runs the job.
+	Unprepared bool
+	// StopDiscards means that the place discards the output of a job that Stop ended, because the
+	// only request of its engine that ends a job also removes it.
+	StopDiscards bool
+	// SpoolAtExit means that CopySpool reports an error while the runner runs.
+	SpoolAtExit bool
 	// InProcess reports whether jobs are functions in the test's process, without environment
 	// variables.
 	InProcess bool
@@ -178,10 +187,26 @@ const secret = "the-launch-document-s-secret-4711"
 func (s *suite) start(actions ...program.Action) executor.Handle {
 	s.t.Helper()
 	h := s.prepare(s.spec())
-	if err := s.ex.Start(s.ctx, h, launch(actions...)); err != nil {
+	s.launch(h, launch(actions...))
+	return h
+}
+
+// launch starts a prepared job and waits until its runner was started.
+func (s *suite) launch(h executor.Handle, document []byte) {
+	s.t.Helper()
+	if err := s.ex.Start(s.ctx, h, document); err != nil {
 		s.t.Fatalf("Start: %v", err)
 	}
-	return h
+	s.awaitStart(h)
+}
+
+func (s *suite) awaitStart(h executor.Handle) {
+	s.t.Helper()
+	if launcher, ok := s.ex.(executor.Launcher); ok {
+		if err := launcher.AwaitStart(s.ctx, h, func(line string) { s.t.Log("start:", line) }); err != nil {
+			s.t.Fatalf("AwaitStart: %v", err)
+		}
+	}
 }
 
 func (s *suite) wait(h executor.Handle) executor.Exit {

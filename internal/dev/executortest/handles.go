@@ -35,6 +35,9 @@ func testReattach(t *testing.T, s *suite) {
 		t.Fatalf("Stop: %v", err)
 	}
 	s.wantCode(again, program.ExitSignals+1)
+	if s.StopDiscards {
+		return
+	}
 	if got := s.output(again); got != "ready\n" {
 		t.Errorf("output %q", got)
 	}
@@ -70,6 +73,7 @@ func testContext(t *testing.T, s *suite) {
 	if err := s.ex.Start(ctx, h, launch(program.Action{Print: "ready\n"}, program.Action{CountInterrupts: 100 * time.Millisecond})); err != nil {
 		t.Fatalf("Start: %v", err)
 	}
+	s.awaitStart(h)
 	s.until(h, "ready\n")
 	ended := make(chan error, 1)
 	go func() {
@@ -93,11 +97,25 @@ func testContext(t *testing.T, s *suite) {
 
 func testNotStarted(t *testing.T, s *suite) {
 	h := s.prepare(s.spec())
-	if _, err := s.ex.Wait(s.ctx, h); !errors.Is(err, executor.ErrNotStarted) {
-		t.Errorf("Wait: %v", err)
+	if launcher, ok := s.ex.(executor.Launcher); ok {
+		if err := launcher.AwaitStart(s.ctx, h, func(string) {}); !errors.Is(err, executor.ErrNotStarted) {
+			t.Errorf("AwaitStart: %v", err)
+		}
 	}
-	if err := s.ex.Stop(s.ctx, h, executor.StopInterrupt); !errors.Is(err, executor.ErrNotStarted) {
-		t.Errorf("Stop: %v", err)
+	if s.Unprepared {
+		if exit := s.wait(h); !exit.Lost {
+			t.Errorf("Wait: %+v, want a lost job", exit)
+		}
+		if err := s.ex.Stop(s.ctx, h, executor.StopInterrupt); err != nil {
+			t.Errorf("Stop: %v", err)
+		}
+	} else {
+		if _, err := s.ex.Wait(s.ctx, h); !errors.Is(err, executor.ErrNotStarted) {
+			t.Errorf("Wait: %v", err)
+		}
+		if err := s.ex.Stop(s.ctx, h, executor.StopInterrupt); !errors.Is(err, executor.ErrNotStarted) {
+			t.Errorf("Stop: %v", err)
+		}
 	}
 	if _, err := s.ex.Output(s.ctx, h); !errors.Is(err, executor.ErrNotStarted) {
 		t.Errorf("Output: %v", err)
@@ -107,6 +125,9 @@ func testNotStarted(t *testing.T, s *suite) {
 	}
 	if got := s.Leftovers(t, h); len(got) > 0 {
 		t.Errorf("leftovers: %q", got)
+	}
+	if s.Unprepared {
+		return
 	}
 	if err := s.ex.Start(s.ctx, h, launch()); err == nil {
 		t.Error("a removed job could be started")
@@ -139,6 +160,7 @@ func testStartedOnce(t *testing.T, s *suite) {
 	if ok != 1 {
 		t.Errorf("%d starts succeeded, want 1", ok)
 	}
+	s.awaitStart(h)
 	s.wantCode(h, 0)
 	if err := s.ex.Start(s.ctx, h, launch(program.Action{Print: "ran\n"})); !errors.Is(err, executor.ErrStarted) {
 		t.Errorf("Start of a finished job: %v, want %v", err, executor.ErrStarted)
@@ -182,11 +204,14 @@ func testStartBreaks(t *testing.T, s *suite) {
 func testPreparedOnce(t *testing.T, s *suite) {
 	spec := s.spec()
 	h := s.prepare(spec)
+	if s.Unprepared {
+		s.launch(h, launch(code(5)))
+	}
 	if _, err := s.ex.Prepare(s.ctx, spec, func(string) {}); err == nil {
 		t.Fatal("the same job and epoch could be prepared twice")
 	}
-	if err := s.ex.Start(s.ctx, h, launch(code(5))); err != nil {
-		t.Fatalf("Start after a second Prepare failed: %v", err)
+	if !s.Unprepared {
+		s.launch(h, launch(code(5)))
 	}
 	s.wantCode(h, 5)
 	spec.Epoch++

@@ -35,12 +35,19 @@ func testSpool(t *testing.T, s *suite) {
 		}
 	}
 	dst := filepath.Join(t.TempDir(), "new", "copy")
-	check(dst)
+	if s.SpoolAtExit {
+		if err := s.ex.CopySpool(s.ctx, h, dst); err == nil {
+			t.Error("CopySpool succeeded for a running job")
+		}
+	} else {
+		check(dst)
+	}
 	if err := s.ex.Stop(s.ctx, h, executor.StopKill); err != nil {
 		t.Fatalf("Stop: %v", err)
 	}
 	s.wait(h)
 	check(dst) // copy again over the first copy, after the job has finished
+	check(dst)
 	none := s.start()
 	s.wait(none)
 	dst = filepath.Join(t.TempDir(), "none")
@@ -76,7 +83,7 @@ func testResult(t *testing.T, s *suite) {
 	if exit.Code != 3 || exit.Result == nil || !exit.Result.Reported || exit.Result.ExitCode != 3 {
 		t.Errorf("the job exited with %+v, result %+v", exit, exit.Result)
 	}
-	for _, bad := range []string{"not JSON", strings.Repeat("[", 1<<20)} {
+	for _, bad := range []string{"not JSON", strings.Repeat("[", 1<<18)} {
 		h := s.start(program.Action{Result: bad}, code(4))
 		if exit := s.wait(h); exit.Code != 4 || exit.Result != nil {
 			t.Errorf("the job exited with %+v, result %+v", exit, exit.Result)
@@ -120,12 +127,12 @@ func testRemove(t *testing.T, s *suite) {
 }
 
 func testList(t *testing.T, s *suite) {
-	prepared := s.prepare(s.spec())
+	prepared := s.created(s.spec())
 	ended := s.start(code(1))
 	s.wait(ended)
 	foreign := s.spec()
 	foreign.Owner += "-other"
-	s.prepare(foreign)
+	s.created(foreign)
 
 	all, err := s.open().List(s.ctx, s.own)
 	if err != nil {
@@ -149,8 +156,18 @@ func testList(t *testing.T, s *suite) {
 	}
 }
 
+// created returns a job that has objects.
+func (s *suite) created(spec executor.Spec) executor.Handle {
+	s.t.Helper()
+	h := s.prepare(spec)
+	if s.Unprepared {
+		s.launch(h, launch(program.Action{Forever: true}))
+	}
+	return h
+}
+
 func testSweep(t *testing.T, s *suite) {
-	kept, dropped := s.prepare(s.spec()), s.prepare(s.spec())
+	kept, dropped := s.created(s.spec()), s.created(s.spec())
 	keep := func(h executor.Handle) bool { return h.JobID == kept.JobID }
 	if removed, err := executor.Sweep(s.ctx, s.ex, s.own, time.Now(), time.Hour, keep); err != nil || len(removed) != 0 {
 		t.Errorf("Sweep of young objects removed %v, %v", removed, err)
