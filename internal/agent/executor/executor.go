@@ -1,6 +1,6 @@
-// Package executor defines the interface to the environments in which jobs run. The docker and
-// process packages implement it. The internal/dev directory contains a test implementation and a
-// test suite for all implementations.
+// Package executor defines the interface to the environments in which jobs run. The docker,
+// kubernetes and process packages implement it. The internal/dev directory contains a test
+// implementation and a test suite for all implementations.
 package executor
 
 import (

@@ -45,6 +45,12 @@ func Examine(ctx context.Context, o doctor.Options) (doctor.Report, error) {
 	} else {
 		o.Executor = place
 		o.Engine, _ = place.(doctor.Engine)
+		if k, ok := place.(cluster); ok {
+			o.Pods = k.pods
+			if os.Getenv("KUBERNETES_SERVICE_HOST") != "" {
+				o.AgentNamespace = k.namespace
+			}
+		}
 	}
 	report := doctor.Run(ctx, o)
 	if err := end(); err != nil {

@@ -31,6 +31,8 @@ func newExecutor(c *config.Config, log *logrus.Entry) (executor.Executor, error)
 			PidsLimit:             pids,
 			Log:                   log,
 		})
+	case config.TargetKubernetes:
+		return newCluster(c, log)
 	case config.TargetProcess:
 		runner, err := executor.FindRunner(c.WorkingDirectory)
 		if err != nil {
@@ -42,5 +44,5 @@ func newExecutor(c *config.Config, log *logrus.Entry) (executor.Executor, error)
 		}
 		return process.New(process.Options{RunnerPath: runner, BaseDir: base, Log: log})
 	}
-	return nil, config.Invalid(fmt.Errorf("deploy_target %q is not in this build: use docker or process", c.DeployTarget))
+	return nil, config.Invalid(fmt.Errorf("deploy_target %q is unknown: use docker, kubernetes or process", c.DeployTarget))
 }

@@ -5,11 +5,45 @@ import (
 	"io"
 	"time"
 
+	"github.com/sirupsen/logrus"
+
 	"workflowagent/internal/agent/config"
 	"workflowagent/internal/agent/executor"
+	"workflowagent/internal/agent/executor/kubernetes"
 	"workflowagent/internal/agent/executor/kubernetes/podspec"
 	"workflowagent/internal/workflow"
 )
+
+// cluster is the executor of the Kubernetes target.
+type cluster struct {
+	*kubernetes.Executor
+	pods      *podspec.Builder
+	namespace string // the default namespace: the agent's own or that of the kubeconfig
+}
+
+func newCluster(c *config.Config, log *logrus.Entry) (cluster, error) {
+	connection, namespace, err := kubernetes.LoadConfig()
+	if err != nil {
+		return cluster{}, config.Invalid(err)
+	}
+	pods, err := newPods(c, namespace)
+	if err != nil {
+		return cluster{}, err
+	}
+	place, err := kubernetes.New(kubernetes.Options{
+		Config:        connection,
+		Pods:          pods,
+		StartTimeout:  c.PodStartTimeout,
+		KeepDebugPods: c.DebugPodTTL,
+		Log:           log,
+	})
+	if err != nil {
+		return cluster{}, err
+	}
+	return cluster{place, pods, namespace}, nil
+}
+
+var _ executor.Launcher = cluster{}
 
 // podConfig returns the settings of worker pods. The namespace is the default one.
 func podConfig(c *config.Config, namespace string) podspec.Config {

@@ -8,6 +8,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 
 	"workflowagent/internal/agent/executor"
+	"workflowagent/internal/protocol"
 )
 
 // Names of a pod's containers. Templates and scripts refer to them.
@@ -34,7 +35,7 @@ const (
 	SecretDir  = "/mnt/pulumi/secret" // where SecretVolume is mounted
 	SecretPath = SecretDir + "/" + LaunchKey
 	// ResultPath is the file from which the cluster reads the message of the main container's end.
-	ResultPath = "/dev/termination-log"
+	ResultPath = protocol.FileTermination
 	// AgentRunnerPath is the runner's path in the agent's image.
 	AgentRunnerPath = "/usr/local/bin/" + executor.RunnerName
 )
