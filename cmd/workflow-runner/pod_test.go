@@ -84,6 +84,7 @@ func TestRunInPod(t *testing.T) {
 	if err != nil || !strings.Contains(string(out), "no file, pod unset\n") {
 		t.Fatalf("%v: %s", err, out)
 	}
+	p.server.View(func() {}) // the server's handlers have finished
 	if p.job.Holder != "pod-1" || p.job.Status != workflow.StatusSucceeded || p.job.Phases[0] != protocol.PhaseStarting || len(p.job.Refused) != 0 {
 		t.Errorf("holder %q, %s, phases %v", p.job.Holder, p.job.Status, p.job.Phases)
 	}
@@ -133,6 +134,7 @@ func TestCopiedPod(t *testing.T) {
 			}
 		})
 	}
+	p.server.View(func() {}) // the server's handlers have finished
 	if len(p.job.Results) != 1 || len(p.job.Log(1)) != 1 {
 		t.Errorf("results %+v, log %q", p.job.Results, p.job.Log(1))
 	}
@@ -188,6 +190,7 @@ func TestTermInPod(t *testing.T) {
 		}
 	}
 	_ = cmd.Wait()
+	p.server.View(func() {}) // the server's handlers have finished
 	interrupts := slices.DeleteFunc(p.job.Log(1), func(line string) bool { return line != "interrupted" })
 	if len(p.job.Results) != 1 || p.job.Results[0].Reason != workflow.ReasonEvicted || len(interrupts) != 1 {
 		t.Errorf("results %+v, log %q", p.job.Results, p.job.Log(1))
