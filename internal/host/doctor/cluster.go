@@ -25,6 +25,9 @@ func (e *examination) checkCluster(ctx context.Context) Result {
 	if e.opts.Executor == nil || e.opts.Pods == nil {
 		return fail(e.opts.ExecutorErr.Error(), "correct the configuration of the Kubernetes target")
 	}
+	if e.opts.Offline {
+		return offline()
+	}
 	if err := e.opts.Executor.Check(ctx); err != nil {
 		return fail(splitAdvice(err.Error(), "check the agent's service account or kubeconfig, and its connection to the cluster"))
 	}

@@ -29,7 +29,7 @@ func TestClusterAnswers(t *testing.T) {
 		{"a pod", func(*world, *latePlace) {}, "job", OK, []string{"a pod with pulumi/pulumi:latest ran the runner"}},
 		{"a pod that does not start", func(_ *world, p *latePlace) { p.awaitErr = errors.New("0/3 nodes are available") }, "job", Fail, []string{"0/3 nodes are available"}},
 		{"an image that is not allowed", func(w *world, _ *latePlace) { w.set("allowed_images=example.com/**") }, "job", Fail, []string{"allowed_images does not allow pulumi/pulumi:latest", "--job-image"}},
-		{"offline", func(w *world, _ *latePlace) { w.options.Offline = true }, "job", Skip, []string{"--offline"}},
+		{"offline", func(w *world, _ *latePlace) { w.options.Offline = true }, "cluster", Skip, []string{"--offline"}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			w := newWorld(t)
