@@ -131,6 +131,15 @@ func NewProgramImage(name string, programs map[string]string, command ...string)
 	return image
 }
 
+// NewAgentImage returns an image with the agent and the runner of bin, at the paths at which they are
+// in the released image.
+func NewAgentImage(bin string) *Image {
+	return NewProgramImage("workflowagent/agent", map[string]string{
+		"/usr/bin/customer-managed-workflow-agent": filepath.Join(bin, "customer-managed-workflow-agent"),
+		"/usr/local/bin/workflow-runner":           filepath.Join(bin, "workflow-runner"),
+	}, "/usr/bin/customer-managed-workflow-agent", "run")
+}
+
 // ExecutorImage ensures that the engine at host has [NewExecutorImage]'s image, and returns its
 // name.
 func ExecutorImage(ctx context.Context, host string, tools Tools) (ref string, err error) {

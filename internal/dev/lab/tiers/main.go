@@ -275,7 +275,10 @@ func (s *suite) cluster(ctx context.Context, out io.Writer) error {
 	}
 	defer func() { _ = c.Close() }()
 	env := append(slices.Clone(s.env), cluster.Variable+"="+c.Dir)
-	return s.raceTest(ctx, out, env, append([]string{"-p", "1", "-parallel", parallelTests}, clusterPackages...)...)
+	if err := s.raceTest(ctx, out, env, append([]string{"-p", "1", "-parallel", parallelTests}, clusterPackages...)...); err != nil {
+		return err
+	}
+	return s.goTest(ctx, out, env, "-parallel", parallelTests, "./internal/dev/e2e/cluster")
 }
 
 // raceTest tests packages, with the race detector if it is available. The race detector requires

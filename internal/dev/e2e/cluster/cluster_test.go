@@ -1,0 +1,52 @@
+package cluster
+
+import (
+	"context"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"workflowagent/internal/dev/e2e/harness"
+)
+
+// TestClusterRunsDeployments runs deployments with the stock CLI, and checks that they leave nothing
+// in the cluster.
+func TestClusterRunsDeployments(t *testing.T) {
+	ctx := t.Context()
+	w := harness.StartClusterSite(t)
+	if _, err := w.StartClusterAgent(ctx, nil); err != nil {
+		t.Fatal(err)
+	}
+	repo := w.Repo(ctx, t)
+	w.NewStack(ctx, t, "box", "dev", w.Image, nil)
+	for _, tc := range []struct{ operation, result string }{{"update", "+ 2 created"}, {"destroy", "- 2 deleted"}} {
+		limited, cancel := context.WithTimeout(ctx, 5*time.Minute)
+		cli := exec.CommandContext(limited, filepath.Join(w.Tools.Dir, "pulumi"), "deployment", "run", tc.operation, repo.URL,
+			"--stack", w.Server.Organization+"/box/dev", "--git-branch", "main", "--suppress-stream-logs=false",
+			"--inherit-settings", "--pre-run-command", "echo pod $(hostname) has ${#PULUMI_OIDC_TOKEN} characters; seq 20000 | sed 's/^/line /'")
+		cli.Env = w.Tools.Env(w.Home, w.Server.URL, w.Server.Token)
+		out, err := cli.CombinedOutput()
+		cancel()
+		log := string(out)
+		if err != nil {
+			t.Fatalf("pulumi deployment run %s: %v\n%s", tc.operation, err, log[max(0, len(log)-5000):])
+		}
+		for _, want := range []string{"pod pulumi-workflow-runner-", "line 1\n", "line 10000\n", "line 20000\n", tc.result} {
+			if !strings.Contains(log, want) {
+				t.Errorf("the output of %s lacks %q; it ends with\n%s", tc.operation, want, log[max(0, len(log)-2000):])
+			}
+		}
+	}
+	var left []string
+	limited, cancel := context.WithTimeout(ctx, time.Minute)
+	defer cancel()
+	err := harness.Until(limited, func() (done bool, err error) {
+		left, err = w.Objects(limited)
+		return len(left) == 0, err
+	})
+	if err != nil {
+		t.Errorf("after the deployments, the namespace contains %v (%v)", left, err)
+	}
+}
