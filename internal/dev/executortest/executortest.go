@@ -5,6 +5,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -43,8 +44,8 @@ type Place struct {
 	Broken func(t *testing.T) executor.Executor
 	// MemoryLimit is the memory limit of jobs in MiB, or 0 if jobs have no limit.
 	MemoryLimit int
-	// Unprepared means that Prepare creates no objects in the place, so that a prepared job cannot be
-	// distinguished from a removed one. It applies only to an [executor.Launcher], whose runner
+	// Unprepared means that Prepare creates no objects in the place, so that Start can also create
+	// those of a job that was removed. It applies only to an [executor.Launcher], whose runner
 	// requests leave: there, a second start of an epoch ends before it runs the job.
 	Unprepared bool
 	// StopDiscards means that the place discards the output of a job that Stop ended, because the
@@ -164,7 +165,8 @@ func (s *suite) prepare(spec executor.Spec) executor.Handle {
 	s.t.Cleanup(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), patience)
 		defer cancel()
-		if err := s.ex.Remove(ctx, h); err != nil {
+		ex := s.Place.Open(s.t) // the test's own executors are closed
+		if err := errors.Join(ex.Remove(ctx, h), ex.Close()); err != nil {
 			s.t.Errorf("Remove: %v", err)
 		}
 	})

@@ -102,20 +102,11 @@ func testNotStarted(t *testing.T, s *suite) {
 			t.Errorf("AwaitStart: %v", err)
 		}
 	}
-	if s.Unprepared {
-		if exit := s.wait(h); !exit.Lost {
-			t.Errorf("Wait: %+v, want a lost job", exit)
-		}
-		if err := s.ex.Stop(s.ctx, h, executor.StopInterrupt); err != nil {
-			t.Errorf("Stop: %v", err)
-		}
-	} else {
-		if _, err := s.ex.Wait(s.ctx, h); !errors.Is(err, executor.ErrNotStarted) {
-			t.Errorf("Wait: %v", err)
-		}
-		if err := s.ex.Stop(s.ctx, h, executor.StopInterrupt); !errors.Is(err, executor.ErrNotStarted) {
-			t.Errorf("Stop: %v", err)
-		}
+	if _, err := s.ex.Wait(s.ctx, h); !errors.Is(err, executor.ErrNotStarted) {
+		t.Errorf("Wait: %v", err)
+	}
+	if err := s.ex.Stop(s.ctx, h, executor.StopInterrupt); !errors.Is(err, executor.ErrNotStarted) {
+		t.Errorf("Stop: %v", err)
 	}
 	if _, err := s.ex.Output(s.ctx, h); !errors.Is(err, executor.ErrNotStarted) {
 		t.Errorf("Output: %v", err)

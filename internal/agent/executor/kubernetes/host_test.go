@@ -21,21 +21,29 @@ import (
 
 	"workflowagent/internal/agent/executor"
 	"workflowagent/internal/agent/executor/kubernetes/podspec"
+	"workflowagent/internal/dev/executortest"
+	"workflowagent/internal/dev/lab"
+	"workflowagent/internal/dev/lab/cluster"
 	"workflowagent/internal/workflow"
 )
 
+// setupTime includes the build of the cluster's programs.
+const setupTime = 20 * time.Minute
+
 // host is the cluster of the package's tests.
 type host struct {
+	cluster    *cluster.Cluster
 	admin      *rest.Config
 	agentImage string // contains the test runner in place of the runner
-	jobImage   string // contains only a user database
+	jobImage   string // empty
 }
 
 var shared struct {
-	once   sync.Once
-	reason string // the reason if no cluster is available
-	err    error
-	host   host
+	once    sync.Once
+	reason  string // the reason if no cluster is available
+	err     error
+	cluster *cluster.Cluster
+	host    host
 }
 
 func needCluster(t *testing.T) host {
@@ -50,13 +58,44 @@ func needCluster(t *testing.T) host {
 	return shared.host
 }
 
-func startCluster() (reason string, err error) {
-	path := os.Getenv("WORKFLOW_BOTTLE")
-	if path == "" {
-		return "no bottle", nil
+func TestMain(m *testing.M) {
+	code := m.Run()
+	if shared.cluster != nil {
+		if err := shared.cluster.Close(); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			code = 1
+		}
 	}
-	shared.host = host{agentImage: "lab/agent:1", jobImage: "lab/job:1"}
-	shared.host.admin, err = clientcmd.BuildConfigFromFlags("", path)
+	os.Exit(code)
+}
+
+func startCluster() (reason string, err error) {
+	if reason, ok := cluster.Available(); !ok {
+		return reason, nil
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), setupTime)
+	defer cancel()
+	if shared.cluster, err = cluster.Need(ctx, cluster.Options{}); err != nil {
+		return "", err
+	}
+	dir, err := os.MkdirTemp("", "wfk")
+	if err != nil {
+		return "", err
+	}
+	defer os.RemoveAll(dir)
+	runner, err := executortest.BuildRunner(dir, executor.RunnerName)
+	if err != nil {
+		return "", err
+	}
+	h := host{cluster: shared.cluster}
+	if h.agentImage, err = h.cluster.Import(ctx, lab.NewProgramImage("workflowagent/executortest-agent", map[string]string{podspec.AgentRunnerPath: runner}, podspec.AgentRunnerPath)); err != nil {
+		return "", err
+	}
+	if h.jobImage, err = h.cluster.Import(ctx, lab.NewProgramImage("workflowagent/executortest-job", nil)); err != nil {
+		return "", err
+	}
+	h.admin, err = clientcmd.BuildConfigFromFlags("", h.cluster.Admin())
+	shared.host = h
 	return "", err
 }
 

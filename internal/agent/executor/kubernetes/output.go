@@ -23,7 +23,8 @@ const (
 	waitTick = 30 * time.Second
 )
 
-// Wait waits until the runner has exited. It judges the main container, because other containers of
+// Wait waits until the runner has exited. A pod that is missing, and that this process has not seen,
+// may never have been created: then Wait returns [executor.ErrNotStarted]. Wait judges the main container, because other containers of
 // the pod can run longer.
 func (e *Executor) Wait(ctx context.Context, h executor.Handle) (executor.Exit, error) {
 	j, w, err := e.open(h)
@@ -35,6 +36,9 @@ func (e *Executor) Wait(ctx context.Context, h executor.Handle) (executor.Exit, 
 	err = w.until(ctx, j.Name, waitTick, func(v view) (done bool, err error) {
 		if v.pod == nil && j.Cluster != e.client.host {
 			return false, fmt.Errorf("the cluster at %s does not have the pod %s: it was created in the cluster at %s, which the agent no longer uses", e.client.host, j.Name, j.Cluster)
+		}
+		if v.pod == nil && !w.removed(j.Name) {
+			return false, executor.ErrNotStarted
 		}
 		exit, done = ended(v, v.pod != nil && e.wasStopped(v.pod))
 		if done || v.pod.DeletionTimestamp == nil {
@@ -122,7 +126,10 @@ func (e *Executor) Stop(ctx context.Context, h executor.Handle, how executor.Sto
 	if err != nil {
 		return fmt.Errorf("stopping job %s: %w", h.JobID, err)
 	}
-	if v.pod == nil || v.gone || exited(v.pod) {
+	switch {
+	case v.pod == nil && !w.removed(j.Name):
+		return fmt.Errorf("stopping job %s: %w", h.JobID, executor.ErrNotStarted)
+	case v.pod == nil || v.gone || exited(v.pod):
 		return nil
 	}
 	grace := int64(-1)

@@ -13,7 +13,7 @@ import (
 	"workflowagent/internal/agent/executor"
 	"workflowagent/internal/agent/executor/kubernetes/podspec"
 	"workflowagent/internal/delivery"
-	"workflowagent/internal/delivery/spooltext"
+	"workflowagent/internal/spooldump"
 )
 
 // spoolTime bounds the wait for the sidecar, which prints the spool once the runner has exited.
@@ -51,7 +51,7 @@ func (e *Executor) copySpool(ctx context.Context, w *watcher, j job, dst string)
 		return err
 	}
 	if t := e.tail(v.pod); t != nil {
-		return t.read(ctx, func(r io.Reader) error { return spooltext.Read(r, to.Add) })
+		return t.read(ctx, func(r io.Reader) error { return spooldump.Read(r, to.Add) })
 	}
 	err = w.until(ctx, j.Name, awaitTick, func(next view) (done bool, err error) {
 		v = next
@@ -68,7 +68,7 @@ func (e *Executor) copySpool(ctx context.Context, w *watcher, j job, dst string)
 		return err
 	case v.gone:
 		if t := e.tail(v.pod); t != nil {
-			return t.read(ctx, func(r io.Reader) error { return spooltext.Read(r, to.Add) })
+			return t.read(ctx, func(r io.Reader) error { return spooldump.Read(r, to.Add) })
 		}
 		return nil
 	case spoolStatus(v.pod) == nil || spoolStatus(v.pod).State.Terminated == nil:
@@ -79,7 +79,7 @@ func (e *Executor) copySpool(ctx context.Context, w *watcher, j job, dst string)
 		return err
 	}
 	defer stream.Close()
-	return spooltext.Read(stream, to.Add)
+	return spooldump.Read(stream, to.Add)
 }
 
 func refusedPhase(pod *corev1.Pod) bool {

@@ -36,6 +36,7 @@ type Action struct {
 	// CountInterrupts waits for an interrupt, and then until none arrives for this duration. The
 	// program exits with ExitSignals plus the number of interrupts.
 	CountInterrupts time.Duration `json:"countInterrupts,omitempty"`
+	Pause           time.Duration `json:"pause,omitempty"`      // do nothing for this duration
 	Forever         bool          `json:"forever,omitempty"`    // ignore interrupts until killed
 	Allocate        int           `json:"allocate,omitempty"`   // allocate this many MiB of memory
 	WorkingDir      bool          `json:"workingDir,omitempty"` // print the working directory
@@ -100,6 +101,8 @@ func run(h Host, a Action) (code int, done bool, err error) {
 		return *a.Exit, true, nil
 	case a.CountInterrupts > 0:
 		return countInterrupts(h, a.CountInterrupts), true, nil
+	case a.Pause > 0:
+		time.Sleep(a.Pause)
 	case a.Forever:
 		for {
 			select {

@@ -19,8 +19,8 @@ import (
 	"syscall"
 	"time"
 
-	"workflowagent/internal/delivery/spooltext"
 	"workflowagent/internal/dev/executortest/program"
+	"workflowagent/internal/spooldump"
 )
 
 func main() {
@@ -83,7 +83,7 @@ func keep(jobDir string) error {
 	ended := make(chan os.Signal, 1)
 	signal.Notify(ended, syscall.SIGTERM)
 	<-ended
-	return spooltext.Write(os.Stdout, filepath.Join(jobDir, "spool"))
+	return spooldump.Write(os.Stdout, filepath.Join(jobDir, "spool"))
 }
 
 // resultFile is where a cluster reads a container's last message.
