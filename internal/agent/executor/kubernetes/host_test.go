@@ -22,6 +22,7 @@ import (
 	"workflowagent/internal/agent/executor"
 	"workflowagent/internal/agent/executor/kubernetes/podspec"
 	"workflowagent/internal/dev/executortest"
+	"workflowagent/internal/dev/executortest/program"
 	"workflowagent/internal/dev/lab"
 	"workflowagent/internal/dev/lab/cluster"
 	"workflowagent/internal/workflow"
@@ -230,4 +231,13 @@ func (b breaking) RoundTrip(r *http.Request) (*http.Response, error) {
 		return nil, fmt.Errorf("the connection broke")
 	}
 	return response, err
+}
+
+func launchDocument(t *testing.T, actions ...program.Action) []byte {
+	t.Helper()
+	data, err := json.Marshal(program.Launch{Actions: actions})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return data
 }
