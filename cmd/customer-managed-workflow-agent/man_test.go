@@ -181,7 +181,7 @@ func TestCompletionOfSettings(t *testing.T) {
 	root.AddCommand(child)
 	completeValues(root)
 	for flag, want := range map[string]string{
-		"deploy-target": "docker\nprocess\n:4\n", "log-format": "text\njson\n:4\n", "token-file": ":0\n", "state-directory": ":16\n",
+		"deploy-target": "docker\nkubernetes\nprocess\n:4\n", "log-format": "text\njson\n:4\n", "token-file": ":0\n", "state-directory": ":16\n",
 	} {
 		var out bytes.Buffer
 		root.SetOut(&out)
