@@ -1,6 +1,7 @@
 package kubernetes
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -35,11 +36,12 @@ type watcher struct {
 	gone    map[string]departed
 }
 
-// departed is the last state of a pod that the cluster has removed. The pod is nil if the job was
-// removed by its caller, which then no longer needs the state.
+// departed is the last state of a pod that has left the watch: the cluster removed the pod, or a
+// user changed the label by which the watch selects it. The pod is nil if the job was removed by its
+// caller, which then no longer needs the state.
 type departed struct {
 	pod  *corev1.Pod
-	sure bool // the cluster has removed the pod
+	sure bool // the cluster has confirmed that it removed the pod
 	seen time.Time
 }
 
@@ -65,8 +67,15 @@ func (e *Executor) newWatcher(s *session, namespace, owner string) (*watcher, er
 		}
 	}
 	_, err := w.informer.AddEventHandler(cache.ResourceEventHandlerFuncs{
-		AddFunc:    changed,
-		UpdateFunc: func(_, object any) { changed(object) },
+		AddFunc: changed,
+		UpdateFunc: func(old, object any) {
+			// A watch that broke can miss that a pod was replaced by another one of the same name.
+			before, ok := old.(*corev1.Pod)
+			if after, also := object.(*corev1.Pod); ok && also && before.UID != after.UID {
+				w.depart(before)
+			}
+			changed(object)
+		},
 		DeleteFunc: func(object any) {
 			if last, ok := object.(cache.DeletedFinalStateUnknown); ok {
 				object = last.Obj
@@ -131,11 +140,11 @@ func (w *watcher) depart(pod *corev1.Pod) {
 			delete(w.gone, name)
 		}
 	}
-	last := pod
-	if d, known := w.gone[pod.Name]; known {
-		last = d.pod
+	d, known := w.gone[pod.Name]
+	if !known || d.pod != nil && !d.sure {
+		d.pod = pod
 	}
-	w.gone[pod.Name] = departed{last, true, now}
+	w.gone[pod.Name] = departed{d.pod, d.sure, now}
 	w.mu.Unlock()
 	w.notify(pod.Name)
 }
@@ -162,8 +171,17 @@ func (w *watcher) removed(name string) bool {
 	return known && d.pod == nil
 }
 
+// confirm records that the cluster has removed a pod that left the watch.
+func (w *watcher) confirm(name string) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if d, known := w.gone[name]; known {
+		w.gone[name] = departed{d.pod, true, d.seen}
+	}
+}
+
 // look returns the pod's state. It asks the cluster if the watch does not know the pod, or if ask is
-// set.
+// set. A pod of the same name that replaced the pod is not the job's.
 func (w *watcher) look(ctx context.Context, name string, ask bool) (view, error) {
 	w.mu.Lock()
 	last, departed := w.gone[name]
@@ -175,15 +193,21 @@ func (w *watcher) look(ctx context.Context, name string, ask bool) (view, error)
 	if object, found, _ := w.informer.GetStore().GetByKey(w.namespace + "/" + name); found {
 		known, _ = object.(*corev1.Pod)
 	}
+	if known != nil && replaced(last.pod, known) {
+		w.confirm(name)
+		return view{last.pod, true}, nil
+	}
 	if known != nil && !ask {
 		return view{known, false}, nil
 	}
 	pod, err := w.client.pod(ctx, w.namespace, name)
+	known = cmp.Or(known, last.pod)
 	switch {
+	case apierrors.IsNotFound(err), err == nil && replaced(known, pod):
+		w.confirm(name)
+		return view{known, true}, nil
 	case err == nil:
 		return view{pod, false}, nil
-	case apierrors.IsNotFound(err):
-		return view{known, true}, nil
 	case ctx.Err() != nil:
 		return view{}, context.Cause(ctx)
 	case known != nil:
@@ -191,6 +215,9 @@ func (w *watcher) look(ctx context.Context, name string, ask bool) (view, error)
 	}
 	return view{}, fmt.Errorf("asking the cluster for pod %s: %w", name, err)
 }
+
+// replaced reports whether now is another pod than before, which can be nil.
+func replaced(before, now *corev1.Pod) bool { return before != nil && before.UID != now.UID }
 
 // until calls decide with the pod's states until decide is done or fails. It calls decide for each
 // change, and at least once per tick. It fails if the watch does not know the pod and the cluster
@@ -209,8 +236,11 @@ func (w *watcher) until(ctx context.Context, name string, tick time.Duration, de
 		if ask {
 			asked = time.Now()
 		}
-		if v.pod == nil {
+		switch {
+		case v.pod == nil:
 			v.pod = last // a pod that this wait saw before the watch did
+		case replaced(last, v.pod):
+			v = view{last, true}
 		}
 		last = v.pod
 		if done, err := decide(v); done || err != nil {
