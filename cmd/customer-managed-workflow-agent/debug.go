@@ -2,6 +2,7 @@ package main
 
 import (
 	"errors"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -17,7 +18,7 @@ func newDebugCommand(load loader) *cobra.Command {
 		Args:    noArgs,
 		RunE:    func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
-	cmd.AddCommand(newDebugRunnerCommand(load))
+	cmd.AddCommand(newDebugRunnerCommand(load), newDebugPodCommand(load))
 	return cmd
 }
 
@@ -63,5 +64,43 @@ To run it in an image instead, give the definition to the runner in a container:
 	}
 	cmd.Flags().StringVar(&o.JobFile, "job", "", "file with the job definition, - for standard input (required)")
 	cmd.Flags().BoolVar(&o.Keep, "keep", false, "keep the job's directory, and print its path")
+	return cmd
+}
+
+func newDebugPodCommand(load loader) *cobra.Command {
+	var life time.Duration
+	cmd := &cobra.Command{
+		Use:   "pod NAME",
+		Short: "Print a copy of a job's pod for debugging in Kubernetes",
+		Long: `Print, as YAML, a copy of a job's pod in which you can run a shell. The pod of a job that
+has ended remains only if PULUMI_AGENT_DEBUG_POD was true when the job started.
+
+The copy has the same images, volumes and variables, but its main container only waits. It
+has no secrets: the job's token is missing, variables from Secrets and variables whose
+names suggest a secret have the value "dummy", volumes from Secrets and CSI drivers are
+empty, and it runs without the pod's service account. It therefore cannot claim a job or
+start an update.
+
+The command only reads the pod. Create the copy with your own rights, and delete it when
+you have finished. It ends by itself after --for.`,
+		Example: `  kubectl -n workflow-agent exec deploy/workflow-agent-pool -- \
+    customer-managed-workflow-agent debug pod NAME | kubectl apply -f -
+  kubectl -n workflow-agent-jobs exec -it NAME-debug -c pulumi-workflow -- sh`,
+		Args: cobra.MaximumNArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if len(args) == 0 {
+				return config.Invalid(errors.New("the name of a job's pod is missing; see --help"))
+			}
+			if life < time.Minute {
+				return config.Invalid(errors.New("--for must be at least 1m"))
+			}
+			c, err := load()
+			if err != nil {
+				return err
+			}
+			return daemon.CopyPod(cmd.Context(), c, args[0], life, cmd.OutOrStdout())
+		},
+	}
+	cmd.Flags().DurationVar(&life, "for", 4*time.Hour, "the copy's lifetime")
 	return cmd
 }

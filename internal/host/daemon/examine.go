@@ -46,7 +46,7 @@ func Examine(ctx context.Context, o doctor.Options) (doctor.Report, error) {
 		o.Executor = place
 		o.Engine, _ = place.(doctor.Engine)
 		if k, ok := place.(cluster); ok {
-			o.Pods = k.pods
+			o.Cluster, o.Pods = k, k.pods
 			if os.Getenv("KUBERNETES_SERVICE_HOST") != "" {
 				o.AgentNamespace = k.namespace
 			}

@@ -1,6 +1,8 @@
 package daemon
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"io"
 	"time"
@@ -97,4 +99,25 @@ func PrintPod(c *config.Config, image string, out io.Writer) (notes []string, er
 		return nil, fmt.Errorf("printing the pod: %w", err)
 	}
 	return pods.Notes(), nil
+}
+
+// CopyPod prints, as YAML, a copy of a job's pod for debugging, which lives for at most life.
+func CopyPod(ctx context.Context, c *config.Config, name string, life time.Duration, out io.Writer) error {
+	if c.DeployTarget != config.TargetKubernetes {
+		return config.Invalid(fmt.Errorf("deploy_target is %s: only jobs in Kubernetes have pods", c.DeployTarget))
+	}
+	quiet := logrus.New()
+	quiet.SetOutput(io.Discard)
+	place, err := newCluster(c, logrus.NewEntry(quiet))
+	if err != nil {
+		return err
+	}
+	text, err := place.CopyPod(ctx, name, life)
+	if err = errors.Join(err, place.Close()); err != nil {
+		return err
+	}
+	if _, err := out.Write(text); err != nil {
+		return fmt.Errorf("printing the pod: %w", err)
+	}
+	return nil
 }

@@ -65,10 +65,11 @@ type Options struct {
 	Version   string // the agent's version
 	UserAgent string
 
-	// Executor runs the trial job. For Docker, Engine is also set, and for Kubernetes, Pods. If no
-	// executor is available, Executor is nil and ExecutorErr contains the cause.
+	// Executor runs the trial job. For Docker, Engine is also set, and for Kubernetes, Cluster and
+	// Pods. If no executor is available, Executor is nil and ExecutorErr contains the cause.
 	Executor executor.Executor
 	Engine   Engine
+	Cluster  Cluster
 	Pods     Pods
 	// AgentNamespace is the namespace of the agent's own pod, or "".
 	AgentNamespace string

@@ -9,6 +9,7 @@ import (
 
 	"workflowagent/internal/agent/executor"
 	"workflowagent/internal/agent/executor/docker"
+	"workflowagent/internal/agent/executor/kubernetes"
 	"workflowagent/internal/reach"
 )
 
@@ -80,16 +81,28 @@ func (p *place) Remove(ctx context.Context, h executor.Handle) error {
 // latePlace is an executor whose job starts later.
 type latePlace struct {
 	*place
-	checkErr, awaitErr error
-	awaited            bool
+	awaitErr error
+	awaited  bool
 }
-
-func (p *latePlace) Check(context.Context) error { return p.checkErr }
 
 func (p *latePlace) AwaitStart(_ context.Context, _ executor.Handle, progress func(string)) error {
 	progress("pulling")
 	p.awaited = true
 	return p.awaitErr
+}
+
+// cluster is a cluster with configured answers.
+type cluster struct {
+	facts      kubernetes.Facts
+	err        error
+	verdict    kubernetes.Admission
+	verdictErr error
+}
+
+func (c *cluster) Examine(context.Context, string) (kubernetes.Facts, error) { return c.facts, c.err }
+
+func (c *cluster) TryPod(context.Context, executor.Spec) (kubernetes.Admission, error) {
+	return c.verdict, c.verdictErr
 }
 
 type pods struct {

@@ -9,6 +9,7 @@ import (
 
 	"workflowagent/internal/agent/config"
 	"workflowagent/internal/agent/executor/docker"
+	"workflowagent/internal/agent/executor/kubernetes"
 	"workflowagent/internal/protocol"
 	"workflowagent/internal/reach"
 )
@@ -33,6 +34,8 @@ type examination struct {
 	facts docker.Facts        // engine
 	image string              // image; in Kubernetes job
 	trial trial               // job
+
+	cluster kubernetes.Facts // cluster
 }
 
 // plan returns the checks in the order of the report. Each check comes after the checks that it
@@ -55,7 +58,10 @@ func (e *examination) plan() []check {
 		checks = append(
 			checks,
 			check{name: "cluster", title: "Kubernetes cluster", run: e.checkCluster},
+			check{name: "rights", title: "agent's rights", needs: []string{"cluster"}, run: e.checkRights},
+			check{name: "namespace", title: "jobs' namespace", needs: []string{"cluster"}, run: e.checkNamespace},
 			check{name: "pod-template", title: "pod template", run: e.checkTemplate},
+			check{name: "admission", title: "admission", needs: []string{"rights"}, limit: 3 * o.Limit, run: e.checkAdmission},
 		)
 	case docker:
 		checks = append(
@@ -81,7 +87,7 @@ func (e *examination) plan() []check {
 	trialNeeds, limit := []string{"runner"}, trialLimit
 	switch {
 	case e.inPods():
-		trialNeeds, limit = []string{"cluster"}, trialLimit+o.Config.PodStartTimeout
+		trialNeeds, limit = []string{"admission"}, trialLimit+o.Config.PodStartTimeout
 	case docker:
 		trialNeeds = []string{"image", "runner"}
 	}

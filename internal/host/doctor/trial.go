@@ -45,16 +45,20 @@ func (e *examination) checkJob(ctx context.Context) Result {
 	if e.image != "" {
 		what = "a container from " + e.image
 	}
+	asked := true
 	if e.inPods() {
-		image, err := e.podImage()
+		image, named, err := e.podImage()
 		if err != nil {
 			return fail(splitAdvice(err.Error(), ""))
 		}
-		e.image, what = image, "a pod with "+image
+		e.image, asked, what = image, named, "a pod with "+image
 	}
 	began := time.Now()
 	urls := e.trialURLs()
 	report, said, err := e.tryJob(ctx, urls)
+	if noImage, is := errors.AsType[*executor.Error](err); is && noImage.Reason == workflow.ReasonImage && !asked {
+		return warn(err.Error(), "name the image of your jobs with --job-image; if this is their image, check its registry and imagePullSecrets in the pod template")
+	}
 	if err != nil {
 		return jobFailed(err, said)
 	}
@@ -127,6 +131,13 @@ func (e *examination) trialURLs() []string {
 	return urls
 }
 
+func (e *examination) trialSpec() executor.Spec {
+	return executor.Spec{
+		JobID: "doctor-" + strings.ToLower(rand.Text()[:12]), Epoch: 1, Owner: e.opts.Owner,
+		Labels: map[string]string{"doctor": "true"},
+	}
+}
+
 // tryJob runs the trial job. If the job printed no report, said is the end of its output.
 func (e *examination) tryJob(ctx context.Context, urls []string) (report *reach.Report, said string, err error) {
 	ex := e.opts.Executor
@@ -135,10 +146,7 @@ func (e *examination) tryJob(ctx context.Context, urls []string) (report *reach.
 		return nil, "", fmt.Errorf("ca_certificate_file: %w", err)
 	}
 	forwarded, proxy := config.Reveal(e.opts.Config.ForwardedEnv()), config.Reveal(e.opts.Config.ProxyEnv())
-	spec := executor.Spec{
-		JobID: "doctor-" + strings.ToLower(rand.Text()[:12]), Epoch: 1, Owner: e.opts.Owner,
-		Labels: map[string]string{"doctor": "true"},
-	}
+	spec := e.trialSpec()
 	if e.image != "" {
 		spec.Image = &workflow.Image{Reference: e.image}
 	}
@@ -207,7 +215,7 @@ func exitError(exit executor.Exit) error {
 	case exit.Lost:
 		how = "without a trace: an agent that was just started may have removed it, so run doctor again"
 	case exit.OOMKilled:
-		how = "because it ran out of memory: docker_memory is too small"
+		how = "because it ran out of memory: raise docker_memory, or the memory limit in the pod template"
 	case exit.Signal != "":
 		how = "by " + exit.Signal
 	}
@@ -241,9 +249,16 @@ func lastLine(output []byte) string {
 	return termtext.OneLine(all[len(all)-1], maxSaid)
 }
 
+func (e *examination) noTrial() Result {
+	if e.opts.Offline {
+		return offline()
+	}
+	return skip("not checked, because no trial job ran")
+}
+
 func (e *examination) checkJobDNS(context.Context) Result {
 	if len(e.trial.server) == 0 {
-		return offline()
+		return e.noTrial()
 	}
 	t := e.trial.server[0]
 	var details []string
@@ -260,7 +275,7 @@ func (e *examination) checkJobDNS(context.Context) Result {
 
 func (e *examination) checkJobServer(context.Context) Result {
 	if len(e.trial.server) == 0 {
-		return offline()
+		return e.noTrial()
 	}
 	result := ok("jobs reach " + e.opts.Config.ServiceURL)
 	if len(e.trial.server) == 1 && e.token.ExternalURL == "" {
@@ -278,7 +293,7 @@ func (e *examination) checkJobServer(context.Context) Result {
 		switch r.Status {
 		case Fail:
 			r.Found = "jobs do not reach " + what + ": " + r.Found
-			r.Advice += "; a container may not reach all that the host reaches: check docker_network, the engine's packet filter, and proxies in env_forward_allowlist"
+			r.Advice += "; " + e.egressAdvice()
 			return r
 		case Warn:
 			r.Found = "from a job, " + what + ": " + r.Found
@@ -289,6 +304,13 @@ func (e *examination) checkJobServer(context.Context) Result {
 		}
 	}
 	return result
+}
+
+func (e *examination) egressAdvice() string {
+	if e.inPods() {
+		return "a pod may not reach all that the agent reaches: check the NetworkPolicies of namespace " + e.opts.Pods.Namespace() + ", the cluster's DNS, and proxies in env_forward_allowlist"
+	}
+	return "a container may not reach all that the host reaches: check docker_network, the engine's packet filter, and proxies in env_forward_allowlist"
 }
 
 func (e *examination) checkJobReach(context.Context) Result {

@@ -5,15 +5,17 @@ import (
 	"strings"
 	"testing"
 
+	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 
 	"workflowagent/internal/agent/executor"
 	"workflowagent/internal/dev/executortest/program"
 )
 
-// TestRights runs a job with exactly the rights of the installation's Role.
-func TestRights(t *testing.T) {
-	s := newSpace(t)
+// agent returns the connection of a service account with the rights of the installation's Role.
+func (s *space) agent() *rest.Config {
+	s.t.Helper()
+	t := s.t
 	role, err := os.ReadFile("../../../../packaging/kubernetes/base/role.yaml")
 	if err != nil {
 		t.Fatal(err)
@@ -34,7 +36,13 @@ func TestRights(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	e := s.open(t, Options{Config: config})
+	return config
+}
+
+// TestRights runs a job with exactly the rights of the installation's Role.
+func TestRights(t *testing.T) {
+	s := newSpace(t)
+	e := s.open(t, Options{Config: s.agent()})
 	defer e.Close()
 	if err := e.Check(t.Context()); err != nil {
 		t.Fatalf("Check: %v", err)
