@@ -20,7 +20,7 @@ import (
 //
 // Connections to other ports of this machine are refused, so that a job fails at once. Only the table
 // filter can refuse, so mangle marks their packets. The table security, which is behind filter, drops
-// marked packets in case another program has removed the rule in filter.
+// the packets in case another program has removed the rule in filter, or the mark.
 type firewall struct {
 	bridge  string
 	gateway netip.Addr   // address of the bridge
@@ -65,46 +65,65 @@ func (f *firewall) install(ctx context.Context) error {
 	return f.apply(ctx)
 }
 
+// apply changes first the tables that refuse and drop, so that no step opens a port.
 func (f *firewall) apply(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, firewallTime)
 	defer cancel()
-	if err := filter(ctx, f.rules(), "iptables-restore", "--noflush", "--wait", "10"); err != nil {
-		return err
+	steps := []struct {
+		rules []string
+		jumps [][2]string // tables and chains from which packets of the bridge reach the rules
+	}{
+		{f.refusing(), [][2]string{{"security", "INPUT"}, {"security", "FORWARD"}, {"filter", "INPUT"}, {"filter", "FORWARD"}}},
+		{f.choosing(), [][2]string{{"mangle", "PREROUTING"}}},
 	}
-	for _, jump := range jumps {
-		rule := []string{jump[1], "-i", f.bridge, "-j", f.chain}
-		if filter(ctx, "", "iptables", append([]string{"--wait", "10", "-t", jump[0], "-C"}, rule...)...) == nil {
-			continue
-		}
-		if err := filter(ctx, "", "iptables", append([]string{"--wait", "10", "-t", jump[0], "-I"}, rule...)...); err != nil {
+	for _, step := range steps {
+		if err := filter(ctx, strings.Join(append(step.rules, ""), "\n"), "iptables-restore", "--noflush", "--wait", "10"); err != nil {
 			return err
+		}
+		for _, jump := range step.jumps {
+			rule := []string{jump[1], "-i", f.bridge, "-j", f.chain}
+			if filter(ctx, "", "iptables", append([]string{"--wait", "10", "-t", jump[0], "-C"}, rule...)...) == nil {
+				continue
+			}
+			if err := filter(ctx, "", "iptables", append([]string{"--wait", "10", "-t", jump[0], "-I"}, rule...)...); err != nil {
+				return err
+			}
 		}
 	}
 	return nil
 }
 
-// jumps are the tables and chains from which packets of the bridge reach the rules. The one that
-// marks packets comes last, when the others exist.
-var jumps = [][2]string{{"security", "INPUT"}, {"security", "FORWARD"}, {"filter", "INPUT"}, {"filter", "FORWARD"}, {"mangle", "PREROUTING"}}
-
 // refused is the mark of packets of connections that are refused.
 const refused = "0x800000/0x800000"
 
-// rules returns the input of iptables-restore, which replaces each chain in one step. Name servers on
-// link-local addresses stay reachable, because some clouds have no others.
-func (f *firewall) rules() string {
+// refusing returns the input of iptables-restore for the tables behind mangle. It replaces each chain
+// in one step. Packets to this machine are dropped even if another program has changed their marks.
+func (f *firewall) refusing() []string {
+	return []string{
+		"*security", ":" + f.chain + " - [0:0]",
+		"-A " + f.chain + " -m mark --mark " + refused + " -j DROP",
+		"-A " + f.chain + " -p tcp -m addrtype --dst-type LOCAL -m conntrack ! --ctorigdstport " + f.port + " -j DROP",
+		"COMMIT",
+		"*filter", ":" + f.chain + " - [0:0]",
+		"-A " + f.chain + " -p tcp -m mark --mark " + refused + " -j REJECT --reject-with tcp-reset",
+		"COMMIT",
+	}
+}
+
+// choosing returns the input for the table mangle. Marked packets skip the rules of other programs in
+// PREROUTING, which could change the mark. Name servers on link-local addresses stay reachable,
+// because some clouds have no others.
+func (f *firewall) choosing() []string {
 	target := "-m addrtype --dst-type LOCAL"
 	if f.only.IsValid() {
 		target = "-d " + f.only.String() + "/32"
 	}
 	lines := []string{
-		"*security", ":" + f.chain + " - [0:0]", "-A " + f.chain + " -m mark --mark " + refused + " -j DROP", "COMMIT",
-		"*filter", ":" + f.chain + " - [0:0]", "-A " + f.chain + " -p tcp -m mark --mark " + refused + " -j REJECT --reject-with tcp-reset", "COMMIT",
 		"*mangle",
 		":" + f.chain + " - [0:0]",
 		"-A " + f.chain + " -p tcp " + target + " -m tcp --dport " + f.port + " -j RETURN",
 		"-A " + f.chain + " -p tcp -m addrtype --dst-type LOCAL -j MARK --set-xmark " + refused,
-		"-A " + f.chain + " -p tcp -m mark --mark " + refused + " -j RETURN",
+		"-A " + f.chain + " -p tcp -m mark --mark " + refused + " -j ACCEPT",
 		"-A " + f.chain + " -m addrtype --dst-type LOCAL -j DROP",
 		"-A " + f.chain + " -m addrtype --dst-type BROADCAST -j DROP",
 		"-A " + f.chain + " -m addrtype --dst-type MULTICAST -j DROP",
@@ -116,7 +135,7 @@ func (f *firewall) rules() string {
 		}
 		lines = append(lines, "-A "+f.chain+" -d "+metadata+" -j DROP")
 	}
-	return strings.Join(append(lines, "COMMIT", ""), "\n")
+	return append(lines, "COMMIT")
 }
 
 func filter(ctx context.Context, input, program string, args ...string) error {

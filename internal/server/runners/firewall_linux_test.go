@@ -47,6 +47,16 @@ func TestRefusal(t *testing.T) {
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
+	// Earlier versions dropped the packets, and their rules remain until all of the new ones work.
+	say(t, "iptables", "-t", "mangle", "-N", f.chain)
+	say(t, "iptables", "-t", "mangle", "-A", f.chain, "-m", "addrtype", "--dst-type", "LOCAL", "-j", "DROP")
+	say(t, "iptables", "-t", "mangle", "-I", "PREROUTING", "-i", f.bridge, "-j", f.chain)
+	if err := applyHindered(t, f); err == nil {
+		t.Error("the rules were applied without the program that applies them")
+	}
+	if err := dialFromJob(t, other); err == nil || errors.Is(err, syscall.ECONNREFUSED) {
+		t.Errorf("connecting to another port after an upgrade failed halfway: %v, want a timeout", err)
+	}
 	for range 2 { // repeatedly, as every 30 seconds
 		if err := f.apply(ctx); err != nil {
 			t.Fatal(err)
@@ -67,6 +77,16 @@ func TestRefusal(t *testing.T) {
 	}
 	if err := dialFromJob(t, other); !errors.Is(err, syscall.ECONNREFUSED) {
 		t.Errorf("connecting to another port after the rules were restored: %v, want that it is refused", err)
+	}
+	// Programs for several uplinks and tunnels set the marks of all packets.
+	for _, chain := range []string{"PREROUTING", "INPUT"} {
+		say(t, "iptables", "-t", "mangle", "-A", chain, "-j", "MARK", "--set-mark", "0")
+		if err := dialFromJob(t, other); err == nil {
+			t.Errorf("connecting to another port succeeded after another program had removed the mark in %s", chain)
+		}
+	}
+	if err := dialFromJob(t, api); err != nil {
+		t.Errorf("connecting to the API at the end: %v", err)
 	}
 }
 
@@ -101,4 +121,22 @@ func dialFromJob(t *testing.T, port string) error {
 		return syscall.ECONNREFUSED
 	}
 	return err
+}
+
+// applyHindered applies the rules while no rule can be inserted into the chains of other programs.
+func applyHindered(t *testing.T, f firewall) error {
+	t.Helper()
+	real, err := exec.LookPath("iptables")
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	script := "#!/bin/sh\ncase \" $* \" in *' -I '*) exit 4 ;; esac\nexec " + real + " \"$@\"\n"
+	if err := os.WriteFile(dir+"/iptables", []byte(script), 0o700); err != nil { //nolint:gosec // a program
+		t.Fatal(err)
+	}
+	path := os.Getenv("PATH")
+	t.Setenv("PATH", dir+":"+path)
+	defer t.Setenv("PATH", path)
+	return f.apply(t.Context())
 }

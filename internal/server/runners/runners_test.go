@@ -158,7 +158,7 @@ func TestEnvironment(t *testing.T) {
 
 func TestRules(t *testing.T) {
 	f := firewall{bridge: "wfr-1", chain: "WORKFLOW-1", subnet: netip.MustParsePrefix("172.18.0.0/16"), only: netip.MustParseAddr("172.18.0.1"), port: "8800"}
-	rules := f.rules()
+	rules := strings.Join(slices.Concat(f.refusing(), f.choosing(), []string{""}), "\n")
 	order := []string{
 		"*security\n:WORKFLOW-1 - [0:0]\n",
 		"*filter\n:WORKFLOW-1 - [0:0]\n",
@@ -180,8 +180,8 @@ func TestRules(t *testing.T) {
 		at += i
 	}
 	f.only = netip.Addr{}
-	if want := "-p tcp -m addrtype --dst-type LOCAL -m tcp --dport 8800 -j RETURN"; !strings.Contains(f.rules(), want) {
-		t.Errorf("%q is missing:\n%s", want, f.rules())
+	if want := "-p tcp -m addrtype --dst-type LOCAL -m tcp --dport 8800 -j RETURN"; !strings.Contains(strings.Join(f.choosing(), "\n"), want) {
+		t.Errorf("%q is missing:\n%s", want, strings.Join(f.choosing(), "\n"))
 	}
 }
 
