@@ -1,6 +1,7 @@
 package store_test
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"strconv"
@@ -68,6 +69,48 @@ func TestFailedWritesAmongOthers(t *testing.T) {
 			}
 			if got, want := stored[strconv.Itoa(i)], err == nil; got != want {
 				t.Errorf("write %d: stored %t, want %t (%v)", i, got, want, err)
+			}
+		}
+	})
+}
+
+// TestFailedCommit checks that a write whose error follows from the changes of another write does not
+// report that error if the changes were not committed.
+func TestFailedCommit(t *testing.T) {
+	storetest.Each(t, func(t *testing.T, db *store.DB) {
+		write(t, db, func(tx *store.Tx) error {
+			if _, err := tx.Exec("CREATE TABLE parents (id TEXT PRIMARY KEY)"); err != nil {
+				return err
+			}
+			_, err := tx.Exec("CREATE TABLE children (id TEXT PRIMARY KEY, parent TEXT REFERENCES parents (id) DEFERRABLE INITIALLY DEFERRED)")
+			return err
+		})
+		exists := errors.New("the child exists")
+		started, release := make(chan struct{}), make(chan struct{})
+		var wg sync.WaitGroup
+		wg.Go(func() { // the writes below wait for this one, and share a transaction
+			if err := db.Write(t.Context(), func(*store.Tx) error { close(started); <-release; return nil }); err != nil {
+				t.Errorf("the first write: %v", err)
+			}
+		})
+		<-started
+		errs := make([]error, 2)
+		for i := range errs {
+			wg.Go(func() {
+				errs[i] = db.Write(t.Context(), func(tx *store.Tx) error {
+					if n, err := database.Scalar[int64](tx.Tx, "SELECT COUNT(*) FROM children"); err != nil || n > 0 {
+						return cmp.Or(err, exists)
+					}
+					_, err := tx.Exec("INSERT INTO children (id, parent) VALUES ('a', 'missing')") // fails at the commit
+					return err
+				})
+			})
+		}
+		close(release)
+		wg.Wait()
+		for i, err := range errs {
+			if err == nil || errors.Is(err, exists) {
+				t.Errorf("write %d: %v, want the error of the commit", i, err)
 			}
 		}
 	})

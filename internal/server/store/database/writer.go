@@ -1,6 +1,7 @@
 package database
 
 import (
+	"cmp"
 	"context"
 	"database/sql"
 	"fmt"
@@ -107,13 +108,12 @@ func begun(group []*writeRequest) []*writeRequest {
 	return live
 }
 
-// report tells the callers of a group the results. A groupErr means that no write took effect.
+// report tells the callers of a group the results. A groupErr means that no write took effect. It
+// replaces the writes' own errors, because these can follow from what another write of the group had
+// changed.
 func report(group []*writeRequest, groupErr error) {
 	for _, req := range group {
-		err := req.err
-		if groupErr != nil && err == nil {
-			err = groupErr
-		}
+		err := cmp.Or(groupErr, req.err)
 		if err == nil {
 			req.tx.afterCommit()
 		}
