@@ -140,6 +140,26 @@ func TestCopiedPod(t *testing.T) {
 	}
 }
 
+// TestRestartedContainer restarts the container of a job whose result the server does not have yet.
+// The container has the same name, and with the old document the server would repeat its permission.
+func TestRestartedContainer(t *testing.T) {
+	p := newPodRun(t, "echo run")
+	if out, err := p.command(t, "pod-1").CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	p.server.Update(func() { p.job.Status = workflow.StatusRunning })
+	p.write(t)
+	cmd := p.command(t, "pod-1")
+	out, _ := cmd.CombinedOutput()
+	if code := cmd.ProcessState.ExitCode(); code != runner.ExitNoLeave || !strings.Contains(string(out), "already started") {
+		t.Errorf("exit code %d: %s", code, out)
+	}
+	p.server.View(func() {}) // the server's handlers have finished
+	if len(p.job.Results) != 1 {
+		t.Errorf("results %+v", p.job.Results)
+	}
+}
+
 func TestWithoutName(t *testing.T) {
 	p := newPodRun(t, "echo run")
 	cmd := p.command(t, "")

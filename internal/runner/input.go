@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"os/signal"
 	"path/filepath"
@@ -58,8 +59,15 @@ func RunInput(ctx context.Context, in Input, jobDir, version string) (code int, 
 			return ExitNoLaunch, fmt.Errorf("removing a variable from the steps' environment: %w", err)
 		}
 	}
-	if launch.AskLeave && holder == "" {
-		return ExitNoLaunch, errors.New("starting a job: its runner has no name; nothing was started: only the agent may start this program, with --holder-env")
+	if launch.AskLeave {
+		if holder == "" {
+			return ExitNoLaunch, errors.New("starting a job: its runner has no name; nothing was started: only the agent may start this program, with --holder-env")
+		}
+		// The server repeats its permission for a holder, whose first response can be lost. Only a
+		// runner with permission creates the directory.
+		if _, err := os.Lstat(jobDir); !errors.Is(err, fs.ErrNotExist) {
+			return ExitNoLeave, errors.New("starting a job: this pod has already started it; nothing was started: a cluster must not restart the container of a job")
+		}
 	}
 	return runLaunch(ctx, launch, Options{JobDir: jobDir, Signals: signals, InPod: in.File != ""}, holder, version, protectErr)
 }
