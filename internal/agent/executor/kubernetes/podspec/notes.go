@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"encoding/json"
 	"fmt"
+	"slices"
 
 	corev1 "k8s.io/api/core/v1"
 	"sigs.k8s.io/yaml"
@@ -74,6 +75,12 @@ func (b *Builder) Notes() []string {
 	for _, c := range append(append([]corev1.Container{}, spec.InitContainers...), spec.Containers...) {
 		security := c.SecurityContext
 		note(security != nil && security.Privileged != nil && *security.Privileged, "makes the container %s privileged: it controls its node", c.Name)
+		if security == nil || security.Capabilities == nil || c.Name != MainContainer {
+			continue
+		}
+		for _, capability := range []corev1.Capability{"ALL", "SYS_ADMIN", "SYS_PTRACE"} {
+			note(slices.Contains(security.Capabilities.Add, capability), "adds the capability %s to the container %s: jobs can read the runner's memory, which contains the job's token", capability, c.Name)
+		}
 	}
 	return notes
 }

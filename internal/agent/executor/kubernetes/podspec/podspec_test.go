@@ -306,12 +306,14 @@ func TestNotes(t *testing.T) {
   automountServiceAccountToken: true
   activeDeadlineSeconds: 60
   volumes: [{name: node, hostPath: {path: /var/run}}]
-  containers: [{name: side, image: i, securityContext: {privileged: true}}]`, "TEMPLATE"
+  containers:
+    - {name: side, image: i, securityContext: {privileged: true}}
+    - {name: pulumi-workflow, securityContext: {capabilities: {add: [SYS_PTRACE]}}}`, "TEMPLATE"
 	if b, err = New(c); err != nil {
 		t.Fatal(err)
 	}
 	notes := strings.Join(b.Notes(), "\n")
-	for _, want := range []string{"hostPID", "hostNetwork", "hostIPC", "shareProcessNamespace", `"default"`, "60 s", "/var/run", "container side privileged"} {
+	for _, want := range []string{"hostPID", "hostNetwork", "hostIPC", "shareProcessNamespace", `"default"`, "60 s", "/var/run", "container side privileged", "SYS_PTRACE"} {
 		if !strings.Contains(notes, want) {
 			t.Errorf("the notes do not contain %q:\n%s", want, notes)
 		}

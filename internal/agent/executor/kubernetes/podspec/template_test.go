@@ -53,6 +53,7 @@ func TestBadTemplates(t *testing.T) {
 		{"restart policy", "spec: {restartPolicy: Always}", "spec.restartPolicy: must be Never"},
 		{"no restart policy", "spec: {restartPolicy: null}", "spec.restartPolicy: must be Never"},
 		{"system", "spec: {os: {name: windows}}", "spec.os: must be linux"},
+		{"restart of all containers", "spec: {containers: [{name: side, image: b, restartPolicy: Never, restartPolicyRules: [{action: RestartAllContainers, exitCodes: {operator: In, values: [1]}}]}]}", "spec.containers[side].restartPolicyRules: must not restart"},
 		{"ephemeral container", "spec: {ephemeralContainers: [{name: a, image: b}]}", "spec.ephemeralContainers: cannot"},
 		{"no security context", "spec: {securityContext: null}", "spec.securityContext: must not be removed"},
 		{"no spec", "spec: null", "T:1: "},

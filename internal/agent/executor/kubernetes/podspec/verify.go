@@ -222,6 +222,11 @@ func (v *verifier) others(list string, containers []corev1.Container) {
 				v.fail("must not refer to the job's Secret", append(at, "envFrom")...)
 			}
 		}
+		for _, rule := range c.RestartPolicyRules {
+			if rule.Action == corev1.ContainerRestartRuleActionRestartAllContainers {
+				v.fail("must not restart all containers, because a job must not run twice: remove the rule", append(at, "restartPolicyRules")...)
+			}
+		}
 		if isOurs(c.Name) {
 			continue
 		}
