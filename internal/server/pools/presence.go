@@ -186,6 +186,12 @@ func (p *presence) look(key agentKey, g Sighting, now time.Time) (known string, 
 	if same != g || old.written.IsZero() || waiting && now.Sub(unwritten.at) > renewPatience {
 		return old.SessionID, false, nil
 	}
+	if waiting || now.Sub(old.written) >= writeEvery {
+		// Another session may have begun on another server when the row was no longer alive.
+		if !now.Before(old.until(old.written, true)) {
+			return old.SessionID, false, nil
+		}
+	}
 	if !waiting && now.Sub(old.written) >= writeEvery {
 		old.Hold = g.Hold
 		p.unwritten[key] = sign{now, g.until(now, true)}

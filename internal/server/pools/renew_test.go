@@ -9,6 +9,48 @@ import (
 	"workflowagent/internal/server/store"
 )
 
+// TestReturn checks that a session that was silent for so long that another one has begun on another
+// server cannot poll again.
+func TestReturn(t *testing.T) {
+	db := storetest.SQLite(t)
+	here, there := New(db, storetest.Log()), New(db, storetest.Log())
+	g := Sighting{PoolID: "p", AgentID: "a", SessionID: "mine", Hold: 25 * time.Second}
+	err := db.Write(t.Context(), func(tx *store.Tx) error {
+		if err := tx.InsertOrganization(store.Organization{ID: "o", Name: "o"}); err != nil {
+			return err
+		}
+		return tx.InsertPool(store.AgentPool{ID: "p", OrgID: "o", Name: "p"})
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := here.Seen(t.Context(), g); err != nil {
+		t.Fatal(err)
+	}
+	here.Answered(g)
+	mine := here.presence.agents[agentKey{"p", "a"}]
+	mine.written, mine.liveUntil = mine.written.Add(-time.Minute), mine.liveUntil.Add(-time.Minute)
+	err = db.Write(t.Context(), func(tx *store.Tx) error {
+		a, err := tx.Agent("p", "a")
+		if err != nil {
+			return err
+		}
+		a.LiveUntil, a.LastSeenAt = a.LiveUntil.Add(-time.Minute), a.LastSeenAt.Add(-time.Minute)
+		return tx.SaveAgent(a)
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	twin := g
+	twin.SessionID = "twin"
+	if err := there.Seen(t.Context(), twin); err != nil {
+		t.Fatalf("a new session on another server: %v", err)
+	}
+	if err := here.Seen(t.Context(), g); fault.KindOf(err) != fault.KindConflict {
+		t.Errorf("a poll of the earlier session: %v, want a conflict", err)
+	}
+}
+
 // TestRenewal checks that the presence of a known session is written later, that the end of the
 // session is still recorded, and that a session whose row has passed to another one is rejected.
 func TestRenewal(t *testing.T) {
