@@ -3,6 +3,7 @@ package lab
 import (
 	"archive/tar"
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/subtle"
 	"errors"
@@ -29,7 +30,7 @@ import (
 	"github.com/moby/moby/client"
 )
 
-// Registry is an image registry in this process, on loopback, where engines do not require TLS.
+// Registry is an image registry in this process. On loopback, engines do not require TLS.
 type Registry struct {
 	// Host is the registry's address, the first part of the image names.
 	Host string
@@ -43,9 +44,11 @@ type Registry struct {
 	asked chan struct{} // receives a value for each held request
 }
 
-// RegistryOptions contains the credentials of a [Registry].
+// RegistryOptions configure a [Registry].
 type RegistryOptions struct {
 	Username, Password string // "" = no authentication
+	// Address is the IP address to listen on. The default is 127.0.0.1.
+	Address string
 }
 
 // Picture is the content of an image for a [Registry].
@@ -57,7 +60,7 @@ type Picture struct {
 
 // StartRegistry starts a registry that keeps its images in memory.
 func StartRegistry(ctx context.Context, o RegistryOptions) (*Registry, error) {
-	listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", "127.0.0.1:0")
+	listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", net.JoinHostPort(cmp.Or(o.Address, "127.0.0.1"), "0"))
 	if err != nil {
 		return nil, fmt.Errorf("starting an image registry: %w", err)
 	}
