@@ -30,6 +30,9 @@ const (
 	// useless by then, and the Secret is removed with the pod.
 	spendTime = 10 * time.Second
 
+	// maxLaunch bounds the launch document in bytes. It leaves room for the credentials of a registry.
+	maxLaunch = corev1.MaxSecretSize - 16<<10
+
 	hubKey = "https://index.docker.io/v1/"
 )
 
@@ -115,6 +118,9 @@ func (e *Executor) Start(ctx context.Context, h executor.Handle, launch []byte) 
 		return executor.ErrStarted
 	}
 	defer e.starting.Delete(j.Name)
+	if len(launch) > maxLaunch {
+		return failure(workflow.ReasonLaunch, "The job's definition is larger than 1 MiB, the limit of a Secret: shorten its commands and variables, or run the job with another deploy_target", nil)
+	}
 	w.expect(j.Name)
 	err = e.start(ctx, pod, secret(pod, launch))
 	if _, final := errors.AsType[*executor.Error](err); err == nil || final || errors.Is(err, executor.ErrStarted) {
