@@ -88,17 +88,21 @@ func (e *Executor) kept(pod *corev1.Pod, now time.Time) bool {
 		main != nil && main.State.Terminated != nil && now.Sub(main.State.Terminated.FinishedAt.Time) < e.opts.KeepDebugPods
 }
 
-// reap deletes the debug pods that have expired.
+// reap deletes the debug pods that have expired, until ctx is canceled.
 func (e *Executor) reap(ctx context.Context, w *watcher) {
 	for retry.Sleep(ctx, retry.Spread(reapPause)) == nil {
-		for _, object := range w.informer.GetStore().List() {
-			pod, ok := object.(*corev1.Pod)
-			if !ok || pod.Labels[podspec.LabelDebug] != "true" || !exited(pod) || e.kept(pod, time.Now()) || w.awaited(pod.Name) {
-				continue
-			}
-			if err := e.client.deletePod(ctx, pod, killGrace); err != nil {
-				e.opts.Log.WithError(err).WithField("pod", pod.Name).Warn("deleting an expired debug pod failed; retrying")
-			}
+		e.reapExpired(ctx, w)
+	}
+}
+
+func (e *Executor) reapExpired(ctx context.Context, w *watcher) {
+	for _, object := range w.informer.GetStore().List() {
+		pod, ok := object.(*corev1.Pod)
+		if !ok || pod.Labels[podspec.LabelDebug] != "true" || !exited(pod) || e.kept(pod, time.Now()) || w.awaited(pod.Name) {
+			continue
+		}
+		if err := e.client.deletePod(ctx, pod, killGrace); err != nil {
+			e.opts.Log.WithError(err).WithField("pod", pod.Name).Warn("deleting an expired debug pod failed; retrying")
 		}
 	}
 }
