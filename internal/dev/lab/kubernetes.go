@@ -2,6 +2,7 @@ package lab
 
 import (
 	"context"
+	"fmt"
 	"io"
 	"path/filepath"
 	"strings"
@@ -29,4 +30,42 @@ func Kubernetes(ctx context.Context, progress io.Writer) (string, error) {
 		what: "Kubernetes", expect: "about 7 min",
 	}})
 	return filepath.Join(dir, kubernetesBinary), err
+}
+
+const installBinary = "install"
+
+// Installation is a program that renders the agent's objects for Kubernetes; see
+// internal/dev/tools/install.
+type Installation struct{ binary, dir string }
+
+// NewInstallation builds the program if necessary, which takes minutes and is reported on progress.
+func NewInstallation(ctx context.Context, progress io.Writer) (Installation, error) {
+	build, err := newBuilder(ctx, progress)
+	if err != nil {
+		return Installation{}, err
+	}
+	dir, err := build.module(ctx, installBinary, []program{{name: installBinary, pkg: ".", what: "a renderer of charts", expect: "about 2 min"}})
+	return Installation{filepath.Join(dir, installBinary), filepath.Join(build.root, "internal", "dev", "tools", "install")}, err
+}
+
+// Chart returns the objects of the agent's Helm chart with values in YAML.
+func (i Installation) Chart(ctx context.Context, namespace, values string) (string, error) {
+	return i.render(ctx, values, "chart", namespace)
+}
+
+// Program returns the objects of the Pulumi program with a configuration in JSON. It installs the
+// packages that the program needs, once per version.
+func (i Installation) Program(ctx context.Context, config string) (string, error) {
+	return i.render(ctx, config, "program")
+}
+
+func (i Installation) render(ctx context.Context, input string, args ...string) (string, error) {
+	cmd := command(ctx, i.binary, args...)
+	cmd.Dir, cmd.Stdin = i.dir, strings.NewReader(input)
+	var out, problems strings.Builder
+	cmd.Stdout, cmd.Stderr = &out, &problems
+	if err := cmd.Run(); err != nil {
+		return "", fmt.Errorf("rendering the %s: %w: %s", args[0], err, strings.TrimSpace(problems.String()))
+	}
+	return out.String(), nil
 }

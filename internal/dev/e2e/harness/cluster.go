@@ -18,8 +18,8 @@ type ClusterSite struct {
 	Cluster   *cluster.Cluster
 	Namespace string
 	Image     string // image of jobs, with pulumi
-
-	agentImage string
+	// AgentImage contains the agent and the runner, at their paths in the released image.
+	AgentImage string
 }
 
 // StartClusterSite is like [StartSite], with a cluster.
@@ -46,7 +46,7 @@ func StartClusterSite(t *testing.T, serverArgs ...string) *ClusterSite {
 	if w.Image, err = c.Import(t.Context(), image); err != nil {
 		t.Fatal(err)
 	}
-	if w.agentImage, err = c.Import(t.Context(), lab.NewAgentImage(bin)); err != nil {
+	if w.AgentImage, err = c.Import(t.Context(), lab.NewAgentImage(bin)); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := c.Kubectl(t.Context(), "create", "namespace", w.Namespace); err != nil {
@@ -64,7 +64,7 @@ func StartClusterSite(t *testing.T, serverArgs ...string) *ClusterSite {
 // StartClusterAgent starts an agent on this machine that runs jobs in the namespace, with the
 // administrator's rights.
 func (w *ClusterSite) StartClusterAgent(ctx context.Context, settings map[string]string) (*lab.Agent, error) {
-	all := map[string]string{"kubernetes_namespace": w.Namespace, "image": w.agentImage, "image_pull_policy": "IfNotPresent"}
+	all := map[string]string{"kubernetes_namespace": w.Namespace, "image": w.AgentImage, "image_pull_policy": "IfNotPresent"}
 	maps.Copy(all, settings)
 	return w.StartAgent(ctx, "kubernetes", all, "KUBECONFIG="+w.Cluster.Admin())
 }

@@ -4,14 +4,12 @@ package install
 import (
 	"context"
 	"encoding/json"
-	"os"
-	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
-	"workflowagent/internal/dev/lab"
-	"workflowagent/internal/dev/lab/cluster"
+	"workflowagent/internal/dev/e2e/harness"
 )
 
 const (
@@ -20,55 +18,101 @@ const (
 	label  = "app.kubernetes.io/name=customer-managed-workflow-agent"
 )
 
-// TestManifests applies the manifests and checks the agent's rights, that the agent's pods satisfy
-// their namespace's policy, and that nothing remains after the removal. Tests in
-// internal/dev/tools/install check that chart and Pulumi program create the same objects.
-func TestManifests(t *testing.T) {
-	if reason, ok := cluster.Available(); !ok {
-		t.Skip(reason)
-	}
-	c, err := cluster.Need(t.Context(), cluster.Options{})
-	if err != nil {
+// TestInstallation installs agents in each way, runs a deployment with the stock CLI, and checks that
+// nothing remains after the removal. The job runs while its agents are replaced: those of the
+// manifests finish it before they exit, and those of the chart are killed.
+func TestInstallation(t *testing.T) {
+	s := site{ClusterSite: harness.StartClusterSite(t)}
+	s.repo = s.Repo(t.Context(), t).URL
+	if err := s.MakePool(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() {
-		if err := c.Close(); err != nil {
-			t.Error(err)
-		}
-	})
-	root, err := lab.Root()
-	if err != nil {
-		t.Fatal(err)
-	}
-	dir := t.TempDir()
-	if err := os.CopyFS(dir, os.DirFS(filepath.Join(root, "packaging", "kubernetes"))); err != nil {
-		t.Fatal(err)
-	}
-	kubectl(t, c, "apply", "--server-side", "-k", dir)
-	t.Cleanup(func() {
-		ctx, cancel := context.WithTimeout(context.WithoutCancel(t.Context()), time.Minute)
-		defer cancel()
-		_, _ = c.Kubectl(ctx, "delete", "--ignore-not-found", "-k", dir)
-	})
-
-	t.Run("rights", func(t *testing.T) { testRights(t, c) })
-	t.Run("policy", func(t *testing.T) { testPolicy(t, c) })
-
-	kubectl(t, c, "delete", "--timeout=1m", "-k", dir)
-	left := kubectl(t, c, "get", "all,namespaces,configmaps,secrets,serviceaccounts,roles,rolebindings,poddisruptionbudgets",
-		"--all-namespaces", "--selector", label, "--output", "name")
-	if left != "" {
-		t.Errorf("after the removal, these objects remain:\n%s", left)
+	s.NewStack(t.Context(), t, "box", "dev", s.Image, nil)
+	for i, w := range ways {
+		t.Run(w.name, func(t *testing.T) {
+			before := s.objects(t)
+			uninstall := s.install(t, w)
+			operation, result := "update", "+ 2 created"
+			if i%2 == 1 {
+				operation, result = "destroy", "- 2 deleted"
+			}
+			job := s.start(t, operation)
+			if w.name == "manifests" {
+				testRights(t, s)
+				testPolicy(t, s)
+			}
+			job.wait(t)
+			switch w.name {
+			case "manifests":
+				s.replaced(t, job, result)
+			case "chart":
+				s.killed(t, job, result)
+			default:
+				job.finish(t, result)
+				s.cleared(t)
+			}
+			uninstall()
+			for object := range s.objects(t) {
+				if !before[object] {
+					t.Errorf("after the removal, %s remains", object)
+				}
+			}
+		})
 	}
 }
 
+// replaced replaces all agents while a job runs. The agent of the job exits after it.
+func (s site) replaced(t *testing.T, job *run, result string) {
+	t.Helper()
+	old := s.agents(t)
+	s.kubectl(t, "--namespace", agents, "rollout", "restart", "deployment/workflow-agent-pool")
+	s.ready(t)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	var left []string
+	err := harness.Until(ctx, func() (bool, error) {
+		left = slices.DeleteFunc(s.agents(t), func(pod string) bool { return !slices.Contains(old, pod) })
+		return len(left) == 1, nil
+	})
+	if err != nil {
+		t.Errorf("of the agents %v, %v remain while the job runs (%v)", old, left, err)
+	}
+	if len(s.jobObjects(t)) != 2 {
+		t.Errorf("while the job runs, its objects are %v", s.jobObjects(t))
+	}
+	job.finish(t, result)
+	s.cleared(t)
+	for _, pod := range old {
+		s.kubectl(t, "--namespace", agents, "wait", "--for=delete", pod, "--timeout=1m")
+	}
+}
+
+// killed kills all agents while a job runs. Their replacements have other identities and leave the
+// job alone.
+func (s site) killed(t *testing.T, job *run, result string) {
+	t.Helper()
+	s.kubectl(t, "--namespace", agents, "delete", "pod", "--selector", label, "--grace-period=1")
+	s.ready(t)
+	job.finish(t, result)
+	pods := s.kubectl(t, "get", "pods", "--namespace", jobs, "-o", "jsonpath={.items[*].status.phase}")
+	if pods != "Running" && pods != "Succeeded" {
+		t.Errorf("after the job without an agent, the phases of its pods are %q", pods)
+	}
+}
+
+// agents lists the pods of agents.
+func (s site) agents(t *testing.T) []string {
+	t.Helper()
+	return strings.Fields(s.kubectl(t, "get", "pods", "--namespace", agents, "--selector", label, "-o", "name"))
+}
+
 // testRights checks what the agent may do, by impersonation.
-func testRights(t *testing.T, c *cluster.Cluster) {
+func testRights(t *testing.T, s site) {
 	check := func(want, verb, resource, namespace string) {
 		t.Helper()
 		whole, part, _ := strings.Cut(resource, "/")
 		// The exit code is 1 if the answer is no.
-		out, err := c.Kubectl(t.Context(), "auth", "can-i", verb, whole, "--subresource", part,
+		out, err := s.Cluster.Kubectl(t.Context(), "auth", "can-i", verb, whole, "--subresource", part,
 			"--namespace", namespace, "--as", "system:serviceaccount:"+agents+":workflow-agent")
 		if got := strings.TrimSpace(out); got != want {
 			t.Errorf("%s %s in %s: %q, want %q (%v)", verb, resource, namespace, got, want, err)
@@ -98,13 +142,13 @@ func testRights(t *testing.T, c *cluster.Cluster) {
 
 // testPolicy asks the cluster to create an agent's pod, without creating it. The namespace enforces
 // the restricted policy.
-func testPolicy(t *testing.T, c *cluster.Cluster) {
+func testPolicy(t *testing.T, s site) {
 	var deployment struct {
 		Spec struct {
 			Template map[string]any `json:"template"`
 		} `json:"spec"`
 	}
-	text := kubectl(t, c, "get", "deployment", "workflow-agent-pool", "--namespace", agents, "--output", "json")
+	text := s.kubectl(t, "get", "deployment", "workflow-agent-pool", "--namespace", agents, "--output", "json")
 	if err := json.Unmarshal([]byte(text), &deployment); err != nil {
 		t.Fatal(err)
 	}
@@ -117,7 +161,7 @@ func testPolicy(t *testing.T, c *cluster.Cluster) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		_, err = c.KubectlWith(t.Context(), strings.NewReader(string(manifest)), "create", "--dry-run=server", "--filename", "-")
+		_, err = s.Cluster.KubectlWith(t.Context(), strings.NewReader(string(manifest)), "create", "--dry-run=server", "--filename", "-")
 		return err
 	}
 	if err := create(); err != nil {
@@ -128,13 +172,4 @@ func testPolicy(t *testing.T, c *cluster.Cluster) {
 	if err := create(); err == nil || !strings.Contains(err.Error(), "restricted") {
 		t.Errorf("a pod that may run as root: %v, want a refusal", err)
 	}
-}
-
-func kubectl(t *testing.T, c *cluster.Cluster, args ...string) string {
-	t.Helper()
-	out, err := c.Kubectl(t.Context(), args...)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return strings.TrimSpace(out)
 }

@@ -1,4 +1,4 @@
-package install
+package main
 
 import (
 	"bufio"
@@ -14,9 +14,6 @@ import (
 	"sync"
 	"testing"
 
-	"helm.sh/helm/v3/pkg/chart/loader"
-	"helm.sh/helm/v3/pkg/chartutil"
-	"helm.sh/helm/v3/pkg/engine"
 	appsv1 "k8s.io/api/apps/v1"
 	autoscalingv2 "k8s.io/api/autoscaling/v2"
 	corev1 "k8s.io/api/core/v1"
@@ -30,11 +27,6 @@ import (
 	"sigs.k8s.io/kustomize/kyaml/filesys"
 	"sigs.k8s.io/yaml"
 )
-
-const packaging = "../../../../packaging"
-
-// object is a Kubernetes object as JSON.
-type object = map[string]any
 
 // objects maps objects by kind, namespace and name.
 type objects map[string]object
@@ -137,24 +129,6 @@ func kustomized(t *testing.T, components ...string) objects {
 		t.Fatal(err)
 	}
 	return parse(t, text)
-}
-
-// template renders a chart as "helm template --namespace" does.
-func template(chart, namespace, values string) (map[string]string, error) {
-	loaded, err := loader.Load(filepath.Join(packaging, "helm", chart))
-	if err != nil {
-		return nil, err
-	}
-	given, err := chartutil.ReadValues([]byte(values))
-	if err != nil {
-		return nil, err
-	}
-	release := chartutil.ReleaseOptions{Name: "test", Namespace: namespace, IsInstall: true}
-	rendered, err := chartutil.ToRenderValues(loaded, given, release, chartutil.DefaultCapabilities)
-	if err != nil {
-		return nil, err
-	}
-	return engine.Render(loaded, rendered)
 }
 
 // charted returns the objects of a chart in the namespace workflow-agent.
