@@ -1,8 +1,10 @@
 package agent
 
 import (
+	"cmp"
 	"context"
 	"errors"
+	"strings"
 	"sync"
 	"time"
 
@@ -24,7 +26,8 @@ import (
 // server gave leave. A job without leave ran nothing, so the agent reports that it was not started.
 // The server accepts this report only as long as it has given no leave, and gives none afterwards.
 
-// lateProbe bounds the question to the executor after the server has closed the job.
+// lateProbe bounds the question to the executor after the server has closed the job, and the question
+// to the server after the runner has ended.
 const lateProbe = 10 * time.Second
 
 // launcher returns the agent's executor if it starts runners late, and nil otherwise.
@@ -106,7 +109,12 @@ func (j *job) resumeLate(ctx context.Context) (delivery.Verdict, error) {
 		return delivery.Verdict{}, err
 	case has:
 		j.phase(status.StartingJob)
-		return j.conclude(ctx, j.leased(ctx, j.awaitStart))
+		err := j.leased(ctx, j.awaitStart)
+		if !errors.Is(err, executor.ErrNotStarted) {
+			return j.conclude(ctx, err)
+		}
+		// The engine has no record of the job: the earlier process did not reach the engine, or
+		// somebody removed the job.
 	}
 	switch leave, err := j.hasLeave(ctx); {
 	case err != nil:
@@ -184,7 +192,37 @@ func (j *job) vanished(v delivery.Verdict) delivery.Verdict {
 	return v
 }
 
-// ranNothing reports whether a late runner ended without having run any part of the job.
-func (j *job) ranNothing(exit executor.Exit) bool {
-	return j.launcher() != nil && exit.Result == nil && (exit.Code == protocol.ExitNoLeave || exit.Code == protocol.ExitNoLaunch)
+// ranNothing reports whether a late runner ended without having run any part of the job: it says so,
+// or the server confirms that it had no leave.
+func (j *job) ranNothing(ctx context.Context, exit executor.Exit) bool {
+	if j.launcher() == nil || exit.Result != nil || exit.Code == 0 {
+		return false
+	}
+	if exit.Code == protocol.ExitNoLeave || exit.Code == protocol.ExitNoLaunch {
+		return true
+	}
+	if j.stock() {
+		return false
+	}
+	limited, cancel := context.WithTimeout(ctx, lateProbe)
+	defer cancel()
+	leave, err := j.hasLeave(limited)
+	return err == nil && !leave
+}
+
+// nothingRan returns the failure of a job whose runner ended without having run any part of it.
+func nothingRan(exit executor.Exit) *executor.Error {
+	reason := exit.Reason
+	exit.Reason = workflow.ReasonNone
+	if reason == workflow.ReasonNone && exit.Lost {
+		reason = workflow.ReasonLaunch
+	}
+	v := judge(exit, false)
+	if exit.Code != protocol.ExitNoLeave && exit.Code != protocol.ExitNoLaunch {
+		v.Message = "The runner ended before the server had permitted the job to start. The job did not run."
+		if exit.Detail != "" {
+			v.Message += " (" + strings.TrimSpace(exit.Detail) + ")"
+		}
+	}
+	return &executor.Error{Reason: cmp.Or(reason, v.Reason), Message: v.Message}
 }

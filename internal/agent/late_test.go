@@ -138,6 +138,73 @@ func TestLateStartIsInterrupted(t *testing.T) {
 	}
 }
 
+// forgetful is an engine that has no record of jobs that it does not have: it cannot tell whether it
+// ever had them.
+type forgetful struct{ fakes.Launcher }
+
+func (f forgetful) Wait(ctx context.Context, h executor.Handle) (executor.Exit, error) {
+	exit, err := f.Launcher.Wait(ctx, h)
+	if errors.Is(err, executor.ErrNotStarted) {
+		return executor.Exit{Code: -1, Lost: true}, nil
+	}
+	return exit, err
+}
+
+// TestLateStartOnForgetfulEngine kills the agent before the engine has the job. The next agent hands
+// the job to the engine, because the server has not permitted it to start.
+func TestLateStartOnForgetfulEngine(t *testing.T) {
+	w, launcher := late(t)
+	w.options = func(o *agent.Options) { o.Executor = forgetful{launcher.Reopen()} }
+	tried := make(chan struct{})
+	w.executor.OnStart(func(context.Context, executor.Handle) error {
+		w.executor.OnStart(nil)
+		close(tried)
+		return errors.New("killed")
+	})
+	job := w.server.Add()
+	r := w.start()
+	<-tried
+	r.kill()
+	r = w.start()
+	w.waitForStart(job)
+	launcher.Release(job.ID)
+	r.finish(job)
+	if job.Status != workflow.StatusSucceeded || len(job.Results) != 1 {
+		t.Errorf("%s, results %+v, log %q", job.Status, job.Results, job.Log(0))
+	}
+	w.cleanState(r)
+}
+
+// TestLateRunnerIsKilledBeforeLeave kills the runner before it has asked leave. The agent reports
+// that the job did not run.
+func TestLateRunnerIsKilledBeforeLeave(t *testing.T) {
+	for _, tc := range []struct {
+		name string
+		exit executor.Exit
+		want workflow.Reason
+	}{
+		{"by a signal", executor.Exit{Code: -1, Signal: "SIGKILL"}, workflow.ReasonSignal},
+		{"together with its objects", executor.Exit{Code: -1, Lost: true}, workflow.ReasonLaunch},
+		{"by an eviction", executor.Exit{Code: -1, Lost: true, Reason: workflow.ReasonEvicted, Detail: "drained"}, workflow.ReasonEvicted},
+		{"by an eviction, after its request failed", executor.Exit{Code: protocol.ExitNoLeave, Reason: workflow.ReasonEvicted}, workflow.ReasonEvicted},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			w, launcher := late(t)
+			w.executor.OnRun(func(context.Context, *fakes.Job) executor.Exit { return tc.exit })
+			job := w.server.Add()
+			r := w.start()
+			w.waitForStart(job)
+			launcher.Release(job.ID)
+			result := w.server.WaitForResult(job)
+			r.drain()
+			if result.Reason != tc.want || !result.NotStarted || !strings.Contains(result.Message, "The job did not run.") {
+				t.Errorf("result %+v, want not started, %s", result, tc.want)
+			}
+			w.cleanState(r)
+		})
+	}
+}
+
 func TestLateStartFails(t *testing.T) {
 	w, launcher := late(t)
 	job := w.server.Add()

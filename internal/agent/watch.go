@@ -46,8 +46,8 @@ func (j *job) follow(ctx context.Context) (delivery.Verdict, error) {
 		}
 		return delivery.Verdict{}, errStopping
 	}
-	if j.ranNothing(exit) {
-		return j.concludeLate(ctx, &executor.Error{Reason: workflow.ReasonLaunch, Message: judge(exit, false).Message})
+	if j.ranNothing(ctx, exit) {
+		return j.concludeLate(ctx, nothingRan(exit))
 	}
 	return j.finishJob(ctx, exit, cancelled.Load())
 }
