@@ -20,7 +20,8 @@ import (
 //
 // Connections to other ports of this machine are refused, so that a job fails at once. Only the table
 // filter can refuse, so mangle marks their packets. The table security, which is behind filter, drops
-// the packets in case another program has removed the rule in filter, or the mark.
+// the packets in case another program has removed the rule in filter, or the mark. If the kernel lacks
+// what that needs, such as the table security, mangle drops the packets, and connections time out.
 type firewall struct {
 	bridge  string
 	gateway netip.Addr   // address of the bridge
@@ -28,6 +29,8 @@ type firewall struct {
 	chain   string
 	only    netip.Addr // address of this machine with the port; zero means all its addresses
 	port    string
+
+	cannotRefuse func(error) // called with the reason each time connections cannot be refused
 }
 
 // firewallTime bounds one change of the rules.
@@ -69,25 +72,29 @@ func (f *firewall) install(ctx context.Context) error {
 func (f *firewall) apply(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, firewallTime)
 	defer cancel()
-	steps := []struct {
-		rules []string
-		jumps [][2]string // tables and chains from which packets of the bridge reach the rules
-	}{
-		{f.refusing(), [][2]string{{"security", "INPUT"}, {"security", "FORWARD"}, {"filter", "INPUT"}, {"filter", "FORWARD"}}},
-		{f.choosing(), [][2]string{{"mangle", "PREROUTING"}}},
+	err := f.replace(ctx, f.refusing(), [][2]string{{"security", "INPUT"}, {"security", "FORWARD"}, {"filter", "INPUT"}, {"filter", "FORWARD"}})
+	if ctx.Err() != nil {
+		return err
 	}
-	for _, step := range steps {
-		if err := filter(ctx, strings.Join(append(step.rules, ""), "\n"), "iptables-restore", "--noflush", "--wait", "10"); err != nil {
-			return err
+	if err != nil {
+		f.cannotRefuse(err)
+	}
+	return f.replace(ctx, f.choosing(err == nil), [][2]string{{"mangle", "PREROUTING"}})
+}
+
+// replace gives rules to iptables-restore, and adds missing jumps to them from tables and chains that
+// packets of the bridge pass.
+func (f *firewall) replace(ctx context.Context, rules []string, jumps [][2]string) error {
+	if err := filter(ctx, strings.Join(append(rules, ""), "\n"), "iptables-restore", "--noflush", "--wait", "10"); err != nil {
+		return err
+	}
+	for _, jump := range jumps {
+		rule := []string{jump[1], "-i", f.bridge, "-j", f.chain}
+		if filter(ctx, "", "iptables", append([]string{"--wait", "10", "-t", jump[0], "-C"}, rule...)...) == nil {
+			continue
 		}
-		for _, jump := range step.jumps {
-			rule := []string{jump[1], "-i", f.bridge, "-j", f.chain}
-			if filter(ctx, "", "iptables", append([]string{"--wait", "10", "-t", jump[0], "-C"}, rule...)...) == nil {
-				continue
-			}
-			if err := filter(ctx, "", "iptables", append([]string{"--wait", "10", "-t", jump[0], "-I"}, rule...)...); err != nil {
-				return err
-			}
+		if err := filter(ctx, "", "iptables", append([]string{"--wait", "10", "-t", jump[0], "-I"}, rule...)...); err != nil {
+			return err
 		}
 	}
 	return nil
@@ -110,10 +117,11 @@ func (f *firewall) refusing() []string {
 	}
 }
 
-// choosing returns the input for the table mangle. Marked packets skip the rules of other programs in
-// PREROUTING, which could change the mark. Name servers on link-local addresses stay reachable,
-// because some clouds have no others.
-func (f *firewall) choosing() []string {
+// choosing returns the input for the table mangle, which drops packets, and if refuse is true, marks
+// those of connections to refuse. Marked packets skip the rules of other programs in PREROUTING, which
+// could change the mark. Name servers on link-local addresses stay reachable, because some clouds have
+// no others.
+func (f *firewall) choosing(refuse bool) []string {
 	target := "-m addrtype --dst-type LOCAL"
 	if f.only.IsValid() {
 		target = "-d " + f.only.String() + "/32"
@@ -122,13 +130,17 @@ func (f *firewall) choosing() []string {
 		"*mangle",
 		":" + f.chain + " - [0:0]",
 		"-A " + f.chain + " -p tcp " + target + " -m tcp --dport " + f.port + " -j RETURN",
-		"-A " + f.chain + " -p tcp -m addrtype --dst-type LOCAL -j MARK --set-xmark " + refused,
-		"-A " + f.chain + " -p tcp -m mark --mark " + refused + " -j ACCEPT",
-		"-A " + f.chain + " -m addrtype --dst-type LOCAL -j DROP",
-		"-A " + f.chain + " -m addrtype --dst-type BROADCAST -j DROP",
-		"-A " + f.chain + " -m addrtype --dst-type MULTICAST -j DROP",
-		"-A " + f.chain + " -d " + f.subnet.String() + " -j DROP",
 	}
+	if refuse {
+		lines = append(lines,
+			"-A "+f.chain+" -p tcp -m addrtype --dst-type LOCAL -j MARK --set-xmark "+refused,
+			"-A "+f.chain+" -p tcp -m mark --mark "+refused+" -j ACCEPT")
+	}
+	lines = append(lines,
+		"-A "+f.chain+" -m addrtype --dst-type LOCAL -j DROP",
+		"-A "+f.chain+" -m addrtype --dst-type BROADCAST -j DROP",
+		"-A "+f.chain+" -m addrtype --dst-type MULTICAST -j DROP",
+		"-A "+f.chain+" -d "+f.subnet.String()+" -j DROP")
 	for _, metadata := range []string{"169.254.0.0/16", "168.63.129.16/32", "100.100.100.200/32"} {
 		for _, protocol := range []string{"udp", "tcp"} {
 			lines = append(lines, "-A "+f.chain+" -d "+metadata+" -p "+protocol+" -m "+protocol+" --dport 53 -j RETURN")

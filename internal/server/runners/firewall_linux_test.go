@@ -7,6 +7,7 @@ import (
 	"net/netip"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"strings"
 	"syscall"
 	"testing"
@@ -44,6 +45,7 @@ func TestRefusal(t *testing.T) {
 	f := firewall{
 		bridge: "wfr-t", chain: "WORKFLOW-t", subnet: netip.MustParsePrefix("172.31.9.0/24"),
 		gateway: netip.MustParseAddr("172.31.9.1"), only: netip.MustParseAddr("172.31.9.1"), port: api,
+		cannotRefuse: func(err error) { t.Errorf("connections cannot be refused: %v", err) },
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
@@ -51,8 +53,8 @@ func TestRefusal(t *testing.T) {
 	say(t, "iptables", "-t", "mangle", "-N", f.chain)
 	say(t, "iptables", "-t", "mangle", "-A", f.chain, "-m", "addrtype", "--dst-type", "LOCAL", "-j", "DROP")
 	say(t, "iptables", "-t", "mangle", "-I", "PREROUTING", "-i", f.bridge, "-j", f.chain)
-	if err := applyHindered(t, f); err == nil {
-		t.Error("the rules were applied without the program that applies them")
+	if reason := applyHindered(t, f); reason == nil {
+		t.Error("the rules that refuse were applied without the program that applies them")
 	}
 	if err := dialFromJob(t, other); err == nil || errors.Is(err, syscall.ECONNREFUSED) {
 		t.Errorf("connecting to another port after an upgrade failed halfway: %v, want a timeout", err)
@@ -87,6 +89,41 @@ func TestRefusal(t *testing.T) {
 	}
 	if err := dialFromJob(t, api); err != nil {
 		t.Errorf("connecting to the API at the end: %v", err)
+	}
+	testWithoutSecurity(t, f, api, other)
+}
+
+// testWithoutSecurity applies the rules with an iptables-restore that behaves as on a kernel without
+// the table security, on which no earlier rules are in the other tables.
+func testWithoutSecurity(t *testing.T, f firewall, api, other string) {
+	t.Helper()
+	program, err := exec.LookPath("iptables-restore")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, table := range []string{"mangle", "filter", "security"} {
+		say(t, "iptables", "-t", table, "-F")
+		say(t, "iptables", "-t", table, "-X")
+	}
+	if err := dialFromJob(t, other); err != nil {
+		t.Fatalf("without rules: %v", err)
+	}
+	dir := t.TempDir()
+	script := "#!/bin/sh\nrules=$(cat)\ncase $rules in *'*security'*) echo no table security >&2; exit 2;; esac\nprintf '%s\\n' \"$rules\" | exec " + program + " \"$@\"\n"
+	if err := os.WriteFile(filepath.Join(dir, "iptables-restore"), []byte(script), 0o700); err != nil { //nolint:gosec // a program
+		t.Fatal(err)
+	}
+	t.Setenv("PATH", dir+":"+os.Getenv("PATH"))
+	reason := ""
+	f.cannotRefuse = func(err error) { reason = err.Error() }
+	if err := f.apply(t.Context()); err != nil || !strings.Contains(reason, "no table security") {
+		t.Fatalf("without the table security: %v, reported %q", err, reason)
+	}
+	if err := dialFromJob(t, api); err != nil {
+		t.Errorf("connecting to the API without the table security: %v", err)
+	}
+	if err := dialFromJob(t, other); err == nil || errors.Is(err, syscall.ECONNREFUSED) {
+		t.Errorf("connecting to another port without the table security: %v, want a timeout", err)
 	}
 }
 
@@ -123,9 +160,11 @@ func dialFromJob(t *testing.T, port string) error {
 	return err
 }
 
-// applyHindered applies the rules while no rule can be inserted into the chains of other programs.
-func applyHindered(t *testing.T, f firewall) error {
+// applyHindered applies the rules while no rule can be inserted into the chains of other programs, and
+// returns the reason why connections cannot be refused.
+func applyHindered(t *testing.T, f firewall) (reason error) {
 	t.Helper()
+	f.cannotRefuse = func(err error) { reason = err }
 	real, err := exec.LookPath("iptables")
 	if err != nil {
 		t.Fatal(err)
@@ -138,5 +177,8 @@ func applyHindered(t *testing.T, f firewall) error {
 	path := os.Getenv("PATH")
 	t.Setenv("PATH", dir+":"+path)
 	defer t.Setenv("PATH", path)
-	return f.apply(t.Context())
+	if err := f.apply(t.Context()); err != nil {
+		t.Errorf("applying only the rules that drop: %v", err)
+	}
+	return reason
 }

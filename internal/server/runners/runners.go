@@ -65,6 +65,8 @@ type Service struct {
 	db    *store.DB
 	pools *pools.Service
 	key   string // distinguishes this server's objects on the machine
+
+	warned bool // that connections are not refused; used by Run only
 }
 
 // New returns a service. The caller must call [Service.Run].
@@ -228,7 +230,7 @@ func (s *Service) connect(ctx context.Context, acc account, settings map[string]
 	}
 	settings["docker_network"] = network.Name
 	end = func() {}
-	wall = &firewall{bridge: network.Bridge, gateway: network.Gateway, subnet: network.Subnet.Masked(), chain: "WORKFLOW-" + s.key}
+	wall = &firewall{bridge: network.Bridge, gateway: network.Gateway, subnet: network.Subnet.Masked(), chain: "WORKFLOW-" + s.key, cannotRefuse: s.warnOfTimeouts}
 	if !protocol.IsLoopback(external.Host) {
 		wall.port = portOf(external)
 		return wall, end, wall.install(ctx)
@@ -260,6 +262,14 @@ func (s *Service) connect(ctx context.Context, acc account, settings map[string]
 		plain.Close()
 		<-served
 	}, nil
+}
+
+// warnOfTimeouts logs once why connections of jobs to other ports of this machine are dropped.
+func (s *Service) warnOfTimeouts(err error) {
+	if !s.warned {
+		s.warned = true
+		s.opts.Log.WithError(err).Warn("connections of jobs to other ports of this machine time out instead of failing at once: the kernel needs iptables' tables filter and security, and the target REJECT")
+	}
 }
 
 func portOf(u *url.URL) string {

@@ -158,7 +158,10 @@ func TestEnvironment(t *testing.T) {
 
 func TestRules(t *testing.T) {
 	f := firewall{bridge: "wfr-1", chain: "WORKFLOW-1", subnet: netip.MustParsePrefix("172.18.0.0/16"), only: netip.MustParseAddr("172.18.0.1"), port: "8800"}
-	rules := strings.Join(slices.Concat(f.refusing(), f.choosing(), []string{""}), "\n")
+	if drop := strings.Join(f.choosing(false), "\n"); strings.Contains(drop, "MARK") || !strings.Contains(drop, "-A WORKFLOW-1 -m addrtype --dst-type LOCAL -j DROP\n") {
+		t.Errorf("without the tables that refuse, the rules do not drop everything:\n%s", drop)
+	}
+	rules := strings.Join(slices.Concat(f.refusing(), f.choosing(true), []string{""}), "\n")
 	order := []string{
 		"*security\n:WORKFLOW-1 - [0:0]\n",
 		"*filter\n:WORKFLOW-1 - [0:0]\n",
@@ -180,8 +183,8 @@ func TestRules(t *testing.T) {
 		at += i
 	}
 	f.only = netip.Addr{}
-	if want := "-p tcp -m addrtype --dst-type LOCAL -m tcp --dport 8800 -j RETURN"; !strings.Contains(strings.Join(f.choosing(), "\n"), want) {
-		t.Errorf("%q is missing:\n%s", want, strings.Join(f.choosing(), "\n"))
+	if want := "-p tcp -m addrtype --dst-type LOCAL -m tcp --dport 8800 -j RETURN"; !strings.Contains(strings.Join(f.choosing(true), "\n"), want) {
+		t.Errorf("%q is missing:\n%s", want, strings.Join(f.choosing(true), "\n"))
 	}
 }
 
