@@ -206,6 +206,7 @@ func (s *Service) apply(ctx context.Context, p identity.Principal, o Owner, row 
 			*field = *value
 		}
 	}
+	before := *row
 	set(&row.Name, c.Name)
 	set(&row.DisplayName, c.DisplayName)
 	set(&row.URL, c.URL)
@@ -216,8 +217,14 @@ func (s *Service) apply(ctx context.Context, p identity.Principal, o Owner, row 
 	if c.Filters != nil || c.Groups != nil {
 		row.Filters, row.Groups = compact(c.Filters), compact(c.Groups)
 	}
-	if err := s.check(o, *row); err != nil {
+	if err := check(o, *row); err != nil {
 		return err
+	}
+	// The administrator can forbid an address later. Other fields of its webhooks can still change.
+	if row.Format != FormatDeployments && (row.URL != before.URL || before.Format == FormatDeployments) {
+		if err := s.opts.Receivers.CheckReceiver(row.URL); err != nil {
+			return fault.Invalid("Bad Request: 'payloadUrl' %s", err)
+		}
 	}
 	row.Actor, row.ModifiedAt = string(p.Actor()), now
 	if c.Secret == nil {
@@ -246,8 +253,8 @@ func compact(list []string) []string {
 	return out
 }
 
-// check returns an error if a webhook's fields are invalid.
-func (s *Service) check(o Owner, h store.Webhook) error {
+// check returns an error if a webhook's fields are invalid, except for the address of a receiver.
+func check(o Owner, h store.Webhook) error {
 	switch {
 	case !namePattern.MatchString(h.Name) || h.Name == "." || h.Name == "..":
 		return fault.Invalid("Bad Request: the name of a webhook has 1 to 100 letters, digits, '-', '_' and '.'; the display name may have others")
@@ -258,9 +265,6 @@ func (s *Service) check(o Owner, h store.Webhook) error {
 	}
 	switch h.Format {
 	case FormatRaw, FormatSlack, FormatTeams:
-		if err := s.opts.Receivers.CheckReceiver(h.URL); err != nil {
-			return fault.Invalid("Bad Request: 'payloadUrl' %s", err)
-		}
 	case FormatDeployments:
 		if h.StackID == "" {
 			return fault.Invalid("Bad Request: 'pulumi_deployments' format can only be used on stack or environment webhooks")

@@ -26,9 +26,10 @@ type network struct {
 	receivers map[string]func() (int, error)
 	got       map[string]int            // attempts by delivery
 	accepted  map[string]map[string]int // accepted attempts by URL and delivery
+	forbidden error                     // result of CheckReceiver
 }
 
-func (n *network) CheckReceiver(string) error { return nil }
+func (n *network) CheckReceiver(string) error { return n.forbidden }
 
 func (n *network) Post(_ context.Context, address string, header map[string]string, _ []byte) (outbound.Answer, error) {
 	id := header["Pulumi-Webhook-ID"]

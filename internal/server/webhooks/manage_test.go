@@ -1,0 +1,46 @@
+package webhooks_test
+
+import (
+	"errors"
+	"testing"
+
+	"workflowagent/internal/dev/storetest"
+	"workflowagent/internal/server/identity"
+	"workflowagent/internal/server/store"
+	"workflowagent/internal/server/webhooks"
+)
+
+// TestEditOfForbiddenReceiver checks that a webhook whose receiver the administrator no longer
+// permits can be switched off, but not given another such receiver.
+func TestEditOfForbiddenReceiver(t *testing.T) {
+	db := storetest.SQLite(t)
+	fixture(t, db)
+	n := &network{}
+	s := newService(t, db, n)
+	o := webhooks.Owner{Org: store.Organization{ID: "o", Name: "acme"}, Stack: store.Stack{ID: "s", OrgID: "o", Project: "p", Name: "s"}}
+	p := identity.Principal{User: store.User{ID: "u", Login: "ann"}}
+	name, address, other, off := "hook", "http://10.1.2.3/", "http://10.1.2.4/", false
+	if _, err := s.Create(t.Context(), p, o, webhooks.Change{Name: &name, DisplayName: &name, URL: &address}); err != nil {
+		t.Fatal(err)
+	}
+
+	n.forbidden = errors.New("is forbidden")
+	second := "second"
+	if _, err := s.Create(t.Context(), p, o, webhooks.Change{Name: &second, DisplayName: &second, URL: &address}); err == nil {
+		t.Error("a new webhook has a forbidden receiver")
+	}
+	if _, err := s.Update(t.Context(), p, o, name, webhooks.Change{URL: &other}); err == nil {
+		t.Error("an edit chose a forbidden receiver")
+	}
+	slack := webhooks.FormatSlack
+	got, err := s.Update(t.Context(), p, o, name, webhooks.Change{URL: &address, Format: &slack, Active: &off})
+	if err != nil || got.Active || got.URL != address {
+		t.Errorf("switching the webhook off: %+v, %v", got, err)
+	}
+
+	row := store.Webhook{ID: "d", OrgID: "o", StackID: "s", Name: "d", DisplayName: "d", URL: "p/s2", Format: webhooks.FormatDeployments}
+	write(t, db, func(tx *store.Tx) error { return tx.InsertWebhook(row) })
+	if _, err := s.Update(t.Context(), p, o, "d", webhooks.Change{Format: &slack}); err == nil {
+		t.Error("the name of a stack became a receiver's URL unchecked")
+	}
+}
