@@ -145,6 +145,8 @@ func New(ctx context.Context, cfg Config, version string, log *logrus.Entry, not
 	}
 	if s.cfg.Runners > 0 {
 		s.subsystems = append(s.subsystems, Subsystem{Name: "runners", Run: s.newRunners(poolService, version).Run})
+	} else {
+		s.warnOfBuiltInJobs(ctx, poolService)
 	}
 	return s, nil
 }
@@ -155,6 +157,25 @@ func (s *Server) newRunners(poolService *pools.Service, version string) *runners
 		Dir: s.cfg.RunnersDir, Programs: programDir(), Version: version, URL: s.cfg.ExternalURL, Listen: s.listener.Addr(),
 		DataDir: s.cfg.DataDir, Serve: s.http.Serve, Getenv: os.Getenv, Environ: os.Environ(),
 	})
+}
+
+// warnOfBuiltInJobs logs a warning if an earlier start of this server had built-in runners, whose
+// deployments still run without an agent.
+func (s *Server) warnOfBuiltInJobs(ctx context.Context, poolService *pools.Service) {
+	log := s.logOf("runners")
+	host, err := os.Hostname()
+	var running int64
+	if err == nil {
+		running, err = poolService.BuiltInJobs(ctx, host)
+	}
+	if err != nil {
+		log.WithError(err).Warn("the server does not know whether deployments of built-in runners still run")
+		return
+	}
+	if running > 0 {
+		log.WithFields(logrus.Fields{"deployments": running, "job_lost": s.cfg.JobLost}).
+			Warn("deployments of the built-in runners have not finished, but the server started without --runners, so they fail as lost if they cannot report for the time job_lost: start the server with --runners again, and omit it when they have finished")
+	}
 }
 
 func (s *Server) logOf(subsystem string) *logrus.Entry {

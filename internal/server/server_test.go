@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"io"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -12,7 +13,12 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/sirupsen/logrus"
+	logtest "github.com/sirupsen/logrus/hooks/test"
+
 	"workflowagent/internal/dev/storetest"
+	"workflowagent/internal/server/store"
+	"workflowagent/internal/workflow"
 )
 
 func testConfig(t *testing.T, dir string) Config {
@@ -177,4 +183,60 @@ func TestSubsystemsAreStartedAgain(t *testing.T) {
 			t.Errorf("the pauses took %v", d)
 		}
 	})
+}
+
+// TestStartWithoutRunners checks the warning about deployments that earlier built-in runners started.
+func TestStartWithoutRunners(t *testing.T) {
+	dir := t.TempDir()
+	logger, logged := logtest.NewNullLogger()
+	start := func() *Server {
+		s, err := New(t.Context(), testConfig(t, dir), "v1", logrus.NewEntry(logger), io.Discard)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return s
+	}
+	warnings := func() (out []*logrus.Entry) {
+		for _, e := range logged.AllEntries() {
+			if e.Level == logrus.WarnLevel {
+				out = append(out, e)
+			}
+		}
+		return out
+	}
+	s := start()
+	host, err := os.Hostname()
+	if err != nil {
+		t.Fatal(err)
+	}
+	err = s.db.Write(t.Context(), func(tx *store.Tx) error {
+		orgs, err := tx.Organizations()
+		if err != nil {
+			return err
+		}
+		org := orgs[0].ID
+		if err := tx.InsertPool(store.AgentPool{ID: "pool", OrgID: org, Name: "built-in", BuiltIn: true}); err != nil {
+			return err
+		}
+		if err := tx.InsertStack(store.Stack{ID: "stack", OrgID: org, Project: "p", Name: "s"}); err != nil {
+			return err
+		}
+		if err := tx.InsertDeployment(store.Deployment{ID: "deployment", OrgID: org, StackID: "stack"}); err != nil {
+			return err
+		}
+		return tx.InsertJob(store.Job{
+			ID: "job", DeploymentID: "deployment", OrgID: org, StackID: "stack", PoolID: "pool", Status: workflow.StatusRunning, AgentHostname: host,
+		})
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.closeAll()
+	if got := warnings(); len(got) > 0 {
+		t.Fatalf("without deployments, the server warned: %v", got[0].Message)
+	}
+	start().closeAll()
+	if got := warnings(); len(got) != 1 || got[0].Data["deployments"] != int64(1) || !strings.Contains(got[0].Message, "start the server with --runners again") {
+		t.Errorf("the server warned %d times: %+v", len(got), got)
+	}
 }

@@ -54,12 +54,23 @@ func TestBuiltInPool(t *testing.T) {
 			p.must(p.heartbeat(c, "starting"))
 			return c
 		}
+		jobs := func(host string, want int64) {
+			t.Helper()
+			if n, err := p.pools.BuiltInJobs(t.Context(), host); err != nil || n != want {
+				t.Errorf("%s runs %d jobs of the built-in pool, %v, want %d", host, n, err, want)
+			}
+		}
+		jobs("built-in", 0)
 		one := take(builtIn, "built-in", waiting)
+		jobs("built-in", 1)
+		jobs("other", 0)
 		_, err = p.service.ReplaceSettings(t.Context(), p.user, st, []byte(`{"agentPoolID":"`+theirs+`"}`), "api")
 		p.must(err)
 		second := p.deploy(st)
 		p.must(p.result(one, workflow.StatusSucceeded))
+		jobs("built-in", 0)
 		two := take(mine, "mine", second)
+		jobs("mine", 0) // another pool
 		_, err = p.service.ReplaceSettings(t.Context(), p.user, st, []byte(`{"agentPoolID":""}`), "api")
 		p.must(err)
 		third := p.deploy(st)

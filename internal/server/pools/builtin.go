@@ -90,6 +90,15 @@ func (s *Service) BuiltIn(ctx context.Context, orgID, host, key string) (Created
 	return Created{pool, token}, nil
 }
 
+// BuiltInJobs returns the number of jobs that built-in runners on a host have claimed or run.
+func (s *Service) BuiltInJobs(ctx context.Context, host string) (int64, error) {
+	n, err := store.Read(ctx, s.db, func(tx *store.Tx) (int64, error) { return tx.CountBuiltInJobs(host) })
+	if err != nil {
+		return 0, fmt.Errorf("counting the jobs of the built-in runners: %w", err)
+	}
+	return n, nil
+}
+
 // freeName returns a name for the built-in pool that no other pool has.
 func freeName(list []store.AgentPool) string {
 	name := builtInName

@@ -131,6 +131,12 @@ func (tx *Tx) CountActiveJobsByAgent(p AgentPool) (map[string]int64, error) {
 		WHERE org_id = $1 AND pool_id = $2 AND status IN ('accepted', 'running') GROUP BY agent_id`, p.OrgID, p.ID)
 }
 
+// CountBuiltInJobs returns the number of claimed and running jobs of built-in pools on a host.
+func (tx *Tx) CountBuiltInJobs(hostname string) (int64, error) {
+	return database.Scalar[int64](tx.Tx, `SELECT COUNT(*) FROM agent_pools p JOIN jobs j ON j.org_id = p.org_id AND j.pool_id = p.id
+		WHERE p.built_in = 1 AND j.status IN ('accepted', 'running') AND j.agent_hostname = $1`, hostname)
+}
+
 // NewestClaim returns the newest claimed deployment version of a stack if it is above the given
 // version, and otherwise 0.
 func (tx *Tx) NewestClaim(stackID string, than int64) (int64, error) {
