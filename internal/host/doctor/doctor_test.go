@@ -201,7 +201,7 @@ func TestBrokenNetwork(t *testing.T) {
 		{"no TLS there", func(t *testing.T, w *world) {
 			w.set("service_url=" + strings.Replace(w.server.URL, "http:", "https:", 1))
 		}, "tls", Fail, []string{"does not speak TLS"}},
-		{"wrong token", func(t *testing.T, w *world) { w.with = 401 }, "token", Fail, []string{"rejects the token", "run configure"}},
+		{"wrong token", func(t *testing.T, w *world) { w.with = 401 }, "token", Fail, []string{"rejects the token", "run configure", "PULUMI_AGENT_TOKEN"}},
 		{"no pool's token", func(t *testing.T, w *world) { w.with = 403 }, "token", Fail, []string{"denies access", "a message"}},
 		{"no token", func(t *testing.T, w *world) { w.options.Token = nil }, "token", Fail, []string{"no token is configured"}},
 		{"no exchange", func(t *testing.T, w *world) {

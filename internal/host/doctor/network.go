@@ -166,7 +166,7 @@ func (e *examination) checkToken(ctx context.Context) Result {
 	var api *protocol.APIError
 	switch {
 	case errors.As(err, &api) && api.Code == http.StatusUnauthorized:
-		return fail("the server rejects "+what, "the token is wrong or was revoked: create a new token for the pool, and run configure")
+		return fail("the server rejects "+what, "the token is wrong or was revoked: create a new token for the pool, and run configure or replace PULUMI_AGENT_TOKEN")
 	case errors.As(err, &api) && api.Code == http.StatusForbidden:
 		return fail("the server denies access to "+what+": "+api.Message, "use an agent pool's token; if this is one, its pool may have been deleted")
 	case err != nil:

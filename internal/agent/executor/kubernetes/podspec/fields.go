@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 	sjson "sigs.k8s.io/json"
 )
 
@@ -137,6 +138,9 @@ func explain(err error) string {
 	text := strings.Join(strings.Fields(err.Error()), " ")
 	if strings.HasPrefix(text, "unknown field") {
 		return "is not a field of a pod here: correct or remove it"
+	}
+	if strings.HasPrefix(text, resource.ErrFormatWrong.Error()) {
+		return "is not a quantity: write one such as 500m or 2Gi"
 	}
 	return "is not valid: " + text
 }

@@ -42,7 +42,7 @@ func (s source) read() ([]byte, error) {
 		if s.optional && (errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ENOTDIR)) {
 			return nil, nil
 		}
-		return nil, fmt.Errorf("reading the pod template: %w", err)
+		return nil, fmt.Errorf("reading the pod template: %w: correct pod_template_file or the file's mode", err)
 	}
 	defer f.Close()
 	info, err := f.Stat()
