@@ -11,6 +11,10 @@ import (
 // agent names no user.
 const helperUser = 65532
 
+// needless are those of an engine's default capabilities that jobs do not need. With NET_RAW, a job
+// could intercept the traffic of other pods on its node.
+var needless = []corev1.Capability{"AUDIT_WRITE", "MKNOD", "NET_RAW"}
+
 // arrange completes a merged pod: it orders the containers and sets what depends on the template's
 // own choices.
 func arrange(pod, base *corev1.Pod) {
@@ -92,7 +96,8 @@ func secure(spec *corev1.PodSpec, main, spool, init *corev1.Container) {
 		}
 	}
 	of, to := main.SecurityContext, spool.SecurityContext
-	if of.Privileged != nil && *of.Privileged || of.Capabilities != nil && slices.Contains(of.Capabilities.Add, "SYS_ADMIN") {
+	privileged := of.Privileged != nil && *of.Privileged
+	if privileged || of.Capabilities != nil && slices.Contains(of.Capabilities.Add, "SYS_ADMIN") {
 		of.AllowPrivilegeEscalation = nil // the cluster rejects our default in combination with these
 	}
 	to.RunAsUser = cmp.Or(to.RunAsUser, of.RunAsUser)
@@ -100,11 +105,17 @@ func secure(spec *corev1.PodSpec, main, spool, init *corev1.Container) {
 	to.RunAsNonRoot = cmp.Or(to.RunAsNonRoot, of.RunAsNonRoot)
 	to.SELinuxOptions = cmp.Or(to.SELinuxOptions, of.SELinuxOptions)
 
-	if nonRoot := cmp.Or(of.RunAsNonRoot, spec.SecurityContext.RunAsNonRoot); nonRoot == nil || !*nonRoot {
-		return
+	nonRoot := cmp.Or(of.RunAsNonRoot, spec.SecurityContext.RunAsNonRoot)
+	rootless := nonRoot != nil && *nonRoot
+	if of.Capabilities == nil && (rootless || !privileged) {
+		dropped := needless
+		if rootless {
+			dropped = []corev1.Capability{"ALL"}
+		}
+		of.Capabilities = &corev1.Capabilities{Drop: slices.Clone(dropped)}
 	}
-	if of.Capabilities == nil {
-		of.Capabilities = &corev1.Capabilities{Drop: []corev1.Capability{"ALL"}}
+	if !rootless {
+		return
 	}
 	own := init.SecurityContext
 	own.RunAsNonRoot = cmp.Or(own.RunAsNonRoot, new(true))
