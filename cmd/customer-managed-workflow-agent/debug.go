@@ -75,11 +75,12 @@ func newDebugPodCommand(load loader) *cobra.Command {
 		Long: `Print, as YAML, a copy of a job's pod in which you can run a shell. The pod of a job that
 has ended remains only if PULUMI_AGENT_DEBUG_POD was true when the job started.
 
-The copy has the same images, volumes and variables, but its main container only waits. It
-has no secrets: the job's token is missing, variables from Secrets and variables whose
-names suggest a secret have the value "dummy", volumes from Secrets and CSI drivers are
-empty, and it runs without the pod's service account. It therefore cannot claim a job or
-start an update.
+The copy has the same images, volumes and variables, but its main container only waits. The
+job's token is missing, variables from Secrets and variables whose names suggest a secret
+have the value "dummy", volumes from Secrets and CSI drivers are empty, and the copy runs
+without the pod's service account. It therefore cannot claim a job or start an update.
+Secrets that the pod template contains in arguments, or in variables with other names,
+remain, and so do volumes of nodes and persistent volumes.
 
 The command only reads the pod. Create the copy with your own rights, and delete it when
 you have finished. It ends by itself after --for.`,

@@ -24,9 +24,10 @@ const (
 var secretName = regexp.MustCompile(`(?i)token|secret|passw|passphrase|credential|private|api_?key|access_?key|account_?key`)
 
 // Copy returns a pod for debugging a job's pod. It has the same images, volumes and variables, but
-// its main container only waits, for at most life. The copy has no secrets: it gets a launch document
-// without a job, and dummy values and empty volumes in place of other secrets, and it does not run as
-// the pod's service account. It is no job of an agent.
+// its main container only waits, for at most life. The copy gets a launch document without a job, and
+// dummy values and empty volumes in place of secrets, and it does not run as the pod's service
+// account. Copy cannot recognize secrets in arguments, or in variables whose names do not suggest one.
+// The copy is no job of an agent.
 func Copy(pod *corev1.Pod, life time.Duration) *corev1.Pod {
 	out := &corev1.Pod{
 		TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Pod"},
