@@ -110,7 +110,7 @@ func testWithoutSecurity(t *testing.T, f firewall, api, other string) {
 	}
 	dir := t.TempDir()
 	script := "#!/bin/sh\nrules=$(cat)\ncase $rules in *'*security'*) echo no table security >&2; exit 2;; esac\nprintf '%s\\n' \"$rules\" | exec " + program + " \"$@\"\n"
-	if err := os.WriteFile(filepath.Join(dir, "iptables-restore"), []byte(script), 0o700); err != nil { //nolint:gosec // a program
+	if err := os.WriteFile(filepath.Join(dir, "iptables-restore"), []byte(script), 0o700); err != nil {
 		t.Fatal(err)
 	}
 	t.Setenv("PATH", dir+":"+os.Getenv("PATH"))
