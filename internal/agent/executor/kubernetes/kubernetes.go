@@ -18,6 +18,7 @@
 package kubernetes
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -66,6 +67,8 @@ type Options struct {
 	// [podspec.LabelDebug]. 0 means that it does not.
 	KeepDebugPods time.Duration
 	Log           *logrus.Entry
+
+	orphanTime, orphanPause time.Duration // the constants of the same name, unless a test changes them
 }
 
 // Executor runs jobs in pods.
@@ -96,6 +99,7 @@ func New(o Options) (*Executor, error) {
 	if o.StartTimeout == 0 {
 		o.StartTimeout = defaultStartTimeout
 	}
+	o.orphanTime, o.orphanPause = cmp.Or(o.orphanTime, orphanTime), cmp.Or(o.orphanPause, orphanPause)
 	c, err := newClient(o.Config)
 	if err != nil {
 		return nil, err
@@ -208,6 +212,7 @@ func (e *Executor) watcher(namespace, owner string) (*watcher, error) {
 		}
 		s.watchers[key] = w
 		s.work.Go(func() { w.informer.RunWithContext(s.ctx) })
+		s.work.Go(func() { e.removeOrphans(s.ctx, namespace, owner) })
 		if e.opts.KeepDebugPods > 0 {
 			s.work.Go(func() { e.reap(s.ctx, w) })
 		}

@@ -110,7 +110,13 @@ func (e *Executor) reapExpired(ctx context.Context, w *watcher) {
 // List returns the jobs of owner that have a pod, except for pods that are kept for debugging. A pod
 // with another name, such as a copy that a user made for debugging, is not a job's pod, even if it
 // has the labels.
+//
+// An agent lists its jobs when it starts. List therefore also begins to remove the ended pods of
+// agents that are gone.
 func (e *Executor) List(ctx context.Context, owner string) ([]executor.Handle, error) {
+	if _, err := e.watcher(e.opts.Pods.Namespace(), owner); err != nil {
+		return nil, err
+	}
 	pods, err := e.client.pods(ctx, e.opts.Pods.Namespace(), podspec.Selector(owner), 0)
 	if err != nil {
 		return nil, fmt.Errorf("listing the pods of jobs: %w", err)

@@ -322,3 +322,25 @@ func TestNotes(t *testing.T) {
 		t.Errorf("origin %q, want TEMPLATE", b.Origin())
 	}
 }
+
+// TestExample checks the template in the examples.
+func TestExample(t *testing.T) {
+	c := testConfig()
+	c.TemplateFile = filepath.Join("..", "..", "..", "..", "..", "examples", "kubernetes", "pod.yaml")
+	pod := build(t, c, testSpec())
+	mounted := slices.ContainsFunc(pod.Spec.InitContainers, func(c corev1.Container) bool {
+		return c.Name == "prepare" && slices.ContainsFunc(c.VolumeMounts, func(m corev1.VolumeMount) bool {
+			return m.Name == RunnerVolume && m.MountPath == RunnerDir
+		})
+	})
+	if !mounted {
+		t.Errorf("the template's init container does not mount the job's volume: %+v", pod.Spec.InitContainers)
+	}
+	main := pod.Spec.Containers[0]
+	if !slices.Contains(main.Env, corev1.EnvVar{Name: "HELLO", Value: "world"}) || main.Resources.Requests.Cpu().String() != "100m" {
+		t.Errorf("the job's container is %+v", main)
+	}
+	if pod.Labels["cost-center"] != "deployments" || pod.Spec.NodeSelector["node-type"] != "worker" || len(pod.Spec.Tolerations) == 0 {
+		t.Errorf("the pod lacks parts of the template: %+v", pod)
+	}
+}
