@@ -30,10 +30,16 @@ type scaledJob struct {
 	StringData map[string]string `yaml:"stringData"`
 }
 
-// TestLoadForAutoscalers makes the request of the example for KEDA, and reads the value that the
-// example names.
+// TestLoadForAutoscalers makes the requests of the examples for KEDA, and reads the value that the
+// examples name.
 func TestLoadForAutoscalers(t *testing.T) {
-	text, err := os.ReadFile(filepath.Join("..", "..", "..", "examples", "autoscaling", "keda.yaml"))
+	for _, dir := range []string{"autoscaling", "kubernetes"} {
+		t.Run(dir, func(t *testing.T) { testAutoscaler(t, filepath.Join("..", "..", "..", "examples", dir, "keda.yaml")) })
+	}
+}
+
+func testAutoscaler(t *testing.T, example string) {
+	text, err := os.ReadFile(example)
 	if err != nil {
 		t.Fatal(err)
 	}
