@@ -1,6 +1,7 @@
 package faults
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"maps"
@@ -96,10 +97,13 @@ func newArena(t *testing.T, row faultRow, at place) *arena {
 }
 
 func (p place) target() string {
-	if p.image == "" {
-		return "process"
+	switch {
+	case p.pods != nil:
+		return "kubernetes"
+	case p.image != "":
+		return "docker"
 	}
-	return "docker"
+	return "process"
 }
 
 func (a *arena) startAgent() {
@@ -148,9 +152,9 @@ while [ $i -lt %d ]; do
   i=$((i+1))
   echo line-$i
   %s
-  if [ $i = %d ]; then %s; %s; fi
+  if [ $i = %d ]; then %s; %s; %s; fi
   if [ $i = %d ]; then %s; fi
-done`, a.row.job.lines, pause, a.row.job.lines/2, a.place.mark(a, "half"), a.place.gate(a), a.row.job.lines/4*3, a.place.mark(a, "late"))
+done`, a.row.job.lines, pause, a.row.job.lines/2, a.place.mark(a, "half"), a.place.gate(a), cmp.Or(a.row.job.then, ":"), a.row.job.lines/4*3, a.place.mark(a, "late"))
 	a.job = a.stack.Deploy(a.t.Context(), a.t, "update", a.repo, script)
 }
 

@@ -3,12 +3,15 @@ package faults
 import (
 	"context"
 	"maps"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"os"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/moby/moby/client"
 
@@ -24,11 +27,17 @@ type ledger struct {
 	marks map[string]int
 	gate  chan struct{}
 	open  sync.Once
+	busy  atomic.Bool // pulumi does not end by itself
 }
 
-func newLedger(t *testing.T) *ledger {
+// newLedger returns a ledger at an address of this machine.
+func newLedger(t *testing.T, host string) *ledger {
 	t.Helper()
 	l := &ledger{marks: map[string]int{}, gate: make(chan struct{})}
+	listener, err := new(net.ListenConfig).Listen(t.Context(), "tcp", net.JoinHostPort(host, "0"))
+	if err != nil {
+		t.Fatal(err)
+	}
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /mark/{word}", func(_ http.ResponseWriter, r *http.Request) {
 		l.mu.Lock()
@@ -41,7 +50,13 @@ func newLedger(t *testing.T) *ledger {
 		case <-r.Context().Done():
 		}
 	})
-	l.Server = httptest.NewServer(mux)
+	mux.HandleFunc("GET /busy", func(_ http.ResponseWriter, r *http.Request) {
+		if l.busy.Load() {
+			<-r.Context().Done()
+		}
+	})
+	l.Server = &httptest.Server{Listener: listener, Config: &http.Server{Handler: mux, ReadHeaderTimeout: time.Minute}}
+	l.Start()
 	t.Cleanup(func() {
 		l.letGo()
 		l.Close()
@@ -65,7 +80,7 @@ const (
 // containers is the place of jobs in containers of an engine. Rows do not share ledgers.
 func containers(t *testing.T, engine *lab.Engine, image string, registry *lab.Registry) place {
 	t.Helper()
-	l := newLedger(t)
+	l := newLedger(t, "127.0.0.1")
 	at := place{
 		name: "docker", image: image, engine: engine, registry: registry,
 		variables: map[string]string{"LEDGER_URL": l.URL},

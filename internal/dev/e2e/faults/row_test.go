@@ -26,6 +26,8 @@ type faultRow struct {
 	agent  []string      // settings of the agent, KEY=VALUE
 	engine []string      // further arguments of the row's own Docker Engine
 	pulled bool          // the engine pulls the image from a registry
+	alone  bool          // the fault affects the jobs of other rows at the place
+	pod    string        // template of pods; NAMESPACE stands for the row's namespace
 	skip   func() string // why this machine cannot run it, or ""
 	// ready, if not nil, prepares the arena before its agent starts, and may return more settings
 	// for it.
@@ -40,6 +42,7 @@ func (r faultRow) slug() string { return r.phase + "/" + r.fault }
 type jobShape struct {
 	lines int           // numbered lines; 0 stands for 2000
 	over  time.Duration // approximate duration
+	then  string        // a command after the pause half-way
 }
 
 // outcome is how a deployment ends. The zero value is no outcome.
@@ -122,6 +125,7 @@ type place struct {
 
 	engine   *lab.Engine   // of containers
 	registry *lab.Registry // with the image, if the engine lacks it
+	pods     *pods         // of a cluster
 }
 
 // runRows runs the rows of a matrix at a place, each on its own site and, because they mostly wait,
@@ -138,7 +142,9 @@ func runRows(t *testing.T, rows []faultRow, at place) {
 					t.Skip(reason)
 				}
 			}
-			t.Parallel()
+			if !row.alone {
+				t.Parallel() // after all rows that are alone
+			}
 			a := newArena(t, row, at)
 			row.do(a)
 			a.check()

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"maps"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -25,10 +26,21 @@ type ClusterSite struct {
 // StartClusterSite is like [StartSite], with a cluster.
 func StartClusterSite(t *testing.T, serverArgs ...string) *ClusterSite {
 	t.Helper()
+	c := NeedCluster(t)
+	_, tools := Programs(t)
+	image, err := lab.NewExecutorImage(t.Context(), tools)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return StartSiteIn(t, c, image, serverArgs...)
+}
+
+// NeedCluster returns a cluster for the test, or skips the test.
+func NeedCluster(t *testing.T) *cluster.Cluster {
+	t.Helper()
 	if reason, ok := cluster.Available(); !ok {
 		t.Skip(reason)
 	}
-	bin, tools := Programs(t)
 	c, err := cluster.Need(t.Context(), cluster.Options{})
 	if err != nil {
 		t.Fatal(err)
@@ -38,15 +50,15 @@ func StartClusterSite(t *testing.T, serverArgs ...string) *ClusterSite {
 			t.Error(err)
 		}
 	})
-	image, err := lab.NewExecutorImage(t.Context(), tools)
-	if err != nil {
-		t.Fatal(err)
-	}
+	return c
+}
+
+// StartSiteIn is like [StartSite], with a new namespace of the cluster for jobs with the image.
+func StartSiteIn(t *testing.T, c *cluster.Cluster, image *lab.Image, serverArgs ...string) *ClusterSite {
+	t.Helper()
+	bin, _ := Programs(t)
 	w := &ClusterSite{Cluster: c, Namespace: fmt.Sprintf("jobs-%d", time.Now().UnixNano())}
-	if w.Image, err = c.Import(t.Context(), image); err != nil {
-		t.Fatal(err)
-	}
-	if w.AgentImage, err = c.Import(t.Context(), lab.NewAgentImage(bin)); err != nil {
+	if err := w.importImages(t.Context(), image, lab.NewAgentImage(bin)); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := c.Kubectl(t.Context(), "create", "namespace", w.Namespace); err != nil {
@@ -61,10 +73,28 @@ func StartClusterSite(t *testing.T, serverArgs ...string) *ClusterSite {
 	return w
 }
 
+// importing lets tests that run at the same time import one image after the other.
+var importing sync.Mutex
+
+func (w *ClusterSite) importImages(ctx context.Context, image, agent *lab.Image) (err error) {
+	importing.Lock()
+	defer importing.Unlock()
+	if w.Image, err = w.Cluster.Import(ctx, image); err != nil {
+		return err
+	}
+	w.AgentImage, err = w.Cluster.Import(ctx, agent)
+	return err
+}
+
+// AgentSettings returns the settings of an agent that runs jobs in the namespace.
+func (w *ClusterSite) AgentSettings() map[string]string {
+	return map[string]string{"kubernetes_namespace": w.Namespace, "image": w.AgentImage, "image_pull_policy": "IfNotPresent"}
+}
+
 // StartClusterAgent starts an agent on this machine that runs jobs in the namespace, with the
 // administrator's rights.
 func (w *ClusterSite) StartClusterAgent(ctx context.Context, settings map[string]string) (*lab.Agent, error) {
-	all := map[string]string{"kubernetes_namespace": w.Namespace, "image": w.AgentImage, "image_pull_policy": "IfNotPresent"}
+	all := w.AgentSettings()
 	maps.Copy(all, settings)
 	return w.StartAgent(ctx, "kubernetes", all, "KUBECONFIG="+w.Cluster.Admin())
 }

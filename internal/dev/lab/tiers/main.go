@@ -246,9 +246,12 @@ func (s *suite) install(ctx context.Context, out io.Writer) error {
 // engineTests matches the names of tests in other tiers' packages that require a Docker Engine.
 const engineTests = "^TestEngine"
 
+// clusterTests matches the names of tests in other tiers' packages that require a Kubernetes cluster.
+const clusterTests = "^TestCluster"
+
 func e2e(name, parallel string) func(*suite, context.Context, io.Writer) error {
 	return func(s *suite, ctx context.Context, out io.Writer) error {
-		return s.goTest(ctx, out, s.env, "-skip", engineTests, "-parallel", parallel, "./internal/dev/e2e/"+name)
+		return s.goTest(ctx, out, s.env, "-skip", engineTests+"|"+clusterTests, "-parallel", parallel, "./internal/dev/e2e/"+name)
 	}
 }
 
@@ -278,7 +281,10 @@ func (s *suite) cluster(ctx context.Context, out io.Writer) error {
 	if err := s.raceTest(ctx, out, env, append([]string{"-p", "1", "-parallel", parallelTests}, clusterPackages...)...); err != nil {
 		return err
 	}
-	return s.goTest(ctx, out, env, "-parallel", parallelTests, "./internal/dev/e2e/cluster")
+	if err := s.goTest(ctx, out, env, "-parallel", parallelTests, "./internal/dev/e2e/cluster"); err != nil {
+		return err
+	}
+	return s.goTest(ctx, out, env, "-run", clusterTests, "-parallel", parallelTests, "./internal/dev/e2e/faults")
 }
 
 // raceTest tests packages, with the race detector if it is available. The race detector requires

@@ -1,0 +1,247 @@
+package faults
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"strings"
+	"time"
+
+	"workflowagent/internal/dev/e2e/harness"
+	"workflowagent/internal/dev/lab/cluster"
+)
+
+const scaledOutage = "30 s for 3 min"
+
+// awayTime is how long the API server is away.
+func awayTime() time.Duration {
+	if harness.FullScale {
+		return 3 * time.Minute
+	}
+	return 30 * time.Second
+}
+
+// podRows disturb single pods, or the agent's connection to the cluster.
+var podRows = []faultRow{
+	{phase: inPending, fault: "somebody deletes the pod", want: endedBy("evicted"), pod: held, do: func(a *arena) {
+		a.enqueueFree()
+		a.deletePod("--wait=false")
+	}},
+	{phase: inAsking, fault: "somebody deletes the pod", want: endedBy("evicted"), do: func(a *arena) {
+		hold := before(beat("starting"))(a.proxy)
+		a.enqueueFree()
+		hold.await(a.t)
+		a.deletePod()
+		a.proxy.liftAll()
+	}},
+	{phase: inAsking, fault: "somebody creates a second pod of the job", want: kept, do: func(a *arena) {
+		hold := before(beat("starting"))(a.proxy)
+		a.enqueueFree()
+		hold.await(a.t)
+		p := a.place.pods
+		p.copyPod(a.t, a.onePod(), "twin")
+		a.proxy.liftAll()
+		a.eventually(2*time.Minute, "the second pod has ended", func() (bool, error) {
+			out, err := p.Cluster.Kubectl(a.t.Context(), "get", "pod", "twin", "--namespace", p.Namespace, "-o", "jsonpath={.status.phase}")
+			return strings.TrimSpace(out) == "Failed" || strings.TrimSpace(out) == "Succeeded", err
+		})
+		p.kubectl(a.t, "delete", "pod", "twin")
+	}},
+	{phase: inRunning, fault: "somebody deletes the pod", want: endedBy("evicted"), do: func(a *arena) {
+		a.running()
+		a.shown(a.row.job.lines / 2)
+		a.deletePod("--wait=false")
+		a.shuttingDown()
+	}},
+	{phase: inRunning, fault: "somebody deletes the pod by force", want: endedBy("lost"), do: func(a *arena) {
+		a.running()
+		a.shown(a.row.job.lines / 2)
+		a.deletePod("--force", "--grace-period=0", "--wait=false")
+	}},
+	{phase: inRunning, fault: "the eviction API evicts the pod", want: endedBy("evicted"), do: func(a *arena) {
+		a.running()
+		a.shown(a.row.job.lines / 2)
+		a.evict()
+		a.shuttingDown()
+	}},
+	{phase: inPulumi, fault: "the eviction API evicts the pod; pulumi is interrupted", want: endedInPulumi("evicted"), do: func(a *arena) {
+		a.place.pods.ledger.busy.Store(true)
+		a.enqueueFree()
+		a.marked(time.Minute, "pulumi")
+		a.shown(a.row.job.lines)
+		a.evict()
+		a.marked(time.Minute, "interrupted")
+	}},
+	{
+		phase: inRunning, fault: "the kernel kills a step that needs too much memory", want: endedBy("out-of-memory"), pod: small,
+		job: jobShape{then: hungry},
+		do:  (*arena).starve,
+	},
+	{
+		phase: inRunning, fault: "the kernel kills the runner because the pod needs too much memory", want: endedBy("out-of-memory"), pod: small,
+		job: jobShape{then: hungry},
+		do: func(a *arena) {
+			a.running()
+			a.shown(a.row.job.lines / 2)
+			harness.Write(a.t, fmt.Sprintf("/proc/%d/oom_score_adj", a.runner()), []byte("1000"), 0o600)
+			a.resume()
+		},
+	},
+	{phase: inRunning, fault: "every watch of the agent breaks after a second", want: kept, job: jobShape{over: 15 * time.Second}, ready: func(a *arena) []string {
+		a.place.pods.api.watch = time.Second
+		return nil
+	}, do: func(a *arena) {
+		a.enqueueFree()
+	}},
+	{phase: inPod, fault: "the response to the pod's creation is lost", want: kept, do: func(a *arena) {
+		a.place.pods.api.hold("POST pods", true)
+		a.enqueueFree()
+		a.onePod()
+		a.place.pods.api.lift()
+	}},
+	{phase: inPod, fault: "the agent cannot reach the API server for a while", want: kept, do: struckAt(inPod, func(a *arena) {
+		a.place.pods.api.cut()
+		a.agentSays("starting the job failed; retrying")
+		a.place.pods.api.restore(a.t)
+	})},
+	{phase: "all", fault: "the cluster's clock is an hour ahead of the agent's", want: kept, ready: func(a *arena) []string {
+		a.place.pods.api.skew = time.Hour
+		return nil
+	}, do: func(a *arena) { a.enqueueFree() }},
+	{phase: "all", fault: "the cluster's clock is an hour behind the agent's", want: kept, ready: func(a *arena) []string {
+		a.place.pods.api.skew = -time.Hour
+		return nil
+	}, do: func(a *arena) { a.enqueueFree() }},
+	{
+		phase: inPending, fault: "no node fits the pod", want: endedBy("launch"), pod: held, agent: []string{"pod_start_timeout=15s"},
+		do: func(a *arena) {
+			a.enqueueFree()
+			a.logSays("didn't match Pod's node affinity/selector")
+		},
+	},
+	{
+		phase: "pulling", fault: "an image of the pod does not exist", want: endedBy("image"), agent: []string{"pod_start_timeout=20s"},
+		pod: `spec: {initContainers: [{name: other, image: "127.0.0.1:1/missing:1", imagePullPolicy: Always}]}`,
+		do: func(a *arena) {
+			a.enqueueFree()
+			a.logSays("127.0.0.1:1/missing:1")
+		},
+	},
+	{phase: inTrial, fault: "the namespace's quota allows no pod for a while", want: kept, ready: quotaOf("0"), do: func(a *arena) {
+		a.enqueueFree()
+		a.logSays("Waiting for the quota of the namespace")
+		a.place.pods.kubectl(a.t, "delete", "quota", "few")
+	}},
+	{
+		phase: inTrial, fault: "the namespace's quota allows no pod", want: endedBy("launch"), ready: quotaOf("0"), agent: []string{"pod_start_timeout=10s"},
+		do: func(a *arena) {
+			a.enqueueFree()
+			a.logSays("exceeded quota")
+		},
+	},
+}
+
+// clusterRows disturb the whole cluster.
+var clusterRows = []faultRow{
+	{phase: inRunning, fault: "SIGKILL of the kubelet and a restart", want: kept, alone: true, do: func(a *arena) {
+		a.running()
+		a.disturb((*cluster.Cluster).KubeletStop)
+		a.resume()
+		a.disturb((*cluster.Cluster).KubeletStart)
+	}},
+	{
+		phase: inRunning, fault: "SIGKILL of the API server, which is away for 3 minutes", want: kept, alone: true, scaled: scaledOutage,
+		job: jobShape{over: awayTime() / 2},
+		do: func(a *arena) {
+			a.running()
+			a.disturb((*cluster.Cluster).APIServerStop)
+			a.resume() // the job ends meanwhile
+			a.pass(awayTime())
+			a.disturb((*cluster.Cluster).APIServerStart)
+		},
+	},
+	{
+		phase: inRunning, fault: "as before, with a SIGKILL of the agent meanwhile", want: kept, alone: true,
+		do: func(a *arena) {
+			a.running()
+			a.disturb((*cluster.Cluster).APIServerStop)
+			a.killAgent()
+			a.bringBack()
+			a.resume()
+			a.status(time.Minute, "succeeded")
+			a.disturb((*cluster.Cluster).APIServerStart)
+		},
+	},
+	{phase: inPulumi, fault: "the node is drained; pulumi is interrupted", want: endedInPulumi("evicted"), alone: true, do: func(a *arena) {
+		a.place.pods.ledger.busy.Store(true)
+		a.enqueueFree()
+		a.marked(time.Minute, "pulumi")
+		a.shown(a.row.job.lines)
+		a.disturb(func(c *cluster.Cluster, ctx context.Context) error { return c.Drain(ctx, time.Minute) })
+		defer a.disturb((*cluster.Cluster).Uncordon)
+		a.marked(time.Minute, "interrupted")
+	}},
+}
+
+func (a *arena) disturb(do func(*cluster.Cluster, context.Context) error) {
+	a.t.Helper()
+	if err := do(a.place.pods.Cluster, a.t.Context()); err != nil {
+		a.t.Fatal(err)
+	}
+}
+
+// small is the template of pods with little memory.
+const small = `spec: {containers: [{name: pulumi-workflow, resources: {limits: {memory: 96Mi}}}]}`
+
+// hungry is a command that takes more memory than [small] allows.
+const hungry = `awk 'BEGIN { s = "x"; while (1) s = s s }' || exit $?`
+
+// starve lets the job go on to [hungry] after half of its lines.
+func (a *arena) starve() {
+	a.t.Helper()
+	a.running()
+	a.shown(a.row.job.lines / 2)
+	a.resume()
+}
+
+func (a *arena) deletePod(args ...string) {
+	a.t.Helper()
+	a.place.pods.kubectl(a.t, append([]string{"delete", "pod", a.onePod().Metadata.Name}, args...)...)
+}
+
+func (a *arena) evict() {
+	a.t.Helper()
+	p := a.place.pods
+	if err := p.Cluster.Evict(a.t.Context(), p.Namespace, a.onePod().Metadata.Name); err != nil {
+		a.t.Fatal(err)
+	}
+}
+
+// shuttingDown waits until the runner interrupts the job, and then lets the job's command end.
+func (a *arena) shuttingDown() {
+	a.t.Helper()
+	a.interrupted(func() error { return nil })
+}
+
+func (a *arena) logSays(text string) {
+	a.t.Helper()
+	a.eventually(2*time.Minute, "the log has "+text, func() (bool, error) {
+		return strings.Contains(a.stack.Log(a.t.Context(), a.t, a.job), text), nil
+	})
+}
+
+// quotaOf limits the number of the namespace's pods.
+func quotaOf(pods string) func(a *arena) []string {
+	return func(a *arena) []string {
+		a.t.Helper()
+		quota := map[string]any{
+			"apiVersion": "v1", "kind": "ResourceQuota",
+			"metadata": map[string]any{"name": "few"}, "spec": map[string]any{"hard": map[string]string{"pods": pods}},
+		}
+		p := a.place.pods
+		if err := p.Cluster.Call(a.t.Context(), http.MethodPost, p.path("resourcequotas"), quota, nil); err != nil {
+			a.t.Fatal(err)
+		}
+		return nil
+	}
+}
