@@ -23,7 +23,7 @@ func (b *bench) sizes(context.Context) error {
 		name, yardstick string
 		goal            figures.Goal
 	}{
-		{"customer-managed-workflow-agent", "minagent", figures.AtMost(25, true)},
+		{"customer-managed-workflow-agent", "minagent", figures.AtMost(28, true)},
 		{"workflow-runner", "", figures.AtMost(10, true)},
 		{"workflow-server", "minserver", figures.Goal{}},
 	} {
