@@ -1,10 +1,16 @@
 package main
 
 import (
+	"time"
+
 	"github.com/spf13/cobra"
 
 	"workflowagent/internal/runner"
+	"workflowagent/internal/runner/pod"
 )
+
+// echoTime bounds the wait until a pod's node has read the output, which is only a copy of the log.
+const echoTime = time.Second
 
 func newRunCommand(code *int) *cobra.Command {
 	var jobDir string
@@ -17,6 +23,10 @@ func newRunCommand(code *int) *cobra.Command {
 			in.Stdin = cmd.InOrStdin()
 			var err error
 			*code, err = runner.RunInput(cmd.Context(), in, jobDir, versionText())
+			if in.File != "" {
+				pod.Settle(cmd.OutOrStdout(), echoTime)
+				pod.Settle(cmd.ErrOrStderr(), echoTime)
+			}
 			return err
 		},
 	}

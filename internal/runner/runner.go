@@ -136,6 +136,10 @@ func Run(ctx context.Context, launch *protocol.Launch, server Server, opts Optio
 	return outcome.ExitCode, err
 }
 
+// podSegmentBytes is the size of the spool's files in a pod. The sidecar prints whole files, of which
+// the server can have a part already, and the cluster keeps only about 10 MiB of its output.
+const podSegmentBytes = 1 << 20
+
 func (j *job) run(ctx context.Context) (protocol.Result, error) {
 	j.courier = delivery.NewCourier(delivery.CourierOptions{
 		Server:   j.server,
@@ -153,7 +157,11 @@ func (j *job) run(ctx context.Context) (protocol.Result, error) {
 	defer endBackground()
 	err := j.makeDir()
 	if err == nil {
-		j.spool, err = j.courier.OpenLog(filepath.Join(j.opts.JobDir, protocol.DirSpool), delivery.Options{Readable: j.opts.InPod})
+		opts := delivery.Options{}
+		if j.opts.InPod {
+			opts = delivery.Options{Readable: true, SegmentBytes: podSegmentBytes}
+		}
+		j.spool, err = j.courier.OpenLog(filepath.Join(j.opts.JobDir, protocol.DirSpool), opts)
 	}
 	if err != nil {
 		v := delivery.Failed(workflow.ReasonInternalError, "the runner could not keep the log: %v", err)

@@ -46,12 +46,20 @@ func Write(w io.Writer, dir string) error {
 	out := bufio.NewWriter(w)
 	lines, err := writeFiles(out, dir)
 	if err == nil {
-		_, err = fmt.Fprintf(out, "%send %d\n", prefix, lines)
+		err = writeEnd(out, lines)
 	}
 	if err = errors.Join(err, out.Flush()); err != nil {
 		return fmt.Errorf("writing the log spool: %w", err)
 	}
 	return nil
+}
+
+// WriteNone writes a dump without files.
+func WriteNone(w io.Writer) error { return writeEnd(w, 0) }
+
+func writeEnd(out io.Writer, lines int) error {
+	_, err := fmt.Fprintf(out, "%send %d\n", prefix, lines)
+	return err
 }
 
 func writeFiles(out io.Writer, dir string) (lines int, err error) {

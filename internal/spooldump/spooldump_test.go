@@ -104,6 +104,13 @@ func TestDump(t *testing.T) {
 	if got, err := read(bytes.NewReader(dumped(t, filepath.Join(dir, "missing")))); err != nil || len(got) != 0 {
 		t.Errorf("a missing spool: %v, %v", got, err)
 	}
+	var none bytes.Buffer
+	if err := spooldump.WriteNone(&none); err != nil {
+		t.Fatal(err)
+	}
+	if got, err := read(&none); err != nil || len(got) != 0 {
+		t.Errorf("no spool: %v, %v", got, err)
+	}
 }
 
 // TestDamage removes and damages each line of a dump in turn.

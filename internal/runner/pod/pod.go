@@ -14,6 +14,7 @@ import (
 	"path/filepath"
 	"runtime/debug"
 	"syscall"
+	"time"
 
 	"workflowagent/internal/durable"
 	"workflowagent/internal/protocol"
@@ -76,7 +77,8 @@ func copyProgram(from, to string) error {
 }
 
 // Keep waits for SIGTERM or SIGINT, which a pod's sidecar receives after the job's container has
-// exited. Then it writes the job's log spool to out, unless the server already has log and result.
+// exited. Then it writes the job's log spool to out, or an empty one if the server already has log and
+// result, and waits until its output was read.
 func Keep(ctx context.Context, jobDir string, out io.Writer) error {
 	ctx, stop := signal.NotifyContext(ctx, syscall.SIGTERM, syscall.SIGINT)
 	defer stop()
@@ -86,10 +88,17 @@ func Keep(ctx context.Context, jobDir string, out io.Writer) error {
 	debug.FreeOSMemory() // nothing is needed before the signal
 	<-ctx.Done()
 	if reported(jobDir) {
-		_, err := fmt.Fprintln(out, "The server has the job's log and result.")
+		if _, err := fmt.Fprintln(out, "The server has the job's log and result."); err != nil {
+			return err
+		}
+		return spooldump.WriteNone(out)
+	}
+	if err := spooldump.Write(out, filepath.Join(jobDir, protocol.DirSpool)); err != nil {
 		return err
 	}
-	return spooldump.Write(out, filepath.Join(jobDir, protocol.DirSpool))
+	Settle(out, settleTime)
+	<-time.After(settlePause)
+	return nil
 }
 
 // reported reports whether the runner has recorded that the server has log and result.

@@ -36,7 +36,13 @@ type problem struct {
 // mainStarted reports whether the runner's process was started.
 func mainStarted(pod *corev1.Pod) bool {
 	main := mainStatus(pod)
-	return main != nil && (main.State.Running != nil || main.State.Terminated != nil && !neverRan(main.State.Terminated))
+	return main != nil && (main.State.Running != nil || main.State.Terminated != nil && !neverRan(main.State.Terminated) && !neverCreated(main))
+}
+
+// neverCreated reports whether a node ended a pod before it had created the container. It then states
+// that the container has terminated in an unknown way.
+func neverCreated(status *corev1.ContainerStatus) bool {
+	return status.ContainerID == "" && status.State.Terminated != nil && status.State.Terminated.Reason == "ContainerStatusUnknown"
 }
 
 func mainStatus(pod *corev1.Pod) *corev1.ContainerStatus {

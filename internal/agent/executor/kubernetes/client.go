@@ -50,7 +50,7 @@ func LoadConfig() (_ *rest.Config, namespace string, err error) {
 		return nil, "", errors.New("no Kubernetes cluster is configured: run the agent in a pod with a service account, or set KUBECONFIG to a kubeconfig file")
 	}
 	if err != nil {
-		return nil, "", fmt.Errorf("reading the kubeconfig: %w", err)
+		return nil, "", fmt.Errorf("reading the kubeconfig: %s", words(err))
 	}
 	namespace, _, err = loaded.Namespace()
 	return config, namespace, err

@@ -54,6 +54,8 @@ func disrupts(reason, message string) func(*corev1.Pod) {
 	}
 }
 
+func created(pod *corev1.Pod) { pod.Status.ContainerStatuses[1].ContainerID = "containerd://id" }
+
 func deletes(pod *corev1.Pod) { pod.DeletionTimestamp = new(finished) }
 
 func TestEnded(t *testing.T) {
@@ -134,6 +136,8 @@ func TestStartOf(t *testing.T) {
 		"created":          {view: view{pod: samplePod(pending)}},
 		"running":          {view: view{pod: samplePod(runs())}, started: true},
 		"exited":           {view: view{pod: samplePod(exits(1, "Error", ""))}, started: true},
+		"never created":    {view: view{pod: samplePod(exits(137, "ContainerStatusUnknown", "not located"), deletes)}},
+		"lost":             {view: view{pod: samplePod(exits(137, "ContainerStatusUnknown", "not located"), created)}, started: true},
 		"exited and gone":  {view: view{samplePod(exits(1, "Error", ""), deletes), true}, started: true},
 		"start error":      {view: view{pod: samplePod(exits(128, "StartError", "exec format error"))}, failure: "exec format error", reason: workflow.ReasonLaunch},
 		"missing image":    {view: view{pod: samplePod(waits("ErrImagePull", "not found"))}, problem: "registry.example.com/image cannot be pulled (ErrImagePull): not found", reason: workflow.ReasonImage},

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"math/rand/v2"
 	"os"
 	"strings"
 	"time"
@@ -31,6 +32,7 @@ type Action struct {
 	PrintErr  string `json:"printErr,omitempty"`  // write the text to standard error
 	Lines     int    `json:"lines,omitempty"`     // write this many numbered lines to standard output
 	WriteFile string `json:"writeFile,omitempty"` // write this file in the job directory; its content is its name
+	Spool     int    `json:"spool,omitempty"`     // write this many bytes of [Noise] as [SpoolFile]
 	Result    string `json:"result,omitempty"`    // write this text as result.json
 	Exit      *int   `json:"exit,omitempty"`      // exit with this code
 	// CountInterrupts waits for an interrupt, and then until none arrives for this duration. The
@@ -42,6 +44,16 @@ type Action struct {
 	WorkingDir      bool          `json:"workingDir,omitempty"` // print the working directory
 	Child           bool          `json:"child,omitempty"`      // start a child that leaves the session and ignores interrupts
 	Environ         bool          `json:"environ,omitempty"`    // print the environment, one entry per line
+}
+
+// SpoolFile is the file of [Action.Spool] in the job directory.
+const SpoolFile = "spool/step-0001-0000000000000000.log"
+
+// Noise returns n bytes that cannot be compressed. They are the same for each call.
+func Noise(n int) []byte {
+	out := make([]byte, n)
+	_, _ = rand.NewChaCha8([32]byte{}).Read(out) // never fails
+	return out
 }
 
 // Lines returns the output of [Action.Lines].
@@ -95,6 +107,8 @@ func run(h Host, a Action) (code int, done bool, err error) {
 		_, err = io.WriteString(h.Stdout, Lines(a.Lines))
 	case a.WriteFile != "":
 		err = h.WriteFile(a.WriteFile, []byte(a.WriteFile))
+	case a.Spool > 0:
+		err = h.WriteFile(SpoolFile, Noise(a.Spool))
 	case a.Result != "":
 		err = h.WriteFile("result.json", []byte(a.Result))
 	case a.Exit != nil:

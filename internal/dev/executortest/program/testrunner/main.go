@@ -8,6 +8,7 @@ package main
 import (
 	"bufio"
 	"bytes"
+	"context"
 	"errors"
 	"flag"
 	"fmt"
@@ -20,7 +21,7 @@ import (
 	"time"
 
 	"workflowagent/internal/dev/executortest/program"
-	"workflowagent/internal/spooldump"
+	"workflowagent/internal/runner/pod"
 )
 
 func main() {
@@ -50,7 +51,7 @@ func main() {
 	case "install":
 		err = install(*to, *launch, *launchTo)
 	case "keep":
-		err = keep(*jobDir)
+		err = pod.Keep(context.Background(), *jobDir, os.Stdout)
 	default:
 		err = fmt.Errorf("unknown command %q", command)
 	}
@@ -78,14 +79,6 @@ func install(to, launch, launchTo string) error {
 	return errors.Join(err, os.WriteFile(launchTo, document, 0o666))
 }
 
-// keep waits for SIGTERM and then prints the job's spool.
-func keep(jobDir string) error {
-	ended := make(chan os.Signal, 1)
-	signal.Notify(ended, syscall.SIGTERM)
-	<-ended
-	return spooldump.Write(os.Stdout, filepath.Join(jobDir, "spool"))
-}
-
 // resultFile is where a cluster reads a container's last message.
 const resultFile = "/dev/termination-log"
 
@@ -108,6 +101,9 @@ func run(jobDir, launchFile string) int {
 			interrupts <- struct{}{}
 		}
 	}()
+	if launchFile != "" {
+		defer pod.Settle(os.Stdout, time.Second)
+	}
 	return program.Run(program.Host{
 		Stdin:      stdin,
 		Stdout:     os.Stdout,
