@@ -63,7 +63,7 @@ func (b *bench) idle(ctx context.Context) error {
 	if err := watchRest(ctx, period, []*restFigures{product, floor}, []int{g.product.agentPID(), g.yardstick.agentPID()}, []*gate{g.toProduct, g.toFloor}); err != nil {
 		return err
 	}
-	b.add("RSS", "MB", product.rss, floor.rss, figures.AtMost(25, true))
+	b.add("RSS", "MB", product.rss, floor.rss, figures.AtMost(30, true))
 	b.add("RSS, anonymous part", "MB", product.anon, floor.anon, figures.Goal{})
 	b.add("CPU per minute", "ms", product.cpu, floor.cpu, figures.AtMost(60, true))
 	b.add("requests per minute", "requests", product.requests, floor.requests, figures.AtMost(4, true))
