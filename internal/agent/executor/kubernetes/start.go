@@ -90,7 +90,7 @@ func (e *Executor) tryPod(ctx context.Context, pod *corev1.Pod, progress func(li
 			}
 			tell("Waiting for the quota of the namespace: " + words(err))
 		case answered(err):
-			return failure(workflow.ReasonLaunch, "The cluster refuses the job's pod", err)
+			return failure(workflow.ReasonLaunch, "The cluster refuses the job's pod (the agent's command doctor explains the remedy)", err)
 		default:
 			if time.Since(began) > clusterTime {
 				return failure(workflow.ReasonLaunch, fmt.Sprintf("The cluster did not check the job's pod within %s; the job did not run", clusterTime), err)
