@@ -157,7 +157,7 @@ var clusterRows = []faultRow{
 			a.disturb((*cluster.Cluster).APIServerStop)
 			a.resume() // the job ends meanwhile
 			a.pass(awayTime())
-			a.disturb((*cluster.Cluster).APIServerStart)
+			a.startAPIServer()
 		},
 	},
 	{
@@ -169,7 +169,7 @@ var clusterRows = []faultRow{
 			a.bringBack()
 			a.resume()
 			a.status(time.Minute, "succeeded")
-			a.disturb((*cluster.Cluster).APIServerStart)
+			a.startAPIServer()
 		},
 	},
 	{phase: inPulumi, fault: "the node is drained; pulumi is interrupted", want: endedInPulumi("evicted"), alone: true, do: func(a *arena) {
@@ -188,6 +188,18 @@ func (a *arena) disturb(do func(*cluster.Cluster, context.Context) error) {
 	if err := do(a.place.pods.Cluster, a.t.Context()); err != nil {
 		a.t.Fatal(err)
 	}
+}
+
+// startAPIServer starts the API server again. After the row it restarts the kubelet, which otherwise
+// reports the node as ready only a minute later.
+func (a *arena) startAPIServer() {
+	a.t.Helper()
+	a.disturb((*cluster.Cluster).APIServerStart)
+	a.t.Cleanup(func() {
+		if err := a.place.pods.Cluster.KubeletRestart(context.Background()); err != nil {
+			a.t.Error(err)
+		}
+	})
 }
 
 // small is the template of pods with little memory.

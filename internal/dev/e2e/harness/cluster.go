@@ -69,6 +69,15 @@ func StartSiteIn(t *testing.T, c *cluster.Cluster, image *lab.Image, serverArgs 
 			t.Error(err)
 		}
 	})
+	// The cluster refuses pods until it has created the namespace's service account.
+	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
+	defer cancel()
+	if err := Until(ctx, func() (bool, error) {
+		out, err := c.Kubectl(ctx, "get", "serviceaccounts", "--namespace", w.Namespace, "-o", "name")
+		return strings.Contains(out, "/default"), err
+	}); err != nil {
+		t.Fatal(err)
+	}
 	w.Site = StartSite(t, c.HostIP.String(), serverArgs...)
 	return w
 }
