@@ -274,7 +274,7 @@ func judge(exit executor.Exit, cancelled bool) delivery.Verdict {
 		v.Message = "The runner exited before the server had received its log and result; the agent delivers them."
 	case exit.OOMKilled:
 		v.Reason = workflow.ReasonOOM
-		v.Message = "The job was killed because it ran out of memory: raise docker_memory, or reduce the program's memory use."
+		v.Message = "The job was killed because it ran out of memory: give jobs more memory (docker_memory, or the pod template in Kubernetes), or reduce the program's memory use."
 	case exit.Lost:
 		v.Reason = workflow.ReasonLost
 		v.Message = "The job no longer exists and its result is unknown, for example after a restart of its host or engine. Check the stack before the next deployment."
