@@ -114,7 +114,7 @@ func (j *job) resumeLate(ctx context.Context) (delivery.Verdict, error) {
 			return j.conclude(ctx, err)
 		}
 		// The engine has no record of the job: the earlier process did not reach the engine, or
-		// somebody removed the job.
+		// a user removed the job.
 	}
 	switch leave, err := j.hasLeave(ctx); {
 	case err != nil:

@@ -192,7 +192,7 @@ func (r *Repository) String() string {
 }
 
 // Resolve returns the address that a repository's .gitmodules file gives as raw. It can be relative
-// to the repository's own address. The result has no credentials of its own.
+// to the repository's own address. The result contains no credentials.
 func (r *Repository) Resolve(raw string) (*Repository, error) {
 	var to *Repository
 	var err error

@@ -268,7 +268,7 @@ func kubernetesFields(c *Config) []settings.Field {
 	return []settings.Field{{
 		Key: "kubernetes_namespace", Value: &c.KubernetesNamespace,
 		DefaultText: "the agent's own namespace; outside of a cluster that of the kubeconfig", Example: "workflow-jobs",
-		Doc: `The namespace of worker pods. Use one that the agent does not run in: whoever can create pods
+		Doc: `The namespace of worker pods. Use one that the agent does not run in: a user who can create pods
 in a namespace can read its Secrets.`,
 	}, {
 		Key: "pod_template_file", Value: (*settings.Path)(&c.PodTemplateFile),

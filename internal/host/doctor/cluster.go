@@ -57,7 +57,7 @@ func (e *examination) checkRights(context.Context) Result {
 		return r
 	}
 	if len(e.cluster.Wide) > 0 {
-		r := warn("the agent has rights that it does not need, and that whoever controls it could use", "bind its service account only to the installation's Role")
+		r := warn("the agent has rights that it does not need, and that anyone who controls it could use", "bind its service account only to the installation's Role")
 		r.Details = e.cluster.Wide
 		return r
 	}
@@ -73,7 +73,7 @@ func (e *examination) checkNamespace(context.Context) Result {
 	case !e.cluster.Readable:
 		return ok("jobs run in namespace " + namespace + ", whose labels the agent may not read")
 	case level == "" || level == "privileged":
-		return warn("namespace "+namespace+" enforces no Pod Security Standard, so whoever controls the agent can create privileged pods there",
+		return warn("namespace "+namespace+" enforces no Pod Security Standard, so anyone who controls the agent can create privileged pods there",
 			"add the label pod-security.kubernetes.io/enforce=baseline to it, or restricted")
 	}
 	return ok("jobs run in namespace " + namespace + ", which enforces the Pod Security Standard " + level)

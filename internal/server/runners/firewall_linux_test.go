@@ -23,7 +23,7 @@ func TestRefusal(t *testing.T) {
 	if os.Getenv(inNamespace) == "" {
 		for _, name := range []string{"unshare", "ip", "iptables-restore"} {
 			if _, err := exec.LookPath(name); err != nil || os.Geteuid() != 0 {
-				t.Skip("a network of its own requires root, unshare, ip and iptables")
+				t.Skip("a separate network requires root, unshare, ip and iptables")
 			}
 		}
 		cmd := exec.CommandContext(t.Context(), "unshare", "--net", "--mount", os.Args[0], "-test.run=^TestRefusal$", "-test.v")

@@ -81,7 +81,7 @@ func TestDriftInMessages(t *testing.T) {
 	for want, m := range map[string]message{
 		"//: drift detection succeeded, drift detected":    {Status: "succeeded", Drift: true},
 		"//: drift detection succeeded, no drift detected": {Status: "succeeded"},
-		"//: drift detection failed":                       {Status: "failed"}, // nobody knows
+		"//: drift detection failed":                       {Status: "failed"}, // the result is unknown
 	} {
 		if m.kind = kindDriftDetection; m.title() != want {
 			t.Errorf("the title is %q, want %q", m.title(), want)

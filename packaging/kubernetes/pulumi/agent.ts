@@ -121,7 +121,7 @@ export class PulumiSelfHostedAgentComponent extends pulumi.ComponentResource {
         const env: k8s.types.input.core.v1.EnvVar[] = [
             { name: "PULUMI_AGENT_DEPLOY_TARGET", value: "kubernetes" },
             { name: "PULUMI_AGENT_KUBERNETES_NAMESPACE", value: jobNamespace },
-            // The agent creates this directory, because it accepts only one of its own user.
+            // The agent creates this directory, because it accepts only a directory that its user owns.
             { name: "PULUMI_AGENT_STATE_DIRECTORY", value: "/mnt/work/state" },
             fromConfig("PULUMI_AGENT_SERVICE_URL"),
             fromConfig("PULUMI_AGENT_IMAGE"),

@@ -20,7 +20,7 @@ import (
 	"workflowagent/internal/workflow"
 )
 
-// prepare prepares a job of its own.
+// prepare prepares a new job.
 func (s *space) prepare(t *testing.T, e *Executor, change ...func(*executor.Spec)) executor.Handle {
 	t.Helper()
 	spec := s.spec()

@@ -33,7 +33,7 @@ type pods struct {
 	ledger *ledger
 }
 
-// sharedCluster is the place of jobs in pods. Rows have namespaces of their own.
+// sharedCluster is the place of jobs in pods. Each row has a separate namespace.
 func sharedCluster(t *testing.T) place {
 	t.Helper()
 	c := harness.NeedCluster(t)

@@ -23,18 +23,18 @@ func awayTime() time.Duration {
 
 // podRows disturb single pods, or the agent's connection to the cluster.
 var podRows = []faultRow{
-	{phase: inPending, fault: "somebody deletes the pod", want: endedBy("evicted"), pod: held, do: func(a *arena) {
+	{phase: inPending, fault: "a user deletes the pod", want: endedBy("evicted"), pod: held, do: func(a *arena) {
 		a.enqueueFree()
 		a.deletePod("--wait=false")
 	}},
-	{phase: inAsking, fault: "somebody deletes the pod", want: endedBy("evicted"), do: func(a *arena) {
+	{phase: inAsking, fault: "a user deletes the pod", want: endedBy("evicted"), do: func(a *arena) {
 		hold := before(beat("starting"))(a.proxy)
 		a.enqueueFree()
 		hold.await(a.t)
 		a.deletePod()
 		a.proxy.liftAll()
 	}},
-	{phase: inAsking, fault: "somebody creates a second pod of the job", want: kept, do: func(a *arena) {
+	{phase: inAsking, fault: "a user creates a second pod of the job", want: kept, do: func(a *arena) {
 		hold := before(beat("starting"))(a.proxy)
 		a.enqueueFree()
 		hold.await(a.t)
@@ -47,13 +47,13 @@ var podRows = []faultRow{
 		})
 		p.kubectl(a.t, "delete", "pod", "twin")
 	}},
-	{phase: inRunning, fault: "somebody deletes the pod", want: endedBy("evicted"), do: func(a *arena) {
+	{phase: inRunning, fault: "a user deletes the pod", want: endedBy("evicted"), do: func(a *arena) {
 		a.running()
 		a.shown(a.row.job.lines / 2)
 		a.deletePod("--wait=false")
 		a.shuttingDown()
 	}},
-	{phase: inRunning, fault: "somebody deletes the pod by force", want: endedBy("lost"), do: func(a *arena) {
+	{phase: inRunning, fault: "a user deletes the pod by force", want: endedBy("lost"), do: func(a *arena) {
 		a.running()
 		a.shown(a.row.job.lines / 2)
 		a.deletePod("--force", "--grace-period=0", "--wait=false")

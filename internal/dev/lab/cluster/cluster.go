@@ -1,7 +1,7 @@
 // Package cluster starts a real Kubernetes with one node for tests: etcd, the API server, the
 // controllers and the scheduler, a kubelet, and this machine's containerd with runc and CNI plugins.
 //
-// All of them run in namespaces of their own, for process IDs, mounts, the network and IPC, and end
+// All of them run in separate namespaces for process IDs, mounts, the network and IPC, and end
 // with the process that started the cluster, even if that process is killed; see the command bottle
 // below this package. The only other traces on the machine are an interface, control groups and a
 // temporary directory, which disappear with the cluster.

@@ -7,7 +7,7 @@ import (
 	"sync"
 )
 
-// readers run reads in goroutines of their own: SQLite needs large stacks, which the many goroutines
+// readers run reads in separate goroutines: SQLite needs large stacks, which the many goroutines
 // that hold requests would keep.
 type readers struct {
 	pool     *sql.DB

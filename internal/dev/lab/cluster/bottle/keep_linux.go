@@ -54,7 +54,7 @@ func keep(dir string) (err error) {
 	first.ExtraFiles = []*os.File{ready}
 	first.SysProcAttr = &syscall.SysProcAttr{
 		Cloneflags: syscall.CLONE_NEWPID | syscall.CLONE_NEWNS | syscall.CLONE_NEWNET | syscall.CLONE_NEWIPC,
-		// A first process ignores most signals of its own namespace, but none may refuse this one.
+		// The first process of a namespace ignores most signals from inside it, but not SIGKILL from outside.
 		Pdeathsig: syscall.SIGKILL,
 	}
 	err = first.Start()
