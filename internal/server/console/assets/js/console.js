@@ -1,0 +1,6 @@
+// The scripts of all pages. Each module defines one custom element or a set of keys.
+import "./live-page.js";
+import "./local-time.js";
+import "./copy-text.js";
+import "./command-palette.js";
+import "./keys.js";

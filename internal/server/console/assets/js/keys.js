@@ -1,0 +1,117 @@
+// Keys without a modifier: navigation, lists and the help. They are inactive in inputs, and users
+// can turn them off (WCAG 2.1.4).
+export function typing(event) {
+  const element = event.composedPath()[0];
+  return element.closest?.("input, textarea, select, [contenteditable]") != null;
+}
+
+export function enabled() {
+  return document.documentElement.dataset.keys !== "off";
+}
+
+const help = [
+  ["Ctrl+K", "find a page or action"],
+  ["g, then d s p c a o", "go to deployments, stacks, pools, schedules, activity, settings"],
+  ["/", "filter the list"],
+  ["j k", "next and previous row"],
+  ["Enter", "open the row"],
+  ["?", "this help"],
+  ["f", "log: follow the end"],
+  ["n N", "log: next and previous hit"],
+  ["[ ]", "log: previous and next step"],
+  ["e", "log: next error"],
+  ["w t", "log: wrap lines, show times"],
+  ["y", "log: copy a link to the lines"],
+];
+
+let prefix = false;
+
+function rows() {
+  return [...document.querySelectorAll("main tbody tr, main .row")].filter((row) => row.querySelector("a[href]"));
+}
+
+function move(step) {
+  const all = rows();
+  if (all.length === 0) return;
+  const at = all.findIndex((row) => row.contains(document.activeElement));
+  all[Math.min(all.length - 1, Math.max(0, at + step))].querySelector("a[href]").focus();
+}
+
+function showHelp() {
+  let dialog = document.getElementById("key-help");
+  if (!dialog) {
+    dialog = document.createElement("dialog");
+    dialog.id = "key-help";
+    dialog.setAttribute("aria-label", "Keys");
+    const list = document.createElement("dl");
+    for (const [key, text] of help) {
+      const term = document.createElement("dt");
+      const kbd = document.createElement("kbd");
+      kbd.textContent = key;
+      term.append(kbd);
+      const what = document.createElement("dd");
+      what.textContent = text;
+      list.append(term, what);
+    }
+    const title = document.createElement("h2");
+    title.textContent = "Keys";
+    const close = document.createElement("button");
+    close.className = "button";
+    close.textContent = "Close";
+    close.addEventListener("click", () => dialog.close());
+    dialog.append(title, list, close);
+    document.body.append(dialog);
+  }
+  dialog.showModal();
+}
+
+document.addEventListener("keydown", (event) => {
+  if (!enabled() || event.ctrlKey || event.metaKey || event.altKey || typing(event) || document.querySelector("dialog[open]")) return;
+  if (prefix) {
+    prefix = false;
+    const link = document.querySelector(`.rail a[data-key="${CSS.escape(event.key)}"]`);
+    if (link) {
+      event.preventDefault();
+      link.click();
+    }
+    return;
+  }
+  switch (event.key) {
+    case "g":
+      prefix = true;
+      setTimeout(() => (prefix = false), 1500);
+      return;
+    case "?":
+      showHelp();
+      break;
+    case "/": {
+      const filter = document.querySelector("main input[type=search], main input[name=q]");
+      if (!filter) return;
+      filter.focus();
+      break;
+    }
+    case "j":
+      move(1);
+      break;
+    case "k":
+      move(-1);
+      break;
+    default:
+      return;
+  }
+  event.preventDefault();
+});
+
+// One menu is open at a time, and Escape closes it.
+document.addEventListener("click", (event) => {
+  for (const menu of document.querySelectorAll("details.menu[open]")) {
+    if (!menu.contains(event.target)) menu.open = false;
+  }
+});
+document.addEventListener("keydown", (event) => {
+  if (event.key !== "Escape") return;
+  for (const menu of document.querySelectorAll("details.menu[open]")) {
+    menu.open = false;
+    menu.querySelector("summary").focus();
+  }
+});

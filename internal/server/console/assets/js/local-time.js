@@ -1,0 +1,58 @@
+// local-time shows a time relative to now, and its local form in the title.
+const units = [["day", 86400], ["hour", 3600], ["minute", 60], ["second", 1]];
+const relative = new Intl.RelativeTimeFormat("en", { numeric: "auto" });
+
+function words(seconds) {
+  const size = Math.abs(seconds);
+  for (const [unit, length] of units) {
+    if (size >= length || unit === "second") return relative.format(Math.round(seconds / length), unit);
+  }
+  return "";
+}
+
+function clock(seconds) {
+  const two = (n) => String(Math.floor(n)).padStart(2, "0");
+  const all = Math.max(0, Math.floor(seconds));
+  const rest = `${two((all % 3600) / 60)}:${two(all % 60)}`;
+  return all >= 3600 ? `${Math.floor(all / 3600)}:${rest}` : rest.replace(/^0/, "");
+}
+
+const shown = new Set();
+let timer;
+
+function tick() {
+  clearTimeout(timer);
+  let soon = 30000;
+  for (const element of shown) soon = Math.min(soon, element.update());
+  if (shown.size > 0 && !document.hidden) timer = setTimeout(tick, soon);
+}
+document.addEventListener("visibilitychange", tick);
+// The server's HTML contains the absolute time, so a morphed element shows it until it is updated.
+document.addEventListener("page-changed", tick);
+
+class LocalTime extends HTMLElement {
+  connectedCallback() {
+    shown.add(this);
+    queueMicrotask(tick);
+  }
+
+  disconnectedCallback() {
+    shown.delete(this);
+  }
+
+  // update returns the time until the next update in milliseconds.
+  update() {
+    const time = this.querySelector("time");
+    const at = Date.parse(time?.dateTime ?? "");
+    if (Number.isNaN(at)) return 30000;
+    const seconds = (at - Date.now()) / 1000;
+    const since = this.dataset.form === "since";
+    const text = since ? clock(-seconds) : words(seconds);
+    if (time.textContent !== text) time.textContent = text;
+    const local = new Date(at).toLocaleString("en-GB", { timeZoneName: "short" });
+    if (!time.title.startsWith(local)) time.title = `${local} (${new Date(at).toISOString().slice(0, 19).replace("T", " ")} UTC)`;
+    return since || Math.abs(seconds) < 60 ? 1000 : 30000;
+  }
+}
+
+customElements.define("local-time", LocalTime);

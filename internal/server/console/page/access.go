@@ -1,0 +1,160 @@
+package page
+
+import (
+	"net/http"
+	"net/url"
+	"time"
+
+	"workflowagent/internal/server/api/web"
+	"workflowagent/internal/server/fault"
+	"workflowagent/internal/server/identity"
+	"workflowagent/internal/server/store"
+)
+
+type rule int
+
+const (
+	anyone rule = iota
+	signedIn
+	belongs
+	member
+	admin
+	siteAdmin
+	onStack
+)
+
+// Access states who may use a route.
+type Access struct {
+	rule  rule
+	need  identity.Ability
+	fresh bool
+}
+
+// The access rules by organization require the parameter {org} in the pattern.
+var (
+	Anyone    = Access{rule: anyone}
+	SignedIn  = Access{rule: signedIn}
+	Belongs   = Access{rule: belongs}   // users with any role in the organization
+	Member    = Access{rule: member}    // users who may see the organization's lists
+	Admin     = Access{rule: admin}     // administrators of the organization
+	SiteAdmin = Access{rule: siteAdmin} // administrators of the server
+)
+
+// Stack is the access of users with one of the needed abilities on the stack of a path with {org},
+// {project} and {stack}.
+func Stack(need identity.Ability) Access { return Access{rule: onStack, need: need} }
+
+// Fresh is an access that also requires a recent sign-in.
+func Fresh(a Access) Access {
+	a.fresh = true
+	return a
+}
+
+// String returns a description for the table of permissions.
+func (a Access) String() string {
+	text := [...]string{"anyone", "signed in", "belongs", "member", "administrator", "site administrator", "stack"}[a.rule]
+	if a.rule == onStack {
+		text += ": " + a.need.String()
+	}
+	if a.fresh {
+		text += ", recent sign-in"
+	}
+	return text
+}
+
+// errSignIn is the error of visitors who must sign in; pages redirect to the sign-in.
+var errSignIn = fault.New(fault.KindUnauthenticated, "You are signed out. Sign in to continue.")
+
+// errSignInAgain is the error of visitors whose sign-in is too old.
+var errSignInAgain = fault.Forbidden("This needs a sign-in in the last 15 minutes. Sign in again, then repeat it.")
+
+// admit checks a visitor's access, and finds the organization and stack of the path.
+func (s *Site) admit(v *Visit, a Access) error {
+	if a.rule == anyone {
+		return nil
+	}
+	if !v.SignedIn() {
+		return errSignIn
+	}
+	if err := s.admitTo(v, a); err != nil {
+		return err
+	}
+	if a.fresh && !v.Session.Fresh(time.Now()) {
+		return errSignInAgain
+	}
+	return nil
+}
+
+func (s *Site) admitTo(v *Visit, a Access) (err error) {
+	ctx := v.Context()
+	switch a.rule {
+	case onStack:
+		v.Who, v.Stack, err = s.opts.Stacks.Find(ctx, v.Who, a.need, v.Param("org"), v.Param("project"), v.Param("stack"))
+		if err != nil {
+			return err
+		}
+		v.Org = store.Organization{ID: v.Stack.OrgID, Name: v.Stack.OrgName}
+		return nil
+	case siteAdmin:
+		if !v.Who.User.SiteAdmin {
+			return fault.Forbidden("Only administrators of the server may see this page.")
+		}
+		return nil
+	case belongs:
+		for _, o := range v.orgs {
+			if o.Name == v.Param("org") {
+				v.Org = o
+				return nil
+			}
+		}
+		v.Org, err = s.opts.Identity.Organization(ctx, v.Who, v.Param("org"))
+		return err
+	case member, admin:
+		v.Org, err = s.opts.Identity.Organization(ctx, v.Who, v.Param("org"))
+		if err == nil && a.rule == admin && !v.Who.CanAdminOrg(v.Org.ID) {
+			return fault.Forbidden("Only administrators of %s may do this.", v.Org.Name)
+		}
+		return err
+	default:
+		return nil
+	}
+}
+
+// LoginPath returns the path of the sign-in page, which leads back to next.
+func LoginPath(next string) string {
+	if next == "" || next == "/" {
+		return "/-/login"
+	}
+	return "/-/login?next=" + url.QueryEscape(next)
+}
+
+// SafeNext returns a path on this site from an untrusted value, or "/".
+func SafeNext(next string) string {
+	u, err := url.Parse(next)
+	if err != nil || u.Scheme != "" || u.Host != "" || u.Opaque != "" || len(next) == 0 || next[0] != '/' ||
+		len(next) > 1 && (next[1] == '/' || next[1] == '\\') {
+		return "/"
+	}
+	return next
+}
+
+// fail responds with an error: for a page that requires a sign-in by a redirect, otherwise with a
+// page.
+func (s *Site) fail(w http.ResponseWriter, v *Visit, err error) {
+	again := err == errSignIn || err == errSignInAgain //nolint:errorlint // both are only compared with themselves
+	switch {
+	case wantsStream(v.R) && again:
+		s.bye(w, "signed-out")
+		return
+	case again && v.R.Method == http.MethodGet && !wantsJSON(v.R):
+		http.Redirect(w, v.R, LoginPath(v.R.URL.RequestURI()), http.StatusSeeOther)
+		return
+	}
+	status, message := web.Classify(err)
+	web.NoteError(v.R, err)
+	if wantsJSON(v.R) {
+		web.WriteError(w, v.R, err)
+		return
+	}
+	s.problem(w, v, status, message, again)
+}

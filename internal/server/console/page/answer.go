@@ -1,0 +1,128 @@
+package page
+
+import (
+	"bytes"
+	"fmt"
+	"net/http"
+	"net/url"
+	"time"
+
+	"workflowagent/internal/server/console/assets"
+	"workflowagent/internal/server/console/view"
+)
+
+// Answer is the response to a form.
+type Answer struct {
+	status  int
+	path    string
+	page    view.Page
+	leave   string
+	cookies []*http.Cookie
+}
+
+// See answers with a redirect to a page.
+func See(path string) Answer { return Answer{status: http.StatusSeeOther, path: path} }
+
+// Again answers with the form once more, for a form with errors.
+func Again(p view.Page) Answer { return Answer{status: http.StatusUnprocessableEntity, page: p} }
+
+// Once answers with a page that is not reachable by a link, such as a new secret.
+func Once(p view.Page) Answer { return Answer{status: http.StatusOK, page: p} }
+
+// Leave answers with a page that sends the browser to a URL outside the site, without a Referer. A
+// redirect does not work, because Chromium applies form-action to it.
+func Leave(p view.Page, target string) Answer {
+	return Answer{status: http.StatusOK, page: p, leave: target}
+}
+
+// Cookie adds a cookie to the answer.
+func (a Answer) Cookie(c *http.Cookie) Answer {
+	a.cookies = append(a.cookies, c)
+	return a
+}
+
+func (s *Site) answer(w http.ResponseWriter, v *Visit, a Answer) error {
+	for _, c := range a.cookies {
+		http.SetCookie(w, c)
+	}
+	if a.status == http.StatusSeeOther {
+		http.Redirect(w, v.R, a.path, http.StatusSeeOther)
+		return nil
+	}
+	if a.leave != "" {
+		w.Header().Set("Refresh", "0; url="+a.leave)
+		w.Header().Set("Referrer-Policy", "no-referrer")
+	}
+	return s.render(w, v, a.status, a.page)
+}
+
+// render writes a page.
+func (s *Site) render(w http.ResponseWriter, v *Visit, status int, p view.Page) error {
+	var buf bytes.Buffer
+	if err := view.Frame(s.shell(v), p).Render(v.Context(), &buf); err != nil {
+		return fmt.Errorf("rendering a page: %w", err)
+	}
+	h := w.Header()
+	h.Set("Content-Type", "text/html; charset=utf-8")
+	w.WriteHeader(status)
+	w.Write(buf.Bytes()) //nolint:errcheck,gosec // the browser might have disconnected; templ has escaped the text
+	return nil
+}
+
+func (s *Site) shell(v *Visit) view.Shell {
+	shell := view.Shell{
+		Assets: assets.Path(), URL: v.R.URL.RequestURI(), User: v.Who.User.Login, Org: v.Org.Name, SiteAdmin: v.Who.User.SiteAdmin,
+		Insecure: !s.Secure(),
+	}
+	for _, o := range v.orgs {
+		shell.Orgs = append(shell.Orgs, o.Name)
+	}
+	if shell.Org == "" && len(shell.Orgs) > 0 {
+		shell.Org = shell.Orgs[0]
+	}
+	if c, err := v.R.Cookie(ThemeCookie); err == nil && (c.Value == "light" || c.Value == "dark") {
+		shell.Theme = c.Value
+	}
+	if c, err := v.R.Cookie(KeysCookie); err == nil && c.Value == "off" {
+		shell.NoKeys = true
+	}
+	return shell
+}
+
+func (s *Site) problem(w http.ResponseWriter, v *Visit, status int, message string, signIn bool) {
+	p := view.Page{Title: http.StatusText(status), Body: problem(http.StatusText(status), message, w.Header().Get("X-Pulumi-Request-ID"), signInLink(v, signIn))}
+	if err := s.render(w, v, status, p); err != nil {
+		http.Error(w, message, status)
+	}
+}
+
+func signInLink(v *Visit, wanted bool) string {
+	if !wanted {
+		return ""
+	}
+	// After a form, the visitor returns to the page with the form.
+	if from, err := url.Parse(v.R.Referer()); err == nil && from.Path != "" && from.Host == v.R.Host {
+		return LoginPath(SafeNext(from.RequestURI()))
+	}
+	return LoginPath("/")
+}
+
+// The names of the cookies that hold preferences.
+const (
+	ThemeCookie = "theme"
+	KeysCookie  = "keys"
+)
+
+// Preference returns a cookie that keeps a preference for a year.
+func (s *Site) Preference(name, value string) *http.Cookie {
+	return &http.Cookie{Name: name, Value: value, Path: "/", MaxAge: 365 * 24 * 3600, HttpOnly: true, Secure: s.Secure(), SameSite: http.SameSiteLaxMode} //nolint:gosec // without https, Secure cookies are dropped
+}
+
+// SessionCookie returns the cookie of a session; "" removes it.
+func (s *Site) SessionCookie(value string, expires time.Time) *http.Cookie {
+	c := &http.Cookie{Name: s.CookieName(), Value: value, Path: "/", Expires: expires, HttpOnly: true, Secure: s.Secure(), SameSite: http.SameSiteLaxMode} //nolint:gosec // without https, Secure cookies are dropped
+	if value == "" {
+		c.MaxAge = -1
+	}
+	return c
+}

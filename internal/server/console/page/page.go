@@ -1,0 +1,227 @@
+// Package page routes the requests of browsers to pages. It knows sessions, permissions, security
+// headers, errors and the event stream of a page; the other packages of the console contain the
+// pages themselves.
+package page
+
+import (
+	"context"
+	"net/http"
+	"net/url"
+	"time"
+
+	"github.com/go-chi/chi/v5"
+	"github.com/sirupsen/logrus"
+
+	"workflowagent/internal/server/api/request"
+	"workflowagent/internal/server/api/web"
+	"workflowagent/internal/server/console/assets"
+	"workflowagent/internal/server/console/view"
+	"workflowagent/internal/server/fault"
+	"workflowagent/internal/server/identity"
+	"workflowagent/internal/server/signin"
+	"workflowagent/internal/server/stacks"
+	"workflowagent/internal/server/store"
+)
+
+// bodyLimit bounds the forms that browsers send, in bytes.
+const bodyLimit = 1 << 20
+
+// Options are the options of [New].
+type Options struct {
+	Log      *logrus.Entry
+	Identity *identity.Service
+	Stacks   *stacks.Service
+	Sessions Sessions
+	// Notes delivers the notifications that render open pages again.
+	Notes Notes
+	// URL is the console's address for browsers, without a trailing slash.
+	URL string
+	// Draining is closed when the server begins to stop.
+	Draining <-chan struct{}
+	// Stamp adds to a request's context what the audit log records about its origin.
+	Stamp func(*http.Request) context.Context
+}
+
+// Sessions finds the user of a session's cookie.
+type Sessions interface {
+	Resume(ctx context.Context, cookie string) (identity.Principal, signin.Session, error)
+}
+
+// Notes are the notifications of the database. [store.DB] implements it.
+type Notes interface {
+	Subscribe(channel string, fn func(payload string)) (cancel func())
+}
+
+// Route is a registered route.
+type Route struct {
+	Method, Pattern string
+	Access          Access
+}
+
+// Site is the console's routes.
+type Site struct {
+	opts    Options
+	mux     chi.Router
+	routes  []Route
+	streams streams
+}
+
+// Visit is one request, with what its route's access has found.
+type Visit struct {
+	R       *http.Request
+	Who     identity.Principal
+	Session signin.Session
+	// Org is the organization of the path, for access by organization and by stack.
+	Org store.Organization
+	// Stack is the stack of the path, for access by stack.
+	Stack store.Stack
+	orgs  []store.Organization
+}
+
+// Context returns the request's context.
+func (v *Visit) Context() context.Context { return v.R.Context() }
+
+// Param returns a decoded parameter of the path.
+func (v *Visit) Param(name string) string { return web.Param(v.R, name) }
+
+// Query returns a parameter of the query, or "".
+func (v *Visit) Query(name string) string { return v.R.URL.Query().Get(name) }
+
+// Form returns a value of the posted form, or "".
+func (v *Visit) Form(name string) string { return v.R.PostForm.Get(name) }
+
+// Values returns the posted form.
+func (v *Visit) Values() url.Values { return v.R.PostForm }
+
+// Orgs returns the organizations of the user.
+func (v *Visit) Orgs() []store.Organization { return v.orgs }
+
+// Address returns the address of the browser, without the port.
+func (v *Visit) Address() string { return address(v.R) }
+
+// New returns a site without pages.
+func New(o Options) *Site {
+	s := &Site{opts: o, mux: chi.NewRouter()}
+	s.mux.Use(cutStalled, web.RecoverPanic, web.StripSlash, s.protect)
+	s.mux.NotFound(func(w http.ResponseWriter, r *http.Request) {
+		v, _ := s.visitor(r)
+		s.fail(w, v, fault.NotFound("The page %s does not exist.", r.URL.Path))
+	})
+	s.mux.MethodNotAllowed(func(w http.ResponseWriter, r *http.Request) {
+		v, _ := s.visitor(r)
+		s.fail(w, v, &web.Error{Status: http.StatusMethodNotAllowed, Message: "The page does not support the method " + r.Method + "."})
+	})
+	s.mux.Get(assets.Pattern, assets.Serve)
+	return s
+}
+
+// Handler returns the handler of all pages.
+func (s *Site) Handler() http.Handler { return s.mux }
+
+// Routes returns the registered routes.
+func (s *Site) Routes() []Route { return s.routes }
+
+// URL returns the console's address for browsers, without a trailing slash.
+func (s *Site) URL() string { return s.opts.URL }
+
+// View registers a page. An open page whose Live or Feed is set receives its changes from the same
+// URL as an event stream.
+func (s *Site) View(pattern string, a Access, show func(v *Visit) (view.Page, error)) {
+	s.handle(http.MethodGet, pattern, a, func(w http.ResponseWriter, v *Visit) error {
+		if wantsStream(v.R) {
+			return s.stream(w, v, a, show)
+		}
+		p, err := show(v)
+		if err != nil {
+			return err
+		}
+		return s.render(w, v, http.StatusOK, p)
+	})
+}
+
+// Action registers the target of a form.
+func (s *Site) Action(pattern string, a Access, do func(v *Visit) (Answer, error)) {
+	s.handle(http.MethodPost, pattern, a, func(w http.ResponseWriter, v *Visit) error {
+		v.R.Body = http.MaxBytesReader(w, v.R.Body, bodyLimit)
+		if err := v.R.ParseForm(); err != nil {
+			return fault.Wrap(fault.KindInvalid, err, "The form cannot be read: it is too large or damaged.")
+		}
+		answer, err := do(v)
+		if err != nil {
+			return err
+		}
+		return s.answer(w, v, answer)
+	})
+}
+
+// Raw registers a GET route whose response is not a page.
+func (s *Site) Raw(pattern string, a Access, serve func(w http.ResponseWriter, v *Visit) error) {
+	s.handle(http.MethodGet, pattern, a, serve)
+}
+
+// RawAction registers a POST route whose request or response is not a form or page.
+func (s *Site) RawAction(pattern string, a Access, serve func(w http.ResponseWriter, v *Visit) error) {
+	s.handle(http.MethodPost, pattern, a, func(w http.ResponseWriter, v *Visit) error {
+		v.R.Body = http.MaxBytesReader(w, v.R.Body, bodyLimit)
+		return serve(w, v)
+	})
+}
+
+func (s *Site) handle(method, pattern string, a Access, h func(w http.ResponseWriter, v *Visit) error) {
+	s.routes = append(s.routes, Route{method, pattern, a})
+	s.mux.MethodFunc(method, pattern, func(w http.ResponseWriter, r *http.Request) {
+		v, err := s.visitor(r)
+		if err == nil {
+			err = s.admit(v, a)
+		}
+		if err == nil {
+			err = h(w, v)
+		}
+		if err != nil {
+			s.fail(w, v, err)
+		}
+	})
+}
+
+// visitor returns the visit of a request. An invalid session is no error: its visitor is not signed
+// in.
+func (s *Site) visitor(r *http.Request) (*Visit, error) {
+	if s.opts.Stamp != nil {
+		r = r.WithContext(s.opts.Stamp(r))
+	}
+	v := &Visit{R: r}
+	cookie, err := r.Cookie(s.CookieName())
+	if err != nil || cookie.Value == "" {
+		return v, nil
+	}
+	who, session, err := s.opts.Sessions.Resume(r.Context(), cookie.Value)
+	if fault.KindOf(err) == fault.KindUnauthenticated {
+		return v, nil
+	}
+	if err != nil {
+		return v, err
+	}
+	v.Who, v.Session = who, session
+	v.orgs, err = s.opts.Identity.OrganizationsOf(r.Context(), who)
+	return v, err
+}
+
+// SignedIn reports whether the visitor has a session.
+func (v *Visit) SignedIn() bool { return v.Session.ID != "" }
+
+// cutStalled is middleware that closes the connections of slow browsers. Event streams bound each
+// write themselves, because they send little.
+func cutStalled(next http.Handler) http.Handler {
+	limits := request.Limits{}.WithDefaults()
+	cut := web.CutStalled(limits.Stall, limits.Rate)(next)
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if wantsStream(r) {
+			next.ServeHTTP(w, r)
+			return
+		}
+		cut.ServeHTTP(w, r)
+	})
+}
+
+// streamEnd bounds the duration of an event stream. It is below the limit of all responses.
+const streamEnd = 25 * time.Minute

@@ -1,0 +1,244 @@
+package page
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"encoding/json"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net/http"
+	"sync"
+	"time"
+
+	"workflowagent/internal/server/console/view"
+)
+
+const (
+	// renderEvery is the minimum time between two renderings of an open page.
+	renderEvery = 250 * time.Millisecond
+	// checkEvery is the maximum time until an open page is rendered again and its session checked.
+	checkEvery = time.Minute
+	pingEvery  = 15 * time.Second
+	// writeTimeout bounds the time that a browser takes to receive an event.
+	writeTimeout = 30 * time.Second
+
+	streamsPerSession = 12
+	streamsInAll      = 2000
+)
+
+// streams counts the open event streams.
+type streams struct {
+	mu        sync.Mutex
+	bySession map[string]int
+	all       int
+}
+
+func (s *streams) enter(session string) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.all >= streamsInAll || s.bySession[session] >= streamsPerSession {
+		return false
+	}
+	if s.bySession == nil {
+		s.bySession = map[string]int{}
+	}
+	s.bySession[session]++
+	s.all++
+	return true
+}
+
+func (s *streams) leave(session string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.all--
+	if s.bySession[session]--; s.bySession[session] <= 0 {
+		delete(s.bySession, session)
+	}
+}
+
+// stream sends the changes of a page: after a notification, it renders the page again and sends the
+// live elements whose HTML has changed. It checks the access before each rendering.
+func (s *Site) stream(w http.ResponseWriter, v *Visit, a Access, show func(v *Visit) (view.Page, error)) error {
+	p, err := show(v)
+	if err != nil {
+		return err
+	}
+	if len(p.Live) == 0 && p.Feed == nil || !s.streams.enter(v.Session.ID) {
+		w.WriteHeader(http.StatusNoContent) // the browser does not connect again
+		return nil
+	}
+	defer s.streams.leave(v.Session.ID)
+
+	ctx, cancel := context.WithTimeout(v.Context(), streamEnd-time.Duration(rand.Int64N(int64(time.Minute)))) //nolint:gosec // jitter
+	defer cancel()
+	changed := make(chan struct{}, 1)
+	for _, topic := range p.Live {
+		defer s.opts.Notes.Subscribe(topic.Channel, func(payload string) {
+			if topic.Matches(payload) {
+				signal(changed)
+			}
+		})()
+	}
+	out := startEvents(w)
+	var feed sync.WaitGroup
+	defer feed.Wait()
+	defer cancel()
+	if p.Feed != nil {
+		feed.Go(func() {
+			if err := p.Feed(ctx, out.send); err != nil && ctx.Err() == nil {
+				s.opts.Log.WithError(err).Debug("a page's feed ended")
+			}
+		})
+	}
+	sent := &sentPage{elements: map[string][sha256.Size]byte{}}
+	if err := sent.update(ctx, out, p); err != nil {
+		return nil //nolint:nilerr // the browser has left
+	}
+	check, ping := time.NewTicker(checkEvery), time.NewTicker(pingEvery)
+	defer check.Stop()
+	defer ping.Stop()
+	pause := time.NewTimer(0)
+	defer pause.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-s.opts.Draining:
+			out.send("bye", "stopping") //nolint:errcheck // the stream ends
+			return nil
+		case <-ping.C:
+			if out.ping() != nil {
+				return nil
+			}
+			continue
+		case <-check.C:
+		case <-changed:
+		}
+		began := time.Now()
+		reason := s.refresh(ctx, v, a, show, sent, out)
+		if reason != "" {
+			out.send("bye", reason) //nolint:errcheck // the stream ends
+			return nil
+		}
+		// Pages that are expensive to render are rendered less often.
+		pause.Reset(max(renderEvery, 10*time.Since(began)))
+		select {
+		case <-pause.C:
+		case <-ctx.Done():
+			return nil
+		}
+	}
+}
+
+func signal(c chan<- struct{}) {
+	select {
+	case c <- struct{}{}:
+	default:
+	}
+}
+
+// refresh renders a page again for its visitor. It returns the reason why the stream ends, or "".
+func (s *Site) refresh(ctx context.Context, v *Visit, a Access, show func(v *Visit) (view.Page, error), sent *sentPage, out *events) string {
+	now, err := s.visitor(v.R.WithContext(ctx))
+	if err == nil {
+		err = s.admit(now, a)
+	}
+	switch {
+	case ctx.Err() != nil:
+		return "ended"
+	case err != nil && !now.SignedIn():
+		return "signed-out"
+	case err != nil:
+		return "denied"
+	}
+	p, err := show(now)
+	if err == nil {
+		err = sent.update(ctx, out, p)
+	}
+	if err != nil {
+		if ctx.Err() == nil {
+			s.opts.Log.WithError(err).Debug("an open page cannot be rendered")
+		}
+		return "changed"
+	}
+	return ""
+}
+
+// bye answers the request of a stream that the visitor may not open.
+func (s *Site) bye(w http.ResponseWriter, reason string) {
+	out := startEvents(w)
+	out.send("bye", reason) //nolint:errcheck // the stream ends
+}
+
+// sentPage is what an open page shows, as hashes.
+type sentPage struct {
+	title    string
+	elements map[string][sha256.Size]byte
+}
+
+// update sends what differs from the shown page.
+func (s *sentPage) update(ctx context.Context, out *events, p view.Page) error {
+	var elements view.Elements
+	if p.Body != nil {
+		if err := p.Body.Render(view.Collect(ctx, &elements), io.Discard); err != nil {
+			return fmt.Errorf("rendering a page: %w", err)
+		}
+	}
+	if title := p.Mark + "\n" + p.Title; title != s.title {
+		s.title = title
+		if err := out.send("title", map[string]string{"title": view.FullTitle(p), "mark": p.Mark}); err != nil {
+			return err
+		}
+	}
+	for _, id := range elements.IDs {
+		sum := sha256.Sum256(elements.HTML[id])
+		if s.elements[id] == sum {
+			continue
+		}
+		s.elements[id] = sum
+		if err := out.send("element", map[string]string{"id": id, "html": string(elements.HTML[id])}); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// events writes an event stream. Its methods can be called concurrently.
+type events struct {
+	mu   sync.Mutex
+	w    io.Writer
+	conn *http.ResponseController
+}
+
+func startEvents(w http.ResponseWriter) *events {
+	h := w.Header()
+	h.Set("Content-Type", "text/event-stream")
+	h.Set("X-Accel-Buffering", "no")
+	w.WriteHeader(http.StatusOK)
+	return &events{w: w, conn: http.NewResponseController(w)}
+}
+
+func (e *events) send(event string, data any) error {
+	encoded, err := json.Marshal(data)
+	if err != nil {
+		return fmt.Errorf("encoding an event: %w", err)
+	}
+	return e.write(fmt.Appendf(nil, "event: %s\ndata: %s\n\n", event, encoded))
+}
+
+func (e *events) ping() error { return e.write([]byte(": ping\n\n")) }
+
+func (e *events) write(text []byte) error {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	_ = e.conn.SetWriteDeadline(time.Now().Add(writeTimeout)) // only writers in tests do not support it
+	if _, err := io.Copy(e.w, bytes.NewReader(text)); err != nil {
+		return fmt.Errorf("sending an event: %w", err)
+	}
+	if err := e.conn.Flush(); err != nil {
+		return fmt.Errorf("sending an event: %w", err)
+	}
+	return nil
+}

@@ -1,0 +1,51 @@
+package view
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+
+	"github.com/a-h/templ"
+)
+
+// Elements collects the live elements of a page while it is rendered, in their order.
+type Elements struct {
+	IDs  []string
+	HTML map[string][]byte
+}
+
+type elementsKey struct{}
+
+// Collect returns a context in which rendering adds live elements to e.
+func Collect(ctx context.Context, e *Elements) context.Context {
+	e.HTML = map[string][]byte{}
+	return context.WithValue(ctx, elementsKey{}, e)
+}
+
+// Live is an element whose children are sent to open pages when they change. The id must be unique
+// on the page. Live elements must not contain each other.
+func Live(id string) templ.Component { return live("div", id, "") }
+
+// LiveRows is [Live] for the body of a table.
+func LiveRows(id string) templ.Component { return live("tbody", id, "") }
+
+// LiveStatus is [Live] for a status, which screen readers announce when it changes.
+func LiveStatus(id string) templ.Component { return live("div", id, ` role="status"`) }
+
+func live(tag, id, attributes string) templ.Component {
+	return templ.ComponentFunc(func(ctx context.Context, w io.Writer) error {
+		var buf bytes.Buffer
+		fmt.Fprintf(&buf, `<%s id="%s" data-live%s>`, tag, templ.EscapeString(id), attributes)
+		if err := templ.GetChildren(ctx).Render(templ.ClearChildren(ctx), &buf); err != nil {
+			return err
+		}
+		fmt.Fprintf(&buf, `</%s>`, tag)
+		if e, ok := ctx.Value(elementsKey{}).(*Elements); ok {
+			e.IDs = append(e.IDs, id)
+			e.HTML[id] = buf.Bytes()
+		}
+		_, err := w.Write(buf.Bytes())
+		return err
+	})
+}

@@ -1,0 +1,106 @@
+// Package view contains what all pages of the console share: the frame around a page and the
+// components in it. It knows neither HTTP nor the domain.
+package view
+
+import (
+	"context"
+	"net/url"
+	"strings"
+
+	"github.com/a-h/templ"
+)
+
+// Page is one page of the console.
+type Page struct {
+	// Title is the title without the name of the site.
+	Title string
+	// Mark is the state that title and icon show: "", "queued", "run", "ok" or "bad".
+	Mark string
+	// Section is the current item of the navigation.
+	Section string
+	Crumbs  []Crumb
+	Tabs    []Tab
+	Body    templ.Component
+	// Live lists the notifications after which an open page is rendered again.
+	Live []Topic
+	// Feed, if set, runs while a browser shows the page, and sends events to it.
+	Feed Feed
+	// Wide lets the page use the full width of the window.
+	Wide bool
+}
+
+// Crumb is one level of the path to a page.
+type Crumb struct{ Text, Href string }
+
+// Tab is one of several pages about the same object.
+type Tab struct {
+	Text, Href string
+	Current    bool
+	// Count is shown next to the text, if it is not empty.
+	Count string
+}
+
+// Topic selects notifications: those of a channel whose payload begins with About.
+type Topic struct{ Channel, About string }
+
+// Matches reports whether a topic selects a notification. An empty payload means that
+// notifications might have been lost.
+func (t Topic) Matches(payload string) bool {
+	return payload == "" || strings.HasPrefix(payload, t.About)
+}
+
+// Feed sends events to the browser until ctx is done.
+type Feed func(ctx context.Context, send func(event string, data any) error) error
+
+// Path returns the path of a page from its unescaped segments.
+func Path(segments ...string) string {
+	var b strings.Builder
+	for _, s := range segments {
+		b.WriteByte('/')
+		b.WriteString(url.PathEscape(s))
+	}
+	return b.String()
+}
+
+// Href returns the path of a page as the value of an attribute.
+func Href(segments ...string) templ.SafeURL { return templ.SafeURL(Path(segments...)) }
+
+// Shell is what the frame shows around a page.
+type Shell struct {
+	// Assets is the path of the embedded files.
+	Assets string
+	// URL is the path and query of the page.
+	URL string
+	// User is the login of the user, or "" before the sign-in.
+	User string
+	// Org is the current organization; "" for pages outside one.
+	Org string
+	// Orgs are the names of the user's organizations.
+	Orgs []string
+	// Theme is "light", "dark" or "" for the system's.
+	Theme string
+	// NoKeys turns off keys without a modifier.
+	NoKeys bool
+	// SiteAdmin shows the pages of the server.
+	SiteAdmin bool
+	// Insecure warns that the connection is not encrypted.
+	Insecure bool
+}
+
+type section struct{ name, text, key string }
+
+var sections = []section{
+	{"deployments", "Deployments", "d"},
+	{"stacks", "Stacks", "s"},
+	{"pools", "Pools", "p"},
+	{"schedules", "Schedules", "c"},
+	{"activity", "Activity", "a"},
+	{"settings", "Settings", "o"},
+}
+
+func (s section) href(org string) templ.SafeURL {
+	if s.name == "activity" {
+		return Href(org, "-", "audit")
+	}
+	return Href(org, "-", s.name)
+}
