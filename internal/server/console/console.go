@@ -3,6 +3,7 @@
 package console
 
 import (
+	"workflowagent/internal/server/console/deployment"
 	"workflowagent/internal/server/console/page"
 	"workflowagent/internal/server/deployments"
 	"workflowagent/internal/server/pools"
@@ -15,11 +16,15 @@ type Deps struct {
 	Stacks      *stacks.Service
 	Deployments *deployments.Service
 	Pools       *pools.Service
+	// APIURL is the server's address for clients, without a trailing slash.
+	APIURL string
 }
 
 // New returns the console with all pages.
 func New(d Deps) *page.Site {
-	return page.New(d.Site)
+	site := page.New(d.Site)
+	deployment.Register(site, deployment.Deps{Deployments: d.Deployments, Stacks: d.Stacks, Pools: d.Pools, URL: d.APIURL})
+	return site
 }
 
 // Serves reports whether the console serves a path. The API serves the others.

@@ -126,3 +126,12 @@ func (s *Site) SessionCookie(value string, expires time.Time) *http.Cookie {
 	}
 	return c
 }
+
+// Back returns the page of this site from which a form was sent, or other.
+func Back(v *Visit, other string) string {
+	from, err := url.Parse(v.R.Referer())
+	if err != nil || from.Host != v.R.Host || from.Path == "" {
+		return other
+	}
+	return SafeNext(from.RequestURI())
+}

@@ -1,0 +1,208 @@
+package deployment
+
+import (
+	"cmp"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"slices"
+
+	"workflowagent/internal/server/api/web"
+	"workflowagent/internal/server/console/page"
+	"workflowagent/internal/server/console/view"
+	"workflowagent/internal/server/deployments"
+	"workflowagent/internal/server/pools"
+	"workflowagent/internal/server/store"
+	"workflowagent/internal/workflow"
+)
+
+// form is the state of the form that starts a deployment.
+type form struct {
+	St        store.Stack
+	Operation string
+	Branch    string
+	Commit    string
+	Pool      string
+	Confirmed string
+	Problem   string
+	Confirm   string // problem of the confirmation
+	// DefaultBranch is the branch of the stack's settings.
+	DefaultBranch string
+	Repository    string
+	Pools         []view.Option
+	// Outlook says when the deployment would start.
+	Outlook   string
+	Resources int64
+	NoSource  bool
+}
+
+// dangerous are the operations that require the stack's name.
+var dangerous = []string{string(workflow.OperationDestroy), string(workflow.OperationRemediateDrift)}
+
+func (p *pages) form(v *page.Visit) (view.Page, error) {
+	f := form{Operation: cmp.Or(v.Query("operation"), string(workflow.OperationUpdate))}
+	return p.formPage(v, f)
+}
+
+func (p *pages) formPage(v *page.Visit, f form) (view.Page, error) {
+	f.St = v.Stack
+	ctx := v.Context()
+	set, err := p.Deployments.Settings(ctx, v.Stack)
+	if err != nil {
+		return view.Page{}, err
+	}
+	pinned := ""
+	f.NoSource = true
+	if set != nil {
+		pinned = set.Settings.AgentPoolID
+		if git := set.Settings.Git(); git != nil {
+			f.NoSource, f.DefaultBranch, f.Repository = false, git.Branch, git.RepoURL
+		}
+		f.NoSource = f.NoSource && set.Settings.GitHub == nil && set.Settings.VCS == nil && imageOfSettings(&set.Settings) == ""
+	}
+	list, preset, err := p.Pools.List(ctx, v.Stack.OrgID)
+	if err != nil {
+		return view.Page{}, err
+	}
+	f.Pools = poolOptions(list, pinned, preset)
+	if f.Outlook, err = p.outlook(v, f, list, cmp.Or(f.Pool, pinned, preset)); err != nil {
+		return view.Page{}, err
+	}
+	f.Resources = v.Stack.ResourceCount
+	return view.Page{
+		Title: "Deploy " + v.Stack.Project + "/" + v.Stack.Name, Section: "deployments",
+		Crumbs: []view.Crumb{
+			{Text: v.Stack.OrgName, Href: view.Path(v.Stack.OrgName)},
+			{Text: v.Stack.Project, Href: view.Path(v.Stack.OrgName, v.Stack.Project)},
+			{Text: v.Stack.Name, Href: stackPath(v.Stack)}, {Text: "Deploy"},
+		},
+		Live: []view.Topic{{Channel: deployments.Topic, About: v.Stack.OrgID}, {Channel: pools.Topic, About: v.Stack.OrgID}},
+		Body: deployForm(f),
+	}, nil
+}
+
+func imageOfSettings(set *workflow.Settings) string {
+	if set.ExecutorContext == nil || set.ExecutorContext.ExecutorImage == nil {
+		return ""
+	}
+	return set.ExecutorContext.ExecutorImage.Reference
+}
+
+// poolOptions lists the pools of the organization, first the one that applies without a choice.
+func poolOptions(list []pools.Overview, pinned, preset string) []view.Option {
+	first := view.Option{Text: "No default pool: choose one"}
+	out := []view.Option{}
+	for _, o := range list {
+		text := fmt.Sprintf("%s (%s)", o.Name, onlineText(o))
+		switch o.ID {
+		case pinned:
+			first.Text = "The stack's pool: " + text
+		case preset:
+			if pinned == "" {
+				first.Text = "The default pool: " + text
+			}
+		}
+		out = append(out, view.Option{Value: o.ID, Text: text})
+	}
+	return append([]view.Option{first}, out...)
+}
+
+func onlineText(o pools.Overview) string {
+	online := 0
+	for _, a := range o.Agents {
+		if a.Online {
+			online++
+		}
+	}
+	switch online {
+	case 0:
+		return "no agent online"
+	default:
+		return view.Count(int64(online), "agent") + " online"
+	}
+}
+
+// outlook says when a deployment in a pool would start.
+func (p *pages) outlook(v *page.Visit, _ form, list []pools.Overview, pool string) (string, error) {
+	stackPaused, orgPaused, err := p.Deployments.Paused(v.Context(), v.Stack)
+	if err != nil {
+		return "", err
+	}
+	if orgPaused {
+		return "It will wait: deployments of the organization are paused.", nil
+	}
+	if stackPaused {
+		return "It will wait: deployments of the stack are paused.", nil
+	}
+	active, _, err := p.Deployments.List(v.Context(), deployments.Filter{OrgID: v.Stack.OrgID, StackID: v.Stack.ID, Page: 1, PageSize: 20})
+	if err != nil {
+		return "", err
+	}
+	for _, d := range active {
+		if !d.Job.Status.Final() {
+			return fmt.Sprintf("It will wait behind #%d, which is %s.", d.Version, view.StatusWord(string(d.Job.Status))), nil
+		}
+	}
+	at := slices.IndexFunc(list, func(o pools.Overview) bool { return o.ID == pool })
+	if at < 0 {
+		return "It will wait until a pool is chosen.", nil
+	}
+	o := list[at]
+	if online := onlineText(o); online != "no agent online" {
+		return fmt.Sprintf("It starts on pool %s (%s).", o.Name, online), nil
+	}
+	return fmt.Sprintf("It will wait: no agent of pool %s is online.", o.Name), nil
+}
+
+func (p *pages) deploy(v *page.Visit) (page.Answer, error) {
+	f := form{
+		Operation: v.Form("operation"), Branch: v.Form("branch"), Commit: v.Form("commit"), Pool: v.Form("pool"), Confirmed: v.Form("confirm"),
+	}
+	name := v.Stack.Project + "/" + v.Stack.Name
+	if slices.Contains(dangerous, f.Operation) && f.Confirmed != name {
+		f.Confirm = "Type " + name + " to confirm that this changes or deletes its resources."
+		return p.refused(v, f)
+	}
+	body, err := request(f)
+	if err != nil {
+		return page.Answer{}, err
+	}
+	made, err := p.Deployments.Create(v.Context(), v.Who, v.Stack, body, deployments.InitiatorConsole)
+	if status, message := web.Classify(err); err != nil && (status == http.StatusBadRequest || status == http.StatusConflict) {
+		f.Problem = message
+		return p.refused(v, f)
+	}
+	if err != nil {
+		return page.Answer{}, err
+	}
+	return page.See(deploymentPath(v.Stack, made.Version)), nil
+}
+
+func (p *pages) refused(v *page.Visit, f form) (page.Answer, error) {
+	again, err := p.formPage(v, f)
+	return page.Again(again), err
+}
+
+// request returns the body of the public request for a form.
+func request(f form) ([]byte, error) {
+	body := map[string]any{"operation": f.Operation, "inheritSettings": true}
+	if f.Pool != "" {
+		body["agentPoolID"] = f.Pool
+	}
+	git := map[string]any{}
+	if f.Branch != "" {
+		git["branch"] = f.Branch
+	}
+	if f.Commit != "" {
+		git["commit"] = f.Commit
+	}
+	if len(git) > 0 {
+		body["sourceContext"] = map[string]any{"git": git}
+	}
+	encoded, err := json.Marshal(body)
+	if err != nil {
+		return nil, fmt.Errorf("encoding a deployment's request: %w", err)
+	}
+	return encoded, nil
+}
+

@@ -1,0 +1,270 @@
+// Package deployment contains the page of one deployment and the form that starts one.
+package deployment
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"fmt"
+	"strconv"
+	"time"
+
+	"github.com/a-h/templ"
+
+	"workflowagent/internal/server/console/page"
+	"workflowagent/internal/server/console/view"
+	"workflowagent/internal/server/deployments"
+	"workflowagent/internal/server/identity"
+	"workflowagent/internal/server/joblog"
+	"workflowagent/internal/server/pools"
+	"workflowagent/internal/server/stacks"
+	"workflowagent/internal/server/store"
+	"workflowagent/internal/workflow"
+)
+
+// Deps are the services behind the pages.
+type Deps struct {
+	Deployments *deployments.Service
+	Stacks      *stacks.Service
+	Pools       *pools.Service
+	// URL is the server's address for clients, without a trailing slash.
+	URL string
+}
+
+type pages struct{ Deps }
+
+// Register registers the pages.
+func Register(site *page.Site, d Deps) {
+	p := &pages{d}
+	const stack = "/{org}/{project}/{stack}"
+	const one = stack + "/deployments/{version}"
+	site.View(one, page.Stack(identity.StateRead), p.show)
+	site.Action(one+"/cancel", page.Stack(identity.Operate), p.cancel)
+	site.Action(one+"/again", page.Stack(identity.Operate), p.again)
+	site.View(stack+"/deploy", page.Stack(identity.Operate), p.form)
+	site.Action(stack+"/deploy", page.Stack(identity.Operate), p.deploy)
+	site.Action(stack+"/pause", page.Stack(identity.Operate), p.pause(true))
+	site.Action(stack+"/resume", page.Stack(identity.Operate), p.pause(false))
+}
+
+// shown is a deployment as its page shows it.
+type shown struct {
+	deployments.Details
+	St   store.Stack
+	Path string
+	Now  time.Time
+	// Operate reports whether the viewer may cancel and start deployments.
+	Operate bool
+	// Problem is the error of an action on the page.
+	Problem string
+	Steps   []segment
+}
+
+func stackPath(st store.Stack, more ...string) string {
+	return view.Path(append([]string{st.OrgName, st.Project, st.Name}, more...)...)
+}
+
+func deploymentPath(st store.Stack, version int64, more ...string) string {
+	return stackPath(st, append([]string{"deployments", strconv.FormatInt(version, 10)}, more...)...)
+}
+
+func (p *pages) load(v *page.Visit) (shown, error) {
+	det, err := p.Deployments.Get(v.Context(), v.Stack, "#"+v.Param("version"))
+	if err != nil {
+		return shown{}, err
+	}
+	now := time.Now()
+	return shown{
+		Details: det, St: v.Stack, Path: deploymentPath(v.Stack, det.Version), Now: now, Operate: v.Who.Can(v.Stack, identity.Operate),
+		Steps: segments(det.Job, now),
+	}, nil
+}
+
+func (p *pages) show(v *page.Visit) (view.Page, error) {
+	d, err := p.load(v)
+	if err != nil {
+		return view.Page{}, err
+	}
+	return p.page(v, d)
+}
+
+func (p *pages) page(v *page.Visit, d shown) (view.Page, error) {
+	tab := cmp.Or(v.Query("view"), "log")
+	out := view.Page{
+		Title: fmt.Sprintf("#%d %s/%s", d.Version, v.Stack.Project, v.Stack.Name), Mark: mark(d.Job), Section: "deployments", Wide: true,
+		Crumbs: []view.Crumb{
+			{Text: v.Stack.OrgName, Href: view.Path(v.Stack.OrgName)},
+			{Text: v.Stack.Project, Href: view.Path(v.Stack.OrgName, v.Stack.Project)},
+			{Text: v.Stack.Name, Href: stackPath(v.Stack)},
+			{Text: "Deployments", Href: stackPath(v.Stack, "deployments")},
+			{Text: fmt.Sprintf("#%d", d.Version)},
+		},
+	}
+	if !d.Job.Status.Final() || d.Job.Reason == workflow.ReasonLost {
+		out.Live = []view.Topic{{Channel: deployments.Topic, About: deployments.About(v.Stack, d.ID)}}
+		if d.Job.Status == workflow.StatusNotStarted {
+			// What the deployment waits for might be another deployment, the queue or a pool.
+			out.Live = []view.Topic{{Channel: deployments.Topic, About: v.Stack.OrgID}, {Channel: pools.Topic, About: v.Stack.OrgID}}
+		}
+	}
+	content, err := p.content(v, d, tab, &out)
+	if err != nil {
+		return view.Page{}, err
+	}
+	out.Body = body(d, tab, content)
+	return out, nil
+}
+
+// content returns what a tab of the page shows below the head.
+func (p *pages) content(v *page.Visit, d shown, tab string, _ *view.Page) (templ.Component, error) {
+	switch tab {
+	case "settings":
+		text, err := used(d.Settings)
+		curl, cli := commands(d, p.URL)
+		return settingsUsed(text, curl, cli), err
+	case "timeline":
+		return timeline(d), nil
+	default:
+		lines, more, err := p.log(v.Context(), v.Stack, d.ID)
+		return plainLog(lines, more), err
+	}
+}
+
+// shownLines is the maximum number of log lines on the page.
+const shownLines = 2000
+
+func (p *pages) log(ctx context.Context, st store.Stack, id string) (lines []joblog.Line, more bool, err error) {
+	token := ""
+	for len(lines) < shownLines {
+		part, err := p.Deployments.Log(ctx, st, id, token, 0)
+		if err != nil {
+			return nil, false, err
+		}
+		lines = append(lines, part.Lines...)
+		if part.Next == "" || len(part.Lines) == 0 {
+			return lines, false, nil
+		}
+		token = part.Next
+	}
+	return lines, true, nil
+}
+
+// tabs of the page, in their order.
+var tabs = []struct{ name, text string }{{"log", "Log"}, {"changes", "Changes"}, {"timeline", "Timeline"}, {"settings", "Settings used"}}
+
+func mark(job store.Job) string {
+	switch job.Status {
+	case workflow.StatusNotStarted, workflow.StatusAccepted:
+		return "queued"
+	case workflow.StatusRunning:
+		return "run"
+	case workflow.StatusSucceeded:
+		return "ok"
+	case workflow.StatusFailed:
+		return "bad"
+	default:
+		return ""
+	}
+}
+
+// statusOf returns the status that the console shows for a job.
+func statusOf(job store.Job) string {
+	switch {
+	case job.Reason == workflow.ReasonLost:
+		return "lost"
+	case job.Reason == workflow.ReasonCancelled && job.Status.Final():
+		return "cancelled"
+	default:
+		return view.StatusWord(string(job.Status))
+	}
+}
+
+// used returns the settings of a deployment as JSON without secrets.
+func used(set *workflow.Settings) (string, error) {
+	encoded, err := json.Marshal(set)
+	if err != nil {
+		return "", fmt.Errorf("encoding the settings of a deployment: %w", err)
+	}
+	var value any
+	if err := json.Unmarshal(encoded, &value); err != nil {
+		return "", fmt.Errorf("encoding the settings of a deployment: %w", err)
+	}
+	text, err := json.MarshalIndent(hideSecrets(value), "", "  ")
+	return string(text), err
+}
+
+// hideSecrets replaces the secrets in decoded settings, whose form is {"ciphertext": …} or
+// {"secret": …}.
+func hideSecrets(value any) any {
+	switch v := value.(type) {
+	case map[string]any:
+		for _, key := range []string{"ciphertext", "secret"} {
+			if _, ok := v[key]; ok {
+				return "[secret]"
+			}
+		}
+		for key, member := range v {
+			v[key] = hideSecrets(member)
+		}
+	case []any:
+		for i, element := range v {
+			v[i] = hideSecrets(element)
+		}
+	}
+	return value
+}
+
+func (p *pages) cancel(v *page.Visit) (page.Answer, error) {
+	d, err := p.load(v)
+	if err != nil {
+		return page.Answer{}, err
+	}
+	err = p.Deployments.Cancel(v.Context(), v.Stack, d.ID, v.Who.Name(), v.Form("force") == "on")
+	if err != nil {
+		return page.Answer{}, err
+	}
+	return page.See(d.Path), nil
+}
+
+func (p *pages) again(v *page.Visit) (page.Answer, error) {
+	d, err := p.load(v)
+	if err != nil {
+		return page.Answer{}, err
+	}
+	made, err := p.Deployments.Again(v.Context(), v.Who, v.Stack, d.ID)
+	if err != nil {
+		return page.Answer{}, err
+	}
+	return page.See(deploymentPath(v.Stack, made.Version)), nil
+}
+
+func (p *pages) pause(paused bool) func(v *page.Visit) (page.Answer, error) {
+	return func(v *page.Visit) (page.Answer, error) {
+		if err := p.Deployments.PauseStack(v.Context(), v.Stack, paused); err != nil {
+			return page.Answer{}, err
+		}
+		return page.See(page.Back(v, stackPath(v.Stack, "deployments"))), nil
+	}
+}
+
+// run is a time span of a running or ended deployment.
+func run(job store.Job, now time.Time) time.Duration {
+	if job.StartedAt.IsZero() {
+		return 0
+	}
+	return timeOr(job.EndedAt, now).Sub(job.StartedAt)
+}
+
+func timeOr(t, other time.Time) time.Time {
+	if t.IsZero() {
+		return other
+	}
+	return t
+}
+
+// commands are the calls that start the same operation from elsewhere.
+func commands(d shown, api string) (curl, cli string) {
+	path := api + "/api/stacks" + stackPath(d.St) + "/deployments"
+	curl = fmt.Sprintf(`curl -X POST -H "Authorization: token $PULUMI_ACCESS_TOKEN" -H "Content-Type: application/json" -d '{"operation":"%s"}' %s`, d.Operation, path)
+	return curl, fmt.Sprintf("pulumi deployment run %s --stack %s/%s/%s", d.Operation, d.St.OrgName, d.St.Project, d.St.Name)
+}
