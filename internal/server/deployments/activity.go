@@ -82,6 +82,10 @@ func (s *Service) activity(tx *store.Tx, a store.Activity) (Activity, error) {
 	if err != nil {
 		return Activity{}, err
 	}
-	d, err := s.summary(tx, dj)
+	facts, err := s.facts(tx, dj.OrgID, []store.DeploymentJob{dj}, nil)
+	if err != nil {
+		return Activity{}, err
+	}
+	d, err := s.summary(tx, dj, facts)
 	return Activity{Deployment: &d}, err
 }

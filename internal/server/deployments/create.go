@@ -203,5 +203,6 @@ func (s *Service) enqueue(tx *store.Tx, d *store.Deployment, jobID string, set *
 	if job.PoolID != "" {
 		tx.Notify(pools.QueueTopic, job.PoolID)
 	}
+	changed(tx, job)
 	return s.record(tx, job, webhooks.DeploymentQueued)
 }

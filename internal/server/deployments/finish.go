@@ -4,11 +4,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/sirupsen/logrus"
 
 	"workflowagent/internal/server/fault"
+	"workflowagent/internal/server/identity"
 	"workflowagent/internal/server/pools"
 	"workflowagent/internal/server/store"
 	"workflowagent/internal/termtext"
@@ -30,6 +32,9 @@ func (s *Service) finish(tx *store.Tx, job *store.Job, v verdict, now time.Time)
 	}
 	if job.EndedAt.IsZero() || v.event != workflow.EventLose {
 		job.EndedAt = now
+	}
+	if by := job.Message; v.reason == workflow.ReasonCancelled && job.CancelRequested && by != "" && by != v.message && v.event != workflow.EventLose {
+		v.message = strings.TrimSpace(by + " " + v.message)
 	}
 	job.Reason, job.Message = v.reason, termtext.OneLine(v.message, maxMessage)
 	if v.note != "" {
@@ -54,6 +59,7 @@ func (s *Service) finish(tx *store.Tx, job *store.Job, v verdict, now time.Time)
 	}
 	tx.OnCommit(func() { s.writers.forget(job.ID) })
 	tx.Notify(pools.QueueTopic, pools.OrgPayload(job.OrgID))
+	changed(tx, *job)
 	return s.recordEnd(tx, *job)
 }
 
@@ -161,6 +167,7 @@ func block(tx *store.Tx, job store.Job) error {
 		return err
 	}
 	queue.BlockedBy = job.DeploymentID
+	queueChanged(tx, job.OrgID, job.StackID)
 	return tx.SaveStackQueue(queue)
 }
 
@@ -200,6 +207,10 @@ func (s *Service) Cancel(ctx context.Context, st store.Stack, deploymentID, by s
 			}
 			job.CancelRequested, job.ForceRequested = true, job.ForceRequested || force
 			job.ModifiedAt = now
+			if !lost {
+				job.Message = text // until the result arrives
+			}
+			changed(tx, job)
 			return nil, tx.SaveJob(job)
 		case job.CancelRequested, job.Reason == workflow.ReasonCancelled: // a retry
 			return nil, nil
@@ -209,7 +220,10 @@ func (s *Service) Cancel(ctx context.Context, st store.Stack, deploymentID, by s
 }
 
 // PauseStack pauses or resumes the queue of a stack.
-func (s *Service) PauseStack(ctx context.Context, st store.Stack, paused bool) error {
+func (s *Service) PauseStack(ctx context.Context, p identity.Principal, st store.Stack, paused bool) error {
+	if err := p.Check(st, identity.Operate); err != nil {
+		return err
+	}
 	return s.db.Write(ctx, func(tx *store.Tx) error {
 		_, err := tx.DeploymentSettings(st.ID)
 		if errors.Is(err, store.ErrNotFound) {
@@ -222,21 +236,40 @@ func (s *Service) PauseStack(ctx context.Context, st store.Stack, paused bool) e
 		if err != nil {
 			return err
 		}
-		queue.Paused = paused
+		if paused != queue.Paused {
+			queue.Paused = paused
+			queue.PausedBy, queue.PausedAt = pausedBy(tx, p, paused)
+		}
 		tx.Notify(pools.QueueTopic, pools.OrgPayload(st.OrgID))
+		queueChanged(tx, st.OrgID, st.ID)
 		return tx.SaveStackQueue(queue)
 	})
 }
 
+// pausedBy returns what a paused queue records about the pause.
+func pausedBy(tx *store.Tx, p identity.Principal, paused bool) (by string, at time.Time) {
+	if !paused {
+		return "", time.Time{}
+	}
+	return p.Name(), tx.Now()
+}
+
 // PauseOrg pauses or resumes all queues of an organization.
-func (s *Service) PauseOrg(ctx context.Context, orgID string, paused bool) error {
+func (s *Service) PauseOrg(ctx context.Context, p identity.Principal, orgID string, paused bool) error {
+	if !p.CanAdminOrg(orgID) {
+		return fault.Forbidden("Forbidden: only administrators of the organization may pause or resume its deployments")
+	}
 	return s.db.Write(ctx, func(tx *store.Tx) error {
 		queue, err := tx.OrgQueue(orgID)
 		if err != nil {
 			return err
 		}
-		queue.Paused = paused
+		if paused != queue.Paused {
+			queue.Paused = paused
+			queue.PausedBy, queue.PausedAt = pausedBy(tx, p, paused)
+		}
 		tx.Notify(pools.QueueTopic, pools.OrgPayload(orgID))
+		queueChanged(tx, orgID, "")
 		return tx.SaveOrgQueue(queue)
 	})
 }

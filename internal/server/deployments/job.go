@@ -144,6 +144,7 @@ func (s *Service) leave(tx *store.Tx, job *store.Job, now time.Time) error {
 		return err
 	}
 	job.StartedAt = now
+	changed(tx, *job)
 	return s.record(tx, *job, webhooks.DeploymentStarted)
 }
 
@@ -167,6 +168,7 @@ func (s *Service) StepStatus(ctx context.Context, p identity.Principal, jobID st
 			setup.Status, setup.UpdatedAt, setup.FinishedAt = workflow.StepSucceeded, now, job.Steps[step].StartedAt
 		}
 		job.LastSeenAt, job.ModifiedAt = now, now
+		changed(tx, *job)
 		if job.Stock && job.Status == workflow.StatusRunning {
 			if err := s.endStock(tx, job, now); err != nil {
 				return err

@@ -65,9 +65,9 @@ func TestPoolLoad(t *testing.T) {
 		p.must(err)
 		want("engine down", deployments.Load{Queued: 2, Claimable: 1, OldestWait: time.Second, Running: 1, Agents: 1, BusySlots: 1})
 
-		p.must(p.service.PauseStack(t.Context(), two, true))
+		p.must(p.service.PauseStack(t.Context(), p.user, two, true))
 		want("paused", deployments.Load{Queued: 2, Running: 1, Agents: 1, BusySlots: 1})
-		p.must(p.service.PauseStack(t.Context(), two, false))
+		p.must(p.service.PauseStack(t.Context(), p.user, two, false))
 
 		o.Cap = 1
 		want("at the organization's limit", deployments.Load{Queued: 2, Running: 1, Agents: 1, BusySlots: 1})

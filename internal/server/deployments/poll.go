@@ -29,7 +29,7 @@ const goneTimeout = 10 * time.Second
 
 // Poll claims a job. It returns nil if no job becomes claimable within r.Wait.
 func (s *Service) Poll(ctx context.Context, p identity.Principal, r Poll) (*Claim, error) {
-	r.Agent.PoolID = p.PoolID
+	r.Agent.OrgID, r.Agent.PoolID = p.Org.ID, p.PoolID
 	r.Agent.Hold = r.Wait
 	if err := s.opts.Pools.Seen(ctx, r.Agent); err != nil {
 		return nil, err

@@ -185,6 +185,7 @@ func (s *Service) take(tx *store.Tx, job store.Job, c claimant, now time.Time) (
 	if err := tx.SaveClaim(job); err != nil {
 		return store.Job{}, err
 	}
+	changed(tx, job)
 	s.active.claimed(c.OrgID)
 	return job, nil
 }
@@ -285,6 +286,7 @@ func (s *Service) requeue(tx *store.Tx, job *store.Job, now time.Time) error {
 	}
 	tx.OnCommit(func() { s.writers.forget(job.ID) })
 	tx.Notify(pools.QueueTopic, pools.OrgPayload(job.OrgID))
+	changed(tx, *job)
 	return tx.SaveJob(*job)
 }
 

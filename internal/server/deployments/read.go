@@ -8,6 +8,7 @@ import (
 
 	"workflowagent/internal/protocol"
 	"workflowagent/internal/server/budget"
+	"workflowagent/internal/server/deployments/waiting"
 	"workflowagent/internal/server/fault"
 	"workflowagent/internal/server/identity"
 	"workflowagent/internal/server/joblog"
@@ -25,7 +26,7 @@ type Details struct {
 	Message       string             // reason for waiting, or result
 	Waiting       *Waiting           // nil in lists, and unless the deployment waits
 	Paused        bool               // the stack or organization is paused
-	wait          joblog.Wait
+	Why           waiting.Why        // zero unless the deployment is queued
 }
 
 // Get returns a deployment of a stack by id or version.
@@ -36,10 +37,14 @@ func (s *Service) Get(ctx context.Context, st store.Stack, id string) (Details, 
 		if err != nil {
 			return err
 		}
-		if d, err = s.summary(tx, dj); err != nil || d.wait.Reason == 0 {
+		facts, err := s.facts(tx, dj.OrgID, []store.DeploymentJob{dj}, nil)
+		if err != nil {
 			return err
 		}
-		d.Waiting, err = queued{s: s, tx: tx, d: dj.Deployment, job: dj.Job}.considered(d.wait.Reason)
+		if d, err = s.summary(tx, dj, facts); err != nil || d.Why.Number() == 0 {
+			return err
+		}
+		d.Waiting, err = queued{tx: tx, d: dj.Deployment, job: dj.Job}.considered(d.Why.Reason)
 		return err
 	})
 	if err != nil {
@@ -91,9 +96,13 @@ func (s *Service) List(ctx context.Context, f Filter) ([]Details, int64, error) 
 		if err != nil {
 			return err
 		}
+		facts, err := s.facts(tx, f.OrgID, list, nil)
+		if err != nil {
+			return err
+		}
 		total, out = n, make([]Details, 0, len(list))
 		for _, dj := range list {
-			d, err := s.summary(tx, dj)
+			d, err := s.summary(tx, dj, facts)
 			if err != nil {
 				return err
 			}
@@ -107,7 +116,7 @@ func (s *Service) List(ctx context.Context, f Filter) ([]Details, int64, error) 
 	return out, total, nil
 }
 
-func (s *Service) summary(tx *store.Tx, dj store.DeploymentJob) (Details, error) {
+func (s *Service) summary(tx *store.Tx, dj store.DeploymentJob, facts waiting.Facts) (Details, error) {
 	d := Details{DeploymentJob: dj, Message: dj.Job.Message}
 	var err error
 	if dj.RequestedBy != "" {
@@ -126,10 +135,10 @@ func (s *Service) summary(tx *store.Tx, dj store.DeploymentJob) (Details, error)
 	d.LatestVersion = max(queue.LastVersion, dj.Version)
 	d.Paused = queue.Paused || org.Paused
 	if dj.Job.Status == workflow.StatusNotStarted {
-		if d.wait, err = s.whyQueued(tx, dj.Deployment, dj.Job); err != nil {
-			return d, err
+		d.Why, d.Message = facts.Explain(dj), ""
+		if d.Why.Number() != 0 {
+			d.Message = d.Why.Message()
 		}
-		d.Message = d.wait.Text
 	}
 	d.Updates, err = updatesOf(tx, dj.Deployment, shownUpdates)
 	return d, err
@@ -344,7 +353,7 @@ func (s *Service) view(ctx context.Context, st store.Stack, deploymentID string)
 		}
 		v = joblog.View{Now: tx.Now(), Job: dj.Job}
 		if dj.Job.Status == workflow.StatusNotStarted {
-			if v.Wait, err = s.whyQueued(tx, dj.Deployment, dj.Job); err != nil {
+			if v.Wait, err = s.whyQueued(tx, dj); err != nil {
 				return err
 			}
 		}

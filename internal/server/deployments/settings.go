@@ -119,6 +119,7 @@ func (s *Service) changeSettings(ctx context.Context, p identity.Principal, st s
 			PoolID: fresh.AgentPoolID, UpdatedAt: tx.Now(),
 		}
 		out = &StoredSettings{*fresh, row.Version, row.Source}
+		queueChanged(tx, st.OrgID, st.ID)
 		return tx.SaveDeploymentSettings(row)
 	})
 	if err != nil {

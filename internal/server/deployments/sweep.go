@@ -184,6 +184,7 @@ func (s *Service) sweepBlocked(ctx context.Context) error {
 				return err
 			}
 			tx.Notify(pools.QueueTopic, pools.OrgPayload(st.OrgID))
+			queueChanged(tx, st.OrgID, st.ID)
 		}
 		return nil
 	})

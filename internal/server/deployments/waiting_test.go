@@ -35,10 +35,10 @@ func TestWhyQueued(t *testing.T) {
 		{"no pool", func(p *plant, _ store.Stack) {
 			p.must(p.pools.Delete(t.Context(), p.org.ID, p.pool, true, deployments.ForgetPool))
 		}, []string{"No agent pool exists", `-d '{"name":"default"}' http://server.test/api/orgs/acme/agent-pools`}},
-		{"stack paused", func(p *plant, st store.Stack) { p.must(p.service.PauseStack(t.Context(), st, true)) }, []string{
+		{"stack paused", func(p *plant, st store.Stack) { p.must(p.service.PauseStack(t.Context(), p.user, st, true)) }, []string{
 			"of the stack are paused", "-X POST http://server.test/api/stacks/acme/proj/dev/deployments/resume",
 		}},
-		{"organization paused", func(p *plant, _ store.Stack) { p.must(p.service.PauseOrg(t.Context(), p.org.ID, true)) }, []string{
+		{"organization paused", func(p *plant, _ store.Stack) { p.must(p.service.PauseOrg(t.Context(), p.user, p.org.ID, true)) }, []string{
 			"of the organization are paused", "-X POST http://server.test/api/orgs/acme/deployments/resume",
 		}},
 		{"behind a queued one", func(p *plant, st store.Stack) { p.deploy(st) }, []string{
@@ -81,7 +81,7 @@ func TestWhyQueued(t *testing.T) {
 		id := p.deploy(st)
 		page, err := p.service.Log(t.Context(), st, id, "", 0)
 		p.must(err)
-		p.must(p.service.PauseStack(t.Context(), st, true))
+		p.must(p.service.PauseStack(t.Context(), p.user, st, true))
 		page, err = p.service.Log(t.Context(), st, id, page.Next, 0)
 		if err != nil || len(page.Lines) != 1 || !strings.Contains(page.Lines[0].Text, "paused") {
 			t.Errorf("the log after a pause shows %+v, %v", page.Lines, err)
@@ -154,7 +154,7 @@ func TestConsideredPoolsAndAgents(t *testing.T) {
 		if w := waiting(); w.Reason != "no-pool" || len(w.Pools) != 1 || w.Pools[0].Connected != 2 || w.Agents != nil {
 			t.Errorf("without a pool: %+v", w)
 		}
-		p.must(p.service.PauseStack(t.Context(), st, true))
+		p.must(p.service.PauseStack(t.Context(), p.user, st, true))
 		if w := waiting(); w.Reason != "stack-paused" || w.Pools != nil || w.Agents != nil {
 			t.Errorf("on a paused stack: %+v, want neither pools nor agents", w)
 		}

@@ -20,6 +20,13 @@ import (
 // organization's [OrgPayload].
 const QueueTopic = "queue"
 
+// Topic is the notification channel for changes of pools, of their tokens, and of the presence and
+// load of their agents. The payload is ORG/POOL, of ids, or ORG/ if all pools might have changed.
+const Topic = "pool"
+
+// changed notifies of a change of a pool; "" means all pools of the organization.
+func changed(tx *store.Tx, orgID, poolID string) { tx.Notify(Topic, orgID+"/"+poolID) }
+
 // OrgPayload is the payload of a notification for all pools of an organization.
 func OrgPayload(orgID string) string { return "org:" + orgID }
 
@@ -69,6 +76,7 @@ func (s *Service) Create(ctx context.Context, p identity.Principal, org store.Or
 		if err := tx.InsertToken(row); err != nil {
 			return err
 		}
+		changed(tx, org.ID, pool.ID)
 		if first = others == 0; !first {
 			return nil
 		}
@@ -111,6 +119,7 @@ func chooseDefault(tx *store.Tx, orgID, id string) error {
 	}
 	queue.DefaultPool = id
 	tx.Notify(QueueTopic, OrgPayload(orgID))
+	changed(tx, orgID, "")
 	return tx.SaveOrgQueue(queue)
 }
 
@@ -225,6 +234,7 @@ func (s *Service) Rename(ctx context.Context, orgID, id string, name, descriptio
 		if _, err := checkFree(tx, pool); err != nil {
 			return err
 		}
+		changed(tx, orgID, id)
 		return tx.RenamePool(pool)
 	})
 	return pool, notFound(err, id)
@@ -313,6 +323,7 @@ func (s *Service) Delete(ctx context.Context, orgID, id string, force bool, forg
 		}
 		tx.Notify(QueueTopic, OrgPayload(orgID))
 		tx.Notify(identity.PoolTokenTopic, orgID)
+		changed(tx, orgID, "")
 		return 0, tx.DeletePool(orgID, id)
 	})
 	return notFound(err, id)

@@ -12,8 +12,8 @@ import (
 )
 
 const (
-	// onlineFor is the minimum time for which an agent counts as online after a sign of life.
-	onlineFor = 35 * time.Second
+	// Silence is the minimum time for which an agent counts as online after a sign of life.
+	Silence = 35 * time.Second
 	// forgetAfter is the time for which a silent agent remains in lists.
 	forgetAfter = time.Hour
 	// sessionGrace is the time for which a session keeps its agent id after the response to its
@@ -27,11 +27,12 @@ const (
 
 // Online reports whether an agent is online: its session has not ended, and it was seen recently.
 func Online(a store.PoolAgent, now time.Time) bool {
-	return !a.LiveUntil.IsZero() && now.Sub(a.LastSeenAt) <= max(onlineFor, 2*a.Every)
+	return !a.LiveUntil.IsZero() && now.Sub(a.LastSeenAt) <= max(Silence, 2*a.Every)
 }
 
 // Sighting is an agent's description of itself in a poll.
 type Sighting struct {
+	OrgID                      string
 	PoolID, AgentID, SessionID string
 	Hostname, IP, PID          string
 	Platform, Version          string
@@ -145,6 +146,9 @@ func (s *Service) seen(ctx context.Context, g Sighting) error {
 		if other && now.Before(old.LiveUntil) {
 			return errSession(old.Hostname, old.PID)
 		}
+		if err != nil || !Online(old, now) || old.Slots != row.Slots || old.Version != row.Version || old.Hostname != row.Hostname {
+			changed(tx, g.OrgID, g.PoolID)
+		}
 		return tx.SaveAgent(row)
 	})
 	if errors.Is(err, store.ErrNotFound) {
@@ -232,6 +236,7 @@ func (s *Service) Gone(ctx context.Context, g Sighting) {
 		if err != nil || row.LiveUntil.UnixMicro() != until.UnixMicro() {
 			return err
 		}
+		changed(tx, g.OrgID, g.PoolID)
 		return tx.EndSession(g.PoolID, g.AgentID, g.SessionID)
 	})
 	if err != nil && ctx.Err() == nil {

@@ -16,6 +16,8 @@ const (
 	// renewPatience is the time after which a sign of life that could not be written makes the
 	// agent's next poll write it, and fail with the database's error.
 	renewPatience = 10 * time.Second
+	// silentEvery is the interval at which open pages learn that agents have gone offline by silence.
+	silentEvery = 5 * time.Second
 	// perRenewal is the maximum number of agents that one transaction renews.
 	perRenewal = 200
 )
@@ -24,16 +26,52 @@ const (
 func (s *Service) Run(ctx context.Context) {
 	ticker := time.NewTicker(renewEvery)
 	defer ticker.Stop()
+	silent := time.NewTicker(silentEvery)
+	defer silent.Stop()
+	var checked time.Time
 	for {
 		select {
 		case <-ctx.Done():
 			return
+		case <-silent.C:
+			var err error
+			if checked, err = s.noteSilent(ctx, checked); err != nil && ctx.Err() == nil {
+				s.log.WithError(err).Warn("checking for silent agents failed; retrying")
+			}
 		case <-ticker.C:
 			if err := s.renew(ctx); err != nil && ctx.Err() == nil {
 				s.log.WithError(err).Warn("recording the presence of agents failed; retrying")
 			}
 		}
 	}
+}
+
+// noteSilent notifies of the pools whose agents have gone offline by silence since the last check.
+func (s *Service) noteSilent(ctx context.Context, checked time.Time) (now time.Time, err error) {
+	var list []store.PoolRef
+	err = s.db.Read(ctx, func(tx *store.Tx) (err error) {
+		if now = tx.Now(); checked.IsZero() {
+			return nil
+		}
+		list, err = tx.SilentPools(checked, now, Silence)
+		return err
+	})
+	if err != nil {
+		return checked, fmt.Errorf("listing silent agents: %w", err)
+	}
+	if len(list) == 0 {
+		return now, nil
+	}
+	err = s.db.Write(ctx, func(tx *store.Tx) error {
+		for _, pool := range list {
+			changed(tx, pool.OrgID, pool.ID)
+		}
+		return nil
+	})
+	if err != nil {
+		return checked, fmt.Errorf("notifying of silent agents: %w", err)
+	}
+	return now, nil
 }
 
 // renewal is a sign of life to write.

@@ -45,6 +45,7 @@ func (s *Service) AddToken(ctx context.Context, p identity.Principal, orgID, poo
 		if !expires.IsZero() && !expires.After(t.CreatedAt) {
 			return fault.Invalid("Bad Request: the token's expiry is in the past")
 		}
+		changed(tx, orgID, poolID)
 		return tx.InsertToken(t)
 	})
 	if err != nil {
@@ -66,6 +67,7 @@ func (s *Service) RevokeToken(ctx context.Context, p identity.Principal, orgID, 
 			return store.ErrNotFound
 		}
 		tx.Notify(identity.PoolTokenTopic, orgID)
+		changed(tx, orgID, poolID)
 		return tx.DeleteToken(tokenID)
 	})
 	if errors.Is(err, store.ErrNotFound) {

@@ -72,6 +72,8 @@ type OrgQueue struct {
 	OrgID       string
 	Paused      bool
 	DefaultPool string // "" for none
+	PausedBy    string // name of the user who paused the queues; "" if they are not paused, or if it is not recorded
+	PausedAt    time.Time
 }
 
 // OrgQueue returns an organization's queue settings, or the zero settings if none are stored.
@@ -208,6 +210,8 @@ type StackQueue struct {
 	LastVersion int64 // version of the stack's newest deployment
 	Paused      bool
 	BlockedBy   string // lost deployment whose update might still be running
+	PausedBy    string // name of the user who paused the queue; "" if it is not paused, or if it is not recorded
+	PausedAt    time.Time
 }
 
 // StackQueue returns a stack's queue, or the zero queue if none is stored.

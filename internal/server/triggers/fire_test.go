@@ -96,7 +96,7 @@ func TestCatchUp(t *testing.T) {
 func TestQueuedRun(t *testing.T) {
 	s := newSite(t)
 	st := s.stack("dev")
-	s.must(s.deployments.PauseStack(t.Context(), st, true))
+	s.must(s.deployments.PauseStack(t.Context(), s.user, st, true))
 	id := s.cron(st, "* * * * *")
 	other := s.cron(st, "* * * * *")
 	for range 5 {

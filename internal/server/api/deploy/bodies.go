@@ -11,6 +11,7 @@ import (
 	"workflowagent/internal/server/api/web"
 	"workflowagent/internal/server/budget"
 	"workflowagent/internal/server/deployments"
+	"workflowagent/internal/server/deployments/waiting"
 	"workflowagent/internal/server/identity"
 	"workflowagent/internal/server/store"
 	"workflowagent/internal/workflow"
@@ -54,8 +55,8 @@ type agentRef struct {
 	Version  string `json:"version"`
 }
 
-// deploymentBody contains the members that are common to lists and details. Reason, message and
-// agent are not in the public API.
+// deploymentBody contains the members that are common to lists and details. Reason, message,
+// agent and queue are not in the public API.
 type deploymentBody struct {
 	ID              string             `json:"id"`
 	Created         string             `json:"created"`
@@ -71,6 +72,47 @@ type deploymentBody struct {
 	Agent           *agentRef          `json:"agent,omitempty"`
 	Reason          workflow.Reason    `json:"reason,omitempty"`
 	Message         string             `json:"message,omitempty"`
+	Queue           *queueBody         `json:"queue,omitempty"`
+}
+
+// queueBody explains why a deployment waits, for people and programs. It is not in the public API.
+type queueBody struct {
+	Reason   string        `json:"reason"`
+	Text     string        `json:"text"`
+	Since    time.Time     `json:"since"`
+	Position int64         `json:"position,omitempty"`
+	Ahead    int64         `json:"ahead,omitempty"`
+	Blockers []blockerBody `json:"blockers,omitempty"`
+	Action   *actionBody   `json:"action,omitempty"`
+}
+
+type blockerBody struct {
+	Kind   string    `json:"kind"`
+	ID     string    `json:"id"`
+	Text   string    `json:"text"`
+	Detail string    `json:"detail,omitempty"`
+	Since  time.Time `json:"since,omitzero"`
+	Path   string    `json:"path"`
+}
+
+type actionBody struct {
+	Label string `json:"label"`
+	Kind  string `json:"kind"`
+	Path  string `json:"path"`
+}
+
+func queueBodyOf(w waiting.Why) *queueBody {
+	if w.Reason == "" {
+		return nil
+	}
+	b := &queueBody{Reason: w.Reason, Text: w.Text, Since: w.Since, Position: w.Position, Ahead: w.Ahead}
+	for _, by := range w.Blockers {
+		b.Blockers = append(b.Blockers, blockerBody(by))
+	}
+	if w.Action.Label != "" {
+		b.Action = &actionBody{w.Action.Label, w.Action.Kind, w.Action.Path}
+	}
+	return b
 }
 
 func deploymentBodyOf(d deployments.Details) deploymentBody {
@@ -81,7 +123,7 @@ func deploymentBodyOf(d deployments.Details) deploymentBody {
 	b := deploymentBody{
 		ID: d.ID, Created: web.Stamp(d.CreatedAt), Modified: web.Stamp(d.Job.ModifiedAt), Status: d.Job.Status, Version: d.Version,
 		RequestedBy: by, PulumiOperation: d.Operation, Initiator: d.Initiator, ProjectName: d.Project, StackName: d.Stack,
-		Reason: d.Job.Reason, Message: d.Message,
+		Reason: d.Job.Reason, Message: d.Message, Queue: queueBodyOf(d.Why),
 	}
 	if d.Job.PoolID != "" {
 		b.AgentPool = &poolRef{d.Job.PoolID, d.PoolName}

@@ -178,13 +178,13 @@ func (d *deploymentRoutes) cancel(w http.ResponseWriter, r *http.Request, st sto
 
 func (d *deploymentRoutes) pauseStack(paused bool) func(http.ResponseWriter, *http.Request, store.Stack) error {
 	return func(w http.ResponseWriter, r *http.Request, st store.Stack) error {
-		return web.Answer(w, r, struct{}{}, d.deployments.PauseStack(r.Context(), st, paused))
+		return web.Answer(w, r, struct{}{}, d.deployments.PauseStack(r.Context(), web.Principal(r), st, paused))
 	}
 }
 
 func (d *deploymentRoutes) pauseOrg(paused bool) func(http.ResponseWriter, *http.Request, store.Organization) error {
 	return func(w http.ResponseWriter, r *http.Request, o store.Organization) error {
-		return web.Answer(w, r, struct{}{}, d.deployments.PauseOrg(r.Context(), o.ID, paused))
+		return web.Answer(w, r, struct{}{}, d.deployments.PauseOrg(r.Context(), web.Principal(r), o.ID, paused))
 	}
 }
 

@@ -1,0 +1,180 @@
+package deployments
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	"workflowagent/internal/server/deployments/waiting"
+	"workflowagent/internal/server/identity"
+	"workflowagent/internal/server/joblog"
+	"workflowagent/internal/server/pools"
+	"workflowagent/internal/server/store"
+	"workflowagent/internal/workflow"
+)
+
+// Topic is the notification channel for changes of deployments, queues and deployment settings. The
+// payload is ORG/STACK/DEPLOYMENT, ORG/STACK/ or ORG/, of ids. A change of a whole queue has a
+// shorter payload than the pages of its deployments subscribe to; these also need
+// [pools.QueueTopic].
+const Topic = "deployment"
+
+// changed notifies of a change of a job.
+func changed(tx *store.Tx, job store.Job) {
+	tx.Notify(Topic, job.OrgID+"/"+job.StackID+"/"+job.DeploymentID)
+}
+
+// queueChanged notifies of a change of a stack's queue or settings. The stack "" means all stacks of
+// the organization.
+func queueChanged(tx *store.Tx, orgID, stackID string) {
+	if stackID == "" {
+		tx.Notify(Topic, orgID+"/")
+		return
+	}
+	tx.Notify(Topic, orgID+"/"+stackID+"/")
+}
+
+// Outlook returns the verdict about a deployment and, if the deployment is queued, why it waits.
+// Among the blockers are only deployments that the caller can see.
+func (s *Service) Outlook(ctx context.Context, p identity.Principal, d store.DeploymentJob) (waiting.Why, waiting.Verdict, error) {
+	var why waiting.Why
+	var verdict waiting.Verdict
+	err := s.db.Read(ctx, func(tx *store.Tx) (err error) {
+		reach := p.Reach(d.OrgID)
+		if why, err = s.why(tx, d, &reach); err != nil {
+			return err
+		}
+		verdict = waiting.Judge(d.Job, why, tx.Now())
+		return nil
+	})
+	if err != nil {
+		return why, verdict, fmt.Errorf("explaining a deployment: %w", err)
+	}
+	return why, verdict, nil
+}
+
+// why returns why a deployment waits. Without a reach, it omits the deployments that run meanwhile.
+func (s *Service) why(tx *store.Tx, d store.DeploymentJob, reach *store.Reach) (waiting.Why, error) {
+	if d.Job.Status != workflow.StatusNotStarted {
+		return waiting.Why{}, nil
+	}
+	facts, err := s.facts(tx, d.OrgID, []store.DeploymentJob{d}, reach)
+	if err != nil {
+		return waiting.Why{}, err
+	}
+	return facts.Explain(d), nil
+}
+
+// whyQueued returns the reason why a queued deployment does not start, as its log shows it.
+func (s *Service) whyQueued(tx *store.Tx, d store.DeploymentJob) (joblog.Wait, error) {
+	why, err := s.why(tx, d, nil)
+	if err != nil || why.Number() == 0 {
+		return joblog.Wait{}, err
+	}
+	return joblog.Wait{Reason: why.Number(), Text: why.Message()}, nil
+}
+
+// knownClaims is the number of a pool's next jobs of which the place in the queue is known.
+const knownClaims = 200
+
+// facts returns what is needed to explain the queued ones of an organization's deployments, in a few
+// queries.
+func (s *Service) facts(tx *store.Tx, orgID string, list []store.DeploymentJob, reach *store.Reach) (waiting.Facts, error) {
+	f := waiting.Facts{Now: tx.Now(), URL: s.opts.ExternalURL, Cap: s.opts.Cap, Patience: claimTime, Claimable: map[string][]string{}}
+	var jobIDs, stackIDs, poolIDs []string
+	for _, d := range list {
+		if d.Job.Status == workflow.StatusNotStarted {
+			jobIDs, stackIDs, poolIDs = append(jobIDs, d.Job.ID), append(stackIDs, d.StackID), append(poolIDs, d.Job.PoolID)
+		}
+	}
+	if len(jobIDs) == 0 {
+		return f, nil
+	}
+	slices.Sort(stackIDs)
+	stackIDs = slices.Compact(stackIDs)
+	var err error
+	if f.Org, err = tx.Organization(orgID); err != nil {
+		return f, err
+	}
+	if f.Stop, err = tx.OrgQueue(orgID); err != nil {
+		return f, err
+	}
+	if err := s.poolFacts(tx, &f, poolIDs); err != nil {
+		return f, err
+	}
+	if err := stackFacts(tx, &f, stackIDs); err != nil {
+		return f, err
+	}
+	if f.Before, err = tx.QueuedBefore(jobIDs); err != nil || reach == nil {
+		return f, err
+	}
+	running := map[string][]store.QueueEntry{}
+	for _, id := range append(poolIDs, "") {
+		if _, known := running[id]; known {
+			continue
+		}
+		if running[id], err = tx.ActiveJobs(orgID, id, *reach, shownAgents); err != nil {
+			return f, err
+		}
+	}
+	f.Running = func(poolID string) []store.QueueEntry { return running[poolID] }
+	return f, nil
+}
+
+func (s *Service) poolFacts(tx *store.Tx, f *waiting.Facts, used []string) error {
+	list, err := tx.Pools(f.Org.ID)
+	if err != nil {
+		return err
+	}
+	presences, err := tx.Presences(f.Org.ID, pools.Silence)
+	if err != nil {
+		return err
+	}
+	f.Pools = map[string]waiting.Pool{}
+	for _, p := range list {
+		pool := waiting.Pool{AgentPool: p, Presence: presences[p.ID]}
+		if slices.Contains(used, p.ID) {
+			if pool.Agents > 0 && pool.Online == 0 {
+				last, err := tx.LastAgent(p.ID)
+				if err != nil {
+					return err
+				}
+				pool.Host = last.Hostname
+			}
+			if f.Claimable[p.ID], err = tx.ClaimableJobs(p.ID, knownClaims); err != nil {
+				return err
+			}
+		}
+		f.Pools[p.ID], f.Order = pool, append(f.Order, p.ID)
+	}
+	for _, p := range presences {
+		f.Active += p.Active
+	}
+	return nil
+}
+
+func stackFacts(tx *store.Tx, f *waiting.Facts, stackIDs []string) error {
+	f.Stacks = map[string]waiting.Queue{}
+	queues, err := tx.StackQueues(stackIDs)
+	if err != nil {
+		return err
+	}
+	for _, q := range queues {
+		f.Stacks[q.StackID] = waiting.Queue{StackQueue: q}
+	}
+	first, err := tx.FirstOfStacks(stackIDs)
+	if err != nil {
+		return err
+	}
+	for _, entry := range first {
+		q := f.Stacks[entry.StackID]
+		if q.First == nil && entry.Status != workflow.StatusNotStarted {
+			if q.Usual, err = tx.UsualTime(entry.StackID, entry.Operation); err != nil {
+				return err
+			}
+		}
+		q.First = append(q.First, entry)
+		f.Stacks[entry.StackID] = q
+	}
+	return nil
+}

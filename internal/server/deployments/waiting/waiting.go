@@ -1,0 +1,133 @@
+// Package waiting contains the words about deployments: why one waits, how one ended and what to do
+// next. API, log and console show the same sentences. The package reads nothing itself; package
+// deployments collects the [Facts].
+package waiting
+
+import (
+	"time"
+
+	"workflowagent/internal/server/store"
+)
+
+// The reasons of a [Why], in the form that the API shows.
+const (
+	NoPool      = "no-pool"
+	OrgPaused   = "organization-paused"
+	StackPaused = "stack-paused"
+	Lost        = "lost-deployment"
+	Earlier     = "earlier-deployment"
+	NoAgent     = "no-agent"
+	Limit       = "limit"
+	Busy        = "busy"
+	Next        = "next" // it is claimable, and an agent is expected to claim it shortly
+)
+
+// numbers are the numbers of the reasons. They must not change, because continuation tokens of logs
+// contain them.
+var numbers = map[string]int64{
+	NoPool: 1, OrgPaused: 2, StackPaused: 3, Lost: 4, Earlier: 5, NoAgent: 6, Limit: 7, Busy: 8,
+}
+
+// Why is the reason why a deployment waits.
+type Why struct {
+	Reason string
+	// Text explains the reason in one or more full sentences.
+	Text string
+	// Hint names commands that resolve the reason, one line per command; it can be empty.
+	Hint string
+	// Since is the time since which the reason exists, as far as it is known. Otherwise, it is the
+	// time at which the deployment was queued.
+	Since time.Time
+	// Position is the place among the jobs that the pool may claim, 1 for the next one. It is 0 if the
+	// pool may not claim the deployment yet, or if many others precede it.
+	Position int64
+	// Ahead is the number of deployments of the stack that must finish before.
+	Ahead    int64
+	Blockers []Blocker
+	Action   Action
+}
+
+// Number returns the number of the reason, or 0 if the log does not report the reason.
+func (w Why) Number() int64 { return numbers[w.Reason] }
+
+// Message returns the text with its commands.
+func (w Why) Message() string {
+	if w.Hint == "" {
+		return w.Text
+	}
+	return w.Text + "\n" + w.Hint
+}
+
+// The kinds of a [Blocker].
+const (
+	BlockerDeployment   = "deployment"
+	BlockerPool         = "pool"
+	BlockerStack        = "stack"
+	BlockerOrganization = "organization"
+)
+
+// Blocker is something that must change before a deployment can start.
+type Blocker struct {
+	Kind string
+	ID   string
+	// Text names the blocker, for example "acme/web/prod #41".
+	Text string
+	// Detail says what the blocker does, for example "running on build-3".
+	Detail string
+	Since  time.Time
+	// Path is the console's page about the blocker.
+	Path string
+}
+
+// The kinds of an [Action].
+const (
+	Open = "open" // a link to a page
+	Post = "post" // a form without fields
+)
+
+// Action is the next action of a user. It is empty if the user can only wait.
+type Action struct {
+	Label, Kind string
+	// Path is a path of the console.
+	Path string
+}
+
+// Pool is a pool with the state of its agents.
+type Pool struct {
+	store.AgentPool
+	store.Presence
+	// Host is the host of the agent that was seen last; "" if the pool has had no agent lately.
+	Host string
+}
+
+// Queue is what the queue of a stack contributes to an explanation.
+type Queue struct {
+	store.StackQueue
+	// First are the claimed or running jobs of the stack, or otherwise its first queued job.
+	First []store.QueueEntry
+	// Usual is the usual run time of the first job; 0 if it is unknown.
+	Usual time.Duration
+}
+
+// Facts are the state of an organization's queues.
+type Facts struct {
+	Now time.Time
+	// URL is the server's URL, for commands.
+	URL  string
+	Org  store.Organization
+	Stop store.OrgQueue
+	// Cap bounds the active deployments of the organization.
+	Cap, Active int64
+	// Patience is the time in which a free agent is expected to claim a job.
+	Patience time.Duration
+	Pools    map[string]Pool  // by id
+	Order    []string         // ids of the pools, oldest first
+	Stacks   map[string]Queue // by id
+	// Before is the number of earlier queued jobs of the stack, by the id of a job.
+	Before map[string]int64
+	// Claimable are the jobs that a pool may claim, by the id of the pool.
+	Claimable map[string][]string
+	// Running returns running deployments of a pool that the caller can see, oldest first. The id ""
+	// selects all pools. It can be nil.
+	Running func(poolID string) []store.QueueEntry
+}
