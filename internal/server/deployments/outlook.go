@@ -13,15 +13,9 @@ import (
 	"workflowagent/internal/workflow"
 )
 
-// Topic is the notification channel for changes of deployments, queues and deployment settings. The
-// payload is ORG/STACK/DEPLOYMENT, ORG/STACK/ or ORG/, of ids. A change of a whole queue has a
-// shorter payload than the pages of its deployments subscribe to; these also need
-// [pools.QueueTopic].
-const Topic = "deployment"
-
 // changed notifies of a change of a job.
 func changed(tx *store.Tx, job store.Job) {
-	tx.Notify(Topic, job.OrgID+"/"+job.StackID+"/"+job.DeploymentID)
+	tx.Notify(Topic, About(store.Stack{OrgID: job.OrgID, ID: job.StackID}, job.DeploymentID))
 }
 
 // queueChanged notifies of a change of a stack's queue or settings. The stack "" means all stacks of
@@ -31,7 +25,7 @@ func queueChanged(tx *store.Tx, orgID, stackID string) {
 		tx.Notify(Topic, orgID+"/")
 		return
 	}
-	tx.Notify(Topic, orgID+"/"+stackID+"/")
+	tx.Notify(Topic, About(store.Stack{OrgID: orgID, ID: stackID}, ""))
 }
 
 // Outlook returns the verdict about a deployment and, if the deployment is queued, why it waits.

@@ -20,12 +20,17 @@ import (
 // organization's [OrgPayload].
 const QueueTopic = "queue"
 
-// Topic is the notification channel for changes of pools, of their tokens, and of the presence and
-// load of their agents. The payload is ORG/POOL, of ids, or ORG/ if all pools might have changed.
+// Topic is the notification channel for agents and pools: an agent connected or disconnected, a token
+// or the pool itself changed. The jobs of agents follow from the notifications of deployments. The
+// payload is the result of [About].
 const Topic = "pool"
 
+// About returns the payload of notifications about a pool. The pool "" means all pools of the
+// organization.
+func About(orgID, poolID string) string { return orgID + "/" + poolID }
+
 // changed notifies of a change of a pool; "" means all pools of the organization.
-func changed(tx *store.Tx, orgID, poolID string) { tx.Notify(Topic, orgID+"/"+poolID) }
+func changed(tx *store.Tx, orgID, poolID string) { tx.Notify(Topic, About(orgID, poolID)) }
 
 // OrgPayload is the payload of a notification for all pools of an organization.
 func OrgPayload(orgID string) string { return "org:" + orgID }

@@ -278,10 +278,3 @@ func (s *Service) Forget(ctx context.Context) error {
 	}
 	return nil
 }
-
-// Topic is the channel of notifications about agents and pools: an agent connected, disconnected,
-// took or finished a job, or the pool changed. The payload is the result of [About].
-const Topic = "pool"
-
-// About returns the payload of notifications about a pool.
-func About(orgID, poolID string) string { return orgID + "/" + poolID }

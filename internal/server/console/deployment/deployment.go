@@ -240,7 +240,7 @@ func (p *pages) again(v *page.Visit) (page.Answer, error) {
 
 func (p *pages) pause(paused bool) func(v *page.Visit) (page.Answer, error) {
 	return func(v *page.Visit) (page.Answer, error) {
-		if err := p.Deployments.PauseStack(v.Context(), v.Stack, paused); err != nil {
+		if err := p.Deployments.PauseStack(v.Context(), v.Who, v.Stack, paused); err != nil {
 			return page.Answer{}, err
 		}
 		return page.See(page.Back(v, stackPath(v.Stack, "deployments"))), nil

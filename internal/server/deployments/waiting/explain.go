@@ -83,7 +83,7 @@ func (e explanation) pausedOrBlocked() (Why, bool) {
 			Reason: StackPaused, Text: paused("stack", queue.PausedBy, queue.PausedAt), Since: queue.PausedAt,
 			Hint:     "To resume: " + e.curl("-X POST", "/api/stacks/"+e.stack+"/deployments/resume"),
 			Blockers: []Blocker{{Kind: BlockerStack, ID: e.dj.StackID, Text: e.stack, Detail: "paused", Since: queue.PausedAt, Path: e.stackPath("deployments")}},
-			Action:   Action{"Resume the stack", Post, e.stackPath("deployments", "resume")},
+			Action:   Action{"Resume the stack", Post, e.stackPath("resume")},
 		}, true
 	case queue.BlockedBy != "":
 		return Why{
