@@ -12,6 +12,7 @@ import (
 
 	"workflowagent/internal/server"
 	"workflowagent/internal/server/identity"
+	"workflowagent/internal/server/signin"
 	"workflowagent/internal/server/store"
 )
 
@@ -121,4 +122,33 @@ func withDatabase(cmd *cobra.Command, load func() (server.Config, error), work f
 		return err
 	}
 	return errors.Join(work(cfg, db, log), db.Close())
+}
+
+// newAdminCommand returns the commands that let an operator act without the API.
+func newAdminCommand() *cobra.Command {
+	admin := &cobra.Command{Use: "admin", Short: "Help users who cannot sign in"}
+	signIn := &cobra.Command{
+		Use:   "sign-in USER",
+		Short: "Print a link that signs a user in to the console once",
+		Long: "sign-in prints a link that signs a user in to the console. The link is valid for 10 minutes and\n" +
+			"works once. The first administrator is " + identity.AdminLogin + ".",
+		Args: cobra.ExactArgs(1),
+	}
+	load := configFlags(signIn, "data_dir", "database", "external_url", "console_url", "listen")
+	signIn.RunE = func(cmd *cobra.Command, args []string) error {
+		return withDatabase(cmd, load, func(cfg server.Config, db *store.DB, log *logrus.Entry) error {
+			u, err := identity.New(db, log).UserByLogin(cmd.Context(), args[0])
+			if err != nil {
+				return err
+			}
+			key, err := signin.New(db, signin.Options{Log: log}).MakeLink(cmd.Context(), u.ID)
+			if err != nil {
+				return err
+			}
+			_, err = fmt.Fprintln(cmd.OutOrStdout(), cfg.ConsoleOrListen()+"/-/login/link?key="+key)
+			return err
+		})
+	}
+	admin.AddCommand(signIn)
+	return admin
 }

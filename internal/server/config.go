@@ -18,6 +18,7 @@ import (
 
 	"workflowagent/internal/server/deployments"
 	"workflowagent/internal/server/issuer"
+	"workflowagent/internal/server/links"
 	"workflowagent/internal/server/runners"
 	"workflowagent/internal/server/stacks"
 	"workflowagent/internal/settings"
@@ -32,6 +33,8 @@ type Config struct {
 	DataDir         string          // keys, first token and, by default, the database
 	Database        string          // "sqlite:PATH" or "postgres://…"; "" is SQLite in DataDir
 	ExternalURL     string          // URL for clients; "" is the listening address
+	ConsoleURL      string          // URL of the console for browsers; "" follows from ExternalURL
+	TokenSignIn     bool            // whether users can sign in to the console with access tokens
 	Organization    string          // name of the first organization
 	MasterKeyFile   string          // "" is a file in DataDir, created if missing
 	MetricsToken    settings.Secret // required by /metrics
@@ -76,6 +79,12 @@ func Settings(c *Config) *settings.Table {
 	}, {
 		Key: "external_url", Value: (*settings.URL)(&c.ExternalURL), Check: checkExternalURL,
 		Doc: "URL under which clients and jobs reach this server (default: the address listened on)",
+	}, {
+		Key: "console_url", Value: (*settings.URL)(&c.ConsoleURL), Check: checkExternalURL,
+		Doc: "URL of the console for browsers (default: the external URL, with the host app.X if that is api.X)",
+	}, {
+		Key: "token_sign_in", Value: &c.TokenSignIn, Default: "true",
+		Doc: "whether users can sign in to the console with a personal access token",
 	}, {
 		Key: "organization", Value: &c.Organization, Default: "organization",
 		Doc: "name of the organization that the first start creates",
@@ -214,6 +223,23 @@ func checkReleases(dir string) error {
 
 func (c Config) database() string {
 	return cmp.Or(c.Database, "sqlite:"+filepath.Join(c.DataDir, "server.db"))
+}
+
+// Console returns the URL of the console.
+func (c Config) Console() links.Console {
+	if c.ConsoleURL != "" {
+		return links.Console(c.ConsoleURL)
+	}
+	return links.Of(c.ExternalURL)
+}
+
+// ConsoleOrListen returns the URL of the console. For a configuration without URLs, it is the address
+// to listen on.
+func (c Config) ConsoleOrListen() string {
+	if c.ExternalURL == "" {
+		c.ExternalURL = "http://" + c.Listen
+	}
+	return string(c.Console())
 }
 
 // Issuer returns the URL of the issuer of identity tokens, or "" if it depends on the address

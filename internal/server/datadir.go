@@ -73,8 +73,11 @@ Created organization %q and its administrator %q.
 The access token is in %s, which only you can read.
 
 Log in with:  PULUMI_ACCESS_TOKEN=$(cat %s) pulumi login %s
+Console:      %s
+Sign in there with the token, or with the link that this command prints:
+              workflow-server admin sign-in %s --data-dir %s
 
-`, s.cfg.Organization, identity.AdminLogin, path, path, s.cfg.ExternalURL)
+`, s.cfg.Organization, identity.AdminLogin, path, path, s.cfg.ExternalURL, s.cfg.Console(), identity.AdminLogin, s.cfg.DataDir)
 	return err
 }
 

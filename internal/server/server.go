@@ -23,7 +23,10 @@ import (
 	"workflowagent/internal/server/api"
 	"workflowagent/internal/server/api/request"
 	"workflowagent/internal/server/api/system"
+	"workflowagent/internal/server/api/web"
 	"workflowagent/internal/server/budget"
+	"workflowagent/internal/server/console"
+	"workflowagent/internal/server/console/page"
 	"workflowagent/internal/server/deployments"
 	"workflowagent/internal/server/drift"
 	"workflowagent/internal/server/identity"
@@ -34,6 +37,7 @@ import (
 	"workflowagent/internal/server/pools"
 	"workflowagent/internal/server/quota"
 	"workflowagent/internal/server/runners"
+	"workflowagent/internal/server/signin"
 	"workflowagent/internal/server/stacks"
 	"workflowagent/internal/server/store"
 	"workflowagent/internal/server/triggers"
@@ -98,6 +102,7 @@ func New(ctx context.Context, cfg Config, version string, log *logrus.Entry, not
 	s.metrics.MustRegister(s.quota)
 	s.stacks = stacks.New(s.db, stacks.Options{
 		Log: s.logOf("stacks"), Secrets: secrets, Lease: s.cfg.UpdateLease, Memory: memory, Quota: s.quota, ExternalURL: s.cfg.ExternalURL,
+		Console: s.cfg.Console(),
 	})
 	if err := s.bootstrap(ctx, notices); err != nil {
 		return nil, err
@@ -118,8 +123,19 @@ func New(ctx context.Context, cfg Config, version string, log *logrus.Entry, not
 		Subsystem{Name: "webhook-records", Exclusive: true, Run: func(ctx context.Context) error { return every(ctx, 10*time.Minute, hooks.Sweep) }},
 	)
 	s.metrics.MustRegister(service.LoadMetrics())
-	s.handler = api.New(api.Deps{
+	sessions := signin.New(s.db, signin.Options{Log: s.logOf("sign-in"), Identity: s.identity, NoTokens: !s.cfg.TokenSignIn})
+	s.subsystems = append(s.subsystems, Subsystem{Name: "sessions", Exclusive: true, Run: func(ctx context.Context) error { return every(ctx, time.Hour, sessions.Sweep) }})
+	pages := console.New(console.Deps{
+		Site: page.Options{
+			Log: s.logOf("console"), Identity: s.identity, Stacks: s.stacks, Sessions: sessions, Notes: s.db,
+			URL: string(s.cfg.Console()), Draining: s.draining,
+		},
+		Identity: s.identity, SignIn: sessions, Stacks: s.stacks, Deployments: service, Pools: poolService, APIURL: s.cfg.ExternalURL,
+	})
+	observe := web.Observe(s.logOf("api"), s.metrics)
+	routes := api.New(api.Deps{
 		Log:         s.logOf("api"),
+		Observe:     observe,
 		Identity:    s.identity,
 		Stacks:      s.stacks,
 		Deployments: service,
@@ -132,11 +148,13 @@ func New(ctx context.Context, cfg Config, version string, log *logrus.Entry, not
 		Issuer:      s.issuer,
 		RunnerDir:   programDir(),
 		ExternalURL: s.cfg.ExternalURL,
+		Console:     s.cfg.Console(),
 		Limits:      request.Limits{Memory: memory},
 		Server: system.Server{
 			Version: version, Metrics: s.metrics, MetricsToken: cfg.MetricsToken.Reveal(), Ready: s.ready, Releases: cfg.Releases,
 		},
 	})
+	s.handler = console.Split(routes, observe(pages.Handler()))
 	s.http = &http.Server{
 		Handler:           s.handler,
 		ReadHeaderTimeout: 10 * time.Second,
@@ -186,7 +204,7 @@ func (s *Server) newDeployments(poolService *pools.Service) *deployments.Service
 	cfg := s.cfg
 	service := deployments.New(s.db, deployments.Options{
 		Log: s.logOf("deployments"), Secrets: s.stacks.Secrets(), Updates: s.stacks, Pools: poolService, Quota: s.quota, Issuer: s.issuer,
-		ExternalURL: cfg.ExternalURL, DefaultImage: cfg.DefaultImage, Cap: cfg.MaxDeployments,
+		ExternalURL: cfg.ExternalURL, Console: cfg.Console(), DefaultImage: cfg.DefaultImage, Cap: cfg.MaxDeployments,
 		Lease: cfg.JobLease, Lost: cfg.JobLost,
 		// Leases of seconds need a short interval, because a pause of up to three intervals does not
 		// extend a lease.

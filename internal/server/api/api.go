@@ -36,6 +36,7 @@ import (
 	"workflowagent/internal/server/fault"
 	"workflowagent/internal/server/identity"
 	"workflowagent/internal/server/issuer"
+	"workflowagent/internal/server/links"
 	"workflowagent/internal/server/oidc"
 	"workflowagent/internal/server/pools"
 	"workflowagent/internal/server/stacks"
@@ -62,14 +63,20 @@ type Deps struct {
 	Server    system.Server
 	// ExternalURL is the server's address for clients, without a trailing slash.
 	ExternalURL string
-	Limits      request.Limits
+	Console     links.Console
+	// Observe is the middleware of [web.Observe], which the console shares; nil creates one.
+	Observe func(http.Handler) http.Handler
+	Limits  request.Limits
 }
 
 // New returns the handler of the API.
 func New(d Deps) http.Handler {
 	limits := d.Limits.WithDefaults()
 	mux := chi.NewRouter()
-	mux.Use(web.SignAnswers, web.CutStalled(limits.Stall, limits.Rate), web.Observe(d.Log, d.Server.Metrics), web.RecoverPanic, web.StripSlash, request.Bound(limits), request.RefuseNonText, absent.Refuse)
+	if d.Observe == nil {
+		d.Observe = web.Observe(d.Log, d.Server.Metrics)
+	}
+	mux.Use(web.SignAnswers, web.CutStalled(limits.Stall, limits.Rate), d.Observe, web.RecoverPanic, web.StripSlash, request.Bound(limits), request.RefuseNonText, absent.Refuse)
 	notFound := func(w http.ResponseWriter, r *http.Request) {
 		web.WriteError(w, r, fault.NotFound("Not Found: %s does not exist on this server", r.URL.Path))
 	}
@@ -82,7 +89,7 @@ func New(d Deps) http.Handler {
 	system.RegisterIssuer(rt, d.Issuer)
 	org.Register(rt, d.Identity, d.Pools, d.OIDC, d.Usage)
 	state.Register(rt, d.Stacks, d.Identity)
-	deploy.Register(rt, d.Deployments, d.Stacks, d.Triggers, d.Drift)
+	deploy.Register(rt, d.Deployments, d.Stacks, d.Triggers, d.Drift, d.Console)
 	hooks.Register(rt, d.Webhooks)
 	jobs.Register(rt, d.Deployments, d.RunnerDir, d.ExternalURL)
 	openapi.Register(rt, mux, d.Server.Version)

@@ -3,16 +3,24 @@
 package console
 
 import (
+	"net/http"
+	"strings"
+
+	"workflowagent/internal/server/console/account"
 	"workflowagent/internal/server/console/deployment"
 	"workflowagent/internal/server/console/page"
 	"workflowagent/internal/server/deployments"
+	"workflowagent/internal/server/identity"
 	"workflowagent/internal/server/pools"
+	"workflowagent/internal/server/signin"
 	"workflowagent/internal/server/stacks"
 )
 
 // Deps are the services behind the pages.
 type Deps struct {
 	Site        page.Options
+	Identity    *identity.Service
+	SignIn      *signin.Service
 	Stacks      *stacks.Service
 	Deployments *deployments.Service
 	Pools       *pools.Service
@@ -23,13 +31,25 @@ type Deps struct {
 // New returns the console with all pages.
 func New(d Deps) *page.Site {
 	site := page.New(d.Site)
+	account.Register(site, account.Deps{Identity: d.Identity, SignIn: d.SignIn, APIURL: d.APIURL})
 	deployment.Register(site, deployment.Deps{Deployments: d.Deployments, Stacks: d.Stacks, Pools: d.Pools, URL: d.APIURL})
 	return site
 }
 
+// Split returns a handler that sends requests to the API or to the console by their path.
+func Split(api, pages http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if Serves(r.URL.Path) {
+			pages.ServeHTTP(w, r)
+			return
+		}
+		api.ServeHTTP(w, r)
+	})
+}
+
 // Serves reports whether the console serves a path. The API serves the others.
 func Serves(path string) bool {
-	switch first := firstSegment(path); first {
+	switch firstSegment(path) {
 	case "api", "healthz", "readyz", "metrics", "releases", "oidc", ".well-known":
 		return false
 	default:
@@ -38,13 +58,6 @@ func Serves(path string) bool {
 }
 
 func firstSegment(path string) string {
-	for len(path) > 0 && path[0] == '/' {
-		path = path[1:]
-	}
-	for i := range len(path) {
-		if path[i] == '/' {
-			return path[:i]
-		}
-	}
-	return path
+	first, _, _ := strings.Cut(strings.TrimLeft(path, "/"), "/")
+	return first
 }

@@ -149,6 +149,7 @@ func (s *Service) environment(d store.Deployment, org string, set *workflow.Sett
 	env := map[string]string{
 		"PULUMI_ACCESS_TOKEN":    token,
 		"PULUMI_BACKEND_URL":     s.opts.ExternalURL,
+		"PULUMI_CONSOLE_DOMAIN":  s.opts.Console.Domain(),
 		"PULUMI_SERVICE_URL":     s.opts.ExternalURL + "/api",
 		"PULUMI_CI_SYSTEM":       "Pulumi Deployments",
 		"PULUMI_CI_BUILD_ID":     d.ID,

@@ -4,6 +4,7 @@
 package deployments
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"strconv"
@@ -17,6 +18,7 @@ import (
 	"workflowagent/internal/server/identity"
 	"workflowagent/internal/server/issuer"
 	"workflowagent/internal/server/joblog"
+	"workflowagent/internal/server/links"
 	"workflowagent/internal/server/pools"
 	"workflowagent/internal/server/quota"
 	"workflowagent/internal/server/store"
@@ -47,6 +49,7 @@ type Options struct {
 
 	// ExternalURL is the server's URL for jobs, without a trailing slash.
 	ExternalURL string
+	Console     links.Console // by default, the console of ExternalURL
 	// DefaultImage is the image of jobs whose settings name none.
 	DefaultImage string
 	// Cap bounds an organization's claimed and running jobs; 0 means 150.
@@ -70,6 +73,7 @@ const (
 )
 
 func (o *Options) fill() {
+	o.Console = cmp.Or(o.Console, links.Of(o.ExternalURL))
 	d := func(v *time.Duration, def time.Duration) {
 		if *v <= 0 {
 			*v = def

@@ -71,7 +71,7 @@ func (s *Service) recordDrift(tx *store.Tx, job store.Job, run drift.Run, name w
 			}
 			fields := map[string]any{
 				"status": run.Status, "resourceChanges": map[string]int64{},
-				"referenceUrl": webhooks.PageURL(s.opts.ExternalURL, org, d.Project, d.Stack, "deployments", d.Version),
+				"referenceUrl": s.opts.Console.Deployment(org, d.Project, d.Stack, d.Version),
 			}
 			update := run.Remediate
 			if name != webhooks.DriftRemediationSucceeded && name != webhooks.DriftRemediationFailed {
@@ -96,7 +96,7 @@ func (s *Service) record(tx *store.Tx, job store.Job, name webhooks.Name) error 
 				return webhooks.Description{}, err
 			}
 			return webhooks.Description{Project: d.Project, Stack: d.Stack, UserID: d.RequestedBy, Fields: map[string]any{
-				"deploymentUrl": webhooks.PageURL(s.opts.ExternalURL, org, d.Project, d.Stack, "deployments", d.Version),
+				"deploymentUrl": s.opts.Console.Deployment(org, d.Project, d.Stack, d.Version),
 				"version":       d.Version, "operation": d.Operation, "status": job.Status,
 			}}, nil
 		},

@@ -7,6 +7,7 @@ import (
 	"regexp"
 	"time"
 
+	"workflowagent/internal/server/links"
 	"workflowagent/internal/server/store"
 )
 
@@ -22,6 +23,9 @@ var ErrNothingToDo = errors.New("the installation is already set up")
 // returns [ErrNothingToDo]. deliver receives the token before the commit, so that the token cannot
 // be lost. If deliver fails, nothing is created.
 func (s *Service) Bootstrap(ctx context.Context, org string, deliver func(text string) error) error {
+	if links.Reserved(org) {
+		return fmt.Errorf("the organization name %q is reserved for the server's own pages: choose another name", org)
+	}
 	if !orgNamePattern.MatchString(org) {
 		return fmt.Errorf("the organization name %q is not valid: use up to 40 letters, digits, '-' and '_'", org)
 	}

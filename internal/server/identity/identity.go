@@ -293,3 +293,13 @@ func (s *Service) OrganizationsOf(ctx context.Context, p Principal) ([]store.Org
 	}
 	return out, nil
 }
+
+// OfUser returns the principal of a user who was authenticated by other means than a token.
+func OfUser(tx *store.Tx, userID string) (Principal, error) {
+	u, err := tx.User(userID)
+	if err != nil {
+		return Principal{}, err
+	}
+	roles, err := tx.RolesOf(userID)
+	return Principal{Kind: KindUser, User: u, Roles: roles}, err
+}

@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"workflowagent/internal/server/fault"
+	"workflowagent/internal/server/links"
 	"workflowagent/internal/server/store"
 )
 
@@ -148,6 +149,9 @@ type NewUser struct {
 func (s *Service) CreateUser(ctx context.Context, n NewUser) (token string, err error) {
 	if !loginPattern.MatchString(n.Login) {
 		return "", fmt.Errorf("the login %q is not valid: use up to 100 letters, digits, '-', '_', '.' and '@'", n.Login)
+	}
+	if links.Reserved(n.Login) {
+		return "", fmt.Errorf("the login %q is reserved for the server's own pages: choose another login", n.Login)
 	}
 	if n.Org != "" {
 		if err := checkRole(n.Role); err != nil {

@@ -23,9 +23,9 @@ func record(tx *store.Tx, p identity.Principal, st store.Stack, name webhooks.Na
 // recordEnd records for webhooks that an update has ended. The events know only success and
 // failure, so a cancelled update counts as failed; the payload tells the difference.
 func (s *Service) recordEnd(tx *store.Tx, st store.Stack, u store.Update) error {
-	kind, page, id := u.Kind, "updates", any(u.Version)
+	kind := u.Kind
 	if u.Preview {
-		kind, page, id = string(KindPreview), "previews", u.ID
+		kind = string(KindPreview)
 	}
 	return webhooks.Record(tx, webhooks.Event{
 		Name: webhooks.UpdateEnded(kind, u.Status == string(Succeeded)), OrgID: st.OrgID, StackID: st.ID, DeploymentID: u.DeploymentID,
@@ -35,9 +35,16 @@ func (s *Service) recordEnd(tx *store.Tx, st store.Stack, u store.Update) error 
 				changes = json.RawMessage(u.ResourceChanges)
 			}
 			return webhooks.Description{Project: st.Project, Stack: st.Name, UserID: u.RequestedBy, Fields: map[string]any{
-				"updateUrl": webhooks.PageURL(s.url, org, st.Project, st.Name, page, id),
+				"updateUrl": s.updateURL(org, st, u),
 				"kind":      u.Kind, "result": u.Status, "resourceChanges": changes, "isPreview": u.Preview,
 			}}, nil
 		},
 	})
+}
+
+func (s *Service) updateURL(org string, st store.Stack, u store.Update) string {
+	if u.Preview {
+		return s.console.Preview(org, st.Project, st.Name, u.ID)
+	}
+	return s.console.Update(org, st.Project, st.Name, u.Version)
 }

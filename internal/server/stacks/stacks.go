@@ -3,6 +3,7 @@
 package stacks
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -17,6 +18,7 @@ import (
 	"workflowagent/internal/server/fault"
 	"workflowagent/internal/server/identity"
 	"workflowagent/internal/server/keyring"
+	"workflowagent/internal/server/links"
 	"workflowagent/internal/server/quota"
 	"workflowagent/internal/server/stacks/mask"
 	"workflowagent/internal/server/stacks/states"
@@ -38,6 +40,7 @@ type Service struct {
 	masks   mask.Sets
 	quota   *quota.Quota
 	url     string
+	console links.Console
 	memory  *budget.Budget // of background work; nil means no limit
 }
 
@@ -52,6 +55,7 @@ type Options struct {
 	Quota  *quota.Quota // nil means no limit
 	// ExternalURL is the server's URL for clients, without a trailing slash.
 	ExternalURL string
+	Console     links.Console // by default, the console of ExternalURL
 }
 
 // New returns a service that uses a database.
@@ -61,7 +65,7 @@ func New(db *store.DB, o Options) *Service {
 	}
 	return &Service{
 		db: db, log: o.Log, secrets: o.Secrets, states: states.New(db, o.Log, o.Memory), lease: o.Lease, quota: o.Quota,
-		url: o.ExternalURL, memory: o.Memory,
+		url: o.ExternalURL, console: cmp.Or(o.Console, links.Of(o.ExternalURL)), memory: o.Memory,
 	}
 }
 

@@ -32,12 +32,6 @@ type Description struct {
 	Fields         map[string]any // the members that depend on the kind of the event
 }
 
-// PageURL returns the URL of a page about a stack: its "updates", "previews" or "deployments", and
-// a version or id. base is the server's URL.
-func PageURL(base, org, project, stack, what string, id any) string {
-	return fmt.Sprintf("%s/%s/%s/%s/%s/%v", base, org, project, stack, what, id)
-}
-
 // Record records an event in the transaction in which it happened, with a delivery for each webhook
 // that receives it. If no webhook receives the event, the cost is one query.
 func Record(tx *store.Tx, e Event) error {

@@ -13,6 +13,7 @@ import (
 	"workflowagent/internal/server/deployments"
 	"workflowagent/internal/server/drift"
 	"workflowagent/internal/server/identity"
+	"workflowagent/internal/server/links"
 	"workflowagent/internal/server/stacks"
 	"workflowagent/internal/server/store"
 	"workflowagent/internal/server/triggers"
@@ -23,13 +24,14 @@ type deploymentRoutes struct {
 	stacks      *stacks.Service
 	triggers    *triggers.Service
 	drift       *drift.Service
+	console     links.Console
 }
 
 // Register adds the routes of deployments, their settings, schedules and drift runs.
-func Register(rt *web.Router, d *deployments.Service, s *stacks.Service, t *triggers.Service, dr *drift.Service) {
+func Register(rt *web.Router, d *deployments.Service, s *stacks.Service, t *triggers.Service, dr *drift.Service, console links.Console) {
 	(&settingsRoutes{d}).register(rt)
 	(&scheduleRoutes{t}).register(rt)
-	(&deploymentRoutes{d, s, t, dr}).register(rt)
+	(&deploymentRoutes{d, s, t, dr, console}).register(rt)
 	(&driftRoutes{dr}).register(rt)
 }
 
@@ -75,7 +77,7 @@ func (d *deploymentRoutes) create(w http.ResponseWriter, r *http.Request, st sto
 	}
 	return web.WriteJSON(w, r, http.StatusAccepted, map[string]any{
 		"id": dep.ID, "version": dep.Version,
-		"consoleUrl": "", // clients print nothing for an empty URL
+		"consoleUrl": d.console.Deployment(st.OrgName, st.Project, st.Name, dep.Version), // which clients print
 	})
 }
 

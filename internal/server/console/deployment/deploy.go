@@ -205,4 +205,3 @@ func request(f form) ([]byte, error) {
 	}
 	return encoded, nil
 }
-

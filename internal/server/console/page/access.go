@@ -1,6 +1,7 @@
 package page
 
 import (
+	"errors"
 	"net/http"
 	"net/url"
 	"time"
@@ -148,6 +149,10 @@ func (s *Site) fail(w http.ResponseWriter, v *Visit, err error) {
 		return
 	case again && v.R.Method == http.MethodGet && !wantsJSON(v.R):
 		http.Redirect(w, v.R, LoginPath(v.R.URL.RequestURI()), http.StatusSeeOther)
+		return
+	}
+	if to, ok := errors.AsType[redirect](err); ok {
+		http.Redirect(w, v.R, to.path, http.StatusSeeOther)
 		return
 	}
 	status, message := web.Classify(err)

@@ -135,3 +135,12 @@ func Back(v *Visit, other string) string {
 	}
 	return SafeNext(from.RequestURI())
 }
+
+// redirect is the error of a page that is at another path.
+type redirect struct{ path string }
+
+// Error implements error.
+func (r redirect) Error() string { return "see " + r.path }
+
+// GoTo returns an error with which a page sends the visitor to another page.
+func GoTo(path string) error { return redirect{path} }

@@ -1,0 +1,73 @@
+package account
+
+import (
+	"net/url"
+	"regexp"
+	"strconv"
+	"time"
+
+	"workflowagent/internal/server/console/page"
+	"workflowagent/internal/server/console/view"
+	"workflowagent/internal/server/fault"
+	"workflowagent/internal/server/identity"
+	"workflowagent/internal/server/store"
+	"workflowagent/internal/termtext"
+)
+
+// cliRequest is what "pulumi login" puts into the URL that it opens. All of it is untrusted: any
+// page can link here.
+type cliRequest struct {
+	Port        int
+	Nonce       string
+	Description string
+}
+
+var noncePattern = regexp.MustCompile(`^[0-9a-f]{16,128}$`)
+
+const (
+	minPort, maxPort = 1024, 65535
+	maxDescription   = 300
+)
+
+func parseCLI(get func(string) string) (cliRequest, error) {
+	port, err := strconv.Atoi(get("cliSessionPort"))
+	if err != nil || port < minPort || port > maxPort || !noncePattern.MatchString(get("cliSessionNonce")) {
+		return cliRequest{}, fault.Invalid("This page belongs to \"pulumi login\", which opens it with a port and a code. Run the command again.")
+	}
+	return cliRequest{Port: port, Nonce: get("cliSessionNonce"), Description: termtext.OneLine(get("cliSessionDescription"), maxDescription)}, nil
+}
+
+func (p *pages) cli(v *page.Visit) (view.Page, error) {
+	r, err := parseCLI(v.Query)
+	if err != nil {
+		return view.Page{}, err
+	}
+	return view.Page{Title: "Log in to the pulumi CLI", Body: cliForm(r, v.Who.User.Login)}, nil
+}
+
+func (p *pages) cliLogin(v *page.Visit) (page.Answer, error) {
+	r, err := parseCLI(v.Form)
+	if err != nil {
+		return page.Answer{}, err
+	}
+	description := r.Description
+	if description == "" {
+		description = "pulumi login"
+	}
+	text, _, err := p.Identity.CreateToken(v.Context(), identity.NewTokenSpec{
+		Kind: store.PersonalToken, Description: description, UserID: v.Who.User.ID, CreatedBy: v.Who.User.ID,
+		Expires: expiry(v.Form("expires"), time.Now()),
+	})
+	if err != nil {
+		return page.Answer{}, err
+	}
+	if v.Form("elsewhere") != "" {
+		return page.Once(view.Page{Title: "Access token", Body: pasteToken(text)}), nil
+	}
+	target := "http://127.0.0.1:" + strconv.Itoa(r.Port) + "/?" + url.Values{"accessToken": {text}, "nonce": {r.Nonce}}.Encode()
+	return page.Leave(view.Page{Title: "Logging in", Body: leaving(target)}, target), nil
+}
+
+func (p *pages) welcome(v *page.Visit) (view.Page, error) {
+	return view.Page{Title: "Logged in", Body: welcome(v.Who.User.Login)}, nil
+}

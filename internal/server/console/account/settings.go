@@ -1,0 +1,113 @@
+package account
+
+import (
+	"net/http"
+	"strconv"
+	"time"
+
+	"workflowagent/internal/server/api/web"
+	"workflowagent/internal/server/console/page"
+	"workflowagent/internal/server/console/view"
+	"workflowagent/internal/server/identity"
+	"workflowagent/internal/server/store"
+)
+
+var settingsTabs = []view.Tab{{Text: "Settings", Href: "/user/settings"}, {Text: "Access tokens", Href: "/user/settings/tokens"}}
+
+func tabsAt(at int) []view.Tab {
+	tabs := append([]view.Tab{}, settingsTabs...)
+	tabs[at].Current = true
+	return tabs
+}
+
+func (p *pages) settings(v *page.Visit) (view.Page, error) {
+	sessions, err := p.SignIn.Sessions(v.Context(), v.Who.User.ID)
+	if err != nil {
+		return view.Page{}, err
+	}
+	theme, keys := preferencesOf(v.R)
+	return view.Page{Title: "Your settings", Section: "you", Tabs: tabsAt(0), Body: settings(v.Who.User, sessions, v.Session.ID, theme, keys)}, nil
+}
+
+func preferencesOf(r *http.Request) (theme string, keys bool) {
+	keys = true
+	if c, err := r.Cookie(page.ThemeCookie); err == nil {
+		theme = c.Value
+	}
+	if c, err := r.Cookie(page.KeysCookie); err == nil {
+		keys = c.Value != "off"
+	}
+	return theme, keys
+}
+
+func (p *pages) preferences(v *page.Visit) (page.Answer, error) {
+	theme, keys := v.Form("theme"), "off"
+	if theme != "light" && theme != "dark" {
+		theme = "system"
+	}
+	if v.Form("keys") == "on" {
+		keys = "on"
+	}
+	return page.See("/user/settings").Cookie(p.site.Preference(page.ThemeCookie, theme)).Cookie(p.site.Preference(page.KeysCookie, keys)), nil
+}
+
+func (p *pages) endSession(v *page.Visit) (page.Answer, error) {
+	return page.See("/user/settings"), p.SignIn.End(v.Context(), v.Who.User.ID, v.Param("session"))
+}
+
+func (p *pages) endOthers(v *page.Visit) (page.Answer, error) {
+	return page.See("/user/settings"), p.SignIn.EndOthers(v.Context(), v.Who.User.ID, v.Session.ID)
+}
+
+// tokensShown is the number of tokens on a page.
+const tokensShown = 100
+
+func (p *pages) tokens(v *page.Visit) (view.Page, error) { return p.tokensPage(v, "", "") }
+
+func (p *pages) tokensPage(v *page.Visit, made, problem string) (view.Page, error) {
+	list, more, err := p.Identity.Tokens(v.Context(), store.TokenFilter{Kind: store.PersonalToken, UserID: v.Who.User.ID, Limit: tokensShown})
+	if err != nil {
+		return view.Page{}, err
+	}
+	return view.Page{
+		Title: "Access tokens", Section: "you", Tabs: tabsAt(1),
+		Body: tokens(list, more, made, problem, p.APIURL, v.Session.Fresh(time.Now())),
+	}, nil
+}
+
+// expiries are the durations that the form offers, in days; 0 is never.
+var expiries = []view.Option{{Value: "30", Text: "30 days"}, {Value: "90", Text: "90 days"}, {Value: "365", Text: "1 year"}, {Value: "0", Text: "never"}}
+
+func expiry(days string, now time.Time) time.Time {
+	n, err := strconv.Atoi(days)
+	if err != nil || n < 0 || n > 3650 {
+		n = 90
+	}
+	if n == 0 {
+		return time.Time{}
+	}
+	return now.AddDate(0, 0, n)
+}
+
+func (p *pages) createToken(v *page.Visit) (page.Answer, error) {
+	text, _, err := p.Identity.CreateToken(v.Context(), identity.NewTokenSpec{
+		Kind: store.PersonalToken, Description: v.Form("description"), UserID: v.Who.User.ID, CreatedBy: v.Who.User.ID,
+		Expires: expiry(v.Form("expires"), time.Now()),
+	})
+	if status, message := web.Classify(err); err != nil && status == http.StatusBadRequest {
+		again, err := p.tokensPage(v, "", message)
+		return page.Again(again), err
+	}
+	if err != nil {
+		return page.Answer{}, err
+	}
+	made, err := p.tokensPage(v, text, "")
+	return page.Once(made), err
+}
+
+func (p *pages) revokeToken(v *page.Visit) (page.Answer, error) {
+	err := p.Identity.DeleteToken(v.Context(), v.Param("token"), func(t store.Token) bool {
+		return t.Kind == store.PersonalToken && t.UserID == v.Who.User.ID
+	})
+	return page.See("/user/settings/tokens"), err
+}

@@ -1,0 +1,88 @@
+package signin
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"workflowagent/internal/server/fault"
+	"workflowagent/internal/server/identity"
+	"workflowagent/internal/server/store"
+)
+
+// linkFor is the time for which a link is valid.
+const linkFor = 10 * time.Minute
+
+// errToken and errLink do not reveal which part of a sign-in was wrong.
+var (
+	errToken  = fault.New(fault.KindUnauthenticated, "The token is not a valid personal access token.")
+	errLink   = fault.New(fault.KindUnauthenticated, "The link is unknown, was used, or is older than 10 minutes.")
+	errTries  = fault.New(fault.KindUnavailable, "Too many failed sign-ins from this address. Wait a minute, then try again.")
+	errNoWay  = fault.Forbidden("The sign-in with access tokens is turned off on this server.")
+	errNoRole = fault.New(fault.KindUnauthenticated, "The user is not a member of any organization.")
+)
+
+// Tokens reports whether users can sign in with access tokens.
+func (s *Service) Tokens() bool { return !s.noTokens }
+
+// UseToken returns the user of a personal access token. Tokens from an exchange do not count,
+// because a session could outlive them.
+func (s *Service) UseToken(ctx context.Context, text, address string) (store.User, error) {
+	if s.noTokens {
+		return store.User{}, errNoWay
+	}
+	if !s.tries.allow(address, time.Now()) {
+		return store.User{}, errTries
+	}
+	p, err := s.tokens.Authenticate(ctx, text)
+	if err != nil && fault.KindOf(err) != fault.KindUnauthenticated {
+		return store.User{}, err
+	}
+	if err != nil || p.Kind != identity.KindUser || p.Exchanged {
+		s.tries.failed(address, time.Now())
+		return store.User{}, errToken
+	}
+	if len(p.Roles) == 0 && !p.User.SiteAdmin {
+		return store.User{}, errNoRole
+	}
+	return p.User, nil
+}
+
+// MakeLink returns the secret of a new link that signs a user in once.
+func (s *Service) MakeLink(ctx context.Context, userID string) (string, error) {
+	text, hash := identity.NewToken()
+	err := s.db.Write(ctx, func(tx *store.Tx) error {
+		return tx.InsertSignInLink(store.SignInLink{ID: identity.NewID(), Hash: hash, UserID: userID, CreatedAt: tx.Now(), ExpiresAt: tx.Now().Add(linkFor)})
+	})
+	if err != nil {
+		return "", fmt.Errorf("creating a sign-in link: %w", err)
+	}
+	return text, nil
+}
+
+// UseLink uses a link up and returns its user.
+func (s *Service) UseLink(ctx context.Context, text, address string) (u store.User, err error) {
+	if !s.tries.allow(address, time.Now()) {
+		return store.User{}, errTries
+	}
+	err = s.db.Write(ctx, func(tx *store.Tx) error {
+		link, err := tx.TakeSignInLink(identity.HashToken(text))
+		if err == nil && tx.Now().After(link.ExpiresAt) {
+			err = store.ErrNotFound
+		}
+		if err != nil {
+			return err
+		}
+		u, err = tx.User(link.UserID)
+		return err
+	})
+	if errors.Is(err, store.ErrNotFound) {
+		s.tries.failed(address, time.Now())
+		return store.User{}, errLink
+	}
+	if err != nil {
+		return store.User{}, fmt.Errorf("using a sign-in link: %w", err)
+	}
+	return u, nil
+}

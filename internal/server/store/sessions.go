@@ -1,0 +1,87 @@
+package store
+
+import (
+	"time"
+
+	"workflowagent/internal/server/store/database"
+)
+
+// Session is a browser that is signed in to the console.
+type Session struct {
+	ID                string
+	Hash              []byte // SHA-256 of the cookie
+	UserID            string
+	Way               string // how the user signed in
+	CreatedAt, SeenAt time.Time
+	Address, Agent    string
+}
+
+// SignInLink is a link that signs a user in once.
+type SignInLink struct {
+	ID                   string
+	Hash                 []byte // SHA-256 of the link's secret
+	UserID               string
+	CreatedAt, ExpiresAt time.Time
+}
+
+var (
+	sessions    = database.NewTable[Session]("sessions")
+	signInLinks = database.NewTable[SignInLink]("sign_in_links")
+)
+
+// InsertSession adds a session.
+func (tx *Tx) InsertSession(s Session) error { return sessions.Insert(tx.Tx, s) }
+
+// SessionByHash returns a session by the hash of its cookie.
+func (tx *Tx) SessionByHash(hash []byte) (Session, error) {
+	return sessions.One(tx.Tx, "WHERE hash = $1", hash)
+}
+
+// SessionsOf returns a user's sessions, the last seen first.
+func (tx *Tx) SessionsOf(userID string) ([]Session, error) {
+	return sessions.All(tx.Tx, "WHERE user_id = $1 ORDER BY seen_at DESC, id", userID)
+}
+
+// TouchSession records that a session was used.
+func (tx *Tx) TouchSession(id string, at time.Time) error {
+	_, err := tx.Exec("UPDATE sessions SET seen_at = $1 WHERE id = $2", at.UnixMicro(), id)
+	return err
+}
+
+// DeleteSession removes a session of a user.
+func (tx *Tx) DeleteSession(userID, id string) error {
+	_, err := tx.Exec("DELETE FROM sessions WHERE user_id = $1 AND id = $2", userID, id)
+	return err
+}
+
+// DeleteSessions removes the sessions of a user except one.
+func (tx *Tx) DeleteSessions(userID, except string) error {
+	_, err := tx.Exec("DELETE FROM sessions WHERE user_id = $1 AND id <> $2", userID, except)
+	return err
+}
+
+// DeleteOldSessions removes up to limit sessions that were last used before seen or created before
+// created.
+func (tx *Tx) DeleteOldSessions(seen, created time.Time, limit int) (int64, error) {
+	return tx.Exec("DELETE FROM sessions WHERE id IN (SELECT id FROM sessions WHERE seen_at < $1 OR created_at < $2 LIMIT $3)",
+		seen.UnixMicro(), created.UnixMicro(), limit)
+}
+
+// InsertSignInLink adds a link.
+func (tx *Tx) InsertSignInLink(l SignInLink) error { return signInLinks.Insert(tx.Tx, l) }
+
+// TakeSignInLink removes a link by its hash and returns it.
+func (tx *Tx) TakeSignInLink(hash []byte) (SignInLink, error) {
+	l, err := signInLinks.One(tx.Tx, "WHERE hash = $1", hash)
+	if err != nil {
+		return l, err
+	}
+	_, err = tx.Exec("DELETE FROM sign_in_links WHERE id = $1", l.ID)
+	return l, err
+}
+
+// DeleteOldSignInLinks removes the links that expired before a time.
+func (tx *Tx) DeleteOldSignInLinks(before time.Time) error {
+	_, err := tx.Exec("DELETE FROM sign_in_links WHERE expires_at < $1", before.UnixMicro())
+	return err
+}
