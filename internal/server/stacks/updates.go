@@ -265,14 +265,7 @@ func (s *Service) free(tx *store.Tx, st *store.Stack, now time.Time) (ended []st
 		return nil, nil
 	}
 	if !expired(cur, now) {
-		who := "an organization token"
-		if cur.RequestedBy != "" {
-			if by, err := tx.User(cur.RequestedBy); err == nil {
-				who = by.Login
-			}
-		}
-		return nil, fault.Conflict("Conflict: Another update is currently in progress. It is %s #%d, started by %s at %s",
-			cur.Kind, cur.Version, who, cur.StartedAt.Format(time.RFC3339))
+		return nil, s.errHeld(tx, *st, cur, now)
 	}
 	if err := s.finish(tx, &cur, Failed, reasonExpired, now); err != nil {
 		return nil, err

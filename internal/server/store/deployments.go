@@ -78,6 +78,10 @@ var deploymentJobs = "SELECT " + deployments.Expressions() + ", " + jobs.Express
 // deploymentSummaries leaves out the long columns.
 var deploymentSummaries = strings.NewReplacer("d.configuration", "'{}'", "j.result", "''", "j.notes", "''").Replace(deploymentJobs)
 
+// stageSummaries are deploymentSummaries in which the job decides the order.
+var stageSummaries = strings.Replace(deploymentSummaries, "FROM "+fromDeployments+" JOIN jobs j ON j.deployment_id = d.id",
+	"FROM jobs j JOIN deployments d ON d.id = j.deployment_id LEFT JOIN stacks s ON s.id = d.stack_id", 1)
+
 func readDeploymentJob(scan database.Scan) (dj DeploymentJob, err error) {
 	err = scan(append(append(deployments.Fields(&dj.Deployment), jobs.Fields(&dj.Job)...), &dj.PoolName)...)
 	return dj, err

@@ -21,6 +21,7 @@ type QueueEntry struct {
 	Operation     workflow.Operation
 	Status        workflow.Status `read:"j.status"`
 	Requester     string          `read:"d.requester"`
+	AgentID       string          `read:"j.agent_id"`
 	AgentHostname string          `read:"j.agent_hostname"`
 	QueuedAt      time.Time       `read:"j.queued_at"`
 	ClaimedAt     time.Time       `read:"j.claimed_at"`
@@ -139,6 +140,12 @@ func (tx *Tx) Presences(orgID string, silence time.Duration) (map[string]Presenc
 
 // online is the condition on an agent a that it is online at $2 after at most $3 microseconds of silence.
 const online = `(a.live_until > 0 AND ($2 - a.last_seen_at <= $3 OR $2 - a.last_seen_at <= 2 * a.every_us))`
+
+// CountJobsByAgent returns the number of jobs that each agent of a pool has finished since a time.
+func (tx *Tx) CountJobsByAgent(p AgentPool, since time.Time) (map[string]int64, error) {
+	return database.Pairs[string, int64](tx.Tx, `SELECT agent_id, COUNT(*) FROM jobs
+		WHERE org_id = $1 AND started_at > 0 AND ended_at >= $2 AND pool_id = $3 GROUP BY agent_id`, p.OrgID, since, p.ID)
+}
 
 // micro returns a stored time; the zero time for 0.
 func micro(us int64) time.Time {

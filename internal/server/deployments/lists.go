@@ -1,0 +1,287 @@
+package deployments
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"workflowagent/internal/server/budget"
+	"workflowagent/internal/server/deployments/waiting"
+	"workflowagent/internal/server/fault"
+	"workflowagent/internal/server/identity"
+	"workflowagent/internal/server/store"
+	"workflowagent/internal/workflow"
+)
+
+// Stages of deployments.
+const (
+	StageActive   = store.Active
+	StageQueued   = store.Queued
+	StageFinished = store.Finished
+)
+
+// PageSize is the number of deployments on a page of [Service.Stage].
+const PageSize = 50
+
+// Query selects the deployments of [Service.Stage]. An empty field selects all.
+type Query struct {
+	Stage     store.Stage // required
+	StackID   string
+	State     string // a state of package waiting
+	Operation workflow.Operation
+	PoolID    string
+	AgentID   string
+	Initiator string
+	Mine      bool // only those that the caller requested
+	Newest    bool // only the newest deployment of each stack
+	Since     time.Time
+	// After is the Next of the page before.
+	After string
+	Limit int // at most PageSize; 0 means PageSize
+}
+
+// Listed is a deployment in a list.
+type Listed struct {
+	store.DeploymentJob
+	State string      // a state of package waiting
+	Why   waiting.Why // zero unless the deployment is queued
+	// Changes are the numbers of changed resources by operation of the engine; nil if they are unknown.
+	Changes map[string]int64
+}
+
+// Listing is a page of deployments.
+type Listing struct {
+	Items []Listed
+	Next  string // selects the next page; "" on the last
+	Now   time.Time
+}
+
+// errNoOrg is the error of callers who have no role in an organization.
+var errNoOrg = fault.Forbidden("Forbidden: you are not a member of the organization")
+
+// Stage returns a page of an organization's deployments that the caller can see: queued ones in the
+// order of the queue, others newest first.
+func (s *Service) Stage(ctx context.Context, p identity.Principal, orgID string, q Query) (Listing, error) {
+	var out Listing
+	if p.Role(orgID) == "" {
+		return out, errNoOrg
+	}
+	f, err := q.filter(p, orgID)
+	if err != nil {
+		return out, err
+	}
+	if err := budget.Of(ctx).Take(ctx, int64(f.Limit)*listedMemory); err != nil {
+		return out, err
+	}
+	err = s.db.Read(ctx, func(tx *store.Tx) error {
+		out.Now = tx.Now()
+		list, err := tx.DeploymentsInStage(f)
+		if err != nil {
+			return err
+		}
+		if len(list) == f.Limit {
+			list = list[:f.Limit-1]
+			out.Next = cursor(list[len(list)-1])
+		}
+		out.Items, err = s.listed(tx, orgID, list, f.Reach)
+		return err
+	})
+	if err != nil {
+		return out, fmt.Errorf("listing deployments: %w", err)
+	}
+	return out, nil
+}
+
+// listedMemory is the approximate size of a deployment in a [Listing], in bytes.
+const listedMemory = 16 << 10
+
+func (s *Service) listed(tx *store.Tx, orgID string, list []store.DeploymentJob, reach store.Reach) ([]Listed, error) {
+	facts, err := s.facts(tx, orgID, list, &reach)
+	if err != nil {
+		return nil, err
+	}
+	ids, out := make([]string, len(list)), make([]Listed, len(list))
+	byID := map[string]*Listed{}
+	for i, dj := range list {
+		out[i] = Listed{DeploymentJob: dj, State: waiting.State(dj.Job)}
+		if dj.Job.Status == workflow.StatusNotStarted {
+			out[i].Why = facts.Explain(dj)
+		}
+		ids[i], byID[dj.ID] = dj.ID, &out[i]
+	}
+	updates, err := tx.ChangesOfDeployments(ids)
+	if err != nil {
+		return nil, err
+	}
+	for _, u := range updates {
+		d := byID[u.DeploymentID]
+		if u.ResourceChanges == "" || !updateMatches(d.Operation, store.UpdateKind{Kind: u.Kind, Preview: u.Preview}) {
+			continue
+		}
+		var changes map[string]int64
+		if json.Unmarshal([]byte(u.ResourceChanges), &changes) == nil {
+			d.Changes = changes
+		}
+	}
+	return out, nil
+}
+
+// filter returns the filter of a query, with one more deployment than the page.
+func (q Query) filter(p identity.Principal, orgID string) (store.StageFilter, error) {
+	f := store.StageFilter{
+		OrgID: orgID, Stage: q.Stage, Reach: p.Reach(orgID), StackID: q.StackID, Operation: q.Operation,
+		PoolID: q.PoolID, AgentID: q.AgentID, Initiator: q.Initiator, Newest: q.Newest, Since: q.Since, Limit: PageSize + 1,
+	}
+	if q.Limit > 0 && q.Limit < PageSize {
+		f.Limit = q.Limit + 1
+	}
+	switch f.Stage {
+	case StageActive, StageQueued, StageFinished:
+	default:
+		return f, fault.Invalid("Bad Request: %q is not a stage of deployments", q.Stage)
+	}
+	if q.Mine {
+		if f.RequestedBy = p.User.ID; f.RequestedBy == "" {
+			return f, fault.Invalid("Bad Request: only users have requested deployments")
+		}
+	}
+	switch q.State {
+	case "":
+	case waiting.StateQueued:
+		f.Statuses = []workflow.Status{workflow.StatusNotStarted}
+	case waiting.StateClaimed:
+		f.Statuses = []workflow.Status{workflow.StatusAccepted}
+	case waiting.StateRunning:
+		f.Statuses = []workflow.Status{workflow.StatusRunning}
+	case waiting.StateSucceeded:
+		f.Statuses = []workflow.Status{workflow.StatusSucceeded}
+	case waiting.StateCancelled:
+		f.Reasons = []workflow.Reason{workflow.ReasonCancelled}
+	case waiting.StateSkipped:
+		f.Statuses, f.NotReasons = []workflow.Status{workflow.StatusSkipped}, []workflow.Reason{workflow.ReasonCancelled}
+	case waiting.StateLost:
+		f.Statuses, f.Reasons = []workflow.Status{workflow.StatusFailed}, []workflow.Reason{workflow.ReasonLost}
+	case waiting.StateFailed:
+		f.Statuses, f.NotReasons = []workflow.Status{workflow.StatusFailed}, []workflow.Reason{workflow.ReasonCancelled, workflow.ReasonLost}
+	default:
+		return f, fault.Invalid("Bad Request: %q is not a state of deployments", q.State)
+	}
+	if q.After == "" {
+		return f, nil
+	}
+	at, id, ok := strings.Cut(q.After, "-")
+	us, err := strconv.ParseInt(at, 10, 64)
+	if !ok || err != nil || id == "" {
+		return f, fault.Invalid("Bad Request: the page %q does not exist", q.After)
+	}
+	f.After = store.StagePosition{QueuedAt: time.UnixMicro(us), DeploymentID: id}
+	return f, nil
+}
+
+func cursor(dj store.DeploymentJob) string {
+	return strconv.FormatInt(dj.Job.QueuedAt.UnixMicro(), 10) + "-" + dj.ID
+}
+
+// Queues is the state of an organization's queues, or of one stack's.
+type Queues struct {
+	// Active is the number of the organization's claimed and running deployments; Cap bounds it.
+	Active, Cap int64
+	// Running and Queued count the deployments that the caller can see, up to CountLimit.
+	Running, Queued int64
+	Org             store.OrgQueue
+	Stack           store.StackQueue // zero without a stack
+}
+
+// CountLimit is the number up to which deployments are counted.
+const CountLimit = 10_000
+
+// Queues returns the state of an organization's queues. stackID "" counts the deployments of all
+// stacks that the caller can see.
+func (s *Service) Queues(ctx context.Context, p identity.Principal, orgID, stackID string) (Queues, error) {
+	l := Queues{Cap: s.opts.Cap}
+	if p.Role(orgID) == "" {
+		return l, errNoOrg
+	}
+	err := s.db.Read(ctx, func(tx *store.Tx) (err error) {
+		if l.Org, err = tx.OrgQueue(orgID); err != nil {
+			return err
+		}
+		if l.Active, err = tx.CountActiveJobs(orgID); err != nil {
+			return err
+		}
+		f := store.StageFilter{OrgID: orgID, StackID: stackID, Reach: p.Reach(orgID), Stage: StageActive}
+		if l.Running, err = tx.CountInStage(f, CountLimit); err != nil {
+			return err
+		}
+		f.Stage = StageQueued
+		if l.Queued, err = tx.CountInStage(f, CountLimit); err != nil || stackID == "" {
+			return err
+		}
+		l.Stack, err = tx.StackQueue(stackID)
+		return err
+	})
+	if err != nil {
+		return l, fmt.Errorf("counting deployments: %w", err)
+	}
+	return l, nil
+}
+
+// UsedStacks returns stacks of an organization that the caller created or deployed lately.
+func (s *Service) UsedStacks(ctx context.Context, p identity.Principal, orgID string, limit int) ([]store.Stack, error) {
+	return store.Read(ctx, s.db, func(tx *store.Tx) ([]store.Stack, error) {
+		return tx.UsedStacks(orgID, p.User.ID, p.Reach(orgID), limit)
+	})
+}
+
+// CancelQueued cancels those of the deployments that are still queued and that the caller may
+// cancel. It returns their number.
+func (s *Service) CancelQueued(ctx context.Context, p identity.Principal, orgID string, ids []string) (int, error) {
+	if len(ids) > PageSize {
+		return 0, fault.Invalid("Bad Request: at most %d deployments can be cancelled at once", PageSize)
+	}
+	n := 0
+	err := s.db.Write(ctx, func(tx *store.Tx) error {
+		n = 0
+		for _, id := range ids {
+			ok, err := s.cancelQueued(tx, p, orgID, id)
+			if err != nil {
+				return err
+			}
+			if ok {
+				n++
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		return 0, fmt.Errorf("cancelling queued deployments: %w", err)
+	}
+	return n, nil
+}
+
+func (s *Service) cancelQueued(tx *store.Tx, p identity.Principal, orgID, id string) (bool, error) {
+	job, err := tx.JobOfDeployment(id)
+	if err != nil || job.OrgID != orgID || job.Status != workflow.StatusNotStarted {
+		return false, ignoreMissing(err)
+	}
+	st, err := tx.Stack(job.StackID)
+	if err != nil {
+		return false, ignoreMissing(err)
+	}
+	if p, err = p.On(tx, st); err != nil || !p.Can(st, identity.Operate) {
+		return false, err
+	}
+	return true, s.skip(tx, job, workflow.ReasonCancelled, fmt.Sprintf("Cancelled by %s.", p.Name()), tx.Now())
+}
+
+// ignoreMissing returns nil for a row that does not exist.
+func ignoreMissing(err error) error {
+	if errors.Is(err, store.ErrNotFound) {
+		return nil
+	}
+	return err
+}

@@ -1,0 +1,59 @@
+package stacks_test
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"workflowagent/internal/server/fault"
+	"workflowagent/internal/server/stacks"
+)
+
+// TestLock checks that a held stack names its holder, the holder's origin and the state of the lease,
+// and that the conflict of another update contains the same sentence.
+func TestLock(t *testing.T) {
+	l := newLeaseTest(t)
+	if lock, err := l.service.Lock(t.Context(), l.user, l.stack); err != nil || lock != nil {
+		t.Fatalf("the lock of a free stack is %+v, %v, want none", lock, err)
+	}
+	program := stacks.Program{Metadata: stacks.Metadata{Environment: map[string]string{
+		"ci.system": "GitHub Actions", "ci.build.number": "17", "ci.build.url": "https://ci.example/17",
+		"pulumi.version": "v3.1.2", "pulumi.os": "linux",
+	}}}
+	u, err := l.service.CreateUpdate(t.Context(), l.user, l.stack, stacks.KindUpdate, program)
+	l.must(err)
+	_, err = l.service.Start(t.Context(), u, nil, 0)
+	l.must(err)
+	for _, c := range []struct {
+		pass  time.Duration
+		state string
+		words string
+	}{
+		{0, stacks.LockAlive, "started by " + l.user.User.Login + " at "},
+		{100 * time.Second, stacks.LockSilent, "has been silent for 1 min 40 s"},
+		{200*time.Second + time.Millisecond, stacks.LockLapsed, "has lapsed"},
+	} {
+		l.clock.Pass(c.pass)
+		lock, err := l.service.Lock(t.Context(), l.user, l.stack)
+		l.must(err)
+		if lock == nil || lock.State != c.state {
+			t.Fatalf("after %s more, the lock is %+v, want state %q", c.pass, lock, c.state)
+		}
+		if lock.From != "GitHub Actions run 17" || lock.RunURL != "https://ci.example/17" || lock.Client != "v3.1.2 on linux" {
+			t.Errorf("the origin is %q, %q, %q", lock.From, lock.RunURL, lock.Client)
+		}
+		text := lock.Text(l.clock.Now())
+		if !strings.Contains(text, c.words) || !strings.Contains(text, "from GitHub Actions run 17") {
+			t.Errorf("the sentence is %q, want %q in it", text, c.words)
+		}
+		if c.state == stacks.LockLapsed {
+			continue
+		}
+		other, err := l.service.CreateUpdate(t.Context(), l.user, l.stack, stacks.KindUpdate, program)
+		l.must(err)
+		_, err = l.service.Start(t.Context(), other, nil, 0)
+		if fault.KindOf(err) != fault.KindConflict || !strings.Contains(err.Error(), "started by "+l.user.User.Login) {
+			t.Errorf("another update's error is %v, want a conflict that names the holder", err)
+		}
+	}
+}

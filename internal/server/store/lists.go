@@ -1,0 +1,182 @@
+package store
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"workflowagent/internal/server/store/database"
+	"workflowagent/internal/workflow"
+)
+
+// Stage is a part of the life of deployments.
+type Stage string
+
+// The stages. Every deployment is in exactly one.
+const (
+	Queued   Stage = "queued"
+	Active   Stage = "active" // claimed or running
+	Finished Stage = "finished"
+)
+
+// stageConditions must be those of the partial indexes of jobs.
+var stageConditions = map[Stage]string{
+	Queued:   "j.status = 'not-started'",
+	Active:   "j.status IN ('accepted', 'running')",
+	Finished: "j.status IN ('succeeded', 'failed', 'skipped')",
+}
+
+// StageFilter selects the deployments of an organization in one stage. An empty field selects all.
+type StageFilter struct {
+	OrgID       string // required
+	Stage       Stage  // required
+	Reach       Reach
+	StackID     string
+	Statuses    []workflow.Status
+	Reasons     []workflow.Reason
+	NotReasons  []workflow.Reason
+	Operation   workflow.Operation
+	PoolID      string
+	AgentID     string
+	Initiator   string
+	RequestedBy string // user id
+	// Newest selects only the newest deployment of each stack.
+	Newest bool
+	Since  time.Time // of the request
+	// After is the deployment before the selected ones; the zero position selects from the first.
+	After StagePosition
+	Limit int
+}
+
+// StagePosition is the place of a deployment in the list of a stage.
+type StagePosition struct {
+	QueuedAt     time.Time
+	DeploymentID string
+}
+
+// conditions returns the condition of a filter, without the page, and its arguments; "" means that
+// the filter selects nothing.
+func (f StageFilter) conditions() (where string, args []any) {
+	where, args = ofOrgByStack("j", f.OrgID, f.Reach)
+	if where == "" {
+		return "", nil
+	}
+	where += " AND " + stageConditions[f.Stage]
+	if f.StackID != "" {
+		// SQLite then chooses the index deployments_by_stack.
+		where = strings.Replace(where, "j.org_id = $1", "j.org_id || '' = $1", 1) + " AND d.created_at >= 0"
+	}
+	if f.Newest {
+		where += " AND EXISTS (SELECT 1 FROM stack_queues q WHERE q.stack_id = j.stack_id AND q.last_version = j.version)"
+	}
+	if !f.Since.IsZero() {
+		args = append(args, f.Since)
+		where += fmt.Sprintf(" AND j.queued_at >= $%d", len(args))
+	}
+	add := func(column, value string) {
+		if value != "" {
+			args = append(args, value)
+			where += fmt.Sprintf(" AND %s = $%d", column, len(args))
+		}
+	}
+	add("d.stack_id", f.StackID)
+	add("j.operation", string(f.Operation))
+	add("j.pool_id", f.PoolID)
+	add("j.agent_id", f.AgentID)
+	add("d.initiator", f.Initiator)
+	add("d.requested_by", f.RequestedBy)
+	in := func(column string, values []string, not string) {
+		if len(values) > 0 {
+			var text string
+			text, args = among(column+not, values, args)
+			where += " AND " + text
+		}
+	}
+	in("j.status", texts(f.Statuses), "")
+	in("j.reason", texts(f.Reasons), "")
+	in("j.reason", texts(f.NotReasons), " NOT")
+	return where, args
+}
+
+func texts[T ~string](list []T) []string {
+	out := make([]string, len(list))
+	for i, v := range list {
+		out[i] = string(v)
+	}
+	return out
+}
+
+// ofOrgByStack is like [ofOrg], but checks the stack of each row if the caller can see most stacks,
+// so that a page needs only the rows of the page.
+func ofOrgByStack(table, orgID string, reach Reach) (where string, args []any) {
+	if !slices.Contains(reach.ByDefault, orgID) {
+		return ofOrg(table, orgID, reach)
+	}
+	visible, args := reach.query(orgID)
+	return "WHERE " + table + ".org_id = $1 AND EXISTS (SELECT 1 FROM stacks s JOIN organizations o ON o.id = s.org_id WHERE s.id = " +
+		table + ".stack_id AND (" + visible + "))", args
+}
+
+// DeploymentsInStage returns a page of the selected deployments, without settings, results and notes.
+// Queued ones are in the order of the queue, the others newest first.
+func (tx *Tx) DeploymentsInStage(f StageFilter) ([]DeploymentJob, error) {
+	where, args := f.conditions()
+	if where == "" {
+		return nil, nil
+	}
+	order, before := "DESC", "<"
+	if f.Stage == Queued {
+		order, before = "ASC", ">"
+	}
+	query, at, id := stageSummaries, "j.queued_at", "j.deployment_id"
+	if f.StackID != "" {
+		query, at, id = deploymentSummaries, "d.created_at", "d.id" // the same values
+	}
+	if f.After.DeploymentID != "" {
+		args = append(args, f.After.QueuedAt, f.After.DeploymentID)
+		n := len(args)
+		where += fmt.Sprintf(" AND %s %s= $%d AND (%[1]s %[2]s $%[3]d OR %s > $%d)", at, before, n-1, id, n)
+	}
+	return database.Collect(tx.Tx, readDeploymentJob, query+where+fmt.Sprintf(" ORDER BY %s %s, %s LIMIT %d", at, order, id, f.Limit), args...)
+}
+
+// CountInStage returns the number of the selected deployments, but at most limit.
+func (tx *Tx) CountInStage(f StageFilter, limit int) (int64, error) {
+	where, args := f.conditions()
+	if where == "" {
+		return 0, nil
+	}
+	return database.Scalar[int64](tx.Tx, "SELECT COUNT(*) FROM (SELECT j.id FROM jobs j JOIN deployments d ON d.id = j.deployment_id "+
+		where+fmt.Sprintf(" LIMIT %d) n", limit), args...)
+}
+
+// Changes are the resource changes of an update of a deployment.
+type Changes struct {
+	DeploymentID    string
+	Kind            string
+	Preview         bool
+	Version         int64
+	ResourceChanges string // JSON object from operations to counts; "" until known
+}
+
+var changes = database.NewTable[Changes]("updates")
+
+// ChangesOfDeployments returns the resource changes of the updates that deployments started, oldest
+// first.
+func (tx *Tx) ChangesOfDeployments(ids []string) ([]Changes, error) {
+	where, args := among("deployment_id", ids, nil)
+	return changes.All(tx.Tx, "WHERE "+where+" AND started_at > 0 ORDER BY created_at, id", args...)
+}
+
+// UsedStacks returns stacks that a user created or deployed lately, of those that the caller can see,
+// newest update first and without their configurations.
+func (tx *Tx) UsedStacks(orgID, userID string, reach Reach, limit int) ([]Stack, error) {
+	visible, args := reach.query(orgID, userID)
+	if visible == "" {
+		return nil, nil
+	}
+	return tx.stacksWithoutConfig(`WHERE s.org_id = $1 AND (s.created_by = $2 OR s.id IN (SELECT r.stack_id FROM
+		(SELECT stack_id, requested_by FROM deployments WHERE org_id = $1 ORDER BY created_at DESC LIMIT 500) r WHERE r.requested_by = $2))
+		AND `+visible+fmt.Sprintf(" ORDER BY s.last_update_at DESC, s.id LIMIT %d", limit), args...)
+}
