@@ -13,7 +13,6 @@ import (
 	"workflowagent/internal/server/identity"
 	"workflowagent/internal/server/stacks/rawjson"
 	"workflowagent/internal/server/store"
-	"workflowagent/internal/server/webhooks"
 )
 
 // The states of a [Lock].
@@ -86,9 +85,8 @@ func (s *Service) lockOf(tx *store.Tx, st store.Stack, u store.Update, now time.
 		}
 		l.By = by.Login
 	}
-	page, id := "updates", any(u.Version)
-	if u.Preview {
-		page, id = "previews", u.ID
+	if s.url != "" {
+		l.Page = s.updateURL(st.OrgName, st, u)
 	}
 	environment, err := environmentOf(tx, u)
 	if err != nil {
@@ -103,11 +101,10 @@ func (s *Service) lockOf(tx *store.Tx, st store.Stack, u store.Update, now time.
 		}
 		if err == nil {
 			l.Deployment, l.From, l.RunURL = d.Version, fmt.Sprintf("deployment #%d", d.Version), ""
-			page, id = "deployments", d.Version
+			if s.url != "" {
+				l.Page = s.console.Deployment(st.OrgName, st.Project, st.Name, d.Version)
+			}
 		}
-	}
-	if s.url != "" {
-		l.Page = webhooks.PageURL(s.url, st.OrgName, st.Project, st.Name, page, id)
 	}
 	return l, nil
 }
