@@ -38,6 +38,7 @@ type Service struct {
 	lease   time.Duration
 	hooks   Hooks
 	masks   mask.Sets
+	reduced reducers
 	quota   *quota.Quota
 	url     string
 	console links.Console
