@@ -9,6 +9,7 @@ import (
 	"workflowagent/internal/server/console/account"
 	"workflowagent/internal/server/console/deployment"
 	"workflowagent/internal/server/console/page"
+	"workflowagent/internal/server/console/stack"
 	"workflowagent/internal/server/deployments"
 	"workflowagent/internal/server/identity"
 	"workflowagent/internal/server/pools"
@@ -32,6 +33,7 @@ type Deps struct {
 func New(d Deps) *page.Site {
 	site := page.New(d.Site)
 	account.Register(site, account.Deps{Identity: d.Identity, SignIn: d.SignIn, APIURL: d.APIURL})
+	stack.Register(site, stack.Deps{Stacks: d.Stacks, Deployments: d.Deployments, APIURL: d.APIURL})
 	deployment.Register(site, deployment.Deps{Deployments: d.Deployments, Stacks: d.Stacks, Pools: d.Pools, URL: d.APIURL})
 	return site
 }

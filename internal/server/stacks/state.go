@@ -106,6 +106,7 @@ func (s *Service) replaceState(ctx context.Context, p identity.Principal, stackI
 			return err
 		}
 		tx.Notify(UpdateTopic, u.ID)
+		changed(tx, st)
 		if err := tx.UpdateStack(st); err != nil {
 			return err
 		}

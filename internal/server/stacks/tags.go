@@ -91,6 +91,7 @@ func replaceTags(tx *store.Tx, st store.Stack, tags map[string]string) error {
 		tags = map[string]string{}
 	}
 	tags["pulumi:project"] = st.Project
+	changed(tx, st)
 	return tx.SetStackTags(st.ID, tags)
 }
 

@@ -19,6 +19,13 @@ import (
 // the update's id.
 const UpdateTopic = "update"
 
+// Topic is the channel of notifications about changes of stacks: their updates, state, name and
+// tags. The payload is the organization's id, a slash, and the stack's id.
+const Topic = "stack"
+
+// changed notifies of a change of a stack.
+func changed(tx *store.Tx, st store.Stack) { tx.Notify(Topic, st.OrgID+"/"+st.ID) }
+
 // Program is a client's description of an update that the client will run.
 type Program struct {
 	Name        string                     `json:"name"`
@@ -150,6 +157,7 @@ func (s *Service) CreateUpdate(ctx context.Context, p identity.Principal, st sto
 			}
 		}
 		tx.Notify(UpdateTopic, u.ID)
+		changed(tx, st)
 		return tx.InsertUpdate(u)
 	})
 	if err != nil {
@@ -241,6 +249,7 @@ func (s *Service) Start(ctx context.Context, u store.Update, tags map[string]str
 		cur.LeaseHash, cur.LeaseExpiresAt = hash, now.Add(s.lease)
 		out = Started{Version: st.Version, Token: token, Expires: cur.LeaseExpiresAt, JournalVersion: cur.JournalVersion}
 		tx.Notify(UpdateTopic, cur.ID)
+		changed(tx, st)
 		return tx.SaveUpdate(cur)
 	})
 	if err != nil {
@@ -298,6 +307,7 @@ func (s *Service) finish(tx *store.Tx, u *store.Update, status Status, reason st
 	}
 	u.Status, u.Reason, u.FinishedAt = string(status), reason, now
 	tx.Notify(UpdateTopic, u.ID)
+	changed(tx, st)
 	if err := tx.SaveUpdate(*u); err != nil {
 		return err
 	}

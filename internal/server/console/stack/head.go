@@ -1,0 +1,86 @@
+package stack
+
+import (
+	"encoding/json"
+	"net/url"
+	"strconv"
+	"strings"
+
+	"workflowagent/internal/server/console/view"
+	"workflowagent/internal/server/deployments"
+	"workflowagent/internal/server/stacks"
+	"workflowagent/internal/server/stacks/changes"
+	"workflowagent/internal/server/store"
+)
+
+func stackPath(st store.Stack, more ...string) string {
+	return view.Path(append([]string{st.OrgName, st.Project, st.Name}, more...)...)
+}
+
+func urlQuery(text string) string { return url.QueryEscape(text) }
+
+func resourcePath(st store.Stack) func(urn string) string {
+	return func(urn string) string { return stackPath(st, "resource") + "?urn=" + urlQuery(urn) }
+}
+
+// tabs of a stack: the last segment of their paths, and their texts.
+var tabs = []struct{ path, text string }{
+	{"", "Overview"}, {"updates", "Activity"}, {"resources", "Resources"}, {"deployments", "Deployments"}, {"settings", "Settings"},
+}
+
+// Page returns a page about a stack with the path to it, its tabs and its live topics. tab is the
+// last segment of the path of the current tab.
+func Page(st store.Stack, tab string) view.Page {
+	p := view.Page{
+		Title: st.Project + "/" + st.Name, Section: "stacks",
+		Crumbs: []view.Crumb{
+			{Text: st.OrgName, Href: view.Path(st.OrgName)},
+			{Text: st.Project, Href: view.Path(st.OrgName, st.Project)},
+			{Text: st.Name, Href: stackPath(st)},
+		},
+		Live: []view.Topic{{Channel: deployments.Topic, About: deployments.About(st, "")}, {Channel: stacks.Topic, About: st.OrgID + "/" + st.ID}},
+	}
+	for _, t := range tabs {
+		href := stackPath(st)
+		if t.path != "" {
+			href = stackPath(st, t.path)
+		}
+		p.Tabs = append(p.Tabs, view.Tab{Text: t.text, Href: href, Current: t.path == tab})
+	}
+	return p
+}
+
+func nameOf(urn string) string {
+	_, name := changes.Parts(urn)
+	return name
+}
+
+func showJSON(raw json.RawMessage) string {
+	if len(raw) == 0 {
+		return "none"
+	}
+	return valueText(raw)
+}
+
+// totalsOf returns the counts of an update's operations in the form of the CLI.
+func totalsOf(counts string) string {
+	var m map[string]int
+	if json.Unmarshal([]byte(counts), &m) != nil {
+		return ""
+	}
+	return totals(m)
+}
+
+// totals returns counts in the CLI's order, such as "+12 ~3 -1".
+func totals(counts map[string]int) string {
+	var parts []string
+	for _, o := range []struct{ op, mark string }{{"create", "+"}, {"update", "~"}, {"replace", "+-"}, {"delete", "-"}} {
+		if n := counts[o.op]; n > 0 {
+			parts = append(parts, o.mark+strconv.Itoa(n))
+		}
+	}
+	if len(parts) == 0 {
+		return "no changes"
+	}
+	return strings.Join(parts, " ")
+}
