@@ -14,6 +14,7 @@ import (
 	"workflowagent/internal/server/console/page"
 	"workflowagent/internal/server/console/view"
 	"workflowagent/internal/server/deployments"
+	"workflowagent/internal/server/deployments/waiting"
 	"workflowagent/internal/server/identity"
 	"workflowagent/internal/server/joblog"
 	"workflowagent/internal/server/pools"
@@ -55,6 +56,8 @@ type shown struct {
 	Now  time.Time
 	// Operate reports whether the viewer may cancel and start deployments.
 	Operate bool
+	Why     waiting.Why
+	Verdict waiting.Verdict
 	// Problem is the error of an action on the page.
 	Problem string
 	Steps   []segment
@@ -69,12 +72,21 @@ func deploymentPath(st store.Stack, version int64, more ...string) string {
 }
 
 func (p *pages) load(v *page.Visit) (shown, error) {
-	det, err := p.Deployments.Get(v.Context(), v.Stack, "#"+v.Param("version"))
+	id := v.Param("version")
+	if _, err := strconv.ParseInt(id, 10, 64); err == nil {
+		id = "#" + id // otherwise, it is the deployment's id
+	}
+	det, err := p.Deployments.Get(v.Context(), v.Stack, id)
+	if err != nil {
+		return shown{}, err
+	}
+	why, verdict, err := p.Deployments.Outlook(v.Context(), v.Who, det.DeploymentJob)
 	if err != nil {
 		return shown{}, err
 	}
 	now := time.Now()
 	return shown{
+		Why: why, Verdict: verdict,
 		Details: det, St: v.Stack, Path: deploymentPath(v.Stack, det.Version), Now: now, Operate: v.Who.Can(v.Stack, identity.Operate),
 		Steps: segments(det.Job, now),
 	}, nil
@@ -167,18 +179,6 @@ func mark(job store.Job) string {
 	}
 }
 
-// statusOf returns the status that the console shows for a job.
-func statusOf(job store.Job) string {
-	switch {
-	case job.Reason == workflow.ReasonLost:
-		return "lost"
-	case job.Reason == workflow.ReasonCancelled && job.Status.Final():
-		return "cancelled"
-	default:
-		return view.StatusWord(string(job.Status))
-	}
-}
-
 // used returns the settings of a deployment as JSON without secrets.
 func used(set *workflow.Settings) (string, error) {
 	encoded, err := json.Marshal(set)
@@ -245,14 +245,6 @@ func (p *pages) pause(paused bool) func(v *page.Visit) (page.Answer, error) {
 		}
 		return page.See(page.Back(v, stackPath(v.Stack, "deployments"))), nil
 	}
-}
-
-// run is a time span of a running or ended deployment.
-func run(job store.Job, now time.Time) time.Duration {
-	if job.StartedAt.IsZero() {
-		return 0
-	}
-	return timeOr(job.EndedAt, now).Sub(job.StartedAt)
 }
 
 func timeOr(t, other time.Time) time.Time {

@@ -2,53 +2,11 @@ package deployment
 
 import (
 	"cmp"
-	"fmt"
 	"strings"
 
 	"workflowagent/internal/server/console/view"
 	"workflowagent/internal/workflow"
 )
-
-// headline is the sentence at the top of the page.
-func headline(d shown) string {
-	job := d.Job
-	switch statusOf(job) {
-	case "queued":
-		if d.Message == "" {
-			return "Queued"
-		}
-		return "Queued: " + splitLines(d.Message)[0]
-	case "claimed":
-		return fmt.Sprintf("Starting on agent %s", job.AgentHostname)
-	case "running":
-		step := ""
-		for _, s := range d.Steps {
-			if s.Status == "running" {
-				step = ": " + s.Name
-			}
-		}
-		if job.CancelRequested {
-			return "Cancelling" + step
-		}
-		return "Running" + step
-	case "succeeded":
-		return "Succeeded in " + view.Duration(run(job, d.Now))
-	case "skipped":
-		return "Skipped: " + cmp.Or(job.Message, string(job.Reason))
-	case "cancelled":
-		return "Cancelled: " + cmp.Or(job.Message, "a user cancelled the deployment")
-	case "lost":
-		return "Lost: " + cmp.Or(job.Message, "the server received nothing from the job for too long")
-	default:
-		text := "Failed"
-		if took := run(job, d.Now); took > 0 {
-			text += " after " + view.Duration(took)
-		}
-		return text + ": " + cmp.Or(job.Message, string(job.Reason))
-	}
-}
-
-func splitLines(text string) []string { return strings.Split(strings.TrimSpace(text), "\n") }
 
 func requester(d shown) string { return cmp.Or(d.User.Login, d.Requester, "the server") }
 
