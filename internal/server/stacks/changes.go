@@ -13,6 +13,10 @@ import (
 	"workflowagent/internal/server/store"
 )
 
+// ChangesTopic is the channel of notifications about new events of an update. The payload is the
+// update's id.
+const ChangesTopic = "changes"
+
 // Bounds of the reducers that are kept in memory.
 const (
 	keptReducers     = 32

@@ -124,6 +124,7 @@ func (s *Service) writeEvents(ctx context.Context, id string, list []events.Even
 		if _, more, err = tx.InsertEvents(id, batches); err != nil {
 			return err
 		}
+		tx.Notify(ChangesTopic, id)
 		if Status(cur.Status).Finished() {
 			if err := tx.MeasureEventsAgain(id); err != nil {
 				return err

@@ -4,3 +4,4 @@ import "./local-time.js";
 import "./copy-text.js";
 import "./command-palette.js";
 import "./keys.js";
+import "./resource-tree.js";
