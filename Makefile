@@ -85,6 +85,7 @@ lint: $(LINT)/golangci-lint ## Check the format and the house rules, including g
 	cd internal/dev/tools/issuer && go vet ./...
 	cd internal/dev/tools/automation && go vet ./...
 	cd internal/dev/tools/install && go vet ./...
+	cd internal/dev/tools/console && go vet ./...
 	$(LINT)/golangci-lint run ./...
 	@if command -v shellcheck >/dev/null; then echo "shellcheck $(SCRIPTS)"; shellcheck --shell=sh $(SCRIPTS); \
 		else echo "shellcheck is not installed: install.sh and the packages' scripts were not checked"; fi
@@ -105,8 +106,22 @@ vuln: ## Check what the programs call for known vulnerabilities of Go and the mo
 fmt: $(LINT)/golangci-lint ## Format the code.
 	$(LINT)/gofumpt -extra -w cmd internal
 
+# templ is built from its own pinned module into the cache, once per version.
+TEMPLKEY := $(shell cat internal/dev/tools/console/go.mod internal/dev/tools/console/go.sum | cksum | cut -d' ' -f1)
+TEMPL    := $(CACHE)/templ-$(TEMPLKEY)-$(HOSTOS)-$(HOSTARCH)
+
+$(TEMPL)/templ:
+	@echo "building templ (first time only, about 1 min)"
+	@mkdir -p $(TEMPL)
+	@cd internal/dev/tools/console && CGO_ENABLED=0 go build -trimpath -o $(TEMPL)/ github.com/a-h/templ/cmd/templ
+
+.PHONY: pages
+pages: $(TEMPL)/templ ## Format the console's pages and generate their Go files.
+	@$(TEMPL)/templ fmt -fail internal/server/console >/dev/null || echo "formatted the pages"
+	@$(TEMPL)/templ generate -log-level warn -path internal/server/console
+
 .PHONY: generate
-generate: ## Regenerate the generated files (sample configuration and its reference, property lists).
+generate: pages ## Regenerate the generated files (pages, sample configuration and its reference, property lists).
 	go generate ./...
 
 .PHONY: man
