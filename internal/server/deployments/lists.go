@@ -285,3 +285,44 @@ func ignoreMissing(err error) error {
 	}
 	return err
 }
+
+// AgentWork is what an agent does and has done.
+type AgentWork struct {
+	// Running are the jobs of the agent that the caller can see.
+	Running []store.QueueEntry
+	// Today is the number of jobs that the agent has finished in the last 24 hours.
+	Today int64
+}
+
+// shownWork is the maximum number of running jobs that [Service.Work] returns.
+const shownWork = 500
+
+// Work returns the work of a pool's agents, by the id of the agent.
+func (s *Service) Work(ctx context.Context, p identity.Principal, pool store.AgentPool) (map[string]AgentWork, error) {
+	if !p.CanReadPools(pool.OrgID) {
+		return nil, errNoOrg
+	}
+	out := map[string]AgentWork{}
+	err := s.db.Read(ctx, func(tx *store.Tx) error {
+		running, err := tx.ActiveJobs(pool.OrgID, pool.ID, p.Reach(pool.OrgID), shownWork)
+		if err != nil {
+			return err
+		}
+		for _, r := range running {
+			w := out[r.AgentID]
+			w.Running = append(w.Running, r)
+			out[r.AgentID] = w
+		}
+		done, err := tx.CountJobsByAgent(pool, tx.Now().Add(-24*time.Hour))
+		for id, n := range done {
+			w := out[id]
+			w.Today = n
+			out[id] = w
+		}
+		return err
+	})
+	if err != nil {
+		return nil, fmt.Errorf("listing the work of agents: %w", err)
+	}
+	return out, nil
+}

@@ -205,3 +205,10 @@ func (tx *Tx) SilentPools(after, until time.Time, silence time.Duration) ([]Pool
 	return poolRefs.All(tx.Tx, `WHERE p.id IN (SELECT a.pool_id FROM pool_agents a WHERE a.live_until > 0
 		AND a.last_seen_at + CASE WHEN 2 * a.every_us > $3 THEN 2 * a.every_us ELSE $3 END BETWEEN $1 AND $2)`, after, until, silence)
 }
+
+// StacksByPool returns the number of an organization's stacks whose settings name a pool, by the id
+// of the pool.
+func (tx *Tx) StacksByPool(orgID string) (map[string]int64, error) {
+	return database.Pairs[string, int64](tx.Tx, `SELECT d.pool_id, COUNT(*) FROM agent_pools p JOIN deployment_settings d ON d.pool_id = p.id
+		WHERE p.org_id = $1 GROUP BY d.pool_id`, orgID)
+}

@@ -1,0 +1,127 @@
+// Package home contains the first page of an organization: what needs attention, what runs, what
+// waits, and the visitor's stacks.
+package home
+
+import (
+	"fmt"
+	"time"
+
+	"workflowagent/internal/server/console/page"
+	"workflowagent/internal/server/console/queue"
+	"workflowagent/internal/server/console/view"
+	"workflowagent/internal/server/deployments"
+	"workflowagent/internal/server/deployments/waiting"
+	"workflowagent/internal/server/pools"
+	"workflowagent/internal/server/store"
+)
+
+// Deps are the services behind the page.
+type Deps struct {
+	Deployments *deployments.Service
+	Pools       *pools.Service
+	// URL is the server's address for clients, without a trailing slash.
+	URL string
+}
+
+type pages struct{ Deps }
+
+// Register registers the page.
+func Register(site *page.Site, d Deps) {
+	p := &pages{d}
+	site.View("/{org}", page.Belongs, p.show)
+}
+
+// overview is the content of the page.
+type overview struct {
+	Org, URL string
+	// Attention are failed and lost deployments that are the newest of their stacks.
+	Attention []queue.Row
+	Alarms    []alarm
+	Running   []queue.Row
+	Queued    []queue.Row
+	Queues    deployments.Queues
+	Stacks    []store.Stack
+	// Pools is the number of pools; it is negative if the visitor may not see them.
+	Pools int
+	Admin bool
+}
+
+// alarm is something that needs attention and is no deployment.
+type alarm struct{ Text, Link, Path string }
+
+const (
+	// shownRows is the number of deployments in each part of the page.
+	shownRows = 10
+	// attention is the time for which a failed deployment needs attention.
+	attention = 7 * 24 * time.Hour
+)
+
+func (p *pages) show(v *page.Visit) (view.Page, error) {
+	ctx := v.Context()
+	o := overview{Org: v.Org.Name, URL: p.URL, Admin: v.Who.CanAdminOrg(v.Org.ID), Pools: -1}
+	var err error
+	if o.Queues, err = p.Deployments.Queues(ctx, v.Who, v.Org.ID, ""); err != nil {
+		return view.Page{}, err
+	}
+	since := time.Now().Add(-attention)
+	for _, part := range []struct {
+		query deployments.Query
+		to    *[]queue.Row
+	}{
+		{deployments.Query{Stage: deployments.StageFinished, State: waiting.StateLost, Newest: true, Since: since}, &o.Attention},
+		{deployments.Query{Stage: deployments.StageFinished, State: waiting.StateFailed, Newest: true, Since: since}, &o.Attention},
+		{deployments.Query{Stage: deployments.StageActive}, &o.Running},
+		{deployments.Query{Stage: deployments.StageQueued}, &o.Queued},
+	} {
+		part.query.Limit = shownRows
+		found, err := p.Deployments.Stage(ctx, v.Who, v.Org.ID, part.query)
+		if err != nil {
+			return view.Page{}, err
+		}
+		*part.to = append(*part.to, queue.Rows(v.Org.Name, found)...)
+	}
+	if o.Stacks, err = p.Deployments.UsedStacks(ctx, v.Who, v.Org.ID, shownRows); err != nil {
+		return view.Page{}, err
+	}
+	if err := p.poolAlarms(v, &o); err != nil {
+		return view.Page{}, err
+	}
+	if o.Queues.Org.Paused {
+		o.Alarms = append(o.Alarms, alarm{"All deployments of the organization are paused.", "Show the queue", view.Path(v.Org.Name, "-", "deployments")})
+	}
+	return view.Page{
+		Title: v.Org.Name, Wide: true, Crumbs: []view.Crumb{{Text: v.Org.Name}}, Body: body(o),
+		Live: []view.Topic{{Channel: deployments.Topic, About: v.Org.ID + "/"}, {Channel: pools.Topic, About: v.Org.ID + "/"}},
+	}, nil
+}
+
+func (p *pages) poolAlarms(v *page.Visit, o *overview) error {
+	if !v.Who.CanReadPools(v.Org.ID) {
+		return nil
+	}
+	list, err := p.Pools.Summaries(v.Context(), v.Who, v.Org.ID)
+	if err != nil {
+		return err
+	}
+	o.Pools = len(list)
+	for _, pool := range list {
+		if pool.Online > 0 || pool.Queued == 0 && pool.Agents == 0 {
+			continue
+		}
+		text := fmt.Sprintf("No agent of the pool %s is online", pool.Name)
+		if !pool.AgentPool.LastSeenAt.IsZero() {
+			text += " since " + waiting.Clock(pool.AgentPool.LastSeenAt)
+		}
+		if pool.Queued > 0 {
+			text += "; " + view.Count(pool.Queued, "deployment") + " waiting"
+		}
+		o.Alarms = append(o.Alarms, alarm{text + ".", "Open the pool", view.Path(v.Org.Name, "-", "pools", pool.AgentPool.ID)})
+	}
+	return nil
+}
+
+// fresh reports whether the organization shows the first steps: it has neither deployments nor
+// stacks that the visitor uses.
+func (o overview) fresh() bool {
+	return len(o.Attention)+len(o.Running)+len(o.Queued)+len(o.Stacks) == 0
+}
