@@ -131,6 +131,7 @@ func New(ctx context.Context, cfg Config, version string, log *logrus.Entry, not
 			URL: string(s.cfg.Console()), Draining: s.draining,
 		},
 		Identity: s.identity, SignIn: sessions, Stacks: s.stacks, Deployments: service, Pools: poolService, APIURL: s.cfg.ExternalURL,
+		Server: s.describe(version), Releases: cfg.Releases != "",
 	})
 	observe := web.Observe(s.logOf("api"), s.metrics)
 	routes := api.New(api.Deps{

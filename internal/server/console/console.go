@@ -7,8 +7,11 @@ import (
 	"strings"
 
 	"workflowagent/internal/server/console/account"
+	"workflowagent/internal/server/console/agents"
 	"workflowagent/internal/server/console/deployment"
+	"workflowagent/internal/server/console/home"
 	"workflowagent/internal/server/console/page"
+	"workflowagent/internal/server/console/queue"
 	"workflowagent/internal/server/console/stack"
 	"workflowagent/internal/server/deployments"
 	"workflowagent/internal/server/identity"
@@ -27,6 +30,10 @@ type Deps struct {
 	Pools       *pools.Service
 	// APIURL is the server's address for clients, without a trailing slash.
 	APIURL string
+	// Server describes the server to its administrators.
+	Server agents.Server
+	// Releases reports whether the server serves a mirror of the agent's releases.
+	Releases bool
 }
 
 // New returns the console with all pages.
@@ -35,6 +42,9 @@ func New(d Deps) *page.Site {
 	account.Register(site, account.Deps{Identity: d.Identity, SignIn: d.SignIn, APIURL: d.APIURL})
 	stack.Register(site, stack.Deps{Stacks: d.Stacks, Deployments: d.Deployments, APIURL: d.APIURL})
 	deployment.Register(site, deployment.Deps{Deployments: d.Deployments, Stacks: d.Stacks, Pools: d.Pools, URL: d.APIURL})
+	queue.Register(site, queue.Deps{Deployments: d.Deployments, Pools: d.Pools, URL: d.APIURL})
+	agents.Register(site, agents.Deps{Deployments: d.Deployments, Pools: d.Pools, Server: d.Server, URL: d.APIURL, Releases: d.Releases})
+	home.Register(site, home.Deps{Deployments: d.Deployments, Pools: d.Pools, URL: d.APIURL})
 	return site
 }
 

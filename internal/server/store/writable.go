@@ -58,12 +58,21 @@ func (db *DB) tryWriting(ctx context.Context) error {
 	return nil
 }
 
-func hasSpace(dir string) error {
+// Space returns the size and the free space of the file system of a directory, in bytes.
+func Space(dir string) (size, free int64, err error) {
 	var st unix.Statfs_t
 	if err := unix.Statfs(dir, &st); err != nil {
-		return fmt.Errorf("checking free disk space in %s: %w", dir, err)
+		return 0, 0, fmt.Errorf("checking free disk space in %s: %w", dir, err)
 	}
-	free := uint64(st.Bavail) * uint64(st.Bsize) //nolint:unconvert // the field's type depends on the operating system
+	block := int64(st.Bsize) //nolint:unconvert // the field's type depends on the operating system
+	return int64(st.Blocks) * block, int64(st.Bavail) * block, nil //nolint:gosec // no file system is that large
+}
+
+func hasSpace(dir string) error {
+	_, free, err := Space(dir)
+	if err != nil {
+		return err
+	}
 	if free < minFree {
 		return fmt.Errorf("the disk of %s has only %d MiB of free space: free up space until %d MiB are available", dir, free>>20, minFree>>20)
 	}
