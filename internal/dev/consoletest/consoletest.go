@@ -1,0 +1,169 @@
+// Package consoletest runs whole servers in tests of the console's pages, and browses them.
+package consoletest
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"io"
+	"maps"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"workflowagent/internal/dev/storetest"
+	"workflowagent/internal/server"
+	"workflowagent/internal/server/identity"
+	"workflowagent/internal/server/store"
+)
+
+// Org is the organization of a new server, whose administrator is [identity.AdminLogin].
+const Org = "acme"
+
+// stopTimeout bounds the stop of a server.
+const stopTimeout = time.Minute
+
+// Server is a running server with an SQLite database of its own.
+type Server struct {
+	t testing.TB
+	// URL is the server's address, for browsers and clients, without a trailing slash.
+	URL string
+	// Token is the access token of the administrator.
+	Token string
+
+	cfg    server.Config
+	openDB func() (*store.DB, error)
+}
+
+// New starts a server that stops when the test finishes.
+func New(t testing.TB) *Server {
+	t.Helper()
+	return With(t, nil)
+}
+
+// With is like [New], but it overrides settings of the server by their keys.
+func With(t testing.TB, settings map[string]string) *Server {
+	t.Helper()
+	dir := t.TempDir()
+	values := map[string]string{"listen": "127.0.0.1:0", "data_dir": dir, "organization": Org}
+	maps.Copy(values, settings)
+	cfg, err := server.LoadConfig("", values, func(string) string { return "" })
+	if err != nil {
+		t.Fatalf("configuring the server: %v", err)
+	}
+	s := &Server{t: t, cfg: cfg}
+	s.start(t)
+	token, err := os.ReadFile(filepath.Join(dir, "admin-token"))
+	if err != nil {
+		t.Fatalf("reading the first token: %v", err)
+	}
+	s.Token = strings.TrimSpace(string(token))
+	s.openDB = sync.OnceValues(func() (*store.DB, error) {
+		db, err := server.OpenDatabase(context.WithoutCancel(t.Context()), cfg, storetest.Log())
+		if err == nil {
+			t.Cleanup(func() { _ = db.Close() })
+		}
+		return db, err
+	})
+	return s
+}
+
+func (s *Server) start(t testing.TB) {
+	t.Helper()
+	running, err := server.New(t.Context(), s.cfg, "test", storetest.Log(), io.Discard)
+	if err != nil {
+		t.Fatalf("starting the server: %v", err)
+	}
+	s.URL = running.URL()
+	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
+	done := make(chan error, 1)
+	go func() { done <- running.Run(ctx) }()
+	t.Cleanup(func() {
+		cancel()
+		select {
+		case err := <-done:
+			if err != nil {
+				t.Errorf("stopping the server: %v", err)
+			}
+		case <-time.After(stopTimeout):
+			t.Error("the server did not stop")
+		}
+	})
+}
+
+// DB returns the server's database, opened a second time like another program would, so that tests
+// can write rows that no call makes. The server does not notice notifications of its transactions.
+func (s *Server) DB() *store.DB {
+	s.t.Helper()
+	db, err := s.openDB()
+	if err != nil {
+		s.t.Fatalf("opening the database: %v", err)
+	}
+	return db
+}
+
+// AddUser creates a user with a role in [Org] and returns a personal access token of the user. If
+// the role is "", the user is not a member.
+func (s *Server) AddUser(login, role string) string {
+	s.t.Helper()
+	n := identity.NewUser{Login: login, Name: login}
+	if role != "" {
+		n.Org, n.Role = Org, role
+	}
+	token, err := identity.New(s.DB(), storetest.Log()).CreateUser(s.t.Context(), n)
+	if err != nil {
+		s.t.Fatalf("creating the user %s: %v", login, err)
+	}
+	return token
+}
+
+// API calls the API as the administrator. It encodes in as the body unless it is nil, and decodes
+// the response to out unless it is nil. It fails the test unless the call succeeds.
+func (s *Server) API(method, path string, in, out any) {
+	s.t.Helper()
+	if status, body := s.APIAs(s.Token, method, path, in, out); status >= http.StatusMultipleChoices {
+		s.t.Fatalf("%s %s: status %d: %s", method, path, status, body)
+	}
+}
+
+// APIAs is like [Server.API] with another token, but it returns errors of the server as the
+// response's status and body.
+func (s *Server) APIAs(token, method, path string, in, out any) (status int, body string) {
+	s.t.Helper()
+	var sent io.Reader
+	if in != nil {
+		text, err := json.Marshal(in)
+		if err != nil {
+			s.t.Fatal(err)
+		}
+		sent = bytes.NewReader(text)
+	}
+	req, err := http.NewRequestWithContext(s.t.Context(), method, s.URL+path, sent)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	req.Header.Set("Authorization", "token "+token)
+	req.Header.Set("Accept", "application/vnd.pulumi+8")
+	if in != nil {
+		req.Header.Set("Content-Type", "application/json")
+	}
+	res, err := http.DefaultClient.Do(req)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	text, err := io.ReadAll(res.Body)
+	if err = errors.Join(err, res.Body.Close()); err != nil {
+		s.t.Fatal(err)
+	}
+	if out != nil && res.StatusCode < http.StatusMultipleChoices {
+		if err := json.Unmarshal(text, out); err != nil {
+			s.t.Fatalf("%s %s: the response %q: %v", method, path, text, err)
+		}
+	}
+	return res.StatusCode, string(text)
+}
