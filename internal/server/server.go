@@ -130,8 +130,8 @@ func New(ctx context.Context, cfg Config, version string, log *logrus.Entry, not
 			Log: s.logOf("console"), Identity: s.identity, Stacks: s.stacks, Sessions: sessions, Notes: s.db,
 			URL: string(s.cfg.Console()), Draining: s.draining,
 		},
-		Identity: s.identity, SignIn: sessions, Stacks: s.stacks, Deployments: service, Pools: poolService, APIURL: s.cfg.ExternalURL,
-		Server: s.describe(version), Releases: cfg.Releases != "",
+		Identity: s.identity, SignIn: sessions, Stacks: s.stacks, Deployments: service, Pools: poolService, Drift: drift.New(s.db), Triggers: s.triggers,
+		APIURL: s.cfg.ExternalURL, Server: s.describe(version), Releases: cfg.Releases != "",
 	})
 	observe := web.Observe(s.logOf("api"), s.metrics)
 	routes := api.New(api.Deps{

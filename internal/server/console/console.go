@@ -14,10 +14,12 @@ import (
 	"workflowagent/internal/server/console/queue"
 	"workflowagent/internal/server/console/stack"
 	"workflowagent/internal/server/deployments"
+	"workflowagent/internal/server/drift"
 	"workflowagent/internal/server/identity"
 	"workflowagent/internal/server/pools"
 	"workflowagent/internal/server/signin"
 	"workflowagent/internal/server/stacks"
+	"workflowagent/internal/server/triggers"
 )
 
 // Deps are the services behind the pages.
@@ -28,6 +30,8 @@ type Deps struct {
 	Stacks      *stacks.Service
 	Deployments *deployments.Service
 	Pools       *pools.Service
+	Drift       *drift.Service
+	Triggers    *triggers.Service
 	// APIURL is the server's address for clients, without a trailing slash.
 	APIURL string
 	// Server describes the server to its administrators.
@@ -40,7 +44,7 @@ type Deps struct {
 func New(d Deps) *page.Site {
 	site := page.New(d.Site)
 	account.Register(site, account.Deps{Identity: d.Identity, SignIn: d.SignIn, APIURL: d.APIURL})
-	stack.Register(site, stack.Deps{Stacks: d.Stacks, Deployments: d.Deployments, APIURL: d.APIURL})
+	stack.Register(site, stack.Deps{Stacks: d.Stacks, Deployments: d.Deployments, Drift: d.Drift, Triggers: d.Triggers, APIURL: d.APIURL})
 	deployment.Register(site, deployment.Deps{Deployments: d.Deployments, Stacks: d.Stacks, Pools: d.Pools, URL: d.APIURL})
 	queue.Register(site, queue.Deps{Deployments: d.Deployments, Pools: d.Pools, URL: d.APIURL})
 	agents.Register(site, agents.Deps{Deployments: d.Deployments, Pools: d.Pools, Server: d.Server, URL: d.APIURL, Releases: d.Releases})

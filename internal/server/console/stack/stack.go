@@ -9,22 +9,30 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
+	"github.com/a-h/templ"
+
+	console "workflowagent/internal/server/console/changes"
 	"workflowagent/internal/server/console/page"
 	"workflowagent/internal/server/console/view"
 	"workflowagent/internal/server/deployments"
+	"workflowagent/internal/server/drift"
 	"workflowagent/internal/server/fault"
 	"workflowagent/internal/server/identity"
 	"workflowagent/internal/server/stacks"
-	"workflowagent/internal/server/stacks/changes"
+	"workflowagent/internal/server/stacks/changes/diff"
 	"workflowagent/internal/server/stacks/rawjson"
 	"workflowagent/internal/server/store"
+	"workflowagent/internal/server/triggers"
 )
 
 // Deps are the services behind the pages.
 type Deps struct {
 	Stacks      *stacks.Service
 	Deployments *deployments.Service
+	Drift       *drift.Service
+	Triggers    *triggers.Service
 	// APIURL is the server's address for clients, without a trailing slash.
 	APIURL string
 }
@@ -45,6 +53,8 @@ func Register(site *page.Site, d Deps) {
 	site.View(stack+"/previews/{update}", read, p.preview)
 	site.View(stack+"/resources", read, p.resources)
 	site.View(stack+"/resource", read, p.resource)
+	site.View(stack+"/resources/{urn}", read, p.resource)
+	site.View(stack+"/drift", read, p.drift)
 }
 
 const listed = 50
@@ -114,7 +124,16 @@ func (p *pages) overview(v *page.Visit) (view.Page, error) {
 	if err != nil {
 		return out, err
 	}
+	lock, err := p.Stacks.Lock(ctx, v.Who, v.Stack)
+	if err != nil {
+		return out, err
+	}
+	described, err := readme(tags["pulumi:description"], readmeOf(outputs))
+	if err != nil {
+		return out, err
+	}
 	out.Body = overview(overviewModel{
+		Lock: lock, Readme: described, Now: time.Now(),
 		St: v.Stack, Tags: tags, Outputs: outputs, Pending: pending, Recent: recent, Newest: newest, Holds: holds,
 		Operate: v.Who.Can(v.Stack, identity.Operate), Write: v.Who.Can(v.Stack, identity.Write), APIURL: p.APIURL,
 	})
@@ -131,6 +150,9 @@ type overviewModel struct {
 	Holds          bool
 	Operate, Write bool
 	APIURL         string
+	Lock           *stacks.Lock
+	Readme         templ.Component // nil without a README
+	Now            time.Time
 }
 
 // state returns the outputs of a stack and the resources with pending operations.
@@ -280,7 +302,7 @@ func (p *pages) updatePage(v *page.Visit, e stacks.Entry) (view.Page, error) {
 	if stacks.Status(e.Status).Finished() {
 		out.Live = nil
 	} else {
-		out.Live = append(out.Live, view.Topic{Channel: stacks.UpdateTopic, About: e.ID})
+		out.Live = append(out.Live, view.Topic{Channel: stacks.UpdateTopic, About: e.ID}, view.Topic{Channel: stacks.ChangesTopic, About: e.ID})
 	}
 	var message string
 	_ = json.Unmarshal(described.Message, &message) // CreateUpdate encoded it
@@ -294,23 +316,104 @@ func (p *pages) updatePage(v *page.Visit, e stacks.Entry) (view.Page, error) {
 			deployment = strconv.FormatInt(d.Version, 10)
 		}
 	}
-	out.Body = updateDetail(updateModel{
-		St: v.Stack, Entry: e, Name: name, Tree: tree, All: v.Query("all") != "", Message: message, Deployment: deployment,
-		Environment: pairsOf(described.Environment), Config: configOf(described.Config),
-	})
+	m := updateModel{
+		St: v.Stack, Entry: e, Name: name, View: cmp.Or(v.Query("view"), "changes"), Message: message, Deployment: deployment,
+		Environment: pairsOf(described.Environment), Config: configOf(described.Config), Path: updatePath(v.Stack, e.Update),
+	}
+	m.Changes = console.Model{
+		Tree: tree, Base: m.Path, Detail: m.Path, Over: stacks.Status(e.Status).Finished(), Preview: e.Preview, Now: time.Now(),
+	}
+	m.Changes.Resume(v.Query)
+	content, err := p.updateView(v, &m)
+	if err != nil {
+		return out, err
+	}
+	out.Wide = true
+	out.Body = updateDetail(m, content)
 	return out, nil
+}
+
+// updateView returns what a view of an update shows below the head.
+func (p *pages) updateView(v *page.Visit, m *updateModel) (templ.Component, error) {
+	switch m.View {
+	case "diff":
+		return p.diff(v, m)
+	case "messages":
+		return console.Diagnostics(m.Changes), nil
+	case "timeline":
+		return console.Timeline(m.Changes), nil
+	case "config":
+		return pairSection("The update used no configuration.", m.Config), nil
+	case "environment":
+		return pairSection("The client did not describe its environment.", m.Environment), nil
+	default:
+		m.View = "changes"
+		return console.View(m.Changes), nil
+	}
+}
+
+// shownDiffs bounds the resources whose diffs one page shows without a choice.
+const shownDiffs = 20
+
+// diff shows the diff of one resource, or of the first changed ones.
+func (p *pages) diff(v *page.Visit, m *updateModel) (templ.Component, error) {
+	urns, more := []string{v.Query("urn")}, 0
+	if urns[0] == "" {
+		urns = nil
+		for _, r := range m.Changes.Rows {
+			switch {
+			case !r.Changed():
+			case len(urns) < shownDiffs:
+				urns = append(urns, r.URN)
+			default:
+				more++
+			}
+		}
+	}
+	list := make([]templ.Component, 0, len(urns))
+	for _, urn := range urns {
+		steps, err := p.Stacks.ChangeOf(v.Context(), v.Who, v.Stack, m.Update, urn)
+		if err != nil {
+			return nil, err
+		}
+		var diffs []diff.Diff
+		for _, step := range steps {
+			d, err := diff.Of(step)
+			if err != nil {
+				return nil, err
+			}
+			if d.Op != "replace" || len(steps) == 1 { // the other steps of a replacement describe it
+				diffs = append(diffs, d)
+			}
+		}
+		list = append(list, console.DiffView(urn, diffs, m.Path))
+	}
+	return diffList(list, more), nil
 }
 
 type updateModel struct {
 	St store.Stack
 	stacks.Entry
 	Name        string
-	Tree        changes.Tree
-	All         bool
+	Path        string
+	View        string
+	Changes     console.Model
 	Message     string
 	Deployment  string
 	Environment []pair
 	Config      []pair
+}
+
+// updateViews are the views of an update.
+var updateViews = []struct{ name, text string }{
+	{"changes", "Changes"}, {"diff", "Diff"}, {"messages", "Messages"}, {"timeline", "Timeline"}, {"config", "Configuration"}, {"environment", "Environment"},
+}
+
+func updatePath(st store.Stack, u store.Update) string {
+	if u.Preview {
+		return stackPath(st, "previews", u.ID)
+	}
+	return stackPath(st, "updates", strconv.FormatInt(u.Version, 10))
 }
 
 type pair struct{ Name, Value string }
@@ -394,7 +497,7 @@ func (p *pages) resource(v *page.Visit) (view.Page, error) {
 	if err != nil {
 		return out, err
 	}
-	urn := v.Query("urn")
+	urn := cmp.Or(v.Param("urn"), v.Query("urn"))
 	all, err := p.Stacks.Resources(v.Context(), v.Stack, 0)
 	if err != nil {
 		return out, err
