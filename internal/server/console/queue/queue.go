@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"workflowagent/internal/server/console/page"
+	"workflowagent/internal/server/console/stack"
 	"workflowagent/internal/server/console/view"
 	"workflowagent/internal/server/deployments"
 	"workflowagent/internal/server/deployments/waiting"
@@ -159,7 +160,6 @@ type list struct {
 	// Filtered reports whether the page shows only a part of the stage.
 	Filtered bool
 	URL      string
-	Problem  string
 }
 
 func (p *pages) ofOrg(v *page.Visit) (view.Page, error) {
@@ -191,17 +191,13 @@ func (p *pages) ofStack(v *page.Visit) (view.Page, error) {
 	}
 	l.Stack = &v.Stack
 	l.Operate = v.Who.Can(v.Stack, identity.Operate)
-	return view.Page{
-		Title: "Deployments of " + v.Stack.Project + "/" + v.Stack.Name, Section: "stacks", Wide: true,
-		Crumbs: []view.Crumb{
-			{Text: v.Stack.OrgName, Href: view.Path(v.Stack.OrgName)},
-			{Text: v.Stack.Project, Href: view.Path(v.Stack.OrgName, v.Stack.Project)},
-			{Text: v.Stack.Name, Href: view.Path(v.Stack.OrgName, v.Stack.Project, v.Stack.Name)},
-			{Text: "Deployments"},
-		},
-		Tabs: l.tabs(), Body: body(l),
-		Live: []view.Topic{{Channel: deployments.Topic, About: v.Stack.OrgID + "/"}, {Channel: pools.Topic, About: v.Stack.OrgID + "/"}},
-	}, nil
+	out := stack.Page(v.Stack, "deployments")
+	out.Title = "Deployments of " + v.Stack.Project + "/" + v.Stack.Name
+	out.Wide = true
+	out.Body = body(l)
+	// A deployment can wait for one of another stack, or for a pool.
+	out.Live = append(out.Live, view.Topic{Channel: deployments.Topic, About: v.Stack.OrgID + "/"}, view.Topic{Channel: pools.Topic, About: v.Stack.OrgID + "/"})
+	return out, nil
 }
 
 func (p *pages) load(v *page.Visit, path, stackID string) (list, error) {
