@@ -82,6 +82,9 @@ func (p Principal) CanAdminOrg(orgID string) bool {
 	return (p.Kind == KindUser || p.Kind == KindOrg) && p.Role(orgID) == RoleAdmin
 }
 
+// CanAdminServer reports whether a caller administers the whole server.
+func (p Principal) CanAdminServer() bool { return p.Kind == KindUser && p.User.SiteAdmin }
+
 // CanGrant reports whether a caller may change lasting access: members, teams, permissions, tokens,
 // agent pools, trusted issuers and their policies, and a user's preferences. A caller with an
 // exchanged token may not, because the change could outlive the token.

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"strings"
 
+	"workflowagent/internal/server/audit"
 	"workflowagent/internal/server/fault"
 	"workflowagent/internal/server/store"
 )
@@ -41,6 +42,24 @@ func (p Principal) Actor() Actor {
 	default:
 		return ""
 	}
+}
+
+// AuditActor returns a caller as the audit log names it.
+func (p Principal) AuditActor() audit.Actor {
+	a := audit.Actor{Kind: string(p.Kind), ID: p.User.ID, Name: p.Name(), TokenID: p.TokenID, TokenName: p.TokenName}
+	switch p.Kind {
+	case KindOrg:
+		a.ID = p.Org.ID
+		if p.TeamID != "" {
+			a.ID = p.TeamID
+		}
+	case KindPool:
+		a.ID = p.PoolID
+	case KindJob, KindRunner:
+		a.ID = p.DeploymentID
+	case KindUser:
+	}
+	return a
 }
 
 // ActAs returns the principal for an action on a stack on behalf of an actor, with the actor's

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 
+	"workflowagent/internal/server/audit"
 	"workflowagent/internal/server/fault"
 	"workflowagent/internal/server/links"
 	"workflowagent/internal/server/store"
@@ -65,8 +66,10 @@ func (s *Service) AddMember(ctx context.Context, org store.Organization, login, 
 		if err != nil {
 			return err
 		}
-		added, err = tx.Member(org.ID, u.ID)
-		return err
+		if added, err = tx.Member(org.ID, u.ID); err != nil {
+			return err
+		}
+		return recordMember(ctx, tx, audit.MemberAdded, added.OrgID, u.ID, login, map[string]any{"role": role})
 	})
 	return added, err
 }
@@ -77,8 +80,15 @@ func (s *Service) SetRole(ctx context.Context, org store.Organization, login, ro
 		return err
 	}
 	return s.changeMember(ctx, org, login, func(tx *store.Tx, m store.Member) error {
-		return tx.SetRole(org.ID, m.UserID, role)
+		if err := tx.SetRole(org.ID, m.UserID, role); err != nil {
+			return err
+		}
+		return recordMember(ctx, tx, audit.MemberRoleChanged, org.ID, m.UserID, login, map[string]any{"from": m.Role, "to": role})
 	})
+}
+
+func recordMember(ctx context.Context, tx *store.Tx, action audit.Action, orgID, userID, login string, detail map[string]any) error {
+	return audit.Record(ctx, tx, audit.Entry{OrgID: orgID, Action: action, Subject: audit.Subject{Kind: "user", ID: userID, Name: login}, Detail: detail})
 }
 
 // SetSoleAdmin makes a member the only administrator of an organization. The other administrators
@@ -88,7 +98,10 @@ func (s *Service) SetSoleAdmin(ctx context.Context, org store.Organization, logi
 		if err := tx.SetRole(org.ID, m.UserID, RoleAdmin); err != nil {
 			return err
 		}
-		return tx.DemoteOthers(org.ID, m.UserID, RoleAdmin, RoleMember)
+		if err := tx.DemoteOthers(org.ID, m.UserID, RoleAdmin, RoleMember); err != nil {
+			return err
+		}
+		return recordMember(ctx, tx, audit.MemberRoleChanged, org.ID, m.UserID, login, map[string]any{"from": m.Role, "to": RoleAdmin, "sole": true})
 	})
 }
 
@@ -97,7 +110,10 @@ func (s *Service) SetSoleAdmin(ctx context.Context, org store.Organization, logi
 // stacks.
 func (s *Service) RemoveMember(ctx context.Context, org store.Organization, login string) error {
 	return s.changeMember(ctx, org, login, func(tx *store.Tx, m store.Member) error {
-		return tx.DeleteMember(org.ID, m.UserID)
+		if err := tx.DeleteMember(org.ID, m.UserID); err != nil {
+			return err
+		}
+		return recordMember(ctx, tx, audit.MemberRemoved, org.ID, m.UserID, login, map[string]any{"role": m.Role})
 	})
 }
 
@@ -133,7 +149,14 @@ func (s *Service) SetStackPermission(ctx context.Context, orgID string, p store.
 	if err := checkPermission(p); err != nil {
 		return err
 	}
-	return s.db.Write(ctx, func(tx *store.Tx) error { return tx.SetStackPermission(orgID, p) })
+	return s.db.Write(ctx, func(tx *store.Tx) error {
+		if err := tx.SetStackPermission(orgID, p); err != nil {
+			return err
+		}
+		return audit.Record(ctx, tx, audit.Entry{
+			OrgID: orgID, Action: audit.DefaultPermissionSet, Subject: audit.Subject{Kind: "organization", ID: orgID}, Detail: map[string]any{"permission": p},
+		})
+	})
 }
 
 var loginPattern = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._@-]{0,99}$`)
@@ -174,9 +197,12 @@ func (s *Service) CreateUser(ctx context.Context, n NewUser) (token string, err 
 				return err
 			}
 		}
-		return tx.InsertToken(store.Token{
+		if err := tx.InsertToken(store.Token{
 			ID: NewID(), Hash: hash, Kind: store.PersonalToken, Description: "created with the user", UserID: u.ID, CreatedBy: u.ID, CreatedAt: now,
-		})
+		}); err != nil {
+			return err
+		}
+		return recordMember(ctx, tx, audit.UserCreated, "", u.ID, u.Login, map[string]any{"siteAdmin": u.SiteAdmin, "organization": n.Org, "role": n.Role})
 	})
 	switch {
 	case errors.Is(err, store.ErrConflict):

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 
+	"workflowagent/internal/server/audit"
 	"workflowagent/internal/server/fault"
 	"workflowagent/internal/server/store"
 )
@@ -27,7 +28,13 @@ func (s *Service) SetOwner(ctx context.Context, p Principal, st store.Stack, log
 		if err != nil && !errors.Is(err, store.ErrNotFound) {
 			return err
 		}
-		return tx.SetStackOwner(st.ID, m.UserID)
+		if err := tx.SetStackOwner(st.ID, m.UserID); err != nil {
+			return err
+		}
+		return audit.Record(ctx, tx, audit.Entry{
+			OrgID: st.OrgID, Action: audit.StackOwnerChanged, Subject: audit.Subject{Kind: "stack", ID: st.ID, Name: st.Ref()},
+			Detail: map[string]any{"from": previous.Login, "to": login},
+		})
 	})
 	if err == nil {
 		s.log.WithFields(map[string]any{"stack": st.Ref(), "from": previous.Login, "to": login, "by": p.Name()}).Info("changed the owner of a stack")

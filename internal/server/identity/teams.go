@@ -7,6 +7,7 @@ import (
 	"regexp"
 	"slices"
 
+	"workflowagent/internal/server/audit"
 	"workflowagent/internal/server/fault"
 	"workflowagent/internal/server/store"
 )
@@ -117,7 +118,10 @@ func (s *Service) CreateTeam(ctx context.Context, org store.Organization, t stor
 	}
 	err := s.db.Write(ctx, func(tx *store.Tx) error {
 		t.CreatedAt = tx.Now()
-		return tx.InsertTeam(t)
+		if err := tx.InsertTeam(t); err != nil {
+			return err
+		}
+		return recordTeam(ctx, tx, audit.TeamCreated, t, nil)
 	})
 	if errors.Is(err, store.ErrConflict) {
 		return t, fault.Conflict("Conflict: %s already has a team %q", org.Name, t.Name)
@@ -132,8 +136,15 @@ func (s *Service) DeleteTeam(ctx context.Context, orgID, name string) error {
 		if err != nil {
 			return err
 		}
-		return tx.DeleteTeam(t.ID)
+		if err := tx.DeleteTeam(t.ID); err != nil {
+			return err
+		}
+		return recordTeam(ctx, tx, audit.TeamDeleted, t, nil)
 	})
+}
+
+func recordTeam(ctx context.Context, tx *store.Tx, action audit.Action, t store.Team, detail map[string]any) error {
+	return audit.Record(ctx, tx, audit.Entry{OrgID: t.OrgID, Action: action, Subject: audit.Subject{Kind: "team", ID: t.ID, Name: t.Name}, Detail: detail})
 }
 
 // StackGrant is a change of a permission on a stack.
@@ -149,6 +160,17 @@ type TeamChange struct {
 	Grants                   []StackGrant
 }
 
+// detail returns what the audit log records about a change of the team itself.
+func (c TeamChange) detail() map[string]any {
+	detail := map[string]any{}
+	for key, v := range map[string]string{"displayName": c.DisplayName, "description": c.Description, "member": c.Member, "memberAction": c.Action} {
+		if v != "" {
+			detail[key] = v
+		}
+	}
+	return detail
+}
+
 // ChangeTeam changes a team. Administrators of the organization or the team may change its
 // description and members; administrators of a stack may change the team's permission on it.
 func (s *Service) ChangeTeam(ctx context.Context, p Principal, org store.Organization, name string, c TeamChange) error {
@@ -162,6 +184,10 @@ func (s *Service) ChangeTeam(ctx context.Context, p Principal, org store.Organiz
 		}
 		for _, g := range c.Grants {
 			if err := grantTeam(tx, p, org, t, g); err != nil {
+				return err
+			}
+			detail := map[string]any{"stack": org.Name + "/" + g.Project + "/" + g.Stack, "permission": g.Permission}
+			if err := recordTeam(ctx, tx, audit.TeamChanged, t, detail); err != nil {
 				return err
 			}
 		}
@@ -185,7 +211,10 @@ func (s *Service) ChangeTeam(ctx context.Context, p Principal, org store.Organiz
 				return err
 			}
 		}
-		return changeTeamMember(tx, org, t, c.Member, c.Action)
+		if err := changeTeamMember(tx, org, t, c.Member, c.Action); err != nil {
+			return err
+		}
+		return recordTeam(ctx, tx, audit.TeamChanged, t, c.detail())
 	})
 }
 
@@ -348,6 +377,12 @@ func (s *Service) SetCollaborator(ctx context.Context, st store.Stack, login str
 	return s.db.Write(ctx, func(tx *store.Tx) error {
 		m, err := member(tx, store.Organization{ID: st.OrgID, Name: st.OrgName}, login)
 		if err != nil {
+			return err
+		}
+		if err := audit.Record(ctx, tx, audit.Entry{
+			OrgID: st.OrgID, Action: audit.StackPermissionChanged, Subject: audit.Subject{Kind: "stack", ID: st.ID, Name: st.Ref()},
+			Detail: map[string]any{"user": login, "permission": to},
+		}); err != nil {
 			return err
 		}
 		if to != store.NoPermission {

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"time"
 
+	"workflowagent/internal/server/audit"
 	"workflowagent/internal/server/fault"
 	"workflowagent/internal/server/store"
 )
@@ -43,12 +44,30 @@ func (s *Service) CreateToken(ctx context.Context, spec NewTokenSpec) (text, id 
 		if expired(t, t.CreatedAt) {
 			return fault.Invalid("Bad Request: the token's expiry is in the past")
 		}
-		return tx.InsertToken(t)
+		if err := tx.InsertToken(t); err != nil {
+			return err
+		}
+		return recordToken(ctx, tx, audit.TokenCreated, t)
 	})
 	if err != nil {
 		return "", "", fmt.Errorf("creating a token: %w", err)
 	}
 	return text, t.ID, nil
+}
+
+func recordToken(ctx context.Context, tx *store.Tx, action audit.Action, t store.Token) error {
+	detail := map[string]any{"kind": t.Kind, "description": t.Description}
+	if t.Admin {
+		detail["admin"] = true
+	}
+	if !t.ExpiresAt.IsZero() {
+		detail["expires"] = t.ExpiresAt.UTC().Format(time.RFC3339)
+	}
+	name := t.Name
+	if name == "" {
+		name = t.Description
+	}
+	return audit.Record(ctx, tx, audit.Entry{OrgID: t.OrgID, Action: action, Subject: audit.Subject{Kind: "token", ID: t.ID, Name: name}, Detail: detail})
 }
 
 // Tokens returns up to f.Limit of the selected tokens, newest first, and whether more follow.
@@ -72,7 +91,10 @@ func (s *Service) DeleteToken(ctx context.Context, id string, match func(store.T
 		if !match(t) {
 			return store.ErrNotFound
 		}
-		return tx.DeleteToken(id)
+		if err := tx.DeleteToken(id); err != nil {
+			return err
+		}
+		return recordToken(ctx, tx, audit.TokenRevoked, t)
 	})
 	if errors.Is(err, store.ErrNotFound) {
 		return fault.NotFound("Not Found: the token %q does not exist", id)

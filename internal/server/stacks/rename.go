@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"strings"
 
+	"workflowagent/internal/server/audit"
 	"workflowagent/internal/server/budget"
 	"workflowagent/internal/server/fault"
 	"workflowagent/internal/server/identity"
@@ -70,6 +71,10 @@ func (s *Service) Rename(ctx context.Context, p identity.Principal, st store.Sta
 			return fault.Conflict("Conflict: the stack changed while it was being renamed; try again")
 		}
 		cur.Name, cur.Project = newName, newProject
+		detail := map[string]any{"to": newProject + "/" + newName}
+		if err := audit.Record(ctx, tx, audit.Entry{OrgID: st.OrgID, Action: audit.StackRenamed, Subject: subjectOf(st), Detail: detail}); err != nil {
+			return err
+		}
 		return tx.SetStackTag(cur.ID, "pulumi:project", newProject)
 	})
 	if errors.Is(err, store.ErrConflict) {

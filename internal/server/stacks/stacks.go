@@ -14,6 +14,7 @@ import (
 	"github.com/sirupsen/logrus"
 
 	"workflowagent/internal/redact"
+	"workflowagent/internal/server/audit"
 	"workflowagent/internal/server/budget"
 	"workflowagent/internal/server/fault"
 	"workflowagent/internal/server/identity"
@@ -157,6 +158,9 @@ func (s *Service) Create(ctx context.Context, p identity.Principal, n NewStack) 
 		if err := tx.SetStackTags(st.ID, tags); err != nil {
 			return err
 		}
+		if err := audit.Record(ctx, tx, audit.Entry{OrgID: st.OrgID, Action: audit.StackCreated, Subject: subjectOf(st)}); err != nil {
+			return err
+		}
 		return record(tx, p, st, webhooks.StackCreated, "created")
 	})
 	if errors.Is(err, store.ErrConflict) {
@@ -174,6 +178,11 @@ func (s *Service) Create(ctx context.Context, p identity.Principal, n NewStack) 
 		}
 	}
 	return st, nil
+}
+
+// subjectOf returns a stack as the audit log names it.
+func subjectOf(st store.Stack) audit.Subject {
+	return audit.Subject{Kind: "stack", ID: st.ID, Name: st.Ref()}
 }
 
 // errResourcesLeft has a text that clients compare. It must not change.
@@ -217,6 +226,10 @@ func (s *Service) Delete(ctx context.Context, p identity.Principal, st store.Sta
 			if err := record(tx, p, cur, webhooks.StackDeleted, "deleted"); err != nil {
 				return err
 			}
+			detail := map[string]any{"resources": cur.ResourceCount}
+			if err := audit.Record(ctx, tx, audit.Entry{OrgID: cur.OrgID, Action: audit.StackDeleted, Subject: subjectOf(cur), Detail: detail}); err != nil {
+				return err
+			}
 			return tx.DeleteStack(cur.ID)
 		})
 		if err != nil {
@@ -246,7 +259,10 @@ func (s *Service) SetConfig(ctx context.Context, st store.Stack, config string) 
 			return err
 		}
 		cur.Config = config
-		return tx.UpdateStack(cur)
+		if err := tx.UpdateStack(cur); err != nil {
+			return err
+		}
+		return audit.Record(ctx, tx, audit.Entry{OrgID: cur.OrgID, Action: audit.StackConfigChanged, Subject: subjectOf(cur)})
 	})
 }
 

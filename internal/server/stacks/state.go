@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"time"
 
+	"workflowagent/internal/server/audit"
 	"workflowagent/internal/server/fault"
 	"workflowagent/internal/server/identity"
 	"workflowagent/internal/server/stacks/journal"
@@ -34,6 +35,10 @@ func (s *Service) Import(ctx context.Context, p identity.Principal, st store.Sta
 		return store.Update{}, err
 	}
 	return s.replaceState(ctx, p, st.ID, KindImport, state, func(tx *store.Tx, st *store.Stack) error {
+		detail := map[string]any{"version": st.Version}
+		if err := audit.Record(ctx, tx, audit.Entry{OrgID: st.OrgID, Action: audit.StateImported, Subject: subjectOf(*st), Detail: detail}); err != nil {
+			return err
+		}
 		if p.Kind == identity.KindJob {
 			return nil // replaceState checked the deployment
 		}

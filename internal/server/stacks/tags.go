@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 
+	"workflowagent/internal/server/audit"
 	"workflowagent/internal/server/fault"
 	"workflowagent/internal/server/identity"
 	"workflowagent/internal/server/store"
@@ -67,16 +68,45 @@ func (s *Service) Tags(ctx context.Context, st store.Stack) (map[string]string, 
 
 // ReplaceTags replaces all tags of a stack. It rejects a change of the stack's project.
 func (s *Service) ReplaceTags(ctx context.Context, p identity.Principal, st store.Stack, tags map[string]string) error {
-	return s.writeTags(ctx, p, func(tx *store.Tx) error { return replaceTags(tx, st, tags) })
+	return s.writeTags(ctx, p, st, func(tx *store.Tx) error { return replaceTags(tx, st, tags) })
 }
 
-func (s *Service) writeTags(ctx context.Context, p identity.Principal, change func(tx *store.Tx) error) error {
+func (s *Service) writeTags(ctx context.Context, p identity.Principal, st store.Stack, change func(tx *store.Tx) error) error {
 	return s.db.Write(ctx, func(tx *store.Tx) error {
 		if err := s.mayWrite(tx, p.DeploymentID); err != nil {
 			return err
 		}
-		return change(tx)
+		before, err := tx.StackTags(st.ID)
+		if err != nil {
+			return err
+		}
+		if err := change(tx); err != nil {
+			return err
+		}
+		after, err := tx.StackTags(st.ID)
+		if err != nil || maps.Equal(before, after) {
+			return err
+		}
+		return audit.Record(ctx, tx, audit.Entry{OrgID: st.OrgID, Action: audit.StackTagsChanged, Subject: subjectOf(st), Detail: tagDiff(before, after)})
 	})
+}
+
+// tagDiff returns the names of the tags that differ, with what happened to each.
+func tagDiff(before, after map[string]string) map[string]any {
+	diff := map[string]any{}
+	for name, v := range after {
+		if old, ok := before[name]; !ok {
+			diff[name] = "added"
+		} else if old != v {
+			diff[name] = audit.Changed
+		}
+	}
+	for name := range before {
+		if _, ok := after[name]; !ok {
+			diff[name] = "removed"
+		}
+	}
+	return diff
 }
 
 func replaceTags(tx *store.Tx, st store.Stack, tags map[string]string) error {
@@ -100,7 +130,7 @@ func (s *Service) AddTag(ctx context.Context, p identity.Principal, st store.Sta
 	if err := checkTag(name, value); err != nil {
 		return err
 	}
-	return s.writeTags(ctx, p, func(tx *store.Tx) error {
+	return s.writeTags(ctx, p, st, func(tx *store.Tx) error {
 		tags, err := tx.StackTags(st.ID)
 		if err != nil {
 			return err
@@ -123,7 +153,7 @@ func (s *Service) ChangeTag(ctx context.Context, p identity.Principal, st store.
 	if err := checkTag(name, value); err != nil {
 		return err
 	}
-	return s.writeTags(ctx, p, func(tx *store.Tx) error {
+	return s.writeTags(ctx, p, st, func(tx *store.Tx) error {
 		tags, err := tx.StackTags(st.ID)
 		if err != nil {
 			return err
@@ -140,7 +170,7 @@ func (s *Service) RemoveTag(ctx context.Context, p identity.Principal, st store.
 	if slices.Contains(builtInTags, name) {
 		return fault.Invalid("Bad Request: the built-in tag %q cannot be deleted", name)
 	}
-	err := s.writeTags(ctx, p, func(tx *store.Tx) error { return tx.DeleteStackTag(st.ID, name) })
+	err := s.writeTags(ctx, p, st, func(tx *store.Tx) error { return tx.DeleteStackTag(st.ID, name) })
 	if errors.Is(err, store.ErrNotFound) {
 		return fault.NotFound("Not Found: the stack has no tag %q", name)
 	}

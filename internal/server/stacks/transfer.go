@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 
+	"workflowagent/internal/server/audit"
 	"workflowagent/internal/server/budget"
 	"workflowagent/internal/server/fault"
 	"workflowagent/internal/server/identity"
@@ -53,7 +54,16 @@ func (s *Service) Transfer(ctx context.Context, p identity.Principal, st store.S
 			return err
 		}
 		cur.OrgID, cur.OrgName = to.ID, to.Name
-		return tx.MoveStack(cur.ID, to.ID)
+		if err := tx.MoveStack(cur.ID, to.ID); err != nil {
+			return err
+		}
+		for _, orgID := range []string{st.OrgID, to.ID} {
+			detail := map[string]any{"from": st.OrgName, "to": to.Name}
+			if err := audit.Record(ctx, tx, audit.Entry{OrgID: orgID, Action: audit.StackTransferred, Subject: subjectOf(st), Detail: detail}); err != nil {
+				return err
+			}
+		}
+		return nil
 	})
 	if errors.Is(err, store.ErrConflict) {
 		return fault.Conflict("Conflict: stack '%s/%s/%s' already exists", to.Name, st.Project, st.Name)

@@ -4,6 +4,7 @@ package web
 
 import (
 	"context"
+	"net"
 	"net/http"
 	"net/url"
 	"slices"
@@ -11,6 +12,7 @@ import (
 
 	"github.com/go-chi/chi/v5"
 
+	"workflowagent/internal/server/audit"
 	"workflowagent/internal/server/budget"
 	"workflowagent/internal/server/fault"
 	"workflowagent/internal/server/identity"
@@ -64,6 +66,7 @@ var errExchanged = fault.Forbidden("Forbidden: a token obtained in exchange for 
 // Public registers a route without authentication.
 func (rt *Router) Public(method, pattern string, h handler) {
 	rt.mux.MethodFunc(method, pattern, func(w http.ResponseWriter, r *http.Request) {
+		r = r.WithContext(audit.With(r.Context(), audit.Source{Address: Address(r), Way: audit.WayAPI}))
 		if err := h(w, r); err != nil {
 			WriteError(w, r, err)
 		}
@@ -87,8 +90,17 @@ func (rt *Router) Authed(method, pattern string, kinds []identity.Kind, h handle
 		} else {
 			share.ForOrganization(p.Org.Name)
 		}
-		return h(w, withPrincipal(r, p))
+		return h(w, withPrincipal(r.WithContext(audit.As(r.Context(), p.AuditActor())), p))
 	})
+}
+
+// Address returns the address of a client, without the port.
+func Address(r *http.Request) string {
+	host, _, err := net.SplitHostPort(r.RemoteAddr)
+	if err != nil {
+		return r.RemoteAddr
+	}
+	return host
 }
 
 // Org registers a route below an organization. pattern contains {org}.

@@ -14,6 +14,7 @@ import (
 
 	"workflowagent/internal/server/api/request"
 	"workflowagent/internal/server/api/web"
+	"workflowagent/internal/server/audit"
 	"workflowagent/internal/server/console/assets"
 	"workflowagent/internal/server/console/view"
 	"workflowagent/internal/server/fault"
@@ -38,8 +39,6 @@ type Options struct {
 	URL string
 	// Draining is closed when the server begins to stop.
 	Draining <-chan struct{}
-	// Stamp adds to a request's context what the audit log records about its origin.
-	Stamp func(*http.Request) context.Context
 }
 
 // Sessions finds the user of a session's cookie.
@@ -186,9 +185,7 @@ func (s *Site) handle(method, pattern string, a Access, h func(w http.ResponseWr
 // visitor returns the visit of a request. An invalid session is no error: its visitor is not signed
 // in.
 func (s *Site) visitor(r *http.Request) (*Visit, error) {
-	if s.opts.Stamp != nil {
-		r = r.WithContext(s.opts.Stamp(r))
-	}
+	r = r.WithContext(audit.With(r.Context(), audit.Source{Address: address(r), Way: audit.WayConsole}))
 	v := &Visit{R: r}
 	cookie, err := r.Cookie(s.CookieName())
 	if err != nil || cookie.Value == "" {
@@ -202,6 +199,7 @@ func (s *Site) visitor(r *http.Request) (*Visit, error) {
 		return v, err
 	}
 	v.Who, v.Session = who, session
+	v.R = r.WithContext(audit.As(r.Context(), who.AuditActor()))
 	v.orgs, err = s.opts.Identity.OrganizationsOf(r.Context(), who)
 	return v, err
 }

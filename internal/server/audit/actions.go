@@ -1,0 +1,73 @@
+package audit
+
+import "slices"
+
+// Action names a kind of change.
+type Action string
+
+// The actions.
+const (
+	OrganizationCreated    Action = "organization.created"
+	DefaultPermissionSet   Action = "organization.permission-changed"
+	UserCreated            Action = "user.created"
+	MemberAdded            Action = "member.added"
+	MemberRoleChanged      Action = "member.role-changed"
+	MemberRemoved          Action = "member.removed"
+	TeamCreated            Action = "team.created"
+	TeamChanged            Action = "team.changed"
+	TeamDeleted            Action = "team.deleted"
+	TokenCreated           Action = "token.created"
+	TokenRevoked           Action = "token.revoked"
+	TokenExchanged         Action = "token.exchanged"
+	PoolCreated            Action = "pool.created"
+	PoolChanged            Action = "pool.changed"
+	PoolDeleted            Action = "pool.deleted"
+	PoolDefaultSet         Action = "pool.default-changed"
+	IssuerCreated          Action = "issuer.created"
+	IssuerChanged          Action = "issuer.changed"
+	IssuerPoliciesChanged  Action = "issuer.policies-changed"
+	IssuerDeleted          Action = "issuer.deleted"
+	WebhookCreated         Action = "webhook.created"
+	WebhookChanged         Action = "webhook.changed"
+	WebhookDeleted         Action = "webhook.deleted"
+	StackCreated           Action = "stack.created"
+	StackRenamed           Action = "stack.renamed"
+	StackTransferred       Action = "stack.transferred"
+	StackDeleted           Action = "stack.deleted"
+	StackOwnerChanged      Action = "stack.owner-changed"
+	StackPermissionChanged Action = "stack.permission-changed"
+	StackTagsChanged       Action = "stack.tags-changed"
+	StackConfigChanged     Action = "stack.config-changed"
+	StateImported          Action = "stack.imported"
+	UpdateCancelled        Action = "update.cancelled"
+	SettingsChanged        Action = "settings.changed"
+	SettingsDeleted        Action = "settings.deleted"
+	ScheduleCreated        Action = "schedule.created"
+	ScheduleChanged        Action = "schedule.changed"
+	SchedulePaused         Action = "schedule.paused"
+	ScheduleResumed        Action = "schedule.resumed"
+	ScheduleDeleted        Action = "schedule.deleted"
+	DeploymentCreated      Action = "deployment.created"
+	DeploymentCancelled    Action = "deployment.cancelled"
+	DeploymentForced       Action = "deployment.cancel-forced"
+	DeploymentsPaused      Action = "deployments.paused"
+	DeploymentsResumed     Action = "deployments.resumed"
+	SignedIn               Action = "user.signed-in"
+	SignInFailed           Action = "user.sign-in-failed"
+	SignInLinkMade         Action = "user.sign-in-link-made"
+	SessionEnded           Action = "user.session-ended"
+)
+
+var actions = []Action{
+	OrganizationCreated, DefaultPermissionSet, UserCreated, MemberAdded, MemberRoleChanged, MemberRemoved,
+	TeamCreated, TeamChanged, TeamDeleted, TokenCreated, TokenRevoked, TokenExchanged,
+	PoolCreated, PoolChanged, PoolDeleted, PoolDefaultSet, IssuerCreated, IssuerChanged, IssuerPoliciesChanged, IssuerDeleted,
+	WebhookCreated, WebhookChanged, WebhookDeleted, StackCreated, StackRenamed, StackTransferred, StackDeleted,
+	StackOwnerChanged, StackPermissionChanged, StackTagsChanged, StackConfigChanged, StateImported, UpdateCancelled,
+	SettingsChanged, SettingsDeleted, ScheduleCreated, ScheduleChanged, SchedulePaused, ScheduleResumed, ScheduleDeleted,
+	DeploymentCreated, DeploymentCancelled, DeploymentForced, DeploymentsPaused, DeploymentsResumed,
+	SignedIn, SignInFailed, SignInLinkMade, SessionEnded,
+}
+
+// Actions returns all actions.
+func Actions() []Action { return slices.Clone(actions) }

@@ -1,0 +1,100 @@
+package store
+
+import (
+	"fmt"
+	"strings"
+	"time"
+
+	"workflowagent/internal/server/store/database"
+)
+
+// AuditEntry is one change, or a sign-in, in the audit log.
+type AuditEntry struct {
+	ID          string
+	OrgID       string // "" for an entry about the whole server
+	At          time.Time
+	ActorKind   string
+	ActorID     string
+	Actor       string // the actor's name at the time
+	TokenID     string
+	TokenName   string
+	Action      string
+	SubjectKind string
+	SubjectID   string
+	Subject     string // the subject's name at the time
+	Address     string // from which the request came, or ""
+	Way         string
+	Detail      string // JSON object
+}
+
+// AuditFilter selects entries of the audit log. Empty fields select all.
+type AuditFilter struct {
+	OrgID   string // "" selects the entries about the whole server
+	Actor   string
+	Action  string
+	Subject string // a part of the subject's name
+	Way     string
+	From    time.Time // inclusive
+	Before  time.Time // exclusive
+	// OlderThan is the entry before the selected ones, NewerThan the one behind them. UpTo is the
+	// newest selected entry. Only their times and ids count.
+	OlderThan, NewerThan, UpTo AuditEntry
+	Limit                      int
+}
+
+var auditEntries = database.NewTable[AuditEntry]("audit_entries a")
+
+// InsertAuditEntry adds an entry to the audit log.
+func (tx *Tx) InsertAuditEntry(e AuditEntry) error { return auditEntries.Insert(tx.Tx, e) }
+
+func (f AuditFilter) where() (text string, args []any) {
+	var b strings.Builder
+	add := func(condition string, values ...any) {
+		for _, v := range values {
+			args = append(args, v)
+			condition = strings.Replace(condition, "?", fmt.Sprintf("$%d", len(args)), 1)
+		}
+		if b.Len() > 0 {
+			b.WriteString(" AND ")
+		}
+		b.WriteString(condition)
+	}
+	add("a.org_id = ?", f.OrgID)
+	for _, c := range []struct{ column, value string }{{"actor", f.Actor}, {"action", f.Action}, {"way", f.Way}} {
+		if c.value != "" {
+			add("a."+c.column+" = ?", c.value)
+		}
+	}
+	if f.Subject != "" {
+		pattern := strings.NewReplacer(`\`, `\\`, "%", `\%`, "_", `\_`).Replace(strings.ToLower(f.Subject))
+		add(`LOWER(a.subject) LIKE ? ESCAPE '\'`, "%"+pattern+"%")
+	}
+	if !f.From.IsZero() {
+		add("a.at >= ?", f.From)
+	}
+	if !f.Before.IsZero() {
+		add("a.at < ?", f.Before)
+	}
+	if e := f.OlderThan; e.ID != "" {
+		add("a.at <= ? AND (a.at < ? OR a.id < ?)", e.At, e.At, e.ID)
+	}
+	if e := f.UpTo; e.ID != "" {
+		add("a.at <= ? AND (a.at < ? OR a.id <= ?)", e.At, e.At, e.ID)
+	}
+	if e := f.NewerThan; e.ID != "" {
+		add("a.at >= ? AND (a.at > ? OR a.id > ?)", e.At, e.At, e.ID)
+	}
+	return "WHERE " + b.String(), args
+}
+
+// AuditEntries returns up to f.Limit of the selected entries, newest first.
+func (tx *Tx) AuditEntries(f AuditFilter) ([]AuditEntry, error) {
+	where, args := f.where()
+	return auditEntries.All(tx.Tx, fmt.Sprintf("%s ORDER BY a.at DESC, a.id DESC LIMIT %d", where, f.Limit), args...)
+}
+
+// CountAuditEntries returns the number of selected entries, at most f.Limit.
+func (tx *Tx) CountAuditEntries(f AuditFilter) (int64, error) {
+	where, args := f.where()
+	return database.Scalar[int64](tx.Tx, fmt.Sprintf("SELECT COUNT(*) FROM (SELECT 1 AS one FROM audit_entries a %s LIMIT %d) counted", where, f.Limit), args...)
+}
