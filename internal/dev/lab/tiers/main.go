@@ -68,6 +68,7 @@ func lanes() [][]tier {
 		},
 		{
 			{"provider", "the example provider, in its own module", clientsMissing, (*suite).provider},
+			{"pages", "the console's scripts, templates and colours, in their own module", always, (*suite).pages},
 			{"install", "manifests, charts and the Pulumi program for Kubernetes, in their own module", installMissing, (*suite).install},
 			{"clients", "the stock pulumi CLI against a real server and agents", clientsMissing, e2e("clients", parallelTests)},
 			{"faults", "processes killed and connections cut under running deployments", clientsMissing, e2e("faults", parallelTests)},
@@ -241,6 +242,10 @@ func (s *suite) provider(ctx context.Context, out io.Writer) error {
 
 func (s *suite) install(ctx context.Context, out io.Writer) error {
 	return s.goTestIn(ctx, out, filepath.Join(s.root, "internal", "dev", "tools", "install"), s.env, "./...")
+}
+
+func (s *suite) pages(ctx context.Context, out io.Writer) error {
+	return s.goTestIn(ctx, out, filepath.Join(s.root, "internal", "dev", "tools", "console"), s.env, "./...")
 }
 
 // engineTests matches the names of tests in other tiers' packages that require a Docker Engine.
