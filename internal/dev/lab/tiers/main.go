@@ -24,6 +24,7 @@ import (
 	"time"
 
 	"workflowagent/internal/dev/lab"
+	"workflowagent/internal/dev/lab/chromium"
 	"workflowagent/internal/dev/lab/cluster"
 )
 
@@ -72,6 +73,7 @@ func lanes() [][]tier {
 			{"install", "manifests, charts and the Pulumi program for Kubernetes, in their own module", installMissing, (*suite).install},
 			{"clients", "the stock pulumi CLI against a real server and agents", clientsMissing, e2e("clients", parallelTests)},
 			{"faults", "processes killed and connections cut under running deployments", clientsMissing, e2e("faults", parallelTests)},
+			{"browser", "the console in a real browser", browserMissing, e2e("browser", parallelTests)},
 			{"packages", "a release's content and signatures, and that its build is reproducible", packagesMissing, e2e("packages", parallelTests)},
 		},
 		{
@@ -334,6 +336,13 @@ func clientsMissing(ctx context.Context) string {
 		return err.Error()
 	}
 	return ""
+}
+
+func browserMissing(ctx context.Context) string {
+	if reason, ok := chromium.Available(); !ok {
+		return reason
+	}
+	return clientsMissing(ctx)
 }
 
 func installMissing(context.Context) string {

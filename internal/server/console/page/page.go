@@ -55,6 +55,8 @@ type Notes interface {
 type Route struct {
 	Method, Pattern string
 	Access          Access
+	// Raw reports whether the response is no page.
+	Raw bool
 }
 
 // Site is the console's routes.
@@ -156,6 +158,7 @@ func (s *Site) Action(pattern string, a Access, do func(v *Visit) (Answer, error
 // Raw registers a GET route whose response is not a page.
 func (s *Site) Raw(pattern string, a Access, serve func(w http.ResponseWriter, v *Visit) error) {
 	s.handle(http.MethodGet, pattern, a, serve)
+	s.routes[len(s.routes)-1].Raw = true
 }
 
 // RawAction registers a POST route whose request or response is not a form or page.
@@ -167,7 +170,7 @@ func (s *Site) RawAction(pattern string, a Access, serve func(w http.ResponseWri
 }
 
 func (s *Site) handle(method, pattern string, a Access, h func(w http.ResponseWriter, v *Visit) error) {
-	s.routes = append(s.routes, Route{method, pattern, a})
+	s.routes = append(s.routes, Route{Method: method, Pattern: pattern, Access: a})
 	s.mux.MethodFunc(method, pattern, func(w http.ResponseWriter, r *http.Request) {
 		v, err := s.visitor(r)
 		if err == nil {

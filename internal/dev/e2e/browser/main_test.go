@@ -1,0 +1,27 @@
+// Package browser drives the console in a real browser, against a real server, agents and the stock
+// pulumi CLI.
+package browser
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"testing"
+
+	"workflowagent/internal/dev/e2e/harness"
+	"workflowagent/internal/dev/lab/chromium"
+)
+
+// browser is the browser of all tests, each of which uses its own profile in it.
+var browser context.Context
+
+func TestMain(m *testing.M) {
+	started, stop, err := chromium.Start(context.Background())
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+	browser = started
+	defer stop()
+	harness.Main(m)
+}

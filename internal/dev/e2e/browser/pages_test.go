@@ -1,0 +1,153 @@
+package browser
+
+import (
+	"context"
+	"net/http"
+	"slices"
+	"strings"
+	"testing"
+
+	"workflowagent/internal/dev/e2e/harness"
+	"workflowagent/internal/server/console"
+)
+
+// hostile is a text that would break out of HTML, attributes and scripts. Every place that shows
+// text of others must show it unchanged.
+const hostile = `"'><script>alert(1)</script><img src=x onerror=alert(2)>{{7*7}}`
+
+// signIn signs a tab in with the administrator's token.
+func signIn(tb *tab, token string) {
+	tb.t.Helper()
+	tb.open("/-/login")
+	tb.fill("#token", token)
+	tb.click("form[action='/-/login'] button")
+	tb.wait("the browser is signed in", "document.querySelector('.menu.user')")
+}
+
+// world is a site with something on every page.
+type world struct {
+	*harness.Site
+	stack *harness.Stack
+	org   string
+}
+
+func newWorld(t *testing.T) *world {
+	t.Helper()
+	ctx := t.Context()
+	w := &world{Site: harness.StartSite(t, "")}
+	w.org = w.Server.Organization
+	if err := w.MakePool(ctx); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := w.StartAgent(ctx, "process", nil); err != nil {
+		t.Fatal(err)
+	}
+	w.stack = w.NewStack(ctx, t, "box", "a-stack-with-a-name-that-is-as-long-as-names-of-stacks-are-allowed-to-be-in-this-product-1234567890", "", nil)
+	repo := w.Repo(ctx, t)
+	w.stack.Finish(ctx, t, w.stack.Deploy(ctx, t, "update", repo.URL))
+	w.stack.Finish(ctx, t, w.stack.Deploy(ctx, t, "update", repo.URL, "echo '"+strings.ReplaceAll(hostile, "'", "")+"'; exit 7"))
+	if err := w.Server.Call(ctx, http.MethodPost, "/api/stacks/"+w.stack.Name+"/tags", map[string]string{"name": "note", "value": hostile}, nil); err != nil {
+		t.Fatal(err)
+	}
+	if err := w.Server.Call(ctx, http.MethodPost, "/api/stacks/"+w.stack.Name+"/deployments/pause", nil, nil); err != nil {
+		t.Fatal(err)
+	}
+	w.stack.Deploy(ctx, t, "preview", repo.URL)
+	return w
+}
+
+// urn returns the URN of the stack's root resource.
+func (w *world) urn(ctx context.Context, t *testing.T) string {
+	t.Helper()
+	var state struct {
+		Deployment struct {
+			Resources []struct {
+				URN string `json:"urn"`
+			} `json:"resources"`
+		} `json:"deployment"`
+	}
+	if err := w.Server.Call(ctx, http.MethodGet, "/api/stacks/"+w.stack.Name+"/export", nil, &state); err != nil {
+		t.Fatal(err)
+	}
+	if len(state.Deployment.Resources) == 0 {
+		t.Fatal("the stack has no resource")
+	}
+	return state.Deployment.Resources[0].URN
+}
+
+// TestPages opens every page of the console, as an administrator, in both color schemes and on a
+// phone. A route that this test does not know fails it.
+func TestPages(t *testing.T) {
+	w := newWorld(t)
+	stack := "/" + w.stack.Name
+	pages := map[string][]string{
+		"/-/login":              {"/-/login?next=/user/settings"},
+		"/-/login/link":         {"/-/login/link?key=x", "/-/login/link"},
+		"/user/settings":        {"/user/settings"},
+		"/user/settings/tokens": {"/user/settings/tokens"},
+		"/cli-login":            {"/cli-login?cliSessionPort=43210&cliSessionNonce=0123456789abcdef0123456789abcdef&cliSessionDescription=" + strings.ReplaceAll(hostile, " ", "%20")},
+		"/welcome/cli":          {"/welcome/cli"},
+		"/{org}":                {"/" + w.org},
+		"/{org}/{project}":      {"/" + w.org + "/box", "/" + w.org + "/none"},
+		"/{org}/-/stacks":       {"/" + w.org + "/-/stacks", "/" + w.org + "/-/stacks?q=nothing"},
+		"/{org}/-/deployments":  {"/" + w.org + "/-/deployments"},
+		"/{org}/-/pools":        {"/" + w.org + "/-/pools"},
+		"/{org}/-/pools/{pool}": {"/" + w.org + "/-/pools/" + w.Pool.ID},
+
+		"/{org}/{project}/{stack}":                       {stack},
+		"/{org}/{project}/{stack}/updates":               {stack + "/updates", stack + "/updates?previews=1"},
+		"/{org}/{project}/{stack}/updates/{version}":     {stack + "/updates/1", stack + "/updates/1?all=1"},
+		"/{org}/{project}/{stack}/resources":             {stack + "/resources"},
+		"/{org}/{project}/{stack}/resource":              {stack + "/resource?urn=" + w.urn(t.Context(), t)},
+		"/{org}/{project}/{stack}/deployments":           {stack + "/deployments"},
+		"/{org}/{project}/{stack}/deployments/{version}": {stack + "/deployments/1", stack + "/deployments/2", stack + "/deployments/3", stack + "/deployments/1?view=timeline", stack + "/deployments/2?view=settings", stack + "/deployments/1?view=changes"},
+		"/{org}/{project}/{stack}/deploy":                {stack + "/deploy", stack + "/deploy?operation=destroy"},
+		"/-/server":                                      {"/-/server"},
+	}
+	// These routes are no pages.
+	other := []string{"/", "/{org}/{project}/{stack}/previews/{update}"}
+	tb := newTab(t, w.Server.URL)
+	signIn(tb, w.Server.Token)
+	for _, route := range console.New(console.Deps{}).Routes() {
+		if route.Method != http.MethodGet || slices.Contains(other, route.Pattern) || route.Raw {
+			continue
+		}
+		paths := pages[route.Pattern]
+		if len(paths) == 0 {
+			t.Errorf("the test opens no page of the route %s", route.Pattern)
+		}
+		for _, path := range paths {
+			tb.visit(path)
+		}
+	}
+	tb.ignore("404")
+	tb.visit("/" + w.org + "/box/nothing")
+}
+
+// visit opens a page in every form and checks it.
+func (tb *tab) visit(path string) {
+	tb.t.Helper()
+	for _, form := range []struct {
+		scheme string
+		width  int64
+	}{{"light", 1280}, {"dark", 1280}, {"light", 360}} {
+		tb.scheme(form.scheme, form.width)
+		tb.open(path)
+		tb.wait(path+" is loaded", "document.readyState === 'complete' && document.querySelector('main h1')")
+		name := strings.Trim(path, "/") + "-" + form.scheme
+		if form.width < 800 {
+			name += "-phone"
+			if over := evaluate[int](tb, "document.documentElement.scrollWidth - document.documentElement.clientWidth"); over > 0 {
+				tb.t.Errorf("%s scrolls sideways by %d px at %d px: %s", path, over, form.width, widest(tb))
+			}
+		}
+		tb.axe(path + " " + form.scheme)
+		tb.shot(name)
+		tb.check()
+	}
+}
+
+// widest names the elements that are wider than the window.
+func widest(tb *tab) string {
+	return evaluate[string](tb, `[...document.querySelectorAll("main *, header *")].filter((e) => e.getBoundingClientRect().right > innerWidth + 1).slice(0, 5).map((e) => e.outerHTML.slice(0, 120)).join("\n")`)
+}
