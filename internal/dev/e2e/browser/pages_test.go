@@ -133,12 +133,12 @@ func (tb *tab) visit(path string) {
 	}{{"light", 1280}, {"dark", 1280}, {"light", 360}} {
 		tb.scheme(form.scheme, form.width)
 		tb.open(path)
-		tb.wait(path+" is loaded", "document.readyState === 'complete' && document.querySelector('main h1')")
+		tb.wait(path+" is loaded", "document.readyState === 'complete' && document.querySelector('main')")
 		name := strings.Trim(path, "/") + "-" + form.scheme
 		if form.width < 800 {
 			name += "-phone"
 			if over := evaluate[int](tb, "document.documentElement.scrollWidth - document.documentElement.clientWidth"); over > 0 {
-				tb.t.Errorf("%s scrolls sideways by %d px at %d px: %s", path, over, form.width, widest(tb))
+				tb.t.Errorf("%s scrolls sideways by %d px at %d px: %s", path, over, form.width, strings.TrimSpace(widest(tb)))
 			}
 		}
 		tb.axe(path + " " + form.scheme)

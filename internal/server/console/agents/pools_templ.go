@@ -1410,7 +1410,7 @@ func tokens(d detail) templ.Component {
 					return templ_7745c5c3_Err
 				}
 			} else {
-				templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 124, "<div class=\"scroll\"><table class=\"table narrow\"><thead><tr><th>Token</th><th>Created</th><th>Last used</th><th>Expires</th><th aria-label=\"Actions\"></th></tr></thead> <tbody>")
+				templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 124, "<div class=\"scroll\"><table class=\"table narrow\"><thead><tr><th>Token</th><th>Created</th><th>Last used</th><th>Expires</th><th scope=\"col\"><span class=\"off-screen\">Actions</span></th></tr></thead> <tbody>")
 				if templ_7745c5c3_Err != nil {
 					return templ_7745c5c3_Err
 				}
