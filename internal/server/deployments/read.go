@@ -386,3 +386,17 @@ func updateMatches(op workflow.Operation, u store.UpdateKind) bool {
 		return false
 	}
 }
+
+// LogJob returns the job whose log [Service.Logs] contains.
+func (s *Service) LogJob(ctx context.Context, st store.Stack, deploymentID string) (job store.Job, err error) {
+	err = s.db.Read(ctx, func(tx *store.Tx) error {
+		dj, err := find(tx, st, deploymentID)
+		job = dj.Job
+		return err
+	})
+	return job, err
+}
+
+// Logs returns the logs of jobs. Callers must obtain the job from [Service.LogJob], which finds it
+// only within the stack.
+func (s *Service) Logs() *joblog.Store { return s.logs }

@@ -82,17 +82,27 @@ type lineDecoder struct{ text []byte }
 // decode decodes the line at the start of b. used is the number of decoded bytes, or 0 if the line
 // is incomplete.
 func (d *lineDecoder) decode(b []byte) (line Line, used int) {
+	f, used := parseLine(b)
+	if used == 0 {
+		return Line{}, 0
+	}
+	return Line{Time: f.Time, Text: d.clean(f.Text, !f.Fragment)}, used
+}
+
+// parseLine returns the line at the start of b without decoding its text. used is its number of
+// bytes, or 0 if the line is incomplete. Bytes that do not form a frame are a line without a time.
+func parseLine(b []byte) (f protocol.Frame, used int) {
 	f, used, err := protocol.ParseFrame(b)
 	if err == nil {
-		return Line{Time: f.Time, Text: d.clean(f.Text, !f.Fragment)}, used
+		return f, used
 	}
 	switch used = foreignSize(b, err); {
 	case used == 0:
-		return Line{}, 0
+		return protocol.Frame{}, 0
 	case b[used-1] == '\n':
-		return Line{Text: d.clean(b[:used-1], true)}, used
+		return protocol.Frame{Text: b[:used-1]}, used
 	default:
-		return Line{Text: d.clean(b[:used], false)}, used
+		return protocol.Frame{Text: b[:used], Fragment: true}, used
 	}
 }
 
@@ -131,57 +141,14 @@ func foreignSize(b []byte, err error) int {
 	return protocol.MaxFrameText
 }
 
-// indexEvery is the number of lines between two entries of a lineIndex.
-const indexEvery = 1024
-
-// lineIndex contains the offset of every 1024th line in the scanned part of a stream.
-type lineIndex struct {
-	at      []int64 // at[i] is the offset of line i*indexEvery
-	lines   int64   // number of complete lines scanned
-	scanned int64   // total size of these lines in bytes
-}
-
-// scan indexes a stream up to its end or the wanted line. The caller must hold the stream's lock.
-func (l *Store) scan(ctx context.Context, key string, ix *lineIndex, want int64) error {
-	buf, done := buffer()
-	defer done()
-	for ix.lines <= want {
-		size, err := l.blobs.ReadAt(ctx, key, ix.scanned, buf)
-		if err != nil {
-			return err
-		}
-		chunk := buf[:size]
-		n := 0
-		for n < len(chunk) {
-			used := lineSize(chunk[n:])
-			if used == 0 {
-				break
-			}
-			if ix.lines%indexEvery == 0 {
-				ix.at = append(ix.at, ix.scanned+int64(n))
-			}
-			ix.lines++
-			n += used
-		}
-		if n == 0 {
-			return nil
-		}
-		ix.scanned += int64(n)
-	}
-	return nil
-}
-
 func (l *Store) readFrom(ctx context.Context, key string, first int64, count int) ([]Line, bool, error) {
-	st := l.open(key)
-	st.mu.Lock()
-	err := l.scan(ctx, key, &st.lines, first+int64(count))
-	known, start, at := st.lines.lines, int64(0), int64(0)
-	if i := first / indexEvery; err == nil && first < known {
-		start, at = i*indexEvery, st.lines.at[i]
-	}
-	st.mu.Unlock()
-	if err != nil || first >= known {
+	ix := l.index(key)
+	if err := l.scan(ctx, key, ix, first+int64(count)); err != nil {
 		return nil, false, err
+	}
+	start, at, known := ix.before(first)
+	if first >= known {
+		return nil, false, nil
 	}
 	// Lines before the first requested line are read in batches and discarded.
 	for skip := int(first - start); skip > 0; {
@@ -207,10 +174,12 @@ func (l *Store) PutLines(ctx context.Context, key string, r protocol.LogLines) e
 	st := l.open(key)
 	st.mu.Lock()
 	defer st.mu.Unlock()
-	if err := l.scan(ctx, key, &st.lines, 1<<62); err != nil {
+	ix := l.index(key)
+	if err := l.scan(ctx, key, ix, allLines); err != nil {
 		return err
 	}
-	if have := st.lines.lines - r.Offset; have > 0 {
+	have, scanned := ix.end()
+	if have -= r.Offset; have > 0 {
 		r.Lines = r.Lines[min(have, int64(len(r.Lines))):]
 	}
 	var framed []byte
@@ -220,6 +189,6 @@ func (l *Store) PutLines(ctx context.Context, key string, r protocol.LogLines) e
 	if len(framed) == 0 {
 		return nil
 	}
-	_, err := l.append(ctx, key, st, st.lines.scanned, framed)
+	_, err := l.append(ctx, key, st, scanned, framed)
 	return err
 }

@@ -45,6 +45,8 @@ type Store struct {
 	mu      sync.Mutex
 	streams map[string]*stream
 	dirty   map[string]bool
+	indexes indexes
+	finds   chan struct{} // one element for each running search
 
 	kick chan struct{} // signals that a stream is dirty; capacity 1
 	now  chan struct{} // signals that syncEarly bytes are dirty; capacity 1
@@ -55,7 +57,6 @@ type stream struct {
 	size    int64
 	durable int64
 	used    time.Time
-	lines   lineIndex
 	hash    prefixHash
 }
 
@@ -66,7 +67,7 @@ func New(blobs blob.Store, instant bool, limit int64, every time.Duration, log *
 	return &Store{
 		blobs: blobs, instant: instant, limit: limit, every: every, log: log,
 		streams: map[string]*stream{}, dirty: map[string]bool{},
-		kick: make(chan struct{}, 1), now: make(chan struct{}, 1),
+		finds: make(chan struct{}, maxFinds), kick: make(chan struct{}, 1), now: make(chan struct{}, 1),
 	}
 }
 
