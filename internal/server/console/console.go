@@ -10,6 +10,7 @@ import (
 	"workflowagent/internal/server/console/agents"
 	"workflowagent/internal/server/console/deployment"
 	"workflowagent/internal/server/console/home"
+	"workflowagent/internal/server/console/joblog"
 	"workflowagent/internal/server/console/page"
 	"workflowagent/internal/server/console/queue"
 	"workflowagent/internal/server/console/stack"
@@ -46,6 +47,7 @@ func New(d Deps) *page.Site {
 	account.Register(site, account.Deps{Identity: d.Identity, SignIn: d.SignIn, APIURL: d.APIURL})
 	stack.Register(site, stack.Deps{Stacks: d.Stacks, Deployments: d.Deployments, Drift: d.Drift, Triggers: d.Triggers, APIURL: d.APIURL})
 	deployment.Register(site, deployment.Deps{Deployments: d.Deployments, Stacks: d.Stacks, Pools: d.Pools, URL: d.APIURL})
+	joblog.Register(site, joblog.Deps{Deployments: d.Deployments})
 	queue.Register(site, queue.Deps{Deployments: d.Deployments, Pools: d.Pools, URL: d.APIURL})
 	agents.Register(site, agents.Deps{Deployments: d.Deployments, Pools: d.Pools, Server: d.Server, URL: d.APIURL, Releases: d.Releases})
 	home.Register(site, home.Deps{Deployments: d.Deployments, Pools: d.Pools, URL: d.APIURL})

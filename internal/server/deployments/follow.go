@@ -90,4 +90,3 @@ func (s *Service) report(ctx context.Context, job store.Job, known map[LogSize]i
 	}
 	return nil
 }
-

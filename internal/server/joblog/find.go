@@ -47,7 +47,7 @@ type Found struct {
 
 // Find searches all streams of a claim, in their order. It sees the text as pages show it.
 func (l *Store) Find(ctx context.Context, job store.Job, epoch int64, q Query) (Found, error) {
-	if err := checkStream(job, epoch, 0); err != nil {
+	if err := CheckStream(job, epoch, 0); err != nil {
 		return Found{}, err
 	}
 	match, err := q.matcher()

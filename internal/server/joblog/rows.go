@@ -62,8 +62,8 @@ func StreamName(job store.Job, stream int) string {
 	return streamName(job, stream)
 }
 
-// checkStream checks that a stream of a claim exists.
-func checkStream(job store.Job, epoch int64, stream int) error {
+// CheckStream checks that a stream of a claim exists.
+func CheckStream(job store.Job, epoch int64, stream int) error {
 	if epoch < 1 || epoch > job.Epoch {
 		return fault.NotFound("Not Found: the deployment has no attempt %d", epoch)
 	}
@@ -117,7 +117,7 @@ func (l *Store) Count(ctx context.Context, jobID string, epoch int64, stream int
 // Rows returns up to count lines of a stream from the line from, which starts at 0. If whole is set,
 // long lines are not cut.
 func (l *Store) Rows(ctx context.Context, job store.Job, epoch int64, stream int, from int64, count int, whole bool) (Rows, error) {
-	if err := checkStream(job, epoch, stream); err != nil {
+	if err := CheckStream(job, epoch, stream); err != nil {
 		return Rows{}, err
 	}
 	if from < 0 || count < 1 || count > MaxRows {
@@ -265,7 +265,7 @@ func hasWord(text []byte, word string) bool {
 
 // WriteText writes the log of one stream as text. Without coloured, it contains no colours.
 func (l *Store) WriteText(ctx context.Context, w io.Writer, job store.Job, epoch int64, stream int, coloured bool) error {
-	if err := checkStream(job, epoch, stream); err != nil {
+	if err := CheckStream(job, epoch, stream); err != nil {
 		return err
 	}
 	out := bufio.NewWriterSize(w, 32<<10)

@@ -3,7 +3,6 @@ package deployment
 
 import (
 	"cmp"
-	"context"
 	"encoding/json"
 	"fmt"
 	"strconv"
@@ -11,12 +10,12 @@ import (
 
 	"github.com/a-h/templ"
 
+	"workflowagent/internal/server/console/joblog"
 	"workflowagent/internal/server/console/page"
 	"workflowagent/internal/server/console/view"
 	"workflowagent/internal/server/deployments"
 	"workflowagent/internal/server/deployments/waiting"
 	"workflowagent/internal/server/identity"
-	"workflowagent/internal/server/joblog"
 	"workflowagent/internal/server/pools"
 	"workflowagent/internal/server/stacks"
 	"workflowagent/internal/server/store"
@@ -128,7 +127,7 @@ func (p *pages) page(v *page.Visit, d shown) (view.Page, error) {
 }
 
 // content returns what a tab of the page shows below the head.
-func (p *pages) content(v *page.Visit, d shown, tab string, _ *view.Page) (templ.Component, error) {
+func (p *pages) content(v *page.Visit, d shown, tab string, out *view.Page) (templ.Component, error) {
 	switch tab {
 	case "settings":
 		text, err := used(d.Settings)
@@ -137,28 +136,13 @@ func (p *pages) content(v *page.Visit, d shown, tab string, _ *view.Page) (templ
 	case "timeline":
 		return timeline(d), nil
 	default:
-		lines, more, err := p.log(v.Context(), v.Stack, d.ID)
-		return plainLog(lines, more), err
-	}
-}
-
-// shownLines is the maximum number of log lines on the page.
-const shownLines = 2000
-
-func (p *pages) log(ctx context.Context, st store.Stack, id string) (lines []joblog.Line, more bool, err error) {
-	token := ""
-	for len(lines) < shownLines {
-		part, err := p.Deployments.Log(ctx, st, id, token, 0)
-		if err != nil {
-			return nil, false, err
+		try, _ := strconv.ParseInt(v.Query("try"), 10, 64) // an invalid number selects the last attempt
+		m, err := joblog.Load(v.Context(), p.Deployments, d.Job, d.Path+"/log", try, d.Now)
+		if m.Live {
+			out.Feed = joblog.Feed(p.Deployments, v.Stack, d.ID)
 		}
-		lines = append(lines, part.Lines...)
-		if part.Next == "" || len(part.Lines) == 0 {
-			return lines, false, nil
-		}
-		token = part.Next
+		return joblog.View(m), err
 	}
-	return lines, true, nil
 }
 
 // tabs of the page, in their order.
