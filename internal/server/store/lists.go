@@ -55,6 +55,10 @@ type StagePosition struct {
 	DeploymentID string
 }
 
+// byDeployment reports whether the table of deployments has the index that fits the filter, and not
+// the table of jobs.
+func (f StageFilter) byDeployment() bool { return f.StackID != "" || f.RequestedBy != "" }
+
 // conditions returns the condition of a filter, without the page, and its arguments; "" means that
 // the filter selects nothing.
 func (f StageFilter) conditions() (where string, args []any) {
@@ -63,9 +67,12 @@ func (f StageFilter) conditions() (where string, args []any) {
 		return "", nil
 	}
 	where += " AND " + stageConditions[f.Stage]
-	if f.StackID != "" {
-		// SQLite then chooses the index deployments_by_stack.
+	if f.byDeployment() {
+		// SQLite then chooses the index deployments_by_stack or deployments_by_user.
 		where = strings.Replace(where, "j.org_id = $1", "j.org_id || '' = $1", 1) + " AND d.created_at >= 0"
+	}
+	if f.StackID == "" && f.RequestedBy != "" {
+		where += " AND d.org_id = $1 AND d.requested_by <> ''"
 	}
 	if f.Newest {
 		where += " AND EXISTS (SELECT 1 FROM stack_queues q WHERE q.stack_id = j.stack_id AND q.last_version = j.version)"
@@ -130,7 +137,7 @@ func (tx *Tx) DeploymentsInStage(f StageFilter) ([]DeploymentJob, error) {
 		order, before = "ASC", ">"
 	}
 	query, at, id := stageSummaries, "j.queued_at", "j.deployment_id"
-	if f.StackID != "" {
+	if f.byDeployment() {
 		query, at, id = deploymentSummaries, "d.created_at", "d.id" // the same values
 	}
 	if f.After.DeploymentID != "" {
