@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"strconv"
 
+	"workflowagent/internal/server/audit"
 	"workflowagent/internal/server/fault"
 	"workflowagent/internal/server/identity"
 	"workflowagent/internal/server/pools"
@@ -57,8 +58,29 @@ func (s *Service) CreateIn(ctx context.Context, tx *store.Tx, p identity.Princip
 		Initiator: termtext.OneLine(initiator, maxMessage), RequestedBy: p.User.ID, Requester: p.Name(), InheritSettings: inherit,
 		CreatedAt: tx.Now(),
 	}
-	err = s.enqueue(tx, &d, identity.NewID(), set)
-	return d, err
+	if err = s.enqueue(tx, &d, identity.NewID(), set); err != nil {
+		return d, err
+	}
+	by := p.AuditActor()
+	return d, audit.Record(ctx, tx, audit.Entry{
+		OrgID: st.OrgID, Action: audit.DeploymentCreated, Subject: subjectOf(st), Actor: &by,
+		Detail: map[string]any{"deployment": d.ID, "version": d.Version, "operation": d.Operation, "initiator": d.Initiator},
+	})
+}
+
+// subjectOf returns a stack as the audit log names it.
+func subjectOf(st store.Stack) audit.Subject {
+	return audit.Subject{Kind: "stack", ID: st.ID, Name: st.Ref()}
+}
+
+// recordCancel records that a deployment is to end.
+func recordCancel(ctx context.Context, tx *store.Tx, st store.Stack, job store.Job, force bool) error {
+	action := audit.DeploymentCancelled
+	if force {
+		action = audit.DeploymentForced
+	}
+	detail := map[string]any{"deployment": job.DeploymentID, "version": job.Version, "status": job.Status}
+	return audit.Record(ctx, tx, audit.Entry{OrgID: st.OrgID, Action: action, Subject: subjectOf(st), Detail: detail})
 }
 
 // Prepare checks the body of a deployment's request as [Service.CreateIn] would now. It returns a

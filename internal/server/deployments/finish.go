@@ -9,6 +9,7 @@ import (
 
 	"github.com/sirupsen/logrus"
 
+	"workflowagent/internal/server/audit"
 	"workflowagent/internal/server/fault"
 	"workflowagent/internal/server/identity"
 	"workflowagent/internal/server/pools"
@@ -194,9 +195,15 @@ func (s *Service) Cancel(ctx context.Context, st store.Stack, deploymentID, by s
 		lost := job.Reason == workflow.ReasonLost && now.Sub(job.EndedAt) <= s.opts.Evidence
 		switch {
 		case job.Status == workflow.StatusNotStarted:
+			if err := recordCancel(ctx, tx, st, job, force); err != nil {
+				return nil, err
+			}
 			return nil, s.skip(tx, job, workflow.ReasonCancelled, text, now)
 		case job.Status == workflow.StatusAccepted:
 			v := verdict{event: workflow.EventFail, reason: workflow.ReasonCancelled, message: text, note: text}
+			if err := recordCancel(ctx, tx, st, job, force); err != nil {
+				return nil, err
+			}
 			if err := s.finish(tx, &job, v, now); err != nil {
 				return nil, err
 			}
@@ -204,6 +211,9 @@ func (s *Service) Cancel(ctx context.Context, st store.Stack, deploymentID, by s
 		case job.Status == workflow.StatusRunning, lost: // a lost job might still run
 			if job.CancelRequested && (job.ForceRequested || !force) {
 				return nil, nil
+			}
+			if err := recordCancel(ctx, tx, st, job, force); err != nil {
+				return nil, err
 			}
 			job.CancelRequested, job.ForceRequested = true, job.ForceRequested || force
 			job.ModifiedAt = now
@@ -239,6 +249,9 @@ func (s *Service) PauseStack(ctx context.Context, p identity.Principal, st store
 		if paused != queue.Paused {
 			queue.Paused = paused
 			queue.PausedBy, queue.PausedAt = pausedBy(tx, p, paused)
+			if err := recordPause(ctx, tx, st.OrgID, subjectOf(st), paused); err != nil {
+				return err
+			}
 		}
 		tx.Notify(pools.QueueTopic, pools.OrgPayload(st.OrgID))
 		queueChanged(tx, st.OrgID, st.ID)
@@ -254,6 +267,14 @@ func pausedBy(tx *store.Tx, p identity.Principal, paused bool) (by string, at ti
 	return p.Name(), tx.Now()
 }
 
+func recordPause(ctx context.Context, tx *store.Tx, orgID string, about audit.Subject, paused bool) error {
+	action := audit.DeploymentsResumed
+	if paused {
+		action = audit.DeploymentsPaused
+	}
+	return audit.Record(ctx, tx, audit.Entry{OrgID: orgID, Action: action, Subject: about})
+}
+
 // PauseOrg pauses or resumes all queues of an organization.
 func (s *Service) PauseOrg(ctx context.Context, p identity.Principal, orgID string, paused bool) error {
 	if !p.CanAdminOrg(orgID) {
@@ -267,6 +288,9 @@ func (s *Service) PauseOrg(ctx context.Context, p identity.Principal, orgID stri
 		if paused != queue.Paused {
 			queue.Paused = paused
 			queue.PausedBy, queue.PausedAt = pausedBy(tx, p, paused)
+			if err := recordPause(ctx, tx, orgID, audit.Subject{Kind: "organization", ID: orgID}, paused); err != nil {
+				return err
+			}
 		}
 		tx.Notify(pools.QueueTopic, pools.OrgPayload(orgID))
 		queueChanged(tx, orgID, "")

@@ -247,7 +247,7 @@ func (s *Service) CancelQueued(ctx context.Context, p identity.Principal, orgID 
 	err := s.db.Write(ctx, func(tx *store.Tx) error {
 		n = 0
 		for _, id := range ids {
-			ok, err := s.cancelQueued(tx, p, orgID, id)
+			ok, err := s.cancelQueued(ctx, tx, p, orgID, id)
 			if err != nil {
 				return err
 			}
@@ -263,7 +263,7 @@ func (s *Service) CancelQueued(ctx context.Context, p identity.Principal, orgID 
 	return n, nil
 }
 
-func (s *Service) cancelQueued(tx *store.Tx, p identity.Principal, orgID, id string) (bool, error) {
+func (s *Service) cancelQueued(ctx context.Context, tx *store.Tx, p identity.Principal, orgID, id string) (bool, error) {
 	job, err := tx.JobOfDeployment(id)
 	if err != nil || job.OrgID != orgID || job.Status != workflow.StatusNotStarted {
 		return false, ignoreMissing(err)
@@ -273,6 +273,9 @@ func (s *Service) cancelQueued(tx *store.Tx, p identity.Principal, orgID, id str
 		return false, ignoreMissing(err)
 	}
 	if p, err = p.On(tx, st); err != nil || !p.Can(st, identity.Operate) {
+		return false, err
+	}
+	if err := recordCancel(ctx, tx, st, job, false); err != nil {
 		return false, err
 	}
 	return true, s.skip(tx, job, workflow.ReasonCancelled, fmt.Sprintf("Cancelled by %s.", p.Name()), tx.Now())

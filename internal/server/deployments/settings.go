@@ -1,13 +1,16 @@
 package deployments
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
+	"workflowagent/internal/server/audit"
 	"workflowagent/internal/server/fault"
 	"workflowagent/internal/server/identity"
 	"workflowagent/internal/server/pools"
@@ -82,6 +85,10 @@ func (s *Service) changeSettings(ctx context.Context, p identity.Principal, st s
 		if err != nil {
 			return err
 		}
+		before, err := documentOf(old)
+		if err != nil {
+			return err
+		}
 		fresh, err := change(old)
 		if err == nil {
 			err = validate(fresh)
@@ -120,12 +127,55 @@ func (s *Service) changeSettings(ctx context.Context, p identity.Principal, st s
 		}
 		out = &StoredSettings{*fresh, row.Version, row.Source}
 		queueChanged(tx, st.OrgID, st.ID)
-		return tx.SaveDeploymentSettings(row)
+		if err := tx.SaveDeploymentSettings(row); err != nil {
+			return err
+		}
+		return audit.Record(ctx, tx, audit.Entry{
+			OrgID: st.OrgID, Action: audit.SettingsChanged, Subject: subjectOf(st), Detail: map[string]any{"version": row.Version, "source": source, "keys": differ("", before, doc)},
+		})
 	})
 	if err != nil {
 		return nil, err
 	}
 	return out, nil
+}
+
+func documentOf(set *workflow.Settings) ([]byte, error) {
+	if set == nil {
+		return []byte("{}"), nil
+	}
+	doc, err := json.Marshal(set)
+	if err != nil {
+		return nil, fmt.Errorf("encoding deployment settings: %w", err)
+	}
+	return doc, nil
+}
+
+// differ returns the paths of the members in which two JSON documents differ, without their values,
+// which can be secrets.
+func differ(path string, before, after []byte) []string {
+	if bytes.Equal(before, after) {
+		return nil
+	}
+	var a, b map[string]json.RawMessage
+	isObject := func(raw []byte, into *map[string]json.RawMessage) bool {
+		return len(raw) == 0 || json.Unmarshal(raw, into) == nil
+	}
+	if !isObject(before, &a) || !isObject(after, &b) || len(a)+len(b) == 0 {
+		return []string{path}
+	}
+	names := slices.Collect(maps.Keys(a))
+	for name := range b {
+		if _, ok := a[name]; !ok {
+			names = append(names, name)
+		}
+	}
+	slices.Sort(names)
+	var keys []string
+	for _, name := range names {
+		keys = append(keys, differ(strings.TrimPrefix(path+"."+name, "."), a[name], b[name])...)
+	}
+	return keys
 }
 
 // validate returns an error if the settings are invalid or name an unknown role. A role that is named
@@ -156,7 +206,12 @@ func poolOf(tx *store.Tx, orgID, id string) (pinned bool, err error) {
 
 // DeleteSettings removes the settings of a stack.
 func (s *Service) DeleteSettings(ctx context.Context, st store.Stack) error {
-	err := s.db.Write(ctx, func(tx *store.Tx) error { return tx.DeleteDeploymentSettings(st.ID) })
+	err := s.db.Write(ctx, func(tx *store.Tx) error {
+		if err := tx.DeleteDeploymentSettings(st.ID); err != nil {
+			return err
+		}
+		return audit.Record(ctx, tx, audit.Entry{OrgID: st.OrgID, Action: audit.SettingsDeleted, Subject: subjectOf(st)})
+	})
 	if err != nil {
 		return fmt.Errorf("deleting deployment settings: %w", err)
 	}

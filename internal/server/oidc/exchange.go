@@ -12,6 +12,7 @@ import (
 
 	"github.com/sirupsen/logrus"
 
+	"workflowagent/internal/server/audit"
 	"workflowagent/internal/server/identity"
 	"workflowagent/internal/server/store"
 )
@@ -185,6 +186,12 @@ func (s *Service) grant(ctx context.Context, org store.Organization, sub subject
 		token.Name, token.Description = "oidc:"+issuer.Name, text(sub.claims["sub"])
 		token.CreatedAt, token.ExpiresAt = now, now.Add(life)
 		if err := tx.InsertToken(token); err != nil {
+			return err
+		}
+		if err := audit.Record(ctx, tx, audit.Entry{
+			OrgID: org.ID, Action: audit.TokenExchanged, Subject: audit.Subject{Kind: "token", ID: token.ID, Name: token.Name},
+			Detail: map[string]any{"kind": token.Kind, "scope": r.Scope}, Actor: &audit.Actor{Kind: "issuer", ID: issuer.ID, Name: token.Description},
+		}); err != nil {
 			return err
 		}
 		granted = Granted{AccessToken: plain, TokenType: r.RequestedTokenType, Lifetime: life, Scope: r.Scope}

@@ -10,6 +10,7 @@ import (
 
 	"github.com/sirupsen/logrus"
 
+	"workflowagent/internal/server/audit"
 	"workflowagent/internal/server/fault"
 	"workflowagent/internal/server/identity"
 	"workflowagent/internal/server/outbound"
@@ -70,7 +71,10 @@ func (s *Service) Register(ctx context.Context, p identity.Principal, org store.
 		if err := tx.InsertOIDCIssuer(issuer); err != nil {
 			return err
 		}
-		return tx.InsertOIDCPolicy(policy)
+		if err := tx.InsertOIDCPolicy(policy); err != nil {
+			return err
+		}
+		return recordIssuer(ctx, tx, audit.IssuerCreated, issuer)
 	})
 	if errors.Is(err, store.ErrConflict) {
 		return issuer, fault.Conflict("Conflict: url: this organization already trusts the issuer %s", issuer.Issuer)
@@ -80,6 +84,12 @@ func (s *Service) Register(ctx context.Context, p identity.Principal, org store.
 	}
 	s.log.WithFields(logrus.Fields{"issuer": issuer.Issuer, "id": issuer.ID, "org": org.Name, "by": p.Name()}).Info("registered an OIDC issuer")
 	return issuer, nil
+}
+
+func recordIssuer(ctx context.Context, tx *store.Tx, action audit.Action, issuer store.OIDCIssuer) error {
+	return audit.Record(ctx, tx, audit.Entry{
+		OrgID: issuer.OrgID, Action: action, Subject: audit.Subject{Kind: "issuer", ID: issuer.ID, Name: issuer.Name}, Detail: map[string]any{"issuer": issuer.Issuer},
+	})
 }
 
 // check validates the fields that an administrator can set.
@@ -161,7 +171,10 @@ func (s *Service) Update(ctx context.Context, p identity.Principal, orgID, id st
 			return err
 		}
 		issuer.ModifiedAt = time.Now().UTC().Truncate(time.Microsecond)
-		return tx.UpdateOIDCIssuer(issuer)
+		if err := tx.UpdateOIDCIssuer(issuer); err != nil {
+			return err
+		}
+		return recordIssuer(ctx, tx, audit.IssuerChanged, issuer)
 	})
 	if err != nil {
 		return issuer, issuerNotFound(err, id)
@@ -174,10 +187,16 @@ func (s *Service) Update(ctx context.Context, p identity.Principal, orgID, id st
 func (s *Service) Delete(ctx context.Context, p identity.Principal, orgID, id string) error {
 	var revoked int64
 	err := s.db.Write(ctx, func(tx *store.Tx) error {
+		issuer, err := tx.OIDCIssuer(orgID, id)
+		if err != nil {
+			return err
+		}
 		if err := tx.DeleteOIDCIssuer(orgID, id); err != nil {
 			return err
 		}
-		var err error
+		if err := recordIssuer(ctx, tx, audit.IssuerDeleted, issuer); err != nil {
+			return err
+		}
 		revoked, err = tx.DeleteTokensOfIssuer(id)
 		tx.Notify(identity.PoolTokenTopic, orgID)
 		return err

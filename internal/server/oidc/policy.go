@@ -9,6 +9,7 @@ import (
 
 	"github.com/sirupsen/logrus"
 
+	"workflowagent/internal/server/audit"
 	"workflowagent/internal/server/fault"
 	"workflowagent/internal/server/identity"
 	"workflowagent/internal/server/store"
@@ -113,8 +114,13 @@ func (s *Service) SetPolicies(ctx context.Context, p identity.Principal, orgID, 
 		if err := tx.UpdateOIDCPolicy(row); err != nil {
 			return err
 		}
-		set, err = policySet(row)
-		return err
+		if set, err = policySet(row); err != nil {
+			return err
+		}
+		return audit.Record(ctx, tx, audit.Entry{
+			OrgID: orgID, Action: audit.IssuerPoliciesChanged, Subject: audit.Subject{Kind: "issuer", ID: row.IssuerID},
+			Detail: map[string]any{"version": row.Version, "policies": len(policies)},
+		})
 	})
 	if errors.Is(err, store.ErrNotFound) {
 		return PolicySet{}, fault.NotFound("Not Found: auth policy '%s' not found", policyID)

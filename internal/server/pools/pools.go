@@ -10,6 +10,7 @@ import (
 
 	"github.com/sirupsen/logrus"
 
+	"workflowagent/internal/server/audit"
 	"workflowagent/internal/server/fault"
 	"workflowagent/internal/server/identity"
 	"workflowagent/internal/server/store"
@@ -82,6 +83,9 @@ func (s *Service) Create(ctx context.Context, p identity.Principal, org store.Or
 			return err
 		}
 		changed(tx, org.ID, pool.ID)
+		if err := recordPool(ctx, tx, audit.PoolCreated, pool); err != nil {
+			return err
+		}
 		if first = others == 0; !first {
 			return nil
 		}
@@ -219,6 +223,10 @@ func overview(tx *store.Tx, pool store.AgentPool, queue store.OrgQueue) (Overvie
 	return o, nil
 }
 
+func recordPool(ctx context.Context, tx *store.Tx, action audit.Action, pool store.AgentPool) error {
+	return audit.Record(ctx, tx, audit.Entry{OrgID: pool.OrgID, Action: action, Subject: audit.Subject{Kind: "pool", ID: pool.ID, Name: pool.Name}})
+}
+
 // Rename changes a pool's name, description or both; nil keeps the current value.
 func (s *Service) Rename(ctx context.Context, orgID, id string, name, description *string) (store.AgentPool, error) {
 	var pool store.AgentPool
@@ -240,7 +248,10 @@ func (s *Service) Rename(ctx context.Context, orgID, id string, name, descriptio
 			return err
 		}
 		changed(tx, orgID, id)
-		return tx.RenamePool(pool)
+		if err := tx.RenamePool(pool); err != nil {
+			return err
+		}
+		return recordPool(ctx, tx, audit.PoolChanged, pool)
 	})
 	return pool, notFound(err, id)
 }
@@ -256,7 +267,10 @@ func (s *Service) SetDefault(ctx context.Context, orgID, id string) error {
 				return err
 			}
 		}
-		return chooseDefault(tx, orgID, id)
+		if err := chooseDefault(tx, orgID, id); err != nil {
+			return err
+		}
+		return recordPool(ctx, tx, audit.PoolDefaultSet, store.AgentPool{ID: id, OrgID: orgID})
 	})
 	if err == nil {
 		err = s.moveQueued(ctx, orgID, id)
@@ -297,7 +311,8 @@ func (s *Service) Delete(ctx context.Context, orgID, id string, force bool, forg
 		if err != nil {
 			return 0, err
 		}
-		if _, err := tx.Pool(orgID, id); err != nil {
+		pool, err := tx.Pool(orgID, id)
+		if err != nil {
 			return 0, err
 		}
 		if !force && use != (store.PoolUse{}) {
@@ -329,7 +344,10 @@ func (s *Service) Delete(ctx context.Context, orgID, id string, force bool, forg
 		tx.Notify(QueueTopic, OrgPayload(orgID))
 		tx.Notify(identity.PoolTokenTopic, orgID)
 		changed(tx, orgID, "")
-		return 0, tx.DeletePool(orgID, id)
+		if err := tx.DeletePool(orgID, id); err != nil {
+			return 0, err
+		}
+		return 0, recordPool(ctx, tx, audit.PoolDeleted, pool)
 	})
 	return notFound(err, id)
 }

@@ -8,6 +8,7 @@ import (
 
 	"github.com/sirupsen/logrus"
 
+	"workflowagent/internal/server/audit"
 	"workflowagent/internal/server/fault"
 	"workflowagent/internal/server/identity"
 	"workflowagent/internal/server/store"
@@ -46,13 +47,23 @@ func (s *Service) AddToken(ctx context.Context, p identity.Principal, orgID, poo
 			return fault.Invalid("Bad Request: the token's expiry is in the past")
 		}
 		changed(tx, orgID, poolID)
-		return tx.InsertToken(t)
+		if err := tx.InsertToken(t); err != nil {
+			return err
+		}
+		return recordToken(ctx, tx, audit.TokenCreated, t)
 	})
 	if err != nil {
 		return "", "", notFound(err, poolID)
 	}
 	s.log.WithFields(logrus.Fields{"pool": poolID, "token": t.ID, "by": p.Name()}).Info("created an agent pool token")
 	return text, t.ID, nil
+}
+
+func recordToken(ctx context.Context, tx *store.Tx, action audit.Action, t store.Token) error {
+	return audit.Record(ctx, tx, audit.Entry{
+		OrgID: t.OrgID, Action: action, Subject: audit.Subject{Kind: "token", ID: t.ID, Name: t.Name},
+		Detail: map[string]any{"kind": t.Kind, "pool": t.PoolID, "description": t.Description},
+	})
 }
 
 // RevokeToken revokes a pool token immediately, and cancels held polls that use the token on all
@@ -68,7 +79,10 @@ func (s *Service) RevokeToken(ctx context.Context, p identity.Principal, orgID, 
 		}
 		tx.Notify(identity.PoolTokenTopic, orgID)
 		changed(tx, orgID, poolID)
-		return tx.DeleteToken(tokenID)
+		if err := tx.DeleteToken(tokenID); err != nil {
+			return err
+		}
+		return recordToken(ctx, tx, audit.TokenRevoked, t)
 	})
 	if errors.Is(err, store.ErrNotFound) {
 		return fault.NotFound("Not Found: agent pool '%s' has no token '%s'", poolID, tokenID)

@@ -11,6 +11,7 @@ import (
 
 	"github.com/sirupsen/logrus"
 
+	"workflowagent/internal/server/audit"
 	"workflowagent/internal/server/fault"
 	"workflowagent/internal/server/identity"
 	"workflowagent/internal/server/store"
@@ -86,7 +87,17 @@ func (s *Service) Open(ctx context.Context, userID, way, address, agent string) 
 	}
 	err = s.db.Write(ctx, func(tx *store.Tx) error {
 		row.CreatedAt, row.SeenAt = tx.Now(), tx.Now()
-		return tx.InsertSession(row)
+		if err := tx.InsertSession(row); err != nil {
+			return err
+		}
+		u, err := tx.User(userID)
+		if err != nil {
+			return err
+		}
+		return audit.Record(ctx, tx, audit.Entry{
+			Action: audit.SignedIn, Subject: audit.Subject{Kind: "user", ID: userID, Name: u.Login}, Detail: map[string]any{"with": way},
+			Actor: &audit.Actor{Kind: string(identity.KindUser), ID: userID, Name: u.Login},
+		})
 	})
 	if err != nil {
 		return "", Session{}, fmt.Errorf("creating a session: %w", err)

@@ -84,7 +84,7 @@ func (s *Service) ExpireLeases(ctx context.Context) (int, error) {
 	n := 0
 	var errs []error
 	for _, c := range candidates {
-		err := s.end(ctx, c.ID, func(cur store.Update, now time.Time) (Status, string, error) {
+		err := s.end(ctx, c.ID, func(_ *store.Tx, cur store.Update, now time.Time) (Status, string, error) {
 			if Status(cur.Status) != Running || !expired(cur, now) {
 				return "", "", nil
 			}
@@ -109,7 +109,7 @@ func (s *Service) FinishOrphanedUpdate(ctx context.Context, deploymentID, reason
 	}
 	var errs []error
 	for _, u := range updates {
-		errs = append(errs, s.end(ctx, u.ID, func(cur store.Update, _ time.Time) (Status, string, error) {
+		errs = append(errs, s.end(ctx, u.ID, func(_ *store.Tx, cur store.Update, _ time.Time) (Status, string, error) {
 			if Status(cur.Status) != Running {
 				return "", "", nil
 			}

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"time"
 
+	"workflowagent/internal/server/audit"
 	"workflowagent/internal/server/fault"
 	"workflowagent/internal/server/identity"
 	"workflowagent/internal/server/stacks/journal"
@@ -330,7 +331,7 @@ func (s *Service) Complete(ctx context.Context, u store.Update, status Status) e
 	if !status.Finished() {
 		return fault.Invalid("Bad Request: unrecognized status %q; an update completes as succeeded, failed or cancelled", status)
 	}
-	return s.end(ctx, u.ID, func(cur store.Update, now time.Time) (Status, string, error) {
+	return s.end(ctx, u.ID, func(_ *store.Tx, cur store.Update, now time.Time) (Status, string, error) {
 		// A client repeats the same status after it lost the response.
 		if Status(cur.Status) == status {
 			return "", "", nil
@@ -341,14 +342,20 @@ func (s *Service) Complete(ctx context.Context, u store.Update, status Status) e
 
 // Cancel finishes an update at a user's request, revokes the client's lease and releases the stack.
 func (s *Service) Cancel(ctx context.Context, u store.Update, by string) error {
-	return s.end(ctx, u.ID, func(cur store.Update, _ time.Time) (Status, string, error) {
+	return s.end(ctx, u.ID, func(tx *store.Tx, cur store.Update, _ time.Time) (Status, string, error) {
 		switch Status(cur.Status) {
 		case NotStarted:
 			return "", "", fault.Conflict("Conflict: The Update has not started")
 		case Cancelled:
 			return "", "", nil
 		case Running:
-			return Cancelled, "cancelled by " + by, nil
+			st, err := tx.Stack(cur.StackID)
+			if err != nil {
+				return "", "", err
+			}
+			detail := map[string]any{"update": cur.ID, "version": cur.Version, "kind": cur.Kind}
+			err = audit.Record(ctx, tx, audit.Entry{OrgID: st.OrgID, Action: audit.UpdateCancelled, Subject: subjectOf(st), Detail: detail})
+			return Cancelled, "cancelled by " + by, err
 		default:
 			return "", "", fault.Conflict("Conflict: The Update has already completed")
 		}
@@ -358,7 +365,7 @@ func (s *Service) Cancel(ctx context.Context, u store.Update, by string) error {
 // end finishes an update in its own transaction. decide receives the update and a time from
 // [store.Tx.LeaseTime], and returns the final status and the reason. If the status is empty, end
 // changes nothing.
-func (s *Service) end(ctx context.Context, id string, decide func(store.Update, time.Time) (Status, string, error)) error {
+func (s *Service) end(ctx context.Context, id string, decide func(*store.Tx, store.Update, time.Time) (Status, string, error)) error {
 	var ended []store.Update
 	err := s.db.Write(ctx, func(tx *store.Tx) error {
 		ended = nil
@@ -370,7 +377,7 @@ func (s *Service) end(ctx context.Context, id string, decide func(store.Update, 
 		if err != nil {
 			return err
 		}
-		status, reason, err := decide(cur, now)
+		status, reason, err := decide(tx, cur, now)
 		if err != nil || status == "" {
 			return err
 		}

@@ -9,6 +9,7 @@ import (
 	"github.com/sirupsen/logrus"
 
 	"workflowagent/internal/retry"
+	"workflowagent/internal/server/audit"
 	"workflowagent/internal/server/fault"
 	"workflowagent/internal/server/identity"
 	"workflowagent/internal/server/store"
@@ -164,7 +165,7 @@ func (s *Service) create(ctx context.Context, tx *store.Tx, st store.Stack, c st
 	if err != nil {
 		return store.Deployment{}, err
 	}
-	return s.deployments.CreateIn(ctx, tx, p, st, []byte(c.Request), string(c.Kind))
+	return s.deployments.CreateIn(audit.By(ctx, audit.WaySchedule, p.AuditActor()), tx, p, st, []byte(c.Request), string(c.Kind))
 }
 
 // refusal reports whether an error is about the schedule, so that another attempt would fail too.

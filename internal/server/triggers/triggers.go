@@ -10,6 +10,7 @@ import (
 
 	"github.com/sirupsen/logrus"
 
+	"workflowagent/internal/server/audit"
 	"workflowagent/internal/server/budget"
 	"workflowagent/internal/server/deployments"
 	"workflowagent/internal/server/fault"
@@ -68,7 +69,10 @@ func (s *Service) Create(ctx context.Context, p identity.Principal, st store.Sta
 		if err := s.define(ctx, tx, p, st, &c, spec); err != nil {
 			return err
 		}
-		return tx.InsertSchedule(c)
+		if err := tx.InsertSchedule(c); err != nil {
+			return err
+		}
+		return recordChange(ctx, tx, audit.ScheduleCreated, st, c)
 	})
 	return c, err
 }
@@ -86,7 +90,10 @@ func (s *Service) Update(ctx context.Context, p identity.Principal, st store.Sta
 		if err := s.define(ctx, tx, p, st, &c, spec); err != nil {
 			return err
 		}
-		return tx.UpdateSchedule(c)
+		if err := tx.UpdateSchedule(c); err != nil {
+			return err
+		}
+		return recordChange(ctx, tx, audit.ScheduleChanged, st, c)
 	})
 	return c, err
 }
@@ -192,7 +199,19 @@ func (s *Service) Get(ctx context.Context, st store.Stack, id string) (store.Sch
 
 // Delete removes a schedule of a stack and its history, if it exists.
 func (s *Service) Delete(ctx context.Context, st store.Stack, id string) error {
-	return s.db.Write(ctx, func(tx *store.Tx) error { return tx.DeleteSchedule(st.ID, id) })
+	return s.db.Write(ctx, func(tx *store.Tx) error {
+		c, err := find(tx, st, id)
+		if fault.KindOf(err) == fault.KindNotFound {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		if err := tx.DeleteSchedule(st.ID, id); err != nil {
+			return err
+		}
+		return recordChange(ctx, tx, audit.ScheduleDeleted, st, c)
+	})
 }
 
 // Pause pauses or resumes a schedule. A resumed recurring schedule ignores the times that it missed;
@@ -209,8 +228,25 @@ func (s *Service) Pause(ctx context.Context, st store.Stack, id string, paused b
 				return err
 			}
 		}
-		return tx.UpdateSchedule(c)
+		if err := tx.UpdateSchedule(c); err != nil {
+			return err
+		}
+		action := audit.ScheduleResumed
+		if paused {
+			action = audit.SchedulePaused
+		}
+		return recordChange(ctx, tx, action, st, c)
 	})
+}
+
+func recordChange(ctx context.Context, tx *store.Tx, action audit.Action, st store.Stack, c store.Schedule) error {
+	detail := map[string]any{"schedule": c.ID, "kind": c.Kind}
+	if c.Cron != "" {
+		detail["cron"] = c.Cron
+	} else {
+		detail["once"] = c.OnceAt.UTC().Format(time.RFC3339)
+	}
+	return audit.Record(ctx, tx, audit.Entry{OrgID: st.OrgID, Action: action, Subject: audit.Subject{Kind: "stack", ID: st.ID, Name: st.Ref()}, Detail: detail})
 }
 
 // History returns the newest events of a schedule, newest first.

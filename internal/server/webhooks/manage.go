@@ -7,11 +7,13 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"net/url"
 	"regexp"
 	"slices"
 	"strings"
 	"time"
 
+	"workflowagent/internal/server/audit"
 	"workflowagent/internal/server/fault"
 	"workflowagent/internal/server/identity"
 	"workflowagent/internal/server/store"
@@ -139,7 +141,10 @@ func (s *Service) Create(ctx context.Context, p identity.Principal, o Owner, c C
 		if err := s.checkTarget(tx, p, o, row); err != nil {
 			return err
 		}
-		return tx.InsertWebhook(row)
+		if err := tx.InsertWebhook(row); err != nil {
+			return err
+		}
+		return recordChange(ctx, tx, audit.WebhookCreated, row, c)
 	})
 	if err != nil {
 		return Webhook{}, conflict(err, row.Name)
@@ -161,12 +166,30 @@ func (s *Service) Update(ctx context.Context, p identity.Principal, o Owner, nam
 			return err
 		}
 		tx.Notify(Topic, row.ID)
-		return tx.SaveWebhook(row)
+		if err := tx.SaveWebhook(row); err != nil {
+			return err
+		}
+		return recordChange(ctx, tx, audit.WebhookChanged, row, c)
 	})
 	if err != nil {
 		return Webhook{}, conflict(err, row.Name)
 	}
 	return s.reveal(ctx, row)
+}
+
+// recordChange records a change of a webhook. URLs often contain secrets, so only the host counts.
+func recordChange(ctx context.Context, tx *store.Tx, action audit.Action, row store.Webhook, c Change) error {
+	detail := map[string]any{"format": row.Format, "active": row.Active}
+	if row.StackID != "" {
+		detail["stack"] = row.StackID
+	}
+	if u, err := url.Parse(row.URL); err == nil {
+		detail["host"] = u.Host
+	}
+	if c.Secret != nil {
+		detail["secret"] = audit.Changed
+	}
+	return audit.Record(ctx, tx, audit.Entry{OrgID: row.OrgID, Action: action, Subject: audit.Subject{Kind: "webhook", ID: row.ID, Name: row.Name}, Detail: detail})
 }
 
 func conflict(err error, name string) error {
@@ -184,7 +207,10 @@ func (s *Service) Delete(ctx context.Context, o Owner, name string) error {
 			return err
 		}
 		row.Active = false
-		return tx.SaveWebhook(row)
+		if err := tx.SaveWebhook(row); err != nil {
+			return err
+		}
+		return recordChange(ctx, tx, audit.WebhookDeleted, row, Change{})
 	})
 	if err != nil {
 		return err
