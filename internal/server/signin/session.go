@@ -131,7 +131,7 @@ func (s *Service) Resume(ctx context.Context, cookie string) (identity.Principal
 	case err != nil:
 		return identity.Principal{}, Session{}, fmt.Errorf("checking a session: %w", err)
 	case subtle.ConstantTimeCompare(row.Hash, hash) != 1, now.Sub(row.SeenAt) > idle, now.Sub(row.CreatedAt) > Longest,
-		len(p.Roles) == 0 && !p.User.SiteAdmin:
+		!mayEnter(p):
 		return identity.Principal{}, Session{}, errNoSession
 	}
 	if now.Sub(row.SeenAt) > touchEvery {
@@ -141,6 +141,9 @@ func (s *Service) Resume(ctx context.Context, cookie string) (identity.Principal
 	}
 	return p, sessionOf(row), nil
 }
+
+// mayEnter reports whether a user has anything to see in the console.
+func mayEnter(p identity.Principal) bool { return len(p.Roles) > 0 || p.User.SiteAdmin }
 
 // End ends a session of a user.
 func (s *Service) End(ctx context.Context, userID, id string) error {

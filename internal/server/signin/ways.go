@@ -43,7 +43,7 @@ func (s *Service) UseToken(ctx context.Context, text, address string) (store.Use
 		s.tries.failed(address, time.Now())
 		return store.User{}, errToken
 	}
-	if len(p.Roles) == 0 && !p.User.SiteAdmin {
+	if !mayEnter(p) {
 		return store.User{}, errNoRole
 	}
 	return p.User, nil
@@ -74,9 +74,16 @@ func (s *Service) UseLink(ctx context.Context, text, address string) (u store.Us
 		if err != nil {
 			return err
 		}
-		u, err = tx.User(link.UserID)
+		p, err := identity.OfUser(tx, link.UserID)
+		if err == nil && !mayEnter(p) {
+			err = errNoRole // the link stays, because the membership can follow
+		}
+		u = p.User
 		return err
 	})
+	if fault.KindOf(err) == fault.KindUnauthenticated {
+		return store.User{}, err
+	}
 	if errors.Is(err, store.ErrNotFound) {
 		s.tries.failed(address, time.Now())
 		return store.User{}, errLink

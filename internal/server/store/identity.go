@@ -163,7 +163,8 @@ func (tx *Tx) DemoteOthers(orgID, userID, from, to string) error {
 }
 
 // DeleteMember removes a user from an organization and its teams, together with the user's
-// permissions on its stacks, also as their creator, and the user's exchanged tokens for it.
+// permissions on its stacks, also as their creator, and the user's exchanged tokens for it. A user
+// who belongs to no other organization is signed out.
 func (tx *Tx) DeleteMember(orgID, userID string) error {
 	for _, query := range []string{
 		"DELETE FROM team_members WHERE user_id = $2 AND team_id IN (SELECT id FROM teams WHERE org_id = $1)",
@@ -175,7 +176,12 @@ func (tx *Tx) DeleteMember(orgID, userID string) error {
 			return err
 		}
 	}
-	return tx.ExecOne("DELETE FROM members WHERE org_id = $1 AND user_id = $2", orgID, userID)
+	if err := tx.ExecOne("DELETE FROM members WHERE org_id = $1 AND user_id = $2", orgID, userID); err != nil {
+		return err
+	}
+	_, err := tx.Exec(`DELETE FROM sessions WHERE user_id = $1 AND NOT EXISTS (SELECT 1 FROM members WHERE user_id = $1)
+		AND NOT EXISTS (SELECT 1 FROM users WHERE id = $1 AND site_admin <> 0)`, userID)
+	return err
 }
 
 // SetStackPermission sets the permission of an organization's members on all its stacks.

@@ -76,7 +76,10 @@ func (tx *Tx) TakeSignInLink(hash []byte) (SignInLink, error) {
 	if err != nil {
 		return l, err
 	}
-	_, err = tx.Exec("DELETE FROM sign_in_links WHERE id = $1", l.ID)
+	n, err := tx.Exec("DELETE FROM sign_in_links WHERE id = $1", l.ID)
+	if err == nil && n == 0 { // another transaction has taken it
+		err = ErrNotFound
+	}
 	return l, err
 }
 

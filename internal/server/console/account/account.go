@@ -43,8 +43,8 @@ func Register(site *page.Site, d Deps) {
 	site.View("/user/settings/tokens", page.SignedIn, p.tokens)
 	site.Action("/user/settings/tokens", page.Fresh(page.SignedIn), p.createToken)
 	site.Action("/user/settings/tokens/{token}/revoke", page.SignedIn, p.revokeToken)
-	site.View("/cli-login", page.SignedIn, p.cli)
-	site.Action("/cli-login", page.SignedIn, p.cliLogin)
+	site.View("/cli-login", page.Fresh(page.SignedIn), p.cli)
+	site.Action("/cli-login", page.Fresh(page.SignedIn), p.cliLogin)
 	site.View("/welcome/cli", page.Anyone, p.welcome)
 }
 

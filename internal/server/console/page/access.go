@@ -4,6 +4,7 @@ import (
 	"errors"
 	"net/http"
 	"net/url"
+	"strings"
 	"time"
 
 	"workflowagent/internal/server/api/web"
@@ -131,9 +132,11 @@ func LoginPath(next string) string {
 
 // SafeNext returns a path on this site from an untrusted value, or "/".
 func SafeNext(next string) string {
+	// Browsers read backslashes as slashes, and redirects shorten paths such as "/./\\host".
+	path, _, _ := strings.Cut(next, "?")
 	u, err := url.Parse(next)
-	if err != nil || u.Scheme != "" || u.Host != "" || u.Opaque != "" || len(next) == 0 || next[0] != '/' ||
-		len(next) > 1 && (next[1] == '/' || next[1] == '\\') {
+	if err != nil || strings.Contains(path, `\`) || u.Scheme != "" || u.Host != "" || u.Opaque != "" || len(next) == 0 || next[0] != '/' ||
+		strings.HasPrefix(next, "//") {
 		return "/"
 	}
 	return next

@@ -1,0 +1,316 @@
+package signin
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"workflowagent/internal/dev/storetest"
+	"workflowagent/internal/server/fault"
+	"workflowagent/internal/server/identity"
+	"workflowagent/internal/server/store"
+)
+
+func TestMain(m *testing.M) { os.Exit(storetest.Main(m)) }
+
+// house is a service with the organization acme, its administrator, and the member ada.
+type house struct {
+	*Service
+	db         *store.DB
+	org        store.Organization
+	admin, ada store.User
+	adaToken   string
+}
+
+func newHouse(t *testing.T, db *store.DB) house {
+	t.Helper()
+	ids := identity.New(db, storetest.Log())
+	if err := ids.Bootstrap(t.Context(), "acme", func(string) error { return nil }); err != nil {
+		t.Fatal(err)
+	}
+	h := house{Service: New(db, Options{Log: storetest.Log(), Identity: ids}), db: db}
+	var err error
+	if h.adaToken, err = ids.CreateUser(t.Context(), identity.NewUser{Login: "ada", Name: "Ada", Org: "acme", Role: identity.RoleMember}); err != nil {
+		t.Fatal(err)
+	}
+	if h.ada, err = ids.UserByLogin(t.Context(), "ada"); err != nil {
+		t.Fatal(err)
+	}
+	if h.admin, err = ids.UserByLogin(t.Context(), identity.AdminLogin); err != nil {
+		t.Fatal(err)
+	}
+	if h.org, err = store.Read(t.Context(), db, func(tx *store.Tx) (store.Organization, error) { return tx.OrganizationByName("acme") }); err != nil {
+		t.Fatal(err)
+	}
+	return h
+}
+
+func (h house) open(t *testing.T, u store.User) (string, Session) {
+	t.Helper()
+	cookie, s, err := h.Open(t.Context(), u.ID, WayToken, "192.0.2.1", "browser\nof "+strings.Repeat("x", 1000))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return cookie, s
+}
+
+func (h house) resumes(t *testing.T, cookie string) bool {
+	t.Helper()
+	_, _, err := h.Resume(t.Context(), cookie)
+	if err != nil && fault.KindOf(err) != fault.KindUnauthenticated {
+		t.Fatal(err)
+	}
+	return err == nil
+}
+
+func TestSession(t *testing.T) {
+	storetest.Each(t, func(t *testing.T, db *store.DB) {
+		h := newHouse(t, db)
+		cookie, opened := h.open(t, h.ada)
+		p, s, err := h.Resume(t.Context(), cookie)
+		if err != nil || p.User.Login != "ada" || p.Kind != identity.KindUser || p.Role(h.org.ID) != identity.RoleMember || s.ID != opened.ID {
+			t.Fatalf("Resume = %+v, %+v, %v", p, s, err)
+		}
+		if strings.Contains(s.Agent, "\n") || len(s.Agent) > maxAgent+10 {
+			t.Errorf("the browser's text is %q", s.Agent)
+		}
+		for _, bad := range []string{"", "x", opened.ID, strings.ToUpper(cookie)} {
+			if h.resumes(t, bad) {
+				t.Errorf("the cookie %q opened a session", bad)
+			}
+		}
+		if text := fmt.Sprintf("%+v", opened); strings.Contains(text, cookie) {
+			t.Error("the session contains the cookie")
+		}
+		// Roles are read again at each request.
+		ids := identity.New(db, storetest.Log())
+		if err := ids.SetRole(t.Context(), h.org, "ada", identity.RoleAdmin); err != nil {
+			t.Fatal(err)
+		}
+		if p, _, err := h.Resume(t.Context(), cookie); err != nil || !p.CanAdminOrg(h.org.ID) {
+			t.Errorf("after the change of the role: %+v, %v", p.Roles, err)
+		}
+	})
+}
+
+func TestSessionsEnd(t *testing.T) {
+	storetest.Each(t, func(t *testing.T, db *store.DB) {
+		h := newHouse(t, db)
+		first, a := h.open(t, h.ada)
+		second, b := h.open(t, h.ada)
+		third, _ := h.open(t, h.ada)
+		other, _ := h.open(t, h.admin)
+		if err := h.End(t.Context(), h.admin.ID, a.ID); err != nil || !h.resumes(t, first) {
+			t.Errorf("another user ended the session (%v)", err)
+		}
+		if err := h.End(t.Context(), h.ada.ID, a.ID); err != nil || h.resumes(t, first) || !h.resumes(t, second) {
+			t.Errorf("ending one session (%v): first %v, second %v", err, h.resumes(t, first), h.resumes(t, second))
+		}
+		if err := h.EndOthers(t.Context(), h.ada.ID, b.ID); err != nil || h.resumes(t, third) || !h.resumes(t, second) || !h.resumes(t, other) {
+			t.Errorf("ending the other sessions (%v): third %v, second %v, of the other user %v", err, h.resumes(t, third), h.resumes(t, second), h.resumes(t, other))
+		}
+		list, err := h.Sessions(t.Context(), h.ada.ID)
+		if err != nil || len(list) != 1 || list[0].ID != b.ID {
+			t.Errorf("the sessions are %+v, %v", list, err)
+		}
+	})
+}
+
+func TestRemovedMembersAreSignedOut(t *testing.T) {
+	storetest.Each(t, func(t *testing.T, db *store.DB) {
+		h := newHouse(t, db)
+		cookie, _ := h.open(t, h.ada)
+		admin, _ := h.open(t, h.admin)
+		ids := identity.New(db, storetest.Log())
+		if err := ids.RemoveMember(t.Context(), h.org, "ada"); err != nil {
+			t.Fatal(err)
+		}
+		if h.resumes(t, cookie) || !h.resumes(t, admin) {
+			t.Errorf("after the removal: ada %v, want signed out; the administrator %v, want signed in", h.resumes(t, cookie), h.resumes(t, admin))
+		}
+		if _, err := h.UseToken(t.Context(), h.adaToken, "192.0.2.1"); err != errNoRole { //nolint:errorlint // it is returned as it is
+			t.Errorf("signing in without a membership: %v", err)
+		}
+		// The old session stays ended after the user has returned.
+		if _, err := ids.AddMember(t.Context(), h.org, "ada", identity.RoleMember); err != nil {
+			t.Fatal(err)
+		}
+		if h.resumes(t, cookie) {
+			t.Error("the session returned with the membership")
+		}
+	})
+}
+
+func TestSessionsExpire(t *testing.T) {
+	storetest.Each(t, func(t *testing.T, db *store.DB) {
+		h := newHouse(t, db)
+		now, err := store.Read(t.Context(), db, func(tx *store.Tx) (time.Time, error) { return tx.Now(), nil })
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, tt := range []struct {
+			name          string
+			created, seen time.Duration
+			live, fresh   bool
+		}{
+			{"new", 0, 0, true, true},
+			{"recent", 14 * time.Minute, 0, true, true},
+			{"not fresh", 16 * time.Minute, 0, true, false},
+			{"almost idle", 3 * 24 * time.Hour, 23 * time.Hour, true, false},
+			{"idle", 3 * 24 * time.Hour, 25 * time.Hour, false, false},
+			{"old", 15 * 24 * time.Hour, 0, false, false},
+		} {
+			text, hash := identity.NewToken()
+			row := store.Session{ID: tt.name, Hash: hash, UserID: h.ada.ID, Way: WayLink, CreatedAt: now.Add(-tt.created), SeenAt: now.Add(-tt.seen)}
+			if err := db.Write(t.Context(), func(tx *store.Tx) error { return tx.InsertSession(row) }); err != nil {
+				t.Fatal(err)
+			}
+			_, s, err := h.Resume(t.Context(), text)
+			if (err == nil) != tt.live || tt.live && s.Fresh(now) != tt.fresh {
+				t.Errorf("%s: Resume: %v, fresh %v", tt.name, err, s.Fresh(now))
+			}
+		}
+		if err := h.Sweep(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		list, err := h.Sessions(t.Context(), h.ada.ID)
+		if err != nil || len(list) != 4 {
+			t.Errorf("%d sessions remain (%v), want 4", len(list), err)
+		}
+		for _, s := range list {
+			if s.ID == "almost idle" && now.Sub(s.Seen) > time.Hour {
+				t.Error("the last use was not recorded")
+			}
+		}
+	})
+}
+
+func TestUseLink(t *testing.T) {
+	storetest.Each(t, func(t *testing.T, db *store.DB) {
+		h := newHouse(t, db)
+		key, err := h.MakeLink(t.Context(), h.ada.ID)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var wg sync.WaitGroup
+		results := make([]error, 4)
+		for i := range results {
+			wg.Go(func() { _, results[i] = h.UseLink(t.Context(), key, "192.0.2.1") })
+		}
+		wg.Wait()
+		used := 0
+		for _, err := range results {
+			if err == nil {
+				used++
+			} else if fault.KindOf(err) != fault.KindUnauthenticated {
+				t.Errorf("UseLink: %v", err)
+			}
+		}
+		if used != 1 {
+			t.Errorf("the link worked %d times, want once", used)
+		}
+		expired, hash := identity.NewToken()
+		err = db.Write(t.Context(), func(tx *store.Tx) error {
+			return tx.InsertSignInLink(store.SignInLink{ID: "old", Hash: hash, UserID: h.ada.ID, CreatedAt: tx.Now().Add(-linkFor), ExpiresAt: tx.Now().Add(-time.Second)})
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, key := range []string{expired, "", "x"} {
+			if _, err := h.UseLink(t.Context(), key, "192.0.2.2"); err != errLink { //nolint:errorlint // it is returned as it is
+				t.Errorf("UseLink(%q): %v", key, err)
+			}
+		}
+	})
+}
+
+func TestUseToken(t *testing.T) {
+	db := storetest.SQLite(t)
+	h := newHouse(t, db)
+	ids := identity.New(db, storetest.Log())
+	create := func(spec identity.NewTokenSpec) string {
+		t.Helper()
+		text, _, err := ids.CreateToken(t.Context(), spec)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return text
+	}
+	org := create(identity.NewTokenSpec{Kind: store.OrgToken, OrgID: h.org.ID, Name: "robot", Description: "of the organization", CreatedBy: h.admin.ID})
+	exchanged, hash := identity.NewToken()
+	err := db.Write(t.Context(), func(tx *store.Tx) error {
+		return tx.InsertToken(store.Token{
+			ID: identity.NewID(), Hash: hash, Kind: store.PersonalToken, OrgID: h.org.ID, UserID: h.ada.ID, IssuerID: "issuer", CreatedBy: h.ada.ID, CreatedAt: tx.Now(),
+		})
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, tt := range []struct {
+		name, token string
+		want        error
+	}{
+		{"personal", h.adaToken, nil},
+		{"of an organization", org, errToken},
+		{"exchanged", exchanged, errToken},
+		{"unknown", "pul-0123456789", errToken},
+		{"empty", "", errToken},
+	} {
+		u, err := h.UseToken(t.Context(), tt.token, "192.0.2.1")
+		if err != tt.want || err == nil && u.ID != h.ada.ID { //nolint:errorlint // it is returned as it is
+			t.Errorf("%s: %q, %v, want %v", tt.name, u.Login, err, tt.want)
+		}
+	}
+	off := New(db, Options{Log: storetest.Log(), Identity: ids, NoTokens: true})
+	if _, err := off.UseToken(t.Context(), h.adaToken, "192.0.2.1"); fault.KindOf(err) != fault.KindForbidden {
+		t.Errorf("with the sign-in by token turned off: %v", err)
+	}
+}
+
+func TestFailedSignInsAreLimited(t *testing.T) {
+	h := newHouse(t, storetest.SQLite(t))
+	try := func(token, address string) error {
+		_, err := h.UseToken(context.WithoutCancel(t.Context()), token, address)
+		return err
+	}
+	limited := false
+	for range 3 * triesPerMinute { // a new minute can begin in between
+		if limited = fault.KindOf(try("wrong", "2001:db8::1")) == fault.KindUnavailable; limited {
+			break
+		}
+	}
+	if !limited {
+		t.Fatal("wrong tokens are not limited")
+	}
+	if err := try(h.adaToken, "2001:db8:0:1::1"); err != nil {
+		t.Errorf("from another network: %v", err)
+	}
+}
+
+func TestAttempts(t *testing.T) {
+	var a attempts
+	now := time.Unix(1_000_000_020, 0)
+	for range triesPerMinute {
+		if !a.allow("192.0.2.1", now) {
+			t.Fatal("limited too early")
+		}
+		a.failed("192.0.2.1", now)
+	}
+	a.failed("2001:db8::1", now)
+	if a.allow("192.0.2.1", now) || a.allow("::ffff:192.0.2.1", now) || !a.allow("192.0.2.2", now) || !a.allow("192.0.2.1", now.Add(time.Minute)) {
+		t.Error("the limit does not count by address and minute")
+	}
+	if a.failures = nil; source("2001:db8::1") != source("2001:db8::ffff:1") || source("2001:db8::1") == source("2001:db8:0:1::1") {
+		t.Error("the source of an IPv6 address is not its network")
+	}
+	for i := range 3 * knownSources {
+		a.failed(fmt.Sprintf("10.%d.%d.%d", i>>16, i>>8&255, i&255), now)
+	}
+	if len(a.failures) > knownSources+1 {
+		t.Errorf("%d sources are remembered", len(a.failures))
+	}
+}
