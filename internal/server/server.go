@@ -131,7 +131,7 @@ func New(ctx context.Context, cfg Config, version string, log *logrus.Entry, not
 			URL: string(s.cfg.Console()), Draining: s.draining,
 		},
 		Identity: s.identity, SignIn: sessions, Stacks: s.stacks, Deployments: service, Pools: poolService, Drift: drift.New(s.db), Triggers: s.triggers,
-		APIURL: s.cfg.ExternalURL, Server: s.describe(version), Releases: cfg.Releases != "",
+		Webhooks: hooks, Issuer: s.cfg.Issuer(), APIURL: s.cfg.ExternalURL, Server: s.describe(version), Releases: cfg.Releases != "",
 	})
 	observe := web.Observe(s.logOf("api"), s.metrics)
 	routes := api.New(api.Deps{

@@ -14,6 +14,7 @@ import (
 	"workflowagent/internal/server/console/page"
 	"workflowagent/internal/server/console/queue"
 	"workflowagent/internal/server/console/stack"
+	"workflowagent/internal/server/console/stacksettings"
 	"workflowagent/internal/server/deployments"
 	"workflowagent/internal/server/drift"
 	"workflowagent/internal/server/identity"
@@ -21,6 +22,7 @@ import (
 	"workflowagent/internal/server/signin"
 	"workflowagent/internal/server/stacks"
 	"workflowagent/internal/server/triggers"
+	"workflowagent/internal/server/webhooks"
 )
 
 // Deps are the services behind the pages.
@@ -33,6 +35,9 @@ type Deps struct {
 	Pools       *pools.Service
 	Drift       *drift.Service
 	Triggers    *triggers.Service
+	Webhooks    *webhooks.Service
+	// Issuer is the URL of the server's identity tokens for clouds.
+	Issuer string
 	// APIURL is the server's address for clients, without a trailing slash.
 	APIURL string
 	// Server describes the server to its administrators.
@@ -48,6 +53,9 @@ func New(d Deps) *page.Site {
 	stack.Register(site, stack.Deps{Stacks: d.Stacks, Deployments: d.Deployments, Drift: d.Drift, Triggers: d.Triggers, APIURL: d.APIURL})
 	deployment.Register(site, deployment.Deps{Deployments: d.Deployments, Stacks: d.Stacks, Pools: d.Pools, URL: d.APIURL})
 	joblog.Register(site, joblog.Deps{Deployments: d.Deployments})
+	stacksettings.Register(site, stacksettings.Deps{
+		Deployments: d.Deployments, Identity: d.Identity, Pools: d.Pools, Stacks: d.Stacks, Triggers: d.Triggers, Webhooks: d.Webhooks, Issuer: d.Issuer,
+	})
 	queue.Register(site, queue.Deps{Deployments: d.Deployments, Pools: d.Pools, URL: d.APIURL})
 	agents.Register(site, agents.Deps{Deployments: d.Deployments, Pools: d.Pools, Server: d.Server, URL: d.APIURL, Releases: d.Releases})
 	home.Register(site, home.Deps{Deployments: d.Deployments, Pools: d.Pools, URL: d.APIURL})

@@ -1,0 +1,140 @@
+package stacksettings
+
+import (
+	"encoding/json"
+	"fmt"
+	"strings"
+	"time"
+
+	"workflowagent/internal/server/console/page"
+	"workflowagent/internal/server/console/view"
+	"workflowagent/internal/server/fault"
+	"workflowagent/internal/server/identity"
+	"workflowagent/internal/server/store"
+	"workflowagent/internal/server/triggers"
+)
+
+type schedulesModel struct {
+	St      store.Stack
+	List    []store.Schedule
+	Form    scheduleForm
+	Operate bool
+}
+
+type scheduleForm struct{ Kind, Cron, Once, Operation, Option string }
+
+func (p *pages) schedules(v *page.Visit) (view.Page, error) {
+	form := scheduleForm{Kind: "drift", Cron: "0 3 * * *"}
+	switch v.Query("template") {
+	case "nightly":
+		form = scheduleForm{Kind: "schedule", Cron: "0 2 * * *", Operation: "update"}
+	case "weekend":
+		form = scheduleForm{Kind: "ttl", Once: nextSaturday(time.Now()).Format("2006-01-02T15:04")}
+	}
+	return p.schedulesPage(v, form, "")
+}
+
+// nextSaturday returns the beginning of the next Saturday, in UTC.
+func nextSaturday(now time.Time) time.Time {
+	now = now.UTC()
+	days := (int(time.Saturday) - int(now.Weekday()) + 7) % 7
+	if days == 0 {
+		days = 7
+	}
+	return time.Date(now.Year(), now.Month(), now.Day()+days, 0, 0, 0, 0, time.UTC)
+}
+
+func (p *pages) schedulesPage(v *page.Visit, form scheduleForm, problem string) (view.Page, error) {
+	list, err := p.Triggers.List(v.Context(), v.Stack)
+	if err != nil {
+		return view.Page{}, err
+	}
+	m := schedulesModel{St: v.Stack, List: list, Form: form, Operate: v.Who.Can(v.Stack, identity.Operate)}
+	return settingsPage(v, "schedules", problem, scheduleList(m)), nil
+}
+
+// operations are those that a schedule can run.
+var operations = []view.Option{
+	{Value: "update", Text: "update"}, {Value: "preview", Text: "preview"}, {Value: "refresh", Text: "refresh"}, {Value: "destroy", Text: "destroy"},
+}
+
+func (p *pages) createSchedule(v *page.Visit) (page.Answer, error) {
+	form := scheduleForm{Kind: v.Form("kind"), Cron: v.Form("cron"), Once: v.Form("once"), Operation: v.Form("operation"), Option: v.Form("option")}
+	spec, err := form.spec()
+	if err == nil {
+		_, err = p.Triggers.Create(v.Context(), v.Who, v.Stack, spec)
+	}
+	return answer(v, err, "schedules", func(v *page.Visit, problem string) (view.Page, error) { return p.schedulesPage(v, form, problem) })
+}
+
+func (f scheduleForm) spec() (triggers.Spec, error) {
+	spec := triggers.Spec{Kind: store.ScheduleKind(f.Kind), Cron: strings.TrimSpace(f.Cron)}
+	request := map[string]any{}
+	options := map[string]any{}
+	switch spec.Kind {
+	case store.DriftSchedule:
+		request["operation"], options["remediateIfDriftDetected"] = "detect-drift", f.Option == "on"
+	case store.TTLSchedule:
+		request["operation"], options["deleteAfterDestroy"] = "destroy", f.Option == "on"
+		spec.Cron = ""
+	case store.CustomSchedule:
+		request["operation"] = f.Operation
+	default:
+		return spec, fault.Invalid("Choose what the schedule does.")
+	}
+	if len(options) > 0 {
+		request["operationContext"] = map[string]any{"options": options}
+	}
+	if spec.Kind == store.DriftSchedule && spec.Cron == "" {
+		return spec, fault.Invalid("A schedule of drift detection needs a cron expression.")
+	}
+	if spec.Cron == "" {
+		once, err := time.Parse("2006-01-02T15:04", strings.TrimSpace(f.Once))
+		if err != nil {
+			return spec, fault.Invalid("Give a time in UTC in the form 2006-01-02T15:04.")
+		}
+		spec.Once = once.UTC()
+	}
+	body, err := json.Marshal(request)
+	if err != nil {
+		return spec, fmt.Errorf("encoding the request of a schedule: %w", err)
+	}
+	spec.Request = body
+	return spec, nil
+}
+
+func (p *pages) changeSchedule(v *page.Visit) (page.Answer, error) {
+	ctx, id := v.Context(), v.Param("schedule")
+	var err error
+	switch action := v.Param("action"); action {
+	case "pause", "resume":
+		err = p.Triggers.Pause(ctx, v.Stack, id, action == "pause")
+	case "delete":
+		err = p.Triggers.Delete(ctx, v.Stack, id)
+	default:
+		err = fault.NotFound("A schedule has no action %q.", action)
+	}
+	if err != nil {
+		return page.Answer{}, err
+	}
+	return page.See(path(v.Stack, "schedules")), nil
+}
+
+// purpose says what a schedule does.
+func purpose(c store.Schedule) string {
+	var request struct {
+		Operation        string
+		OperationContext struct {
+			Options struct{ RemediateIfDriftDetected, DeleteAfterDestroy bool }
+		}
+	}
+	_ = json.Unmarshal([]byte(c.Request), &request) // Create encoded it
+	text := request.Operation
+	switch {
+	case request.OperationContext.Options.RemediateIfDriftDetected:
+		text += " and remediate"
+	case request.OperationContext.Options.DeleteAfterDestroy:
+		text += " and delete the stack"
+	}
+	return text
+}

@@ -1,0 +1,103 @@
+// Package stacksettings contains the pages with a stack's settings: deployments, schedules,
+// webhooks, permissions, and the actions on the stack itself.
+package stacksettings
+
+import (
+	"net/http"
+
+	"github.com/a-h/templ"
+
+	"workflowagent/internal/server/api/web"
+	"workflowagent/internal/server/console/page"
+	"workflowagent/internal/server/console/stack"
+	"workflowagent/internal/server/console/view"
+	"workflowagent/internal/server/deployments"
+	"workflowagent/internal/server/identity"
+	"workflowagent/internal/server/pools"
+	"workflowagent/internal/server/stacks"
+	"workflowagent/internal/server/store"
+	"workflowagent/internal/server/triggers"
+	"workflowagent/internal/server/webhooks"
+)
+
+// Deps are the services behind the pages.
+type Deps struct {
+	Deployments *deployments.Service
+	Identity    *identity.Service
+	Pools       *pools.Service
+	Stacks      *stacks.Service
+	Triggers    *triggers.Service
+	Webhooks    *webhooks.Service
+	// Issuer is the URL of the server's identity tokens for clouds.
+	Issuer string
+}
+
+type pages struct{ Deps }
+
+// Register registers the pages.
+func Register(site *page.Site, d Deps) {
+	p := &pages{d}
+	const base = "/{org}/{project}/{stack}/settings"
+	read, operate, manage := page.Stack(identity.StateRead), page.Stack(identity.Operate), page.Stack(identity.Manage)
+	site.View(base, read, p.deploy)
+	site.Action(base, operate, p.review)
+	site.Action(base+"/save", operate, p.save)
+	site.View(base+"/schedules", read, p.schedules)
+	site.Action(base+"/schedules", operate, p.createSchedule)
+	site.Action(base+"/schedules/{schedule}/{action}", operate, p.changeSchedule)
+	site.View(base+"/webhooks", manage, p.webhooks)
+	site.Action(base+"/webhooks", manage, p.createWebhook)
+	site.View(base+"/webhooks/{hook}", manage, p.webhook)
+	site.Action(base+"/webhooks/{hook}/{action}", manage, p.changeWebhook)
+	site.View(base+"/access", read, p.access)
+	site.Action(base+"/access", manage, p.setAccess)
+	site.View(base+"/options", read, p.options)
+	site.Action(base+"/options/rename", manage, p.rename)
+	site.Action(base+"/options/transfer", manage, p.transfer)
+	site.Action(base+"/options/delete", page.Stack(identity.DeleteStack), p.remove)
+}
+
+func path(st store.Stack, more ...string) string {
+	return view.Path(append([]string{st.OrgName, st.Project, st.Name, "settings"}, more...)...)
+}
+
+// parts are the pages with settings: the last segment of their paths, and their texts.
+var parts = []struct{ path, text string }{
+	{"", "Deployments"}, {"schedules", "Schedules"}, {"webhooks", "Webhooks"}, {"access", "Access"}, {"options", "Options"},
+}
+
+// settingsPage returns a page with the stack's head. part is the last segment of its path.
+func settingsPage(v *page.Visit, part, problem string, content templ.Component) view.Page {
+	p := stack.Page(v.Stack, "settings")
+	p.Title = "Settings of " + v.Stack.Project + "/" + v.Stack.Name
+	p.Crumbs = append(p.Crumbs, view.Crumb{Text: "Settings", Href: path(v.Stack)})
+	p.Body = frame(v.Stack, part, problem, content)
+	// A form must not change while someone fills it in.
+	p.Live = nil
+	return p
+}
+
+// problem returns the message of an error that the visitor can correct. Other errors become error
+// pages.
+func problem(err error) (message string, ok bool) {
+	if err == nil {
+		return "", false
+	}
+	status, message := web.Classify(err)
+	return message, status == http.StatusBadRequest || status == http.StatusConflict || status == http.StatusNotFound || status == http.StatusForbidden
+}
+
+// answer redirects to a part of the settings after a change, or shows it again with the problem.
+func answer(v *page.Visit, err error, part string, again func(v *page.Visit, problem string) (view.Page, error)) (page.Answer, error) {
+	if message, ok := problem(err); ok {
+		shown, err := again(v, message)
+		return page.Again(shown), err
+	}
+	if err != nil {
+		return page.Answer{}, err
+	}
+	if part == "" {
+		return page.See(path(v.Stack)), nil
+	}
+	return page.See(path(v.Stack, part)), nil
+}
