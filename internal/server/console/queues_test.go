@@ -1,110 +1,40 @@
 package console_test
 
 import (
-	"bytes"
-	"context"
 	"encoding/json"
-	"fmt"
 	"html"
-	"io"
 	"net/http"
 	"net/url"
-	"os"
-	"path/filepath"
 	"regexp"
 	"strings"
 	"testing"
-	"time"
 
-	"workflowagent/internal/dev/storetest"
-	"workflowagent/internal/server"
+	"workflowagent/internal/dev/consoletest"
+	"workflowagent/internal/protocol"
 )
 
-// visitor is a browser without script that has signed in to a real server.
+// visitor is an administrator who uses the pages and the API of a new server.
 type visitor struct {
-	t      *testing.T
-	url    string
-	token  string // access token for the API
-	cookie string
+	t       *testing.T
+	server  *consoletest.Server
+	browser *consoletest.Browser
+	url     string
 }
 
 func visit(t *testing.T) *visitor {
 	t.Helper()
-	dir := filepath.Join(t.TempDir(), "data")
-	cfg, err := server.LoadConfig("", map[string]string{"listen": "127.0.0.1:0", "data_dir": dir, "organization": "acme"}, func(string) string { return "" })
-	if err != nil {
-		t.Fatal(err)
-	}
-	s, err := server.New(t.Context(), cfg, "v1.2.0", storetest.Log(), io.Discard)
-	if err != nil {
-		t.Fatal(err)
-	}
-	ctx, cancel := context.WithCancel(context.Background())
-	done := make(chan error, 1)
-	go func() { done <- s.Run(ctx) }()
-	t.Cleanup(func() {
-		cancel()
-		if err := <-done; err != nil {
-			t.Errorf("stopping the server: %v", err)
-		}
-	})
-	text, err := os.ReadFile(filepath.Join(dir, "admin-token"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	v := &visitor{t: t, url: s.URL(), token: strings.TrimSpace(string(text))}
-	_, header, _ := v.send(http.MethodPost, "/-/login", url.Values{"token": {v.token}, "next": {"/acme"}})
-	for _, c := range header.Values("Set-Cookie") {
-		if name, _, _ := strings.Cut(c, ";"); strings.Contains(name, "session=") {
-			v.cookie = name
-		}
-	}
-	if v.cookie == "" {
-		t.Fatal("signing in set no session")
-	}
-	return v
-}
-
-func (v *visitor) do(req *http.Request) (int, http.Header, string) {
-	v.t.Helper()
-	client := &http.Client{CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
-	res, err := client.Do(req)
-	if err != nil {
-		v.t.Fatal(err)
-	}
-	defer res.Body.Close()
-	body, err := io.ReadAll(res.Body)
-	if err != nil {
-		v.t.Fatal(err)
-	}
-	return res.StatusCode, res.Header, string(body)
-}
-
-// send requests a page, with a form for POST.
-func (v *visitor) send(method, path string, form url.Values) (int, http.Header, string) {
-	v.t.Helper()
-	ctx, cancel := context.WithTimeout(v.t.Context(), time.Minute)
-	defer cancel()
-	req, err := http.NewRequestWithContext(ctx, method, v.url+path, strings.NewReader(form.Encode()))
-	if err != nil {
-		v.t.Fatal(err)
-	}
-	req.Header.Set("Cookie", v.cookie)
-	if method == http.MethodPost {
-		req.Header.Set("Content-Type", "application/x-www-form-urlencoded")
-		req.Header.Set("Origin", v.url)
-	}
-	return v.do(req)
+	s := consoletest.New(t)
+	return &visitor{t, s, s.SignIn(), s.URL}
 }
 
 // page returns the text of a page without its tags.
 func (v *visitor) page(path string) string {
 	v.t.Helper()
-	code, _, body := v.send(http.MethodGet, path, nil)
-	if code != http.StatusOK {
-		v.t.Fatalf("GET %s: status %d: %s", path, code, plain(body))
+	p := v.browser.Get(path)
+	if p.Status != http.StatusOK {
+		v.t.Fatalf("GET %s: status %d: %s", path, p.Status, plain(p.Body))
 	}
-	return plain(body)
+	return plain(p.Body)
 }
 
 var tags = regexp.MustCompile(`(?s)<[^>]*>`)
@@ -115,52 +45,38 @@ func plain(body string) string {
 
 func (v *visitor) post(path string, form url.Values, want int) string {
 	v.t.Helper()
-	code, _, body := v.send(http.MethodPost, path, form)
-	if code != want {
-		v.t.Fatalf("POST %s: status %d, want %d: %s", path, code, want, plain(body))
+	p := v.browser.Post(path, form)
+	if p.Status != want {
+		v.t.Fatalf("POST %s: status %d, want %d: %s", path, p.Status, want, plain(p.Body))
 	}
-	return body
-}
-
-// api calls the API with the visitor's token, or an agent's.
-func (v *visitor) api(method, path, token, body string, header ...string) map[string]any {
-	v.t.Helper()
-	ctx, cancel := context.WithTimeout(v.t.Context(), time.Minute)
-	defer cancel()
-	req, err := http.NewRequestWithContext(ctx, method, v.url+path, bytes.NewBufferString(body))
-	if err != nil {
-		v.t.Fatal(err)
-	}
-	req.Header.Set("Authorization", "token "+token)
-	req.Header.Set("Content-Type", "application/json")
-	for i := 0; i+1 < len(header); i += 2 {
-		req.Header.Set(header[i], header[i+1])
-	}
-	code, _, text := v.do(req)
-	if code >= http.StatusBadRequest {
-		v.t.Fatalf("%s %s: status %d: %s", method, path, code, text)
-	}
-	var out map[string]any
-	if text != "" && json.Unmarshal([]byte(text), &out) != nil {
-		return nil
-	}
-	return out
+	return p.Body
 }
 
 func (v *visitor) stack(name string) {
 	v.t.Helper()
-	v.api(http.MethodPost, "/api/stacks/acme/web", v.token, fmt.Sprintf(`{"stackName":%q}`, name))
-	v.api(http.MethodPost, "/api/stacks/acme/web/"+name+"/deployments/settings", v.token, `{}`)
+	v.server.API(http.MethodPost, "/api/stacks/acme/web", map[string]any{"stackName": name}, nil)
+	v.server.API(http.MethodPost, "/api/stacks/acme/web/"+name+"/deployments/settings", map[string]any{}, nil)
 }
 
 func (v *visitor) deploy(stack string) string {
 	v.t.Helper()
-	out := v.api(http.MethodPost, "/api/stacks/acme/web/"+stack+"/deployments", v.token, `{"operation":"update"}`)
-	id, _ := out["id"].(string)
-	if id == "" {
-		v.t.Fatalf("creating a deployment returned %v", out)
+	var out struct{ ID string }
+	v.server.API(http.MethodPost, "/api/stacks/acme/web/"+stack+"/deployments", map[string]any{"operation": "update"}, &out)
+	return out.ID
+}
+
+// poll claims a deployment for the agent "a1" of a pool, and returns its id.
+func (v *visitor) poll(token string) string {
+	v.t.Helper()
+	req := v.browser.Request(http.MethodGet, "/api/deployments/poll", nil)
+	req.Header.Set("Authorization", "token "+token)
+	req.Header.Set(protocol.HeaderAgentID, "a1")
+	req.Header.Set(protocol.HeaderAgentHostname, "build-1")
+	var claim struct{ DeploymentID string }
+	if err := json.Unmarshal([]byte(v.browser.Do(req).Body), &claim); err != nil {
+		v.t.Fatalf("polling: %v", err)
 	}
-	return id
+	return claim.DeploymentID
 }
 
 func (v *visitor) contains(what, text string, wants ...string) {
@@ -203,9 +119,8 @@ func TestQueuesAndPools(t *testing.T) {
 	}
 
 	// An agent takes the first deployment; the others wait behind it or for the agent.
-	agent := []string{"X-Workflow-Agent-Id", "a1", "X-Workflow-Agent-Hostname", "build-1"}
-	if claim := v.api(http.MethodGet, "/api/deployments/poll", token, "", agent...); claim["deploymentID"] != first {
-		t.Fatalf("the poll returned %v, want deployment %s", claim, first)
+	if claimed := v.poll(token); claimed != first {
+		t.Fatalf("the poll returned deployment %q, want %s", claimed, first)
 	}
 	second := v.deploy("dev")
 	v.contains("the active list", v.page("/acme/-/deployments"), "web/dev #1", "claimed", "1 of 150 running", "in eu")
@@ -213,10 +128,15 @@ func TestQueuesAndPools(t *testing.T) {
 	v.contains("the stack's queue", v.page("/acme/web/dev/deployments?show=queued"), "Waiting for deployment #1", "Pause the stack")
 	v.contains("the pool with an agent", v.page(pool), "1 of 1 online", "busy", "web/dev #1")
 	v.contains("the home", v.page("/acme"), "Running now", "web/dev #1", "Queue", "My stacks")
-	details := v.api(http.MethodGet, "/api/stacks/acme/web/dev/deployments/"+second, v.token, "")
-	why, _ := details["queue"].(map[string]any)
-	if why["reason"] != "earlier-deployment" || !strings.Contains(fmt.Sprint(why["text"]), "Waiting for deployment #1") || fmt.Sprint(why["ahead"]) != "1" {
-		t.Errorf("the API explains the second deployment with %v", why)
+	var details struct {
+		Queue struct {
+			Reason, Text string
+			Ahead        int
+		}
+	}
+	v.server.API(http.MethodGet, "/api/stacks/acme/web/dev/deployments/"+second, nil, &details)
+	if why := details.Queue; why.Reason != "earlier-deployment" || !strings.Contains(why.Text, "Waiting for deployment #1") || why.Ahead != 1 {
+		t.Errorf("the API explains the second deployment with %+v", why)
 	}
 
 	v.post("/acme/-/deployments/pause", nil, http.StatusSeeOther)
@@ -231,7 +151,7 @@ func TestQueuesAndPools(t *testing.T) {
 
 	// Tokens: one more, and both revoked; then the pool cannot hand anything out.
 	v.contains("a further token", v.post(pool+"/tokens", url.Values{"description": {"second host"}}, http.StatusOK), "shows this token only now")
-	_, _, body := v.send(http.MethodGet, pool, nil)
+	body := v.browser.Get(pool).Body
 	for _, m := range regexp.MustCompile(`action="(`+regexp.QuoteMeta(pool)+`/tokens/[^"]+/revoke)"`).FindAllStringSubmatch(body, -1) {
 		v.post(m[1], nil, http.StatusSeeOther)
 	}
@@ -240,22 +160,49 @@ func TestQueuesAndPools(t *testing.T) {
 	v.contains("the deletion without a name", plain(v.post(pool+"/delete", url.Values{"confirm": {"x"}}, http.StatusUnprocessableEntity)), "This is not the name of the pool.")
 	v.contains("the deletion of a busy pool", plain(v.post(pool+"/delete", url.Values{"confirm": {"eu"}}, http.StatusUnprocessableEntity)), "Agent pool is in use")
 	v.post(pool+"/delete", url.Values{"confirm": {"eu"}, "force": {"on"}}, http.StatusSeeOther)
-	v.contains("the server's page", v.page("/-/server"), "The server is ready.", "v1.2.0", "SQLite, ", "deployments")
+	v.contains("the server's page", v.page("/-/server"), "The server is ready.", "SQLite, ", "deployments")
 }
 
 // TestQueuesNeedASession checks that the pages are closed to visitors who have not signed in, and that
 // actions do not follow GET.
 func TestQueuesNeedASession(t *testing.T) {
-	v := visit(t)
-	v.cookie = ""
+	b := consoletest.New(t).Browser()
 	for _, path := range []string{"/acme", "/acme/-/deployments", "/acme/-/pools", "/-/server", "/acme/web/dev/deployments"} {
-		if code, header, _ := v.send(http.MethodGet, path, nil); code != http.StatusSeeOther || !strings.HasPrefix(header.Get("Location"), "/-/login") {
-			t.Errorf("GET %s: status %d to %q, want a redirect to the sign-in", path, code, header.Get("Location"))
+		if p := b.Get(path); p.Status != http.StatusSeeOther || !strings.HasPrefix(p.Location(), "/-/login") {
+			t.Errorf("GET %s: status %d to %q, want a redirect to the sign-in", path, p.Status, p.Location())
 		}
 	}
 	for _, path := range []string{"/acme/-/deployments/pause", "/acme/-/pools", "/acme/-/deployments/cancel"} {
-		if code, _, _ := v.send(http.MethodPost, path, nil); code != http.StatusUnauthorized && code != http.StatusSeeOther {
-			t.Errorf("POST %s: status %d, want a refusal", path, code)
+		if p := b.Post(path, url.Values{}); p.Status != http.StatusUnauthorized {
+			t.Errorf("POST %s: status %d, want a refusal", path, p.Status)
 		}
+	}
+}
+
+// TestPoolsOfMembers checks that members see pools but can change neither pools nor the whole queue,
+// and that collaborators see no pools.
+func TestPoolsOfMembers(t *testing.T) {
+	s := consoletest.New(t)
+	member := s.SignInWith(s.AddUser("mia", "member"))
+	if p := member.Get("/acme/-/pools"); p.Status != http.StatusOK || p.Contains("Make the pool") {
+		t.Errorf("a member's list of pools: status %d, with a form: %t", p.Status, p.Contains("Make the pool"))
+	}
+	if p := member.Get("/acme/-/deployments"); p.Status != http.StatusOK || p.Contains("Pause all") {
+		t.Errorf("a member's list of deployments: status %d, with a button to pause: %t", p.Status, p.Contains("Pause all"))
+	}
+	for _, path := range []string{"/acme/-/pools", "/acme/-/deployments/pause", "/acme/-/pools/p/delete", "/acme/-/pools/p/tokens", "/acme/-/pools/p/default"} {
+		if p := member.Post(path, url.Values{"name": {"x"}}); p.Status != http.StatusForbidden {
+			t.Errorf("POST %s by a member: status %d, want 403", path, p.Status)
+		}
+	}
+	collaborator := s.SignInWith(s.AddUser("cole", "stack-collaborator"))
+	if p := collaborator.Get("/acme/-/pools"); p.Status != http.StatusForbidden && p.Status != http.StatusNotFound {
+		t.Errorf("a collaborator's list of pools: status %d, want a refusal", p.Status)
+	}
+	if p := collaborator.Get("/acme"); p.Status != http.StatusOK || p.Contains("Agent pools") {
+		t.Errorf("a collaborator's home: status %d, with pools: %t", p.Status, p.Contains("Agent pools"))
+	}
+	if p := member.Get("/-/server"); p.Status != http.StatusForbidden {
+		t.Errorf("the server's page for a member: status %d, want 403", p.Status)
 	}
 }

@@ -5,7 +5,9 @@ import (
 	"testing/synctest"
 	"time"
 
+	"workflowagent/internal/dev/storetest"
 	"workflowagent/internal/server/fault"
+	"workflowagent/internal/server/identity"
 	"workflowagent/internal/server/store"
 )
 
@@ -73,4 +75,68 @@ func TestSessions(t *testing.T) {
 			t.Error("a new version of the agent is not written")
 		}
 	})
+}
+
+// TestPresenceIsNotified checks that open pages learn when an agent connects, disconnects, and goes
+// offline by silence.
+func TestPresenceIsNotified(t *testing.T) {
+	var clock storetest.Clock
+	db := storetest.SQLiteAt(t, &clock)
+	ids := identity.New(db, storetest.Log())
+	var token string
+	must(t, ids.Bootstrap(t.Context(), "acme", func(text string) error { token = text; return nil }))
+	user, err := ids.Authenticate(t.Context(), token)
+	must(t, err)
+	org, err := ids.Organization(t.Context(), user, "acme")
+	must(t, err)
+	s := New(db, storetest.Log())
+	made, err := s.Create(t.Context(), user, org, "p", "")
+	must(t, err)
+	notes := make(chan string, 10)
+	defer db.Subscribe(Topic, func(payload string) { notes <- payload })()
+	expect := func(what string) {
+		t.Helper()
+		select {
+		case got := <-notes:
+			if want := About(org.ID, made.Pool.ID); got != want {
+				t.Errorf("%s: the notification is %q, want %q", what, got, want)
+			}
+		case <-time.After(time.Minute):
+			t.Fatalf("%s: no notification", what)
+		}
+	}
+	g := Sighting{OrgID: org.ID, PoolID: made.Pool.ID, AgentID: "a", SessionID: "one", Hostname: "h"}
+	must(t, s.Seen(t.Context(), g))
+	expect("connecting")
+	s.Gone(t.Context(), g)
+	expect("disconnecting")
+	g.SessionID = "two"
+	must(t, s.Seen(t.Context(), g))
+	expect("connecting again")
+	checked, err := s.noteSilent(t.Context(), clock.Now())
+	must(t, err)
+	if len(notes) > 0 {
+		t.Errorf("an agent that is online was reported: %q", <-notes)
+	}
+	clock.Pass(2 * Silence)
+	checked, err = s.noteSilent(t.Context(), checked)
+	must(t, err)
+	expect("silence")
+	_, err = s.noteSilent(t.Context(), checked)
+	must(t, err)
+	if len(notes) > 0 {
+		t.Errorf("silence was reported twice: %q", <-notes)
+	}
+	summary, err := s.Summary(t.Context(), user, org.ID, made.Pool.ID)
+	must(t, err)
+	if summary.Agents != 1 || summary.Online != 0 || !summary.Default {
+		t.Errorf("the summary is %+v, want one agent, none online, in the default pool", summary)
+	}
+}
+
+func must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
 }
