@@ -12,6 +12,7 @@ import (
 	"workflowagent/internal/server/console/home"
 	"workflowagent/internal/server/console/joblog"
 	"workflowagent/internal/server/console/page"
+	"workflowagent/internal/server/console/palette"
 	"workflowagent/internal/server/console/queue"
 	"workflowagent/internal/server/console/stack"
 	"workflowagent/internal/server/console/stacksettings"
@@ -58,6 +59,7 @@ func New(d Deps) *page.Site {
 	})
 	queue.Register(site, queue.Deps{Deployments: d.Deployments, Pools: d.Pools, URL: d.APIURL})
 	agents.Register(site, agents.Deps{Deployments: d.Deployments, Pools: d.Pools, Server: d.Server, URL: d.APIURL, Releases: d.Releases})
+	palette.Register(site, palette.Deps{Stacks: d.Stacks, Pools: d.Pools})
 	home.Register(site, home.Deps{Deployments: d.Deployments, Pools: d.Pools, URL: d.APIURL})
 	return site
 }

@@ -80,6 +80,8 @@ type StackFilter struct {
 	Project  string
 	TagName  string
 	TagValue string
+	// Contains selects the stacks whose project/name contains this text in any case.
+	Contains string
 	// After selects the stacks that follow the stack with this sort key.
 	After string
 	// Limit is the maximum number of stacks; 0 means no limit.
@@ -123,6 +125,10 @@ func (tx *Tx) stacksOf(org string, f StackFilter, limit int) ([]Stack, error) {
 	}
 	if f.Project != "" {
 		where = append(where, "s.project = "+arg(f.Project))
+	}
+	if f.Contains != "" {
+		pattern := "%" + strings.NewReplacer(`\`, `\\`, "%", `\%`, "_", `\_`).Replace(strings.ToLower(f.Contains)) + "%"
+		where = append(where, "LOWER(s.project || '/' || s.name) LIKE "+arg(pattern)+` ESCAPE '\'`)
 	}
 	if f.TagName != "" {
 		cond := "EXISTS (SELECT 1 FROM stack_tags t WHERE t.stack_id = s.id AND t.name = " + arg(f.TagName)

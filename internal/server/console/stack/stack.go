@@ -62,26 +62,15 @@ const listed = 50
 // list shows the stacks of an organization or project that the visitor may see.
 func (p *pages) list(v *page.Visit) (view.Page, error) {
 	org, project, words := v.Org, v.Param("project"), v.Query("q")
-	filter := store.StackFilter{Reach: v.Who.Reach(org.ID), Project: project, After: v.Query("after"), Limit: listed + 1}
-	if words != "" {
-		filter.Limit = 0
-	}
+	filter := store.StackFilter{Reach: v.Who.Reach(org.ID), Project: project, Contains: words, After: v.Query("after"), Limit: listed + 1}
 	list, err := p.Stacks.List(v.Context(), filter)
 	if err != nil {
 		return view.Page{}, err
 	}
-	if words != "" {
-		list = slices.DeleteFunc(list, func(s store.Stack) bool {
-			return !strings.Contains(strings.ToLower(s.Project+"/"+s.Name), strings.ToLower(words))
-		})
-	}
 	next := ""
 	if len(list) > listed {
 		list = list[:listed]
-		next = "?after=" + urlQuery(list[listed-1].SortKey())
-		if words != "" {
-			next = ""
-		}
+		next = "?after=" + urlQuery(list[listed-1].SortKey()) + "&q=" + urlQuery(words)
 	}
 	return view.Page{
 		Title: cmp.Or(project, "Stacks"), Section: "stacks",

@@ -87,9 +87,13 @@ type Shell struct {
 	Insecure bool
 }
 
-type section struct{ name, text, key string }
+// Section is an item of the navigation.
+type Section struct{ Name, Text, Key string }
 
-var sections = []section{
+// Sections returns the items of the navigation, in their order.
+func Sections() []Section { return sections }
+
+var sections = []Section{
 	{"deployments", "Deployments", "d"},
 	{"stacks", "Stacks", "s"},
 	{"pools", "Pools", "p"},
@@ -98,9 +102,10 @@ var sections = []section{
 	{"settings", "Settings", "o"},
 }
 
-func (s section) href(org string) templ.SafeURL {
-	if s.name == "activity" {
-		return Href(org, "-", "audit")
+// Path returns the path of a section's page in an organization.
+func (s Section) Path(org string) string {
+	if s.Name == "activity" {
+		return Path(org, "-", "audit")
 	}
-	return Href(org, "-", s.name)
+	return Path(org, "-", s.Name)
 }

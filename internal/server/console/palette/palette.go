@@ -1,0 +1,112 @@
+// Package palette answers the command palette: pages and actions that match what the user types.
+package palette
+
+import (
+	"cmp"
+	"net/http"
+	"slices"
+	"strings"
+
+	"workflowagent/internal/server/api/web"
+	"workflowagent/internal/server/console/page"
+	"workflowagent/internal/server/console/view"
+	"workflowagent/internal/server/identity"
+	"workflowagent/internal/server/pools"
+	"workflowagent/internal/server/stacks"
+	"workflowagent/internal/server/store"
+)
+
+// Deps are the services behind the palette.
+type Deps struct {
+	Stacks *stacks.Service
+	Pools  *pools.Service
+}
+
+// shown bounds the items of an answer, and found the stacks that it considers.
+const (
+	shown = 20
+	found = 12
+)
+
+type item struct {
+	Text string `json:"text"`
+	Kind string `json:"kind"`
+	Href string `json:"href"`
+	// rank orders the items: the lowest is the best.
+	rank int
+}
+
+type palette struct{ Deps }
+
+// Register registers the palette.
+func Register(site *page.Site, d Deps) {
+	p := &palette{d}
+	site.Raw("/-/palette", page.SignedIn, p.answer)
+}
+
+// answer responds with the items that match the parameter q in the organization org.
+func (p *palette) answer(w http.ResponseWriter, v *page.Visit) error {
+	words := strings.ToLower(strings.TrimSpace(v.Query("q")))
+	items := []item{{Text: "Your settings", Kind: "page", Href: "/user/settings"}, {Text: "Access tokens", Kind: "page", Href: "/user/settings/tokens"}}
+	if v.Who.User.SiteAdmin {
+		items = append(items, item{Text: "Server", Kind: "page", Href: "/-/server"})
+	}
+	for _, o := range v.Orgs() {
+		items = append(items, item{Text: o.Name, Kind: "organization", Href: view.Path(o.Name)})
+		if o.Name != v.Query("org") {
+			continue
+		}
+		for _, s := range view.Sections() {
+			items = append(items, item{Text: s.Text, Kind: "page", Href: s.Path(o.Name)})
+		}
+		more, err := p.of(v, o, words)
+		if err != nil {
+			return err
+		}
+		items = append(items, more...)
+	}
+	items = slices.DeleteFunc(items, func(i item) bool { return i.rank == 0 && !strings.Contains(strings.ToLower(i.Text), words) })
+	slices.SortStableFunc(items, func(a, b item) int {
+		return cmp.Or(cmp.Compare(a.rank, b.rank), cmp.Compare(distance(a, words), distance(b, words)))
+	})
+	return web.WriteJSON(w, v.R, http.StatusOK, items[:min(len(items), shown)])
+}
+
+// distance is the place of the typed text in an item.
+func distance(i item, words string) int { return strings.Index(strings.ToLower(i.Text), words) }
+
+// of returns the stacks of an organization, with what the user may do, and its pools.
+func (p *palette) of(v *page.Visit, o store.Organization, words string) ([]item, error) {
+	name, number, _ := strings.Cut(words, "#")
+	name = strings.TrimPrefix(strings.TrimSpace(name), "deploy ")
+	var items []item
+	if name != "" {
+		list, err := p.Stacks.List(v.Context(), store.StackFilter{Reach: v.Who.Reach(o.ID), Contains: name, Limit: found})
+		if err != nil {
+			return nil, err
+		}
+		for _, st := range list {
+			text, path := st.Project+"/"+st.Name, []string{o.Name, st.Project, st.Name}
+			if number != "" {
+				items = append(items, item{Text: text + " #" + number, Kind: "deployment", Href: view.Path(append(path, "deployments", number)...), rank: 1})
+				continue
+			}
+			items = append(items, item{Text: text, Kind: "stack", Href: view.Path(path...), rank: 1})
+			who, _, err := p.Stacks.Find(v.Context(), v.Who, identity.StateRead, o.Name, st.Project, st.Name)
+			if err == nil && who.Can(st, identity.Operate) {
+				items = append(items, item{Text: "Deploy " + text, Kind: "action", Href: view.Path(append(path, "deploy")...), rank: 2})
+			}
+		}
+	}
+	if !v.Who.CanReadPools(o.ID) {
+		return items, nil
+	}
+	list, _, err := p.Pools.List(v.Context(), o.ID)
+	if err != nil {
+		return nil, err
+	}
+	for _, pool := range list {
+		items = append(items, item{Text: pool.Name, Kind: "pool", Href: view.Path(o.Name, "-", "pools", pool.ID)})
+	}
+	return items, nil
+}
