@@ -119,7 +119,8 @@ func (s *Service) Changes(ctx context.Context, p identity.Principal, st store.St
 const maxSteps = 20
 
 // ChangeOf returns the engine's descriptions of the steps of one resource in an update, in the
-// order of the events. The newest description of a step replaces the others.
+// order of the events. The newest description of a step replaces the
+// others, because it contains values that were not known before, unless it lacks members.
 func (s *Service) ChangeOf(ctx context.Context, p identity.Principal, st store.Stack, u store.Update, urn string) ([][]byte, error) {
 	if err := p.Check(st, identity.StateRead); err != nil {
 		return nil, err
@@ -142,7 +143,9 @@ func (s *Service) ChangeOf(ctx context.Context, p identity.Principal, st store.S
 				}
 				op := string(rawjson.Member(meta, "op"))
 				if at, ok := index[op]; ok {
-					out[at] = meta
+					if describesAsMuch(meta, out[at]) {
+						out[at] = meta
+					}
 				} else if len(out) < maxSteps {
 					index[op] = len(out)
 					out = append(out, meta)
@@ -154,4 +157,19 @@ func (s *Service) ChangeOf(ctx context.Context, p identity.Principal, st store.S
 		}
 		token = part.Next
 	}
+}
+
+// describesAsMuch reports whether the description a of a step has all members that a diff requires
+// and b has.
+func describesAsMuch(a, b []byte) bool {
+	has := func(meta []byte, name string) bool {
+		value := rawjson.Member(meta, name)
+		return value != nil && string(value) != "null"
+	}
+	for _, name := range []string{"old", "new", "detailedDiff", "diffs", "keys"} {
+		if has(b, name) && !has(a, name) {
+			return false
+		}
+	}
+	return true
 }

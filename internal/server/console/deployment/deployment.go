@@ -133,6 +133,8 @@ func (p *pages) content(v *page.Visit, d shown, tab string, out *view.Page) (tem
 		text, err := used(d.Settings)
 		curl, cli := commands(d, p.URL)
 		return settingsUsed(text, curl, cli), err
+	case "changes":
+		return p.changes(v, d, out)
 	case "timeline":
 		return timeline(d), nil
 	default:

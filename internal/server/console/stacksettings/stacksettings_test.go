@@ -1,0 +1,247 @@
+package stacksettings_test
+
+import (
+	"fmt"
+	"html"
+	"net/http"
+	"net/url"
+	"regexp"
+	"strings"
+	"testing"
+
+	"workflowagent/internal/dev/consoletest"
+)
+
+const hostile = `"><script>alert(1)</script>`
+
+type m = map[string]any
+
+const base = "/acme/web/prod/settings"
+
+func newServer(t *testing.T) (*consoletest.Server, *consoletest.Browser) {
+	t.Helper()
+	s := consoletest.New(t)
+	s.API(http.MethodPost, "/api/stacks/acme/web", m{"stackName": "prod"}, nil)
+	return s, s.SignIn()
+}
+
+func get(t *testing.T, b *consoletest.Browser, path string) consoletest.Page {
+	t.Helper()
+	p := b.Get(path)
+	if p.Status != http.StatusOK {
+		t.Fatalf("GET %s: status %d: %s", path, p.Status, p.Body)
+	}
+	return check(t, path, p)
+}
+
+func check(t *testing.T, path string, p consoletest.Page) consoletest.Page {
+	t.Helper()
+	if strings.Contains(p.Body, "<script>alert") {
+		t.Errorf("%s contains markup of a user", path)
+	}
+	return p
+}
+
+var (
+	patchField = regexp.MustCompile(`name="patch" value="([^"]*)"`)
+	version    = regexp.MustCompile(`name="version" value="(\d+)"`)
+)
+
+// store fills in the form of the deployment settings, and saves what the review shows.
+func store(t *testing.T, b *consoletest.Browser, form url.Values) (review consoletest.Page) {
+	t.Helper()
+	review = check(t, base, b.Post(base, form))
+	if review.Status != http.StatusOK {
+		t.Fatalf("review: status %d: %s", review.Status, review.Body)
+	}
+	patch := html.UnescapeString(patchField.FindStringSubmatch(review.Body)[1])
+	if p := b.Post(base+"/save", url.Values{"patch": {patch}, "version": {version.FindStringSubmatch(review.Body)[1]}}); p.Status != http.StatusSeeOther {
+		t.Fatalf("save: status %d: %s", p.Status, p.Body)
+	}
+	return review
+}
+
+func TestDeploymentSettings(t *testing.T) {
+	s, b := newServer(t)
+	if p := get(t, b, base); !p.Contains("no deployment settings yet") {
+		t.Error("the page does not say that settings are missing")
+	}
+	form := url.Values{
+		"repository": {"https://git.example.com/web.git"}, "branch": {"main"}, "folder": {"infra"}, "commands": {"echo " + hostile + "\n\nmake"},
+		"auth": {"token"}, "git-secret": {"tok-123"}, "name0": {"PLAIN"}, "value0": {hostile}, "name1": {"HIDDEN"}, "value1": {"hunter2"}, "secret1": {"on"},
+		"skipInstallDependencies": {"on"}, "image": {"pulumi/pulumi:3"},
+	}
+	review := store(t, b, form)
+	if !review.Contains("sourceContext", "[secret", "PLAIN", "preRunCommands") || review.Contains("hunter2") || review.Contains("tok-123") {
+		t.Errorf("review: %s", review.Body)
+	}
+	type settings struct {
+		Source        string
+		Version       int
+		SourceContext struct {
+			Git struct {
+				RepoURL, Branch, RepoDir string
+				GitAuth                  map[string]any
+			}
+		}
+		OperationContext struct {
+			PreRunCommands       []string
+			EnvironmentVariables map[string]any
+			Options              map[string]any
+		}
+	}
+	read := func() (set settings) {
+		s.API(http.MethodGet, "/api/stacks/acme/web/prod/deployments/settings", nil, &set)
+		return set
+	}
+	set := read()
+	git := set.SourceContext.Git
+	if git.RepoURL != form.Get("repository") || git.Branch != "main" || git.RepoDir != "infra" || git.GitAuth["accessToken"] == nil {
+		t.Errorf("source: %+v", git)
+	}
+	operation := set.OperationContext
+	if set.Source != "console" || len(operation.PreRunCommands) != 2 || operation.EnvironmentVariables["PLAIN"] != hostile || operation.Options["skipInstallDependencies"] != true {
+		t.Errorf("settings: %+v", set)
+	}
+	if _, plain := operation.EnvironmentVariables["HIDDEN"].(string); plain {
+		t.Error("the API returns the secret variable as text")
+	}
+	page := get(t, b, base)
+	if !page.Contains("https://git.example.com/web.git", "keep the stored access token", "HIDDEN", "[secret]", "pulumi:deploy:org:acme:project:web:stack:prod") || page.Contains("hunter2") {
+		t.Errorf("page: %s", page.Body)
+	}
+
+	// The second change keeps the credentials and the secret variable, and removes the other.
+	form = url.Values{
+		"repository": form["repository"], "commit": {strings.Repeat("a", 40)}, "auth": {"keep"}, "remove:PLAIN": {"on"}, "image": {"pulumi/pulumi:3"},
+	}
+	if review := store(t, b, form); !review.Contains("delete", "PLAIN") || review.Contains("new value") {
+		t.Errorf("second review: %s", review.Body)
+	}
+	set = read()
+	if set.Version != 2 || set.SourceContext.Git.GitAuth["accessToken"] == nil || set.SourceContext.Git.Branch != "" {
+		t.Errorf("after the second change: %+v", set)
+	}
+	if env := set.OperationContext.EnvironmentVariables; len(env) != 1 || env["HIDDEN"] == nil || len(set.OperationContext.PreRunCommands) != 0 {
+		t.Errorf("after the second change: %+v", set.OperationContext)
+	}
+	if p := b.Post(base+"/save", url.Values{"patch": {`{"agentPoolID":""}`}, "version": {"1"}}); p.Status != http.StatusUnprocessableEntity || read().Version != 2 {
+		t.Errorf("saving a review of older settings: status %d", p.Status)
+	}
+	if p := check(t, base, b.Post(base, url.Values{"repository": {hostile}})); p.Status != http.StatusUnprocessableEntity {
+		t.Errorf("invalid settings: status %d", p.Status)
+	}
+}
+
+func TestSchedules(t *testing.T) {
+	s, b := newServer(t)
+	path := base + "/schedules"
+	if p := b.Post(path, url.Values{"kind": {"drift"}, "cron": {"0 3 * * *"}}); p.Status != http.StatusUnprocessableEntity || !p.Contains("deployment settings") {
+		t.Errorf("a schedule without settings: status %d", p.Status)
+	}
+	s.API(http.MethodPost, "/api/stacks/acme/web/prod/deployments/settings", m{"sourceContext": m{"git": m{"repoUrl": "https://git.example.com/web.git", "branch": "main"}}}, nil)
+	for _, form := range []url.Values{
+		{"kind": {"drift"}, "cron": {"0 3 * * *"}, "option": {"on"}},
+		{"kind": {"schedule"}, "cron": {"0 2 * * 1"}, "operation": {"update"}},
+		{"kind": {"ttl"}, "once": {"2099-01-02T03:04"}},
+	} {
+		if p := b.Post(path, form); p.Status != http.StatusSeeOther {
+			t.Errorf("%v: status %d: %s", form, p.Status, p.Body)
+		}
+	}
+	for _, form := range []url.Values{{"kind": {"drift"}, "cron": {hostile}}, {"kind": {"ttl"}, "once": {"soon"}}, {"kind": {hostile}}} {
+		if p := check(t, path, b.Post(path, form)); p.Status != http.StatusUnprocessableEntity {
+			t.Errorf("%v: status %d", form, p.Status)
+		}
+	}
+	page := get(t, b, path)
+	if !page.Contains("detect-drift and remediate", "0 2 * * 1", "destroy", "2099-01-02") {
+		t.Errorf("the page lacks a schedule: %s", page.Body)
+	}
+	id := regexp.MustCompile(`/settings/schedules/([^/"]+)/pause`).FindStringSubmatch(page.Body)[1]
+	for _, step := range []struct{ action, want string }{{"pause", "is-paused"}, {"resume", "/pause"}, {"delete", "schedules"}} {
+		if p := b.Post(path+"/"+id+"/"+step.action, nil); p.Status != http.StatusSeeOther {
+			t.Fatalf("%s: status %d", step.action, p.Status)
+		}
+		if p := get(t, b, path); !p.Contains(step.want) || step.action == "delete" && p.Contains(id) {
+			t.Errorf("after %s: %s", step.action, p.Body)
+		}
+	}
+}
+
+func TestWebhooks(t *testing.T) {
+	s, b := newServer(t)
+	path := base + "/webhooks"
+	form := url.Values{"name": {"hook"}, "format": {"raw"}, "url": {"https://hooks.example.com/x"}, "filters": {"update_failed"}, "secret": {"hunter2"}}
+	if p := b.Post(path, form); p.Status != http.StatusSeeOther {
+		t.Fatalf("creating: status %d: %s", p.Status, p.Body)
+	}
+	if p := check(t, path, b.Post(path, url.Values{"name": {hostile}, "format": {"raw"}, "url": {hostile}})); p.Status != http.StatusUnprocessableEntity {
+		t.Errorf("an invalid webhook: status %d", p.Status)
+	}
+	if p := get(t, b, path); !p.Contains("https://hooks.example.com/x") || p.Contains("hunter2") {
+		t.Errorf("list: %s", p.Body)
+	}
+	if p := get(t, b, path+"/hook"); !p.Contains("update_failed", "[secret]", "Nothing has been delivered") {
+		t.Errorf("webhook: %s", p.Body)
+	}
+	if p := b.Post(path+"/hook/disable", nil); p.Status != http.StatusSeeOther {
+		t.Errorf("disabling: status %d", p.Status)
+	}
+	var list []struct{ Active bool }
+	if s.API(http.MethodGet, "/api/stacks/acme/web/prod/hooks", nil, &list); len(list) != 1 || list[0].Active {
+		t.Errorf("API: %+v", list)
+	}
+	if p := b.Post(path+"/hook/delete", nil); p.Status != http.StatusSeeOther || b.Get(path+"/hook").Status != http.StatusNotFound {
+		t.Errorf("deleting: status %d", p.Status)
+	}
+}
+
+func TestAccess(t *testing.T) {
+	s, b := newServer(t)
+	ada := s.SignInWith(s.AddUser("ada", "member"))
+	path := base + "/access"
+	if p := ada.Post(path, url.Values{"user": {"ada"}, "permission": {"103"}}); p.Status != http.StatusForbidden && p.Status != http.StatusNotFound {
+		t.Errorf("a member grants himself a permission: status %d", p.Status)
+	}
+	if p := b.Post(path, url.Values{"user": {"ada"}, "permission": {"103"}}); p.Status != http.StatusSeeOther {
+		t.Fatalf("granting: status %d: %s", p.Status, p.Body)
+	}
+	if p := get(t, ada, path); !p.Contains("ada", "admin", "Remove the permission of ada") {
+		t.Errorf("access: %s", p.Body)
+	}
+	for _, form := range []url.Values{{"user": {hostile}, "permission": {"101"}}, {"user": {"ada"}, "permission": {"x"}}, {"permission": {"101"}}} {
+		if p := check(t, path, b.Post(path, form)); p.Status != http.StatusUnprocessableEntity {
+			t.Errorf("%v: status %d", form, p.Status)
+		}
+	}
+	if p := b.Post(path, url.Values{"user": {"ada"}, "permission": {"0"}}); p.Status != http.StatusSeeOther || get(t, b, path).Contains("Remove the permission of ada") {
+		t.Errorf("revoking: status %d", p.Status)
+	}
+}
+
+func TestOptions(t *testing.T) {
+	s, b := newServer(t)
+	if p := get(t, b, base+"/options"); !p.Contains("Rename", "Delete") {
+		t.Errorf("options: %s", p.Body)
+	}
+	if p := check(t, base, b.Post(base+"/options/rename", url.Values{"name": {hostile}})); p.Status != http.StatusUnprocessableEntity {
+		t.Errorf("an invalid name: status %d", p.Status)
+	}
+	if p := b.Post(base+"/options/rename", url.Values{"name": {"live"}, "project": {"web"}}); p.Location() != "/acme/web/live/settings/options" {
+		t.Fatalf("renaming: status %d, %s: %s", p.Status, p.Location(), p.Body)
+	}
+	renamed := "/acme/web/live/settings/options"
+	status := func() int {
+		code, _ := s.APIAs(s.Token, http.MethodGet, "/api/stacks/acme/web/live", nil, nil)
+		return code
+	}
+	for _, confirm := range []string{"", "live", "web/prod", "WEB/live"} {
+		if p := b.Post(renamed+"/delete", url.Values{"confirm": {confirm}}); p.Status != http.StatusUnprocessableEntity || status() != http.StatusOK {
+			t.Errorf("deleting with the confirmation %q: status %d", confirm, p.Status)
+		}
+	}
+	if p := b.Post(renamed+"/delete", url.Values{"confirm": {"web/live"}}); p.Status != http.StatusSeeOther || status() != http.StatusNotFound {
+		t.Errorf("deleting: %s", fmt.Sprint(p.Status, p.Body))
+	}
+}
