@@ -24,6 +24,7 @@ import (
 	"workflowagent/internal/server/api/request"
 	"workflowagent/internal/server/api/system"
 	"workflowagent/internal/server/api/web"
+	"workflowagent/internal/server/audit"
 	"workflowagent/internal/server/budget"
 	"workflowagent/internal/server/console"
 	"workflowagent/internal/server/console/page"
@@ -131,7 +132,7 @@ func New(ctx context.Context, cfg Config, version string, log *logrus.Entry, not
 			URL: string(s.cfg.Console()), Draining: s.draining,
 		},
 		Identity: s.identity, SignIn: sessions, Stacks: s.stacks, Deployments: service, Pools: poolService, Drift: drift.New(s.db), Triggers: s.triggers,
-		Webhooks: hooks, Issuer: s.cfg.Issuer(), APIURL: s.cfg.ExternalURL, Server: s.describe(version), Releases: cfg.Releases != "",
+		Webhooks: hooks, Issuer: s.cfg.Issuer(), APIURL: s.cfg.ExternalURL, Audit: audit.New(s.db), Server: s.describe(version), Releases: cfg.Releases != "",
 	})
 	observe := web.Observe(s.logOf("api"), s.metrics)
 	routes := api.New(api.Deps{
@@ -145,6 +146,7 @@ func New(ctx context.Context, cfg Config, version string, log *logrus.Entry, not
 		Drift:       drift.New(s.db),
 		Usage:       usage.New(s.db),
 		Webhooks:    hooks,
+		Audit:       audit.New(s.db),
 		OIDC:        oidc.New(s.db, new(outbound.Client), s.logOf("oidc")),
 		Issuer:      s.issuer,
 		RunnerDir:   programDir(),

@@ -31,6 +31,7 @@ import (
 	"workflowagent/internal/server/api/state"
 	"workflowagent/internal/server/api/system"
 	"workflowagent/internal/server/api/web"
+	"workflowagent/internal/server/audit"
 	"workflowagent/internal/server/deployments"
 	"workflowagent/internal/server/drift"
 	"workflowagent/internal/server/fault"
@@ -58,6 +59,7 @@ type Deps struct {
 	OIDC        *oidc.Service
 	Issuer      *issuer.Service
 	Webhooks    *webhooks.Service
+	Audit       *audit.Service
 	// RunnerDir is the directory with the runner binary that agents download.
 	RunnerDir string
 	Server    system.Server
@@ -87,7 +89,7 @@ func New(d Deps) http.Handler {
 	rt := web.NewRouter(mux, d.Identity, d.Stacks)
 	system.Register(rt, d.Server, d.ExternalURL)
 	system.RegisterIssuer(rt, d.Issuer)
-	org.Register(rt, d.Identity, d.Pools, d.OIDC, d.Usage)
+	org.Register(rt, d.Identity, d.Pools, d.OIDC, d.Usage, d.Audit)
 	state.Register(rt, d.Stacks, d.Identity)
 	deploy.Register(rt, d.Deployments, d.Stacks, d.Triggers, d.Drift, d.Console)
 	hooks.Register(rt, d.Webhooks)

@@ -82,3 +82,13 @@ func ParsePosition(text string) (e store.AuditEntry, err error) {
 	e.At, e.ID = time.UnixMicro(micros).UTC(), id
 	return e, nil
 }
+
+// Describe returns an entry as a sentence.
+func Describe(e store.AuditEntry) string {
+	what, how, _ := strings.Cut(e.Action, ".")
+	text := what + " " + strings.ReplaceAll(how, "-", " ")
+	if e.Subject != "" {
+		text += ": " + e.Subject
+	}
+	return text + " (by " + e.Actor + ")"
+}

@@ -6,7 +6,9 @@ import (
 	"net/http"
 	"strings"
 
+	"workflowagent/internal/server/audit"
 	"workflowagent/internal/server/console/account"
+	"workflowagent/internal/server/console/activity"
 	"workflowagent/internal/server/console/agents"
 	"workflowagent/internal/server/console/deployment"
 	"workflowagent/internal/server/console/home"
@@ -36,6 +38,7 @@ type Deps struct {
 	Pools       *pools.Service
 	Drift       *drift.Service
 	Triggers    *triggers.Service
+	Audit       *audit.Service
 	Webhooks    *webhooks.Service
 	// Issuer is the URL of the server's identity tokens for clouds.
 	Issuer string
@@ -61,6 +64,7 @@ func New(d Deps) *page.Site {
 	agents.Register(site, agents.Deps{Deployments: d.Deployments, Pools: d.Pools, Server: d.Server, URL: d.APIURL, Releases: d.Releases})
 	palette.Register(site, palette.Deps{Stacks: d.Stacks, Pools: d.Pools})
 	home.Register(site, home.Deps{Deployments: d.Deployments, Pools: d.Pools, URL: d.APIURL})
+	activity.Register(site, activity.Deps{Audit: d.Audit})
 	return site
 }
 

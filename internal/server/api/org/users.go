@@ -6,6 +6,7 @@ import (
 	"net/http"
 
 	"workflowagent/internal/server/api/web"
+	"workflowagent/internal/server/audit"
 	"workflowagent/internal/server/fault"
 	"workflowagent/internal/server/identity"
 	"workflowagent/internal/server/oidc"
@@ -17,7 +18,7 @@ import (
 type userRoutes struct{ identity *identity.Service }
 
 // Register adds the routes of this package.
-func Register(rt *web.Router, ids *identity.Service, p *pools.Service, issuers *oidc.Service, used *usage.Service) {
+func Register(rt *web.Router, ids *identity.Service, p *pools.Service, issuers *oidc.Service, used *usage.Service, log *audit.Service) {
 	users := &userRoutes{ids}
 	users.register(rt)
 	(&memberRoutes{ids}).register(rt)
@@ -27,6 +28,7 @@ func Register(rt *web.Router, ids *identity.Service, p *pools.Service, issuers *
 	(&poolRoutes{p, users}).register(rt)
 	(&oidcRoutes{issuers}).register(rt)
 	(&usageRoutes{used}).register(rt)
+	(&auditRoutes{log}).register(rt)
 	registerEmpty(rt, ids)
 }
 

@@ -1,0 +1,129 @@
+package org
+
+import (
+	"net/http"
+	"time"
+
+	"workflowagent/internal/server/api/request"
+	"workflowagent/internal/server/api/web"
+	"workflowagent/internal/server/audit"
+	"workflowagent/internal/server/fault"
+	"workflowagent/internal/server/store"
+)
+
+// auditPage is the number of entries in one response.
+const auditPage = 100
+
+type auditRoutes struct{ log *audit.Service }
+
+func (a *auditRoutes) register(rt *web.Router) {
+	const base = "/api/orgs/{org}/auditlogs"
+	for _, path := range []string{base, base + "/v2"} {
+		rt.Org(http.MethodGet, path, web.NeedAdmin, a.list)
+		rt.Org(http.MethodGet, path+"/export", web.NeedAdmin, a.export)
+	}
+}
+
+type auditEvent struct {
+	Timestamp   int64        `json:"timestamp"`
+	SourceIP    string       `json:"sourceIP"`
+	Event       string       `json:"event"`
+	Description string       `json:"description"`
+	User        web.UserInfo `json:"user"`
+	TokenID     string       `json:"tokenID,omitempty"`
+	TokenName   string       `json:"tokenName,omitempty"`
+	ActorName   string       `json:"actorName,omitempty"`
+	ActorURN    string       `json:"actorUrn,omitempty"`
+}
+
+// auditFilter reads the parameters of a request. The two times are accepted in both orders.
+func auditFilter(r *http.Request, orgID string) (f store.AuditFilter, err error) {
+	q := r.URL.Query()
+	f = store.AuditFilter{OrgID: orgID, Actor: q.Get("userFilter"), Action: q.Get("eventFilter"), Limit: auditPage}
+	var start, end int64
+	if err := request.QueryInt64(r, "startTime", &start); err != nil {
+		return f, err
+	}
+	if err := request.QueryInt64(r, "endTime", &end); err != nil {
+		return f, err
+	}
+	const last = 1 << 40 // about 36,000 years
+	if min(start, end) < 0 || max(start, end) > last {
+		return f, fault.Invalid("Bad Request: startTime and endTime must be times in Unix seconds")
+	}
+	if end > 0 && start > end {
+		start, end = end, start
+	}
+	if start > 0 {
+		f.From = time.Unix(start, 0)
+	}
+	if end > 0 {
+		f.Before = time.Unix(end, 0)
+	}
+	f.OlderThan, err = audit.ParsePosition(q.Get("continuationToken"))
+	return f, err
+}
+
+func (a *auditRoutes) list(w http.ResponseWriter, r *http.Request, o store.Organization) error {
+	if r.URL.Query().Get("format") != "" {
+		return a.export(w, r, o)
+	}
+	f, err := auditFilter(r, o.ID)
+	if err != nil {
+		return err
+	}
+	list, more, err := a.log.List(r.Context(), web.Principal(r), f)
+	if err != nil {
+		return err
+	}
+	body := struct {
+		Events       []auditEvent `json:"auditLogEvents"`
+		Continuation string       `json:"continuationToken,omitempty"`
+	}{Events: []auditEvent{}}
+	for _, e := range list {
+		body.Events = append(body.Events, auditEvent{
+			Timestamp: e.At.Unix(), SourceIP: e.Address, Event: e.Action, Description: audit.Describe(e), User: web.MemberInfo(e.Actor, e.Actor, ""),
+			TokenID: e.TokenID, TokenName: e.TokenName, ActorName: e.Actor, ActorURN: e.ActorKind + ":" + e.ActorID,
+		})
+	}
+	if more {
+		body.Continuation = audit.Position(list[len(list)-1])
+	}
+	return web.WriteJSON(w, r, http.StatusOK, body)
+}
+
+// export responds with all selected entries as a file.
+func (a *auditRoutes) export(w http.ResponseWriter, r *http.Request, o store.Organization) error {
+	f, err := auditFilter(r, o.ID)
+	if err != nil {
+		return err
+	}
+	write, contentType := a.log.WriteCSV, "text/csv; charset=utf-8"
+	switch format := r.URL.Query().Get("format"); format {
+	case "", "csv":
+	case "json":
+		write, contentType = a.log.WriteJSON, "application/x-ndjson"
+	default:
+		return fault.Invalid("Bad Request: the format %q is unknown; use csv or json", format)
+	}
+	w.Header().Set("Content-Type", contentType)
+	out := &begun{w: w}
+	err = write(r.Context(), out, web.Principal(r), f)
+	if err != nil && out.yes {
+		web.Abort(r, err)
+		return nil
+	}
+	return err
+}
+
+// begun records whether a response has begun.
+type begun struct {
+	w   http.ResponseWriter
+	yes bool
+}
+
+// Write implements io.Writer.
+func (b *begun) Write(p []byte) (int, error) {
+	b.yes = true
+	return b.w.Write(p)
+}
