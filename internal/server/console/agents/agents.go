@@ -151,6 +151,7 @@ type detail struct {
 	Reasons []string // why nothing is handed out
 	Install []way
 	Way     string
+	Open    bool // shows the ways to install
 	Admin   bool
 	Version string // of the server
 	Now     time.Time
@@ -226,7 +227,7 @@ func (p *pages) load(v *page.Visit) (detail, error) {
 		return d, err
 	}
 	d.Reasons = reasons(d, load)
-	d.Install = p.ways()
+	d.Install, d.Open = p.ways(), len(d.Agents) == 0 || v.Query("install") != ""
 	return d, nil
 }
 
