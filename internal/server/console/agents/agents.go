@@ -133,8 +133,10 @@ func (p *pages) once(v *page.Visit, pool store.AgentPool, token string) page.Ans
 	return page.Once(view.Page{
 		Title: "Token of " + pool.Name, Section: "pools",
 		Crumbs: []view.Crumb{
-			{Text: v.Org.Name, Href: view.Path(v.Org.Name)}, {Text: "Pools", Href: view.Path(v.Org.Name, "-", "pools")},
-			{Text: pool.Name, Href: poolPath(v.Org.Name, pool.ID)}, {Text: "New token"},
+			{Text: v.Org.Name, Href: view.Path(v.Org.Name)},
+			{Text: "Pools", Href: view.Path(v.Org.Name, "-", "pools")},
+			{Text: pool.Name, Href: poolPath(v.Org.Name, pool.ID)},
+			{Text: "New token"},
 		},
 		Body: newToken(v.Org.Name, pool, token, p.URL),
 	})
@@ -429,8 +431,10 @@ func (p *pages) agent(v *page.Visit) (view.Page, error) {
 	return view.Page{
 		Title: a.Agent.Hostname, Section: "pools",
 		Crumbs: []view.Crumb{
-			{Text: v.Org.Name, Href: view.Path(v.Org.Name)}, {Text: "Pools", Href: view.Path(v.Org.Name, "-", "pools")},
-			{Text: pool.Name, Href: poolPath(v.Org.Name, pool.AgentPool.ID)}, {Text: a.Agent.Hostname},
+			{Text: v.Org.Name, Href: view.Path(v.Org.Name)},
+			{Text: "Pools", Href: view.Path(v.Org.Name, "-", "pools")},
+			{Text: pool.Name, Href: poolPath(v.Org.Name, pool.AgentPool.ID)},
+			{Text: a.Agent.Hostname},
 		},
 		Body: agentBody(a), Live: topics(v),
 	}, nil

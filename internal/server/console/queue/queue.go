@@ -361,4 +361,3 @@ func (p *pages) pause(paused bool) func(v *page.Visit) (page.Answer, error) {
 		return page.See(page.Back(v, view.Path(v.Org.Name, "-", "deployments"))), nil
 	}
 }
-

@@ -41,8 +41,10 @@ func newFixture(t *testing.T) *fixture {
 				"url": "https://example.com", "password": secret, "evil": hostile,
 				"readme": "# Title\n\n" + hostile + "\n\n[link](https://example.com/x) [bad](javascript:alert(1)) ![pic](https://evil.example/p.png) <https://auto.example>",
 			}},
-			m{"urn": urnPrefix + "pkg:index:Thing::" + hostile, "custom": true, "type": "pkg:index:Thing", "id": hostile,
-				"parent": urnPrefix + "pulumi:pulumi:Stack::web-prod", "inputs": m{"k": hostile, "s": secret}},
+			m{
+				"urn": urnPrefix + "pkg:index:Thing::" + hostile, "custom": true, "type": "pkg:index:Thing", "id": hostile,
+				"parent": urnPrefix + "pulumi:pulumi:Stack::web-prod", "inputs": m{"k": hostile, "s": secret},
+			},
 		},
 	}}, nil)
 	f.browser = f.SignIn()

@@ -14,7 +14,8 @@ import (
 
 // permissions are the permissions that users can have on a stack.
 var permissions = []view.Option{
-	{Value: strconv.Itoa(int(store.ReadPermission)), Text: "read"}, {Value: strconv.Itoa(int(store.WritePermission)), Text: "write"},
+	{Value: strconv.Itoa(int(store.ReadPermission)), Text: "read"},
+	{Value: strconv.Itoa(int(store.WritePermission)), Text: "write"},
 	{Value: strconv.Itoa(int(store.AdminPermission)), Text: "admin"},
 }
 

@@ -34,7 +34,9 @@ func (p *pages) webhooksPage(v *page.Visit, form hookForm, problem string) (view
 
 // formats are the formats of deliveries.
 var formats = []view.Option{
-	{Value: "raw", Text: "JSON"}, {Value: "slack", Text: "Slack"}, {Value: "ms_teams", Text: "Microsoft Teams"},
+	{Value: "raw", Text: "JSON"},
+	{Value: "slack", Text: "Slack"},
+	{Value: "ms_teams", Text: "Microsoft Teams"},
 	{Value: webhooks.FormatDeployments, Text: "Start a deployment of another stack"},
 }
 

@@ -40,11 +40,13 @@ func TestJudge(t *testing.T) {
 		{"exit code of a step", failed, waiting.Why{}, "failed", "Failed after 3 min 12 s: step pulumi update ended with exit code 255.", 1},
 		{"exit code of the job", byResult, waiting.Why{}, "failed", "Failed after 3 min 12 s: the job ended with exit code 255.", -1},
 		{
-			"memory", ended(workflow.StatusFailed, workflow.ReasonOOM, "The limit is 512 MiB."), waiting.Why{},
+			"memory", ended(workflow.StatusFailed, workflow.ReasonOOM, "The limit is 512 MiB."),
+			waiting.Why{},
 			"failed", "Failed after 3 min 12 s: it ran out of memory: The limit is 512 MiB.", -1,
 		},
 		{
-			"image", ended(workflow.StatusFailed, workflow.ReasonImage, "the registry has no such image"), waiting.Why{},
+			"image", ended(workflow.StatusFailed, workflow.ReasonImage, "the registry has no such image"),
+			waiting.Why{},
 			"failed", "Failed after 3 min 12 s: its image could not be used: the registry has no such image.", -1,
 		},
 		{"defect", ended(workflow.StatusFailed, workflow.ReasonInternalError, ""), waiting.Why{}, "failed", "Failed after 3 min 12 s: a defect in this product, see the log.", -1},
@@ -54,7 +56,9 @@ func TestJudge(t *testing.T) {
 		{"running", running, waiting.Why{}, "running", "Running for 4 min: pulumi update.", -1},
 		{"stopping", stopping, waiting.Why{}, "running", "Running for 4 min: pulumi update. It was asked to stop, and has up to 15 min to do so.", -1},
 		{
-			"claimed", store.Job{Status: workflow.StatusAccepted, AgentHostname: "build-3", ClaimedAt: start}, waiting.Why{},
+			"claimed",
+			store.Job{Status: workflow.StatusAccepted, AgentHostname: "build-3", ClaimedAt: start},
+			waiting.Why{},
 			"claimed", "Starting: build-3 claimed the deployment 4 min ago and prepares it.", -1,
 		},
 		{"next", store.Job{Status: workflow.StatusNotStarted}, waiting.Why{Text: "T.", Position: 1}, "queued", "Queued, next in its pool. T.", -1},

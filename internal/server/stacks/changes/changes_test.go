@@ -47,7 +47,8 @@ func sample() [][]byte {
 		stepEvent(5, 101, pre, "create", "made", "root", nil),
 		stepEvent(6, 104, outputs, "create", "made", "root", nil),
 		stepEvent(7, 101, pre, "create-replacement", "moved", "root", m{"keys": []string{"zone"}, "detailedDiff": m{
-			"size": m{"diffKind": "update"}, "zone": m{"diffKind": "update-replace"}}}),
+			"size": m{"diffKind": "update"}, "zone": m{"diffKind": "update-replace"},
+		}}),
 		stepEvent(8, 102, outputs, "create-replacement", "moved", "root", nil),
 		stepEvent(9, 102, pre, "replace", "moved", "root", nil),
 		stepEvent(10, 103, pre, "delete-replaced", "moved", "root", nil),
@@ -138,8 +139,10 @@ func TestOrdered(t *testing.T) {
 		t.Errorf("all: %s", got)
 	}
 	cycle := changes.Tree{Rows: []changes.Row{
-		{URN: "a", Name: "a", Parent: "b", Op: "create"}, {URN: "b", Name: "b", Parent: "a", Op: "create"},
-		{URN: "self", Name: "self", Parent: "self", Op: "create"}, {URN: "orphan", Name: "orphan", Parent: "missing", Op: "create"},
+		{URN: "a", Name: "a", Parent: "b", Op: "create"},
+		{URN: "b", Name: "b", Parent: "a", Op: "create"},
+		{URN: "self", Name: "self", Parent: "self", Op: "create"},
+		{URN: "orphan", Name: "orphan", Parent: "missing", Op: "create"},
 	}}
 	if got := len(cycle.Ordered(false)); got != 4 {
 		t.Errorf("a tree with cycles shows %d of 4 rows: %s", got, names(cycle.Ordered(false)))
@@ -148,8 +151,10 @@ func TestOrdered(t *testing.T) {
 
 func TestDamagedEvents(t *testing.T) {
 	var r changes.Reducer
-	for _, e := range []string{"", "null", "[]", `{"sequence":"x"}`, `{"resourcePreEvent":{}}`, `{"sequence":1,"resourcePreEvent":{"metadata":{"urn":""}}}`,
-		`{"sequence":2,"resourcePreEvent":null}`, `{"sequence":3,"diagnosticEvent":{"urn":5}}`} {
+	for _, e := range []string{
+		"", "null", "[]", `{"sequence":"x"}`, `{"resourcePreEvent":{}}`, `{"sequence":1,"resourcePreEvent":{"metadata":{"urn":""}}}`,
+		`{"sequence":2,"resourcePreEvent":null}`, `{"sequence":3,"diagnosticEvent":{"urn":5}}`,
+	} {
 		r.Add([]byte(e))
 	}
 	if tree := r.Tree(); len(tree.Rows) != 0 {
