@@ -147,12 +147,13 @@ func (s *Server) APIAs(token, method, path string, in, out any) (status int, bod
 	if err != nil {
 		s.t.Fatal(err)
 	}
+	client := &http.Client{Timeout: time.Minute}
 	req.Header.Set("Authorization", "token "+token)
 	req.Header.Set("Accept", "application/vnd.pulumi+8")
 	if in != nil {
 		req.Header.Set("Content-Type", "application/json")
 	}
-	res, err := http.DefaultClient.Do(req)
+	res, err := client.Do(req)
 	if err != nil {
 		s.t.Fatal(err)
 	}

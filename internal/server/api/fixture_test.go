@@ -20,6 +20,7 @@ import (
 	"workflowagent/internal/server/api"
 	"workflowagent/internal/server/api/request"
 	"workflowagent/internal/server/api/system"
+	"workflowagent/internal/server/audit"
 	"workflowagent/internal/server/deployments"
 	"workflowagent/internal/server/drift"
 	"workflowagent/internal/server/identity"
@@ -103,7 +104,7 @@ func newFixtureOn(t testing.TB, db *store.DB, o options) *fixture {
 	})
 	f.server = httptest.NewServer(api.New(api.Deps{
 		Log: storetest.Log(), Identity: f.identity, Stacks: f.stacks, Deployments: f.service, Triggers: f.triggers, Pools: pool,
-		Drift: drift.New(db), Usage: usage.New(db), Webhooks: f.webhooks,
+		Drift: drift.New(db), Usage: usage.New(db), Webhooks: f.webhooks, Audit: audit.New(db),
 		OIDC:      oidc.New(db, &outbound.Client{Roots: issuerRoots()}, storetest.Log()),
 		RunnerDir: f.runnerDir, ExternalURL: "http://server.test", Limits: o.limits,
 		Issuer: f.issuer,

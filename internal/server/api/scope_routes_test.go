@@ -75,7 +75,8 @@ var routesWithoutStack = map[string][]string{
 		"GET /api/user/tokens", "POST /api/user/tokens", "DELETE /api/user/tokens/{tokenID}",
 	},
 	"members": {
-		"GET /api/orgs/{org}", "GET /api/orgs/{org}/metadata", "PATCH /api/orgs/{org}", "GET /api/orgs/{org}/members",
+		"GET /api/orgs/{org}", "GET /api/orgs/{org}/metadata", "GET /api/orgs/{org}/auditlogs", "GET /api/orgs/{org}/auditlogs/export",
+		"GET /api/orgs/{org}/auditlogs/v2", "GET /api/orgs/{org}/auditlogs/v2/export", "PATCH /api/orgs/{org}", "GET /api/orgs/{org}/members",
 		"POST /api/orgs/{org}/members/{user}", "PATCH /api/orgs/{org}/members/{user}", "DELETE /api/orgs/{org}/members/{user}",
 		"POST /api/orgs/{org}/members/{user}/set-admin", "GET /api/orgs/{org}/members/{user}/teams",
 		"GET /api/orgs/{org}/teams", "POST /api/orgs/{org}/teams/pulumi",

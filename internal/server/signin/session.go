@@ -19,8 +19,10 @@ import (
 )
 
 const (
-	idle    = 24 * time.Hour      // a session ends if it is not used for this time
-	Longest = 14 * 24 * time.Hour // and after this time in any case
+	// idle is the time after which an unused session ends.
+	idle = 24 * time.Hour
+	// Longest is the time after which every session ends.
+	Longest = 14 * 24 * time.Hour
 
 	// freshFor is the time after a sign-in in which a session may do what requires a recent sign-in.
 	freshFor = 15 * time.Minute

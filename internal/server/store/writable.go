@@ -64,8 +64,8 @@ func Space(dir string) (size, free int64, err error) {
 	if err := unix.Statfs(dir, &st); err != nil {
 		return 0, 0, fmt.Errorf("checking free disk space in %s: %w", dir, err)
 	}
-	block := int64(st.Bsize)                                       //nolint:unconvert // the field's type depends on the operating system
-	return int64(st.Blocks) * block, int64(st.Bavail) * block, nil //nolint:gosec // no file system is that large
+	block := int64(st.Bsize) //nolint:unconvert // the field's type depends on the operating system
+	return int64(st.Blocks) * block, int64(st.Bavail) * block, nil
 }
 
 func hasSpace(dir string) error {

@@ -16,12 +16,12 @@ import (
 var browser context.Context
 
 func TestMain(m *testing.M) {
-	started, stop, err := chromium.Start(context.Background())
-	if err != nil {
+	var err error
+	var stop func()
+	if browser, stop, err = chromium.Start(context.Background()); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
 	}
-	browser = started
 	defer stop()
 	harness.Main(m)
 }

@@ -3,6 +3,7 @@ package browser
 import (
 	"context"
 	"net/http"
+	"net/url"
 	"slices"
 	"strings"
 	"testing"
@@ -53,7 +54,35 @@ func newWorld(t *testing.T) *world {
 		t.Fatal(err)
 	}
 	w.stack.Deploy(ctx, t, "preview", repo.URL)
+	for path, body := range map[string]any{
+		"/api/stacks/" + w.org + "/box": map[string]string{"stackName": "fresh"},
+		"/api/stacks/" + w.stack.Name + "/hooks": map[string]any{
+			"name": "chat", "displayName": hostile, "payloadUrl": "https://hooks.invalid/x", "format": "raw", "active": true,
+			"organizationName": w.org, "projectName": "box", "stackName": strings.TrimPrefix(w.stack.Name, w.org+"/box/"),
+		},
+	} {
+		if err := w.Server.Call(ctx, http.MethodPost, path, body, nil); err != nil {
+			t.Fatal(err)
+		}
+	}
 	return w
+}
+
+// agent returns the id of the pool's agent.
+func (w *world) agent(t *testing.T) string {
+	t.Helper()
+	var pool struct {
+		Agents []struct {
+			ID string `json:"id"`
+		} `json:"agents"`
+	}
+	if err := w.Server.Call(t.Context(), http.MethodGet, "/api/orgs/"+w.org+"/agent-pools/"+w.Pool.ID, nil, &pool); err != nil {
+		t.Fatal(err)
+	}
+	if len(pool.Agents) == 0 {
+		t.Fatal("the pool has no agent")
+	}
+	return pool.Agents[0].ID
 }
 
 // urn returns the URN of the stack's root resource.
@@ -79,7 +108,7 @@ func (w *world) urn(ctx context.Context, t *testing.T) string {
 // phone. A route that this test does not know fails it.
 func TestPages(t *testing.T) {
 	w := newWorld(t)
-	stack := "/" + w.stack.Name
+	stack, fresh := "/"+w.stack.Name, "/"+w.org+"/box/fresh"
 	pages := map[string][]string{
 		"/-/login":              {"/-/login?next=/user/settings"},
 		"/-/login/link":         {"/-/login/link?key=x", "/-/login/link"},
@@ -94,18 +123,28 @@ func TestPages(t *testing.T) {
 		"/{org}/-/pools":        {"/" + w.org + "/-/pools"},
 		"/{org}/-/pools/{pool}": {"/" + w.org + "/-/pools/" + w.Pool.ID},
 
-		"/{org}/{project}/{stack}":                       {stack},
-		"/{org}/{project}/{stack}/updates":               {stack + "/updates", stack + "/updates?previews=1"},
-		"/{org}/{project}/{stack}/updates/{version}":     {stack + "/updates/1", stack + "/updates/1?all=1"},
-		"/{org}/{project}/{stack}/resources":             {stack + "/resources"},
-		"/{org}/{project}/{stack}/resource":              {stack + "/resource?urn=" + w.urn(t.Context(), t)},
-		"/{org}/{project}/{stack}/deployments":           {stack + "/deployments"},
-		"/{org}/{project}/{stack}/deployments/{version}": {stack + "/deployments/1", stack + "/deployments/2", stack + "/deployments/3", stack + "/deployments/1?view=timeline", stack + "/deployments/2?view=settings", stack + "/deployments/1?view=changes"},
-		"/{org}/{project}/{stack}/deploy":                {stack + "/deploy", stack + "/deploy?operation=destroy"},
-		"/-/server":                                      {"/-/server"},
+		"/{org}/{project}/{stack}":                          {stack},
+		"/{org}/{project}/{stack}/updates":                  {stack + "/updates", stack + "/updates?previews=1"},
+		"/{org}/{project}/{stack}/updates/{version}":        {stack + "/updates/1", stack + "/updates/1?all=1"},
+		"/{org}/{project}/{stack}/resources":                {stack + "/resources"},
+		"/{org}/{project}/{stack}/resources/{urn}":          {stack + "/resources/" + url.PathEscape(w.urn(t.Context(), t))},
+		"/{org}/{project}/{stack}/drift":                    {stack + "/drift"},
+		"/{org}/{project}/{stack}/settings":                 {stack + "/settings", fresh + "/settings"},
+		"/{org}/{project}/{stack}/settings/schedules":       {stack + "/settings/schedules"},
+		"/{org}/{project}/{stack}/settings/webhooks":        {stack + "/settings/webhooks"},
+		"/{org}/{project}/{stack}/settings/webhooks/{hook}": {stack + "/settings/webhooks/chat"},
+		"/{org}/{project}/{stack}/settings/access":          {stack + "/settings/access"},
+		"/{org}/{project}/{stack}/settings/options":         {stack + "/settings/options"},
+		"/{org}/-/pools/{pool}/agents/{agent}":              {"/" + w.org + "/-/pools/" + w.Pool.ID + "/agents/" + w.agent(t)},
+		"/{org}/-/audit":                                    {"/" + w.org + "/-/audit", "/" + w.org + "/-/audit?actor=nobody"},
+		"/-/server/audit":                                   {"/-/server/audit"},
+		"/{org}/{project}/{stack}/deployments":              {stack + "/deployments"},
+		"/{org}/{project}/{stack}/deployments/{version}":    {stack + "/deployments/1", stack + "/deployments/2", stack + "/deployments/3", stack + "/deployments/1?view=timeline", stack + "/deployments/2?view=settings", stack + "/deployments/1?view=changes"},
+		"/{org}/{project}/{stack}/deploy":                   {stack + "/deploy", stack + "/deploy?operation=destroy", fresh + "/deploy"},
+		"/-/server":                                         {"/-/server"},
 	}
 	// These routes are no pages.
-	other := []string{"/", "/{org}/{project}/{stack}/previews/{update}"}
+	other := []string{"/", "/{org}/{project}/{stack}/previews/{update}", "/{org}/{project}/{stack}/resource"}
 	tb := newTab(t, w.Server.URL)
 	signIn(tb, w.Server.Token)
 	for _, route := range console.New(console.Deps{}).Routes() {

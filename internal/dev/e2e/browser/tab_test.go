@@ -38,6 +38,7 @@ type tab struct {
 	mu       sync.Mutex
 	problems []string
 	ignored  []string
+	callback bool // a request to the CLI on this machine is permitted
 }
 
 func newTab(t *testing.T, base string) *tab {
@@ -72,7 +73,8 @@ func (tb *tab) listen(event any) {
 	case *runtime.EventExceptionThrown:
 		tb.add(fmt.Sprintf("exception: %s %v", e.ExceptionDetails.Text, e.ExceptionDetails.Exception))
 	case *network.EventRequestWillBeSent:
-		if u, err := url.Parse(e.Request.URL); err == nil && strings.HasPrefix(u.Scheme, "http") && !strings.HasPrefix(e.Request.URL, tb.base+"/") {
+		if u, err := url.Parse(e.Request.URL); err == nil && strings.HasPrefix(u.Scheme, "http") && !strings.HasPrefix(e.Request.URL, tb.base+"/") &&
+			!(tb.callback && u.Hostname() == "127.0.0.1" && u.Query().Get("nonce") != "") {
 			tb.add("request to another server: " + e.Request.URL)
 		}
 	}
@@ -133,10 +135,9 @@ func (tb *tab) fill(selector, text string) {
 	tb.do("filling "+selector, chromedp.SetValue(chromedp.CSS(selector), text))
 }
 
-// press presses keys, wherever the focus is.
-func (tb *tab) press(keys string, options ...chromedp.KeyOption) {
-	tb.t.Helper()
-	tb.do("pressing "+keys, chromedp.KeyEvent(keys, options...))
+// dispatchInput tells an input's scripts that its value has changed.
+func dispatchInput(selector string) chromedp.Action[chromedp.Void] {
+	return chromedp.Evaluate[chromedp.Void]("document.querySelector(" + quote(selector) + ").dispatchEvent(new Event('input'))")
 }
 
 // wait waits until a JavaScript expression is true. Unlike Poll, it survives navigations.
@@ -235,9 +236,23 @@ func (tb *tab) shot(name string) {
 		err = os.MkdirAll(dir, 0o755)
 	}
 	if err == nil {
-		err = os.WriteFile(filepath.Join(dir, strings.NewReplacer("/", "_", " ", "-").Replace(tb.t.Name()+"-"+name)+".png"), image, 0o644)
+		err = os.WriteFile(filepath.Join(dir, fileName(tb.t.Name()+"-"+name)+".png"), image, 0o644)
 	}
 	if err != nil {
 		tb.t.Logf("taking the screenshot %s: %v", name, err)
 	}
+}
+
+// fileName returns the name of a screenshot's file.
+func fileName(name string) string {
+	safe := strings.Map(func(c rune) rune {
+		if strings.ContainsRune("-_.=", c) || c >= '0' && c <= '9' || c >= 'A' && c <= 'Z' || c >= 'a' && c <= 'z' {
+			return c
+		}
+		return '_'
+	}, name)
+	if len(safe) > 180 {
+		safe = safe[:80] + "..." + safe[len(safe)-90:]
+	}
+	return safe
 }

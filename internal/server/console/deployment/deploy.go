@@ -11,6 +11,7 @@ import (
 	"workflowagent/internal/server/console/page"
 	"workflowagent/internal/server/console/view"
 	"workflowagent/internal/server/deployments"
+	"workflowagent/internal/server/fault"
 	"workflowagent/internal/server/pools"
 	"workflowagent/internal/server/store"
 	"workflowagent/internal/workflow"
@@ -48,7 +49,7 @@ func (p *pages) formPage(v *page.Visit, f form) (view.Page, error) {
 	f.St = v.Stack
 	ctx := v.Context()
 	set, err := p.Deployments.Settings(ctx, v.Stack)
-	if err != nil {
+	if err != nil && fault.KindOf(err) != fault.KindNotFound {
 		return view.Page{}, err
 	}
 	pinned := ""

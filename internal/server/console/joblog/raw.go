@@ -112,19 +112,19 @@ func parseRange(header string) (byteRange, bool) {
 	r := byteRange{last: 1<<63 - 1}
 	if from == "" {
 		n, err := strconv.ParseUint(to, 10, 62)
-		return byteRange{first: -int64(n), last: r.last}, err == nil && n > 0 //nolint:gosec // at most 62 bits
+		return byteRange{first: -int64(n), last: r.last}, err == nil && n > 0
 	}
 	first, err := strconv.ParseUint(from, 10, 62)
 	if err != nil {
 		return byteRange{}, false
 	}
-	r.first = int64(first) //nolint:gosec // at most 62 bits
+	r.first = int64(first)
 	if to != "" {
 		last, err := strconv.ParseUint(to, 10, 62)
 		if err != nil || last < first {
 			return byteRange{}, false
 		}
-		r.last = int64(last) //nolint:gosec // at most 62 bits
+		r.last = int64(last)
 	}
 	return r, true
 }

@@ -151,7 +151,7 @@ func (s *Site) fail(w http.ResponseWriter, v *Visit, err error) {
 		s.bye(w, "signed-out")
 		return
 	case again && v.R.Method == http.MethodGet && !wantsJSON(v.R):
-		http.Redirect(w, v.R, LoginPath(v.R.URL.RequestURI()), http.StatusSeeOther)
+		http.Redirect(w, v.R, LoginPath(v.R.URL.RequestURI()), http.StatusSeeOther) //nolint:gosec // the path is constant, and its query is checked by SafeNext
 		return
 	}
 	if to, ok := errors.AsType[redirect](err); ok {

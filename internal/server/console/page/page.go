@@ -185,16 +185,24 @@ func (s *Site) handle(method, pattern string, a Access, h func(w http.ResponseWr
 	})
 }
 
+// cookie returns the session's cookie, or "".
+func (s *Site) cookie(r *http.Request) string {
+	for _, c := range r.CookiesNamed(s.CookieName()) {
+		return c.Value
+	}
+	return ""
+}
+
 // visitor returns the visit of a request. An invalid session is no error: its visitor is not signed
 // in.
 func (s *Site) visitor(r *http.Request) (*Visit, error) {
 	r = r.WithContext(audit.With(r.Context(), audit.Source{Address: address(r), Way: audit.WayConsole}))
 	v := &Visit{R: r}
-	cookie, err := r.Cookie(s.CookieName())
-	if err != nil || cookie.Value == "" {
+	cookie := s.cookie(r)
+	if cookie == "" {
 		return v, nil
 	}
-	who, session, err := s.opts.Sessions.Resume(r.Context(), cookie.Value)
+	who, session, err := s.opts.Sessions.Resume(r.Context(), cookie)
 	if fault.KindOf(err) == fault.KindUnauthenticated {
 		return v, nil
 	}

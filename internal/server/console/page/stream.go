@@ -71,7 +71,7 @@ func (s *Site) stream(w http.ResponseWriter, v *Visit, a Access, show func(v *Vi
 	}
 	defer s.streams.leave(v.Session.ID)
 
-	ctx, cancel := context.WithTimeout(v.Context(), streamEnd-time.Duration(rand.Int64N(int64(time.Minute)))) //nolint:gosec // jitter
+	ctx, cancel := context.WithTimeout(v.Context(), streamEnd-time.Duration(rand.Int64N(int64(time.Minute)))) // jitter
 	defer cancel()
 	changed := make(chan struct{}, 1)
 	for _, topic := range p.Live {
@@ -94,7 +94,7 @@ func (s *Site) stream(w http.ResponseWriter, v *Visit, a Access, show func(v *Vi
 	}
 	sent := &sentPage{elements: map[string][sha256.Size]byte{}}
 	if err := sent.update(ctx, out, p); err != nil {
-		return nil //nolint:nilerr // the browser has left
+		return nil // the browser has left
 	}
 	check, ping := time.NewTicker(checkEvery), time.NewTicker(pingEvery)
 	defer check.Stop()

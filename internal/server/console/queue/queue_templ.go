@@ -45,7 +45,7 @@ func body(l list) templ.Component {
 			return templ_7745c5c3_Err
 		}
 		if l.Stack != nil {
-			templ_7745c5c3_Err = view.TabBar(l.tabs()).Render(ctx, templ_7745c5c3_Buffer)
+			templ_7745c5c3_Err = view.TabBar("Stages", l.tabs()).Render(ctx, templ_7745c5c3_Buffer)
 			if templ_7745c5c3_Err != nil {
 				return templ_7745c5c3_Err
 			}

@@ -80,11 +80,6 @@ func (p *pages) list(v *page.Visit) (view.Page, error) {
 	}, nil
 }
 
-// load is the head of all pages of a stack.
-func (p *pages) load(v *page.Visit, tab string) (view.Page, error) {
-	return Page(v.Stack, tab), nil
-}
-
 // output is an output of a stack.
 type output struct {
 	Name, Value string
@@ -92,10 +87,7 @@ type output struct {
 }
 
 func (p *pages) overview(v *page.Visit) (view.Page, error) {
-	out, err := p.load(v, "")
-	if err != nil {
-		return out, err
-	}
+	out := Page(v.Stack, "")
 	ctx := v.Context()
 	tags, err := p.Stacks.Tags(ctx, v.Stack)
 	if err != nil {
@@ -205,10 +197,7 @@ func (p *pages) setTag(v *page.Visit) (page.Answer, error) {
 }
 
 func (p *pages) activity(v *page.Visit) (view.Page, error) {
-	out, err := p.load(v, "updates")
-	if err != nil {
-		return out, err
-	}
+	out := Page(v.Stack, "updates")
 	previews := v.Query("previews") != ""
 	offset, err := strconv.Atoi(cmp.Or(v.Query("from"), "0"))
 	if err != nil || offset < 0 {
@@ -270,10 +259,7 @@ func updateMark(status string) string {
 }
 
 func (p *pages) updatePage(v *page.Visit, e stacks.Entry) (view.Page, error) {
-	out, err := p.load(v, "updates")
-	if err != nil {
-		return out, err
-	}
+	out := Page(v.Stack, "updates")
 	tree, err := p.Stacks.Changes(v.Context(), v.Who, v.Stack, e.Update)
 	if err != nil {
 		return out, err
@@ -445,10 +431,7 @@ const shownResources = 1000
 type resourceRow struct{ URN, Type, Name, ID, Parent string }
 
 func (p *pages) resources(v *page.Visit) (view.Page, error) {
-	out, err := p.load(v, "resources")
-	if err != nil {
-		return out, err
-	}
+	out := Page(v.Stack, "resources")
 	words, kind := strings.ToLower(v.Query("q")), v.Query("type")
 	var rows []resourceRow
 	var types []string
@@ -482,10 +465,7 @@ func (p *pages) resources(v *page.Visit) (view.Page, error) {
 }
 
 func (p *pages) resource(v *page.Visit) (view.Page, error) {
-	out, err := p.load(v, "resources")
-	if err != nil {
-		return out, err
-	}
+	out := Page(v.Stack, "resources")
 	urn := cmp.Or(v.Param("urn"), v.Query("urn"))
 	all, err := p.Stacks.Resources(v.Context(), v.Stack, 0)
 	if err != nil {

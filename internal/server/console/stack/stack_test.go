@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"html"
+	"maps"
 	"net/http"
 	"net/url"
 	"regexp"
@@ -117,9 +118,7 @@ func text(page string) string {
 
 func step(seq int, kind, op, name string, more m) m {
 	meta := m{"op": op, "urn": urnPrefix + "pkg:index:Thing::" + name, "type": "pkg:index:Thing"}
-	for k, v := range more {
-		meta[k] = v
-	}
+	maps.Copy(meta, more)
 	return m{"sequence": seq - 1, "timestamp": 1700000000 + seq, kind: m{"metadata": meta}}
 }
 

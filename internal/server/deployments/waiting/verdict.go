@@ -3,6 +3,7 @@ package waiting
 import (
 	"cmp"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -111,11 +112,9 @@ func queuedText(why Why) string {
 
 func runningText(job store.Job, now time.Time) string {
 	text := "Running for " + Duration(now.Sub(latest(job.StartedAt, job.ClaimedAt)))
-	for _, step := range job.Steps {
-		if step.Status == workflow.StepRunning {
-			text += ": " + step.Name
-			break
-		}
+	running := slices.IndexFunc(job.Steps, func(s store.StepState) bool { return s.Status == workflow.StepRunning })
+	if running >= 0 {
+		text += ": " + job.Steps[running].Name
 	}
 	switch {
 	case job.ForceRequested:

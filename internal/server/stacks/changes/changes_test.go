@@ -3,6 +3,7 @@ package changes_test
 import (
 	"encoding/json"
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"reflect"
 	"strings"
@@ -22,9 +23,7 @@ func stepEvent(seq, at int, kind, op, name, parent string, more m) []byte {
 	if parent != "" {
 		meta["new"] = m{"parent": urn(parent), "inputs": m{"a": 1}}
 	}
-	for k, v := range more {
-		meta[k] = v
-	}
+	maps.Copy(meta, more)
 	return encode(m{"sequence": seq, "timestamp": at, kind: m{"metadata": meta}})
 }
 
@@ -113,7 +112,7 @@ func TestFoldInAnyOrder(t *testing.T) {
 	want := fold(sample())
 	for seed := range uint64(50) {
 		list := append(sample(), sample()[5:12]...)
-		rand.New(rand.NewPCG(seed, 1)).Shuffle(len(list), func(i, j int) { list[i], list[j] = list[j], list[i] }) //nolint:gosec // a test
+		rand.New(rand.NewPCG(seed, 1)).Shuffle(len(list), func(i, j int) { list[i], list[j] = list[j], list[i] })
 		if got := fold(list); !reflect.DeepEqual(got, want) {
 			t.Fatalf("seed %d:\n%+v\nwant\n%+v", seed, got, want)
 		}

@@ -5,3 +5,4 @@ import "./copy-text.js";
 import "./command-palette.js";
 import "./keys.js";
 import "./resource-tree.js";
+import "./log-view.js";

@@ -20,7 +20,7 @@ const help = [
   ["n N", "log: next and previous hit"],
   ["[ ]", "log: previous and next step"],
   ["e", "log: next error"],
-  ["w t", "log: wrap lines, show times"],
+  ["t", "log: show times"],
   ["y", "log: copy a link to the lines"],
 ];
 

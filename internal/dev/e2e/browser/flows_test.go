@@ -1,0 +1,224 @@
+package browser
+
+import (
+	"context"
+	"net/http"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/chromedp/chromedp"
+	"github.com/chromedp/chromedp/kb"
+
+	"workflowagent/internal/dev/e2e/harness"
+)
+
+// TestFirstSteps is the way of a new user with a browser only: the link of the first start, a pool,
+// an agent, and a deployment that is started, watched, cancelled and explained.
+func TestFirstSteps(t *testing.T) {
+	ctx := t.Context()
+	w := harness.StartSite(t, "")
+	org := "/" + w.Server.Organization
+	tb := newTab(t, w.Server.URL)
+
+	link := strings.TrimSpace(harness.Say(t, w.Dir, filepath.Join(w.Bin, "workflow-server"), "admin", "sign-in", "admin",
+		"--data-dir", w.Server.DataDir, "--external-url", w.Server.URL))
+	tb.open(strings.TrimPrefix(link, w.Server.URL))
+	tb.shot("1-link")
+	tb.click("main form button")
+	tb.wait("the browser is signed in", "document.querySelector('.menu.user')")
+	tb.shot("2-home")
+
+	tb.open(org + "/-/pools")
+	tb.fill("main input[name=name]", "eu")
+	tb.click("main form button")
+	tb.see("pul-")
+	tb.shot("3-pool-token")
+	w.Pool.Token = evaluate[string](tb, "/pul-[0-9a-f]{64}/.exec(document.body.innerText)[0]")
+	tb.open(org + "/-/pools")
+	tb.wait("the list shows the pool", "document.querySelector('main tbody a, main .cards a')")
+	tb.click("main tbody a, main .cards a")
+	tb.see("aiting for")
+	tb.shot("4-waiting-for-an-agent")
+	w.Pool.ID = strings.TrimPrefix(evaluate[string](tb, "location.pathname"), org+"/-/pools/")
+	// The row of the agent enters the open page.
+	if _, err := w.StartAgent(ctx, "process", nil); err != nil {
+		t.Fatal(err)
+	}
+	tb.wait("the page shows the agent", "document.querySelector('main a[href*=\"/agents/\"]')")
+	tb.shot("5-agent")
+
+	stack := w.NewStack(ctx, t, "box", "dev", "", nil)
+	repo := w.Repo(ctx, t)
+	if err := w.Server.Call(ctx, http.MethodPost, stack.Path("settings"), map[string]any{
+		"sourceContext": map[string]any{"git": map[string]any{"repoUrl": repo.URL, "branch": "refs/heads/main"}},
+	}, nil); err != nil {
+		t.Fatal(err)
+	}
+	tb.open("/" + stack.Name + "/deploy")
+	tb.see("It starts on pool eu")
+	tb.shot("6-deploy")
+	tb.click("main form .button.primary")
+	tb.wait("the deployment's page opens", "location.pathname.endsWith('/deployments/1')")
+	tb.wait("the deployment succeeds on the open page", "document.querySelector('.verdict.is-succeeded')")
+	tb.wait("the log shows the end", "document.querySelector('log-view').innerText.includes('Resources:')")
+	tb.shot("7-succeeded")
+
+	// The second deployment runs until it is cancelled, and the third waits for it.
+	running := stack.Deploy(ctx, t, "update", repo.URL, "echo begun; sleep 300")
+	stack.Wait(ctx, t, running, time.Minute, "running")
+	waiting := stack.Deploy(ctx, t, "preview", repo.URL)
+	other := newTab(t, w.Server.URL)
+	signIn(other, w.Server.Token)
+	other.open("/" + stack.Name + "/deployments/3")
+	other.see("#2")
+	other.shot("8-queued")
+	tb.open("/" + stack.Name + "/deployments/2")
+	tb.wait("the log is live", "document.querySelector('log-view').innerText.includes('begun')")
+	tb.shot("9-running")
+	tb.click(".menu > summary.danger")
+	tb.click(".menu[open] form button")
+	tb.wait("the deployment is cancelled", "document.querySelector('.verdict.is-cancelled')")
+	tb.shot("10-cancelled")
+	other.wait("the waiting deployment starts and succeeds", "document.querySelector('.verdict.is-succeeded')")
+	stack.Wait(ctx, t, waiting, time.Minute, "succeeded")
+
+	// A session that ends elsewhere is reported on the open page.
+	tb.open("/user/settings")
+	tb.click("form[action='/user/settings/sessions/end'] button")
+	tb.wait("only one session is left", "document.querySelectorAll('main tbody tr').length === 1")
+	other.ignore("404")
+	other.open("/" + stack.Name)
+	other.wait("the other browser must sign in", "location.pathname === '/-/login'")
+}
+
+// TestLog finds, links and folds in a long log.
+func TestLog(t *testing.T) {
+	ctx := t.Context()
+	w := harness.StartSite(t, "")
+	if err := w.MakePool(ctx); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := w.StartAgent(ctx, "process", nil); err != nil {
+		t.Fatal(err)
+	}
+	stack := w.NewStack(ctx, t, "box", "dev", "", nil)
+	lines := "20000"
+	if harness.FullScale {
+		lines = "1000000"
+	}
+	d := stack.Deploy(ctx, t, "preview", w.Repo(ctx, t).URL, "seq -f 'line %.0f of many' "+lines+"; printf '\\033[31mred <b>text</b>\\033[0m\\n'; echo 'error: the last line'; exit 3")
+	stack.Wait(ctx, t, d, 5*time.Minute, "failed")
+	tb := newTab(t, w.Server.URL)
+	signIn(tb, w.Server.Token)
+
+	tb.open("/" + stack.Name + "/deployments/1?view=log")
+	tb.wait("the log opens at its first error", "document.querySelector('.log-line.error')?.innerText.includes('the last line')")
+	if got := evaluate[string](tb, "document.querySelector('.log-line .a1')?.textContent ?? ''"); got != "red <b>text</b>" {
+		t.Errorf("the colored line shows %q", got)
+	}
+	tb.shot("failed")
+	if n := evaluate[int](tb, "document.querySelectorAll('log-view *').length"); n > 400 {
+		t.Errorf("the viewer has %d elements", n)
+	}
+	step := evaluate[string](tb, "document.querySelector('.log-line.error .log-number').dataset.step")
+
+	began := time.Now()
+	tb.open("/" + stack.Name + "/deployments/1?view=log&step=" + step + "#L10000-L10002")
+	tb.wait("the permalink shows its line", "[...document.querySelectorAll('.log-line.selected')].some((l) => l.innerText.includes(' of many'))")
+	t.Logf("a permalink into %s lines was readable after %s", lines, time.Since(began))
+	if n := evaluate[int](tb, "document.querySelectorAll('.log-line.selected').length"); n != 3 {
+		t.Errorf("%d lines are selected, want 3", n)
+	}
+
+	tb.fill(".log-bar input[type=search]", "line 77 of")
+	tb.do("searching", dispatchInput(".log-bar input[type=search]"))
+	tb.wait("the search finds one line", "document.querySelector('.log-count').textContent === '1 of 1' && document.querySelector('.log-line mark')?.textContent === 'line 77 of'")
+
+	tb.do("going to the first line", chromedp.Focus(chromedp.CSS(".log-port")), chromedp.KeyEvent(kb.Home))
+	tb.click("[data-toggle='" + step + "']")
+	tb.wait("the step is folded", "!document.querySelector('.log-line .log-number[data-step=\""+step+"\"]')")
+	tb.click("[data-toggle='" + step + "']")
+	tb.wait("the step is unfolded", "document.querySelector('.log-line')")
+	tb.axe("log")
+}
+
+// output collects what a program prints while it runs.
+type output struct {
+	mu   sync.Mutex
+	text strings.Builder
+}
+
+// Write implements io.Writer.
+func (o *output) Write(p []byte) (int, error) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.text.Write(p)
+}
+
+func (o *output) String() string {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.text.String()
+}
+
+// TestLoginOfCLI logs the stock pulumi CLI in through the browser.
+func TestLoginOfCLI(t *testing.T) {
+	w := harness.StartSite(t, "")
+	tb := newTab(t, w.Server.URL)
+	signIn(tb, w.Server.Token)
+	dir := t.TempDir()
+	opened := filepath.Join(dir, "opened")
+	harness.Write(t, filepath.Join(dir, "xdg-open"), []byte("#!/bin/sh\nprintf '%s' \"$1\" > "+opened+".new && mv "+opened+".new "+opened+"\n"), 0o755)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	host := strings.TrimPrefix(w.Server.URL, "http://")
+	home := t.TempDir()
+	// The prompt is a terminal program: Enter opens the browser.
+	cmd := exec.CommandContext(ctx, "script", "-qec", filepath.Join(w.Tools.Dir, "pulumi")+" login "+w.Server.URL, "/dev/null")
+	cmd.Env = []string{"PATH=" + dir + ":/usr/bin:/bin", "HOME=" + home, "PULUMI_HOME=" + home, "PULUMI_CONSOLE_DOMAIN=" + host, "PULUMI_SKIP_UPDATE_CHECK=true", "TERM=xterm"}
+	in, err := cmd.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var out output
+	cmd.Stdout, cmd.Stderr = &out, &out
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	answered := false
+	err = harness.Until(ctx, func() (bool, error) {
+		// The prompt asks the terminal for its color and its cursor before it reads keys.
+		if !answered && strings.Contains(out.String(), "[6n") {
+			answered = true
+			_, _ = in.Write([]byte("\x1b]11;rgb:0000/0000/0000\x1b\\\x1b[1;1R"))
+		} else if answered {
+			_, _ = in.Write([]byte("\r"))
+		}
+		matches, err := filepath.Glob(opened)
+		return len(matches) > 0, err
+	})
+	if err != nil {
+		t.Fatalf("waiting until the CLI opens a browser: %v\n%s", err, out.String())
+	}
+	url := string(harness.Read(t, opened))
+	tb.open(strings.TrimPrefix(url, w.Server.URL))
+	tb.shot("ask")
+	tb.mu.Lock()
+	tb.callback = true
+	tb.mu.Unlock()
+	tb.click("main form .button.primary")
+	tb.wait("the CLI sends the browser back", "location.pathname === '/welcome/cli'")
+	tb.shot("welcome")
+	if err := cmd.Wait(); err != nil {
+		t.Fatalf("pulumi login: %v\n%s", err, out.String())
+	}
+	who := exec.CommandContext(ctx, filepath.Join(w.Tools.Dir, "pulumi"), "whoami")
+	who.Env = cmd.Env
+	if name, err := who.CombinedOutput(); err != nil || strings.TrimSpace(string(name)) != "admin" {
+		t.Errorf("pulumi whoami: %v\n%s", err, name)
+	}
+}
