@@ -5,7 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
+	"strings"
 	"syscall"
 	"time"
 
@@ -200,6 +202,16 @@ func (q *quickstart) waitForAgent(ctx context.Context) error {
 	}
 }
 
+// signInLink returns a link that signs a browser in to the console.
+func (q *quickstart) signInLink(ctx context.Context) (string, error) {
+	out, err := exec.CommandContext(ctx, filepath.Join(q.bin, "workflow-server"), "admin", "sign-in", "admin",
+		"--data-dir", q.server.DataDir, "--external-url", q.server.URL).Output()
+	if err != nil {
+		return "", fmt.Errorf("making a sign-in link: %w", err)
+	}
+	return strings.TrimSpace(string(out)), nil
+}
+
 // finish prints the next steps, and with keep waits for ^C.
 func (q *quickstart) finish(ctx context.Context, demo *demo) error {
 	if !q.keep {
@@ -217,6 +229,11 @@ func (q *quickstart) finish(ctx context.Context, demo *demo) error {
 	}
 	q.ui.heading("Your turn (^C stops and removes everything)")
 	q.ui.note("server   %s   log %s", q.server.URL, q.server.LogFile)
+	link, err := q.signInLink(ctx)
+	if err != nil {
+		return err
+	}
+	q.ui.note("console  %s   (signs you in once, within 10 minutes)", link)
 	q.ui.note("agent    target %s   log %s", q.place.target, q.agent.LogFile)
 	q.ui.note("program  %s, a clone of %s", demo.work, demo.repo.URL)
 	q.ui.note("")
