@@ -98,15 +98,15 @@ func (a *auditRoutes) export(w http.ResponseWriter, r *http.Request, o store.Org
 	if err != nil {
 		return err
 	}
-	write, contentType := a.log.WriteCSV, "text/csv; charset=utf-8"
+	write := a.log.WriteCSV
 	switch format := r.URL.Query().Get("format"); format {
 	case "", "csv":
 	case "json":
-		write, contentType = a.log.WriteJSON, "application/x-ndjson"
+		write = a.log.WriteJSON
 	default:
 		return fault.Invalid("Bad Request: the format %q is unknown; use csv or json", format)
 	}
-	w.Header().Set("Content-Type", contentType)
+	w.Header().Set("Content-Type", "text/plain; charset=utf-8") // for every format, as the public API says
 	out := &begun{w: w}
 	err = write(r.Context(), out, web.Principal(r), f)
 	if err != nil && out.yes {

@@ -71,14 +71,16 @@ func (s *Site) render(w http.ResponseWriter, v *Visit, status int, p view.Page) 
 
 func (s *Site) shell(v *Visit) view.Shell {
 	shell := view.Shell{
-		Assets: assets.Path(), URL: v.R.URL.RequestURI(), User: v.Who.User.Login, Org: v.Org.Name, SiteAdmin: v.Who.User.SiteAdmin,
+		Assets: assets.Path(), User: v.Who.User.Login, SiteAdmin: v.Who.User.SiteAdmin,
 		Insecure: !s.Secure(),
 	}
+	org := v.Org
+	if org.Name == "" && len(v.orgs) > 0 {
+		org = v.orgs[0]
+	}
+	shell.Org, shell.Admin = org.Name, org.ID != "" && v.Who.CanAdminOrg(org.ID)
 	for _, o := range v.orgs {
 		shell.Orgs = append(shell.Orgs, o.Name)
-	}
-	if shell.Org == "" && len(shell.Orgs) > 0 {
-		shell.Org = shell.Orgs[0]
 	}
 	if c, err := v.R.Cookie(ThemeCookie); err == nil && (c.Value == "light" || c.Value == "dark") {
 		shell.Theme = c.Value

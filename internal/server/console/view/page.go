@@ -69,8 +69,6 @@ func Href(segments ...string) templ.SafeURL { return templ.SafeURL(Path(segments
 type Shell struct {
 	// Assets is the path of the embedded files.
 	Assets string
-	// URL is the path and query of the page.
-	URL string
 	// User is the login of the user, or "" before the sign-in.
 	User string
 	// Org is the current organization; "" for pages outside one.
@@ -81,6 +79,8 @@ type Shell struct {
 	Theme string
 	// NoKeys turns off keys without a modifier.
 	NoKeys bool
+	// Admin shows the pages for administrators of the organization.
+	Admin bool
 	// SiteAdmin shows the pages of the server.
 	SiteAdmin bool
 	// Insecure warns that the connection is not encrypted.
@@ -90,16 +90,20 @@ type Shell struct {
 // Section is an item of the navigation.
 type Section struct{ Name, Text, Key string }
 
-// Sections returns the items of the navigation, in their order.
-func Sections() []Section { return sections }
+// Sections returns the items of the navigation, in their order. Only administrators of the
+// organization see all of them.
+func Sections(admin bool) []Section {
+	if admin {
+		return sections
+	}
+	return sections[:len(sections)-1]
+}
 
 var sections = []Section{
 	{"deployments", "Deployments", "d"},
 	{"stacks", "Stacks", "s"},
 	{"pools", "Pools", "p"},
-	{"schedules", "Schedules", "c"},
-	{"activity", "Activity", "a"},
-	{"settings", "Settings", "o"},
+	{"activity", "Activity", "a"}, // only for administrators
 }
 
 // Path returns the path of a section's page in an organization.
