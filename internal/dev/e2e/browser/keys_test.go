@@ -34,11 +34,11 @@ func TestKeyboard(t *testing.T) {
 	tb.press(kb.ArrowDown)
 	tb.wait("the action is selected", "document.querySelector('.palette-dialog li[aria-selected=true]')?.innerText.includes('Deploy')")
 	tb.press(kb.Enter)
-	tb.wait("the form opens", "location.pathname.endsWith('/box/prod/deploy')")
+	tb.wait("the form opens", "location.pathname.endsWith('/box/prod/deploy') && document.readyState === 'complete' && document.querySelector('command-palette button')")
 
 	tb.press("g")
 	tb.press("s")
-	tb.wait("the list of stacks opens", "location.pathname.endsWith('/-/stacks')")
+	tb.wait("the list of stacks opens", "location.pathname.endsWith('/-/stacks') && document.querySelector('command-palette button')")
 	tb.press("j")
 	tb.wait("a row has the focus", "document.activeElement.closest('tbody')")
 	tb.press("?")
