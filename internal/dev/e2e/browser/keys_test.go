@@ -47,8 +47,8 @@ func TestKeyboard(t *testing.T) {
 	tb.press(kb.Escape)
 	tb.press("/")
 	tb.wait("the filter has the focus", "document.activeElement.name === 'q'")
-	tb.press("?j")
-	tb.wait("keys are text in an input", "document.activeElement.value === '?j' && !document.querySelector('#key-help[open]')")
+	tb.press("jk")
+	tb.wait("keys are text in an input", "document.querySelector('input[name=q]').value === 'jk'")
 
 	tb.open("/user/settings")
 	tb.click("input[name=keys]")

@@ -6,6 +6,7 @@ import (
 	"crypto/elliptic"
 	"crypto/rand"
 	"encoding/json"
+	"fmt"
 	"maps"
 	"net/http"
 	"net/http/httptest"
@@ -200,10 +201,11 @@ func identify(t *testing.T, w *harness.Site, s *secrets) map[string]string {
 	return map[string]string{"oidc_token_file": file, "organization_name": w.Server.Organization, "runner_pool_id": w.Pool.ID}
 }
 
-const (
-	settingSecret   = `setting's/t0k+en "7373"`
-	forwardedSecret = "forw@rded/key+ 6262"
-	proxySecret     = "proxy-passw0rd-9494"
+// The secrets differ between test processes, because each looks into all processes of the machine.
+var (
+	settingSecret   = fmt.Sprintf(`setting's/t0k+en "7373-%d"`, os.Getpid())
+	forwardedSecret = fmt.Sprintf("forw@rded/key+ 6262-%d", os.Getpid())
+	proxySecret     = fmt.Sprintf("proxy-passw0rd-9494-%d", os.Getpid())
 )
 
 func (tc leak) run(t *testing.T, w *harness.Site, engineHost, image string) {
