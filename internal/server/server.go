@@ -128,7 +128,7 @@ func New(ctx context.Context, cfg Config, version string, log *logrus.Entry, not
 	s.subsystems = append(s.subsystems, Subsystem{Name: "sessions", Exclusive: true, Run: func(ctx context.Context) error { return every(ctx, time.Hour, sessions.Sweep) }})
 	pages := console.New(console.Deps{
 		Site: page.Options{
-			Log: s.logOf("console"), Identity: s.identity, Stacks: s.stacks, Sessions: sessions, Notes: s.db,
+			Log: s.logOf("console"), Identity: s.identity, Stacks: s.stacks, Sessions: sessions, Notes: s.db, Memory: memory,
 			URL: string(s.cfg.Console()), Draining: s.draining,
 		},
 		Identity: s.identity, SignIn: sessions, Stacks: s.stacks, Deployments: service, Pools: poolService, Drift: drift.New(s.db), Triggers: s.triggers,

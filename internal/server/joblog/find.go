@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"regexp"
+	"regexp/syntax"
 	"time"
 
 	"workflowagent/internal/protocol"
@@ -50,10 +51,6 @@ func (l *Store) Find(ctx context.Context, job store.Job, epoch int64, q Query) (
 	if err := CheckStream(job, epoch, 0); err != nil {
 		return Found{}, err
 	}
-	match, err := q.matcher()
-	if err != nil {
-		return Found{}, err
-	}
 	search, cancel := context.WithTimeout(ctx, findTime)
 	defer cancel()
 	select {
@@ -64,6 +61,10 @@ func (l *Store) Find(ctx context.Context, job store.Job, epoch int64, q Query) (
 			return Found{}, err
 		}
 		return Found{}, fault.New(fault.KindUnavailable, "Service Unavailable: too many searches at the same time; retry later")
+	}
+	match, err := q.matcher() // in a slot, because compiling takes time and memory
+	if err != nil {
+		return Found{}, err
 	}
 	var out Found
 	for stream := range Streams(job) {
@@ -78,10 +79,13 @@ func (l *Store) Find(ctx context.Context, job store.Job, epoch int64, q Query) (
 				plain = termtext.Plain(plain[:0], lastState(text))
 				text = plain
 			}
-			out.note(match(text), stream, line)
+			out.note(match(text[:min(len(text), maxRowText)]), stream, line)
 			line++
-			return true
+			return search.Err() == nil
 		})
+		if err == nil {
+			err = search.Err()
+		}
 		if err != nil && ctx.Err() == nil && errors.Is(err, context.DeadlineExceeded) {
 			out.Partial = true
 			return out, nil
@@ -133,11 +137,34 @@ func (q Query) matcher() (func(text []byte) bool, error) {
 	if !q.Case {
 		pattern = "(?i)" + pattern
 	}
+	if err := checkCost(pattern); err != nil {
+		return nil, err
+	}
 	re, err := regexp.Compile(pattern)
 	if err != nil {
 		return nil, fault.Invalid("Bad Request: the regular expression is invalid: %v", err)
 	}
 	return re.Match, nil
+}
+
+// maxRegexp bounds the size of a compiled regular expression, in instructions. A match cannot be
+// interrupted, and its time is the product of this size and the length of a line.
+const maxRegexp = 1000
+
+// checkCost returns an error for an invalid or too expensive regular expression.
+func checkCost(pattern string) error {
+	parsed, err := syntax.Parse(pattern, syntax.Perl)
+	if err != nil {
+		return fault.Invalid("Bad Request: the regular expression is invalid: %v", err)
+	}
+	program, err := syntax.Compile(parsed.Simplify())
+	if err != nil {
+		return fault.Invalid("Bad Request: the regular expression is invalid: %v", err)
+	}
+	if len(program.Inst) > maxRegexp {
+		return fault.Invalid("Bad Request: the regular expression is too complex; use fewer or smaller repetitions")
+	}
+	return nil
 }
 
 // lowerASCII appends text to dst with ASCII letters in lower case. ascii reports whether text has no

@@ -206,7 +206,7 @@ func notFound(err error, id string) error {
 }
 
 func overview(tx *store.Tx, pool store.AgentPool, queue store.OrgQueue) (Overview, error) {
-	o := Overview{AgentPool: pool, Default: queue.DefaultPool == pool.ID}
+	o := Overview{AgentPool: pool, Agents: []Agent{}, Default: queue.DefaultPool == pool.ID}
 	agents, err := tx.Agents(pool.ID)
 	if err != nil {
 		return o, err

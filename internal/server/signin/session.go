@@ -80,12 +80,13 @@ func New(db *store.DB, o Options) *Service {
 // errNoSession is the error of every invalid cookie.
 var errNoSession = fault.New(fault.KindUnauthenticated, "Unauthorized: the session has ended; sign in again")
 
-// Open creates a session for a user who has signed in. It returns the cookie's text, which is not
+// Open creates a session for a user who has signed in. A session that was opened with an access
+// token ends with the token; tokenID is "" for other ways. It returns the cookie's text, which is not
 // stored.
-func (s *Service) Open(ctx context.Context, userID, way, address, agent string) (cookie string, _ Session, err error) {
+func (s *Service) Open(ctx context.Context, userID, way, tokenID, address, agent string) (cookie string, _ Session, err error) {
 	cookie, hash := identity.NewToken()
 	row := store.Session{
-		ID: identity.NewID(), Hash: hash, UserID: userID, Way: way, Address: termtext.OneLine(address, maxAddress), Agent: termtext.OneLine(agent, maxAgent),
+		ID: identity.NewID(), Hash: hash, UserID: userID, Way: way, TokenID: tokenID, Address: termtext.OneLine(address, maxAddress), Agent: termtext.OneLine(agent, maxAgent),
 	}
 	err = s.db.Write(ctx, func(tx *store.Tx) error {
 		row.CreatedAt, row.SeenAt = tx.Now(), tx.Now()
@@ -124,11 +125,16 @@ func (s *Service) Resume(ctx context.Context, cookie string) (identity.Principal
 		if row, err = tx.SessionByHash(hash); err != nil {
 			return err
 		}
+		if row.TokenID != "" {
+			if err := identity.CheckLive(tx, row.TokenID, now); err != nil {
+				return err
+			}
+		}
 		p, err = identity.OfUser(tx, row.UserID)
 		return err
 	})
 	switch {
-	case errors.Is(err, store.ErrNotFound):
+	case errors.Is(err, store.ErrNotFound), fault.KindOf(err) == fault.KindUnauthenticated:
 		return identity.Principal{}, Session{}, errNoSession
 	case err != nil:
 		return identity.Principal{}, Session{}, fmt.Errorf("checking a session: %w", err)

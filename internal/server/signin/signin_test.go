@@ -51,7 +51,7 @@ func newHouse(t *testing.T, db *store.DB) house {
 
 func (h house) open(t *testing.T, u store.User) (string, Session) {
 	t.Helper()
-	cookie, s, err := h.Open(t.Context(), u.ID, WayToken, "192.0.2.1", "browser\nof "+strings.Repeat("x", 1000))
+	cookie, s, err := h.Open(t.Context(), u.ID, WayToken, "", "192.0.2.1", "browser\nof "+strings.Repeat("x", 1000))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -132,7 +132,7 @@ func TestRemovedMembersAreSignedOut(t *testing.T) {
 		if h.resumes(t, cookie) || !h.resumes(t, admin) {
 			t.Errorf("after the removal: ada %v, want signed out; the administrator %v, want signed in", h.resumes(t, cookie), h.resumes(t, admin))
 		}
-		if _, err := h.UseToken(t.Context(), h.adaToken, "192.0.2.1"); err != errNoRole { //nolint:errorlint // it is returned as it is
+		if _, _, err := h.UseToken(t.Context(), h.adaToken, "192.0.2.1"); err != errNoRole { //nolint:errorlint // it is returned as it is
 			t.Errorf("signing in without a membership: %v", err)
 		}
 		// The old session stays ended after the user has returned.
@@ -260,13 +260,13 @@ func TestUseToken(t *testing.T) {
 		{"unknown", "pul-0123456789", errToken},
 		{"empty", "", errToken},
 	} {
-		u, err := h.UseToken(t.Context(), tt.token, "192.0.2.1")
+		u, _, err := h.UseToken(t.Context(), tt.token, "192.0.2.1")
 		if err != tt.want || err == nil && u.ID != h.ada.ID { //nolint:errorlint // it is returned as it is
 			t.Errorf("%s: %q, %v, want %v", tt.name, u.Login, err, tt.want)
 		}
 	}
 	off := New(db, Options{Log: storetest.Log(), Identity: ids, NoTokens: true})
-	if _, err := off.UseToken(t.Context(), h.adaToken, "192.0.2.1"); fault.KindOf(err) != fault.KindForbidden {
+	if _, _, err := off.UseToken(t.Context(), h.adaToken, "192.0.2.1"); fault.KindOf(err) != fault.KindForbidden {
 		t.Errorf("with the sign-in by token turned off: %v", err)
 	}
 }
@@ -274,7 +274,7 @@ func TestUseToken(t *testing.T) {
 func TestFailedSignInsAreLimited(t *testing.T) {
 	h := newHouse(t, storetest.SQLite(t))
 	try := func(token, address string) error {
-		_, err := h.UseToken(context.WithoutCancel(t.Context()), token, address)
+		_, _, err := h.UseToken(context.WithoutCancel(t.Context()), token, address)
 		return err
 	}
 	limited := false

@@ -26,27 +26,33 @@ var (
 // Tokens reports whether users can sign in with access tokens.
 func (s *Service) Tokens() bool { return !s.noTokens }
 
-// UseToken returns the user of a personal access token. Tokens from an exchange do not count,
+// UseToken returns the user of a personal access token, and the token's id. Tokens from an exchange do not count,
 // because a session could outlive them.
-func (s *Service) UseToken(ctx context.Context, text, address string) (store.User, error) {
+func (s *Service) UseToken(ctx context.Context, text, address string) (u store.User, tokenID string, err error) {
 	if s.noTokens {
-		return store.User{}, errNoWay
-	}
-	if !s.tries.allow(address, time.Now()) {
-		return store.User{}, errTries
+		return store.User{}, "", errNoWay
 	}
 	p, err := s.tokens.Authenticate(ctx, text)
 	if err != nil && fault.KindOf(err) != fault.KindUnauthenticated {
-		return store.User{}, err
+		return store.User{}, "", err
 	}
 	if err != nil || p.Kind != identity.KindUser || p.Exchanged {
-		s.tries.failed(address, time.Now())
-		return store.User{}, errToken
+		return store.User{}, "", s.refuse(address, errToken)
 	}
 	if !mayEnter(p) {
-		return store.User{}, errNoRole
+		return store.User{}, "", errNoRole
 	}
-	return p.User, nil
+	return p.User, p.TokenID, nil
+}
+
+// refuse records a failed sign-in. It returns the error for it, or that the address has failed too
+// often. Valid credentials are never refused, so that nobody can keep the users behind a proxy out.
+func (s *Service) refuse(address string, err error) error {
+	if !s.tries.allow(address, time.Now()) {
+		return errTries
+	}
+	s.tries.failed(address, time.Now())
+	return err
 }
 
 // MakeLink returns the secret of a new link that signs a user in once.
@@ -63,9 +69,6 @@ func (s *Service) MakeLink(ctx context.Context, userID string) (string, error) {
 
 // UseLink uses a link up and returns its user.
 func (s *Service) UseLink(ctx context.Context, text, address string) (u store.User, err error) {
-	if !s.tries.allow(address, time.Now()) {
-		return store.User{}, errTries
-	}
 	err = s.db.Write(ctx, func(tx *store.Tx) error {
 		link, err := tx.TakeSignInLink(identity.HashToken(text))
 		if err == nil && tx.Now().After(link.ExpiresAt) {
@@ -85,8 +88,7 @@ func (s *Service) UseLink(ctx context.Context, text, address string) (u store.Us
 		return store.User{}, err
 	}
 	if errors.Is(err, store.ErrNotFound) {
-		s.tries.failed(address, time.Now())
-		return store.User{}, errLink
+		return store.User{}, s.refuse(address, errLink)
 	}
 	if err != nil {
 		return store.User{}, fmt.Errorf("using a sign-in link: %w", err)

@@ -14,6 +14,7 @@ type Session struct {
 	Way               string // how the user signed in
 	CreatedAt, SeenAt time.Time
 	Address, Agent    string
+	TokenID           string // the access token with which the user signed in; "" for other ways
 }
 
 // SignInLink is a link that signs a user in once.

@@ -77,7 +77,7 @@ func (p *pages) loginPage(v *page.Visit, next, problem string) view.Page {
 
 func (p *pages) useToken(v *page.Visit) (page.Answer, error) {
 	next := page.SafeNext(v.Form("next"))
-	u, err := p.SignIn.UseToken(v.Context(), v.Form("token"), v.Address())
+	u, tokenID, err := p.SignIn.UseToken(v.Context(), v.Form("token"), v.Address())
 	if err != nil {
 		status, message := web.Classify(err)
 		if status >= http.StatusInternalServerError && status != http.StatusServiceUnavailable {
@@ -85,12 +85,12 @@ func (p *pages) useToken(v *page.Visit) (page.Answer, error) {
 		}
 		return page.Again(p.loginPage(v, next, message)), nil
 	}
-	return p.open(v, u, signin.WayToken, next)
+	return p.open(v, u, signin.WayToken, tokenID, next)
 }
 
 // open starts a session and ends the one that the browser has.
-func (p *pages) open(v *page.Visit, u store.User, way, next string) (page.Answer, error) {
-	cookie, session, err := p.SignIn.Open(v.Context(), u.ID, way, v.Address(), v.R.UserAgent())
+func (p *pages) open(v *page.Visit, u store.User, way, tokenID, next string) (page.Answer, error) {
+	cookie, session, err := p.SignIn.Open(v.Context(), u.ID, way, tokenID, v.Address(), v.R.UserAgent())
 	if err != nil {
 		return page.Answer{}, err
 	}
@@ -116,7 +116,7 @@ func (p *pages) useLink(v *page.Visit) (page.Answer, error) {
 		}
 		return page.Again(view.Page{Title: "Sign in", Body: link("", next, message)}), nil
 	}
-	return p.open(v, u, signin.WayLink, next)
+	return p.open(v, u, signin.WayLink, "", next)
 }
 
 func (p *pages) logout(v *page.Visit) (page.Answer, error) {

@@ -221,7 +221,7 @@ func (p *pages) load(v *page.Visit) (detail, error) {
 		return d, err
 	}
 	d.Rows = queue.Rows(v.Org.Name, d.Queue)
-	if d.Tokens, err = p.Pools.Tokens(ctx, v.Org.ID, id); err != nil {
+	if d.Tokens, err = p.Pools.Tokens(ctx, v.Org.ID, id); err != nil { // shown only to administrators
 		return d, err
 	}
 	load, err := p.Deployments.Queues(ctx, v.Who, v.Org.ID, "")

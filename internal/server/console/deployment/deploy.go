@@ -65,6 +65,9 @@ func (p *pages) formPage(v *page.Visit, f form) (view.Page, error) {
 	if err != nil {
 		return view.Page{}, err
 	}
+	if !v.Who.CanReadPools(v.Stack.OrgID) {
+		list = page.OwnPools(list, pinned, preset)
+	}
 	f.Pools = poolOptions(list, pinned, preset)
 	if f.Outlook, err = p.outlook(v, f, list, cmp.Or(f.Pool, pinned, preset)); err != nil {
 		return view.Page{}, err
@@ -95,7 +98,10 @@ func poolOptions(list []pools.Overview, pinned, preset string) []view.Option {
 	first := view.Option{Text: "No default pool: choose one"}
 	out := []view.Option{}
 	for _, o := range list {
-		text := fmt.Sprintf("%s (%s)", o.Name, onlineText(o))
+		text := o.Name
+		if o.Agents != nil {
+			text = fmt.Sprintf("%s (%s)", o.Name, onlineText(o))
+		}
 		switch o.ID {
 		case pinned:
 			first.Text = "The stack's pool: " + text
@@ -150,6 +156,9 @@ func (p *pages) outlook(v *page.Visit, _ form, list []pools.Overview, pool strin
 		return "It will wait until a pool is chosen.", nil
 	}
 	o := list[at]
+	if o.Agents == nil {
+		return "It starts when an agent of the pool is free.", nil
+	}
 	if online := onlineText(o); online != "no agent online" {
 		return fmt.Sprintf("It starts on pool %s (%s).", o.Name, online), nil
 	}

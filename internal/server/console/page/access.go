@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"workflowagent/internal/server/api/web"
+	"workflowagent/internal/server/budget"
 	"workflowagent/internal/server/fault"
 	"workflowagent/internal/server/identity"
 	"workflowagent/internal/server/store"
@@ -96,6 +97,7 @@ func (s *Site) admitTo(v *Visit, a Access) (err error) {
 			return err
 		}
 		v.Org = store.Organization{ID: v.Stack.OrgID, Name: v.Stack.OrgName}
+		budget.Of(ctx).ForOrganization(v.Org.Name)
 		return nil
 	case siteAdmin:
 		if !v.Who.User.SiteAdmin {

@@ -15,6 +15,7 @@ import (
 	"workflowagent/internal/server/api/request"
 	"workflowagent/internal/server/api/web"
 	"workflowagent/internal/server/audit"
+	"workflowagent/internal/server/budget"
 	"workflowagent/internal/server/console/assets"
 	"workflowagent/internal/server/console/view"
 	"workflowagent/internal/server/fault"
@@ -35,10 +36,35 @@ type Options struct {
 	Sessions Sessions
 	// Notes delivers the notifications that render open pages again.
 	Notes Notes
+	// Memory is the budget of all requests; nil means no limit.
+	Memory *budget.Budget
 	// URL is the console's address for browsers, without a trailing slash.
 	URL string
 	// Draining is closed when the server begins to stop.
 	Draining <-chan struct{}
+}
+
+// account is middleware that charges the memory of a request to the budget. A stream charges each
+// rendering on its own.
+func (s *Site) account(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if s.opts.Memory == nil || wantsStream(r) {
+			next.ServeHTTP(w, r)
+			return
+		}
+		ctx, done := s.share(r.Context())
+		defer done()
+		next.ServeHTTP(w, r.WithContext(ctx))
+	})
+}
+
+// share returns a context whose work takes its memory from the budget until done is called.
+func (s *Site) share(ctx context.Context) (_ context.Context, done func()) {
+	if s.opts.Memory == nil {
+		return ctx, func() {}
+	}
+	share := s.opts.Memory.Share()
+	return budget.With(ctx, share), share.Close
 }
 
 // Sessions finds the user of a session's cookie.
@@ -103,7 +129,8 @@ func (v *Visit) Address() string { return address(v.R) }
 // New returns a site without pages.
 func New(o Options) *Site {
 	s := &Site{opts: o, mux: chi.NewRouter()}
-	s.mux.Use(cutStalled, web.RecoverPanic, web.StripSlash, s.protect)
+	limits := request.Limits{Memory: o.Memory}.WithDefaults()
+	s.mux.Use(web.CutStalled(limits.Stall, limits.Rate), s.account, web.RecoverPanic, web.StripSlash, s.protect)
 	s.mux.NotFound(func(w http.ResponseWriter, r *http.Request) {
 		v, _ := s.visitor(r)
 		s.fail(w, v, fault.NotFound("The page %s does not exist.", r.URL.Path))
@@ -217,20 +244,6 @@ func (s *Site) visitor(r *http.Request) (*Visit, error) {
 
 // SignedIn reports whether the visitor has a session.
 func (v *Visit) SignedIn() bool { return v.Session.ID != "" }
-
-// cutStalled is middleware that closes the connections of slow browsers. Event streams bound each
-// write themselves, because they send little.
-func cutStalled(next http.Handler) http.Handler {
-	limits := request.Limits{}.WithDefaults()
-	cut := web.CutStalled(limits.Stall, limits.Rate)(next)
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if wantsStream(r) {
-			next.ServeHTTP(w, r)
-			return
-		}
-		cut.ServeHTTP(w, r)
-	})
-}
 
 // streamEnd bounds the duration of an event stream. It is below the limit of all responses.
 const streamEnd = 25 * time.Minute

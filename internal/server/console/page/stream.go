@@ -12,6 +12,7 @@ import (
 	"sync"
 	"time"
 
+	"workflowagent/internal/server/budget"
 	"workflowagent/internal/server/console/view"
 )
 
@@ -24,52 +25,52 @@ const (
 	// writeTimeout bounds the time that a browser takes to receive an event.
 	writeTimeout = 30 * time.Second
 
-	streamsPerSession = 12
-	streamsInAll      = 2000
+	streamsPerUser = 50
+	streamsInAll   = 2000
 )
 
 // streams counts the open event streams.
 type streams struct {
-	mu        sync.Mutex
-	bySession map[string]int
-	all       int
+	mu     sync.Mutex
+	byUser map[string]int
+	all    int
 }
 
-func (s *streams) enter(session string) bool {
+func (s *streams) enter(user string) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.all >= streamsInAll || s.bySession[session] >= streamsPerSession {
+	if s.all >= streamsInAll || s.byUser[user] >= streamsPerUser {
 		return false
 	}
-	if s.bySession == nil {
-		s.bySession = map[string]int{}
+	if s.byUser == nil {
+		s.byUser = map[string]int{}
 	}
-	s.bySession[session]++
+	s.byUser[user]++
 	s.all++
 	return true
 }
 
-func (s *streams) leave(session string) {
+func (s *streams) leave(user string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.all--
-	if s.bySession[session]--; s.bySession[session] <= 0 {
-		delete(s.bySession, session)
+	if s.byUser[user]--; s.byUser[user] <= 0 {
+		delete(s.byUser, user)
 	}
 }
 
 // stream sends the changes of a page: after a notification, it renders the page again and sends the
 // live elements whose HTML has changed. It checks the access before each rendering.
 func (s *Site) stream(w http.ResponseWriter, v *Visit, a Access, show func(v *Visit) (view.Page, error)) error {
-	p, err := show(v)
+	p, err := s.shown(v, show)
 	if err != nil {
 		return err
 	}
-	if len(p.Live) == 0 && p.Feed == nil || !s.streams.enter(v.Session.ID) {
+	if len(p.Live) == 0 && p.Feed == nil || !s.streams.enter(v.Who.User.ID) {
 		w.WriteHeader(http.StatusNoContent) // the browser does not connect again
 		return nil
 	}
-	defer s.streams.leave(v.Session.ID)
+	defer s.streams.leave(v.Who.User.ID)
 
 	ctx, cancel := context.WithTimeout(v.Context(), streamEnd-time.Duration(rand.Int64N(int64(time.Minute)))) // jitter
 	defer cancel()
@@ -153,7 +154,7 @@ func (s *Site) refresh(ctx context.Context, v *Visit, a Access, show func(v *Vis
 	case err != nil:
 		return "denied"
 	}
-	p, err := show(now)
+	p, err := s.shown(now, show)
 	if err == nil {
 		err = sent.update(ctx, out, p)
 	}
@@ -164,6 +165,16 @@ func (s *Site) refresh(ctx context.Context, v *Visit, a Access, show func(v *Vis
 		return "changed"
 	}
 	return ""
+}
+
+// shown returns a page of a stream, whose work takes its memory from the budget meanwhile.
+func (s *Site) shown(v *Visit, show func(v *Visit) (view.Page, error)) (view.Page, error) {
+	ctx, done := s.share(v.Context())
+	defer done()
+	budget.Of(ctx).ForOrganization(v.Org.Name)
+	once := *v
+	once.R = v.R.WithContext(ctx)
+	return show(&once)
 }
 
 // bye answers the request of a stream that the visitor may not open.
@@ -212,7 +223,16 @@ type events struct {
 	conn *http.ResponseController
 }
 
+// startEvents begins an event stream. It bounds each write itself, because the limits for other
+// responses would end a stream that sends little.
 func startEvents(w http.ResponseWriter) *events {
+	for {
+		inner, ok := w.(interface{ Unwrap() http.ResponseWriter })
+		if !ok {
+			break
+		}
+		w = inner.Unwrap()
+	}
 	h := w.Header()
 	h.Set("Content-Type", "text/event-stream")
 	h.Set("X-Accel-Buffering", "no")

@@ -66,6 +66,9 @@ func (p *pages) deployPage(v *page.Visit, problem string) (view.Page, error) {
 	if err != nil {
 		return view.Page{}, err
 	}
+	if !v.Who.CanReadPools(v.Stack.OrgID) {
+		list = page.OwnPools(list, m.Set.AgentPoolID, preset)
+	}
 	m.Pools = poolOptions(list, preset)
 	m.Variables, m.Auth = variables(m.Set), authKind(m.Set)
 	m.Effective = effective(m.Set, list, preset)
@@ -84,7 +87,10 @@ func poolOptions(list []pools.Overview, preset string) []view.Option {
 				online++
 			}
 		}
-		text := fmt.Sprintf("%s (%s, %d online)", o.Name, view.Count(int64(len(o.Agents)), "agent"), online)
+		text := o.Name
+		if o.Agents != nil {
+			text = fmt.Sprintf("%s (%s, %d online)", o.Name, view.Count(int64(len(o.Agents)), "agent"), online)
+		}
 		if o.ID == preset {
 			out[0].Text = "The organization's default pool: " + text
 		}

@@ -9,7 +9,8 @@ CREATE TABLE sessions (
     created_at BIGINT NOT NULL,
     seen_at    BIGINT NOT NULL,
     address    TEXT NOT NULL,
-    agent      TEXT NOT NULL
+    agent      TEXT NOT NULL,
+    token_id   TEXT NOT NULL -- the access token with which the user signed in; '' for other ways
 );
 CREATE INDEX sessions_by_user ON sessions (user_id);
 CREATE INDEX sessions_by_age ON sessions (seen_at);
