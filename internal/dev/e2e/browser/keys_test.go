@@ -48,7 +48,7 @@ func TestKeyboard(t *testing.T) {
 	tb.press("/")
 	tb.wait("the filter has the focus", "document.activeElement.name === 'q'")
 	tb.press("jk")
-	tb.wait("keys are text in an input", "document.querySelector('input[name=q]').value === 'jk'")
+	tb.wait("keys are text in an input", "document.querySelector('input[name=q]').value.endsWith('jk')")
 
 	tb.open("/user/settings")
 	tb.click("input[name=keys]")
