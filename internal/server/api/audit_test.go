@@ -58,6 +58,7 @@ func TestAuditLog(t *testing.T) {
 		}
 		f.send(call{Method: "GET", Path: log, Auth: ann}).want(403, nil)
 		f.do("GET", log+"?continuationToken="+url.QueryEscape("x y"), nil).want(400, nil)
+		f.do("GET", "/api/orgs/acme/auditlogs/export?format=json", nil).want(200, nil).says("stack.created")
 		csv := string(f.do("GET", log+"/export?format=csv", nil).want(200, nil).Body)
 		if lines := strings.Count(csv, "\n"); lines != len(before.Events)+len(made)+1 {
 			t.Errorf("the export has %d lines:\n%s", lines, csv)
