@@ -68,6 +68,10 @@ func (s *Server) bootstrap(ctx context.Context, notices io.Writer) error {
 		return err
 	}
 	s.log.WithField("organization", s.cfg.Organization).Info("created the first organization and its administrator")
+	hint := ""
+	if !s.cfg.Console().Derived(s.cfg.ExternalURL) {
+		hint = "\nSo that the pulumi CLI links to the console: export PULUMI_CONSOLE_DOMAIN=" + s.cfg.Console().Domain()
+	}
 	_, err = fmt.Fprintf(notices, `
 Created organization %q and its administrator %q.
 The access token is in %s, which only you can read.
@@ -75,9 +79,9 @@ The access token is in %s, which only you can read.
 Log in with:  PULUMI_ACCESS_TOKEN=$(cat %s) pulumi login %s
 Console:      %s
 Sign in there with the token, or with the link that this command prints:
-              workflow-server admin sign-in %s --data-dir %s
+              workflow-server admin sign-in %s --data-dir %s --external-url %s%s
 
-`, s.cfg.Organization, identity.AdminLogin, path, path, s.cfg.ExternalURL, s.cfg.Console(), identity.AdminLogin, s.cfg.DataDir)
+`, s.cfg.Organization, identity.AdminLogin, path, path, s.cfg.ExternalURL, s.cfg.Console(), identity.AdminLogin, s.cfg.DataDir, s.cfg.ExternalURL, hint)
 	return err
 }
 

@@ -3,6 +3,7 @@ package pools
 import (
 	"context"
 	"fmt"
+	"slices"
 
 	"workflowagent/internal/server/fault"
 	"workflowagent/internal/server/identity"
@@ -39,6 +40,19 @@ func (s *Service) Summaries(ctx context.Context, p identity.Principal, orgID str
 		return nil, fmt.Errorf("listing agent pools: %w", err)
 	}
 	return out, nil
+}
+
+// Own returns the named ones of an organization's pools without their agents, for callers who may not
+// see the others.
+func Own(list []Overview, ids ...string) []Overview {
+	var own []Overview
+	for _, o := range list {
+		if slices.Contains(ids, o.ID) {
+			o.Agents = nil
+			own = append(own, o)
+		}
+	}
+	return own
 }
 
 // Summary returns the summary of one pool.

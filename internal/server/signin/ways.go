@@ -46,7 +46,7 @@ func (s *Service) UseToken(ctx context.Context, text, address string) (u store.U
 }
 
 // refuse records a failed sign-in. It returns the error for it, or that the address has failed too
-// often. Valid credentials are never refused, so that nobody can keep the users behind a proxy out.
+// often. Valid credentials are never refused, so that a client cannot keep the users behind a proxy out.
 func (s *Service) refuse(address string, err error) error {
 	if !s.tries.allow(address, time.Now()) {
 		return errTries

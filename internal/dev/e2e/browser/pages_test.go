@@ -136,7 +136,7 @@ func TestPages(t *testing.T) {
 		"/{org}/{project}/{stack}/settings/access":          {stack + "/settings/access"},
 		"/{org}/{project}/{stack}/settings/options":         {stack + "/settings/options"},
 		"/{org}/-/pools/{pool}/agents/{agent}":              {"/" + w.org + "/-/pools/" + w.Pool.ID + "/agents/" + w.agent(t)},
-		"/{org}/-/audit":                                    {"/" + w.org + "/-/audit", "/" + w.org + "/-/audit?actor=nobody"},
+		"/{org}/-/audit":                                    {"/" + w.org + "/-/audit", "/" + w.org + "/-/audit?actor=unknown"},
 		"/-/server/audit":                                   {"/-/server/audit"},
 		"/{org}/{project}/{stack}/deployments":              {stack + "/deployments"},
 		"/{org}/{project}/{stack}/deployments/{version}":    {stack + "/deployments/1", stack + "/deployments/2", stack + "/deployments/3", stack + "/deployments/1?view=timeline", stack + "/deployments/2?view=settings", stack + "/deployments/1?view=changes"},

@@ -28,7 +28,7 @@ var axe string
 // patience bounds the wait for a condition on a page.
 const patience = 30 * time.Second
 
-// tab is a tab in a profile of its own. A message on the browser's console, a violation of the
+// tab is a tab with its own profile. A message on the browser's console, a violation of the
 // page's policy and a request to another server fail the test.
 type tab struct {
 	t    *testing.T

@@ -66,7 +66,7 @@ func (p *pages) formPage(v *page.Visit, f form) (view.Page, error) {
 		return view.Page{}, err
 	}
 	if !v.Who.CanReadPools(v.Stack.OrgID) {
-		list = page.OwnPools(list, pinned, preset)
+		list = pools.Own(list, pinned, preset)
 	}
 	f.Pools = poolOptions(list, pinned, preset)
 	if f.Outlook, err = p.outlook(v, f, list, cmp.Or(f.Pool, pinned, preset)); err != nil {

@@ -53,18 +53,6 @@ func Fresh(a Access) Access {
 	return a
 }
 
-// String returns a description for the table of permissions.
-func (a Access) String() string {
-	text := [...]string{"anyone", "signed in", "belongs", "member", "administrator", "site administrator", "stack"}[a.rule]
-	if a.rule == onStack {
-		text += ": " + a.need.String()
-	}
-	if a.fresh {
-		text += ", recent sign-in"
-	}
-	return text
-}
-
 // errSignIn is the error of visitors who must sign in; pages redirect to the sign-in.
 var errSignIn = fault.New(fault.KindUnauthenticated, "You are signed out. Sign in to continue.")
 

@@ -124,7 +124,7 @@ func (v *Visit) Values() url.Values { return v.R.PostForm }
 func (v *Visit) Orgs() []store.Organization { return v.orgs }
 
 // Address returns the address of the browser, without the port.
-func (v *Visit) Address() string { return address(v.R) }
+func (v *Visit) Address() string { return web.Address(v.R) }
 
 // New returns a site without pages.
 func New(o Options) *Site {
@@ -188,14 +188,6 @@ func (s *Site) Raw(pattern string, a Access, serve func(w http.ResponseWriter, v
 	s.routes[len(s.routes)-1].Raw = true
 }
 
-// RawAction registers a POST route whose request or response is not a form or page.
-func (s *Site) RawAction(pattern string, a Access, serve func(w http.ResponseWriter, v *Visit) error) {
-	s.handle(http.MethodPost, pattern, a, func(w http.ResponseWriter, v *Visit) error {
-		v.R.Body = http.MaxBytesReader(w, v.R.Body, bodyLimit)
-		return serve(w, v)
-	})
-}
-
 func (s *Site) handle(method, pattern string, a Access, h func(w http.ResponseWriter, v *Visit) error) {
 	s.routes = append(s.routes, Route{Method: method, Pattern: pattern, Access: a})
 	s.mux.MethodFunc(method, pattern, func(w http.ResponseWriter, r *http.Request) {
@@ -223,7 +215,7 @@ func (s *Site) cookie(r *http.Request) string {
 // visitor returns the visit of a request. An invalid session is no error: its visitor is not signed
 // in.
 func (s *Site) visitor(r *http.Request) (*Visit, error) {
-	r = r.WithContext(audit.With(r.Context(), audit.Source{Address: address(r), Way: audit.WayConsole}))
+	r = r.WithContext(audit.With(r.Context(), audit.Source{Address: web.Address(r), Way: audit.WayConsole}))
 	v := &Visit{R: r}
 	cookie := s.cookie(r)
 	if cookie == "" {

@@ -14,6 +14,7 @@ import (
 
 	"workflowagent/internal/server/budget"
 	"workflowagent/internal/server/console/view"
+	"workflowagent/internal/server/fault"
 )
 
 const (
@@ -82,6 +83,7 @@ func (s *Site) stream(w http.ResponseWriter, v *Visit, a Access, show func(v *Vi
 			}
 		})()
 	}
+	signal(changed) // for notifications between the rendering and the subscription
 	out := startEvents(w)
 	var feed sync.WaitGroup
 	defer feed.Wait()
@@ -127,6 +129,7 @@ func (s *Site) stream(w http.ResponseWriter, v *Visit, a Access, show func(v *Vi
 		pause.Reset(max(renderEvery, 10*time.Since(began)))
 		select {
 		case <-pause.C:
+		case <-s.opts.Draining:
 		case <-ctx.Done():
 			return nil
 		}
@@ -149,10 +152,13 @@ func (s *Site) refresh(ctx context.Context, v *Visit, a Access, show func(v *Vis
 	switch {
 	case ctx.Err() != nil:
 		return "ended"
-	case err != nil && !now.SignedIn():
+	case err == errSignIn: //nolint:errorlint // it is only compared with itself
 		return "signed-out"
-	case err != nil:
+	case fault.KindOf(err) != "":
 		return "denied"
+	case err != nil:
+		s.opts.Log.WithError(err).Debug("an open page cannot be checked")
+		return "unavailable"
 	}
 	p, err := s.shown(now, show)
 	if err == nil {
@@ -161,6 +167,9 @@ func (s *Site) refresh(ctx context.Context, v *Visit, a Access, show func(v *Vis
 	if err != nil {
 		if ctx.Err() == nil {
 			s.opts.Log.WithError(err).Debug("an open page cannot be rendered")
+		}
+		if fault.KindOf(err) == "" {
+			return "unavailable"
 		}
 		return "changed"
 	}

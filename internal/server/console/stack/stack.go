@@ -161,7 +161,7 @@ func (p *pages) state(v *page.Visit) (outputs []output, pending []string, err er
 				key = name
 			}
 			text := valueText(value)
-			outputs = append(outputs, output{Name: key, Value: text, Secret: text == secretText})
+			outputs = append(outputs, output{Name: key, Value: text, Secret: text == diff.Secret})
 		}
 		break
 	}
@@ -416,7 +416,7 @@ func configOf(raw json.RawMessage) []pair {
 	for k, v := range m {
 		text := v.String
 		if v.Secret {
-			text = secretText
+			text = diff.Secret
 		}
 		out = append(out, pair{k, text})
 	}

@@ -67,7 +67,7 @@ func (p *pages) deployPage(v *page.Visit, problem string) (view.Page, error) {
 		return view.Page{}, err
 	}
 	if !v.Who.CanReadPools(v.Stack.OrgID) {
-		list = page.OwnPools(list, m.Set.AgentPoolID, preset)
+		list = pools.Own(list, m.Set.AgentPoolID, preset)
 	}
 	m.Pools = poolOptions(list, preset)
 	m.Variables, m.Auth = variables(m.Set), authKind(m.Set)

@@ -76,7 +76,7 @@ class LivePage extends HTMLElement {
         this.say("This page has changed and cannot be updated.", { text: "Load it again", href: location.href });
         break;
       default:
-        this.say("The server is restarting. Reconnecting…");
+        this.say("The server is not available. Reconnecting…");
         this.timer = setTimeout(() => this.open(), 1000 + Math.random() * 3000);
     }
   }

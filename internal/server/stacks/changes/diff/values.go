@@ -17,14 +17,15 @@ const (
 	secretSignature = "1b47061264138c4ac30d75fd1eb44270"
 )
 
-// unknowns are the texts that stand for values that are not known before an update.
+// unknowns are the texts that stand for values that are not known before an update, by the type of
+// the value.
 var unknowns = map[string]bool{
-	"04da6b54-80e4-46f7-96ec-b56ff0331ba9": true, "output<string>": true,
+	"04da6b54-80e4-46f7-96ec-b56ff0331ba9": true, "1c4a061d-8072-4f0a-a4cb-0ff528b18fe7": true, "3eeb2bf0-c639-47a8-9e75-3b44932eb421": true,
+	"6a19a0b0-7e62-4c92-b797-7f8e31da9cc2": true, "030794c1-ac77-496b-92df-f27374a8bd58": true, "e48ece36-62e2-4504-bad9-02848725956a": true,
+	"output<string>": true,
 }
 
-// Text returns a value as text for people, without secrets.
-func Text(v any) string { return text(v) }
-
+// text returns a value as text for people, without secrets.
 func text(v any) string {
 	switch v := hide(v, 0).(type) {
 	case nil:
@@ -66,6 +67,9 @@ func quote(s string) string {
 	}
 	return strings.TrimSpace(out.String())
 }
+
+// Hide replaces the secrets and unknown values in a decoded JSON value by [Secret] and [Unknown].
+func Hide(v any) any { return hide(v, 0) }
 
 // hide replaces secrets and unknown values by their names.
 func hide(v any, depth int) any {
