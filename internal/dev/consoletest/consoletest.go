@@ -28,7 +28,7 @@ const Org = "acme"
 // stopTimeout bounds the stop of a server.
 const stopTimeout = time.Minute
 
-// Server is a running server with an SQLite database of its own.
+// Server is a running server with its own SQLite database.
 type Server struct {
 	t testing.TB
 	// URL is the server's address, for browsers and clients, without a trailing slash.

@@ -46,7 +46,7 @@ const (
 	maxDetail = 4000
 )
 
-// ActorServer is the kind of the actor of changes that nobody asked for. The other kinds are those
+// ActorServer is the kind of the actor of changes that no caller requested. The other kinds are those
 // of package identity.
 const ActorServer = "server"
 

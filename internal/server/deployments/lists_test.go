@@ -296,7 +296,7 @@ func seedOne(tx *store.Tx, p *plant, i, stacks, total int, start time.Time) erro
 	stack := fmt.Sprint("stack", i%stacks)
 	d := store.Deployment{
 		ID: fmt.Sprintf("d%06d", i), OrgID: p.org.ID, StackID: stack, Project: "p", Stack: stack, Version: int64(i/stacks) + 1,
-		Operation: workflow.OperationUpdate, Initiator: "api", RequestedBy: "nobody", Requester: "ada", Configuration: "{}", CreatedAt: at,
+		Operation: workflow.OperationUpdate, Initiator: "api", RequestedBy: "unknown", Requester: "ada", Configuration: "{}", CreatedAt: at,
 	}
 	job := store.Job{
 		ID: fmt.Sprintf("j%06d", i), DeploymentID: d.ID, OrgID: d.OrgID, StackID: stack, PoolID: p.pool, Operation: d.Operation, Version: d.Version,

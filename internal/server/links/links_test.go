@@ -20,7 +20,7 @@ func TestConsoleOf(t *testing.T) {
 		}
 	}
 	if Console("https://console.example.com").Derived("https://api.example.com") {
-		t.Error("a console at an address of its own is derived")
+		t.Error("a console at an unrelated address is derived")
 	}
 }
 

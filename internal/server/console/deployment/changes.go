@@ -21,9 +21,9 @@ func (p *pages) changes(v *page.Visit, d shown, out *view.Page) (templ.Component
 	if err != nil {
 		return nil, err
 	}
-	detail := stackPath(v.Stack, "updates", strconv.FormatInt(u.Version, 10))
+	detail := page.StackPath(v.Stack, "updates", strconv.FormatInt(u.Version, 10))
 	if u.Preview {
-		detail = stackPath(v.Stack, "previews", u.ID)
+		detail = page.StackPath(v.Stack, "previews", u.ID)
 	}
 	m := changes.Model{
 		Tree: tree, Base: d.Path + "?view=changes", Detail: detail, Over: stacks.Status(u.Status).Finished(), Preview: u.Preview, Now: d.Now,

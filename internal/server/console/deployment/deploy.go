@@ -78,7 +78,7 @@ func (p *pages) formPage(v *page.Visit, f form) (view.Page, error) {
 		Crumbs: []view.Crumb{
 			{Text: v.Stack.OrgName, Href: view.Path(v.Stack.OrgName)},
 			{Text: v.Stack.Project, Href: view.Path(v.Stack.OrgName, v.Stack.Project)},
-			{Text: v.Stack.Name, Href: stackPath(v.Stack)},
+			{Text: v.Stack.Name, Href: page.StackPath(v.Stack)},
 			{Text: "Deploy"},
 		},
 		Live: []view.Topic{{Channel: deployments.Topic, About: v.Stack.OrgID}, {Channel: pools.Topic, About: v.Stack.OrgID}},

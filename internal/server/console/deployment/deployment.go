@@ -62,12 +62,8 @@ type shown struct {
 	Steps   []segment
 }
 
-func stackPath(st store.Stack, more ...string) string {
-	return view.Path(append([]string{st.OrgName, st.Project, st.Name}, more...)...)
-}
-
 func deploymentPath(st store.Stack, version int64, more ...string) string {
-	return stackPath(st, append([]string{"deployments", strconv.FormatInt(version, 10)}, more...)...)
+	return page.StackPath(st, append([]string{"deployments", strconv.FormatInt(version, 10)}, more...)...)
 }
 
 func (p *pages) load(v *page.Visit) (shown, error) {
@@ -106,8 +102,8 @@ func (p *pages) page(v *page.Visit, d shown) (view.Page, error) {
 		Crumbs: []view.Crumb{
 			{Text: v.Stack.OrgName, Href: view.Path(v.Stack.OrgName)},
 			{Text: v.Stack.Project, Href: view.Path(v.Stack.OrgName, v.Stack.Project)},
-			{Text: v.Stack.Name, Href: stackPath(v.Stack)},
-			{Text: "Deployments", Href: stackPath(v.Stack, "deployments")},
+			{Text: v.Stack.Name, Href: page.StackPath(v.Stack)},
+			{Text: "Deployments", Href: page.StackPath(v.Stack, "deployments")},
 			{Text: fmt.Sprintf("#%d", d.Version)},
 		},
 	}
@@ -229,7 +225,7 @@ func (p *pages) pause(paused bool) func(v *page.Visit) (page.Answer, error) {
 		if err := p.Deployments.PauseStack(v.Context(), v.Who, v.Stack, paused); err != nil {
 			return page.Answer{}, err
 		}
-		return page.See(page.Back(v, stackPath(v.Stack, "deployments"))), nil
+		return page.See(page.Back(v, page.StackPath(v.Stack, "deployments"))), nil
 	}
 }
 
@@ -242,7 +238,7 @@ func timeOr(t, other time.Time) time.Time {
 
 // commands are the calls that start the same operation from elsewhere.
 func commands(d shown, api string) (curl, cli string) {
-	path := api + "/api/stacks" + stackPath(d.St) + "/deployments"
+	path := api + "/api/stacks" + page.StackPath(d.St) + "/deployments"
 	curl = fmt.Sprintf(`curl -X POST -H "Authorization: token $PULUMI_ACCESS_TOKEN" -H "Content-Type: application/json" -d '{"operation":"%s"}' %s`, d.Operation, path)
 	return curl, fmt.Sprintf("pulumi deployment run %s --stack %s/%s/%s", d.Operation, d.St.OrgName, d.St.Project, d.St.Name)
 }

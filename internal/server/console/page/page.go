@@ -120,6 +120,11 @@ func (v *Visit) Form(name string) string { return v.R.PostForm.Get(name) }
 // Values returns the posted form.
 func (v *Visit) Values() url.Values { return v.R.PostForm }
 
+// StackPath returns the path of a page about a stack.
+func StackPath(st store.Stack, more ...string) string {
+	return view.Path(append([]string{st.OrgName, st.Project, st.Name}, more...)...)
+}
+
 // Orgs returns the organizations of the user.
 func (v *Visit) Orgs() []store.Organization { return v.orgs }
 

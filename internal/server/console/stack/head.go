@@ -6,6 +6,7 @@ import (
 	"strconv"
 	"strings"
 
+	"workflowagent/internal/server/console/page"
 	"workflowagent/internal/server/console/view"
 	"workflowagent/internal/server/deployments"
 	"workflowagent/internal/server/stacks"
@@ -13,14 +14,10 @@ import (
 	"workflowagent/internal/server/store"
 )
 
-func stackPath(st store.Stack, more ...string) string {
-	return view.Path(append([]string{st.OrgName, st.Project, st.Name}, more...)...)
-}
-
 func urlQuery(text string) string { return url.QueryEscape(text) }
 
 func resourcePath(st store.Stack) func(urn string) string {
-	return func(urn string) string { return stackPath(st, "resource") + "?urn=" + urlQuery(urn) }
+	return func(urn string) string { return page.StackPath(st, "resource") + "?urn=" + urlQuery(urn) }
 }
 
 // tabs of a stack: the last segment of their paths, and their texts.
@@ -36,14 +33,14 @@ func Page(st store.Stack, tab string) view.Page {
 		Crumbs: []view.Crumb{
 			{Text: st.OrgName, Href: view.Path(st.OrgName)},
 			{Text: st.Project, Href: view.Path(st.OrgName, st.Project)},
-			{Text: st.Name, Href: stackPath(st)},
+			{Text: st.Name, Href: page.StackPath(st)},
 		},
 		Live: []view.Topic{{Channel: deployments.Topic, About: deployments.About(st, "")}, {Channel: stacks.Topic, About: st.OrgID + "/" + st.ID}},
 	}
 	for _, t := range tabs {
-		href := stackPath(st)
+		href := page.StackPath(st)
 		if t.path != "" {
-			href = stackPath(st, t.path)
+			href = page.StackPath(st, t.path)
 		}
 		p.Tabs = append(p.Tabs, view.Tab{Text: t.text, Href: href, Current: t.path == tab})
 	}

@@ -35,7 +35,7 @@ type links struct{}
 func (links) Transform(doc *ast.Document, reader text.Reader, _ parser.Context) {
 	var images []*ast.Image
 	var autos []*ast.AutoLink
-	// The walker returns no error of its own.
+	// The walker itself returns no error.
 	_ = ast.Walk(doc, func(n ast.Node, entering bool) (ast.WalkStatus, error) {
 		if !entering {
 			return ast.WalkContinue, nil

@@ -193,7 +193,7 @@ func (p *pages) setTag(v *page.Visit) (page.Answer, error) {
 			err = p.Stacks.AddTag(v.Context(), v.Who, v.Stack, name, value)
 		}
 	}
-	return page.See(stackPath(v.Stack)), err
+	return page.See(page.StackPath(v.Stack)), err
 }
 
 func (p *pages) activity(v *page.Visit) (view.Page, error) {
@@ -273,7 +273,7 @@ func (p *pages) updatePage(v *page.Visit, e stacks.Entry) (view.Page, error) {
 		name = "preview"
 	}
 	out.Title, out.Mark = name+" of "+v.Stack.Project+"/"+v.Stack.Name, updateMark(e.Status)
-	out.Crumbs = append(out.Crumbs, view.Crumb{Text: "Activity", Href: stackPath(v.Stack, "updates")}, view.Crumb{Text: name})
+	out.Crumbs = append(out.Crumbs, view.Crumb{Text: "Activity", Href: page.StackPath(v.Stack, "updates")}, view.Crumb{Text: name})
 	if stacks.Status(e.Status).Finished() {
 		out.Live = nil
 	} else {
@@ -386,9 +386,9 @@ var updateViews = []struct{ name, text string }{
 
 func updatePath(st store.Stack, u store.Update) string {
 	if u.Preview {
-		return stackPath(st, "previews", u.ID)
+		return page.StackPath(st, "previews", u.ID)
 	}
-	return stackPath(st, "updates", strconv.FormatInt(u.Version, 10))
+	return page.StackPath(st, "updates", strconv.FormatInt(u.Version, 10))
 }
 
 type pair struct{ Name, Value string }
@@ -494,7 +494,7 @@ func (p *pages) resource(v *page.Visit) (view.Page, error) {
 		}
 	}
 	out.Title = nameOf(urn)
-	out.Crumbs = append(out.Crumbs, view.Crumb{Text: "Resources", Href: stackPath(v.Stack, "resources")}, view.Crumb{Text: out.Title})
+	out.Crumbs = append(out.Crumbs, view.Crumb{Text: "Resources", Href: page.StackPath(v.Stack, "resources")}, view.Crumb{Text: out.Title})
 	out.Body = resourceView(v.Stack, r)
 	return out, nil
 }

@@ -66,7 +66,7 @@ func accessList(m accessModel) templ.Component {
 			return templ_7745c5c3_Err
 		}
 		if len(m.Access.Collaborators) == 0 {
-			templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 4, "<p class=\"dim\">No user has a permission of their own.</p>")
+			templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 4, "<p class=\"dim\">No user has a separate permission.</p>")
 			if templ_7745c5c3_Err != nil {
 				return templ_7745c5c3_Err
 			}

@@ -58,7 +58,7 @@ func Register(site *page.Site, d Deps) {
 }
 
 func path(st store.Stack, more ...string) string {
-	return view.Path(append([]string{st.OrgName, st.Project, st.Name, "settings"}, more...)...)
+	return page.StackPath(st, append([]string{"settings"}, more...)...)
 }
 
 // parts are the pages with settings: the last segment of their paths, and their texts.

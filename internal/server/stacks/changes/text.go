@@ -37,7 +37,7 @@ func Plain(text string) string {
 // bidi reports whether a character changes the direction of the text around it.
 func bidi(c rune) bool { return c >= 0x202a && c <= 0x202e || c >= 0x2066 && c <= 0x2069 }
 
-// cut returns at most n bytes of text, in memory of its own.
+// cut returns a copy of at most n bytes of text.
 func cut(text string, n int) string {
 	if len(text) <= n {
 		return strings.Clone(text)
