@@ -2,104 +2,12 @@
 // not depend on the order of the events, because clients send batches in parallel.
 package changes
 
-import (
-	"encoding/json"
+import (	"encoding/json"
 	"hash/maphash"
 	"slices"
 	"strings"
 	"time"
 )
-
-// Bounds of a [Reducer]. Rows beyond the bound are only counted.
-const (
-	MaxRows     = 60_000
-	maxText     = 400
-	maxKeys     = 20
-	maxKey      = 120
-	maxMessages = 500
-	maxMessage  = 4 << 10
-	maxURN      = 2 << 10
-)
-
-// State is the progress of an operation on a resource.
-type State string
-
-// The states of a resource.
-const (
-	Planned State = "planned" // the operation has not begun; previews only plan
-	Running State = "running"
-	Done    State = "done"
-	Failed  State = "failed"
-)
-
-// Row is one resource of an update.
-type Row struct {
-	URN, Type, Name, Parent string
-	// Op is the operation: same, create, update, delete, replace, read, refresh, import and others
-	// that the engine defines. It is "" for a resource of which only messages are known.
-	Op    string
-	State State
-	// Errors and Warnings count the messages about the resource; Message is the last one.
-	Errors, Warnings int
-	Message          string
-	// Began and Took are the times of the operation, to the second, because events have no finer
-	// times. Took is 0 until the operation ends.
-	Began time.Time
-	Took  time.Duration
-	// ReplaceKeys are the properties that caused a replacement.
-	ReplaceKeys []string
-	// Diff lists the changed properties; More is the number of those that are not listed.
-	Diff []Property
-	More int
-	// Policies counts the policy violations.
-	Policies int
-}
-
-// Property is a changed property of a resource.
-type Property struct {
-	Path string
-	// Kind is add, delete or update, with the suffix -replace if the change replaces the resource.
-	Kind string
-}
-
-// Changed reports whether an operation changes the resource, or failed to.
-func (r Row) Changed() bool {
-	return r.State == Failed || r.Errors > 0 || r.Policies > 0 || r.Op != "same" && r.Op != "" && r.Op != "refresh"
-}
-
-// Message is a diagnostic or a policy violation.
-type Message struct {
-	Sequence int64
-	URN      string
-	// Severity is error, warning, info, info#err or policy.
-	Severity, Text string
-}
-
-// Tree is the state of an update's resources.
-type Tree struct {
-	// Rows are ordered by their first event.
-	Rows []Row
-	// Totals count resources by operation.
-	Totals map[string]int
-	// Running, Finished and Failures count rows by state.
-	Running, Finished, Failures int
-	// Omitted counts resources beyond the bound.
-	Omitted int
-	// Messages are the first diagnostics; OmittedMessages counts the others.
-	Messages        []Message
-	OmittedMessages int
-	// Progress describes downloads and installations that run.
-	Progress []string
-	// Config is the configuration that the update used. Secrets are hidden by the client.
-	Config map[string]string
-	// Changes are the counts of the engine's summary, if it was received.
-	Changes map[string]int
-	// Took is the duration that the engine reported.
-	Took                time.Duration
-	Summarized          bool
-	Cancelled           bool
-	Began, LastActivity time.Time
-}
 
 // Reducer folds events. The zero value is ready for use. A Reducer is not safe for concurrent use.
 type Reducer struct {
@@ -141,82 +49,6 @@ func stepOf(op string) uint8 {
 		return bit
 	}
 	return otherStep
-}
-
-type progress struct {
-	at   int64
-	text string
-	done bool
-}
-
-type event struct {
-	Sequence   *int64           `json:"sequence"`
-	Timestamp  int64            `json:"timestamp"`
-	Cancel     *struct{}        `json:"cancelEvent"`
-	Pre        *stepEvent       `json:"resourcePreEvent"`
-	Outputs    *stepEvent       `json:"resOutputsEvent"`
-	Failed     *stepEvent       `json:"resOpFailedEvent"`
-	Diagnostic *diagnosticEvent `json:"diagnosticEvent"`
-	Policy     *policyEvent     `json:"policyEvent"`
-	Progress   *progressEvent   `json:"progressEvent"`
-	Summary    *summaryEvent    `json:"summaryEvent"`
-	Prelude    *struct {
-		Config map[string]string `json:"config"`
-	} `json:"preludeEvent"`
-}
-
-type stepEvent struct {
-	Metadata metadata `json:"metadata"`
-	Planning bool     `json:"planning"`
-}
-
-type metadata struct {
-	Op           string              `json:"op"`
-	URN          string              `json:"urn"`
-	Type         string              `json:"type"`
-	Old          *stateRef           `json:"old"`
-	New          *stateRef           `json:"new"`
-	Keys         []string            `json:"keys"`
-	Diffs        []string            `json:"diffs"`
-	DetailedDiff map[string]diffKind `json:"detailedDiff"`
-}
-
-// stateRef has no properties, so that the decoder skips them.
-type stateRef struct {
-	Parent string `json:"parent"`
-}
-
-type diffKind struct {
-	Kind string `json:"diffKind"`
-}
-
-type diagnosticEvent struct {
-	URN       string `json:"urn"`
-	Prefix    string `json:"prefix"`
-	Message   string `json:"message"`
-	Severity  string `json:"severity"`
-	Ephemeral bool   `json:"ephemeral"`
-}
-
-type policyEvent struct {
-	URN         string `json:"resourceUrn"`
-	Message     string `json:"message"`
-	Name        string `json:"policyName"`
-	Pack        string `json:"policyPackName"`
-	Enforcement string `json:"enforcementLevel"`
-}
-
-type progressEvent struct {
-	ID       string `json:"id"`
-	Message  string `json:"message"`
-	Received int64  `json:"received"`
-	Total    int64  `json:"total"`
-	Done     bool   `json:"done"`
-}
-
-type summaryEvent struct {
-	Seconds int64          `json:"durationSeconds"`
-	Changes map[string]int `json:"resourceChanges"`
 }
 
 // Add folds an event. It ignores events without a sequence number, events that it cannot decode and

@@ -1,0 +1,247 @@
+package stack
+
+import (	"cmp"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/a-h/templ"
+
+	console "workflowagent/internal/server/console/changes"
+	"workflowagent/internal/server/console/page"
+	"workflowagent/internal/server/console/view"
+	"workflowagent/internal/server/fault"
+	"workflowagent/internal/server/stacks"
+	"workflowagent/internal/server/stacks/changes/diff"
+	"workflowagent/internal/server/store"
+)
+
+func (p *pages) activity(v *page.Visit) (view.Page, error) {
+	out := Page(v.Stack, "updates")
+	previews := v.Query("previews") != ""
+	offset, err := strconv.Atoi(cmp.Or(v.Query("from"), "0"))
+	if err != nil || offset < 0 {
+		return out, fault.Invalid("The parameter \"from\" must be a number.")
+	}
+	list, err := p.history(v, store.UpdateFilter{Previews: previews, Limit: listed + 1, Offset: offset})
+	if err != nil {
+		return out, err
+	}
+	next := ""
+	if len(list) > listed {
+		list = list[:listed]
+		next = "?from=" + strconv.Itoa(offset+listed)
+		if previews {
+			next += "&previews=1"
+		}
+	}
+	out.Title = "Activity of " + v.Stack.Project + "/" + v.Stack.Name
+	out.Body = activity(v.Stack, list, previews, next)
+	return out, nil
+}
+
+func (p *pages) update(v *page.Visit) (view.Page, error) {
+	version, err := strconv.ParseInt(v.Param("version"), 10, 64)
+	if err != nil {
+		return view.Page{}, fault.NotFound("The stack has no update %q.", v.Param("version"))
+	}
+	e, err := p.Stacks.Version(v.Context(), v.Stack, version)
+	if err != nil {
+		return view.Page{}, err
+	}
+	return p.updatePage(v, e)
+}
+
+func (p *pages) preview(v *page.Visit) (view.Page, error) {
+	u, err := p.Stacks.FindUpdate(v.Context(), v.Stack, v.Param("update"))
+	if err != nil {
+		return view.Page{}, err
+	}
+	list, err := p.Stacks.Entries(v.Context(), []store.Update{u})
+	if err != nil {
+		return view.Page{}, err
+	}
+	return p.updatePage(v, list[0])
+}
+
+// updateMark returns the mark of an update in title and icon.
+func updateMark(status string) string {
+	switch stacks.Status(status) {
+	case stacks.Running:
+		return "run"
+	case stacks.Succeeded:
+		return "ok"
+	case stacks.Failed, stacks.Cancelled:
+		return "bad"
+	default:
+		return "queued"
+	}
+}
+
+func (p *pages) updatePage(v *page.Visit, e stacks.Entry) (view.Page, error) {
+	out := Page(v.Stack, "updates")
+	tree, err := p.Stacks.Changes(v.Context(), v.Who, v.Stack, e.Update)
+	if err != nil {
+		return out, err
+	}
+	described, err := p.Stacks.Describe(v.Context(), e.Update)
+	if err != nil {
+		return out, err
+	}
+	name := fmt.Sprintf("%s %d", e.Kind, e.Version)
+	if e.Preview {
+		name = "preview"
+	}
+	out.Title, out.Mark = name+" of "+v.Stack.Project+"/"+v.Stack.Name, updateMark(e.Status)
+	out.Crumbs = append(out.Crumbs, view.Crumb{Text: "Activity", Href: page.StackPath(v.Stack, "updates")}, view.Crumb{Text: name})
+	if stacks.Status(e.Status).Finished() {
+		out.Live = nil
+	} else {
+		out.Live = append(out.Live, view.Topic{Channel: stacks.UpdateTopic, About: e.ID}, view.Topic{Channel: stacks.ChangesTopic, About: e.ID})
+	}
+	var message string
+	_ = json.Unmarshal(described.Message, &message) // CreateUpdate encoded it
+	deployment := ""
+	if e.DeploymentID != "" {
+		d, err := p.Deployments.Get(v.Context(), v.Stack, e.DeploymentID)
+		if err != nil && fault.KindOf(err) != fault.KindNotFound {
+			return out, err
+		}
+		if err == nil {
+			deployment = strconv.FormatInt(d.Version, 10)
+		}
+	}
+	m := updateModel{
+		St: v.Stack, Entry: e, Name: name, View: cmp.Or(v.Query("view"), "changes"), Message: message, Deployment: deployment,
+		Environment: pairsOf(described.Environment), Config: configOf(described.Config), Path: updatePath(v.Stack, e.Update),
+	}
+	m.Changes = console.Model{
+		Tree: tree, Base: m.Path, Detail: m.Path, Over: stacks.Status(e.Status).Finished(), Preview: e.Preview, Now: time.Now(),
+	}
+	m.Changes.Resume(v.Query)
+	content, err := p.updateView(v, &m)
+	if err != nil {
+		return out, err
+	}
+	out.Wide = true
+	out.Body = updateDetail(m, content)
+	return out, nil
+}
+
+// updateView returns what a view of an update shows below the head.
+func (p *pages) updateView(v *page.Visit, m *updateModel) (templ.Component, error) {
+	switch m.View {
+	case "diff":
+		return p.diff(v, m)
+	case "messages":
+		return console.Diagnostics(m.Changes), nil
+	case "timeline":
+		return console.Timeline(m.Changes), nil
+	case "config":
+		return pairSection("The update used no configuration.", m.Config), nil
+	case "environment":
+		return pairSection("The client did not describe its environment.", m.Environment), nil
+	default:
+		m.View = "changes"
+		return console.View(m.Changes), nil
+	}
+}
+
+// shownDiffs bounds the resources whose diffs one page shows without a choice.
+const shownDiffs = 20
+
+// diff shows the diff of one resource, or of the first changed ones.
+func (p *pages) diff(v *page.Visit, m *updateModel) (templ.Component, error) {
+	urns, more := []string{v.Query("urn")}, 0
+	if urns[0] == "" {
+		urns = nil
+		for _, r := range m.Changes.Rows {
+			switch {
+			case !r.Changed():
+			case len(urns) < shownDiffs:
+				urns = append(urns, r.URN)
+			default:
+				more++
+			}
+		}
+	}
+	list := make([]templ.Component, 0, len(urns))
+	for _, urn := range urns {
+		steps, err := p.Stacks.ChangeOf(v.Context(), v.Who, v.Stack, m.Update, urn)
+		if err != nil {
+			return nil, err
+		}
+		var diffs []diff.Diff
+		for _, step := range steps {
+			d, err := diff.Of(step)
+			if err != nil {
+				return nil, err
+			}
+			if d.Op != "replace" || len(steps) == 1 { // the other steps of a replacement describe it
+				diffs = append(diffs, d)
+			}
+		}
+		list = append(list, console.DiffView(urn, diffs, m.Path))
+	}
+	return diffList(list, more), nil
+}
+
+type updateModel struct {
+	St store.Stack
+	stacks.Entry
+	Name        string
+	Path        string
+	View        string
+	Changes     console.Model
+	Message     string
+	Deployment  string
+	Environment []pair
+	Config      []pair
+}
+
+// updateViews are the views of an update.
+var updateViews = []struct{ name, text string }{
+	{"changes", "Changes"}, {"diff", "Diff"}, {"messages", "Messages"}, {"timeline", "Timeline"}, {"config", "Configuration"}, {"environment", "Environment"},
+}
+
+func updatePath(st store.Stack, u store.Update) string {
+	if u.Preview {
+		return page.StackPath(st, "previews", u.ID)
+	}
+	return page.StackPath(st, "updates", strconv.FormatInt(u.Version, 10))
+}
+
+type pair struct{ Name, Value string }
+
+func pairsOf(raw json.RawMessage) []pair {
+	var m map[string]string
+	if json.Unmarshal(raw, &m) != nil {
+		return nil
+	}
+	out := make([]pair, 0, len(m))
+	for k, v := range m {
+		out = append(out, pair{k, v})
+	}
+	slices.SortFunc(out, func(a, b pair) int { return cmp.Compare(a.Name, b.Name) })
+	return out
+}
+
+// configOf returns an update's configuration without secrets.
+func configOf(raw json.RawMessage) []pair {
+	var m map[string]stacks.ConfigValue
+	if json.Unmarshal(raw, &m) != nil {
+		return nil
+	}
+	out := make([]pair, 0, len(m))
+	for k, v := range m {
+		text := v.String
+		if v.Secret {
+			text = diff.Secret
+		}
+		out = append(out, pair{k, text})
+	}
+	slices.SortFunc(out, func(a, b pair) int { return cmp.Compare(a.Name, b.Name) })
+	return out
+}
