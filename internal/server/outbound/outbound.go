@@ -1,8 +1,9 @@
-// Package outbound makes requests to addresses that users provide: it fetches small documents, and
-// sends events to receivers. Users must not be able to make the server call services that only the
-// server can reach. The package therefore requires TLS with verified certificates (see
-// [Client.Get] and [Client.Post] for the exceptions) and does not follow redirects. It never calls
-// cloud credential services, and it bounds time and size.
+// Package outbound makes requests to addresses that users provide: it fetches small documents, sends
+// events to receivers, and calls services that administrators have set. Users must not be able to
+// make the server call services that only the server can reach. The package therefore requires TLS
+// with verified certificates (see [Client.Get], [Client.Post] and [Dial] for the exceptions) and does
+// not follow redirects (except [Peer.Do], within one origin). It never calls cloud credential
+// services, and it bounds time and size.
 package outbound
 
 import (
@@ -55,7 +56,7 @@ func (c *Client) Get(ctx context.Context, address string, thumbprints []string) 
 	}
 	// A proxy would dial in place of the server and bypass the address check.
 	if ip, err := netip.ParseAddr(u.Hostname()); err == nil && forbidden(ip) {
-		return Document{}, explain(u, errForbiddenAddress)
+		return Document{}, explain(u, errForbiddenAddress, maxTime)
 	}
 	ctx, cancel := context.WithTimeout(ctx, maxTime)
 	defer cancel()
@@ -65,7 +66,7 @@ func (c *Client) Get(ctx context.Context, address string, thumbprints []string) 
 	}
 	res, err := send(req, c.transport(u.Hostname(), thumbprints, checkAddress))
 	if err != nil {
-		return Document{}, explain(u, err)
+		return Document{}, explain(u, err, maxTime)
 	}
 	defer res.Body.Close()
 	if res.StatusCode != http.StatusOK {
@@ -73,7 +74,7 @@ func (c *Client) Get(ctx context.Context, address string, thumbprints []string) 
 	}
 	body, err := io.ReadAll(io.LimitReader(res.Body, maxBytes+1))
 	if err != nil {
-		return Document{}, explain(u, err)
+		return Document{}, explain(u, err, maxTime)
 	}
 	if len(body) > maxBytes {
 		return Document{}, fmt.Errorf("the response of %s has more than %d bytes", u.Host, maxBytes)
@@ -167,7 +168,7 @@ func forbidden(ip netip.Addr) bool {
 	return ip.IsLinkLocalUnicast() || ip.IsMulticast() || ip.IsUnspecified() || ip == awsMetadata || ip == netip.AddrFrom4([4]byte{255, 255, 255, 255})
 }
 
-func explain(u *url.URL, err error) error {
+func explain(u *url.URL, err error, limit time.Duration) error {
 	var timeout net.Error
 	var dns *net.DNSError
 	var unverified *tls.CertificateVerificationError
@@ -177,12 +178,14 @@ func explain(u *url.URL, err error) error {
 		return fmt.Errorf("%s cannot be called: %w", u.Host, errForbiddenAddress)
 	case errors.Is(err, errInternalAddress):
 		return fmt.Errorf("%s cannot be called: %w", u.Host, errInternalAddress)
+	case errors.Is(err, errElsewhere), errors.Is(err, errRedirectLoop):
+		return fmt.Errorf("the request to %s failed: %w", u.Host, errors.Unwrap(err))
 	case errors.As(err, &unverified):
 		return fmt.Errorf("the TLS certificate of %s is not trusted: %w", u.Host, unverified.Err)
 	case errors.As(err, &dns):
 		return fmt.Errorf("the host name %s was not found", u.Host)
 	case errors.As(err, &timeout) && timeout.Timeout():
-		return fmt.Errorf("%s did not respond within %s", u.Host, maxTime)
+		return fmt.Errorf("%s did not respond within %s", u.Host, limit)
 	case errors.As(err, &refused):
 		return fmt.Errorf("%s could not be reached: %w", u.Host, refused.Err)
 	default:

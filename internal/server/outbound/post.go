@@ -21,7 +21,8 @@ const maxAnswer = 4 << 10
 type Answer struct {
 	Status int
 	Header map[string][]string
-	Body   []byte // the beginning
+	Body   []byte // of [Client.Post] only the beginning
+	URL    string // that responded to [Peer.Do], after redirects
 }
 
 // Post sends a request to a receiver, and returns any response. It calls public addresses with
@@ -59,7 +60,7 @@ func (c *Client) Post(ctx context.Context, address string, header map[string]str
 	defer res.Body.Close()
 	// The status is the result. The body is only shown, so an error in it changes nothing.
 	text, _ := io.ReadAll(io.LimitReader(res.Body, maxAnswer))
-	return Answer{res.StatusCode, res.Header, text}, nil
+	return Answer{Status: res.StatusCode, Header: res.Header, Body: text}, nil
 }
 
 // conceal explains an error so that it does not reveal whether a name exists in an internal network.
@@ -68,7 +69,7 @@ func conceal(u *url.URL, err error) error {
 	if errors.As(err, &dns) || errors.Is(err, errForbiddenAddress) {
 		err = errInternalAddress
 	}
-	return explain(u, err)
+	return explain(u, err, maxTime)
 }
 
 // CheckReceiver returns an error if [Client.Post] can never send to an address. Post also checks the
