@@ -5,7 +5,6 @@ import (
 	"bytes"
 	"context"
 	"io"
-	"net"
 	"net/http"
 	"net/http/httputil"
 	"net/url"
@@ -26,17 +25,16 @@ import (
 // apiProxy is a proxy between the agent and the cluster's API server, with the administrator's
 // rights.
 type apiProxy struct {
+	*endpoint
 	kubeconfig string
 
-	addr    string
 	reverse *httputil.ReverseProxy
 	target  *url.URL
 
-	mu     sync.Mutex
-	server *http.Server // nil while the proxy is cut off
-	holds  []*apiHold
-	watch  time.Duration // how long a watch lasts; 0 is unlimited
-	skew   time.Duration // of the times in responses
+	mu    sync.Mutex
+	holds []*apiHold
+	watch time.Duration // how long a watch lasts; 0 is unlimited
+	skew  time.Duration // of the times in responses
 }
 
 // apiCall is a call of the cluster's API.
@@ -88,49 +86,17 @@ func startAPIProxy(t *testing.T, c *cluster.Cluster, dir string) *apiProxy {
 		},
 		ErrorHandler: func(http.ResponseWriter, *http.Request, error) { panic(http.ErrAbortHandler) },
 	}
-	l, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	p.addr = l.Addr().String()
-	p.serve(l)
+	p.endpoint = openEndpoint(t, "127.0.0.1", p)
 	t.Cleanup(func() {
 		p.lift()
 		p.cut()
 	})
 	harness.Write(t, p.kubeconfig, encoded(t, map[string]any{
 		"apiVersion": "v1", "kind": "Config", "current-context": "test",
-		"clusters": []map[string]any{{"name": "test", "cluster": map[string]any{"server": "http://" + p.addr}}},
+		"clusters": []map[string]any{{"name": "test", "cluster": map[string]any{"server": p.url()}}},
 		"contexts": []map[string]any{{"name": "test", "context": map[string]any{"cluster": "test", "user": ""}}},
 	}), 0o600)
 	return p
-}
-
-func (p *apiProxy) serve(l net.Listener) {
-	server := &http.Server{Handler: p, ReadHeaderTimeout: time.Minute}
-	p.mu.Lock()
-	p.server = server
-	p.mu.Unlock()
-	go func() { _ = server.Serve(l) }() // ends with cut
-}
-
-func (p *apiProxy) cut() {
-	p.mu.Lock()
-	server := p.server
-	p.server = nil
-	p.mu.Unlock()
-	if server != nil {
-		_ = server.Close()
-	}
-}
-
-func (p *apiProxy) restore(t *testing.T) {
-	t.Helper()
-	l, err := new(net.ListenConfig).Listen(t.Context(), "tcp", p.addr)
-	if err != nil {
-		t.Fatal(err)
-	}
-	p.serve(l)
 }
 
 func (p *apiProxy) hold(call string, after bool) *apiHold {

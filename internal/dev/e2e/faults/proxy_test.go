@@ -6,7 +6,6 @@ import (
 	"errors"
 	"io"
 	"maps"
-	"net"
 	"net/http"
 	"slices"
 	"strconv"
@@ -21,15 +20,14 @@ import (
 // faultProxy is a proxy between the server and its agents and runners. It recognises each call by
 // path and body and applies its rules, independently of the product.
 type faultProxy struct {
+	*endpoint
 	URL string
 
-	addr   string
 	target string
 	client *http.Transport
 	seen   func(*http.Request, request, answer, error) // of each call to the server, or nil
 
 	mu     sync.Mutex
-	server *http.Server // nil while the proxy is cut off
 	rules  []*rule
 	claims *claimSpoiler
 	tokens map[string]bool // of jobs
@@ -51,49 +49,17 @@ type meddle func(p *faultProxy, w http.ResponseWriter, r *http.Request, q reques
 
 func startProxy(t *testing.T, host, target string) *faultProxy {
 	t.Helper()
-	l, err := new(net.ListenConfig).Listen(t.Context(), "tcp", net.JoinHostPort(host, "0"))
-	if err != nil {
-		t.Fatal(err)
-	}
 	p := &faultProxy{
-		URL: "http://" + l.Addr().String(), addr: l.Addr().String(), target: target,
-		client: &http.Transport{DisableCompression: true, MaxIdleConnsPerHost: 16}, tokens: map[string]bool{},
+		target: target, client: &http.Transport{DisableCompression: true, MaxIdleConnsPerHost: 16}, tokens: map[string]bool{},
 	}
-	p.serve(l)
+	p.endpoint = openEndpoint(t, host, p)
+	p.URL = p.url()
 	t.Cleanup(func() {
 		p.liftAll()
 		p.cut()
 		p.client.CloseIdleConnections()
 	})
 	return p
-}
-
-func (p *faultProxy) serve(l net.Listener) {
-	server := &http.Server{Handler: p, ReadHeaderTimeout: time.Minute}
-	p.mu.Lock()
-	p.server = server
-	p.mu.Unlock()
-	go func() { _ = server.Serve(l) }() // ends with cut
-}
-
-// cut makes the server unreachable: it closes all connections and accepts none.
-func (p *faultProxy) cut() {
-	p.mu.Lock()
-	server := p.server
-	p.server = nil
-	p.mu.Unlock()
-	if server != nil {
-		_ = server.Close()
-	}
-}
-
-func (p *faultProxy) restore(t *testing.T) {
-	t.Helper()
-	l, err := new(net.ListenConfig).Listen(t.Context(), "tcp", p.addr)
-	if err != nil {
-		t.Fatal(err)
-	}
-	p.serve(l)
 }
 
 // on adds a rule for the next n matching calls, or all with a negative n.
