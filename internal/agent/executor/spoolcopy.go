@@ -26,8 +26,24 @@ var ErrNoSpace = errors.New("the disk has no space for the log spool")
 // to a spool, up to the size limit.
 type SpoolCopy struct {
 	dst  *os.Root
-	left int64                  // number of bytes that may still be copied
-	free func() (uint64, error) // returns the free bytes on the disk of dst
+	left int64 // number of bytes that may still be copied
+	free space
+}
+
+// space returns the number of free bytes on a disk.
+type space func() (uint64, error)
+
+// room returns [ErrNoSpace] unless the disk can hold n more bytes and the reserve.
+func (s space) room(n int64) error {
+	free, err := s()
+	if err == nil && free < uint64(n)+spaceReserve {
+		err = ErrNoSpace
+	}
+	return err
+}
+
+func freeBytes(stat unix.Statfs_t) uint64 {
+	return uint64(stat.Bavail) * uint64(stat.Bsize) //nolint:unconvert // the field types differ between systems
 }
 
 // NewSpoolCopy returns a SpoolCopy that writes to the directory dst. It creates dst if it is
@@ -43,7 +59,7 @@ func NewSpoolCopy(dst string) (*SpoolCopy, error) {
 	free := func() (uint64, error) {
 		var stat unix.Statfs_t
 		err := unix.Statfs(dst, &stat)
-		return uint64(stat.Bavail) * uint64(stat.Bsize), err //nolint:unconvert // the field types differ between systems
+		return freeBytes(stat), err
 	}
 	return &SpoolCopy{dst: root, left: delivery.MaxCopy, free: free}, nil
 }
@@ -58,12 +74,8 @@ func (c *SpoolCopy) Add(name string, size int64, content io.Reader) error {
 	if !delivery.IsFileName(name) {
 		return nil
 	}
-	free, err := c.free()
-	if err != nil {
+	if err := c.free.room(size); err != nil {
 		return err
-	}
-	if free < uint64(size)+spaceReserve {
-		return ErrNoSpace
 	}
 	file, err := c.dst.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
 	if err != nil {
@@ -75,3 +87,26 @@ func (c *SpoolCopy) Add(name string, size int64, content io.Reader) error {
 
 // Close ends the copy.
 func (c *SpoolCopy) Close() error { return c.dst.Close() }
+
+// SpoolWriter writes a log spool to a file. It fails with [ErrNoSpace] before the file's disk is full.
+type SpoolWriter struct {
+	file *os.File
+	free space
+}
+
+// NewSpoolWriter returns a SpoolWriter that writes to file.
+func NewSpoolWriter(file *os.File) *SpoolWriter {
+	return &SpoolWriter{file: file, free: func() (uint64, error) {
+		var stat unix.Statfs_t
+		err := unix.Fstatfs(int(file.Fd()), &stat)
+		return freeBytes(stat), err
+	}}
+}
+
+// Write implements [io.Writer].
+func (w *SpoolWriter) Write(p []byte) (int, error) {
+	if err := w.free.room(int64(len(p))); err != nil {
+		return 0, err
+	}
+	return w.file.Write(p)
+}

@@ -43,3 +43,25 @@ func TestSpoolCopyOfManyFiles(t *testing.T) {
 		}
 	}
 }
+
+func TestSpoolWriterKeepsSpaceFree(t *testing.T) {
+	file, err := os.Create(t.TempDir() + "/spool")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer file.Close()
+	w := NewSpoolWriter(file)
+	if _, err := w.free(); err != nil {
+		t.Errorf("the free space of the file's disk: %v", err)
+	}
+	w.free = func() (uint64, error) { return spaceReserve + 9, nil }
+	if n, err := w.Write([]byte("0123456789")); n != 0 || !errors.Is(err, ErrNoSpace) {
+		t.Errorf("a write for which the disk has no space: %d, %v", n, err)
+	}
+	if _, err := w.Write([]byte("012345678")); err != nil {
+		t.Error(err)
+	}
+	if data, err := os.ReadFile(file.Name()); err != nil || string(data) != "012345678" {
+		t.Errorf("wrote %q, %v", data, err)
+	}
+}

@@ -22,6 +22,8 @@ const spoolTime = time.Minute
 var (
 	errDiscarded = errors.New("the cluster removed the output together with the pod")
 	errRunning   = errors.New("the spool of a running job is not available")
+	// errTailSpace is not [executor.ErrNoSpace], because a later copy cannot succeed either.
+	errTailSpace = errors.New("the disk had no space for the log spool, which the cluster removes together with the pod")
 )
 
 // CopySpool copies the part of the log that the runner could not send. The pod's sidecar prints it
@@ -150,7 +152,14 @@ func (t *tail) copy(ctx context.Context, c *client, pod *corev1.Pod) error {
 	if err := os.Remove(file.Name()); err != nil {
 		return err
 	}
-	_, err = io.Copy(file, io.LimitReader(stream, maxTail))
+	return copyTail(executor.NewSpoolWriter(file), stream)
+}
+
+func copyTail(to io.Writer, stream io.Reader) error {
+	_, err := io.Copy(to, io.LimitReader(stream, maxTail))
+	if errors.Is(err, executor.ErrNoSpace) {
+		return errTailSpace
+	}
 	return err
 }
 
