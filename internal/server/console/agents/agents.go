@@ -101,8 +101,8 @@ func (p *pages) create(v *page.Visit) (page.Answer, error) {
 	}
 	f := form{Name: v.Form("name"), Description: v.Form("description")}
 	made, err := p.Pools.Create(v.Context(), v.Who, v.Org, f.Name, f.Description)
-	if kind := fault.KindOf(err); kind == fault.KindInvalid || kind == fault.KindConflict {
-		f.Problem = problem(err)
+	if message, ok := page.Correctable(err); ok {
+		f.Problem = message
 		again, err := p.listPage(v, f)
 		return page.Again(again), err
 	}
@@ -113,20 +113,6 @@ func (p *pages) create(v *page.Visit) (page.Answer, error) {
 }
 
 var errGrant = fault.Forbidden("An exchanged token may not change agent pools and their tokens.")
-
-// problem returns the message of an error for a form.
-func problem(err error) string {
-	text := err.Error()
-	for _, prefix := range []string{"creating an agent pool: ", "Bad Request: ", "Conflict: "} {
-		if _, rest, ok := strings.Cut(text, prefix); ok {
-			text = rest
-		}
-	}
-	if text == "" {
-		return ""
-	}
-	return strings.ToUpper(text[:1]) + text[1:] + "."
-}
 
 // once is the page that shows a new token.
 func (p *pages) once(v *page.Visit, pool store.AgentPool, token string) page.Answer {
@@ -330,8 +316,8 @@ func (p *pages) setDefault(chosen bool) func(v *page.Visit) (page.Answer, error)
 func (p *pages) edit(v *page.Visit) (page.Answer, error) {
 	name, description := v.Form("name"), v.Form("description")
 	_, err := p.Pools.Rename(v.Context(), v.Org.ID, v.Param("pool"), &name, &description)
-	if kind := fault.KindOf(err); kind == fault.KindInvalid || kind == fault.KindConflict {
-		again, failed := p.detailPage(v, func(d *detail) { d.EditProblem = problem(err) })
+	if message, ok := page.Correctable(err); ok && fault.KindOf(err) != fault.KindNotFound {
+		again, failed := p.detailPage(v, func(d *detail) { d.EditProblem = message })
 		return page.Again(again), failed
 	}
 	if err != nil {
@@ -353,8 +339,8 @@ func (p *pages) remove(v *page.Visit) (page.Answer, error) {
 		return refuse("This is not the name of the pool.")
 	}
 	err = p.Pools.Delete(v.Context(), v.Org.ID, pool.AgentPool.ID, v.Form("force") == "on", deployments.ForgetPool)
-	if fault.KindOf(err) == fault.KindInvalid {
-		return refuse(problem(err))
+	if message, ok := page.Correctable(err); ok && fault.KindOf(err) != fault.KindNotFound {
+		return refuse(message)
 	}
 	if err != nil {
 		return page.Answer{}, err

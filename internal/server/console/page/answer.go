@@ -5,8 +5,13 @@ import (
 	"fmt"
 	"net/http"
 	"net/url"
+	"slices"
+	"strings"
 	"time"
+	"unicode"
+	"unicode/utf8"
 
+	"workflowagent/internal/server/api/web"
 	"workflowagent/internal/server/console/assets"
 	"workflowagent/internal/server/console/view"
 )
@@ -25,6 +30,38 @@ func See(path string) Answer { return Answer{status: http.StatusSeeOther, path: 
 
 // Again answers with the form once more, for a form with errors.
 func Again(p view.Page) Answer { return Answer{status: http.StatusUnprocessableEntity, page: p} }
+
+// Correctable returns the message of an error that the visitor can correct, as a sentence. Other
+// errors become error pages.
+func Correctable(err error) (message string, ok bool) {
+	if err == nil {
+		return "", false
+	}
+	status, message := web.Classify(err)
+	if !slices.Contains([]int{http.StatusBadRequest, http.StatusConflict, http.StatusNotFound, http.StatusForbidden}, status) {
+		return "", false
+	}
+	return sentence(strings.TrimPrefix(message, http.StatusText(status)+": ")), true
+}
+
+func sentence(text string) string {
+	first, size := utf8.DecodeRuneInString(text)
+	text = string(unicode.ToUpper(first)) + text[size:]
+	if !strings.HasSuffix(text, ".") {
+		text += "."
+	}
+	return text
+}
+
+// Changed answers with a redirect to a page after a change, or with again and the problem of an
+// error that the visitor can correct.
+func Changed(v *Visit, err error, path string, again func(v *Visit, problem string) (view.Page, error)) (Answer, error) {
+	if message, ok := Correctable(err); ok {
+		shown, err := again(v, message)
+		return Again(shown), err
+	}
+	return See(path), err
+}
 
 // Once answers with a page that is not reachable by a link, such as a new secret.
 func Once(p view.Page) Answer { return Answer{status: http.StatusOK, page: p} }

@@ -3,11 +3,9 @@
 package stacksettings
 
 import (
-	"net/http"
-
 	"github.com/a-h/templ"
 
-	"workflowagent/internal/server/api/web"
+	"workflowagent/internal/server/console/hooks"
 	"workflowagent/internal/server/console/page"
 	"workflowagent/internal/server/console/stack"
 	"workflowagent/internal/server/console/view"
@@ -45,10 +43,16 @@ func Register(site *page.Site, d Deps) {
 	site.View(base+"/schedules", read, p.schedules)
 	site.Action(base+"/schedules", page.Fresh(operate), p.createSchedule)
 	site.Action(base+"/schedules/{schedule}/{action}", operate, p.changeSchedule)
-	site.View(base+"/webhooks", manage, p.webhooks)
-	site.Action(base+"/webhooks", page.Fresh(manage), p.createWebhook)
-	site.View(base+"/webhooks/{hook}", manage, p.webhook)
-	site.Action(base+"/webhooks/{hook}/{action}", manage, p.changeWebhook)
+	hooks.Register(site, d.Webhooks, hooks.Place{
+		Pattern: base + "/webhooks", Access: manage,
+		Owner: func(v *page.Visit) webhooks.Owner { return webhooks.Owner{Org: v.Org, Stack: v.Stack} },
+		Path: func(v *page.Visit, more ...string) string {
+			return path(v.Stack, append([]string{"webhooks"}, more...)...)
+		},
+		Page: func(v *page.Visit, problem string, content templ.Component) view.Page {
+			return settingsPage(v, "webhooks", problem, content)
+		},
+	})
 	site.View(base+"/access", read, p.access)
 	site.Action(base+"/access", page.Fresh(manage), p.setAccess)
 	site.View(base+"/options", read, p.options)
@@ -77,27 +81,7 @@ func settingsPage(v *page.Visit, part, problem string, content templ.Component) 
 	return p
 }
 
-// problem returns the message of an error that the visitor can correct. Other errors become error
-// pages.
-func problem(err error) (message string, ok bool) {
-	if err == nil {
-		return "", false
-	}
-	status, message := web.Classify(err)
-	return message, status == http.StatusBadRequest || status == http.StatusConflict || status == http.StatusNotFound || status == http.StatusForbidden
-}
-
 // answer redirects to a part of the settings after a change, or shows it again with the problem.
 func answer(v *page.Visit, err error, part string, again func(v *page.Visit, problem string) (view.Page, error)) (page.Answer, error) {
-	if message, ok := problem(err); ok {
-		shown, err := again(v, message)
-		return page.Again(shown), err
-	}
-	if err != nil {
-		return page.Answer{}, err
-	}
-	if part == "" {
-		return page.See(path(v.Stack)), nil
-	}
-	return page.See(path(v.Stack, part)), nil
+	return page.Changed(v, err, partPath(v.Stack, part), again)
 }

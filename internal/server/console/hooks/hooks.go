@@ -1,0 +1,137 @@
+// Package hooks contains the pages about webhooks and their deliveries. A stack and an organization
+// have the same pages, at different places.
+package hooks
+
+import (
+	"strings"
+
+	"github.com/a-h/templ"
+
+	"workflowagent/internal/server/console/page"
+	"workflowagent/internal/server/console/view"
+	"workflowagent/internal/server/fault"
+	"workflowagent/internal/server/webhooks"
+)
+
+// Place is where the pages about the webhooks of one kind of owner are.
+type Place struct {
+	// Pattern is the pattern of the list's path.
+	Pattern string
+	Access  page.Access
+	Owner   func(v *page.Visit) webhooks.Owner
+	// Path returns the path of the list, or of a page below it.
+	Path func(v *page.Visit, more ...string) string
+	// Page returns a page with the owner's settings around the content, under a problem.
+	Page func(v *page.Visit, problem string, content templ.Component) view.Page
+}
+
+type pages struct {
+	Place
+	hooks *webhooks.Service
+}
+
+// Register registers the pages about the webhooks at a place.
+func Register(site *page.Site, s *webhooks.Service, at Place) {
+	p := &pages{at, s}
+	site.View(at.Pattern, at.Access, p.list)
+	site.Action(at.Pattern, page.Fresh(at.Access), p.create)
+	site.View(at.Pattern+"/{hook}", at.Access, p.show)
+	site.Action(at.Pattern+"/{hook}/{action}", at.Access, p.change)
+}
+
+// listModel is the list of an owner's webhooks. Path returns the path of a page.
+type listModel struct {
+	Path    func(more ...string) string
+	OfStack bool
+	List    []webhooks.Webhook
+	Form    form
+}
+
+type form struct{ Name, URL, Format, Filters string }
+
+func (p *pages) path(v *page.Visit) func(more ...string) string {
+	return func(more ...string) string { return p.Path(v, more...) }
+}
+
+func (p *pages) list(v *page.Visit) (view.Page, error) {
+	return p.listPage(v, form{Format: webhooks.FormatRaw}, "")
+}
+
+func (p *pages) listPage(v *page.Visit, f form, problem string) (view.Page, error) {
+	owner := p.Owner(v)
+	list, err := p.hooks.List(v.Context(), owner)
+	if err != nil {
+		return view.Page{}, err
+	}
+	return p.Page(v, problem, hookList(listModel{p.path(v), owner.Stack.ID != "", list, f})), nil
+}
+
+// formats are the formats of deliveries. Only a stack's webhooks have the last one.
+var formats = []view.Option{
+	{Value: webhooks.FormatRaw, Text: "JSON"},
+	{Value: webhooks.FormatSlack, Text: "Slack"},
+	{Value: webhooks.FormatTeams, Text: "Microsoft Teams"},
+	{Value: webhooks.FormatDeployments, Text: "Start a deployment of another stack"},
+}
+
+func (m listModel) formats() []view.Option {
+	if m.OfStack {
+		return formats
+	}
+	return formats[:len(formats)-1]
+}
+
+func (m listModel) urlHint() string {
+	if m.OfStack {
+		return "For a deployment: project/stack."
+	}
+	return ""
+}
+
+func (p *pages) create(v *page.Visit) (page.Answer, error) {
+	f := form{Name: v.Form("name"), URL: strings.TrimSpace(v.Form("url")), Format: v.Form("format"), Filters: v.Form("filters")}
+	active := true
+	change := webhooks.Change{Name: &f.Name, DisplayName: &f.Name, URL: &f.URL, Format: &f.Format, Active: &active, Filters: strings.Fields(f.Filters)}
+	if secret := v.Form("secret"); secret != "" {
+		change.Secret = &secret
+	}
+	_, err := p.hooks.Create(v.Context(), v.Who, p.Owner(v), change)
+	return page.Changed(v, err, p.Path(v), func(v *page.Visit, problem string) (view.Page, error) { return p.listPage(v, f, problem) })
+}
+
+func (p *pages) show(v *page.Visit) (view.Page, error) { return p.showPage(v, "") }
+
+func (p *pages) showPage(v *page.Visit, problem string) (view.Page, error) {
+	hook, err := p.hooks.Get(v.Context(), p.Owner(v), v.Param("hook"))
+	if err != nil {
+		return view.Page{}, err
+	}
+	list, err := p.hooks.Deliveries(v.Context(), p.Owner(v), hook.Name)
+	if err != nil {
+		return view.Page{}, err
+	}
+	return p.Page(v, problem, hookView(p.path(v), hook, list)), nil
+}
+
+func (p *pages) change(v *page.Visit) (page.Answer, error) {
+	ctx, owner, name := v.Context(), p.Owner(v), v.Param("hook")
+	back := p.Path(v, name)
+	var err error
+	switch action := v.Param("action"); action {
+	case "ping":
+		_, err = p.hooks.Ping(ctx, owner, name)
+	case "redeliver":
+		_, err = p.hooks.Redeliver(ctx, owner, name, v.Form("delivery"))
+	case "enable", "disable":
+		active := action == "enable"
+		_, err = p.hooks.Update(ctx, v.Who, owner, name, webhooks.Change{Active: &active})
+	case "delete":
+		err, back = p.hooks.Delete(ctx, owner, name), p.Path(v)
+	default:
+		err = fault.NotFound("A webhook has no action %q.", action)
+	}
+	if fault.KindOf(err) == fault.KindNotFound {
+		return page.Answer{}, err
+	}
+	return page.Changed(v, err, back, p.showPage)
+}
