@@ -1,5 +1,10 @@
 package vcs
 
+import (
+	"maps"
+	"slices"
+)
+
 // Reason is why an event caused a deployment, or why it did not. Its value is stable.
 type Reason string
 
@@ -24,7 +29,6 @@ const (
 	ReasonBot           Reason = "bot-needs-approval"
 	ReasonUnchanged     Reason = "commit-unchanged"
 	ReasonClosed        Reason = "pull-request-closed"
-	ReasonRetargeted    Reason = "pull-request-retargeted"
 	ReasonSuperseded    Reason = "superseded"
 	ReasonDuplicate     Reason = "duplicate"
 	ReasonStale         Reason = "stale"
@@ -57,7 +61,7 @@ var reasonTexts = map[Reason]string{
 	ReasonPublished:     "A draft pull request was published.",
 	ReasonRerun:         "An account with write access requested another run.",
 	ReasonTriggerOff:    "The stack's settings do not enable this trigger.",
-	ReasonOtherBranch:   "The event is about a branch that the stack does not watch.",
+	ReasonOtherBranch:   "The event is about a branch or pull request that the stack does not watch.",
 	ReasonNoPath:        "No changed file matches the stack's path filters.",
 	ReasonExcluded:      "The stack's path filters exclude all changed files.",
 	ReasonEmpty:         "The commits change no files, and the stack has path filters.",
@@ -70,7 +74,6 @@ var reasonTexts = map[Reason]string{
 	ReasonBot:           "The pull request comes from a bot; a member must approve this commit.",
 	ReasonUnchanged:     "The stack already has a deployment of this commit of the pull request.",
 	ReasonClosed:        "The pull request is closed.",
-	ReasonRetargeted:    "The pull request is now against another branch.",
 	ReasonSuperseded:    "A newer commit replaced this one before it was deployed.",
 	ReasonDuplicate:     "The server already knew this event.",
 	ReasonStale:         "The ref already points to a newer commit.",
@@ -99,3 +102,6 @@ var reasonTexts = map[Reason]string{
 func (r Reason) Text() string {
 	return reasonTexts[r]
 }
+
+// Reasons returns all reasons, in the order of their names.
+func Reasons() []Reason { return slices.Sorted(maps.Keys(reasonTexts)) }

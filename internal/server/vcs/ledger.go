@@ -1,0 +1,57 @@
+package vcs
+
+// Seen is what the ledger knows about a ref.
+type Seen struct {
+	// Known is set if the ledger has the ref. Commit is "" if the ref does not exist.
+	Known  bool
+	Commit string
+	// Recorded is set if the commit was only recorded when a stack began to watch the ref: no event
+	// has led to it.
+	Recorded bool
+}
+
+// Weigh compares an event about a ref with the ledger. ask is set if only the forge can tell what
+// happened; see [Resolve]. Otherwise, reason is "" if the event is to be processed, or the reason to
+// ignore it. repeated reports that an event from the same commit to the same commit was processed
+// before, so that this one can be a replay.
+//
+// The same rule removes duplicates, merges webhooks and polls, and keeps events that are late or
+// replayed from deploying an old commit.
+func Weigh(seen Seen, e Event, repeated bool) (reason Reason, ask bool) {
+	switch {
+	case e.Deleted:
+		known := !seen.Known || seen.Commit == "" || seen.Commit == e.Before
+		return ReasonDeleted, !known
+	case e.After == "":
+		return "", true
+	case e.Before == e.After:
+		return ReasonTest, false
+	case seen.Known && e.After == seen.Commit && !seen.Recorded:
+		return ReasonDuplicate, false
+	case seen.Known && e.After == seen.Commit:
+		return "", false // a push at the time at which the stack began to watch
+	case seen.Known && e.Before == seen.Commit:
+		return "", repeated
+	default:
+		return "", true
+	}
+}
+
+// Resolve returns what happened to a ref whose event could not be understood without the forge. head
+// is the commit to which the ref points now, or "" if it does not exist. If the reason is not "", the
+// event is to be ignored, except that [ReasonDeleted] makes the ledger forget the ref.
+func Resolve(seen Seen, e Event, head string) (Event, Reason) {
+	switch {
+	case head == "":
+		e.Deleted, e.After = true, ""
+		return e, ReasonDeleted
+	case !e.Deleted && e.After == head && (!seen.Known || seen.Commit != head || seen.Recorded):
+		return e, ""
+	case seen.Known && seen.Commit == head:
+		return e, ReasonStale
+	}
+	// The event is superseded: what changed is everything since the last known commit.
+	e.Before, e.After, e.Deleted = seen.Commit, head, false
+	e.Files, e.Complete, e.Message = nil, false, ""
+	return e, ""
+}
