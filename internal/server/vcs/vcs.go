@@ -162,8 +162,17 @@ type Repository interface {
 	// Changed returns the changed files. complete is not set if the forge shows only some of them,
 	// or if c is a push that is no fast-forward.
 	Changed(ctx context.Context, repo RepoID, c Change) (files []string, complete bool, err error)
+	// Refs returns the refs whose full names begin with one of the prefixes, by the git protocol,
+	// which is cheap for both sides. Polls use it.
+	Refs(ctx context.Context, repo RepoID, prefixes []string) ([]Ref, error)
 	// CloneAuth returns a credential with the least rights that can clone the repository.
 	CloneAuth(ctx context.Context, repo RepoID) (Credential, error)
+}
+
+// Ref is a branch, a tag, or the head of a pull request.
+type Ref struct {
+	Name   string // full
+	Commit string // never an annotated tag's object
 }
 
 // Lister lists the repositories of an integration.
