@@ -69,6 +69,9 @@ type Job struct {
 	ModifiedAt time.Time
 
 	LogExpired bool // the log was removed because of its age
+	// QueueGroup separates queued deployments that must not supersede each other, such as those of
+	// two pull requests.
+	QueueGroup string
 }
 
 var jobs = database.NewTable[Job]("jobs j")

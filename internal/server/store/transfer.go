@@ -12,6 +12,7 @@ var holds = []struct{ rows, reason string }{
 	{"stack_queues WHERE stack_id = $1 AND blocked_by <> ''", "has a lost deployment whose update might still be running"},
 	{"deployment_settings WHERE stack_id = $1 AND pool_id <> ''", "has deployment settings that name an agent pool of its organization; remove agentPoolID from them"},
 	{"schedules WHERE stack_id = $1", "has schedules, which act for members of its organization; remove them, and create them again after the transfer"},
+	{"vcs_watches WHERE stack_id = $1", "has deployment settings with a repository of one of its organization's integrations; remove gitHub and vcs from them"},
 	{"webhooks WHERE stack_id = $1", "has webhooks; remove them, and create them again after the transfer"},
 }
 

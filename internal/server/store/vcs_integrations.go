@@ -1,0 +1,123 @@
+package store
+
+import (
+	"time"
+
+	"workflowagent/internal/server/store/database"
+)
+
+// VCSIntegration connects an organization to a forge.
+type VCSIntegration struct {
+	ID, OrgID    string
+	Provider     string // as in the settings of stacks
+	Flavor       string // kind of forge of a custom provider, or ""
+	Name         string
+	BaseURL      string `db:"base_url"`
+	APIURL       string `db:"api_url"`
+	Owner        string
+	Project      string
+	AppID        string // of a GitHub App, or ""
+	Installation string
+	Options      string    // JSON
+	Credential   []byte    // encrypted
+	Secret       []byte    // of webhooks, encrypted
+	OldSecret    []byte    // the previous secret, encrypted; valid until OldUntil
+	OldUntil     time.Time // zero if there is none
+	RefusedAt    time.Time // the first of the requests since which the forge accepts no credentials; zero if it accepts them
+	Problem      string    // why the integration does not work, or ""
+	CreatedBy    string
+	CreatedAt    time.Time
+	ModifiedAt   time.Time
+}
+
+var vcsIntegrations = database.NewTable[VCSIntegration]("vcs_integrations i")
+
+// InsertIntegration adds an integration, or returns [ErrConflict] if the organization has one of this
+// provider and name.
+func (tx *Tx) InsertIntegration(i VCSIntegration) error { return vcsIntegrations.Insert(tx.Tx, i) }
+
+// SaveIntegration stores an integration.
+func (tx *Tx) SaveIntegration(i VCSIntegration) error { return vcsIntegrations.Update(tx.Tx, i) }
+
+// Integration returns an integration by its id.
+func (tx *Tx) Integration(id string) (VCSIntegration, error) {
+	return vcsIntegrations.One(tx.Tx, "WHERE i.id = $1", id)
+}
+
+// Integrations returns the integrations of an organization, by provider and name.
+func (tx *Tx) Integrations(orgID string) ([]VCSIntegration, error) {
+	return vcsIntegrations.All(tx.Tx, "WHERE i.org_id = $1 ORDER BY i.provider, i.name", orgID)
+}
+
+// IntegrationsOfApp returns the integrations that use a GitHub App, oldest first.
+func (tx *Tx) IntegrationsOfApp(appID string) ([]VCSIntegration, error) {
+	return vcsIntegrations.All(tx.Tx, "WHERE i.app_id = $1 AND i.app_id <> '' ORDER BY i.created_at, i.id", appID)
+}
+
+// DeleteIntegration removes an integration with its repositories, watches and events.
+func (tx *Tx) DeleteIntegration(id string) error {
+	return tx.ExecOne("DELETE FROM vcs_integrations WHERE id = $1", id)
+}
+
+// VCSRepo is a repository of an integration.
+type VCSRepo struct {
+	ID            string
+	IntegrationID string
+	RemoteID      string // the forge's id
+	Name          string
+	CloneURL      string    `db:"clone_url"`
+	Listed        bool      // an administrator listed it
+	TagsKnown     bool      // the ledger contains all tags of the last poll
+	HookAt        time.Time // time of the last delivery; zero if there was none
+	PollAt        time.Time // time of the next poll
+	PolledAt      time.Time // time of the last successful poll; zero before the first
+	Failures      int64     // failed polls since the last successful one
+	Problem       string    // of the last poll, or ""
+	PullCursor    string
+	CreatedAt     time.Time
+}
+
+var vcsRepos = database.NewTable[VCSRepo]("vcs_repos r")
+
+// InsertRepo adds a repository, or returns [ErrConflict] if the integration has it.
+func (tx *Tx) InsertRepo(r VCSRepo) error { return vcsRepos.Insert(tx.Tx, r) }
+
+// SaveRepo stores a repository.
+func (tx *Tx) SaveRepo(r VCSRepo) error { return vcsRepos.Update(tx.Tx, r) }
+
+// Repo returns a repository by its id.
+func (tx *Tx) Repo(id string) (VCSRepo, error) { return vcsRepos.One(tx.Tx, "WHERE r.id = $1", id) }
+
+// RepoByRemoteID returns a repository by the forge's id.
+func (tx *Tx) RepoByRemoteID(integrationID, remoteID string) (VCSRepo, error) {
+	return vcsRepos.One(tx.Tx, "WHERE r.integration_id = $1 AND r.remote_id = $2", integrationID, remoteID)
+}
+
+// RepoByName returns a repository by its name.
+func (tx *Tx) RepoByName(integrationID, name string) (VCSRepo, error) {
+	return vcsRepos.One(tx.Tx, "WHERE r.integration_id = $1 AND r.name = $2 ORDER BY r.created_at DESC", integrationID, name)
+}
+
+// Repos returns the repositories of an integration, by name.
+func (tx *Tx) Repos(integrationID string) ([]VCSRepo, error) {
+	return vcsRepos.All(tx.Tx, "WHERE r.integration_id = $1 ORDER BY r.name, r.id", integrationID)
+}
+
+// DeleteRepo removes a repository with its ledger and pull requests.
+func (tx *Tx) DeleteRepo(id string) error {
+	return tx.ExecOne("DELETE FROM vcs_repos WHERE id = $1", id)
+}
+
+// ReposToPoll returns up to limit watched repositories whose next poll is due, the longest due first.
+func (tx *Tx) ReposToPoll(now time.Time, limit int) ([]VCSRepo, error) {
+	return vcsRepos.All(tx.Tx, `WHERE r.poll_at <= $1 AND EXISTS (SELECT 1 FROM vcs_watches w WHERE w.repo_id = r.id)
+		ORDER BY r.poll_at, r.id LIMIT $2`, now, limit)
+}
+
+// DeleteUnusedRepos removes up to limit repositories that no administrator listed and no stack has
+// watched, and returns their number.
+func (tx *Tx) DeleteUnusedRepos(before time.Time, limit int) (int64, error) {
+	return tx.Exec(`DELETE FROM vcs_repos WHERE id IN (SELECT r.id FROM vcs_repos r WHERE r.listed = 0 AND r.poll_at < $1 AND r.created_at < $1
+		AND NOT EXISTS (SELECT 1 FROM vcs_watches w WHERE w.repo_id = r.id)
+		AND NOT EXISTS (SELECT 1 FROM vcs_events e WHERE e.repo_id = r.id AND e.done = 0) LIMIT $2)`, before, limit)
+}
