@@ -47,6 +47,7 @@ type Store struct {
 	dirty   map[string]bool
 	indexes indexes
 	finds   chan struct{} // one element for each running search
+	firsts  firstErrors
 
 	kick chan struct{} // signals that a stream is dirty; capacity 1
 	now  chan struct{} // signals that syncEarly bytes are dirty; capacity 1
