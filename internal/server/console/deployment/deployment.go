@@ -16,6 +16,7 @@ import (
 	"workflowagent/internal/server/deployments"
 	"workflowagent/internal/server/deployments/waiting"
 	"workflowagent/internal/server/identity"
+	logs "workflowagent/internal/server/joblog"
 	"workflowagent/internal/server/pools"
 	"workflowagent/internal/server/stacks"
 	"workflowagent/internal/server/store"
@@ -57,6 +58,9 @@ type shown struct {
 	Operate bool
 	Why     waiting.Why
 	Verdict waiting.Verdict
+	// Error is the first error in the log of a failed deployment, if HasError is set.
+	Error    logs.ErrorLine
+	HasError bool
 	// Problem is the error of an action on the page.
 	Problem string
 	Steps   []segment
@@ -80,11 +84,15 @@ func (p *pages) load(v *page.Visit) (shown, error) {
 		return shown{}, err
 	}
 	now := time.Now()
-	return shown{
+	d := shown{
 		Why: why, Verdict: verdict,
 		Details: det, St: v.Stack, Path: deploymentPath(v.Stack, det.Version), Now: now, Operate: v.Who.Can(v.Stack, identity.Operate),
 		Steps: segments(det.Job, now),
-	}, nil
+	}
+	if verdict.State == waiting.StateFailed {
+		d.Error, d.HasError, err = p.Deployments.Logs().FirstError(v.Context(), det.Job, verdict.Step)
+	}
+	return d, err
 }
 
 func (p *pages) show(v *page.Visit) (view.Page, error) {
@@ -227,6 +235,11 @@ func (p *pages) pause(paused bool) func(v *page.Visit) (page.Answer, error) {
 		}
 		return page.See(page.Back(v, page.StackPath(v.Stack, "deployments"))), nil
 	}
+}
+
+// errorPath is the permalink of the first error in the log.
+func (d shown) errorPath() string {
+	return fmt.Sprintf("%s?view=log&step=%d&try=%d#L%d", d.Path, d.Error.Stream+1, d.Job.Epoch, d.Error.Line+1)
 }
 
 func timeOr(t, other time.Time) time.Time {
