@@ -21,6 +21,7 @@ const help = [
   ["[ ]", "log: previous and next step"],
   ["e", "log: next error"],
   ["t", "log: show times"],
+  ["w", "log: wrap long lines"],
   ["y", "log: copy a link to the lines"],
 ];
 

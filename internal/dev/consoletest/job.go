@@ -1,0 +1,154 @@
+package consoletest
+
+import (
+	"crypto/rand"
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"hash"
+	"net/http"
+	"time"
+
+	"workflowagent/internal/protocol"
+	"workflowagent/internal/workflow"
+)
+
+// Job is a claimed job, whose calls of an agent and a runner a test makes.
+type Job struct {
+	*protocol.JobClient
+	s *Server
+	// Path is the path of the deployment's page.
+	Path    string
+	offsets map[int]int64
+	sums    map[int]hash.Hash
+	framed  []byte // reused
+}
+
+// Stack creates a stack of [Org], named project/stack.
+func (s *Server) Stack(project, name string) {
+	s.t.Helper()
+	s.API(http.MethodPost, "/api/stacks/"+Org+"/"+project, map[string]any{"stackName": name}, nil)
+}
+
+// Pool creates the default pool of [Org] and returns its token.
+func (s *Server) Pool() string {
+	s.t.Helper()
+	var pool struct{ ID, TokenValue string }
+	s.API(http.MethodPost, "/api/orgs/"+Org+"/agent-pools", map[string]any{"name": "pool"}, &pool)
+	s.API(http.MethodPatch, "/api/orgs/"+Org, map[string]string{"setDefaultAgentPoolID": pool.ID}, nil)
+	return pool.TokenValue
+}
+
+// StartJob creates an update of a stack, whose only pre-run command is step 1, and claims and starts
+// it with the token of the pool. The queue must be empty.
+func (s *Server) StartJob(poolToken, project, stack string) *Job {
+	s.t.Helper()
+	ctx := s.t.Context()
+	var made struct{ Version int }
+	s.API(http.MethodPost, "/api/stacks/"+Org+"/"+project+"/"+stack+"/deployments", map[string]any{
+		"operation":        "update",
+		"operationContext": map[string]any{"preRunCommands": []string{"print"}, "options": map[string]any{"skipInstallDependencies": true}},
+	}, &made)
+	client, err := protocol.NewClient(protocol.Options{BaseURL: s.URL, HTTPClient: &http.Client{Timeout: time.Minute}})
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	name := rand.Text()
+	result, err := client.Poll(ctx, poolToken, protocol.PollRequest{
+		AgentID: name, SessionID: name, PollID: name, Hostname: "build-1", PID: 1, Version: "v1.0.0", Platform: "linux/amd64",
+		FreeSlots: 1, Capacity: 1, Interval: time.Minute, Wait: 20 * time.Second,
+	})
+	if err != nil || result.Job == nil {
+		s.t.Fatalf("claiming the job: %+v, %v", result, err)
+	}
+	j := &Job{
+		JobClient: client.Job(result.Job.JobID, result.Job.JobToken), s: s,
+		Path:    fmt.Sprintf("/%s/%s/%s/deployments/%d", Org, project, stack, made.Version),
+		offsets: map[int]int64{}, sums: map[int]hash.Hash{},
+	}
+	if _, err := j.Definition(ctx); err != nil {
+		s.t.Fatal(err)
+	}
+	if _, err := j.Heartbeat(ctx, protocol.PhaseStarting); err != nil {
+		s.t.Fatal(err)
+	}
+	return j
+}
+
+// Step reports the status of a step.
+func (j *Job) Step(step int, status workflow.StepStatus, exitCode *int) {
+	j.s.t.Helper()
+	now := time.Now()
+	request := protocol.StepStatusRequest{Status: status, StartedAt: &now, ExitCode: exitCode}
+	if status != workflow.StepRunning {
+		request.FinishedAt = &now
+	}
+	if err := j.StepStatus(j.s.t.Context(), step, request); err != nil {
+		j.s.t.Fatal(err)
+	}
+}
+
+// chunk is the size at which a runner sends its log, in bytes.
+const chunk = 256 << 10
+
+// Print appends lines to the log of a step. next returns false after the last one.
+func (j *Job) Print(step int, next func() (line string, ok bool)) {
+	j.s.t.Helper()
+	for more := true; more; {
+		j.framed = j.framed[:0]
+		for len(j.framed) < chunk {
+			var line string
+			if line, more = next(); !more {
+				break
+			}
+			j.framed = protocol.AppendFrame(j.framed, time.Now(), false, []byte(line))
+		}
+		j.put(step, j.framed)
+	}
+}
+
+// PrintPart appends a part of a line, which the next line continues.
+func (j *Job) PrintPart(step int, text string) {
+	j.s.t.Helper()
+	j.put(step, protocol.AppendFrame(nil, time.Now(), true, []byte(text)))
+}
+
+func (j *Job) put(step int, framed []byte) {
+	j.s.t.Helper()
+	if len(framed) == 0 {
+		return
+	}
+	if j.sums[step] == nil {
+		j.sums[step] = sha256.New()
+	}
+	j.sums[step].Write(framed)
+	if _, err := j.PutLog(j.s.t.Context(), step, j.offsets[step], framed, false); err != nil {
+		j.s.t.Fatal(err)
+	}
+	j.offsets[step] += int64(len(framed))
+}
+
+// PrintLines appends lines to the log of a step.
+func (j *Job) PrintLines(step int, lines ...string) {
+	j.s.t.Helper()
+	j.Print(step, func() (string, bool) {
+		if len(lines) == 0 {
+			return "", false
+		}
+		line := lines[0]
+		lines = lines[1:]
+		return line, true
+	})
+}
+
+// Finish reports the result of the job.
+func (j *Job) Finish(request protocol.ResultRequest) {
+	j.s.t.Helper()
+	request.FinishedAt = time.Now()
+	for step, sum := range j.sums {
+		request.Steps = append(request.Steps, protocol.StepResult{Step: step, Bytes: j.offsets[step], SHA256: hex.EncodeToString(sum.Sum(nil))})
+	}
+	if err := j.Result(j.s.t.Context(), request); err != nil {
+		j.s.t.Fatal(err)
+	}
+}

@@ -1,0 +1,141 @@
+// The rows of a log that are on the screen: headers of steps, and lines. Rows are kept as long as
+// they are visible, so that a selection survives. Lines become text nodes, never HTML.
+import { flags } from "./log-source.js";
+import { render } from "./log-text.js";
+
+export const rowHeight = 24; // pixels, unless lines wrap
+export const times = ["off", "clock", "since start", "since previous"];
+const longPause = 5000; // milliseconds between lines that are marked
+
+export function element(tag, properties = {}, ...children) {
+  const e = Object.assign(document.createElement(tag), properties);
+  e.append(...children);
+  return e;
+}
+
+export class LogRows {
+  constructor(view, list) {
+    this.view = view;
+    this.list = list;
+    this.rows = new Map(); // by step, or step and line
+  }
+
+  // paint shows the rows from first to last, of which the row top, a fraction, is at the top of the
+  // port. It returns the row that is at the top then.
+  paint(first, last, top) {
+    const { view } = this;
+    const wanted = new Map(); // in the order of the rows
+    for (const s of view.steps) {
+      const end = s.start + 1 + (view.open.has(s.number) ? s.lines : 0);
+      if (end <= first || s.start >= last) continue;
+      const from = Math.max(0, first - s.start - 1);
+      const to = Math.min(end, last) - s.start - 2;
+      if (s.start >= first) wanted.set(`${s.number}`, { s, row: s.start });
+      if (to < from) continue;
+      view.source.need(s.number, from, to, s.lines);
+      for (let n = from; n <= to; n++) wanted.set(`${s.number}:${n}`, { s, n, row: s.start + 1 + n });
+    }
+    for (const [key, row] of this.rows) {
+      if (wanted.has(key)) continue;
+      row.remove();
+      this.rows.delete(key);
+    }
+    for (const [key, { s, n }] of wanted) {
+      let e = this.rows.get(key);
+      if (!e) {
+        e = element("div", { className: n === undefined ? "log-step" : "log-line" });
+        this.rows.set(key, e);
+        this.list.append(e);
+      }
+      if (n === undefined) this.step(e, s);
+      else this.line(e, s, n);
+    }
+    if (view.wrap) return this.measured(wanted, first, top);
+    for (const [key, { row }] of wanted) this.rows.get(key).style.top = `${(row - top) * rowHeight}px`;
+    return top;
+  }
+
+  // measured places rows of different heights.
+  measured(wanted, first, top) {
+    const elements = [...wanted.keys()].map((key) => this.rows.get(key));
+    const heights = elements.map((e) => e.offsetHeight);
+    let y = heights.length ? -(top - first) * heights[0] : 0;
+    if (this.view.atEnd) {
+      y = Math.min(0, this.view.port.clientHeight - heights.reduce((sum, h) => sum + h, 0));
+      let above = y;
+      const at = heights.findIndex((h) => (above += h) > 0);
+      if (at >= 0) top = first + at + (heights[at] - above) / heights[at];
+    }
+    elements.forEach((e, i) => {
+      e.style.top = `${y}px`;
+      y += heights[i];
+    });
+    return top;
+  }
+
+  step(e, s) {
+    const open = this.view.open.has(s.number);
+    const key = `${open} ${s.name} ${s.status} ${s.took} ${s.lines} ${s.exit ?? ""}`;
+    if (e.dataset.key === key) return;
+    e.dataset.key = key;
+    e.className = `log-step is-${s.status}`;
+    const toggle = element("button", { type: "button", className: "log-toggle", textContent: `${open ? "▾" : "▸"} ${s.name}` });
+    toggle.setAttribute("aria-expanded", String(open));
+    toggle.dataset.toggle = s.number;
+    const facts = [s.status, s.took, `${s.lines.toLocaleString("en")} lines`, s.exit && s.exit !== "0" ? `exit code ${s.exit}` : ""];
+    e.replaceChildren(toggle, element("span", { className: "dim", textContent: facts.filter(Boolean).join(" · ") }));
+  }
+
+  line(e, s, n) {
+    const { view } = this;
+    const line = view.source.line(s.number, n);
+    const previous = view.time === 3 ? view.source.line(s.number, n - 1) : undefined;
+    const selected = view.selected?.step === s.number && n >= view.selected.from && n <= view.selected.to;
+    const current = view.search.current(s.number, n);
+    const pattern = view.search.pattern;
+    const key = `${line ? "x" : ""} ${line?.[2].length ?? 0} ${selected} ${current} ${view.time} ${pattern ?? ""} ${previous?.[0] ?? ""}`;
+    if (e.dataset.key === key) return;
+    e.dataset.key = key;
+    const flag = line?.[1] ?? 0;
+    const joined = flag & flags.joined;
+    const number = element("a", { className: "log-number", href: view.link(s.number, n, n), textContent: joined ? "↳" : n + 1 });
+    if (joined) number.title = `${n + 1}: continues the line before`;
+    number.dataset.step = s.number;
+    number.dataset.line = n;
+    number.tabIndex = -1;
+    const names = ["log-line"];
+    if (selected) names.push("selected");
+    if (current) names.push("current");
+    for (const name of ["error", "warning", "note"]) if (flag & flags[name]) names.push(name);
+    e.className = names.join(" ");
+    const text = element("span", { className: "log-text" });
+    if (line) text.append(...render(line[2], pattern));
+    else text.textContent = "…";
+    const parts = [number];
+    if (view.time) parts.push(this.timeOf(line, previous));
+    parts.push(text);
+    if (flag & flags.cut) {
+      const all = element("button", { type: "button", className: "button small", textContent: "Show all" });
+      all.addEventListener("click", () => view.source.whole(s.number, n));
+      parts.push(all);
+    }
+    e.replaceChildren(...parts);
+  }
+
+  timeOf(line, previous) {
+    const cell = element("span", { className: "log-time" });
+    if (!line?.[0]) return cell;
+    const { view } = this;
+    const at = new Date(line[0]);
+    cell.title = `${at.toLocaleString("en-GB", { timeZoneName: "short" })} (${at.toISOString()})`;
+    if (view.time === 1) {
+      cell.textContent = at.toLocaleTimeString("en-GB", { hour: "2-digit", minute: "2-digit", second: "2-digit", fractionalSecondDigits: 3 });
+      return cell;
+    }
+    const from = view.time === 2 ? Date.parse(view.dataset.begin) : previous?.[0] || line[0];
+    const apart = line[0] - from;
+    cell.textContent = `+${(apart / 1000).toFixed(3)}`;
+    if (view.time === 3 && apart > longPause) cell.classList.add("pause");
+    return cell;
+  }
+}
