@@ -224,6 +224,15 @@ func (r *Repository) OnOrigin(of *Repository) *Repository {
 	return &to
 }
 
+// Path returns the path that ssh clients send to the server's git. It is absolute, unless the
+// address is user@host:path or its path begins with a home directory such as ~user.
+func (r *Repository) Path() string {
+	if r.short || strings.HasPrefix(r.path, "~") {
+		return r.path
+	}
+	return "/" + r.path
+}
+
 // Origin returns scheme://host[:port], the form in which git requests credentials.
 func (r *Repository) Origin() string { return r.Scheme + "://" + r.Host }
 

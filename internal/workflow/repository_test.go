@@ -161,3 +161,21 @@ func TestResolve(t *testing.T) {
 		}
 	}
 }
+
+func TestRepositoryPath(t *testing.T) {
+	for address, want := range map[string]string{
+		"ssh://git@example.com/a/b.git":   "/a/b.git",
+		"ssh://git@example.com/~a/b.git":  "~a/b.git",
+		"git@example.com:a/b.git":         "a/b.git",
+		"git@example.com:/a/b.git":        "/a/b.git",
+		"https://example.com/a/b%20c.git": "/a/b c.git",
+	} {
+		repo, err := ParseRepository(address)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := repo.Path(); got != want {
+			t.Errorf("%s: %q, want %q", address, got, want)
+		}
+	}
+}

@@ -168,6 +168,7 @@ func writeSSHConfig(dir string, port int) (path string, err error) {
 		"UsePAM no",
 		"DisableForwarding yes",
 		"PermitTTY no",
+		"AcceptEnv GIT_PROTOCOL",
 		"ForceCommand " + script,
 		"",
 	}, "\n")
