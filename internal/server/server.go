@@ -126,13 +126,14 @@ func New(ctx context.Context, cfg Config, version string, log *logrus.Entry, not
 	s.metrics.MustRegister(service.LoadMetrics())
 	sessions := signin.New(s.db, signin.Options{Log: s.logOf("sign-in"), Identity: s.identity, NoTokens: !s.cfg.TokenSignIn})
 	s.subsystems = append(s.subsystems, Subsystem{Name: "sessions", Exclusive: true, Run: func(ctx context.Context) error { return every(ctx, time.Hour, sessions.Sweep) }})
+	trust := oidc.New(s.db, new(outbound.Client), s.logOf("oidc"))
 	pages := console.New(console.Deps{
 		Site: page.Options{
 			Log: s.logOf("console"), Identity: s.identity, Stacks: s.stacks, Sessions: sessions, Notes: s.db, Memory: memory,
 			URL: string(s.cfg.Console()), Draining: s.draining,
 		},
 		Identity: s.identity, SignIn: sessions, Stacks: s.stacks, Deployments: service, Pools: poolService, Drift: drift.New(s.db), Triggers: s.triggers,
-		Webhooks: hooks, Issuer: s.cfg.Issuer(), APIURL: s.cfg.ExternalURL, Audit: audit.New(s.db), Server: s.describe(version), Releases: cfg.Releases != "",
+		Webhooks: hooks, OIDC: trust, Issuer: s.cfg.Issuer(), APIURL: s.cfg.ExternalURL, Audit: audit.New(s.db), Server: s.describe(version), Releases: cfg.Releases != "",
 	})
 	observe := web.Observe(s.logOf("api"), s.metrics)
 	routes := api.New(api.Deps{
@@ -147,7 +148,7 @@ func New(ctx context.Context, cfg Config, version string, log *logrus.Entry, not
 		Usage:       usage.New(s.db),
 		Webhooks:    hooks,
 		Audit:       audit.New(s.db),
-		OIDC:        oidc.New(s.db, new(outbound.Client), s.logOf("oidc")),
+		OIDC:        trust,
 		Issuer:      s.issuer,
 		RunnerDir:   programDir(),
 		ExternalURL: s.cfg.ExternalURL,

@@ -122,6 +122,18 @@ func (s *Server) AddUser(login, role string) string {
 	return token
 }
 
+// AgeSessions makes all sessions older by a time.
+func (s *Server) AgeSessions(by time.Duration) {
+	s.t.Helper()
+	err := s.DB().Write(s.t.Context(), func(tx *store.Tx) error {
+		_, err := tx.Exec("UPDATE sessions SET created_at = created_at - $1", by.Microseconds())
+		return err
+	})
+	if err != nil {
+		s.t.Fatalf("making sessions older: %v", err)
+	}
+}
+
 // API calls the API as the administrator. It encodes in as the body unless it is nil, and decodes
 // the response to out unless it is nil. It fails the test unless the call succeeds.
 func (s *Server) API(method, path string, in, out any) {

@@ -13,6 +13,7 @@ import (
 	"workflowagent/internal/server/console/deployment"
 	"workflowagent/internal/server/console/home"
 	"workflowagent/internal/server/console/joblog"
+	"workflowagent/internal/server/console/orgsettings"
 	"workflowagent/internal/server/console/page"
 	"workflowagent/internal/server/console/palette"
 	"workflowagent/internal/server/console/queue"
@@ -21,6 +22,7 @@ import (
 	"workflowagent/internal/server/deployments"
 	"workflowagent/internal/server/drift"
 	"workflowagent/internal/server/identity"
+	"workflowagent/internal/server/oidc"
 	"workflowagent/internal/server/pools"
 	"workflowagent/internal/server/signin"
 	"workflowagent/internal/server/stacks"
@@ -40,6 +42,7 @@ type Deps struct {
 	Triggers    *triggers.Service
 	Audit       *audit.Service
 	Webhooks    *webhooks.Service
+	OIDC        *oidc.Service
 	// Issuer is the URL of the server's identity tokens for clouds.
 	Issuer string
 	// APIURL is the server's address for clients, without a trailing slash.
@@ -64,6 +67,9 @@ func New(d Deps) *page.Site {
 	agents.Register(site, agents.Deps{Deployments: d.Deployments, Pools: d.Pools, Server: d.Server, URL: d.APIURL, Releases: d.Releases})
 	palette.Register(site, palette.Deps{Stacks: d.Stacks, Pools: d.Pools})
 	home.Register(site, home.Deps{Deployments: d.Deployments, Pools: d.Pools, URL: d.APIURL})
+	orgsettings.Register(site, orgsettings.Deps{
+		Deployments: d.Deployments, Identity: d.Identity, OIDC: d.OIDC, Pools: d.Pools, Webhooks: d.Webhooks, APIURL: d.APIURL,
+	})
 	activity.Register(site, activity.Deps{Audit: d.Audit})
 	return site
 }

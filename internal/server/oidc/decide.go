@@ -51,6 +51,17 @@ func decide(policies []Policy, w wish, claims map[string]any) verdict {
 	return found
 }
 
+// refusal returns why the policies refuse a requested token, or "".
+func (s PolicySet) refusal(w wish, claims map[string]any) string {
+	if w.since.After(s.ModifiedAt) {
+		return "the policies are older than the team or the membership that the scope names: save them again"
+	}
+	if v := decide(s.Policies, w, claims); v != allowed {
+		return string(v)
+	}
+	return ""
+}
+
 func (p Policy) subject() string {
 	switch p.TokenType {
 	case RunnerToken:

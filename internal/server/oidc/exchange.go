@@ -165,13 +165,8 @@ func (s *Service) grant(ctx context.Context, org store.Organization, sub subject
 		if err != nil {
 			return err
 		}
-		if w.since.After(set.ModifiedAt) {
-			reason = "the policies are older than the team or the membership that the scope names: save them again"
-		}
 		if reason == "" {
-			if v := decide(set.Policies, w, sub.claims); v != allowed {
-				reason = string(v)
-			}
+			reason = set.refusal(w, sub.claims)
 		}
 		if reason != "" {
 			return &Refusal{Code: "unauthorized_client", reason: reason, Description: fmt.Sprintf(

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/sirupsen/logrus"
@@ -31,6 +32,11 @@ const (
 	PersonalToken     TokenType = "personal"
 	RunnerToken       TokenType = "runner" // a token for the agents of one pool
 )
+
+// TokenTypes returns all token types.
+func TokenTypes() []TokenType {
+	return []TokenType{RunnerToken, OrganizationToken, TeamToken, PersonalToken}
+}
 
 const (
 	standardPermission = "standard"
@@ -96,18 +102,68 @@ func (s *Service) SetPolicies(ctx context.Context, p identity.Principal, orgID, 
 	if err := checkPolicies(policies); err != nil {
 		return PolicySet{}, err
 	}
-	document, err := json.Marshal(policies)
-	if err != nil {
-		return PolicySet{}, fmt.Errorf("writing policies: %w", err)
+	set, err := s.changePolicies(ctx, p, orgID,
+		func(tx *store.Tx) (store.OIDCPolicy, error) { return tx.OIDCPolicy(orgID, policyID) },
+		func(PolicySet) ([]Policy, error) { return policies, nil })
+	if errors.Is(err, store.ErrNotFound) {
+		return PolicySet{}, fault.NotFound("Not Found: auth policy '%s' not found", policyID)
 	}
+	return set, err
+}
+
+// AddPolicy adds a policy to those of an issuer.
+func (s *Service) AddPolicy(ctx context.Context, p identity.Principal, orgID, issuerID string, policy Policy) error {
+	_, err := s.changePolicies(ctx, p, orgID, ofIssuer(orgID, issuerID), func(set PolicySet) ([]Policy, error) {
+		return append(set.Policies, policy), nil
+	})
+	return issuerNotFound(err, issuerID)
+}
+
+// RemovePolicy removes the policy at an index of a version of an issuer's policies. It returns a
+// conflict if the policies have changed since.
+func (s *Service) RemovePolicy(ctx context.Context, p identity.Principal, orgID, issuerID string, version int64, at int) error {
+	_, err := s.changePolicies(ctx, p, orgID, ofIssuer(orgID, issuerID), func(set PolicySet) ([]Policy, error) {
+		if set.Version != version || at < 0 || at >= len(set.Policies) {
+			return nil, fault.Conflict("Conflict: the policies have changed meanwhile; nothing was removed")
+		}
+		return slices.Delete(set.Policies, at, at+1), nil
+	})
+	return issuerNotFound(err, issuerID)
+}
+
+func ofIssuer(orgID, issuerID string) func(tx *store.Tx) (store.OIDCPolicy, error) {
+	return func(tx *store.Tx) (store.OIDCPolicy, error) {
+		if _, err := tx.OIDCIssuer(orgID, issuerID); err != nil {
+			return store.OIDCPolicy{}, err
+		}
+		return tx.OIDCPolicyOf(issuerID)
+	}
+}
+
+// changePolicies replaces the policies that find returns.
+func (s *Service) changePolicies(ctx context.Context, p identity.Principal, orgID string, find func(*store.Tx) (store.OIDCPolicy, error), change func(PolicySet) ([]Policy, error)) (PolicySet, error) {
 	var set PolicySet
-	err = s.db.Write(ctx, func(tx *store.Tx) error {
-		row, err := tx.OIDCPolicy(orgID, policyID)
+	err := s.db.Write(ctx, func(tx *store.Tx) error {
+		row, err := find(tx)
 		if err != nil {
 			return err
 		}
-		if err := checkSubjects(tx, orgID, policies); err != nil {
+		if set, err = policySet(row); err != nil {
 			return err
+		}
+		policies, err := change(set)
+		if err == nil {
+			err = checkPolicies(policies)
+		}
+		if err == nil {
+			err = checkSubjects(tx, orgID, policies)
+		}
+		if err != nil {
+			return err
+		}
+		document, err := json.Marshal(policies)
+		if err != nil {
+			return fmt.Errorf("writing policies: %w", err)
 		}
 		row.Version++
 		row.Document, row.ModifiedAt = string(document), time.Now().UTC()
@@ -122,9 +178,6 @@ func (s *Service) SetPolicies(ctx context.Context, p identity.Principal, orgID, 
 			Detail: map[string]any{"version": row.Version, "policies": len(policies)},
 		})
 	})
-	if errors.Is(err, store.ErrNotFound) {
-		return PolicySet{}, fault.NotFound("Not Found: auth policy '%s' not found", policyID)
-	}
 	if err != nil {
 		return PolicySet{}, err
 	}

@@ -54,18 +54,42 @@ func newWorld(t *testing.T) *world {
 		t.Fatal(err)
 	}
 	w.stack.Deploy(ctx, t, "preview", repo.URL)
+	hook := map[string]any{
+		"name": "chat", "displayName": hostile, "payloadUrl": "https://hooks.invalid/x", "format": "raw", "active": true,
+		"organizationName": w.org, "projectName": "box", "stackName": strings.TrimPrefix(w.stack.Name, w.org+"/box/"),
+	}
 	for path, body := range map[string]any{
-		"/api/stacks/" + w.org + "/box": map[string]string{"stackName": "fresh"},
-		"/api/stacks/" + w.stack.Name + "/hooks": map[string]any{
-			"name": "chat", "displayName": hostile, "payloadUrl": "https://hooks.invalid/x", "format": "raw", "active": true,
-			"organizationName": w.org, "projectName": "box", "stackName": strings.TrimPrefix(w.stack.Name, w.org+"/box/"),
-		},
+		"/api/stacks/" + w.org + "/box":          map[string]string{"stackName": "fresh"},
+		"/api/stacks/" + w.stack.Name + "/hooks": hook,
+		"/api/orgs/" + w.org + "/hooks":          map[string]any{"name": "all", "displayName": hostile, "payloadUrl": "https://hooks.invalid/x", "format": "raw", "active": true, "organizationName": w.org},
+		"/api/orgs/" + w.org + "/teams/pulumi":   map[string]string{"name": "core", "displayName": hostile, "description": hostile},
+		"/api/orgs/" + w.org + "/tokens":         map[string]any{"name": hostile, "description": strings.Repeat("long", 50), "admin": true},
 	} {
 		if err := w.Server.Call(ctx, http.MethodPost, path, body, nil); err != nil {
 			t.Fatal(err)
 		}
 	}
 	return w
+}
+
+// issuer registers an issuer of identity tokens with a policy, and returns its id.
+func (w *world) issuer(t *testing.T) string {
+	t.Helper()
+	var issuer, set struct{ ID string }
+	keys := map[string]any{"keys": []any{map[string]string{"kty": "OKP", "crv": "Ed25519", "use": "sig", "kid": "k", "x": "11qYAYKxCrfVS_7TyWQHOg7hcvPapiMlrwIaaPcHURo"}}}
+	body := map[string]any{"name": hostile, "url": "https://cluster.invalid/" + strings.Repeat("long", 20), "jwks": keys}
+	err := w.Server.Call(t.Context(), http.MethodPost, "/api/orgs/"+w.org+"/oidc/issuers", body, &issuer)
+	if err == nil {
+		err = w.Server.Call(t.Context(), http.MethodGet, "/api/orgs/"+w.org+"/auth/policies/oidcissuers/"+issuer.ID, nil, &set)
+	}
+	if err == nil {
+		policy := map[string]any{"decision": "allow", "tokenType": "runner", "runnerID": w.Pool.ID, "rules": map[string]string{"sub": hostile}}
+		err = w.Server.Call(t.Context(), http.MethodPatch, "/api/orgs/"+w.org+"/auth/policies/"+set.ID, map[string]any{"policies": []any{policy}}, nil)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return issuer.ID
 }
 
 // agent returns the id of the pool's agent.
@@ -142,6 +166,15 @@ func TestPages(t *testing.T) {
 		"/{org}/{project}/{stack}/deployments/{version}":    {stack + "/deployments/1", stack + "/deployments/2", stack + "/deployments/3", stack + "/deployments/1?view=timeline", stack + "/deployments/2?view=settings", stack + "/deployments/1?view=changes"},
 		"/{org}/{project}/{stack}/deploy":                   {stack + "/deploy", stack + "/deploy?operation=destroy", fresh + "/deploy"},
 		"/-/server":                                         {"/-/server"},
+		"/{org}/-/settings":                                 {"/" + w.org + "/-/settings"},
+		"/{org}/-/settings/members":                         {"/" + w.org + "/-/settings/members"},
+		"/{org}/-/settings/teams":                           {"/" + w.org + "/-/settings/teams"},
+		"/{org}/-/settings/teams/{team}":                    {"/" + w.org + "/-/settings/teams/core"},
+		"/{org}/-/settings/tokens":                          {"/" + w.org + "/-/settings/tokens", "/" + w.org + "/-/settings/tokens?q=nothing"},
+		"/{org}/-/settings/issuers":                         {"/" + w.org + "/-/settings/issuers"},
+		"/{org}/-/settings/issuers/{issuer}":                {"/" + w.org + "/-/settings/issuers/" + w.issuer(t)},
+		"/{org}/-/settings/webhooks":                        {"/" + w.org + "/-/settings/webhooks"},
+		"/{org}/-/settings/webhooks/{hook}":                 {"/" + w.org + "/-/settings/webhooks/all"},
 	}
 	// These routes are no pages.
 	other := []string{"/", "/{org}/{project}/{stack}/previews/{update}", "/{org}/{project}/{stack}/resource"}

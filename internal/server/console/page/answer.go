@@ -115,7 +115,8 @@ func (s *Site) shell(v *Visit) view.Shell {
 	if org.Name == "" && len(v.orgs) > 0 {
 		org = v.orgs[0]
 	}
-	shell.Org, shell.Admin = org.Name, org.ID != "" && v.Who.CanAdminOrg(org.ID)
+	shell.Org = org.Name
+	shell.Member, shell.Admin = org.ID != "" && v.Who.CanReadOrg(org.ID), org.ID != "" && v.Who.CanAdminOrg(org.ID)
 	for _, o := range v.orgs {
 		shell.Orgs = append(shell.Orgs, o.Name)
 	}

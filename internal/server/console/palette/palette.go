@@ -56,7 +56,7 @@ func (p *palette) answer(w http.ResponseWriter, v *page.Visit) error {
 		if o.Name != v.Query("org") {
 			continue
 		}
-		for _, s := range view.Sections(v.Who.CanAdminOrg(o.ID)) {
+		for _, s := range view.Sections(v.Who.CanReadOrg(o.ID), v.Who.CanAdminOrg(o.ID)) {
 			items = append(items, item{Text: s.Text, Kind: "page", Href: s.Path(o.Name)})
 		}
 		more, err := p.of(v, o, words)

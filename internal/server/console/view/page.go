@@ -79,8 +79,8 @@ type Shell struct {
 	Theme string
 	// NoKeys turns off keys without a modifier.
 	NoKeys bool
-	// Admin shows the pages for administrators of the organization.
-	Admin bool
+	// Member shows the organization's lists, and Admin its pages for administrators.
+	Member, Admin bool
 	// SiteAdmin shows the pages of the server.
 	SiteAdmin bool
 	// Insecure warns that the connection is not encrypted.
@@ -88,22 +88,38 @@ type Shell struct {
 }
 
 // Section is an item of the navigation.
-type Section struct{ Name, Text, Key string }
+type Section struct {
+	Name, Text, Key string
+	audience        audience
+}
 
-// Sections returns the items of the navigation, in their order. Only administrators of the
-// organization see all of them.
-func Sections(admin bool) []Section {
-	if admin {
-		return sections
+// audience is who sees a section.
+type audience int
+
+const (
+	everyone audience = iota
+	members           // who may see the organization's lists
+	admins
+)
+
+// Sections returns the items of the navigation that a user sees, in their order. member reports
+// whether the user may see the organization's lists, and admin, whether the user administers it.
+func Sections(member, admin bool) []Section {
+	var out []Section
+	for _, s := range sections {
+		if s.audience == everyone || s.audience == members && member || s.audience == admins && admin {
+			out = append(out, s)
+		}
 	}
-	return sections[:len(sections)-1]
+	return out
 }
 
 var sections = []Section{
-	{"deployments", "Deployments", "d"},
-	{"stacks", "Stacks", "s"},
-	{"pools", "Pools", "p"},
-	{"activity", "Activity", "a"}, // only for administrators
+	{"deployments", "Deployments", "d", everyone},
+	{"stacks", "Stacks", "s", everyone},
+	{"pools", "Pools", "p", members},
+	{"activity", "Activity", "a", admins},
+	{"settings", "Settings", "o", members},
 }
 
 // Path returns the path of a section's page in an organization.

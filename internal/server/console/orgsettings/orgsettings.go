@@ -1,0 +1,147 @@
+// Package orgsettings contains the pages with an organization's settings: what members may do, the
+// members themselves, teams, tokens, trusted issuers of identity tokens, and webhooks.
+package orgsettings
+
+import (
+	"time"
+
+	"github.com/a-h/templ"
+
+	"workflowagent/internal/server/console/hooks"
+	"workflowagent/internal/server/console/page"
+	"workflowagent/internal/server/console/view"
+	"workflowagent/internal/server/deployments"
+	"workflowagent/internal/server/identity"
+	"workflowagent/internal/server/oidc"
+	"workflowagent/internal/server/pools"
+	"workflowagent/internal/server/webhooks"
+)
+
+// Deps are the services behind the pages.
+type Deps struct {
+	Deployments *deployments.Service
+	Identity    *identity.Service
+	OIDC        *oidc.Service
+	Pools       *pools.Service
+	Webhooks    *webhooks.Service
+	// APIURL is the server's address for clients, without a trailing slash.
+	APIURL string
+}
+
+type pages struct{ Deps }
+
+// Register registers the pages. Administrators of a team and of a stack change teams, too: the
+// services check their rights.
+func Register(site *page.Site, d Deps) {
+	p := &pages{d}
+	const base = "/{org}/-/settings"
+	admin, member := page.Admin, page.Member
+	site.View(base, member, p.general)
+	site.Action(base+"/permission", page.Fresh(admin), p.setPermission)
+
+	site.View(base+"/members", member, p.members)
+	site.Action(base+"/members", page.Fresh(admin), p.addMember)
+	site.Action(base+"/members/{user}/role", page.Fresh(admin), p.setRole)
+	site.Action(base+"/members/{user}/remove", admin, p.removeMember)
+
+	const team = base + "/teams/{team}"
+	site.View(base+"/teams", member, p.teams)
+	site.Action(base+"/teams", page.Fresh(admin), p.createTeam)
+	site.View(team, member, p.team)
+	site.Action(team+"/edit", member, p.editTeam)
+	site.Action(team+"/members", page.Fresh(member), p.changeTeamMember)
+	site.Action(team+"/stacks", page.Fresh(member), p.grantTeam)
+	site.Action(team+"/delete", admin, p.deleteTeam)
+	site.Action(team+"/tokens", page.Fresh(admin), p.createTeamToken)
+	site.Action(team+"/tokens/{token}/revoke", admin, p.revokeTeamToken)
+
+	site.View(base+"/tokens", admin, p.tokens)
+	site.Action(base+"/tokens", page.Fresh(admin), p.createToken)
+	site.Action(base+"/tokens/{token}/revoke", admin, p.revokeToken)
+
+	const issuer = base + "/issuers/{issuer}"
+	site.View(base+"/issuers", admin, p.issuers)
+	site.Action(base+"/issuers", page.Fresh(admin), p.registerIssuer)
+	site.View(issuer, admin, p.issuer)
+	site.Action(issuer+"/edit", page.Fresh(admin), p.editIssuer)
+	site.Action(issuer+"/thumbprints", page.Fresh(admin), p.renewThumbprints)
+	site.Action(issuer+"/policies", page.Fresh(admin), p.addPolicy)
+	site.Action(issuer+"/policies/remove", page.Fresh(admin), p.removePolicy)
+	site.Action(issuer+"/test", admin, p.testToken)
+	site.Action(issuer+"/delete", admin, p.deleteIssuer)
+
+	hooks.Register(site, d.Webhooks, hooks.Place{
+		Pattern: base + "/webhooks", Access: admin,
+		Owner: func(v *page.Visit) webhooks.Owner { return webhooks.Owner{Org: v.Org} },
+		Path: func(v *page.Visit, more ...string) string {
+			return at(v).path(append([]string{"webhooks"}, more...)...)
+		},
+		Page: func(v *page.Visit, problem string, content templ.Component) view.Page {
+			return settingsPage(v, "webhooks", problem, content)
+		},
+	})
+}
+
+// place is where a visitor is, and what the visitor may do there.
+type place struct {
+	Org string
+	// Admin reports whether the visitor administers the organization.
+	Admin bool
+	// Fresh reports whether the visitor has signed in recently, as forms that grant access require.
+	Fresh bool
+	// Here is the path of the page, to which a sign-in returns.
+	Here string
+}
+
+func at(v *page.Visit) place {
+	p := place{Org: v.Org.Name, Admin: v.Who.CanAdminOrg(v.Org.ID), Fresh: v.Session.Fresh(time.Now())}
+	p.Here = page.Back(v, p.path())
+	if v.R.Method == "GET" {
+		p.Here = v.R.URL.RequestURI()
+	}
+	return p
+}
+
+// path returns the path of a page with settings.
+func (p place) path(more ...string) string {
+	return view.Path(append([]string{p.Org, "-", "settings"}, more...)...)
+}
+
+// parts are the pages with settings: the last segment of their paths, their texts, and whether only
+// administrators see them.
+var parts = []struct {
+	path, text string
+	admin      bool
+}{
+	{"", "General", false},
+	{"members", "Members", false},
+	{"teams", "Teams", false},
+	{"tokens", "Tokens", true},
+	{"issuers", "Issuers", true},
+	{"webhooks", "Webhooks", true},
+}
+
+// settingsPage returns a page with tabs. part is the first segment of its path.
+func settingsPage(v *page.Visit, part, problem string, content templ.Component) view.Page {
+	here := at(v)
+	p := view.Page{
+		Section: "settings",
+		Crumbs:  []view.Crumb{{Text: v.Org.Name, Href: view.Path(v.Org.Name)}, {Text: "Settings", Href: here.path()}},
+		Body:    body(problem, content),
+	}
+	for _, s := range parts {
+		if s.admin && !here.Admin {
+			continue
+		}
+		tab := view.Tab{Text: s.text, Href: here.path(), Current: s.path == part}
+		if s.path != "" {
+			tab.Href = here.path(s.path)
+		}
+		if tab.Current {
+			p.Title = s.text + " · " + v.Org.Name
+			p.Crumbs = append(p.Crumbs, view.Crumb{Text: s.text, Href: tab.Href})
+		}
+		p.Tabs = append(p.Tabs, tab)
+	}
+	return p
+}
