@@ -1,0 +1,107 @@
+package plain
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+
+	"workflowagent/internal/server/outbound"
+	"workflowagent/internal/server/vcs"
+	"workflowagent/internal/server/vcs/refs"
+	"workflowagent/internal/workflow"
+)
+
+type client struct {
+	base       string // of addresses, with its final slash or colon
+	credential vcs.Credential
+	refs       *refs.Client
+}
+
+// Connect implements [vcs.Forge].
+func (Forge) Connect(c vcs.Connection) (vcs.Repository, error) {
+	base := strings.TrimRight(c.BaseURL, "/")
+	if !strings.HasSuffix(base, ":") {
+		base += "/"
+	}
+	repo, err := workflow.ParseRepository(base + "name")
+	if err != nil {
+		return nil, fmt.Errorf("the base URL is not the beginning of a repository's address: %w", err)
+	}
+	if repo.Password != "" || repo.Scheme != "ssh" && repo.User != "" {
+		return nil, errors.New("the base URL must not contain credentials")
+	}
+	lister := &refs.Client{HostKeys: c.HostKeys}
+	if repo.Scheme == "ssh" {
+		err = errors.Join(refs.CheckKey(c.Credential), refs.CheckHostKeys(c.HostKeys))
+	} else {
+		lister.Peer, err = outbound.NewPeer(repo.Origin(), c.CACertificate)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return &client{base: base, credential: c.Credential, refs: lister}, nil
+}
+
+// address returns the address of a repository, which is always below the integration's base.
+func (c *client) address(name string) (string, error) {
+	name = strings.Trim(name, "/")
+	repo, err := workflow.ParseRepository(c.base + name)
+	if err != nil || name == "" {
+		return "", fmt.Errorf("%.200q is not the name of a repository", name)
+	}
+	return repo.String(), nil
+}
+
+// Find implements [vcs.Repository]. It accepts a name with and without the suffix .git.
+func (c *client) Find(ctx context.Context, name string) (vcs.Repo, error) {
+	var failure error
+	for _, candidate := range []string{name, strings.TrimSuffix(name, "/") + ".git"} {
+		address, err := c.address(candidate)
+		if err != nil {
+			return vcs.Repo{}, err
+		}
+		_, err = c.refs.List(ctx, address, c.credential, []string{"HEAD"})
+		if err == nil {
+			id, err := identify(address)
+			id.Name = strings.Trim(candidate, "/")
+			return vcs.Repo{RepoID: id, CloneURL: address}, err
+		}
+		if failure == nil {
+			failure = err
+		}
+		if !errors.Is(err, vcs.ErrNotFound) {
+			break
+		}
+	}
+	return vcs.Repo{}, failure
+}
+
+// Head implements [vcs.Repository].
+func (c *client) Head(ctx context.Context, repo vcs.RepoID, ref string) (string, error) {
+	address, err := c.address(repo.Name)
+	if err != nil {
+		return "", err
+	}
+	return c.refs.Find(ctx, address, c.credential, ref)
+}
+
+// Refs implements [vcs.Repository].
+func (c *client) Refs(ctx context.Context, repo vcs.RepoID, prefixes []string) ([]vcs.Ref, error) {
+	address, err := c.address(repo.Name)
+	if err != nil {
+		return nil, err
+	}
+	return c.refs.List(ctx, address, c.credential, prefixes)
+}
+
+// Changed implements [vcs.Repository]. The git protocol has no such request, so the files are
+// unknown unless the sender of a delivery lists them.
+func (*client) Changed(context.Context, vcs.RepoID, vcs.Change) (files []string, complete bool, err error) {
+	return nil, false, nil
+}
+
+// CloneAuth implements [vcs.Repository].
+func (c *client) CloneAuth(context.Context, vcs.RepoID) (vcs.Credential, error) {
+	return c.credential, nil
+}
