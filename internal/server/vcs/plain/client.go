@@ -55,7 +55,6 @@ func (c *client) address(name string) (string, error) {
 
 // Find implements [vcs.Repository]. It accepts a name with and without the suffix .git.
 func (c *client) Find(ctx context.Context, name string) (vcs.Repo, error) {
-	var failure error
 	for _, candidate := range []string{name, strings.TrimSuffix(name, "/") + ".git"} {
 		address, err := c.address(candidate)
 		if err != nil {
@@ -67,14 +66,11 @@ func (c *client) Find(ctx context.Context, name string) (vcs.Repo, error) {
 			id.Name = strings.Trim(candidate, "/")
 			return vcs.Repo{RepoID: id, CloneURL: address}, err
 		}
-		if failure == nil {
-			failure = err
-		}
 		if !errors.Is(err, vcs.ErrNotFound) {
-			break
+			return vcs.Repo{}, err
 		}
 	}
-	return vcs.Repo{}, failure
+	return vcs.Repo{}, fmt.Errorf("finding the repository %s: %w", name, vcs.ErrNotFound)
 }
 
 // Head implements [vcs.Repository].
