@@ -37,7 +37,8 @@ import (
 //	[!] operator -until REGEXP ARG…  repeat it until its output matches REGEXP, or no longer does
 //	setid NAME                    set NAME to the id in the last JSON output
 //	setout NAME                   set NAME to the last output
-//	repo NAME DIR                 publish DIR as a git repository: sets NAME_URL and NAME_COMMIT
+//	repo [-password WORD | -ssh] NAME DIR  publish DIR as a git repository: sets NAME_URL and NAME_COMMIT;
+//	                              with -ssh, over SSH, with the file of its login key in NAME_KEY
 //	settings STACK [FILE]         PUT deployment settings (default: only the job's environment)
 //	api [-status N] METHOD PATH [FILE]  one API call; its body goes to stdout
 //	job STACK N STATUS            wait until deployment N of the stack has that status
@@ -183,15 +184,38 @@ func setID(ts *testscript.TestScript, neg bool, args []string) {
 }
 
 func repo(ts *testscript.TestScript, neg bool, args []string) {
-	if len(args) != 2 {
-		ts.Fatalf("usage: repo NAME DIR")
+	flags := flag.NewFlagSet("repo", flag.ContinueOnError)
+	password := flags.String("password", "", "")
+	ssh := flags.Bool("ssh", false, "")
+	ts.Check(flags.Parse(args))
+	if flags.NArg() != 2 {
+		ts.Fatalf("usage: repo [-password WORD | -ssh] NAME DIR")
 	}
-	files, err := lab.ReadFiles(ts.MkAbs(args[1]))
+	name := flags.Arg(0)
+	files, err := lab.ReadFiles(ts.MkAbs(flags.Arg(1)))
 	ts.Check(err)
-	r, commit, err := of(ts).Git.NewRepo(context.Background(), strings.ToLower(args[0]), files)
+	git := of(ts).Git
+	if *password != "" {
+		git, err = lab.StartGitServer(context.Background(), filepath.Join(of(ts).Dir, "git-"+name), lab.GitOptions{Password: *password})
+		ts.Check(err)
+		ts.Defer(func() { _ = git.Close() })
+	}
+	r, commit, err := git.NewRepo(context.Background(), strings.ToLower(name), files)
 	ts.Check(err)
-	ts.Setenv(args[0]+"_URL", r.URL)
-	ts.Setenv(args[0]+"_COMMIT", commit)
+	url := r.URL
+	if *ssh {
+		dir := filepath.Join(of(ts).Dir, "ssh-"+name)
+		ts.Check(os.MkdirAll(dir, 0o700))
+		server, err := lab.StartSSHServer(context.Background(), dir, "")
+		ts.Check(err)
+		ts.Defer(server.Close)
+		url = server.RepoURL(r)
+		key := filepath.Join(dir, "login")
+		ts.Check(os.WriteFile(key, []byte(server.PrivateKey), 0o600))
+		ts.Setenv(name+"_KEY", key)
+	}
+	ts.Setenv(name+"_URL", url)
+	ts.Setenv(name+"_COMMIT", commit)
 }
 
 func settings(ts *testscript.TestScript, neg bool, args []string) {
