@@ -14,6 +14,7 @@ import (
 	"workflowagent/internal/server/identity"
 	"workflowagent/internal/server/pools"
 	"workflowagent/internal/server/store"
+	"workflowagent/internal/server/vcs/outbox"
 	"workflowagent/internal/termtext"
 	"workflowagent/internal/workflow"
 )
@@ -61,6 +62,9 @@ func (s *Service) finish(tx *store.Tx, job *store.Job, v verdict, now time.Time)
 	tx.OnCommit(func() { s.writers.forget(job.ID) })
 	tx.Notify(pools.QueueTopic, pools.OrgPayload(job.OrgID))
 	changed(tx, *job)
+	if err := outbox.Changed(tx, job.StackID, job.DeploymentID); err != nil {
+		return err
+	}
 	return s.recordEnd(tx, *job)
 }
 

@@ -11,6 +11,7 @@ import (
 	"workflowagent/internal/server/fault"
 	"workflowagent/internal/server/identity"
 	"workflowagent/internal/server/store"
+	"workflowagent/internal/server/vcs/outbox"
 	"workflowagent/internal/server/webhooks"
 	"workflowagent/internal/termtext"
 	"workflowagent/internal/workflow"
@@ -145,6 +146,9 @@ func (s *Service) leave(tx *store.Tx, job *store.Job, now time.Time) error {
 	}
 	job.StartedAt = now
 	changed(tx, *job)
+	if err := outbox.Changed(tx, job.StackID, job.DeploymentID); err != nil {
+		return err
+	}
 	return s.record(tx, *job, webhooks.DeploymentStarted)
 }
 
