@@ -28,26 +28,37 @@ type Repo struct {
 // contents. It adds or replaces these files and keeps all others. A new branch starts at main. A
 // file that starts with "#!" is executable.
 func (r *Repo) Commit(ctx context.Context, branch, message string, files map[string]string) (string, error) {
+	var changes bytes.Buffer
+	for _, path := range sortedKeys(files) {
+		mode := "100644"
+		if strings.HasPrefix(files[path], "#!") {
+			mode = "100755"
+		}
+		fmt.Fprintf(&changes, "M %s inline %s\n", mode, strconv.Quote(path))
+		fmt.Fprintf(&changes, "data %d\n%s\n", len(files[path]), files[path])
+	}
+	return r.commit(ctx, branch, message, changes.String())
+}
+
+// Move adds a commit that renames a file to a branch. It returns the commit's hash.
+func (r *Repo) Move(ctx context.Context, branch, from, to string) (string, error) {
+	return r.commit(ctx, branch, "Move "+from, fmt.Sprintf("R %s %s\n", strconv.Quote(from), strconv.Quote(to)))
+}
+
+// commit adds a commit with changes in the language of git fast-import.
+func (r *Repo) commit(ctx context.Context, branch, message, changes string) (string, error) {
 	var script bytes.Buffer
-	data := func(s string) { fmt.Fprintf(&script, "data %d\n%s\n", len(s), s) }
 
 	fmt.Fprintf(&script, "commit refs/heads/%s\n", branch)
 	fmt.Fprintf(&script, "committer Lab <lab@example.invalid> %d +0000\n", time.Now().Unix())
-	data(message)
+	fmt.Fprintf(&script, "data %d\n%s\n", len(message), message)
 	for _, parent := range []string{branch, MainBranch} {
 		if hash, err := r.git(ctx, nil, "rev-parse", "--verify", "--quiet", "refs/heads/"+parent); err == nil {
 			fmt.Fprintf(&script, "from %s\n", hash)
 			break
 		}
 	}
-	for _, path := range sortedKeys(files) {
-		mode := "100644"
-		if strings.HasPrefix(files[path], "#!") {
-			mode = "100755"
-		}
-		fmt.Fprintf(&script, "M %s inline %s\n", mode, strconv.Quote(path))
-		data(files[path])
-	}
+	script.WriteString(changes)
 	if _, err := r.git(ctx, &script, "fast-import", "--quiet", "--date-format=raw"); err != nil {
 		return "", fmt.Errorf("committing to %s: %w", branch, err)
 	}

@@ -99,7 +99,14 @@ func (c *Client) call(ctx context.Context, method, path string, extra map[string
 	if !strings.Contains(path, "://") {
 		address = c.Base + path
 	}
-	answer, err := c.Peer.Do(ctx, outbound.Call{Method: method, URL: address, Header: header, Body: body})
+	call := outbound.Call{Method: method, URL: address, Header: header, Body: body}
+	answer, err := c.Peer.Do(ctx, call)
+	if err == nil && (answer.Status == 301 || answer.Status == 302) {
+		// A forge refuses a change under the old name of a repository, and names the new address.
+		if call.URL, err = resolve(address, answer.Header["Location"]); err == nil {
+			answer, err = c.Peer.Do(ctx, call)
+		}
+	}
 	if err != nil {
 		return Response{}, &unreachableError{err}
 	}
@@ -118,6 +125,18 @@ func (c *Client) call(ctx context.Context, method, path string, extra map[string
 		return res, errors.New("the forge's response is not the documented JSON: is its address right?")
 	}
 	return res, nil
+}
+
+func resolve(address string, location []string) (string, error) {
+	base, err := url.Parse(address)
+	if err != nil {
+		return "", err
+	}
+	to, err := base.Parse(strings.Join(location, ""))
+	if err != nil {
+		return "", errors.New("the forge redirected the request to an invalid address")
+	}
+	return to.String(), nil
 }
 
 // unreachableError marks an error of the network.

@@ -1,0 +1,59 @@
+package rest
+
+import (
+	"context"
+	"errors"
+
+	"workflowagent/internal/server/vcs"
+)
+
+// Thread is the comments of a pull request.
+type Thread interface {
+	// Create adds a comment.
+	Create(ctx context.Context, body string) (id string, err error)
+	// Replace replaces the body of a comment, or returns an error that wraps [vcs.ErrNotFound].
+	Replace(ctx context.Context, id, body string) error
+	// Find returns the comment of the integration's own account that contains a text, or "".
+	// Others may write the text too, and their comments are never changed.
+	Find(ctx context.Context, text string) (id string, err error)
+}
+
+// Upsert implements [vcs.Commenter] for a thread.
+func Upsert(ctx context.Context, t Thread, c vcs.Comment) (id string, err error) {
+	if c.ID != "" {
+		if err := t.Replace(ctx, c.ID, c.Body); !errors.Is(err, vcs.ErrNotFound) {
+			return c.ID, err
+		}
+	}
+	id, err = t.Find(ctx, c.Marker)
+	if err != nil {
+		return "", err
+	}
+	if id == "" {
+		return t.Create(ctx, c.Body)
+	}
+	return id, t.Replace(ctx, id, c.Body)
+}
+
+// maxPages limits the pages of a list.
+const maxPages = 30
+
+// ErrManyPages reports that a list has more pages than [Pages] reads.
+var ErrManyPages = errors.New("the forge's list has too many pages")
+
+// Pages reads a list page by page, until each returns false. A page is what a path returns.
+func Pages[T any](ctx context.Context, c *Client, path string, each func(page T) (more bool, err error)) error {
+	for range maxPages {
+		var page T
+		res, err := c.Get(ctx, path, &page)
+		if err != nil {
+			return err
+		}
+		more, err := each(page)
+		if err != nil || !more || res.Next == "" {
+			return err
+		}
+		path = res.Next
+	}
+	return ErrManyPages
+}

@@ -1,0 +1,49 @@
+package rest
+
+import (
+	"slices"
+	"time"
+
+	"workflowagent/internal/server/vcs"
+)
+
+// Updates collects the pull requests of a list that begins with the latest update.
+type Updates struct {
+	since  time.Time
+	latest time.Time
+	pulls  []vcs.Pull
+}
+
+// NewUpdates returns a collection of what was updated since a cursor, which is the time of the
+// latest update in RFC 3339 format.
+func NewUpdates(since vcs.Cursor) *Updates {
+	at, err := time.Parse(time.RFC3339Nano, string(since))
+	if err != nil {
+		at = time.Time{}
+	}
+	return &Updates{since: at, latest: at}
+}
+
+// Add adds a pull request. It returns false if this and all following ones are older than the
+// cursor. Those of the cursor's own time are returned again, because others can have that time too.
+func (u *Updates) Add(p vcs.Pull) bool {
+	if p.UpdatedAt.Before(u.since) {
+		return false
+	}
+	if p.UpdatedAt.After(u.latest) {
+		u.latest = p.UpdatedAt
+	}
+	u.pulls = append(u.pulls, p)
+	return true
+}
+
+// Result returns the pull requests, the one with the oldest update first, and the next cursor. The
+// cursor of a list without any is not zero, so that the next list contains closed ones too.
+func (u *Updates) Result() ([]vcs.Pull, vcs.Cursor) {
+	slices.SortStableFunc(u.pulls, func(a, b vcs.Pull) int { return a.UpdatedAt.Compare(b.UpdatedAt) })
+	latest := u.latest
+	if latest.IsZero() {
+		latest = time.Unix(0, 0)
+	}
+	return u.pulls, vcs.Cursor(latest.UTC().Format(time.RFC3339Nano))
+}
