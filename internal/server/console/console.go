@@ -17,6 +17,7 @@ import (
 	"workflowagent/internal/server/console/page"
 	"workflowagent/internal/server/console/palette"
 	"workflowagent/internal/server/console/queue"
+	"workflowagent/internal/server/console/schedules"
 	"workflowagent/internal/server/console/stack"
 	"workflowagent/internal/server/console/stacksettings"
 	"workflowagent/internal/server/deployments"
@@ -70,6 +71,7 @@ func New(d Deps) *page.Site {
 	orgsettings.Register(site, orgsettings.Deps{
 		Deployments: d.Deployments, Identity: d.Identity, OIDC: d.OIDC, Pools: d.Pools, Webhooks: d.Webhooks, APIURL: d.APIURL,
 	})
+	schedules.Register(site, d.Triggers)
 	activity.Register(site, activity.Deps{Audit: d.Audit})
 	return site
 }

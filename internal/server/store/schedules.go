@@ -2,6 +2,7 @@ package store
 
 import (
 	"fmt"
+	"strings"
 	"time"
 
 	"workflowagent/internal/server/store/database"
@@ -35,7 +36,9 @@ type Schedule struct {
 	LastDeployment string    // id of the last deployment, or ""
 	CreatedAt      time.Time
 	ModifiedAt     time.Time
-	OrgID          string `db:"-" read:"s.org_id"` // of the stack
+	OrgID          string `db:"-" read:"s.org_id"`  // of the stack
+	Project        string `db:"-" read:"s.project"` // of the stack
+	Stack          string `db:"-" read:"s.name"`
 }
 
 // ScheduleResult is what a schedule did at a time at which it was due.
@@ -88,6 +91,68 @@ func (tx *Tx) CountSchedules(stackID string) (int64, error) {
 // ScheduleBytes returns the size of the requests of the schedules that [Tx.Schedules] returns.
 func (tx *Tx) ScheduleBytes(stackID string) (int64, error) {
 	return database.Scalar[int64](tx.Tx, "SELECT CAST(COALESCE(SUM(LENGTH(request)), 0) AS BIGINT) FROM schedules WHERE stack_id = $1 AND fired = 0", stackID)
+}
+
+// OrgScheduleFilter selects schedules of an organization, except one-time schedules that have fired.
+// An empty field selects all.
+type OrgScheduleFilter struct {
+	OrgID string // required
+	Reach Reach
+	Kind  ScheduleKind
+	// Contains is a part of the stack's name in the form project/stack, regardless of case.
+	Contains string
+	// Active selects only schedules that are not paused.
+	Active bool
+	// After is the schedule before the selected ones, with its Paused, NextAt and ID.
+	After Schedule
+	Limit int
+}
+
+// query returns the condition, the order and the limit of a filter; "" means that it selects nothing.
+func (f OrgScheduleFilter) query() (text string, args []any) {
+	where, args := f.Reach.query(f.OrgID)
+	if where == "" {
+		return "", nil
+	}
+	where = "JOIN organizations o ON o.id = s.org_id WHERE c.fired = 0 AND s.org_id = $1 AND " + where
+	arg := func(v any) string {
+		args = append(args, v)
+		return fmt.Sprintf("$%d", len(args))
+	}
+	if f.Kind != "" {
+		where += " AND c.kind = " + arg(f.Kind)
+	}
+	if f.Contains != "" {
+		where += " AND lower(s.project || '/' || s.name) LIKE " + arg("%"+likeText.Replace(strings.ToLower(f.Contains))+"%") + ` ESCAPE '\'`
+	}
+	if f.Active {
+		where += " AND c.paused = 0"
+	}
+	if f.After.ID != "" {
+		paused, next, id := arg(f.After.Paused), arg(f.After.NextAt), arg(f.After.ID)
+		where += fmt.Sprintf(" AND c.paused >= %s AND (c.paused > %[1]s OR c.next_at > %[2]s OR c.next_at = %[2]s AND c.id > %[3]s)", paused, next, id)
+	}
+	return where + fmt.Sprintf(" ORDER BY c.paused, c.next_at, c.id LIMIT %d", f.Limit), args
+}
+
+// SchedulesOfOrg returns the selected schedules in the order in which they are due, paused ones last.
+func (tx *Tx) SchedulesOfOrg(f OrgScheduleFilter) ([]Schedule, error) {
+	query, args := f.query()
+	if query == "" {
+		return nil, nil
+	}
+	return schedules.All(tx.Tx, query, args...)
+}
+
+// SchedulesOfOrgBytes returns the size of the requests of the schedules that [Tx.SchedulesOfOrg]
+// returns.
+func (tx *Tx) SchedulesOfOrgBytes(f OrgScheduleFilter) (int64, error) {
+	query, args := f.query()
+	if query == "" {
+		return 0, nil
+	}
+	return database.Scalar[int64](tx.Tx, "SELECT CAST(COALESCE(SUM(n), 0) AS BIGINT) FROM (SELECT LENGTH(c.request) AS n FROM schedules c JOIN stacks s ON s.id = c.stack_id "+
+		query+") sizes", args...)
 }
 
 // DueSchedules returns the ids of up to limit schedules that are due, the longest due first.

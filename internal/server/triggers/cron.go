@@ -115,13 +115,7 @@ func (c cron) in(month, after time.Time) (time.Time, bool) {
 	if !slices.Contains(c.months, int(month.Month())-1) {
 		return time.Time{}, false
 	}
-	shape := monthShape{month.AddDate(0, 1, -1).Day(), month.Weekday()}
-	days, known := c.daysOf[shape]
-	if !known {
-		days, _ = due(c.days, shape.length, func(i int) time.Time { return month.AddDate(0, 0, i) })
-		c.daysOf[shape] = days
-	}
-	for _, day := range days {
+	for _, day := range c.daysIn(month) {
 		for _, hour := range c.hours {
 			for _, minute := range c.minutes {
 				next := time.Date(month.Year(), month.Month(), day+1, hour, minute, 0, 0, time.UTC)
@@ -132,4 +126,29 @@ func (c cron) in(month, after time.Time) (time.Time, bool) {
 		}
 	}
 	return time.Time{}, false
+}
+
+// daysIn returns the days of a month that are due, counted from 0.
+func (c cron) daysIn(month time.Time) []int {
+	shape := monthShape{month.AddDate(0, 1, -1).Day(), month.Weekday()}
+	days, known := c.daysOf[shape]
+	if !known {
+		days, _ = due(c.days, shape.length, func(i int) time.Time { return month.AddDate(0, 0, i) })
+		c.daysOf[shape] = days
+	}
+	return days
+}
+
+// on returns the minutes of a day, in UTC, that are due.
+func (c cron) on(day time.Time) (m Minutes) {
+	month := time.Date(day.Year(), day.Month(), 1, 0, 0, 0, 0, time.UTC)
+	if !slices.Contains(c.months, int(month.Month())-1) || !slices.Contains(c.daysIn(month), day.Day()-1) {
+		return m
+	}
+	for _, hour := range c.hours {
+		for _, minute := range c.minutes {
+			m[hour] |= 1 << minute
+		}
+	}
+	return m
 }

@@ -61,9 +61,13 @@ func newWorld(t *testing.T) *world {
 	for path, body := range map[string]any{
 		"/api/stacks/" + w.org + "/box":          map[string]string{"stackName": "fresh"},
 		"/api/stacks/" + w.stack.Name + "/hooks": hook,
-		"/api/orgs/" + w.org + "/hooks":          map[string]any{"name": "all", "displayName": hostile, "payloadUrl": "https://hooks.invalid/x", "format": "raw", "active": true, "organizationName": w.org},
-		"/api/orgs/" + w.org + "/teams/pulumi":   map[string]string{"name": "core", "displayName": hostile, "description": hostile},
-		"/api/orgs/" + w.org + "/tokens":         map[string]any{"name": hostile, "description": strings.Repeat("long", 50), "admin": true},
+		"/api/stacks/" + w.stack.Name + "/deployments/schedules": map[string]any{
+			"scheduleCron": "*/15 * * * *", "request": map[string]any{"operation": "preview"},
+		},
+		"/api/stacks/" + w.stack.Name + "/deployments/drift/schedules": map[string]any{"scheduleCron": "0 3 * * *"},
+		"/api/orgs/" + w.org + "/hooks":                                map[string]any{"name": "all", "displayName": hostile, "payloadUrl": "https://hooks.invalid/x", "format": "raw", "active": true, "organizationName": w.org},
+		"/api/orgs/" + w.org + "/teams/pulumi":                         map[string]string{"name": "core", "displayName": hostile, "description": hostile},
+		"/api/orgs/" + w.org + "/tokens":                               map[string]any{"name": hostile, "description": strings.Repeat("long", 50), "admin": true},
 	} {
 		if err := w.Server.Call(ctx, http.MethodPost, path, body, nil); err != nil {
 			t.Fatal(err)
@@ -166,6 +170,7 @@ func TestPages(t *testing.T) {
 		"/{org}/{project}/{stack}/deployments/{version}":    {stack + "/deployments/1", stack + "/deployments/2", stack + "/deployments/3", stack + "/deployments/1?view=timeline", stack + "/deployments/2?view=settings", stack + "/deployments/1?view=changes"},
 		"/{org}/{project}/{stack}/deploy":                   {stack + "/deploy", stack + "/deploy?operation=destroy", fresh + "/deploy"},
 		"/-/server":                                         {"/-/server"},
+		"/{org}/-/schedules":                                {"/" + w.org + "/-/schedules", "/" + w.org + "/-/schedules?view=calendar", "/" + w.org + "/-/schedules?q=nothing"},
 		"/{org}/-/settings":                                 {"/" + w.org + "/-/settings"},
 		"/{org}/-/settings/members":                         {"/" + w.org + "/-/settings/members"},
 		"/{org}/-/settings/teams":                           {"/" + w.org + "/-/settings/teams"},

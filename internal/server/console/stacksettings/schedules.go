@@ -119,22 +119,3 @@ func (p *pages) changeSchedule(v *page.Visit) (page.Answer, error) {
 	}
 	return page.See(path(v.Stack, "schedules")), nil
 }
-
-// purpose says what a schedule does.
-func purpose(c store.Schedule) string {
-	var request struct {
-		Operation        string
-		OperationContext struct {
-			Options struct{ RemediateIfDriftDetected, DeleteAfterDestroy bool }
-		}
-	}
-	_ = json.Unmarshal([]byte(c.Request), &request) // Create encoded it
-	text := request.Operation
-	switch {
-	case request.OperationContext.Options.RemediateIfDriftDetected:
-		text += " and remediate"
-	case request.OperationContext.Options.DeleteAfterDestroy:
-		text += " and delete the stack"
-	}
-	return text
-}

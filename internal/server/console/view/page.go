@@ -118,6 +118,7 @@ var sections = []Section{
 	{"deployments", "Deployments", "d", everyone},
 	{"stacks", "Stacks", "s", everyone},
 	{"pools", "Pools", "p", members},
+	{"schedules", "Schedules", "c", everyone},
 	{"activity", "Activity", "a", admins},
 	{"settings", "Settings", "o", members},
 }

@@ -11,7 +11,7 @@ export function enabled() {
 
 const help = [
   ["Ctrl+K", "find a page or action"],
-  ["g, then d s p a o", "go to deployments, stacks, pools, activity, settings"],
+  ["g, then d s p c a o", "go to deployments, stacks, pools, schedules, activity, settings"],
   ["/", "filter the list"],
   ["j k", "next and previous row"],
   ["Enter", "open the row"],

@@ -1,0 +1,82 @@
+package triggers
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+
+	"workflowagent/internal/server/budget"
+	"workflowagent/internal/server/fault"
+	"workflowagent/internal/server/identity"
+	"workflowagent/internal/server/store"
+)
+
+// Overview is a part of the schedules of an organization.
+type Overview struct {
+	List []store.Schedule
+	// More reports whether further schedules follow.
+	More bool
+	// OrgPaused reports whether all deployments of the organization are paused.
+	OrgPaused bool
+	// PausedStacks are the paused stacks of the organization, in the form project/stack.
+	PausedStacks map[string]bool
+}
+
+// OfOrg returns up to f.Limit schedules of the stacks of an organization that a caller can see, in
+// the order in which they are due, paused ones last.
+func (s *Service) OfOrg(ctx context.Context, p identity.Principal, f store.OrgScheduleFilter) (Overview, error) {
+	o := Overview{PausedStacks: map[string]bool{}}
+	if p.Role(f.OrgID) == "" {
+		return o, fault.Forbidden("Forbidden: %s does not belong to the organization", p.Name())
+	}
+	limit := f.Limit
+	f.Reach, f.Limit = p.Reach(f.OrgID), limit+1
+	size, err := store.Read(ctx, s.db, func(tx *store.Tx) (int64, error) { return tx.SchedulesOfOrgBytes(f) })
+	if err != nil {
+		return o, fmt.Errorf("measuring schedules: %w", err)
+	}
+	if err := budget.Of(ctx).Take(ctx, requestCopies*size); err != nil {
+		return o, err
+	}
+	err = s.db.Read(ctx, func(tx *store.Tx) error {
+		o.List, err = tx.SchedulesOfOrg(f)
+		if err != nil {
+			return err
+		}
+		queue, err := tx.OrgQueue(f.OrgID)
+		if err != nil {
+			return err
+		}
+		paused, err := tx.PausedStacks(f.Reach)
+		o.OrgPaused = queue.Paused
+		for _, name := range paused {
+			o.PausedStacks[name] = true
+		}
+		return err
+	})
+	if err != nil {
+		return o, fmt.Errorf("listing the schedules of an organization: %w", err)
+	}
+	o.More = len(o.List) > limit
+	o.List = o.List[:min(limit, len(o.List))]
+	return o, nil
+}
+
+// Purpose says what a schedule does.
+func Purpose(c store.Schedule) string {
+	var request struct {
+		Operation        string
+		OperationContext struct {
+			Options struct{ RemediateIfDriftDetected, DeleteAfterDestroy bool }
+		}
+	}
+	_ = json.Unmarshal([]byte(c.Request), &request) // Create encoded it
+	text := request.Operation
+	switch {
+	case request.OperationContext.Options.RemediateIfDriftDetected:
+		text += " and remediate"
+	case request.OperationContext.Options.DeleteAfterDestroy:
+		text += " and delete the stack"
+	}
+	return text
+}
