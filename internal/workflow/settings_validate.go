@@ -19,7 +19,7 @@ func (s *Settings) Validate() error {
 		return err
 	}
 	if s.GitHub != nil {
-		if err := member("gitHub.repository", s.GitHub.Repository, checkRepository); err != nil {
+		if err := member("gitHub.repository", s.GitHub.Repository, CheckRepositoryName); err != nil {
 			return err
 		}
 	}
@@ -27,7 +27,11 @@ func (s *Settings) Validate() error {
 		if !slices.Contains(vcsProviders, v.Provider) {
 			return fmt.Errorf("vcs.provider must be one of %s", strings.Join(vcsProviders, ", "))
 		}
-		return member("vcs.repository", v.Repository, checkRepository)
+		check := CheckRepositoryName
+		if v.Provider == "custom" {
+			check = CheckRepositoryPath
+		}
+		return member("vcs.repository", v.Repository, check)
 	}
 	return nil
 }
@@ -300,12 +304,23 @@ func CheckRepoDir(dir string) error {
 	return nil
 }
 
-// checkRepository returns an error unless repository has the form "owner/name" of some provider.
-func checkRepository(repository string) error {
+// CheckRepositoryName returns an error unless repository has the form "owner/name" of some provider.
+func CheckRepositoryName(repository string) error {
+	if err := CheckRepositoryPath(repository); err != nil {
+		return err
+	}
+	if !strings.Contains(repository, "/") {
+		return fmt.Errorf("%q does not look like owner/name", repository)
+	}
+	return nil
+}
+
+// CheckRepositoryPath returns an error unless repository can be joined to the address of a server.
+func CheckRepositoryPath(repository string) error {
 	if err := checkWord(repository, 512); err != nil {
 		return err
 	}
-	if strings.Contains(repository, "..") || !strings.Contains(repository, "/") {
+	if strings.Contains(repository, "..") {
 		return fmt.Errorf("%q does not look like owner/name", repository)
 	}
 	return nil

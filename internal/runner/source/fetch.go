@@ -131,7 +131,7 @@ func (f *fetch) defaultBranch(ctx context.Context) (revision, error) {
 }
 
 // commit fetches a commit by its hash if the server allows it. Otherwise it fetches all branches
-// and tags.
+// and tags, and the ref that contains the commit if it is neither.
 func (f *fetch) commit(ctx context.Context, want revision) error {
 	if want.isFullHash() {
 		err := f.fetch(ctx, true, want.commit)
@@ -149,6 +149,12 @@ func (f *fetch) commit(ctx context.Context, want revision) error {
 		return err
 	}
 	out, err := f.git.run(ctx, "rev-parse", "--verify", want.commit+"^{commit}")
+	if err != nil && ctx.Err() == nil && want.isFullHash() && want.ref != "" {
+		if err := f.fetch(ctx, false, "+"+want.ref+":refs/workflow/source"); err != nil {
+			return err
+		}
+		out, err = f.git.run(ctx, "rev-parse", "--verify", want.commit+"^{commit}")
+	}
 	hash := strings.TrimSpace(out)
 	failed, _ := errors.AsType[*commandError](err)
 	switch {

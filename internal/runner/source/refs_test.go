@@ -1,6 +1,9 @@
 package source_test
 
 import (
+	"net/http/httptest"
+	"net/http/httputil"
+	"net/url"
 	"os"
 	"path/filepath"
 	"strings"
@@ -104,4 +107,36 @@ func name(hash, first, second, evil string) string {
 		return "evil's commit"
 	}
 	return hash
+}
+
+// TestCommitOfRef checks that a commit of a pull request, which is in no branch, is found by its ref
+// on servers that offer only the commits of refs.
+func TestCommitOfRef(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t, lab.GitOptions{})
+	head := f.commit(t, "change", "two")
+	f.git(t, "config", "uploadpack.allowAnySHA1InWant", "false")
+	f.git(t, "update-ref", "refs/pull/7/head", f.commit(t, "change", "three")) // the tip of a ref is offered
+	f.git(t, "update-ref", "-d", "refs/heads/change")
+	target, err := url.Parse(f.server.URL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	// Without the header, the server uses protocol version 0, in which it offers no other commits.
+	proxy := httptest.NewServer(&httputil.ReverseProxy{Rewrite: func(r *httputil.ProxyRequest) {
+		r.SetURL(target)
+		r.Out.Header.Del("Git-Protocol")
+	}})
+	defer proxy.Close()
+	address := strings.Replace(f.repo.URL, f.server.URL, proxy.URL, 1)
+	if _, err := f.fetch(t.Context(), t, workflow.GitSource{RepoURL: address, Commit: f.first[:39] + "0", Branch: "refs/pull/7/head"}); err == nil {
+		t.Error("fetched a commit that the ref does not contain")
+	}
+	if _, err := f.fetch(t.Context(), t, workflow.GitSource{RepoURL: address, Commit: head}); err == nil {
+		t.Fatal("fetched the commit without its ref, so that this test shows nothing")
+	}
+	got, err := f.fetch(t.Context(), t, workflow.GitSource{RepoURL: address, Commit: head, Branch: "refs/pull/7/head"})
+	if err != nil || got.Commit != head {
+		t.Fatalf("got %+v, %v\n%s", got, err, f.log.String())
+	}
 }

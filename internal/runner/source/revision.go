@@ -11,7 +11,7 @@ import (
 // revision is the revision to check out: a commit, a ref, or the default branch if both are empty.
 type revision struct {
 	commit string // full or abbreviated hash, lower case
-	ref    string // full name, refs/…
+	ref    string // full name, refs/…; with a commit, a ref that contains the commit, or ""
 	branch string // the branch's short name if ref is a branch
 	asked  string // the name in the settings, for messages
 }
@@ -21,14 +21,19 @@ var commitPattern = regexp.MustCompile(`^[0-9a-fA-F]{4,64}$`)
 
 const branchPrefix = "refs/heads/"
 
-// parseRevision returns the revision that the settings select. commit takes precedence over branch.
+// parseRevision returns the revision that the settings select. commit takes precedence over branch,
+// which then only helps to find the commit.
 func parseRevision(branch, commit string) (revision, error) {
 	branch, commit = strings.TrimSpace(branch), strings.TrimSpace(commit)
 	if commit != "" {
 		if !commitPattern.MatchString(commit) {
 			return revision{}, fmt.Errorf("%q is not a commit hash: use 4 to 64 hexadecimal digits, or set a branch instead", commit)
 		}
-		return revision{commit: strings.ToLower(commit), asked: commit}, nil
+		rev := revision{commit: strings.ToLower(commit), asked: commit}
+		if strings.HasPrefix(branch, "refs/") && workflow.CheckBranch(branch) == nil {
+			rev.ref = branch
+		}
+		return rev, nil
 	}
 	if branch == "" {
 		return revision{}, nil

@@ -12,6 +12,7 @@ import (
 	"workflowagent/internal/server/identity"
 	"workflowagent/internal/server/pools"
 	"workflowagent/internal/server/store"
+	"workflowagent/internal/server/vcs/integrations"
 	"workflowagent/internal/server/webhooks"
 	"workflowagent/internal/termtext"
 	"workflowagent/internal/workflow"
@@ -41,27 +42,34 @@ func (s *Service) CreateIn(ctx context.Context, tx *store.Tx, p identity.Princip
 	if err != nil {
 		return store.Deployment{}, err
 	}
-	set, err := s.configure(ctx, tx, st, body, inherit)
+	set, checkout, err := s.configure(ctx, tx, st, body, inherit)
 	if err != nil {
 		return store.Deployment{}, err
 	}
 	if err := checkDelete(p, st, op, set); err != nil {
 		return store.Deployment{}, err
 	}
-	if op != workflow.OperationDestroy { // which frees space
+	d := store.Deployment{Operation: op, Initiator: termtext.OneLine(initiator, maxMessage), RequestedBy: p.User.ID, Requester: p.Name(), InheritSettings: inherit}
+	return s.add(ctx, tx, st, d, set, queueing{checkout: checkout}, p.AuditActor())
+}
+
+// queueing is what the queue and the job's definition need besides a deployment and its settings.
+type queueing struct {
+	checkout *store.VCSCheckout // nil if no repository of an integration contains the program
+	group    string             // see [store.Job]
+}
+
+// add completes and queues a deployment.
+func (s *Service) add(ctx context.Context, tx *store.Tx, st store.Stack, d store.Deployment, set *workflow.Settings, q queueing, by audit.Actor) (store.Deployment, error) {
+	if d.Operation != workflow.OperationDestroy { // which frees space
 		if err := s.opts.Quota.Admit(tx, st.OrgID); err != nil {
 			return store.Deployment{}, err
 		}
 	}
-	d := store.Deployment{
-		ID: identity.NewID(), OrgID: st.OrgID, StackID: st.ID, Project: st.Project, Stack: st.Name, Operation: op,
-		Initiator: termtext.OneLine(initiator, maxMessage), RequestedBy: p.User.ID, Requester: p.Name(), InheritSettings: inherit,
-		CreatedAt: tx.Now(),
-	}
-	if err = s.enqueue(tx, &d, identity.NewID(), set); err != nil {
+	d.ID, d.OrgID, d.StackID, d.Project, d.Stack, d.CreatedAt = identity.NewID(), st.OrgID, st.ID, st.Project, st.Name, tx.Now()
+	if err := s.enqueue(tx, &d, identity.NewID(), set, q); err != nil {
 		return d, err
 	}
-	by := p.AuditActor()
 	return d, audit.Record(ctx, tx, audit.Entry{
 		OrgID: st.OrgID, Action: audit.DeploymentCreated, Subject: subjectOf(st), Actor: &by,
 		Detail: map[string]any{"deployment": d.ID, "version": d.Version, "operation": d.Operation, "initiator": d.Initiator},
@@ -93,7 +101,7 @@ func (s *Service) Prepare(ctx context.Context, tx *store.Tx, p identity.Principa
 	if err != nil {
 		return nil, err
 	}
-	set, err := s.configure(ctx, tx, st, body, inherit)
+	set, _, err := s.configure(ctx, tx, st, body, inherit)
 	if err != nil {
 		return nil, err
 	}
@@ -152,12 +160,18 @@ func readRequest(body []byte) (workflow.Operation, bool, error) {
 	return op, r.InheritSettings == nil || *r.InheritSettings, nil
 }
 
-func (s *Service) configure(ctx context.Context, tx *store.Tx, st store.Stack, body []byte, inherit bool) (*workflow.Settings, error) {
+// configure returns the settings of a deployment with encrypted secrets, and what it checks out, or
+// nil if its program is not in the repository that the stack watches.
+func (s *Service) configure(ctx context.Context, tx *store.Tx, st store.Stack, body []byte, inherit bool) (*workflow.Settings, *store.VCSCheckout, error) {
 	var base *workflow.Settings
+	var repo *integrations.Bound
 	if inherit {
 		var err error
 		if base, _, err = storedSettings(tx, st.ID); err != nil {
-			return nil, err
+			return nil, nil, err
+		}
+		if repo, err = s.bound(tx, st, base, body); err != nil {
+			return nil, nil, err
 		}
 	}
 	set, err := workflow.InheritSettings(base, body)
@@ -171,17 +185,17 @@ func (s *Service) configure(ctx context.Context, tx *store.Tx, st store.Stack, b
 		err = set.Deployable()
 	}
 	if err != nil {
-		return nil, fault.Invalid("Bad Request: %s", err)
+		return nil, nil, fault.Invalid("Bad Request: %s", err)
 	}
 	if set.OIDC() != nil && s.opts.Issuer != nil {
 		if err := s.opts.Issuer.CheckClouds(); err != nil {
-			return nil, err
+			return nil, nil, err
 		}
 	}
-	return set, s.seal(ctx, st.ID, set)
+	return set, checkoutOf(repo, set), s.seal(ctx, st.ID, set)
 }
 
-func (s *Service) enqueue(tx *store.Tx, d *store.Deployment, jobID string, set *workflow.Settings) error {
+func (s *Service) enqueue(tx *store.Tx, d *store.Deployment, jobID string, set *workflow.Settings, q queueing) error {
 	pinned, err := poolOf(tx, d.OrgID, set.AgentPoolID)
 	if err != nil {
 		return err
@@ -208,6 +222,7 @@ func (s *Service) enqueue(tx *store.Tx, d *store.Deployment, jobID string, set *
 		ID: jobID, DeploymentID: d.ID, OrgID: d.OrgID, StackID: d.StackID,
 		PoolID: set.AgentPoolID, PoolPinned: pinned, Operation: d.Operation, Version: d.Version,
 		SkipIntermediate: set.Option().SkipIntermediateDeployments,
+		QueueGroup:       q.group,
 		Status:           workflow.StatusNotStarted, Epoch: 1, QueuedAt: d.CreatedAt, ModifiedAt: d.CreatedAt,
 	}
 	if !pinned {
@@ -221,6 +236,12 @@ func (s *Service) enqueue(tx *store.Tx, d *store.Deployment, jobID string, set *
 	}
 	if err := tx.InsertJob(job); err != nil {
 		return err
+	}
+	if c := q.checkout; c != nil {
+		c.DeploymentID = d.ID
+		if err := tx.InsertCheckout(*c); err != nil {
+			return err
+		}
 	}
 	if job.PoolID != "" {
 		tx.Notify(pools.QueueTopic, job.PoolID)

@@ -73,7 +73,11 @@ func (s *Service) Definition(ctx context.Context, p identity.Principal, jobID st
 	if err != nil {
 		return nil, err
 	}
-	return s.define(ctx, d, org.Name, set, token, platform)
+	repo, err := s.openCheckout(ctx, d.ID, set, true)
+	if err != nil {
+		return nil, err
+	}
+	return s.define(ctx, d, org.Name, set, repo, token, platform)
 }
 
 // noteOnce adds a note to a job, whose agent can request the definition again.
@@ -96,7 +100,7 @@ func knownRequester(tx *store.Tx, d store.Deployment) (bool, error) {
 	return err == nil, err
 }
 
-func (s *Service) define(ctx context.Context, d store.Deployment, org string, set *workflow.Settings, token, platform string) (*workflow.JobDefinition, error) {
+func (s *Service) define(ctx context.Context, d store.Deployment, org string, set *workflow.Settings, repo openCheckout, token, platform string) (*workflow.JobDefinition, error) {
 	opts := set.Option()
 	def := &workflow.JobDefinition{
 		OS: "linux", Architecture: architecture(platform), Shell: opts.Shell, Steps: set.Plan(d.Operation),
@@ -110,6 +114,7 @@ func (s *Service) define(ctx context.Context, d store.Deployment, org string, se
 	if def.Shell == "" {
 		def.Shell = "bash"
 	}
+	repo.environment(def)
 	if c := set.OperationContext; c != nil {
 		for name, v := range c.EnvironmentVariables {
 			plain, err := s.reveal(ctx, d.StackID, &v)
@@ -130,7 +135,9 @@ func (s *Service) define(ctx context.Context, d store.Deployment, org string, se
 	if def.Image, err = s.image(ctx, d.StackID, set); err != nil {
 		return nil, err
 	}
-	def.Deployment.Source, err = s.source(ctx, d.StackID, set)
+	if def.Deployment.Source, err = s.source(ctx, d.StackID, set); err == nil {
+		repo.source(def.Deployment.Source)
+	}
 	return def, err
 }
 
@@ -251,7 +258,11 @@ func (s *Service) KnownSecrets(ctx context.Context, deploymentID string) ([]reda
 	if err != nil {
 		return nil, fmt.Errorf("parsing a deployment's settings: %w", err)
 	}
-	def, err := s.define(ctx, d, "", set, "", "")
+	repo, err := s.openCheckout(ctx, d.ID, set, false)
+	if err != nil {
+		return nil, err
+	}
+	def, err := s.define(ctx, d, "", set, repo, "", "")
 	if err != nil {
 		return nil, err
 	}

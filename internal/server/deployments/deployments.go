@@ -46,6 +46,8 @@ type Options struct {
 	Pools   *pools.Service
 	Quota   *quota.Quota    // nil means no limit
 	Issuer  *issuer.Service // issues the jobs' identity tokens; nil: jobs get none
+	// Repositories are those of integrations; nil: the server has none.
+	Repositories repositories
 
 	// ExternalURL is the server's URL for jobs, without a trailing slash.
 	ExternalURL string

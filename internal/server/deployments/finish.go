@@ -69,21 +69,26 @@ func (s *Service) finish(tx *store.Tx, job *store.Job, v verdict, now time.Time)
 }
 
 // skipIntermediate skips each queued deployment of a stack that is superseded by a newer deployment
-// with the same operation, if the superseded deployment's settings permit it.
+// with the same operation and group, if the superseded deployment's settings permit it.
 func (s *Service) skipIntermediate(tx *store.Tx, done store.Job, now time.Time) error {
 	queued, err := tx.QueuedJobsOfStack(done.StackID)
 	if err != nil {
 		return err
 	}
-	newest := map[workflow.Operation]int64{}
+	type kind struct {
+		op    workflow.Operation
+		group string
+	}
+	kindOf := func(j store.Job) kind { return kind{j.Operation, j.QueueGroup} }
+	newest := map[kind]int64{}
 	for _, j := range queued {
-		newest[j.Operation] = max(newest[j.Operation], j.Version)
+		newest[kindOf(j)] = max(newest[kindOf(j)], j.Version)
 	}
 	for _, j := range queued {
-		if !j.SkipIntermediate || j.Version == newest[j.Operation] {
+		if !j.SkipIntermediate || j.Version == newest[kindOf(j)] {
 			continue
 		}
-		text := fmt.Sprintf("Skipped: deployment #%d of the same operation is newer and skipIntermediateDeployments is on.", newest[j.Operation])
+		text := fmt.Sprintf("Skipped: deployment #%d of the same operation is newer and skipIntermediateDeployments is on.", newest[kindOf(j)])
 		if err := s.skip(tx, j, workflow.ReasonSuperseded, text, now); err != nil {
 			return err
 		}

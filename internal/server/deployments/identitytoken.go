@@ -2,7 +2,9 @@ package deployments
 
 import (
 	"context"
+	"errors"
 	"regexp"
+	"strconv"
 	"strings"
 	"time"
 
@@ -104,7 +106,17 @@ func subject(tx *store.Tx, job store.Job) (issuer.Subject, error) {
 		sub.PullRequest = pullRequest(sub.Ref)
 		sub.Fork = sub.PullRequest != ""
 	}
-	return sub, nil
+	c, err := tx.Checkout(d.ID)
+	if errors.Is(err, store.ErrNotFound) {
+		return sub, nil
+	}
+	if err == nil && (c.Pull > 0 || sub.Ref == "") {
+		sub.Ref = c.Ref
+	}
+	if err == nil && c.Pull > 0 {
+		sub.PullRequest, sub.Fork = strconv.FormatInt(c.Pull, 10), c.Fork
+	}
+	return sub, err
 }
 
 // effect returns the operation whose rights an operation needs. Identity tokens name only the four

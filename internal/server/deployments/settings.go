@@ -91,10 +91,16 @@ func (s *Service) changeSettings(ctx context.Context, p identity.Principal, st s
 		}
 		fresh, err := change(old)
 		if err == nil {
+			fresh.CleanTriggers()
 			err = validate(fresh)
 		}
 		if err != nil {
 			return fault.Invalid("Bad Request: %s", err)
+		}
+		if s.opts.Repositories != nil {
+			if err := s.opts.Repositories.Watch(tx, p, st, fresh); err != nil {
+				return err
+			}
 		}
 		// The option takes effect when another user, who may delete the stack, destroys it.
 		if fresh.Option().DeleteAfterDestroy && (old == nil || !old.Option().DeleteAfterDestroy) {
@@ -208,6 +214,9 @@ func poolOf(tx *store.Tx, orgID, id string) (pinned bool, err error) {
 func (s *Service) DeleteSettings(ctx context.Context, st store.Stack) error {
 	err := s.db.Write(ctx, func(tx *store.Tx) error {
 		if err := tx.DeleteDeploymentSettings(st.ID); err != nil {
+			return err
+		}
+		if err := tx.DeleteWatch(st.ID); err != nil {
 			return err
 		}
 		return audit.Record(ctx, tx, audit.Entry{OrgID: st.OrgID, Action: audit.SettingsDeleted, Subject: subjectOf(st)})

@@ -66,7 +66,6 @@ type VCSRepo struct {
 	RemoteID      string // the forge's id
 	Name          string
 	CloneURL      string    `db:"clone_url"`
-	Listed        bool      // an administrator listed it
 	TagsKnown     bool      // the ledger contains all tags of the last poll
 	HookAt        time.Time // time of the last delivery; zero if there was none
 	PollAt        time.Time // time of the next poll
@@ -114,10 +113,9 @@ func (tx *Tx) ReposToPoll(now time.Time, limit int) ([]VCSRepo, error) {
 		ORDER BY r.poll_at, r.id LIMIT $2`, now, limit)
 }
 
-// DeleteUnusedRepos removes up to limit repositories that no administrator listed and no stack has
-// watched, and returns their number.
+// DeleteUnusedRepos removes up to limit repositories that no stack watches, and returns their number.
 func (tx *Tx) DeleteUnusedRepos(before time.Time, limit int) (int64, error) {
-	return tx.Exec(`DELETE FROM vcs_repos WHERE id IN (SELECT r.id FROM vcs_repos r WHERE r.listed = 0 AND r.poll_at < $1 AND r.created_at < $1
+	return tx.Exec(`DELETE FROM vcs_repos WHERE id IN (SELECT r.id FROM vcs_repos r WHERE r.poll_at < $1 AND r.created_at < $1
 		AND NOT EXISTS (SELECT 1 FROM vcs_watches w WHERE w.repo_id = r.id)
 		AND NOT EXISTS (SELECT 1 FROM vcs_events e WHERE e.repo_id = r.id AND e.done = 0) LIMIT $2)`, before, limit)
 }

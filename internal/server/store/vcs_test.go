@@ -22,7 +22,7 @@ func vcsFixture(t *testing.T, db *store.DB) (store.VCSIntegration, store.VCSRepo
 		OldUntil: instant(9), RefusedAt: instant(1), Problem: "x", CreatedBy: "u", CreatedAt: instant(0), ModifiedAt: instant(2),
 	}
 	r := store.VCSRepo{
-		ID: "repo", IntegrationID: "int", RemoteID: "99", Name: "o/r", CloneURL: "https://git.example/o/r.git", Listed: true, TagsKnown: true,
+		ID: "repo", IntegrationID: "int", RemoteID: "99", Name: "o/r", CloneURL: "https://git.example/o/r.git", TagsKnown: true,
 		HookAt: instant(3), PollAt: instant(4), PolledAt: instant(5), Failures: 6, Problem: "y", PullCursor: "c", CreatedAt: instant(0),
 	}
 	write(t, db, func(tx *store.Tx) error { return errors.Join(tx.InsertIntegration(i), tx.InsertRepo(r)) })
@@ -145,8 +145,7 @@ func TestVCSWatches(t *testing.T) {
 			t.Errorf("removed %d watched repositories", n)
 		}
 		write(t, db, func(tx *store.Tx) error {
-			repo.Listed = false
-			return errors.Join(tx.SaveRepo(repo), tx.DeleteWatch("id-a"), tx.DeleteWatch("id-a"))
+			return errors.Join(tx.DeleteWatch("id-a"), tx.DeleteWatch("id-a"))
 		})
 		if n := unused(); n != 1 {
 			t.Errorf("removed %d unused repositories, want 1", n)

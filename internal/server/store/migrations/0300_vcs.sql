@@ -27,14 +27,13 @@ CREATE TABLE vcs_integrations (
 );
 CREATE INDEX vcs_integrations_by_app ON vcs_integrations (app_id) WHERE app_id <> '';
 
--- A repository that a stack watches, or that an administrator listed.
+-- A repository that a stack watches.
 CREATE TABLE vcs_repos (
     id             TEXT PRIMARY KEY,
     integration_id TEXT NOT NULL REFERENCES vcs_integrations (id) ON DELETE CASCADE,
     remote_id      TEXT NOT NULL,
     name           TEXT NOT NULL,
     clone_url      TEXT NOT NULL,
-    listed         BIGINT NOT NULL,
     tags_known     BIGINT NOT NULL,
     hook_at        BIGINT NOT NULL,
     poll_at        BIGINT NOT NULL,

@@ -1,0 +1,263 @@
+package deployments
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"workflowagent/internal/server/audit"
+	"workflowagent/internal/server/fault"
+	"workflowagent/internal/server/identity"
+	"workflowagent/internal/server/store"
+	"workflowagent/internal/server/vcs"
+	"workflowagent/internal/server/vcs/integrations"
+	"workflowagent/internal/termtext"
+	"workflowagent/internal/workflow"
+)
+
+// repositories knows the repositories of integrations.
+type repositories interface {
+	// Watch makes a stack watch the repository in its settings, on behalf of p.
+	Watch(tx *store.Tx, p identity.Principal, st store.Stack, set *workflow.Settings) error
+	// Bound returns the repository that a stack watches.
+	Bound(tx *store.Tx, stackID string) (b integrations.Bound, ok bool, err error)
+	// CloneAuth returns a credential for a repository.
+	CloneAuth(ctx context.Context, integrationID, repoID, name string) (vcs.Credential, error)
+}
+
+// bound returns the repository that a stack watches, if the request does not name another one. It
+// sets the repository's address in base, the stack's settings, so that their credentials are used
+// only for that address.
+func (s *Service) bound(tx *store.Tx, st store.Stack, base *workflow.Settings, body []byte) (*integrations.Bound, error) {
+	if s.opts.Repositories == nil || base == nil {
+		return nil, nil
+	}
+	b, ok, err := s.opts.Repositories.Bound(tx, st.ID)
+	if err != nil || !ok {
+		return nil, err
+	}
+	stored, ok := base.Triggers()
+	if !ok || !b.Same(stored) || !base.FromRepository(b.CloneURL) {
+		return nil, nil
+	}
+	requested, err := workflow.RequestSettings(body)
+	if err != nil {
+		return nil, fault.Invalid("Bad Request: %s", err)
+	}
+	if t, ok := requested.Triggers(); ok && !b.Same(t) {
+		base.DropCredentials()
+		return nil, nil
+	}
+	base.SetRepository(b.CloneURL)
+	return &b, nil
+}
+
+// checkoutOf returns what a deployment checks out from the repository that its stack watches, or nil
+// if it uses another source.
+func checkoutOf(b *integrations.Bound, set *workflow.Settings) *store.VCSCheckout {
+	if b == nil || set.Git() == nil || set.Git().RepoURL != b.CloneURL && set.Git().GitAuth == nil {
+		return nil
+	}
+	g := set.Git()
+	return &store.VCSCheckout{
+		IntegrationID: b.Watch.IntegrationID, RepoID: b.Watch.RepoID, CommitID: strings.ToLower(g.Commit), Ref: requestedRef(g),
+	}
+}
+
+// Trigger is a change in a repository that causes a deployment of a stack.
+type Trigger struct {
+	Operation workflow.Operation
+	Initiator string // such as [vcs.InitiatorPush]
+	// Requester is the forge's account, for display only: it grants nothing.
+	Requester string
+	// Checkout is what the deployment checks out.
+	Checkout store.VCSCheckout
+	// Group separates deployments that must not supersede each other; see [store.Job].
+	Group string
+	// Pool is the agent pool, or "" for that of the settings.
+	Pool string
+	// DeleteAfterDestroy removes the stack after it was destroyed.
+	DeleteAfterDestroy bool
+}
+
+// CreateFor queues a deployment for a change in a repository, in the caller's transaction. The
+// deployment acts for no user: its job reaches only its own stack. If CreateFor returns an error with
+// a [fault.Kind], it has changed nothing, and the caller may commit.
+func (s *Service) CreateFor(ctx context.Context, tx *store.Tx, st store.Stack, t Trigger) (store.Deployment, error) {
+	request := map[string]any{"operation": t.Operation}
+	git := map[string]any{}
+	if t.Checkout.CommitID != "" {
+		git["commit"] = t.Checkout.CommitID
+	} else if t.Checkout.Ref != "" {
+		git["branch"] = t.Checkout.Ref
+	}
+	if len(git) > 0 {
+		request["sourceContext"] = map[string]any{"git": git}
+	}
+	if t.Pool != "" {
+		request["agentPoolID"] = t.Pool
+	}
+	if t.DeleteAfterDestroy {
+		request["operationContext"] = map[string]any{"options": map[string]any{"deleteAfterDestroy": true}}
+	}
+	body, err := json.Marshal(request)
+	if err != nil {
+		return store.Deployment{}, fmt.Errorf("encoding a deployment's request: %w", err)
+	}
+	set, checkout, err := s.configure(ctx, tx, st, body, true)
+	if err != nil {
+		return store.Deployment{}, err
+	}
+	if g := set.Git(); g != nil {
+		g.Tag = strings.TrimPrefix(t.Checkout.Ref, vcs.TagPrefix)
+		if g.Tag == t.Checkout.Ref {
+			g.Tag = ""
+		}
+	}
+	if checkout != nil {
+		t.Checkout.IntegrationID, t.Checkout.RepoID = checkout.IntegrationID, checkout.RepoID
+	}
+	d := store.Deployment{
+		Operation: t.Operation, Initiator: t.Initiator, Requester: termtext.OneLine(t.Requester, maxMessage), InheritSettings: true,
+	}
+	return s.add(ctx, tx, st, d, set, queueing{checkout: &t.Checkout, group: t.Group}, audit.Actor{Kind: audit.ActorServer, Name: d.Requester})
+}
+
+// SkipQueued skips the queued deployments of a group of a stack, because of a change in a repository.
+func (s *Service) SkipQueued(tx *store.Tx, stackID, group string, op workflow.Operation, text string) (skipped int, err error) {
+	queued, err := tx.QueuedJobsOfStack(stackID)
+	if err != nil {
+		return 0, err
+	}
+	for _, j := range queued {
+		if j.QueueGroup != group || j.Operation != op {
+			continue
+		}
+		if err := s.skip(tx, j, workflow.ReasonSuperseded, text, tx.Now()); err != nil {
+			return skipped, err
+		}
+		skipped++
+	}
+	return skipped, nil
+}
+
+// openCheckout is a checkout with its decrypted credential. The zero value changes no definition.
+type openCheckout struct {
+	store.VCSCheckout
+	credential *vcs.Credential // nil if the settings contain one
+}
+
+// minLife is the time for which a credential must be valid when a runner receives it.
+const minLife = 20 * time.Minute
+
+// openCheckout returns the checkout of a deployment. If request is set, it requests a credential for
+// the job unless the stored one is valid for long enough; otherwise it returns the stored one.
+func (s *Service) openCheckout(ctx context.Context, deploymentID string, set *workflow.Settings, request bool) (o openCheckout, err error) {
+	if s.opts.Repositories == nil {
+		return o, nil
+	}
+	name := ""
+	err = s.db.Read(ctx, func(tx *store.Tx) (err error) {
+		if o.VCSCheckout, err = tx.Checkout(deploymentID); err != nil {
+			return err
+		}
+		if t, ok := set.Triggers(); ok {
+			name = t.Repository
+		}
+		return nil
+	})
+	if errors.Is(err, store.ErrNotFound) {
+		return openCheckout{}, nil
+	}
+	if err != nil {
+		return o, fmt.Errorf("reading a deployment's checkout: %w", err)
+	}
+	if g := set.Git(); o.IntegrationID == "" || g == nil || g.GitAuth != nil {
+		return o, nil
+	}
+	o.credential = &vcs.Credential{}
+	valid := o.ExpiresAt.IsZero() || time.Until(o.ExpiresAt) > minLife
+	if len(o.Credential) > 0 && (valid || !request) {
+		plain, err := s.opts.Secrets.Decrypt(ctx, scope(deploymentID), o.Credential)
+		if err == nil {
+			err = json.Unmarshal(plain, o.credential)
+		}
+		if err != nil {
+			return o, fmt.Errorf("decrypting the credential of a deployment's repository: %w", err)
+		}
+		return o, nil
+	}
+	if !request {
+		return o, nil
+	}
+	return o, s.requestCredential(ctx, &o, name)
+}
+
+// requestCredential requests the credential of a checkout, and stores it, because it must be masked
+// in what the job reports.
+func (s *Service) requestCredential(ctx context.Context, o *openCheckout, name string) error {
+	c, err := s.opts.Repositories.CloneAuth(ctx, o.IntegrationID, o.RepoID, name)
+	if err != nil && fault.KindOf(err) == "" {
+		err = fault.Wrap(fault.KindUnavailable, err, "Service Unavailable: the credential for the repository could not be obtained: %s", termtext.OneLine(err.Error(), maxMessage))
+	}
+	if err != nil {
+		return err
+	}
+	plain, err := json.Marshal(c)
+	if err != nil {
+		return fmt.Errorf("encoding a credential: %w", err)
+	}
+	if o.Credential, err = s.opts.Secrets.Encrypt(ctx, scope(o.DeploymentID), plain); err != nil {
+		return fmt.Errorf("encrypting a credential: %w", err)
+	}
+	o.credential, o.ExpiresAt = &c, c.Expires
+	return s.db.Write(ctx, func(tx *store.Tx) error { return tx.SaveCheckout(o.VCSCheckout) })
+}
+
+// environment adds the variables that describe the change to a definition.
+func (o openCheckout) environment(def *workflow.JobDefinition) {
+	put := func(name, value string) {
+		if value != "" {
+			def.Env[name] = value
+		}
+	}
+	put("PULUMI_CI_BRANCH_NAME", o.Branch)
+	if tag, ok := strings.CutPrefix(o.Ref, vcs.TagPrefix); ok {
+		put("PULUMI_CI_TAG_NAME", tag)
+	}
+	if o.Pull > 0 {
+		put("PULUMI_PR_NUMBER", strconv.FormatInt(o.Pull, 10))
+		put("PULUMI_CI_PULL_REQUEST_SHA", o.CommitID)
+	}
+	if o.credential == nil {
+		return
+	}
+	for name, value := range o.credential.Environment {
+		put(name, value)
+		def.SecretEnv = append(def.SecretEnv, name)
+	}
+}
+
+// source adds the credential to a definition's source, and the ref from which its commit can be
+// fetched.
+func (o openCheckout) source(src *workflow.Source) {
+	if src == nil || src.Git == nil {
+		return
+	}
+	if o.CommitID != "" && src.Git.Commit == o.CommitID {
+		src.Git.Branch = o.Ref
+	}
+	c := o.credential
+	if c == nil || c.Password == "" && c.SSHPrivateKey == "" {
+		return // a public repository
+	}
+	auth := &workflow.GitAuth{UserName: c.UserName, Password: c.Password, SSHPrivateKey: normalizeKey(c.SSHPrivateKey), SSHPassphrase: c.SSHPassphrase}
+	if auth.UserName == "" {
+		auth.AccessToken, auth.Password = auth.Password, ""
+	}
+	src.Git.Auth = auth
+}

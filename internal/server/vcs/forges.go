@@ -1,0 +1,41 @@
+package vcs
+
+// The providers of integrations, as in the settings of stacks.
+const (
+	ProviderGitHub    = "github"
+	ProviderGitLab    = "gitlab"
+	ProviderBitbucket = "bitbucket"
+	ProviderAzure     = "azure_devops"
+	ProviderCustom    = "custom"
+)
+
+// The flavors of custom integrations. Without one, the integration is a plain git server.
+const (
+	FlavorGitea   = "gitea"
+	FlavorForgejo = "forgejo"
+	FlavorGit     = "git"
+)
+
+// Forges are the kinds of forges by their keys; see [ForgeKey].
+type Forges map[string]Forge
+
+// ForgeKey returns the key of an integration's kind of forge in [Forges]: the provider, except that
+// the custom provider is [FlavorGit] or [FlavorGitea].
+func ForgeKey(provider, flavor string) string {
+	switch {
+	case provider != ProviderCustom:
+		return provider
+	case flavor == FlavorGitea, flavor == FlavorForgejo:
+		return FlavorGitea
+	default:
+		return FlavorGit
+	}
+}
+
+// The initiators of the deployments that events cause.
+const (
+	InitiatorPush   = "git-push"
+	InitiatorTag    = "git-tag"
+	InitiatorPull   = "pull-request"
+	InitiatorReview = "review-stack"
+)

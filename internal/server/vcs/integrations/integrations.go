@@ -1,0 +1,207 @@
+// Package integrations manages the connections of organizations to forges: their credentials, the
+// secrets of their webhooks, and which stacks watch which repositories.
+package integrations
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/sirupsen/logrus"
+
+	"workflowagent/internal/server/fault"
+	"workflowagent/internal/server/store"
+	"workflowagent/internal/server/vcs"
+)
+
+// Topic is the notification channel for watches whose repository must be found and for repositories
+// that must be polled. The payload is the integration's id.
+const Topic = "vcs-watch"
+
+// secrets encrypts the secrets of integrations and binds each ciphertext to a scope.
+type secrets interface {
+	Encrypt(ctx context.Context, scope string, plaintext []byte) ([]byte, error)
+	Decrypt(ctx context.Context, scope string, ciphertext []byte) ([]byte, error)
+}
+
+// Options are the options of [New].
+type Options struct {
+	Log     *logrus.Entry
+	Secrets secrets
+	Forges  vcs.Forges
+	// ExternalURL is the server's URL for forges, without a trailing slash.
+	ExternalURL string
+}
+
+// Service manages integrations. Its methods may be called concurrently.
+type Service struct {
+	db   *store.DB
+	opts Options
+	log  *logrus.Entry
+
+	mu      sync.Mutex
+	clients map[string]client // by integration
+}
+
+// client is a connection to a forge that is reused, because it keeps connections and tokens.
+type client struct {
+	modified time.Time // of the integration
+	vcs.Repository
+}
+
+// New returns a service on a database.
+func New(db *store.DB, o Options) *Service {
+	return &Service{db: db, opts: o, log: o.Log, clients: map[string]client{}}
+}
+
+// scope is the encryption scope of an integration's secrets.
+func scope(integrationID string) string { return "vcs/" + integrationID }
+
+// login is what an integration's encrypted credential contains.
+type login struct {
+	vcs.Credential
+	AppKey string `json:",omitempty"` // PEM
+}
+
+func (s *Service) sealLogin(ctx context.Context, id string, l login) ([]byte, error) {
+	plain, err := json.Marshal(l)
+	if err != nil {
+		return nil, fmt.Errorf("encoding a credential: %w", err)
+	}
+	return s.opts.Secrets.Encrypt(ctx, scope(id), plain)
+}
+
+func (s *Service) openLogin(ctx context.Context, i store.VCSIntegration) (l login, err error) {
+	if len(i.Credential) == 0 {
+		return l, nil
+	}
+	plain, err := s.opts.Secrets.Decrypt(ctx, scope(i.ID), i.Credential)
+	if err == nil {
+		err = json.Unmarshal(plain, &l)
+	}
+	if err != nil {
+		return l, fmt.Errorf("decrypting the credential of integration %s: %w", i.ID, err)
+	}
+	return l, nil
+}
+
+// Forge returns the kind of forge of an integration.
+func (s *Service) Forge(i store.VCSIntegration) (vcs.Forge, error) {
+	f, ok := s.opts.Forges[vcs.ForgeKey(i.Provider, i.Flavor)]
+	if !ok {
+		return nil, fault.Invalid("Bad Request: this server does not support integrations of the provider %q", i.Provider)
+	}
+	return f, nil
+}
+
+// HookSecrets returns the secrets with which deliveries to an integration can be signed now.
+func (s *Service) HookSecrets(ctx context.Context, i store.VCSIntegration, now time.Time) ([][]byte, error) {
+	sealed := [][]byte{i.Secret}
+	if len(i.OldSecret) > 0 && now.Before(i.OldUntil) {
+		sealed = append(sealed, i.OldSecret)
+	}
+	var out [][]byte
+	for _, ct := range sealed {
+		if len(ct) == 0 {
+			continue
+		}
+		plain, err := s.opts.Secrets.Decrypt(ctx, scope(i.ID), ct)
+		if err != nil {
+			return nil, fmt.Errorf("decrypting the webhook secret of integration %s: %w", i.ID, err)
+		}
+		if len(plain) > 0 {
+			out = append(out, plain)
+		}
+	}
+	return out, nil
+}
+
+// Client returns the client of an integration.
+func (s *Service) Client(ctx context.Context, i store.VCSIntegration) (vcs.Repository, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if c, ok := s.clients[i.ID]; ok && c.modified.Equal(i.ModifiedAt) {
+		return c.Repository, nil
+	}
+	c, err := s.connect(ctx, i)
+	if err == nil {
+		s.clients[i.ID] = client{i.ModifiedAt, c}
+	}
+	return c, err
+}
+
+func (s *Service) connect(ctx context.Context, i store.VCSIntegration) (vcs.Repository, error) {
+	forge, err := s.Forge(i)
+	if err != nil {
+		return nil, err
+	}
+	l, err := s.openLogin(ctx, i)
+	if err != nil {
+		return nil, err
+	}
+	set, err := SettingsOf(i)
+	if err != nil {
+		return nil, err
+	}
+	c := vcs.Connection{
+		IntegrationID: i.ID, BaseURL: i.BaseURL, APIURL: i.APIURL, Owner: i.Owner, Project: i.Project, Credential: l.Credential,
+		CACertificate: set.CACertificate, HostKeys: set.HostKeys,
+	}
+	if i.AppID != "" {
+		c.App = &vcs.App{ID: i.AppID, PrivateKey: l.AppKey, Installation: i.Installation, WholeInstallation: set.TokenScope == ScopeInstallation}
+	}
+	return forge.Connect(c)
+}
+
+// forget closes the client of an integration that changed or was removed.
+func (s *Service) forget(id string) {
+	s.mu.Lock()
+	delete(s.clients, id)
+	s.mu.Unlock()
+}
+
+// CanAsk reports whether the forge of an integration can be asked about its refs. A plain git server
+// without a credential may be one that this server cannot reach.
+func CanAsk(i store.VCSIntegration) bool {
+	return vcs.ForgeKey(i.Provider, i.Flavor) != vcs.FlavorGit || len(i.Credential) > 0
+}
+
+// CloneAuth returns a credential for a repository of an integration. repoID is the id of its row, or
+// "" if only the name is known.
+func (s *Service) CloneAuth(ctx context.Context, integrationID, repoID, name string) (vcs.Credential, error) {
+	var i store.VCSIntegration
+	repo := vcs.RepoID{Name: name}
+	err := s.db.Read(ctx, func(tx *store.Tx) (err error) {
+		if i, err = tx.Integration(integrationID); err != nil || repoID == "" {
+			return err
+		}
+		r, err := tx.Repo(repoID)
+		repo = vcs.RepoID{ID: r.RemoteID, Name: r.Name}
+		return err
+	})
+	if errors.Is(err, store.ErrNotFound) {
+		return vcs.Credential{}, fault.NotFound("Not Found: the integration with the stack's repository no longer exists")
+	}
+	if err != nil {
+		return vcs.Credential{}, err
+	}
+	c, err := s.Client(ctx, i)
+	if err != nil {
+		return vcs.Credential{}, err
+	}
+	if repo.ID == "" {
+		found, err := c.Find(ctx, name)
+		if err != nil {
+			return vcs.Credential{}, fmt.Errorf("finding the repository %s: %w", name, err)
+		}
+		repo = found.RepoID
+	}
+	cred, err := c.CloneAuth(ctx, repo)
+	if err != nil {
+		return cred, fmt.Errorf("requesting a credential for the repository %s: %w", repo.Name, err)
+	}
+	return cred, nil
+}

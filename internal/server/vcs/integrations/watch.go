@@ -1,0 +1,235 @@
+package integrations
+
+import (
+	"errors"
+	"fmt"
+	"net/url"
+	"strings"
+
+	"workflowagent/internal/server/fault"
+	"workflowagent/internal/server/identity"
+	"workflowagent/internal/server/store"
+	"workflowagent/internal/server/vcs"
+	"workflowagent/internal/workflow"
+)
+
+// Watch makes a stack watch the repository in its settings, in the transaction that stores them. It
+// returns an error if the settings are invalid, or if p may not choose the repository. Without an
+// integration for the settings' provider, it does nothing: agents clone the repository with the
+// credentials in the settings, and nothing triggers deployments.
+func (s *Service) Watch(tx *store.Tx, p identity.Principal, st store.Stack, set *workflow.Settings) error {
+	before, err := tx.Watch(st.ID)
+	if err != nil && !errors.Is(err, store.ErrNotFound) {
+		return err
+	}
+	w, ok, err := watchOf(tx, st, set, before)
+	if err != nil {
+		return err
+	}
+	if !ok {
+		return tx.DeleteWatch(st.ID)
+	}
+	if w.IntegrationID != before.IntegrationID || w.Name != before.Name {
+		if err := p.Check(st, identity.Manage); err != nil {
+			return fault.Forbidden("Forbidden: the settings name another repository of an integration, whose credentials the stack's deployments then use: this needs the permission %q on stack %s", "admin", st.Ref())
+		}
+	}
+	return s.save(tx, w)
+}
+
+// save stores a watch, and has its repository found or polled now.
+func (s *Service) save(tx *store.Tx, w store.VCSWatch) error {
+	w.FindAt, w.Failures, w.Problem = tx.Now(), 0, ""
+	if w.RepoID != "" {
+		r, err := tx.Repo(w.RepoID)
+		if err != nil {
+			return err
+		}
+		r.PollAt = tx.Now()
+		if err := tx.SaveRepo(r); err != nil {
+			return err
+		}
+	}
+	tx.Notify(Topic, w.IntegrationID)
+	return tx.SaveWatch(w)
+}
+
+// watchOf returns what settings say about a repository. before is the current watch of the stack, or
+// zero.
+func watchOf(tx *store.Tx, st store.Stack, set *workflow.Settings, before store.VCSWatch) (w store.VCSWatch, ok bool, err error) {
+	t, ok := set.Triggers()
+	if !ok {
+		return w, false, nil
+	}
+	for name, patterns := range map[string][]string{"paths": t.Paths, "tagFilters": t.TagFilters} {
+		if err := vcs.CheckFilter(patterns); err != nil {
+			return w, false, fault.Invalid("Bad Request: %s.%s: %s", t.Member, name, err)
+		}
+	}
+	i, name, ok, err := choose(tx, st.OrgID, t)
+	if err != nil || !ok {
+		return w, false, err
+	}
+	w = store.VCSWatch{
+		StackID: st.ID, IntegrationID: i.ID, Name: NameKey(i.Provider, name), Branch: t.Branch,
+		DeployCommits: t.DeployCommits, PreviewPulls: t.PreviewPullRequests, Template: t.PullRequestTemplate, DeployTags: t.DeployTags,
+		Paths: t.Paths, TagFilters: t.TagFilters, Labels: t.ReviewStackLabels,
+	}
+	if t.DeployPullRequest != nil {
+		w.DeployPull = *t.DeployPullRequest
+	}
+	switch {
+	case before.IntegrationID == w.IntegrationID && before.Name == w.Name:
+		w.RepoID = before.RepoID // also if the repository was renamed since
+	case vcs.ForgeKey(i.Provider, i.Flavor) == vcs.FlavorGit:
+		r, err := gitRepo(tx, i, name)
+		if err != nil {
+			return w, false, err
+		}
+		w.RepoID = r.ID
+	}
+	return w, true, nil
+}
+
+// gitRepo returns the repository of a plain git server, which has no other id than its address.
+func gitRepo(tx *store.Tx, i store.VCSIntegration, name string) (store.VCSRepo, error) {
+	address, err := CloneURL(i, name)
+	if err != nil {
+		return store.VCSRepo{}, err
+	}
+	return Repo(tx, i, vcs.Repo{RepoID: vcs.RepoID{ID: address, Name: name}, CloneURL: address})
+}
+
+// Repo returns the row of a repository, and creates or renames it if necessary.
+func Repo(tx *store.Tx, i store.VCSIntegration, repo vcs.Repo) (store.VCSRepo, error) {
+	r, err := tx.RepoByRemoteID(i.ID, repo.ID)
+	switch {
+	case errors.Is(err, store.ErrNotFound):
+		r = store.VCSRepo{
+			ID: identity.NewID(), IntegrationID: i.ID, RemoteID: repo.ID, Name: repo.Name, CloneURL: repo.CloneURL,
+			PollAt: tx.Now(), CreatedAt: tx.Now(),
+		}
+		return r, tx.InsertRepo(r)
+	case err != nil || r.Name == repo.Name:
+		return r, err
+	}
+	r.Name = repo.Name
+	if repo.CloneURL != "" {
+		r.CloneURL = repo.CloneURL
+	} else if r.CloneURL, err = CloneURL(i, repo.Name); err != nil {
+		return r, err
+	}
+	return r, tx.SaveRepo(r)
+}
+
+// choose returns the integration that contains the repository of triggers, and the repository's name.
+func choose(tx *store.Tx, orgID string, t workflow.Triggers) (chosen store.VCSIntegration, name string, ok bool, err error) {
+	all, err := tx.Integrations(orgID)
+	if err != nil {
+		return chosen, "", false, err
+	}
+	matching, ofProvider := 0, 0
+	for _, i := range all {
+		if i.Provider != t.Provider {
+			continue
+		}
+		ofProvider++
+		if t.InstallationID != "" && t.InstallationID != i.ID && t.InstallationID != i.Installation {
+			continue
+		}
+		listed, covers, err := covers(i, t.Repository)
+		if err != nil {
+			return chosen, "", false, err
+		}
+		if covers {
+			matching++
+			chosen, name = i, listed
+		}
+	}
+	const missing = "no integration of the provider %s%s contains the repository %s, or its list of repositories does not allow it"
+	switch {
+	case matching == 1:
+		return chosen, name, true, nil
+	case matching > 1:
+		err = fault.Invalid("Bad Request: %d integrations contain the repository %s: set %s.installationId to the id of one of them", matching, t.Repository, t.Member)
+	case ofProvider > 0 && t.InstallationID != "":
+		err = fault.Invalid("Bad Request: %s.installationId: "+missing, t.Member, t.Provider, " with this id", t.Repository)
+	case ofProvider > 0 && t.Any():
+		err = fault.Invalid("Bad Request: %s.repository: "+missing, t.Member, t.Provider, "", t.Repository)
+	}
+	return store.VCSIntegration{}, "", false, err
+}
+
+// covers reports whether stacks may use a repository of an integration, and returns its name.
+func covers(i store.VCSIntegration, name string) (string, bool, error) {
+	set, err := SettingsOf(i)
+	if err != nil {
+		return "", false, err
+	}
+	owner := i.Owner
+	if i.Provider == vcs.ProviderAzure && i.Project != "" {
+		owner += "/" + i.Project
+	}
+	if owner != "" && !strings.HasPrefix(NameKey(i.Provider, name), NameKey(i.Provider, owner)+"/") {
+		return "", false, nil
+	}
+	listed, ok := set.allowed(i.Provider, name)
+	return listed, ok, nil
+}
+
+// Bound is the repository of an integration that a stack watches.
+type Bound struct {
+	Watch    store.VCSWatch
+	Provider string
+	CloneURL string
+}
+
+// Same reports whether triggers mean the bound repository.
+func (b Bound) Same(t workflow.Triggers) bool {
+	return t.Provider == b.Provider && NameKey(t.Provider, t.Repository) == b.Watch.Name
+}
+
+// Bound returns the repository that a stack watches. ok is not set if it watches none.
+func (s *Service) Bound(tx *store.Tx, stackID string) (b Bound, ok bool, err error) {
+	if b.Watch, err = tx.Watch(stackID); errors.Is(err, store.ErrNotFound) {
+		return b, false, nil
+	} else if err != nil {
+		return b, false, err
+	}
+	i, err := tx.Integration(b.Watch.IntegrationID)
+	if err != nil {
+		return b, false, err
+	}
+	b.Provider = i.Provider
+	if b.Watch.RepoID == "" {
+		b.CloneURL, err = CloneURL(i, b.Watch.Name)
+		return b, err == nil, err
+	}
+	r, err := tx.Repo(b.Watch.RepoID)
+	b.CloneURL = r.CloneURL
+	return b, err == nil, err
+}
+
+// CloneURL returns the address of a repository of an integration, which forges derive from its name.
+func CloneURL(i store.VCSIntegration, name string) (string, error) {
+	base, path := strings.TrimRight(i.BaseURL, "/"), strings.Trim(name, "/")
+	switch i.Provider {
+	case vcs.ProviderAzure:
+		parts := strings.Split(path, "/")
+		if len(parts) != 3 {
+			return "", fault.Invalid("Bad Request: vcs.repository must have the form organization/project/repository for azure_devops")
+		}
+		path = parts[0] + "/" + parts[1] + "/_git/" + parts[2]
+	case vcs.ProviderCustom:
+		if !strings.Contains(base, "://") { // user@host:path
+			return base + "/" + path, nil
+		}
+	default:
+		path = strings.TrimSuffix(path, ".git") + ".git"
+	}
+	u, err := url.Parse(base)
+	if err != nil {
+		return "", fmt.Errorf("parsing the address of integration %s: %w", i.ID, err)
+	}
+	return u.JoinPath(strings.Split(path, "/")...).String(), nil
+}
