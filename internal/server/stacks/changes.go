@@ -9,7 +9,6 @@ import (
 	"workflowagent/internal/server/budget"
 	"workflowagent/internal/server/identity"
 	"workflowagent/internal/server/stacks/changes"
-	"workflowagent/internal/server/stacks/rawjson"
 	"workflowagent/internal/server/store"
 )
 
@@ -113,63 +112,4 @@ func (s *Service) Changes(ctx context.Context, p identity.Principal, st store.St
 		s.reduced.folded(u.ID, 2*e.fold.Size())
 	}
 	return e.tree, nil
-}
-
-// maxSteps bounds the steps of one resource that [Service.ChangeOf] returns.
-const maxSteps = 20
-
-// ChangeOf returns the engine's descriptions of the steps of one resource in an update, in the
-// order of the events. The newest description of a step replaces the
-// others, because it contains values that were not known before, unless it lacks members.
-func (s *Service) ChangeOf(ctx context.Context, p identity.Principal, st store.Stack, u store.Update, urn string) ([][]byte, error) {
-	if err := p.Check(st, identity.StateRead); err != nil {
-		return nil, err
-	}
-	if u.StackID != st.ID {
-		return nil, fmt.Errorf("update %s is not one of stack %s", u.ID, st.Ref())
-	}
-	var out [][]byte
-	index := map[string]int{}
-	for token := ""; ; {
-		part, err := s.Events(ctx, u, token, urn)
-		if err != nil {
-			return nil, err
-		}
-		for _, e := range part.Events {
-			for _, name := range []string{"resourcePreEvent", "resOutputsEvent", "resOpFailedEvent"} {
-				meta := rawjson.Member(rawjson.Member(e, name), "metadata")
-				if meta == nil {
-					continue
-				}
-				op := string(rawjson.Member(meta, "op"))
-				if at, ok := index[op]; ok {
-					if describesAsMuch(meta, out[at]) {
-						out[at] = meta
-					}
-				} else if len(out) < maxSteps {
-					index[op] = len(out)
-					out = append(out, meta)
-				}
-			}
-		}
-		if part.Next == "" || part.Next == token || len(part.Events) == 0 && !Status(u.Status).Finished() {
-			return out, nil
-		}
-		token = part.Next
-	}
-}
-
-// describesAsMuch reports whether the description a of a step has all members that a diff requires
-// and b has.
-func describesAsMuch(a, b []byte) bool {
-	has := func(meta []byte, name string) bool {
-		value := rawjson.Member(meta, name)
-		return value != nil && string(value) != "null"
-	}
-	for _, name := range []string{"old", "new", "detailedDiff", "diffs", "keys"} {
-		if has(b, name) && !has(a, name) {
-			return false
-		}
-	}
-	return true
 }

@@ -1,6 +1,7 @@
 package stack
 
-import (	"cmp"
+import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"slices"

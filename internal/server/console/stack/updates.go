@@ -1,8 +1,10 @@
 package stack
 
-import (	"cmp"
+import (
+	"cmp"
 	"encoding/json"
 	"fmt"
+	"net/http"
 	"slices"
 	"strconv"
 	"time"
@@ -43,27 +45,59 @@ func (p *pages) activity(v *page.Visit) (view.Page, error) {
 }
 
 func (p *pages) update(v *page.Visit) (view.Page, error) {
-	version, err := strconv.ParseInt(v.Param("version"), 10, 64)
-	if err != nil {
-		return view.Page{}, fault.NotFound("The stack has no update %q.", v.Param("version"))
-	}
-	e, err := p.Stacks.Version(v.Context(), v.Stack, version)
+	e, err := p.updateOf(v)
 	if err != nil {
 		return view.Page{}, err
 	}
 	return p.updatePage(v, e)
 }
 
-func (p *pages) preview(v *page.Visit) (view.Page, error) {
-	u, err := p.Stacks.FindUpdate(v.Context(), v.Stack, v.Param("update"))
-	if err != nil {
-		return view.Page{}, err
+// updateOf returns the update or preview of a path.
+func (p *pages) updateOf(v *page.Visit) (stacks.Entry, error) {
+	if id := v.Param("update"); id != "" {
+		u, err := p.Stacks.FindUpdate(v.Context(), v.Stack, id)
+		if err != nil {
+			return stacks.Entry{}, err
+		}
+		list, err := p.Stacks.Entries(v.Context(), []store.Update{u})
+		if err != nil {
+			return stacks.Entry{}, err
+		}
+		return list[0], nil
 	}
-	list, err := p.Stacks.Entries(v.Context(), []store.Update{u})
+	version, err := strconv.ParseInt(v.Param("version"), 10, 64)
 	if err != nil {
-		return view.Page{}, err
+		return stacks.Entry{}, fault.NotFound("The stack has no update %q.", v.Param("version"))
 	}
-	return p.updatePage(v, list[0])
+	return p.Stacks.Version(v.Context(), v.Stack, version)
+}
+
+// tree returns the tree of an update.
+func (p *pages) tree(v *page.Visit, e stacks.Entry) (console.Model, error) {
+	tree, err := p.Stacks.Changes(v.Context(), v.Who, v.Stack, e.Update)
+	if err != nil {
+		return console.Model{}, err
+	}
+	path := updatePath(v.Stack, e.Update)
+	m := console.Model{
+		Tree: tree, Base: path, RowsURL: path + "/changes", Detail: path,
+		Over: stacks.Status(e.Status).Finished(), Preview: e.Preview, Now: time.Now(),
+	}
+	m.Resume(v.Query)
+	return m, nil
+}
+
+// rows sends a part of the tree of an update or preview.
+func (p *pages) rows(w http.ResponseWriter, v *page.Visit) error {
+	e, err := p.updateOf(v)
+	if err != nil {
+		return err
+	}
+	m, err := p.tree(v, e)
+	if err != nil {
+		return err
+	}
+	return m.Window(w, v)
 }
 
 // updateMark returns the mark of an update in title and icon.
@@ -82,7 +116,7 @@ func updateMark(status string) string {
 
 func (p *pages) updatePage(v *page.Visit, e stacks.Entry) (view.Page, error) {
 	out := Page(v.Stack, "updates")
-	tree, err := p.Stacks.Changes(v.Context(), v.Who, v.Stack, e.Update)
+	tree, err := p.tree(v, e)
 	if err != nil {
 		return out, err
 	}
@@ -116,11 +150,8 @@ func (p *pages) updatePage(v *page.Visit, e stacks.Entry) (view.Page, error) {
 	m := updateModel{
 		St: v.Stack, Entry: e, Name: name, View: cmp.Or(v.Query("view"), "changes"), Message: message, Deployment: deployment,
 		Environment: pairsOf(described.Environment), Config: configOf(described.Config), Path: updatePath(v.Stack, e.Update),
+		Changes: tree,
 	}
-	m.Changes = console.Model{
-		Tree: tree, Base: m.Path, Detail: m.Path, Over: stacks.Status(e.Status).Finished(), Preview: e.Preview, Now: time.Now(),
-	}
-	m.Changes.Resume(v.Query)
 	content, err := p.updateView(v, &m)
 	if err != nil {
 		return out, err
@@ -167,19 +198,19 @@ func (p *pages) diff(v *page.Visit, m *updateModel) (templ.Component, error) {
 			}
 		}
 	}
+	steps, err := p.Stacks.StepsOf(v.Context(), v.Who, v.Stack, m.Update, urns...)
+	if err != nil {
+		return nil, err
+	}
 	list := make([]templ.Component, 0, len(urns))
 	for _, urn := range urns {
-		steps, err := p.Stacks.ChangeOf(v.Context(), v.Who, v.Stack, m.Update, urn)
-		if err != nil {
-			return nil, err
-		}
 		var diffs []diff.Diff
-		for _, step := range steps {
+		for _, step := range steps[urn] {
 			d, err := diff.Of(step)
 			if err != nil {
 				return nil, err
 			}
-			if d.Op != "replace" || len(steps) == 1 { // the other steps of a replacement describe it
+			if d.Op != "replace" || len(steps[urn]) == 1 { // the other steps of a replacement describe it
 				diffs = append(diffs, d)
 			}
 		}

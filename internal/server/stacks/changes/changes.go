@@ -2,7 +2,8 @@
 // not depend on the order of the events, because clients send batches in parallel.
 package changes
 
-import (	"encoding/json"
+import (
+	"encoding/json"
 	"hash/maphash"
 	"slices"
 	"strings"

@@ -1,8 +1,5 @@
 package changes
 
-import (
-)
-
 type progress struct {
 	at   int64
 	text string

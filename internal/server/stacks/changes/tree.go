@@ -1,6 +1,7 @@
 package changes
 
-import (	"time"
+import (
+	"time"
 )
 
 // Bounds of a [Reducer]. Rows beyond the bound are only counted.
