@@ -144,7 +144,7 @@ func (s *Server) API(method, path string, in, out any) {
 }
 
 // APIAs is like [Server.API] with another token, but it returns errors of the server as the
-// response's status and body.
+// response's status and body. A token can begin with its scheme, such as "update-token ".
 func (s *Server) APIAs(token, method, path string, in, out any) (status int, body string) {
 	s.t.Helper()
 	var sent io.Reader
@@ -160,7 +160,10 @@ func (s *Server) APIAs(token, method, path string, in, out any) (status int, bod
 		s.t.Fatal(err)
 	}
 	client := &http.Client{Timeout: time.Minute}
-	req.Header.Set("Authorization", "token "+token)
+	if !strings.Contains(token, " ") {
+		token = "token " + token
+	}
+	req.Header.Set("Authorization", token)
 	req.Header.Set("Accept", "application/vnd.pulumi+8")
 	if in != nil {
 		req.Header.Set("Content-Type", "application/json")

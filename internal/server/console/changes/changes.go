@@ -15,7 +15,8 @@ import (
 	"workflowagent/internal/server/stacks/changes"
 )
 
-// PageSize is the maximum number of rows of a tree on one page.
+// PageSize is the maximum number of rows of a tree on one page. Scripts show larger trees as a
+// virtual list, whose rows they read when they are needed.
 const PageSize = 500
 
 // Model is what the components show.
@@ -23,12 +24,16 @@ type Model struct {
 	changes.Tree
 	// Base is the URL of the page that shows the tree; it can contain a query.
 	Base string
+	// RowsURL is the URL of [Model.Window].
+	RowsURL string
 	// Detail is the URL of the page of the update, which shows the diff of a resource.
 	Detail string
 	// All includes resources that do not change.
 	All bool
 	// From is the position of the first row.
 	From int
+	// Unstarted reports that the update does not exist yet.
+	Unstarted bool
 	// Over reports that the update has ended.
 	Over bool
 	// Preview reports that the update only plans.
@@ -156,12 +161,11 @@ func (m Model) status(r changes.Row) string {
 	}
 }
 
-// nodes returns the rows of this page, and the number of all rows.
-func (m Model) nodes() (list []changes.Node, all int) {
-	ordered := m.Ordered(m.All)
-	all = len(ordered)
-	from := min(m.From, all)
-	return ordered[from:min(all, from+PageSize)], all
+// nodes returns the rows of this page, and all rows.
+func (m Model) nodes() (list, all []changes.Node) {
+	all = m.Ordered(m.All)
+	from := min(m.From, len(all))
+	return all[from:min(len(all), from+PageSize)], all
 }
 
 // unchanged returns the number of resources that the tree leaves out.

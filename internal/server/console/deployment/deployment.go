@@ -40,6 +40,7 @@ func Register(site *page.Site, d Deps) {
 	const stack = "/{org}/{project}/{stack}"
 	const one = stack + "/deployments/{version}"
 	site.View(one, page.Stack(identity.StateRead), p.show)
+	site.Raw(one+"/changes", page.Stack(identity.StateRead), p.rows)
 	site.Action(one+"/cancel", page.Stack(identity.Operate), p.cancel)
 	site.Action(one+"/again", page.Stack(identity.Operate), p.again)
 	site.View(stack+"/deploy", page.Stack(identity.Operate), p.form)
@@ -66,16 +67,21 @@ type shown struct {
 	Steps   []segment
 }
 
-func deploymentPath(st store.Stack, version int64, more ...string) string {
-	return page.StackPath(st, append([]string{"deployments", strconv.FormatInt(version, 10)}, more...)...)
+func deploymentPath(st store.Stack, version int64) string {
+	return page.StackPath(st, "deployments", strconv.FormatInt(version, 10))
+}
+
+// deploymentID returns the reference to the deployment of a path: its number or its id.
+func deploymentID(v *page.Visit) string {
+	id := v.Param("version")
+	if _, err := strconv.ParseInt(id, 10, 64); err == nil {
+		return "#" + id
+	}
+	return id
 }
 
 func (p *pages) load(v *page.Visit) (shown, error) {
-	id := v.Param("version")
-	if _, err := strconv.ParseInt(id, 10, 64); err == nil {
-		id = "#" + id // otherwise, it is the deployment's id
-	}
-	det, err := p.Deployments.Get(v.Context(), v.Stack, id)
+	det, err := p.Deployments.Get(v.Context(), v.Stack, deploymentID(v))
 	if err != nil {
 		return shown{}, err
 	}

@@ -9,6 +9,7 @@ import (
 	"io"
 	"math/rand/v2"
 	"net/http"
+	"slices"
 	"sync"
 	"time"
 
@@ -76,14 +77,9 @@ func (s *Site) stream(w http.ResponseWriter, v *Visit, a Access, show func(v *Vi
 	ctx, cancel := context.WithTimeout(v.Context(), streamEnd-time.Duration(rand.Int64N(int64(time.Minute)))) // jitter
 	defer cancel()
 	changed := make(chan struct{}, 1)
-	for _, topic := range p.Live {
-		defer s.opts.Notes.Subscribe(topic.Channel, func(payload string) {
-			if topic.Matches(payload) {
-				signal(changed)
-			}
-		})()
-	}
-	signal(changed) // for notifications between the rendering and the subscription
+	followed := topics{notes: s.opts.Notes, changed: changed, cancels: map[view.Topic]func(){}}
+	defer followed.set(nil)
+	followed.set(p.Live)
 	out := startEvents(w)
 	var feed sync.WaitGroup
 	defer feed.Wait()
@@ -120,11 +116,12 @@ func (s *Site) stream(w http.ResponseWriter, v *Visit, a Access, show func(v *Vi
 		case <-changed:
 		}
 		began := time.Now()
-		reason := s.refresh(ctx, v, a, show, sent, out)
+		live, reason := s.refresh(ctx, v, a, show, sent, out)
 		if reason != "" {
 			out.send("bye", reason) //nolint:errcheck // the stream ends
 			return nil
 		}
+		followed.set(live)
 		// Pages that are expensive to render are rendered less often.
 		pause.Reset(max(renderEvery, 10*time.Since(began)))
 		select {
@@ -143,22 +140,52 @@ func signal(c chan<- struct{}) {
 	}
 }
 
-// refresh renders a page again for its visitor. It returns the reason why the stream ends, or "".
-func (s *Site) refresh(ctx context.Context, v *Visit, a Access, show func(v *Visit) (view.Page, error), sent *sentPage, out *events) string {
+// topics are the subscriptions of an open page, which signal changed.
+type topics struct {
+	notes   Notes
+	changed chan<- struct{}
+	cancels map[view.Topic]func()
+}
+
+// set replaces the subscriptions. A page follows other topics when, for example, its deployment has
+// started an update.
+func (t topics) set(wanted []view.Topic) {
+	for topic, cancel := range t.cancels {
+		if !slices.Contains(wanted, topic) {
+			cancel()
+			delete(t.cancels, topic)
+		}
+	}
+	for _, topic := range wanted {
+		if t.cancels[topic] != nil {
+			continue
+		}
+		t.cancels[topic] = t.notes.Subscribe(topic.Channel, func(payload string) {
+			if topic.Matches(payload) {
+				signal(t.changed)
+			}
+		})
+		signal(t.changed) // for notifications between the rendering and the subscription
+	}
+}
+
+// refresh renders a page again for its visitor. It returns the topics that the page follows, and the
+// reason why the stream ends, or "".
+func (s *Site) refresh(ctx context.Context, v *Visit, a Access, show func(v *Visit) (view.Page, error), sent *sentPage, out *events) (live []view.Topic, reason string) {
 	now, err := s.visitor(v.R.WithContext(ctx))
 	if err == nil {
 		err = s.admit(now, a)
 	}
 	switch {
 	case ctx.Err() != nil:
-		return "ended"
+		return nil, "ended"
 	case err == errSignIn: //nolint:errorlint // it is only compared with itself
-		return "signed-out"
+		return nil, "signed-out"
 	case fault.KindOf(err) != "":
-		return "denied"
+		return nil, "denied"
 	case err != nil:
 		s.opts.Log.WithError(err).Debug("an open page cannot be checked")
-		return "unavailable"
+		return nil, "unavailable"
 	}
 	p, err := s.shown(now, show)
 	if err == nil {
@@ -169,11 +196,11 @@ func (s *Site) refresh(ctx context.Context, v *Visit, a Access, show func(v *Vis
 			s.opts.Log.WithError(err).Debug("an open page cannot be rendered")
 		}
 		if fault.KindOf(err) == "" {
-			return "unavailable"
+			return nil, "unavailable"
 		}
-		return "changed"
+		return nil, "changed"
 	}
-	return ""
+	return p.Live, ""
 }
 
 // shown returns a page of a stream, whose work takes its memory from the budget meanwhile.

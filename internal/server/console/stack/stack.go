@@ -2,7 +2,8 @@
 // resources.
 package stack
 
-import (	"cmp"
+import (
+	"cmp"
 	"encoding/json"
 	"slices"
 	"time"
@@ -43,8 +44,10 @@ func Register(site *page.Site, d Deps) {
 	site.View(stack, read, p.overview)
 	site.Action(stack+"/tags", page.Stack(identity.Write), p.setTag)
 	site.View(stack+"/updates", read, p.activity)
-	site.View(stack+"/updates/{version}", read, p.update)
-	site.View(stack+"/previews/{update}", read, p.preview)
+	for _, one := range []string{"/updates/{version}", "/previews/{update}"} {
+		site.View(stack+one, read, p.update)
+		site.Raw(stack+one+"/changes", read, p.rows)
+	}
 	site.View(stack+"/resources", read, p.resources)
 	site.View(stack+"/resource", read, p.resource)
 	site.View(stack+"/resources/{urn}", read, p.resource)

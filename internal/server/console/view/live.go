@@ -23,6 +23,9 @@ func Collect(ctx context.Context, e *Elements) context.Context {
 	return context.WithValue(ctx, elementsKey{}, e)
 }
 
+// Collecting reports whether rendering only collects live elements.
+func Collecting(ctx context.Context) bool { return ctx.Value(elementsKey{}) != nil }
+
 // Live is an element whose children are sent to open pages when they change. The id must be unique
 // on the page. Live elements must not contain each other.
 func Live(id string) templ.Component { return live("div", id, "") }
