@@ -1,0 +1,334 @@
+package console_test
+
+import (
+	"fmt"
+	"net/http"
+	"net/url"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"workflowagent/internal/dev/consoletest"
+	"workflowagent/internal/dev/storetest"
+	"workflowagent/internal/server/console"
+	"workflowagent/internal/server/identity"
+	"workflowagent/internal/server/store"
+)
+
+// matrixRoutes are the routes of each column of the console's tables in docs/security.md. Each route
+// of the console must be in one of them.
+var matrixRoutes = map[string][]string{
+	"start": {
+		"GET /-/login", "POST /-/login", "GET /-/login/link", "POST /-/login/link", "GET /welcome/cli", "POST /-/logout",
+	},
+	"own": {
+		"GET /", "GET /user/settings", "POST /user/settings/preferences", "POST /user/settings/sessions/{session}/end",
+		"POST /user/settings/sessions/end", "GET /user/settings/tokens", "POST /user/settings/tokens",
+		"POST /user/settings/tokens/{token}/revoke", "GET /cli-login", "POST /cli-login", "GET /-/palette",
+	},
+	"home": {
+		"GET /{org}", "GET /{org}/{project}", "GET /{org}/-/stacks", "GET /{org}/-/deployments", "POST /{org}/-/deployments/cancel",
+		"GET /{org}/-/schedules",
+	},
+	"see": {
+		"GET /{org}/-/pools", "GET /{org}/-/pools/{pool}", "GET /{org}/-/pools/{pool}/agents/{agent}", "GET /{org}/-/settings",
+		"GET /{org}/-/settings/members", "GET /{org}/-/settings/teams", "GET /{org}/-/settings/teams/{team}",
+	},
+	"own team":      {"POST /{org}/-/settings/teams/{team}/edit", "POST /{org}/-/settings/teams/{team}/members"},
+	"team's stacks": {"POST /{org}/-/settings/teams/{team}/stacks"},
+	"administer": {
+		"POST /{org}/-/deployments/pause", "POST /{org}/-/deployments/resume", "GET /{org}/-/audit", "GET /{org}/-/audit/export",
+		"POST /{org}/-/pools", "POST /{org}/-/pools/no-default", "POST /{org}/-/pools/{pool}/default", "POST /{org}/-/pools/{pool}/edit",
+		"POST /{org}/-/pools/{pool}/delete", "POST /{org}/-/pools/{pool}/tokens", "POST /{org}/-/pools/{pool}/tokens/{token}/revoke",
+		"POST /{org}/-/settings/permission", "POST /{org}/-/settings/members", "POST /{org}/-/settings/members/{user}/role",
+		"POST /{org}/-/settings/members/{user}/remove", "POST /{org}/-/settings/teams", "POST /{org}/-/settings/teams/{team}/delete",
+		"POST /{org}/-/settings/teams/{team}/tokens", "POST /{org}/-/settings/teams/{team}/tokens/{token}/revoke",
+		"GET /{org}/-/settings/tokens", "POST /{org}/-/settings/tokens", "POST /{org}/-/settings/tokens/{token}/revoke",
+		"GET /{org}/-/settings/issuers", "POST /{org}/-/settings/issuers", "GET /{org}/-/settings/issuers/{issuer}",
+		"POST /{org}/-/settings/issuers/{issuer}/edit", "POST /{org}/-/settings/issuers/{issuer}/thumbprints",
+		"POST /{org}/-/settings/issuers/{issuer}/policies", "POST /{org}/-/settings/issuers/{issuer}/policies/remove",
+		"POST /{org}/-/settings/issuers/{issuer}/test", "POST /{org}/-/settings/issuers/{issuer}/delete",
+		"GET /{org}/-/settings/webhooks", "POST /{org}/-/settings/webhooks", "GET /{org}/-/settings/webhooks/{hook}",
+		"POST /{org}/-/settings/webhooks/{hook}/{action}",
+	},
+	"server": {"GET /-/server", "GET /-/server/audit", "GET /-/server/audit/export"},
+
+	"read": {
+		"GET STACK", "GET STACK/updates", "GET STACK/updates/{version}", "GET STACK/previews/{update}", "GET STACK/resources", "GET STACK/resource",
+		"GET STACK/resources/{urn}", "GET STACK/drift", "GET STACK/deployments", "GET STACK/deployments/{version}",
+		"GET STACK/deployments/{version}/log/find", "GET STACK/deployments/{version}/log/raw", "GET STACK/deployments/{version}/log/{step}",
+		"GET STACK/deployments/{version}/log/{step}/raw", "GET STACK/settings", "GET STACK/settings/schedules", "GET STACK/settings/access",
+		"GET STACK/settings/options",
+	},
+	"operate": {
+		"POST STACK/tags", "GET STACK/deploy", "POST STACK/deploy", "POST STACK/pause", "POST STACK/resume",
+		"POST STACK/deployments/{version}/cancel", "POST STACK/deployments/{version}/again", "POST STACK/settings", "POST STACK/settings/save",
+		"POST STACK/settings/schedules", "POST STACK/settings/schedules/{schedule}/{action}",
+	},
+	"manage": {
+		"GET STACK/settings/webhooks", "POST STACK/settings/webhooks", "GET STACK/settings/webhooks/{hook}",
+		"POST STACK/settings/webhooks/{hook}/{action}", "POST STACK/settings/access", "POST STACK/settings/options/rename",
+		"POST STACK/settings/options/transfer", "POST STACK/settings/options/delete",
+	},
+}
+
+const stackPattern = "/{org}/{project}/{stack}"
+
+// recentRoutes are the routes that require a recent sign-in. They create access that outlives the
+// session.
+var recentRoutes = []string{
+	"GET /cli-login", "POST /cli-login", "POST /user/settings/tokens", "POST /{org}/-/pools", "POST /{org}/-/pools/{pool}/delete",
+	"POST /{org}/-/pools/{pool}/tokens", "POST /{org}/-/settings/permission", "POST /{org}/-/settings/members",
+	"POST /{org}/-/settings/members/{user}/role", "POST /{org}/-/settings/teams", "POST /{org}/-/settings/teams/{team}/members",
+	"POST /{org}/-/settings/teams/{team}/stacks", "POST /{org}/-/settings/teams/{team}/tokens", "POST /{org}/-/settings/tokens",
+	"POST /{org}/-/settings/issuers", "POST /{org}/-/settings/issuers/{issuer}/edit", "POST /{org}/-/settings/issuers/{issuer}/thumbprints",
+	"POST /{org}/-/settings/issuers/{issuer}/policies", "POST /{org}/-/settings/issuers/{issuer}/policies/remove",
+	"POST /{org}/-/settings/webhooks", "POST STACK/settings/schedules", "POST STACK/settings/webhooks", "POST STACK/settings/access",
+	"POST STACK/settings/options/transfer",
+}
+
+// matrixForms are the forms of actions that an empty form does not reach.
+var matrixForms = map[string]url.Values{
+	"POST /{org}/-/settings/teams/{team}/stacks":  {"stack": {"proj/target"}, "permission": {"101"}},
+	"POST /{org}/-/settings/teams/{team}/edit":    {"description": {"x"}},
+	"POST /{org}/-/settings/teams/{team}/members": {"member": {"nobody"}, "action": {"remove"}},
+}
+
+// matrixVisitor is a row of the tables: a signed-in user, or nobody without a token.
+type matrixVisitor struct {
+	token   string
+	stack   string
+	prepare string // default permission of the organization
+}
+
+// TestPermissionMatrix makes the requests of each cell of the console's tables in docs/security.md.
+func TestPermissionMatrix(t *testing.T) {
+	m := newMatrix(t)
+	visitors := m.visitors()
+	known := map[string]bool{}
+	for _, table := range matrixTables(t) {
+		for who, cells := range table {
+			known[who] = true
+			v, ok := visitors[who]
+			if !ok {
+				t.Errorf("docs/security.md names %q, whom this test does not have", who)
+				continue
+			}
+			m.API(http.MethodPatch, "/api/orgs/acme", map[string]any{"setDefaultStackPermission": permissionOf(v.prepare)}, nil)
+			browser := m.Browser()
+			if v.token != "" {
+				browser = m.SignInWith(v.token)
+			}
+			for column, want := range cells {
+				for _, route := range matrixRoutes[column] {
+					if got := m.cell(browser, v, route); got != want {
+						t.Errorf("%s, %s: %s: %s, want %s", who, column, route, got, want)
+					}
+					if route == "POST /-/logout" && v.token != "" {
+						browser = m.SignInWith(v.token)
+					}
+				}
+			}
+		}
+	}
+	for who := range visitors {
+		if !known[who] {
+			t.Errorf("docs/security.md does not name %q", who)
+		}
+	}
+}
+
+// TestEveryRouteIsInTheMatrix compares the registered routes with those of the tables.
+func TestEveryRouteIsInTheMatrix(t *testing.T) {
+	var registered []string
+	for _, r := range console.New(console.Deps{}).Routes() {
+		registered = append(registered, r.Method+" "+strings.Replace(r.Pattern, stackPattern, "STACK", 1))
+	}
+	listed := map[string]int{}
+	for _, routes := range matrixRoutes {
+		for _, r := range routes {
+			listed[r]++
+			if !slices.Contains(registered, r) {
+				t.Errorf("%s is in the tables, but not registered", r)
+			}
+		}
+	}
+	for _, r := range registered {
+		if listed[r] != 1 {
+			t.Errorf("%s is in %d columns of the tables, want 1: add it to matrixRoutes", r, listed[r])
+		}
+	}
+}
+
+// TestRecentSignIn uses a session older than 15 minutes for every route.
+func TestRecentSignIn(t *testing.T) {
+	m := newMatrix(t)
+	v := matrixVisitor{token: m.Token, stack: "target"}
+	browser := m.SignIn()
+	m.AgeSessions(16 * time.Minute)
+	for column, routes := range matrixRoutes {
+		if column == "start" { // these sign in and out
+			continue
+		}
+		for _, route := range routes {
+			got := m.cell(browser, v, route)
+			if want := slices.Contains(recentRoutes, route); (got == "again") != want {
+				t.Errorf("%s with an old sign-in: %s; requires a recent one: %v", route, got, want)
+			}
+		}
+	}
+}
+
+type matrix struct {
+	t *testing.T
+	*consoletest.Server
+}
+
+func newMatrix(t *testing.T) matrix {
+	t.Helper()
+	m := matrix{t, consoletest.New(t)}
+	for _, name := range []string{"target", "created"} {
+		m.API(http.MethodPost, "/api/stacks/acme/proj", map[string]any{"stackName": name}, nil)
+	}
+	m.API(http.MethodPost, "/api/orgs/acme/teams/pulumi", map[string]any{"name": "readers"}, nil)
+	m.API(http.MethodPatch, "/api/orgs/acme/teams/readers", map[string]any{"addStackPermission": map[string]any{"projectName": "proj", "stackName": "target", "permission": 101}}, nil)
+	return m
+}
+
+func permissionOf(name string) int {
+	return map[string]int{"": 0, "none": 0, "read": 101, "write": 102, "admin": 103}[name]
+}
+
+func (m matrix) visitors() map[string]matrixVisitor {
+	m.t.Helper()
+	ids := identity.New(m.DB(), storetest.Log())
+	root, err := ids.CreateUser(m.t.Context(), identity.NewUser{Login: "root", SiteAdmin: true})
+	if err != nil {
+		m.t.Fatal(err)
+	}
+	if err := m.DB().Write(m.t.Context(), func(tx *store.Tx) error {
+		return tx.InsertOrganization(store.Organization{ID: identity.NewID(), Name: "rival", CreatedAt: time.Now()})
+	}); err != nil {
+		m.t.Fatal(err)
+	}
+	rival, err := ids.CreateUser(m.t.Context(), identity.NewUser{Login: "rival-admin", Org: "rival", Role: identity.RoleAdmin})
+	if err != nil {
+		m.t.Fatal(err)
+	}
+	guest, leader, reader, creator := m.AddUser("guest", identity.RoleCollaborator), m.AddUser("leader", "member"), m.AddUser("reader", "member"), m.AddUser("creator", "member")
+	m.API(http.MethodPut, "/api/stacks/acme/proj/target/collaborators/guest", map[string]any{"permission": 101}, nil)
+	m.API(http.MethodPost, "/api/stacks/acme/proj/created/ownership", map[string]any{"githubLogin": "creator"}, nil)
+	// The team of the administrator has no permission on the stack.
+	m.API(http.MethodPatch, "/api/orgs/acme/teams/readers", map[string]any{"memberAction": "add", "member": "reader"}, nil)
+	m.API(http.MethodPost, "/api/orgs/acme/teams/pulumi", map[string]any{"name": "led"}, nil)
+	for _, action := range []string{"add", "promote"} {
+		m.API(http.MethodPatch, "/api/orgs/acme/teams/led", map[string]any{"memberAction": action, "member": "leader"}, nil)
+	}
+	member := m.AddUser("ann", "member")
+	on := func(token, prepare string) matrixVisitor { return matrixVisitor{token, "target", prepare} }
+	return map[string]matrixVisitor{
+		"not signed in":                                             on("", "admin"),
+		"administrator of another organization":                     on(rival, "admin"),
+		"stack collaborator, default write, without a permission":   on(m.AddUser("stranger", identity.RoleCollaborator), "write"),
+		"stack collaborator, default write, with read on the stack": on(guest, "write"),
+		"billing manager, default write":                            on(m.AddUser("bill", identity.RoleBillingManager), "write"),
+		"member, default none":                                      on(member, "none"),
+		"member, default read":                                      on(member, "read"),
+		"member, default write":                                     on(member, "write"),
+		"member, default admin":                                     on(member, "admin"),
+		"member, default none, in a team with read":                 on(reader, "none"),
+		"member, default none, who administers the team":            on(leader, "none"),
+		"member, default none, who created the stack":               {creator, "created", "none"},
+		"administrator":                                             on(m.AddUser("boss", "admin"), "none"),
+		"site administrator, not a member":                          on(root, "none"),
+	}
+}
+
+// cell makes a request and returns what the tables contain for its result.
+func (m matrix) cell(b *consoletest.Browser, v matrixVisitor, route string) string {
+	m.t.Helper()
+	team := "none"
+	switch {
+	case slices.Contains(matrixRoutes["own team"], route):
+		team = "led"
+	case slices.Contains(matrixRoutes["team's stacks"], route):
+		team = "readers"
+	}
+	method, path, _ := strings.Cut(strings.Replace(route, "STACK", stackPattern, 1), " ")
+	path = strings.NewReplacer(
+		"{org}", "acme", "{project}", "proj", "{stack}", v.stack, "{team}", team, "{version}", "1", "{step}", "0", "{update}", "none", "{urn}", "none",
+		"{pool}", "none", "{token}", "none", "{agent}", "none", "{session}", "none", "{user}", "none", "{issuer}", "none", "{hook}", "none",
+		"{schedule}", "none", "{action}", "none",
+	).Replace(path)
+	var form url.Values
+	if method == http.MethodPost {
+		if form = matrixForms[route]; form == nil {
+			form = url.Values{}
+		}
+	}
+	p := b.Do(b.Request(method, path, form))
+	says := func(texts ...string) bool {
+		return slices.ContainsFunc(texts, func(text string) bool { return strings.Contains(p.Body, text) })
+	}
+	failed := p.Status == http.StatusUnprocessableEntity // a form is shown again with an error
+	switch signedOut := p.Status == http.StatusSeeOther && strings.HasPrefix(p.Location(), "/-/login"); {
+	case p.Status >= http.StatusInternalServerError:
+		return fmt.Sprintf("status %d", p.Status)
+	case signedOut && route == "POST /-/logout":
+		return "✓"
+	case signedOut && v.token == "", p.Status == http.StatusUnauthorized:
+		return "401"
+	case signedOut, p.Status == http.StatusForbidden && says("sign-in in the last 15 minutes"):
+		return "again"
+	case (p.Status == http.StatusNotFound || failed) && says("you may not see it"):
+		return "404"
+	case p.Status == http.StatusForbidden, failed && says("Only administrators", "may not do this"):
+		return "403"
+	default:
+		return "✓"
+	}
+}
+
+// matrixTables reads the console's tables of docs/security.md: cells by visitor and column.
+func matrixTables(t *testing.T) []map[string]map[string]string {
+	t.Helper()
+	text, err := os.ReadFile(filepath.Join("..", "..", "..", "docs", "security.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var tables []map[string]map[string]string
+	var columns []string
+	found := map[string]bool{}
+	for line := range strings.Lines(string(text)) {
+		cells := strings.Split(strings.Trim(strings.TrimSpace(line), "|"), "|")
+		for i := range cells {
+			cells[i] = strings.TrimSpace(cells[i])
+		}
+		switch {
+		case strings.HasPrefix(line, "| in the console, "):
+			tables, columns = append(tables, map[string]map[string]string{}), cells[1:]
+			for _, c := range columns {
+				if found[c] = true; matrixRoutes[c] == nil {
+					t.Fatalf("docs/security.md has the column %q, for which this test has no routes", c)
+				}
+			}
+		case !strings.HasPrefix(line, "|"):
+			columns = nil
+		case columns != nil && !strings.HasPrefix(line, "|---"):
+			row := map[string]string{}
+			for i, c := range columns {
+				row[c] = cells[i+1]
+			}
+			tables[len(tables)-1][cells[0]] = row
+		}
+	}
+	for c := range matrixRoutes {
+		if !found[c] {
+			t.Errorf("docs/security.md has no column %q", c)
+		}
+	}
+	return tables
+}
