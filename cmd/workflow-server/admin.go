@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"workflowagent/internal/server"
+	"workflowagent/internal/server/audit"
 	"workflowagent/internal/server/identity"
 	"workflowagent/internal/server/signin"
 	"workflowagent/internal/server/store"
@@ -141,7 +142,7 @@ func newAdminCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			key, err := signin.New(db, signin.Options{Log: log}).MakeLink(cmd.Context(), u.ID)
+			key, err := signin.New(db, signin.Options{Log: log}).MakeLink(audit.By(cmd.Context(), audit.WayCommand, audit.Actor{}), u)
 			if err != nil {
 				return err
 			}

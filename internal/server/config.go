@@ -35,6 +35,7 @@ type Config struct {
 	ExternalURL     string          // URL for clients; "" is the listening address
 	ConsoleURL      string          // URL of the console for browsers; "" follows from ExternalURL
 	TokenSignIn     bool            // whether users can sign in to the console with access tokens
+	SignInFile      string          // lists the identity providers at which users sign in; "" is none
 	Organization    string          // name of the first organization
 	MasterKeyFile   string          // "" is a file in DataDir, created if missing
 	MetricsToken    settings.Secret // required by /metrics
@@ -85,6 +86,9 @@ func Settings(c *Config) *settings.Table {
 	}, {
 		Key: "token_sign_in", Value: &c.TokenSignIn, Default: "true",
 		Doc: "whether users can sign in to the console with a personal access token",
+	}, {
+		Key: "sign_in_file", Value: (*settings.Path)(&c.SignInFile),
+		Doc: "file that lists the identity providers at which users sign in to the console by OpenID Connect, see docs/sign-in.md (default: none)",
 	}, {
 		Key: "organization", Value: &c.Organization, Default: "organization",
 		Doc: "name of the organization that the first start creates",

@@ -39,6 +39,8 @@ import (
 	"workflowagent/internal/server/quota"
 	"workflowagent/internal/server/runners"
 	"workflowagent/internal/server/signin"
+	"workflowagent/internal/server/signin/openid"
+	"workflowagent/internal/server/signin/passkey"
 	"workflowagent/internal/server/stacks"
 	"workflowagent/internal/server/store"
 	"workflowagent/internal/server/triggers"
@@ -124,6 +126,10 @@ func New(ctx context.Context, cfg Config, version string, log *logrus.Entry, not
 		Subsystem{Name: "webhook-records", Exclusive: true, Run: func(ctx context.Context) error { return every(ctx, 10*time.Minute, hooks.Sweep) }},
 	)
 	s.metrics.MustRegister(service.LoadMetrics())
+	providers, passkeys, err := s.newWays(secrets)
+	if err != nil {
+		return nil, err
+	}
 	sessions := signin.New(s.db, signin.Options{Log: s.logOf("sign-in"), Identity: s.identity, NoTokens: !s.cfg.TokenSignIn})
 	s.subsystems = append(s.subsystems, Subsystem{Name: "sessions", Exclusive: true, Run: func(ctx context.Context) error { return every(ctx, time.Hour, sessions.Sweep) }})
 	trust := oidc.New(s.db, new(outbound.Client), s.logOf("oidc"))
@@ -132,7 +138,7 @@ func New(ctx context.Context, cfg Config, version string, log *logrus.Entry, not
 			Log: s.logOf("console"), Identity: s.identity, Stacks: s.stacks, Sessions: sessions, Notes: s.db, Memory: memory,
 			URL: string(s.cfg.Console()), Draining: s.draining,
 		},
-		Identity: s.identity, SignIn: sessions, Stacks: s.stacks, Deployments: service, Pools: poolService, Drift: drift.New(s.db), Triggers: s.triggers,
+		Identity: s.identity, SignIn: sessions, Providers: providers, Passkeys: passkeys, Stacks: s.stacks, Deployments: service, Pools: poolService, Drift: drift.New(s.db), Triggers: s.triggers,
 		Webhooks: hooks, OIDC: trust, Issuer: s.cfg.Issuer(), APIURL: s.cfg.ExternalURL, Audit: audit.New(s.db), Server: s.describe(version), Releases: cfg.Releases != "",
 	})
 	observe := web.Observe(s.logOf("api"), s.metrics)
@@ -171,6 +177,20 @@ func New(ctx context.Context, cfg Config, version string, log *logrus.Entry, not
 		s.warnOfBuiltInJobs(ctx, poolService)
 	}
 	return s, nil
+}
+
+// newWays returns the ways to sign in that have settings.
+func (s *Server) newWays(secrets *keyring.Ring) (*openid.Service, *passkey.Service, error) {
+	log, url := s.logOf("sign-in"), string(s.cfg.Console())
+	o := openid.Options{Log: log, Secrets: secrets, URL: url, Client: new(outbound.Client)}
+	if s.cfg.SignInFile != "" {
+		var err error
+		if o.Providers, err = openid.Load(s.cfg.SignInFile); err != nil {
+			return nil, nil, err
+		}
+	}
+	passkeys, err := passkey.New(s.db, passkey.Options{Log: log, Secrets: secrets, URL: url})
+	return openid.New(o), passkeys, err
 }
 
 func (s *Server) newRunners(poolService *pools.Service, version string) *runners.Service {

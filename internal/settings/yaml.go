@@ -42,7 +42,7 @@ func parseYAML(file string, data []byte) ([]entry, Problems) {
 
 	var documents []yaml.Node
 	if err := yaml.Load(data, &documents, yaml.WithAllDocuments()); err != nil {
-		return at(errorLine(err), "is not valid YAML: check the indentation (spaces, no tabs), quotes and colons around this line")
+		return at(ErrorLine(err), "is not valid YAML: check the indentation (spaces, no tabs), quotes and colons around this line")
 	}
 	if len(documents) == 0 {
 		return nil, nil
@@ -247,7 +247,8 @@ func lineOf(data []byte, wanted func(r rune, size int) bool) int {
 	return 0
 }
 
-func errorLine(err error) int {
+// ErrorLine returns the line of an error of the YAML library, from 1.
+func ErrorLine(err error) int {
 	if one, ok := errors.AsType[*yaml.LoadError](err); ok {
 		if one.Stage == yaml.ScannerStage && one.ContextMark.Line > 0 {
 			return one.ContextMark.Line // the line of the open quote, not the end of the file

@@ -56,6 +56,10 @@ const (
 	SignInFailed           Action = "user.sign-in-failed"
 	SignInLinkMade         Action = "user.sign-in-link-made"
 	SessionEnded           Action = "user.session-ended"
+	IdentityConnected      Action = "user.identity-connected"
+	IdentityRemoved        Action = "user.identity-removed"
+	PasskeyAdded           Action = "user.passkey-added"
+	PasskeyRemoved         Action = "user.passkey-removed"
 )
 
 var actions = []Action{
@@ -66,7 +70,7 @@ var actions = []Action{
 	StackOwnerChanged, StackPermissionChanged, StackTagsChanged, StackConfigChanged, StateImported, UpdateCancelled,
 	SettingsChanged, SettingsDeleted, ScheduleCreated, ScheduleChanged, SchedulePaused, ScheduleResumed, ScheduleDeleted,
 	DeploymentCreated, DeploymentCancelled, DeploymentForced, DeploymentsPaused, DeploymentsResumed,
-	SignedIn, SignInFailed, SignInLinkMade, SessionEnded,
+	SignedIn, SignInFailed, SignInLinkMade, SessionEnded, IdentityConnected, IdentityRemoved, PasskeyAdded, PasskeyRemoved,
 }
 
 // Actions returns all actions.

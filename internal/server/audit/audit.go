@@ -46,9 +46,12 @@ const (
 	maxDetail = 4000
 )
 
-// ActorServer is the kind of the actor of changes that no caller requested. The other kinds are those
-// of package identity.
-const ActorServer = "server"
+// ActorServer is the kind of the actor of changes that no caller requested, and ActorVisitor that of a
+// caller who is not signed in. The other kinds are those of package identity.
+const (
+	ActorServer  = "server"
+	ActorVisitor = "visitor"
+)
 
 // Actor is who made a change.
 type Actor struct {

@@ -26,6 +26,8 @@ import (
 	"workflowagent/internal/server/oidc"
 	"workflowagent/internal/server/pools"
 	"workflowagent/internal/server/signin"
+	"workflowagent/internal/server/signin/openid"
+	"workflowagent/internal/server/signin/passkey"
 	"workflowagent/internal/server/stacks"
 	"workflowagent/internal/server/triggers"
 	"workflowagent/internal/server/webhooks"
@@ -36,6 +38,8 @@ type Deps struct {
 	Site        page.Options
 	Identity    *identity.Service
 	SignIn      *signin.Service
+	Providers   *openid.Service
+	Passkeys    *passkey.Service
 	Stacks      *stacks.Service
 	Deployments *deployments.Service
 	Pools       *pools.Service
@@ -57,7 +61,7 @@ type Deps struct {
 // New returns the console with all pages.
 func New(d Deps) *page.Site {
 	site := page.New(d.Site)
-	account.Register(site, account.Deps{Identity: d.Identity, SignIn: d.SignIn, APIURL: d.APIURL})
+	account.Register(site, account.Deps{Identity: d.Identity, SignIn: d.SignIn, Providers: d.Providers, Passkeys: d.Passkeys, APIURL: d.APIURL})
 	stack.Register(site, stack.Deps{Stacks: d.Stacks, Deployments: d.Deployments, Drift: d.Drift, Triggers: d.Triggers, APIURL: d.APIURL})
 	deployment.Register(site, deployment.Deps{Deployments: d.Deployments, Stacks: d.Stacks, Pools: d.Pools, URL: d.APIURL})
 	joblog.Register(site, joblog.Deps{Deployments: d.Deployments})

@@ -54,9 +54,8 @@ func (c *Client) Get(ctx context.Context, address string, thumbprints []string) 
 	if err != nil {
 		return Document{}, fmt.Errorf("the address %w", err)
 	}
-	// A proxy would dial in place of the server and bypass the address check.
-	if ip, err := netip.ParseAddr(u.Hostname()); err == nil && forbidden(ip) {
-		return Document{}, explain(u, errForbiddenAddress, maxTime)
+	if err := checkLiteral(u); err != nil {
+		return Document{}, explain(u, err, maxTime)
 	}
 	ctx, cancel := context.WithTimeout(ctx, maxTime)
 	defer cancel()
@@ -114,6 +113,15 @@ func parse(address string) (*url.URL, error) {
 	default:
 		return nil, errors.New("must begin with https:// (http:// is accepted only for this machine)")
 	}
+}
+
+// checkLiteral returns an error if a URL names a forbidden address. A proxy would dial in place of the
+// server and bypass the check of the dialer.
+func checkLiteral(u *url.URL) error {
+	if ip, err := netip.ParseAddr(u.Hostname()); err == nil && forbidden(ip) {
+		return errForbiddenAddress
+	}
+	return nil
 }
 
 func newRequest(ctx context.Context, method string, u *url.URL, header map[string]string, body []byte) (*http.Request, error) {

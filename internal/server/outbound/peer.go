@@ -8,7 +8,6 @@ import (
 	"io"
 	"net"
 	"net/http"
-	"net/netip"
 	"net/url"
 	"strings"
 	"syscall"
@@ -100,9 +99,8 @@ func (p *Peer) Do(ctx context.Context, call Call) (Answer, error) {
 	if err != nil || !sameOrigin(u, p.base) || u.User != nil {
 		return Answer{}, fmt.Errorf("calling %s: the URL of the request has another origin", p.base.Host)
 	}
-	// A proxy would dial in place of the server and bypass the address check.
-	if ip, err := netip.ParseAddr(u.Hostname()); err == nil && forbidden(ip) {
-		return Answer{}, explain(u, errForbiddenAddress, maxPeerTime)
+	if err := checkLiteral(u); err != nil {
+		return Answer{}, explain(u, err, maxPeerTime)
 	}
 	ctx, cancel := context.WithTimeout(ctx, maxPeerTime)
 	defer cancel()

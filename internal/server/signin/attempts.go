@@ -10,6 +10,8 @@ const (
 	triesPerMinute = 10
 	// knownSources bounds the memory of attempts.
 	knownSources = 10000
+	// recordsPerMinute bounds the entries that failed attempts make in the audit log.
+	recordsPerMinute = 60
 )
 
 // attempts counts failed sign-ins by source and minute.
@@ -17,6 +19,7 @@ type attempts struct {
 	mu       sync.Mutex
 	minute   time.Time
 	failures map[string]int
+	recorded int
 }
 
 // source returns the name under which the failures of an address count: its network, because a
@@ -33,20 +36,19 @@ func source(address string) string {
 	return network.String()
 }
 
-// allow reports whether an address may try again.
-func (a *attempts) allow(address string, now time.Time) bool {
+// failed counts a failed sign-in. It reports whether the address may try again, and whether the
+// failure belongs in the audit log.
+func (a *attempts) failed(address string, now time.Time) (allowed, record bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.roll(now)
-	return a.failures[a.bucket(address)] < triesPerMinute
-}
-
-// failed records a failed sign-in.
-func (a *attempts) failed(address string, now time.Time) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	a.roll(now)
-	a.failures[a.bucket(address)]++
+	from := a.bucket(address)
+	if a.failures[from] >= triesPerMinute {
+		return false, false
+	}
+	a.failures[from]++
+	a.recorded++
+	return true, a.recorded <= recordsPerMinute
 }
 
 // bucket returns the source of an address. When the memory is full, all other sources share one.
@@ -60,6 +62,6 @@ func (a *attempts) bucket(address string) string {
 
 func (a *attempts) roll(now time.Time) {
 	if minute := now.Truncate(time.Minute); a.failures == nil || !minute.Equal(a.minute) {
-		a.minute, a.failures = minute, map[string]int{}
+		a.minute, a.failures, a.recorded = minute, map[string]int{}, 0
 	}
 }

@@ -23,19 +23,27 @@ const (
 	idle = 24 * time.Hour
 	// Longest is the time after which every session ends.
 	Longest = 14 * 24 * time.Hour
+	// longestOfProvider is the time after which a session ends that an identity provider vouched for.
+	// Then the provider decides again, so that users who have left it cannot stay.
+	longestOfProvider = 24 * time.Hour
 
 	// freshFor is the time after a sign-in in which a session may do what requires a recent sign-in.
 	freshFor = 15 * time.Minute
 	// touchEvery is the minimum interval between updates of a session's last use.
 	touchEvery = time.Minute
+	// maxSessions is the number of sessions of a user. A further one ends the one that was used the
+	// longest time ago.
+	maxSessions = 20
 
 	maxAddress, maxAgent = 100, 300
 )
 
 // The ways to sign in.
 const (
-	WayToken = "token"
-	WayLink  = "link"
+	WayToken    = "token"
+	WayLink     = "link"
+	WayProvider = "provider"
+	WayPasskey  = "passkey"
 )
 
 // Session is a signed-in browser.
@@ -45,13 +53,23 @@ type Session struct {
 	// Way is how the user signed in, such as "token" or "link".
 	Way           string
 	Created, Seen time.Time
-	Address       string
+	// Confirmed is when the user proved who they are. With an identity provider, it can be before Created.
+	Confirmed time.Time
+	Address   string
 	// Agent is the text with which the browser describes itself.
 	Agent string
 }
 
 // Fresh reports whether the user signed in recently.
-func (s Session) Fresh(now time.Time) bool { return now.Sub(s.Created) < freshFor }
+func (s Session) Fresh(now time.Time) bool { return now.Sub(s.Confirmed) < freshFor }
+
+// Ends returns the time at which a session ends at the latest.
+func (s Session) Ends() time.Time {
+	if s.Way == WayProvider {
+		return s.Created.Add(longestOfProvider)
+	}
+	return s.Created.Add(Longest)
+}
 
 // Service signs users in.
 type Service struct {
@@ -80,42 +98,92 @@ func New(db *store.DB, o Options) *Service {
 // errNoSession is the error of every invalid cookie.
 var errNoSession = fault.New(fault.KindUnauthenticated, "Unauthorized: the session has ended; sign in again")
 
-// Open creates a session for a user who has signed in. A session that was opened with an access
-// token ends with the token; tokenID is "" for other ways. It returns the cookie's text, which is not
+// Proof is how a user has proved who they are.
+type Proof struct {
+	User store.User
+	Way  string
+	// Name describes the way to people, such as the name of the identity provider; it can be "".
+	Name string
+	// TokenID is the access token with which the session ends, or "".
+	TokenID string
+	// Confirmed is the time of the proof; zero means now.
+	Confirmed time.Time
+}
+
+// Open creates a session for a user who has signed in. It returns the cookie's text, which is not
 // stored.
-func (s *Service) Open(ctx context.Context, userID, way, tokenID, address, agent string) (cookie string, _ Session, err error) {
+func (s *Service) Open(ctx context.Context, proof Proof, address, agent string) (cookie string, _ Session, err error) {
 	cookie, hash := identity.NewToken()
+	u := proof.User
 	row := store.Session{
-		ID: identity.NewID(), Hash: hash, UserID: userID, Way: way, TokenID: tokenID, Address: termtext.OneLine(address, maxAddress), Agent: termtext.OneLine(agent, maxAgent),
+		ID: identity.NewID(), Hash: hash, UserID: u.ID, Way: proof.Way, TokenID: proof.TokenID,
+		Address: termtext.OneLine(address, maxAddress), Agent: termtext.OneLine(agent, maxAgent),
 	}
 	err = s.db.Write(ctx, func(tx *store.Tx) error {
-		row.CreatedAt, row.SeenAt = tx.Now(), tx.Now()
+		row.CreatedAt, row.SeenAt, row.ConfirmedAt = tx.Now(), tx.Now(), tx.Now()
+		if !proof.Confirmed.IsZero() && proof.Confirmed.Before(row.ConfirmedAt) {
+			row.ConfirmedAt = proof.Confirmed
+		}
 		if err := tx.InsertSession(row); err != nil {
 			return err
 		}
-		u, err := tx.User(userID)
-		if err != nil {
+		actor := audit.Actor{Kind: string(identity.KindUser), ID: u.ID, Name: u.Login}
+		detail := map[string]any{"with": proof.Way}
+		if proof.Name != "" {
+			detail["name"] = proof.Name
+		}
+		if err := audit.Record(ctx, tx, audit.Entry{Action: audit.SignedIn, Subject: subjectOf(u), Detail: detail, Actor: &actor}); err != nil {
 			return err
 		}
-		return audit.Record(ctx, tx, audit.Entry{
-			Action: audit.SignedIn, Subject: audit.Subject{Kind: "user", ID: userID, Name: u.Login}, Detail: map[string]any{"with": way},
-			Actor: &audit.Actor{Kind: string(identity.KindUser), ID: userID, Name: u.Login},
-		})
+		return bound(audit.As(ctx, actor), tx, u)
 	})
 	if err != nil {
 		return "", Session{}, fmt.Errorf("creating a session: %w", err)
 	}
-	s.log.WithFields(logrus.Fields{"user": userID, "way": way, "address": address}).Info("a user signed in")
+	s.log.WithFields(logrus.Fields{"user": u.ID, "way": proof.Way, "address": address}).Info("a user signed in")
 	return cookie, sessionOf(row), nil
 }
 
-func sessionOf(r store.Session) Session {
-	return Session{ID: r.ID, UserID: r.UserID, Way: r.Way, Created: r.CreatedAt, Seen: r.SeenAt, Address: r.Address, Agent: r.Agent}
+// bound ends the sessions of a user that exceed the limit.
+func bound(ctx context.Context, tx *store.Tx, u store.User) error {
+	list, err := tx.SessionsOf(u.ID)
+	if err != nil || len(list) <= maxSessions {
+		return err
+	}
+	for _, old := range list[maxSessions:] {
+		if err := tx.DeleteSession(u.ID, old.ID); err != nil {
+			return err
+		}
+	}
+	return recordEnd(ctx, tx, u, EndedByLimit, int64(len(list)-maxSessions))
 }
 
-// Resume returns the user of a session's cookie, with the user's current roles. It returns a
-// [fault.KindUnauthenticated] error if the session has ended.
-func (s *Service) Resume(ctx context.Context, cookie string) (identity.Principal, Session, error) {
+func subjectOf(u store.User) audit.Subject {
+	return audit.Subject{Kind: "user", ID: u.ID, Name: u.Login}
+}
+
+// The reasons for which sessions end before their time.
+const (
+	EndedByLimit = "too many sessions"
+	SignedOut    = "signed out"
+	Replaced     = "signed in again"
+	Ended        = "ended by the user"
+)
+
+func recordEnd(ctx context.Context, tx *store.Tx, u store.User, reason string, n int64) error {
+	return audit.Record(ctx, tx, audit.Entry{Action: audit.SessionEnded, Subject: subjectOf(u), Detail: map[string]any{"because": reason, "sessions": n}})
+}
+
+func sessionOf(r store.Session) Session {
+	return Session{
+		ID: r.ID, UserID: r.UserID, Way: r.Way, Created: r.CreatedAt, Seen: r.SeenAt, Confirmed: r.ConfirmedAt, Address: r.Address, Agent: r.Agent,
+	}
+}
+
+// Resume returns the user of a session's cookie, with the user's current roles. If use is true, it
+// records that the user has used the session; requests of an open page by itself do not count. It
+// returns a [fault.KindUnauthenticated] error if the session has ended.
+func (s *Service) Resume(ctx context.Context, cookie string, use bool) (identity.Principal, Session, error) {
 	hash := identity.HashToken(cookie)
 	var p identity.Principal
 	var row store.Session
@@ -138,11 +206,11 @@ func (s *Service) Resume(ctx context.Context, cookie string) (identity.Principal
 		return identity.Principal{}, Session{}, errNoSession
 	case err != nil:
 		return identity.Principal{}, Session{}, fmt.Errorf("checking a session: %w", err)
-	case subtle.ConstantTimeCompare(row.Hash, hash) != 1, now.Sub(row.SeenAt) > idle, now.Sub(row.CreatedAt) > Longest,
+	case subtle.ConstantTimeCompare(row.Hash, hash) != 1, now.Sub(row.SeenAt) > idle, now.After(sessionOf(row).Ends()),
 		!mayEnter(p):
 		return identity.Principal{}, Session{}, errNoSession
 	}
-	if now.Sub(row.SeenAt) > touchEvery {
+	if use && now.Sub(row.SeenAt) > touchEvery {
 		if err := s.db.Write(ctx, func(tx *store.Tx) error { return tx.TouchSession(row.ID, now) }); err != nil {
 			s.log.WithError(err).Warn("recording the last use of a session failed")
 		}
@@ -153,14 +221,29 @@ func (s *Service) Resume(ctx context.Context, cookie string) (identity.Principal
 // mayEnter reports whether a user has anything to see in the console.
 func mayEnter(p identity.Principal) bool { return len(p.Roles) > 0 || p.User.SiteAdmin }
 
-// End ends a session of a user.
-func (s *Service) End(ctx context.Context, userID, id string) error {
-	return s.db.Write(ctx, func(tx *store.Tx) error { return tx.DeleteSession(userID, id) })
+// End ends a session of a user for a reason. A session that has ended is no error.
+func (s *Service) End(ctx context.Context, u store.User, id, reason string) error {
+	return s.db.Write(ctx, func(tx *store.Tx) error {
+		err := tx.DeleteSession(u.ID, id)
+		if errors.Is(err, store.ErrNotFound) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		return recordEnd(ctx, tx, u, reason, 1)
+	})
 }
 
 // EndOthers ends all sessions of a user except one.
-func (s *Service) EndOthers(ctx context.Context, userID, id string) error {
-	return s.db.Write(ctx, func(tx *store.Tx) error { return tx.DeleteSessions(userID, id) })
+func (s *Service) EndOthers(ctx context.Context, u store.User, id string) error {
+	return s.db.Write(ctx, func(tx *store.Tx) error {
+		n, err := tx.DeleteSessions(u.ID, id)
+		if err != nil || n == 0 {
+			return err
+		}
+		return recordEnd(ctx, tx, u, Ended, n)
+	})
 }
 
 // Sessions returns a user's sessions, the last seen first.
@@ -176,11 +259,15 @@ func (s *Service) Sessions(ctx context.Context, userID string) ([]Session, error
 	return out, nil
 }
 
-// Sweep removes sessions and links that have ended.
+// Sweep removes sessions, links and used challenges that have ended.
 func (s *Service) Sweep(ctx context.Context) error {
 	err := s.db.WriteInPieces(ctx, func(tx *store.Tx, limit int) (int64, error) {
 		return tx.DeleteOldSessions(tx.Now().Add(-idle), tx.Now().Add(-Longest), limit)
 	})
+	if err != nil {
+		return err
+	}
+	err = s.db.WriteInPieces(ctx, func(tx *store.Tx, limit int) (int64, error) { return tx.DeleteOldChallenges(tx.Now(), limit) })
 	if err != nil {
 		return err
 	}

@@ -1,17 +1,22 @@
 package signin
 
 import (
+	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"os"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
 	"time"
 
 	"workflowagent/internal/dev/storetest"
+	"workflowagent/internal/server/audit"
 	"workflowagent/internal/server/fault"
 	"workflowagent/internal/server/identity"
+	"workflowagent/internal/server/keyring"
 	"workflowagent/internal/server/store"
 )
 
@@ -51,7 +56,7 @@ func newHouse(t *testing.T, db *store.DB) house {
 
 func (h house) open(t *testing.T, u store.User) (string, Session) {
 	t.Helper()
-	cookie, s, err := h.Open(t.Context(), u.ID, WayToken, "", "192.0.2.1", "browser\nof "+strings.Repeat("x", 1000))
+	cookie, s, err := h.Open(t.Context(), Proof{User: u, Way: WayToken}, "192.0.2.1", "browser\nof "+strings.Repeat("x", 1000))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -60,7 +65,7 @@ func (h house) open(t *testing.T, u store.User) (string, Session) {
 
 func (h house) resumes(t *testing.T, cookie string) bool {
 	t.Helper()
-	_, _, err := h.Resume(t.Context(), cookie)
+	_, _, err := h.Resume(t.Context(), cookie, true)
 	if err != nil && fault.KindOf(err) != fault.KindUnauthenticated {
 		t.Fatal(err)
 	}
@@ -71,7 +76,7 @@ func TestSession(t *testing.T) {
 	storetest.Each(t, func(t *testing.T, db *store.DB) {
 		h := newHouse(t, db)
 		cookie, opened := h.open(t, h.ada)
-		p, s, err := h.Resume(t.Context(), cookie)
+		p, s, err := h.Resume(t.Context(), cookie, true)
 		if err != nil || p.User.Login != "ada" || p.Kind != identity.KindUser || p.Role(h.org.ID) != identity.RoleMember || s.ID != opened.ID {
 			t.Fatalf("Resume = %+v, %+v, %v", p, s, err)
 		}
@@ -91,7 +96,7 @@ func TestSession(t *testing.T) {
 		if err := ids.SetRole(t.Context(), h.org, "ada", identity.RoleAdmin); err != nil {
 			t.Fatal(err)
 		}
-		if p, _, err := h.Resume(t.Context(), cookie); err != nil || !p.CanAdminOrg(h.org.ID) {
+		if p, _, err := h.Resume(t.Context(), cookie, true); err != nil || !p.CanAdminOrg(h.org.ID) {
 			t.Errorf("after the change of the role: %+v, %v", p.Roles, err)
 		}
 	})
@@ -104,13 +109,13 @@ func TestSessionsEnd(t *testing.T) {
 		second, b := h.open(t, h.ada)
 		third, _ := h.open(t, h.ada)
 		other, _ := h.open(t, h.admin)
-		if err := h.End(t.Context(), h.admin.ID, a.ID); err != nil || !h.resumes(t, first) {
+		if err := h.End(t.Context(), h.admin, a.ID, Ended); err != nil || !h.resumes(t, first) {
 			t.Errorf("another user ended the session (%v)", err)
 		}
-		if err := h.End(t.Context(), h.ada.ID, a.ID); err != nil || h.resumes(t, first) || !h.resumes(t, second) {
+		if err := h.End(t.Context(), h.ada, a.ID, Ended); err != nil || h.resumes(t, first) || !h.resumes(t, second) {
 			t.Errorf("ending one session (%v): first %v, second %v", err, h.resumes(t, first), h.resumes(t, second))
 		}
-		if err := h.EndOthers(t.Context(), h.ada.ID, b.ID); err != nil || h.resumes(t, third) || !h.resumes(t, second) || !h.resumes(t, other) {
+		if err := h.EndOthers(t.Context(), h.ada, b.ID); err != nil || h.resumes(t, third) || !h.resumes(t, second) || !h.resumes(t, other) {
 			t.Errorf("ending the other sessions (%v): third %v, second %v, of the other user %v", err, h.resumes(t, third), h.resumes(t, second), h.resumes(t, other))
 		}
 		list, err := h.Sessions(t.Context(), h.ada.ID)
@@ -132,7 +137,7 @@ func TestRemovedMembersAreSignedOut(t *testing.T) {
 		if h.resumes(t, cookie) || !h.resumes(t, admin) {
 			t.Errorf("after the removal: ada %v, want signed out; the administrator %v, want signed in", h.resumes(t, cookie), h.resumes(t, admin))
 		}
-		if _, _, err := h.UseToken(t.Context(), h.adaToken, "192.0.2.1"); err != errNoRole { //nolint:errorlint // it is returned as it is
+		if _, err := h.UseToken(t.Context(), h.adaToken, "192.0.2.1"); err != errNoRole { //nolint:errorlint // it is returned as it is
 			t.Errorf("signing in without a membership: %v", err)
 		}
 		// The old session stays ended after the user has returned.
@@ -165,11 +170,11 @@ func TestSessionsExpire(t *testing.T) {
 			{"old", 15 * 24 * time.Hour, 0, false, false},
 		} {
 			text, hash := identity.NewToken()
-			row := store.Session{ID: tt.name, Hash: hash, UserID: h.ada.ID, Way: WayLink, CreatedAt: now.Add(-tt.created), SeenAt: now.Add(-tt.seen)}
+			row := store.Session{ID: tt.name, Hash: hash, UserID: h.ada.ID, Way: WayLink, CreatedAt: now.Add(-tt.created), SeenAt: now.Add(-tt.seen), ConfirmedAt: now.Add(-tt.created)}
 			if err := db.Write(t.Context(), func(tx *store.Tx) error { return tx.InsertSession(row) }); err != nil {
 				t.Fatal(err)
 			}
-			_, s, err := h.Resume(t.Context(), text)
+			_, s, err := h.Resume(t.Context(), text, true)
 			if (err == nil) != tt.live || tt.live && s.Fresh(now) != tt.fresh {
 				t.Errorf("%s: Resume: %v, fresh %v", tt.name, err, s.Fresh(now))
 			}
@@ -192,7 +197,7 @@ func TestSessionsExpire(t *testing.T) {
 func TestUseLink(t *testing.T) {
 	storetest.Each(t, func(t *testing.T, db *store.DB) {
 		h := newHouse(t, db)
-		key, err := h.MakeLink(t.Context(), h.ada.ID)
+		key, err := h.MakeLink(t.Context(), h.ada)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -260,13 +265,13 @@ func TestUseToken(t *testing.T) {
 		{"unknown", "pul-0123456789", errToken},
 		{"empty", "", errToken},
 	} {
-		u, _, err := h.UseToken(t.Context(), tt.token, "192.0.2.1")
-		if err != tt.want || err == nil && u.ID != h.ada.ID { //nolint:errorlint // it is returned as it is
-			t.Errorf("%s: %q, %v, want %v", tt.name, u.Login, err, tt.want)
+		proof, err := h.UseToken(t.Context(), tt.token, "192.0.2.1")
+		if err != tt.want || err == nil && (proof.User.ID != h.ada.ID || proof.TokenID == "") { //nolint:errorlint // it is returned as it is
+			t.Errorf("%s: %+v, %v, want %v", tt.name, proof, err, tt.want)
 		}
 	}
 	off := New(db, Options{Log: storetest.Log(), Identity: ids, NoTokens: true})
-	if _, _, err := off.UseToken(t.Context(), h.adaToken, "192.0.2.1"); fault.KindOf(err) != fault.KindForbidden {
+	if _, err := off.UseToken(t.Context(), h.adaToken, "192.0.2.1"); fault.KindOf(err) != fault.KindForbidden {
 		t.Errorf("with the sign-in by token turned off: %v", err)
 	}
 }
@@ -274,7 +279,7 @@ func TestUseToken(t *testing.T) {
 func TestFailedSignInsAreLimited(t *testing.T) {
 	h := newHouse(t, storetest.SQLite(t))
 	try := func(token, address string) error {
-		_, _, err := h.UseToken(context.WithoutCancel(t.Context()), token, address)
+		_, err := h.UseToken(context.WithoutCancel(t.Context()), token, address)
 		return err
 	}
 	limited := false
@@ -294,23 +299,191 @@ func TestFailedSignInsAreLimited(t *testing.T) {
 func TestAttempts(t *testing.T) {
 	var a attempts
 	now := time.Unix(1_000_000_020, 0)
+	failed := func(address string, now time.Time) bool {
+		allowed, _ := a.failed(address, now)
+		return allowed
+	}
 	for range triesPerMinute {
-		if !a.allow("192.0.2.1", now) {
+		if !failed("192.0.2.1", now) {
 			t.Fatal("limited too early")
 		}
-		a.failed("192.0.2.1", now)
 	}
-	a.failed("2001:db8::1", now)
-	if a.allow("192.0.2.1", now) || a.allow("::ffff:192.0.2.1", now) || !a.allow("192.0.2.2", now) || !a.allow("192.0.2.1", now.Add(time.Minute)) {
+	if failed("192.0.2.1", now) || failed("::ffff:192.0.2.1", now) || !failed("192.0.2.2", now) || !failed("192.0.2.1", now.Add(time.Minute)) {
 		t.Error("the limit does not count by address and minute")
 	}
-	if a.failures = nil; source("2001:db8::1") != source("2001:db8::ffff:1") || source("2001:db8::1") == source("2001:db8:0:1::1") {
+	if source("2001:db8::1") != source("2001:db8::ffff:1") || source("2001:db8::1") == source("2001:db8:0:1::1") {
 		t.Error("the source of an IPv6 address is not its network")
 	}
+	now = now.Add(time.Hour)
+	recorded := 0
 	for i := range 3 * knownSources {
-		a.failed(fmt.Sprintf("10.%d.%d.%d", i>>16, i>>8&255, i&255), now)
+		if _, record := a.failed(fmt.Sprintf("10.%d.%d.%d", i>>16, i>>8&255, i&255), now); record {
+			recorded++
+		}
 	}
-	if len(a.failures) > knownSources+1 {
-		t.Errorf("%d sources are remembered", len(a.failures))
+	if len(a.failures) > knownSources+1 || recorded != recordsPerMinute {
+		t.Errorf("%d sources are remembered, and %d failures recorded", len(a.failures), recorded)
+	}
+}
+
+// entries returns the actions of the audit log, oldest first.
+func (h house) entries(t *testing.T) (list []string) {
+	t.Helper()
+	err := h.db.Read(t.Context(), func(tx *store.Tx) error {
+		found, err := tx.AuditEntries(store.AuditFilter{Limit: 100})
+		for _, e := range slices.Backward(found) {
+			list = append(list, e.Action+" "+e.ActorKind+" "+e.Subject+" "+e.Detail)
+		}
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return list
+}
+
+func TestSessionsAreBounded(t *testing.T) {
+	storetest.Each(t, func(t *testing.T, db *store.DB) {
+		h := newHouse(t, db)
+		other, _ := h.open(t, h.admin)
+		oldest, _ := h.open(t, h.ada)
+		var cookies []string
+		for range maxSessions {
+			cookie, _ := h.open(t, h.ada)
+			cookies = append(cookies, cookie)
+		}
+		if h.resumes(t, oldest) || !h.resumes(t, other) {
+			t.Errorf("the oldest session remains: %v; the one of another user ended: %v", h.resumes(t, oldest), !h.resumes(t, other))
+		}
+		for i, cookie := range cookies {
+			if !h.resumes(t, cookie) {
+				t.Errorf("session %d of %d has ended", i+1, maxSessions)
+			}
+		}
+		if log := h.entries(t); !strings.HasPrefix(log[len(log)-1], `user.session-ended user ada {"because":"too many sessions"`) {
+			t.Errorf("the audit log ends with %q", log[len(log)-1])
+		}
+	})
+}
+
+func TestOnlyUseKeepsASession(t *testing.T) {
+	db := storetest.SQLite(t)
+	h := newHouse(t, db)
+	text, hash := identity.NewToken()
+	seen := time.Now().Add(-time.Hour)
+	err := db.Write(t.Context(), func(tx *store.Tx) error {
+		return tx.InsertSession(store.Session{ID: "s", Hash: hash, UserID: h.ada.ID, Way: WayLink, CreatedAt: seen, SeenAt: seen})
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, use := range []bool{false, true} {
+		if _, _, err := h.Resume(t.Context(), text, use); err != nil {
+			t.Fatal(err)
+		}
+		list, err := h.Sessions(t.Context(), h.ada.ID)
+		if err != nil || time.Since(list[0].Seen) < time.Minute != use {
+			t.Errorf("with use %v: last seen %v (%v)", use, list[0].Seen, err)
+		}
+	}
+}
+
+func TestProvidersVouchForADay(t *testing.T) {
+	db := storetest.SQLite(t)
+	h := newHouse(t, db)
+	for way, live := range map[string]bool{WayProvider: false, WayPasskey: true, WayLink: true, WayToken: true} {
+		text, hash := identity.NewToken()
+		err := db.Write(t.Context(), func(tx *store.Tx) error {
+			return tx.InsertSession(store.Session{ID: way, Hash: hash, UserID: h.ada.ID, Way: way, CreatedAt: tx.Now().Add(-25 * time.Hour), SeenAt: tx.Now()})
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if h.resumes(t, text) != live {
+			t.Errorf("a session by %s of 25 hours is live: %v", way, !live)
+		}
+	}
+}
+
+func TestConfirmedBeforeTheSession(t *testing.T) {
+	h := newHouse(t, storetest.SQLite(t))
+	for _, tt := range []struct {
+		confirmed time.Time
+		fresh     bool
+	}{{time.Time{}, true}, {time.Now().Add(-20 * time.Minute), false}, {time.Now().Add(time.Hour), true}} {
+		cookie, _, err := h.Open(t.Context(), Proof{User: h.ada, Way: WayProvider, Confirmed: tt.confirmed}, "", "")
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, s, err := h.Resume(t.Context(), cookie, true)
+		if err != nil || s.Fresh(time.Now()) != tt.fresh || s.Confirmed.After(time.Now().Add(time.Minute)) {
+			t.Errorf("confirmed %v: fresh %v until %v (%v)", tt.confirmed, s.Fresh(time.Now()), s.Confirmed, err)
+		}
+	}
+}
+
+func TestAuditLog(t *testing.T) {
+	h := newHouse(t, storetest.SQLite(t))
+	before := len(h.entries(t))
+	ctx := audit.With(t.Context(), audit.Source{Address: "192.0.2.1", Way: audit.WayConsole})
+	key, err := h.MakeLink(ctx, h.ada)
+	if err != nil {
+		t.Fatal(err)
+	}
+	proof, err := h.UseLink(ctx, key, "192.0.2.1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, s, err := h.Open(ctx, proof, "192.0.2.1", "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := h.End(ctx, h.ada, s.ID, SignedOut); err != nil {
+		t.Fatal(err)
+	}
+	if err := h.End(ctx, h.ada, s.ID, SignedOut); err != nil { // it has ended
+		t.Fatal(err)
+	}
+	if _, err := h.UseToken(ctx, "pul-wrong", "192.0.2.1"); err == nil {
+		t.Fatal("a wrong token works")
+	}
+	want := []string{
+		`user.sign-in-link-made server ada {}`,
+		`user.signed-in user ada {"with":"link"}`,
+		`user.session-ended server ada {"because":"signed out","sessions":1}`,
+		`user.sign-in-failed visitor  {"because":"The token is not a valid personal access token.","with":"token"}`,
+	}
+	if got := h.entries(t)[before:]; !slices.Equal(got, want) {
+		t.Errorf("the audit log has\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
+	}
+}
+
+func TestBox(t *testing.T) {
+	ring, err := keyring.Open(t.Context(), storetest.SQLite(t), bytes.Repeat([]byte{7}, 32))
+	if err != nil {
+		t.Fatal(err)
+	}
+	box, other := Box{Secrets: ring, Purpose: "a"}, Box{Secrets: ring, Purpose: "b"}
+	text, err1 := box.Seal(t.Context(), "value", time.Now().Add(time.Minute))
+	old, err2 := box.Seal(t.Context(), "value", time.Now().Add(-time.Second))
+	if err := errors.Join(err1, err2); err != nil {
+		t.Fatal(err)
+	}
+	var got string
+	if err := box.Open(t.Context(), text, &got); err != nil || got != "value" {
+		t.Errorf("Open = %q, %v", got, err)
+	}
+	changed := []byte(text)
+	changed[len(changed)/2] ^= 1
+	for name, err := range map[string]error{
+		"of another purpose": other.Open(t.Context(), text, &got),
+		"expired":            box.Open(t.Context(), old, &got),
+		"changed":            box.Open(t.Context(), string(changed), &got),
+		"empty":              box.Open(t.Context(), "", &got),
+		"no base64":          box.Open(t.Context(), "!", &got),
+	} {
+		if err == nil {
+			t.Errorf("a text that is %s opens the box", name)
+		}
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"time"
 
+	"workflowagent/internal/server/audit"
 	"workflowagent/internal/server/fault"
 	"workflowagent/internal/server/identity"
 	"workflowagent/internal/server/store"
@@ -26,40 +27,71 @@ var (
 // Tokens reports whether users can sign in with access tokens.
 func (s *Service) Tokens() bool { return !s.noTokens }
 
-// UseToken returns the user of a personal access token, and the token's id. Tokens from an exchange do not count,
-// because a session could outlive them.
-func (s *Service) UseToken(ctx context.Context, text, address string) (u store.User, tokenID string, err error) {
+// UseToken checks a personal access token. Tokens from an exchange do not count, because a session
+// could outlive them. The session ends with the token.
+func (s *Service) UseToken(ctx context.Context, text, address string) (Proof, error) {
 	if s.noTokens {
-		return store.User{}, "", errNoWay
+		return Proof{}, errNoWay
 	}
 	p, err := s.tokens.Authenticate(ctx, text)
 	if err != nil && fault.KindOf(err) != fault.KindUnauthenticated {
-		return store.User{}, "", err
+		return Proof{}, err
 	}
 	if err != nil || p.Kind != identity.KindUser || p.Exchanged {
-		return store.User{}, "", s.refuse(address, errToken)
+		return Proof{}, s.Refuse(ctx, WayToken, "", address, errToken)
 	}
 	if !mayEnter(p) {
-		return store.User{}, "", errNoRole
+		return Proof{}, s.Refuse(ctx, WayToken, p.User.Login, address, errNoRole)
 	}
-	return p.User, p.TokenID, nil
+	return Proof{User: p.User, Way: WayToken, TokenID: p.TokenID}, nil
 }
 
-// refuse records a failed sign-in. It returns the error for it, or that the address has failed too
-// often. Valid credentials are never refused, so that a client cannot keep the users behind a proxy out.
-func (s *Service) refuse(address string, err error) error {
-	if !s.tries.allow(address, time.Now()) {
+// Vouch returns the proof of a user whom a provider or a passkey has confirmed. It refuses users who
+// have nothing to see in the console. name describes the way to people.
+func (s *Service) Vouch(ctx context.Context, userID, way, name, address string) (Proof, error) {
+	p, err := store.Read(ctx, s.db, func(tx *store.Tx) (identity.Principal, error) { return identity.OfUser(tx, userID) })
+	if err != nil {
+		return Proof{}, fmt.Errorf("finding the user of a sign-in: %w", err)
+	}
+	if !mayEnter(p) {
+		return Proof{}, s.Refuse(ctx, way, p.User.Login, address, fault.Forbidden(
+			"You signed in as %s, who is not a member of any organization. Ask an administrator to add %s.", p.User.Login, p.User.Login,
+		))
+	}
+	return Proof{User: p.User, Way: way, Name: name}, nil
+}
+
+// Refuse records that a visitor failed to sign in on a way, as who they claim to be. It returns the
+// cause, or that the address has failed too often. Valid credentials are never refused, so that a
+// client cannot keep the users behind a proxy out.
+func (s *Service) Refuse(ctx context.Context, way, who, address string, cause error) error {
+	allowed, record := s.tries.failed(address, time.Now())
+	if !allowed {
 		return errTries
 	}
-	s.tries.failed(address, time.Now())
-	return err
+	if record {
+		err := s.db.Write(ctx, func(tx *store.Tx) error {
+			return audit.Record(ctx, tx, audit.Entry{
+				Action: audit.SignInFailed, Subject: audit.Subject{Kind: "user", Name: who}, Detail: map[string]any{"with": way, "because": cause.Error()},
+				Actor: &audit.Actor{Kind: audit.ActorVisitor, Name: audit.ActorVisitor},
+			})
+		})
+		if err != nil {
+			s.log.WithError(err).Warn("recording a failed sign-in failed")
+		}
+	}
+	return cause
 }
 
 // MakeLink returns the secret of a new link that signs a user in once.
-func (s *Service) MakeLink(ctx context.Context, userID string) (string, error) {
+func (s *Service) MakeLink(ctx context.Context, u store.User) (string, error) {
 	text, hash := identity.NewToken()
 	err := s.db.Write(ctx, func(tx *store.Tx) error {
-		return tx.InsertSignInLink(store.SignInLink{ID: identity.NewID(), Hash: hash, UserID: userID, CreatedAt: tx.Now(), ExpiresAt: tx.Now().Add(linkFor)})
+		link := store.SignInLink{ID: identity.NewID(), Hash: hash, UserID: u.ID, CreatedAt: tx.Now(), ExpiresAt: tx.Now().Add(linkFor)}
+		if err := tx.InsertSignInLink(link); err != nil {
+			return err
+		}
+		return audit.Record(ctx, tx, audit.Entry{Action: audit.SignInLinkMade, Subject: subjectOf(u)})
 	})
 	if err != nil {
 		return "", fmt.Errorf("creating a sign-in link: %w", err)
@@ -67,9 +99,10 @@ func (s *Service) MakeLink(ctx context.Context, userID string) (string, error) {
 	return text, nil
 }
 
-// UseLink uses a link up and returns its user.
-func (s *Service) UseLink(ctx context.Context, text, address string) (u store.User, err error) {
-	err = s.db.Write(ctx, func(tx *store.Tx) error {
+// UseLink uses a link up.
+func (s *Service) UseLink(ctx context.Context, text, address string) (Proof, error) {
+	var p identity.Principal
+	err := s.db.Write(ctx, func(tx *store.Tx) error {
 		link, err := tx.TakeSignInLink(identity.HashToken(text))
 		if err == nil && tx.Now().After(link.ExpiresAt) {
 			err = store.ErrNotFound
@@ -77,21 +110,18 @@ func (s *Service) UseLink(ctx context.Context, text, address string) (u store.Us
 		if err != nil {
 			return err
 		}
-		p, err := identity.OfUser(tx, link.UserID)
-		if err == nil && !mayEnter(p) {
+		if p, err = identity.OfUser(tx, link.UserID); err == nil && !mayEnter(p) {
 			err = errNoRole // the link stays, because the membership can follow
 		}
-		u = p.User
 		return err
 	})
-	if fault.KindOf(err) == fault.KindUnauthenticated {
-		return store.User{}, err
+	switch {
+	case fault.KindOf(err) == fault.KindUnauthenticated:
+		return Proof{}, s.Refuse(ctx, WayLink, p.User.Login, address, err)
+	case errors.Is(err, store.ErrNotFound):
+		return Proof{}, s.Refuse(ctx, WayLink, "", address, errLink)
+	case err != nil:
+		return Proof{}, fmt.Errorf("using a sign-in link: %w", err)
 	}
-	if errors.Is(err, store.ErrNotFound) {
-		return store.User{}, s.refuse(address, errLink)
-	}
-	if err != nil {
-		return store.User{}, fmt.Errorf("using a sign-in link: %w", err)
-	}
-	return u, nil
+	return Proof{User: p.User, Way: WayLink}, nil
 }

@@ -14,7 +14,8 @@ type Session struct {
 	Way               string // how the user signed in
 	CreatedAt, SeenAt time.Time
 	Address, Agent    string
-	TokenID           string // the access token with which the user signed in; "" for other ways
+	TokenID           string    // the access token with which the user signed in; "" for other ways
+	ConfirmedAt       time.Time // when the user proved who they are
 }
 
 // SignInLink is a link that signs a user in once.
@@ -49,16 +50,14 @@ func (tx *Tx) TouchSession(id string, at time.Time) error {
 	return err
 }
 
-// DeleteSession removes a session of a user.
+// DeleteSession removes a session of a user, or returns [ErrNotFound].
 func (tx *Tx) DeleteSession(userID, id string) error {
-	_, err := tx.Exec("DELETE FROM sessions WHERE user_id = $1 AND id = $2", userID, id)
-	return err
+	return tx.ExecOne("DELETE FROM sessions WHERE user_id = $1 AND id = $2", userID, id)
 }
 
-// DeleteSessions removes the sessions of a user except one.
-func (tx *Tx) DeleteSessions(userID, except string) error {
-	_, err := tx.Exec("DELETE FROM sessions WHERE user_id = $1 AND id <> $2", userID, except)
-	return err
+// DeleteSessions removes the sessions of a user except one, and returns their number.
+func (tx *Tx) DeleteSessions(userID, except string) (int64, error) {
+	return tx.Exec("DELETE FROM sessions WHERE user_id = $1 AND id <> $2", userID, except)
 }
 
 // DeleteOldSessions removes up to limit sessions that were last used before seen or created before

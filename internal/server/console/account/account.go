@@ -11,13 +11,16 @@ import (
 	"workflowagent/internal/server/console/view"
 	"workflowagent/internal/server/identity"
 	"workflowagent/internal/server/signin"
-	"workflowagent/internal/server/store"
+	"workflowagent/internal/server/signin/openid"
+	"workflowagent/internal/server/signin/passkey"
 )
 
 // Deps are the services behind the pages.
 type Deps struct {
-	Identity *identity.Service
-	SignIn   *signin.Service
+	Identity  *identity.Service
+	SignIn    *signin.Service
+	Providers *openid.Service
+	Passkeys  *passkey.Service
 	// APIURL is the server's address for clients, without a trailing slash.
 	APIURL string
 }
@@ -35,11 +38,21 @@ func Register(site *page.Site, d Deps) {
 	site.Action("/-/login", page.Anyone, p.useToken)
 	site.View("/-/login/link", page.Anyone, p.link)
 	site.Action("/-/login/link", page.Anyone, p.useLink)
+	site.View("/-/login/with/{provider}", page.Anyone, p.goToProvider)
+	site.View("/-/login/with/{provider}/return", page.Anyone, p.fromProvider)
+	site.Raw("/-/login/passkey", page.Anyone, p.askForPasskey)
+	site.Action("/-/login/passkey", page.Anyone, p.usePasskey)
 	site.Action("/-/logout", page.Anyone, p.logout)
 	site.View("/user/settings", page.SignedIn, p.settings)
 	site.Action("/user/settings/preferences", page.SignedIn, p.preferences)
 	site.Action("/user/settings/sessions/{session}/end", page.SignedIn, p.endSession)
 	site.Action("/user/settings/sessions/end", page.SignedIn, p.endOthers)
+	site.Raw("/user/settings/passkeys/new", page.Fresh(page.SignedIn), p.askForNewPasskey)
+	site.Action("/user/settings/passkeys", page.Fresh(page.SignedIn), p.addPasskey)
+	site.Action("/user/settings/passkeys/{passkey}/rename", page.SignedIn, p.renamePasskey)
+	site.Action("/user/settings/passkeys/{passkey}/remove", page.Fresh(page.SignedIn), p.removePasskey)
+	site.View("/user/settings/connect/{provider}", page.Fresh(page.SignedIn), p.connect)
+	site.Action("/user/settings/identities/remove", page.Fresh(page.SignedIn), p.disconnect)
 	site.View("/user/settings/tokens", page.SignedIn, p.tokens)
 	site.Action("/user/settings/tokens", page.Fresh(page.SignedIn), p.createToken)
 	site.Action("/user/settings/tokens/{token}/revoke", page.SignedIn, p.revokeToken)
@@ -71,35 +84,53 @@ func (p *pages) login(v *page.Visit) (view.Page, error) {
 	return p.loginPage(v, page.SafeNext(v.Query("next")), ""), nil
 }
 
+// ways are the ways to sign in that a page offers.
+type ways struct {
+	Providers []openid.Config
+	// PasskeyOrigin is the origin of the pages at which passkeys work, or "".
+	PasskeyOrigin string
+	Tokens        bool
+}
+
 func (p *pages) loginPage(v *page.Visit, next, problem string) view.Page {
-	return view.Page{Title: "Sign in", Body: login(next, problem, p.site.URL(), v.Who.User.Login, p.SignIn.Tokens())}
+	w := ways{Providers: p.Providers.Providers(), PasskeyOrigin: p.Passkeys.Origin(), Tokens: p.SignIn.Tokens()}
+	return view.Page{Title: "Sign in", Body: login(next, problem, p.site.URL(), v.Who.User.Login, w)}
+}
+
+// again answers a failed sign-in with the page for another attempt. Failures of the server remain
+// errors.
+func again(err error, show func(problem string) view.Page) (page.Answer, error) {
+	status, message := web.Classify(err)
+	if status >= http.StatusInternalServerError && status != http.StatusServiceUnavailable {
+		return page.Answer{}, err
+	}
+	if status < http.StatusInternalServerError {
+		status = http.StatusUnprocessableEntity
+	}
+	return page.Failed(status, show(message)), nil
 }
 
 func (p *pages) useToken(v *page.Visit) (page.Answer, error) {
 	next := page.SafeNext(v.Form("next"))
-	u, tokenID, err := p.SignIn.UseToken(v.Context(), v.Form("token"), v.Address())
+	proof, err := p.SignIn.UseToken(v.Context(), v.Form("token"), v.Address())
 	if err != nil {
-		status, message := web.Classify(err)
-		if status >= http.StatusInternalServerError && status != http.StatusServiceUnavailable {
-			return page.Answer{}, err
-		}
-		return page.Again(p.loginPage(v, next, message)), nil
+		return again(err, func(problem string) view.Page { return p.loginPage(v, next, problem) })
 	}
-	return p.open(v, u, signin.WayToken, tokenID, next)
+	return p.open(v, proof, next)
 }
 
 // open starts a session and ends the one that the browser has.
-func (p *pages) open(v *page.Visit, u store.User, way, tokenID, next string) (page.Answer, error) {
-	cookie, session, err := p.SignIn.Open(v.Context(), u.ID, way, tokenID, v.Address(), v.R.UserAgent())
+func (p *pages) open(v *page.Visit, proof signin.Proof, next string) (page.Answer, error) {
+	cookie, session, err := p.SignIn.Open(v.Context(), proof, v.Address(), v.R.UserAgent())
 	if err != nil {
 		return page.Answer{}, err
 	}
 	if v.SignedIn() {
-		if err := p.SignIn.End(v.Context(), v.Who.User.ID, v.Session.ID); err != nil {
+		if err := p.SignIn.End(v.Context(), v.Who.User, v.Session.ID, signin.Replaced); err != nil {
 			return page.Answer{}, err
 		}
 	}
-	return page.See(next).Cookie(p.site.SessionCookie(cookie, session.Created.Add(signin.Longest))), nil
+	return page.See(next).Cookie(p.site.SessionCookie(cookie, session.Ends())), nil
 }
 
 func (p *pages) link(v *page.Visit) (view.Page, error) {
@@ -108,20 +139,16 @@ func (p *pages) link(v *page.Visit) (view.Page, error) {
 
 func (p *pages) useLink(v *page.Visit) (page.Answer, error) {
 	next := page.SafeNext(v.Form("next"))
-	u, err := p.SignIn.UseLink(v.Context(), v.Form("key"), v.Address())
+	proof, err := p.SignIn.UseLink(v.Context(), v.Form("key"), v.Address())
 	if err != nil {
-		status, message := web.Classify(err)
-		if status >= http.StatusInternalServerError && status != http.StatusServiceUnavailable {
-			return page.Answer{}, err
-		}
-		return page.Again(view.Page{Title: "Sign in", Body: link("", next, message)}), nil
+		return again(err, func(problem string) view.Page { return view.Page{Title: "Sign in", Body: link("", next, problem)} })
 	}
-	return p.open(v, u, signin.WayLink, "", next)
+	return p.open(v, proof, next)
 }
 
 func (p *pages) logout(v *page.Visit) (page.Answer, error) {
 	if v.SignedIn() {
-		if err := p.SignIn.End(v.Context(), v.Who.User.ID, v.Session.ID); err != nil {
+		if err := p.SignIn.End(v.Context(), v.Who.User, v.Session.ID, signin.SignedOut); err != nil {
 			return page.Answer{}, err
 		}
 	}

@@ -106,7 +106,7 @@ func makeLink(t *testing.T, s *consoletest.Server, login string) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	key, err := signin.New(s.DB(), signin.Options{Log: storetest.Log()}).MakeLink(t.Context(), u.ID)
+	key, err := signin.New(s.DB(), signin.Options{Log: storetest.Log()}).MakeLink(t.Context(), u)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -245,7 +245,7 @@ func age(t *testing.T, s *consoletest.Server, login string, by time.Duration) *c
 		t.Fatal(err)
 	}
 	err = s.DB().Write(t.Context(), func(tx *store.Tx) error {
-		return tx.InsertSession(store.Session{ID: identity.NewID(), Hash: hash, UserID: u.ID, Way: signin.WayLink, CreatedAt: tx.Now().Add(-by), SeenAt: tx.Now()})
+		return tx.InsertSession(store.Session{ID: identity.NewID(), Hash: hash, UserID: u.ID, Way: signin.WayLink, CreatedAt: tx.Now().Add(-by), ConfirmedAt: tx.Now().Add(-by), SeenAt: tx.Now()})
 	})
 	if err != nil {
 		t.Fatal(err)

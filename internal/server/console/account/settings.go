@@ -1,6 +1,7 @@
 package account
 
 import (
+	"errors"
 	"net/http"
 	"strconv"
 	"time"
@@ -9,6 +10,8 @@ import (
 	"workflowagent/internal/server/console/page"
 	"workflowagent/internal/server/console/view"
 	"workflowagent/internal/server/identity"
+	"workflowagent/internal/server/signin"
+	"workflowagent/internal/server/signin/openid"
 	"workflowagent/internal/server/store"
 )
 
@@ -20,13 +23,43 @@ func tabsAt(at int) []view.Tab {
 	return tabs
 }
 
-func (p *pages) settings(v *page.Visit) (view.Page, error) {
-	sessions, err := p.SignIn.Sessions(v.Context(), v.Who.User.ID)
-	if err != nil {
-		return view.Page{}, err
+// you is what the settings page shows about the user.
+type you struct {
+	User       store.User
+	Sessions   []signin.Session
+	Current    string // id of the session
+	Fresh      bool
+	Passkeys   []store.Passkey
+	Origin     string // of the pages at which passkeys work, or ""
+	Identities []store.Identity
+	Providers  []openid.Config
+	Theme      string
+	Keys       bool
+}
+
+// provider returns the name of an identity's provider. The operator can have removed it from the file.
+func (y you) provider(issuer string) string {
+	for _, p := range y.Providers {
+		if p.Issuer == issuer {
+			return p.Name
+		}
 	}
-	theme, keys := preferencesOf(v.R)
-	return view.Page{Title: "Your settings", Section: "you", Tabs: tabsAt(0), Body: settings(v.Who.User, sessions, v.Session.ID, theme, keys)}, nil
+	return issuer
+}
+
+func (p *pages) settings(v *page.Visit) (view.Page, error) { return p.settingsPage(v, "") }
+
+func (p *pages) settingsPage(v *page.Visit, problem string) (view.Page, error) {
+	ctx, id := v.Context(), v.Who.User.ID
+	y := you{
+		User: v.Who.User, Current: v.Session.ID, Fresh: v.Session.Fresh(time.Now()), Origin: p.Passkeys.Origin(), Providers: p.Providers.Providers(),
+	}
+	var err1, err2, err3 error
+	y.Sessions, err1 = p.SignIn.Sessions(ctx, id)
+	y.Passkeys, err2 = p.Passkeys.List(ctx, id)
+	y.Identities, err3 = p.Identity.Identities(ctx, id)
+	y.Theme, y.Keys = preferencesOf(v.R)
+	return view.Page{Title: "Your settings", Section: "you", Tabs: tabsAt(0), Body: settings(y, problem)}, errors.Join(err1, err2, err3)
 }
 
 func preferencesOf(r *http.Request) (theme string, keys bool) {
@@ -52,11 +85,11 @@ func (p *pages) preferences(v *page.Visit) (page.Answer, error) {
 }
 
 func (p *pages) endSession(v *page.Visit) (page.Answer, error) {
-	return page.See("/user/settings"), p.SignIn.End(v.Context(), v.Who.User.ID, v.Param("session"))
+	return page.See("/user/settings"), p.SignIn.End(v.Context(), v.Who.User, v.Param("session"), signin.Ended)
 }
 
 func (p *pages) endOthers(v *page.Visit) (page.Answer, error) {
-	return page.See("/user/settings"), p.SignIn.EndOthers(v.Context(), v.Who.User.ID, v.Session.ID)
+	return page.See("/user/settings"), p.SignIn.EndOthers(v.Context(), v.Who.User, v.Session.ID)
 }
 
 // tokensShown is the number of tokens on a page.

@@ -144,9 +144,10 @@ func (s *Site) fail(w http.ResponseWriter, v *Visit, err error) {
 		http.Redirect(w, v.R, LoginPath(v.R.URL.RequestURI()), http.StatusSeeOther) //nolint:gosec // the path is constant, and its query is checked by SafeNext
 		return
 	}
-	if to, ok := errors.AsType[redirect](err); ok {
-		http.Redirect(w, v.R, to.path, http.StatusSeeOther)
-		return
+	if other, ok := errors.AsType[instead](err); ok {
+		if err = s.answer(w, v, other.answer); err == nil {
+			return
+		}
 	}
 	status, message := web.Classify(err)
 	web.NoteError(v.R, err)

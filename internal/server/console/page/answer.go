@@ -62,6 +62,8 @@ func Changed(v *Visit, err error, path string, again func(v *Visit, problem stri
 	}
 	return See(path), err
 }
+// Failed answers with a page that says why the request failed.
+func Failed(status int, p view.Page) Answer { return Answer{status: status, page: p} }
 
 // Once answers with a page that is not reachable by a link, such as a new secret.
 func Once(p view.Page) Answer { return Answer{status: http.StatusOK, page: p} }
@@ -160,11 +162,24 @@ func (s *Site) Preference(name, value string) *http.Cookie {
 
 // SessionCookie returns the cookie of a session; "" removes it.
 func (s *Site) SessionCookie(value string, expires time.Time) *http.Cookie {
-	c := &http.Cookie{Name: s.CookieName(), Value: value, Path: "/", Expires: expires, HttpOnly: true, Secure: s.Secure(), SameSite: http.SameSiteLaxMode} //nolint:gosec // without https, Secure cookies are dropped
+	return s.Secret(sessionCookie, value, expires)
+}
+
+// Secret returns a cookie that scripts cannot read; the value "" removes it.
+func (s *Site) Secret(name, value string, expires time.Time) *http.Cookie {
+	c := &http.Cookie{Name: s.cookieName(name), Value: value, Path: "/", Expires: expires, HttpOnly: true, Secure: s.Secure(), SameSite: http.SameSiteLaxMode} //nolint:gosec // without https, Secure cookies are dropped
 	if value == "" {
 		c.MaxAge = -1
 	}
 	return c
+}
+
+// SecretOf returns the value of a cookie that [Site.Secret] has made, or "".
+func (s *Site) SecretOf(v *Visit, name string) string {
+	for _, c := range v.R.CookiesNamed(s.cookieName(name)) {
+		return c.Value
+	}
+	return ""
 }
 
 // Back returns the page of this site from which a form was sent, or other.
@@ -176,11 +191,14 @@ func Back(v *Visit, other string) string {
 	return SafeNext(from.RequestURI())
 }
 
-// redirect is the error of a page that is at another path.
-type redirect struct{ path string }
+// instead is the error of a page that gives another answer.
+type instead struct{ answer Answer }
 
 // Error implements error.
-func (r redirect) Error() string { return "see " + r.path }
+func (i instead) Error() string { return "see " + i.answer.path }
+
+// Instead returns an error with which a page gives another answer than itself.
+func Instead(a Answer) error { return instead{a} }
 
 // GoTo returns an error with which a page sends the visitor to another page.
-func GoTo(path string) error { return redirect{path} }
+func GoTo(path string) error { return Instead(See(path)) }

@@ -50,13 +50,15 @@ func (s *Site) Secure() bool {
 	return ip != nil && ip.IsLoopback()
 }
 
-// CookieName returns the name of the session's cookie. The prefix lets browsers reject the cookie
-// of another host or path.
-func (s *Site) CookieName() string {
+const sessionCookie = "session"
+
+// cookieName returns the full name of a cookie. The prefix lets browsers reject the cookie of another
+// host or path.
+func (s *Site) cookieName(name string) string {
 	if s.Secure() {
-		return "__Host-session"
+		return "__Host-" + name
 	}
-	return "session"
+	return name
 }
 
 func wantsStream(r *http.Request) bool {

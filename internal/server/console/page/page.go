@@ -69,7 +69,7 @@ func (s *Site) share(ctx context.Context) (_ context.Context, done func()) {
 
 // Sessions finds the user of a session's cookie.
 type Sessions interface {
-	Resume(ctx context.Context, cookie string) (identity.Principal, signin.Session, error)
+	Resume(ctx context.Context, cookie string, use bool) (identity.Principal, signin.Session, error)
 }
 
 // Notes are the notifications of the database. [store.DB] implements it.
@@ -209,24 +209,16 @@ func (s *Site) handle(method, pattern string, a Access, h func(w http.ResponseWr
 	})
 }
 
-// cookie returns the session's cookie, or "".
-func (s *Site) cookie(r *http.Request) string {
-	for _, c := range r.CookiesNamed(s.CookieName()) {
-		return c.Value
-	}
-	return ""
-}
-
 // visitor returns the visit of a request. An invalid session is no error: its visitor is not signed
 // in.
 func (s *Site) visitor(r *http.Request) (*Visit, error) {
 	r = r.WithContext(audit.With(r.Context(), audit.Source{Address: web.Address(r), Way: audit.WayConsole}))
 	v := &Visit{R: r}
-	cookie := s.cookie(r)
+	cookie := s.SecretOf(v, sessionCookie)
 	if cookie == "" {
 		return v, nil
 	}
-	who, session, err := s.opts.Sessions.Resume(r.Context(), cookie)
+	who, session, err := s.opts.Sessions.Resume(r.Context(), cookie, byUser(r))
 	if fault.KindOf(err) == fault.KindUnauthenticated {
 		return v, nil
 	}
@@ -237,6 +229,13 @@ func (s *Site) visitor(r *http.Request) (*Visit, error) {
 	v.R = r.WithContext(audit.As(r.Context(), who.AuditActor()))
 	v.orgs, err = s.opts.Identity.OrganizationsOf(r.Context(), who)
 	return v, err
+}
+
+// byUser reports whether a user makes a request, and not the script of an open page: an
+// open page alone must not keep its session alive.
+func byUser(r *http.Request) bool {
+	mode := r.Header.Get("Sec-Fetch-Mode")
+	return !wantsStream(r) && (mode == "" || mode == "navigate")
 }
 
 // SignedIn reports whether the visitor has a session.

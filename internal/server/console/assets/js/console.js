@@ -6,3 +6,4 @@ import "./command-palette.js";
 import "./keys.js";
 import "./resource-tree.js";
 import "./log-view.js";
+import "./passkey-form.js";

@@ -1,0 +1,252 @@
+package identity
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+
+	"workflowagent/internal/server/audit"
+	"workflowagent/internal/server/fault"
+	"workflowagent/internal/server/links"
+	"workflowagent/internal/server/store"
+	"workflowagent/internal/termtext"
+)
+
+// External is what an identity provider says about a user who has signed in there.
+type External struct {
+	// Issuer and Subject identify the user. Providers can give the other values to another user
+	// later, or let users choose them.
+	Issuer, Subject string
+	// Provider is the provider's name for people.
+	Provider string
+	// Login is the wanted login of a new user.
+	Login       string
+	Name, Email string
+	// Allowed reports whether the user may use this server.
+	Allowed bool
+	// Roles are the roles in the organizations for which the provider decides, by the organization's
+	// name. The role "" is none.
+	Roles map[string]string
+}
+
+const (
+	maxExternalName = 200
+	// maxLogins bounds the search for a free login.
+	maxLogins = 100
+)
+
+// label returns how the provider names a user, for display.
+func (e External) label() string {
+	for _, text := range []string{e.Email, e.Login, e.Name, e.Subject} {
+		if text = termtext.OneLine(text, maxExternalName); text != "" {
+			return text
+		}
+	}
+	return ""
+}
+
+// FromProvider returns the user who has signed in at an identity provider, with the roles that the
+// provider decides. The first sign-in creates the user. If the provider's users may not use this
+// server any more, FromProvider removes their roles and returns a [fault.KindForbidden] error.
+func (s *Service) FromProvider(ctx context.Context, e External) (p Principal, err error) {
+	known := true
+	err = s.db.Write(ctx, func(tx *store.Tx) error {
+		u, err := s.userOf(ctx, tx, e)
+		if known = !errors.Is(err, store.ErrNotFound); !known {
+			return nil
+		}
+		if err == nil {
+			err = s.applyRoles(ctx, tx, u, e)
+		}
+		if err != nil {
+			return err
+		}
+		p, err = OfUser(tx, u.ID)
+		return err
+	})
+	if err != nil {
+		return Principal{}, fmt.Errorf("signing in a user of %s: %w", e.Issuer, err)
+	}
+	if !known || !e.Allowed {
+		return Principal{}, fault.Forbidden("%s signed in at %s, but may not use this server. Ask its operator for access.", e.label(), e.Provider)
+	}
+	return p, nil
+}
+
+// userOf returns the user of an identity, and creates the user at the first sign-in. It returns
+// [store.ErrNotFound] for an unknown user who may not use the server.
+func (s *Service) userOf(ctx context.Context, tx *store.Tx, e External) (store.User, error) {
+	now := tx.Now()
+	id, err := tx.Identity(e.Issuer, e.Subject)
+	if err == nil {
+		id.Name, id.UsedAt = e.label(), now
+		if err := tx.TouchIdentity(id); err != nil {
+			return store.User{}, err
+		}
+		u, err := tx.User(id.UserID)
+		if err != nil {
+			return store.User{}, fmt.Errorf("finding the user of an identity: %w", err)
+		}
+		if e.Allowed && (u.Name != e.name(u.Name) || u.Email != e.email(u.Email)) {
+			u.Name, u.Email = e.name(u.Name), e.email(u.Email)
+			err = tx.NameUser(u.ID, u.Name, u.Email)
+		}
+		return u, err
+	}
+	if !errors.Is(err, store.ErrNotFound) || !e.Allowed {
+		return store.User{}, err
+	}
+	u := store.User{ID: NewID(), Email: e.email(""), CreatedAt: now}
+	if u.Login, err = freeLogin(tx, e.Login); err != nil {
+		return store.User{}, err
+	}
+	u.Name = e.name(u.Login)
+	if err := tx.InsertUser(u); err != nil {
+		return store.User{}, err
+	}
+	if err := tx.InsertIdentity(store.Identity{Issuer: e.Issuer, Subject: e.Subject, UserID: u.ID, Name: e.label(), CreatedAt: now, UsedAt: now}); err != nil {
+		return store.User{}, err
+	}
+	return u, recordMember(byServer(ctx), tx, audit.UserCreated, "", u.ID, u.Login, map[string]any{"provider": e.Provider, "issuer": e.Issuer, "subject": e.Subject})
+}
+
+func (e External) name(old string) string {
+	if name := termtext.OneLine(e.Name, maxExternalName); name != "" {
+		return name
+	}
+	return old
+}
+
+func (e External) email(old string) string {
+	if email := termtext.OneLine(e.Email, maxExternalName); email != "" {
+		return email
+	}
+	return old
+}
+
+// byServer returns a context whose changes the server makes: the provider decides, and not the
+// visitor.
+func byServer(ctx context.Context) context.Context {
+	return audit.As(ctx, audit.Actor{Kind: audit.ActorServer, Name: audit.ActorServer})
+}
+
+// freeLogin returns an unused login that resembles a wish. It never returns a login that differs from
+// another one only by case.
+func freeLogin(tx *store.Tx, wish string) (string, error) {
+	base := strings.Map(func(r rune) rune {
+		if r < 0x80 && loginPattern.MatchString("a"+string(r)) {
+			return r
+		}
+		return '-'
+	}, strings.ToLower(wish))
+	base = strings.Trim(base[:min(len(base), 80)], "-._@")
+	if base == "" || links.Reserved(base) {
+		base = "user"
+	}
+	for n := 1; n <= maxLogins; n++ {
+		login := base
+		if n > 1 {
+			login += "-" + strconv.Itoa(n)
+		}
+		if taken, err := tx.LoginTaken(login); err != nil || !taken {
+			return login, err
+		}
+	}
+	return base + "-" + NewID(), nil
+}
+
+// applyRoles makes the user's memberships agree with the provider.
+func (s *Service) applyRoles(ctx context.Context, tx *store.Tx, u store.User, e External) error {
+	ctx = byServer(ctx)
+	for _, name := range slices.Sorted(maps.Keys(e.Roles)) {
+		role := e.Roles[name]
+		if !e.Allowed {
+			role = ""
+		}
+		org, err := tx.OrganizationByName(name)
+		if errors.Is(err, store.ErrNotFound) {
+			s.log.WithField("organization", name).Warn("the sign-in file names an organization that does not exist")
+			continue
+		}
+		if err != nil {
+			return err
+		}
+		if err := setRole(ctx, tx, org, u, role, e.Provider); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// setRole gives a user a role in an organization, or takes the membership away. An organization can
+// lose its last administrator; then administrators of the server must appoint another one.
+func setRole(ctx context.Context, tx *store.Tx, org store.Organization, u store.User, role, provider string) error {
+	m, err := tx.Member(org.ID, u.ID)
+	if err != nil && !errors.Is(err, store.ErrNotFound) || m.Role == role {
+		return ignoreMissing(err)
+	}
+	action, detail := audit.MemberRoleChanged, map[string]any{"from": m.Role, "to": role, "provider": provider}
+	switch {
+	case err != nil:
+		action = audit.MemberAdded
+		err = tx.InsertMember(store.Member{OrgID: org.ID, UserID: u.ID, Role: role, CreatedAt: tx.Now()})
+		if err == nil && u.DefaultOrg == "" {
+			err = tx.SetDefaultOrg(u.ID, org.Name)
+		}
+	case role == "":
+		action = audit.MemberRemoved
+		err = tx.DeleteMember(org.ID, u.ID)
+	default:
+		err = tx.SetRole(org.ID, u.ID, role)
+	}
+	if err != nil {
+		return err
+	}
+	return recordMember(ctx, tx, action, org.ID, u.ID, u.Login, detail)
+}
+
+// Connect lets a user sign in with an identity from now on.
+func (s *Service) Connect(ctx context.Context, u store.User, e External) error {
+	if !e.Allowed {
+		return fault.Forbidden("%s signed in at %s, but may not use this server. Ask its operator for access.", e.label(), e.Provider)
+	}
+	return s.db.Write(ctx, func(tx *store.Tx) error {
+		now := tx.Now()
+		id, err := tx.Identity(e.Issuer, e.Subject)
+		switch {
+		case err == nil && id.UserID == u.ID:
+			return nil
+		case err == nil:
+			return fault.Conflict("%s of %s belongs to another user of this server, who must remove it first.", e.label(), e.Provider)
+		case !errors.Is(err, store.ErrNotFound):
+			return err
+		}
+		if err := tx.InsertIdentity(store.Identity{Issuer: e.Issuer, Subject: e.Subject, UserID: u.ID, Name: e.label(), CreatedAt: now, UsedAt: now}); err != nil {
+			return err
+		}
+		return recordMember(ctx, tx, audit.IdentityConnected, "", u.ID, u.Login, map[string]any{"provider": e.Provider, "issuer": e.Issuer, "subject": e.Subject})
+	})
+}
+
+// Identities returns a user's identities, oldest first.
+func (s *Service) Identities(ctx context.Context, userID string) ([]store.Identity, error) {
+	list, err := store.Read(ctx, s.db, func(tx *store.Tx) ([]store.Identity, error) { return tx.IdentitiesOf(userID) })
+	if err != nil {
+		return nil, fmt.Errorf("listing identities: %w", err)
+	}
+	return list, nil
+}
+
+// Disconnect removes an identity of a user.
+func (s *Service) Disconnect(ctx context.Context, u store.User, issuer, subject string) error {
+	return s.db.Write(ctx, func(tx *store.Tx) error {
+		if err := tx.DeleteIdentity(u.ID, issuer, subject); err != nil {
+			return ignoreMissing(err)
+		}
+		return recordMember(ctx, tx, audit.IdentityRemoved, "", u.ID, u.Login, map[string]any{"issuer": issuer, "subject": subject})
+	})
+}

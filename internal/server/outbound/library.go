@@ -1,0 +1,61 @@
+package outbound
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net/http"
+
+	"golang.org/x/oauth2"
+)
+
+// Context returns a context in which the libraries for OAuth and OpenID Connect make their requests
+// with this client: under the rules of [Client.Get], but with any method and any status. Their errors
+// never contain the response, unless the libraries add it.
+func (c *Client) Context(ctx context.Context) context.Context {
+	return context.WithValue(ctx, oauth2.HTTPClient, &http.Client{
+		Transport: guarded{c},
+		Timeout:   maxTime,
+		CheckRedirect: func(*http.Request, []*http.Request) error {
+			return http.ErrUseLastResponse
+		},
+	})
+}
+
+// guarded makes requests under the rules of [Client.Get].
+type guarded struct{ c *Client }
+
+// RoundTrip implements [http.RoundTripper].
+func (g guarded) RoundTrip(req *http.Request) (*http.Response, error) {
+	u, err := parse(req.URL.String())
+	if err != nil {
+		return nil, err
+	}
+	if err := checkLiteral(u); err != nil {
+		return nil, explain(u, err, maxTime)
+	}
+	res, err := g.c.transport(u.Hostname(), nil, checkAddress).RoundTrip(req)
+	if err != nil {
+		return nil, explain(u, err, maxTime)
+	}
+	res.Body = bounded{res.Body, &io.LimitedReader{R: res.Body, N: maxBytes}}
+	return res, nil
+}
+
+// errLarge reports that a response exceeds the limit.
+var errLarge = errors.New("the response is too large")
+
+// bounded is a body that fails when it exceeds the limit.
+type bounded struct {
+	io.Closer
+	rest *io.LimitedReader
+}
+
+// Read implements [io.Reader].
+func (b bounded) Read(p []byte) (int, error) {
+	n, err := b.rest.Read(p)
+	if errors.Is(err, io.EOF) && b.rest.N <= 0 {
+		err = errLarge
+	}
+	return n, err
+}
