@@ -126,7 +126,7 @@ func (s *Server) AddUser(login, role string) string {
 func (s *Server) AgeSessions(by time.Duration) {
 	s.t.Helper()
 	err := s.DB().Write(s.t.Context(), func(tx *store.Tx) error {
-		_, err := tx.Exec("UPDATE sessions SET created_at = created_at - $1", by.Microseconds())
+		_, err := tx.Exec("UPDATE sessions SET created_at = created_at - $1, confirmed_at = confirmed_at - $1", by.Microseconds())
 		return err
 	})
 	if err != nil {

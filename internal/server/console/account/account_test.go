@@ -13,7 +13,6 @@ import (
 	"workflowagent/internal/dev/storetest"
 	"workflowagent/internal/server/identity"
 	"workflowagent/internal/server/signin"
-	"workflowagent/internal/server/store"
 )
 
 const tokensPath = "/user/settings/tokens"
@@ -236,25 +235,6 @@ func TestRemovedMemberIsSignedOut(t *testing.T) {
 	}
 }
 
-// age makes all sessions older.
-func age(t *testing.T, s *consoletest.Server, login string, by time.Duration) *consoletest.Browser {
-	t.Helper()
-	cookie, hash := identity.NewToken()
-	u, err := identity.New(s.DB(), storetest.Log()).UserByLogin(t.Context(), login)
-	if err != nil {
-		t.Fatal(err)
-	}
-	err = s.DB().Write(t.Context(), func(tx *store.Tx) error {
-		return tx.InsertSession(store.Session{ID: identity.NewID(), Hash: hash, UserID: u.ID, Way: signin.WayLink, CreatedAt: tx.Now().Add(-by), ConfirmedAt: tx.Now().Add(-by), SeenAt: tx.Now()})
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	b := s.Browser()
-	b.SetCookies(nil, []*http.Cookie{{Name: "__Host-session", Value: cookie}})
-	return b
-}
-
 func TestTokens(t *testing.T) {
 	s := consoletest.New(t)
 	b := s.SignIn()
@@ -294,7 +274,8 @@ func TestTokens(t *testing.T) {
 
 func TestTokensNeedARecentSignIn(t *testing.T) {
 	s := consoletest.New(t)
-	b := age(t, s, identity.AdminLogin, 20*time.Minute)
+	b := s.SignIn()
+	s.AgeSessions(20 * time.Minute)
 	if p := b.Get(tokensPath); p.Status != http.StatusOK || !p.Contains("Sign in again") || p.Contains(`name="description"`) {
 		t.Errorf("the page of tokens: status %d: %s", p.Status, p.Body)
 	}

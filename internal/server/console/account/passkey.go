@@ -6,7 +6,6 @@ import (
 	"workflowagent/internal/server/api/web"
 	"workflowagent/internal/server/console/page"
 	"workflowagent/internal/server/console/view"
-	"workflowagent/internal/server/fault"
 	"workflowagent/internal/server/signin"
 )
 
@@ -54,13 +53,7 @@ func (p *pages) removePasskey(v *page.Visit) (page.Answer, error) {
 	return p.changed(v, p.Passkeys.Remove(v.Context(), v.Who.User, v.Param("passkey")))
 }
 
-// changed answers a change of the user's settings. A change that the user can correct shows the
-// settings again.
+// changed answers a change of the user's settings.
 func (p *pages) changed(v *page.Visit, err error) (page.Answer, error) {
-	if fault.KindOf(err) == "" {
-		return page.See("/user/settings"), err
-	}
-	_, message := web.Classify(err)
-	again, err := p.settingsPage(v, message)
-	return page.Again(again), err
+	return page.Changed(v, err, "/user/settings", p.settingsPage)
 }

@@ -298,7 +298,8 @@ func TestConfirm(t *testing.T) {
 func TestConnect(t *testing.T) {
 	s, p := withProvider(t, "allow_everyone: true")
 	const connect = "/user/settings/connect/corp"
-	old := age(t, s, identity.AdminLogin, 20*time.Minute)
+	old := s.SignIn()
+	s.AgeSessions(20 * time.Minute)
 	if p := old.Get(connect); p.Status != http.StatusSeeOther || !strings.HasPrefix(p.Location(), "/-/login?") {
 		t.Errorf("connecting with an old sign-in: status %d to %q", p.Status, p.Location())
 	}
