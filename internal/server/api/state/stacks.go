@@ -59,12 +59,24 @@ func (s *stackRoutes) register(rt *web.Router) {
 }
 
 type stackSummary struct {
-	ID            string `json:"id"`
-	OrgName       string `json:"orgName"`
-	ProjectName   string `json:"projectName"`
-	StackName     string `json:"stackName"`
-	LastUpdate    int64  `json:"lastUpdate,omitempty"`
+	ID          string `json:"id"`
+	OrgName     string `json:"orgName"`
+	ProjectName string `json:"projectName"`
+	StackName   string `json:"stackName"`
+	// LastUpdate is missing before the first update. During an update it is 0, by which the CLI
+	// recognizes an update in progress.
+	LastUpdate    *int64 `json:"lastUpdate,omitempty"`
 	ResourceCount int64  `json:"resourceCount"`
+}
+
+func newStackSummary(st store.Stack) stackSummary {
+	s := stackSummary{ID: st.ID, OrgName: st.OrgName, ProjectName: st.Project, StackName: st.Name, ResourceCount: st.ResourceCount}
+	if at := web.Unix(st.LastUpdateAt); st.ActiveUpdate != "" {
+		s.LastUpdate = new(int64)
+	} else if at != 0 {
+		s.LastUpdate = &at
+	}
+	return s
 }
 
 const (
@@ -116,10 +128,7 @@ func (s *stackRoutes) list(w http.ResponseWriter, r *http.Request) error {
 	}
 	out := []stackSummary{}
 	for _, st := range found {
-		out = append(out, stackSummary{
-			ID: st.ID, OrgName: st.OrgName, ProjectName: st.Project, StackName: st.Name,
-			LastUpdate: web.Unix(st.LastUpdateAt), ResourceCount: st.ResourceCount,
-		})
+		out = append(out, newStackSummary(st))
 	}
 	body["stacks"] = out
 	return web.WriteJSON(w, r, http.StatusOK, body)
