@@ -88,7 +88,7 @@ func (g *giteaSite) api(s *site) http.Handler {
 		answer(w, 201, giteaComment(c))
 	})
 	handle("PATCH "+repo+"/issues/comments/{id}", func(w http.ResponseWriter, r *http.Request) {
-		c, _ := s.findComment(r.PathValue("id"))
+		c := s.findComment(r.PathValue("id"))
 		if c == nil {
 			answer(w, 404, map[string]any{"message": "comment does not exist"})
 			return

@@ -3,6 +3,8 @@ package forgetest
 import (
 	"fmt"
 	"net/http"
+	"os"
+	"path/filepath"
 	"testing"
 	"time"
 
@@ -176,16 +178,16 @@ func (s *site) DeleteComments(_ *testing.T, pull int) {
 	s.comments[pull] = kept
 }
 
-// findComment returns a comment of any pull request, and which one.
-func (s *site) findComment(id string) (*comment, int) {
-	for number, list := range s.comments {
+// findComment returns a comment of any pull request, or nil.
+func (s *site) findComment(id string) *comment {
+	for _, list := range s.comments {
 		for _, c := range list {
 			if fmt.Sprint(c.id) == id {
-				return c, number
+				return c
 			}
 		}
 	}
-	return nil, 0
+	return nil
 }
 
 func (s *site) hooksWith(address string, member ...string) int {
@@ -227,3 +229,10 @@ type Limiter interface {
 }
 
 func stamp(t time.Time) string { return t.UTC().Format(time.RFC3339) }
+
+func writeFile(path, content string) error {
+	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+		return err
+	}
+	return os.WriteFile(path, []byte(content), 0o644)
+}

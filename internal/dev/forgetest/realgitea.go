@@ -1,0 +1,307 @@
+package forgetest
+
+import (
+	"bytes"
+	"encoding/base64"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+
+	"workflowagent/internal/dev/lab"
+	"workflowagent/internal/server/vcs"
+)
+
+// realGitea is a repository of a real Gitea.
+type realGitea struct {
+	server *lab.Gitea
+	name   string
+	clone  string
+	tokens map[string]string
+	forks  map[int]string
+}
+
+// GiteaUsers creates the accounts on a real Gitea, and returns their tokens.
+func GiteaUsers(t *testing.T, server *lab.Gitea) map[string]string {
+	t.Helper()
+	tokens := map[string]string{}
+	for _, name := range []string{Deployer, Writer, Reader} {
+		token, err := server.NewUser(t.Context(), name, false, "all")
+		if err != nil {
+			t.Fatal(err)
+		}
+		tokens[name] = token
+	}
+	return tokens
+}
+
+// RealGitea creates a repository on a real Gitea.
+func RealGitea(t *testing.T, server *lab.Gitea, tokens map[string]string) World {
+	t.Helper()
+	g := &realGitea{server: server, name: "app-" + strings.ToLower(strings.NewReplacer("/", "-").Replace(t.Name())), clone: filepath.Join(t.TempDir(), "clone"), tokens: tokens, forks: map[int]string{}}
+	g.call(t, Deployer, "POST", "/user/repos", map[string]any{"name": g.name, "default_branch": "main"}, nil)
+	g.call(t, Deployer, "PUT", g.path("/collaborators/"+Writer), map[string]any{"permission": "write"}, nil)
+	g.git(t, "", "init", "--quiet", "--initial-branch=main", g.clone)
+	g.git(t, g.clone, "config", "user.name", "Root")
+	g.git(t, g.clone, "config", "user.email", Deployer+"@example.invalid")
+	g.Commit(t, "main", map[string]string{"README": "1", "infra/old": strings.Repeat("content\n", 50)})
+	return g
+}
+
+func (g *realGitea) path(rest string) string { return "/repos/" + Deployer + "/" + g.name + rest }
+
+// call calls the API as an account.
+func (g *realGitea) call(t *testing.T, account, method, path string, body, into any) {
+	t.Helper()
+	data, err := json.Marshal(body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	req, err := http.NewRequestWithContext(t.Context(), method, g.server.URL+"/api/v1"+path, bytes.NewReader(data))
+	if err != nil {
+		t.Fatal(err)
+	}
+	req.Header.Set("Authorization", "token "+g.tokens[account])
+	req.Header.Set("Content-Type", "application/json")
+	res, err := http.DefaultTransport.RoundTrip(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer res.Body.Close()
+	text, err := io.ReadAll(res.Body)
+	if err != nil || res.StatusCode >= 300 {
+		t.Fatalf("%s %s: %d %s %v", method, path, res.StatusCode, text, err)
+	}
+	if into != nil {
+		if err := json.Unmarshal(text, into); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+func (g *realGitea) git(t *testing.T, dir string, args ...string) string {
+	t.Helper()
+	cmd := exec.CommandContext(t.Context(), "git", args...)
+	cmd.Dir = dir
+	cmd.Env = append(cmd.Environ(), "GIT_CONFIG_GLOBAL=/dev/null", "GIT_TERMINAL_PROMPT=0")
+	out, err := cmd.CombinedOutput()
+	if err != nil {
+		t.Fatalf("git %v: %v\n%s", args, err, out)
+	}
+	return strings.TrimSpace(string(out))
+}
+
+func (g *realGitea) push(t *testing.T, account, repo string, args ...string) {
+	t.Helper()
+	login := base64.StdEncoding.EncodeToString([]byte(account + ":" + g.tokens[account]))
+	g.git(t, g.clone, append([]string{"-c", "http.extraHeader=Authorization: Basic " + login, "push", "--quiet", "--force", g.server.URL + "/" + repo + ".git"}, args...)...)
+}
+
+func (g *realGitea) Connection() vcs.Connection {
+	return vcs.Connection{BaseURL: g.server.URL, Credential: vcs.Credential{Password: g.tokens[Deployer]}}
+}
+
+func (g *realGitea) Name() string { return Deployer + "/" + g.name }
+
+func (g *realGitea) Rename(t *testing.T) {
+	t.Helper()
+	name := g.name + "-renamed"
+	g.call(t, Deployer, "PATCH", g.path(""), map[string]any{"name": name}, nil)
+	g.name = name
+}
+
+func (g *realGitea) Account(name string) vcs.Account {
+	return vcs.Account{ID: strconv.Itoa(map[string]int{Deployer: 1, Writer: 2, Reader: 3}[name]), Name: name}
+}
+
+// on checks out a branch, which begins at main.
+func (g *realGitea) on(t *testing.T, branch string) {
+	t.Helper()
+	switch {
+	case branch == g.git(t, g.clone, "symbolic-ref", "--short", "HEAD"):
+	case g.git(t, g.clone, "branch", "--list", branch) != "":
+		g.git(t, g.clone, "checkout", "--quiet", branch)
+	default:
+		g.git(t, g.clone, "checkout", "--quiet", "-b", branch, "main")
+	}
+}
+
+func (g *realGitea) commit(t *testing.T, branch string) string {
+	t.Helper()
+	g.git(t, g.clone, "commit", "--quiet", "-m", "Change "+branch)
+	g.push(t, Deployer, g.Name(), branch)
+	return g.git(t, g.clone, "rev-parse", "HEAD")
+}
+
+func (g *realGitea) Commit(t *testing.T, branch string, files map[string]string) string {
+	t.Helper()
+	g.on(t, branch)
+	for name, content := range files {
+		if err := writeFile(filepath.Join(g.clone, name), content); err != nil {
+			t.Fatal(err)
+		}
+	}
+	g.git(t, g.clone, "add", "--all")
+	return g.commit(t, branch)
+}
+
+func (g *realGitea) Move(t *testing.T, branch, from, to string) string {
+	t.Helper()
+	g.on(t, branch)
+	if err := writeFile(filepath.Join(g.clone, to), ""); err != nil {
+		t.Fatal(err)
+	}
+	g.git(t, g.clone, "mv", "--force", from, to)
+	return g.commit(t, branch)
+}
+
+func (g *realGitea) Reset(t *testing.T, branch, commit string) {
+	t.Helper()
+	g.on(t, branch)
+	g.git(t, g.clone, "reset", "--quiet", "--hard", commit)
+	g.push(t, Deployer, g.Name(), branch)
+}
+
+func (g *realGitea) Tag(t *testing.T, name, commit string) {
+	t.Helper()
+	g.git(t, g.clone, "tag", "-a", "-m", "Release", name, commit)
+	g.push(t, Deployer, g.Name(), "refs/tags/"+name)
+}
+
+func (g *realGitea) OpenPull(t *testing.T, p NewPull) int {
+	t.Helper()
+	head, account, title := p.Source, Deployer, "Change "+p.Source
+	fork := ""
+	if p.Fork {
+		account = Reader
+		var forked struct {
+			FullName string `json:"full_name"`
+		}
+		g.call(t, Reader, "POST", g.path("/forks"), map[string]any{}, &forked)
+		fork, head = forked.FullName, Reader+":"+p.Source
+		g.push(t, Reader, fork, p.Source)
+	}
+	if p.Draft {
+		title = "WIP: " + title
+	}
+	var labels []int64
+	for _, name := range p.Labels {
+		var label struct{ ID int64 }
+		g.call(t, Deployer, "POST", g.path("/labels"), map[string]any{"name": name, "color": "#00aabb"}, &label)
+		labels = append(labels, label.ID)
+	}
+	var created struct{ Number int }
+	g.call(t, account, "POST", g.path("/pulls"), map[string]any{"title": title, "head": head, "base": "main", "labels": labels}, &created)
+	g.forks[created.Number] = fork
+	return created.Number
+}
+
+func (g *realGitea) SetPull(t *testing.T, number int, state vcs.PullState) {
+	t.Helper()
+	if state == vcs.PullMerged {
+		// The forge first computes whether the branches can be merged.
+		err := lab.Poll(t.Context(), 0, func() (bool, error) {
+			var p struct{ Mergeable bool }
+			g.call(t, Deployer, "GET", g.path("/pulls/"+strconv.Itoa(number)), nil, &p)
+			return p.Mergeable, nil
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		g.call(t, Deployer, "POST", g.path(fmt.Sprintf("/pulls/%d/merge", number)), map[string]any{"Do": "squash"}, nil)
+		return
+	}
+	g.call(t, Deployer, "PATCH", g.path("/pulls/"+strconv.Itoa(number)), map[string]any{"state": "closed"}, nil)
+}
+
+func (g *realGitea) DropFork(t *testing.T, number int) {
+	t.Helper()
+	g.call(t, Reader, "DELETE", "/repos/"+g.forks[number], nil, nil)
+}
+
+func (g *realGitea) Reports(t *testing.T, commit string) map[string]string {
+	t.Helper()
+	var combined struct {
+		Statuses []struct{ Context, Status string }
+	}
+	g.call(t, Deployer, "GET", g.path("/commits/"+commit+"/status"), nil, &combined)
+	states := map[string]string{}
+	for _, s := range combined.Statuses {
+		states[s.Context] = s.Status
+	}
+	return states
+}
+
+type giteaComments []struct {
+	ID   int64
+	Body string
+	User struct{ Login string }
+}
+
+func (g *realGitea) comments(t *testing.T, pull int) (list giteaComments) {
+	t.Helper()
+	g.call(t, Deployer, "GET", g.path(fmt.Sprintf("/issues/%d/comments", pull)), nil, &list)
+	return list
+}
+
+func (g *realGitea) Comments(t *testing.T, pull int) (bodies []string) {
+	t.Helper()
+	for _, c := range g.comments(t, pull) {
+		bodies = append(bodies, c.Body)
+	}
+	return bodies
+}
+
+func (g *realGitea) Plant(t *testing.T, pull int, body string) {
+	t.Helper()
+	g.call(t, Reader, "POST", g.path(fmt.Sprintf("/issues/%d/comments", pull)), map[string]any{"body": body}, nil)
+}
+
+func (g *realGitea) DeleteComments(t *testing.T, pull int) {
+	t.Helper()
+	for _, c := range g.comments(t, pull) {
+		if c.User.Login == Deployer {
+			g.call(t, Deployer, "DELETE", g.path(fmt.Sprintf("/issues/comments/%d", c.ID)), nil, nil)
+		}
+	}
+}
+
+func (g *realGitea) Hooks(t *testing.T, address string) int {
+	t.Helper()
+	var hooks []struct{ Config map[string]string }
+	g.call(t, Deployer, "GET", g.path("/hooks"), nil, &hooks)
+	n := 0
+	for _, h := range hooks {
+		if h.Config["url"] == address {
+			n++
+		}
+	}
+	return n
+}
+
+// TestHook makes the forge send a test delivery to each webhook.
+func (g *realGitea) TestHook(t *testing.T) {
+	t.Helper()
+	var hooks []struct{ ID int64 }
+	g.call(t, Deployer, "GET", g.path("/hooks"), nil, &hooks)
+	for _, h := range hooks {
+		g.call(t, Deployer, "POST", g.path(fmt.Sprintf("/hooks/%d/tests", h.ID)), nil, nil)
+	}
+}
+
+// DeleteBranch deletes a branch.
+func (g *realGitea) DeleteBranch(t *testing.T, branch string) {
+	t.Helper()
+	g.push(t, Deployer, g.Name(), ":refs/heads/"+branch)
+}
+
+// Retarget changes the base of a pull request.
+func (g *realGitea) Retarget(t *testing.T, number int, base string) {
+	t.Helper()
+	g.call(t, Deployer, "PATCH", g.path("/pulls/"+strconv.Itoa(number)), map[string]any{"base": base}, nil)
+}
