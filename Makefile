@@ -71,6 +71,11 @@ tools: $(LINT)/golangci-lint $(GORELEASER)/goreleaser ## Build the linters and g
 kubernetes: ## Build the Kubernetes that tests use into the cache (first time only, about 7 min on two cores).
 	@go build -o bin/cluster ./internal/dev/lab/cluster/up && exec nice -n 10 bin/cluster -build
 
+# Not part of "make test", because few changes need it and its first run takes minutes.
+.PHONY: gitea
+gitea: ## Test the client of Gitea against a real one (built into the cache the first time, about 8 min on two cores).
+	WORKFLOW_GITEA=1 nice -n 10 go test -count=1 -timeout=40m -v -run TestReal ./internal/server/vcs/gitea
+
 .PHONY: cluster
 cluster: ## Run a Kubernetes cluster for tests until it is interrupted, and print how to use it.
 	@go build -o bin/cluster ./internal/dev/lab/cluster/up && exec bin/cluster

@@ -186,6 +186,7 @@ func newBuilder(ctx context.Context, progress io.Writer) (builder, error) {
 type program struct {
 	name, pkg, ldflags string
 	what, expect       string
+	cgoTags            string // build tags of a program that needs cgo, or ""
 }
 
 // module returns the directory of the programs of the nested module internal/dev/tools/name.
@@ -212,7 +213,7 @@ func (b builder) programs(ctx context.Context, src, name string, programs []prog
 	key.add("go", b.goVersion)
 	key.add("platform", runtime.GOOS+"/"+runtime.GOARCH)
 	for _, p := range programs {
-		key.add(p.name, p.pkg+" "+p.ldflags)
+		key.add(p.name, p.pkg+" "+p.ldflags+p.cgoTags)
 	}
 	return cached(ctx, name, key.sum(), func(dir string) error {
 		for _, p := range programs {
@@ -225,10 +226,14 @@ func (b builder) programs(ctx context.Context, src, name string, programs []prog
 }
 
 func (b builder) build(ctx context.Context, src, out string, p program) error {
-	cmd := command(ctx, "go", "build", "-v", "-trimpath", "-mod=readonly", "-buildvcs=false",
+	cgo := "0"
+	if p.cgoTags != "" {
+		cgo = "1"
+	}
+	cmd := command(ctx, "go", "build", "-v", "-trimpath", "-mod=readonly", "-buildvcs=false", "-tags", p.cgoTags,
 		"-ldflags", strings.TrimSpace("-s -w "+p.ldflags), "-o", out, p.pkg)
 	cmd.Dir = src
-	cmd.Env = append(os.Environ(), "CGO_ENABLED=0", "GOWORK=off")
+	cmd.Env = append(os.Environ(), "CGO_ENABLED="+cgo, "GOWORK=off")
 	watch := newBuildWatch(b.progress, fmt.Sprintf("building %s (first time only; %s on two cores)", p.what, p.expect))
 	cmd.Stdout, cmd.Stderr = watch, watch
 	defer watch.stop()

@@ -130,6 +130,7 @@ func run(ctx context.Context) error {
 	fmt.Println("\ntest tiers:")
 	report := tabwriter.NewWriter(os.Stdout, 0, 4, 2, ' ', 0)
 	fmt.Fprint(report, strings.Join(r.lines, ""))
+	fmt.Fprintln(report, "gitea\toptional\tthe client of a forge against a real Gitea: run make gitea")
 	if err := report.Flush(); err != nil {
 		return err
 	}
