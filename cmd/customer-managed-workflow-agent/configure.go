@@ -17,7 +17,8 @@ func newConfigureCommand(version string, options func() config.LoadOptions) *cob
 		Short: "Write the configuration file, by questions on a terminal or by flags",
 		Long: `Write the configuration file. Without flags, on a terminal, it asks for the settings an
 agent needs and checks each answer; Enter keeps the value in brackets. With flags it
-asks nothing.
+asks nothing, except for the other settings if --service-url is the only one and the
+file has no token.
 
 Before it writes, it checks the result as run would, the server's answer to the token,
 and the place where jobs run. It changes the file in place: comments, order and form

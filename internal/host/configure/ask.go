@@ -48,7 +48,12 @@ func (o Options) ask(ctx context.Context, t *terminal, path string, text []byte)
 		}
 		return nil
 	}
-	if err := question("service_url", "URL of the control plane", now.ServiceURL); err != nil {
+	if o.ServiceURL == "" {
+		err = question("service_url", "URL of the control plane", now.ServiceURL)
+	} else {
+		changes, err = o.fromFlags()
+	}
+	if err != nil {
 		return nil, err
 	}
 	if now.UsesOIDC() {
@@ -92,6 +97,18 @@ func (o Options) checkAnswer(ctx context.Context, t *terminal, path string, text
 		return false, errStopped
 	}
 	return report.OK, err
+}
+
+// lacksToken reports whether the flags set only the URL of the control plane, and the file has no
+// token either. Users of a terminal are then asked for the other settings.
+func (o Options) lacksToken(path string, text []byte) bool {
+	if o.ServiceURL == "" || o.TokenFile != "" || o.DeployTarget != "" || len(o.Set) > 0 {
+		return false
+	}
+	fileOnly := o.Load
+	fileOnly.Environ = nil
+	now, err := config.LoadText(fileOnly, path, text)
+	return err == nil && !now.HasToken() && !now.UsesOIDC()
 }
 
 // question prompts until the response is valid. An empty response keeps current, unless current is

@@ -47,6 +47,9 @@ func Run(ctx context.Context, o Options) error {
 	}
 	fmt.Fprintf(o.Out, "Configuration file: %s\n", path)
 	terminal, asking := o.terminal()
+	if terminal != nil && !asking {
+		asking = o.lacksToken(path, text)
+	}
 	var changes []settings.Change
 	if asking {
 		changes, err = o.ask(ctx, terminal, path, text)
@@ -70,7 +73,7 @@ func Run(ctx context.Context, o Options) error {
 	if err != nil {
 		return config.Invalid(fmt.Errorf("nothing was written, because an agent cannot run with these settings:\n%s", o.nameFlags(err, path)))
 	}
-	if err := o.check(ctx, loaded, terminal); err != nil {
+	if err := o.check(ctx, loaded, terminal, asking); err != nil {
 		return err
 	}
 	if err := ctx.Err(); err != nil {
@@ -90,7 +93,7 @@ var (
 
 // check runs the checks. If a check fails, check returns an error unless the operator confirms that
 // the file must be written anyway.
-func (o Options) check(ctx context.Context, loaded *config.Config, asker *terminal) error {
+func (o Options) check(ctx context.Context, loaded *config.Config, asker *terminal, asking bool) error {
 	if o.NoCheck {
 		return nil
 	}
@@ -110,7 +113,7 @@ func (o Options) check(ctx context.Context, loaded *config.Config, asker *termin
 	case report.OK:
 		return nil
 	}
-	if _, asking := o.terminal(); asking {
+	if asking {
 		answer, err := asker.line(ctx, "A check failed. Write the file nevertheless? [y/N]: ")
 		if err != nil {
 			return err

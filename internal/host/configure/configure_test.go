@@ -224,10 +224,13 @@ func TestConfigureRefuses(t *testing.T) {
 // terminal.
 const fileToWrite = "TEST_CONFIGURE_FILE"
 
+// urlFlag is the environment variable with the flag --service-url of that run.
+const urlFlag = "TEST_CONFIGURE_URL"
+
 func TestMain(m *testing.M) {
 	if file := os.Getenv(fileToWrite); file != "" {
 		ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT)
-		err := Run(ctx, Options{Load: config.ProcessOptions(file), Version: "v9.8.7", In: os.Stdin, Out: os.Stdout})
+		err := Run(ctx, Options{Load: config.ProcessOptions(file), Version: "v9.8.7", In: os.Stdin, Out: os.Stdout, ServiceURL: os.Getenv(urlFlag)})
 		stop()
 		if err != nil {
 			fmt.Fprintln(os.Stderr, err)
@@ -353,6 +356,29 @@ func TestConfigureOnATerminal(t *testing.T) {
 	d.say("\n")
 	if code, shown := d.ended(); code != exitOK || !strings.Contains(shown, "Nothing to change") || w.content(t) != before {
 		t.Errorf("exit code %d: %s", code, shown)
+	}
+}
+
+// TestConfigureURLOnATerminal runs the command that the console shows: the flag sets the URL, and the
+// rest is asked for once.
+func TestConfigureURLOnATerminal(t *testing.T) {
+	w := newSite(t)
+	t.Setenv(urlFlag, w.url)
+	d := w.onTerminal(t)
+	d.expect("Token of the agent pool, not shown: ")
+	d.say(goodToken + "\n")
+	d.expect("[docker]: ")
+	d.say("process\n")
+	if code, shown := d.ended(); code != exitOK || strings.Contains(shown, "URL of the control plane") || !strings.Contains(shown, "Wrote "+w.file) {
+		t.Fatalf("exit code %d: %s", code, shown)
+	}
+	before := w.content(t)
+	if !strings.Contains(before, w.url) || !strings.Contains(before, "token: "+goodToken+"\n") {
+		t.Errorf("the file holds\n%s", before)
+	}
+	d = w.onTerminal(t)
+	if code, shown := d.ended(); code != exitOK || strings.Contains(shown, "Token of the agent pool") || w.content(t) != before {
+		t.Errorf("the second time: exit code %d: %s", code, shown)
 	}
 }
 
