@@ -38,6 +38,7 @@ const (
 	StackPermissionChanged Action = "stack.permission-changed"
 	StackTagsChanged       Action = "stack.tags-changed"
 	StackConfigChanged     Action = "stack.config-changed"
+	StackAnnotated         Action = "stack.annotated"
 	StateImported          Action = "stack.imported"
 	UpdateCancelled        Action = "update.cancelled"
 	SettingsChanged        Action = "settings.changed"
@@ -67,7 +68,7 @@ var actions = []Action{
 	TeamCreated, TeamChanged, TeamDeleted, TokenCreated, TokenRevoked, TokenExchanged,
 	PoolCreated, PoolChanged, PoolDeleted, PoolDefaultSet, IssuerCreated, IssuerChanged, IssuerPoliciesChanged, IssuerDeleted,
 	WebhookCreated, WebhookChanged, WebhookDeleted, StackCreated, StackRenamed, StackTransferred, StackDeleted,
-	StackOwnerChanged, StackPermissionChanged, StackTagsChanged, StackConfigChanged, StateImported, UpdateCancelled,
+	StackOwnerChanged, StackPermissionChanged, StackTagsChanged, StackConfigChanged, StackAnnotated, StateImported, UpdateCancelled,
 	SettingsChanged, SettingsDeleted, ScheduleCreated, ScheduleChanged, SchedulePaused, ScheduleResumed, ScheduleDeleted,
 	DeploymentCreated, DeploymentCancelled, DeploymentForced, DeploymentsPaused, DeploymentsResumed,
 	SignedIn, SignInFailed, SignInLinkMade, SessionEnded, IdentityConnected, IdentityRemoved, PasskeyAdded, PasskeyRemoved,

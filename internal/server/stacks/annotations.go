@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 
+	"workflowagent/internal/server/audit"
 	"workflowagent/internal/server/fault"
 	"workflowagent/internal/server/identity"
 	"workflowagent/internal/server/store"
@@ -65,6 +66,10 @@ func (s *Service) Annotate(ctx context.Context, p identity.Principal, st store.S
 			}
 		}
 		a.StackID, a.Version, a.ModifiedAt = st.ID, cur.Version+1, tx.Now()
-		return tx.SaveAnnotation(a)
+		if err := tx.SaveAnnotation(a); err != nil {
+			return err
+		}
+		detail := map[string]any{"kind": a.Kind, "source": a.Source, "version": a.Version}
+		return audit.Record(ctx, tx, audit.Entry{OrgID: st.OrgID, Action: audit.StackAnnotated, Subject: subjectOf(st), Detail: detail})
 	})
 }

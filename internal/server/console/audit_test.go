@@ -1,0 +1,242 @@
+package console_test
+
+import (
+	"net/http"
+	"net/url"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"workflowagent/internal/dev/consoletest"
+	"workflowagent/internal/dev/storetest"
+	"workflowagent/internal/server/console"
+	"workflowagent/internal/server/identity"
+	"workflowagent/internal/server/store"
+)
+
+// notAudited lists the actions without an entry in the audit log, with the reason.
+var notAudited = map[string][]string{
+	"nothing is stored":                     {"POST STACK/settings", "POST /{org}/-/settings/issuers/{issuer}/test"},
+	"it is a cookie of the browser":         {"POST /user/settings/preferences"},
+	"it is a label that only the user sees": {"POST /user/settings/passkeys/{passkey}/rename"},
+	"a link is used up before the sign-in":  {"POST /-/login/link"},
+	"only an authenticator can answer":      {"POST /-/login/passkey", "POST /user/settings/passkeys"},
+}
+
+// volatile are tables and columns that change in the background, or with every request.
+var volatile = []string{
+	"audit_entries", "server_beat", "sessions.seen_at", "tokens.last_used_at", "webhook_deliveries", "webhook_events", "organization_storage",
+}
+
+// auditor sends forms and checks their entries in the audit log.
+type auditor struct {
+	t *testing.T
+	*consoletest.Server
+	browser *consoletest.Browser
+	made    map[string]bool // by route
+}
+
+// change sends a form twice: first, while the audit log refuses entries, it must fail and change
+// nothing. Then it must succeed and leave an entry.
+func (a *auditor) change(route string, fields ...string) consoletest.Page {
+	a.t.Helper()
+	pattern, values, _ := strings.Cut(route, " ")
+	path := strings.Replace(pattern, "STACK", "/acme/proj/dev", 1)
+	path = strings.Replace(path, "{org}", "acme", 1)
+	for value := range strings.FieldsSeq(values) { // in the order of the parameters
+		from, to := strings.IndexByte(path, '{'), strings.IndexByte(path, '}')
+		path = path[:from] + url.PathEscape(value) + path[to+1:]
+	}
+	form := url.Values{}
+	for i := 0; i < len(fields); i += 2 {
+		form.Set(fields[i], fields[i+1])
+	}
+	a.made["POST "+pattern] = true
+	before := storetest.Contents(a.t, a.DB(), volatile...)
+	allow := storetest.RefuseInserts(a.t, a.DB(), "audit_entries")
+	refused := a.browser.Post(path, form)
+	allow()
+	if refused.Status < http.StatusInternalServerError {
+		a.t.Errorf("%s: status %d although the audit log refuses entries: %s", pattern, refused.Status, plain(refused.Body))
+	}
+	if diff := cmp.Diff(before, storetest.Contents(a.t, a.DB(), volatile...)); diff != "" {
+		a.t.Errorf("%s changed the database without an entry in the audit log:\n%s", pattern, diff)
+	}
+	entries := a.entries()
+	p := a.browser.Post(path, form)
+	if p.Status != http.StatusSeeOther && p.Status != http.StatusOK {
+		a.t.Fatalf("%s: status %d: %s", pattern, p.Status, plain(p.Body))
+	}
+	if a.entries() == entries {
+		a.t.Errorf("%s left no entry in the audit log", pattern)
+	}
+	return p
+}
+
+func (a *auditor) entries() int {
+	a.t.Helper()
+	return len(storetest.Contents(a.t, a.DB())["audit_entries"])
+}
+
+// last returns the last segment of the target of a redirect, or what a pattern finds in the page.
+func last(path string) string { return path[strings.LastIndexByte(path, '/')+1:] }
+
+// TestEveryActionIsAudited sends a form to every action of the console. Each must leave an entry in
+// the audit log in the transaction of the change, or be in the list of exceptions.
+func TestEveryActionIsAudited(t *testing.T) {
+	s := consoletest.New(t)
+	a := &auditor{t, s, s.SignIn(), map[string]bool{}}
+	a.changeSettings()
+	a.changeIssuers()
+	a.changePools()
+	a.changeStack()
+	a.changeAccount()
+
+	var known []string
+	var exempt []string
+	for _, routes := range notAudited {
+		exempt = append(exempt, routes...)
+	}
+	for _, r := range console.New(console.Deps{}).Routes() {
+		name := r.Method + " " + strings.Replace(r.Pattern, stackPattern, "STACK", 1)
+		known = append(known, name)
+		if r.Method == http.MethodPost && !a.made[name] && !slices.Contains(exempt, name) {
+			t.Errorf("this test sends no form to %s: add one, or an exception with a reason", name)
+		}
+	}
+	for _, name := range exempt {
+		if !slices.Contains(known, name) || a.made[name] {
+			t.Errorf("the exception %s is not needed", name)
+		}
+	}
+}
+
+func (a *auditor) changeSettings() {
+	const base = "/{org}/-/settings"
+	a.AddUser("ann", "")
+	a.change("/{org}/-/deployments/pause")
+	a.change("/{org}/-/deployments/resume")
+	a.change(base+"/permission", "permission", "101")
+	a.change(base+"/members", "login", "ann", "role", "member")
+	a.change(base+"/members/{user}/role ann", "role", "billing-manager")
+	a.change(base+"/teams", "name", "core")
+	const team = base + "/teams/{team}"
+	a.change(team+"/edit core", "description", "x")
+	a.change(team+"/members core", "member", "ann", "action", "add")
+	a.API(http.MethodPost, "/api/stacks/acme/proj", map[string]string{"stackName": "dev"}, nil)
+	a.change(team+"/stacks core", "stack", "proj/dev", "permission", "101")
+	a.change(team+"/tokens core", "name", "ci")
+	a.change(team + "/tokens/{token}/revoke core " + a.found("/acme/-/settings/teams/core", `tokens/([^/"]+)/revoke`))
+	a.change(team + "/delete core")
+	a.change(base + "/members/{user}/remove ann")
+	a.change(base+"/tokens", "name", "ci")
+	a.change(base + "/tokens/{token}/revoke " + a.found("/acme/-/settings/tokens", `tokens/([^/"]+)/revoke`))
+	a.change(base+"/webhooks", "name", "chat", "url", "https://hooks.invalid/x", "format", "raw")
+	a.change(base + "/webhooks/{hook}/{action} chat disable")
+}
+
+// found returns what a pattern finds in a page.
+func (a *auditor) found(path, pattern string) string {
+	a.t.Helper()
+	p := a.browser.Get(path)
+	m := regexp.MustCompile(pattern).FindStringSubmatch(p.Body)
+	if m == nil {
+		a.t.Fatalf("%s: status %d, without %s: %s", path, p.Status, pattern, plain(p.Body))
+	}
+	return m[1]
+}
+
+func (a *auditor) changeIssuers() {
+	const base = "/{org}/-/settings/issuers"
+	const keys = `{"keys":[{"kty":"OKP","crv":"Ed25519","use":"sig","kid":"k","x":"11qYAYKxCrfVS_7TyWQHOg7hcvPapiMlrwIaaPcHURo"}]}`
+	id := last(a.change(base, "name", "cluster", "url", "https://cluster.invalid", "keys", keys).Location())
+	const issuer = base + "/{issuer}"
+	a.change(issuer+"/edit "+id, "name", "renamed")
+	for range 2 {
+		a.change(issuer+"/policies "+id, "decision", "allow", "type", "organization", "rules", "sub = x")
+	}
+	a.change(issuer+"/policies/remove "+id, "version", "3", "index", "0")
+	a.change(issuer + "/delete " + id)
+	// The certificates of an issuer with static keys cannot be renewed. Package oidc makes both
+	// changes with the same method.
+	a.made["POST "+issuer+"/thumbprints"] = true
+}
+
+func (a *auditor) changePools() {
+	const base = "/{org}/-/pools"
+	a.change(base, "name", "eu")
+	id := a.found("/acme/-/pools", `/acme/-/pools/([0-9a-f-]{36})"`)
+	a.change(base + "/no-default")
+	a.change(base + "/{pool}/default " + id)
+	a.change(base+"/{pool}/edit "+id, "name", "us")
+	a.change(base+"/{pool}/tokens "+id, "description", "second")
+	a.change(base + "/{pool}/tokens/{token}/revoke " + id + " " + a.found("/acme/-/pools/"+id, `tokens/([^/"]+)/revoke`))
+	a.change(base+"/{pool}/delete "+id, "confirm", "us")
+}
+
+func (a *auditor) changeStack() {
+	a.AddUser("bob", "member")
+	a.change("STACK/tags", "name", "a", "value", "1")
+	a.change("STACK/settings/save", "version", "0", "patch", `{"operationContext":{"preRunCommands":["true"]}}`)
+	a.change("STACK/deploy", "operation", "preview")
+	a.change("STACK/deployments/{version}/cancel 1")
+	a.change("STACK/deployments/{version}/again 1")
+	a.change("/{org}/-/deployments/cancel", "id", a.deployment())
+	a.change("STACK/pause")
+	a.change("STACK/resume")
+	a.change("STACK/settings/schedules", "kind", "drift", "cron", "0 3 * * *")
+	a.change("STACK/settings/schedules/{schedule}/{action} " + a.found("/acme/proj/dev/settings/schedules", `schedules/([^/"]+)/pause`) + " pause")
+	a.change("STACK/settings/webhooks", "name", "chat", "url", "https://hooks.invalid/x", "format", "raw")
+	a.change("STACK/settings/webhooks/{hook}/{action} chat delete")
+	a.change("STACK/settings/access", "user", "bob", "permission", "101")
+	a.change("STACK/settings/options/rename", "name", "prod", "project", "proj")
+	a.API(http.MethodPost, "/api/stacks/acme/proj", map[string]string{"stackName": "dev"}, nil)
+	if err := a.DB().Write(a.t.Context(), func(tx *store.Tx) error {
+		return tx.InsertOrganization(store.Organization{ID: identity.NewID(), Name: "rival", CreatedAt: tx.Now()})
+	}); err != nil {
+		a.t.Fatal(err)
+	}
+	a.change("STACK/settings/options/transfer", "to", "rival", "confirm", "proj/dev")
+	a.API(http.MethodPost, "/api/stacks/acme/proj", map[string]string{"stackName": "dev"}, nil)
+	a.change("STACK/settings/options/delete", "confirm", "proj/dev")
+}
+
+// deployment returns the id of the newest deployment.
+func (a *auditor) deployment() string {
+	a.t.Helper()
+	var list struct{ Deployments []struct{ ID string } }
+	a.API(http.MethodGet, "/api/stacks/acme/proj/dev/deployments", nil, &list)
+	if len(list.Deployments) == 0 {
+		a.t.Fatal("the stack has no deployment")
+	}
+	return list.Deployments[0].ID
+}
+
+func (a *auditor) changeAccount() {
+	a.change("/user/settings/tokens", "description", "laptop")
+	a.change("/user/settings/tokens/{token}/revoke " + a.found("/user/settings/tokens", `tokens/([^/"]+)/revoke`))
+	a.change("/cli-login", "cliSessionPort", "43210", "cliSessionNonce", strings.Repeat("0", 64), "cliSessionDescription", "x")
+	a.SignIn()
+	a.change("/user/settings/sessions/{session}/end " + a.found("/user/settings", `sessions/([^/"]+)/end`))
+	a.browser = a.SignIn() // the ended session could be its own
+	a.change("/user/settings/sessions/end")
+	if err := a.DB().Write(a.t.Context(), func(tx *store.Tx) error {
+		u, err := tx.UserByLogin(identity.AdminLogin)
+		if err != nil {
+			return err
+		}
+		if err := tx.InsertIdentity(store.Identity{Issuer: "https://idp.invalid", Subject: "ada", UserID: u.ID, CreatedAt: tx.Now()}); err != nil {
+			return err
+		}
+		return tx.InsertPasskey(store.Passkey{ID: "p1", Credential: []byte("c"), UserID: u.ID, Name: "laptop", PublicKey: []byte("k"), CreatedAt: tx.Now()})
+	}); err != nil {
+		a.t.Fatal(err)
+	}
+	a.change("/user/settings/identities/remove", "issuer", "https://idp.invalid", "subject", "ada")
+	a.change("/user/settings/passkeys/{passkey}/remove p1")
+	a.change("/-/login", "token", a.Token)
+	a.change("/-/logout")
+}
