@@ -137,7 +137,7 @@ func (a *awaiting) judge(ctx context.Context, v view, now time.Time) (done bool,
 			reason = workflow.ReasonLaunch
 		}
 		return true, failure(reason, fmt.Sprintf("The pod did not start within %s; the job did not run: %s", a.executor.opts.StartTimeout, cause), nil)
-	case a.problem.fatal && now.Sub(a.since) >= a.problem.tolerance:
+	case a.problem.fatal && now.Sub(a.since) >= min(a.problem.tolerance, a.executor.opts.tolerance):
 		return true, failure(a.problem.reason, a.problem.text, nil)
 	}
 	return false, nil

@@ -39,16 +39,17 @@ func TestCannotStart(t *testing.T) {
 		image    string
 		reason   workflow.Reason
 		text     string
+		timeout  time.Duration // the start timeout, if only that ends the wait
 	}{
-		"no node":        {template: `{"spec":{"nodeSelector":{"missing":"label"}}}`, reason: workflow.ReasonLaunch, text: "didn't match Pod's node affinity/selector"},
+		"no node":        {template: `{"spec":{"nodeSelector":{"missing":"label"}}}`, reason: workflow.ReasonLaunch, text: "didn't match Pod's node affinity/selector", timeout: 15 * time.Second},
 		"image":          {image: "127.0.0.1:1/missing:1", reason: workflow.ReasonImage, text: "The image 127.0.0.1:1/missing:1 cannot be pulled ("},
 		"image name":     {image: "Invalid/NAME", reason: workflow.ReasonImage, text: "cannot be used (InvalidImageName)"},
 		"missing Secret": {template: fmt.Sprintf(`{"spec":{"containers":[{"name":%q,"envFrom":[{"secretRef":{"name":"missing"}}]}]}}`, podspec.MainContainer), reason: workflow.ReasonLaunch, text: `secret "missing" not found`},
-		"missing volume": {template: `{"spec":{"volumes":[{"name":"v","secret":{"secretName":"missing"}}],"containers":[{"name":"pulumi-workflow","volumeMounts":[{"name":"v","mountPath":"/v"}]}]}}`, reason: workflow.ReasonLaunch, text: `secret "missing" not found`},
+		"missing volume": {template: `{"spec":{"volumes":[{"name":"v","secret":{"secretName":"missing"}}],"containers":[{"name":"pulumi-workflow","volumeMounts":[{"name":"v","mountPath":"/v"}]}]}}`, reason: workflow.ReasonLaunch, text: `secret "missing" not found`, timeout: 15 * time.Second},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			e := s.open(t, Options{Pods: s.builder(podspec.Config{Template: test.template}), StartTimeout: 30 * time.Second})
+			e := s.open(t, Options{Pods: s.builder(podspec.Config{Template: test.template}), StartTimeout: test.timeout, tolerance: time.Second})
 			defer e.Close()
 			h := s.prepare(t, e, func(spec *executor.Spec) {
 				if test.image != "" {

@@ -60,6 +60,11 @@ func needCluster(t *testing.T) host {
 }
 
 func TestMain(m *testing.M) {
+	// TestConformance requires it, and runs in parallel with other tests.
+	if err := os.Setenv("PULUMI_AGENT_TOKEN", executortest.AgentSecret); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
 	code := m.Run()
 	if shared.cluster != nil {
 		if err := shared.cluster.Close(); err != nil {
@@ -109,7 +114,7 @@ func testLog(t *testing.T) *logrus.Entry {
 
 var spaces atomic.Int64
 
-// space is a namespace of a test.
+// space is a namespace of a test. Tests with a namespace run in parallel, because they mostly wait.
 type space struct {
 	host
 	t      *testing.T
@@ -120,6 +125,7 @@ type space struct {
 func newSpace(t *testing.T) *space {
 	t.Helper()
 	h := needCluster(t)
+	t.Parallel()
 	c, err := newClient(h.admin)
 	if err != nil {
 		t.Fatal(err)

@@ -68,7 +68,7 @@ type Options struct {
 	KeepDebugPods time.Duration
 	Log           *logrus.Entry
 
-	orphanTime, orphanPause time.Duration // the constants of the same name, unless a test changes them
+	tolerance, orphanTime, orphanPause time.Duration // the constants of the same name, unless a test changes them
 }
 
 // Executor runs jobs in pods.
@@ -99,6 +99,7 @@ func New(o Options) (*Executor, error) {
 	if o.StartTimeout == 0 {
 		o.StartTimeout = defaultStartTimeout
 	}
+	o.tolerance = cmp.Or(o.tolerance, tolerance)
 	o.orphanTime, o.orphanPause = cmp.Or(o.orphanTime, orphanTime), cmp.Or(o.orphanPause, orphanPause)
 	c, err := newClient(o.Config)
 	if err != nil {

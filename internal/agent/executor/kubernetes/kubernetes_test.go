@@ -18,7 +18,6 @@ import (
 const memoryLimit = 64
 
 func TestConformance(t *testing.T) {
-	t.Setenv("PULUMI_AGENT_TOKEN", executortest.AgentSecret)
 	s := newSpace(t)
 	pods := s.builder(podspec.Config{
 		Template: fmt.Sprintf(`{"spec":{"containers":[{"name":%q,"resources":{"limits":{"memory":"%dMi"}}}]}}`, podspec.MainContainer, memoryLimit),

@@ -45,13 +45,14 @@ func TestPrivateRegistry(t *testing.T) {
 		{"the template's secret and other credentials of the job", template, &workflow.ImageCredentials{Username: "puller", Password: "wrong"}, ""},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
 			// Each image is new, because the node does not pull an image again.
 			_, image, err := r.Push(t.Context(), "mirror/job", "1", lab.Picture{Arch: runtime.GOARCH, Files: map[string]string{"/name": tt.name}})
 			if err != nil {
 				t.Fatal(err)
 			}
 			spec := executor.Spec{JobID: tt.name, Epoch: 1, Owner: "owner", Image: &workflow.Image{Reference: image, Credentials: tt.credentials}}
-			e := s.open(t, Options{Pods: s.builder(tt.config), StartTimeout: 20 * time.Second})
+			e := s.open(t, Options{Pods: s.builder(tt.config), tolerance: time.Second})
 			defer e.Close()
 			h, err := e.Prepare(t.Context(), spec, func(string) {})
 			if err != nil {
