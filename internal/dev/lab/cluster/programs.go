@@ -41,13 +41,14 @@ const (
 
 const pollInterval = 20 * time.Millisecond
 
-// wanted are the controllers that run. The others would only cost time: they serve clouds, storage
-// and certificates.
+// wanted are the controllers that run. The others would only cost time: they serve clouds, attached
+// storage and certificates.
 var wanted = []string{
 	"clusterrole-aggregation-controller", "cronjob-controller", "deployment-controller",
 	"disruption-controller", "endpoints-controller", "endpointslice-controller",
 	"garbage-collector-controller", "job-controller", "namespace-controller",
 	"node-lifecycle-controller", "persistentvolume-binder-controller",
+	"persistentvolume-protection-controller", "persistentvolumeclaim-protection-controller",
 	"pod-garbage-collector-controller", "replicaset-controller", "resourcequota-controller",
 	"root-ca-certificate-publisher-controller", "serviceaccount-controller",
 	"serviceaccount-token-controller", "statefulset-controller", "taint-eviction-controller",
@@ -89,9 +90,7 @@ func (c *Cluster) awaitPods(ctx context.Context) error {
 	if err := c.KubeletStart(ctx); err != nil {
 		return err
 	}
-	return c.poll(ctx, "a service account", func() error {
-		return c.Call(ctx, http.MethodGet, "/api/v1/namespaces/default/serviceaccounts/default", nil, nil)
-	})
+	return c.awaitAccount(ctx, "default")
 }
 
 // poll calls try until it returns nil. It fails with try's last error if ctx ends first.
