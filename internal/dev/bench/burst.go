@@ -52,7 +52,7 @@ func (b *bench) burst(ctx context.Context) error {
 }
 
 func (b *bench) burstBoth(ctx context.Context, y *yardstick, lines, secrets int, full bool) (product, floor burstFigures, err error) {
-	p, err := b.startProduct(ctx)
+	p, err := b.startProduct(ctx, "")
 	if err != nil {
 		return product, floor, err
 	}

@@ -49,7 +49,7 @@ type gatedPair struct {
 // startGated starts the product and the baseline, each with a gate between its agent and its
 // server. The caller must close the pair, even after an error.
 func (b *bench) startGated(ctx context.Context) (g gatedPair, err error) {
-	if g.product, err = b.startProduct(ctx); err != nil {
+	if g.product, err = b.startProduct(ctx, ""); err != nil {
 		return g, err
 	}
 	if g.toProduct, err = newGate(g.product.server.URL); err != nil {

@@ -54,6 +54,7 @@ func measurements() []measurement {
 		{"lag", "lines of a job that prints slowly", (*bench).lag},
 		{"slow", "a large log sent to a slow server", (*bench).slow},
 		{"idle", "the idle agent", (*bench).idle},
+		{"pods", "jobs in pods of a real Kubernetes with one node", (*bench).pods},
 		{"up", "pulumi up of new resources", onStates((*state.Bench).Up)},
 		{"operations", "pulumi up, preview, refresh and destroy of stacks of two sizes", onStates((*state.Bench).Operations)},
 		{"stored", "what a small update leaves on disk", onStates((*state.Bench).Stored)},

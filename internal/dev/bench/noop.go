@@ -25,7 +25,7 @@ type jobFigures struct {
 
 // noop runs small jobs one at a time, alternating between the product and the baseline.
 func (b *bench) noop(ctx context.Context) error {
-	p, err := b.startProduct(ctx)
+	p, err := b.startProduct(ctx, "")
 	if err != nil {
 		return err
 	}

@@ -27,16 +27,20 @@ type product struct {
 	stack             string // organization/project/stack
 	variables         map[string]any
 	agents            int
+	// target is where agents run jobs: "process", or "kubernetes" with an image.
+	target, image string
+	env           []string // of agents
 }
 
-func (b *bench) startProduct(ctx context.Context) (_ *product, err error) {
+// startProduct starts a server that listens on host, or on 127.0.0.1 for "".
+func (b *bench) startProduct(ctx context.Context, host string, args ...string) (_ *product, err error) {
 	dir, err := b.newDir()
 	if err != nil {
 		return nil, err
 	}
-	p := &product{b: b, dir: dir, http: newClient(), variables: map[string]any{}}
+	p := &product{b: b, dir: dir, http: newClient(), variables: map[string]any{}, target: "process"}
 	p.server, err = lab.StartServer(ctx, lab.ServerOptions{
-		Binary: filepath.Join(b.bin, "workflow-server"), Dir: dir, Env: os.Environ(),
+		Binary: filepath.Join(b.bin, "workflow-server"), Dir: dir, Host: host, Env: os.Environ(), Args: args,
 	})
 	if err != nil {
 		return nil, err
@@ -96,14 +100,18 @@ func (p *product) launchAgent(ctx context.Context, url string, settings map[stri
 	var err error
 	p.agent, err = lab.StartAgent(ctx, lab.AgentOptions{
 		Binary: filepath.Join(p.b.bin, "customer-managed-workflow-agent"), Dir: dir,
-		ServiceURL: url, Token: p.poolToken, Target: "process", Settings: settings,
-		Env: []string{"PATH=" + p.b.stubs + string(os.PathListSeparator) + os.Getenv("PATH"), "HOME=" + dir},
+		ServiceURL: url, Token: p.poolToken, Target: p.target, Settings: settings,
+		Env: append([]string{"PATH=" + p.b.stubs + string(os.PathListSeparator) + os.Getenv("PATH"), "HOME=" + dir}, p.env...),
 	})
 	return err
 }
 
-// enqueue creates a deployment whose pre-run command is the job; pulumi is a stub.
 func (p *product) enqueue(ctx context.Context, command, file string) (string, error) {
+	return p.enqueueAt(ctx, p.stack, command, file)
+}
+
+// enqueueAt creates a deployment of a stack whose pre-run command is the job; pulumi is a stub.
+func (p *product) enqueueAt(ctx context.Context, stack, command, file string) (string, error) {
 	variables := map[string]any{"BENCH_STAMP": file}
 	maps.Copy(variables, p.variables)
 	request := map[string]any{
@@ -114,10 +122,13 @@ func (p *product) enqueue(ctx context.Context, command, file string) (string, er
 			"options":              map[string]any{"skipInstallDependencies": true},
 		},
 	}
+	if p.image != "" {
+		request["executorContext"] = map[string]any{"executorImage": p.image}
+	}
 	var d struct {
 		ID string `json:"id"`
 	}
-	err := p.server.Call(ctx, http.MethodPost, "/api/stacks/"+p.stack+"/deployments", request, &d)
+	err := p.server.Call(ctx, http.MethodPost, "/api/stacks/"+stack+"/deployments", request, &d)
 	return d.ID, err
 }
 

@@ -12,8 +12,8 @@ import (
 	"time"
 )
 
-// site is a server with one agent that runs jobs: the product or the baseline.
-type site interface {
+// jobs runs jobs.
+type jobs interface {
 	// enqueue starts a job that runs shell text with BENCH_STAMP set to file.
 	enqueue(ctx context.Context, command, file string) (job string, err error)
 	// finished reports whether the job has finished; a failed job is an error.
@@ -22,6 +22,11 @@ type site interface {
 	// next is the token for the next page. At the end of the log, next equals token if the log
 	// might still grow, and is "" otherwise.
 	page(ctx context.Context, job, token string) (text, next string, err error)
+}
+
+// site is a server with one agent that runs jobs: the product or the baseline.
+type site interface {
+	jobs
 	agentPID() int
 	serverPID() int
 	// last returns the file that a job's last process stamps.
@@ -97,9 +102,9 @@ type jobTimes struct {
 	finished     time.Time // according to the server
 }
 
-// runJob enqueues a job and waits until it has finished. It polls the server at the interval. The
+// waitForJob enqueues a job and waits until it has finished. It polls the server at the interval. The
 // interval must be longer for long jobs, because polling also loads the server.
-func runJob(ctx context.Context, s site, command, file string, interval, patience time.Duration) (job string, t jobTimes, err error) {
+func waitForJob(ctx context.Context, s jobs, command, file string, interval, patience time.Duration) (job string, t jobTimes, err error) {
 	t.sent = time.Now()
 	if job, err = s.enqueue(ctx, command, file); err != nil {
 		return "", t, err
@@ -107,11 +112,13 @@ func runJob(ctx context.Context, s site, command, file string, interval, patienc
 	t.queued = time.Now()
 	err = until(ctx, interval, patience, "the job's exit", func() (bool, error) { return s.finished(ctx, job) })
 	t.finished = time.Now()
-	if err != nil {
+	return job, t, err
+}
+
+// runJob is like waitForJob, and reads the job's stamps.
+func runJob(ctx context.Context, s site, command, file string, interval, patience time.Duration) (job string, t jobTimes, err error) {
+	if job, t, err = waitForJob(ctx, s, command, file, interval, patience); err != nil {
 		return job, t, err
-	}
-	if file == "-" {
-		return job, t, nil // the stamps are in the log
 	}
 	if t.first, err = readTimes(file); err != nil {
 		return job, t, err
@@ -122,7 +129,7 @@ func runJob(ctx context.Context, s site, command, file string, interval, patienc
 
 // countLines reads a job's log and counts the errors in its numbered lines from 0 to n: each line
 // must occur exactly once and in order.
-func countLines(ctx context.Context, s site, job string, n int) (wrong int, err error) {
+func countLines(ctx context.Context, s jobs, job string, n int) (wrong int, err error) {
 	next := 0
 	err = lines(ctx, s, job, func(line string) {
 		i, ok := lineNumber(line)
@@ -149,7 +156,7 @@ func lineNumber(line string) (int, bool) {
 	return i, err == nil
 }
 
-func lines(ctx context.Context, s site, job string, f func(line string)) error {
+func lines(ctx context.Context, s jobs, job string, f func(line string)) error {
 	for token, begun := "", ""; ; {
 		text, next, err := s.page(ctx, job, token)
 		if err != nil {

@@ -16,19 +16,24 @@ import (
 type Proxy struct {
 	URL string
 
-	transport *http.Transport
 	server    *http.Server
+	transport http.RoundTripper
 	served    sync.WaitGroup
 }
 
 // Start starts a proxy on a free port. It calls target for each request, to choose a server; the
 // request waits until target returns.
 func Start(target func(*http.Request) *url.URL) (*Proxy, error) {
+	return StartWith(&http.Transport{MaxIdleConnsPerHost: 64}, target)
+}
+
+// StartWith is like [Start], with a transport for the requests to the servers.
+func StartWith(transport http.RoundTripper, target func(*http.Request) *url.URL) (*Proxy, error) {
 	listener, err := net.Listen("tcp", "127.0.0.1:0") //nolint:noctx // Listen does not block
 	if err != nil {
 		return nil, fmt.Errorf("listening for the proxy of a server: %w", err)
 	}
-	p := &Proxy{URL: "http://" + listener.Addr().String(), transport: &http.Transport{MaxIdleConnsPerHost: 64}}
+	p := &Proxy{URL: "http://" + listener.Addr().String(), transport: transport}
 	p.server = &http.Server{ReadHeaderTimeout: 10 * time.Second, Handler: &httputil.ReverseProxy{
 		Rewrite:      func(r *httputil.ProxyRequest) { r.SetURL(target(r.In)) },
 		ErrorHandler: func(w http.ResponseWriter, _ *http.Request, _ error) { w.WriteHeader(http.StatusBadGateway) },
@@ -42,7 +47,9 @@ func Start(target func(*http.Request) *url.URL) (*Proxy, error) {
 func (p *Proxy) Close() {
 	_ = p.server.Close()
 	p.served.Wait()
-	p.transport.CloseIdleConnections()
+	if t, ok := p.transport.(interface{ CloseIdleConnections() }); ok {
+		t.CloseIdleConnections()
+	}
 }
 
 // Alternate returns a target for [Start] that passes consecutive requests for the same stack to
