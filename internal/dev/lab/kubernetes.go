@@ -48,9 +48,9 @@ func NewInstallation(ctx context.Context, progress io.Writer) (Installation, err
 	return Installation{filepath.Join(dir, installBinary), filepath.Join(build.root, "internal", "dev", "tools", "install")}, err
 }
 
-// Chart returns the objects of the agent's Helm chart with values in YAML.
-func (i Installation) Chart(ctx context.Context, namespace, values string) (string, error) {
-	return i.render(ctx, values, "chart", namespace)
+// Chart returns the objects of a Helm chart, "agent" or "server", with values in YAML.
+func (i Installation) Chart(ctx context.Context, chart, namespace, values string) (string, error) {
+	return i.render(ctx, values, "chart", chart, namespace)
 }
 
 // Program returns the objects of the Pulumi program with a configuration in JSON. It installs the

@@ -18,39 +18,39 @@ const (
 	label  = "app.kubernetes.io/name=customer-managed-workflow-agent"
 )
 
-// TestInstallation installs agents in each way, runs a deployment with the stock CLI, and checks that
-// nothing remains after the removal. The job runs while its agents are replaced: those of the
-// manifests finish it before they exit, and those of the chart are killed.
-func TestInstallation(t *testing.T) {
+// TestClusterInstallation installs agents, runs deployments with the stock CLI, and checks that nothing
+// remains after the removal. While jobs run, the agents of the manifests are replaced, and then killed.
+// The other ways are installed only at full scale, because their objects are compared with those of the
+// manifests in internal/dev/tools/install.
+func TestClusterInstallation(t *testing.T) {
 	s := site{ClusterSite: harness.StartClusterSite(t)}
 	s.repo = s.Repo(t.Context(), t).URL
 	if err := s.MakePool(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	s.NewStack(t.Context(), t, "box", "dev", s.Image, nil)
-	for i, w := range ways {
+	const created, deleted = "+ 2 created", "- 2 deleted"
+	for _, w := range ways {
+		if w.name != manifestsWay && !harness.FullScale {
+			continue
+		}
 		t.Run(w.name, func(t *testing.T) {
 			before := s.objects(t)
 			uninstall := s.install(t, w)
-			operation, result := "update", "+ 2 created"
-			if i%2 == 1 {
-				operation, result = "destroy", "- 2 deleted"
-			}
-			job := s.start(t, operation)
-			if w.name == "manifests" {
+			update := s.start(t, "update")
+			if w.name == manifestsWay {
 				testRights(t, s)
 				testPolicy(t, s)
-			}
-			job.wait(t)
-			switch w.name {
-			case "manifests":
-				s.replaced(t, job, result)
-			case "chart":
-				s.killed(t, job, result)
-			default:
-				job.finish(t, result)
+				update.wait(t)
+				s.replaced(t, update, created)
+			} else {
+				update.wait(t)
+				update.finish(t, created)
 				s.cleared(t)
 			}
+			destroy := s.start(t, "destroy")
+			destroy.wait(t)
+			s.killed(t, destroy, deleted)
 			uninstall()
 			for object := range s.objects(t) {
 				if !before[object] {

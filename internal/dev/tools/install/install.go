@@ -36,8 +36,8 @@ func render(ctx context.Context, args []string, in io.Reader, out io.Writer) err
 		return err
 	}
 	switch {
-	case len(args) == 2 && args[0] == "chart":
-		return renderChart(out, args[1], string(given))
+	case len(args) == 3 && args[0] == "chart":
+		return renderChart(out, args[1], args[2], string(given))
 	case len(args) == 1 && args[0] == "program":
 		var config map[string]string
 		if err := json.Unmarshal(given, &config); err != nil {
@@ -45,12 +45,12 @@ func render(ctx context.Context, args []string, in io.Reader, out io.Writer) err
 		}
 		return renderProgram(ctx, out, config)
 	}
-	return errors.New("usage: install chart NAMESPACE < VALUES, or install program < CONFIGURATION")
+	return errors.New("usage: install chart CHART NAMESPACE < VALUES, or install program < CONFIGURATION")
 }
 
-// renderChart writes the objects of the agent's chart in the order in which Helm creates them.
-func renderChart(out io.Writer, namespace, values string) error {
-	files, err := template("agent", namespace, values)
+// renderChart writes the objects of a chart in the order in which Helm creates them.
+func renderChart(out io.Writer, chart, namespace, values string) error {
+	files, err := template(chart, namespace, values)
 	if err != nil {
 		return err
 	}
