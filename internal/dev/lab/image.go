@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"os"
 	"path"
 	"path/filepath"
@@ -57,6 +58,17 @@ func (i *Image) AsUser(user string) *Image {
 func (i *Image) Running(command ...string) *Image {
 	c := *i
 	c.command = command
+	return &c
+}
+
+// With returns a copy of the image with further files of this machine, such as static programs.
+// files maps their paths in the image to their paths on this machine.
+func (i *Image) With(files map[string]string) *Image {
+	c := *i
+	c.root = &rootfs{entries: maps.Clone(i.root.entries)}
+	for inside, host := range files {
+		c.root.file(inside, host)
+	}
 	return &c
 }
 
@@ -125,10 +137,7 @@ func NewProgramImage(name string, programs map[string]string, command ...string)
 	image := &Image{name: name, root: &rootfs{entries: map[string]rootEntry{}}, env: []string{"PATH=" + imagePath}, command: command}
 	image.root.dir("/tmp", 0o1777, 0)
 	addCertificates(image.root)
-	for inside, host := range programs {
-		image.root.file(inside, host)
-	}
-	return image
+	return image.With(programs)
 }
 
 // NewAgentImage returns an image with the agent and the runner of bin, at the paths at which they are
@@ -138,6 +147,14 @@ func NewAgentImage(bin string) *Image {
 		"/usr/bin/customer-managed-workflow-agent": filepath.Join(bin, "customer-managed-workflow-agent"),
 		"/usr/local/bin/workflow-runner":           filepath.Join(bin, "workflow-runner"),
 	}, "/usr/bin/customer-managed-workflow-agent", "run")
+}
+
+// NewServerImage returns an image with the server of bin, as in the released image.
+func NewServerImage(bin string) *Image {
+	const server = "/usr/bin/workflow-server"
+	image := NewProgramImage("workflowagent/server", map[string]string{server: filepath.Join(bin, "workflow-server")}, server, "serve")
+	image.env = append(image.env, "HOME=/var/lib/workflow-server", "WORKFLOW_SERVER_DATA_DIR=/var/lib/workflow-server", "WORKFLOW_SERVER_LISTEN=:8800")
+	return image
 }
 
 // ExecutorImage ensures that the engine at host has [NewExecutorImage]'s image, and returns its

@@ -12,6 +12,7 @@ import (
 	"log" //nolint:depguard // The registry's library accepts no other logger. The lab's logger discards its output.
 	"net"
 	"net/http"
+	"os"
 	"slices"
 	"strings"
 	"sync"
@@ -152,22 +153,48 @@ func (r *Registry) Push(ctx context.Context, repository, tag string, p Picture) 
 	if err != nil {
 		return "", "", fmt.Errorf("creating an image: %w", err)
 	}
-	ref, err := name.NewTag(r.Host + "/" + repository + ":" + tag)
+	ref, err := r.store(ctx, image, repository, tag)
 	if err != nil {
-		return "", "", fmt.Errorf("creating an image: %w", err)
-	}
-	auth := authn.Anonymous
-	if r.options.Username != "" {
-		auth = &authn.Basic{Username: r.options.Username, Password: r.options.Password}
-	}
-	if err := remote.Write(ref, image, remote.WithContext(ctx), remote.WithAuth(auth)); err != nil {
-		return "", "", fmt.Errorf("pushing an image: %w", err)
+		return "", "", err
 	}
 	digest, err := image.Digest()
 	if err != nil {
 		return "", "", fmt.Errorf("creating an image: %w", err)
 	}
 	return ref.Name(), ref.Context().Name() + "@" + digest.String(), nil
+}
+
+func (r *Registry) store(ctx context.Context, image v1.Image, repository, tag string) (name.Tag, error) {
+	ref, err := name.NewTag(r.Host + "/" + repository + ":" + tag)
+	if err != nil {
+		return ref, fmt.Errorf("naming an image: %w", err)
+	}
+	auth := authn.Anonymous
+	if r.options.Username != "" {
+		auth = &authn.Basic{Username: r.options.Username, Password: r.options.Password}
+	}
+	if err := remote.Write(ref, image, remote.WithContext(ctx), remote.WithAuth(auth)); err != nil {
+		return ref, fmt.Errorf("pushing the image %s: %w", ref, err)
+	}
+	return ref, nil
+}
+
+// Add stores an image under repository:tag and returns its name.
+func (r *Registry) Add(ctx context.Context, image *Image, repository, tag string) (ref string, err error) {
+	archive, err := os.CreateTemp("", "image-")
+	if err != nil {
+		return "", fmt.Errorf("adding an image to a registry: %w", err)
+	}
+	defer func() { _ = os.Remove(archive.Name()) }()
+	if err := errors.Join(image.WriteArchive(archive), archive.Close()); err != nil {
+		return "", fmt.Errorf("adding an image to a registry: %w", err)
+	}
+	content, err := tarball.ImageFromPath(archive.Name(), nil)
+	if err != nil {
+		return "", fmt.Errorf("adding an image to a registry: %w", err)
+	}
+	stored, err := r.store(ctx, content, repository, tag)
+	return stored.Name(), err
 }
 
 // Take moves an image from an engine on this host to the registry, under repository:tag, and

@@ -14,6 +14,7 @@ import (
 // TestClusterRunsDeployments runs deployments with the stock CLI, and checks that they leave nothing
 // in the cluster.
 func TestClusterRunsDeployments(t *testing.T) {
+	t.Parallel()
 	ctx := t.Context()
 	w := harness.StartClusterSite(t)
 	if _, err := w.StartClusterAgent(ctx, nil); err != nil {

@@ -31,6 +31,7 @@ func command(ctx context.Context, w *harness.ClusterSite, args ...string) *exec.
 // TestClusterDebugging keeps the pod of a failed job and copies it. In the copy, it repeats the
 // command of the job.
 func TestClusterDebugging(t *testing.T) {
+	t.Parallel()
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Minute)
 	defer cancel()
 	w := harness.StartClusterSite(t)
@@ -115,6 +116,7 @@ func monitor(ctx context.Context, t *testing.T, w *harness.ClusterSite) string {
 
 // TestClusterDoctor runs the doctor in a working namespace, and in one that refuses its pods.
 func TestClusterDoctor(t *testing.T) {
+	t.Parallel()
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Minute)
 	defer cancel()
 	w := harness.StartClusterSite(t)

@@ -38,6 +38,7 @@ exit 3
 // TestClusterHostileRepository runs a repository's hostile command in a pod: it must find no secret,
 // and the deployment must fail as the command did.
 func TestClusterHostileRepository(t *testing.T) {
+	t.Parallel()
 	ctx := t.Context()
 	w := harness.StartClusterSite(t)
 	if _, err := w.StartClusterAgent(ctx, nil); err != nil {

@@ -18,7 +18,7 @@ const (
 // engineKillRows kill agent and runner around a container. The engine keeps running.
 var engineKillRows = []faultRow{
 	{
-		phase: "pulling", fault: agentKilled, want: keptByNextClaim, pulled: true,
+		phase: inPulling, fault: agentKilled, want: keptByNextClaim, pulled: true,
 		scaled: scaledLease, server: scaledTimers(),
 		do: func(a *arena) {
 			a.pulling()
@@ -53,7 +53,7 @@ var engineRows = []faultRow{
 		a.restartEngine()
 		a.agentSays("the executor can run jobs again")
 	}},
-	{phase: "pulling", fault: engineKilled, want: kept, pulled: true, do: func(a *arena) {
+	{phase: inPulling, fault: engineKilled, want: kept, pulled: true, do: func(a *arena) {
 		a.pulling()
 		a.endEngine(a.place.engine.Kill)
 		a.place.registry.Release()

@@ -49,9 +49,13 @@ func sharedCluster(t *testing.T) place {
 func inPods(t *testing.T, row faultRow, c *cluster.Cluster, image *lab.Image) place {
 	t.Helper()
 	w := harness.StartSiteIn(t, c, image, row.server...)
+	var registry *lab.Registry
+	if row.pulled {
+		registry, w.Image = registryOfPods(t, c, image)
+	}
 	p := &pods{ClusterSite: w, api: startAPIProxy(t, c, w.Dir), ledger: newLedger(t, c.HostIP.String())}
 	at := place{
-		name: "kubernetes", image: w.Image, pods: p,
+		name: "kubernetes", image: w.Image, pods: p, registry: registry,
 		variables: map[string]string{"LEDGER_URL": p.ledger.URL},
 		settings:  w.AgentSettings(),
 		env:       []string{"KUBECONFIG=" + p.api.kubeconfig},
@@ -71,6 +75,26 @@ func inPods(t *testing.T, row faultRow, c *cluster.Cluster, image *lab.Image) pl
 	return at
 }
 
+// registryOfPods starts a registry with an image that is not on the node.
+func registryOfPods(t *testing.T, c *cluster.Cluster, image *lab.Image) (r *lab.Registry, ref string) {
+	t.Helper()
+	r, err := lab.StartRegistry(t.Context(), lab.RegistryOptions{Address: c.HostIP.String()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = r.Close() })
+	if err := c.PlainRegistry(r.Host); err != nil {
+		t.Fatal(err)
+	}
+	unique := filepath.Join(t.TempDir(), "unique")
+	harness.Write(t, unique, []byte(time.Now().String()), 0o644)
+	ref, err = r.Add(t.Context(), image.With(map[string]string{"/unique": unique}), "team/stub", "1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r, ref
+}
+
 // pod is a pod of a job.
 type pod struct {
 	Metadata struct {
@@ -80,7 +104,10 @@ type pod struct {
 		Annotations       map[string]string `json:"annotations"`
 		DeletionTimestamp string            `json:"deletionTimestamp"`
 	} `json:"metadata"`
-	Spec map[string]any `json:"spec"`
+	Spec   map[string]any `json:"spec"`
+	Status struct {
+		Phase string `json:"phase"`
+	} `json:"status"`
 }
 
 func (p *pods) path(rest string) string { return "/api/v1/namespaces/" + p.Namespace + "/" + rest }

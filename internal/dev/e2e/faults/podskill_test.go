@@ -15,6 +15,7 @@ const (
 	inOwning    = "making the pod own the Secret"
 	inOwned     = "Secret owned"
 	inPending   = "waiting for a node"
+	inPulling   = "pulling"
 )
 
 // callAt is the agent's call of the cluster's API in each phase, and whether the row strikes after
@@ -56,13 +57,13 @@ func untilRequeued(a *arena) {
 // lateRestart names the rows whose agent comes back when the server has already requeued the job.
 const lateRestart = "SIGKILL of the agent; restart after its lease"
 
-func killedAt(phase string) faultRow {
-	return faultRow{phase: phase, fault: agentKilled, want: kept, do: struckAt(phase, strikeAgent)}
+func killedAt(phase string, full bool) faultRow {
+	return faultRow{phase: phase, fault: agentKilled, want: kept, full: full, do: struckAt(phase, strikeAgent)}
 }
 
-func lateAt(phase string) faultRow {
+func lateAt(phase string, full bool) faultRow {
 	return faultRow{
-		phase: phase, fault: lateRestart, want: keptByNextClaim,
+		phase: phase, fault: lateRestart, want: keptByNextClaim, full: full,
 		scaled: scaledLease, server: scaledTimers(), do: struckAt(phase, untilRequeued),
 	}
 }
@@ -78,23 +79,32 @@ func (a *arena) giveNode() {
 	}
 }
 
+// stillAccepted checks that the job waits, and that its pod is the only one.
+func (a *arena) stillAccepted() {
+	a.t.Helper()
+	if now, err := a.stack.Get(a.t.Context(), a.job); err != nil || now.Status != "accepted" {
+		a.t.Errorf("the waiting job is %+v (%v)", now, err)
+	}
+	a.onePod()
+}
+
 // podKillRows kill agent and runner around a pod. The agent writes its journal before it creates
 // the Secret.
 var podKillRows = []faultRow{
-	lateAt(inTrial),
-	killedAt(inSecret),
-	lateAt(inSecret),
-	killedAt(inSecretEnd),
-	lateAt(inSecretEnd),
-	killedAt(inPod),
-	killedAt(inPodEnd),
-	killedAt(inOwning),
-	killedAt(inOwned),
+	lateAt(inTrial, true),
+	killedAt(inSecret, true),
+	lateAt(inSecret, true),
+	killedAt(inSecretEnd, false),
+	lateAt(inSecretEnd, false),
+	killedAt(inPod, true),
+	killedAt(inPodEnd, false),
+	killedAt(inOwning, true),
+	killedAt(inOwned, true),
 	{phase: inPodEnd, fault: "SIGKILL of the agent; restart after the job's end", want: kept, do: struckAt(inPodEnd, func(a *arena) {
 		a.killAgent()
 		a.status(2*time.Minute, "succeeded")
 	})},
-	{phase: inPending, fault: agentKilled, want: kept, pod: held, do: func(a *arena) {
+	{phase: inPending, fault: agentKilled, want: kept, full: true, pod: held, do: func(a *arena) {
 		a.enqueueFree()
 		a.onePod()
 		a.killAgent()
@@ -112,11 +122,19 @@ var podKillRows = []faultRow{
 			a.bringBack()
 		},
 	},
-	{phase: inAsking, fault: agentKilled, want: kept, do: killed(before(beat("starting")), strikeAgent)},
+	{phase: inPulling, fault: "SIGKILL of the agent; the pull takes longer than its lease", want: kept, pulled: true, scaled: scaledLease, server: scaledTimers(), do: func(a *arena) {
+		a.pulling()
+		a.killAgent()
+		a.bringBack()
+		a.pass(leaseTime() + 5*time.Second)
+		a.stillAccepted()
+		a.place.registry.Release()
+	}},
+	{phase: inAsking, fault: agentKilled, want: kept, full: true, do: killed(before(beat("starting")), strikeAgent)},
 	{phase: inAsking, fault: runnerKilled, want: endedBy("signal"), do: killed(before(beat("starting")), func(a *arena) {
 		a.signal(a.runner(), syscall.SIGKILL)
 	})},
-	{phase: inGranted, fault: agentKilled, want: kept, do: killed(after(beat("starting")), strikeAgent)},
+	{phase: inGranted, fault: agentKilled, want: kept, full: true, do: killed(after(beat("starting")), strikeAgent)},
 	{phase: inGranted, fault: "the response that grants leave is lost, twice", want: kept, do: func(a *arena) {
 		rule := a.proxy.on(beat("starting"), 2, dropAnswer)
 		a.enqueueFree()
@@ -135,14 +153,16 @@ var podKillRows = []faultRow{
 		a.signal(a.runner(), syscall.SIGKILL)
 	}},
 	{phase: inReporting, fault: agentKilled, want: kept, do: killed(before(is(callResult)), strikeAgent)},
-	{phase: inReporting, fault: runnerKilled, want: kept, do: killed(before(is(callResult)), func(a *arena) {
+	{phase: inReporting, fault: runnerKilled, want: kept, full: true, do: killed(before(is(callResult)), func(a *arena) {
 		a.signal(a.runner(), syscall.SIGKILL)
 	})},
 }
 
 func TestClusterFaults(t *testing.T) {
 	at := sharedCluster(t)
-	runRows(t, clusterRows, at) // these are alone, so they finish first
 	runRows(t, podKillRows, at)
 	runRows(t, podRows, at)
 }
+
+// TestClusterNodeFaults affects all pods of the cluster.
+func TestClusterNodeFaults(t *testing.T) { runRows(t, clusterRows, sharedCluster(t)) }

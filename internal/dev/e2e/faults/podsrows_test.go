@@ -4,21 +4,20 @@ import (
 	"context"
 	"fmt"
 	"net/http"
-	"strings"
 	"time"
 
 	"workflowagent/internal/dev/e2e/harness"
 	"workflowagent/internal/dev/lab/cluster"
 )
 
-const scaledOutage = "30 s for 3 min"
+const scaledOutage = "10 s for 3 min"
 
 // awayTime is how long the API server is away.
 func awayTime() time.Duration {
 	if harness.FullScale {
 		return 3 * time.Minute
 	}
-	return 30 * time.Second
+	return 10 * time.Second
 }
 
 // podRows disturb single pods, or the agent's connection to the cluster.
@@ -27,7 +26,7 @@ var podRows = []faultRow{
 		a.enqueueFree()
 		a.deletePod("--wait=false")
 	}},
-	{phase: inAsking, fault: "a user deletes the pod", want: endedBy("evicted"), do: func(a *arena) {
+	{phase: inAsking, fault: "a user deletes the pod", want: endedBy("evicted"), full: true, do: func(a *arena) {
 		hold := before(beat("starting"))(a.proxy)
 		a.enqueueFree()
 		hold.await(a.t)
@@ -42,8 +41,9 @@ var podRows = []faultRow{
 		p.copyPod(a.t, a.onePod(), "twin")
 		a.proxy.liftAll()
 		a.eventually(2*time.Minute, "the second pod has ended", func() (bool, error) {
-			out, err := p.Cluster.Kubectl(a.t.Context(), "get", "pod", "twin", "--namespace", p.Namespace, "-o", "jsonpath={.status.phase}")
-			return strings.TrimSpace(out) == "Failed" || strings.TrimSpace(out) == "Succeeded", err
+			var twin pod
+			err := p.Cluster.Call(a.t.Context(), http.MethodGet, p.path("pods/twin"), nil, &twin)
+			return twin.Status.Phase == "Failed" || twin.Status.Phase == "Succeeded", err
 		})
 		p.kubectl(a.t, "delete", "pod", "twin")
 	}},
@@ -58,7 +58,7 @@ var podRows = []faultRow{
 		a.shown(a.row.job.lines / 2)
 		a.deletePod("--force", "--grace-period=0", "--wait=false")
 	}},
-	{phase: inRunning, fault: "the eviction API evicts the pod", want: endedBy("evicted"), do: func(a *arena) {
+	{phase: inRunning, fault: "the eviction API evicts the pod", want: endedBy("evicted"), full: true, do: func(a *arena) {
 		a.running()
 		a.shown(a.row.job.lines / 2)
 		a.evict()
@@ -71,6 +71,13 @@ var podRows = []faultRow{
 		a.shown(a.row.job.lines)
 		a.evict()
 		a.marked(time.Minute, "interrupted")
+	}},
+	{phase: inRunning, fault: "a pod of higher priority takes its place", want: endedBy("evicted"), pod: narrow, do: func(a *arena) {
+		a.running()
+		a.shown(a.row.job.lines / 2)
+		a.preempt()
+		a.shuttingDown()
+		a.place.pods.kubectl(a.t, "delete", "pod", "urgent", "--now")
 	}},
 	{
 		phase: inRunning, fault: "the kernel kills a step that needs too much memory", want: endedBy("out-of-memory"), pod: small,
@@ -87,13 +94,13 @@ var podRows = []faultRow{
 			a.resume()
 		},
 	},
-	{phase: inRunning, fault: "every watch of the agent breaks after a second", want: kept, job: jobShape{over: 15 * time.Second}, ready: func(a *arena) []string {
+	{phase: inRunning, fault: "every watch of the agent breaks after a second", want: kept, full: true, job: jobShape{over: 15 * time.Second}, ready: func(a *arena) []string {
 		a.place.pods.api.watch = time.Second
 		return nil
 	}, do: func(a *arena) {
 		a.enqueueFree()
 	}},
-	{phase: inPod, fault: "the response to the pod's creation is lost", want: kept, do: func(a *arena) {
+	{phase: inPod, fault: "the response to the pod's creation is lost", want: kept, full: true, do: func(a *arena) {
 		a.place.pods.api.hold("POST pods", true)
 		a.enqueueFree()
 		a.onePod()
@@ -108,23 +115,37 @@ var podRows = []faultRow{
 		a.place.pods.api.skew = time.Hour
 		return nil
 	}, do: func(a *arena) { a.enqueueFree() }},
-	{phase: "all", fault: "the cluster's clock is an hour behind the agent's", want: kept, ready: func(a *arena) []string {
+	{phase: "all", fault: "the cluster's clock is an hour behind the agent's", want: kept, full: true, ready: func(a *arena) []string {
 		a.place.pods.api.skew = -time.Hour
 		return nil
 	}, do: func(a *arena) { a.enqueueFree() }},
 	{
-		phase: inPending, fault: "no node fits the pod", want: endedBy("launch"), pod: held, agent: []string{"pod_start_timeout=15s"},
+		phase: inPending, fault: "no node fits the pod", want: endedBy("launch"), full: true, pod: held, agent: []string{"pod_start_timeout=15s"},
 		do: func(a *arena) {
 			a.enqueueFree()
 			a.logSays("didn't match Pod's node affinity/selector")
 		},
 	},
 	{
-		phase: "pulling", fault: "an image of the pod does not exist", want: endedBy("image"), agent: []string{"pod_start_timeout=20s"},
+		phase: inPulling, fault: "an image of the pod does not exist", want: endedBy("image"), full: true, agent: []string{"pod_start_timeout=20s"},
 		pod: `spec: {initContainers: [{name: other, image: "127.0.0.1:1/missing:1", imagePullPolicy: Always}]}`,
 		do: func(a *arena) {
 			a.enqueueFree()
 			a.logSays("127.0.0.1:1/missing:1")
+		},
+	},
+	{phase: inPod, fault: "the namespace's quota is used up since the check, for a while", want: kept, full: true, do: struckAt(inPod, func(a *arena) {
+		quotaOf("0")(a)
+		a.quotaApplies()
+		a.place.pods.api.lift()
+		a.place.pods.api.hold("POST pods", false).await(a.t) // the agent repeats the refused call
+		a.place.pods.kubectl(a.t, "delete", "quota", "few")
+	})},
+	{
+		phase: inTrial, fault: "a LimitRange of the namespace allows less memory than the pod requests", want: endedBy("launch"),
+		ready: limitRange, do: func(a *arena) {
+			a.enqueueFree()
+			a.logSays("maximum memory usage per Container is 8Mi")
 		},
 	},
 	{phase: inTrial, fault: "the namespace's quota allows no pod for a while", want: kept, ready: quotaOf("0"), do: func(a *arena) {
@@ -133,7 +154,7 @@ var podRows = []faultRow{
 		a.place.pods.kubectl(a.t, "delete", "quota", "few")
 	}},
 	{
-		phase: inTrial, fault: "the namespace's quota allows no pod", want: endedBy("launch"), ready: quotaOf("0"), agent: []string{"pod_start_timeout=10s"},
+		phase: inTrial, fault: "the namespace's quota allows no pod", want: endedBy("launch"), full: true, ready: quotaOf("0"), agent: []string{"pod_start_timeout=10s"},
 		do: func(a *arena) {
 			a.enqueueFree()
 			a.logSays("exceeded quota")
@@ -161,7 +182,7 @@ var clusterRows = []faultRow{
 		},
 	},
 	{
-		phase: inRunning, fault: "as before, with a SIGKILL of the agent meanwhile", want: kept, alone: true,
+		phase: inRunning, fault: "as before, with a SIGKILL of the agent meanwhile", want: kept, full: true, alone: true,
 		do: func(a *arena) {
 			a.running()
 			a.disturb((*cluster.Cluster).APIServerStop)
@@ -170,6 +191,18 @@ var clusterRows = []faultRow{
 			a.resume()
 			a.status(time.Minute, "succeeded")
 			a.startAPIServer()
+		},
+	},
+	{
+		phase: inRunning, fault: "the node is lost with its processes; the server gives the job up after a minute", want: endedBy("lost"), full: true, alone: true,
+		server: []string{"--job-lease", "30s", "--job-lost", "1m"},
+		do: func(a *arena) {
+			a.running()
+			a.shown(a.row.job.lines / 2)
+			a.loseNode()
+			a.status(5*time.Minute, "failed")
+			a.deletePod("--force", "--grace-period=0", "--wait=false") // as for a node that does not return
+			a.disturb((*cluster.Cluster).KubeletStart)
 		},
 	},
 	{phase: inPulumi, fault: "the node is drained; pulumi is interrupted", want: endedInPulumi("evicted"), alone: true, do: func(a *arena) {
@@ -181,79 +214,4 @@ var clusterRows = []faultRow{
 		defer a.disturb((*cluster.Cluster).Uncordon)
 		a.marked(time.Minute, "interrupted")
 	}},
-}
-
-func (a *arena) disturb(do func(*cluster.Cluster, context.Context) error) {
-	a.t.Helper()
-	if err := do(a.place.pods.Cluster, a.t.Context()); err != nil {
-		a.t.Fatal(err)
-	}
-}
-
-// startAPIServer starts the API server again. After the row it restarts the kubelet, which otherwise
-// reports the node as ready only a minute later.
-func (a *arena) startAPIServer() {
-	a.t.Helper()
-	a.disturb((*cluster.Cluster).APIServerStart)
-	a.t.Cleanup(func() {
-		if err := a.place.pods.Cluster.KubeletRestart(context.Background()); err != nil {
-			a.t.Error(err)
-		}
-	})
-}
-
-// small is the template of pods with little memory.
-const small = `spec: {containers: [{name: pulumi-workflow, resources: {limits: {memory: 96Mi}}}]}`
-
-// hungry is a command that takes more memory than [small] allows.
-const hungry = `awk 'BEGIN { s = "x"; while (1) s = s s }' || exit $?`
-
-// starve lets the job go on to [hungry] after half of its lines.
-func (a *arena) starve() {
-	a.t.Helper()
-	a.running()
-	a.shown(a.row.job.lines / 2)
-	a.resume()
-}
-
-func (a *arena) deletePod(args ...string) {
-	a.t.Helper()
-	a.place.pods.kubectl(a.t, append([]string{"delete", "pod", a.onePod().Metadata.Name}, args...)...)
-}
-
-func (a *arena) evict() {
-	a.t.Helper()
-	p := a.place.pods
-	if err := p.Cluster.Evict(a.t.Context(), p.Namespace, a.onePod().Metadata.Name); err != nil {
-		a.t.Fatal(err)
-	}
-}
-
-// shuttingDown waits until the runner interrupts the job, and then lets the job's command end.
-func (a *arena) shuttingDown() {
-	a.t.Helper()
-	a.interrupted(func() error { return nil })
-}
-
-func (a *arena) logSays(text string) {
-	a.t.Helper()
-	a.eventually(2*time.Minute, "the log has "+text, func() (bool, error) {
-		return strings.Contains(a.stack.Log(a.t.Context(), a.t, a.job), text), nil
-	})
-}
-
-// quotaOf limits the number of the namespace's pods.
-func quotaOf(pods string) func(a *arena) []string {
-	return func(a *arena) []string {
-		a.t.Helper()
-		quota := map[string]any{
-			"apiVersion": "v1", "kind": "ResourceQuota",
-			"metadata": map[string]any{"name": "few"}, "spec": map[string]any{"hard": map[string]string{"pods": pods}},
-		}
-		p := a.place.pods
-		if err := p.Cluster.Call(a.t.Context(), http.MethodPost, p.path("resourcequotas"), quota, nil); err != nil {
-			a.t.Fatal(err)
-		}
-		return nil
-	}
 }

@@ -57,6 +57,7 @@ type rowRecord struct {
 	Fault   string `json:"fault"`
 	Outcome string `json:"outcome"`
 	Scaled  string `json:"scaled,omitempty"` // what CI scales
+	Omitted bool   `json:"omitted,omitempty"` // CI runs another row of the same kind
 	Full    bool   `json:"full"`             // this run was at full scale
 }
 
@@ -76,7 +77,7 @@ func record(t *testing.T, row faultRow, at place) {
 	if dir == "" {
 		return
 	}
-	data, err := json.Marshal(rowRecord{at.name, row.phase, row.fault, row.want.String(), row.scaled, harness.FullScale})
+	data, err := json.Marshal(rowRecord{at.name, row.phase, row.fault, row.want.String(), row.scaled, row.full, harness.FullScale})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -92,7 +93,7 @@ func TestFaultTable(t *testing.T) {
 	var rows []rowRecord
 	for _, group := range matrix {
 		for _, row := range group.rows {
-			r := rowRecord{Place: group.place, Phase: row.phase, Fault: row.fault, Outcome: row.want.String(), Scaled: row.scaled}
+			r := rowRecord{Place: group.place, Phase: row.phase, Fault: row.fault, Outcome: row.want.String(), Scaled: row.scaled, Omitted: row.full}
 			switch {
 			case row.evidence != "": // also at full scale: the table shows what CI runs
 				checkEvidence(t, row.evidence)
@@ -121,12 +122,15 @@ func TestFaultTable(t *testing.T) {
 }
 
 // renderTable returns a table for each place of the jobs, with one line for the rows that differ
-// only in the phase. An asterisk marks rows that CI scales down.
+// only in the phase. An asterisk marks rows that CI scales down, and a dagger those that it omits.
 func renderTable(rows []rowRecord) string {
 	var lines []rowRecord
 	for _, r := range rows {
 		if end := strings.IndexAny(r.Phase, ":,"); end > 0 {
 			r.Phase = r.Phase[:end] // the page explains it
+		}
+		if r.Omitted {
+			r.Phase += "†"
 		}
 		switch {
 		case strings.HasPrefix(r.Scaled, evidenceMark):

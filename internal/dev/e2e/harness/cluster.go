@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"maps"
-	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -35,22 +34,26 @@ func StartClusterSite(t *testing.T, serverArgs ...string) *ClusterSite {
 	return StartSiteIn(t, c, image, serverArgs...)
 }
 
-// NeedCluster returns a cluster for the test, or skips the test.
+// shared is the cluster of the package's tests.
+var shared struct {
+	once    sync.Once
+	cluster *cluster.Cluster
+	err     error
+}
+
+// NeedCluster returns the cluster of the package's tests, or skips the test. [Main] closes it.
 func NeedCluster(t *testing.T) *cluster.Cluster {
 	t.Helper()
 	if reason, ok := cluster.Available(); !ok {
 		t.Skip(reason)
 	}
-	c, err := cluster.Need(t.Context(), cluster.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := c.Close(); err != nil {
-			t.Error(err)
-		}
+	shared.once.Do(func() {
+		shared.cluster, shared.err = cluster.Need(context.WithoutCancel(t.Context()), cluster.Options{})
 	})
-	return c
+	if shared.err != nil {
+		t.Fatal(shared.err)
+	}
+	return shared.cluster
 }
 
 // StartSiteIn is like [StartSite], with a new namespace of the cluster for jobs with the image.
@@ -61,23 +64,14 @@ func StartSiteIn(t *testing.T, c *cluster.Cluster, image *lab.Image, serverArgs 
 	if err := w.importImages(t.Context(), image, lab.NewAgentImage(bin)); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := c.Kubectl(t.Context(), "create", "namespace", w.Namespace); err != nil {
+	if err := c.CreateNamespace(t.Context(), w.Namespace, nil); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		if _, err := c.Kubectl(context.Background(), "delete", "namespace", w.Namespace, "--wait=false"); err != nil {
+		if err := c.DeleteNamespace(context.Background(), w.Namespace); err != nil {
 			t.Error(err)
 		}
 	})
-	// The cluster refuses pods until it has created the namespace's service account.
-	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
-	defer cancel()
-	if err := Until(ctx, func() (bool, error) {
-		out, err := c.Kubectl(ctx, "get", "serviceaccounts", "--namespace", w.Namespace, "-o", "name")
-		return strings.Contains(out, "/default"), err
-	}); err != nil {
-		t.Fatal(err)
-	}
 	w.Site = StartSite(t, c.HostIP.String(), serverArgs...)
 	return w
 }
@@ -110,6 +104,5 @@ func (w *ClusterSite) StartClusterAgent(ctx context.Context, settings map[string
 
 // Objects lists the pods and Secrets of the namespace.
 func (w *ClusterSite) Objects(ctx context.Context) ([]string, error) {
-	out, err := w.Cluster.Kubectl(ctx, "get", "pods,secrets", "--namespace", w.Namespace, "-o", "name")
-	return strings.Fields(out), err
+	return w.Cluster.Objects(ctx, w.Namespace, "pods", "secrets")
 }

@@ -26,9 +26,16 @@ var built struct {
 	err   error
 }
 
-// Main runs the tests of a package, removes the binaries that they built, and exits.
+// Main runs the tests of a package, closes their cluster, removes the binaries that they built, and
+// exits.
 func Main(m *testing.M) {
 	code := m.Run()
+	if shared.cluster != nil {
+		if err := shared.cluster.Close(); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			code = 1
+		}
+	}
 	if built.dir != "" && os.Getenv(binVariable) == "" {
 		_ = os.RemoveAll(built.dir)
 	}

@@ -2,13 +2,15 @@
 // others. With WORKFLOW_REQUIRE_TIERS=all a skipped tier is a failure.
 //
 // Lanes of tiers run concurrently, because the first lane's tiers keep the processors busy and the
-// other tiers mostly wait. A tier's output is printed when the tier finishes.
+// other tiers mostly wait. A tier's output is printed when the tier finishes. With the flag -only, it
+// runs the named tiers.
 package main
 
 import (
 	"bytes"
 	"context"
 	"errors"
+	"flag"
 	"fmt"
 	"io"
 	"os"
@@ -31,7 +33,9 @@ import (
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	if err := run(ctx); err != nil {
+	only := flag.String("only", "", "comma-separated tiers to run (default: all)")
+	flag.Parse()
+	if err := run(ctx, *only); err != nil {
 		fmt.Fprintln(os.Stderr, "make test:", err)
 		stop()
 		os.Exit(1)
@@ -86,7 +90,28 @@ func lanes() [][]tier {
 	}
 }
 
-func run(ctx context.Context) error {
+// choose returns the lanes with only the tiers named in a comma-separated list, or all for "".
+func choose(all [][]tier, list string) ([][]tier, error) {
+	if list == "" {
+		return all, nil
+	}
+	wanted := strings.Split(list, ",")
+	found := 0
+	for i, lane := range all {
+		all[i] = slices.DeleteFunc(lane, func(t tier) bool { return !slices.Contains(wanted, t.name) })
+		found += len(all[i])
+	}
+	if found != len(wanted) {
+		return nil, fmt.Errorf("-only %s: not every name is a tier", list)
+	}
+	return all, nil
+}
+
+func run(ctx context.Context, only string) error {
+	chosen, err := choose(lanes(), only)
+	if err != nil {
+		return err
+	}
 	root, err := lab.Root()
 	if err != nil {
 		return err
@@ -116,7 +141,7 @@ func run(ctx context.Context) error {
 	}
 	s.env = append(s.env, "WORKFLOW_BIN="+bin)
 	var wg sync.WaitGroup
-	for _, lane := range lanes() {
+	for _, lane := range chosen {
 		wg.Go(func() {
 			for _, t := range lane {
 				s.run(ctx, t, r)
@@ -257,6 +282,9 @@ const engineTests = "^TestEngine"
 // clusterTests matches the names of tests in other tiers' packages that require a Kubernetes cluster.
 const clusterTests = "^TestCluster"
 
+// nodeTests matches the names of those that affect all pods of their cluster.
+const nodeTests = "^TestClusterNode"
+
 func e2e(name, parallel string) func(*suite, context.Context, io.Writer) error {
 	return func(s *suite, ctx context.Context, out io.Writer) error {
 		return s.goTest(ctx, out, s.env, "-skip", engineTests+"|"+clusterTests, "-parallel", parallel, "./internal/dev/e2e/"+name)
@@ -277,22 +305,45 @@ func (s *suite) engine(ctx context.Context, out io.Writer) error {
 		"./internal/dev/e2e/engine", "./internal/dev/e2e/clients", "./internal/dev/e2e/faults")
 }
 
-// cluster tests with one cluster for all packages, because a second one would take memory and
-// processors from the first. The packages therefore follow each other.
+// cluster tests with two clusters. Tests that stop programs of a cluster or drain its node, and
+// therefore affect all of its pods, have the second one for themselves and run one after the other.
 func (s *suite) cluster(ctx context.Context, out io.Writer) error {
+	const e2e = "./internal/dev/e2e/"
+	lines := []func(ctx context.Context, out io.Writer, env []string) error{
+		func(ctx context.Context, out io.Writer, env []string) error {
+			return errors.Join(
+				s.raceTest(ctx, out, env, "-parallel", parallelTests, "./internal/agent/executor/kubernetes"),
+				s.goTest(ctx, out, env, "-run", clusterTests, "-skip", nodeTests, "-parallel", parallelTests, "-p", "3", e2e+"faults", e2e+"cluster", e2e+"install"),
+			)
+		},
+		func(ctx context.Context, out io.Writer, env []string) error {
+			return errors.Join(
+				s.goTest(ctx, out, env, "./internal/dev/lab/cluster"),
+				s.goTest(ctx, out, env, "-run", nodeTests, e2e+"faults"),
+			)
+		},
+	}
+	outs := make([]bytes.Buffer, len(lines))
+	errs := make([]error, len(lines))
+	var all sync.WaitGroup
+	for i, line := range lines {
+		all.Go(func() { errs[i] = s.inCluster(ctx, &outs[i], line) })
+	}
+	all.Wait()
+	for i := range outs {
+		_, _ = outs[i].WriteTo(out)
+	}
+	return errors.Join(errs...)
+}
+
+// inCluster calls test with the environment of tests that use a new cluster.
+func (s *suite) inCluster(ctx context.Context, out io.Writer, test func(ctx context.Context, out io.Writer, env []string) error) (err error) {
 	c, err := cluster.Start(ctx, cluster.Options{Progress: os.Stdout})
 	if err != nil {
 		return err
 	}
-	defer func() { _ = c.Close() }()
-	env := append(slices.Clone(s.env), cluster.Variable+"="+c.Dir)
-	if err := s.raceTest(ctx, out, env, append([]string{"-p", "1", "-parallel", parallelTests}, clusterPackages...)...); err != nil {
-		return err
-	}
-	if err := s.goTest(ctx, out, env, "-parallel", parallelTests, "./internal/dev/e2e/cluster"); err != nil {
-		return err
-	}
-	return s.goTest(ctx, out, env, "-run", clusterTests, "-parallel", parallelTests, "./internal/dev/e2e/faults")
+	defer func() { err = errors.Join(err, c.Close()) }()
+	return test(ctx, out, append(slices.Clone(s.env), cluster.Variable+"="+c.Dir))
 }
 
 // raceTest tests packages, with the race detector if it is available. The race detector requires

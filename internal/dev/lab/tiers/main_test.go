@@ -57,3 +57,23 @@ func TestMissingRaceDetectorIsAFailure(t *testing.T) {
 		t.Errorf("not required: %v", err)
 	}
 }
+
+func TestChoose(t *testing.T) {
+	all, err := choose(lanes(), "")
+	if err != nil || len(all) != len(lanes()) {
+		t.Errorf("without a list: %d lanes, %v", len(all), err)
+	}
+	some, err := choose(lanes(), "cluster,unit")
+	var names []string
+	for _, lane := range some {
+		for _, tier := range lane {
+			names = append(names, tier.name)
+		}
+	}
+	if err != nil || strings.Join(names, " ") != "unit cluster" {
+		t.Errorf("with a list of two: %q, %v", names, err)
+	}
+	if _, err := choose(lanes(), "unit,nope"); err == nil || !strings.Contains(err.Error(), "nope") {
+		t.Errorf("with an unknown tier: %v", err)
+	}
+}
