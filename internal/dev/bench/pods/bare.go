@@ -150,7 +150,7 @@ func (j *bareJob) read(ctx context.Context, p *Place, name string) error {
 		j.text.WriteString(line)
 		j.mu.Unlock()
 		if err != nil { // io.EOF, or canceled by Remove
-			return nil //nolint:nilerr // the caller counts the lines
+			return nil
 		}
 	}
 }

@@ -56,9 +56,9 @@ type rowRecord struct {
 	Phase   string `json:"phase"`
 	Fault   string `json:"fault"`
 	Outcome string `json:"outcome"`
-	Scaled  string `json:"scaled,omitempty"` // what CI scales
+	Scaled  string `json:"scaled,omitempty"`  // what CI scales
 	Omitted bool   `json:"omitted,omitempty"` // CI runs another row of the same kind
-	Full    bool   `json:"full"`             // this run was at full scale
+	Full    bool   `json:"full"`              // this run was at full scale
 }
 
 func recordName(place string, row faultRow) string {

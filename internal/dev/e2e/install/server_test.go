@@ -31,14 +31,17 @@ func TestClusterServer(t *testing.T) {
 	dir := s.volume(t)
 	image, tag, _ := strings.Cut(ref, ":")
 	text, err := installation(t).Chart(t.Context(), "server", servers, fmt.Sprintf(
-		"image: {repository: %q, tag: %q}\nexternalUrl: http://workflow-server.example.com\npersistence: {storageClassName: %s, size: 1Gi}\n", image, tag, servers))
+		"image: {repository: %q, tag: %q}\nexternalUrl: http://workflow-server.example.com\npersistence: {storageClassName: %s, size: 1Gi}\n", image, tag, servers,
+	))
 	if err != nil {
 		t.Fatal(err)
 	}
 	s.kubectlWith(t, text, "apply", "--server-side", "-f", "-")
 	token := s.serverToken(t, dir)
 	const stacks = "/api/stacks/"
-	var user struct{ Organizations []struct{ GitHubLogin string } }
+	var user struct {
+		Organizations []struct{ GitHubLogin string }
+	}
 	s.ask(t, token, http.MethodGet, "/api/user", "", &user)
 	stack := user.Organizations[0].GitHubLogin + "/box"
 	s.ask(t, token, http.MethodPost, stacks+stack, `{"stackName":"dev"}`, nil)
