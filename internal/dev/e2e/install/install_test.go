@@ -23,6 +23,7 @@ const (
 // The other ways are installed only at full scale, because their objects are compared with those of the
 // manifests in internal/dev/tools/install.
 func TestClusterInstallation(t *testing.T) {
+	t.Parallel()
 	s := site{ClusterSite: harness.StartClusterSite(t)}
 	s.repo = s.Repo(t.Context(), t).URL
 	if err := s.MakePool(t.Context()); err != nil {

@@ -19,6 +19,7 @@ const servers = "workflow-server"
 
 // TestClusterServer installs the server's chart with SQLite on a volume, and replaces its pod.
 func TestClusterServer(t *testing.T) {
+	t.Parallel()
 	bin, tools := harness.Programs(t)
 	s := site{ClusterSite: &harness.ClusterSite{Cluster: harness.NeedCluster(t), Site: &harness.Site{Tools: tools}}}
 	ref, err := s.Cluster.Import(t.Context(), lab.NewServerImage(bin))

@@ -305,19 +305,17 @@ func (s *suite) engine(ctx context.Context, out io.Writer) error {
 		"./internal/dev/e2e/engine", "./internal/dev/e2e/clients", "./internal/dev/e2e/faults")
 }
 
-// cluster tests with two clusters. Tests that stop programs of a cluster or drain its node, and
-// therefore affect all of its pods, have the second one for themselves and run one after the other.
+// cluster tests with two clusters. Tests that stop programs of a cluster or drain its node affect all
+// of its pods. They are in the second one, where no other tests run at the same time.
 func (s *suite) cluster(ctx context.Context, out io.Writer) error {
 	const e2e = "./internal/dev/e2e/"
 	lines := []func(ctx context.Context, out io.Writer, env []string) error{
 		func(ctx context.Context, out io.Writer, env []string) error {
-			return errors.Join(
-				s.raceTest(ctx, out, env, "-parallel", parallelTests, "./internal/agent/executor/kubernetes"),
-				s.goTest(ctx, out, env, "-run", clusterTests, "-skip", nodeTests, "-parallel", parallelTests, "-p", "3", e2e+"faults", e2e+"cluster", e2e+"install"),
-			)
+			return s.goTest(ctx, out, env, "-run", clusterTests, "-skip", nodeTests, "-parallel", parallelTests, "-p", "3", e2e+"faults", e2e+"cluster", e2e+"install")
 		},
 		func(ctx context.Context, out io.Writer, env []string) error {
 			return errors.Join(
+				s.raceTest(ctx, out, env, "-parallel", parallelTests, "./internal/agent/executor/kubernetes"),
 				s.goTest(ctx, out, env, "./internal/dev/lab/cluster"),
 				s.goTest(ctx, out, env, "-run", nodeTests, e2e+"faults"),
 			)
