@@ -65,11 +65,20 @@ func (p *pages) formPage(v *page.Visit, f form) (view.Page, error) {
 	if err != nil {
 		return view.Page{}, err
 	}
-	if !v.Who.CanReadPools(v.Stack.OrgID) {
+	agents := map[string]pools.Summary{}
+	if v.Who.CanReadPools(v.Stack.OrgID) {
+		sums, err := p.Pools.Summaries(ctx, v.Who, v.Stack.OrgID)
+		if err != nil {
+			return view.Page{}, err
+		}
+		for _, s := range sums {
+			agents[s.ID] = s
+		}
+	} else {
 		list = pools.Own(list, pinned, preset)
 	}
-	f.Pools = poolOptions(list, pinned, preset)
-	if f.Outlook, err = p.outlook(v, f, list, cmp.Or(f.Pool, pinned, preset)); err != nil {
+	f.Pools = poolOptions(list, agents, pinned, preset)
+	if f.Outlook, err = p.outlook(v, list, agents, cmp.Or(f.Pool, pinned, preset)); err != nil {
 		return view.Page{}, err
 	}
 	f.Resources = v.Stack.ResourceCount
@@ -93,14 +102,15 @@ func imageOfSettings(set *workflow.Settings) string {
 	return set.ExecutorContext.ExecutorImage.Reference
 }
 
-// poolOptions lists the pools of the organization, first the one that applies without a choice.
-func poolOptions(list []pools.Overview, pinned, preset string) []view.Option {
+// poolOptions lists the pools of the organization, first the one that applies without a choice. agents
+// are the summaries of the pools that the visitor may see.
+func poolOptions(list []pools.Overview, agents map[string]pools.Summary, pinned, preset string) []view.Option {
 	first := view.Option{Text: "No default pool: choose one"}
 	out := []view.Option{}
 	for _, o := range list {
 		text := o.Name
-		if o.Agents != nil {
-			text = fmt.Sprintf("%s (%s)", o.Name, onlineText(o))
+		if s, ok := agents[o.ID]; ok {
+			text = fmt.Sprintf("%s (%s)", o.Name, freeText(s))
 		}
 		switch o.ID {
 		case pinned:
@@ -115,23 +125,15 @@ func poolOptions(list []pools.Overview, pinned, preset string) []view.Option {
 	return append([]view.Option{first}, out...)
 }
 
-func onlineText(o pools.Overview) string {
-	online := 0
-	for _, a := range o.Agents {
-		if a.Online {
-			online++
-		}
-	}
-	switch online {
-	case 0:
+func freeText(s pools.Summary) string {
+	if s.Online == 0 {
 		return "no agent online"
-	default:
-		return view.Count(int64(online), "agent") + " online"
 	}
+	return fmt.Sprintf("%d of %s free", s.Free(), view.Count(s.Online, "agent"))
 }
 
 // outlook says when a deployment in a pool would start.
-func (p *pages) outlook(v *page.Visit, _ form, list []pools.Overview, pool string) (string, error) {
+func (p *pages) outlook(v *page.Visit, list []pools.Overview, agents map[string]pools.Summary, pool string) (string, error) {
 	stackPaused, orgPaused, err := p.Deployments.Paused(v.Context(), v.Stack)
 	if err != nil {
 		return "", err
@@ -155,14 +157,17 @@ func (p *pages) outlook(v *page.Visit, _ form, list []pools.Overview, pool strin
 	if at < 0 {
 		return "It will wait until a pool is chosen.", nil
 	}
-	o := list[at]
-	if o.Agents == nil {
+	name := list[at].Name
+	switch s, ok := agents[pool]; {
+	case !ok:
 		return "It starts when an agent of the pool is free.", nil
+	case s.Online == 0:
+		return fmt.Sprintf("It will wait: no agent of pool %s is online.", name), nil
+	case s.Free() == 0:
+		return fmt.Sprintf("It will wait: all agents of pool %s are busy.", name), nil
+	default:
+		return fmt.Sprintf("It starts on pool %s (%s).", name, freeText(s)), nil
 	}
-	if online := onlineText(o); online != "no agent online" {
-		return fmt.Sprintf("It starts on pool %s (%s).", o.Name, online), nil
-	}
-	return fmt.Sprintf("It will wait: no agent of pool %s is online.", o.Name), nil
 }
 
 func (p *pages) deploy(v *page.Visit) (page.Answer, error) {
