@@ -65,6 +65,8 @@ func measurements() []measurement {
 		{"agents", "a server with many idle agents", onFleet((*fleet.Bench).Agents)},
 		{"jobs", "a server with many short jobs", onFleet((*fleet.Bench).Jobs)},
 		{"logs", "a server with many logs", onFleet((*fleet.Bench).Logs)},
+		{"pages", "pages of the console of a large server", onFleet((*fleet.Bench).Pages)},
+		{"watchers", "a long log that many open pages show", onFleet((*fleet.Bench).Watchers)},
 		{"sites", "many stacks created at once", onFleet((*fleet.Bench).Sites)},
 	}
 }

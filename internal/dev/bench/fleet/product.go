@@ -29,6 +29,7 @@ type product struct {
 	server    *lab.Server
 	http      *http.Client
 	client    *protocol.Client
+	pool      string
 	poolToken string
 	stacks    int
 }
@@ -57,7 +58,7 @@ func (b *Bench) startProduct(ctx context.Context, database string, stacks int) (
 	if err != nil {
 		return nil, err
 	}
-	p.poolToken = token
+	p.pool, p.poolToken = pool, token
 	if err = server.Call(ctx, http.MethodPatch, "/api/orgs/"+server.Organization, map[string]string{"setDefaultAgentPoolID": pool}, nil); err != nil {
 		return nil, err
 	}
@@ -159,7 +160,11 @@ func (j *productJob) start(ctx context.Context) error {
 }
 
 func (j *productJob) write(ctx context.Context, text []byte) error {
-	framed := protocol.AppendFrame(j.framed[:0], time.Now(), false, bytes.TrimSuffix(text, []byte("\n")))
+	return j.send(ctx, protocol.AppendFrame(j.framed[:0], time.Now(), false, bytes.TrimSuffix(text, []byte("\n"))))
+}
+
+// send appends frames to the log.
+func (j *productJob) send(ctx context.Context, framed []byte) error {
 	j.framed = framed
 	j.sum.Write(framed)
 	ack, err := j.client.PutLog(ctx, logStep, j.offset, framed, false)

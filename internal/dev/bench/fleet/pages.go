@@ -1,0 +1,248 @@
+package fleet
+
+import (
+	"bytes"
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"net/http"
+	"net/url"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	_ "modernc.org/sqlite" // the product's database
+
+	"workflowagent/internal/dev/bench/figures"
+)
+
+// browser is a signed-in session of the console.
+type browser struct {
+	p      *product
+	cookie string
+}
+
+func (p *product) signIn(ctx context.Context, token string) (*browser, error) {
+	form := strings.NewReader(url.Values{"token": {token}}.Encode())
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, p.server.URL+"/-/login", form)
+	if err != nil {
+		return nil, err
+	}
+	req.Header.Set("Content-Type", "application/x-www-form-urlencoded")
+	req.Header.Set("Sec-Fetch-Site", "same-origin")
+	resp, err := p.http.Transport.RoundTrip(req) // without following the redirect
+	if err != nil {
+		return nil, fmt.Errorf("signing in: %w", err)
+	}
+	_ = resp.Body.Close()
+	for _, c := range resp.Cookies() {
+		if strings.HasSuffix(c.Name, "session") {
+			return &browser{p, c.Name + "=" + c.Value}, nil
+		}
+	}
+	return nil, fmt.Errorf("signing in: %s without a session", resp.Status)
+}
+
+// open requests a page or a part of one.
+func (b *browser) open(ctx context.Context, path, accept string) (*http.Response, error) {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, b.p.server.URL+path, nil)
+	if err != nil {
+		return nil, err
+	}
+	req.Header.Set("Cookie", b.cookie)
+	req.Header.Set("Accept", accept)
+	resp, err := b.p.http.Do(req)
+	if err != nil {
+		return nil, err
+	}
+	if resp.StatusCode != http.StatusOK {
+		_ = resp.Body.Close()
+		return nil, fmt.Errorf("%s: %s", path, resp.Status)
+	}
+	return resp, nil
+}
+
+func (b *browser) read(ctx context.Context, path, accept string) ([]byte, error) {
+	resp, err := b.open(ctx, path, accept)
+	if err != nil {
+		return nil, err
+	}
+	body, err := io.ReadAll(resp.Body)
+	return body, errors.Join(err, resp.Body.Close())
+}
+
+// stateOf returns a state with n resources.
+func stateOf(stack string, n int) map[string]any {
+	root := "urn:pulumi:" + stack + "::" + project + "::pulumi:pulumi:Stack::" + project + "-" + stack
+	list := []any{map[string]any{"urn": root, "custom": false, "type": "pulumi:pulumi:Stack", "outputs": map[string]any{"url": "https://example.com"}}}
+	for i := range n - 1 {
+		list = append(list, map[string]any{
+			"urn":    fmt.Sprintf("urn:pulumi:%s::%s::pkg:index:Thing::thing-%04d", stack, project, i),
+			"custom": true, "type": "pkg:index:Thing", "id": fmt.Sprint(i), "parent": root,
+		})
+	}
+	return map[string]any{"version": 3, "deployment": map[string]any{
+		"manifest": map[string]any{"time": "2026-01-01T00:00:00Z", "magic": "", "version": "v3.0.0"}, "resources": list,
+	}}
+}
+
+// Pages measures the HTML of the console's pages on a large server.
+func (b *Bench) Pages(ctx context.Context) error {
+	stacks, each10 := pick(b, 10_000, 1000), 10
+	const queued, resources = 50, 1000
+	p, err := b.startProduct(ctx, "", queued+1)
+	if err != nil {
+		return err
+	}
+	defer p.close()
+	// Stack 0 has a state, and a finished deployment, of which the others are copies.
+	first := "/api/stacks/" + p.server.Organization + "/" + project + "/" + p.stack(0)
+	if err := p.call(ctx, http.MethodPost, first+"/import", stateOf(p.stack(0), resources), nil); err != nil {
+		return err
+	}
+	if err := p.runOne(ctx, 0); err != nil {
+		return err
+	}
+	b.Say("  copying %d stacks and %d deployments", stacks, stacks*each10)
+	if err := p.multiply(ctx, stacks, each10); err != nil {
+		return err
+	}
+	for i := range queued {
+		if err := p.enqueue(ctx, i+1); err != nil {
+			return err
+		}
+	}
+	session, err := p.signIn(ctx, p.server.Token)
+	if err != nil {
+		return err
+	}
+	org := "/" + p.server.Organization
+	stack := org + "/" + project + "/" + p.stack(0)
+	pages := map[string]string{
+		"home": org, "stacks": org + "/-/stacks", "stacks of a project": org + "/" + project, "a filtered list of stacks": org + "/-/stacks?q=copy-00",
+		"active deployments": org + "/-/deployments", "queue": org + "/-/deployments?show=queued", "finished deployments": org + "/-/deployments?show=finished",
+		"pools": org + "/-/pools", "pool": org + "/-/pools/" + p.pool, "audit": org + "/-/audit",
+		"stack": stack, "resources": stack + "/resources", "activity": stack + "/updates", "deployments of a stack": stack + "/deployments",
+		"deployment": stack + "/deployments/1", "queued deployment": org + "/" + project + "/" + p.stack(1) + "/deployments/1",
+		"deploy": stack + "/deploy", "deployment settings": stack + "/settings", "user settings": "/user/settings", "server": "/-/server",
+	}
+	for _, name := range slices.Sorted(maps.Keys(pages)) {
+		var times []float64
+		for i := range pick(b, 60, 20) + 1 {
+			began := time.Now()
+			if _, err := session.read(ctx, pages[name], "text/html"); err != nil {
+				return err
+			}
+			if i > 0 { // the first one fills caches
+				times = append(times, milliseconds(time.Since(began)))
+			}
+		}
+		b.Add(fmt.Sprintf("page %q with %d stacks and %d deployments, p95", name, stacks, stacks*each10), "ms",
+			[]float64{figures.Quantile(times, 0.95)}, nil, figures.AtMost(50, false))
+	}
+	return nil
+}
+
+// runOne runs a deployment of a stack.
+func (p *product) runOne(ctx context.Context, stack int) error {
+	if err := p.enqueue(ctx, stack); err != nil {
+		return err
+	}
+	j, err := p.poll(ctx, 0)
+	if err != nil {
+		return err
+	}
+	if j == nil {
+		return errors.New("the server handed out no job")
+	}
+	if err := j.start(ctx); err != nil {
+		return err
+	}
+	if err := j.write(ctx, printed(20*lineLength)); err != nil {
+		return err
+	}
+	return j.finish(ctx)
+}
+
+// multiply copies the only stack with a deployment, and that deployment, in the database.
+func (p *product) multiply(ctx context.Context, stacks, deployments int) error {
+	files, err := filepath.Glob(filepath.Join(p.server.DataDir, "*.db"))
+	if err != nil || len(files) != 1 {
+		return fmt.Errorf("finding the server's database: %v, %w", files, err)
+	}
+	db, err := sql.Open("sqlite", "file:"+files[0]+"?_pragma=busy_timeout(30000)&_txlock=immediate")
+	if err != nil {
+		return fmt.Errorf("opening the server's database: %w", err)
+	}
+	defer func() { _ = db.Close() }()
+	tx, err := db.BeginTx(ctx, nil)
+	if err != nil {
+		return fmt.Errorf("writing the copies: %w", err)
+	}
+	defer func() { _ = tx.Rollback() }() // after a commit, it does nothing
+	// n is the number of a copy, and s that of its stack.
+	n := fmt.Sprintf("WITH RECURSIVE numbers (n) AS (SELECT 0 UNION ALL SELECT n + 1 FROM numbers WHERE n < %d)", stacks*deployments-1)
+	id := func(kind string) string { return "printf('00000000-0000-4000-" + kind + "-%012d', n)" }
+	stack, name := fmt.Sprintf("printf('00000000-0000-4000-8001-%%012d', n / %d)", deployments), fmt.Sprintf("printf('copy-%%05d', n / %d)", deployments)
+	for _, c := range []struct {
+		table, where string
+		values       map[string]string
+	}{
+		{"stacks", fmt.Sprintf("n %% %d = 0 AND t.id = (SELECT stack_id FROM deployments LIMIT 1)", deployments), map[string]string{"id": stack, "name": name}},
+		{"deployments", "t.id = (SELECT id FROM deployments LIMIT 1)", map[string]string{
+			"id": id("8002"), "stack_id": stack, "stack": name, "version": fmt.Sprintf("n %% %d + 1", deployments), "created_at": "t.created_at - n - 1",
+		}},
+		{"jobs", "t.id = (SELECT id FROM jobs LIMIT 1)", map[string]string{
+			"id": id("8003"), "deployment_id": id("8002"), "stack_id": stack, "version": fmt.Sprintf("n %% %d + 1", deployments),
+			"queued_at": "t.queued_at - n - 1", "ended_at": "t.ended_at - n - 1", "poll_id": "''",
+		}},
+	} {
+		columns, err := columnsOf(ctx, tx, c.table)
+		if err != nil {
+			return err
+		}
+		values := make([]string, len(columns))
+		for i, column := range columns {
+			if values[i] = c.values[column]; values[i] == "" {
+				values[i] = "t." + column
+			}
+		}
+		insert := fmt.Sprintf("%s INSERT INTO %s (%s) SELECT %s FROM numbers, %s t WHERE %s", n, c.table, strings.Join(columns, ", "), strings.Join(values, ", "), c.table, c.where)
+		if _, err := tx.ExecContext(ctx, insert); err != nil {
+			return fmt.Errorf("copying rows of %s: %w", c.table, err)
+		}
+	}
+	if err := tx.Commit(); err != nil {
+		return fmt.Errorf("writing the copies: %w", err)
+	}
+	return nil
+}
+
+func columnsOf(ctx context.Context, tx *sql.Tx, table string) (names []string, err error) {
+	rows, err := tx.QueryContext(ctx, "SELECT name FROM pragma_table_info($1)", table)
+	if err != nil {
+		return nil, fmt.Errorf("reading the columns of %s: %w", table, err)
+	}
+	defer func() { _ = rows.Close() }()
+	for rows.Next() {
+		var name string
+		if err := rows.Scan(&name); err != nil {
+			return nil, fmt.Errorf("reading the columns of %s: %w", table, err)
+		}
+		names = append(names, name)
+	}
+	return names, rows.Err()
+}
+
+// numberedLines returns lines with their numbers, as [productJob.write] takes them.
+func numberedLines(first, n int) [][]byte {
+	lines := make([][]byte, n)
+	for i := range lines {
+		lines[i] = fmt.Appendf(nil, "%07d %s", first+i, bytes.Repeat([]byte("x"), lineLength-9))
+	}
+	return lines
+}
