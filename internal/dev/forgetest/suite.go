@@ -72,7 +72,7 @@ func connect(t *testing.T, forge vcs.Forge, connection vcs.Connection) Client {
 func testFind(t *testing.T, w World, c Client, repo vcs.RepoID) {
 	old := w.Name()
 	found, err := c.Find(t.Context(), old)
-	if err != nil || found.ID == "" || found.Name != old || found.Branch != "main" || !strings.HasPrefix(found.CloneURL, w.Connection().BaseURL) {
+	if err != nil || found.ID == "" || found.Name != old || found.Branch != "main" || !strings.HasPrefix(found.CloneURL, w.Connection().BaseURL+"/") {
 		t.Errorf("%+v, %v", found, err)
 	}
 	w.Rename(t)
@@ -256,7 +256,16 @@ func testPulls(t *testing.T, w World, c Client, repo vcs.RepoID) {
 	}
 }
 
+// Secretive is a forge that does not reveal the permissions of accounts.
+type Secretive interface{ HidesPermissions() }
+
 func testPermission(t *testing.T, w World, c Client, repo vcs.RepoID) {
+	if _, ok := w.(Secretive); ok {
+		if got, err := c.MayWrite(t.Context(), repo, w.Account(Writer)); err != nil || got {
+			t.Errorf("a permission that the forge hides: %t, %v", got, err)
+		}
+		return
+	}
 	for name, want := range map[string]bool{Deployer: true, Writer: true, Reader: false} {
 		if got, err := c.MayWrite(t.Context(), repo, w.Account(name)); err != nil || got != want {
 			t.Errorf("%s: %t, %v", name, got, err)
@@ -273,7 +282,7 @@ func testReport(t *testing.T, w World, c Client, repo vcs.RepoID, words Words) {
 	commit := w.Commit(t, "main", map[string]string{"a": "1"})
 	id := ""
 	for _, state := range []vcs.ReportState{
-		vcs.ReportPending, vcs.ReportRunning, vcs.ReportAction, vcs.ReportRunning, vcs.ReportNeutral, vcs.ReportRunning, vcs.ReportFailed, vcs.ReportRunning, vcs.ReportSucceeded,
+		vcs.ReportPending, vcs.ReportAction, vcs.ReportRunning, vcs.ReportRunning, vcs.ReportNeutral, vcs.ReportRunning, vcs.ReportFailed, vcs.ReportRunning, vcs.ReportSucceeded,
 	} {
 		context := "infra/prod - preview deployment"
 		next, err := c.Report(t.Context(), repo, vcs.Report{

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"strconv"
 	"strings"
 
@@ -192,11 +191,7 @@ func (c *client) pushFiles(ctx context.Context, repo vcs.RepoID, change vcs.Chan
 // appendFiles appends both names of each file.
 func appendFiles(files []string, more []changedFile) []string {
 	for _, f := range more {
-		for _, name := range []string{f.Name, f.Previous} {
-			if name != "" && !slices.Contains(files, name) {
-				files = append(files, name)
-			}
-		}
+		files = rest.AddNames(files, f.Name, f.Previous)
 	}
 	return files
 }

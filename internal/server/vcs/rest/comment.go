@@ -41,7 +41,8 @@ const maxPages = 30
 // ErrManyPages reports that a list has more pages than [Pages] reads.
 var ErrManyPages = errors.New("the forge's list has too many pages")
 
-// Pages reads a list page by page, until each returns false. A page is what a path returns.
+// Pages reads a list page by page, until each returns false. A page is what a path returns. It names
+// the next one in its method NextPage if it has that, and else in the header Link.
 func Pages[T any](ctx context.Context, c *Client, path string, each func(page T) (more bool, err error)) error {
 	for range maxPages {
 		var page T
@@ -50,10 +51,14 @@ func Pages[T any](ctx context.Context, c *Client, path string, each func(page T)
 			return err
 		}
 		more, err := each(page)
-		if err != nil || !more || res.Next == "" {
+		next := res.Next
+		if p, ok := any(page).(interface{ NextPage() string }); ok {
+			next = p.NextPage()
+		}
+		if err != nil || !more || next == "" {
 			return err
 		}
-		path = res.Next
+		path = next
 	}
 	return ErrManyPages
 }

@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"maps"
 	"net/url"
+	"slices"
 	"strings"
 	"time"
 
@@ -178,6 +179,16 @@ func CheckName(name string) error {
 		return fmt.Errorf("%.200q is not the name of a repository, such as owner/name", name)
 	}
 	return nil
+}
+
+// AddNames appends the names that a list does not contain yet, except empty ones.
+func AddNames(list []string, names ...string) []string {
+	for _, name := range names {
+		if name != "" && !slices.Contains(list, name) {
+			list = append(list, name)
+		}
+	}
+	return list
 }
 
 // Trim returns text without space around it and cut to a number of characters.

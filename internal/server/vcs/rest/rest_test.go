@@ -119,7 +119,7 @@ func TestStatusError(t *testing.T) {
 	}
 	for body, want := range map[string]string{
 		`{"message":"no\u001b[2J right"}`: `"no\x1b[2J right"`, `{"error":{"message":"bad"}}`: `"bad"`, `{"error":"worse"}`: `"worse"`,
-		`{"message":{"base":["x"]}}`: "status 400", "<html>": "status 400", `{"message":null}`: "status 400", `{"message":"` + strings.Repeat("x", 5000) + `"}`: "xx…\"",
+		`{"message":{"base":["x"]}}`: `"{\"base\":[\"x\"]}"`, "<html>": "status 400", `{"message":null}`: "status 400", `{"message":"` + strings.Repeat("x", 5000) + `"}`: "xx…\"",
 	} {
 		if err := StatusError(outbound.Answer{Status: 400, Body: []byte(body)}); !strings.HasSuffix(err.Error(), want) || len(err.Error()) > 300 {
 			t.Errorf("%s: %v", body, err)

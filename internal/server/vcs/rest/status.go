@@ -94,7 +94,9 @@ func message(body []byte) string {
 			Message string `json:"message"`
 		}
 		if json.Unmarshal(raw, &text) != nil && json.Unmarshal(raw, &object) == nil {
-			text = object.Message
+			if text = object.Message; text == "" {
+				text = string(raw) // messages by field
+			}
 		}
 		if text = strings.TrimSpace(text); text != "" {
 			return Trim(text, 200)

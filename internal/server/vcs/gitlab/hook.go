@@ -1,0 +1,182 @@
+// Package gitlab connects gitlab.com and GitLab's own servers.
+package gitlab
+
+import (
+	"bytes"
+	"crypto/hmac"
+	"encoding/base64"
+	"encoding/json"
+	"strconv"
+	"strings"
+	"time"
+
+	"workflowagent/internal/server/vcs"
+	"workflowagent/internal/server/vcs/hook"
+)
+
+// Forge is the kind of GitLab's servers.
+type Forge struct{}
+
+var _ vcs.Forge = Forge{}
+
+// tolerance is the accepted age of a signed delivery.
+const tolerance = 5 * time.Minute
+
+// Verify implements [vcs.Hooks]. Deliveries contain the secret itself, and those of newer servers
+// can have a signature in the form of Standard Webhooks too. One of them must be right.
+func (Forge) Verify(d vcs.Delivery, secrets [][]byte) error {
+	if verifySignature(d, secrets) == nil {
+		return nil
+	}
+	return hook.Equal(d.Header["x-gitlab-token"], secrets)
+}
+
+func verifySignature(d vcs.Delivery, secrets [][]byte) error {
+	id, sent := d.Header["webhook-id"], d.Header["webhook-timestamp"]
+	seconds, err := strconv.ParseInt(sent, 10, 64)
+	if err != nil || id == "" || time.Since(time.Unix(seconds, 0)).Abs() > tolerance {
+		return vcs.ErrUnverified
+	}
+	for signature := range strings.FieldsSeq(d.Header["webhook-signature"]) {
+		digits, found := strings.CutPrefix(signature, "v1,")
+		given, err := base64.StdEncoding.DecodeString(digits)
+		if !found || err != nil {
+			continue
+		}
+		right := hook.Any(secrets, func(secret []byte) bool {
+			return hmac.Equal(given, hook.MAC(signingKey(secret), []byte(id+"."+sent+"."), d.Body))
+		})
+		if right == nil {
+			return nil
+		}
+	}
+	return vcs.ErrUnverified
+}
+
+// signingKey returns the key in a secret, which can be encoded.
+func signingKey(secret []byte) []byte {
+	encoded, found := bytes.CutPrefix(secret, []byte("whsec_"))
+	key, err := base64.StdEncoding.DecodeString(string(encoded))
+	if !found || err != nil || len(key) == 0 {
+		return secret
+	}
+	return key
+}
+
+type project struct {
+	ID            int64  `json:"id"`
+	Path          string `json:"path_with_namespace"`
+	DefaultBranch string `json:"default_branch"`
+}
+
+func (p *project) id() vcs.RepoID {
+	if p == nil || p.ID <= 0 {
+		return vcs.RepoID{}
+	}
+	return vcs.RepoID{ID: strconv.FormatInt(p.ID, 10), Name: p.Path}
+}
+
+type user struct {
+	ID       int64  `json:"id"`
+	UserName string `json:"username"`
+	Bot      bool   `json:"bot"`
+}
+
+func (u *user) account() vcs.Account {
+	if u == nil || u.ID <= 0 {
+		return vcs.Account{}
+	}
+	return vcs.Account{ID: strconv.FormatInt(u.ID, 10), Name: u.UserName, Bot: u.Bot}
+}
+
+type delivery struct {
+	Kind     string   `json:"object_kind"`
+	Ref      string   `json:"ref"`
+	Before   string   `json:"before"`
+	After    string   `json:"after"`
+	Checkout string   `json:"checkout_sha"`
+	UserID   int64    `json:"user_id"`
+	UserName string   `json:"user_username"`
+	Project  *project `json:"project"`
+	User     *user    `json:"user"`
+	Commits  []struct {
+		ID      string `json:"id"`
+		Message string `json:"message"`
+	} `json:"commits"`
+	Merge *struct {
+		Number int    `json:"iid"`
+		Action string `json:"action"`
+		OldRev string `json:"oldrev"`
+	} `json:"object_attributes"`
+	Changes map[string]json.RawMessage `json:"changes"`
+}
+
+// mergeChanges are the changes, besides new commits, of a merge request that can matter.
+var mergeChanges = []string{"target_branch", "labels", "draft", "work_in_progress", "title", "state_id"}
+
+// Parse implements [vcs.Hooks].
+func (Forge) Parse(d vcs.Delivery) (vcs.Parsed, error) {
+	var body delivery
+	if err := hook.Decode(d.Body, &body); err != nil {
+		return vcs.Parsed{}, err
+	}
+	sent := d.Header["idempotency-key"]
+	if sent == "" {
+		sent = d.Header["x-gitlab-event-uuid"]
+	}
+	id, repo := hook.ID(sent, d.Body), body.Project.id()
+	switch {
+	case body.Kind == "note":
+		return hook.Ignore(id, vcs.ReasonComment, body.Kind), nil
+	case repo.ID == "":
+		return hook.Ignore(id, vcs.ReasonUnsupported, body.Kind), nil
+	case body.Kind == "push" || body.Kind == "tag_push":
+		return parsePush(id, &body), nil
+	case body.Kind == "merge_request" && body.Merge != nil && body.Merge.Number > 0:
+		return parseMerge(id, &body), nil
+	default:
+		return hook.Ignore(id, vcs.ReasonUnsupported, body.Kind), nil
+	}
+}
+
+func parsePush(id string, body *delivery) vcs.Parsed {
+	if body.Before == body.After {
+		return hook.Ignore(id, vcs.ReasonTest, body.Ref)
+	}
+	// Never the author of a commit, whose name anyone can write.
+	sender := (&user{ID: body.UserID, UserName: body.UserName}).account()
+	event, ok := hook.Push(body.Project.id(), body.Ref, body.Before, body.After, sender)
+	if !ok {
+		return hook.Ignore(id, vcs.ReasonUnsupported, body.Ref)
+	}
+	if event.Kind == vcs.KindTag {
+		event.Before = "" // it can be the object of an annotated tag
+	}
+	if !event.Deleted {
+		event.After = hook.Commit(body.Checkout)
+	}
+	for _, commit := range body.Commits {
+		if event.After != "" && hook.Commit(commit.ID) == event.After {
+			event.Message = commit.Message
+		}
+	}
+	return hook.Events(id, event)
+}
+
+func parseMerge(id string, body *delivery) vcs.Parsed {
+	switch body.Merge.Action {
+	case "open", "reopen", "close", "merge":
+	case "update":
+		matters := body.Merge.OldRev != ""
+		for _, name := range mergeChanges {
+			_, changed := body.Changes[name]
+			matters = matters || changed
+		}
+		if !matters {
+			return hook.Ignore(id, vcs.ReasonUnchanged, "update")
+		}
+	default:
+		return hook.Ignore(id, vcs.ReasonUnsupported, "merge_request."+body.Merge.Action)
+	}
+	return hook.Events(id, vcs.Event{Kind: vcs.KindPull, Repo: body.Project.id(), Pull: body.Merge.Number, Sender: body.User.account()})
+}
