@@ -24,10 +24,14 @@ func NewUpdates(since vcs.Cursor) *Updates {
 	return &Updates{since: at, latest: at}
 }
 
+// IsOld reports whether a pull request with an update at a time, and all following ones, are older
+// than the cursor.
+func (u *Updates) IsOld(updated time.Time) bool { return updated.Before(u.since) }
+
 // Add adds a pull request. It returns false if this and all following ones are older than the
 // cursor. Those of the cursor's own time are returned again, because others can have that time too.
 func (u *Updates) Add(p vcs.Pull) bool {
-	if p.UpdatedAt.Before(u.since) {
+	if u.IsOld(p.UpdatedAt) {
 		return false
 	}
 	if p.UpdatedAt.After(u.latest) {
