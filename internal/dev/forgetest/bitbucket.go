@@ -30,6 +30,9 @@ func (b *bitbucketSite) Account(name string) vcs.Account {
 	return vcs.Account{ID: uuid(accounts[name]), Name: name}
 }
 
+// ForgetsNames implements [Forgetful].
+func (*bitbucketSite) ForgetsNames() {}
+
 // Hooks implements [World].
 func (b *bitbucketSite) Hooks(_ *testing.T, address string) int { return b.hooksWith(address, "url") }
 
@@ -49,22 +52,23 @@ func (b *bitbucketSite) values(w http.ResponseWriter, r *http.Request, list []an
 func (b *bitbucketSite) api(s *site) http.Handler {
 	b.site = s
 	mux := http.NewServeMux()
+	missing := func(w http.ResponseWriter) {
+		answer(w, 404, map[string]any{"type": "error", "error": map[string]any{"message": "not found"}})
+	}
 	handle := func(pattern string, h http.HandlerFunc) {
 		mux.HandleFunc(pattern, func(w http.ResponseWriter, r *http.Request) {
 			if r.Header.Get("Authorization") != "Bearer "+Token {
 				answer(w, http.StatusUnauthorized, map[string]any{"type": "error", "error": map[string]any{"message": "Token is invalid"}})
 				return
 			}
-			if r.PathValue("owner") != "" && !s.isName(w, r, r.PathValue("owner"), r.PathValue("name")) {
+			if owner := r.PathValue("owner"); owner != "" && (owner != s.owner || r.PathValue("name") != s.name) {
+				missing(w)
 				return
 			}
 			h(w, r)
 		})
 	}
 	const repo = "/2.0/repositories/{owner}/{name}"
-	missing := func(w http.ResponseWriter) {
-		answer(w, 404, map[string]any{"type": "error", "error": map[string]any{"message": "not found"}})
-	}
 	handle("GET "+repo, func(w http.ResponseWriter, _ *http.Request) { answer(w, 200, b.repository()) })
 	handle("GET /2.0/repositories/acme", func(w http.ResponseWriter, r *http.Request) { b.values(w, r, []any{nil, b.repository()}) })
 	handle("GET /2.0/user", func(w http.ResponseWriter, _ *http.Request) { answer(w, 200, bitbucketUser(Deployer)) })

@@ -69,6 +69,9 @@ func connect(t *testing.T, forge vcs.Forge, connection vcs.Connection) Client {
 	return c
 }
 
+// Forgetful is a forge that does not document that it redirects the former names of repositories.
+type Forgetful interface{ ForgetsNames() }
+
 func testFind(t *testing.T, w World, c Client, repo vcs.RepoID) {
 	old := w.Name()
 	found, err := c.Find(t.Context(), old)
@@ -76,7 +79,14 @@ func testFind(t *testing.T, w World, c Client, repo vcs.RepoID) {
 		t.Errorf("%+v, %v", found, err)
 	}
 	w.Rename(t)
-	for _, name := range []string{old, w.Name()} {
+	names := []string{old, w.Name()}
+	if _, ok := w.(Forgetful); ok {
+		names = names[1:]
+		if _, err := c.Find(t.Context(), old); !errors.Is(err, vcs.ErrNotFound) {
+			t.Errorf("a former name: %v", err)
+		}
+	}
+	for _, name := range names {
 		renamed, err := c.Find(t.Context(), name)
 		if err != nil || renamed.ID != found.ID || renamed.Name != w.Name() {
 			t.Errorf("finding %s after a rename to %s: %+v, %v", name, w.Name(), renamed, err)
