@@ -182,7 +182,10 @@ func TestPages(t *testing.T) {
 		"/{org}/-/settings/webhooks/{hook}":                 {"/" + w.org + "/-/settings/webhooks/all"},
 	}
 	// These routes are no pages.
-	other := []string{"/", "/{org}/{project}/{stack}/previews/{update}", "/{org}/{project}/{stack}/resource"}
+	other := []string{
+		"/", "/{org}/{project}/{stack}/previews/{update}", "/{org}/{project}/{stack}/resource",
+		"/-/login/with/{provider}", "/-/login/with/{provider}/return", "/user/settings/connect/{provider}",
+	}
 	tb := newTab(t, w.Server.URL)
 	signIn(tb, w.Server.Token)
 	for _, route := range console.New(console.Deps{}).Routes() {

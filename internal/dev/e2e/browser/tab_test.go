@@ -9,6 +9,7 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -38,7 +39,8 @@ type tab struct {
 	mu       sync.Mutex
 	problems []string
 	ignored  []string
-	callback bool // a request to the CLI on this machine is permitted
+	callback bool     // a request to the CLI on this machine is permitted
+	others   []string // the origins of other servers that the test visits
 }
 
 func newTab(t *testing.T, base string) *tab {
@@ -73,7 +75,7 @@ func (tb *tab) listen(event any) {
 	case *runtime.EventExceptionThrown:
 		tb.add(fmt.Sprintf("exception: %s %v", e.ExceptionDetails.Text, e.ExceptionDetails.Exception))
 	case *network.EventRequestWillBeSent:
-		if u, err := url.Parse(e.Request.URL); err == nil && strings.HasPrefix(u.Scheme, "http") && !strings.HasPrefix(e.Request.URL, tb.base+"/") &&
+		if u, err := url.Parse(e.Request.URL); err == nil && strings.HasPrefix(u.Scheme, "http") && !strings.HasPrefix(e.Request.URL, tb.base+"/") && !slices.Contains(tb.others, u.Scheme+"://"+u.Host) &&
 			!(tb.callback && u.Hostname() == "127.0.0.1" && u.Query().Get("nonce") != "") {
 			tb.add("request to another server: " + e.Request.URL)
 		}

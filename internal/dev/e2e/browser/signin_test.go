@@ -1,0 +1,93 @@
+package browser
+
+import (
+	"strconv"
+	"testing"
+
+	"github.com/chromedp/cdproto/webauthn"
+	"github.com/chromedp/chromedp"
+
+	"workflowagent/internal/dev/consoletest"
+	"workflowagent/internal/dev/lab"
+)
+
+// TestSignIn signs in at an identity provider, adds a passkey, and signs in with it. Browsers offer
+// passkeys only at a domain, so the console is at localhost.
+func TestSignIn(t *testing.T) {
+	p := consoletest.NewProvider(t)
+	p.Claims["name"], p.Claims["preferred_username"] = hostile, "grace"
+	port, err := lab.FreePort("127.0.0.1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	base := "http://localhost:" + strconv.Itoa(port)
+	consoletest.With(t, map[string]string{
+		"listen": "127.0.0.1:" + strconv.Itoa(port), "external_url": base,
+		"sign_in_file": p.File("    allow_everyone: true", "    roles: [{organization: acme, role: member}]"),
+	})
+	p.Redirects = []string{base + "/-/login/with/corp/return"}
+	tb := newTab(t, base)
+	tb.others = []string{p.URL}
+	device := tb.device()
+
+	tb.visit("/-/login?next=/user/settings")
+	tb.click("a[href^='/-/login/with/corp']")
+	tb.wait("the provider sends the browser back", "location.pathname === '/user/settings' && document.querySelector('h1').innerText === 'grace'")
+	tb.fill("#name", hostile)
+	tb.click("passkey-form button")
+	tb.wait("the passkey is listed", "document.querySelector('form[action$=\"/rename\"] input')?.value === "+quote(hostile))
+	tb.visit("/user/settings")
+	tb.fill("form[action$='/rename'] input", "laptop")
+	tb.click("form[action$='/rename'] button")
+	tb.wait("the passkey has a name", "document.querySelector('form[action$=\"/rename\"] input')?.value === 'laptop'")
+	tb.fill("#name", "again")
+	tb.click("passkey-form button")
+	tb.see("has a passkey of yours already")
+
+	signOut := func() {
+		tb.click(".menu.user > summary")
+		tb.click("form[action='/-/logout'] button")
+		tb.wait("the user is signed out", "location.pathname === '/-/login'")
+	}
+	signOut()
+	tb.click("passkey-form button")
+	tb.wait("the user is signed in", "document.querySelector('.menu.user')?.innerText.includes('grace')")
+	tb.open("/user/settings")
+	tb.see("(passkey)")
+
+	// A user who does not unlock the passkey stays outside.
+	signOut()
+	verified := webauthn.SetUserVerifiedParams{AuthenticatorID: device, IsUserVerified: false}
+	if _, err := chromedp.Call(tb.ctx, webauthn.SetUserVerified, verified); err != nil {
+		t.Fatal(err)
+	}
+	tb.click("passkey-form button")
+	tb.see("The browser did not use a passkey")
+	tb.visit("/-/login")
+
+	// At another address of the server, the browser would refuse.
+	plain := newTab(t, "http://127.0.0.1:"+strconv.Itoa(port))
+	plain.open("/-/login")
+	plain.see("Access token")
+	if !evaluate[bool](plain, "document.querySelector('passkey-form').hidden") {
+		t.Error("the page offers passkeys at another origin")
+	}
+}
+
+// device gives the tab a device that keeps passkeys, and whose user unlocks them.
+func (tb *tab) device() webauthn.AuthenticatorID {
+	tb.t.Helper()
+	_, err := chromedp.Call(tb.ctx, webauthn.Enable, webauthn.EnableParams{})
+	if err != nil {
+		tb.t.Fatalf("adding a device: %v", err)
+	}
+	added, err := chromedp.Call(tb.ctx, webauthn.AddVirtualAuthenticator, webauthn.AddVirtualAuthenticatorParams{Options: &webauthn.VirtualAuthenticatorOptions{
+		Protocol: webauthn.AuthenticatorProtocolCtap2, Transport: webauthn.AuthenticatorTransportInternal,
+		HasResidentKey: true, HasUserVerification: true, IsUserVerified: true, AutomaticPresenceSimulation: true,
+	}})
+	if err != nil {
+		tb.t.Fatalf("adding a device: %v", err)
+	}
+	return added.AuthenticatorID
+}
+
