@@ -182,15 +182,16 @@ func New(ctx context.Context, cfg Config, version string, log *logrus.Entry, not
 // newWays returns the ways to sign in that have settings.
 func (s *Server) newWays(secrets *keyring.Ring) (*openid.Service, *passkey.Service, error) {
 	log, url := s.logOf("sign-in"), string(s.cfg.Console())
-	o := openid.Options{Log: log, Secrets: secrets, URL: url, Client: new(outbound.Client)}
+	var list []openid.Config
 	if s.cfg.SignInFile != "" {
 		var err error
-		if o.Providers, err = openid.Load(s.cfg.SignInFile); err != nil {
+		if list, err = openid.Load(s.cfg.SignInFile); err != nil {
 			return nil, nil, err
 		}
 	}
-	passkeys, err := passkey.New(s.db, passkey.Options{Log: log, Secrets: secrets, URL: url})
-	return openid.New(o), passkeys, err
+	providers, err1 := openid.New(openid.Options{Log: log, Secrets: secrets, Providers: list, URL: url})
+	passkeys, err2 := passkey.New(s.db, passkey.Options{Log: log, Secrets: secrets, URL: url})
+	return providers, passkeys, errors.Join(err1, err2)
 }
 
 func (s *Server) newRunners(poolService *pools.Service, version string) *runners.Service {

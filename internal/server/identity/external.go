@@ -37,6 +37,8 @@ const (
 	maxExternalName = 200
 	// maxLogins bounds the search for a free login.
 	maxLogins = 100
+	// maxTries bounds the attempts of first sign-ins that happen at the same time.
+	maxTries = 5
 )
 
 // label returns how the provider names a user, for display.
@@ -52,8 +54,22 @@ func (e External) label() string {
 // FromProvider returns the user who has signed in at an identity provider, with the roles that the
 // provider decides. The first sign-in creates the user. If the provider's users may not use this
 // server any more, FromProvider removes their roles and returns a [fault.KindForbidden] error.
-func (s *Service) FromProvider(ctx context.Context, e External) (p Principal, err error) {
-	known := true
+func (s *Service) FromProvider(ctx context.Context, e External) (Principal, error) {
+	p, known, err := s.fromProvider(ctx, e)
+	for tries := 1; errors.Is(err, store.ErrConflict) && tries < maxTries; tries++ {
+		// Another first sign-in has taken the identity or the login at the same time.
+		p, known, err = s.fromProvider(ctx, e)
+	}
+	if err != nil {
+		return Principal{}, fmt.Errorf("signing in a user of %s: %w", e.Issuer, err)
+	}
+	if !known || !e.Allowed {
+		return Principal{}, fault.Forbidden("%s signed in at %s, but may not use this server. Ask its operator for access.", e.label(), e.Provider)
+	}
+	return p, nil
+}
+
+func (s *Service) fromProvider(ctx context.Context, e External) (p Principal, known bool, err error) {
 	err = s.db.Write(ctx, func(tx *store.Tx) error {
 		u, err := s.userOf(ctx, tx, e)
 		if known = !errors.Is(err, store.ErrNotFound); !known {
@@ -68,13 +84,7 @@ func (s *Service) FromProvider(ctx context.Context, e External) (p Principal, er
 		p, err = OfUser(tx, u.ID)
 		return err
 	})
-	if err != nil {
-		return Principal{}, fmt.Errorf("signing in a user of %s: %w", e.Issuer, err)
-	}
-	if !known || !e.Allowed {
-		return Principal{}, fault.Forbidden("%s signed in at %s, but may not use this server. Ask its operator for access.", e.label(), e.Provider)
-	}
-	return p, nil
+	return p, known, err
 }
 
 // userOf returns the user of an identity, and creates the user at the first sign-in. It returns

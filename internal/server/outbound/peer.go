@@ -79,6 +79,13 @@ func authorities(text string) (*x509.CertPool, error) {
 	return pool, nil
 }
 
+// Trusting returns a client that trusts a list of certificates in PEM format in addition to the
+// system's.
+func Trusting(authority string) (*Client, error) {
+	roots, err := authorities(authority)
+	return &Client{Roots: roots}, err
+}
+
 // CheckAuthority returns an error unless [NewPeer] accepts an authority.
 func CheckAuthority(text string) error {
 	_, err := authorities(text)

@@ -26,6 +26,9 @@ type Config struct {
 	ClientID string
 	// SecretFile contains the client's secret; "" is a client without a secret.
 	SecretFile string
+	// Authority is a list of certificates in PEM format that may sign the provider's certificate, in
+	// addition to those of the system.
+	Authority string
 	// Scopes are requested in addition to openid.
 	Scopes []string
 	// GroupsClaim and LoginClaim are the claims with a user's groups and wanted login.
@@ -103,6 +106,12 @@ func (r *reader) provider(n *yaml.Node) Config {
 		"issuer":             r.text("issuer", &c.Issuer),
 		"client_id":          r.text("client_id", &c.ClientID),
 		"client_secret_file": r.text("client_secret_file", &c.SecretFile),
+		"ca_certificate_file": func(n *yaml.Node) {
+			var path string
+			if r.text("ca_certificate_file", &path)(n); path != "" {
+				c.Authority = r.authority(n, path)
+			}
+		},
 		"scopes":             r.texts("scopes", &c.Scopes),
 		"groups_claim":       r.text("groups_claim", &c.GroupsClaim),
 		"login_claim":        r.text("login_claim", &c.LoginClaim),
@@ -116,11 +125,31 @@ func (r *reader) provider(n *yaml.Node) Config {
 	if c.Name == "" {
 		c.Name = c.ID
 	}
-	if c.SecretFile != "" && !filepath.IsAbs(c.SecretFile) {
-		c.SecretFile = filepath.Join(filepath.Dir(r.file), c.SecretFile)
+	if c.SecretFile != "" {
+		c.SecretFile = r.path(c.SecretFile)
 	}
 	r.check(n, c)
 	return c
+}
+
+// path returns the path of a file, which is relative to the sign-in file.
+func (r *reader) path(path string) string {
+	if filepath.IsAbs(path) {
+		return path
+	}
+	return filepath.Join(filepath.Dir(r.file), path)
+}
+
+func (r *reader) authority(n *yaml.Node, path string) string {
+	text, err := boundedfile.Read(r.path(path), maxFile)
+	if err == nil {
+		err = outbound.CheckAuthority(string(text))
+	}
+	if err != nil {
+		r.problem(n, "ca_certificate_file: %v", err)
+		return ""
+	}
+	return string(text)
 }
 
 func (r *reader) check(n *yaml.Node, c Config) {

@@ -81,6 +81,8 @@ func TestLoadRefuses(t *testing.T) {
 		"an empty group":      {good + "    allow_groups: ['']\n", "allow_groups: has an empty entry"},
 		"a missing secret":    {good + "    client_secret_file: none\n", "client_secret_file: "},
 		"an empty secret":     {good + "    client_secret_file: empty\n", "is empty"},
+		"no certificate":      {good + "    ca_certificate_file: secret\n", ":6: ca_certificate_file: "},
+		"a missing authority": {good + "    ca_certificate_file: none\n", ":6: ca_certificate_file: "},
 		"an unknown role":     {good + "    roles: [{organization: acme, role: owner}]\n", ":6: role: is missing or unknown"},
 		"no organization":     {good + "    roles: [{group: x, role: admin}]\n", ":6: organization: is missing"},
 		"a role in a text":    {good + "    roles: [admin]\n", ":6: is not a list of keys"},

@@ -48,17 +48,19 @@ type Options struct {
 	Providers []Config
 	// URL is the console's address for browsers, without a trailing slash.
 	URL string
-	// Client calls the providers.
-	Client *outbound.Client
 }
 
 // New returns a service for the providers. It does not call them.
-func New(o Options) *Service {
+func New(o Options) (*Service, error) {
 	s := &Service{log: o.Log, box: signin.Box{Secrets: o.Secrets, Purpose: "provider"}}
 	for _, c := range o.Providers {
-		s.providers = append(s.providers, &provider{Config: c, client: o.Client, redirect: o.URL + ReturnPath(c.ID)})
+		client, err := outbound.Trusting(c.Authority)
+		if err != nil {
+			return nil, fmt.Errorf("setting up the identity provider %s: %w", c.ID, err)
+		}
+		s.providers = append(s.providers, &provider{Config: c, client: client, redirect: o.URL + ReturnPath(c.ID)})
 	}
-	return s
+	return s, nil
 }
 
 // StartPath and ReturnPath are the paths of the console at which a sign-in begins, and to which the
