@@ -94,7 +94,8 @@ var recentRoutes = []string{
 	"POST /{org}/-/settings/issuers", "POST /{org}/-/settings/issuers/{issuer}/edit", "POST /{org}/-/settings/issuers/{issuer}/thumbprints",
 	"POST /{org}/-/settings/issuers/{issuer}/policies", "POST /{org}/-/settings/issuers/{issuer}/policies/remove",
 	"POST /{org}/-/settings/webhooks", "POST STACK/settings/schedules", "POST STACK/settings/webhooks", "POST STACK/settings/access",
-	"POST STACK/settings/options/transfer",
+	"POST STACK/settings/options/transfer", "GET /user/settings/passkeys/new", "POST /user/settings/passkeys",
+	"POST /user/settings/passkeys/{passkey}/remove", "GET /user/settings/connect/{provider}", "POST /user/settings/identities/remove",
 }
 
 // matrixForms are the forms of actions that an empty form does not reach.

@@ -19,7 +19,7 @@ const linkFor = 10 * time.Minute
 var (
 	errToken  = fault.New(fault.KindUnauthenticated, "The token is not a valid personal access token.")
 	errLink   = fault.New(fault.KindUnauthenticated, "The link is unknown, was used, or is older than 10 minutes.")
-	errTries  = fault.New(fault.KindUnavailable, "Too many failed sign-ins from this address. Wait a minute, then try again.")
+	errTries  = fault.Forbidden("Too many failed sign-ins from this address. Wait a minute, then try again.")
 	errNoWay  = fault.Forbidden("The sign-in with access tokens is turned off on this server.")
 	errNoRole = fault.New(fault.KindUnauthenticated, "The user is not a member of any organization.")
 )
