@@ -62,6 +62,7 @@ func Changed(v *Visit, err error, path string, again func(v *Visit, problem stri
 	}
 	return See(path), err
 }
+
 // Failed answers with a page that says why the request failed.
 func Failed(status int, p view.Page) Answer { return Answer{status: status, page: p} }
 

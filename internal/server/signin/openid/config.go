@@ -112,12 +112,12 @@ func (r *reader) provider(n *yaml.Node) Config {
 				c.Authority = r.authority(n, path)
 			}
 		},
-		"scopes":             r.texts("scopes", &c.Scopes),
-		"groups_claim":       r.text("groups_claim", &c.GroupsClaim),
-		"login_claim":        r.text("login_claim", &c.LoginClaim),
-		"allow_domains":      r.texts("allow_domains", &c.AllowDomains),
-		"allow_groups":       r.texts("allow_groups", &c.AllowGroups),
-		"allow_everyone":     r.truth("allow_everyone", &c.AllowEveryone),
+		"scopes":         r.texts("scopes", &c.Scopes),
+		"groups_claim":   r.text("groups_claim", &c.GroupsClaim),
+		"login_claim":    r.text("login_claim", &c.LoginClaim),
+		"allow_domains":  r.texts("allow_domains", &c.AllowDomains),
+		"allow_groups":   r.texts("allow_groups", &c.AllowGroups),
+		"allow_everyone": r.truth("allow_everyone", &c.AllowEveryone),
 		"roles": func(n *yaml.Node) {
 			r.sequence("roles", n, func(item *yaml.Node) { c.Roles = append(c.Roles, r.role(item)) })
 		},
