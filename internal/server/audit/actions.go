@@ -53,6 +53,10 @@ const (
 	DeploymentForced       Action = "deployment.cancel-forced"
 	DeploymentsPaused      Action = "deployments.paused"
 	DeploymentsResumed     Action = "deployments.resumed"
+	IntegrationCreated     Action = "integration.created"
+	IntegrationChanged     Action = "integration.changed"
+	IntegrationDeleted     Action = "integration.deleted"
+	PullRequestApproved    Action = "pull-request.approved"
 	SignedIn               Action = "user.signed-in"
 	SignInFailed           Action = "user.sign-in-failed"
 	SignInLinkMade         Action = "user.sign-in-link-made"
@@ -71,6 +75,7 @@ var actions = []Action{
 	StackOwnerChanged, StackPermissionChanged, StackTagsChanged, StackConfigChanged, StackAnnotated, StateImported, UpdateCancelled,
 	SettingsChanged, SettingsDeleted, ScheduleCreated, ScheduleChanged, SchedulePaused, ScheduleResumed, ScheduleDeleted,
 	DeploymentCreated, DeploymentCancelled, DeploymentForced, DeploymentsPaused, DeploymentsResumed,
+	IntegrationCreated, IntegrationChanged, IntegrationDeleted, PullRequestApproved,
 	SignedIn, SignInFailed, SignInLinkMade, SessionEnded, IdentityConnected, IdentityRemoved, PasskeyAdded, PasskeyRemoved,
 }
 

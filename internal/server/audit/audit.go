@@ -28,13 +28,14 @@ const (
 	WayAgent    = "agent"
 	WaySchedule = "schedule"
 	WayWebhook  = "webhook"
+	WayForge    = "forge"   // an event of a repository
 	WayCommand  = "command" // a command on the server's machine
 	WayServer   = "server"  // the server itself
 )
 
 // Ways returns the ways on which changes reach the server.
 func Ways() []string {
-	return []string{WayAPI, WayConsole, WayAgent, WaySchedule, WayWebhook, WayCommand, WayServer}
+	return []string{WayAPI, WayConsole, WayAgent, WaySchedule, WayWebhook, WayForge, WayCommand, WayServer}
 }
 
 // Changed stands for the value of a secret in a detail.
@@ -46,11 +47,13 @@ const (
 	maxDetail = 4000
 )
 
-// ActorServer is the kind of the actor of changes that no caller requested, and ActorVisitor that of a
-// caller who is not signed in. The other kinds are those of package identity.
+// ActorServer is the kind of the actor of changes that no caller requested, ActorVisitor that of a
+// caller who is not signed in, and ActorForge that of accounts of forges, which have no rights on
+// the server. The other kinds are those of package identity.
 const (
 	ActorServer  = "server"
 	ActorVisitor = "visitor"
+	ActorForge   = "forge"
 )
 
 // Actor is who made a change.

@@ -124,7 +124,7 @@ func (s *Service) CreateFor(ctx context.Context, tx *store.Tx, st store.Stack, t
 	d := store.Deployment{
 		Operation: t.Operation, Initiator: t.Initiator, Requester: termtext.OneLine(t.Requester, maxMessage), InheritSettings: true,
 	}
-	return s.add(ctx, tx, st, d, set, queueing{checkout: &t.Checkout, group: t.Group}, audit.Actor{Kind: audit.ActorServer, Name: d.Requester})
+	return s.add(ctx, tx, st, d, set, queueing{checkout: &t.Checkout, group: t.Group}, audit.Actor{Kind: audit.ActorForge, Name: d.Requester})
 }
 
 // SkipQueued skips the queued deployments of a group of a stack, because of a change in a repository.

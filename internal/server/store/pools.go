@@ -193,6 +193,13 @@ func (tx *Tx) SettingsOfPool(poolID string, limit int) ([]DeploymentSettings, er
 	return deploymentSettings.All(tx.Tx, fmt.Sprintf("WHERE pool_id = $1 LIMIT %d", limit), poolID)
 }
 
+// SettingsWithRepository returns the settings of an organization's stacks that can name a repository
+// of an integration.
+func (tx *Tx) SettingsWithRepository(orgID string) ([]DeploymentSettings, error) {
+	return deploymentSettings.All(tx.Tx, `WHERE stack_id IN (SELECT s.id FROM stacks s WHERE s.org_id = $1)
+		AND (document LIKE '%"vcs"%' OR document LIKE '%"gitHub"%') ORDER BY stack_id`, orgID)
+}
+
 // SaveDeploymentSettings stores the settings of a stack.
 func (tx *Tx) SaveDeploymentSettings(s DeploymentSettings) error {
 	return deploymentSettings.Save(tx.Tx, s, "stack_id")

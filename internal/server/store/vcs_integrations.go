@@ -119,3 +119,9 @@ func (tx *Tx) DeleteUnusedRepos(before time.Time, limit int) (int64, error) {
 		AND NOT EXISTS (SELECT 1 FROM vcs_watches w WHERE w.repo_id = r.id)
 		AND NOT EXISTS (SELECT 1 FROM vcs_events e WHERE e.repo_id = r.id AND e.done = 0) LIMIT $2)`, before, limit)
 }
+
+// PollReposNow makes the polls of all repositories due, except those that are due anyway.
+func (tx *Tx) PollReposNow(now time.Time) error {
+	_, err := tx.Exec("UPDATE vcs_repos SET poll_at = $1 WHERE poll_at > $1", now)
+	return err
+}

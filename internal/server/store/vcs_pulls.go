@@ -26,6 +26,7 @@ type VCSPull struct {
 	Approved   string // the commit that a member has approved, or ""
 	ApprovedBy string // user id
 	ApprovedAt time.Time
+	UpdatedAt  time.Time // by the forge's clock
 	ReadAt     time.Time
 }
 

@@ -117,6 +117,14 @@ func TestVCSWatches(t *testing.T) {
 			}
 			return errors.Join(err, err2, err3, err4, err5, err6, err7, err8, err9)
 		})
+		write(t, db, func(tx *store.Tx) error { return tx.PollReposNow(instant(2)) })
+		read(t, db, func(tx *store.Tx) error {
+			r, err := tx.Repo("repo")
+			if !r.PollAt.Equal(instant(2)) {
+				t.Errorf("the next poll is at %v", r.PollAt)
+			}
+			return err
+		})
 		write(t, db, func(tx *store.Tx) error {
 			return errors.Join(
 				tx.SaveRef(store.VCSRef{RepoID: "repo", Ref: "refs/heads/main", CommitID: "1", Recorded: true, SeenAt: instant(0)}),
@@ -221,7 +229,7 @@ func TestVCSPulls(t *testing.T) {
 		vcsFixture(t, db)
 		pull := store.VCSPull{
 			ID: "p7", RepoID: "repo", Number: 7, State: "open", Head: "2", Base: "main", Source: "f", Ref: "refs/pull/7/head", Title: "t", URL: "u",
-			Draft: true, Fork: true, Bot: true, AuthorID: "1", Author: "x", Labels: []string{"l"}, Approved: "2", ApprovedBy: "u", ApprovedAt: instant(1), ReadAt: instant(2),
+			Draft: true, Fork: true, Bot: true, AuthorID: "1", Author: "x", Labels: []string{"l"}, Approved: "2", ApprovedBy: "u", ApprovedAt: instant(1), UpdatedAt: instant(4), ReadAt: instant(2),
 		}
 		run := store.VCSRun{ID: "n1", StackID: "id-a", PullID: "p7", CommitID: "2", Action: "preview", DeploymentID: "d1"}
 		checkout := store.VCSCheckout{

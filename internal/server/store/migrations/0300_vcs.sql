@@ -142,6 +142,7 @@ CREATE TABLE vcs_pulls (
     approved    TEXT NOT NULL,
     approved_by TEXT NOT NULL,
     approved_at BIGINT NOT NULL,
+    updated_at  BIGINT NOT NULL,
     read_at     BIGINT NOT NULL,
     UNIQUE (repo_id, number)
 );

@@ -15,6 +15,7 @@ import (
 	"workflowagent/internal/server/fault"
 	"workflowagent/internal/server/store"
 	"workflowagent/internal/server/vcs"
+	"workflowagent/internal/termtext"
 )
 
 // Topic is the notification channel for watches whose repository must be found and for repositories
@@ -162,6 +163,33 @@ func (s *Service) forget(id string) {
 	delete(s.clients, id)
 	s.mu.Unlock()
 }
+
+// refusedFor is the time after which an integration whose credentials the forge refuses is shown as
+// invalid.
+const refusedFor = time.Hour
+
+// Note records whether a forge accepts the credentials of an integration. err is the error of a
+// request, or nil if it succeeded.
+func (s *Service) Note(tx *store.Tx, integrationID string, err error) error {
+	i, readErr := tx.Integration(integrationID)
+	if readErr != nil {
+		return readErr
+	}
+	refused := errors.Is(err, vcs.ErrRefused)
+	switch {
+	case refused && i.RefusedAt.IsZero():
+		i.RefusedAt = tx.Now()
+	case refused && i.Problem == "" && tx.Now().Sub(i.RefusedAt) >= refusedFor:
+		i.Problem = termtext.OneLine(err.Error(), maxProblem)
+	case err == nil && (!i.RefusedAt.IsZero() || i.Problem != ""):
+		i.RefusedAt, i.Problem = time.Time{}, ""
+	default:
+		return nil
+	}
+	return tx.SaveIntegration(i)
+}
+
+const maxProblem = 500
 
 // CanAsk reports whether the forge of an integration can be asked about its refs. A plain git server
 // without a credential may be one that this server cannot reach.

@@ -10,6 +10,7 @@ import (
 	"workflowagent/internal/server/identity"
 	"workflowagent/internal/server/store"
 	"workflowagent/internal/server/vcs"
+	"workflowagent/internal/server/vcs/plain"
 	"workflowagent/internal/workflow"
 )
 
@@ -97,7 +98,11 @@ func gitRepo(tx *store.Tx, i store.VCSIntegration, name string) (store.VCSRepo, 
 	if err != nil {
 		return store.VCSRepo{}, err
 	}
-	return Repo(tx, i, vcs.Repo{RepoID: vcs.RepoID{ID: address, Name: name}, CloneURL: address})
+	id, err := plain.Identify(address)
+	if err != nil {
+		return store.VCSRepo{}, fault.Invalid("Bad Request: vcs.repository: %s", err)
+	}
+	return Repo(tx, i, vcs.Repo{RepoID: vcs.RepoID{ID: id.ID, Name: strings.Trim(name, "/")}, CloneURL: address})
 }
 
 // Repo returns the row of a repository, and creates or renames it if necessary.

@@ -62,7 +62,7 @@ func (c *client) Find(ctx context.Context, name string) (vcs.Repo, error) {
 		}
 		_, err = c.refs.List(ctx, address, c.credential, []string{"HEAD"})
 		if err == nil {
-			id, err := identify(address)
+			id, err := Identify(address)
 			id.Name = strings.Trim(candidate, "/")
 			return vcs.Repo{RepoID: id, CloneURL: address}, err
 		}

@@ -57,7 +57,7 @@ func (Forge) Parse(d vcs.Delivery) (vcs.Parsed, error) {
 	default:
 		return hook.Ignore(id, vcs.ReasonUnsupported, body.Event), nil
 	}
-	repo, err := identify(body.RepoURL)
+	repo, err := Identify(body.RepoURL)
 	if err != nil {
 		return hook.Ignore(id, vcs.ReasonUnknownRepo, "repoUrl is not the address of a repository"), nil //nolint:nilerr // the sender receives a success
 	}
@@ -72,9 +72,9 @@ func (Forge) Parse(d vcs.Delivery) (vcs.Parsed, error) {
 	return hook.Events(id, event), nil
 }
 
-// identify returns the id of a repository: its address without credentials, and without the suffix
+// Identify returns the id of a repository: its address without credentials, and without the suffix
 // that git servers ignore.
-func identify(address string) (vcs.RepoID, error) {
+func Identify(address string) (vcs.RepoID, error) {
 	repo, err := workflow.ParseRepository(address)
 	if err != nil {
 		return vcs.RepoID{}, err
