@@ -1,0 +1,139 @@
+package dispatch
+
+import (
+	"context"
+	"errors"
+	"strings"
+
+	"workflowagent/internal/server/audit"
+	"workflowagent/internal/server/fault"
+	"workflowagent/internal/server/identity"
+	"workflowagent/internal/server/store"
+	"workflowagent/internal/server/vcs"
+	"workflowagent/internal/server/vcs/integrations"
+)
+
+// Entry is an event with its decisions.
+type Entry struct {
+	store.VCSEvent
+	Decisions []store.VCSDecision
+}
+
+// shown is the number of events that are shown.
+const shown = 100
+
+// OfIntegration returns the newest events of an integration, with the decisions about all stacks.
+func (s *Service) OfIntegration(ctx context.Context, org store.Organization, id string) ([]Entry, error) {
+	return store.Read(ctx, s.db, func(tx *store.Tx) ([]Entry, error) {
+		if _, err := integrations.Find(tx, org, id); err != nil {
+			return nil, err
+		}
+		rows, err := tx.VCSEventsOfIntegration(id, shown)
+		if err != nil {
+			return nil, err
+		}
+		return entries(tx, rows, "")
+	})
+}
+
+// OfStack returns the newest events that matter to a stack, with the decisions about it.
+func (s *Service) OfStack(ctx context.Context, st store.Stack) ([]Entry, error) {
+	return store.Read(ctx, s.db, func(tx *store.Tx) ([]Entry, error) {
+		rows, err := tx.VCSEventsOfStack(st.ID, shown)
+		if err != nil {
+			return nil, err
+		}
+		return entries(tx, rows, st.ID)
+	})
+}
+
+func entries(tx *store.Tx, rows []store.VCSEvent, stackID string) ([]Entry, error) {
+	out := make([]Entry, 0, len(rows))
+	for _, row := range rows {
+		e := Entry{VCSEvent: row}
+		all, err := tx.VCSDecisions(row.ID)
+		if err != nil {
+			return nil, err
+		}
+		for _, d := range all {
+			if stackID == "" || d.StackID == stackID {
+				e.Decisions = append(e.Decisions, d)
+			}
+		}
+		out = append(out, e)
+	}
+	return out, nil
+}
+
+// Pulls returns the open pull requests of the repository that a stack watches.
+func (s *Service) Pulls(ctx context.Context, st store.Stack) ([]store.VCSPull, error) {
+	return store.Read(ctx, s.db, func(tx *store.Tx) ([]store.VCSPull, error) {
+		w, err := tx.Watch(st.ID)
+		if errors.Is(err, store.ErrNotFound) || err == nil && w.RepoID == "" {
+			return nil, nil
+		}
+		if err != nil {
+			return nil, err
+		}
+		return tx.OpenPulls(w.RepoID)
+	})
+}
+
+// Approve lets a commit of a pull request of a fork or a bot run for the stacks that watch the
+// repository. It approves nothing but this commit.
+func (s *Service) Approve(ctx context.Context, p identity.Principal, st store.Stack, number int64, commit string) (store.VCSPull, error) {
+	var pull store.VCSPull
+	if err := p.Check(st, identity.Operate); err != nil {
+		return pull, err
+	}
+	err := s.db.Write(ctx, func(tx *store.Tx) error {
+		if err := identity.CheckUnmoved(tx, st); err != nil {
+			return err
+		}
+		w, err := tx.Watch(st.ID)
+		if err == nil {
+			pull, err = tx.PullByNumber(w.RepoID, number)
+		}
+		if errors.Is(err, store.ErrNotFound) {
+			return fault.NotFound("Not Found: the stack's repository has no pull request #%d that this server knows", number)
+		}
+		if err != nil {
+			return err
+		}
+		i, err := tx.Integration(w.IntegrationID)
+		if err != nil {
+			return err
+		}
+		set, err := integrations.SettingsOf(i)
+		if err != nil {
+			return err
+		}
+		switch {
+		case pull.State != string(vcs.PullOpen):
+			return fault.Conflict("Conflict: pull request #%d is %s", number, pull.State)
+		case pull.Fork && set.ForkPulls != vcs.ApprovalRequired:
+			return fault.Forbidden("Forbidden: the integration does not allow pull requests from forks; an administrator can set its forkPullRequests to \"approve\"")
+		case pull.Fork && pull.Ref == "":
+			return fault.Invalid("Bad Request: the forge does not offer the commits of forks in the base repository, so that they cannot be deployed")
+		case !strings.EqualFold(commit, pull.Head):
+			return fault.Conflict("Conflict: the newest commit of pull request #%d is %s: review it, and approve it by this id", number, pull.Head)
+		}
+		pull.Approved, pull.ApprovedBy, pull.ApprovedAt = pull.Head, p.User.ID, tx.Now()
+		if err := tx.SavePull(pull); err != nil {
+			return err
+		}
+		r, err := tx.Repo(w.RepoID)
+		if err != nil {
+			return err
+		}
+		e := vcs.Event{Kind: vcs.KindPull, Repo: repoID(r), Pull: int(number), After: pull.Head}
+		if err := insert(tx, i, r, identity.NewID(), SourceAPI, e); err != nil {
+			return err
+		}
+		return audit.Record(ctx, tx, audit.Entry{
+			OrgID: st.OrgID, Action: audit.PullRequestApproved, Subject: audit.Subject{Kind: "stack", ID: st.ID, Name: st.Ref()},
+			Detail: map[string]any{"pullRequest": number, "commit": pull.Head, "repository": r.Name, "fork": pull.Fork},
+		})
+	})
+	return pull, err
+}

@@ -1,0 +1,466 @@
+package dispatch
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"time"
+
+	"workflowagent/internal/retry"
+	"workflowagent/internal/server/identity"
+	"workflowagent/internal/server/store"
+	"workflowagent/internal/server/vcs"
+	"workflowagent/internal/server/vcs/integrations"
+	"workflowagent/internal/termtext"
+)
+
+const (
+	// maxPolls is the number of repositories that are polled at the same time, and perForge the
+	// number of those of one integration.
+	maxPolls, perForge = 16, 4
+	// safety is the interval of the polls of repositories whose deliveries arrive.
+	safety = 15 * time.Minute
+	// trusted is the time after a delivery for which deliveries are expected to arrive.
+	trusted = 24 * time.Hour
+	// never is the interval of the polls of repositories that cannot be polled.
+	never = 24 * time.Hour
+	// maxNewTags is the number of new tags that are deployed at once.
+	maxNewTags = 3
+	// pollTime bounds a poll.
+	pollTime = time.Minute
+)
+
+// pollPauses are the pauses after failed polls.
+var pollPauses = retry.Policy{First: time.Minute, Max: 15 * time.Minute}
+
+// Poll finds the repositories of new watches and polls repositories until ctx is canceled. It must
+// run on only one of the servers that share a database.
+func (s *Service) Poll(ctx context.Context) error {
+	// Deliveries can have been lost while no server ran.
+	if err := s.db.Write(ctx, func(tx *store.Tx) error { return tx.PollReposNow(tx.Now()) }); err != nil {
+		return fmt.Errorf("making the polls of all repositories due: %w", err)
+	}
+	wake := make(chan struct{}, 1)
+	signal := func(string) {
+		select {
+		case wake <- struct{}{}:
+		default:
+		}
+	}
+	defer s.db.Subscribe(integrations.Topic, signal)()
+	p := &pollers{s: s, busy: map[string]bool{}, perForge: map[string]int{}, done: func() { signal("") }}
+	defer p.group.Wait()
+	for {
+		if err := p.start(ctx); err != nil && ctx.Err() == nil {
+			s.log.WithError(err).Error("checking for repositories to poll failed; retrying")
+		}
+		timer := time.NewTimer(retry.Spread(min(interval, s.opts.Interval)))
+		select {
+		case <-ctx.Done():
+			timer.Stop()
+			return nil
+		case <-timer.C:
+		case <-wake:
+			timer.Stop()
+		}
+	}
+}
+
+type pollers struct {
+	s     *Service
+	done  func() // called when a poll has ended
+	group sync.WaitGroup
+
+	mu       sync.Mutex
+	busy     map[string]bool // repositories and watches
+	perForge map[string]int
+}
+
+func (p *pollers) start(ctx context.Context) error {
+	var repos []store.VCSRepo
+	var find []store.VCSWatch
+	err := p.s.db.Read(ctx, func(tx *store.Tx) (err error) {
+		if repos, err = tx.ReposToPoll(tx.Now(), maxDue); err != nil {
+			return err
+		}
+		find, err = tx.WatchesToFind(tx.Now(), maxDue)
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	for _, w := range find {
+		p.do(w.IntegrationID, w.StackID, func() error { return p.s.find(ctx, w) })
+	}
+	for _, r := range repos {
+		p.do(r.IntegrationID, r.ID, func() error { return p.s.poll(ctx, r) })
+	}
+	return nil
+}
+
+// do runs work about something of an integration, unless it runs or too much runs already.
+func (p *pollers) do(integrationID, id string, work func() error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.busy[id] || len(p.busy) >= maxPolls || p.perForge[integrationID] >= perForge {
+		return
+	}
+	p.busy[id] = true
+	p.perForge[integrationID]++
+	p.group.Go(func() {
+		defer func() {
+			p.mu.Lock()
+			delete(p.busy, id)
+			if p.perForge[integrationID]--; p.perForge[integrationID] == 0 {
+				delete(p.perForge, integrationID)
+			}
+			p.mu.Unlock()
+			p.done()
+		}()
+		if err := work(); err != nil {
+			p.s.log.WithError(err).WithField("integration_id", integrationID).Error("recording a poll failed; it is repeated")
+			// The work stays due: without a pause, it would run again at once.
+			_ = retry.Sleep(context.Background(), retry.Spread(interval))
+		}
+	})
+}
+
+// find finds the repository of a watch.
+func (s *Service) find(ctx context.Context, w store.VCSWatch) error {
+	ctx, cancel := context.WithTimeout(ctx, pollTime)
+	defer cancel()
+	i, err := store.Read(ctx, s.db, func(tx *store.Tx) (store.VCSIntegration, error) { return tx.Integration(w.IntegrationID) })
+	if err != nil {
+		return ignoreMissing(err)
+	}
+	var found vcs.Repo
+	client, err := s.opts.Integrations.Client(ctx, i)
+	if err == nil {
+		found, err = client.Find(ctx, w.Name)
+	}
+	return s.db.Write(context.WithoutCancel(ctx), func(tx *store.Tx) error {
+		if noted := s.opts.Integrations.Note(tx, i.ID, err); noted != nil {
+			return ignoreMissing(noted)
+		}
+		cur, readErr := tx.Watch(w.StackID)
+		if readErr != nil || cur.RepoID != "" || cur.IntegrationID != w.IntegrationID || cur.Name != w.Name {
+			return ignoreMissing(readErr)
+		}
+		if err != nil {
+			cur.FindAt, cur.Problem = tx.Now().Add(pauseAfter(tx, cur.Failures, err)), termtext.OneLine(err.Error(), maxDetail)
+			cur.Failures++
+			return tx.SaveWatch(cur)
+		}
+		r, err := integrations.Repo(tx, i, found)
+		if err != nil {
+			return err
+		}
+		r.PollAt = tx.Now()
+		cur.RepoID, cur.Failures, cur.Problem = r.ID, 0, ""
+		return errors.Join(tx.SaveRepo(r), tx.SaveWatch(cur))
+	})
+}
+
+func ignoreMissing(err error) error {
+	if errors.Is(err, store.ErrNotFound) {
+		return nil // removed since
+	}
+	return err
+}
+
+func pauseAfter(tx *store.Tx, failures int64, err error) time.Duration {
+	pause := pollPauses.Pause(int(min(failures, 30)), nil)
+	if limited, ok := errors.AsType[*vcs.RateLimited](err); ok {
+		pause = max(pause, limited.Until.Sub(tx.Now()))
+	}
+	return pause
+}
+
+// found is the answer of a forge to a poll.
+type found struct {
+	tags     bool // the answer contains all tags
+	branches []string
+	refs     map[string]string // commits
+	pulls    []vcs.Pull
+	cursor   vcs.Cursor
+}
+
+// poll polls a repository.
+func (s *Service) poll(ctx context.Context, r store.VCSRepo) error {
+	ctx, cancel := context.WithTimeout(ctx, pollTime)
+	defer cancel()
+	var i store.VCSIntegration
+	var all []vcs.Watch
+	err := s.db.Read(ctx, func(tx *store.Tx) (err error) {
+		if i, err = tx.Integration(r.IntegrationID); err != nil {
+			return err
+		}
+		all, err = watches(tx, r)
+		return err
+	})
+	if err != nil {
+		return ignoreMissing(err)
+	}
+	set, err := integrations.SettingsOf(i)
+	if err != nil {
+		return err
+	}
+	var f found
+	ask := integrations.CanAsk(i)
+	if ask {
+		f, err = s.ask(ctx, i, r, all)
+	}
+	return s.db.Write(context.WithoutCancel(ctx), func(tx *store.Tx) error {
+		cur, readErr := tx.Repo(r.ID)
+		if readErr != nil {
+			return ignoreMissing(readErr)
+		}
+		if !ask {
+			cur.PollAt = tx.Now().Add(never)
+			return tx.SaveRepo(cur)
+		}
+		if noted := s.opts.Integrations.Note(tx, i.ID, err); noted != nil {
+			return ignoreMissing(noted)
+		}
+		if err != nil {
+			cur.PollAt, cur.Problem = tx.Now().Add(pauseAfter(tx, cur.Failures, err)), termtext.OneLine(err.Error(), maxDetail)
+			cur.Failures++
+			return tx.SaveRepo(cur)
+		}
+		if err := s.compare(tx, i, &cur, f); err != nil {
+			return err
+		}
+		cur.PollAt, cur.PolledAt, cur.Failures, cur.Problem = tx.Now().Add(retry.Spread(s.pollInterval(cur, set, tx.Now()))), tx.Now(), 0, ""
+		return tx.SaveRepo(cur)
+	})
+}
+
+func (s *Service) pollInterval(r store.VCSRepo, set integrations.Settings, now time.Time) time.Duration {
+	switch {
+	case set.Events == integrations.EventsWebhook, set.Events != integrations.EventsPoll && now.Sub(r.HookAt) < trusted:
+		return max(safety, s.opts.Interval)
+	default:
+		return s.opts.Interval
+	}
+}
+
+// ask asks a forge for the refs and the pull requests that stacks watch.
+func (s *Service) ask(ctx context.Context, i store.VCSIntegration, r store.VCSRepo, all []vcs.Watch) (f found, err error) {
+	client, err := s.opts.Integrations.Client(ctx, i)
+	if err != nil {
+		return f, err
+	}
+	wantPulls := false
+	branches := map[string]bool{}
+	for _, w := range all {
+		f.tags = f.tags || w.DeployTags
+		wantPulls = wantPulls || w.PreviewPulls || w.Template || w.DeployPull != 0
+		if w.DeployCommits && w.Branch != "" && !branches[w.Branch] {
+			branches[w.Branch] = true
+			f.branches = append(f.branches, vcs.BranchPrefix+w.Branch)
+		}
+	}
+	prefixes := f.branches
+	if f.tags {
+		prefixes = append(prefixes[:len(prefixes):len(prefixes)], vcs.TagPrefix)
+	}
+	f.refs = map[string]string{}
+	if len(prefixes) > 0 {
+		refs, err := client.Refs(ctx, repoID(r), prefixes)
+		if err != nil {
+			return f, fmt.Errorf("listing the refs of %s: %w", r.Name, err)
+		}
+		for _, ref := range refs {
+			f.refs[ref.Name] = vcs.Commit(ref.Commit)
+		}
+	}
+	f.cursor = vcs.Cursor(r.PullCursor)
+	if pulls, ok := client.(vcs.Pulls); ok && wantPulls {
+		if f.pulls, f.cursor, err = pulls.Pulls(ctx, repoID(r), f.cursor); err != nil {
+			return f, fmt.Errorf("listing the pull requests of %s: %w", r.Name, err)
+		}
+	}
+	return f, nil
+}
+
+// compare turns the differences between the answer of a forge and the ledger into events. What is
+// seen for the first time is only recorded.
+func (s *Service) compare(tx *store.Tx, i store.VCSIntegration, r *store.VCSRepo, f found) error {
+	rows, err := tx.Refs(r.ID)
+	if err != nil {
+		return err
+	}
+	ledger := map[string]store.VCSRef{}
+	watched := map[string]bool{}
+	for _, ref := range f.branches {
+		watched[ref] = true
+	}
+	for _, row := range rows {
+		isTag := strings.HasPrefix(row.Ref, vcs.TagPrefix)
+		moved := !r.TagsKnown && row.CommitID != f.refs[row.Ref]
+		if !isTag && !watched[row.Ref] || isTag && (!f.tags || moved) {
+			// If a stack watches it again, its commit must be recorded again.
+			if err := tx.DeleteRef(r.ID, row.Ref); err != nil {
+				return err
+			}
+			continue
+		}
+		ledger[row.Ref] = row
+	}
+	for _, ref := range f.branches {
+		row, known := ledger[ref]
+		if err := s.compareRef(tx, i, *r, row, known, vcs.Event{Kind: vcs.KindPush, Repo: repoID(*r), Ref: ref, Before: row.CommitID, After: f.refs[ref]}); err != nil {
+			return err
+		}
+	}
+	if err := s.compareTags(tx, i, r, f, ledger); err != nil {
+		return err
+	}
+	return s.comparePulls(tx, i, r, f)
+}
+
+// compareRef stores an event if a ref differs from the ledger. It does nothing while an event about
+// the ref waits, because that event says more.
+func (s *Service) compareRef(tx *store.Tx, i store.VCSIntegration, r store.VCSRepo, row store.VCSRef, known bool, e vcs.Event) error {
+	if known && row.CommitID == e.After {
+		return nil
+	}
+	if n, err := tx.PendingVCSEvents(r.ID, e.Ref); err != nil || n > 0 {
+		return err
+	}
+	if !known {
+		ev := newEvent(tx, i, r, identity.NewID(), SourcePoll, e)
+		ev.Done, ev.DoneAt, ev.Reason = true, tx.Now(), string(vcs.ReasonRecorded)
+		if err := tx.SaveRef(store.VCSRef{RepoID: r.ID, Ref: e.Ref, CommitID: e.After, Recorded: true, SeenAt: tx.Now()}); err != nil {
+			return err
+		}
+		return tx.InsertVCSEvent(ev)
+	}
+	e.Deleted = e.After == ""
+	return insert(tx, i, r, identity.NewID(), SourcePoll, e)
+}
+
+// compareTags stores events for the tags that differ from the ledger. Many new tags are probably an
+// import: they are only recorded.
+func (s *Service) compareTags(tx *store.Tx, i store.VCSIntegration, r *store.VCSRepo, f found, ledger map[string]store.VCSRef) error {
+	first := !r.TagsKnown
+	if r.TagsKnown = f.tags; !f.tags {
+		return nil
+	}
+	rows, err := tx.WatchesOfRepo(r.ID)
+	if err != nil {
+		return err
+	}
+	matches := func(ref string) bool {
+		for _, w := range rows {
+			if w.DeployTags && vcs.Filter(w.TagFilters).Match(strings.TrimPrefix(ref, vcs.TagPrefix)) {
+				return true
+			}
+		}
+		return false
+	}
+	var changed, matching []string
+	for ref, commit := range f.refs {
+		if row, known := ledger[ref]; strings.HasPrefix(ref, vcs.TagPrefix) && (!known || row.CommitID != commit) {
+			changed = append(changed, ref)
+			if matches(ref) {
+				matching = append(matching, ref)
+			}
+		}
+	}
+	for ref := range ledger {
+		if strings.HasPrefix(ref, vcs.TagPrefix) && f.refs[ref] == "" {
+			if err := tx.DeleteRef(r.ID, ref); err != nil {
+				return err
+			}
+		}
+	}
+	many := !first && len(matching) > maxNewTags
+	for _, ref := range changed {
+		if !first && !many && matches(ref) {
+			e := vcs.Event{Kind: vcs.KindTag, Repo: repoID(*r), Ref: ref, Before: ledger[ref].CommitID, After: f.refs[ref]}
+			if n, err := tx.PendingVCSEvents(r.ID, ref); err != nil {
+				return err
+			} else if n > 0 {
+				continue
+			}
+			if err := insert(tx, i, *r, identity.NewID(), SourcePoll, e); err != nil {
+				return err
+			}
+			// The worker compares the event with this row.
+			if ledger[ref].Ref != "" {
+				continue
+			}
+			if err := tx.SaveRef(store.VCSRef{RepoID: r.ID, Ref: ref, SeenAt: tx.Now()}); err != nil {
+				return err
+			}
+			continue
+		}
+		if err := tx.SaveRef(store.VCSRef{RepoID: r.ID, Ref: ref, CommitID: f.refs[ref], Recorded: first, SeenAt: tx.Now()}); err != nil {
+			return err
+		}
+	}
+	if !many {
+		return nil
+	}
+	ev := newEvent(tx, i, *r, identity.NewID(), SourcePoll, vcs.Event{Kind: vcs.KindTag, Ref: vcs.TagPrefix})
+	ev.Detail = fmt.Sprintf("%d tags", len(matching))
+	for _, w := range rows {
+		if !w.DeployTags {
+			continue
+		}
+		if ev.Done = true; ev.DoneAt.IsZero() {
+			ev.DoneAt, ev.Reason = tx.Now(), string(vcs.ReasonManyTags)
+			if err := tx.InsertVCSEvent(ev); err != nil {
+				return err
+			}
+		}
+		if err := record(tx, ev, vcs.Decision{Watch: watchOf(w, *r), Reason: vcs.ReasonManyTags, Detail: ev.Detail}, store.Deployment{}); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// comparePulls stores events for the pull requests that differ from what is known. At the first poll,
+// the open ones are only recorded.
+func (s *Service) comparePulls(tx *store.Tx, i store.VCSIntegration, r *store.VCSRepo, f found) error {
+	first := r.PullCursor == ""
+	for _, p := range f.pulls {
+		row, err := tx.PullByNumber(r.ID, int64(p.Number))
+		missing := errors.Is(err, store.ErrNotFound)
+		if err != nil && !missing {
+			return err
+		}
+		if !missing && sameState(row, p) {
+			continue
+		}
+		if first && missing {
+			row = rowOf(*r, row, p)
+			row.ReadAt = tx.Now()
+			if err := tx.SavePull(row); err != nil {
+				return err
+			}
+			continue
+		}
+		if n, err := tx.PendingVCSEvents(r.ID, pullSubject(p.Number)); err != nil {
+			return err
+		} else if n > 0 {
+			continue
+		}
+		e := vcs.Event{Kind: vcs.KindPull, Repo: repoID(*r), Pull: p.Number, After: p.Head}
+		if err := insert(tx, i, *r, identity.NewID(), SourcePoll, e); err != nil {
+			return err
+		}
+	}
+	r.PullCursor = string(f.cursor)
+	return nil
+}
+
+// sameState reports whether nothing has changed in a pull request that can matter to a stack.
+func sameState(row store.VCSPull, p vcs.Pull) bool {
+	now := rowOf(store.VCSRepo{}, row, p)
+	return row.State == now.State && row.Head == now.Head && row.Base == now.Base && row.Draft == now.Draft && strings.Join(row.Labels, "\n") == strings.Join(now.Labels, "\n")
+}

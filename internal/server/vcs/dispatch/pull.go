@@ -1,0 +1,202 @@
+package dispatch
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"workflowagent/internal/server/deployments"
+	"workflowagent/internal/server/identity"
+	"workflowagent/internal/server/store"
+	"workflowagent/internal/server/vcs"
+	"workflowagent/internal/server/vcs/outbox"
+	"workflowagent/internal/workflow"
+)
+
+// processPull processes an event about a pull request. The event only says that something changed:
+// the forge says what is true.
+func (s *Service) processPull(ctx context.Context, v *situation) error {
+	pulls, ok := v.client.(vcs.Pulls)
+	if !ok {
+		return s.finish(ctx, v.row.ID, vcs.ReasonUnsupported, "pull requests of a plain git server")
+	}
+	number := v.event.Pull
+	p, err := pulls.Pull(ctx, repoID(v.repo), number)
+	if err != nil {
+		return unreachable{fmt.Errorf("reading the pull request #%d: %w", number, err)}
+	}
+	policy := v.settings.Policy(v.integration.Provider)
+	if p.Ref == "" && p.Fork {
+		policy.Forks = vcs.ApprovalNever // the base repository does not contain the commit
+	}
+	rerun := v.event.Kind == vcs.KindRerun
+	if rerun {
+		may, err := pulls.MayWrite(ctx, repoID(v.repo), v.event.Sender)
+		if err != nil {
+			return unreachable{fmt.Errorf("reading the rights of %s: %w", v.event.Sender.Name, err)}
+		}
+		if !may {
+			return s.finish(ctx, v.row.ID, vcs.ReasonUnauthorized, v.event.Sender.Name)
+		}
+		if v.event.After != "" && v.event.After != p.Head {
+			return s.finish(ctx, v.row.ID, vcs.ReasonStale, "")
+		}
+	}
+	known := vcs.PullContext{Approved: p.Head, Message: v.event.Message}
+	asked := slices.ContainsFunc(v.watches, func(w vcs.Watch) bool { return vcs.PullNeedsFiles(p, w, policy, known) })
+	if asked {
+		files, complete, err := v.client.Changed(ctx, repoID(v.repo), vcs.Change{Pull: number, After: p.Head})
+		if err != nil {
+			return unreachable{fmt.Errorf("requesting the changed files: %w", err)}
+		}
+		known.Files = vcs.Files{Names: files, Known: complete}
+	}
+	return s.db.Write(ctx, func(tx *store.Tx) error {
+		row, err := pending(tx, v.row.ID)
+		if err != nil {
+			return ignoreChanged(err)
+		}
+		pull, err := tx.PullByNumber(v.repo.ID, int64(number))
+		if err != nil && !errors.Is(err, store.ErrNotFound) {
+			return err
+		}
+		if pull.ReadAt.After(row.ReceivedAt) && pull.UpdatedAt.After(p.UpdatedAt) {
+			return unreachable{errors.New("the forge answered with an earlier state of the pull request")}
+		}
+		pull = rowOf(v.repo, pull, p)
+		pull.ReadAt = tx.Now()
+		if err := tx.SavePull(pull); err != nil {
+			return err
+		}
+		if err := s.opts.Integrations.Note(tx, v.integration.ID, nil); err != nil {
+			return err
+		}
+		all, err := watches(tx, v.repo)
+		if err != nil {
+			return err
+		}
+		known.Approved = pull.Approved
+		if !asked && slices.ContainsFunc(all, func(w vcs.Watch) bool { return vcs.PullNeedsFiles(p, w, policy, known) }) {
+			return errChanged
+		}
+		row.AfterID = p.Head
+		return s.decidePull(ctx, tx, v, row, pull, p, all, policy, known)
+	})
+}
+
+// rowOf returns the row of a pull request as the forge describes it.
+func rowOf(r store.VCSRepo, row store.VCSPull, p vcs.Pull) store.VCSPull {
+	if row.ID == "" {
+		row.ID, row.RepoID, row.Number = identity.NewID(), r.ID, int64(p.Number)
+	}
+	row.State, row.Head, row.Base, row.Source, row.Ref, row.Title, row.URL = string(p.State), p.Head, p.Base, p.Source, p.Ref, p.Title, p.URL
+	row.Draft, row.Fork, row.Bot, row.AuthorID, row.Author, row.Labels = p.Draft, p.Fork, p.Author.Bot, p.Author.ID, p.Author.Name, p.Labels
+	row.UpdatedAt = p.UpdatedAt
+	return row
+}
+
+// decidePull records the decisions about a pull request, and creates and skips deployments.
+func (s *Service) decidePull(ctx context.Context, tx *store.Tx, v *situation, row store.VCSEvent, pull store.VCSPull, p vcs.Pull, all []vcs.Watch, policy vcs.Policy, known vcs.PullContext) error {
+	var decisions []vcs.Decision
+	for _, w := range all {
+		decisions = append(decisions, vcs.MatchPull(p, w, policy, known)...)
+	}
+	decisions = vcs.ChooseTemplates(decisions)
+	cause := ""
+	if v.event.Kind == vcs.KindRerun {
+		cause = row.ID
+	}
+	concerned, approval := false, false
+	for i := range decisions {
+		d := &decisions[i]
+		if v.event.Kind == vcs.KindRerun && !requested(v.event.Check, *d) {
+			continue
+		}
+		concerned = concerned || p.State == vcs.PullOpen && (d.Watch.PreviewPulls || d.Watch.Template) && d.Watch.Branch == p.Base
+		approval = approval || (d.Reason == vcs.ReasonFork || d.Reason == vcs.ReasonBot) && d.Detail != ""
+		if err := s.applyPull(ctx, tx, v, row, pull, d, cause); err != nil {
+			return err
+		}
+	}
+	if concerned {
+		subject := outbox.Subject{IntegrationID: v.integration.ID, RepoID: v.repo.ID, Pull: pull.Number, Commit: p.Head}
+		if err := outbox.Decide(tx, outbox.Decision{Subject: subject, Approval: approval}); err != nil {
+			return err
+		}
+	}
+	if s.opts.Reviewed != nil {
+		c := PullChange{Integration: v.integration, Repo: v.repo, Row: pull, Pull: p, Decisions: decisions}
+		if err := s.opts.Reviewed(ctx, tx, c); err != nil {
+			return err
+		}
+	}
+	return end(tx, row, "", "")
+}
+
+// requested reports whether a check that is to run again shows a decision.
+func requested(check string, d vcs.Decision) bool {
+	return check == "" || check == outbox.Aggregate || d.Action == vcs.ActionPreview && check == outbox.Context(d.Watch.Project, d.Watch.Stack, workflow.OperationPreview)
+}
+
+// groupOf returns the queue group of the deployments for a pull request.
+func groupOf(pull store.VCSPull) string { return "pull/" + pull.ID }
+
+// applyPull records a decision about a pull request. Each commit runs once for a stack.
+func (s *Service) applyPull(ctx context.Context, tx *store.Tx, v *situation, row store.VCSEvent, pull store.VCSPull, d *vcs.Decision, cause string) error {
+	t := deployments.Trigger{
+		Operation: workflow.OperationPreview, Initiator: vcs.InitiatorPull, Requester: requester(v, v.event), Group: groupOf(pull), Pool: v.settings.PreviewPool,
+		Checkout: checkoutOf(v, pull),
+	}
+	if v.event.Sender.Name == "" && pull.Author != "" {
+		t.Requester = pull.Author + " (" + v.integration.Name + ")"
+	}
+	switch d.Action {
+	case vcs.ActionSkip:
+		d.Action = vcs.ActionNone
+		text := fmt.Sprintf("Skipped: pull request #%d is closed, or no longer against the stack's branch.", pull.Number)
+		n, err := s.opts.Queue.SkipQueued(tx, d.Watch.StackID, t.Group, t.Operation, text)
+		if err != nil {
+			return err
+		}
+		if n == 0 && d.Reason == vcs.ReasonOtherBranch {
+			return nil
+		}
+		return record(tx, row, *d, store.Deployment{})
+	case vcs.ActionUpdate:
+		t.Operation = workflow.OperationUpdate
+	case vcs.ActionPreview:
+	case vcs.ActionNone, vcs.ActionReview: // review stacks follow from the state of the pull request
+		if d.Reason == vcs.ReasonOtherBranch || d.Reason == vcs.ReasonTriggerOff {
+			return nil
+		}
+		return record(tx, row, *d, store.Deployment{})
+	}
+	run := store.VCSRun{ID: identity.NewID(), StackID: d.Watch.StackID, PullID: pull.ID, CommitID: pull.Head, Action: string(d.Action), Cause: cause}
+	if has, err := tx.HasRun(run); err != nil {
+		return err
+	} else if has {
+		d.Action, d.Reason = vcs.ActionNone, vcs.ReasonUnchanged
+		return record(tx, row, *d, store.Deployment{})
+	}
+	text := fmt.Sprintf("Skipped: pull request #%d has a newer commit.", pull.Number)
+	if _, err := s.opts.Queue.SkipQueued(tx, d.Watch.StackID, t.Group, t.Operation, text); err != nil {
+		return err
+	}
+	if err := s.deploy(ctx, tx, v, row, d, t); err != nil {
+		return err
+	}
+	return tx.InsertRun(run)
+}
+
+// checkoutOf returns the checkout of a pull request's head, from the base repository.
+func checkoutOf(v *situation, pull store.VCSPull) store.VCSCheckout {
+	ref := pull.Ref
+	if ref == "" && !pull.Fork {
+		ref = vcs.BranchPrefix + strings.TrimPrefix(pull.Source, vcs.BranchPrefix)
+	}
+	return store.VCSCheckout{
+		IntegrationID: v.integration.ID, RepoID: v.repo.ID, CommitID: pull.Head, Ref: ref, Branch: pull.Source, Pull: pull.Number, Fork: pull.Fork,
+	}
+}

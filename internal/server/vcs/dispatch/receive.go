@@ -1,0 +1,240 @@
+package dispatch
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/sirupsen/logrus"
+
+	"workflowagent/internal/server/fault"
+	"workflowagent/internal/server/identity"
+	"workflowagent/internal/server/store"
+	"workflowagent/internal/server/vcs"
+	"workflowagent/internal/server/vcs/integrations"
+)
+
+// Outcome is what became of a delivery.
+type Outcome struct {
+	Accepted int        // number of events that are processed
+	Ignored  vcs.Reason // why the delivery, or its last ignored event, is not processed; "" if all are
+	Detail   string
+}
+
+// errUnverified is the same for an unknown integration and a wrong signature, so that callers learn
+// neither.
+var errUnverified = fault.New(fault.KindUnauthenticated, "Unauthorized: the integration does not exist, or the delivery is not signed with its secret")
+
+// Receive stores the events of a delivery to an integration. When it returns, they are durable. It
+// makes no requests.
+func (s *Service) Receive(ctx context.Context, provider, id string, d vcs.Delivery) (Outcome, error) {
+	i, err := store.Read(ctx, s.db, func(tx *store.Tx) (store.VCSIntegration, error) { return tx.Integration(id) })
+	if errors.Is(err, store.ErrNotFound) || err == nil && vcs.ForgeKey(i.Provider, i.Flavor) != provider {
+		return Outcome{}, errUnverified
+	}
+	if err != nil {
+		return Outcome{}, err
+	}
+	p, err := s.open(ctx, i, d)
+	if err != nil {
+		return Outcome{}, err
+	}
+	return s.store(ctx, i, p)
+}
+
+// ReceiveApp stores the events of a delivery of a GitHub App, whose installations have one webhook.
+func (s *Service) ReceiveApp(ctx context.Context, d vcs.Delivery) (Outcome, error) {
+	candidates, err := store.Read(ctx, s.db, func(tx *store.Tx) ([]store.VCSIntegration, error) {
+		return tx.IntegrationsOfApp(d.Header["x-github-hook-installation-target-id"])
+	})
+	if err != nil {
+		return Outcome{}, err
+	}
+	// The header is not signed. It only selects the integrations whose secrets are tried.
+	verified := false
+	for _, i := range candidates {
+		p, err := s.open(ctx, i, d)
+		if errors.Is(err, errUnverified) {
+			continue
+		}
+		if err != nil {
+			return Outcome{}, err
+		}
+		if verified = true; p.Installation == i.Installation {
+			return s.store(ctx, i, p)
+		}
+	}
+	if !verified {
+		return Outcome{}, errUnverified
+	}
+	return Outcome{Ignored: vcs.ReasonUnknownRepo, Detail: "no integration of this installation exists"}, nil
+}
+
+// open verifies and parses a delivery.
+func (s *Service) open(ctx context.Context, i store.VCSIntegration, d vcs.Delivery) (p vcs.Parsed, err error) {
+	forge, err := s.opts.Integrations.Forge(i)
+	if err != nil {
+		return p, err
+	}
+	now, err := store.Read(ctx, s.db, func(tx *store.Tx) (time.Time, error) { return tx.Now(), nil })
+	if err != nil {
+		return p, err
+	}
+	secrets, err := s.opts.Integrations.HookSecrets(ctx, i, now)
+	if err != nil {
+		return p, err
+	}
+	if len(secrets) == 0 || forge.Verify(d, secrets) != nil {
+		return p, errUnverified
+	}
+	if p, err = forge.Parse(d); err != nil {
+		return p, fault.Wrap(fault.KindInvalid, err, "Bad Request: the body of the delivery is not in the form that the forge documents")
+	}
+	return p, nil
+}
+
+// store stores the events of a verified delivery.
+func (s *Service) store(ctx context.Context, i store.VCSIntegration, p vcs.Parsed) (out Outcome, err error) {
+	if p.ID == "" {
+		p.ID = identity.NewID()
+	}
+	err = s.db.Write(ctx, func(tx *store.Tx) error {
+		out = Outcome{Ignored: p.Ignored.Reason, Detail: p.Ignored.Detail}
+		for _, e := range p.Events {
+			reason, err := s.accept(tx, i, p.ID, e)
+			if err != nil {
+				return err
+			}
+			if reason == "" {
+				out.Accepted++
+			} else {
+				out.Ignored = reason
+			}
+		}
+		return nil
+	})
+	if errors.Is(err, store.ErrConflict) { // the same delivery at the same time
+		out, err = Outcome{Ignored: vcs.ReasonDuplicate}, nil
+	}
+	if err != nil {
+		return Outcome{}, fmt.Errorf("storing a delivery: %w", err)
+	}
+	s.log.WithFields(logrus.Fields{"integration_id": i.ID, "delivery_id": p.ID, "accepted": out.Accepted, "reason": out.Ignored}).Info("received a delivery")
+	return out, nil
+}
+
+// accept stores an event of a delivery, unless it returns the reason to ignore it.
+func (s *Service) accept(tx *store.Tx, i store.VCSIntegration, deliveryID string, e vcs.Event) (vcs.Reason, error) {
+	known, err := tx.HasVCSEvent(i.ID, deliveryID, string(e.Kind), subjectOf(e))
+	if err != nil || known {
+		return vcs.ReasonDuplicate, err
+	}
+	if e.Kind == vcs.KindAccess {
+		return "", insert(tx, i, store.VCSRepo{}, deliveryID, SourceWebhook, e)
+	}
+	r, reason, err := repoOf(tx, i, e.Repo)
+	if err != nil {
+		return "", err
+	}
+	if reason == vcs.ReasonOtherRepo {
+		row := newEvent(tx, i, store.VCSRepo{Name: e.Repo.Name}, deliveryID, SourceWebhook, e)
+		row.Done, row.DoneAt, row.Reason = true, tx.Now(), string(reason)
+		return reason, tx.InsertVCSEvent(row)
+	}
+	if reason != "" {
+		return reason, nil
+	}
+	if r.HookAt.Before(tx.Now()) {
+		r.HookAt = tx.Now()
+		if err := tx.SaveRepo(r); err != nil {
+			return "", err
+		}
+	}
+	return "", insert(tx, i, r, deliveryID, SourceWebhook, e)
+}
+
+// repoOf returns the repository of an event, if a stack watches it. The forge's id decides: a new
+// repository with the name of a watched one is another repository.
+func repoOf(tx *store.Tx, i store.VCSIntegration, id vcs.RepoID) (r store.VCSRepo, reason vcs.Reason, err error) {
+	r, err = tx.RepoByRemoteID(i.ID, id.ID)
+	if err != nil && !errors.Is(err, store.ErrNotFound) {
+		return r, "", err
+	}
+	found := err == nil
+	named, err := tx.WatchesOfName(i.ID, integrations.NameKey(i.Provider, id.Name))
+	if err != nil {
+		return r, "", err
+	}
+	others := 0
+	for _, w := range named {
+		if w.RepoID != "" {
+			if w.RepoID != r.ID {
+				others++
+			}
+			continue
+		}
+		if !found {
+			address, err := integrations.CloneURL(i, id.Name)
+			if err != nil {
+				return r, "", err
+			}
+			if r, err = integrations.Repo(tx, i, vcs.Repo{RepoID: id, CloneURL: address}); err != nil {
+				return r, "", err
+			}
+			found = true
+		}
+		w.RepoID, w.Problem = r.ID, ""
+		if err := tx.SaveWatch(w); err != nil {
+			return r, "", err
+		}
+	}
+	if !found {
+		if others > 0 {
+			return r, vcs.ReasonOtherRepo, nil
+		}
+		return r, vcs.ReasonUnwatched, nil
+	}
+	watches, err := tx.WatchesOfRepo(r.ID)
+	if err != nil || len(watches) == 0 {
+		if others > 0 {
+			return r, vcs.ReasonOtherRepo, err
+		}
+		return r, vcs.ReasonUnwatched, err
+	}
+	if vcs.ForgeKey(i.Provider, i.Flavor) == vcs.FlavorGit {
+		return r, "", nil // the name is a part of the id
+	}
+	r, err = integrations.Repo(tx, i, vcs.Repo{RepoID: id})
+	return r, "", err
+}
+
+// subjectOf returns what an event is about.
+func subjectOf(e vcs.Event) string {
+	if e.Pull > 0 {
+		return pullSubject(e.Pull)
+	}
+	return e.Ref
+}
+
+func pullSubject(number int) string { return fmt.Sprintf("pull/%d", number) }
+
+func newEvent(tx *store.Tx, i store.VCSIntegration, r store.VCSRepo, deliveryID, source string, e vcs.Event) store.VCSEvent {
+	return store.VCSEvent{
+		ID: identity.NewID(), OrgID: i.OrgID, IntegrationID: i.ID, RepoID: r.ID, RepoName: r.Name, DeliveryID: deliveryID, Source: source,
+		Kind: string(e.Kind), Subject: subjectOf(e), BeforeID: e.Before, AfterID: e.After, ReceivedAt: tx.Now(), TryAt: tx.Now(), Document: "{}",
+	}
+}
+
+// insert stores an event for the worker.
+func insert(tx *store.Tx, i store.VCSIntegration, r store.VCSRepo, deliveryID, source string, e vcs.Event) error {
+	row := newEvent(tx, i, r, deliveryID, source, e)
+	document, err := json.Marshal(e)
+	if err != nil {
+		return fmt.Errorf("encoding an event: %w", err)
+	}
+	row.Document = string(document)
+	tx.Notify(Topic, i.ID)
+	return tx.InsertVCSEvent(row)
+}

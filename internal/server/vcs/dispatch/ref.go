@@ -1,0 +1,225 @@
+package dispatch
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/sirupsen/logrus"
+
+	"workflowagent/internal/server/audit"
+	"workflowagent/internal/server/deployments"
+	"workflowagent/internal/server/identity"
+	"workflowagent/internal/server/store"
+	"workflowagent/internal/server/vcs"
+	"workflowagent/internal/server/vcs/integrations"
+	"workflowagent/internal/server/vcs/outbox"
+	"workflowagent/internal/termtext"
+	"workflowagent/internal/workflow"
+)
+
+// seenOf returns what the ledger knows about the ref of an event.
+func seenOf(tx *store.Tx, repoID, ref string) (vcs.Seen, error) {
+	r, err := tx.Ref(repoID, ref)
+	if errors.Is(err, store.ErrNotFound) {
+		return vcs.Seen{}, nil
+	}
+	return vcs.Seen{Known: true, Commit: r.CommitID, Recorded: r.Recorded}, err
+}
+
+// processRef processes a push or a tag: it finds out what happened to the ref, and decides for each
+// stack in the transaction that advances the ledger.
+func (s *Service) processRef(ctx context.Context, v *situation) error {
+	e := v.event
+	var seen vcs.Seen
+	repeated := false
+	err := s.db.Read(ctx, func(tx *store.Tx) (err error) {
+		if seen, err = seenOf(tx, v.repo.ID, e.Ref); err != nil {
+			return err
+		}
+		repeated, err = tx.RepeatsVCSEvent(v.row)
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	reason, ask := vcs.Weigh(seen, e, repeated)
+	if ask && integrations.CanAsk(v.integration) {
+		head, err := s.head(ctx, v, e.Ref)
+		if err != nil {
+			return unreachable{err}
+		}
+		e, reason = vcs.Resolve(seen, e, head)
+	}
+	files := vcs.Files{Names: e.Files, Known: e.Complete}
+	asked := false
+	if reason == "" && !files.Known && e.Before != "" && integrations.CanAsk(v.integration) && needsFiles(e, v.watches) {
+		if files.Names, files.Known, err = v.client.Changed(ctx, repoID(v.repo), vcs.Change{Before: e.Before, After: e.After}); err != nil {
+			return unreachable{fmt.Errorf("requesting the changed files: %w", err)}
+		}
+		asked = true
+	}
+	return s.db.Write(ctx, func(tx *store.Tx) error {
+		row, err := pending(tx, v.row.ID)
+		if err != nil {
+			return ignoreChanged(err)
+		}
+		if now, err := seenOf(tx, v.repo.ID, e.Ref); err != nil || now != seen {
+			return errors.Join(err, errChanged)
+		}
+		all, err := watches(tx, v.repo)
+		if err != nil {
+			return err
+		}
+		if !asked && reason == "" && !files.Known && e.Before != "" && integrations.CanAsk(v.integration) && needsFiles(e, all) {
+			return errChanged
+		}
+		if err := s.opts.Integrations.Note(tx, v.integration.ID, nil); err != nil {
+			return err
+		}
+		if reason != "" && reason != vcs.ReasonDeleted {
+			return end(tx, row, reason, "")
+		}
+		row.BeforeID, row.AfterID = e.Before, e.After
+		if err := tx.SaveRef(store.VCSRef{RepoID: v.repo.ID, Ref: e.Ref, CommitID: e.After, SeenAt: tx.Now()}); err != nil {
+			return err
+		}
+		return s.decideRef(ctx, tx, v, row, e, all, files)
+	})
+}
+
+func ignoreChanged(err error) error {
+	if errors.Is(err, errChanged) {
+		return nil // another worker has processed the event
+	}
+	return err
+}
+
+func needsFiles(e vcs.Event, all []vcs.Watch) bool {
+	for _, w := range all {
+		if vcs.RefNeedsFiles(e, w) {
+			return true
+		}
+	}
+	return false
+}
+
+// head returns the commit of a ref, or "" if the ref does not exist in a repository that does.
+func (s *Service) head(ctx context.Context, v *situation, ref string) (string, error) {
+	head, err := v.client.Head(ctx, repoID(v.repo), ref)
+	if !errors.Is(err, vcs.ErrNotFound) {
+		return head, err
+	}
+	if _, err := v.client.Find(ctx, v.repo.Name); err != nil {
+		return "", fmt.Errorf("finding the repository %s: %w", v.repo.Name, err)
+	}
+	return "", nil
+}
+
+// decideRef records the decisions about a push or a tag, and creates the deployments.
+func (s *Service) decideRef(ctx context.Context, tx *store.Tx, v *situation, row store.VCSEvent, e vcs.Event, all []vcs.Watch, files vcs.Files) error {
+	for _, w := range all {
+		d := vcs.MatchRef(e, w, files, v.settings.HonorSkipCI)
+		if d.Reason == vcs.ReasonOtherBranch || d.Reason == vcs.ReasonTriggerOff && !strings.HasPrefix(e.Ref, vcs.BranchPrefix) {
+			continue // every push to other branches would fill the stack's list
+		}
+		if d.Action == vcs.ActionUpdate {
+			t := deployments.Trigger{
+				Operation: workflow.OperationUpdate, Initiator: vcs.InitiatorPush, Requester: requester(v, e),
+				Checkout: store.VCSCheckout{IntegrationID: v.integration.ID, RepoID: v.repo.ID, CommitID: e.After, Ref: e.Ref, Branch: strings.TrimPrefix(e.Ref, vcs.BranchPrefix)},
+			}
+			if e.Kind == vcs.KindTag {
+				t.Initiator = vcs.InitiatorTag
+			}
+			if err := s.deploy(ctx, tx, v, row, &d, t); err != nil {
+				return err
+			}
+			continue
+		}
+		if err := record(tx, row, d, store.Deployment{}); err != nil {
+			return err
+		}
+	}
+	return end(tx, row, "", "")
+}
+
+// requester returns the forge's account that caused an event, for display.
+func requester(v *situation, e vcs.Event) string {
+	if e.Sender.Name == "" {
+		return v.integration.Name
+	}
+	return e.Sender.Name + " (" + v.integration.Name + ")"
+}
+
+// deploy creates the deployment of a decision, and records the decision. If the deployment is
+// refused, the decision says why.
+func (s *Service) deploy(ctx context.Context, tx *store.Tx, v *situation, row store.VCSEvent, d *vcs.Decision, t deployments.Trigger) error {
+	st, err := tx.Stack(d.Watch.StackID)
+	if err != nil {
+		return err
+	}
+	ctx = audit.By(ctx, audit.WayForge, audit.Actor{Kind: audit.ActorForge, Name: t.Requester})
+	created, err := s.opts.Queue.CreateFor(ctx, tx, st, t)
+	if refusal(err) {
+		d.Action, d.Reason, d.Detail = vcs.ActionNone, vcs.ReasonRefused, err.Error()
+		return record(tx, row, *d, store.Deployment{})
+	}
+	if err != nil {
+		return err
+	}
+	subject := outbox.Subject{IntegrationID: v.integration.ID, RepoID: v.repo.ID, Pull: t.Checkout.Pull, Commit: t.Checkout.CommitID}
+	if err := outbox.Track(tx, subject, created); err != nil {
+		return err
+	}
+	tx.OnCommit(func() {
+		s.log.WithFields(logrus.Fields{"event_id": row.ID, "deployment_id": created.ID, "stack": st.Ref(), "commit": t.Checkout.CommitID}).Info("an event of a forge created a deployment")
+	})
+	return record(tx, row, *d, created)
+}
+
+// record records a decision.
+func record(tx *store.Tx, row store.VCSEvent, d vcs.Decision, created store.Deployment) error {
+	return tx.InsertVCSDecision(store.VCSDecision{
+		ID: identity.NewID(), EventID: row.ID, StackID: d.Watch.StackID, Action: string(d.Action), Reason: string(d.Reason),
+		Detail: termtext.OneLine(d.Detail, maxDetail), CommitID: d.Commit, DeploymentID: created.ID, Version: created.Version, DecidedAt: tx.Now(),
+	})
+}
+
+// concludeMergeGroup makes the report on a commit of a merge queue conclude. Such commits are not
+// deployed: the push that follows is.
+func (s *Service) concludeMergeGroup(ctx context.Context, v *situation) error {
+	return s.db.Write(ctx, func(tx *store.Tx) error {
+		row, err := pending(tx, v.row.ID)
+		if err != nil {
+			return ignoreChanged(err)
+		}
+		d := outbox.Decision{Subject: outbox.Subject{IntegrationID: v.integration.ID, RepoID: v.repo.ID, Commit: v.event.After}}
+		if err := outbox.Decide(tx, d); err != nil {
+			return err
+		}
+		return end(tx, row, vcs.ReasonMergeGroup, "")
+	})
+}
+
+// checkAccess polls the repositories of an integration whose access has changed.
+func (s *Service) checkAccess(ctx context.Context, v *situation) error {
+	return s.db.Write(ctx, func(tx *store.Tx) error {
+		row, err := pending(tx, v.row.ID)
+		if err != nil {
+			return ignoreChanged(err)
+		}
+		repos, err := tx.Repos(v.integration.ID)
+		if err != nil {
+			return err
+		}
+		for _, r := range repos {
+			r.PollAt = tx.Now()
+			if err := tx.SaveRepo(r); err != nil {
+				return err
+			}
+		}
+		tx.Notify(integrations.Topic, v.integration.ID)
+		return end(tx, row, "", "")
+	})
+}

@@ -1,0 +1,339 @@
+package dispatch
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"runtime/debug"
+	"sync"
+	"time"
+
+	"github.com/sirupsen/logrus"
+
+	"workflowagent/internal/retry"
+	"workflowagent/internal/server/fault"
+	"workflowagent/internal/server/store"
+	"workflowagent/internal/server/vcs"
+	"workflowagent/internal/server/vcs/integrations"
+	"workflowagent/internal/termtext"
+)
+
+const (
+	// maxWorkers is the number of repositories whose events are processed at the same time.
+	maxWorkers = 8
+	// interval is the time between checks for due events. New events are notified.
+	interval = 5 * time.Second
+	// maxDue is the number of due events that are read at once.
+	maxDue = 500
+	// maxTime bounds the processing of an event, which can make several requests.
+	maxTime = 2 * time.Minute
+	// maxPanics is the number of attempts to process an event that fails for an internal reason.
+	maxPanics = 5
+	// keep is the time for which processed events are shown.
+	keep = 30 * 24 * time.Hour
+	// maxDetail bounds the detail of events and decisions.
+	maxDetail = 500
+)
+
+// pauses is the policy of attempts while a forge cannot be reached.
+var pauses = retry.Policy{First: 5 * time.Second, Max: time.Hour}
+
+// errChanged means that the database changed while the forge was asked.
+var errChanged = errors.New("the event's data changed")
+
+// Run processes events until ctx is canceled. It must run on only one of the servers that share a
+// database; if it runs on two for a moment, their transactions exclude each other.
+func (s *Service) Run(ctx context.Context) error {
+	wake := make(chan struct{}, 1)
+	signal := func(string) {
+		select {
+		case wake <- struct{}{}:
+		default:
+		}
+	}
+	defer s.db.Subscribe(Topic, signal)()
+	w := &workers{s: s, busy: map[string]bool{}, done: func() { signal("") }}
+	defer w.group.Wait()
+	for {
+		if err := w.start(ctx); err != nil && ctx.Err() == nil {
+			s.log.WithError(err).Error("checking for events of forges failed; retrying")
+		}
+		timer := time.NewTimer(retry.Spread(interval))
+		select {
+		case <-ctx.Done():
+			timer.Stop()
+			return nil
+		case <-timer.C:
+		case <-wake:
+			timer.Stop()
+		}
+	}
+}
+
+// workers process the due events, those of a repository one after the other.
+type workers struct {
+	s     *Service
+	done  func() // called when a worker has finished
+	group sync.WaitGroup
+
+	mu   sync.Mutex
+	busy map[string]bool // repositories
+}
+
+func (w *workers) start(ctx context.Context) error {
+	var due []store.VCSEvent
+	err := w.s.db.Read(ctx, func(tx *store.Tx) error {
+		ids, err := tx.DueVCSEvents(tx.Now(), maxDue)
+		for _, id := range ids {
+			e, err := tx.VCSEvent(id)
+			if err != nil {
+				return err
+			}
+			due = append(due, e)
+		}
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	byRepo := map[string][]string{}
+	var order []string
+	for _, e := range due {
+		key := e.IntegrationID + "/" + e.RepoID
+		if byRepo[key] == nil {
+			order = append(order, key)
+		}
+		byRepo[key] = append(byRepo[key], e.ID)
+	}
+	for _, key := range order {
+		if !w.take(key) {
+			continue
+		}
+		w.group.Go(func() {
+			defer w.release(key)
+			for _, id := range byRepo[key] {
+				if ctx.Err() != nil || !w.s.process(ctx, id) {
+					return
+				}
+			}
+		})
+	}
+	return nil
+}
+
+func (w *workers) take(key string) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.busy[key] || len(w.busy) >= maxWorkers {
+		return false
+	}
+	w.busy[key] = true
+	return true
+}
+
+func (w *workers) release(key string) {
+	w.mu.Lock()
+	delete(w.busy, key)
+	w.mu.Unlock()
+	w.done()
+}
+
+// process processes an event. It returns whether the next event of the repository may follow at once.
+func (s *Service) process(ctx context.Context, id string) bool {
+	ctx, cancel := context.WithTimeout(ctx, maxTime)
+	defer cancel()
+	var err error
+	for range 3 {
+		if err = s.guarded(ctx, id); !errors.Is(err, errChanged) {
+			break
+		}
+	}
+	if err == nil {
+		return true
+	}
+	if errors.Is(ctx.Err(), context.Canceled) {
+		return false // the server stops, and the event stays due
+	}
+	if postponed := s.postpone(context.WithoutCancel(ctx), id, err); postponed != nil {
+		s.log.WithError(postponed).WithField("event_id", id).Error("postponing an event of a forge failed; it is processed again")
+	}
+	return false
+}
+
+func (s *Service) guarded(ctx context.Context, id string) (err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			err = fmt.Errorf("panic: %v\n%s", p, debug.Stack())
+		}
+	}()
+	return s.step(ctx, id)
+}
+
+// unreachable is an error of a forge. The event waits, because another attempt can succeed.
+type unreachable struct{ err error }
+
+func (e unreachable) Error() string { return e.err.Error() }
+func (e unreachable) Unwrap() error { return e.err }
+
+// postpone sets the time of the next attempt to process an event.
+func (s *Service) postpone(ctx context.Context, id string, cause error) error {
+	waiting, forge := errors.AsType[unreachable](cause)
+	return s.db.Write(ctx, func(tx *store.Tx) error {
+		e, err := tx.VCSEvent(id)
+		if errors.Is(err, store.ErrNotFound) || err == nil && e.Done {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		log := s.log.WithError(cause).WithFields(logrus.Fields{"event_id": id, "integration_id": e.IntegrationID})
+		e.TryAt = tx.Now().Add(pauses.Pause(int(min(e.Tries, 30)), nil))
+		e.Tries++
+		e.Reason, e.Detail = string(vcs.ReasonFailed), ""
+		if forge {
+			e.Reason, e.Detail = string(vcs.ReasonWaiting), termtext.OneLine(waiting.Error(), maxDetail)
+			if limited, ok := errors.AsType[*vcs.RateLimited](cause); ok && limited.Until.After(e.TryAt) {
+				e.TryAt = limited.Until
+			}
+			if err := s.opts.Integrations.Note(tx, e.IntegrationID, cause); err != nil {
+				return err
+			}
+			log.Warn("a forge did not answer; the event is processed later")
+		} else {
+			log.Error("processing an event of a forge failed; it is tried again")
+			if e.Done = e.Tries >= maxPanics; e.Done {
+				e.DoneAt = tx.Now()
+			}
+		}
+		return tx.SaveVCSEvent(e)
+	})
+}
+
+// situation is what the database knows about an event.
+type situation struct {
+	row         store.VCSEvent
+	event       vcs.Event
+	integration store.VCSIntegration
+	settings    integrations.Settings
+	repo        store.VCSRepo
+	watches     []vcs.Watch
+	client      vcs.Repository
+}
+
+func (s *Service) read(ctx context.Context, id string) (*situation, error) {
+	v := &situation{}
+	err := s.db.Read(ctx, func(tx *store.Tx) (err error) {
+		if v.row, err = tx.VCSEvent(id); err != nil || v.row.Done {
+			return err
+		}
+		if v.integration, err = tx.Integration(v.row.IntegrationID); err != nil || v.row.RepoID == "" {
+			return err
+		}
+		if v.repo, err = tx.Repo(v.row.RepoID); err != nil {
+			return err
+		}
+		v.watches, err = watches(tx, v.repo)
+		return err
+	})
+	if err != nil || v.row.Done {
+		return v, err
+	}
+	if err := json.Unmarshal([]byte(v.row.Document), &v.event); err != nil {
+		return v, fmt.Errorf("parsing an event: %w", err)
+	}
+	if v.settings, err = integrations.SettingsOf(v.integration); err != nil {
+		return v, err
+	}
+	v.client, err = s.opts.Integrations.Client(ctx, v.integration)
+	return v, err
+}
+
+func watches(tx *store.Tx, r store.VCSRepo) ([]vcs.Watch, error) {
+	rows, err := tx.WatchesOfRepo(r.ID)
+	var out []vcs.Watch
+	for _, w := range rows {
+		out = append(out, watchOf(w, r))
+	}
+	return out, err
+}
+
+// step makes one attempt to process an event.
+func (s *Service) step(ctx context.Context, id string) error {
+	v, err := s.read(ctx, id)
+	if errors.Is(err, store.ErrNotFound) {
+		return s.finish(ctx, id, vcs.ReasonUnwatched, "") // of the repository, which no stack watches any more
+	}
+	if err != nil || v.row.Done {
+		return err
+	}
+	switch v.event.Kind {
+	case vcs.KindPush, vcs.KindTag:
+		return s.processRef(ctx, v)
+	case vcs.KindPull, vcs.KindRerun:
+		return s.processPull(ctx, v)
+	case vcs.KindMergeGroup:
+		return s.concludeMergeGroup(ctx, v)
+	case vcs.KindAccess:
+		return s.checkAccess(ctx, v)
+	}
+	return s.finish(ctx, id, vcs.ReasonUnsupported, string(v.event.Kind))
+}
+
+// finish ends an event without decisions. It does nothing if the event no longer exists.
+func (s *Service) finish(ctx context.Context, id string, reason vcs.Reason, detail string) error {
+	return s.db.Write(ctx, func(tx *store.Tx) error {
+		e, err := tx.VCSEvent(id)
+		if errors.Is(err, store.ErrNotFound) || err == nil && e.Done {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		return end(tx, e, reason, detail)
+	})
+}
+
+// end ends an event. reason is "" if it has decisions.
+func end(tx *store.Tx, e store.VCSEvent, reason vcs.Reason, detail string) error {
+	e.Done, e.DoneAt, e.Reason, e.Detail = true, tx.Now(), string(reason), termtext.OneLine(detail, maxDetail)
+	return tx.SaveVCSEvent(e)
+}
+
+// pending returns the row of an event in the transaction that ends it, or [errChanged] if another
+// worker ended it.
+func pending(tx *store.Tx, id string) (store.VCSEvent, error) {
+	e, err := tx.VCSEvent(id)
+	if errors.Is(err, store.ErrNotFound) || err == nil && e.Done {
+		err = errChanged
+	}
+	return e, err
+}
+
+// refusal reports whether an error is about the stack, so that another attempt would fail too.
+func refusal(err error) bool {
+	switch fault.KindOf(err) {
+	case "", fault.KindUnavailable, fault.KindDamaged:
+		return false
+	default:
+		return true
+	}
+}
+
+// Sweep removes old events, and repositories that no stack watches.
+func (s *Service) Sweep(ctx context.Context) error {
+	now, err := store.Read(ctx, s.db, func(tx *store.Tx) (time.Time, error) { return tx.Now(), nil })
+	if err != nil {
+		return err
+	}
+	before := now.Add(-keep)
+	err = s.db.WriteInPieces(ctx, func(tx *store.Tx, limit int) (int64, error) { return tx.DeleteOldVCSEvents(before, limit) })
+	if err != nil {
+		return fmt.Errorf("removing old events of forges: %w", err)
+	}
+	err = s.db.WriteInPieces(ctx, func(tx *store.Tx, limit int) (int64, error) { return tx.DeleteUnusedRepos(before, limit) })
+	if err != nil {
+		return fmt.Errorf("removing repositories that no stack watches: %w", err)
+	}
+	return nil
+}
