@@ -46,6 +46,7 @@ type Config struct {
 	MaxDeployments  int64           // limit of claimed and running deployments per organization
 	JobLease        time.Duration   // silence before the start that requeues a deployment
 	JobLost         time.Duration   // silence after the start that ends a deployment
+	ForgePoll       time.Duration   // interval of the polls of forges that send no deliveries
 	KeepStates      int64           // number of each stack's newest states that are kept
 	KeepStatesFor   time.Duration   // age up to which other states are kept; 0 means forever
 	KeepLogsFor     time.Duration   // age up to which logs and events are kept; 0 means forever
@@ -120,6 +121,9 @@ func Settings(c *Config) *settings.Table {
 	}, {
 		Key: "job_lost", Value: &c.JobLost, Default: "10m", Min: shortest,
 		Doc: "time without a heartbeat after which a running deployment fails as lost",
+	}, {
+		Key: "forge_poll", Value: &c.ForgePoll, Default: "1m", Min: shortest,
+		Doc: "how often the repositories of integrations are polled whose webhooks do not reach this server; the others are polled every 15m at most",
 	}, {
 		Key: "releases", Value: (*settings.Path)(&c.Releases), Check: checkReleases,
 		Doc: "directory with a mirror of the agent's releases, served to all clients at /releases/",

@@ -45,6 +45,7 @@ import (
 	"workflowagent/internal/server/store"
 	"workflowagent/internal/server/triggers"
 	"workflowagent/internal/server/usage"
+	"workflowagent/internal/server/vcs/integrations"
 	"workflowagent/internal/server/webhooks"
 )
 
@@ -115,7 +116,8 @@ func New(ctx context.Context, cfg Config, version string, log *logrus.Entry, not
 		s.logOf("issuer").WithError(err).Warn("maintaining the signing keys failed; the server tries again when it runs")
 	}
 	poolService := pools.New(s.db, s.logOf("pools"))
-	service := s.newDeployments(poolService)
+	forges := s.newIntegrations(secrets)
+	service := s.newDeployments(poolService, forges)
 	s.triggers = triggers.New(s.db, service, s.logOf("schedules"))
 	hooks := webhooks.New(s.db, webhooks.Options{
 		Log: s.logOf("webhooks"), Secrets: secrets, Receivers: &outbound.Client{Internal: s.cfg.WebhookNetworks}, Deploy: service.CreateIn,
@@ -125,6 +127,7 @@ func New(ctx context.Context, cfg Config, version string, log *logrus.Entry, not
 		Subsystem{Name: "webhooks", Run: hooks.Run}, // every server sends
 		Subsystem{Name: "webhook-records", Exclusive: true, Run: func(ctx context.Context) error { return every(ctx, 10*time.Minute, hooks.Sweep) }},
 	)
+	events := s.newDispatch(forges, service, memory)
 	s.metrics.MustRegister(service.LoadMetrics())
 	providers, passkeys, err := s.newWays(secrets)
 	if err != nil {
@@ -153,6 +156,8 @@ func New(ctx context.Context, cfg Config, version string, log *logrus.Entry, not
 		Drift:       drift.New(s.db),
 		Usage:       usage.New(s.db),
 		Webhooks:    hooks,
+		Forges:      forges,
+		Events:      events,
 		Audit:       audit.New(s.db),
 		OIDC:        trust,
 		Issuer:      s.issuer,
@@ -225,10 +230,10 @@ func (s *Server) logOf(subsystem string) *logrus.Entry {
 	return s.log.WithField("subsystem", subsystem)
 }
 
-func (s *Server) newDeployments(poolService *pools.Service) *deployments.Service {
+func (s *Server) newDeployments(poolService *pools.Service, forges *integrations.Service) *deployments.Service {
 	cfg := s.cfg
 	service := deployments.New(s.db, deployments.Options{
-		Log: s.logOf("deployments"), Secrets: s.stacks.Secrets(), Updates: s.stacks, Pools: poolService, Quota: s.quota, Issuer: s.issuer,
+		Log: s.logOf("deployments"), Secrets: s.stacks.Secrets(), Updates: s.stacks, Pools: poolService, Quota: s.quota, Issuer: s.issuer, Repositories: forges,
 		ExternalURL: cfg.ExternalURL, Console: cfg.Console(), DefaultImage: cfg.DefaultImage, Cap: cfg.MaxDeployments,
 		Lease: cfg.JobLease, Lost: cfg.JobLost,
 		// Leases of seconds need a short interval, because a pause of up to three intervals does not

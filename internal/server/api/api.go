@@ -4,6 +4,7 @@
 //   - state: the state backend, from stacks to secrets, updates and histories
 //   - deploy: deployments, their settings, schedules and drift runs, for users
 //   - hooks: webhooks
+//   - forges: integrations with forges, and the deliveries that they send
 //   - jobs: the calls of agents and runners
 //   - org: users, organizations, tokens, agent pools, OIDC issuers, usage
 //   - system: health, metrics, capabilities, releases, keys of identity tokens
@@ -23,6 +24,7 @@ import (
 
 	"workflowagent/internal/server/api/absent"
 	"workflowagent/internal/server/api/deploy"
+	"workflowagent/internal/server/api/forges"
 	"workflowagent/internal/server/api/hooks"
 	"workflowagent/internal/server/api/jobs"
 	"workflowagent/internal/server/api/openapi"
@@ -43,6 +45,8 @@ import (
 	"workflowagent/internal/server/stacks"
 	"workflowagent/internal/server/triggers"
 	"workflowagent/internal/server/usage"
+	"workflowagent/internal/server/vcs/dispatch"
+	"workflowagent/internal/server/vcs/integrations"
 	"workflowagent/internal/server/webhooks"
 )
 
@@ -59,6 +63,8 @@ type Deps struct {
 	OIDC        *oidc.Service
 	Issuer      *issuer.Service
 	Webhooks    *webhooks.Service
+	Forges      *integrations.Service
+	Events      *dispatch.Service
 	Audit       *audit.Service
 	// RunnerDir is the directory with the runner binary that agents download.
 	RunnerDir string
@@ -93,6 +99,7 @@ func New(d Deps) http.Handler {
 	state.Register(rt, d.Stacks, d.Identity)
 	deploy.Register(rt, d.Deployments, d.Stacks, d.Triggers, d.Drift, d.Console)
 	hooks.Register(rt, d.Webhooks)
+	forges.Register(rt, d.Forges, d.Events)
 	jobs.Register(rt, d.Deployments, d.RunnerDir, d.ExternalURL)
 	openapi.Register(rt, mux, d.Server.Version)
 	return mux

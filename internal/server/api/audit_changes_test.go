@@ -38,6 +38,9 @@ var notAudited = map[string][]string{
 		"POST STACK/hooks/{hook}/ping", "POST STACK/hooks/{hook}/deliveries/{event}/redeliver",
 		"POST /api/orgs/{org}/hooks/{hook}/ping", "POST /api/orgs/{org}/hooks/{hook}/deliveries/{event}/redeliver",
 	},
+	"the list of the integration's events records it": {
+		"POST /workflow/github", "POST /workflow/generic-vcs",
+	},
 	"it is a preference of the user": {"POST /api/user/organizations/{org}/default"},
 }
 
@@ -119,6 +122,7 @@ func TestEveryChangeIsAudited(t *testing.T) {
 	a.changeHooks("/api/orgs/acme")
 	a.changeStack()
 	a.changeDeployments()
+	a.changeIntegrations()
 
 	exempt := map[string]bool{}
 	for _, list := range notAudited {
@@ -127,6 +131,12 @@ func TestEveryChangeIsAudited(t *testing.T) {
 		}
 	}
 	known := map[string]bool{}
+	for _, provider := range []string{"github", "gitlab", "gitea", "bitbucket", "azure-devops"} {
+		name := "POST /workflow/" + provider + "/{id}"
+		if routes.Match(chi.NewRouteContext(), "POST", "/workflow/"+provider+"/id") {
+			exempt[name] = true
+		}
+	}
 	err := chi.Walk(routes, func(method, pattern string, _ http.Handler, _ ...func(http.Handler) http.Handler) error {
 		name := method + " " + routeName(strings.TrimSuffix(pattern, "/"))
 		known[name] = true
@@ -267,4 +277,45 @@ func (a *auditor) changeDeployments() {
 		a.change("DELETE", path+"/schedules/"+schedule.ID, nil, nil)
 	}
 	a.change("DELETE", path+"/settings", nil, nil)
+}
+
+func (a *auditor) changeIntegrations() {
+	for _, path := range []string{"custom", "github", "github-enterprise", "gitlab", "bitbucket", "azure-devops"} {
+		at := integrationsPath + "/" + path
+		if !a.routes.Match(chi.NewRouteContext(), "POST", at) {
+			continue // this kind of forge is not built
+		}
+		var made struct{ ID string }
+		body := map[string]any{"name": "it", "accessToken": "token"}
+		if path == "custom" || path == "github-enterprise" {
+			body["baseUrl"] = "https://git.example"
+		}
+		a.change("POST", at, body, &made)
+		a.change("PATCH", at+"/"+made.ID, map[string]any{"disablePRComments": true, "forkPullRequests": "approve"}, nil)
+		if path == "custom" {
+			a.change("POST", at+"/"+made.ID+"/repos", map[string]any{"name": "o/r"}, nil)
+			a.approve(made.ID)
+			a.change("DELETE", at+"/"+made.ID+"/repos", map[string]any{"name": "o/r"}, nil)
+		}
+		a.change("DELETE", at+"/"+made.ID, nil, nil)
+	}
+}
+
+// approve approves a pull request of the repository that a stack watches.
+func (a *auditor) approve(integrationID string) {
+	a.stack("forked")
+	const path = "/api/stacks/acme/proj/forked"
+	a.do("PUT", path+"/deployments/settings", map[string]any{"vcs": map[string]any{"provider": "custom", "repository": "o/r", "previewPullRequests": true}}).want(200, nil)
+	head := strings.Repeat("a", 40)
+	err := a.db.Write(a.t.Context(), func(tx *store.Tx) error {
+		repos, err := tx.Repos(integrationID)
+		if err != nil {
+			return err
+		}
+		return tx.SavePull(store.VCSPull{ID: "p", RepoID: repos[0].ID, Number: 7, State: "open", Head: head, Ref: "refs/pull/7/head", Fork: true})
+	})
+	if err != nil {
+		a.t.Fatal(err)
+	}
+	a.change("POST", path+"/vcs/pulls/7/approve", map[string]string{"commit": head}, nil)
 }

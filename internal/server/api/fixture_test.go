@@ -34,6 +34,9 @@ import (
 	"workflowagent/internal/server/store"
 	"workflowagent/internal/server/triggers"
 	"workflowagent/internal/server/usage"
+	"workflowagent/internal/server/vcs/catalog"
+	"workflowagent/internal/server/vcs/dispatch"
+	"workflowagent/internal/server/vcs/integrations"
 	"workflowagent/internal/server/webhooks"
 )
 
@@ -54,6 +57,8 @@ type fixture struct {
 	triggers *triggers.Service
 	issuer   *issuer.Service // without keys until a test calls Maintain
 	webhooks *webhooks.Service
+	forges   *integrations.Service
+	events   *dispatch.Service
 	server   *httptest.Server
 	admin    string // the administrator's token
 
@@ -96,7 +101,12 @@ func newFixtureOn(t testing.TB, db *store.DB, o options) *fixture {
 	d.Log, d.Secrets, d.Updates, d.Pools, d.ExternalURL = storetest.Log(), secrets, f.stacks, pool, "http://server.test"
 	f.issuer = issuer.New(db, issuer.Options{Log: storetest.Log(), Secrets: secrets, URL: "https://issuer.test/oidc", Audiences: []string{"vault"}})
 	d.Issuer = f.issuer
+	f.forges = integrations.New(db, integrations.Options{
+		Log: storetest.Log(), Secrets: secrets, ExternalURL: "http://server.test", Forges: catalog.Forges(),
+	})
+	d.Repositories = f.forges
 	f.service = deployments.New(db, d)
+	f.events = dispatch.New(db, dispatch.Options{Log: storetest.Log(), Integrations: f.forges, Queue: f.service, Interval: 100 * time.Millisecond})
 	f.triggers = triggers.New(db, f.service, storetest.Log())
 	f.webhooks = webhooks.New(db, webhooks.Options{
 		Log: storetest.Log(), Secrets: secrets, Deploy: f.service.CreateIn,
@@ -104,7 +114,7 @@ func newFixtureOn(t testing.TB, db *store.DB, o options) *fixture {
 	})
 	f.server = httptest.NewServer(api.New(api.Deps{
 		Log: storetest.Log(), Identity: f.identity, Stacks: f.stacks, Deployments: f.service, Triggers: f.triggers, Pools: pool,
-		Drift: drift.New(db), Usage: usage.New(db), Webhooks: f.webhooks, Audit: audit.New(db),
+		Drift: drift.New(db), Usage: usage.New(db), Webhooks: f.webhooks, Forges: f.forges, Events: f.events, Audit: audit.New(db),
 		OIDC:      oidc.New(db, &outbound.Client{Roots: issuerRoots()}, storetest.Log()),
 		RunnerDir: f.runnerDir, ExternalURL: "http://server.test", Limits: o.limits,
 		Issuer: f.issuer,

@@ -25,7 +25,7 @@ var matrixCalls = map[string][]string{
 		"GET STACK/deployments/DEPLOYMENT/logs", "GET STACK/deployments/settings", "GET STACK/collaborators", "GET STACK/teams",
 		"GET STACK/resources/latest", "GET STACK/activity", "GET STACK/upstreamreferences", "GET STACK/downstreamreferences",
 		"GET STACK/updates/latest/previews", "GET STACK/annotations/none",
-		"GET STACK/drift/runs", "GET STACK/drift/status",
+		"GET STACK/drift/runs", "GET STACK/drift/status", "GET STACK/vcs/events", "GET STACK/vcs/pulls",
 		"GET STACK/deployments/schedules", "GET STACK/deployments/schedules/none", "GET STACK/deployments/schedules/none/history",
 	},
 	"decrypt": {"POST STACK/decrypt", "POST STACK/batch-decrypt", "POST STACK/decrypt/log-decryption"},
@@ -35,6 +35,7 @@ var matrixCalls = map[string][]string{
 		"POST STACK/deployments", "POST STACK/deployments/none/cancel", "POST STACK/deployments/resume", "POST STACK/deployments/settings/encrypt",
 		"PUT STACK/config", "POST STACK/deployments/schedules", "POST STACK/deployments/drift/schedules", "POST STACK/deployments/ttl/schedules",
 		"POST STACK/deployments/schedules/none", "POST STACK/deployments/drift/schedules/none", "POST STACK/deployments/ttl/schedules/none",
+		"POST STACK/vcs/pulls/none/approve",
 		"DELETE STACK/deployments/schedules/none", "POST STACK/deployments/schedules/none/pause", "POST STACK/deployments/schedules/none/resume",
 	},
 	"delete": {"DELETE STACK", "POST STACK/rename"},
@@ -51,6 +52,7 @@ var matrixCalls = map[string][]string{
 		"GET /api/orgs/acme", "GET /api/orgs/acme/metadata", "GET /api/orgs/acme/members", "GET /api/orgs/acme/teams", "GET /api/orgs/acme/teams/readers",
 		"GET /api/orgs/acme/members/admin/teams", "GET /api/orgs/acme/agent-pools", "GET /api/orgs/acme/deployments",
 		"GET /api/orgs/acme/resources/summary", "GET /api/orgs/acme/deployments/summary", "GET /api/orgs/acme/deployments/usagereport",
+		"GET INTEGRATIONS",
 	},
 	"create stacks": {"POST /api/stacks/acme/proj"},
 	"administer": {
@@ -61,6 +63,9 @@ var matrixCalls = map[string][]string{
 		"GET /api/orgs/acme/hooks", "GET /api/orgs/acme/hooks/none", "GET /api/orgs/acme/hooks/none/deliveries", "POST /api/orgs/acme/hooks",
 		"PATCH /api/orgs/acme/hooks/none", "DELETE /api/orgs/acme/hooks/none", "POST /api/orgs/acme/hooks/none/ping",
 		"POST /api/orgs/acme/hooks/none/deliveries/none/redeliver",
+		"GET INTEGRATIONS/custom", "POST INTEGRATIONS/custom", "GET INTEGRATIONS/github/none", "PATCH INTEGRATIONS/github/none", "DELETE INTEGRATIONS/custom/none",
+		"GET INTEGRATIONS/github/none/repos", "GET INTEGRATIONS/github-enterprise/none/repos/none/branches", "GET INTEGRATIONS/custom/none/events",
+		"POST INTEGRATIONS/custom/none/repos", "DELETE INTEGRATIONS/custom/none/repos",
 	},
 	"own tokens": {"GET /api/user/tokens"},
 	"poll":       {"GET /api/deployments/poll", "GET /api/agent-pools/self/load"},
@@ -127,7 +132,7 @@ func (f *fixture) token(path string, body map[string]any) string {
 // cell makes a call and returns what the tables contain for its result.
 func (l *lab) cell(c matrixCaller, route string) string {
 	l.t.Helper()
-	route = strings.NewReplacer("STACK", "/api/stacks/acme/proj/"+c.stack, "NAME", c.stack).Replace(route)
+	route = strings.NewReplacer("STACK", "/api/stacks/acme/proj/"+c.stack, "NAME", c.stack, "INTEGRATIONS", "/api/console/orgs/acme/integrations").Replace(route)
 	method, path, _ := strings.Cut(c.fill.Replace(route), " ")
 	var body any = map[string]any{}
 	switch {

@@ -94,7 +94,7 @@ func Split(api, pages http.Handler) http.Handler {
 // Serves reports whether the console serves a path. The API serves the others.
 func Serves(path string) bool {
 	switch firstSegment(path) {
-	case "api", "healthz", "readyz", "metrics", "releases", "oidc", ".well-known":
+	case "api", "healthz", "readyz", "metrics", "releases", "oidc", ".well-known", "workflow":
 		return false
 	default:
 		return true

@@ -74,7 +74,7 @@ func (c Console) path(segments ...string) string {
 }
 
 // reserved are the first segments of the server's own paths.
-var reserved = strings.Fields("api user users signin signup login logout claim welcome cli-login releases healthz readyz metrics oidc " +
+var reserved = strings.Fields("api user users signin signup login logout claim welcome cli-login releases healthz readyz metrics oidc workflow " +
 	"static assets favicon robots new")
 
 // Reserved reports whether a name must not be the name of an organization or user, because the

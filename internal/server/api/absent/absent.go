@@ -40,8 +40,9 @@ const (
 
 // What is missing at several paths.
 const (
-	roles       = "custom roles; a member is admin, member, billing-manager or stack-collaborator"
-	invitations = "invitations; the operator creates users, and an administrator adds members"
+	roles         = "custom roles; a member is admin, member, billing-manager or stack-collaborator"
+	signInAtHosts = "sign-in at git hosts; integrations have tokens or keys of their own"
+	invitations   = "invitations; the operator creates users, and an administrator adds members"
 )
 
 // features are in order: for each request, the first match decides.
@@ -86,7 +87,14 @@ var features = []Feature{
 	{"/api/agents", "AI", cloud},
 	{"/api/preview/agents", "AI", cloud},
 	{console + "/orgs/{org}/integrations/github-app", "", ""},
-	{console + "/orgs/{org}/integrations", "integrations with git hosts; agents clone repositories with credentials in the settings", later},
+	{console + "/orgs/{org}/integrations/{provider}/access-status", signInAtHosts, small},
+	{console + "/orgs/{org}/integrations/azure-devops/oauth", signInAtHosts, small},
+	{console + "/orgs/{org}/integrations/azure-devops/setup", signInAtHosts, small},
+	{console + "/orgs/{org}/integrations/github/claim", signInAtHosts, small},
+	{console + "/orgs/{org}/integrations/github/claimable", signInAtHosts, small},
+	{console + "/orgs/{org}/integrations/github-enterprise/{integration}/user-auth", signInAtHosts, small},
+	{console + "/orgs/{org}/integrations/{provider}/{integration}/repos/destinations", "new repositories", small},
+	{console + "/orgs/{org}/integrations", "", ""},
 	{console + "/stacks/{org}/{project}/{stack}/teams", "", ""},
 	{console, "the web console's data", later},
 }
