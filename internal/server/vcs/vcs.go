@@ -61,7 +61,7 @@ type Account struct {
 
 // RepoID identifies a repository of a forge.
 type RepoID struct {
-	ID   string // the forge's stable id; for plain git, [Repo.CloneURL] without credentials
+	ID   string // the forge's stable id; for plain git, [Repo.CloneURL] without the suffix .git
 	Name string // such as owner/name; it can change
 }
 
