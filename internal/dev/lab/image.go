@@ -164,7 +164,7 @@ func ExecutorImage(ctx context.Context, host string, tools Tools) (ref string, e
 	if err != nil {
 		return "", err
 	}
-	return image.load(ctx, host)
+	return image.Load(ctx, host)
 }
 
 // StubImage ensures that the engine at host has [NewStubImage]'s image, and returns its name.
@@ -173,7 +173,7 @@ func StubImage(ctx context.Context, host, pulumi string) (ref string, err error)
 	if err != nil {
 		return "", err
 	}
-	return image.load(ctx, host)
+	return image.Load(ctx, host)
 }
 
 // ShellImage ensures that the engine at host has [NewShellImage]'s image, and returns its name.
@@ -182,7 +182,7 @@ func ShellImage(ctx context.Context, host string) (ref string, err error) {
 	if err != nil {
 		return "", err
 	}
-	return image.load(ctx, host)
+	return image.Load(ctx, host)
 }
 
 func addCertificates(root *rootfs) {
@@ -268,8 +268,8 @@ func (i *Image) changes() []string {
 	return changes
 }
 
-// load imports the image into the engine, unless the engine already has an equal image.
-func (i *Image) load(ctx context.Context, host string) (ref string, err error) {
+// Load imports the image into the engine, unless the engine already has an equal image.
+func (i *Image) Load(ctx context.Context, host string) (ref string, err error) {
 	if ref, err = i.Ref(); err != nil {
 		return "", err
 	}
