@@ -11,6 +11,8 @@ import (
 	"workflowagent/internal/server/deployments"
 	"workflowagent/internal/server/identity"
 	"workflowagent/internal/server/store"
+	"workflowagent/internal/server/vcs"
+	"workflowagent/internal/server/vcs/catalog"
 	"workflowagent/internal/workflow"
 )
 
@@ -32,7 +34,7 @@ var routesByAbility = map[identity.Ability][]string{
 		"GET /deployments", "GET /deployments/metadata", "GET /deployments/settings", "GET /deployments/version/{version}",
 		"GET /deployments/{deploymentID}", "GET /deployments/{deploymentID}/updates", "GET /deployments/{deploymentID}/logs",
 		"GET /deployments/schedules", "GET /deployments/schedules/{scheduleID}", "GET /deployments/schedules/{scheduleID}/history",
-		"GET /drift/runs", "GET /drift/runs/{driftRunId}", "GET /drift/status",
+		"GET /drift/runs", "GET /drift/runs/{driftRunId}", "GET /drift/status", "GET /vcs/events", "GET /vcs/pulls",
 		"GET /collaborators", "GET /teams",
 	},
 	// The test's update is not a preview, unless the path contains "preview".
@@ -54,7 +56,7 @@ var routesByAbility = map[identity.Ability][]string{
 		"POST /deployments/drift/schedules", "POST /deployments/drift/schedules/{scheduleID}",
 		"POST /deployments/ttl/schedules", "POST /deployments/ttl/schedules/{scheduleID}",
 		"PUT /deployments/settings", "POST /deployments/settings", "DELETE /deployments/settings", "POST /deployments/settings/encrypt",
-		"POST /deployments/pause", "POST /deployments/resume", "DELETE /deployments/cache", "POST /deployments/{deploymentID}/cancel",
+		"POST /deployments/pause", "POST /deployments/resume", "DELETE /deployments/cache", "POST /deployments/{deploymentID}/cancel", "POST /vcs/pulls/{number}/approve",
 	},
 }
 
@@ -135,6 +137,39 @@ func spread(route string) []string {
 	return []string{route}
 }
 
+// integrationRoutes returns the routes of the integrations of each kind of forge.
+func integrationRoutes() []string {
+	const base = "/api/console/orgs/{org}/integrations"
+	all := []string{"GET " + base, "POST " + base + "/custom/{integration}/repos", "DELETE " + base + "/custom/{integration}/repos"}
+	for path, key := range map[string]string{
+		"custom": vcs.FlavorGit, "github": vcs.ProviderGitHub, "github-enterprise": vcs.ProviderGitHub, "gitlab": vcs.ProviderGitLab,
+		"bitbucket": vcs.ProviderBitbucket, "azure-devops": vcs.ProviderAzure,
+	} {
+		if !catalog.Has(key) {
+			continue
+		}
+		one := base + "/" + path + "/{integration}"
+		all = append(
+			all, "GET "+base+"/"+path, "POST "+base+"/"+path, "GET "+one, "PATCH "+one, "DELETE "+one, "GET "+one+"/repos",
+			"GET "+one+"/repos/{repo}/branches", "GET "+one+"/events",
+		)
+	}
+	return all
+}
+
+// forgeRoutes returns the routes to which forges send deliveries.
+func forgeRoutes() []string {
+	all := []string{"POST /workflow/generic-vcs", "POST /workflow/github"}
+	for path, key := range map[string]string{
+		"github": vcs.ProviderGitHub, "gitea": vcs.FlavorGitea, "gitlab": vcs.ProviderGitLab, "bitbucket": vcs.ProviderBitbucket, "azure-devops": vcs.ProviderAzure,
+	} {
+		if catalog.Has(key) {
+			all = append(all, "POST /workflow/"+path+"/{id}")
+		}
+	}
+	return all
+}
+
 const stackPattern = "/api/stacks/{org}/{project}/{stack}"
 
 // classified returns the requirement of each route: abilities for a route below a stack, and the
@@ -153,11 +188,17 @@ func classified() (abilities map[string]identity.Ability, callers map[string]str
 		}
 	}
 	for who, routes := range routesWithoutStack {
+		if who == "members" {
+			routes = append(slices.Clone(routes), integrationRoutes()...)
+		}
 		for _, r := range routes {
 			for _, full := range spread(r) {
 				callers[full] = who
 			}
 		}
+	}
+	for _, r := range forgeRoutes() {
+		callers[r] = "forges, which sign deliveries"
 	}
 	return abilities, callers
 }

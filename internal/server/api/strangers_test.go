@@ -60,6 +60,8 @@ func (l *lab) tenant(org, admin string) tenant {
 	}, 200, &issuer)
 	send("GET", "/api/orgs/"+org+"/auth/policies/oidcissuers/"+issuer.ID, nil, 200, &policy)
 	send("POST", "/api/orgs/"+org+"/teams/pulumi", map[string]any{"name": "team"}, 201, nil)
+	var made struct{ ID string }
+	send("POST", "/api/console/orgs/"+org+"/integrations/custom", map[string]any{"name": "git", "baseUrl": "https://git.example"}, 201, &made)
 	var update struct{ UpdateID string }
 	send("POST", stack+"/update", program(), 200, &update)
 	var started struct{ Token string }
@@ -69,7 +71,7 @@ func (l *lab) tenant(org, admin string) tenant {
 			"org": org, "project": "proj", "stack": "dev", "deploymentID": deployment.ID, "workflow": "deployment:" + deployment.ID, "poolID": pool.ID,
 			"jobID": claimed.Job.JobID, "step": "1", "updateID": update.UpdateID, "version": "1",
 			"tokenID": "none", "team": "team", "user": "nobody", "roleID": "none", "inviteID": "none", "tag": "tag", "issuerID": issuer.ID, "policyID": policy.ID, "hook": "none", "event": "none", "scheduleID": "none", "driftRunId": "none",
-			"kind": "team", "urn": "urn",
+			"kind": "team", "urn": "urn", "integration": made.ID, "repo": "o%2Fr", "number": "7", "id": made.ID,
 		},
 		auth: map[string]string{
 			"administrator":                  admin,
