@@ -59,7 +59,7 @@ func (l *lab) member(orgID, login string) (userID, tokenID, auth string) {
 func (l *lab) tokenID(text string) (id string) {
 	l.t.Helper()
 	err := l.db.Read(l.t.Context(), func(tx *store.Tx) error {
-		t, err := tx.TokenByHash(identity.HashToken(text))
+		t, err := tx.CredentialByHash(identity.HashToken(text))
 		id = t.ID
 		return err
 	})

@@ -161,15 +161,13 @@ func (s *Service) openCheckout(ctx context.Context, deploymentID string, set *wo
 		return o, nil
 	}
 	name := ""
-	err = s.db.Read(ctx, func(tx *store.Tx) (err error) {
-		if o.VCSCheckout, err = tx.Checkout(deploymentID); err != nil {
-			return err
-		}
-		if t, ok := set.Triggers(); ok {
-			name = t.Repository
-		}
-		return nil
+	err = s.db.ReadOne(ctx, func(tx *store.Tx) (err error) {
+		o.VCSCheckout, err = tx.Checkout(deploymentID)
+		return err
 	})
+	if t, ok := set.Triggers(); ok {
+		name = t.Repository
+	}
 	if errors.Is(err, store.ErrNotFound) {
 		return openCheckout{}, nil
 	}

@@ -23,6 +23,12 @@ func (s *Service) Create(ctx context.Context, p identity.Principal, st store.Sta
 	err = s.db.Write(ctx, func(tx *store.Tx) (err error) {
 		d, err = s.CreateIn(ctx, tx, p, st, body, initiator)
 		return err
+	}, func(tx *store.Tx) {
+		_, _ = tx.Stack(st.ID)
+		_, _ = tx.DeploymentSettings(st.ID)
+		_, _ = tx.OrgQueue(st.OrgID)
+		_, _ = tx.StackQueue(st.ID)
+		webhooks.Ahead(tx, st.OrgID)
 	})
 	return d, err
 }

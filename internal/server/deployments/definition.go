@@ -38,18 +38,14 @@ func (s *Service) Definition(ctx context.Context, p identity.Principal, jobID st
 		if d, err = tx.Deployment(job.DeploymentID); err != nil {
 			return err
 		}
-		agent, err := tx.Agent(job.PoolID, job.AgentID)
-		if err != nil && !errors.Is(err, store.ErrNotFound) {
-			return err
-		}
-		platform = agent.Platform
+		platform = job.AgentPlatform
 		if org, err = tx.Organization(d.OrgID); err != nil {
 			return err
 		}
 		if set, err = workflow.ParseSettings([]byte(d.Configuration)); err != nil {
 			return err
 		}
-		requester, err := knownRequester(tx, d)
+		requester, err := tx.KnownRequester(d.ID)
 		if err != nil {
 			return err
 		}
@@ -69,6 +65,10 @@ func (s *Service) Definition(ctx context.Context, p identity.Principal, jobID st
 			StackID: job.StackID, UserID: d.RequestedBy, CreatedBy: d.RequestedBy, CreatedAt: now,
 			Scope: identity.JobScope(job.StackID, d.Operation, set.Option(), requester).As(set.Role()).String(),
 		})
+	}, func(tx *store.Tx) {
+		_, _ = tx.Deployment(p.DeploymentID)
+		_, _ = tx.Organization(p.Org.ID)
+		_, _ = tx.KnownRequester(p.DeploymentID)
 	})
 	if err != nil {
 		return nil, err
@@ -85,19 +85,6 @@ func noteOnce(job *store.Job, now time.Time, text string) {
 	if !slices.ContainsFunc(job.Notes, func(n store.Note) bool { return n.Text == text }) {
 		addNote(job, now, text)
 	}
-}
-
-// knownRequester reports whether the requester of a deployment is a user who may still read the
-// organization's stacks.
-func knownRequester(tx *store.Tx, d store.Deployment) (bool, error) {
-	u, err := tx.User(d.RequestedBy)
-	if err == nil && !u.SiteAdmin {
-		_, err = tx.Member(d.OrgID, d.RequestedBy)
-	}
-	if errors.Is(err, store.ErrNotFound) {
-		return false, nil
-	}
-	return err == nil, err
 }
 
 func (s *Service) define(ctx context.Context, d store.Deployment, org string, set *workflow.Settings, repo openCheckout, token, platform string) (*workflow.JobDefinition, error) {

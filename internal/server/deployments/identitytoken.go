@@ -36,21 +36,63 @@ func (s *Service) IdentityToken(ctx context.Context, p identity.Principal, jobID
 	})
 }
 
-// identityTokenTime bounds the time that a claim waits for its first identity token.
-const identityTokenTime = 5 * time.Second
+// drafts adds the drafts of the jobs' first identity tokens to claims, in their transaction. A claim is
+// also useful without it.
+func (s *Service) drafts(tx *store.Tx, out []outcome, now time.Time) error {
+	var ids []string
+	orgID := ""
+	for _, o := range out {
+		if o.claim != nil {
+			ids, orgID = append(ids, o.claim.Job.DeploymentID), o.claim.Job.OrgID
+		}
+	}
+	if s.opts.Issuer == nil || len(ids) == 0 {
+		return nil
+	}
+	key, err := s.opts.Issuer.Key(tx)
+	if fault.KindOf(err) == fault.KindUnavailable {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	list, err := tx.DeploymentsByID(ids)
+	if err != nil {
+		return err
+	}
+	checkouts, err := tx.Checkouts(ids)
+	if err != nil {
+		return err
+	}
+	org, err := tx.Organization(orgID)
+	if err != nil {
+		return err
+	}
+	for _, o := range out {
+		if o.claim == nil {
+			continue
+		}
+		sub, err := subject(list[o.claim.Job.DeploymentID], org, checkouts[o.claim.Job.DeploymentID])
+		if err != nil {
+			s.log.WithError(err).WithField("job_id", o.claim.Job.ID).Warn("describing a job for its first identity token failed")
+			continue
+		}
+		draft := s.opts.Issuer.DraftFor(sub, key, now)
+		o.claim.draft = &draft
+	}
+	return nil
+}
 
-// firstIdentityToken returns the identity token that is delivered with a claim. A claim is also
-// useful without it, so it returns "" if the token cannot be issued.
-func (s *Service) firstIdentityToken(ctx context.Context, job store.Job) string {
-	if s.opts.Issuer == nil {
+// firstIdentityToken returns the identity token that is delivered with a claim, or "" if the server
+// cannot issue one.
+func (s *Service) firstIdentityToken(ctx context.Context, c *Claim) string {
+	if c.draft == nil {
 		return ""
 	}
-	ctx, cancel := context.WithTimeout(ctx, identityTokenTime)
-	defer cancel()
-	token, err := s.issue(ctx, "", func(*store.Tx) (store.Job, error) { return job, nil })
+	token, err := s.sign(ctx, *c.draft, c.Job)
 	if err != nil {
 		if ctx.Err() == nil {
-			s.log.WithError(err).WithField("job_id", job.ID).Warn("issuing a job's first identity token failed; its runner requests another one")
+			s.log.WithError(err).WithField("job_id", c.Job.ID).Warn("issuing a job's first identity token failed; its runner requests another one")
 		}
 		return ""
 	}
@@ -64,7 +106,19 @@ func (s *Service) issue(ctx context.Context, audience string, find func(*store.T
 		if job, err = find(tx); err != nil {
 			return draft, err
 		}
-		sub, err := subject(tx, job)
+		d, err := tx.Deployment(job.DeploymentID)
+		if err != nil {
+			return draft, err
+		}
+		org, err := tx.Organization(d.OrgID)
+		if err != nil {
+			return draft, err
+		}
+		c, err := tx.Checkout(d.ID)
+		if err != nil && !errors.Is(err, store.ErrNotFound) {
+			return draft, err
+		}
+		sub, err := subject(d, org, c)
 		if err != nil {
 			return draft, err
 		}
@@ -73,6 +127,10 @@ func (s *Service) issue(ctx context.Context, audience string, find func(*store.T
 	if err != nil {
 		return issuer.Token{}, err
 	}
+	return s.sign(ctx, draft, job)
+}
+
+func (s *Service) sign(ctx context.Context, draft issuer.Draft, job store.Job) (issuer.Token, error) {
 	token, err := s.opts.Issuer.Sign(ctx, draft)
 	if err != nil {
 		return issuer.Token{}, err
@@ -83,16 +141,9 @@ func (s *Service) issue(ctx context.Context, audience string, find func(*store.T
 	return token, nil
 }
 
-// subject returns the description of a job's deployment in identity tokens.
-func subject(tx *store.Tx, job store.Job) (issuer.Subject, error) {
-	d, err := tx.Deployment(job.DeploymentID)
-	if err != nil {
-		return issuer.Subject{}, err
-	}
-	org, err := tx.Organization(d.OrgID)
-	if err != nil {
-		return issuer.Subject{}, err
-	}
+// subject returns the description of a deployment in identity tokens. The checkout c is zero if the
+// deployment has none.
+func subject(d store.Deployment, org store.Organization, c store.VCSCheckout) (issuer.Subject, error) {
 	set, err := workflow.ParseSettings([]byte(d.Configuration))
 	if err != nil {
 		return issuer.Subject{}, err
@@ -106,17 +157,13 @@ func subject(tx *store.Tx, job store.Job) (issuer.Subject, error) {
 		sub.PullRequest = pullRequest(sub.Ref)
 		sub.Fork = sub.PullRequest != ""
 	}
-	c, err := tx.Checkout(d.ID)
-	if errors.Is(err, store.ErrNotFound) {
-		return sub, nil
-	}
-	if err == nil && (c.Pull > 0 || sub.Ref == "") {
+	if c.Pull > 0 || sub.Ref == "" {
 		sub.Ref = c.Ref
 	}
-	if err == nil && c.Pull > 0 {
+	if c.Pull > 0 {
 		sub.PullRequest, sub.Fork = strconv.FormatInt(c.Pull, 10), c.Fork
 	}
-	return sub, err
+	return sub, nil
 }
 
 // effect returns the operation whose rights an operation needs. Identity tokens name only the four

@@ -36,7 +36,7 @@ func (s *Service) Poll(ctx context.Context, p identity.Principal, r Poll) (*Clai
 	}
 	claim, err := s.poll(ctx, p, r)
 	if claim != nil {
-		claim.IdentityToken = s.firstIdentityToken(ctx, claim.Job)
+		claim.IdentityToken = s.firstIdentityToken(ctx, claim)
 	}
 	if ctx.Err() != nil {
 		after, cancel := context.WithTimeout(context.WithoutCancel(ctx), goneTimeout)

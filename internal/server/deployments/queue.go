@@ -12,6 +12,7 @@ import (
 
 	"workflowagent/internal/server/fault"
 	"workflowagent/internal/server/identity"
+	"workflowagent/internal/server/issuer"
 	"workflowagent/internal/server/pools"
 	"workflowagent/internal/server/store"
 	"workflowagent/internal/workflow"
@@ -30,6 +31,8 @@ type Claim struct {
 	Job           store.Job
 	Token         string // authenticates the callbacks of this job and epoch
 	IdentityToken string // the job's first identity token; "" if the server cannot issue one
+
+	draft *issuer.Draft // of IdentityToken
 }
 
 var errNothing = errors.New("no job can be claimed")
@@ -69,8 +72,8 @@ func (s *Service) claim(ctx context.Context, claimants []claimant) []outcome {
 			}
 			claimed = true
 		}
-		if !claimed || !touch() {
-			return nil
+		if err := s.drafts(tx, out, now); err != nil || !claimed || !touch() {
+			return err
 		}
 		if err := tx.TouchPool(claimants[0].Agent.PoolID, now); !errors.Is(err, store.ErrNotFound) {
 			return err
@@ -181,6 +184,7 @@ func (s *Service) take(tx *store.Tx, job store.Job, c claimant, now time.Time) (
 	}
 	job.ClaimedAt, job.LastSeenAt = now, now
 	job.AgentID, job.AgentHostname, job.AgentVersion = c.Agent.AgentID, c.Agent.Hostname, c.Agent.Version
+	job.AgentPlatform = c.Agent.Platform
 	job.PollID, job.Stock = c.PollID, c.Stock
 	if err := tx.SaveClaim(job); err != nil {
 		return store.Job{}, err
@@ -276,7 +280,7 @@ func (s *Service) requeue(tx *store.Tx, job *store.Job, now time.Time) error {
 	job.Epoch++
 	job.PollID, job.Stock = "", false
 	job.ClaimedAt, job.LastSeenAt = time.Time{}, time.Time{}
-	job.AgentID, job.AgentHostname, job.AgentVersion, job.Holder = "", "", "", ""
+	job.AgentID, job.AgentHostname, job.AgentVersion, job.AgentPlatform, job.Holder = "", "", "", "", ""
 	// During the claim, the pool might have been deleted, or the default pool changed.
 	if err := reassign(tx, job); err != nil {
 		return err

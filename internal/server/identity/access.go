@@ -133,6 +133,16 @@ func (p Principal) On(tx *store.Tx, s store.Stack) (Principal, error) {
 	return p, err
 }
 
+// Granted returns the principal with a permission on a stack that was read together with the stack;
+// see [store.Tx.StackFor].
+func (p Principal) Granted(s store.Stack, granted store.Permission) Principal {
+	p.grantedOn, p.granted = s.ID, store.NoPermission
+	if p.Role(s.OrgID) != "" {
+		p.granted = granted
+	}
+	return p
+}
+
 // permission returns the permission on a stack of a user, an organization or a team.
 func (p Principal) permission(s store.Stack) store.Permission {
 	granted := store.NoPermission
@@ -257,13 +267,13 @@ func MayRun(tx *store.Tx, userID, stackID string, need Ability) (bool, error) {
 // TokenMay reports whether a token's holder still has an ability on a stack. A deleted token has
 // none. An expired token keeps its abilities, because a clock must not interrupt work that has begun.
 func TokenMay(tx *store.Tx, tokenID, stackID string, need Ability) (bool, error) {
-	t, err := tx.TokenByID(tokenID)
+	c, err := tx.CredentialByID(tokenID)
 	if err != nil {
 		return false, ignoreMissing(err)
 	}
-	p, err := load(tx, t)
-	if err != nil {
-		return false, ignoreMissing(err)
+	p, ok := principal(c)
+	if !ok {
+		return false, nil
 	}
 	st, err := tx.Stack(stackID)
 	if err != nil {

@@ -125,59 +125,31 @@ func (s *Service) Authenticate(ctx context.Context, text string) (Principal, err
 		return p, nil
 	}
 	read := time.Now()
-	p, t, now, err := s.machine(ctx, hash)
-	if errors.Is(err, store.ErrNotFound) {
-		p, t, now, err = s.anyone(ctx, hash)
-	}
+	var c store.Credential
+	err := s.db.ReadOne(ctx, func(tx *store.Tx) (err error) {
+		c, err = tx.CredentialByHash(hash)
+		return err
+	})
 	if errors.Is(err, store.ErrNotFound) {
 		return Principal{}, errToken
 	}
 	if err != nil {
 		return Principal{}, fmt.Errorf("checking a token: %w", err)
 	}
+	p, ok := principal(c)
+	if subtle.ConstantTimeCompare(c.Hash, hash) != 1 || expired(c.Token, c.Now) || !ok {
+		return Principal{}, errToken
+	}
 	// Nobody looks up when the token of a runner, which lives as long as its job, was used last.
-	if p.Kind != KindRunner && now.Sub(t.LastUsedAt) > touchEvery {
-		if err := s.db.Write(ctx, func(tx *store.Tx) error { return tx.TouchToken(t.ID, now) }); err != nil {
+	if p.Kind != KindRunner && c.Now.Sub(c.LastUsedAt) > touchEvery {
+		if err := s.db.Write(ctx, func(tx *store.Tx) error { return tx.TouchToken(c.ID, c.Now) }); err != nil {
 			s.log.WithError(err).Warn("recording a token's last use failed")
 		}
 	}
-	if p.Kind == KindRunner && t.ExpiresAt.IsZero() {
+	if p.Kind == KindRunner && c.ExpiresAt.IsZero() {
 		s.runners.add(hash, p, read)
 	}
 	return p, nil
-}
-
-// machine authenticates agents and runners, which make most of the requests, with one statement. It
-// returns [store.ErrNotFound] for all other tokens.
-func (s *Service) machine(ctx context.Context, hash []byte) (p Principal, t store.Token, now time.Time, err error) {
-	var m store.MachineToken
-	err = s.db.ReadOne(ctx, func(tx *store.Tx) (err error) {
-		m, err = tx.MachineToken(hash)
-		return err
-	})
-	if err == nil && (subtle.ConstantTimeCompare(m.Hash, hash) != 1 || expired(m.Token, m.Now)) {
-		err = store.ErrNotFound
-	}
-	if err != nil {
-		return Principal{}, store.Token{}, time.Time{}, err
-	}
-	p = principalOf(m.Token)
-	p.Org = m.Org
-	return p, m.Token, m.Now, nil
-}
-
-func (s *Service) anyone(ctx context.Context, hash []byte) (p Principal, t store.Token, now time.Time, err error) {
-	p, err = store.Read(ctx, s.db, func(tx *store.Tx) (_ Principal, err error) {
-		now = tx.Now()
-		if t, err = tx.TokenByHash(hash); err != nil {
-			return Principal{}, err
-		}
-		if subtle.ConstantTimeCompare(t.Hash, hash) != 1 || expired(t, now) {
-			return Principal{}, store.ErrNotFound
-		}
-		return load(tx, t)
-	})
-	return p, t, now, err
 }
 
 func expired(t store.Token, now time.Time) bool {
@@ -219,39 +191,25 @@ func principalOf(t store.Token) Principal {
 	}
 }
 
-func load(tx *store.Tx, t store.Token) (Principal, error) {
-	p := principalOf(t)
-	var err error
-	if p.Kind == "" {
-		return Principal{}, fmt.Errorf("token %s has the unknown kind %q", t.ID, t.Kind)
+// principal returns the principal of a token. It returns false if the token refers to something that
+// no longer exists, or has an unknown kind.
+func principal(c store.Credential) (p Principal, ok bool) {
+	p = principalOf(c.Token)
+	p.Org, p.User, p.Roles = c.Org, c.User, c.Roles
+	if c.Kind == store.TeamToken {
+		p.TeamID, p.Team = c.Team.ID, c.Team.Name
 	}
-	if t.Kind == store.TeamToken {
-		team, err := tx.Team(t.TeamID)
-		if err != nil {
-			return Principal{}, err
-		}
-		p.TeamID, p.Team = team.ID, team.Name
+	gone := c.OrgID != c.Org.ID || c.UserID != c.User.ID || c.Kind == store.TeamToken && c.Team.ID == ""
+	if gone || p.Kind == "" {
+		return p, false
 	}
-	if t.OrgID != "" {
-		if p.Org, err = tx.Organization(t.OrgID); err != nil {
-			return Principal{}, err
-		}
-	}
-	if t.UserID != "" {
-		if p.User, err = tx.User(t.UserID); err != nil {
-			return Principal{}, err
-		}
-		if p.Roles, err = tx.RolesOf(t.UserID); err != nil {
-			return Principal{}, err
-		}
-	}
-	if p.Kind == KindUser && t.OrgID != "" {
+	if p.Kind == KindUser && c.OrgID != "" {
 		p.confine()
 	}
 	if role := p.Scope.role(); p.Kind == KindJob && role != "" {
 		p.limit(role)
 	}
-	return p, nil
+	return p, true
 }
 
 // confine reduces a user's memberships to the token's organization. Otherwise, an administrator of

@@ -84,16 +84,34 @@ func (s *Service) Draft(tx *store.Tx, sub Subject, audience string) (Draft, erro
 	if err != nil {
 		return Draft{}, err
 	}
-	keys, err := tx.SigningKeys()
+	key, err := s.Key(tx)
 	if err != nil {
 		return Draft{}, err
 	}
-	if len(keys) == 0 {
-		return Draft{}, fault.New(fault.KindUnavailable, "Service Unavailable: the server has no signing key yet; try again in a minute")
+	return s.draft(sub, audience, key, tx.Now()), nil
+}
+
+// Key returns the key that signs tokens now, in the caller's transaction.
+func (s *Service) Key(tx *store.Tx) (store.SigningKey, error) {
+	keys, err := tx.SigningKeys()
+	if err != nil {
+		return store.SigningKey{}, err
 	}
-	now := tx.Now()
+	if len(keys) == 0 {
+		return store.SigningKey{}, fault.New(fault.KindUnavailable, "Service Unavailable: the server has no signing key yet; try again in a minute")
+	}
+	return keys[signing(keys, tx.Now())], nil
+}
+
+// DraftFor is [Service.Draft] for the organization's name as the audience, with the key from
+// [Service.Key].
+func (s *Service) DraftFor(sub Subject, key store.SigningKey, now time.Time) Draft {
+	return s.draft(sub, sub.Organization, key, now)
+}
+
+func (s *Service) draft(sub Subject, audience string, key store.SigningKey, now time.Time) Draft {
 	const scope = "write"
-	d := Draft{key: keys[signing(keys, now)], expiry: now.Add(Lifetime).Truncate(time.Second)}
+	d := Draft{key: key, expiry: now.Add(Lifetime).Truncate(time.Second)}
 	d.claims = claims{
 		Issuer: s.opts.URL, Audience: audience, ID: identity.NewID(),
 		Subject: "pulumi:deploy:org:" + sub.Organization + ":project:" + sub.Project + ":stack:" + sub.Stack +
@@ -108,7 +126,7 @@ func (s *Service) Draft(tx *store.Tx, sub Subject, audience string) (Draft, erro
 			"trigger": {sub.Trigger}, "fork": {strconv.FormatBool(sub.Fork)},
 		}}
 	}
-	return d, nil
+	return d
 }
 
 // Sign signs a draft.

@@ -81,11 +81,9 @@ func (s *Service) Secrets() *keyring.Ring { return s.secrets }
 // caller with the permissions on this stack.
 func (s *Service) Find(ctx context.Context, p identity.Principal, need identity.Ability, org, project, name string) (identity.Principal, store.Stack, error) {
 	var st store.Stack
-	err := s.db.Read(ctx, func(tx *store.Tx) (err error) {
-		if st, err = tx.StackByName(org, project, name); err != nil {
-			return err
-		}
-		p, err = p.On(tx, st)
+	var granted store.Permission
+	err := s.db.ReadOne(ctx, func(tx *store.Tx) (err error) {
+		st, granted, err = tx.StackFor(org, project, name, p.User.ID, p.TeamID)
 		return err
 	})
 	if errors.Is(err, store.ErrNotFound) {
@@ -94,6 +92,7 @@ func (s *Service) Find(ctx context.Context, p identity.Principal, need identity.
 	if err != nil {
 		return p, store.Stack{}, fmt.Errorf("looking up a stack: %w", err)
 	}
+	p = p.Granted(st, granted)
 	return p, st, p.Check(st, need)
 }
 

@@ -45,7 +45,7 @@ type AuditFilter struct {
 var auditEntries = database.NewTable[AuditEntry]("audit_entries a")
 
 // InsertAuditEntry adds an entry to the audit log.
-func (tx *Tx) InsertAuditEntry(e AuditEntry) error { return auditEntries.Insert(tx.Tx, e) }
+func (tx *Tx) InsertAuditEntry(e AuditEntry) error { return auditEntries.InsertLater(tx.Tx, e) }
 
 func (f AuditFilter) where() (text string, args []any) {
 	var b strings.Builder

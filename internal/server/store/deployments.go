@@ -34,7 +34,26 @@ func (tx *Tx) InsertDeployment(d Deployment) error { return deployments.InsertLa
 
 // Deployment returns a deployment by its id.
 func (tx *Tx) Deployment(id string) (Deployment, error) {
-	return deployments.One(tx.Tx, "WHERE d.id = $1", id)
+	return deployments.OneOf(tx.Tx, id, "WHERE d.id = $1", id)
+}
+
+// DeploymentsByID returns the deployments with the given ids, by id.
+func (tx *Tx) DeploymentsByID(ids []string) (map[string]Deployment, error) {
+	where, args := among("d.id", ids, nil)
+	list, err := deployments.All(tx.Tx, "WHERE "+where, args...)
+	byID := map[string]Deployment{}
+	for _, d := range list {
+		byID[d.ID] = d
+	}
+	return byID, err
+}
+
+// KnownRequester reports whether the user who requested a deployment may still read the organization's
+// stacks: a member, or a site administrator. It returns false if no user requested it.
+func (tx *Tx) KnownRequester(id string) (bool, error) {
+	n, err := database.ScalarOf[int64](tx.Tx, "deployments", id, `SELECT COUNT(*) FROM deployments d JOIN users u ON u.id = d.requested_by
+		WHERE d.id = $1 AND (u.site_admin = 1 OR EXISTS (SELECT 1 FROM members m WHERE m.org_id = d.org_id AND m.user_id = u.id))`, id)
+	return n > 0, err
 }
 
 // DeploymentByVersion returns a deployment of a stack by its version.

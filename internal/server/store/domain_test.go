@@ -27,8 +27,8 @@ func TestTokens(t *testing.T) {
 		write(t, db, func(tx *store.Tx) error { return tx.TouchToken("t1", instant(9)) })
 		want.LastUsedAt = instant(9)
 		err := db.Read(t.Context(), func(tx *store.Tx) error {
-			got, err := tx.TokenByHash([]byte{0, 1, 255})
-			if diff := cmp.Diff(want, got); diff != "" {
+			got, err := tx.CredentialByHash([]byte{0, 1, 255})
+			if diff := cmp.Diff(want, got.Token); diff != "" {
 				t.Errorf("token (-want +got):\n%s", diff)
 			}
 			return err
@@ -351,7 +351,7 @@ func TestOIDC(t *testing.T) {
 			if n, err := tx.DeleteTokensOfIssuer("i1"); err != nil || n != 2 {
 				t.Errorf("deleted %d tokens, %v, want 2", n, err)
 			}
-			if got, err := tx.TokenByHash([]byte("t3")); err != nil || got.IssuerID != "i2" {
+			if got, err := tx.CredentialByHash([]byte("t3")); err != nil || got.IssuerID != "i2" {
 				t.Errorf("token of another issuer %+v, %v", got, err)
 			}
 			if err := tx.DeleteOIDCIssuer("id-other", "i1"); !errors.Is(err, store.ErrNotFound) {

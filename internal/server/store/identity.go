@@ -91,7 +91,7 @@ func (tx *Tx) InsertOrganization(o Organization) error { return organizations.In
 
 // Organization returns an organization by its id.
 func (tx *Tx) Organization(id string) (Organization, error) {
-	return organizations.One(tx.Tx, "WHERE id = $1", id)
+	return organizations.OneOf(tx.Tx, id, "WHERE id = $1", id)
 }
 
 // OrganizationByName returns an organization by its name.
@@ -113,7 +113,7 @@ func (tx *Tx) OrganizationsOf(userID string) ([]Organization, error) {
 func (tx *Tx) InsertUser(u User) error { return users.Insert(tx.Tx, u) }
 
 // User returns a user by its id.
-func (tx *Tx) User(id string) (User, error) { return users.One(tx.Tx, "WHERE id = $1", id) }
+func (tx *Tx) User(id string) (User, error) { return users.OneOf(tx.Tx, id, "WHERE id = $1", id) }
 
 // UserByLogin returns the user with the given login.
 func (tx *Tx) UserByLogin(login string) (User, error) {
@@ -200,27 +200,51 @@ func (tx *Tx) InsertToken(t Token) error { return tokens.InsertLater(tx.Tx, t) }
 // TokenByID returns a token by its id.
 func (tx *Tx) TokenByID(id string) (Token, error) { return tokens.One(tx.Tx, "WHERE id = $1", id) }
 
-// TokenByHash returns the token with this SHA-256 hash.
-func (tx *Tx) TokenByHash(hash []byte) (Token, error) {
-	return tokens.One(tx.Tx, "WHERE hash = $1", hash)
-}
-
-// MachineToken is the token of a pool or a runner, with its organization.
-type MachineToken struct {
+// Credential is a token with what it refers to. The objects to which it does not refer, or which no
+// longer exist, are zero.
+type Credential struct {
 	Token
-	Org Organization
-	Now time.Time // database time
+	Org   Organization
+	User  User
+	Team  Team
+	Roles map[string]string // roles of the user, by the id of the organization
+	Now   time.Time         // database time
 }
 
-// MachineToken returns the token of a pool or a runner with this SHA-256 hash. It runs one statement.
-func (tx *Tx) MachineToken(hash []byte) (MachineToken, error) {
-	return database.One(tx.Tx, func(scan database.Scan) (m MachineToken, err error) {
+// CredentialByHash returns the token with this SHA-256 hash. It runs one statement.
+func (tx *Tx) CredentialByHash(hash []byte) (Credential, error) { return tx.credential("hash", hash) }
+
+// CredentialByID returns a token by its id. It runs one statement.
+func (tx *Tx) CredentialByID(id string) (Credential, error) { return tx.credential("id", id) }
+
+func (tx *Tx) credential(column string, value any) (Credential, error) {
+	var c Credential
+	rows, err := database.Collect(tx.Tx, func(scan database.Scan) (role [2]string, err error) {
 		var now int64
-		err = scan(append(append(tokens.Fields(&m.Token), organizations.Fields(&m.Org)...), &now)...)
-		m.Now = tx.NowFrom(now)
-		return m, err
-	}, "SELECT "+tokens.Expressions()+", "+organizations.Expressions()+", "+tx.NowExpression()+
-		" FROM tokens JOIN organizations ON organizations.id = tokens.org_id WHERE tokens.hash = $1 AND tokens.kind IN ('pool', 'runner')", hash)
+		dest := append(tokens.Fields(&c.Token), organizations.Fields(&c.Org)...)
+		dest = append(append(dest, users.Fields(&c.User)...), teams.Fields(&c.Team)...)
+		err = scan(append(dest, &role[0], &role[1], &now)...)
+		c.Now = tx.NowFrom(now)
+		return role, err
+	}, "SELECT "+tokens.Expressions()+", "+organizations.Optional()+", "+users.Optional()+", "+teams.Optional()+
+		", COALESCE(m.org_id, ''), COALESCE(m.role, ''), "+tx.NowExpression()+` FROM tokens
+		LEFT JOIN organizations ON organizations.id = tokens.org_id
+		LEFT JOIN users ON users.id = tokens.user_id
+		LEFT JOIN teams ON teams.id = tokens.team_id
+		LEFT JOIN members m ON m.user_id = tokens.user_id
+		WHERE tokens.`+column+` = $1`, value)
+	if err == nil && len(rows) == 0 {
+		err = ErrNotFound
+	}
+	for _, role := range rows {
+		if role[0] != "" && c.Roles == nil {
+			c.Roles = map[string]string{}
+		}
+		if role[0] != "" {
+			c.Roles[role[0]] = role[1]
+		}
+	}
+	return c, err
 }
 
 // PollState is what must be known to begin a poll.
@@ -322,7 +346,7 @@ func (tx *Tx) ExpireJobTokens(jobID string, kind TokenKind, at time.Time) error 
 
 // DeleteJobTokens removes a job's tokens of one kind.
 func (tx *Tx) DeleteJobTokens(jobID string, kind TokenKind) error {
-	return tx.Later("DELETE FROM tokens WHERE job_id = $1 AND kind = $2", jobID, kind)
+	return tx.LaterOn("tokens", nil, "DELETE FROM tokens WHERE job_id = $1 AND kind = $2", jobID, kind)
 }
 
 // DeleteTokensOfIssuer removes the tokens that were issued in exchange for an issuer's identity

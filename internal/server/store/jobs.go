@@ -50,7 +50,8 @@ type Job struct {
 
 	AgentID, AgentHostname, AgentVersion string
 	PollID                               string
-	Stock                                bool // claimed by an agent that uses only the stock API
+	AgentPlatform                        string // "" if the agent did not report it
+	Stock                                bool   // claimed by an agent that uses only the stock API
 
 	CancelRequested, ForceRequested bool
 	// Holder is the name of the runner that received permission to start the current claim. It is
@@ -74,7 +75,7 @@ type Job struct {
 	QueueGroup string
 }
 
-var jobs = database.NewTable[Job]("jobs j")
+var jobs = database.NewTable[Job]("jobs j").Pin("id", "stack_id")
 
 // InsertJob adds a job with a new id.
 func (tx *Tx) InsertJob(j Job) error { return jobs.InsertLater(tx.Tx, j) }
@@ -85,12 +86,12 @@ func (tx *Tx) SaveJob(j Job) error { return jobs.UpdateLater(tx.Tx, j) }
 // SaveClaim stores only the columns that a claim changes, because claims are the queue's
 // bottleneck. The job must have been read in the same transaction.
 func (tx *Tx) SaveClaim(j Job) error {
-	return jobs.UpdateLater(tx.Tx, j, "status", "agent_id", "agent_hostname", "agent_version", "poll_id",
+	return jobs.UpdateLater(tx.Tx, j, "status", "agent_id", "agent_hostname", "agent_version", "agent_platform", "poll_id",
 		"stock", "claimed_at", "last_seen_at", "modified_at")
 }
 
 // Job returns a job by its id.
-func (tx *Tx) Job(id string) (Job, error) { return jobs.One(tx.Tx, "WHERE id = $1", id) }
+func (tx *Tx) Job(id string) (Job, error) { return jobs.OneOf(tx.Tx, id, "WHERE id = $1", id) }
 
 // JobOfDeployment returns a deployment's job.
 func (tx *Tx) JobOfDeployment(id string) (Job, error) {
@@ -149,7 +150,7 @@ func (tx *Tx) NewestClaim(stackID string, than int64) (int64, error) {
 
 // QueuedJobsOfStack returns the queued jobs of a stack, oldest first.
 func (tx *Tx) QueuedJobsOfStack(stackID string) ([]Job, error) {
-	return jobs.All(tx.Tx, "WHERE stack_id = $1 AND status = 'not-started' ORDER BY version", stackID)
+	return jobs.AllOf(tx.Tx, stackID, "WHERE stack_id = $1 AND status = 'not-started' ORDER BY version", stackID)
 }
 
 // ActiveJobsOfStack returns the claimed and running jobs of a stack.

@@ -19,7 +19,7 @@ type AgentPool struct {
 
 var (
 	pools     = database.NewTable[AgentPool]("agent_pools")
-	agents    = database.NewTable[PoolAgent]("pool_agents")
+	agents    = database.NewTable[PoolAgent]("pool_agents").Pin("agent_id")
 	orgQueues = database.NewTable[OrgQueue]("org_queues")
 )
 
@@ -78,7 +78,7 @@ type OrgQueue struct {
 
 // OrgQueue returns an organization's queue settings, or the zero settings if none are stored.
 func (tx *Tx) OrgQueue(orgID string) (OrgQueue, error) {
-	q, err := orgQueues.One(tx.Tx, "WHERE org_id = $1", orgID)
+	q, err := orgQueues.OneOf(tx.Tx, orgID, "WHERE org_id = $1", orgID)
 	q.OrgID = orgID
 	return q, optional(err)
 }
@@ -152,7 +152,7 @@ func (tx *Tx) EndSession(poolID, agentID, sessionID string) error {
 
 // TouchAgent records a sign of life of an agent that sent a job callback.
 func (tx *Tx) TouchAgent(poolID, agentID string, at time.Time) error {
-	return tx.Later("UPDATE pool_agents SET last_seen_at = $3 WHERE pool_id = $1 AND agent_id = $2 AND last_seen_at < $3", poolID, agentID, at)
+	return tx.LaterOn("pool_agents", []string{agentID}, "UPDATE pool_agents SET last_seen_at = $3 WHERE pool_id = $1 AND agent_id = $2 AND last_seen_at < $3", poolID, agentID, at)
 }
 
 // ForgetAgents removes up to limit agents that were last seen before a time, and returns their
@@ -185,7 +185,7 @@ var (
 
 // DeploymentSettings returns a stack's settings, or [ErrNotFound].
 func (tx *Tx) DeploymentSettings(stackID string) (DeploymentSettings, error) {
-	return deploymentSettings.One(tx.Tx, "WHERE stack_id = $1", stackID)
+	return deploymentSettings.OneOf(tx.Tx, stackID, "WHERE stack_id = $1", stackID)
 }
 
 // SettingsOfPool returns up to limit settings that name a pool.
@@ -223,7 +223,7 @@ type StackQueue struct {
 
 // StackQueue returns a stack's queue, or the zero queue if none is stored.
 func (tx *Tx) StackQueue(stackID string) (StackQueue, error) {
-	q, err := stackQueues.One(tx.Tx, "WHERE stack_id = $1", stackID)
+	q, err := stackQueues.OneOf(tx.Tx, stackID, "WHERE stack_id = $1", stackID)
 	q.StackID = stackID
 	return q, optional(err)
 }

@@ -35,12 +35,31 @@ var stacks = database.NewTable[Stack]("stacks s JOIN organizations o ON o.id = s
 func (tx *Tx) InsertStack(s Stack) error { return stacks.Insert(tx.Tx, s) }
 
 // Stack returns a stack by its id.
-func (tx *Tx) Stack(id string) (Stack, error) { return stacks.One(tx.Tx, "WHERE s.id = $1", id) }
+func (tx *Tx) Stack(id string) (Stack, error) { return stacks.OneOf(tx.Tx, id, "WHERE s.id = $1", id) }
 
 // StackByName returns a stack by organization, project and stack name.
 func (tx *Tx) StackByName(org, project, name string) (Stack, error) {
 	return stacks.One(tx.Tx, "WHERE o.name = $1 AND s.project = $2 AND s.name = $3", org, project, name)
 }
+
+// StackFor returns a stack by its names, with the highest permission on it that a user or a team has
+// been granted; see [Tx.Granted]. It runs one statement.
+func (tx *Tx) StackFor(org, project, name, userID, teamID string) (Stack, Permission, error) {
+	var granted Permission
+	st, err := database.One(tx.Tx, func(scan database.Scan) (st Stack, err error) {
+		var own, byTeam int64
+		err = scan(append(stacks.Fields(&st), &own, &byTeam)...)
+		granted = Permission(max(own, byTeam))
+		return st, err
+	}, stackFor, org, project, name, userID, teamID)
+	return st, granted, err
+}
+
+var stackFor = "SELECT " + stacks.Expressions() + `,
+	COALESCE((SELECT MAX(c.permission) FROM collaborators c WHERE c.stack_id = s.id AND c.user_id = $4), 0),
+	COALESCE((SELECT MAX(t.permission) FROM team_stacks t WHERE t.stack_id = s.id
+		AND (t.team_id = $5 OR t.team_id IN (SELECT m.team_id FROM team_members m WHERE m.user_id = $4))), 0)
+	FROM stacks s JOIN organizations o ON o.id = s.org_id WHERE o.name = $1 AND s.project = $2 AND s.name = $3`
 
 // UpdateStack writes a stack's names, version, state, active update and configuration.
 func (tx *Tx) UpdateStack(s Stack) error {

@@ -75,9 +75,13 @@ func (db *DB) ReadOne(ctx context.Context, fn func(*Tx) error) error {
 	return db.DB.ReadOne(ctx, db.adapt(fn))
 }
 
-// Write runs fn in a transaction; see [database.DB.Write].
-func (db *DB) Write(ctx context.Context, fn func(*Tx) error) error {
-	return db.DB.Write(ctx, db.adapt(fn))
+// Write runs fn in a transaction, with the reads of ahead at its begin; see [database.DB.Write].
+func (db *DB) Write(ctx context.Context, fn func(*Tx) error, ahead ...func(*Tx)) error {
+	reads := make([]func(*database.Tx), len(ahead))
+	for i, read := range ahead {
+		reads[i] = func(tx *database.Tx) { read(&Tx{Tx: tx, log: db.log}) }
+	}
+	return db.DB.Write(ctx, db.adapt(fn), reads...)
 }
 
 // Read runs fn with [DB.Read] and returns the result of fn.

@@ -108,6 +108,12 @@ func (tx *Tx) Webhooks(orgID, stackID string) ([]Webhook, error) {
 	return webhooks.All(tx.Tx, "WHERE h.org_id = $1 AND h.stack_id = $2 ORDER BY h.name", orgID, stackID)
 }
 
+// HasWebhooks reports whether an organization or one of its stacks has an active webhook.
+func (tx *Tx) HasWebhooks(orgID string) (bool, error) {
+	n, err := database.Scalar[int64](tx.Tx, "SELECT COUNT(*) FROM (SELECT 1 FROM webhooks WHERE org_id = $1 AND active = 1 LIMIT 1) one", orgID)
+	return n > 0, err
+}
+
 // ActiveWebhooks returns the active webhooks of a stack and of its organization.
 func (tx *Tx) ActiveWebhooks(orgID, stackID string) ([]Webhook, error) {
 	return webhooks.All(tx.Tx, "WHERE h.org_id = $1 AND h.stack_id IN ('', $2) AND h.active = 1 ORDER BY h.id", orgID, stackID)

@@ -39,6 +39,9 @@ func Record(tx *store.Tx, e Event) error {
 	if kind == "" {
 		return nil // such as the end of a rename, which is no event of the public API
 	}
+	if some, err := tx.HasWebhooks(e.OrgID); err != nil || !some {
+		return err
+	}
 	hooks, err := tx.ActiveWebhooks(e.OrgID, e.StackID)
 	if err != nil {
 		return fmt.Errorf("reading the webhooks of a stack: %w", err)
@@ -52,6 +55,9 @@ func Record(tx *store.Tx, e Event) error {
 	}
 	return nil
 }
+
+// Ahead makes the reads with which [Record] begins; see [store.DB.Write].
+func Ahead(tx *store.Tx, orgID string) { _, _ = tx.HasWebhooks(orgID) }
 
 // receives reports whether a webhook selects an event. A webhook without filters and groups selects
 // everything.

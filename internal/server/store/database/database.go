@@ -115,7 +115,7 @@ func (db *DB) Read(ctx context.Context, fn func(*Tx) error) error {
 	if db.readers != nil {
 		return db.readers.read(ctx, db, fn)
 	}
-	t, err := db.begin(ctx, "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
+	t, err := db.begin(ctx, "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY", nil)
 	if err != nil {
 		return fmt.Errorf("starting a read transaction: %w", err)
 	}
@@ -161,11 +161,16 @@ func (s *single) QueryContext(ctx context.Context, query string, args ...any) (*
 // and variables that it reassigns on every run. fn must not call Write. If fn returns an error, its writes are rolled back and Write returns the error
 // unchanged. If ctx is canceled before fn starts, fn does not run. A started write is never
 // interrupted.
-func (db *DB) Write(ctx context.Context, fn func(*Tx) error) error {
+//
+// With PostgreSQL, the reads that ahead makes are sent together at the begin of the transaction, with
+// those of the other writes. fn then makes the same reads without a round trip. ahead must not change
+// anything, receives no rows, and must not depend on the time. Without savepoints between the writes,
+// fn's queued statements are also sent with those of the other writes; see [Tx.Later].
+func (db *DB) Write(ctx context.Context, fn func(*Tx) error, ahead ...func(*Tx)) error {
 	if db.writer != nil {
-		return db.writer.do(ctx, fn)
+		return db.writer.do(ctx, fn, nil)
 	}
-	return db.groups.do(ctx, fn)
+	return db.groups.do(ctx, fn, ahead)
 }
 
 // Tx is a transaction. It is valid only in the function to which it is passed, and only in one
@@ -183,11 +188,12 @@ type Tx struct {
 
 	// The following fields are for writes on PostgreSQL.
 
-	conn    *sql.Conn
+	asks    *questions // records queries instead of running them, if not nil
+	group   *groupTx
+	queued  bool     // fn has called [Tx.Later]
+	mark    int      // number of the group's queued statements that are not fn's
 	wrote   bool     // a statement of fn might have changed rows
 	broken  error    // error of a statement, after which PostgreSQL accepts no more in the transaction
-	later   []string // statements that [Tx.Later] has queued
-	args    [][]any  // their arguments
 	notices []string // payloads of [Tx.Notify]
 }
 
@@ -223,6 +229,21 @@ type querier interface {
 // Exec runs a statement and returns the number of changed rows. It returns [ErrConflict] if the
 // statement violates a unique key.
 func (tx *Tx) Exec(query string, args ...any) (int64, error) {
+	if tx.group != nil {
+		tx.group.answers.forgetFor(query)
+	}
+	return tx.exec(query, args)
+}
+
+// execOn is [Tx.Exec] for a statement that changes only rows of a table with one of the pins.
+func (tx *Tx) execOn(table string, pins []string, query string, args []any) (int64, error) {
+	if tx.group != nil {
+		tx.group.answers.forget(table, pins...)
+	}
+	return tx.exec(query, args)
+}
+
+func (tx *Tx) exec(query string, args []any) (int64, error) {
 	if err := tx.flush(); err != nil {
 		return 0, err
 	}
@@ -253,16 +274,37 @@ type Scan func(dest ...any) error
 
 // Collect runs a query and returns its rows, each read with read.
 func Collect[T any](tx *Tx, read func(Scan) (T, error), query string, args ...any) ([]T, error) {
+	return collect(tx, pin{}, read, query, args)
+}
+
+// collect is [Collect] with a pin; see [Table.OneOf].
+func collect[T any](tx *Tx, of pin, read func(Scan) (T, error), query string, args []any) (out []T, err error) {
+	args = encode(args)
+	if tx.asks != nil {
+		tx.asks.add(query, args, of)
+		return nil, nil
+	}
+	if tx.group != nil {
+		if known, ok := tx.group.answers.find(query, args); ok {
+			for _, row := range known {
+				v, err := read(scanRow(row))
+				if err != nil {
+					return nil, fmt.Errorf("reading a row: %w", err)
+				}
+				out = append(out, v)
+			}
+			return out, nil
+		}
+	}
 	if err := tx.flush(); err != nil {
 		return nil, err
 	}
-	rows, err := tx.q.QueryContext(tx.ctx, query, encode(args)...)
+	rows, err := tx.q.QueryContext(tx.ctx, query, args...)
 	if err != nil {
 		tx.broken = cmp.Or(tx.broken, err)
 		return nil, translate(err)
 	}
 	defer rows.Close()
-	var out []T
 	for rows.Next() {
 		v, err := read(rows.Scan)
 		if err != nil {
@@ -279,7 +321,11 @@ func Collect[T any](tx *Tx, read func(Scan) (T, error), query string, args ...an
 
 // One returns the first row of a query, or [ErrNotFound].
 func One[T any](tx *Tx, read func(Scan) (T, error), query string, args ...any) (v T, err error) {
-	all, err := Collect(tx, read, query, args...)
+	return one(tx, pin{}, read, query, args)
+}
+
+func one[T any](tx *Tx, of pin, read func(Scan) (T, error), query string, args []any) (v T, err error) {
+	all, err := collect(tx, of, read, query, args)
 	switch {
 	case err != nil:
 		return v, err
@@ -302,6 +348,11 @@ func Scalars[T any](tx *Tx, query string, args ...any) ([]T, error) {
 // Scalar returns the only column of a query's first row, or [ErrNotFound].
 func Scalar[T any](tx *Tx, query string, args ...any) (T, error) {
 	return One(tx, scanScalar[T], query, args...)
+}
+
+// ScalarOf is like [Scalar], with a pin of a table as in [Table.OneOf].
+func ScalarOf[T any](tx *Tx, table, value, query string, args ...any) (T, error) {
+	return one(tx, pin{table, value}, scanScalar[T], query, args)
 }
 
 // Pairs returns a map from the first column of a query's rows to the second.

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -125,6 +126,9 @@ type groupTx struct {
 	db    *DB
 	apart bool // run each write inside a savepoint
 	memo  memo
+
+	later []string // statements that [Tx.Later] has queued
+	args  [][]any  // their arguments
 }
 
 // run runs the first writes of a group and returns their number. After an error, none of them took
@@ -133,7 +137,7 @@ func (t *groupTx) run(group []*writeRequest) (n int, err error) {
 	// Cancellation must not interrupt a commit, because the outcome of the commit would be unknown.
 	ctx, cancel := context.WithTimeout(context.Background(), postgresWriteTimeout)
 	defer cancel()
-	if t.transaction, err = t.db.begin(ctx, "BEGIN ISOLATION LEVEL SERIALIZABLE"); err != nil {
+	if t.transaction, err = t.db.begin(ctx, "BEGIN ISOLATION LEVEL SERIALIZABLE", t.ahead(ctx, group)); err != nil {
 		return len(group), fmt.Errorf("beginning a transaction: %w", err)
 	}
 	defer t.end(ctx)
@@ -150,13 +154,35 @@ func (t *groupTx) run(group []*writeRequest) (n int, err error) {
 			notices = append(notices, req.tx.notices...)
 		}
 	}
-	if !wrote && len(notices) == 0 {
+	wrote = wrote || len(t.later) > 0
+	switch err := t.flush(ctx); {
+	case err != nil && n > 1 && !isPostgresRetryable(err):
+		return n, errApart // a queued statement of one of the writes has failed
+	case err != nil:
+		return n, translate(err)
+	case !wrote && len(notices) == 0:
 		return n, nil
 	}
 	if err := t.commit(ctx, notices); err != nil {
 		return n, fmt.Errorf("committing to the database: %w", err)
 	}
 	return n, nil
+}
+
+// ahead returns the queries that the writes of a group are expected to run. Writes with savepoints
+// run them one by one.
+func (t *groupTx) ahead(ctx context.Context, group []*writeRequest) []question {
+	var all questions
+	if t.apart {
+		return nil
+	}
+	tx := asking(ctx, t.db, &all)
+	for _, req := range group {
+		for _, ahead := range req.ahead {
+			ahead(tx)
+		}
+	}
+	return all.list
 }
 
 // one runs a write. It returns an error if the transaction cannot continue.
@@ -166,16 +192,16 @@ func (t *groupTx) one(ctx context.Context, req *writeRequest, together int) erro
 			return fmt.Errorf("setting a savepoint: %w", err)
 		}
 	}
-	tx := &Tx{
-		ctx: ctx, q: t.conn, engine: postgresEngine, db: t.db, conn: t.conn, memo: t.memo,
-		now: t.now(),
-	}
+	tx := &Tx{ctx: ctx, q: t.conn, engine: postgresEngine, db: t.db, group: t, mark: len(t.later), memo: t.memo, now: t.now()}
 	req.tx = tx
 	req.err = protect(tx, req.fn)
-	if req.err == nil {
+	if req.err == nil && t.apart {
 		req.err = tx.flush()
 	}
 	req.err = cmp.Or(tx.err, req.err)
+	if req.err != nil {
+		t.later, t.args = t.later[:tx.mark], t.args[:tx.mark]
+	}
 	if isPostgresRetryable(tx.broken) {
 		return tx.broken
 	}
@@ -207,12 +233,9 @@ func (t *groupTx) one(ctx context.Context, req *writeRequest, together int) erro
 func (t *groupTx) commit(ctx context.Context, notices []string) error {
 	err := withPgx(t.conn, func(conn *pgx.Conn) error {
 		var b pgx.Batch
-		sent := map[string]bool{}
-		for _, notice := range notices {
-			if !sent[notice] {
-				sent[notice] = true
-				b.Queue("SELECT pg_notify($1, $2)", postgresChannel, notice)
-			}
+		if len(notices) > 0 {
+			slices.Sort(notices)
+			b.Queue("SELECT pg_notify($1, notice) FROM unnest($2::text[]) AS notice", postgresChannel, slices.Compact(notices))
 		}
 		b.Queue("COMMIT").Exec(func(tag pgconn.CommandTag) error {
 			if tag.String() != "COMMIT" {
@@ -226,28 +249,55 @@ func (t *groupTx) commit(ctx context.Context, notices []string) error {
 	return err
 }
 
-// Later runs a statement before the next other statement at the latest, and together with those that
-// Later has queued before. An error of the statement makes the write fail.
-func (tx *Tx) Later(query string, args ...any) error {
-	if tx.conn == nil {
-		_, err := tx.Exec(query, args...)
-		return err
-	}
-	tx.later, tx.args = append(tx.later, query), append(tx.args, encode(args))
-	return nil
-}
-
-// flush runs the statements that Later has queued.
-func (tx *Tx) flush() error {
-	if len(tx.later) == 0 {
+// flush runs the statements that the writes have queued.
+func (t *groupTx) flush(ctx context.Context) error {
+	if len(t.later) == 0 {
 		return nil
 	}
 	var b pgx.Batch
-	for i, query := range tx.later {
-		b.Queue(query, tx.args[i]...)
+	for i, query := range t.later {
+		b.Queue(query, t.args[i]...)
 	}
-	tx.later, tx.args, tx.wrote = nil, nil, true
-	err := withPgx(tx.conn, func(conn *pgx.Conn) error { return conn.SendBatch(tx.ctx, &b).Close() })
+	t.later, t.args = nil, nil
+	return withPgx(t.conn, func(conn *pgx.Conn) error { return conn.SendBatch(ctx, &b).Close() })
+}
+
+// Later runs a statement before the next other statement at the latest, and together with those that
+// Later has queued before, also in other writes of the transaction. An error of the statement makes
+// the write fail.
+func (tx *Tx) Later(query string, args ...any) error {
+	if tx.group != nil {
+		tx.group.answers.forgetFor(query)
+	}
+	return tx.enqueue(query, args)
+}
+
+// LaterOn is like [Tx.Later], but states that the statement changes only rows of a table with one of
+// the pins; see [Table.OneOf]. Without pins, it can change all rows of the table.
+func (tx *Tx) LaterOn(table string, pins []string, query string, args ...any) error {
+	if tx.group != nil {
+		tx.group.answers.forget(table, pins...)
+	}
+	return tx.enqueue(query, args)
+}
+
+func (tx *Tx) enqueue(query string, args []any) error {
+	if tx.group == nil {
+		_, err := tx.Exec(query, args...)
+		return err
+	}
+	tx.queued = true
+	tx.group.later, tx.group.args = append(tx.group.later, query), append(tx.group.args, encode(args))
+	return nil
+}
+
+// flush runs the statements that the writes of the transaction have queued.
+func (tx *Tx) flush() error {
+	if tx.group == nil || len(tx.group.later) == 0 {
+		return nil
+	}
+	tx.mark, tx.wrote = 0, tx.wrote || tx.queued
+	err := tx.group.flush(tx.ctx)
 	if err != nil {
 		tx.broken = cmp.Or(tx.broken, err)
 	}

@@ -19,11 +19,13 @@ import (
 // with the tag db:"-". Scanning libraries would require a wrapper type for every time and list, and
 // an explicit column list for every write.
 type Table[T any] struct {
-	name    string
-	from    string   // the FROM clause of queries
-	columns []string // one per field
-	reads   []string // one per field: the expression that queries select
-	written []int    // fields that statements write
+	name     string
+	from     string   // the FROM clause of queries
+	columns  []string // one per field
+	reads    []string // one per field: the expression that queries select
+	written  []int    // fields that statements write
+	optional []string // the same, with the field's zero value instead of NULL
+	pins     []int    // fields for [Table.Pin]
 }
 
 var wordEnd = regexp.MustCompile("([a-z])([A-Z])")
@@ -31,7 +33,7 @@ var wordEnd = regexp.MustCompile("([a-z])([A-Z])")
 // NewTable returns the mapping for the first table in a FROM clause, such as "stacks s JOIN …".
 func NewTable[T any](from string) *Table[T] {
 	words := strings.Fields(from + " " + from)
-	t := &Table[T]{name: words[0], from: from}
+	t := &Table[T]{name: words[0], from: from, pins: []int{0}}
 	alias := words[1] // equals the table's name if the clause has no alias
 	for f := range reflect.TypeFor[T]().Fields() {
 		column := strings.ToLower(wordEnd.ReplaceAllString(f.Name, "${1}_$2"))
@@ -40,13 +42,32 @@ func NewTable[T any](from string) *Table[T] {
 			t.written = append(t.written, len(t.columns))
 		}
 		t.columns = append(t.columns, column)
-		t.reads = append(t.reads, cmp.Or(f.Tag.Get("read"), alias+"."+column))
+		read, zero := cmp.Or(f.Tag.Get("read"), alias+"."+column), "0"
+		if k := f.Type.Kind(); k == reflect.String || k == reflect.Slice {
+			zero = "''"
+		}
+		t.reads = append(t.reads, read)
+		t.optional = append(t.optional, "COALESCE("+read+", "+zero+")")
+	}
+	return t
+}
+
+// Pin declares the columns whose values can be pins, instead of the primary key; see [Table.OneOf].
+// The value of such a column never changes.
+func (t *Table[T]) Pin(columns ...string) *Table[T] {
+	t.pins = nil
+	for _, name := range columns {
+		t.pins = append(t.pins, slices.Index(t.columns, name))
 	}
 	return t
 }
 
 // Expressions returns the selected expressions as a comma-separated list.
 func (t *Table[T]) Expressions() string { return strings.Join(t.reads, ", ") }
+
+// Optional returns the expressions for a query in which a join might find no row of the table. The
+// fields of such a row have their zero values. The table must have no columns of bytes.
+func (t *Table[T]) Optional() string { return strings.Join(t.optional, ", ") }
 
 // Query returns a query for all fields. rest follows the query's FROM clause.
 func (t *Table[T]) Query(rest string) string {
@@ -79,30 +100,56 @@ func (t *Table[T]) One(tx *Tx, rest string, args ...any) (T, error) {
 	return One(tx, t.Scan, t.Query(rest), args...)
 }
 
+// OneOf is like [Table.One], for a query whose rows of the table all have a value in one of the
+// columns that [Table.Pin] declares. A write that reads ahead therefore need not repeat the query
+// after changes of other rows of the table.
+func (t *Table[T]) OneOf(tx *Tx, value, rest string, args ...any) (T, error) {
+	return one(tx, pin{t.name, value}, t.Scan, t.Query(rest), args)
+}
+
+// AllOf is like [Table.All], with a pin as in [Table.OneOf].
+func (t *Table[T]) AllOf(tx *Tx, value, rest string, args ...any) ([]T, error) {
+	return collect(tx, pin{t.name, value}, t.Scan, t.Query(rest), args)
+}
+
+// pinsOf returns the pins of a row, or none if they are unknown.
+func (t *Table[T]) pinsOf(v T) []string {
+	row := reflect.ValueOf(v)
+	var pins []string
+	for _, i := range t.pins {
+		field := row.Field(i)
+		if field.Kind() != reflect.String || field.Len() == 0 {
+			return nil
+		}
+		pins = append(pins, field.String())
+	}
+	return pins
+}
+
 // Insert adds a row, or returns [ErrConflict] if a row has the same unique key.
 func (t *Table[T]) Insert(tx *Tx, v T) error {
 	query, args := t.put(v, "")
-	_, err := tx.Exec(query, args...)
+	_, err := tx.execOn(t.name, t.pinsOf(v), query, args)
 	return err
 }
 
 // InsertLater adds a row with [Tx.Later]. No row may have the same unique key.
 func (t *Table[T]) InsertLater(tx *Tx, v T) error {
 	query, args := t.put(v, "")
-	return tx.Later(query, args...)
+	return tx.LaterOn(t.name, t.pinsOf(v), query, args...)
 }
 
 // Save adds a row, or replaces the row that has the same values in the key columns.
 func (t *Table[T]) Save(tx *Tx, v T, key string) error {
 	query, args := t.save(v, key)
-	_, err := tx.Exec(query, args...)
+	_, err := tx.execOn(t.name, t.pinsOf(v), query, args)
 	return err
 }
 
 // SaveLater is like [Table.Save], but uses [Tx.Later].
 func (t *Table[T]) SaveLater(tx *Tx, v T, key string) error {
 	query, args := t.save(v, key)
-	return tx.Later(query, args...)
+	return tx.LaterOn(t.name, t.pinsOf(v), query, args...)
 }
 
 func (t *Table[T]) save(v T, key string) (string, []any) {
@@ -128,13 +175,17 @@ func (t *Table[T]) put(v T, conflict string) (string, []any) {
 // key. It returns [ErrNotFound] if that row does not exist.
 func (t *Table[T]) Update(tx *Tx, v T, columns ...string) error {
 	query, args := t.update(v, columns)
-	return tx.ExecOne(query, args...)
+	n, err := tx.execOn(t.name, t.pinsOf(v), query, args)
+	if err == nil && n == 0 {
+		err = ErrNotFound
+	}
+	return err
 }
 
 // UpdateLater is like [Table.Update], but uses [Tx.Later]. The row must exist.
 func (t *Table[T]) UpdateLater(tx *Tx, v T, columns ...string) error {
 	query, args := t.update(v, columns)
-	return tx.Later(query, args...)
+	return tx.LaterOn(t.name, t.pinsOf(v), query, args...)
 }
 
 func (t *Table[T]) update(v T, columns []string) (string, []any) {

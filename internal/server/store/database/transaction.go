@@ -18,6 +18,8 @@ type transaction struct {
 	base  time.Time // the database's time at began
 	began time.Time
 	ended bool
+	// answers are the rows of the queries with which the transaction was begun.
+	answers answers
 }
 
 // beginTries bounds the attempts to begin a transaction, because connections in the pool can be lost.
@@ -25,8 +27,9 @@ const beginTries = 3
 
 const rollbackTime = 5 * time.Second
 
-// begin begins a transaction with a statement, and takes its snapshot. The caller must call end.
-func (db *DB) begin(ctx context.Context, statement string) (t *transaction, err error) {
+// begin begins a transaction with a statement, takes its snapshot, and runs queries. The caller must
+// call end.
+func (db *DB) begin(ctx context.Context, statement string, ahead []question) (t *transaction, err error) {
 	for range beginTries {
 		t = &transaction{}
 		if t.conn, err = db.pool.Conn(ctx); err != nil {
@@ -36,6 +39,7 @@ func (db *DB) begin(ctx context.Context, statement string) (t *transaction, err 
 			var b pgx.Batch
 			b.Queue(statement)
 			b.Queue("SELECT clock_timestamp()").QueryRow(func(row pgx.Row) error { return row.Scan(&t.base) })
+			queueQuestions(&b, ahead, &t.answers)
 			return conn.SendBatch(ctx, &b).Close()
 		})
 		if err == nil {

@@ -28,6 +28,7 @@ type writeQueue struct {
 type writeRequest struct {
 	ctx    context.Context
 	fn     func(*Tx) error
+	ahead  []func(*Tx) // reads to make at the begin of the transaction
 	claim  atomic.Bool // set by the writer when it runs the request, or by a caller that stops waiting
 	result chan error  // capacity 1
 	tx     *Tx         // transaction of the last run
@@ -38,8 +39,8 @@ func newWriteQueue() writeQueue {
 	return writeQueue{requests: make(chan *writeRequest, maxGroup), done: make(chan struct{})}
 }
 
-func (w *writeQueue) do(ctx context.Context, fn func(*Tx) error) error {
-	req := &writeRequest{ctx: ctx, fn: fn, result: make(chan error, 1)}
+func (w *writeQueue) do(ctx context.Context, fn func(*Tx) error, ahead []func(*Tx)) error {
+	req := &writeRequest{ctx: ctx, fn: fn, ahead: ahead, result: make(chan error, 1)}
 	if err := w.enqueue(ctx, req); err != nil {
 		return err
 	}
