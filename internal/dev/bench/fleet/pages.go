@@ -125,7 +125,7 @@ func (b *Bench) Pages(ctx context.Context) error {
 	pages := map[string]string{
 		"home": org, "stacks": org + "/-/stacks", "stacks of a project": org + "/" + project, "a filtered list of stacks": org + "/-/stacks?q=copy-00",
 		"active deployments": org + "/-/deployments", "queue": org + "/-/deployments?show=queued", "finished deployments": org + "/-/deployments?show=finished",
-		"pools": org + "/-/pools", "pool": org + "/-/pools/" + p.pool, "audit": org + "/-/audit",
+		"pools": org + "/-/pools", "pool": org + "/-/pools/" + p.pool, "schedules": org + "/-/schedules", "audit": org + "/-/audit",
 		"stack": stack, "resources": stack + "/resources", "activity": stack + "/updates", "deployments of a stack": stack + "/deployments",
 		"deployment": stack + "/deployments/1", "queued deployment": org + "/" + project + "/" + p.stack(1) + "/deployments/1",
 		"deploy": stack + "/deploy", "deployment settings": stack + "/settings", "user settings": "/user/settings", "server": "/-/server",

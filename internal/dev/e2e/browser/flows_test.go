@@ -2,11 +2,14 @@ package browser
 
 import (
 	"context"
-	"net/http"
+	"fmt"
+	"io"
+	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
@@ -14,13 +17,22 @@ import (
 	"github.com/chromedp/chromedp/kb"
 
 	"workflowagent/internal/dev/e2e/harness"
+	"workflowagent/internal/dev/lab"
 )
 
 // TestFirstSteps is the way of a new user with a browser only: the link of the first start, a pool,
-// an agent, and a deployment that is started, watched, cancelled and explained.
+// an agent that the commands of the pool's page install, the settings of a stack, and a deployment
+// that is started, watched, cancelled and explained.
 func TestFirstSteps(t *testing.T) {
 	ctx := t.Context()
-	w := harness.StartSite(t, "")
+	if reason, ok := lab.ReleasesAvailable(); !ok {
+		t.Skip(reason)
+	}
+	releases, err := lab.MakeReleases(ctx, os.Stderr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	w := harness.StartSite(t, "", "--releases", releases.Mirror)
 	org := "/" + w.Server.Organization
 	tb := newTab(t, w.Server.URL)
 
@@ -44,20 +56,28 @@ func TestFirstSteps(t *testing.T) {
 	tb.see("aiting for")
 	tb.shot("4-waiting-for-an-agent")
 	w.Pool.ID = strings.TrimPrefix(evaluate[string](tb, "location.pathname"), org+"/-/pools/")
-	// The row of the agent enters the open page.
+	// The row of the installed agent enters the open page.
+	stop := installAgent(tb, w.Pool.Token)
+	tb.wait("the page shows the agent", "document.querySelector('main a[href*=\"/agents/\"]')")
+	tb.shot("5-agent")
+	// Jobs of the installed agent cannot read the tests' CLI, because its user is another one.
+	stop()
 	if _, err := w.StartAgent(ctx, "process", nil); err != nil {
 		t.Fatal(err)
 	}
-	tb.wait("the page shows the agent", "document.querySelector('main a[href*=\"/agents/\"]')")
-	tb.shot("5-agent")
 
 	stack := w.NewStack(ctx, t, "box", "dev", "", nil)
 	repo := w.Repo(ctx, t)
-	if err := w.Server.Call(ctx, http.MethodPost, stack.Path("settings"), map[string]any{
-		"sourceContext": map[string]any{"git": map[string]any{"repoUrl": repo.URL, "branch": "refs/heads/main"}},
-	}, nil); err != nil {
-		t.Fatal(err)
-	}
+	tb.open("/" + stack.Name + "/settings")
+	tb.fill("input[name=repository]", repo.URL)
+	tb.fill("input[name=branch]", "main")
+	tb.shot("6-settings")
+	tb.click("main form .button.primary")
+	tb.see("Review the changes")
+	tb.see(repo.URL)
+	tb.shot("6-settings-review")
+	tb.click("main form .button.primary")
+	tb.wait("the settings are stored", "location.pathname.endsWith('/settings') && document.querySelector('input[name=repository]')?.value === "+quote(repo.URL))
 	tb.open("/" + stack.Name + "/deploy")
 	tb.see("It starts on pool eu")
 	tb.shot("6-deploy")
@@ -93,6 +113,81 @@ func TestFirstSteps(t *testing.T) {
 	other.ignore("404")
 	other.open("/" + stack.Name)
 	other.wait("the other browser must sign in", "location.pathname === '/-/login'")
+}
+
+// installAgent installs an agent by the commands of the tab "Script" on the open page of a pool, and
+// runs it. The commands run as the user nobody, so that they do not change this machine; the last
+// one, which starts the service, needs a service manager, so the agent runs in the foreground instead.
+func installAgent(tb *tab, token string) (stop func()) {
+	tb.t.Helper()
+	commands := evaluate[[]string](tb, "[...document.querySelectorAll('#install ol copy-text code, main ol copy-text code')].map((c) => c.textContent)")
+	if len(commands) != 3 || !strings.Contains(commands[0], "curl -fsSL "+tb.base+"/releases/install.sh") {
+		tb.t.Fatalf("the page shows the commands %q", commands)
+	}
+	home, err := os.MkdirTemp("", "first-steps-")
+	if err != nil {
+		tb.t.Fatal(err)
+	}
+	tb.t.Cleanup(func() { _ = os.RemoveAll(home) })
+	if err := os.Chown(home, nobody, nobody); err != nil {
+		tb.t.Skip(err) // only root can
+	}
+	bin := tb.t.TempDir()
+	harness.Write(tb.t, filepath.Join(bin, "sudo"), fmt.Appendf(nil,
+		"#!/bin/sh\ncd %[1]s && exec setpriv --reuid %[2]d --regid %[2]d --clear-groups env HOME=%[1]s PATH=%[1]s/.pulumi/bin/customer-managed-workflow-agent:/usr/bin:/bin \"$@\"\n", home, nobody), 0o755)
+	start := func(out io.Writer, script string) (*exec.Cmd, io.WriteCloser) {
+		tb.t.Helper()
+		cmd := exec.CommandContext(tb.t.Context(), "script", "-qec", script, "/dev/null") // a terminal
+		cmd.Env = []string{"PATH=" + bin + ":/usr/bin:/bin", "TERM=xterm", "SHELL=/bin/sh"}
+		cmd.Stdout, cmd.Stderr = out, out
+		in, err := cmd.StdinPipe()
+		if err == nil {
+			err = cmd.Start()
+		}
+		if err != nil {
+			tb.t.Fatal(err)
+		}
+		return cmd, in
+	}
+	var installed output
+	cmd, _ := start(&installed, commands[0])
+	if err := cmd.Wait(); err != nil || !strings.Contains(installed.String(), "Installed "+lab.NextRelease) {
+		tb.t.Fatalf("%s: %v\n%s", commands[0], err, installed.String())
+	}
+	var asked output
+	cmd, in := start(&asked, commands[1])
+	for _, dialogue := range []struct{ prompt, answer string }{
+		{"Token of the agent pool", token}, {"Where jobs run", "process"},
+	} {
+		tb.until(&asked, dialogue.prompt)
+		if _, err := io.WriteString(in, dialogue.answer+"\r"); err != nil {
+			tb.t.Fatal(err)
+		}
+	}
+	if err := cmd.Wait(); err != nil || strings.Contains(asked.String(), token) {
+		tb.t.Fatalf("%s: %v\n%s", commands[1], err, asked.String())
+	}
+	var ran output
+	cmd, _ = start(&ran, "sudo customer-managed-workflow-agent run")
+	return func() {
+		_ = cmd.Process.Signal(syscall.SIGTERM) // script hangs up its terminal
+		if err := cmd.Wait(); err == nil {
+			tb.t.Logf("the installed agent:\n%s", ran.String())
+		}
+	}
+}
+
+// nobody is the id of an unprivileged user.
+const nobody = 65534
+
+// until waits until a program has printed a text.
+func (tb *tab) until(out *output, text string) {
+	tb.t.Helper()
+	ctx, cancel := context.WithTimeout(tb.t.Context(), patience)
+	defer cancel()
+	if err := harness.Until(ctx, func() (bool, error) { return strings.Contains(out.String(), text), nil }); err != nil {
+		tb.t.Fatalf("waiting for %q: %v\n%s", text, err, out.String())
+	}
 }
 
 // TestLog finds, links and folds in a long log.
