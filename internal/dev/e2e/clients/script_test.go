@@ -65,12 +65,16 @@ func TestClientsOnPostgres(t *testing.T) {
 func runScripts(t *testing.T, p testscript.Params, serverArgs ...string) {
 	t.Helper()
 	bin, tools := harness.Programs(t)
+	examples, err := filepath.Abs(filepath.Join("..", "..", "..", "..", "examples"))
+	if err != nil {
+		t.Fatal(err)
+	}
 	testscript.Run(t, testscript.Params{
 		Dir:                p.Dir,
 		Files:              p.Files,
 		RequireUniqueNames: true,
 		Setup: func(env *testscript.Env) error {
-			w, err := harness.NewSite(context.Background(), bin, tools, filepath.Join(env.WorkDir, ".site"), "", append(serverArgs, "--webhook-networks", "127.0.0.0/8")...)
+			w, err := harness.NewSite(context.Background(), bin, tools, filepath.Join(env.WorkDir, ".site"), "", append(serverArgs, "--webhook-networks", "127.0.0.0/8", "--forge-poll", "1s")...)
 			if err != nil {
 				return err
 			}
@@ -86,7 +90,7 @@ func runScripts(t *testing.T, p testscript.Params, serverArgs ...string) {
 					env.Vars[i] = "PATH=" + bin + string(os.PathListSeparator) + path
 				}
 			}
-			env.Vars = append(env.Vars, "ORG="+w.Server.Organization, "SERVER="+w.Server.URL, "TOKEN="+w.Server.Token, "DATA="+w.Server.DataDir)
+			env.Vars = append(env.Vars, "ORG="+w.Server.Organization, "SERVER="+w.Server.URL, "TOKEN="+w.Server.Token, "DATA="+w.Server.DataDir, "EXAMPLES="+examples)
 			return nil
 		},
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){
@@ -203,6 +207,8 @@ func repo(ts *testscript.TestScript, neg bool, args []string) {
 	r, commit, err := git.NewRepo(context.Background(), strings.ToLower(name), files)
 	ts.Check(err)
 	url := r.URL
+	ts.Setenv(name+"_DIR", r.Dir())
+	ts.Setenv(name+"_BASE", git.URL)
 	if *ssh {
 		dir := filepath.Join(of(ts).Dir, "ssh-"+name)
 		ts.Check(os.MkdirAll(dir, 0o700))
@@ -241,32 +247,46 @@ func settings(ts *testscript.TestScript, neg bool, args []string) {
 	ts.Check(w.Server.Call(context.Background(), http.MethodPut, "/api/stacks/"+args[0]+"/deployments/settings", body, nil))
 }
 
+// api calls the API. With -until, it repeats the call until the response matches a pattern.
 func api(ts *testscript.TestScript, neg bool, args []string) {
-	want := "2xx"
-	if len(args) > 1 && args[0] == "-status" {
-		want, args = args[1], args[2:]
-	}
+	flags := flag.NewFlagSet("api", flag.ContinueOnError)
+	want, until := flags.String("status", "2xx", ""), flags.String("until", "", "")
+	ts.Check(flags.Parse(args))
+	args = flags.Args()
 	if len(args) < 2 {
-		ts.Fatalf("usage: api [-status N] METHOD PATH [FILE]")
+		ts.Fatalf("usage: api [-status N] [-until PATTERN] METHOD PATH [FILE]")
 	}
-	var body io.Reader
+	pattern, err := regexp.Compile(*until)
+	ts.Check(err)
+	body := ""
 	if len(args) > 2 {
-		body = strings.NewReader(os.Expand(ts.ReadFile(args[2]), ts.Getenv))
+		body = os.Expand(ts.ReadFile(args[2]), ts.Getenv)
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
-	req, err := http.NewRequestWithContext(ctx, args[0], ts.Getenv("SERVER")+args[1], body)
-	ts.Check(err)
-	req.Header.Set("Authorization", "token "+ts.Getenv("TOKEN"))
-	resp, err := http.DefaultClient.Do(req)
-	ts.Check(err)
-	defer resp.Body.Close()
-	data, err := io.ReadAll(resp.Body)
-	ts.Check(err)
+	var data []byte
+	err = harness.Until(ctx, func() (bool, error) {
+		req, err := http.NewRequestWithContext(ctx, args[0], ts.Getenv("SERVER")+args[1], strings.NewReader(body))
+		if err != nil {
+			return false, err
+		}
+		req.Header.Set("Authorization", "token "+ts.Getenv("TOKEN"))
+		resp, err := http.DefaultClient.Do(req)
+		if err != nil {
+			return false, err
+		}
+		defer resp.Body.Close()
+		if data, err = io.ReadAll(resp.Body); err != nil {
+			return false, err
+		}
+		if got := strconv.Itoa(resp.StatusCode); got != *want && (*want != "2xx" || resp.StatusCode/100 != 2) {
+			return false, fmt.Errorf("the server answered %s, not %s", got, *want)
+		}
+		return pattern.Match(data), nil
+	})
 	_, _ = ts.Stdout().Write(bytes.TrimSpace(data))
-	got := strconv.Itoa(resp.StatusCode)
-	if got != want && (want != "2xx" || resp.StatusCode/100 != 2) {
-		ts.Fatalf("%s %s answered %s, not %s: %s", args[0], args[1], got, want, data)
+	if err != nil {
+		ts.Fatalf("%s %s: %v: %s", args[0], args[1], err, data)
 	}
 }
 
@@ -281,13 +301,16 @@ func job(ts *testscript.TestScript, neg bool, args []string) {
 		var d struct {
 			Status string `json:"status"`
 		}
-		err := of(ts).Server.Call(ctx, http.MethodGet, "/api/stacks/"+args[0]+"/deployments/version/"+args[1], nil, &d)
+		if err := of(ts).Server.Call(ctx, http.MethodGet, "/api/stacks/"+args[0]+"/deployments/version/"+args[1], nil, &d); err != nil {
+			last = err.Error() // it can be created later
+			return false, nil
+		}
 		last = d.Status
 		final := last == "succeeded" || last == "failed" || last == "skipped"
-		if err == nil && final && last != args[2] {
+		if final && last != args[2] {
 			return false, fmt.Errorf("deployment %s ended as %s", args[1], last)
 		}
-		return last == args[2], err
+		return last == args[2], nil
 	})
 	if err != nil {
 		var logs bytes.Buffer
