@@ -65,8 +65,7 @@ var matrixRoutes = map[string][]string{
 		"GET STACK/updates/{version}/changes", "GET STACK/previews/{update}/changes", "GET STACK/deployments/{version}/changes",
 		"GET STACK/deployments/{version}/log/find", "GET STACK/deployments/{version}/log/raw", "GET STACK/deployments/{version}/log/{step}",
 		"GET STACK/deployments/{version}/log/{step}/raw", "GET STACK/settings", "GET STACK/settings/schedules", "GET STACK/settings/access",
-		"GET STACK/settings/options", "GET STACK/updates/{version}/changes", "GET STACK/previews/{update}/changes",
-		"GET STACK/deployments/{version}/changes",
+		"GET STACK/settings/options",
 	},
 	"operate": {
 		"POST STACK/tags", "GET STACK/deploy", "POST STACK/deploy", "POST STACK/pause", "POST STACK/resume",
