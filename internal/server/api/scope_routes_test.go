@@ -11,8 +11,6 @@ import (
 	"workflowagent/internal/server/deployments"
 	"workflowagent/internal/server/identity"
 	"workflowagent/internal/server/store"
-	"workflowagent/internal/server/vcs"
-	"workflowagent/internal/server/vcs/catalog"
 	"workflowagent/internal/workflow"
 )
 
@@ -106,6 +104,10 @@ var routesWithoutStack = map[string][]string{
 		"GET /api/deployments/poll", "GET /api/deployments/{deploymentID}/status", "GET /api/agent-pools/self/load",
 		"GET /api/background-activities/token", "POST /api/background-activities/configuration", "POST /api/background-activities/worker/lease/acquire", "POST /api/agent-workflows/deployment", "POST /api/agent-workflows/{workflow}/check",
 	},
+	"forges, which sign deliveries": {
+		"POST /workflow/generic-vcs", "POST /workflow/github", "POST /workflow/github/{id}", "POST /workflow/gitlab/{id}", "POST /workflow/gitea/{id}",
+		"POST /workflow/bitbucket/{id}", "POST /workflow/azure-devops/{id}",
+	},
 	"agents, runners and jobs": {"GET /api/deployments/executor"},
 	"runners": {
 		"GET /api/workflow/jobs/{jobID}", "POST /api/workflow/jobs/{jobID}/heartbeat", "POST /api/workflow/jobs/{jobID}/oidc-token", "POST /api/workflow/jobs/{jobID}/result",
@@ -137,35 +139,16 @@ func spread(route string) []string {
 	return []string{route}
 }
 
-// integrationRoutes returns the routes of the integrations of each kind of forge.
+// integrationRoutes returns the routes of integrations.
 func integrationRoutes() []string {
 	const base = "/api/console/orgs/{org}/integrations"
 	all := []string{"GET " + base, "POST " + base + "/custom/{integration}/repos", "DELETE " + base + "/custom/{integration}/repos"}
-	for path, key := range map[string]string{
-		"custom": vcs.FlavorGit, "github": vcs.ProviderGitHub, "github-enterprise": vcs.ProviderGitHub, "gitlab": vcs.ProviderGitLab,
-		"bitbucket": vcs.ProviderBitbucket, "azure-devops": vcs.ProviderAzure,
-	} {
-		if !catalog.Has(key) {
-			continue
-		}
-		one := base + "/" + path + "/{integration}"
+	for _, provider := range []string{"custom", "github", "github-enterprise", "gitlab", "bitbucket", "azure-devops"} {
+		of := base + "/" + provider
+		one := of + "/{integration}"
 		all = append(
-			all, "GET "+base+"/"+path, "POST "+base+"/"+path, "GET "+one, "PATCH "+one, "DELETE "+one, "GET "+one+"/repos",
-			"GET "+one+"/repos/{repo}/branches", "GET "+one+"/events",
+			all, "GET "+of, "POST "+of, "GET "+one, "PATCH "+one, "DELETE "+one, "GET "+one+"/repos", "GET "+one+"/repos/{repo}/branches", "GET "+one+"/events",
 		)
-	}
-	return all
-}
-
-// forgeRoutes returns the routes to which forges send deliveries.
-func forgeRoutes() []string {
-	all := []string{"POST /workflow/generic-vcs", "POST /workflow/github"}
-	for path, key := range map[string]string{
-		"github": vcs.ProviderGitHub, "gitea": vcs.FlavorGitea, "gitlab": vcs.ProviderGitLab, "bitbucket": vcs.ProviderBitbucket, "azure-devops": vcs.ProviderAzure,
-	} {
-		if catalog.Has(key) {
-			all = append(all, "POST /workflow/"+path+"/{id}")
-		}
 	}
 	return all
 }
@@ -196,9 +179,6 @@ func classified() (abilities map[string]identity.Ability, callers map[string]str
 				callers[full] = who
 			}
 		}
-	}
-	for _, r := range forgeRoutes() {
-		callers[r] = "forges, which sign deliveries"
 	}
 	return abilities, callers
 }

@@ -13,7 +13,6 @@ import (
 	"workflowagent/internal/server/api/web"
 	"workflowagent/internal/server/fault"
 	"workflowagent/internal/server/vcs"
-	"workflowagent/internal/server/vcs/catalog"
 	"workflowagent/internal/server/vcs/dispatch"
 	"workflowagent/internal/server/vcs/integrations"
 )
@@ -45,9 +44,6 @@ func Register(rt *web.Router, i *integrations.Service, d *dispatch.Service) {
 		"/workflow/github/{id}": vcs.ProviderGitHub, "/workflow/gitlab/{id}": vcs.ProviderGitLab, "/workflow/gitea/{id}": vcs.FlavorGitea,
 		"/workflow/bitbucket/{id}": vcs.ProviderBitbucket, "/workflow/azure-devops/{id}": vcs.ProviderAzure,
 	} {
-		if !catalog.Has(key) {
-			continue
-		}
 		limit := int64(maxSmall)
 		if key == vcs.ProviderGitHub || key == vcs.ProviderGitLab {
 			limit = maxLarge

@@ -11,7 +11,6 @@ import (
 	"workflowagent/internal/server/fault"
 	"workflowagent/internal/server/store"
 	"workflowagent/internal/server/vcs"
-	"workflowagent/internal/server/vcs/catalog"
 	"workflowagent/internal/server/vcs/integrations"
 )
 
@@ -26,9 +25,6 @@ var paths = map[string]string{
 func (h *routes) registerIntegrations(rt *web.Router) {
 	rt.Org(http.MethodGet, base, web.NeedMember, h.summaries)
 	for path, provider := range paths {
-		if !catalog.Has(vcs.ForgeKey(provider, "")) {
-			continue
-		}
 		of := func(i store.VCSIntegration) bool {
 			return i.Provider == provider && (provider != vcs.ProviderGitHub || integrations.IsHosted(i) == (path == "github"))
 		}

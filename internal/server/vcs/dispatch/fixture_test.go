@@ -388,9 +388,7 @@ func (s *site) wantReason(st store.Stack, want vcs.Reason) {
 	}
 }
 
-func text(v string) *string { return &v }
-
 // connected returns a change that connects the public forge with a token.
 func connected() integrations.Change {
-	return integrations.Change{Name: text("forge"), Token: text("token")}
+	return integrations.Change{Name: new("forge"), Token: new("token")}
 }

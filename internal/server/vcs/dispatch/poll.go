@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -264,7 +265,7 @@ func (s *Service) ask(ctx context.Context, i store.VCSIntegration, r store.VCSRe
 	}
 	prefixes := f.branches
 	if f.tags {
-		prefixes = append(prefixes[:len(prefixes):len(prefixes)], vcs.TagPrefix)
+		prefixes = append(slices.Clip(prefixes), vcs.TagPrefix)
 	}
 	f.refs = map[string]string{}
 	if len(prefixes) > 0 {
