@@ -1,6 +1,7 @@
 package account_test
 
 import (
+	"context"
 	"maps"
 	"net/http"
 	"net/url"
@@ -13,6 +14,7 @@ import (
 	"workflowagent/internal/dev/storetest"
 	"workflowagent/internal/server/identity"
 	"workflowagent/internal/server/signin"
+	"workflowagent/internal/server/store"
 )
 
 const tokensPath = "/user/settings/tokens"
@@ -221,6 +223,66 @@ func TestSessionsAreListedAndRevoked(t *testing.T) {
 	if there.Get("/user/settings").Status != http.StatusSeeOther || here.Get("/user/settings").Status != http.StatusOK || ada.Get("/user/settings").Status != http.StatusOK {
 		t.Error("ending the other sessions ended the wrong ones")
 	}
+}
+
+// TestOnlyUsersKeepASession makes the requests of an open page and of a user.
+func TestOnlyUsersKeepASession(t *testing.T) {
+	s := consoletest.New(t)
+	for _, tt := range []struct {
+		accept, mode string
+		kept         bool
+	}{
+		{"text/event-stream", "", false},
+		{"text/event-stream", "cors", false},
+		{"text/html", "same-origin", false},
+		{"text/html", "cors", false},
+		{"text/html", "navigate", true},
+		{"text/html", "", true}, // of a browser that does not say
+	} {
+		b := s.SignIn()
+		seen := func(change string) (at int64) {
+			err := s.DB().Write(t.Context(), func(tx *store.Tx) error {
+				if change != "" {
+					_, err := tx.Exec(change)
+					return err
+				}
+				list, err := tx.SessionsOf(userID(t, s, identity.AdminLogin))
+				at = list[0].SeenAt.Unix()
+				return err
+			})
+			if err != nil {
+				t.Fatal(err)
+			}
+			return at
+		}
+		seen("UPDATE sessions SET seen_at = seen_at - 3600000000")
+		before := seen("")
+		req := b.Request(http.MethodGet, "/acme", nil)
+		req.Header.Set("Accept", tt.accept)
+		if tt.mode != "" {
+			req.Header.Set("Sec-Fetch-Mode", tt.mode)
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		res, err := b.Client().Do(req.WithContext(ctx))
+		if err != nil || res.StatusCode != http.StatusOK {
+			t.Fatalf("Accept %q, mode %q: %v, %v", tt.accept, tt.mode, res, err)
+		}
+		if kept := seen("") > before; kept != tt.kept {
+			t.Errorf("Accept %q, mode %q: the session was used: %v", tt.accept, tt.mode, kept)
+		}
+		cancel()
+		res.Body.Close()
+		b.Post("/-/logout", nil)
+	}
+}
+
+func userID(t *testing.T, s *consoletest.Server, login string) string {
+	t.Helper()
+	u, err := identity.New(s.DB(), storetest.Log()).UserByLogin(t.Context(), login)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return u.ID
 }
 
 func TestRemovedMemberIsSignedOut(t *testing.T) {
