@@ -17,8 +17,9 @@ import (
 // routesByAbility is the table in docs/security.md. It lists, for each ability of a job's token,
 // the routes below a stack that require the ability.
 var routesByAbility = map[identity.Ability][]string{
-	identity.StateRead | identity.Outputs: {"GET", "GET /export"},
-	identity.Decrypt | identity.Outputs:   {"POST /decrypt", "POST /batch-decrypt"},
+	identity.StateRead | identity.Outputs | identity.DecryptConfig: {"GET"},
+	identity.StateRead | identity.Outputs:                          {"GET /export"},
+	identity.Decrypt | identity.Outputs | identity.DecryptConfig:   {"POST /decrypt", "POST /batch-decrypt"},
 	identity.Decrypt:                      {"POST /decrypt/log-decryption", "POST /decrypt/log-batch-decryption"},
 	identity.DecryptConfig:                {"GET /config"},
 	identity.Encrypt:                      {"POST /encrypt", "POST /batch-encrypt"},
@@ -224,6 +225,7 @@ func TestEveryRouteWithEveryScope(t *testing.T) {
 		caller{"all of another stack", 0, issue(elsewhere, identity.Scope{elsewhere: identity.Operate - 1})},
 		caller{"of another stack", identity.Outputs, issue(elsewhere, identity.JobScope(elsewhere, workflow.OperationUpdate, workflow.Options{}, true))},
 		caller{"of another stack, without a requester", 0, issue(elsewhere, identity.JobScope(elsewhere, workflow.OperationUpdate, workflow.Options{}, false))},
+		caller{"of a review stack, whose template is the stack", identity.DecryptConfig, issue(elsewhere, identity.JobScope(elsewhere, workflow.OperationUpdate, workflow.Options{}, false).WithTemplate(own))},
 		caller{"all of other stacks", identity.Outputs, issue(elsewhere, identity.Scope{identity.OtherStacks: identity.Operate - 1})},
 	)
 	abilities, callers := classified()

@@ -17,7 +17,7 @@ const (
 	StateRead     Ability = 1 << iota // read the stack, its state, updates and deployments
 	Outputs                           // read only the stack's outputs, including secret outputs
 	Decrypt                           // decrypt the stack's secrets
-	DecryptConfig                     // read the stored configuration, which contains the name of the secrets key
+	DecryptConfig                     // read the stack's names and its stored configuration, and decrypt values of the configuration
 	Encrypt                           // encrypt secrets for the stack
 	Preview                           // run previews
 	Write                             // run updates, import states, change tags
@@ -105,6 +105,14 @@ func JobScope(stackID string, op workflow.Operation, opts workflow.Options, requ
 		scope[OtherStacks] = Outputs
 	}
 	return scope
+}
+
+// WithTemplate returns a copy of a review stack's scope that can copy the configuration of its
+// template.
+func (s Scope) WithTemplate(stackID string) Scope {
+	s = maps.Clone(s)
+	s[stackID] |= DecryptConfig
+	return s
 }
 
 // String returns the stored form of a scope: stack:ability pairs, separated by spaces.

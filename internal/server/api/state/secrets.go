@@ -20,8 +20,8 @@ type secretRoutes struct{ stacks *stacks.Service }
 func (s *secretRoutes) register(rt *web.Router) {
 	rt.Stack(http.MethodPost, web.StackPath+"/encrypt", identity.Encrypt, s.encrypt)
 	rt.Stack(http.MethodPost, web.StackPath+"/batch-encrypt", identity.Encrypt, s.batchEncrypt)
-	rt.Stack(http.MethodPost, web.StackPath+"/decrypt", identity.Decrypt|identity.Outputs, s.decrypt)
-	rt.Stack(http.MethodPost, web.StackPath+"/batch-decrypt", identity.Decrypt|identity.Outputs, s.batchDecrypt)
+	rt.Stack(http.MethodPost, web.StackPath+"/decrypt", identity.Decrypt|identity.DecryptConfig|identity.Outputs, s.decrypt)
+	rt.Stack(http.MethodPost, web.StackPath+"/batch-decrypt", identity.Decrypt|identity.DecryptConfig|identity.Outputs, s.batchDecrypt)
 	rt.Stack(http.MethodPost, web.StackPath+"/decrypt/log-decryption", identity.Decrypt, s.logDecryption)
 	rt.Stack(http.MethodPost, web.StackPath+"/decrypt/log-batch-decryption", identity.Decrypt, s.logDecryption)
 }
@@ -108,7 +108,7 @@ func (s *secretRoutes) decrypt(w http.ResponseWriter, r *http.Request, st store.
 // mayDecrypt returns an error unless the caller may decrypt ciphertexts, given in base64. A caller
 // that can access only outputs may decrypt only the secrets in the outputs.
 func (s *secretRoutes) mayDecrypt(r *http.Request, st store.Stack, ciphertexts ...string) error {
-	if web.Principal(r).Can(st, identity.Decrypt) {
+	if web.Principal(r).Can(st, identity.Decrypt|identity.DecryptConfig) {
 		return nil
 	}
 	return s.stacks.CheckOutputSecrets(r.Context(), st, ciphertexts)

@@ -39,7 +39,7 @@ func (s *stackRoutes) register(rt *web.Router) {
 	rt.Authed(http.MethodGet, "/api/user/stacks", web.People, s.list)
 	rt.Org(http.MethodHead, "/api/stacks/{org}/{project}", web.NeedMember, s.projectExists)
 	rt.Org(http.MethodPost, "/api/stacks/{org}/{project}", web.NeedMember, s.create)
-	rt.Stack(http.MethodGet, web.StackPath, identity.StateRead|identity.Outputs, s.get)
+	rt.Stack(http.MethodGet, web.StackPath, identity.StateRead|identity.Outputs|identity.DecryptConfig, s.get)
 	rt.Stack(http.MethodDelete, web.StackPath, identity.DeleteStack|identity.StateRead, s.remove) // remove checks which ability is needed
 	rt.Stack(http.MethodPost, web.StackPath+"/rename", identity.Manage, s.rename)
 	rt.StackAccess(http.MethodPost, web.StackPath+"/transfer", s.transfer)
