@@ -159,6 +159,9 @@ type GitHubSettings struct {
 	TagFilters          []string `json:"tagFilters,omitempty"`
 	ReviewStackLabels   []string `json:"reviewStackLabels,omitempty"`
 	InstallationID      string   `json:"installationId,omitempty"`
+	// ReviewStackTTL is the time, such as 72h, after which the review stacks of a template are
+	// destroyed unless their pull request gets another commit. The public API does not have it.
+	ReviewStackTTL string `json:"reviewStackTTL,omitempty"`
 }
 
 // VCSSettings are the same triggers for a repository of any provider.

@@ -1,6 +1,10 @@
 package workflow
 
-import "strings"
+import (
+	"fmt"
+	"strings"
+	"time"
+)
 
 // Triggers are what settings say about a repository in gitHub or vcs.
 type Triggers struct {
@@ -94,4 +98,30 @@ func (s *Settings) DropCredentials() {
 	if g := s.Git(); g != nil {
 		g.GitAuth = nil
 	}
+}
+
+// ReviewTTL returns the time after which review stacks are destroyed, or 0 for never.
+func (g GitHubSettings) ReviewTTL() (time.Duration, error) {
+	if g.ReviewStackTTL == "" {
+		return 0, nil
+	}
+	d, err := time.ParseDuration(g.ReviewStackTTL)
+	if err != nil || d < time.Minute {
+		return 0, fmt.Errorf("%q is not a time of at least a minute, such as 72h", g.ReviewStackTTL)
+	}
+	return d, nil
+}
+
+// ForReview makes the settings of a template those of a review stack, which no event of the repository
+// deploys by itself. command runs before the other commands.
+func (s *Settings) ForReview(command string) {
+	for _, g := range []*GitHubSettings{s.GitHub, s.vcsTriggers()} {
+		if g != nil {
+			*g = GitHubSettings{Repository: g.Repository, InstallationID: g.InstallationID}
+		}
+	}
+	if s.OperationContext == nil {
+		s.OperationContext = &OperationContext{}
+	}
+	s.OperationContext.PreRunCommands = append([]string{command}, s.OperationContext.PreRunCommands...)
 }

@@ -59,11 +59,17 @@ func (s *Service) Definition(ctx context.Context, p identity.Principal, jobID st
 		if err := tx.SaveJob(*job); err != nil {
 			return err
 		}
+		scope := identity.JobScope(job.StackID, d.Operation, set.Option(), requester)
+		if review, err := tx.ReviewStackOf(job.StackID); err == nil {
+			scope = scope.WithTemplate(review.TemplateID)
+		} else if !errors.Is(err, store.ErrNotFound) {
+			return err
+		}
 		return tx.InsertToken(store.Token{
 			ID: identity.NewID(), Hash: hash, Kind: store.JobToken, Name: "deployment #" + strconv.FormatInt(d.Version, 10),
 			OrgID: job.OrgID, PoolID: job.PoolID, JobID: job.ID, Epoch: job.Epoch, DeploymentID: job.DeploymentID,
 			StackID: job.StackID, UserID: d.RequestedBy, CreatedBy: d.RequestedBy, CreatedAt: now,
-			Scope: identity.JobScope(job.StackID, d.Operation, set.Option(), requester).As(set.Role()).String(),
+			Scope: scope.As(set.Role()).String(),
 		})
 	}, func(tx *store.Tx) {
 		_, _ = tx.Deployment(p.DeploymentID)

@@ -146,6 +146,51 @@ func (s *Service) changeSettings(ctx context.Context, p identity.Principal, st s
 	return out, nil
 }
 
+// ReadSettings returns the settings of a stack, or nil if it has none.
+func (s *Service) ReadSettings(tx *store.Tx, stackID string) (*workflow.Settings, error) {
+	set, _, err := storedSettings(tx, stackID)
+	return set, err
+}
+
+// CopySettings gives a stack the settings of another, after change, in the caller's transaction. source
+// is the kind of the client. The stack does not watch the repository in the settings.
+func (s *Service) CopySettings(ctx context.Context, tx *store.Tx, from, to store.Stack, source string, change func(*workflow.Settings)) error {
+	set, _, err := storedSettings(tx, from.ID)
+	if err != nil {
+		return err
+	}
+	if set == nil {
+		return fault.NotFound("Not Found: stack '%s' has no deployment settings", from.Ref())
+	}
+	err = set.EachSecret(func(v *workflow.Secret) error {
+		if !v.IsSecret() {
+			return nil
+		}
+		plain, err := s.reveal(ctx, from.ID, v)
+		if err != nil {
+			return err
+		}
+		*v = workflow.SecretValue(plain)
+		return s.sealSecret(ctx, to.ID, v)
+	})
+	if err != nil {
+		return fmt.Errorf("copying the secrets of deployment settings: %w", err)
+	}
+	change(set)
+	doc, err := json.Marshal(set)
+	if err != nil {
+		return fmt.Errorf("encoding deployment settings: %w", err)
+	}
+	_, old, err := storedSettings(tx, to.ID)
+	if err != nil {
+		return err
+	}
+	queueChanged(tx, to.OrgID, to.ID)
+	return tx.SaveDeploymentSettings(store.DeploymentSettings{
+		StackID: to.ID, Document: string(doc), Source: source, Version: old.Version + 1, PoolID: set.AgentPoolID, UpdatedAt: tx.Now(),
+	})
+}
+
 func documentOf(set *workflow.Settings) ([]byte, error) {
 	if set == nil {
 		return []byte("{}"), nil

@@ -118,55 +118,19 @@ type NewStack struct {
 
 // Create creates a stack.
 func (s *Service) Create(ctx context.Context, p identity.Principal, n NewStack) (store.Stack, error) {
-	if !p.CanCreateStack(n.Org.ID) {
-		return store.Stack{}, fault.Forbidden("Forbidden: %s may not create stacks in %s", p.Name(), n.Org.Name)
-	}
-	if err := checkName("project", n.Project); err != nil {
-		return store.Stack{}, err
-	}
-	if err := checkName("stack", n.Name); err != nil {
-		return store.Stack{}, err
-	}
-	if err := checkTags(n.Tags); err != nil {
-		return store.Stack{}, err
-	}
-	tags := map[string]string{"pulumi:project": n.Project}
-	maps.Copy(tags, n.Tags)
-	st := store.Stack{
-		ID: identity.NewID(), OrgID: n.Org.ID, OrgName: n.Org.Name, Project: n.Project, Name: n.Name,
-		CreatedBy: p.Creator(), CreatedAt: time.Now().UTC(), Config: n.Config,
-	}
-	err := s.db.Write(ctx, func(tx *store.Tx) error {
-		if err := tx.InsertStack(st); err != nil {
-			return err
-		}
-		teams, err := identity.CheckTeams(tx, n.Org, n.Teams)
-		if err != nil {
-			return err
-		}
-		for _, t := range teams {
-			if err := tx.SaveTeamStack(store.TeamStack{TeamID: t.ID, StackID: st.ID, Permission: store.WritePermission}); err != nil {
-				return err
-			}
-		}
-		if p.TeamID != "" {
-			if err := tx.SaveTeamStack(store.TeamStack{TeamID: p.TeamID, StackID: st.ID, Permission: store.AdminPermission}); err != nil {
-				return err
-			}
-		}
-		if err := tx.SetStackTags(st.ID, tags); err != nil {
-			return err
-		}
-		if err := audit.Record(ctx, tx, audit.Entry{OrgID: st.OrgID, Action: audit.StackCreated, Subject: subjectOf(st)}); err != nil {
-			return err
-		}
-		return record(tx, p, st, webhooks.StackCreated, "created")
+	var st store.Stack
+	err := s.db.Write(ctx, func(tx *store.Tx) (err error) {
+		st, err = s.CreateIn(ctx, tx, p, n)
+		return err
 	})
 	if errors.Is(err, store.ErrConflict) {
 		return store.Stack{}, fault.Conflict("Conflict: stack '%s' already exists", st.Ref())
 	}
+	if err != nil && fault.KindOf(err) == "" {
+		err = fmt.Errorf("creating a stack: %w", err)
+	}
 	if err != nil {
-		return store.Stack{}, fmt.Errorf("creating a stack: %w", err)
+		return store.Stack{}, err
 	}
 	if n.State != nil {
 		if _, err := s.Import(ctx, p, st, n.State); err != nil {
@@ -177,6 +141,53 @@ func (s *Service) Create(ctx context.Context, p identity.Principal, n NewStack) 
 		}
 	}
 	return st, nil
+}
+
+// CreateIn creates a stack without a state in the caller's transaction. After an error, the caller must
+// roll back the transaction, unless the error has a [fault.Kind].
+func (s *Service) CreateIn(ctx context.Context, tx *store.Tx, p identity.Principal, n NewStack) (store.Stack, error) {
+	st := store.Stack{
+		ID: identity.NewID(), OrgID: n.Org.ID, OrgName: n.Org.Name, Project: n.Project, Name: n.Name,
+		CreatedBy: p.Creator(), CreatedAt: time.Now().UTC(), Config: n.Config,
+	}
+	if !p.CanCreateStack(n.Org.ID) {
+		return st, fault.Forbidden("Forbidden: %s may not create stacks in %s", p.Name(), n.Org.Name)
+	}
+	if err := checkName("project", n.Project); err != nil {
+		return st, err
+	}
+	if err := checkName("stack", n.Name); err != nil {
+		return st, err
+	}
+	if err := checkTags(n.Tags); err != nil {
+		return st, err
+	}
+	teams, err := identity.CheckTeams(tx, n.Org, n.Teams)
+	if err != nil {
+		return st, err
+	}
+	if err := tx.InsertStack(st); err != nil {
+		return st, err
+	}
+	for _, t := range teams {
+		if err := tx.SaveTeamStack(store.TeamStack{TeamID: t.ID, StackID: st.ID, Permission: store.WritePermission}); err != nil {
+			return st, err
+		}
+	}
+	if p.TeamID != "" {
+		if err := tx.SaveTeamStack(store.TeamStack{TeamID: p.TeamID, StackID: st.ID, Permission: store.AdminPermission}); err != nil {
+			return st, err
+		}
+	}
+	tags := map[string]string{"pulumi:project": n.Project}
+	maps.Copy(tags, n.Tags)
+	if err := tx.SetStackTags(st.ID, tags); err != nil {
+		return st, err
+	}
+	if err := audit.Record(ctx, tx, audit.Entry{OrgID: st.OrgID, Action: audit.StackCreated, Subject: subjectOf(st)}); err != nil {
+		return st, err
+	}
+	return st, record(tx, p, st, webhooks.StackCreated, "created")
 }
 
 // subjectOf returns a stack as the audit log names it.

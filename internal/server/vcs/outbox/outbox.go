@@ -72,8 +72,6 @@ type Decision struct {
 	Subject
 	// Approval is set if nothing runs before a member approves the commit.
 	Approval bool
-	// Note is a sentence for the comment about something that a user must correct, or "".
-	Note string
 }
 
 // Decide records a decision, so that the report on the whole commit concludes even if no deployment
@@ -87,7 +85,15 @@ func Decide(tx *store.Tx, d Decision) error {
 	if err != nil || d.Pull == 0 {
 		return err
 	}
-	return want(tx, d.comment(), func(r *store.VCSReport) { r.Note = d.Note })
+	return want(tx, d.comment(), nil)
+}
+
+// Again makes the report on a whole commit and the comment of its pull request be sent again.
+func Again(tx *store.Tx, s Subject) error {
+	if err := want(tx, s.report(Aggregate, ""), nil); err != nil {
+		return err
+	}
+	return want(tx, s.comment(), nil)
 }
 
 // Changed records that the status of a stack's deployment has changed, if it is reported.

@@ -12,6 +12,7 @@ import (
 
 	"workflowagent/internal/redact"
 	"workflowagent/internal/server/stacks/changes"
+	"workflowagent/internal/termtext"
 	"workflowagent/internal/workflow"
 )
 
@@ -233,6 +234,9 @@ func (w *writer) quiet(stacks []Stack) bool {
 
 // maxStatus is the maximum length of the summary of a status; GitHub accepts 140 characters.
 const maxStatus = 140
+
+// Text returns a sentence as the summary of a status.
+func Text(s string) string { return termtext.OneLine(s, maxStatus) }
 
 // Line returns the state of a deployment as one line of plain text.
 func Line(s Stack, secrets *redact.Set) string {

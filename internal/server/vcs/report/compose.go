@@ -48,6 +48,8 @@ type facts struct {
 	repo store.VCSRepo
 	pull store.VCSPull
 	runs []run // the newest of each stack
+	// problems say why review stacks of the pull request are not as wanted.
+	problems []string
 }
 
 func (s *Service) compose(ctx context.Context, to Integration, id string) (message, error) {
@@ -89,6 +91,15 @@ func read(tx *store.Tx, id string) (f facts, err error) {
 	}
 	if err != nil {
 		return f, err
+	}
+	reviews, err := tx.ReviewStacksOfPull(f.row.RepoID, f.row.Pull)
+	if err != nil {
+		return f, err
+	}
+	for _, r := range reviews {
+		if r.Problem != "" && (f.row.CommitID == "" || f.row.CommitID == r.CommitID) {
+			f.problems = append(f.problems, fmt.Sprintf("The review stack %s/%s: %s.", r.Project, r.Name, strings.TrimSuffix(r.Problem, ".")))
+		}
 	}
 	seen := map[string]bool{}
 	for _, c := range list { // the newest first
@@ -186,6 +197,8 @@ func aggregate(f facts) *vcs.Report {
 		out.State, out.Summary = vcs.ReportFailed, fmt.Sprintf("%d of %s failed", count[vcs.ReportFailed], stacksOf(total))
 	case done < total:
 		out.State, out.Summary = vcs.ReportRunning, fmt.Sprintf("%d of %s finished", done, stacksOf(total))
+	case len(f.problems) > 0:
+		out.State, out.Summary = vcs.ReportFailed, render.Text(f.problems[0])
 	case total == 0 && f.row.Note == outbox.NoteApproval:
 		out.State, out.Summary = vcs.ReportAction, "needs approval: a member must approve this commit"
 	case total == 0:
@@ -205,13 +218,10 @@ func stacksOf(n int) string {
 
 // comment returns the comment of a pull request, or nil if there is nothing to say.
 func (s *Service) comment(ctx context.Context, to Integration, f facts) (*vcs.Comment, error) {
-	if to.NoComments || to.NoDraftComments && f.pull.Draft || len(f.runs) == 0 && f.row.Note == "" {
+	if to.NoComments || to.NoDraftComments && f.pull.Draft || len(f.runs)+len(f.problems) == 0 {
 		return nil, nil
 	}
-	c := render.Comment{Marker: f.row.IntegrationID, Secrets: redact.New()}
-	if f.row.Note != "" {
-		c.Notes = []string{f.row.Note}
-	}
+	c := render.Comment{Marker: f.row.IntegrationID, Secrets: redact.New(), Notes: f.problems}
 	for _, r := range f.runs {
 		shown, secrets, err := s.describe(ctx, to, r)
 		if err != nil {
