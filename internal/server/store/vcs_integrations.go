@@ -68,6 +68,7 @@ type VCSRepo struct {
 	CloneURL      string    `db:"clone_url"`
 	TagsKnown     bool      // the ledger contains all tags of the last poll
 	HookAt        time.Time // time of the last delivery; zero if there was none
+	HookedAt      time.Time // time at which the server tried to register its webhook; zero before
 	PollAt        time.Time // time of the next poll
 	PolledAt      time.Time // time of the last successful poll; zero before the first
 	Failures      int64     // failed polls since the last successful one

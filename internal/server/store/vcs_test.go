@@ -23,7 +23,7 @@ func vcsFixture(t *testing.T, db *store.DB) (store.VCSIntegration, store.VCSRepo
 	}
 	r := store.VCSRepo{
 		ID: "repo", IntegrationID: "int", RemoteID: "99", Name: "o/r", CloneURL: "https://git.example/o/r.git", TagsKnown: true,
-		HookAt: instant(3), PollAt: instant(4), PolledAt: instant(5), Failures: 6, Problem: "y", PullCursor: "c", CreatedAt: instant(0),
+		HookAt: instant(3), HookedAt: instant(7), PollAt: instant(4), PolledAt: instant(5), Failures: 6, Problem: "y", PullCursor: "c", CreatedAt: instant(0),
 	}
 	write(t, db, func(tx *store.Tx) error { return errors.Join(tx.InsertIntegration(i), tx.InsertRepo(r)) })
 	return i, r

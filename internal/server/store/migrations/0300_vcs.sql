@@ -36,6 +36,7 @@ CREATE TABLE vcs_repos (
     clone_url      TEXT NOT NULL,
     tags_known     BIGINT NOT NULL,
     hook_at        BIGINT NOT NULL,
+    hooked_at      BIGINT NOT NULL,
     poll_at        BIGINT NOT NULL,
     polled_at      BIGINT NOT NULL,
     failures       BIGINT NOT NULL,

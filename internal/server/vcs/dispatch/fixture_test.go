@@ -48,6 +48,8 @@ type forge struct {
 	asked    map[string]int
 	writers  []string
 	onHead   func()
+	hooks    int
+	hook     vcs.Hook
 }
 
 func newForge() *forge {
@@ -142,6 +144,14 @@ func (f *forge) Pulls(context.Context, vcs.RepoID, vcs.Cursor) (all []vcs.Pull, 
 
 func (f *forge) MayWrite(_ context.Context, _ vcs.RepoID, a vcs.Account) (bool, error) {
 	return slices.Contains(f.writers, a.ID), f.err
+}
+
+func (f *forge) EnsureHook(_ context.Context, _ vcs.RepoID, h vcs.Hook) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.hooks++
+	f.hook = h
+	return f.ask("hook")
 }
 
 func (f *forge) set(change func()) {

@@ -9,6 +9,8 @@ import (
 	"sync"
 	"time"
 
+	"github.com/sirupsen/logrus"
+
 	"workflowagent/internal/retry"
 	"workflowagent/internal/server/identity"
 	"workflowagent/internal/server/store"
@@ -213,6 +215,7 @@ func (s *Service) poll(ctx context.Context, r store.VCSRepo) error {
 	if ask {
 		f, err = s.ask(ctx, i, r, all)
 	}
+	hooked := err == nil && s.ensureHook(ctx, i, r, set)
 	return s.db.Write(context.WithoutCancel(ctx), func(tx *store.Tx) error {
 		cur, readErr := tx.Repo(r.ID)
 		if readErr != nil {
@@ -233,9 +236,35 @@ func (s *Service) poll(ctx context.Context, r store.VCSRepo) error {
 		if err := s.compare(tx, i, &cur, f); err != nil {
 			return err
 		}
+		if hooked {
+			cur.HookedAt = i.ModifiedAt
+		}
 		cur.PollAt, cur.PolledAt, cur.Failures, cur.Problem = tx.Now().Add(retry.Spread(s.pollInterval(cur, set, tx.Now()))), tx.Now(), 0, ""
 		return tx.SaveRepo(cur)
 	})
+}
+
+// ensureHook registers the server's webhook, or repairs it after the integration changed. It returns
+// whether it tried to. Polls replace a webhook that cannot be registered, for example because the
+// integration's token lacks the right.
+func (s *Service) ensureHook(ctx context.Context, i store.VCSIntegration, r store.VCSRepo, set integrations.Settings) bool {
+	if set.Events == integrations.EventsPoll || i.AppID != "" || !r.HookedAt.Before(i.ModifiedAt) {
+		return false
+	}
+	client, err := s.opts.Integrations.Client(ctx, i)
+	hooker, ok := client.(vcs.Hooker)
+	if err != nil || !ok {
+		return false
+	}
+	secrets, err := s.opts.Integrations.HookSecrets(ctx, i, i.ModifiedAt)
+	if err != nil || len(secrets) == 0 {
+		return false
+	}
+	err = hooker.EnsureHook(ctx, repoID(r), vcs.Hook{URL: s.opts.Integrations.HookURL(i), Secret: string(secrets[0])})
+	if err != nil {
+		s.log.WithError(err).WithFields(logrus.Fields{"integration_id": i.ID, "repository": r.Name}).Warn("registering the webhook failed; the repository is polled")
+	}
+	return true
 }
 
 func (s *Service) pollInterval(r store.VCSRepo, set integrations.Settings, now time.Time) time.Duration {

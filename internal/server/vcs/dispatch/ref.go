@@ -32,6 +32,19 @@ func seenOf(tx *store.Tx, repoID, ref string) (vcs.Seen, error) {
 // stack in the transaction that advances the ledger.
 func (s *Service) processRef(ctx context.Context, v *situation) error {
 	e := v.event
+	if !watched(e, v.watches) {
+		return s.db.Write(ctx, func(tx *store.Tx) error {
+			row, err := pending(tx, v.row.ID)
+			if err != nil {
+				return ignoreChanged(err)
+			}
+			all, err := watches(tx, v.repo)
+			if err != nil || watched(e, all) {
+				return errors.Join(err, errChanged)
+			}
+			return s.decideRef(ctx, tx, v, row, e, all, vcs.Files{})
+		})
+	}
 	var seen vcs.Seen
 	repeated := false
 	err := s.db.Read(ctx, func(tx *store.Tx) (err error) {
@@ -87,6 +100,17 @@ func (s *Service) processRef(ctx context.Context, v *situation) error {
 		}
 		return s.decideRef(ctx, tx, v, row, e, all, files)
 	})
+}
+
+// watched reports whether a stack deploys the branch, or tags. The ledger contains no other refs, and
+// the forge is not asked about them.
+func watched(e vcs.Event, all []vcs.Watch) bool {
+	for _, w := range all {
+		if e.Kind == vcs.KindTag && w.DeployTags || w.DeployCommits && w.Branch != "" && e.Ref == vcs.BranchPrefix+w.Branch {
+			return true
+		}
+	}
+	return false
 }
 
 func ignoreChanged(err error) error {

@@ -8,6 +8,7 @@ import (
 	"workflowagent/internal/dev/storetest"
 	"workflowagent/internal/server/store"
 	"workflowagent/internal/server/vcs"
+	"workflowagent/internal/server/vcs/integrations"
 )
 
 const commits = `"deployCommits":true`
@@ -185,6 +186,47 @@ func TestPushRows(t *testing.T) {
 			s.settings(st, commits)
 			s.poll()
 			s.wantDeployed(st)
+		},
+		"row 28: trigger switched on again between two polls": func(_ *testing.T, s *site) {
+			st := s.stack("dev", commits+`,"deployTags":true`)
+			s.forge.refs["refs/tags/v1"] = one
+			s.poll()
+			s.settings(st, `"deployCommits":false`)
+			s.forge.refs["refs/heads/main"], s.forge.refs["refs/tags/v1"] = two, two
+			s.settings(st, commits+`,"deployTags":true`)
+			s.poll()
+			s.wantDeployed(st)
+		},
+		"rows 2, 3: refs that nothing deploys": func(t *testing.T, s *site) {
+			off, dev := s.stack("off", `"deployCommits":false`), s.stack("dev", commits)
+			s.settings(dev, `"deployTags":true`)
+			s.poll()
+			s.deliver("", push(one, two))
+			s.process()
+			s.wantReason(off, vcs.ReasonTriggerOff)
+			other := push(one, two)
+			other.Ref = "refs/heads/feature"
+			s.deliver("", other)
+			s.process()
+			s.wantDeployed(off)
+			s.wantDeployed(dev)
+			if s.forge.asked["head"] != 0 {
+				t.Error("asked the forge about refs that nothing deploys")
+			}
+		},
+		"webhook": func(t *testing.T, s *site) {
+			s.stack("dev", commits)
+			s.poll()
+			s.poll()
+			if s.forge.hooks != 1 || s.forge.hook != (vcs.Hook{URL: "https://server.test/workflow/github/" + s.id, Secret: s.secret}) {
+				t.Errorf("registered %d webhooks, the last with the address %s", s.forge.hooks, s.forge.hook.URL)
+			}
+			_, secret, err := s.forges.Update(t.Context(), s.org, s.id, integrations.Change{Rotate: true})
+			s.must(err)
+			s.poll()
+			if s.forge.hooks != 2 || s.forge.hook.Secret != secret {
+				t.Error("the webhook does not use the new secret")
+			}
 		},
 		"row 31: three stacks": func(t *testing.T, s *site) {
 			a, b, c := s.stack("a", commits+`,"paths":["a/**"]`), s.stack("b", commits+`,"paths":["b/**"]`), s.stack("c", commits)

@@ -334,7 +334,7 @@ func (s *Service) rewatch(tx *store.Tx, i store.VCSIntegration) error {
 		case fault.KindOf(err) != "" || err == nil && !ok: // ambiguous, or no longer allowed
 			err = tx.DeleteWatch(st.ID)
 		case err == nil:
-			err = s.save(tx, w)
+			err = s.save(tx, w, before)
 		}
 		if err != nil {
 			return err

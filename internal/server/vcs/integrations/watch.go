@@ -35,24 +35,50 @@ func (s *Service) Watch(tx *store.Tx, p identity.Principal, st store.Stack, set 
 			return fault.Forbidden("Forbidden: the settings name another repository of an integration, whose credentials the stack's deployments then use: this needs the permission %q on stack %s", "admin", st.Ref())
 		}
 	}
-	return s.save(tx, w)
+	return s.save(tx, w, before)
 }
 
-// save stores a watch, and has its repository found or polled now.
-func (s *Service) save(tx *store.Tx, w store.VCSWatch) error {
+// save stores a watch, and has its repository found or polled now. before is the watch that it
+// replaces, or zero.
+func (s *Service) save(tx *store.Tx, w, before store.VCSWatch) error {
 	w.FindAt, w.Failures, w.Problem = tx.Now(), 0, ""
 	if w.RepoID != "" {
-		r, err := tx.Repo(w.RepoID)
-		if err != nil {
-			return err
+		if before.RepoID != w.RepoID {
+			before = store.VCSWatch{}
 		}
-		r.PollAt = tx.Now()
-		if err := tx.SaveRepo(r); err != nil {
+		if err := prepare(tx, w, before); err != nil {
 			return err
 		}
 	}
 	tx.Notify(Topic, w.IntegrationID)
 	return tx.SaveWatch(w)
+}
+
+// prepare has the repository of a watch polled now. The ledger forgets what no stack has watched until
+// now, because it can be outdated: the commit is recorded again, so that switching on a trigger
+// deploys nothing.
+func prepare(tx *store.Tx, w, before store.VCSWatch) error {
+	all, err := tx.WatchesOfRepo(w.RepoID)
+	if err != nil {
+		return err
+	}
+	commits, tags := before.DeployCommits && before.Branch == w.Branch, before.DeployTags
+	for _, o := range all {
+		if o.StackID != w.StackID {
+			commits, tags = commits || o.DeployCommits && o.Branch == w.Branch, tags || o.DeployTags
+		}
+	}
+	if w.DeployCommits && !commits {
+		if err := tx.DeleteRef(w.RepoID, vcs.BranchPrefix+w.Branch); err != nil {
+			return err
+		}
+	}
+	r, err := tx.Repo(w.RepoID)
+	if err != nil {
+		return err
+	}
+	r.PollAt, r.TagsKnown = tx.Now(), r.TagsKnown && tags
+	return tx.SaveRepo(r)
 }
 
 // watchOf returns what settings say about a repository. before is the current watch of the stack, or
