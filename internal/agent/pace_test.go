@@ -245,3 +245,26 @@ func TestRefusedPolls(t *testing.T) {
 		})
 	}
 }
+
+// TestDrainOnTheServer lets a server report for some polls that an administrator has drained the
+// agent. The agent continues to poll, and logs each change once.
+func TestDrainOnTheServer(t *testing.T) {
+	var out strings.Builder
+	logged := func(o *agent.Options) {
+		logger := logrus.New()
+		logger.SetOutput(&out)
+		o.Log = logrus.NewEntry(logger)
+	}
+	at, _ := pace(t, 10*time.Minute, logged, func(n int, _ *http.Request) (*http.Response, error) {
+		if n > 1 && n < 5 {
+			return empty(protocol.HeaderAgentDrained, "true"), nil
+		}
+		return empty(), nil
+	})
+	gaps(t, at, 9, time.Minute, 66*time.Second)
+	for _, text := range []string{"has drained this agent on the server", "hands out jobs to this agent again"} {
+		if n := strings.Count(out.String(), text); n != 1 {
+			t.Errorf("the log contains %q %d times, want once:\n%s", text, n, out.String())
+		}
+	}
+}

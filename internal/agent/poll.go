@@ -141,6 +141,13 @@ func (p *poller) once() time.Duration {
 		a.log.Info("polling the server succeeded again")
 	}
 	p.answered, p.errors, p.problem = true, 0, ""
+	if a.board.drained(result.Drained) {
+		if result.Drained {
+			a.log.Info("an administrator has drained this agent on the server: the server hands out no jobs to it; its jobs continue")
+		} else {
+			a.log.Info("the server hands out jobs to this agent again")
+		}
+	}
 	p.renew()
 	if result.Held {
 		p.known = true

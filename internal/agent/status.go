@@ -29,6 +29,7 @@ type board struct {
 	answered  time.Time // time of the last successful poll; zero before the first
 	pollError string    // error of the last poll
 	pollSince time.Time // the time at which polls last changed between success and failure; zero before the first poll
+	noJobs    bool      // the server hands out no jobs, because an administrator has drained the agent
 }
 
 type shownJob struct {
@@ -38,6 +39,14 @@ type shownJob struct {
 
 func newBoard() *board {
 	return &board{started: time.Now(), jobs: map[string]*shownJob{}}
+}
+
+// drained records whether the server hands out no jobs. It reports whether that has changed.
+func (b *board) drained(drained bool) (changed bool) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	changed, b.noJobs = b.noJobs != drained, drained
+	return changed
 }
 
 func (b *board) polled(err error) {
@@ -146,6 +155,9 @@ func (b *board) fill(r *status.Report) {
 	r.StartedAt = b.started
 	r.Ended = append([]status.Outcome{}, b.ended...)
 	r.Server.Error = b.pollError
+	if b.noJobs {
+		r.Problems = append(r.Problems, "An administrator has drained this agent on the server: it gets no jobs until the administrator resumes it.")
+	}
 	r.Server.Connected = !b.answered.IsZero() && b.pollError == "" && !r.Server.BreakerOpen
 	r.Server.LastPoll, r.Server.Since = known(b.answered), known(b.pollSince)
 	for _, shown := range b.jobs {

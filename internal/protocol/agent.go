@@ -50,6 +50,7 @@ func (c *Client) Poll(ctx context.Context, token string, p PollRequest) (PollRes
 	result := PollResult{
 		Held:       p.Wait > 0 && heldBy(a.header.Values(HeaderPreferenceApplied)),
 		RetryAfter: parseRetryAfter(a.header.Get("Retry-After"), time.Now()),
+		Drained:    a.header.Get(HeaderAgentDrained) == "true",
 	}
 	if a.status == http.StatusNoContent || len(a.body) == 0 {
 		return result, nil

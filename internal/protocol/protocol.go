@@ -26,6 +26,10 @@ const (
 	HeaderPreferenceApplied = "Preference-Applied" // "wait": the server holds polls, even if it responded to this one at once
 )
 
+// HeaderAgentDrained is "true" in the response to a poll of an agent that gets no jobs because an
+// administrator of the server has drained it. It is an extension.
+const HeaderAgentDrained = "X-Workflow-Agent-Drained"
+
 // Headers of the response to a status call. All are extensions.
 const (
 	HeaderAgentPool   = "X-Workflow-Agent-Pool"   // id of the token's pool
@@ -67,6 +71,7 @@ type PollResult struct {
 	Job        *PollResponse // nil: no work
 	Held       bool          // the server applied the wait: poll again at once
 	RetryAfter time.Duration // 0: the server requested no pause
+	Drained    bool          // the server hands out no jobs to this agent, because an administrator has drained it
 }
 
 // Phase is the stage of a job at an agent or runner.

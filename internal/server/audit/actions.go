@@ -23,6 +23,8 @@ const (
 	PoolChanged            Action = "pool.changed"
 	PoolDeleted            Action = "pool.deleted"
 	PoolDefaultSet         Action = "pool.default-changed"
+	AgentDrained           Action = "agent.drained"
+	AgentResumed           Action = "agent.resumed"
 	IssuerCreated          Action = "issuer.created"
 	IssuerChanged          Action = "issuer.changed"
 	IssuerPoliciesChanged  Action = "issuer.policies-changed"
@@ -70,7 +72,7 @@ const (
 var actions = []Action{
 	OrganizationCreated, DefaultPermissionSet, UserCreated, MemberAdded, MemberRoleChanged, MemberRemoved,
 	TeamCreated, TeamChanged, TeamDeleted, TokenCreated, TokenRevoked, TokenExchanged,
-	PoolCreated, PoolChanged, PoolDeleted, PoolDefaultSet, IssuerCreated, IssuerChanged, IssuerPoliciesChanged, IssuerDeleted,
+	PoolCreated, PoolChanged, PoolDeleted, PoolDefaultSet, AgentDrained, AgentResumed, IssuerCreated, IssuerChanged, IssuerPoliciesChanged, IssuerDeleted,
 	WebhookCreated, WebhookChanged, WebhookDeleted, StackCreated, StackRenamed, StackTransferred, StackDeleted,
 	StackOwnerChanged, StackPermissionChanged, StackTagsChanged, StackConfigChanged, StackAnnotated, StateImported, UpdateCancelled,
 	SettingsChanged, SettingsDeleted, ScheduleCreated, ScheduleChanged, SchedulePaused, ScheduleResumed, ScheduleDeleted,

@@ -174,6 +174,12 @@ func (a *auditor) changePools() {
 	a.change(base+"/{pool}/edit "+id, "name", "us")
 	a.change(base+"/{pool}/tokens "+id, "description", "second")
 	a.change(base + "/{pool}/tokens/{token}/revoke " + id + " " + a.found("/acme/-/pools/"+id, `tokens/([^/"]+)/revoke`))
+	var pool struct{ TokenValue string }
+	a.API(http.MethodPost, "/api/orgs/acme/agent-pools/"+id+"/tokens", map[string]string{"description": "agent"}, &pool)
+	v := visitor{a.t, a.Server, a.browser, a.URL}
+	v.pollWith(pool.TokenValue)
+	a.change(base + "/{pool}/agents/{agent}/drain " + id + " a1")
+	a.change(base + "/{pool}/agents/{agent}/resume " + id + " a1")
 	a.change(base+"/{pool}/delete "+id, "confirm", "us")
 }
 

@@ -68,15 +68,21 @@ func (v *visitor) deploy(stack string) string {
 // poll claims a deployment for the agent "a1" of a pool, and returns its id.
 func (v *visitor) poll(token string) string {
 	v.t.Helper()
+	var claim struct{ DeploymentID string }
+	if err := json.Unmarshal([]byte(v.pollWith(token).Body), &claim); err != nil {
+		v.t.Fatalf("polling: %v", err)
+	}
+	return claim.DeploymentID
+}
+
+// pollWith polls as the agent "a1" of a pool.
+func (v *visitor) pollWith(token string) consoletest.Page {
+	v.t.Helper()
 	req := v.browser.Request(http.MethodGet, "/api/deployments/poll", nil)
 	req.Header.Set("Authorization", "token "+token)
 	req.Header.Set(protocol.HeaderAgentID, "a1")
 	req.Header.Set(protocol.HeaderAgentHostname, "build-1")
-	var claim struct{ DeploymentID string }
-	if err := json.Unmarshal([]byte(v.browser.Do(req).Body), &claim); err != nil {
-		v.t.Fatalf("polling: %v", err)
-	}
-	return claim.DeploymentID
+	return v.browser.Do(req)
 }
 
 func (v *visitor) contains(what, text string, wants ...string) {
@@ -204,5 +210,37 @@ func TestPoolsOfMembers(t *testing.T) {
 	}
 	if p := member.Get("/-/server"); p.Status != http.StatusForbidden {
 		t.Errorf("the server's page for a member: status %d, want 403", p.Status)
+	}
+}
+
+// TestDrain drains an agent, which then gets no deployment until it is resumed.
+func TestDrain(t *testing.T) {
+	v := visit(t)
+	var pool struct{ ID, TokenValue string }
+	v.server.API(http.MethodPost, "/api/orgs/acme/agent-pools", map[string]any{"name": "eu"}, &pool)
+	v.pollWith(pool.TokenValue)
+	agent := "/acme/-/pools/" + pool.ID + "/agents/a1"
+	v.post(agent+"/drain", nil, http.StatusSeeOther)
+	v.stack("prod")
+	id := v.deploy("prod")
+	if p := v.pollWith(pool.TokenValue); p.Status != http.StatusNoContent || p.Header.Get(protocol.HeaderAgentDrained) != "true" {
+		t.Errorf("the poll of a drained agent: status %d, headers %v", p.Status, p.Header)
+	}
+	if text := v.page(agent); !strings.Contains(text, "Drained by admin") || !strings.Contains(text, "Hand out deployments again") {
+		t.Errorf("the page of a drained agent: %s", text)
+	}
+	if text := v.page("/acme/-/pools/" + pool.ID); !strings.Contains(text, "takes no jobs") || !strings.Contains(text, "they are drained") {
+		t.Errorf("the page of the pool: %s", text)
+	}
+	ada := &visitor{t, v.server, v.server.SignInWith(v.server.AddUser("ada", "member")), v.url}
+	if text := ada.page(agent); strings.Contains(text, "Hand out") || !strings.Contains(text, "Drained by admin") {
+		t.Errorf("a member sees %s", text)
+	}
+	v.post(agent+"/resume", nil, http.StatusSeeOther)
+	if got := v.poll(pool.TokenValue); got != id {
+		t.Errorf("a resumed agent gets %q, want %s", got, id)
+	}
+	if text := ada.page(agent); strings.Contains(text, "Drain the agent") {
+		t.Errorf("a member may drain: %s", text)
 	}
 }

@@ -46,7 +46,8 @@ func TestBuiltInPool(t *testing.T) {
 
 		take := func(as identity.Principal, agent, want string) *deployments.Claim {
 			t.Helper()
-			c, err := p.service.Poll(t.Context(), as, p.request(agent, 0))
+			answer, err := p.service.Poll(t.Context(), as, p.request(agent, 0))
+			c := answer.Claim
 			p.must(err)
 			if c == nil || c.Job.DeploymentID != want {
 				t.Fatalf("%s got %+v, want deployment %s", agent, c, want)

@@ -32,7 +32,8 @@ func TestHeldPollsRespectTheLimit(t *testing.T) {
 		for i := range agents {
 			wg.Go(func() {
 				for ctx.Err() == nil {
-					c, err := p.service.Poll(ctx, p.agent, p.request(fmt.Sprint("agent", i), 20*time.Second))
+					answer, err := p.service.Poll(ctx, p.agent, p.request(fmt.Sprint("agent", i), 20*time.Second))
+					c := answer.Claim
 					if ctx.Err() != nil || c == nil {
 						continue
 					}
@@ -71,7 +72,8 @@ func TestRepeatedPollBehindAnother(t *testing.T) {
 		p := newPlant(t, db, deployments.Options{})
 		id := p.deploy(p.stack("dev"))
 		r := p.request("b", 0)
-		lost, err := p.service.Poll(t.Context(), p.agent, r)
+		answer, err := p.service.Poll(t.Context(), p.agent, r)
+		lost := answer.Claim
 		p.must(err)
 		ctx, cancel := context.WithCancel(t.Context())
 		var wg sync.WaitGroup
@@ -86,7 +88,8 @@ func TestRepeatedPollBehindAnother(t *testing.T) {
 		})
 		r.Wait = 50 * time.Second
 		began := time.Now()
-		again, err := p.service.Poll(t.Context(), p.agent, r)
+		repeated, err := p.service.Poll(t.Context(), p.agent, r)
+		again := repeated.Claim
 		p.must(err)
 		if again == nil || again.Job.DeploymentID != id || again.Job.Epoch != lost.Job.Epoch {
 			t.Errorf("the repeated poll got %+v, want the job of %s", again, id)

@@ -105,7 +105,8 @@ func (p *plant) deploy(st store.Stack) string {
 
 func (p *plant) poll(agent string) *deployments.Claim {
 	p.t.Helper()
-	c, err := p.service.Poll(p.t.Context(), p.agent, p.request(agent, 0))
+	answer, err := p.service.Poll(p.t.Context(), p.agent, p.request(agent, 0))
+	c := answer.Claim
 	p.must(err)
 	return c
 }

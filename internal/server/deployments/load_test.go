@@ -55,7 +55,8 @@ func TestPoolLoad(t *testing.T) {
 
 		take := p.request("a", 0)
 		take.Agent.Slots = 2
-		claim, err := p.service.Poll(t.Context(), p.agent, take)
+		answer, err := p.service.Poll(t.Context(), p.agent, take)
+		claim := answer.Claim
 		p.must(err)
 		want("claimed", deployments.Load{Queued: 2, Claimable: 1, OldestWait: time.Second, Running: 1, Agents: 1, BusySlots: 1, IdleSlots: 1})
 

@@ -27,85 +27,96 @@ type Poll struct {
 // goneTimeout bounds the cleanup after a client has disconnected.
 const goneTimeout = 10 * time.Second
 
-// Poll claims a job. It returns nil if no job becomes claimable within r.Wait.
-func (s *Service) Poll(ctx context.Context, p identity.Principal, r Poll) (*Claim, error) {
+// Answer is the answer to a poll.
+type Answer struct {
+	Claim *Claim // nil: no job
+	// Drained reports whether the agent gets no jobs because an administrator has drained it.
+	Drained bool
+}
+
+// Poll claims a job. The answer has no claim if no job becomes claimable within r.Wait.
+func (s *Service) Poll(ctx context.Context, p identity.Principal, r Poll) (Answer, error) {
 	r.Agent.OrgID, r.Agent.PoolID = p.Org.ID, p.PoolID
 	r.Agent.Hold = r.Wait
 	if err := s.opts.Pools.Seen(ctx, r.Agent); err != nil {
-		return nil, err
+		return Answer{}, err
 	}
-	claim, err := s.poll(ctx, p, r)
-	if claim != nil {
-		claim.IdentityToken = s.firstIdentityToken(ctx, claim)
+	a, err := s.poll(ctx, p, r)
+	if a.Claim != nil {
+		a.Claim.IdentityToken = s.firstIdentityToken(ctx, a.Claim)
 	}
 	if ctx.Err() != nil {
 		after, cancel := context.WithTimeout(context.WithoutCancel(ctx), goneTimeout)
 		defer cancel()
-		if claim != nil {
-			s.handBack(after, claim)
+		if a.Claim != nil {
+			s.handBack(after, a.Claim)
 		}
 		s.opts.Pools.Gone(after, r.Agent)
-		return nil, ctx.Err()
+		return Answer{}, ctx.Err()
 	}
 	if fault.KindOf(err) == fault.KindUnauthenticated {
 		s.opts.Pools.Gone(ctx, r.Agent)
-		return nil, err
+		return Answer{}, err
 	}
 	s.opts.Pools.Answered(r.Agent)
 	if errors.Is(err, errNothing) {
-		return nil, nil
+		err = nil
 	}
-	return claim, err
+	return a, err
 }
 
-func (s *Service) poll(ctx context.Context, p identity.Principal, r Poll) (*Claim, error) {
+func (s *Service) poll(ctx context.Context, p identity.Principal, r Poll) (Answer, error) {
 	c := claimant{OrgID: p.Org.ID, TokenID: p.TokenID, Agent: r.Agent, PollID: r.PollID, Stock: r.Stock}
 	wanted := r.FreeSlots > 0 && (len(r.Types) == 0 || slices.Contains(r.Types, workflow.TypeDeployment))
 	wake, forget := s.held.join(c.OrgID)
 	defer forget()
-	repeated, err := s.look(ctx, c)
+	state, err := s.look(ctx, c)
 	if err != nil {
-		return nil, err
+		return Answer{}, err
 	}
-	if wanted && (r.Wait <= 0 || repeated) {
+	a := Answer{Drained: state.Drained}
+	// A drained agent still gets the answer that it has not received.
+	if wanted && (state.Repeated || r.Wait <= 0 && !state.Drained) {
 		o := s.claim(ctx, []claimant{c})[0]
 		if r.Wait <= 0 || !errors.Is(o.err, errNothing) {
-			return o.claim, o.err
+			a.Claim = o.claim
+			return a, o.err
 		}
 	}
-	if !wanted {
-		o, _ := s.hold(ctx, r.Wait, c.TokenID, wake, nil)
-		return nil, o.err
+	if !wanted || state.Drained {
+		o, _ := s.hold(ctx, r.Wait, c, state.Drained, wake, nil)
+		return a, o.err
 	}
 	w := s.dispatcher.join(c)
-	o, done := s.hold(ctx, r.Wait, c.TokenID, wake, w.got)
-	if done {
-		return o.claim, o.err
+	o, done := s.hold(ctx, r.Wait, c, false, wake, w.got)
+	if !done {
+		ended := o.err
+		if o = s.dispatcher.leave(w); o.claim == nil && ended != nil {
+			o.err = ended // only without a claim: a claim made before the token became invalid is still delivered
+		}
 	}
-	ended := o.err
-	if o = s.dispatcher.leave(w); o.claim == nil && ended != nil {
-		o.err = ended // only without a claim: a claim made before the token became invalid is still delivered
-	}
-	return o.claim, o.err
+	a.Claim = o.claim
+	return a, o.err
 }
 
-// look returns an error if a poll's token became invalid between the request's authentication and
-// the start of the poll. It also reports whether an earlier response to the same poll had a job that
-// the agent might not have received. It ignores database errors, because a claim repeats the checks.
-func (s *Service) look(ctx context.Context, c claimant) (repeated bool, err error) {
+// look returns what must be known to begin a poll, or an error if the poll's token became invalid
+// between the request's authentication and the start of the poll. It ignores database errors, because
+// a claim repeats the checks.
+func (s *Service) look(ctx context.Context, c claimant) (state store.PollState, err error) {
 	err = s.db.ReadOne(ctx, func(tx *store.Tx) (err error) {
-		repeated, err = identity.CheckPoll(tx, c.TokenID, c.Agent.PoolID, c.PollID)
+		state, err = identity.CheckPoll(tx, c.TokenID, c.Agent.PoolID, c.Agent.AgentID, c.PollID)
 		return err
 	})
 	if fault.KindOf(err) == fault.KindUnauthenticated {
-		return false, err
+		return state, err
 	}
-	return repeated, nil
+	return state, nil
 }
 
 // hold waits for an outcome. If none arrives, done is false. In that case, o.err is set if the
-// poll's token has become invalid.
-func (s *Service) hold(ctx context.Context, wait time.Duration, tokenID string, wake <-chan struct{}, got <-chan outcome) (o outcome, done bool) {
+// poll's token has become invalid. hold also ends when the agent is drained, or is no longer, so that
+// the agent polls again.
+func (s *Service) hold(ctx context.Context, wait time.Duration, c claimant, drained bool, wake <-chan struct{}, got <-chan outcome) (o outcome, done bool) {
 	timer := time.NewTimer(wait)
 	defer timer.Stop()
 	for {
@@ -113,7 +124,8 @@ func (s *Service) hold(ctx context.Context, wait time.Duration, tokenID string, 
 		case o = <-got:
 			return o, true
 		case <-wake:
-			if o.err = s.revoked(ctx, tokenID); o.err != nil {
+			var changed bool
+			if changed, o.err = s.ended(ctx, c, drained); changed || o.err != nil {
 				return o, false
 			}
 		case <-timer.C:
@@ -143,12 +155,19 @@ func (s *Service) PoolOf(ctx context.Context, p identity.Principal) (pools.Overv
 	return s.opts.Pools.Get(ctx, p.Org.ID, p.PoolID)
 }
 
-// revoked returns the error for a poll whose token has become invalid, or nil. It ignores database
-// errors, because a claim checks the token again.
-func (s *Service) revoked(ctx context.Context, tokenID string) error {
-	err := s.db.Read(ctx, func(tx *store.Tx) error { return identity.CheckLive(tx, tokenID, tx.Now()) })
-	if fault.KindOf(err) == fault.KindUnauthenticated {
+// ended returns the error for a poll whose token has become invalid, and reports whether the agent is
+// now drained, or no longer. It ignores database errors, because a claim checks the token again.
+func (s *Service) ended(ctx context.Context, c claimant, drained bool) (changed bool, err error) {
+	err = s.db.Read(ctx, func(tx *store.Tx) error {
+		if err := identity.CheckLive(tx, c.TokenID, tx.Now()); err != nil {
+			return err
+		}
+		now, err := tx.Drained(c.Agent.PoolID, c.Agent.AgentID)
+		changed = err == nil && now != drained
 		return err
+	})
+	if fault.KindOf(err) == fault.KindUnauthenticated {
+		return false, err
 	}
-	return nil
+	return changed, nil
 }

@@ -35,7 +35,8 @@ func TestEachJobOnce(t *testing.T) {
 		for i := range agents {
 			wg.Go(func() {
 				for {
-					c, err := p.service.Poll(ctx, p.agent, p.request(fmt.Sprint("agent", i), 10*time.Second))
+					answer, err := p.service.Poll(ctx, p.agent, p.request(fmt.Sprint("agent", i), 10*time.Second))
+					c := answer.Claim
 					select {
 					case <-done:
 						return
@@ -286,7 +287,8 @@ func TestStoppingAnswersHeldRequests(t *testing.T) {
 	go func() { ran <- p.service.Run(ctx) }()
 	polled := make(chan error, 1)
 	go func() {
-		c, err := p.service.Poll(t.Context(), p.agent, p.request("a", time.Minute))
+		answer, err := p.service.Poll(t.Context(), p.agent, p.request("a", time.Minute))
+		c := answer.Claim
 		if c != nil {
 			t.Errorf("claimed %+v", c)
 		}
@@ -303,8 +305,8 @@ func TestStoppingAnswersHeldRequests(t *testing.T) {
 	if err := <-ran; err != nil {
 		t.Errorf("Run: %v", err)
 	}
-	if c, err := p.service.Poll(t.Context(), p.agent, p.request("a", time.Minute)); c != nil || err != nil {
-		t.Errorf("a poll after the end: %+v, %v", c, err)
+	if answer, err := p.service.Poll(t.Context(), p.agent, p.request("a", time.Minute)); answer.Claim != nil || err != nil {
+		t.Errorf("a poll after the end: %+v, %v", answer.Claim, err)
 	}
 	st := p.stack("dev")
 	id := p.deploy(st)

@@ -21,7 +21,8 @@ func TestHandOverBetweenReplicas(t *testing.T) {
 	other := replica(t, p, second)
 	got := make(chan *deployments.Claim, 1)
 	go func() {
-		c, err := other.service.Poll(t.Context(), p.agent, p.request("a", 20*time.Second))
+		answer, err := other.service.Poll(t.Context(), p.agent, p.request("a", 20*time.Second))
+		c := answer.Claim
 		if err != nil {
 			t.Errorf("poll: %v", err)
 		}

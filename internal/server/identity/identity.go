@@ -157,14 +157,13 @@ func expired(t store.Token, now time.Time) bool {
 }
 
 // CheckPoll returns an error unless the token of a poll is still valid, like [CheckLive]. It also
-// reports whether the poll has claimed a job and the claim is still valid. Call it in
-// [store.DB.ReadOne].
-func CheckPoll(tx *store.Tx, tokenID, poolID, pollID string) (repeated bool, err error) {
-	s, err := tx.PollState(tokenID, poolID, pollID)
+// returns what else must be known to begin the poll. Call it in [store.DB.ReadOne].
+func CheckPoll(tx *store.Tx, tokenID, poolID, agentID, pollID string) (store.PollState, error) {
+	s, err := tx.PollState(tokenID, poolID, agentID, pollID)
 	if errors.Is(err, store.ErrNotFound) || err == nil && expired(store.Token{ExpiresAt: s.TokenExpiresAt}, s.Now) {
-		return false, errToken
+		return s, errToken
 	}
-	return s.Repeated, err
+	return s, err
 }
 
 // CheckLive returns an error unless an authenticated token is still valid. Call it in the

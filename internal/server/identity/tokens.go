@@ -11,8 +11,8 @@ import (
 	"workflowagent/internal/server/store"
 )
 
-// PoolTokenTopic is the notification channel for revoked and expired pool tokens. The payload is
-// the organization's id.
+// PoolTokenTopic is the notification channel for what open polls must check again: pool tokens that
+// were revoked, and agents that were drained. The payload is the organization's id.
 const PoolTokenTopic = "pool-tokens"
 
 // NewTokenSpec describes a token to create. The kind determines which fields apply.

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"unicode"
 
@@ -157,6 +158,8 @@ type Overview struct {
 type Agent struct {
 	store.PoolAgent
 	Online bool
+	// Drain is set if the agent is drained.
+	Drain *store.DrainedAgent
 }
 
 // List returns an organization's pools and the id of its default pool, or "" if it has none.
@@ -211,6 +214,10 @@ func overview(tx *store.Tx, pool store.AgentPool, queue store.OrgQueue) (Overvie
 	if err != nil {
 		return o, err
 	}
+	drains, err := tx.Drains(pool.ID)
+	if err != nil {
+		return o, err
+	}
 	now := tx.Now()
 	for _, a := range agents {
 		if now.Sub(a.LastSeenAt) > forgetAfter {
@@ -218,7 +225,11 @@ func overview(tx *store.Tx, pool store.AgentPool, queue store.OrgQueue) (Overvie
 		}
 		online := Online(a, now)
 		o.Online = o.Online || online
-		o.Agents = append(o.Agents, Agent{a, online})
+		shown := Agent{PoolAgent: a, Online: online}
+		if i := slices.IndexFunc(drains, func(d store.DrainedAgent) bool { return d.AgentID == a.AgentID }); i >= 0 {
+			shown.Drain = &drains[i]
+		}
+		o.Agents = append(o.Agents, shown)
 	}
 	return o, nil
 }

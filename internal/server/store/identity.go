@@ -251,22 +251,24 @@ func (tx *Tx) credential(column string, value any) (Credential, error) {
 type PollState struct {
 	TokenExpiresAt time.Time // zero means never
 	Repeated       bool      // the poll has claimed a job, and the claim is still valid
+	Drained        bool      // the agent is drained
 	Now            time.Time // database time
 }
 
 // PollState returns the state of a poll, or [ErrNotFound] if its token does not exist. It runs one
 // statement.
-func (tx *Tx) PollState(tokenID, poolID, pollID string) (PollState, error) {
+func (tx *Tx) PollState(tokenID, poolID, agentID, pollID string) (PollState, error) {
 	return database.One(tx.Tx, func(scan database.Scan) (p PollState, err error) {
-		var expires, repeated, now int64
-		if err = scan(&expires, &repeated, &now); expires != 0 {
+		var expires, repeated, drained, now int64
+		if err = scan(&expires, &repeated, &drained, &now); expires != 0 {
 			p.TokenExpiresAt = time.UnixMicro(expires).UTC()
 		}
-		p.Repeated, p.Now = repeated == 1, tx.NowFrom(now)
+		p.Repeated, p.Drained, p.Now = repeated == 1, drained == 1, tx.NowFrom(now)
 		return p, err
 	}, `SELECT t.expires_at, CASE WHEN EXISTS (SELECT 1 FROM jobs
-			WHERE poll_id = $3 AND poll_id <> '' AND pool_id = $2 AND status = 'accepted') THEN 1 ELSE 0 END, `+tx.NowExpression()+`
-		FROM tokens t WHERE t.id = $1`, tokenID, poolID, pollID)
+			WHERE poll_id = $3 AND poll_id <> '' AND pool_id = $2 AND status = 'accepted') THEN 1 ELSE 0 END,
+			CASE WHEN EXISTS (SELECT 1 FROM drained_agents WHERE pool_id = $2 AND agent_id = $4) THEN 1 ELSE 0 END, `+tx.NowExpression()+`
+		FROM tokens t WHERE t.id = $1`, tokenID, poolID, pollID, agentID)
 }
 
 // TokenFilter selects tokens of one kind. An empty field selects all.

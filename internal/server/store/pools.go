@@ -105,6 +105,36 @@ type PoolAgent struct {
 	LastSeenAt                 time.Time
 }
 
+// DrainedAgent is an agent to which the server hands out no jobs.
+type DrainedAgent struct {
+	PoolID, AgentID string
+	DrainedBy       string // name of the administrator
+	DrainedAt       time.Time
+}
+
+var drainedAgents = database.NewTable[DrainedAgent]("drained_agents")
+
+// SaveDrain records that an agent is drained.
+func (tx *Tx) SaveDrain(d DrainedAgent) error {
+	return drainedAgents.Save(tx.Tx, d, "pool_id, agent_id")
+}
+
+// DeleteDrain records that an agent is not drained any more, or returns [ErrNotFound].
+func (tx *Tx) DeleteDrain(poolID, agentID string) error {
+	return tx.ExecOne("DELETE FROM drained_agents WHERE pool_id = $1 AND agent_id = $2", poolID, agentID)
+}
+
+// Drains returns the drained agents of a pool.
+func (tx *Tx) Drains(poolID string) ([]DrainedAgent, error) {
+	return drainedAgents.All(tx.Tx, "WHERE pool_id = $1", poolID)
+}
+
+// Drained reports whether an agent is drained.
+func (tx *Tx) Drained(poolID, agentID string) (bool, error) {
+	n, err := database.Scalar[int64](tx.Tx, "SELECT COUNT(*) FROM drained_agents WHERE pool_id = $1 AND agent_id = $2", poolID, agentID)
+	return n > 0, err
+}
+
 // SaveAgent stores an agent and, with a precision of a second, its pool's last sign of life: writes
 // of all agents to one row would conflict. It returns [ErrNotFound] if the pool does not exist.
 func (tx *Tx) SaveAgent(a PoolAgent) error {

@@ -85,13 +85,16 @@ type Presence struct {
 	PoolID   string
 	Agents   int64
 	Online   int64
-	Slots    int64 // jobs that the online agents can run at once
-	Busy     int64 // online agents that run jobs
+	Slots    int64 // jobs that the online agents can run at once, except those of drained agents
+	Busy     int64 // online agents that run jobs or are drained
 	LastSeen time.Time
 	Active   int64 // claimed and running jobs
 	Queued   int64
 	Oldest   time.Time // time at which the first queued job was queued; zero without one
 }
+
+// isDrained is the condition that the agent a is drained.
+const isDrained = "EXISTS (SELECT 1 FROM drained_agents d WHERE d.pool_id = a.pool_id AND d.agent_id = a.agent_id)"
 
 // Presences returns a summary of each pool of an organization, by the id of the pool. An agent is
 // online if its session has not ended, and if it has been silent for at most silence or for at most
@@ -103,9 +106,9 @@ func (tx *Tx) Presences(orgID string, silence time.Duration) (map[string]Presenc
 		err = scan(&p.PoolID, &p.Agents, &p.Online, &p.Slots, &p.Busy, &seen)
 		p.LastSeen = micro(seen)
 		return p, err
-	}, `SELECT a.pool_id, COUNT(*), CAST(SUM(CASE WHEN `+online+` THEN 1 ELSE 0 END) AS BIGINT), CAST(SUM(CASE WHEN `+online+` THEN a.slots ELSE 0 END) AS BIGINT),
-		CAST(SUM(CASE WHEN `+online+` AND EXISTS (SELECT 1 FROM jobs j WHERE j.org_id = p.org_id AND j.status IN ('accepted', 'running')
-			AND j.pool_id = a.pool_id AND j.agent_id = a.agent_id) THEN 1 ELSE 0 END) AS BIGINT), MAX(a.last_seen_at)
+	}, `SELECT a.pool_id, COUNT(*), CAST(SUM(CASE WHEN `+online+` THEN 1 ELSE 0 END) AS BIGINT), CAST(SUM(CASE WHEN `+online+` AND NOT `+isDrained+` THEN a.slots ELSE 0 END) AS BIGINT),
+		CAST(SUM(CASE WHEN `+online+` AND (`+isDrained+` OR EXISTS (SELECT 1 FROM jobs j WHERE j.org_id = p.org_id AND j.status IN ('accepted', 'running')
+			AND j.pool_id = a.pool_id AND j.agent_id = a.agent_id)) THEN 1 ELSE 0 END) AS BIGINT), MAX(a.last_seen_at)
 		FROM agent_pools p JOIN pool_agents a ON a.pool_id = p.id WHERE p.org_id = $1 GROUP BY a.pool_id`,
 		orgID, tx.Now(), silence)
 	if err != nil {

@@ -57,11 +57,15 @@ func (a *agentRoutes) poll(w http.ResponseWriter, r *http.Request) error {
 	if poll.Wait > 0 {
 		w.Header().Set(protocol.HeaderPreferenceApplied, "wait")
 	}
-	claim, err := a.deployments.Poll(r.Context(), web.Principal(r), poll)
+	answer, err := a.deployments.Poll(r.Context(), web.Principal(r), poll)
 	if err != nil {
 		w.Header().Del(protocol.HeaderPreferenceApplied)
 		return err
 	}
+	if answer.Drained {
+		w.Header().Set(protocol.HeaderAgentDrained, "true")
+	}
+	claim := answer.Claim
 	if claim == nil {
 		if poll.Wait <= 0 {
 			web.RetryAfter(w, idleRetry)

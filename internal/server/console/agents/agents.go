@@ -46,6 +46,8 @@ func Register(site *page.Site, d Deps) {
 	site.Action(one+"/tokens", page.Fresh(page.Admin), p.addToken)
 	site.Action(one+"/tokens/{token}/revoke", page.Admin, p.revoke)
 	site.View(one+"/agents/{agent}", page.Member, p.agent)
+	site.Action(one+"/agents/{agent}/drain", page.Admin, p.drain(true))
+	site.Action(one+"/agents/{agent}/resume", page.Admin, p.drain(false))
 	site.View("/-/server", page.SiteAdmin, p.server)
 }
 
@@ -163,7 +165,7 @@ func (a agentRow) state() string {
 		return "offline"
 	case len(a.Running) > 0:
 		return "busy"
-	case a.Slots == 0:
+	case a.Slots == 0, a.Drain != nil:
 		return "draining"
 	default:
 		return "free"
@@ -293,7 +295,7 @@ func reasons(d detail, load deployments.Queues) []string {
 	case d.Pool.Online == 0 && len(d.Agents) > 0:
 		out = append(out, "No agent is online. Check the agents below on their hosts with: customer-managed-workflow-agent doctor")
 	case d.Pool.Online > 0 && d.Pool.Slots == 0 && d.Pool.Active == 0:
-		out = append(out, "The online agents request no deployments, for example because they drain or cannot start jobs.")
+		out = append(out, "The online agents get no deployments: they are drained, or cannot start jobs.")
 	case d.Pool.Online > 0 && d.Pool.Queued > 0 && d.Pool.Free() == 0:
 		out = append(out, "All online agents are busy. To run more at once, start another agent or raise max_concurrent_jobs.")
 	}
@@ -373,9 +375,21 @@ func (p *pages) revoke(v *page.Visit) (page.Answer, error) {
 	return page.See(poolPath(v.Org.Name, v.Param("pool"))), nil
 }
 
+// drain makes an agent get no more jobs, or get jobs again.
+func (p *pages) drain(drained bool) func(v *page.Visit) (page.Answer, error) {
+	return func(v *page.Visit) (page.Answer, error) {
+		pool, agent := v.Param("pool"), v.Param("agent")
+		if err := p.Pools.Drain(v.Context(), v.Who, v.Org.ID, pool, agent, drained); err != nil {
+			return page.Answer{}, err
+		}
+		return page.See(poolPath(v.Org.Name, pool, "agents", agent)), nil
+	}
+}
+
 // agentPage is the page of one agent.
 type agentPage struct {
 	Org     string
+	Admin   bool
 	Pool    pools.Summary
 	Agent   agentRow
 	Rows    []queue.Row
@@ -389,7 +403,7 @@ func (p *pages) agent(v *page.Visit) (view.Page, error) {
 	if err != nil {
 		return view.Page{}, err
 	}
-	a := agentPage{Org: v.Org.Name, Pool: pool, Now: time.Now()}
+	a := agentPage{Org: v.Org.Name, Admin: v.Who.CanAdminOrg(v.Org.ID), Pool: pool, Now: time.Now()}
 	list, err := p.agentsOf(v, pool.AgentPool)
 	if err != nil {
 		return view.Page{}, err

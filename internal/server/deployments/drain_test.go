@@ -1,0 +1,98 @@
+package deployments_test
+
+import (
+	"testing"
+	"time"
+
+	"workflowagent/internal/dev/storetest"
+	"workflowagent/internal/server/deployments"
+	"workflowagent/internal/server/store"
+)
+
+// TestDrainedAgentsGetNoJobs drains an agent while its poll is held: the poll ends, and other agents
+// get the jobs until the agent is resumed, also if it restarts.
+func TestDrainedAgentsGetNoJobs(t *testing.T) {
+	storetest.Each(t, func(t *testing.T, db *store.DB) {
+		p := newPlant(t, db, deployments.Options{})
+		p.run()
+		drain := func(drained bool) {
+			t.Helper()
+			p.must(p.pools.Drain(t.Context(), p.user, p.org.ID, p.pool, "a", drained))
+		}
+		held := func(agent string) <-chan deployments.Answer {
+			t.Helper()
+			got := make(chan deployments.Answer, 1)
+			go func() {
+				answer, err := p.service.Poll(t.Context(), p.agent, p.request(agent, 50*time.Second))
+				if err != nil {
+					t.Errorf("poll: %v", err)
+				}
+				got <- answer
+			}()
+			p.eventually("the poll", func() bool {
+				o, err := p.pools.Get(t.Context(), p.org.ID, p.pool)
+				return err == nil && len(o.Agents) > 0 && o.Agents[0].AgentID == agent
+			})
+			return got
+		}
+		began := time.Now()
+		poll := held("a")
+		drain(true)
+		if answer := <-poll; answer.Claim != nil {
+			t.Errorf("a drained agent got %+v", answer.Claim)
+		}
+		if took := time.Since(began); took > 20*time.Second {
+			t.Errorf("the held poll of a drained agent ended after %s", took)
+		}
+		id := p.deploy(p.stack("one"))
+		answer, err := p.service.Poll(t.Context(), p.agent, p.request("a", 0))
+		p.must(err)
+		if answer.Claim != nil || !answer.Drained {
+			t.Errorf("a drained agent got %+v", answer)
+		}
+		load, err := p.pools.Summary(t.Context(), p.user, p.org.ID, p.pool)
+		p.must(err)
+		if load.Online != 1 || load.Free() != 0 || load.Slots != 0 {
+			t.Errorf("a pool with a drained agent is %+v", load)
+		}
+		if o, err := p.pools.Get(t.Context(), p.org.ID, p.pool); err != nil || o.Agents[0].Drain == nil || o.Agents[0].Drain.DrainedBy != p.user.Name() {
+			t.Errorf("the agent is %+v, %v", o.Agents, err)
+		}
+		if c := p.poll("b"); c == nil || c.Job.DeploymentID != id {
+			t.Errorf("another agent got %+v, want %s", c, id)
+		}
+		// The poll of a drained agent that is held ends when the agent is resumed, unless it began later.
+		poll = held("a")
+		drain(false)
+		drain(false) // changes nothing
+		id = p.deploy(p.stack("two"))
+		c := (<-poll).Claim
+		if c == nil {
+			c = p.poll("a")
+		}
+		if c == nil || c.Job.DeploymentID != id {
+			t.Errorf("a resumed agent got %+v, want %s", c, id)
+		}
+	})
+}
+
+// TestDrainedAgentsGetLostAnswers repeats a poll whose answer was lost, after the agent was drained.
+func TestDrainedAgentsGetLostAnswers(t *testing.T) {
+	p := newPlant(t, storetest.SQLite(t), deployments.Options{})
+	id := p.deploy(p.stack("one"))
+	request := p.request("a", 0)
+	for range 2 {
+		answer, err := p.service.Poll(t.Context(), p.agent, request)
+		p.must(err)
+		if answer.Claim == nil || answer.Claim.Job.DeploymentID != id {
+			t.Fatalf("got %+v, want %s", answer, id)
+		}
+		p.must(p.pools.Drain(t.Context(), p.user, p.org.ID, p.pool, "a", true))
+	}
+	if err := p.pools.Drain(t.Context(), p.agent, p.org.ID, p.pool, "a", true); err == nil {
+		t.Error("an agent drained itself")
+	}
+	if err := p.pools.Drain(t.Context(), p.user, p.org.ID, p.pool, "none", true); err == nil {
+		t.Error("an unknown agent was drained")
+	}
+}
