@@ -17,6 +17,7 @@ import (
 	"workflowagent/internal/dev/bench/figures"
 	"workflowagent/internal/protocol"
 	"workflowagent/internal/retry"
+	"workflowagent/internal/workflow"
 )
 
 // pagesPerUser is less than the number of open pages that the server permits for each user.
@@ -44,6 +45,13 @@ func (b *Bench) Watchers(ctx context.Context) error {
 	}
 	if err := j.start(ctx); err != nil {
 		return err
+	}
+	// The API returns the lines of a step when the previous one has ended.
+	now := time.Now()
+	for step, status := range []workflow.StepStatus{workflow.StepSucceeded, workflow.StepRunning} {
+		if err := j.client.StepStatus(ctx, step, protocol.StepStatusRequest{Status: status, StartedAt: &now}); err != nil {
+			return err
+		}
 	}
 	if err := j.writeLines(ctx, numberedLines(0, lines)); err != nil {
 		return err
@@ -311,6 +319,8 @@ type tail struct {
 }
 
 func (p *product) tail(ctx context.Context, j *productJob, lines int64) (*tail, error) {
+	ctx, cancel := context.WithTimeout(ctx, 2*time.Minute)
+	defer cancel()
 	t := &tail{p: p, path: p.deployments(j.stack) + "/" + j.deployment + "/logs"}
 	for seen := int64(0); seen < lines; {
 		n, err := t.read(ctx)
