@@ -13,7 +13,7 @@ import (
 // MergeSettings applies a patch to stored settings: null removes a member, objects are merged, and
 // any other value replaces the stored one. Two exceptions match what authors of patches expect. A
 // patch replaces the member vcs and each secret as a whole. Setting one of several exclusive
-// members (kinds of source, modes of gitAuth, branch and commit, gitHub and vcs) removes the others. base may be
+// members (kinds of source, modes of gitAuth, branch and commit) removes the others. base may be
 // nil.
 func MergeSettings(base *Settings, patch []byte) (*Settings, error) {
 	p, err := parseTree(patch)
@@ -126,7 +126,6 @@ func lookupFold(m map[string]any, name string) (any, bool) {
 // exclusive lists members that exclude each other, by the path of their parent. Setting one removes
 // the others.
 var exclusive = map[string][]string{
-	"":                               {"gitHub", "vcs"},
 	"sourceContext":                  {"git", "hg", "template"},
 	"sourceContext.git":              {"branch", "commit"},
 	"sourceContext.hg":               {"branch", "revision"},
