@@ -187,6 +187,8 @@ func (p *product) multiply(ctx context.Context, stacks, deployments int) error {
 	// n is the number of a copy, and s that of its stack.
 	n := fmt.Sprintf("WITH RECURSIVE numbers (n) AS (SELECT 0 UNION ALL SELECT n + 1 FROM numbers WHERE n < %d)", stacks*deployments-1)
 	id := func(kind string) string { return "printf('00000000-0000-4000-" + kind + "-%012d', n)" }
+	// A copy is two minutes older than the one before.
+	earlier := func(column string) string { return "t." + column + " - (n + 1) * 120000000" }
 	stack, name := fmt.Sprintf("printf('00000000-0000-4000-8001-%%012d', n / %d)", deployments), fmt.Sprintf("printf('copy-%%05d', n / %d)", deployments)
 	for _, c := range []struct {
 		table, where string
@@ -194,11 +196,12 @@ func (p *product) multiply(ctx context.Context, stacks, deployments int) error {
 	}{
 		{"stacks", fmt.Sprintf("n %% %d = 0 AND t.id = (SELECT stack_id FROM deployments LIMIT 1)", deployments), map[string]string{"id": stack, "name": name}},
 		{"deployments", "t.id = (SELECT id FROM deployments LIMIT 1)", map[string]string{
-			"id": id("8002"), "stack_id": stack, "stack": name, "version": fmt.Sprintf("n %% %d + 1", deployments), "created_at": "t.created_at - n - 1",
+			"id": id("8002"), "stack_id": stack, "stack": name, "version": fmt.Sprintf("n %% %d + 1", deployments), "created_at": earlier("created_at"),
 		}},
 		{"jobs", "t.id = (SELECT id FROM jobs LIMIT 1)", map[string]string{
 			"id": id("8003"), "deployment_id": id("8002"), "stack_id": stack, "version": fmt.Sprintf("n %% %d + 1", deployments),
-			"queued_at": "t.queued_at - n - 1", "ended_at": "t.ended_at - n - 1", "poll_id": "''",
+			"queued_at": earlier("queued_at"), "claimed_at": earlier("claimed_at"), "started_at": earlier("started_at"),
+			"ended_at": earlier("ended_at"), "modified_at": earlier("modified_at"), "poll_id": "''",
 		}},
 	} {
 		columns, err := columnsOf(ctx, tx, c.table)
