@@ -70,12 +70,31 @@ var parts = []struct{ path, text string }{
 	{"", "Deployments"}, {"schedules", "Schedules"}, {"webhooks", "Webhooks"}, {"access", "Access"}, {"options", "Options"},
 }
 
+// tabs returns the pages that a visitor may see. part is the last segment of the current one's path.
+func tabs(v *page.Visit, part string) []view.Tab {
+	var out []view.Tab
+	for _, p := range parts {
+		if p.path == "webhooks" && !v.Who.Can(v.Stack, identity.Manage) {
+			continue
+		}
+		out = append(out, view.Tab{Text: p.text, Href: partPath(v.Stack, p.path), Current: p.path == part})
+	}
+	return out
+}
+
+func partPath(st store.Stack, part string) string {
+	if part == "" {
+		return path(st)
+	}
+	return path(st, part)
+}
+
 // settingsPage returns a page with the stack's head. part is the last segment of its path.
 func settingsPage(v *page.Visit, part, problem string, content templ.Component) view.Page {
 	p := stack.Page(v.Stack, "settings")
 	p.Title = "Settings of " + v.Stack.Project + "/" + v.Stack.Name
 	p.Crumbs = append(p.Crumbs, view.Crumb{Text: "Settings", Href: path(v.Stack)})
-	p.Body = frame(v.Stack, part, problem, content)
+	p.Body = frame(tabs(v, part), problem, content)
 	// A form must not change while someone fills it in.
 	p.Live = nil
 	return p
