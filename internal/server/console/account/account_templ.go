@@ -964,7 +964,7 @@ func tokens(list []store.Token, more bool, made, problem, api string, fresh bool
 			if templ_7745c5c3_Err != nil {
 				return templ_7745c5c3_Err
 			}
-			templ_7745c5c3_Err = view.Choice("Expires after", "expires", "90", expiries, "").Render(ctx, templ_7745c5c3_Buffer)
+			templ_7745c5c3_Err = view.Choice("Expires after", "expires", "90", view.Expiries, "").Render(ctx, templ_7745c5c3_Buffer)
 			if templ_7745c5c3_Err != nil {
 				return templ_7745c5c3_Err
 			}
@@ -1161,7 +1161,7 @@ func cliForm(r cliRequest, user string) templ.Component {
 		if templ_7745c5c3_Err != nil {
 			return templ_7745c5c3_Err
 		}
-		templ_7745c5c3_Err = view.Choice("The token expires after", "expires", "90", expiries, "").Render(ctx, templ_7745c5c3_Buffer)
+		templ_7745c5c3_Err = view.Choice("The token expires after", "expires", "90", view.Expiries, "").Render(ctx, templ_7745c5c3_Buffer)
 		if templ_7745c5c3_Err != nil {
 			return templ_7745c5c3_Err
 		}

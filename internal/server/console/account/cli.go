@@ -56,7 +56,7 @@ func (p *pages) cliLogin(v *page.Visit) (page.Answer, error) {
 	}
 	text, _, err := p.Identity.CreateToken(v.Context(), identity.NewTokenSpec{
 		Kind: store.PersonalToken, Description: description, UserID: v.Who.User.ID, CreatedBy: v.Who.User.ID,
-		Expires: expiry(v.Form("expires"), time.Now()),
+		Expires: view.Expiry(v.Form("expires"), time.Now()),
 	})
 	if err != nil {
 		return page.Answer{}, err

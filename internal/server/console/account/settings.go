@@ -3,7 +3,6 @@ package account
 import (
 	"errors"
 	"net/http"
-	"strconv"
 	"time"
 
 	"workflowagent/internal/server/api/web"
@@ -108,24 +107,10 @@ func (p *pages) tokensPage(v *page.Visit, made, problem string) (view.Page, erro
 	}, nil
 }
 
-// expiries are the durations that the form offers, in days; 0 is never.
-var expiries = []view.Option{{Value: "30", Text: "30 days"}, {Value: "90", Text: "90 days"}, {Value: "365", Text: "1 year"}, {Value: "0", Text: "never"}}
-
-func expiry(days string, now time.Time) time.Time {
-	n, err := strconv.Atoi(days)
-	if err != nil || n < 0 || n > 3650 {
-		n = 90
-	}
-	if n == 0 {
-		return time.Time{}
-	}
-	return now.AddDate(0, 0, n)
-}
-
 func (p *pages) createToken(v *page.Visit) (page.Answer, error) {
 	text, _, err := p.Identity.CreateToken(v.Context(), identity.NewTokenSpec{
 		Kind: store.PersonalToken, Description: v.Form("description"), UserID: v.Who.User.ID, CreatedBy: v.Who.User.ID,
-		Expires: expiry(v.Form("expires"), time.Now()),
+		Expires: view.Expiry(v.Form("expires"), time.Now()),
 	})
 	if status, message := web.Classify(err); err != nil && status == http.StatusBadRequest {
 		again, err := p.tokensPage(v, "", message)
