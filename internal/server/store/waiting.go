@@ -147,7 +147,7 @@ const online = `(a.live_until > 0 AND ($2 - a.last_seen_at <= $3 OR $2 - a.last_
 // CountJobsByAgent returns the number of jobs that each agent of a pool has finished since a time.
 func (tx *Tx) CountJobsByAgent(p AgentPool, since time.Time) (map[string]int64, error) {
 	return database.Pairs[string, int64](tx.Tx, `SELECT agent_id, COUNT(*) FROM jobs
-		WHERE pool_id = $1 AND ended_at > 0 AND ended_at >= $2 AND started_at > 0 GROUP BY agent_id`, p.ID, since)
+		WHERE pool_id = $1 AND ended_at >= $2 AND started_at > 0 GROUP BY agent_id`, p.ID, since)
 }
 
 // micro returns a stored time; the zero time for 0.
