@@ -8,7 +8,10 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync"
 	"time"
+
+	"golang.org/x/crypto/ssh"
 
 	"workflowagent/internal/server/outbound"
 	"workflowagent/internal/server/vcs"
@@ -31,6 +34,10 @@ type Client struct {
 	Peer *outbound.Peer
 	// HostKeys are the accepted keys of ssh servers, as lines of known_hosts.
 	HostKeys []string
+
+	mu     sync.Mutex
+	key    [2]string // text and passphrase of signer
+	signer ssh.Signer
 }
 
 // List returns the refs of a repository whose full names begin with one of the prefixes, in the

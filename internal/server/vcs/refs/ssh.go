@@ -113,7 +113,7 @@ func (c *Client) config(repo *workflow.Repository, credential vcs.Credential, ad
 	if credential.SSHPrivateKey == "" {
 		return nil, fmt.Errorf("the integration has no SSH key: %w", vcs.ErrRefused)
 	}
-	signer, err := parseKey(credential)
+	signer, err := c.signerOf(credential)
 	if err != nil {
 		return nil, err
 	}
@@ -137,6 +137,22 @@ func (c *Client) config(repo *workflow.Repository, credential vcs.Credential, ad
 		HostKeyCallback:   checkHostKey(keys),
 		HostKeyAlgorithms: algorithms(keys),
 	}, nil
+}
+
+// signerOf returns a parsed key. It remembers the last one, because decrypting a key with a passphrase
+// takes half a second.
+func (c *Client) signerOf(credential vcs.Credential) (ssh.Signer, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	key := [2]string{credential.SSHPrivateKey, credential.SSHPassphrase}
+	if c.signer != nil && c.key == key {
+		return c.signer, nil
+	}
+	signer, err := parseKey(credential)
+	if err == nil {
+		c.key, c.signer = key, signer
+	}
+	return signer, err
 }
 
 // CheckKey returns an error unless a private key can be used.

@@ -40,8 +40,10 @@ func TestSSH(t *testing.T) {
 		credential := vcs.Credential{SSHPrivateKey: server.PrivateKey, SSHPassphrase: passphrase}
 		address, prefixes := server.RepoURL(repo), []string{"refs/"}
 		hashed := knownhosts.HashHostname(hosts[0]) + " " + string(ssh.MarshalAuthorizedKey(key))
+		c := new(Client)
 		for _, line := range []string{server.KnownHosts, hashed} {
-			got, err := (&Client{HostKeys: []string{"# a comment", otherKey(t, "other.example.com"), line}}).List(t.Context(), address, credential, prefixes)
+			c.HostKeys = []string{"# a comment", otherKey(t, "other.example.com"), line}
+			got, err := c.List(t.Context(), address, credential, prefixes)
 			if diff := cmp.Diff(want, got); err != nil || diff != "" {
 				t.Errorf("%v\n%s", err, diff)
 			}
@@ -60,7 +62,8 @@ func TestSSH(t *testing.T) {
 			"no key":                  {[]string{server.KnownHosts}, vcs.Credential{Password: "x"}, address, "has no SSH key"},
 			"no key's text":           {[]string{server.KnownHosts}, vcs.Credential{SSHPrivateKey: "x"}, address, "not in PEM"},
 		} {
-			_, err := (&Client{HostKeys: tt.keys}).List(t.Context(), tt.address, tt.credential, prefixes)
+			c.HostKeys = tt.keys
+			_, err := c.List(t.Context(), tt.address, tt.credential, prefixes)
 			if err == nil || !strings.Contains(err.Error(), tt.want) {
 				t.Errorf("%s: %v", name, err)
 			}
