@@ -284,7 +284,7 @@ func TestFailedSignInsAreLimited(t *testing.T) {
 	}
 	limited := false
 	for range 3 * triesPerMinute { // a new minute can begin in between
-		if limited = try("wrong", "2001:db8::1") == errTries; limited {
+		if limited = errors.Is(try("wrong", "2001:db8::1"), errTries); limited {
 			break
 		}
 	}

@@ -90,4 +90,3 @@ func (tb *tab) device() webauthn.AuthenticatorID {
 	}
 	return added.AuthenticatorID
 }
-

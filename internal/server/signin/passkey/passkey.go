@@ -142,14 +142,11 @@ func (s *Service) SignIn(ctx context.Context, state, answer string) (userID stri
 	if err != nil {
 		return "", store.Passkey{}, s.refused(err)
 	}
-	find := func(credential, handle []byte) (webauthn.User, error) {
+	find := func(credential, _ []byte) (webauthn.User, error) { // the library compares the handle with the user
 		err := s.db.Read(ctx, func(tx *store.Tx) (err error) {
 			used, err = tx.PasskeyByCredential(credential)
 			return err
 		})
-		if err == nil && used.UserID != string(handle) {
-			err = errors.New("the passkey belongs to another user")
-		}
 		return holder{id: used.UserID, keys: []store.Passkey{used}}, err
 	}
 	_, credential, err := s.party.ValidatePasskeyLogin(find, session, parsed)
