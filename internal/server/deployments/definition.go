@@ -39,6 +39,13 @@ func (s *Service) Definition(ctx context.Context, p identity.Principal, jobID st
 			return err
 		}
 		platform = job.AgentPlatform
+		if platform == "" { // the claim was stored by a server of an earlier version, for example
+			agent, err := tx.Agent(job.PoolID, job.AgentID)
+			if err != nil && !errors.Is(err, store.ErrNotFound) {
+				return err
+			}
+			platform = agent.Platform
+		}
 		if org, err = tx.Organization(d.OrgID); err != nil {
 			return err
 		}

@@ -238,31 +238,41 @@ func (s *Service) logTarget(ctx context.Context, p identity.Principal, jobID str
 		return joblog.Key(jobID, p.Epoch, step), nil
 	}
 	var job store.Job
-	var now time.Time
 	read := time.Now()
-	err := s.db.Read(ctx, func(tx *store.Tx) (err error) {
-		now = tx.Now()
+	err := s.db.ReadOne(ctx, func(tx *store.Tx) (err error) {
 		job, err = callback(tx, p, jobID)
 		return err
 	})
 	if err != nil {
 		return "", err
 	}
-	if !job.Status.Final() {
-		s.writers.add(job, read)
-	}
 	if step < 0 || step > len(job.Steps) {
 		return "", fault.Invalid("Bad Request: the job has log streams 0 to %d", len(job.Steps))
 	}
-	if job.Status.Final() && now.Sub(job.EndedAt) > s.opts.Evidence {
-		return "", ended(job)
+	if job.Status.Final() {
+		err = s.acceptLate(ctx, job)
+	} else {
+		s.writers.add(job, read)
 	}
-	if job.Status.Final() && now.Sub(job.EndedAt) > measuredAfter {
-		if err := s.db.Write(ctx, func(tx *store.Tx) error { return tx.MeasureLogAgain(job.ID) }); err != nil {
-			return "", err
-		}
+	return joblog.Key(job.ID, job.Epoch, step), err
+}
+
+// acceptLate returns an error if a finished job may deliver no more log.
+func (s *Service) acceptLate(ctx context.Context, job store.Job) error {
+	var since time.Duration
+	err := s.db.Read(ctx, func(tx *store.Tx) error {
+		since = tx.Now().Sub(job.EndedAt)
+		return nil
+	})
+	switch {
+	case err != nil:
+		return err
+	case since > s.opts.Evidence:
+		return ended(job)
+	case since > measuredAfter:
+		return s.db.Write(ctx, func(tx *store.Tx) error { return tx.MeasureLogAgain(job.ID) })
 	}
-	return joblog.Key(job.ID, job.Epoch, step), nil
+	return nil
 }
 
 // PutLog stores raw log at an offset of a step's stream. gap reports that bytes before the offset

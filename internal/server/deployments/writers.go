@@ -11,7 +11,7 @@ import (
 // writerAge is the time for which the check that a claim may deliver log remains valid. Another
 // server can end or requeue the job in the meantime. The log of a superseded claim is then stored in
 // streams that no other claim uses. It is less than measuredAfter.
-const writerAge = 5 * time.Second
+const writerAge = 20 * time.Second
 
 // writers remembers the claims whose jobs ran a short time ago, because each job delivers log
 // several times per second.

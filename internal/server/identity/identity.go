@@ -115,7 +115,7 @@ func (p Principal) Name() string {
 var errToken = fault.New(fault.KindUnauthenticated, "Unauthorized: the token is missing, unknown, expired or revoked: users log in again or set PULUMI_ACCESS_TOKEN, agents need the token of an agent pool")
 
 // Authenticate returns a token's principal. It returns a [fault.KindUnauthenticated] error if the
-// token is unknown, expired or revoked. For a runner's token, the answer can be up to 5 s old.
+// token is unknown, expired or revoked. For a runner's token, the answer can be up to runnerAge old.
 func (s *Service) Authenticate(ctx context.Context, text string) (Principal, error) {
 	if text == "" {
 		return Principal{}, errToken

@@ -7,7 +7,7 @@ import (
 
 // runnerAge is the time for which the principal of a runner's token remains valid. Nobody can revoke
 // such a token: it expires a day after its job's end, and each call also checks the job.
-const runnerAge = 5 * time.Second
+const runnerAge = 20 * time.Second
 
 // runners remembers the principals of runners, because each runner delivers log several times per
 // second.
