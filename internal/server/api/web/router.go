@@ -76,8 +76,12 @@ func (rt *Router) Public(method, pattern string, h handler) {
 // Authed registers a route for authenticated callers of the given kinds. The handler gets the
 // caller from [Principal].
 func (rt *Router) Authed(method, pattern string, kinds []identity.Kind, h handler) {
+	authenticate := rt.identity.Authenticate
+	if !slices.ContainsFunc(kinds, func(k identity.Kind) bool { return k != identity.KindPool && k != identity.KindRunner }) {
+		authenticate = rt.identity.AuthenticateMachine
+	}
 	rt.Public(method, pattern, func(w http.ResponseWriter, r *http.Request) error {
-		p, err := rt.identity.Authenticate(r.Context(), Bearer(r, "token"))
+		p, err := authenticate(r.Context(), Bearer(r, "token"))
 		if err != nil {
 			return err
 		}

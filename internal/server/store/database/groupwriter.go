@@ -26,6 +26,9 @@ const (
 	groupPatience = 500 * time.Millisecond
 	// groupTime is the time after which a transaction runs no further writes. They run in the next.
 	groupTime = 50 * time.Millisecond
+	// groupWrites is the maximum number of writes in a transaction. If it takes too long, the reads ahead
+	// of those that run in the next are repeated.
+	groupWrites = 32
 )
 
 // postgresWrites is the retry policy of writes. Replicas that serve the same update conflict for
@@ -85,7 +88,7 @@ func (w *groupWriter) run(group []*writeRequest) {
 	for failures := 0; len(group) > 0; {
 		// Large groups that conflict with those of other servers would do so again.
 		t := &groupTx{db: w.db, apart: apart, memo: memo{}}
-		n, err := t.run(group[:max(1, len(group)>>failures)])
+		n, err := t.run(group[:max(1, min(len(group), groupWrites)>>failures)])
 		switch {
 		case errors.Is(err, errApart):
 			apart = true
