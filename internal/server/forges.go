@@ -13,6 +13,7 @@ import (
 	"workflowagent/internal/server/vcs/dispatch"
 	"workflowagent/internal/server/vcs/integrations"
 	"workflowagent/internal/server/vcs/report"
+	"workflowagent/internal/server/vcs/review"
 )
 
 // newIntegrations returns the service that connects organizations to forges.
@@ -22,7 +23,13 @@ func (s *Server) newIntegrations(secrets *keyring.Ring) *integrations.Service {
 
 // newDispatch returns the service that deploys what forges report, and adds its background work.
 func (s *Server) newDispatch(forges *integrations.Service, service *deployments.Service, memory *budget.Budget) *dispatch.Service {
-	events := dispatch.New(s.db, dispatch.Options{Log: s.logOf("forges"), Integrations: forges, Queue: service, Interval: s.cfg.ForgePoll})
+	reviews := review.New(s.db, review.Options{Log: s.logOf("review-stacks"), Queue: service, Stacks: s.stacks})
+	events := dispatch.New(s.db, dispatch.Options{
+		Log: s.logOf("forges"), Integrations: forges, Queue: service, Interval: s.cfg.ForgePoll,
+		Reviewed: func(ctx context.Context, tx *store.Tx, c dispatch.PullChange) error {
+			return reviews.Reviewed(ctx, tx, review.Change(c))
+		},
+	})
 	reports := report.New(s.db, report.Options{
 		Log: s.logOf("reports"), Stacks: s.stacks, Memory: memory, Console: s.cfg.Console(), Secrets: service.KnownSecrets,
 		Connect: func(ctx context.Context, id string) (report.Integration, error) {
@@ -34,6 +41,7 @@ func (s *Server) newDispatch(forges *integrations.Service, service *deployments.
 		Subsystem{Name: "forge-events", Exclusive: true, Run: events.Run},
 		Subsystem{Name: "forge-polls", Exclusive: true, Run: events.Poll},
 		Subsystem{Name: "forge-reports", Exclusive: true, Run: reports.Run},
+		Subsystem{Name: "review-stacks", Exclusive: true, Run: reviews.Run},
 		Subsystem{Name: "forge-records", Exclusive: true, Run: func(ctx context.Context) error {
 			return every(ctx, time.Hour, func(ctx context.Context) error {
 				if err := events.Sweep(ctx); err != nil {
