@@ -329,8 +329,7 @@ func (s *Service) compare(tx *store.Tx, i store.VCSIntegration, r *store.VCSRepo
 	}
 	for _, row := range rows {
 		isTag := strings.HasPrefix(row.Ref, vcs.TagPrefix)
-		moved := !r.TagsKnown && row.CommitID != f.refs[row.Ref]
-		if !isTag && !watched[row.Ref] || isTag && (!f.tags || moved) {
+		if !isTag && !watched[row.Ref] || isTag && !f.tags {
 			// If a stack watches it again, its commit must be recorded again.
 			if err := tx.DeleteRef(r.ID, row.Ref); err != nil {
 				return err
