@@ -11,6 +11,9 @@ import (
 	"workflowagent/internal/dev/lab"
 )
 
+// loaded is the condition that a page is complete, so that no later navigation replaces its nodes.
+const loaded = "document.readyState === 'complete' && "
+
 // TestSignIn signs in at an identity provider, adds a passkey, and signs in with it. Browsers offer
 // passkeys only at a domain, so the console is at localhost.
 func TestSignIn(t *testing.T) {
@@ -32,14 +35,15 @@ func TestSignIn(t *testing.T) {
 
 	tb.visit("/-/login?next=/user/settings")
 	tb.click("a[href^='/-/login/with/corp']")
-	tb.wait("the provider sends the browser back", "location.pathname === '/user/settings' && document.querySelector('h1').innerText === 'grace'")
+	tb.wait("the provider sends the browser back", loaded+"location.pathname === '/user/settings' && document.querySelector('h1').innerText === 'grace'")
 	tb.fill("#name", hostile)
 	tb.click("passkey-form button")
-	tb.wait("the passkey is listed", "document.querySelector('form[action$=\"/rename\"] input')?.value === "+quote(hostile))
+	const shown = loaded + "document.querySelector('form[action$=\"/rename\"] input')?.getAttribute('value') === "
+	tb.wait("the passkey is listed", shown+quote(hostile))
 	tb.visit("/user/settings")
 	tb.fill("form[action$='/rename'] input", "laptop")
 	tb.click("form[action$='/rename'] button")
-	tb.wait("the passkey has a name", "document.querySelector('form[action$=\"/rename\"] input')?.value === 'laptop'")
+	tb.wait("the passkey has a name", shown+"'laptop'")
 	tb.fill("#name", "again")
 	tb.click("passkey-form button")
 	tb.see("has a passkey of yours already")
@@ -47,11 +51,11 @@ func TestSignIn(t *testing.T) {
 	signOut := func() {
 		tb.click(".menu.user > summary")
 		tb.click("form[action='/-/logout'] button")
-		tb.wait("the user is signed out", "location.pathname === '/-/login'")
+		tb.wait("the user is signed out", loaded+"location.pathname === '/-/login'")
 	}
 	signOut()
 	tb.click("passkey-form button")
-	tb.wait("the user is signed in", "document.querySelector('.menu.user')?.innerText.includes('grace')")
+	tb.wait("the user is signed in", loaded+"document.querySelector('.menu.user')?.innerText.includes('grace')")
 	tb.open("/user/settings")
 	tb.see("(passkey)")
 
