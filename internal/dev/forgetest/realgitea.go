@@ -2,6 +2,7 @@ package forgetest
 
 import (
 	"bytes"
+	"context"
 	"encoding/base64"
 	"encoding/json"
 	"fmt"
@@ -12,6 +13,7 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"workflowagent/internal/dev/lab"
 	"workflowagent/internal/server/vcs"
@@ -50,7 +52,23 @@ func RealGitea(t *testing.T, server *lab.Gitea, tokens map[string]string) World 
 	g.git(t, g.clone, "config", "user.name", "Root")
 	g.git(t, g.clone, "config", "user.email", Deployer+"@example.invalid")
 	g.Commit(t, "main", map[string]string{"README": "1", "infra/old": strings.Repeat("content\n", 50)})
+	// The forge notices the first push a moment later.
+	g.until(t, func() bool {
+		var repo struct{ Empty bool }
+		g.call(t, Deployer, "GET", g.path(""), nil, &repo)
+		return !repo.Empty
+	})
 	return g
+}
+
+// until waits for what the forge does in the background.
+func (g *realGitea) until(t *testing.T, done func() bool) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	if err := lab.Poll(ctx, 50*time.Millisecond, func() (bool, error) { return done(), nil }); err != nil {
+		t.Fatal(err)
+	}
 }
 
 func (g *realGitea) path(rest string) string { return "/repos/" + Deployer + "/" + g.name + rest }
@@ -205,14 +223,11 @@ func (g *realGitea) SetPull(t *testing.T, number int, state vcs.PullState) {
 	t.Helper()
 	if state == vcs.PullMerged {
 		// The forge first computes whether the branches can be merged.
-		err := lab.Poll(t.Context(), 0, func() (bool, error) {
+		g.until(t, func() bool {
 			var p struct{ Mergeable bool }
 			g.call(t, Deployer, "GET", g.path("/pulls/"+strconv.Itoa(number)), nil, &p)
-			return p.Mergeable, nil
+			return p.Mergeable
 		})
-		if err != nil {
-			t.Fatal(err)
-		}
 		g.call(t, Deployer, "POST", g.path(fmt.Sprintf("/pulls/%d/merge", number)), map[string]any{"Do": "squash"}, nil)
 		return
 	}
