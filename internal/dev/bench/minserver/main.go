@@ -155,9 +155,13 @@ func (s *server) poll(w http.ResponseWriter, r *http.Request) error {
 	}
 	var id int64
 	var command string
-	err := s.write(func(tx *sql.Tx) error {
+	claim := func(tx *sql.Tx) error {
 		return tx.QueryRow(`UPDATE jobs SET state = 'claimed' WHERE id = (SELECT id FROM jobs WHERE state = 'queued' ORDER BY id LIMIT 1`+s.lock+`) RETURNING id, command`).Scan(&id, &command) //nolint:noctx // a write must complete even if the request is canceled
-	})
+	}
+	err := s.write(claim)
+	for errors.Is(err, sql.ErrNoRows) { // PostgreSQL skipped a job that another poll has claimed since; one is queued
+		err = s.write(claim)
+	}
 	if err != nil {
 		return err
 	}
