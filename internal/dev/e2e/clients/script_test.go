@@ -302,8 +302,8 @@ func job(ts *testscript.TestScript, neg bool, args []string) {
 			Status string `json:"status"`
 		}
 		if err := of(ts).Server.Call(ctx, http.MethodGet, "/api/stacks/"+args[0]+"/deployments/version/"+args[1], nil, &d); err != nil {
-			last = err.Error() // it can be created later
-			return false, nil
+			last = err.Error()
+			return false, nil //nolint:nilerr // the deployment can be created later
 		}
 		last = d.Status
 		final := last == "succeeded" || last == "failed" || last == "skipped"
