@@ -235,7 +235,7 @@ func raceMissing(ctx context.Context) string {
 var enginePackages = []string{"workflowagent/internal/agent/executor/docker", "workflowagent/internal/dev/lab"}
 
 // clusterPackages are the packages whose tests require a Kubernetes cluster. The unit tier omits them.
-var clusterPackages = []string{"workflowagent/internal/agent/executor/kubernetes", "workflowagent/internal/dev/lab/cluster", "workflowagent/internal/dev/e2e/install"}
+var clusterPackages = []string{"workflowagent/internal/agent/executor/kubernetes", "workflowagent/internal/dev/lab/cluster"}
 
 const serverPackages = "workflowagent/internal/server"
 
