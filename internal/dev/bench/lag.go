@@ -30,11 +30,12 @@ func (b *bench) lag(ctx context.Context) error {
 		return err
 	}
 	defer y.close()
-	return b.lagBetween(ctx, p, y, figures.RatioAtMost(1.5, false))
+	return b.lagBetween(ctx, p, y, b.stamp(), figures.RatioAtMost(1.5, false))
 }
 
-// lagBetween measures the lag of two sites concurrently. The goal is that of the 95th percentile.
-func (b *bench) lagBetween(ctx context.Context, product, yardstick jobs, goal figures.Goal) error {
+// lagBetween measures the lag of two sites concurrently. stamp is the path of the program stamp for
+// their jobs, and the goal that of the 95th percentile.
+func (b *bench) lagBetween(ctx context.Context, product, yardstick jobs, stamp string, goal figures.Goal) error {
 	sites := []jobs{product, yardstick}
 	for _, load := range []struct{ rate, lines int }{
 		{10, pick(b, 100, 30)},
@@ -45,7 +46,7 @@ func (b *bench) lagBetween(ctx context.Context, product, yardstick jobs, goal fi
 			var both sync.WaitGroup
 			var errs [2]error
 			for i, s := range sites {
-				both.Go(func() { errs[i] = b.measureLag(ctx, s, load.rate, load.lines, &sides[i]) })
+				both.Go(func() { errs[i] = measureLag(ctx, s, stamp, load.rate, load.lines, &sides[i]) })
 			}
 			both.Wait()
 			if err := errors.Join(errs[:]...); err != nil {
@@ -64,8 +65,8 @@ func (b *bench) lagBetween(ctx context.Context, product, yardstick jobs, goal fi
 // lagFigures are the samples of one side, with one value per round in each.
 type lagFigures struct{ middle, high, wrong []float64 }
 
-func (b *bench) measureLag(ctx context.Context, s jobs, rate, n int, f *lagFigures) error {
-	job, err := s.enqueue(ctx, fmt.Sprintf("%s - %d 100 %d", b.stamp(), n, rate), "-")
+func measureLag(ctx context.Context, s jobs, stamp string, rate, n int, f *lagFigures) error {
+	job, err := s.enqueue(ctx, fmt.Sprintf("%s - %d 100 %d", stamp, n, rate), "-")
 	if err != nil {
 		return err
 	}

@@ -42,7 +42,7 @@ func (b *bench) pods(ctx context.Context) error {
 }
 
 func (b *bench) inPods(ctx context.Context, place *pods.Place) error {
-	n := pick(b, 200, 16)
+	n := pick(b, 200, 8)
 	p, err := b.startProduct(ctx, place.Host, "--max-deployments", "1000")
 	if err != nil {
 		return err
@@ -58,7 +58,7 @@ func (b *bench) inPods(ctx context.Context, place *pods.Place) error {
 	if err := b.podStarts(ctx, place, p, same, single); err != nil {
 		return err
 	}
-	if err := b.lagBetween(ctx, p, single, figures.RatioAtMost(1.5, false)); err != nil {
+	if err := b.lagBetween(ctx, p, single, pods.Stamp, figures.RatioAtMost(1.5, false)); err != nil {
 		return err
 	}
 	return b.podCrowd(ctx, place, p, same, n)
@@ -77,7 +77,7 @@ func (b *bench) podStarts(ctx context.Context, place *pods.Place, p *product, sa
 		}
 	}
 	before := place.Calls()
-	rounds := b.rounds * pick(b, 7, 3)
+	rounds := b.rounds * pick(b, 7, 2)
 	for range rounds {
 		for _, side := range sides {
 			if err := b.measurePod(ctx, place, side.jobs, side.figures); err != nil {
