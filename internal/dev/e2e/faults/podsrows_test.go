@@ -194,7 +194,8 @@ var clusterRows = []faultRow{
 		},
 	},
 	{
-		phase: inRunning, fault: "the node is lost with its processes; the server gives the job up after a minute", want: endedBy("lost"), full: true, alone: true,
+		phase: inRunning, fault: "the node is lost with its processes; the server gives the job up after a minute", full: true, alone: true,
+		want:   outcome{status: "failed", reason: "lost", cut: true, lostFirst: true}, // the agent confirms it
 		server: []string{"--job-lease", "30s", "--job-lost", "1m"},
 		do: func(a *arena) {
 			a.running()
