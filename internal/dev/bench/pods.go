@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
-	"sync"
 	"time"
 
 	"workflowagent/internal/dev/bench/figures"
@@ -18,8 +17,6 @@ const (
 	podInterval = 10 * time.Millisecond
 	// podPatience is the time limit of a job in a pod when it is alone.
 	podPatience = 2 * time.Minute
-	// crowdPatience is the time limit of many jobs in pods.
-	crowdPatience = 10 * time.Minute
 )
 
 // pods measures jobs in pods of a real Kubernetes with one node. The baselines are pods that run the
@@ -42,26 +39,20 @@ func (b *bench) pods(ctx context.Context) error {
 }
 
 func (b *bench) inPods(ctx context.Context, place *pods.Place) error {
-	n := pick(b, 200, 8)
-	p, err := b.startProduct(ctx, place.Host, "--max-deployments", "1000")
+	p, err := b.startProduct(ctx, place.Host)
 	if err != nil {
 		return err
 	}
 	defer p.close()
 	p.target, p.image, p.env = "kubernetes", place.Image, place.AgentEnv()
-	settings := place.AgentSettings()
-	settings["max_concurrent_jobs"] = strconv.Itoa(n)
-	if err := p.startAgent(ctx, p.server.URL, settings); err != nil {
+	if err := p.startAgent(ctx, p.server.URL, place.AgentSettings()); err != nil {
 		return err
 	}
 	same, single := barePods{place.Bare(true)}, barePods{place.Bare(false)}
 	if err := b.podStarts(ctx, place, p, same, single); err != nil {
 		return err
 	}
-	if err := b.lagBetween(ctx, p, single, pods.Stamp, figures.RatioAtMost(1.5, false)); err != nil {
-		return err
-	}
-	return b.podCrowd(ctx, place, p, same, n)
+	return b.lagBetween(ctx, p, single, pods.Stamp, figures.RatioAtMost(1.5, false))
 }
 
 // podStarts runs small jobs one at a time, alternating between the product and both baselines.
@@ -126,11 +117,11 @@ func (b *bench) measurePod(ctx context.Context, place *pods.Place, s jobs, f *po
 			return err
 		}
 	}
-	return b.podsGone(ctx, place, podPatience)
+	return b.podsGone(ctx, place)
 }
 
-func (b *bench) podsGone(ctx context.Context, place *pods.Place, patience time.Duration) error {
-	return until(ctx, 10*podInterval, patience, "the removal of the pods", func() (bool, error) {
+func (b *bench) podsGone(ctx context.Context, place *pods.Place) error {
+	return until(ctx, 10*podInterval, podPatience, "the removal of the pods", func() (bool, error) {
 		n, err := place.Pods(ctx)
 		return n == 0, err
 	})
@@ -156,100 +147,6 @@ func stamps(ctx context.Context, s jobs, job string) (first, last times, err err
 		wrong = fmt.Errorf("the log of job %s has no times", job)
 	}
 	return first, last, errors.Join(err, wrong)
-}
-
-// podCrowd runs many jobs at the same time. All of them wait until the last one has started.
-func (b *bench) podCrowd(ctx context.Context, place *pods.Place, p *product, same barePods, n int) error {
-	stacks := make([]string, n)
-	for i := range stacks {
-		var err error
-		if stacks[i], err = p.newStack(ctx, fmt.Sprintf("pod%d", i)); err != nil {
-			return err
-		}
-	}
-	before := place.Calls()
-	queued := make([]string, n)
-	took, err := b.crowdAt(ctx, place, n, func(ctx context.Context, i int, command string) (err error) {
-		queued[i], err = p.enqueueAt(ctx, stacks[i], command, "-")
-		return err
-	}, func() error {
-		return each(ctx, queued, func(job string) error {
-			return until(ctx, 10*podInterval, crowdPatience, "the job's exit", func() (bool, error) { return p.finished(ctx, job) })
-		})
-	})
-	if err != nil {
-		return err
-	}
-	peak, err := figures.Memory(p.agentPID(), "VmHWM")
-	if err != nil {
-		return err
-	}
-	if err := b.podsGone(ctx, place, crowdPatience); err != nil {
-		return err
-	}
-	calls := float64(place.Calls()-before) / float64(n)
-	names := make([]string, n)
-	bare, err := b.crowdAt(ctx, place, n, func(ctx context.Context, i int, command string) (err error) {
-		names[i], err = same.Create(ctx, command)
-		return err
-	}, func() error {
-		if err := each(ctx, names, func(name string) error { return same.Remove(ctx, name) }); err != nil {
-			return err
-		}
-		return b.podsGone(ctx, place, crowdPatience)
-	})
-	if err != nil {
-		return err
-	}
-	b.say("  %d at once: %.1f and %.1f s, %.1f MB, %.1f calls per job", n, took, bare, megabytes(peak), calls)
-	b.add(fmt.Sprintf("%d jobs at once: enqueued until all run; pods with the same containers", n), "s", []float64{took}, []float64{bare}, figures.Goal{})
-	b.add("peak RSS of the agent", "MB", []float64{megabytes(peak)}, nil, figures.AtMost(96, true))
-	b.add("calls of the cluster's API per job", "calls", []float64{calls}, nil, figures.AtMost(24, true))
-	return nil
-}
-
-// crowdAt starts n jobs and returns the seconds until all of them run. It then lets them end and
-// calls finish.
-func (b *bench) crowdAt(ctx context.Context, place *pods.Place, n int, start func(ctx context.Context, i int, command string) error, finish func() error) (seconds float64, err error) {
-	g, err := pods.NewGate(place.Host, n)
-	if err != nil {
-		return 0, err
-	}
-	defer g.Close()
-	began := time.Now()
-	numbers := make([]int, n)
-	for i := range numbers {
-		numbers[i] = i
-	}
-	if err := each(ctx, numbers, func(i int) error { return start(ctx, i, "exec wget -q -O /dev/null "+g.URL) }); err != nil {
-		return 0, err
-	}
-	ctx, cancel := context.WithTimeout(ctx, crowdPatience)
-	defer cancel()
-	select {
-	case <-g.Full:
-	case <-ctx.Done():
-		return 0, fmt.Errorf("waiting until %d pods run: %w", n, context.Cause(ctx))
-	}
-	seconds = time.Since(began).Seconds()
-	g.Open()
-	return seconds, finish()
-}
-
-// each calls do for all values, a few at a time, and returns the errors.
-func each[T any](ctx context.Context, values []T, do func(T) error) error {
-	const workers = 8
-	var all sync.WaitGroup
-	errs := make([]error, workers)
-	for w := range workers {
-		all.Go(func() {
-			for i := w; i < len(values) && errs[w] == nil && ctx.Err() == nil; i += workers {
-				errs[w] = do(values[i])
-			}
-		})
-	}
-	all.Wait()
-	return errors.Join(append(errs, ctx.Err())...)
 }
 
 // barePods runs jobs in pods without the product.
