@@ -48,6 +48,7 @@ type forge struct {
 	asked    map[string]int
 	writers  []string
 	onHead   func()
+	onPulls  func()
 	hooks    int
 	hook     vcs.Hook
 }
@@ -134,6 +135,9 @@ func (f *forge) Pull(_ context.Context, _ vcs.RepoID, number int) (vcs.Pull, err
 }
 
 func (f *forge) Pulls(context.Context, vcs.RepoID, vcs.Cursor) (all []vcs.Pull, next vcs.Cursor, err error) {
+	if f.onPulls != nil {
+		f.onPulls()
+	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	for _, p := range f.pulls {

@@ -186,6 +186,7 @@ type found struct {
 	tags     bool // the answer contains all tags
 	branches []string
 	refs     map[string]string // commits
+	newer    map[string]bool   // refs of which the ledger says more
 	pulls    []vcs.Pull
 	cursor   vcs.Cursor
 }
@@ -196,8 +197,12 @@ func (s *Service) poll(ctx context.Context, r store.VCSRepo) error {
 	defer cancel()
 	var i store.VCSIntegration
 	var all []vcs.Watch
+	var before []store.VCSRef
 	err := s.db.Read(ctx, func(tx *store.Tx) (err error) {
 		if i, err = tx.Integration(r.IntegrationID); err != nil {
+			return err
+		}
+		if before, err = tx.Refs(r.ID); err != nil {
 			return err
 		}
 		all, err = watches(tx, r)
@@ -233,7 +238,7 @@ func (s *Service) poll(ctx context.Context, r store.VCSRepo) error {
 			cur.Failures++
 			return tx.SaveRepo(cur)
 		}
-		if err := s.compare(tx, i, &cur, f); err != nil {
+		if err := s.compare(tx, i, &cur, f, before); err != nil {
 			return err
 		}
 		if hooked {
@@ -316,12 +321,14 @@ func (s *Service) ask(ctx context.Context, i store.VCSIntegration, r store.VCSRe
 }
 
 // compare turns the differences between the answer of a forge and the ledger into events. What is
-// seen for the first time is only recorded.
-func (s *Service) compare(tx *store.Tx, i store.VCSIntegration, r *store.VCSRepo, f found) error {
+// seen for the first time is only recorded. before is the ledger before the forge was asked: what
+// changed since is newer than the answer, and left to the next poll.
+func (s *Service) compare(tx *store.Tx, i store.VCSIntegration, r *store.VCSRepo, f found, before []store.VCSRef) error {
 	rows, err := tx.Refs(r.ID)
 	if err != nil {
 		return err
 	}
+	f.newer = changed(before, rows)
 	ledger := map[string]store.VCSRef{}
 	watched := map[string]bool{}
 	for _, ref := range f.branches {
@@ -339,6 +346,9 @@ func (s *Service) compare(tx *store.Tx, i store.VCSIntegration, r *store.VCSRepo
 		ledger[row.Ref] = row
 	}
 	for _, ref := range f.branches {
+		if f.newer[ref] {
+			continue
+		}
 		row, known := ledger[ref]
 		if err := s.compareRef(tx, i, *r, row, known, vcs.Event{Kind: vcs.KindPush, Repo: repoID(*r), Ref: ref, Before: row.CommitID, After: f.refs[ref]}); err != nil {
 			return err
@@ -348,6 +358,20 @@ func (s *Service) compare(tx *store.Tx, i store.VCSIntegration, r *store.VCSRepo
 		return err
 	}
 	return s.comparePulls(tx, i, r, f)
+}
+
+// changed returns the refs whose rows differ between two readings of the ledger.
+func changed(before, now []store.VCSRef) map[string]bool {
+	out := map[string]bool{}
+	known := map[string]store.VCSRef{}
+	for _, row := range before {
+		known[row.Ref], out[row.Ref] = row, true
+	}
+	for _, row := range now {
+		old, ok := known[row.Ref]
+		out[row.Ref] = !ok || old.CommitID != row.CommitID || old.Recorded != row.Recorded || !old.SeenAt.Equal(row.SeenAt)
+	}
+	return out
 }
 
 // compareRef stores an event if a ref differs from the ledger. It does nothing while an event about
@@ -390,24 +414,24 @@ func (s *Service) compareTags(tx *store.Tx, i store.VCSIntegration, r *store.VCS
 		}
 		return false
 	}
-	var changed, matching []string
+	var differing, matching []string
 	for ref, commit := range f.refs {
-		if row, known := ledger[ref]; strings.HasPrefix(ref, vcs.TagPrefix) && (!known || row.CommitID != commit) {
-			changed = append(changed, ref)
+		if row, known := ledger[ref]; strings.HasPrefix(ref, vcs.TagPrefix) && (!known || row.CommitID != commit) && !f.newer[ref] {
+			differing = append(differing, ref)
 			if matches(ref) {
 				matching = append(matching, ref)
 			}
 		}
 	}
 	for ref := range ledger {
-		if strings.HasPrefix(ref, vcs.TagPrefix) && f.refs[ref] == "" {
+		if strings.HasPrefix(ref, vcs.TagPrefix) && f.refs[ref] == "" && !f.newer[ref] {
 			if err := tx.DeleteRef(r.ID, ref); err != nil {
 				return err
 			}
 		}
 	}
 	many := !first && len(matching) > maxNewTags
-	for _, ref := range changed {
+	for _, ref := range differing {
 		if !first && !many && matches(ref) {
 			e := vcs.Event{Kind: vcs.KindTag, Repo: repoID(*r), Ref: ref, Before: ledger[ref].CommitID, After: f.refs[ref]}
 			if n, err := tx.PendingVCSEvents(r.ID, ref); err != nil {
