@@ -24,7 +24,7 @@ type VCSPull struct {
 	Author     string
 	Labels     []string
 	Approved   string // the commit that a member has approved, or ""
-	ApprovedBy string // user id
+	ApprovedBy string // an actor of package identity
 	ApprovedAt time.Time
 	UpdatedAt  time.Time // by the forge's clock
 	ReadAt     time.Time

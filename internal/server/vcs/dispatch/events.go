@@ -80,7 +80,7 @@ func (s *Service) Pulls(ctx context.Context, st store.Stack) ([]store.VCSPull, e
 }
 
 // Approve lets a commit of a pull request of a fork or a bot run for the stacks that watch the
-// repository. It approves nothing but this commit.
+// repository and that p may deploy. It approves nothing but this commit.
 func (s *Service) Approve(ctx context.Context, p identity.Principal, st store.Stack, number int64, commit string) (store.VCSPull, error) {
 	var pull store.VCSPull
 	if err := p.Check(st, identity.Operate); err != nil {
@@ -118,7 +118,7 @@ func (s *Service) Approve(ctx context.Context, p identity.Principal, st store.St
 		case !strings.EqualFold(commit, pull.Head):
 			return fault.Conflict("Conflict: the newest commit of pull request #%d is %s: review it, and approve it by this id", number, pull.Head)
 		}
-		pull.Approved, pull.ApprovedBy, pull.ApprovedAt = pull.Head, p.User.ID, tx.Now()
+		pull.Approved, pull.ApprovedBy, pull.ApprovedAt = pull.Head, string(p.Actor()), tx.Now()
 		if err := tx.SavePull(pull); err != nil {
 			return err
 		}

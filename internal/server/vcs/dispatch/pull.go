@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"workflowagent/internal/server/deployments"
+	"workflowagent/internal/server/fault"
 	"workflowagent/internal/server/identity"
 	"workflowagent/internal/server/store"
 	"workflowagent/internal/server/vcs"
@@ -101,7 +102,15 @@ func rowOf(r store.VCSRepo, row store.VCSPull, p vcs.Pull) store.VCSPull {
 func (s *Service) decidePull(ctx context.Context, tx *store.Tx, v *situation, row store.VCSEvent, pull store.VCSPull, p vcs.Pull, all []vcs.Watch, policy vcs.Policy, known vcs.PullContext) error {
 	var decisions []vcs.Decision
 	for _, w := range all {
-		decisions = append(decisions, vcs.MatchPull(p, w, policy, known)...)
+		forStack := known
+		if known.Approved != "" {
+			if ok, err := mayApprove(tx, pull, w.StackID); err != nil {
+				return err
+			} else if !ok {
+				forStack.Approved = ""
+			}
+		}
+		decisions = append(decisions, vcs.MatchPull(p, w, policy, forStack)...)
 	}
 	decisions = vcs.ChooseTemplates(decisions)
 	cause := ""
@@ -133,6 +142,23 @@ func (s *Service) decidePull(ctx context.Context, tx *store.Tx, v *situation, ro
 		}
 	}
 	return end(tx, row, "", "")
+}
+
+// mayApprove reports whether the member who approved a pull request may deploy a stack now. Stacks of
+// one repository can have other members.
+func mayApprove(tx *store.Tx, pull store.VCSPull, stackID string) (bool, error) {
+	st, err := tx.Stack(stackID)
+	if err != nil {
+		return false, err
+	}
+	p, err := identity.ActAs(tx, st, identity.Actor(pull.ApprovedBy))
+	if err == nil {
+		err = p.Check(st, identity.Operate)
+	}
+	if fault.KindOf(err) != "" {
+		return false, nil //nolint:nilerr // the reason of the decision says that an approval is missing
+	}
+	return err == nil, err
 }
 
 // requested reports whether a check that is to run again shows a decision.

@@ -7,6 +7,7 @@ import (
 
 	"workflowagent/internal/dev/storetest"
 	"workflowagent/internal/server/fault"
+	"workflowagent/internal/server/identity"
 	"workflowagent/internal/server/store"
 	"workflowagent/internal/server/vcs"
 	"workflowagent/internal/server/vcs/integrations"
@@ -252,6 +253,42 @@ func TestForks(t *testing.T) {
 		s.must(err)
 		s.process()
 		s.wantDeployed(st, "preview 2")
+	})
+	t.Run("a member who may deploy only one of the stacks", func(t *testing.T) {
+		s := newSite(t, storetest.SQLite(t), withForks(vcs.ApprovalRequired))
+		dev, prod := s.stack("dev", previews), s.stack("prod", previews)
+		member := identity.Principal{Kind: identity.KindUser, User: store.User{ID: "mallory", Login: "mallory"}, Roles: map[string]string{s.org.ID: identity.RoleCollaborator}}
+		may := func(to store.Permission) {
+			s.must(s.db.Write(t.Context(), func(tx *store.Tx) (err error) {
+				err = tx.SaveCollaborator(store.Collaborator{StackID: dev.ID, UserID: member.User.ID, Permission: to})
+				if err == nil {
+					member, err = member.On(tx, dev)
+				}
+				return err
+			}))
+		}
+		s.must(s.db.Write(t.Context(), func(tx *store.Tx) error {
+			return errors.Join(tx.InsertUser(member.User), tx.InsertMember(store.Member{OrgID: s.org.ID, UserID: member.User.ID, Role: identity.RoleCollaborator}))
+		}))
+		may(store.WritePermission)
+		s.put(fork)
+		_, err := s.dispatch.Approve(t.Context(), member, dev, 7, two)
+		s.must(err)
+		may(store.ReadPermission)
+		s.process()
+		s.wantDeployed(dev) // the member lost the permission meanwhile
+		may(store.WritePermission)
+		s.put(fork)
+		s.wantDeployed(dev, "preview 2")
+		s.wantDeployed(prod)
+		s.wantReason(prod, vcs.ReasonFork)
+		who, err := s.on(prod)
+		s.must(err)
+		_, err = s.dispatch.Approve(t.Context(), who, prod, 7, two)
+		s.must(err)
+		s.process()
+		s.wantDeployed(dev, "preview 2")
+		s.wantDeployed(prod, "preview 2")
 	})
 	t.Run("a caller without permission", func(t *testing.T) {
 		s := newSite(t, storetest.SQLite(t), withForks(vcs.ApprovalRequired))
