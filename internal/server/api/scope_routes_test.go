@@ -20,9 +20,9 @@ var routesByAbility = map[identity.Ability][]string{
 	identity.StateRead | identity.Outputs | identity.DecryptConfig: {"GET"},
 	identity.StateRead | identity.Outputs:                          {"GET /export"},
 	identity.Decrypt | identity.Outputs | identity.DecryptConfig:   {"POST /decrypt", "POST /batch-decrypt"},
-	identity.Decrypt:                      {"POST /decrypt/log-decryption", "POST /decrypt/log-batch-decryption"},
-	identity.DecryptConfig:                {"GET /config"},
-	identity.Encrypt:                      {"POST /encrypt", "POST /batch-encrypt"},
+	identity.Decrypt:       {"POST /decrypt/log-decryption", "POST /decrypt/log-batch-decryption"},
+	identity.DecryptConfig: {"GET /config"},
+	identity.Encrypt:       {"POST /encrypt", "POST /batch-encrypt"},
 	identity.StateRead: {
 		"GET /export/{version}", "GET /metadata", "GET /policypacks", "GET /policygroups",
 		"GET /updates", "GET /updates/latest", "GET /updates/latest/previews", "GET /updates/{version}", "GET /updates/{version}/summary",
