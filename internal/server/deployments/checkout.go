@@ -120,11 +120,35 @@ func (s *Service) CreateFor(ctx context.Context, tx *store.Tx, st store.Stack, t
 	}
 	if checkout != nil {
 		t.Checkout.IntegrationID, t.Checkout.RepoID = checkout.IntegrationID, checkout.RepoID
+	} else if err := checkServer(tx, set, t.Checkout.RepoID); err != nil {
+		return store.Deployment{}, err
 	}
 	d := store.Deployment{
 		Operation: t.Operation, Initiator: t.Initiator, Requester: termtext.OneLine(t.Requester, maxMessage), InheritSettings: true,
 	}
 	return s.add(ctx, tx, st, d, set, queueing{checkout: &t.Checkout, group: t.Group}, audit.Actor{Kind: audit.ActorForge, Name: d.Requester})
+}
+
+// checkServer returns an error if a deployment would send the credential for a repository to another
+// server, because the settings take the program from there.
+func checkServer(tx *store.Tx, set *workflow.Settings, repoID string) error {
+	g := set.Git()
+	if g == nil || g.GitAuth != nil || repoID == "" {
+		return nil
+	}
+	r, err := tx.Repo(repoID)
+	if errors.Is(err, store.ErrNotFound) {
+		return nil // no credential can be requested
+	}
+	if err != nil {
+		return err
+	}
+	from, err1 := workflow.ParseRepository(g.RepoURL)
+	changed, err2 := workflow.ParseRepository(r.CloneURL)
+	if err1 == nil && err2 == nil && from.Origin() == changed.Origin() {
+		return nil
+	}
+	return fault.Invalid("Bad Request: sourceContext.git.repoUrl is on another server than the repository %s, whose credential is not for that server: remove repoUrl, or add gitAuth", r.Name)
 }
 
 // SkipQueued skips the queued deployments of a group of a stack, because of a change in a repository.

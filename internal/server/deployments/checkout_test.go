@@ -6,6 +6,7 @@ import (
 	"encoding/base64"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -209,6 +210,46 @@ func TestCredentialsStayWithTheirRepository(t *testing.T) {
 			}
 			if src.RepoURL != tt.url || token != tt.token {
 				t.Errorf("clones %s with %q, want %s with %q", src.RepoURL, token, tt.url, tt.token)
+			}
+		})
+	}
+}
+
+// TestEventsSendNoCredentialElsewhere checks deployments by events of stacks whose settings take the
+// program from another server than that of the repository that changed.
+func TestEventsSendNoCredentialElsewhere(t *testing.T) {
+	const elsewhere = `{"vcs":{"provider":"github","repository":"o/r","previewPullRequests":true},"sourceContext":{"git":{"branch":"main","repoUrl":"https://evil.example/o/r.git"%s}}}`
+	for name, tt := range map[string]struct {
+		auth, token string
+		ok          bool
+	}{
+		"without credentials": {"", "", false},
+		"own credentials":     {`,"gitAuth":{"accessToken":{"secret":"mine"}}`, "mine", true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			f := &forge{}
+			p, st := newForgePlant(t, storetest.SQLite(t), f, fmt.Sprintf(elsewhere, tt.auth))
+			tr := preview(7)
+			tr.Checkout.IntegrationID, tr.Checkout.RepoID = "int", "repo"
+			err := p.db.Write(t.Context(), func(tx *store.Tx) error {
+				err := tx.InsertIntegration(store.VCSIntegration{ID: "int", OrgID: st.OrgID, Provider: vcs.ProviderGitHub, Name: "forge", Options: "{}"})
+				err2 := tx.InsertRepo(store.VCSRepo{ID: "repo", IntegrationID: "int", RemoteID: "17", Name: "o/r", CloneURL: "https://git.example/o/r.git"})
+				_, err3 := p.service.CreateFor(t.Context(), tx, st, tr)
+				return errors.Join(err, err2, err3)
+			})
+			if !tt.ok {
+				if fault.KindOf(err) != fault.KindInvalid {
+					t.Errorf("got %v", err)
+				}
+				return
+			}
+			p.must(err)
+			c := p.poll("a")
+			p.must(p.heartbeat(c, "starting"))
+			def, err := p.service.Definition(t.Context(), runner(c), c.Job.ID)
+			p.must(err)
+			if src := def.Deployment.Source.Git; src.Auth.AccessToken+src.Auth.Password != tt.token || f.minted != 0 {
+				t.Errorf("clones %s with %+v, %d credentials of the integration", src.RepoURL, src.Auth, f.minted)
 			}
 		})
 	}
