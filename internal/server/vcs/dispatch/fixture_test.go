@@ -40,6 +40,7 @@ const (
 type forge struct {
 	mu       sync.Mutex
 	repos    map[string]string // ids by name
+	redirect map[string]string // new names by former ones
 	refs     map[string]string
 	pulls    map[int]vcs.Pull
 	files    []string // of every change
@@ -80,6 +81,9 @@ func (f *forge) ask(what string) error {
 func (f *forge) Find(_ context.Context, name string) (vcs.Repo, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
+	if to := f.redirect[name]; to != "" {
+		name = to
+	}
 	for n, id := range f.repos {
 		if strings.EqualFold(n, name) {
 			return vcs.Repo{RepoID: vcs.RepoID{ID: id, Name: n}, CloneURL: "https://git.example/" + n + ".git"}, f.ask("find")

@@ -189,6 +189,7 @@ type found struct {
 	newer    map[string]bool   // refs of which the ledger says more
 	pulls    []vcs.Pull
 	cursor   vcs.Cursor
+	repo     vcs.Repo // zero if nothing seems to have changed
 }
 
 // poll polls a repository.
@@ -218,7 +219,7 @@ func (s *Service) poll(ctx context.Context, r store.VCSRepo) error {
 	var f found
 	ask := integrations.CanAsk(i)
 	if ask {
-		f, err = s.ask(ctx, i, r, all)
+		f, err = s.ask(ctx, i, r, all, before)
 	}
 	hooked := err == nil && s.ensureHook(ctx, i, r, set)
 	return s.db.Write(context.WithoutCancel(ctx), func(tx *store.Tx) error {
@@ -237,6 +238,11 @@ func (s *Service) poll(ctx context.Context, r store.VCSRepo) error {
 			cur.PollAt, cur.Problem = tx.Now().Add(pauseAfter(tx, cur.Failures, err)), termtext.OneLine(err.Error(), maxDetail)
 			cur.Failures++
 			return tx.SaveRepo(cur)
+		}
+		if f.repo.Name != "" && f.repo.Name != cur.Name {
+			if cur, err = integrations.Repo(tx, i, f.repo); err != nil {
+				return err
+			}
 		}
 		if err := s.compare(tx, i, &cur, f, before); err != nil {
 			return err
@@ -281,8 +287,8 @@ func (s *Service) pollInterval(r store.VCSRepo, set integrations.Settings, now t
 	}
 }
 
-// ask asks a forge for the refs and the pull requests that stacks watch.
-func (s *Service) ask(ctx context.Context, i store.VCSIntegration, r store.VCSRepo, all []vcs.Watch) (f found, err error) {
+// ask asks a forge for the refs and the pull requests that stacks watch. before is the ledger.
+func (s *Service) ask(ctx context.Context, i store.VCSIntegration, r store.VCSRepo, all []vcs.Watch, before []store.VCSRef) (f found, err error) {
 	client, err := s.opts.Integrations.Client(ctx, i)
 	if err != nil {
 		return f, err
@@ -317,7 +323,38 @@ func (s *Service) ask(ctx context.Context, i store.VCSIntegration, r store.VCSRe
 			return f, fmt.Errorf("listing the pull requests of %s: %w", r.Name, err)
 		}
 	}
-	return f, nil
+	if f.differs(before) && vcs.ForgeKey(i.Provider, i.Flavor) != vcs.FlavorGit {
+		f.repo, err = identify(ctx, client, r)
+	}
+	return f, err
+}
+
+// differs reports whether an answer can lead to events.
+func (f found) differs(before []store.VCSRef) bool {
+	ledger := map[string]string{}
+	for _, row := range before {
+		ledger[row.Ref] = row.CommitID
+	}
+	for ref, commit := range f.refs {
+		if ledger[ref] != commit {
+			return true
+		}
+	}
+	return len(f.pulls) > 0
+}
+
+// identify returns the repository that has the name of a known one, or an error if it is another one.
+// Refs are listed by name, and whoever may create repositories can take the name of one that was
+// renamed or deleted.
+func identify(ctx context.Context, client vcs.Repository, r store.VCSRepo) (vcs.Repo, error) {
+	now, err := client.Find(ctx, r.Name)
+	if err != nil {
+		return now, fmt.Errorf("finding the repository %s: %w", r.Name, err)
+	}
+	if now.ID != r.RemoteID {
+		return now, fmt.Errorf("the forge now has another repository with the name %s, which is not deployed: write the new name of the former one into the settings of its stacks, or remove the name there and add it again", r.Name)
+	}
+	return now, nil
 }
 
 // compare turns the differences between the answer of a forge and the ledger into events. What is

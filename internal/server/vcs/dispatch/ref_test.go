@@ -261,6 +261,27 @@ func TestPushRows(t *testing.T) {
 			s.wantDeployed(st)
 			s.wantReason(st, vcs.ReasonOtherRepo)
 		},
+		"row 33: another repository with the old name, by polls": func(t *testing.T, s *site) {
+			st := s.stack("dev", previews+","+commits)
+			s.poll()
+			s.forge.repos, s.forge.refs["refs/heads/main"] = map[string]string{"o/r": "99", "o/new": "17"}, two
+			s.forge.pulls[7] = open(7, three)
+			s.poll()
+			s.wantDeployed(st)
+			s.forge.repos = map[string]string{"o/new": "17"}
+			s.forge.redirect = map[string]string{"o/r": "o/new"}
+			s.poll()
+			if got := s.deployed(st); len(got) != 2 {
+				t.Errorf("deployments after the other repository was deleted: %q", got)
+			}
+			s.must(s.db.Read(t.Context(), func(tx *store.Tx) error {
+				r, err := tx.RepoByRemoteID(s.id, "17")
+				if r.Name != "o/new" || r.CloneURL != "https://git.example/o/new.git" {
+					t.Errorf("the repository is known as %s at %s", r.Name, r.CloneURL)
+				}
+				return err
+			}))
+		},
 		"row 34: the repository was removed from the installation": func(t *testing.T, s *site) {
 			st := s.stack("dev", commits)
 			s.poll()
