@@ -303,7 +303,7 @@ func TestIntegrations(t *testing.T) {
 	}
 	seen := map[string]int{}
 	for _, e := range entries {
-		seen[string(e.Action)]++
+		seen[e.Action]++
 		if strings.Contains(e.Detail, s.made.WebhookSecret) {
 			t.Errorf("the audit log contains a secret: %s", e.Detail)
 		}

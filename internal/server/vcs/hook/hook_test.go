@@ -16,7 +16,8 @@ func TestID(t *testing.T) {
 			t.Errorf("%q: %q", sent, id)
 		}
 	}
-	if ID("", []byte("a")) == ID("", []byte("b")) || ID("", []byte("a")) != ID("", []byte("a")) {
+	first, again, other := ID("", []byte("a")), ID("", []byte("a")), ID("", []byte("b"))
+	if first != again || first == other {
 		t.Error("the ids of bodies are not those of their content")
 	}
 }
