@@ -264,6 +264,15 @@ func testPulls(t *testing.T, w World, c Client, repo vcs.RepoID) {
 	if got, _ = list(cursor); !slices.Contains(got, numbers[1]) {
 		t.Errorf("a closed pull request is missing in %v", got)
 	}
+	// Its author can make a pull request lose its commit, which must not hide those of others.
+	if d, ok := w.(interface{ DropHead(number int) }); ok {
+		d.DropHead(numbers[3])
+		got, _ = list("")
+		slices.Sort(got)
+		if want := slices.Delete(slices.Clone(numbers[2:]), 1, 2); !slices.Equal(got, want) {
+			t.Errorf("open pull requests besides one without a commit: %v, want %v", got, want)
+		}
+	}
 }
 
 // Secretive is a forge that does not reveal the permissions of accounts.

@@ -5,6 +5,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -130,6 +131,13 @@ func (s *site) SetPull(_ *testing.T, number int, state vcs.PullState) {
 	defer s.mu.Unlock()
 	p := s.pulls[number-1]
 	p.state, p.updated = state, s.tick()
+}
+
+// DropHead makes the commit of a pull request disappear.
+func (s *site) DropHead(number int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.pulls[number-1].head = strings.Repeat("0", 40)
 }
 
 func (s *site) DropFork(_ *testing.T, number int) {

@@ -2,6 +2,7 @@ package azure
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/url"
 	"strconv"
@@ -35,7 +36,7 @@ type pull struct {
 
 func (c *client) normal(repo vcs.RepoID, p *pull) (vcs.Pull, error) {
 	if p.Number <= 0 || p.Head == nil || hook.Commit(p.Head.ID) == "" {
-		return vcs.Pull{}, fmt.Errorf("the forge's pull request %d has no head", p.Number)
+		return vcs.Pull{}, fmt.Errorf("the forge's pull request %d has no head: %w", p.Number, vcs.ErrNotFound)
 	}
 	project, repository, err := c.split(repo.Name)
 	if err != nil {
@@ -87,6 +88,9 @@ func (c *client) Pulls(ctx context.Context, repo vcs.RepoID, since vcs.Cursor) (
 	for _, status := range statuses {
 		err := c.pages(ctx, repo, status, func(p *pull) (bool, error) {
 			normal, err := c.normal(repo, p)
+			if errors.Is(err, vcs.ErrNotFound) {
+				return true, nil // it has no commit, and must not hide the others
+			}
 			if err != nil {
 				return false, err
 			}

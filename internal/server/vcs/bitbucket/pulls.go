@@ -45,7 +45,7 @@ const minShort = 12
 func (c *client) normal(ctx context.Context, repo vcs.RepoID, p *pull) (vcs.Pull, error) {
 	if p.Number <= 0 || p.Source == nil || p.Source.Branch == nil || p.Source.Commit == nil || len(p.Source.Commit.Hash) < minShort ||
 		p.Destination == nil || p.Destination.Branch == nil || p.Destination.Repository == nil {
-		return vcs.Pull{}, fmt.Errorf("the forge's pull request %d has no head or no base", p.Number)
+		return vcs.Pull{}, fmt.Errorf("the forge's pull request %d has no head or no base: %w", p.Number, vcs.ErrNotFound)
 	}
 	source := p.Source.Repository
 	out := vcs.Pull{
@@ -106,6 +106,9 @@ func (c *client) Pulls(ctx context.Context, repo vcs.RepoID, since vcs.Cursor) (
 				return false, nil
 			}
 			normal, err := c.normal(ctx, repo, p)
+			if errors.Is(err, vcs.ErrNotFound) {
+				continue // it has no commit, and must not hide the others
+			}
 			if err != nil {
 				return false, err
 			}

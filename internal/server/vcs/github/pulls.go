@@ -2,6 +2,7 @@ package github
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strconv"
 	"strings"
@@ -36,7 +37,7 @@ type pull struct {
 
 func (p *pull) normal() (vcs.Pull, error) {
 	if p.Number <= 0 || p.Head == nil || p.Base == nil || p.Base.Repo == nil || hook.Commit(p.Head.SHA) == "" {
-		return vcs.Pull{}, fmt.Errorf("the forge's pull request %d has no head or no base", p.Number)
+		return vcs.Pull{}, fmt.Errorf("the forge's pull request %d has no head or no base: %w", p.Number, vcs.ErrNotFound)
 	}
 	out := vcs.Pull{
 		Number: p.Number, Title: p.Title, URL: p.URL, State: vcs.PullClosed,
@@ -107,6 +108,9 @@ func add(list *rest.Updates, page []*pull) (more bool, err error) {
 			continue
 		}
 		normal, err := p.normal()
+		if errors.Is(err, vcs.ErrNotFound) {
+			continue // it has no commit, and must not hide the others
+		}
 		if err != nil {
 			return false, err
 		}

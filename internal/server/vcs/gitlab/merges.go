@@ -2,6 +2,7 @@ package gitlab
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strconv"
 	"time"
@@ -33,7 +34,7 @@ type merge struct {
 
 func (m *merge) normal() (vcs.Pull, error) {
 	if m.Number <= 0 || m.TargetProject <= 0 || hook.Commit(m.SHA) == "" {
-		return vcs.Pull{}, fmt.Errorf("the forge's merge request %d has no head or no target", m.Number)
+		return vcs.Pull{}, fmt.Errorf("the forge's merge request %d has no head or no target: %w", m.Number, vcs.ErrNotFound)
 	}
 	out := vcs.Pull{
 		Number: m.Number, Title: m.Title, URL: m.URL, State: vcs.PullClosed, Head: hook.Commit(m.SHA),
@@ -73,6 +74,9 @@ func (c *client) Pulls(ctx context.Context, repo vcs.RepoID, since vcs.Cursor) (
 				continue
 			}
 			normal, err := m.normal()
+			if errors.Is(err, vcs.ErrNotFound) {
+				continue // it has no commit, and must not hide the others
+			}
 			if err != nil {
 				return false, err
 			}
