@@ -38,6 +38,7 @@ const (
 	ReasonSkipCI        Reason = "skip-ci"
 	ReasonUnwatched     Reason = "no-stack-watches"
 	ReasonUnknownRepo   Reason = "unknown-repository"
+	ReasonMissing       Reason = "not-found"
 	ReasonOtherRepo     Reason = "repository-replaced"
 	ReasonNotAllowed    Reason = "repository-not-allowed"
 	ReasonInvalid       Reason = "integration-invalid"
@@ -83,6 +84,7 @@ var reasonTexts = map[Reason]string{
 	ReasonSkipCI:        "The message of the head commit requests that CI is skipped.",
 	ReasonUnwatched:     "No stack watches this repository.",
 	ReasonUnknownRepo:   "The integration has no such repository.",
+	ReasonMissing:       "The forge has no such repository, ref or pull request, or hides it from the integration.",
 	ReasonOtherRepo:     "Another repository now has the name of the one that the stack watches.",
 	ReasonNotAllowed:    "The integration's allow-list does not contain this repository.",
 	ReasonInvalid:       "The forge no longer accepts the integration's credentials.",

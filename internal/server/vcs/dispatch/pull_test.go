@@ -173,6 +173,24 @@ func TestPullRows(t *testing.T) {
 				s.t.Errorf("deployments: %s", got)
 			}
 		},
+		"the forge hides the pull request": func(t *testing.T, s *site) {
+			st := s.stack("dev", previews)
+			s.poll()
+			s.deliver("", pullEvent(7))
+			s.process()
+			s.wantReason(st, vcs.ReasonWaiting)
+			for range 10 {
+				s.retry()
+			}
+			s.wantReason(st, vcs.ReasonMissing)
+			if s.forge.asked["pull"] != 11 {
+				t.Errorf("asked %d times, want 11", s.forge.asked["pull"])
+			}
+			s.retry()
+			s.forge.pulls[7] = open(7, two)
+			s.poll()
+			s.wantDeployed(st, "preview 2") // the event does not keep polls from finding it
+		},
 		"the forge cannot be reached": func(_ *testing.T, s *site) {
 			st := s.stack("dev", previews)
 			s.poll()

@@ -28,6 +28,10 @@ const (
 	maxDue = 500
 	// maxTime bounds the processing of an event, which can make several requests.
 	maxTime = 2 * time.Minute
+	// maxMissing is the number of attempts to process an event about something that the forge does not
+	// have. They take about an hour, because some forges show new objects late. If the forge shows it
+	// even later, a poll finds it.
+	maxMissing = 11
 	// maxPanics is the number of attempts to process an event that fails for an internal reason.
 	maxPanics = 5
 	// keep is the time for which processed events are shown.
@@ -199,7 +203,10 @@ func (s *Service) postpone(ctx context.Context, id string, cause error) error {
 			if err := s.opts.Integrations.Note(tx, e.IntegrationID, cause); err != nil {
 				return err
 			}
-			log.Warn("a forge did not answer; the event is processed later")
+			if e.Done = errors.Is(cause, vcs.ErrNotFound) && e.Tries >= maxMissing; e.Done {
+				e.DoneAt, e.Reason = tx.Now(), string(vcs.ReasonMissing)
+			}
+			log.WithField("reason", e.Reason).Warn("asking a forge about an event failed")
 		} else {
 			log.Error("processing an event of a forge failed; it is tried again")
 			if e.Done = e.Tries >= maxPanics; e.Done {
