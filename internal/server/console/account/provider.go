@@ -20,8 +20,13 @@ func (p *pages) goToProvider(v *page.Visit) (view.Page, error) {
 	return p.leave(v, next, openid.Attempt{Next: next, Confirm: v.SignedIn()})
 }
 
-// connect sends the browser to an identity provider, to let the user sign in there from now on.
+// connect sends the browser to an identity provider, to let the user sign in there from now on. Another
+// site that signs the browser in at the provider as an attacker must not also connect that account:
+// visitors who come from elsewhere see their settings.
 func (p *pages) connect(v *page.Visit) (view.Page, error) {
+	if from := v.R.Header.Get("Sec-Fetch-Site"); from == "cross-site" || from == "same-site" {
+		return view.Page{}, page.GoTo("/user/settings")
+	}
 	return p.leave(v, "/user/settings", openid.Attempt{Next: "/user/settings", UserID: v.Who.User.ID})
 }
 

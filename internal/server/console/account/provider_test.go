@@ -304,6 +304,13 @@ func TestConnect(t *testing.T) {
 		t.Errorf("connecting with an old sign-in: status %d to %q", p.Status, p.Location())
 	}
 	admin := s.SignIn()
+	for _, from := range []string{"cross-site", "same-site"} {
+		req := admin.Request(http.MethodGet, connect, nil)
+		req.Header.Set("Sec-Fetch-Site", from)
+		if got := admin.Do(req); got.Location() != "/user/settings" {
+			t.Errorf("a link on a page that is %s leads to %q", from, got.Location())
+		}
+	}
 	if done := admin.SignInAt(p, connect, nil); done.Status != http.StatusSeeOther || done.Location() != "/user/settings" {
 		t.Fatalf("connecting: status %d: %s", done.Status, done.Body)
 	}
