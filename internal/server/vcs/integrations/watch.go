@@ -106,14 +106,14 @@ func watchOf(tx *store.Tx, st store.Stack, set *workflow.Settings, before store.
 		w.DeployPull = *t.DeployPullRequest
 	}
 	switch {
-	case before.IntegrationID == w.IntegrationID && before.Name == w.Name:
-		w.RepoID = before.RepoID // also if the repository was renamed since
 	case vcs.ForgeKey(i.Provider, i.Flavor) == vcs.FlavorGit:
-		r, err := gitRepo(tx, i, name)
+		r, err := gitRepo(tx, i, name) // another one if the integration's address has changed
 		if err != nil {
 			return w, false, err
 		}
 		w.RepoID = r.ID
+	case before.IntegrationID == w.IntegrationID && before.Name == w.Name:
+		w.RepoID = before.RepoID // also if the repository was renamed since
 	}
 	return w, true, nil
 }
