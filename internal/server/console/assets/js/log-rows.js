@@ -82,7 +82,7 @@ export class LogRows {
     const toggle = element("button", { type: "button", className: "log-toggle", textContent: `${open ? "▾" : "▸"} ${s.name}` });
     toggle.setAttribute("aria-expanded", String(open));
     toggle.dataset.toggle = s.number;
-    const facts = [s.status, s.took, `${s.lines.toLocaleString("en")} lines`, s.exit && s.exit !== "0" ? `exit code ${s.exit}` : ""];
+    const facts = [s.status, s.took, `${s.lines.toLocaleString("en")} ${s.lines === 1 ? "line" : "lines"}`, s.exit && s.exit !== "0" ? `exit code ${s.exit}` : ""];
     e.replaceChildren(toggle, element("span", { className: "dim", textContent: facts.filter(Boolean).join(" · ") }));
   }
 
