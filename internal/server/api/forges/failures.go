@@ -24,11 +24,11 @@ func (f *failures) allow(address string, now time.Time) bool {
 	return f.count[f.bucket(address, now)] < maxFailures
 }
 
-// add records a delivery that could not be verified.
-func (f *failures) add(address string, now time.Time) {
+// add records a delivery that could not be verified, as a number of failures.
+func (f *failures) add(address string, n int, now time.Time) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.count[f.bucket(address, now)]++
+	f.count[f.bucket(address, now)] += n
 }
 
 // bucket returns the name under which the failures of an address count: its network, because a

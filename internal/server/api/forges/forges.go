@@ -6,6 +6,7 @@ import (
 	"errors"
 	"io"
 	"net/http"
+	"os"
 	"strings"
 	"time"
 
@@ -22,24 +23,30 @@ const (
 	maxBodies = 8
 	// maxWait is the time for which a delivery waits for others.
 	maxWait = 5 * time.Second
+	// maxRead is the time in which a body must arrive. Forges themselves wait about as long.
+	maxRead = 10 * time.Second
 	// maxLarge is the maximum size of the deliveries of forges that send large ones, and maxSmall of
 	// those of the others.
 	maxLarge, maxSmall = 10 << 20, 1 << 20
 	// maxFailures is the number of deliveries per minute from one source that are verified although
 	// each was wrong.
 	maxFailures = 60
+	// slow is the number of failures for which a body counts that does not arrive in time, because it
+	// keeps others waiting.
+	slow = 10
 )
 
 type routes struct {
 	integrations *integrations.Service
 	dispatch     *dispatch.Service
 	bodies       chan struct{}
+	maxRead      time.Duration
 	failures     failures
 }
 
 // Register adds the routes. Only administrators of the organization manage its integrations.
 func Register(rt *web.Router, i *integrations.Service, d *dispatch.Service) {
-	h := &routes{integrations: i, dispatch: d, bodies: make(chan struct{}, maxBodies)}
+	h := &routes{integrations: i, dispatch: d, bodies: make(chan struct{}, maxBodies), maxRead: maxRead}
 	for path, key := range map[string]string{
 		"/workflow/github/{id}": vcs.ProviderGitHub, "/workflow/gitlab/{id}": vcs.ProviderGitLab, "/workflow/gitea/{id}": vcs.FlavorGitea,
 		"/workflow/bitbucket/{id}": vcs.ProviderBitbucket, "/workflow/azure-devops/{id}": vcs.ProviderAzure,
@@ -87,7 +94,11 @@ func (h *routes) receive(limit int64, accept func(*http.Request, vcs.Delivery) (
 		case <-r.Context().Done():
 			return r.Context().Err()
 		}
-		body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, limit))
+		conn := http.NewResponseController(w)
+		body, err := io.ReadAll(until{http.MaxBytesReader(w, r.Body, limit), conn, time.Now().Add(h.maxRead)})
+		if errors.Is(err, os.ErrDeadlineExceeded) {
+			h.failures.add(from, slow, time.Now())
+		}
 		if err != nil {
 			return bodyError(err)
 		}
@@ -97,13 +108,26 @@ func (h *routes) receive(limit int64, accept func(*http.Request, vcs.Delivery) (
 		}
 		out, err := accept(r, d)
 		if fault.KindOf(err) == fault.KindUnauthenticated {
-			h.failures.add(from, time.Now())
+			h.failures.add(from, 1, time.Now())
 		}
 		if err != nil {
 			return err
 		}
 		return web.WriteJSON(w, r, http.StatusAccepted, answer{out.Accepted, out.Ignored, out.Detail})
 	}
+}
+
+// until is a body that must arrive before a time. Other code extends the deadline of each read.
+type until struct {
+	io.Reader
+	conn *http.ResponseController
+	end  time.Time
+}
+
+// Read implements [io.Reader].
+func (u until) Read(p []byte) (int, error) {
+	_ = u.conn.SetReadDeadline(u.end) // writers in tests have no deadlines
+	return u.Reader.Read(p)
 }
 
 func bodyError(err error) error {
