@@ -52,8 +52,10 @@ func (s *Service) ReceiveApp(ctx context.Context, d vcs.Delivery) (Outcome, erro
 	if err != nil {
 		return Outcome{}, err
 	}
-	// The header is not signed. It only selects the integrations whose secrets are tried.
-	verified := false
+	// The header is not signed. It only selects the integrations whose secrets are tried. Organizations
+	// can share an installation; each of them gets the events.
+	verified, found := false, false
+	var all Outcome
 	for _, i := range candidates {
 		p, err := s.open(ctx, i, d)
 		if errors.Is(err, errUnverified) {
@@ -62,14 +64,23 @@ func (s *Service) ReceiveApp(ctx context.Context, d vcs.Delivery) (Outcome, erro
 		if err != nil {
 			return Outcome{}, err
 		}
-		if verified = true; p.Installation == i.Installation {
-			return s.store(ctx, i, p)
+		if verified = true; p.Installation != i.Installation {
+			continue
 		}
+		out, err := s.store(ctx, i, p)
+		if err != nil {
+			return Outcome{}, err
+		}
+		found, all.Accepted = true, all.Accepted+out.Accepted
+		all.Ignored, all.Detail = out.Ignored, out.Detail
 	}
-	if !verified {
+	switch {
+	case !verified:
 		return Outcome{}, errUnverified
+	case !found:
+		return Outcome{Ignored: vcs.ReasonUnknownRepo, Detail: "no integration of this installation exists"}, nil
 	}
-	return Outcome{Ignored: vcs.ReasonUnknownRepo, Detail: "no integration of this installation exists"}, nil
+	return all, nil
 }
 
 // open verifies and parses a delivery.

@@ -1,7 +1,9 @@
 package dispatch_test
 
 import (
+	"encoding/json"
 	"errors"
+	"strings"
 	"testing"
 	"time"
 
@@ -443,5 +445,31 @@ func TestReceiveFailsClosed(t *testing.T) {
 	s.must(err)
 	if len(after) != len(before) {
 		t.Errorf("stored %d events", len(after)-len(before))
+	}
+}
+
+// TestInstallationOfSeveralOrganizations checks that a delivery of a GitHub App reaches all
+// integrations of its installation, and no others.
+func TestInstallationOfSeveralOrganizations(t *testing.T) {
+	s := newSite(t, storetest.SQLite(t), connected())
+	secret := strings.Repeat("s", 32)
+	app := func(name, installation, secret string) string {
+		c := integrations.Change{Name: &name, AppID: new("42"), Installation: &installation, AppKey: new("key"), Secret: &secret}
+		i, _, err := s.forges.Create(t.Context(), s.user, s.org, vcs.ProviderGitHub, c)
+		s.must(err)
+		return i.ID
+	}
+	want := map[string]int{app("first", "1", secret): 1, app("second", "1", secret): 1, app("other", "2", secret): 0, app("thief", "1", strings.Repeat("x", 32)): 0}
+	body, err := json.Marshal(vcs.Parsed{ID: "d", Installation: "1", Events: []vcs.Event{{Kind: vcs.KindAccess}}})
+	s.must(err)
+	out, err := s.dispatch.ReceiveApp(t.Context(), vcs.Delivery{Header: map[string]string{"secret": secret, "x-github-hook-installation-target-id": "42"}, Body: body})
+	if err != nil || out.Accepted != 2 {
+		t.Errorf("%+v, %v", out, err)
+	}
+	for id, n := range want {
+		events, err := s.dispatch.OfIntegration(t.Context(), s.org, id)
+		if err != nil || len(events) != n {
+			t.Errorf("the integration %s has %d events, want %d: %v", id, len(events), n, err)
+		}
 	}
 }
