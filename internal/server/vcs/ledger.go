@@ -13,7 +13,7 @@ type Seen struct {
 // Weigh compares an event about a ref with the ledger. ask is set if only the forge can tell what
 // happened; see [Resolve]. Otherwise, reason is "" if the event is to be processed, or the reason to
 // ignore it. repeated reports that an event from the same commit to the same commit was processed
-// before, so that this one can be a replay.
+// before, so that this one can be a replay, or that it can be forged.
 //
 // The same rule removes duplicates, merges webhooks and polls, and keeps events that are late or
 // replayed from deploying an old commit.
@@ -21,7 +21,7 @@ func Weigh(seen Seen, e Event, repeated bool) (reason Reason, ask bool) {
 	switch {
 	case e.Deleted:
 		known := !seen.Known || seen.Commit == "" || seen.Commit == e.Before
-		return ReasonDeleted, !known
+		return ReasonDeleted, repeated || !known
 	case e.After == "":
 		return "", true
 	case e.Before == e.After:

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/sirupsen/logrus"
@@ -57,7 +58,7 @@ func (s *Service) processRef(ctx context.Context, v *situation) error {
 	if err != nil {
 		return err
 	}
-	reason, ask := vcs.Weigh(seen, e, repeated)
+	reason, ask := vcs.Weigh(seen, e, repeated || forgeable(v))
 	if ask && integrations.CanAsk(v.integration) {
 		head, err := s.head(ctx, v, e.Ref)
 		if err != nil {
@@ -100,6 +101,13 @@ func (s *Service) processRef(ctx context.Context, v *situation) error {
 		}
 		return s.decideRef(ctx, tx, v, row, e, all, files)
 	})
+}
+
+// forgeable reports whether others than the forge can have sent an event. Some forges send the
+// integration's secret itself instead of a signature: an account that may change the webhook of one
+// repository can learn it, and send pushes of others.
+func forgeable(v *situation) bool {
+	return v.row.Source == SourceWebhook && slices.Contains([]string{vcs.ProviderGitLab, vcs.ProviderAzure}, v.integration.Provider)
 }
 
 // watched reports whether a stack deploys the branch, or tags. The ledger contains no other refs, and

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"workflowagent/internal/dev/storetest"
+	"workflowagent/internal/server/stacks"
 	"workflowagent/internal/server/store"
 	"workflowagent/internal/server/vcs"
 	"workflowagent/internal/server/vcs/integrations"
@@ -472,4 +473,35 @@ func TestInstallationOfSeveralOrganizations(t *testing.T) {
 			t.Errorf("the integration %s has %d events, want %d: %v", id, len(events), n, err)
 		}
 	}
+}
+
+// TestForgedPush sends a push with the secret of an integration whose forge sends the secret itself. It
+// deploys nothing that the forge does not confirm.
+func TestForgedPush(t *testing.T) {
+	s := newSite(t, storetest.SQLite(t), connected())
+	i, secret, err := s.forges.Create(t.Context(), s.user, s.org, vcs.ProviderAzure, connected())
+	s.must(err)
+	s.forge.repos["o/p/r"] = "18"
+	st, err := s.stacks.Create(t.Context(), s.user, stacks.NewStack{Org: s.org, Project: "proj", Name: "dev"})
+	s.must(err)
+	_, err = s.queue.ReplaceSettings(t.Context(), s.user, st, []byte(`{"sourceContext":{"git":{"branch":"main"}},"vcs":{"provider":"azure_devops","repository":"o/p/r","deployCommits":true}}`), "test")
+	s.must(err)
+	s.poll()
+	send := func(id string, e vcs.Event) {
+		e.Repo = vcs.RepoID{ID: "18", Name: "o/p/r"}
+		body, err := json.Marshal(vcs.Parsed{ID: id, Events: []vcs.Event{e}})
+		s.must(err)
+		_, err = s.dispatch.Receive(t.Context(), vcs.ProviderAzure, i.ID, vcs.Delivery{Header: map[string]string{"secret": secret}, Body: body})
+		s.must(err)
+		s.process()
+	}
+	send("forged", push(one, three))
+	s.wantDeployed(st)
+	s.forge.refs["refs/heads/main"] = two
+	send("genuine", push(one, two))
+	gone := push(two, "")
+	gone.Deleted = true
+	send("forged deletion", gone)
+	send("genuine again", push("", two))
+	s.wantDeployed(st, "update 2")
 }
