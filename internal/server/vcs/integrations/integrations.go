@@ -192,9 +192,13 @@ func (s *Service) Note(tx *store.Tx, integrationID string, err error) error {
 const maxProblem = 500
 
 // CanAsk reports whether the forge of an integration can be asked about its refs. A plain git server
-// without a credential may be one that this server cannot reach.
+// without a credential may be one that this server cannot reach, unless the settings demand polls.
 func CanAsk(i store.VCSIntegration) bool {
-	return vcs.ForgeKey(i.Provider, i.Flavor) != vcs.FlavorGit || len(i.Credential) > 0
+	if vcs.ForgeKey(i.Provider, i.Flavor) != vcs.FlavorGit || len(i.Credential) > 0 {
+		return true
+	}
+	set, err := SettingsOf(i)
+	return err == nil && set.Events == EventsPoll
 }
 
 // CloneAuth returns a credential for a repository of an integration. repoID is the id of its row, or
