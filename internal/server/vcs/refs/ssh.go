@@ -1,11 +1,13 @@
 package refs
 
 import (
+	"bytes"
 	"context"
 	"crypto/hmac"
 	"crypto/sha1" //nolint:gosec // OpenSSH's format of known_hosts
 	"crypto/subtle"
 	"encoding/base64"
+	"encoding/pem"
 	"errors"
 	"fmt"
 	"io"
@@ -164,6 +166,9 @@ func CheckKey(credential vcs.Credential) error {
 func parseKey(credential vcs.Credential) (ssh.Signer, error) {
 	// Web forms remove a key's final newline and add carriage returns.
 	text := []byte(strings.TrimSpace(strings.ReplaceAll(credential.SSHPrivateKey, "\r\n", "\n")) + "\n")
+	if n := rounds(text); n > maxRounds {
+		return nil, fmt.Errorf("decrypting the SSH private key takes %d rounds, and at most %d are accepted: run ssh-keygen -p -a %d", n, maxRounds, maxRounds)
+	}
 	signer, err := ssh.ParsePrivateKey(text)
 	if _, ok := errors.AsType[*ssh.PassphraseMissingError](err); ok && credential.SSHPassphrase != "" {
 		if signer, err = ssh.ParsePrivateKeyWithPassphrase(text, []byte(credential.SSHPassphrase)); err != nil {
@@ -176,6 +181,30 @@ func parseKey(credential vcs.Credential) (ssh.Signer, error) {
 		return nil, errors.New("the SSH private key is not in PEM or OpenSSH format")
 	}
 	return signer, nil
+}
+
+// maxRounds bounds the time for which one organization's key occupies the server.
+const maxRounds = 100
+
+// rounds returns the cost of decrypting a key in OpenSSH format, or 0 for others.
+func rounds(text []byte) uint32 {
+	block, _ := pem.Decode(text)
+	if block == nil || block.Type != "OPENSSH PRIVATE KEY" {
+		return 0
+	}
+	var key struct {
+		Cipher, KDF, Options string
+		Rest                 []byte `ssh:"rest"`
+	}
+	var options struct {
+		Salt   string
+		Rounds uint32
+	}
+	body, ok := bytes.CutPrefix(block.Bytes, []byte("openssh-key-v1\x00"))
+	if !ok || ssh.Unmarshal(body, &key) != nil || ssh.Unmarshal([]byte(key.Options), &options) != nil {
+		return 0
+	}
+	return options.Rounds
 }
 
 // CheckHostKeys returns an error unless all lines are keys of hosts.

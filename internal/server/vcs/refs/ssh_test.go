@@ -1,7 +1,10 @@
 package refs
 
 import (
+	"bytes"
 	"crypto/ed25519"
+	"crypto/rand"
+	"encoding/binary"
 	"encoding/pem"
 	"errors"
 	"os"
@@ -122,5 +125,26 @@ func privateKey(t *testing.T) string {
 func TestConverseWithSilentServer(t *testing.T) {
 	if _, err := converse(newReader(strings.NewReader("")), new(strings.Builder), nil); !errors.Is(err, vcs.ErrNotFound) {
 		t.Errorf("%v", err)
+	}
+}
+
+// TestCostlyKey checks that a key cannot occupy the server while it is decrypted.
+func TestCostlyKey(t *testing.T) {
+	_, private, err := ed25519.GenerateKey(rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	block, err := ssh.MarshalPrivateKeyWithPassphrase(private, "", []byte("a passphrase"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	usual := string(pem.EncodeToMemory(block))
+	if err := CheckKey(vcs.Credential{SSHPrivateKey: usual, SSHPassphrase: "a passphrase"}); err != nil {
+		t.Errorf("a key with the usual number of rounds: %v", err)
+	}
+	at := bytes.Index(block.Bytes, []byte("bcrypt")) + len("bcrypt") + 4 + 4 + 16 // the lengths of options and salt, and the salt
+	binary.BigEndian.PutUint32(block.Bytes[at:], 2000)
+	if err := CheckKey(vcs.Credential{SSHPrivateKey: string(pem.EncodeToMemory(block)), SSHPassphrase: "a passphrase"}); err == nil || !strings.Contains(err.Error(), "2000 rounds") {
+		t.Errorf("a key with 2000 rounds: %v", err)
 	}
 }
