@@ -45,6 +45,7 @@ type Stack struct {
 	Status        workflow.Status
 	Reason        string // why it ended as it did, or ""
 	Outdated      bool   // whether it ran for an earlier commit
+	Removed       bool   // whether the stack was removed since, with the updates that list its changes
 	Took          time.Duration
 	Commit        string
 	URL           string // of the deployment
@@ -62,7 +63,7 @@ type Output struct {
 
 // unchanged reports whether a stack needs only to be named.
 func (s Stack) unchanged() bool {
-	if s.Status != workflow.StatusSucceeded || s.Outdated || len(s.Outputs) > 0 || len(s.Changes.Messages) > 0 {
+	if s.Status != workflow.StatusSucceeded || s.Outdated || s.Removed || len(s.Outputs) > 0 || len(s.Changes.Messages) > 0 {
 		return false
 	}
 	for op, n := range counts(s.Changes) {
@@ -199,7 +200,7 @@ var signs = []struct{ sign, op string }{
 	{"+", "create"}, {"~", "update"}, {"-", "delete"}, {"±", "replace"}, {"=>", "import"},
 }
 
-// summary returns the number of resources by operation.
+// summary returns the number of resources by operation, or that they are unknown.
 func summary(s Stack) string {
 	have := counts(s.Changes)
 	var parts []string
@@ -208,7 +209,10 @@ func summary(s Stack) string {
 			parts = append(parts, fmt.Sprintf("`%s%d`", each.sign, n))
 		}
 	}
-	if len(parts) == 0 && s.Status == workflow.StatusSucceeded {
+	switch {
+	case s.Removed:
+		return "stack removed"
+	case len(parts) == 0 && s.Status == workflow.StatusSucceeded:
 		return "none"
 	}
 	return strings.Join(parts, " ")

@@ -62,12 +62,16 @@ func cases() map[string]render.Comment {
 	review := stack("pr-acme-web-7", workflow.StatusSucceeded, quiet())
 	review.Operation = workflow.OperationUpdate
 	review.Outputs = []render.Output{{Name: "url", Value: "https://pr-7.example.com"}, {Name: "password", Value: "never shown", Secret: true}}
+	removed := render.Stack{
+		Project: "web", Name: "pr-acme-web-7", Operation: workflow.OperationDestroy, Status: workflow.StatusSucceeded, Commit: commit, Took: time.Second, Removed: true,
+	}
 	return map[string]render.Comment{
 		"previews": {Marker: "int-1", Secrets: redact.New(redact.Secret{Name: "KEY", Value: secret}), Stacks: []render.Stack{
 			failed, stack("dev", workflow.StatusSucceeded, quiet()), stack("test", workflow.StatusSucceeded, quiet()), outdated,
 			stack("next", workflow.StatusNotStarted, changes.Tree{}), stack("now", workflow.StatusRunning, changes.Tree{}),
 		}},
 		"review":    {Marker: "int-1", Stacks: []render.Stack{review}},
+		"removed":   {Marker: "int-1", Stacks: []render.Stack{removed}},
 		"no-change": {Marker: "int-1", Stacks: []render.Stack{stack("dev", workflow.StatusSucceeded, quiet())}},
 		"note":      {Marker: "int-1", Notes: []string{"The stack web/x was not created: <b>it exists</b>."}},
 	}

@@ -245,6 +245,7 @@ func (s *Service) describe(ctx context.Context, to Integration, r run) (render.S
 	out := render.Stack{
 		Project: r.Deployment.Project, Name: r.Deployment.Stack, Operation: r.Deployment.Operation, Status: r.Job.Status,
 		Reason: strings.TrimSpace(cmp.Or(r.Job.Message, string(r.Job.Reason))), Commit: r.commit, URL: s.url(r),
+		Removed: r.stack == nil,
 	}
 	if !r.Job.EndedAt.IsZero() && !r.Job.StartedAt.IsZero() {
 		out.Took = r.Job.EndedAt.Sub(r.Job.StartedAt)
@@ -276,7 +277,11 @@ func (s *Service) describe(ctx context.Context, to Integration, r run) (render.S
 	return out, secrets, nil
 }
 
+// url returns the page of a deployment, or "" if it has none because its stack was removed.
 func (s *Service) url(r run) string {
+	if r.stack == nil {
+		return ""
+	}
 	return s.opts.Console.Deployment(r.org, r.Deployment.Project, r.Deployment.Stack, r.Deployment.Version)
 }
 

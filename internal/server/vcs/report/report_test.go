@@ -4,6 +4,7 @@ import (
 	"strings"
 	"testing"
 
+	"workflowagent/internal/server/store"
 	"workflowagent/internal/server/vcs"
 	"workflowagent/internal/server/vcs/outbox"
 	"workflowagent/internal/server/vcs/report"
@@ -68,6 +69,22 @@ func TestRow50OldCommitIsOutdated(t *testing.T) {
 		f.await("an outdated report", func() bool { return strings.Contains(f.forge.comments[7], "outdated") })
 		if got := f.state(second, preview); got != "" {
 			f.t.Errorf("the new commit has the status of the old one: %s", got)
+		}
+	})
+}
+
+func TestRow75DestroyedStack(t *testing.T) {
+	one(t, func(f *fixture) {
+		f.run()
+		d := f.deploy("dev", first, workflow.OperationDestroy, "review-stack")
+		f.end(d, workflow.StatusRunning, "")
+		f.write(func(tx *store.Tx) error { return tx.DeleteStack("dev") }) // as the job does, before it ends
+		f.end(d, workflow.StatusSucceeded, "")
+		f.await("that the stack was removed", func() bool {
+			return strings.Contains(f.forge.comments[7], "| web/dev | destroy | ✅ succeeded | stack removed |") && f.state(first, outbox.Aggregate) == vcs.ReportSucceeded
+		})
+		if r := f.forge.reports[first+" "+outbox.Aggregate]; r.URL != "" {
+			f.t.Errorf("the report has a link to a page that does not exist: %s", r.URL)
 		}
 	})
 }
