@@ -19,7 +19,6 @@ import (
 	"workflowagent/internal/server/vcs"
 )
 
-// realGitea is a repository of a real Gitea.
 type realGitea struct {
 	server *lab.Gitea
 	name   string
@@ -28,22 +27,8 @@ type realGitea struct {
 	forks  map[int]string
 }
 
-// GiteaUsers creates the accounts on a real Gitea, and returns their tokens.
-func GiteaUsers(t *testing.T, server *lab.Gitea) map[string]string {
-	t.Helper()
-	tokens := map[string]string{}
-	for _, name := range []string{Deployer, Writer, Reader} {
-		token, err := server.NewUser(t.Context(), name, false, "all")
-		if err != nil {
-			t.Fatal(err)
-		}
-		tokens[name] = token
-	}
-	return tokens
-}
-
 // RealGitea creates a repository on a real Gitea.
-func RealGitea(t *testing.T, server *lab.Gitea, tokens map[string]string) World {
+func RealGitea(t *testing.T, server *lab.Gitea, tokens map[string]string) RealWorld {
 	t.Helper()
 	g := &realGitea{server: server, name: "app-" + strings.ToLower(strings.NewReplacer("/", "-").Replace(t.Name())), clone: filepath.Join(t.TempDir(), "clone"), tokens: tokens, forks: map[int]string{}}
 	g.call(t, Deployer, "POST", "/user/repos", map[string]any{"name": g.name, "default_branch": "main"}, nil)
@@ -152,11 +137,17 @@ func (g *realGitea) on(t *testing.T, branch string) {
 func (g *realGitea) commit(t *testing.T, branch string) string {
 	t.Helper()
 	g.git(t, g.clone, "commit", "--quiet", "-m", "Change "+branch)
-	g.push(t, Deployer, g.Name(), branch)
 	return g.git(t, g.clone, "rev-parse", "HEAD")
 }
 
 func (g *realGitea) Commit(t *testing.T, branch string, files map[string]string) string {
+	t.Helper()
+	commit := g.CommitOnly(t, branch, files)
+	g.push(t, Deployer, g.Name(), branch)
+	return commit
+}
+
+func (g *realGitea) CommitOnly(t *testing.T, branch string, files map[string]string) string {
 	t.Helper()
 	g.on(t, branch)
 	for name, content := range files {
@@ -175,7 +166,9 @@ func (g *realGitea) Move(t *testing.T, branch, from, to string) string {
 		t.Fatal(err)
 	}
 	g.git(t, g.clone, "mv", "--force", from, to)
-	return g.commit(t, branch)
+	commit := g.commit(t, branch)
+	g.push(t, Deployer, g.Name(), branch)
+	return commit
 }
 
 func (g *realGitea) Reset(t *testing.T, branch, commit string) {
@@ -217,6 +210,11 @@ func (g *realGitea) OpenPull(t *testing.T, p NewPull) int {
 	g.call(t, account, "POST", g.path("/pulls"), map[string]any{"title": title, "head": head, "base": "main", "labels": labels}, &created)
 	g.forks[created.Number] = fork
 	return created.Number
+}
+
+func (g *realGitea) PushFork(t *testing.T, number int, branch string) {
+	t.Helper()
+	g.push(t, Reader, g.forks[number], branch)
 }
 
 func (g *realGitea) SetPull(t *testing.T, number int, state vcs.PullState) {
@@ -286,12 +284,21 @@ func (g *realGitea) DeleteComments(t *testing.T, pull int) {
 	}
 }
 
+type giteaHooks []struct {
+	ID     int64
+	Config map[string]string
+}
+
+func (g *realGitea) hooks(t *testing.T) (list giteaHooks) {
+	t.Helper()
+	g.call(t, Deployer, "GET", g.path("/hooks"), nil, &list)
+	return list
+}
+
 func (g *realGitea) Hooks(t *testing.T, address string) int {
 	t.Helper()
-	var hooks []struct{ Config map[string]string }
-	g.call(t, Deployer, "GET", g.path("/hooks"), nil, &hooks)
 	n := 0
-	for _, h := range hooks {
+	for _, h := range g.hooks(t) {
 		if h.Config["url"] == address {
 			n++
 		}
@@ -299,23 +306,33 @@ func (g *realGitea) Hooks(t *testing.T, address string) int {
 	return n
 }
 
-// TestHook makes the forge send a test delivery to each webhook.
+func (g *realGitea) AddHook(t *testing.T, address, secret string) {
+	t.Helper()
+	g.call(t, Deployer, "POST", g.path("/hooks"), map[string]any{
+		"type": "gitea", "active": true, "events": []string{"push", "pull_request"},
+		"config": map[string]string{"url": address, "content_type": "json", "secret": secret},
+	}, nil)
+}
+
+func (g *realGitea) DeleteHooks(t *testing.T) {
+	t.Helper()
+	for _, h := range g.hooks(t) {
+		g.call(t, Deployer, "DELETE", g.path(fmt.Sprintf("/hooks/%d", h.ID)), nil, nil)
+	}
+}
+
 func (g *realGitea) TestHook(t *testing.T) {
 	t.Helper()
-	var hooks []struct{ ID int64 }
-	g.call(t, Deployer, "GET", g.path("/hooks"), nil, &hooks)
-	for _, h := range hooks {
+	for _, h := range g.hooks(t) {
 		g.call(t, Deployer, "POST", g.path(fmt.Sprintf("/hooks/%d/tests", h.ID)), nil, nil)
 	}
 }
 
-// DeleteBranch deletes a branch.
 func (g *realGitea) DeleteBranch(t *testing.T, branch string) {
 	t.Helper()
 	g.push(t, Deployer, g.Name(), ":refs/heads/"+branch)
 }
 
-// Retarget changes the base of a pull request.
 func (g *realGitea) Retarget(t *testing.T, number int, base string) {
 	t.Helper()
 	g.call(t, Deployer, "PATCH", g.path("/pulls/"+strconv.Itoa(number)), map[string]any{"base": base}, nil)

@@ -43,11 +43,13 @@ func (s *Stack) Path(rest string) string { return "/api/stacks/" + s.Name + "/de
 
 // Deployment is the API's description of a deployment.
 type Deployment struct {
-	ID      string `json:"id"`
-	Version int    `json:"version"`
-	Status  string `json:"status"`
-	Reason  string `json:"reason"`
-	Message string `json:"message"`
+	ID        string `json:"id"`
+	Version   int    `json:"version"`
+	Status    string `json:"status"`
+	Reason    string `json:"reason"`
+	Message   string `json:"message"`
+	Operation string `json:"pulumiOperation"`
+	Initiator string `json:"initiator"`
 }
 
 // Deploy enqueues an operation on the program of a repository's main branch.

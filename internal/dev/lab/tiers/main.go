@@ -155,7 +155,7 @@ func run(ctx context.Context, only string) error {
 	fmt.Println("\ntest tiers:")
 	report := tabwriter.NewWriter(os.Stdout, 0, 4, 2, ' ', 0)
 	fmt.Fprint(report, strings.Join(r.lines, ""))
-	fmt.Fprintln(report, "gitea\toptional\tthe client of a forge against a real Gitea: run make gitea")
+	fmt.Fprintln(report, "gitea\toptional\tdeployments from a real Gitea, and its client: run make gitea")
 	if err := report.Flush(); err != nil {
 		return err
 	}

@@ -4,7 +4,6 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
-	"os"
 	"strings"
 	"testing"
 	"time"
@@ -14,33 +13,9 @@ import (
 	"workflowagent/internal/server/vcs"
 )
 
-// startReal starts a real Gitea, which is built first if the machine has none: that takes minutes,
-// so the tests must be asked for.
-func startReal(t *testing.T) *lab.Gitea {
-	t.Helper()
-	if os.Getenv("WORKFLOW_GITEA") == "" {
-		t.Skip("a real Gitea takes minutes to build: run make gitea")
-	}
-	dir, err := os.MkdirTemp("", "gitea")
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { os.RemoveAll(dir) })
-	server, err := lab.StartGitea(t.Context(), dir, os.Stderr)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := server.Close(); err != nil {
-			t.Error(err)
-		}
-	})
-	return server
-}
-
 // TestReal runs the suite against a real Gitea.
 func TestReal(t *testing.T) {
-	server := startReal(t)
+	server := forgetest.StartGitea(t)
 	tokens := forgetest.GiteaUsers(t, server)
 	forgetest.Run(t, Forge{}, words, func(t *testing.T) forgetest.World { return forgetest.RealGitea(t, server, tokens) })
 	t.Run("deliveries", func(t *testing.T) { testDeliveries(t, server, tokens) })
@@ -109,15 +84,7 @@ func testDeliveries(t *testing.T, server *lab.Gitea, tokens map[string]string) {
 			return len(p.Events) == 1 && p.Events[0].Repo.ID == repo.ID && check(p.Events[0])
 		}
 	}
-	real, ok := w.(interface {
-		TestHook(t *testing.T)
-		DeleteBranch(t *testing.T, branch string)
-		Retarget(t *testing.T, number int, base string)
-	})
-	if !ok {
-		t.Fatal("not a real Gitea")
-	}
-	real.TestHook(t)
+	w.TestHook(t)
 	expect("row 26: test", func(p vcs.Parsed) bool { return p.Ignored.Reason == vcs.ReasonTest })
 	pushed := w.Commit(t, "main", map[string]string{"a": "1"})
 	expect("push", event(func(e vcs.Event) bool {
@@ -137,7 +104,7 @@ func testDeliveries(t *testing.T, server *lab.Gitea, tokens map[string]string) {
 	w.Commit(t, "feature", map[string]string{"b": "2"})
 	expect("synchronized", isPull)
 	w.Commit(t, "other", map[string]string{"c": "1"})
-	real.Retarget(t, number, "other")
+	w.Retarget(t, number, "other")
 	expect("row 54: retargeted", isPull)
 	w.Plant(t, number, "/deploy")
 	expect("row 66: comment, or none", func(vcs.Parsed) bool { return true })
@@ -147,7 +114,7 @@ func testDeliveries(t *testing.T, server *lab.Gitea, tokens map[string]string) {
 	expect("fork", event(func(e vcs.Event) bool {
 		return e.Kind == vcs.KindPull && e.Pull == fork && e.Sender.Name == forgetest.Reader
 	}))
-	real.DeleteBranch(t, "feature")
+	w.DeleteBranch(t, "feature")
 	expect("deleted branch", event(func(e vcs.Event) bool { return e.Kind == vcs.KindPush && e.Ref == "refs/heads/feature" && e.Deleted }))
 	w.Rename(t)
 	w.Commit(t, "main", map[string]string{"d": "1"})
