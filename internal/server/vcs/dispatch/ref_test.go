@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"workflowagent/internal/dev/storetest"
+	"workflowagent/internal/server/fault"
 	"workflowagent/internal/server/stacks"
 	"workflowagent/internal/server/store"
 	"workflowagent/internal/server/vcs"
@@ -481,7 +482,7 @@ func TestForgedPush(t *testing.T) {
 	s := newSite(t, storetest.SQLite(t), connected())
 	i, secret, err := s.forges.Create(t.Context(), s.user, s.org, vcs.ProviderAzure, connected())
 	s.must(err)
-	s.forge.repos["o/p/r"] = "18"
+	s.id, s.forge.repos["o/p/r"] = i.ID, "18"
 	st, err := s.stacks.Create(t.Context(), s.user, stacks.NewStack{Org: s.org, Project: "proj", Name: "dev"})
 	s.must(err)
 	_, err = s.queue.ReplaceSettings(t.Context(), s.user, st, []byte(`{"sourceContext":{"git":{"branch":"main"}},"vcs":{"provider":"azure_devops","repository":"o/p/r","deployCommits":true}}`), "test")
@@ -504,4 +505,21 @@ func TestForgedPush(t *testing.T) {
 	send("forged deletion", gone)
 	send("genuine again", push("", two))
 	s.wantDeployed(st, "update 2")
+}
+
+// TestIntegrationMoves checks that repositories of one server are not used with the credential of
+// another one.
+func TestIntegrationMoves(t *testing.T) {
+	s := newSite(t, storetest.SQLite(t), connected())
+	move := func(to string) error {
+		_, _, err := s.forges.Update(t.Context(), s.org, s.id, integrations.Change{BaseURL: &to, Token: new("other")})
+		return err
+	}
+	s.must(move("https://one.example"))
+	s.stack("dev", commits)
+	s.poll()
+	s.must(move("https://one.example/"))
+	if err := move("https://two.example"); fault.KindOf(err) != fault.KindConflict {
+		t.Errorf("got %v", err)
+	}
 }

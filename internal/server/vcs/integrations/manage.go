@@ -111,7 +111,11 @@ func (s *Service) Update(ctx context.Context, org store.Organization, id string,
 		if i, err = Find(tx, org, id); err != nil {
 			return err
 		}
+		before := i
 		if secret, err = s.apply(ctx, tx, &i, c); err != nil {
+			return err
+		}
+		if err := checkMove(tx, before, i); err != nil {
 			return err
 		}
 		i.RefusedAt, i.Problem = time.Time{}, "" // the next request shows whether the change helped
@@ -130,6 +134,21 @@ func (s *Service) Update(ctx context.Context, org store.Organization, id string,
 		s.forget(id)
 	}
 	return i, secret, err
+}
+
+// checkMove returns an error if an integration with repositories would belong to another forge. Their
+// ids and addresses are those of the former one, to which the new credential must not be sent. The
+// repositories of a plain git server have no ids, and move with it.
+func checkMove(tx *store.Tx, before, now store.VCSIntegration) error {
+	from, to := vcs.ForgeKey(before.Provider, before.Flavor), vcs.ForgeKey(now.Provider, now.Flavor)
+	if from == to && (now.BaseURL == before.BaseURL || to == vcs.FlavorGit) {
+		return nil
+	}
+	repos, err := tx.Repos(now.ID)
+	if err != nil || len(repos) == 0 {
+		return err
+	}
+	return fault.Conflict("Conflict: stacks use repositories of this integration at %s: delete it and create another one, to which the stacks then change", before.BaseURL)
 }
 
 // Delete removes an integration. The settings of stacks stay, but nothing triggers deployments.
