@@ -44,8 +44,11 @@ func segments(job store.Job, now time.Time) []segment {
 		if !s.StartedAt.IsZero() {
 			one.Took = max(0, timeOr(s.FinishedAt, end).Sub(s.StartedAt))
 		}
-		if job.Status.Final() && one.Status == "running" {
+		switch {
+		case job.Status.Final() && one.Status == "running":
 			one.Status = "failed"
+		case job.Status.Final() && one.Status == "queued":
+			one.Status = "skipped"
 		}
 		list = append(list, one)
 	}

@@ -1,0 +1,30 @@
+package deployment
+
+import (
+	"slices"
+	"testing"
+	"time"
+
+	"workflowagent/internal/server/store"
+	"workflowagent/internal/workflow"
+)
+
+func TestSegmentsOfFailedJob(t *testing.T) {
+	start := time.Now()
+	job := store.Job{
+		Status: workflow.StatusFailed, QueuedAt: start, ClaimedAt: start, EndedAt: start.Add(time.Second),
+		Steps: []store.StepState{
+			{Name: "source", Status: workflow.StepSucceeded, StartedAt: start, FinishedAt: start},
+			{Name: "pre-run", Status: workflow.StepRunning, StartedAt: start},
+			{Name: "pulumi", Status: workflow.StepNotStarted},
+		},
+	}
+	var got []string
+	for _, s := range segments(job, start) {
+		got = append(got, s.Name+" "+s.Status)
+	}
+	want := []string{"queue succeeded", "set-up succeeded", "source succeeded", "pre-run failed", "pulumi skipped"}
+	if !slices.Equal(got, want) {
+		t.Errorf("got %q, want %q", got, want)
+	}
+}
