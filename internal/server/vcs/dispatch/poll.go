@@ -4,15 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
-	"strings"
 	"sync"
 	"time"
 
 	"github.com/sirupsen/logrus"
 
 	"workflowagent/internal/retry"
-	"workflowagent/internal/server/identity"
 	"workflowagent/internal/server/store"
 	"workflowagent/internal/server/vcs"
 	"workflowagent/internal/server/vcs/integrations"
@@ -29,8 +26,6 @@ const (
 	trusted = 24 * time.Hour
 	// never is the interval of the polls of repositories that cannot be polled.
 	never = 24 * time.Hour
-	// maxNewTags is the number of new tags that are deployed at once.
-	maxNewTags = 3
 	// pollTime bounds a poll.
 	pollTime = time.Minute
 )
@@ -181,17 +176,6 @@ func pauseAfter(tx *store.Tx, failures int64, err error) time.Duration {
 	return pause
 }
 
-// found is the answer of a forge to a poll.
-type found struct {
-	tags     bool // the answer contains all tags
-	branches []string
-	refs     map[string]string // commits
-	newer    map[string]bool   // refs of which the ledger says more
-	pulls    []vcs.Pull
-	cursor   vcs.Cursor
-	repo     vcs.Repo // zero if nothing seems to have changed
-}
-
 // poll polls a repository.
 func (s *Service) poll(ctx context.Context, r store.VCSRepo) error {
 	ctx, cancel := context.WithTimeout(ctx, pollTime)
@@ -285,272 +269,4 @@ func (s *Service) pollInterval(r store.VCSRepo, set integrations.Settings, now t
 	default:
 		return s.opts.Interval
 	}
-}
-
-// ask asks a forge for the refs and the pull requests that stacks watch. before is the ledger.
-func (s *Service) ask(ctx context.Context, i store.VCSIntegration, r store.VCSRepo, all []vcs.Watch, before []store.VCSRef) (f found, err error) {
-	client, err := s.opts.Integrations.Client(ctx, i)
-	if err != nil {
-		return f, err
-	}
-	wantPulls := false
-	branches := map[string]bool{}
-	for _, w := range all {
-		f.tags = f.tags || w.DeployTags
-		wantPulls = wantPulls || w.PreviewPulls || w.Template || w.DeployPull != 0
-		if w.DeployCommits && w.Branch != "" && !branches[w.Branch] {
-			branches[w.Branch] = true
-			f.branches = append(f.branches, vcs.BranchPrefix+w.Branch)
-		}
-	}
-	prefixes := f.branches
-	if f.tags {
-		prefixes = append(slices.Clip(prefixes), vcs.TagPrefix)
-	}
-	f.refs = map[string]string{}
-	if len(prefixes) > 0 {
-		refs, err := client.Refs(ctx, repoID(r), prefixes)
-		if err != nil {
-			return f, fmt.Errorf("listing the refs of %s: %w", r.Name, err)
-		}
-		for _, ref := range refs {
-			f.refs[ref.Name] = vcs.Commit(ref.Commit)
-		}
-	}
-	f.cursor = vcs.Cursor(r.PullCursor)
-	if pulls, ok := client.(vcs.Pulls); ok && wantPulls {
-		if f.pulls, f.cursor, err = pulls.Pulls(ctx, repoID(r), f.cursor); err != nil {
-			return f, fmt.Errorf("listing the pull requests of %s: %w", r.Name, err)
-		}
-	}
-	if f.differs(before) && vcs.ForgeKey(i.Provider, i.Flavor) != vcs.FlavorGit {
-		f.repo, err = identify(ctx, client, r)
-	}
-	return f, err
-}
-
-// differs reports whether an answer can lead to events.
-func (f found) differs(before []store.VCSRef) bool {
-	ledger := map[string]string{}
-	for _, row := range before {
-		ledger[row.Ref] = row.CommitID
-	}
-	for ref, commit := range f.refs {
-		if ledger[ref] != commit {
-			return true
-		}
-	}
-	return len(f.pulls) > 0
-}
-
-// identify returns the repository that has the name of a known one, or an error if it is another one.
-// Refs are listed by name, and whoever may create repositories can take the name of one that was
-// renamed or deleted.
-func identify(ctx context.Context, client vcs.Repository, r store.VCSRepo) (vcs.Repo, error) {
-	now, err := client.Find(ctx, r.Name)
-	if err != nil {
-		return now, fmt.Errorf("finding the repository %s: %w", r.Name, err)
-	}
-	if now.ID != r.RemoteID {
-		return now, fmt.Errorf("the forge now has another repository with the name %s, which is not deployed: write the new name of the former one into the settings of its stacks, or remove the name there and add it again", r.Name)
-	}
-	return now, nil
-}
-
-// compare turns the differences between the answer of a forge and the ledger into events. What is
-// seen for the first time is only recorded. before is the ledger before the forge was asked: what
-// changed since is newer than the answer, and left to the next poll.
-func (s *Service) compare(tx *store.Tx, i store.VCSIntegration, r *store.VCSRepo, f found, before []store.VCSRef) error {
-	rows, err := tx.Refs(r.ID)
-	if err != nil {
-		return err
-	}
-	f.newer = changed(before, rows)
-	ledger := map[string]store.VCSRef{}
-	watched := map[string]bool{}
-	for _, ref := range f.branches {
-		watched[ref] = true
-	}
-	for _, row := range rows {
-		isTag := strings.HasPrefix(row.Ref, vcs.TagPrefix)
-		if !isTag && !watched[row.Ref] || isTag && !f.tags {
-			// If a stack watches it again, its commit must be recorded again.
-			if err := tx.DeleteRef(r.ID, row.Ref); err != nil {
-				return err
-			}
-			continue
-		}
-		ledger[row.Ref] = row
-	}
-	for _, ref := range f.branches {
-		if f.newer[ref] {
-			continue
-		}
-		row, known := ledger[ref]
-		if err := s.compareRef(tx, i, *r, row, known, vcs.Event{Kind: vcs.KindPush, Repo: repoID(*r), Ref: ref, Before: row.CommitID, After: f.refs[ref]}); err != nil {
-			return err
-		}
-	}
-	if err := s.compareTags(tx, i, r, f, ledger); err != nil {
-		return err
-	}
-	return s.comparePulls(tx, i, r, f)
-}
-
-// changed returns the refs whose rows differ between two readings of the ledger.
-func changed(before, now []store.VCSRef) map[string]bool {
-	out := map[string]bool{}
-	known := map[string]store.VCSRef{}
-	for _, row := range before {
-		known[row.Ref], out[row.Ref] = row, true
-	}
-	for _, row := range now {
-		old, ok := known[row.Ref]
-		out[row.Ref] = !ok || old.CommitID != row.CommitID || old.Recorded != row.Recorded || !old.SeenAt.Equal(row.SeenAt)
-	}
-	return out
-}
-
-// compareRef stores an event if a ref differs from the ledger. It does nothing while an event about
-// the ref waits, because that event says more.
-func (s *Service) compareRef(tx *store.Tx, i store.VCSIntegration, r store.VCSRepo, row store.VCSRef, known bool, e vcs.Event) error {
-	if known && row.CommitID == e.After {
-		return nil
-	}
-	if n, err := tx.PendingVCSEvents(r.ID, e.Ref); err != nil || n > 0 {
-		return err
-	}
-	if !known {
-		ev := newEvent(tx, i, r, identity.NewID(), SourcePoll, e)
-		ev.Done, ev.DoneAt, ev.Reason = true, tx.Now(), string(vcs.ReasonRecorded)
-		if err := tx.SaveRef(store.VCSRef{RepoID: r.ID, Ref: e.Ref, CommitID: e.After, Recorded: true, SeenAt: tx.Now()}); err != nil {
-			return err
-		}
-		return tx.InsertVCSEvent(ev)
-	}
-	e.Deleted = e.After == ""
-	return insert(tx, i, r, identity.NewID(), SourcePoll, e)
-}
-
-// compareTags stores events for the tags that differ from the ledger. Many new tags are probably an
-// import: they are only recorded.
-func (s *Service) compareTags(tx *store.Tx, i store.VCSIntegration, r *store.VCSRepo, f found, ledger map[string]store.VCSRef) error {
-	first := !r.TagsKnown
-	if r.TagsKnown = f.tags; !f.tags {
-		return nil
-	}
-	rows, err := tx.WatchesOfRepo(r.ID)
-	if err != nil {
-		return err
-	}
-	matches := func(ref string) bool {
-		for _, w := range rows {
-			if w.DeployTags && vcs.Filter(w.TagFilters).Match(strings.TrimPrefix(ref, vcs.TagPrefix)) {
-				return true
-			}
-		}
-		return false
-	}
-	var differing, matching []string
-	for ref, commit := range f.refs {
-		if row, known := ledger[ref]; strings.HasPrefix(ref, vcs.TagPrefix) && (!known || row.CommitID != commit) && !f.newer[ref] {
-			differing = append(differing, ref)
-			if matches(ref) {
-				matching = append(matching, ref)
-			}
-		}
-	}
-	for ref := range ledger {
-		if strings.HasPrefix(ref, vcs.TagPrefix) && f.refs[ref] == "" && !f.newer[ref] {
-			if err := tx.DeleteRef(r.ID, ref); err != nil {
-				return err
-			}
-		}
-	}
-	many := !first && len(matching) > maxNewTags
-	for _, ref := range differing {
-		if !first && !many && matches(ref) {
-			e := vcs.Event{Kind: vcs.KindTag, Repo: repoID(*r), Ref: ref, Before: ledger[ref].CommitID, After: f.refs[ref]}
-			if n, err := tx.PendingVCSEvents(r.ID, ref); err != nil {
-				return err
-			} else if n > 0 {
-				continue
-			}
-			if err := insert(tx, i, *r, identity.NewID(), SourcePoll, e); err != nil {
-				return err
-			}
-			// The worker compares the event with this row.
-			if ledger[ref].Ref != "" {
-				continue
-			}
-			if err := tx.SaveRef(store.VCSRef{RepoID: r.ID, Ref: ref, SeenAt: tx.Now()}); err != nil {
-				return err
-			}
-			continue
-		}
-		if err := tx.SaveRef(store.VCSRef{RepoID: r.ID, Ref: ref, CommitID: f.refs[ref], Recorded: first, SeenAt: tx.Now()}); err != nil {
-			return err
-		}
-	}
-	if !many {
-		return nil
-	}
-	ev := newEvent(tx, i, *r, identity.NewID(), SourcePoll, vcs.Event{Kind: vcs.KindTag, Ref: vcs.TagPrefix})
-	ev.Detail = fmt.Sprintf("%d tags", len(matching))
-	for _, w := range rows {
-		if !w.DeployTags {
-			continue
-		}
-		if ev.Done = true; ev.DoneAt.IsZero() {
-			ev.DoneAt, ev.Reason = tx.Now(), string(vcs.ReasonManyTags)
-			if err := tx.InsertVCSEvent(ev); err != nil {
-				return err
-			}
-		}
-		if err := record(tx, ev, vcs.Decision{Watch: watchOf(w, *r), Reason: vcs.ReasonManyTags, Detail: ev.Detail}, store.Deployment{}); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// comparePulls stores events for the pull requests that differ from what is known. At the first poll,
-// the open ones are only recorded.
-func (s *Service) comparePulls(tx *store.Tx, i store.VCSIntegration, r *store.VCSRepo, f found) error {
-	first := r.PullCursor == ""
-	for _, p := range f.pulls {
-		row, err := tx.PullByNumber(r.ID, int64(p.Number))
-		missing := errors.Is(err, store.ErrNotFound)
-		if err != nil && !missing {
-			return err
-		}
-		if !missing && sameState(row, p) {
-			continue
-		}
-		if first && missing {
-			row = rowOf(*r, row, p)
-			row.ReadAt = tx.Now()
-			if err := tx.SavePull(row); err != nil {
-				return err
-			}
-			continue
-		}
-		if n, err := tx.PendingVCSEvents(r.ID, pullSubject(p.Number)); err != nil {
-			return err
-		} else if n > 0 {
-			continue
-		}
-		e := vcs.Event{Kind: vcs.KindPull, Repo: repoID(*r), Pull: p.Number, After: p.Head}
-		if err := insert(tx, i, *r, identity.NewID(), SourcePoll, e); err != nil {
-			return err
-		}
-	}
-	r.PullCursor = string(f.cursor)
-	return nil
-}
-
-// sameState reports whether nothing has changed in a pull request that can matter to a stack.
-func sameState(row store.VCSPull, p vcs.Pull) bool {
-	now := rowOf(store.VCSRepo{}, row, p)
-	return row.State == now.State && row.Head == now.Head && row.Base == now.Base && row.Draft == now.Draft && strings.Join(row.Labels, "\n") == strings.Join(now.Labels, "\n")
 }
