@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 
 	"workflowagent/internal/dev/lab"
@@ -27,6 +28,7 @@ func TestPostReceive(t *testing.T) {
 		t.Fatal(err)
 	}
 	const secret = "a-secret-of-the-hook-0123456789ab"
+	var mu sync.Mutex
 	var got []vcs.Event
 	ids := map[string]bool{}
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -39,6 +41,8 @@ func TestPostReceive(t *testing.T) {
 			t.Errorf("%v, headers %v", err, r.Header)
 		}
 		parsed, err := Forge{}.Parse(d)
+		mu.Lock()
+		defer mu.Unlock()
 		if err != nil || len(parsed.Events) != 1 || ids[parsed.ID] {
 			t.Errorf("%s: %+v, %v", body, parsed, err)
 			return
@@ -95,8 +99,12 @@ func TestPostReceive(t *testing.T) {
 	// push pushes, and returns the only event.
 	push := func(args ...string) vcs.Event {
 		t.Helper()
+		mu.Lock()
 		got = nil
+		mu.Unlock()
 		out := git(clone, append([]string{"push", "--force", "origin"}, args...)...)
+		mu.Lock()
+		defer mu.Unlock()
 		if len(got) != 1 || !strings.Contains(out, "workflow: reported ") || got[0].Repo.ID != "https://git.example.com/team/app" || got[0].Sender.Name != "ada" {
 			t.Fatalf("events %+v\n%s", got, out)
 		}
