@@ -178,8 +178,20 @@ func checkContract(t testing.TB, req *http.Request, res *http.Response, body []b
 	}
 }
 
+// createsWithSecret are operations that return a new integration with the secret of its webhook, which
+// no later response contains (ADR 30). The public API describes other statuses.
+var createsWithSecret = map[string]bool{
+	"/api/console/orgs/{orgName}/integrations/azure-devops": true,
+	"/api/console/orgs/{orgName}/integrations/bitbucket":    true,
+	"/api/console/orgs/{orgName}/integrations/github":       true,
+	"/api/console/orgs/{orgName}/integrations/gitlab":       true,
+}
+
 func checkResponse(req *http.Request, route *routers.Route, params map[string]string, res *http.Response, body []byte) error {
 	described := route.Operation.Responses.Status(res.StatusCode)
+	if res.StatusCode == http.StatusCreated && createsWithSecret[route.Path] {
+		return nil
+	}
 	if res.StatusCode < 300 && described == nil {
 		return fmt.Errorf("status %d, which the public API does not describe", res.StatusCode)
 	}
