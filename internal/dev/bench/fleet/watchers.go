@@ -141,7 +141,7 @@ func (b *Bench) Watchers(ctx context.Context) error {
 	return nil
 }
 
-// permalink measures the time until a line in the middle of a long log is there: the page, then the
+// permalink measures the time until a line in the middle of a long log is readable: the page, then the
 // lines.
 func (b *Bench) permalink(ctx context.Context, session *browser, deployment string, lines int) error {
 	var first, again []float64

@@ -69,7 +69,7 @@ func testPull(t *testing.T, s *site) {
 	r.decided("dev", second, "pull-request-closed")
 }
 
-// testReviewStack gives a pull request a stack of its own, until it is closed.
+// testReviewStack gives a pull request its own stack until it is closed.
 func testReviewStack(t *testing.T, s *site) {
 	r := s.newRepo(t, "review")
 	r.watch("template", map[string]any{"pullRequestTemplate": true})
