@@ -7,11 +7,13 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"net/http"
+	"net/url"
 	"os/exec"
 	"strings"
 	"testing"
 	"time"
 
+	"workflowagent/internal/dev/forgetest"
 	gitlab "workflowagent/internal/dev/lab"
 	"workflowagent/internal/server/store"
 )
@@ -310,6 +312,48 @@ func TestIntegrations(t *testing.T) {
 	}
 	if seen["integration.created"] != 1 || seen["integration.changed"] < 4 || seen["integration.deleted"] != 1 {
 		t.Errorf("audit log: %v", seen)
+	}
+}
+
+// TestIntegrationsOfForges reads one integration of each provider, and lists its repositories and
+// their branches.
+func TestIntegrationsOfForges(t *testing.T) {
+	f := newFixture(t, options{})
+	for path, world := range map[string]forgetest.World{
+		"github": nil, "github-enterprise": forgetest.GitHubToken(t), "gitlab": forgetest.GitLab(t),
+		"bitbucket": forgetest.Bitbucket(t), "azure-devops": forgetest.Azure(t),
+	} {
+		body := map[string]any{"name": path, "accessToken": "token"}
+		if world != nil {
+			c := world.Connection()
+			body["baseUrl"], body["apiUrl"], body["accessToken"], body["owner"] = c.BaseURL, c.APIURL, c.Credential.Password, c.Owner
+			body["workspaceSlug"], body["organizationName"], body["projectId"] = c.Owner, c.Owner, c.Project
+		}
+		var made, got integration
+		f.do("POST", integrationsPath+"/"+path, body).want(http.StatusCreated, &made)
+		one := integrationsPath + "/" + path + "/" + made.ID
+		f.do("GET", one, nil).want(http.StatusOK, &got)
+		if got.ID != made.ID || got.Name != path || got.WebhookSecret != "" {
+			t.Errorf("%s: read %+v", path, got)
+		}
+		var list struct{ Integrations []integration }
+		f.do("GET", integrationsPath+"/"+path, nil).want(http.StatusOK, &list)
+		if len(list.Integrations) != 1 || list.Integrations[0].ID != made.ID {
+			t.Errorf("%s: the list has %+v", path, list.Integrations)
+		}
+		if world == nil { // github.com
+			continue
+		}
+		var repos struct{ Repos []struct{ ID, Name string } }
+		f.do("GET", one+"/repos", nil).want(http.StatusOK, &repos)
+		if len(repos.Repos) != 1 {
+			t.Fatalf("%s: repositories %+v", path, repos)
+		}
+		var branches struct{ Branches []struct{ Name string } }
+		f.do("GET", one+"/repos/"+url.PathEscape(repos.Repos[0].ID)+"/branches", nil).want(http.StatusOK, &branches)
+		if len(branches.Branches) != 1 || branches.Branches[0].Name != "main" {
+			t.Errorf("%s: branches %+v", path, branches)
+		}
 	}
 }
 

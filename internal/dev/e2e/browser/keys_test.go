@@ -23,7 +23,7 @@ func TestKeyboard(t *testing.T) {
 	tb := newTab(t, w.Server.URL)
 	tb.open("/-/login")
 	tb.do("focusing the token", chromedp.Focus(chromedp.CSS("#token")), chromedp.KeyEvent(w.Server.Token), chromedp.KeyEvent(kb.Enter))
-	tb.wait("the browser is signed in", "document.querySelector('.menu.user')")
+	tb.wait("the scripts of the first page run", "document.querySelector('.menu.user') && document.querySelector('command-palette button')")
 
 	tb.press("k", chromedp.KeyModifiers(chromedp.ModifierCtrl))
 	tb.wait("the palette opens", "document.querySelector('.palette-dialog[open]')")

@@ -187,7 +187,7 @@ func (h *routes) details(i store.VCSIntegration) (map[string]any, error) {
 	case vcs.ProviderBitbucket:
 		out["workspaceSlug"], out["workspaceUuid"], out["installed"] = i.Owner, i.Project, true
 	case vcs.ProviderAzure:
-		out["organization"], out["project"] = map[string]any{"name": i.Owner}, map[string]any{"id": i.Project, "name": i.Project}
+		out["organization"], out["project"], out["installed"] = map[string]any{"name": i.Owner}, map[string]any{"id": i.Project, "name": i.Project}, true
 	}
 	return out, nil
 }

@@ -179,6 +179,7 @@ func (h *routes) delete(of func(store.VCSIntegration) bool) orgHandler {
 	}
 }
 
+// repoBody describes a repository. Its id is its full name, by which [routes.branches] finds it.
 type repoBody struct {
 	ID    string `json:"id"`
 	Name  string `json:"name"`
@@ -189,7 +190,7 @@ func (h *routes) repos(w http.ResponseWriter, r *http.Request, o store.Organizat
 	list, next, err := h.integrations.Repos(r.Context(), o, web.Param(r, "integration"), r.URL.Query().Get("page"))
 	out := make([]repoBody, 0, len(list))
 	for _, repo := range list {
-		b := repoBody{ID: repo.ID, Name: repo.Name}
+		b := repoBody{ID: repo.Name, Name: repo.Name}
 		if at := strings.LastIndexByte(repo.Name, '/'); at > 0 {
 			b.Owner, b.Name = repo.Name[:at], repo.Name[at+1:]
 		}
