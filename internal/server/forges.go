@@ -6,14 +6,14 @@ import (
 
 	"workflowagent/internal/server/budget"
 	"workflowagent/internal/server/deployments"
+	"workflowagent/internal/server/gitops/dispatch"
+	"workflowagent/internal/server/gitops/report"
+	"workflowagent/internal/server/gitops/review"
 	"workflowagent/internal/server/keyring"
 	"workflowagent/internal/server/store"
 	"workflowagent/internal/server/vcs"
 	"workflowagent/internal/server/vcs/catalog"
-	"workflowagent/internal/server/vcs/dispatch"
 	"workflowagent/internal/server/vcs/integrations"
-	"workflowagent/internal/server/vcs/report"
-	"workflowagent/internal/server/vcs/review"
 )
 
 // newIntegrations returns the service that connects organizations to forges.

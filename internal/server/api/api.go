@@ -37,6 +37,7 @@ import (
 	"workflowagent/internal/server/deployments"
 	"workflowagent/internal/server/drift"
 	"workflowagent/internal/server/fault"
+	"workflowagent/internal/server/gitops/dispatch"
 	"workflowagent/internal/server/identity"
 	"workflowagent/internal/server/issuer"
 	"workflowagent/internal/server/links"
@@ -45,7 +46,6 @@ import (
 	"workflowagent/internal/server/stacks"
 	"workflowagent/internal/server/triggers"
 	"workflowagent/internal/server/usage"
-	"workflowagent/internal/server/vcs/dispatch"
 	"workflowagent/internal/server/vcs/integrations"
 	"workflowagent/internal/server/webhooks"
 )

@@ -23,6 +23,7 @@ import (
 	"workflowagent/internal/server/audit"
 	"workflowagent/internal/server/deployments"
 	"workflowagent/internal/server/drift"
+	"workflowagent/internal/server/gitops/dispatch"
 	"workflowagent/internal/server/identity"
 	"workflowagent/internal/server/issuer"
 	"workflowagent/internal/server/keyring"
@@ -35,7 +36,6 @@ import (
 	"workflowagent/internal/server/triggers"
 	"workflowagent/internal/server/usage"
 	"workflowagent/internal/server/vcs/catalog"
-	"workflowagent/internal/server/vcs/dispatch"
 	"workflowagent/internal/server/vcs/integrations"
 	"workflowagent/internal/server/webhooks"
 )

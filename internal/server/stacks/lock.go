@@ -8,11 +8,11 @@ import (
 	"strings"
 	"time"
 
-	"workflowagent/internal/server/deployments/waiting"
 	"workflowagent/internal/server/fault"
 	"workflowagent/internal/server/identity"
 	"workflowagent/internal/server/stacks/rawjson"
 	"workflowagent/internal/server/store"
+	"workflowagent/internal/server/waiting"
 )
 
 // The states of a [Lock].

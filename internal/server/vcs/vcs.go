@@ -1,6 +1,7 @@
-// Package vcs deploys stacks when their repositories change. Webhooks and polls yield events, which
-// are only hints: the ledger of refs and the forge's own answers decide what happened, and the
-// watches of stacks decide what to deploy.
+// Package vcs contains what is the same for all forges, and the rules for what a change of a
+// repository deploys. Webhooks and polls yield events, which are only hints: the ledger of refs and
+// the forge's own answers decide what happened, and the watches of stacks decide what to deploy.
+// Package gitops/dispatch applies the rules.
 //
 // The packages below it know one forge each; they import this package and are passed to it.
 package vcs

@@ -13,8 +13,8 @@ import (
 	"workflowagent/internal/server/api/request"
 	"workflowagent/internal/server/api/web"
 	"workflowagent/internal/server/fault"
+	"workflowagent/internal/server/gitops/dispatch"
 	"workflowagent/internal/server/vcs"
-	"workflowagent/internal/server/vcs/dispatch"
 	"workflowagent/internal/server/vcs/integrations"
 )
 

@@ -10,8 +10,8 @@ import (
 	"time"
 
 	"workflowagent/internal/server/api/web"
+	"workflowagent/internal/server/gitops/dispatch"
 	"workflowagent/internal/server/vcs"
-	"workflowagent/internal/server/vcs/dispatch"
 )
 
 // TestSlowBodies checks that a client that sends a body slowly does not keep the deliveries of others

@@ -10,9 +10,9 @@ import (
 	"workflowagent/internal/server/console/queue"
 	"workflowagent/internal/server/console/view"
 	"workflowagent/internal/server/deployments"
-	"workflowagent/internal/server/deployments/waiting"
 	"workflowagent/internal/server/pools"
 	"workflowagent/internal/server/store"
+	"workflowagent/internal/server/waiting"
 )
 
 // Deps are the services behind the page.

@@ -15,13 +15,13 @@ import (
 
 	"workflowagent/internal/dev/storetest"
 	"workflowagent/internal/server/deployments"
+	"workflowagent/internal/server/gitops/dispatch"
 	"workflowagent/internal/server/identity"
 	"workflowagent/internal/server/keyring"
 	"workflowagent/internal/server/pools"
 	"workflowagent/internal/server/stacks"
 	"workflowagent/internal/server/store"
 	"workflowagent/internal/server/vcs"
-	"workflowagent/internal/server/vcs/dispatch"
 	"workflowagent/internal/server/vcs/integrations"
 )
 

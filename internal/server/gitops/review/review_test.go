@@ -5,9 +5,9 @@ import (
 	"testing"
 	"time"
 
+	"workflowagent/internal/server/gitops/review"
 	"workflowagent/internal/server/store"
 	"workflowagent/internal/server/vcs"
-	"workflowagent/internal/server/vcs/review"
 	"workflowagent/internal/workflow"
 )
 

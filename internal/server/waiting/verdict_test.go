@@ -5,8 +5,8 @@ import (
 	"time"
 
 	"workflowagent/internal/protocol"
-	"workflowagent/internal/server/deployments/waiting"
 	"workflowagent/internal/server/store"
+	"workflowagent/internal/server/waiting"
 	"workflowagent/internal/workflow"
 )
 

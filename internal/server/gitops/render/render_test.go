@@ -17,8 +17,8 @@ import (
 	"github.com/yuin/goldmark/text"
 
 	"workflowagent/internal/redact"
+	"workflowagent/internal/server/gitops/render"
 	"workflowagent/internal/server/stacks/changes"
-	"workflowagent/internal/server/vcs/render"
 	"workflowagent/internal/workflow"
 )
 

@@ -12,6 +12,7 @@ import (
 	"workflowagent/internal/redact"
 	"workflowagent/internal/retry"
 	"workflowagent/internal/server/budget"
+	"workflowagent/internal/server/gitops/report"
 	"workflowagent/internal/server/identity"
 	"workflowagent/internal/server/links"
 	"workflowagent/internal/server/stacks/changes"
@@ -19,7 +20,6 @@ import (
 	"workflowagent/internal/server/store"
 	"workflowagent/internal/server/vcs"
 	"workflowagent/internal/server/vcs/outbox"
-	"workflowagent/internal/server/vcs/report"
 	"workflowagent/internal/workflow"
 )
 

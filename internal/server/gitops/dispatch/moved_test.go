@@ -5,8 +5,8 @@ import (
 	"testing"
 
 	"workflowagent/internal/dev/storetest"
+	"workflowagent/internal/server/gitops/dispatch"
 	"workflowagent/internal/server/vcs"
-	"workflowagent/internal/server/vcs/dispatch"
 	"workflowagent/internal/server/vcs/integrations"
 )
 

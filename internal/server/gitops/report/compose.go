@@ -10,12 +10,12 @@ import (
 	"strings"
 
 	"workflowagent/internal/redact"
+	"workflowagent/internal/server/gitops/render"
 	"workflowagent/internal/server/identity"
 	"workflowagent/internal/server/stacks/changes/diff"
 	"workflowagent/internal/server/store"
 	"workflowagent/internal/server/vcs"
 	"workflowagent/internal/server/vcs/outbox"
-	"workflowagent/internal/server/vcs/render"
 	"workflowagent/internal/workflow"
 )
 

@@ -5,8 +5,8 @@ import (
 	"testing"
 	"time"
 
+	"workflowagent/internal/server/gitops/review"
 	"workflowagent/internal/server/store"
-	"workflowagent/internal/server/vcs/review"
 	"workflowagent/internal/workflow"
 )
 

@@ -10,13 +10,13 @@ import (
 
 	"workflowagent/internal/dev/storetest"
 	"workflowagent/internal/server/deployments"
+	"workflowagent/internal/server/gitops/review"
 	"workflowagent/internal/server/identity"
 	"workflowagent/internal/server/keyring"
 	"workflowagent/internal/server/pools"
 	"workflowagent/internal/server/stacks"
 	"workflowagent/internal/server/store"
 	"workflowagent/internal/server/vcs"
-	"workflowagent/internal/server/vcs/review"
 	"workflowagent/internal/workflow"
 )
 

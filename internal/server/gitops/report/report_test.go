@@ -4,10 +4,10 @@ import (
 	"strings"
 	"testing"
 
+	"workflowagent/internal/server/gitops/report"
 	"workflowagent/internal/server/store"
 	"workflowagent/internal/server/vcs"
 	"workflowagent/internal/server/vcs/outbox"
-	"workflowagent/internal/server/vcs/report"
 	"workflowagent/internal/workflow"
 )
 
