@@ -44,6 +44,9 @@ func parse(origin string, text []byte) (*template, error) {
 	if t.patch, err = kyaml.YAMLToJSONStrict(text); err != nil {
 		return nil, t.syntax(err)
 	}
+	if depth(t.patch) > maxDepth {
+		return nil, fmt.Errorf("%s: has more than %d levels, which no pod has: check that it is the right file", origin, maxDepth)
+	}
 	if string(t.patch) == "null" {
 		return nil, nil //nolint:nilnil // only a null
 	}
@@ -54,6 +57,27 @@ func parse(origin string, text []byte) (*template, error) {
 		return nil, err
 	}
 	return t, nil
+}
+
+// maxDepth bounds the nesting of a template. The search for the line of a mistake takes quadratic time.
+const maxDepth = 50
+
+// depth returns the number of levels of a JSON document.
+func depth(document []byte) (deepest int) {
+	level := 0
+	for decoder := json.NewDecoder(bytes.NewReader(document)); ; {
+		token, err := decoder.Token()
+		if err != nil { // io.EOF
+			return deepest
+		}
+		switch token {
+		case json.Delim('{'), json.Delim('['):
+			level++
+			deepest = max(deepest, level)
+		case json.Delim('}'), json.Delim(']'):
+			level--
+		}
+	}
 }
 
 // syntax returns an error of a YAML library as one line with the line number in front.

@@ -22,6 +22,8 @@ func TestBadTemplates(t *testing.T) {
 		{"list", "- spec", "T:1: is not a pod"},
 		{"text", "pod", "T:1: is not a pod"},
 		{"documents", "spec: {}\n---\nspec: {}", "T: contains more than one document"},
+		{"deep", "spec: {affinity: " + strings.Repeat("{a: ", 5000) + strings.Repeat("}", 5001), "T: has more than 50 levels"},
+		{"aliases", "a: &a [" + strings.Repeat("x, ", 1000) + "]\nb: &b [" + strings.Repeat("*a, ", 1000) + "]\nc: [" + strings.Repeat("*b, ", 1000) + "]", "excessive aliasing"},
 		{"unknown field", "spec:\n  containers:\n  - name: pulumi-workflow\n    env:\n    - name: A\n      valeu: b", "T:6: spec.containers[0].env[0].valeu: is not a field"},
 		{"case", "spec:\n  nodeselector: {}", "T:2: spec.nodeselector: is not a field"},
 		{"pod template", "template:\n  spec: {}", "T:2: template.spec: is not a field"},
