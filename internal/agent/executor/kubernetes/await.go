@@ -13,10 +13,12 @@ import (
 
 const (
 	awaitTick = time.Second
-	// A pod that has started within eventDelay needs no explanation. Later, the events are read
-	// every eventPause.
-	eventDelay = 3 * time.Second
-	eventPause = 5 * time.Second
+	// A pod that has started within eventDelay needs no explanation. Later, the events are read after
+	// pauses that double from eventPause to maxEventPause: for each read, the cluster searches all
+	// events of the namespace, and a busy cluster starts many pods slowly.
+	eventDelay    = 3 * time.Second
+	eventPause    = 5 * time.Second
+	maxEventPause = time.Minute
 	// noticeTime and noticeBytes bound the output of a failed container that a message quotes.
 	noticeTime  = 5 * time.Second
 	noticeBytes = 2048
@@ -90,6 +92,7 @@ type awaiting struct {
 	problem problem         // the current problem
 	since   time.Time       // when the problem's kind first occurred
 	asked   time.Time       // when the events were last read
+	pause   time.Duration   // until they are read again
 	began   time.Time
 	warning string // the last warning among the events
 }
@@ -119,12 +122,13 @@ func (a *awaiting) judge(ctx context.Context, v view, now time.Time) (done bool,
 	if s.problem.text != "" {
 		a.tell(s.problem.text)
 	}
-	if now.Sub(a.began) > eventDelay && now.Sub(a.asked) > eventPause {
-		a.asked = now
+	late := now.After(a.deadline)
+	if now.Sub(a.began) > eventDelay && (late || now.Sub(a.asked) > a.pause) {
+		a.asked, a.pause = now, min(max(2*a.pause, eventPause), maxEventPause)
 		a.readEvents(ctx)
 	}
 	switch {
-	case now.After(a.deadline):
+	case late:
 		cause := a.problem.text
 		if cause == "" {
 			cause = a.warning

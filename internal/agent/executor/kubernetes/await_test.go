@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"net/http/httptest"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -146,4 +147,38 @@ func TestBrokenWatch(t *testing.T) {
 	if left := s.objects(jobOf(t, h).Name); len(left) > 0 {
 		t.Errorf("leftovers: %q", left)
 	}
+}
+
+// TestEventsAreReadRarely waits for a pod that never starts.
+func TestEventsAreReadRarely(t *testing.T) {
+	var reads atomic.Int64
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		reads.Add(1)
+		w.Header().Set("Content-Type", "application/json")
+		fmt.Fprint(w, `{"kind":"EventList","apiVersion":"v1","items":[{"type":"Warning","reason":"Late","message":"the cause"}]}`)
+	}))
+	defer server.Close()
+	e, err := New(Options{Config: &rest.Config{Host: server.URL}, Log: testLog(t)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	began := time.Now()
+	waiting := view{pod: &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "waits", Namespace: "jobs"}}}
+	a := &awaiting{executor: e, told: map[string]bool{}, progress: func(string) {}, deadline: began.Add(defaultStartTimeout), pod: waiting.pod}
+	now := began
+	for ; !now.After(a.deadline); now = now.Add(awaitTick) {
+		if done, _ := a.judge(t.Context(), waiting, now); done {
+			t.Fatalf("the wait ended after %s", now.Sub(began))
+		}
+	}
+	// After 3, 8, 18, 38 and 78 s, and then about once per minute.
+	if n := reads.Load(); n < 12 || n > 15 {
+		t.Errorf("the events were read %d times in %s", n, now.Sub(began))
+	}
+	before := reads.Load()
+	done, failed := a.judge(t.Context(), waiting, now)
+	if reads.Load() != before+1 || !done {
+		t.Error("the events were not read at the end")
+	}
+	wantFailure(t, failed, workflow.ReasonLaunch, "Late: the cause")
 }
