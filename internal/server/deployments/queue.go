@@ -186,7 +186,7 @@ func (s *Service) take(tx *store.Tx, job store.Job, c claimant, now time.Time) (
 	job.AgentID, job.AgentHostname, job.AgentVersion = c.Agent.AgentID, c.Agent.Hostname, c.Agent.Version
 	job.AgentPlatform = c.Agent.Platform
 	job.PollID, job.Stock = c.PollID, c.Stock
-	if err := tx.SaveClaim(job); err != nil {
+	if err := tx.SaveJob(job); err != nil {
 		return store.Job{}, err
 	}
 	changed(tx, job)

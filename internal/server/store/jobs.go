@@ -2,6 +2,7 @@ package store
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -80,18 +81,41 @@ var jobs = database.NewTable[Job]("jobs j").Pin("id", "stack_id")
 // InsertJob adds a job with a new id.
 func (tx *Tx) InsertJob(j Job) error { return jobs.InsertLater(tx.Tx, j) }
 
-// SaveJob stores a job. The job must have been read in the same transaction.
-func (tx *Tx) SaveJob(j Job) error { return jobs.UpdateLater(tx.Tx, j) }
+// SaveJob stores a job. The job must have been read in the same transaction. SaveJob writes only what
+// has changed since, because SQLite updates the index of each written column.
+func (tx *Tx) SaveJob(j Job) error {
+	row, known := tx.jobs[j.ID]
+	if !known {
+		return jobs.UpdateLater(tx.Tx, j)
+	}
+	changed := jobs.Changes(row, j)
+	if len(changed) == 0 {
+		return nil
+	}
+	tx.know(j)
+	return jobs.UpdateLater(tx.Tx, j, changed...)
+}
 
-// SaveClaim stores only the columns that a claim changes, because claims are the queue's
-// bottleneck. The job must have been read in the same transaction.
-func (tx *Tx) SaveClaim(j Job) error {
-	return jobs.UpdateLater(tx.Tx, j, "status", "agent_id", "agent_hostname", "agent_version", "agent_platform", "poll_id",
-		"stock", "claimed_at", "last_seen_at", "modified_at")
+// know remembers the rows of jobs for [Tx.SaveJob].
+func (tx *Tx) know(list ...Job) {
+	if tx.jobs == nil {
+		tx.jobs = map[string]Job{}
+	}
+	for _, j := range list {
+		// The caller can change elements in place.
+		j.Steps, j.Results, j.Notes = slices.Clone(j.Steps), slices.Clone(j.Results), slices.Clone(j.Notes)
+		tx.jobs[j.ID] = j
+	}
 }
 
 // Job returns a job by its id.
-func (tx *Tx) Job(id string) (Job, error) { return jobs.OneOf(tx.Tx, id, "WHERE id = $1", id) }
+func (tx *Tx) Job(id string) (Job, error) {
+	j, err := jobs.OneOf(tx.Tx, id, "WHERE id = $1", id)
+	if err == nil {
+		tx.know(j)
+	}
+	return j, err
+}
 
 // JobOfDeployment returns a deployment's job.
 func (tx *Tx) JobOfDeployment(id string) (Job, error) {
@@ -104,7 +128,9 @@ func (tx *Tx) JobOfDeployment(id string) (Job, error) {
 // organization's concurrency limit.
 func (tx *Tx) NextJobs(poolID string, limit int) ([]Job, error) {
 	// SQLite would prepare a statement with another value of a bound limit again.
-	return jobs.All(tx.Tx, "WHERE j.status = 'not-started' AND j.pool_id = $1 AND "+claimable+fmt.Sprintf(" ORDER BY j.queued_at, j.id LIMIT %d", limit), poolID)
+	list, err := jobs.All(tx.Tx, "WHERE j.status = 'not-started' AND j.pool_id = $1 AND "+claimable+fmt.Sprintf(" ORDER BY j.queued_at, j.id LIMIT %d", limit), poolID)
+	tx.know(list...)
+	return list, err
 }
 
 // claimable is the condition on a queued job j of [Tx.NextJobs].

@@ -45,6 +45,8 @@ type DB struct {
 type Tx struct {
 	*database.Tx
 	log *logrus.Entry
+	// jobs holds the rows of jobs, by id, as the transaction has read or written them last.
+	jobs map[string]Job
 }
 
 // Open connects to a database, "sqlite:PATH" or "postgres://…", and migrates its schema to the

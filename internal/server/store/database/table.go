@@ -10,6 +10,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 )
 
@@ -26,6 +27,9 @@ type Table[T any] struct {
 	written  []int    // fields that statements write
 	optional []string // the same, with the field's zero value instead of NULL
 	pins     []int    // fields for [Table.Pin]
+
+	query, insert string   // the beginnings of statements
+	updates       sync.Map // from lists of columns, which are few, to statements
 }
 
 var wordEnd = regexp.MustCompile("([a-z])([A-Z])")
@@ -49,6 +53,12 @@ func NewTable[T any](from string) *Table[T] {
 		t.reads = append(t.reads, read)
 		t.optional = append(t.optional, "COALESCE("+read+", "+zero+")")
 	}
+	t.query = "SELECT " + t.Expressions() + " FROM " + t.from + " "
+	var names, marks []string
+	for n, i := range t.written {
+		names, marks = append(names, t.columns[i]), append(marks, fmt.Sprintf("$%d", n+1))
+	}
+	t.insert = "INSERT INTO " + t.name + " (" + strings.Join(names, ", ") + ") VALUES (" + strings.Join(marks, ", ") + ")"
 	return t
 }
 
@@ -70,9 +80,7 @@ func (t *Table[T]) Expressions() string { return strings.Join(t.reads, ", ") }
 func (t *Table[T]) Optional() string { return strings.Join(t.optional, ", ") }
 
 // Query returns a query for all fields. rest follows the query's FROM clause.
-func (t *Table[T]) Query(rest string) string {
-	return "SELECT " + t.Expressions() + " FROM " + t.from + " " + rest
-}
+func (t *Table[T]) Query(rest string) string { return t.query + rest }
 
 // Fields returns the scan destinations in v for the selected expressions.
 func (t *Table[T]) Fields(v *T) []any {
@@ -162,13 +170,25 @@ func (t *Table[T]) save(v T, key string) (string, []any) {
 
 func (t *Table[T]) put(v T, conflict string) (string, []any) {
 	row := reflect.ValueOf(v)
-	var names, marks []string
-	var args []any
-	for _, i := range t.written {
-		names, args = append(names, t.columns[i]), append(args, row.Field(i).Interface())
-		marks = append(marks, fmt.Sprintf("$%d", len(args)))
+	args := make([]any, len(t.written))
+	for n, i := range t.written {
+		args[n] = row.Field(i).Interface()
 	}
-	return "INSERT INTO " + t.name + " (" + strings.Join(names, ", ") + ") VALUES (" + strings.Join(marks, ", ") + ")" + conflict, args
+	return t.insert + conflict, args
+}
+
+// Changes returns the names of the columns in which two values of a row differ.
+func (t *Table[T]) Changes(was, now T) []string {
+	a, b := reflect.ValueOf(was), reflect.ValueOf(now)
+	var names []string
+	for _, i := range t.written {
+		x, y := a.Field(i), b.Field(i)
+		if x.Comparable() && x.Equal(y) || !x.Comparable() && reflect.DeepEqual(x.Interface(), y.Interface()) {
+			continue
+		}
+		names = append(names, t.columns[i])
+	}
+	return names
 }
 
 // Update writes the named columns, or all columns if none is named, of the row with v's primary
@@ -191,14 +211,24 @@ func (t *Table[T]) UpdateLater(tx *Tx, v T, columns ...string) error {
 func (t *Table[T]) update(v T, columns []string) (string, []any) {
 	row := reflect.ValueOf(v)
 	args := []any{row.Field(0).Interface()}
-	var sets []string
 	for _, i := range t.written[1:] {
 		if len(columns) == 0 || slices.Contains(columns, t.columns[i]) {
 			args = append(args, row.Field(i).Interface())
-			sets = append(sets, fmt.Sprintf("%s = $%d", t.columns[i], len(args)))
 		}
 	}
-	return "UPDATE " + t.name + " SET " + strings.Join(sets, ", ") + " WHERE " + t.columns[0] + " = $1", args
+	key := strings.Join(columns, " ")
+	if known, ok := t.updates.Load(key); ok {
+		return known.(string), args //nolint:forcetypeassert // stored below
+	}
+	var sets []string
+	for _, i := range t.written[1:] {
+		if len(columns) == 0 || slices.Contains(columns, t.columns[i]) {
+			sets = append(sets, fmt.Sprintf("%s = $%d", t.columns[i], len(sets)+2))
+		}
+	}
+	query := "UPDATE " + t.name + " SET " + strings.Join(sets, ", ") + " WHERE " + t.columns[0] + " = $1"
+	t.updates.Store(key, query)
+	return query, args
 }
 
 // encode returns the stored forms of values: microseconds for a time (0 for the zero time) or a
@@ -207,6 +237,8 @@ func encode(values []any) []any {
 	out := make([]any, len(values))
 	for i, v := range values {
 		switch v := v.(type) {
+		case string, int64:
+			out[i] = v
 		case time.Time:
 			out[i] = int64(0)
 			if !v.IsZero() {
@@ -276,6 +308,9 @@ type converter[S any] func(S) error
 
 // Scan implements [sql.Scanner].
 func (c converter[S]) Scan(src any) error {
+	if v, ok := src.(S); ok {
+		return c(v)
+	}
 	var v sql.Null[S]
 	if err := v.Scan(src); err != nil {
 		return err
