@@ -58,6 +58,30 @@ func New(db *store.DB, o Options) *Service {
 	return &Service{db: db, opts: o, log: o.Log, clients: map[string]client{}}
 }
 
+// hosts are the addresses of the forges that have one.
+var hosts = map[string]string{
+	vcs.ProviderGitHub: "https://github.com", vcs.ProviderGitLab: "https://gitlab.com", vcs.ProviderBitbucket: "https://bitbucket.org",
+	vcs.ProviderAzure: "https://dev.azure.com",
+}
+
+// IsHosted reports whether an integration uses the public server of its forge.
+func IsHosted(i store.VCSIntegration) bool { return i.BaseURL == hosts[i.Provider] }
+
+// HookURL returns the address to which a forge sends the deliveries of an integration.
+func (s *Service) HookURL(i store.VCSIntegration) string {
+	base := s.opts.ExternalURL + "/workflow/"
+	switch key := vcs.ForgeKey(i.Provider, i.Flavor); {
+	case key == vcs.FlavorGit:
+		return base + "generic-vcs"
+	case i.AppID != "":
+		return base + "github"
+	case key == vcs.ProviderAzure:
+		return base + "azure-devops/" + i.ID
+	default:
+		return base + key + "/" + i.ID
+	}
+}
+
 // scope is the encryption scope of an integration's secrets.
 func scope(integrationID string) string { return "vcs/" + integrationID }
 
@@ -123,13 +147,17 @@ func (s *Service) HookSecrets(ctx context.Context, i store.VCSIntegration, now t
 // Client returns the client of an integration.
 func (s *Service) Client(ctx context.Context, i store.VCSIntegration) (vcs.Repository, error) {
 	s.mu.Lock()
-	defer s.mu.Unlock()
-	if c, ok := s.clients[i.ID]; ok && c.modified.Equal(i.ModifiedAt) {
-		return c.Repository, nil
+	known, ok := s.clients[i.ID]
+	s.mu.Unlock()
+	if ok && known.modified.Equal(i.ModifiedAt) {
+		return known.Repository, nil
 	}
+	// The decryption of an SSH key can take long, and must not keep other integrations waiting.
 	c, err := s.connect(ctx, i)
 	if err == nil {
+		s.mu.Lock()
 		s.clients[i.ID] = client{i.ModifiedAt, c}
+		s.mu.Unlock()
 	}
 	return c, err
 }
@@ -199,41 +227,4 @@ func CanAsk(i store.VCSIntegration) bool {
 	}
 	set, err := SettingsOf(i)
 	return err == nil && set.Events == EventsPoll
-}
-
-// CloneAuth returns a credential for a repository of an integration. repoID is the id of its row, or
-// "" if only the name is known.
-func (s *Service) CloneAuth(ctx context.Context, integrationID, repoID, name string) (vcs.Credential, error) {
-	var i store.VCSIntegration
-	repo := vcs.RepoID{Name: name}
-	err := s.db.Read(ctx, func(tx *store.Tx) (err error) {
-		if i, err = tx.Integration(integrationID); err != nil || repoID == "" {
-			return err
-		}
-		r, err := tx.Repo(repoID)
-		repo = vcs.RepoID{ID: r.RemoteID, Name: r.Name}
-		return err
-	})
-	if errors.Is(err, store.ErrNotFound) {
-		return vcs.Credential{}, fault.NotFound("Not Found: the integration with the stack's repository no longer exists")
-	}
-	if err != nil {
-		return vcs.Credential{}, err
-	}
-	c, err := s.Client(ctx, i)
-	if err != nil {
-		return vcs.Credential{}, err
-	}
-	if repo.ID == "" {
-		found, err := c.Find(ctx, name)
-		if err != nil {
-			return vcs.Credential{}, fmt.Errorf("finding the repository %s: %w", name, err)
-		}
-		repo = found.RepoID
-	}
-	cred, err := c.CloneAuth(ctx, repo)
-	if err != nil {
-		return cred, fmt.Errorf("requesting a credential for the repository %s: %w", repo.Name, err)
-	}
-	return cred, nil
 }

@@ -3,7 +3,6 @@ package integrations
 import (
 	"errors"
 	"fmt"
-	"net/url"
 	"strings"
 
 	"workflowagent/internal/server/fault"
@@ -52,6 +51,43 @@ func (s *Service) save(tx *store.Tx, w, before store.VCSWatch) error {
 	}
 	tx.Notify(Topic, w.IntegrationID)
 	return tx.SaveWatch(w)
+}
+
+// rewatch derives the watches of an organization's stacks again after an integration changed. Only
+// settings that name a repository can be concerned.
+func (s *Service) rewatch(tx *store.Tx, i store.VCSIntegration) error {
+	rows, err := tx.SettingsWithRepository(i.OrgID)
+	if err != nil {
+		return err
+	}
+	for _, row := range rows {
+		set, err := workflow.ParseSettings([]byte(row.Document))
+		if err != nil {
+			return fmt.Errorf("parsing the settings of stack %s: %w", row.StackID, err)
+		}
+		if t, ok := set.Triggers(); !ok || t.Provider != i.Provider {
+			continue
+		}
+		st, err := tx.Stack(row.StackID)
+		if err != nil {
+			return err
+		}
+		before, err := tx.Watch(st.ID)
+		if err != nil && !errors.Is(err, store.ErrNotFound) {
+			return err
+		}
+		w, ok, err := watchOf(tx, st, set, before)
+		switch {
+		case fault.KindOf(err) != "" || err == nil && !ok: // ambiguous, or no longer allowed
+			err = tx.DeleteWatch(st.ID)
+		case err == nil:
+			err = s.save(tx, w, before)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // prepare has the repository of a watch polled now. The ledger forgets what no stack has watched until
@@ -206,61 +242,4 @@ func covers(i store.VCSIntegration, name string) (string, bool, error) {
 	}
 	listed, ok := set.allowed(i.Provider, name)
 	return listed, ok, nil
-}
-
-// Bound is the repository of an integration that a stack watches.
-type Bound struct {
-	Watch    store.VCSWatch
-	Provider string
-	CloneURL string
-}
-
-// Same reports whether triggers mean the bound repository.
-func (b Bound) Same(t workflow.Triggers) bool {
-	return t.Provider == b.Provider && NameKey(t.Provider, t.Repository) == b.Watch.Name
-}
-
-// Bound returns the repository that a stack watches. ok is not set if it watches none.
-func (s *Service) Bound(tx *store.Tx, stackID string) (b Bound, ok bool, err error) {
-	if b.Watch, err = tx.Watch(stackID); errors.Is(err, store.ErrNotFound) {
-		return b, false, nil
-	} else if err != nil {
-		return b, false, err
-	}
-	i, err := tx.Integration(b.Watch.IntegrationID)
-	if err != nil {
-		return b, false, err
-	}
-	b.Provider = i.Provider
-	if b.Watch.RepoID == "" {
-		b.CloneURL, err = CloneURL(i, b.Watch.Name)
-		return b, err == nil, err
-	}
-	r, err := tx.Repo(b.Watch.RepoID)
-	b.CloneURL = r.CloneURL
-	return b, err == nil, err
-}
-
-// CloneURL returns the address of a repository of an integration, which forges derive from its name.
-func CloneURL(i store.VCSIntegration, name string) (string, error) {
-	base, path := strings.TrimRight(i.BaseURL, "/"), strings.Trim(name, "/")
-	switch i.Provider {
-	case vcs.ProviderAzure:
-		parts := strings.Split(path, "/")
-		if len(parts) != 3 {
-			return "", fault.Invalid("Bad Request: vcs.repository must have the form organization/project/repository for azure_devops")
-		}
-		path = parts[0] + "/" + parts[1] + "/_git/" + parts[2]
-	case vcs.ProviderCustom:
-		if !strings.Contains(base, "://") { // user@host:path
-			return base + "/" + path, nil
-		}
-	default:
-		path = strings.TrimSuffix(path, ".git") + ".git"
-	}
-	u, err := url.Parse(base)
-	if err != nil {
-		return "", fmt.Errorf("parsing the address of integration %s: %w", i.ID, err)
-	}
-	return u.JoinPath(strings.Split(path, "/")...).String(), nil
 }

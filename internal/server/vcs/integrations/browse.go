@@ -1,0 +1,87 @@
+package integrations
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"strings"
+
+	"workflowagent/internal/server/fault"
+	"workflowagent/internal/server/store"
+	"workflowagent/internal/server/vcs"
+)
+
+// Repos returns a page of the repositories that stacks may use, and the next page, or "".
+func (s *Service) Repos(ctx context.Context, org store.Organization, id, page string) (repos []vcs.Repo, next string, err error) {
+	i, set, err := s.settings(ctx, org, id)
+	if err != nil {
+		return nil, "", err
+	}
+	if len(set.Repositories) > 0 || i.Provider == vcs.ProviderCustom {
+		for _, r := range set.Repositories {
+			repos = append(repos, vcs.Repo{RepoID: vcs.RepoID{ID: r.Name, Name: r.Name}})
+		}
+		return repos, "", nil
+	}
+	client, err := s.Client(ctx, i)
+	if err != nil {
+		return nil, "", err
+	}
+	lister, ok := client.(vcs.Lister)
+	if !ok {
+		return nil, "", fault.Invalid("Bad Request: this forge cannot list repositories")
+	}
+	repos, next, err = lister.Repos(ctx, page)
+	return repos, next, forgeError(err)
+}
+
+// Branches returns the names of the branches of a repository that stacks may use.
+func (s *Service) Branches(ctx context.Context, org store.Organization, id, name string) ([]string, error) {
+	i, set, err := s.settings(ctx, org, id)
+	if err != nil {
+		return nil, err
+	}
+	listed, ok := set.allowed(i.Provider, name)
+	if !ok {
+		return nil, fault.NotFound("Not Found: the integration has no repository %q", name)
+	}
+	client, err := s.Client(ctx, i)
+	if err != nil {
+		return nil, err
+	}
+	repo, err := client.Find(ctx, listed)
+	if err != nil {
+		return nil, forgeError(err)
+	}
+	refs, err := client.Refs(ctx, repo.RepoID, []string{vcs.BranchPrefix})
+	if err != nil {
+		return nil, forgeError(err)
+	}
+	var names []string
+	for _, r := range refs {
+		names = append(names, strings.TrimPrefix(r.Name, vcs.BranchPrefix))
+	}
+	slices.Sort(names)
+	return names, nil
+}
+
+func (s *Service) settings(ctx context.Context, org store.Organization, id string) (store.VCSIntegration, Settings, error) {
+	i, err := s.Get(ctx, org, id)
+	if err != nil {
+		return i, Settings{}, err
+	}
+	set, err := SettingsOf(i)
+	return i, set, err
+}
+
+// forgeError returns the error of a forge in the form for clients.
+func forgeError(err error) error {
+	switch {
+	case err == nil:
+		return nil
+	case errors.Is(err, vcs.ErrNotFound):
+		return fault.Wrap(fault.KindNotFound, err, "Not Found: %s", err)
+	default:
+		return fault.Wrap(fault.KindUnavailable, err, "Service Unavailable: the forge could not be asked: %s", err)
+	}
+}
