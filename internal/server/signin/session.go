@@ -11,6 +11,7 @@ import (
 
 	"github.com/sirupsen/logrus"
 
+	"workflowagent/internal/server/attempts"
 	"workflowagent/internal/server/audit"
 	"workflowagent/internal/server/fault"
 	"workflowagent/internal/server/identity"
@@ -23,9 +24,13 @@ const (
 	idle = 24 * time.Hour
 	// Longest is the time after which every session ends.
 	Longest = 14 * 24 * time.Hour
-	// longestOfProvider is the time after which a session ends that an identity provider vouched for.
-	// Then the provider decides again, so that users who have left it cannot stay.
+	// longestOfProvider is the time after which a session ends of a user with an account at an identity
+	// provider, unless it began with a link or a token. Then the provider decides again, so that users
+	// who have left it cannot stay.
 	longestOfProvider = 24 * time.Hour
+	// askProviderEvery is the time after a sign-in at a provider for which such a user can sign in with
+	// a passkey instead.
+	askProviderEvery = 7 * 24 * time.Hour
 
 	// freshFor is the time after a sign-in in which a session may do what requires a recent sign-in.
 	freshFor = 15 * time.Minute
@@ -34,6 +39,10 @@ const (
 	// maxSessions is the number of sessions of a user. A further one ends the one that was used the
 	// longest time ago.
 	maxSessions = 20
+
+	// failuresPerMinute is the number of failed sign-ins of one source, and recordsPerMinute that of
+	// all sources that the audit log contains.
+	failuresPerMinute, recordsPerMinute = 10, 60
 
 	maxAddress, maxAgent = 100, 300
 )
@@ -53,6 +62,8 @@ type Session struct {
 	// Way is how the user signed in, such as "token" or "link".
 	Way           string
 	Created, Seen time.Time
+	// Ends is when the session ends at the latest.
+	Ends time.Time
 	// Confirmed is when the user proved who they are. With an identity provider, it can be before Created.
 	Confirmed time.Time
 	Address   string
@@ -63,20 +74,14 @@ type Session struct {
 // Fresh reports whether the user signed in recently.
 func (s Session) Fresh(now time.Time) bool { return now.Sub(s.Confirmed) < freshFor }
 
-// Ends returns the time at which a session ends at the latest.
-func (s Session) Ends() time.Time {
-	if s.Way == WayProvider {
-		return s.Created.Add(longestOfProvider)
-	}
-	return s.Created.Add(Longest)
-}
-
 // Service signs users in.
 type Service struct {
 	db     *store.DB
 	log    *logrus.Entry
 	tokens *identity.Service
-	tries  attempts
+	// failures are failed sign-ins, and records those that the audit log contains, of all sources
+	// together.
+	failures, records *attempts.Counter
 	// noTokens turns off the sign-in with access tokens.
 	noTokens bool
 }
@@ -92,7 +97,10 @@ type Options struct {
 
 // New returns a service that uses a database.
 func New(db *store.DB, o Options) *Service {
-	return &Service{db: db, log: o.Log, tokens: o.Identity, noTokens: o.NoTokens}
+	return &Service{
+		db: db, log: o.Log, tokens: o.Identity, noTokens: o.NoTokens,
+		failures: attempts.New(failuresPerMinute), records: attempts.New(recordsPerMinute),
+	}
 }
 
 // errNoSession is the error of every invalid cookie.
@@ -124,6 +132,11 @@ func (s *Service) Open(ctx context.Context, proof Proof, address, agent string) 
 		if !proof.Confirmed.IsZero() && proof.Confirmed.Before(row.ConfirmedAt) {
 			row.ConfirmedAt = proof.Confirmed
 		}
+		longest, err := longestOf(tx, proof)
+		if err != nil {
+			return err
+		}
+		row.EndsAt = row.CreatedAt.Add(longest)
 		if err := tx.InsertSession(row); err != nil {
 			return err
 		}
@@ -142,6 +155,19 @@ func (s *Service) Open(ctx context.Context, proof Proof, address, agent string) 
 	}
 	s.log.WithFields(logrus.Fields{"user": u.ID, "way": proof.Way, "address": address}).Info("a user signed in")
 	return cookie, sessionOf(row), nil
+}
+
+// longestOf returns the time after which a session ends at the latest.
+func longestOf(tx *store.Tx, proof Proof) (time.Duration, error) {
+	switch proof.Way {
+	case WayProvider:
+		return longestOfProvider, nil
+	case WayPasskey:
+		if accounts, err := tx.IdentitiesOf(proof.User.ID); err != nil || len(accounts) > 0 {
+			return longestOfProvider, err
+		}
+	}
+	return Longest, nil
 }
 
 // bound ends the sessions of a user that exceed the limit.
@@ -176,7 +202,8 @@ func recordEnd(ctx context.Context, tx *store.Tx, u store.User, reason string, n
 
 func sessionOf(r store.Session) Session {
 	return Session{
-		ID: r.ID, UserID: r.UserID, Way: r.Way, Created: r.CreatedAt, Seen: r.SeenAt, Confirmed: r.ConfirmedAt, Address: r.Address, Agent: r.Agent,
+		ID: r.ID, UserID: r.UserID, Way: r.Way, Created: r.CreatedAt, Seen: r.SeenAt, Ends: r.EndsAt, Confirmed: r.ConfirmedAt, Address: r.Address,
+		Agent: r.Agent,
 	}
 }
 
@@ -206,7 +233,7 @@ func (s *Service) Resume(ctx context.Context, cookie string, use bool) (identity
 		return identity.Principal{}, Session{}, errNoSession
 	case err != nil:
 		return identity.Principal{}, Session{}, fmt.Errorf("checking a session: %w", err)
-	case subtle.ConstantTimeCompare(row.Hash, hash) != 1, now.Sub(row.SeenAt) > idle, now.After(sessionOf(row).Ends()),
+	case subtle.ConstantTimeCompare(row.Hash, hash) != 1, now.Sub(row.SeenAt) > idle, now.After(row.EndsAt),
 		!mayEnter(p):
 		return identity.Principal{}, Session{}, errNoSession
 	}
@@ -262,7 +289,7 @@ func (s *Service) Sessions(ctx context.Context, userID string) ([]Session, error
 // Sweep removes sessions, links and used challenges that have ended.
 func (s *Service) Sweep(ctx context.Context) error {
 	err := s.db.WriteInPieces(ctx, func(tx *store.Tx, limit int) (int64, error) {
-		return tx.DeleteOldSessions(tx.Now().Add(-idle), tx.Now().Add(-Longest), limit)
+		return tx.DeleteOldSessions(tx.Now().Add(-idle), tx.Now(), limit)
 	})
 	if err != nil {
 		return err

@@ -170,7 +170,7 @@ func TestSessionsExpire(t *testing.T) {
 			{"old", 15 * 24 * time.Hour, 0, false, false},
 		} {
 			text, hash := identity.NewToken()
-			row := store.Session{ID: tt.name, Hash: hash, UserID: h.ada.ID, Way: WayLink, CreatedAt: now.Add(-tt.created), SeenAt: now.Add(-tt.seen), ConfirmedAt: now.Add(-tt.created)}
+			row := store.Session{ID: tt.name, Hash: hash, UserID: h.ada.ID, Way: WayLink, CreatedAt: now.Add(-tt.created), SeenAt: now.Add(-tt.seen), ConfirmedAt: now.Add(-tt.created), EndsAt: now.Add(Longest - tt.created)}
 			if err := db.Write(t.Context(), func(tx *store.Tx) error { return tx.InsertSession(row) }); err != nil {
 				t.Fatal(err)
 			}
@@ -283,7 +283,7 @@ func TestFailedSignInsAreLimited(t *testing.T) {
 		return err
 	}
 	limited := false
-	for range 3 * triesPerMinute { // a new minute can begin in between
+	for range 3 * failuresPerMinute { // a new minute can begin in between
 		if limited = errors.Is(try("wrong", "2001:db8::1"), errTries); limited {
 			break
 		}
@@ -296,34 +296,26 @@ func TestFailedSignInsAreLimited(t *testing.T) {
 	}
 }
 
-func TestAttempts(t *testing.T) {
-	var a attempts
-	now := time.Unix(1_000_000_020, 0)
-	failed := func(address string, now time.Time) bool {
-		allowed, _ := a.failed(address, now)
-		return allowed
-	}
-	for range triesPerMinute {
-		if !failed("192.0.2.1", now) {
-			t.Fatal("limited too early")
+// TestFailuresInAudit checks that failed sign-ins from many networks do not fill the audit log, and
+// that each of them is refused all the same.
+func TestFailuresInAudit(t *testing.T) {
+	for range 3 { // a new minute can begin in between
+		h := newHouse(t, storetest.SQLite(t))
+		before, minute := len(h.entries(t)), time.Now().Truncate(time.Minute)
+		for i := range recordsPerMinute + 10 {
+			if _, err := h.UseToken(t.Context(), "wrong", fmt.Sprintf("192.0.2.%d", i)); !errors.Is(err, errToken) {
+				t.Fatal(err)
+			}
 		}
-	}
-	if failed("192.0.2.1", now) || failed("::ffff:192.0.2.1", now) || !failed("192.0.2.2", now) || !failed("192.0.2.1", now.Add(time.Minute)) {
-		t.Error("the limit does not count by address and minute")
-	}
-	if source("2001:db8::1") != source("2001:db8::ffff:1") || source("2001:db8::1") == source("2001:db8:0:1::1") {
-		t.Error("the source of an IPv6 address is not its network")
-	}
-	now = now.Add(time.Hour)
-	recorded := 0
-	for i := range 3 * knownSources {
-		if _, record := a.failed(fmt.Sprintf("10.%d.%d.%d", i>>16, i>>8&255, i&255), now); record {
-			recorded++
+		if !time.Now().Truncate(time.Minute).Equal(minute) {
+			continue
 		}
+		if n := len(h.entries(t)) - before; n != recordsPerMinute {
+			t.Errorf("%d failures are recorded", n)
+		}
+		return
 	}
-	if len(a.failures) > knownSources+1 || recorded != recordsPerMinute {
-		t.Errorf("%d sources are remembered, and %d failures recorded", len(a.failures), recorded)
-	}
+	t.Error("no attempt took less than a minute")
 }
 
 // entries returns the actions of the audit log, oldest first.
@@ -372,7 +364,7 @@ func TestOnlyUseKeepsASession(t *testing.T) {
 	text, hash := identity.NewToken()
 	seen := time.Now().Add(-time.Hour)
 	err := db.Write(t.Context(), func(tx *store.Tx) error {
-		return tx.InsertSession(store.Session{ID: "s", Hash: hash, UserID: h.ada.ID, Way: WayLink, CreatedAt: seen, SeenAt: seen})
+		return tx.InsertSession(store.Session{ID: "s", Hash: hash, UserID: h.ada.ID, Way: WayLink, CreatedAt: seen, SeenAt: seen, EndsAt: seen.Add(Longest)})
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -388,19 +380,70 @@ func TestOnlyUseKeepsASession(t *testing.T) {
 	}
 }
 
+// TestProvidersVouchForADay checks that a provider decides at least daily about the users who have an
+// account there.
 func TestProvidersVouchForADay(t *testing.T) {
-	db := storetest.SQLite(t)
-	h := newHouse(t, db)
-	for way, live := range map[string]bool{WayProvider: false, WayPasskey: true, WayLink: true, WayToken: true} {
-		text, hash := identity.NewToken()
-		err := db.Write(t.Context(), func(tx *store.Tx) error {
-			return tx.InsertSession(store.Session{ID: way, Hash: hash, UserID: h.ada.ID, Way: way, CreatedAt: tx.Now().Add(-25 * time.Hour), SeenAt: tx.Now()})
-		})
-		if err != nil {
-			t.Fatal(err)
+	storetest.Each(t, func(t *testing.T, db *store.DB) {
+		h := newHouse(t, db)
+		for _, tt := range []struct {
+			way     string
+			account bool
+			want    time.Duration
+		}{
+			{WayPasskey, false, Longest},
+			{WayLink, false, Longest},
+			{WayProvider, true, longestOfProvider},
+			{WayPasskey, true, longestOfProvider},
+			{WayLink, true, Longest},
+			{WayToken, true, Longest},
+		} {
+			if tt.account {
+				h.connect(t, time.Now())
+			}
+			_, s, err := h.Open(t.Context(), Proof{User: h.ada, Way: tt.way}, "", "")
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got := s.Ends.Sub(s.Created); got != tt.want {
+				t.Errorf("a session by %s of a user with an account: %t lasts %v, want %v", tt.way, tt.account, got, tt.want)
+			}
 		}
-		if h.resumes(t, text) != live {
-			t.Errorf("a session by %s of 25 hours is live: %v", way, !live)
+	})
+}
+
+// connect records that ada has signed in at a provider.
+func (h house) connect(t *testing.T, at time.Time) {
+	t.Helper()
+	err := h.db.Write(t.Context(), func(tx *store.Tx) error {
+		i := store.Identity{Issuer: "https://id.example", Subject: "1", UserID: h.ada.ID, CreatedAt: at, UsedAt: at}
+		if err := tx.DeleteIdentity(h.ada.ID, i.Issuer, i.Subject); err != nil && !errors.Is(err, store.ErrNotFound) {
+			return err
+		}
+		return tx.InsertIdentity(i)
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestPasskeyOfALeaver checks that a user who has not signed in at the provider for a week cannot enter
+// with a passkey.
+func TestPasskeyOfALeaver(t *testing.T) {
+	h := newHouse(t, storetest.SQLite(t))
+	vouch := func(way string) error {
+		_, err := h.Vouch(t.Context(), h.ada.ID, way, "key", "192.0.2.1")
+		return err
+	}
+	if err := vouch(WayPasskey); err != nil {
+		t.Errorf("without an account at a provider: %v", err)
+	}
+	for age, want := range map[time.Duration]error{6 * 24 * time.Hour: nil, 8 * 24 * time.Hour: errAskProvider} {
+		h.connect(t, time.Now().Add(-age))
+		if err := vouch(WayPasskey); !errors.Is(err, want) {
+			t.Errorf("%v after the last sign-in at the provider: %v, want %v", age, err, want)
+		}
+		if err := vouch(WayProvider); err != nil {
+			t.Errorf("by the provider itself: %v", err)
 		}
 	}
 }

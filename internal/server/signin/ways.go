@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"workflowagent/internal/server/audit"
@@ -17,11 +18,13 @@ const linkFor = 10 * time.Minute
 
 // errToken and errLink do not reveal which part of a sign-in was wrong.
 var (
-	errToken  = fault.New(fault.KindUnauthenticated, "The token is not a valid personal access token.")
-	errLink   = fault.New(fault.KindUnauthenticated, "The link is unknown, was used, or is older than 10 minutes.")
-	errTries  = fault.Forbidden("Too many failed sign-ins from this address. Wait a minute, then try again.")
-	errNoWay  = fault.Forbidden("The sign-in with access tokens is turned off on this server.")
-	errNoRole = fault.New(fault.KindUnauthenticated, "The user is not a member of any organization.")
+	errToken = fault.New(fault.KindUnauthenticated, "The token is not a valid personal access token.")
+	errLink  = fault.New(fault.KindUnauthenticated, "The link is unknown, was used, or is older than 10 minutes.")
+	errTries = fault.Forbidden("Too many failed sign-ins from this address. Wait a minute, then try again.")
+	// errAskProvider tells what to do, because the passkey was right.
+	errAskProvider = fault.Forbidden("Sign in with your identity provider this time: a passkey works for 7 days after that. If you cannot, ask the operator for a link.")
+	errNoWay       = fault.Forbidden("The sign-in with access tokens is turned off on this server.")
+	errNoRole      = fault.New(fault.KindUnauthenticated, "The user is not a member of any organization.")
 )
 
 // Tokens reports whether users can sign in with access tokens.
@@ -49,9 +52,22 @@ func (s *Service) UseToken(ctx context.Context, text, address string) (Proof, er
 // Vouch returns the proof of a user whom a provider or a passkey has confirmed. It refuses users who
 // have nothing to see in the console. name describes the way to people.
 func (s *Service) Vouch(ctx context.Context, userID, way, name, address string) (Proof, error) {
-	p, err := store.Read(ctx, s.db, func(tx *store.Tx) (identity.Principal, error) { return identity.OfUser(tx, userID) })
+	var p identity.Principal
+	askProvider := false
+	err := s.db.Read(ctx, func(tx *store.Tx) (err error) {
+		if way == WayPasskey {
+			if askProvider, err = providerMustDecide(tx, userID); err != nil {
+				return err
+			}
+		}
+		p, err = identity.OfUser(tx, userID)
+		return err
+	})
 	if err != nil {
 		return Proof{}, fmt.Errorf("finding the user of a sign-in: %w", err)
+	}
+	if askProvider {
+		return Proof{}, s.Refuse(ctx, way, p.User.Login, address, errAskProvider)
 	}
 	if !mayEnter(p) {
 		return Proof{}, s.Refuse(ctx, way, p.User.Login, address, fault.Forbidden(
@@ -61,15 +77,24 @@ func (s *Service) Vouch(ctx context.Context, userID, way, name, address string) 
 	return Proof{User: p.User, Way: way, Name: name}, nil
 }
 
+// providerMustDecide reports whether a user with accounts at identity providers has signed in at none of
+// them recently: the user can have left, and only the provider knows.
+func providerMustDecide(tx *store.Tx, userID string) (bool, error) {
+	accounts, err := tx.IdentitiesOf(userID)
+	return len(accounts) > 0 && !slices.ContainsFunc(accounts, func(a store.Identity) bool {
+		return tx.Now().Sub(a.UsedAt) < askProviderEvery
+	}), err
+}
+
 // Refuse records that a visitor failed to sign in on a way, as who they claim to be. It returns the
 // cause, or that the address has failed too often. Valid credentials are never refused, so that a
 // client cannot keep the users behind a proxy out.
 func (s *Service) Refuse(ctx context.Context, way, who, address string, cause error) error {
-	allowed, record := s.tries.failed(address, time.Now())
-	if !allowed {
+	now := time.Now()
+	if !s.failures.Fail(address, 1, now) {
 		return errTries
 	}
-	if record {
+	if s.records.Fail("", 1, now) {
 		err := s.db.Write(ctx, func(tx *store.Tx) error {
 			return audit.Record(ctx, tx, audit.Entry{
 				Action: audit.SignInFailed, Subject: audit.Subject{Kind: "user", Name: who}, Detail: map[string]any{"with": way, "because": cause.Error()},

@@ -16,6 +16,7 @@ type Session struct {
 	Address, Agent    string
 	TokenID           string    // the access token with which the user signed in; "" for other ways
 	ConfirmedAt       time.Time // when the user proved who they are
+	EndsAt            time.Time // at the latest
 }
 
 // SignInLink is a link that signs a user in once.
@@ -60,11 +61,10 @@ func (tx *Tx) DeleteSessions(userID, except string) (int64, error) {
 	return tx.Exec("DELETE FROM sessions WHERE user_id = $1 AND id <> $2", userID, except)
 }
 
-// DeleteOldSessions removes up to limit sessions that were last used before seen or created before
-// created.
-func (tx *Tx) DeleteOldSessions(seen, created time.Time, limit int) (int64, error) {
-	return tx.Exec("DELETE FROM sessions WHERE id IN (SELECT id FROM sessions WHERE seen_at < $1 OR created_at < $2 LIMIT $3)",
-		seen.UnixMicro(), created.UnixMicro(), limit)
+// DeleteOldSessions removes up to limit sessions that were last used before seen or have ended.
+func (tx *Tx) DeleteOldSessions(seen, ended time.Time, limit int) (int64, error) {
+	return tx.Exec("DELETE FROM sessions WHERE id IN (SELECT id FROM sessions WHERE seen_at < $1 OR ends_at < $2 LIMIT $3)",
+		seen.UnixMicro(), ended.UnixMicro(), limit)
 }
 
 // InsertSignInLink adds a link.

@@ -130,7 +130,7 @@ func (p *pages) open(v *page.Visit, proof signin.Proof, next string) (page.Answe
 			return page.Answer{}, err
 		}
 	}
-	return page.See(next).Cookie(p.site.SessionCookie(cookie, session.Ends())), nil
+	return page.See(next).Cookie(p.site.SessionCookie(cookie, session.Ends)), nil
 }
 
 func (p *pages) link(v *page.Visit) (view.Page, error) {
