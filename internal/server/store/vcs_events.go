@@ -74,9 +74,10 @@ func (tx *Tx) DueVCSEvents(now time.Time, limit int) ([]string, error) {
 	return database.Scalars[string](tx.Tx, "SELECT id FROM vcs_events WHERE done = 0 AND try_at <= $1 ORDER BY received_at, id LIMIT $2", now, limit)
 }
 
-// PendingVCSEvents returns the number of events about a ref or pull request that are not done.
-func (tx *Tx) PendingVCSEvents(repoID, subject string) (int64, error) {
-	return database.Scalar[int64](tx.Tx, "SELECT COUNT(*) FROM vcs_events WHERE repo_id = $1 AND subject = $2 AND done = 0", repoID, subject)
+// PendingVCSEvents returns the number of events of a kind about a ref or pull request that are not
+// done. The kind "" means all.
+func (tx *Tx) PendingVCSEvents(repoID, subject, kind string) (int64, error) {
+	return database.Scalar[int64](tx.Tx, "SELECT COUNT(*) FROM vcs_events WHERE repo_id = $1 AND subject = $2 AND done = 0 AND ($3 = '' OR kind = $3)", repoID, subject, kind)
 }
 
 // RepeatsVCSEvent reports whether another event moved the same ref from the same commit to the same
@@ -110,4 +111,16 @@ func (tx *Tx) VCSDecisions(eventID string) ([]VCSDecision, error) {
 // number.
 func (tx *Tx) DeleteOldVCSEvents(before time.Time, limit int) (int64, error) {
 	return tx.Exec(`DELETE FROM vcs_events WHERE id IN (SELECT id FROM vcs_events WHERE done = 1 AND received_at < $1 LIMIT $2)`, before, limit)
+}
+
+// DeleteExcessVCSEvents removes up to limit of the oldest processed events about pull requests and
+// about repositories that no stack watches, of an integration that has more than keep of them. It
+// returns the number of removed events.
+func (tx *Tx) DeleteExcessVCSEvents(keep, limit int) (int64, error) {
+	const hints = "done = 1 AND (kind = 'pull' OR repo_id = '')"
+	full, err := database.Scalars[string](tx.Tx, "SELECT integration_id FROM vcs_events WHERE "+hints+" GROUP BY integration_id HAVING COUNT(*) > $1 ORDER BY integration_id LIMIT 1", keep)
+	if err != nil || len(full) == 0 {
+		return 0, err
+	}
+	return tx.Exec("DELETE FROM vcs_events WHERE id IN (SELECT id FROM vcs_events WHERE "+hints+" AND integration_id = $1 ORDER BY received_at DESC, id LIMIT $2 OFFSET $3)", full[0], limit, keep)
 }

@@ -2,6 +2,7 @@ package store_test
 
 import (
 	"errors"
+	"fmt"
 	"slices"
 	"testing"
 	"time"
@@ -185,7 +186,7 @@ func TestVCSEvents(t *testing.T) {
 		read(t, db, func(tx *store.Tx) error {
 			due, err := tx.DueVCSEvents(instant(5), 9)
 			now, err2 := tx.DueVCSEvents(instant(1), 9)
-			n, err3 := tx.PendingVCSEvents("repo", "refs/heads/main")
+			n, err3 := tx.PendingVCSEvents("repo", "refs/heads/main", "")
 			has, err4 := tx.HasVCSEvent("int", "d1", "push", "refs/heads/main")
 			hasNot, err5 := tx.HasVCSEvent("int", "d1", "tag", "refs/heads/main")
 			repeats, err6 := tx.RepeatsVCSEvent(later)
@@ -218,6 +219,52 @@ func TestVCSEvents(t *testing.T) {
 			n, err := tx.DeleteOldVCSEvents(instant(100), 9)
 			if n != 1 {
 				t.Errorf("removed %d events, want the one that is done", n)
+			}
+			return err
+		})
+	})
+}
+
+// TestExcessVCSEvents checks that only processed events that any account of a forge can cause are removed
+// because of their number, the oldest first.
+func TestExcessVCSEvents(t *testing.T) {
+	storetest.Each(t, func(t *testing.T, db *store.DB) {
+		vcsFixture(t, db)
+		at := int64(0)
+		add := func(kind, repo string, done bool) string {
+			at++
+			e := store.VCSEvent{
+				ID: fmt.Sprintf("e%02d", at), OrgID: "id-acme", IntegrationID: "int", RepoID: repo, DeliveryID: fmt.Sprint(at), Kind: kind, Document: "{}",
+				Done: done, ReceivedAt: instant(at), TryAt: instant(at),
+			}
+			write(t, db, func(tx *store.Tx) error { return tx.InsertVCSEvent(e) })
+			return e.ID
+		}
+		var want []string
+		want = append(want, add("push", "repo", true), add("pull", "repo", false))
+		for range 3 {
+			add("pull", "repo", true)
+			add("push", "", true)
+		}
+		want = append(want, add("pull", "repo", true), add("push", "", true))
+		for _, removed := range []int64{4, 2, 0} {
+			write(t, db, func(tx *store.Tx) error {
+				n, err := tx.DeleteExcessVCSEvents(2, 4)
+				if n != removed {
+					t.Errorf("removed %d events, want %d", n, removed)
+				}
+				return err
+			})
+		}
+		read(t, db, func(tx *store.Tx) error {
+			rows, err := tx.VCSEventsOfIntegration("int", 100)
+			var left []string
+			for _, e := range rows {
+				left = append(left, e.ID)
+			}
+			slices.Sort(left)
+			if !slices.Equal(left, want) {
+				t.Errorf("the events %v remain, want %v", left, want)
 			}
 			return err
 		})

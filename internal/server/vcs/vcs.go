@@ -49,6 +49,9 @@ type Event struct {
 	Check string
 	// Message is the message of the head commit, if the delivery contains it.
 	Message string
+	// Content identifies the delivery of a [KindRerun] event by what its signature covers: some forges
+	// do not sign the id of a delivery, so that a replay can have another id.
+	Content string
 	// Sender is the forge's account that caused the event. It never comes from a commit's author.
 	Sender Account
 }
@@ -186,7 +189,8 @@ type Lister interface {
 type Pulls interface {
 	Pull(ctx context.Context, repo RepoID, number int) (Pull, error)
 	// Pulls returns the pull requests that were updated since a cursor, oldest first, and the next
-	// cursor. The zero cursor returns the open ones.
+	// cursor. The zero cursor returns the open ones. If there are too many of them, it returns the
+	// latest and [ErrPartial].
 	Pulls(ctx context.Context, repo RepoID, since Cursor) ([]Pull, Cursor, error)
 	// MayWrite reports whether an account, given by its id, may push to the repository.
 	MayWrite(ctx context.Context, repo RepoID, account Account) (bool, error)
@@ -295,6 +299,8 @@ type Hook struct {
 var (
 	// ErrNotFound means that the repository, ref or pull request does not exist, or is not visible.
 	ErrNotFound = errors.New("the forge does not have it, or hides it from this integration")
+	// ErrPartial means that a list is so long that only a part of it was read.
+	ErrPartial = errors.New("the forge's list is too long, and was read only in part")
 	// ErrRefused means that the forge does not accept the integration's credentials or rights.
 	ErrRefused = errors.New("the forge does not accept the integration's credentials, or they lack a permission")
 )

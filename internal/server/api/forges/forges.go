@@ -3,6 +3,7 @@
 package forges
 
 import (
+	"context"
 	"errors"
 	"io"
 	"net/http"
@@ -12,6 +13,7 @@ import (
 
 	"workflowagent/internal/server/api/request"
 	"workflowagent/internal/server/api/web"
+	"workflowagent/internal/server/attempts"
 	"workflowagent/internal/server/fault"
 	"workflowagent/internal/server/gitops/dispatch"
 	"workflowagent/internal/server/vcs"
@@ -19,34 +21,54 @@ import (
 )
 
 const (
-	// maxBodies is the number of deliveries that are read at the same time.
-	maxBodies = 8
-	// maxWait is the time for which a delivery waits for others.
-	maxWait = 5 * time.Second
-	// maxRead is the time in which a body must arrive. Forges themselves wait about as long.
-	maxRead = 10 * time.Second
 	// maxLarge is the maximum size of the deliveries of forges that send large ones, and maxSmall of
 	// those of the others.
 	maxLarge, maxSmall = 10 << 20, 1 << 20
-	// maxFailures is the number of deliveries per minute from one source that are verified although
-	// each was wrong.
-	maxFailures = 60
-	// slow is the number of failures for which a body counts that does not arrive in time, because it
-	// keeps others waiting.
-	slow = 10
+	// grace is the time in which the first part of a body must arrive, minRate the number of bytes per
+	// second in which the rest must, and maxRead the time in which all of it must. Forges themselves
+	// wait about as long.
+	grace, minRate, maxRead = 2 * time.Second, 64 << 10, 10 * time.Second
+	// maxFailures is the number of failures per minute of one source. A delivery that is wrong, or
+	// that does not arrive in time, counts as one, and for each second for which it occupied its place
+	// as perSecond more.
+	maxFailures, perSecond = 60, 5
 )
 
 type routes struct {
 	integrations *integrations.Service
 	dispatch     *dispatch.Service
-	bodies       chan struct{}
-	maxRead      time.Duration
-	failures     failures
+	places       *places
+	grace        time.Duration
+	failures     *attempts.Counter
+}
+
+// receiver receives the deliveries of a route.
+type receiver struct {
+	// limit is the maximum size of a body.
+	limit int64
+	// integration returns the id to which a request claims to belong: that of an integration, or of a
+	// GitHub App.
+	integration func(*http.Request) string
+	// expect returns an error unless the server has an integration with the id.
+	expect func(ctx context.Context, id string) error
+	accept func(ctx context.Context, id string, d vcs.Delivery) (dispatch.Outcome, error)
 }
 
 // Register adds the routes. Only administrators of the organization manage its integrations.
 func Register(rt *web.Router, i *integrations.Service, d *dispatch.Service) {
-	h := &routes{integrations: i, dispatch: d, bodies: make(chan struct{}, maxBodies), maxRead: maxRead}
+	h := &routes{integrations: i, dispatch: d, places: newPlaces(), grace: grace, failures: attempts.New(maxFailures)}
+	named := func(header string) func(*http.Request) string {
+		return func(r *http.Request) string { return r.Header.Get(header) }
+	}
+	of := func(key string, limit int64, id func(*http.Request) string) receiver {
+		return receiver{
+			limit: limit, integration: id,
+			expect: func(ctx context.Context, id string) error { return d.Expect(ctx, key, id) },
+			accept: func(ctx context.Context, id string, delivery vcs.Delivery) (dispatch.Outcome, error) {
+				return d.Receive(ctx, key, id, delivery)
+			},
+		}
+	}
 	for path, key := range map[string]string{
 		"/workflow/github/{id}": vcs.ProviderGitHub, "/workflow/gitlab/{id}": vcs.ProviderGitLab, "/workflow/gitea/{id}": vcs.FlavorGitea,
 		"/workflow/bitbucket/{id}": vcs.ProviderBitbucket, "/workflow/azure-devops/{id}": vcs.ProviderAzure,
@@ -55,16 +77,12 @@ func Register(rt *web.Router, i *integrations.Service, d *dispatch.Service) {
 		if key == vcs.ProviderGitHub || key == vcs.ProviderGitLab {
 			limit = maxLarge
 		}
-		rt.Public(http.MethodPost, path, h.receive(limit, func(r *http.Request, d vcs.Delivery) (dispatch.Outcome, error) {
-			return h.dispatch.Receive(r.Context(), key, web.Param(r, "id"), d)
-		}))
+		rt.Public(http.MethodPost, path, h.receive(of(key, limit, func(r *http.Request) string { return web.Param(r, "id") })))
 	}
-	rt.Public(http.MethodPost, "/workflow/github", h.receive(maxLarge, func(r *http.Request, d vcs.Delivery) (dispatch.Outcome, error) {
-		return h.dispatch.ReceiveApp(r.Context(), d)
+	rt.Public(http.MethodPost, "/workflow/github", h.receive(receiver{
+		limit: maxLarge, integration: named("X-GitHub-Hook-Installation-Target-ID"), expect: d.ExpectApp, accept: d.ReceiveApp,
 	}))
-	rt.Public(http.MethodPost, "/workflow/generic-vcs", h.receive(maxSmall, func(r *http.Request, d vcs.Delivery) (dispatch.Outcome, error) {
-		return h.dispatch.Receive(r.Context(), vcs.FlavorGit, d.Header["x-generic-vcs-integration-id"], d)
-	}))
+	rt.Public(http.MethodPost, "/workflow/generic-vcs", h.receive(of(vcs.FlavorGit, maxSmall, named("X-Generic-VCS-Integration-ID"))))
 	h.registerIntegrations(rt)
 	h.registerEvents(rt)
 }
@@ -77,57 +95,76 @@ type answer struct {
 }
 
 // receive returns a handler of deliveries. Whatever the server ignores is a success, because forges
-// disable webhooks that fail.
-func (h *routes) receive(limit int64, accept func(*http.Request, vcs.Delivery) (dispatch.Outcome, error)) func(http.ResponseWriter, *http.Request) error {
+// disable webhooks that fail. The body of a delivery to an unknown integration is not read.
+func (h *routes) receive(of receiver) func(http.ResponseWriter, *http.Request) error {
 	return func(w http.ResponseWriter, r *http.Request) error {
+		// Without this header, the server would wait for the rest of a body before it refuses it.
+		w.Header().Set("Connection", "close")
 		from := web.Address(r)
-		if !h.failures.allow(from, time.Now()) {
+		if !h.failures.Allowed(from, time.Now()) {
 			return &web.Error{Status: http.StatusTooManyRequests, RetryAfter: time.Minute, Message: "Too Many Requests: too many deliveries from this address were wrong"}
 		}
-		timer := time.NewTimer(maxWait)
-		defer timer.Stop()
-		select {
-		case h.bodies <- struct{}{}:
-			defer func() { <-h.bodies }()
-		case <-timer.C:
-			return fault.New(fault.KindUnavailable, "Service Unavailable: the server reads too many deliveries at once")
-		case <-r.Context().Done():
-			return r.Context().Err()
-		}
-		conn := http.NewResponseController(w)
-		body, err := io.ReadAll(until{http.MaxBytesReader(w, r.Body, limit), conn, time.Now().Add(h.maxRead)})
-		if errors.Is(err, os.ErrDeadlineExceeded) {
-			h.failures.add(from, slow, time.Now())
-		}
-		if err != nil {
-			return bodyError(err)
-		}
-		d := vcs.Delivery{Header: make(map[string]string, len(r.Header)), Body: body}
-		for name, values := range r.Header {
-			d.Header[strings.ToLower(name)] = values[0]
-		}
-		out, err := accept(r, d)
-		if fault.KindOf(err) == fault.KindUnauthenticated {
-			h.failures.add(from, 1, time.Now())
-		}
+		id := of.integration(r)
+		out, err := h.read(w, r, of, id, from)
 		if err != nil {
 			return err
 		}
+		h.places.know(from, time.Now())
 		return web.WriteJSON(w, r, http.StatusAccepted, answer{out.Accepted, out.Ignored, out.Detail})
 	}
 }
 
-// until is a body that must arrive before a time. Other code extends the deadline of each read.
-type until struct {
+// read reads and accepts a delivery. It counts the failures of its source.
+func (h *routes) read(w http.ResponseWriter, r *http.Request, of receiver, id, from string) (out dispatch.Outcome, err error) {
+	began := time.Now()
+	defer func() {
+		if errors.Is(err, os.ErrDeadlineExceeded) || fault.KindOf(err) == fault.KindUnauthenticated {
+			h.failures.Fail(from, 1+int(time.Since(began).Seconds()*perSecond), time.Now())
+		}
+	}()
+	if err := of.expect(r.Context(), id); err != nil {
+		return out, err
+	}
+	release, err := h.places.take(r.Context(), id, from)
+	if err != nil {
+		return out, err
+	}
+	defer release()
+	began = time.Now() // waiting for others is no failure
+	conn := http.NewResponseController(w)
+	body, err := io.ReadAll(&timely{Reader: http.MaxBytesReader(w, r.Body, of.limit), conn: conn, began: began, grace: h.grace})
+	if err != nil {
+		return out, bodyError(err)
+	}
+	w.Header().Del("Connection")
+	d := vcs.Delivery{Header: make(map[string]string, len(r.Header)), Body: body}
+	for name, values := range r.Header {
+		d.Header[strings.ToLower(name)] = values[0]
+	}
+	return of.accept(r.Context(), id, d)
+}
+
+// timely is a body that must arrive in time. Other code extends the deadline of each read.
+type timely struct {
 	io.Reader
-	conn *http.ResponseController
-	end  time.Time
+	conn  *http.ResponseController
+	began time.Time
+	grace time.Duration
+	bytes int64
 }
 
 // Read implements [io.Reader].
-func (u until) Read(p []byte) (int, error) {
-	_ = u.conn.SetReadDeadline(u.end) // writers in tests have no deadlines
-	return u.Reader.Read(p)
+func (t *timely) Read(p []byte) (int, error) {
+	_ = t.conn.SetReadDeadline(t.deadline()) // writers in tests have no deadlines
+	n, err := t.Reader.Read(p)
+	t.bytes += int64(n)
+	return n, err
+}
+
+// deadline returns the time at which the next part must arrive.
+func (t *timely) deadline() time.Time {
+	allowed := t.grace + time.Duration(float64(t.bytes)/minRate*float64(time.Second))
+	return t.began.Add(min(allowed, maxRead))
 }
 
 func bodyError(err error) error {

@@ -2,49 +2,182 @@ package forges
 
 import (
 	"bufio"
+	"context"
 	"fmt"
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"workflowagent/internal/server/api/web"
+	"workflowagent/internal/server/attempts"
+	"workflowagent/internal/server/fault"
 	"workflowagent/internal/server/gitops/dispatch"
 	"workflowagent/internal/server/vcs"
 )
 
-// TestSlowBodies checks that a client that sends a body slowly does not keep the deliveries of others
-// waiting, and that its network is refused after some attempts.
-func TestSlowBodies(t *testing.T) {
-	h := &routes{bodies: make(chan struct{}, 1), maxRead: 50 * time.Millisecond}
-	handle := h.receive(maxSmall, func(*http.Request, vcs.Delivery) (dispatch.Outcome, error) { return dispatch.Outcome{}, nil })
+// post sends the beginning of a delivery that announces size bytes, and returns the status of the
+// response.
+func post(t *testing.T, address, body string, size int) int {
+	t.Helper()
+	conn, err := net.Dial("tcp", address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	fmt.Fprintf(conn, "POST / HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n%s", size, body)
+	_ = conn.SetReadDeadline(time.Now().Add(30 * time.Second))
+	res, err := http.ReadResponse(bufio.NewReader(conn), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	res.Body.Close()
+	return res.StatusCode
+}
+
+// serve serves a receiver, with limits that a test reaches.
+func serve(t *testing.T, h *routes, of receiver) string {
+	t.Helper()
+	handle := h.receive(of)
 	s := httptest.NewServer(web.CutStalled(time.Minute, 1)(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if err := handle(w, r); err != nil {
 			status, _ := web.Classify(err)
 			w.WriteHeader(status)
 		}
 	})))
-	defer s.Close()
-	for n := range maxFailures/slow + 1 {
-		conn, err := net.Dial("tcp", s.Listener.Addr().String())
-		if err != nil {
-			t.Fatal(err)
-		}
-		size, want := 100, http.StatusBadRequest
-		if n == maxFailures/slow {
-			size, want = 1, http.StatusTooManyRequests
-		}
-		fmt.Fprintf(conn, "POST / HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n{", size)
-		_ = conn.SetReadDeadline(time.Now().Add(10 * time.Second))
-		res, err := http.ReadResponse(bufio.NewReader(conn), nil)
-		if err != nil {
-			t.Fatalf("attempt %d: %v", n, err)
-		}
-		res.Body.Close()
-		if res.StatusCode != want {
-			t.Errorf("attempt %d: status %d, want %d", n, res.StatusCode, want)
-		}
-		conn.Close()
+	t.Cleanup(s.Close)
+	return s.Listener.Addr().String()
+}
+
+func accepting() receiver {
+	return receiver{
+		limit: maxSmall, integration: func(*http.Request) string { return "i" }, expect: func(context.Context, string) error { return nil },
+		accept: func(context.Context, string, vcs.Delivery) (dispatch.Outcome, error) { return dispatch.Outcome{}, nil },
 	}
+}
+
+// TestSlowBodies checks that a client that sends a body slowly does not keep the deliveries of others
+// waiting, and that its network is refused after some attempts.
+func TestSlowBodies(t *testing.T) {
+	h := &routes{places: newPlaces(), grace: 50 * time.Millisecond, failures: attempts.New(3)}
+	address := serve(t, h, accepting())
+	for range 10 { // a new minute can begin in between
+		switch status := post(t, address, "{", 100); status {
+		case http.StatusBadRequest:
+		case http.StatusTooManyRequests:
+			return
+		default:
+			t.Fatalf("status %d", status)
+		}
+	}
+	t.Error("slow deliveries are not limited")
+}
+
+// TestSteadyBodies checks that a body that arrives at the minimum rate is read after the time for its
+// first part.
+func TestSteadyBodies(t *testing.T) {
+	b := &timely{Reader: strings.NewReader(strings.Repeat("x", 4*minRate)), conn: http.NewResponseController(httptest.NewRecorder()), began: time.Now(), grace: grace}
+	buffer := make([]byte, minRate)
+	for want := grace; want < maxRead; want += time.Second {
+		if got := b.deadline().Sub(b.began); got != want {
+			t.Errorf("after %d bytes: the deadline is %v, want %v", b.bytes, got, want)
+		}
+		if n, _ := b.Read(buffer); n == 0 {
+			break
+		}
+	}
+	if b.bytes = 100 * minRate; b.deadline().Sub(b.began) != maxRead {
+		t.Error("a large body has more time than forges wait")
+	}
+}
+
+// TestUnknownIntegration checks that the body of a delivery to an unknown integration is not waited
+// for.
+func TestUnknownIntegration(t *testing.T) {
+	of := accepting()
+	of.expect = func(context.Context, string) error { return fault.New(fault.KindUnauthenticated, "unknown") }
+	h := &routes{places: newPlaces(), grace: time.Hour, failures: attempts.New(maxFailures)}
+	if status := post(t, serve(t, h, of), "", 100); status != http.StatusUnauthorized {
+		t.Errorf("status %d", status)
+	}
+}
+
+func TestPlaces(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := newPlaces()
+		var taken []func()
+		take := func(integration, address string) bool {
+			release, err := p.take(t.Context(), integration, address)
+			if err != nil {
+				if fault.KindOf(err) != fault.KindUnavailable {
+					t.Errorf("the error is %v", err)
+				}
+				return false
+			}
+			taken = append(taken, release)
+			return true
+		}
+		for n := range forStrangers {
+			if !take(fmt.Sprint("of an attacker ", n), fmt.Sprintf("192.0.2.%d", n)) {
+				t.Fatal("a free place was refused")
+			}
+		}
+		if take("of an attacker", "192.0.2.100") {
+			t.Error("strangers use all places")
+		}
+		p.know("198.51.100.1", time.Now())
+		for range maxBodies - forStrangers {
+			if !take("busy", "198.51.100.1") {
+				t.Error("a known network gets no place")
+			}
+		}
+		taken[0]()
+		if take("busy", "198.51.100.1") {
+			t.Error("an integration uses more than its share")
+		}
+		if !take("quiet", "198.51.100.1") {
+			t.Error("a busy integration keeps another one out")
+		}
+		if take("quiet", "198.51.100.1") {
+			t.Error("there are more places than allowed")
+		}
+		for _, release := range taken[1:] {
+			release()
+		}
+		if len(p.shares) != 0 || len(p.all) != 0 || len(p.strangers) != 0 {
+			t.Errorf("places are in use: %d, %d, %v", len(p.all), len(p.strangers), p.shares)
+		}
+		time.Sleep(knownFor)
+		if p.isKnown("198.51.100.1", time.Now()) {
+			t.Error("a network is known for ever")
+		}
+	})
+}
+
+// TestPlaceBecomesFree checks that a delivery that waits gets the place of another one.
+func TestPlaceBecomesFree(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := newPlaces()
+		var first func()
+		for range perIntegration {
+			release, err := p.take(t.Context(), "i", "")
+			if err != nil {
+				t.Fatal(err)
+			}
+			first = release
+		}
+		got := make(chan error)
+		go func() {
+			_, err := p.take(t.Context(), "i", "")
+			got <- err
+		}()
+		synctest.Wait()
+		first()
+		if err := <-got; err != nil {
+			t.Error(err)
+		}
+	})
 }

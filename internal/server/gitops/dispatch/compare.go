@@ -22,6 +22,7 @@ type found struct {
 	refs     map[string]string // commits
 	newer    map[string]bool   // refs of which the ledger says more
 	pulls    []vcs.Pull
+	partial  bool // others of the pull requests can have changed, too
 	cursor   vcs.Cursor
 	repo     vcs.Repo // zero if nothing seems to have changed
 }
@@ -53,13 +54,20 @@ func (s *Service) ask(ctx context.Context, i store.VCSIntegration, r store.VCSRe
 			return f, fmt.Errorf("listing the refs of %s: %w", r.Name, err)
 		}
 		for _, ref := range refs {
-			f.refs[ref.Name] = vcs.Commit(ref.Commit)
+			if len(ref.Name) <= maxRef {
+				f.refs[ref.Name] = vcs.Commit(ref.Commit)
+			}
 		}
 	}
 	f.cursor = vcs.Cursor(r.PullCursor)
 	if pulls, ok := client.(vcs.Pulls); ok && wantPulls {
-		if f.pulls, f.cursor, err = pulls.Pulls(ctx, repoID(r), f.cursor); err != nil {
+		f.pulls, f.cursor, err = pulls.Pulls(ctx, repoID(r), f.cursor)
+		if f.partial = errors.Is(err, vcs.ErrPartial); err != nil && !f.partial {
 			return f, fmt.Errorf("listing the pull requests of %s: %w", r.Name, err)
+		}
+		err = nil
+		for n, p := range f.pulls {
+			f.pulls[n] = bounded(p)
 		}
 	}
 	if f.differs(before) && vcs.ForgeKey(i.Provider, i.Flavor) != vcs.FlavorGit {
@@ -156,7 +164,7 @@ func (s *Service) compareRef(tx *store.Tx, i store.VCSIntegration, r store.VCSRe
 	if known && row.CommitID == e.After {
 		return nil
 	}
-	if n, err := tx.PendingVCSEvents(r.ID, e.Ref); err != nil || n > 0 {
+	if n, err := tx.PendingVCSEvents(r.ID, e.Ref, ""); err != nil || n > 0 {
 		return err
 	}
 	if !known {
@@ -210,7 +218,7 @@ func (s *Service) compareTags(tx *store.Tx, i store.VCSIntegration, r *store.VCS
 	for _, ref := range differing {
 		if !first && !many && matches(ref) {
 			e := vcs.Event{Kind: vcs.KindTag, Repo: repoID(*r), Ref: ref, Before: ledger[ref].CommitID, After: f.refs[ref]}
-			if n, err := tx.PendingVCSEvents(r.ID, ref); err != nil {
+			if n, err := tx.PendingVCSEvents(r.ID, ref, ""); err != nil {
 				return err
 			} else if n > 0 {
 				continue
@@ -254,7 +262,8 @@ func (s *Service) compareTags(tx *store.Tx, i store.VCSIntegration, r *store.VCS
 }
 
 // comparePulls stores events for the pull requests that differ from what is known. At the first poll,
-// the open ones are only recorded.
+// the open ones are only recorded. If the forge has not listed all that changed, the open ones that it
+// did not list are read one by one.
 func (s *Service) comparePulls(tx *store.Tx, i store.VCSIntegration, r *store.VCSRepo, f found) error {
 	first := r.PullCursor == ""
 	for _, p := range f.pulls {
@@ -274,18 +283,39 @@ func (s *Service) comparePulls(tx *store.Tx, i store.VCSIntegration, r *store.VC
 			}
 			continue
 		}
-		if n, err := tx.PendingVCSEvents(r.ID, pullSubject(p.Number)); err != nil {
-			return err
-		} else if n > 0 {
-			continue
-		}
-		e := vcs.Event{Kind: vcs.KindPull, Repo: repoID(*r), Pull: p.Number, After: p.Head}
-		if err := insert(tx, i, *r, identity.NewID(), SourcePoll, e); err != nil {
+		if err := s.lookAt(tx, i, *r, p.Number, p.Head); err != nil {
 			return err
 		}
 	}
 	r.PullCursor = string(f.cursor)
+	if !f.partial || first {
+		return nil
+	}
+	listed := map[int64]bool{}
+	for _, p := range f.pulls {
+		listed[int64(p.Number)] = true
+	}
+	known, err := tx.OpenPulls(r.ID)
+	if err != nil {
+		return err
+	}
+	for _, row := range known {
+		if listed[row.Number] {
+			continue
+		}
+		if err := s.lookAt(tx, i, *r, int(row.Number), ""); err != nil {
+			return err
+		}
+	}
 	return nil
+}
+
+// lookAt stores an event about a pull request, unless one waits.
+func (s *Service) lookAt(tx *store.Tx, i store.VCSIntegration, r store.VCSRepo, number int, head string) error {
+	if n, err := tx.PendingVCSEvents(r.ID, pullSubject(number), ""); err != nil || n > 0 {
+		return err
+	}
+	return insert(tx, i, r, identity.NewID(), SourcePoll, vcs.Event{Kind: vcs.KindPull, Repo: repoID(r), Pull: number, After: head})
 }
 
 // sameState reports whether nothing has changed in a pull request that can matter to a stack.

@@ -50,6 +50,10 @@ type forge struct {
 	writers  []string
 	onHead   func()
 	onPulls  func()
+	// onConnect is called by each attempt to connect.
+	onConnect func()
+	// unlisted are the pull requests that the list does not contain, because it is too long.
+	unlisted map[int]bool
 	hooks    int
 	hook     vcs.Hook
 }
@@ -69,9 +73,21 @@ func (f *forge) Verify(d vcs.Delivery, secrets [][]byte) error {
 	return vcs.ErrUnverified
 }
 
-func (f *forge) Parse(d vcs.Delivery) (p vcs.Parsed, err error) { return p, json.Unmarshal(d.Body, &p) }
+// Parse returns the content of a body. The header "id" is not signed.
+func (f *forge) Parse(d vcs.Delivery) (p vcs.Parsed, err error) {
+	err = json.Unmarshal(d.Body, &p)
+	if id := d.Header["id"]; id != "" {
+		p.ID = id
+	}
+	return p, err
+}
 
-func (f *forge) Connect(vcs.Connection) (vcs.Repository, error) { return f, nil }
+func (f *forge) Connect(vcs.Connection) (vcs.Repository, error) {
+	if f.onConnect != nil {
+		f.onConnect()
+	}
+	return f, nil
+}
 
 func (f *forge) ask(what string) error {
 	f.asked[what]++
@@ -145,9 +161,15 @@ func (f *forge) Pulls(context.Context, vcs.RepoID, vcs.Cursor) (all []vcs.Pull, 
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	for _, p := range f.pulls {
-		all = append(all, p)
+		if !f.unlisted[p.Number] {
+			all = append(all, p)
+		}
 	}
-	return all, "next", f.ask("pulls")
+	err = f.ask("pulls")
+	if err == nil && len(f.unlisted) > 0 {
+		err = vcs.ErrPartial
+	}
+	return all, "next", err
 }
 
 func (f *forge) MayWrite(_ context.Context, _ vcs.RepoID, a vcs.Account) (bool, error) {

@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"workflowagent/internal/dev/storetest"
+	"workflowagent/internal/server/fault"
 	"workflowagent/internal/server/gitops/dispatch"
 	"workflowagent/internal/server/vcs"
 	"workflowagent/internal/server/vcs/integrations"
@@ -47,5 +48,22 @@ func TestGitServerMoves(t *testing.T) {
 	}
 	if out := send("new", "https://new.example"); out.Accepted != 1 {
 		t.Errorf("after the move, the delivery has the outcome %+v", out)
+	}
+}
+
+// TestIntegrationMoves checks that repositories of one server are not used with the credential of
+// another one.
+func TestIntegrationMoves(t *testing.T) {
+	s := newSite(t, storetest.SQLite(t), connected())
+	move := func(to string) error {
+		_, _, err := s.forges.Update(t.Context(), s.org, s.id, integrations.Change{BaseURL: &to, Token: new("other")})
+		return err
+	}
+	s.must(move("https://one.example"))
+	s.stack("dev", commits)
+	s.poll()
+	s.must(move("https://one.example/"))
+	if err := move("https://two.example"); fault.KindOf(err) != fault.KindConflict {
+		t.Errorf("got %v", err)
 	}
 }

@@ -1,6 +1,7 @@
 package dispatch
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -13,6 +14,7 @@ import (
 	"workflowagent/internal/server/store"
 	"workflowagent/internal/server/vcs"
 	"workflowagent/internal/server/vcs/outbox"
+	"workflowagent/internal/termtext"
 	"workflowagent/internal/workflow"
 )
 
@@ -32,6 +34,7 @@ func (s *Service) processPull(ctx context.Context, v *situation) error {
 	if p.Ref == "" && p.Fork {
 		policy.Forks = vcs.ApprovalNever // the base repository does not contain the commit
 	}
+	p = bounded(p)
 	rerun := v.event.Kind == vcs.KindRerun
 	if rerun {
 		may, err := pulls.MayWrite(ctx, repoID(v.repo), v.event.Sender)
@@ -87,6 +90,30 @@ func (s *Service) processPull(ctx context.Context, v *situation) error {
 	})
 }
 
+// The limits of what a forge says about a pull request. Its author chooses most of it.
+const (
+	maxTitle, maxURL, maxAccount = 300, 2000, 200
+	maxLabels, maxLabel          = 100, 200
+)
+
+// bounded returns a pull request without what is too long to be stored and shown.
+func bounded(p vcs.Pull) vcs.Pull {
+	p.Title = termtext.OneLine(p.Title, maxTitle)
+	if len(p.URL) > maxURL {
+		p.URL = ""
+	}
+	p.Author.ID, p.Author.Name = cut(p.Author.ID, maxAccount), termtext.OneLine(p.Author.Name, maxAccount)
+	p.Base, p.Source, p.Ref = cut(p.Base, maxRef), cut(p.Source, maxRef), cut(p.Ref, maxRef)
+	p.Labels = slices.DeleteFunc(slices.Clone(p.Labels), func(l string) bool { return len(l) > maxLabel })
+	p.Labels = p.Labels[:min(len(p.Labels), maxLabels)]
+	return p
+}
+
+// cut returns the first part of a text, which must stay as it is to be compared.
+func cut(text string, limit int) string {
+	return strings.ToValidUTF8(text[:min(len(text), limit)], "")
+}
+
 // rowOf returns the row of a pull request as the forge describes it.
 func rowOf(r store.VCSRepo, row store.VCSPull, p vcs.Pull) store.VCSPull {
 	if row.ID == "" {
@@ -115,7 +142,7 @@ func (s *Service) decidePull(ctx context.Context, tx *store.Tx, v *situation, ro
 	decisions = vcs.ChooseTemplates(decisions)
 	cause := ""
 	if v.event.Kind == vcs.KindRerun {
-		cause = row.ID
+		cause = cmp.Or(v.event.Content, row.ID)
 	}
 	concerned, approval := false, false
 	for i := range decisions {

@@ -2,6 +2,8 @@ package dispatch
 
 import (
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -27,13 +29,39 @@ type Outcome struct {
 // neither.
 var errUnverified = fault.New(fault.KindUnauthenticated, "Unauthorized: the integration does not exist, or the delivery is not signed with its secret")
 
+// Expect returns an error unless deliveries to an integration are possible. Callers use it before they
+// read the body of a delivery.
+func (s *Service) Expect(ctx context.Context, provider, id string) error {
+	_, err := s.addressee(ctx, provider, id)
+	return err
+}
+
+// ExpectApp is like [Service.Expect], for a GitHub App.
+func (s *Service) ExpectApp(ctx context.Context, app string) error {
+	all, err := s.ofApp(ctx, app)
+	if err == nil && len(all) == 0 {
+		err = errUnverified
+	}
+	return err
+}
+
+// addressee returns the integration to which a delivery is addressed.
+func (s *Service) addressee(ctx context.Context, provider, id string) (store.VCSIntegration, error) {
+	i, err := store.Read(ctx, s.db, func(tx *store.Tx) (store.VCSIntegration, error) { return tx.Integration(id) })
+	if errors.Is(err, store.ErrNotFound) || err == nil && vcs.ForgeKey(i.Provider, i.Flavor) != provider {
+		err = errUnverified
+	}
+	return i, err
+}
+
+func (s *Service) ofApp(ctx context.Context, app string) ([]store.VCSIntegration, error) {
+	return store.Read(ctx, s.db, func(tx *store.Tx) ([]store.VCSIntegration, error) { return tx.IntegrationsOfApp(app) })
+}
+
 // Receive stores the events of a delivery to an integration. When it returns, they are durable. It
 // makes no requests.
 func (s *Service) Receive(ctx context.Context, provider, id string, d vcs.Delivery) (Outcome, error) {
-	i, err := store.Read(ctx, s.db, func(tx *store.Tx) (store.VCSIntegration, error) { return tx.Integration(id) })
-	if errors.Is(err, store.ErrNotFound) || err == nil && vcs.ForgeKey(i.Provider, i.Flavor) != provider {
-		return Outcome{}, errUnverified
-	}
+	i, err := s.addressee(ctx, provider, id)
 	if err != nil {
 		return Outcome{}, err
 	}
@@ -45,14 +73,12 @@ func (s *Service) Receive(ctx context.Context, provider, id string, d vcs.Delive
 }
 
 // ReceiveApp stores the events of a delivery of a GitHub App, whose installations have one webhook.
-func (s *Service) ReceiveApp(ctx context.Context, d vcs.Delivery) (Outcome, error) {
-	candidates, err := store.Read(ctx, s.db, func(tx *store.Tx) ([]store.VCSIntegration, error) {
-		return tx.IntegrationsOfApp(d.Header["x-github-hook-installation-target-id"])
-	})
+func (s *Service) ReceiveApp(ctx context.Context, app string, d vcs.Delivery) (Outcome, error) {
+	candidates, err := s.ofApp(ctx, app)
 	if err != nil {
 		return Outcome{}, err
 	}
-	// The header is not signed. It only selects the integrations whose secrets are tried. Organizations
+	// The app's id is not signed. It only selects the integrations whose secrets are tried. Organizations
 	// can share an installation; each of them gets the events.
 	verified, found := false, false
 	var all Outcome
@@ -100,7 +126,14 @@ func (s *Service) open(ctx context.Context, i store.VCSIntegration, d vcs.Delive
 	if len(secrets) == 0 || forge.Verify(d, secrets) != nil {
 		return p, errUnverified
 	}
-	if p, err = forge.Parse(d); err != nil {
+	p, err = forge.Parse(d)
+	for n := range p.Events {
+		if e := &p.Events[n]; e.Kind == vcs.KindRerun {
+			sum := sha256.Sum256(d.Body)
+			e.Content = hex.EncodeToString(sum[:])
+		}
+	}
+	if err != nil {
 		return p, fault.Wrap(fault.KindInvalid, err, "Bad Request: the body of the delivery is not in the form that the forge documents")
 	}
 	return p, nil
@@ -163,7 +196,43 @@ func (s *Service) accept(tx *store.Tx, i store.VCSIntegration, deliveryID string
 			return "", err
 		}
 	}
+	if reason, err := idle(tx, r, e); err != nil || reason != "" {
+		return reason, err
+	}
 	return "", insert(tx, i, r, deliveryID, SourceWebhook, e)
+}
+
+// idle returns the reason that an event of a delivery need not be stored, or "". Accounts that cannot
+// cause deployments, such as the authors of forks, can cause any number of such events.
+func idle(tx *store.Tx, r store.VCSRepo, e vcs.Event) (vcs.Reason, error) {
+	switch e.Kind {
+	case vcs.KindPush, vcs.KindTag:
+		if len(e.Ref) > maxRef {
+			return vcs.ReasonUnsupported, nil
+		}
+		all, err := watches(tx, r)
+		if err != nil {
+			return "", err
+		}
+		for _, w := range all {
+			if e.Kind == vcs.KindTag && w.DeployTags || w.Branch != "" && e.Ref == vcs.BranchPrefix+w.Branch {
+				return "", nil // also if the trigger is off, because the list of events shows that
+			}
+		}
+		if e.Kind == vcs.KindTag {
+			return vcs.ReasonTriggerOff, nil
+		}
+		return vcs.ReasonOtherBranch, nil
+	case vcs.KindPull:
+		// One event can be in work, and have asked the forge before this delivery. The other one asks
+		// later.
+		if n, err := tx.PendingVCSEvents(r.ID, subjectOf(e), string(e.Kind)); err != nil || n < 2 {
+			return "", err
+		}
+		return vcs.ReasonDuplicate, nil
+	default:
+		return "", nil
+	}
 }
 
 // repoOf returns the repository of an event, if a stack watches it. The forge's id decides: a new

@@ -1,15 +1,11 @@
 package dispatch_test
 
 import (
-	"encoding/json"
 	"errors"
-	"strings"
 	"testing"
 	"time"
 
 	"workflowagent/internal/dev/storetest"
-	"workflowagent/internal/server/fault"
-	"workflowagent/internal/server/stacks"
 	"workflowagent/internal/server/store"
 	"workflowagent/internal/server/vcs"
 	"workflowagent/internal/server/vcs/integrations"
@@ -368,7 +364,7 @@ func TestPushRows(t *testing.T) {
 			s.forge.refs["refs/heads/main"] = two
 			other := push(one, three)
 			other.Ref = "refs/heads/other"
-			if out := s.deliver("", push(one, two), other); out.Accepted != 2 {
+			if out := s.deliver("", push(one, two), other); out.Accepted != 1 || out.Ignored != vcs.ReasonOtherBranch {
 				t.Errorf("got %+v", out)
 			}
 			s.process()
@@ -376,150 +372,5 @@ func TestPushRows(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) { test(t, newSite(t, storetest.SQLite(t), connected())) })
-	}
-}
-
-// TestServerStops stops the worker at each step of an event, on both databases. Whatever step is
-// repeated, the event is deployed once.
-func TestServerStops(t *testing.T) {
-	storetest.Each(t, func(t *testing.T, db *store.DB) {
-		s := newSite(t, db, connected())
-		st := s.stack("dev", commits)
-		s.poll()
-		s.forge.refs["refs/heads/main"] = two
-		s.deliver("", push(one, two)) // received, but no worker has run
-		s.restart()
-		s.process()
-		s.wantDeployed(st, "update 2")
-
-		// Two workers at once, while the lock on exclusive work changes its holder.
-		s.forge.refs["refs/heads/main"] = three
-		s.deliver("", push(two, three))
-		other := *s
-		other.restart()
-		done := make(chan struct{})
-		go func() { defer close(done); other.process() }()
-		s.process()
-		<-done
-		s.wantDeployed(st, "update 2", "update 3")
-
-		// The database changes between the answer of the forge and the decision.
-		s.forge.refs["refs/heads/main"] = four
-		s.forge.set(func() {
-			s.forge.onHead = func() {
-				s.forge.onHead = nil
-				s.must(db.Write(t.Context(), func(tx *store.Tx) error {
-					r, err := tx.RepoByRemoteID(s.id, "17")
-					return errors.Join(err, tx.SaveRef(store.VCSRef{RepoID: r.ID, Ref: "refs/heads/main", CommitID: four}))
-				}))
-			}
-		})
-		s.deliver("", push(one, four))
-		s.process()
-		s.wantDeployed(st, "update 2", "update 3")
-		s.wantReason(st, vcs.ReasonDuplicate)
-	})
-}
-
-func TestReceiveFailsClosed(t *testing.T) {
-	s := newSite(t, storetest.SQLite(t), connected())
-	s.stack("dev", commits)
-	s.poll()
-	before, err := s.dispatch.OfIntegration(t.Context(), s.org, s.id)
-	s.must(err)
-	other, _, err := s.forges.Create(t.Context(), s.user, s.org, vcs.ProviderAzure, connected())
-	s.must(err)
-	for name, d := range map[string]struct{ provider, id, secret string }{
-		"row 92: wrong secret":                {vcs.ProviderGitHub, s.id, "wrong"},
-		"row 92: no secret":                   {vcs.ProviderGitHub, s.id, ""},
-		"row 92: another integration's":       {vcs.ProviderAzure, other.ID, s.secret},
-		"the path of another kind of forge":   {vcs.FlavorGit, s.id, s.secret},
-		"an integration that does not exist":  {vcs.ProviderGitHub, "none", s.secret},
-		"the address without an integration":  {vcs.ProviderGitHub, "", s.secret},
-		"an integration of another provider ": {vcs.ProviderGitHub, other.ID, s.secret},
-	} {
-		_, err := s.dispatch.Receive(t.Context(), d.provider, d.id, vcs.Delivery{Header: map[string]string{"secret": d.secret}, Body: []byte(`{"ID":"x"}`)})
-		if err == nil || err.Error() != "Unauthorized: the integration does not exist, or the delivery is not signed with its secret" {
-			t.Errorf("%s: %v", name, err)
-		}
-	}
-	after, err := s.dispatch.OfIntegration(t.Context(), s.org, s.id)
-	s.must(err)
-	if len(after) != len(before) {
-		t.Errorf("stored %d events", len(after)-len(before))
-	}
-}
-
-// TestInstallationOfSeveralOrganizations checks that a delivery of a GitHub App reaches all
-// integrations of its installation, and no others.
-func TestInstallationOfSeveralOrganizations(t *testing.T) {
-	s := newSite(t, storetest.SQLite(t), connected())
-	secret := strings.Repeat("s", 32)
-	app := func(name, installation, secret string) string {
-		c := integrations.Change{Name: &name, AppID: new("42"), Installation: &installation, AppKey: new("key"), Secret: &secret}
-		i, _, err := s.forges.Create(t.Context(), s.user, s.org, vcs.ProviderGitHub, c)
-		s.must(err)
-		return i.ID
-	}
-	want := map[string]int{app("first", "1", secret): 1, app("second", "1", secret): 1, app("other", "2", secret): 0, app("thief", "1", strings.Repeat("x", 32)): 0}
-	body, err := json.Marshal(vcs.Parsed{ID: "d", Installation: "1", Events: []vcs.Event{{Kind: vcs.KindAccess}}})
-	s.must(err)
-	out, err := s.dispatch.ReceiveApp(t.Context(), vcs.Delivery{Header: map[string]string{"secret": secret, "x-github-hook-installation-target-id": "42"}, Body: body})
-	if err != nil || out.Accepted != 2 {
-		t.Errorf("%+v, %v", out, err)
-	}
-	for id, n := range want {
-		events, err := s.dispatch.OfIntegration(t.Context(), s.org, id)
-		if err != nil || len(events) != n {
-			t.Errorf("the integration %s has %d events, want %d: %v", id, len(events), n, err)
-		}
-	}
-}
-
-// TestForgedPush sends a push with the secret of an integration whose forge sends the secret itself. It
-// deploys nothing that the forge does not confirm.
-func TestForgedPush(t *testing.T) {
-	s := newSite(t, storetest.SQLite(t), connected())
-	i, secret, err := s.forges.Create(t.Context(), s.user, s.org, vcs.ProviderAzure, connected())
-	s.must(err)
-	s.id, s.forge.repos["o/p/r"] = i.ID, "18"
-	st, err := s.stacks.Create(t.Context(), s.user, stacks.NewStack{Org: s.org, Project: "proj", Name: "dev"})
-	s.must(err)
-	_, err = s.queue.ReplaceSettings(t.Context(), s.user, st, []byte(`{"sourceContext":{"git":{"branch":"main"}},"vcs":{"provider":"azure_devops","repository":"o/p/r","deployCommits":true}}`), "test")
-	s.must(err)
-	s.poll()
-	send := func(id string, e vcs.Event) {
-		e.Repo = vcs.RepoID{ID: "18", Name: "o/p/r"}
-		body, err := json.Marshal(vcs.Parsed{ID: id, Events: []vcs.Event{e}})
-		s.must(err)
-		_, err = s.dispatch.Receive(t.Context(), vcs.ProviderAzure, i.ID, vcs.Delivery{Header: map[string]string{"secret": secret}, Body: body})
-		s.must(err)
-		s.process()
-	}
-	send("forged", push(one, three))
-	s.wantDeployed(st)
-	s.forge.refs["refs/heads/main"] = two
-	send("genuine", push(one, two))
-	gone := push(two, "")
-	gone.Deleted = true
-	send("forged deletion", gone)
-	send("genuine again", push("", two))
-	s.wantDeployed(st, "update 2")
-}
-
-// TestIntegrationMoves checks that repositories of one server are not used with the credential of
-// another one.
-func TestIntegrationMoves(t *testing.T) {
-	s := newSite(t, storetest.SQLite(t), connected())
-	move := func(to string) error {
-		_, _, err := s.forges.Update(t.Context(), s.org, s.id, integrations.Change{BaseURL: &to, Token: new("other")})
-		return err
-	}
-	s.must(move("https://one.example"))
-	s.stack("dev", commits)
-	s.poll()
-	s.must(move("https://one.example/"))
-	if err := move("https://two.example"); fault.KindOf(err) != fault.KindConflict {
-		t.Errorf("got %v", err)
 	}
 }

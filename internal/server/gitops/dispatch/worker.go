@@ -36,6 +36,11 @@ const (
 	maxPanics = 5
 	// keep is the time for which processed events are shown.
 	keep = 30 * 24 * time.Hour
+	// keepHints is the number of events of an integration about pull requests, and about repositories
+	// that no stack watches, that are shown. Others than those who may push can cause them.
+	keepHints = 10_000
+	// maxRef bounds the names of refs. Longer ones are ignored.
+	maxRef = 1000
 	// maxDetail bounds the detail of events and decisions.
 	maxDetail = 500
 )
@@ -304,6 +309,7 @@ func (s *Service) finish(ctx context.Context, id string, reason vcs.Reason, deta
 // end ends an event. reason is "" if it has decisions.
 func end(tx *store.Tx, e store.VCSEvent, reason vcs.Reason, detail string) error {
 	e.Done, e.DoneAt, e.Reason, e.Detail = true, tx.Now(), string(reason), termtext.OneLine(detail, maxDetail)
+	e.Document = "{}" // it can be long, and nothing reads it any more
 	return tx.SaveVCSEvent(e)
 }
 
@@ -337,6 +343,10 @@ func (s *Service) Sweep(ctx context.Context) error {
 	err = s.db.WriteInPieces(ctx, func(tx *store.Tx, limit int) (int64, error) { return tx.DeleteOldVCSEvents(before, limit) })
 	if err != nil {
 		return fmt.Errorf("removing old events of forges: %w", err)
+	}
+	err = s.db.WriteInPieces(ctx, func(tx *store.Tx, limit int) (int64, error) { return tx.DeleteExcessVCSEvents(keepHints, limit) })
+	if err != nil {
+		return fmt.Errorf("removing events of forges that exceed the limit: %w", err)
 	}
 	err = s.db.WriteInPieces(ctx, func(tx *store.Tx, limit int) (int64, error) { return tx.DeleteUnusedRepos(before, limit) })
 	if err != nil {

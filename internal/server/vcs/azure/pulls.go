@@ -85,6 +85,7 @@ func (c *client) Pulls(ctx context.Context, repo vcs.RepoID, since vcs.Cursor) (
 		statuses = append(statuses, "completed", "abandoned")
 	}
 	var open []vcs.Pull
+	var long error
 	for _, status := range statuses {
 		err := c.pages(ctx, repo, status, func(p *pull) (bool, error) {
 			normal, err := c.normal(repo, p)
@@ -100,12 +101,15 @@ func (c *client) Pulls(ctx context.Context, repo vcs.RepoID, since vcs.Cursor) (
 			}
 			return updates.Add(normal), nil
 		})
-		if err != nil {
+		if err != nil && !errors.Is(err, rest.ErrManyPages) {
 			return nil, since, fmt.Errorf("listing pull requests: %w", err)
 		}
+		if err != nil {
+			long = err
+		}
 	}
-	closed, next := updates.Result()
-	return append(closed, open...), next, nil
+	closed, next, err := updates.Result(long)
+	return append(closed, open...), next, err
 }
 
 // pages reads the pull requests with a status, the one that was created or closed last first.

@@ -92,14 +92,11 @@ func (c *client) Pulls(ctx context.Context, repo vcs.RepoID, since vcs.Cursor) (
 	if err == nil && more && res.Next != "" {
 		err = rest.Pages(ctx, &c.api, res.Next, func(page []*pull) (bool, error) { return add(list, page) })
 	}
-	if err != nil {
-		return nil, since, fmt.Errorf("listing pull requests: %w", err)
-	}
-	pulls, next := list.Result()
+	pulls, next, err := list.Result(err)
 	if etag := strings.Join(res.Header["Etag"], ""); state == "all" && etag != "" && len(etag) < 200 {
 		next += vcs.Cursor(" " + etag)
 	}
-	return pulls, next, nil
+	return pulls, next, err
 }
 
 func add(list *rest.Updates, page []*pull) (more bool, err error) {

@@ -86,11 +86,7 @@ func (c *client) Pulls(ctx context.Context, repo vcs.RepoID, since vcs.Cursor) (
 		}
 		return true, nil
 	})
-	if err != nil {
-		return nil, since, fmt.Errorf("listing merge requests: %w", err)
-	}
-	pulls, next := list.Result()
-	return pulls, next, nil
+	return list.Result(err)
 }
 
 // MayWrite implements [vcs.Pulls].

@@ -206,7 +206,7 @@ func TestUpdates(t *testing.T) {
 			t.Error("the first list ended early")
 		}
 	}
-	pulls, cursor := list.Result()
+	pulls, cursor, _ := list.Result(nil)
 	if len(pulls) != 3 || pulls[0].Number != 1 || pulls[2].Number != 9 {
 		t.Errorf("%v", pulls)
 	}
@@ -214,7 +214,15 @@ func TestUpdates(t *testing.T) {
 	if !list.Add(vcs.Pull{Number: 10, UpdatedAt: at(10)}) || !list.Add(vcs.Pull{Number: 9, UpdatedAt: at(9)}) || list.Add(vcs.Pull{Number: 5, UpdatedAt: at(5)}) {
 		t.Error("the cursor did not end the list")
 	}
-	if _, cursor = NewUpdates("").Result(); cursor == "" {
+	if _, cursor, _ = NewUpdates("").Result(nil); cursor == "" {
 		t.Error("the cursor of an empty list is zero")
+	}
+	list.Add(vcs.Pull{Number: 11, UpdatedAt: at(11)})
+	pulls, next, err := list.Result(ErrManyPages)
+	if !errors.Is(err, vcs.ErrPartial) || len(pulls) != 3 || next == "" {
+		t.Errorf("of a list that is too long: %v, %q, %v", pulls, next, err)
+	}
+	if pulls, _, err := list.Result(vcs.ErrRefused); !errors.Is(err, vcs.ErrRefused) || pulls != nil {
+		t.Errorf("of a list that was refused: %v, %v", pulls, err)
 	}
 }

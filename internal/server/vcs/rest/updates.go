@@ -1,6 +1,8 @@
 package rest
 
 import (
+	"errors"
+	"fmt"
 	"slices"
 	"time"
 
@@ -42,12 +44,19 @@ func (u *Updates) Add(p vcs.Pull) bool {
 }
 
 // Result returns the pull requests, the one with the oldest update first, and the next cursor. The
-// cursor of a list without any is not zero, so that the next list contains closed ones too.
-func (u *Updates) Result() ([]vcs.Pull, vcs.Cursor) {
+// cursor of a list without any is not zero, so that the next list contains closed ones too. read is
+// the error of reading the list; a list with too many pages is [vcs.ErrPartial].
+func (u *Updates) Result(read error) ([]vcs.Pull, vcs.Cursor, error) {
+	if errors.Is(read, ErrManyPages) {
+		read = vcs.ErrPartial
+	}
+	if read != nil && !errors.Is(read, vcs.ErrPartial) {
+		return nil, "", fmt.Errorf("listing pull requests: %w", read)
+	}
 	slices.SortStableFunc(u.pulls, func(a, b vcs.Pull) int { return a.UpdatedAt.Compare(b.UpdatedAt) })
 	latest := u.latest
 	if latest.IsZero() {
 		latest = time.Unix(0, 0)
 	}
-	return u.pulls, vcs.Cursor(latest.UTC().Format(time.RFC3339Nano))
+	return u.pulls, vcs.Cursor(latest.UTC().Format(time.RFC3339Nano)), read
 }
