@@ -4,6 +4,7 @@ import (
 	"io"
 	"net/http"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -255,7 +256,10 @@ func TestDrainOnTheServer(t *testing.T) {
 		logger.SetOutput(&out)
 		o.Log = logrus.NewEntry(logger)
 	}
-	at, _ := pace(t, 10*time.Minute, logged, func(n int, _ *http.Request) (*http.Response, error) {
+	at, _ := pace(t, 10*time.Minute, logged, func(n int, r *http.Request) (*http.Response, error) {
+		if got, want := r.Header.Get(protocol.HeaderAgentDrained), strconv.FormatBool(n > 2 && n < 6); got != want {
+			t.Errorf("poll %d says that the agent is drained: %q, want %s", n, got, want)
+		}
 		if n > 1 && n < 5 {
 			return empty(protocol.HeaderAgentDrained, "true"), nil
 		}

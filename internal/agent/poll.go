@@ -141,6 +141,7 @@ func (p *poller) once() time.Duration {
 		a.log.Info("polling the server succeeded again")
 	}
 	p.answered, p.errors, p.problem = true, 0, ""
+	p.request.Drained = result.Drained
 	if a.board.drained(result.Drained) {
 		if result.Drained {
 			a.log.Info("an administrator has drained this agent on the server: the server hands out no jobs to it; its jobs continue")

@@ -95,6 +95,7 @@ func pollHeader(p PollRequest) http.Header {
 	set(HeaderPollID, p.PollID)
 	set(HeaderAgentSlots, strconv.Itoa(p.FreeSlots))
 	set(HeaderAgentCapacity, strconv.Itoa(p.Capacity))
+	set(HeaderAgentDrained, strconv.FormatBool(p.Drained))
 	if p.PID != 0 {
 		set(HeaderAgentPID, strconv.Itoa(p.PID))
 	}

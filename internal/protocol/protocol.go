@@ -27,7 +27,8 @@ const (
 )
 
 // HeaderAgentDrained is "true" in the response to a poll of an agent that gets no jobs because an
-// administrator of the server has drained it. It is an extension.
+// administrator of the server has drained it. In a poll, it is "true" or "false": what the agent knows.
+// If that has changed, the server answers at once. It is an extension.
 const HeaderAgentDrained = "X-Workflow-Agent-Drained"
 
 // Headers of the response to a status call. All are extensions.
@@ -48,6 +49,7 @@ type PollRequest struct {
 	Platform  string
 	FreeSlots int
 	Capacity  int             // number of jobs that the agent can run at once; 0 while it cannot start jobs
+	Drained   bool            // the result of the last poll said so
 	Interval  time.Duration   // longest announced pause between polls
 	Wait      time.Duration   // 0: do not send Prefer
 	Types     []workflow.Type // empty: all

@@ -9,8 +9,8 @@ import (
 	"workflowagent/internal/server/store"
 )
 
-// TestDrainedAgentsGetNoJobs drains an agent while its poll is held: the poll ends, and other agents
-// get the jobs until the agent is resumed, also if it restarts.
+// TestDrainedAgentsGetNoJobs drains an agent while it polls: it learns of that soon, whether its poll
+// was held before or after, and other agents get the jobs until the agent is resumed.
 func TestDrainedAgentsGetNoJobs(t *testing.T) {
 	storetest.Each(t, func(t *testing.T, db *store.DB) {
 		p := newPlant(t, db, deployments.Options{})
@@ -19,38 +19,39 @@ func TestDrainedAgentsGetNoJobs(t *testing.T) {
 			t.Helper()
 			p.must(p.pools.Drain(t.Context(), p.user, p.org.ID, p.pool, "a", drained))
 		}
-		held := func(agent string) <-chan deployments.Answer {
+		// learn polls like an agent until it gets a job or learns whether it is drained.
+		learn := func(want bool) <-chan deployments.Answer {
 			t.Helper()
 			got := make(chan deployments.Answer, 1)
+			told := !want
 			go func() {
-				answer, err := p.service.Poll(t.Context(), p.agent, p.request(agent, 50*time.Second))
-				if err != nil {
-					t.Errorf("poll: %v", err)
+				for {
+					r := p.request("a", 50*time.Second)
+					r.Told = &told
+					answer, err := p.service.Poll(t.Context(), p.agent, r)
+					if err != nil {
+						t.Errorf("poll: %v", err)
+					}
+					if told = answer.Drained; err != nil || told == want || answer.Claim != nil {
+						got <- answer
+						return
+					}
 				}
-				got <- answer
 			}()
 			p.eventually("the poll", func() bool {
 				o, err := p.pools.Get(t.Context(), p.org.ID, p.pool)
-				return err == nil && len(o.Agents) > 0 && o.Agents[0].AgentID == agent
+				return err == nil && len(o.Agents) > 0 && o.Agents[0].AgentID == "a"
 			})
 			return got
 		}
 		began := time.Now()
-		poll := held("a")
+		learned := learn(true)
 		drain(true)
-		var first deployments.Answer
-		select {
-		case first = <-poll:
-		case <-time.After(10 * time.Second): // the server read the drain before it held the poll
-			drain(false)
-			first = <-poll
-			drain(true)
-		}
-		if first.Claim != nil {
-			t.Errorf("a drained agent got %+v", first.Claim)
+		if first := <-learned; first.Claim != nil || !first.Drained {
+			t.Errorf("a drained agent got %+v", first)
 		}
 		if took := time.Since(began); took > 20*time.Second {
-			t.Errorf("the held poll of a drained agent ended after %s", took)
+			t.Errorf("the agent learned that it is drained after %s", took)
 		}
 		id := p.deploy(p.stack("one"))
 		answer, err := p.service.Poll(t.Context(), p.agent, p.request("a", 0))
@@ -69,12 +70,14 @@ func TestDrainedAgentsGetNoJobs(t *testing.T) {
 		if c := p.poll("b"); c == nil || c.Job.DeploymentID != id {
 			t.Errorf("another agent got %+v, want %s", c, id)
 		}
-		// The poll of a drained agent that is held ends when the agent is resumed, unless it began later.
-		poll = held("a")
+		began, learned = time.Now(), learn(false)
 		drain(false)
 		drain(false) // changes nothing
 		id = p.deploy(p.stack("two"))
-		c := (<-poll).Claim
+		c := (<-learned).Claim
+		if took := time.Since(began); took > 20*time.Second {
+			t.Errorf("the agent learned that it is resumed after %s", took)
+		}
 		if c == nil {
 			c = p.poll("a")
 		}

@@ -22,6 +22,7 @@ type Poll struct {
 	Types     []workflow.Type // empty: all
 	Wait      time.Duration   // 0: respond immediately
 	Stock     bool            // the agent uses only the stock API
+	Told      *bool           // whether the agent knows that it is drained; nil if it does not say
 }
 
 // goneTimeout bounds the cleanup after a client has disconnected.
@@ -82,6 +83,9 @@ func (s *Service) poll(ctx context.Context, p identity.Principal, r Poll) (Answe
 			a.Claim = o.claim
 			return a, o.err
 		}
+	}
+	if r.Told != nil && *r.Told != state.Drained && !state.Repeated {
+		return a, nil // the agent polls again
 	}
 	if !wanted || state.Drained {
 		o, _ := s.hold(ctx, r.Wait, c, state.Drained, wake, nil)

@@ -145,6 +145,10 @@ func readPoll(r *http.Request) (deployments.Poll, error) {
 		}
 		f.set(n)
 	}
+	if told := r.Header.Get(protocol.HeaderAgentDrained); told != "" {
+		known := told == "true"
+		p.Told = &known
+	}
 	p.Wait = preferredWait(r.Header.Values(protocol.HeaderPrefer))
 	for _, v := range r.URL.Query()["type"] {
 		for name := range strings.SplitSeq(v, ",") {
