@@ -1,6 +1,7 @@
 package deployments_test
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -119,6 +120,20 @@ func TestConsideredPoolsAndAgents(t *testing.T) {
 			return tx.SaveAgent(store.PoolAgent{PoolID: p.pool, AgentID: "a-gone", Hostname: "a-gone", LastSeenAt: time.Now().Add(-time.Minute)})
 		}))
 		pool := deployments.WaitingPool{ID: p.pool, Name: "p", Agents: 3, Connected: 2}
+		// An agent that could start the job is expected to poll soon, such as after the server's restart.
+		free := func(slots int64) {
+			t.Helper()
+			p.must(db.Write(t.Context(), func(tx *store.Tx) error {
+				a, err := tx.Agent(p.pool, "d-idle")
+				a.Slots = slots
+				return errors.Join(err, tx.SaveAgent(a))
+			}))
+		}
+		free(2)
+		if w := waiting(); w != nil {
+			t.Errorf("with a free agent, the deployment waits: %+v", w)
+		}
+		free(0)
 		w := waiting()
 		if w == nil || w.Reason != "busy" || !slices.Equal(w.Pools, []deployments.WaitingPool{pool}) {
 			t.Fatalf("waiting for a busy pool: %+v, want the pool %+v", w, pool)

@@ -182,6 +182,9 @@ func (e explanation) shortOfAgents(job store.Job) Why {
 			Action:   Action{"Show the running deployments", Open, e.path("-", "deployments")},
 		}
 	}
+	if pool.Slots > pool.Active {
+		return Why{Reason: Next, Text: "The pool " + quoted + " has a free agent, which claims the deployment when it polls next. After the server was away, that takes some seconds.", Action: Action{}}
+	}
 	return Why{
 		Reason:   Busy,
 		Text:     "All agents of the pool " + quoted + " are busy; the deployment starts when one is free.",
