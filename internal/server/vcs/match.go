@@ -137,8 +137,16 @@ func MatchPull(p Pull, w Watch, policy Policy, c PullContext) []Decision {
 	return out
 }
 
-// gate returns the reason that nothing may run for a pull request, or "".
-func gate(p Pull, policy Policy, c PullContext) (Reason, string) {
+// Held returns the reason that nothing runs for the newest commit of a pull request, or "". approvable
+// is set if a member can approve the commit.
+func Held(p Pull, policy Policy, approved string) (r Reason, approvable bool) {
+	r, commit := gate(p, policy, PullContext{Approved: approved})
+	return r, commit != ""
+}
+
+// gate returns the reason that nothing may run for a pull request, or "". detail is the commit if a
+// member can approve it.
+func gate(p Pull, policy Policy, c PullContext) (r Reason, detail string) {
 	approved := c.Approved != "" && c.Approved == p.Head
 	switch {
 	case p.Fork && policy.Forks != ApprovalRequired:

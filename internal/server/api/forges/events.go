@@ -93,12 +93,17 @@ type pullBody struct {
 	Draft    bool   `json:"draft"`
 	Fork     bool   `json:"fork"`
 	Approved bool   `json:"approved"`
+	// NeedsApproval reports whether nothing runs until a member approves the commit Head. Reason and
+	// Text say why nothing runs; they are missing if previews run.
+	NeedsApproval bool   `json:"needsApproval"`
+	Reason        string `json:"reason,omitempty"`
+	Text          string `json:"text,omitempty"`
 }
 
-func pullOf(p store.VCSPull) pullBody {
+func pullOf(p dispatch.Pull) pullBody {
 	return pullBody{
 		Number: p.Number, Title: p.Title, URL: p.URL, State: p.State, Head: p.Head, Base: p.Base, Author: p.Author, Draft: p.Draft, Fork: p.Fork,
-		Approved: p.Approved != "" && p.Approved == p.Head,
+		Approved: p.Approved != "" && p.Approved == p.Head, NeedsApproval: p.Approvable, Reason: string(p.Held), Text: p.Held.Text(),
 	}
 }
 

@@ -17,7 +17,8 @@ import (
 	"workflowagent/internal/workflow"
 )
 
-// Topic is the notification channel for due events. The payload is the integration's id.
+// Topic is the notification channel for events that are new or processed. The payload is the
+// integration's id.
 const Topic = "vcs-event"
 
 // The sources of events.

@@ -65,9 +65,18 @@ func entries(tx *store.Tx, rows []store.VCSEvent, stackID string) ([]Entry, erro
 	return out, nil
 }
 
+// Pull is an open pull request, as a stack that watches its repository sees it.
+type Pull struct {
+	store.VCSPull
+	// Held is the reason that nothing runs for the newest commit, or "".
+	Held vcs.Reason
+	// Approvable reports whether a member can approve the newest commit.
+	Approvable bool
+}
+
 // Pulls returns the open pull requests of the repository that a stack watches.
-func (s *Service) Pulls(ctx context.Context, st store.Stack) ([]store.VCSPull, error) {
-	return store.Read(ctx, s.db, func(tx *store.Tx) ([]store.VCSPull, error) {
+func (s *Service) Pulls(ctx context.Context, st store.Stack) ([]Pull, error) {
+	return store.Read(ctx, s.db, func(tx *store.Tx) ([]Pull, error) {
 		w, err := tx.Watch(st.ID)
 		if errors.Is(err, store.ErrNotFound) || err == nil && w.RepoID == "" {
 			return nil, nil
@@ -75,16 +84,57 @@ func (s *Service) Pulls(ctx context.Context, st store.Stack) ([]store.VCSPull, e
 		if err != nil {
 			return nil, err
 		}
-		return tx.OpenPulls(w.RepoID)
+		i, err := tx.Integration(w.IntegrationID)
+		if err != nil {
+			return nil, err
+		}
+		rows, err := tx.OpenPulls(w.RepoID)
+		if err != nil {
+			return nil, err
+		}
+		out := make([]Pull, 0, len(rows))
+		for _, row := range rows {
+			p, err := pullFor(tx, st.ID, i, row)
+			if err != nil {
+				return nil, err
+			}
+			out = append(out, p)
+		}
+		return out, nil
 	})
+}
+
+// pullFor returns a pull request as a stack sees it: an approval counts only if its member may deploy
+// the stack.
+func pullFor(tx *store.Tx, stackID string, i store.VCSIntegration, row store.VCSPull) (p Pull, err error) {
+	p.VCSPull = row
+	set, err := integrations.SettingsOf(i)
+	if err != nil {
+		return p, err
+	}
+	approved := row.Approved
+	if approved != "" {
+		if ok, err := mayApprove(tx, row, stackID); err != nil {
+			return p, err
+		} else if !ok {
+			approved = ""
+		}
+	}
+	said := vcs.Pull{
+		Number: int(row.Number), State: vcs.PullState(row.State), Head: row.Head, Base: row.Base, Ref: row.Ref, Fork: row.Fork, Draft: row.Draft,
+		Author: vcs.Account{ID: row.AuthorID, Name: row.Author, Bot: row.Bot},
+	}
+	p.Held, p.Approvable = vcs.Held(said, policyFor(i, set, said), approved)
+	return p, nil
 }
 
 // Approve lets a commit of a pull request of a fork or a bot run for the stacks that watch the
 // repository and that p may deploy. It approves nothing but this commit.
-func (s *Service) Approve(ctx context.Context, p identity.Principal, st store.Stack, number int64, commit string) (store.VCSPull, error) {
+func (s *Service) Approve(ctx context.Context, p identity.Principal, st store.Stack, number int64, commit string) (Pull, error) {
 	var pull store.VCSPull
+	var out Pull
 	if err := p.Check(st, identity.Operate); err != nil {
-		return pull, err
+		return out, err
 	}
 	err := s.db.Write(ctx, func(tx *store.Tx) error {
 		if err := identity.CheckUnmoved(tx, st); err != nil {
@@ -130,10 +180,13 @@ func (s *Service) Approve(ctx context.Context, p identity.Principal, st store.St
 		if err := insert(tx, i, r, identity.NewID(), SourceAPI, e); err != nil {
 			return err
 		}
+		if out, err = pullFor(tx, st.ID, i, pull); err != nil {
+			return err
+		}
 		return audit.Record(ctx, tx, audit.Entry{
 			OrgID: st.OrgID, Action: audit.PullRequestApproved, Subject: audit.Subject{Kind: "stack", ID: st.ID, Name: st.Ref()},
 			Detail: map[string]any{"pullRequest": number, "commit": pull.Head, "repository": r.Name, "fork": pull.Fork},
 		})
 	})
-	return pull, err
+	return out, err
 }

@@ -13,6 +13,7 @@ import (
 	"workflowagent/internal/server/identity"
 	"workflowagent/internal/server/store"
 	"workflowagent/internal/server/vcs"
+	"workflowagent/internal/server/vcs/integrations"
 	"workflowagent/internal/server/vcs/outbox"
 	"workflowagent/internal/termtext"
 	"workflowagent/internal/workflow"
@@ -30,10 +31,7 @@ func (s *Service) processPull(ctx context.Context, v *situation) error {
 	if err != nil {
 		return unreachable{fmt.Errorf("reading the pull request #%d: %w", number, err)}
 	}
-	policy := v.settings.Policy(v.integration.Provider)
-	if p.Ref == "" && p.Fork {
-		policy.Forks = vcs.ApprovalNever // the base repository does not contain the commit
-	}
+	policy := policyFor(v.integration, v.settings, p)
 	p = bounded(p)
 	rerun := v.event.Kind == vcs.KindRerun
 	if rerun {
@@ -112,6 +110,15 @@ func bounded(p vcs.Pull) vcs.Pull {
 // cut returns the first part of a text, which must stay as it is to be compared.
 func cut(text string, limit int) string {
 	return strings.ToValidUTF8(text[:min(len(text), limit)], "")
+}
+
+// policyFor returns the rules for a pull request.
+func policyFor(i store.VCSIntegration, set integrations.Settings, p vcs.Pull) vcs.Policy {
+	policy := set.Policy(i.Provider)
+	if p.Ref == "" && p.Fork {
+		policy.Forks = vcs.ApprovalNever // the base repository does not contain the commit
+	}
+	return policy
 }
 
 // rowOf returns the row of a pull request as the forge describes it.
