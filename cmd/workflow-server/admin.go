@@ -146,7 +146,11 @@ func newAdminCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			_, err = fmt.Fprintln(cmd.OutOrStdout(), cfg.ConsoleOrListen()+"/-/login/link?key="+key)
+			address, known := cfg.ConsoleOrListen()
+			if !known {
+				log.Warn("neither external_url nor console_url is set: the link contains the address to listen on, which is wrong if the server has been started with another one")
+			}
+			_, err = fmt.Fprintln(cmd.OutOrStdout(), address+"/-/login/link?key="+key)
 			return err
 		})
 	}

@@ -241,13 +241,14 @@ func (c Config) Console() links.Console {
 	return links.Of(c.ExternalURL)
 }
 
-// ConsoleOrListen returns the URL of the console. For a configuration without URLs, it is the address
-// to listen on.
-func (c Config) ConsoleOrListen() string {
+// ConsoleOrListen returns the URL of the console. For a configuration without URLs, known is not set,
+// and the URL is a guess from the address to listen on.
+func (c Config) ConsoleOrListen() (address string, known bool) {
+	known = c.ExternalURL != "" || c.ConsoleURL != ""
 	if c.ExternalURL == "" {
 		c.ExternalURL = "http://" + c.Listen
 	}
-	return string(c.Console())
+	return string(c.Console()), known
 }
 
 // Issuer returns the URL of the issuer of identity tokens, or "" if it depends on the address
