@@ -4,7 +4,9 @@ import (
 	"context"
 	"net/http"
 	"net/url"
+	"runtime"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -137,6 +139,8 @@ func (w *world) urn(ctx context.Context, t *testing.T) string {
 func TestPages(t *testing.T) {
 	w := newWorld(t)
 	stack, fresh := "/"+w.stack.Name, "/"+w.org+"/box/fresh"
+	forges := "/" + w.org + "/-/settings/integrations"
+	forge := forges + "/" + w.integration(t)
 	pages := map[string][]string{
 		"/-/login":              {"/-/login?next=/user/settings"},
 		"/-/login/link":         {"/-/login/link?key=x", "/-/login/link"},
@@ -147,7 +151,7 @@ func TestPages(t *testing.T) {
 		"/{org}":                {"/" + w.org},
 		"/{org}/{project}":      {"/" + w.org + "/box", "/" + w.org + "/none"},
 		"/{org}/-/stacks":       {"/" + w.org + "/-/stacks", "/" + w.org + "/-/stacks?q=nothing"},
-		"/{org}/-/deployments":  {"/" + w.org + "/-/deployments"},
+		"/{org}/-/deployments":  {"/" + w.org + "/-/deployments", "/" + w.org + "/-/deployments?show=finished&initiator=git-push"},
 		"/{org}/-/pools":        {"/" + w.org + "/-/pools"},
 		"/{org}/-/pools/{pool}": {"/" + w.org + "/-/pools/" + w.Pool.ID},
 
@@ -172,7 +176,7 @@ func TestPages(t *testing.T) {
 		"/-/server":                                         {"/-/server"},
 		"/{org}/-/schedules":                                {"/" + w.org + "/-/schedules", "/" + w.org + "/-/schedules?view=calendar", "/" + w.org + "/-/schedules?q=nothing"},
 		"/{org}/-/settings":                                 {"/" + w.org + "/-/settings"},
-		"/{org}/-/settings/members":                         {"/" + w.org + "/-/settings/members"},
+		"/{org}/-/settings/members":                         {"/" + w.org + "/-/settings/members", "/" + w.org + "/-/settings/members?q=nothing"},
 		"/{org}/-/settings/teams":                           {"/" + w.org + "/-/settings/teams"},
 		"/{org}/-/settings/teams/{team}":                    {"/" + w.org + "/-/settings/teams/core"},
 		"/{org}/-/settings/tokens":                          {"/" + w.org + "/-/settings/tokens", "/" + w.org + "/-/settings/tokens?q=nothing"},
@@ -180,52 +184,88 @@ func TestPages(t *testing.T) {
 		"/{org}/-/settings/issuers/{issuer}":                {"/" + w.org + "/-/settings/issuers/" + w.issuer(t)},
 		"/{org}/-/settings/webhooks":                        {"/" + w.org + "/-/settings/webhooks"},
 		"/{org}/-/settings/webhooks/{hook}":                 {"/" + w.org + "/-/settings/webhooks/all"},
+
+		"/{org}/{project}/{stack}/git":                              {stack + "/git", fresh + "/git"},
+		"/{org}/-/settings/integrations":                            {forges},
+		"/{org}/-/settings/integrations/new":                        {forges + "/new?kind=github-app", forges + "/new?kind=git"},
+		"/{org}/-/settings/integrations/{integration}":              {forge},
+		"/{org}/-/settings/integrations/{integration}/events":       {forge + "/events"},
+		"/{org}/-/settings/integrations/{integration}/repositories": {forge + "/repositories"},
 	}
 	// These routes are no pages.
 	other := []string{
 		"/", "/{org}/{project}/{stack}/previews/{update}", "/{org}/{project}/{stack}/resource",
 		"/-/login/with/{provider}", "/-/login/with/{provider}/return", "/user/settings/connect/{provider}",
 	}
-	tb := newTab(t, w.Server.URL)
-	signIn(tb, w.Server.Token)
+	var all []string
 	for _, route := range console.New(console.Deps{}).Routes() {
 		if route.Method != http.MethodGet || slices.Contains(other, route.Pattern) || route.Raw {
 			continue
 		}
-		paths := pages[route.Pattern]
-		if len(paths) == 0 {
+		if len(pages[route.Pattern]) == 0 {
 			t.Errorf("the test opens no page of the route %s", route.Pattern)
 		}
-		for _, path := range paths {
-			tb.visit(path)
-		}
+		all = append(all, pages[route.Pattern]...)
 	}
+	w.inTabs(t, all, func(tb *tab, path string) { tb.visit(path) })
+	tb := newTab(t, w.Server.URL)
+	signIn(tb, w.Server.Token)
 	tb.ignore("404")
 	tb.visit("/" + w.org + "/box/nothing")
 }
 
-// visit opens a page in every form and checks it.
+// inTabs does something with each path, in as many tabs at the same time as the machine has cores.
+func (w *world) inTabs(t *testing.T, paths []string, do func(tb *tab, path string)) {
+	t.Helper()
+	queue := make(chan string, len(paths))
+	for _, path := range paths {
+		queue <- path
+	}
+	close(queue)
+	t.Run("tabs", func(t *testing.T) {
+		for n := range min(runtime.GOMAXPROCS(0), maxTabs) {
+			t.Run(strconv.Itoa(n), func(t *testing.T) {
+				t.Parallel()
+				tb := newTab(t, w.Server.URL)
+				tb.name = "TestPages"
+				signIn(tb, w.Server.Token)
+				for path := range queue {
+					do(tb, path)
+				}
+			})
+		}
+	})
+}
+
+// maxTabs bounds the tabs of [world.inTabs].
+const maxTabs = 4
+
+// visit opens a page, and checks it in both color schemes and on a phone.
 func (tb *tab) visit(path string) {
 	tb.t.Helper()
-	for _, form := range []struct {
-		scheme string
-		width  int64
-	}{{"light", 1280}, {"dark", 1280}, {"light", 360}} {
-		tb.scheme(form.scheme, form.width)
-		tb.open(path)
-		tb.wait(path+" is loaded", "document.readyState === 'complete' && document.querySelector('main')")
-		name := strings.Trim(path, "/") + "-" + form.scheme
-		if form.width < 800 {
-			name += "-phone"
-			if over := evaluate[int](tb, "document.documentElement.scrollWidth - document.documentElement.clientWidth"); over > 0 {
-				tb.t.Errorf("%s scrolls sideways by %d px at %d px: %s", path, over, form.width, strings.TrimSpace(widest(tb)))
-			}
-		}
-		tb.axe(path + " " + form.scheme)
-		tb.shot(name)
-		tb.check()
+	tb.scheme("light", desktop)
+	tb.open(path)
+	tb.wait(path+" is loaded", "document.readyState === 'complete' && document.querySelector('main')")
+	name := strings.Trim(path, "/")
+	tb.axe(path + " light")
+	tb.shot(name + "-light")
+
+	// The elements are the same in the other scheme, so that only their colors can be wrong.
+	tb.scheme("dark", desktop)
+	tb.rules(path+" dark", colorRules)
+	tb.shot(name + "-dark")
+
+	tb.scheme("light", phone)
+	if over := evaluate[int](tb, "document.documentElement.scrollWidth - document.documentElement.clientWidth"); over > 0 {
+		tb.t.Errorf("%s scrolls sideways by %d px at %d px: %s", path, over, phone, strings.TrimSpace(widest(tb)))
 	}
+	tb.axe(path + " phone")
+	tb.shot(name + "-light-phone")
+	tb.check()
 }
+
+// The widths of windows.
+const desktop, phone = 1280, 360
 
 // widest names the elements that are wider than the window.
 func widest(tb *tab) string {

@@ -35,6 +35,7 @@ type tab struct {
 	t    *testing.T
 	ctx  context.Context
 	base string
+	name string // begins the names of screenshots
 
 	mu       sync.Mutex
 	problems []string
@@ -47,7 +48,7 @@ func newTab(t *testing.T, base string) *tab {
 	t.Helper()
 	ctx, cancel := chromedp.NewContext(browser, chromedp.WithNewBrowserContext())
 	t.Cleanup(cancel)
-	tb := &tab{t: t, ctx: ctx, base: base}
+	tb := &tab{t: t, ctx: ctx, base: base, name: t.Name()}
 	if err := chromedp.Listen(ctx, tb.listen); err != nil {
 		t.Fatalf("opening a tab: %v", err)
 	}
@@ -211,10 +212,25 @@ type violation struct {
 	Nodes []string `json:"nodes"`
 }
 
+// The rules of accessibility for a page, and those whose result depends on the colors.
+const (
+	allRules   = `["wcag2a", "wcag2aa", "wcag21aa", "wcag22aa", "best-practice"]`
+	colorRules = `{type: "rule", values: ["color-contrast", "link-in-text-block"]}`
+)
+
 // axe fails the test for each rule of accessibility that the page violates.
 func (tb *tab) axe(name string) {
 	tb.t.Helper()
-	script := axe + `;axe.run(document, {runOnly: ["wcag2a", "wcag2aa", "wcag21aa", "wcag22aa", "best-practice"]})
+	tb.rules(name, allRules)
+}
+
+// rules is like [tab.axe] for some rules, in the form of axe's option runOnly.
+func (tb *tab) rules(name, rules string) {
+	tb.t.Helper()
+	if !evaluate[bool](tb, "!!window.axe") {
+		tb.do("loading axe", chromedp.Evaluate[chromedp.Void](axe+";0"))
+	}
+	script := `axe.run(document, {runOnly: ` + rules + `, resultTypes: ["violations"], preload: false})
 		.then((r) => r.violations.map((v) => ({id: v.id, help: v.help, nodes: v.nodes.slice(0, 3).map((n) => n.html.slice(0, 200) + " " + (n.any[0]?.message ?? ""))})))`
 	found, err := chromedp.Run(tb.ctx, chromedp.Evaluate[[]violation](script, chromedp.EvalAwaitPromise))
 	if err != nil {
@@ -238,7 +254,7 @@ func (tb *tab) shot(name string) {
 		err = os.MkdirAll(dir, 0o755)
 	}
 	if err == nil {
-		err = os.WriteFile(filepath.Join(dir, fileName(tb.t.Name()+"-"+name)+".png"), image, 0o644)
+		err = os.WriteFile(filepath.Join(dir, fileName(tb.name+"-"+name)+".png"), image, 0o644)
 	}
 	if err != nil {
 		tb.t.Logf("taking the screenshot %s: %v", name, err)
