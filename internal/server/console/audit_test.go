@@ -136,6 +136,13 @@ func (a *auditor) changeSettings() {
 	a.change(base + "/tokens/{token}/revoke " + a.found("/acme/-/settings/tokens", `tokens/([^/"]+)/revoke`))
 	a.change(base+"/webhooks", "name", "chat", "url", "https://hooks.invalid/x", "format", "raw")
 	a.change(base + "/webhooks/{hook}/{action} chat disable")
+
+	const integrations = base + "/integrations"
+	a.change(integrations, "kind", "github", "name", "forge", "owner", "acme", "token", "none")
+	id := a.found("/acme/-/settings/integrations", `integrations/([0-9a-f-]{36})"`)
+	a.change(integrations+"/{integration}/edit "+id, "name", "renamed", "owner", "acme")
+	a.change(integrations + "/{integration}/rotate " + id)
+	a.change(integrations + "/{integration}/delete " + id)
 }
 
 // found returns what a pattern finds in a page.
@@ -198,6 +205,8 @@ func (a *auditor) changeStack() {
 	a.change("STACK/settings/webhooks", "name", "chat", "url", "https://hooks.invalid/x", "format", "raw")
 	a.change("STACK/settings/webhooks/{hook}/{action} chat delete")
 	a.change("STACK/settings/access", "user", "bob", "permission", "101")
+	// An approval needs a pull request of a git host. The API's test of its audit log makes one.
+	a.made["POST STACK/git/approve"] = true
 	a.change("STACK/settings/options/rename", "name", "prod", "project", "proj")
 	a.API(http.MethodPost, "/api/stacks/acme/proj", map[string]string{"stackName": "dev"}, nil)
 	if err := a.DB().Write(a.t.Context(), func(tx *store.Tx) error {

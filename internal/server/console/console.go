@@ -11,6 +11,7 @@ import (
 	"workflowagent/internal/server/console/activity"
 	"workflowagent/internal/server/console/agents"
 	"workflowagent/internal/server/console/deployment"
+	"workflowagent/internal/server/console/forges"
 	"workflowagent/internal/server/console/home"
 	"workflowagent/internal/server/console/joblog"
 	"workflowagent/internal/server/console/orgsettings"
@@ -22,6 +23,7 @@ import (
 	"workflowagent/internal/server/console/stacksettings"
 	"workflowagent/internal/server/deployments"
 	"workflowagent/internal/server/drift"
+	"workflowagent/internal/server/gitops/dispatch"
 	"workflowagent/internal/server/identity"
 	"workflowagent/internal/server/oidc"
 	"workflowagent/internal/server/pools"
@@ -30,6 +32,7 @@ import (
 	"workflowagent/internal/server/signin/passkey"
 	"workflowagent/internal/server/stacks"
 	"workflowagent/internal/server/triggers"
+	"workflowagent/internal/server/vcs/integrations"
 	"workflowagent/internal/server/webhooks"
 )
 
@@ -48,6 +51,9 @@ type Deps struct {
 	Audit       *audit.Service
 	Webhooks    *webhooks.Service
 	OIDC        *oidc.Service
+	// Integrations and Events deploy what the organization's git hosts report.
+	Integrations *integrations.Service
+	Events       *dispatch.Service
 	// Issuer is the URL of the server's identity tokens for clouds.
 	Issuer string
 	// APIURL is the server's address for clients, without a trailing slash.
@@ -66,14 +72,15 @@ func New(d Deps) *page.Site {
 	deployment.Register(site, deployment.Deps{Deployments: d.Deployments, Stacks: d.Stacks, Pools: d.Pools, URL: d.APIURL})
 	joblog.Register(site, joblog.Deps{Deployments: d.Deployments})
 	stacksettings.Register(site, stacksettings.Deps{
-		Deployments: d.Deployments, Identity: d.Identity, Pools: d.Pools, Stacks: d.Stacks, Triggers: d.Triggers, Webhooks: d.Webhooks, Issuer: d.Issuer,
+		Deployments: d.Deployments, Identity: d.Identity, Pools: d.Pools, Stacks: d.Stacks, Triggers: d.Triggers, Webhooks: d.Webhooks, Integrations: d.Integrations, Issuer: d.Issuer,
 	})
 	queue.Register(site, queue.Deps{Deployments: d.Deployments, Pools: d.Pools, URL: d.APIURL})
 	agents.Register(site, agents.Deps{Deployments: d.Deployments, Pools: d.Pools, Server: d.Server, URL: d.APIURL, Releases: d.Releases})
 	palette.Register(site, palette.Deps{Stacks: d.Stacks, Pools: d.Pools})
-	home.Register(site, home.Deps{Deployments: d.Deployments, Pools: d.Pools, URL: d.APIURL})
+	home.Register(site, home.Deps{Deployments: d.Deployments, Pools: d.Pools, Directory: d.Stacks, URL: d.APIURL})
 	orgsettings.Register(site, orgsettings.Deps{
 		Deployments: d.Deployments, Identity: d.Identity, OIDC: d.OIDC, Pools: d.Pools, Webhooks: d.Webhooks, APIURL: d.APIURL,
+		Forges: forges.Deps{Integrations: d.Integrations, Events: d.Events, Pools: d.Pools},
 	})
 	schedules.Register(site, d.Triggers)
 	activity.Register(site, activity.Deps{Audit: d.Audit})

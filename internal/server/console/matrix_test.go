@@ -57,6 +57,10 @@ var matrixRoutes = map[string][]string{
 		"POST /{org}/-/settings/issuers/{issuer}/test", "POST /{org}/-/settings/issuers/{issuer}/delete",
 		"GET /{org}/-/settings/webhooks", "POST /{org}/-/settings/webhooks", "GET /{org}/-/settings/webhooks/{hook}",
 		"POST /{org}/-/settings/webhooks/{hook}/{action}",
+		"GET /{org}/-/settings/integrations", "POST /{org}/-/settings/integrations", "GET /{org}/-/settings/integrations/new",
+		"GET /{org}/-/settings/integrations/{integration}", "GET /{org}/-/settings/integrations/{integration}/events",
+		"GET /{org}/-/settings/integrations/{integration}/repositories", "POST /{org}/-/settings/integrations/{integration}/edit",
+		"POST /{org}/-/settings/integrations/{integration}/rotate", "POST /{org}/-/settings/integrations/{integration}/delete",
 	},
 	"server": {"GET /-/server", "GET /-/server/audit", "GET /-/server/audit/export"},
 
@@ -66,12 +70,12 @@ var matrixRoutes = map[string][]string{
 		"GET STACK/updates/{version}/changes", "GET STACK/previews/{update}/changes", "GET STACK/deployments/{version}/changes",
 		"GET STACK/deployments/{version}/log/find", "GET STACK/deployments/{version}/log/raw", "GET STACK/deployments/{version}/log/{step}",
 		"GET STACK/deployments/{version}/log/{step}/raw", "GET STACK/settings", "GET STACK/settings/schedules", "GET STACK/settings/access",
-		"GET STACK/settings/options",
+		"GET STACK/settings/options", "GET STACK/git",
 	},
 	"operate": {
 		"POST STACK/tags", "GET STACK/deploy", "POST STACK/deploy", "POST STACK/pause", "POST STACK/resume",
 		"POST STACK/deployments/{version}/cancel", "POST STACK/deployments/{version}/again", "POST STACK/settings", "POST STACK/settings/save",
-		"POST STACK/settings/schedules", "POST STACK/settings/schedules/{schedule}/{action}",
+		"POST STACK/settings/schedules", "POST STACK/settings/schedules/{schedule}/{action}", "POST STACK/git/approve",
 	},
 	"manage": {
 		"GET STACK/settings/webhooks", "POST STACK/settings/webhooks", "GET STACK/settings/webhooks/{hook}",
@@ -94,6 +98,7 @@ var recentRoutes = []string{
 	"POST /{org}/-/settings/issuers", "POST /{org}/-/settings/issuers/{issuer}/edit", "POST /{org}/-/settings/issuers/{issuer}/thumbprints",
 	"POST /{org}/-/settings/issuers/{issuer}/policies", "POST /{org}/-/settings/issuers/{issuer}/policies/remove",
 	"POST /{org}/-/settings/webhooks", "POST STACK/settings/schedules", "POST STACK/settings/webhooks", "POST STACK/settings/access",
+	"POST /{org}/-/settings/integrations", "POST /{org}/-/settings/integrations/{integration}/edit", "POST /{org}/-/settings/integrations/{integration}/rotate",
 	"POST STACK/settings/options/transfer", "GET /user/settings/passkeys/new", "POST /user/settings/passkeys",
 	"POST /user/settings/passkeys/{passkey}/remove", "GET /user/settings/connect/{provider}", "POST /user/settings/identities/remove",
 }
@@ -269,7 +274,7 @@ func (m matrix) cell(b *consoletest.Browser, v matrixVisitor, route string) stri
 	path = strings.NewReplacer(
 		"{org}", "acme", "{project}", "proj", "{stack}", v.stack, "{team}", team, "{version}", "1", "{step}", "0", "{update}", "none", "{urn}", "none",
 		"{pool}", "none", "{token}", "none", "{agent}", "none", "{session}", "none", "{user}", "none", "{issuer}", "none", "{hook}", "none",
-		"{schedule}", "none", "{action}", "none", "{provider}", "none", "{passkey}", "none",
+		"{schedule}", "none", "{action}", "none", "{provider}", "none", "{passkey}", "none", "{integration}", "none",
 	).Replace(path)
 	var form url.Values
 	if method == http.MethodPost {

@@ -16,8 +16,8 @@ import (
 
 // Members returns up to limit members of an organization, ordered by login, and whether more
 // follow. The list begins behind the login after.
-func (s *Service) Members(ctx context.Context, orgID, after string, limit int) (list []store.Member, more bool, err error) {
-	list, err = store.Read(ctx, s.db, func(tx *store.Tx) ([]store.Member, error) { return tx.Members(orgID, after, limit+1) })
+func (s *Service) Members(ctx context.Context, orgID, words, after string, limit int) (list []store.Member, more bool, err error) {
+	list, err = store.Read(ctx, s.db, func(tx *store.Tx) ([]store.Member, error) { return tx.Members(orgID, words, after, limit+1) })
 	if err != nil {
 		return nil, false, fmt.Errorf("listing members: %w", err)
 	}

@@ -139,9 +139,14 @@ func (tx *Tx) MemberByLogin(orgID, login string) (Member, error) {
 }
 
 // Members returns up to limit members of an organization, ordered by login, whose login follows
-// after.
-func (tx *Tx) Members(orgID, after string, limit int) ([]Member, error) {
-	return members.All(tx.Tx, fmt.Sprintf("WHERE m.org_id = $1 AND u.login > $2 ORDER BY u.login LIMIT %d", limit), orgID, after)
+// after. If words is not "", their login, name or email address contains it.
+func (tx *Tx) Members(orgID, words, after string, limit int) ([]Member, error) {
+	where, args := "WHERE m.org_id = $1 AND u.login > $2", []any{orgID, after}
+	if words != "" {
+		where += ` AND (LOWER(u.login) LIKE $3 ESCAPE '\' OR LOWER(u.name) LIKE $3 ESCAPE '\' OR LOWER(u.email) LIKE $3 ESCAPE '\')`
+		args = append(args, "%"+likeText.Replace(strings.ToLower(words))+"%")
+	}
+	return members.All(tx.Tx, fmt.Sprintf("%s ORDER BY u.login LIMIT %d", where, limit), args...)
 }
 
 // SetRole changes a member's role.

@@ -72,6 +72,9 @@ func Purpose(c store.Schedule) string {
 	}
 	_ = json.Unmarshal([]byte(c.Request), &request) // Create encoded it
 	text := request.Operation
+	if c.Kind == store.TTLSchedule {
+		text = "time to live: " + text
+	}
 	switch {
 	case request.OperationContext.Options.RemediateIfDriftDetected:
 		text += " and remediate"

@@ -10,10 +10,10 @@ import (
 
 	"workflowagent/internal/dev/storetest"
 	"workflowagent/internal/server"
+	"workflowagent/internal/server/gitops/dispatch"
 	"workflowagent/internal/server/identity"
 	"workflowagent/internal/server/store"
 	"workflowagent/internal/server/vcs"
-	"workflowagent/internal/server/vcs/dispatch"
 )
 
 // integration connects the organization to a git host, whose repository the stack watches, and returns

@@ -73,7 +73,7 @@ func (m *memberRoutes) list(w http.ResponseWriter, r *http.Request, o store.Orga
 	if err != nil {
 		return err
 	}
-	members, more, err := m.identity.Members(r.Context(), o.ID, after, defaultPage)
+	members, more, err := m.identity.Members(r.Context(), o.ID, "", after, defaultPage)
 	if err != nil {
 		return err
 	}

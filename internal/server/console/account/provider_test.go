@@ -362,7 +362,7 @@ func TestLoginsAreNotTaken(t *testing.T) {
 		if err != nil {
 			return err
 		}
-		members, err := tx.Members(org.ID, "", 100)
+		members, err := tx.Members(org.ID, "", "", 100)
 		for _, m := range members {
 			logins = append(logins, m.Login)
 		}

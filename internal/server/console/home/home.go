@@ -11,6 +11,7 @@ import (
 	"workflowagent/internal/server/console/view"
 	"workflowagent/internal/server/deployments"
 	"workflowagent/internal/server/pools"
+	"workflowagent/internal/server/stacks"
 	"workflowagent/internal/server/store"
 	"workflowagent/internal/server/waiting"
 )
@@ -19,6 +20,7 @@ import (
 type Deps struct {
 	Deployments *deployments.Service
 	Pools       *pools.Service
+	Directory   *stacks.Service
 	// URL is the server's address for clients, without a trailing slash.
 	URL string
 }
@@ -44,6 +46,8 @@ type overview struct {
 	// Pools is the number of pools; it is negative if the visitor may not see them.
 	Pools int
 	Admin bool
+	// Create reports whether the visitor may create stacks, and Visible whether the visitor may see any.
+	Create, Visible bool
 }
 
 // alarm is something that needs attention and is no deployment.
@@ -82,6 +86,13 @@ func (p *pages) show(v *page.Visit) (view.Page, error) {
 	}
 	if o.Stacks, err = p.Deployments.UsedStacks(ctx, v.Who, v.Org.ID, shownRows); err != nil {
 		return view.Page{}, err
+	}
+	if o.fresh() {
+		some, err := p.Directory.List(ctx, store.StackFilter{Reach: v.Who.Reach(v.Org.ID), Limit: 1})
+		if err != nil {
+			return view.Page{}, err
+		}
+		o.Create, o.Visible = v.Who.CanCreateStack(v.Org.ID), len(some) > 0
 	}
 	if err := p.poolAlarms(v, &o); err != nil {
 		return view.Page{}, err

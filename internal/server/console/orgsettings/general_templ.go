@@ -306,7 +306,7 @@ func general(m generalModel) templ.Component {
 				}
 				return nil
 			})
-			templ_7745c5c3_Err = granting(m.place).Render(templ.WithChildren(ctx, templ_7745c5c3_Var14), templ_7745c5c3_Buffer)
+			templ_7745c5c3_Err = view.Recent(m.place.Fresh, m.place.signIn()).Render(templ.WithChildren(ctx, templ_7745c5c3_Var14), templ_7745c5c3_Buffer)
 			if templ_7745c5c3_Err != nil {
 				return templ_7745c5c3_Err
 			}

@@ -177,7 +177,7 @@ func issuers(m issuersModel) templ.Component {
 			}
 			return nil
 		})
-		templ_7745c5c3_Err = granting(m.place).Render(templ.WithChildren(ctx, templ_7745c5c3_Var6), templ_7745c5c3_Buffer)
+		templ_7745c5c3_Err = view.Recent(m.place.Fresh, m.place.signIn()).Render(templ.WithChildren(ctx, templ_7745c5c3_Var6), templ_7745c5c3_Buffer)
 		if templ_7745c5c3_Err != nil {
 			return templ_7745c5c3_Err
 		}
@@ -281,7 +281,7 @@ func issuer(m issuerModel) templ.Component {
 			}
 			return nil
 		})
-		templ_7745c5c3_Err = sure(m.path("issuers", m.Issuer.ID, "delete"), "Delete the issuer", "Delete the issuer "+m.Issuer.Name).Render(templ.WithChildren(ctx, templ_7745c5c3_Var11), templ_7745c5c3_Buffer)
+		templ_7745c5c3_Err = view.Sure(m.path("issuers", m.Issuer.ID, "delete"), "Delete the issuer", "Delete the issuer "+m.Issuer.Name).Render(templ.WithChildren(ctx, templ_7745c5c3_Var11), templ_7745c5c3_Buffer)
 		if templ_7745c5c3_Err != nil {
 			return templ_7745c5c3_Err
 		}
@@ -436,7 +436,7 @@ func issuer(m issuerModel) templ.Component {
 			}
 			return nil
 		})
-		templ_7745c5c3_Err = granting(m.place).Render(templ.WithChildren(ctx, templ_7745c5c3_Var16), templ_7745c5c3_Buffer)
+		templ_7745c5c3_Err = view.Recent(m.place.Fresh, m.place.signIn()).Render(templ.WithChildren(ctx, templ_7745c5c3_Var16), templ_7745c5c3_Buffer)
 		if templ_7745c5c3_Err != nil {
 			return templ_7745c5c3_Err
 		}
@@ -662,7 +662,7 @@ func policies(m issuerModel) templ.Component {
 			}
 			return nil
 		})
-		templ_7745c5c3_Err = granting(m.place).Render(templ.WithChildren(ctx, templ_7745c5c3_Var26), templ_7745c5c3_Buffer)
+		templ_7745c5c3_Err = view.Recent(m.place.Fresh, m.place.signIn()).Render(templ.WithChildren(ctx, templ_7745c5c3_Var26), templ_7745c5c3_Buffer)
 		if templ_7745c5c3_Err != nil {
 			return templ_7745c5c3_Err
 		}

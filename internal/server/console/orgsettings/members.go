@@ -34,6 +34,7 @@ type membersModel struct {
 	place
 	List        []store.Member
 	Self        string // id of the visitor
+	Words       string // of the filter
 	First, Next string // paths of other pages
 	Login, Role string // the form
 }
@@ -43,16 +44,22 @@ func (p *pages) members(v *page.Visit) (view.Page, error) {
 }
 
 func (p *pages) membersPage(v *page.Visit, m membersModel, problem string) (view.Page, error) {
-	list, more, err := p.Identity.Members(v.Context(), v.Org.ID, v.Query("after"), membersShown)
+	words := strings.TrimSpace(v.Query("q"))
+	list, more, err := p.Identity.Members(v.Context(), v.Org.ID, words, v.Query("after"), membersShown)
 	if err != nil {
 		return view.Page{}, err
 	}
-	m.place, m.List, m.Self = at(v), list, v.Who.User.ID
+	m.place, m.List, m.Self, m.Words = at(v), list, v.Who.User.ID, words
+	of := url.Values{}
+	if words != "" {
+		of.Set("q", words)
+	}
 	if v.Query("after") != "" {
-		m.First = m.path("members")
+		m.First = m.path("members") + "?" + of.Encode()
 	}
 	if more {
-		m.Next = m.path("members") + "?after=" + url.QueryEscape(list[len(list)-1].Login)
+		of.Set("after", list[len(list)-1].Login)
+		m.Next = m.path("members") + "?" + of.Encode()
 	}
 	return settingsPage(v, "members", problem, members(m)), nil
 }

@@ -1,5 +1,5 @@
 // Package orgsettings contains the pages with an organization's settings: what members may do, the
-// members themselves, teams, tokens, trusted issuers of identity tokens, and webhooks.
+// members themselves, teams, tokens, trusted issuers of identity tokens, webhooks, and integrations.
 package orgsettings
 
 import (
@@ -7,6 +7,7 @@ import (
 
 	"github.com/a-h/templ"
 
+	"workflowagent/internal/server/console/forges"
 	"workflowagent/internal/server/console/hooks"
 	"workflowagent/internal/server/console/page"
 	"workflowagent/internal/server/console/view"
@@ -24,6 +25,7 @@ type Deps struct {
 	OIDC        *oidc.Service
 	Pools       *pools.Service
 	Webhooks    *webhooks.Service
+	Forges      forges.Deps
 	// APIURL is the server's address for clients, without a trailing slash.
 	APIURL string
 }
@@ -80,6 +82,15 @@ func Register(site *page.Site, d Deps) {
 			return settingsPage(v, "webhooks", problem, content)
 		},
 	})
+	forges.Register(site, d.Forges, forges.Place{
+		Pattern: base + "/integrations",
+		Path: func(v *page.Visit, more ...string) string {
+			return at(v).path(append([]string{"integrations"}, more...)...)
+		},
+		Page: func(v *page.Visit, problem string, content templ.Component) view.Page {
+			return settingsPage(v, "integrations", problem, content)
+		},
+	})
 }
 
 // place is where a visitor is, and what the visitor may do there.
@@ -95,12 +106,12 @@ type place struct {
 
 func at(v *page.Visit) place {
 	p := place{Org: v.Org.Name, Admin: v.Who.CanAdminOrg(v.Org.ID), Fresh: v.Session.Fresh(time.Now())}
-	p.Here = page.Back(v, p.path())
-	if v.R.Method == "GET" {
-		p.Here = v.R.URL.RequestURI()
-	}
+	p.Here = page.Here(v, p.path())
 	return p
 }
+
+// signIn returns the path of a sign-in that leads back.
+func (p place) signIn() string { return page.LoginPath(p.Here) }
 
 // path returns the path of a page with settings.
 func (p place) path(more ...string) string {
@@ -119,6 +130,7 @@ var parts = []struct {
 	{"tokens", "Tokens", true},
 	{"issuers", "Issuers", true},
 	{"webhooks", "Webhooks", true},
+	{"integrations", "Integrations", true},
 }
 
 // settingsPage returns a page with tabs. part is the first segment of its path.

@@ -5,6 +5,7 @@ import (
 	"net/http"
 	"net/url"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -258,12 +259,31 @@ func TestOldSignIn(t *testing.T) {
 	s.AgeSessions(time.Hour)
 	for path, action := range map[string]string{
 		"": "/permission", "/members": "/members", "/teams": "/teams", "/tokens": "/tokens", "/issuers": "/issuers",
+		"/integrations/new?kind=github": "/integrations",
 	} {
 		p := s.get(s.admin, base+path)
 		s.shows(p, "Sign in again", "/-/login?next="+url.QueryEscape(base+path))
-		s.hides(p, `action="`+base+action+`"`)
+		s.hides(p, `method="post" action="`+base+action+`"`)
 		if p := s.admin.Post(base+action, nil); p.Status != http.StatusForbidden {
 			t.Errorf("POST %s: status %d, want 403", base+action, p.Status)
+		}
+	}
+}
+
+// TestMembersFilter finds members by a part of the login or the name, in any case.
+func TestMembersFilter(t *testing.T) {
+	s := newSettings(t)
+	s.AddUser("grace", "member")
+	s.AddUser("under_score", "member")
+	for words, want := range map[string][]string{"RAC": {"grace"}, "_": {"under_score"}, "%": nil} {
+		p := s.get(s.admin, base+"/members?q="+url.QueryEscape(words))
+		for _, login := range []string{"grace", "under_score"} {
+			if shown := strings.Contains(p.Body, "<strong>"+login+"</strong>"); shown != slices.Contains(want, login) {
+				t.Errorf("the filter %q shows %s: %t", words, login, shown)
+			}
+		}
+		if want == nil {
+			s.shows(p, "No member matches.")
 		}
 	}
 }

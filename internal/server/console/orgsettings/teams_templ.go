@@ -178,7 +178,7 @@ func teams(m teamsModel) templ.Component {
 				}
 				return nil
 			})
-			templ_7745c5c3_Err = granting(m.place).Render(templ.WithChildren(ctx, templ_7745c5c3_Var7), templ_7745c5c3_Buffer)
+			templ_7745c5c3_Err = view.Recent(m.place.Fresh, m.place.signIn()).Render(templ.WithChildren(ctx, templ_7745c5c3_Var7), templ_7745c5c3_Buffer)
 			if templ_7745c5c3_Err != nil {
 				return templ_7745c5c3_Err
 			}
@@ -275,7 +275,7 @@ func team(m teamModel) templ.Component {
 				}
 				return nil
 			})
-			templ_7745c5c3_Err = sure(m.path("teams", m.Name, "delete"), "Delete the team", "Delete the team "+m.Name).Render(templ.WithChildren(ctx, templ_7745c5c3_Var12), templ_7745c5c3_Buffer)
+			templ_7745c5c3_Err = view.Sure(m.path("teams", m.Name, "delete"), "Delete the team", "Delete the team "+m.Name).Render(templ.WithChildren(ctx, templ_7745c5c3_Var12), templ_7745c5c3_Buffer)
 			if templ_7745c5c3_Err != nil {
 				return templ_7745c5c3_Err
 			}
@@ -419,7 +419,7 @@ func team(m teamModel) templ.Component {
 				}
 				return nil
 			})
-			templ_7745c5c3_Err = granting(m.place).Render(templ.WithChildren(ctx, templ_7745c5c3_Var15), templ_7745c5c3_Buffer)
+			templ_7745c5c3_Err = view.Recent(m.place.Fresh, m.place.signIn()).Render(templ.WithChildren(ctx, templ_7745c5c3_Var15), templ_7745c5c3_Buffer)
 			if templ_7745c5c3_Err != nil {
 				return templ_7745c5c3_Err
 			}
@@ -607,7 +607,7 @@ func team(m teamModel) templ.Component {
 				}
 				return nil
 			})
-			templ_7745c5c3_Err = granting(m.place).Render(templ.WithChildren(ctx, templ_7745c5c3_Var25), templ_7745c5c3_Buffer)
+			templ_7745c5c3_Err = view.Recent(m.place.Fresh, m.place.signIn()).Render(templ.WithChildren(ctx, templ_7745c5c3_Var25), templ_7745c5c3_Buffer)
 			if templ_7745c5c3_Err != nil {
 				return templ_7745c5c3_Err
 			}
@@ -648,7 +648,7 @@ func team(m teamModel) templ.Component {
 				}
 				return nil
 			})
-			templ_7745c5c3_Err = granting(m.place).Render(templ.WithChildren(ctx, templ_7745c5c3_Var27), templ_7745c5c3_Buffer)
+			templ_7745c5c3_Err = view.Recent(m.place.Fresh, m.place.signIn()).Render(templ.WithChildren(ctx, templ_7745c5c3_Var27), templ_7745c5c3_Buffer)
 			if templ_7745c5c3_Err != nil {
 				return templ_7745c5c3_Err
 			}

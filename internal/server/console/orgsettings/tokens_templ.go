@@ -93,7 +93,7 @@ func tokens(m tokensModel) templ.Component {
 			}
 			return nil
 		})
-		templ_7745c5c3_Err = granting(m.place).Render(templ.WithChildren(ctx, templ_7745c5c3_Var4), templ_7745c5c3_Buffer)
+		templ_7745c5c3_Err = view.Recent(m.place.Fresh, m.place.signIn()).Render(templ.WithChildren(ctx, templ_7745c5c3_Var4), templ_7745c5c3_Buffer)
 		if templ_7745c5c3_Err != nil {
 			return templ_7745c5c3_Err
 		}
@@ -248,7 +248,7 @@ func tokenTable(p place, l tokenList) templ.Component {
 					}
 					return nil
 				})
-				templ_7745c5c3_Err = sure(p.path(append(l.Path, t.ID, "revoke")...), "Revoke", "Revoke "+t.Name).Render(templ.WithChildren(ctx, templ_7745c5c3_Var9), templ_7745c5c3_Buffer)
+				templ_7745c5c3_Err = view.Sure(p.path(append(l.Path, t.ID, "revoke")...), "Revoke", "Revoke "+t.Name).Render(templ.WithChildren(ctx, templ_7745c5c3_Var9), templ_7745c5c3_Buffer)
 				if templ_7745c5c3_Err != nil {
 					return templ_7745c5c3_Err
 				}

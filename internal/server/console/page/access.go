@@ -120,6 +120,15 @@ func LoginPath(next string) string {
 	return "/-/login?next=" + url.QueryEscape(next)
 }
 
+// Here returns the path to which a visitor returns after a sign-in: of the page, or after a form, of
+// the page with the form, or other.
+func Here(v *Visit, other string) string {
+	if v.R.Method == http.MethodGet {
+		return v.R.URL.RequestURI()
+	}
+	return Back(v, other)
+}
+
 // SafeNext returns a path on this site from an untrusted value, or "/".
 func SafeNext(next string) string {
 	// Browsers read backslashes as slashes, and redirects shorten paths such as "/./\\host".

@@ -37,14 +37,17 @@ func Correctable(err error) (message string, ok bool) {
 	if err == nil {
 		return "", false
 	}
-	status, message := web.Classify(err)
+	status, _ := web.Classify(err)
 	if !slices.Contains([]int{http.StatusBadRequest, http.StatusConflict, http.StatusNotFound, http.StatusForbidden}, status) {
 		return "", false
 	}
-	return sentence(strings.TrimPrefix(message, http.StatusText(status)+": ")), true
+	return Sentence(err), true
 }
 
-func sentence(text string) string {
+// Sentence returns the message of an error for visitors, as a sentence.
+func Sentence(err error) string {
+	status, message := web.Classify(err)
+	text := strings.TrimPrefix(message, http.StatusText(status)+": ")
 	first, size := utf8.DecodeRuneInString(text)
 	text = string(unicode.ToUpper(first)) + text[size:]
 	if !strings.HasSuffix(text, ".") {

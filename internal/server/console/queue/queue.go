@@ -18,6 +18,7 @@ import (
 	"workflowagent/internal/server/identity"
 	"workflowagent/internal/server/pools"
 	"workflowagent/internal/server/store"
+	"workflowagent/internal/server/vcs"
 	"workflowagent/internal/server/waiting"
 	"workflowagent/internal/workflow"
 )
@@ -329,11 +330,16 @@ func (l list) poolOptions() []view.Option {
 // initiators are the values of the filter by initiator.
 var initiators = []view.Option{
 	{Text: "Started by anything"},
-	{Value: "console", Text: "Console"},
+	{Value: deployments.InitiatorConsole, Text: "Console"},
 	{Value: "cli", Text: "CLI"},
 	{Value: "api", Text: "API"},
 	{Value: "automation-api", Text: "Automation API"},
 	{Value: "schedule", Text: "Schedule"},
+	{Value: "webhook", Text: "Webhook of a stack"},
+	{Value: vcs.InitiatorPush, Text: "Git push"},
+	{Value: vcs.InitiatorTag, Text: "Git tag"},
+	{Value: vcs.InitiatorPull, Text: "Pull request"},
+	{Value: vcs.InitiatorReview, Text: "Review stack"},
 }
 
 // curl is the command that starts a deployment of the page's stack.

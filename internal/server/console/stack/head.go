@@ -22,7 +22,7 @@ func resourcePath(st store.Stack) func(urn string) string {
 
 // tabs of a stack: the last segment of their paths, and their texts.
 var tabs = []struct{ path, text string }{
-	{"", "Overview"}, {"updates", "Activity"}, {"resources", "Resources"}, {"deployments", "Deployments"}, {"drift", "Drift"}, {"settings", "Settings"},
+	{"", "Overview"}, {"updates", "Activity"}, {"resources", "Resources"}, {"deployments", "Deployments"}, {"git", "Git"}, {"drift", "Drift"}, {"settings", "Settings"},
 }
 
 // Page returns a page about a stack with the path to it, its tabs and its live topics. tab is the

@@ -106,12 +106,16 @@ func (p *pages) overview(v *page.Visit) (view.Page, error) {
 	if err != nil {
 		return out, err
 	}
+	scheduled, err := p.Triggers.List(ctx, v.Stack)
+	if err != nil {
+		return out, err
+	}
 	described, err := readme(tags["pulumi:description"], readmeOf(outputs))
 	if err != nil {
 		return out, err
 	}
 	out.Body = overview(overviewModel{
-		Lock: lock, Readme: described, Now: time.Now(),
+		Lock: lock, Readme: described, Now: time.Now(), TTL: timeToLive(scheduled),
 		St: v.Stack, Tags: tags, Outputs: outputs, Pending: pending, Recent: recent, Newest: newest, Holds: holds,
 		Operate: v.Who.Can(v.Stack, identity.Operate), Write: v.Who.Can(v.Stack, identity.Write), APIURL: p.APIURL,
 	})
@@ -131,6 +135,8 @@ type overviewModel struct {
 	Lock           *stacks.Lock
 	Readme         templ.Component // nil without a README
 	Now            time.Time
+	// TTL is the schedule that destroys the stack's resources next, or nil.
+	TTL *store.Schedule
 }
 
 // state returns the outputs of a stack and the resources with pending operations.
@@ -191,4 +197,15 @@ func (p *pages) setTag(v *page.Visit) (page.Answer, error) {
 		}
 	}
 	return page.See(page.StackPath(v.Stack)), err
+}
+
+// timeToLive returns the first of the schedules that destroys the resources of a stack, or nil.
+func timeToLive(list []store.Schedule) *store.Schedule {
+	var first *store.Schedule
+	for i, c := range list {
+		if c.Kind == store.TTLSchedule && !c.NextAt.IsZero() && (first == nil || c.NextAt.Before(first.NextAt)) {
+			first = &list[i]
+		}
+	}
+	return first
 }

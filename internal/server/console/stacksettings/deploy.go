@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"strconv"
 	"strings"
 
 	"workflowagent/internal/server/console/page"
@@ -15,7 +14,6 @@ import (
 	"workflowagent/internal/server/fault"
 	"workflowagent/internal/server/identity"
 	"workflowagent/internal/server/pools"
-	"workflowagent/internal/server/stacks/changes/diff"
 	"workflowagent/internal/server/store"
 	"workflowagent/internal/workflow"
 )
@@ -41,6 +39,7 @@ type deployModel struct {
 	Effective []origin
 	Operate   bool
 	Issuer    string
+	Triggers  triggersModel
 }
 
 func (p *pages) stored(v *page.Visit) (*deployments.StoredSettings, error) {
@@ -72,6 +71,9 @@ func (p *pages) deployPage(v *page.Visit, problem string) (view.Page, error) {
 	m.Pools = poolOptions(list, preset)
 	m.Variables, m.Auth = variables(m.Set), authKind(m.Set)
 	m.Effective = effective(m.Set, list, preset)
+	if m.Triggers, err = p.triggers(v, m.Set); err != nil {
+		return view.Page{}, err
+	}
 	return settingsPage(v, "", problem, deployForm(m)), nil
 }
 
@@ -186,7 +188,7 @@ func effective(set *workflow.Settings, list []pools.Overview, preset string) []o
 	git := gitOf(set)
 	out := []origin{pool}
 	for _, o := range []struct{ name, value, fallback string }{
-		{"Repository", git.RepoURL, "none: the image must contain the program"},
+		{"Repository", cmp.Or(git.RepoURL, watchedName(set)), "none: the image must contain the program"},
 		{"Branch", git.Branch, "the repository's default branch"},
 		{"Folder", git.RepoDir, "the root of the repository"},
 		{"Image", imageOf(set), "the agent's default image"},
@@ -197,251 +199,6 @@ func effective(set *workflow.Settings, list []pools.Overview, preset string) []o
 		out = append(out, e)
 	}
 	return out
-}
-
-// Bounds of the form.
-const newVariables = 3
-
-// orNull returns a value of a patch: null removes the member.
-func orNull(text string) any {
-	if text = strings.TrimSpace(text); text == "" {
-		return nil
-	}
-	return text
-}
-
-// patch returns the form as a patch of the settings. Its secrets are encrypted, so that the second
-// step of the form can carry it.
-func (p *pages) patch(v *page.Visit, set *workflow.Settings) ([]byte, error) {
-	seal := func(text string) (any, error) {
-		return p.Deployments.Encrypt(v.Context(), v.Stack, workflow.SecretValue(text))
-	}
-	git, err := gitPatch(v, seal)
-	if err != nil {
-		return nil, err
-	}
-	env, err := variablePatch(v, set, seal)
-	if err != nil {
-		return nil, err
-	}
-	commands := []string{}
-	for line := range strings.Lines(v.Form("commands")) {
-		if line = strings.TrimSpace(line); line != "" {
-			commands = append(commands, line)
-		}
-	}
-	options := map[string]any{}
-	for _, name := range []string{"skipInstallDependencies", "skipIntermediateDeployments", "deleteAfterDestroy", "remediateIfDriftDetected"} {
-		options[name] = v.Form(name) == "on"
-	}
-	options["shell"] = orNull(v.Form("shell"))
-	doc := map[string]any{
-		"agentPoolID": v.Form("pool"), "sourceContext": map[string]any{"git": git},
-		"operationContext": map[string]any{"preRunCommands": commands, "environmentVariables": env, "options": options, "oidc": oidcPatch(v)},
-	}
-	if git == nil {
-		doc["sourceContext"] = nil
-	}
-	if image := strings.TrimSpace(v.Form("image")); image != imageOf(set) {
-		doc["executorContext"] = map[string]any{"executorImage": orNull(image)}
-	}
-	out, err := json.Marshal(doc)
-	if err != nil {
-		return nil, fmt.Errorf("encoding the settings of a form: %w", err)
-	}
-	return out, nil
-}
-
-func gitPatch(v *page.Visit, seal func(string) (any, error)) (any, error) {
-	if strings.TrimSpace(v.Form("repository")) == "" {
-		return nil, nil //nolint:nilnil // null removes the source
-	}
-	git := map[string]any{"repoUrl": strings.TrimSpace(v.Form("repository")), "repoDir": orNull(v.Form("folder"))}
-	if commit := strings.TrimSpace(v.Form("commit")); commit != "" {
-		git["commit"] = commit
-	} else {
-		git["branch"] = orNull(v.Form("branch"))
-	}
-	secret := v.Form("git-secret")
-	if secret == "" && v.Form("auth") != "none" {
-		return git, nil
-	}
-	sealed, err := seal(secret)
-	if err != nil {
-		return nil, err
-	}
-	switch v.Form("auth") {
-	case "none":
-		git["gitAuth"] = nil
-	case "token":
-		git["gitAuth"] = map[string]any{"accessToken": sealed}
-	case "ssh":
-		git["gitAuth"] = map[string]any{"sshAuth": map[string]any{"sshPrivateKey": sealed}}
-	case "basic":
-		git["gitAuth"] = map[string]any{"basicAuth": map[string]any{"userName": v.Form("git-user"), "password": sealed}}
-	}
-	return git, nil
-}
-
-func variablePatch(v *page.Visit, set *workflow.Settings, seal func(string) (any, error)) (map[string]any, error) {
-	env := map[string]any{}
-	for _, old := range variables(set) {
-		if v.Form("remove:"+old.Name) == "on" {
-			env[old.Name] = nil
-		}
-	}
-	for i := range newVariables {
-		at := strconv.Itoa(i)
-		name, value := strings.TrimSpace(v.Form("name"+at)), v.Form("value"+at)
-		if name == "" {
-			continue
-		}
-		env[name] = value
-		if v.Form("secret"+at) == "on" {
-			sealed, err := seal(value)
-			if err != nil {
-				return nil, err
-			}
-			env[name] = sealed
-		}
-	}
-	return env, nil
-}
-
-// oidcPatch returns the cloud credentials of a form. An empty first field removes a cloud.
-func oidcPatch(v *page.Visit) map[string]any {
-	out := map[string]any{"aws": nil, "azure": nil, "gcp": nil}
-	if v.Form("aws-role") != "" {
-		out["aws"] = map[string]any{
-			"roleArn": v.Form("aws-role"), "sessionName": cmp.Or(v.Form("aws-session"), "pulumi-deploy"), "duration": orNull(v.Form("aws-duration")),
-		}
-	}
-	if v.Form("azure-client") != "" {
-		out["azure"] = map[string]any{"clientId": v.Form("azure-client"), "tenantId": v.Form("azure-tenant"), "subscriptionId": v.Form("azure-subscription")}
-	}
-	if v.Form("gcp-project") != "" {
-		out["gcp"] = map[string]any{
-			"projectId": v.Form("gcp-project"), "workloadPoolId": v.Form("gcp-pool"), "providerId": v.Form("gcp-provider"), "serviceAccount": v.Form("gcp-account"),
-		}
-	}
-	return out
-}
-
-type reviewModel struct {
-	St      store.Stack
-	Diff    diff.Diff
-	Patch   string
-	Version int64
-}
-
-// review shows what the form would change.
-func (p *pages) review(v *page.Visit) (page.Answer, error) {
-	stored, err := p.stored(v)
-	if err != nil {
-		return page.Answer{}, err
-	}
-	m := reviewModel{St: v.Stack}
-	var before *workflow.Settings
-	base := &workflow.Settings{}
-	if stored != nil {
-		before, base, m.Version = &stored.Settings, &stored.Settings, stored.Version
-	}
-	patch, err := p.patch(v, base)
-	if err == nil {
-		m.Patch = string(patch)
-		m.Diff, err = settingsDiff(before, patch)
-	}
-	if err != nil {
-		return answer(v, err, "", p.deployPage)
-	}
-	return page.Once(settingsPage(v, "", "", review(m))), nil
-}
-
-// settingsDiff compares settings with the result of a patch.
-func settingsDiff(before *workflow.Settings, patch []byte) (diff.Diff, error) {
-	after, err := workflow.MergeSettings(before, patch)
-	if err == nil {
-		err = after.Validate()
-	}
-	if err != nil {
-		return diff.Diff{}, fault.Invalid("The settings are not valid: %s", err)
-	}
-	known := map[string]bool{}
-	from, err := publicTree(before, func(ciphertext string) string {
-		known[ciphertext] = true
-		return diff.Secret
-	})
-	if err != nil {
-		return diff.Diff{}, err
-	}
-	to, err := publicTree(after, func(ciphertext string) string {
-		if known[ciphertext] {
-			return diff.Secret
-		}
-		return "[secret, new value]"
-	})
-	if err != nil {
-		return diff.Diff{}, err
-	}
-	step, err := json.Marshal(map[string]any{"op": "update", "old": map[string]any{"inputs": from}, "new": map[string]any{"inputs": to}})
-	if err != nil {
-		return diff.Diff{}, fmt.Errorf("encoding settings: %w", err)
-	}
-	return diff.Of(step)
-}
-
-// publicTree returns settings as a JSON tree without secrets.
-func publicTree(set *workflow.Settings, hide func(ciphertext string) string) (any, error) {
-	if set == nil {
-		return map[string]any{}, nil
-	}
-	doc, err := json.Marshal(set)
-	if err != nil {
-		return nil, fmt.Errorf("encoding settings: %w", err)
-	}
-	var tree any
-	if err := json.Unmarshal(doc, &tree); err != nil {
-		return nil, fmt.Errorf("decoding settings: %w", err)
-	}
-	return withoutSecrets(tree, hide), nil
-}
-
-func withoutSecrets(v any, hide func(string) string) any {
-	switch v := v.(type) {
-	case map[string]any:
-		if text, ok := v["ciphertext"].(string); ok {
-			return hide(text)
-		}
-		for k, e := range v {
-			v[k] = withoutSecrets(e, hide)
-		}
-	case []any:
-		for i, e := range v {
-			v[i] = withoutSecrets(e, hide)
-		}
-	}
-	return v
-}
-
-// sourceConsole is the source of settings that this page stored.
-const sourceConsole = "console"
-
-// save stores what the review showed.
-func (p *pages) save(v *page.Visit) (page.Answer, error) {
-	stored, err := p.stored(v)
-	if err != nil {
-		return page.Answer{}, err
-	}
-	version := int64(0)
-	if stored != nil {
-		version = stored.Version
-	}
-	if v.Form("version") != strconv.FormatInt(version, 10) {
-		err = fault.Conflict("The settings changed in the meantime. Check them and change them again.")
-	} else {
-		_, err = p.Deployments.PatchSettings(v.Context(), v.Who, v.Stack, []byte(v.Form("patch")), sourceConsole)
-	}
-	return answer(v, err, "", p.deployPage)
 }
 
 // trustSubject is the subject of the identity tokens of a stack's updates.

@@ -15,6 +15,7 @@ import (
 	"workflowagent/internal/server/stacks"
 	"workflowagent/internal/server/store"
 	"workflowagent/internal/server/triggers"
+	"workflowagent/internal/server/vcs/integrations"
 	"workflowagent/internal/server/webhooks"
 )
 
@@ -26,6 +27,8 @@ type Deps struct {
 	Stacks      *stacks.Service
 	Triggers    *triggers.Service
 	Webhooks    *webhooks.Service
+	// Integrations are the connections to git hosts that triggers name.
+	Integrations *integrations.Service
 	// Issuer is the URL of the server's identity tokens for clouds.
 	Issuer string
 }

@@ -3,8 +3,10 @@ package stacksettings_test
 import (
 	"fmt"
 	"html"
+	"maps"
 	"net/http"
 	"net/url"
+	"reflect"
 	"regexp"
 	"strings"
 	"testing"
@@ -243,5 +245,94 @@ func TestOptions(t *testing.T) {
 	}
 	if p := b.Post(renamed+"/delete", url.Values{"confirm": {"web/live"}}); p.Status != http.StatusSeeOther || status() != http.StatusNotFound {
 		t.Errorf("deleting: %s", fmt.Sprint(p.Status, p.Body))
+	}
+}
+
+// TestTriggers changes what pushes and pull requests deploy, and keeps what the form does not show.
+func TestTriggers(t *testing.T) {
+	s, b := newServer(t)
+	if p := get(t, b, base); !p.Contains("Connect a git host") {
+		t.Error("without an integration, the page does not say how to connect one")
+	}
+	var made struct{ ID string }
+	s.API(http.MethodPost, "/api/console/orgs/acme/integrations/github", m{"name": "forge", "owner": "acme", "accessToken": "none"}, &made)
+	s.API(http.MethodPost, "/api/stacks/acme/web/prod/deployments/settings", m{
+		"sourceContext": m{"git": m{"branch": "main"}}, "gitHub": m{"repository": "acme/web", "deployPullRequest": 7},
+	}, nil)
+	type triggers struct {
+		Provider, Repository, InstallationID, ReviewStackTTL                string
+		DeployCommits, PreviewPullRequests, DeployTags, PullRequestTemplate bool
+		DeployPullRequest                                                   int
+		Paths, TagFilters, ReviewStackLabels                                []string
+	}
+	type settings struct {
+		GitHub, VCS   *triggers
+		SourceContext struct{ Git m }
+	}
+	read := func() (set settings) {
+		t.Helper()
+		s.API(http.MethodGet, "/api/stacks/acme/web/prod/deployments/settings", nil, &set)
+		return set
+	}
+	if p := get(t, b, base); !p.Contains(`value="github/`+made.ID+`"`, `<option value="github/" selected>`, `value="acme/web"`) {
+		t.Errorf("the form: %s", p.Body)
+	}
+	// What stays the same is not written.
+	form := url.Values{"branch": {"main"}, "forge": {"github/"}, "forge-repository": {"acme/web"}, "folder": {"infra"}}
+	if review := store(t, b, form); review.Contains("vcs") {
+		t.Errorf("unchanged triggers: %s", review.Body)
+	}
+	if set := read(); set.GitHub == nil || set.GitHub.DeployPullRequest != 7 || set.VCS != nil {
+		t.Errorf("after an unrelated change: %+v", set)
+	}
+	form = url.Values{
+		"branch": {"main"}, "folder": {"infra"}, "forge": {"github/" + made.ID}, "forge-repository": {"acme/api.git"}, "deployTags": {"on"}, "deployCommits": {"on"},
+		"pullRequestTemplate": {"on"}, "paths": {"infra/**\n\n!docs/**"}, "tagFilters": {"v*"}, "reviewStackLabels": {"review"}, "reviewStackTTL": {"72h"},
+	}
+	if review := store(t, b, form); !review.Contains("vcs", "acme/api") {
+		t.Errorf("review: %s", review.Body)
+	}
+	want := triggers{
+		Provider: "github", Repository: "acme/api", InstallationID: made.ID, ReviewStackTTL: "72h", DeployCommits: true, DeployTags: true, PullRequestTemplate: true,
+		Paths: []string{"infra/**", "!docs/**"}, TagFilters: []string{"v*"}, ReviewStackLabels: []string{"review"},
+	}
+	if set := read(); set.GitHub != nil || set.VCS == nil || !reflect.DeepEqual(*set.VCS, want) || set.SourceContext.Git["branch"] != "main" || set.SourceContext.Git["repoDir"] != "infra" {
+		t.Errorf("the settings are %+v, want the triggers %+v", set, want)
+	}
+	if review := b.Post(base, form); !review.Contains("Nothing changes.") {
+		t.Errorf("the same form again: %s", review.Body)
+	}
+	for field, value := range map[string]string{"forge-repository": "", "reviewStackTTL": "soon"} {
+		wrong := maps.Clone(form)
+		wrong[field] = []string{value}
+		if p := b.Post(base, wrong); p.Status != http.StatusUnprocessableEntity {
+			t.Errorf("%s = %q: status %d", field, value, p.Status)
+		}
+	}
+	delete(form, "forge")
+	if store(t, b, form); read().VCS != nil {
+		t.Errorf("without triggers: %+v", read())
+	}
+	// Another repository of the integration needs an administrator of the stack.
+	writer := s.SignInWith(s.AddUser("writer", "member"))
+	s.API(http.MethodPatch, "/api/orgs/acme", m{"setDefaultStackPermission": 102}, nil)
+	review := writer.Post(base, url.Values{"branch": {"main"}, "forge": {"github/" + made.ID}, "forge-repository": {"acme/web"}, "deployCommits": {"on"}})
+	patch, at := patchField.FindStringSubmatch(review.Body), version.FindStringSubmatch(review.Body)
+	if patch == nil || at == nil {
+		t.Fatalf("review: status %d: %s", review.Status, review.Body)
+	}
+	if p := writer.Post(base+"/save", url.Values{"patch": {html.UnescapeString(patch[1])}, "version": {at[1]}}); p.Status != http.StatusUnprocessableEntity || !p.Contains("another repository of an integration") {
+		t.Errorf("a user who may not choose the repository: status %d", p.Status)
+	}
+}
+
+// TestReviewOmitsDefaults checks that the first review lists only what the user has set.
+func TestReviewOmitsDefaults(t *testing.T) {
+	_, b := newServer(t)
+	review := store(t, b, url.Values{"repository": {"https://git.example.com/web.git"}, "branch": {"main"}})
+	_, table, _ := strings.Cut(review.Body, "<table")
+	table, _, _ = strings.Cut(table, "</table>")
+	if !strings.Contains(table, "sourceContext") || strings.Contains(table, "operationContext") || strings.Contains(table, "agentPoolID") {
+		t.Errorf("review: %s", table)
 	}
 }

@@ -119,7 +119,7 @@ var sections = []Section{
 	{"stacks", "Stacks", "s", everyone},
 	{"pools", "Pools", "p", members},
 	{"schedules", "Schedules", "c", everyone},
-	{"activity", "Activity", "a", admins},
+	{"activity", "Audit log", "a", admins},
 	{"settings", "Settings", "o", members},
 }
 
