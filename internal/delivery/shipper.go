@@ -220,7 +220,7 @@ func (sh *Shipper) ship(ctx context.Context, s *Stream) error {
 	r := sh.round(s)
 	offset, n := s.take()
 	if cap(sh.buf) < n {
-		sh.buf = make([]byte, min(maxRequest, max(64<<10, 2*n)))
+		sh.buf = make([]byte, min(maxRequest, max(4<<10, 2*n)))
 	}
 	chunk := sh.buf[:n]
 	if err := s.readAt(chunk, offset); err != nil {
