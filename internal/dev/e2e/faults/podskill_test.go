@@ -1,9 +1,12 @@
 package faults
 
 import (
+	"net/http"
 	"syscall"
 	"testing"
 	"time"
+
+	"workflowagent/internal/dev/lab/cluster"
 )
 
 const (
@@ -74,7 +77,8 @@ const held = `spec: {nodeSelector: {e2e/NAMESPACE: "yes"}}`
 func (a *arena) giveNode() {
 	a.t.Helper()
 	p := a.place.pods
-	if _, err := p.Cluster.Kubectl(a.t.Context(), "label", "node", "--all", "--overwrite", "e2e/"+p.Namespace+"=yes"); err != nil {
+	label := map[string]any{"metadata": map[string]any{"labels": map[string]string{"e2e/" + p.Namespace: "yes"}}}
+	if err := p.Cluster.Call(a.t.Context(), http.MethodPatch, "/api/v1/nodes/"+cluster.Node, label, nil); err != nil {
 		a.t.Fatal(err)
 	}
 }

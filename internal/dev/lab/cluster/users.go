@@ -107,7 +107,8 @@ func (c *Cluster) writeKubeconfig(user string, credentials map[string]any) (stri
 }
 
 // Call sends a request to the API server as the administrator. Unless they are nil, it encodes in as
-// the JSON body, and decodes the response into out. A status other than 2xx is an error.
+// the JSON body, which is a merge patch for PATCH, and decodes the response into out. A status other
+// than 2xx is an error.
 func (c *Cluster) Call(ctx context.Context, method, path string, in, out any) error {
 	var body io.Reader
 	if in != nil {
@@ -122,6 +123,9 @@ func (c *Cluster) Call(ctx context.Context, method, path string, in, out any) er
 		return fmt.Errorf("%s %s: %w", method, path, err)
 	}
 	req.Header.Set("Content-Type", "application/json")
+	if method == http.MethodPatch {
+		req.Header.Set("Content-Type", "application/merge-patch+json")
+	}
 	resp, err := c.api.Do(req)
 	if err != nil {
 		return fmt.Errorf("%s %s: %w", method, path, err)

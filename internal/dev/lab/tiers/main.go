@@ -309,23 +309,37 @@ func (s *suite) engine(ctx context.Context, out io.Writer) error {
 // of its pods. They are in the second one, where no other tests run at the same time.
 func (s *suite) cluster(ctx context.Context, out io.Writer) error {
 	const e2e = "./internal/dev/e2e/"
-	lines := []func(ctx context.Context, out io.Writer, env []string) error{
-		func(ctx context.Context, out io.Writer, env []string) error {
-			return s.goTest(ctx, out, env, "-run", clusterTests, "-skip", nodeTests, "-parallel", parallelTests, "-p", "3", e2e+"faults", e2e+"cluster", e2e+"install")
+	return together(ctx, out,
+		func(ctx context.Context, out io.Writer) error {
+			return s.inCluster(ctx, func(env []string) error {
+				return together(ctx, out,
+					func(ctx context.Context, out io.Writer) error {
+						return s.goTest(ctx, out, env, "-run", clusterTests, "-skip", nodeTests, "-parallel", parallelTests, "-p", "3", e2e+"faults", e2e+"cluster", e2e+"install")
+					},
+					func(ctx context.Context, out io.Writer) error {
+						return s.raceTest(ctx, out, env, "-parallel", parallelTests, "./internal/agent/executor/kubernetes")
+					},
+				)
+			})
 		},
-		func(ctx context.Context, out io.Writer, env []string) error {
-			return errors.Join(
-				s.raceTest(ctx, out, env, "-parallel", parallelTests, "./internal/agent/executor/kubernetes"),
-				s.goTest(ctx, out, env, "./internal/dev/lab/cluster"),
-				s.goTest(ctx, out, env, "-run", nodeTests, e2e+"faults"),
-			)
+		func(ctx context.Context, out io.Writer) error {
+			return s.inCluster(ctx, func(env []string) error {
+				return errors.Join(
+					s.goTest(ctx, out, env, "./internal/dev/lab/cluster"),
+					s.goTest(ctx, out, env, "-run", nodeTests, e2e+"faults"),
+				)
+			})
 		},
-	}
-	outs := make([]bytes.Buffer, len(lines))
-	errs := make([]error, len(lines))
+	)
+}
+
+// together runs tests at the same time. It writes their output to out, one after the other.
+func together(ctx context.Context, out io.Writer, tests ...func(ctx context.Context, out io.Writer) error) error {
+	outs := make([]bytes.Buffer, len(tests))
+	errs := make([]error, len(tests))
 	var all sync.WaitGroup
-	for i, line := range lines {
-		all.Go(func() { errs[i] = s.inCluster(ctx, &outs[i], line) })
+	for i, test := range tests {
+		all.Go(func() { errs[i] = test(ctx, &outs[i]) })
 	}
 	all.Wait()
 	for i := range outs {
@@ -335,13 +349,13 @@ func (s *suite) cluster(ctx context.Context, out io.Writer) error {
 }
 
 // inCluster calls test with the environment of tests that use a new cluster.
-func (s *suite) inCluster(ctx context.Context, out io.Writer, test func(ctx context.Context, out io.Writer, env []string) error) (err error) {
+func (s *suite) inCluster(ctx context.Context, test func(env []string) error) (err error) {
 	c, err := cluster.Start(ctx, cluster.Options{Progress: os.Stdout})
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, c.Close()) }()
-	return test(ctx, out, append(slices.Clone(s.env), cluster.Variable+"="+c.Dir))
+	return test(append(slices.Clone(s.env), cluster.Variable+"="+c.Dir))
 }
 
 // raceTest tests packages, with the race detector if it is available. The race detector requires
