@@ -2,8 +2,10 @@
 package install
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
+	"net/http"
 	"slices"
 	"strings"
 	"testing"
@@ -42,6 +44,7 @@ func TestClusterInstallation(t *testing.T) {
 			if w.name == manifestsWay {
 				testRights(t, s)
 				testPolicy(t, s)
+				testStolen(t, s)
 				update.wait(t)
 				s.replaced(t, update, created)
 			} else {
@@ -107,16 +110,39 @@ func (s site) agents(t *testing.T) []string {
 	return strings.Fields(s.kubectl(t, "get", "pods", "--namespace", agents, "--selector", label, "-o", "name"))
 }
 
-// testRights checks what the agent may do, by impersonation.
+// may asks the cluster whether a service account has a right.
+func (s site) may(t *testing.T, namespace, account, verb, resource, in string) bool {
+	t.Helper()
+	resource, part, _ := strings.Cut(resource, "/")
+	const group = "system:serviceaccounts"
+	review := map[string]any{
+		"apiVersion": "authorization.k8s.io/v1", "kind": "SubjectAccessReview",
+		"spec": map[string]any{
+			"user":               "system:serviceaccount:" + namespace + ":" + account,
+			"groups":             []string{group, group + ":" + namespace, "system:authenticated"},
+			"resourceAttributes": map[string]string{"namespace": in, "verb": verb, "resource": resource, "subresource": part},
+		},
+	}
+	var out struct {
+		Status struct {
+			Allowed bool `json:"allowed"`
+		} `json:"status"`
+	}
+	if err := s.Cluster.Call(t.Context(), http.MethodPost, "/apis/authorization.k8s.io/v1/subjectaccessreviews", review, &out); err != nil {
+		t.Fatal(err)
+	}
+	return out.Status.Allowed
+}
+
+// testRights checks what the agent may do, and that jobs may do nothing.
 func testRights(t *testing.T, s site) {
-	check := func(want, verb, resource, namespace string) {
+	check := func(want bool, verb, resource, namespace string) {
 		t.Helper()
-		whole, part, _ := strings.Cut(resource, "/")
-		// The exit code is 1 if the answer is no.
-		out, err := s.Cluster.Kubectl(t.Context(), "auth", "can-i", verb, whole, "--subresource", part,
-			"--namespace", namespace, "--as", "system:serviceaccount:"+agents+":workflow-agent")
-		if got := strings.TrimSpace(out); got != want {
-			t.Errorf("%s %s in %s: %q, want %q (%v)", verb, resource, namespace, got, want, err)
+		if got := s.may(t, agents, "workflow-agent", verb, resource, namespace); got != want {
+			t.Errorf("the agent may %s %s in %s: %t, want %t", verb, resource, namespace, got, want)
+		}
+		if s.may(t, jobs, "workflow-runner", verb, resource, namespace) {
+			t.Errorf("a job may %s %s in %s", verb, resource, namespace)
 		}
 	}
 	for resource, verbs := range map[string]struct{ yes, no string }{
@@ -129,15 +155,52 @@ func testRights(t *testing.T, s site) {
 		"serviceaccounts/token": {"", "create"},
 	} {
 		for verb := range strings.FieldsSeq(verbs.yes) {
-			check("yes", verb, resource, jobs)
+			check(true, verb, resource, jobs)
 		}
 		for verb := range strings.FieldsSeq(verbs.no) {
-			check("no", verb, resource, jobs)
+			check(false, verb, resource, jobs)
 		}
 	}
 	for _, namespace := range []string{agents, "default"} {
-		check("no", "create", "pods", namespace)
-		check("no", "get", "secrets", namespace)
+		check(false, "create", "pods", namespace)
+		check(false, "get", "secrets", namespace)
+	}
+}
+
+// testStolen uses the tokens of the installation's service accounts as a thief would: the agent's to
+// take over the node, and the jobs' to look around.
+func testStolen(t *testing.T, s site) {
+	kubeconfig := func(namespace, account string) string {
+		t.Helper()
+		path, err := s.Cluster.AccountKubeconfig(t.Context(), namespace, account)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return path
+	}
+	for what, change := range map[string]string{
+		"hostPath":    `"volumes": [{"name": "node", "hostPath": {"path": "/"}}]`,
+		"privileged":  `"containers": [{"name": "main", "image": "main", "securityContext": {"privileged": true}}]`,
+		"hostNetwork": `"hostNetwork": true`,
+	} {
+		spec := map[string]any{"containers": []map[string]string{{"name": "main", "image": "main"}}}
+		if err := json.Unmarshal([]byte("{"+change+"}"), &spec); err != nil {
+			t.Fatal(err)
+		}
+		pod, err := json.Marshal(map[string]any{"apiVersion": "v1", "kind": "Pod", "metadata": map[string]string{"name": "stolen", "namespace": jobs}, "spec": spec})
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, err = s.Cluster.KubectlWith(t.Context(), bytes.NewReader(pod), "--kubeconfig", kubeconfig(agents, "workflow-agent"), "create", "--dry-run=server", "--filename", "-")
+		if err == nil || !strings.Contains(err.Error(), "violates PodSecurity") {
+			t.Errorf("a pod of the agent with %s: %v, want a refusal", what, err)
+		}
+	}
+	for line := range strings.Lines(s.kubectl(t, "--kubeconfig", kubeconfig(jobs, "workflow-runner"), "auth", "can-i", "--list", "--no-headers", "--namespace", jobs)) {
+		// The other lines are about paths that are no resources, such as /healthz.
+		if resource := strings.Fields(line)[0]; !strings.HasPrefix(resource, "[") && !strings.HasPrefix(resource, "self") {
+			t.Errorf("a job may use %s", line)
+		}
 	}
 }
 

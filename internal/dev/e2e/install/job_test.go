@@ -143,7 +143,11 @@ func (r *run) end() string {
 // jobObjects lists the pods and Secrets of jobs.
 func (s site) jobObjects(t *testing.T) []string {
 	t.Helper()
-	return strings.Fields(s.kubectl(t, "get", "pods,secrets", "--namespace", jobs, "-o", "name"))
+	found, err := s.Cluster.Objects(t.Context(), jobs, "pods", "secrets")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return found
 }
 
 // cleared waits until the pods and Secrets of jobs are gone.
