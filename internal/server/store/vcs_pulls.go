@@ -23,8 +23,8 @@ type VCSPull struct {
 	AuthorID   string
 	Author     string
 	Labels     []string
-	Approved   string // the commit that a member has approved, or ""
-	ApprovedBy string // an actor of package identity
+	Approved   string   // the commit that members have approved, or ""
+	ApprovedBy []string // actors of package identity, the latest first
 	ApprovedAt time.Time
 	UpdatedAt  time.Time // by the forge's clock
 	ReadAt     time.Time

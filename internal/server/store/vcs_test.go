@@ -276,7 +276,7 @@ func TestVCSPulls(t *testing.T) {
 		vcsFixture(t, db)
 		pull := store.VCSPull{
 			ID: "p7", RepoID: "repo", Number: 7, State: "open", Head: "2", Base: "main", Source: "f", Ref: "refs/pull/7/head", Title: "t", URL: "u",
-			Draft: true, Fork: true, Bot: true, AuthorID: "1", Author: "x", Labels: []string{"l"}, Approved: "2", ApprovedBy: "u", ApprovedAt: instant(1), UpdatedAt: instant(4), ReadAt: instant(2),
+			Draft: true, Fork: true, Bot: true, AuthorID: "1", Author: "x", Labels: []string{"l"}, Approved: "2", ApprovedBy: []string{"u", "v"}, ApprovedAt: instant(1), UpdatedAt: instant(4), ReadAt: instant(2),
 		}
 		run := store.VCSRun{ID: "n1", StackID: "id-a", PullID: "p7", CommitID: "2", Action: "preview", DeploymentID: "d1"}
 		checkout := store.VCSCheckout{

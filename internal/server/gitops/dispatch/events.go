@@ -3,6 +3,7 @@ package dispatch
 import (
 	"context"
 	"errors"
+	"slices"
 	"strings"
 
 	"workflowagent/internal/server/audit"
@@ -19,8 +20,12 @@ type Entry struct {
 	Decisions []store.VCSDecision
 }
 
-// shown is the number of events that are shown.
-const shown = 100
+const (
+	// shown is the number of events that are shown.
+	shown = 100
+	// maxApprovals is the number of members whose approvals of a commit are remembered.
+	maxApprovals = 50
+)
 
 // OfIntegration returns the newest events of an integration, with the decisions about all stacks.
 func (s *Service) OfIntegration(ctx context.Context, org store.Organization, id string) ([]Entry, error) {
@@ -168,7 +173,12 @@ func (s *Service) Approve(ctx context.Context, p identity.Principal, st store.St
 		case !strings.EqualFold(commit, pull.Head):
 			return fault.Conflict("Conflict: the newest commit of pull request #%d is %s: review it, and approve it by this id", number, pull.Head)
 		}
-		pull.Approved, pull.ApprovedBy, pull.ApprovedAt = pull.Head, string(p.Actor()), tx.Now()
+		if pull.Approved != pull.Head {
+			pull.ApprovedBy = nil
+		}
+		others := slices.DeleteFunc(pull.ApprovedBy, func(who string) bool { return who == string(p.Actor()) })
+		pull.ApprovedBy = slices.Concat([]string{string(p.Actor())}, others[:min(len(others), maxApprovals-1)])
+		pull.Approved, pull.ApprovedAt = pull.Head, tx.Now()
 		if err := tx.SavePull(pull); err != nil {
 			return err
 		}

@@ -178,21 +178,23 @@ func (s *Service) decidePull(ctx context.Context, tx *store.Tx, v *situation, ro
 	return end(tx, row, "", "")
 }
 
-// mayApprove reports whether the member who approved a pull request may deploy a stack now. Stacks of
-// one repository can have other members.
+// mayApprove reports whether one of the members who approved a pull request may deploy a stack now.
+// Stacks of one repository can have other members.
 func mayApprove(tx *store.Tx, pull store.VCSPull, stackID string) (bool, error) {
 	st, err := tx.Stack(stackID)
 	if err != nil {
 		return false, err
 	}
-	p, err := identity.ActAs(tx, st, identity.Actor(pull.ApprovedBy))
-	if err == nil {
-		err = p.Check(st, identity.Operate)
+	for _, who := range pull.ApprovedBy {
+		p, err := identity.ActAs(tx, st, identity.Actor(who))
+		if err == nil {
+			err = p.Check(st, identity.Operate)
+		}
+		if err == nil || fault.KindOf(err) == "" {
+			return err == nil, err
+		}
 	}
-	if fault.KindOf(err) != "" {
-		return false, nil
-	}
-	return err == nil, err
+	return false, nil
 }
 
 // requested reports whether a check that is to run again shows a decision.

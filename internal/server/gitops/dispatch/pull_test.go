@@ -2,6 +2,7 @@ package dispatch_test
 
 import (
 	"errors"
+	"slices"
 	"strings"
 	"testing"
 
@@ -307,6 +308,35 @@ func TestForks(t *testing.T) {
 		s.process()
 		s.wantDeployed(dev, "preview 2")
 		s.wantDeployed(prod, "preview 2")
+		s.must(s.db.Write(t.Context(), func(tx *store.Tx) error { // the other approval alone still counts for dev
+			r, err := tx.RepoByRemoteID(s.id, "17")
+			s.must(err)
+			row, err := tx.PullByNumber(r.ID, 7)
+			if len(row.ApprovedBy) != 2 || row.ApprovedBy[0] == row.ApprovedBy[1] {
+				t.Errorf("approved by %v", row.ApprovedBy)
+			}
+			row.ApprovedBy = slices.Delete(row.ApprovedBy, 0, 1)
+			return errors.Join(err, tx.SavePull(row))
+		}))
+		s.forge.writers = []string{"5"}
+		s.deliver("", vcs.Event{Kind: vcs.KindRerun, Pull: 7, After: two, Check: "pulumi", Sender: vcs.Account{ID: "5", Name: "alice"}})
+		s.process()
+		s.wantDeployed(dev, "preview 2 skipped", "preview 2")
+		s.wantDeployed(prod, "preview 2")
+		next := fork
+		next.Head = three
+		s.put(next)
+		_, err = s.dispatch.Approve(t.Context(), who, prod, 7, three)
+		s.must(err)
+		s.must(s.db.Read(t.Context(), func(tx *store.Tx) error {
+			r, err := tx.RepoByRemoteID(s.id, "17")
+			s.must(err)
+			row, err := tx.PullByNumber(r.ID, 7)
+			if len(row.ApprovedBy) != 1 {
+				t.Errorf("an approval of another commit remains: %v", row.ApprovedBy)
+			}
+			return err
+		}))
 	})
 	t.Run("a caller without permission", func(t *testing.T) {
 		s := newSite(t, storetest.SQLite(t), withForks(vcs.ApprovalRequired))
