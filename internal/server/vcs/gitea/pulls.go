@@ -2,7 +2,6 @@ package gitea
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"net/url"
 	"slices"
@@ -80,22 +79,7 @@ func (c *client) Pulls(ctx context.Context, repo vcs.RepoID, since vcs.Cursor) (
 	}
 	list := rest.NewUpdates(since)
 	err = rest.Pages(ctx, &c.api, at+"?sort=recentupdate&limit=50&state="+url.QueryEscape(state), func(page []*pull) (bool, error) {
-		for _, p := range page {
-			if p == nil {
-				continue
-			}
-			normal, err := p.normal()
-			if errors.Is(err, vcs.ErrNotFound) {
-				continue // it has no commit, and must not hide the others
-			}
-			if err != nil {
-				return false, err
-			}
-			if !list.Add(normal) {
-				return false, nil
-			}
-		}
-		return true, nil
+		return rest.AddPage(list, page, (*pull).normal)
 	})
 	return list.Result(err)
 }

@@ -2,7 +2,6 @@ package github
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"strconv"
 	"strings"
@@ -88,34 +87,15 @@ func (c *client) Pulls(ctx context.Context, repo vcs.RepoID, since vcs.Cursor) (
 	if res.Status == 304 {
 		return nil, since, nil
 	}
-	more, err := add(list, page)
+	more, err := rest.AddPage(list, page, (*pull).normal)
 	if err == nil && more && res.Next != "" {
-		err = rest.Pages(ctx, &c.api, res.Next, func(page []*pull) (bool, error) { return add(list, page) })
+		err = rest.Pages(ctx, &c.api, res.Next, func(page []*pull) (bool, error) { return rest.AddPage(list, page, (*pull).normal) })
 	}
 	pulls, next, err := list.Result(err)
 	if etag := strings.Join(res.Header["Etag"], ""); state == "all" && etag != "" && len(etag) < 200 {
 		next += vcs.Cursor(" " + etag)
 	}
 	return pulls, next, err
-}
-
-func add(list *rest.Updates, page []*pull) (more bool, err error) {
-	for _, p := range page {
-		if p == nil {
-			continue
-		}
-		normal, err := p.normal()
-		if errors.Is(err, vcs.ErrNotFound) {
-			continue // it has no commit, and must not hide the others
-		}
-		if err != nil {
-			return false, err
-		}
-		if !list.Add(normal) {
-			return false, nil
-		}
-	}
-	return true, nil
 }
 
 // MayWrite implements [vcs.Pulls].

@@ -2,7 +2,6 @@ package gitlab
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"strconv"
 	"time"
@@ -69,22 +68,7 @@ func (c *client) Pulls(ctx context.Context, repo vcs.RepoID, since vcs.Cursor) (
 	}
 	list := rest.NewUpdates(since)
 	err := rest.Pages(ctx, &c.api, path(repo, "merge_requests")+"?order_by=updated_at&sort=desc&per_page=100&state="+state, func(page []*merge) (bool, error) {
-		for _, m := range page {
-			if m == nil {
-				continue
-			}
-			normal, err := m.normal()
-			if errors.Is(err, vcs.ErrNotFound) {
-				continue // it has no commit, and must not hide the others
-			}
-			if err != nil {
-				return false, err
-			}
-			if !list.Add(normal) {
-				return false, nil
-			}
-		}
-		return true, nil
+		return rest.AddPage(list, page, (*merge).normal)
 	})
 	return list.Result(err)
 }

@@ -43,6 +43,25 @@ func (u *Updates) Add(p vcs.Pull) bool {
 	return true
 }
 
+// AddPage adds the pull requests of a page, in the form of a forge. It returns false if the following
+// pages are older than the cursor. Those that normal does not find have no commit, for example, and do
+// not hide the others.
+func AddPage[T any](u *Updates, page []*T, normal func(*T) (vcs.Pull, error)) (more bool, err error) {
+	for _, item := range page {
+		if item == nil {
+			continue
+		}
+		p, err := normal(item)
+		if errors.Is(err, vcs.ErrNotFound) {
+			continue
+		}
+		if err != nil || !u.Add(p) {
+			return false, err
+		}
+	}
+	return true, nil
+}
+
 // Result returns the pull requests, the one with the oldest update first, and the next cursor. The
 // cursor of a list without any is not zero, so that the next list contains closed ones too. read is
 // the error of reading the list; a list with too many pages is [vcs.ErrPartial].
