@@ -45,6 +45,7 @@ type Change struct {
 // apply changes an integration that is not stored yet, and returns the new secret of its webhooks, or
 // "".
 func (s *Service) apply(ctx context.Context, i *store.VCSIntegration, c Change) (secret string, err error) {
+	before := *i
 	for _, f := range []struct{ to, from *string }{
 		{&i.Name, c.Name},
 		{&i.Flavor, c.Flavor},
@@ -64,6 +65,9 @@ func (s *Service) apply(ctx context.Context, i *store.VCSIntegration, c Change) 
 	i.BaseURL, i.APIURL = strings.TrimRight(i.BaseURL, "/"), strings.TrimRight(i.APIURL, "/")
 	i.Name = cmp.Or(i.Name, i.Owner, i.Provider)
 	if err := checkText(*i); err != nil {
+		return "", err
+	}
+	if err := checkCredential(before, *i, c); err != nil {
 		return "", err
 	}
 	set, err := SettingsOf(*i)
@@ -96,6 +100,20 @@ func (s *Service) apply(ctx context.Context, i *store.VCSIntegration, c Change) 
 		return "", fault.Invalid("Bad Request: %s", err)
 	}
 	return secret, nil
+}
+
+// checkCredential returns an error if the stored credential would be sent to another address. It must be
+// entered again for that: administrators can use it, but cannot read it.
+func checkCredential(before, now store.VCSIntegration, c Change) error {
+	if len(before.Credential) == 0 || now.BaseURL == before.BaseURL && now.APIURL == before.APIURL {
+		return nil
+	}
+	for _, entered := range []*string{c.Token, c.SSHKey, c.AppKey} {
+		if entered != nil {
+			return nil
+		}
+	}
+	return fault.Invalid("Bad Request: the address changes: enter the credential again, because the stored one is only for %s", before.BaseURL)
 }
 
 // checkPool returns an error unless the pool for previews exists.
