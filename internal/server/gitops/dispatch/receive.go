@@ -236,7 +236,8 @@ func idle(tx *store.Tx, r store.VCSRepo, e vcs.Event) (vcs.Reason, error) {
 }
 
 // repoOf returns the repository of an event, if a stack watches it. The forge's id decides: a new
-// repository with the name of a watched one is another repository.
+// repository with the name of a watched one is another repository. The name in the event changes
+// nothing here; see [Service.follow].
 func repoOf(tx *store.Tx, i store.VCSIntegration, id vcs.RepoID) (r store.VCSRepo, reason vcs.Reason, err error) {
 	r, err = tx.RepoByRemoteID(i.ID, id.ID)
 	if err != nil && !errors.Is(err, store.ErrNotFound) {
@@ -252,6 +253,14 @@ func repoOf(tx *store.Tx, i store.VCSIntegration, id vcs.RepoID) (r store.VCSRep
 		if w.RepoID != "" {
 			if w.RepoID != r.ID {
 				others++
+			}
+			continue
+		}
+		if !found && forgeable(i) {
+			w.FindAt = tx.Now() // the forge tells the id
+			tx.Notify(integrations.Topic, i.ID)
+			if err := tx.SaveWatch(w); err != nil {
+				return r, "", err
 			}
 			continue
 		}
@@ -283,11 +292,7 @@ func repoOf(tx *store.Tx, i store.VCSIntegration, id vcs.RepoID) (r store.VCSRep
 		}
 		return r, vcs.ReasonUnwatched, err
 	}
-	if vcs.ForgeKey(i.Provider, i.Flavor) == vcs.FlavorGit {
-		return r, "", nil // the name is a part of the id
-	}
-	r, err = integrations.Repo(tx, i, vcs.Repo{RepoID: id})
-	return r, "", err
+	return r, "", nil
 }
 
 // subjectOf returns what an event is about.

@@ -58,7 +58,7 @@ func (s *Service) processRef(ctx context.Context, v *situation) error {
 	if err != nil {
 		return err
 	}
-	reason, ask := vcs.Weigh(seen, e, repeated || forgeable(v))
+	reason, ask := vcs.Weigh(seen, e, repeated || v.row.Source == SourceWebhook && forgeable(v.integration))
 	if ask && integrations.CanAsk(v.integration) {
 		head, err := s.head(ctx, v, e.Ref)
 		if err != nil {
@@ -103,11 +103,11 @@ func (s *Service) processRef(ctx context.Context, v *situation) error {
 	})
 }
 
-// forgeable reports whether others than the forge can have sent an event. Some forges send the
-// integration's secret itself instead of a signature: an account that may change the webhook of one
-// repository can learn it, and send pushes of others.
-func forgeable(v *situation) bool {
-	return v.row.Source == SourceWebhook && slices.Contains([]string{vcs.ProviderGitLab, vcs.ProviderAzure}, v.integration.Provider)
+// forgeable reports whether others than the forge can send deliveries to an integration. Some forges
+// send the integration's secret itself instead of a signature, or show it: an account that may change
+// the webhook of one repository can learn it, and send pushes of others.
+func forgeable(i store.VCSIntegration) bool {
+	return slices.Contains([]string{vcs.ProviderGitLab, vcs.ProviderAzure, vcs.FlavorGitea}, vcs.ForgeKey(i.Provider, i.Flavor))
 }
 
 // watched reports whether a stack deploys the branch, or tags. The ledger contains no other refs, and

@@ -280,6 +280,9 @@ func (s *Service) step(ctx context.Context, id string) error {
 	if err != nil || v.row.Done {
 		return err
 	}
+	if err := s.follow(ctx, v); err != nil {
+		return err
+	}
 	switch v.event.Kind {
 	case vcs.KindPush, vcs.KindTag:
 		return s.processRef(ctx, v)
@@ -291,6 +294,31 @@ func (s *Service) step(ctx context.Context, id string) error {
 		return s.checkAccess(ctx, v)
 	}
 	return s.finish(ctx, id, vcs.ReasonUnsupported, string(v.event.Kind))
+}
+
+// follow gives a repository the name in an event about it, if the forge says that the repository has
+// this name now. The event can be late or forged, and the stacks are deployed from the repository with
+// the name.
+func (s *Service) follow(ctx context.Context, v *situation) error {
+	name := v.event.Repo.Name
+	key := func(name string) string { return integrations.NameKey(v.integration.Provider, name) }
+	if v.repo.ID == "" || name == "" || key(name) == key(v.repo.Name) || vcs.ForgeKey(v.integration.Provider, v.integration.Flavor) == vcs.FlavorGit {
+		return nil
+	}
+	now, err := v.client.Find(ctx, name)
+	if errors.Is(err, vcs.ErrNotFound) || err == nil && now.ID != v.repo.RemoteID {
+		return nil
+	}
+	if err != nil {
+		return unreachable{fmt.Errorf("finding the repository %s: %w", name, err)}
+	}
+	return s.db.Write(ctx, func(tx *store.Tx) error {
+		if v.repo, err = integrations.Repo(tx, v.integration, now); err != nil {
+			return err
+		}
+		v.watches, err = watches(tx, v.repo)
+		return err
+	})
 }
 
 // finish ends an event without decisions. It does nothing if the event no longer exists.
