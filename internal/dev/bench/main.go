@@ -55,6 +55,7 @@ func measurements() []measurement {
 		{"slow", "a large log sent to a slow server", (*bench).slow},
 		{"idle", "the idle agent", (*bench).idle},
 		{"pods", "jobs in pods of a real Kubernetes with one node", (*bench).pods},
+		{"manypods", "200 jobs in its pods at the same time", (*bench).manyPods},
 		{"up", "pulumi up of new resources", onStates((*state.Bench).Up)},
 		{"operations", "pulumi up, preview, refresh and destroy of stacks of two sizes", onStates((*state.Bench).Operations)},
 		{"stored", "what a small update leaves on disk", onStates((*state.Bench).Stored)},

@@ -19,9 +19,20 @@ const (
 	podPatience = 2 * time.Minute
 )
 
-// pods measures jobs in pods of a real Kubernetes with one node. The baselines are pods that run the
-// same command without the product.
+// pods measures jobs in pods of a real Kubernetes with one node, one at a time. The baselines are pods
+// that run the same command without the product.
 func (b *bench) pods(ctx context.Context) error {
+	return b.inPods(ctx, 1, func(place *pods.Place, p *product) error {
+		same, single := barePods{place.Bare(true)}, barePods{place.Bare(false)}
+		if err := b.podStarts(ctx, place, p, same, single); err != nil {
+			return err
+		}
+		return b.lagBetween(ctx, p, single, pods.Stamp, figures.RatioAtMost(1.5, false))
+	})
+}
+
+// inPods calls measure with a cluster, and a server with an agent that runs up to n jobs in its pods.
+func (b *bench) inPods(ctx context.Context, n int, measure func(*pods.Place, *product) error) (err error) {
 	if reason, ok := cluster.Available(); !ok {
 		b.skip("jobs in pods", reason)
 		return nil
@@ -34,25 +45,19 @@ func (b *bench) pods(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	err = b.inPods(ctx, place)
-	return errors.Join(err, place.Close())
-}
-
-func (b *bench) inPods(ctx context.Context, place *pods.Place) error {
-	p, err := b.startProduct(ctx, place.Host)
+	defer func() { err = errors.Join(err, place.Close()) }()
+	p, err := b.startProduct(ctx, place.Host, "--max-deployments", "1000")
 	if err != nil {
 		return err
 	}
 	defer p.close()
 	p.target, p.image, p.env = "kubernetes", place.Image, place.AgentEnv()
-	if err := p.startAgent(ctx, p.server.URL, place.AgentSettings()); err != nil {
+	settings := place.AgentSettings()
+	settings["max_concurrent_jobs"] = strconv.Itoa(n)
+	if err := p.startAgent(ctx, p.server.URL, settings); err != nil {
 		return err
 	}
-	same, single := barePods{place.Bare(true)}, barePods{place.Bare(false)}
-	if err := b.podStarts(ctx, place, p, same, single); err != nil {
-		return err
-	}
-	return b.lagBetween(ctx, p, single, pods.Stamp, figures.RatioAtMost(1.5, false))
+	return measure(place, p)
 }
 
 // podStarts runs small jobs one at a time, alternating between the product and both baselines.
@@ -117,11 +122,11 @@ func (b *bench) measurePod(ctx context.Context, place *pods.Place, s jobs, f *po
 			return err
 		}
 	}
-	return b.podsGone(ctx, place)
+	return podsGone(ctx, place, podPatience)
 }
 
-func (b *bench) podsGone(ctx context.Context, place *pods.Place) error {
-	return until(ctx, 10*podInterval, podPatience, "the removal of the pods", func() (bool, error) {
+func podsGone(ctx context.Context, place *pods.Place, patience time.Duration) error {
+	return until(ctx, 10*podInterval, patience, "the removal of the pods", func() (bool, error) {
 		n, err := place.Pods(ctx)
 		return n == 0, err
 	})

@@ -32,15 +32,15 @@ type product struct {
 	env           []string // of agents
 }
 
-// startProduct starts a server that listens on host, or on 127.0.0.1 for "".
-func (b *bench) startProduct(ctx context.Context, host string) (_ *product, err error) {
+// startProduct starts a server that listens on host, or on 127.0.0.1 for "", with further arguments.
+func (b *bench) startProduct(ctx context.Context, host string, args ...string) (_ *product, err error) {
 	dir, err := b.newDir()
 	if err != nil {
 		return nil, err
 	}
 	p := &product{b: b, dir: dir, http: newClient(), variables: map[string]any{}, target: "process"}
 	p.server, err = lab.StartServer(ctx, lab.ServerOptions{
-		Binary: filepath.Join(b.bin, "workflow-server"), Dir: dir, Host: host, Env: os.Environ(),
+		Binary: filepath.Join(b.bin, "workflow-server"), Dir: dir, Host: host, Env: os.Environ(), Args: args,
 	})
 	if err != nil {
 		return nil, err
@@ -106,8 +106,12 @@ func (p *product) launchAgent(ctx context.Context, url string, settings map[stri
 	return err
 }
 
-// enqueue creates a deployment whose pre-run command is the job; pulumi is a stub.
 func (p *product) enqueue(ctx context.Context, command, file string) (string, error) {
+	return p.enqueueAt(ctx, p.stack, command, file)
+}
+
+// enqueueAt creates a deployment of a stack whose pre-run command is the job; pulumi is a stub.
+func (p *product) enqueueAt(ctx context.Context, stack, command, file string) (string, error) {
 	variables := map[string]any{"BENCH_STAMP": file}
 	maps.Copy(variables, p.variables)
 	request := map[string]any{
@@ -124,7 +128,7 @@ func (p *product) enqueue(ctx context.Context, command, file string) (string, er
 	var d struct {
 		ID string `json:"id"`
 	}
-	err := p.server.Call(ctx, http.MethodPost, "/api/stacks/"+p.stack+"/deployments", request, &d)
+	err := p.server.Call(ctx, http.MethodPost, "/api/stacks/"+stack+"/deployments", request, &d)
 	return d.ID, err
 }
 
