@@ -11,7 +11,6 @@ import (
 	"time"
 
 	"github.com/go-chi/chi/v5"
-	"github.com/go-chi/chi/v5/middleware"
 	"github.com/google/uuid"
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/sirupsen/logrus"
@@ -84,17 +83,15 @@ func Observe(log *logrus.Entry, reg *prometheus.Registry) func(http.Handler) htt
 			w.Header().Set(requestIDHeader, id)
 			w.Header().Set("X-Content-Type-Options", "nosniff")
 			rec := new(record)
-			ww := middleware.NewWrapResponseWriter(w, r.ProtoMajor)
+			ww := &recorder{ResponseWriter: w}
 			m.inFlight.Inc()
 			defer m.inFlight.Dec()
 			r = r.WithContext(context.WithValue(r.Context(), recordKey{}, rec))
 			next.ServeHTTP(ww, r)
 
 			took := time.Since(began)
-			status := ww.Status()
-			if status == 0 {
-				status = http.StatusOK
-			}
+			ww.begin()
+			status := ww.status
 			route := "none"
 			if rc := chi.RouteContext(r.Context()); rc != nil && rc.RoutePattern() != "" {
 				route = rc.RoutePattern()
@@ -106,7 +103,7 @@ func Observe(log *logrus.Entry, reg *prometheus.Registry) func(http.Handler) htt
 			level, message := rec.level(r, status)
 			if log.Logger.IsLevelEnabled(level) {
 				entry := log.WithFields(logrus.Fields{
-					"method": method, "path": shortened(r.URL.Path), "status": status, "bytes": ww.BytesWritten(),
+					"method": method, "path": shortened(r.URL.Path), "status": status, "bytes": ww.bytes,
 					"ms": took.Milliseconds(), "request_id": id, "remote": r.RemoteAddr,
 				})
 				if rec.caller != "" {
@@ -184,7 +181,7 @@ func RecoverPanic(next http.Handler) http.Handler {
 				panic(p) //nolint:forbidigo // net/http expects this panic to continue
 			}
 			err := fmt.Errorf("handler panic: %v\n%s", p, debug.Stack())
-			if ww, ok := w.(middleware.WrapResponseWriter); ok && ww.Status() != 0 {
+			if ww, ok := w.(*recorder); ok && ww.status != 0 {
 				Abort(r, err)
 				return
 			}
