@@ -113,8 +113,8 @@ func (p *pages) addPage(v *page.Visit, f form, problem string) (view.Page, error
 		return view.Page{}, err
 	}
 	out := p.Page(v, problem, newIntegration(m))
-	out.Title = "Connect " + k.title
-	out.Crumbs = append(out.Crumbs, view.Crumb{Text: "Connect " + k.title})
+	out.Title = "New integration: " + k.title
+	out.Crumbs = append(out.Crumbs, view.Crumb{Text: k.title})
 	return out, nil
 }
 

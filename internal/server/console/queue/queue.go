@@ -301,7 +301,7 @@ func (l list) empty() (title, text string) {
 		}
 	}
 	if l.Filtered {
-		return title, "The filters select none. Remove some of them."
+		return "No deployment found.", "The filters select none. Remove some of them."
 	}
 	return title, "A deployment runs pulumi on one of your agents. Start one from the page of a stack, by the CLI, or by the API."
 }
