@@ -220,14 +220,19 @@ func (s *Service) openCheckout(ctx context.Context, deploymentID string, set *wo
 }
 
 // requestCredential requests the credential of a checkout, and stores it, because it must be masked
-// in what the job reports.
+// in what the job reports. If there can be none, the error has the kind [fault.KindInvalid].
 func (s *Service) requestCredential(ctx context.Context, o *openCheckout, name string) error {
 	c, err := s.opts.Repositories.CloneAuth(ctx, o.IntegrationID, o.RepoID, name)
-	if err != nil && fault.KindOf(err) == "" {
-		err = fault.Wrap(fault.KindUnavailable, err, "Service Unavailable: the credential for the repository could not be obtained: %s", termtext.OneLine(err.Error(), maxMessage))
-	}
-	if err != nil {
+	switch kind := fault.KindOf(err); {
+	case err == nil:
+	case kind == "":
+		return fault.Wrap(fault.KindUnavailable, err, "Service Unavailable: the credential for the repository could not be obtained: %s", termtext.OneLine(err.Error(), maxMessage))
+	case kind == fault.KindUnavailable:
 		return err
+	default:
+		// Agents drop jobs whose definition is forbidden or missing, because other agents run
+		// them. This job must fail instead.
+		return fault.Wrap(fault.KindInvalid, err, "Bad Request: no credential for the repository: %s", termtext.OneLine(err.Error(), maxMessage))
 	}
 	plain, err := json.Marshal(c)
 	if err != nil {

@@ -170,7 +170,12 @@ func TestCredentialIsReplacedBeforeItExpires(t *testing.T) {
 	if _, err := p.service.Definition(t.Context(), runner(c), c.Job.ID); fault.KindOf(err) != fault.KindUnavailable {
 		t.Fatalf("without a credential: %v", err)
 	}
-	f.err = nil
+	for _, f.err = range []error{fault.NotFound("no integration"), fault.Forbidden("not in the list")} {
+		if _, err := p.service.Definition(t.Context(), runner(c), c.Job.ID); fault.KindOf(err) != fault.KindInvalid {
+			t.Fatalf("with a credential that there can never be, the job does not fail: %v", err)
+		}
+	}
+	f.minted, f.err = 1, nil
 	for range 2 {
 		_, err := p.service.Definition(t.Context(), runner(c), c.Job.ID)
 		p.must(err)
