@@ -78,6 +78,10 @@ func TestCredentialAfterListChanged(t *testing.T) {
 	want("without a list", true)
 	list("o/other", "O/R")
 	want("in the list", true)
+	s.forge.repos = map[string]string{"o/r": "99", "o/new": "17"}
+	if _, err := s.forges.CloneAuth(t.Context(), s.id, r.ID, "o/r"); fault.KindOf(err) != fault.KindForbidden {
+		t.Errorf("another repository has the name: %v", err)
+	}
 	s.must(s.db.Write(t.Context(), func(tx *store.Tx) error {
 		r, err = integrations.Repo(tx, store.VCSIntegration{ID: s.id}, vcs.Repo{RepoID: vcs.RepoID{ID: "17", Name: "o/new"}, CloneURL: "https://git.example/o/new.git"})
 		return err

@@ -98,10 +98,14 @@ func (s *Service) CloneAuth(ctx context.Context, integrationID, repoID, name str
 	if err != nil {
 		return vcs.Credential{}, err
 	}
-	if repo.ID == "" {
-		found, err := c.Find(ctx, name)
+	// The job clones by name. Whoever may create repositories can take the name of one that was renamed.
+	if vcs.ForgeKey(i.Provider, i.Flavor) != vcs.FlavorGit || repo.ID == "" {
+		found, err := c.Find(ctx, repo.Name)
 		if err != nil {
-			return vcs.Credential{}, fmt.Errorf("finding the repository %s: %w", name, err)
+			return vcs.Credential{}, fmt.Errorf("finding the repository %s: %w", repo.Name, err)
+		}
+		if repo.ID != "" && found.ID != repo.ID {
+			return vcs.Credential{}, fault.Forbidden("Forbidden: the forge now has another repository with the name %s, which is not deployed: write the new name of the former one into the settings of the stack", repo.Name)
 		}
 		repo = found.RepoID
 	}
