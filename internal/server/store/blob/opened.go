@@ -149,11 +149,11 @@ func (o *opened) forget(f *openFile) {
 
 // writable opens the file of a key for appends, and creates it if create is set.
 func (b *Files) writable(key string, create bool) (*openFile, fs.FileInfo, error) {
-	path, err := b.path(key)
-	if err != nil {
-		return nil, nil, err
-	}
 	f, st, err := b.opened.get(key, func() (*os.File, error) {
+		path, err := b.path(key)
+		if err != nil {
+			return nil, err
+		}
 		if !create {
 			return os.OpenFile(path, os.O_RDWR, 0)
 		}

@@ -113,7 +113,7 @@ func (db *DB) Shared() bool { return db.engine == postgresEngine }
 // Read runs fn in a read-only transaction on one snapshot of the database.
 func (db *DB) Read(ctx context.Context, fn func(*Tx) error) error {
 	if db.readers != nil {
-		return db.readers.read(ctx, db, fn)
+		return db.readers.read(ctx, db, fn, false)
 	}
 	t, err := db.begin(ctx, "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY", nil)
 	if err != nil {
@@ -126,10 +126,10 @@ func (db *DB) Read(ctx context.Context, fn func(*Tx) error) error {
 }
 
 // ReadOne is like [DB.Read], but fn must run only one statement and must not call [Tx.Now]. Such a
-// read needs no transaction, which PostgreSQL would begin and end with further statements.
+// read needs no transaction, which would begin and end with further statements.
 func (db *DB) ReadOne(ctx context.Context, fn func(*Tx) error) error {
 	if db.readers != nil {
-		return db.readers.read(ctx, db, fn)
+		return db.readers.read(ctx, db, fn, true)
 	}
 	return fn(&Tx{ctx: ctx, q: &single{pool: db.pool}, engine: db.engine, db: db})
 }

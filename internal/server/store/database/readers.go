@@ -21,6 +21,7 @@ type readRequest struct {
 	ctx    context.Context
 	db     *DB
 	fn     func(*Tx) error
+	single bool       // fn runs one statement, which needs no transaction
 	result chan error // capacity 1
 }
 
@@ -32,9 +33,9 @@ func newReaders(pool *sql.DB, n int) *readers {
 	return r
 }
 
-// read runs fn in a transaction on one snapshot of the database.
-func (r *readers) read(ctx context.Context, db *DB, fn func(*Tx) error) error {
-	req := readRequest{ctx, db, fn, make(chan error, 1)}
+// read runs fn on one snapshot of the database: in a transaction, unless fn runs a single statement.
+func (r *readers) read(ctx context.Context, db *DB, fn func(*Tx) error, single bool) error {
+	req := readRequest{ctx, db, fn, single, make(chan error, 1)}
 	select {
 	case r.requests <- req:
 		return <-req.result
@@ -75,13 +76,17 @@ func (r *readers) run(p *prepared, req readRequest) (*prepared, error) {
 			return nil, fmt.Errorf("opening the database for reading: %w", err)
 		}
 	}
-	t, err := p.conn.BeginTx(req.ctx, nil)
-	if err != nil {
-		p.close()
-		return nil, fmt.Errorf("starting a read transaction: %w", err)
+	end := func() error { return nil }
+	if !req.single {
+		t, err := p.conn.BeginTx(req.ctx, nil)
+		if err != nil {
+			p.close()
+			return nil, fmt.Errorf("starting a read transaction: %w", err)
+		}
+		end = t.Rollback
 	}
-	err = protect(&Tx{ctx: req.ctx, q: p, engine: sqliteEngine, db: req.db}, req.fn)
-	if t.Rollback() != nil || req.ctx.Err() != nil {
+	err := protect(&Tx{ctx: req.ctx, q: p, engine: sqliteEngine, db: req.db}, req.fn)
+	if end() != nil || req.ctx.Err() != nil {
 		p.close()
 		p = nil
 	}
