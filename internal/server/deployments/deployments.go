@@ -38,12 +38,19 @@ type updates interface {
 	FinishOrphanedUpdate(ctx context.Context, deploymentID, reason string) error
 }
 
+// runners authenticates runners; [identity.Service] implements it.
+type runners interface {
+	// RememberRunner makes a runner's new token known, so that it need not be read.
+	RememberRunner(t store.Token, org store.Organization)
+}
+
 // Options are the options of [New]. A duration of 0 means the default.
 type Options struct {
 	Log     *logrus.Entry
 	Secrets secrets
 	Updates updates // nil: orphaned updates end with their leases
 	Pools   *pools.Service
+	Runners runners         // remembers the runners of claims; nil: nothing does
 	Quota   *quota.Quota    // nil means no limit
 	Issuer  *issuer.Service // issues the jobs' identity tokens; nil: jobs get none
 	// Repositories are those of integrations; nil: the server has none.

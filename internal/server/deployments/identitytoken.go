@@ -78,7 +78,7 @@ func (s *Service) drafts(tx *store.Tx, out []outcome, now time.Time) error {
 			continue
 		}
 		draft := s.opts.Issuer.DraftFor(sub, key, now)
-		o.claim.draft = &draft
+		o.claim.draft, o.claim.org = &draft, org
 	}
 	return nil
 }

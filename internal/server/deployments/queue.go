@@ -33,6 +33,8 @@ type Claim struct {
 	IdentityToken string // the job's first identity token; "" if the server cannot issue one
 
 	draft *issuer.Draft // of IdentityToken
+	token store.Token   // the row of Token
+	org   store.Organization
 }
 
 var errNothing = errors.New("no job can be claimed")
@@ -61,13 +63,12 @@ func (s *Service) claim(ctx context.Context, claimants []claimant) []outcome {
 			if o.claim == nil {
 				continue
 			}
-			o.claim.Token = tokens[i]
 			job := o.claim.Job
-			err := tx.InsertToken(store.Token{
+			o.claim.Token, o.claim.token = tokens[i], store.Token{
 				ID: identity.NewID(), Hash: hashes[i], Kind: store.RunnerToken, OrgID: job.OrgID, PoolID: job.PoolID,
 				JobID: job.ID, Epoch: job.Epoch, DeploymentID: job.DeploymentID, StackID: job.StackID, CreatedAt: now,
-			})
-			if err != nil {
+			}
+			if err := tx.InsertToken(o.claim.token); err != nil {
 				return err
 			}
 			claimed = true
@@ -86,6 +87,9 @@ func (s *Service) claim(ctx context.Context, claimants []claimant) []outcome {
 	for i, o := range out {
 		if o.claim == nil {
 			continue
+		}
+		if s.opts.Runners != nil && o.claim.org.ID != "" {
+			s.opts.Runners.RememberRunner(o.claim.token, o.claim.org)
 		}
 		s.log.WithFields(logrus.Fields{
 			"job_id": o.claim.Job.ID, "deployment_id": o.claim.Job.DeploymentID, "pool": o.claim.Job.PoolID,

@@ -135,7 +135,7 @@ func (s *Service) authenticate(ctx context.Context, text string, find func(tx *s
 		return Principal{}, errToken
 	}
 	hash := HashToken(text)
-	if p, ok := s.runners.get(hash); ok {
+	if p, ok := s.runners.get(hash); ok && p.Kind == KindRunner {
 		return p, nil
 	}
 	read := time.Now()
@@ -160,7 +160,7 @@ func (s *Service) authenticate(ctx context.Context, text string, find func(tx *s
 			s.log.WithError(err).Warn("recording a token's last use failed")
 		}
 	}
-	if p.Kind == KindRunner && c.ExpiresAt.IsZero() {
+	if (p.Kind == KindRunner || p.Kind == KindPool) && c.ExpiresAt.IsZero() {
 		s.runners.add(hash, p, read)
 	}
 	return p, nil

@@ -40,7 +40,7 @@ func Register(rt *web.Router, s *deployments.Service, runnerDir, externalURL str
 }
 
 func (a *agentRoutes) register(rt *web.Router) {
-	rt.Authed(http.MethodGet, "/api/deployments/poll", web.Agents, a.poll)
+	rt.Poll(http.MethodGet, "/api/deployments/poll", a.poll)
 	rt.Authed(http.MethodGet, "/api/deployments/executor",
 		[]identity.Kind{identity.KindJob, identity.KindRunner, identity.KindPool}, a.executor)
 	rt.Authed(http.MethodGet, "/api/deployments/{deploymentID}/status", web.Agents, a.status)

@@ -80,6 +80,16 @@ func (rt *Router) Authed(method, pattern string, kinds []identity.Kind, h handle
 	if !slices.ContainsFunc(kinds, func(k identity.Kind) bool { return k != identity.KindPool && k != identity.KindRunner }) {
 		authenticate = rt.identity.AuthenticateMachine
 	}
+	rt.authed(method, pattern, kinds, authenticate, h)
+}
+
+// Poll registers a route for agents whose handler checks the caller's token again; see
+// [identity.Service.AuthenticatePoll].
+func (rt *Router) Poll(method, pattern string, h handler) {
+	rt.authed(method, pattern, Agents, rt.identity.AuthenticatePoll, h)
+}
+
+func (rt *Router) authed(method, pattern string, kinds []identity.Kind, authenticate func(context.Context, string) (identity.Principal, error), h handler) {
 	rt.Public(method, pattern, func(w http.ResponseWriter, r *http.Request) error {
 		p, err := authenticate(r.Context(), Bearer(r, "token"))
 		if err != nil {
