@@ -86,6 +86,21 @@ type PullContext struct {
 	Approved string // the commit that a member has approved, or ""
 	Files    Files  // of the whole pull request
 	Message  string // of the head commit, or ""
+	// Published is set if the pull request was a draft when the server last read it, and Rerun if an
+	// account requested another run.
+	Published, Rerun bool
+}
+
+// reason returns why a pull request is deployed.
+func (c PullContext) reason(p Pull, policy Policy) Reason {
+	switch {
+	case c.Rerun:
+		return ReasonRerun
+	case c.Published && policy.NoDrafts && !p.Draft:
+		return ReasonPublished
+	default:
+		return ReasonPull
+	}
 }
 
 // MatchPull returns what a pull request means for a stack: at most one decision for each of the
@@ -107,7 +122,7 @@ func MatchPull(p Pull, w Watch, policy Policy, c PullContext) []Decision {
 		if r, detail := gate(p, policy, c); r != "" {
 			return []Decision{with(ActionNone, r, detail)}
 		}
-		return []Decision{with(ActionUpdate, ReasonPull, "")}
+		return []Decision{with(ActionUpdate, c.reason(p, policy), "")}
 	}
 	switch {
 	case !w.PreviewPulls && !w.Template:
@@ -125,14 +140,14 @@ func MatchPull(p Pull, w Watch, policy Policy, c PullContext) []Decision {
 	}
 	var out []Decision
 	if w.PreviewPulls {
-		out = append(out, with(ActionPreview, ReasonPull, ""))
+		out = append(out, with(ActionPreview, c.reason(p, policy), ""))
 	}
 	switch {
 	case !w.Template:
 	case len(w.Labels) > 0 && !slices.ContainsFunc(p.Labels, func(l string) bool { return slices.Contains(w.Labels, l) }):
 		out = append(out, with(ActionNone, ReasonLabel, strings.Join(w.Labels, ", ")))
 	default:
-		out = append(out, with(ActionReview, ReasonPull, ""))
+		out = append(out, with(ActionReview, c.reason(p, policy), ""))
 	}
 	return out
 }

@@ -40,15 +40,12 @@ const (
 	ReasonUnknownRepo   Reason = "unknown-repository"
 	ReasonMissing       Reason = "not-found"
 	ReasonOtherRepo     Reason = "repository-replaced"
-	ReasonNotAllowed    Reason = "repository-not-allowed"
-	ReasonInvalid       Reason = "integration-invalid"
 	ReasonUnauthorized  Reason = "sender-may-not-write"
 	ReasonUnsupported   Reason = "event-not-supported"
 	ReasonMergeAttempt  Reason = "merge-attempt"
 	ReasonMergeGroup    Reason = "merge-group"
 	ReasonComment       Reason = "comment"
 	ReasonOtherTemplate Reason = "other-template"
-	ReasonNameTaken     Reason = "stack-name-taken"
 	ReasonRefused       Reason = "deployment-refused"
 	ReasonWaiting       Reason = "forge-unreachable"
 	ReasonFailed        Reason = "internal-error"
@@ -86,15 +83,12 @@ var reasonTexts = map[Reason]string{
 	ReasonUnknownRepo:   "The integration has no such repository.",
 	ReasonMissing:       "The forge has no such repository, ref or pull request, or hides it from the integration.",
 	ReasonOtherRepo:     "Another repository now has the name of the one that the stack watches.",
-	ReasonNotAllowed:    "The integration's allow-list does not contain this repository.",
-	ReasonInvalid:       "The forge no longer accepts the integration's credentials.",
 	ReasonUnauthorized:  "The account that requested this may not write to the repository.",
 	ReasonUnsupported:   "The server does not use this kind of event.",
 	ReasonMergeAttempt:  "The forge tried to merge the pull request, which is still open.",
 	ReasonMergeGroup:    "A merge queue requests a check; commits of merge queues are not deployed.",
 	ReasonComment:       "Comments are never commands.",
 	ReasonOtherTemplate: "Another template of the same project creates the review stack.",
-	ReasonNameTaken:     "A stack with the review stack's name exists that is not a review stack.",
 	ReasonRefused:       "The deployment could not be created.",
 	ReasonWaiting:       "The forge could not be reached; the event is processed later.",
 	ReasonFailed:        "An internal error occurred; the server's log describes it.",

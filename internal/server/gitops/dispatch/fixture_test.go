@@ -56,6 +56,10 @@ type forge struct {
 	unlisted map[int]bool
 	hooks    int
 	hook     vcs.Hook
+	// lost are the deliveries that failed, and since the times from which they were read.
+	lost         []vcs.Delivery
+	since        []time.Time
+	installation string // of the app
 }
 
 func newForge() *forge {
@@ -285,6 +289,29 @@ func (s *site) deliver(id string, events ...vcs.Event) dispatch.Outcome {
 	out, err := s.dispatch.Receive(s.t.Context(), vcs.ProviderGitHub, s.id, vcs.Delivery{Header: map[string]string{"secret": s.secret}, Body: body})
 	s.must(err)
 	return out
+}
+
+// azure adds an integration with Azure DevOps, and a stack that watches its repository. send sends an
+// event, and processes it.
+func (s *site) azure(triggers string) (st store.Stack, send func(id string, e vcs.Event)) {
+	s.t.Helper()
+	i, secret, err := s.forges.Create(s.t.Context(), s.user, s.org, vcs.ProviderAzure, connected())
+	s.must(err)
+	s.id, s.forge.repos["o/p/r"] = i.ID, "18"
+	st, err = s.stacks.Create(s.t.Context(), s.user, stacks.NewStack{Org: s.org, Project: "proj", Name: "dev"})
+	s.must(err)
+	settings := `{"sourceContext":{"git":{"branch":"main"}},"vcs":{"provider":"azure_devops","repository":"o/p/r",` + triggers + `}}`
+	_, err = s.queue.ReplaceSettings(s.t.Context(), s.user, st, []byte(settings), "test")
+	s.must(err)
+	return st, func(id string, e vcs.Event) {
+		s.t.Helper()
+		e.Repo = vcs.RepoID{ID: "18", Name: "o/p/r"}
+		body, err := json.Marshal(vcs.Parsed{ID: id, Events: []vcs.Event{e}})
+		s.must(err)
+		_, err = s.dispatch.Receive(s.t.Context(), vcs.ProviderAzure, i.ID, vcs.Delivery{Header: map[string]string{"secret": secret}, Body: body})
+		s.must(err)
+		s.process()
+	}
 }
 
 func push(before, after string) vcs.Event {

@@ -46,7 +46,7 @@ func (s *Service) processPull(ctx context.Context, v *situation) error {
 			return s.finish(ctx, v.row.ID, vcs.ReasonStale, "")
 		}
 	}
-	known := vcs.PullContext{Approved: p.Head, Message: v.event.Message}
+	known := vcs.PullContext{Approved: p.Head, Message: v.event.Message, Rerun: rerun}
 	asked := slices.ContainsFunc(v.watches, func(w vcs.Watch) bool { return vcs.PullNeedsFiles(p, w, policy, known) })
 	if asked {
 		files, complete, err := v.client.Changed(ctx, repoID(v.repo), vcs.Change{Pull: number, After: p.Head})
@@ -67,6 +67,7 @@ func (s *Service) processPull(ctx context.Context, v *situation) error {
 		if pull.ReadAt.After(row.ReceivedAt) && pull.UpdatedAt.After(p.UpdatedAt) {
 			return unreachable{errors.New("the forge answered with an earlier state of the pull request")}
 		}
+		known.Published = pull.Draft
 		pull = rowOf(v.repo, pull, p)
 		pull.ReadAt = tx.Now()
 		if err := tx.SavePull(pull); err != nil {

@@ -70,22 +70,8 @@ func TestInstallationOfSeveralOrganizations(t *testing.T) {
 // deploys nothing that the forge does not confirm.
 func TestForgedPush(t *testing.T) {
 	s := newSite(t, storetest.SQLite(t), connected())
-	i, secret, err := s.forges.Create(t.Context(), s.user, s.org, vcs.ProviderAzure, connected())
-	s.must(err)
-	s.id, s.forge.repos["o/p/r"] = i.ID, "18"
-	st, err := s.stacks.Create(t.Context(), s.user, stacks.NewStack{Org: s.org, Project: "proj", Name: "dev"})
-	s.must(err)
-	_, err = s.queue.ReplaceSettings(t.Context(), s.user, st, []byte(`{"sourceContext":{"git":{"branch":"main"}},"vcs":{"provider":"azure_devops","repository":"o/p/r","deployCommits":true}}`), "test")
-	s.must(err)
+	st, send := s.azure(commits)
 	s.poll()
-	send := func(id string, e vcs.Event) {
-		e.Repo = vcs.RepoID{ID: "18", Name: "o/p/r"}
-		body, err := json.Marshal(vcs.Parsed{ID: id, Events: []vcs.Event{e}})
-		s.must(err)
-		_, err = s.dispatch.Receive(t.Context(), vcs.ProviderAzure, i.ID, vcs.Delivery{Header: map[string]string{"secret": secret}, Body: body})
-		s.must(err)
-		s.process()
-	}
 	send("forged", push(one, three))
 	s.wantDeployed(st)
 	s.forge.refs["refs/heads/main"] = two

@@ -33,6 +33,7 @@ type plant struct {
 	db       *store.DB
 	service  *review.Service
 	stacks   *stacks.Service
+	queue    *deployments.Service
 	user     identity.Principal
 	org      store.Organization
 	template store.Stack
@@ -58,13 +59,9 @@ func newPlant(t *testing.T, db *store.DB) *plant {
 	secrets, err := keyring.Open(t.Context(), p.db, bytes.Repeat([]byte{7}, 32))
 	p.must(err)
 	p.stacks = stacks.New(p.db, stacks.Options{Log: storetest.Log(), Secrets: secrets})
-	queue := deployments.New(p.db, deployments.Options{Log: storetest.Log(), Secrets: secrets, Updates: p.stacks, Pools: pools.New(p.db, storetest.Log()), ExternalURL: "http://server.test"})
-	p.service = review.New(p.db, review.Options{Log: storetest.Log(), Queue: queue, Stacks: p.stacks})
-	p.template = p.stack("dev")
-	_, err = queue.ReplaceSettings(t.Context(), p.user, p.template, []byte(`{"vcs":{"provider":"github","repository":"acme/web","pullRequestTemplate":true,"reviewStackTTL":"72h"},
-		"sourceContext":{"git":{"branch":"main","repoDir":"infra"}},
-		"operationContext":{"preRunCommands":["make tools"],"environmentVariables":{"KEY":{"secret":"of the template"}}}}`), "test")
-	p.must(err)
+	p.queue = deployments.New(p.db, deployments.Options{Log: storetest.Log(), Secrets: secrets, Updates: p.stacks, Pools: pools.New(p.db, storetest.Log()), ExternalURL: "http://server.test"})
+	p.service = review.New(p.db, review.Options{Log: storetest.Log(), Queue: p.queue, Stacks: p.stacks})
+	p.template = p.templateOf("web", "dev")
 	p.write(func(tx *store.Tx) error {
 		p.change.Integration = store.VCSIntegration{ID: "int", OrgID: p.org.ID, Provider: "github", Name: "acme", Options: "{}"}
 		p.change.Repo = store.VCSRepo{ID: "repo", IntegrationID: "int", RemoteID: "42", Name: "acme/web", CloneURL: "https://github.com/acme/web.git"}
@@ -88,15 +85,26 @@ func (p *plant) write(act func(tx *store.Tx) error) {
 	p.must(p.db.Write(p.t.Context(), act))
 }
 
-func (p *plant) stack(name string) store.Stack {
+func (p *plant) stack(project, name string) store.Stack {
 	p.t.Helper()
-	st, err := p.stacks.Create(p.t.Context(), p.user, stacks.NewStack{Org: p.org, Project: "web", Name: name})
+	st, err := p.stacks.Create(p.t.Context(), p.user, stacks.NewStack{Org: p.org, Project: project, Name: name})
+	p.must(err)
+	return st
+}
+
+// templateOf creates a template.
+func (p *plant) templateOf(project, name string) store.Stack {
+	p.t.Helper()
+	st := p.stack(project, name)
+	_, err := p.queue.ReplaceSettings(p.t.Context(), p.user, st, []byte(`{"vcs":{"provider":"github","repository":"acme/web","pullRequestTemplate":true,"reviewStackTTL":"72h"},
+		"sourceContext":{"git":{"branch":"main","repoDir":"infra"}},
+		"operationContext":{"preRunCommands":["make tools"],"environmentVariables":{"KEY":{"secret":"of the template"}}}}`), "test")
 	p.must(err)
 	return st
 }
 
 func (p *plant) decision(template store.Stack, action vcs.Action, reason vcs.Reason) vcs.Decision {
-	return vcs.Decision{Watch: vcs.Watch{StackID: template.ID, OrgID: p.org.ID, Project: "web", Stack: template.Name, Template: true, Branch: "main"}, Action: action, Reason: reason}
+	return vcs.Decision{Watch: vcs.Watch{StackID: template.ID, OrgID: p.org.ID, Project: template.Project, Stack: template.Name, Template: true, Branch: "main"}, Action: action, Reason: reason}
 }
 
 // event is an event about the pull request, in the transaction of the worker.

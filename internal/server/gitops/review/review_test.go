@@ -1,6 +1,7 @@
 package review_test
 
 import (
+	"maps"
 	"strings"
 	"testing"
 	"time"
@@ -71,12 +72,42 @@ func TestRow71And72LabelsDecideOnlyOnce(t *testing.T) {
 
 func TestRow73And74OneStackPerProject(t *testing.T) {
 	each(t, func(_ *testing.T, p *plant) {
-		other := p.stack("other")
+		other := p.stack("web", "other")
 		p.open(first)
 		p.settle()
 		// Later, another template of the project matches.
 		p.event(vcs.PullOpen, second, p.decision(p.template, vcs.ActionNone, vcs.ReasonNoPath), p.decision(other, vcs.ActionReview, vcs.ReasonPull))
 		p.expect("update skipped 1", "update not-started 2")
+	})
+}
+
+// TestRow74TwoProjects lets templates of two projects match: each gets its own review stack, and the
+// second template of a project none.
+func TestRow74TwoProjects(t *testing.T) {
+	each(t, func(t *testing.T, p *plant) {
+		db, second := p.templateOf("db", "dev"), p.templateOf("db", "test")
+		decisions := vcs.ChooseTemplates([]vcs.Decision{
+			p.decision(second, vcs.ActionReview, vcs.ReasonPull), p.decision(p.template, vcs.ActionReview, vcs.ReasonPull), p.decision(db, vcs.ActionReview, vcs.ReasonPull),
+		})
+		if decisions[0].Reason != vcs.ReasonOtherTemplate || decisions[0].Detail != "dev" {
+			t.Errorf("the second template of the project: %+v", decisions[0])
+		}
+		p.event(vcs.PullOpen, first, decisions...)
+		p.settle()
+		made := map[string]bool{}
+		for _, r := range p.rows() {
+			made[r.Project+"/"+r.Name] = r.StackID != "" && r.Deployed == first
+		}
+		if want := map[string]bool{"web/pr-acme-web-7": true, "db/pr-acme-web-7": true}; !maps.Equal(made, want) {
+			t.Errorf("review stacks with a deployment: %v, want %v", made, want)
+		}
+		p.event(vcs.PullClosed, first, p.decision(p.template, vcs.ActionSkip, vcs.ReasonClosed), p.decision(db, vcs.ActionSkip, vcs.ReasonClosed))
+		p.settle()
+		p.pass(time.Minute)
+		p.settle()
+		if rows := p.rows(); len(rows) != 0 {
+			t.Errorf("review stacks of a closed pull request: %+v", rows)
+		}
 	})
 }
 
@@ -212,7 +243,7 @@ func TestRow80TemplateDeleted(t *testing.T) {
 
 func TestRow81NameTaken(t *testing.T) {
 	each(t, func(t *testing.T, p *plant) {
-		mine := p.stack("pr-acme-web-7")
+		mine := p.stack("web", "pr-acme-web-7")
 		p.open(first)
 		p.settle()
 		if r := p.row(); r.StackID != "" || !strings.Contains(r.Problem, "web/pr-acme-web-7 exists") {
