@@ -24,7 +24,10 @@ type GitHubSite struct {
 	app *rsa.PrivateKey // nil to be used with an access token
 	// Scopes are the requests for tokens of the installation.
 	Scopes []map[string]any
-	checks map[string]map[string]any
+	// Read are the ids of the deliveries that were read.
+	Read       []string
+	registered registration
+	checks     map[string]map[string]any
 }
 
 // GitHubToken starts a fake GitHub that is used with an access token.
@@ -55,7 +58,7 @@ func (g *GitHubSite) Connection() vcs.Connection {
 		return c
 	}
 	key := pem.EncodeToMemory(&pem.Block{Type: "RSA PRIVATE KEY", Bytes: x509.MarshalPKCS1PrivateKey(g.app)})
-	c.App = &vcs.App{ID: "77", Installation: "88", PrivateKey: string(key)}
+	c.App = &vcs.App{ID: AppID, Installation: Installation, PrivateKey: string(key)}
 	return c
 }
 
@@ -88,7 +91,7 @@ func (g *GitHubSite) Reports(t *testing.T, commit string) map[string]string {
 
 func (g *GitHubSite) authorized(r *http.Request) bool {
 	given := strings.TrimPrefix(r.Header.Get("Authorization"), "Bearer ")
-	if !strings.HasPrefix(r.URL.Path, "/api/v3/app/") {
+	if r.URL.Path != "/api/v3/app" && !strings.HasPrefix(r.URL.Path, "/api/v3/app/") {
 		return given == Token
 	}
 	parsed, err := jwt.ParseSigned(given, []jose.SignatureAlgorithm{jose.RS256})
@@ -96,7 +99,7 @@ func (g *GitHubSite) authorized(r *http.Request) bool {
 		return false
 	}
 	var claims jwt.Claims
-	if parsed.Claims(g.app.Public(), &claims) != nil || claims.Issuer != "77" {
+	if parsed.Claims(g.app.Public(), &claims) != nil || claims.Issuer != AppID {
 		return false
 	}
 	// The forge refuses tokens from the future, and those of more than 10 minutes.
@@ -156,6 +159,7 @@ func (g *GitHubSite) api(s *site) http.Handler {
 		}
 		answer(w, 200, map[string]any{"permission": s.permission(name), "user": githubUser(name)})
 	})
+	g.registering(mux, handle)
 	g.reporting(handle, repo)
 	g.commenting(handle, repo)
 	handle("GET "+repo+"/hooks", func(w http.ResponseWriter, r *http.Request) { answer(w, 200, page(w, r, s.hooks)) })

@@ -99,7 +99,7 @@ func New(d Deps) http.Handler {
 	state.Register(rt, d.Stacks, d.Identity)
 	deploy.Register(rt, d.Deployments, d.Stacks, d.Triggers, d.Drift, d.Console)
 	hooks.Register(rt, d.Webhooks)
-	forges.Register(rt, d.Forges, d.Events)
+	forges.Register(rt, d.Forges, d.Events, d.Console)
 	jobs.Register(rt, d.Deployments, d.RunnerDir, d.ExternalURL)
 	openapi.Register(rt, mux, d.Server.Version)
 	return mux

@@ -184,7 +184,7 @@ func TestStrangersFindNothing(t *testing.T) {
 // open lists the routes without authentication. They describe the server, or accept another proof
 // of identity.
 var open = []string{
-	"/api/oauth/token", "/api/console/orgs/{org}/integrations/github-app", // always reports "not installed"
+	"/api/oauth/token", "/api/console/orgs/{org}/integrations/github-app", // reports "not installed" to strangers
 	"/oidc/.well-known/openid-configuration", "/oidc/.well-known/jwks",
 	"/healthz", "/readyz", "/metrics", "/api/capabilities", "/api/cli/version", "/", "/api/openapi/pulumi-spec.json",
 }

@@ -19,7 +19,7 @@ import (
 
 // notAudited lists the actions without an entry in the audit log, with the reason.
 var notAudited = map[string][]string{
-	"nothing is stored":                     {"POST STACK/settings", "POST /{org}/-/settings/issuers/{issuer}/test"},
+	"nothing is stored":                     {"POST STACK/settings", "POST /{org}/-/settings/issuers/{issuer}/test", "POST /{org}/-/settings/integrations/github-app"},
 	"it is a cookie of the browser":         {"POST /user/settings/preferences"},
 	"it is a label that only the user sees": {"POST /user/settings/passkeys/{passkey}/rename"},
 	"a link is used up before the sign-in":  {"POST /-/login/link"},

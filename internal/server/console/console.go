@@ -12,6 +12,7 @@ import (
 	"workflowagent/internal/server/console/agents"
 	"workflowagent/internal/server/console/deployment"
 	"workflowagent/internal/server/console/forges"
+	"workflowagent/internal/server/console/githubapp"
 	"workflowagent/internal/server/console/home"
 	"workflowagent/internal/server/console/joblog"
 	"workflowagent/internal/server/console/orgsettings"
@@ -82,6 +83,7 @@ func New(d Deps) *page.Site {
 		Deployments: d.Deployments, Identity: d.Identity, OIDC: d.OIDC, Pools: d.Pools, Webhooks: d.Webhooks, APIURL: d.APIURL,
 		Forges: forges.Deps{Integrations: d.Integrations, Events: d.Events, Pools: d.Pools},
 	})
+	githubapp.Register(site, githubapp.Deps{Integrations: d.Integrations, APIURL: d.APIURL})
 	schedules.Register(site, d.Triggers)
 	activity.Register(site, activity.Deps{Audit: d.Audit})
 	return site

@@ -60,6 +60,11 @@ func (c Console) Deployment(org, project, stack string, version int64) string {
 	return c.path(org, project, stack, "deployments", strconv.FormatInt(version, 10))
 }
 
+// GitHubApp returns the URL of the page that creates a GitHub App for an organization.
+func (c Console) GitHubApp(org string) string {
+	return c.path(org, "-", "settings", "integrations", "github-app")
+}
+
 func (c Console) path(segments ...string) string {
 	if c == "" {
 		return ""

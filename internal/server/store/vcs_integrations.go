@@ -28,6 +28,7 @@ type VCSIntegration struct {
 	CreatedBy    string
 	CreatedAt    time.Time
 	ModifiedAt   time.Time
+	DeliveriesAt time.Time // up to which the deliveries that failed were read; zero if never
 }
 
 var vcsIntegrations = database.NewTable[VCSIntegration]("vcs_integrations i")
@@ -52,6 +53,12 @@ func (tx *Tx) Integrations(orgID string) ([]VCSIntegration, error) {
 // IntegrationsOfApp returns the integrations that use a GitHub App, oldest first.
 func (tx *Tx) IntegrationsOfApp(appID string) ([]VCSIntegration, error) {
 	return vcsIntegrations.All(tx.Tx, "WHERE i.app_id = $1 AND i.app_id <> '' ORDER BY i.created_at, i.id", appID)
+}
+
+// AppIntegrations returns the integrations of all organizations that use a GitHub App, in the order of
+// their ids.
+func (tx *Tx) AppIntegrations(limit int) ([]VCSIntegration, error) {
+	return vcsIntegrations.All(tx.Tx, "WHERE i.app_id <> '' ORDER BY i.id LIMIT $1", limit)
 }
 
 // DeleteIntegration removes an integration with its repositories, watches and events.

@@ -2,6 +2,10 @@ package browser
 
 import (
 	"context"
+	"crypto/rand"
+	"crypto/rsa"
+	"crypto/x509"
+	"encoding/pem"
 	"net/http"
 	"net/url"
 	"runtime"
@@ -98,6 +102,24 @@ func (w *world) issuer(t *testing.T) string {
 	return issuer.ID
 }
 
+// app adds an integration with an installed GitHub App, and returns its id.
+func (w *world) app(t *testing.T) string {
+	t.Helper()
+	key, err := rsa.GenerateKey(rand.Reader, 2048)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var made struct{ ID string }
+	err = w.Server.Call(t.Context(), http.MethodPost, "/api/console/orgs/"+w.org+"/integrations/github-enterprise", map[string]any{
+		"name": hostile, "baseUrl": "https://github.invalid", "owner": strings.Repeat("long", 20), "appId": "77", "installationId": "88", "webhookSecret": rand.Text() + rand.Text(),
+		"privateKey": string(pem.EncodeToMemory(&pem.Block{Type: "RSA PRIVATE KEY", Bytes: x509.MarshalPKCS1PrivateKey(key)})),
+	}, &made)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return made.ID
+}
+
 // agent returns the id of the pool's agent.
 func (w *world) agent(t *testing.T) string {
 	t.Helper()
@@ -191,10 +213,14 @@ func TestPages(t *testing.T) {
 		"/{org}/-/settings/integrations/{integration}":              {forge},
 		"/{org}/-/settings/integrations/{integration}/events":       {forge + "/events"},
 		"/{org}/-/settings/integrations/{integration}/repositories": {forge + "/repositories"},
+
+		"/{org}/-/settings/integrations/github-app":                    {forges + "/github-app"},
+		"/{org}/-/settings/integrations/github-app/created":            {forges + "/github-app/created"},
+		"/{org}/-/settings/integrations/github-app/apps/{integration}": {forges + "/github-app/apps/" + w.app(t)},
 	}
 	// These routes are no pages.
 	other := []string{
-		"/", "/{org}/{project}/{stack}/previews/{update}", "/{org}/{project}/{stack}/resource",
+		"/", "/{org}/{project}/{stack}/previews/{update}", "/{org}/{project}/{stack}/resource", "/{org}/-/settings/integrations/github-app/installed",
 		"/-/login/with/{provider}", "/-/login/with/{provider}/return", "/user/settings/connect/{provider}",
 	}
 	var all []string

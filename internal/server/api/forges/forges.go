@@ -16,6 +16,7 @@ import (
 	"workflowagent/internal/server/attempts"
 	"workflowagent/internal/server/fault"
 	"workflowagent/internal/server/gitops/dispatch"
+	"workflowagent/internal/server/links"
 	"workflowagent/internal/server/vcs"
 	"workflowagent/internal/server/vcs/integrations"
 )
@@ -37,6 +38,7 @@ const (
 type routes struct {
 	integrations *integrations.Service
 	dispatch     *dispatch.Service
+	console      links.Console
 	places       *places
 	grace        time.Duration
 	failures     *attempts.Counter
@@ -55,8 +57,8 @@ type receiver struct {
 }
 
 // Register adds the routes. Only administrators of the organization manage its integrations.
-func Register(rt *web.Router, i *integrations.Service, d *dispatch.Service) {
-	h := &routes{integrations: i, dispatch: d, places: newPlaces(), grace: grace, failures: attempts.New(maxFailures)}
+func Register(rt *web.Router, i *integrations.Service, d *dispatch.Service, console links.Console) {
+	h := &routes{integrations: i, dispatch: d, console: console, places: newPlaces(), grace: grace, failures: attempts.New(maxFailures)}
 	named := func(header string) func(*http.Request) string {
 		return func(r *http.Request) string { return r.Header.Get(header) }
 	}

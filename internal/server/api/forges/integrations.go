@@ -24,6 +24,7 @@ var paths = map[string]string{
 
 func (h *routes) registerIntegrations(rt *web.Router) {
 	rt.Org(http.MethodGet, base, web.NeedMember, h.summaries)
+	rt.Authed(http.MethodGet, base+"/github-app", web.People, h.githubApp)
 	for path, provider := range paths {
 		of := func(i store.VCSIntegration) bool {
 			return i.Provider == provider && (provider != vcs.ProviderGitHub || integrations.IsHosted(i) == (path == "github"))
@@ -72,6 +73,13 @@ func (h *routes) summaries(w http.ResponseWriter, r *http.Request, o store.Organ
 	return web.Answer(w, r, map[string]any{"integrations": out}, err)
 }
 
+// githubApp reports whether the organization is connected to GitHub. The CLI requests this before it
+// sets up deployment settings. Callers who may not see the organization learn nothing.
+func (h *routes) githubApp(w http.ResponseWriter, r *http.Request) error {
+	installed, err := h.integrations.HasGitHub(r.Context(), web.Principal(r), web.Param(r, "org"))
+	return web.Answer(w, r, map[string]bool{"installed": installed}, err)
+}
+
 func (h *routes) list(of func(store.VCSIntegration) bool) orgHandler {
 	return func(w http.ResponseWriter, r *http.Request, o store.Organization) error {
 		all, err := h.integrations.List(r.Context(), o)
@@ -115,7 +123,8 @@ func (h *routes) get(of func(store.VCSIntegration) bool) orgHandler {
 	}
 }
 
-// create adds an integration. Its answer is the only one that contains the webhook's secret.
+// create adds an integration. Its answer is the only one that contains the webhook's secret. Without a
+// credential for GitHub, the answer is the address of the page that creates a GitHub App.
 func (h *routes) create(provider string) orgHandler {
 	return func(w http.ResponseWriter, r *http.Request, o store.Organization) error {
 		b, err := decode(w, r)
@@ -125,6 +134,9 @@ func (h *routes) create(provider string) orgHandler {
 		c, err := b.change(provider)
 		if err != nil {
 			return err
+		}
+		if setup := h.console.GitHubApp(o.Name); provider == vcs.ProviderGitHub && setup != "" && c.Token == nil && c.AppKey == nil && c.BaseURL == nil {
+			return web.WriteJSON(w, r, http.StatusOK, map[string]string{"installationUrl": setup})
 		}
 		if provider != vcs.ProviderCustom && c.Token == nil && c.AppKey == nil {
 			return fault.Invalid("Bad Request: this server cannot sign in at the forge for you: send accessToken, or for a GitHub App appId, privateKey, installationId and webhookSecret")

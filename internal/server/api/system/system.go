@@ -48,7 +48,6 @@ func Register(rt *web.Router, server Server, externalURL string) {
 	rt.Public(http.MethodGet, "/metrics", s.metrics)
 	rt.Public(http.MethodGet, "/api/capabilities", s.capabilities)
 	rt.Public(http.MethodGet, "/api/cli/version", s.cliVersion)
-	rt.Authed(http.MethodGet, "/api/console/orgs/{org}/integrations/github-app", web.People, s.githubApp)
 }
 
 func (s *serverRoutes) root(w http.ResponseWriter, _ *http.Request) error {
@@ -127,10 +126,4 @@ func (s *serverRoutes) cliVersion(w http.ResponseWriter, r *http.Request) error 
 	return web.WriteJSON(w, r, http.StatusOK, map[string]string{
 		"latestVersion": version, "oldestWithoutWarning": "3.0.0", "latestDevVersion": version,
 	})
-}
-
-// githubApp reports that no GitHub app is installed. The CLI requests this before it sets up
-// deployment settings.
-func (s *serverRoutes) githubApp(w http.ResponseWriter, r *http.Request) error {
-	return web.WriteJSON(w, r, http.StatusOK, map[string]bool{"installed": false})
 }

@@ -22,6 +22,7 @@ type Answer struct {
 	path    string
 	page    view.Page
 	leave   string
+	formTo  string
 	cookies []*http.Cookie
 }
 
@@ -78,6 +79,12 @@ func Leave(p view.Page, target string) Answer {
 	return Answer{status: http.StatusOK, page: p, leave: target}
 }
 
+// FormTo lets a form of the answer's page be sent to the site of an address.
+func (a Answer) FormTo(address string) Answer {
+	a.formTo = address
+	return a
+}
+
 // Cookie adds a cookie to the answer.
 func (a Answer) Cookie(c *http.Cookie) Answer {
 	a.cookies = append(a.cookies, c)
@@ -95,6 +102,9 @@ func (s *Site) answer(w http.ResponseWriter, v *Visit, a Answer) error {
 	if a.leave != "" {
 		w.Header().Set("Refresh", "0; url="+a.leave)
 		w.Header().Set("Referrer-Policy", "no-referrer")
+	}
+	if u, err := url.Parse(a.formTo); err == nil && u.Host != "" {
+		w.Header().Set("Content-Security-Policy", strings.Replace(contentPolicy, "form-action 'self'", "form-action 'self' "+u.Scheme+"://"+u.Host, 1))
 	}
 	return s.render(w, v, a.status, a.page)
 }

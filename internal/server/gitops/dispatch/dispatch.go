@@ -23,9 +23,10 @@ const Topic = "vcs-event"
 
 // The sources of events.
 const (
-	SourceWebhook = "webhook"
-	SourcePoll    = "poll"
-	SourceAPI     = "api"
+	SourceWebhook   = "webhook"
+	SourcePoll      = "poll"
+	SourceRecovered = "recovered" // a delivery that the forge could not hand over
+	SourceAPI       = "api"
 )
 
 // queue creates and skips deployments.

@@ -48,7 +48,7 @@ func (s *Service) Poll(ctx context.Context) error {
 		}
 	}
 	defer s.db.Subscribe(integrations.Topic, signal)()
-	p := &pollers{s: s, busy: map[string]bool{}, perForge: map[string]int{}, done: func() { signal("") }}
+	p := &pollers{s: s, busy: map[string]bool{}, perForge: map[string]int{}, apps: map[string]time.Time{}, done: func() { signal("") }}
 	defer p.group.Wait()
 	for {
 		if err := p.start(ctx); err != nil && ctx.Err() == nil {
@@ -72,23 +72,29 @@ type pollers struct {
 	group sync.WaitGroup
 
 	mu       sync.Mutex
-	busy     map[string]bool // repositories and watches
+	busy     map[string]bool // repositories, watches and apps
 	perForge map[string]int
+	apps     map[string]time.Time // when the apps of integrations are due
 }
 
 func (p *pollers) start(ctx context.Context) error {
 	var repos []store.VCSRepo
 	var find []store.VCSWatch
+	var apps []store.VCSIntegration
 	err := p.s.db.Read(ctx, func(tx *store.Tx) (err error) {
 		if repos, err = tx.ReposToPoll(tx.Now(), maxDue); err != nil {
 			return err
 		}
-		find, err = tx.WatchesToFind(tx.Now(), maxDue)
+		if find, err = tx.WatchesToFind(tx.Now(), maxDue); err != nil {
+			return err
+		}
+		apps, err = tx.AppIntegrations(maxDue)
 		return err
 	})
 	if err != nil {
 		return err
 	}
+	p.tend(ctx, apps)
 	for _, w := range find {
 		p.do(w.IntegrationID, w.StackID, func() error { return p.s.find(ctx, w) })
 	}

@@ -69,7 +69,7 @@ func (s *Service) Receive(ctx context.Context, provider, id string, d vcs.Delive
 	if err != nil {
 		return Outcome{}, err
 	}
-	return s.store(ctx, i, p)
+	return s.store(ctx, i, p, SourceWebhook)
 }
 
 // ReceiveApp stores the events of a delivery of a GitHub App, whose installations have one webhook.
@@ -93,7 +93,7 @@ func (s *Service) ReceiveApp(ctx context.Context, app string, d vcs.Delivery) (O
 		if verified = true; p.Installation != i.Installation {
 			continue
 		}
-		out, err := s.store(ctx, i, p)
+		out, err := s.store(ctx, i, p, SourceWebhook)
 		if err != nil {
 			return Outcome{}, err
 		}
@@ -139,15 +139,15 @@ func (s *Service) open(ctx context.Context, i store.VCSIntegration, d vcs.Delive
 	return p, nil
 }
 
-// store stores the events of a verified delivery.
-func (s *Service) store(ctx context.Context, i store.VCSIntegration, p vcs.Parsed) (out Outcome, err error) {
+// store stores the events of an authentic delivery.
+func (s *Service) store(ctx context.Context, i store.VCSIntegration, p vcs.Parsed, source string) (out Outcome, err error) {
 	if p.ID == "" {
 		p.ID = identity.NewID()
 	}
 	err = s.db.Write(ctx, func(tx *store.Tx) error {
 		out = Outcome{Ignored: p.Ignored.Reason, Detail: p.Ignored.Detail}
 		for _, e := range p.Events {
-			reason, err := s.accept(tx, i, p.ID, e)
+			reason, err := s.accept(tx, i, p.ID, source, e)
 			if err != nil {
 				return err
 			}
@@ -165,32 +165,32 @@ func (s *Service) store(ctx context.Context, i store.VCSIntegration, p vcs.Parse
 	if err != nil {
 		return Outcome{}, fmt.Errorf("storing a delivery: %w", err)
 	}
-	s.log.WithFields(logrus.Fields{"integration_id": i.ID, "delivery_id": p.ID, "accepted": out.Accepted, "reason": out.Ignored}).Info("received a delivery")
+	s.log.WithFields(logrus.Fields{"integration_id": i.ID, "delivery_id": p.ID, "source": source, "accepted": out.Accepted, "reason": out.Ignored}).Info("received a delivery")
 	return out, nil
 }
 
 // accept stores an event of a delivery, unless it returns the reason to ignore it.
-func (s *Service) accept(tx *store.Tx, i store.VCSIntegration, deliveryID string, e vcs.Event) (vcs.Reason, error) {
+func (s *Service) accept(tx *store.Tx, i store.VCSIntegration, deliveryID, source string, e vcs.Event) (vcs.Reason, error) {
 	known, err := tx.HasVCSEvent(i.ID, deliveryID, string(e.Kind), subjectOf(e))
 	if err != nil || known {
 		return vcs.ReasonDuplicate, err
 	}
 	if e.Kind == vcs.KindAccess {
-		return "", insert(tx, i, store.VCSRepo{}, deliveryID, SourceWebhook, e)
+		return "", insert(tx, i, store.VCSRepo{}, deliveryID, source, e)
 	}
 	r, reason, err := repoOf(tx, i, e.Repo)
 	if err != nil {
 		return "", err
 	}
 	if reason == vcs.ReasonOtherRepo {
-		row := newEvent(tx, i, store.VCSRepo{Name: e.Repo.Name}, deliveryID, SourceWebhook, e)
+		row := newEvent(tx, i, store.VCSRepo{Name: e.Repo.Name}, deliveryID, source, e)
 		row.Done, row.DoneAt, row.Reason = true, tx.Now(), string(reason)
 		return reason, tx.InsertVCSEvent(row)
 	}
 	if reason != "" {
 		return reason, nil
 	}
-	if r.HookAt.Before(tx.Now()) {
+	if source == SourceWebhook && r.HookAt.Before(tx.Now()) {
 		r.HookAt = tx.Now()
 		if err := tx.SaveRepo(r); err != nil {
 			return "", err
@@ -199,7 +199,7 @@ func (s *Service) accept(tx *store.Tx, i store.VCSIntegration, deliveryID string
 	if reason, err := idle(tx, r, e); err != nil || reason != "" {
 		return reason, err
 	}
-	return "", insert(tx, i, r, deliveryID, SourceWebhook, e)
+	return "", insert(tx, i, r, deliveryID, source, e)
 }
 
 // idle returns the reason that an event of a delivery need not be stored, or "". Accounts that cannot

@@ -6,7 +6,6 @@ import (
 	"testing"
 
 	"workflowagent/internal/dev/storetest"
-	"workflowagent/internal/server/stacks"
 	"workflowagent/internal/server/vcs"
 	"workflowagent/internal/server/vcs/integrations"
 )

@@ -42,8 +42,8 @@ type app struct {
 }
 
 func newApp(f *Forge, config vcs.App, base string, client rest.Client) (*app, error) {
-	if config.ID == "" || config.Installation == "" {
-		return nil, errors.New("the GitHub App has no id or is not installed")
+	if config.ID == "" {
+		return nil, errors.New("the GitHub App has no id")
 	}
 	key, err := parseKey(config.PrivateKey)
 	if err != nil {
@@ -119,6 +119,9 @@ func (a *app) mint(ctx context.Context, scope map[string]any) (token, error) {
 	var answer struct {
 		Token   string    `json:"token"`
 		Expires time.Time `json:"expires_at"`
+	}
+	if a.Installation == "" {
+		return token{}, vcs.ErrNotInstalled
 	}
 	var body any
 	if scope != nil {

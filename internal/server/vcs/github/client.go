@@ -41,15 +41,20 @@ var _ interface {
 	vcs.Reporter
 	vcs.Commenter
 	vcs.Hooker
+	vcs.Redeliverer
 } = (*client)(nil)
 
-// Connect implements [vcs.Forge].
-func (f *Forge) Connect(c vcs.Connection) (vcs.Repository, error) {
-	base := strings.TrimRight(c.BaseURL, "/")
-	if base == "" {
-		base = cloudURL
+// baseOf returns the address of a connection's pages.
+func baseOf(c vcs.Connection) string {
+	if base := strings.TrimRight(c.BaseURL, "/"); base != "" {
+		return base
 	}
-	address := strings.TrimRight(c.APIURL, "/")
+	return cloudURL
+}
+
+// apiOf returns a client of a connection's API without a credential.
+func apiOf(c vcs.Connection) (*rest.Client, error) {
+	base, address := baseOf(c), strings.TrimRight(c.APIURL, "/")
 	switch {
 	case address != "":
 	case base == cloudURL:
@@ -61,12 +66,22 @@ func (f *Forge) Connect(c vcs.Connection) (vcs.Repository, error) {
 	if err != nil {
 		return nil, err
 	}
+	return &rest.Client{Peer: peer, Base: address}, nil
+}
+
+// Connect implements [vcs.Forge].
+func (f *Forge) Connect(c vcs.Connection) (vcs.Repository, error) {
+	base := baseOf(c)
+	api, err := apiOf(c)
+	if err != nil {
+		return nil, err
+	}
 	git, err := outbound.NewPeer(base, c.CACertificate)
 	if err != nil {
 		return nil, err
 	}
 	out := &client{
-		api: rest.Client{Peer: peer, Base: address}, base: base, refs: &refs.Client{Peer: git},
+		api: *api, base: base, refs: &refs.Client{Peer: git},
 		token: c.Credential.Password, user: "x-access-token",
 	}
 	if base != cloudURL {
@@ -74,7 +89,7 @@ func (f *Forge) Connect(c vcs.Connection) (vcs.Repository, error) {
 	}
 	switch {
 	case c.App != nil:
-		if out.app, err = newApp(f, *c.App, address, out.api); err != nil {
+		if out.app, err = newApp(f, *c.App, api.Base, out.api); err != nil {
 			return nil, err
 		}
 		out.api.Header = out.app.installationHeader

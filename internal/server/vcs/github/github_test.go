@@ -81,11 +81,10 @@ func TestInstallationTokens(t *testing.T) {
 func TestConnectApp(t *testing.T) {
 	valid := forgetest.GitHubApp(t).Connection()
 	for name, change := range map[string]func(a *vcs.App){
-		"no key":       func(a *vcs.App) { a.PrivateKey = "" },
-		"no PEM":       func(a *vcs.App) { a.PrivateKey = "secret-text" },
-		"no RSA":       func(a *vcs.App) { a.PrivateKey = "-----BEGIN PRIVATE KEY-----\nAAAA\n-----END PRIVATE KEY-----\n" },
-		"no id":        func(a *vcs.App) { a.ID = "" },
-		"no installed": func(a *vcs.App) { a.Installation = "" },
+		"no key": func(a *vcs.App) { a.PrivateKey = "" },
+		"no PEM": func(a *vcs.App) { a.PrivateKey = "secret-text" },
+		"no RSA": func(a *vcs.App) { a.PrivateKey = "-----BEGIN PRIVATE KEY-----\nAAAA\n-----END PRIVATE KEY-----\n" },
+		"no id":  func(a *vcs.App) { a.ID = "" },
 	} {
 		c, app := valid, *valid.App
 		change(&app)

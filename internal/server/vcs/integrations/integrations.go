@@ -167,13 +167,22 @@ func (s *Service) connect(ctx context.Context, i store.VCSIntegration) (vcs.Repo
 	if err != nil {
 		return nil, err
 	}
-	l, err := s.openLogin(ctx, i)
+	c, err := s.connection(ctx, i)
 	if err != nil {
 		return nil, err
 	}
+	return forge.Connect(c)
+}
+
+// connection returns the configuration of an integration's client.
+func (s *Service) connection(ctx context.Context, i store.VCSIntegration) (vcs.Connection, error) {
+	l, err := s.openLogin(ctx, i)
+	if err != nil {
+		return vcs.Connection{}, err
+	}
 	set, err := SettingsOf(i)
 	if err != nil {
-		return nil, err
+		return vcs.Connection{}, err
 	}
 	c := vcs.Connection{
 		IntegrationID: i.ID, BaseURL: i.BaseURL, APIURL: i.APIURL, Owner: i.Owner, Project: i.Project, Credential: l.Credential,
@@ -182,7 +191,7 @@ func (s *Service) connect(ctx context.Context, i store.VCSIntegration) (vcs.Repo
 	if i.AppID != "" {
 		c.App = &vcs.App{ID: i.AppID, PrivateKey: l.AppKey, Installation: i.Installation, WholeInstallation: set.TokenScope == ScopeInstallation}
 	}
-	return forge.Connect(c)
+	return c, nil
 }
 
 // forget closes the client of an integration that changed or was removed.
@@ -205,6 +214,8 @@ func (s *Service) Note(tx *store.Tx, integrationID string, err error) error {
 	}
 	refused := errors.Is(err, vcs.ErrRefused)
 	switch {
+	case errors.Is(err, vcs.ErrNotInstalled) && i.Problem == "":
+		i.Problem = termtext.OneLine(err.Error(), maxProblem)
 	case refused && i.RefusedAt.IsZero():
 		i.RefusedAt = tx.Now()
 	case refused && i.Problem == "" && tx.Now().Sub(i.RefusedAt) >= refusedFor:

@@ -3,6 +3,7 @@ package integrations
 import (
 	"context"
 	"errors"
+	"slices"
 	"time"
 
 	"workflowagent/internal/server/audit"
@@ -22,6 +23,21 @@ const (
 // List returns the integrations of an organization.
 func (s *Service) List(ctx context.Context, org store.Organization) ([]store.VCSIntegration, error) {
 	return store.Read(ctx, s.db, func(tx *store.Tx) ([]store.VCSIntegration, error) { return tx.Integrations(org.ID) })
+}
+
+// HasGitHub reports whether an organization that the caller may see has an integration with GitHub.
+func (s *Service) HasGitHub(ctx context.Context, p identity.Principal, org string) (bool, error) {
+	return store.Read(ctx, s.db, func(tx *store.Tx) (bool, error) {
+		o, err := tx.OrganizationByName(org)
+		if errors.Is(err, store.ErrNotFound) || err == nil && !p.CanReadOrg(o.ID) {
+			return false, nil
+		}
+		if err != nil {
+			return false, err
+		}
+		all, err := tx.Integrations(o.ID)
+		return slices.ContainsFunc(all, func(i store.VCSIntegration) bool { return i.Provider == vcs.ProviderGitHub }), err
+	})
 }
 
 // Get returns an integration of an organization.

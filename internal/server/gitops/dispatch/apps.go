@@ -1,0 +1,110 @@
+package dispatch
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/sirupsen/logrus"
+
+	"workflowagent/internal/retry"
+	"workflowagent/internal/server/store"
+	"workflowagent/internal/server/vcs"
+	"workflowagent/internal/server/vcs/integrations"
+)
+
+// tend starts work about the GitHub Apps of integrations that is due. After a start, everything is
+// due: deliveries can have failed while no server ran.
+func (p *pollers) tend(ctx context.Context, apps []store.VCSIntegration) {
+	now := time.Now()
+	for _, i := range apps {
+		p.mu.Lock()
+		due := !now.Before(p.apps[i.ID])
+		p.mu.Unlock()
+		if !due {
+			continue
+		}
+		p.do(i.ID, i.ID, func() error {
+			again := safety
+			if i.Installation == "" {
+				again = p.s.opts.Interval
+			}
+			p.mu.Lock()
+			p.apps[i.ID] = now.Add(retry.Spread(again))
+			p.mu.Unlock()
+			ctx, cancel := context.WithTimeout(ctx, pollTime)
+			defer cancel()
+			if i.Installation == "" {
+				_, err := p.s.opts.Integrations.CheckApp(ctx, store.Organization{ID: i.OrgID}, i.ID)
+				return p.s.unanswered(ctx, i, err)
+			}
+			return p.s.redeliver(ctx, i)
+		})
+	}
+}
+
+// redeliver processes the deliveries that the forge could not hand over. Each is stored once, whatever
+// the webhook and later attempts bring.
+func (s *Service) redeliver(ctx context.Context, i store.VCSIntegration) error {
+	set, err := integrations.SettingsOf(i)
+	if err != nil || set.Events == integrations.EventsPoll {
+		return err
+	}
+	client, err := s.opts.Integrations.Client(ctx, i)
+	if err != nil {
+		return s.unanswered(ctx, i, err)
+	}
+	source, ok := client.(vcs.Redeliverer)
+	if !ok {
+		return nil
+	}
+	since := i.DeliveriesAt
+	if since.IsZero() {
+		since = i.CreatedAt
+	}
+	list, until, err := source.Undelivered(ctx, since)
+	if err != nil {
+		return s.unanswered(ctx, i, err)
+	}
+	forge, err := s.opts.Integrations.Forge(i)
+	if err != nil {
+		return err
+	}
+	for _, d := range list {
+		p, err := forge.Parse(d)
+		if err != nil {
+			s.log.WithError(err).WithField("integration_id", i.ID).Warn("reading a delivery that failed; it is ignored")
+			continue
+		}
+		if p.Installation != i.Installation {
+			continue
+		}
+		if _, err := s.store(ctx, i, p, SourceRecovered); err != nil {
+			return err
+		}
+	}
+	if !until.After(i.DeliveriesAt) {
+		return nil
+	}
+	return s.db.Write(ctx, func(tx *store.Tx) error {
+		cur, err := tx.Integration(i.ID)
+		if err != nil || cur.AppID != i.AppID {
+			return ignoreMissing(err)
+		}
+		cur.DeliveriesAt = until
+		return tx.SaveIntegration(cur)
+	})
+}
+
+// unanswered logs that a forge could not be asked. The work is repeated at its time.
+func (s *Service) unanswered(ctx context.Context, i store.VCSIntegration, err error) error {
+	if err == nil || errors.Is(err, context.Canceled) {
+		return nil
+	}
+	s.log.WithError(err).WithFields(logrus.Fields{"integration_id": i.ID}).Warn("asking the forge about the GitHub App failed; it is asked again later")
+	if noted := s.db.Write(context.WithoutCancel(ctx), func(tx *store.Tx) error { return s.opts.Integrations.Note(tx, i.ID, err) }); noted != nil {
+		return ignoreMissing(fmt.Errorf("recording the state of an integration: %w", noted))
+	}
+	return nil
+}
