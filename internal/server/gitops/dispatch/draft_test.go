@@ -14,6 +14,7 @@ func TestRow58Drafts(t *testing.T) {
 	storetest.Each(t, func(t *testing.T, db *store.DB) {
 		s := newSite(t, db, connected())
 		st, send := s.azure(previews)
+		s.poll()
 		put := func(id string, p vcs.Pull) {
 			s.forge.set(func() { s.forge.pulls[p.Number] = p })
 			send(id, pullEvent(p.Number))
