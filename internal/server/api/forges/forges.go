@@ -30,8 +30,8 @@ const (
 	// wait about as long.
 	grace, minRate, maxRead = 2 * time.Second, 64 << 10, 10 * time.Second
 	// maxFailures is the number of failures per minute of one source. A delivery that is wrong, or
-	// that does not arrive in time, counts as one, and for each second for which it occupied its place
-	// as perSecond more.
+	// that does not arrive in time, counts as one. Each second for which a body arrives counts as
+	// perSecond more, also if the delivery is authentic, because it occupies a place.
 	maxFailures, perSecond = 60, 5
 )
 
@@ -118,10 +118,10 @@ func (h *routes) receive(of receiver) func(http.ResponseWriter, *http.Request) e
 
 // read reads and accepts a delivery. It counts the failures of its source.
 func (h *routes) read(w http.ResponseWriter, r *http.Request, of receiver, id, from string) (out dispatch.Outcome, err error) {
-	began := time.Now()
+	var took time.Duration
 	defer func() {
-		if errors.Is(err, os.ErrDeadlineExceeded) || fault.KindOf(err) == fault.KindUnauthenticated {
-			h.failures.Fail(from, 1+int(time.Since(began).Seconds()*perSecond), time.Now())
+		if n := failuresOf(took, err); n > 0 {
+			h.failures.Fail(from, n, time.Now())
 		}
 	}()
 	if err := of.expect(r.Context(), id); err != nil {
@@ -132,9 +132,10 @@ func (h *routes) read(w http.ResponseWriter, r *http.Request, of receiver, id, f
 		return out, err
 	}
 	defer release()
-	began = time.Now() // waiting for others is no failure
+	began := time.Now()
 	conn := http.NewResponseController(w)
 	body, err := io.ReadAll(&timely{Reader: http.MaxBytesReader(w, r.Body, of.limit), conn: conn, began: began, grace: h.grace})
+	took = time.Since(began)
 	if err != nil {
 		return out, bodyError(err)
 	}
@@ -144,6 +145,16 @@ func (h *routes) read(w http.ResponseWriter, r *http.Request, of receiver, id, f
 		d.Header[strings.ToLower(name)] = values[0]
 	}
 	return of.accept(r.Context(), id, d)
+}
+
+// failuresOf returns the number of failures for which a delivery counts whose body took a time to
+// arrive.
+func failuresOf(took time.Duration, err error) int {
+	n := int(took/time.Second) * perSecond
+	if errors.Is(err, os.ErrDeadlineExceeded) || fault.KindOf(err) == fault.KindUnauthenticated {
+		n++
+	}
+	return n
 }
 
 // timely is a body that must arrive in time. Other code extends the deadline of each read.

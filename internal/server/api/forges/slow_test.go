@@ -7,6 +7,7 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"os"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -74,6 +75,25 @@ func TestSlowBodies(t *testing.T) {
 		}
 	}
 	t.Error("slow deliveries are not limited")
+}
+
+func TestFailuresOf(t *testing.T) {
+	unknown := fault.New(fault.KindUnauthenticated, "unknown")
+	for _, tt := range []struct {
+		took time.Duration
+		err  error
+		want int
+	}{
+		{900 * time.Millisecond, nil, 0},
+		{9 * time.Second, nil, 9 * perSecond},
+		{0, unknown, 1},
+		{2 * time.Second, bodyError(os.ErrDeadlineExceeded), 2*perSecond + 1},
+		{0, fault.New(fault.KindUnavailable, "busy"), 0},
+	} {
+		if got := failuresOf(tt.took, tt.err); got != tt.want {
+			t.Errorf("%v, %v: %d failures, want %d", tt.took, tt.err, got, tt.want)
+		}
+	}
 }
 
 // TestSteadyBodies checks that a body that arrives at the minimum rate is read after the time for its
