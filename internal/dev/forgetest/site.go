@@ -78,6 +78,14 @@ type site struct {
 	serial   int64
 	clock    time.Time
 	fail     func(w http.ResponseWriter) bool // answers in place of the API
+	held     *hold
+}
+
+// hold keeps requests waiting.
+type hold struct {
+	part     string // of the paths
+	arrived  func()
+	released chan struct{}
 }
 
 // newSite starts a fake whose API is api, and which serves git at gitPath, a pattern with OWNER and
@@ -109,6 +117,17 @@ func newSite(t *testing.T, owner, gitPath string, api func(s *site) http.Handler
 			}}
 			proxy.ServeHTTP(w, r)
 			return
+		}
+		s.mu.Lock()
+		held := s.held
+		s.mu.Unlock()
+		if held != nil && strings.Contains(r.URL.Path, held.part) {
+			held.arrived()
+			select {
+			case <-held.released:
+			case <-r.Context().Done():
+				return
+			}
 		}
 		s.mu.Lock()
 		defer s.mu.Unlock()

@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -228,6 +229,22 @@ func (s *site) Limit(status int, header map[string]string) {
 		answer(w, status, map[string]any{"message": "refused"})
 		return true
 	}
+}
+
+// Hold keeps requests of the API waiting whose path contains a text, until release is called. arrived
+// is closed when the first one arrives.
+func (s *site) Hold(part string) (arrived <-chan struct{}, release func()) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	first := make(chan struct{})
+	h := &hold{part: part, arrived: sync.OnceFunc(func() { close(first) }), released: make(chan struct{})}
+	s.held = h
+	return first, sync.OnceFunc(func() {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		s.held = nil
+		close(h.released)
+	})
 }
 
 // Limiter is a [World] that can refuse requests.
