@@ -69,9 +69,15 @@ func (tx *Tx) HasVCSEvent(integrationID, deliveryID, kind, subject string) (bool
 	return n > 0, err
 }
 
-// DueVCSEvents returns the ids of up to limit events that are due, in the order in which they arrived.
+// DueVCSEvents returns the ids of up to limit events that are due: those of a repository in the order
+// in which they arrived, while organizations, and the repositories of each, take turns. So many events
+// of one do not hide those of the others.
 func (tx *Tx) DueVCSEvents(now time.Time, limit int) ([]string, error) {
-	return database.Scalars[string](tx.Tx, "SELECT id FROM vcs_events WHERE done = 0 AND try_at <= $1 ORDER BY received_at, id LIMIT $2", now, limit)
+	return database.Scalars[string](tx.Tx, `SELECT id FROM (
+			SELECT id, received_at, ROW_NUMBER() OVER (PARTITION BY org_id ORDER BY of_repo, received_at, id) AS of_org FROM (
+				SELECT id, org_id, received_at, ROW_NUMBER() OVER (PARTITION BY integration_id, repo_id ORDER BY received_at, id) AS of_repo
+				FROM vcs_events WHERE done = 0 AND try_at <= $1) AS due) AS ranked
+		ORDER BY of_org, received_at, id LIMIT $2`, now, limit)
 }
 
 // PendingVCSEvents returns the number of events of a kind about a ref or pull request that are not

@@ -225,6 +225,30 @@ func TestVCSEvents(t *testing.T) {
 	})
 }
 
+// TestDueVCSEvents checks that many events of one repository hide neither those of the organization's
+// other repositories nor those of other organizations.
+func TestDueVCSEvents(t *testing.T) {
+	storetest.Each(t, func(t *testing.T, db *store.DB) {
+		vcsFixture(t, db)
+		for at, of := range [][2]string{{"busy", "a"}, {"busy", "a"}, {"busy", "a"}, {"busy", "b"}, {"quiet", "c"}, {"busy", "b"}, {"quiet", "c"}} {
+			e := store.VCSEvent{
+				ID: fmt.Sprintf("%s%d", of[1], at), OrgID: of[0], IntegrationID: "int", RepoID: of[1], DeliveryID: fmt.Sprint(at), Kind: "pull", Document: "{}",
+				ReceivedAt: instant(int64(at)), TryAt: instant(int64(at)),
+			}
+			write(t, db, func(tx *store.Tx) error { return tx.InsertVCSEvent(e) })
+		}
+		read(t, db, func(tx *store.Tx) error {
+			all, err := tx.DueVCSEvents(instant(99), 99)
+			two, err2 := tx.DueVCSEvents(instant(99), 2)
+			want := []string{"a0", "c4", "b3", "c6", "a1", "b5", "a2"}
+			if !slices.Equal(all, want) || !slices.Equal(two, want[:2]) {
+				t.Errorf("due are %v and %v, want %v", all, two, want)
+			}
+			return errors.Join(err, err2)
+		})
+	})
+}
+
 // TestExcessVCSEvents checks that only processed events that any account of a forge can cause are removed
 // because of their number, the oldest first.
 func TestExcessVCSEvents(t *testing.T) {

@@ -20,8 +20,9 @@ import (
 )
 
 const (
-	// maxWorkers is the number of repositories whose events are processed at the same time.
-	maxWorkers = 8
+	// maxWorkers is the number of repositories whose events are processed at the same time, and perOrg
+	// of those of one organization, whose forge can be slow.
+	maxWorkers, perOrg = 16, 8
 	// interval is the time between checks for due events. New events are notified.
 	interval = 5 * time.Second
 	// maxDue is the number of due events that are read at once.
@@ -62,7 +63,7 @@ func (s *Service) Run(ctx context.Context) error {
 		}
 	}
 	defer s.db.Subscribe(Topic, signal)()
-	w := &workers{s: s, busy: map[string]bool{}, done: func() { signal("") }}
+	w := &workers{s: s, busy: map[string]bool{}, orgs: map[string]int{}, done: func() { signal("") }}
 	defer w.group.Wait()
 	for {
 		if err := w.start(ctx); err != nil && ctx.Err() == nil {
@@ -88,6 +89,7 @@ type workers struct {
 
 	mu   sync.Mutex
 	busy map[string]bool // repositories
+	orgs map[string]int  // busy repositories, by organization
 }
 
 func (w *workers) start(ctx context.Context) error {
@@ -106,21 +108,21 @@ func (w *workers) start(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	byRepo := map[string][]string{}
+	byRepo, orgs := map[string][]string{}, map[string]string{}
 	var order []string
 	for _, e := range due {
 		key := e.IntegrationID + "/" + e.RepoID
 		if byRepo[key] == nil {
 			order = append(order, key)
 		}
-		byRepo[key] = append(byRepo[key], e.ID)
+		byRepo[key], orgs[key] = append(byRepo[key], e.ID), e.OrgID
 	}
 	for _, key := range order {
-		if !w.take(key) {
+		if !w.take(key, orgs[key]) {
 			continue
 		}
 		w.group.Go(func() {
-			defer w.release(key)
+			defer w.release(key, orgs[key])
 			for _, id := range byRepo[key] {
 				if ctx.Err() != nil || !w.s.process(ctx, id) {
 					return
@@ -131,19 +133,23 @@ func (w *workers) start(ctx context.Context) error {
 	return nil
 }
 
-func (w *workers) take(key string) bool {
+func (w *workers) take(key, org string) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if w.busy[key] || len(w.busy) >= maxWorkers {
+	if w.busy[key] || len(w.busy) >= maxWorkers || w.orgs[org] >= perOrg {
 		return false
 	}
 	w.busy[key] = true
+	w.orgs[org]++
 	return true
 }
 
-func (w *workers) release(key string) {
+func (w *workers) release(key, org string) {
 	w.mu.Lock()
 	delete(w.busy, key)
+	if w.orgs[org]--; w.orgs[org] == 0 {
+		delete(w.orgs, org)
+	}
 	w.mu.Unlock()
 	w.done()
 }
