@@ -1,6 +1,7 @@
 package dispatch_test
 
 import (
+	"errors"
 	"testing"
 
 	"workflowagent/internal/dev/storetest"
@@ -8,6 +9,7 @@ import (
 	"workflowagent/internal/server/identity"
 	"workflowagent/internal/server/pools"
 	"workflowagent/internal/server/store"
+	"workflowagent/internal/server/vcs/integrations"
 )
 
 // TestRow30Paused pushes while the stack is paused: the deployment is queued, and no agent gets it
@@ -48,4 +50,38 @@ func TestRow30Paused(t *testing.T) {
 		}
 		s.wantDeployed(st, "update 2 accepted")
 	})
+}
+
+// TestPreviewPool checks that code that was not reviewed runs in the pool that the integration names,
+// and reviewed code in that of the stack.
+func TestPreviewPool(t *testing.T) {
+	db := storetest.SQLite(t)
+	s := newSite(t, db, connected())
+	all := pools.New(db, storetest.Log())
+	usual, err := all.Create(t.Context(), s.user, s.org, "usual", "")
+	s.must(err)
+	apart, err := all.Create(t.Context(), s.user, s.org, "apart", "")
+	s.must(err)
+	_, _, err = s.forges.Update(t.Context(), s.org, s.id, integrations.Change{Settings: func(set *integrations.Settings) error {
+		set.PreviewPool = apart.Pool.ID
+		return nil
+	}})
+	s.must(err)
+	st := s.stack("dev", commits+","+previews)
+	s.poll()
+	s.put(open(7, two))
+	s.forge.refs["refs/heads/main"] = three
+	s.deliver("", push(one, three))
+	s.process()
+	s.wantDeployed(st, "preview 2", "update 3")
+	for version, want := range map[int64]string{1: apart.Pool.ID, 2: usual.Pool.ID} {
+		s.must(s.db.Read(t.Context(), func(tx *store.Tx) error {
+			d, err := tx.DeploymentByVersion(st.ID, version)
+			job, err2 := tx.JobOfDeployment(d.ID)
+			if job.PoolID != want {
+				t.Errorf("the %s waits in the pool %q, want %q", d.Operation, job.PoolID, want)
+			}
+			return errors.Join(err, err2)
+		}))
+	}
 }
