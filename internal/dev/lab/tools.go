@@ -21,6 +21,7 @@ const (
 	yamlBinary     = "pulumi-language-yaml"
 	providerBinary = "pulumi-resource-lab"
 	replayerBinary = "replayer"
+	hostBinary     = "language-host"
 	serviceBinary  = "pulumi-resource-pulumiservice"
 )
 
@@ -99,6 +100,23 @@ func Replayer(ctx context.Context, progress io.Writer) (string, error) {
 		what:    "the replayer of journals", expect: "about 1 min",
 	}})
 	return filepath.Join(dir, replayerBinary), err
+}
+
+// LanguageHost returns the path of a language host of Node.js, Python and Go, building it if necessary.
+// It runs the language in its name, so callers link pulumi-language-nodejs to it, for example. It is
+// built after the CLI, with which it shares most packages.
+func LanguageHost(ctx context.Context, progress io.Writer) (string, error) {
+	if _, err := PulumiCLI(ctx, progress); err != nil {
+		return "", err
+	}
+	build, err := newBuilder(ctx, progress)
+	if err != nil {
+		return "", err
+	}
+	dir, err := build.programs(ctx, "pulumi", hostBinary, []program{{
+		name: hostBinary, pkg: "./languages", what: "the language host", expect: "about 1 min",
+	}})
+	return filepath.Join(dir, hostBinary), err
 }
 
 // Pulumi returns the path of the pulumi CLI.

@@ -14,23 +14,31 @@ import (
 	"workflowagent/internal/dev/e2e/harness"
 )
 
-// TestClientsCloudCredentials checks that the clouds accept the identity of a deployment, that its
-// steps have the credentials, and that a trust policy for another stack does not apply.
-func TestClientsCloudCredentials(t *testing.T) {
-	ctx := t.Context()
+// startIssuingSite starts a site whose server's issuer has an https URL, and returns the issuer and its
+// certificate.
+func startIssuingSite(t *testing.T) (w *harness.Site, issuer string, certificate *x509.Certificate) {
+	t.Helper()
 	var target *url.URL
 	front := httptest.NewTLSServer(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
 		httputil.NewSingleHostReverseProxy(target).ServeHTTP(rw, r)
 	}))
 	t.Cleanup(front.Close)
-	issuer := front.URL + "/oidc"
-	w := harness.StartSite(t, "", "--oidc-issuer-url", issuer)
+	issuer = front.URL + "/oidc"
+	w = harness.StartSite(t, "", "--oidc-issuer-url", issuer)
 	var err error
 	if target, err = url.Parse(w.Server.URL); err != nil {
 		t.Fatal(err)
 	}
+	return w, issuer, front.Certificate()
+}
+
+// TestClientsCloudCredentials checks that the clouds accept the identity of a deployment, that its
+// steps have the credentials, and that a trust policy for another stack does not apply.
+func TestClientsCloudCredentials(t *testing.T) {
+	ctx := t.Context()
+	w, issuer, certificate := startIssuingSite(t)
 	roots := x509.NewCertPool()
-	roots.AddCert(front.Certificate())
+	roots.AddCert(certificate)
 	org := w.Server.Organization
 	stand, err := clouds.Start(clouds.Trust{
 		Issuer: issuer, Audience: org, Roots: roots,
@@ -80,6 +88,47 @@ func TestClientsCloudCredentials(t *testing.T) {
 	}
 	d, log = deploy("other")
 	if d.Status != "failed" || !strings.Contains(d.Message, "AccessDenied") || !strings.Contains(log, `:stack:other:operation:update:scope:write"`) || strings.Contains(log, "AWS has") {
+		t.Errorf("with a policy for another stack, the deployment ended as %+v:\n%s", d, log)
+	}
+}
+
+// TestClientsLogInAsDeployment logs the stock CLI in with the identity token of the deployment in
+// which it runs. The server is both the issuer of the token and the service that trusts it.
+func TestClientsLogInAsDeployment(t *testing.T) {
+	ctx := t.Context()
+	w, issuer, _ := startIssuingSite(t)
+	org := w.Server.Organization
+	trustIssuer(
+		ctx, t, w.Server, map[string]any{"name": "deployments", "url": issuer, "thumbprints": []string{thumbprintOf(t, issuer)}},
+		map[string]any{
+			"decision": "allow", "tokenType": "personal", "userLogin": "admin",
+			"rules": map[string]string{"aud": org, "sub": "pulumi:deploy:org:" + org + ":project:box:stack:dev:*"},
+		},
+	)
+	if _, err := w.StartAgent(ctx, "process", nil); err != nil {
+		t.Fatal(err)
+	}
+	repo := w.Repo(ctx, t)
+	deploy := func(stack string) (harness.Deployment, string) {
+		t.Helper()
+		s := w.NewStack(ctx, t, "box", stack, "", nil)
+		d := s.Finish(ctx, t, s.Deploy(ctx, t, "update", repo.URL, `
+unset PULUMI_ACCESS_TOKEN
+export PULUMI_CREDENTIALS_PATH=$PWD/.own
+pulumi login "$PULUMI_BACKEND_URL" --oidc-token "file://$PULUMI_OIDC_TOKEN_FILE" --oidc-org `+org+` --oidc-user admin &&
+	pulumi whoami --verbose && pulumi stack ls --all`))
+		return d, s.Log(ctx, t, d)
+	}
+	d, log := deploy("dev")
+	if d.Status != "succeeded" {
+		t.Fatalf("ended as %+v:\n%s", d, log)
+	}
+	for _, want := range []string{"User: admin", org + "/box/dev"} {
+		if !strings.Contains(log, want) {
+			t.Errorf("the log lacks %q:\n%s", want, log)
+		}
+	}
+	if d, log = deploy("other"); d.Status != "failed" || !strings.Contains(log, "unauthorized_client") {
 		t.Errorf("with a policy for another stack, the deployment ended as %+v:\n%s", d, log)
 	}
 }
