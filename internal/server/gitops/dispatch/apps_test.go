@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"workflowagent/internal/dev/storetest"
+	"workflowagent/internal/server/fault"
 	"workflowagent/internal/server/gitops/dispatch"
 	"workflowagent/internal/server/store"
 	"workflowagent/internal/server/vcs"
@@ -126,4 +127,16 @@ func TestAppIsInstalled(t *testing.T) {
 	s.work(s.dispatch.Poll, "the problem", func() bool { return strings.Contains(state().Problem, "not installed") })
 	s.forge.set(func() { s.forge.installation = "5" })
 	s.work(s.dispatch.Poll, "the installation", func() bool { return state().Installation == "5" && state().Problem == "" })
+}
+
+// TestShortSecret refuses a webhook secret that can be guessed.
+func TestShortSecret(t *testing.T) {
+	s := newSite(t, storetest.SQLite(t), connected())
+	short := strings.Repeat("s", 31)
+	_, _, err := s.forges.Create(t.Context(), s.user, s.org, vcs.ProviderGitHub, integrations.Change{
+		Name: new("app"), Owner: new("o"), AppID: new("42"), AppKey: new("key"), Secret: &short,
+	})
+	if fault.KindOf(err) != fault.KindInvalid {
+		t.Errorf("a secret of %d characters: %v", len(short), err)
+	}
 }
