@@ -59,7 +59,7 @@ func (q queued) considered(reason string) (*Waiting, error) {
 		}
 		w.Pools, err = q.poolsOf(list)
 		return w, err
-	case waiting.NoAgent, waiting.Busy:
+	case waiting.NoAgent, waiting.Drained, waiting.Busy:
 		pool, err := q.tx.Pool(q.d.OrgID, q.job.PoolID)
 		if err != nil {
 			return nil, err

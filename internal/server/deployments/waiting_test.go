@@ -54,6 +54,11 @@ func TestWhyQueued(t *testing.T) {
 			_, err := p.service.Poll(t.Context(), p.agent, p.request("a", 0))
 			p.must(err)
 		}, []string{`All agents of the pool "p" are busy`, "max_concurrent_jobs"}},
+		{"drained agents", func(p *plant, _ store.Stack) {
+			_, err := p.service.Poll(t.Context(), p.agent, p.request("a", 0))
+			p.must(err)
+			p.must(p.pools.Drain(t.Context(), p.user, p.org.ID, p.pool, "a", true))
+		}, []string{`The connected agents of the pool "p" are drained`, "resume an agent"}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			p, st := newWaiting(t)

@@ -185,6 +185,13 @@ func (e explanation) shortOfAgents(job store.Job) Why {
 	if pool.Slots > pool.Active {
 		return Why{Reason: Next, Text: "The pool " + quoted + " has a free agent, which claims the deployment when it polls next. After the server was away, that takes some seconds.", Action: Action{}}
 	}
+	if pool.Slots == 0 && pool.Busy == pool.Online {
+		return Why{
+			Reason: Drained, Text: "The connected agents of the pool " + quoted + " are drained: they get no deployments until an administrator resumes them.",
+			Hint:     "To run the deployment: resume an agent in the console, or start another agent.",
+			Blockers: []Blocker{self}, Action: open,
+		}
+	}
 	return Why{
 		Reason:   Busy,
 		Text:     "All agents of the pool " + quoted + " are busy; the deployment starts when one is free.",
