@@ -6,6 +6,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+	"unicode"
+	"unicode/utf8"
 
 	"workflowagent/internal/server/store"
 	"workflowagent/internal/workflow"
@@ -136,6 +138,7 @@ func after(job store.Job) string {
 
 func cancelledText(job store.Job) string {
 	by, rest, found := strings.Cut(job.Message, ".")
+	rest = sentence(rest)
 	switch ran := after(job); {
 	case !found || !strings.HasPrefix(by, "Cancelled by "):
 		return strings.TrimSpace("Cancelled" + ran + ". " + job.Message)
@@ -144,6 +147,20 @@ func cancelledText(job store.Job) string {
 	default:
 		return by + ran + "." + rest
 	}
+}
+
+// sentence returns the words of another message as a sentence that follows others.
+func sentence(text string) string {
+	text = strings.TrimSpace(text)
+	if text == "" {
+		return ""
+	}
+	first, size := utf8.DecodeRuneInString(text)
+	text = string(unicode.ToUpper(first)) + text[size:]
+	if !strings.HasSuffix(text, ".") {
+		text += "."
+	}
+	return " " + text
 }
 
 // causes are the reasons in words. Messages of agents and runners follow them.

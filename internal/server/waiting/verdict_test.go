@@ -52,6 +52,11 @@ func TestJudge(t *testing.T) {
 		{"defect", ended(workflow.StatusFailed, workflow.ReasonInternalError, ""), waiting.Why{}, "failed", "Failed after 3 min 12 s: a defect in this product, see the log.", -1},
 		{"lost", ended(workflow.StatusFailed, workflow.ReasonLost, "The server received nothing."), waiting.Why{}, "lost", "Lost after 3 min 12 s: The server received nothing.", -1},
 		{"cancelled", ended(workflow.StatusFailed, workflow.ReasonCancelled, "Cancelled by ada."), waiting.Why{}, "cancelled", "Cancelled by ada after 3 min 12 s.", -1},
+		{
+			"cancelled between steps", ended(workflow.StatusFailed, workflow.ReasonCancelled, `Cancelled by ada. the deployment was cancelled before the step "pulumi update"`),
+			waiting.Why{},
+			"cancelled", `Cancelled by ada after 3 min 12 s. The deployment was cancelled before the step "pulumi update".`, -1,
+		},
 		{"cancelled in the queue", unstarted, waiting.Why{}, "cancelled", "Cancelled by ada before it started.", -1},
 		{"running", running, waiting.Why{}, "running", "Running for 4 min: pulumi update.", -1},
 		{"stopping", stopping, waiting.Why{}, "running", "Running for 4 min: pulumi update. It was asked to stop, and has up to 15 min to do so.", -1},
