@@ -42,6 +42,26 @@ func get(t *testing.T, b *consoletest.Browser, path string) consoletest.Page {
 	return p
 }
 
+// TestUnpolledServer connects a git server without a credential: the server polls it only on request,
+// and the pages say so.
+func TestUnpolledServer(t *testing.T) {
+	s := consoletest.New(t)
+	b := s.SignIn()
+	for _, events := range []string{"", "poll"} {
+		form := url.Values{"kind": {"git"}, "name": {"git " + events}, "base": {"https://git.example.com/team"}, "repositories": {"app"}, "events": {events}}
+		made := b.Post(list, form)
+		id := linked.FindStringSubmatch(made.Body)
+		if made.Status != http.StatusOK || id == nil {
+			t.Fatalf("events %q: status %d: %s", events, made.Status, plain(made))
+		}
+		for _, page := range []consoletest.Page{made, get(t, b, list+"/"+id[1])} {
+			if polled := page.Contains("A webhook is not necessary"); polled != (events == "poll") || page.Contains("does not poll this git server") == polled {
+				t.Errorf("events %q: the page is %s", events, plain(page))
+			}
+		}
+	}
+}
+
 // secrets are the values of the forms that no later page may contain.
 var secrets = []string{"tok-hidden-1", "pass-hidden-2", strings.Repeat("hook-hidden-3", 4)}
 

@@ -140,7 +140,7 @@ var kinds = []kind{
 	},
 	{
 		name: "git", title: "Other git server", provider: vcs.ProviderCustom, flavor: vcs.FlavorGit,
-		hook: "A webhook is not necessary: the server polls branches and tags. To deploy at once, install the hook from examples/git/post-receive with this address, this secret and the integration's id.",
+		hook: "To deploy at once, install the hook from examples/git/post-receive with this address, this secret and the integration's id.",
 		fields: []field{
 			baseField("Such as https://git.example.com/team or git@git.example.com:team. Names of repositories are relative to it.", true),
 			{
@@ -148,7 +148,7 @@ var kinds = []kind{
 				set: func(c *integrations.Change, value string) { c.UserName = &value },
 			},
 			{
-				name: "token", label: "Password or token", secret: true, hint: "It only needs to read.",
+				name: "token", label: "Password or token", secret: true, hint: "It only needs to read. If the git server requires no credential, leave it empty and select \"only polls\" below.",
 				set: func(c *integrations.Change, value string) {
 					c.Token, c.SSHKey, c.Passphrase = &value, new(string), new(string)
 				},

@@ -26,7 +26,7 @@ func (Forge) Connect(c vcs.Connection) (vcs.Repository, error) {
 	}
 	repo, err := workflow.ParseRepository(base + "name")
 	if err != nil {
-		return nil, fmt.Errorf("the base URL is not the beginning of a repository's address: %w", err)
+		return nil, fmt.Errorf("the address is not the beginning of a repository's address: %w", err)
 	}
 	if repo.Password != "" || repo.Scheme != "ssh" && repo.User != "" {
 		return nil, errors.New("the base URL must not contain credentials")
