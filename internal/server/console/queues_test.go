@@ -40,7 +40,7 @@ func (v *visitor) page(path string) string {
 var tags = regexp.MustCompile(`(?s)<[^>]*>`)
 
 func plain(body string) string {
-	return strings.Join(strings.Fields(html.UnescapeString(tags.ReplaceAllString(body, " "))), " ")
+	return strings.Join(strings.Fields(html.UnescapeString(tags.ReplaceAllString(strings.ReplaceAll(body, "<wbr>", ""), " "))), " ")
 }
 
 func (v *visitor) post(path string, form url.Values, want int) string {

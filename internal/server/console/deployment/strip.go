@@ -19,7 +19,7 @@ type segment struct {
 	Exit *int
 }
 
-// segments divides the time of a job: queue, image and set-up, then the steps.
+// segments divides the time of a job: queue and start, then the steps.
 func segments(job store.Job, now time.Time) []segment {
 	end := timeOr(job.EndedAt, now)
 	queued := segment{Name: "queue", Step: -1, Status: "succeeded", Took: timeOr(job.ClaimedAt, end).Sub(job.QueuedAt)}
@@ -31,7 +31,7 @@ func segments(job store.Job, now time.Time) []segment {
 	}
 	list := []segment{queued}
 	if !job.ClaimedAt.IsZero() {
-		setup := segment{Name: "set-up", Status: "running", Took: timeOr(firstStart(job), end).Sub(job.ClaimedAt)}
+		setup := segment{Name: "start", Status: "running", Took: timeOr(firstStart(job), end).Sub(job.ClaimedAt)}
 		if !firstStart(job).IsZero() {
 			setup.Status = "succeeded"
 		} else if job.Status.Final() {

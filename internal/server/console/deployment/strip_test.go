@@ -23,7 +23,7 @@ func TestSegmentsOfFailedJob(t *testing.T) {
 	for _, s := range segments(job, start) {
 		got = append(got, s.Name+" "+s.Status)
 	}
-	want := []string{"queue succeeded", "set-up succeeded", "source succeeded", "pre-run failed", "pulumi skipped"}
+	want := []string{"queue succeeded", "start succeeded", "source succeeded", "pre-run failed", "pulumi skipped"}
 	if !slices.Equal(got, want) {
 		t.Errorf("got %q, want %q", got, want)
 	}

@@ -371,7 +371,7 @@ func members(m membersModel) templ.Component {
 				if templ_7745c5c3_Err != nil {
 					return templ_7745c5c3_Err
 				}
-				templ_7745c5c3_Err = view.InputField(view.Input{Label: "Login", Name: "login", Value: m.Login, Required: true, Hint: "The login of an existing user. The server's operator creates users: workflow-server user create LOGIN"}).Render(ctx, templ_7745c5c3_Buffer)
+				templ_7745c5c3_Err = view.InputField(view.Input{Label: "Login", Name: "login", Value: m.Login, Required: true, Hint: "The login of an existing user. The server's operator creates users: workflow-server user create LOGIN. A link to sign in: workflow-server admin sign-in LOGIN"}).Render(ctx, templ_7745c5c3_Buffer)
 				if templ_7745c5c3_Err != nil {
 					return templ_7745c5c3_Err
 				}

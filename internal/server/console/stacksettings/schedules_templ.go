@@ -230,7 +230,7 @@ func scheduleList(m schedulesModel) templ.Component {
 			templ_7745c5c3_Err = view.Radios("What it does", "kind", m.Form.Kind, []view.Option{
 				{Value: "drift", Text: "Detect drift", Hint: "Compares the resources with the stack's state, repeatedly."},
 				{Value: "schedule", Text: "Run an operation", Hint: "Once or repeatedly."},
-				{Value: "ttl", Text: "Destroy", Hint: "Deletes the resources of the stack once, at the given time."},
+				{Value: "ttl", Text: "Destroy (time to live)", Hint: "Deletes the resources of the stack once, at the given time."},
 			}).Render(ctx, templ_7745c5c3_Buffer)
 			if templ_7745c5c3_Err != nil {
 				return templ_7745c5c3_Err
