@@ -68,6 +68,7 @@ func measurements() []measurement {
 		{"logs", "a server with many logs", onFleet((*fleet.Bench).Logs)},
 		{"pages", "pages of the console of a large server", onFleet((*fleet.Bench).Pages)},
 		{"watchers", "a long log that many open pages show", onFleet((*fleet.Bench).Watchers)},
+		{"forges", "polls of repositories, and webhooks", onFleet((*fleet.Bench).Forges)},
 		{"sites", "many stacks created at once", onFleet((*fleet.Bench).Sites)},
 	}
 }

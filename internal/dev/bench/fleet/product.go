@@ -34,13 +34,13 @@ type product struct {
 	stacks    int
 }
 
-func (b *Bench) startProduct(ctx context.Context, database string, stacks int) (_ *product, err error) {
+func (b *Bench) startProduct(ctx context.Context, database string, stacks int, args ...string) (_ *product, err error) {
 	dir, err := b.newDir()
 	if err != nil {
 		return nil, err
 	}
 	server, err := lab.StartServer(ctx, lab.ServerOptions{
-		Binary: b.Server, Dir: dir, Database: database, Env: os.Environ(), Args: []string{"--max-deployments", "10000"},
+		Binary: b.Server, Dir: dir, Database: database, Env: os.Environ(), Args: append([]string{"--max-deployments", "10000"}, args...),
 	})
 	if err != nil {
 		return nil, err
