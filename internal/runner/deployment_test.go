@@ -7,6 +7,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"workflowagent/internal/dev/lab"
 	"workflowagent/internal/workflow"
@@ -235,6 +236,26 @@ func TestUserErrors(t *testing.T) {
 }
 
 func (p *program) git() *workflow.GitSource { return p.launch.Definition.Deployment.Source.Git }
+
+// TestCancelEndsLoop checks that a cancellation ends the program for which the shell of a pre-run
+// command waits, and therefore the shell.
+func TestCancelEndsLoop(t *testing.T) {
+	p := newProgram(t, workflow.OperationUpdate, map[string]string{"infra/Pulumi.yaml": "name: shop\nruntime: yaml\n"}, preRunStep())
+	p.launch.Definition.Deployment.PreRunCommands = []string{"echo ready; while :; do sleep 3600; done"}
+	p.timing.PatienceChange = time.Hour
+	var once sync.Once
+	p.server.OnFault(func(_ http.ResponseWriter, _ *http.Request) bool {
+		if strings.Contains(p.text(2), "ready") {
+			once.Do(func() { p.server.Update(func() { p.job.Cancel = true }) })
+		}
+		return false
+	})
+	code, left := p.run()
+	if code == 0 || left.Reason != workflow.ReasonCancelled {
+		t.Errorf("exit code %d, left %+v\n%s", code, left, p.text(2))
+	}
+	p.wantLog(2, "the deployment was cancelled while Pre-run command 1 was running")
+}
 
 // TestPulumiGetsOneInterrupt checks that pulumi, as the leader of the step, receives exactly one
 // interrupt.

@@ -80,7 +80,11 @@ func (j *job) command(ctx context.Context, step workflow.Step, preRun int, out *
 		return failed(fmt.Errorf("starting the step %q: %w", step.Name, err))
 	}
 	j.sessions = append(j.sessions, running.PID)
-	sent := j.await(running, time.Duration(step.Timeout), out)
+	interrupt := running.Interrupt
+	if step.Run == workflow.RunPreRun {
+		interrupt = running.InterruptGroup
+	}
+	sent := j.await(running, interrupt, time.Duration(step.Timeout), out)
 	if running.Drain(j.opts.Timing.Linger) {
 		out.line("warning: killed processes that the step left running, because they held its output open")
 	}
@@ -130,9 +134,9 @@ const (
 	sentKill
 )
 
-// await waits until the leader of the step has exited. When the job must stop, await sends one
-// SIGINT, waits for the grace period, and sends SIGKILL.
-func (j *job) await(p *process.Process, timeout time.Duration, out *stepLog) sent {
+// await waits until the leader of the step has exited. When the job must stop, await calls interrupt
+// once, waits for the grace period, and sends SIGKILL.
+func (j *job) await(p *process.Process, interrupt func() error, timeout time.Duration, out *stepLog) sent {
 	var timedOut, outOfPatience <-chan time.Time
 	if timeout > 0 {
 		timer := time.NewTimer(timeout)
@@ -156,7 +160,7 @@ func (j *job) await(p *process.Process, timeout time.Duration, out *stepLog) sen
 			patience := j.patience()
 			reason, _ := j.stop.reason()
 			out.line(fmt.Sprintf("%s: interrupting the running command and waiting up to %s for it to exit", capital(describeStop(reason)), patience))
-			if err := p.Interrupt(); err != nil {
+			if err := interrupt(); err != nil {
 				j.log.WithError(err).Warn("interrupting the running step")
 			}
 			what = sentInterrupt

@@ -86,6 +86,21 @@ func (p *Process) Interrupt() error {
 	return err
 }
 
+// InterruptGroup sends SIGINT to the leader's process group, as Ctrl-C in a terminal does. A shell that
+// waits for a program ends only if that program ends by the signal.
+func (p *Process) InterruptGroup() error {
+	select {
+	case <-p.Exited:
+		return nil
+	default:
+	}
+	err := syscall.Kill(-p.PID, syscall.SIGINT)
+	if errors.Is(err, syscall.ESRCH) {
+		return nil
+	}
+	return err
+}
+
 // Kill kills the leader and every process in its session.
 func (p *Process) Kill() {
 	_ = p.cmd.Process.Kill()
