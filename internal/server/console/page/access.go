@@ -104,7 +104,7 @@ func (s *Site) admitTo(v *Visit, a Access) (err error) {
 	case member, admin:
 		v.Org, err = s.opts.Identity.Organization(ctx, v.Who, v.Param("org"))
 		if err == nil && a.rule == admin && !v.Who.CanAdminOrg(v.Org.ID) {
-			return fault.Forbidden("Only administrators of %s may do this.", v.Org.Name)
+			return fault.Forbidden("Only administrators of the organization %q may do this.", v.Org.Name)
 		}
 		return err
 	default:
