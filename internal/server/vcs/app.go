@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// Apps is implemented by kinds of forges where an integration can be an app of its own. An
+// Apps is implemented by kinds of forges where an integration can be a separate app. An
 // administrator sends a manifest with a browser, and the forge sends the browser back with a code.
 type Apps interface {
 	// Manifest returns the address of the form that registers an app, and the value of its field

@@ -172,7 +172,7 @@ func TestPlaces(t *testing.T) {
 		}
 		time.Sleep(knownFor)
 		if p.isKnown("198.51.100.1", time.Now()) {
-			t.Error("a network is known for ever")
+			t.Error("a network remains known without an end")
 		}
 	})
 }

@@ -118,7 +118,7 @@ func TestRegister(t *testing.T) {
 	var probe struct{ Installed bool }
 	f.s.API("GET", "/api/console/orgs/acme/integrations/github-app", nil, &probe)
 	if !probe.Installed {
-		t.Error("the CLI is told that no app is installed")
+		t.Error("the CLI reads that no app is installed")
 	}
 	// A second app of the same name is not lost.
 	if p := b.Get(f.confirm(f.start(b, "pulumi-acme"))); p.Status != http.StatusSeeOther || len(f.integrations()) != 2 {

@@ -91,7 +91,7 @@ func (f found) differs(before []store.VCSRef) bool {
 }
 
 // identify returns the repository that has the name of a known one, or an error if it is another one.
-// Refs are listed by name, and whoever may create repositories can take the name of one that was
+// Refs are listed by name, and anyone who may create repositories can take the name of one that was
 // renamed or deleted.
 func identify(ctx context.Context, client vcs.Repository, r store.VCSRepo) (vcs.Repo, error) {
 	now, err := client.Find(ctx, r.Name)

@@ -98,7 +98,7 @@ func (s *Service) CloneAuth(ctx context.Context, integrationID, repoID, name str
 	if err != nil {
 		return vcs.Credential{}, err
 	}
-	// The job clones by name. Whoever may create repositories can take the name of one that was renamed.
+	// The job clones by name. Anyone who may create repositories can take the name of one that was renamed.
 	if vcs.ForgeKey(i.Provider, i.Flavor) != vcs.FlavorGit || repo.ID == "" {
 		found, err := c.Find(ctx, repo.Name)
 		if err != nil {
