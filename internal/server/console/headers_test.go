@@ -1,0 +1,69 @@
+package console_test
+
+import (
+	"net/http"
+	"net/url"
+	"testing"
+
+	"workflowagent/internal/dev/consoletest"
+)
+
+// TestSecurityHeaders compares the headers of each kind of response with those that browsers must get.
+func TestSecurityHeaders(t *testing.T) {
+	want := map[string]string{
+		"Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; font-src 'self'; connect-src 'self'; " +
+			"form-action 'self'; base-uri 'none'; frame-ancestors 'none'; require-trusted-types-for 'script'; trusted-types console",
+		"X-Content-Type-Options":       "nosniff",
+		"Referrer-Policy":              "same-origin",
+		"Cross-Origin-Opener-Policy":   "same-origin",
+		"Cross-Origin-Resource-Policy": "same-origin",
+		"Permissions-Policy":           "camera=(), microphone=(), geolocation=(), payment=()",
+		"Cache-Control":                "no-store",
+	}
+	s := consoletest.New(t)
+	s.Stack("proj", "dev")
+	var preview struct{ UpdateID string }
+	s.API(http.MethodPost, "/api/stacks/acme/proj/dev/preview", map[string]any{"name": "proj", "runtime": "yaml"}, &preview)
+	signedIn, signedOut := s.SignIn(), s.Browser()
+	request := func(b *consoletest.Browser, method, path string, headers ...string) consoletest.Page {
+		t.Helper()
+		form := url.Values{}
+		if method == http.MethodGet {
+			form = nil
+		}
+		req := b.Request(method, path, form)
+		for i := 0; i < len(headers); i += 2 {
+			req.Header.Set(headers[i], headers[i+1])
+		}
+		return b.Do(req)
+	}
+	for _, tt := range []struct {
+		what   string
+		status int
+		page   consoletest.Page
+	}{
+		{"a page", http.StatusOK, request(signedIn, http.MethodGet, "/acme")},
+		{"the sign-in", http.StatusOK, request(signedOut, http.MethodGet, "/-/login")},
+		{"a redirect", http.StatusSeeOther, request(signedOut, http.MethodGet, "/acme")},
+		{"a part of a page", http.StatusOK, request(signedIn, http.MethodGet, "/acme/proj/dev/previews/"+preview.UpdateID+"/changes?from=0&count=1")},
+		{"JSON", http.StatusOK, request(signedIn, http.MethodGet, "/-/palette?q=dev", "Accept", "application/json")},
+		{"an event stream", http.StatusOK, request(signedOut, http.MethodGet, "/acme", "Accept", "text/event-stream")},
+		{"a form with errors", http.StatusUnprocessableEntity, request(signedIn, http.MethodPost, "/acme/-/pools")},
+		{"an error page", http.StatusNotFound, request(signedIn, http.MethodGet, "/acme/proj/none")},
+		{"a page that does not exist", http.StatusNotFound, request(signedIn, http.MethodGet, "/acme/-/none/none/none")},
+		{"another method", http.StatusMethodNotAllowed, request(signedIn, http.MethodPut, "/acme")},
+		{"an error as JSON", http.StatusNotFound, request(signedIn, http.MethodGet, "/acme/proj/none", "Accept", "application/json")},
+		{"a refused form", http.StatusUnauthorized, request(signedOut, http.MethodPost, "/acme/-/pools")},
+		{"a form of another site", http.StatusForbidden, request(signedIn, http.MethodPost, "/acme/-/pools", "Sec-Fetch-Site", "cross-site", "Origin", "https://evil.example")},
+		{"a missing asset", http.StatusNotFound, request(signedOut, http.MethodGet, "/-/assets/none/none.js")},
+	} {
+		if tt.page.Status != tt.status {
+			t.Errorf("%s: status %d, want %d: %s", tt.what, tt.page.Status, tt.status, plain(tt.page.Body))
+		}
+		for name, value := range want {
+			if got := tt.page.Header.Values(name); len(got) != 1 || got[0] != value {
+				t.Errorf("%s: %s is %q, want %q", tt.what, name, got, value)
+			}
+		}
+	}
+}
