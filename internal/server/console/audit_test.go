@@ -198,6 +198,8 @@ func (a *auditor) changeStack() {
 	a.change("STACK/deployments/{version}/cancel 1")
 	a.change("STACK/deployments/{version}/again 1")
 	a.change("/{org}/-/deployments/cancel", "id", a.deployment())
+	a.change("STACK/deployments/{version}/again 1")
+	a.change("STACK/deployments/{version}/force-cancel 3")
 	a.change("STACK/pause")
 	a.change("STACK/resume")
 	a.change("STACK/settings/schedules", "kind", "drift", "cron", "0 3 * * *")

@@ -77,7 +77,7 @@ var matrixRoutes = map[string][]string{
 	},
 	"operate": {
 		"POST STACK/tags", "GET STACK/deploy", "POST STACK/deploy", "POST STACK/pause", "POST STACK/resume",
-		"POST STACK/deployments/{version}/cancel", "POST STACK/deployments/{version}/again", "POST STACK/settings", "POST STACK/settings/save",
+		"POST STACK/deployments/{version}/cancel", "POST STACK/deployments/{version}/force-cancel", "POST STACK/deployments/{version}/again", "POST STACK/settings", "POST STACK/settings/save",
 		"POST STACK/settings/schedules", "POST STACK/settings/schedules/{schedule}/{action}", "POST STACK/git/approve",
 	},
 	"manage": {
@@ -90,7 +90,7 @@ var matrixRoutes = map[string][]string{
 const stackPattern = "/{org}/{project}/{stack}"
 
 // recentRoutes are the routes that require a recent sign-in. They create access that outlives the
-// session.
+// session, or destroy what no user can restore.
 var recentRoutes = []string{
 	"GET /cli-login", "POST /cli-login", "POST /user/settings/tokens", "GET /user/settings/passkeys/new", "POST /user/settings/passkeys",
 	"POST /user/settings/passkeys/{passkey}/remove", "GET /user/settings/connect/{provider}", "POST /user/settings/identities/remove",
@@ -103,8 +103,7 @@ var recentRoutes = []string{
 	"POST /{org}/-/settings/integrations/github-app",
 	"POST /{org}/-/settings/webhooks", "POST STACK/settings/schedules", "POST STACK/settings/webhooks", "POST STACK/settings/access",
 	"POST /{org}/-/settings/integrations", "POST /{org}/-/settings/integrations/{integration}/edit", "POST /{org}/-/settings/integrations/{integration}/rotate",
-	"POST STACK/settings/options/transfer", "GET /user/settings/passkeys/new", "POST /user/settings/passkeys",
-	"POST /user/settings/passkeys/{passkey}/remove", "GET /user/settings/connect/{provider}", "POST /user/settings/identities/remove",
+	"POST STACK/settings/options/transfer", "POST STACK/settings/options/delete", "POST STACK/deployments/{version}/force-cancel",
 }
 
 // matrixForms are the forms of actions that an empty form does not reach.

@@ -41,7 +41,8 @@ func Register(site *page.Site, d Deps) {
 	const one = stack + "/deployments/{version}"
 	site.View(one, page.Stack(identity.StateRead), p.show)
 	site.Raw(one+"/changes", page.Stack(identity.StateRead), p.rows)
-	site.Action(one+"/cancel", page.Stack(identity.Operate), p.cancel)
+	site.Action(one+"/cancel", page.Stack(identity.Operate), p.cancel(false))
+	site.Action(one+"/force-cancel", page.Fresh(page.Stack(identity.Operate)), p.cancel(true))
 	site.Action(one+"/again", page.Stack(identity.Operate), p.again)
 	site.View(stack+"/deploy", page.Stack(identity.Operate), p.form)
 	site.Action(stack+"/deploy", page.Stack(identity.Operate), p.deploy)
@@ -57,6 +58,10 @@ type shown struct {
 	Now  time.Time
 	// Operate reports whether the viewer may cancel and start deployments.
 	Operate bool
+	// Fresh reports whether the viewer has signed in recently, as a forced cancellation requires.
+	Fresh bool
+	// SignIn is the path of a sign-in that leads back to the page.
+	SignIn  string
 	Why     waiting.Why
 	Verdict waiting.Verdict
 	// Error is the first error in the log of a failed deployment, if HasError is set.
@@ -93,6 +98,7 @@ func (p *pages) load(v *page.Visit) (shown, error) {
 	d := shown{
 		Why: why, Verdict: verdict,
 		Details: det, St: v.Stack, Path: deploymentPath(v.Stack, det.Version), Now: now, Operate: v.Who.Can(v.Stack, identity.Operate),
+		Fresh: v.Session.Fresh(now), SignIn: page.LoginPath(page.Here(v, deploymentPath(v.Stack, det.Version))),
 		Steps: segments(det.Job, now),
 	}
 	if verdict.State == waiting.StateFailed {
@@ -210,16 +216,17 @@ func hideSecrets(value any) any {
 	return value
 }
 
-func (p *pages) cancel(v *page.Visit) (page.Answer, error) {
-	d, err := p.load(v)
-	if err != nil {
-		return page.Answer{}, err
+func (p *pages) cancel(force bool) func(v *page.Visit) (page.Answer, error) {
+	return func(v *page.Visit) (page.Answer, error) {
+		d, err := p.load(v)
+		if err != nil {
+			return page.Answer{}, err
+		}
+		if err := p.Deployments.Cancel(v.Context(), v.Stack, d.ID, v.Who.Name(), force); err != nil {
+			return page.Answer{}, err
+		}
+		return page.See(d.Path), nil
 	}
-	err = p.Deployments.Cancel(v.Context(), v.Stack, d.ID, v.Who.Name(), v.Form("force") == "on")
-	if err != nil {
-		return page.Answer{}, err
-	}
-	return page.See(d.Path), nil
 }
 
 func (p *pages) again(v *page.Visit) (page.Answer, error) {

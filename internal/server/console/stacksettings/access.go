@@ -4,6 +4,7 @@ import (
 	"errors"
 	"slices"
 	"strconv"
+	"time"
 
 	"workflowagent/internal/server/console/page"
 	"workflowagent/internal/server/console/view"
@@ -62,8 +63,12 @@ func (p *pages) setAccess(v *page.Visit) (page.Answer, error) {
 }
 
 type optionsModel struct {
-	St                    store.Stack
-	Manage, Delete        bool
+	St             store.Stack
+	Manage, Delete bool
+	// Fresh reports whether the visitor has signed in recently, as a transfer and a deletion require.
+	Fresh bool
+	// SignIn is the path of a sign-in that leads back to the page.
+	SignIn                string
 	Orgs                  []view.Option
 	Name, Project, Wanted string
 }
@@ -73,6 +78,7 @@ func (p *pages) options(v *page.Visit) (view.Page, error) { return p.optionsPage
 func (p *pages) optionsPage(v *page.Visit, problem string) (view.Page, error) {
 	m := optionsModel{
 		St: v.Stack, Manage: v.Who.Can(v.Stack, identity.Manage), Delete: v.Who.Can(v.Stack, identity.DeleteStack),
+		Fresh: v.Session.Fresh(time.Now()), SignIn: page.LoginPath(page.Here(v, path(v.Stack, "options"))),
 		Name: v.Stack.Name, Project: v.Stack.Project, Wanted: v.Stack.Project + "/" + v.Stack.Name,
 	}
 	for _, o := range v.Orgs() {

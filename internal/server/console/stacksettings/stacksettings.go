@@ -61,7 +61,7 @@ func Register(site *page.Site, d Deps) {
 	site.View(base+"/options", read, p.options)
 	site.Action(base+"/options/rename", manage, p.rename)
 	site.Action(base+"/options/transfer", page.Fresh(manage), p.transfer)
-	site.Action(base+"/options/delete", page.Stack(identity.DeleteStack), p.remove)
+	site.Action(base+"/options/delete", page.Fresh(page.Stack(identity.DeleteStack)), p.remove)
 }
 
 func path(st store.Stack, more ...string) string {

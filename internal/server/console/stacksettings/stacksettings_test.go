@@ -10,6 +10,7 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+	"time"
 
 	"workflowagent/internal/dev/consoletest"
 )
@@ -248,6 +249,18 @@ func TestOptions(t *testing.T) {
 		if p := b.Post(renamed+"/delete", url.Values{"confirm": {confirm}}); p.Status != http.StatusUnprocessableEntity || status() != http.StatusOK {
 			t.Errorf("deleting with the confirmation %q: status %d", confirm, p.Status)
 		}
+	}
+	const form = `action="/acme/web/live/settings/options/delete"`
+	s.AgeSessions(16 * time.Minute)
+	if p := get(t, b, renamed); p.Contains(form) || !p.Contains("older than 15 minutes", `href="/-/login?next=`+url.QueryEscape(renamed)+`"`) {
+		t.Errorf("with an old sign-in, the page does not ask for another one: %s", p.Body)
+	}
+	if p := b.Post(renamed+"/delete", url.Values{"confirm": {"web/live"}}); p.Status != http.StatusForbidden || status() != http.StatusOK {
+		t.Errorf("deleting with an old sign-in: status %d: %s", p.Status, p.Body)
+	}
+	b = s.SignIn()
+	if p := get(t, b, renamed); !p.Contains(form) {
+		t.Errorf("after another sign-in: %s", p.Body)
 	}
 	if p := b.Post(renamed+"/delete", url.Values{"confirm": {"web/live"}}); p.Status != http.StatusSeeOther || status() != http.StatusNotFound {
 		t.Errorf("deleting: %s", fmt.Sprint(p.Status, p.Body))
