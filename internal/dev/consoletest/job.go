@@ -18,7 +18,11 @@ type Job struct {
 	*protocol.JobClient
 	s *Server
 	// Path is the path of the deployment's page.
-	Path    string
+	Path string
+	// AgentID is the id of the agent, whose host is build-1.
+	AgentID string
+	// Token is the access token of the job's commands.
+	Token   string
 	offsets map[int]int64
 	sums    map[int]hash.Hash
 	framed  []byte // reused
@@ -43,10 +47,16 @@ func (s *Server) Pool() string {
 // it with the token of the pool. The queue must be empty.
 func (s *Server) StartJob(poolToken, project, stack string) *Job {
 	s.t.Helper()
+	return s.StartOperation(poolToken, project, stack, workflow.OperationUpdate)
+}
+
+// StartOperation is like [Server.StartJob] for any operation.
+func (s *Server) StartOperation(poolToken, project, stack string, operation workflow.Operation) *Job {
+	s.t.Helper()
 	ctx := s.t.Context()
 	var made struct{ Version int }
 	s.API(http.MethodPost, "/api/stacks/"+Org+"/"+project+"/"+stack+"/deployments", map[string]any{
-		"operation":        "update",
+		"operation":        operation,
 		"operationContext": map[string]any{"preRunCommands": []string{"print"}, "options": map[string]any{"skipInstallDependencies": true}},
 	}, &made)
 	client, err := protocol.NewClient(protocol.Options{BaseURL: s.URL, HTTPClient: &http.Client{Timeout: time.Minute}})
@@ -64,11 +74,14 @@ func (s *Server) StartJob(poolToken, project, stack string) *Job {
 	j := &Job{
 		JobClient: client.Job(result.Job.JobID, result.Job.JobToken), s: s,
 		Path:    fmt.Sprintf("/%s/%s/%s/deployments/%d", Org, project, stack, made.Version),
+		AgentID: name,
 		offsets: map[int]int64{}, sums: map[int]hash.Hash{},
 	}
-	if _, err := j.Definition(ctx); err != nil {
+	definition, err := j.Definition(ctx)
+	if err != nil {
 		s.t.Fatal(err)
 	}
+	j.Token = definition.Env["PULUMI_ACCESS_TOKEN"]
 	if _, err := j.Heartbeat(ctx, protocol.PhaseStarting); err != nil {
 		s.t.Fatal(err)
 	}
