@@ -186,10 +186,15 @@ func effective(set *workflow.Settings, list []pools.Overview, preset string) []o
 	}
 	pool.Name = "Pool"
 	git := gitOf(set)
+	type setting struct{ name, value, fallback string }
+	revision := setting{"Branch", git.Branch, "the repository's default branch"}
+	if git.Commit != "" {
+		revision = setting{name: "Commit", value: git.Commit}
+	}
 	out := []origin{pool}
-	for _, o := range []struct{ name, value, fallback string }{
+	for _, o := range []setting{
 		{"Repository", cmp.Or(git.RepoURL, watchedName(set)), "none: the image must contain the program"},
-		{"Branch", git.Branch, "the repository's default branch"},
+		revision,
 		{"Folder", git.RepoDir, "the root of the repository"},
 		{"Image", imageOf(set), "the agent's default image"},
 		{"Commands before the operation", strings.Join(set.PreRunCommands(), "; "), "none"},
