@@ -10,6 +10,7 @@ import (
 	"workflowagent/internal/server/console/page"
 	"workflowagent/internal/server/console/view"
 	"workflowagent/internal/server/fault"
+	"workflowagent/internal/server/store"
 	"workflowagent/internal/server/webhooks"
 )
 
@@ -135,3 +136,6 @@ func (p *pages) change(v *page.Visit) (page.Answer, error) {
 	}
 	return page.Changed(v, err, back, p.showPage)
 }
+
+// waits reports whether a delivery has failed and is to be repeated.
+func waits(d webhooks.Delivery) bool { return d.Status == store.DeliveryPending && d.Attempts > 0 }
