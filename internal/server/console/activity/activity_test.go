@@ -1,0 +1,161 @@
+package activity_test
+
+import (
+	"encoding/csv"
+	"encoding/json"
+	"fmt"
+	"html"
+	"net/http"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"workflowagent/internal/dev/consoletest"
+)
+
+var (
+	body = regexp.MustCompile(`(?s)<tbody>.*?</tbody>`)
+	rows = regexp.MustCompile(`(?s)<tr>.*?</tr>`)
+	tags = regexp.MustCompile(`(?s)<[^>]*>`)
+	next = regexp.MustCompile(`href="([^"]+)" rel="next"`)
+)
+
+// reader opens the audit log of the organization.
+type reader struct {
+	*consoletest.Server
+	t       *testing.T
+	browser *consoletest.Browser
+}
+
+const log = "/acme/-/audit"
+
+// open returns a page of the log. The page redirects to one that new entries do not move.
+func (r *reader) open(path string) consoletest.Page {
+	r.t.Helper()
+	p := r.browser.Get(path)
+	if to := p.Location(); to != "" {
+		p = r.browser.Get(to)
+	}
+	if p.Status != http.StatusOK {
+		r.t.Fatalf("GET %s: status %d: %s", path, p.Status, p.Body)
+	}
+	return p
+}
+
+// entries returns the texts of a page's rows.
+func entries(p consoletest.Page) (texts []string) {
+	for _, row := range rows.FindAllString(body.FindString(p.Body), -1) {
+		texts = append(texts, strings.Join(strings.Fields(html.UnescapeString(tags.ReplaceAllString(row, " "))), " "))
+	}
+	return texts
+}
+
+// tag changes a tag of the stack as a user.
+func (r *reader) tag(token, value string) {
+	r.t.Helper()
+	if status, text := r.APIAs(token, http.MethodPatch, "/api/stacks/acme/web/prod/tags", map[string]string{"team": value}, nil); status >= http.StatusMultipleChoices {
+		r.t.Fatalf("changing a tag: status %d: %s", status, text)
+	}
+}
+
+func newReader(t *testing.T) *reader {
+	t.Helper()
+	s := consoletest.New(t)
+	s.Stack("web", "prod")
+	return &reader{s, t, s.SignIn()}
+}
+
+// TestEntries reads what the log says about changes, and selects some of them by actor and action.
+func TestEntries(t *testing.T) {
+	r := newReader(t)
+	r.API(http.MethodPatch, "/api/orgs/acme", map[string]int{"setDefaultStackPermission": 102}, nil)
+	ada := r.AddUser("ada", "member")
+	r.tag(ada, "blue")
+	r.tag(r.Token, "red")
+	all := entries(r.open(log))
+	if len(all) < 4 || !strings.HasSuffix(all[0], "UTC admin stack.tags-changed acme/web/prod stack 127.0.0.1 api team: changed") ||
+		!strings.HasSuffix(all[1], "UTC ada stack.tags-changed acme/web/prod stack 127.0.0.1 api team: added") {
+		t.Errorf("the log begins with %q", all[:min(4, len(all))])
+	}
+	if strings.Contains(strings.Join(all, ""), "blue") {
+		t.Errorf("the log contains the value of a tag: %q", all)
+	}
+	selected := func(query string) []string {
+		t.Helper()
+		return entries(r.open(log + "?" + query))
+	}
+	byAda := selected("actor=ada")
+	if len(byAda) != 1 || !slices.Contains(all, byAda[0]) {
+		t.Errorf("ada's entries: %q", byAda)
+	}
+	if got := selected("action=stack.tags-changed"); len(got) != 2 || !slices.Equal(got, all[:2]) {
+		t.Errorf("the changes of tags: %q", got)
+	}
+	created := selected("action=stack.created&actor=admin&subject=WEB&way=api")
+	if len(created) != 1 || !strings.Contains(created[0], "web/prod") {
+		t.Errorf("the created stacks: %q", created)
+	}
+	for _, none := range []string{"actor=ada&action=stack.created", "actor=nemo", "to=2001-01-31", "from=2999-01-01"} {
+		if got := selected(none); len(got) != 0 || !r.open(log+"?"+none).Contains("No entry matches the filters.") {
+			t.Errorf("%s selects %q, want none", none, got)
+		}
+	}
+	if p := r.open(log + "?from=soon"); !p.Contains("A date must have the form 2026-01-31.") {
+		t.Errorf("an invalid date: %s", p.Body)
+	}
+	if p := r.SignInWith(ada).Get(log); p.Status != http.StatusForbidden {
+		t.Errorf("a member reads the log: status %d, want 403", p.Status)
+	}
+}
+
+// TestPages reads a log of several pages while it grows: no entry is missing or repeated.
+func TestPages(t *testing.T) {
+	r := newReader(t)
+	const changes = 70
+	for i := range changes {
+		r.tag(r.Token, fmt.Sprintf("value-%d", i))
+	}
+	const query = "?action=stack.tags-changed"
+	first := r.open(log + query)
+	r.tag(r.Token, "later")
+	m := next.FindStringSubmatch(first.Body)
+	if m == nil {
+		t.Fatalf("the first page has no next one: %s", first.Body)
+	}
+	second := r.open(html.UnescapeString(m[1]))
+	if a, b := len(entries(first)), len(entries(second)); a != 50 || b != changes-50 {
+		t.Errorf("the pages have %d and %d entries, want 50 and %d", a, b, changes-50)
+	}
+	if next.MatchString(second.Body) {
+		t.Error("the last page has a next one")
+	}
+	if !second.Contains("1 new entry") {
+		t.Errorf("the second page does not report the new entry: %s", second.Body)
+	}
+	if n := len(entries(r.open(log + query))); n != 50 {
+		t.Errorf("the newest page has %d entries, want 50", n)
+	}
+
+	// A download contains the selected entries of all pages.
+	p := r.browser.Get(log + "/export" + query + "&format=csv")
+	records, err := csv.NewReader(strings.NewReader(p.Body)).ReadAll()
+	if err != nil || len(records) != changes+2 || p.Header.Get("Content-Disposition") != `attachment; filename="audit.csv"` {
+		t.Errorf("the CSV file has %d records, %v, %q; want a header and %d entries", len(records), err, p.Header.Get("Content-Disposition"), changes+1)
+	}
+	p = r.browser.Get(log + "/export?actor=nemo&format=json")
+	if p.Status != http.StatusOK || p.Body != "" {
+		t.Errorf("a file without entries: status %d, %q", p.Status, p.Body)
+	}
+	p = r.browser.Get(log + "/export" + query + "&format=json")
+	lines := strings.Split(strings.TrimSpace(p.Body), "\n")
+	for _, line := range lines {
+		var entry map[string]any
+		if err := json.Unmarshal([]byte(line), &entry); err != nil || !strings.Contains(line, "stack.tags-changed") {
+			t.Fatalf("the line %q of the JSON file: %v", line, err)
+		}
+	}
+	if len(lines) != changes+1 {
+		t.Errorf("the JSON file has %d lines, want %d", len(lines), changes+1)
+	}
+}

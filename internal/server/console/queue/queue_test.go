@@ -1,0 +1,93 @@
+package queue_test
+
+import (
+	"html"
+	"net/http"
+	"regexp"
+	"strings"
+	"testing"
+
+	"workflowagent/internal/dev/consoletest"
+	"workflowagent/internal/protocol"
+	"workflowagent/internal/workflow"
+)
+
+var (
+	rows = regexp.MustCompile(`(?s)<tr id="d-.*?</tr>`)
+	tags = regexp.MustCompile(`(?s)<wbr/?>|<[^>]*>`)
+)
+
+// deployments returns the text of each row in a page's list of deployments.
+func deployments(t *testing.T, b *consoletest.Browser, path string) (texts []string) {
+	t.Helper()
+	p := b.Get(path)
+	if p.Status != http.StatusOK {
+		t.Fatalf("GET %s: status %d", path, p.Status)
+	}
+	for _, row := range rows.FindAllString(p.Body, -1) {
+		text := html.UnescapeString(tags.ReplaceAllStringFunc(row, func(tag string) string {
+			if strings.HasPrefix(tag, "<wbr") {
+				return ""
+			}
+			return " "
+		}))
+		texts = append(texts, strings.Join(strings.Fields(text), " "))
+	}
+	return texts
+}
+
+// TestPendingDeployments checks what the lists show about deployments that have not finished: the
+// agent of a running one, and the places of the others in the queues of their pool and stack.
+func TestPendingDeployments(t *testing.T) {
+	s := consoletest.New(t)
+	for _, name := range []string{"a", "b", "c"} {
+		s.Stack("web", name)
+	}
+	job := s.StartJob(s.Pool(), "web", "a")
+	for _, name := range []string{"b", "c", "a", "b"} {
+		s.API(http.MethodPost, "/api/stacks/acme/web/"+name+"/deployments", map[string]string{"operation": "preview"}, nil)
+	}
+	b := s.SignIn()
+	check := func(path string, want map[string][]string) {
+		t.Helper()
+		list := deployments(t, b, path)
+		if len(list) != len(want) {
+			t.Errorf("%s lists %d deployments, want %d: %q", path, len(list), len(want), list)
+		}
+		for name, words := range want {
+			found := false
+			for _, text := range list {
+				if !strings.Contains(text, " "+name+" ") {
+					continue
+				}
+				found = true
+				for _, w := range words {
+					if !strings.Contains(text, w) {
+						t.Errorf("%s: the row of %s lacks %q: %s", path, name, w, text)
+					}
+				}
+			}
+			if !found {
+				t.Errorf("%s does not list %s: %q", path, name, list)
+			}
+		}
+	}
+	const active, queued = "/acme/-/deployments?show=active", "/acme/-/deployments?show=queued"
+	check(active, map[string][]string{"web/a #1": {"build-1 in pool", "admin (api)", "update"}})
+	check(queued, map[string][]string{
+		"web/b #1": {"1st queued", "preview"},
+		"web/c #1": {"2nd queued"},
+		"web/a #2": {"2nd of its stack queued", "Waiting for deployment #1"},
+		"web/b #2": {"2nd of its stack queued", "Waiting for deployment #1"},
+	})
+
+	// The end of the first deployment puts the next one of its stack into the pool's queue.
+	job.Finish(protocol.ResultRequest{Status: workflow.StatusSucceeded})
+	check(active, nil)
+	check(queued, map[string][]string{
+		"web/b #1": {"1st queued"},
+		"web/c #1": {"2nd queued"},
+		"web/a #2": {"3rd queued"},
+		"web/b #2": {"2nd of its stack queued"},
+	})
+}
