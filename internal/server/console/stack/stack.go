@@ -69,11 +69,15 @@ func (p *pages) list(v *page.Visit) (view.Page, error) {
 		list = list[:listed]
 		next = "?after=" + urlQuery(list[listed-1].SortKey()) + "&q=" + urlQuery(words)
 	}
+	newest, err := p.Stacks.NewestOperations(v.Context(), list)
+	if err != nil {
+		return view.Page{}, err
+	}
 	return view.Page{
 		Title: cmp.Or(project, "Stacks"), Section: "stacks",
 		Crumbs: []view.Crumb{{Text: org.Name, Href: view.Path(org.Name)}, {Text: "Stacks", Href: view.Path(org.Name, "-", "stacks")}},
 		Live:   []view.Topic{{Channel: stacks.Topic, About: org.ID + "/"}},
-		Body:   stackList(org.Name, project, words, list, next, p.APIURL),
+		Body:   stackList(org.Name, project, words, list, newest, next, p.APIURL),
 	}, nil
 }
 
