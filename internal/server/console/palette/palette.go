@@ -75,7 +75,7 @@ func (p *palette) answer(w http.ResponseWriter, v *page.Visit) error {
 // distance is the place of the typed text in an item.
 func distance(i item, words string) int { return strings.Index(strings.ToLower(i.Text), words) }
 
-// of returns the stacks of an organization, with what the user may do, and its pools.
+// of returns the stacks of an organization, with what the user may do, and its pools with their agents.
 func (p *palette) of(v *page.Visit, o store.Organization, words string) ([]item, error) {
 	name, number, _ := strings.Cut(words, "#")
 	name = strings.TrimPrefix(strings.TrimSpace(name), "deploy ")
@@ -106,7 +106,14 @@ func (p *palette) of(v *page.Visit, o store.Organization, words string) ([]item,
 		return nil, err
 	}
 	for _, pool := range list {
-		items = append(items, item{Text: pool.Name, Kind: "pool", Href: view.Path(o.Name, "-", "pools", pool.ID)})
+		path := []string{o.Name, "-", "pools", pool.ID}
+		items = append(items, item{Text: pool.Name, Kind: "pool", Href: view.Path(path...)})
+		if words == "" {
+			continue // agents would crowd out the pages
+		}
+		for _, a := range pool.Agents {
+			items = append(items, item{Text: cmp.Or(a.Hostname, a.AgentID) + " in " + pool.Name, Kind: "agent", Href: view.Path(append(path, "agents", a.AgentID)...)})
+		}
 	}
 	return items, nil
 }

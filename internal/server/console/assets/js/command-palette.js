@@ -35,7 +35,7 @@ class CommandPalette extends HTMLElement {
     this.dialog.setAttribute("aria-label", "Find a page or action");
     this.input = document.createElement("input");
     this.input.type = "search";
-    this.input.placeholder = "Stack, deployment, pool, action…";
+    this.input.placeholder = "Stack, deployment, pool, agent, action…";
     this.input.setAttribute("aria-label", "Find a page or action");
     this.input.setAttribute("role", "combobox");
     this.input.setAttribute("aria-expanded", "true");
