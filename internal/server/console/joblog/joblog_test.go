@@ -64,7 +64,7 @@ func TestWithoutScript(t *testing.T) {
 	for _, step := range list {
 		names = append(names, text(step))
 	}
-	if len(list) < 3 || names[0] != "running Setup 1 lines" || names[1] != "queued Pre-run command 1 0 lines" {
+	if len(list) < 3 || names[0] != "running Setup 1 line" || names[1] != "queued Pre-run command 1 0 lines" {
 		t.Fatalf("the steps are %q", names)
 	}
 	if p := open(t, b, list[0]); p.Body != "prepares <b>\n" {
