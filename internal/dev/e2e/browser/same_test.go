@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -36,7 +37,7 @@ type terminal struct {
 func (c *terminal) try(args ...string) (string, error) {
 	c.t.Helper()
 	cmd := exec.CommandContext(c.t.Context(), filepath.Join(c.w.Tools.Dir, "pulumi"), append(args, "--non-interactive")...)
-	cmd.Dir, cmd.Env = c.dir, c.w.Tools.Env(c.w.Home, c.w.Server.URL, c.w.Server.Token)
+	cmd.Dir, cmd.Env = c.dir, append(c.w.Tools.Env(c.w.Home, c.w.Server.URL, c.w.Server.Token), "PULUMI_CONSOLE_DOMAIN="+strings.TrimPrefix(c.w.Server.URL, "http://"))
 	out, err := cmd.Output()
 	return string(out), err
 }
@@ -99,6 +100,9 @@ func (c *terminal) printed() printed {
 	return p
 }
 
+// viewLive finds the link to an update that pulumi prints.
+var viewLive = regexp.MustCompile(`(?m)^View Live: (\S+)`)
+
 // marks are the operations' marks of the console; operations without a mark are not shown.
 var marks = []struct{ op, mark string }{{"create", "+"}, {"update", "~"}, {"delete", "-"}}
 
@@ -128,7 +132,13 @@ func TestSameAsPulumi(t *testing.T) {
 	}
 	tb.open(stack + "/updates?previews=1")
 	tb.wait("the preview is listed", "document.querySelectorAll('main .row').length === 1 && document.querySelector('main .row').innerText.includes('succeeded')")
-	c.run("up", "--yes", "--skip-preview")
+	up := c.run("up", "--yes", "--skip-preview")
+	link := viewLive.FindStringSubmatch(up)
+	if link == nil || !strings.HasPrefix(link[1], tb.base+"/") {
+		t.Fatalf("pulumi up prints no link to the console: %s", up)
+	}
+	tb.open(strings.TrimPrefix(link[1], tb.base))
+	tb.wait("the link shows the update", "document.querySelector('#update-head h1')?.innerText.includes('update 1')")
 	if p := check("after an update"); len(p.Outputs) != 1 || p.Resources < 2 {
 		t.Errorf("the update made %+v", p)
 	}
