@@ -106,7 +106,7 @@ func TestFirstSteps(t *testing.T) {
 	other.wait("the waiting deployment starts and succeeds", "document.querySelector('.verdict.is-succeeded')")
 	stack.Wait(ctx, t, waiting, time.Minute, "succeeded")
 
-	// A session that ends elsewhere is reported on the open page.
+	// A browser whose session ended elsewhere must sign in again.
 	tb.open("/user/settings")
 	tb.click("form[action='/user/settings/sessions/end'] button")
 	tb.wait("only one session is left", "document.querySelectorAll('main tbody tr').length === 1")

@@ -1,6 +1,7 @@
 package browser
 
 import (
+	"net/http"
 	"strconv"
 	"testing"
 
@@ -76,6 +77,38 @@ func TestSignIn(t *testing.T) {
 	if !evaluate[bool](plain, "document.querySelector('passkey-form').hidden") {
 		t.Error("the page offers passkeys at another origin")
 	}
+}
+
+// TestSignedOutElsewhere ends the session of an open page in another browser. The page keeps what it
+// shows, says that the user is signed out, and leads to the sign-in and back.
+func TestSignedOutElsewhere(t *testing.T) {
+	s := consoletest.New(t)
+	s.Stack("box", "dev")
+	s.API(http.MethodPost, "/api/stacks/acme/box/dev/deployments/settings", map[string]any{}, nil)
+	const list, isPaused = "/acme/box/dev/deployments", "document.querySelector('main').innerText.includes('Resume the stack')"
+	here, elsewhere := newTab(t, s.URL), newTab(t, s.URL)
+	signIn(here, s.Token)
+	signIn(elsewhere, s.Token)
+	here.open(list)
+	here.see("Pause the stack")
+	s.API(http.MethodPost, "/api/stacks/acme/box/dev/deployments/pause", nil, nil)
+	here.wait("the open page changes", isPaused)
+
+	elsewhere.open("/user/settings")
+	elsewhere.click("form[action='/user/settings/sessions/end'] button")
+	elsewhere.wait("only one session is left", loaded+"document.querySelectorAll('main tbody tr').length === 1")
+	// The server checks the session before each change that it sends, and once per minute.
+	s.API(http.MethodPost, "/api/stacks/acme/box/dev/deployments/resume", nil, nil)
+	here.wait("the page says so", "document.querySelector('live-page.shown')?.innerText.includes('You are signed out.')")
+	here.shot("bar")
+	if !evaluate[bool](here, isPaused) {
+		t.Error("the page lost what it showed, or shows a change after the end of its session")
+	}
+	here.click("live-page.shown a")
+	here.wait("the link leads to the sign-in", loaded+"location.pathname === '/-/login'")
+	here.fill("#token", s.Token)
+	here.click("form[action='/-/login'] button")
+	here.wait("the sign-in leads back", loaded+"location.pathname === "+quote(list))
 }
 
 // device gives the tab a device that keeps passkeys, and whose user unlocks them.
