@@ -39,6 +39,7 @@ type Answer struct {
 func (s *Service) Poll(ctx context.Context, p identity.Principal, r Poll) (Answer, error) {
 	r.Agent.OrgID, r.Agent.PoolID = p.Org.ID, p.PoolID
 	r.Agent.Hold = r.Wait
+	// For a moment after its token is revoked, a poll can still mark its agent as seen. It gets no job.
 	if err := s.opts.Pools.Seen(ctx, r.Agent); err != nil {
 		return Answer{}, err
 	}

@@ -125,10 +125,13 @@ func (p *Peer) Do(ctx context.Context, call Call) (Answer, error) {
 		return Answer{}, explain(u, err, maxPeerTime)
 	}
 	if len(body) > maxPeerBytes {
-		return Answer{}, fmt.Errorf("the response of %s has more than %d bytes", u.Host, maxPeerBytes)
+		return Answer{}, fmt.Errorf("%w: that of %s has more than %d bytes", ErrTooLarge, u.Host, maxPeerBytes)
 	}
 	return Answer{Status: res.StatusCode, Header: res.Header, Body: body, URL: res.Request.URL.String()}, nil
 }
+
+// ErrTooLarge means that a response was too large to read.
+var ErrTooLarge = errors.New("the response is too large")
 
 var (
 	errElsewhere    = errors.New("it redirected the request to another origin")

@@ -120,13 +120,11 @@ func (tx *Tx) DeleteOldVCSEvents(before time.Time, limit int) (int64, error) {
 }
 
 // DeleteExcessVCSEvents removes up to limit of the oldest processed events about pull requests and
-// about repositories that no stack watches, of an integration that has more than keep of them. It
+// about repositories that no stack watches, of the integrations that have more than keep of them. It
 // returns the number of removed events.
 func (tx *Tx) DeleteExcessVCSEvents(keep, limit int) (int64, error) {
-	const hints = "done = 1 AND (kind = 'pull' OR repo_id = '')"
-	full, err := database.Scalars[string](tx.Tx, "SELECT integration_id FROM vcs_events WHERE "+hints+" GROUP BY integration_id HAVING COUNT(*) > $1 ORDER BY integration_id LIMIT 1", keep)
-	if err != nil || len(full) == 0 {
-		return 0, err
-	}
-	return tx.Exec("DELETE FROM vcs_events WHERE id IN (SELECT id FROM vcs_events WHERE "+hints+" AND integration_id = $1 ORDER BY received_at DESC, id LIMIT $2 OFFSET $3)", full[0], limit, keep)
+	return tx.Exec(`DELETE FROM vcs_events WHERE id IN (SELECT id FROM (
+		SELECT id, ROW_NUMBER() OVER (PARTITION BY integration_id ORDER BY received_at DESC, id) AS place
+		FROM vcs_events WHERE done = 1 AND (kind = 'pull' OR repo_id = '')) AS ranked
+		WHERE place > $1 ORDER BY place DESC LIMIT $2)`, keep, limit)
 }

@@ -56,9 +56,9 @@ func (tx *Tx) IntegrationsOfApp(appID string) ([]VCSIntegration, error) {
 }
 
 // AppIntegrations returns the integrations of all organizations that use a GitHub App, in the order of
-// their ids.
-func (tx *Tx) AppIntegrations(limit int) ([]VCSIntegration, error) {
-	return vcsIntegrations.All(tx.Tx, "WHERE i.app_id <> '' ORDER BY i.id LIMIT $1", limit)
+// their ids, after an id.
+func (tx *Tx) AppIntegrations(after string, limit int) ([]VCSIntegration, error) {
+	return vcsIntegrations.All(tx.Tx, "WHERE i.app_id <> '' AND i.id > $1 ORDER BY i.id LIMIT $2", after, limit)
 }
 
 // DeleteIntegration removes an integration with its repositories, watches and events.

@@ -250,20 +250,26 @@ func TestDueVCSEvents(t *testing.T) {
 }
 
 // TestExcessVCSEvents checks that only processed events that any account of a forge can cause are removed
-// because of their number, the oldest first.
+// because of their number, the oldest first, of each integration.
 func TestExcessVCSEvents(t *testing.T) {
 	storetest.Each(t, func(t *testing.T, db *store.DB) {
-		vcsFixture(t, db)
-		at := int64(0)
+		other, _ := vcsFixture(t, db)
+		other.ID, other.Name = "a first", "a first"
+		write(t, db, func(tx *store.Tx) error { return tx.InsertIntegration(other) })
+		at, integration := int64(0), other.ID
 		add := func(kind, repo string, done bool) string {
 			at++
 			e := store.VCSEvent{
-				ID: fmt.Sprintf("e%02d", at), OrgID: "id-acme", IntegrationID: "int", RepoID: repo, DeliveryID: fmt.Sprint(at), Kind: kind, Document: "{}",
+				ID: fmt.Sprintf("e%02d", at), OrgID: "id-acme", IntegrationID: integration, RepoID: repo, DeliveryID: fmt.Sprint(at), Kind: kind, Document: "{}",
 				Done: done, ReceivedAt: instant(at), TryAt: instant(at),
 			}
 			write(t, db, func(tx *store.Tx) error { return tx.InsertVCSEvent(e) })
 			return e.ID
 		}
+		for range 3 { // one too many
+			add("pull", "", true)
+		}
+		integration = "int"
 		var want []string
 		want = append(want, add("push", "repo", true), add("pull", "repo", false))
 		for range 3 {
@@ -271,7 +277,7 @@ func TestExcessVCSEvents(t *testing.T) {
 			add("push", "", true)
 		}
 		want = append(want, add("pull", "repo", true), add("push", "", true))
-		for _, removed := range []int64{4, 2, 0} {
+		for _, removed := range []int64{4, 3, 0} {
 			write(t, db, func(tx *store.Tx) error {
 				n, err := tx.DeleteExcessVCSEvents(2, 4)
 				if n != removed {

@@ -52,7 +52,7 @@ var ErrNotInstalled = errors.New("the GitHub App is not installed yet: install i
 // Redeliverer reads the deliveries that the forge could not hand over. A client that has none returns
 // none.
 type Redeliverer interface {
-	// Undelivered returns the deliveries to this integration that failed since a time, oldest first,
-	// and the time up to which it has read.
+	// Undelivered returns the oldest deliveries to this integration that failed since a time, oldest
+	// first, and the time from which the caller can ask for more. This is since if there are no more.
 	Undelivered(ctx context.Context, since time.Time) ([]Delivery, time.Time, error)
 }

@@ -185,7 +185,7 @@ func (e explanation) shortOfAgents(job store.Job) Why {
 	if pool.Slots > pool.Active {
 		return Why{Reason: Next, Text: "The pool " + quoted + " has a free agent, which claims the deployment when it polls next. After the server was away, that takes some seconds.", Action: Action{}}
 	}
-	if pool.Slots == 0 && pool.Busy == pool.Online {
+	if pool.Drained == pool.Online {
 		return Why{
 			Reason: Drained, Text: "The connected agents of the pool " + quoted + " are drained: they get no deployments until an administrator resumes them.",
 			Hint:     "To run the deployment: resume an agent in the console, or start another agent.",

@@ -168,11 +168,16 @@ func installAgent(tb *tab, token string) (stop func()) {
 		tb.t.Fatalf("%s: %v\n%s", commands[1], err, asked.String())
 	}
 	var ran output
-	cmd, _ = start(&ran, "sudo customer-managed-workflow-agent run")
+	agent := exec.CommandContext(tb.t.Context(), filepath.Join(bin, "sudo"), "customer-managed-workflow-agent", "run")
+	agent.Stdout, agent.Stderr = &ran, &ran
+	if err := agent.Start(); err != nil {
+		tb.t.Fatal(err)
+	}
 	return func() {
-		_ = cmd.Process.Signal(syscall.SIGTERM) // script hangs up its terminal
-		if err := cmd.Wait(); err == nil {
-			tb.t.Logf("the installed agent:\n%s", ran.String())
+		tb.t.Helper()
+		_ = agent.Process.Signal(syscall.SIGTERM) // the process is the agent's, because the script replaces itself
+		if err := agent.Wait(); err != nil {
+			tb.t.Fatalf("the installed agent: %v\n%s", err, ran.String())
 		}
 	}
 }

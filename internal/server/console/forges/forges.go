@@ -189,7 +189,7 @@ func (p *pages) showPage(v *page.Visit, f *form, problem string) (view.Page, err
 		return view.Page{}, err
 	}
 	out := p.onePage(v, i, "", problem, integration(m))
-	out.Live = []view.Topic{{Channel: dispatch.Topic, About: i.ID}, {Channel: integrations.Topic, About: i.ID}}
+	out.Live = []view.Topic{{Channel: dispatch.Topic, About: i.ID}, {Channel: dispatch.Processed, About: i.ID}, {Channel: integrations.Topic, About: i.ID}}
 	return out, nil
 }
 
@@ -250,7 +250,7 @@ func (p *pages) events(v *page.Visit) (view.Page, error) {
 		return view.Page{}, err
 	}
 	out := p.onePage(v, i, "events", "", integrationEvents(v.Org.Name, entries))
-	out.Live = []view.Topic{{Channel: dispatch.Topic, About: i.ID}}
+	out.Live = []view.Topic{{Channel: dispatch.Topic, About: i.ID}, {Channel: dispatch.Processed, About: i.ID}}
 	return out, nil
 }
 

@@ -78,7 +78,7 @@ var kinds = []kind{
 	},
 	{
 		name: "github-app", title: "GitHub App", provider: vcs.ProviderGitHub, pulls: true,
-		hook: "Enter the address as the App's webhook, with content type application/json, and the secret that you have entered here. Subscribe to push, pull request, check run, merge group, repository and installation.",
+		hook: "Enter the address as the App's webhook, with content type application/json, and the secret that you have entered here. Subscribe to push, pull request, check run, check suite, merge group and repository.",
 		fields: []field{
 			ownerField("Account", "The organization or user that has installed the App."),
 			{
@@ -87,12 +87,12 @@ var kinds = []kind{
 				set: func(c *integrations.Change, value string) { c.AppID = &value },
 			},
 			{
-				name: "installation", label: "Installation id", required: true,
+				name: "installation", label: "Installation id", hint: "Empty: the server finds it on the account.",
 				of:  func(i store.VCSIntegration) string { return i.Installation },
 				set: func(c *integrations.Change, value string) { c.Installation = &value },
 			},
 			{
-				name: "key", label: "Private key", secret: true, required: true, rows: 5, hint: "The content of the App's .pem file. The App needs read access to metadata and contents, and write access to pull requests, checks and commit statuses.",
+				name: "key", label: "Private key", secret: true, required: true, rows: 5, hint: "The content of the App's .pem file. The App needs read access to metadata, contents and merge queues, and write access to pull requests, checks and commit statuses.",
 				set: func(c *integrations.Change, value string) { c.AppKey = &value },
 			},
 			{

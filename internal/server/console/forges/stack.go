@@ -82,7 +82,7 @@ func (p *pages) gitPage(v *page.Visit, problem string) (view.Page, error) {
 	}
 	if m.Watches {
 		id := m.Watched.Integration.ID
-		out.Live = append(out.Live, view.Topic{Channel: dispatch.Topic, About: id}, view.Topic{Channel: integrations.Topic, About: id})
+		out.Live = append(out.Live, view.Topic{Channel: dispatch.Topic, About: id}, view.Topic{Channel: dispatch.Processed, About: id}, view.Topic{Channel: integrations.Topic, About: id})
 	} else {
 		list, err := p.Integrations.List(ctx, store.Organization{ID: v.Stack.OrgID})
 		if err != nil {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"time"
 
 	"github.com/sirupsen/logrus"
@@ -16,8 +17,10 @@ import (
 
 // tend starts work about the GitHub Apps of integrations that is due. After a start, everything is
 // due: deliveries can have failed while no server ran.
-func (p *pollers) tend(ctx context.Context, apps []store.VCSIntegration) {
-	now := time.Now()
+func (p *pollers) tend(ctx context.Context, apps []store.VCSIntegration, now time.Time) {
+	p.mu.Lock()
+	maps.DeleteFunc(p.apps, func(_ string, due time.Time) bool { return now.Sub(due) > time.Hour }) // deleted integrations
+	p.mu.Unlock()
 	for _, i := range apps {
 		p.mu.Lock()
 		due := !now.Before(p.apps[i.ID])
@@ -39,25 +42,31 @@ func (p *pollers) tend(ctx context.Context, apps []store.VCSIntegration) {
 				_, err := p.s.opts.Integrations.CheckApp(ctx, store.Organization{ID: i.OrgID}, i.ID)
 				return p.s.unanswered(ctx, i, err)
 			}
-			return p.s.redeliver(ctx, i)
+			more, err := p.s.redeliver(ctx, i)
+			if more {
+				p.mu.Lock()
+				p.apps[i.ID] = now
+				p.mu.Unlock()
+			}
+			return err
 		})
 	}
 }
 
-// redeliver processes the deliveries that the forge could not hand over. Each is stored once, whatever
-// the webhook and later attempts bring.
-func (s *Service) redeliver(ctx context.Context, i store.VCSIntegration) error {
+// redeliver processes the oldest deliveries that the forge could not hand over, and reports whether
+// there can be more. Each is stored once, whatever the webhook and later attempts bring.
+func (s *Service) redeliver(ctx context.Context, i store.VCSIntegration) (more bool, err error) {
 	set, err := integrations.SettingsOf(i)
 	if err != nil || set.Events == integrations.EventsPoll {
-		return err
+		return false, err
 	}
 	client, err := s.opts.Integrations.Client(ctx, i)
 	if err != nil {
-		return s.unanswered(ctx, i, err)
+		return false, s.unanswered(ctx, i, err)
 	}
 	source, ok := client.(vcs.Redeliverer)
 	if !ok {
-		return nil
+		return false, nil
 	}
 	since := i.DeliveriesAt
 	if since.IsZero() {
@@ -65,11 +74,11 @@ func (s *Service) redeliver(ctx context.Context, i store.VCSIntegration) error {
 	}
 	list, until, err := source.Undelivered(ctx, since)
 	if err != nil {
-		return s.unanswered(ctx, i, err)
+		return false, s.unanswered(ctx, i, err)
 	}
 	forge, err := s.opts.Integrations.Forge(i)
 	if err != nil {
-		return err
+		return false, err
 	}
 	for _, d := range list {
 		p, err := forge.Parse(d)
@@ -81,13 +90,13 @@ func (s *Service) redeliver(ctx context.Context, i store.VCSIntegration) error {
 			continue
 		}
 		if _, err := s.store(ctx, i, p, SourceRecovered); err != nil {
-			return err
+			return false, err
 		}
 	}
 	if !until.After(i.DeliveriesAt) {
-		return nil
+		return false, nil
 	}
-	return s.db.Write(ctx, func(tx *store.Tx) error {
+	return len(list) > 0 && until.After(since), s.db.Write(ctx, func(tx *store.Tx) error {
 		cur, err := tx.Integration(i.ID)
 		if err != nil || cur.AppID != i.AppID {
 			return ignoreMissing(err)

@@ -17,9 +17,12 @@ import (
 	"workflowagent/internal/workflow"
 )
 
-// Topic is the notification channel for events that are new or processed. The payload is the
-// integration's id.
-const Topic = "vcs-event"
+// Topic is the notification channel for new events, and Processed for those that were processed or
+// postponed. The payload is the integration's id.
+const (
+	Topic     = "vcs-event"
+	Processed = "vcs-event-processed"
+)
 
 // The sources of events.
 const (

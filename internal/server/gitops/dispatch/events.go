@@ -117,19 +117,18 @@ func pullFor(tx *store.Tx, stackID string, i store.VCSIntegration, row store.VCS
 	if err != nil {
 		return p, err
 	}
-	approved := row.Approved
-	if approved != "" {
+	if row.Approved != "" {
 		if ok, err := mayApprove(tx, row, stackID); err != nil {
 			return p, err
 		} else if !ok {
-			approved = ""
+			p.Approved = ""
 		}
 	}
 	said := vcs.Pull{
 		Number: int(row.Number), State: vcs.PullState(row.State), Head: row.Head, Base: row.Base, Ref: row.Ref, Fork: row.Fork, Draft: row.Draft,
 		Author: vcs.Account{ID: row.AuthorID, Name: row.Author, Bot: row.Bot},
 	}
-	p.Held, p.Approvable = vcs.Held(said, policyFor(i, set, said), approved)
+	p.Held, p.Approvable = vcs.Held(said, policyFor(i, set, said), p.Approved)
 	return p, nil
 }
 

@@ -75,12 +75,18 @@ type pollers struct {
 	busy     map[string]bool // repositories, watches and apps
 	perForge map[string]int
 	apps     map[string]time.Time // when the apps of integrations are due
+
+	// Only start uses these.
+	appsAt time.Time // when the next page of integrations with apps is read
+	after  string    // the last integration of the previous page; "" after the last page
 }
 
 func (p *pollers) start(ctx context.Context) error {
 	var repos []store.VCSRepo
 	var find []store.VCSWatch
 	var apps []store.VCSIntegration
+	now := time.Now()
+	readApps := !now.Before(p.appsAt)
 	err := p.s.db.Read(ctx, func(tx *store.Tx) (err error) {
 		if repos, err = tx.ReposToPoll(tx.Now(), maxDue); err != nil {
 			return err
@@ -88,13 +94,21 @@ func (p *pollers) start(ctx context.Context) error {
 		if find, err = tx.WatchesToFind(tx.Now(), maxDue); err != nil {
 			return err
 		}
-		apps, err = tx.AppIntegrations(maxDue)
+		if readApps {
+			apps, err = tx.AppIntegrations(p.after, maxDue)
+		}
 		return err
 	})
 	if err != nil {
 		return err
 	}
-	p.tend(ctx, apps)
+	if readApps {
+		p.after, p.appsAt = "", now.Add(min(interval, p.s.opts.Interval))
+		if len(apps) == maxDue {
+			p.after, p.appsAt = apps[len(apps)-1].ID, now
+		}
+		p.tend(ctx, apps, now)
+	}
 	for _, w := range find {
 		p.do(w.IntegrationID, w.StackID, func() error { return p.s.find(ctx, w) })
 	}

@@ -224,7 +224,7 @@ func (s *Service) postpone(ctx context.Context, id string, cause error) error {
 				e.DoneAt = tx.Now()
 			}
 		}
-		tx.Notify(Topic, e.IntegrationID)
+		tx.Notify(Processed, e.IntegrationID)
 		return tx.SaveVCSEvent(e)
 	})
 }
@@ -345,7 +345,7 @@ func (s *Service) finish(ctx context.Context, id string, reason vcs.Reason, deta
 func end(tx *store.Tx, e store.VCSEvent, reason vcs.Reason, detail string) error {
 	e.Done, e.DoneAt, e.Reason, e.Detail = true, tx.Now(), string(reason), termtext.OneLine(detail, maxDetail)
 	e.Document = "{}" // it can be long, and nothing reads it any more
-	tx.Notify(Topic, e.IntegrationID)
+	tx.Notify(Processed, e.IntegrationID)
 	return tx.SaveVCSEvent(e)
 }
 

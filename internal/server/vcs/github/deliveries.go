@@ -10,6 +10,7 @@ import (
 	"strings"
 	"time"
 
+	"workflowagent/internal/server/outbound"
 	"workflowagent/internal/server/vcs"
 	"workflowagent/internal/server/vcs/rest"
 )
@@ -17,8 +18,8 @@ import (
 const (
 	// keptDeliveries is the time for which the forge keeps deliveries.
 	keptDeliveries = 72 * time.Hour
-	// maxUndelivered bounds the deliveries that are read at once. The polls find what the others say.
-	maxUndelivered = 200
+	// maxUndelivered bounds the deliveries of one answer, which are in memory together.
+	maxUndelivered = 20
 )
 
 // attempt is an attempt of the forge to hand over a delivery.
@@ -62,14 +63,18 @@ func (c *client) Undelivered(ctx context.Context, since time.Time) ([]vcs.Delive
 	if err != nil && !errors.Is(err, rest.ErrManyPages) {
 		return nil, since, fmt.Errorf("listing the deliveries of the GitHub App: %w", err)
 	}
+	slices.Reverse(failed) // oldest first
 	var out []vcs.Delivery
 	for _, a := range failed {
-		if accepted[a.GUID] || len(out) == maxUndelivered {
+		if accepted[a.GUID] {
 			continue
+		}
+		if len(out) >= maxUndelivered && a.At.After(since) {
+			return out, a.At, nil
 		}
 		accepted[a.GUID] = true // once
 		d, err := c.delivery(ctx, a)
-		if errors.Is(err, vcs.ErrNotFound) {
+		if errors.Is(err, vcs.ErrNotFound) || errors.Is(err, outbound.ErrTooLarge) {
 			continue
 		}
 		if err != nil {
@@ -77,7 +82,6 @@ func (c *client) Undelivered(ctx context.Context, since time.Time) ([]vcs.Delive
 		}
 		out = append(out, d)
 	}
-	slices.Reverse(out)
 	return out, until, nil
 }
 

@@ -119,11 +119,21 @@ func TestUndelivered(t *testing.T) {
 	for _, d := range list {
 		got = append(got, d.Header["x-github-delivery"]+" "+d.Header["x-github-event"]+" "+string(d.Body))
 	}
-	if text := strings.Join(got, ", "); text != `second pull_request {"second":true}, first push {"first":true}` {
+	if text := strings.Join(got, ", "); text != `first push {"first":true}, second pull_request {"second":true}` {
 		t.Errorf("deliveries: %s", text)
 	}
 	if len(w.Read) != 2 {
 		t.Errorf("read the contents of %s", strconv.Itoa(len(w.Read)))
+	}
+	for n := range 30 {
+		w.Attempt("many"+strconv.Itoa(n), "push", forgetest.Installation, 502, at(8+n), `{}`)
+	}
+	first, until, err := c.Undelivered(t.Context(), at(8))
+	if err != nil || len(first) != 20 || !until.Equal(at(28)) || first[0].Header["x-github-delivery"] != "many0" {
+		t.Errorf("%d of 30 deliveries until %s, %v", len(first), until, err)
+	}
+	if rest, until, err := c.Undelivered(t.Context(), until); err != nil || len(rest) != 10 || !until.Equal(at(37)) {
+		t.Errorf("%d other deliveries until %s, %v", len(rest), until, err)
 	}
 	w.Limit(http.StatusServiceUnavailable, nil)
 	if _, until, err := c.Undelivered(t.Context(), at(1)); err == nil || !until.Equal(at(1)) {

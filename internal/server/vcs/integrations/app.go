@@ -111,6 +111,7 @@ func (s *Service) FinishApp(ctx context.Context, p identity.Principal, org store
 	if err != nil {
 		return store.VCSIntegration{}, err
 	}
+	ctx = context.WithoutCancel(ctx) // the forge returns the key once; its peer bounds the request
 	app, err := forge.Exchange(ctx, connection, code)
 	if err != nil {
 		return store.VCSIntegration{}, forgeError(err)
