@@ -123,7 +123,7 @@ func (a *arena) checkNotes(want outcome, d details) {
 	if requeued := strings.Contains(notes, "the deployment was requeued"); requeued != want.requeued {
 		a.t.Errorf("requeued: %v, want %v; notes: %q", requeued, want.requeued, notes)
 	}
-	if lost := strings.Contains(notes, "marked as lost"); lost != (want.lostFirst || want.or != "" || want.reason == "lost" && len(d.Results) == 0) {
+	if lost := strings.Contains(notes, "marked as lost"); lost != (want.lostFirst || d.Reason == "lost" && len(d.Results) == 0) {
 		a.t.Errorf("marked as lost: %v, want the opposite; notes: %q", lost, notes)
 	}
 	if want.lostFirst && (len(d.Results) != 1 || d.Results[0].Status != want.status) {

@@ -53,7 +53,7 @@ var podRows = []faultRow{
 		a.deletePod("--wait=false")
 		a.shuttingDown()
 	}},
-	{phase: inRunning, fault: "a user deletes the pod by force", want: endedBy("lost"), do: func(a *arena) {
+	{phase: inRunning, fault: "a user deletes the pod by force", want: endedByForce, do: func(a *arena) {
 		a.running()
 		a.shown(a.row.job.lines / 2)
 		a.deletePod("--force", "--grace-period=0", "--wait=false")

@@ -75,6 +75,9 @@ var keptWithGap = outcome{status: "succeeded", runs: 1, gap: true}
 // endedBy is the outcome of a deployment that fails with a reason before its pulumi runs.
 func endedBy(reason string) outcome { return outcome{status: "failed", reason: reason, cut: true} }
 
+// endedByForce is the outcome of a deployment whose runner has little time to report its end.
+var endedByForce = outcome{status: "failed", reason: "lost", or: "evicted", cut: true}
+
 func endedInPulumi(reason string) outcome {
 	return outcome{status: "failed", reason: reason, cut: true, runs: 1}
 }
