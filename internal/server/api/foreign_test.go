@@ -102,7 +102,7 @@ func TestForeignIdsInOnesOwnOrganization(t *testing.T) {
 		return id
 	}
 	foreign := map[string][]string{}
-	for _, name := range []string{"deploymentID", "poolID", "jobID", "updateID", "issuerID", "policyID"} {
+	for _, name := range []string{"deploymentID", "poolID", "jobID", "updateID", "issuerID", "policyID", "integration"} {
 		foreign[name] = []string{theirs.names[name]}
 	}
 	for _, tok := range []store.Token{

@@ -107,7 +107,7 @@ type orgHandler = func(w http.ResponseWriter, r *http.Request, o store.Organizat
 func (h *routes) find(r *http.Request, o store.Organization, of func(store.VCSIntegration) bool) (store.VCSIntegration, error) {
 	i, err := h.integrations.Get(r.Context(), o, web.Param(r, "integration"))
 	if err == nil && !of(i) {
-		err = fault.NotFound("Not Found: the organization has no integration of this provider with this id")
+		err = fault.NotFound("Not Found: the organization has no integration of this provider with the id %q", i.ID)
 	}
 	return i, err
 }

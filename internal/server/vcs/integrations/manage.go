@@ -49,7 +49,7 @@ func (s *Service) Get(ctx context.Context, org store.Organization, id string) (s
 func Find(tx *store.Tx, org store.Organization, id string) (store.VCSIntegration, error) {
 	i, err := tx.Integration(id)
 	if errors.Is(err, store.ErrNotFound) || err == nil && i.OrgID != org.ID {
-		return store.VCSIntegration{}, fault.NotFound("Not Found: the organization has no integration with this id")
+		return store.VCSIntegration{}, fault.NotFound("Not Found: the organization has no integration with the id %q", id)
 	}
 	return i, err
 }
