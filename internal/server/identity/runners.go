@@ -8,8 +8,8 @@ import (
 	"workflowagent/internal/server/store"
 )
 
-// runnerAge is the time for which the principal of a runner's token remains valid. Nobody can revoke
-// such a token: it expires a day after its job's end, and each call also checks the job. The
+// runnerAge is the time for which the principal of a runner's token remains valid. Such a token
+// cannot be revoked: it expires a day after its job's end, and each call also checks the job. The
 // principal of a pool's token remains valid for as long, but only for calls that check the token
 // again.
 const runnerAge = 20 * time.Second

@@ -53,6 +53,6 @@ var ErrNotInstalled = errors.New("the GitHub App is not installed yet: install i
 // none.
 type Redeliverer interface {
 	// Undelivered returns the oldest deliveries to this integration that failed since a time, oldest
-	// first, and the time from which the caller can ask for more. This is since if there are no more.
+	// first, and the time from which the caller can ask for more. If it equals since, there are none.
 	Undelivered(ctx context.Context, since time.Time) ([]Delivery, time.Time, error)
 }

@@ -21,6 +21,8 @@ const (
 	maxAppName = 34
 	// appTime is the time in which an administrator registers an app. The forge's codes live as long.
 	appTime = time.Hour
+	// finishTime bounds the exchange of a code, and the creation of the integration.
+	finishTime = 2 * time.Minute
 	// maxCode bounds the codes of the forge, and maxState the states.
 	maxCode, maxState = 200, 4000
 )
@@ -111,7 +113,9 @@ func (s *Service) FinishApp(ctx context.Context, p identity.Principal, org store
 	if err != nil {
 		return store.VCSIntegration{}, err
 	}
-	ctx = context.WithoutCancel(ctx) // the forge returns the key once; its peer bounds the request
+	// The forge returns the key only once, so it is stored even if the browser does not wait.
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), finishTime)
+	defer cancel()
 	app, err := forge.Exchange(ctx, connection, code)
 	if err != nil {
 		return store.VCSIntegration{}, forgeError(err)

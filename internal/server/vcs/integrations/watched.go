@@ -11,7 +11,7 @@ import (
 // Watched is a repository of an integration that stacks watch.
 type Watched struct {
 	Integration store.VCSIntegration
-	// Repo has only a name until the forge has told its id.
+	// Repo has only a name until the forge has reported its id.
 	Repo    store.VCSRepo
 	Watches []store.VCSWatch
 }
