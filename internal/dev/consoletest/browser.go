@@ -4,6 +4,7 @@ import (
 	"io"
 	"net/http"
 	"net/url"
+	"regexp"
 	"strings"
 	"sync"
 )
@@ -118,8 +119,17 @@ func (b *Browser) Do(req *http.Request) Page {
 	if err != nil {
 		b.s.t.Fatalf("%s %s: %v", req.Method, req.URL, err)
 	}
+	if strings.HasPrefix(res.Header.Get("Content-Type"), "text/html") {
+		if joined := joinedWords.Find(body); joined != nil {
+			b.s.t.Errorf("%s %s: a space is missing in %s", req.Method, req.URL, joined)
+		}
+	}
 	return Page{Status: res.StatusCode, Header: res.Header, Body: string(body), Cookies: res.Cookies()}
 }
+
+// joinedWords matches the end of one inline element and the beginning of the next text without a space.
+// Readers would see one word.
+var joinedWords = regexp.MustCompile(`[\pL\pN.:)]+(?:</?(?:a|code|em|local-time|span|strong|time)(?: [^>]*)?>)+[\pL\pN(]+`)
 
 // Client returns the client with which the browser sends requests, for tests of event streams.
 func (b *Browser) Client() *http.Client { return b.client }
