@@ -155,7 +155,7 @@ func TestSchedules(t *testing.T) {
 	if p := get(t, b, "/acme/web/prod"); !p.Contains("The time to live of the stack ends", "2099-01-02", "time to live: destroy") {
 		t.Error("the page of the stack does not show its time to live")
 	}
-	if p := get(t, b, "/acme/-/schedules"); !p.Contains("time to live: destroy", "2099-01-02") {
+	if p := get(t, b, "/acme/-/schedules"); !p.Contains("time to live: destroy", "once, 2099-01-02 03:04") {
 		t.Error("the schedules of the organization do not show the time to live")
 	}
 	for _, form := range []url.Values{{"kind": {"drift"}, "cron": {hostile}}, {"kind": {"ttl"}, "once": {"soon"}}, {"kind": {hostile}}} {
@@ -164,7 +164,7 @@ func TestSchedules(t *testing.T) {
 		}
 	}
 	page := get(t, b, path)
-	if !page.Contains("detect-drift and remediate", "0 2 * * 1", "destroy", "2099-01-02") {
+	if !page.Contains("detect-drift and remediate", "0 2 * * 1", "destroy", "once, 2099-01-02 03:04") {
 		t.Errorf("the page lacks a schedule: %s", page.Body)
 	}
 	id := regexp.MustCompile(`/settings/schedules/([^/"]+)/pause`).FindStringSubmatch(page.Body)[1]
