@@ -80,6 +80,20 @@ func (c *Calendar) Day(s store.Schedule, day time.Time) Minutes {
 	return m
 }
 
+// Next returns up to limit of the next times at which a schedule is due: none if it is paused.
+func (c *Calendar) Next(s store.Schedule, limit int) []time.Time {
+	var out []time.Time
+	next, ok := s.NextAt, !s.Paused && !s.NextAt.IsZero()
+	for ok && len(out) < limit {
+		out = append(out, next)
+		if s.Cron == "" {
+			break
+		}
+		next, ok = c.cron(s.Cron).after(next)
+	}
+	return out
+}
+
 // cron returns an expression. [Service.Create] has checked it.
 func (c *Calendar) cron(text string) cron {
 	expression, known := c.parsed[text]

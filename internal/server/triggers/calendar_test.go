@@ -1,6 +1,7 @@
 package triggers
 
 import (
+	"slices"
 	"testing"
 	"time"
 
@@ -35,6 +36,25 @@ func TestCalendar(t *testing.T) {
 		s.Paused = true
 		if c.Day(s, start.AddDate(0, 0, 1)) != (Minutes{}) {
 			t.Errorf("%q is due although it is paused", expression)
+		}
+	}
+}
+
+func TestNext(t *testing.T) {
+	var c Calendar
+	leap := time.Date(2028, 2, 29, 0, 0, 0, 0, time.UTC)
+	for _, tt := range []struct {
+		schedule store.Schedule
+		want     []time.Time
+	}{
+		{store.Schedule{Cron: "0 0 29 2 *", NextAt: leap}, []time.Time{leap, leap.AddDate(4, 0, 0), leap.AddDate(8, 0, 0)}},
+		{store.Schedule{Cron: "*/30 23 * * *", NextAt: leap.Add(23 * time.Hour)}, []time.Time{leap.Add(23 * time.Hour), leap.Add(23*time.Hour + 30*time.Minute), leap.Add(47 * time.Hour)}},
+		{store.Schedule{OnceAt: leap, NextAt: leap}, []time.Time{leap}},
+		{store.Schedule{OnceAt: leap, Fired: true}, nil},
+		{store.Schedule{Cron: "* * * * *", NextAt: leap, Paused: true}, nil},
+	} {
+		if got := c.Next(tt.schedule, 3); !slices.Equal(got, tt.want) {
+			t.Errorf("%+v is due at %v, want %v", tt.schedule, got, tt.want)
 		}
 	}
 }

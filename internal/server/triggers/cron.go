@@ -25,20 +25,15 @@ var cronFields = [...]string{"minute", "hour", "day of month", "month", "day of 
 // in UTC. Users choose the expression, so the search must not be long: it asks the library, which
 // searches step by step, only whether single fields are due.
 func nextTime(expression string, after time.Time) (time.Time, error) {
-	shown := termtext.OneLine(expression, maxCron)
 	c, ok := parseCron(expression)
 	if !ok {
 		return time.Time{}, invalidCron(expression)
 	}
-	after = after.UTC()
-	month := time.Date(after.Year(), after.Month(), 1, 0, 0, 0, 0, time.UTC)
-	for range maxMonths {
-		if next, ok := c.in(month, after); ok {
-			return next, nil
-		}
-		month = month.AddDate(0, 1, 0)
+	next, ok := c.after(after)
+	if !ok {
+		return next, fault.Invalid("Bad Request: the cron expression %q never fires", termtext.OneLine(expression, maxCron))
 	}
-	return time.Time{}, fault.Invalid("Bad Request: the cron expression %q never fires", shown)
+	return next, nil
 }
 
 // invalidCron returns an error that names the first wrong field of an expression.
@@ -110,12 +105,28 @@ func due(expression string, n int, at func(i int) time.Time) (list []int, ok boo
 	return list, true
 }
 
+// after returns the first due time after a time, in UTC.
+func (c cron) after(t time.Time) (time.Time, bool) {
+	t = t.UTC()
+	month := time.Date(t.Year(), t.Month(), 1, 0, 0, 0, 0, time.UTC)
+	for range maxMonths {
+		if next, ok := c.in(month, t); ok {
+			return next, true
+		}
+		month = month.AddDate(0, 1, 0)
+	}
+	return time.Time{}, false
+}
+
 // in returns the first due time in a month after a time.
 func (c cron) in(month, after time.Time) (time.Time, bool) {
 	if !slices.Contains(c.months, int(month.Month())-1) {
 		return time.Time{}, false
 	}
 	for _, day := range c.daysIn(month) {
+		if end := month.AddDate(0, 0, day+1); !end.After(after) {
+			continue
+		}
 		for _, hour := range c.hours {
 			for _, minute := range c.minutes {
 				next := time.Date(month.Year(), month.Month(), day+1, hour, minute, 0, 0, time.UTC)

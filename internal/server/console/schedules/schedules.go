@@ -34,6 +34,7 @@ type model struct {
 	First, Next string // paths of other pages
 	Days        []day
 	Now         time.Time
+	Times       *triggers.Calendar
 }
 
 var kinds = []view.Option{
@@ -44,7 +45,7 @@ var kinds = []view.Option{
 }
 
 func (p *pages) show(v *page.Visit) (view.Page, error) {
-	m := model{Org: v.Org.Name, Path: view.Path(v.Org.Name, "-", "schedules"), Kind: v.Query("kind"), Q: v.Query("q"), Calendar: v.Query("view") == "calendar", Now: time.Now().UTC()}
+	m := model{Org: v.Org.Name, Path: view.Path(v.Org.Name, "-", "schedules"), Kind: v.Query("kind"), Q: v.Query("q"), Calendar: v.Query("view") == "calendar", Now: time.Now().UTC(), Times: &triggers.Calendar{}}
 	f := store.OrgScheduleFilter{OrgID: v.Org.ID, Kind: store.ScheduleKind(m.Kind), Contains: m.Q, Limit: shown}
 	if m.Calendar {
 		f.Active, f.Limit = true, inCalendar

@@ -66,6 +66,10 @@ func TestList(t *testing.T) {
 	s.schedule("web/"+long, "0 0 1 1 *", "update")
 	paused := s.schedule("db/prod", "* * * * *", "destroy")
 	s.API(http.MethodPost, "/api/stacks/acme/db/prod/deployments/schedules/"+paused+"/pause", nil, nil)
+	year := time.Now().UTC().Year()
+	if text := s.text(s.admin, path+"?q=web"); !strings.Contains(text, fmt.Sprintf("next 3 runs %d-01-01 00:00:00 UTC %d-01-01 00:00:00 UTC %d-01-01 00:00:00 UTC", year+1, year+2, year+3)) {
+		t.Errorf("the next runs are missing: %s", text)
+	}
 	const many = 60
 	for i := range many {
 		s.schedule("db/prod", fmt.Sprintf("%d 12 * * *", i%60), "preview")

@@ -19,6 +19,7 @@ type schedulesModel struct {
 	List    []store.Schedule
 	Form    scheduleForm
 	Operate bool
+	Times   *triggers.Calendar
 }
 
 type scheduleForm struct{ Kind, Cron, Once, Operation, Option string }
@@ -49,7 +50,7 @@ func (p *pages) schedulesPage(v *page.Visit, form scheduleForm, problem string) 
 	if err != nil {
 		return view.Page{}, err
 	}
-	m := schedulesModel{St: v.Stack, List: list, Form: form, Operate: v.Who.Can(v.Stack, identity.Operate)}
+	m := schedulesModel{St: v.Stack, List: list, Form: form, Operate: v.Who.Can(v.Stack, identity.Operate), Times: &triggers.Calendar{}}
 	return settingsPage(v, "schedules", problem, scheduleList(m)), nil
 }
 

@@ -46,12 +46,13 @@ class LocalTime extends HTMLElement {
     const at = Date.parse(time?.dateTime ?? "");
     if (Number.isNaN(at)) return 30000;
     const seconds = (at - Date.now()) / 1000;
-    const since = this.dataset.form === "since";
-    const text = since ? clock(-seconds) : words(seconds);
-    if (time.textContent !== text) time.textContent = text;
+    const form = this.dataset.form;
     const local = new Date(at).toLocaleString("en-GB", { timeZoneName: "short" });
-    if (!time.title.startsWith(local)) time.title = `${local} (${new Date(at).toISOString().slice(0, 19).replace("T", " ")} UTC)`;
-    return since || Math.abs(seconds) < 60 ? 1000 : 30000;
+    const exact = `${local} (${new Date(at).toISOString().slice(0, 19).replace("T", " ")} UTC)`;
+    const text = form === "since" ? clock(-seconds) : form === "exact" ? exact : words(seconds);
+    if (time.textContent !== text) time.textContent = text;
+    if (time.title !== exact) time.title = exact;
+    return form === "since" || Math.abs(seconds) < 60 ? 1000 : 30000;
   }
 }
 
