@@ -3,6 +3,7 @@ package workflow
 import (
 	"encoding/json"
 	"reflect"
+	"slices"
 	"strings"
 )
 
@@ -12,9 +13,9 @@ import (
 
 // MergeSettings applies a patch to stored settings: null removes a member, objects are merged, and
 // any other value replaces the stored one. Two exceptions match what authors of patches expect. A
-// patch replaces the member vcs and each secret as a whole. Setting one of several exclusive
-// members (kinds of source, modes of gitAuth, branch and commit) removes the others. base may be
-// nil.
+// patch replaces the member vcs and each secret as a whole. Setting some of several exclusive members
+// (kinds of source, modes of gitAuth, branch, commit and tag) removes the others. base may
+// be nil.
 func MergeSettings(base *Settings, patch []byte) (*Settings, error) {
 	p, err := parseTree(patch)
 	if err != nil {
@@ -124,10 +125,11 @@ func lookupFold(m map[string]any, name string) (any, bool) {
 }
 
 // exclusive lists members that exclude each other, by the path of their parent. Setting one removes
-// the others.
+// the others. If a patch sets several, validation reports the conflict; a commit or a branch takes
+// precedence over a tag.
 var exclusive = map[string][]string{
 	"sourceContext":                  {"git", "hg", "template"},
-	"sourceContext.git":              {"branch", "commit"},
+	"sourceContext.git":              {"branch", "commit", "tag"},
 	"sourceContext.hg":               {"branch", "revision"},
 	"sourceContext.git.gitAuth":      {"accessToken", "sshAuth", "basicAuth"},
 	"sourceContext.hg.hgAuth":        {"accessToken", "sshAuth", "basicAuth"},
@@ -186,11 +188,11 @@ func dropRivals(base, patch map[string]any, path string) {
 			set = append(set, name)
 		}
 	}
-	if len(set) != 1 {
-		return // none, or a conflict that validation reports
+	if len(set) == 0 {
+		return
 	}
 	for _, name := range exclusive[path] {
-		if name != set[0] {
+		if !slices.Contains(set, name) {
 			delete(base, name)
 		}
 	}

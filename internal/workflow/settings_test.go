@@ -122,6 +122,11 @@ func TestMergeSettings(t *testing.T) {
 			"commit removes branch", `{"sourceContext":{"git":{"branch":"main"}}}`, `{"sourceContext":{"git":{"commit":"abcdef1"}}}`,
 			`{"sourceContext":{"git":{"commit":"abcdef1"}}}`,
 		},
+		{"commit removes tag", `{"sourceContext":{"git":{"tag":"v1"}}}`, `{"sourceContext":{"git":{"commit":"abcdef1"}}}`, `{"sourceContext":{"git":{"commit":"abcdef1"}}}`},
+		{
+			"commit and tag remove branch", `{"sourceContext":{"git":{"branch":"main"}}}`, `{"sourceContext":{"git":{"commit":"abcdef1","tag":"v1"}}}`,
+			`{"sourceContext":{"git":{"commit":"abcdef1","tag":"v1"}}}`,
+		},
 		{
 			"git removes template", `{"sourceContext":{"template":{"sourceUrl":"u"}}}`, `{"sourceContext":{"git":{"branch":"b"}}}`,
 			`{"sourceContext":{"git":{"branch":"b"}}}`,
@@ -177,6 +182,7 @@ func TestInheritSettings(t *testing.T) {
 			"a commit next to an empty branch", `{"sourceContext":{"git":{"branch":"","commit":"abcdef1"}}}`,
 			strings.Replace(stored, `"branch":"main"`, `"commit":"abcdef1"`, 1),
 		},
+		{"a tag instead of the branch", `{"sourceContext":{"git":{"tag":"v1"}}}`, strings.Replace(stored, `"branch":"main"`, `"tag":"v1"`, 1)},
 		{
 			"an empty variable is a value", `{"operationContext":{"environmentVariables":{"A":""}}}`,
 			strings.Replace(stored, `"A":"1"`, `"A":""`, 1),

@@ -119,7 +119,11 @@ func TestIdentityTokenSubjects(t *testing.T) {
 		{"preview", git(map[string]any{}), "", map[string]any{"operation": "preview", "ref": "refs/heads/main", "trigger": "api"}},
 		{"destroy", git(map[string]any{"branch": "refs/heads/x"}), "automation-api", map[string]any{"operation": "destroy", "ref": "refs/heads/x", "trigger": "automation-api"}},
 		{"refresh", git(map[string]any{"commit": sha}), "schedule", map[string]any{"operation": "refresh", "ref": "", "sha": strings.ToLower(sha), "trigger": "api"}},
-		{"update", git(map[string]any{"tag": "v1", "commit": sha}), "cli", map[string]any{"ref": "refs/tags/v1", "sha": strings.ToLower(sha), "trigger": "cli"}},
+		{"update", git(map[string]any{"tag": "v1"}), "cli", map[string]any{"ref": "refs/tags/v1", "sha": "", "trigger": "cli"}},
+		// The job checks out the commit or the branch, and not the tag.
+		{"update", git(map[string]any{"tag": "v1", "commit": sha}), "", map[string]any{"ref": "", "sha": strings.ToLower(sha)}},
+		{"update", git(map[string]any{"tag": "v1", "branch": "x"}), "", map[string]any{"ref": "refs/heads/x"}},
+		{"preview", git(map[string]any{"tag": "v1", "branch": "refs/pull/12/head"}), "", map[string]any{"ref": "refs/pull/12/head", "pull_request": "12", "fork": true}},
 		{"preview", git(map[string]any{"branch": "refs/pull/12/head"}), "", map[string]any{"ref": "refs/pull/12/head", "pull_request": "12", "fork": true}},
 		{"preview", git(map[string]any{"branch": "refs/merge-requests/7/merge"}), "", map[string]any{"pull_request": "7", "fork": true}},
 		{"preview", git(map[string]any{"branch": "pull/12/head"}), "", map[string]any{"ref": "refs/heads/pull/12/head", "pull_request": "", "fork": false}},

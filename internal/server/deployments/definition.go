@@ -13,6 +13,7 @@ import (
 	"workflowagent/internal/redact"
 	"workflowagent/internal/server/identity"
 	"workflowagent/internal/server/store"
+	"workflowagent/internal/server/vcs"
 	"workflowagent/internal/termtext"
 	"workflowagent/internal/workflow"
 )
@@ -166,8 +167,10 @@ func (s *Service) environment(d store.Deployment, org string, set *workflow.Sett
 		"PULUMI_CI_STACK":        d.Stack,
 		"PULUMI_CI_OPERATION":    string(d.Operation),
 	}
-	if g := set.Git(); g != nil && g.Tag != "" {
-		env["PULUMI_CI_TAG_NAME"] = g.Tag
+	if g := set.Git(); g != nil {
+		if tag, ok := strings.CutPrefix(requestedRef(g), vcs.TagPrefix); ok {
+			env["PULUMI_CI_TAG_NAME"] = tag
+		}
 	}
 	return env
 }
@@ -201,8 +204,8 @@ func (s *Service) source(ctx context.Context, stackID string, set *workflow.Sett
 		RepoURL: g.RepoURL, Branch: g.Branch, Commit: g.Commit, RepoDir: strings.TrimLeft(g.RepoDir, "/"),
 	}
 	src.Submodules, src.LFS = set.GitContents()
-	if src.Branch == "" && src.Commit == "" && g.Tag != "" {
-		src.Branch = "refs/tags/" + g.Tag
+	if ref := requestedRef(g); strings.HasPrefix(ref, vcs.TagPrefix) {
+		src.Branch = ref
 	}
 	a := g.GitAuth
 	if a == nil {

@@ -14,6 +14,7 @@ import (
 	"workflowagent/internal/server/identity"
 	"workflowagent/internal/server/issuer"
 	"workflowagent/internal/server/store"
+	"workflowagent/internal/server/vcs"
 	"workflowagent/internal/workflow"
 )
 
@@ -179,17 +180,20 @@ func effect(op workflow.Operation, o workflow.Options) string {
 }
 
 // requestedRef returns the full name of the ref that the settings request, or "" if they request a
-// commit without a tag, or the default branch.
+// commit or the default branch. As for the job, a tag only counts without a commit and a branch.
+// Otherwise, a user could claim a trusted tag for other code.
 func requestedRef(g *workflow.SourceContextGit) string {
 	switch {
-	case g.Tag != "":
-		return "refs/tags/" + g.Tag
-	case g.Commit != "" || g.Branch == "":
+	case g.Commit != "":
 		return ""
 	case strings.HasPrefix(g.Branch, "refs/"):
 		return g.Branch
-	default:
+	case g.Branch != "":
 		return "refs/heads/" + g.Branch
+	case g.Tag != "":
+		return vcs.TagPrefix + g.Tag
+	default:
+		return ""
 	}
 }
 
