@@ -14,8 +14,8 @@ import (
 // MergeSettings applies a patch to stored settings: null removes a member, objects are merged, and
 // any other value replaces the stored one. Two exceptions match what authors of patches expect. A
 // patch replaces the member vcs and each secret as a whole. Setting some of several exclusive members
-// (kinds of source, modes of gitAuth, branch, commit and tag) removes the others. base may
-// be nil.
+// (kinds of source, modes of gitAuth, branch, commit and tag) removes the others. Stored registry
+// credentials do not apply to an image of another registry. base may be nil.
 func MergeSettings(base *Settings, patch []byte) (*Settings, error) {
 	p, err := parseTree(patch)
 	if err != nil {
@@ -156,12 +156,26 @@ func mergeTree(base, patch map[string]any, path string) {
 				old["reference"] = ref
 			}
 		}
+		if at == imagePath && sub["reference"] != nil && registryOf(sub["reference"]) != registryOf(old["reference"]) {
+			delete(old, "credentials") // which must not reach another registry
+		}
 		mergeTree(old, sub, at)
 		base[name] = old
 	}
 }
 
 const imagePath = "executorContext.executorImage"
+
+// registryOf returns the registry in the reference of an image, or "" for Docker Hub. As for Docker,
+// the first part of a reference is a registry if it could be a host.
+func registryOf(reference any) string {
+	text, _ := reference.(string)
+	host, _, ok := strings.Cut(text, "/")
+	if !ok || !strings.ContainsAny(host, ".:") && host != "localhost" || host == "docker.io" || host == "index.docker.io" {
+		return ""
+	}
+	return host
+}
 
 // isWhole reports whether a patch replaces the object as a whole instead of merging it.
 func isWhole(parent, at string) bool {

@@ -249,6 +249,37 @@ func TestCredentialsStayWhereverTheRepositoryIsNamed(t *testing.T) {
 	}
 }
 
+// TestCredentialsStayWithTheirRegistry checks that stored credentials do not apply to an image from
+// another registry, in a patch as in a request.
+func TestCredentialsStayWithTheirRegistry(t *testing.T) {
+	for _, tc := range []struct {
+		stored, request string
+		keeps           bool
+	}{
+		{"registry.corp.example/a:1", "registry.corp.example/b:2", true},
+		{"registry.corp.example/a:1", "evil.example/a:1", false},
+		{"registry.corp.example/a:1", "registry.corp.example:8443/a:1", false},
+		{"registry.corp.example/a:1", "pulumi/pulumi", false},
+		{"registry:5000/a", "registry/a", false},
+		{"localhost/a", "a", false},
+		{"acme/private", "docker.io/acme/other", true},
+		{"acme/private", "busybox", true},
+		{"acme/private", "registry.corp.example/a", false},
+	} {
+		base := settingsOf(t, `{"executorContext":{"executorImage":{"reference":"`+tc.stored+`","credentials":{"username":"u","password":{"secret":"p"}}}}}`)
+		seal(t, base)
+		for kind, merge := range map[string]func(*Settings, []byte) (*Settings, error){"patch": MergeSettings, "request": InheritSettings} {
+			got, err := merge(base, []byte(`{"executorContext":{"executorImage":{"reference":"`+tc.request+`"}}}`))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if keeps := got.ExecutorContext.ExecutorImage.Credentials != nil; keeps != tc.keeps {
+				t.Errorf("%s of %s to %s: the credentials went along: %t, want %t", kind, tc.stored, tc.request, keeps, tc.keeps)
+			}
+		}
+	}
+}
+
 func TestSecretForms(t *testing.T) {
 	for _, tc := range []struct {
 		in, plain string
