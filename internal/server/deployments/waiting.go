@@ -59,7 +59,7 @@ func (q queued) considered(reason string) (*Waiting, error) {
 		}
 		w.Pools, err = q.poolsOf(list)
 		return w, err
-	case waiting.NoAgent, waiting.Drained, waiting.Busy:
+	case waiting.NoAgent, waiting.Drained, waiting.NotReady, waiting.Busy:
 		pool, err := q.tx.Pool(q.d.OrgID, q.job.PoolID)
 		if err != nil {
 			return nil, err
@@ -112,6 +112,8 @@ func (q queued) agentsOf(pool store.AgentPool) ([]WaitingAgent, error) {
 			w.Why = "is not connected; was last seen at " + a.LastSeenAt.UTC().Format(time.RFC3339)
 			others = append(others, w)
 			continue
+		case a.Slots == 0 && w.Running == 0:
+			w.Why = "reports that it cannot start deployments"
 		case w.Running > 0:
 			w.Why = fmt.Sprintf("requests no more deployments; running: %d", w.Running)
 		default:

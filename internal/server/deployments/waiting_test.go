@@ -17,7 +17,7 @@ import (
 // remedy, and that the log shows each reason only once.
 func TestWhyQueued(t *testing.T) {
 	newWaiting := func(t *testing.T) (*plant, store.Stack) {
-		p := newPlant(t, storetest.SQLite(t), deployments.Options{Cap: 1})
+		p := newPlant(t, storetest.SQLite(t), deployments.Options{Cap: 2})
 		st := p.stack("dev")
 		_, err := p.service.ReplaceSettings(t.Context(), p.user, st, []byte(`{}`), "api")
 		p.must(err)
@@ -49,9 +49,25 @@ func TestWhyQueued(t *testing.T) {
 		{"behind a running one", func(p *plant, st store.Stack) { p.deploy(st); p.poll("a") }, []string{
 			"Waiting for deployment #1 of the stack, which is running",
 		}},
-		{"the cap", func(p *plant, _ store.Stack) { p.deploy(p.stack("other")); p.poll("a") }, []string{"has reached its limit of 1 active deployments"}},
+		{"the cap", func(p *plant, _ store.Stack) {
+			for _, name := range []string{"b", "c"} {
+				p.deploy(p.stack(name))
+				p.poll("a")
+			}
+		}, []string{"has reached its limit of 2 active deployments"}},
+		{"agents that cannot start jobs", func(p *plant, _ store.Stack) { p.poll("a") }, []string{
+			`The connected agents of the pool "p" report that they cannot start deployments, for example because Docker is not available.`, "doctor",
+		}},
+		{"agents that cannot start jobs, and drained ones", func(p *plant, _ store.Stack) {
+			p.poll("a")
+			p.poll("b")
+			p.must(p.pools.Drain(t.Context(), p.user, p.org.ID, p.pool, "a", true))
+		}, []string{"cannot start deployments, for example because Docker is not available, or they are drained."}},
 		{"busy agents", func(p *plant, _ store.Stack) {
-			_, err := p.service.Poll(t.Context(), p.agent, p.request("a", 0))
+			p.deploy(p.stack("other"))
+			request := p.request("a", 0)
+			request.Agent.Slots = 1
+			_, err := p.service.Poll(t.Context(), p.agent, request)
 			p.must(err)
 		}, []string{`All agents of the pool "p" are busy`, "max_concurrent_jobs"}},
 		{"drained agents", func(p *plant, _ store.Stack) {
@@ -126,19 +142,32 @@ func TestConsideredPoolsAndAgents(t *testing.T) {
 		}))
 		pool := deployments.WaitingPool{ID: p.pool, Name: "p", Agents: 3, Connected: 2}
 		// An agent that could start the job is expected to poll soon, such as after the server's restart.
-		free := func(slots int64) {
+		capacity := func(agent string, slots int64) {
 			t.Helper()
 			p.must(db.Write(t.Context(), func(tx *store.Tx) error {
-				a, err := tx.Agent(p.pool, "d-idle")
+				a, err := tx.Agent(p.pool, agent)
 				a.Slots = slots
 				return errors.Join(err, tx.SaveAgent(a))
 			}))
 		}
-		free(2)
+		free := func(want int64) {
+			t.Helper()
+			summary, err := p.pools.Summary(t.Context(), p.user, p.org.ID, p.pool)
+			if err != nil || summary.Free() != want {
+				t.Errorf("the pool has %d free agents, want %d; %v", summary.Free(), want, err)
+			}
+		}
+		capacity("d-idle", 2)
+		free(1)
 		if w := waiting(); w != nil {
 			t.Errorf("with a free agent, the deployment waits: %+v", w)
 		}
+		capacity("d-idle", 0)
 		free(0)
+		if w := waiting(); w == nil || w.Reason != "not-ready" || !slices.Equal(w.Pools, []deployments.WaitingPool{pool}) {
+			t.Errorf("waiting for agents that cannot start jobs: %+v, want the pool %+v", w, pool)
+		}
+		capacity("b-busy", 1)
 		w := waiting()
 		if w == nil || w.Reason != "busy" || !slices.Equal(w.Pools, []deployments.WaitingPool{pool}) {
 			t.Fatalf("waiting for a busy pool: %+v, want the pool %+v", w, pool)
@@ -150,7 +179,7 @@ func TestConsideredPoolsAndAgents(t *testing.T) {
 		if want := []string{"b-busy true 1", "d-idle true 0", "a-gone false 0"}; !slices.Equal(got, want) {
 			t.Errorf("the agents are %q, want %q", got, want)
 		}
-		for i, why := range []string{"running: 1", "drains", "not connected"} {
+		for i, why := range []string{"running: 1", "cannot start", "not connected"} {
 			if !strings.Contains(w.Agents[i].Why, why) {
 				t.Errorf("agent %s: %q does not contain %q", w.Agents[i].Hostname, w.Agents[i].Why, why)
 			}

@@ -18,7 +18,7 @@ type Summary struct {
 	Stacks  int64 // stacks whose settings name the pool
 }
 
-// Free returns the number of online agents that run no job.
+// Free returns the number of online agents that run no job and can start one.
 func (s Summary) Free() int64 { return max(s.Online-s.Busy, 0) }
 
 // errRead is the error of callers who may not see an organization's pools.

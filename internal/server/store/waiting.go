@@ -86,7 +86,7 @@ type Presence struct {
 	Agents   int64
 	Online   int64
 	Slots    int64 // jobs that the online agents can run at once, except those of drained agents
-	Busy     int64 // online agents that run jobs or are drained
+	Busy     int64 // online agents that run jobs, are drained or cannot start jobs
 	Drained  int64 // online agents that are drained
 	LastSeen time.Time
 	Active   int64 // claimed and running jobs
@@ -109,7 +109,7 @@ func (tx *Tx) Presences(orgID string, silence time.Duration) (map[string]Presenc
 		return p, err
 	}, `SELECT a.pool_id, COUNT(*), CAST(SUM(CASE WHEN `+online+` THEN 1 ELSE 0 END) AS BIGINT), CAST(SUM(CASE WHEN `+online+` AND NOT `+isDrained+` THEN a.slots ELSE 0 END) AS BIGINT),
 		CAST(SUM(CASE WHEN `+online+` AND `+isDrained+` THEN 1 ELSE 0 END) AS BIGINT),
-		CAST(SUM(CASE WHEN `+online+` AND (`+isDrained+` OR EXISTS (SELECT 1 FROM jobs j WHERE j.org_id = p.org_id AND j.status IN ('accepted', 'running')
+		CAST(SUM(CASE WHEN `+online+` AND (a.slots = 0 OR `+isDrained+` OR EXISTS (SELECT 1 FROM jobs j WHERE j.org_id = p.org_id AND j.status IN ('accepted', 'running')
 			AND j.pool_id = a.pool_id AND j.agent_id = a.agent_id)) THEN 1 ELSE 0 END) AS BIGINT), MAX(a.last_seen_at)
 		FROM agent_pools p JOIN pool_agents a ON a.pool_id = p.id WHERE p.org_id = $1 GROUP BY a.pool_id`,
 		orgID, tx.Now(), silence)

@@ -192,6 +192,16 @@ func (e explanation) shortOfAgents(job store.Job) Why {
 			Blockers: []Blocker{self}, Action: open,
 		}
 	}
+	if pool.Slots == 0 {
+		text := "The connected agents of the pool " + quoted + " report that they cannot start deployments, for example because Docker is not available"
+		if pool.Drained > 0 {
+			text += ", or they are drained"
+		}
+		return Why{
+			Reason: NotReady, Text: text + ".", Hint: "To find the cause, on the agent's host: customer-managed-workflow-agent doctor",
+			Blockers: []Blocker{self}, Action: open,
+		}
+	}
 	return Why{
 		Reason:   Busy,
 		Text:     "All agents of the pool " + quoted + " are busy; the deployment starts when one is free.",

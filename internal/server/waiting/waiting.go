@@ -19,14 +19,15 @@ const (
 	NoAgent     = "no-agent"
 	Limit       = "limit"
 	Busy        = "busy"
-	Drained     = "drained" // all connected agents are drained
-	Next        = "next"    // it is claimable, and an agent is expected to claim it shortly
+	Drained     = "drained"   // all connected agents are drained
+	NotReady    = "not-ready" // no connected agent can start jobs
+	Next        = "next"      // it is claimable, and an agent is expected to claim it shortly
 )
 
 // numbers are the numbers of the reasons. They must not change, because continuation tokens of logs
 // contain them.
 var numbers = map[string]int64{
-	NoPool: 1, OrgPaused: 2, StackPaused: 3, Lost: 4, Earlier: 5, NoAgent: 6, Limit: 7, Busy: 8, Drained: 9,
+	NoPool: 1, OrgPaused: 2, StackPaused: 3, Lost: 4, Earlier: 5, NoAgent: 6, Limit: 7, Busy: 8, Drained: 9, NotReady: 10,
 }
 
 // Why is the reason why a deployment waits.

@@ -180,7 +180,7 @@ func reasons(d detail, load deployments.Queues) []string {
 	switch {
 	case d.Pool.Online == 0 && len(d.Agents) > 0:
 		out = append(out, "No agent is online. Check the agents below on their hosts with: customer-managed-workflow-agent doctor")
-	case d.Pool.Online > 0 && d.Pool.Slots == 0 && d.Pool.Active == 0:
+	case d.Pool.Online > 0 && d.Pool.Slots == 0:
 		out = append(out, "The online agents get no deployments: they are drained, or cannot start jobs.")
 	case d.Pool.Online > 0 && d.Pool.Queued > 0 && d.Pool.Free() == 0:
 		out = append(out, "All online agents are busy. To run more at once, start another agent or raise max_concurrent_jobs.")
