@@ -113,7 +113,7 @@ func (p *plant) poll(agent string) *deployments.Claim {
 
 func (p *plant) request(agent string, wait time.Duration) deployments.Poll {
 	return deployments.Poll{
-		Agent:  pools.Sighting{AgentID: agent, SessionID: agent, Hostname: agent},
+		Agent:  pools.Sighting{AgentID: agent, SessionID: agent, Hostname: agent, Slots: 1},
 		PollID: fmt.Sprintf("%s-%d", agent, p.polls.Add(1)), FreeSlots: 1, Wait: wait,
 	}
 }

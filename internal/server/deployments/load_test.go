@@ -61,7 +61,7 @@ func TestPoolLoad(t *testing.T) {
 		want("claimed", deployments.Load{Queued: 2, Claimable: 1, OldestWait: time.Second, Running: 1, Agents: 1, BusySlots: 1, IdleSlots: 1})
 
 		broken := p.request("a", 0)
-		broken.FreeSlots = 0 // the engine is down
+		broken.FreeSlots, broken.Agent.Slots = 0, 0 // the engine is down
 		_, err = p.service.Poll(t.Context(), p.agent, broken)
 		p.must(err)
 		want("engine down", deployments.Load{Queued: 2, Claimable: 1, OldestWait: time.Second, Running: 1, Agents: 1, BusySlots: 1})

@@ -31,11 +31,11 @@ func TestEndOfPresence(t *testing.T) {
 			p.must(err)
 			ctx, cancel := context.WithCancel(t.Context())
 			defer cancel()
-			full := p.request("a", time.Minute)
-			full.FreeSlots = 0
+			unready := p.request("a", time.Minute)
+			unready.FreeSlots, unready.Agent.Slots = 0, 0
 			ended := make(chan error, 1)
 			go func() {
-				_, err := p.service.Poll(ctx, p.agent, full)
+				_, err := p.service.Poll(ctx, p.agent, unready)
 				ended <- err
 			}()
 			p.eventually("the poll", p.online)
@@ -43,8 +43,8 @@ func TestEndOfPresence(t *testing.T) {
 			p.change(id, func(j *store.Job) { j.QueuedAt = j.QueuedAt.Add(-time.Minute) })
 			page, err := p.service.Log(t.Context(), st, id, "", 0)
 			p.must(err)
-			if last := page.Lines[len(page.Lines)-1].Text; !strings.Contains(last, "are busy") {
-				t.Fatalf("with a busy agent, the log ends with %q", last)
+			if last := page.Lines[len(page.Lines)-1].Text; !strings.Contains(last, "cannot start") {
+				t.Fatalf("with an agent that cannot start jobs, the log ends with %q", last)
 			}
 			stop(p, cancel)
 			if err := <-ended; err == nil {

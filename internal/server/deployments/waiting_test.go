@@ -55,20 +55,17 @@ func TestWhyQueued(t *testing.T) {
 				p.poll("a")
 			}
 		}, []string{"has reached its limit of 2 active deployments"}},
-		{"agents that cannot start jobs", func(p *plant, _ store.Stack) { p.poll("a") }, []string{
+		{"agents that cannot start jobs", func(p *plant, _ store.Stack) { p.unready("a") }, []string{
 			`The connected agents of the pool "p" report that they cannot start deployments, for example because Docker is not available.`, "doctor",
 		}},
 		{"agents that cannot start jobs, and drained ones", func(p *plant, _ store.Stack) {
-			p.poll("a")
-			p.poll("b")
+			p.unready("a")
+			p.unready("b")
 			p.must(p.pools.Drain(t.Context(), p.user, p.org.ID, p.pool, "a", true))
 		}, []string{"cannot start deployments, for example because Docker is not available, or they are drained."}},
 		{"busy agents", func(p *plant, _ store.Stack) {
 			p.deploy(p.stack("other"))
-			request := p.request("a", 0)
-			request.Agent.Slots = 1
-			_, err := p.service.Poll(t.Context(), p.agent, request)
-			p.must(err)
+			p.poll("a")
 		}, []string{`All agents of the pool "p" are busy`, "max_concurrent_jobs"}},
 		{"drained agents", func(p *plant, _ store.Stack) {
 			_, err := p.service.Poll(t.Context(), p.agent, p.request("a", 0))
@@ -109,6 +106,15 @@ func TestWhyQueued(t *testing.T) {
 			t.Errorf("the log after a pause shows %+v, %v", page.Lines, err)
 		}
 	})
+}
+
+// unready polls like an agent that cannot start jobs.
+func (p *plant) unready(agent string) {
+	p.t.Helper()
+	request := p.request(agent, 0)
+	request.FreeSlots, request.Agent.Slots = 0, 0
+	_, err := p.service.Poll(p.t.Context(), p.agent, request)
+	p.must(err)
 }
 
 // TestConsideredPoolsAndAgents checks which pools and agents the details of a queued deployment
@@ -164,6 +170,7 @@ func TestConsideredPoolsAndAgents(t *testing.T) {
 		}
 		capacity("d-idle", 0)
 		free(0)
+		capacity("b-busy", 0)
 		if w := waiting(); w == nil || w.Reason != "not-ready" || !slices.Equal(w.Pools, []deployments.WaitingPool{pool}) {
 			t.Errorf("waiting for agents that cannot start jobs: %+v, want the pool %+v", w, pool)
 		}

@@ -163,6 +163,8 @@ func (p *pages) outlook(v *page.Visit, list []pools.Overview, agents map[string]
 		return "It starts when an agent of the pool is free.", nil
 	case s.Online == 0:
 		return fmt.Sprintf("It will wait: no agent of pool %s is online.", name), nil
+	case s.Slots == 0:
+		return fmt.Sprintf("It will wait: no agent of pool %s can start deployments.", name), nil
 	case s.Free() == 0:
 		return fmt.Sprintf("It will wait: all agents of pool %s are busy.", name), nil
 	default:

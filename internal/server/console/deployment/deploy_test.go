@@ -1,6 +1,7 @@
 package deployment_test
 
 import (
+	"crypto/rand"
 	"fmt"
 	"html"
 	"net/http"
@@ -31,8 +32,18 @@ func TestDeployForm(t *testing.T) {
 	sees("without a pool", "It will wait until a pool is chosen.", "No default pool: choose one")
 	token := s.Pool()
 	sees("without an agent", "It will wait: no agent of pool pool is online.", "pool (no agent online)")
-	s.StartJob(token, "box", "other")
+	agent := s.StartJob(token, "box", "other").AgentID
 	sees("with a busy agent", "It will wait: all agents of pool pool are busy.", "The default pool: pool (0 of 1 agent free)")
+	client, err := protocol.NewClient(protocol.Options{BaseURL: s.URL, HTTPClient: &http.Client{Timeout: time.Minute}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for capacity, text := range []string{"It will wait: no agent of pool pool can start deployments.", "It will wait: all agents of pool pool are busy."} {
+		if _, err := client.Poll(t.Context(), token, protocol.PollRequest{AgentID: agent, SessionID: agent, PollID: rand.Text(), Capacity: capacity}); err != nil {
+			t.Fatal(err)
+		}
+		sees(fmt.Sprint("with an agent with the capacity ", capacity), text)
+	}
 
 	for i, operation := range []string{"update", "preview", "refresh", "detect-drift", "destroy", "remediate-drift"} {
 		form := url.Values{"operation": {operation}}
