@@ -123,9 +123,19 @@ func (b *Browser) Do(req *http.Request) Page {
 		if joined := joinedWords.Find(body); joined != nil {
 			b.s.t.Errorf("%s %s: a space is missing in %s", req.Method, req.URL, joined)
 		}
+		for _, field := range requiredFields.FindAllSubmatch(body, -1) {
+			label := regexp.MustCompile(`<label for="` + regexp.QuoteMeta(string(field[1])) + `">[^<]*<span [^>]*>\(required\)</span>`)
+			if !label.Match(body) {
+				b.s.t.Errorf("%s %s: the label of the field %s does not say that it is required", req.Method, req.URL, field[1])
+			}
+		}
 	}
 	return Page{Status: res.StatusCode, Header: res.Header, Body: string(body), Cookies: res.Cookies()}
 }
+
+// requiredFields matches the fields of forms that must not be empty. They differ from optional fields by
+// their labels.
+var requiredFields = regexp.MustCompile(`<(?:input|textarea|select) id="([^"]*)"[^>]* required[ >]`)
 
 // joinedWords matches the end of one inline element and the beginning of the next text without a space.
 // Readers would see one word.

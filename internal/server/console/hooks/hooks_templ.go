@@ -160,7 +160,7 @@ func hookList(m listModel) templ.Component {
 		if templ_7745c5c3_Err != nil {
 			return templ_7745c5c3_Err
 		}
-		templ_7745c5c3_Err = view.Field("Name", "name", m.Form.Name, "Letters, digits, '-', '_' and '.'.", "").Render(ctx, templ_7745c5c3_Buffer)
+		templ_7745c5c3_Err = view.InputField(view.Input{Label: "Name", Name: "name", Value: m.Form.Name, Required: true, Hint: "Letters, digits, '-', '_' and '.'."}).Render(ctx, templ_7745c5c3_Buffer)
 		if templ_7745c5c3_Err != nil {
 			return templ_7745c5c3_Err
 		}
@@ -168,7 +168,7 @@ func hookList(m listModel) templ.Component {
 		if templ_7745c5c3_Err != nil {
 			return templ_7745c5c3_Err
 		}
-		templ_7745c5c3_Err = view.Field("URL", "url", m.Form.URL, m.urlHint(), "").Render(ctx, templ_7745c5c3_Buffer)
+		templ_7745c5c3_Err = view.InputField(view.Input{Label: "URL", Name: "url", Value: m.Form.URL, Required: true, Hint: m.urlHint()}).Render(ctx, templ_7745c5c3_Buffer)
 		if templ_7745c5c3_Err != nil {
 			return templ_7745c5c3_Err
 		}

@@ -652,7 +652,7 @@ func policies(m issuerModel) templ.Component {
 			if templ_7745c5c3_Err != nil {
 				return templ_7745c5c3_Err
 			}
-			templ_7745c5c3_Err = view.InputField(view.Input{Label: "Rules", Name: "rules", Value: m.Rules, Rows: 3, Hint: "One claim per line, as in: sub = system:serviceaccount:agents:*. All must match; * matches any text, and ? at most one character."}).Render(ctx, templ_7745c5c3_Buffer)
+			templ_7745c5c3_Err = view.InputField(view.Input{Label: "Rules", Name: "rules", Value: m.Rules, Rows: 3, Required: true, Hint: "One claim per line, as in: sub = system:serviceaccount:agents:*. All must match; * matches any text, and ? at most one character."}).Render(ctx, templ_7745c5c3_Buffer)
 			if templ_7745c5c3_Err != nil {
 				return templ_7745c5c3_Err
 			}

@@ -217,7 +217,7 @@ func scheduleList(m schedulesModel) templ.Component {
 			if templ_7745c5c3_Err != nil {
 				return templ_7745c5c3_Err
 			}
-			templ_7745c5c3_Err = view.InputField(view.Input{Label: "Or once at (UTC)", Name: "once", Value: m.Form.Once, Type: "datetime-local"}).Render(ctx, templ_7745c5c3_Buffer)
+			templ_7745c5c3_Err = view.InputField(view.Input{Label: "Or once at (UTC)", Name: "once", Value: m.Form.Once, Type: "datetime-local", Hint: "Empty for a cron expression."}).Render(ctx, templ_7745c5c3_Buffer)
 			if templ_7745c5c3_Err != nil {
 				return templ_7745c5c3_Err
 			}
