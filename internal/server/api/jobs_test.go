@@ -457,6 +457,8 @@ func TestBadCallbacks(t *testing.T) {
 		{"PUT", "/1/log?offset=0", strings.Repeat("x", 5<<20), 413},
 		{"PATCH", "/1/status", `{"status":"happy"}`, 400},
 		{"PATCH", "/99/status", `{"status":"running"}`, 400},
+		{"PATCH", "/1/status", `{"status":"running","startedAt":"9999-12-31T23:59:59-23:59"}`, 400},
+		{"PATCH", "/1/status", `{"status":"failed","finishedAt":"0000-01-01T00:00:00+23:59"}`, 400},
 		{"POST", "/1/logs", `{"offset":-1}`, 400},
 		{"POST", "/result", `{`, 400},
 		{"POST", "/heartbeat", `{"phase":7}`, 400},

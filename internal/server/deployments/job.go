@@ -164,6 +164,12 @@ func (s *Service) StepStatus(ctx context.Context, p identity.Principal, jobID st
 	default:
 		return fault.Invalid("Bad Request: %q is not a status of a step: use not-started, running, succeeded or failed", termtext.OneLine(string(r.Status), maxMessage))
 	}
+	for _, at := range []*time.Time{r.StartedAt, r.FinishedAt} {
+		// In UTC, a time with an offset can be in a year that JSON cannot express.
+		if at != nil && (at.UTC().Year() < 0 || at.UTC().Year() > 9999) {
+			return fault.Invalid("Bad Request: startedAt and finishedAt must be in the years 0 to 9999 in UTC")
+		}
+	}
 	return s.onJob(ctx, p, jobID, func(tx *store.Tx, job *store.Job, now time.Time) error {
 		if step < 0 || step >= len(job.Steps) {
 			return fault.Invalid("Bad Request: the job has steps 0 to %d", len(job.Steps)-1)
