@@ -3,7 +3,9 @@ package deployments
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"time"
 
 	"workflowagent/internal/server/identity"
 	"workflowagent/internal/server/store"
@@ -12,8 +14,8 @@ import (
 // InitiatorConsole is the initiator of deployments that users start in the console.
 const InitiatorConsole = "console"
 
-// Again queues a deployment with the operation and settings of an earlier one of the same stack. The
-// stack's settings do not change it.
+// Again queues a deployment with the operation, settings and checkout of an earlier one of the same
+// stack. The stack's settings do not change it.
 func (s *Service) Again(ctx context.Context, p identity.Principal, st store.Stack, id string) (d store.Deployment, err error) {
 	err = s.db.Write(ctx, func(tx *store.Tx) error {
 		earlier, err := find(tx, st, id)
@@ -30,8 +32,38 @@ func (s *Service) Again(ctx context.Context, p identity.Principal, st store.Stac
 		if err != nil {
 			return fmt.Errorf("encoding a deployment's request: %w", err)
 		}
-		d, err = s.CreateIn(ctx, tx, p, st, body, InitiatorConsole)
+		q, err := s.queueingAgain(tx, st, earlier)
+		if err != nil {
+			return err
+		}
+		d, err = s.createIn(ctx, tx, p, st, body, InitiatorConsole, q)
 		return err
 	})
 	return d, err
+}
+
+// queueingAgain returns what the queue and the definition of an earlier deployment need to run again.
+// The job still counts as one of its pull request, whose code can be hostile. It gets a credential of
+// an integration only if the stack still watches the repository.
+func (s *Service) queueingAgain(tx *store.Tx, st store.Stack, earlier store.DeploymentJob) (queueing, error) {
+	c, err := tx.Checkout(earlier.Deployment.ID)
+	if errors.Is(err, store.ErrNotFound) {
+		return queueing{}, nil
+	}
+	if err != nil {
+		return queueing{}, err
+	}
+	c.Credential, c.ExpiresAt = nil, time.Time{}
+	watched := false
+	if s.opts.Repositories != nil {
+		b, ok, err := s.opts.Repositories.Bound(tx, st.ID)
+		if err != nil {
+			return queueing{}, err
+		}
+		watched = ok && b.Watch.IntegrationID == c.IntegrationID && b.Watch.RepoID == c.RepoID
+	}
+	if !watched {
+		c.IntegrationID, c.RepoID = "", ""
+	}
+	return queueing{checkout: &c, group: earlier.Job.QueueGroup}, nil
 }

@@ -27,9 +27,10 @@ const commit = "1234567890123456789012345678901234567890"
 
 // forge is an integration that contains the repository o/r.
 type forge struct {
-	minted int
-	err    error
-	life   time.Duration
+	minted    int
+	err       error
+	life      time.Duration
+	unwatched bool
 }
 
 func (f *forge) Watch(*store.Tx, identity.Principal, store.Stack, *workflow.Settings) error {
@@ -37,7 +38,7 @@ func (f *forge) Watch(*store.Tx, identity.Principal, store.Stack, *workflow.Sett
 }
 
 func (f *forge) Bound(*store.Tx, string) (integrations.Bound, bool, error) {
-	return integrations.Bound{Watch: store.VCSWatch{IntegrationID: "int", RepoID: "repo", Name: "o/r"}, Provider: "github", CloneURL: "https://git.example/o/r.git"}, true, nil
+	return integrations.Bound{Watch: store.VCSWatch{IntegrationID: "int", RepoID: "repo", Name: "o/r"}, Provider: "github", CloneURL: "https://git.example/o/r.git"}, !f.unwatched, nil
 }
 
 func (f *forge) CloneAuth(_ context.Context, integration, repo, name string) (vcs.Credential, error) {
@@ -144,20 +145,62 @@ func TestDeploymentOfCommit(t *testing.T) {
 				t.Errorf("the token of the preview %s", what)
 			}
 		}
-		token, err := p.service.IdentityToken(t.Context(), runner(c), c.Job.ID, "")
-		p.must(err)
-		payload, err := base64.RawURLEncoding.DecodeString(strings.Split(token.Text, ".")[1])
-		p.must(err)
-		var claims struct {
-			Trigger, Ref, SHA string
-			Pull              string `json:"pull_request"`
-			Fork              bool
-		}
-		p.must(json.Unmarshal(payload, &claims))
-		if claims.Trigger != "pull-request" || claims.Ref != "refs/pull/7/head" || claims.SHA != commit || claims.Pull != "7" || !claims.Fork {
-			t.Errorf("claims %+v", claims)
+		if got, want := p.claims(c), (claims{"pull-request", "refs/pull/7/head", commit, "7", true}); got != want {
+			t.Errorf("claims %+v, want %+v", got, want)
 		}
 	})
+}
+
+// claims are the claims of an identity token that depend on a deployment's checkout.
+type claims struct {
+	Trigger, Ref, SHA string
+	Pull              string `json:"pull_request"`
+	Fork              bool
+}
+
+// claims requests an identity token.
+func (p *plant) claims(c *deployments.Claim) (out claims) {
+	p.t.Helper()
+	token, err := p.service.IdentityToken(p.t.Context(), runner(c), c.Job.ID, "")
+	p.must(err)
+	payload, err := base64.RawURLEncoding.DecodeString(strings.Split(token.Text, ".")[1])
+	p.must(err)
+	p.must(json.Unmarshal(payload, &out))
+	return out
+}
+
+// TestPullRequestAgain checks that a user who runs the deployment of a pull request again lends it no
+// rights: a fork's commit remains one in its identity token.
+func TestPullRequestAgain(t *testing.T) {
+	for name, watches := range map[string]bool{"watched": true, "not watched any more": false} {
+		t.Run(name, func(t *testing.T) {
+			f := &forge{}
+			p, st := newForgePlant(t, storetest.SQLite(t), f, bySettings)
+			first := p.createFor(st, preview(7))
+			c := p.poll("a")
+			p.must(p.heartbeat(c, "starting"))
+			p.must(p.result(c, workflow.StatusFailed))
+			f.unwatched = !watches
+			again, err := p.service.Again(t.Context(), p.user, st, first.ID)
+			p.must(err)
+			if again.RequestedBy != "" || again.Requester != p.user.Name() {
+				t.Errorf("the deployment is requested by %q and acts for %q", again.Requester, again.RequestedBy)
+			}
+			if group := p.job(again.ID).QueueGroup; group != "pull/7" {
+				t.Errorf("the deployment is in the group %q", group)
+			}
+			c = p.poll("a")
+			p.must(p.heartbeat(c, "starting"))
+			def, err := p.service.Definition(t.Context(), runner(c), c.Job.ID)
+			p.must(err)
+			if got := def.Deployment.Source.Git.Auth != nil; got != watches {
+				t.Errorf("the job gets a credential: %t, want %t", got, watches)
+			}
+			if got, want := p.claims(c), (claims{deployments.InitiatorConsole, "refs/pull/7/head", commit, "7", true}); got != want {
+				t.Errorf("claims %+v, want %+v", got, want)
+			}
+		})
+	}
 }
 
 func TestCredentialIsReplacedBeforeItExpires(t *testing.T) {

@@ -38,6 +38,11 @@ func (s *Service) Create(ctx context.Context, p identity.Principal, st store.Sta
 // public request, and initiator is the trigger as clients show it. If CreateIn returns an error with
 // a [fault.Kind], it has changed nothing, and the caller may commit.
 func (s *Service) CreateIn(ctx context.Context, tx *store.Tx, p identity.Principal, st store.Stack, body []byte, initiator string) (store.Deployment, error) {
+	return s.createIn(ctx, tx, p, st, body, initiator, queueing{})
+}
+
+// createIn is [Service.CreateIn] with what the request does not determine.
+func (s *Service) createIn(ctx context.Context, tx *store.Tx, p identity.Principal, st store.Stack, body []byte, initiator string, q queueing) (store.Deployment, error) {
 	if err := p.Check(st, identity.Operate); err != nil {
 		return store.Deployment{}, err
 	}
@@ -56,7 +61,13 @@ func (s *Service) CreateIn(ctx context.Context, tx *store.Tx, p identity.Princip
 		return store.Deployment{}, err
 	}
 	d := store.Deployment{Operation: op, Initiator: termtext.OneLine(initiator, maxMessage), RequestedBy: p.User.ID, Requester: p.Name(), InheritSettings: inherit}
-	return s.add(ctx, tx, st, d, set, queueing{checkout: checkout}, p.AuditActor())
+	if q.checkout == nil {
+		q.checkout = checkout
+	}
+	if q.checkout != nil && q.checkout.Pull > 0 {
+		d.RequestedBy = "" // as for every deployment of a pull request, its code gets no rights of a user
+	}
+	return s.add(ctx, tx, st, d, set, q, p.AuditActor())
 }
 
 // queueing is what the queue and the job's definition need besides a deployment and its settings.
