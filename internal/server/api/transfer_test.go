@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"workflowagent/internal/dev/storetest"
 	"workflowagent/internal/server/deployments"
 	"workflowagent/internal/server/fault"
 	"workflowagent/internal/server/identity"
@@ -213,4 +214,20 @@ func TestTransferDuringARequest(t *testing.T) {
 			}
 		}
 	})
+}
+
+// TestMovesOfMalformedStates renames and transfers stacks whose imported states have members of wrong
+// types, which import accepts because the stock CLI never reads them there.
+func TestMovesOfMalformedStates(t *testing.T) {
+	l := newLab(t, storetest.SQLite(t), deployments.Options{})
+	l.newOrganization("rival")
+	boss := l.person("boss", "acme", "admin")
+	l.administers("boss", "rival")
+	const stack = "/api/stacks/acme/proj/dev"
+	l.do("POST", "/api/stacks/acme/proj", map[string]string{"stackName": "dev"}).want(200, nil)
+	for _, state := range []string{`"resources":[1]`, `"resources":[],"pending_operations":{"a":1}`, `"resources":[],"secrets_providers":[]`} {
+		l.do("POST", stack+"/import", `{"version":3,"deployment":{`+state+`}}`).want(200, nil)
+		l.do("POST", stack+"/rename", map[string]string{"newName": "prod"}).want(400, nil).says("malformed")
+		l.send(call{Method: "POST", Path: stack + "/transfer", Body: map[string]any{"toOrg": "rival"}, Auth: boss}).want(400, nil).says("malformed")
+	}
 }

@@ -63,7 +63,7 @@ func (s *Service) Rename(ctx context.Context, p identity.Principal, st store.Sta
 		}
 		r := renamer{oldStack: st.Name, oldProject: st.Project, newStack: newName, newProject: newProject, org: st.OrgName}
 		if state, err = r.state(old); err != nil {
-			return store.Update{}, fmt.Errorf("renaming the state of %s: %w", st.Ref(), err)
+			return store.Update{}, malformed(st, err)
 		}
 	}
 	u, err := s.replaceState(ctx, p, st.ID, KindRename, state, func(tx *store.Tx, cur *store.Stack) error {
@@ -81,6 +81,11 @@ func (s *Service) Rename(ctx context.Context, p identity.Principal, st store.Sta
 		return store.Update{}, fault.Conflict("Conflict: stack '%s/%s/%s' already exists", st.OrgName, newProject, newName)
 	}
 	return u, err
+}
+
+// malformed returns the error for a state that a client imported and whose names cannot be rewritten.
+func malformed(st store.Stack, err error) error {
+	return fault.Wrap(fault.KindInvalid, err, "Bad Request: the state of stack '%s' contains malformed resources, operations or secrets providers; export the state, repair it, and import it", st.Ref())
 }
 
 // rootStackType is the type of the resource that represents the stack. The resource's name is

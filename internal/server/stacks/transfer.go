@@ -3,7 +3,6 @@ package stacks
 import (
 	"context"
 	"errors"
-	"fmt"
 
 	"workflowagent/internal/server/audit"
 	"workflowagent/internal/server/budget"
@@ -36,7 +35,7 @@ func (s *Service) Transfer(ctx context.Context, p identity.Principal, st store.S
 		}
 		r := renamer{oldStack: st.Name, oldProject: st.Project, newStack: st.Name, newProject: st.Project, org: to.Name}
 		if state, err = r.state(old); err != nil {
-			return fmt.Errorf("changing the organization in the state of %s: %w", st.Ref(), err)
+			return malformed(st, err)
 		}
 	}
 	_, err = s.replaceState(ctx, p, st.ID, KindRename, state, func(tx *store.Tx, cur *store.Stack) error {
