@@ -40,6 +40,9 @@ type Lock struct {
 	Renewed time.Time
 	Lapses  time.Time
 	State   string
+	// ChangesAt is the time at which the state changes if the client does not renew the lease; zero for
+	// a lapsed lease.
+	ChangesAt time.Time
 	// Page is the URL of the update or deployment in the console.
 	Page string
 }
@@ -72,11 +75,13 @@ func (s *Service) lockOf(tx *store.Tx, st store.Stack, u store.Update, now time.
 	if l.Renewed.Before(u.StartedAt) {
 		l.Renewed = u.StartedAt
 	}
-	switch {
+	switch silent := l.Renewed.Add(s.lease / silentAfter); {
 	case expired(u, now):
 		l.State = LockLapsed
-	case now.Sub(l.Renewed) > s.lease/silentAfter:
-		l.State = LockSilent
+	case now.After(silent):
+		l.State, l.ChangesAt = LockSilent, l.Lapses
+	default:
+		l.ChangesAt = silent
 	}
 	if u.RequestedBy != "" {
 		by, err := tx.User(u.RequestedBy)

@@ -28,16 +28,20 @@ func TestLock(t *testing.T) {
 		pass  time.Duration
 		state string
 		words string
+		next  time.Duration // until the state changes
 	}{
-		{0, stacks.LockAlive, "started by " + l.user.User.Login + " at "},
-		{100 * time.Second, stacks.LockSilent, "has been silent for 1 min 40 s"},
-		{200*time.Second + time.Millisecond, stacks.LockLapsed, "has lapsed"},
+		{0, stacks.LockAlive, "started by " + l.user.User.Login + " at ", 75 * time.Second},
+		{100 * time.Second, stacks.LockSilent, "has been silent for 1 min 40 s", 200 * time.Second},
+		{200*time.Second + time.Millisecond, stacks.LockLapsed, "has lapsed", 0},
 	} {
 		l.clock.Pass(c.pass)
 		lock, err := l.service.Lock(t.Context(), l.user, l.stack)
 		l.must(err)
 		if lock == nil || lock.State != c.state {
 			t.Fatalf("after %s more, the lock is %+v, want state %q", c.pass, lock, c.state)
+		}
+		if left := lock.ChangesAt.Sub(l.clock.Now()); c.next == 0 && !lock.ChangesAt.IsZero() || c.next > 0 && left != c.next {
+			t.Errorf("in the state %q, it changes at %s, in %s, want %s", c.state, lock.ChangesAt, left, c.next)
 		}
 		if lock.From != "GitHub Actions run 17" || lock.RunURL != "https://ci.example/17" || lock.Client != "v3.1.2 on linux" {
 			t.Errorf("the origin is %q, %q, %q", lock.From, lock.RunURL, lock.Client)

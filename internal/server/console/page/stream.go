@@ -23,7 +23,9 @@ const (
 	renderEvery = 250 * time.Millisecond
 	// checkEvery is the maximum time until an open page is rendered again and its session checked.
 	checkEvery = time.Minute
-	pingEvery  = 15 * time.Second
+	// changeSlack is added to the time at which a page changes, because clocks differ.
+	changeSlack = time.Second
+	pingEvery   = 15 * time.Second
 	// writeTimeout bounds the time that a browser takes to receive an event.
 	writeTimeout = 30 * time.Second
 
@@ -95,7 +97,7 @@ func (s *Site) stream(w http.ResponseWriter, v *Visit, a Access, show func(v *Vi
 	if err := sent.update(ctx, out, p); err != nil {
 		return nil // the browser has left
 	}
-	check, ping := time.NewTicker(checkEvery), time.NewTicker(pingEvery)
+	check, ping := time.NewTimer(untilCheck(p)), time.NewTicker(pingEvery)
 	defer check.Stop()
 	defer ping.Stop()
 	pause := time.NewTimer(0)
@@ -116,12 +118,13 @@ func (s *Site) stream(w http.ResponseWriter, v *Visit, a Access, show func(v *Vi
 		case <-changed:
 		}
 		began := time.Now()
-		live, reason := s.refresh(ctx, v, a, show, sent, out)
+		next, reason := s.refresh(ctx, v, a, show, sent, out)
 		if reason != "" {
 			out.send("bye", reason) //nolint:errcheck // the stream ends
 			return nil
 		}
-		followed.set(live)
+		followed.set(next.Live)
+		check.Reset(untilCheck(next))
 		// Pages that are expensive to render are rendered less often.
 		pause.Reset(max(renderEvery, 10*time.Since(began)))
 		select {
@@ -131,6 +134,14 @@ func (s *Site) stream(w http.ResponseWriter, v *Visit, a Access, show func(v *Vi
 			return nil
 		}
 	}
+}
+
+// untilCheck returns the time until an open page is rendered again without a notification.
+func untilCheck(p view.Page) time.Duration {
+	if p.ChangesAt.IsZero() {
+		return checkEvery
+	}
+	return min(checkEvery, max(0, time.Until(p.ChangesAt))+changeSlack)
 }
 
 func signal(c chan<- struct{}) {
@@ -169,25 +180,25 @@ func (t topics) set(wanted []view.Topic) {
 	}
 }
 
-// refresh renders a page again for its visitor. It returns the topics that the page follows, and the
-// reason why the stream ends, or "".
-func (s *Site) refresh(ctx context.Context, v *Visit, a Access, show func(v *Visit) (view.Page, error), sent *sentPage, out *events) (live []view.Topic, reason string) {
+// refresh renders a page again for its visitor. It returns the page, and the reason why the
+// stream ends, or "".
+func (s *Site) refresh(ctx context.Context, v *Visit, a Access, show func(v *Visit) (view.Page, error), sent *sentPage, out *events) (p view.Page, reason string) {
 	now, err := s.visitor(v.R.WithContext(ctx))
 	if err == nil {
 		err = s.admit(now, a)
 	}
 	switch {
 	case ctx.Err() != nil:
-		return nil, "ended"
+		return p, "ended"
 	case err == errSignIn: //nolint:errorlint // it is only compared with itself
-		return nil, "signed-out"
+		return p, "signed-out"
 	case fault.KindOf(err) != "":
-		return nil, "denied"
+		return p, "denied"
 	case err != nil:
 		s.opts.Log.WithError(err).Debug("an open page cannot be checked")
-		return nil, "unavailable"
+		return p, "unavailable"
 	}
-	p, err := s.shown(now, show)
+	p, err = s.shown(now, show)
 	if err == nil {
 		err = sent.update(ctx, out, p)
 	}
@@ -196,11 +207,11 @@ func (s *Site) refresh(ctx context.Context, v *Visit, a Access, show func(v *Vis
 			s.opts.Log.WithError(err).Debug("an open page cannot be rendered")
 		}
 		if fault.KindOf(err) == "" {
-			return nil, "unavailable"
+			return p, "unavailable"
 		}
-		return nil, "changed"
+		return p, "changed"
 	}
-	return p.Live, ""
+	return p, ""
 }
 
 // shown returns a page of a stream, whose work takes its memory from the budget meanwhile.

@@ -118,6 +118,9 @@ func (p *pages) overview(v *page.Visit) (view.Page, error) {
 	if err != nil {
 		return out, err
 	}
+	if lock != nil {
+		out.ChangesAt = lock.ChangesAt
+	}
 	out.Body = overview(overviewModel{
 		Lock: lock, Readme: described, Now: time.Now(), TTL: timeToLive(scheduled),
 		St: v.Stack, Tags: tags, Outputs: outputs, Pending: pending, Recent: recent, Newest: newest, Holds: holds,

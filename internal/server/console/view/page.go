@@ -6,6 +6,7 @@ import (
 	"context"
 	"net/url"
 	"strings"
+	"time"
 
 	"github.com/a-h/templ"
 )
@@ -23,6 +24,9 @@ type Page struct {
 	Body    templ.Component
 	// Live lists the notifications after which an open page is rendered again.
 	Live []Topic
+	// ChangesAt is the next time at which the page changes without a notification; zero without one.
+	// An open page is rendered again then.
+	ChangesAt time.Time
 	// Feed, if set, runs while a browser shows the page, and sends events to it.
 	Feed Feed
 	// Wide lets the page use the full width of the window.
