@@ -69,7 +69,7 @@ type Options struct {
 	Evidence     time.Duration // time for which a lost job's result can be corrected; 24 h
 	QueueTimeout time.Duration // longest time in the queue; 7 days
 	Sweep        time.Duration // interval of timer checks; 5 s
-	LogSync      time.Duration // longest time that log is only in memory; 200 ms
+	LogSync      time.Duration // shortest interval of syncs of log to disk; 200 ms
 	LogLimit     int64         // bytes of log per step; 1 GiB
 }
 

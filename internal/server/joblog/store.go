@@ -6,8 +6,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
-	"slices"
 	"sync"
 	"time"
 
@@ -18,9 +16,13 @@ import (
 )
 
 const (
-	// syncEarly is the number of bytes in memory that trigger a sync before the timer.
+	// syncEarly is the number of bytes of a stream in memory that trigger its sync before the timer.
 	syncEarly   = 1 << 20
 	syncTimeout = 30 * time.Second
+	// After a sync of all dirty streams, the next one waits for syncPause times its duration, but at
+	// most for maxPause. With many streams, syncs would otherwise take much of the CPU time.
+	syncPause = 20
+	maxPause  = 5 * time.Second
 	// idleStream is the time for which the in-memory state of an unused stream is kept.
 	idleStream = 10 * time.Minute
 )
@@ -44,7 +46,7 @@ type Store struct {
 
 	mu      sync.Mutex
 	streams map[string]*stream
-	dirty   map[string]bool
+	dirty   map[string]bool // true: has syncEarly bytes in memory
 	indexes indexes
 	finds   chan struct{} // one element for each running search
 	firsts  firstErrors
@@ -62,8 +64,8 @@ type stream struct {
 }
 
 // New returns a store that keeps its streams in blobs. If instant is set, appends are durable
-// immediately. Otherwise, [Store.Run] syncs the streams at the interval every. limit is the maximum
-// size of a stream in bytes.
+// immediately. Otherwise, [Store.Run] syncs the streams at the interval every, or less often if many
+// streams receive log. limit is the maximum size of a stream in bytes.
 func New(blobs blob.Store, instant bool, limit int64, every time.Duration, log *logrus.Entry) *Store {
 	return &Store{
 		blobs: blobs, instant: instant, limit: limit, every: every, log: log,
@@ -127,7 +129,7 @@ func (l *Store) append(ctx context.Context, key string, st *stream, offset int64
 
 func (l *Store) mark(key string, urgent bool) {
 	l.mu.Lock()
-	l.dirty[key] = true
+	l.dirty[key] = l.dirty[key] || urgent
 	l.mu.Unlock()
 	poke := func(c chan struct{}) {
 		select {
@@ -156,28 +158,49 @@ func (l *Store) Sync(ctx context.Context, key string) (int64, error) {
 
 // Run syncs dirty streams to disk until ctx is canceled, and then once more.
 func (l *Store) Run(ctx context.Context) {
-	defer l.flush()
-	for {
+	defer l.flush(false)
+	for pause := l.every; ; {
 		select {
 		case <-l.kick:
 		case <-ctx.Done():
 			return
 		}
-		timer := time.NewTimer(l.every)
-		select {
-		case <-timer.C:
-		case <-l.now:
-		case <-ctx.Done():
+		if !l.wait(ctx, pause) {
+			return
 		}
-		timer.Stop()
-		l.flush()
+		began := time.Now()
+		l.flush(false)
+		pause = max(l.every, min(syncPause*time.Since(began), maxPause))
 	}
 }
 
-func (l *Store) flush() {
+// wait waits for a pause, in which it syncs only streams that have many bytes in memory. It returns
+// false if ctx is canceled.
+func (l *Store) wait(ctx context.Context, pause time.Duration) bool {
+	timer := time.NewTimer(pause)
+	defer timer.Stop()
+	for {
+		select {
+		case <-l.now:
+			l.flush(true)
+		case <-timer.C:
+			return true
+		case <-ctx.Done():
+			return false
+		}
+	}
+}
+
+// flush syncs the dirty streams, or only those with many bytes in memory.
+func (l *Store) flush(urgent bool) {
+	var keys []string
 	l.mu.Lock()
-	keys := slices.Collect(maps.Keys(l.dirty))
-	clear(l.dirty)
+	for key, many := range l.dirty {
+		if many || !urgent {
+			keys = append(keys, key)
+			delete(l.dirty, key)
+		}
+	}
 	l.mu.Unlock()
 	for _, key := range keys {
 		ctx, cancel := context.WithTimeout(context.Background(), syncTimeout)
@@ -186,9 +209,7 @@ func (l *Store) flush() {
 		if err != nil {
 			// Senders keep their log until it is durable, so no log has been lost.
 			l.log.WithError(err).WithField("stream", key).Error("syncing log to disk failed; retrying")
-			l.mu.Lock()
-			l.dirty[key] = true
-			l.mu.Unlock()
+			l.mark(key, false)
 		}
 	}
 }
@@ -198,7 +219,7 @@ func (l *Store) Tidy() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for key, st := range l.streams {
-		if time.Since(st.used) > idleStream && !l.dirty[key] {
+		if _, dirty := l.dirty[key]; !dirty && time.Since(st.used) > idleStream {
 			delete(l.streams, key)
 		}
 	}
