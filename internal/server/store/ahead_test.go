@@ -1,6 +1,7 @@
 package store_test
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"strconv"
@@ -204,5 +205,67 @@ func TestReadsAheadNeedNoQuery(t *testing.T) {
 	}
 	if otherErr == nil {
 		t.Errorf("another read: %+v", other)
+	}
+}
+
+// TestTogether checks that reads in one round trip see the statements queued before them, but not the
+// changes of a write that was rolled back alone.
+func TestTogether(t *testing.T) {
+	storetest.Each(t, func(t *testing.T, db *store.DB) {
+		boom := errors.New("boom")
+		insertStacks(t, db, 1)
+		increment := func(err error) func() error {
+			return func() error {
+				got := db.Write(t.Context(), func(tx *store.Tx) error {
+					read := func(tx *store.Tx) { _, _ = tx.StackQueue("0") }
+					for range 2 {
+						if err := tx.Together(read); err != nil {
+							return err
+						}
+						queue, err := tx.StackQueue("0")
+						if err != nil {
+							return err
+						}
+						queue.LastVersion++
+						if err := tx.SaveStackQueue(queue); err != nil {
+							return err
+						}
+					}
+					return cmp.Or(tx.Together(read), err)
+				})
+				if !errors.Is(got, err) {
+					return fmt.Errorf("the error is %w, want %w", got, err)
+				}
+				return nil
+			}
+		}
+		shared(t, db, increment(boom), increment(nil), increment(boom), increment(nil))
+		queue, err := store.Read(t.Context(), db, func(tx *store.Tx) (store.StackQueue, error) { return tx.StackQueue("0") })
+		if err != nil || queue.LastVersion != 4 {
+			t.Errorf("the version is %d, %v, want 4", queue.LastVersion, err)
+		}
+	})
+}
+
+// TestTogetherNeedsNoQuery checks that a write does not repeat a read that it made with others; see
+// [TestReadsAheadNeedNoQuery].
+func TestTogetherNeedsNoQuery(t *testing.T) {
+	db := storetest.Postgres(t)
+	write(t, db, func(tx *store.Tx) error { return tx.InsertOrganization(org("acme")) })
+	var got store.Organization
+	var together, again error
+	err := db.Write(t.Context(), func(tx *store.Tx) error {
+		together = tx.Together(func(tx *store.Tx) { _, _ = tx.Organization("id-acme") })
+		if _, err := database.Scalar[int64](tx.Tx, "SELECT 1 / 0"); err == nil {
+			t.Error("the division succeeded")
+		}
+		got, again = tx.Organization("id-acme")
+		return nil
+	})
+	if err == nil {
+		t.Error("the write of an aborted transaction succeeded")
+	}
+	if together != nil || again != nil || got.Name != "acme" {
+		t.Errorf("the read: %+v, %v, %v", got, together, again)
 	}
 }

@@ -86,6 +86,11 @@ func (db *DB) Write(ctx context.Context, fn func(*Tx) error, ahead ...func(*Tx))
 	return db.DB.Write(ctx, db.adapt(fn), reads...)
 }
 
+// Together makes reads in one round trip; see [database.Tx.Together].
+func (tx *Tx) Together(reads func(*Tx)) error {
+	return tx.Tx.Together(func(asking *database.Tx) { reads(&Tx{Tx: asking, log: tx.log}) })
+}
+
 // Read runs fn with [DB.Read] and returns the result of fn.
 func Read[T any](ctx context.Context, db *DB, fn func(*Tx) (T, error)) (T, error) {
 	var v T

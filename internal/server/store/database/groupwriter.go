@@ -157,16 +157,15 @@ func (t *groupTx) run(group []*writeRequest) (n int, err error) {
 			notices = append(notices, req.tx.notices...)
 		}
 	}
-	wrote = wrote || len(t.later) > 0
-	switch err := t.flush(ctx); {
-	case err != nil && n > 1 && !isPostgresRetryable(err):
-		return n, errApart // a queued statement of one of the writes has failed
-	case err != nil:
-		return n, translate(err)
-	case !wrote && len(notices) == 0:
+	if !wrote && len(t.later) == 0 && len(notices) == 0 {
 		return n, nil
 	}
-	if err := t.commit(ctx, notices); err != nil {
+	switch refused, err := t.commit(ctx, notices); {
+	case refused && n > 1 && !isPostgresRetryable(err):
+		return n, errApart // a queued statement of one of the writes has failed
+	case refused:
+		return n, translate(err)
+	case err != nil:
 		return n, fmt.Errorf("committing to the database: %w", err)
 	}
 	return n, nil
@@ -232,10 +231,13 @@ func (t *groupTx) one(ctx context.Context, req *writeRequest, together int) erro
 	return nil
 }
 
-// commit commits the transaction, with its notifications.
-func (t *groupTx) commit(ctx context.Context, notices []string) error {
-	err := withPgx(t.conn, func(conn *pgx.Conn) error {
+// commit runs the queued statements and commits the transaction, with its notifications. It reports
+// whether the database has refused a queued statement, and therefore has not committed.
+func (t *groupTx) commit(ctx context.Context, notices []string) (refused bool, err error) {
+	queued, ran := len(t.later), 0
+	err = withPgx(t.conn, func(conn *pgx.Conn) error {
 		var b pgx.Batch
+		t.queueLater(&b, func(pgconn.CommandTag) error { ran++; return nil })
 		if len(notices) > 0 {
 			slices.Sort(notices)
 			b.Queue("SELECT pg_notify($1, notice) FROM unnest($2::text[]) AS notice", postgresChannel, slices.Compact(notices))
@@ -249,19 +251,25 @@ func (t *groupTx) commit(ctx context.Context, notices []string) error {
 		return conn.SendBatch(ctx, &b).Close()
 	})
 	t.ended = err == nil
-	return err
+	return ran < queued && postgresCode(err) != "", err
 }
 
-// flush runs the statements that the writes have queued.
-func (t *groupTx) flush(ctx context.Context) error {
-	if len(t.later) == 0 {
-		return nil
-	}
-	var b pgx.Batch
+// queueLater moves the statements that the writes have queued to a batch. It calls done after each.
+func (t *groupTx) queueLater(b *pgx.Batch, done func(pgconn.CommandTag) error) {
 	for i, query := range t.later {
-		b.Queue(query, t.args[i]...)
+		b.Queue(query, t.args[i]...).Exec(done)
 	}
 	t.later, t.args = nil, nil
+}
+
+// flush runs the statements that the writes have queued, and then queries.
+func (t *groupTx) flush(ctx context.Context, ahead ...question) error {
+	var b pgx.Batch
+	t.queueLater(&b, func(pgconn.CommandTag) error { return nil })
+	queueQuestions(&b, ahead, &t.answers)
+	if b.Len() == 0 {
+		return nil
+	}
 	return withPgx(t.conn, func(conn *pgx.Conn) error { return conn.SendBatch(ctx, &b).Close() })
 }
 
@@ -294,13 +302,26 @@ func (tx *Tx) enqueue(query string, args []any) error {
 	return nil
 }
 
-// flush runs the statements that the writes of the transaction have queued.
-func (tx *Tx) flush() error {
-	if tx.group == nil || len(tx.group.later) == 0 {
+// Together makes reads in one round trip with PostgreSQL, as [DB.Write] does at the begin of the
+// transaction. With SQLite, or if the write might be rolled back without the others, it does nothing.
+func (tx *Tx) Together(ahead func(*Tx)) error {
+	if tx.group == nil || tx.group.apart {
 		return nil
 	}
-	tx.mark, tx.wrote = 0, tx.wrote || tx.queued
-	err := tx.group.flush(tx.ctx)
+	var all questions
+	ahead(asking(tx.ctx, tx.db, &all))
+	return tx.flush(all.list...)
+}
+
+// flush runs the statements that the writes of the transaction have queued, and then queries.
+func (tx *Tx) flush(ahead ...question) error {
+	if tx.group == nil || len(tx.group.later)+len(ahead) == 0 {
+		return nil
+	}
+	if len(tx.group.later) > 0 {
+		tx.mark, tx.wrote = 0, tx.wrote || tx.queued
+	}
+	err := tx.group.flush(tx.ctx, ahead...)
 	if err != nil {
 		tx.broken = cmp.Or(tx.broken, err)
 	}
