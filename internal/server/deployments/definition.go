@@ -83,6 +83,7 @@ func (s *Service) Definition(ctx context.Context, p identity.Principal, jobID st
 		_, _ = tx.Deployment(p.DeploymentID)
 		_, _ = tx.Organization(p.Org.ID)
 		_, _ = tx.KnownRequester(p.DeploymentID)
+		_, _ = tx.ReviewStackOf(p.StackID)
 	})
 	if err != nil {
 		return nil, err

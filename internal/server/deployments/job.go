@@ -77,7 +77,10 @@ func (s *Service) onJob(ctx context.Context, p identity.Principal, jobID string,
 			return nil, err
 		}
 		return &job, nil
-	}, append(ahead, func(tx *store.Tx) { _, _ = tx.Job(jobID) })...)
+	}, append(ahead, func(tx *store.Tx) {
+		_, _ = tx.LeaseTime()
+		_, _ = tx.Job(jobID)
+	})...)
 }
 
 // mayContinue returns an error unless a job's runner may continue with the job's next step. A lost
@@ -138,6 +141,7 @@ func (s *Service) Heartbeat(ctx context.Context, p identity.Principal, jobID str
 		return tx.SaveJob(*job)
 	}, func(tx *store.Tx) {
 		if r.Phase == protocol.PhaseStarting {
+			outbox.Ahead(tx, p.DeploymentID)
 			webhooks.Ahead(tx, p.Org.ID)
 		}
 	})
@@ -278,6 +282,7 @@ func (s *Service) Result(ctx context.Context, p identity.Principal, jobID string
 	}, func(tx *store.Tx) {
 		_, _ = tx.Job(jobID)
 		_, _ = tx.QueuedJobsOfStack(job.StackID)
+		outbox.Ahead(tx, job.DeploymentID)
 		webhooks.Ahead(tx, job.OrgID)
 	})
 }

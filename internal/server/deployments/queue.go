@@ -51,6 +51,9 @@ func (s *Service) claim(ctx context.Context, claimants []claimant) []outcome {
 	touch := sync.OnceValue(func() bool { return s.claims.stale(claimants[0].Agent.PoolID, time.Now()) })
 	var out []outcome
 	err := s.db.Write(ctx, func(tx *store.Tx) error {
+		if err := tx.Together(func(tx *store.Tx) { s.claimReads(tx, claimants) }); err != nil {
+			return err
+		}
 		now, err := tx.LeaseTime()
 		if err != nil {
 			return err
@@ -58,10 +61,19 @@ func (s *Service) claim(ctx context.Context, claimants []claimant) []outcome {
 		if out, err = s.assign(tx, claimants, now); err != nil {
 			return err
 		}
+		// Reads after changes take further round trips.
+		if err := s.drafts(tx, out, now); err != nil {
+			return err
+		}
 		claimed := false
 		for i, o := range out {
 			if o.claim == nil {
 				continue
+			}
+			if o.claim.Job.Status == workflow.StatusNotStarted {
+				if err := s.take(tx, &o.claim.Job, claimants[i], now); err != nil {
+					return err
+				}
 			}
 			job := o.claim.Job
 			o.claim.Token, o.claim.token = tokens[i], store.Token{
@@ -73,8 +85,8 @@ func (s *Service) claim(ctx context.Context, claimants []claimant) []outcome {
 			}
 			claimed = true
 		}
-		if err := s.drafts(tx, out, now); err != nil || !claimed || !touch() {
-			return err
+		if !claimed || !touch() {
+			return nil
 		}
 		if err := tx.TouchPool(claimants[0].Agent.PoolID, now); !errors.Is(err, store.ErrNotFound) {
 			return err
@@ -99,7 +111,24 @@ func (s *Service) claim(ctx context.Context, claimants []claimant) []outcome {
 	return out
 }
 
-// assign returns an outcome for each claimant. The caller sets the claims' tokens.
+// claimReads makes the reads of a claim, except those about the jobs that it finds.
+func (s *Service) claimReads(tx *store.Tx, claimants []claimant) {
+	first := claimants[0]
+	_, _ = tx.LeaseTime()
+	_, _ = reclaim(tx, claimants, time.Time{})
+	for _, c := range claimants {
+		_, _ = tx.TokenByID(c.TokenID)
+	}
+	_, _ = tx.CountActiveJobs(first.OrgID)
+	_, _ = tx.NextJobs(first.Agent.PoolID, len(claimants))
+	if s.opts.Issuer != nil {
+		_, _ = s.opts.Issuer.Key(tx)
+	}
+	_, _ = tx.Organization(first.OrgID)
+}
+
+// assign returns an outcome for each claimant. The caller takes the jobs that are still queued, and sets
+// the claims' tokens.
 func (s *Service) assign(tx *store.Tx, claimants []claimant, now time.Time) ([]outcome, error) {
 	out := slices.Repeat([]outcome{{err: errNothing}}, len(claimants))
 	earlier, err := reclaim(tx, claimants, now)
@@ -132,9 +161,6 @@ func (s *Service) assign(tx *store.Tx, claimants []claimant, now time.Time) ([]o
 		return nil, err
 	}
 	for n, job := range jobs {
-		if job, err = s.take(tx, job, claimants[free[n]], now); err != nil {
-			return nil, err
-		}
 		out[free[n]] = outcome{claim: &Claim{Job: job}}
 	}
 	return out, nil
@@ -152,7 +178,7 @@ func reclaim(tx *store.Tx, claimants []claimant, now time.Time) (map[string]stor
 	if len(agents) == 0 {
 		return nil, nil
 	}
-	list, err := tx.JobsByPolls(claimants[0].Agent.PoolID, slices.Collect(maps.Keys(agents)))
+	list, err := tx.JobsByPolls(claimants[0].Agent.PoolID, slices.Sorted(maps.Keys(agents)))
 	if err != nil {
 		return nil, err
 	}
@@ -182,20 +208,20 @@ func (s *Service) next(tx *store.Tx, c claimant, limit int) ([]store.Job, error)
 	return tx.NextJobs(c.Agent.PoolID, int(room))
 }
 
-func (s *Service) take(tx *store.Tx, job store.Job, c claimant, now time.Time) (store.Job, error) {
-	if err := apply(&job, workflow.EventClaim, now); err != nil {
-		return store.Job{}, err
+func (s *Service) take(tx *store.Tx, job *store.Job, c claimant, now time.Time) error {
+	if err := apply(job, workflow.EventClaim, now); err != nil {
+		return err
 	}
 	job.ClaimedAt, job.LastSeenAt = now, now
 	job.AgentID, job.AgentHostname, job.AgentVersion = c.Agent.AgentID, c.Agent.Hostname, c.Agent.Version
 	job.AgentPlatform = c.Agent.Platform
 	job.PollID, job.Stock = c.PollID, c.Stock
-	if err := tx.SaveJob(job); err != nil {
-		return store.Job{}, err
+	if err := tx.SaveJob(*job); err != nil {
+		return err
 	}
-	changed(tx, job)
+	changed(tx, *job)
 	s.active.claimed(c.OrgID)
-	return job, nil
+	return nil
 }
 
 // room returns how many jobs an organization may start now, up to limit. Only claims add active

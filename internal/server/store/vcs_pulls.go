@@ -95,7 +95,7 @@ func (tx *Tx) SaveCheckout(c VCSCheckout) error { return vcsCheckouts.Update(tx.
 
 // Checkout returns the checkout of a deployment.
 func (tx *Tx) Checkout(deploymentID string) (VCSCheckout, error) {
-	return vcsCheckouts.One(tx.Tx, "WHERE c.deployment_id = $1", deploymentID)
+	return vcsCheckouts.OneOf(tx.Tx, deploymentID, "WHERE c.deployment_id = $1", deploymentID)
 }
 
 // Checkouts returns the checkouts of deployments, by the ids of the deployments that have one.
