@@ -359,7 +359,9 @@ func (tx *Tx) DeleteExpiredTokens(before time.Time, limit int) (int64, error) {
 // ExpireJobTokens makes a job's tokens of one kind expire at the given time, unless they expire
 // earlier.
 func (tx *Tx) ExpireJobTokens(jobID string, kind TokenKind, at time.Time) error {
-	return tx.Later("UPDATE tokens SET expires_at = $3 WHERE job_id = $1 AND kind = $2 AND (expires_at = 0 OR expires_at > $3)",
+	// With a condition on expires_at, which a partial index has too, SQLite would prepare the statement for
+	// each time again.
+	return tx.Later("UPDATE tokens SET expires_at = CASE WHEN expires_at BETWEEN 1 AND $3 THEN expires_at ELSE $3 END WHERE job_id = $1 AND kind = $2",
 		jobID, kind, at)
 }
 
