@@ -3,7 +3,6 @@ package store
 import (
 	"fmt"
 	"slices"
-	"strings"
 	"time"
 
 	"workflowagent/internal/protocol"
@@ -128,7 +127,8 @@ func (tx *Tx) JobOfDeployment(id string) (Job, error) {
 // organization's concurrency limit.
 func (tx *Tx) NextJobs(poolID string, limit int) ([]Job, error) {
 	// SQLite would prepare a statement with another value of a bound limit again.
-	list, err := jobs.All(tx.Tx, "WHERE j.status = 'not-started' AND j.pool_id = $1 AND "+claimable+fmt.Sprintf(" ORDER BY j.queued_at, j.id LIMIT %d", limit), poolID)
+	list, err := jobs.All(tx.Tx, "WHERE j.status = 'not-started' AND j.pool_id = $1 AND "+claimable+fmt.Sprintf(" ORDER BY j.queued_at, j.id LIMIT %d", roundUp(limit)), poolID)
+	list = list[:min(len(list), limit)]
 	tx.know(list...)
 	return list, err
 }
@@ -142,12 +142,8 @@ const claimable = `NOT EXISTS (SELECT 1 FROM jobs a WHERE a.stack_id = j.stack_i
 
 // JobsByPolls returns the jobs that polls of a pool's agents claimed, if the claims are still valid.
 func (tx *Tx) JobsByPolls(poolID string, pollIDs []string) ([]Job, error) {
-	marks, args := make([]string, len(pollIDs)), []any{poolID}
-	for i, id := range pollIDs {
-		args = append(args, id)
-		marks[i] = fmt.Sprintf("$%d", len(args))
-	}
-	return jobs.All(tx.Tx, "WHERE poll_id IN ("+strings.Join(marks, ", ")+") AND poll_id <> '' AND pool_id = $1 AND status = 'accepted'", args...)
+	where, args := among("poll_id", pollIDs, []any{poolID})
+	return jobs.All(tx.Tx, "WHERE "+where+" AND poll_id <> '' AND pool_id = $1 AND status = 'accepted'", args...)
 }
 
 // CountActiveJobs returns the number of an organization's claimed and running jobs.
