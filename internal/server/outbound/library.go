@@ -34,7 +34,7 @@ func (g guarded) RoundTrip(req *http.Request) (*http.Response, error) {
 	if err := checkLiteral(u); err != nil {
 		return nil, explain(u, err, maxTime)
 	}
-	res, err := g.c.transport(u.Hostname(), nil, checkAddress).RoundTrip(req)
+	res, err := sameProtocol{g.c.transport(u.Hostname(), nil, checkAddress)}.RoundTrip(req)
 	if err != nil {
 		return nil, explain(u, err, maxTime)
 	}

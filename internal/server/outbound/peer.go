@@ -59,7 +59,7 @@ func NewPeer(address, authority string) (*Peer, error) {
 	transport.IdleConnTimeout = idlePeerTime
 	transport.MaxIdleConnsPerHost = maxIdlePerHost
 	p := &Peer{base: base}
-	p.client = &http.Client{Transport: transport, CheckRedirect: p.checkRedirect}
+	p.client = &http.Client{Transport: sameProtocol{transport}, CheckRedirect: p.checkRedirect}
 	return p, nil
 }
 

@@ -11,6 +11,8 @@ import (
 	"sync/atomic"
 	"testing"
 	"time"
+
+	"golang.org/x/oauth2"
 )
 
 var thisMachine = []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}
@@ -177,5 +179,51 @@ func TestPostToHostileReceivers(t *testing.T) {
 		}
 		s.CloseClientConnections()
 		s.Close()
+	}
+}
+
+// TestSwitchesOfProtocolEnd calls services that switch to another protocol and then send nothing. Reads
+// of such a body ignore every deadline.
+func TestSwitchesOfProtocolEnd(t *testing.T) {
+	closed := make(chan error, 1)
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		io.Copy(io.Discard, r.Body)
+		conn, _, err := http.NewResponseController(w).Hijack()
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		defer conn.Close()
+		io.WriteString(conn, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: x\r\n\r\n")
+		conn.SetReadDeadline(time.Now().Add(20 * time.Second))
+		_, err = io.Copy(io.Discard, conn)
+		closed <- err
+	}))
+	defer s.Close()
+	c := &Client{Internal: thisMachine}
+	for name, request := range map[string]func() error{
+		"a receiver": func() error {
+			_, err := c.Post(t.Context(), s.URL, nil, []byte("{}"))
+			return err
+		},
+		"a peer": func() error {
+			_, err := newPeer(t, s.URL, "").Do(t.Context(), Call{Method: "GET", URL: s.URL})
+			return err
+		},
+		"a provider": func() error {
+			client, _ := c.Context(t.Context()).Value(oauth2.HTTPClient).(*http.Client)
+			res, err := client.Get(s.URL)
+			if err == nil {
+				res.Body.Close()
+			}
+			return err
+		},
+	} {
+		if err := request(); err == nil || !strings.Contains(err.Error(), "another protocol") {
+			t.Errorf("%s: %v", name, err)
+		}
+		if err := <-closed; err != nil {
+			t.Errorf("%s: the connection stayed open: %v", name, err)
+		}
 	}
 }
