@@ -1540,7 +1540,7 @@ func DiffView(urn string, steps []diff.Diff, back string) templ.Component {
 					return templ_7745c5c3_Err
 				}
 			} else {
-				templ_7745c5c3_Err = Table(d).Render(ctx, templ_7745c5c3_Buffer)
+				templ_7745c5c3_Err = diffTable(d).Render(ctx, templ_7745c5c3_Buffer)
 				if templ_7745c5c3_Err != nil {
 					return templ_7745c5c3_Err
 				}
@@ -1573,8 +1573,8 @@ func DiffView(urn string, steps []diff.Diff, back string) templ.Component {
 	})
 }
 
-// Table lists changed properties.
-func Table(d diff.Diff) templ.Component {
+// diffTable lists changed properties.
+func diffTable(d diff.Diff) templ.Component {
 	return templruntime.GeneratedTemplate(func(templ_7745c5c3_Input templruntime.GeneratedComponentInput) (templ_7745c5c3_Err error) {
 		templ_7745c5c3_W, ctx := templ_7745c5c3_Input.Writer, templ_7745c5c3_Input.Context
 		if templ_7745c5c3_CtxErr := ctx.Err(); templ_7745c5c3_CtxErr != nil {

@@ -61,12 +61,9 @@ func (p *pages) deployPage(v *page.Visit, problem string) (view.Page, error) {
 	if stored != nil {
 		m.Set, m.Version, m.Source = &stored.Settings, stored.Version, stored.Source
 	}
-	list, preset, err := p.Pools.List(v.Context(), v.Stack.OrgID)
+	list, preset, err := p.visiblePools(v, m.Set.AgentPoolID)
 	if err != nil {
 		return view.Page{}, err
-	}
-	if !v.Who.CanReadPools(v.Stack.OrgID) {
-		list = pools.Own(list, m.Set.AgentPoolID, preset)
 	}
 	m.Pools = poolOptions(list, preset)
 	m.Variables, m.Auth = variables(m.Set), authKind(m.Set)
@@ -75,6 +72,24 @@ func (p *pages) deployPage(v *page.Visit, problem string) (view.Page, error) {
 		return view.Page{}, err
 	}
 	return settingsPage(v, "", problem, deployForm(m)), nil
+}
+
+// visiblePools returns the pools that a visitor may see, and the id of the default pool. Visitors who
+// may not see all see the own pool of the stack and the default.
+func (p *pages) visiblePools(v *page.Visit, own string) (list []pools.Overview, preset string, err error) {
+	list, preset, err = p.Pools.List(v.Context(), v.Stack.OrgID)
+	if err == nil && !v.Who.CanReadPools(v.Stack.OrgID) {
+		list = pools.Own(list, own, preset)
+	}
+	return list, preset, err
+}
+
+// poolName returns the name of a pool, or other if it is not in a list.
+func poolName(list []pools.Overview, id, other string) string {
+	if at := slices.IndexFunc(list, func(o pools.Overview) bool { return o.ID == id }); at >= 0 {
+		return list[at].Name
+	}
+	return other
 }
 
 // poolOptions lists the pools with their agents. The first option names the inherited default.
@@ -166,21 +181,13 @@ func oidcOf(set *workflow.Settings) (aws workflow.OIDCAWS, azure workflow.OIDCAz
 // effective lists what a deployment would use, and the origin of each value.
 func effective(set *workflow.Settings, list []pools.Overview, preset string) []origin {
 	const own, org, none = "this stack", "the organization", "the server's default"
-	name := func(id string) string {
-		for _, o := range list {
-			if o.ID == id {
-				return o.Name
-			}
-		}
-		return "none: deployments wait until a pool is chosen"
-	}
 	from := func(value, fallback string) origin {
 		if value != "" {
 			return origin{Value: value, From: own}
 		}
 		return origin{Value: fallback, From: none}
 	}
-	pool := origin{Value: name(cmp.Or(set.AgentPoolID, preset)), From: own}
+	pool := origin{Value: poolName(list, cmp.Or(set.AgentPoolID, preset), "none: deployments wait until a pool is chosen"), From: own}
 	if set.AgentPoolID == "" {
 		pool.From = org
 	}

@@ -3,14 +3,14 @@ package stacksettings_test
 import (
 	"fmt"
 	"html"
-	"maps"
 	"net/http"
 	"net/url"
-	"reflect"
 	"regexp"
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/google/go-cmp/cmp"
 
 	"workflowagent/internal/dev/consoletest"
 )
@@ -64,6 +64,20 @@ func store(t *testing.T, b *consoletest.Browser, form url.Values) (review consol
 	return review
 }
 
+var reviewRow = regexp.MustCompile(`(?s)<th scope="row">(.*?)</th><td><del>(.*?)</del></td><td><ins>(.*?)</ins></td>`)
+
+// reviewed compares the changes that a review lists.
+func reviewed(t *testing.T, review consoletest.Page, want map[string]string) {
+	t.Helper()
+	got := map[string]string{}
+	for _, row := range reviewRow.FindAllStringSubmatch(review.Body, -1) {
+		got[row[1]] = html.UnescapeString(row[2] + " → " + row[3])
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("the review (-want +got):\n%s", diff)
+	}
+}
+
 func TestDeploymentSettings(t *testing.T) {
 	s, b := newServer(t)
 	if p := get(t, b, base); !p.Contains("no deployment settings yet") {
@@ -75,8 +89,14 @@ func TestDeploymentSettings(t *testing.T) {
 		"skipInstallDependencies": {"on"}, "image": {"pulumi/pulumi:3"},
 	}
 	review := store(t, b, form)
-	if !review.Contains("sourceContext", "[secret", "PLAIN", "preRunCommands") || review.Contains("hunter2") || review.Contains("tok-123") {
-		t.Errorf("review: %s", review.Body)
+	reviewed(t, review, map[string]string{
+		"Git repository": "none → https://git.example.com/web.git", "Branch": "none → main", "Folder": "the root of the repository → infra",
+		"Credentials: access token": "none → [secret, new value]", "Commands before the operation": "none → echo " + hostile + "\nmake",
+		"Variable PLAIN": "none → " + hostile, "Variable HIDDEN": "none → [secret, new value]",
+		"Skip installing dependencies": "no → yes", "Image": "the agent's default → pulumi/pulumi:3",
+	})
+	if review.Contains("hunter2") || review.Contains("tok-123") {
+		t.Errorf("the review shows a secret: %s", review.Body)
 	}
 	type settings struct {
 		Source        string
@@ -118,9 +138,11 @@ func TestDeploymentSettings(t *testing.T) {
 	form = url.Values{
 		"repository": form["repository"], "commit": {strings.Repeat("a", 40)}, "auth": {"keep"}, "remove:PLAIN": {"on"}, "image": {"pulumi/pulumi:3"},
 	}
-	if review := store(t, b, form); !review.Contains("delete", "PLAIN") || review.Contains("new value") {
-		t.Errorf("second review: %s", review.Body)
-	}
+	reviewed(t, store(t, b, form), map[string]string{
+		"Branch": "main → none", "Commit": "none → " + form.Get("commit"), "Folder": "infra → the root of the repository",
+		"Commands before the operation": "echo " + hostile + "\nmake → none", "Variable PLAIN": hostile + " → none",
+		"Skip installing dependencies": "yes → no",
+	})
 	set = read()
 	if set.Version != 2 || set.SourceContext.Git.GitAuth["accessToken"] == nil || set.SourceContext.Git.Branch != "" {
 		t.Errorf("after the second change: %+v", set)
@@ -267,91 +289,11 @@ func TestOptions(t *testing.T) {
 	}
 }
 
-// TestTriggers changes what pushes and pull requests deploy, and keeps what the form does not show.
-func TestTriggers(t *testing.T) {
-	s, b := newServer(t)
-	if p := get(t, b, base); !p.Contains("Connect a git host") {
-		t.Error("without an integration, the page does not say how to connect one")
-	}
-	var made struct{ ID string }
-	s.API(http.MethodPost, "/api/console/orgs/acme/integrations/github", m{"name": "forge", "owner": "acme", "accessToken": "none"}, &made)
-	s.API(http.MethodPost, "/api/stacks/acme/web/prod/deployments/settings", m{
-		"sourceContext": m{"git": m{"branch": "main"}}, "gitHub": m{"repository": "acme/web", "deployPullRequest": 7},
-	}, nil)
-	type triggers struct {
-		Provider, Repository, InstallationID, ReviewStackTTL                string
-		DeployCommits, PreviewPullRequests, DeployTags, PullRequestTemplate bool
-		DeployPullRequest                                                   int
-		Paths, TagFilters, ReviewStackLabels                                []string
-	}
-	type settings struct {
-		GitHub, VCS   *triggers
-		SourceContext struct{ Git m }
-	}
-	read := func() (set settings) {
-		t.Helper()
-		s.API(http.MethodGet, "/api/stacks/acme/web/prod/deployments/settings", nil, &set)
-		return set
-	}
-	if p := get(t, b, base); !p.Contains(`value="github/`+made.ID+`"`, `<option value="github/" selected>`, `value="acme/web"`) {
-		t.Errorf("the form: %s", p.Body)
-	}
-	// What stays the same is not written.
-	form := url.Values{"branch": {"main"}, "forge": {"github/"}, "forge-repository": {"acme/web"}, "folder": {"infra"}}
-	if review := store(t, b, form); review.Contains("vcs") {
-		t.Errorf("unchanged triggers: %s", review.Body)
-	}
-	if set := read(); set.GitHub == nil || set.GitHub.DeployPullRequest != 7 || set.VCS != nil {
-		t.Errorf("after an unrelated change: %+v", set)
-	}
-	form = url.Values{
-		"branch": {"main"}, "folder": {"infra"}, "forge": {"github/" + made.ID}, "forge-repository": {"acme/api.git"}, "deployTags": {"on"}, "deployCommits": {"on"},
-		"pullRequestTemplate": {"on"}, "paths": {"infra/**\n\n!docs/**"}, "tagFilters": {"v*"}, "reviewStackLabels": {"review"}, "reviewStackTTL": {"72h"},
-	}
-	if review := store(t, b, form); !review.Contains("vcs", "acme/api") {
-		t.Errorf("review: %s", review.Body)
-	}
-	want := triggers{
-		Provider: "github", Repository: "acme/api", InstallationID: made.ID, ReviewStackTTL: "72h", DeployCommits: true, DeployTags: true, PullRequestTemplate: true,
-		Paths: []string{"infra/**", "!docs/**"}, TagFilters: []string{"v*"}, ReviewStackLabels: []string{"review"},
-	}
-	if set := read(); set.GitHub != nil || set.VCS == nil || !reflect.DeepEqual(*set.VCS, want) || set.SourceContext.Git["branch"] != "main" || set.SourceContext.Git["repoDir"] != "infra" {
-		t.Errorf("the settings are %+v, want the triggers %+v", set, want)
-	}
-	if review := b.Post(base, form); !review.Contains("Nothing changes.") {
-		t.Errorf("the same form again: %s", review.Body)
-	}
-	for field, value := range map[string]string{"forge-repository": "", "reviewStackTTL": "soon"} {
-		wrong := maps.Clone(form)
-		wrong[field] = []string{value}
-		if p := b.Post(base, wrong); p.Status != http.StatusUnprocessableEntity {
-			t.Errorf("%s = %q: status %d", field, value, p.Status)
-		}
-	}
-	delete(form, "forge")
-	if store(t, b, form); read().VCS != nil {
-		t.Errorf("without triggers: %+v", read())
-	}
-	// Another repository of the integration needs an administrator of the stack.
-	writer := s.SignInWith(s.AddUser("writer", "member"))
-	s.API(http.MethodPatch, "/api/orgs/acme", m{"setDefaultStackPermission": 102}, nil)
-	review := writer.Post(base, url.Values{"branch": {"main"}, "forge": {"github/" + made.ID}, "forge-repository": {"acme/web"}, "deployCommits": {"on"}})
-	patch, at := patchField.FindStringSubmatch(review.Body), version.FindStringSubmatch(review.Body)
-	if patch == nil || at == nil {
-		t.Fatalf("review: status %d: %s", review.Status, review.Body)
-	}
-	if p := writer.Post(base+"/save", url.Values{"patch": {html.UnescapeString(patch[1])}, "version": {at[1]}}); p.Status != http.StatusUnprocessableEntity || !p.Contains("another repository of an integration") {
-		t.Errorf("a user who may not choose the repository: status %d", p.Status)
-	}
-}
-
 // TestReviewOmitsDefaults checks that the first review lists only what the user has set.
 func TestReviewOmitsDefaults(t *testing.T) {
-	_, b := newServer(t)
-	review := store(t, b, url.Values{"repository": {"https://git.example.com/web.git"}, "branch": {"main"}})
-	_, table, _ := strings.Cut(review.Body, "<table")
-	table, _, _ = strings.Cut(table, "</table>")
-	if !strings.Contains(table, "sourceContext") || strings.Contains(table, "operationContext") || strings.Contains(table, "agentPoolID") {
-		t.Errorf("review: %s", table)
-	}
+	s, b := newServer(t)
+	var pool struct{ ID string }
+	s.API(http.MethodPost, "/api/orgs/acme/agent-pools", m{"name": "eu"}, &pool)
+	review := store(t, b, url.Values{"repository": {"https://git.example.com/web.git"}, "branch": {"main"}, "pool": {pool.ID}})
+	reviewed(t, review, map[string]string{"Git repository": "none → https://git.example.com/web.git", "Branch": "none → main", "Pool": "the organization's default → eu"})
 }
