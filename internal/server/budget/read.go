@@ -45,7 +45,7 @@ func nextSize(now, size, limit int64, trusted bool) int64 {
 	if now < 1<<20 || size > now {
 		next = max(first, 8*now)
 	}
-	if size >= now && (trusted || next > size) {
+	if size >= now && (trusted || 2*next > size) {
 		next = size + 1
 	}
 	return min(next, limit+1)
