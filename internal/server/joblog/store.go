@@ -17,7 +17,7 @@ import (
 
 const (
 	// syncEarly is the number of bytes of a stream in memory that trigger its sync before the timer.
-	syncEarly   = 1 << 20
+	syncEarly   = 4 << 20
 	syncTimeout = 30 * time.Second
 	// After a sync of all dirty streams, the next one waits for syncPause times its duration, but at
 	// most for maxPause. With many streams, syncs would otherwise take much of the CPU time.
