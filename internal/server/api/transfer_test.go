@@ -196,6 +196,13 @@ func TestTransferDuringARequest(t *testing.T) {
 				_, err := l.triggers.Create(ctx, p, st, triggers.Spec{Kind: store.CustomSchedule, Cron: "0 0 1 1 *", Request: []byte(`{"operation":"update"}`)})
 				return err
 			},
+			"a permission": func(ctx context.Context) error {
+				return l.identity.SetCollaborator(ctx, st, "admin", store.AdminPermission)
+			},
+			"an owner": func(ctx context.Context) error {
+				_, err := l.identity.SetOwner(ctx, p, st, "admin")
+				return err
+			},
 			"a webhook": func(ctx context.Context) error {
 				_, err := l.webhooks.Create(ctx, p, owner, webhooks.Change{DisplayName: text("x"), URL: text("https://example.com")})
 				return err

@@ -16,6 +16,9 @@ func (s *Service) SetOwner(ctx context.Context, p Principal, st store.Stack, log
 		return previous, fault.Invalid("Bad Request: member \"githubLogin\" must name the new owner")
 	}
 	err = s.db.Write(ctx, func(tx *store.Tx) error {
+		if err := CheckUnmoved(tx, st); err != nil {
+			return err
+		}
 		m, err := member(tx, store.Organization{ID: st.OrgID, Name: st.OrgName}, login)
 		if err != nil {
 			return err

@@ -375,6 +375,9 @@ func (s *Service) SetCollaborator(ctx context.Context, st store.Stack, login str
 		return err
 	}
 	return s.db.Write(ctx, func(tx *store.Tx) error {
+		if err := CheckUnmoved(tx, st); err != nil {
+			return err
+		}
 		m, err := member(tx, store.Organization{ID: st.OrgID, Name: st.OrgName}, login)
 		if err != nil {
 			return err
