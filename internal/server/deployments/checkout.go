@@ -178,25 +178,29 @@ type openCheckout struct {
 // minLife is the time for which a credential must be valid when a runner receives it.
 const minLife = 20 * time.Minute
 
-// openCheckout returns the checkout of a deployment. If request is set, it requests a credential for
-// the job unless the stored one is valid for long enough; otherwise it returns the stored one.
-func (s *Service) openCheckout(ctx context.Context, deploymentID string, set *workflow.Settings, request bool) (o openCheckout, err error) {
-	if s.opts.Repositories == nil {
-		return o, nil
-	}
-	name := ""
-	err = s.db.ReadOne(ctx, func(tx *store.Tx) (err error) {
-		o.VCSCheckout, err = tx.Checkout(deploymentID)
-		return err
-	})
-	if t, ok := set.Triggers(); ok {
-		name = t.Repository
-	}
+// storedCheckout returns the checkout of a deployment, or the zero value if it has none.
+func storedCheckout(tx *store.Tx, deploymentID string) (store.VCSCheckout, error) {
+	c, err := tx.Checkout(deploymentID)
 	if errors.Is(err, store.ErrNotFound) {
-		return openCheckout{}, nil
+		return store.VCSCheckout{}, nil
 	}
 	if err != nil {
-		return o, fmt.Errorf("reading a deployment's checkout: %w", err)
+		return c, fmt.Errorf("reading a deployment's checkout: %w", err)
+	}
+	return c, nil
+}
+
+// openCheckout decrypts the credential of a checkout from [storedCheckout]. If request is set, it
+// requests a credential for the job unless the stored one is valid for long enough; otherwise it returns
+// the stored one.
+func (s *Service) openCheckout(ctx context.Context, c store.VCSCheckout, set *workflow.Settings, request bool) (openCheckout, error) {
+	if s.opts.Repositories == nil || c.DeploymentID == "" {
+		return openCheckout{}, nil
+	}
+	o := openCheckout{VCSCheckout: c}
+	name := ""
+	if t, ok := set.Triggers(); ok {
+		name = t.Repository
 	}
 	if g := set.Git(); o.IntegrationID == "" || g == nil || g.GitAuth != nil {
 		return o, nil
@@ -204,7 +208,7 @@ func (s *Service) openCheckout(ctx context.Context, deploymentID string, set *wo
 	o.credential = &vcs.Credential{}
 	valid := o.ExpiresAt.IsZero() || time.Until(o.ExpiresAt) > minLife
 	if len(o.Credential) > 0 && (valid || !request) {
-		plain, err := s.opts.Secrets.Decrypt(ctx, scope(deploymentID), o.Credential)
+		plain, err := s.opts.Secrets.Decrypt(ctx, scope(o.DeploymentID), o.Credential)
 		if err == nil {
 			err = json.Unmarshal(plain, o.credential)
 		}

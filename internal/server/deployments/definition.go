@@ -25,6 +25,7 @@ func (s *Service) Definition(ctx context.Context, p identity.Principal, jobID st
 	var d store.Deployment
 	var org store.Organization
 	var set *workflow.Settings
+	var checkout store.VCSCheckout
 	platform := ""
 	err := s.onJob(ctx, p, jobID, func(tx *store.Tx, job *store.Job, now time.Time) (err error) {
 		if job.Status.Final() {
@@ -51,6 +52,9 @@ func (s *Service) Definition(ctx context.Context, p identity.Principal, jobID st
 			return err
 		}
 		if set, err = workflow.ParseSettings([]byte(d.Configuration)); err != nil {
+			return err
+		}
+		if checkout, err = storedCheckout(tx, d.ID); err != nil {
 			return err
 		}
 		requester, err := tx.KnownRequester(d.ID)
@@ -83,12 +87,13 @@ func (s *Service) Definition(ctx context.Context, p identity.Principal, jobID st
 		_, _ = tx.Deployment(p.DeploymentID)
 		_, _ = tx.Organization(p.Org.ID)
 		_, _ = tx.KnownRequester(p.DeploymentID)
+		_, _ = tx.Checkout(p.DeploymentID)
 		_, _ = tx.ReviewStackOf(p.StackID)
 	})
 	if err != nil {
 		return nil, err
 	}
-	repo, err := s.openCheckout(ctx, d.ID, set, true)
+	repo, err := s.openCheckout(ctx, checkout, set, true)
 	if err != nil {
 		return nil, err
 	}
@@ -251,8 +256,12 @@ func normalizeKey(key string) string {
 // deployment's programs.
 func (s *Service) KnownSecrets(ctx context.Context, deploymentID string) ([]redact.Secret, error) {
 	var d store.Deployment
+	var checkout store.VCSCheckout
 	err := s.db.Read(ctx, func(tx *store.Tx) (err error) {
-		d, err = tx.Deployment(deploymentID)
+		if d, err = tx.Deployment(deploymentID); err != nil {
+			return err
+		}
+		checkout, err = storedCheckout(tx, d.ID)
 		return err
 	})
 	if err != nil {
@@ -262,7 +271,7 @@ func (s *Service) KnownSecrets(ctx context.Context, deploymentID string) ([]reda
 	if err != nil {
 		return nil, fmt.Errorf("parsing a deployment's settings: %w", err)
 	}
-	repo, err := s.openCheckout(ctx, d.ID, set, false)
+	repo, err := s.openCheckout(ctx, checkout, set, false)
 	if err != nil {
 		return nil, err
 	}

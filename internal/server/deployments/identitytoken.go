@@ -2,7 +2,6 @@ package deployments
 
 import (
 	"context"
-	"errors"
 	"regexp"
 	"strconv"
 	"strings"
@@ -122,8 +121,8 @@ func (s *Service) issue(ctx context.Context, audience string, find func(*store.T
 		if err != nil {
 			return draft, err
 		}
-		c, err := tx.Checkout(d.ID)
-		if err != nil && !errors.Is(err, store.ErrNotFound) {
+		c, err := storedCheckout(tx, d.ID)
+		if err != nil {
 			return draft, err
 		}
 		sub, err := subject(d, org, c)
