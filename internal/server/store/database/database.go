@@ -85,7 +85,7 @@ func (db *DB) Close() error {
 		db.readers.close()
 	}
 	if db.groups != nil {
-		db.groups.close()
+		err = errors.Join(err, db.groups.close())
 	}
 	if err := errors.Join(err, db.pool.Close()); err != nil {
 		return fmt.Errorf("closing the database: %w", err)
@@ -115,7 +115,7 @@ func (db *DB) Read(ctx context.Context, fn func(*Tx) error) error {
 	if db.readers != nil {
 		return db.readers.read(ctx, db, fn, false)
 	}
-	t, err := db.begin(ctx, "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY", nil)
+	t, err := begin(ctx, db.pool, "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY", nil)
 	if err != nil {
 		return fmt.Errorf("starting a read transaction: %w", err)
 	}

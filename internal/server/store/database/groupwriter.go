@@ -3,6 +3,7 @@ package database
 import (
 	"cmp"
 	"context"
+	"database/sql"
 	"errors"
 	"fmt"
 	"slices"
@@ -44,14 +45,20 @@ var postgresWrites = retry.Policy{First: 2 * time.Millisecond, Max: 200 * time.M
 type groupWriter struct {
 	writeQueue
 	db    *DB
+	pool  *sql.DB       // for writes only, because each connection plans its statements itself
 	ended chan struct{} // receives a value when a group has ended
 	wg    sync.WaitGroup
 }
 
-func newGroupWriter(db *DB) *groupWriter {
-	w := &groupWriter{writeQueue: newWriteQueue(), db: db, ended: make(chan struct{}, concurrentGroups)}
+func newGroupWriter(db *DB, pool *sql.DB) *groupWriter {
+	w := &groupWriter{writeQueue: newWriteQueue(), db: db, pool: pool, ended: make(chan struct{}, concurrentGroups)}
 	go w.loop()
 	return w
+}
+
+func (w *groupWriter) close() error {
+	w.writeQueue.close()
+	return w.pool.Close()
 }
 
 func (w *groupWriter) loop() {
@@ -87,7 +94,7 @@ func (w *groupWriter) run(group []*writeRequest) {
 	apart := false // the writes need savepoints, because one of them fails
 	for failures := 0; len(group) > 0; {
 		// Large groups that conflict with those of other servers would do so again.
-		t := &groupTx{db: w.db, apart: apart, memo: memo{}}
+		t := &groupTx{db: w.db, pool: w.pool, apart: apart, memo: memo{}}
 		n, err := t.run(group[:max(1, min(len(group), groupWrites)>>failures)])
 		switch {
 		case errors.Is(err, errApart):
@@ -127,6 +134,7 @@ var errApart = errors.New("a write must be rolled back alone")
 type groupTx struct {
 	*transaction
 	db    *DB
+	pool  *sql.DB
 	apart bool // run each write inside a savepoint
 	memo  memo
 
@@ -140,7 +148,7 @@ func (t *groupTx) run(group []*writeRequest) (n int, err error) {
 	// Cancellation must not interrupt a commit, because the outcome of the commit would be unknown.
 	ctx, cancel := context.WithTimeout(context.Background(), postgresWriteTimeout)
 	defer cancel()
-	if t.transaction, err = t.db.begin(ctx, "BEGIN ISOLATION LEVEL SERIALIZABLE", t.ahead(ctx, group)); err != nil {
+	if t.transaction, err = begin(ctx, t.pool, "BEGIN ISOLATION LEVEL SERIALIZABLE", t.ahead(ctx, group)); err != nil {
 		return len(group), fmt.Errorf("beginning a transaction: %w", err)
 	}
 	defer t.end(ctx)

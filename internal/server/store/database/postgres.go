@@ -2,6 +2,7 @@ package database
 
 import (
 	"context"
+	"database/sql"
 	"database/sql/driver"
 	"errors"
 	"fmt"
@@ -22,14 +23,11 @@ func openPostgres(ctx context.Context, dsn string, opts Options) (*DB, error) {
 		// pgx redacts the password in its own message.
 		return nil, fmt.Errorf("parsing the database address: %w", err)
 	}
-	pool := stdlib.OpenDB(*cfg, stdlib.OptionAfterConnect(preferIndexes))
 	conns := opts.ReadConns
 	if conns <= 0 {
 		conns = 24
 	}
-	pool.SetMaxOpenConns(conns)
-	pool.SetMaxIdleConns(conns)
-	pool.SetConnMaxIdleTime(5 * time.Minute)
+	pool := newPool(cfg, max(1, conns-concurrentGroups))
 	if err := migrate(ctx, postgresEngine, pool, opts.Migrations); err != nil {
 		return nil, fmt.Errorf("preparing the database: %w", errors.Join(err, pool.Close()))
 	}
@@ -40,8 +38,16 @@ func openPostgres(ctx context.Context, dsn string, opts Options) (*DB, error) {
 	b := newBus()
 	b.listen(cfg, opts.Log)
 	db := &DB{engine: postgresEngine, pool: pool, blobs: blobs, bus: b, clock: opts.clock()}
-	db.groups = newGroupWriter(db)
+	db.groups = newGroupWriter(db, newPool(cfg, concurrentGroups))
 	return db, nil
+}
+
+func newPool(cfg *pgx.ConnConfig, conns int) *sql.DB {
+	pool := stdlib.OpenDB(*cfg, stdlib.OptionAfterConnect(preferIndexes))
+	pool.SetMaxOpenConns(conns)
+	pool.SetMaxIdleConns(conns)
+	pool.SetConnMaxIdleTime(5 * time.Minute)
+	return pool
 }
 
 // preferIndexes makes a connection avoid sequential scans. Such a scan, which is the usual plan for a

@@ -29,10 +29,10 @@ const rollbackTime = 5 * time.Second
 
 // begin begins a transaction with a statement, takes its snapshot, and runs queries. The caller must
 // call end.
-func (db *DB) begin(ctx context.Context, statement string, ahead []question) (t *transaction, err error) {
+func begin(ctx context.Context, pool *sql.DB, statement string, ahead []question) (t *transaction, err error) {
 	for range beginTries {
 		t = &transaction{}
-		if t.conn, err = db.pool.Conn(ctx); err != nil {
+		if t.conn, err = pool.Conn(ctx); err != nil {
 			return nil, err
 		}
 		err = withPgx(t.conn, func(conn *pgx.Conn) error {
