@@ -39,6 +39,10 @@ type Query struct {
 	Mine      bool // only those that the caller requested
 	Newest    bool // only the newest deployment of each stack
 	Since     time.Time
+	// Text selects deployments by their number, or by a part of their requester, branch, commit or
+	// message. A page then considers at most [Searched] deployments, and can be empty although there are
+	// more pages.
+	Text string
 	// After is the Next of the page before.
 	After string
 	Limit int // at most PageSize; 0 means PageSize
@@ -79,13 +83,18 @@ func (s *Service) Stage(ctx context.Context, p identity.Principal, orgID string,
 	}
 	err = s.db.Read(ctx, func(tx *store.Tx) error {
 		out.Now = tx.Now()
-		list, err := tx.DeploymentsInStage(f)
+		var list []store.DeploymentJob
+		var next store.StagePosition
+		if q.Text != "" {
+			list, next, err = search(tx, f, q.Text)
+		} else {
+			list, next, err = firstPage(tx, f)
+		}
 		if err != nil {
 			return err
 		}
-		if len(list) == f.Limit {
-			list = list[:f.Limit-1]
-			out.Next = cursor(list[len(list)-1])
+		if next.DeploymentID != "" {
+			out.Next = cursor(next)
 		}
 		out.Items, err = s.listed(tx, orgID, list, f.Reach)
 		return err
@@ -94,6 +103,17 @@ func (s *Service) Stage(ctx context.Context, p identity.Principal, orgID string,
 		return out, fmt.Errorf("listing deployments: %w", err)
 	}
 	return out, nil
+}
+
+// firstPage returns a page of deployments, and the position of its last one if there are more.
+func firstPage(tx *store.Tx, f store.StageFilter) (list []store.DeploymentJob, next store.StagePosition, err error) {
+	list, err = tx.DeploymentsInStage(f)
+	if len(list) == f.Limit {
+		list = list[:f.Limit-1]
+		last := list[len(list)-1]
+		next = store.StagePosition{QueuedAt: last.Job.QueuedAt, DeploymentID: last.ID}
+	}
+	return list, next, err
 }
 
 // listedMemory is the approximate size of a deployment in a [Listing], in bytes.
@@ -144,6 +164,9 @@ func (q Query) filter(p identity.Principal, orgID string) (store.StageFilter, er
 	default:
 		return f, fault.Invalid("Bad Request: %q is not a stage of deployments", q.Stage)
 	}
+	if len(q.Text) > maxText {
+		return f, fault.Invalid("Bad Request: the text is longer than %d bytes", maxText)
+	}
 	if q.Mine {
 		if f.RequestedBy = p.User.ID; f.RequestedBy == "" {
 			return f, fault.Invalid("Bad Request: only users have requested deployments")
@@ -182,8 +205,8 @@ func (q Query) filter(p identity.Principal, orgID string) (store.StageFilter, er
 	return f, nil
 }
 
-func cursor(dj store.DeploymentJob) string {
-	return strconv.FormatInt(dj.Job.QueuedAt.UnixMicro(), 10) + "-" + dj.ID
+func cursor(at store.StagePosition) string {
+	return strconv.FormatInt(at.QueuedAt.UnixMicro(), 10) + "-" + at.DeploymentID
 }
 
 // Queues is the state of an organization's queues, or of one stack's.

@@ -242,6 +242,9 @@ func BenchmarkStage(b *testing.B) {
 		{"an agent", p.user, deployments.Query{Stage: deployments.StageFinished, PoolID: p.pool, AgentID: "none"}},
 		{"mine without any", p.user, deployments.Query{Stage: deployments.StageFinished, Mine: true}},
 		{"a stack", p.user, deployments.Query{Stage: deployments.StageFinished, StackID: "stack7"}},
+		{"a text without any", p.user, deployments.Query{Stage: deployments.StageFinished, Text: "feature/x"}},
+		{"a text for a member", member, deployments.Query{Stage: deployments.StageFinished, Text: "feature/x"}},
+		{"a text on each", p.user, deployments.Query{Stage: deployments.StageFinished, Text: "main"}},
 	} {
 		b.Run(bench.name, func(b *testing.B) {
 			for b.Loop() {
@@ -296,7 +299,8 @@ func seedOne(tx *store.Tx, p *plant, i, stacks, total int, start time.Time) erro
 	stack := fmt.Sprint("stack", i%stacks)
 	d := store.Deployment{
 		ID: fmt.Sprintf("d%06d", i), OrgID: p.org.ID, StackID: stack, Project: "p", Stack: stack, Version: int64(i/stacks) + 1,
-		Operation: workflow.OperationUpdate, Initiator: "api", RequestedBy: "unknown", Requester: "ada", Configuration: "{}", CreatedAt: at,
+		Operation: workflow.OperationUpdate, Initiator: "api", RequestedBy: "unknown", Requester: "ada", CreatedAt: at,
+		Configuration: `{"sourceContext":{"git":{"repoUrl":"https://git.example/web.git","branch":"refs/heads/main","commit":"` + fmt.Sprintf("%040x", i) + `"}},"operationContext":{"preRunCommands":["` + strings.Repeat("make ", 300) + `"]}}`,
 	}
 	job := store.Job{
 		ID: fmt.Sprintf("j%06d", i), DeploymentID: d.ID, OrgID: d.OrgID, StackID: stack, PoolID: p.pool, Operation: d.Operation, Version: d.Version,

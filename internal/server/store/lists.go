@@ -125,27 +125,90 @@ func ofOrgByStack(table, orgID string, reach Reach) (where string, args []any) {
 		table + ".stack_id AND (" + visible + "))", args
 }
 
-// DeploymentsInStage returns a page of the selected deployments, without settings, results and notes.
-// Queued ones are in the order of the queue, the others newest first.
-func (tx *Tx) DeploymentsInStage(f StageFilter) ([]DeploymentJob, error) {
-	where, args := f.conditions()
+// page returns the clauses of a query for a page of the selected deployments, and the columns that
+// decide the order; where is "" if the filter selects nothing. Queued deployments are in the order of
+// the queue, the others newest first.
+func (f StageFilter) page() (where, at, id string, args []any) {
+	where, args = f.conditions()
 	if where == "" {
-		return nil, nil
+		return "", "", "", nil
 	}
 	order, before := "DESC", "<"
 	if f.Stage == Queued {
 		order, before = "ASC", ">"
 	}
-	query, at, id := stageSummaries, "j.queued_at", "j.deployment_id"
+	at, id = "j.queued_at", "j.deployment_id"
 	if f.byDeployment() {
-		query, at, id = deploymentSummaries, "d.created_at", "d.id" // the same values
+		at, id = "d.created_at", "d.id" // the same values
 	}
 	if f.After.DeploymentID != "" {
 		args = append(args, f.After.QueuedAt, f.After.DeploymentID)
 		n := len(args)
 		where += fmt.Sprintf(" AND %s %s= $%d AND (%[1]s %[2]s $%[3]d OR %s > $%d)", at, before, n-1, id, n)
 	}
-	return database.Collect(tx.Tx, readDeploymentJob, query+where+fmt.Sprintf(" ORDER BY %s %s, %s LIMIT %d", at, order, id, f.Limit), args...)
+	return where + fmt.Sprintf(" ORDER BY %s %s, %s LIMIT %d", at, order, id, f.Limit), at, id, args
+}
+
+// DeploymentsInStage returns a page of the selected deployments, without settings, results and notes.
+func (tx *Tx) DeploymentsInStage(f StageFilter) ([]DeploymentJob, error) {
+	where, _, _, args := f.page()
+	if where == "" {
+		return nil, nil
+	}
+	query := stageSummaries
+	if f.byDeployment() {
+		query = deploymentSummaries
+	}
+	return database.Collect(tx.Tx, readDeploymentJob, query+where, args...)
+}
+
+// StageText is what a search compares of a deployment.
+type StageText struct {
+	StagePosition
+	Version                           int64
+	Requester, Message, Configuration string
+}
+
+// SearchStage calls match with a page of the selected deployments, in their order. It returns the
+// positions of those that match, and the position of the last one, which is zero if the page is not
+// full.
+func (tx *Tx) SearchStage(f StageFilter, match func(StageText) bool) (found []StagePosition, end StagePosition, err error) {
+	where, at, id, args := f.page()
+	if where == "" {
+		return nil, end, nil
+	}
+	from := " FROM jobs j JOIN deployments d ON d.id = j.deployment_id "
+	if f.byDeployment() {
+		from = " FROM deployments d JOIN jobs j ON j.deployment_id = d.id "
+	}
+	n := 0
+	_, err = database.Collect(tx.Tx, func(scan database.Scan) (struct{}, error) {
+		var t StageText
+		var queued int64
+		err := scan(&queued, &t.DeploymentID, &t.Version, &t.Requester, &t.Message, &t.Configuration)
+		t.QueuedAt = micro(queued)
+		end, n = t.StagePosition, n+1
+		if err == nil && match(t) {
+			found = append(found, t.StagePosition)
+		}
+		return struct{}{}, err
+	}, "SELECT "+at+", "+id+", d.version, d.requester, j.message, d.configuration"+from+where, args...)
+	if n < f.Limit {
+		end = StagePosition{}
+	}
+	return found, end, err
+}
+
+// StageDeployments returns deployments at positions, in their order, like [Tx.DeploymentsInStage].
+func (tx *Tx) StageDeployments(at []StagePosition) ([]DeploymentJob, error) {
+	ids := make([]string, len(at))
+	for i, p := range at {
+		ids[i] = p.DeploymentID
+	}
+	where, args := among("d.id", ids, nil)
+	list, err := database.Collect(tx.Tx, readDeploymentJob, deploymentSummaries+"WHERE "+where, args...)
+	slices.SortFunc(list, func(a, b DeploymentJob) int { return slices.Index(ids, a.ID) - slices.Index(ids, b.ID) })
+	return list, err
 }
 
 // CountInStage returns the number of the selected deployments, but at most limit.

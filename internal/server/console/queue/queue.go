@@ -205,7 +205,7 @@ func (p *pages) load(v *page.Visit, path, stackID string) (list, error) {
 	l := list{Org: v.Org.Name, Path: path, URL: p.URL, Admin: v.Who.CanAdminOrg(v.Org.ID)}
 	l.Query = deployments.Query{
 		Stage: store.Stage(v.Query("show")), StackID: stackID, State: v.Query("status"), Operation: workflow.Operation(v.Query("operation")),
-		PoolID: v.Query("pool"), Initiator: v.Query("initiator"), Mine: v.Query("mine") == "on", After: v.Query("after"),
+		PoolID: v.Query("pool"), Initiator: v.Query("initiator"), Mine: v.Query("mine") == "on", Text: strings.TrimSpace(v.Query("q")), After: v.Query("after"),
 	}
 	var err error
 	if l.Queues, err = p.Deployments.Queues(v.Context(), v.Who, v.Org.ID, stackID); err != nil {
@@ -227,7 +227,7 @@ func (p *pages) load(v *page.Visit, path, stackID string) (list, error) {
 	}
 	l.Rows = Rows(v.Org.Name, found)
 	q := l.Query
-	l.Filtered = q.State != "" || q.Operation != "" || q.PoolID != "" || q.Initiator != "" || q.Mine || q.After != ""
+	l.Filtered = q.State != "" || q.Operation != "" || q.PoolID != "" || q.Initiator != "" || q.Mine || q.Text != "" || q.After != ""
 	if q.After != "" {
 		l.First = l.link(l.Stage, "")
 	}
@@ -266,6 +266,7 @@ func (l list) link(stage store.Stage, after string) string {
 	if l.Query.Mine {
 		set("mine", "on")
 	}
+	set("q", l.Query.Text)
 	set("after", after)
 	return l.Path + "?" + values.Encode()
 }
@@ -299,6 +300,9 @@ func (l list) empty() (title, text string) {
 		if s.stage == l.Stage {
 			title = s.empty
 		}
+	}
+	if l.Query.Text != "" && l.Next != "" {
+		return "No deployment found here.", fmt.Sprintf("A page searches %s deployments. The next page searches more of them.", view.Number(deployments.Searched))
 	}
 	if l.Filtered {
 		return "No deployment found.", "The filters select none. Remove some of them."

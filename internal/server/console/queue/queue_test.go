@@ -81,6 +81,15 @@ func TestPendingDeployments(t *testing.T) {
 		"web/b #2": {"2nd of its stack queued", "Waiting for deployment #1"},
 	})
 
+	// The text filters each list, stays in the form, and goes along to the other stages.
+	check(queued+"&q=%232", map[string][]string{"web/a #2": {"preview"}, "web/b #2": {"preview"}})
+	check(queued+"&q=%20ADMIN%20&operation=update", nil)
+	check("/acme/web/b/deployments?show=queued&q=1", map[string][]string{"#1": {"preview"}})
+	p := b.Get(queued + "&q=%3Cb%3E")
+	if !p.Contains(`name="q" value="&lt;b&gt;"`, "No deployment found.", `href="/acme/-/deployments?q=%3Cb%3E&amp;show=active"`) {
+		t.Errorf("a filter that selects nothing: %s", p.Body)
+	}
+
 	// The end of the first deployment puts the next one of its stack into the pool's queue.
 	job.Finish(protocol.ResultRequest{Status: workflow.StatusSucceeded})
 	check(active, nil)

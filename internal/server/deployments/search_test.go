@@ -1,0 +1,88 @@
+package deployments_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"workflowagent/internal/dev/storetest"
+	"workflowagent/internal/server/deployments"
+	"workflowagent/internal/server/fault"
+	"workflowagent/internal/server/store"
+)
+
+// TestSearch selects deployments of an organization and of a stack by text.
+func TestSearch(t *testing.T) {
+	storetest.Each(t, func(t *testing.T, db *store.DB) {
+		p := newPlant(t, db, deployments.Options{})
+		st := p.stack("a")
+		for i, git := range []map[string]string{
+			{"branch": "refs/heads/Main"}, {"branch": "refs/heads/feature/x"}, {"branch": "main", "commit": strings.Repeat("ab12", 10)}, {"branch": "50%_off"},
+		} {
+			git["repoUrl"] = "https://git.example/secret-word.git"
+			id := p.deploy(st)
+			p.must(db.Write(t.Context(), func(tx *store.Tx) error {
+				configuration, err := json.Marshal(map[string]any{"sourceContext": map[string]any{"git": git}})
+				p.must(err)
+				_, err = tx.Exec("UPDATE deployments SET configuration = $1, requester = $2 WHERE id = $3", string(configuration), fmt.Sprint("Äda", i+1), id)
+				return err
+			}))
+			p.change(id, func(j *store.Job) { j.Message = fmt.Sprintf("Waits for %d others.", i) })
+		}
+		for text, want := range map[string]string{
+			"main": "a#1 a#3", " FEATURE/x ": "a#2", "ab12ab": "a#3", "äDA4": "a#4", "for 3 others": "a#4", "%": "a#4", "3": "a#3 a#4", "#3": "a#3", "#33": "",
+			"secret-word": "", "repourl": "", "refs/heads": "a#1 a#2",
+		} {
+			for _, stackID := range []string{"", st.ID} {
+				l, err := p.service.Stage(t.Context(), p.user, p.org.ID, deployments.Query{Stage: deployments.StageQueued, StackID: stackID, Text: text})
+				p.must(err)
+				if got := versions(l); got != want || l.Next != "" {
+					t.Errorf("%q selects %q, then %q, want %q", text, got, l.Next, want)
+				}
+			}
+		}
+		q := deployments.Query{Stage: deployments.StageQueued, Text: "main", Limit: 1}
+		l, err := p.service.Stage(t.Context(), p.user, p.org.ID, q)
+		p.must(err)
+		first, next := versions(l), l.Next
+		q.After = next
+		if l, err = p.service.Stage(t.Context(), p.user, p.org.ID, q); err != nil || first != "a#1" || next == "" || versions(l) != "a#3" || l.Next != "" {
+			t.Errorf("the pages are %q and %q, then %q, %v", first, versions(l), l.Next, err)
+		}
+		q.Text = strings.Repeat("x", 201)
+		if _, err := p.service.Stage(t.Context(), p.user, p.org.ID, q); fault.KindOf(err) != fault.KindInvalid {
+			t.Errorf("a long text: %v, want an error", err)
+		}
+	})
+}
+
+// TestSearchIsBounded checks that a page considers a limited number of deployments, and that the next
+// one continues there.
+func TestSearchIsBounded(t *testing.T) {
+	storetest.Each(t, func(t *testing.T, db *store.DB) {
+		p := newPlant(t, db, deployments.Options{})
+		p.must(db.Write(t.Context(), func(tx *store.Tx) error {
+			if err := tx.InsertStack(store.Stack{ID: "stack0", OrgID: p.org.ID, Project: "p", Name: "stack0", CreatedAt: time.Now()}); err != nil {
+				return err
+			}
+			for i := range deployments.Searched + 350 { // the last 300 are queued
+				if err := seedOne(tx, p, i, 1, deployments.Searched+350, time.Now().Add(-30*24*time.Hour)); err != nil {
+					return err
+				}
+			}
+			return nil
+		}))
+		q := deployments.Query{Stage: deployments.StageFinished, Text: "#1"}
+		l, err := p.service.Stage(t.Context(), p.user, p.org.ID, q)
+		p.must(err)
+		if len(l.Items) > 0 || l.Next == "" {
+			t.Fatalf("the first page is %q, then %q, want an empty page and another one", versions(l), l.Next)
+		}
+		q.After = l.Next
+		if l, err = p.service.Stage(t.Context(), p.user, p.org.ID, q); err != nil || versions(l) != "stack0#1" || l.Next != "" {
+			t.Errorf("the second page is %q, then %q, %v", versions(l), l.Next, err)
+		}
+	})
+}
