@@ -46,7 +46,7 @@ func TestBuiltInPool(t *testing.T) {
 
 		take := func(as identity.Principal, agent, want string) *deployments.Claim {
 			t.Helper()
-			answer, err := p.service.Poll(t.Context(), as, p.request(agent, 0))
+			answer, err := p.service.Poll(t.Context(), p.request(agent, 0).From(as))
 			c := answer.Claim
 			p.must(err)
 			if c == nil || c.Job.DeploymentID != want {

@@ -23,7 +23,7 @@ const (
 // claimable jobs, it claims them for the polls that have waited longest. At most one goroutine serves
 // each pool, and only while polls wait.
 type dispatcher struct {
-	claim func(context.Context, []claimant) []outcome
+	claim func(context.Context, []*Poll) []outcome
 
 	mu     sync.Mutex
 	lines  map[string]*line
@@ -41,7 +41,7 @@ type line struct {
 
 // waiter is a held poll. It receives one outcome, unless it leaves before a claim for it begins.
 type waiter struct {
-	claimant
+	*Poll
 	leaving bool
 	got     chan outcome // capacity 1
 }
@@ -51,7 +51,7 @@ type outcome struct {
 	err   error
 }
 
-func newDispatcher(claim func(context.Context, []claimant) []outcome) *dispatcher {
+func newDispatcher(claim func(context.Context, []*Poll) []outcome) *dispatcher {
 	return &dispatcher{claim: claim, lines: map[string]*line{}}
 }
 
@@ -66,22 +66,22 @@ func (d *dispatcher) close() {
 
 // join adds a poll to its pool's line. It starts an attempt to claim a job unless one has just found
 // none.
-func (d *dispatcher) join(c claimant) *waiter {
-	w := &waiter{claimant: c, got: make(chan outcome, 1)}
+func (d *dispatcher) join(r *Poll) *waiter {
+	w := &waiter{Poll: r, got: make(chan outcome, 1)}
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.closed {
 		w.got <- outcome{}
 		return w
 	}
-	l := d.lines[c.Agent.PoolID]
+	l := d.lines[r.Agent.PoolID]
 	if l == nil {
-		l = &line{orgID: c.OrgID}
-		d.lines[c.Agent.PoolID] = l
+		l = &line{orgID: r.Agent.OrgID}
+		d.lines[r.Agent.PoolID] = l
 	}
 	l.waiters = append(l.waiters, w)
 	if l.dirty || time.Since(l.empty) >= emptyFor {
-		d.serve(c.Agent.PoolID, l)
+		d.serve(r.Agent.PoolID, l)
 	}
 	return w
 }
@@ -149,13 +149,13 @@ func (d *dispatcher) run(pool string, l *line) {
 		l.waiters = l.waiters[len(batch):]
 		d.mu.Unlock()
 
-		claimants := make([]claimant, len(batch))
+		polls := make([]*Poll, len(batch))
 		for i, w := range batch {
-			claimants[i] = w.claimant
+			polls[i] = w.Poll
 		}
 		ctx, cancel := context.WithTimeout(context.Background(), claimTimeout)
 		began := time.Now()
-		out := d.claim(ctx, claimants)
+		out := d.claim(ctx, polls)
 		cancel()
 
 		d.mu.Lock()

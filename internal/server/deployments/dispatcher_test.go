@@ -32,7 +32,7 @@ func TestHeldPollsRespectTheLimit(t *testing.T) {
 		for i := range agents {
 			wg.Go(func() {
 				for ctx.Err() == nil {
-					answer, err := p.service.Poll(ctx, p.agent, p.request(fmt.Sprint("agent", i), 20*time.Second))
+					answer, err := p.service.Poll(ctx, p.request(fmt.Sprint("agent", i), 20*time.Second).From(p.agent))
 					c := answer.Claim
 					if ctx.Err() != nil || c == nil {
 						continue
@@ -72,13 +72,13 @@ func TestRepeatedPollBehindAnother(t *testing.T) {
 		p := newPlant(t, db, deployments.Options{})
 		id := p.deploy(p.stack("dev"))
 		r := p.request("b", 0)
-		answer, err := p.service.Poll(t.Context(), p.agent, r)
+		answer, err := p.service.Poll(t.Context(), r.From(p.agent))
 		lost := answer.Claim
 		p.must(err)
 		ctx, cancel := context.WithCancel(t.Context())
 		var wg sync.WaitGroup
 		wg.Go(func() {
-			if _, err := p.service.Poll(ctx, p.agent, p.request("a", 50*time.Second)); ctx.Err() == nil {
+			if _, err := p.service.Poll(ctx, p.request("a", 50*time.Second).From(p.agent)); ctx.Err() == nil {
 				t.Errorf("the first poll ended: %v", err)
 			}
 		})
@@ -88,7 +88,7 @@ func TestRepeatedPollBehindAnother(t *testing.T) {
 		})
 		r.Wait = 50 * time.Second
 		began := time.Now()
-		repeated, err := p.service.Poll(t.Context(), p.agent, r)
+		repeated, err := p.service.Poll(t.Context(), r.From(p.agent))
 		again := repeated.Claim
 		p.must(err)
 		if again == nil || again.Job.DeploymentID != id || again.Job.Epoch != lost.Job.Epoch {

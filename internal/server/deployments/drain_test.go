@@ -28,7 +28,7 @@ func TestDrainedAgentsGetNoJobs(t *testing.T) {
 				for {
 					r := p.request("a", 50*time.Second)
 					r.Told = &told
-					answer, err := p.service.Poll(t.Context(), p.agent, r)
+					answer, err := p.service.Poll(t.Context(), r.From(p.agent))
 					if err != nil {
 						t.Errorf("poll: %v", err)
 					}
@@ -54,7 +54,7 @@ func TestDrainedAgentsGetNoJobs(t *testing.T) {
 			t.Errorf("the agent learned that it is drained after %s", took)
 		}
 		id := p.deploy(p.stack("one"))
-		answer, err := p.service.Poll(t.Context(), p.agent, p.request("a", 0))
+		answer, err := p.service.Poll(t.Context(), p.request("a", 0).From(p.agent))
 		p.must(err)
 		if answer.Claim != nil || !answer.Drained {
 			t.Errorf("a drained agent got %+v", answer)
@@ -93,7 +93,7 @@ func TestDrainedAgentsGetLostAnswers(t *testing.T) {
 	id := p.deploy(p.stack("one"))
 	request := p.request("a", 0)
 	for range 2 {
-		answer, err := p.service.Poll(t.Context(), p.agent, request)
+		answer, err := p.service.Poll(t.Context(), request.From(p.agent))
 		p.must(err)
 		if answer.Claim == nil || answer.Claim.Job.DeploymentID != id {
 			t.Fatalf("got %+v, want %s", answer, id)

@@ -105,7 +105,7 @@ func (p *plant) deploy(st store.Stack) string {
 
 func (p *plant) poll(agent string) *deployments.Claim {
 	p.t.Helper()
-	answer, err := p.service.Poll(p.t.Context(), p.agent, p.request(agent, 0))
+	answer, err := p.service.Poll(p.t.Context(), p.request(agent, 0).From(p.agent))
 	c := answer.Claim
 	p.must(err)
 	return c

@@ -96,14 +96,16 @@ func (s *Service) firstIdentityToken(ctx context.Context, c *Claim) string {
 	if c.draft == nil {
 		return ""
 	}
-	token, err := s.sign(ctx, *c.draft, c.Job)
-	if err != nil {
-		if ctx.Err() == nil {
+	// A signature needs a stack of 32 KB, which would remain with the agent's connection.
+	text := make(chan string)
+	go func() {
+		token, err := s.sign(ctx, *c.draft, c.Job)
+		if err != nil && ctx.Err() == nil {
 			s.log.WithError(err).WithField("job_id", c.Job.ID).Warn("issuing a job's first identity token failed; its runner requests another one")
 		}
-		return ""
-	}
-	return token.Text
+		text <- token.Text // "" after an error
+	}()
+	return <-text
 }
 
 // issue issues a token for the job that find returns.

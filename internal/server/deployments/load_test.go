@@ -40,7 +40,7 @@ func TestPoolLoad(t *testing.T) {
 
 		seen := p.request("a", 0)
 		seen.FreeSlots, seen.Agent.Slots = 0, 2
-		_, err := p.service.Poll(t.Context(), p.agent, seen)
+		_, err := p.service.Poll(t.Context(), seen.From(p.agent))
 		p.must(err)
 		want("one agent", deployments.Load{Agents: 1, IdleSlots: 2})
 
@@ -55,14 +55,14 @@ func TestPoolLoad(t *testing.T) {
 
 		take := p.request("a", 0)
 		take.Agent.Slots = 2
-		answer, err := p.service.Poll(t.Context(), p.agent, take)
+		answer, err := p.service.Poll(t.Context(), take.From(p.agent))
 		claim := answer.Claim
 		p.must(err)
 		want("claimed", deployments.Load{Queued: 2, Claimable: 1, OldestWait: time.Second, Running: 1, Agents: 1, BusySlots: 1, IdleSlots: 1})
 
 		broken := p.request("a", 0)
 		broken.FreeSlots, broken.Agent.Slots = 0, 0 // the engine is down
-		_, err = p.service.Poll(t.Context(), p.agent, broken)
+		_, err = p.service.Poll(t.Context(), broken.From(p.agent))
 		p.must(err)
 		want("engine down", deployments.Load{Queued: 2, Claimable: 1, OldestWait: time.Second, Running: 1, Agents: 1, BusySlots: 1})
 

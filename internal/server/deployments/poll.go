@@ -16,13 +16,21 @@ import (
 
 // Poll is an agent's request for work.
 type Poll struct {
-	Agent     pools.Sighting // PoolID is taken from the token
+	TokenID   string         // of the pool token that authenticated the poll; see [Poll.From]
+	Agent     pools.Sighting // OrgID and PoolID are those of the token
 	PollID    string
 	FreeSlots int             // 0: presence only
 	Types     []workflow.Type // empty: all
 	Wait      time.Duration   // 0: respond immediately
 	Stock     bool            // the agent uses only the stock API
 	Told      *bool           // whether the agent knows that it is drained; nil if it does not say
+}
+
+// From returns the poll as that of an authenticated agent.
+func (r Poll) From(p identity.Principal) *Poll {
+	r.TokenID, r.Agent.OrgID, r.Agent.PoolID = p.TokenID, p.Org.ID, p.PoolID
+	r.Agent.Hold = r.Wait
+	return &r
 }
 
 // goneTimeout bounds the cleanup after a client has disconnected.
@@ -36,14 +44,20 @@ type Answer struct {
 }
 
 // Poll claims a job. The answer has no claim if no job becomes claimable within r.Wait.
-func (s *Service) Poll(ctx context.Context, p identity.Principal, r Poll) (Answer, error) {
-	r.Agent.OrgID, r.Agent.PoolID = p.Org.ID, p.PoolID
-	r.Agent.Hold = r.Wait
+//
+// Thousands of polls wait at the same time, so the functions from the request's handler to [Service.hold]
+// have small frames: their stacks then fit into 8 KB.
+func (s *Service) Poll(ctx context.Context, r *Poll) (Answer, error) {
 	// For a moment after its token is revoked, a poll can still mark its agent as seen. It gets no job.
 	if err := s.opts.Pools.Seen(ctx, r.Agent); err != nil {
 		return Answer{}, err
 	}
-	a, err := s.poll(ctx, p, r)
+	a, err := s.poll(ctx, r)
+	return s.end(ctx, r, a, err)
+}
+
+// end records the end of a poll, and returns its result.
+func (s *Service) end(ctx context.Context, r *Poll, a Answer, err error) (Answer, error) {
 	if a.Claim != nil {
 		a.Claim.IdentityToken = s.firstIdentityToken(ctx, a.Claim)
 	}
@@ -67,19 +81,18 @@ func (s *Service) Poll(ctx context.Context, p identity.Principal, r Poll) (Answe
 	return a, err
 }
 
-func (s *Service) poll(ctx context.Context, p identity.Principal, r Poll) (Answer, error) {
-	c := claimant{OrgID: p.Org.ID, TokenID: p.TokenID, Agent: r.Agent, PollID: r.PollID, Stock: r.Stock}
+func (s *Service) poll(ctx context.Context, r *Poll) (Answer, error) {
 	wanted := r.FreeSlots > 0 && (len(r.Types) == 0 || slices.Contains(r.Types, workflow.TypeDeployment))
-	wake, forget := s.held.join(c.OrgID)
+	wake, forget := s.held.join(r.Agent.OrgID)
 	defer forget()
-	state, err := s.look(ctx, c)
+	state, err := s.look(ctx, r)
 	if err != nil {
 		return Answer{}, err
 	}
 	a := Answer{Drained: state.Drained}
 	// A drained agent still gets the answer that it has not received.
 	if wanted && (state.Repeated || r.Wait <= 0 && !state.Drained) {
-		o := s.claim(ctx, []claimant{c})[0]
+		o := s.claim(ctx, []*Poll{r})[0]
 		if r.Wait <= 0 || !errors.Is(o.err, errNothing) {
 			a.Claim = o.claim
 			return a, o.err
@@ -89,11 +102,11 @@ func (s *Service) poll(ctx context.Context, p identity.Principal, r Poll) (Answe
 		return a, nil // the agent polls again
 	}
 	if !wanted || state.Drained {
-		o, _ := s.hold(ctx, r.Wait, c, state.Drained, wake, nil)
+		o, _ := s.hold(ctx, r, state.Drained, wake, nil)
 		return a, o.err
 	}
-	w := s.dispatcher.join(c)
-	o, done := s.hold(ctx, r.Wait, c, false, wake, w.got)
+	w := s.dispatcher.join(r)
+	o, done := s.hold(ctx, r, false, wake, w.got)
 	if !done {
 		ended := o.err
 		if o = s.dispatcher.leave(w); o.claim == nil && ended != nil {
@@ -107,9 +120,9 @@ func (s *Service) poll(ctx context.Context, p identity.Principal, r Poll) (Answe
 // look returns what must be known to begin a poll, or an error if the poll's token became invalid
 // between the request's authentication and the start of the poll. It ignores database errors, because
 // a claim repeats the checks.
-func (s *Service) look(ctx context.Context, c claimant) (state store.PollState, err error) {
+func (s *Service) look(ctx context.Context, r *Poll) (state store.PollState, err error) {
 	err = s.db.ReadOne(ctx, func(tx *store.Tx) (err error) {
-		state, err = identity.CheckPoll(tx, c.TokenID, c.Agent.PoolID, c.Agent.AgentID, c.PollID)
+		state, err = identity.CheckPoll(tx, r.TokenID, r.Agent.PoolID, r.Agent.AgentID, r.PollID)
 		return err
 	})
 	if fault.KindOf(err) == fault.KindUnauthenticated {
@@ -121,8 +134,8 @@ func (s *Service) look(ctx context.Context, c claimant) (state store.PollState, 
 // hold waits for an outcome. If none arrives, done is false. In that case, o.err is set if the
 // poll's token has become invalid. hold also ends when the agent is drained, or is no longer, so that
 // the agent polls again.
-func (s *Service) hold(ctx context.Context, wait time.Duration, c claimant, drained bool, wake <-chan struct{}, got <-chan outcome) (o outcome, done bool) {
-	timer := time.NewTimer(wait)
+func (s *Service) hold(ctx context.Context, r *Poll, drained bool, wake <-chan struct{}, got <-chan outcome) (o outcome, done bool) {
+	timer := time.NewTimer(r.Wait)
 	defer timer.Stop()
 	for {
 		select {
@@ -130,7 +143,7 @@ func (s *Service) hold(ctx context.Context, wait time.Duration, c claimant, drai
 			return o, true
 		case <-wake:
 			var changed bool
-			if changed, o.err = s.ended(ctx, c, drained); changed || o.err != nil {
+			if changed, o.err = s.ended(ctx, r, drained); changed || o.err != nil {
 				return o, false
 			}
 		case <-timer.C:
@@ -162,12 +175,12 @@ func (s *Service) PoolOf(ctx context.Context, p identity.Principal) (pools.Overv
 
 // ended returns the error for a poll whose token has become invalid, and reports whether the agent is
 // now drained, or no longer. It ignores database errors, because a claim checks the token again.
-func (s *Service) ended(ctx context.Context, c claimant, drained bool) (changed bool, err error) {
+func (s *Service) ended(ctx context.Context, r *Poll, drained bool) (changed bool, err error) {
 	err = s.db.Read(ctx, func(tx *store.Tx) error {
-		if err := identity.CheckLive(tx, c.TokenID, tx.Now()); err != nil {
+		if err := identity.CheckLive(tx, r.TokenID, tx.Now()); err != nil {
 			return err
 		}
-		now, err := tx.Drained(c.Agent.PoolID, c.Agent.AgentID)
+		now, err := tx.Drained(r.Agent.PoolID, r.Agent.AgentID)
 		changed = err == nil && now != drained
 		return err
 	})

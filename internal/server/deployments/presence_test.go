@@ -35,7 +35,7 @@ func TestEndOfPresence(t *testing.T) {
 			unready.FreeSlots, unready.Agent.Slots = 0, 0
 			ended := make(chan error, 1)
 			go func() {
-				_, err := p.service.Poll(ctx, p.agent, unready)
+				_, err := p.service.Poll(ctx, unready.From(p.agent))
 				ended <- err
 			}()
 			p.eventually("the poll", p.online)

@@ -18,14 +18,6 @@ import (
 	"workflowagent/internal/workflow"
 )
 
-type claimant struct {
-	TokenID string // of the pool token that authenticated the poll
-	OrgID   string
-	Agent   pools.Sighting
-	PollID  string
-	Stock   bool // uses only the stock API
-}
-
 // Claim is a claimed job.
 type Claim struct {
 	Job           store.Job
@@ -39,26 +31,26 @@ type Claim struct {
 
 var errNothing = errors.New("no job can be claimed")
 
-// claim assigns the pool's next jobs in one transaction. It returns one outcome per claimant, all of
+// claim assigns the pool's next jobs in one transaction. It returns one outcome per poll, all of
 // the same pool: a job, errNothing or another error. A repeated poll receives the same job while its
 // claim is current and the job has not started.
-func (s *Service) claim(ctx context.Context, claimants []claimant) []outcome {
-	tokens, hashes := make([]string, len(claimants)), make([][]byte, len(claimants))
-	for i := range claimants {
+func (s *Service) claim(ctx context.Context, polls []*Poll) []outcome {
+	tokens, hashes := make([]string, len(polls)), make([][]byte, len(polls))
+	for i := range polls {
 		tokens[i], hashes[i] = identity.NewToken()
 	}
 	// The time of a pool's last claim is only displayed, so a precision of one second is sufficient.
-	touch := sync.OnceValue(func() bool { return s.claims.stale(claimants[0].Agent.PoolID, time.Now()) })
+	touch := sync.OnceValue(func() bool { return s.claims.stale(polls[0].Agent.PoolID, time.Now()) })
 	var out []outcome
 	err := s.db.Write(ctx, func(tx *store.Tx) error {
-		if err := tx.Together(func(tx *store.Tx) { s.claimReads(tx, claimants) }); err != nil {
+		if err := tx.Together(func(tx *store.Tx) { s.claimReads(tx, polls) }); err != nil {
 			return err
 		}
 		now, err := tx.LeaseTime()
 		if err != nil {
 			return err
 		}
-		if out, err = s.assign(tx, claimants, now); err != nil {
+		if out, err = s.assign(tx, polls, now); err != nil {
 			return err
 		}
 		// Reads after changes take further round trips.
@@ -71,7 +63,7 @@ func (s *Service) claim(ctx context.Context, claimants []claimant) []outcome {
 				continue
 			}
 			if o.claim.Job.Status == workflow.StatusNotStarted {
-				if err := s.take(tx, &o.claim.Job, claimants[i], now); err != nil {
+				if err := s.take(tx, &o.claim.Job, polls[i], now); err != nil {
 					return err
 				}
 			}
@@ -88,13 +80,13 @@ func (s *Service) claim(ctx context.Context, claimants []claimant) []outcome {
 		if !claimed || !touch() {
 			return nil
 		}
-		if err := tx.TouchPool(claimants[0].Agent.PoolID, now); !errors.Is(err, store.ErrNotFound) {
+		if err := tx.TouchPool(polls[0].Agent.PoolID, now); !errors.Is(err, store.ErrNotFound) {
 			return err
 		}
 		return nil
 	})
 	if err != nil {
-		return slices.Repeat([]outcome{{err: err}}, len(claimants))
+		return slices.Repeat([]outcome{{err: err}}, len(polls))
 	}
 	for i, o := range out {
 		if o.claim == nil {
@@ -105,58 +97,58 @@ func (s *Service) claim(ctx context.Context, claimants []claimant) []outcome {
 		}
 		s.log.WithFields(logrus.Fields{
 			"job_id": o.claim.Job.ID, "deployment_id": o.claim.Job.DeploymentID, "pool": o.claim.Job.PoolID,
-			"agent": claimants[i].Agent.Hostname, "epoch": o.claim.Job.Epoch,
+			"agent": polls[i].Agent.Hostname, "epoch": o.claim.Job.Epoch,
 		}).Info("job claimed")
 	}
 	return out
 }
 
 // claimReads makes the reads of a claim, except those about the jobs that it finds.
-func (s *Service) claimReads(tx *store.Tx, claimants []claimant) {
-	first := claimants[0]
+func (s *Service) claimReads(tx *store.Tx, polls []*Poll) {
+	first := polls[0]
 	_, _ = tx.LeaseTime()
-	_, _ = reclaim(tx, claimants, time.Time{})
-	for _, c := range claimants {
-		_, _ = tx.TokenByID(c.TokenID)
+	_, _ = reclaim(tx, polls, time.Time{})
+	for _, r := range polls {
+		_, _ = tx.TokenByID(r.TokenID)
 	}
-	_, _ = tx.CountActiveJobs(first.OrgID)
-	_, _ = tx.NextJobs(first.Agent.PoolID, len(claimants))
+	_, _ = tx.CountActiveJobs(first.Agent.OrgID)
+	_, _ = tx.NextJobs(first.Agent.PoolID, len(polls))
 	if s.opts.Issuer != nil {
 		_, _ = s.opts.Issuer.Key(tx)
 	}
-	_, _ = tx.Organization(first.OrgID)
+	_, _ = tx.Organization(first.Agent.OrgID)
 }
 
-// assign returns an outcome for each claimant. The caller takes the jobs that are still queued, and sets
+// assign returns an outcome for each poll. The caller takes the jobs that are still queued, and sets
 // the claims' tokens.
-func (s *Service) assign(tx *store.Tx, claimants []claimant, now time.Time) ([]outcome, error) {
-	out := slices.Repeat([]outcome{{err: errNothing}}, len(claimants))
-	earlier, err := reclaim(tx, claimants, now)
+func (s *Service) assign(tx *store.Tx, polls []*Poll, now time.Time) ([]outcome, error) {
+	out := slices.Repeat([]outcome{{err: errNothing}}, len(polls))
+	earlier, err := reclaim(tx, polls, now)
 	if err != nil {
 		return nil, err
 	}
 	live := map[string]error{} // by token
-	var free []int             // claimants that may take a job
-	for i, c := range claimants {
+	var free []int             // polls that may take a job
+	for i, r := range polls {
 		// A held poll's token might have become invalid since the poll began.
-		dead, known := live[c.TokenID]
+		dead, known := live[r.TokenID]
 		if !known {
-			dead = identity.CheckLive(tx, c.TokenID, now)
+			dead = identity.CheckLive(tx, r.TokenID, now)
 			if dead != nil && fault.KindOf(dead) != fault.KindUnauthenticated {
 				return nil, dead
 			}
-			live[c.TokenID] = dead
+			live[r.TokenID] = dead
 		}
-		switch job := earlier[c.PollID]; {
+		switch job := earlier[r.PollID]; {
 		case dead != nil:
 			out[i].err = dead
-		case job.ID != "" && job.AgentID == c.Agent.AgentID:
+		case job.ID != "" && job.AgentID == r.Agent.AgentID:
 			out[i] = outcome{claim: &Claim{Job: job}}
 		default:
 			free = append(free, i)
 		}
 	}
-	jobs, err := s.next(tx, claimants[0], len(free))
+	jobs, err := s.next(tx, polls[0], len(free))
 	if err != nil {
 		return nil, err
 	}
@@ -168,17 +160,17 @@ func (s *Service) assign(tx *store.Tx, claimants []claimant, now time.Time) ([]o
 
 // reclaim returns the jobs in earlier responses to the same polls, by the id of the poll, and
 // records a sign of life of their agents.
-func reclaim(tx *store.Tx, claimants []claimant, now time.Time) (map[string]store.Job, error) {
+func reclaim(tx *store.Tx, polls []*Poll, now time.Time) (map[string]store.Job, error) {
 	agents := map[string]string{} // by poll
-	for _, c := range claimants {
-		if c.PollID != "" {
-			agents[c.PollID] = c.Agent.AgentID
+	for _, r := range polls {
+		if r.PollID != "" {
+			agents[r.PollID] = r.Agent.AgentID
 		}
 	}
 	if len(agents) == 0 {
 		return nil, nil
 	}
-	list, err := tx.JobsByPolls(claimants[0].Agent.PoolID, slices.Sorted(maps.Keys(agents)))
+	list, err := tx.JobsByPolls(polls[0].Agent.PoolID, slices.Sorted(maps.Keys(agents)))
 	if err != nil {
 		return nil, err
 	}
@@ -196,31 +188,31 @@ func reclaim(tx *store.Tx, claimants []claimant, now time.Time) (map[string]stor
 	return earlier, nil
 }
 
-// next returns up to limit jobs that the claimant's pool may start now.
-func (s *Service) next(tx *store.Tx, c claimant, limit int) ([]store.Job, error) {
+// next returns up to limit jobs that the poll's pool may start now.
+func (s *Service) next(tx *store.Tx, r *Poll, limit int) ([]store.Job, error) {
 	if limit == 0 {
 		return nil, nil
 	}
-	room, err := s.room(tx, c.OrgID, int64(limit))
+	room, err := s.room(tx, r.Agent.OrgID, int64(limit))
 	if err != nil || room <= 0 {
 		return nil, err
 	}
-	return tx.NextJobs(c.Agent.PoolID, int(room))
+	return tx.NextJobs(r.Agent.PoolID, int(room))
 }
 
-func (s *Service) take(tx *store.Tx, job *store.Job, c claimant, now time.Time) error {
+func (s *Service) take(tx *store.Tx, job *store.Job, r *Poll, now time.Time) error {
 	if err := apply(job, workflow.EventClaim, now); err != nil {
 		return err
 	}
 	job.ClaimedAt, job.LastSeenAt = now, now
-	job.AgentID, job.AgentHostname, job.AgentVersion = c.Agent.AgentID, c.Agent.Hostname, c.Agent.Version
-	job.AgentPlatform = c.Agent.Platform
-	job.PollID, job.Stock = c.PollID, c.Stock
+	job.AgentID, job.AgentHostname, job.AgentVersion = r.Agent.AgentID, r.Agent.Hostname, r.Agent.Version
+	job.AgentPlatform = r.Agent.Platform
+	job.PollID, job.Stock = r.PollID, r.Stock
 	if err := tx.SaveJob(*job); err != nil {
 		return err
 	}
 	changed(tx, *job)
-	s.active.claimed(c.OrgID)
+	s.active.claimed(r.Agent.OrgID)
 	return nil
 }
 

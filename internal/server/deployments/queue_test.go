@@ -35,7 +35,7 @@ func TestEachJobOnce(t *testing.T) {
 		for i := range agents {
 			wg.Go(func() {
 				for {
-					answer, err := p.service.Poll(ctx, p.agent, p.request(fmt.Sprint("agent", i), 10*time.Second))
+					answer, err := p.service.Poll(ctx, p.request(fmt.Sprint("agent", i), 10*time.Second).From(p.agent))
 					c := answer.Claim
 					select {
 					case <-done:
@@ -287,7 +287,7 @@ func TestStoppingAnswersHeldRequests(t *testing.T) {
 	go func() { ran <- p.service.Run(ctx) }()
 	polled := make(chan error, 1)
 	go func() {
-		answer, err := p.service.Poll(t.Context(), p.agent, p.request("a", time.Minute))
+		answer, err := p.service.Poll(t.Context(), p.request("a", time.Minute).From(p.agent))
 		c := answer.Claim
 		if c != nil {
 			t.Errorf("claimed %+v", c)
@@ -305,7 +305,7 @@ func TestStoppingAnswersHeldRequests(t *testing.T) {
 	if err := <-ran; err != nil {
 		t.Errorf("Run: %v", err)
 	}
-	if answer, err := p.service.Poll(t.Context(), p.agent, p.request("a", time.Minute)); answer.Claim != nil || err != nil {
+	if answer, err := p.service.Poll(t.Context(), p.request("a", time.Minute).From(p.agent)); answer.Claim != nil || err != nil {
 		t.Errorf("a poll after the end: %+v, %v", answer.Claim, err)
 	}
 	st := p.stack("dev")

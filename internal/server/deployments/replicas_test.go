@@ -21,7 +21,7 @@ func TestHandOverBetweenReplicas(t *testing.T) {
 	other := replica(t, p, second)
 	got := make(chan *deployments.Claim, 1)
 	go func() {
-		answer, err := other.service.Poll(t.Context(), p.agent, p.request("a", 20*time.Second))
+		answer, err := other.service.Poll(t.Context(), p.request("a", 20*time.Second).From(p.agent))
 		c := answer.Claim
 		if err != nil {
 			t.Errorf("poll: %v", err)
@@ -42,11 +42,11 @@ func TestHandOverBetweenReplicas(t *testing.T) {
 	}
 	// The other server also rejects a second session.
 	twin := p.request("b", 0)
-	if _, err := other.service.Poll(t.Context(), p.agent, twin); err != nil {
+	if _, err := other.service.Poll(t.Context(), twin.From(p.agent)); err != nil {
 		t.Fatal(err)
 	}
 	twin.Agent.SessionID = "twin"
-	if _, err := p.service.Poll(t.Context(), p.agent, twin); err == nil {
+	if _, err := p.service.Poll(t.Context(), twin.From(p.agent)); err == nil {
 		t.Error("a second session was accepted")
 	}
 }
@@ -66,7 +66,7 @@ func TestRevocationReachesReplicas(t *testing.T) {
 	other := replica(t, p, second)
 	done := make(chan error, 1)
 	go func() {
-		_, err := other.service.Poll(t.Context(), p.agent, p.request("a", 50*time.Second))
+		_, err := other.service.Poll(t.Context(), p.request("a", 50*time.Second).From(p.agent))
 		done <- err
 	}()
 	p.eventually("the poll", func() bool {

@@ -124,7 +124,7 @@ func TestQueueGoesOnWhenTheLostUpdateEnds(t *testing.T) {
 	next := p.deploy(st)
 	got := make(chan *deployments.Claim, 1)
 	go func() {
-		answer, err := p.service.Poll(t.Context(), p.agent, p.request("b", 20*time.Second))
+		answer, err := p.service.Poll(t.Context(), p.request("b", 20*time.Second).From(p.agent))
 		c := answer.Claim
 		if err != nil {
 			t.Errorf("poll: %v", err)

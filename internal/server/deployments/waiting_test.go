@@ -68,7 +68,7 @@ func TestWhyQueued(t *testing.T) {
 			p.poll("a")
 		}, []string{`All agents of the pool "p" are busy`, "max_concurrent_jobs"}},
 		{"drained agents", func(p *plant, _ store.Stack) {
-			_, err := p.service.Poll(t.Context(), p.agent, p.request("a", 0))
+			_, err := p.service.Poll(t.Context(), p.request("a", 0).From(p.agent))
 			p.must(err)
 			p.must(p.pools.Drain(t.Context(), p.user, p.org.ID, p.pool, "a", true))
 		}, []string{`The connected agents of the pool "p" are drained`, "resume an agent"}},
@@ -113,7 +113,7 @@ func (p *plant) unready(agent string) {
 	p.t.Helper()
 	request := p.request(agent, 0)
 	request.FreeSlots, request.Agent.Slots = 0, 0
-	_, err := p.service.Poll(p.t.Context(), p.agent, request)
+	_, err := p.service.Poll(p.t.Context(), request.From(p.agent))
 	p.must(err)
 }
 

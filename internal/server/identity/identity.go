@@ -117,22 +117,26 @@ var errToken = fault.New(fault.KindUnauthenticated, "Unauthorized: the token is 
 // Authenticate returns a token's principal. It returns a [fault.KindUnauthenticated] error if the
 // token is unknown, expired or revoked. For a runner's token, the answer can be up to runnerAge old.
 func (s *Service) Authenticate(ctx context.Context, text string) (Principal, error) {
-	return s.authenticate(ctx, text, (*store.Tx).CredentialByHash)
+	p, err := s.authenticate(ctx, text, (*store.Tx).CredentialByHash)
+	if err != nil {
+		return Principal{}, err
+	}
+	return *p, nil
 }
 
 // AuthenticateMachine is like [Service.Authenticate], but faster for the tokens of pools and runners,
-// which make most of the requests.
-func (s *Service) AuthenticateMachine(ctx context.Context, text string) (Principal, error) {
+// which make most of the requests. Requests share the principal, so the caller must not change it.
+func (s *Service) AuthenticateMachine(ctx context.Context, text string) (*Principal, error) {
 	p, err := s.authenticate(ctx, text, (*store.Tx).MachineByHash)
 	if errors.Is(err, errToken) && text != "" {
-		return s.Authenticate(ctx, text) // another kind of token is refused in other words
+		return s.authenticate(ctx, text, (*store.Tx).CredentialByHash) // another kind of token is refused in other words
 	}
 	return p, err
 }
 
-func (s *Service) authenticate(ctx context.Context, text string, find func(tx *store.Tx, hash []byte) (store.Credential, error)) (Principal, error) {
+func (s *Service) authenticate(ctx context.Context, text string, find func(tx *store.Tx, hash []byte) (store.Credential, error)) (*Principal, error) {
 	if text == "" {
-		return Principal{}, errToken
+		return nil, errToken
 	}
 	hash := HashToken(text)
 	if p, ok := s.runners.get(hash); ok && p.Kind == KindRunner {
@@ -145,14 +149,14 @@ func (s *Service) authenticate(ctx context.Context, text string, find func(tx *s
 		return err
 	})
 	if errors.Is(err, store.ErrNotFound) {
-		return Principal{}, errToken
+		return nil, errToken
 	}
 	if err != nil {
-		return Principal{}, fmt.Errorf("checking a token: %w", err)
+		return nil, fmt.Errorf("checking a token: %w", err)
 	}
 	p, ok := principal(c)
 	if subtle.ConstantTimeCompare(c.Hash, hash) != 1 || expired(c.Token, c.Now) || !ok {
-		return Principal{}, errToken
+		return nil, errToken
 	}
 	// Nobody looks up when the token of a runner, which lives as long as its job, was used last.
 	if p.Kind != KindRunner && c.Now.Sub(c.LastUsedAt) > touchEvery {
@@ -161,9 +165,9 @@ func (s *Service) authenticate(ctx context.Context, text string, find func(tx *s
 		}
 	}
 	if (p.Kind == KindRunner || p.Kind == KindPool) && c.ExpiresAt.IsZero() {
-		s.runners.add(hash, p, read)
+		s.runners.add(hash, &p, read)
 	}
-	return p, nil
+	return &p, nil
 }
 
 func expired(t store.Token, now time.Time) bool {

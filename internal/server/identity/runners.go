@@ -23,13 +23,13 @@ type runners struct {
 }
 
 type knownRunner struct {
-	Principal
+	*Principal
 	until time.Time
 }
 
 // AuthenticatePoll is like [Service.AuthenticateMachine], but for the token of a pool, the answer can
 // be up to runnerAge old. The caller must check the token again with [CheckPoll].
-func (s *Service) AuthenticatePoll(ctx context.Context, text string) (Principal, error) {
+func (s *Service) AuthenticatePoll(ctx context.Context, text string) (*Principal, error) {
 	if p, ok := s.runners.get(HashToken(text)); ok {
 		return p, nil
 	}
@@ -40,11 +40,11 @@ func (s *Service) AuthenticatePoll(ctx context.Context, text string) (Principal,
 // organization.
 func (s *Service) RememberRunner(t store.Token, org store.Organization) {
 	if p, ok := principal(store.Credential{Token: t, Org: org}); ok && p.Kind == KindRunner {
-		s.runners.add(t.Hash, p, time.Now())
+		s.runners.add(t.Hash, &p, time.Now())
 	}
 }
 
-func (r *runners) get(hash []byte) (Principal, bool) {
+func (r *runners) get(hash []byte) (*Principal, bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	known, ok := r.byHash[string(hash)]
@@ -52,7 +52,7 @@ func (r *runners) get(hash []byte) (Principal, bool) {
 }
 
 // add remembers the principal of a token that was read at a time.
-func (r *runners) add(hash []byte, p Principal, read time.Time) {
+func (r *runners) add(hash []byte, p *Principal, read time.Time) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if time.Since(r.swept) > runnerAge {

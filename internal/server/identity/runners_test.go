@@ -11,7 +11,7 @@ func TestRunnersRemembered(t *testing.T) {
 		var r runners
 		_, hash := NewToken()
 		_, other := NewToken()
-		r.add(hash, Principal{Kind: KindRunner, JobID: "j"}, time.Now())
+		r.add(hash, &Principal{Kind: KindRunner, JobID: "j"}, time.Now())
 		if p, ok := r.get(hash); !ok || p.JobID != "j" {
 			t.Errorf("the principal is %+v, %t", p, ok)
 		}
@@ -23,7 +23,7 @@ func TestRunnersRemembered(t *testing.T) {
 			t.Error("the principal is too old")
 		}
 		time.Sleep(time.Second)
-		r.add(other, Principal{Kind: KindRunner}, time.Now())
+		r.add(other, &Principal{Kind: KindRunner}, time.Now())
 		if len(r.byHash) != 1 {
 			t.Errorf("%d principals are remembered, want 1", len(r.byHash))
 		}

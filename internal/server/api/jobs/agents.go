@@ -48,20 +48,25 @@ func (a *agentRoutes) register(rt *web.Router) {
 	a.registerStock(rt)
 }
 
+// poll has a small frame; see [deployments.Service.Poll].
 func (a *agentRoutes) poll(w http.ResponseWriter, r *http.Request) error {
 	poll, err := readPoll(r)
 	if err != nil {
 		return err
 	}
-	w.Header().Set(protocol.HeaderAgentPool, web.Principal(r).PoolID)
+	w.Header().Set(protocol.HeaderAgentPool, poll.Agent.PoolID)
 	if poll.Wait > 0 {
 		w.Header().Set(protocol.HeaderPreferenceApplied, "wait")
 	}
-	answer, err := a.deployments.Poll(r.Context(), web.Principal(r), poll)
+	answer, err := a.deployments.Poll(r.Context(), poll)
 	if err != nil {
 		w.Header().Del(protocol.HeaderPreferenceApplied)
 		return err
 	}
+	return answerPoll(w, r, poll, answer)
+}
+
+func answerPoll(w http.ResponseWriter, r *http.Request, poll *deployments.Poll, answer deployments.Answer) error {
 	if answer.Drained {
 		w.Header().Set(protocol.HeaderAgentDrained, "true")
 	}
@@ -102,7 +107,7 @@ func (a *agentRoutes) load(w http.ResponseWriter, r *http.Request) error {
 // readPoll returns an agent's description of itself, which it reads from the headers. Agents that
 // use only the stock API send no description. The server distinguishes such agents by address and
 // program.
-func readPoll(r *http.Request) (deployments.Poll, error) {
+func readPoll(r *http.Request) (*deployments.Poll, error) {
 	h := func(name string) string { return request.PlainText(r.Header.Get(name)) }
 	ip, _, err := net.SplitHostPort(r.RemoteAddr)
 	if err != nil {
@@ -141,7 +146,7 @@ func readPoll(r *http.Request) (deployments.Poll, error) {
 		}
 		n, err := strconv.Atoi(v)
 		if err != nil || n < 0 || n > 86400 {
-			return p, fault.Invalid("Bad Request: the header %s must be an integer between 0 and 86400", f.name)
+			return nil, fault.Invalid("Bad Request: the header %s must be an integer between 0 and 86400", f.name)
 		}
 		f.set(n)
 	}
@@ -155,7 +160,7 @@ func readPoll(r *http.Request) (deployments.Poll, error) {
 			p.Types = append(p.Types, workflow.Type(strings.TrimSpace(name)))
 		}
 	}
-	return p, nil
+	return p.From(web.Principal(r)), nil
 }
 
 // preferredWait parses "Prefer: wait=N", in seconds. It ignores unknown preferences, as RFC 7240

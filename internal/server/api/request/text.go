@@ -3,6 +3,7 @@ package request
 import (
 	"bytes"
 	"net/http"
+	"net/url"
 	"strings"
 	"unicode"
 	"unicode/utf8"
@@ -30,20 +31,26 @@ import (
 // UTF-8.
 func RefuseNonText(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if !IsText(r.URL.Path) {
-			web.WriteError(w, r, fault.Invalid("Bad Request: the path contains a NUL or is not UTF-8"))
+		if err := checkURL(r.URL); err != nil {
+			web.WriteError(w, r, err)
 			return
-		}
-		for name, values := range r.URL.Query() {
-			for _, v := range append(values, name) {
-				if !IsText(v) {
-					web.WriteError(w, r, fault.Invalid("Bad Request: the query contains a NUL or is not UTF-8"))
-					return
-				}
-			}
 		}
 		next.ServeHTTP(w, r)
 	})
+}
+
+func checkURL(u *url.URL) error {
+	if !IsText(u.Path) {
+		return fault.Invalid("Bad Request: the path contains a NUL or is not UTF-8")
+	}
+	for name, values := range u.Query() {
+		for _, v := range append(values, name) {
+			if !IsText(v) {
+				return fault.Invalid("Bad Request: the query contains a NUL or is not UTF-8")
+			}
+		}
+	}
+	return nil
 }
 
 // IsText reports whether every database accepts a string as text.

@@ -22,6 +22,8 @@ import (
 const requestIDHeader = "X-Pulumi-Request-ID"
 
 type record struct {
+	id     string
+	began  time.Time
 	err    error
 	caller string
 	cut    bool // the response is incomplete
@@ -78,47 +80,49 @@ func Observe(log *logrus.Entry, reg *prometheus.Registry) func(http.Handler) htt
 	m := newMetrics(reg)
 	return func(next http.Handler) http.Handler {
 		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			began := time.Now()
-			id := uuid.NewString()
-			w.Header().Set(requestIDHeader, id)
+			rec := &record{id: uuid.NewString(), began: time.Now()}
+			w.Header().Set(requestIDHeader, rec.id)
 			w.Header().Set("X-Content-Type-Options", "nosniff")
-			rec := new(record)
 			ww := &recorder{ResponseWriter: w}
 			m.inFlight.Inc()
 			defer m.inFlight.Dec()
 			r = r.WithContext(context.WithValue(r.Context(), recordKey{}, rec))
 			next.ServeHTTP(ww, r)
-
-			took := time.Since(began)
 			ww.begin()
-			status := ww.status
-			route := "none"
-			if rc := chi.RouteContext(r.Context()); rc != nil && rc.RoutePattern() != "" {
-				route = rc.RoutePattern()
-			}
-			method := knownMethod(r.Method)
-			m.requests.WithLabelValues(method, route, strconv.Itoa(status)).Inc()
-			m.seconds.WithLabelValues(method, route).Observe(took.Seconds())
-
-			level, message := rec.level(r, status)
-			if log.Logger.IsLevelEnabled(level) {
-				entry := log.WithFields(logrus.Fields{
-					"method": method, "path": shortened(r.URL.Path), "status": status, "bytes": ww.bytes,
-					"ms": took.Milliseconds(), "request_id": id, "remote": r.RemoteAddr,
-				})
-				if rec.caller != "" {
-					entry = entry.WithField("caller", rec.caller)
-				}
-				if rec.err != nil {
-					entry = entry.WithError(logged{rec.err})
-				}
-				entry.Log(level, message)
-			}
+			rec.write(log, m, r, ww)
 			if rec.cut {
 				panic(http.ErrAbortHandler) //nolint:forbidigo // net/http expects this panic
 			}
 		})
 	}
+}
+
+// write counts a handled request and writes it to the access log.
+func (rec *record) write(log *logrus.Entry, m *metrics, r *http.Request, w *recorder) {
+	took := time.Since(rec.began)
+	route := "none"
+	if rc := chi.RouteContext(r.Context()); rc != nil && rc.RoutePattern() != "" {
+		route = rc.RoutePattern()
+	}
+	method := knownMethod(r.Method)
+	m.requests.WithLabelValues(method, route, strconv.Itoa(w.status)).Inc()
+	m.seconds.WithLabelValues(method, route).Observe(took.Seconds())
+
+	level, message := rec.level(r, w.status)
+	if !log.Logger.IsLevelEnabled(level) {
+		return
+	}
+	entry := log.WithFields(logrus.Fields{
+		"method": method, "path": shortened(r.URL.Path), "status": w.status, "bytes": w.bytes,
+		"ms": took.Milliseconds(), "request_id": rec.id, "remote": r.RemoteAddr,
+	})
+	if rec.caller != "" {
+		entry = entry.WithField("caller", rec.caller)
+	}
+	if rec.err != nil {
+		entry = entry.WithError(logged{rec.err})
+	}
+	entry.Log(level, message)
 }
 
 // level returns the level and the message of a response in the access log.

@@ -76,7 +76,10 @@ func (rt *Router) Public(method, pattern string, h handler) {
 // Authed registers a route for authenticated callers of the given kinds. The handler gets the
 // caller from [Principal].
 func (rt *Router) Authed(method, pattern string, kinds []identity.Kind, h handler) {
-	authenticate := rt.identity.Authenticate
+	authenticate := func(ctx context.Context, text string) (*identity.Principal, error) {
+		p, err := rt.identity.Authenticate(ctx, text)
+		return &p, err
+	}
 	if !slices.ContainsFunc(kinds, func(k identity.Kind) bool { return k != identity.KindPool && k != identity.KindRunner }) {
 		authenticate = rt.identity.AuthenticateMachine
 	}
@@ -89,23 +92,33 @@ func (rt *Router) Poll(method, pattern string, h handler) {
 	rt.authed(method, pattern, Agents, rt.identity.AuthenticatePoll, h)
 }
 
-func (rt *Router) authed(method, pattern string, kinds []identity.Kind, authenticate func(context.Context, string) (identity.Principal, error), h handler) {
+func (rt *Router) authed(method, pattern string, kinds []identity.Kind, authenticate func(context.Context, string) (*identity.Principal, error), h handler) {
 	rt.Public(method, pattern, func(w http.ResponseWriter, r *http.Request) error {
-		p, err := authenticate(r.Context(), Bearer(r, "token"))
+		r, err := admit(r, kinds, authenticate)
 		if err != nil {
 			return err
 		}
-		if !slices.Contains(kinds, p.Kind) {
-			return fault.Forbidden("Forbidden: a token of kind %q may not do this", p.Kind)
-		}
-		recordOf(r).caller = p.Name()
-		if share := budget.Of(r.Context()); p.Org.Name == "" {
-			share.ForUser(p.User.ID)
-		} else {
-			share.ForOrganization(p.Org.Name)
-		}
-		return h(w, withPrincipal(r.WithContext(audit.As(r.Context(), p.AuditActor())), p))
+		return h(w, r)
 	})
+}
+
+// admit authenticates a request and returns it with its principal. The handler runs after admit has
+// returned, because admit has a large frame, which would otherwise remain on the stack of a held poll.
+func admit(r *http.Request, kinds []identity.Kind, authenticate func(context.Context, string) (*identity.Principal, error)) (*http.Request, error) {
+	p, err := authenticate(r.Context(), Bearer(r, "token"))
+	if err != nil {
+		return nil, err
+	}
+	if !slices.Contains(kinds, p.Kind) {
+		return nil, fault.Forbidden("Forbidden: a token of kind %q may not do this", p.Kind)
+	}
+	recordOf(r).caller = p.Name()
+	if share := budget.Of(r.Context()); p.Org.Name == "" {
+		share.ForUser(p.User.ID)
+	} else {
+		share.ForOrganization(p.Org.Name)
+	}
+	return withPrincipal(r.WithContext(audit.As(r.Context(), p.AuditActor())), p), nil
 }
 
 // Address returns the address of a client, without the port.
@@ -145,7 +158,7 @@ func (rt *Router) Stack(method, pattern string, need identity.Ability, h func(w 
 			return err
 		}
 		budget.Of(r.Context()).ForOrganization(st.OrgName)
-		return h(w, withPrincipal(r, p), st)
+		return h(w, withPrincipal(r, &p), st)
 	})
 }
 
@@ -173,11 +186,13 @@ type principalKey struct{}
 
 // Principal returns the caller of an authenticated route.
 func Principal(r *http.Request) identity.Principal {
-	p, _ := r.Context().Value(principalKey{}).(identity.Principal)
-	return p
+	if p, ok := r.Context().Value(principalKey{}).(*identity.Principal); ok {
+		return *p
+	}
+	return identity.Principal{}
 }
 
-func withPrincipal(r *http.Request, p identity.Principal) *http.Request {
+func withPrincipal(r *http.Request, p *identity.Principal) *http.Request {
 	return r.WithContext(context.WithValue(r.Context(), principalKey{}, p))
 }
 

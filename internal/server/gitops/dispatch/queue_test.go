@@ -25,7 +25,7 @@ func TestRow30Paused(t *testing.T) {
 		s.must(err)
 		claims := func() bool {
 			t.Helper()
-			a, err := s.queue.Poll(t.Context(), agent, deployments.Poll{Agent: pools.Sighting{AgentID: "agent", SessionID: "session", Slots: 1}, FreeSlots: 1})
+			a, err := s.queue.Poll(t.Context(), deployments.Poll{Agent: pools.Sighting{AgentID: "agent", SessionID: "session", Slots: 1}, FreeSlots: 1}.From(agent))
 			s.must(err)
 			return a.Claim != nil
 		}
