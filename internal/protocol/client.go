@@ -108,6 +108,11 @@ func NewClient(opts Options) (*Client, error) {
 		timeout = defaultRequestTimeout
 	}
 	once, timed := *hc, *hc
+	transport := SameProtocol{hc.Transport}
+	if hc.Transport == nil {
+		transport.RoundTripper = http.DefaultTransport
+	}
+	once.Transport, timed.Transport = transport, transport
 	once.Timeout, timed.Timeout = 0, timeout
 	once.CheckRedirect, timed.CheckRedirect = checkRedirect, checkRedirect
 	c := &Client{

@@ -448,3 +448,34 @@ func TestOnLoopback(t *testing.T) {
 		}
 	}
 }
+
+// TestSwitchesOfProtocolEnd checks that a proxy cannot hold a call by a switch to another protocol,
+// after which reads ignore every deadline.
+func TestSwitchesOfProtocolEnd(t *testing.T) {
+	c := newClient(t, func(w http.ResponseWriter, r *http.Request) {
+		io.Copy(io.Discard, r.Body)
+		conn, _, err := http.NewResponseController(w).Hijack()
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		defer conn.Close()
+		io.WriteString(conn, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: x\r\n\r\n")
+		conn.SetReadDeadline(time.Now().Add(20 * time.Second))
+		if _, err := io.Copy(io.Discard, conn); err != nil {
+			t.Errorf("the client kept the connection: %v", err)
+		}
+	})
+	job := c.Job("job", secret)
+	for name, call := range map[string]func() error{
+		"a call that is repeated": func() error { return job.Result(t.Context(), protocol.ResultRequest{}) },
+		"a single call": func() error {
+			_, err := c.Poll(t.Context(), secret, protocol.PollRequest{AgentID: "a"})
+			return err
+		},
+	} {
+		if err := call(); !errors.Is(err, protocol.ErrSwitched) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}

@@ -1,7 +1,9 @@
 package protocol
 
 import (
+	"errors"
 	"net"
+	"net/http"
 	"net/url"
 	"strings"
 )
@@ -54,4 +56,25 @@ func ProxySecrets(vars map[string]string) map[string][]string {
 		}
 	}
 	return secrets
+}
+
+// SameProtocol is a transport that refuses a switch to another protocol. After a switch, reads of the
+// body end neither at a deadline nor when the context is canceled.
+type SameProtocol struct{ http.RoundTripper }
+
+// ErrSwitched reports a response that [SameProtocol] refuses.
+var ErrSwitched = errors.New("it switched to another protocol")
+
+// RoundTrip implements [http.RoundTripper].
+func (t SameProtocol) RoundTrip(req *http.Request) (*http.Response, error) {
+	res, err := t.RoundTripper.RoundTrip(req)
+	if err == nil && res.StatusCode == http.StatusSwitchingProtocols {
+		return nil, errors.Join(ErrSwitched, res.Body.Close())
+	}
+	return res, err
+}
+
+// CloseIdleConnections closes the idle connections of the transport.
+func (t SameProtocol) CloseIdleConnections() {
+	(&http.Client{Transport: t.RoundTripper}).CloseIdleConnections()
 }

@@ -7,6 +7,8 @@ import (
 	"net/http"
 
 	"golang.org/x/oauth2"
+
+	"workflowagent/internal/protocol"
 )
 
 // Context returns a context in which the libraries for OAuth and OpenID Connect make their requests
@@ -34,7 +36,7 @@ func (g guarded) RoundTrip(req *http.Request) (*http.Response, error) {
 	if err := checkLiteral(u); err != nil {
 		return nil, explain(u, err, maxTime)
 	}
-	res, err := sameProtocol{g.c.transport(u.Hostname(), nil, checkAddress)}.RoundTrip(req)
+	res, err := protocol.SameProtocol{RoundTripper: g.c.transport(u.Hostname(), nil, checkAddress)}.RoundTrip(req)
 	if err != nil {
 		return nil, explain(u, err, maxTime)
 	}

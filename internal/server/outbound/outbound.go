@@ -137,25 +137,10 @@ func newRequest(ctx context.Context, method string, u *url.URL, header map[strin
 
 // send sends a request, and does not follow redirects. The transport keeps no connections.
 func send(req *http.Request, transport *http.Transport) (*http.Response, error) {
-	client := &http.Client{Transport: sameProtocol{transport}, CheckRedirect: func(*http.Request, []*http.Request) error {
+	client := &http.Client{Transport: protocol.SameProtocol{RoundTripper: transport}, CheckRedirect: func(*http.Request, []*http.Request) error {
 		return http.ErrUseLastResponse
 	}}
 	return client.Do(req)
-}
-
-// sameProtocol is a transport that refuses a switch to another protocol. After a switch, reads of the
-// body end neither at a deadline nor when the context is canceled.
-type sameProtocol struct{ *http.Transport }
-
-var errSwitched = errors.New("it switched to another protocol")
-
-// RoundTrip implements [http.RoundTripper].
-func (t sameProtocol) RoundTrip(req *http.Request) (*http.Response, error) {
-	res, err := t.Transport.RoundTrip(req)
-	if err == nil && res.StatusCode == http.StatusSwitchingProtocols {
-		return nil, errors.Join(errSwitched, res.Body.Close())
-	}
-	return res, err
 }
 
 func (c *Client) transport(host string, thumbprints []string, check func(address string) error) *http.Transport {
@@ -203,8 +188,8 @@ func explain(u *url.URL, err error, limit time.Duration) error {
 		return fmt.Errorf("%s cannot be called: %w", u.Host, errInternalAddress)
 	case errors.Is(err, errElsewhere), errors.Is(err, errRedirectLoop):
 		return fmt.Errorf("the request to %s failed: %w", u.Host, errors.Unwrap(err))
-	case errors.Is(err, errSwitched):
-		return fmt.Errorf("the request to %s failed: %w", u.Host, errSwitched)
+	case errors.Is(err, protocol.ErrSwitched):
+		return fmt.Errorf("the request to %s failed: %w", u.Host, protocol.ErrSwitched)
 	case errors.As(err, &unverified):
 		return fmt.Errorf("the TLS certificate of %s is not trusted: %w", u.Host, unverified.Err)
 	case errors.As(err, &dns):

@@ -12,6 +12,8 @@ import (
 	"strings"
 	"syscall"
 	"time"
+
+	"workflowagent/internal/protocol"
 )
 
 // Bounds of one call of a [Peer].
@@ -59,7 +61,7 @@ func NewPeer(address, authority string) (*Peer, error) {
 	transport.IdleConnTimeout = idlePeerTime
 	transport.MaxIdleConnsPerHost = maxIdlePerHost
 	p := &Peer{base: base}
-	p.client = &http.Client{Transport: sameProtocol{transport}, CheckRedirect: p.checkRedirect}
+	p.client = &http.Client{Transport: protocol.SameProtocol{RoundTripper: transport}, CheckRedirect: p.checkRedirect}
 	return p, nil
 }
 
