@@ -58,7 +58,8 @@ type Store struct {
 type stream struct {
 	mu      sync.Mutex // serializes writers
 	size    int64
-	durable int64
+	durable int64 // as far as known
+	safe    int64 // bytes that were synced, or stored before this process; -1: not known yet
 	used    time.Time
 	hash    prefixHash
 }
@@ -79,7 +80,7 @@ func (l *Store) open(key string) *stream {
 	defer l.mu.Unlock()
 	st := l.streams[key]
 	if st == nil {
-		st = &stream{}
+		st = &stream{safe: -1}
 		l.streams[key] = st
 	}
 	st.used = time.Now()
@@ -118,7 +119,10 @@ func (l *Store) append(ctx context.Context, key string, st *stream, offset int64
 	} else if err != nil {
 		return protocol.LogAck{}, err
 	}
-	st.size = max(st.size, size)
+	st.size = size
+	if st.safe < 0 {
+		st.safe = size - added
+	}
 	if l.instant {
 		st.durable = size
 	} else if st.size > st.durable {
@@ -143,17 +147,36 @@ func (l *Store) mark(key string, urgent bool) {
 	}
 }
 
-// Sync writes a stream to disk and returns its size.
+// Sync writes a stream to disk and returns its size. If the disk fails, the stream loses what was
+// never durable, which its sender still has and sends again.
 func (l *Store) Sync(ctx context.Context, key string) (int64, error) {
-	durable, err := l.blobs.Sync(ctx, key)
+	st := l.open(key)
+	safe, err := l.safe(ctx, key, st)
 	if err != nil {
 		return 0, err
 	}
-	st := l.open(key)
+	durable, err := l.blobs.Sync(ctx, key, safe)
+	if err != nil {
+		return 0, err
+	}
 	st.mu.Lock()
 	defer st.mu.Unlock()
-	st.size, st.durable = max(st.size, durable), max(st.durable, durable)
+	st.size, st.durable, st.safe = max(st.size, durable), max(st.durable, durable), max(st.safe, durable)
 	return durable, nil
+}
+
+// safe returns the number of bytes of a stream that a failing disk cannot lose.
+func (l *Store) safe(ctx context.Context, key string, st *stream) (int64, error) {
+	st.mu.Lock()
+	defer st.mu.Unlock()
+	if st.safe < 0 {
+		size, err := l.blobs.Size(ctx, key)
+		if err != nil {
+			return 0, err
+		}
+		st.safe = size
+	}
+	return st.safe, nil
 }
 
 // Run syncs dirty streams to disk until ctx is canceled, and then once more.
@@ -208,7 +231,7 @@ func (l *Store) flush(urgent bool) {
 		cancel()
 		if err != nil {
 			// Senders keep their log until it is durable, so no log has been lost.
-			l.log.WithError(err).WithField("stream", key).Error("syncing log to disk failed; retrying")
+			l.log.WithError(err).WithField("stream", key).Error("syncing log to disk failed; its sender repeats it")
 			l.mark(key, false)
 		}
 	}

@@ -32,7 +32,7 @@ func (d *slowDisk) Append(_ context.Context, key string, offset int64, p []byte)
 	return d.sizes[key], added, nil
 }
 
-func (d *slowDisk) Sync(_ context.Context, key string) (int64, error) {
+func (d *slowDisk) Sync(_ context.Context, key string, _ int64) (int64, error) {
 	d.mu.Lock()
 	d.began[key] = append(d.began[key], time.Now())
 	size := d.sizes[key]

@@ -41,8 +41,10 @@ type Store interface {
 	Size(ctx context.Context, key string) (int64, error)
 	// Total returns the size of the blob whose key is prefix and of all blobs below prefix + "/".
 	Total(ctx context.Context, prefix string) (int64, error)
-	// Sync makes all earlier appends to key durable and returns the size of the durable part.
-	Sync(ctx context.Context, key string) (durable int64, err error)
+	// Sync makes all earlier appends to key durable and returns the size of the durable part. The
+	// caller knows that safe bytes are durable already. If the disk fails, Sync removes the bytes after
+	// them, because the operating system may discard them and let the next sync succeed.
+	Sync(ctx context.Context, key string, safe int64) (durable int64, err error)
 	// Delete removes the blob whose key is prefix and all blobs below prefix + "/", if any.
 	Delete(ctx context.Context, prefix string) error
 	// Sweep removes unreferenced blobs below prefix + "/" that were last written longer than age

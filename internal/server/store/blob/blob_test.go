@@ -70,7 +70,7 @@ func TestAppendIsIdempotent(t *testing.T) {
 			}
 			before = size
 		}
-		if n, err := b.Sync(ctx, "logs/j/0"); err != nil || n != 13 {
+		if n, err := b.Sync(ctx, "logs/j/0", 0); err != nil || n != 13 {
 			t.Errorf("Sync = %d, %v, want 13", n, err)
 		}
 		for _, r := range []struct {

@@ -177,9 +177,8 @@ func (b *Files) Total(ctx context.Context, prefix string) (int64, error) {
 }
 
 // Sync implements [Store].
-func (b *Files) Sync(_ context.Context, key string) (int64, error) {
-	// The state is older than the sync, which might not cover later appends.
-	f, st, err := b.writable(key, false)
+func (b *Files) Sync(_ context.Context, key string, safe int64) (int64, error) {
+	f, _, err := b.writable(key, false)
 	if errors.Is(err, fs.ErrNotExist) {
 		return 0, nil
 	}
@@ -187,8 +186,15 @@ func (b *Files) Sync(_ context.Context, key string) (int64, error) {
 		return 0, err
 	}
 	defer b.opened.put(f)
-	if err := f.Sync(); err != nil {
-		return 0, fmt.Errorf("syncing blob %s to disk: %w", key, err)
+	f.syncing.Lock() // the operating system reports a failure to only one of several callers
+	defer f.syncing.Unlock()
+	// The state is older than the sync, which might not cover later appends.
+	st, err := f.Stat()
+	if err == nil {
+		err = f.File.Sync()
+	}
+	if err != nil {
+		return 0, fmt.Errorf("syncing blob %s to disk: %w", key, errors.Join(err, b.cut(key, f.Name(), safe)))
 	}
 	if !f.entered.Load() {
 		if err := syncDir(filepath.Dir(f.Name())); err != nil {
@@ -197,6 +203,18 @@ func (b *Files) Sync(_ context.Context, key string) (int64, error) {
 		f.entered.Store(true)
 	}
 	return st.Size(), nil
+}
+
+// cut removes the bytes of a blob's file after the first size bytes.
+func (b *Files) cut(key, path string, size int64) error {
+	mu := b.lock(key)
+	mu.Lock()
+	defer mu.Unlock()
+	st, err := os.Stat(path)
+	if err != nil || st.Size() <= size {
+		return err
+	}
+	return os.Truncate(path, size)
 }
 
 // Delete implements [Store].

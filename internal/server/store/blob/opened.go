@@ -30,6 +30,7 @@ type openFile struct {
 	*os.File
 	key     string
 	entered atomic.Bool // the directory entry is durable
+	syncing sync.Mutex  // serializes syncs
 
 	// The fields below are guarded by opened.mu.
 	users   int

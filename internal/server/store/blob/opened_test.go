@@ -27,7 +27,7 @@ func appendAll(t *testing.T, b *Files, key, text string) {
 	if _, added, err := b.Append(t.Context(), key, size, []byte(text)); err != nil || added != int64(len(text)) {
 		t.Fatalf("Append to %s added %d of %d bytes: %v", key, added, len(text), err)
 	}
-	if n, err := b.Sync(t.Context(), key); err != nil || n != size+int64(len(text)) {
+	if n, err := b.Sync(t.Context(), key, 0); err != nil || n != size+int64(len(text)) {
 		t.Fatalf("Sync of %s = %d, %v; want %d", key, n, err, size+int64(len(text)))
 	}
 }
@@ -53,7 +53,7 @@ func TestOpenFilesNotStale(t *testing.T) {
 		if err := change.make(); err != nil {
 			t.Fatal(err)
 		}
-		if n, err := b.Sync(t.Context(), key); err != nil || n != int64(len(change.left)) {
+		if n, err := b.Sync(t.Context(), key, 0); err != nil || n != int64(len(change.left)) {
 			t.Errorf("after %s, Sync = %d, %v; want %d", change.name, n, err, len(change.left))
 		}
 		appendAll(t, b, key, "more")

@@ -284,7 +284,7 @@ func (b *Rows) Total(ctx context.Context, prefix string) (int64, error) {
 }
 
 // Sync returns the blob's size. It has nothing to sync, because a committed row is durable.
-func (b *Rows) Sync(ctx context.Context, key string) (int64, error) {
+func (b *Rows) Sync(ctx context.Context, key string, _ int64) (int64, error) {
 	return b.Size(ctx, key)
 }
 
