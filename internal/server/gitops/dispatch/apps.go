@@ -81,7 +81,7 @@ func (s *Service) redeliver(ctx context.Context, i store.VCSIntegration) (more b
 		return false, err
 	}
 	for _, d := range list {
-		p, err := forge.Parse(d)
+		p, err := parse(forge, d)
 		if err != nil {
 			s.log.WithError(err).WithField("integration_id", i.ID).Warn("reading a delivery that failed; it is ignored")
 			continue

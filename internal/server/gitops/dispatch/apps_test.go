@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -139,4 +140,42 @@ func TestShortSecret(t *testing.T) {
 	if fault.KindOf(err) != fault.KindInvalid {
 		t.Errorf("a secret of %d characters: %v", len(short), err)
 	}
+}
+
+// TestReplayOfRecoveredRerun recovers a request for another run, whose signed body then arrives in the
+// form of the webhook and with another id. It must not run again.
+func TestReplayOfRecoveredRerun(t *testing.T) {
+	storetest.Each(t, func(t *testing.T, db *store.DB) {
+		s := newSite(t, db, connected())
+		secret := strings.Repeat("s", 32)
+		app, _, err := s.forges.Create(t.Context(), s.user, s.org, vcs.ProviderGitHub, integrations.Change{
+			Name: new("app"), Owner: new("o"), AppID: new("42"), Installation: new("1"), AppKey: new("key"), Secret: &secret,
+		})
+		s.must(err)
+		s.must(s.forges.Delete(t.Context(), s.org, s.id))
+		s.id, s.secret = app.ID, secret
+		st := s.stack("dev", previews)
+		s.put(open(7, two))
+		s.forge.set(func() { s.forge.writers = []string{"5"} })
+		e := vcs.Event{Kind: vcs.KindRerun, Repo: vcs.RepoID{ID: "17", Name: "o/r"}, Pull: 7, After: two, Check: "pulumi", Sender: vcs.Account{ID: "5", Name: "alice"}}
+		sent := s.encode(vcs.Parsed{Installation: "1", Events: []vcs.Event{e}})
+		var tree map[string]any
+		s.must(json.Unmarshal(sent, &tree))
+		shown, err := json.MarshalIndent(tree, "", "  ")
+		s.must(err)
+		s.forge.set(func() { s.forge.lost = []vcs.Delivery{{Header: map[string]string{"id": "first"}, Body: shown}} })
+		s.restart()
+		s.work(s.dispatch.Poll, "the recovered request", func() bool {
+			events, err := s.dispatch.OfIntegration(t.Context(), s.org, s.id)
+			s.must(err)
+			return slices.ContainsFunc(events, func(e dispatch.Entry) bool { return e.Source == dispatch.SourceRecovered })
+		})
+		s.process()
+		s.wantDeployed(st, "preview 2 skipped", "preview 2")
+		_, err = s.dispatch.ReceiveApp(t.Context(), "42", vcs.Delivery{Header: map[string]string{"secret": secret, "id": "replay"}, Body: sent})
+		s.must(err)
+		s.process()
+		s.wantDeployed(st, "preview 2 skipped", "preview 2")
+		s.wantReason(st, vcs.ReasonUnchanged)
+	})
 }

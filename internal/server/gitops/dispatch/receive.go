@@ -1,6 +1,7 @@
 package dispatch
 
 import (
+	"bytes"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
@@ -126,17 +127,37 @@ func (s *Service) open(ctx context.Context, i store.VCSIntegration, d vcs.Delive
 	if len(secrets) == 0 || forge.Verify(d, secrets) != nil {
 		return p, errUnverified
 	}
-	p, err = forge.Parse(d)
-	for n := range p.Events {
-		if e := &p.Events[n]; e.Kind == vcs.KindRerun {
-			sum := sha256.Sum256(d.Body)
-			e.Content = hex.EncodeToString(sum[:])
-		}
-	}
+	p, err = parse(forge, d)
 	if err != nil {
 		return p, fault.Wrap(fault.KindInvalid, err, "Bad Request: the body of the delivery is not in the form that the forge documents")
 	}
 	return p, nil
+}
+
+// parse parses a delivery, and identifies those of its events that must not be repeated.
+func parse(forge vcs.Forge, d vcs.Delivery) (vcs.Parsed, error) {
+	p, err := forge.Parse(d)
+	for n := range p.Events {
+		if e := &p.Events[n]; e.Kind == vcs.KindRerun {
+			e.Content = digest(d.Body)
+		}
+	}
+	return p, err
+}
+
+// digest returns the hash of a body. The forge's API returns a body with other spaces and another order
+// of members than the delivery, so JSON is hashed in one form.
+func digest(body []byte) string {
+	var value any
+	decoder := json.NewDecoder(bytes.NewReader(body))
+	decoder.UseNumber()
+	if decoder.Decode(&value) == nil {
+		if one, err := json.Marshal(value); err == nil {
+			body = one
+		}
+	}
+	sum := sha256.Sum256(body)
+	return hex.EncodeToString(sum[:])
 }
 
 // store stores the events of an authentic delivery.
