@@ -1,6 +1,7 @@
 package store
 
 import (
+	"fmt"
 	"time"
 
 	"workflowagent/internal/server/store/database"
@@ -82,6 +83,7 @@ type VCSRepo struct {
 	Problem       string    // of the last poll, or ""
 	PullCursor    string
 	CreatedAt     time.Time
+	OrgID         string `db:"-" read:"(SELECT i.org_id FROM vcs_integrations i WHERE i.id = r.integration_id)"`
 }
 
 var vcsRepos = database.NewTable[VCSRepo]("vcs_repos r")
@@ -115,10 +117,21 @@ func (tx *Tx) DeleteRepo(id string) error {
 	return tx.ExecOne("DELETE FROM vcs_repos WHERE id = $1", id)
 }
 
-// ReposToPoll returns up to limit watched repositories whose next poll is due, the longest due first.
+// ReposToPoll returns up to limit watched repositories whose next poll is due, the longest due first,
+// while organizations, and the integrations of each, take turns. So many repositories of one do not
+// hide those of the others.
 func (tx *Tx) ReposToPoll(now time.Time, limit int) ([]VCSRepo, error) {
-	return vcsRepos.All(tx.Tx, `WHERE r.poll_at <= $1 AND EXISTS (SELECT 1 FROM vcs_watches w WHERE w.repo_id = r.id)
-		ORDER BY r.poll_at, r.id LIMIT $2`, now, limit)
+	return vcsRepos.All(tx.Tx, byTurn("r", "id", `SELECT r.id, i.org_id, r.integration_id, r.poll_at AS due_at FROM vcs_repos r
+		JOIN vcs_integrations i ON i.id = r.integration_id
+		WHERE r.poll_at <= $1 AND EXISTS (SELECT 1 FROM vcs_watches w WHERE w.repo_id = r.id)`), now, limit)
+}
+
+// byTurn returns the clauses that select up to $2 rows of a table that are due. due is a query for the
+// columns key, org_id, integration_id and due_at.
+func byTurn(table, key, due string) string {
+	return fmt.Sprintf(`JOIN (SELECT %[2]s AS row_key, due_at, ROW_NUMBER() OVER (PARTITION BY org_id ORDER BY of_integration, due_at, %[2]s) AS turn
+			FROM (SELECT %[2]s, org_id, due_at, ROW_NUMBER() OVER (PARTITION BY integration_id ORDER BY due_at, %[2]s) AS of_integration FROM (%[3]s) AS due) AS ranked
+		) AS turns ON turns.row_key = %[1]s.%[2]s ORDER BY turns.turn, turns.due_at, turns.row_key LIMIT $2`, table, key, due)
 }
 
 // DeleteUnusedRepos removes up to limit repositories that no stack watches, and returns their number.

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -24,7 +25,7 @@ func vcsFixture(t *testing.T, db *store.DB) (store.VCSIntegration, store.VCSRepo
 	}
 	r := store.VCSRepo{
 		ID: "repo", IntegrationID: "int", RemoteID: "99", Name: "o/r", CloneURL: "https://git.example/o/r.git", TagsKnown: true,
-		HookAt: instant(3), HookedAt: instant(7), PollAt: instant(4), PolledAt: instant(5), Failures: 6, Problem: "y", PullCursor: "c", CreatedAt: instant(0),
+		HookAt: instant(3), HookedAt: instant(7), PollAt: instant(4), PolledAt: instant(5), Failures: 6, Problem: "y", PullCursor: "c", CreatedAt: instant(0), OrgID: "id-acme",
 	}
 	write(t, db, func(tx *store.Tx) error { return errors.Join(tx.InsertIntegration(i), tx.InsertRepo(r)) })
 	return i, r
@@ -243,6 +244,53 @@ func TestDueVCSEvents(t *testing.T) {
 			want := []string{"a0", "c4", "b3", "c6", "a1", "b5", "a2"}
 			if !slices.Equal(all, want) || !slices.Equal(two, want[:2]) {
 				t.Errorf("due are %v and %v, want %v", all, two, want)
+			}
+			return errors.Join(err, err2)
+		})
+	})
+}
+
+// TestPollsTakeTurns checks that many repositories and watches of one organization that are due hide
+// neither those of its other integrations nor those of other organizations.
+func TestPollsTakeTurns(t *testing.T) {
+	storetest.Each(t, func(t *testing.T, db *store.DB) {
+		i, r := vcsFixture(t, db)
+		write(t, db, func(tx *store.Tx) error {
+			err := tx.InsertOrganization(store.Organization{ID: "quiet", Name: "quiet", CreatedAt: instant(0)})
+			for _, of := range [][2]string{{"id-acme", "second"}, {"quiet", "third"}} {
+				i.ID, i.Name, i.OrgID = of[1], of[1], of[0]
+				err = errors.Join(err, tx.InsertIntegration(i))
+			}
+			for at, integration := range []string{"int", "int", "int", "second", "third", "second", "third"} {
+				org := "id-acme"
+				if integration == "third" {
+					org = "quiet"
+				}
+				id := fmt.Sprint(integration, at)
+				for kind, repo := range map[string]string{"poll": id, "find": ""} {
+					st := store.Stack{ID: kind + id, OrgID: org, Project: kind, Name: id, CreatedAt: instant(0)}
+					w := watchOf("", repo)
+					w.StackID, w.IntegrationID, w.FindAt = st.ID, integration, instant(int64(at))
+					err = errors.Join(err, tx.InsertStack(st), tx.SaveWatch(w))
+				}
+				r.ID, r.RemoteID, r.IntegrationID, r.PollAt = id, id, integration, instant(int64(at))
+				err = errors.Join(err, tx.InsertRepo(r))
+			}
+			return err
+		})
+		read(t, db, func(tx *store.Tx) error {
+			repos, err := tx.ReposToPoll(instant(9), 6)
+			watches, err2 := tx.WatchesToFind(instant(9), 6)
+			var polls, finds []string
+			for _, r := range repos {
+				polls = append(polls, r.OrgID+" "+r.ID)
+			}
+			for _, w := range watches {
+				finds = append(finds, w.OrgID+" "+strings.TrimPrefix(w.StackID, "find"))
+			}
+			want := []string{"id-acme int0", "quiet third4", "id-acme second3", "quiet third6", "id-acme int1", "id-acme second5"}
+			if !slices.Equal(polls, want) || !slices.Equal(finds, want) {
+				t.Errorf("due are the polls %q and the watches %q, want %q", polls, finds, want)
 			}
 			return errors.Join(err, err2)
 		})

@@ -61,9 +61,11 @@ func (tx *Tx) WatchesOfName(integrationID, name string) ([]VCSWatch, error) {
 	return vcsWatches.All(tx.Tx, "WHERE w.integration_id = $1 AND w.name = $2 ORDER BY s.project, s.name", integrationID, name)
 }
 
-// WatchesToFind returns up to limit watches whose repository must be found now.
+// WatchesToFind returns up to limit watches whose repository must be found now, in the order of
+// [Tx.ReposToPoll].
 func (tx *Tx) WatchesToFind(now time.Time, limit int) ([]VCSWatch, error) {
-	return vcsWatches.All(tx.Tx, "WHERE w.repo_id = '' AND w.find_at <= $1 ORDER BY w.find_at, w.stack_id LIMIT $2", now, limit)
+	return vcsWatches.All(tx.Tx, byTurn("w", "stack_id", `SELECT w.stack_id, i.org_id, w.integration_id, w.find_at AS due_at FROM vcs_watches w
+		JOIN vcs_integrations i ON i.id = w.integration_id WHERE w.repo_id = '' AND w.find_at <= $1`), now, limit)
 }
 
 // VCSRef is a ref in the ledger of a repository.

@@ -17,9 +17,9 @@ import (
 )
 
 const (
-	// maxPolls is the number of repositories that are polled at the same time, and perForge the
-	// number of those of one integration.
-	maxPolls, perForge = 16, 4
+	// maxPolls is the number of repositories that are polled at the same time, pollsPerOrg the number
+	// of those of one organization, and perForge of one integration.
+	maxPolls, pollsPerOrg, perForge = 16, 12, 4
 	// safety is the interval of the polls of repositories whose deliveries arrive.
 	safety = 15 * time.Minute
 	// trusted is the time after a delivery for which deliveries are expected to arrive.
@@ -48,7 +48,7 @@ func (s *Service) Poll(ctx context.Context) error {
 		}
 	}
 	defer s.db.Subscribe(integrations.Topic, signal)()
-	p := &pollers{s: s, busy: map[string]bool{}, perForge: map[string]int{}, apps: map[string]time.Time{}, done: func() { signal("") }}
+	p := &pollers{s: s, busy: map[string]bool{}, running: map[string]int{}, apps: map[string]time.Time{}, done: func() { signal("") }}
 	defer p.group.Wait()
 	for {
 		if err := p.start(ctx); err != nil && ctx.Err() == nil {
@@ -71,10 +71,10 @@ type pollers struct {
 	done  func() // called when a poll has ended
 	group sync.WaitGroup
 
-	mu       sync.Mutex
-	busy     map[string]bool // repositories, watches and apps
-	perForge map[string]int
-	apps     map[string]time.Time // when the apps of integrations are due
+	mu      sync.Mutex
+	busy    map[string]bool      // repositories, watches and apps
+	running map[string]int       // by organization and by integration
+	apps    map[string]time.Time // when the apps of integrations are due
 
 	// Only start uses these.
 	appsAt time.Time // when the next page of integrations with apps is read
@@ -110,29 +110,34 @@ func (p *pollers) start(ctx context.Context) error {
 		p.tend(ctx, apps, now)
 	}
 	for _, w := range find {
-		p.do(w.IntegrationID, w.StackID, func() error { return p.s.find(ctx, w) })
+		p.do(w.OrgID, w.IntegrationID, w.StackID, func() error { return p.s.find(ctx, w) })
 	}
 	for _, r := range repos {
-		p.do(r.IntegrationID, r.ID, func() error { return p.s.poll(ctx, r) })
+		p.do(r.OrgID, r.IntegrationID, r.ID, func() error { return p.s.poll(ctx, r) })
 	}
 	return nil
 }
 
 // do runs work about something of an integration, unless it runs or too much runs already.
-func (p *pollers) do(integrationID, id string, work func() error) {
+func (p *pollers) do(orgID, integrationID, id string, work func() error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.busy[id] || len(p.busy) >= maxPolls || p.perForge[integrationID] >= perForge {
+	if p.busy[id] || len(p.busy) >= maxPolls || p.running[orgID] >= pollsPerOrg || p.running[integrationID] >= perForge {
 		return
 	}
 	p.busy[id] = true
-	p.perForge[integrationID]++
+	owners := [...]string{orgID, integrationID}
+	for _, owner := range owners {
+		p.running[owner]++
+	}
 	p.group.Go(func() {
 		defer func() {
 			p.mu.Lock()
 			delete(p.busy, id)
-			if p.perForge[integrationID]--; p.perForge[integrationID] == 0 {
-				delete(p.perForge, integrationID)
+			for _, owner := range owners {
+				if p.running[owner]--; p.running[owner] == 0 {
+					delete(p.running, owner)
+				}
 			}
 			p.mu.Unlock()
 			p.done()
