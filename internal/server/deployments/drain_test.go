@@ -27,7 +27,7 @@ func TestDrainedAgentsGetNoJobs(t *testing.T) {
 			go func() {
 				for {
 					r := p.request("a", 50*time.Second)
-					r.Told = &told
+					r.KnowsDrained = &told
 					answer, err := p.service.Poll(t.Context(), r.From(p.agent))
 					if err != nil {
 						t.Errorf("poll: %v", err)

@@ -16,14 +16,14 @@ import (
 
 // Poll is an agent's request for work.
 type Poll struct {
-	TokenID   string         // of the pool token that authenticated the poll; see [Poll.From]
-	Agent     pools.Sighting // OrgID and PoolID are those of the token
-	PollID    string
-	FreeSlots int             // 0: presence only
-	Types     []workflow.Type // empty: all
-	Wait      time.Duration   // 0: respond immediately
-	Stock     bool            // the agent uses only the stock API
-	Told      *bool           // whether the agent knows that it is drained; nil if it does not say
+	TokenID      string         // of the pool token that authenticated the poll; see [Poll.From]
+	Agent        pools.Sighting // OrgID and PoolID are those of the token
+	PollID       string
+	FreeSlots    int             // 0: presence only
+	Types        []workflow.Type // empty: all
+	Wait         time.Duration   // 0: respond immediately
+	Stock        bool            // the agent uses only the stock API
+	KnowsDrained *bool           // whether the agent knows that it is drained; nil if it does not say
 }
 
 // From returns the poll as that of an authenticated agent.
@@ -98,7 +98,7 @@ func (s *Service) poll(ctx context.Context, r *Poll) (Answer, error) {
 			return a, o.err
 		}
 	}
-	if r.Told != nil && *r.Told != state.Drained && !state.Repeated {
+	if r.KnowsDrained != nil && *r.KnowsDrained != state.Drained && !state.Repeated {
 		return a, nil // the agent polls again
 	}
 	if !wanted || state.Drained {

@@ -28,9 +28,9 @@ const touchEvery = 5 * time.Minute
 
 // Service authenticates callers and manages users, organizations and tokens.
 type Service struct {
-	db      *store.DB
-	log     *logrus.Entry
-	runners runners
+	db       *store.DB
+	log      *logrus.Entry
+	machines machines
 }
 
 // New returns a service that uses a database.
@@ -115,7 +115,7 @@ func (p Principal) Name() string {
 var errToken = fault.New(fault.KindUnauthenticated, "Unauthorized: the token is missing, unknown, expired or revoked: users log in again or set PULUMI_ACCESS_TOKEN, agents need the token of an agent pool")
 
 // Authenticate returns a token's principal. It returns a [fault.KindUnauthenticated] error if the
-// token is unknown, expired or revoked. For a runner's token, the answer can be up to runnerAge old.
+// token is unknown, expired or revoked. For a runner's token, the answer can be up to machineAge old.
 func (s *Service) Authenticate(ctx context.Context, text string) (Principal, error) {
 	p, err := s.authenticate(ctx, text, (*store.Tx).CredentialByHash)
 	if err != nil {
@@ -139,7 +139,7 @@ func (s *Service) authenticate(ctx context.Context, text string, find func(tx *s
 		return nil, errToken
 	}
 	hash := HashToken(text)
-	if p, ok := s.runners.get(hash); ok && p.Kind == KindRunner {
+	if p, ok := s.machines.get(hash); ok && p.Kind == KindRunner {
 		return p, nil
 	}
 	read := time.Now()
@@ -165,7 +165,7 @@ func (s *Service) authenticate(ctx context.Context, text string, find func(tx *s
 		}
 	}
 	if (p.Kind == KindRunner || p.Kind == KindPool) && c.ExpiresAt.IsZero() {
-		s.runners.add(hash, &p, read)
+		s.machines.add(hash, &p, read)
 	}
 	return &p, nil
 }

@@ -31,7 +31,7 @@ const (
 	grace, minRate, maxRead = 2 * time.Second, 64 << 10, 10 * time.Second
 	// maxFailures is the number of failures per minute of one source. A delivery that is wrong, or
 	// that does not arrive in time, counts as one. Each second for which a body arrives counts as
-	// perSecond more, also if the delivery is authentic, because it occupies a place.
+	// perSecond more, also if the delivery is authentic, because it occupies a slot.
 	maxFailures, perSecond = 60, 5
 )
 
@@ -39,7 +39,7 @@ type routes struct {
 	integrations *integrations.Service
 	dispatch     *dispatch.Service
 	console      links.Console
-	places       *places
+	admission    *admission
 	grace        time.Duration
 	failures     *attempts.Counter
 }
@@ -58,7 +58,7 @@ type receiver struct {
 
 // Register adds the routes. Only administrators of the organization manage its integrations.
 func Register(rt *web.Router, i *integrations.Service, d *dispatch.Service, console links.Console) {
-	h := &routes{integrations: i, dispatch: d, console: console, places: newPlaces(), grace: grace, failures: attempts.New(maxFailures)}
+	h := &routes{integrations: i, dispatch: d, console: console, admission: newAdmission(), grace: grace, failures: attempts.New(maxFailures)}
 	named := func(header string) func(*http.Request) string {
 		return func(r *http.Request) string { return r.Header.Get(header) }
 	}
@@ -111,7 +111,7 @@ func (h *routes) receive(of receiver) func(http.ResponseWriter, *http.Request) e
 		if err != nil {
 			return err
 		}
-		h.places.know(from, time.Now())
+		h.admission.know(from, time.Now())
 		return web.WriteJSON(w, r, http.StatusAccepted, answer{out.Accepted, out.Ignored, out.Detail})
 	}
 }
@@ -127,7 +127,7 @@ func (h *routes) read(w http.ResponseWriter, r *http.Request, of receiver, id, f
 	if err := of.expect(r.Context(), id); err != nil {
 		return out, err
 	}
-	release, err := h.places.take(r.Context(), id, from)
+	release, err := h.admission.take(r.Context(), id, from)
 	if err != nil {
 		return out, err
 	}

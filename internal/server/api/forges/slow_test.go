@@ -63,7 +63,7 @@ func accepting() receiver {
 // TestSlowBodies checks that a client that sends a body slowly does not keep the deliveries of others
 // waiting, and that its network is refused after some attempts.
 func TestSlowBodies(t *testing.T) {
-	h := &routes{places: newPlaces(), grace: 50 * time.Millisecond, failures: attempts.New(3)}
+	h := &routes{admission: newAdmission(), grace: 50 * time.Millisecond, failures: attempts.New(3)}
 	address := serve(t, h, accepting())
 	for range 10 { // a new minute can begin in between
 		switch status := post(t, address, "{", 100); status {
@@ -119,7 +119,7 @@ func TestSteadyBodies(t *testing.T) {
 func TestUnknownIntegration(t *testing.T) {
 	of := accepting()
 	of.expect = func(context.Context, string) error { return fault.New(fault.KindUnauthenticated, "unknown") }
-	h := &routes{places: newPlaces(), grace: time.Hour, failures: attempts.New(maxFailures)}
+	h := &routes{admission: newAdmission(), grace: time.Hour, failures: attempts.New(maxFailures)}
 	if status := post(t, serve(t, h, of), "", 100); status != http.StatusUnauthorized {
 		t.Errorf("status %d", status)
 	}
@@ -127,7 +127,7 @@ func TestUnknownIntegration(t *testing.T) {
 
 func TestPlaces(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		p := newPlaces()
+		p := newAdmission()
 		var taken []func()
 		take := func(integration, address string) bool {
 			release, err := p.take(t.Context(), integration, address)
@@ -142,16 +142,16 @@ func TestPlaces(t *testing.T) {
 		}
 		for n := range forStrangers {
 			if !take(fmt.Sprint("of an attacker ", n), fmt.Sprintf("192.0.2.%d", n)) {
-				t.Fatal("a free place was refused")
+				t.Fatal("a free slot was refused")
 			}
 		}
 		if take("of an attacker", "192.0.2.100") {
-			t.Error("strangers use all places")
+			t.Error("strangers use all slots")
 		}
 		p.know("198.51.100.1", time.Now())
 		for range maxBodies - forStrangers {
 			if !take("busy", "198.51.100.1") {
-				t.Error("a known network gets no place")
+				t.Error("a known network gets no slot")
 			}
 		}
 		taken[0]()
@@ -162,13 +162,13 @@ func TestPlaces(t *testing.T) {
 			t.Error("a busy integration keeps another one out")
 		}
 		if take("quiet", "198.51.100.1") {
-			t.Error("there are more places than allowed")
+			t.Error("there are more slots than allowed")
 		}
 		for _, release := range taken[1:] {
 			release()
 		}
 		if len(p.shares) != 0 || len(p.all) != 0 || len(p.strangers) != 0 {
-			t.Errorf("places are in use: %d, %d, %v", len(p.all), len(p.strangers), p.shares)
+			t.Errorf("slots are in use: %d, %d, %v", len(p.all), len(p.strangers), p.shares)
 		}
 		time.Sleep(knownFor)
 		if p.isKnown("198.51.100.1", time.Now()) {
@@ -177,10 +177,10 @@ func TestPlaces(t *testing.T) {
 	})
 }
 
-// TestPlaceBecomesFree checks that a delivery that waits gets the place of another one.
-func TestPlaceBecomesFree(t *testing.T) {
+// TestSlotBecomesFree checks that a delivery that waits gets the slot of another one.
+func TestSlotBecomesFree(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		p := newPlaces()
+		p := newAdmission()
 		var first func()
 		for range perIntegration {
 			release, err := p.take(t.Context(), "i", "")

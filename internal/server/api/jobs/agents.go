@@ -152,7 +152,7 @@ func readPoll(r *http.Request) (*deployments.Poll, error) {
 	}
 	if told := r.Header.Get(protocol.HeaderAgentDrained); told != "" {
 		known := told == "true"
-		p.Told = &known
+		p.KnowsDrained = &known
 	}
 	p.Wait = preferredWait(r.Header.Values(protocol.HeaderPrefer))
 	for _, v := range r.URL.Query()["type"] {

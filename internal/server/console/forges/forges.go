@@ -26,8 +26,8 @@ type Deps struct {
 	Pools        *pools.Service
 }
 
-// Place is where the pages about the integrations of an organization are.
-type Place struct {
+// Mount is where the pages about the integrations of an organization are.
+type Mount struct {
 	// Pattern is the pattern of the list's path.
 	Pattern string
 	// Path returns the path of the list, or of a page below it.
@@ -38,12 +38,12 @@ type Place struct {
 
 type pages struct {
 	Deps
-	Place
+	Mount
 }
 
 // Register registers the pages of organizations and stacks. Only administrators of an organization
 // see its integrations.
-func Register(site *page.Site, d Deps, at Place) {
+func Register(site *page.Site, d Deps, at Mount) {
 	p := &pages{d, at}
 	admin, fresh := page.Admin, page.Fresh(page.Admin)
 	one := at.Pattern + "/{integration}"

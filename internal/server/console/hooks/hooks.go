@@ -14,8 +14,8 @@ import (
 	"workflowagent/internal/server/webhooks"
 )
 
-// Place is where the pages about the webhooks of one kind of owner are.
-type Place struct {
+// Mount is where the pages about the webhooks of one kind of owner are.
+type Mount struct {
 	// Pattern is the pattern of the list's path.
 	Pattern string
 	Access  page.Access
@@ -27,12 +27,12 @@ type Place struct {
 }
 
 type pages struct {
-	Place
+	Mount
 	hooks *webhooks.Service
 }
 
-// Register registers the pages about the webhooks at a place.
-func Register(site *page.Site, s *webhooks.Service, at Place) {
+// Register registers the pages about the webhooks of one kind of owner.
+func Register(site *page.Site, s *webhooks.Service, at Mount) {
 	p := &pages{at, s}
 	site.View(at.Pattern, at.Access, p.list)
 	site.Action(at.Pattern, page.Fresh(at.Access), p.create)

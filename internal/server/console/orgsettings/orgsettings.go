@@ -72,7 +72,7 @@ func Register(site *page.Site, d Deps) {
 	site.Action(issuer+"/test", admin, p.testToken)
 	site.Action(issuer+"/delete", admin, p.deleteIssuer)
 
-	hooks.Register(site, d.Webhooks, hooks.Place{
+	hooks.Register(site, d.Webhooks, hooks.Mount{
 		Pattern: base + "/webhooks", Access: admin,
 		Owner: func(v *page.Visit) webhooks.Owner { return webhooks.Owner{Org: v.Org} },
 		Path: func(v *page.Visit, more ...string) string {
@@ -82,7 +82,7 @@ func Register(site *page.Site, d Deps) {
 			return settingsPage(v, "webhooks", problem, content)
 		},
 	})
-	forges.Register(site, d.Forges, forges.Place{
+	forges.Register(site, d.Forges, forges.Mount{
 		Pattern: base + "/integrations",
 		Path: func(v *page.Visit, more ...string) string {
 			return at(v).path(append([]string{"integrations"}, more...)...)

@@ -22,8 +22,8 @@ const (
 	maxWait = 5 * time.Second
 )
 
-// places are the deliveries that can be read at the same time.
-type places struct {
+// admission bounds the deliveries that can be read at the same time.
+type admission struct {
 	all, strangers chan struct{}
 
 	mu     sync.Mutex
@@ -31,33 +31,33 @@ type places struct {
 	known  map[string]time.Time // the last authentic delivery, by network
 }
 
-// share is what an integration can use of the places.
+// share is the slots of one integration.
 type share struct {
-	places chan struct{}
-	users  int // deliveries that use the share or wait for it
+	slots chan struct{}
+	users int // deliveries that use the share or wait for it
 }
 
-func newPlaces() *places {
-	return &places{
+func newAdmission() *admission {
+	return &admission{
 		all: make(chan struct{}, maxBodies), strangers: make(chan struct{}, forStrangers), shares: map[string]*share{}, known: map[string]time.Time{},
 	}
 }
 
-// take takes a place for a delivery to an integration, and returns a function that releases it.
-func (p *places) take(ctx context.Context, integration, address string) (release func(), err error) {
+// take takes a slot for a delivery to an integration, and returns a function that releases it.
+func (a *admission) take(ctx context.Context, integration, address string) (release func(), err error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, maxWait, fault.New(fault.KindUnavailable, "Service Unavailable: the server reads too many deliveries at once"))
 	defer cancel()
-	mine := p.join(integration)
+	mine := a.join(integration)
 	taken := []chan struct{}{}
 	release = func() {
 		for _, c := range taken {
 			<-c
 		}
-		p.leave(integration)
+		a.leave(integration)
 	}
-	wanted := []chan struct{}{mine, p.strangers, p.all}
-	if p.isKnown(address, time.Now()) {
-		wanted = []chan struct{}{mine, p.all}
+	wanted := []chan struct{}{mine, a.strangers, a.all}
+	if a.isKnown(address, time.Now()) {
+		wanted = []chan struct{}{mine, a.all}
 	}
 	for _, c := range wanted {
 		select {
@@ -71,40 +71,40 @@ func (p *places) take(ctx context.Context, integration, address string) (release
 	return release, nil
 }
 
-func (p *places) join(integration string) chan struct{} {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	s := p.shares[integration]
+func (a *admission) join(integration string) chan struct{} {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	s := a.shares[integration]
 	if s == nil {
-		s = &share{places: make(chan struct{}, perIntegration)}
-		p.shares[integration] = s
+		s = &share{slots: make(chan struct{}, perIntegration)}
+		a.shares[integration] = s
 	}
 	s.users++
-	return s.places
+	return s.slots
 }
 
-func (p *places) leave(integration string) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	s := p.shares[integration]
+func (a *admission) leave(integration string) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	s := a.shares[integration]
 	if s.users--; s.users == 0 {
-		delete(p.shares, integration)
+		delete(a.shares, integration)
 	}
 }
 
 // know records an authentic delivery from an address.
-func (p *places) know(address string, now time.Time) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if len(p.known) >= maxKnown {
-		clear(p.known) // the networks become known again with their next deliveries
+func (a *admission) know(address string, now time.Time) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if len(a.known) >= maxKnown {
+		clear(a.known) // the networks become known again with their next deliveries
 	}
-	p.known[attempts.Source(address)] = now
+	a.known[attempts.Source(address)] = now
 }
 
-func (p *places) isKnown(address string, now time.Time) bool {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	at, ok := p.known[attempts.Source(address)]
+func (a *admission) isKnown(address string, now time.Time) bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	at, ok := a.known[attempts.Source(address)]
 	return ok && now.Sub(at) < knownFor
 }

@@ -8,29 +8,29 @@ import (
 	"workflowagent/internal/server/store"
 )
 
-// runnerAge is the time for which the principal of a runner's token remains valid. Such a token
+// machineAge is the time for which the principal of a runner's token remains valid. Such a token
 // cannot be revoked: it expires a day after its job's end, and each call also checks the job. The
 // principal of a pool's token remains valid for as long, but only for calls that check the token
 // again.
-const runnerAge = 20 * time.Second
+const machineAge = 20 * time.Second
 
-// runners remembers the principals of runners, because each runner delivers log several times per
+// machines remembers the principals of runners, because each runner delivers log several times per
 // second, and of pools, whose agents all poll with the same token.
-type runners struct {
+type machines struct {
 	mu     sync.Mutex
-	byHash map[string]knownRunner
+	byHash map[string]knownMachine
 	swept  time.Time
 }
 
-type knownRunner struct {
+type knownMachine struct {
 	*Principal
 	until time.Time
 }
 
 // AuthenticatePoll is like [Service.AuthenticateMachine], but for the token of a pool, the answer can
-// be up to runnerAge old. The caller must check the token again with [CheckPoll].
+// be up to machineAge old. The caller must check the token again with [CheckPoll].
 func (s *Service) AuthenticatePoll(ctx context.Context, text string) (*Principal, error) {
-	if p, ok := s.runners.get(HashToken(text)); ok {
+	if p, ok := s.machines.get(HashToken(text)); ok {
 		return p, nil
 	}
 	return s.AuthenticateMachine(ctx, text)
@@ -40,31 +40,31 @@ func (s *Service) AuthenticatePoll(ctx context.Context, text string) (*Principal
 // organization.
 func (s *Service) RememberRunner(t store.Token, org store.Organization) {
 	if p, ok := principal(store.Credential{Token: t, Org: org}); ok && p.Kind == KindRunner {
-		s.runners.add(t.Hash, &p, time.Now())
+		s.machines.add(t.Hash, &p, time.Now())
 	}
 }
 
-func (r *runners) get(hash []byte) (*Principal, bool) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	known, ok := r.byHash[string(hash)]
+func (m *machines) get(hash []byte) (*Principal, bool) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	known, ok := m.byHash[string(hash)]
 	return known.Principal, ok && time.Now().Before(known.until)
 }
 
 // add remembers the principal of a token that was read at a time.
-func (r *runners) add(hash []byte, p *Principal, read time.Time) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if time.Since(r.swept) > runnerAge {
-		r.swept = time.Now()
-		for h, known := range r.byHash {
-			if r.swept.After(known.until) {
-				delete(r.byHash, h)
+func (m *machines) add(hash []byte, p *Principal, read time.Time) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if time.Since(m.swept) > machineAge {
+		m.swept = time.Now()
+		for h, known := range m.byHash {
+			if m.swept.After(known.until) {
+				delete(m.byHash, h)
 			}
 		}
 	}
-	if r.byHash == nil {
-		r.byHash = map[string]knownRunner{}
+	if m.byHash == nil {
+		m.byHash = map[string]knownMachine{}
 	}
-	r.byHash[string(hash)] = knownRunner{p, read.Add(runnerAge)}
+	m.byHash[string(hash)] = knownMachine{p, read.Add(machineAge)}
 }

@@ -8,7 +8,7 @@ import (
 
 func TestRunnersRemembered(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var r runners
+		var r machines
 		_, hash := NewToken()
 		_, other := NewToken()
 		r.add(hash, &Principal{Kind: KindRunner, JobID: "j"}, time.Now())
@@ -18,7 +18,7 @@ func TestRunnersRemembered(t *testing.T) {
 		if _, ok := r.get(other); ok {
 			t.Error("an unknown token has a principal")
 		}
-		time.Sleep(runnerAge)
+		time.Sleep(machineAge)
 		if _, ok := r.get(hash); ok {
 			t.Error("the principal is too old")
 		}
