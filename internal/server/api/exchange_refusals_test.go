@@ -2,6 +2,7 @@ package api_test
 
 import (
 	"encoding/base64"
+	"errors"
 	"net/url"
 	"strings"
 	"testing"
@@ -10,6 +11,7 @@ import (
 	"github.com/go-jose/go-jose/v4"
 
 	"workflowagent/internal/server/deployments"
+	"workflowagent/internal/server/store"
 )
 
 func TestSubjectTokensThatAreRefused(t *testing.T) {
@@ -191,4 +193,31 @@ func TestExchangeRequests(t *testing.T) {
 	post("").refused(400, "invalid_request", "grant_type", "")
 	post(strings.Repeat("x", 64<<10+1)).refused(413, "invalid_request", "larger", "")
 	l.send(call{Method: "GET", Path: "/api/oauth/token?" + grant(token, "runner", "runner:p1").Encode(), Auth: "none"}).want(405, nil)
+}
+
+// TestPoliciesLeaveTheWriterToOthers evaluates policies while another transaction writes. Hostile
+// patterns take long, and must not delay the writes of other tenants.
+func TestPoliciesLeaveTheWriterToOthers(t *testing.T) {
+	l := newLab(t, sqlite(t), deployments.Options{})
+	issuer := newTestIssuer(t)
+	key := issuer.newKey("k")
+	l.trust(issuer, nil, l.runnerPolicy("allow", "nobody"))
+	writing, written, failed := make(chan struct{}), make(chan struct{}), make(chan error, 1)
+	go func() {
+		failed <- l.db.Write(t.Context(), func(*store.Tx) error {
+			close(writing)
+			select {
+			case <-written:
+				return nil
+			case <-time.After(20 * time.Second):
+				return errors.New("the exchange waited for the transaction")
+			}
+		})
+	}()
+	<-writing
+	l.exchange(grant(issuer.token(key, nil), "runner", "runner:p1")).refused(400, "unauthorized_client", "policies", "")
+	close(written)
+	if err := <-failed; err != nil {
+		t.Error(err)
+	}
 }

@@ -141,57 +141,87 @@ func (s *Service) organization(ctx context.Context, audience string) (store.Orga
 	return org, err
 }
 
-// grant evaluates the policies and creates the token in one transaction, so that the concurrent
-// deletion of an issuer, pool or policy also removes the token.
+// judgment states what was granted by which version of an issuer's policies.
+type judgment struct {
+	w       wish
+	version int64
+}
+
+// judge evaluates the policies. It does so outside of write transactions, because long patterns for
+// long claims take up to a second, for which no other tenant must wait.
+func (s *Service) judge(ctx context.Context, org store.Organization, sub subject, r Request, tokenType TokenType) (j judgment, err error) {
+	var set PolicySet
+	reason := ""
+	err = s.db.Read(ctx, func(tx *store.Tx) (err error) {
+		if j.w, _, reason, err = target(tx, org, tokenType, r.Scope); err != nil {
+			return err
+		}
+		row, err := tx.OIDCPolicyOf(sub.issuer.ID)
+		if err == nil {
+			set, err = policySet(row)
+		}
+		return err
+	})
+	if err != nil {
+		return j, err
+	}
+	j.w.audience, j.version = r.Audience, set.Version
+	if reason == "" {
+		reason = set.refusal(j.w, sub.claims)
+	}
+	if reason != "" {
+		return j, &Refusal{Code: "unauthorized_client", reason: reason, Description: fmt.Sprintf(
+			"the policies of the issuer %q do not allow a token of type %s with scope %q; see the server's log for the reason", sub.issuer.Name, tokenType, r.Scope,
+		)}
+	}
+	return j, nil
+}
+
+// grant creates the token in one transaction with checks that what the judgment is about has not
+// changed, so that the concurrent deletion of an issuer, pool or policy also removes the token.
 func (s *Service) grant(ctx context.Context, org store.Organization, sub subject, r Request, tokenType TokenType, wanted time.Duration) (Granted, error) {
 	plain, hash := identity.NewToken()
 	var granted Granted
-	err := s.db.Write(ctx, func(tx *store.Tx) error {
-		now := tx.Now()
-		issuer, err := tx.OIDCIssuer(org.ID, sub.issuer.ID)
-		if err != nil {
-			return err
-		}
-		w, token, reason, err := target(tx, org, tokenType, r.Scope)
-		if err != nil {
-			return err
-		}
-		w.audience = r.Audience
-		row, err := tx.OIDCPolicyOf(issuer.ID)
-		if err != nil {
-			return err
-		}
-		set, err := policySet(row)
-		if err != nil {
-			return err
-		}
-		if reason == "" {
-			reason = set.refusal(w, sub.claims)
-		}
-		if reason != "" {
-			return &Refusal{Code: "unauthorized_client", reason: reason, Description: fmt.Sprintf(
-				"the policies of the issuer %q do not allow a token of type %s with scope %q; see the server's log for the reason", issuer.Name, tokenType, r.Scope,
-			)}
-		}
-		life := wanted
-		if limit := issuer.MaxExpiration; limit > 0 {
-			life = min(life, limit)
-		}
-		token.ID, token.Hash, token.OrgID, token.IssuerID = identity.NewID(), hash, org.ID, issuer.ID
-		token.Name, token.Description = "oidc:"+issuer.Name, text(sub.claims["sub"])
-		token.CreatedAt, token.ExpiresAt = now, now.Add(life)
-		if err := tx.InsertToken(token); err != nil {
-			return err
-		}
-		if err := audit.Record(ctx, tx, audit.Entry{
-			OrgID: org.ID, Action: audit.TokenExchanged, Subject: audit.Subject{Kind: "token", ID: token.ID, Name: token.Name},
-			Detail: map[string]any{"kind": token.Kind, "scope": r.Scope}, Actor: &audit.Actor{Kind: "issuer", ID: issuer.ID, Name: token.Description},
-		}); err != nil {
-			return err
-		}
-		granted = Granted{AccessToken: plain, TokenType: r.RequestedTokenType, Lifetime: life, Scope: r.Scope}
-		return tx.TouchOIDCIssuer(issuer.ID, now)
-	})
+	j, err := s.judge(ctx, org, sub, r, tokenType)
+	if err == nil {
+		err = s.db.Write(ctx, func(tx *store.Tx) error {
+			now := tx.Now()
+			issuer, err := tx.OIDCIssuer(org.ID, sub.issuer.ID)
+			if err != nil {
+				return err
+			}
+			w, token, reason, err := target(tx, org, tokenType, r.Scope)
+			if err != nil {
+				return err
+			}
+			w.audience = r.Audience
+			row, err := tx.OIDCPolicyOf(issuer.ID)
+			if err != nil {
+				return err
+			}
+			if reason != "" || row.Version != j.version || w != j.w {
+				return notNow("what the policies of the issuer %q decide about changed during the exchange; try again", issuer.Name)
+			}
+			life := wanted
+			if limit := issuer.MaxExpiration; limit > 0 {
+				life = min(life, limit)
+			}
+			token.ID, token.Hash, token.OrgID, token.IssuerID = identity.NewID(), hash, org.ID, issuer.ID
+			token.Name, token.Description = "oidc:"+issuer.Name, text(sub.claims["sub"])
+			token.CreatedAt, token.ExpiresAt = now, now.Add(life)
+			if err := tx.InsertToken(token); err != nil {
+				return err
+			}
+			if err := audit.Record(ctx, tx, audit.Entry{
+				OrgID: org.ID, Action: audit.TokenExchanged, Subject: audit.Subject{Kind: "token", ID: token.ID, Name: token.Name},
+				Detail: map[string]any{"kind": token.Kind, "scope": r.Scope}, Actor: &audit.Actor{Kind: "issuer", ID: issuer.ID, Name: token.Description},
+			}); err != nil {
+				return err
+			}
+			granted = Granted{AccessToken: plain, TokenType: r.RequestedTokenType, Lifetime: life, Scope: r.Scope}
+			return tx.TouchOIDCIssuer(issuer.ID, now)
+		})
+	}
 	if errors.Is(err, store.ErrNotFound) {
 		return Granted{}, refuse("invalid_grant", "the issuer was deleted during the exchange")
 	}
