@@ -27,7 +27,7 @@ const (
 	// clockSlack is the difference between the clocks of servers that is not taken for a clock that
 	// was set back.
 	clockSlack = 5 * time.Minute
-	// maxTries is the number of attempts to fire after unexpected errors.
+	// maxTries is the number of attempts to fire after unexpected errors. TTL schedules have no limit.
 	maxTries = 5
 	// maxText is the maximum length of an event's message.
 	maxText = 2000
@@ -83,7 +83,7 @@ func (s *Service) fire(ctx context.Context, id string) error {
 	err = s.change(ctx, id, func(tx *store.Tx, c *store.Schedule) error {
 		c.Tries++
 		c.TryAt = tx.Now().Add(pauses.Pause(int(c.Tries)-1, nil))
-		if c.Tries < maxTries {
+		if c.Tries < maxTries || c.Kind == store.TTLSchedule {
 			return nil
 		}
 		return finish(tx, c, store.ScheduleEvent{Result: store.ScheduleFailed, Message: "the server could not create the deployment because of an internal error; the server's log describes it"})

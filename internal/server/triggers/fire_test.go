@@ -231,8 +231,8 @@ func TestStackGone(t *testing.T) {
 	}))
 }
 
-// TestOneScheduleFails damages the settings of one stack. Its schedule must not hold up the others,
-// and is tried again.
+// TestOneScheduleFails damages the settings of one stack. Its schedules must not hold up the others,
+// and are tried again; TTL schedules without a limit.
 func TestOneScheduleFails(t *testing.T) {
 	s := newSite(t)
 	bad, good := s.stack("bad"), s.stack("good")
@@ -255,12 +255,17 @@ func TestOneScheduleFails(t *testing.T) {
 	s.sweep(10 * time.Second)
 	s.expect(bad, broken, succeeded)
 
+	ttl := s.create(bad, triggers.Spec{Kind: store.TTLSchedule, Once: s.clock.Now().Add(time.Minute), Request: []byte(`{"operation":"destroy"}`)})
 	damage("{")
 	s.drain(bad)
 	for range 10 {
 		s.sweep(10 * time.Minute)
 	}
 	s.expect(bad, broken, failed, succeeded)
+	s.expect(bad, ttl)
+	damage("{}")
+	s.sweep(10 * time.Minute)
+	s.expect(bad, ttl, succeeded)
 }
 
 // TestLongHistory fires a schedule more often than its history shows.
