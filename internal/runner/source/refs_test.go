@@ -129,7 +129,7 @@ func TestCommitOfRef(t *testing.T) {
 	}})
 	defer proxy.Close()
 	address := strings.Replace(f.repo.URL, f.server.URL, proxy.URL, 1)
-	if _, err := f.fetch(t.Context(), t, workflow.GitSource{RepoURL: address, Commit: f.first[:39] + "0", Branch: "refs/pull/7/head"}); err == nil {
+	if _, err := f.fetch(t.Context(), t, workflow.GitSource{RepoURL: address, Commit: strings.Repeat("ab", 20), Branch: "refs/pull/7/head"}); err == nil {
 		t.Error("fetched a commit that the ref does not contain")
 	}
 	if _, err := f.fetch(t.Context(), t, workflow.GitSource{RepoURL: address, Commit: head}); err == nil {
