@@ -77,7 +77,7 @@ func (b *Bench) polls(ctx context.Context, p *product, list []*forge, stacks, re
 		rate = append(rate, float64(count()-listed)/took.Minutes())
 	}
 	b.Add(fmt.Sprintf("%d refs of %d repositories on %d hosts, polled every %s: CPU", refs*stacks, stacks, len(list), interval), "cores", cpu, nil, figures.AtMost(0.2, false))
-	b.Add("lists of refs", "1/min", rate, nil, figures.Goal{})
+	b.Add("lists of refs", "1/min", rate, nil, figures.AtMost(1.1*float64(stacks)/interval.Minutes(), true))
 	return nil
 }
 

@@ -201,14 +201,21 @@ func pauseAfter(tx *store.Tx, failures int64, err error) time.Duration {
 	return pause
 }
 
-// poll polls a repository.
+// poll polls a repository, if its poll is still due: another one can have ended since it was read.
 func (s *Service) poll(ctx context.Context, r store.VCSRepo) error {
 	ctx, cancel := context.WithTimeout(ctx, pollTime)
 	defer cancel()
 	var i store.VCSIntegration
 	var all []vcs.Watch
 	var before []store.VCSRef
+	due := false
 	err := s.db.Read(ctx, func(tx *store.Tx) (err error) {
+		if r, err = tx.Repo(r.ID); err != nil {
+			return err
+		}
+		if due = !r.PollAt.After(tx.Now()); !due {
+			return nil
+		}
 		if i, err = tx.Integration(r.IntegrationID); err != nil {
 			return err
 		}
@@ -218,7 +225,7 @@ func (s *Service) poll(ctx context.Context, r store.VCSRepo) error {
 		all, err = watches(tx, r)
 		return err
 	})
-	if err != nil {
+	if err != nil || !due {
 		return ignoreMissing(err)
 	}
 	set, err := integrations.SettingsOf(i)
