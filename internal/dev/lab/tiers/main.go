@@ -1,9 +1,9 @@
 // Command tiers runs the test tiers that this machine can run, and reports why it skipped the
 // others. With WORKFLOW_REQUIRE_TIERS=all a skipped tier is a failure.
 //
-// Lanes of tiers run concurrently, because the first lane's tiers keep the processors busy and the
-// other tiers mostly wait. A tier's output is printed when the tier finishes. With the flag -only, it
-// runs the named tiers.
+// Lanes of tiers run concurrently, because most tiers mostly wait. The lanes take about the same
+// time, so that the processors are busy until the end. A tier's output is printed when the tier
+// finishes. With the flag -only, it runs the named tiers.
 package main
 
 import (
@@ -68,7 +68,6 @@ func lanes() [][]tier {
 	always := func(context.Context) string { return "" }
 	return [][]tier{
 		{
-			{"unit", "unit tests, and components over HTTP with SQLite", always, (*suite).unit},
 			{"postgres", "the server's components, with SQLite and PostgreSQL", postgresMissing, (*suite).postgres},
 		},
 		{
@@ -81,11 +80,12 @@ func lanes() [][]tier {
 			{"packages", "a release's content and signatures, and that its build is reproducible", packagesMissing, e2e("packages", parallelTests)},
 		},
 		{
-			// The first and the last of these tiers must not overlap: a booted machine copies this
-			// host's mounts, and an engine cannot remove a container whose mount is in use elsewhere.
+			// The tiers engine and init must not overlap: a booted machine copies this host's mounts, and
+			// an engine cannot remove a container whose mount is in use elsewhere.
 			{"engine", "deployments in containers of a real Docker Engine", engineMissing, (*suite).engine},
 			{"cluster", "deployments in pods of a real Kubernetes", clusterMissing, (*suite).cluster},
 			{"init", "the agent as a systemd service on a booted machine", initMissing, e2e("init", parallelMachines)},
+			{"unit", "unit tests, and components over HTTP with SQLite", always, (*suite).unit},
 		},
 	}
 }

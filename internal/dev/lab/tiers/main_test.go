@@ -70,7 +70,7 @@ func TestChoose(t *testing.T) {
 			names = append(names, tier.name)
 		}
 	}
-	if err != nil || strings.Join(names, " ") != "unit cluster" {
+	if err != nil || strings.Join(names, " ") != "cluster unit" {
 		t.Errorf("with a list of two: %q, %v", names, err)
 	}
 	if _, err := choose(lanes(), "unit,nope"); err == nil || !strings.Contains(err.Error(), "nope") {
