@@ -32,7 +32,7 @@ type issuerBody struct {
 	Name          string          `json:"name"`
 	URL           string          `json:"url"`
 	Issuer        string          `json:"issuer"`
-	Thumbprints   []string        `json:"thumbprints,omitempty"`
+	Thumbprints   []string        `json:"thumbprints"`             // never null: the pulumiservice provider requires it
 	MaxExpiration int64           `json:"maxExpiration,omitempty"` // seconds
 	JWKS          json.RawMessage `json:"jwks,omitempty"`
 	Created       string          `json:"created"`
@@ -42,7 +42,7 @@ type issuerBody struct {
 
 func issuerBodyOf(i store.OIDCIssuer) issuerBody {
 	body := issuerBody{
-		ID: i.ID, Name: i.Name, URL: i.URL, Issuer: i.Issuer, Thumbprints: i.Thumbprints,
+		ID: i.ID, Name: i.Name, URL: i.URL, Issuer: i.Issuer, Thumbprints: append([]string{}, i.Thumbprints...),
 		MaxExpiration: int64(i.MaxExpiration / time.Second), JWKS: json.RawMessage(i.JWKS),
 		Created: web.Stamp(i.CreatedAt), Modified: web.Stamp(i.ModifiedAt),
 	}
