@@ -84,3 +84,36 @@ func TestFailedSync(t *testing.T) {
 		}
 	}
 }
+
+// TestFailedSyncOfLines checks that lines whose sync failed are refused, so that their sender, which
+// keeps no others, repeats them.
+func TestFailedSyncOfLines(t *testing.T) {
+	key := Key("j", 1, 1)
+	dir := t.TempDir()
+	files, err := blob.NewFiles(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	disk := &failingDisk{Files: files, dir: dir}
+	l := New(disk, false, 1<<30, time.Hour, logrus.NewEntry(logrus.New()))
+	put := func(offset int64, text string) error {
+		return l.PutLines(t.Context(), key, protocol.LogLines{Offset: offset, Lines: []protocol.LogLine{{Line: text}}})
+	}
+	if err := put(0, "one"); err != nil {
+		t.Fatal(err)
+	}
+	disk.failing = true
+	if err := put(1, "two"); err == nil {
+		t.Error("lines are accepted that the disk has lost")
+	}
+	disk.failing = false
+	for range 2 {
+		if err := put(1, "two"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	lines, _, err := l.readLines(t.Context(), key, 0, &room{10, 1000})
+	if err != nil || len(lines) != 2 || lines[0].Text != "one\n" || lines[1].Text != "two\n" {
+		t.Errorf("the log is %q, %v", lines, err)
+	}
+}

@@ -129,6 +129,13 @@ func (l *Store) index(key string) *lineIndex {
 	return &e.index
 }
 
+// forget removes the index of a stream that has become shorter.
+func (c *indexes) forget(key string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	delete(c.byKey, key)
+}
+
 // makeRoom removes the older half of the indexes if there is no room for another one.
 func (c *indexes) makeRoom() {
 	if len(c.byKey) < maxIndexes {

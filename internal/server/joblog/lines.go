@@ -168,9 +168,17 @@ func (l *Store) readFrom(ctx context.Context, key string, first int64, count int
 	return lines, first+int64(len(lines)) < known, nil
 }
 
-// PutLines stores log lines that were sent as JSON. Offsets are line numbers. PutLines skips lines
-// that are already stored.
+// PutLines stores log lines that were sent as JSON, and syncs them to disk, because the sender does
+// not keep them. Offsets are line numbers. PutLines skips lines that are already stored.
 func (l *Store) PutLines(ctx context.Context, key string, r protocol.LogLines) error {
+	if err := l.appendLines(ctx, key, r); err != nil || l.instant {
+		return err
+	}
+	_, err := l.Sync(ctx, key)
+	return err
+}
+
+func (l *Store) appendLines(ctx context.Context, key string, r protocol.LogLines) error {
 	st := l.open(key)
 	st.mu.Lock()
 	defer st.mu.Unlock()

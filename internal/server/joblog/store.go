@@ -65,8 +65,8 @@ type stream struct {
 }
 
 // New returns a store that keeps its streams in blobs. If instant is set, appends are durable
-// immediately. Otherwise, [Store.Run] syncs the streams at the interval every, or less often if many
-// streams receive log. limit is the maximum size of a stream in bytes.
+// immediately. Otherwise, [Store.Run] syncs the streams at the interval every, or less often if syncs
+// take long. limit is the maximum size of a stream in bytes.
 func New(blobs blob.Store, instant bool, limit int64, every time.Duration, log *logrus.Entry) *Store {
 	return &Store{
 		blobs: blobs, instant: instant, limit: limit, every: every, log: log,
@@ -148,7 +148,7 @@ func (l *Store) mark(key string, urgent bool) {
 }
 
 // Sync writes a stream to disk and returns its size. If the disk fails, the stream loses what was
-// never durable, which its sender still has and sends again.
+// never durable. Its sender still has that log, and sends it again.
 func (l *Store) Sync(ctx context.Context, key string) (int64, error) {
 	st := l.open(key)
 	safe, err := l.safe(ctx, key, st)
@@ -157,6 +157,7 @@ func (l *Store) Sync(ctx context.Context, key string) (int64, error) {
 	}
 	durable, err := l.blobs.Sync(ctx, key, safe)
 	if err != nil {
+		l.indexes.forget(key)
 		return 0, err
 	}
 	st.mu.Lock()
