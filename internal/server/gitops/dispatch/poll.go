@@ -150,12 +150,23 @@ func (p *pollers) do(orgID, integrationID, id string, work func() error) {
 	})
 }
 
-// find finds the repository of a watch.
+// find finds the repository of a watch, if that is still due; see [Service.poll].
 func (s *Service) find(ctx context.Context, w store.VCSWatch) error {
 	ctx, cancel := context.WithTimeout(ctx, pollTime)
 	defer cancel()
-	i, err := store.Read(ctx, s.db, func(tx *store.Tx) (store.VCSIntegration, error) { return tx.Integration(w.IntegrationID) })
-	if err != nil {
+	var i store.VCSIntegration
+	due := false
+	err := s.db.Read(ctx, func(tx *store.Tx) (err error) {
+		if w, err = tx.Watch(w.StackID); err != nil {
+			return err
+		}
+		if due = w.RepoID == "" && !w.FindAt.After(tx.Now()); !due {
+			return nil
+		}
+		i, err = tx.Integration(w.IntegrationID)
+		return err
+	})
+	if err != nil || !due {
 		return ignoreMissing(err)
 	}
 	var found vcs.Repo
