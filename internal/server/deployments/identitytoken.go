@@ -197,7 +197,7 @@ func requestedRef(g *workflow.SourceContextGit) string {
 	case strings.HasPrefix(g.Branch, "refs/"):
 		return g.Branch
 	case g.Branch != "":
-		return "refs/heads/" + g.Branch
+		return vcs.BranchPrefix + g.Branch
 	case g.Tag != "":
 		return vcs.TagPrefix + g.Tag
 	default:
