@@ -158,7 +158,7 @@ func (s *Service) authenticate(ctx context.Context, text string, find func(tx *s
 	if subtle.ConstantTimeCompare(c.Hash, hash) != 1 || expired(c.Token, c.Now) || !ok {
 		return nil, errToken
 	}
-	// Nobody looks up when the token of a runner, which lives as long as its job, was used last.
+	// The last use of a runner's token, which lives as long as its job, is not shown.
 	if p.Kind != KindRunner && c.Now.Sub(c.LastUsedAt) > touchEvery {
 		if err := s.db.Write(ctx, func(tx *store.Tx) error { return tx.TouchToken(c.ID, c.Now) }); err != nil {
 			s.log.WithError(err).Warn("recording a token's last use failed")
