@@ -166,6 +166,9 @@ func (a *azureSite) pullRequest(p *pull) map[string]any {
 		"sourceRefName": "refs/heads/" + p.source, "targetRefName": "refs/heads/" + p.base, "creationDate": "2026-02-01T00:00:00.1234567Z",
 		"lastMergeSourceCommit": map[string]any{"commitId": p.head}, "repository": a.repository(),
 	}
+	if p.offered {
+		out["sourceRefName"] = fmt.Sprintf("refs/pull/%d/merge", p.number)
+	}
 	if p.state != vcs.PullOpen {
 		out["closedDate"] = stamp(p.updated)
 	}

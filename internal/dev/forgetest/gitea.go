@@ -1,6 +1,7 @@
 package forgetest
 
 import (
+	"fmt"
 	"net/http"
 	"strings"
 	"testing"
@@ -141,7 +142,10 @@ func (g *giteaSite) compare(w http.ResponseWriter, r *http.Request) {
 }
 
 func (g *giteaSite) pullRequest(p *pull) map[string]any {
-	head := map[string]any{"ref": p.source, "sha": p.head, "repo": g.repository()}
+	head := map[string]any{"label": p.source, "ref": p.source, "sha": p.head, "repo": g.repository()}
+	if p.offered { // by a push to refs/for
+		head["label"], head["ref"] = "", fmt.Sprintf("refs/pull/%d/head", p.number)
+	}
 	if p.fork {
 		head["repo"] = map[string]any{"id": 4712, "full_name": "acme/fork"}
 	}

@@ -212,6 +212,25 @@ func (g *realGitea) OpenPull(t *testing.T, p NewPull) int {
 	return created.Number
 }
 
+func (g *realGitea) Offer(t *testing.T) (number int, commit string) {
+	t.Helper()
+	commit = g.CommitOnly(t, "offer", map[string]string{"offered": "1"})
+	// The push creates the pull request: the account may only read, and has no fork.
+	g.push(t, Reader, g.Name(), "HEAD:refs/for/main", "-o", "topic=offer", "-o", "title=Offer")
+	var list []struct {
+		Number int
+		Head   struct{ SHA string }
+	}
+	g.call(t, Deployer, "GET", g.path("/pulls?state=open&limit=50"), nil, &list)
+	for _, p := range list {
+		if p.Head.SHA == commit {
+			return p.Number, commit
+		}
+	}
+	t.Fatalf("no pull request has the commit %s: %+v", commit, list)
+	return 0, ""
+}
+
 func (g *realGitea) PushFork(t *testing.T, number int, branch string) {
 	t.Helper()
 	g.push(t, Reader, g.forks[number], branch)

@@ -44,6 +44,7 @@ type pull struct {
 	head                  string
 	state                 vcs.PullState
 	draft, fork, forkGone bool
+	offered               bool // from no branch
 	labels                []string
 	updated               time.Time
 }

@@ -25,7 +25,7 @@ type Words map[vcs.ReportState]string
 // Run checks a forge's client. start starts a new forge.
 func Run(t *testing.T, forge vcs.Forge, words Words, start func(t *testing.T) World) {
 	for name, test := range map[string]func(t *testing.T, w World, c Client, repo vcs.RepoID){
-		"find": testFind, "refs": testRefs, "push": testPush, "pull": testPull, "closed": testClosed, "fork": testFork,
+		"find": testFind, "refs": testRefs, "push": testPush, "pull": testPull, "closed": testClosed, "fork": testFork, "offer": testOffer,
 		"pulls": testPulls, "permission": testPermission, "comment": testComment, "hook": testHook, "clone": testClone, "failures": testFailures,
 		"report": func(t *testing.T, w World, c Client, repo vcs.RepoID) { testReport(t, w, c, repo, words) },
 	} {
@@ -231,6 +231,40 @@ func testFork(t *testing.T, w World, c Client, repo vcs.RepoID) {
 	w.DropFork(t, number)
 	if got, err := c.Pull(t.Context(), repo, number); err != nil || !got.Fork {
 		t.Errorf("after the fork was deleted: %+v, %v", got, err)
+	}
+}
+
+// own reports whether a pull request is the repository's own, as [vcs.Pull.Fork] describes it.
+func own(t *testing.T, c Client, repo vcs.RepoID, p vcs.Pull) bool {
+	t.Helper()
+	if p.Fork {
+		return false
+	}
+	head, err := c.Head(t.Context(), repo, "refs/heads/"+p.Source)
+	if err != nil && !errors.Is(err, vcs.ErrNotFound) {
+		t.Error(err)
+	}
+	return err == nil && head == p.Head
+}
+
+// testOffer opens pull requests that name the repository as that of their head. Only those from a
+// branch, which accounts with write access push, are its own.
+func testOffer(t *testing.T, w World, c Client, repo vcs.RepoID) {
+	w.Commit(t, "feature/ä", map[string]string{"x": "1"})
+	number := w.OpenPull(t, NewPull{Source: "feature/ä"})
+	got, err := c.Pull(t.Context(), repo, number)
+	if err != nil || !own(t, c, repo, got) {
+		t.Errorf("from a branch: %+v, %v", got, err)
+	}
+	number, commit := w.Offer(t)
+	got, err = c.Pull(t.Context(), repo, number)
+	if err != nil || got.Head != commit || got.State != vcs.PullOpen || own(t, c, repo, got) {
+		t.Errorf("from no branch: %+v, %v", got, err)
+	}
+	all, _, err := c.Pulls(t.Context(), repo, "")
+	at := slices.IndexFunc(all, func(p vcs.Pull) bool { return p.Number == number })
+	if err != nil || at < 0 || all[at].Fork != got.Fork || all[at].Doubt != got.Doubt {
+		t.Errorf("in the list: %+v, %v, want the same as %+v", all, err, got)
 	}
 }
 

@@ -35,6 +35,9 @@ type World interface {
 	Tag(t *testing.T, name, commit string)
 	// OpenPull opens a pull request against main.
 	OpenPull(t *testing.T, p NewPull) int
+	// Offer opens a pull request as an account that may only read can, without a fork: its commit is on
+	// no branch of the repository.
+	Offer(t *testing.T) (number int, commit string)
 	// SetPull closes or merges a pull request.
 	SetPull(t *testing.T, number int, state vcs.PullState)
 	// DropFork deletes the fork of a pull request.
@@ -125,6 +128,18 @@ func (s *site) OpenPull(_ *testing.T, n NewPull) int {
 	s.pulls = append(s.pulls, p)
 	s.run("update-ref", fmt.Sprintf("refs/pull/%d/head", p.number), p.head)
 	return p.number
+}
+
+// Offer opens a pull request of an account that may only read, whose commit is on no branch.
+func (s *site) Offer(t *testing.T) (number int, commit string) {
+	t.Helper()
+	commit = s.Commit(t, "offer", map[string]string{"offered": "1"})
+	number = s.OpenPull(t, NewPull{Source: "offer"})
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.run("update-ref", "-d", "refs/heads/offer")
+	s.pulls[number-1].offered = true
+	return number, commit
 }
 
 func (s *site) SetPull(_ *testing.T, number int, state vcs.PullState) {

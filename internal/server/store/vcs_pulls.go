@@ -19,6 +19,7 @@ type VCSPull struct {
 	URL        string `db:"url"`
 	Draft      bool
 	Fork       bool
+	Doubt      string // the reason of package vcs that Fork is set although no other repository has the head, or ""
 	Bot        bool
 	AuthorID   string
 	Author     string

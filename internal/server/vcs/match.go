@@ -1,6 +1,7 @@
 package vcs
 
 import (
+	"cmp"
 	"slices"
 	"strings"
 )
@@ -165,9 +166,9 @@ func gate(p Pull, policy Policy, c PullContext) (r Reason, detail string) {
 	approved := c.Approved != "" && c.Approved == p.Head
 	switch {
 	case p.Fork && policy.Forks != ApprovalRequired:
-		return ReasonForkOff, ""
+		return cmp.Or(p.Doubt, ReasonForkOff), ""
 	case p.Fork && !approved:
-		return ReasonFork, p.Head
+		return cmp.Or(p.Doubt, ReasonFork), p.Head
 	case p.Author.Bot && policy.Bots == ApprovalNever:
 		return ReasonBot, ""
 	case p.Author.Bot && policy.Bots == ApprovalRequired && !approved:

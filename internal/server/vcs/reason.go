@@ -26,6 +26,8 @@ const (
 	ReasonDraft         Reason = "draft"
 	ReasonFork          Reason = "fork-needs-approval"
 	ReasonForkOff       Reason = "fork-not-allowed"
+	ReasonNoBranch      Reason = "head-is-no-branch"
+	ReasonUnconfirmed   Reason = "branch-not-confirmed"
 	ReasonBot           Reason = "bot-needs-approval"
 	ReasonUnchanged     Reason = "commit-unchanged"
 	ReasonClosed        Reason = "pull-request-closed"
@@ -69,6 +71,8 @@ var reasonTexts = map[Reason]string{
 	ReasonDraft:         "The pull request is a draft.",
 	ReasonFork:          "The pull request comes from a fork; a member must approve this commit.",
 	ReasonForkOff:       "The pull request comes from a fork, which the integration does not allow.",
+	ReasonNoBranch:      "The head of the pull request is no branch of the repository, so that it counts as one from a fork.",
+	ReasonUnconfirmed:   "The forge did not confirm that the pull request's branch has this commit, so that it counts as one from a fork.",
 	ReasonBot:           "The pull request comes from a bot; a member must approve this commit.",
 	ReasonUnchanged:     "The stack already has a deployment of this commit of the pull request.",
 	ReasonClosed:        "The pull request is closed.",
@@ -97,6 +101,17 @@ var reasonTexts = map[Reason]string{
 // Text explains the reason to the owner of a stack, in one sentence.
 func (r Reason) Text() string {
 	return reasonTexts[r]
+}
+
+// Holds reports whether the reason keeps a pull request from running until something changes: until
+// then, a review stack stays as it is.
+func (r Reason) Holds() bool {
+	return slices.Contains([]Reason{ReasonFork, ReasonForkOff, ReasonNoBranch, ReasonUnconfirmed, ReasonBot, ReasonDraft, ReasonSkipCI}, r)
+}
+
+// AwaitsApproval reports whether the decision is that a member must approve the commit.
+func (d Decision) AwaitsApproval() bool {
+	return d.Detail != "" && slices.Contains([]Reason{ReasonFork, ReasonNoBranch, ReasonUnconfirmed, ReasonBot}, d.Reason)
 }
 
 // Reasons returns all reasons, in the order of their names.

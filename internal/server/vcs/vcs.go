@@ -251,8 +251,13 @@ type Pull struct {
 	Ref    string
 	Draft  bool
 	Labels []string
-	// Fork reports that the head is in another repository, compared by id, or in a deleted one.
-	Fork      bool
+	// Fork reports that the head is not the repository's own: it is in another repository, compared by
+	// id, or in a deleted one, or Doubt says why. Who may push to the repository has not necessarily
+	// made it. A client can only refute that a head is the repository's own; whoever uses a pull
+	// request that is not refuted must compare its head with that of the branch Source.
+	Fork bool
+	// Doubt is [ReasonNoBranch] or [ReasonUnconfirmed], or "" for the head in another repository.
+	Doubt     Reason
 	Author    Account
 	UpdatedAt time.Time
 }

@@ -23,6 +23,7 @@ func TestGitea(t *testing.T) {
 	t.Run("pull request", func(t *testing.T) { testPull(t, s) })
 	t.Run("review stack", func(t *testing.T) { testReviewStack(t, s) })
 	t.Run("fork", func(t *testing.T) { testFork(t, s) })
+	t.Run("offer", func(t *testing.T) { testOffer(t, s) })
 	t.Run("poll", func(t *testing.T) { testPoll(t, s) })
 }
 
@@ -132,6 +133,23 @@ func testFork(t *testing.T, s *site) {
 	r.comment(pull, "outdated", first[:8])
 	if err := s.Server.Call(t.Context(), http.MethodGet, dev.Path("version/2"), nil, nil); err == nil || !strings.Contains(err.Error(), "404") {
 		t.Errorf("the new commit was deployed: %v", err)
+	}
+}
+
+// testOffer checks that nothing runs for a pull request that an account without write access has made
+// in the repository itself, by a push to refs/for.
+func testOffer(t *testing.T, s *site) {
+	r := s.newRepo(t, "offer")
+	r.change(map[string]any{"forkPullRequests": "approve"})
+	dev := r.watch("dev", map[string]any{"previewPullRequests": true, "pullRequestTemplate": true})
+	pull, commit := r.Offer(t)
+	r.decided("dev", commit, "head-is-no-branch")
+	r.reports(commit, map[string]string{"pulumi": "pending"})
+	mine := r.stack(fmt.Sprintf("pr-%s-%d", strings.ReplaceAll(r.Name(), "/", "-"), pull))
+	for _, path := range []string{dev.Path("version/1"), "/api/stacks/" + mine.Name} {
+		if err := s.Server.Call(t.Context(), http.MethodGet, path, nil, nil); err == nil || !strings.Contains(err.Error(), "404") {
+			t.Errorf("%s exists: %v", path, err)
+		}
 	}
 }
 

@@ -288,6 +288,9 @@ func (s *Service) comparePulls(tx *store.Tx, i store.VCSIntegration, r *store.VC
 		}
 	}
 	r.PullCursor = string(f.cursor)
+	if err := s.askAgain(tx, i, *r); err != nil {
+		return err
+	}
 	if !f.partial || first {
 		return nil
 	}
@@ -321,5 +324,8 @@ func (s *Service) lookAt(tx *store.Tx, i store.VCSIntegration, r store.VCSRepo, 
 // sameState reports whether nothing has changed in a pull request that can matter to a stack.
 func sameState(row store.VCSPull, p vcs.Pull) bool {
 	now := rowOf(store.VCSRepo{}, row, p)
+	if p.Fork && !row.Fork {
+		return false
+	}
 	return row.State == now.State && row.Head == now.Head && row.Base == now.Base && row.Draft == now.Draft && strings.Join(row.Labels, "\n") == strings.Join(now.Labels, "\n")
 }

@@ -125,7 +125,7 @@ func pullFor(tx *store.Tx, stackID string, i store.VCSIntegration, row store.VCS
 		}
 	}
 	said := vcs.Pull{
-		Number: int(row.Number), State: vcs.PullState(row.State), Head: row.Head, Base: row.Base, Ref: row.Ref, Fork: row.Fork, Draft: row.Draft,
+		Number: int(row.Number), State: vcs.PullState(row.State), Head: row.Head, Base: row.Base, Ref: row.Ref, Fork: row.Fork, Doubt: vcs.Reason(row.Doubt), Draft: row.Draft,
 		Author: vcs.Account{ID: row.AuthorID, Name: row.Author, Bot: row.Bot},
 	}
 	p.Held, p.Approvable = vcs.Held(said, policyFor(i, set, said), p.Approved)
@@ -166,7 +166,7 @@ func (s *Service) Approve(ctx context.Context, p identity.Principal, st store.St
 		case pull.State != string(vcs.PullOpen):
 			return fault.Conflict("Conflict: pull request #%d is %s", number, pull.State)
 		case pull.Fork && set.ForkPulls != vcs.ApprovalRequired:
-			return fault.Forbidden("Forbidden: the integration does not allow pull requests from forks; an administrator can set its forkPullRequests to \"approve\"")
+			return fault.Forbidden("Forbidden: the integration does not allow pull requests from forks, or others whose head is not known to be a branch of the repository; an administrator can set its forkPullRequests to \"approve\"")
 		case pull.Fork && pull.Ref == "":
 			return fault.Invalid("Bad Request: the forge does not offer the commits of forks in the base repository, so that they cannot be deployed")
 		case !strings.EqualFold(commit, pull.Head):

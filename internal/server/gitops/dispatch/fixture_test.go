@@ -2,6 +2,7 @@ package dispatch_test
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -46,6 +47,7 @@ type forge struct {
 	files    []string // of every change
 	complete bool
 	err      error // of all requests
+	headErr  error // of requests for the head of a ref
 	asked    map[string]int
 	writers  []string
 	onHead   func()
@@ -118,13 +120,20 @@ func (f *forge) Head(_ context.Context, _ vcs.RepoID, ref string) (string, error
 	if f.onHead != nil {
 		f.onHead()
 	}
-	if err := f.ask("head"); err != nil {
+	if err := cmp.Or(f.ask("head"), f.headErr); err != nil {
 		return "", err
 	}
-	if f.refs[ref] == "" {
+	if commit, ok := f.refs[ref]; commit != "" {
+		return commit, nil
+	} else if ok {
 		return "", vcs.ErrNotFound
 	}
-	return f.refs[ref], nil
+	for _, p := range f.pulls {
+		if !p.Fork && ref == vcs.BranchPrefix+p.Source {
+			return p.Head, nil
+		}
+	}
+	return "", vcs.ErrNotFound
 }
 
 func (f *forge) Changed(context.Context, vcs.RepoID, vcs.Change) ([]string, bool, error) {

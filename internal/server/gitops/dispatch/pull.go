@@ -31,6 +31,10 @@ func (s *Service) processPull(ctx context.Context, v *situation) error {
 	if err != nil {
 		return unreachable{fmt.Errorf("reading the pull request #%d: %w", number, err)}
 	}
+	doubt, err := s.confirm(ctx, v, &p)
+	if err != nil {
+		return err
+	}
 	policy := policyFor(v.integration, v.settings, p)
 	p = bounded(p)
 	rerun := v.event.Kind == vcs.KindRerun
@@ -73,7 +77,7 @@ func (s *Service) processPull(ctx context.Context, v *situation) error {
 		if err := tx.SavePull(pull); err != nil {
 			return err
 		}
-		if err := s.opts.Integrations.Note(tx, v.integration.ID, nil); err != nil {
+		if err := s.opts.Integrations.Note(tx, v.integration.ID, doubt); err != nil {
 			return err
 		}
 		all, err := watches(tx, v.repo)
@@ -85,6 +89,9 @@ func (s *Service) processPull(ctx context.Context, v *situation) error {
 			return errChanged
 		}
 		row.AfterID = p.Head
+		if row.Detail = ""; doubt != nil {
+			row.Detail = doubt.Error()
+		}
 		return s.decidePull(ctx, tx, v, row, pull, p, all, policy, known)
 	})
 }
@@ -128,7 +135,7 @@ func rowOf(r store.VCSRepo, row store.VCSPull, p vcs.Pull) store.VCSPull {
 		row.ID, row.RepoID, row.Number = identity.NewID(), r.ID, int64(p.Number)
 	}
 	row.State, row.Head, row.Base, row.Source, row.Ref, row.Title, row.URL = string(p.State), p.Head, p.Base, p.Source, p.Ref, p.Title, p.URL
-	row.Draft, row.Fork, row.Bot, row.AuthorID, row.Author, row.Labels = p.Draft, p.Fork, p.Author.Bot, p.Author.ID, p.Author.Name, p.Labels
+	row.Draft, row.Fork, row.Doubt, row.Bot, row.AuthorID, row.Author, row.Labels = p.Draft, p.Fork, string(p.Doubt), p.Author.Bot, p.Author.ID, p.Author.Name, p.Labels
 	row.UpdatedAt = p.UpdatedAt
 	return row
 }
@@ -159,7 +166,7 @@ func (s *Service) decidePull(ctx context.Context, tx *store.Tx, v *situation, ro
 			continue
 		}
 		concerned = concerned || p.State == vcs.PullOpen && (d.Watch.PreviewPulls || d.Watch.Template) && d.Watch.Branch == p.Base
-		approval = approval || (d.Reason == vcs.ReasonFork || d.Reason == vcs.ReasonBot) && d.Detail != ""
+		approval = approval || d.AwaitsApproval()
 		if err := s.applyPull(ctx, tx, v, row, pull, d, cause); err != nil {
 			return err
 		}
@@ -176,7 +183,7 @@ func (s *Service) decidePull(ctx context.Context, tx *store.Tx, v *situation, ro
 			return err
 		}
 	}
-	return end(tx, row, "", "")
+	return end(tx, row, "", row.Detail)
 }
 
 // mayApprove reports whether one of the members who approved a pull request may deploy a stack now.

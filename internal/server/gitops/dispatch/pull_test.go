@@ -2,6 +2,7 @@ package dispatch_test
 
 import (
 	"errors"
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -17,7 +18,7 @@ import (
 const previews = `"previewPullRequests":true`
 
 func open(number int, head string) vcs.Pull {
-	return vcs.Pull{Number: number, State: vcs.PullOpen, Head: head, Base: "main", Source: "feature", Ref: "refs/pull/7/head", Author: vcs.Account{ID: "5", Name: "alice"}}
+	return vcs.Pull{Number: number, State: vcs.PullOpen, Head: head, Base: "main", Source: fmt.Sprintf("feature-%d", number), Ref: "refs/pull/7/head", Author: vcs.Account{ID: "5", Name: "alice"}}
 }
 
 // put changes a pull request in the forge, and processes an event about it.
@@ -46,7 +47,7 @@ func TestPullRows(t *testing.T) {
 			s.must(s.db.Read(t.Context(), func(tx *store.Tx) error {
 				d, err := tx.DeploymentByVersion(st.ID, 1)
 				c, err2 := tx.Checkout(d.ID)
-				if d.Initiator != "pull-request" || c.Pull != 7 || c.Ref != "refs/pull/7/head" || c.Branch != "feature" || c.Fork {
+				if d.Initiator != "pull-request" || c.Pull != 7 || c.Ref != "refs/pull/7/head" || c.Branch != "feature-7" || c.Fork {
 					t.Errorf("deployment by %s of %+v", d.Initiator, c)
 				}
 				r, err3 := tx.VCSReportOf(store.VCSReport{RepoID: c.RepoID, Pull: 7, CommitID: two, Context: "pulumi"})

@@ -113,10 +113,10 @@ func want(r *store.ReviewStack, c Change) {
 	if at < 0 {
 		return // the template was deleted, or is no template any more
 	}
-	switch c.Decisions[at].Reason {
-	case vcs.ReasonOtherBranch:
+	switch reason := c.Decisions[at].Reason; {
+	case reason == vcs.ReasonOtherBranch:
 		r.Wanted = false
-	case vcs.ReasonFork, vcs.ReasonForkOff, vcs.ReasonBot, vcs.ReasonDraft, vcs.ReasonSkipCI:
+	case reason.Holds():
 		// The stack remains at the commit that was allowed.
 	default:
 		deploy(r, c)

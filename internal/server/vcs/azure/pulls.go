@@ -50,8 +50,12 @@ func (c *client) normal(repo vcs.RepoID, p *pull) (vcs.Pull, error) {
 	if p.Closed.After(p.Created) {
 		out.UpdatedAt = p.Closed
 	}
-	if !out.Fork {
-		out.Ref = "refs/heads/" + out.Source // the forge has a ref for the merged commit only
+	switch {
+	case out.Fork:
+	case strings.HasPrefix(p.Source, "refs/heads/"):
+		out.Ref = p.Source // the forge has a ref for the merged commit only
+	default:
+		out.Fork, out.Doubt = true, vcs.ReasonNoBranch
 	}
 	switch p.Status {
 	case "active":

@@ -6,6 +6,7 @@ import (
 	"net/url"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"workflowagent/internal/server/vcs"
@@ -14,9 +15,12 @@ import (
 )
 
 type branch struct {
-	Ref  string      `json:"ref"`
-	SHA  string      `json:"sha"`
-	Repo *repository `json:"repo"`
+	Ref string `json:"ref"`
+	// Label is "" for a pull request of the flow AGit: whoever may read the repository makes one by a
+	// push to refs/for, and the server names the base repository as that of the head.
+	Label string      `json:"label"`
+	SHA   string      `json:"sha"`
+	Repo  *repository `json:"repo"`
 }
 
 type pull struct {
@@ -45,6 +49,9 @@ func (p *pull) normal() (vcs.Pull, error) {
 		Draft: p.Draft, Author: p.User.account(), UpdatedAt: p.Updated,
 		// The repository of a deleted fork is null.
 		Fork: p.Head.Repo == nil || p.Head.Repo.ID != p.Base.Repo.ID,
+	}
+	if !out.Fork && (p.Head.Label == "" || strings.HasPrefix(p.Head.Ref, "refs/")) {
+		out.Fork, out.Doubt = true, vcs.ReasonNoBranch
 	}
 	switch {
 	case p.Merged:

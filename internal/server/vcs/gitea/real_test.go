@@ -114,6 +114,10 @@ func testDeliveries(t *testing.T, server *lab.Gitea, tokens map[string]string) {
 	expect("fork", event(func(e vcs.Event) bool {
 		return e.Kind == vcs.KindPull && e.Pull == fork && e.Sender.Name == forgetest.Reader
 	}))
+	offered, _ := w.Offer(t)
+	expect("offered by a push to refs/for", event(func(e vcs.Event) bool {
+		return e.Kind == vcs.KindPull && e.Pull == offered && e.Sender.Name == forgetest.Reader
+	}))
 	w.DeleteBranch(t, "feature")
 	expect("deleted branch", event(func(e vcs.Event) bool { return e.Kind == vcs.KindPush && e.Ref == "refs/heads/feature" && e.Deleted }))
 	w.Rename(t)
