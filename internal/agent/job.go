@@ -76,6 +76,7 @@ type job struct {
 	client  *protocol.JobClient
 	log     *logrus.Entry
 	masks   *redact.Set
+	maskErr error // why masks does not contain the secrets of this host
 	courier *delivery.Courier
 	logs    *delivery.Log // the streams that the agent itself writes
 }
@@ -87,23 +88,23 @@ func (a *Agent) newJob(e instance.Entry) *job {
 		entry:  e,
 		client: a.opts.Client.Job(e.Claim.JobID, e.Claim.JobToken),
 		log:    a.jobLog(e),
-		masks:  redact.New(),
 	}
-	j.masks.Add(
-		redact.Secret{Name: "job token", Value: e.Claim.JobToken},
-		redact.Secret{Name: "OIDC token", Value: e.Claim.OIDCToken},
-	)
+	secrets := []redact.Secret{
+		{Name: "job token", Value: e.Claim.JobToken},
+		{Name: "OIDC token", Value: e.Claim.OIDCToken},
+	}
 	for _, value := range a.opts.Tokens.Values() {
-		j.masks.Add(redact.Secret{Name: "pool token", Value: value})
+		secrets = append(secrets, redact.Secret{Name: "pool token", Value: value})
 	}
 	for name, values := range protocol.ProxySecrets(a.opts.ProxyEnv) {
 		for _, value := range values {
-			j.masks.Add(redact.Secret{Name: name, Value: value})
+			secrets = append(secrets, redact.Secret{Name: name, Value: value})
 		}
 	}
 	for name, value := range a.opts.ForwardedEnv {
-		j.masks.Add(redact.Secret{Name: name, Value: value})
+		secrets = append(secrets, redact.Secret{Name: name, Value: value})
 	}
+	j.masks, j.maskErr = redact.Build(context.Background(), secrets...)
 	return j
 }
 

@@ -57,6 +57,9 @@ func (j *job) prepare(ctx context.Context, cancel context.CancelCauseFunc) (*wor
 
 // admitted returns the job's definition, or an error if this agent must not run the job.
 func (j *job) admitted(ctx context.Context) (*workflow.JobDefinition, error) {
+	if j.maskErr != nil {
+		return nil, maskError(j.maskErr)
+	}
 	definition, err := j.fetchDefinition(ctx)
 	if err != nil {
 		return nil, err
@@ -109,8 +112,7 @@ func (j *job) fetchDefinition(ctx context.Context) (*workflow.JobDefinition, err
 	})
 	switch {
 	case err == nil:
-		j.learn(definition)
-		return definition, nil
+		return definition, j.learn(ctx, definition)
 	case protocol.Refused(err):
 		return nil, errSuperseded
 	case ctx.Err() != nil:
@@ -120,10 +122,14 @@ func (j *job) fetchDefinition(ctx context.Context) (*workflow.JobDefinition, err
 }
 
 // learn copies the fields that the agent needs from the definition, and applies the host's settings
-// to the definition.
-func (j *job) learn(definition *workflow.JobDefinition) {
+// to the definition. It returns an error if the job has more secrets than can be masked.
+func (j *job) learn(ctx context.Context, definition *workflow.JobDefinition) error {
+	var secrets []redact.Secret
 	for _, secret := range definition.Secrets() {
-		j.masks.Add(redact.Secret{Name: secret.Name, Value: secret.Value()})
+		secrets = append(secrets, redact.Secret{Name: secret.Name, Value: secret.Value()})
+	}
+	if err := j.masks.Add(ctx, secrets...); err != nil {
+		return maskError(err)
 	}
 	if reference := j.agent.opts.ImageOverride; reference != "" {
 		// The job's credentials apply only to the registry of the job's own image.
@@ -136,6 +142,15 @@ func (j *job) learn(definition *workflow.JobDefinition) {
 		j.log = j.agent.jobLog(j.entry)
 		j.phase(status.Preparing)
 	}
+	return nil
+}
+
+// maskError returns the error for a job whose secrets the agent cannot mask.
+func maskError(err error) error {
+	if _, limit := errors.AsType[*redact.LimitError](err); limit {
+		return &executor.Error{Reason: workflow.ReasonInvalidJob, Message: "The agent cannot mask this job's secrets: " + err.Error() + ".", Err: err}
+	}
+	return err
 }
 
 func (j *job) spec(definition *workflow.JobDefinition) executor.Spec {

@@ -120,11 +120,11 @@ func TestFormsAreBounded(t *testing.T) {
 		t.Errorf("a secret of special characters in two lines has %d forms, at most 450 are expected", n)
 	}
 	var size int
-	for _, needle := range New([]Secret{{"long", strings.Repeat(specials, 1<<20/len(specials))}}...).needlesForTest() {
+	for _, needle := range New([]Secret{{"long", strings.Repeat(specials, maxBytes/len(specials))}}...).needlesForTest() {
 		size += len(needle)
 	}
-	if size > 64<<20 {
-		t.Errorf("the forms of a secret of 1 MiB take %d bytes", size)
+	if size > 16<<20 {
+		t.Errorf("the forms of a secret of %d bytes take %d bytes", maxBytes, size)
 	}
 }
 

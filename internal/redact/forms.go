@@ -9,30 +9,42 @@ import (
 )
 
 // forms returns the forms in which tools print a secret: unchanged, in the usual encodings, and
-// line by line. The forms can include duplicates, and forms shorter than [MinLength].
-func forms(secret string) []string {
-	// Programs print a key file without its final newline.
-	trimmed := strings.TrimSpace(secret)
-	all := encodings(secret)
-	if trimmed != secret {
-		all = append(all, encodings(trimmed)...)
-	}
-	if !strings.ContainsAny(trimmed, "\r\n") {
-		return all
-	}
-	// Line endings differ between a terminal and a file.
-	unix := strings.ReplaceAll(trimmed, "\r\n", "\n")
-	all = append(all, unix, strings.ReplaceAll(unix, "\n", "\r\n"))
-	// Each line is a secret too, because tools can indent, prefix or interleave lines.
-	for line := range strings.FieldsFuncSeq(trimmed, func(r rune) bool { return r == '\r' || r == '\n' }) {
-		if line = strings.TrimSpace(line); len(line) >= MinLength {
-			all = append(all, line)
+// line by line. It yields them in batches, so that a secret of many lines needs little memory. A
+// batch can include duplicates, and forms shorter than [MinLength].
+func forms(secret string) iter.Seq[[]string] {
+	return func(yield func([]string) bool) {
+		// Programs print a key file without its final newline.
+		trimmed := strings.TrimSpace(secret)
+		if !yield(encodings(secret)) || trimmed != secret && !yield(encodings(trimmed)) {
+			return
+		}
+		if !strings.ContainsAny(trimmed, "\r\n") {
+			return
+		}
+		// Line endings differ between a terminal and a file.
+		unix := strings.ReplaceAll(trimmed, "\r\n", "\n")
+		if !yield([]string{unix, strings.ReplaceAll(unix, "\n", "\r\n")}) {
+			return
+		}
+		// Each line is a secret too, because tools can indent, prefix or interleave lines.
+		seen := map[string]struct{}{}
+		for line := range strings.FieldsFuncSeq(trimmed, func(r rune) bool { return r == '\r' || r == '\n' }) {
+			if line = strings.TrimSpace(line); len(line) < MinLength {
+				continue
+			}
+			if _, known := seen[line]; known {
+				continue
+			}
+			seen[line] = struct{}{}
+			batch := []string{line}
 			if len(line) <= maxQuoted && !isPlain(line) {
-				all = append(all, quoted(line)...)
+				batch = append(batch, quoted(line)...)
+			}
+			if !yield(batch) {
+				return
 			}
 		}
 	}
-	return all
 }
 
 // maxQuoted is the length up to which a secret is searched for in every quoting and escaping, which

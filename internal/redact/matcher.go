@@ -26,9 +26,9 @@ type matcher struct {
 	// shared contains, for each needle, the lengths of the prefixes that it shares with two other
 	// needles: the closest ones before and after it that a binary search compares earlier.
 	shared [][2]int16
-	// begins is indexed by a hash of six bytes. An entry is false if no needle begins with such
-	// bytes.
-	begins   []bool
+	// begins is a set of bits, indexed by a hash of six bytes. A bit is 0 if no needle begins with
+	// such bytes.
+	begins   []uint64
 	hashBits uint
 	// links has an entry for the empty needle, followed by one for each needle of sorted.
 	links []link
@@ -63,7 +63,7 @@ func newMatcher(needles []string) *matcher {
 	for m.hashBits = 6; 1<<m.hashBits < 4*len(needles); {
 		m.hashBits++
 	}
-	m.begins = make([]bool, 1<<m.hashBits)
+	m.begins = make([]uint64, 1<<m.hashBits/64)
 	m.shared = make([][2]int16, len(needles))
 	m.share(-1, len(needles))
 	m.links = make([]link, 1, len(needles)+1)
@@ -75,7 +75,8 @@ func newMatcher(needles []string) *matcher {
 		for i := range m.window {
 			m.at[n[i]] |= 1 << i
 		}
-		m.begins[m.hash([]byte(n[:MinLength]))] = true
+		hash := m.hash([]byte(n[:MinLength]))
+		m.begins[hash/64] |= 1 << (hash % 64)
 		m.link(n)
 	}
 	return m
@@ -143,7 +144,7 @@ func (m *matcher) next(text []byte, pos int) int {
 // once (Manber and Myers, "Suffix arrays"). The number of steps is the number of bytes in common
 // plus the logarithm of the number of needles.
 func (m *matcher) match(text []byte) (length int, partial bool) {
-	if !m.begins[m.hash(text)] {
+	if hash := m.hash(text); m.begins[hash/64]>>(hash%64)&1 == 0 {
 		return 0, false
 	}
 	// The needles up to low sort before text or are prefixes of it. The needles from high on sort

@@ -7,6 +7,8 @@
 package redact
 
 import (
+	"context"
+	"fmt"
 	"maps"
 	"slices"
 	"strings"
@@ -35,42 +37,129 @@ type Set struct {
 	matcher atomic.Pointer[matcher]
 
 	mu      sync.Mutex
-	needles map[string]struct{}
+	values  map[string]struct{} // the secrets that were added
+	bytes   int                 // their total size
+	needles []string            // their needles, in byte order
+	cost    int                 // of these needles
+	renewed map[string][]string // the last values of each renewed secret, newest last
+	current []string            // the needles of renewed, in byte order
 	skipped []string
 }
 
-// New returns a set of the given secrets.
+// New returns a set of the given secrets. It panics if they exceed a limit. It is for tests and for
+// programs that choose the secrets themselves; all others call [Build].
 func New(secrets ...Secret) *Set {
-	s := &Set{needles: make(map[string]struct{})}
-	s.matcher.Store(newMatcher(nil))
-	s.Add(secrets...)
+	s, err := Build(context.Background(), secrets...)
+	if err != nil {
+		panic(err)
+	}
 	return s
 }
 
+// Build returns a set of the given secrets. Its errors are those of [Set.Add].
+func Build(ctx context.Context, secrets ...Secret) (*Set, error) {
+	s := &Set{values: map[string]struct{}{}, renewed: map[string][]string{}}
+	s.matcher.Store(newMatcher(nil))
+	return s, s.Add(ctx, secrets...)
+}
+
 // Add adds secrets to the set. After it returns, they are masked in later writes and in held text.
-func (s *Set) Add(secrets ...Secret) {
+// It takes time that is linear in the size of the whole set, so the caller passes all secrets at once.
+//
+// If the set would exceed a limit, Add returns a [LimitError], and if ctx ends, an error that wraps its
+// cause. In both cases the set is unchanged, and the caller must not use the secrets.
+func (s *Set) Add(ctx context.Context, secrets ...Secret) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	before := len(s.needles)
+	b := builder{cost: s.cost, limit: maxCost - renewedCost}
+	size, fresh, short := s.bytes, map[string]struct{}{}, []string(nil)
 	for _, secret := range secrets {
-		if len(strings.TrimSpace(secret.Value)) < MinLength {
+		if tooShort(secret.Value) {
 			// An empty value means that the secret is absent, which needs no warning.
-			if secret.Value != "" && !slices.Contains(s.skipped, secret.Name) {
-				s.skipped = append(s.skipped, secret.Name)
+			if secret.Value != "" {
+				short = append(short, secret.Name)
 			}
 			continue
 		}
-		for _, form := range forms(secret.Value) {
-			for piece := range pieces(form) {
-				s.needles[piece] = struct{}{}
+		if _, known := s.values[secret.Value]; known {
+			continue
+		}
+		if _, known := fresh[secret.Value]; known {
+			continue
+		}
+		fresh[secret.Value] = struct{}{}
+		if size += len(secret.Value); size > maxBytes {
+			return &LimitError{fmt.Sprintf("the secrets have more than %d bytes in all, which is too much to mask: use fewer or smaller secrets", maxBytes)}
+		}
+		if err := b.add(ctx, secret.Value); err != nil {
+			return err
+		}
+	}
+	s.skip(short)
+	if len(fresh) == 0 {
+		return nil
+	}
+	maps.Copy(s.values, fresh)
+	s.bytes, s.cost = size, b.cost
+	s.needles = merge(s.needles, b.sorted())
+	s.matcher.Store(newMatcher(merge(s.needles, s.current)))
+	return nil
+}
+
+// keptValues is the number of values of a renewed secret that are masked. Older ones have expired.
+const keptValues = 16
+
+// Renew adds secrets that replace earlier values of the same name. The earlier ones stay masked while
+// they can be valid, but not for ever, so that a long job can renew its tokens any number of times. Its
+// errors are those of [Set.Add].
+func (s *Set) Renew(ctx context.Context, secrets ...Secret) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	renewed, changed := maps.Clone(s.renewed), false
+	for _, secret := range secrets {
+		values := renewed[secret.Name]
+		if tooShort(secret.Value) || slices.Contains(values, secret.Value) {
+			continue
+		}
+		changed = true
+		values = append(slices.Clone(values), secret.Value)
+		renewed[secret.Name] = values[max(0, len(values)-keptValues):]
+	}
+	if !changed {
+		return nil
+	}
+	b := builder{limit: renewedCost}
+	for _, values := range renewed {
+		for _, value := range values {
+			if err := b.add(ctx, value); err != nil {
+				return err
 			}
 		}
 	}
-	if len(s.needles) == before {
-		return
-	}
-	s.matcher.Store(newMatcher(slices.Sorted(maps.Keys(s.needles))))
+	s.renewed, s.current = renewed, b.sorted()
+	s.matcher.Store(newMatcher(merge(s.needles, s.current)))
+	return nil
 }
+
+// tooShort reports whether a value is not masked.
+func tooShort(value string) bool { return len(strings.TrimSpace(value)) < MinLength }
+
+// skip records the names of secrets that are not masked. The caller holds the lock.
+func (s *Set) skip(names []string) {
+	s.skipped = append(s.skipped, names...)
+	slices.Sort(s.skipped)
+	s.skipped = slices.Compact(s.skipped)
+}
+
+// Size returns the approximate memory of the set in bytes.
+func (s *Set) Size() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return minSetBytes + s.cost + s.bytes
+}
+
+// minSetBytes is the memory of a set without secrets.
+const minSetBytes = 64 << 10
 
 // Skipped returns the names of the secrets that are not masked because, without surrounding space,
 // they are shorter than [MinLength]. The caller can warn about them.

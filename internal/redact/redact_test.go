@@ -110,8 +110,8 @@ func TestLinesOfASecret(t *testing.T) {
 
 func TestSkipped(t *testing.T) {
 	set := New([]Secret{{"EMPTY", ""}, {"SHORT", "abcde"}, {"BLANK", "        "}, {"PADDED", "  abcde\n"}, {"GOOD", "abcdef"}}...)
-	set.Add(Secret{"LATER", "x"}, Secret{"SHORT", "abcde"})
-	if diff := cmp.Diff([]string{"SHORT", "BLANK", "PADDED", "LATER"}, set.Skipped()); diff != "" {
+	add(t, set, Secret{"LATER", "x"}, Secret{"SHORT", "abcde"})
+	if diff := cmp.Diff([]string{"BLANK", "LATER", "PADDED", "SHORT"}, set.Skipped()); diff != "" {
 		t.Errorf("Skipped (-want +got):\n%s", diff)
 	}
 	if got := set.String("abcde abcdef        "); got != "abcde [secret]        " {
@@ -179,7 +179,7 @@ func TestAddWhileStreaming(t *testing.T) {
 		wg.Go(func() {
 			for j := range 20 {
 				secret := fmt.Sprintf("token-%d-%d-end", i, j)
-				set.Add(Secret{Name: secret, Value: secret})
+				add(t, set, Secret{Name: secret, Value: secret})
 				if _, err := fmt.Fprintf(w, "have %s.\n", secret); err != nil {
 					t.Errorf("Write: %v", err)
 				}
@@ -203,10 +203,17 @@ func TestAddAppliesToWhatIsHeldBack(t *testing.T) {
 		if _, err := w.Write([]byte(s)); err != nil {
 			t.Fatalf("Write: %v", err)
 		}
-		set.Add(Secret{"short", "0123456789"})
+		add(t, set, Secret{"short", "0123456789"})
 	}
 	if err := w.Close(); err != nil || out.String() != "[secret] is new" {
 		t.Errorf("Close: %v, out %q", err, out.String())
+	}
+}
+
+func add(t *testing.T, set *Set, secrets ...Secret) {
+	t.Helper()
+	if err := set.Add(t.Context(), secrets...); err != nil {
+		t.Errorf("Add: %v", err)
 	}
 }
 

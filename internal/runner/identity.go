@@ -6,6 +6,7 @@ import (
 	"sync"
 
 	"workflowagent/internal/delivery"
+	"workflowagent/internal/redact"
 	"workflowagent/internal/runner/credentials"
 	"workflowagent/internal/workflow"
 )
@@ -21,7 +22,9 @@ const (
 func (j *job) newKeeper() (*credentials.Keeper, error) {
 	opts := credentials.Options{
 		Token: j.launch.OIDCToken, Server: j.server, JobDir: j.opts.JobDir,
-		Mask: j.masks.Add, Notify: j.notices.add, Log: j.log,
+		// A token that has arrived must be masked even if the job is ending.
+		Mask:   func(secrets ...redact.Secret) error { return j.masks.Renew(context.Background(), secrets...) },
+		Notify: j.notices.add, Log: j.log,
 	}
 	if filepath.Dir(filepath.Dir(j.opts.Self)) == containerDir {
 		opts.Link = filepath.Join(containerDir, fileIdentity)

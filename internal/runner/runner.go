@@ -117,7 +117,7 @@ func Run(ctx context.Context, launch *protocol.Launch, server Server, opts Optio
 		server: server,
 		log:    opts.Log,
 		stop:   newStopper(),
-		masks:  redact.New(environ.Secrets(launch)...),
+		masks:  redact.New(),
 	}
 	if opts.Cancelled {
 		j.stop.interrupt(workflow.ReasonCancelled)
@@ -232,6 +232,9 @@ func (j *job) work(ctx context.Context) delivery.Verdict {
 
 func (j *job) steps(ctx context.Context) delivery.Verdict {
 	if err := j.define(ctx); err != nil {
+		if reason, stopped := j.stop.reason(); stopped {
+			return delivery.Failed(reason, "%s before the first step", describeStop(reason))
+		}
 		return j.refuse(workflow.ReasonInvalidJob, err)
 	}
 	if err := j.prepare(); err != nil {
@@ -271,7 +274,16 @@ func (j *job) steps(ctx context.Context) delivery.Verdict {
 	return delivery.Verdict{Status: workflow.StatusSucceeded}
 }
 
+// mask adds secrets to those that are masked. It ends early if the job must stop.
+func (j *job) mask(ctx context.Context, secrets []redact.Secret) (err error) {
+	j.untilStopped(ctx, func(ctx context.Context) { err = j.masks.Add(ctx, secrets...) })
+	return err
+}
+
 func (j *job) define(ctx context.Context) error {
+	if err := j.mask(ctx, environ.Secrets(j.launch)); err != nil {
+		return err
+	}
 	j.definition = j.launch.Definition
 	if j.definition == nil {
 		definition, err := j.server.Definition(ctx)
@@ -279,7 +291,9 @@ func (j *job) define(ctx context.Context) error {
 			return fmt.Errorf("requesting the job definition: %w", err)
 		}
 		j.definition = definition
-		j.masks.Add(environ.DefinitionSecrets(definition)...)
+		if err := j.mask(ctx, environ.DefinitionSecrets(definition)); err != nil {
+			return err
+		}
 	}
 	return j.definition.Validate()
 }

@@ -60,10 +60,13 @@ func (j *job) command(ctx context.Context, step workflow.Step, preRun int, out *
 		return j.fetchCredentials(ctx, step, out)
 	}
 	env, notices, secrets := j.env.ForStep(j.cloudVariables(ctx))
+	maskErr := j.mask(ctx, secrets)
 	if reason, stopped := j.stop.reason(); stopped {
 		return delivery.Failed(reason, "%s before %s was started", describeStop(reason), step.Name)
 	}
-	j.masks.Add(secrets...)
+	if maskErr != nil {
+		return failed(fmt.Errorf("masking the secrets in PULUMI_ENV: %w", maskErr))
+	}
 	for _, notice := range notices {
 		out.line(notice)
 	}

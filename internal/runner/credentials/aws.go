@@ -173,11 +173,14 @@ func (k *Keeper) assume(ctx context.Context, role *awsRole, identity token) erro
 	if err != nil {
 		return err
 	}
-	k.opts.Mask(
+	err = k.opts.Mask(
 		redact.Secret{Name: "AWS_ACCESS_KEY_ID", Value: got.AccessKeyID},
 		redact.Secret{Name: "AWS_SECRET_ACCESS_KEY", Value: got.SecretAccessKey},
 		redact.Secret{Name: "AWS_SESSION_TOKEN", Value: got.SessionToken},
 	)
+	if err != nil {
+		return err
+	}
 	if role.config != "" {
 		data, err := json.Marshal(got)
 		if err != nil {

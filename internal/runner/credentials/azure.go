@@ -93,7 +93,9 @@ func (k *Keeper) checkAzure(status int, body []byte, c claims) error {
 		Description string `json:"error_description"`
 	}
 	_ = json.Unmarshal(body, &answer) // a malformed answer has no member
-	k.opts.Mask(redact.Secret{Name: "the Azure access token", Value: answer.AccessToken})
+	if err := k.opts.Mask(redact.Secret{Name: "the Azure access token", Value: answer.AccessToken}); err != nil {
+		return err
+	}
 	if status == 200 && answer.AccessToken != "" {
 		return nil
 	}

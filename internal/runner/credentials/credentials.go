@@ -48,9 +48,9 @@ type Options struct {
 	Token    string                 // the identity token of the launch; "": none
 	Server   Server
 	JobDir   string
-	Link     string // another path of the token file, if it can be created; "": none
-	Mask     func(...redact.Secret)
-	Notify   func(line string) // adds a line to the deployment's log
+	Link     string                       // another path of the token file, if it can be created; "": none
+	Mask     func(...redact.Secret) error // masks values that replace earlier ones of the same names
+	Notify   func(line string)            // adds a line to the deployment's log
 	Log      *logrus.Entry
 }
 

@@ -34,7 +34,10 @@ func (k *Keeper) serveTokens() (*tokenEndpoint, error) {
 		bearer: rand.Text(),
 		done:   make(chan struct{}),
 	}
-	k.opts.Mask(redact.Secret{Name: "ARM_OIDC_REQUEST_TOKEN", Value: e.bearer})
+	if err := k.opts.Mask(redact.Secret{Name: "ARM_OIDC_REQUEST_TOKEN", Value: e.bearer}); err != nil {
+		_ = listener.Close()
+		return nil, err
+	}
 	e.server = &http.Server{
 		Handler:           http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { k.answer(e.bearer, w, r) }),
 		ReadHeaderTimeout: 10 * time.Second, ReadTimeout: 10 * time.Second, WriteTimeout: time.Minute,

@@ -100,7 +100,7 @@ func quiet() *logrus.Entry {
 
 func (f *fixture) keeper(s workflow.OIDCSettings) *Keeper {
 	f.t.Helper()
-	k, err := New(Options{Settings: &s, Server: f, JobDir: f.t.TempDir(), Mask: f.masks.Add, Notify: f.notify, Log: quiet()})
+	k, err := New(Options{Settings: &s, Server: f, JobDir: f.t.TempDir(), Mask: maskIn(f.masks), Notify: f.notify, Log: quiet()})
 	if err != nil {
 		f.t.Fatal(err)
 	}

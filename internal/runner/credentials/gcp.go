@@ -3,6 +3,7 @@ package credentials
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"net/url"
@@ -106,8 +107,7 @@ func (k *Keeper) checkGCP(ctx context.Context, c *caller, config gcpConfig, iden
 		url:   config.TokenURL, kind: "application/x-www-form-urlencoded", body: form.Encode(),
 		transfer: func(status int, body []byte) (err error) {
 			federated, err = parseGCP(status, body, identity.claims)
-			k.opts.Mask(redact.Secret{Name: "the Google Cloud access token", Value: federated})
-			return err
+			return errors.Join(err, k.opts.Mask(redact.Secret{Name: "the Google Cloud access token", Value: federated}))
 		},
 	})
 	if err != nil {
@@ -126,8 +126,7 @@ func (k *Keeper) checkGCP(ctx context.Context, c *caller, config gcpConfig, iden
 		url:   config.ImpersonationURL, kind: "application/json", bearer: federated, body: string(body),
 		transfer: func(status int, body []byte) error {
 			access, err := parseGCP(status, body, identity.claims)
-			k.opts.Mask(redact.Secret{Name: "the Google Cloud access token", Value: access})
-			return err
+			return errors.Join(err, k.opts.Mask(redact.Secret{Name: "the Google Cloud access token", Value: access}))
 		},
 	})
 }

@@ -80,7 +80,7 @@ func keep(t *testing.T, s Server, token string) *running {
 	r := &running{masks: redact.New()}
 	var err error
 	r.Keeper, err = New(Options{
-		Settings: &settings, Token: token, Server: s, JobDir: t.TempDir(), Mask: r.masks.Add, Log: quiet(),
+		Settings: &settings, Token: token, Server: s, JobDir: t.TempDir(), Mask: maskIn(r.masks), Log: quiet(),
 		Notify: func(line string) {
 			r.mu.Lock()
 			defer r.mu.Unlock()
@@ -289,4 +289,9 @@ func TestExpiryIsExplained(t *testing.T) {
 			t.Errorf("got %q", got)
 		}
 	})
+}
+
+// maskIn returns a function that masks renewed values in a set.
+func maskIn(set *redact.Set) func(...redact.Secret) error {
+	return func(secrets ...redact.Secret) error { return set.Renew(context.Background(), secrets...) }
 }

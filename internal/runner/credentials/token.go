@@ -104,7 +104,9 @@ func (t *token) begin(at time.Time, lifetime time.Duration) {
 
 // use makes t the job's token.
 func (k *Keeper) use(t token) error {
-	k.opts.Mask(redact.Secret{Name: "the OIDC token", Value: t.text})
+	if err := k.opts.Mask(redact.Secret{Name: "the OIDC token", Value: t.text}); err != nil {
+		return err
+	}
 	if err := k.writeFile(fileToken, []byte(t.text)); err != nil {
 		return err
 	}

@@ -12,6 +12,7 @@ import (
 	"workflowagent/internal/redact"
 	"workflowagent/internal/server/gitops/render"
 	"workflowagent/internal/server/identity"
+	"workflowagent/internal/server/stacks/changes"
 	"workflowagent/internal/server/stacks/changes/diff"
 	"workflowagent/internal/server/store"
 	"workflowagent/internal/server/vcs"
@@ -148,7 +149,10 @@ func (s *Service) status(ctx context.Context, to Integration, f facts) (*vcs.Rep
 	if err != nil {
 		return nil, err
 	}
-	known := redact.New(secrets...)
+	known, err := s.masked(ctx, secrets, &shown)
+	if err != nil {
+		return nil, err
+	}
 	out := &vcs.Report{
 		ID: f.row.RemoteID, Context: f.row.Context, Commit: f.row.CommitID, Pull: int(f.row.Pull), State: stateOf(r.Job),
 		Summary: render.Line(shown, known), URL: shown.URL,
@@ -221,7 +225,8 @@ func (s *Service) comment(ctx context.Context, to Integration, f facts) (*vcs.Co
 	if to.NoComments || to.NoDraftComments && f.pull.Draft || len(f.runs)+len(f.problems) == 0 {
 		return nil, nil
 	}
-	c := render.Comment{Marker: f.row.IntegrationID, Secrets: redact.New(), Notes: f.problems}
+	c := render.Comment{Marker: f.row.IntegrationID, Notes: f.problems}
+	var all []redact.Secret
 	for _, r := range f.runs {
 		shown, secrets, err := s.describe(ctx, to, r)
 		if err != nil {
@@ -229,8 +234,12 @@ func (s *Service) comment(ctx context.Context, to Integration, f facts) (*vcs.Co
 		}
 		shown.Outdated = r.commit != f.pull.Head
 		c.Stacks = append(c.Stacks, shown)
-		c.Secrets.Add(secrets...)
+		all = append(all, secrets...)
 		c.URL = cmp.Or(c.URL, shown.URL)
+	}
+	var err error
+	if c.Secrets, err = s.masked(ctx, all, pointers(c.Stacks)...); err != nil {
+		return nil, err
 	}
 	limit := maxDetails
 	if commenter, ok := to.Client.(vcs.Commenter); ok {
@@ -238,6 +247,28 @@ func (s *Service) comment(ctx context.Context, to Integration, f facts) (*vcs.Co
 	}
 	body := render.Markdown(c, render.Style{Limit: limit, Folds: to.Folds})
 	return &vcs.Comment{ID: f.row.RemoteID, Marker: render.Mark(f.row.IntegrationID), Body: body}, nil
+}
+
+// masked returns the set of the secrets of the given stacks. If they are too many to be masked, it
+// removes what programs wrote from the stacks.
+func (s *Service) masked(ctx context.Context, secrets []redact.Secret, shown ...*render.Stack) (*redact.Set, error) {
+	set, err := redact.Build(ctx, secrets...)
+	if _, limit := errors.AsType[*redact.LimitError](err); limit {
+		s.log.WithError(err).Warn("masking the secrets of deployments failed; their report has no details")
+		for _, stack := range shown {
+			stack.Reason, stack.Changes, stack.Outputs = "", changes.Tree{}, nil
+		}
+		return redact.Build(ctx)
+	}
+	return set, err
+}
+
+func pointers[T any](list []T) []*T {
+	all := make([]*T, len(list))
+	for i := range list {
+		all[i] = &list[i]
+	}
+	return all
 }
 
 // describe returns a deployment as reports show it, and its secrets.

@@ -9,17 +9,18 @@ import (
 	"workflowagent/internal/redact"
 )
 
-// Bounds of the cached secret sets. A set uses at least 64 KiB, and up to about 200 times the size
-// of its secrets if they have many encodings.
+// Bounds of the cached secret sets.
 const (
 	maxSets  = 64
-	maxBytes = 2 << 20 // total size of all secrets in bytes
+	maxBytes = 64 << 20 // total memory of all sets; see [redact.Set.Size]
 )
 
 // Sets caches the secret sets of recent deployments. All updates of a deployment share a set.
 type Sets struct {
 	mu   sync.Mutex
 	sets map[string]*entry // keys are deployment ids
+
+	building sync.Mutex // held while a set is built, which can need up to 100 MiB
 }
 
 // entry caches a deployment's set. The first caller computes the set while other callers wait.
@@ -28,7 +29,7 @@ type entry struct {
 	set *redact.Set
 	// Sets.mu guards the following fields.
 	used time.Time
-	size int // total size of the secrets in bytes
+	size int // memory of the set in bytes
 }
 
 func (m *Sets) entry(deploymentID string) *entry {
@@ -83,11 +84,17 @@ func (m *Sets) Of(ctx context.Context, deploymentID string, find func(context.Co
 	if err != nil {
 		return nil, fmt.Errorf("finding the secrets of a deployment: %w", err)
 	}
-	k.set = redact.New(secrets...)
-	size := 0
-	for _, secret := range secrets {
-		size += len(secret.Value)
+	set, err := m.build(ctx, secrets)
+	if err != nil {
+		return nil, fmt.Errorf("masking the secrets of a deployment: %w", err)
 	}
-	m.made(k, size)
+	k.set = set
+	m.made(k, set.Size())
 	return k.set, nil
+}
+
+func (m *Sets) build(ctx context.Context, secrets []redact.Secret) (*redact.Set, error) {
+	m.building.Lock()
+	defer m.building.Unlock()
+	return redact.Build(ctx, secrets...)
 }
