@@ -46,12 +46,42 @@ func Resolve(seen Seen, e Event, head string) (Event, Reason) {
 		e.Deleted, e.After = true, ""
 		return e, ReasonDeleted
 	case !e.Deleted && e.After == head && (!seen.Known || seen.Commit != head || seen.Recorded):
-		return e, ""
+		return since(seen, e), ""
 	case seen.Known && seen.Commit == head:
 		return e, ReasonStale
 	}
 	// The event is superseded: what changed is everything since the last known commit.
 	e.Before, e.After, e.Deleted = seen.Commit, head, false
-	e.Files, e.Complete, e.Message = nil, false, ""
+	e.Files, e.Complete, e.Message, e.Unanchored = nil, false, "", false
 	return e, ""
+}
+
+// Settle returns what happened to a ref according to an event; see [Weigh] and [Resolve]. head returns
+// the commit to which the ref points now, or "" if it does not exist; it is nil if the forge cannot be
+// asked.
+func Settle(seen Seen, e Event, repeated bool, head func() (string, error)) (Event, Reason, error) {
+	reason, ask := Weigh(seen, e, repeated)
+	switch {
+	case !ask:
+		return e, reason, nil
+	case head == nil:
+		return since(seen, e), reason, nil
+	}
+	now, err := head()
+	if err != nil {
+		return e, "", err
+	}
+	e, reason = Resolve(seen, e, now)
+	return e, reason, nil
+}
+
+// since returns an event as the change since the commit in the ledger. An event that begins at another
+// commit does not say all that changed: reports between them were lost, or come later. Its own files
+// then say nothing about whether the change matters to a stack.
+func since(seen Seen, e Event) Event {
+	if !seen.Known || seen.Recorded && e.After == seen.Commit || e.Before == seen.Commit || e.Unanchored {
+		return e
+	}
+	e.Before, e.Files, e.Complete = seen.Commit, nil, false
+	return e
 }

@@ -37,6 +37,8 @@ type Event struct {
 	// deleted, or if the delivery does not say and the forge must be asked. For [KindRerun] and
 	// [KindMergeGroup], After is the commit that is to be checked.
 	Before, After string
+	// Unanchored reports that Before is "" because the sender does not say what it was.
+	Unanchored bool
 	// Deleted reports that the ref no longer exists.
 	Deleted bool
 	// Files are the changed files, with both names of a renamed file. If Complete is not set, there

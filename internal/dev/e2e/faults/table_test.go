@@ -33,6 +33,7 @@ var matrix = []struct {
 	{statePlace, tableRows(stateRows)},
 	{statePlace, tableRows(storedStateRows)},
 	{statePlace, storedStateEvidence},
+	{reportPlace, reportEvidence},
 }
 
 const tablePath = "../../../../docs/reliability.md"
@@ -153,7 +154,7 @@ func renderTable(rows []rowRecord) string {
 		if r.Place != place {
 			place = r.Place
 			heading := place
-			if place != statePlace {
+			if place != statePlace && place != reportPlace {
 				heading = "Jobs: " + place
 			}
 			fmt.Fprintf(&table, "\n%s\n\n| when | fault | outcome |\n|---|---|---|\n", heading)

@@ -201,6 +201,12 @@ func (s *Service) compareTags(tx *store.Tx, i store.VCSIntegration, r *store.VCS
 	var differing, matching []string
 	for ref, commit := range f.refs {
 		if row, known := ledger[ref]; strings.HasPrefix(ref, vcs.TagPrefix) && (!known || row.CommitID != commit) && !f.newer[ref] {
+			// An event about the tag that waits says more, and must not become a duplicate.
+			if n, err := tx.PendingVCSEvents(r.ID, ref, ""); err != nil {
+				return err
+			} else if n > 0 {
+				continue
+			}
 			differing = append(differing, ref)
 			if matches(ref) {
 				matching = append(matching, ref)
@@ -218,11 +224,6 @@ func (s *Service) compareTags(tx *store.Tx, i store.VCSIntegration, r *store.VCS
 	for _, ref := range differing {
 		if !first && !many && matches(ref) {
 			e := vcs.Event{Kind: vcs.KindTag, Repo: repoID(*r), Ref: ref, Before: ledger[ref].CommitID, After: f.refs[ref]}
-			if n, err := tx.PendingVCSEvents(r.ID, ref, ""); err != nil {
-				return err
-			} else if n > 0 {
-				continue
-			}
 			if err := insert(tx, i, *r, identity.NewID(), SourcePoll, e); err != nil {
 				return err
 			}

@@ -46,8 +46,9 @@ type forge struct {
 	pulls    map[int]vcs.Pull
 	files    []string // of every change
 	complete bool
-	err      error // of all requests
-	headErr  error // of requests for the head of a ref
+	compared vcs.Change // the last one
+	err      error      // of all requests
+	headErr  error      // of requests for the head of a ref
 	asked    map[string]int
 	writers  []string
 	onHead   func()
@@ -136,9 +137,10 @@ func (f *forge) Head(_ context.Context, _ vcs.RepoID, ref string) (string, error
 	return "", vcs.ErrNotFound
 }
 
-func (f *forge) Changed(context.Context, vcs.RepoID, vcs.Change) ([]string, bool, error) {
+func (f *forge) Changed(_ context.Context, _ vcs.RepoID, c vcs.Change) ([]string, bool, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
+	f.compared = c
 	return f.files, f.complete, f.ask("changed")
 }
 

@@ -58,13 +58,13 @@ func (s *Service) processRef(ctx context.Context, v *situation) error {
 	if err != nil {
 		return err
 	}
-	reason, ask := vcs.Weigh(seen, e, repeated || v.row.Source == SourceWebhook && forgeable(v.integration))
-	if ask && integrations.CanAsk(v.integration) {
-		head, err := s.head(ctx, v, e.Ref)
-		if err != nil {
-			return unreachable{err}
-		}
-		e, reason = vcs.Resolve(seen, e, head)
+	var head func() (string, error)
+	if integrations.CanAsk(v.integration) {
+		head = func() (string, error) { return s.head(ctx, v, e.Ref) }
+	}
+	e, reason, err := vcs.Settle(seen, e, repeated || v.row.Source == SourceWebhook && forgeable(v.integration), head)
+	if err != nil {
+		return unreachable{err}
 	}
 	files := vcs.Files{Names: e.Files, Known: e.Complete}
 	asked := false

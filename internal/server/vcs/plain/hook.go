@@ -65,7 +65,7 @@ func (Forge) Parse(d vcs.Delivery) (vcs.Parsed, error) {
 	if !ok || event.After == "" && !event.Deleted {
 		return hook.Ignore(id, vcs.ReasonUnsupported, "the commit must be a full id, and the branch or tag a valid name"), nil
 	}
-	event.Message = body.Message
+	event.Message, event.Unanchored = body.Message, body.Before == ""
 	if body.ChangedFiles != nil && event.Kind == vcs.KindPush {
 		event.Files, event.Complete = *body.ChangedFiles, true
 	}
