@@ -87,6 +87,37 @@ func newUserCommand() *cobra.Command {
 	return user
 }
 
+// newOrgCommand returns the command that creates organizations, for operators without a token.
+func newOrgCommand() *cobra.Command {
+	org := &cobra.Command{Use: "org", Short: "Manage organizations"}
+	create := &cobra.Command{
+		Use:   "create NAME",
+		Short: "Create an organization",
+		Long: "create creates an organization. Its first administrator is an existing user, who adds members,\n" +
+			"teams and pools. Organizations share the server, but not stacks, pools, integrations or limits.",
+		Example: "  workflow-server org create research --admin ann --data-dir /var/lib/workflow-server",
+		Args:    cobra.ExactArgs(1),
+	}
+	load := configFlags(create, "data_dir", "database")
+	admin := create.Flags().String("admin", "", "login of the organization's first administrator (required)")
+	if err := create.MarkFlagRequired("admin"); err != nil {
+		panic(err) // the flag exists
+	}
+	create.RunE = func(cmd *cobra.Command, args []string) error {
+		return withDatabase(cmd, load, func(_ server.Config, db *store.DB, log *logrus.Entry) error {
+			ctx := audit.By(cmd.Context(), audit.WayCommand, audit.Actor{})
+			o, err := identity.New(db, log).CreateOrganization(ctx, args[0], *admin)
+			if err != nil {
+				return err
+			}
+			_, err = fmt.Fprintf(cmd.OutOrStdout(), "Created organization %q. Its administrator is %s.\n", o.Name, *admin)
+			return err
+		})
+	}
+	org.AddCommand(create)
+	return org
+}
+
 func newSecretsCommand() *cobra.Command {
 	secrets := &cobra.Command{Use: "secrets", Short: "Manage the keys that encrypt secrets"}
 	rotate := &cobra.Command{

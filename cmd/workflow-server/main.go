@@ -41,7 +41,7 @@ func newRootCommand() *cobra.Command {
 		SilenceErrors:     true,
 		CompletionOptions: cobra.CompletionOptions{DisableDefaultCmd: true},
 	}
-	root.AddCommand(newServeCommand(), newTokenCommand(), newUserCommand(), newAdminCommand(), newSecretsCommand(), newOIDCCommand(), newVersionCommand())
+	root.AddCommand(newServeCommand(), newTokenCommand(), newUserCommand(), newOrgCommand(), newAdminCommand(), newSecretsCommand(), newOIDCCommand(), newVersionCommand())
 	return root
 }
 

@@ -261,21 +261,25 @@ func programDir() string {
 
 // OpenDatabase opens the database of a configuration.
 func OpenDatabase(ctx context.Context, cfg Config, log *logrus.Entry) (*store.DB, error) {
-	return store.Open(ctx, cfg.database(), store.Options{
-		Log:     log.WithField("subsystem", "store"),
-		BlobDir: filepath.Join(cfg.DataDir, "blobs"),
-	})
+	return store.Open(ctx, cfg.database(), databaseOptions(cfg, log))
+}
+
+func databaseOptions(cfg Config, log *logrus.Entry) store.Options {
+	return store.Options{Log: log.WithField("subsystem", "store"), BlobDir: filepath.Join(cfg.DataDir, "blobs")}
 }
 
 // OpenExistingDatabase opens the database of a configuration for a command. It returns an error if
-// no server has created the database: a command in the wrong directory must not create one there.
+// no server has created the database: a command in the wrong directory must not create one there. It
+// never updates the schema, because an older server may be running.
 func OpenExistingDatabase(ctx context.Context, cfg Config, log *logrus.Entry) (*store.DB, error) {
 	if path, ok := strings.CutPrefix(cfg.database(), "sqlite:"); ok && path != "" {
 		if _, err := os.Stat(path); errors.Is(err, os.ErrNotExist) {
 			return nil, fmt.Errorf("the database %s does not exist: use the settings data_dir and database of the server", path)
 		}
 	}
-	return OpenDatabase(ctx, cfg, log)
+	opts := databaseOptions(cfg, log)
+	opts.Existing = true
+	return store.Open(ctx, cfg.database(), opts)
 }
 
 // OpenSecrets opens a database's key ring with the configured master key. It creates the key if it

@@ -11,7 +11,6 @@ import (
 
 	"workflowagent/internal/dev/storetest"
 	"workflowagent/internal/server/deployments"
-	"workflowagent/internal/server/identity"
 	"workflowagent/internal/server/store"
 )
 
@@ -230,15 +229,7 @@ func (a *auditor) changeStack() {
 	a.change("POST", u.path+"/cancel", nil, nil)
 	a.change("POST", dev+"/rename", map[string]string{"newName": "prod", "newProject": "proj"}, nil)
 
-	rivals := store.Organization{ID: identity.NewID(), Name: "rival"}
-	err := a.db.Write(a.t.Context(), func(tx *store.Tx) error {
-		rivals.CreatedAt = tx.Now()
-		return tx.InsertOrganization(rivals)
-	})
-	if err != nil {
-		a.t.Fatal(err)
-	}
-	a.do("POST", "/api/orgs/rival/members/admin", map[string]string{"role": "admin"}).want(200, nil)
+	a.change("POST", "/api/orgs", map[string]string{"name": "rival"}, nil)
 	a.change("POST", "/api/stacks/acme/proj/prod/transfer", map[string]string{"toOrg": "rival"}, nil)
 	a.change("DELETE", "/api/stacks/rival/proj/prod", nil, nil)
 }

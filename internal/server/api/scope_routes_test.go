@@ -72,6 +72,7 @@ var routesWithoutStack = map[string][]string{
 		"GET /api/console/orgs/{org}/integrations/github-app",
 	},
 	"users": {
+		"POST /api/orgs",
 		"POST /api/user/organizations/{org}/default",
 		"GET /api/user/tokens", "POST /api/user/tokens", "DELETE /api/user/tokens/{tokenID}",
 	},

@@ -7,7 +7,6 @@ import (
 	"regexp"
 	"time"
 
-	"workflowagent/internal/server/links"
 	"workflowagent/internal/server/store"
 )
 
@@ -23,15 +22,12 @@ var ErrNothingToDo = errors.New("the installation is already set up")
 // returns [ErrNothingToDo]. deliver receives the token before the commit, so that the token cannot
 // be lost. If deliver fails, nothing is created.
 func (s *Service) Bootstrap(ctx context.Context, org string, deliver func(text string) error) error {
-	if links.Reserved(org) {
-		return fmt.Errorf("the organization name %q is reserved for the server's own pages: choose another name", org)
+	if err := checkOrgName(org); err != nil {
+		return err
 	}
-	if !orgNamePattern.MatchString(org) {
-		return fmt.Errorf("the organization name %q is not valid: use up to 40 letters, digits, '-' and '_'", org)
-	}
-	orgs, err := store.Read(ctx, s.db, (*store.Tx).Organizations)
+	orgs, err := s.Organizations(ctx)
 	if err != nil {
-		return fmt.Errorf("listing organizations: %w", err)
+		return err
 	}
 	if len(orgs) > 0 {
 		return ErrNothingToDo
@@ -41,19 +37,15 @@ func (s *Service) Bootstrap(ctx context.Context, org string, deliver func(text s
 		return err
 	}
 	now := time.Now().UTC()
-	o := store.Organization{ID: NewID(), Name: org, DisplayName: org, CreatedAt: now, StackPermission: store.WritePermission}
 	u := store.User{ID: NewID(), Login: AdminLogin, Name: "Administrator", Email: "admin@localhost", SiteAdmin: true, DefaultOrg: org, CreatedAt: now}
 	err = s.db.Write(ctx, func(tx *store.Tx) error {
 		if orgs, err := tx.Organizations(); err != nil || len(orgs) > 0 {
 			return errors.Join(err, ErrNothingToDo)
 		}
-		if err := tx.InsertOrganization(o); err != nil {
-			return err
-		}
 		if err := tx.InsertUser(u); err != nil {
 			return err
 		}
-		if err := tx.InsertMember(store.Member{OrgID: o.ID, UserID: u.ID, Role: RoleAdmin, CreatedAt: now}); err != nil {
+		if _, err := insertOrganization(ctx, tx, org, u); err != nil {
 			return err
 		}
 		return tx.InsertToken(store.Token{

@@ -3,8 +3,10 @@
 package org
 
 import (
+	"cmp"
 	"net/http"
 
+	"workflowagent/internal/server/api/request"
 	"workflowagent/internal/server/api/web"
 	"workflowagent/internal/server/audit"
 	"workflowagent/internal/server/fault"
@@ -36,6 +38,7 @@ func (u *userRoutes) register(rt *web.Router) {
 	rt.Authed(http.MethodGet, "/api/user", web.People, u.user)
 	rt.Authed(http.MethodGet, "/api/user/organizations/default", web.People, u.defaultOrg)
 	rt.Authed(http.MethodPost, "/api/user/organizations/{org}/default", web.People, web.OwnToken(u.setDefaultOrg))
+	rt.Authed(http.MethodPost, "/api/orgs", web.People, web.OwnToken(u.createOrg))
 	rt.Org(http.MethodGet, "/api/orgs/{org}", web.NeedMember, u.org)
 	rt.Org(http.MethodGet, "/api/orgs/{org}/metadata", web.NeedMember, u.metadata)
 }
@@ -127,6 +130,26 @@ func (u *userRoutes) setDefaultOrg(w http.ResponseWriter, r *http.Request) error
 		return err
 	}
 	return web.Done(w, u.identity.SetDefaultOrg(r.Context(), p.User.ID, o.Name))
+}
+
+// createOrg creates an organization. The public API has no such call.
+func (u *userRoutes) createOrg(w http.ResponseWriter, r *http.Request) error {
+	p := web.Principal(r)
+	if p.Kind != identity.KindUser || !p.User.SiteAdmin {
+		return fault.Forbidden("Forbidden: only site administrators create organizations")
+	}
+	var body struct {
+		Name  string `json:"name"`
+		Admin string `json:"admin"`
+	}
+	if err := request.Decode(w, r, &body); err != nil {
+		return err
+	}
+	o, err := u.identity.CreateOrganization(r.Context(), body.Name, cmp.Or(body.Admin, p.User.Login))
+	if err != nil {
+		return err
+	}
+	return web.WriteJSON(w, r, http.StatusCreated, map[string]any{"githubLogin": o.Name, "name": o.DisplayName})
 }
 
 func (u *userRoutes) org(w http.ResponseWriter, r *http.Request, o store.Organization) error {

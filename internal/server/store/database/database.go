@@ -21,6 +21,8 @@ import (
 type Options struct {
 	// Migrations contains the schema's goose migrations. It is required.
 	Migrations fs.FS
+	// Existing makes [Open] return an error instead of creating or updating the schema.
+	Existing bool
 	// Log receives warnings. It is required.
 	Log *logrus.Entry
 	// BlobDir is the directory for blobs with SQLite, created with mode 0700. PostgreSQL ignores

@@ -28,7 +28,7 @@ func openPostgres(ctx context.Context, dsn string, opts Options) (*DB, error) {
 		conns = 24
 	}
 	pool := newPool(cfg, max(1, conns-concurrentGroups))
-	if err := migrate(ctx, postgresEngine, pool, opts.Migrations); err != nil {
+	if err := migrate(ctx, postgresEngine, pool, opts); err != nil {
 		return nil, fmt.Errorf("preparing the database: %w", errors.Join(err, pool.Close()))
 	}
 	blobs, err := blob.NewRows(ctx, pool)

@@ -46,7 +46,7 @@ func openSQLite(ctx context.Context, path string, opts Options) (*DB, error) {
 		return nil, fmt.Errorf("opening the database %s: %w", abs, err)
 	}
 	write.SetMaxOpenConns(1)
-	if err := migrate(ctx, sqliteEngine, write, opts.Migrations); err != nil {
+	if err := migrate(ctx, sqliteEngine, write, opts); err != nil {
 		return nil, fmt.Errorf("preparing the database %s: %w", abs, errors.Join(err, write.Close()))
 	}
 	read, err := sql.Open("sqlite", sqliteDSN(abs, true))
