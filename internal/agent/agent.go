@@ -107,6 +107,8 @@ type Agent struct {
 	draining context.Context // canceled by Drain: accept no more jobs
 	drain    context.CancelFunc
 
+	largeMasks chan struct{} // held by the job that has a large set of secrets
+
 	mu      sync.Mutex
 	active  map[string]bool // maps a job's journal name to whether the job holds a slot
 	ran     []string        // the most recently finished jobs without an epoch
@@ -149,6 +151,8 @@ func New(opts Options) (*Agent, error) {
 		kick:    make(chan struct{}, 1),
 		active:  map[string]bool{},
 		ranOne:  make(chan struct{}),
+
+		largeMasks: make(chan struct{}, 1),
 	}
 	a.aborting, a.abort = context.WithCancelCause(context.Background())
 	a.stopping, a.stop = context.WithCancelCause(a.aborting)

@@ -49,6 +49,7 @@ const (
 	// stopping.
 	cleanupTime     = 2 * time.Minute
 	stopCleanupTime = 5 * time.Second
+	handBackTime    = 5 * time.Second
 	// deliverTime is how long the agent keeps a job's log and result while the server is
 	// unreachable. The server accepts them for the same period.
 	deliverTime = 24 * time.Hour
@@ -77,8 +78,10 @@ type job struct {
 	log     *logrus.Entry
 	masks   *redact.Set
 	maskErr error // why masks does not contain the secrets of this host
-	courier *delivery.Courier
-	logs    *delivery.Log // the streams that the agent itself writes
+	// largeMasks is true while masks can need much memory.
+	largeMasks bool
+	courier    *delivery.Courier
+	logs       *delivery.Log // the streams that the agent itself writes
 }
 
 func (a *Agent) newJob(e instance.Entry) *job {
@@ -89,22 +92,7 @@ func (a *Agent) newJob(e instance.Entry) *job {
 		client: a.opts.Client.Job(e.Claim.JobID, e.Claim.JobToken),
 		log:    a.jobLog(e),
 	}
-	secrets := []redact.Secret{
-		{Name: "job token", Value: e.Claim.JobToken},
-		{Name: "OIDC token", Value: e.Claim.OIDCToken},
-	}
-	for _, value := range a.opts.Tokens.Values() {
-		secrets = append(secrets, redact.Secret{Name: "pool token", Value: value})
-	}
-	for name, values := range protocol.ProxySecrets(a.opts.ProxyEnv) {
-		for _, value := range values {
-			secrets = append(secrets, redact.Secret{Name: name, Value: value})
-		}
-	}
-	for name, value := range a.opts.ForwardedEnv {
-		secrets = append(secrets, redact.Secret{Name: name, Value: value})
-	}
-	j.masks, j.maskErr = redact.Build(context.Background(), secrets...)
+	j.maskHost()
 	return j
 }
 
@@ -126,6 +114,7 @@ func (a *Agent) accept(claim protocol.PollResponse) {
 
 func (j *job) run(part func(context.Context) (delivery.Verdict, error)) {
 	ctx := j.agent.stopping
+	defer j.dropLargeMasks()
 	j.courier = j.newCourier()
 	j.agent.board.change(j.name, func(s *shownJob) { s.courier = j.courier })
 	var v delivery.Verdict
@@ -215,6 +204,7 @@ func (j *job) conclude(ctx context.Context, err error) (delivery.Verdict, error)
 	switch {
 	case errors.Is(err, errStopping):
 		// The job cannot have started, so the server requeues it.
+		j.handBack()
 		j.log.Info("the agent is stopping; the server requeues the job")
 		return delivery.Verdict{}, errSuperseded
 	case errors.Is(err, errSuperseded):
@@ -223,12 +213,26 @@ func (j *job) conclude(ctx context.Context, err error) (delivery.Verdict, error)
 	return j.neverStarted(ctx, err)
 }
 
+// handBack returns a job that has not started to the server, so that another agent can claim it at
+// once. If this fails, the server requeues the job when its lease expires.
+func (j *job) handBack() {
+	if j.stock() {
+		return
+	}
+	ctx, cancel := context.WithTimeout(j.agent.aborting, handBackTime)
+	defer cancel()
+	if _, err := j.client.Heartbeat(ctx, protocol.PhaseReturned); err != nil && !protocol.Refused(err) {
+		j.log.WithError(err).Debug("handing back the job failed; the server requeues it when its lease expires")
+	}
+}
+
 // neverStarted finishes a job that was never started. It writes one line to the set-up log and
 // reports a result.
 func (j *job) neverStarted(ctx context.Context, err error) (delivery.Verdict, error) {
 	v := failure(err)
 	v.NotStarted = j.entry.Phase == instance.Starting && j.launcher() != nil
 	v.Message = j.masks.String(v.Message)
+	j.dropLargeMasks() // the report can take a day
 	j.log.WithField("reason", v.Reason).Warn("the job is not started: " + v.Message)
 	j.writeSetup("%s", v.Message)
 	j.endStream(j.logs, setupStep)

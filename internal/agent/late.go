@@ -42,6 +42,7 @@ func (j *job) startLate(ctx context.Context, document []byte) error {
 		if err := j.start(ctx, document); err != nil {
 			return err
 		}
+		j.dropLargeMasks() // the engine can keep the job waiting
 		return j.awaitStart(ctx)
 	})
 }

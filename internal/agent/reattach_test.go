@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -221,8 +222,8 @@ func TestKilledWhilePreparingLeavesNothing(t *testing.T) {
 	<-preparing
 	a.Stop()
 	a.wait()
-	if len(job.Results) != 0 || job.Leave {
-		t.Errorf("results %+v, leave %v: want a requeued job", job.Results, job.Leave)
+	if len(job.Results) != 0 || job.Leave || !slices.Contains(job.Phases, protocol.PhaseReturned) {
+		t.Errorf("results %+v, leave %v, heartbeats %v: want a job that was handed back", job.Results, job.Leave, job.Phases)
 	}
 	w.cleanState(a)
 }

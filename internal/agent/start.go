@@ -17,7 +17,6 @@ import (
 	"workflowagent/internal/agent/instance"
 	"workflowagent/internal/agent/status"
 	"workflowagent/internal/protocol"
-	"workflowagent/internal/redact"
 	"workflowagent/internal/retry"
 	"workflowagent/internal/workflow"
 )
@@ -57,9 +56,6 @@ func (j *job) prepare(ctx context.Context, cancel context.CancelCauseFunc) (*wor
 
 // admitted returns the job's definition, or an error if this agent must not run the job.
 func (j *job) admitted(ctx context.Context) (*workflow.JobDefinition, error) {
-	if j.maskErr != nil {
-		return nil, maskError(j.maskErr)
-	}
 	definition, err := j.fetchDefinition(ctx)
 	if err != nil {
 		return nil, err
@@ -124,12 +120,8 @@ func (j *job) fetchDefinition(ctx context.Context) (*workflow.JobDefinition, err
 // learn copies the fields that the agent needs from the definition, and applies the host's settings
 // to the definition. It returns an error if the job has more secrets than can be masked.
 func (j *job) learn(ctx context.Context, definition *workflow.JobDefinition) error {
-	var secrets []redact.Secret
-	for _, secret := range definition.Secrets() {
-		secrets = append(secrets, redact.Secret{Name: secret.Name, Value: secret.Value()})
-	}
-	if err := j.masks.Add(ctx, secrets...); err != nil {
-		return maskError(err)
+	if err := j.maskDefinition(ctx, definition); err != nil {
+		return err
 	}
 	if reference := j.agent.opts.ImageOverride; reference != "" {
 		// The job's credentials apply only to the registry of the job's own image.
@@ -143,14 +135,6 @@ func (j *job) learn(ctx context.Context, definition *workflow.JobDefinition) err
 		j.phase(status.Preparing)
 	}
 	return nil
-}
-
-// maskError returns the error for a job whose secrets the agent cannot mask.
-func maskError(err error) error {
-	if _, limit := errors.AsType[*redact.LimitError](err); limit {
-		return &executor.Error{Reason: workflow.ReasonInvalidJob, Message: "The agent cannot mask this job's secrets: " + err.Error() + ".", Err: err}
-	}
-	return err
 }
 
 func (j *job) spec(definition *workflow.JobDefinition) executor.Spec {
@@ -211,6 +195,7 @@ func (j *job) launch(ctx context.Context, definition *workflow.JobDefinition) er
 
 // launched records that the runner was started.
 func (j *job) launched() {
+	j.dropLargeMasks()
 	j.agent.opts.Monitor.JobLaunched(j.took())
 	j.writeSetup("The job was started.")
 	j.endStream(j.logs, setupStep)

@@ -86,6 +86,7 @@ const (
 	PhaseStarting  Phase = "starting"
 	PhaseRunning   Phase = "running"
 	PhaseFinishing Phase = "finishing" // the steps have finished; log and result are being delivered
+	PhaseReturned  Phase = "returned"  // the agent is stopping and hands back the job, which has not started
 )
 
 // HeartbeatRequest extends a job's lease. A 410 means that the epoch is superseded or the job's
