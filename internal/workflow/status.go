@@ -51,6 +51,7 @@ const (
 	ReasonRefused       Reason = "refused"        // the agent's own rules do not allow this job
 	ReasonEvicted       Reason = "evicted"        // its host or container was removed or shut down
 	ReasonLost          Reason = "lost"           // the server received nothing from it for too long
+	ReasonAbandoned     Reason = "abandoned"      // each agent that claimed it stopped reporting before it started
 	ReasonSuperseded    Reason = "superseded"     // a newer deployment of the same operation replaced it
 	ReasonQueueTimeout  Reason = "queue-timeout"  // it waited in the queue for too long
 	ReasonAgentStopped  Reason = "agent-stopped"  // the agent was stopped together with its jobs
@@ -65,6 +66,7 @@ type Event string
 const (
 	EventClaim     Event = "claim"             // an agent took it from the queue
 	EventRequeue   Event = "requeue"           // its agent's heartbeats stopped before the start: requeued with the next epoch
+	EventAbandon   Event = "abandon"           // as requeue, but too many of its claims ended in this way
 	EventLeave     Event = "leave"             // the agent requested and got permission to start
 	EventSucceed   Event = "succeed"           // its result reports success
 	EventFail      Event = "fail"              // its result reports failure, or it cannot be started
@@ -87,6 +89,7 @@ var transitions = map[Status]map[Event]Status{
 		EventRequeue: StatusNotStarted,
 		EventLeave:   StatusRunning,
 		EventFail:    StatusFailed,
+		EventAbandon: StatusFailed,
 	},
 	StatusRunning: {
 		EventSucceed: StatusSucceeded,

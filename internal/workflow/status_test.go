@@ -15,7 +15,7 @@ func TestNextAllowsOnlyTheTable(t *testing.T) {
 	statuses := []Status{StatusNotStarted, StatusAccepted, StatusRunning, StatusSucceeded, StatusFailed, StatusSkipped}
 	events := []Event{
 		EventClaim, EventRequeue, EventLeave, EventSucceed, EventFail, EventSkip, EventLose,
-		EventCorrectOK, EventCorrectKO,
+		EventAbandon, EventCorrectOK, EventCorrectKO,
 	}
 	want := map[string]Status{
 		"not-started claim": StatusAccepted,
@@ -23,6 +23,7 @@ func TestNextAllowsOnlyTheTable(t *testing.T) {
 		"accepted requeue":  StatusNotStarted,
 		"accepted leave":    StatusRunning,
 		"accepted fail":     StatusFailed,
+		"accepted abandon":  StatusFailed,
 		"running succeed":   StatusSucceeded,
 		"running fail":      StatusFailed,
 		"running lose":      StatusFailed,

@@ -104,6 +104,7 @@ func (s *Service) mayContinue(tx *store.Tx, job store.Job, now time.Time) error 
 const maxHolder = 128
 
 // Heartbeat extends a job's lease. If the phase is starting or running, it permits the job to start.
+// In the phase returned, it requeues a job that has no permission yet.
 // If the request names a holder, no other holder can receive that permission, and only the
 // heartbeats of this holder then extend the lease.
 func (s *Service) Heartbeat(ctx context.Context, p identity.Principal, jobID string, r protocol.HeartbeatRequest) (protocol.HeartbeatResponse, error) {
@@ -120,6 +121,9 @@ func (s *Service) Heartbeat(ctx context.Context, p identity.Principal, jobID str
 		}
 		granted := job.Status != workflow.StatusAccepted
 		switch {
+		case !granted && r.Phase == protocol.PhaseReturned:
+			addNote(job, now, fmt.Sprintf("The agent on %s was stopped before it started the deployment; the deployment was requeued.", orUnknown(job.AgentHostname)))
+			return s.requeue(tx, job, now)
 		case granted && job.Holder != r.Holder && (r.Holder != "" || r.Phase == protocol.PhaseStarting):
 			return fault.New(fault.KindGone, "Gone: another runner has permission to run this claim")
 		case !granted && (r.Phase == protocol.PhaseStarting || r.Phase == protocol.PhaseRunning):

@@ -107,10 +107,24 @@ func (s *Service) beat(ctx context.Context) error {
 	return nil
 }
 
+// maxSilences is the number of claims after which a job is abandoned, if the agent of each has stopped
+// reporting before it started the job. The job itself may be what stops agents.
+const maxSilences = 3
+
 // sweepUnstarted requeues jobs whose agent stopped reporting before it requested the start of the
-// job.
+// job, and abandons those that no agent survives.
 func (s *Service) sweepUnstarted(ctx context.Context) error {
 	return s.sweepJobs(ctx, s.silent(workflow.StatusAccepted, s.opts.Lease), func(tx *store.Tx, job store.Job, now time.Time) error {
+		job.Silences++
+		if job.Silences >= maxSilences {
+			text := fmt.Sprintf("%d agents claimed the deployment and stopped reporting before they started it, the last one on %s. The deployment is not tried again, because it may be what stops them: check the logs of these agents, and whether the deployment's secrets or image need more memory than they have.",
+				job.Silences, orUnknown(job.AgentHostname))
+			v := verdict{event: workflow.EventAbandon, reason: workflow.ReasonAbandoned, message: text, note: text}
+			if err := s.finish(tx, &job, v, now); err != nil {
+				return err
+			}
+			return tx.SaveJob(job)
+		}
 		text := fmt.Sprintf("The agent on %s stopped reporting before it started the deployment; the deployment was requeued.", orUnknown(job.AgentHostname))
 		addNote(&job, now, text)
 		return s.requeue(tx, &job, now)

@@ -69,6 +69,9 @@ type Job struct {
 	EndedAt    time.Time
 	ModifiedAt time.Time
 
+	// Silences is the number of claims whose agent stopped reporting before the job started.
+	Silences int64
+
 	LogExpired bool // the log was removed because of its age
 	// QueueGroup separates queued deployments that must not supersede each other, such as those of
 	// two pull requests.

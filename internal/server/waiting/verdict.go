@@ -174,6 +174,7 @@ var causes = map[workflow.Reason]string{
 	workflow.ReasonEvicted:      "its host stopped or removed it",
 	workflow.ReasonAgentStopped: "the agent was stopped together with its jobs",
 	workflow.ReasonInvalidJob:   "its definition is invalid",
+	workflow.ReasonAbandoned:    "its agents stopped reporting before they started it",
 	workflow.ReasonQueueTimeout: "it waited in the queue for too long",
 }
 

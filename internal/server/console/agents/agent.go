@@ -88,7 +88,7 @@ func health(a agentPage) []string {
 			break
 		}
 		switch r.Job.Reason {
-		case "launch", "image", "refused", "lost", "internal-error":
+		case "launch", "image", "refused", "lost", "abandoned", "internal-error":
 			failed++
 		}
 	}
