@@ -1,13 +1,9 @@
 package server
 
 import (
-	"math"
-	"os"
-	"path"
-	"runtime/debug"
-	"strconv"
-	"strings"
 	"time"
+
+	"workflowagent/internal/memlimit"
 )
 
 // mostRequestMemory is the upper limit of requestMemory, in bytes.
@@ -17,43 +13,5 @@ const mostRequestMemory = 1 << 30
 const memoryPatience = 10 * time.Second
 
 // requestMemory returns the memory that all requests share, in bytes: half of the Go memory limit,
-// because the garbage collector needs room. If GOMEMLIMIT is unset, requestMemory sets the memory
-// limit to nine tenths of the control group's limit.
-func requestMemory() int64 {
-	limit := debug.SetMemoryLimit(-1)
-	if limit == math.MaxInt64 {
-		if group := controlGroupLimit("/"); group < math.MaxInt64 {
-			limit = group / 10 * 9
-			debug.SetMemoryLimit(limit)
-		}
-	}
-	return min(limit/2, mostRequestMemory)
-}
-
-// controlGroupLimit returns the smallest memory limit of this process's control groups (v2), in
-// bytes; root is the root of the file system.
-func controlGroupLimit(root string) int64 {
-	limit := int64(math.MaxInt64)
-	groups, err := os.ReadFile(path.Join(root, "proc/self/cgroup"))
-	if err != nil {
-		return limit
-	}
-	for line := range strings.Lines(string(groups)) {
-		group, ok := strings.CutPrefix(strings.TrimSpace(line), "0::/")
-		if !ok {
-			continue
-		}
-		for dir := group; ; dir = path.Dir(dir) {
-			text, err := os.ReadFile(path.Join(root, "sys/fs/cgroup", dir, "memory.max"))
-			if err == nil {
-				if n, err := strconv.ParseInt(strings.TrimSpace(string(text)), 10, 64); err == nil { // without a limit, the file contains "max"
-					limit = min(limit, n)
-				}
-			}
-			if dir == "." || dir == "" || dir == "/" {
-				break
-			}
-		}
-	}
-	return limit
-}
+// because the garbage collector needs room.
+func requestMemory() int64 { return min(memlimit.Apply()/2, mostRequestMemory) }

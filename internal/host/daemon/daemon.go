@@ -25,6 +25,7 @@ import (
 	"workflowagent/internal/bootid"
 	"workflowagent/internal/host/service"
 	"workflowagent/internal/host/upkeep"
+	"workflowagent/internal/memlimit"
 	"workflowagent/internal/procguard"
 	"workflowagent/internal/protocol"
 	"workflowagent/internal/workflow"
@@ -84,6 +85,7 @@ func run(ctx context.Context, c *config.Config, o Options, s *service.Supervisio
 		return err
 	}
 	defer func() { _ = identity.Close() }() // only releases the lock, which the exit of the process releases anyway
+	memlimit.Apply()
 	if c.RunnerPoolID != "" {
 		log = log.WithField("pool", c.RunnerPoolID)
 	}

@@ -1,0 +1,52 @@
+// Package memlimit lets the garbage collector respect the memory limit of the process's control group.
+package memlimit
+
+import (
+	"math"
+	"os"
+	"path"
+	"runtime/debug"
+	"strconv"
+	"strings"
+)
+
+// Apply returns the Go memory limit in bytes, or [math.MaxInt64] if the process has none. If
+// GOMEMLIMIT is unset, Apply sets the limit to nine tenths of the control group's limit.
+func Apply() int64 {
+	limit := debug.SetMemoryLimit(-1)
+	if limit == math.MaxInt64 {
+		if group := controlGroupLimit("/"); group < math.MaxInt64 {
+			limit = group / 10 * 9
+			debug.SetMemoryLimit(limit)
+		}
+	}
+	return limit
+}
+
+// controlGroupLimit returns the smallest memory limit of this process's control groups (v2), in
+// bytes; root is the root of the file system.
+func controlGroupLimit(root string) int64 {
+	limit := int64(math.MaxInt64)
+	groups, err := os.ReadFile(path.Join(root, "proc/self/cgroup"))
+	if err != nil {
+		return limit
+	}
+	for line := range strings.Lines(string(groups)) {
+		group, ok := strings.CutPrefix(strings.TrimSpace(line), "0::/")
+		if !ok {
+			continue
+		}
+		for dir := group; ; dir = path.Dir(dir) {
+			text, err := os.ReadFile(path.Join(root, "sys/fs/cgroup", dir, "memory.max"))
+			if err == nil {
+				if n, err := strconv.ParseInt(strings.TrimSpace(string(text)), 10, 64); err == nil { // without a limit, the file contains "max"
+					limit = min(limit, n)
+				}
+			}
+			if dir == "." || dir == "" || dir == "/" {
+				break
+			}
+		}
+	}
+	return limit
+}
