@@ -1,6 +1,7 @@
 package vcs
 
 import (
+	"errors"
 	"maps"
 	"slices"
 )
@@ -50,6 +51,9 @@ const (
 	ReasonOtherTemplate Reason = "other-template"
 	ReasonRefused       Reason = "deployment-refused"
 	ReasonWaiting       Reason = "forge-unreachable"
+	ReasonNoAccess      Reason = "forge-refuses-access"
+	ReasonLimited       Reason = "forge-limit"
+	ReasonRejected      Reason = "request-rejected"
 	ReasonFailed        Reason = "internal-error"
 )
 
@@ -94,13 +98,37 @@ var reasonTexts = map[Reason]string{
 	ReasonComment:       "Comments are never commands.",
 	ReasonOtherTemplate: "Another template of the same project creates the review stack.",
 	ReasonRefused:       "The deployment could not be created.",
-	ReasonWaiting:       "The forge could not be reached; the event is processed later.",
+	ReasonWaiting:       "The forge could not be reached, or did not answer as documented; the event is processed later.",
+	ReasonNoAccess:      "The forge refuses the integration's credential or a permission, or its app is not installed; the event is processed later.",
+	ReasonLimited:       "The forge accepts no more requests for now; the event is processed later.",
+	ReasonRejected:      "The forge rejects the server's request about the event.",
 	ReasonFailed:        "An internal error occurred; the server's log describes it.",
 }
 
 // Text explains the reason to the owner of a stack, in one sentence.
 func (r Reason) Text() string {
 	return reasonTexts[r]
+}
+
+// ReasonOf returns the reason that the error of a forge keeps an event from being processed. final is
+// set if no other attempt can succeed. Missing objects and rejected requests are not final at once,
+// because some forges show new objects late.
+func ReasonOf(err error) (reason Reason, final bool) {
+	_, limited := errors.AsType[*RateLimited](err)
+	switch {
+	case limited:
+		return ReasonLimited, false
+	case errors.Is(err, ErrForeign):
+		return ReasonUnknownRepo, true
+	case errors.Is(err, ErrNotFound):
+		return ReasonMissing, errors.Is(err, ErrGone)
+	case errors.Is(err, ErrRejected):
+		return ReasonRejected, false
+	case errors.Is(err, ErrRefused), errors.Is(err, ErrNotInstalled):
+		return ReasonNoAccess, false
+	default:
+		return ReasonWaiting, false
+	}
 }
 
 // Holds reports whether the reason keeps a pull request from running until something changes: until

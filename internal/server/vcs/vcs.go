@@ -306,6 +306,12 @@ type Hook struct {
 var (
 	// ErrNotFound means that the repository, ref or pull request does not exist, or is not visible.
 	ErrNotFound = errors.New("the forge does not have it, or hides it from this integration")
+	// ErrGone means that the forge says that it never will have it again. It wraps [ErrNotFound].
+	ErrGone = fmt.Errorf("it no longer exists: %w", ErrNotFound)
+	// ErrForeign means that a name is not that of a repository of the integration. No request was made.
+	ErrForeign = errors.New("the integration has no such repository")
+	// ErrRejected means that the forge understood a request, and will answer the same to it each time.
+	ErrRejected = errors.New("the forge rejects the request")
 	// ErrPartial means that a list is so long that only a part of it was read.
 	ErrPartial = errors.New("the forge's list is too long, and was read only in part")
 	// ErrRefused means that the forge does not accept the integration's credentials or rights.

@@ -18,6 +18,10 @@ const (
 	doubtful = time.Hour
 )
 
+// errUnconfirmed means that the answer of a forge about a branch does not agree with its answer about a
+// pull request.
+var errUnconfirmed = errors.New("the forge's answers about the pull request and its branch differ")
+
 // confirm sets Fork of an open pull request unless its head is that of a branch of the repository,
 // which only accounts with write access can push. Pull requests of some forges name the repository
 // although others made them, so the branch itself is asked for its commit. doubt is why the forge did
@@ -31,14 +35,14 @@ func (s *Service) confirm(ctx context.Context, v *situation, p *vcs.Pull) (doubt
 	case err == nil && head == p.Head && head != "":
 		return nil, nil
 	case err == nil && head == "":
-		doubt = fmt.Errorf("the repository has no branch %s", p.Source)
+		doubt = fmt.Errorf("the repository has no branch %s: %w", p.Source, errUnconfirmed)
 	case err == nil:
-		doubt = fmt.Errorf("the branch %s is at commit %s", p.Source, head)
+		doubt = fmt.Errorf("the branch %s is at commit %s: %w", p.Source, head, errUnconfirmed)
 	default:
 		doubt = fmt.Errorf("requesting the head of the branch %s: %w", p.Source, err)
 	}
 	if _, limited := errors.AsType[*vcs.RateLimited](doubt); limited || ctx.Err() != nil {
-		return nil, unreachable{doubt}
+		return nil, unanswered{doubt}
 	}
 	// What was in doubt before is not waited for again, so that an approval acts at once.
 	var known store.VCSPull
@@ -51,7 +55,7 @@ func (s *Service) confirm(ctx context.Context, v *situation, p *vcs.Pull) (doubt
 	}
 	again := known.Doubt == string(vcs.ReasonUnconfirmed) && known.Head == p.Head
 	if v.row.Tries+1 < maxDoubts && !again {
-		return nil, unreachable{doubt}
+		return nil, unanswered{doubt}
 	}
 	p.Fork, p.Doubt = true, vcs.ReasonUnconfirmed
 	return doubt, nil

@@ -22,20 +22,20 @@ func TestOwnHead(t *testing.T) {
 	for name, row := range map[string]struct {
 		change func(f *forge, p *vcs.Pull)
 		want   vcs.Reason
-		waits  bool // the servers of the forge can differ for a moment
+		waits  vcs.Reason // the reason of the attempts before; the servers of the forge can differ for a moment
 	}{
-		"the branch has the commit":      {func(*forge, *vcs.Pull) {}, vcs.ReasonPull, false},
-		"the branch has another commit":  {other("refs/heads/feature-7", three), vcs.ReasonUnconfirmed, true},
-		"there is no such branch":        {other("refs/heads/feature-7", ""), vcs.ReasonUnconfirmed, true},
-		"only a tag has the name":        {func(f *forge, _ *vcs.Pull) { f.refs["refs/heads/feature-7"], f.refs["refs/tags/feature-7"] = "", two }, vcs.ReasonUnconfirmed, true},
-		"the source is a full ref":       {func(_ *forge, p *vcs.Pull) { p.Source = "refs/pull/7/head" }, vcs.ReasonUnconfirmed, true},
-		"the source has no name":         {func(f *forge, p *vcs.Pull) { p.Source, f.refs["refs/heads/"] = "", "" }, vcs.ReasonUnconfirmed, true},
-		"branches may not be read":       {func(f *forge, _ *vcs.Pull) { f.headErr = vcs.ErrRefused }, vcs.ReasonUnconfirmed, true},
-		"the git server is away":         {func(f *forge, _ *vcs.Pull) { f.headErr = errors.New("no route to host") }, vcs.ReasonUnconfirmed, true},
-		"the forge says it is no branch": {func(_ *forge, p *vcs.Pull) { p.Fork, p.Doubt = true, vcs.ReasonNoBranch }, vcs.ReasonNoBranch, false},
+		"the branch has the commit":      {func(*forge, *vcs.Pull) {}, vcs.ReasonPull, ""},
+		"the branch has another commit":  {other("refs/heads/feature-7", three), vcs.ReasonUnconfirmed, vcs.ReasonUnconfirmed},
+		"there is no such branch":        {other("refs/heads/feature-7", ""), vcs.ReasonUnconfirmed, vcs.ReasonUnconfirmed},
+		"only a tag has the name":        {func(f *forge, _ *vcs.Pull) { f.refs["refs/heads/feature-7"], f.refs["refs/tags/feature-7"] = "", two }, vcs.ReasonUnconfirmed, vcs.ReasonUnconfirmed},
+		"the source is a full ref":       {func(_ *forge, p *vcs.Pull) { p.Source = "refs/pull/7/head" }, vcs.ReasonUnconfirmed, vcs.ReasonUnconfirmed},
+		"the source has no name":         {func(f *forge, p *vcs.Pull) { p.Source, f.refs["refs/heads/"] = "", "" }, vcs.ReasonUnconfirmed, vcs.ReasonUnconfirmed},
+		"branches may not be read":       {func(f *forge, _ *vcs.Pull) { f.headErr = vcs.ErrRefused }, vcs.ReasonUnconfirmed, vcs.ReasonNoAccess},
+		"the git server is away":         {func(f *forge, _ *vcs.Pull) { f.headErr = errors.New("no route to host") }, vcs.ReasonUnconfirmed, vcs.ReasonWaiting},
+		"the forge says it is no branch": {func(_ *forge, p *vcs.Pull) { p.Fork, p.Doubt = true, vcs.ReasonNoBranch }, vcs.ReasonNoBranch, ""},
 		"a fork has a branch of the name": {func(f *forge, p *vcs.Pull) {
 			p.Fork, f.refs["refs/heads/feature-7"] = true, two
-		}, vcs.ReasonFork, false},
+		}, vcs.ReasonFork, ""},
 	} {
 		for _, triggers := range []string{previews, `"deployPullRequest":7`} {
 			t.Run(name+"/"+triggers, func(t *testing.T) {
@@ -45,8 +45,8 @@ func TestOwnHead(t *testing.T) {
 				p := open(7, two)
 				row.change(s.forge, &p)
 				s.put(p)
-				if row.waits {
-					s.wantReason(st, vcs.ReasonWaiting)
+				if row.waits != "" {
+					s.wantReason(st, row.waits)
 					for range 3 {
 						s.retry()
 					}
@@ -59,7 +59,7 @@ func TestOwnHead(t *testing.T) {
 					return
 				}
 				s.wantDeployed(st)
-				if row.waits {
+				if row.waits != "" {
 					all, err := s.dispatch.OfIntegration(t.Context(), s.org, s.id)
 					s.must(err)
 					if !strings.Contains(all[0].Detail, "branch") {
@@ -127,7 +127,7 @@ func TestRateLimitIsNoDoubt(t *testing.T) {
 	for range 6 {
 		s.retry()
 	}
-	s.wantReason(st, vcs.ReasonWaiting)
+	s.wantReason(st, vcs.ReasonLimited)
 	s.forge.set(func() { s.forge.headErr = nil })
 	s.retry()
 	s.wantDeployed(st, "preview 2")

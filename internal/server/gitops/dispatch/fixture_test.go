@@ -46,9 +46,11 @@ type forge struct {
 	pulls    map[int]vcs.Pull
 	files    []string // of every change
 	complete bool
-	compared vcs.Change // the last one
-	err      error      // of all requests
-	headErr  error      // of requests for the head of a ref
+	compared vcs.Change       // the last one
+	err      error            // of all requests
+	headErr  error            // of requests for the head of a ref
+	filesErr error            // of requests for changed files
+	findErr  map[string]error // of requests for a name
 	asked    map[string]int
 	writers  []string
 	onHead   func()
@@ -104,6 +106,9 @@ func (f *forge) ask(what string) error {
 func (f *forge) Find(_ context.Context, name string) (vcs.Repo, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
+	if err := f.findErr[name]; err != nil {
+		return vcs.Repo{}, err
+	}
 	if to := f.redirect[name]; to != "" {
 		name = to
 	}
@@ -141,7 +146,7 @@ func (f *forge) Changed(_ context.Context, _ vcs.RepoID, c vcs.Change) ([]string
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.compared = c
-	return f.files, f.complete, f.ask("changed")
+	return f.files, f.complete, cmp.Or(f.ask("changed"), f.filesErr)
 }
 
 func (f *forge) Refs(_ context.Context, _ vcs.RepoID, prefixes []string) (refs []vcs.Ref, err error) {
@@ -316,7 +321,7 @@ func (s *site) azure(triggers string) (st store.Stack, send func(id string, e vc
 	s.must(err)
 	return st, func(id string, e vcs.Event) {
 		s.t.Helper()
-		e.Repo = vcs.RepoID{ID: "18", Name: "o/p/r"}
+		e.Repo = vcs.RepoID{ID: "18", Name: cmp.Or(e.Repo.Name, "o/p/r")}
 		body, err := json.Marshal(vcs.Parsed{ID: id, Events: []vcs.Event{e}})
 		s.must(err)
 		_, err = s.dispatch.Receive(s.t.Context(), vcs.ProviderAzure, i.ID, vcs.Delivery{Header: map[string]string{"secret": secret}, Body: body})
@@ -406,6 +411,19 @@ func (s *site) retry() {
 		return err
 	}))
 	s.process()
+}
+
+// waiting returns the number of events of the integration that have not ended.
+func (s *site) waiting() (n int) {
+	s.t.Helper()
+	all, err := s.dispatch.OfIntegration(s.t.Context(), s.org, s.id)
+	s.must(err)
+	for _, e := range all {
+		if !e.Done {
+			n++
+		}
+	}
+	return n
 }
 
 // deployed returns the deployments of a stack as "operation commit status", oldest first.

@@ -29,7 +29,7 @@ func (s *Service) processPull(ctx context.Context, v *situation) error {
 	number := v.event.Pull
 	p, err := pulls.Pull(ctx, repoID(v.repo), number)
 	if err != nil {
-		return unreachable{fmt.Errorf("reading the pull request #%d: %w", number, err)}
+		return unanswered{fmt.Errorf("reading the pull request #%d: %w", number, err)}
 	}
 	doubt, err := s.confirm(ctx, v, &p)
 	if err != nil {
@@ -41,7 +41,7 @@ func (s *Service) processPull(ctx context.Context, v *situation) error {
 	if rerun {
 		may, err := pulls.MayWrite(ctx, repoID(v.repo), v.event.Sender)
 		if err != nil {
-			return unreachable{fmt.Errorf("reading the rights of %s: %w", v.event.Sender.Name, err)}
+			return unanswered{fmt.Errorf("reading the rights of %s: %w", v.event.Sender.Name, err)}
 		}
 		if !may {
 			return s.finish(ctx, v.row.ID, vcs.ReasonUnauthorized, v.event.Sender.Name)
@@ -53,11 +53,9 @@ func (s *Service) processPull(ctx context.Context, v *situation) error {
 	known := vcs.PullContext{Approved: p.Head, Message: v.event.Message, Rerun: rerun}
 	asked := slices.ContainsFunc(v.watches, func(w vcs.Watch) bool { return vcs.PullNeedsFiles(p, w, policy, known) })
 	if asked {
-		files, complete, err := v.client.Changed(ctx, repoID(v.repo), vcs.Change{Pull: number, After: p.Head})
-		if err != nil {
-			return unreachable{fmt.Errorf("requesting the changed files: %w", err)}
+		if known.Files, err = s.changed(ctx, v, vcs.Change{Pull: number, After: p.Head}); err != nil {
+			return err
 		}
-		known.Files = vcs.Files{Names: files, Known: complete}
 	}
 	return s.db.Write(ctx, func(tx *store.Tx) error {
 		row, err := pending(tx, v.row.ID)
@@ -69,7 +67,7 @@ func (s *Service) processPull(ctx context.Context, v *situation) error {
 			return err
 		}
 		if pull.ReadAt.After(row.ReceivedAt) && pull.UpdatedAt.After(p.UpdatedAt) {
-			return unreachable{errors.New("the forge answered with an earlier state of the pull request")}
+			return unanswered{errors.New("the forge answered with an earlier state of the pull request")}
 		}
 		known.Published = pull.Draft
 		pull = rowOf(v.repo, pull, p)

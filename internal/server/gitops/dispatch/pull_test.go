@@ -180,11 +180,17 @@ func TestPullRows(t *testing.T) {
 			s.poll()
 			s.deliver("", pullEvent(7))
 			s.process()
-			s.wantReason(st, vcs.ReasonWaiting)
+			s.wantReason(st, vcs.ReasonMissing)
+			if s.waiting() != 1 {
+				t.Error("the event ended, although some forges show new pull requests late")
+			}
 			for range 10 {
 				s.retry()
 			}
 			s.wantReason(st, vcs.ReasonMissing)
+			if s.waiting() != 0 {
+				t.Error("the event waits for ever")
+			}
 			if s.forge.asked["pull"] != 11 {
 				t.Errorf("asked %d times, want 11", s.forge.asked["pull"])
 			}

@@ -64,13 +64,13 @@ func (s *Service) processRef(ctx context.Context, v *situation) error {
 	}
 	e, reason, err := vcs.Settle(seen, e, repeated || v.row.Source == SourceWebhook && forgeable(v.integration), head)
 	if err != nil {
-		return unreachable{err}
+		return unanswered{err}
 	}
 	files := vcs.Files{Names: e.Files, Known: e.Complete}
 	asked := false
 	if reason == "" && !files.Known && e.Before != "" && integrations.CanAsk(v.integration) && needsFiles(e, v.watches) {
-		if files.Names, files.Known, err = v.client.Changed(ctx, repoID(v.repo), vcs.Change{Before: e.Before, After: e.After}); err != nil {
-			return unreachable{fmt.Errorf("requesting the changed files: %w", err)}
+		if files, err = s.changed(ctx, v, vcs.Change{Before: e.Before, After: e.After}); err != nil {
+			return err
 		}
 		asked = true
 	}
@@ -135,6 +135,19 @@ func needsFiles(e vcs.Event, all []vcs.Watch) bool {
 		}
 	}
 	return false
+}
+
+// changed returns the changed files. They are unknown if the forge will never show them.
+func (s *Service) changed(ctx context.Context, v *situation, c vcs.Change) (vcs.Files, error) {
+	files, complete, err := v.client.Changed(ctx, repoID(v.repo), c)
+	if errors.Is(err, vcs.ErrRejected) || errors.Is(err, vcs.ErrGone) {
+		s.log.WithError(err).WithFields(logrus.Fields{"event_id": v.row.ID, "repository": v.repo.Name}).Warn("the forge does not show the changed files; path filters count them as matches")
+		return vcs.Files{}, nil
+	}
+	if err != nil {
+		return vcs.Files{}, unanswered{fmt.Errorf("requesting the changed files: %w", err)}
+	}
+	return vcs.Files{Names: files, Known: complete}, nil
 }
 
 // head returns the commit of a ref, or "" if the ref does not exist in a repository that does.

@@ -30,7 +30,7 @@ const (
 	// maxTime bounds the processing of an event, which can make several requests.
 	maxTime = 2 * time.Minute
 	// maxMissing is the number of attempts to process an event about something that the forge does not
-	// have. They take about an hour, because some forges show new objects late. If the forge shows it
+	// have, or about which it rejects the server's request. They take about an hour, because some forges show new objects late. If the forge shows it
 	// even later, a poll finds it.
 	maxMissing = 11
 	// maxPanics is the number of attempts to process an event that fails for an internal reason.
@@ -185,15 +185,15 @@ func (s *Service) guarded(ctx context.Context, id string) (err error) {
 	return s.step(ctx, id)
 }
 
-// unreachable is an error of a forge. The event waits, because another attempt can succeed.
-type unreachable struct{ err error }
+// unanswered is an error of a forge. The event waits if another attempt can succeed.
+type unanswered struct{ err error }
 
-func (e unreachable) Error() string { return e.err.Error() }
-func (e unreachable) Unwrap() error { return e.err }
+func (e unanswered) Error() string { return e.err.Error() }
+func (e unanswered) Unwrap() error { return e.err }
 
 // postpone sets the time of the next attempt to process an event.
 func (s *Service) postpone(ctx context.Context, id string, cause error) error {
-	waiting, forge := errors.AsType[unreachable](cause)
+	waiting, forge := errors.AsType[unanswered](cause)
 	return s.db.Write(ctx, func(tx *store.Tx) error {
 		e, err := tx.VCSEvent(id)
 		if errors.Is(err, store.ErrNotFound) || err == nil && e.Done {
@@ -207,15 +207,19 @@ func (s *Service) postpone(ctx context.Context, id string, cause error) error {
 		e.Tries++
 		e.Reason, e.Detail = string(vcs.ReasonFailed), ""
 		if forge {
-			e.Reason, e.Detail = string(vcs.ReasonWaiting), termtext.OneLine(waiting.Error(), maxDetail)
+			reason, final := vcs.ReasonOf(cause)
+			if errors.Is(cause, errUnconfirmed) {
+				reason = vcs.ReasonUnconfirmed
+			}
+			e.Reason, e.Detail = string(reason), termtext.OneLine(waiting.Error(), maxDetail)
 			if limited, ok := errors.AsType[*vcs.RateLimited](cause); ok && limited.Until.After(e.TryAt) {
 				e.TryAt = limited.Until
 			}
 			if err := s.opts.Integrations.Note(tx, e.IntegrationID, cause); err != nil {
 				return err
 			}
-			if e.Done = errors.Is(cause, vcs.ErrNotFound) && e.Tries >= maxMissing; e.Done {
-				e.DoneAt, e.Reason = tx.Now(), string(vcs.ReasonMissing)
+			if final || (reason == vcs.ReasonMissing || reason == vcs.ReasonRejected) && e.Tries >= maxMissing {
+				e.Done, e.DoneAt, e.Document = true, tx.Now(), "{}"
 			}
 			log.WithField("reason", e.Reason).Warn("asking a forge about an event failed")
 		} else {
@@ -312,11 +316,11 @@ func (s *Service) follow(ctx context.Context, v *situation) error {
 		return nil
 	}
 	now, err := v.client.Find(ctx, name)
-	if errors.Is(err, vcs.ErrNotFound) || err == nil && now.ID != v.repo.RemoteID {
-		return nil
+	if reason, _ := vcs.ReasonOf(err); err == nil && now.ID != v.repo.RemoteID || err != nil && reason != vcs.ReasonWaiting && reason != vcs.ReasonLimited {
+		return nil // the id counts more than the name, which can come from an address
 	}
 	if err != nil {
-		return unreachable{fmt.Errorf("finding the repository %s: %w", name, err)}
+		return unanswered{fmt.Errorf("finding the repository %s: %w", name, err)}
 	}
 	return s.db.Write(ctx, func(tx *store.Tx) error {
 		if v.repo, err = integrations.Repo(tx, v.integration, now); err != nil {

@@ -78,10 +78,10 @@ func (Forge) Connect(c vcs.Connection) (vcs.Repository, error) {
 func (c *client) split(name string) (project, repository string, err error) {
 	parts := strings.Split(name, "/")
 	if err := rest.CheckName(name); err != nil || len(parts) != 3 {
-		return "", "", fmt.Errorf("%.200q is not the name of a repository, such as organization/project/repository", name)
+		return "", "", fmt.Errorf("%.200q is not the name of a repository, such as organization/project/repository: %w", name, vcs.ErrForeign)
 	}
 	if !strings.EqualFold(parts[0], c.organization) || c.project != "" && !strings.EqualFold(parts[1], c.project) {
-		return "", "", fmt.Errorf("%.200q does not belong to the integration's organization and project", name)
+		return "", "", fmt.Errorf("%.200q does not belong to the integration's organization and project: %w", name, vcs.ErrForeign)
 	}
 	return parts[1], parts[2], nil
 }

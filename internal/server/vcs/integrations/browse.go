@@ -79,7 +79,7 @@ func forgeError(err error) error {
 	switch {
 	case err == nil:
 		return nil
-	case errors.Is(err, vcs.ErrNotFound):
+	case errors.Is(err, vcs.ErrNotFound), errors.Is(err, vcs.ErrForeign):
 		return fault.Wrap(fault.KindNotFound, err, "Not Found: %s", err)
 	default:
 		return fault.Wrap(fault.KindUnavailable, err, "Service Unavailable: the forge could not be asked: %s", err)

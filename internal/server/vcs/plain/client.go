@@ -48,7 +48,7 @@ func (c *client) address(name string) (string, error) {
 	name = strings.Trim(name, "/")
 	repo, err := workflow.ParseRepository(c.base + name)
 	if err != nil || name == "" {
-		return "", fmt.Errorf("%.200q is not the name of a repository", name)
+		return "", fmt.Errorf("%.200q is not the name of a repository: %w", name, vcs.ErrForeign)
 	}
 	return repo.String(), nil
 }

@@ -16,6 +16,7 @@ import (
 
 	"workflowagent/internal/retry"
 	"workflowagent/internal/server/outbound"
+	"workflowagent/internal/server/vcs"
 )
 
 // reads is the policy of requests that change nothing.
@@ -172,11 +173,11 @@ func CheckName(name string) error {
 	elements := strings.Split(name, "/")
 	for _, e := range elements {
 		if e == "" || e == "." || e == ".." || len(e) > 255 || strings.ContainsFunc(e, func(r rune) bool { return r < ' ' || r == 0x7f || r == '\\' || r == '%' || r == '?' || r == '#' }) {
-			return fmt.Errorf("%.200q is not the name of a repository", name)
+			return fmt.Errorf("%.200q is not the name of a repository: %w", name, vcs.ErrForeign)
 		}
 	}
 	if len(elements) < 2 {
-		return fmt.Errorf("%.200q is not the name of a repository, such as owner/name", name)
+		return fmt.Errorf("%.200q is not the name of a repository, such as owner/name: %w", name, vcs.ErrForeign)
 	}
 	return nil
 }

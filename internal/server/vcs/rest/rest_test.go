@@ -97,6 +97,9 @@ func TestStatusError(t *testing.T) {
 		"forbidden":            {403, nil, vcs.ErrRefused, 0},
 		"missing":              {404, nil, vcs.ErrNotFound, 0},
 		"gone":                 {410, nil, vcs.ErrNotFound, 0},
+		"gone for ever":        {410, nil, vcs.ErrGone, 0},
+		"blocked by law":       {451, nil, vcs.ErrGone, 0},
+		"rejected":             {422, nil, vcs.ErrRejected, 0},
 		"primary limit":        {403, map[string][]string{"X-Ratelimit-Remaining": {"0"}, "X-Ratelimit-Reset": {in(20 * time.Minute)}}, nil, 20 * time.Minute},
 		"secondary limit":      {403, map[string][]string{"Retry-After": {"90"}}, nil, 90 * time.Second},
 		"limit without time":   {429, nil, nil, fallbackLimit},
@@ -119,7 +122,7 @@ func TestStatusError(t *testing.T) {
 	}
 	for body, want := range map[string]string{
 		`{"message":"no\u001b[2J right"}`: `"no\x1b[2J right"`, `{"error":{"message":"bad"}}`: `"bad"`, `{"error":"worse"}`: `"worse"`,
-		`{"message":{"base":["x"]}}`: `"{\"base\":[\"x\"]}"`, "<html>": "status 400", `{"message":null}`: "status 400", `{"message":"` + strings.Repeat("x", 5000) + `"}`: "xx…\"",
+		`{"message":{"base":["x"]}}`: `"{\"base\":[\"x\"]}"`, "<html>": "(status 400)", `{"message":null}`: "(status 400)", `{"message":"` + strings.Repeat("x", 5000) + `"}`: "xx…\"",
 	} {
 		if err := StatusError(outbound.Answer{Status: 400, Body: []byte(body)}); !strings.HasSuffix(err.Error(), want) || len(err.Error()) > 300 {
 			t.Errorf("%s: %v", body, err)

@@ -16,7 +16,7 @@ import (
 type Error struct {
 	Status  int
 	Message string // of the forge, or ""
-	cause   error  // [vcs.ErrNotFound], [vcs.ErrRefused] or nil
+	cause   error  // [vcs.ErrNotFound], [vcs.ErrGone], [vcs.ErrRefused], [vcs.ErrRejected] or nil
 }
 
 func (e *Error) Error() string {
@@ -53,8 +53,12 @@ func StatusError(a outbound.Answer) error {
 	switch a.Status {
 	case 401, 403:
 		e.cause = vcs.ErrRefused
-	case 404, 410:
+	case 404:
 		e.cause = vcs.ErrNotFound
+	case 410, 451: // deleted, or blocked by law
+		e.cause = vcs.ErrGone
+	case 400, 405, 406, 411, 413, 414, 415, 422, 501:
+		e.cause = vcs.ErrRejected
 	}
 	return e
 }
