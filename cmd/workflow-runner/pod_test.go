@@ -311,6 +311,10 @@ func TestInstall(t *testing.T) {
 			t.Fatalf("%v: %s", err, out)
 		}
 	}
+	// The job's container can have another user.
+	if info, err := os.Stat(filepath.Join(to, protocol.FileEnv)); err != nil || info.Mode() != 0o666 {
+		t.Errorf("the file for PULUMI_ENV: %v, %v", info, err)
+	}
 	cmd := exec.CommandContext(t.Context(), filepath.Join(to, "workflow-runner"), "version")
 	cmd.Env = append(os.Environ(), asMain+"=1")
 	if out, err := cmd.CombinedOutput(); err != nil {

@@ -73,7 +73,14 @@ const (
 	DirSpool   = "spool"
 	DirWork    = "work"
 	FileResult = "result.json"
+	// FileEnv is the file that the variable PULUMI_ENV names. In a pod it is next to the job's
+	// directory.
+	FileEnv = "pulumi.env"
 )
+
+// FilePulumiEnv is the path that Pulumi's documentation gives for [FileEnv]. In a container, the
+// executor makes it a link to the job's file, or mounts that file.
+const FilePulumiEnv = "/PULUMI_ENV"
 
 // FileTermination is the file whose content Kubernetes reports as a container's termination
 // message, at most 4096 bytes. In a pod, the runner also writes its [Result] there.

@@ -62,6 +62,8 @@ type Options struct {
 	// InPod means that the job runs in a pod: SIGTERM means that the pod is being removed, another
 	// container reads the spool, and the result is the container's termination message.
 	InPod bool
+	// PulumiEnv replaces [protocol.FilePulumiEnv] in tests.
+	PulumiEnv string
 	// Cancelled means that the job was cancelled while it received permission to start.
 	Cancelled bool
 }
@@ -305,7 +307,7 @@ func (j *job) prepare() error {
 	if err := os.MkdirAll(filepath.Join(j.opts.JobDir, protocol.DirWork), 0o755); err != nil {
 		return fmt.Errorf("creating the job's work directory: %w", err)
 	}
-	env, err := environ.New(j.opts.JobDir, j.opts.Environ, j.launch, j.definition)
+	env, err := environ.New(j.opts.JobDir, cmp.Or(j.opts.PulumiEnv, protocol.FilePulumiEnv), j.opts.Environ, j.launch, j.definition)
 	if err != nil {
 		return err
 	}

@@ -33,6 +33,7 @@ type harness struct {
 	launch  *protocol.Launch
 	environ []string
 	timing  runner.Timing
+	fixed   string // replaces /PULUMI_ENV; "" is /PULUMI_ENV
 	signals chan os.Signal
 	echo    lockedBuffer
 	log     lockedBuffer
@@ -145,7 +146,7 @@ func (h *harness) run() (int, protocol.Result) {
 		h.t.Fatal(err)
 	}
 	code, err := runner.Run(h.t.Context(), h.launch, client.Job(h.launch.JobID, h.launch.JobToken), runner.Options{
-		JobDir: h.dir, Self: self, Environ: h.environ, Echo: &h.echo,
+		JobDir: h.dir, PulumiEnv: h.fixed, Self: self, Environ: h.environ, Echo: &h.echo,
 		Signals: h.signals, Log: logger.WithField("job_id", jobID), Timing: h.timing,
 	})
 	h.server.Close() // an abandoned call can still change what tests read from here on

@@ -74,6 +74,12 @@ func (j *job) command(ctx context.Context, step workflow.Step, preRun int, out *
 	if err != nil {
 		return failed(err)
 	}
+	if err := j.env.CheckCommand(j.shellText(step, preRun)); err != nil {
+		for _, file := range cmd.ExtraFiles {
+			_ = file.Close() // only read
+		}
+		return failed(err)
+	}
 	oomBefore := process.OOMKills()
 	running, err := process.Start(cmd, out)
 	for _, file := range cmd.ExtraFiles {
@@ -92,6 +98,9 @@ func (j *job) command(ctx context.Context, step workflow.Step, preRun int, out *
 		out.line("warning: killed processes that the step left running, because they held its output open")
 	}
 	process.ReapOrphans()
+	if warning := j.env.StepEnded(); warning != "" {
+		out.line(warning)
+	}
 	return j.judge(step, running.State, sent, process.OOMKills() > oomBefore)
 }
 
@@ -126,6 +135,17 @@ func (j *job) prepareCommand(step workflow.Step, preRun int, env []string) (*exe
 		return nil, fmt.Errorf("the step's working directory %s does not exist", cmd.Dir)
 	}
 	return cmd, nil
+}
+
+// shellText returns the text that a shell runs in a step, or "".
+func (j *job) shellText(step workflow.Step, preRun int) string {
+	if d := j.definition.Deployment; step.Run == workflow.RunPreRun && d != nil && preRun < len(d.PreRunCommands) {
+		return d.PreRunCommands[preRun]
+	}
+	if _, internal, _ := steps.Command(step.Run); internal {
+		return ""
+	}
+	return step.Run
 }
 
 // sent is the strongest signal that a step received.

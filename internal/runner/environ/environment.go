@@ -33,7 +33,7 @@ const (
 const batchPeriod = 2
 
 const (
-	filePulumiEnv  = "pulumi.env"
+	filePulumiEnv  = protocol.FileEnv
 	fileCA         = "ca-certificates.pem"
 	dirHome        = "home"
 	dirCredentials = "pulumi-credentials"
@@ -54,7 +54,8 @@ type Environment struct {
 	vars       map[string]string
 	given      map[string]bool // names in the definition's environment or the forwarded values
 	secretEnv  []string
-	pulumiEnv  string   // path of the file named by PULUMI_ENV
+	pulumiEnv  string // path of the file named by PULUMI_ENV
+	fixed      *fixedPath
 	deployment bool     // the job is a deployment, so identity names are reserved
 	Notices    []string // lines for the log of the first step
 }
@@ -85,15 +86,16 @@ func hasAnyPrefix(name string, prefixes []string) bool {
 }
 
 // New builds the environment and writes the files that it refers to. base contains the variables of
-// the job's container or host, in the form NAME=value.
-func New(jobDir string, base []string, launch *protocol.Launch, definition *workflow.JobDefinition) (*Environment, error) {
+// the job's container or host, in the form NAME=value. fixed is [protocol.FilePulumiEnv], except in tests.
+func New(jobDir, fixed string, base []string, launch *protocol.Launch, definition *workflow.JobDefinition) (*Environment, error) {
 	e := &Environment{
 		vars:       map[string]string{},
 		given:      map[string]bool{},
 		secretEnv:  definition.SecretEnv,
-		pulumiEnv:  filepath.Join(jobDir, filePulumiEnv),
+		pulumiEnv:  pulumiEnvFile(jobDir, fixed),
 		deployment: definition.Deployment != nil,
 	}
+	e.fixed = newFixedPath(fixed, e.pulumiEnv)
 	for _, entry := range base {
 		name, value, ok := strings.Cut(entry, "=")
 		if ok && name != "" && !hasAnyPrefix(name, ownPrefixes) {

@@ -19,7 +19,7 @@ func stepEnv(t *testing.T, environ []string, launch *protocol.Launch, definition
 	for name, value := range missingProxy(environ, launch.Proxy) { // as UseProxy does
 		environ = append(environ, name+"="+value)
 	}
-	e, err := New(t.TempDir(), environ, launch, &workflow.JobDefinition{Env: definition})
+	e, err := New(t.TempDir(), "/PULUMI_ENV", environ, launch, &workflow.JobDefinition{Env: definition})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -163,7 +163,7 @@ func TestTheConfigurationWithAWSProfileReplacesTheGivenOne(t *testing.T) {
 		if e.Env == nil {
 			launch.ForwardedEnv = given
 		}
-		environment, err := New(t.TempDir(), nil, launch, e)
+		environment, err := New(t.TempDir(), "/PULUMI_ENV", nil, launch, e)
 		if err != nil {
 			t.Fatal(err)
 		}

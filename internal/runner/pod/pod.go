@@ -39,6 +39,9 @@ func Install(to, launch, launchTo string) error {
 	if err := copyProgram(self, filepath.Join(to, programName)); err != nil {
 		return fmt.Errorf("installing the runner: %w", err)
 	}
+	if err := makePulumiEnv(filepath.Join(to, protocol.FileEnv)); err != nil {
+		return fmt.Errorf("creating the file for PULUMI_ENV: %w", err)
+	}
 	document, err := os.Open(launch)
 	if err != nil {
 		return fmt.Errorf("reading the job: %w", err)
@@ -55,6 +58,16 @@ func Install(to, launch, launchTo string) error {
 		return fmt.Errorf("writing the job for its container: %w", err)
 	}
 	return nil
+}
+
+// makePulumiEnv creates the file that the job's container mounts as [protocol.FilePulumiEnv]. The
+// container can have another user, and only it and the log's sidecar have the volume.
+func makePulumiEnv(path string) error {
+	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE, 0o666)
+	if err != nil {
+		return err
+	}
+	return errors.Join(f.Chmod(0o666), f.Close())
 }
 
 // copyProgram replaces the file to with a copy of an executable.

@@ -19,6 +19,7 @@ import (
 	"github.com/moby/moby/client"
 
 	"workflowagent/internal/agent/executor"
+	"workflowagent/internal/protocol"
 	"workflowagent/internal/retry"
 	"workflowagent/internal/workflow"
 )
@@ -129,6 +130,9 @@ func (e *Executor) create(ctx context.Context, engine *client.Client, spec execu
 	}
 	if err := e.giveToUser(ctx, engine, j, img); err != nil {
 		return failure(workflow.ReasonLaunch, "The image's user "+img.user+" could not be made the owner of the job's directory", err)
+	}
+	if err := linkPulumiEnv(bounded, engine, j); err != nil {
+		return failure(workflow.ReasonLaunch, "The link "+protocol.FilePulumiEnv+" could not be created in the container", err)
 	}
 	return nil
 }

@@ -21,6 +21,7 @@ import (
 	"github.com/moby/sys/user"
 
 	"workflowagent/internal/agent/executor"
+	"workflowagent/internal/protocol"
 	"workflowagent/internal/workflow"
 )
 
@@ -235,6 +236,22 @@ func (e *Executor) giveToUser(ctx context.Context, engine *client.Client, j job,
 		return err
 	}
 	_, err = engine.CopyToContainer(ctx, j.Name, client.CopyToContainerOptions{DestinationPath: path.Dir(j.JobDir), Content: &archive})
+	return err
+}
+
+// linkPulumiEnv makes the path of Pulumi's documentation a link to the job's file. The engine may
+// write to the root directory, unlike most users of images.
+func linkPulumiEnv(ctx context.Context, engine *client.Client, j job) error {
+	var archive bytes.Buffer
+	w := tar.NewWriter(&archive)
+	header := &tar.Header{
+		Typeflag: tar.TypeSymlink, Name: path.Base(protocol.FilePulumiEnv), Linkname: path.Join(j.JobDir, protocol.FileEnv),
+		Mode: 0o777, ModTime: time.Now(),
+	}
+	if err := errors.Join(w.WriteHeader(header), w.Close()); err != nil {
+		return err
+	}
+	_, err := engine.CopyToContainer(ctx, j.Name, client.CopyToContainerOptions{DestinationPath: "/", Content: &archive})
 	return err
 }
 

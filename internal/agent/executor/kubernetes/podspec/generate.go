@@ -8,6 +8,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"workflowagent/internal/agent/executor"
+	"workflowagent/internal/protocol"
 )
 
 // The deadline of a pod exceeds the job's own timeout by deadlineSlack, for images that take long to
@@ -100,6 +101,7 @@ func (b *Builder) mainContainer(spec executor.Spec) corev1.Container {
 		SecurityContext:          &corev1.SecurityContext{AllowPrivilegeEscalation: new(false)},
 		VolumeMounts: []corev1.VolumeMount{
 			{Name: RunnerVolume, MountPath: RunnerDir},
+			{Name: RunnerVolume, MountPath: protocol.FilePulumiEnv, SubPath: protocol.FileEnv}, // for images of any user
 			{Name: LaunchVolume, MountPath: LaunchDir},
 		},
 	}

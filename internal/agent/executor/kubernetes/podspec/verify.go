@@ -9,6 +9,8 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
+
+	"workflowagent/internal/protocol"
 )
 
 // violation is a change of a template to something that the job needs.
@@ -165,7 +167,7 @@ func (v *verifier) mounts(at []string, got, want corev1.Container) {
 // hides returns the path of ours that a mount in a container of ours would hide, or "".
 func hides(mountPath, container string) string {
 	clean := path.Clean(mountPath)
-	for _, dir := range []string{JobDir, RunnerPath, LaunchDir, SecretDir, ResultPath} {
+	for _, dir := range []string{JobDir, RunnerPath, LaunchDir, SecretDir, ResultPath, protocol.FilePulumiEnv} {
 		if clean == dir || strings.HasPrefix(clean, dir+"/") {
 			return dir
 		}
