@@ -33,6 +33,15 @@ func newHeartbeats(server Server, interval time.Duration, stop *stopper, log *lo
 
 func (h *heartbeats) finish() { h.once.Do(func() { close(h.finishing) }) }
 
+func (h *heartbeats) isFinishing() bool {
+	select {
+	case <-h.finishing:
+		return true
+	default:
+		return false
+	}
+}
+
 // run sends heartbeats until ctx is canceled. A 410 from the server itself means that the job has
 // lost its lease. By design, this happens to a started job only if the server declared the job
 // lost. Then run returns and no further step starts. The running step continues, because
@@ -48,6 +57,8 @@ func (h *heartbeats) run(ctx context.Context) {
 		switch {
 		case ctx.Err() != nil:
 			return
+		case protocol.Gone(err) && h.isFinishing():
+			return // the server has the result
 		case protocol.Permanent(err):
 			if !refused {
 				refused = true
