@@ -41,7 +41,7 @@ func (t *Table) Check(change Change, dirs Dirs) (Change, error) {
 func (t *Table) fileField(key string) (*Field, error) {
 	f := t.field(key)
 	if problem := t.refuseKey(key, f); problem != "" {
-		return nil, fmt.Errorf("%s: %s", printableKey(key), problem)
+		return nil, fmt.Errorf("%s: %s", PrintableKey(key), problem)
 	}
 	return f, nil
 }

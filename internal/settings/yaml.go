@@ -79,13 +79,13 @@ func parseMapping(file string, root *yaml.Node) ([]entry, Problems) {
 		}
 		key := keyNode.Value
 		if first, ok := seen[key]; ok {
-			wrong.Add(source, printableKey(key), fmt.Sprintf("is set a second time, first in line %d: remove one of them", first))
+			wrong.Add(source, PrintableKey(key), fmt.Sprintf("is set a second time, first in line %d: remove one of them", first))
 			continue
 		}
 		seen[key] = keyNode.Line
 		e, what := parseValue(key, valueNode)
 		if what != "" {
-			wrong.Add(source, printableKey(key), what)
+			wrong.Add(source, PrintableKey(key), what)
 			continue
 		}
 		e.line = keyNode.Line
@@ -136,7 +136,7 @@ func (t *Table) ReadFile(path string, text []byte) {
 			continue
 		}
 		if problem := t.refuseKey(e.key, f); problem != "" {
-			t.Problems.Add(source, printableKey(e.key), problem)
+			t.Problems.Add(source, PrintableKey(e.key), problem)
 			continue
 		}
 		isSet, err := f.parseEntry(e, t.Dirs)
@@ -215,9 +215,9 @@ func distance(a, b string) int {
 	return row[len(b)]
 }
 
-// printableKey returns key, or a placeholder if the key has an unusual form. Such a key might be a
+// PrintableKey returns key, or a placeholder if the key has an unusual form. Such a key might be a
 // misplaced value or even a token.
-func printableKey(key string) string {
+func PrintableKey(key string) string {
 	plain := func(r rune) bool {
 		return r == '_' || r == '.' || r == '-' || ('a' <= r && r <= 'z') || ('A' <= r && r <= 'Z')
 	}

@@ -3,6 +3,7 @@ package openid
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -207,7 +208,7 @@ func (r *reader) mapping(n *yaml.Node, keys map[string]func(*yaml.Node)) {
 		read, ok := keys[key.Value]
 		switch {
 		case !ok:
-			r.problem(key, "has an unknown key: see docs/sign-in.md for the keys")
+			r.problem(key, "%s: is unknown: the keys here are %s", settings.PrintableKey(key.Value), strings.Join(slices.Sorted(maps.Keys(keys)), ", "))
 		case seen[key.Value]:
 			r.problem(key, "%s: is set a second time: remove one of them", key.Value)
 		default:
