@@ -250,6 +250,16 @@ func poolOf(tx *store.Tx, orgID, id string) (pinned bool, err error) {
 	}
 	_, err = tx.Pool(orgID, id)
 	if errors.Is(err, store.ErrNotFound) {
+		// The documentation of clients calls the value a pool, so users write a pool's name.
+		pools, err := tx.Pools(orgID)
+		if err != nil {
+			return false, err
+		}
+		for _, p := range pools {
+			if p.Name == id {
+				return false, fault.Invalid("Bad Request: Invalid agent pool id: '%s' is the name of an agent pool: use its id, %s", termtext.OneLine(id, maxMessage), p.ID)
+			}
+		}
 		return false, fault.Invalid("Bad Request: Invalid agent pool id: '%s' does not exist in this organization", termtext.OneLine(id, maxMessage))
 	}
 	return true, err

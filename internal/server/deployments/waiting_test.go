@@ -28,7 +28,7 @@ func TestWhyQueued(t *testing.T) {
 		stage func(p *plant, st store.Stack)
 		want  []string
 	}{
-		{"no agent", func(*plant, store.Stack) {}, []string{`No agent of the pool "p" is connected`, "customer-managed-workflow-agent run"}},
+		{"no agent", func(*plant, store.Stack) {}, []string{`No agent of the pool "p" is connected`, "customer-managed-workflow-agent service start"}},
 		{"no default pool", func(p *plant, _ store.Stack) { p.must(p.pools.SetDefault(t.Context(), p.org.ID, "")) }, []string{
 			"No agent pool is chosen", "connected agents: ", "pulumi deployment settings edit --runner-pool ", " --stack acme/proj/dev",
 			`-X PATCH -d '{"setDefaultAgentPoolID":"`, "http://server.test/api/orgs/acme",

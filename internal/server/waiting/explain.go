@@ -167,7 +167,7 @@ func (e explanation) shortOfAgents(job store.Job) Why {
 		}
 		open.Label = "Start an agent"
 		return Why{
-			Reason: NoAgent, Text: text + ".", Hint: "To start one, on its host: customer-managed-workflow-agent run",
+			Reason: NoAgent, Text: text + ".", Hint: "To start an installed agent, on its host: customer-managed-workflow-agent service start",
 			Blockers: []Blocker{self}, Action: open,
 		}
 	}
