@@ -78,6 +78,9 @@ type queueing struct {
 
 // add completes and queues a deployment.
 func (s *Service) add(ctx context.Context, tx *store.Tx, st store.Stack, d store.Deployment, set *workflow.Settings, q queueing, by audit.Actor) (store.Deployment, error) {
+	if err := checkSecrets(set); err != nil {
+		return store.Deployment{}, err
+	}
 	if d.Operation != workflow.OperationDestroy { // which frees space
 		if err := s.opts.Quota.Admit(tx, st.OrgID); err != nil {
 			return store.Deployment{}, err
@@ -123,6 +126,9 @@ func (s *Service) Prepare(ctx context.Context, tx *store.Tx, p identity.Principa
 		return nil, err
 	}
 	if err := checkDelete(p, st, op, set); err != nil {
+		return nil, err
+	}
+	if err := checkSecrets(set); err != nil {
 		return nil, err
 	}
 	if _, err := poolOf(tx, st.OrgID, set.AgentPoolID); err != nil {

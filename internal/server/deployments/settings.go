@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 
+	"workflowagent/internal/redact"
 	"workflowagent/internal/server/audit"
 	"workflowagent/internal/server/fault"
 	"workflowagent/internal/server/identity"
@@ -316,6 +317,29 @@ func (s *Service) sealSecret(ctx context.Context, stackID string, v *workflow.Se
 		*v = workflow.EncryptedValue(ct)
 	}
 	return err
+}
+
+// sealing is the number of bytes by which a ciphertext is longer than its secret; see [keyring.Ring].
+const sealing = 5 + 12 + 16 // key, nonce and tag
+
+// checkSecrets returns an error for settings with more secrets than agents and this server mask.
+func checkSecrets(set *workflow.Settings) error {
+	size := 0
+	err := set.EachSecret(func(v *workflow.Secret) error {
+		if plain, known := v.Value(); !known {
+			size += max(0, len(v.Ciphertext())-sealing)
+		} else if v.IsSecret() {
+			size += len(plain)
+		}
+		return nil
+	})
+	if err == nil {
+		err = redact.CheckJob(size)
+	}
+	if err != nil {
+		return fault.Invalid("Bad Request: %s", err)
+	}
+	return nil
 }
 
 func (s *Service) reveal(ctx context.Context, stackID string, v *workflow.Secret) (string, error) {
