@@ -81,6 +81,7 @@ type Options struct {
 	RetryMaxWait   time.Duration
 	JobRetry       time.Duration // first pause after a failed call for a job; 0 means 1 second
 	StatusInterval time.Duration
+	OutputWait     time.Duration // how long the copy of a job's output may continue after its exit; 0 means 30 seconds
 }
 
 // Agent serves one pool until it is stopped.
@@ -134,6 +135,9 @@ const (
 func New(opts Options) (*Agent, error) {
 	if opts.JobRetry <= 0 {
 		opts.JobRetry = retryFirst
+	}
+	if opts.OutputWait <= 0 {
+		opts.OutputWait = defaultOutputWait
 	}
 	if opts.SingleRun {
 		opts.Slots = 1

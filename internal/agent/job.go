@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"runtime/debug"
+	"sync/atomic"
 	"time"
 
 	"github.com/sirupsen/logrus"
@@ -80,6 +81,7 @@ type job struct {
 	maskErr error // why masks does not contain the secrets of this host
 	// largeMasks is true while masks can need much memory.
 	largeMasks bool
+	echoed     atomic.Int64 // see [instance.Entry]; the copy of the output can outlive the job
 	courier    *delivery.Courier
 	logs       *delivery.Log // the streams that the agent itself writes
 }
@@ -92,12 +94,13 @@ func (a *Agent) newJob(e instance.Entry) *job {
 		client: a.opts.Client.Job(e.Claim.JobID, e.Claim.JobToken),
 		log:    a.jobLog(e),
 	}
+	j.echoed.Store(e.Echoed)
 	j.maskHost()
 	return j
 }
 
 func (j *job) saveEntry() error {
-	j.entry.Signed = j.client.Signed()
+	j.entry.Signed, j.entry.Echoed = j.client.Signed(), j.echoed.Load()
 	return j.agent.journal.Write(j.name, j.entry)
 }
 

@@ -32,6 +32,8 @@ const (
 	spoolCopies = 5
 	// spaceTime bounds the time for these attempts if the agent's disk is full.
 	spaceTime = 15 * time.Minute
+	// copyTime bounds one attempt. Engines have streams that never end.
+	copyTime = 5 * time.Minute
 )
 
 // finishJob delivers the remaining log and the result of a job whose runner has exited, and removes
@@ -129,7 +131,9 @@ func (j *job) openRunnerLog(ctx context.Context) (*delivery.Log, error) {
 		if err := os.RemoveAll(dir); err != nil {
 			return err
 		}
-		return j.agent.opts.Executor.CopySpool(ctx, *j.entry.Handle, dir)
+		limited, cancel := context.WithTimeout(ctx, copyTime)
+		defer cancel()
+		return j.agent.opts.Executor.CopySpool(limited, *j.entry.Handle, dir)
 	})
 	if err != nil {
 		return nil, fmt.Errorf("copying the runner's log: %w", err)

@@ -31,6 +31,11 @@ const (
 	changesGrace = 15 * time.Minute
 	previewGrace = time.Minute
 	graceReserve = 2 * time.Minute
+	// defaultOutputWait is how long the copy of a job's output may continue after the job's exit. Some
+	// engines and kubelets never end a stream. The log does not depend on it: the spool has all of it.
+	defaultOutputWait = 30 * time.Second
+	// outputCloseWait is how long the agent waits for a closed stream.
+	outputCloseWait = 5 * time.Second
 )
 
 // follow watches a started job until it finishes. It then delivers the runner's remaining log and
@@ -62,14 +67,43 @@ func (j *job) watch(ctx context.Context, cancelled *atomic.Bool) (executor.Exit,
 	statuses.Go(func() {
 		j.keepRunning(watching, "watching a deployment's status", func() { j.watchStatus(watching, cancelled) })
 	})
-	var output sync.WaitGroup
-	if j.agent.opts.LogJobOutput {
-		output.Go(func() { j.recoverPanic("copying a job's output", func() { j.copyOutput(ctx) }) })
-	}
+	endOutput := j.startOutput(ctx)
 	exit, err := j.wait(ctx)
 	stop()
-	output.Wait() // copies the last lines, until the stream ends or ctx is canceled
+	endOutput()
 	return exit, err
+}
+
+// startOutput copies the runner's output in the background. The returned function waits for the last
+// lines, for a limited time. Neither the job's slot nor its result may depend on a stream.
+func (j *job) startOutput(ctx context.Context) (end func()) {
+	if !j.agent.opts.LogJobOutput {
+		return func() {}
+	}
+	copying, stop := context.WithCancel(ctx)
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		j.recoverPanic("copying a job's output", func() { j.copyOutput(copying) })
+	}()
+	return func() {
+		limit := time.NewTimer(j.agent.opts.OutputWait)
+		defer limit.Stop()
+		select {
+		case <-done:
+		case <-copying.Done():
+		case <-limit.C:
+			j.log.Warnf("the job has finished, but the stream of its output has not ended within %s; the copy of the output can be incomplete, its log is not", j.agent.opts.OutputWait)
+		}
+		stop()
+		limit.Reset(min(outputCloseWait, j.agent.opts.OutputWait))
+		select {
+		case <-done:
+		case <-limit.C:
+			// The goroutine ends when the stream does.
+			j.log.Warn("closing the stream of the job's output failed; continuing without it")
+		}
+	}
 }
 
 // wait returns how the runner exited. It retries until ctx is canceled, because an unavailable
@@ -195,7 +229,7 @@ func (j *job) copyOutput(ctx context.Context) {
 	defer out.Close()
 	unblock := context.AfterFunc(ctx, func() { out.Close() })
 	defer unblock()
-	if _, err := io.CopyN(io.Discard, out, j.entry.Echoed); err != nil {
+	if _, err := io.CopyN(io.Discard, out, j.echoed.Load()); err != nil {
 		return
 	}
 	tag := "[" + j.entry.Claim.DeploymentID + "] "
@@ -211,7 +245,7 @@ func (j *job) copyOutput(ctx context.Context) {
 			j.agent.opts.JobOutput.write(batch)
 			batch = batch[:0]
 		}
-		j.entry.Echoed += int64(len(line))
+		j.echoed.Add(int64(len(line)))
 		if err != nil && !full {
 			return
 		}

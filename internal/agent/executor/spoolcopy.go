@@ -64,12 +64,22 @@ func NewSpoolCopy(dst string) (*SpoolCopy, error) {
 	return &SpoolCopy{dst: root, left: delivery.MaxCopy, free: free}, nil
 }
 
+// Skip counts a directory, link or other entry that is not copied.
+func (c *SpoolCopy) Skip() error { return c.count(0) }
+
+func (c *SpoolCopy) count(size int64) error {
+	if c.left -= max(size, smallestFile); c.left < 0 || size < 0 {
+		return fmt.Errorf("the spool is larger than the limit of %d bytes", delivery.MaxCopy)
+	}
+	return nil
+}
+
 // Add copies the named file from content. The name is a path within the spool. Add does not read a
 // file that cannot belong to a spool. It counts the size of such a file towards the limit, because
 // transferring the file has a cost.
 func (c *SpoolCopy) Add(name string, size int64, content io.Reader) error {
-	if c.left -= max(size, smallestFile); c.left < 0 || size < 0 {
-		return fmt.Errorf("the spool is larger than the limit of %d bytes", delivery.MaxCopy)
+	if err := c.count(size); err != nil {
+		return err
 	}
 	if !delivery.IsFileName(name) {
 		return nil

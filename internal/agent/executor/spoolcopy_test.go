@@ -28,18 +28,23 @@ func TestSpoolCopyKeepsSpaceFree(t *testing.T) {
 }
 
 func TestSpoolCopyOfManyFiles(t *testing.T) {
-	c, err := NewSpoolCopy(t.TempDir())
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer c.Close()
-	for n := 0; ; n++ {
-		err := c.Add("nothing", 0, bytes.NewReader(nil))
-		if n > 100_000 {
-			t.Fatal("any number of empty files is accepted")
-		}
+	for what, add := range map[string]func(*SpoolCopy) error{
+		"empty files":           func(c *SpoolCopy) error { return c.Add("nothing", 0, bytes.NewReader(nil)) },
+		"directories and links": (*SpoolCopy).Skip,
+	} {
+		c, err := NewSpoolCopy(t.TempDir())
 		if err != nil {
-			break
+			t.Fatal(err)
+		}
+		defer c.Close()
+		for n := 0; ; n++ {
+			err := add(c)
+			if n > 100_000 {
+				t.Fatalf("any number of %s is accepted", what)
+			}
+			if err != nil {
+				break
+			}
 		}
 	}
 }

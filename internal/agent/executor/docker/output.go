@@ -180,6 +180,10 @@ func extract(r io.Reader, to *executor.SpoolCopy) error {
 		}
 		name, inSpool := strings.CutPrefix(path.Clean(header.Name), protocol.DirSpool+"/")
 		if header.Typeflag != tar.TypeReg || !inSpool {
+			// A job can make any number of directories and links.
+			if err := to.Skip(); err != nil {
+				return err
+			}
 			continue
 		}
 		if err := to.Add(name, header.Size, archive); err != nil {

@@ -27,6 +27,11 @@ const (
 	closeTime = 2 * time.Second
 	// oomTime bounds the wait until the engine reports why a container was killed.
 	oomTime = 3 * time.Second
+	// waitTick is how long one call waits for an exit. Some engines never answer the call of a
+	// container that has exited.
+	waitTick = 30 * time.Second
+	// resultTime bounds the read of the runner's result, which the engine sends as a stream.
+	resultTime = 30 * time.Second
 	// maxResult bounds a result file in bytes, because the job can write that file.
 	maxResult = 64 << 10
 )
@@ -124,7 +129,11 @@ func (e *Executor) Wait(ctx context.Context, h executor.Handle) (executor.Exit, 
 		case container.StateExited, container.StateDead, container.StateRemoving:
 			return ended(ctx, engine, j, state)
 		}
-		if err := waitStopped(ctx, engine, j.Name); err != nil && !errdefs.IsNotFound(err) {
+		limited, cancel := context.WithTimeout(ctx, waitTick)
+		err = waitStopped(limited, engine, j.Name)
+		passed := limited.Err() != nil && ctx.Err() == nil
+		cancel()
+		if err != nil && !passed && !errdefs.IsNotFound(err) {
 			return executor.Exit{}, fmt.Errorf("watching job %s: %w", h.JobID, err)
 		}
 	}
@@ -160,7 +169,9 @@ func ended(ctx context.Context, engine *client.Client, j job, state *container.S
 	if t, err := time.Parse(time.RFC3339Nano, state.FinishedAt); err == nil && t.Year() > 1 {
 		exit.FinishedAt = t
 	}
-	data, err := readFile(ctx, engine, j.Name, j.JobDir+"/"+protocol.FileResult, maxResult)
+	reading, cancel := context.WithTimeout(ctx, resultTime)
+	defer cancel()
+	data, err := readFile(reading, engine, j.Name, j.JobDir+"/"+protocol.FileResult, maxResult)
 	if err != nil && ctx.Err() != nil {
 		return executor.Exit{}, ctx.Err()
 	}

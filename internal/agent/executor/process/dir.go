@@ -144,22 +144,31 @@ func (d dir) copySpool(ctx context.Context, dst string) (err error) {
 		return err
 	}
 	defer src.Close()
-	entries, err := fs.ReadDir(src.FS(), ".")
+	list, err := src.Open(".")
 	if err != nil {
 		return err
 	}
-	for _, entry := range entries {
-		if ctx.Err() != nil {
-			return ctx.Err()
+	defer list.Close()
+	for ctx.Err() == nil {
+		entries, err := list.ReadDir(256) // a job can make any number of them
+		if errors.Is(err, io.EOF) {
+			return nil
 		}
-		if !entry.Type().IsRegular() || !delivery.IsFileName(entry.Name()) {
-			continue
-		}
-		if err := copyFile(src, to, entry.Name()); err != nil {
+		if err != nil {
 			return err
 		}
+		for _, entry := range entries {
+			if !entry.Type().IsRegular() || !delivery.IsFileName(entry.Name()) {
+				err = to.Skip()
+			} else {
+				err = copyFile(src, to, entry.Name())
+			}
+			if err != nil {
+				return err
+			}
+		}
 	}
-	return nil
+	return ctx.Err()
 }
 
 func copyFile(src *os.Root, to *executor.SpoolCopy, name string) error {
