@@ -213,7 +213,8 @@ pattern without a tag matches every tag and digest; a pattern with a tag matches
 		DefaultText: "every repository", Example: "[github.com/acme/*]",
 		Doc: `Patterns of the git repositories (host/path, without scheme, user and .git) that jobs may
 use; the agent refuses jobs from other repositories. * matches within one path element, ** matches
-across elements. Quote a pattern that begins with *. Pre-run commands can still fetch from any host.`,
+across elements. Quote a pattern that begins with *. If set, redirects to other addresses are refused. Pre-run
+commands can still fetch from any host.`,
 	}, {
 		Key: "ca_certificate_file", Value: (*settings.Path)(&c.CACertificateFile),
 		Example: "/etc/ssl/certs/company-ca.pem",

@@ -20,6 +20,8 @@ type fetch struct {
 	repo *workflow.Repository
 	git  *commandLine
 	log  io.Writer
+
+	redirects bool // redirects are followed
 }
 
 func (f *fetch) run(ctx context.Context, want revision) (string, error) {
@@ -36,11 +38,15 @@ func (f *fetch) run(ctx context.Context, want revision) (string, error) {
 			return "", fmt.Errorf("preparing the checkout: %w", err)
 		}
 	}
-	var err error
-	if want.commit != "" {
-		err = f.commit(ctx, want)
-	} else {
-		err = f.ref(ctx, &want)
+	err := f.checkout(ctx, &want)
+	if isRedirect(err) && !f.redirects {
+		var same *workflow.Repository
+		if same, err = f.redirected(ctx); err == nil {
+			f.repo = same
+			if _, err = f.git.run(ctx, "remote", "set-url", "--", "origin", same.String()); err == nil {
+				err = f.checkout(ctx, &want)
+			}
+		}
 	}
 	if err != nil {
 		f.quote(err)
@@ -56,6 +62,14 @@ func (f *fetch) run(ctx context.Context, want revision) (string, error) {
 	}
 	fmt.Fprintf(f.log, "Checked out commit %s\n", hash)
 	return hash, nil
+}
+
+// checkout fetches and checks out a revision. It sets the ref of want if it has none.
+func (f *fetch) checkout(ctx context.Context, want *revision) error {
+	if want.commit != "" {
+		return f.commit(ctx, *want)
+	}
+	return f.ref(ctx, want)
 }
 
 // ref fetches and checks out a ref. If want has no ref, it uses the default branch and sets it in
@@ -138,7 +152,7 @@ func (f *fetch) commit(ctx context.Context, want revision) error {
 		if err == nil {
 			return f.detach(ctx, want.commit)
 		}
-		if kind := classify(err); kind != failureNoCommit && kind != failureNoRef && kind != failureOther {
+		if kind := classify(err); kind != failureNoCommit && kind != failureNoRef && kind != failureOther || isRedirect(err) {
 			return err
 		}
 		fmt.Fprintln(f.log, "The server does not offer this commit by its hash; fetching all branches and tags")
@@ -174,7 +188,8 @@ func (f *fetch) detach(ctx context.Context, target string) error {
 }
 
 func (f *fetch) fetch(ctx context.Context, shallow bool, refspecs ...string) error {
-	args := []string{"fetch", "--quiet", "--no-tags", "--no-recurse-submodules"}
+	// With --quiet, git would not report redirects.
+	args := []string{"fetch", "--no-progress", "--no-tags", "--no-recurse-submodules"}
 	if shallow {
 		args = append(args, "--depth=1")
 	}
@@ -192,7 +207,7 @@ func (f *fetch) fetch(ctx context.Context, shallow bool, refspecs ...string) err
 func (f *fetch) retry(ctx context.Context, try func() error) error {
 	for tried := 1; ; tried++ {
 		err := try()
-		if err == nil || ctx.Err() != nil || tried == fetchRetry.Tries || classify(err) != failureNetwork {
+		if err == nil || ctx.Err() != nil || tried == fetchRetry.Tries || classify(err) != failureNetwork || isRedirect(err) {
 			return err
 		}
 		pause := fetchRetry.Pause(tried-1, nil)

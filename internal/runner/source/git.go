@@ -45,7 +45,7 @@ var gitConfig = [][2]string{
 	{"promisor.acceptFromServer", "none"},
 }
 
-func environment(environ []string, private string) ([]string, error) {
+func environment(environ []string, private string, redirects bool) ([]string, error) {
 	home := filepath.Join(private, "home")
 	if err := os.MkdirAll(home, 0o700); err != nil {
 		return nil, fmt.Errorf("creating a home directory for git: %w", err)
@@ -54,6 +54,9 @@ func environment(environ []string, private string) ([]string, error) {
 	for _, entry := range gitConfig {
 		section, name, _ := strings.Cut(entry[0], ".")
 		fmt.Fprintf(&config, "[%s]\n\t%s = %s\n", section, name, entry[1])
+	}
+	if !redirects {
+		config.WriteString("[http]\n\tfollowRedirects = false\n")
 	}
 	configFile := filepath.Join(home, ".gitconfig")
 	if err := os.WriteFile(configFile, []byte(config.String()), 0o600); err != nil {
@@ -86,6 +89,8 @@ type commandLine struct {
 	dir string
 	env []string
 	log io.Writer
+
+	redirect string // the last target in the log
 }
 
 // Limits on git's output. A server determines the length of a list of refs, in which HEAD's entry
@@ -120,6 +125,7 @@ func (c *commandLine) input(ctx context.Context, text string, args ...string) (s
 	err := cmd.Run()
 	switch {
 	case err == nil:
+		c.noteRedirects(stderr.String())
 		return stdout.String(), nil
 	case ctx.Err() != nil:
 		return "", context.Cause(ctx)

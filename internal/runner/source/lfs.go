@@ -53,7 +53,7 @@ func fetchLFS(ctx context.Context, f *fetch, l *login) error {
 	}
 	slices.SortFunc(objects, func(a, b object) int { return strings.Compare(a.oid, b.oid) })
 	fmt.Fprintf(f.log, "Fetching %d files with %.1f MB from Git LFS\n", len(objects), float64(total)/1e6)
-	server := newLFSServer(f.repo, l, f.log)
+	server := newLFSServer(f.repo, l, f.log, f.redirects)
 	defer server.close()
 	err = server.fetch(ctx, objects, func(o object, content *os.File) error {
 		for _, name := range pointers[o] {

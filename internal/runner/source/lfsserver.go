@@ -34,10 +34,11 @@ type lfsServer struct {
 	client  *http.Client
 	log     io.Writer
 	private string
+	noted   []string      // other servers in the log
 	stall   time.Duration // after which a silent server counts as failed
 }
 
-func newLFSServer(repo *workflow.Repository, l *login, log io.Writer) *lfsServer {
+func newLFSServer(repo *workflow.Repository, l *login, log io.Writer, redirects bool) *lfsServer {
 	transport := http.DefaultTransport.(*http.Transport).Clone()
 	transport.ResponseHeaderTimeout = lfsStall
 	s := &lfsServer{repo: repo, login: l, log: log, private: l.private, stall: lfsStall}
@@ -45,7 +46,15 @@ func newLFSServer(repo *workflow.Repository, l *login, log io.Writer) *lfsServer
 		if len(via) >= 5 {
 			return errors.New("too many redirects")
 		}
-		return leaves(via[0].URL, req)
+		if err := leaves(via[0].URL, req); err != nil || sameOrigin(via[0].URL, req.URL) {
+			return err
+		}
+		target := req.URL.Scheme + "://" + req.URL.Host
+		if !redirects {
+			return fmt.Errorf("the server redirects to %s, and the agent's allowed_repositories permits no redirects", target)
+		}
+		s.note("redirects to", target)
+		return nil
 	}}
 	return s
 }
@@ -53,17 +62,27 @@ func newLFSServer(repo *workflow.Repository, l *login, log io.Writer) *lfsServer
 // leaves prepares a redirected request. On another origin it must use https, and gets none of the
 // first request's headers.
 func leaves(from *url.URL, req *http.Request) error {
-	if req.URL.Scheme == from.Scheme && strings.EqualFold(req.URL.Host, from.Host) {
+	if sameOrigin(from, req.URL) {
 		return nil
 	}
 	if req.URL.Scheme != "https" && from.Scheme == "https" {
 		return errors.New("a redirect from https to " + req.URL.Scheme)
 	}
 	if req.Method != http.MethodGet {
-		return errors.New("a redirect to another server")
+		return errors.New("a redirect to another server: " + req.URL.Scheme + "://" + req.URL.Host)
 	}
 	req.Header = http.Header{}
 	return nil
+}
+
+func sameOrigin(a, b *url.URL) bool { return a.Scheme == b.Scheme && strings.EqualFold(a.Host, b.Host) }
+
+// note writes to the log that files come from another server, once for each one.
+func (s *lfsServer) note(how, origin string) {
+	if !slices.Contains(s.noted, origin) {
+		s.noted = append(s.noted, origin)
+		fmt.Fprintf(s.log, "Git LFS: the server %s %s\n", how, origin)
+	}
 }
 
 func (s *lfsServer) close() { s.client.CloseIdleConnections() }
@@ -232,6 +251,9 @@ func (s *lfsServer) download(ctx context.Context, o object, action lfsAction, fi
 	}
 	if req.URL.Scheme == "http" && s.repo.Scheme == "https" {
 		return errors.New("the server refers from https to http")
+	}
+	if origin := req.URL.Scheme + "://" + req.URL.Host; origin != s.repo.Origin() {
+		s.note("stores files at", origin)
 	}
 	for name, value := range action.Header {
 		req.Header.Set(name, value)

@@ -29,7 +29,7 @@ func TestLFSServerThatStopsSending(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := newLFSServer(repo, &login{}, io.Discard)
+	s := newLFSServer(repo, &login{}, io.Discard, true)
 	defer s.close()
 	s.stall = 100 * time.Millisecond
 	file, err := os.Create(filepath.Join(t.TempDir(), "object"))

@@ -76,7 +76,7 @@ func (g *Git) Fetch(ctx context.Context) (checkout *Checkout, err error) {
 	for _, note := range login.notes {
 		fmt.Fprintln(g.Log, note)
 	}
-	env, err := environment(g.Environ, g.Private)
+	env, err := environment(g.Environ, g.Private, g.AllowedRepositories == nil)
 	if err != nil {
 		return nil, err
 	}
@@ -84,6 +84,8 @@ func (g *Git) Fetch(ctx context.Context) (checkout *Checkout, err error) {
 		repo: repo,
 		git:  &commandLine{dir: g.Dir, env: append(slices.Clone(env), login.env...), log: g.Log},
 		log:  g.Log,
+
+		redirects: g.AllowedRepositories == nil,
 	}
 	commit, err := f.run(ctx, want)
 	if err != nil {

@@ -103,7 +103,7 @@ func (s *submodules) fetchOne(ctx context.Context, parent *workflow.Repository, 
 			return err
 		}
 	}
-	f := &fetch{repo: repo, git: &commandLine{dir: at, env: append(slices.Clone(s.env), login.env...), log: s.g.Log}, log: s.g.Log}
+	f := &fetch{repo: repo, git: &commandLine{dir: at, env: append(slices.Clone(s.env), login.env...), log: s.g.Log}, log: s.g.Log, redirects: s.g.AllowedRepositories == nil}
 	if _, err := f.run(ctx, revision{commit: commit, asked: commit}); err != nil {
 		return err
 	}
