@@ -7,7 +7,6 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -99,37 +98,6 @@ func TestNoStepAfterTheServersOwn410(t *testing.T) {
 				t.Errorf("the step that ran finished: %t; the next one began: %t", exists(h, "finished"), exists(h, "proof"))
 			}
 		})
-	}
-}
-
-// TestHeartbeatsEndWithTheResult has the server refuse heartbeats as soon as it has the result, while
-// its answer to the result is on the way. The log of a job that ended well must not complain.
-func TestHeartbeatsEndWithTheResult(t *testing.T) {
-	h := newHarness(t, shellSteps("echo working"))
-	h.server.Unsigned = false
-	results, refused := make(chan struct{}), make(chan struct{})
-	var once, twice sync.Once
-	h.server.OnFault(func(w http.ResponseWriter, r *http.Request) bool {
-		switch {
-		case strings.HasSuffix(r.URL.Path, "/result"):
-			once.Do(func() { close(results) })
-			select {
-			case <-refused:
-			case <-r.Context().Done():
-			}
-		case strings.HasSuffix(r.URL.Path, "/heartbeat"):
-			select {
-			case <-results:
-				protocol.SignAnswers(w, r).WriteHeader(http.StatusGone)
-				twice.Do(func() { close(refused) })
-				return true
-			default:
-			}
-		}
-		return false
-	})
-	if code, left := h.run(); code != 0 || !left.Reported || strings.Contains(h.log.String(), "heartbeats") {
-		t.Errorf("exit code %d, left %+v\n%s", code, left, h.log.String())
 	}
 }
 
