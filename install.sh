@@ -4,6 +4,7 @@
 # Each release fills in its URL, and the public keys that sign releases, as base64 of PEM.
 RELEASE_URL=""
 RELEASE_KEY=""
+RELEASE_CHANNEL=""
 
 # The braces make an incomplete download a syntax error: nothing runs unless the last line is complete.
 {
@@ -20,7 +21,7 @@ Install, upgrade or remove the customer-managed workflow agent.
   curl -fsSL https://RELEASES/install.sh | sh -s -- [OPTION...]
 
   --version VERSION   install this version, like v1.2.3 (default: the newest of the channel)
-  --channel CHANNEL   stable or beta (default: stable)
+  --channel CHANNEL   stable or beta (default: stable, if this mirror has stable releases)
   --user              install for yourself (default, unless you are root)
   --system            install for the machine: /opt, /usr/local/bin, the machine's service
                       (needs root, and is root's default)
@@ -311,12 +312,12 @@ keys() {
 
 # newest reads the version of the channel's newest release.
 newest() {
-  channel=${channel:-stable}
+  channel=${channel:-${RELEASE_CHANNEL:-stable}}
   missing=0
   load "$channel.txt" "$channel.txt" "$small" || missing=$?
   case $missing in
     0) ;;
-    4) fail "$shown has no channel $channel (no $channel.txt). Name a version with --version, or check the URL." ;;
+    4) fail "$shown has no channel $channel (no $channel.txt). Name a version with --version, choose --channel beta, or check the URL." ;;
     *) fail "cannot download $channel.txt from $shown: $why" ;;
   esac
   trusted "$channel.txt"

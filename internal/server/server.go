@@ -142,7 +142,7 @@ func New(ctx context.Context, cfg Config, version string, log *logrus.Entry, not
 			URL: string(s.cfg.Console()), Draining: s.draining,
 		},
 		Identity: s.identity, SignIn: sessions, Providers: providers, Passkeys: passkeys, Stacks: s.stacks, Deployments: service, Pools: poolService, Drift: drift.New(s.db), Triggers: s.triggers,
-		Webhooks: hooks, Integrations: forges, Events: events, OIDC: trust, Issuer: s.cfg.Issuer(), APIURL: s.cfg.ExternalURL, Audit: audit.New(s.db), Server: s.describe(version), Releases: cfg.Releases != "",
+		Webhooks: hooks, Integrations: forges, Events: events, OIDC: trust, Issuer: s.cfg.Issuer(), APIURL: s.cfg.ExternalURL, Audit: audit.New(s.db), Server: s.describe(version), Releases: cfg.Releases,
 	})
 	observe := web.Observe(s.logOf("api"), s.metrics)
 	routes := api.New(api.Deps{

@@ -61,8 +61,8 @@ type Deps struct {
 	APIURL string
 	// Server describes the server to its administrators.
 	Server agents.Server
-	// Releases reports whether the server serves a mirror of the agent's releases.
-	Releases bool
+	// Releases is the directory of the mirror of the agent's releases that the server serves, or "".
+	Releases string
 }
 
 // New returns the console with all pages.

@@ -85,7 +85,7 @@ func ftparchive(ctx context.Context, root string, args ...string) ([]byte, error
 func (m *maker) aptSources(key []byte) []byte {
 	var text bytes.Buffer
 	fmt.Fprintf(&text, "# Put this file into /etc/apt/sources.list.d/. Suites: stable, or beta.\n"+
-		"Types: deb\nURIs: %s/apt\nSuites: stable\nComponents: main\nSigned-By:\n", m.home)
+		"Types: deb\nURIs: %s/apt\nSuites: %s\nComponents: main\nSigned-By:\n", m.home, m.defaultChannel())
 	for line := range strings.Lines(string(key)) {
 		line = strings.TrimRight(line, "\n")
 		if line == "" {

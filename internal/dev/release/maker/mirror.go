@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"time"
 
@@ -70,6 +71,16 @@ func channelsOf(version string) []string {
 	return []string{release.Stable, release.Beta}
 }
 
+// defaultChannel returns the channel for clients that choose none: stable, unless the mirror has no
+// stable release.
+func (m *maker) defaultChannel() string {
+	_, err := os.Stat(filepath.Join(m.mirror, release.ChannelFile(release.Stable)))
+	if err != nil && !slices.Contains(channelsOf(m.version), release.Stable) {
+		return release.Beta
+	}
+	return release.Stable
+}
+
 // channels writes the files that name each channel's newest release. It must be the last step,
 // because clients download a release once a channel names it.
 func (m *maker) channels(context.Context) error {
@@ -117,8 +128,8 @@ func newestIn(file, version string) (string, error) {
 	return version, nil
 }
 
-// installerLines matches the two lines of install.sh that a release fills in.
-var installerLines = regexp.MustCompile(`(?m)^(RELEASE_URL|RELEASE_KEY)=""$`)
+// installerLines matches the lines of install.sh that a release fills in.
+var installerLines = regexp.MustCompile(`(?m)^(RELEASE_URL|RELEASE_KEY|RELEASE_CHANNEL)=""$`)
 
 // publishInstaller writes install.sh with the home and the keys of this release.
 func (m *maker) publishInstaller() error {
@@ -126,15 +137,16 @@ func (m *maker) publishInstaller() error {
 	if err != nil {
 		return fmt.Errorf("reading the installer: %w", err)
 	}
-	if script, err = fillInstaller(script, m.home, m.publicPEM); err != nil {
+	if script, err = fillInstaller(script, m.home, m.defaultChannel(), m.publicPEM); err != nil {
 		return err
 	}
 	return writeFile(filepath.Join(m.mirror, "install.sh"), script)
 }
 
-// fillInstaller returns the installer with a home, which can be empty, and public keys.
-func fillInstaller(script []byte, home string, keys []byte) ([]byte, error) {
-	values := map[string]string{"RELEASE_URL": home, "RELEASE_KEY": base64.StdEncoding.EncodeToString(keys)}
+// fillInstaller returns the installer with a home, which can be empty, a default channel, and public
+// keys.
+func fillInstaller(script []byte, home, channel string, keys []byte) ([]byte, error) {
+	values := map[string]string{"RELEASE_URL": home, "RELEASE_CHANNEL": channel, "RELEASE_KEY": base64.StdEncoding.EncodeToString(keys)}
 	filled := installerLines.ReplaceAllFunc(script, func(line []byte) []byte {
 		name, _, _ := strings.Cut(string(line), "=")
 		value, ok := values[name]
@@ -144,8 +156,8 @@ func fillInstaller(script []byte, home string, keys []byte) ([]byte, error) {
 		delete(values, name)
 		return []byte(name + `="` + value + `"`)
 	})
-	if len(values) > 0 || len(installerLines.FindAll(script, -1)) != 2 {
-		return nil, errors.New(`install.sh must have the lines RELEASE_URL="" and RELEASE_KEY="" once each`)
+	if len(values) > 0 || len(installerLines.FindAll(script, -1)) != 3 {
+		return nil, errors.New(`install.sh must have the lines RELEASE_URL="", RELEASE_KEY="" and RELEASE_CHANNEL="" once each`)
 	}
 	return filled, nil
 }

@@ -120,21 +120,47 @@ func TestBrokenChannel(t *testing.T) {
 	}
 }
 
+// TestDefaultChannel publishes a prerelease, a release and another prerelease. As long as the mirror
+// has no stable release, what it offers to clients must be its channel beta.
+func TestDefaultChannel(t *testing.T) {
+	m := &maker{options: options{mirror: t.TempDir(), home: "https://releases.example.com"}}
+	for _, step := range []struct{ version, want string }{
+		{"v0.0.0-dev.1", release.Beta}, {"v1.0.0", release.Stable}, {"v1.1.0-rc.1", release.Stable},
+	} {
+		m.version = step.version
+		if got := m.defaultChannel(); got != step.want {
+			t.Errorf("after %s the default channel is %s, want %s", step.version, got, step.want)
+		}
+		if text := string(m.aptSources(nil)); !strings.Contains(text, "\nSuites: "+step.want+"\n") {
+			t.Errorf("after %s the file for apt is\n%s", step.version, text)
+		}
+		if text := string(m.yumRepo()); !strings.Contains(text, "/yum/"+step.want+"\nenabled=1\n") || strings.Count(text, "enabled=1") != 1 {
+			t.Errorf("after %s the file for dnf is\n%s", step.version, text)
+		}
+		for _, channel := range channelsOf(step.version) {
+			if err := os.WriteFile(filepath.Join(m.mirror, release.ChannelFile(channel)), []byte("x"), 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+}
+
 func TestFillInstaller(t *testing.T) {
-	const script = "#!/bin/sh\nRELEASE_URL=\"\"\nRELEASE_KEY=\"\"\n# RELEASE_URL=\"\" is filled in\n  RELEASE_KEY=\"\"\n"
-	got, err := fillInstaller([]byte(script), "https://example.com/a", []byte("key"))
-	want := "#!/bin/sh\nRELEASE_URL=\"https://example.com/a\"\nRELEASE_KEY=\"a2V5\"\n# RELEASE_URL=\"\" is filled in\n  RELEASE_KEY=\"\"\n"
+	const script = "#!/bin/sh\nRELEASE_URL=\"\"\nRELEASE_KEY=\"\"\nRELEASE_CHANNEL=\"\"\n# RELEASE_URL=\"\" is filled in\n  RELEASE_KEY=\"\"\n"
+	got, err := fillInstaller([]byte(script), "https://example.com/a", release.Beta, []byte("key"))
+	want := "#!/bin/sh\nRELEASE_URL=\"https://example.com/a\"\nRELEASE_KEY=\"a2V5\"\nRELEASE_CHANNEL=\"beta\"\n# RELEASE_URL=\"\" is filled in\n  RELEASE_KEY=\"\"\n"
 	if err != nil || string(got) != want {
 		t.Errorf("filled in: %q, %v", got, err)
 	}
 	for name, script := range map[string]string{
-		"no URL":     "RELEASE_KEY=\"\"\n",
-		"no key":     "RELEASE_URL=\"\"\n",
-		"twice":      "RELEASE_URL=\"\"\nRELEASE_KEY=\"\"\nRELEASE_KEY=\"\"\n",
-		"twice only": "RELEASE_URL=\"\"\nRELEASE_URL=\"\"\n",
-		"filled in":  "RELEASE_URL=\"x\"\nRELEASE_KEY=\"\"\n",
+		"no URL":     "RELEASE_KEY=\"\"\nRELEASE_CHANNEL=\"\"\n",
+		"no key":     "RELEASE_URL=\"\"\nRELEASE_CHANNEL=\"\"\n",
+		"no channel": "RELEASE_URL=\"\"\nRELEASE_KEY=\"\"\n",
+		"twice":      "RELEASE_URL=\"\"\nRELEASE_KEY=\"\"\nRELEASE_CHANNEL=\"\"\nRELEASE_KEY=\"\"\n",
+		"twice only": "RELEASE_URL=\"\"\nRELEASE_URL=\"\"\nRELEASE_URL=\"\"\n",
+		"filled in":  "RELEASE_URL=\"x\"\nRELEASE_KEY=\"\"\nRELEASE_CHANNEL=\"\"\n",
 	} {
-		if _, err := fillInstaller([]byte(script), "", nil); err == nil {
+		if _, err := fillInstaller([]byte(script), "", release.Stable, nil); err == nil {
 			t.Errorf("%s: no error", name)
 		}
 	}

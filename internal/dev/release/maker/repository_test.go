@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -101,7 +102,7 @@ func TestYumRepository(t *testing.T) {
 		if err := os.Rename(filepath.Join(top, "noarch", filepath.Base(rpm)), rpm); err != nil {
 			t.Fatal(err)
 		}
-		if err := m.yum(t.Context()); err != nil {
+		if err := errors.Join(m.yum(t.Context()), m.channels(t.Context())); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -46,7 +46,7 @@ func (m *maker) yumRepo() []byte {
 	fmt.Fprintln(&text, "# Put this file into /etc/yum.repos.d/.")
 	for _, channel := range []string{release.Stable, release.Beta} {
 		enabled := 0
-		if channel == release.Stable {
+		if channel == m.defaultChannel() {
 			enabled = 1
 		}
 		fmt.Fprintf(&text, "\n[%[1]s-%[2]s]\nname=%[1]s, releases of the channel %[2]s\nbaseurl=%[3]s/yum/%[2]s\nenabled=%[4]d\ngpgcheck=1\nrepo_gpgcheck=1\ngpgkey=%[3]s/yum/%[5]s\n",

@@ -20,8 +20,8 @@ type Deps struct {
 	Server      Server
 	// URL is the server's address for agents, without a trailing slash.
 	URL string
-	// Releases reports whether the server serves a mirror of the agent's releases.
-	Releases bool
+	// Releases is the directory of the mirror of the agent's releases that the server serves, or "".
+	Releases string
 }
 
 type pages struct{ Deps }

@@ -1,6 +1,10 @@
 package agents
 
-import "strings"
+import (
+	"os"
+	"path/filepath"
+	"strings"
+)
 
 // way is a way to install an agent.
 type way struct {
@@ -22,12 +26,19 @@ const imagePlace = "REGISTRY/customer-managed-workflow-agent:latest"
 func (p *pages) ways() []way {
 	mirror := p.URL + "/releases"
 	note := ""
-	if !p.Releases {
+	if p.Releases == "" {
 		mirror = "https://MIRROR"
 		note = "This server serves no releases. Replace https://MIRROR with the address of your mirror, or serve one with the server's setting releases."
 	}
+	channel := "stable"
+	if p.Releases != "" {
+		// A mirror that was made from a checkout without a tag has no stable release.
+		if _, err := os.Stat(filepath.Join(p.Releases, "stable.txt")); err != nil {
+			channel = "beta"
+		}
+	}
 	with := func(text string) string {
-		return strings.NewReplacer("{mirror}", mirror, "{url}", p.URL).Replace(text)
+		return strings.NewReplacer("{mirror}", mirror, "{channel}", channel, "{url}", p.URL).Replace(text)
 	}
 	configure := step{"Configure the agent. It asks for the token, so that the token is in no command line.", with("sudo customer-managed-workflow-agent configure --service-url {url}")}
 	docker := step{"Let the service use Docker, and start it.", "sudo customer-managed-workflow-agent service install --docker --start"}
@@ -49,7 +60,7 @@ func (p *pages) ways() []way {
 		}, note},
 		{"homebrew", "Homebrew", []step{
 			{"Create a local tap with the formula.", with(`MIRROR={mirror}
-VERSION=$(curl -fsSL "$MIRROR/stable.txt" | sed -n 's/^version: //p')
+VERSION=$(curl -fsSL "$MIRROR/{channel}.txt" | sed -n 's/^version: //p')
 brew tap-new --no-git local/agent
 curl -fsSL "$MIRROR/$VERSION/customer-managed-workflow-agent.rb" \
   -o "$(brew --repository local/agent)/Formula/customer-managed-workflow-agent.rb"`)},
