@@ -131,7 +131,7 @@ func (q *quickstart) findPulumi(ctx context.Context) error {
 	if q.tools, err = lab.PulumiCLI(ctx, q.ui.steps()); err != nil {
 		return err
 	}
-	q.ui.say("pulumi %s is ready, built from its pinned Go modules", lab.PulumiVersion)
+	q.ui.say("pulumi %s is ready, built from its pinned Go modules: %s", lab.PulumiVersion, q.tools.Pulumi())
 	return nil
 }
 
