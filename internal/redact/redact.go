@@ -51,7 +51,7 @@ type Set struct {
 func New(secrets ...Secret) *Set {
 	s, err := Build(context.Background(), secrets...)
 	if err != nil {
-		panic(err)
+		panic(err) //nolint:forbidigo // as documented, like regexp.MustCompile
 	}
 	return s
 }
