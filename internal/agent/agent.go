@@ -81,7 +81,8 @@ type Options struct {
 	RetryMaxWait   time.Duration
 	JobRetry       time.Duration // first pause after a failed call for a job; 0 means 1 second
 	StatusInterval time.Duration
-	OutputWait     time.Duration // how long the copy of a job's output may continue after its exit; 0 means 30 seconds
+	FreeSpace      func(dir string) (int64, error) // free bytes on the disk of a directory; nil: ask the system
+	OutputWait     time.Duration                   // how long the copy of a job's output may continue after its exit; 0 means 30 seconds
 }
 
 // Agent serves one pool until it is stopped.
@@ -90,6 +91,7 @@ type Agent struct {
 	log      *logrus.Entry
 	session  string
 	engine   *engineWatch
+	disk     *diskWatch
 	journal  *instance.Journal
 	liveness liveness
 	board    *board
@@ -136,6 +138,9 @@ func New(opts Options) (*Agent, error) {
 	if opts.JobRetry <= 0 {
 		opts.JobRetry = retryFirst
 	}
+	if opts.FreeSpace == nil {
+		opts.FreeSpace = executor.FreeSpace
+	}
 	if opts.OutputWait <= 0 {
 		opts.OutputWait = defaultOutputWait
 	}
@@ -162,6 +167,7 @@ func New(opts Options) (*Agent, error) {
 	a.stopping, a.stop = context.WithCancelCause(a.aborting)
 	a.draining, a.drain = context.WithCancel(a.stopping)
 	a.engine = &engineWatch{executor: opts.Executor, log: a.log, monitor: opts.Monitor, changed: a.wake}
+	a.disk = &diskWatch{dir: opts.Identity.Dir, free: opts.FreeSpace, log: a.log, changed: a.wake}
 	return a, nil
 }
 
@@ -187,6 +193,8 @@ func (a *Agent) Run(ctx context.Context) error {
 	// The first poll requires the result of this check.
 	engine := a.engine.check(a.stopping)
 	a.loops.Go(func() { a.engine.run(a.stopping, engine) })
+	a.disk.check()
+	a.loops.Go(func() { a.disk.run(a.stopping) })
 	a.poll()
 
 	if a.stopping.Err() == nil {

@@ -128,7 +128,7 @@ func (j *job) run(part func(context.Context) (delivery.Verdict, error)) {
 	case !errors.Is(err, errStopping):
 		// The job has not started, so its result can still report this failure.
 		j.log.WithError(err).Error("storing the job's log failed: check whether the disk of state_directory is full")
-		v, err = j.report(ctx, delivery.Failed(workflow.ReasonLaunch, "The agent could not store this job's log on its disk."))
+		v, err = j.report(ctx, delivery.Failed(workflow.ReasonLaunch, "The agent could not store this job's log on its disk.%s", j.agent.onFullDisk(err)))
 	}
 	if err := j.courier.Close(); err != nil {
 		j.log.WithError(err).Warn("closing the job's log failed")
@@ -233,6 +233,7 @@ func (j *job) handBack() {
 // reports a result.
 func (j *job) neverStarted(ctx context.Context, err error) (delivery.Verdict, error) {
 	v := failure(err)
+	v.Message += j.agent.onFullDisk(err)
 	v.NotStarted = j.entry.Phase == instance.Starting && j.launcher() != nil
 	v.Message = j.masks.String(v.Message)
 	j.dropLargeMasks() // the report can take a day

@@ -92,7 +92,7 @@ func (p *poller) once() time.Duration {
 	default:
 	}
 	slots, capacity := a.freeSlots(), a.opts.Slots
-	if a.engine.state() != nil {
+	if a.engine.state() != nil || a.disk.state() != nil {
 		slots, capacity = 0, 0
 	}
 	select {

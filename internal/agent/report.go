@@ -84,7 +84,7 @@ func (j *job) takeOver(ctx context.Context, exit executor.Exit, v delivery.Verdi
 		return v, errStopping // the log is closed in end
 	case err != nil:
 		j.log.WithError(err).Warn("reading the log of the exited runner failed")
-		v.Message += " Its unsent log is lost."
+		v.Message += " Its unsent log is lost." + j.agent.onFullDisk(err)
 	default:
 		defer func() { _ = runner.Close() }() // after a panic, the resumed job copies the log again
 		if exit.Result == nil && j.stock() {

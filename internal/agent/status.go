@@ -144,6 +144,9 @@ func (a *Agent) Status() status.Report {
 		Stopping: stopping,
 		Draining: a.draining.Err() != nil && !stopping,
 	}
+	if err := a.disk.state(); err != nil {
+		r.Storage.Error = err.Error()
+	}
 	a.board.fill(&r)
 	r.UptimeSeconds = int64(r.Time.Sub(r.StartedAt) / time.Second)
 	return r

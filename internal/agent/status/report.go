@@ -112,7 +112,8 @@ type Storage struct {
 	FreeBytes int64  `json:"freeBytes"` // space available to the agent's user; -1 if unknown
 	// PendingLogBytes is the number of log bytes that the agent itself must still deliver. It
 	// excludes the logs that runners deliver.
-	PendingLogBytes int64 `json:"pendingLogBytes"`
+	PendingLogBytes int64  `json:"pendingLogBytes"`
+	Error           string `json:"error,omitempty"` // why the disk has no space for jobs
 }
 
 // The modes in which an agent handles new releases.
@@ -226,6 +227,7 @@ func (r *Report) Judge() {
 	default:
 		add(e.Up, "The engine was not checked yet.")
 	}
+	add(r.Storage.Error == "", "No jobs are claimed: %s", r.Storage.Error)
 	r.State = r.state()
 }
 
@@ -241,7 +243,7 @@ func (r *Report) state() State {
 		return Unhealthy
 	case len(r.Reasons) == 0:
 		return Ready
-	case r.Server.LastPoll == nil && r.Server.Error == "" && r.Token.Error == "" && r.Engine.Error == "":
+	case r.Server.LastPoll == nil && r.Server.Error == "" && r.Token.Error == "" && r.Engine.Error == "" && r.Storage.Error == "":
 		return Starting
 	}
 	return NotReady

@@ -17,6 +17,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"workflowagent/internal/agent/executor"
 	"workflowagent/internal/agent/executor/docker"
 	"workflowagent/internal/termtext"
 )
@@ -25,7 +26,7 @@ import (
 // spaceFail, it fails.
 const (
 	spaceWarn = 2 << 30
-	spaceFail = 200 << 20
+	spaceFail = executor.LeastSpace
 )
 
 func (e *examination) checkConfig(context.Context) Result {

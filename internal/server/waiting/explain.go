@@ -193,7 +193,7 @@ func (e explanation) shortOfAgents(job store.Job) Why {
 		}
 	}
 	if pool.Slots == 0 {
-		text := "The connected agents of the pool " + quoted + " report that they cannot start deployments, for example because Docker is not available"
+		text := "The connected agents of the pool " + quoted + " report that they cannot start deployments, for example because Docker is not available or their disk is full"
 		if pool.Drained > 0 {
 			text += ", or they are drained"
 		}

@@ -77,7 +77,7 @@ func health(a agentPage) []string {
 	case !agent.Online:
 		out = append(out, "The agent does not poll. Check on its host whether it runs.")
 	case agent.Slots == 0:
-		out = append(out, "The agent polls but requests no jobs: it stops, or it cannot start jobs, for example because Docker is not available.")
+		out = append(out, "The agent polls but requests no jobs: it stops, or it cannot start jobs, for example because Docker is not available or its disk is full.")
 	}
 	if agent.Newer != "" {
 		out = append(out, fmt.Sprintf("%s is available (running %s).", agent.Newer, agent.Version))
