@@ -19,9 +19,15 @@ import (
 )
 
 // Create queues a deployment; see [Service.CreateIn].
-func (s *Service) Create(ctx context.Context, p identity.Principal, st store.Stack, body []byte, initiator string) (d store.Deployment, err error) {
+func (s *Service) Create(ctx context.Context, p identity.Principal, st store.Stack, body []byte, initiator string) (store.Deployment, error) {
+	return s.CreateOnce(ctx, p, st, body, initiator, "")
+}
+
+// CreateOnce is [Service.Create] for a request that the caller can repeat with the same key. A
+// repetition returns the deployment of the first request.
+func (s *Service) CreateOnce(ctx context.Context, p identity.Principal, st store.Stack, body []byte, initiator, key string) (d store.Deployment, err error) {
 	err = s.db.Write(ctx, func(tx *store.Tx) (err error) {
-		d, err = s.CreateIn(ctx, tx, p, st, body, initiator)
+		d, err = once(tx, p, st, key, body, func() (store.Deployment, error) { return s.CreateIn(ctx, tx, p, st, body, initiator) })
 		return err
 	}, func(tx *store.Tx) {
 		_, _ = tx.Stack(st.ID)

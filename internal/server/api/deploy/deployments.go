@@ -71,7 +71,7 @@ func (d *deploymentRoutes) create(w http.ResponseWriter, r *http.Request, st sto
 	if !slices.Contains(clients, initiator) {
 		initiator = "api"
 	}
-	dep, err := d.deployments.Create(r.Context(), web.Principal(r), st, body, initiator)
+	dep, err := d.deployments.CreateOnce(r.Context(), web.Principal(r), st, body, initiator, r.Header.Get("Idempotency-Key"))
 	if err != nil {
 		return err
 	}
