@@ -128,6 +128,12 @@ func PostgresDSN(t testing.TB) string {
 	return postgres.database(t, postgres.migrated(t))
 }
 
+// PostgresAt opens the PostgreSQL database at an address, which can be that of a proxy.
+func PostgresAt(t testing.TB, dsn string, timeouts store.Timeouts) *store.DB {
+	t.Helper()
+	return openWith(t, dsn, store.Options{Timeouts: timeouts})
+}
+
 // Each runs a test with an empty database of each engine.
 func Each(t *testing.T, test func(t *testing.T, db *store.DB)) {
 	t.Helper()
@@ -144,7 +150,13 @@ func Main(m *testing.M) int {
 
 func open(t testing.TB, dsn, blobs string, clock store.Clock) *store.DB {
 	t.Helper()
-	db, err := store.Open(t.Context(), dsn, store.Options{Log: Log(), BlobDir: blobs, Clock: clock})
+	return openWith(t, dsn, store.Options{BlobDir: blobs, Clock: clock})
+}
+
+func openWith(t testing.TB, dsn string, o store.Options) *store.DB {
+	t.Helper()
+	o.Log = Log()
+	db, err := store.Open(t.Context(), dsn, o)
 	if err != nil {
 		t.Fatalf("opening the database: %v", err)
 	}

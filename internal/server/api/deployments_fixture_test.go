@@ -22,6 +22,10 @@ type lab struct {
 	client    *protocol.Client
 	pool      string
 	poolToken string
+	// The following fields are for lost answers to COMMIT.
+
+	name  string // of the stack of a test
+	loses bool   // the server does not learn the outcomes of writes
 }
 
 // eachLab runs a test on both database engines.

@@ -60,16 +60,19 @@ func receiver(t *testing.T, secret string) (url string, got chan received) {
 }
 
 // runWebhooks sends deliveries until the test ends.
-func (f *fixture) runWebhooks() {
+func (f *fixture) runWebhooks() { f.t.Cleanup(f.sendWebhooks()) }
+
+// sendWebhooks sends deliveries until stop is called.
+func (f *fixture) sendWebhooks() (stop func()) {
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
 	go func() { done <- f.webhooks.Run(ctx) }()
-	f.t.Cleanup(func() {
+	return func() {
 		cancel()
 		if err := <-done; err != nil {
 			f.t.Errorf("Run: %v", err)
 		}
-	})
+	}
 }
 
 func digest(secret string) string {

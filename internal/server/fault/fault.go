@@ -21,6 +21,9 @@ const (
 	KindTooLarge        Kind = "too large"   // the request exceeds a limit
 	KindUnavailable     Kind = "unavailable" // temporary; retry later
 	KindDamaged         Kind = "damaged"     // stored data is missing or damaged
+	// KindOutcomeUnknown means that the database did not say whether it has stored the change. The change
+	// may have taken effect, or may still do so: nothing may be undone or removed because of the error.
+	KindOutcomeUnknown Kind = "outcome unknown"
 )
 
 // Error is an error whose message may be shown to the client unchanged.

@@ -114,15 +114,36 @@ type NewStack struct {
 	Config        string        // stack configuration as JSON; "" for none
 	State         *states.State // initial state; nil for none
 	Teams         []string      // names of the teams that get the permission to write
+
+	id string // "" for a new one
 }
 
-// Create creates a stack.
+// Create creates a stack, with its initial state in the same transaction.
 func (s *Service) Create(ctx context.Context, p identity.Principal, n NewStack) (store.Stack, error) {
+	n.id = identity.NewID()
+	var initial *replacement
+	if n.State != nil {
+		if err := mayCreate(p, n); err != nil { // before the state takes space
+			return store.Stack{}, err
+		}
+		if err := s.checkForeignSecrets(ctx, store.Stack{ID: n.id}, n.State); err != nil {
+			return store.Stack{}, err
+		}
+		var err error
+		if initial, err = s.prepareImport(ctx, p, n.id, n.State); err != nil {
+			return store.Stack{}, err
+		}
+	}
 	var st store.Stack
 	err := s.db.Write(ctx, func(tx *store.Tx) (err error) {
-		st, err = s.CreateIn(ctx, tx, p, n)
+		if st, err = s.CreateIn(ctx, tx, p, n); err == nil && initial != nil {
+			err = initial.in(tx)
+		}
 		return err
 	})
+	if initial != nil {
+		initial.finish(ctx, err)
+	}
 	if errors.Is(err, store.ErrConflict) {
 		return store.Stack{}, fault.Conflict("Conflict: stack '%s' already exists", st.Ref())
 	}
@@ -132,34 +153,31 @@ func (s *Service) Create(ctx context.Context, p identity.Principal, n NewStack) 
 	if err != nil {
 		return store.Stack{}, err
 	}
-	if n.State != nil {
-		if _, err := s.Import(ctx, p, st, n.State); err != nil {
-			if left := s.Delete(context.WithoutCancel(ctx), p, st, true); left != nil {
-				s.log.WithError(left).WithField("stack", st.Ref()).Warn("removing a stack whose initial state was not imported failed")
-			}
-			return store.Stack{}, err
-		}
-	}
 	return st, nil
+}
+
+// mayCreate returns an error if a caller may not create a stack, or if its names are not valid.
+func mayCreate(p identity.Principal, n NewStack) error {
+	if !p.CanCreateStack(n.Org.ID) {
+		return fault.Forbidden("Forbidden: %s may not create stacks in %s", p.Name(), n.Org.Name)
+	}
+	if err := checkName("project", n.Project); err != nil {
+		return err
+	}
+	if err := checkName("stack", n.Name); err != nil {
+		return err
+	}
+	return checkTags(n.Tags)
 }
 
 // CreateIn creates a stack without a state in the caller's transaction. After an error, the caller must
 // roll back the transaction, unless the error has a [fault.Kind].
 func (s *Service) CreateIn(ctx context.Context, tx *store.Tx, p identity.Principal, n NewStack) (store.Stack, error) {
 	st := store.Stack{
-		ID: identity.NewID(), OrgID: n.Org.ID, OrgName: n.Org.Name, Project: n.Project, Name: n.Name,
+		ID: cmp.Or(n.id, identity.NewID()), OrgID: n.Org.ID, OrgName: n.Org.Name, Project: n.Project, Name: n.Name,
 		CreatedBy: p.Creator(), CreatedAt: time.Now().UTC(), Config: n.Config,
 	}
-	if !p.CanCreateStack(n.Org.ID) {
-		return st, fault.Forbidden("Forbidden: %s may not create stacks in %s", p.Name(), n.Org.Name)
-	}
-	if err := checkName("project", n.Project); err != nil {
-		return st, err
-	}
-	if err := checkName("stack", n.Name); err != nil {
-		return st, err
-	}
-	if err := checkTags(n.Tags); err != nil {
+	if err := mayCreate(p, n); err != nil {
 		return st, err
 	}
 	teams, err := identity.CheckTeams(tx, n.Org, n.Teams)

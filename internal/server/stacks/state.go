@@ -34,13 +34,22 @@ func (s *Service) Import(ctx context.Context, p identity.Principal, st store.Sta
 	if err := s.checkForeignSecrets(ctx, st, state); err != nil {
 		return store.Update{}, err
 	}
-	return s.replaceState(ctx, p, st.ID, KindImport, state, func(tx *store.Tx, st *store.Stack) error {
+	r, err := s.prepareImport(ctx, p, st.ID, state)
+	if err != nil {
+		return store.Update{}, err
+	}
+	return r.run(ctx)
+}
+
+// prepareImport stores the blob of a state to import.
+func (s *Service) prepareImport(ctx context.Context, p identity.Principal, stackID string, state *states.State) (*replacement, error) {
+	return s.prepare(ctx, p, stackID, KindImport, state, func(tx *store.Tx, st *store.Stack) error {
 		detail := map[string]any{"version": st.Version}
 		if err := audit.Record(ctx, tx, audit.Entry{OrgID: st.OrgID, Action: audit.StateImported, Subject: subjectOf(*st), Detail: detail}); err != nil {
 			return err
 		}
 		if p.Kind == identity.KindJob {
-			return nil // replaceState checked the deployment
+			return nil // the replacement checked the deployment
 		}
 		// The caller can lose its rights during a long upload.
 		permitted, err := identity.TokenMay(tx, p.TokenID, st.ID, identity.Write)
@@ -56,73 +65,111 @@ func (s *Service) Import(ctx context.Context, p identity.Principal, st store.Sta
 func (s *Service) replaceState(ctx context.Context, p identity.Principal, stackID string, kind Kind, state *states.State,
 	change func(tx *store.Tx, st *store.Stack) error,
 ) (store.Update, error) {
-	var row store.State
-	if state != nil {
-		var err error
-		if row, err = s.states.Put(ctx, stackID, state); err != nil {
-			return store.Update{}, err
-		}
-	}
-	var u store.Update
-	var ended []store.Update
-	err := s.db.Write(ctx, func(tx *store.Tx) error {
-		now, err := tx.LeaseTime()
-		if err != nil {
-			return err
-		}
-		st, err := tx.Stack(stackID)
-		if err != nil {
-			return err
-		}
-		if err := s.mayWrite(tx, p.DeploymentID); err != nil {
-			return err
-		}
-		if ended, err = s.free(tx, &st, now); err != nil {
-			return err
-		}
-		st.Version++
-		st.LastUpdateAt = now
-		if state != nil {
-			// Without changes such as pulumi state delete, some stacks could not be destroyed.
-			admit := s.quota.AdmitImport
-			if state.Resources <= st.ResourceCount || p.DeploymentID != "" {
-				admit = s.quota.AdmitRepair
-			}
-			if err := admit(tx, st.OrgID, row.Size); err != nil {
-				return err
-			}
-			if err := tx.InsertState(row); err != nil {
-				return err
-			}
-			st.StateBlob, st.StateSchema, st.ResourceCount = row.Key, state.Schema, state.Resources
-		}
-		if change != nil {
-			if err := change(tx, &st); err != nil {
-				return err
-			}
-		}
-		u = store.Update{
-			ID: identity.NewID(), StackID: st.ID, Kind: string(kind), Status: string(Succeeded), Version: st.Version,
-			RequestedBy: p.User.ID, DeploymentID: p.DeploymentID, Program: "{}",
-			CreatedAt: now, StartedAt: now, FinishedAt: now,
-			StateBlob: st.StateBlob, StateSchema: st.StateSchema, ResourceCount: st.ResourceCount, ResourceChanges: "{}",
-		}
-		if err := tx.InsertUpdate(u); err != nil {
-			return err
-		}
-		tx.Notify(UpdateTopic, u.ID)
-		changed(tx, st)
-		if err := tx.UpdateStack(st); err != nil {
-			return err
-		}
-		return s.recordEnd(tx, st, u)
-	})
+	r, err := s.prepare(ctx, p, stackID, kind, state, change)
 	if err != nil {
-		s.states.Drop(ctx, row.Blob)
 		return store.Update{}, err
 	}
-	s.reportEnded(ended)
-	return u, nil
+	return r.run(ctx)
+}
+
+// replacement is a change of a stack's state whose blob is stored, but not named yet.
+type replacement struct {
+	service *Service
+	by      identity.Principal
+	stackID string
+	kind    Kind
+	state   *states.State // nil if the state remains
+	put     states.Put
+	change  func(tx *store.Tx, st *store.Stack) error
+
+	update store.Update   // that records the change
+	ended  []store.Update // whose lease has expired
+}
+
+func (s *Service) prepare(ctx context.Context, p identity.Principal, stackID string, kind Kind, state *states.State,
+	change func(tx *store.Tx, st *store.Stack) error,
+) (*replacement, error) {
+	r := &replacement{service: s, by: p, stackID: stackID, kind: kind, state: state, change: change}
+	if state == nil {
+		return r, nil
+	}
+	var err error
+	r.put, err = s.states.Put(ctx, stackID, state)
+	return r, err
+}
+
+func (r *replacement) run(ctx context.Context) (store.Update, error) {
+	err := r.service.db.Write(ctx, func(tx *store.Tx) error { return r.in(tx) })
+	r.finish(ctx, err)
+	if err != nil {
+		return store.Update{}, err
+	}
+	return r.update, nil
+}
+
+// finish must be called after the transaction of in, with its error.
+func (r *replacement) finish(ctx context.Context, err error) {
+	if err != nil {
+		r.service.states.Discard(ctx, r.put.Blob, err)
+		return
+	}
+	r.service.reportEnded(r.ended)
+}
+
+// in makes the change in a transaction.
+func (r *replacement) in(tx *store.Tx) error {
+	s, p, state := r.service, r.by, r.state
+	now, err := tx.LeaseTime()
+	if err != nil {
+		return err
+	}
+	st, err := tx.Stack(r.stackID)
+	if err != nil {
+		return err
+	}
+	if err := s.mayWrite(tx, p.DeploymentID); err != nil {
+		return err
+	}
+	if r.ended, err = s.free(tx, &st, now); err != nil {
+		return err
+	}
+	st.Version++
+	st.LastUpdateAt = now
+	if state != nil {
+		// Without changes such as pulumi state delete, some stacks could not be destroyed.
+		admit := s.quota.AdmitImport
+		if state.Resources <= st.ResourceCount || p.DeploymentID != "" {
+			admit = s.quota.AdmitRepair
+		}
+		if err := admit(tx, st.OrgID, r.put.Size); err != nil {
+			return err
+		}
+		if err := r.put.Insert(tx); err != nil {
+			return err
+		}
+		st.StateBlob, st.StateSchema, st.ResourceCount = r.put.Key, state.Schema, state.Resources
+	}
+	if r.change != nil {
+		if err := r.change(tx, &st); err != nil {
+			return err
+		}
+	}
+	u := store.Update{
+		ID: identity.NewID(), StackID: st.ID, Kind: string(r.kind), Status: string(Succeeded), Version: st.Version,
+		RequestedBy: p.User.ID, DeploymentID: p.DeploymentID, Program: "{}",
+		CreatedAt: now, StartedAt: now, FinishedAt: now,
+		StateBlob: st.StateBlob, StateSchema: st.StateSchema, ResourceCount: st.ResourceCount, ResourceChanges: "{}",
+	}
+	r.update = u
+	if err := tx.InsertUpdate(u); err != nil {
+		return err
+	}
+	tx.Notify(UpdateTopic, u.ID)
+	changed(tx, st)
+	if err := tx.UpdateStack(st); err != nil {
+		return err
+	}
+	return s.recordEnd(tx, st, u)
 }
 
 // Checkpoint stores a running update's current state and replaces the previous checkpoint.
@@ -140,7 +187,7 @@ func (s *Service) NumberedCheckpoint(ctx context.Context, u store.Update, state 
 	if state.Empty() {
 		return fault.Invalid("Bad Request: the request must contain a checkpoint")
 	}
-	row, err := s.states.Put(ctx, u.StackID, state)
+	put, err := s.states.Put(ctx, u.StackID, state)
 	if err != nil {
 		return err
 	}
@@ -167,11 +214,11 @@ func (s *Service) NumberedCheckpoint(ctx context.Context, u store.Update, state 
 		if old.Form == store.Journal {
 			return fault.Conflict("Conflict: the update has sent a journal; it cannot send a checkpoint, too")
 		}
-		if err := tx.InsertState(row); err != nil {
+		if err := put.Insert(tx); err != nil {
 			return err
 		}
-		cur.StateBlob, cur.StateSchema, cur.ResourceCount = row.Key, state.Schema, state.Resources
-		st.StateBlob, st.StateSchema, st.ResourceCount = row.Key, state.Schema, state.Resources
+		cur.StateBlob, cur.StateSchema, cur.ResourceCount = put.Key, state.Schema, state.Resources
+		st.StateBlob, st.StateSchema, st.ResourceCount = put.Key, state.Schema, state.Resources
 		if err := tx.SaveUpdate(cur); err != nil {
 			return err
 		}
@@ -181,7 +228,7 @@ func (s *Service) NumberedCheckpoint(ctx context.Context, u store.Update, state 
 		return tx.DeleteState(old.Key)
 	})
 	if err != nil || late {
-		s.states.Drop(ctx, row.Blob)
+		s.states.Discard(ctx, put.Blob, err)
 		return err
 	}
 	s.states.Drop(ctx, old.Blob)

@@ -6,11 +6,13 @@ package store
 import (
 	"context"
 	"embed"
+	"errors"
 	"fmt"
 	"io/fs"
 
 	"github.com/sirupsen/logrus"
 
+	"workflowagent/internal/server/fault"
 	"workflowagent/internal/server/store/database"
 )
 
@@ -20,6 +22,7 @@ var (
 	ErrConflict = database.ErrConflict
 	ErrInvalid  = database.ErrInvalid
 	ErrBusy     = database.ErrBusy
+	ErrUnknown  = database.ErrUnknown
 	ErrClosed   = database.ErrClosed
 )
 
@@ -28,6 +31,8 @@ type (
 	Options = database.Options
 	// Clock is a machine's clock; see [database.Clock].
 	Clock = database.Clock
+	// Timeouts bound writes on PostgreSQL; see [database.Timeouts].
+	Timeouts = database.Timeouts
 )
 
 //go:embed migrations/*.sql
@@ -77,13 +82,19 @@ func (db *DB) ReadOne(ctx context.Context, fn func(*Tx) error) error {
 	return db.DB.ReadOne(ctx, db.adapt(fn))
 }
 
-// Write runs fn in a transaction, with the reads of ahead at its begin; see [database.DB.Write].
+// Write runs fn in a transaction, with the reads of ahead at its begin; see [database.DB.Write]. After
+// an error of the kind [fault.KindOutcomeUnknown], the change may have been made. Callers must not undo
+// or remove anything then.
 func (db *DB) Write(ctx context.Context, fn func(*Tx) error, ahead ...func(*Tx)) error {
 	reads := make([]func(*database.Tx), len(ahead))
 	for i, read := range ahead {
 		reads[i] = func(tx *database.Tx) { read(&Tx{Tx: tx, log: db.log}) }
 	}
-	return db.DB.Write(ctx, db.adapt(fn), reads...)
+	err := db.DB.Write(ctx, db.adapt(fn), reads...)
+	if errors.Is(err, ErrUnknown) {
+		err = fault.Wrap(fault.KindOutcomeUnknown, err, "Internal Server Error: outcome_unknown: the database did not say whether it has stored the change; look whether it has before you repeat the request")
+	}
+	return err
 }
 
 // Together makes reads in one round trip; see [database.Tx.Together].

@@ -25,7 +25,11 @@ func (e *Error) Error() string { return e.Message }
 type errorBody struct {
 	Code    int    `json:"code"`
 	Message string `json:"message"`
+	Reason  string `json:"reason,omitempty"` // for programs
 }
+
+// outcomeUnknown is the reason of [fault.KindOutcomeUnknown].
+const outcomeUnknown = "outcome_unknown"
 
 var statusOfKind = map[fault.Kind]int{
 	fault.KindInvalid:         http.StatusBadRequest,
@@ -37,6 +41,8 @@ var statusOfKind = map[fault.Kind]int{
 	fault.KindTooLarge:        http.StatusRequestEntityTooLarge,
 	fault.KindUnavailable:     http.StatusServiceUnavailable,
 	fault.KindDamaged:         http.StatusInternalServerError,
+	// Clients repeat requests with the status 503.
+	fault.KindOutcomeUnknown: http.StatusInternalServerError,
 }
 
 // statusClientClosed is the conventional status of a request whose client disconnected.
@@ -84,7 +90,11 @@ func WriteError(w http.ResponseWriter, r *http.Request, err error) {
 	}
 	// The memory of an error response is not charged, because its request might already hold the
 	// whole budget.
-	body, err := encodeJSON(errorBody{Code: status, Message: message})
+	answer := errorBody{Code: status, Message: message}
+	if fault.KindOf(err) == fault.KindOutcomeUnknown {
+		answer.Reason = outcomeUnknown
+	}
+	body, err := encodeJSON(answer)
 	if err == nil {
 		err = WriteRaw(w, r, status, body)
 	}

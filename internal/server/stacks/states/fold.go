@@ -125,10 +125,11 @@ func (s *Store) foldOrLog(ctx context.Context, key string) {
 }
 
 // passing reports whether a fold failed for a reason that is not the journal's and that other parts of
-// the server report: requests need all the memory, the disk is full, or writes conflict. The next
-// sweep folds the journal.
+// the server report: requests need all the memory, the disk is full, writes conflict, or the database
+// does not answer. The next sweep folds the journal.
 func passing(err error) bool {
-	return fault.KindOf(err) == fault.KindUnavailable || store.IsFull(err) || errors.Is(err, store.ErrBusy)
+	kind := fault.KindOf(err)
+	return kind == fault.KindUnavailable || kind == fault.KindOutcomeUnknown || store.IsFull(err) || errors.Is(err, store.ErrBusy)
 }
 
 // Fold stores the journal of a finished update, and the journals on which it is based, as deltas or
@@ -183,17 +184,21 @@ func (s *Store) fold(ctx context.Context, key string) error {
 	if err != nil {
 		return err
 	}
-	if row, err = s.store(ctx, row, chain[1:], parent, child); err != nil {
+	put, err := s.store(ctx, row, chain[1:], parent, child)
+	if err != nil {
 		return err
 	}
 	err = s.db.Write(ctx, func(tx *store.Tx) error {
-		if err := tx.FoldState(row, int64(len(batches))); err != nil {
+		if err := put.check(tx); err != nil {
+			return err
+		}
+		if err := tx.FoldState(put.State, int64(len(batches))); err != nil {
 			return err
 		}
 		return tx.CountState(key, child.Version, int64(len(child.Resources)))
 	})
 	if err != nil {
-		s.Drop(ctx, row.Blob)
+		s.Discard(ctx, put.Blob, err)
 	}
 	if errors.Is(err, store.ErrNotFound) {
 		return errFolded
@@ -205,21 +210,21 @@ func (s *Store) fold(ctx context.Context, key string) error {
 }
 
 // store writes the blob of a journal's new form, and returns the row for that form.
-func (s *Store) store(ctx context.Context, row store.State, ancestors []store.State, parent, child *journal.Deployment) (store.State, error) {
+func (s *Store) store(ctx context.Context, row store.State, ancestors []store.State, parent, child *journal.Deployment) (Put, error) {
 	row.Form, row.FullSize, row.DeltaSize, row.Depth = store.Full, 0, 0, 0
 	if len(ancestors) > 0 {
 		if err := budget.Of(ctx).Take(ctx, int64(child.Size())); err != nil { // the longest delta
-			return row, err
+			return Put{}, err
 		}
 		var delta bytes.Buffer
 		err := compress(&delta, func(w io.Writer) error { return journal.Diff(w, parent, child) })
 		if err != nil {
-			return row, err
+			return Put{}, err
 		}
 		base := ancestors[0]
 		if base.FullSize == 0 { // stored before sizes were recorded
 			if base.FullSize, err = s.db.Blobs().Size(ctx, base.Blob); err != nil {
-				return row, err
+				return Put{}, err
 			}
 		}
 		size := base.DeltaSize + int64(delta.Len())
@@ -229,18 +234,19 @@ func (s *Store) store(ctx context.Context, row store.State, ancestors []store.St
 		}
 	}
 	row.Parent = ""
-	row, err := s.fill(ctx, row, pack(document(child)), nil)
-	row.FullSize = row.Size
-	return row, err
+	put, err := s.fill(ctx, row, pack(document(child)), nil)
+	put.FullSize = put.Size
+	return put, err
 }
 
 // fill writes the blob of a row, and returns the row with the blob's key, size and hash. A non-nil
 // hash replaces the blob's hash.
-func (s *Store) fill(ctx context.Context, row store.State, r io.ReadCloser, hash []byte) (store.State, error) {
-	written, err := s.write(ctx, newKey(row.StackID), r)
-	row.Blob, row.Size, row.SHA256 = written.Blob, written.Size, written.SHA256
+func (s *Store) fill(ctx context.Context, row store.State, r io.ReadCloser, hash []byte) (Put, error) {
+	put, err := s.write(ctx, newKey(row.StackID), r)
+	row.Blob, row.Size, row.SHA256 = put.Blob, put.Size, put.SHA256
 	if hash != nil {
 		row.SHA256 = hash
 	}
-	return row, err
+	put.State = row
+	return put, err
 }

@@ -16,6 +16,7 @@ import (
 
 	"workflowagent/internal/retry"
 	"workflowagent/internal/server/budget"
+	"workflowagent/internal/server/fault"
 	"workflowagent/internal/server/identity"
 	"workflowagent/internal/server/store"
 )
@@ -45,9 +46,35 @@ func StackBlobs(stackID string) string { return "stacks/" + stackID }
 
 func newKey(stackID string) string { return StackBlobs(stackID) + "/" + identity.NewID() }
 
-// Put stores a whole state under a new key. The caller either inserts the row in the transaction
-// that refers to the key, or drops the state.
-func (s *Store) Put(ctx context.Context, stackID string, st *State) (store.State, error) {
+// nameWithin is the age up to which a blob may be named. The sweep removes unnamed blobs that are
+// older than several hours, and a server can stand still for a night between writing a blob and naming it.
+const nameWithin = time.Hour
+
+// Put is a state whose blob is stored and whose row is not.
+type Put struct {
+	store.State
+	written time.Time // before the blob was written, by the clock of the database
+}
+
+// Insert adds the row of a state.
+func (p Put) Insert(tx *store.Tx) error {
+	if err := p.check(tx); err != nil {
+		return err
+	}
+	return tx.InsertState(p.State)
+}
+
+// check returns an error if the sweep can have removed the blob.
+func (p Put) check(tx *store.Tx) error {
+	if tx.Now().Sub(p.written) < nameWithin {
+		return nil
+	}
+	return fault.New(fault.KindUnavailable, "Service Unavailable: the server stood still after it had received the state; send the state again")
+}
+
+// Put stores a whole state under a new key. The caller either inserts the row in the transaction that
+// refers to the key, or calls [Store.Discard].
+func (s *Store) Put(ctx context.Context, stackID string, st *State) (Put, error) {
 	r := io.NopCloser(bytes.NewReader(st.packed))
 	if st.packed == nil {
 		r = pack(func(w io.Writer) error {
@@ -55,24 +82,27 @@ func (s *Store) Put(ctx context.Context, stackID string, st *State) (store.State
 			return err
 		})
 	}
-	row, err := s.write(ctx, newKey(stackID), r)
+	p, err := s.write(ctx, newKey(stackID), r)
 	if err != nil {
-		return store.State{}, err
+		return Put{}, err
 	}
-	row.Key, row.StackID, row.Form, row.FullSize, row.CreatedAt = row.Blob, stackID, store.Full, row.Size, time.Now().UTC()
-	return row, nil
+	p.Key, p.StackID, p.Form, p.FullSize, p.CreatedAt = p.Blob, stackID, store.Full, p.Size, time.Now().UTC()
+	return p, nil
 }
 
 // write stores a blob and closes its source. It returns a row with the blob's key, size and hash.
-func (s *Store) write(ctx context.Context, key string, r io.ReadCloser) (store.State, error) {
+func (s *Store) write(ctx context.Context, key string, r io.ReadCloser) (Put, error) {
+	defer r.Close()
+	written, err := s.db.Now(ctx)
+	if err != nil {
+		return Put{}, err
+	}
 	hash := sha256.New()
 	size := new(counter)
-	err := s.db.Blobs().Put(ctx, key, io.TeeReader(r, io.MultiWriter(hash, size)))
-	r.Close()
-	if err != nil {
-		return store.State{}, fmt.Errorf("storing a state: %w", err)
+	if err := s.db.Blobs().Put(ctx, key, io.TeeReader(r, io.MultiWriter(hash, size))); err != nil {
+		return Put{}, fmt.Errorf("storing a state: %w", err)
 	}
-	return store.State{Blob: key, Size: int64(*size), SHA256: hash.Sum(nil)}, nil
+	return Put{store.State{Blob: key, Size: int64(*size), SHA256: hash.Sum(nil)}, written}, nil
 }
 
 type counter int64
@@ -138,6 +168,14 @@ func (s *Store) Drop(ctx context.Context, blob string) {
 	}
 	if err := s.db.Blobs().Delete(context.WithoutCancel(ctx), blob); err != nil {
 		s.log.WithError(err).Warn("removing an unused state failed")
+	}
+}
+
+// Discard removes the blob of a state whose row was not written because of err. The row may exist after
+// an unknown outcome. The sweep, which asks the database, then removes the blob if it is unused.
+func (s *Store) Discard(ctx context.Context, blob string, err error) {
+	if fault.KindOf(err) != fault.KindOutcomeUnknown {
+		s.Drop(ctx, blob)
 	}
 }
 

@@ -69,6 +69,9 @@ func (tx *Tx) Boot() (id string, since time.Duration) {
 	return tx.db.clock.Boot()
 }
 
+// Now returns the database's time; see [Tx.Now].
+func (db *DB) Now(ctx context.Context) (time.Time, error) { return db.ask(ctx, db.pool) }
+
 func (db *DB) ask(ctx context.Context, q querier) (time.Time, error) {
 	if !db.Shared() {
 		return db.clock.Now().UTC(), nil

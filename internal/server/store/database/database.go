@@ -33,6 +33,14 @@ type Options struct {
 	ReadConns int
 	// Clock is the clock to use. The default is this machine's clock.
 	Clock Clock
+	// Timeouts bound writes on PostgreSQL. The zero values stand for the defaults.
+	Timeouts Timeouts
+}
+
+// Timeouts bound writes on PostgreSQL.
+type Timeouts struct {
+	Write   time.Duration // of a transaction (default 30 s)
+	Outcome time.Duration // of the question whether a transaction was committed (default 5 s)
 }
 
 func (o Options) clock() Clock {
@@ -117,7 +125,7 @@ func (db *DB) Read(ctx context.Context, fn func(*Tx) error) error {
 	if db.readers != nil {
 		return db.readers.read(ctx, db, fn, false)
 	}
-	t, err := begin(ctx, db.pool, "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY", nil)
+	t, err := begin(ctx, db.pool, beginRead, nil)
 	if err != nil {
 		return fmt.Errorf("starting a read transaction: %w", err)
 	}
@@ -160,9 +168,10 @@ func (s *single) QueryContext(ctx context.Context, query string, args ...any) (*
 
 // Write runs fn in a transaction, together with other waiting writes. When Write returns nil, the
 // change is durable. fn might run more than once, so its only side effects must be database changes
-// and variables that it reassigns on every run. fn must not call Write. If fn returns an error, its writes are rolled back and Write returns the error
-// unchanged. If ctx is canceled before fn starts, fn does not run. A started write is never
-// interrupted.
+// and variables that it reassigns on every run. fn must not call Write. If fn returns an error, its
+// writes are rolled back and Write returns the error unchanged. If ctx is canceled before fn starts, fn
+// does not run. A started write is never interrupted. After [ErrUnknown], the change may have been made,
+// or may still be made. After every other error, it is not made.
 //
 // With PostgreSQL, the reads that ahead makes are sent together at the begin of the transaction, with
 // those of the other writes. fn then makes the same reads without a round trip. ahead must not change

@@ -25,6 +25,9 @@ var (
 	ErrInvalid = errors.New("the database cannot store the value")
 	// ErrBusy reports a write that was given up because it conflicted with other writes too often.
 	ErrBusy = errors.New("too many concurrent writes changed the same rows")
+	// ErrUnknown reports that the database did not say whether it has committed a write. The write may
+	// have taken effect, or may still do so. Nothing may be undone or removed because of this error.
+	ErrUnknown = errors.New("the database did not say whether it has stored the change")
 	// ErrClosed reports that the database is closed.
 	ErrClosed = errors.New("the database is closed")
 )

@@ -17,8 +17,6 @@ import (
 )
 
 const (
-	postgresWriteTimeout = 30 * time.Second
-
 	// concurrentGroups is the number of transactions that one server runs at once. PostgreSQL detects
 	// conflicts by page, so in small tables and indexes nearly all concurrent writes conflict.
 	concurrentGroups = 2
@@ -44,14 +42,19 @@ var postgresWrites = retry.Policy{First: 2 * time.Millisecond, Max: 200 * time.M
 // it was requested.
 type groupWriter struct {
 	writeQueue
-	db    *DB
-	pool  *sql.DB       // for writes only, because each connection plans its statements itself
-	ended chan struct{} // receives a value when a group has ended
-	wg    sync.WaitGroup
+	db       *DB
+	cfg      *pgx.ConnConfig
+	pool     *sql.DB // for writes only, because each connection plans its statements itself
+	timeouts Timeouts
+	ended    chan struct{} // receives a value when a group has ended
+	wg       sync.WaitGroup
 }
 
-func newGroupWriter(db *DB, pool *sql.DB) *groupWriter {
-	w := &groupWriter{writeQueue: newWriteQueue(), db: db, pool: pool, ended: make(chan struct{}, concurrentGroups)}
+func newGroupWriter(db *DB, cfg *pgx.ConnConfig, timeouts Timeouts) *groupWriter {
+	w := &groupWriter{
+		writeQueue: newWriteQueue(), db: db, cfg: cfg, pool: newPool(cfg, concurrentGroups), timeouts: timeouts,
+		ended: make(chan struct{}, concurrentGroups),
+	}
 	go w.loop()
 	return w
 }
@@ -94,13 +97,13 @@ func (w *groupWriter) run(group []*writeRequest) {
 	apart := false // the writes need savepoints, because one of them fails
 	for failures := 0; len(group) > 0; {
 		// Large groups that conflict with those of other servers would do so again.
-		t := &groupTx{db: w.db, pool: w.pool, apart: apart, memo: memo{}}
+		t := &groupTx{db: w.db, writer: w, apart: apart, memo: memo{}}
 		n, err := t.run(group[:max(1, min(len(group), groupWrites)>>failures)])
 		switch {
 		case errors.Is(err, errApart):
 			apart = true
 			continue
-		case isPostgresRetryable(err):
+		case isPostgresRetryable(err) && !errors.Is(err, ErrUnknown):
 			err = fmt.Errorf("%w: %w", ErrBusy, err)
 			if failures++; failures < postgresWrites.Tries {
 				_ = postgresWrites.Wait(context.Background(), failures-1, nil) // a bounded wait
@@ -108,7 +111,7 @@ func (w *groupWriter) run(group []*writeRequest) {
 				continue
 			}
 		}
-		report(group[:n], err)
+		w.db.report(group[:n], err)
 		group, apart, failures = group[n:], false, 0
 	}
 }
@@ -133,22 +136,22 @@ var errApart = errors.New("a write must be rolled back alone")
 // groupTx is one attempt to run writes in one transaction.
 type groupTx struct {
 	*transaction
-	db    *DB
-	pool  *sql.DB
-	apart bool // run each write inside a savepoint
-	memo  memo
+	db     *DB
+	writer *groupWriter
+	apart  bool // run each write inside a savepoint
+	memo   memo
 
 	later []string // statements that [Tx.Later] has queued
 	args  [][]any  // their arguments
 }
 
 // run runs the first writes of a group and returns their number. After an error, none of them took
-// effect.
+// effect, unless the error is [ErrUnknown].
 func (t *groupTx) run(group []*writeRequest) (n int, err error) {
 	// Cancellation must not interrupt a commit, because the outcome of the commit would be unknown.
-	ctx, cancel := context.WithTimeout(context.Background(), postgresWriteTimeout)
+	ctx, cancel := context.WithTimeout(context.Background(), t.writer.timeouts.Write)
 	defer cancel()
-	if t.transaction, err = begin(ctx, t.pool, "BEGIN ISOLATION LEVEL SERIALIZABLE", t.ahead(ctx, group)); err != nil {
+	if t.transaction, err = begin(ctx, t.writer.pool, beginWrite, t.ahead(ctx, group)); err != nil {
 		return len(group), fmt.Errorf("beginning a transaction: %w", err)
 	}
 	defer t.end(ctx)
@@ -168,15 +171,24 @@ func (t *groupTx) run(group []*writeRequest) (n int, err error) {
 	if !wrote && len(t.later) == 0 && len(notices) == 0 {
 		return n, nil
 	}
-	switch refused, err := t.commit(ctx, notices); {
-	case refused && n > 1 && !isPostgresRetryable(err):
-		return n, errApart // a queued statement of one of the writes has failed
-	case refused:
+	err = t.commit(ctx, notices)
+	switch {
+	case err == nil:
+		return n, nil
+	case !refused(err):
+		t.discard() // so that a transaction without COMMIT ends
+		t.ended = true
+		if err = t.writer.outcome(t.id, err); err != nil {
+			err = fmt.Errorf("committing to the database: %w", err)
+		}
+		return n, err
+	case errors.Is(err, errQueued) && n > 1 && !isPostgresRetryable(err):
+		return n, errApart
+	case errors.Is(err, errQueued):
 		return n, translate(err)
-	case err != nil:
+	default:
 		return n, fmt.Errorf("committing to the database: %w", err)
 	}
-	return n, nil
 }
 
 // ahead returns the queries that the writes of a group are expected to run. Writes with savepoints
@@ -239,11 +251,14 @@ func (t *groupTx) one(ctx context.Context, req *writeRequest, together int) erro
 	return nil
 }
 
-// commit runs the queued statements and commits the transaction, with its notifications. It reports
-// whether the database has refused a queued statement, and therefore has not committed.
-func (t *groupTx) commit(ctx context.Context, notices []string) (refused bool, err error) {
+// errQueued reports that a queued statement of one of the writes has failed.
+var errQueued = errors.New("running a queued statement")
+
+// commit runs the queued statements and commits the transaction, with its notifications. Unless the
+// error is [refused], the database may have committed.
+func (t *groupTx) commit(ctx context.Context, notices []string) error {
 	queued, ran := len(t.later), 0
-	err = withPgx(t.conn, func(conn *pgx.Conn) error {
+	err := withPgx(t.conn, func(conn *pgx.Conn) error {
 		var b pgx.Batch
 		t.queueLater(&b, func(pgconn.CommandTag) error { ran++; return nil })
 		if len(notices) > 0 {
@@ -252,14 +267,17 @@ func (t *groupTx) commit(ctx context.Context, notices []string) (refused bool, e
 		}
 		b.Queue("COMMIT").Exec(func(tag pgconn.CommandTag) error {
 			if tag.String() != "COMMIT" {
-				return errors.New("the database has rolled back the transaction")
+				return errRolledBack
 			}
 			return nil
 		})
 		return conn.SendBatch(ctx, &b).Close()
 	})
 	t.ended = err == nil
-	return ran < queued && postgresCode(err) != "", err
+	if err != nil && ran < queued {
+		err = fmt.Errorf("%w: %w", errQueued, err)
+	}
+	return err
 }
 
 // queueLater moves the statements that the writes have queued to a batch. It calls done after each.

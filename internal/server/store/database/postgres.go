@@ -38,27 +38,16 @@ func openPostgres(ctx context.Context, dsn string, opts Options) (*DB, error) {
 	b := newBus()
 	b.listen(cfg, opts.Log)
 	db := &DB{engine: postgresEngine, pool: pool, blobs: blobs, bus: b, clock: opts.clock()}
-	db.groups = newGroupWriter(db, newPool(cfg, concurrentGroups))
+	db.groups = newGroupWriter(db, cfg, opts.Timeouts.orDefault())
 	return db, nil
 }
 
 func newPool(cfg *pgx.ConnConfig, conns int) *sql.DB {
-	pool := stdlib.OpenDB(*cfg, stdlib.OptionAfterConnect(preferIndexes))
+	pool := stdlib.OpenDB(*cfg, stdlib.OptionAfterConnect(prepareConnection))
 	pool.SetMaxOpenConns(conns)
 	pool.SetMaxIdleConns(conns)
 	pool.SetConnMaxIdleTime(5 * time.Minute)
 	return pool
-}
-
-// preferIndexes makes a connection avoid sequential scans. Such a scan, which is the usual plan for a
-// small table, makes a serializable transaction conflict with every write to the table. Where no index
-// fits, the scan then appears so expensive that PostgreSQL would compile the query, which takes longer
-// than any query of this server.
-func preferIndexes(ctx context.Context, conn *pgx.Conn) error {
-	if _, err := conn.Exec(ctx, "SET enable_seqscan = off; SET jit = off"); err != nil {
-		return fmt.Errorf("preparing a database connection: %w", err)
-	}
-	return nil
 }
 
 func isPostgresRetryable(err error) bool {

@@ -18,6 +18,7 @@ type transaction struct {
 	base  time.Time // the database's time at began
 	began time.Time
 	ended bool
+	id    identity // of a write
 	// answers are the rows of the queries with which the transaction was begun.
 	answers answers
 }
@@ -26,6 +27,11 @@ type transaction struct {
 const beginTries = 3
 
 const rollbackTime = 5 * time.Second
+
+const (
+	beginRead  = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
+	beginWrite = "BEGIN ISOLATION LEVEL SERIALIZABLE"
+)
 
 // begin begins a transaction with a statement, takes its snapshot, and runs queries. The caller must
 // call end.
@@ -38,7 +44,12 @@ func begin(ctx context.Context, pool *sql.DB, statement string, ahead []question
 		err = withPgx(t.conn, func(conn *pgx.Conn) error {
 			var b pgx.Batch
 			b.Queue(statement)
-			b.Queue("SELECT clock_timestamp()").QueryRow(func(row pgx.Row) error { return row.Scan(&t.base) })
+			if statement == beginWrite {
+				t.id.life = lifeOf(conn)
+				b.Queue("SELECT clock_timestamp(), pg_current_xact_id()::text").QueryRow(func(row pgx.Row) error { return row.Scan(&t.base, &t.id.xid) })
+			} else {
+				b.Queue("SELECT clock_timestamp()").QueryRow(func(row pgx.Row) error { return row.Scan(&t.base) })
+			}
 			queueQuestions(&b, ahead, &t.answers)
 			return conn.SendBatch(ctx, &b).Close()
 		})

@@ -4,6 +4,8 @@ import (
 	"cmp"
 	"context"
 	"database/sql"
+	"database/sql/driver"
+	"errors"
 	"fmt"
 	"runtime/debug"
 	"sync"
@@ -109,10 +111,13 @@ func begun(group []*writeRequest) []*writeRequest {
 	return live
 }
 
-// report tells the callers of a group the results. A groupErr means that no write took effect. It
-// replaces the writes' own errors, because these can follow from what another write of the group had
-// changed.
-func report(group []*writeRequest, groupErr error) {
+// report tells the callers of a group the results. A groupErr means that no write took effect, unless it
+// is [ErrUnknown]. It replaces the writes' own errors, because these can follow from what another write
+// of the group had changed.
+func (db *DB) report(group []*writeRequest, groupErr error) {
+	if errors.Is(groupErr, ErrUnknown) {
+		db.bus.missed() // the writes may have had something to tell
+	}
 	for _, req := range group {
 		err := cmp.Or(groupErr, req.err)
 		if err == nil {
@@ -155,7 +160,7 @@ func (w *writer) loop() {
 	}()
 	for first := range w.requests {
 		if live := begun(w.gather([]*writeRequest{first})); len(live) > 0 {
-			report(live, w.transaction(live))
+			w.db.report(live, w.transaction(live))
 		}
 	}
 }
@@ -170,13 +175,21 @@ func (w *writer) begin(ctx context.Context) (*sql.Tx, error) {
 	}
 	t, err := w.session.conn.BeginTx(ctx, nil)
 	if err != nil {
-		w.session.close()
-		w.session = nil
+		w.replace()
 	}
 	return t, err
 }
 
-// transaction runs the writes and commits. If it returns an error, none of the writes took effect.
+// replace closes the connection. The next write opens another.
+func (w *writer) replace() {
+	w.session.forget()                                                   // the driver keeps a connection open that has statements
+	_ = w.session.conn.Raw(func(any) error { return driver.ErrBadConn }) // makes the pool close it
+	w.session.close()
+	w.session = nil
+}
+
+// transaction runs the writes and commits. If it returns an error, none of the writes took effect,
+// unless the error is [ErrUnknown].
 func (w *writer) transaction(group []*writeRequest) error {
 	ctx := context.Background()
 	t, err := w.begin(ctx)
@@ -208,10 +221,16 @@ func (w *writer) transaction(group []*writeRequest) error {
 	if !wrote {
 		return nil
 	}
-	if err := t.Commit(); err != nil {
-		return fmt.Errorf("committing to the database: %w", err)
+	err = t.Commit()
+	if err == nil {
+		return nil
 	}
-	return nil
+	// The connection may still be in the transaction, or have another view of the log than the file.
+	w.replace()
+	if !refusedBySQLite(err) {
+		err = fmt.Errorf("%w: %w", ErrUnknown, err)
+	}
+	return fmt.Errorf("committing to the database: %w", err)
 }
 
 // protect runs fn and converts a panic into an error, so that the panic does not crash the server.

@@ -1,0 +1,277 @@
+// Package pgproxy is a proxy in front of PostgreSQL that loses or holds back the answers to COMMIT, so
+// that tests can check what a server does when it does not learn whether its change was stored.
+package pgproxy
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"io"
+	"net"
+	"net/url"
+	"strings"
+	"sync"
+	"testing"
+)
+
+// Fault is what a proxy does with a COMMIT.
+type Fault int
+
+// The faults.
+const (
+	// None passes everything on.
+	None Fault = iota
+	// Cut closes the connection instead of passing on the answer. The change is stored.
+	Cut
+	// Late holds the answer back until the client has closed the connection. The change is stored.
+	Late
+	// Drop closes the connection instead of passing on the COMMIT. The change is not stored.
+	Drop
+)
+
+// Proxy is a running proxy.
+type Proxy struct {
+	dsn     string
+	backend string
+	skip    string
+	ln      net.Listener
+	wg      sync.WaitGroup
+
+	mu     sync.Mutex
+	fault  Fault
+	hits   int
+	hide   bool
+	open   map[net.Conn]bool
+	closed bool
+}
+
+// Start starts a proxy for the database at dsn, whose address must have sslmode=disable. The proxy
+// leaves the transactions alone that have a statement which contains skip, unless skip is "". It stops
+// when the test finishes.
+func Start(t testing.TB, dsn, skip string) *Proxy {
+	t.Helper()
+	u, err := url.Parse(dsn)
+	if err != nil {
+		t.Fatal("parsing the address of a database failed")
+	}
+	var listen net.ListenConfig
+	ln, err := listen.Listen(t.Context(), "tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatalf("listening for a database proxy: %v", err)
+	}
+	p := &Proxy{backend: u.Host, skip: skip, ln: ln, open: map[net.Conn]bool{}}
+	u.Host = ln.Addr().String()
+	p.dsn = u.String()
+	p.wg.Go(p.serve)
+	t.Cleanup(p.stop)
+	return p
+}
+
+// DSN returns the address of the database behind the proxy.
+func (p *Proxy) DSN() string { return p.dsn }
+
+// Set sets what the proxy does with each COMMIT from now on, and returns how many it has met with the
+// fault that was set before.
+func (p *Proxy) Set(f Fault) (hits int) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	hits = p.hits
+	p.fault, p.hits = f, 0
+	return hits
+}
+
+// Hide sets whether the proxy closes connections on which a client asks what became of a transaction.
+func (p *Proxy) Hide(hide bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.hide = hide
+}
+
+func (p *Proxy) hides(statement string) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.hide && (strings.Contains(statement, "pg_xact_status") || strings.Contains(statement, "txid_status"))
+}
+
+// hit returns the fault for a COMMIT.
+func (p *Proxy) hit(statements string, kinds ...Fault) Fault {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, f := range kinds {
+		if f == p.fault && (p.skip == "" || !strings.Contains(statements, p.skip)) {
+			p.hits++
+			return f
+		}
+	}
+	return None
+}
+
+func (p *Proxy) serve() {
+	for {
+		client, err := p.ln.Accept()
+		if err != nil {
+			return
+		}
+		p.wg.Go(func() { p.connect(client) })
+	}
+}
+
+// track registers a connection that stop closes. It returns false if the proxy has stopped.
+func (p *Proxy) track(c net.Conn) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.open[c] = true
+	return !p.closed
+}
+
+func (p *Proxy) forget(c net.Conn) {
+	_ = c.Close()
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	delete(p.open, c)
+}
+
+func (p *Proxy) stop() {
+	_ = p.ln.Close()
+	p.mu.Lock()
+	p.closed = true
+	for c := range p.open {
+		_ = c.Close()
+	}
+	p.mu.Unlock()
+	p.wg.Wait()
+}
+
+func (p *Proxy) connect(client net.Conn) {
+	defer p.forget(client)
+	var dialer net.Dialer
+	server, err := dialer.DialContext(context.Background(), "tcp", p.backend)
+	if err != nil {
+		return
+	}
+	defer p.forget(server)
+	if !p.track(client) || !p.track(server) {
+		return
+	}
+	s := &session{proxy: p, client: client, server: server, prepared: map[string]string{}, gone: make(chan struct{})}
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		defer close(s.gone)
+		s.requests()
+		_ = server.Close()
+	}()
+	s.answers()
+	_ = client.Close()
+	_ = server.Close()
+	<-ended
+}
+
+// session is a proxied connection.
+type session struct {
+	proxy          *Proxy
+	client, server net.Conn
+	prepared       map[string]string // from names of statements to their texts
+	gone           chan struct{}     // closed when the client has closed the connection
+
+	mu         sync.Mutex
+	statements strings.Builder // texts of the statements since the last COMMIT
+}
+
+var errFault = errors.New("a fault ends the connection")
+
+// requests passes on what the client sends.
+func (s *session) requests() {
+	if err := copyMessage(s.server, s.client, false, nil); err != nil { // the start of the connection
+		return
+	}
+	for {
+		if err := copyMessage(s.server, s.client, true, s.request); err != nil {
+			return
+		}
+	}
+}
+
+// request examines a message of the client.
+func (s *session) request(kind byte, body []byte) error {
+	parts := strings.SplitN(string(body), "\x00", 3)
+	text := ""
+	switch {
+	case kind == 'P' && len(parts) == 3: // Parse: name, statement
+		s.prepared[parts[0]] = parts[1]
+		if s.proxy.hides(parts[1]) {
+			_ = s.client.Close()
+			return errFault
+		}
+		return nil
+	case kind == 'B' && len(parts) == 3: // Bind: portal, name
+		text = s.prepared[parts[1]]
+	case kind == 'Q': // Query: statements
+		text = parts[0]
+	default:
+		return nil
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if strings.EqualFold(text, "COMMIT") && s.proxy.hit(s.statements.String(), Drop) != None {
+		_ = s.client.Close()
+		return errFault
+	}
+	s.statements.WriteString(text)
+	return nil
+}
+
+// answers passes on what the server sends.
+func (s *session) answers() {
+	for {
+		if err := copyMessage(s.client, s.server, true, s.answer); err != nil {
+			return
+		}
+	}
+}
+
+// answer examines a message of the server.
+func (s *session) answer(kind byte, body []byte) error {
+	if kind != 'C' || string(body) != "COMMIT\x00" { // CommandComplete
+		return nil
+	}
+	s.mu.Lock()
+	statements := s.statements.String()
+	s.statements.Reset()
+	s.mu.Unlock()
+	switch s.proxy.hit(statements, Cut, Late) {
+	case Cut:
+		return errFault
+	case Late:
+		<-s.gone
+		return errFault
+	default:
+		return nil
+	}
+}
+
+// copyMessage passes on one message, unless examine returns an error.
+func copyMessage(to io.Writer, from io.Reader, typed bool, examine func(kind byte, body []byte) error) error {
+	head := make([]byte, 4, 5)
+	if typed {
+		head = head[:5]
+	}
+	if _, err := io.ReadFull(from, head); err != nil {
+		return err
+	}
+	length := binary.BigEndian.Uint32(head[len(head)-4:])
+	if length < 4 || length > 1<<30 {
+		return errors.New("a message has an impossible length")
+	}
+	message := append(head, make([]byte, length-4)...)
+	if _, err := io.ReadFull(from, message[len(head):]); err != nil {
+		return err
+	}
+	if examine != nil {
+		if err := examine(head[0], message[len(head):]); err != nil {
+			return err
+		}
+	}
+	_, err := to.Write(message)
+	return err
+}

@@ -1,0 +1,141 @@
+package database
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+	sqlite3 "modernc.org/sqlite/lib"
+
+	"workflowagent/internal/retry"
+)
+
+const (
+	defaultWriteTimeout   = 30 * time.Second
+	defaultOutcomeTimeout = 5 * time.Second
+)
+
+func (t Timeouts) orDefault() Timeouts {
+	return Timeouts{Write: cmp.Or(t.Write, defaultWriteTimeout), Outcome: cmp.Or(t.Outcome, defaultOutcomeTimeout)}
+}
+
+// errRolledBack reports that PostgreSQL has answered COMMIT with a rollback.
+var errRolledBack = errors.New("the database has rolled back the transaction")
+
+// refused reports whether err is PostgreSQL's answer that it has not committed a transaction. A session
+// that is terminated, and a lost connection, say nothing about a COMMIT that they interrupt.
+func refused(err error) bool {
+	if errors.Is(err, errRolledBack) {
+		return true
+	}
+	e, ok := errors.AsType[*pgconn.PgError](err)
+	if !ok || cmp.Or(e.SeverityUnlocalized, e.Severity) != "ERROR" {
+		return false
+	}
+	// 08 are errors of connections, which poolers report with the severity ERROR. 57P are shutdowns.
+	return !strings.HasPrefix(e.Code, "08") && !strings.HasPrefix(e.Code, "57P")
+}
+
+// refusedBySQLite reports whether err means that SQLite has not committed a transaction. A full disk is
+// such an error: a write to the log has failed, and the mark that commits the transaction is the last.
+// After other errors, such as those of a sync, the log can contain the whole transaction.
+func refusedBySQLite(err error) bool {
+	switch sqliteCode(err) & 0xff {
+	case sqlite3.SQLITE_FULL, sqlite3.SQLITE_CONSTRAINT:
+		return true
+	default:
+		return false
+	}
+}
+
+// identity identifies a transaction on PostgreSQL.
+type identity struct {
+	xid string
+	// life identifies the run of the database server, during which it does not use an id twice.
+	life string
+}
+
+const lifeKey = "life"
+
+// prepareConnection makes a connection avoid sequential scans. Such a scan, which is the usual plan for
+// a small table, makes a serializable transaction conflict with every write to the table. Where no index
+// fits, the scan then appears so expensive that PostgreSQL would compile the query, which takes longer
+// than any query of this server.
+//
+// It also stores the run of the server. The start of the server does not change if the server
+// restarts itself after a crash, but the start of its statistics does.
+func prepareConnection(ctx context.Context, conn *pgx.Conn) error {
+	results, err := conn.PgConn().Exec(ctx, `SET enable_seqscan = off; SET jit = off;
+		SELECT pg_postmaster_start_time()::text || ' ' || COALESCE(stats_reset::text, '') FROM pg_stat_bgwriter`).ReadAll()
+	if err != nil {
+		return fmt.Errorf("preparing a database connection: %w", err)
+	}
+	if last := results[len(results)-1]; len(last.Rows) == 1 {
+		conn.PgConn().CustomData()[lifeKey] = string(last.Rows[0][0])
+	}
+	return nil
+}
+
+func lifeOf(conn *pgx.Conn) string {
+	life, _ := conn.PgConn().CustomData()[lifeKey].(string)
+	return life
+}
+
+// outcome decides whether a transaction was committed whose COMMIT got no answer. It returns nil if the
+// transaction was committed, and otherwise an error. The error is [ErrUnknown] unless the transaction
+// has not been and will not be committed.
+func (w *groupWriter) outcome(t identity, lost error) error {
+	ctx, cancel := context.WithTimeout(context.Background(), w.timeouts.Outcome)
+	defer cancel()
+	again := retry.Policy{First: 20 * time.Millisecond, Max: 500 * time.Millisecond}
+	for tries := 0; ; tries++ {
+		status, err := w.status(ctx, t)
+		switch {
+		case err == nil && status == "committed":
+			return nil
+		case err == nil && status == "aborted":
+			return fmt.Errorf("the database has rolled back a transaction: %w", lost)
+		case err != nil:
+			lost = errors.Join(lost, err)
+		}
+		if ctx.Err() != nil || again.Wait(ctx, min(tries, 10), nil) != nil {
+			return fmt.Errorf("%w: %w", ErrUnknown, lost)
+		}
+	}
+}
+
+// status returns the status of a transaction, as pg_xact_status does. It asks on a new connection,
+// because those of the pool can be as dead as the transaction's.
+func (w *groupWriter) status(ctx context.Context, t identity) (string, error) {
+	conn, err := pgx.ConnectConfig(ctx, w.cfg.Copy())
+	if err != nil {
+		return "", err
+	}
+	defer func() {
+		closing, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
+		defer cancel()
+		conn.Close(closing) //nolint:errcheck // the connection is closed regardless of the error
+	}()
+	if err := prepareConnection(ctx, conn); err != nil {
+		return "", err
+	}
+	var status *string
+	err = conn.QueryRow(ctx, "SELECT pg_xact_status($1::text::xid8)", t.xid).Scan(&status)
+	switch {
+	case postgresCode(err) == "22023": // the id is in the future: a crash has lost the transaction
+		return "aborted", nil
+	case err != nil:
+		return "", err
+	case status == nil:
+		return "", nil // too long ago
+	case *status != "aborted" && lifeOf(conn) != t.life:
+		// After a crash, another transaction can have this id.
+		return "", errors.New("the database server has restarted")
+	}
+	return *status, nil
+}
