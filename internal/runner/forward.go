@@ -11,6 +11,7 @@ import (
 	"sync"
 	"time"
 
+	"workflowagent/internal/connlimit"
 	"workflowagent/internal/protocol"
 )
 
@@ -33,6 +34,8 @@ func forward(ctx context.Context, launch *protocol.Launch) (stop func(), err err
 	if err != nil {
 		return nil, fmt.Errorf("forwarding the server's URL %s: %w", launch.ServiceURL, err)
 	}
+	// A client that waits for the server's answer is not cut off, unless others need its place.
+	listener = connlimit.Streams(connlimit.Small, connlimit.Idle).Listener(listener)
 	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	var all sync.WaitGroup
 	all.Go(func() {
@@ -85,7 +88,7 @@ func connect(ctx context.Context, client net.Conn, address string) {
 	for _, pair := range [][2]net.Conn{{client, server}, {server, client}} {
 		both.Go(func() {
 			_, _ = io.Copy(pair[0], pair[1])
-			if half, ok := pair[0].(*net.TCPConn); ok {
+			if half, ok := pair[0].(interface{ CloseWrite() error }); ok {
 				_ = half.CloseWrite()
 			}
 		})

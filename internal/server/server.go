@@ -19,6 +19,7 @@ import (
 	"github.com/sirupsen/logrus"
 	"golang.org/x/sync/errgroup"
 
+	"workflowagent/internal/connlimit"
 	"workflowagent/internal/filelock"
 	"workflowagent/internal/server/api"
 	"workflowagent/internal/server/api/request"
@@ -51,21 +52,22 @@ import (
 
 // Server is a control plane that listens but does not serve yet.
 type Server struct {
-	cfg        Config
-	log        *logrus.Entry
-	listener   net.Listener
-	lock       *filelock.Lock
-	db         *store.DB
-	identity   *identity.Service
-	stacks     *stacks.Service
-	triggers   *triggers.Service
-	quota      *quota.Quota
-	issuer     *issuer.Service
-	metrics    *prometheus.Registry
-	handler    http.Handler
-	http       *http.Server
-	subsystems []Subsystem
-	draining   chan struct{} // closed when the server begins to stop
+	cfg         Config
+	log         *logrus.Entry
+	listener    net.Listener
+	connections *connlimit.Limiter
+	lock        *filelock.Lock
+	db          *store.DB
+	identity    *identity.Service
+	stacks      *stacks.Service
+	triggers    *triggers.Service
+	quota       *quota.Quota
+	issuer      *issuer.Service
+	metrics     *prometheus.Registry
+	handler     http.Handler
+	http        *http.Server
+	subsystems  []Subsystem
+	draining    chan struct{} // closed when the server begins to stop
 }
 
 // New opens the database, sets up an empty installation, and listens. It writes messages for the
@@ -176,12 +178,23 @@ func New(ctx context.Context, cfg Config, version string, log *logrus.Entry, not
 		IdleTimeout:       2 * time.Minute,
 		MaxHeaderBytes:    64 << 10,
 	}
+	s.limitConnections()
 	if s.cfg.Runners > 0 {
 		s.subsystems = append(s.subsystems, Subsystem{Name: "runners", Run: s.newRunners(poolService, version).Run})
 	} else {
 		s.warnOfBuiltInJobs(ctx, poolService)
 	}
 	return s, nil
+}
+
+// limitConnections limits the number of open connections, because each needs a file and memory.
+func (s *Server) limitConnections() {
+	most, files, enough := connlimit.Files()
+	if !enough {
+		s.log.Warnf("the server can open only %d files, which is too few for %d connections: raise the limit of open files (LimitNOFILE in systemd, ulimit -n)", files, most)
+	}
+	s.connections = connlimit.HTTP(s.http, most)
+	s.listener = s.connections.Listener(s.listener)
 }
 
 // newWays returns the ways to sign in that have settings.
@@ -203,7 +216,7 @@ func (s *Server) newRunners(poolService *pools.Service, version string) *runners
 	return runners.New(s.db, poolService, runners.Options{
 		Log: s.logOf("runners"), Slots: s.cfg.Runners, Org: s.cfg.RunnersOrg, User: s.cfg.RunnersUser, Target: s.cfg.RunnersTarget,
 		Dir: s.cfg.RunnersDir, Programs: programDir(), Version: version, URL: s.cfg.ExternalURL, Listen: s.listener.Addr(),
-		DataDir: s.cfg.DataDir, Serve: s.http.Serve, Getenv: os.Getenv, Environ: os.Environ(),
+		DataDir: s.cfg.DataDir, Serve: func(l net.Listener) error { return s.http.Serve(s.connections.Listener(l)) }, Getenv: os.Getenv, Environ: os.Environ(),
 	})
 }
 

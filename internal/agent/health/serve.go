@@ -8,6 +8,7 @@ import (
 
 	"github.com/sirupsen/logrus"
 
+	"workflowagent/internal/connlimit"
 	"workflowagent/internal/retry"
 )
 
@@ -53,9 +54,10 @@ func serveOn(ctx context.Context, listener net.Listener, addr string, handler ht
 		ReadHeaderTimeout: 5 * time.Second,
 		ReadTimeout:       10 * time.Second,
 		WriteTimeout:      30 * time.Second,
-		IdleTimeout:       2 * time.Minute,
+		IdleTimeout:       connlimit.Idle,
 		MaxHeaderBytes:    16 << 10,
 	}
+	listener = connlimit.HTTP(server, connlimit.Small).Listener(listener)
 	log.Infof("the health server listens on http://%s/healthz", listener.Addr())
 	Until(ctx, server, listener, func(err error) {
 		log.WithError(err).Warn("the health server has stopped; the agent works without it until the agent is restarted")

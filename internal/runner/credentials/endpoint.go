@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"time"
 
+	"workflowagent/internal/connlimit"
 	"workflowagent/internal/redact"
 )
 
@@ -41,11 +42,12 @@ func (k *Keeper) serveTokens() (*tokenEndpoint, error) {
 	e.server = &http.Server{
 		Handler:           http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { k.answer(e.bearer, w, r) }),
 		ReadHeaderTimeout: 10 * time.Second, ReadTimeout: 10 * time.Second, WriteTimeout: time.Minute,
-		MaxHeaderBytes: 16 << 10,
+		IdleTimeout: connlimit.Idle, MaxHeaderBytes: 16 << 10,
 	}
+	limited := connlimit.HTTP(e.server, connlimit.Small).Listener(listener)
 	go func() {
 		defer close(e.done)
-		_ = e.server.Serve(listener) // returns when the endpoint is closed
+		_ = e.server.Serve(limited) // returns when the endpoint is closed
 	}()
 	k.mu.Lock()
 	k.local = e

@@ -56,13 +56,13 @@ func TestWhyQueued(t *testing.T) {
 			}
 		}, []string{"has reached its limit of 2 active deployments"}},
 		{"agents that cannot start jobs", func(p *plant, _ store.Stack) { p.unready("a") }, []string{
-			`The connected agents of the pool "p" report that they cannot start deployments, for example because Docker is not available.`, "doctor",
+			`The connected agents of the pool "p" report that they cannot start deployments, for example because Docker is not available or their disk is full.`, "doctor",
 		}},
 		{"agents that cannot start jobs, and drained ones", func(p *plant, _ store.Stack) {
 			p.unready("a")
 			p.unready("b")
 			p.must(p.pools.Drain(t.Context(), p.user, p.org.ID, p.pool, "a", true))
-		}, []string{"cannot start deployments, for example because Docker is not available, or they are drained."}},
+		}, []string{"cannot start deployments, for example because Docker is not available or their disk is full, or they are drained."}},
 		{"busy agents", func(p *plant, _ store.Stack) {
 			p.deploy(p.stack("other"))
 			p.poll("a")
