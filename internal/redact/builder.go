@@ -2,6 +2,7 @@ package redact
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -27,6 +28,11 @@ const (
 
 	// renewedCost is the part of maxCost that is reserved for renewed secrets.
 	renewedCost = 8 << 20
+
+	// membersCost is the limit on the memory for the members of structured secrets, in bytes. It is
+	// in addition to maxCost, so that no secret is refused because of its members. Further members
+	// are not masked on their own.
+	membersCost = 8 << 20
 )
 
 // LimitError is the error for secrets that exceed a limit. It contains no secret.
@@ -55,6 +61,7 @@ func CheckJob(size int) error {
 type builder struct {
 	limit   int // of cost
 	cost    int
+	members int // cost of the members of structured secrets
 	needles []string
 	chunk   strings.Builder     // contains the text of the last needles
 	batch   map[string]struct{} // needles of the current batch
@@ -64,8 +71,27 @@ type builder struct {
 // each needle would need more memory in all.
 const chunkBytes = 32 << 10
 
-// add adds the needles of a secret.
+// add adds the needles of a secret and of its secret members.
 func (b *builder) add(ctx context.Context, secret string) error {
+	if err := b.forms(ctx, secret, &b.cost, b.limit); err != nil {
+		return err
+	}
+	for _, member := range secretMembers(secret) {
+		if b.members+4*len(member) > membersCost {
+			break
+		}
+		if err := b.forms(ctx, member, &b.members, membersCost); err != nil {
+			if _, full := errors.AsType[*LimitError](err); full {
+				break
+			}
+			return err
+		}
+	}
+	return nil
+}
+
+// forms adds the needles of a text, and their cost to cost.
+func (b *builder) forms(ctx context.Context, secret string, cost *int, limit int) error {
 	if b.batch == nil {
 		b.batch = map[string]struct{}{}
 	}
@@ -75,14 +101,14 @@ func (b *builder) add(ctx context.Context, secret string) error {
 		}
 		clear(b.batch)
 		for _, form := range batch {
-			for piece := range pieces(form) {
+			for piece := range pieces(stripBreaks(form)) {
 				if _, known := b.batch[piece]; known {
 					continue
 				}
 				b.batch[piece] = struct{}{}
-				b.cost += len(piece) + needleCost
-				if b.cost > b.limit {
-					return &LimitError{fmt.Sprintf("the secrets have too many lines and special characters to be masked in all encodings (more than %d MiB): use fewer or smaller secrets", b.limit>>20)}
+				*cost += len(piece) + needleCost
+				if *cost > limit {
+					return &LimitError{fmt.Sprintf("the secrets have too many lines and special characters to be masked in all encodings (more than %d MiB): use fewer or smaller secrets", limit>>20)}
 				}
 				b.needles = append(b.needles, b.keep(piece))
 			}

@@ -2,11 +2,12 @@
 //
 // A [Set] contains the secrets of a job, each in the encodings in which tools print them. It can
 // grow while output is being masked. A [Writer] replaces every occurrence with [Marker], regardless
-// of how the stream is split into writes. Masking guards against accidents and is not a security
+// of how the stream is split into writes and lines. Masking guards against accidents and is not a security
 // boundary: code in a job can print a secret in a form that no list foresees.
 package redact
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 	"maps"
@@ -40,7 +41,8 @@ type Set struct {
 	values  map[string]struct{} // the secrets that were added
 	bytes   int                 // their total size
 	needles []string            // their needles, in byte order
-	cost    int                 // of these needles
+	cost    int                 // of these needles, except
+	members int                 // of those for the members of structured secrets
 	renewed map[string][]string // the last values of each renewed secret, newest last
 	current []string            // the needles of renewed, in byte order
 	skipped []string
@@ -71,7 +73,7 @@ func Build(ctx context.Context, secrets ...Secret) (*Set, error) {
 func (s *Set) Add(ctx context.Context, secrets ...Secret) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	b := builder{cost: s.cost, limit: maxCost - renewedCost}
+	b := builder{cost: s.cost, members: s.members, limit: maxCost - renewedCost}
 	size, fresh, short := s.bytes, map[string]struct{}{}, []string(nil)
 	for _, secret := range secrets {
 		if tooShort(secret.Value) {
@@ -100,7 +102,7 @@ func (s *Set) Add(ctx context.Context, secrets ...Secret) error {
 		return nil
 	}
 	maps.Copy(s.values, fresh)
-	s.bytes, s.cost = size, b.cost
+	s.bytes, s.cost, s.members = size, b.cost, b.members
 	s.needles = merge(s.needles, b.sorted())
 	s.matcher.Store(newMatcher(merge(s.needles, s.current)))
 	return nil
@@ -142,7 +144,7 @@ func (s *Set) Renew(ctx context.Context, secrets ...Secret) error {
 }
 
 // tooShort reports whether a value is not masked.
-func tooShort(value string) bool { return len(strings.TrimSpace(value)) < MinLength }
+func tooShort(value string) bool { return len(stripBreaks(strings.TrimSpace(value))) < MinLength }
 
 // skip records the names of secrets that are not masked. The caller holds the lock.
 func (s *Set) skip(names []string) {
@@ -155,14 +157,14 @@ func (s *Set) skip(names []string) {
 func (s *Set) Size() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return minSetBytes + s.cost + s.bytes
+	return minSetBytes + s.cost + s.members + s.bytes
 }
 
 // minSetBytes is the memory of a set without secrets.
 const minSetBytes = 64 << 10
 
 // Skipped returns the names of the secrets that are not masked because, without surrounding space,
-// they are shorter than [MinLength]. The caller can warn about them.
+// and line breaks, they are shorter than [MinLength]. The caller can warn about them.
 func (s *Set) Skipped() []string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -183,6 +185,9 @@ func (s *Set) Has(text []byte) bool {
 	m := s.matcher.Load()
 	if m.window == 0 {
 		return false
+	}
+	if bytes.ContainsAny(text, "\r\n") {
+		text = []byte(stripBreaks(string(text)))
 	}
 	for pos := m.next(text, 0); pos+m.window <= len(text); pos = m.next(text, pos+1) {
 		if length, partial := m.match(text[pos:]); length > 0 || partial {

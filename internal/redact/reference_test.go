@@ -10,7 +10,11 @@ import (
 
 // reference masks text in the obvious way: it finds all needles, joins overlapping occurrences, and
 // replaces each with a marker.
-func reference(needles []string, text string) string {
+//
+// It finds them in the text without line breaks, each of which is part of the marker only within an
+// occurrence.
+func reference(needles []string, original string) string {
+	text := stripBreaks(original)
 	type span struct{ start, end int }
 	var spans []span
 	for p := range len(text) {
@@ -24,16 +28,39 @@ func reference(needles []string, text string) string {
 		}
 	}
 	slices.SortStableFunc(spans, func(a, b span) int { return cmp.Compare(a.start, b.start) })
-	var out strings.Builder
+	starts, inner := map[int]bool{}, map[int]bool{} // of merged occurrences
+	hidden := map[int]bool{}
 	end := 0
 	for _, s := range spans {
 		if s.start >= end {
-			out.WriteString(text[end:s.start])
-			out.WriteString(Marker)
+			starts[s.start] = true
+		} else if end < s.end {
+			inner[end] = true
+		}
+		for p := s.start; p < s.end; p++ {
+			hidden[p] = true
+			if p > s.start {
+				inner[p] = true
+			}
 		}
 		end = max(end, s.end)
 	}
-	out.WriteString(text[end:])
+	var out strings.Builder
+	at := 0
+	for _, c := range []byte(original) {
+		switch {
+		case c == '\n' || c == '\r':
+			if !inner[at] {
+				out.WriteByte(c)
+			}
+			continue
+		case starts[at]:
+			out.WriteString(Marker)
+		case !hidden[at]:
+			out.WriteByte(c)
+		}
+		at++
+	}
 	return out.String()
 }
 
@@ -53,7 +80,7 @@ func mask(t *testing.T, set *Set, text string, cuts []byte) string {
 			t.Fatalf("Write: %v", err)
 		}
 		text = text[n:]
-		if len(w.held) > max(0, w.set.matcher.Load().longest-1) {
+		if len(stripBreaks(string(w.held))) > max(0, w.set.matcher.Load().longest-1) {
 			t.Fatalf("%d bytes are held back, more than the longest needle", len(w.held))
 		}
 	}

@@ -14,6 +14,10 @@ const flushAfter = 50 * time.Millisecond
 // maxPiece limits the number of bytes that are masked at once, and so a writer's memory.
 const maxPiece = 256 << 10
 
+// maxHeld is the number of bytes above which complete lines are no longer held, because line breaks
+// within an occurrence could be any number.
+const maxHeld = 8 << 10
+
 var errWriterClosed = errors.New("write to a masking writer that is closed")
 
 // Writer masks the text that is written to it and writes the result to its destination. It is safe
@@ -21,7 +25,7 @@ var errWriterClosed = errors.New("write to a masking writer that is closed")
 //
 // It writes text at once unless the text can be part of a secret. It holds back the longest suffix
 // of the stream that is the beginning of a secret, or of a piece of a long secret. This suffix is
-// shorter than 256 bytes. One of the following decides what happens to it:
+// shorter than 256 bytes, without its line breaks. One of the following decides what happens to it:
 //
 //   - The next bytes, usually.
 //   - [Writer.Flush], which the writer calls after 50 ms, writes complete lines. A multi-line
@@ -106,6 +110,9 @@ func (w *Writer) pass(piece []byte, mode scanMode) {
 	if len(w.held) > 0 {
 		w.held = append(w.held, piece...)
 		text = w.held
+		if len(text) > len(piece)+maxHeld && mode == moreToCome {
+			mode = wholeLines
+		}
 	}
 	masked, hold := w.scanner.scan(w.set.matcher.Load(), text, mode)
 	if len(masked) > 0 {
