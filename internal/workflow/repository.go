@@ -26,6 +26,8 @@ type Repository struct {
 
 	path  string // decoded, without a leading slash unless short is set
 	short bool   // the form is user@host:path, whose path starts in the user's home directory
+	// escaped is set if the path of the short form has escapes, which the server decodes.
+	escaped bool
 }
 
 // maxRepositoryURL limits the length of an address, in bytes.
@@ -113,14 +115,18 @@ func parseShort(raw string) (*Repository, error) {
 		return nil, errors.New("it has no scheme: use https://, http:// or ssh://")
 	case strings.HasPrefix(path, ":") || !hasUser && !strings.Contains(host, ".") && !strings.EqualFold(host, "localhost"):
 		return nil, fmt.Errorf("it starts with %q, which is not allowed: use https://, http:// or ssh://", before+":")
-	case strings.Contains(path, "%"):
+	case strings.Contains(path, "%") && !slices.Contains(azureHosts, strings.ToLower(host)):
 		return nil, errors.New("it has an escape sequence, which the form user@host:path does not support: use ssh://")
 	}
 	host, err := parseHost(host, "", "ssh")
 	if err != nil {
 		return nil, err
 	}
-	return &Repository{Scheme: "ssh", Host: host, User: user, path: collapse(path), short: true}, nil
+	decoded, err := url.PathUnescape(path)
+	if err != nil || strings.Count(decoded, "/") != strings.Count(path, "/") {
+		return nil, errors.New("its path contains an invalid escape sequence")
+	}
+	return &Repository{Scheme: "ssh", Host: host, User: user, path: collapse(decoded), short: true, escaped: decoded != path}, nil
 }
 
 // defaultPorts are the default ports of the schemes.
@@ -186,7 +192,7 @@ func (r *Repository) String() string {
 		user = r.User + "@"
 	}
 	if r.short {
-		return user + r.Host + ":" + r.path
+		return user + r.Host + ":" + r.Path()
 	}
 	return r.Scheme + "://" + user + r.Host + (&url.URL{Path: "/" + r.path}).EscapedPath()
 }
@@ -219,7 +225,7 @@ func (r *Repository) Resolve(raw string) (*Repository, error) {
 // OnOrigin returns the address of the same path on the origin of another address.
 func (r *Repository) OnOrigin(of *Repository) *Repository {
 	to := *r
-	to.Scheme, to.Host, to.User, to.Password, to.short = of.Scheme, of.Host, "", "", false
+	to.Scheme, to.Host, to.User, to.Password, to.short, to.escaped = of.Scheme, of.Host, "", "", false, false
 	to.path = strings.TrimPrefix(to.path, "/")
 	return &to
 }
@@ -227,6 +233,9 @@ func (r *Repository) OnOrigin(of *Repository) *Repository {
 // Path returns the path that ssh clients send to the server's git. It is absolute, unless the
 // address is user@host:path or its path begins with a home directory such as ~user.
 func (r *Repository) Path() string {
+	if r.escaped {
+		return (&url.URL{Path: r.path}).EscapedPath()
+	}
 	if r.short || strings.HasPrefix(r.path, "~") {
 		return r.path
 	}

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"net/url"
 	"slices"
 	"strconv"
 	"strings"
@@ -38,7 +39,10 @@ func (s *Settings) CompleteSource() error {
 
 func (s *Settings) repositoryURL() (string, error) {
 	if s.VCS != nil && s.VCS.Repository != "" {
-		name := strings.TrimSuffix(s.VCS.Repository, ".git")
+		name, err := RepositoryName(s.VCS.Provider, s.VCS.Repository)
+		if err != nil {
+			return "", fmt.Errorf("vcs.repository: %w", err)
+		}
 		switch s.VCS.Provider {
 		case "github":
 			return "https://github.com/" + name + ".git", nil
@@ -51,7 +55,7 @@ func (s *Settings) repositoryURL() (string, error) {
 			if len(parts) != 3 {
 				return "", errors.New("vcs.repository must have the form organization/project/repository for azure_devops")
 			}
-			return "https://dev.azure.com/" + parts[0] + "/" + parts[1] + "/_git/" + parts[2], nil
+			return "https://dev.azure.com" + (&url.URL{Path: "/" + parts[0] + "/" + parts[1] + "/_git/" + parts[2]}).EscapedPath(), nil
 		default:
 			if err := CheckRepoURL(s.VCS.Repository); err != nil {
 				return "", fmt.Errorf("vcs.repository of the provider %q must be the address of a repository: %w", s.VCS.Provider, err)
@@ -60,7 +64,7 @@ func (s *Settings) repositoryURL() (string, error) {
 		}
 	}
 	if s.GitHub != nil && s.GitHub.Repository != "" {
-		return "https://github.com/" + strings.TrimSuffix(s.GitHub.Repository, ".git") + ".git", nil
+		return "https://github.com/" + strings.TrimSuffix(strings.Trim(s.GitHub.Repository, "/"), ".git") + ".git", nil
 	}
 	return "", nil
 }

@@ -27,6 +27,9 @@ func (s *Settings) Triggers() (t Triggers, ok bool) {
 		return Triggers{}, false
 	}
 	t.Repository = strings.TrimSuffix(t.Repository, ".git")
+	if name, err := RepositoryName(t.Provider, t.Repository); err == nil {
+		t.Repository = name
+	}
 	if g := s.Git(); g != nil {
 		t.Branch = strings.TrimPrefix(g.Branch, "refs/heads/")
 		if strings.HasPrefix(t.Branch, "refs/") {
@@ -76,7 +79,7 @@ func (s *Settings) FromRepository(address string) bool {
 		return false
 	}
 	want, err := ParseRepository(address)
-	return err == nil && have.Name() == want.Name()
+	return err == nil && have.Same(want)
 }
 
 // SetRepository makes the settings take the program from the repository with an address, unless they

@@ -19,7 +19,7 @@ func (s *Settings) Validate() error {
 		return err
 	}
 	if s.GitHub != nil {
-		if err := member("gitHub.repository", s.GitHub.Repository, CheckRepositoryName); err != nil {
+		if err := checkName("gitHub.repository", "github", s.GitHub.Repository); err != nil {
 			return err
 		}
 	}
@@ -27,13 +27,16 @@ func (s *Settings) Validate() error {
 		if !slices.Contains(vcsProviders, v.Provider) {
 			return fmt.Errorf("vcs.provider must be one of %s", strings.Join(vcsProviders, ", "))
 		}
-		check := CheckRepositoryName
-		if v.Provider == "custom" {
-			check = CheckRepositoryPath
-		}
-		return member("vcs.repository", v.Repository, check)
+		return checkName("vcs.repository", v.Provider, v.Repository)
 	}
 	return nil
+}
+
+func checkName(name, provider, repository string) error {
+	return member(name, repository, func(repository string) error {
+		_, err := RepositoryName(provider, repository)
+		return err
+	})
 }
 
 // member checks a member's value unless it is empty. The error names the member.
@@ -300,28 +303,6 @@ func CheckRepoDir(dir string) error {
 	}
 	if strings.ContainsRune(dir, '\\') || slices.Contains(strings.Split(dir, "/"), "..") {
 		return errors.New("it must stay inside the repository: no .. and no backslashes")
-	}
-	return nil
-}
-
-// CheckRepositoryName returns an error unless repository has the form "owner/name" of some provider.
-func CheckRepositoryName(repository string) error {
-	if err := CheckRepositoryPath(repository); err != nil {
-		return err
-	}
-	if !strings.Contains(repository, "/") {
-		return fmt.Errorf("%q does not look like owner/name", repository)
-	}
-	return nil
-}
-
-// CheckRepositoryPath returns an error unless repository can be joined to the address of a server.
-func CheckRepositoryPath(repository string) error {
-	if err := checkWord(repository, 512); err != nil {
-		return err
-	}
-	if strings.Contains(repository, "..") {
-		return fmt.Errorf("%q does not look like owner/name", repository)
 	}
 	return nil
 }

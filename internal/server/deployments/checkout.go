@@ -41,7 +41,7 @@ func (s *Service) bound(tx *store.Tx, st store.Stack, base *workflow.Settings, b
 		return nil, err
 	}
 	stored, ok := base.Triggers()
-	if !ok || !b.Same(stored) || !base.FromRepository(b.CloneURL) {
+	if !ok || !b.Same(stored) || !b.From(base) {
 		return nil, nil
 	}
 	requested, err := workflow.RequestSettings(body)

@@ -1,5 +1,7 @@
 package vcs
 
+import "strings"
+
 // The providers of integrations, as in the settings of stacks.
 const (
 	ProviderGitHub    = "github"
@@ -30,6 +32,12 @@ func ForgeKey(provider, flavor string) string {
 	default:
 		return FlavorGit
 	}
+}
+
+// IsAzureID reports whether a project of an integration with Azure DevOps is the project's id, which
+// does not tell the name of the project.
+func IsAzureID(project string) bool {
+	return len(project) == 36 && strings.Count(project, "-") == 4 && strings.Trim(project, "0123456789abcdefABCDEF-") == ""
 }
 
 // The initiators of the deployments that events cause.

@@ -114,7 +114,7 @@ func (f *forge) Find(_ context.Context, name string) (vcs.Repo, error) {
 	}
 	for n, id := range f.repos {
 		if strings.EqualFold(n, name) {
-			return vcs.Repo{RepoID: vcs.RepoID{ID: id, Name: n}, CloneURL: "https://git.example/" + n + ".git"}, f.ask("find")
+			return vcs.Repo{RepoID: vcs.RepoID{ID: id, Name: n}, CloneURL: "https://git.example/" + strings.ReplaceAll(n, " ", "%20") + ".git"}, f.ask("find")
 		}
 	}
 	return vcs.Repo{}, errors.Join(f.ask("find"), vcs.ErrNotFound)

@@ -172,7 +172,7 @@ func (s *Service) find(ctx context.Context, w store.VCSWatch) error {
 	var found vcs.Repo
 	client, err := s.opts.Integrations.Client(ctx, i)
 	if err == nil {
-		found, err = client.Find(ctx, w.Name)
+		found, err = client.Find(ctx, integrations.NameKey(i.Provider, w.Name))
 	}
 	return s.db.Write(context.WithoutCancel(ctx), func(tx *store.Tx) error {
 		if noted := s.opts.Integrations.Note(tx, i.ID, err); noted != nil {

@@ -17,6 +17,7 @@ import (
 	"workflowagent/internal/server/store"
 	"workflowagent/internal/server/vcs"
 	"workflowagent/internal/server/vcs/integrations"
+	"workflowagent/internal/workflow"
 )
 
 // Outcome is what became of a delivery.
@@ -264,6 +265,14 @@ func repoOf(tx *store.Tx, i store.VCSIntegration, id vcs.RepoID) (r store.VCSRep
 	if err != nil && !errors.Is(err, store.ErrNotFound) {
 		return r, "", err
 	}
+	if err != nil && vcs.ForgeKey(i.Provider, i.Flavor) == vcs.FlavorGit {
+		if r, err = repoAt(tx, i, id.ID); err == nil && r.ID == "" {
+			err = store.ErrNotFound
+		}
+		if err != nil && !errors.Is(err, store.ErrNotFound) {
+			return r, "", err
+		}
+	}
 	found := err == nil
 	named, err := tx.WatchesOfName(i.ID, integrations.NameKey(i.Provider, id.Name))
 	if err != nil {
@@ -314,6 +323,25 @@ func repoOf(tx *store.Tx, i store.VCSIntegration, id vcs.RepoID) (r store.VCSRep
 		return r, vcs.ReasonUnwatched, err
 	}
 	return r, "", nil
+}
+
+// repoAt returns the repository of a plain git server that has an address, or none. The sender of a
+// delivery can write another form of it than the integration, such as that of another protocol.
+func repoAt(tx *store.Tx, i store.VCSIntegration, address string) (store.VCSRepo, error) {
+	given, err := workflow.ParseRepository(address)
+	if err != nil {
+		return store.VCSRepo{}, nil //nolint:nilerr // no repository has it
+	}
+	all, err := tx.Repos(i.ID)
+	if err != nil {
+		return store.VCSRepo{}, err
+	}
+	for _, r := range all {
+		if known, err := workflow.ParseRepository(r.RemoteID); err == nil && known.Same(given) {
+			return r, nil
+		}
+	}
+	return store.VCSRepo{}, nil
 }
 
 // subjectOf returns what an event is about.

@@ -33,7 +33,9 @@ func (s *site) plain(triggers string, change integrations.Change) (st store.Stac
 	s.must(err)
 	return st, func(e vcs.Event) {
 		s.t.Helper()
-		e.Repo = vcs.RepoID{ID: "https://git.example/app", Name: "app"}
+		if e.Repo.ID == "" {
+			e.Repo = vcs.RepoID{ID: "https://git.example/app", Name: "app"}
+		}
 		s.sent++
 		body, err := json.Marshal(vcs.Parsed{ID: fmt.Sprintf("delivery-%d", s.sent), Events: []vcs.Event{e}})
 		s.must(err)

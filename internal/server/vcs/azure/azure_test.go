@@ -99,6 +99,30 @@ func TestParse(t *testing.T) {
 	}
 }
 
+// TestOrganization contains the forms of the addresses in deliveries, old ones too.
+func TestOrganization(t *testing.T) {
+	for address, want := range map[string]string{
+		"https://dev.azure.com/acme/My%20Project/_git/My%20Repo":                      "acme/My Project/My Repo",
+		"https://acme@dev.azure.com/acme/My%20Project/_git/My%20Repo":                 "acme/My Project/My Repo",
+		"https://dev.azure.com/acme/_git/My%20Repo":                                   "acme/My Project/My Repo",
+		"https://acme.visualstudio.com/My%20Project/_git/My%20Repo":                   "acme/My Project/My Repo",
+		"https://acme.visualstudio.com/DefaultCollection/My%20Project/_git/My%20Repo": "acme/My Project/My Repo",
+		"https://Acme.VisualStudio.com/DefaultCollection/_git/My%20Repo":              "acme/My Project/My Repo",
+		"https://tfs.example.com/tfs/DefaultCollection/My%20Project/_git/My%20Repo":   "DefaultCollection/My Project/My Repo",
+		"https://tfs.example.com:8080/tfs/DefaultCollection/_git/My%20Repo":           "DefaultCollection/My Project/My Repo",
+		"https://dev.azure.com/My%20Project/My%20Project/_git/My%20Repo":              "My Project/My Project/My Repo",
+		"https://dev.azure.com/acme/_apis/git/repositories/r-7":                       "My Project/My Repo",
+		"%zz": "My Project/My Repo",
+		"":    "My Project/My Repo",
+	} {
+		body := `{"eventType":"git.pullrequest.created","resource":{"pullRequestId":3,"repository":{"id":"r-7","name":"My Repo","project":{"id":"p-1","name":"My Project"},"remoteUrl":"` + address + `"}}}`
+		parsed, err := Forge{}.Parse(vcs.Delivery{Body: []byte(body)})
+		if err != nil || len(parsed.Events) != 1 || parsed.Events[0].Repo != (vcs.RepoID{ID: "r-7", Name: want}) {
+			t.Errorf("%s: %+v, %v, want %s", address, parsed, err, want)
+		}
+	}
+}
+
 func FuzzParse(f *testing.F) {
 	forgetest.Fuzz(f, Forge{}, header, []string{""},
 		`{"eventType":"git.push","resource":{"repository":{"id":"7","project":null,"remoteUrl":"%zz"},"refUpdates":[{"name":"refs/heads/main","newObjectId":"`+after+`"}]}}`,

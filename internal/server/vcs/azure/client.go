@@ -80,7 +80,7 @@ func (c *client) split(name string) (project, repository string, err error) {
 	if err := rest.CheckName(name); err != nil || len(parts) != 3 {
 		return "", "", fmt.Errorf("%.200q is not the name of a repository, such as organization/project/repository: %w", name, vcs.ErrForeign)
 	}
-	if !strings.EqualFold(parts[0], c.organization) || c.project != "" && !strings.EqualFold(parts[1], c.project) {
+	if !strings.EqualFold(parts[0], c.organization) || c.project != "" && !vcs.IsAzureID(c.project) && !strings.EqualFold(parts[1], c.project) {
 		return "", "", fmt.Errorf("%.200q does not belong to the integration's organization and project: %w", name, vcs.ErrForeign)
 	}
 	return parts[1], parts[2], nil
@@ -134,6 +134,9 @@ func (c *client) read(ctx context.Context, project, nameOrID string) (*repositor
 	_, err := c.api.Get(ctx, rest.Path(project, "_apis", "git", "repositories", nameOrID)+"?"+version, r)
 	if err == nil && (r.ID == "" || r.Project == nil) {
 		err = errors.New("the forge's response names no project")
+	}
+	if err == nil && vcs.IsAzureID(c.project) && !strings.EqualFold(r.Project.ID, c.project) {
+		err = fmt.Errorf("%.200q is not in the integration's project: %w", nameOrID, vcs.ErrForeign)
 	}
 	return r, err
 }

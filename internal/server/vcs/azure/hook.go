@@ -48,12 +48,37 @@ func (r *repository) id() vcs.RepoID {
 	if r.Project != nil {
 		name = r.Project.Name + "/" + name
 	}
-	if u, err := url.Parse(r.Remote); err == nil {
-		if organization, _, found := strings.Cut(strings.Trim(u.Path, "/"), "/"); found {
-			name = organization + "/" + name
-		}
+	if organization := r.organization(); organization != "" {
+		name = organization + "/" + name
 	}
 	return vcs.RepoID{ID: r.ID, Name: name}
+}
+
+// organization returns the organization in the repository's address, or "". The address has one of the
+// forms
+//
+//	https://ORGANIZATION@dev.azure.com/ORGANIZATION/PROJECT/_git/REPOSITORY
+//	https://ORGANIZATION.visualstudio.com/DefaultCollection/PROJECT/_git/REPOSITORY
+//	https://HOST/tfs/COLLECTION/PROJECT/_git/REPOSITORY
+//
+// without the project if the repository has its name, and the second one also without the collection.
+func (r *repository) organization() string {
+	u, err := url.Parse(r.Remote)
+	if err != nil {
+		return ""
+	}
+	if label, found := strings.CutSuffix(strings.ToLower(u.Hostname()), ".visualstudio.com"); found {
+		return label
+	}
+	before, _, found := strings.Cut(strings.Trim(u.Path, "/"), "/_git/")
+	if !found {
+		return ""
+	}
+	elements := strings.Split(before, "/")
+	if last := len(elements) - 1; last > 0 && r.Project != nil && strings.EqualFold(elements[last], r.Project.Name) {
+		elements = elements[:last]
+	}
+	return elements[len(elements)-1]
 }
 
 type user struct {

@@ -63,6 +63,9 @@ func (s *Service) apply(ctx context.Context, i *store.VCSIntegration, c Change) 
 		i.BaseURL = *c.BaseURL
 	}
 	i.BaseURL, i.APIURL = strings.TrimRight(i.BaseURL, "/"), strings.TrimRight(i.APIURL, "/")
+	if i.Provider == vcs.ProviderAzure {
+		completeAzure(i)
+	}
 	i.Name = cmp.Or(i.Name, i.Owner, i.Provider)
 	if err := checkText(*i); err != nil {
 		return "", err
@@ -79,7 +82,7 @@ func (s *Service) apply(ctx context.Context, i *store.VCSIntegration, c Change) 
 			return "", err
 		}
 	}
-	if err := set.check(); err != nil {
+	if err := set.check(i.Provider); err != nil {
 		return "", fault.Invalid("Bad Request: %s", err)
 	}
 	options, err := json.Marshal(set)

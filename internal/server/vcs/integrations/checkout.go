@@ -18,11 +18,19 @@ type Bound struct {
 	Watch    store.VCSWatch
 	Provider string
 	CloneURL string
+	// NamedURL is the address that follows from the name in the settings. It differs from CloneURL if
+	// the repository was renamed.
+	NamedURL string
+}
+
+// From reports whether settings take the program from the bound repository.
+func (b Bound) From(set *workflow.Settings) bool {
+	return set.FromRepository(b.CloneURL) || b.NamedURL != "" && set.FromRepository(b.NamedURL)
 }
 
 // Same reports whether triggers mean the bound repository.
 func (b Bound) Same(t workflow.Triggers) bool {
-	return t.Provider == b.Provider && NameKey(t.Provider, t.Repository) == b.Watch.Name
+	return t.Provider == b.Provider && NameKey(t.Provider, t.Repository) == NameKey(b.Provider, b.Watch.Name)
 }
 
 // Bound returns the repository that a stack watches. ok is not set if it watches none.
@@ -37,8 +45,8 @@ func (s *Service) Bound(tx *store.Tx, stackID string) (b Bound, ok bool, err err
 		return b, false, err
 	}
 	b.Provider = i.Provider
-	if b.Watch.RepoID == "" {
-		b.CloneURL, err = CloneURL(i, b.Watch.Name)
+	if b.NamedURL, err = CloneURL(i, b.Watch.Name); err != nil || b.Watch.RepoID == "" {
+		b.CloneURL = b.NamedURL
 		return b, err == nil, err
 	}
 	r, err := tx.Repo(b.Watch.RepoID)
@@ -49,6 +57,9 @@ func (s *Service) Bound(tx *store.Tx, stackID string) (b Bound, ok bool, err err
 // CloneURL returns the address of a repository of an integration, which forges derive from its name.
 func CloneURL(i store.VCSIntegration, name string) (string, error) {
 	base, path := strings.TrimRight(i.BaseURL, "/"), strings.Trim(name, "/")
+	if clean, err := workflow.RepositoryName(i.Provider, path); err == nil && i.Provider == vcs.ProviderAzure {
+		path = clean
+	}
 	switch i.Provider {
 	case vcs.ProviderAzure:
 		parts := strings.Split(path, "/")

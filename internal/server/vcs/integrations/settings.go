@@ -68,7 +68,7 @@ func (s Settings) Policy(provider string) vcs.Policy {
 	return vcs.Policy{Forks: s.ForkPulls, Bots: s.BotPulls, NoDrafts: provider == vcs.ProviderAzure, HonorSkipCI: s.HonorSkipCI}
 }
 
-func (s Settings) check() error {
+func (s Settings) check(provider string) error {
 	oneOf := func(name, value string, allowed ...string) error {
 		if value == "" || slices.Contains(allowed, value) {
 			return nil
@@ -92,7 +92,7 @@ func (s Settings) check() error {
 		return fmt.Errorf("repositories has more than %d names", maxRepositories)
 	}
 	for _, r := range s.Repositories {
-		if err := workflow.CheckRepositoryPath(r.Name); err != nil {
+		if _, err := workflow.RepositoryName(provider, r.Name); err != nil {
 			return fmt.Errorf("repositories: %w", err)
 		}
 	}
@@ -104,15 +104,29 @@ func (s Settings) check() error {
 func (s Settings) allowed(provider, name string) (listed string, ok bool) {
 	for _, r := range s.Repositories {
 		if NameKey(provider, r.Name) == NameKey(provider, name) {
-			return r.Name, true
+			return unescaped(provider, r.Name), true
 		}
 	}
 	return name, len(s.Repositories) == 0 && provider != vcs.ProviderCustom
 }
 
+// unescaped returns a listed name without escapes. A git server can need its suffix .git.
+func unescaped(provider, name string) string {
+	if clean, err := workflow.RepositoryName(provider, name); err == nil && strings.Contains(name, "%") {
+		if strings.HasSuffix(name, ".git") {
+			clean += ".git"
+		}
+		return clean
+	}
+	return name
+}
+
 // NameKey returns the form of a repository's name in which two names of the same repository are
 // equal. Only plain git servers distinguish case.
 func NameKey(provider, name string) string {
+	if clean, err := workflow.RepositoryName(provider, name); err == nil {
+		name = clean
+	}
 	name = strings.TrimSuffix(strings.Trim(name, "/"), ".git")
 	if provider == vcs.ProviderCustom {
 		return name

@@ -234,7 +234,7 @@ func covers(i store.VCSIntegration, name string) (string, bool, error) {
 		return "", false, err
 	}
 	owner := i.Owner
-	if i.Provider == vcs.ProviderAzure && i.Project != "" {
+	if i.Provider == vcs.ProviderAzure && i.Project != "" && !vcs.IsAzureID(i.Project) {
 		owner += "/" + i.Project
 	}
 	if owner != "" && !strings.HasPrefix(NameKey(i.Provider, name), NameKey(i.Provider, owner)+"/") {

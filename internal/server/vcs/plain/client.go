@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/url"
 	"strings"
 
 	"workflowagent/internal/server/outbound"
@@ -46,7 +47,11 @@ func (Forge) Connect(c vcs.Connection) (vcs.Repository, error) {
 // address returns the address of a repository, which is always below the integration's base.
 func (c *client) address(name string) (string, error) {
 	name = strings.Trim(name, "/")
-	repo, err := workflow.ParseRepository(c.base + name)
+	path := name
+	if strings.Contains(c.base, "://") {
+		path = (&url.URL{Path: "/" + name}).EscapedPath()[1:]
+	}
+	repo, err := workflow.ParseRepository(c.base + path)
 	if err != nil || name == "" {
 		return "", fmt.Errorf("%.200q is not the name of a repository: %w", name, vcs.ErrForeign)
 	}

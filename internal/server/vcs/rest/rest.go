@@ -17,6 +17,7 @@ import (
 	"workflowagent/internal/retry"
 	"workflowagent/internal/server/outbound"
 	"workflowagent/internal/server/vcs"
+	"workflowagent/internal/workflow"
 )
 
 // reads is the policy of requests that change nothing.
@@ -167,17 +168,11 @@ func Path(elements ...string) string {
 	return b.String()
 }
 
-// CheckName returns an error unless a repository's name has at least two elements that an URL can
-// contain.
+// CheckName returns an error that wraps [vcs.ErrForeign] unless a repository's name has the form of
+// [workflow.RepositoryName], with at least two elements.
 func CheckName(name string) error {
-	elements := strings.Split(name, "/")
-	for _, e := range elements {
-		if e == "" || e == "." || e == ".." || len(e) > 255 || strings.ContainsFunc(e, func(r rune) bool { return r < ' ' || r == 0x7f || r == '\\' || r == '%' || r == '?' || r == '#' }) {
-			return fmt.Errorf("%.200q is not the name of a repository: %w", name, vcs.ErrForeign)
-		}
-	}
-	if len(elements) < 2 {
-		return fmt.Errorf("%.200q is not the name of a repository, such as owner/name: %w", name, vcs.ErrForeign)
+	if err := workflow.CheckRepositoryName(name, 2); err != nil {
+		return fmt.Errorf("%w: %w", vcs.ErrForeign, err)
 	}
 	return nil
 }
