@@ -14,6 +14,7 @@ import (
 
 	"workflowagent/internal/protocol"
 	"workflowagent/internal/retry"
+	"workflowagent/internal/workflow"
 )
 
 // conflictRetry is the retry policy after a 409. Either another live process has this identity, or
@@ -60,7 +61,7 @@ func (a *Agent) poll() {
 		Version:   a.opts.Version,
 		Platform:  runtime.GOOS + "/" + runtime.GOARCH,
 		Interval:  a.opts.PollInterval,
-		Types:     a.opts.Types,
+		Types:     workflow.Runnable(a.opts.Types), // the server must not assign jobs that the agent would refuse
 	}}
 	p.renew()
 	defer a.liveness.pause()

@@ -25,6 +25,11 @@ func Types() []Type {
 	return []Type{TypeDeployment, TypeInsightsScan, TypePolicyEvaluation}
 }
 
+// Runnable returns those of the given workflow types that this version can run.
+func Runnable(types []Type) []Type {
+	return slices.DeleteFunc(slices.Clone(types), func(t Type) bool { return t != TypeDeployment })
+}
+
 // Operation is the action of a deployment on its stack.
 type Operation string
 

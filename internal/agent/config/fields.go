@@ -91,7 +91,9 @@ credentials, or else those of the docker configuration and credential helpers of
 		Key: "enabled_workflow_types", Value: &c.EnabledWorkflowTypes,
 		Default: typeDeployment + "," + typeInsights + "," + typePolicy, Separator: ",", NotEmpty: true,
 		Choices: []string{typeDeployment, typeInsights, typePolicy},
-		Doc:     `The types of work that this agent claims.`,
+		Doc: `The types of work that this agent may claim. Of these, the agent announces only deployment to the
+server, because it cannot run the others: configurations that name them stay valid. The list must include
+deployment.`,
 	}, {
 		Key: "env_forward_allowlist", Value: &c.EnvForwardAllowlist, Separator: " ",
 		Doc: `The names of the agent's environment variables that jobs receive, such as cloud
@@ -187,7 +189,8 @@ credentials.`,
 		Doc: `The format of the agent's own log.`,
 	}, {
 		Key: "log_job_output", Value: &c.LogJobOutput, Default: "true",
-		Doc: `If true, the agent prints the masked log of its jobs in addition to its own log.`,
+		Doc: `If true, the agent prints the masked log of its jobs in addition to its own log, up to 64 MiB of each
+job. The server always receives the whole log.`,
 	}}
 }
 

@@ -10,6 +10,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"syscall"
 	"unicode"
@@ -137,8 +138,11 @@ const (
 )
 
 func (c *Config) validateLists(fail func(key, what string)) {
-	if len(c.EnabledWorkflowTypes) == 0 {
+	switch {
+	case len(c.EnabledWorkflowTypes) == 0:
 		fail("enabled_workflow_types", settings.ErrEmptyList.Error())
+	case !slices.Contains(c.EnabledWorkflowTypes, typeDeployment):
+		fail("enabled_workflow_types", "has no type that this version can run: add "+typeDeployment)
 	}
 	for i, name := range c.EnvForwardAllowlist {
 		switch {

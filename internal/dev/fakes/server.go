@@ -48,6 +48,7 @@ type Server struct {
 type Poll struct {
 	ID, Agent, Session string
 	Slots              int
+	Types              []string
 }
 
 // ServerJob is one job of a [Server].
@@ -222,7 +223,7 @@ func (s *Server) Poll(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	slots, _ := strconv.Atoi(r.Header.Get(protocol.HeaderAgentSlots))
-	poll := Poll{r.Header.Get(protocol.HeaderPollID), r.Header.Get(protocol.HeaderAgentID), r.Header.Get(protocol.HeaderAgentSession), slots}
+	poll := Poll{r.Header.Get(protocol.HeaderPollID), r.Header.Get(protocol.HeaderAgentID), r.Header.Get(protocol.HeaderAgentSession), slots, r.URL.Query()["type"]}
 	var wait int
 	_, _ = fmt.Sscanf(r.Header.Get(protocol.HeaderPrefer), "wait=%d", &wait)
 	s.mu.Lock()
