@@ -198,6 +198,8 @@ func (j *job) signal(ctx context.Context, how executor.Stop) {
 const (
 	echoBuffer = 64 << 10
 	echoBatch  = 32 << 10
+	// maxEchoed bounds the copy of a job's output. The runner writes less than that, with its own log.
+	maxEchoed = protocol.MaxEcho + 4<<20
 )
 
 // JobOutput writes the output of all jobs to one writer. Each write contains whole lines.
@@ -245,7 +247,11 @@ func (j *job) copyOutput(ctx context.Context) {
 			j.agent.opts.JobOutput.write(batch)
 			batch = batch[:0]
 		}
-		j.echoed.Add(int64(len(line)))
+		if j.echoed.Add(int64(len(line))) > maxEchoed {
+			// Other processes of the job's user can write to the file as well.
+			j.log.Warnf("the job's output has more than %d MiB; the agent copies no more of it", maxEchoed>>20)
+			return
+		}
 		if err != nil && !full {
 			return
 		}

@@ -127,3 +127,6 @@ func (r Result) sum(jobToken string) []byte {
 	fmt.Fprintf(mac, "%d\n%q\n%q\n%t\n%d", r.ExitCode, r.Status, r.Reason, r.Reported, r.FinishedAt.UnixNano())
 	return mac.Sum(nil)
 }
+
+// MaxEcho is the number of bytes of a job's log that the runner copies to its output.
+const MaxEcho = 64 << 20

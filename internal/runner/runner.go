@@ -113,6 +113,9 @@ type job struct {
 // contains its own errors.
 func Run(ctx context.Context, launch *protocol.Launch, server Server, opts Options) (int, error) {
 	opts.Timing = opts.Timing.withDefaults()
+	if opts.Echo != nil {
+		opts.Echo = newEcho(opts.Echo)
+	}
 	j := &job{
 		opts:   opts,
 		launch: launch,
