@@ -427,7 +427,7 @@ func TestRunRefusesBadDefinitions(t *testing.T) {
 // TestRunOrphans leaves processes that outlive their step and hold its output open. A process that
 // has left the session is out of the runner's reach and ends with its container.
 func TestRunOrphans(t *testing.T) {
-	h := newHarness(t, shellSteps("sleep 300 & echo started", "setsid sleep 60 & echo again", "sleep 300 >/dev/null 2>&1 & echo quiet"))
+	h := newHarness(t, shellSteps("sleep 300 & echo started", "setsid sleep 60 & echo again", "sleep 300 >/dev/null 2>&1 & echo $! > quiet.pid; echo quiet", "kill -0 $(cat quiet.pid) && echo still running"))
 	begin := time.Now()
 	code, _ := h.run()
 	if code != 0 {
@@ -436,11 +436,12 @@ func TestRunOrphans(t *testing.T) {
 	if took := time.Since(begin); took > 50*time.Second {
 		t.Errorf("took %v", took)
 	}
-	h.wantLog(1, "started\n", "killed processes that the step left running")
+	h.wantLog(1, "started\n", "killed processes that the step left running", "redirect the output", "command >out.log 2>&1 &")
 	h.wantLog(2, "again\n")
 	if strings.Contains(h.text(3), "warning") {
 		t.Error("a process that holds nothing open was mistaken for one that does")
 	}
+	h.wantLog(4, "still running\n") // as the warning says
 }
 
 func TestReadLaunch(t *testing.T) {

@@ -52,6 +52,10 @@ func (j *job) step(ctx context.Context, index int, step workflow.Step, preRun in
 	return v
 }
 
+// leftRunning is the warning about processes that keep a step from ending.
+const leftRunning = "warning: killed processes that the step left running, because they held its output open: " +
+	"redirect the output of background processes, as in \"command >out.log 2>&1 &\"; then they keep running until the job ends"
+
 func (j *job) command(ctx context.Context, step workflow.Step, preRun int, out *stepLog) delivery.Verdict {
 	failed := func(err error) delivery.Verdict {
 		return delivery.Failed(workflow.ReasonInvalidJob, "%v", err)
@@ -95,7 +99,7 @@ func (j *job) command(ctx context.Context, step workflow.Step, preRun int, out *
 	}
 	sent := j.await(running, interrupt, time.Duration(step.Timeout), out)
 	if running.Drain(j.opts.Timing.Linger) {
-		out.line("warning: killed processes that the step left running, because they held its output open")
+		out.line(leftRunning)
 	}
 	process.ReapOrphans()
 	if warning := j.env.StepEnded(); warning != "" {

@@ -1,8 +1,10 @@
 package deployments
 
 import (
+	"cmp"
 	"context"
 	"encoding/base64"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
@@ -134,7 +136,6 @@ func (s *Service) define(ctx context.Context, d store.Deployment, org string, se
 			}
 		}
 	}
-	slices.Sort(def.SecretEnv)
 	if e := set.ExecutorContext; e != nil {
 		def.Deployment.RootPath = e.ExecutorRootPath
 	}
@@ -144,8 +145,29 @@ func (s *Service) define(ctx context.Context, d store.Deployment, org string, se
 	}
 	if def.Deployment.Source, err = s.source(ctx, d.StackID, set); err == nil {
 		repo.source(def.Deployment.Source)
+		gitHubToken(def)
 	}
+	slices.Sort(def.SecretEnv)
 	return def, err
+}
+
+// gitHubToken passes the token for a repository on GitHub to the job, as Pulumi documents it. The
+// settings and the token of an integration take precedence.
+func gitHubToken(def *workflow.JobDefinition) {
+	const name = "GITHUB_TOKEN"
+	src := def.Deployment.Source
+	if _, given := def.Env[name]; given || src == nil || src.Git == nil || src.Git.Auth == nil {
+		return
+	}
+	repo, err := workflow.ParseRepository(src.Git.RepoURL)
+	if err != nil || repo.Scheme != "https" || repo.Host != "github.com" {
+		return
+	}
+	// GitHub accepts tokens in place of passwords, and no passwords.
+	if token := cmp.Or(src.Git.Auth.AccessToken, src.Git.Auth.Password); token != "" {
+		def.Env[name] = token
+		def.SecretEnv = append(def.SecretEnv, name)
+	}
 }
 
 // architecture returns the claiming agent's architecture. The default is amd64, which all agents
@@ -168,10 +190,16 @@ func (s *Service) environment(d store.Deployment, org string, set *workflow.Sett
 		"PULUMI_CI_SYSTEM":       "Pulumi Deployments",
 		"PULUMI_CI_BUILD_ID":     d.ID,
 		"PULUMI_CI_BUILD_NUMBER": strconv.FormatInt(d.Version, 10),
+		"PULUMI_CI_BUILD_URL":    s.opts.Console.Deployment(org, d.Project, d.Stack, d.Version),
 		"PULUMI_CI_ORGANIZATION": org,
 		"PULUMI_CI_PROJECT":      d.Project,
 		"PULUMI_CI_STACK":        d.Stack,
 		"PULUMI_CI_OPERATION":    string(d.Operation),
+	}
+	if config := set.OIDC().Render(sessionName(d, org)); config != nil {
+		if text, err := json.Marshal(config); err == nil { // never fails for strings
+			env["PULUMI_DEPLOY_OIDC_CONFIG"] = string(text)
+		}
 	}
 	if g := set.Git(); g != nil {
 		if tag, ok := strings.CutPrefix(requestedRef(g), vcs.TagPrefix); ok {
