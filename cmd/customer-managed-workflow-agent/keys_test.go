@@ -54,7 +54,7 @@ func TestKeysOfPolls(t *testing.T) {
 	if got := last.header.Get("Authorization"); got != "token "+goodToken {
 		t.Errorf("token: %s", got)
 	}
-	if !slices.Equal(last.types, []string{"deployment", "policy_evaluation"}) {
+	if !slices.Equal(last.types, []string{"deployment"}) {
 		t.Errorf("enabled_workflow_types: %q", last.types)
 	}
 	if got := last.header.Get(protocol.HeaderAgentSlots); got != "3" {
