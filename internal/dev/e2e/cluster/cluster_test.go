@@ -26,7 +26,8 @@ func TestClusterRunsDeployments(t *testing.T) {
 		limited, cancel := context.WithTimeout(ctx, 5*time.Minute)
 		cli := exec.CommandContext(limited, filepath.Join(w.Tools.Dir, "pulumi"), "deployment", "run", tc.operation, repo.URL,
 			"--stack", w.Server.Organization+"/box/dev", "--git-branch", "main", "--suppress-stream-logs=false",
-			"--inherit-settings", "--pre-run-command", "echo pod $(hostname) has ${#PULUMI_OIDC_TOKEN} characters; seq 20000 | sed 's/^/line /'")
+			"--inherit-settings", "--pre-run-command", "echo KIND=pod >> /PULUMI_ENV",
+			"--pre-run-command", "echo $KIND $(hostname) has ${#PULUMI_OIDC_TOKEN} characters; seq 20000 | sed 's/^/line /'")
 		cli.Env = w.Tools.Env(w.Home, w.Server.URL, w.Server.Token)
 		out, err := cli.CombinedOutput()
 		cancel()
