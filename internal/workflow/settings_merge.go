@@ -14,8 +14,8 @@ import (
 // MergeSettings applies a patch to stored settings: null removes a member, objects are merged, and
 // any other value replaces the stored one. Two exceptions match what authors of patches expect. A
 // patch replaces the member vcs and each secret as a whole. Setting some of several exclusive members
-// (kinds of source, modes of gitAuth, branch, commit and tag) removes the others. Stored registry
-// credentials do not apply to an image of another registry. base may be nil.
+// (kinds of source, modes of gitAuth, branch, commit and tag) removes the others. Stored
+// credentials apply only to the address for which they were given. base may be nil.
 func MergeSettings(base *Settings, patch []byte) (*Settings, error) {
 	p, err := parseTree(patch)
 	if err != nil {
@@ -25,13 +25,12 @@ func MergeSettings(base *Settings, patch []byte) (*Settings, error) {
 	if err != nil {
 		return nil, err
 	}
-	mergeTree(b, p, "")
-	return settingsFromTree(b)
+	return mergeSettings(b, p)
 }
 
 // InheritSettings merges the settings in a deployment's request into the stored settings. In a
 // request, null, "", [] and {} mean "not given", because clients send them for members that their
-// user did not set. Stored git credentials do not apply to a repository on another host. base may
+// user did not set. Stored credentials apply only to the address for which they were given. base may
 // be nil.
 func InheritSettings(base *Settings, request []byte) (*Settings, error) {
 	p, err := parseTree(request)
@@ -43,11 +42,7 @@ func InheritSettings(base *Settings, request []byte) (*Settings, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := keepCredentialsHome(b, p); err != nil {
-		return nil, err
-	}
-	mergeTree(b, p, "")
-	return settingsFromTree(b)
+	return mergeSettings(b, p)
 }
 
 // RequestSettings returns the settings in a deployment's request, for a deployment that inherits no
@@ -156,26 +151,12 @@ func mergeTree(base, patch map[string]any, path string) {
 				old["reference"] = ref
 			}
 		}
-		if at == imagePath && sub["reference"] != nil && registryOf(sub["reference"]) != registryOf(old["reference"]) {
-			delete(old, "credentials") // which must not reach another registry
-		}
 		mergeTree(old, sub, at)
 		base[name] = old
 	}
 }
 
 const imagePath = "executorContext.executorImage"
-
-// registryOf returns the registry in the reference of an image, or "" for Docker Hub. As for Docker,
-// the first part of a reference is a registry if it could be a host.
-func registryOf(reference any) string {
-	text, _ := reference.(string)
-	host, _, ok := strings.Cut(text, "/")
-	if !ok || !strings.ContainsAny(host, ".:") && host != "localhost" || host == "docker.io" || host == "index.docker.io" {
-		return ""
-	}
-	return host
-}
 
 // isWhole reports whether a patch replaces the object as a whole instead of merging it.
 func isWhole(parent, at string) bool {
@@ -242,56 +223,4 @@ func dropEmpty(m map[string]any) {
 			}
 		}
 	}
-}
-
-// keepCredentialsHome removes the stored git credentials from base if the request names a
-// repository with another origin. Otherwise a user who may start a deployment could send the
-// credentials to any host.
-func keepCredentialsHome(base, request map[string]any) error {
-	stored, err := settingsFromTree(base)
-	if err != nil || stored.Git() == nil || stored.Git().GitAuth == nil {
-		return err
-	}
-	data, err := json.Marshal(base)
-	if err != nil {
-		return err
-	}
-	merged, err := parseTree(data)
-	if err != nil {
-		return err
-	}
-	mergeTree(merged, request, "")
-	requested, err := settingsFromTree(merged)
-	if err != nil {
-		return err
-	}
-	have, err := stored.origin()
-	if err != nil {
-		return err
-	}
-	want, err := requested.origin()
-	if err != nil {
-		return err
-	}
-	if want != have {
-		source, _ := base["sourceContext"].(map[string]any)
-		git, _ := source["git"].(map[string]any)
-		delete(git, "gitAuth")
-	}
-	return nil
-}
-
-// origin returns the repository's origin. If the address is invalid, it returns the address. If
-// there is no repository, it returns "".
-func (s *Settings) origin() (string, error) {
-	address, err := s.repositoryURL()
-	if g := s.Git(); g != nil && g.RepoURL != "" {
-		address = g.RepoURL
-	} else if err != nil {
-		return "", err
-	}
-	if repo, err := ParseRepository(address); err == nil {
-		return repo.Origin(), nil
-	}
-	return address, nil
 }

@@ -133,8 +133,8 @@ func TestInheritSettings(t *testing.T) {
 			strings.NewReplacer(`https://h/a`, `https://elsewhere/a`, `,"gitAuth":{"accessToken":{"secret":"t"}}`, ``).Replace(stored),
 		},
 		{
-			"credentials go along to another repository of the host", `{"sourceContext":{"git":{"repoUrl":"https://H/b"}}}`,
-			strings.Replace(stored, `https://h/a`, `https://H/b`, 1),
+			"credentials do not go to another repository of the host", `{"sourceContext":{"git":{"repoUrl":"https://H/b"}}}`,
+			strings.NewReplacer(`https://h/a`, `https://H/b`, `,"gitAuth":{"accessToken":{"secret":"t"}}`, ``).Replace(stored),
 		},
 		{
 			"credentials do not go unencrypted", `{"sourceContext":{"git":{"repoUrl":"http://h/a"}}}`,
@@ -162,7 +162,7 @@ func TestInheritSettings(t *testing.T) {
 }
 
 // TestCredentialsStayWhereverTheRepositoryIsNamed checks that stored credentials do not apply to
-// another host, whichever of three members of a request names the repository.
+// another repository, whichever of three members of a request names the repository.
 func TestCredentialsStayWhereverTheRepositoryIsNamed(t *testing.T) {
 	const auth = `"sourceContext":{"git":{"gitAuth":{"accessToken":{"secret":"t"}}}}`
 	for _, tc := range []struct {
@@ -172,8 +172,9 @@ func TestCredentialsStayWhereverTheRepositoryIsNamed(t *testing.T) {
 		{"vcs elsewhere", `{"gitHub":{"repository":"a/b"},` + auth + `}`, `{"vcs":{"provider":"custom","repository":"https://evil.example/x"}}`, false},
 		{"another provider", `{"gitHub":{"repository":"a/b"},` + auth + `}`, `{"vcs":{"provider":"gitlab","repository":"a/b"}}`, false},
 		{"url over vcs", `{"vcs":{"provider":"gitlab","repository":"a/b"},` + auth + `}`, `{"sourceContext":{"git":{"repoUrl":"https://evil.example/x"}}}`, false},
-		{"url of the same host", `{"vcs":{"provider":"gitlab","repository":"a/b"},` + auth + `}`, `{"sourceContext":{"git":{"repoUrl":"https://gitlab.com/a/c"}}}`, true},
-		{"other repository", `{"gitHub":{"repository":"a/b"},` + auth + `}`, `{"gitHub":{"repository":"a/c"}}`, true},
+		{"another repository's url", `{"vcs":{"provider":"gitlab","repository":"a/b"},` + auth + `}`, `{"sourceContext":{"git":{"repoUrl":"https://gitlab.com/a/c"}}}`, false},
+		{"the same repository's url", `{"vcs":{"provider":"gitlab","repository":"a/b"},` + auth + `}`, `{"sourceContext":{"git":{"repoUrl":"https://gitlab.com/a/b"}}}`, true},
+		{"another repository", `{"gitHub":{"repository":"a/b"},` + auth + `}`, `{"gitHub":{"repository":"a/c"}}`, false},
 		{"commit only", `{"gitHub":{"repository":"a/b"},` + auth + `}`, `{"sourceContext":{"git":{"commit":"abcdef1"}}}`, true},
 	} {
 		t.Run(tc.name, func(t *testing.T) {

@@ -254,6 +254,9 @@ func (s *Service) apply(ctx context.Context, p identity.Principal, o Owner, row 
 	}
 	row.Actor, row.ModifiedAt = string(p.Actor()), now
 	if c.Secret == nil {
+		if len(row.Secret) > 0 && row.URL != before.URL {
+			return fault.Invalid("Bad Request: 'payloadUrl' changes: enter the secret again, because the stored one is only for the previous receiver")
+		}
 		return nil
 	}
 	if len(*c.Secret) > maxSecret {

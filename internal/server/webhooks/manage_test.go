@@ -44,3 +44,26 @@ func TestEditOfForbiddenReceiver(t *testing.T) {
 		t.Error("the name of a stack became a receiver's URL unchecked")
 	}
 }
+
+// TestSecretStaysWithItsReceiver checks that an edit does not sign deliveries to another receiver with
+// the stored secret.
+func TestSecretStaysWithItsReceiver(t *testing.T) {
+	db := storetest.SQLite(t)
+	fixture(t, db)
+	s := newService(t, db, &network{})
+	o := webhooks.Owner{Org: store.Organization{ID: "o", Name: "acme"}, Stack: store.Stack{ID: "s", OrgID: "o", Project: "p", Name: "s"}}
+	p := identity.Principal{User: store.User{ID: "u", Login: "ann"}}
+	name, address, other, secret := "hook", "https://a.example/", "https://b.example/", "hunter2"
+	if _, err := s.Create(t.Context(), p, o, webhooks.Change{Name: &name, DisplayName: &name, URL: &address, Secret: &secret}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.Update(t.Context(), p, o, name, webhooks.Change{URL: &other}); err == nil {
+		t.Error("the stored secret was kept for another receiver")
+	}
+	if got, err := s.Update(t.Context(), p, o, name, webhooks.Change{URL: &address, DisplayName: &secret}); err != nil || !got.HasSecret {
+		t.Errorf("an edit with the same address = %+v, %v", got, err)
+	}
+	if got, err := s.Update(t.Context(), p, o, name, webhooks.Change{URL: &other, Secret: &secret}); err != nil || got.URL != other {
+		t.Errorf("an edit with the secret = %+v, %v", got, err)
+	}
+}

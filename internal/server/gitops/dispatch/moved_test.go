@@ -59,7 +59,7 @@ func TestIntegrationMoves(t *testing.T) {
 		_, _, err := s.forges.Update(t.Context(), s.org, s.id, integrations.Change{BaseURL: &to, Token: new("other")})
 		return err
 	}
-	for _, c := range []integrations.Change{{BaseURL: new("https://evil.example")}, {APIURL: new("https://evil.example")}, {BaseURL: new("https://evil.example"), UserName: new("x")}} {
+	for _, c := range []integrations.Change{{BaseURL: new("https://evil.example")}, {APIURL: new("https://evil.example")}, {BaseURL: new("https://evil.example"), UserName: new("x")}, {BaseURL: new("https://evil.example"), SSHKey: new("")}} {
 		if _, _, err := s.forges.Update(t.Context(), s.org, s.id, c); fault.KindOf(err) != fault.KindInvalid {
 			t.Errorf("the stored credential is sent to another address: %v", err)
 		}

@@ -90,6 +90,9 @@ func (s *Service) apply(ctx context.Context, i *store.VCSIntegration, c Change) 
 		return "", fmt.Errorf("encoding the settings of an integration: %w", err)
 	}
 	i.Options = string(options)
+	if !sameAddress(before, *i) {
+		i.Credential = nil // no part of it may reach the new address
+	}
 	if err := s.applyLogin(ctx, i, c); err != nil {
 		return "", err
 	}
@@ -108,15 +111,19 @@ func (s *Service) apply(ctx context.Context, i *store.VCSIntegration, c Change) 
 // checkCredential returns an error if the stored credential would be sent to another address. It must be
 // entered again for that: administrators can use it, but cannot read it.
 func checkCredential(before, now store.VCSIntegration, c Change) error {
-	if len(before.Credential) == 0 || now.BaseURL == before.BaseURL && now.APIURL == before.APIURL {
+	if len(before.Credential) == 0 || sameAddress(before, now) {
 		return nil
 	}
 	for _, entered := range []*string{c.Token, c.SSHKey, c.AppKey} {
-		if entered != nil {
+		if entered != nil && *entered != "" {
 			return nil
 		}
 	}
 	return fault.Invalid("Bad Request: the address changes: enter the credential again, because the stored one is only for %s", before.BaseURL)
+}
+
+func sameAddress(a, b store.VCSIntegration) bool {
+	return a.BaseURL == b.BaseURL && a.APIURL == b.APIURL
 }
 
 // checkPool returns an error unless the pool for previews exists.

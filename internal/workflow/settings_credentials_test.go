@@ -1,0 +1,60 @@
+package workflow
+
+import (
+	"strings"
+	"testing"
+)
+
+// TestStoredCredentialsStayWithTheirAddress checks that no merge sends a stored credential to an
+// address for which it was not given.
+func TestStoredCredentialsStayWithTheirAddress(t *testing.T) {
+	const auth = `{"basicAuth":{"userName":{"secret":"u"},"password":{"secret":"p"}}}`
+	const git = `{"sourceContext":{"git":{"repoUrl":"https://h/a.git","gitAuth":` + auth + `}}}`
+	const image = `{"executorContext":{"executorImage":{"reference":"r.example/a:1","credentials":{"username":"u","password":{"secret":"p"}}}}}`
+	for name, tc := range map[string]struct {
+		base, patch string
+		kept        bool
+	}{
+		"another host":            {git, `{"sourceContext":{"git":{"repoUrl":"https://evil/a.git"}}}`, false},
+		"another scheme":          {git, `{"sourceContext":{"git":{"repoUrl":"http://h/a.git"}}}`, false},
+		"another port":            {git, `{"sourceContext":{"git":{"repoUrl":"https://h:8443/a.git"}}}`, false},
+		"another repository":      {git, `{"sourceContext":{"git":{"repoUrl":"https://h/b.git"}}}`, false},
+		"the password stays back": {git, `{"sourceContext":{"git":{"repoUrl":"https://evil/a","gitAuth":{"basicAuth":{"userName":"x"}}}}}`, false},
+		"the same address":        {git, `{"sourceContext":{"git":{"repoUrl":"https://H:443/a"}}}`, true},
+		"another branch":          {git, `{"sourceContext":{"git":{"branch":"b"}}}`, true},
+		"vcs names another": {
+			`{"vcs":{"provider":"github","repository":"a/b"},"sourceContext":{"git":{"gitAuth":` + auth + `}}}`,
+			`{"vcs":{"provider":"gitlab","repository":"a/b"}}`, false,
+		},
+		"hg": {
+			`{"sourceContext":{"hg":{"repoUrl":"https://h/a","hgAuth":` + auth + `}}}`, `{"sourceContext":{"hg":{"repoUrl":"https://evil/a"}}}`, false,
+		},
+		"template": {
+			`{"sourceContext":{"template":{"sourceUrl":"https://h/a","gitAuth":` + auth + `}}}`,
+			`{"sourceContext":{"template":{"sourceUrl":"https://evil/a"}}}`, false,
+		},
+		"another registry":            {image, `{"executorContext":{"executorImage":{"reference":"evil.example/a:1"}}}`, false},
+		"no image, then another":      {image, `{"executorContext":{"executorImage":{"reference":null}}}`, false},
+		"another image of a registry": {image, `{"executorContext":{"executorImage":{"reference":"r.example/b:2"}}}`, true},
+		"a registry in capitals": {
+			strings.Replace(image, "r.example/a:1", "library/a:1", 1), `{"executorContext":{"executorImage":{"reference":"EVIL/a"}}}`, false,
+		},
+	} {
+		for kind, merge := range map[string]func(*Settings, []byte) (*Settings, error){"patch": MergeSettings, "request": InheritSettings} {
+			if kind == "request" && strings.Contains(tc.patch, "null") {
+				continue // null means "not given" in a request
+			}
+			t.Run(name+"/"+kind, func(t *testing.T) {
+				base := settingsOf(t, tc.base)
+				seal(t, base)
+				got, err := merge(base, []byte(tc.patch))
+				if err != nil {
+					t.Fatal(err)
+				}
+				if kept := strings.Contains(text(t, got), strings.Trim(ct("p"), "{}")); kept != tc.kept {
+					t.Errorf("the stored password was kept: %v, want %v: %s", kept, tc.kept, text(t, got))
+				}
+			})
+		}
+	}
+}
