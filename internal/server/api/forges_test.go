@@ -206,15 +206,27 @@ func TestDeliveries(t *testing.T) {
 	if got := s.vcsEvents(); len(got) != 0 {
 		t.Errorf("events %+v", got)
 	}
-	for range 100 {
-		if a := s.deliver("wrong", push()); a.Status == http.StatusTooManyRequests {
-			if a.Header.Get("Retry-After") == "" {
-				t.Error("no Retry-After")
-			}
-			return
+}
+
+// TestForgedDeliveries checks that deliveries of strangers keep no authentic one out: all of them come
+// from the same address, as behind a proxy.
+func TestForgedDeliveries(t *testing.T) {
+	s := newGitSite(t, `"deployCommits":true`)
+	other := map[string]any{"event": "other", "repoUrl": s.repo.URL}
+	for range 200 { // to integrations that do not exist
+		s.send(call{Method: "POST", Path: "/workflow/generic-vcs", Body: other, Auth: "none", Header: map[string]string{"X-Generic-VCS-Integration-ID": "x"}}).want(http.StatusUnauthorized, nil)
+	}
+	limited := false
+	for range 200 { // to this one
+		a := s.deliver("wrong", other)
+		if limited = limited || a.Status == http.StatusTooManyRequests; a.Status == http.StatusTooManyRequests && a.Header.Get("Retry-After") == "" {
+			t.Error("no Retry-After")
 		}
 	}
-	t.Error("wrong deliveries are never slowed down")
+	if !limited {
+		t.Error("wrong deliveries to one integration are never limited")
+	}
+	s.deliver(s.made.WebhookSecret, other).want(http.StatusAccepted, nil)
 }
 
 func TestIntegrations(t *testing.T) {

@@ -1,5 +1,6 @@
-// Package attempts counts failed attempts by their source, so that a source that fails too often can
-// be refused for the rest of the minute.
+// Package attempts counts failed attempts, so that what fails too often can be treated differently for
+// the rest of the minute. Strangers can cause failures, also behind the same proxy as other clients: a
+// counter must never decide whether a request that proves its origin is served.
 package attempts
 
 import (
@@ -8,52 +9,52 @@ import (
 	"time"
 )
 
-// maxSources bounds the memory of a counter.
-const maxSources = 10000
+// maxKeys bounds the memory of a counter.
+const maxKeys = 10000
 
-// Counter counts the failures of a minute. Its methods may be called concurrently.
+// Counter counts the failures of a minute by keys, such as networks. Its methods may be called
+// concurrently.
 type Counter struct {
 	limit int
 
 	mu     sync.Mutex
 	minute time.Time
-	counts map[string]int // by source
+	counts map[string]int
 }
 
-// New returns a counter that allows a source a number of failures per minute.
+// New returns a counter that allows a key a number of failures per minute.
 func New(limit int) *Counter { return &Counter{limit: limit} }
 
-// Allowed reports whether the source of an address may try again.
-func (c *Counter) Allowed(address string, now time.Time) bool {
+// Allowed reports whether a key has failures left.
+func (c *Counter) Allowed(key string, now time.Time) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.counts[c.bucket(address, now)] < c.limit
+	return c.counts[c.bucket(key, now)] < c.limit
 }
 
-// Fail counts an attempt as n failures of the source of an address. It returns whether the attempt
-// was allowed. What is not allowed does not count.
-func (c *Counter) Fail(address string, n int, now time.Time) bool {
+// Fail counts n failures of a key. It returns whether they were allowed. What is not allowed does not
+// count.
+func (c *Counter) Fail(key string, n int, now time.Time) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	from := c.bucket(address, now)
-	if c.counts[from] >= c.limit {
+	key = c.bucket(key, now)
+	if c.counts[key] >= c.limit {
 		return false
 	}
-	c.counts[from] += n
+	c.counts[key] += n
 	return true
 }
 
-// bucket returns the source under which an address counts in the current minute. When the memory is
-// full, all other sources share one.
-func (c *Counter) bucket(address string, now time.Time) string {
+// bucket returns the key under which failures of a key count in the current minute. When the memory is
+// full, all other keys share one.
+func (c *Counter) bucket(key string, now time.Time) string {
 	if minute := now.Truncate(time.Minute); c.counts == nil || !minute.Equal(c.minute) {
 		c.minute, c.counts = minute, map[string]int{}
 	}
-	from := Source(address)
-	if _, known := c.counts[from]; !known && len(c.counts) >= maxSources {
+	if _, known := c.counts[key]; !known && len(c.counts) >= maxKeys {
 		return ""
 	}
-	return from
+	return key
 }
 
 // Source returns the network of an address, because a subscriber has a whole network of IPv6

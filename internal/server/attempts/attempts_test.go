@@ -16,9 +16,9 @@ func TestCounter(t *testing.T) {
 			t.Fatal("limited too early")
 		}
 	}
-	for address, want := range map[string]bool{"192.0.2.1": false, "::ffff:192.0.2.1": false, "192.0.2.2": true} {
-		if c.Allowed(address, start) != want || c.Fail(address, 1, start) != want {
-			t.Errorf("%s is not allowed = %t", address, want)
+	for key, want := range map[string]bool{"192.0.2.1": false, "192.0.2.2": true} {
+		if c.Allowed(key, start) != want || c.Fail(key, 1, start) != want {
+			t.Errorf("%s is not allowed = %t", key, want)
 		}
 	}
 	if !c.Fail("192.0.2.1", 1, start.Add(time.Minute)) {
@@ -44,16 +44,16 @@ func TestSource(t *testing.T) {
 	}
 }
 
-// TestMemory checks that many sources use a bounded memory, and are still limited together.
+// TestMemory checks that many keys use a bounded memory, and are still limited together.
 func TestMemory(t *testing.T) {
 	c := New(1)
 	refused := 0
-	for i := range 3 * maxSources {
+	for i := range 3 * maxKeys {
 		if !c.Fail(fmt.Sprintf("10.%d.%d.%d", i>>16, i>>8&255, i&255), 1, start) {
 			refused++
 		}
 	}
-	if len(c.counts) > maxSources+1 || refused != 2*maxSources-1 {
-		t.Errorf("%d sources are remembered, and %d attempts refused", len(c.counts), refused)
+	if len(c.counts) > maxKeys+1 || refused != 2*maxKeys-1 {
+		t.Errorf("%d keys are remembered, and %d attempts refused", len(c.counts), refused)
 	}
 }

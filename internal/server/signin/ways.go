@@ -7,6 +7,7 @@ import (
 	"slices"
 	"time"
 
+	"workflowagent/internal/server/attempts"
 	"workflowagent/internal/server/audit"
 	"workflowagent/internal/server/fault"
 	"workflowagent/internal/server/identity"
@@ -91,7 +92,7 @@ func providerMustDecide(tx *store.Tx, userID string) (bool, error) {
 // client cannot keep the users behind a proxy out.
 func (s *Service) Refuse(ctx context.Context, way, who, address string, cause error) error {
 	now := time.Now()
-	if !s.failures.Fail(address, 1, now) {
+	if !s.failures.Fail(attempts.Source(address), 1, now) {
 		return errTries
 	}
 	if s.records.Fail("", 1, now) {

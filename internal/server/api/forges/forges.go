@@ -25,23 +25,38 @@ const (
 	// maxLarge is the maximum size of the deliveries of forges that send large ones, and maxSmall of
 	// those of the others.
 	maxLarge, maxSmall = 10 << 20, 1 << 20
-	// grace is the time in which the first part of a body must arrive, minRate the number of bytes per
-	// second in which the rest must, and maxRead the time in which all of it must. Forges themselves
-	// wait about as long.
-	grace, minRate, maxRead = 2 * time.Second, 64 << 10, 10 * time.Second
-	// maxFailures is the number of failures per minute of one source. A delivery that is wrong, or
-	// that does not arrive in time, counts as one. Each second for which a body arrives counts as
-	// perSecond more, also if the delivery is authentic, because it occupies a slot.
+	// maxRead is the time in which a body must arrive. Forges themselves wait about as long.
+	maxRead = 10 * time.Second
+	// maxFailures is the number of failures per minute of one integration, whoever causes them: the
+	// deliveries of all forges can come from the address of one proxy. A delivery that is wrong, or that
+	// does not arrive in time, counts as one. Each second for which a body arrives counts as perSecond
+	// more, also if the delivery is authentic, because it occupies a slot. After that, wrong deliveries
+	// are answered 429, and bodies must arrive faster; authentic ones are accepted as before.
 	maxFailures, perSecond = 60, 5
+	// maxSlow is the number of failures per minute of all slow bodies together, after which all bodies
+	// must arrive faster.
+	maxSlow = 4 * maxFailures
 )
+
+// pace is how fast a body must arrive: its first part within grace, and the rest at a minimum rate in
+// bytes per second.
+type pace struct {
+	grace time.Duration
+	rate  float64
+}
+
+// patient is the usual pace, and strict the one after too many failures. It suffices for forges and for
+// proxies that buffer bodies.
+var patient, strict = pace{2 * time.Second, 64 << 10}, pace{500 * time.Millisecond, 1 << 20}
 
 type routes struct {
 	integrations *integrations.Service
 	dispatch     *dispatch.Service
 	console      links.Console
 	admission    *admission
-	grace        time.Duration
-	failures     *attempts.Counter
+	patient      pace
+	failures     *attempts.Counter // by integration
+	slow         *attempts.Counter // of all integrations together
 }
 
 // receiver receives the deliveries of a route.
@@ -58,7 +73,7 @@ type receiver struct {
 
 // Register adds the routes. Only administrators of the organization manage its integrations.
 func Register(rt *web.Router, i *integrations.Service, d *dispatch.Service, console links.Console) {
-	h := &routes{integrations: i, dispatch: d, console: console, admission: newAdmission(), grace: grace, failures: attempts.New(maxFailures)}
+	h := &routes{integrations: i, dispatch: d, console: console, admission: newAdmission(), patient: patient, failures: attempts.New(maxFailures), slow: attempts.New(maxSlow)}
 	named := func(header string) func(*http.Request) string {
 		return func(r *http.Request) string { return r.Header.Get(header) }
 	}
@@ -102,12 +117,17 @@ func (h *routes) receive(of receiver) func(http.ResponseWriter, *http.Request) e
 	return func(w http.ResponseWriter, r *http.Request) error {
 		// Without this header, the server would wait for the rest of a body before it refuses it.
 		w.Header().Set("Connection", "close")
-		from := web.Address(r)
-		if !h.failures.Allowed(from, time.Now()) {
-			return &web.Error{Status: http.StatusTooManyRequests, RetryAfter: time.Minute, Message: "Too Many Requests: too many deliveries from this address were wrong"}
+		id, from := of.integration(r), web.Address(r)
+		if err := of.expect(r.Context(), id); err != nil {
+			return err
 		}
-		id := of.integration(r)
-		out, err := h.read(w, r, of, id, from)
+		out, took, err := h.read(w, r, of, id, from)
+		if !h.count(id, took, err, time.Now()) && fault.KindOf(err) == fault.KindUnauthenticated {
+			return &web.Error{
+				Status: http.StatusTooManyRequests, RetryAfter: time.Minute,
+				Message: "Too Many Requests: the delivery is not signed with the integration's secret, as others in this minute",
+			}
+		}
 		if err != nil {
 			return err
 		}
@@ -116,45 +136,57 @@ func (h *routes) receive(of receiver) func(http.ResponseWriter, *http.Request) e
 	}
 }
 
-// read reads and accepts a delivery. It counts the failures of its source.
-func (h *routes) read(w http.ResponseWriter, r *http.Request, of receiver, id, from string) (out dispatch.Outcome, err error) {
-	var took time.Duration
-	defer func() {
-		if n := failuresOf(took, err); n > 0 {
-			h.failures.Fail(from, n, time.Now())
-		}
-	}()
-	if err := of.expect(r.Context(), id); err != nil {
-		return out, err
-	}
+// read reads and accepts a delivery. It also returns how long its body took to arrive.
+func (h *routes) read(w http.ResponseWriter, r *http.Request, of receiver, id, from string) (out dispatch.Outcome, took time.Duration, err error) {
 	release, err := h.admission.take(r.Context(), id, from)
 	if err != nil {
-		return out, err
+		return out, 0, err
 	}
 	defer release()
 	began := time.Now()
 	conn := http.NewResponseController(w)
-	body, err := io.ReadAll(&timely{Reader: http.MaxBytesReader(w, r.Body, of.limit), conn: conn, began: began, grace: h.grace})
+	body, err := io.ReadAll(&timely{Reader: http.MaxBytesReader(w, r.Body, of.limit), conn: conn, began: began, pace: h.pace(id, began)})
 	took = time.Since(began)
 	if err != nil {
-		return out, bodyError(err)
+		return out, took, bodyError(err)
 	}
 	w.Header().Del("Connection")
 	d := vcs.Delivery{Header: make(map[string]string, len(r.Header)), Body: body}
 	for name, values := range r.Header {
 		d.Header[strings.ToLower(name)] = values[0]
 	}
-	return of.accept(r.Context(), id, d)
+	out, err = of.accept(r.Context(), id, d)
+	return out, took, err
+}
+
+// pace returns how fast the body of a delivery to an integration must arrive.
+func (h *routes) pace(id string, now time.Time) pace {
+	if h.failures.Allowed(id, now) && h.slow.Allowed("", now) {
+		return h.patient
+	}
+	return strict
+}
+
+// count counts the failures of a delivery. It reports whether they were allowed.
+func (h *routes) count(id string, took time.Duration, err error, now time.Time) bool {
+	slow, wrong := failuresOf(took, err)
+	if slow > 0 {
+		h.slow.Fail("", slow, now)
+	}
+	return slow+wrong == 0 || h.failures.Fail(id, slow+wrong, now)
 }
 
 // failuresOf returns the number of failures for which a delivery counts whose body took a time to
-// arrive.
-func failuresOf(took time.Duration, err error) int {
-	n := int(took/time.Second) * perSecond
-	if errors.Is(err, os.ErrDeadlineExceeded) || fault.KindOf(err) == fault.KindUnauthenticated {
-		n++
+// arrive: because it was slow, and because it was wrong.
+func failuresOf(took time.Duration, err error) (slow, wrong int) {
+	slow = int(took/time.Second) * perSecond
+	if errors.Is(err, os.ErrDeadlineExceeded) {
+		slow++
 	}
-	return n
+	if fault.KindOf(err) == fault.KindUnauthenticated {
+		wrong = 1
+	}
+	return slow, wrong
 }
 
 // timely is a body that must arrive in time. Other code extends the deadline of each read.
@@ -162,7 +194,7 @@ type timely struct {
 	io.Reader
 	conn  *http.ResponseController
 	began time.Time
-	grace time.Duration
+	pace
 	bytes int64
 }
 
@@ -176,7 +208,7 @@ func (t *timely) Read(p []byte) (int, error) {
 
 // deadline returns the time at which the next part must arrive.
 func (t *timely) deadline() time.Time {
-	allowed := t.grace + time.Duration(float64(t.bytes)/minRate*float64(time.Second))
+	allowed := t.grace + time.Duration(float64(t.bytes)/t.rate*float64(time.Second))
 	return t.began.Add(min(allowed, maxRead))
 }
 

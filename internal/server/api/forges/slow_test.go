@@ -17,6 +17,7 @@ import (
 	"workflowagent/internal/server/attempts"
 	"workflowagent/internal/server/fault"
 	"workflowagent/internal/server/gitops/dispatch"
+	"workflowagent/internal/server/identity"
 	"workflowagent/internal/server/vcs"
 )
 
@@ -60,38 +61,70 @@ func accepting() receiver {
 	}
 }
 
+func newRoutes(p pace) *routes {
+	return &routes{admission: newAdmission(), patient: p, failures: attempts.New(maxFailures), slow: attempts.New(maxSlow)}
+}
+
 // TestSlowBodies checks that a client that sends a body slowly does not keep the deliveries of others
-// waiting, and that its network is refused after some attempts.
+// waiting.
 func TestSlowBodies(t *testing.T) {
-	h := &routes{admission: newAdmission(), grace: 50 * time.Millisecond, failures: attempts.New(3)}
-	address := serve(t, h, accepting())
-	for range 10 { // a new minute can begin in between
-		switch status := post(t, address, "{", 100); status {
-		case http.StatusBadRequest:
-		case http.StatusTooManyRequests:
-			return
-		default:
-			t.Fatalf("status %d", status)
+	address := serve(t, newRoutes(pace{50 * time.Millisecond, 64 << 10}), accepting())
+	if status := post(t, address, "{", 100); status != http.StatusBadRequest {
+		t.Fatalf("status %d", status)
+	}
+}
+
+// TestPaceAfterFailures checks that slow and wrong deliveries make the server wait less for bodies, and
+// do nothing else: an authentic delivery from the same address, as behind a proxy, is accepted.
+func TestPaceAfterFailures(t *testing.T) {
+	unverified := fault.New(fault.KindUnauthenticated, "unverified")
+	slow := bodyError(os.ErrDeadlineExceeded)
+	now := time.Unix(1_000_000_020, 0)
+	for name, tt := range map[string]struct {
+		fail              func(h *routes)
+		attacked, another pace
+	}{
+		"no failures":     {func(*routes) {}, patient, patient},
+		"wrong":           {func(h *routes) { repeat(maxFailures, func() { h.count("i", 0, unverified, now) }) }, strict, patient},
+		"slow":            {func(h *routes) { repeat(2, func() { h.count("i", maxRead, slow, now) }) }, strict, patient},
+		"slow, authentic": {func(h *routes) { repeat(2, func() { h.count("i", maxRead, nil, now) }) }, strict, patient},
+		"slow, to many":   {func(h *routes) { repeat(10, func() { h.count(identity.NewID(), maxRead, slow, now) }) }, strict, strict},
+	} {
+		h := newRoutes(patient)
+		tt.fail(h)
+		if got := h.pace("i", now); got != tt.attacked {
+			t.Errorf("%s: the pace is %v, want %v", name, got, tt.attacked)
+		}
+		if got := h.pace("another", now); got != tt.another {
+			t.Errorf("%s: the pace of another integration is %v, want %v", name, got, tt.another)
+		}
+		if got := h.pace("i", now.Add(time.Minute)); got != patient {
+			t.Errorf("%s: the pace in the next minute is %v", name, got)
 		}
 	}
-	t.Error("slow deliveries are not limited")
+}
+
+func repeat(n int, do func()) {
+	for range n {
+		do()
+	}
 }
 
 func TestFailuresOf(t *testing.T) {
 	unknown := fault.New(fault.KindUnauthenticated, "unknown")
 	for _, tt := range []struct {
-		took time.Duration
-		err  error
-		want int
+		took        time.Duration
+		err         error
+		slow, wrong int
 	}{
-		{900 * time.Millisecond, nil, 0},
-		{9 * time.Second, nil, 9 * perSecond},
-		{0, unknown, 1},
-		{2 * time.Second, bodyError(os.ErrDeadlineExceeded), 2*perSecond + 1},
-		{0, fault.New(fault.KindUnavailable, "busy"), 0},
+		{900 * time.Millisecond, nil, 0, 0},
+		{9 * time.Second, nil, 9 * perSecond, 0},
+		{0, unknown, 0, 1},
+		{2 * time.Second, bodyError(os.ErrDeadlineExceeded), 2*perSecond + 1, 0},
+		{0, fault.New(fault.KindUnavailable, "busy"), 0, 0},
 	} {
-		if got := failuresOf(tt.took, tt.err); got != tt.want {
-			t.Errorf("%v, %v: %d failures, want %d", tt.took, tt.err, got, tt.want)
+		if slow, wrong := failuresOf(tt.took, tt.err); slow != tt.slow || wrong != tt.wrong {
+			t.Errorf("%v, %v: %d and %d failures, want %d and %d", tt.took, tt.err, slow, wrong, tt.slow, tt.wrong)
 		}
 	}
 }
@@ -99,9 +132,9 @@ func TestFailuresOf(t *testing.T) {
 // TestSteadyBodies checks that a body that arrives at the minimum rate is read after the time for its
 // first part.
 func TestSteadyBodies(t *testing.T) {
-	b := &timely{Reader: strings.NewReader(strings.Repeat("x", 4*minRate)), conn: http.NewResponseController(httptest.NewRecorder()), began: time.Now(), grace: grace}
-	buffer := make([]byte, minRate)
-	for want := grace; want < maxRead; want += time.Second {
+	b := &timely{Reader: strings.NewReader(strings.Repeat("x", 4*64<<10)), conn: http.NewResponseController(httptest.NewRecorder()), began: time.Now(), pace: patient}
+	buffer := make([]byte, 64<<10)
+	for want := patient.grace; want < maxRead; want += time.Second {
 		if got := b.deadline().Sub(b.began); got != want {
 			t.Errorf("after %d bytes: the deadline is %v, want %v", b.bytes, got, want)
 		}
@@ -109,7 +142,7 @@ func TestSteadyBodies(t *testing.T) {
 			break
 		}
 	}
-	if b.bytes = 100 * minRate; b.deadline().Sub(b.began) != maxRead {
+	if b.bytes = 100 << 20; b.deadline().Sub(b.began) != maxRead {
 		t.Error("a large body has more time than forges wait")
 	}
 }
@@ -119,8 +152,7 @@ func TestSteadyBodies(t *testing.T) {
 func TestUnknownIntegration(t *testing.T) {
 	of := accepting()
 	of.expect = func(context.Context, string) error { return fault.New(fault.KindUnauthenticated, "unknown") }
-	h := &routes{admission: newAdmission(), grace: time.Hour, failures: attempts.New(maxFailures)}
-	if status := post(t, serve(t, h, of), "", 100); status != http.StatusUnauthorized {
+	if status := post(t, serve(t, newRoutes(pace{time.Hour, 1}), of), "", 100); status != http.StatusUnauthorized {
 		t.Errorf("status %d", status)
 	}
 }
