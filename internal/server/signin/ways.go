@@ -21,7 +21,9 @@ const linkFor = 10 * time.Minute
 var (
 	errToken = fault.New(fault.KindUnauthenticated, "The token is not a valid personal access token.")
 	errLink  = fault.New(fault.KindUnauthenticated, "The link is unknown, was used, or is older than 10 minutes.")
-	errTries = fault.Forbidden("Too many failed sign-ins from this address. Wait a minute, then try again.")
+	// errTries does not ask for a pause, because the failures of others can cause it, and the right
+	// credentials are accepted at any time.
+	errTries = fault.Forbidden("Too many sign-ins from this address failed in this minute, and this one did too. Check what you entered, then try again.")
 	// errAskProvider tells what to do, because the passkey was right.
 	errAskProvider = fault.Forbidden("Sign in with your identity provider this time: a passkey works for 7 days after that. If you cannot, ask the operator for a link.")
 	errNoWay       = fault.Forbidden("The sign-in with access tokens is turned off on this server.")
@@ -87,12 +89,16 @@ func providerMustDecide(tx *store.Tx, userID string) (bool, error) {
 	}), err
 }
 
-// Refuse records that a visitor failed to sign in on a way, as who they claim to be. It returns the
-// cause, or that the address has failed too often. Valid credentials are never refused, so that a
-// client cannot keep the users behind a proxy out.
+// Refuse records that a visitor failed to sign in on a way. who is the account that the visitor has
+// proved to own, or "". It returns the cause, or that the address has failed too often. Clients cannot
+// keep the users behind the same proxy out: valid credentials are never refused, and who has proved an
+// account learns the cause.
 func (s *Service) Refuse(ctx context.Context, way, who, address string, cause error) error {
 	now := time.Now()
 	if !s.failures.Fail(attempts.Source(address), 1, now) {
+		if who != "" {
+			return cause
+		}
 		return errTries
 	}
 	if s.records.Fail("", 1, now) {

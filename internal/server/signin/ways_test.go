@@ -114,8 +114,15 @@ func TestFailedSignInsAreLimited(t *testing.T) {
 	if !limited {
 		t.Fatal("wrong tokens are not limited")
 	}
-	if err := try(h.adaToken, "2001:db8:0:1::1"); err != nil {
-		t.Errorf("from another network: %v", err)
+	for _, address := range []string{"2001:db8::1", "2001:db8:0:1::1"} {
+		if err := try(h.adaToken, address); err != nil {
+			t.Errorf("the right token from %s: %v", address, err)
+		}
+	}
+	// A user who proved an account learns what to do, although others fail from the same address.
+	cause := errors.New("sign in in another way")
+	if err := h.Refuse(t.Context(), WayPasskey, "ada", "2001:db8::1", cause); !errors.Is(err, cause) {
+		t.Errorf("with a proof: %v", err)
 	}
 }
 

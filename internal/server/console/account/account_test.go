@@ -94,7 +94,7 @@ func TestFailedSignInsAreLimited(t *testing.T) {
 	s := consoletest.New(t)
 	b := s.Browser()
 	for range 40 {
-		if p := b.Post("/-/login", url.Values{"token": {"wrong"}}); p.Contains("Too many failed sign-ins") {
+		if p := b.Post("/-/login", url.Values{"token": {"wrong"}}); p.Contains("Too many sign-ins") {
 			return
 		}
 	}
