@@ -35,7 +35,7 @@ func TestThreeSilencesEndAJob(t *testing.T) {
 			}
 		}
 		job := p.job(id)
-		if job.Status != workflow.StatusFailed || job.Reason != workflow.ReasonAbandoned || !strings.Contains(job.Message, "3 agents") {
+		if job.Status != workflow.StatusFailed || job.Reason != workflow.ReasonAbandoned || !strings.Contains(job.Message, "3 claims") {
 			t.Errorf("after three silences: %s %s %q", job.Status, job.Reason, job.Message)
 		}
 		if c := p.poll("a"); c == nil || c.Job.DeploymentID != next {

@@ -117,7 +117,7 @@ func (s *Service) sweepUnstarted(ctx context.Context) error {
 	return s.sweepJobs(ctx, s.silent(workflow.StatusAccepted, s.opts.Lease), func(tx *store.Tx, job store.Job, now time.Time) error {
 		job.Silences++
 		if job.Silences >= maxSilences {
-			text := fmt.Sprintf("%d agents claimed the deployment and stopped reporting before they started it, the last one on %s. The deployment is not tried again, because it may be what stops them: check the logs of these agents, and whether the deployment's secrets or image need more memory than they have.",
+			text := fmt.Sprintf("%d claims of the deployment ended because the agent stopped reporting before the start, the last one on %s. The deployment is not tried again, because it may be what stops the agents: check their logs, and whether the deployment's secrets or image need more memory than they have.",
 				job.Silences, orUnknown(job.AgentHostname))
 			v := verdict{event: workflow.EventAbandon, reason: workflow.ReasonAbandoned, message: text, note: text}
 			if err := s.finish(tx, &job, v, now); err != nil {
