@@ -37,7 +37,11 @@ var pollPauses = retry.Policy{First: time.Minute, Max: 15 * time.Minute}
 // run on only one of the servers that share a database.
 func (s *Service) Poll(ctx context.Context) error {
 	// Deliveries can have been lost while no server ran.
-	if err := s.db.Write(ctx, func(tx *store.Tx) error { return tx.PollReposNow(tx.Now()) }); err != nil {
+	err := s.db.Write(ctx, func(tx *store.Tx) error { return tx.PollReposNow(tx.Now()) })
+	if ctx.Err() != nil {
+		return nil
+	}
+	if err != nil {
 		return fmt.Errorf("making the polls of all repositories due: %w", err)
 	}
 	wake := make(chan struct{}, 1)
