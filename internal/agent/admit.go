@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"workflowagent/internal/agent/executor"
+	"workflowagent/internal/imageref"
 	"workflowagent/internal/protocol"
 	"workflowagent/internal/workflow"
 )
@@ -33,6 +34,9 @@ func (a *Agent) admit(claim protocol.PollResponse, definition *workflow.JobDefin
 	if image := definition.Image; a.usesImages() {
 		if image == nil || image.Reference == "" {
 			return &executor.Error{Reason: workflow.ReasonInvalidJob, Message: "The job does not specify an image."}
+		}
+		if _, err := imageref.Parse(image.Reference); err != nil {
+			return &executor.Error{Reason: workflow.ReasonInvalidJob, Message: fmt.Sprintf("%q is not the name of an image: %v.", image.Reference, err)}
 		}
 		if !a.opts.Rules.AllowsImage(image.Reference) {
 			return refuse("This agent does not run the image %q: it is not in the host's allowed_images.", image.Reference)

@@ -1,10 +1,12 @@
 package config
 
 import (
+	"cmp"
 	"path"
 	"strings"
 	"unicode"
 
+	"workflowagent/internal/imageref"
 	"workflowagent/internal/workflow"
 )
 
@@ -18,20 +20,20 @@ func (c *Config) AllowsImage(reference string) bool {
 	if c.AllowedImages == nil {
 		return true
 	}
-	image, ok := parseImage(reference)
-	if !ok {
+	image, err := imageref.Parse(reference)
+	if err != nil {
 		return false
 	}
 	for _, pattern := range c.AllowedImages {
-		p, ok := parseImage(pattern)
+		p, ok := parseImagePattern(pattern)
 		switch {
-		case !ok || !workflow.MatchesPattern(p.name, image.name):
-		case p.digest != "":
-			if p.digest == image.digest {
+		case !ok || !workflow.MatchesPattern(p.Name, image.Name):
+		case p.Digest != "":
+			if p.Digest == image.Digest {
 				return true
 			}
-		case p.tag != "":
-			if image.digest == "" && workflow.MatchesPattern(p.tag, image.tagOrLatest()) {
+		case p.Tag != "":
+			if image.Digest == "" && workflow.MatchesPattern(p.Tag, cmp.Or(image.Tag, "latest")) {
 				return true
 			}
 		default:
@@ -41,49 +43,42 @@ func (c *Config) AllowsImage(reference string) bool {
 	return false
 }
 
-// image is a parsed reference. The name includes the registry's host.
-type image struct {
-	name, tag, digest string
-}
-
-func (i image) tagOrLatest() string {
-	if i.tag == "" {
-		return "latest"
+// parseImagePattern parses a pattern for images, in which elements can be wildcards. It reports
+// whether the pattern can match an image.
+func parseImagePattern(pattern string) (imageref.Image, bool) {
+	if pattern == "" || strings.ContainsFunc(pattern, isOdd) {
+		return imageref.Image{}, false
 	}
-	return i.tag
-}
-
-func parseImage(reference string) (image, bool) {
-	if reference == "" || strings.ContainsFunc(reference, isOdd) {
-		return image{}, false
-	}
-	var i image
-	name, digest, hasDigest := strings.Cut(reference, "@")
+	var i imageref.Image
+	name, digest, hasDigest := strings.Cut(pattern, "@")
 	if hasDigest && (digest == "" || strings.Contains(digest, "@")) {
-		return image{}, false
+		return imageref.Image{}, false
 	}
-	i.digest = digest
+	i.Digest = digest
 	if colon := strings.LastIndexByte(name, ':'); colon > strings.LastIndexByte(name, '/') {
-		name, i.tag = name[:colon], name[colon+1:]
-		if i.tag == "" {
-			return image{}, false
+		name, i.Tag = name[:colon], name[colon+1:]
+		if i.Tag == "" {
+			return imageref.Image{}, false
 		}
 	}
 	if name == "" || path.Clean("/"+name) != "/"+name {
-		return image{}, false // a name with an empty, "." or ".." element
+		return imageref.Image{}, false // a name with an empty, "." or ".." element
 	}
 	host, rest, hasRest := strings.Cut(name, "/")
 	switch {
 	case host == "**":
-		i.name = name
+		i.Name = name
 	case !hasRest:
-		i.name = "docker.io/library/" + name
-	case !strings.ContainsAny(host, ".:") && host != "localhost":
-		i.name = "docker.io/" + name
+		i.Name = "docker.io/library/" + name
+	case !imageref.IsRegistryHost(host):
+		i.Name = "docker.io/" + name
+		if strings.ToLower(host) != host {
+			return imageref.Image{}, false // see [imageref.Parse]
+		}
 	case host == "index.docker.io":
-		i.name = "docker.io/" + rest
+		i.Name = "docker.io/" + rest
 	default:
-		i.name = name
+		i.Name = name
 	}
 	return i, true
 }

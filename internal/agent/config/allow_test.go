@@ -1,12 +1,14 @@
 package config
 
 import (
+	"strings"
 	"testing"
 
 	"workflowagent/internal/workflow"
 )
 
 func TestAllowsImage(t *testing.T) {
+	good, evil := "sha256:"+strings.Repeat("0", 64), "sha256:"+strings.Repeat("e", 64)
 	for _, tt := range []struct {
 		pattern, image string
 		want           bool
@@ -15,8 +17,8 @@ func TestAllowsImage(t *testing.T) {
 		{"pulumi/*", "pulumi/pulumi:3.1", true},
 		{"pulumi/*", "docker.io/pulumi/pulumi:latest", true},
 		{"pulumi/*", "index.docker.io/pulumi/pulumi", true},
-		{"pulumi/*", "pulumi/pulumi@sha256:abc", true},
-		{"pulumi/*", "pulumi/pulumi:3@sha256:abc", true},
+		{"pulumi/*", "pulumi/pulumi@" + evil, true},
+		{"pulumi/*", "pulumi/pulumi:3@" + evil, true},
 		{"pulumi/*", "pulumi/a/b", false},
 		{"pulumi/**", "pulumi/a/b", true},
 		{"pulumi/*", "evil/pulumi/x", false},
@@ -40,10 +42,10 @@ func TestAllowsImage(t *testing.T) {
 		{"pulumi/pulumi:3.*", "pulumi/pulumi", false},
 		{"pulumi/pulumi:latest", "pulumi/pulumi", true},
 		// The engine follows the digest and ignores the tag.
-		{"pulumi/pulumi:3.*", "pulumi/pulumi:3.1@sha256:evil", false},
-		{"pulumi/pulumi@sha256:good", "pulumi/pulumi:any@sha256:good", true},
-		{"pulumi/pulumi@sha256:good", "pulumi/pulumi@sha256:evil", false},
-		{"pulumi/pulumi@sha256:good", "pulumi/pulumi", false},
+		{"pulumi/pulumi:3.*", "pulumi/pulumi:3.1@" + evil, false},
+		{"pulumi/pulumi@" + good, "pulumi/pulumi:any@" + good, true},
+		{"pulumi/pulumi@" + good, "pulumi/pulumi@" + evil, false},
+		{"pulumi/pulumi@" + good, "pulumi/pulumi", false},
 		{"pulumi/*", "", false},
 		{"**", "a/../b", false},
 		{"**", "/a", false},
@@ -53,6 +55,11 @@ func TestAllowsImage(t *testing.T) {
 		{"**", "a@b@c", false},
 		{"**", "a:", false},
 		{"**", ":tag", false},
+		// Nodes read the registry EVIL, and other programs a user of Docker Hub.
+		{"**", "EVIL/x", false},
+		{"EVIL/*", "EVIL/x", false},
+		{"*/*", "EVIL/x", false},
+		{"EVIL:443/*", "EVIL:443/x", true},
 	} {
 		c := &Config{AllowedImages: []string{tt.pattern}}
 		if got := c.AllowsImage(tt.image); got != tt.want {

@@ -210,7 +210,8 @@ share it.`,
 		DefaultText: "every image", Example: "[pulumi/*, registry.example.com/team/**]",
 		Doc: `Patterns of the images that jobs may use; the agent refuses jobs with other images. A name
 without a host refers to Docker Hub. * matches within one path element, ** matches across elements. A
-pattern without a tag matches every tag and digest; a pattern with a tag matches no digest.`,
+pattern without a tag matches every tag and digest; a pattern with a tag matches no digest. Names that
+programs read differently, such as HOST/x with capital letters and no port, are always refused.`,
 	}, {
 		Key: "allowed_repositories", Value: &c.AllowedRepositories, Separator: ",", NotEmpty: true,
 		DefaultText: "every repository", Example: "[github.com/acme/*]",

@@ -15,6 +15,7 @@ import (
 	"syscall"
 	"unicode"
 
+	"workflowagent/internal/imageref"
 	"workflowagent/internal/protocol"
 	"workflowagent/internal/settings"
 )
@@ -153,9 +154,14 @@ func (c *Config) validateLists(fail func(key, what string)) {
 		}
 	}
 	validatePatterns("allowed_images", c.AllowedImages, fail, "image", "host/path/* or host/path/*:tag", func(pattern string) bool {
-		_, ok := parseImage(pattern)
+		_, ok := parseImagePattern(pattern)
 		return ok
 	})
+	if c.OverrideImageReference != "" {
+		if _, err := imageref.Parse(c.OverrideImageReference); err != nil {
+			fail("override_image_reference", "is not the name of an image: "+err.Error())
+		}
+	}
 	validatePatterns("allowed_repositories", c.AllowedRepositories, fail, "repository", "host/path/*", isRepositoryPattern)
 }
 

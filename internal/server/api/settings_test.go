@@ -69,8 +69,9 @@ func TestSettingsRefuseBadInput(t *testing.T) {
 	path := l.stack("dev") + "/deployments/settings"
 	named, _ := l.newPool("known by name")
 	for body, text := range map[string]string{
-		`{"agentPoolID":"nope"}`:          "Invalid agent pool id",
-		`{"agentPoolID":"known by name"}`: "use its id, " + named,
+		`{"executorContext":{"executorImage":"EVIL/x"}}`: "is not the name of an image",
+		`{"agentPoolID":"nope"}`:                         "Invalid agent pool id",
+		`{"agentPoolID":"known by name"}`:                "use its id, " + named,
 		`{"sourceContext":{"git":{"repoUrl":"https://h/x","branch":"a","commit":"abcdef1"}}}`: "branch or commit",
 		`{"sourceContext":{"git":{"repoUrl":"ext::sh -c id"}}}`:                               "repoUrl",
 		`{"sourceContext":{"git":{"repoUrl":"https://h/x","branch":"-x"}}}`:                   "branch",

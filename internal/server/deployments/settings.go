@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 
+	"workflowagent/internal/imageref"
 	"workflowagent/internal/redact"
 	"workflowagent/internal/server/audit"
 	"workflowagent/internal/server/fault"
@@ -240,7 +241,15 @@ func validate(set *workflow.Settings) error {
 	if role != "" && !slices.Contains(identity.Roles(), role) {
 		return fmt.Errorf("operationContext.role: this server has no role %q; the roles are %s", termtext.OneLine(role, 80), strings.Join(identity.Roles(), ", "))
 	}
-	return set.Validate()
+	if err := set.Validate(); err != nil {
+		return err
+	}
+	if c := set.ExecutorContext; c != nil && c.ExecutorImage != nil && c.ExecutorImage.Reference != "" {
+		if _, err := imageref.Parse(c.ExecutorImage.Reference); err != nil {
+			return fmt.Errorf("executorContext.executorImage: %q is not the name of an image: %w", c.ExecutorImage.Reference, err)
+		}
+	}
+	return nil
 }
 
 // poolOf returns an error if a pool does not exist. The id "" means the organization's default
