@@ -148,7 +148,7 @@ func (c *Config) validateLists(fail func(key, what string)) {
 	for i, name := range c.EnvForwardAllowlist {
 		switch {
 		case !variableName().MatchString(name):
-			fail("env_forward_allowlist", fmt.Sprintf("has an entry that is not a variable name, number %d: use letters, digits and underscores", i+1))
+			fail("env_forward_allowlist", fmt.Sprintf("has an entry that is not a variable name, number %d: %s", i+1, nameRemedy(name)))
 		case name == envPrefix+"TOKEN":
 			fail("env_forward_allowlist", "names "+name+": remove the entry, because jobs must not get the agent's own token")
 		}
@@ -172,6 +172,21 @@ func validatePatterns(key string, patterns []string, fail func(key, what string)
 		} else if !valid(pattern) {
 			fail(key, fmt.Sprintf("has an entry that can match no %s, number %d: write it like %s", what, i+1, example))
 		}
+	}
+}
+
+// nameRemedy returns how to write an entry that is not the name of a variable. The entry itself could
+// be a secret.
+func nameRemedy(entry string) string {
+	switch {
+	case strings.ContainsAny(entry, `,;[]"'`):
+		return "separate the names with spaces in the variable, such as \"A B\", or write a list in the file"
+	case strings.ContainsAny(entry, "*?"):
+		return "write each name, because patterns are not supported"
+	case strings.Contains(entry, "="):
+		return "write only the name, because the value comes from the agent's environment"
+	default:
+		return "use letters, digits and underscores"
 	}
 }
 
