@@ -4,6 +4,10 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
+	"reflect"
+	"slices"
+	"strings"
 )
 
 // Settings are a stack's deployment settings. They are also part of a request to create a
@@ -186,10 +190,54 @@ func settingsFromTree(tree map[string]any) (*Settings, error) {
 	}
 	var s Settings
 	if err := json.Unmarshal(data, &s); err != nil {
+		if path, wrong := wrongSecret(reflect.TypeFor[Settings](), tree, ""); wrong != nil {
+			return nil, fmt.Errorf("the member %q: %w", path, wrong)
+		}
 		return nil, describeDecode(err)
 	}
 	s.protect()
 	return &s, nil
+}
+
+// wrongSecret returns the path of the first secret or variable in v that cannot be decoded, and why. A
+// decoder's own error does not name it.
+func wrongSecret(t reflect.Type, v any, path string) (string, error) {
+	for t.Kind() == reflect.Pointer {
+		t = t.Elem()
+	}
+	if t == secretType {
+		data, err := json.Marshal(v)
+		if err == nil {
+			err = json.Unmarshal(data, new(Secret))
+		}
+		return path, err
+	}
+	if t == imageType {
+		t = reflect.TypeFor[imageObject]()
+	}
+	m, ok := v.(map[string]any)
+	if !ok {
+		return "", nil
+	}
+	for _, name := range slices.Sorted(maps.Keys(m)) {
+		var member reflect.Type
+		if t.Kind() == reflect.Map {
+			member = t.Elem()
+		} else if t.Kind() == reflect.Struct {
+			for _, f := range reflect.VisibleFields(t) {
+				if key, _, _ := strings.Cut(f.Tag.Get("json"), ","); key == name {
+					member = f.Type
+				}
+			}
+		}
+		if member == nil {
+			continue
+		}
+		if at, err := wrongSecret(member, m[name], strings.TrimPrefix(path+"."+name, ".")); err != nil {
+			return at, err
+		}
+	}
+	return "", nil
 }
 
 // describeDecode returns an error that describes a decoding error in JSON's terms, and names the

@@ -64,6 +64,38 @@ func TestSettingsLife(t *testing.T) {
 	})
 }
 
+// TestMisspelledMembers sends members that do not exist. They are no errors, because clients send those
+// of other versions, but the answers name them until the settings change again.
+func TestMisspelledMembers(t *testing.T) {
+	eachLab(t, deployments.Options{}, func(t *testing.T, l *lab) {
+		stack := l.stack("dev")
+		path := stack + "/deployments/settings"
+		warned := func(a answer, texts ...string) {
+			t.Helper()
+			var got struct{ Warnings []string }
+			if err := json.Unmarshal(a.Body, &got); err != nil {
+				t.Fatal(err)
+			}
+			if len(got.Warnings) != len(texts) {
+				t.Fatalf("the warnings are %q, want %q", got.Warnings, texts)
+			}
+			for i, text := range texts {
+				if !strings.Contains(got.Warnings[i], text) {
+					t.Errorf("the warnings are %q, want %q", got.Warnings, texts)
+				}
+			}
+		}
+		body := `{"executorContext":{"executorImage":{"image":"a/b"}},"agentPoolID":"` + l.pool + `","sourceContext":{"git":{"repoUrl":"https://example.com/a/b.git","brunch":"main","branch":"main"}}}`
+		for _, method := range []string{"PUT", "POST"} {
+			warned(l.do(method, path, body).want(200, nil), `"executorContext.executorImage.image"`, `"sourceContext.git.brunch"`)
+			warned(l.do("GET", path, nil).want(200, nil), `"executorContext.executorImage.image"`, `"sourceContext.git.brunch"`)
+			warned(l.do("POST", path, `{"tag":"x"}`).want(200, nil))
+			warned(l.do("GET", path, nil).want(200, nil))
+		}
+		warned(l.do("POST", stack+"/deployments", `{"operation":"update","inheritSettings":true,"operationContext":{"preRunCommand":["a"]}}`).want(202, nil), `"operationContext.preRunCommand"`)
+	})
+}
+
 func TestSettingsRefuseBadInput(t *testing.T) {
 	l := newLab(t, sqlite(t), deployments.Options{})
 	path := l.stack("dev") + "/deployments/settings"

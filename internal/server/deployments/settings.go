@@ -26,6 +26,8 @@ type StoredSettings struct {
 	workflow.Settings
 	Version int64  `json:"version,omitempty"`
 	Source  string `json:"source,omitempty"`
+	// Warnings are sentences about what the last change contained without effect.
+	Warnings []string `json:"warnings,omitempty"`
 }
 
 // Settings returns the deployment settings of a stack.
@@ -42,7 +44,7 @@ func (s *Service) Settings(ctx context.Context, st store.Stack) (*StoredSettings
 	if set == nil {
 		return nil, fault.NotFound("Not Found: this stack has no deployment settings")
 	}
-	return &StoredSettings{*set, row.Version, row.Source}, nil
+	return &StoredSettings{*set, row.Version, row.Source, row.Warnings}, nil
 }
 
 // storedSettings returns a stack's settings and their row, or nil if it has none.
@@ -63,19 +65,19 @@ func storedSettings(tx *store.Tx, stackID string) (*workflow.Settings, store.Dep
 
 // ReplaceSettings replaces a stack's settings. source names the kind of client.
 func (s *Service) ReplaceSettings(ctx context.Context, p identity.Principal, st store.Stack, body []byte, source string) (*StoredSettings, error) {
-	return s.changeSettings(ctx, p, st, source, func(*workflow.Settings) (*workflow.Settings, error) {
+	return s.changeSettings(ctx, p, st, source, workflow.Ignored(body), func(*workflow.Settings) (*workflow.Settings, error) {
 		return workflow.ParseSettings(body)
 	})
 }
 
 // PatchSettings merges a patch into a stack's settings. It creates the settings if necessary.
 func (s *Service) PatchSettings(ctx context.Context, p identity.Principal, st store.Stack, patch []byte, source string) (*StoredSettings, error) {
-	return s.changeSettings(ctx, p, st, source, func(old *workflow.Settings) (*workflow.Settings, error) {
+	return s.changeSettings(ctx, p, st, source, workflow.Ignored(patch), func(old *workflow.Settings) (*workflow.Settings, error) {
 		return workflow.MergeSettings(old, patch)
 	})
 }
 
-func (s *Service) changeSettings(ctx context.Context, p identity.Principal, st store.Stack, source string,
+func (s *Service) changeSettings(ctx context.Context, p identity.Principal, st store.Stack, source string, warnings []string,
 	change func(old *workflow.Settings) (*workflow.Settings, error),
 ) (*StoredSettings, error) {
 	var out *StoredSettings
@@ -131,9 +133,9 @@ func (s *Service) changeSettings(ctx context.Context, p identity.Principal, st s
 		}
 		row = store.DeploymentSettings{
 			StackID: st.ID, Document: string(doc), Source: source, Version: row.Version + 1,
-			PoolID: fresh.AgentPoolID, UpdatedAt: tx.Now(),
+			PoolID: fresh.AgentPoolID, Warnings: warnings, UpdatedAt: tx.Now(),
 		}
-		out = &StoredSettings{*fresh, row.Version, row.Source}
+		out = &StoredSettings{*fresh, row.Version, row.Source, row.Warnings}
 		queueChanged(tx, st.OrgID, st.ID)
 		if err := tx.SaveDeploymentSettings(row); err != nil {
 			return err

@@ -201,10 +201,11 @@ func (tx *Tx) DeleteAgents(poolID string, limit int) (int64, error) {
 // DeploymentSettings are a stack's stored deployment settings.
 type DeploymentSettings struct {
 	StackID   string
-	Document  string // workflow.Settings as JSON with encrypted secrets
-	Source    string // kind of client that wrote the settings
-	Version   int64  // incremented by every change
-	PoolID    string // copied from Document for queries
+	Document  string   // workflow.Settings as JSON with encrypted secrets
+	Source    string   // kind of client that wrote the settings
+	Version   int64    // incremented by every change
+	PoolID    string   // copied from Document for queries
+	Warnings  []string // what the last change contained without effect
 	UpdatedAt time.Time
 }
 

@@ -17,6 +17,7 @@ import (
 	"workflowagent/internal/server/stacks"
 	"workflowagent/internal/server/store"
 	"workflowagent/internal/server/triggers"
+	"workflowagent/internal/workflow"
 )
 
 type deploymentRoutes struct {
@@ -75,10 +76,14 @@ func (d *deploymentRoutes) create(w http.ResponseWriter, r *http.Request, st sto
 	if err != nil {
 		return err
 	}
-	return web.WriteJSON(w, r, http.StatusAccepted, map[string]any{
+	answer := map[string]any{
 		"id": dep.ID, "version": dep.Version,
 		"consoleUrl": d.console.Deployment(st.OrgName, st.Project, st.Name, dep.Version), // which clients print
-	})
+	}
+	if warnings := workflow.Ignored(body); len(warnings) > 0 {
+		answer["warnings"] = warnings
+	}
+	return web.WriteJSON(w, r, http.StatusAccepted, answer)
 }
 
 func (d *deploymentRoutes) get(w http.ResponseWriter, r *http.Request, st store.Stack) error {

@@ -32,6 +32,7 @@ type deployModel struct {
 	St        store.Stack
 	Set       *workflow.Settings
 	Version   int64
+	Warnings  []string // about what the last change contained without effect
 	Source    string
 	Pools     []view.Option
 	Variables []variable
@@ -59,7 +60,7 @@ func (p *pages) deployPage(v *page.Visit, problem string) (view.Page, error) {
 		return view.Page{}, err
 	}
 	if stored != nil {
-		m.Set, m.Version, m.Source = &stored.Settings, stored.Version, stored.Source
+		m.Set, m.Version, m.Source, m.Warnings = &stored.Settings, stored.Version, stored.Source, stored.Warnings
 	}
 	list, preset, err := p.visiblePools(v, m.Set.AgentPoolID)
 	if err != nil {
