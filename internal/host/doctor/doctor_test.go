@@ -437,7 +437,10 @@ func TestEngineAnswers(t *testing.T) {
 		words []string
 	}{
 		{"no engine", func(w *world) { w.engine.err = errors.New("no Docker Engine answers at unix:///x: start it") }, "engine", Fail, []string{"no Docker Engine answers at unix:///x", "start it"}},
-		{"an engine", func(w *world) {}, "engine", OK, []string{"29", "1.50", "unix:///x"}},
+		{"an engine", func(w *world) {}, "engine", OK, []string{"29", "1.50", "unix:///x", EscapesUntil().Format(time.DateOnly)}},
+		{"an engine of May 2026", func(w *world) {
+			w.engine.facts.Components = map[string]string{"Docker Engine": "29.5.0", "runc": "1.3.5"}
+		}, "engine", Warn, []string{"CVE-2026-41567", "29.5.1", "CVE-2026-41579", "1.3.6"}},
 		{"Windows containers", func(w *world) { w.engine.facts.OS = "windows" }, "engine", Fail, []string{"Linux containers"}},
 		{"an old runc", func(w *world) { w.engine.facts.Components = map[string]string{"runc": "1.1.11"} }, "engine", Warn, []string{"CVE-2024-21626", "1.1.12", "1.1.11"}},
 		{"an open engine", func(w *world) { w.engine.facts.Open = true }, "engine", Warn, []string{"without TLS", "DOCKER_TLS_VERIFY"}},

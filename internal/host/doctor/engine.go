@@ -9,6 +9,7 @@ import (
 	"runtime"
 	"slices"
 	"strings"
+	"time"
 
 	"workflowagent/internal/agent/executor"
 	"workflowagent/internal/termtext"
@@ -51,7 +52,7 @@ func (e *examination) checkEngine(ctx context.Context) Result {
 		r = warn("known container escapes exist for this engine's versions",
 			"update the engine with its containerd and runc, unless your distribution has fixed these versions")
 	default:
-		return ok(found, details...)
+		return ok(found, append(details, "not affected by the container escapes that were published until "+EscapesUntil().Format(time.DateOnly))...)
 	}
 	r.Details = slices.Concat([]string{found}, details, known)
 	return r

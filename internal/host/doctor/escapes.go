@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 )
 
 type escape struct {
@@ -16,9 +17,17 @@ type escape struct {
 	fixed     []string // the first fixed version of each release series, oldest series first
 }
 
-// escapes lists the container escapes that were published until December 2025, according to the
-// projects' advisories. A distribution may have fixed an escape in an older version.
+// EscapesUntil returns the date until which the list of container escapes is complete, as far as the
+// projects' advisories are public.
+func EscapesUntil() time.Time { return time.Date(2026, time.September, 5, 0, 0, 0, 0, time.UTC) }
+
+// escapes lists the container escapes that the projects' advisories describe until [EscapesUntil],
+// newest first. It omits those of containerd's CRI plugin, of authorization plugins and of builds,
+// which jobs in an engine do not reach. A distribution may have fixed an escape in an older version.
 var escapes = []escape{
+	{component: "runc", cves: "CVE-2026-41579", fixed: []string{"1.3.6", "1.4.3", "1.5.0-rc.3"}},
+	{component: "Docker Engine", cves: "CVE-2026-41567, CVE-2026-41568, CVE-2026-42306", fixed: []string{"29.5.1"}},
+	{component: "Docker Desktop", cves: "CVE-2026-5843", fixed: []string{"4.71.0"}},
 	{component: "runc", cves: "CVE-2025-31133, CVE-2025-52565, CVE-2025-52881", fixed: []string{"1.2.8", "1.3.3", "1.4.0-rc.3"}},
 	{component: "runc", cves: "CVE-2024-21626", from: "1.0.0-rc.93", fixed: []string{"1.1.12"}},
 	{component: "runc", cves: "CVE-2021-30465", fixed: []string{"1.0.0-rc.95"}},
