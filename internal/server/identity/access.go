@@ -85,9 +85,10 @@ func (p Principal) CanAdminOrg(orgID string) bool {
 // CanAdminServer reports whether a caller administers the whole server.
 func (p Principal) CanAdminServer() bool { return p.Kind == KindUser && p.User.SiteAdmin }
 
-// CanGrant reports whether a caller may change lasting access: members, teams, permissions, tokens,
-// agent pools, trusted issuers and their policies, and a user's preferences. A caller with an
-// exchanged token may not, because the change could outlive the token.
+// CanGrant reports whether a caller may make changes that keep acting: members, teams, permissions,
+// tokens, agent pools, trusted issuers and their policies, schedules, deployment settings, webhooks,
+// integrations, approvals, and a user's preferences. A caller with an exchanged token may not, because
+// the change could outlive the token.
 func (p Principal) CanGrant() bool { return !p.Exchanged }
 
 // CanCreateStack reports whether a caller may create stacks. The creator of a stack administers it.

@@ -22,15 +22,15 @@ func (s *scheduleRoutes) register(rt *web.Router) {
 	for path, read := range map[string]func(http.ResponseWriter, *http.Request) (triggers.Spec, error){
 		base + "/schedules": readCustom, base + "/drift/schedules": readDrift, base + "/ttl/schedules": readTTL,
 	} {
-		rt.Stack(http.MethodPost, path, identity.Operate, s.create(read))
-		rt.Stack(http.MethodPost, path+"/{scheduleID}", identity.Operate, s.update(read))
+		rt.StackLasting(http.MethodPost, path, identity.Operate, s.create(read))
+		rt.StackLasting(http.MethodPost, path+"/{scheduleID}", identity.Operate, s.update(read))
 	}
 	const one = base + "/schedules/{scheduleID}"
 	rt.Stack(http.MethodGet, base+"/schedules", identity.StateRead, s.list)
 	rt.Stack(http.MethodGet, one, identity.StateRead, s.get)
 	rt.Stack(http.MethodDelete, one, identity.Operate, s.delete)
 	rt.Stack(http.MethodPost, one+"/pause", identity.Operate, s.pause(true))
-	rt.Stack(http.MethodPost, one+"/resume", identity.Operate, s.pause(false))
+	rt.StackLasting(http.MethodPost, one+"/resume", identity.Operate, s.pause(false))
 	rt.Stack(http.MethodGet, one+"/history", identity.StateRead, s.history)
 }
 

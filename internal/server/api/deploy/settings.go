@@ -16,8 +16,8 @@ type settingsRoutes struct{ deployments *deployments.Service }
 func (s *settingsRoutes) register(rt *web.Router) {
 	const base = web.StackPath + "/deployments/settings"
 	rt.Stack(http.MethodGet, base, identity.StateRead, s.get)
-	rt.Stack(http.MethodPut, base, identity.Operate, s.put)
-	rt.Stack(http.MethodPost, base, identity.Operate, s.patch)
+	rt.StackLasting(http.MethodPut, base, identity.Operate, s.put)
+	rt.StackLasting(http.MethodPost, base, identity.Operate, s.patch)
 	rt.Stack(http.MethodDelete, base, identity.Operate, s.delete)
 	rt.Stack(http.MethodPost, base+"/encrypt", identity.Operate, s.encrypt)
 }

@@ -18,7 +18,7 @@ func (h *routes) registerEvents(rt *web.Router) {
 	const at = web.StackPath + "/vcs"
 	rt.Stack(http.MethodGet, at+"/events", identity.StateRead, h.stackEvents)
 	rt.Stack(http.MethodGet, at+"/pulls", identity.StateRead, h.pulls)
-	rt.Stack(http.MethodPost, at+"/pulls/{number}/approve", identity.Operate, h.approve)
+	rt.StackLasting(http.MethodPost, at+"/pulls/{number}/approve", identity.Operate, h.approve)
 }
 
 type eventBody struct {

@@ -174,7 +174,13 @@ func OwnToken(h handler) handler {
 
 // StackAccess registers a route below a stack, for callers who may change the permissions on it.
 func (rt *Router) StackAccess(method, pattern string, h func(w http.ResponseWriter, r *http.Request, st store.Stack) error) {
-	rt.Stack(method, pattern, identity.Manage, func(w http.ResponseWriter, r *http.Request, st store.Stack) error {
+	rt.StackLasting(method, pattern, identity.Manage, h)
+}
+
+// StackLasting registers a route below a stack whose effect keeps acting after the caller's token has
+// ended, such as a schedule. It rejects callers with an exchanged token.
+func (rt *Router) StackLasting(method, pattern string, need identity.Ability, h func(w http.ResponseWriter, r *http.Request, st store.Stack) error) {
+	rt.Stack(method, pattern, need, func(w http.ResponseWriter, r *http.Request, st store.Stack) error {
 		if !Principal(r).CanGrant() {
 			return errExchanged
 		}
