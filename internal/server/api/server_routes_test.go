@@ -86,6 +86,31 @@ func TestTokenLife(t *testing.T) {
 	f.do("POST", "/api/orgs/acme/tokens", map[string]any{"description": ""}).want(400, nil)
 }
 
+// TestTokensExpireWithinACentury creates tokens of all kinds that expire too late.
+func TestTokensExpireWithinACentury(t *testing.T) {
+	f := newFixture(t, options{})
+	f.do("POST", "/api/orgs/acme/teams/pulumi", map[string]any{"name": "core"}).want(201, nil)
+	var pool struct{ ID string }
+	f.do("POST", "/api/orgs/acme/agent-pools", map[string]any{"name": "p"}).want(200, &pool)
+	kinds := []string{"/api/user/tokens", "/api/orgs/acme/tokens", "/api/orgs/acme/teams/core/tokens", "/api/orgs/acme/agent-pools/" + pool.ID + "/tokens"}
+	tried := 0
+	for _, route := range f.routes() {
+		if strings.HasPrefix(route, "POST ") && strings.HasSuffix(route, "/tokens") {
+			tried++
+		}
+	}
+	if tried != len(kinds) {
+		t.Errorf("%d routes create tokens, and the test knows %d", tried, len(kinds))
+	}
+	now := time.Now()
+	for _, path := range kinds {
+		for _, expires := range []int64{now.AddDate(101, 0, 0).Unix(), now.UnixMilli(), 253402300800, 9223372036854, 9223372036854775807} {
+			f.do("POST", path, map[string]any{"name": "n", "description": "d", "expires": expires}).want(400, nil).says("more than 100 years away")
+		}
+		f.do("POST", path, map[string]any{"name": "n", "description": "d", "expires": now.AddDate(99, 0, 0).Unix()}).want(200, nil)
+	}
+}
+
 func TestBadCredentials(t *testing.T) {
 	f := newFixture(t, options{})
 	path := f.stack("dev")

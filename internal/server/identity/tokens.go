@@ -28,6 +28,24 @@ type NewTokenSpec struct {
 	Expires     time.Time
 }
 
+// maxTokenYears bounds the lifetime of tokens. Later expiries are mistakes, such as milliseconds
+// instead of seconds, and clients cannot show years above 9999.
+const maxTokenYears = 100
+
+// CheckExpiry returns an error unless a token that is created now can expire at a time. The zero
+// time means never.
+func CheckExpiry(expires, now time.Time) error {
+	switch {
+	case expires.IsZero():
+		return nil
+	case !expires.After(now):
+		return fault.Invalid("Bad Request: the token's expiry is in the past")
+	case expires.After(now.AddDate(maxTokenYears, 0, 0)):
+		return fault.Invalid("Bad Request: the token's expiry is more than %d years away; check that it is in seconds, or use 0 for a token that never expires", maxTokenYears)
+	}
+	return nil
+}
+
 // CreateToken creates a token. It returns the token's text, which is not stored, and the id.
 func (s *Service) CreateToken(ctx context.Context, spec NewTokenSpec) (text, id string, err error) {
 	if len(spec.Name) > 100 || len(spec.Description) > 1000 {
@@ -41,8 +59,8 @@ func (s *Service) CreateToken(ctx context.Context, spec NewTokenSpec) (text, id 
 	}
 	err = s.db.Write(ctx, func(tx *store.Tx) error {
 		t.CreatedAt = tx.Now()
-		if expired(t, t.CreatedAt) {
-			return fault.Invalid("Bad Request: the token's expiry is in the past")
+		if err := CheckExpiry(t.ExpiresAt, t.CreatedAt); err != nil {
+			return err
 		}
 		if err := tx.InsertToken(t); err != nil {
 			return err

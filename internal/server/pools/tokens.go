@@ -43,8 +43,8 @@ func (s *Service) AddToken(ctx context.Context, p identity.Principal, orgID, poo
 			return err
 		}
 		t.Name, t.CreatedAt = pool.Name, tx.Now()
-		if !expires.IsZero() && !expires.After(t.CreatedAt) {
-			return fault.Invalid("Bad Request: the token's expiry is in the past")
+		if err := identity.CheckExpiry(expires, t.CreatedAt); err != nil {
+			return err
 		}
 		changed(tx, orgID, poolID)
 		if err := tx.InsertToken(t); err != nil {

@@ -104,7 +104,8 @@ func (b newTokenBody) expires() (time.Time, error) {
 	if b.Expires == 0 {
 		return time.Time{}, nil
 	}
-	return time.Unix(b.Expires, 0).UTC(), nil
+	const latest = 1 << 40 // far beyond the limit, but a [time.Time] can hold it
+	return time.Unix(min(b.Expires, latest), 0).UTC(), nil
 }
 
 func (t *tokenRoutes) listPersonal(w http.ResponseWriter, r *http.Request) error {
