@@ -98,7 +98,7 @@ func Settings(c *Config) *settings.Table {
 		Doc: "file with the master key for secrets, 32 bytes in base64 (default: master-key in the data directory, created if missing)",
 	}, {
 		Key: "metrics_token", Value: &c.MetricsToken,
-		Doc: "bearer token that /metrics requires; without a token, /metrics is open to callers on this machine, but not through a proxy",
+		Doc: "bearer token that /metrics requires; without it, the server refuses /metrics to all callers",
 	}, {
 		Key: "log_level", Value: &c.LogLevel, Default: "info", Choices: []string{"error", "warning", "info", "debug"},
 		Doc: "error, warning, info or debug",

@@ -118,10 +118,18 @@ func newFixtureOn(t testing.TB, db *store.DB, o options) *fixture {
 		OIDC:      oidc.New(db, &outbound.Client{Roots: issuerRoots()}, storetest.Log()),
 		RunnerDir: f.runnerDir, ExternalURL: "http://server.test", Limits: o.limits,
 		Issuer: f.issuer,
-		Server: system.Server{Version: "v1.2.3", Metrics: prometheus.NewRegistry(), Releases: o.releases},
+		Server: system.Server{Version: "v1.2.3", Metrics: prometheus.NewRegistry(), MetricsToken: metricsToken, Releases: o.releases},
 	}))
 	t.Cleanup(f.server.Close)
 	return f
+}
+
+const metricsToken = "the token of the metrics"
+
+// metrics returns the server's metrics.
+func (f *fixture) metrics() string {
+	f.t.Helper()
+	return string(f.send(call{Method: "GET", Path: "/metrics", Auth: "Bearer " + metricsToken}).want(200, nil).Body)
 }
 
 type answer struct {

@@ -8,12 +8,10 @@ import (
 	"html"
 	"net/http"
 	"regexp"
-	"strings"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
-	"workflowagent/internal/protocol"
 	"workflowagent/internal/server/api/web"
 	"workflowagent/internal/server/fault"
 )
@@ -22,8 +20,8 @@ import (
 type Server struct {
 	Version string
 	Metrics *prometheus.Registry
-	// MetricsToken is the bearer token of /metrics. If empty, only direct callers on this machine
-	// may read it.
+	// MetricsToken is the bearer token of /metrics. If empty, no caller may read it: behind a proxy,
+	// all callers appear to be on this machine.
 	MetricsToken string
 	// Ready returns an error while the server is not ready; nil means always ready.
 	Ready func(r *http.Request) error
@@ -72,31 +70,16 @@ func (s *serverRoutes) readyz(w http.ResponseWriter, r *http.Request) error {
 	return web.WriteJSON(w, r, http.StatusOK, map[string]string{"status": "ready"})
 }
 
-// metrics responds with the metrics. It requires the metrics token if the server has one, and
-// otherwise a caller on this machine.
+// metrics responds with the metrics to callers with the metrics token.
 func (s *serverRoutes) metrics(w http.ResponseWriter, r *http.Request) error {
-	switch token := web.Bearer(r, "Bearer"); {
-	case s.MetricsToken != "" && subtle.ConstantTimeCompare([]byte(token), []byte(s.MetricsToken)) == 0:
+	if s.MetricsToken == "" {
+		return fault.Forbidden("Forbidden: reading the metrics requires a token, and this server has none; set metrics_token")
+	}
+	if subtle.ConstantTimeCompare([]byte(web.Bearer(r, "Bearer")), []byte(s.MetricsToken)) == 0 {
 		return fault.Forbidden("Forbidden: reading the metrics requires the metrics token")
-	case s.MetricsToken == "" && !isLocal(r):
-		return fault.Forbidden("Forbidden: only callers on this machine may read the metrics; set metrics_token to allow others")
 	}
 	promhttp.HandlerFor(s.Server.Metrics, promhttp.HandlerOpts{}).ServeHTTP(w, r)
 	return nil
-}
-
-// isLocal reports whether a process on this machine sent the request to a loopback address without
-// a proxy.
-func isLocal(r *http.Request) bool {
-	if !r.ProtoAtLeast(1, 1) {
-		return false // HTTP/1.0 is the only sign of nginx with its default settings
-	}
-	for name := range r.Header {
-		if name == "Forwarded" || name == "Via" || name == "X-Real-Ip" || strings.HasPrefix(name, "X-Forwarded-") {
-			return false
-		}
-	}
-	return protocol.IsLoopback(r.RemoteAddr) && protocol.IsLoopback(r.Host)
 }
 
 type capability struct {

@@ -2076,7 +2076,7 @@ func serverBody(s serverPage) templ.Component {
 		if templ_7745c5c3_Err != nil {
 			return templ_7745c5c3_Err
 		}
-		templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 185, "</dd><dt>Metrics</dt><dd><a href=\"/metrics\">/metrics</a> <span class=\"dim\">needs the metrics token, or a request from this machine</span></dd><dt>State</dt><dd><a href=\"/readyz\">/readyz</a></dd></dl></section>")
+		templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 185, "</dd><dt>Metrics</dt><dd><a href=\"/metrics\">/metrics</a> <span class=\"dim\">needs the metrics token</span></dd><dt>State</dt><dd><a href=\"/readyz\">/readyz</a></dd></dl></section>")
 		if templ_7745c5c3_Err != nil {
 			return templ_7745c5c3_Err
 		}
