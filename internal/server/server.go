@@ -168,7 +168,7 @@ func New(ctx context.Context, cfg Config, version string, log *logrus.Entry, not
 		Console:     s.cfg.Console(),
 		Limits:      request.Limits{Memory: memory},
 		Server: system.Server{
-			Version: version, Metrics: s.metrics, MetricsToken: cfg.MetricsToken.Reveal(), Ready: s.ready, Releases: cfg.Releases,
+			Metrics: s.metrics, MetricsToken: cfg.MetricsToken.Reveal(), Ready: s.ready, Releases: cfg.Releases,
 		},
 	})
 	s.handler = console.Split(routes, observe(pages.Handler()))

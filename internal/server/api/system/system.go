@@ -18,7 +18,6 @@ import (
 
 // Server describes the server itself.
 type Server struct {
-	Version string
 	Metrics *prometheus.Registry
 	// MetricsToken is the bearer token of /metrics. If empty, no caller may read it: behind a proxy,
 	// all callers appear to be on this machine.
@@ -58,7 +57,7 @@ func (s *serverRoutes) root(w http.ResponseWriter, _ *http.Request) error {
 }
 
 func (s *serverRoutes) healthz(w http.ResponseWriter, r *http.Request) error {
-	return web.WriteJSON(w, r, http.StatusOK, map[string]string{"status": "ok", "version": s.Version})
+	return web.WriteJSON(w, r, http.StatusOK, map[string]string{"status": "ok"})
 }
 
 func (s *serverRoutes) readyz(w http.ResponseWriter, r *http.Request) error {
