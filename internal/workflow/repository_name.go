@@ -22,13 +22,13 @@ func RepositoryName(provider, name string) (string, error) {
 		return name, CheckRepoURL(name)
 	}
 	if isAddress(name) {
-		return "", fmt.Errorf("%q is an address: write the name of the repository, such as %s", truncate(name, 80), nameForms[provider])
+		return "", fmt.Errorf("%q is an address: write the name of the repository, such as %s", clip(name), nameForms[provider])
 	}
 	clean := strings.TrimSuffix(strings.Trim(name, "/"), ".git")
 	if strings.Contains(clean, "%") {
 		decoded, err := url.PathUnescape(clean)
 		if err != nil || strings.Count(decoded, "/") != strings.Count(clean, "/") {
-			return "", fmt.Errorf("%q contains an invalid escape sequence: write the name without escapes", truncate(name, 80))
+			return "", fmt.Errorf("%q contains an invalid escape sequence: write the name without escapes", clip(name))
 		}
 		clean = decoded
 	}
@@ -40,7 +40,7 @@ func RepositoryName(provider, name string) (string, error) {
 		least = 1
 	}
 	if !spaces && strings.Contains(clean, " ") {
-		return "", fmt.Errorf("%q contains a space: write the path of the repository in its address, such as %s, not its title", truncate(name, 80), nameForms[provider])
+		return "", fmt.Errorf("%q contains a space: write the path of the repository in its address, such as %s, not its title", clip(name), nameForms[provider])
 	}
 	if err := CheckRepositoryName(clean, least); err != nil {
 		return "", err
@@ -85,11 +85,11 @@ func CheckRepositoryName(name string, least int) error {
 	case len(name) > maxRepositoryName:
 		return fmt.Errorf("it is longer than %d bytes", maxRepositoryName)
 	case !utf8.ValidString(name) || strings.ContainsFunc(name, isOddInName):
-		return fmt.Errorf("%q contains a character that names of repositories do not have", truncate(name, 80))
+		return fmt.Errorf("%q contains a character that names of repositories do not have", clip(name))
 	case slices.ContainsFunc(elements, isOddElement):
-		return fmt.Errorf("%q is not the name of a repository", truncate(name, 80))
+		return fmt.Errorf("%q is not the name of a repository", clip(name))
 	case len(elements) < least:
-		return fmt.Errorf("%q does not look like owner/name", truncate(name, 80))
+		return fmt.Errorf("%q does not look like owner/name", clip(name))
 	}
 	return nil
 }

@@ -78,12 +78,3 @@ func unknown(t reflect.Type, v any, path string, found *[]string) {
 		*found = append(*found, fmt.Sprintf("%q does not exist and was ignored: the members here are %s", clip(path+name), strings.Join(names, ", ")))
 	}
 }
-
-// clip shortens the name of a member that a client has chosen.
-func clip(name string) string {
-	const limit = 100
-	if len(name) <= limit {
-		return name
-	}
-	return strings.ToValidUTF8(name[:limit], "") + "…"
-}

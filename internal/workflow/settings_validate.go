@@ -287,7 +287,7 @@ func CheckBranch(branch string) error {
 // CheckCommit returns an error unless commit is a commit hash, which can be abbreviated.
 func CheckCommit(commit string) error {
 	if len(commit) < 7 || len(commit) > 64 || strings.Trim(commit, "0123456789abcdefABCDEF") != "" {
-		return fmt.Errorf("%q is not the hash of a commit (7 to 64 hexadecimal digits)", truncate(commit, 80))
+		return fmt.Errorf("%q is not the hash of a commit (7 to 64 hexadecimal digits)", clip(commit))
 	}
 	return nil
 }
@@ -344,9 +344,11 @@ func checkDuration(s string) error {
 	return nil
 }
 
-func truncate(s string, n int) string {
-	if len(s) > n {
-		return s[:n] + "…"
+// clip shortens a text that a client has chosen.
+func clip(text string) string {
+	const limit = 80
+	if len(text) <= limit {
+		return text
 	}
-	return s
+	return strings.ToValidUTF8(text[:limit], "") + "…"
 }

@@ -195,7 +195,7 @@ func (s *session) requests() {
 // request examines a message of the client.
 func (s *session) request(kind byte, body []byte) error {
 	parts := strings.SplitN(string(body), "\x00", 3)
-	text := ""
+	var text string
 	switch {
 	case kind == 'P' && len(parts) == 3: // Parse: name, statement
 		s.prepared[parts[0]] = parts[1]
@@ -252,10 +252,11 @@ func (s *session) answer(kind byte, body []byte) error {
 
 // copyMessage passes on one message, unless examine returns an error.
 func copyMessage(to io.Writer, from io.Reader, typed bool, examine func(kind byte, body []byte) error) error {
-	head := make([]byte, 4, 5)
+	size := 4
 	if typed {
-		head = head[:5]
+		size++
 	}
+	head := make([]byte, size)
 	if _, err := io.ReadFull(from, head); err != nil {
 		return err
 	}

@@ -21,7 +21,7 @@ func completeAzure(i *store.VCSIntegration) {
 	if err != nil || u.Scheme != "https" {
 		return
 	}
-	organization := ""
+	var organization string
 	host, path := strings.ToLower(u.Hostname()), strings.Trim(u.Path, "/")
 	label, former := strings.CutSuffix(host, ".visualstudio.com")
 	switch {
