@@ -231,7 +231,7 @@ func (s *Service) requestCredential(ctx context.Context, o *openCheckout, name s
 	case err == nil:
 	case kind == "":
 		return fault.Wrap(fault.KindUnavailable, err, "Service Unavailable: the credential for the repository could not be obtained: %s", termtext.OneLine(err.Error(), maxMessage))
-	case kind == fault.KindUnavailable:
+	case kind == fault.KindUnavailable, kind == fault.KindOutcomeUnknown:
 		return err
 	default:
 		// Agents drop jobs whose definition is forbidden or missing, because other agents run

@@ -90,7 +90,8 @@ func (s *Service) readReferencesLater(ctx context.Context, st store.Stack) error
 	switch {
 	case err == nil, ctx.Err() != nil:
 		return ctx.Err()
-	case errors.Is(err, store.ErrNotFound), fault.KindOf(err) == fault.KindUnavailable, errors.Is(err, store.ErrBusy):
+	case errors.Is(err, store.ErrNotFound), fault.KindOf(err) == fault.KindUnavailable, errors.Is(err, store.ErrBusy),
+		fault.KindOf(err) == fault.KindOutcomeUnknown:
 		return nil
 	case store.IsFull(err), fault.KindOf(err) == "":
 		return fmt.Errorf("reading the references of %s: %w", st.Ref(), err)

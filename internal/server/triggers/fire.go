@@ -171,7 +171,7 @@ func (s *Service) create(ctx context.Context, tx *store.Tx, st store.Stack, c st
 // refusal reports whether an error is about the schedule, so that another attempt would fail too.
 func refusal(err error) bool {
 	switch fault.KindOf(err) {
-	case "", fault.KindUnavailable, fault.KindDamaged:
+	case "", fault.KindUnavailable, fault.KindDamaged, fault.KindOutcomeUnknown:
 		return false
 	default:
 		return true

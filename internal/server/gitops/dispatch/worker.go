@@ -366,7 +366,7 @@ func pending(tx *store.Tx, id string) (store.VCSEvent, error) {
 // refusal reports whether an error is about the stack, so that another attempt would fail too.
 func refusal(err error) bool {
 	switch fault.KindOf(err) {
-	case "", fault.KindUnavailable, fault.KindDamaged:
+	case "", fault.KindUnavailable, fault.KindDamaged, fault.KindOutcomeUnknown:
 		return false
 	default:
 		return true
