@@ -131,9 +131,16 @@ type GitSource struct {
 	// Submodules also fetches the submodules, recursively.
 	Submodules bool `json:"submodules,omitempty"`
 	// LFS also fetches the files that Git LFS stores outside the repository.
-	LFS  bool     `json:"lfs,omitempty"`
+	LFS bool `json:"lfs,omitempty"`
+	// Depth is the number of commits to fetch, 0 for one, or [WholeHistory].
+	Depth int `json:"depth,omitempty"`
+	// Tags also fetches all tags.
+	Tags bool     `json:"tags,omitempty"`
 	Auth *GitAuth `json:"auth,omitempty"`
 }
+
+// WholeHistory is the depth of a checkout with all commits.
+const WholeHistory = -1
 
 // GitAuth contains plain credentials. On the wire, they exist only inside a job definition. The
 // runner prefers the SSH key, then the access token, then the user name and password.

@@ -89,6 +89,9 @@ type OperationContext struct {
 const (
 	SubmodulesVariable = "PULUMI_DEPLOY_GIT_SUBMODULES"
 	LFSVariable        = "PULUMI_DEPLOY_GIT_LFS"
+	TagsVariable       = "PULUMI_DEPLOY_GIT_TAGS"
+	// DepthVariable is a number of commits, or 0 for the whole history.
+	DepthVariable = "PULUMI_DEPLOY_GIT_DEPTH"
 )
 
 // OptionsSettings are the options of an operation. A nil member was not given.

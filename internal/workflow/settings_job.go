@@ -136,18 +136,28 @@ func (s *Settings) Git() *SourceContextGit {
 	return s.SourceContext.Git
 }
 
-// GitContents reports which contents besides its own a repository's checkout gets.
-func (s *Settings) GitContents() (submodules, lfs bool) {
+// SetGitContents sets what else the checkout of a repository gets, as the variables of the settings
+// request it.
+func (s *Settings) SetGitContents(src *GitSource) {
 	if s.OperationContext == nil {
-		return false, false
+		return
 	}
-	on := func(name string) bool {
+	text := func(name string) string {
 		v := s.OperationContext.EnvironmentVariables[name]
 		text, _ := v.Value()
-		set, err := strconv.ParseBool(text)
+		return text
+	}
+	on := func(name string) bool {
+		set, err := strconv.ParseBool(text(name))
 		return err == nil && set
 	}
-	return on(SubmodulesVariable), on(LFSVariable)
+	src.Submodules, src.LFS, src.Tags = on(SubmodulesVariable), on(LFSVariable), on(TagsVariable)
+	switch depth, err := strconv.Atoi(text(DepthVariable)); {
+	case err == nil && depth > 0:
+		src.Depth = depth
+	case err == nil, src.Tags: // tools need the commits between a tag and the checkout
+		src.Depth = WholeHistory
+	}
 }
 
 // Plan returns the steps of a deployment. The agent performs step 0.

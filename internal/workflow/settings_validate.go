@@ -125,6 +125,7 @@ const maxPreRunCommands = 200
 // because each secret must be masked in all output.
 const (
 	maxVariables     = 2000
+	maxDepth         = 1_000_000
 	maxVariableBytes = 1 << 20 // in total
 	maxSSHKey        = 64 << 10
 )
@@ -137,7 +138,13 @@ func checkVariables(vars map[string]Secret) error {
 	if len(vars) > maxVariables {
 		return fmt.Errorf("operationContext.environmentVariables has more than %d variables", maxVariables)
 	}
-	for _, name := range []string{SubmodulesVariable, LFSVariable} {
+	if v, ok := vars[DepthVariable]; ok {
+		text, known := v.Value()
+		if n, err := strconv.Atoi(text); err != nil || n < 0 || n > maxDepth || !known || v.IsSecret() {
+			return fmt.Errorf("operationContext.environmentVariables: %s must be a number of commits up to %d, or 0 for the whole history, and not a secret", DepthVariable, maxDepth)
+		}
+	}
+	for _, name := range []string{SubmodulesVariable, LFSVariable, TagsVariable} {
 		if v, ok := vars[name]; ok {
 			text, known := v.Value()
 			if _, err := strconv.ParseBool(text); err != nil || !known || v.IsSecret() {

@@ -22,6 +22,8 @@ type fetch struct {
 	log  io.Writer
 
 	redirects bool // redirects are followed
+	depth     int  // see [workflow.GitSource]
+	tags      bool // fetch all tags
 }
 
 func (f *fetch) run(ctx context.Context, want revision) (string, error) {
@@ -61,6 +63,13 @@ func (f *fetch) run(ctx context.Context, want revision) (string, error) {
 		return "", fmt.Errorf("cloning %s: commit %s was requested, but %s was checked out", f.repo, want.commit, hash)
 	}
 	fmt.Fprintf(f.log, "Checked out commit %s\n", hash)
+	if f.tags {
+		// The tags come after the checkout, so that none of them can be mistaken for it.
+		if err := f.fetch(ctx, true, "+refs/tags/*:refs/tags/*"); err != nil {
+			f.quote(err)
+			return "", fmt.Errorf("fetching the tags of %s: %w", f.repo, err)
+		}
+	}
 	return hash, nil
 }
 
@@ -190,8 +199,8 @@ func (f *fetch) detach(ctx context.Context, target string) error {
 func (f *fetch) fetch(ctx context.Context, shallow bool, refspecs ...string) error {
 	// With --quiet, git would not report redirects.
 	args := []string{"fetch", "--no-progress", "--no-tags", "--no-recurse-submodules"}
-	if shallow {
-		args = append(args, "--depth=1")
+	if shallow && f.depth != workflow.WholeHistory {
+		args = append(args, fmt.Sprintf("--depth=%d", max(1, f.depth)))
 	}
 	args = append(append(args, "--", "origin"), refspecs...)
 	err := f.retry(ctx, func() error {

@@ -85,7 +85,7 @@ func (g *Git) Fetch(ctx context.Context) (checkout *Checkout, err error) {
 		git:  &commandLine{dir: g.Dir, env: append(slices.Clone(env), login.env...), log: g.Log},
 		log:  g.Log,
 
-		redirects: g.AllowedRepositories == nil,
+		redirects: g.AllowedRepositories == nil, depth: g.Source.Depth, tags: g.Source.Tags,
 	}
 	commit, err := f.run(ctx, want)
 	if err != nil {

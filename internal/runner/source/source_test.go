@@ -154,6 +154,61 @@ func TestFetchRevisions(t *testing.T) {
 	}
 }
 
+// TestFetchHistory fetches a private repository with tags at several depths. Afterwards git must answer
+// from the checkout alone, as it does for tools that derive a version from tags.
+func TestFetchHistory(t *testing.T) {
+	f := newFixture(t, lab.GitOptions{Password: token})
+	for i := range 5 {
+		f.commit(t, "main", fmt.Sprint(i))
+		if i == 1 {
+			f.git(t, "tag", "v1.2.0", "main")
+			f.git(t, "tag", "main", f.first) // must not be mistaken for the branch
+		}
+	}
+	head := f.git(t, "rev-parse", "refs/heads/main")
+	short := head[:7]
+	for _, tt := range []struct {
+		name    string
+		source  workflow.GitSource
+		commits string
+		version string
+	}{
+		{"default", workflow.GitSource{}, "1", short},
+		{"depth", workflow.GitSource{Depth: 3}, "3", short},
+		{"depth of a commit", workflow.GitSource{Depth: 2, Commit: head}, "2", short},
+		{"whole history", workflow.GitSource{Depth: workflow.WholeHistory}, "6", short},
+		{"tags", workflow.GitSource{Depth: workflow.WholeHistory, Tags: true, Branch: "main"}, "6", "v1.2.0-3-g" + short},
+		{"tags of a commit", workflow.GitSource{Depth: workflow.WholeHistory, Tags: true, Commit: head}, "6", "v1.2.0-3-g" + short},
+		{"tags within the depth", workflow.GitSource{Depth: 4, Tags: true}, "6", // the depth holds for each tag, too
+			"v1.2.0-3-g" + short},
+		{"tags beyond the depth", workflow.GitSource{Depth: 2, Tags: true}, "2", short},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			tt.source.Auth = &workflow.GitAuth{AccessToken: token}
+			got, err := f.fetch(t.Context(), t, tt.source)
+			if err != nil {
+				t.Fatal(err, f.log.String())
+			}
+			run := func(args ...string) string {
+				t.Helper()
+				cmd := exec.CommandContext(t.Context(), "git", args...)
+				cmd.Dir = f.dir
+				out, err := cmd.CombinedOutput()
+				if err != nil {
+					t.Fatalf("git %v: %v: %s", args, err, out)
+				}
+				return strings.TrimSpace(string(out))
+			}
+			if n := run("rev-list", "--count", "HEAD"); got.Commit != head || n != tt.commits {
+				t.Errorf("commit %s with %s commits, want %s with %s", got.Commit, n, head, tt.commits)
+			}
+			if version := run("describe", "--tags", "--always", "--match=v*", "--abbrev=7"); version != tt.version {
+				t.Errorf("the version is %s, want %s", version, tt.version)
+			}
+		})
+	}
+}
+
 func TestFetchCommitWithoutHelpOfTheServer(t *testing.T) {
 	f := newFixture(t, lab.GitOptions{})
 	f.commit(t, "main", "two")

@@ -62,13 +62,13 @@ func TestRolesLimitJobs(t *testing.T) {
 	}
 }
 
-// TestInputsOfJobs requests submodules, files of Git LFS and a cache.
+// TestInputsOfJobs requests submodules, files of Git LFS, tags and a cache.
 func TestInputsOfJobs(t *testing.T) {
 	l := newLab(t, storetest.SQLite(t), deployments.Options{})
 	path := l.deployable("dev")
 	l.do("POST", path+"/settings", map[string]any{
 		"cacheOptions":     map[string]any{"enable": true},
-		"operationContext": map[string]any{"environmentVariables": map[string]any{"PULUMI_DEPLOY_GIT_SUBMODULES": "true", "PULUMI_DEPLOY_GIT_LFS": "0"}},
+		"operationContext": map[string]any{"environmentVariables": map[string]any{"PULUMI_DEPLOY_GIT_SUBMODULES": "true", "PULUMI_DEPLOY_GIT_LFS": "0", "PULUMI_DEPLOY_GIT_TAGS": "true"}},
 	}).want(200, nil)
 	id := l.deploy(path, "update")
 	_, jc := l.start("agent")
@@ -77,14 +77,19 @@ func TestInputsOfJobs(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if git := definition.Deployment.Source.Git; !git.Submodules || git.LFS {
-			t.Errorf("the definition requests submodules: %t, LFS: %t", git.Submodules, git.LFS)
+		if git := definition.Deployment.Source.Git; !git.Submodules || git.LFS || !git.Tags || git.Depth != workflow.WholeHistory {
+			t.Errorf("the definition requests %+v", git)
 		}
 	}
 	if notes := l.details(path, id).Notes; len(notes) != 1 || !strings.Contains(notes[0], "cacheOptions") {
 		t.Errorf("the log contains %q", notes)
 	}
 	l.do("DELETE", path+"/cache", nil).want(200, nil)
+	for _, value := range []any{"-1", "many", "2000000", map[string]any{"secret": "1"}} {
+		l.do("POST", path+"/settings", map[string]any{
+			"operationContext": map[string]any{"environmentVariables": map[string]any{"PULUMI_DEPLOY_GIT_DEPTH": value}},
+		}).want(400, nil).says("PULUMI_DEPLOY_GIT_DEPTH must be a number of commits")
+	}
 	for _, value := range []any{"yes please", "", map[string]any{"secret": "true"}} {
 		l.do("POST", path+"/settings", map[string]any{
 			"operationContext": map[string]any{"environmentVariables": map[string]any{"PULUMI_DEPLOY_GIT_LFS": value}},

@@ -237,7 +237,7 @@ func (s *Service) source(ctx context.Context, stackID string, set *workflow.Sett
 	src := &workflow.GitSource{
 		RepoURL: g.RepoURL, Branch: g.Branch, Commit: g.Commit, RepoDir: strings.TrimLeft(g.RepoDir, "/"),
 	}
-	src.Submodules, src.LFS = set.GitContents()
+	set.SetGitContents(src)
 	if ref := requestedRef(g); strings.HasPrefix(ref, vcs.TagPrefix) {
 		src.Branch = ref
 	}
