@@ -3,15 +3,18 @@ import * as k8s from "@pulumi/kubernetes";
 import * as pulumi from "@pulumi/pulumi";
 
 const name = "customer-managed-workflow-agent";
-const labels = { "app.kubernetes.io/name": name };
 
 export interface PulumiSelfHostedAgentArgs {
     /** Namespace of the agent, which exists. */
     namespace: string;
     /** Namespace of the jobs, which exists. The default is the agent's. */
     jobNamespace?: string;
-    /** Token of the agent pool. */
-    accessToken: pulumi.Input<string>;
+    /** Name of the agent pool in names and selectors of objects, for several pools in a namespace. */
+    pool?: string;
+    /** Token of the agent pool. Required, unless oidc is set. */
+    accessToken?: pulumi.Input<string>;
+    /** Identity of the agents' service account, in place of a token. */
+    oidc?: { organization: string; poolID: string };
     /** URL of the server. The default is https://api.pulumi.com. */
     serviceUrl?: string;
     /** Image of the agent. */
@@ -36,6 +39,11 @@ export interface PulumiSelfHostedAgentArgs {
     enableNetworkPolicy?: boolean;
     /** Further settings of the agent, by environment variable. */
     settings?: Record<string, string>;
+    /** Added to the agent's container and pod. */
+    extraEnv?: k8s.types.input.core.v1.EnvVar[];
+    extraEnvFrom?: k8s.types.input.core.v1.EnvFromSource[];
+    extraVolumes?: k8s.types.input.core.v1.Volume[];
+    extraVolumeMounts?: k8s.types.input.core.v1.VolumeMount[];
 }
 
 /** Agents that run each job in a pod. */
@@ -45,7 +53,13 @@ export class PulumiSelfHostedAgentComponent extends pulumi.ComponentResource {
     constructor(resourceName: string, args: PulumiSelfHostedAgentArgs, opts?: pulumi.ComponentResourceOptions) {
         super("workflow-agent:kubernetes:Agent", resourceName, {}, opts);
         const child = { parent: this };
-        const { namespace } = args;
+        const { namespace, oidc } = args;
+        if ((oidc === undefined) === (args.accessToken === undefined)) {
+            throw new Error("set either accessToken, the token of the agent pool, or oidc");
+        }
+        // Names and selectors of a pool with a name differ from those of all others in its namespace.
+        const suffix = args.pool ? `-${args.pool}` : "";
+        const labels = { "app.kubernetes.io/name": name + suffix };
         const jobNamespace = args.jobNamespace ?? namespace;
         const imagePullPolicy = args.imagePullPolicy ?? "Always";
 
@@ -63,37 +77,50 @@ export class PulumiSelfHostedAgentComponent extends pulumi.ComponentResource {
             settings.PULUMI_AGENT_MEM_QUANTITY = args.memQuantity;
         }
         const agentConfig = new k8s.core.v1.ConfigMap(
-            "agent-config",
-            { metadata: { name: "agent-config", namespace, labels }, data: configData },
+            `agent-config${suffix}`,
+            { metadata: { name: `agent-config${suffix}`, namespace, labels }, data: configData },
             child,
         );
         const agentSettings = new k8s.core.v1.ConfigMap(
-            "agent-settings",
-            { metadata: { name: "agent-settings", namespace, labels }, data: settings },
+            `agent-settings${suffix}`,
+            { metadata: { name: `agent-settings${suffix}`, namespace, labels }, data: settings },
             child,
         );
-        const agentSecret = new k8s.core.v1.Secret(
-            "agent-secret",
-            {
-                metadata: { name: "agent-secret", namespace, labels },
-                type: "Opaque",
-                data: {
-                    PULUMI_AGENT_TOKEN: pulumi
-                        .secret(args.accessToken)
-                        .apply((token) => Buffer.from(token).toString("base64")),
+        const credentials: k8s.types.input.core.v1.EnvVar[] = [];
+        if (oidc) {
+            credentials.push(
+                { name: "PULUMI_AGENT_OIDC_TOKEN_FILE", value: "/var/run/secrets/workflow-agent/token" },
+                { name: "PULUMI_AGENT_ORGANIZATION_NAME", value: oidc.organization },
+                { name: "PULUMI_AGENT_RUNNER_POOL_ID", value: oidc.poolID },
+            );
+        } else {
+            const agentSecret = new k8s.core.v1.Secret(
+                `agent-secret${suffix}`,
+                {
+                    metadata: { name: `agent-secret${suffix}`, namespace, labels },
+                    type: "Opaque",
+                    data: {
+                        PULUMI_AGENT_TOKEN: pulumi
+                            .secret(args.accessToken ?? "")
+                            .apply((token) => Buffer.from(token).toString("base64")),
+                    },
                 },
-            },
-            child,
-        );
+                child,
+            );
+            credentials.push({
+                name: "PULUMI_AGENT_TOKEN",
+                valueFrom: { secretKeyRef: { name: agentSecret.metadata.name, key: "PULUMI_AGENT_TOKEN" } },
+            });
+        }
         const account = new k8s.core.v1.ServiceAccount(
-            "workflow-agent",
-            { metadata: { name: "workflow-agent", namespace, labels }, automountServiceAccountToken: false },
+            `workflow-agent${suffix}`,
+            { metadata: { name: `workflow-agent${suffix}`, namespace, labels }, automountServiceAccountToken: false },
             child,
         );
         const role = new k8s.rbac.v1.Role(
-            "workflow-agent",
+            `workflow-agent${suffix}`,
             {
-                metadata: { name: "workflow-agent", namespace: jobNamespace, labels },
+                metadata: { name: `workflow-agent${suffix}`, namespace: jobNamespace, labels },
                 rules: [
                     { apiGroups: [""], resources: ["pods"], verbs: ["create", "get", "list", "watch", "delete"] },
                     { apiGroups: [""], resources: ["pods/log"], verbs: ["get"] },
@@ -105,9 +132,9 @@ export class PulumiSelfHostedAgentComponent extends pulumi.ComponentResource {
             child,
         );
         const binding = new k8s.rbac.v1.RoleBinding(
-            "workflow-agent",
+            `workflow-agent${suffix}`,
             {
-                metadata: { name: "workflow-agent", namespace: jobNamespace, labels },
+                metadata: { name: `workflow-agent${suffix}`, namespace: jobNamespace, labels },
                 roleRef: { apiGroup: "rbac.authorization.k8s.io", kind: "Role", name: role.metadata.name },
                 subjects: [{ kind: "ServiceAccount", name: account.metadata.name, namespace }],
             },
@@ -126,14 +153,12 @@ export class PulumiSelfHostedAgentComponent extends pulumi.ComponentResource {
             fromConfig("PULUMI_AGENT_SERVICE_URL"),
             fromConfig("PULUMI_AGENT_IMAGE"),
             fromConfig("PULUMI_AGENT_IMAGE_PULL_POLICY"),
-            {
-                name: "PULUMI_AGENT_TOKEN",
-                valueFrom: { secretKeyRef: { name: agentSecret.metadata.name, key: "PULUMI_AGENT_TOKEN" } },
-            },
+            ...credentials,
         ];
         if (args.workerServiceAccount) {
             env.push({ name: "PULUMI_AGENT_SERVICE_ACCOUNT_NAME", value: args.workerServiceAccount });
         }
+        env.push(...(args.extraEnv ?? []));
         const volumeMounts: k8s.types.input.core.v1.VolumeMount[] = [
             { name: "agent-work", mountPath: "/mnt/work" },
             { name: "agent-tmp", mountPath: "/tmp" },
@@ -167,18 +192,31 @@ export class PulumiSelfHostedAgentComponent extends pulumi.ComponentResource {
                 },
             });
         }
+        if (oidc) {
+            volumeMounts.push({ name: "agent-token", mountPath: "/var/run/secrets/workflow-agent", readOnly: true });
+            // The kubelet renews the token. The agent reads the file for each exchange.
+            const audience = `urn:pulumi:org:${oidc.organization}`;
+            volumes.push({
+                name: "agent-token",
+                projected: {
+                    sources: [{ serviceAccountToken: { audience, expirationSeconds: 3600, path: "token" } }],
+                },
+            });
+        }
+        volumeMounts.push(...(args.extraVolumeMounts ?? []));
+        volumes.push(...(args.extraVolumes ?? []));
         // Agents read their configuration when they start.
         const checksum = pulumi.unsecret(
-            pulumi.output(args.accessToken).apply((token) => {
+            pulumi.output(args.accessToken ?? "").apply((token) => {
                 const values = JSON.stringify([configData, settings, token]);
                 return createHash("sha256").update(values).digest("hex");
             }),
         );
         this.deployment = new k8s.apps.v1.Deployment(
-            "workflow-agent-pool",
+            `workflow-agent-pool${suffix}`,
             {
                 metadata: {
-                    name: "workflow-agent-pool",
+                    name: `workflow-agent-pool${suffix}`,
                     namespace,
                     labels,
                     annotations: { "app.kubernetes.io/name": "pulumi-workflow-agent-pool" },
@@ -209,7 +247,10 @@ export class PulumiSelfHostedAgentComponent extends pulumi.ComponentResource {
                                     image: args.image,
                                     imagePullPolicy,
                                     env,
-                                    envFrom: [{ configMapRef: { name: agentSettings.metadata.name } }],
+                                    envFrom: [
+                                        { configMapRef: { name: agentSettings.metadata.name } },
+                                        ...(args.extraEnvFrom ?? []),
+                                    ],
                                     ports: [{ name: "http", containerPort: 8080 }],
                                     // An agent is unhealthy while its server is unavailable. A restart
                                     // does not help then.
@@ -250,9 +291,9 @@ export class PulumiSelfHostedAgentComponent extends pulumi.ComponentResource {
             { ...child, dependsOn: [binding] },
         );
         new k8s.policy.v1.PodDisruptionBudget(
-            "workflow-agent-pool",
+            `workflow-agent-pool${suffix}`,
             {
-                metadata: { name: "workflow-agent-pool", namespace, labels },
+                metadata: { name: `workflow-agent-pool${suffix}`, namespace, labels },
                 spec: { maxUnavailable: 1, selector: { matchLabels: labels } },
             },
             child,
@@ -260,10 +301,10 @@ export class PulumiSelfHostedAgentComponent extends pulumi.ComponentResource {
 
         const metrics = { ...labels, "app.kubernetes.io/component": "metrics" };
         new k8s.core.v1.Service(
-            "deployment-agent-service",
+            `deployment-agent-service${suffix}`,
             {
                 metadata: {
-                    name: "deployment-agent-service",
+                    name: `deployment-agent-service${suffix}`,
                     namespace,
                     labels: metrics,
                     annotations: {
@@ -284,11 +325,11 @@ export class PulumiSelfHostedAgentComponent extends pulumi.ComponentResource {
         );
         if (args.enableServiceMonitor) {
             new k8s.apiextensions.CustomResource(
-                "deployment-agent-servicemonitor",
+                `deployment-agent-servicemonitor${suffix}`,
                 {
                     apiVersion: "monitoring.coreos.com/v1",
                     kind: "ServiceMonitor",
-                    metadata: { name: "deployment-agent-servicemonitor", namespace, labels: metrics },
+                    metadata: { name: `deployment-agent-servicemonitor${suffix}`, namespace, labels: metrics },
                     spec: {
                         selector: { matchLabels: metrics },
                         endpoints: [{ port: "http", path: "/metrics", interval: "30s" }],
@@ -299,9 +340,9 @@ export class PulumiSelfHostedAgentComponent extends pulumi.ComponentResource {
         }
         if (args.enableNetworkPolicy) {
             new k8s.networking.v1.NetworkPolicy(
-                "workflow-runner",
+                `workflow-runner${suffix}`,
                 {
-                    metadata: { name: "workflow-runner", namespace: jobNamespace, labels },
+                    metadata: { name: `workflow-runner${suffix}`, namespace: jobNamespace, labels },
                     spec: {
                         podSelector: { matchLabels: { "app.kubernetes.io/name": "workflow-runner" } },
                         policyTypes: ["Ingress", "Egress"],

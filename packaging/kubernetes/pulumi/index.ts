@@ -5,13 +5,19 @@ import { PulumiSelfHostedAgentComponent } from "./agent";
 
 const config = new pulumi.Config();
 const agentNamespace = config.require("agentNamespace");
-const jobNamespace = config.get("jobNamespace") ?? `${agentNamespace}-jobs`;
+const pool = config.get("agentPool");
+const suffix = pool ? `-${pool}` : "";
+const jobNamespace = config.get("jobNamespace") ?? `${agentNamespace}${suffix}-jobs`;
+const createNamespaces = config.getBoolean("createNamespaces") ?? true;
+const oidc = config.getObject<{ organization: string; poolID: string }>("agentOIDC");
 const renderYamlToDirectory = config.get("renderYamlToDirectory");
 
 const provider = new k8s.Provider("kubernetes", renderYamlToDirectory ? { renderYamlToDirectory } : {});
 
 const namespaces = (
-    jobNamespace === agentNamespace
+    !createNamespaces
+        ? []
+        : jobNamespace === agentNamespace
         ? [{ name: agentNamespace, podSecurity: "baseline" }]
         : [
               { name: agentNamespace, podSecurity: "restricted" },
@@ -38,12 +44,12 @@ const namespaces = (
 // The account of the jobs. To give them a cloud identity, add the annotations that your cloud
 // documents, such as eks.amazonaws.com/role-arn.
 const workerServiceAccount = new k8s.core.v1.ServiceAccount(
-    "workflow-runner",
+    `workflow-runner${suffix}`,
     {
         metadata: {
-            name: "workflow-runner",
+            name: `workflow-runner${suffix}`,
             namespace: jobNamespace,
-            labels: { "app.kubernetes.io/name": "customer-managed-workflow-agent" },
+            labels: { "app.kubernetes.io/name": `customer-managed-workflow-agent${suffix}` },
             annotations: config.getObject<Record<string, string>>("workerServiceAccountAnnotations"),
         },
         automountServiceAccountToken: false,
@@ -56,7 +62,9 @@ const agent = new PulumiSelfHostedAgentComponent(
     {
         namespace: agentNamespace,
         jobNamespace,
-        accessToken: config.requireSecret("selfHostedAgentsAccessToken"),
+        pool,
+        accessToken: oidc ? undefined : config.requireSecret("selfHostedAgentsAccessToken"),
+        oidc,
         serviceUrl: config.get("selfHostedServiceURL"),
         image: config.require("agentImage"),
         imagePullPolicy: config.get("agentImagePullPolicy"),
@@ -69,6 +77,10 @@ const agent = new PulumiSelfHostedAgentComponent(
         enableServiceMonitor: config.getBoolean("enableServiceMonitor"),
         enableNetworkPolicy: config.getBoolean("enableNetworkPolicy"),
         settings: config.getObject<Record<string, string>>("agentSettings"),
+        extraEnv: config.getObject<k8s.types.input.core.v1.EnvVar[]>("agentExtraEnv"),
+        extraEnvFrom: config.getObject<k8s.types.input.core.v1.EnvFromSource[]>("agentExtraEnvFrom"),
+        extraVolumes: config.getObject<k8s.types.input.core.v1.Volume[]>("agentExtraVolumes"),
+        extraVolumeMounts: config.getObject<k8s.types.input.core.v1.VolumeMount[]>("agentExtraVolumeMounts"),
     },
     { provider, dependsOn: namespaces },
 );

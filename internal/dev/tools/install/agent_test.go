@@ -45,10 +45,16 @@ func (p program) testSameObjects(t *testing.T) {
 			"serviceMonitor: {enabled: true}\njobs: {networkPolicy: true}\ncaCertificateSecretName: agent-ca-certificates",
 			map[string]string{"enableServiceMonitor": "true", "enableNetworkPolicy": "true", "caCertificateSecretName": "agent-ca-certificates"},
 		},
+		{
+			"service account's token",
+			[]string{"oidc"},
+			"agent: {oidc: {organization: ORGANIZATION, poolID: POOL-ID}}",
+			map[string]string{"agentOIDC": `{"organization": "ORGANIZATION", "poolID": "POOL-ID"}`},
+		},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			manifests := normal(kustomized(t, tt.components...))
-			chart := normal(charted(t, "agent", token+tt.values))
+			chart := normal(charted(t, "agent", withToken(tt.values)))
 			// "helm install --create-namespace" creates the agent's namespace.
 			const namespace = "Namespace /workflow-agent"
 			chart[namespace] = manifests[namespace]
@@ -81,6 +87,11 @@ agent:
   settings: {PULUMI_AGENT_MAX_CONCURRENT_JOBS: "8"}
 podTemplate: {spec: {nodeSelector: {disk: ssd}}}
 workerServiceAccount: {annotations: {role: deployer}}
+pool: gpu
+extraEnv: [{name: HTTPS_PROXY, value: "http://proxy:3128"}]
+extraEnvFrom: [{secretRef: {name: proxy}}]
+extraVolumes: [{name: extra, emptyDir: {}}]
+extraVolumeMounts: [{name: extra, mountPath: /extra}]
 `))
 	got := normal(p.evaluate(t, map[string]string{
 		"agentNamespace": "workflow-agent", "selfHostedAgentsAccessToken": "pul-REPLACE-ME",
@@ -89,16 +100,24 @@ workerServiceAccount: {annotations: {role: deployer}}
 		"agentSettings":                   `{"PULUMI_AGENT_MAX_CONCURRENT_JOBS": "8"}`,
 		"podTemplate":                     `{"spec": {"nodeSelector": {"disk": "ssd"}}}`,
 		"workerServiceAccountAnnotations": `{"role": "deployer"}`,
+		"agentPool":                       "gpu",
+		"agentExtraEnv":                   `[{"name": "HTTPS_PROXY", "value": "http://proxy:3128"}]`,
+		"agentExtraEnvFrom":               `[{"secretRef": {"name": "proxy"}}]`,
+		"agentExtraVolumes":               `[{"name": "extra", "emptyDir": {}}]`,
+		"agentExtraVolumeMounts":          `[{"name": "extra", "mountPath": "/extra"}]`,
 	}))
 	delete(got, "Namespace /workflow-agent")
+	// Helm labels the namespace of the jobs with the pool, which the program does not.
+	delete(got, "Namespace /workflow-agent-gpu-jobs")
+	delete(chart, "Namespace /workflow-agent-gpu-jobs")
 	if diff := gocmp.Diff(chart, got); diff != "" {
 		t.Errorf("the program differs (-chart +program):\n%s", diff)
 	}
 	for path, want := range map[string]any{
-		"ConfigMap workflow-agent/agent-settings": map[string]any{
+		"ConfigMap workflow-agent/agent-settings-gpu": map[string]any{
 			"PULUMI_AGENT_MAX_CONCURRENT_JOBS": "8", "PULUMI_AGENT_NUM_CPUS": "500m", "PULUMI_AGENT_MEM_QUANTITY": "4",
 		},
-		"ConfigMap workflow-agent/agent-config": map[string]any{
+		"ConfigMap workflow-agent/agent-config-gpu": map[string]any{
 			"PULUMI_AGENT_SERVICE_URL": "https://api.pulumi.com", "PULUMI_AGENT_IMAGE_PULL_POLICY": "IfNotPresent",
 			"PULUMI_AGENT_IMAGE": "registry.example.com/pulumi/customer-managed-workflow-agent:v1.2.3",
 			"worker-pod.json":    `{"spec":{"nodeSelector":{"disk":"ssd"}}}` + "\n",
@@ -108,6 +127,14 @@ workerServiceAccount: {annotations: {role: deployer}}
 			t.Errorf("%s (-want +got):\n%s", path, diff)
 		}
 	}
+}
+
+// withToken adds the pool's token to values that contain no credentials.
+func withToken(values string) string {
+	if strings.Contains(values, "oidc") {
+		return values
+	}
+	return token + values
 }
 
 // podTypes passes pods in the types of Kubernetes clients as templates.

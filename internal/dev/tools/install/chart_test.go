@@ -97,12 +97,68 @@ image: {digest: "sha256:`+strings.Repeat("0", 64)+`"}
 	}
 }
 
+// TestAgentVariables checks that the chart accepts every variable that the documentation advises.
+func TestAgentVariables(t *testing.T) {
+	const names = "PULUMI_DEPLOY_OVERRIDE_IMAGE_REFERENCE HTTPS_PROXY HTTP_PROXY NO_PROXY https_proxy http_proxy no_proxy PULUMI_AGENT_PULL_IMAGE"
+	settings := map[string]any{}
+	var values strings.Builder
+	for name := range strings.FieldsSeq(names) {
+		settings[name] = "value"
+		values.WriteString("    " + name + ": value\n")
+	}
+	settings["PULUMI_AGENT_MAX_CONCURRENT_JOBS"] = "1"
+	all := charted(t, "agent", "agent:\n  token: t\n  settings:\n"+values.String())
+	if diff := gocmp.Diff(settings, all["ConfigMap workflow-agent/agent-settings"]["data"]); diff != "" {
+		t.Errorf("the settings (-want +got):\n%s", diff)
+	}
+}
+
+// TestPoolsInOneNamespace checks that releases for two pools share no object, and that no selector of
+// one selects pods of the other, whether their jobs share a namespace or not.
+func TestPoolsInOneNamespace(t *testing.T) {
+	both := map[string][2]objects{"manifests": {kustomized(t, "service-monitor"), kustomized(t, "another-pool", "service-monitor")}}
+	for name, jobs := range map[string]string{
+		"chart": "", "chart, common jobs' namespace": "jobs: {namespace: shared, createNamespace: false, networkPolicy: true}\n",
+	} {
+		values := token + jobs + "serviceMonitor: {enabled: true}\ngrafanaDashboard: {enabled: true}"
+		both[name] = [2]objects{charted(t, "agent", values), charted(t, "agent", values+"\npool: gpu")}
+	}
+	for way, pools := range both {
+		first, second := pools[0], pools[1]
+		if len(second) < 8 {
+			t.Errorf("%s: the second pool has only %v", way, second.keys())
+		}
+		for key := range first {
+			if second[key] != nil {
+				t.Errorf("%s: both pools contain %s", way, key)
+			}
+		}
+		const label = "app.kubernetes.io/name"
+		for key, o := range second {
+			text := jsonOf(o)
+			if strings.Contains(text, `"`+label+`":"customer-managed-workflow-agent"`) {
+				t.Errorf("%s: %s has the label of the first pool: %s", way, key, text)
+			}
+			for name := range strings.FieldsSeq("agent-config agent-settings agent-secret workflow-agent workflow-agent-pool workflow-runner") {
+				text := strings.ReplaceAll(text, `"name":"agent-config","readOnly"`, "") // a volume's name
+				text = strings.ReplaceAll(text, `},"name":"agent-config"}`, "")
+				if strings.Contains(text, `"name":"`+name+`"`) {
+					t.Errorf("%s: %s refers to %s of the first pool: %s", way, key, name, text)
+				}
+			}
+		}
+	}
+}
+
 func TestBadValues(t *testing.T) {
 	for _, tt := range []struct{ chart, values, want string }{
 		{"agent", "", "set agent.token to the token of the agent pool"},
 		{"agent", token + "replicas: 2", "replicas"},
 		{"agent", token + "image: {pullPolicy: Sometimes}", "pullPolicy"},
 		{"agent", "agent: {token: t, settings: {PULUMI_AGENT_TOKEN: t}}", "PULUMI_AGENT_TOKEN"},
+		{"agent", "agent: {oidc: {poolID: id}}", "organization"},
+		{"agent", "agent: {oidc: {organization: acme}}", "organization"},
+		{"agent", token + "pool: Not_A_Name", "pool"},
 		{"agent", token + "terminationGracePeriodSeconds: 30", "terminationGracePeriodSeconds"},
 		{"server", "", "set externalUrl"},
 		{"server", serverURL + "replicaCount: 2", "replicaCount must be 1 without database.existingSecretName"},

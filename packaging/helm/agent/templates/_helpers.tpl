@@ -1,5 +1,10 @@
+{{/* Names and selectors of a pool with a name differ from those of all others in its namespace. */}}
+{{- define "agent.suffix" -}}
+{{- with .Values.pool }}-{{ . }}{{ end -}}
+{{- end }}
+
 {{- define "agent.name" -}}
-app.kubernetes.io/name: customer-managed-workflow-agent
+app.kubernetes.io/name: customer-managed-workflow-agent{{ include "agent.suffix" . }}
 {{- end }}
 
 {{- define "agent.labels" -}}
@@ -15,9 +20,16 @@ helm.sh/chart: {{ .Chart.Name }}-{{ .Chart.Version }}
 {{- end }}
 
 {{- define "agent.jobs" -}}
-{{ .Values.jobs.namespace | default (printf "%s-jobs" .Release.Namespace) }}
+{{ .Values.jobs.namespace | default (printf "%s%s-jobs" .Release.Namespace (include "agent.suffix" .)) }}
 {{- end }}
 
 {{- define "agent.secret" -}}
-{{ .Values.agent.existingSecretName | default "agent-secret" }}
+{{ .Values.agent.existingSecretName | default (printf "agent-secret%s" (include "agent.suffix" .)) }}
+{{- end }}
+
+{{- define "agent.worker" -}}
+{{- with .Values.workerServiceAccount }}
+{{- .name }}
+{{- if and .create (eq .name "workflow-runner") }}{{ include "agent.suffix" $ }}{{ end }}
+{{- end }}
 {{- end }}
