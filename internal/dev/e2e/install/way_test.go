@@ -3,6 +3,7 @@ package install
 import (
 	"encoding/json"
 	"fmt"
+	"net/http"
 	"os"
 	"path/filepath"
 	"strings"
@@ -59,10 +60,51 @@ func manifests(t *testing.T, s site) ([]string, string) {
 		"registry.example.com/pulumi/customer-managed-workflow-agent", image, "v1.2.3", tag)
 	edit(t, filepath.Join(dir, "agent-config.env"),
 		"https://deployments.example.com", s.Server.URL, "PULL_POLICY=Always", "PULL_POLICY=IfNotPresent")
-	edit(t, filepath.Join(dir, "agent-secret.env"), "pul-REPLACE-ME", s.Pool.Token)
+	s.trustCluster(t)
+	root = filepath.Join(dir, "kustomization.yaml")
+	text, err := os.ReadFile(root)
+	if err != nil {
+		t.Fatal(err)
+	}
+	before, after, _ := strings.Cut(string(text), "secretGenerator:")
+	_, after, found := strings.Cut(after, "replacements:")
+	if !found {
+		t.Fatalf("%s does not contain secretGenerator and replacements", root)
+	}
+	if err := os.WriteFile(root, []byte(before+"components: [components/oidc]\nreplacements:"+after), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	edit(t, filepath.Join(dir, "components", "oidc", "kustomization.yaml"), "ORGANIZATION\n", s.Server.Organization+"\n", "POOL-ID", s.Pool.ID,
+		"expirationSeconds: 3600", "expirationSeconds: 600")
 	edit(t, filepath.Join(dir, "base", "deployment.yaml"), "imagePullPolicy: Always", "imagePullPolicy: IfNotPresent",
 		"periodSeconds: 10", "periodSeconds: 1") // of the readiness probe
 	return []string{"-k", dir}, ""
+}
+
+// trustCluster lets the agents' service account exchange its tokens for tokens of the pool. The server
+// cannot reach the cluster's keys, so they are registered with the issuer.
+func (s site) trustCluster(t *testing.T) {
+	t.Helper()
+	var discovery struct{ Issuer string }
+	if err := json.Unmarshal([]byte(s.kubectl(t, "get", "--raw", "/.well-known/openid-configuration")), &discovery); err != nil {
+		t.Fatal(err)
+	}
+	base := "/api/orgs/" + s.Server.Organization
+	call := func(method, path string, in, out any) {
+		t.Helper()
+		if err := s.Server.Call(t.Context(), method, base+path, in, out); err != nil {
+			t.Fatal(err)
+		}
+	}
+	var issuer, policy struct{ ID string }
+	call(http.MethodPost, "/oidc/issuers", map[string]any{
+		"name": "cluster", "url": discovery.Issuer, "jwks": json.RawMessage(s.kubectl(t, "get", "--raw", "/openid/v1/jwks")),
+	}, &issuer)
+	call(http.MethodGet, "/auth/policies/oidcissuers/"+issuer.ID, nil, &policy)
+	call(http.MethodPatch, "/auth/policies/"+policy.ID, map[string]any{"policies": []map[string]any{{
+		"decision": "allow", "tokenType": "runner", "runnerID": s.Pool.ID,
+		"rules": map[string]string{"sub": "system:serviceaccount:" + agents + ":workflow-agent"},
+	}}}, nil)
 }
 
 // edit replaces texts of a file, given in pairs, that must occur in it.
