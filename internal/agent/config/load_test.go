@@ -150,6 +150,11 @@ func TestWarnings(t *testing.T) {
 			},
 		},
 		{
+			name: "an engine on the network", environ: []string{"DOCKER_HOST=tcp://127.0.0.1:2375"},
+			want: []string{"DOCKER_HOST names an engine on the network (tcp://), and all jobs receive it: the code of any job that reaches the engine can be root on the engine's host; use the engine's socket (unix://)"},
+		},
+		{name: "an engine's socket", environ: []string{"DOCKER_HOST=unix:///run/docker.sock"}},
+		{
 			name: "plain http", content: "service_url: http://pulumi.example.com\n",
 			want: []string{"service_url begins with http, so the token and the secrets of jobs cross the network in plain text: use https if the server has it"},
 		},

@@ -112,6 +112,10 @@ func (c *Config) resolveForwarded(env map[string]string) {
 	}
 	if value := env[dockerHost]; value != "" {
 		c.meta.forwarded = append(c.meta.forwarded, ForwardedVar{Name: dockerHost, Value: settings.NewSecret(value)})
+		if strings.HasPrefix(value, "tcp://") {
+			c.warn("DOCKER_HOST names an engine on the network (tcp://), and all jobs receive it: the code of any job that reaches the engine " +
+				"can be root on the engine's host; use the engine's socket (unix://)")
+		}
 	}
 }
 

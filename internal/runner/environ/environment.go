@@ -131,6 +131,9 @@ func New(jobDir, fixed string, base []string, launch *protocol.Launch, definitio
 	forwarded := maps.Clone(launch.ForwardedEnv)
 	maps.DeleteFunc(forwarded, func(name, _ string) bool { return !validName(name) || hasAnyPrefix(name, ownPrefixes) })
 	e.overlay(forwarded)
+	if strings.HasPrefix(forwarded["DOCKER_HOST"], "tcp://") {
+		e.Notices = append(e.Notices, engineNotice)
+	}
 	for _, layer := range []map[string]string{given, forwarded} {
 		for name := range layer {
 			e.given[name] = true
@@ -139,6 +142,10 @@ func New(jobDir, fixed string, base []string, launch *protocol.Launch, definitio
 	e.completeProxy()
 	return e, nil
 }
+
+// engineNotice is the warning about an engine to which a socket's permissions do not apply.
+const engineNotice = "warning: the agent passes DOCKER_HOST with an engine on the network (tcp://) to this job: " +
+	"code that reaches the engine can be root on the engine's host"
 
 func (e *Environment) own(launch *protocol.Launch, definition *workflow.JobDefinition) (map[string]string, error) {
 	own := map[string]string{envPulumiEnv: e.pulumiEnv}

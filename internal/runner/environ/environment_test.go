@@ -192,3 +192,17 @@ func TestBundlesThatCannotBeRead(t *testing.T) {
 		}
 	}
 }
+
+// TestAnEngineOnTheNetworkIsReported forwards DOCKER_HOST to a job.
+func TestAnEngineOnTheNetworkIsReported(t *testing.T) {
+	for host, warned := range map[string]bool{"": false, "unix:///run/docker.sock": false, "tcp://127.0.0.1:2375": true} {
+		launch := &protocol.Launch{ForwardedEnv: map[string]string{"DOCKER_HOST": host}}
+		e, err := New(t.TempDir(), "/PULUMI_ENV", nil, launch, &workflow.JobDefinition{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if slices.Contains(e.Notices, engineNotice) != warned {
+			t.Errorf("DOCKER_HOST=%s: the notices are %q", host, e.Notices)
+		}
+	}
+}
