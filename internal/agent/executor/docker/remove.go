@@ -7,7 +7,9 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/containerd/errdefs"
@@ -104,16 +106,17 @@ func (e *Executor) List(ctx context.Context, owner string) ([]executor.Handle, e
 		found[l.Name] = l
 	}
 	for _, v := range volumes.Items {
-		found[v.Labels[labelName]] = readLabels(v.Labels)
+		if l := readLabels(v.Labels); l.names(owner, v.Name) {
+			found[l.Name] = l
+		}
 	}
 	for _, c := range containers.Items {
-		found[c.Labels[labelName]] = readLabels(c.Labels)
+		if l := readLabels(c.Labels); l.names(owner, containerNames(c.Names)...) {
+			found[l.Name] = l
+		}
 	}
 	var out []executor.Handle
-	for name, l := range found {
-		if !executor.IsObjectName(name) {
-			continue // a runner volume
-		}
+	for _, l := range found {
 		l.Engine = engine.DaemonHost()
 		h, err := executor.NewHandle(Name, l.id, l.epoch, l.created, l.job)
 		if err != nil {
@@ -138,6 +141,21 @@ func readLabels(labels map[string]string) listed {
 	l.epoch, _ = strconv.ParseInt(labels[labelEpoch], 10, 64)
 	l.created, _ = time.Parse(time.RFC3339, labels[labelCreated])
 	return l
+}
+
+// names reports whether the labels name a job of owner, and are those of an object with one of the
+// names. Labels can be copies: an image made of a job's container passes them on to its containers.
+func (l listed) names(owner string, names ...string) bool {
+	return l.Name == executor.ObjectName(owner, l.id, l.epoch) && (slices.Contains(names, l.Name) || slices.Contains(names, l.copier()))
+}
+
+// containerNames returns the names of a container without the slash that the engine adds.
+func containerNames(names []string) []string {
+	out := make([]string, 0, len(names))
+	for _, name := range names {
+		out = append(out, strings.TrimPrefix(name, "/"))
+	}
+	return out
 }
 
 func (e *Executor) listShared(owner string) ([]listed, error) {
