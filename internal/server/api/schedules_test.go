@@ -121,13 +121,12 @@ func TestSchedules(t *testing.T) {
 			t.Errorf("after the TTL, the list is %+v", list)
 		}
 
-		for range 2 {
-			l.do("DELETE", path+"/schedules/"+custom.ID, nil).want(200, nil)
-		}
+		l.do("DELETE", path+"/schedules/"+custom.ID, nil).want(200, nil)
+		l.do("DELETE", path+"/schedules/"+custom.ID, nil).want(404, nil)
 		l.do("GET", path+"/schedules/"+custom.ID, nil).want(404, nil)
 		l.do("GET", path+"/schedules/"+custom.ID+"/history", nil).want(404, nil)
 		other := l.deployable("other")
-		l.do("DELETE", other+"/schedules/"+drift.ID, nil).want(200, nil)
+		l.do("DELETE", other+"/schedules/"+drift.ID, nil).want(404, nil)
 		l.do("GET", other+"/schedules/"+drift.ID, nil).want(404, nil)
 		l.do("POST", other+"/schedules/"+drift.ID+"/pause", nil).want(404, nil)
 		l.do("POST", other+"/drift/schedules/"+drift.ID, `{"scheduleCron":"0 0 * * *"}`).want(404, nil)

@@ -63,9 +63,10 @@ var routesByAbility = map[identity.Ability][]string{
 // tokens of all jobs; the others exclude them.
 var routesWithoutStack = map[string][]string{
 	"every caller": {
-		"GET /", "GET /healthz", "GET /oidc/.well-known/openid-configuration", "GET /oidc/.well-known/jwks", "GET /readyz", "GET /metrics", "GET /api/capabilities", "GET /api/cli/version", "POST /api/oauth/token",
+		"GET /", "GET /healthz", "GET /oidc/.well-known/openid-configuration", "GET /oidc/.well-known/jwks", "GET /readyz", "GET /api/capabilities", "GET /api/cli/version", "POST /api/oauth/token",
 		"GET /api/openapi/pulumi-spec.json",
 	},
+	"holders of the metrics token": {"GET /metrics"},
 	"people": {
 		"GET /api/user", "GET /api/user/stacks", "GET /api/user/pending-invites", "GET /api/user/pending-emails",
 		"DELETE /api/user/pending-emails", "GET /api/user/verified-email", "GET /api/user/organizations/default",

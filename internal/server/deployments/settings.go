@@ -30,6 +30,8 @@ type StoredSettings struct {
 	Warnings []string `json:"warnings,omitempty"`
 }
 
+var errNoSettings = fault.NotFound("Not Found: this stack has no deployment settings")
+
 // Settings returns the deployment settings of a stack.
 func (s *Service) Settings(ctx context.Context, st store.Stack) (*StoredSettings, error) {
 	var set *workflow.Settings
@@ -42,7 +44,7 @@ func (s *Service) Settings(ctx context.Context, st store.Stack) (*StoredSettings
 		return nil, err
 	}
 	if set == nil {
-		return nil, fault.NotFound("Not Found: this stack has no deployment settings")
+		return nil, errNoSettings
 	}
 	return &StoredSettings{*set, row.Version, row.Source, row.Warnings}, nil
 }
@@ -288,6 +290,9 @@ func (s *Service) DeleteSettings(ctx context.Context, st store.Stack) error {
 		}
 		return audit.Record(ctx, tx, audit.Entry{OrgID: st.OrgID, Action: audit.SettingsDeleted, Subject: subjectOf(st)})
 	})
+	if errors.Is(err, store.ErrNotFound) {
+		return errNoSettings
+	}
 	if err != nil {
 		return fmt.Errorf("deleting deployment settings: %w", err)
 	}

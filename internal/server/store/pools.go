@@ -236,10 +236,9 @@ func (tx *Tx) SaveDeploymentSettings(s DeploymentSettings) error {
 	return deploymentSettings.Save(tx.Tx, s, "stack_id")
 }
 
-// DeleteDeploymentSettings removes the settings of a stack, if any.
+// DeleteDeploymentSettings removes the settings of a stack, or returns [ErrNotFound].
 func (tx *Tx) DeleteDeploymentSettings(stackID string) error {
-	_, err := tx.Exec("DELETE FROM deployment_settings WHERE stack_id = $1", stackID)
-	return err
+	return tx.ExecOne("DELETE FROM deployment_settings WHERE stack_id = $1", stackID)
 }
 
 // StackQueue is the state of a stack's queue.

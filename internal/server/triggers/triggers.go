@@ -197,13 +197,10 @@ func (s *Service) Get(ctx context.Context, st store.Stack, id string) (store.Sch
 	return store.Read(ctx, s.db, func(tx *store.Tx) (store.Schedule, error) { return find(tx, st, id) })
 }
 
-// Delete removes a schedule of a stack and its history, if it exists.
+// Delete removes a schedule of a stack and its history.
 func (s *Service) Delete(ctx context.Context, st store.Stack, id string) error {
 	return s.db.Write(ctx, func(tx *store.Tx) error {
 		c, err := find(tx, st, id)
-		if fault.KindOf(err) == fault.KindNotFound {
-			return nil
-		}
 		if err != nil {
 			return err
 		}

@@ -12,6 +12,7 @@ import (
 	"workflowagent/internal/server/budget"
 	"workflowagent/internal/server/deployments"
 	"workflowagent/internal/server/drift"
+	"workflowagent/internal/server/fault"
 	"workflowagent/internal/server/identity"
 	"workflowagent/internal/server/links"
 	"workflowagent/internal/server/stacks"
@@ -195,7 +196,7 @@ func (d *deploymentRoutes) pauseOrg(paused bool) func(http.ResponseWriter, *http
 	}
 }
 
-// clearCache does nothing, because dependencies are not cached.
-func (d *deploymentRoutes) clearCache(w http.ResponseWriter, r *http.Request, _ store.Stack) error {
-	return web.Answer(w, r, struct{}{}, nil)
+// clearCache refuses, because dependencies are not cached.
+func (d *deploymentRoutes) clearCache(http.ResponseWriter, *http.Request, store.Stack) error {
+	return fault.NotFound("Not Found: this server keeps no dependency caches")
 }

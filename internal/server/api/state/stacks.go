@@ -322,9 +322,13 @@ func (s *stackRoutes) removeTag(w http.ResponseWriter, r *http.Request, st store
 
 func (s *stackRoutes) config(w http.ResponseWriter, r *http.Request, st store.Stack) error {
 	if st.Config == "" {
-		return fault.NotFound("Not Found: stack '%s' has no stored configuration", st.Ref())
+		return noConfig(st)
 	}
 	return web.WriteRaw(w, r, http.StatusOK, []byte(st.Config))
+}
+
+func noConfig(st store.Stack) error {
+	return fault.NotFound("Not Found: stack '%s' has no stored configuration", st.Ref())
 }
 
 // maxStackConfig bounds the size of a stack's configuration (names and wrapped keys) in bytes,
@@ -370,6 +374,9 @@ func (s *stackRoutes) setConfig(w http.ResponseWriter, r *http.Request, st store
 }
 
 func (s *stackRoutes) removeConfig(w http.ResponseWriter, r *http.Request, st store.Stack) error {
+	if st.Config == "" {
+		return noConfig(st)
+	}
 	return web.Done(w, s.stacks.SetConfig(r.Context(), st, ""))
 }
 
