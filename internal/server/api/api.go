@@ -84,7 +84,7 @@ func New(d Deps) http.Handler {
 	if d.Observe == nil {
 		d.Observe = web.Observe(d.Log, d.Server.Metrics)
 	}
-	mux.Use(web.SignAnswers, web.CutStalled(limits.Stall, limits.Rate), d.Observe, web.RecoverPanic, web.StripSlash, request.Bound(limits), request.RefuseNonText, absent.Refuse)
+	mux.Use(web.SignAnswers, web.CutStalled(limits.Stall, limits.Rate), d.Observe, web.RecoverPanic, web.StripSlash, web.OlderPaths, request.Bound(limits), request.RefuseNonText, absent.Refuse)
 	notFound := func(w http.ResponseWriter, r *http.Request) {
 		web.WriteError(w, r, fault.NotFound("Not Found: %s does not exist on this server", r.URL.Path))
 	}
