@@ -16,6 +16,7 @@ import (
 	"workflowagent/internal/server/identity"
 	"workflowagent/internal/server/store"
 	"workflowagent/internal/server/vcs"
+	"workflowagent/internal/server/vcs/hook"
 	"workflowagent/internal/server/vcs/integrations"
 	"workflowagent/internal/workflow"
 )
@@ -140,15 +141,19 @@ func parse(forge vcs.Forge, d vcs.Delivery) (vcs.Parsed, error) {
 	p, err := forge.Parse(d)
 	for n := range p.Events {
 		if e := &p.Events[n]; e.Kind == vcs.KindRerun {
-			e.Content = digest(d.Body)
+			e.Content = digest(d)
 		}
 	}
 	return p, err
 }
 
 // digest returns the hash of a body. The forge's API returns a body with other spaces and another order
-// of members than the delivery, so JSON is hashed in one form.
-func digest(body []byte) string {
+// of members than the delivery, and without a form, so JSON is hashed in one form.
+func digest(d vcs.Delivery) string {
+	body, err := hook.Payload(d)
+	if err != nil {
+		body = d.Body
+	}
 	var value any
 	decoder := json.NewDecoder(bytes.NewReader(body))
 	decoder.UseNumber()

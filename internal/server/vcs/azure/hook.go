@@ -114,17 +114,32 @@ type delivery struct {
 // maxUpdates limits the refs of one delivery. A poll finds the others.
 const maxUpdates = 1000
 
+// members are the members that each kind of delivery uses. Other kinds are ignored.
+var members = map[string][]string{
+	"git.push":                {"subscriptionId", "notificationId", "resource"},
+	"git.pullrequest.created": {"subscriptionId", "notificationId", "resource"},
+	"git.pullrequest.updated": {"subscriptionId", "notificationId", "resource"},
+	"git.pullrequest.merged":  {"subscriptionId", "notificationId", "resource"},
+}
+
 // Parse implements [vcs.Hooks]. No header contains the kind of an event.
 func (Forge) Parse(d vcs.Delivery) (vcs.Parsed, error) {
+	payload, err := hook.Payload(d)
+	if err != nil {
+		return vcs.Parsed{}, err
+	}
 	var body delivery
-	if err := hook.Decode(d.Body, &body); err != nil {
+	if err := hook.Decode(payload, &body); err != nil {
+		return vcs.Parsed{}, err
+	}
+	if err := hook.Require(payload, new(delivery), members[body.Type]); err != nil {
 		return vcs.Parsed{}, err
 	}
 	sent := ""
 	if body.Subscription != "" {
 		sent = body.Subscription + "/" + strconv.FormatInt(body.Notification, 10)
 	}
-	id := hook.ID(sent, d.Body)
+	id := hook.ID(sent, payload)
 	resource := body.Resource
 	switch {
 	case strings.Contains(body.Type, "comment"):

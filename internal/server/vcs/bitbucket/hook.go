@@ -75,13 +75,32 @@ type delivery struct {
 // maxChanges limits the refs of one delivery. A poll finds the others.
 const maxChanges = 1000
 
+// members are the members that each kind of delivery uses. Other kinds are ignored.
+var members = map[string][]string{
+	"repo:push":             {"repository", "actor", "push"},
+	"repo:updated":          {"repository", "actor"},
+	"repo:transfer":         {"repository", "actor"},
+	"repo:deleted":          {"repository", "actor"},
+	"pullrequest:created":   {"repository", "actor", "pullrequest"},
+	"pullrequest:updated":   {"repository", "actor", "pullrequest"},
+	"pullrequest:fulfilled": {"repository", "actor", "pullrequest"},
+	"pullrequest:rejected":  {"repository", "actor", "pullrequest"},
+}
+
 // Parse implements [vcs.Hooks].
 func (Forge) Parse(d vcs.Delivery) (vcs.Parsed, error) {
-	var body delivery
-	if err := hook.Decode(d.Body, &body); err != nil {
+	payload, err := hook.Payload(d)
+	if err != nil {
 		return vcs.Parsed{}, err
 	}
-	id, kind := hook.ID(d.Header["x-request-uuid"], d.Body), d.Header["x-event-key"]
+	var body delivery
+	if err := hook.Decode(payload, &body); err != nil {
+		return vcs.Parsed{}, err
+	}
+	if err := hook.Require(payload, new(delivery), members[d.Header["x-event-key"]]); err != nil {
+		return vcs.Parsed{}, err
+	}
+	id, kind := hook.ID(d.Header["x-request-uuid"], payload), d.Header["x-event-key"]
 	repo, sender := body.Repository.id(), body.Actor.account()
 	switch {
 	case strings.Contains(kind, "comment"):

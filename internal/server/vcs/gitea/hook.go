@@ -59,13 +59,30 @@ type delivery struct {
 	} `json:"head_commit"`
 }
 
+// members are the members that each kind of delivery uses. Other kinds are ignored.
+var members = map[string][]string{
+	"push":               {"repository", "sender", "ref", "before", "after", "head_commit"},
+	"delete":             {"repository", "sender", "ref", "ref_type"},
+	"pull_request":       {"repository", "sender", "number"},
+	"pull_request_sync":  {"repository", "sender", "number"},
+	"pull_request_label": {"repository", "sender", "number"},
+	"repository":         {"repository", "sender"},
+}
+
 // Parse implements [vcs.Hooks]. The server also sends headers of other forges, which are not read.
 func (Forge) Parse(d vcs.Delivery) (vcs.Parsed, error) {
-	var body delivery
-	if err := hook.Decode(d.Body, &body); err != nil {
+	payload, err := hook.Payload(d)
+	if err != nil {
 		return vcs.Parsed{}, err
 	}
-	id, kind := hook.ID(d.Header["x-gitea-delivery"], d.Body), d.Header["x-gitea-event"]
+	var body delivery
+	if err := hook.Decode(payload, &body); err != nil {
+		return vcs.Parsed{}, err
+	}
+	if err := hook.Require(payload, new(delivery), members[d.Header["x-gitea-event"]]); err != nil {
+		return vcs.Parsed{}, err
+	}
+	id, kind := hook.ID(d.Header["x-gitea-delivery"], payload), d.Header["x-gitea-event"]
 	if body.Repository == nil || body.Repository.ID == 0 {
 		return hook.Ignore(id, vcs.ReasonUnsupported, kind+" without a repository"), nil
 	}

@@ -90,13 +90,32 @@ var pullActions = map[string]bool{
 	"labeled": true, "unlabeled": true, "ready_for_review": true, "converted_to_draft": true,
 }
 
+// members are the members that each kind of delivery uses. Other kinds are ignored.
+var members = map[string][]string{
+	"push":                      {"repository", "sender", "installation", "ref", "before", "after", "head_commit"},
+	"pull_request":              {"repository", "sender", "installation", "action", "pull_request"},
+	"check_run":                 {"repository", "sender", "installation", "action", "check_run"},
+	"check_suite":               {"repository", "sender", "installation", "action", "check_suite"},
+	"merge_group":               {"repository", "sender", "installation", "action", "merge_group"},
+	"repository":                {"repository", "sender", "installation"},
+	"installation":              {"sender", "installation"},
+	"installation_repositories": {"sender", "installation"},
+}
+
 // Parse implements [vcs.Hooks].
 func (*Forge) Parse(d vcs.Delivery) (vcs.Parsed, error) {
-	var body delivery
-	if err := hook.Decode(d.Body, &body); err != nil {
+	payload, err := hook.Payload(d)
+	if err != nil {
 		return vcs.Parsed{}, err
 	}
-	parsed := parse(hook.ID(d.Header["x-github-delivery"], d.Body), d.Header["x-github-event"], &body)
+	var body delivery
+	if err := hook.Decode(payload, &body); err != nil {
+		return vcs.Parsed{}, err
+	}
+	if err := hook.Require(payload, new(delivery), members[d.Header["x-github-event"]]); err != nil {
+		return vcs.Parsed{}, err
+	}
+	parsed := parse(hook.ID(d.Header["x-github-delivery"], payload), d.Header["x-github-event"], &body)
 	if body.Installation != nil && body.Installation.ID > 0 {
 		parsed.Installation = strconv.FormatInt(body.Installation.ID, 10)
 	}

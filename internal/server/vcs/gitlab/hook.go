@@ -114,17 +114,31 @@ type delivery struct {
 // mergeChanges are the changes, besides new commits, of a merge request that can matter.
 var mergeChanges = []string{"target_branch", "labels", "draft", "work_in_progress", "title", "state_id"}
 
+// members are the members that each kind of delivery uses. Other kinds are ignored.
+var members = map[string][]string{
+	"push":          {"project", "ref", "before", "after", "checkout_sha", "user_id", "user_username", "commits"},
+	"tag_push":      {"project", "ref", "before", "after", "checkout_sha", "user_id", "user_username", "commits"},
+	"merge_request": {"project", "user", "object_attributes", "changes"},
+}
+
 // Parse implements [vcs.Hooks].
 func (Forge) Parse(d vcs.Delivery) (vcs.Parsed, error) {
+	payload, err := hook.Payload(d)
+	if err != nil {
+		return vcs.Parsed{}, err
+	}
 	var body delivery
-	if err := hook.Decode(d.Body, &body); err != nil {
+	if err := hook.Decode(payload, &body); err != nil {
+		return vcs.Parsed{}, err
+	}
+	if err := hook.Require(payload, new(delivery), members[body.Kind]); err != nil {
 		return vcs.Parsed{}, err
 	}
 	sent := d.Header["idempotency-key"]
 	if sent == "" {
 		sent = d.Header["x-gitlab-event-uuid"]
 	}
-	id, repo := hook.ID(sent, d.Body), body.Project.id()
+	id, repo := hook.ID(sent, payload), body.Project.id()
 	switch {
 	case body.Kind == "note":
 		return hook.Ignore(id, vcs.ReasonComment, body.Kind), nil

@@ -10,6 +10,10 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"errors"
+	"fmt"
+	"mime"
+	"net/url"
+	"slices"
 	"strings"
 
 	"workflowagent/internal/server/vcs"
@@ -56,13 +60,50 @@ func Any(secrets [][]byte, check func(secret []byte) bool) error {
 	return vcs.ErrUnverified
 }
 
-// Decode reads the JSON object of a delivery.
-func Decode(body []byte, into any) error {
-	if trimmed := bytes.TrimLeft(body, " \t\r\n"); len(trimmed) == 0 || trimmed[0] != '{' {
+// Payload returns the JSON of a delivery. Some forges can send it as a member of a form, which is
+// GitHub's default. Signatures are those of the body.
+func Payload(d vcs.Delivery) ([]byte, error) {
+	if kind, _, err := mime.ParseMediaType(d.Header["content-type"]); err != nil || kind != "application/x-www-form-urlencoded" {
+		return d.Body, nil
+	}
+	form, err := url.ParseQuery(string(d.Body))
+	if err != nil || !form.Has("payload") {
+		return nil, errors.New("the body is a form without the member payload: set the content type of the webhook to application/json")
+	}
+	return []byte(form.Get("payload")), nil
+}
+
+// Decode reads the JSON object of a delivery. Members of another type than documented are left out,
+// because deliveries of other kinds can have members of the same name; see [Require].
+func Decode(payload []byte, into any) error {
+	if trimmed := bytes.TrimLeft(payload, " \t\r\n"); len(trimmed) == 0 || trimmed[0] != '{' {
 		return errors.New("the body is not a JSON object")
 	}
-	if err := json.Unmarshal(body, into); err != nil {
-		return errors.New("the body is not the documented JSON")
+	if !json.Valid(payload) {
+		return errors.New("the body is not valid JSON")
+	}
+	_ = json.Unmarshal(payload, into) // it continues after members of other types
+	return nil
+}
+
+// Require returns an error unless the members that a kind of delivery uses have the types of those of
+// into, which it fills.
+func Require(payload []byte, into any, members []string) error {
+	var all map[string]json.RawMessage
+	if err := json.Unmarshal(payload, &all); err != nil {
+		return errors.New("the body is not a JSON object")
+	}
+	for name, value := range all {
+		if !slices.ContainsFunc(members, func(member string) bool { return strings.EqualFold(member, name) }) {
+			continue
+		}
+		one, err := json.Marshal(map[string]json.RawMessage{name: value})
+		if err == nil {
+			err = json.Unmarshal(one, into)
+		}
+		if err != nil {
+			return fmt.Errorf("the member %s is not the documented JSON", strings.ToLower(name))
+		}
 	}
 	return nil
 }

@@ -38,13 +38,26 @@ type delivery struct {
 	Timestamp    *time.Time `json:"timestamp"`
 }
 
+// members are the members that each kind of delivery uses. Other kinds are ignored.
+var members = map[string][]string{
+	"push":     {"commit", "before", "branch", "repoUrl", "sender", "message", "changedFiles", "deliveryId", "timestamp"},
+	"tag_push": {"commit", "before", "tag", "repoUrl", "sender", "message", "deliveryId", "timestamp"},
+}
+
 // Parse implements [vcs.Hooks].
 func (Forge) Parse(d vcs.Delivery) (vcs.Parsed, error) {
-	var body delivery
-	if err := hook.Decode(d.Body, &body); err != nil {
+	payload, err := hook.Payload(d)
+	if err != nil {
 		return vcs.Parsed{}, err
 	}
-	id := hook.ID(body.DeliveryID, d.Body)
+	var body delivery
+	if err := hook.Decode(payload, &body); err != nil {
+		return vcs.Parsed{}, err
+	}
+	if err := hook.Require(payload, new(delivery), members[body.Event]); err != nil {
+		return vcs.Parsed{}, err
+	}
+	id := hook.ID(body.DeliveryID, payload)
 	if body.Timestamp != nil && time.Since(*body.Timestamp).Abs() > tolerance {
 		return hook.Ignore(id, vcs.ReasonStale, "the timestamp differs from the server's clock by more than 15 minutes"), nil
 	}
