@@ -46,6 +46,9 @@ func (sc *scanner) scan(m *matcher, text []byte, mode scanMode) (masked []byte, 
 	}
 	sc.flatten(text)
 	end := sc.mark(m, mode)
+	if mode == moreToCome {
+		end = sc.wholeSequence(end)
+	}
 	clear := sc.clear(min(sc.covered, end), end)
 	if sc.covered > end {
 		clear = nil
@@ -57,6 +60,31 @@ func (sc *scanner) scan(m *matcher, text []byte, mode scanMode) (masked []byte, 
 	}
 	sc.out = append(sc.out, clear...)
 	return sc.out, hold
+}
+
+// maxSequence bounds the length of a terminal's control sequence.
+const maxSequence = 32
+
+// wholeSequence returns an end before the control sequence that a position in flat is in, or the
+// position. What reads the output line by line would not recognize the parts of a colour.
+func (sc *scanner) wholeSequence(end int) int {
+	if end == len(sc.flat) {
+		return end
+	}
+	first := max(sc.covered, end-maxSequence, 0)
+	if first >= end {
+		return end
+	}
+	escape := bytes.LastIndexByte(sc.flat[first:end], 0x1b)
+	if escape < 0 {
+		return end
+	}
+	escape += first
+	parameters := bytes.TrimPrefix(sc.flat[escape+1:end], []byte("["))
+	if len(bytes.Trim(parameters, "0123456789;:")) > 0 {
+		return end // the sequence is complete
+	}
+	return escape
 }
 
 // flatten sets the fields for a text.

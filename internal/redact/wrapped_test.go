@@ -108,3 +108,19 @@ func TestHeldLinesAreBounded(t *testing.T) {
 		t.Errorf("Close: %v, out %.20q", err, out.String())
 	}
 }
+
+// TestColoursStayWhole scans a line whose end, after an escape character, is the beginning of a secret.
+// What reads the output line by line must get a colour as a whole.
+func TestColoursStayWhole(t *testing.T) {
+	m := New(Secret{Name: "A", Value: "m-is-the-beginning"}, Secret{Name: "B", Value: "0m-too-begins-so"}).matcher.Load()
+	for _, text := range []string{"\x1b[31mred\x1b[0m\n", "\x1b[31mred\x1b[0m", "red\x1b[0", "red\x1b[38;5;20m\n"} {
+		var sc scanner
+		masked, hold := sc.scan(m, []byte(text), moreToCome)
+		if want := "\x1b[31mred"; string(masked) != text[:hold] || strings.HasSuffix(text, "0m\n") && strings.HasPrefix(text, want) && string(masked) != want {
+			t.Errorf("%q: the output is %q and %q is held", text, masked, text[hold:])
+		}
+		if at := strings.LastIndexByte(string(masked), 0x1b); at >= 0 && !strings.Contains(string(masked[at:]), "m") {
+			t.Errorf("%q: the output %q ends within a colour", text, masked)
+		}
+	}
+}
