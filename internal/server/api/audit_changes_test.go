@@ -30,7 +30,7 @@ var notAudited = map[string][]string{
 	},
 	"nothing is stored": {
 		"POST STACK/encrypt", "POST STACK/batch-encrypt", "POST STACK/decrypt", "POST STACK/batch-decrypt", "POST STACK/decrypt/log-decryption",
-		"POST STACK/decrypt/log-batch-decryption", "POST STACK/deployments/settings/encrypt", "DELETE STACK/deployments/cache",
+		"POST STACK/decrypt/log-batch-decryption", "POST STACK/deployments/settings/encrypt",
 		"DELETE /api/user/pending-emails",
 	},
 	"the webhook's list of deliveries records it": {

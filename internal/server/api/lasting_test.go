@@ -21,7 +21,7 @@ var endsWithTheToken = map[string][]string{
 	},
 	"an update of the caller's own program, with a lease": {"POST STACK/UPDATE", "POST STACK/UPDATE/{updateID}", "POST STACK/UPDATE/{updateID}/cancel"},
 	"a deployment, which starts at once or in its turn": {
-		"POST STACK/deployments", "POST STACK/deployments/{deploymentID}/cancel", "DELETE STACK/deployments/cache",
+		"POST STACK/deployments", "POST STACK/deployments/{deploymentID}/cancel",
 	},
 	"an end or a pause of what acts": {
 		"DELETE STACK/deployments/schedules/{scheduleID}", "POST STACK/deployments/schedules/{scheduleID}/pause", "DELETE STACK/deployments/settings",

@@ -71,7 +71,7 @@ func TestChangesOfNothingAreNotFound(t *testing.T) {
 
 	// Objects without a name.
 	stack := l.stack("empty")
-	for _, path := range []string{stack + "/deployments/settings", stack + "/config", stack + "/deployments/cache", "/api/user/pending-emails"} {
+	for _, path := range []string{stack + "/deployments/settings", stack + "/config", "/api/user/pending-emails"} {
 		if a := l.do("DELETE", path, nil); a.Status != http.StatusNotFound {
 			t.Errorf("DELETE %s: status %d, body %.200s", path, a.Status, a.Body)
 		}

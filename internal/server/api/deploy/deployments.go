@@ -12,7 +12,6 @@ import (
 	"workflowagent/internal/server/budget"
 	"workflowagent/internal/server/deployments"
 	"workflowagent/internal/server/drift"
-	"workflowagent/internal/server/fault"
 	"workflowagent/internal/server/identity"
 	"workflowagent/internal/server/links"
 	"workflowagent/internal/server/stacks"
@@ -45,7 +44,6 @@ func (d *deploymentRoutes) register(rt *web.Router) {
 	rt.Stack(http.MethodGet, base+"/metadata", identity.StateRead, d.stackMetadata)
 	rt.Stack(http.MethodPost, base+"/pause", identity.Operate, d.pauseStack(true))
 	rt.Stack(http.MethodPost, base+"/resume", identity.Operate, d.pauseStack(false))
-	rt.Stack(http.MethodDelete, base+"/cache", identity.Operate, d.clearCache)
 	rt.Stack(http.MethodGet, base+"/version/{version}", identity.StateRead, d.getVersion)
 	rt.Stack(http.MethodGet, base+"/{deploymentID}", identity.StateRead, d.get)
 	rt.Stack(http.MethodPost, base+"/{deploymentID}/cancel", identity.Operate, d.cancel)
@@ -194,9 +192,4 @@ func (d *deploymentRoutes) pauseOrg(paused bool) func(http.ResponseWriter, *http
 	return func(w http.ResponseWriter, r *http.Request, o store.Organization) error {
 		return web.Answer(w, r, struct{}{}, d.deployments.PauseOrg(r.Context(), web.Principal(r), o.ID, paused))
 	}
-}
-
-// clearCache refuses, because dependencies are not cached.
-func (d *deploymentRoutes) clearCache(http.ResponseWriter, *http.Request, store.Stack) error {
-	return fault.NotFound("Not Found: this server keeps no dependency caches")
 }
