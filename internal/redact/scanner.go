@@ -47,7 +47,7 @@ func (sc *scanner) scan(m *matcher, text []byte, mode scanMode) (masked []byte, 
 	sc.flatten(text)
 	end := sc.mark(m, mode)
 	if mode == moreToCome {
-		end = sc.wholeSequence(end)
+		end = sc.wholeLine(end)
 	}
 	clear := sc.clear(min(sc.covered, end), end)
 	if sc.covered > end {
@@ -62,29 +62,22 @@ func (sc *scanner) scan(m *matcher, text []byte, mode scanMode) (masked []byte, 
 	return sc.out, hold
 }
 
-// maxSequence bounds the length of a terminal's control sequence.
-const maxSequence = 32
-
-// wholeSequence returns an end before the control sequence that a position in flat is in, or the
-// position. What reads the output line by line would not recognize the parts of a colour.
-func (sc *scanner) wholeSequence(end int) int {
-	if end == len(sc.flat) {
+// wholeLine returns the start of the line that a position in flat is in, if the line is complete.
+// Otherwise it returns the position. What reads the output line by line, such as a search for errors
+// or colours, must not get the parts of a line whose end can begin a secret.
+func (sc *scanner) wholeLine(end int) int {
+	n := len(sc.breaks)
+	if n == 0 || sc.breaks[n-1] <= end {
 		return end
 	}
-	first := max(sc.covered, end-maxSequence, 0)
-	if first >= end {
+	start := 0
+	if i := sc.before(end + 1); i > 0 {
+		start = sc.breaks[i-1]
+	}
+	if start < sc.covered || end-start > maxHeld {
 		return end
 	}
-	escape := bytes.LastIndexByte(sc.flat[first:end], 0x1b)
-	if escape < 0 {
-		return end
-	}
-	escape += first
-	parameters := bytes.TrimPrefix(sc.flat[escape+1:end], []byte("["))
-	if len(bytes.Trim(parameters, "0123456789;:")) > 0 {
-		return end // the sequence is complete
-	}
-	return escape
+	return start
 }
 
 // flatten sets the fields for a text.
