@@ -69,7 +69,7 @@ var routesWithoutStack = map[string][]string{
 	"holders of the metrics token": {"GET /metrics"},
 	"people": {
 		"GET /api/user", "GET /api/user/stacks", "GET /api/user/pending-invites", "GET /api/user/pending-emails",
-		"DELETE /api/user/pending-emails", "GET /api/user/verified-email", "GET /api/user/organizations/default",
+		"GET /api/user/verified-email", "GET /api/user/organizations/default",
 		"GET /api/console/orgs/{org}/integrations/github-app",
 	},
 	"users": {

@@ -58,6 +58,7 @@ var features = []Feature{
 	{org + "/auditlogs/export/config", "the export of audit logs to a bucket; download them instead", later},
 	{org + "/auditlogs/reader-kind", "the choice of a reader of audit logs", small},
 	{org + "/saml", "SAML", later},
+	{"DELETE /api/user/pending-emails", "the verification of e-mail addresses", small},
 	{stack + "/deployments/cache", "dependency caches", later},
 	{stack + "/notifications", "notifications by e-mail", small},
 	{stack + "/workflow", "starter workflows", small},

@@ -5,7 +5,6 @@ import (
 	"strings"
 
 	"workflowagent/internal/server/api/web"
-	"workflowagent/internal/server/fault"
 	"workflowagent/internal/server/identity"
 	"workflowagent/internal/server/store"
 )
@@ -22,9 +21,6 @@ func registerEmpty(rt *web.Router, ids *identity.Service) {
 	// the addresses, and the server sends no e-mails.
 	noEmail := func(w http.ResponseWriter, _ *http.Request) error { return web.Done(w, nil) }
 	rt.Authed(http.MethodGet, "/api/user/pending-emails", web.People, noEmail)
-	rt.Authed(http.MethodDelete, "/api/user/pending-emails", web.People, web.OwnToken(func(http.ResponseWriter, *http.Request) error {
-		return fault.NotFound("Not Found: no e-mail address waits for verification")
-	}))
 	rt.Authed(http.MethodGet, "/api/user/verified-email", web.People, func(w http.ResponseWriter, r *http.Request) error {
 		return web.WriteJSON(w, r, http.StatusOK, false)
 	})

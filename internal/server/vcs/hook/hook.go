@@ -63,7 +63,8 @@ func Any(secrets [][]byte, check func(secret []byte) bool) error {
 // Payload returns the JSON of a delivery. Some forges can send it as a member of a form, which is
 // GitHub's default. Signatures are those of the body.
 func Payload(d vcs.Delivery) ([]byte, error) {
-	if kind, _, err := mime.ParseMediaType(d.Header["content-type"]); err != nil || kind != "application/x-www-form-urlencoded" {
+	// The kind of a header that cannot be parsed is "".
+	if kind, _, _ := mime.ParseMediaType(d.Header["content-type"]); kind != "application/x-www-form-urlencoded" {
 		return d.Body, nil
 	}
 	form, err := url.ParseQuery(string(d.Body))
