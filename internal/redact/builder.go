@@ -8,7 +8,7 @@ import (
 	"strings"
 )
 
-// Limits of a set. Whoever can choose secrets could otherwise use up the memory and the processor of
+// Limits of a set. A user who can choose secrets could otherwise use up the memory and the processor of
 // the agent that masks them.
 const (
 	// MaxJobBytes is the limit on the total size of the secrets of one job, in bytes.

@@ -66,7 +66,7 @@ func unknown(t reflect.Type, v any, path string, found *[]string) {
 			unknown(t, value, path+known+".", found)
 			continue
 		}
-		// The operation in this place is an error of its own.
+		// Another check refuses the operation in this place.
 		if value == nil || path == "operationContext." && strings.EqualFold(name, "operation") {
 			continue
 		}

@@ -23,7 +23,7 @@ type lostWrite struct {
 	prepare func(l *lab) (write func() int, check func(done bool))
 	ok      int
 	again   int  // status of the repetition of a write that has taken effect
-	inside  bool // it takes several transactions, or nobody is told the outcome
+	inside  bool // it takes several transactions, or no caller receives the outcome
 }
 
 // status returns the HTTP status that an error stands for.

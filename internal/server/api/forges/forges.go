@@ -27,7 +27,7 @@ const (
 	maxLarge, maxSmall = 10 << 20, 1 << 20
 	// maxRead is the time in which a body must arrive. Forges themselves wait about as long.
 	maxRead = 10 * time.Second
-	// maxFailures is the number of failures per minute of one integration, whoever causes them: the
+	// maxFailures is the number of failures per minute of one integration, from all senders: the
 	// deliveries of all forges can come from the address of one proxy. A delivery that is wrong, or that
 	// does not arrive in time, counts as one. Each second for which a body arrives counts as perSecond
 	// more, also if the delivery is authentic, because it occupies a slot. After that, wrong deliveries

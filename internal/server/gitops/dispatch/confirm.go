@@ -25,7 +25,7 @@ var errUnconfirmed = errors.New("the forge's answers about the pull request and 
 // confirm sets Fork of an open pull request unless its head is that of a branch of the repository,
 // which only accounts with write access can push. Pull requests of some forges name the repository
 // although others made them, so the branch itself is asked for its commit. doubt is why the forge did
-// not confirm the head. An error means that another attempt is to be made.
+// not confirm the head. After an error, the caller must try again.
 func (s *Service) confirm(ctx context.Context, v *situation, p *vcs.Pull) (doubt, err error) {
 	if p.State != vcs.PullOpen || p.Fork {
 		return nil, nil

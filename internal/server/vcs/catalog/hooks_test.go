@@ -14,7 +14,7 @@ const odd = `"action":7,"number":"x","ref_type":[],"pull_request":"x","check_run
 	"changes":3,"user":"x","commits":"x","pullrequest":"x","changedFiles":"x","timestamp":{},"tag":4,"subscriptionId":{},"notificationId":"x"`
 
 // TestMembersOfOtherKinds sends deliveries with members of other types than documented. They are fatal
-// only in a kind that uses them: kinds that nobody thought of must not make a forge disable its webhook.
+// only in a kind that uses them: unforeseen kinds must not make a forge disable its webhook.
 func TestMembersOfOtherKinds(t *testing.T) {
 	sha := strings.Repeat("a", 40)
 	for _, tt := range []struct {
