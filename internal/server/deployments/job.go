@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -295,7 +296,7 @@ func (s *Service) Result(ctx context.Context, p identity.Principal, jobID string
 // final.
 func repeated(job store.Job, r protocol.ResultRequest) error {
 	// A job that was cancelled before it started has no result. A result from its agent is ignored.
-	if r.Status == job.Status || len(job.Results) == 0 {
+	if r.Status == job.Status || len(job.Results) == 0 || recorded(job, r) {
 		return nil
 	}
 	return fault.New(fault.KindGone, "Gone: the job has already ended as %s%s; this result was not recorded", job.Status, because(job.Reason))
@@ -303,6 +304,14 @@ func repeated(job store.Job, r protocol.ResultRequest) error {
 
 func (s *Service) recordResult(tx *store.Tx, job *store.Job, r protocol.ResultRequest, complaints []string, now time.Time) error {
 	lost := job.Reason == workflow.ReasonLost
+	if lost && r.Status == workflow.StatusSucceeded {
+		switch ok, err := applied(tx, *job); {
+		case err != nil:
+			return err
+		case !ok:
+			return s.doubt(tx, job, r, now)
+		}
+	}
 	v := verdict{event: workflow.EventFail, reason: r.Reason, message: r.Message}
 	switch {
 	case r.Status == workflow.StatusSucceeded && lost:
@@ -339,6 +348,47 @@ func (s *Service) recordResult(tx *store.Tx, job *store.Job, r protocol.ResultRe
 		}
 	}
 	return tx.SaveJob(*job)
+}
+
+// applied reports whether the newest update of a deployment's own operation ended well. The updates of
+// a stack that no longer exists were removed with it.
+func applied(tx *store.Tx, job store.Job) (bool, error) {
+	if _, err := tx.Stack(job.StackID); errors.Is(err, store.ErrNotFound) {
+		return true, nil
+	} else if err != nil {
+		return false, err
+	}
+	started, err := tx.UpdateKindsOfDeployment(job.DeploymentID)
+	if err != nil {
+		return false, err
+	}
+	for _, u := range started {
+		if updateMatches(job.Operation, u) {
+			return u.Status == string(workflow.StatusSucceeded), nil
+		}
+	}
+	return false, nil
+}
+
+// doubt records the success of a lost job whose update the server refused or knows only as failed or in
+// progress. The job stays lost.
+func (s *Service) doubt(tx *store.Tx, job *store.Job, r protocol.ResultRequest, now time.Time) error {
+	if !recorded(*job, r) {
+		job.Results = append(job.Results, store.JobResult{At: now, Epoch: job.Epoch, Result: r})
+		addNote(job, now, "The deployment was marked as lost; its runner has now reported that it succeeded, but the server knows no update of it that ended well. It stays lost: check the stack, and deploy again.")
+	}
+	changed(tx, *job)
+	if err := unblock(tx, job.StackID, job.DeploymentID); err != nil {
+		return err
+	}
+	return tx.SaveJob(*job)
+}
+
+// recorded reports whether a job has a result with the same status from the same claim.
+func recorded(job store.Job, r protocol.ResultRequest) bool {
+	return slices.ContainsFunc(job.Results, func(was store.JobResult) bool {
+		return was.Epoch == job.Epoch && was.Result.Status == r.Status
+	})
 }
 
 type keyLocks struct {

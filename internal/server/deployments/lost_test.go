@@ -211,3 +211,66 @@ func TestSetupEndsWithTheFirstStepOfTheRunner(t *testing.T) {
 		t.Errorf("the set-up is %+v", setup)
 	}
 }
+
+// TestSuccessAfterLostNeedsAnUpdate checks that a lost deployment becomes succeeded only if the newest
+// update of its operation ended well.
+func TestSuccessAfterLostNeedsAnUpdate(t *testing.T) {
+	type update struct {
+		kind stacks.Kind
+		ends stacks.Status
+	}
+	for _, tt := range []struct {
+		name    string
+		updates []update
+		removed bool // the stack is
+		want    workflow.Status
+	}{
+		{name: "refused", want: workflow.StatusFailed},
+		{name: "still running", updates: []update{{stacks.KindUpdate, stacks.Running}}, want: workflow.StatusFailed},
+		{name: "failed", updates: []update{{stacks.KindUpdate, stacks.Failed}}, want: workflow.StatusFailed},
+		{name: "another operation", updates: []update{{stacks.KindRefresh, stacks.Succeeded}}, want: workflow.StatusFailed},
+		{name: "failed later", updates: []update{{stacks.KindUpdate, stacks.Succeeded}, {stacks.KindUpdate, stacks.Failed}}, want: workflow.StatusFailed},
+		{name: "succeeded", updates: []update{{stacks.KindUpdate, stacks.Succeeded}}, want: workflow.StatusSucceeded},
+		{name: "repeated", updates: []update{{stacks.KindUpdate, stacks.Failed}, {stacks.KindUpdate, stacks.Succeeded}}, want: workflow.StatusSucceeded},
+		{name: "removed its stack", removed: true, want: workflow.StatusSucceeded},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			p := newPlant(t, storetest.SQLite(t), deployments.Options{})
+			st := p.stack("dev")
+			id, lost, late := p.lose(st)
+			for _, next := range tt.updates {
+				u, err := p.stacks.CreateUpdate(t.Context(), late, st, next.kind, stacks.Program{})
+				p.must(err)
+				_, err = p.stacks.Start(t.Context(), u, nil, 0)
+				p.must(err)
+				if next.ends != stacks.Running {
+					u, err = p.stacks.FindUpdate(t.Context(), st, u.ID)
+					p.must(err)
+					p.must(p.stacks.Complete(t.Context(), u, next.ends))
+				}
+			}
+			switch {
+			case tt.removed:
+				p.must(p.stacks.Delete(t.Context(), late, st, true))
+			case tt.updates == nil:
+				next := p.deploy(st)
+				p.must(p.service.Sweep(t.Context()))
+				if c := p.poll("b"); c == nil || c.Job.DeploymentID != next {
+					t.Fatalf("claimed %+v, want %s", c, next)
+				}
+				_, err := p.create(late, st, "")
+				p.refused("an update", err)
+			}
+			// The second report is a repetition after a lost answer.
+			p.must(p.result(lost, workflow.StatusSucceeded))
+			p.must(p.result(lost, workflow.StatusSucceeded))
+			job := p.job(id)
+			if stillLost := job.Reason == workflow.ReasonLost; job.Status != tt.want || stillLost == (tt.want == workflow.StatusSucceeded) {
+				t.Errorf("the deployment is %s (%s), want %s", job.Status, job.Reason, tt.want)
+			}
+			if len(job.Results) != 1 || job.Results[0].Result.Status != workflow.StatusSucceeded {
+				t.Errorf("the results are %+v, want one", job.Results)
+			}
+		})
+	}
+}

@@ -92,6 +92,11 @@ func TestLostAndFound(t *testing.T) {
 				}
 				// The runner reports again: its calls succeed and its result is recorded.
 				p.must(p.heartbeat(c, protocol.PhaseRunning))
+				if truth == workflow.StatusSucceeded {
+					u, err = p.stacks.FindUpdate(t.Context(), st, u.ID)
+					p.must(err)
+					p.must(p.stacks.Complete(t.Context(), u, stacks.Succeeded))
+				}
 				p.must(p.result(c, truth))
 				p.must(p.result(c, truth))
 				if job := p.job(id); job.Status != truth || job.Reason == workflow.ReasonLost || len(job.Results) != 1 {

@@ -158,18 +158,20 @@ func (tx *Tx) RunningUpdatesOfDeployment(deploymentID string) ([]Update, error) 
 	return updates.All(tx.Tx, `WHERE deployment_id = $1 || '' AND status = 'running' ORDER BY created_at, id`, deploymentID)
 }
 
-// UpdateKind is an update's operation, and whether the update is a preview.
+// UpdateKind is an update's operation, whether the update is a preview, and its status.
 type UpdateKind struct {
 	Kind    string
 	Preview bool
+	Status  string
 }
 
-// UpdateKindsOfDeployment returns the kinds of the updates that a deployment started.
+// UpdateKindsOfDeployment returns the kinds of the last 100 updates that a deployment started, newest
+// first.
 func (tx *Tx) UpdateKindsOfDeployment(deploymentID string) ([]UpdateKind, error) {
 	return database.Collect(tx.Tx, func(scan database.Scan) (k UpdateKind, err error) {
-		err = scan(&k.Kind, &k.Preview)
+		err = scan(&k.Kind, &k.Preview, &k.Status)
 		return k, err
-	}, "SELECT DISTINCT kind, preview FROM updates WHERE deployment_id = $1 AND started_at > 0", deploymentID)
+	}, "SELECT kind, preview, status FROM updates WHERE deployment_id = $1 AND started_at > 0 ORDER BY created_at DESC LIMIT 100", deploymentID)
 }
 
 // ExpiredUpdates returns the running updates whose leases expired before a time.

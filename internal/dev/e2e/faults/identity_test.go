@@ -101,6 +101,10 @@ var identityRows = []faultRow{
 		},
 	},
 	{
+		phase: "lost", fault: "it reports success, but its update was refused, failed or did not end", want: endedBy("lost"),
+		evidence: "server/deployments.TestSuccessAfterLostNeedsAnUpdate",
+	},
+	{
 		phase: "lost", fault: "its result arrives after 24 h", want: endedBy("lost"),
 		evidence: "server/deployments.TestEvidenceComesTooLate",
 	},
