@@ -8,6 +8,7 @@ import (
 	"workflowagent/internal/dev/storetest"
 	"workflowagent/internal/server/deployments"
 	"workflowagent/internal/server/retention"
+	"workflowagent/internal/server/store"
 	"workflowagent/internal/workflow"
 )
 
@@ -55,4 +56,25 @@ func TestExpiredContentsNameTheSetting(t *testing.T) {
 			t.Errorf("the log of the latest deployment is %q", text)
 		}
 	})
+}
+
+// TestUnstartedUpdatesExpire checks that a client which starts its update after more than a day gets the
+// error for an unknown update.
+func TestUnstartedUpdatesExpire(t *testing.T) {
+	f := newFixtureOn(t, storetest.SQLite(t), options{})
+	f.stack("dev")
+	const path = "/api/stacks/acme/proj/dev/update"
+	var created struct{ UpdateID string }
+	f.do("POST", path, program()).want(200, &created)
+	err := f.db.Write(t.Context(), func(tx *store.Tx) error {
+		_, err := tx.Exec("UPDATE updates SET created_at = $1", tx.Now().Add(-25*time.Hour))
+		return err
+	})
+	if err == nil {
+		err = retention.New(f.db, storetest.Log(), retention.Policy{}).Sweep(t.Context())
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	f.do("POST", path+"/"+created.UpdateID, nil).want(404, nil).says("has no update")
 }

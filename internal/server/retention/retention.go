@@ -36,6 +36,10 @@ func New(db *store.DB, log *logrus.Entry, policy Policy) *Sweeper {
 	return &Sweeper{db: db, log: log, policy: policy, clock: clock{up: upSince(time.Now())}}
 }
 
+// unstartedFor is the age up to which updates are kept that no client has started. A client starts an
+// update right after it has created it.
+const unstartedFor = 24 * time.Hour
+
 // page is the maximum number of rows that one query returns.
 const page = 100
 
@@ -62,6 +66,7 @@ func (s *Sweeper) Sweep(ctx context.Context) error {
 		{"states", s.policy.StatesFor, s.sweepStates},
 		{"events", s.policy.LogsFor, s.sweepEvents},
 		{"logs", s.policy.LogsFor, s.sweepLogs},
+		{"unstarted_updates", unstartedFor, s.sweepUnstarted},
 	} {
 		if part.after == 0 {
 			continue
@@ -124,7 +129,7 @@ func (s *Sweeper) sweepEvents(ctx context.Context, before time.Time) (int, error
 			return removed, err
 		}
 		for _, u := range old {
-			err := s.inSlices(ctx, func(tx *store.Tx, limit int) (int64, error) { return tx.ExpireEvents(u.ID, limit) })
+			_, err := s.inSlices(ctx, func(tx *store.Tx, limit int) (int64, error) { return tx.ExpireEvents(u.ID, limit) })
 			if err != nil {
 				return removed, err
 			}
@@ -155,6 +160,11 @@ func (s *Sweeper) sweepLogs(ctx context.Context, before time.Time) (int, error) 
 	}
 }
 
+func (s *Sweeper) sweepUnstarted(ctx context.Context, before time.Time) (int, error) {
+	n, err := s.inSlices(ctx, func(tx *store.Tx, limit int) (int64, error) { return tx.DeleteUnstarted(before, limit) })
+	return int(n), err
+}
+
 func read[T any](ctx context.Context, s *Sweeper, query func(*store.Tx) (T, error)) (v T, err error) {
 	err = retry.Paced(ctx, func() error {
 		v, err = store.Read(ctx, s.db, query)
@@ -175,9 +185,9 @@ const (
 	sliceTime = 20 * time.Millisecond
 )
 
-// inSlices makes a large change in slices. It calls change until a call changes fewer rows than its
-// limit.
-func (s *Sweeper) inSlices(ctx context.Context, change func(tx *store.Tx, limit int) (int64, error)) error {
+// inSlices makes a large change in slices, and returns the number of changed rows. It calls change until
+// a call changes fewer rows than its limit.
+func (s *Sweeper) inSlices(ctx context.Context, change func(tx *store.Tx, limit int) (int64, error)) (changed int64, err error) {
 	for limit := minSlice; ; {
 		var n int64
 		var took time.Duration
@@ -191,8 +201,11 @@ func (s *Sweeper) inSlices(ctx context.Context, change func(tx *store.Tx, limit 
 			took = time.Since(began) // with the commit, which can take longer than the change
 			return err
 		})
-		if err != nil || n < int64(limit) {
-			return err
+		if err != nil {
+			return changed, err
+		}
+		if changed += n; n < int64(limit) {
+			return changed, nil
 		}
 		if took > sliceTime {
 			limit = max(minSlice, limit/2)
@@ -208,7 +221,7 @@ func (s *Sweeper) shrink(ctx context.Context) error {
 	if s.db.Shared() {
 		return nil
 	}
-	err := s.inSlices(ctx, (*store.Tx).FreePages)
+	_, err := s.inSlices(ctx, (*store.Tx).FreePages)
 	if err == nil {
 		err = retry.Paced(ctx, func() error { return s.db.Checkpoint(ctx) })
 	}

@@ -13,7 +13,9 @@ import (
 	"workflowagent/internal/dev/storetest"
 	"workflowagent/internal/server/joblog"
 	"workflowagent/internal/server/retention"
+	"workflowagent/internal/server/stacks"
 	"workflowagent/internal/server/store"
+	"workflowagent/internal/server/store/database"
 	"workflowagent/internal/workflow"
 )
 
@@ -204,6 +206,41 @@ func TestSweep(t *testing.T) {
 			w.sweep(policy)
 			if diff := cmp.Diff(want, w.removed()); diff != "" {
 				t.Errorf("removed (-want +got):\n%s", diff)
+			}
+		}
+	})
+}
+
+// TestUnstartedUpdatesAreRemoved checks that an update disappears that no client has started within a
+// day, without any policy, and that other updates of that age remain.
+func TestUnstartedUpdatesAreRemoved(t *testing.T) {
+	storetest.Each(t, func(t *testing.T, db *store.DB) {
+		w := newWorld(t, db)
+		w.stack("a", "")
+		w.update(store.Update{ID: "running", StackID: "a"}, 0)
+		w.update(store.Update{ID: "finished", StackID: "a"}, 3)
+		want := []string{"finished", "running"}
+		w.write(func(tx *store.Tx) error {
+			for i := range 50 { // more than the first slice
+				u := store.Update{ID: fmt.Sprint("old", i), StackID: "a", Status: string(stacks.NotStarted), CreatedAt: w.now.Add(-25 * time.Hour)}
+				if i >= 48 {
+					u.ID, u.CreatedAt = fmt.Sprint("young", i), w.now.Add(-23*time.Hour)
+					want = append(want, u.ID)
+				}
+				if err := tx.InsertUpdate(u); err != nil {
+					return err
+				}
+			}
+			_, err := tx.Exec("UPDATE updates SET created_at = $1 WHERE id = 'running'", w.now.Add(-25*time.Hour))
+			return err
+		})
+		for range 2 {
+			w.sweep(retention.Policy{})
+			got, err := store.Read(t.Context(), db, func(tx *store.Tx) ([]string, error) {
+				return database.Scalars[string](tx.Tx, "SELECT id FROM updates ORDER BY id")
+			})
+			if diff := cmp.Diff(want, got); diff != "" || err != nil {
+				t.Errorf("the remaining updates differ (-want +got), %v:\n%s", err, diff)
 			}
 		}
 	})

@@ -76,6 +76,13 @@ func (tx *Tx) ExpireEvents(updateID string, limit int) (int64, error) {
 	return n, err
 }
 
+// DeleteUnstarted removes up to limit updates that were created before a time and never started, and
+// returns their number.
+func (tx *Tx) DeleteUnstarted(before time.Time, limit int) (int64, error) {
+	return tx.Exec(fmt.Sprintf(`DELETE FROM updates WHERE id IN (
+		SELECT id FROM updates WHERE status = 'not started' AND created_at < $1 ORDER BY created_at LIMIT %d)`, limit), before)
+}
+
 // OldLogs returns jobs whose logs can be removed, in the order in which the jobs ended. It selects
 // jobs with from <= end time < before.
 func (tx *Tx) OldLogs(from, before time.Time, limit int) ([]OldJob, error) {
