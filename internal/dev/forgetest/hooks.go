@@ -20,7 +20,8 @@ type Delivery struct {
 	Ignored vcs.Reason
 }
 
-// Hooks checks the parsing of deliveries, by name. header returns the headers of an event.
+// Hooks checks the parsing of deliveries, by name. header returns the headers of an event. If they contain
+// its kind, other kinds are ignored whatever their bodies are.
 func Hooks(t *testing.T, hooks vcs.Hooks, header func(event string) map[string]string, deliveries map[string]Delivery) {
 	t.Helper()
 	for name, d := range deliveries {
@@ -35,9 +36,16 @@ func Hooks(t *testing.T, hooks vcs.Hooks, header func(event string) map[string]s
 			}
 		})
 	}
-	for _, body := range []string{"", "null", "[]", "{", `"text"`, "<xml>"} {
-		if _, err := hooks.Parse(vcs.Delivery{Header: header("push"), Body: []byte(body)}); err == nil {
-			t.Errorf("the body %q was accepted", body)
+	for name, d := range deliveries {
+		for _, body := range []string{"", "null", "[]", "{", `"text"`, "<xml>"} {
+			if _, err := hooks.Parse(vcs.Delivery{Header: header(d.Event), Body: []byte(body)}); err == nil && len(d.Want) > 0 {
+				t.Errorf("%s: the body %q was accepted", name, body)
+			}
+			if d.Event != "" {
+				if parsed, err := hooks.Parse(vcs.Delivery{Header: header("other"), Body: []byte(body)}); err != nil || parsed.Ignored.Reason == "" {
+					t.Errorf("another kind of delivery with the body %q: %+v, %v", body, parsed, err)
+				}
+			}
 		}
 	}
 }

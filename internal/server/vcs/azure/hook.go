@@ -31,16 +31,25 @@ type repository struct {
 	ID      string `json:"id"`
 	Name    string `json:"name"`
 	Branch  string `json:"defaultBranch"`
-	Remote  string `json:"remoteUrl"`
 	Project *struct {
 		ID   string `json:"id"`
 		Name string `json:"name"`
 	} `json:"project"`
 }
 
+// named identifies a repository in a delivery.
+type named struct {
+	ID      string `json:"id"`
+	Name    string `json:"name"`
+	Remote  string `json:"remoteUrl"`
+	Project *struct {
+		Name string `json:"name"`
+	} `json:"project"`
+}
+
 // id returns the id, with a name of the form organization/project/repository. The organization is
 // in the address only.
-func (r *repository) id() vcs.RepoID {
+func (r *named) id() vcs.RepoID {
 	if r == nil || r.ID == "" {
 		return vcs.RepoID{}
 	}
@@ -62,7 +71,7 @@ func (r *repository) id() vcs.RepoID {
 //	https://HOST/tfs/COLLECTION/PROJECT/_git/REPOSITORY
 //
 // without the project if the repository has its name, and the second one also without the collection.
-func (r *repository) organization() string {
+func (r *named) organization() string {
 	u, err := url.Parse(r.Remote)
 	if err != nil {
 		return ""
@@ -93,34 +102,8 @@ func (u *user) account() vcs.Account {
 	return vcs.Account{ID: u.ID, Name: u.Name}
 }
 
-type delivery struct {
-	Subscription string `json:"subscriptionId"`
-	Notification int64  `json:"notificationId"`
-	Type         string `json:"eventType"`
-	Resource     *struct {
-		Repository *repository `json:"repository"`
-		PushedBy   *user       `json:"pushedBy"`
-		CreatedBy  *user       `json:"createdBy"`
-		Updates    []*struct {
-			Name string `json:"name"`
-			Old  string `json:"oldObjectId"`
-			New  string `json:"newObjectId"`
-		} `json:"refUpdates"`
-		Number int    `json:"pullRequestId"`
-		Status string `json:"status"`
-	} `json:"resource"`
-}
-
 // maxUpdates limits the refs of one delivery. A poll finds the others.
 const maxUpdates = 1000
-
-// members are the members that each kind of delivery uses. Other kinds are ignored.
-var members = map[string][]string{
-	"git.push":                {"subscriptionId", "notificationId", "resource"},
-	"git.pullrequest.created": {"subscriptionId", "notificationId", "resource"},
-	"git.pullrequest.updated": {"subscriptionId", "notificationId", "resource"},
-	"git.pullrequest.merged":  {"subscriptionId", "notificationId", "resource"},
-}
 
 // Parse implements [vcs.Hooks]. No header contains the kind of an event.
 func (Forge) Parse(d vcs.Delivery) (vcs.Parsed, error) {
@@ -128,52 +111,93 @@ func (Forge) Parse(d vcs.Delivery) (vcs.Parsed, error) {
 	if err != nil {
 		return vcs.Parsed{}, err
 	}
-	var body delivery
-	if err := hook.Decode(payload, &body); err != nil {
+	var sent struct {
+		Subscription string `json:"subscriptionId"`
+		Notification int64  `json:"notificationId"`
+		Type         string `json:"eventType"`
+	}
+	if err := hook.Peek(payload, &sent); err != nil {
 		return vcs.Parsed{}, err
 	}
-	if err := hook.Require(payload, new(delivery), members[body.Type]); err != nil {
-		return vcs.Parsed{}, err
+	number := ""
+	if sent.Subscription != "" {
+		number = sent.Subscription + "/" + strconv.FormatInt(sent.Notification, 10)
 	}
-	sent := ""
-	if body.Subscription != "" {
-		sent = body.Subscription + "/" + strconv.FormatInt(body.Notification, 10)
-	}
-	id := hook.ID(sent, payload)
-	resource := body.Resource
-	switch {
-	case strings.Contains(body.Type, "comment"):
-		return hook.Ignore(id, vcs.ReasonComment, body.Type), nil
-	case resource == nil || resource.Repository.id().ID == "":
-		return hook.Ignore(id, vcs.ReasonUnsupported, body.Type), nil
-	}
-	repo := resource.Repository.id()
-	switch body.Type {
+	id := hook.ID(number, payload)
+	switch sent.Type {
 	case "git.push":
-		var events []vcs.Event
-		for _, u := range resource.Updates[:min(len(resource.Updates), maxUpdates)] {
-			if u == nil {
-				continue
-			}
-			event, ok := hook.Push(repo, u.Name, u.Old, u.New, resource.PushedBy.account())
-			if event.Kind == vcs.KindTag {
-				event.Before, event.After = "", "" // these can be objects of annotated tags
-			}
-			if ok {
-				events = append(events, event)
-			}
+		return parsePush(id, payload)
+	case "git.pullrequest.merged":
+		if attempt, err := isAttempt(payload); err != nil || attempt {
+			return hook.Ignore(id, vcs.ReasonMergeAttempt, sent.Type), err
 		}
-		return hook.Events(id, events...), nil
-	case "git.pullrequest.created", "git.pullrequest.updated", "git.pullrequest.merged":
-		if body.Type == "git.pullrequest.merged" && resource.Status == "active" {
-			return hook.Ignore(id, vcs.ReasonMergeAttempt, body.Type), nil
-		}
-		if resource.Number <= 0 {
-			return hook.Ignore(id, vcs.ReasonUnsupported, body.Type), nil
-		}
-		// The event does not say who caused it; the author of the pull request may be another.
-		return hook.Events(id, vcs.Event{Kind: vcs.KindPull, Repo: repo, Pull: resource.Number, Sender: resource.CreatedBy.account()}), nil
-	default:
-		return hook.Ignore(id, vcs.ReasonUnsupported, body.Type), nil
+		return parsePull(id, sent.Type, payload)
+	case "git.pullrequest.created", "git.pullrequest.updated":
+		return parsePull(id, sent.Type, payload)
 	}
+	if strings.Contains(sent.Type, "comment") {
+		return hook.Ignore(id, vcs.ReasonComment, sent.Type), nil
+	}
+	return hook.Ignore(id, vcs.ReasonUnsupported, sent.Type), nil
+}
+
+func parsePush(id string, payload []byte) (vcs.Parsed, error) {
+	var body struct {
+		Resource struct {
+			Repository *named `json:"repository"`
+			PushedBy   *user  `json:"pushedBy"`
+			Updates    []*struct {
+				Name string `json:"name"`
+				Old  string `json:"oldObjectId"`
+				New  string `json:"newObjectId"`
+			} `json:"refUpdates"`
+		} `json:"resource"`
+	}
+	err := hook.Decode(payload, &body)
+	repo, updates := body.Resource.Repository.id(), body.Resource.Updates
+	if err != nil || repo.ID == "" {
+		return hook.Ignore(id, vcs.ReasonUnsupported, "git.push"), err
+	}
+	var events []vcs.Event
+	for _, u := range updates[:min(len(updates), maxUpdates)] {
+		if u == nil {
+			continue
+		}
+		event, ok := hook.Push(repo, u.Name, u.Old, u.New, body.Resource.PushedBy.account())
+		if event.Kind == vcs.KindTag {
+			event.Before, event.After = "", "" // these can be objects of annotated tags
+		}
+		if ok {
+			events = append(events, event)
+		}
+	}
+	return hook.Events(id, events...), nil
+}
+
+// isAttempt reports whether a pull request that can be merged was not: the forge has only tried it.
+func isAttempt(payload []byte) (bool, error) {
+	var body struct {
+		Resource struct {
+			Status string `json:"status"`
+		} `json:"resource"`
+	}
+	err := hook.Decode(payload, &body)
+	return body.Resource.Status == "active", err
+}
+
+func parsePull(id, kind string, payload []byte) (vcs.Parsed, error) {
+	var body struct {
+		Resource struct {
+			Repository *named `json:"repository"`
+			CreatedBy  *user  `json:"createdBy"`
+			Number     int    `json:"pullRequestId"`
+		} `json:"resource"`
+	}
+	err := hook.Decode(payload, &body)
+	repo, number := body.Resource.Repository.id(), body.Resource.Number
+	if err != nil || repo.ID == "" || number <= 0 {
+		return hook.Ignore(id, vcs.ReasonUnsupported, kind), err
+	}
+	// The event does not say who caused it; the author of the pull request may be another.
+	return hook.Events(id, vcs.Event{Kind: vcs.KindPull, Repo: repo, Pull: number, Sender: body.Resource.CreatedBy.account()}), nil
 }

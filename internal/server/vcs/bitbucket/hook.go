@@ -2,6 +2,7 @@
 package bitbucket
 
 import (
+	"cmp"
 	"strings"
 
 	"workflowagent/internal/server/vcs"
@@ -19,14 +20,19 @@ func (Forge) Verify(d vcs.Delivery, secrets [][]byte) error {
 }
 
 type repository struct {
-	UUID       string `json:"uuid"`
-	FullName   string `json:"full_name"`
+	named
 	MainBranch *struct {
 		Name string `json:"name"`
 	} `json:"mainbranch"`
 }
 
-func (r *repository) id() vcs.RepoID {
+// named identifies a repository.
+type named struct {
+	UUID     string `json:"uuid"`
+	FullName string `json:"full_name"`
+}
+
+func (r *named) id() vcs.RepoID {
 	if r == nil {
 		return vcs.RepoID{}
 	}
@@ -61,76 +67,81 @@ type change struct {
 	New *ref `json:"new"`
 }
 
-type delivery struct {
-	Repository  *repository `json:"repository"`
-	Actor       *user       `json:"actor"`
-	PullRequest *struct {
-		ID int `json:"id"`
-	} `json:"pullrequest"`
-	Push *struct {
-		Changes []*change `json:"changes"`
-	} `json:"push"`
+// origin are the members that all kinds of deliveries use.
+type origin struct {
+	Repository *named `json:"repository"`
+	Actor      *user  `json:"actor"`
 }
 
 // maxChanges limits the refs of one delivery. A poll finds the others.
 const maxChanges = 1000
 
-// members are the members that each kind of delivery uses. Other kinds are ignored.
-var members = map[string][]string{
-	"repo:push":             {"repository", "actor", "push"},
-	"repo:updated":          {"repository", "actor"},
-	"repo:transfer":         {"repository", "actor"},
-	"repo:deleted":          {"repository", "actor"},
-	"pullrequest:created":   {"repository", "actor", "pullrequest"},
-	"pullrequest:updated":   {"repository", "actor", "pullrequest"},
-	"pullrequest:fulfilled": {"repository", "actor", "pullrequest"},
-	"pullrequest:rejected":  {"repository", "actor", "pullrequest"},
-}
-
 // Parse implements [vcs.Hooks].
 func (Forge) Parse(d vcs.Delivery) (vcs.Parsed, error) {
 	payload, err := hook.Payload(d)
-	if err != nil {
-		return vcs.Parsed{}, err
+	parsed, wrong := parse(hook.ID(d.Header["x-request-uuid"], payload), d.Header["x-event-key"], payload)
+	if wrong != nil {
+		return vcs.Parsed{}, cmp.Or(err, wrong)
 	}
-	var body delivery
-	if err := hook.Decode(payload, &body); err != nil {
-		return vcs.Parsed{}, err
-	}
-	if err := hook.Require(payload, new(delivery), members[d.Header["x-event-key"]]); err != nil {
-		return vcs.Parsed{}, err
-	}
-	id, kind := hook.ID(d.Header["x-request-uuid"], payload), d.Header["x-event-key"]
-	repo, sender := body.Repository.id(), body.Actor.account()
-	switch {
-	case strings.Contains(kind, "comment"):
-		return hook.Ignore(id, vcs.ReasonComment, kind), nil
-	case kind == "diagnostics:ping":
-		return hook.Ignore(id, vcs.ReasonTest, kind), nil
-	case repo.ID == "":
-		return hook.Ignore(id, vcs.ReasonUnsupported, kind), nil
-	}
+	return parsed, nil
+}
+
+func parse(id, kind string, payload []byte) (vcs.Parsed, error) {
 	switch kind {
 	case "repo:push":
-		var events []vcs.Event
-		if body.Push != nil {
-			for _, c := range body.Push.Changes[:min(len(body.Push.Changes), maxChanges)] {
-				if event, ok := c.event(repo, sender); ok {
-					events = append(events, event)
-				}
-			}
-		}
-		return hook.Events(id, events...), nil
+		return parsePush(id, payload)
 	case "repo:updated", "repo:transfer", "repo:deleted":
-		return hook.Events(id, vcs.Event{Kind: vcs.KindAccess, Repo: repo, Sender: sender}), nil
-	case "pullrequest:created", "pullrequest:updated", "pullrequest:fulfilled", "pullrequest:rejected":
-		if body.PullRequest == nil || body.PullRequest.ID <= 0 {
-			return hook.Ignore(id, vcs.ReasonUnsupported, kind), nil
+		var body origin
+		err := hook.Decode(payload, &body)
+		if err != nil || body.Repository.id().ID == "" {
+			return hook.Ignore(id, vcs.ReasonUnsupported, kind), err
 		}
-		return hook.Events(id, vcs.Event{Kind: vcs.KindPull, Repo: repo, Pull: body.PullRequest.ID, Sender: sender}), nil
-	default:
-		return hook.Ignore(id, vcs.ReasonUnsupported, kind), nil
+		return hook.Events(id, vcs.Event{Kind: vcs.KindAccess, Repo: body.Repository.id(), Sender: body.Actor.account()}), nil
+	case "pullrequest:created", "pullrequest:updated", "pullrequest:fulfilled", "pullrequest:rejected":
+		return parsePull(id, kind, payload)
+	case "diagnostics:ping":
+		return hook.Ignore(id, vcs.ReasonTest, kind), nil
 	}
+	if strings.Contains(kind, "comment") {
+		return hook.Ignore(id, vcs.ReasonComment, kind), nil
+	}
+	return hook.Ignore(id, vcs.ReasonUnsupported, kind), nil
+}
+
+func parsePush(id string, payload []byte) (vcs.Parsed, error) {
+	var body struct {
+		origin
+		Push struct {
+			Changes []*change `json:"changes"`
+		} `json:"push"`
+	}
+	err := hook.Decode(payload, &body)
+	repo, changes := body.Repository.id(), body.Push.Changes
+	if err != nil || repo.ID == "" {
+		return hook.Ignore(id, vcs.ReasonUnsupported, "repo:push"), err
+	}
+	var events []vcs.Event
+	for _, c := range changes[:min(len(changes), maxChanges)] {
+		if event, ok := c.event(repo, body.Actor.account()); ok {
+			events = append(events, event)
+		}
+	}
+	return hook.Events(id, events...), nil
+}
+
+func parsePull(id, kind string, payload []byte) (vcs.Parsed, error) {
+	var body struct {
+		origin
+		PullRequest struct {
+			ID int `json:"id"`
+		} `json:"pullrequest"`
+	}
+	err := hook.Decode(payload, &body)
+	repo := body.Repository.id()
+	if err != nil || repo.ID == "" || body.PullRequest.ID <= 0 {
+		return hook.Ignore(id, vcs.ReasonUnsupported, kind), err
+	}
+	return hook.Events(id, vcs.Event{Kind: vcs.KindPull, Repo: repo, Pull: body.PullRequest.ID, Sender: body.Actor.account()}), nil
 }
 
 func (c *change) event(repo vcs.RepoID, sender vcs.Account) (event vcs.Event, ok bool) {

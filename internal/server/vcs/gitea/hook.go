@@ -2,6 +2,7 @@
 package gitea
 
 import (
+	"cmp"
 	"strconv"
 
 	"workflowagent/internal/server/vcs"
@@ -19,14 +20,19 @@ func (Forge) Verify(d vcs.Delivery, secrets [][]byte) error {
 }
 
 type repository struct {
-	ID            int64  `json:"id"`
-	FullName      string `json:"full_name"`
+	named
 	CloneURL      string `json:"clone_url"`
 	DefaultBranch string `json:"default_branch"`
 }
 
-func (r *repository) id() vcs.RepoID {
-	if r == nil {
+// named identifies a repository.
+type named struct {
+	ID       int64  `json:"id"`
+	FullName string `json:"full_name"`
+}
+
+func (r *named) id() vcs.RepoID {
+	if r == nil || r.ID == 0 {
 		return vcs.RepoID{}
 	}
 	return vcs.RepoID{ID: strconv.FormatInt(r.ID, 10), Name: r.FullName}
@@ -44,80 +50,70 @@ func (u *user) account() vcs.Account {
 	return vcs.Account{ID: strconv.FormatInt(u.ID, 10), Name: u.Login}
 }
 
-type delivery struct {
-	Ref        string      `json:"ref"`
-	RefType    string      `json:"ref_type"`
-	Before     string      `json:"before"`
-	After      string      `json:"after"`
-	Action     string      `json:"action"`
-	Number     int         `json:"number"`
-	Repository *repository `json:"repository"`
-	Sender     *user       `json:"sender"`
-	HeadCommit *struct {
-		ID      string `json:"id"`
-		Message string `json:"message"`
-	} `json:"head_commit"`
-}
-
-// members are the members that each kind of delivery uses. Other kinds are ignored.
-var members = map[string][]string{
-	"push":               {"repository", "sender", "ref", "before", "after", "head_commit"},
-	"delete":             {"repository", "sender", "ref", "ref_type"},
-	"pull_request":       {"repository", "sender", "number"},
-	"pull_request_sync":  {"repository", "sender", "number"},
-	"pull_request_label": {"repository", "sender", "number"},
-	"repository":         {"repository", "sender"},
+// origin are the members that all kinds of deliveries use.
+type origin struct {
+	Repository *named `json:"repository"`
+	Sender     *user  `json:"sender"`
 }
 
 // Parse implements [vcs.Hooks]. The server also sends headers of other forges, which are not read.
 func (Forge) Parse(d vcs.Delivery) (vcs.Parsed, error) {
 	payload, err := hook.Payload(d)
-	if err != nil {
-		return vcs.Parsed{}, err
+	parsed, wrong := parse(hook.ID(d.Header["x-gitea-delivery"], payload), d.Header["x-gitea-event"], payload)
+	if wrong != nil {
+		return vcs.Parsed{}, cmp.Or(err, wrong)
 	}
-	var body delivery
-	if err := hook.Decode(payload, &body); err != nil {
-		return vcs.Parsed{}, err
-	}
-	if err := hook.Require(payload, new(delivery), members[d.Header["x-gitea-event"]]); err != nil {
-		return vcs.Parsed{}, err
-	}
-	id, kind := hook.ID(d.Header["x-gitea-delivery"], payload), d.Header["x-gitea-event"]
-	if body.Repository == nil || body.Repository.ID == 0 {
-		return hook.Ignore(id, vcs.ReasonUnsupported, kind+" without a repository"), nil
-	}
-	repo, sender := body.Repository.id(), body.Sender.account()
+	return parsed, nil
+}
+
+func parse(id, kind string, payload []byte) (vcs.Parsed, error) {
 	switch kind {
 	case "push":
-		return parsePush(id, &body), nil
+		return parsePush(id, payload)
 	case "delete":
-		// The deletion of a branch is no push. That of a tag is one, too.
-		prefix, ok := map[string]string{"branch": "refs/heads/", "tag": "refs/tags/"}[body.RefType]
-		if event, valid := hook.Push(repo, prefix+body.Ref, "", "0", sender); ok && valid {
-			return hook.Events(id, event), nil
-		}
-		return hook.Ignore(id, vcs.ReasonUnsupported, kind), nil
+		return parseDelete(id, payload)
 	case "pull_request", "pull_request_sync", "pull_request_label":
-		if body.Number <= 0 {
-			return hook.Ignore(id, vcs.ReasonUnsupported, kind+" without a number"), nil
+		return parsePull(id, kind, payload)
+	case "repository":
+		var body origin
+		err := hook.Decode(payload, &body)
+		if err != nil || body.Repository.id().ID == "" {
+			return withoutRepository(id, kind), err
 		}
-		return hook.Events(id, vcs.Event{Kind: vcs.KindPull, Repo: repo, Pull: body.Number, Sender: sender}), nil
+		return hook.Events(id, vcs.Event{Kind: vcs.KindAccess, Repo: body.Repository.id(), Sender: body.Sender.account()}), nil
 	case "issue_comment", "pull_request_comment":
 		return hook.Ignore(id, vcs.ReasonComment, kind), nil
-	case "repository":
-		return hook.Events(id, vcs.Event{Kind: vcs.KindAccess, Repo: repo, Sender: sender}), nil
 	default:
 		return hook.Ignore(id, vcs.ReasonUnsupported, kind), nil
 	}
 }
 
-func parsePush(id string, body *delivery) vcs.Parsed {
-	if body.Before == body.After {
-		return hook.Ignore(id, vcs.ReasonTest, body.Ref)
+func withoutRepository(id, kind string) vcs.Parsed {
+	return hook.Ignore(id, vcs.ReasonUnsupported, kind+" without a repository")
+}
+
+func parsePush(id string, payload []byte) (vcs.Parsed, error) {
+	var body struct {
+		origin
+		Ref        string `json:"ref"`
+		Before     string `json:"before"`
+		After      string `json:"after"`
+		HeadCommit *struct {
+			ID      string `json:"id"`
+			Message string `json:"message"`
+		} `json:"head_commit"`
 	}
-	event, ok := hook.Push(body.Repository.id(), body.Ref, body.Before, body.After, body.Sender.account())
+	err := hook.Decode(payload, &body)
+	repo := body.Repository.id()
+	if err != nil || repo.ID == "" {
+		return withoutRepository(id, "push"), err
+	}
+	if body.Before == body.After {
+		return hook.Ignore(id, vcs.ReasonTest, body.Ref), nil
+	}
+	event, ok := hook.Push(repo, body.Ref, body.Before, body.After, body.Sender.account())
 	if !ok {
-		return hook.Ignore(id, vcs.ReasonUnsupported, body.Ref)
+		return hook.Ignore(id, vcs.ReasonUnsupported, body.Ref), nil
 	}
 	if event.Kind == vcs.KindTag {
 		event.Before, event.After = "", "" // these can be objects of annotated tags
@@ -125,5 +121,40 @@ func parsePush(id string, body *delivery) vcs.Parsed {
 	if head := body.HeadCommit; head != nil && !event.Deleted {
 		event.After, event.Message = hook.Commit(head.ID), head.Message
 	}
-	return hook.Events(id, event)
+	return hook.Events(id, event), nil
+}
+
+// parseDelete returns the deletion of a branch, which is no push. That of a tag is one, too.
+func parseDelete(id string, payload []byte) (vcs.Parsed, error) {
+	var body struct {
+		origin
+		Ref     string `json:"ref"`
+		RefType string `json:"ref_type"`
+	}
+	err := hook.Decode(payload, &body)
+	repo := body.Repository.id()
+	if err != nil || repo.ID == "" {
+		return withoutRepository(id, "delete"), err
+	}
+	prefix, ok := map[string]string{"branch": "refs/heads/", "tag": "refs/tags/"}[body.RefType]
+	if event, valid := hook.Push(repo, prefix+body.Ref, "", "0", body.Sender.account()); ok && valid {
+		return hook.Events(id, event), nil
+	}
+	return hook.Ignore(id, vcs.ReasonUnsupported, "delete"), nil
+}
+
+func parsePull(id, kind string, payload []byte) (vcs.Parsed, error) {
+	var body struct {
+		origin
+		Number int `json:"number"`
+	}
+	err := hook.Decode(payload, &body)
+	repo := body.Repository.id()
+	if err != nil || repo.ID == "" {
+		return withoutRepository(id, kind), err
+	}
+	if body.Number <= 0 {
+		return hook.Ignore(id, vcs.ReasonUnsupported, kind+" without a number"), nil
+	}
+	return hook.Events(id, vcs.Event{Kind: vcs.KindPull, Repo: repo, Pull: body.Number, Sender: body.Sender.account()}), nil
 }

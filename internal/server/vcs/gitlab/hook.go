@@ -6,6 +6,7 @@ import (
 	"crypto/hmac"
 	"encoding/base64"
 	"encoding/json"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -64,12 +65,17 @@ func signingKey(secret []byte) []byte {
 }
 
 type project struct {
-	ID            int64  `json:"id"`
-	Path          string `json:"path_with_namespace"`
+	named
 	DefaultBranch string `json:"default_branch"`
 }
 
-func (p *project) id() vcs.RepoID {
+// named identifies a project.
+type named struct {
+	ID   int64  `json:"id"`
+	Path string `json:"path_with_namespace"`
+}
+
+func (p *named) id() vcs.RepoID {
 	if p == nil || p.ID <= 0 {
 		return vcs.RepoID{}
 	}
@@ -89,37 +95,8 @@ func (u *user) account() vcs.Account {
 	return vcs.Account{ID: strconv.FormatInt(u.ID, 10), Name: u.UserName, Bot: u.Bot}
 }
 
-type delivery struct {
-	Kind     string   `json:"object_kind"`
-	Ref      string   `json:"ref"`
-	Before   string   `json:"before"`
-	After    string   `json:"after"`
-	Checkout string   `json:"checkout_sha"`
-	UserID   int64    `json:"user_id"`
-	UserName string   `json:"user_username"`
-	Project  *project `json:"project"`
-	User     *user    `json:"user"`
-	Commits  []struct {
-		ID      string `json:"id"`
-		Message string `json:"message"`
-	} `json:"commits"`
-	Merge *struct {
-		Number int    `json:"iid"`
-		Action string `json:"action"`
-		OldRev string `json:"oldrev"`
-	} `json:"object_attributes"`
-	Changes map[string]json.RawMessage `json:"changes"`
-}
-
 // mergeChanges are the changes, besides new commits, of a merge request that can matter.
 var mergeChanges = []string{"target_branch", "labels", "draft", "work_in_progress", "title", "state_id"}
-
-// members are the members that each kind of delivery uses. Other kinds are ignored.
-var members = map[string][]string{
-	"push":          {"project", "ref", "before", "after", "checkout_sha", "user_id", "user_username", "commits"},
-	"tag_push":      {"project", "ref", "before", "after", "checkout_sha", "user_id", "user_username", "commits"},
-	"merge_request": {"project", "user", "object_attributes", "changes"},
-}
 
 // Parse implements [vcs.Hooks].
 func (Forge) Parse(d vcs.Delivery) (vcs.Parsed, error) {
@@ -127,41 +104,59 @@ func (Forge) Parse(d vcs.Delivery) (vcs.Parsed, error) {
 	if err != nil {
 		return vcs.Parsed{}, err
 	}
-	var body delivery
-	if err := hook.Decode(payload, &body); err != nil {
+	var sent struct {
+		Kind  string `json:"object_kind"`
+		Merge struct {
+			Action string `json:"action"`
+		} `json:"object_attributes"`
+	}
+	if err := hook.Peek(payload, &sent); err != nil {
 		return vcs.Parsed{}, err
 	}
-	if err := hook.Require(payload, new(delivery), members[body.Kind]); err != nil {
-		return vcs.Parsed{}, err
+	key := d.Header["idempotency-key"]
+	if key == "" {
+		key = d.Header["x-gitlab-event-uuid"]
 	}
-	sent := d.Header["idempotency-key"]
-	if sent == "" {
-		sent = d.Header["x-gitlab-event-uuid"]
-	}
-	id, repo := hook.ID(sent, payload), body.Project.id()
-	switch {
-	case body.Kind == "note":
-		return hook.Ignore(id, vcs.ReasonComment, body.Kind), nil
-	case repo.ID == "":
-		return hook.Ignore(id, vcs.ReasonUnsupported, body.Kind), nil
-	case body.Kind == "push" || body.Kind == "tag_push":
-		return parsePush(id, &body), nil
-	case body.Kind == "merge_request" && body.Merge != nil && body.Merge.Number > 0:
-		return parseMerge(id, &body), nil
+	id := hook.ID(key, payload)
+	switch sent.Kind {
+	case "push", "tag_push":
+		return parsePush(id, sent.Kind, payload)
+	case "merge_request":
+		return parseMerge(id, sent.Merge.Action, payload)
+	case "note":
+		return hook.Ignore(id, vcs.ReasonComment, sent.Kind), nil
 	default:
-		return hook.Ignore(id, vcs.ReasonUnsupported, body.Kind), nil
+		return hook.Ignore(id, vcs.ReasonUnsupported, sent.Kind), nil
 	}
 }
 
-func parsePush(id string, body *delivery) vcs.Parsed {
+func parsePush(id, kind string, payload []byte) (vcs.Parsed, error) {
+	var body struct {
+		Project  *named `json:"project"`
+		Ref      string `json:"ref"`
+		Before   string `json:"before"`
+		After    string `json:"after"`
+		Checkout string `json:"checkout_sha"`
+		UserID   int64  `json:"user_id"`
+		UserName string `json:"user_username"`
+		Commits  []struct {
+			ID      string `json:"id"`
+			Message string `json:"message"`
+		} `json:"commits"`
+	}
+	err := hook.Decode(payload, &body)
+	repo := body.Project.id()
+	if err != nil || repo.ID == "" {
+		return hook.Ignore(id, vcs.ReasonUnsupported, kind), err
+	}
 	if body.Before == body.After {
-		return hook.Ignore(id, vcs.ReasonTest, body.Ref)
+		return hook.Ignore(id, vcs.ReasonTest, body.Ref), nil
 	}
 	// Never the author of a commit, whose name anyone can write.
 	sender := (&user{ID: body.UserID, UserName: body.UserName}).account()
-	event, ok := hook.Push(body.Project.id(), body.Ref, body.Before, body.After, sender)
+	event, ok := hook.Push(repo, body.Ref, body.Before, body.After, sender)
 	if !ok {
-		return hook.Ignore(id, vcs.ReasonUnsupported, body.Ref)
+		return hook.Ignore(id, vcs.ReasonUnsupported, body.Ref), nil
 	}
 	if event.Kind == vcs.KindTag {
 		event.Before = "" // it can be the object of an annotated tag
@@ -174,23 +169,47 @@ func parsePush(id string, body *delivery) vcs.Parsed {
 			event.Message = commit.Message
 		}
 	}
-	return hook.Events(id, event)
+	return hook.Events(id, event), nil
 }
 
-func parseMerge(id string, body *delivery) vcs.Parsed {
-	switch body.Merge.Action {
+func parseMerge(id, action string, payload []byte) (vcs.Parsed, error) {
+	switch action {
 	case "open", "reopen", "close", "merge":
 	case "update":
-		matters := body.Merge.OldRev != ""
-		for _, name := range mergeChanges {
-			_, changed := body.Changes[name]
-			matters = matters || changed
-		}
-		if !matters {
-			return hook.Ignore(id, vcs.ReasonUnchanged, "update")
+		if matters, err := changes(payload); err != nil || !matters {
+			return hook.Ignore(id, vcs.ReasonUnchanged, action), err
 		}
 	default:
-		return hook.Ignore(id, vcs.ReasonUnsupported, "merge_request."+body.Merge.Action)
+		return hook.Ignore(id, vcs.ReasonUnsupported, "merge_request."+action), nil
 	}
-	return hook.Events(id, vcs.Event{Kind: vcs.KindPull, Repo: body.Project.id(), Pull: body.Merge.Number, Sender: body.User.account()})
+	var body struct {
+		Project *named `json:"project"`
+		User    *user  `json:"user"`
+		Merge   struct {
+			Number int `json:"iid"`
+		} `json:"object_attributes"`
+	}
+	err := hook.Decode(payload, &body)
+	repo := body.Project.id()
+	if err != nil || repo.ID == "" || body.Merge.Number <= 0 {
+		return hook.Ignore(id, vcs.ReasonUnsupported, "merge_request."+action), err
+	}
+	return hook.Events(id, vcs.Event{Kind: vcs.KindPull, Repo: repo, Pull: body.Merge.Number, Sender: body.User.account()}), nil
+}
+
+// changes reports whether the update of a merge request can matter.
+func changes(payload []byte) (bool, error) {
+	var body struct {
+		Merge struct {
+			OldRev string `json:"oldrev"`
+		} `json:"object_attributes"`
+		Changes map[string]json.RawMessage `json:"changes"`
+	}
+	if err := hook.Decode(payload, &body); err != nil {
+		return false, err
+	}
+	return body.Merge.OldRev != "" || slices.ContainsFunc(mergeChanges, func(name string) bool {
+		_, changed := body.Changes[name]
+		return changed
+	}), nil
 }

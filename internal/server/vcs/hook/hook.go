@@ -13,7 +13,6 @@ import (
 	"fmt"
 	"mime"
 	"net/url"
-	"slices"
 	"strings"
 
 	"workflowagent/internal/server/vcs"
@@ -60,8 +59,8 @@ func Any(secrets [][]byte, check func(secret []byte) bool) error {
 	return vcs.ErrUnverified
 }
 
-// Payload returns the JSON of a delivery. Some forges can send it as a member of a form, which is
-// GitHub's default. Signatures are those of the body.
+// Payload returns the JSON of a delivery, or with an error the body. Some forges can send the JSON as a
+// member of a form, which is GitHub's default. Signatures are those of the body.
 func Payload(d vcs.Delivery) ([]byte, error) {
 	// The kind of a header that cannot be parsed is "".
 	if kind, _, _ := mime.ParseMediaType(d.Header["content-type"]); kind != "application/x-www-form-urlencoded" {
@@ -69,42 +68,33 @@ func Payload(d vcs.Delivery) ([]byte, error) {
 	}
 	form, err := url.ParseQuery(string(d.Body))
 	if err != nil || !form.Has("payload") {
-		return nil, errors.New("the body is a form without the member payload: set the content type of the webhook to application/json")
+		return d.Body, errors.New("the body is a form without the member payload: set the content type of the webhook to application/json")
 	}
 	return []byte(form.Get("payload")), nil
 }
 
-// Decode reads the JSON object of a delivery. Members of another type than documented are left out,
-// because deliveries of other kinds can have members of the same name; see [Require].
-func Decode(payload []byte, into any) error {
-	if trimmed := bytes.TrimLeft(payload, " \t\r\n"); len(trimmed) == 0 || trimmed[0] != '{' {
+// Peek reads the members of a delivery that decide which other members it uses. It leaves out those of
+// another type than documented, which are fatal only in a delivery that uses them. It returns an error if
+// the body is not a JSON object. Then it has read nothing.
+func Peek(payload []byte, into any) error {
+	if trimmed := bytes.TrimLeft(payload, " \t\r\n"); len(trimmed) == 0 || trimmed[0] != '{' || !json.Valid(payload) {
 		return errors.New("the body is not a JSON object")
-	}
-	if !json.Valid(payload) {
-		return errors.New("the body is not valid JSON")
 	}
 	_ = json.Unmarshal(payload, into) // it continues after members of other types
 	return nil
 }
 
-// Require returns an error unless the members that a kind of delivery uses have the types of those of
-// into, which it fills.
-func Require(payload []byte, into any, members []string) error {
-	var all map[string]json.RawMessage
-	if err := json.Unmarshal(payload, &all); err != nil {
-		return errors.New("the body is not a JSON object")
+// Decode reads the members that a kind of delivery uses. Of them, into must contain no others.
+func Decode(payload []byte, into any) error {
+	if err := Peek(payload, &struct{}{}); err != nil {
+		return err
 	}
-	for name, value := range all {
-		if !slices.ContainsFunc(members, func(member string) bool { return strings.EqualFold(member, name) }) {
-			continue
-		}
-		one, err := json.Marshal(map[string]json.RawMessage{name: value})
-		if err == nil {
-			err = json.Unmarshal(one, into)
-		}
-		if err != nil {
-			return fmt.Errorf("the member %s is not the documented JSON", strings.ToLower(name))
-		}
+	err := json.Unmarshal(payload, into)
+	if wrong, ok := errors.AsType[*json.UnmarshalTypeError](err); ok {
+		return fmt.Errorf("the member %s is not the documented JSON", wrong.Field)
+	}
+	if err != nil {
+		return errors.New("a member is not the documented JSON")
 	}
 	return nil
 }

@@ -24,24 +24,14 @@ func (Forge) Verify(d vcs.Delivery, secrets [][]byte) error {
 	return hook.Signed(d.Header["x-generic-vcs-signature"], "v1=", d.Body, secrets)
 }
 
+// delivery are the members that pushes of branches and of tags use.
 type delivery struct {
-	Event        string     `json:"event"`
-	Commit       string     `json:"commit"`
-	Before       string     `json:"before"`
-	Branch       string     `json:"branch"`
-	Tag          string     `json:"tag"`
-	RepoURL      string     `json:"repoUrl"`
-	Sender       string     `json:"sender"`
-	Message      string     `json:"message"`
-	ChangedFiles *[]string  `json:"changedFiles"`
-	DeliveryID   string     `json:"deliveryId"`
-	Timestamp    *time.Time `json:"timestamp"`
-}
-
-// members are the members that each kind of delivery uses. Other kinds are ignored.
-var members = map[string][]string{
-	"push":     {"commit", "before", "branch", "repoUrl", "sender", "message", "changedFiles", "deliveryId", "timestamp"},
-	"tag_push": {"commit", "before", "tag", "repoUrl", "sender", "message", "deliveryId", "timestamp"},
+	Commit    string     `json:"commit"`
+	Before    string     `json:"before"`
+	RepoURL   string     `json:"repoUrl"`
+	Sender    string     `json:"sender"`
+	Message   string     `json:"message"`
+	Timestamp *time.Time `json:"timestamp"`
 }
 
 // Parse implements [vcs.Hooks].
@@ -50,39 +40,57 @@ func (Forge) Parse(d vcs.Delivery) (vcs.Parsed, error) {
 	if err != nil {
 		return vcs.Parsed{}, err
 	}
-	var body delivery
-	if err := hook.Decode(payload, &body); err != nil {
+	var sent struct {
+		Event string `json:"event"`
+		ID    string `json:"deliveryId"`
+	}
+	if err := hook.Peek(payload, &sent); err != nil {
 		return vcs.Parsed{}, err
 	}
-	if err := hook.Require(payload, new(delivery), members[body.Event]); err != nil {
-		return vcs.Parsed{}, err
-	}
-	id := hook.ID(body.DeliveryID, payload)
-	if body.Timestamp != nil && time.Since(*body.Timestamp).Abs() > tolerance {
-		return hook.Ignore(id, vcs.ReasonStale, "the timestamp differs from the server's clock by more than 15 minutes"), nil
-	}
-	var ref string
-	switch body.Event {
+	id := hook.ID(sent.ID, payload)
+	switch sent.Event {
 	case "push":
-		ref = "refs/heads/" + strings.TrimPrefix(body.Branch, "refs/heads/")
+		var body struct {
+			delivery
+			Branch string    `json:"branch"`
+			Files  *[]string `json:"changedFiles"`
+		}
+		if err := hook.Decode(payload, &body); err != nil {
+			return vcs.Parsed{}, err
+		}
+		parsed := read(id, body.delivery, "refs/heads/"+strings.TrimPrefix(body.Branch, "refs/heads/"))
+		if body.Files != nil && len(parsed.Events) > 0 {
+			parsed.Events[0].Files, parsed.Events[0].Complete = *body.Files, true
+		}
+		return parsed, nil
 	case "tag_push":
-		ref = "refs/tags/" + strings.TrimPrefix(body.Tag, "refs/tags/")
+		var body struct {
+			delivery
+			Tag string `json:"tag"`
+		}
+		if err := hook.Decode(payload, &body); err != nil {
+			return vcs.Parsed{}, err
+		}
+		return read(id, body.delivery, "refs/tags/"+strings.TrimPrefix(body.Tag, "refs/tags/")), nil
 	default:
-		return hook.Ignore(id, vcs.ReasonUnsupported, body.Event), nil
+		return hook.Ignore(id, vcs.ReasonUnsupported, sent.Event), nil
+	}
+}
+
+func read(id string, body delivery, ref string) vcs.Parsed {
+	if body.Timestamp != nil && time.Since(*body.Timestamp).Abs() > tolerance {
+		return hook.Ignore(id, vcs.ReasonStale, "the timestamp differs from the server's clock by more than 15 minutes")
 	}
 	repo, err := Identify(body.RepoURL)
 	if err != nil {
-		return hook.Ignore(id, vcs.ReasonUnknownRepo, "repoUrl is not the address of a repository"), nil //nolint:nilerr // the sender receives a success
+		return hook.Ignore(id, vcs.ReasonUnknownRepo, "repoUrl is not the address of a repository")
 	}
 	event, ok := hook.Push(repo, ref, body.Before, body.Commit, vcs.Account{Name: body.Sender})
 	if !ok || event.After == "" && !event.Deleted {
-		return hook.Ignore(id, vcs.ReasonUnsupported, "the commit must be a full id, and the branch or tag a valid name"), nil
+		return hook.Ignore(id, vcs.ReasonUnsupported, "the commit must be a full id, and the branch or tag a valid name")
 	}
 	event.Message, event.Unanchored = body.Message, body.Before == ""
-	if body.ChangedFiles != nil && event.Kind == vcs.KindPush {
-		event.Files, event.Complete = *body.ChangedFiles, true
-	}
-	return hook.Events(id, event), nil
+	return hook.Events(id, event)
 }
 
 // Identify returns the id of a repository: its address without credentials, and without the suffix
