@@ -54,7 +54,10 @@ func (g *GitHubSite) Attempt(guid, event, installation string, status int, at ti
 	g.registered.attempts = append(g.registered.attempts, map[string]any{
 		"id": g.next(), "guid": guid, "delivered_at": stamp(at), "redelivery": false, "duration": 0.1, "status": http.StatusText(status), "status_code": status,
 		"event": event, "action": nil, "installation_id": n, "repository_id": g.id,
-		"request": map[string]any{"headers": map[string]string{"X-GitHub-Delivery": guid, "X-GitHub-Event": event}, "payload": json.RawMessage(payload)},
+		// The content type is that of the delivery, but the list contains the JSON of the form.
+		"request": map[string]any{
+			"headers": map[string]string{"X-GitHub-Delivery": guid, "X-GitHub-Event": event, "content-type": "application/x-www-form-urlencoded"}, "payload": json.RawMessage(payload),
+		},
 	})
 }
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"net/url"
 	"slices"
 	"strings"
 	"testing"
@@ -172,10 +173,13 @@ func TestReplayOfRecoveredRerun(t *testing.T) {
 		})
 		s.process()
 		s.wantDeployed(st, "preview 2 skipped", "preview 2")
-		_, err = s.dispatch.ReceiveApp(t.Context(), "42", vcs.Delivery{Header: map[string]string{"secret": secret, "id": "replay"}, Body: sent})
-		s.must(err)
-		s.process()
-		s.wantDeployed(st, "preview 2 skipped", "preview 2")
-		s.wantReason(st, vcs.ReasonUnchanged)
+		for kind, body := range map[string][]byte{"application/json": sent, "application/x-www-form-urlencoded": []byte(url.Values{"payload": {string(sent)}}.Encode())} {
+			header := map[string]string{"secret": secret, "id": kind, "content-type": kind}
+			_, err = s.dispatch.ReceiveApp(t.Context(), "42", vcs.Delivery{Header: header, Body: body})
+			s.must(err)
+			s.process()
+			s.wantDeployed(st, "preview 2 skipped", "preview 2")
+			s.wantReason(st, vcs.ReasonUnchanged)
+		}
 	})
 }

@@ -23,6 +23,7 @@ import (
 	"workflowagent/internal/server/stacks"
 	"workflowagent/internal/server/store"
 	"workflowagent/internal/server/vcs"
+	"workflowagent/internal/server/vcs/hook"
 	"workflowagent/internal/server/vcs/integrations"
 )
 
@@ -84,7 +85,8 @@ func (f *forge) Verify(d vcs.Delivery, secrets [][]byte) error {
 
 // Parse returns the content of a body. The header "id" is not signed.
 func (f *forge) Parse(d vcs.Delivery) (p vcs.Parsed, err error) {
-	err = json.Unmarshal(d.Body, &p)
+	payload, err := hook.Payload(d)
+	err = cmp.Or(err, json.Unmarshal(payload, &p))
 	if id := d.Header["id"]; id != "" {
 		p.ID = id
 	}

@@ -131,7 +131,7 @@ func (s *Service) open(ctx context.Context, i store.VCSIntegration, d vcs.Delive
 	}
 	p, err = parse(forge, d)
 	if err != nil {
-		return p, fault.Wrap(fault.KindInvalid, err, "Bad Request: the body of the delivery is not in the form that the forge documents")
+		return p, fault.Wrap(fault.KindInvalid, err, "Bad Request: the delivery is not as the forge documents it: %s", err)
 	}
 	return p, nil
 }

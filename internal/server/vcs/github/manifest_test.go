@@ -118,6 +118,9 @@ func TestUndelivered(t *testing.T) {
 	var got []string
 	for _, d := range list {
 		got = append(got, d.Header["x-github-delivery"]+" "+d.Header["x-github-event"]+" "+string(d.Body))
+		if p, err := new(Forge).Parse(d); err != nil || p.ID != d.Header["x-github-delivery"] {
+			t.Errorf("a listed delivery of a form is not read: %+v, %v", p, err)
+		}
 	}
 	if text := strings.Join(got, ", "); text != `first push {"first":true}, second pull_request {"second":true}` {
 		t.Errorf("deliveries: %s", text)

@@ -60,10 +60,11 @@ func Any(secrets [][]byte, check func(secret []byte) bool) error {
 }
 
 // Payload returns the JSON of a delivery, or with an error the body. Some forges can send the JSON as a
-// member of a form, which is GitHub's default. Signatures are those of the body.
+// member of a form, which is GitHub's default. Signatures are those of the body. The forge's list of
+// deliveries shows the header of the form with the JSON itself.
 func Payload(d vcs.Delivery) ([]byte, error) {
 	// The kind of a header that cannot be parsed is "".
-	if kind, _, _ := mime.ParseMediaType(d.Header["content-type"]); kind != "application/x-www-form-urlencoded" {
+	if kind, _, _ := mime.ParseMediaType(d.Header["content-type"]); kind != "application/x-www-form-urlencoded" || json.Valid(d.Body) {
 		return d.Body, nil
 	}
 	form, err := url.ParseQuery(string(d.Body))
