@@ -1,7 +1,6 @@
 package deployments
 
 import (
-	"encoding/json"
 	"strconv"
 	"strings"
 
@@ -52,20 +51,8 @@ func matcher(text string) func(store.StageText) bool {
 			return true
 		case isNumber && hash:
 			return false
-		case in(t.Requester) || in(t.Message):
-			return true
-		case !in(t.Configuration):
-			return false
+		default:
+			return in(t.Requester) || in(t.Message) || in(t.Branch) || in(t.Commit)
 		}
-		var settings struct {
-			SourceContext struct {
-				Git struct{ Branch, Commit string }
-			}
-		}
-		if json.Unmarshal([]byte(t.Configuration), &settings) != nil {
-			return false
-		}
-		git := settings.SourceContext.Git
-		return in(git.Branch) || in(git.Commit)
 	}
 }

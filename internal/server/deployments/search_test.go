@@ -21,12 +21,15 @@ func TestSearch(t *testing.T) {
 		for i, git := range []map[string]string{
 			{"branch": "refs/heads/Main"}, {"branch": "refs/heads/feature/x"}, {"branch": "main", "commit": strings.Repeat("ab12", 10)}, {"branch": "50%_off"},
 		} {
-			git["repoUrl"] = "https://git.example/secret-word.git"
-			id := p.deploy(st)
+			body := json.RawMessage(`{"operation": "update", "sourceContext": {"git": {"repoUrl": "https://git.example/secret-word.git", "branch": "other"}}}`)
+			d, err := p.service.Create(t.Context(), p.user, st, body, "api")
+			p.must(err)
+			id := d.ID
 			p.must(db.Write(t.Context(), func(tx *store.Tx) error {
-				configuration, err := json.Marshal(map[string]any{"sourceContext": map[string]any{"git": git}})
-				p.must(err)
-				_, err = tx.Exec("UPDATE deployments SET configuration = $1, requester = $2 WHERE id = $3", string(configuration), fmt.Sprint("Äda", i+1), id)
+				_, err := tx.Exec("UPDATE deployments SET requester = $1 WHERE id = $2", fmt.Sprint("Äda", i+1), id)
+				if err == nil {
+					_, err = tx.Exec("UPDATE deployment_briefs SET branch = $1, commit_id = $2 WHERE deployment_id = $3", git["branch"], git["commit"], id)
+				}
 				return err
 			}))
 			p.change(id, func(j *store.Job) { j.Message = fmt.Sprintf("Waits for %d others.", i) })

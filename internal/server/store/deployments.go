@@ -30,7 +30,13 @@ const fromDeployments = "deployments d LEFT JOIN stacks s ON s.id = d.stack_id"
 var deployments = database.NewTable[Deployment](fromDeployments)
 
 // InsertDeployment adds a deployment with a new id and version.
-func (tx *Tx) InsertDeployment(d Deployment) error { return deployments.InsertLater(tx.Tx, d) }
+func (tx *Tx) InsertDeployment(d Deployment) error {
+	err := deployments.InsertLater(tx.Tx, d)
+	if b, ok := briefOf(d.ID, d.Configuration); ok && err == nil {
+		err = briefs.InsertLater(tx.Tx, b)
+	}
+	return err
+}
 
 // Deployment returns a deployment by its id.
 func (tx *Tx) Deployment(id string) (Deployment, error) {

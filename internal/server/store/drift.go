@@ -21,7 +21,7 @@ type DriftRun struct {
 	Operation  workflow.Operation `read:"COALESCE(d.operation, '')"`
 	Status     workflow.Status    `read:"COALESCE(j.status, '')"`
 	Reason     workflow.Reason    `read:"COALESCE(j.reason, '')"`
-	Remediates bool               `read:"CASE WHEN d.configuration LIKE '%\"remediateIfDriftDetected\":true%' THEN 1 ELSE 0 END"`
+	Remediates bool               `read:"COALESCE(b.remediates, 0)"`
 }
 
 const driftDeployment = "operation IN ('detect-drift', 'remediate-drift')"
@@ -35,7 +35,8 @@ const (
 		` UNION ALL SELECT u.id, u.deployment_id, u.id, u.created_at ` + driftPreviews
 )
 
-var driftRunRows = database.NewTable[DriftRun](`drift_runs r LEFT JOIN deployments d ON d.id = r.deployment_id LEFT JOIN jobs j ON j.deployment_id = d.id`)
+var driftRunRows = database.NewTable[DriftRun](`drift_runs r LEFT JOIN deployments d ON d.id = r.deployment_id
+	LEFT JOIN jobs j ON j.deployment_id = d.id LEFT JOIN deployment_briefs b ON b.deployment_id = d.id`)
 
 // withDriftRuns makes the drift runs of stack $1 available as a table.
 const withDriftRuns = "WITH drift_runs AS (" + driftRuns + ") "

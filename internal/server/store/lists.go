@@ -165,8 +165,9 @@ func (tx *Tx) DeploymentsInStage(f StageFilter) ([]DeploymentJob, error) {
 // StageText is what a search compares of a deployment.
 type StageText struct {
 	StagePosition
-	Version                           int64
-	Requester, Message, Configuration string
+	Version            int64
+	Requester, Message string
+	Branch, Commit     string // beginnings
 }
 
 // SearchStage calls match with a page of the selected deployments, in their order. It returns the
@@ -177,22 +178,23 @@ func (tx *Tx) SearchStage(f StageFilter, match func(StageText) bool) (found []St
 	if where == "" {
 		return nil, end, nil
 	}
-	from := " FROM jobs j JOIN deployments d ON d.id = j.deployment_id "
+	from := " FROM jobs j JOIN deployments d ON d.id = j.deployment_id"
 	if f.byDeployment() {
-		from = " FROM deployments d JOIN jobs j ON j.deployment_id = d.id "
+		from = " FROM deployments d JOIN jobs j ON j.deployment_id = d.id"
 	}
+	from += " LEFT JOIN deployment_briefs b ON b.deployment_id = d.id "
 	n := 0
 	_, err = database.Collect(tx.Tx, func(scan database.Scan) (struct{}, error) {
 		var t StageText
 		var queued int64
-		err := scan(&queued, &t.DeploymentID, &t.Version, &t.Requester, &t.Message, &t.Configuration)
+		err := scan(&queued, &t.DeploymentID, &t.Version, &t.Requester, &t.Message, &t.Branch, &t.Commit)
 		t.QueuedAt = micro(queued)
 		end, n = t.StagePosition, n+1
 		if err == nil && match(t) {
 			found = append(found, t.StagePosition)
 		}
 		return struct{}{}, err
-	}, "SELECT "+at+", "+id+", d.version, d.requester, j.message, d.configuration"+from+where, args...)
+	}, "SELECT "+at+", "+id+", d.version, d.requester, j.message, COALESCE(b.branch, ''), COALESCE(b.commit_id, '')"+from+where, args...)
 	if n < f.Limit {
 		end = StagePosition{}
 	}

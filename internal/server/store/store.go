@@ -38,6 +38,9 @@ type (
 //go:embed migrations/*.sql
 var migrations embed.FS
 
+// steps are the migrations that SQL cannot express, by version.
+var steps = map[int64]database.Step{372: addBriefs}
+
 // DB is an open database. Its methods may be called concurrently.
 type DB struct {
 	*database.DB
@@ -61,6 +64,7 @@ func Open(ctx context.Context, dsn string, opts Options) (*DB, error) {
 	if opts.Migrations, err = fs.Sub(migrations, "migrations"); err != nil {
 		return nil, fmt.Errorf("reading the migrations: %w", err)
 	}
+	opts.Steps = steps
 	db, err := database.Open(ctx, dsn, opts)
 	if err != nil {
 		return nil, err

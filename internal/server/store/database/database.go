@@ -21,6 +21,8 @@ import (
 type Options struct {
 	// Migrations contains the schema's goose migrations. It is required.
 	Migrations fs.FS
+	// Steps are further migrations, by version.
+	Steps map[int64]Step
 	// Existing makes [Open] return an error instead of creating or updating the schema.
 	Existing bool
 	// Log receives warnings. It is required.
@@ -36,6 +38,9 @@ type Options struct {
 	// Timeouts bound writes on PostgreSQL. The zero values stand for the defaults.
 	Timeouts Timeouts
 }
+
+// Step is a migration in Go.
+type Step func(ctx context.Context, tx *sql.Tx) error
 
 // Timeouts bound writes on PostgreSQL.
 type Timeouts struct {

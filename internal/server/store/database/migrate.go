@@ -29,6 +29,9 @@ func migrate(ctx context.Context, e engine, db *sql.DB, o Options) error {
 		}
 		opts = append(opts, goose.WithSessionLocker(locker))
 	}
+	for version, step := range o.Steps {
+		opts = append(opts, goose.WithGoMigrations(goose.NewGoMigration(version, &goose.GoFunc{RunTx: step}, nil)))
+	}
 	provider, err := goose.NewProvider(dialect, db, o.Migrations, opts...)
 	if err != nil {
 		return fmt.Errorf("reading the migrations: %w", err)
