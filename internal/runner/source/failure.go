@@ -76,7 +76,7 @@ func explain(repo *workflow.Repository, want revision, err error) error {
 	var what string
 	switch classify(err) {
 	case failureNoRef:
-		what = fmt.Sprintf("%s %q does not exist in the repository", want.kind(), want.asked)
+		what = want.absent()
 	case failureNoCommit:
 		what = fmt.Sprintf("commit %s does not exist in the repository", want.asked)
 	case failureAuth:

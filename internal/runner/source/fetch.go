@@ -120,7 +120,7 @@ func (f *fetch) verifyRef(want revision) error {
 	}
 	_, rest, _ := strings.Cut(string(head), "\t") // cut off the hash
 	if !strings.HasPrefix(rest, want.mark()) || want.ref == "HEAD" && strings.Contains(rest, "' of ") {
-		return fmt.Errorf("%s %q does not exist in the repository", want.kind(), want.asked)
+		return errors.New(want.absent())
 	}
 	return nil
 }

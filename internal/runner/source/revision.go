@@ -85,3 +85,13 @@ func (r revision) kind() string {
 	}
 	return "ref"
 }
+
+// absent says that the repository does not contain the revision. Users also give the short names of
+// tags.
+func (r revision) absent() string {
+	text := fmt.Sprintf("%s %q does not exist in the repository", r.kind(), r.asked)
+	if r.branch != "" && !strings.HasPrefix(r.asked, "refs/") {
+		text += fmt.Sprintf("; if it is a tag, give refs/tags/%s as the branch", r.asked)
+	}
+	return text
+}

@@ -231,7 +231,7 @@ func TestFetchErrors(t *testing.T) {
 		source workflow.GitSource
 		want   string
 	}{
-		{"branch", workflow.GitSource{Branch: "nope"}, `branch "nope" does not exist in the repository`},
+		{"branch", workflow.GitSource{Branch: "v9"}, `branch "v9" does not exist in the repository; if it is a tag, give refs/tags/v9 as the branch`},
 		{"tag", workflow.GitSource{Branch: "refs/tags/v9"}, `tag "refs/tags/v9" does not exist`},
 		{"commit", workflow.GitSource{Commit: strings.Repeat("ab", 20)}, "does not exist in the repository"},
 		{"short commit", workflow.GitSource{Commit: "abcdef12"}, "commit abcdef12 does not exist"},

@@ -1,6 +1,7 @@
 package triggers
 
 import (
+	"regexp"
 	"slices"
 	"strings"
 	"time"
@@ -40,6 +41,9 @@ func nextTime(expression string, after time.Time) (time.Time, error) {
 func invalidCron(expression string) error {
 	shown := termtext.OneLine(expression, maxCron)
 	values := strings.Fields(expression)
+	if i := slices.IndexFunc(values, namesZone); i >= 0 {
+		return fault.Invalid("Bad Request: the cron expression %q names a time zone; the times of schedules are in UTC: remove %s and convert the hours to UTC", shown, termtext.OneLine(values[i], maxCron))
+	}
 	if len(expression) <= maxCron && len(values) == len(cronFields) {
 		for i, value := range values {
 			alone := []string{"*", "*", "*", "*", "*"}
@@ -51,6 +55,16 @@ func invalidCron(expression string) error {
 	}
 	return fault.Invalid("Bad Request: %q is not a cron expression; it needs five fields: minute, hour, day of month, month and day of week, as in \"0 */4 * * *\"", shown)
 }
+
+// namesZone reports whether a word is a time zone as other crons accept it: CRON_TZ=Europe/Berlin, or a
+// name in a sixth field.
+func namesZone(word string) bool {
+	name, _, set := strings.Cut(word, "=")
+	return set && strings.HasSuffix(strings.ToUpper(name), "TZ") || word == "UTC" || word == "GMT" || zoneName.MatchString(word)
+}
+
+// zoneName matches names such as Europe/Berlin, but no steps such as MON/2.
+var zoneName = regexp.MustCompile(`^[A-Z][A-Za-z_]+/[A-Z][A-Za-z_/+-]*$`)
 
 // cron is an expression. It contains the minutes, hours and months that are due, counted from 0.
 type cron struct {

@@ -54,6 +54,11 @@ func TestCronFieldNamed(t *testing.T) {
 		"0 0 * foo *": `its month is "foo"`,
 		"0 0 * * 1-9": `its day of week is "1-9"`,
 		"@daily":      "needs five fields",
+
+		"CRON_TZ=Europe/Berlin 0 4 * * *": "remove CRON_TZ=Europe/Berlin and convert the hours to UTC",
+		"TZ=UTC 0 4 * * *":                "remove TZ=UTC",
+		"0 4 * * * America/New_York":      "remove America/New_York",
+		"0 4 * * * UTC":                   "remove UTC",
 	} {
 		if _, err := nextTime(expression, time.Now()); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%q: %v, want %s", expression, err, want)

@@ -31,6 +31,7 @@ func TestPostReceive(t *testing.T) {
 	var mu sync.Mutex
 	var got []vcs.Event
 	ids := map[string]bool{}
+	answer, status := `{"accepted":1}`, http.StatusAccepted
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		body, err := io.ReadAll(r.Body)
 		if err != nil {
@@ -49,7 +50,8 @@ func TestPostReceive(t *testing.T) {
 		}
 		ids[parsed.ID] = true
 		got = append(got, parsed.Events[0])
-		w.WriteHeader(http.StatusAccepted)
+		w.WriteHeader(status)
+		_, _ = io.WriteString(w, answer+"\n")
 	}))
 	defer server.Close()
 
@@ -96,6 +98,7 @@ func TestPostReceive(t *testing.T) {
 		git(clone, "commit", "--quiet", "-m", "Add "+name)
 		return git(clone, "rev-parse", "HEAD")
 	}
+	says := "workflow: reported "
 	// push pushes, and returns the only event.
 	push := func(args ...string) vcs.Event {
 		t.Helper()
@@ -105,7 +108,7 @@ func TestPostReceive(t *testing.T) {
 		out := git(clone, append([]string{"push", "--force", "origin"}, args...)...)
 		mu.Lock()
 		defer mu.Unlock()
-		if len(got) != 1 || !strings.Contains(out, "workflow: reported ") || got[0].Repo.ID != "https://git.example.com/team/app" || got[0].Sender.Name != "ada" {
+		if len(got) != 1 || !strings.Contains(out, says) || got[0].Repo.ID != "https://git.example.com/team/app" || got[0].Sender.Name != "ada" {
 			t.Fatalf("events %+v\n%s", got, out)
 		}
 		return got[0]
@@ -129,10 +132,25 @@ func TestPostReceive(t *testing.T) {
 	if e := push(":refs/tags/v1.0.0"); !e.Deleted {
 		t.Errorf("deleted tag: %+v", e)
 	}
+	// The user sees what the server made of it.
+	for _, tt := range []struct {
+		status       int
+		answer, says string
+	}{
+		{http.StatusAccepted, `{"accepted":0,"ignored":"repository-replaced","detail":"another\u001b repository"}`, "workflow: reported refs/heads/main; ignored: repository-replaced: another  repository"},
+		{http.StatusUnauthorized, `{"code":401,"message":"Unauthorized: the signature is wrong"}`, "workflow: refs/heads/main not reported: status 401: Unauthorized: the signature is wrong"},
+		{http.StatusForbidden, "<html>\n", "workflow: refs/heads/main not reported: status 403"},
+	} {
+		mu.Lock()
+		answer, status, says = tt.answer, tt.status, tt.says
+		mu.Unlock()
+		write("b", tt.says)
+		push("main")
+	}
 	// A receiver that fails does not fail the push.
 	server.Close()
 	write("b", "1")
-	if out := git(clone, "push", "--force", "origin", "main"); !strings.Contains(out, "failed") {
+	if out := git(clone, "push", "--force", "origin", "main"); !strings.Contains(out, "main not reported: curl could not reach") {
 		t.Errorf("without a receiver: %s", out)
 	}
 }
