@@ -61,6 +61,13 @@ func (tx *Tx) WatchesOfName(integrationID, name string) ([]VCSWatch, error) {
 	return vcsWatches.All(tx.Tx, "WHERE w.integration_id = $1 AND w.name = $2 ORDER BY s.project, s.name", integrationID, name)
 }
 
+// FailingWatches returns the number of stacks whose repository could not be found or polled, by the
+// integrations of an organization.
+func (tx *Tx) FailingWatches(orgID string) (map[string]int64, error) {
+	return database.Pairs[string, int64](tx.Tx, `SELECT w.integration_id, COUNT(*) FROM vcs_watches w JOIN vcs_integrations i ON i.id = w.integration_id
+		LEFT JOIN vcs_repos r ON r.id = w.repo_id WHERE i.org_id = $1 AND (w.problem <> '' OR r.problem <> '') GROUP BY w.integration_id`, orgID)
+}
+
 // WatchesToFind returns up to limit watches whose repository must be found now, in the order of
 // [Tx.ReposToPoll].
 func (tx *Tx) WatchesToFind(now time.Time, limit int) ([]VCSWatch, error) {

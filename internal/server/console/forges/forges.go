@@ -80,12 +80,17 @@ func (p *pages) at(v *page.Visit) place {
 
 type listModel struct {
 	place
-	List []store.VCSIntegration
+	List    []store.VCSIntegration
+	Failing map[string]int64 // stacks whose repository has a problem, by integration
 }
 
 func (p *pages) list(v *page.Visit) (view.Page, error) {
 	list, err := p.Integrations.List(v.Context(), v.Org)
-	return p.Page(v, "", integrationList(listModel{p.at(v), list})), err
+	if err != nil {
+		return view.Page{}, err
+	}
+	failing, err := p.Integrations.Failing(v.Context(), v.Org)
+	return p.Page(v, "", integrationList(listModel{p.at(v), list, failing})), err
 }
 
 // formModel is the form of a new or a changed integration.
@@ -166,6 +171,17 @@ type showModel struct {
 	HookURL     string
 	Watched     []integrations.Watched
 	Now         time.Time
+}
+
+// failing returns the number of stacks whose repository has a problem.
+func (m showModel) failing() int64 {
+	n := 0
+	for _, w := range m.Watched {
+		if w.Problem() != "" {
+			n += len(w.Watches)
+		}
+	}
+	return int64(n)
 }
 
 func (p *pages) show(v *page.Visit) (view.Page, error) { return p.showPage(v, nil, "") }

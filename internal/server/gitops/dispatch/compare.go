@@ -50,6 +50,12 @@ func (s *Service) ask(ctx context.Context, i store.VCSIntegration, r store.VCSRe
 	f.refs = map[string]string{}
 	if len(prefixes) > 0 {
 		refs, err := client.Refs(ctx, repoID(r), prefixes)
+		if errors.Is(err, vcs.ErrNotFound) && vcs.ForgeKey(i.Provider, i.Flavor) == vcs.FlavorGit {
+			// The name comes from the settings. The server can have it with .git only, or without.
+			if f.repo, err = client.Find(ctx, r.Name); err == nil {
+				refs, err = client.Refs(ctx, f.repo.RepoID, prefixes)
+			}
+		}
 		if err != nil {
 			return f, fmt.Errorf("listing the refs of %s: %w", r.Name, err)
 		}

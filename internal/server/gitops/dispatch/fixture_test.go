@@ -66,6 +66,7 @@ type forge struct {
 	lost         []vcs.Delivery
 	since        []time.Time
 	installation string // of the app
+	only         string // the only name with which refs are listed; "" for any
 }
 
 func newForge() *forge {
@@ -151,9 +152,12 @@ func (f *forge) Changed(_ context.Context, _ vcs.RepoID, c vcs.Change) ([]string
 	return f.files, f.complete, cmp.Or(f.ask("changed"), f.filesErr)
 }
 
-func (f *forge) Refs(_ context.Context, _ vcs.RepoID, prefixes []string) (refs []vcs.Ref, err error) {
+func (f *forge) Refs(_ context.Context, repo vcs.RepoID, prefixes []string) (refs []vcs.Ref, err error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
+	if f.only != "" && repo.Name != f.only {
+		return nil, errors.Join(f.ask("refs"), vcs.ErrNotFound)
+	}
 	for name, commit := range f.refs {
 		if slices.ContainsFunc(prefixes, func(p string) bool { return strings.HasPrefix(name, p) }) {
 			refs = append(refs, vcs.Ref{Name: name, Commit: commit})

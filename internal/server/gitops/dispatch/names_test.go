@@ -75,3 +75,30 @@ func TestAddressesOfDeliveries(t *testing.T) {
 		}
 	}
 }
+
+// TestSuffixThatAServerNeeds polls a plain git server that has the repository with the suffix .git only,
+// which the settings leave out.
+func TestSuffixThatAServerNeeds(t *testing.T) {
+	s := newSite(t, storetest.SQLite(t), connected())
+	s.forge.only = "app.git"
+	st, _ := s.plain(commits, connected())
+	failing := func() int64 {
+		t.Helper()
+		all, err := s.forges.Failing(t.Context(), s.org)
+		s.must(err)
+		return all[s.id]
+	}
+	s.poll()
+	if n := failing(); n != 1 {
+		t.Errorf("%d stacks have a problem with a repository that does not exist, want 1", n)
+	}
+	s.forge.set(func() {
+		s.forge.repos["app.git"], s.forge.redirect = "https://git.example/app", map[string]string{"app": "app.git"}
+	})
+	s.poll()
+	s.forge.set(func() { s.forge.refs["refs/heads/main"] = two })
+	s.poll()
+	if got := s.deployed(st); len(got) != 1 || failing() != 0 {
+		t.Errorf("deployments %q, %d failing, reason %s", got, failing(), s.reason(st))
+	}
+}

@@ -25,6 +25,12 @@ func (s *Service) List(ctx context.Context, org store.Organization) ([]store.VCS
 	return store.Read(ctx, s.db, func(tx *store.Tx) ([]store.VCSIntegration, error) { return tx.Integrations(org.ID) })
 }
 
+// Failing returns the number of stacks whose repository could not be found or polled, by the ids of the
+// integrations.
+func (s *Service) Failing(ctx context.Context, org store.Organization) (map[string]int64, error) {
+	return store.Read(ctx, s.db, func(tx *store.Tx) (map[string]int64, error) { return tx.FailingWatches(org.ID) })
+}
+
 // HasGitHub reports whether an organization that the caller may see has an integration with GitHub.
 func (s *Service) HasGitHub(ctx context.Context, p identity.Principal, org string) (bool, error) {
 	return store.Read(ctx, s.db, func(tx *store.Tx) (bool, error) {

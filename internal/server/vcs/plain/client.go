@@ -58,9 +58,15 @@ func (c *client) address(name string) (string, error) {
 	return repo.String(), nil
 }
 
-// Find implements [vcs.Repository]. It accepts a name with and without the suffix .git.
+// Find implements [vcs.Repository]. It accepts a name with and without the suffix .git, whichever the
+// server needs.
 func (c *client) Find(ctx context.Context, name string) (vcs.Repo, error) {
-	for _, candidate := range []string{name, strings.TrimSuffix(name, "/") + ".git"} {
+	short, suffixed := strings.CutSuffix(strings.TrimSuffix(name, "/"), ".git")
+	other := short
+	if !suffixed {
+		other += ".git"
+	}
+	for _, candidate := range []string{name, other} {
 		address, err := c.address(candidate)
 		if err != nil {
 			return vcs.Repo{}, err

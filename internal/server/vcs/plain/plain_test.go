@@ -168,6 +168,9 @@ func TestClient(t *testing.T) {
 	if err != nil || repo.Name != "app.git" || repo.CloneURL != strict.URL+"/team/app.git" || repo.ID != strict.URL+"/team/app" {
 		t.Fatalf("%+v, %v", repo, err)
 	}
+	if found, err := c.Find(t.Context(), "app.git"); err != nil || found != repo {
+		t.Errorf("with its suffix: %+v, %v", found, err)
+	}
 	if got, err := c.Head(t.Context(), repo.RepoID, "refs/heads/main"); got != head {
 		t.Errorf("head %s, %v", got, err)
 	}
