@@ -119,7 +119,7 @@ func New(ctx context.Context, cfg Config, version string, log *logrus.Entry, not
 	}
 	poolService := pools.New(s.db, s.logOf("pools"))
 	forges := s.newIntegrations(secrets)
-	service := s.newDeployments(poolService, forges)
+	service := s.newDeployments(poolService, forges, secrets)
 	s.triggers = triggers.New(s.db, service, s.logOf("schedules"))
 	hooks := webhooks.New(s.db, webhooks.Options{
 		Log: s.logOf("webhooks"), Secrets: secrets, Receivers: &outbound.Client{Internal: s.cfg.WebhookNetworks}, Deploy: service.CreateIn,
@@ -243,10 +243,10 @@ func (s *Server) logOf(subsystem string) *logrus.Entry {
 	return s.log.WithField("subsystem", subsystem)
 }
 
-func (s *Server) newDeployments(poolService *pools.Service, forges *integrations.Service) *deployments.Service {
+func (s *Server) newDeployments(poolService *pools.Service, forges *integrations.Service, secrets *keyring.Ring) *deployments.Service {
 	cfg := s.cfg
 	service := deployments.New(s.db, deployments.Options{
-		Log: s.logOf("deployments"), Secrets: s.stacks.Secrets(), Updates: s.stacks, Pools: poolService, Runners: s.identity, Quota: s.quota, Issuer: s.issuer, Repositories: forges,
+		Log: s.logOf("deployments"), Secrets: secrets, Updates: s.stacks, Pools: poolService, Runners: s.identity, Quota: s.quota, Issuer: s.issuer, Repositories: forges,
 		ExternalURL: cfg.ExternalURL, Console: cfg.Console(), DefaultImage: cfg.DefaultImage, Cap: cfg.MaxDeployments,
 		Lease: cfg.JobLease, Lost: cfg.JobLost,
 		// Leases of seconds need a short interval, because a pause of up to three intervals does not

@@ -2,7 +2,7 @@ package audit
 
 import "slices"
 
-// Action names a kind of change.
+// Action names a kind of change or read.
 type Action string
 
 // The actions.
@@ -69,6 +69,14 @@ const (
 	PasskeyRemoved         Action = "user.passkey-removed"
 )
 
+// The actions that only read; see [RecordRead].
+const (
+	SecretsDecrypted   Action = "stack.secrets-decrypted"
+	DecryptionReported Action = "stack.decryption-reported" // a client has decrypted secrets without the server
+	StateExported      Action = "stack.state-exported"
+	SecretsSent        Action = "deployment.secrets-sent" // to the runner of the deployment
+)
+
 var actions = []Action{
 	OrganizationCreated, DefaultPermissionSet, UserCreated, MemberAdded, MemberRoleChanged, MemberRemoved,
 	TeamCreated, TeamChanged, TeamDeleted, TokenCreated, TokenRevoked, TokenExchanged,
@@ -79,6 +87,7 @@ var actions = []Action{
 	DeploymentCreated, DeploymentCancelled, DeploymentForced, DeploymentsPaused, DeploymentsResumed,
 	IntegrationCreated, IntegrationChanged, IntegrationDeleted, PullRequestApproved,
 	SignedIn, SignInFailed, SignInLinkMade, SessionEnded, IdentityConnected, IdentityRemoved, PasskeyAdded, PasskeyRemoved,
+	SecretsDecrypted, DecryptionReported, StateExported, SecretsSent,
 }
 
 // Actions returns all actions.

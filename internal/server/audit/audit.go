@@ -1,6 +1,7 @@
-// Package audit keeps the audit log: who changed what, from where and when. The method of a domain
-// that makes a change calls [Record] in the change's transaction. The context of a request says who
-// makes it and where it comes from; see [With].
+// Package audit keeps the audit log: who changed what or read secrets, from where and when. The method
+// of a domain that makes a change calls [Record] in the change's transaction, and one that returns
+// secrets calls [RecordRead] before. The context of a request says who makes it and where it comes
+// from; see [With].
 package audit
 
 import (
@@ -115,6 +116,20 @@ type Entry struct {
 
 // Record adds an entry to the audit log. The entry exists only if the transaction commits.
 func Record(ctx context.Context, tx *store.Tx, e Entry) error {
+	row, err := rowOf(ctx, tx, e)
+	if err != nil {
+		return err
+	}
+	id, err := uuid.NewV7()
+	if err != nil {
+		return fmt.Errorf("making the id of an audit entry: %w", err)
+	}
+	row.ID = id.String()
+	return tx.InsertAuditEntry(row)
+}
+
+// rowOf returns the row of an entry without its id, and notifies those who follow the log.
+func rowOf(ctx context.Context, tx *store.Tx, e Entry) (store.AuditEntry, error) {
 	s := sourceOf(ctx)
 	if e.Actor != nil {
 		s.Actor = *e.Actor
@@ -124,23 +139,19 @@ func Record(ctx context.Context, tx *store.Tx, e Entry) error {
 	}
 	detail, err := encode(e.Detail)
 	if err != nil {
-		return err
-	}
-	id, err := uuid.NewV7()
-	if err != nil {
-		return fmt.Errorf("making the id of an audit entry: %w", err)
+		return store.AuditEntry{}, err
 	}
 	payload := e.OrgID
 	if payload == "" {
 		payload = ServerPayload
 	}
 	tx.Notify(Topic, payload)
-	return tx.InsertAuditEntry(store.AuditEntry{
-		ID: id.String(), OrgID: e.OrgID, At: tx.Now(),
+	return store.AuditEntry{
+		OrgID: e.OrgID, At: tx.Now(),
 		ActorKind: s.Actor.Kind, ActorID: s.Actor.ID, Actor: line(s.Actor.Name), TokenID: s.Actor.TokenID, TokenName: line(s.Actor.TokenName),
 		Action: string(e.Action), SubjectKind: e.Subject.Kind, SubjectID: e.Subject.ID, Subject: line(e.Subject.Name),
 		Address: line(s.Address), Way: s.Way, Detail: detail,
-	})
+	}, nil
 }
 
 func line(text string) string { return termtext.OneLine(text, maxName) }

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"strconv"
 	"strings"
 	"time"
 
@@ -13,7 +14,7 @@ import (
 )
 
 // header is the first line of a CSV export.
-var header = []string{"time", "actorKind", "actor", "token", "action", "subjectKind", "subject", "address", "way", "detail"}
+var header = []string{"time", "actorKind", "actor", "token", "action", "subjectKind", "subject", "address", "way", "detail", "count", "lastTime", "names"}
 
 // WriteCSV writes all selected entries as CSV, newest first.
 func (s *Service) WriteCSV(ctx context.Context, w io.Writer, r Reader, f store.AuditFilter) error {
@@ -28,7 +29,10 @@ func (s *Service) WriteCSV(ctx context.Context, w io.Writer, r Reader, f store.A
 		}
 		cells := []string{
 			e.At.UTC().Format(time.RFC3339Nano), e.ActorKind, e.Actor, e.TokenName, e.Action,
-			e.SubjectKind, e.Subject, e.Address, e.Way, e.Detail,
+			e.SubjectKind, e.Subject, e.Address, e.Way, e.Detail, "", "", e.Names,
+		}
+		if e.Reads > 0 {
+			cells[10], cells[11] = strconv.FormatInt(e.Reads, 10), e.LastAt.UTC().Format(time.RFC3339Nano)
 		}
 		for i := range cells {
 			cells[i] = cell(cells[i])
@@ -58,11 +62,15 @@ func (s *Service) WriteJSON(ctx context.Context, w io.Writer, r Reader, f store.
 	out := json.NewEncoder(w)
 	out.SetEscapeHTML(false)
 	return s.each(ctx, r, f, func(e store.AuditEntry) error {
-		return out.Encode(map[string]any{
+		entry := map[string]any{
 			"id": e.ID, "time": e.At.UTC(), "actorKind": e.ActorKind, "actorId": e.ActorID, "actor": e.Actor,
 			"tokenId": e.TokenID, "token": e.TokenName, "action": e.Action, "subjectKind": e.SubjectKind, "subjectId": e.SubjectID,
 			"subject": e.Subject, "address": e.Address, "way": e.Way, "detail": json.RawMessage(e.Detail),
-		})
+		}
+		if e.Reads > 0 {
+			entry["count"], entry["lastTime"], entry["names"] = e.Reads, e.LastAt.UTC(), e.Names
+		}
+		return out.Encode(entry)
 	})
 }
 

@@ -90,5 +90,12 @@ func Describe(e store.AuditEntry) string {
 	if e.Subject != "" {
 		text += ": " + e.Subject
 	}
-	return text + " (by " + e.Actor + ")"
+	text += " (by " + e.Actor
+	if e.Names != "" {
+		text += ": " + e.Names
+	}
+	if e.Reads > 1 {
+		text += fmt.Sprintf(", %d times until %s", e.Reads, e.LastAt.UTC().Format(time.DateTime+" MST"))
+	}
+	return text + ")"
 }

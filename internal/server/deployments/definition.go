@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"workflowagent/internal/redact"
+	"workflowagent/internal/server/audit"
 	"workflowagent/internal/server/identity"
 	"workflowagent/internal/server/store"
 	"workflowagent/internal/server/vcs"
@@ -73,6 +74,16 @@ func (s *Service) Definition(ctx context.Context, p identity.Principal, jobID st
 		if err := tx.SaveJob(*job); err != nil {
 			return err
 		}
+		if sendsSecrets(set, checkout) {
+			err := audit.RecordRead(ctx, tx, audit.Read{
+				OrgID: job.OrgID, Action: audit.SecretsSent, DeploymentID: d.ID,
+				Subject: subjectOf(store.Stack{ID: job.StackID, OrgName: org.Name, Project: d.Project, Name: d.Stack}),
+				Detail:  map[string]any{"deployment": d.ID, "version": d.Version, "agent": job.AgentID},
+			})
+			if err != nil {
+				return err
+			}
+		}
 		scope := identity.JobScope(job.StackID, d.Operation, set.Option(), requester)
 		if review, err := tx.ReviewStackOf(job.StackID); err == nil {
 			scope = scope.WithTemplate(review.TemplateID)
@@ -100,6 +111,16 @@ func (s *Service) Definition(ctx context.Context, p identity.Principal, jobID st
 		return nil, err
 	}
 	return s.define(ctx, d, org.Name, set, repo, token, platform)
+}
+
+// sendsSecrets reports whether a definition contains more secrets than the job's own token.
+func sendsSecrets(set *workflow.Settings, checkout store.VCSCheckout) bool {
+	found := checkout.IntegrationID != "" && set.Git() != nil // its credential
+	_ = set.EachSecret(func(v *workflow.Secret) error {
+		found = found || v.IsSecret()
+		return nil
+	})
+	return found
 }
 
 // noteOnce adds a note to a job, whose agent can request the definition again.

@@ -15,15 +15,14 @@ import (
 // replace.
 const exportTries = 5
 
-// Open returns the current state of a stack.
-func (s *Service) Open(ctx context.Context, stackID string) (states.Stored, error) {
-	out, _, err := s.open(ctx, func(tx *store.Tx) (st store.Stack, err error) { return tx.Stack(stackID) })
-	return out, err
+// current returns the current state of a stack, and the stack to which it belongs.
+func (s *Service) current(ctx context.Context, stackID string) (states.Stored, store.Stack, error) {
+	return s.open(ctx, func(tx *store.Tx) (store.Stack, error) { return tx.Stack(stackID) })
 }
 
-// OpenVersion returns the state of a version of a stack.
-func (s *Service) OpenVersion(ctx context.Context, st store.Stack, version int64) (states.Stored, error) {
-	out, _, err := s.open(ctx, func(tx *store.Tx) (store.Stack, error) {
+// version returns the state of a version of a stack, and the stack at that version.
+func (s *Service) version(ctx context.Context, st store.Stack, version int64) (states.Stored, store.Stack, error) {
+	return s.open(ctx, func(tx *store.Tx) (store.Stack, error) {
 		u, err := tx.UpdateByVersion(st.ID, version)
 		if errors.Is(err, store.ErrNotFound) {
 			return st, fault.NotFound("Not Found: stack '%s' has no version %d", st.Ref(), version)
@@ -35,7 +34,6 @@ func (s *Service) OpenVersion(ctx context.Context, st store.Stack, version int64
 		st.StateBlob, st.Version = u.StateBlob, version
 		return st, err
 	})
-	return out, err
 }
 
 // open returns the stack that find returns, and its state.
@@ -58,9 +56,10 @@ func (s *Service) open(ctx context.Context, find func(tx *store.Tx) (store.Stack
 	}
 }
 
-// Export returns a stack's current state in memory.
+// Export returns a stack's current state in memory, for the server itself. Callers that send it to a
+// client must hide its secrets, or use [Service.Open].
 func (s *Service) Export(ctx context.Context, stackID string) (*states.State, error) {
-	st, err := s.Open(ctx, stackID)
+	st, _, err := s.current(ctx, stackID)
 	if err != nil {
 		return nil, err
 	}

@@ -109,9 +109,9 @@ func (s *stackTest) export(service *stacks.Service, version int64) (string, erro
 	var stored states.Stored
 	var err error
 	if version == 0 {
-		stored, err = service.Open(s.t.Context(), s.stack.ID)
+		stored, err = service.Open(s.t.Context(), identity.Principal{}, s.stack)
 	} else {
-		stored, err = service.OpenVersion(s.t.Context(), s.stack, version)
+		stored, err = service.OpenVersion(s.t.Context(), identity.Principal{}, s.stack, version)
 	}
 	if err != nil {
 		return "", err

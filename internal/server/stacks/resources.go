@@ -29,10 +29,10 @@ func (s *Service) Resources(ctx context.Context, st store.Stack, version int64) 
 	var stored states.Stored
 	var err error
 	if version > 0 {
-		stored, err = s.OpenVersion(ctx, st, version)
+		stored, _, err = s.version(ctx, st, version)
 	} else {
 		// The version and the state must belong together.
-		stored, st, err = s.open(ctx, func(tx *store.Tx) (store.Stack, error) { return tx.Stack(st.ID) })
+		stored, st, err = s.current(ctx, st.ID)
 		version = st.Version
 	}
 	if err != nil {

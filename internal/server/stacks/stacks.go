@@ -74,9 +74,6 @@ func New(db *store.DB, o Options) *Service {
 // Follow sets the hooks. Call it before any other method.
 func (s *Service) Follow(h Hooks) { s.hooks = h }
 
-// Secrets returns the key ring that encrypts stack secrets.
-func (s *Service) Secrets() *keyring.Ring { return s.secrets }
-
 // Find returns a stack by name if the caller has one of the needed abilities. It also returns the
 // caller with the permissions on this stack.
 func (s *Service) Find(ctx context.Context, p identity.Principal, need identity.Ability, org, project, name string) (identity.Principal, store.Stack, error) {

@@ -82,7 +82,7 @@ func TestStatesThatNothingNames(t *testing.T) {
 			}
 		}
 		for version := int64(1); version <= 2; version++ {
-			if _, err := s.OpenVersion(ctx, st, version); err != nil {
+			if _, err := s.OpenVersion(ctx, identity.Principal{}, st, version); err != nil {
 				t.Errorf("version %d: %v", version, err)
 			}
 		}

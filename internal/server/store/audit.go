@@ -8,11 +8,11 @@ import (
 	"workflowagent/internal/server/store/database"
 )
 
-// AuditEntry is one change, or a sign-in, in the audit log.
+// AuditEntry is one change, one sign-in, or several reads of a kind, in the audit log.
 type AuditEntry struct {
 	ID          string
-	OrgID       string // "" for an entry about the whole server
-	At          time.Time
+	OrgID       string    // "" for an entry about the whole server
+	At          time.Time // of the first read
 	ActorKind   string
 	ActorID     string
 	Actor       string // the actor's name at the time
@@ -22,9 +22,15 @@ type AuditEntry struct {
 	SubjectKind string
 	SubjectID   string
 	Subject     string // the subject's name at the time
-	Address     string // from which the request came, or ""
+	Address     string // from which the requests came, separated by ", "; or ""
 	Way         string
 	Detail      string // JSON object
+
+	// The following fields are for entries about reads.
+
+	Reads  int64     // their number; 0 for a change
+	LastAt time.Time // of the last read
+	Names  string    // what the reads named, separated by ", "
 }
 
 // AuditFilter selects entries of the audit log. Empty fields select all.
@@ -46,6 +52,37 @@ var auditEntries = database.NewTable[AuditEntry]("audit_entries a")
 
 // InsertAuditEntry adds an entry to the audit log.
 func (tx *Tx) InsertAuditEntry(e AuditEntry) error { return auditEntries.InsertLater(tx.Tx, e) }
+
+// maxListed bounds the lists in an entry about reads, in bytes.
+const maxListed = 1000
+
+// mergeReads counts a read in the entry about earlier ones. Times of the database can go back.
+var mergeReads = strings.Join([]string{
+	"reads = audit_entries.reads + excluded.reads",
+	"last_at = CASE WHEN excluded.last_at > audit_entries.last_at THEN excluded.last_at ELSE audit_entries.last_at END",
+	"address = " + listed("address"),
+	"names = " + listed("names"),
+}, ", ")
+
+// listed returns an expression for a list that also contains the value of the same column in the row to
+// add. The last element of a list that is too long is "…".
+func listed(column string) string {
+	return strings.ReplaceAll(fmt.Sprintf(`CASE
+		WHEN excluded.COLUMN = '' THEN audit_entries.COLUMN
+		WHEN audit_entries.COLUMN = '' THEN excluded.COLUMN
+		WHEN REPLACE(', ' || audit_entries.COLUMN || ', ', ', ' || excluded.COLUMN || ', ', '') <> ', ' || audit_entries.COLUMN || ', '
+			THEN audit_entries.COLUMN
+		WHEN LENGTH(audit_entries.COLUMN) + LENGTH(excluded.COLUMN) <= %d THEN audit_entries.COLUMN || ', ' || excluded.COLUMN
+		WHEN audit_entries.COLUMN LIKE '%%, …' THEN audit_entries.COLUMN
+		ELSE audit_entries.COLUMN || ', …' END`, maxListed), "COLUMN", column)
+}
+
+// CountRead adds an entry about a read to the audit log, or counts the read in the entry with the same
+// id.
+func (tx *Tx) CountRead(e AuditEntry) error {
+	e.Reads, e.LastAt = 1, e.At
+	return auditEntries.MergeLater(tx.Tx, e, "id", mergeReads)
+}
 
 func (f AuditFilter) where() (text string, args []any) {
 	var b strings.Builder

@@ -2,6 +2,7 @@ package org
 
 import (
 	"net/http"
+	"strings"
 	"time"
 
 	"workflowagent/internal/server/api/request"
@@ -26,7 +27,8 @@ func (a *auditRoutes) register(rt *web.Router) {
 
 type auditEvent struct {
 	Timestamp   int64        `json:"timestamp"`
-	SourceIP    string       `json:"sourceIP"`
+	SourceIP    string       `json:"sourceIP"` // the first, if there are several
+	SourceIPs   []string     `json:"sourceIPs,omitempty"`
 	Event       string       `json:"event"`
 	Description string       `json:"description"`
 	User        web.UserInfo `json:"user"`
@@ -34,6 +36,9 @@ type auditEvent struct {
 	TokenName   string       `json:"tokenName,omitempty"`
 	ActorName   string       `json:"actorName,omitempty"`
 	ActorURN    string       `json:"actorUrn,omitempty"`
+	// Count and LastTimestamp are the number and the last time of the reads for which an entry stands.
+	Count         int64 `json:"count,omitempty"`
+	LastTimestamp int64 `json:"lastTimestamp,omitempty"`
 }
 
 // auditFilter reads the parameters of a request. The two times are accepted in both orders.
@@ -81,10 +86,15 @@ func (a *auditRoutes) list(w http.ResponseWriter, r *http.Request, o store.Organ
 		Continuation string       `json:"continuationToken,omitempty"`
 	}{Events: []auditEvent{}}
 	for _, e := range list {
-		body.Events = append(body.Events, auditEvent{
-			Timestamp: e.At.Unix(), SourceIP: e.Address, Event: e.Action, Description: audit.Describe(e), User: web.MemberInfo(e.Actor, e.Actor, ""),
-			TokenID: e.TokenID, TokenName: e.TokenName, ActorName: e.Actor, ActorURN: e.ActorKind + ":" + e.ActorID,
-		})
+		addresses := strings.Split(e.Address, ", ")
+		event := auditEvent{
+			Timestamp: e.At.Unix(), SourceIP: addresses[0], Event: e.Action, Description: audit.Describe(e), User: web.MemberInfo(e.Actor, e.Actor, ""),
+			Count: e.Reads, LastTimestamp: web.Unix(e.LastAt), TokenID: e.TokenID, TokenName: e.TokenName, ActorName: e.Actor, ActorURN: e.ActorKind + ":" + e.ActorID,
+		}
+		if len(addresses) > 1 {
+			event.SourceIPs = addresses
+		}
+		body.Events = append(body.Events, event)
 	}
 	if more {
 		body.Continuation = audit.Position(list[len(list)-1])

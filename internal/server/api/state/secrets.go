@@ -1,6 +1,7 @@
 package state
 
 import (
+	"cmp"
 	"encoding/base64"
 	"encoding/json"
 	"fmt"
@@ -33,7 +34,7 @@ func (s *secretRoutes) encrypt(w http.ResponseWriter, r *http.Request, st store.
 	if err := request.Decode(w, r, &body); err != nil {
 		return err
 	}
-	ct, err := s.stacks.Secrets().Encrypt(r.Context(), st.ID, body.Plaintext)
+	ct, err := s.stacks.Encrypt(r.Context(), st, body.Plaintext)
 	return web.Answer(w, r, map[string][]byte{"ciphertext": ct}, err)
 }
 
@@ -68,7 +69,7 @@ func (s *secretRoutes) batchEncrypt(w http.ResponseWriter, r *http.Request, st s
 	out := []byte(`{"ciphertexts":[`)
 	empty := len(out)
 	err := eachSecret(w, r, "plaintexts", func(plaintext []byte) error {
-		ct, err := s.stacks.Secrets().Encrypt(r.Context(), st.ID, plaintext)
+		ct, err := s.stacks.Encrypt(r.Context(), st, plaintext)
 		if err != nil {
 			return err
 		}
@@ -101,7 +102,11 @@ func (s *secretRoutes) decrypt(w http.ResponseWriter, r *http.Request, st store.
 	if err := s.mayDecrypt(r, st, base64.StdEncoding.EncodeToString(body.Ciphertext)); err != nil {
 		return err
 	}
-	pt, err := s.stacks.Secrets().Decrypt(r.Context(), st.ID, body.Ciphertext)
+	var pt []byte
+	err := s.stacks.Decrypt(r.Context(), web.Principal(r), st, func(decrypt func([]byte) ([]byte, error)) (err error) {
+		pt, err = decrypt(body.Ciphertext)
+		return err
+	})
 	return web.Answer(w, r, map[string][]byte{"plaintext": pt}, err)
 }
 
@@ -128,16 +133,29 @@ func (s *secretRoutes) batchDecrypt(w http.ResponseWriter, r *http.Request, st s
 	if err := s.mayDecrypt(r, st, texts...); err != nil {
 		return err
 	}
+	var out []byte
+	err = s.stacks.Decrypt(r.Context(), web.Principal(r), st, func(decrypt func([]byte) ([]byte, error)) (err error) {
+		out, err = plaintexts(texts, decrypt)
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	return web.WriteRaw(w, r, http.StatusOK, out)
+}
+
+// plaintexts returns the response to ciphertexts in base64.
+func plaintexts(texts []string, decrypt func([]byte) ([]byte, error)) ([]byte, error) {
 	out := []byte(`{"plaintexts":{`)
 	answered := map[string]bool{}
 	for _, text := range texts {
 		ct, err := base64.StdEncoding.DecodeString(text)
 		if err != nil {
-			return fault.Invalid("Bad Request: a ciphertext is not valid base64")
+			return nil, fault.Invalid("Bad Request: a ciphertext is not valid base64")
 		}
-		pt, err := s.stacks.Secrets().Decrypt(r.Context(), st.ID, ct)
+		pt, err := decrypt(ct)
 		if err != nil {
-			return err
+			return nil, err
 		}
 		if answered[text] {
 			continue
@@ -148,20 +166,22 @@ func (s *secretRoutes) batchDecrypt(w http.ResponseWriter, r *http.Request, st s
 		answered[text] = true
 		key, err := json.Marshal(text)
 		if err != nil {
-			return fmt.Errorf("encoding the response: %w", err)
+			return nil, fmt.Errorf("encoding the response: %w", err)
 		}
 		out = append(append(out, key...), ':')
 		out = appendBase64(out, pt)
 	}
-	return web.WriteRaw(w, r, http.StatusOK, append(out, "}}\n"...))
+	return append(out, "}}\n"...), nil
 }
 
-// logDecryption accepts a client's report that it decrypted a secret without this server. The
-// access log records the call and the caller.
-func (s *secretRoutes) logDecryption(w http.ResponseWriter, r *http.Request, _ store.Stack) error {
+// logDecryption records a client's report that it decrypted secrets without this server.
+func (s *secretRoutes) logDecryption(w http.ResponseWriter, r *http.Request, st store.Stack) error {
 	var body struct {
 		SecretName  string `json:"secretName"`
 		CommandName string `json:"commandName"`
 	}
-	return web.Done(w, request.DecodeOptional(w, r, &body))
+	if err := request.DecodeOptional(w, r, &body); err != nil {
+		return err
+	}
+	return web.Done(w, s.stacks.ReportDecryption(r.Context(), web.Principal(r), st, cmp.Or(body.SecretName, body.CommandName)))
 }

@@ -26,14 +26,15 @@ func (s *stateRoutes) register(rt *web.Router) {
 }
 
 func (s *stateRoutes) export(w http.ResponseWriter, r *http.Request, st store.Stack) error {
-	if !web.Principal(r).Can(st, identity.StateRead) {
-		state, err := s.stacks.ExportOutputs(r.Context(), st.ID)
+	p := web.Principal(r)
+	if !p.Can(st, identity.StateRead) {
+		state, err := s.stacks.OpenOutputs(r.Context(), p, st)
 		if err != nil {
 			return err
 		}
 		return web.WriteJSON(w, r, http.StatusOK, state)
 	}
-	stored, err := s.stacks.Open(r.Context(), st.ID)
+	stored, err := s.stacks.Open(r.Context(), p, st)
 	if err != nil {
 		return err
 	}
@@ -45,7 +46,7 @@ func (s *stateRoutes) exportVersion(w http.ResponseWriter, r *http.Request, st s
 	if err != nil || version < 1 {
 		return fault.Invalid("Bad Request: invalid 'version' parameter")
 	}
-	stored, err := s.stacks.OpenVersion(r.Context(), st, version)
+	stored, err := s.stacks.OpenVersion(r.Context(), web.Principal(r), st, version)
 	if err != nil {
 		return err
 	}

@@ -224,5 +224,8 @@ func detail(e store.AuditEntry) string {
 		parts = append(parts, fmt.Sprintf("%s: %v", k, v))
 	}
 	slices.Sort(parts)
+	if e.Names != "" {
+		parts = append(parts, e.Names)
+	}
 	return strings.Join(parts, ", ")
 }

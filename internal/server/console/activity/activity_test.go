@@ -1,6 +1,7 @@
 package activity_test
 
 import (
+	"cmp"
 	"encoding/csv"
 	"encoding/json"
 	"fmt"
@@ -10,8 +11,11 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"workflowagent/internal/dev/consoletest"
+	"workflowagent/internal/server/audit"
+	"workflowagent/internal/server/store"
 )
 
 var (
@@ -106,6 +110,41 @@ func TestEntries(t *testing.T) {
 	}
 	if p := r.SignInWith(ada).Get(log); p.Status != http.StatusForbidden {
 		t.Errorf("a member reads the log: status %d, want 403", p.Status)
+	}
+}
+
+// TestReads shows an entry that stands for several reads, and downloads it.
+func TestReads(t *testing.T) {
+	r := newReader(t)
+	first := time.Date(2100, 1, 2, 3, 4, 5, 0, time.UTC)
+	err := r.DB().Write(t.Context(), func(tx *store.Tx) error {
+		o, err := tx.OrganizationByName("acme")
+		if err != nil {
+			return err
+		}
+		for i := range 3 {
+			err = cmp.Or(err, tx.CountRead(store.AuditEntry{
+				ID: "read", OrgID: o.ID, At: first.Add(time.Duration(i) * time.Minute), ActorKind: "user", Actor: "ada", Action: string(audit.StateExported),
+				SubjectKind: "stack", Subject: "acme/web/prod", Address: fmt.Sprintf("192.0.2.%d", 1+i/2), Way: "api", Detail: "{}", Names: fmt.Sprintf("version %d", 1+i/2),
+			}))
+		}
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	query := "?action=" + string(audit.StateExported)
+	const want = "2100-01-02 03:04:05 UTC until 2100-01-02 03:06:05 UTC ada stack.state-exported 3 times acme/web/prod stack 192.0.2.1, 192.0.2.2 api version 1, version 2"
+	if got := entries(r.open(log + query)); len(got) != 1 || got[0] != want {
+		t.Errorf("the log shows %q, want %q", got, want)
+	}
+	for format, want := range map[string]string{
+		"csv":  "{},3,2100-01-02T03:06:05Z,\"version 1, version 2\"\n",
+		"json": `"count":3,"detail":{},"id":"read","lastTime":"2100-01-02T03:06:05Z","names":"version 1, version 2"`,
+	} {
+		if p := r.browser.Get(log + "/export" + query + "&format=" + format); !strings.Contains(p.Body, want) {
+			t.Errorf("the download is %s, want %s", p.Body, want)
+		}
 	}
 }
 

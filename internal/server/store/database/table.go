@@ -160,6 +160,13 @@ func (t *Table[T]) SaveLater(tx *Tx, v T, key string) error {
 	return tx.LaterOn(t.name, t.pinsOf(v), query, args...)
 }
 
+// MergeLater adds a row with [Tx.Later], or makes assignments in the row that has the same values in the
+// key columns. The assignments refer to that row by the table's name, and to v as excluded.
+func (t *Table[T]) MergeLater(tx *Tx, v T, key, assignments string) error {
+	query, args := t.put(v, " ON CONFLICT ("+key+") DO UPDATE SET "+assignments)
+	return tx.LaterOn(t.name, t.pinsOf(v), query, args...)
+}
+
 func (t *Table[T]) save(v T, key string) (string, []any) {
 	var sets []string
 	for _, i := range t.written {
