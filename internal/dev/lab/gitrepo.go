@@ -69,12 +69,16 @@ func (r *Repo) commit(ctx context.Context, branch, message, changes string) (str
 	return hash, nil
 }
 
-func (r *Repo) init(ctx context.Context) error {
+func (r *Repo) init(ctx context.Context, sha256 bool) error {
 	if err := os.MkdirAll(r.dir, 0o755); err != nil {
 		return fmt.Errorf("creating a repository: %w", err)
 	}
+	format := "sha1"
+	if sha256 {
+		format = "sha256"
+	}
 	steps := [][]string{
-		{"init", "--quiet", "--bare", "--initial-branch=" + MainBranch},
+		{"init", "--quiet", "--bare", "--initial-branch=" + MainBranch, "--object-format=" + format},
 		// Allow fetches by commit and partial fetches, as hosted services do.
 		{"config", "uploadpack.allowAnySHA1InWant", "true"},
 		{"config", "uploadpack.allowFilter", "true"},

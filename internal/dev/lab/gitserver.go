@@ -21,6 +21,7 @@ type GitServer struct {
 	URL string
 
 	dir    string
+	sha256 bool
 	server *http.Server
 	served chan error
 }
@@ -36,6 +37,8 @@ type GitOptions struct {
 	Password string
 	// Username, if not empty, is the user name that requests must send with the password.
 	Username string
+	// SHA256 makes the hashes of new repositories SHA-256.
+	SHA256 bool
 }
 
 // StartGitServer serves the repositories under dir. The caller must close the server.
@@ -66,6 +69,7 @@ func StartGitServer(ctx context.Context, dir string, options GitOptions) (*GitSe
 	s := &GitServer{
 		URL:    "http://" + listener.Addr().String(),
 		dir:    dir,
+		sha256: options.SHA256,
 		server: &http.Server{Handler: handler, ReadHeaderTimeout: 10 * time.Second},
 		served: make(chan error, 1),
 	}
@@ -90,7 +94,7 @@ func (s *GitServer) Close() error {
 // NewRepo creates a repository with one commit on its branch main.
 func (s *GitServer) NewRepo(ctx context.Context, name string, files map[string]string) (repo *Repo, commit string, err error) {
 	repo = &Repo{URL: s.URL + "/" + name + ".git", dir: filepath.Join(s.dir, name+".git")}
-	if err := repo.init(ctx); err != nil {
+	if err := repo.init(ctx, s.sha256); err != nil {
 		return nil, "", err
 	}
 	commit, err = repo.Commit(ctx, MainBranch, "Begin", files)

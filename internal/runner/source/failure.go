@@ -20,6 +20,7 @@ const (
 	failureNoRef               // the repository has no such ref
 	failureNoCommit            // the server does not offer this commit by its hash
 	failureNoShallow           // the server does not support a shallow fetch
+	failureFormat              // the repository's hashes are of another kind than those of the checkout
 	failureCertificate         // TLS: the server's certificate is not trusted
 	failureHostKey             // SSH: the server's key differs from the known key
 	failureSSHMissing          // no ssh program is available
@@ -39,6 +40,7 @@ var failureSigns = []struct {
 	{failureNoRef, []string{"couldn't find remote ref", "could not find remote ref", "no such remote ref"}},
 	{failureNoCommit, []string{"not our ref", "unadvertised object", "no such remote object", "unable to find remote ref"}},
 	{failureNoShallow, []string{"does not support shallow", "does not support --depth"}},
+	{failureFormat, []string{"mismatched algorithms", "does not support this repository's object format"}},
 	{failureAuth, []string{
 		"authentication failed", "could not read username", "could not read password", "permission denied (", "access denied",
 		"returned error: 401", "returned error: 403", "invalid username or", "invalid credentials", "too many authentication failures",

@@ -32,15 +32,17 @@ func (f *fetch) run(ctx context.Context, want revision) (string, error) {
 	} else {
 		fmt.Fprintf(f.log, "Cloning %s at %s %s\n", f.repo, want.kind(), want.asked)
 	}
-	for _, args := range [][]string{
-		{"init", "--quiet", "--template="},
-		{"remote", "add", "--", "origin", f.repo.String()},
-	} {
-		if _, err := f.git.run(ctx, args...); err != nil {
-			return "", fmt.Errorf("preparing the checkout: %w", err)
-		}
+	if err := f.init(ctx); err != nil {
+		return "", err
 	}
 	err := f.checkout(ctx, &want)
+	if classify(err) == failureFormat {
+		// Few repositories have SHA-256 hashes, so the others need no request that asks for it.
+		if err := f.init(ctx, "--object-format=sha256"); err != nil {
+			return "", err
+		}
+		err = f.checkout(ctx, &want)
+	}
 	if isRedirect(err) && !f.redirects {
 		var same *workflow.Repository
 		if same, err = f.redirected(ctx); err == nil {
@@ -71,6 +73,22 @@ func (f *fetch) run(ctx context.Context, want revision) (string, error) {
 		}
 	}
 	return hash, nil
+}
+
+// init creates an empty repository in the place of an earlier one.
+func (f *fetch) init(ctx context.Context, options ...string) error {
+	if err := emptyDir(f.git.dir); err != nil {
+		return err
+	}
+	for _, args := range [][]string{
+		append([]string{"init", "--quiet", "--template="}, options...),
+		{"remote", "add", "--", "origin", f.repo.String()},
+	} {
+		if _, err := f.git.run(ctx, args...); err != nil {
+			return fmt.Errorf("preparing the checkout: %w", err)
+		}
+	}
+	return nil
 }
 
 // checkout fetches and checks out a revision. It sets the ref of want if it has none.
