@@ -120,7 +120,7 @@ func (c *Client) call(ctx context.Context, method, path string, extra map[string
 	if err := StatusError(answer); err != nil {
 		return res, err
 	}
-	res.Next = nextPage(answer.Header["Link"])
+	res.Next = onOrigin(address, nextPage(answer.Header["Link"]))
 	if into == nil {
 		return res, nil
 	}
@@ -157,6 +157,19 @@ func nextPage(header []string) string {
 		}
 	}
 	return ""
+}
+
+// onOrigin returns the address of the page after the one at address. A forge writes the address that
+// its administrator has set for users, but this server may reach it under another one, which then
+// remains: only the query tells pages apart.
+func onOrigin(address, next string) string {
+	from, err := url.Parse(address)
+	to, err2 := url.Parse(next)
+	if err != nil || err2 != nil || next == "" || !to.IsAbs() || from.Scheme == to.Scheme && from.Host == to.Host {
+		return next
+	}
+	from.RawQuery = to.RawQuery
+	return from.String()
 }
 
 // Path joins the elements of a path, escaped, after a slash each.

@@ -83,6 +83,34 @@ func TestRenamedChange(t *testing.T) {
 	}
 }
 
+// TestPagesUnderAnotherAddress checks that lists are read to their end if the forge names the next
+// page by an address for users, and that the credential stays on the integration's own address.
+func TestPagesUnderAnotherAddress(t *testing.T) {
+	stranger := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { t.Error("the request left the origin") }))
+	defer stranger.Close()
+	for _, users := range []string{stranger.URL + "/api/list", stranger.URL + "/sub/api/list", "https://git.example.com/api/list"} {
+		c := serve(t, func(w http.ResponseWriter, r *http.Request) {
+			page := r.URL.Query().Get("page")
+			if r.URL.Path != "/api/list" || r.URL.Query().Get("limit") != "1" {
+				t.Errorf("the forge got %s", r.URL)
+			}
+			if page != "3" {
+				n, _ := strconv.Atoi(page)
+				w.Header().Set("Link", fmt.Sprintf(`<%s?limit=1&page=%d>; rel="next",<%s?limit=1&page=3>; rel="last"`, users, max(n, 1)+1, users))
+			}
+			fmt.Fprintf(w, `["%s"]`, page)
+		})
+		var got []string
+		err := Pages(t.Context(), c, "/list?limit=1", func(page []string) (bool, error) {
+			got = append(got, page...)
+			return true, nil
+		})
+		if err != nil || strings.Join(got, ",") != ",2,3" {
+			t.Errorf("with pages at %s: %q, %v", users, got, err)
+		}
+	}
+}
+
 func TestStatusError(t *testing.T) {
 	now := time.Now()
 	in := func(d time.Duration) string { return strconv.FormatInt(now.Add(d).Unix(), 10) }
