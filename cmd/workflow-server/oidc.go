@@ -98,7 +98,7 @@ func newOIDCCheckCommand() *cobra.Command {
 	load := configFlags(cmd, "data_dir", "database", "master_key_file", "external_url", "oidc_issuer_url")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		return withNamedIssuer(cmd, load, func(s *issuer.Service) error {
-			if err := s.Check(cmd.Context(), new(outbound.Client)); err != nil {
+			if err := s.Check(cmd.Context(), &outbound.Client{Reach: outbound.Reach{Anywhere: true}}); err != nil {
 				return err
 			}
 			_, err := fmt.Fprintf(cmd.OutOrStdout(), "%s publishes all keys.\n", s.URL())

@@ -10,6 +10,7 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -19,6 +20,7 @@ import (
 	"workflowagent/internal/server/deployments"
 	"workflowagent/internal/server/issuer"
 	"workflowagent/internal/server/links"
+	"workflowagent/internal/server/outbound"
 	"workflowagent/internal/server/runners"
 	"workflowagent/internal/server/stacks"
 	"workflowagent/internal/settings"
@@ -51,7 +53,8 @@ type Config struct {
 	KeepStatesFor   time.Duration   // age up to which other states are kept; 0 means forever
 	KeepLogsFor     time.Duration   // age up to which logs and events are kept; 0 means forever
 	Quota           int64           // bytes that an organization may store; 0 means no limit
-	WebhookNetworks networks        // internal networks to which webhooks may send
+	Networks        networks        // internal networks that organizations may make the server call
+	WebhookNetworks networks        // the former name of Networks; adds to it
 	ShutdownTimeout time.Duration   // time that requests in flight get at shutdown
 	Runners         int             // slots of the built-in runners; 0 means none
 	RunnersOrg      string          // their organization; "" means the only one
@@ -152,8 +155,11 @@ func Settings(c *Config) *settings.Table {
 		Key: "organization_quota", Value: (*settings.Bytes)(&c.Quota),
 		Doc: "bytes that an organization may store, such as 50g (default: no limit)",
 	}, {
+		Key: "outbound_networks", Value: &c.Networks, Example: "10.0.0.0/8, 192.168.1.20/32",
+		Doc: "networks in CIDR notation, separated by commas, in which webhooks, integrations and OIDC issuers may be although they are not public (default: none)",
+	}, {
 		Key: "webhook_networks", Value: &c.WebhookNetworks, Example: "10.0.0.0/8, 192.168.1.20/32",
-		Doc: "networks in CIDR notation, separated by commas, to which webhooks may send although they are not public, also with http:// (default: none)",
+		Doc: "former name of outbound_networks, with the same effect",
 	}, {
 		Key: "runners", Value: &c.Runners, Min: 1, Max: 1000,
 		Doc: "run up to this number of deployments at once on this machine, with an agent that the server starts (default: none)",
@@ -176,6 +182,11 @@ func Settings(c *Config) *settings.Table {
 		Key: "shutdown_timeout", Value: &c.ShutdownTimeout, Default: "30s", Min: shortest,
 		Doc: "how long requests may take to finish when the server stops",
 	}}})
+}
+
+// reach says which addresses organizations may make the server call.
+func (c Config) reach() outbound.Reach {
+	return outbound.Reach{Internal: slices.Concat(c.Networks, c.WebhookNetworks)}
 }
 
 // networks is a list of networks.

@@ -122,7 +122,7 @@ func New(ctx context.Context, cfg Config, version string, log *logrus.Entry, not
 	service := s.newDeployments(poolService, forges, secrets)
 	s.triggers = triggers.New(s.db, service, s.logOf("schedules"))
 	hooks := webhooks.New(s.db, webhooks.Options{
-		Log: s.logOf("webhooks"), Secrets: secrets, Receivers: &outbound.Client{Internal: s.cfg.WebhookNetworks}, Deploy: service.CreateIn,
+		Log: s.logOf("webhooks"), Secrets: secrets, Receivers: &outbound.Client{Reach: s.cfg.reach()}, Deploy: service.CreateIn,
 	})
 	s.subsystems = append(
 		s.ownSubsystems(), Subsystem{Name: "deployments", Run: service.Run},
@@ -137,7 +137,10 @@ func New(ctx context.Context, cfg Config, version string, log *logrus.Entry, not
 	}
 	sessions := signin.New(s.db, signin.Options{Log: s.logOf("sign-in"), Identity: s.identity, NoTokens: !s.cfg.TokenSignIn})
 	s.subsystems = append(s.subsystems, Subsystem{Name: "sessions", Exclusive: true, Run: func(ctx context.Context) error { return every(ctx, time.Hour, sessions.Sweep) }})
-	trust := oidc.New(s.db, new(outbound.Client), s.logOf("oidc"))
+	trust := oidc.New(s.db, &outbound.Client{Reach: s.cfg.reach()}, s.logOf("oidc"))
+	if err := errors.Join(forges.WarnOfKept(ctx), trust.WarnOfKept(ctx)); err != nil {
+		return nil, err
+	}
 	pages := console.New(console.Deps{
 		Site: page.Options{
 			Log: s.logOf("console"), Identity: s.identity, Stacks: s.stacks, Sessions: sessions, Notes: s.db, Memory: memory,

@@ -50,7 +50,7 @@ func New(t testing.TB) *Server {
 func With(t testing.TB, settings map[string]string) *Server {
 	t.Helper()
 	dir := t.TempDir()
-	values := map[string]string{"listen": "127.0.0.1:0", "data_dir": dir, "organization": Org}
+	values := map[string]string{"listen": "127.0.0.1:0", "data_dir": dir, "organization": Org, "outbound_networks": "127.0.0.0/8"}
 	maps.Copy(values, settings)
 	cfg, err := server.LoadConfig("", values, func(string) string { return "" })
 	if err != nil {

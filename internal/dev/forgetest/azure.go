@@ -8,6 +8,7 @@ import (
 	"strconv"
 	"testing"
 
+	"workflowagent/internal/server/outbound"
 	"workflowagent/internal/server/vcs"
 )
 
@@ -23,7 +24,7 @@ func Azure(t *testing.T) World {
 
 // Connection implements [World].
 func (a *azureSite) Connection() vcs.Connection {
-	return vcs.Connection{BaseURL: a.server.URL, Owner: "acme", Project: "platform", Credential: vcs.Credential{Password: Token}}
+	return vcs.Connection{Reach: outbound.Reach{Anywhere: true}, BaseURL: a.server.URL, Owner: "acme", Project: "platform", Credential: vcs.Credential{Password: Token}}
 }
 
 // Name implements [World].

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"workflowagent/internal/server/outbound"
 	"workflowagent/internal/server/vcs"
 )
 
@@ -22,7 +23,7 @@ func Bitbucket(t *testing.T) World {
 
 // Connection implements [World].
 func (b *bitbucketSite) Connection() vcs.Connection {
-	return vcs.Connection{BaseURL: b.server.URL, APIURL: b.server.URL + "/2.0", Owner: "acme", Credential: vcs.Credential{Password: Token}}
+	return vcs.Connection{Reach: outbound.Reach{Anywhere: true}, BaseURL: b.server.URL, APIURL: b.server.URL + "/2.0", Owner: "acme", Credential: vcs.Credential{Password: Token}}
 }
 
 // Account implements [World].

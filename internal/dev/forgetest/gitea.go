@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"workflowagent/internal/server/outbound"
 	"workflowagent/internal/server/vcs"
 )
 
@@ -19,7 +20,7 @@ func Gitea(t *testing.T) World {
 }
 
 func (g *giteaSite) Connection() vcs.Connection {
-	return vcs.Connection{BaseURL: g.server.URL, Credential: vcs.Credential{Password: Token}}
+	return vcs.Connection{Reach: outbound.Reach{Anywhere: true}, BaseURL: g.server.URL, Credential: vcs.Credential{Password: Token}}
 }
 
 func (g *giteaSite) Hooks(_ *testing.T, address string) int {

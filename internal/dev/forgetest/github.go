@@ -15,6 +15,7 @@ import (
 	"github.com/go-jose/go-jose/v4"
 	"github.com/go-jose/go-jose/v4/jwt"
 
+	"workflowagent/internal/server/outbound"
 	"workflowagent/internal/server/vcs"
 )
 
@@ -52,7 +53,7 @@ func newGitHub(t *testing.T, app *rsa.PrivateKey) *GitHubSite {
 
 // Connection implements [World].
 func (g *GitHubSite) Connection() vcs.Connection {
-	c := vcs.Connection{BaseURL: g.server.URL}
+	c := vcs.Connection{Reach: outbound.Reach{Anywhere: true}, BaseURL: g.server.URL}
 	if g.app == nil {
 		c.Credential.Password = Token
 		return c

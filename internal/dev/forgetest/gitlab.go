@@ -5,6 +5,7 @@ import (
 	"net/http"
 	"testing"
 
+	"workflowagent/internal/server/outbound"
 	"workflowagent/internal/server/vcs"
 )
 
@@ -20,7 +21,7 @@ func GitLab(t *testing.T) World {
 
 // Connection implements [World].
 func (g *gitlabSite) Connection() vcs.Connection {
-	return vcs.Connection{BaseURL: g.server.URL, Credential: vcs.Credential{Password: Token}}
+	return vcs.Connection{Reach: outbound.Reach{Anywhere: true}, BaseURL: g.server.URL, Credential: vcs.Credential{Password: Token}}
 }
 
 // Hooks implements [World].

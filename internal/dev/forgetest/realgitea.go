@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"workflowagent/internal/dev/lab"
+	"workflowagent/internal/server/outbound"
 	"workflowagent/internal/server/vcs"
 )
 
@@ -106,7 +107,7 @@ func (g *realGitea) push(t *testing.T, account, repo string, args ...string) {
 }
 
 func (g *realGitea) Connection() vcs.Connection {
-	return vcs.Connection{BaseURL: g.server.URL, Credential: vcs.Credential{Password: g.tokens[Deployer]}}
+	return vcs.Connection{Reach: outbound.Reach{Anywhere: true}, BaseURL: g.server.URL, Credential: vcs.Credential{Password: g.tokens[Deployer]}}
 }
 
 func (g *realGitea) Name() string { return Deployer + "/" + g.name }

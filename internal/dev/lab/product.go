@@ -60,7 +60,7 @@ func StartServer(ctx context.Context, o ServerOptions) (*Server, error) {
 		DataDir: filepath.Join(o.Dir, "server"),
 		LogFile: filepath.Join(o.Dir, "server.log"),
 	}
-	args := []string{"serve", "--listen", addr, "--data-dir", s.DataDir, "--external-url", s.URL}
+	args := []string{"serve", "--listen", addr, "--data-dir", s.DataDir, "--external-url", s.URL, "--outbound-networks", "127.0.0.0/8"}
 	if o.Database != "" {
 		args = append(args, "--database", o.Database)
 	}

@@ -48,6 +48,9 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
+// loopback permits calls to the fakes of the tests.
+var loopback = outbound.Reach{Internal: []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}}
+
 type fixture struct {
 	t        testing.TB
 	db       *store.DB
@@ -102,7 +105,7 @@ func newFixtureOn(t testing.TB, db *store.DB, o options) *fixture {
 	f.issuer = issuer.New(db, issuer.Options{Log: storetest.Log(), Secrets: secrets, URL: "https://issuer.test/oidc", Audiences: []string{"vault"}})
 	d.Issuer, d.Runners = f.issuer, f.identity
 	f.forges = integrations.New(db, integrations.Options{
-		Log: storetest.Log(), Secrets: secrets, ExternalURL: "http://server.test", Forges: catalog.Forges(),
+		Log: storetest.Log(), Secrets: secrets, ExternalURL: "http://server.test", Forges: catalog.Forges(), Reach: loopback,
 	})
 	d.Repositories = f.forges
 	f.service = deployments.New(db, d)
@@ -110,12 +113,12 @@ func newFixtureOn(t testing.TB, db *store.DB, o options) *fixture {
 	f.triggers = triggers.New(db, f.service, storetest.Log())
 	f.webhooks = webhooks.New(db, webhooks.Options{
 		Log: storetest.Log(), Secrets: secrets, Deploy: f.service.CreateIn,
-		Receivers: &outbound.Client{Roots: issuerRoots(), Internal: []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}},
+		Receivers: &outbound.Client{Roots: issuerRoots(), Reach: loopback},
 	})
 	f.server = httptest.NewServer(api.New(api.Deps{
 		Log: storetest.Log(), Identity: f.identity, Stacks: f.stacks, Deployments: f.service, Triggers: f.triggers, Pools: pool,
 		Drift: drift.New(db), Usage: usage.New(db), Webhooks: f.webhooks, Forges: f.forges, Events: f.events, Audit: audit.New(db),
-		OIDC:      oidc.New(db, &outbound.Client{Roots: issuerRoots()}, storetest.Log()),
+		OIDC:      oidc.New(db, &outbound.Client{Roots: issuerRoots(), Reach: loopback}, storetest.Log()),
 		RunnerDir: f.runnerDir, ExternalURL: "http://server.test", Limits: o.limits,
 		Issuer: f.issuer,
 		Server: system.Server{Metrics: prometheus.NewRegistry(), MetricsToken: metricsToken, Releases: o.releases},

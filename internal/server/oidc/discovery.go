@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 
+	"workflowagent/internal/server/outbound"
 	"workflowagent/internal/server/store"
 )
 
@@ -68,6 +69,9 @@ func (s *Service) document(ctx context.Context, d *discovered, address string, t
 }
 
 func (s *Service) fetchKeys(ctx context.Context, issuer store.OIDCIssuer) ([]key, error) {
+	if issuer.KeepsHost {
+		ctx = outbound.KeepHost(ctx, issuer.URL)
+	}
 	d, err := s.discover(ctx, issuer.URL, issuer.Thumbprints)
 	if err == nil && d.Issuer != issuer.Issuer {
 		err = errors.New("its OpenID configuration does not name the issuer that was registered")

@@ -220,6 +220,9 @@ func (s *Service) RegenerateThumbprints(ctx context.Context, p identity.Principa
 	if issuer.JWKS != "" {
 		return issuer, fault.Invalid("Bad Request: issuer jwks are statically configured, can't regenerate thumbprints")
 	}
+	if issuer.KeepsHost {
+		ctx = outbound.KeepHost(ctx, issuer.URL)
+	}
 	d, err := s.discover(ctx, issuer.URL, issuer.Thumbprints)
 	if err != nil {
 		return issuer, fault.Invalid("Bad Request: the issuer cannot be used: %v", err)
@@ -228,4 +231,15 @@ func (s *Service) RegenerateThumbprints(ctx context.Context, p identity.Principa
 		return issuer, fault.Invalid("Bad Request: the issuer is reached without TLS and has no thumbprints")
 	}
 	return s.Update(ctx, p, orgID, id, Change{Thumbprints: d.Thumbprints})
+}
+
+// WarnOfKept logs the issuers that may be in any network, because they are older than the server's
+// rule for outgoing calls.
+func (s *Service) WarnOfKept(ctx context.Context) error {
+	kept, err := read(ctx, s.db, "listing OIDC issuers", func(tx *store.Tx) ([]store.OIDCIssuer, error) { return tx.KeptOIDCIssuers() })
+	for _, i := range kept {
+		s.log.WithFields(logrus.Fields{"issuer": i.Issuer, "id": i.ID, "org_id": i.OrgID, "url": i.URL}).
+			Warn("the OIDC issuer is older than the setting outbound_networks and may be called in any network; a new issuer on an internal host needs this setting")
+	}
+	return err
 }

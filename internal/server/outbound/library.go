@@ -33,12 +33,14 @@ func (g guarded) RoundTrip(req *http.Request) (*http.Response, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := checkLiteral(u); err != nil {
-		return nil, explain(u, err, maxTime)
-	}
-	res, err := protocol.SameProtocol{RoundTripper: g.c.transport(u.Hostname(), nil, checkAddress)}.RoundTrip(req)
+	reach := g.c.reach(req.Context(), u)
+	hidden, err := reach.resolve(req.Context(), u)
 	if err != nil {
-		return nil, explain(u, err, maxTime)
+		return nil, g.c.explain(u, err, hidden)
+	}
+	res, err := protocol.SameProtocol{RoundTripper: g.c.transport(u.Hostname(), nil, reach.dialCheck(u))}.RoundTrip(req)
+	if err != nil {
+		return nil, g.c.explain(u, err, hidden)
 	}
 	res.Body = bounded{res.Body, &io.LimitedReader{R: res.Body, N: maxBytes}}
 	return res, nil

@@ -26,17 +26,18 @@ import (
 
 // Bounds of one fetch.
 const (
-	maxTime    = 10 * time.Second
-	maxBytes   = 1 << 20
-	maxHeaders = 64 << 10
+	maxTime = 10 * time.Second
+	// maxDialTime is shorter, so that the error says that the host accepts no connection.
+	maxDialTime = 8 * time.Second
+	maxBytes    = 1 << 20
+	maxHeaders  = 64 << 10
 )
 
 // Client fetches documents. The zero value trusts the system's certificate authorities.
 type Client struct {
 	// Roots are the trusted certificate authorities; nil means the system's authorities.
 	Roots *x509.CertPool
-	// Internal are the networks of internal receivers, which [Client.Post] may call.
-	Internal []netip.Prefix
+	Reach
 }
 
 // Document is a fetched document.
@@ -54,18 +55,20 @@ func (c *Client) Get(ctx context.Context, address string, thumbprints []string) 
 	if err != nil {
 		return Document{}, fmt.Errorf("the address %w", err)
 	}
-	if err := checkLiteral(u); err != nil {
-		return Document{}, explain(u, err, maxTime)
-	}
 	ctx, cancel := context.WithTimeout(ctx, maxTime)
 	defer cancel()
+	reach := c.reach(ctx, u)
+	hidden, err := reach.resolve(ctx, u)
+	if err != nil {
+		return Document{}, c.explain(u, err, hidden)
+	}
 	req, err := newRequest(ctx, http.MethodGet, u, map[string]string{"Accept": "application/json", "User-Agent": "workflow-server"}, nil)
 	if err != nil {
 		return Document{}, err
 	}
-	res, err := send(req, c.transport(u.Hostname(), thumbprints, checkAddress))
+	res, err := send(req, c.transport(u.Hostname(), thumbprints, reach.dialCheck(u)))
 	if err != nil {
-		return Document{}, explain(u, err, maxTime)
+		return Document{}, c.explain(u, err, hidden)
 	}
 	defer res.Body.Close()
 	if res.StatusCode != http.StatusOK {
@@ -115,15 +118,6 @@ func parse(address string) (*url.URL, error) {
 	}
 }
 
-// checkLiteral returns an error if a URL names a forbidden address. A proxy would dial in place of the
-// server and bypass the check of the dialer.
-func checkLiteral(u *url.URL) error {
-	if ip, err := netip.ParseAddr(u.Hostname()); err == nil && forbidden(ip) {
-		return errForbiddenAddress
-	}
-	return nil
-}
-
 func newRequest(ctx context.Context, method string, u *url.URL, header map[string]string, body []byte) (*http.Request, error) {
 	req, err := http.NewRequestWithContext(ctx, method, u.String(), bytes.NewReader(body))
 	if err != nil {
@@ -144,7 +138,7 @@ func send(req *http.Request, transport *http.Transport) (*http.Response, error) 
 }
 
 func (c *Client) transport(host string, thumbprints []string, check func(address string) error) *http.Transport {
-	dialer := &net.Dialer{Control: func(_, address string, _ syscall.RawConn) error { return check(address) }}
+	dialer := &net.Dialer{Timeout: maxDialTime, Control: func(_, address string, _ syscall.RawConn) error { return check(address) }}
 	return &http.Transport{
 		Proxy:                  http.ProxyFromEnvironment,
 		DialContext:            dialer.DialContext,
@@ -184,8 +178,8 @@ func explain(u *url.URL, err error, limit time.Duration) error {
 	switch {
 	case errors.Is(err, errForbiddenAddress):
 		return fmt.Errorf("%s cannot be called: %w", u.Host, errForbiddenAddress)
-	case errors.Is(err, errInternalAddress):
-		return fmt.Errorf("%s cannot be called: %w", u.Host, errInternalAddress)
+	case errors.Is(err, errUnreachable):
+		return fmt.Errorf("%s cannot be called: %w", u.Host, errUnreachable)
 	case errors.Is(err, errElsewhere), errors.Is(err, errRedirectLoop):
 		return fmt.Errorf("the request to %s failed: %w", u.Host, errors.Unwrap(err))
 	case errors.Is(err, protocol.ErrSwitched):

@@ -93,7 +93,7 @@ func TestTrust(t *testing.T) {
 	soon := time.Now().Add(time.Hour)
 	trusted, inHouse := known.leaf(t, loopback, soon), private.leaf(t, loopback, soon)
 	misnamed, expired := private.leaf(t, net.IPv4(10, 0, 0, 1), soon), private.leaf(t, loopback, time.Now().Add(-time.Hour))
-	client := &Client{Roots: known.pool()}
+	client := &Client{Roots: known.pool(), Reach: Reach{Internal: thisMachine}}
 	colons := func(s string) string {
 		var parts []string
 		for i := 0; i < len(s); i += 2 {
@@ -153,12 +153,12 @@ func TestAnswersThatAreRefused(t *testing.T) {
 		},
 		"the request to": func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) },
 	} {
-		_, err := new(Client).Get(t.Context(), serve(t, nil, h), nil)
+		_, err := (&Client{Reach: Reach{Internal: thisMachine}}).Get(t.Context(), serve(t, nil, h), nil)
 		if err == nil || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "hush") {
 			t.Errorf("got %v, want an error with %q", err, want)
 		}
 	}
-	doc, err := new(Client).Get(t.Context(), serve(t, nil, hello)+"/keys?p=1", nil)
+	doc, err := (&Client{Reach: Reach{Internal: thisMachine}}).Get(t.Context(), serve(t, nil, hello)+"/keys?p=1", nil)
 	if err != nil || string(doc.Body) != "hello" || doc.Thumbprint != "" {
 		t.Errorf("plain HTTP on this machine: %+v, %v", doc, err)
 	}
@@ -224,7 +224,7 @@ func TestUnreachable(t *testing.T) {
 	}
 	address := listener.Addr().String()
 	listener.Close()
-	if _, err := new(Client).Get(t.Context(), "http://"+address, nil); err == nil || !strings.Contains(err.Error(), "could not be reached") {
+	if _, err := new(Client).Get(t.Context(), "http://"+address, nil); err == nil || !strings.Contains(err.Error(), "cannot be reached") {
 		t.Errorf("no server listens: %v", err)
 	}
 }

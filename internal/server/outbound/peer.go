@@ -25,11 +25,12 @@ const (
 	maxIdlePerHost = 4
 )
 
-// Peer is a service whose address an administrator has set, such as the API of a git forge. Its
-// address can be private, but never link-local. Requests and their credentials never leave the
+// Peer is a service whose address an administrator of an organization has set, such as the API of a
+// git forge. Requests and their credentials never leave the
 // service's origin. A Peer keeps connections and is safe for concurrent use.
 type Peer struct {
 	base   *url.URL
+	reach  Reach
 	client *http.Client
 }
 
@@ -44,7 +45,7 @@ type Call struct {
 
 // NewPeer returns the service at an address, which [CheckBase] accepts. A non-empty authority is a
 // list of certificates in PEM format, which are trusted in addition to the system's.
-func NewPeer(address, authority string) (*Peer, error) {
+func NewPeer(address, authority string, reach Reach) (*Peer, error) {
 	if err := CheckBase(address); err != nil {
 		return nil, fmt.Errorf("the address %w", err)
 	}
@@ -56,11 +57,14 @@ func NewPeer(address, authority string) (*Peer, error) {
 	if err != nil {
 		return nil, err
 	}
-	transport := (&Client{Roots: roots}).transport(base.Hostname(), nil, checkAddress)
+	if err := reach.checkHost(base); err != nil {
+		return nil, conceal(base, err, false, maxPeerTime)
+	}
+	transport := (&Client{Roots: roots}).transport(base.Hostname(), nil, reach.dialCheck(base))
 	transport.DisableKeepAlives = false
 	transport.IdleConnTimeout = idlePeerTime
 	transport.MaxIdleConnsPerHost = maxIdlePerHost
-	p := &Peer{base: base}
+	p := &Peer{base: base, reach: reach}
 	p.client = &http.Client{Transport: protocol.SameProtocol{RoundTripper: transport}, CheckRedirect: p.checkRedirect}
 	return p, nil
 }
@@ -81,11 +85,11 @@ func authorities(text string) (*x509.CertPool, error) {
 	return pool, nil
 }
 
-// Trusting returns a client that trusts a list of certificates in PEM format in addition to the
+// Trusting returns a client for the operator's own addresses. It trusts a list of certificates in PEM format in addition to the
 // system's.
 func Trusting(authority string) (*Client, error) {
 	roots, err := authorities(authority)
-	return &Client{Roots: roots}, err
+	return &Client{Roots: roots, Reach: Reach{Anywhere: true}}, err
 }
 
 // CheckAuthority returns an error unless [NewPeer] accepts an authority.
@@ -108,18 +112,19 @@ func (p *Peer) Do(ctx context.Context, call Call) (Answer, error) {
 	if err != nil || !sameOrigin(u, p.base) || u.User != nil {
 		return Answer{}, fmt.Errorf("calling %s: the URL of the request has another origin", p.base.Host)
 	}
-	if err := checkLiteral(u); err != nil {
-		return Answer{}, explain(u, err, maxPeerTime)
-	}
 	ctx, cancel := context.WithTimeout(ctx, maxPeerTime)
 	defer cancel()
+	hidden, err := p.reach.resolve(ctx, u)
+	if err != nil {
+		return Answer{}, conceal(u, err, hidden, maxPeerTime)
+	}
 	req, err := newRequest(ctx, call.Method, u, call.Header, call.Body)
 	if err != nil {
 		return Answer{}, err
 	}
 	res, err := p.client.Do(req)
 	if err != nil {
-		return Answer{}, explain(u, err, maxPeerTime)
+		return Answer{}, conceal(u, err, hidden, maxPeerTime)
 	}
 	defer res.Body.Close()
 	body, err := io.ReadAll(io.LimitReader(res.Body, maxPeerBytes+1))
@@ -165,15 +170,15 @@ func port(u *url.URL) string {
 	return map[string]string{"https": "443", "http": "80"}[u.Scheme]
 }
 
-// Dial connects to a TCP service whose address an administrator has set, such as an ssh server. The
-// address can be private, but never link-local. The caller must close the connection.
-func Dial(ctx context.Context, address string) (net.Conn, error) {
+// Dial connects to a TCP service with an encrypted protocol whose address an administrator of an
+// organization has set, such as an ssh server. The caller must close the connection.
+func Dial(ctx context.Context, address string, reach Reach) (net.Conn, error) {
 	ctx, cancel := context.WithTimeout(ctx, maxTime)
 	defer cancel()
-	dialer := &net.Dialer{Control: func(_, address string, _ syscall.RawConn) error { return checkAddress(address) }}
+	dialer := &net.Dialer{Timeout: maxDialTime, Control: func(_, address string, _ syscall.RawConn) error { return reach.check(true, address) }}
 	conn, err := dialer.DialContext(ctx, "tcp", address)
 	if err != nil {
-		return nil, explain(&url.URL{Host: address}, err, maxTime)
+		return nil, conceal(&url.URL{Host: address}, err, false, maxTime)
 	}
 	return conn, nil
 }

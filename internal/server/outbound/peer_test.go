@@ -13,7 +13,7 @@ import (
 
 func newPeer(t *testing.T, address, authority string) *Peer {
 	t.Helper()
-	p, err := NewPeer(address, authority)
+	p, err := NewPeer(address, authority, Reach{Internal: thisMachine})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -108,15 +108,15 @@ func TestPeerBounds(t *testing.T) {
 		t.Errorf("a large response: %v", err)
 	}
 	for _, forbidden := range []string{"https://169.254.169.254", "https://[fe80::1]", "https://[fd00:ec2::254]"} {
-		if _, err := newPeer(t, forbidden, "").Do(t.Context(), Call{Method: "GET", URL: forbidden + "/"}); err == nil || !strings.Contains(err.Error(), "cannot be called") {
+		if _, err := NewPeer(forbidden, "", Reach{Anywhere: true}); err == nil || !strings.Contains(err.Error(), "cannot be called") {
 			t.Errorf("%s: %v", forbidden, err)
 		}
 	}
-	if _, err := Dial(t.Context(), "169.254.169.254:22"); err == nil || !strings.Contains(err.Error(), "cannot be called") {
+	if _, err := Dial(t.Context(), "169.254.169.254:22", Reach{Anywhere: true}); err == nil || !strings.Contains(err.Error(), "cannot be called") {
 		t.Errorf("dialing a link-local address: %v", err)
 	}
 	for _, bad := range []string{"http://forge.example.com", "ssh://forge.example.com", "https://forge.example.com?x", ""} {
-		if _, err := NewPeer(bad, ""); err == nil {
+		if _, err := NewPeer(bad, "", Reach{}); err == nil {
 			t.Errorf("the address %q was accepted", bad)
 		}
 	}
@@ -143,13 +143,13 @@ func TestDial(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	conn, err := Dial(t.Context(), listener.Addr().String())
+	conn, err := Dial(t.Context(), listener.Addr().String(), Reach{Internal: thisMachine})
 	if err != nil {
 		t.Fatal(err)
 	}
 	conn.Close()
 	listener.Close()
-	if _, err := Dial(t.Context(), listener.Addr().String()); err == nil || !strings.Contains(err.Error(), "could not be reached") {
+	if _, err := Dial(t.Context(), listener.Addr().String(), Reach{Internal: thisMachine}); err == nil || !strings.Contains(err.Error(), "cannot be reached") {
 		t.Errorf("dialing a closed port: %v", err)
 	}
 }

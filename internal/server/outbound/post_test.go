@@ -19,7 +19,7 @@ var thisMachine = []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}
 
 // TestCheckReceiver checks which addresses a receiver may have.
 func TestCheckReceiver(t *testing.T) {
-	c := &Client{Internal: []netip.Prefix{netip.MustParsePrefix("10.1.0.0/16"), netip.MustParsePrefix("169.254.0.0/16")}}
+	c := &Client{Reach: Reach{Internal: []netip.Prefix{netip.MustParsePrefix("10.1.0.0/16"), netip.MustParsePrefix("169.254.0.0/16")}}}
 	for _, test := range []struct {
 		address     string
 		https, http bool
@@ -50,7 +50,7 @@ func TestCheckReceiver(t *testing.T) {
 		{"name:443", false, false},
 	} {
 		for scheme, want := range map[string]bool{"https": test.https, "http": test.http} {
-			if err := c.checkReceiver(scheme, test.address); (err == nil) != want {
+			if err := c.check(scheme == "https", test.address); (err == nil) != want {
 				t.Errorf("%s to %s: %v, want permitted: %t", scheme, test.address, err, want)
 			}
 		}
@@ -59,7 +59,7 @@ func TestCheckReceiver(t *testing.T) {
 
 // TestCheckReceiverOfURLs checks the addresses that a new webhook may have.
 func TestCheckReceiverOfURLs(t *testing.T) {
-	c := &Client{Internal: []netip.Prefix{netip.MustParsePrefix("10.1.0.0/16")}}
+	c := &Client{Reach: Reach{Internal: []netip.Prefix{netip.MustParsePrefix("10.1.0.0/16")}}}
 	for address, want := range map[string]bool{
 		"https://example.com/hook":            true,
 		"https://93.184.216.34/hook":          true,
@@ -80,7 +80,7 @@ func TestCheckReceiverOfURLs(t *testing.T) {
 		}
 	}
 	for _, address := range []string{"http://localhost:8080/", "http://127.0.0.1:8080/"} {
-		if err := (&Client{Internal: thisMachine}).CheckReceiver(address); err != nil {
+		if err := (&Client{Reach: Reach{Internal: thisMachine}}).CheckReceiver(address); err != nil {
 			t.Errorf("%s in a permitted network: %v", address, err)
 		}
 	}
@@ -120,7 +120,7 @@ func TestPostIsConfined(t *testing.T) {
 	if calls.Load() != 0 {
 		t.Errorf("the receiver got %d calls", calls.Load())
 	}
-	if _, err := (&Client{Internal: thisMachine}).Post(t.Context(), "http://localhost"+port, nil, nil); err != nil || calls.Load() != 1 {
+	if _, err := (&Client{Reach: Reach{Internal: thisMachine}}).Post(t.Context(), "http://localhost"+port, nil, nil); err != nil || calls.Load() != 1 {
 		t.Errorf("sending to a permitted network: %v, %d calls", err, calls.Load())
 	}
 }
@@ -172,7 +172,7 @@ func TestPostToHostileReceivers(t *testing.T) {
 		// The deadline of the caller stands for that of Post, which is longer.
 		ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
 		began := time.Now()
-		a, err := (&Client{Internal: thisMachine}).Post(ctx, s.URL, nil, []byte("{}"))
+		a, err := (&Client{Reach: Reach{Internal: thisMachine}}).Post(ctx, s.URL, nil, []byte("{}"))
 		cancel()
 		if took := time.Since(began); took > 5*time.Second || a.Status != want[name] || (err == nil) != (want[name] > 0) || len(a.Body) > maxAnswer {
 			t.Errorf("%s: status %d with %d bytes and error %v after %v, want status %d", name, a.Status, len(a.Body), err, took, want[name])
@@ -200,7 +200,7 @@ func TestSwitchesOfProtocolEnd(t *testing.T) {
 		closed <- err
 	}))
 	defer s.Close()
-	c := &Client{Internal: thisMachine}
+	c := &Client{Reach: Reach{Internal: thisMachine}}
 	for name, request := range map[string]func() error{
 		"a receiver": func() error {
 			_, err := c.Post(t.Context(), s.URL, nil, []byte("{}"))

@@ -17,6 +17,7 @@ type OIDCIssuer struct {
 	CreatedAt       time.Time
 	ModifiedAt      time.Time
 	LastUsedAt      time.Time // zero means never
+	KeepsHost       bool      // whether its host may be in any network, because it is older than this rule
 }
 
 // OIDCPolicy defines which tokens the server grants in exchange for an issuer's tokens, in the
@@ -51,6 +52,11 @@ func (tx *Tx) OIDCIssuerOf(orgID, issuer string) (OIDCIssuer, error) {
 // OIDCIssuers returns the issuers of an organization, oldest first.
 func (tx *Tx) OIDCIssuers(orgID string) ([]OIDCIssuer, error) {
 	return oidcIssuers.All(tx.Tx, "WHERE org_id = $1 ORDER BY created_at, id", orgID)
+}
+
+// KeptOIDCIssuers returns the issuers of all organizations that may be in any network.
+func (tx *Tx) KeptOIDCIssuers() ([]OIDCIssuer, error) {
+	return oidcIssuers.All(tx.Tx, "WHERE keeps_host = 1 ORDER BY org_id, created_at, id")
 }
 
 // UpdateOIDCIssuer updates an issuer's name, thumbprints, expiration and static keys.

@@ -29,6 +29,7 @@ type VCSIntegration struct {
 	CreatedBy    string
 	CreatedAt    time.Time
 	ModifiedAt   time.Time
+	KeepsHost    bool      // whether its host may be in any network, because it is older than this rule
 	DeliveriesAt time.Time // up to which the deliveries that failed were read; zero if never
 }
 
@@ -49,6 +50,11 @@ func (tx *Tx) Integration(id string) (VCSIntegration, error) {
 // Integrations returns the integrations of an organization, by provider and name.
 func (tx *Tx) Integrations(orgID string) ([]VCSIntegration, error) {
 	return vcsIntegrations.All(tx.Tx, "WHERE i.org_id = $1 ORDER BY i.provider, i.name", orgID)
+}
+
+// KeptIntegrations returns the integrations of all organizations whose hosts may be in any network.
+func (tx *Tx) KeptIntegrations() ([]VCSIntegration, error) {
+	return vcsIntegrations.All(tx.Tx, "WHERE i.keeps_host = 1 ORDER BY i.org_id, i.provider, i.name")
 }
 
 // IntegrationsOfApp returns the integrations that use a GitHub App, oldest first.

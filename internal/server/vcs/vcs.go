@@ -11,6 +11,8 @@ import (
 	"errors"
 	"fmt"
 	"time"
+
+	"workflowagent/internal/server/outbound"
 )
 
 // Kind is the kind of an [Event].
@@ -134,6 +136,7 @@ type Connection struct {
 	App           *App
 	CACertificate string   // PEM, trusted in addition to the system's
 	HostKeys      []string // of SSH servers, as lines of known_hosts
+	Reach         outbound.Reach
 }
 
 // App is the GitHub App of a [Connection].

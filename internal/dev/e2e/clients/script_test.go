@@ -74,7 +74,7 @@ func runScripts(t *testing.T, p testscript.Params, serverArgs ...string) {
 		Files:              p.Files,
 		RequireUniqueNames: true,
 		Setup: func(env *testscript.Env) error {
-			w, err := harness.NewSite(context.Background(), bin, tools, filepath.Join(env.WorkDir, ".site"), "", append(serverArgs, "--webhook-networks", "127.0.0.0/8", "--forge-poll", "1s")...)
+			w, err := harness.NewSite(context.Background(), bin, tools, filepath.Join(env.WorkDir, ".site"), "", append(serverArgs, "--forge-poll", "1s")...)
 			if err != nil {
 				return err
 			}

@@ -62,7 +62,7 @@ func TestDeliveries(t *testing.T) {
 		got <- request{r.Header.Get("Pulumi-Webhook-ID"), r.Header.Get("Pulumi-Webhook-Kind"), string(body)}
 	}))
 	defer receiver.Close()
-	s := consoletest.With(t, map[string]string{"webhook_networks": "127.0.0.0/8"})
+	s := consoletest.New(t)
 	s.Stack("web", "prod")
 	b := s.SignIn()
 	next := func() request {

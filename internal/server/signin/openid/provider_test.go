@@ -29,7 +29,7 @@ func published(t *testing.T, change func(doc map[string]any)) (*provider, *atomi
 	})
 	s.Start()
 	t.Cleanup(s.Close)
-	return &provider{Config: Config{Issuer: url, SecretFile: "secret"}, client: new(outbound.Client)}, &calls
+	return &provider{Config: Config{Issuer: url, SecretFile: "secret"}, client: &outbound.Client{Reach: outbound.Reach{Anywhere: true}}}, &calls
 }
 
 func TestDiscover(t *testing.T) {

@@ -58,7 +58,7 @@ func (Forge) Connect(c vcs.Connection) (vcs.Repository, error) {
 	case c.Owner == "" || strings.Contains(c.Owner, "/"):
 		return nil, errors.New("the integration has no organization")
 	}
-	peer, err := outbound.NewPeer(base, c.CACertificate)
+	peer, err := outbound.NewPeer(base, c.CACertificate, c.Reach)
 	if err != nil {
 		return nil, err
 	}

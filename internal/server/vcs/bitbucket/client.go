@@ -57,11 +57,11 @@ func (Forge) Connect(c vcs.Connection) (vcs.Repository, error) {
 	case address == "":
 		address = cloudAPI
 	}
-	peer, err := outbound.NewPeer(address, c.CACertificate)
+	peer, err := outbound.NewPeer(address, c.CACertificate, c.Reach)
 	if err != nil {
 		return nil, err
 	}
-	git, err := outbound.NewPeer(base, c.CACertificate)
+	git, err := outbound.NewPeer(base, c.CACertificate, c.Reach)
 	if err != nil {
 		return nil, err
 	}

@@ -39,13 +39,13 @@ func (Forge) Connect(c vcs.Connection) (vcs.Repository, error) {
 	if c.Credential.Password == "" {
 		return nil, errors.New("the integration has no access token")
 	}
-	peer, err := outbound.NewPeer(api, c.CACertificate)
+	peer, err := outbound.NewPeer(api, c.CACertificate, c.Reach)
 	if err != nil {
 		return nil, err
 	}
 	git := peer
 	if c.APIURL != "" {
-		if git, err = outbound.NewPeer(base, c.CACertificate); err != nil {
+		if git, err = outbound.NewPeer(base, c.CACertificate, c.Reach); err != nil {
 			return nil, err
 		}
 	}

@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"testing"
 
+	"workflowagent/internal/server/outbound"
 	"workflowagent/internal/server/vcs"
 )
 
@@ -34,7 +35,7 @@ func TestRecordedPulls(t *testing.T) {
 		_, _ = w.Write(body)
 	}))
 	defer server.Close()
-	c, err := Forge{}.Connect(vcs.Connection{BaseURL: server.URL, Credential: vcs.Credential{Password: "token"}})
+	c, err := Forge{}.Connect(vcs.Connection{Reach: outbound.Reach{Anywhere: true}, BaseURL: server.URL, Credential: vcs.Credential{Password: "token"}})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -62,7 +62,7 @@ func apiOf(c vcs.Connection) (*rest.Client, error) {
 	default:
 		address = base + "/api/v3"
 	}
-	peer, err := outbound.NewPeer(address, c.CACertificate)
+	peer, err := outbound.NewPeer(address, c.CACertificate, c.Reach)
 	if err != nil {
 		return nil, err
 	}
@@ -76,7 +76,7 @@ func (f *Forge) Connect(c vcs.Connection) (vcs.Repository, error) {
 	if err != nil {
 		return nil, err
 	}
-	git, err := outbound.NewPeer(base, c.CACertificate)
+	git, err := outbound.NewPeer(base, c.CACertificate, c.Reach)
 	if err != nil {
 		return nil, err
 	}

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"workflowagent/internal/dev/forgetest"
+	"workflowagent/internal/server/outbound"
 	"workflowagent/internal/server/vcs"
 )
 
@@ -36,7 +37,7 @@ func register(t *testing.T, address, manifest string) (code, state string) {
 
 func TestRegisterApp(t *testing.T) {
 	w, f := forgetest.GitHubWithoutApp(t), new(Forge)
-	c := vcs.Connection{BaseURL: w.BaseURL(), Owner: "acme"}
+	c := vcs.Connection{Reach: outbound.Reach{Anywhere: true}, BaseURL: w.BaseURL(), Owner: "acme"}
 	address, manifest, err := f.Manifest(c, vcs.NewApp{
 		Name: "pulumi-acme", Home: "https://server.test", Hook: "https://server.test/workflow/github", Active: true,
 		Redirect: "https://server.test/created", Setup: "https://server.test/installed", State: "a state/+",

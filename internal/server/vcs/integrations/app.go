@@ -61,7 +61,7 @@ func (s *Service) apps(r AppRequest) (vcs.Apps, vcs.Connection, error) {
 	if !ok {
 		return nil, vcs.Connection{}, fault.Invalid("Bad Request: this server does not support GitHub Apps")
 	}
-	return forge, vcs.Connection{BaseURL: r.BaseURL, Owner: r.Owner}, nil
+	return forge, vcs.Connection{BaseURL: r.BaseURL, Owner: r.Owner, Reach: s.opts.Reach}, nil
 }
 
 // StartApp returns the form that registers a GitHub App for an organization. session is the session of

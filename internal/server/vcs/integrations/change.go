@@ -67,6 +67,9 @@ func (s *Service) apply(ctx context.Context, i *store.VCSIntegration, c Change) 
 		completeAzure(i)
 	}
 	i.Name = cmp.Or(i.Name, i.Owner, i.Provider)
+	if i.BaseURL != before.BaseURL || i.APIURL != before.APIURL {
+		i.KeepsHost = false
+	}
 	if err := checkText(*i); err != nil {
 		return "", err
 	}

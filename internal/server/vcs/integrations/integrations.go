@@ -13,6 +13,7 @@ import (
 	"github.com/sirupsen/logrus"
 
 	"workflowagent/internal/server/fault"
+	"workflowagent/internal/server/outbound"
 	"workflowagent/internal/server/store"
 	"workflowagent/internal/server/vcs"
 	"workflowagent/internal/termtext"
@@ -35,6 +36,8 @@ type Options struct {
 	Forges  vcs.Forges
 	// ExternalURL is the server's URL for forges, without a trailing slash.
 	ExternalURL string
+	// Reach says which addresses the integrations may have.
+	Reach outbound.Reach
 }
 
 // Service manages integrations. Its methods may be called concurrently.
@@ -186,8 +189,9 @@ func (s *Service) connection(ctx context.Context, i store.VCSIntegration) (vcs.C
 	}
 	c := vcs.Connection{
 		IntegrationID: i.ID, BaseURL: i.BaseURL, APIURL: i.APIURL, Owner: i.Owner, Project: i.Project, Credential: l.Credential,
-		CACertificate: set.CACertificate, HostKeys: set.HostKeys,
+		CACertificate: set.CACertificate, HostKeys: set.HostKeys, Reach: s.opts.Reach,
 	}
+	c.Reach.Anywhere = c.Reach.Anywhere || i.KeepsHost
 	if i.AppID != "" {
 		c.App = &vcs.App{ID: i.AppID, PrivateKey: l.AppKey, Installation: i.Installation, WholeInstallation: set.TokenScope == ScopeInstallation}
 	}

@@ -32,11 +32,11 @@ func (Forge) Connect(c vcs.Connection) (vcs.Repository, error) {
 	if repo.Password != "" || repo.Scheme != "ssh" && repo.User != "" {
 		return nil, errors.New("the base URL must not contain credentials")
 	}
-	lister := &refs.Client{HostKeys: c.HostKeys}
+	lister := &refs.Client{HostKeys: c.HostKeys, Reach: c.Reach}
 	if repo.Scheme == "ssh" {
 		err = errors.Join(refs.CheckKey(c.Credential), refs.CheckHostKeys(c.HostKeys))
 	} else {
-		lister.Peer, err = outbound.NewPeer(repo.Origin(), c.CACertificate)
+		lister.Peer, err = outbound.NewPeer(repo.Origin(), c.CACertificate, c.Reach)
 	}
 	if err != nil {
 		return nil, err

@@ -16,6 +16,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"workflowagent/internal/dev/lab"
+	"workflowagent/internal/server/outbound"
 	"workflowagent/internal/server/vcs"
 	"workflowagent/internal/server/vcs/hook"
 )
@@ -159,7 +160,7 @@ func TestClient(t *testing.T) {
 		proxy.ServeHTTP(w, r)
 	}))
 	defer strict.Close()
-	connection := vcs.Connection{BaseURL: strict.URL + "/team", Credential: vcs.Credential{UserName: "x", Password: "secret"}}
+	connection := vcs.Connection{Reach: outbound.Reach{Anywhere: true}, BaseURL: strict.URL + "/team", Credential: vcs.Credential{UserName: "x", Password: "secret"}}
 	c, err := Forge{}.Connect(connection)
 	if err != nil {
 		t.Fatal(err)

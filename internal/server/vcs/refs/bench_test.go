@@ -40,7 +40,7 @@ func BenchmarkList(b *testing.B) {
 	}))
 	defer server.Close()
 	authority := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: server.Certificate().Raw})
-	peer, err := outbound.NewPeer(server.URL, string(authority))
+	peer, err := outbound.NewPeer(server.URL, string(authority), outbound.Reach{Anywhere: true})
 	if err != nil {
 		b.Fatal(err)
 	}

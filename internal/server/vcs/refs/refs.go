@@ -32,6 +32,8 @@ const agent = "agent=workflow-server"
 type Client struct {
 	// Peer is the server of repositories with https and http addresses.
 	Peer *outbound.Peer
+	// Reach says which ssh servers may be called.
+	Reach outbound.Reach
 	// HostKeys are the accepted keys of ssh servers, as lines of known_hosts.
 	HostKeys []string
 

@@ -62,7 +62,7 @@ func fixture(t *testing.T, options lab.GitOptions) (server *lab.GitServer, repo 
 
 func client(t *testing.T, address string) *Client {
 	t.Helper()
-	peer, err := outbound.NewPeer(address, "")
+	peer, err := outbound.NewPeer(address, "", outbound.Reach{Anywhere: true})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -32,7 +32,7 @@ func (c *Client) overSSH(ctx context.Context, repo *workflow.Repository, credent
 	if err != nil {
 		return nil, err
 	}
-	conn, err := outbound.Dial(ctx, address)
+	conn, err := outbound.Dial(ctx, address, c.Reach)
 	if err != nil {
 		return nil, err
 	}

@@ -16,6 +16,7 @@ import (
 	"golang.org/x/crypto/ssh/knownhosts"
 
 	"workflowagent/internal/dev/lab"
+	"workflowagent/internal/server/outbound"
 	"workflowagent/internal/server/vcs"
 )
 
@@ -43,7 +44,7 @@ func TestSSH(t *testing.T) {
 		credential := vcs.Credential{SSHPrivateKey: server.PrivateKey, SSHPassphrase: passphrase}
 		address, prefixes := server.RepoURL(repo), []string{"refs/"}
 		hashed := knownhosts.HashHostname(hosts[0]) + " " + string(ssh.MarshalAuthorizedKey(key))
-		c := new(Client)
+		c := &Client{Reach: outbound.Reach{Anywhere: true}}
 		for _, line := range []string{server.KnownHosts, hashed} {
 			c.HostKeys = []string{"# a comment", otherKey(t, "other.example.com"), line}
 			got, err := c.List(t.Context(), address, credential, prefixes)

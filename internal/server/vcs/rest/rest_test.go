@@ -21,7 +21,7 @@ func serve(t *testing.T, h http.HandlerFunc) *Client {
 	t.Helper()
 	s := httptest.NewServer(h)
 	t.Cleanup(s.Close)
-	peer, err := outbound.NewPeer(s.URL, "")
+	peer, err := outbound.NewPeer(s.URL, "", outbound.Reach{Anywhere: true})
 	if err != nil {
 		t.Fatal(err)
 	}
