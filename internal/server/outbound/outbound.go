@@ -16,7 +16,6 @@ import (
 	"io"
 	"net"
 	"net/http"
-	"net/netip"
 	"net/url"
 	"syscall"
 	"time"
@@ -147,27 +146,6 @@ func (c *Client) transport(host string, thumbprints []string, check func(address
 		DisableKeepAlives:      true,
 		MaxResponseHeaderBytes: maxHeaders,
 	}
-}
-
-// errForbiddenAddress reports that a host has an address that the server must not call.
-var errForbiddenAddress = errors.New("its address is link-local, multicast or unspecified")
-
-// awsMetadata is AWS's IPv6 credential service; all other clouds use link-local addresses.
-var awsMetadata = netip.MustParseAddr("fd00:ec2::254")
-
-// checkAddress returns an error for an address that no legitimate service uses, public or internal.
-// It checks the resolved address, so that a name cannot hide a forbidden address.
-func checkAddress(address string) error {
-	at, err := netip.ParseAddrPort(address)
-	if err != nil || forbidden(at.Addr()) {
-		return errForbiddenAddress
-	}
-	return nil
-}
-
-func forbidden(ip netip.Addr) bool {
-	ip = ip.Unmap().WithZone("")
-	return ip.IsLinkLocalUnicast() || ip.IsMulticast() || ip.IsUnspecified() || ip == awsMetadata || ip == netip.AddrFrom4([4]byte{255, 255, 255, 255})
 }
 
 func explain(u *url.URL, err error, limit time.Duration) error {

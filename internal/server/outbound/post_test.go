@@ -89,6 +89,7 @@ func TestCheckReceiverOfURLs(t *testing.T) {
 // TestPostRevealsNoNames checks that a name of an internal network and a name that does not exist
 // have the same error.
 func TestPostRevealsNoNames(t *testing.T) {
+	resolve(t, nil)
 	text := func(host string) string {
 		_, err := new(Client).Post(t.Context(), "https://"+host+"/", nil, nil)
 		if err == nil {

@@ -7,14 +7,13 @@ import (
 	"net/http"
 	"net/netip"
 	"net/url"
-	"slices"
-	"strings"
 	"time"
 )
 
-// Reach says which addresses may be called. Its zero value permits public addresses, and requires an
-// encrypted protocol for them. No value permits link-local, multicast and unspecified addresses and
-// the credential services of clouds.
+// Reach defines which addresses may be called. Its zero value permits public addresses, and requires an
+// encrypted protocol for them. No value permits the addresses that [forbidden] lists. If a proxy dials
+// in place of the server, only the addresses that the server resolves itself are checked (see
+// [Reach.resolve]), and the proxy must prevent connections to others.
 type Reach struct {
 	// Internal are the networks that may be called although they are not public, also without
 	// encryption.
@@ -28,19 +27,6 @@ type Reach struct {
 // not accept a connection, so that errors do not reveal what exists in an internal network.
 var errUnreachable = errors.New("it cannot be reached, or its address is not public (or the URL begins with http://) and is not in the server's setting outbound_networks")
 
-// internal lists the networks that are not public and that the methods of [netip.Addr] do not know.
-var internal = func() (out []netip.Prefix) {
-	for _, text := range []string{
-		"0.0.0.0/8", "100.64.0.0/10", "192.0.0.0/24", "192.0.2.0/24", "192.88.99.0/24", "198.18.0.0/15", "198.51.100.0/24", "203.0.113.0/24", "240.0.0.0/4",
-		// These can contain an IPv4 address.
-		"::/96", "64:ff9b::/96", "64:ff9b:1::/48", "2001::/32", "2002::/16",
-		"100::/64", "2001:db8::/32", "3fff::/20", "5f00::/16", "fec0::/10",
-	} {
-		out = append(out, netip.MustParsePrefix(text))
-	}
-	return out
-}()
-
 // check returns an error unless a resolved address may be called.
 func (r Reach) check(encrypted bool, address string) error {
 	at, err := netip.ParseAddrPort(address)
@@ -48,15 +34,10 @@ func (r Reach) check(encrypted bool, address string) error {
 		return errForbiddenAddress
 	}
 	ip := at.Addr().Unmap().WithZone("")
-	contains := func(p netip.Prefix) bool { return p.Contains(ip) }
-	switch {
-	case r.Anywhere, slices.ContainsFunc(r.Internal, contains):
+	if r.Anywhere || contain(r.Internal, ip) || encrypted && isPublic(ip) {
 		return nil
-	case encrypted && ip.IsGlobalUnicast() && !ip.IsPrivate() && !slices.ContainsFunc(internal, contains):
-		return nil
-	default:
-		return errUnreachable
 	}
+	return errUnreachable
 }
 
 // checkHost returns an error if a URL's host is an address that must not be called.
@@ -81,6 +62,10 @@ func (r Reach) dialCheck(u *url.URL) func(address string) error {
 	return func(address string) error { return r.check(u.Scheme == "https", address) }
 }
 
+// maxResolveTime bounds the resolution of a name that the proxy resolves again. Servers behind a proxy
+// can have name servers that do not respond.
+const maxResolveTime = 3 * time.Second
+
 // resolve returns an error if the host of a proxied URL has an address that must not be called. The
 // addresses of names that only the proxy can resolve remain unchecked; hidden is true for them, and
 // failures of such calls must not be explained.
@@ -88,6 +73,8 @@ func (r Reach) resolve(ctx context.Context, u *url.URL) (hidden bool, err error)
 	if err := r.checkHost(u); err != nil || r.Anywhere || !isProxied(u) {
 		return false, err
 	}
+	ctx, cancel := context.WithTimeout(ctx, maxResolveTime)
+	defer cancel()
 	ips, err := net.DefaultResolver.LookupNetIP(ctx, "ip", u.Hostname())
 	if _, ok := errors.AsType[*net.DNSError](err); ok && u.Scheme == "https" {
 		return true, nil
@@ -104,33 +91,38 @@ func (r Reach) resolve(ctx context.Context, u *url.URL) (hidden bool, err error)
 }
 
 // conceal explains an error so that it does not reveal whether a call was not permitted or its host
-// did not accept a connection.
+// did not accept a connection, nor the address of a proxy.
 func conceal(u *url.URL, err error, hidden bool, limit time.Duration) error {
-	dns, isDNS := errors.AsType[*net.DNSError](err)
-	op, isOp := errors.AsType[*net.OpError](err)
-	if hidden || isDNS && dns != nil || isOp && op.Op == "dial" || errors.Is(err, errForbiddenAddress) {
+	_, isDNS := errors.AsType[*net.DNSError](err)
+	if hidden || isDNS || isDial(err) || errors.Is(err, errForbiddenAddress) {
 		err = errUnreachable
 	}
 	return explain(u, err, limit)
 }
 
-// keptHost is the key of the host in the context of [KeepHost].
-type keptHost struct{}
+// isDial reports whether an error occurred before a connection to the host existed.
+func isDial(err error) bool {
+	op, ok := errors.AsType[*net.OpError](err)
+	return ok && (op.Op == "dial" || op.Op == "proxyconnect" || op.Op == "socks connect")
+}
 
-// KeepHost returns a context in which [Client.Get] may call the host of an address in any network. It
+// keptOrigin is the key of the address in the context of [KeepHost].
+type keptOrigin struct{}
+
+// KeepHost returns a context in which [Client.Get] may call the origin of an address in any network. It
 // is for addresses that the server called before it restricted them.
 func KeepHost(ctx context.Context, address string) context.Context {
 	u, err := url.Parse(address)
 	if err != nil {
 		return ctx
 	}
-	return context.WithValue(ctx, keptHost{}, u.Host)
+	return context.WithValue(ctx, keptOrigin{}, u)
 }
 
 // reach returns what a client may call for a URL in a context.
 func (c *Client) reach(ctx context.Context, u *url.URL) Reach {
 	r := c.Reach
-	if host, _ := ctx.Value(keptHost{}).(string); host != "" && strings.EqualFold(host, u.Host) {
+	if kept, ok := ctx.Value(keptOrigin{}).(*url.URL); ok && sameOrigin(kept, u) {
 		r.Anywhere = true
 	}
 	return r
