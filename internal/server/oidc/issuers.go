@@ -238,8 +238,8 @@ func (s *Service) RegenerateThumbprints(ctx context.Context, p identity.Principa
 func (s *Service) WarnOfKept(ctx context.Context) error {
 	kept, err := read(ctx, s.db, "listing OIDC issuers", func(tx *store.Tx) ([]store.OIDCIssuer, error) { return tx.KeptOIDCIssuers() })
 	for _, i := range kept {
-		s.log.WithFields(logrus.Fields{"issuer": i.Issuer, "id": i.ID, "org_id": i.OrgID, "url": i.URL}).
-			Warn("the OIDC issuer is older than the setting outbound_networks and may be called in any network; a new issuer on an internal host needs this setting")
+		s.log.WithFields(logrus.Fields{"issuer": i.ID, "name": i.Name, "org_id": i.OrgID, "url": i.URL}).
+			Warn("an OIDC issuer is older than the setting outbound_networks, so its host may be in any network: to end this, add the network to the setting if it is internal, and register the issuer again")
 	}
 	return err
 }

@@ -6,12 +6,9 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
-	"io/fs"
-	"os"
 	"path/filepath"
 	"strings"
 	"testing"
-	"testing/fstest"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
@@ -22,28 +19,6 @@ import (
 	"workflowagent/internal/server/store"
 	"workflowagent/internal/server/store/database"
 )
-
-// migrationsUntil returns the migrations of an earlier version, whose last migration is given.
-func migrationsUntil(t *testing.T, last string) fs.FS {
-	t.Helper()
-	dir := filepath.Join("..", "store", "migrations")
-	files, err := os.ReadDir(dir)
-	if err != nil {
-		t.Fatal(err)
-	}
-	out := fstest.MapFS{}
-	for _, f := range files {
-		if f.Name() > last {
-			continue
-		}
-		data, err := os.ReadFile(filepath.Join(dir, f.Name()))
-		if err != nil {
-			t.Fatal(err)
-		}
-		out[f.Name()] = &fstest.MapFile{Data: data}
-	}
-	return out
-}
 
 // engines contains functions that return the address of a new database.
 var engines = map[string]func(t *testing.T) string{
@@ -122,7 +97,7 @@ func storeOldStates(t *testing.T, dsn, blobs string) map[int64]string {
 // storeOld creates a database of an earlier version, whose last migration is given, and fills it.
 func storeOld(t *testing.T, dsn, dir, last string, statements []string, blobs map[string]io.Reader) {
 	t.Helper()
-	db, err := database.Open(t.Context(), dsn, database.Options{Log: storetest.Log(), BlobDir: dir, Migrations: migrationsUntil(t, last)})
+	db, err := database.Open(t.Context(), dsn, database.Options{Log: storetest.Log(), BlobDir: dir, Migrations: storetest.Migrations(t, filepath.Join("..", "store", "migrations"), last)})
 	if err != nil {
 		t.Fatal(err)
 	}

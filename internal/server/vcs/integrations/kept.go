@@ -15,7 +15,7 @@ func (s *Service) WarnOfKept(ctx context.Context) error {
 	}
 	for _, i := range kept {
 		s.log.WithFields(map[string]any{"integration": i.ID, "name": i.Name, "org_id": i.OrgID, "url": i.BaseURL, "api_url": i.APIURL}).
-			Warn("the integration is older than the setting outbound_networks and may call its host in any network; a new integration for an internal host needs this setting")
+			Warn("an integration is older than the setting outbound_networks, so its host may be in any network: to end this, add the network to the setting if it is internal, and create the integration again")
 	}
 	return nil
 }
