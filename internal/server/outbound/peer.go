@@ -26,8 +26,8 @@ const (
 )
 
 // Peer is a service whose address an administrator of an organization has set, such as the API of a
-// git forge. Requests and their credentials never leave the
-// service's origin. A Peer keeps connections and is safe for concurrent use.
+// git forge. Requests and their credentials never leave the service's origin. A Peer keeps connections
+// and is safe for concurrent use.
 type Peer struct {
 	base   *url.URL
 	reach  Reach
@@ -57,8 +57,8 @@ func NewPeer(address, authority string, reach Reach) (*Peer, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := reach.checkHost(base); err != nil {
-		return nil, conceal(base, err, false, maxPeerTime)
+	if err := reach.CheckHost(base); err != nil {
+		return nil, err
 	}
 	transport := (&Client{Roots: roots}).transport(base.Hostname(), nil, reach.dialCheck(base))
 	transport.DisableKeepAlives = false
@@ -85,8 +85,8 @@ func authorities(text string) (*x509.CertPool, error) {
 	return pool, nil
 }
 
-// Trusting returns a client for the operator's own addresses. It trusts a list of certificates in PEM format in addition to the
-// system's.
+// Trusting returns a client for the operator's own addresses, in any network. It trusts a list of
+// certificates in PEM format in addition to the system's.
 func Trusting(authority string) (*Client, error) {
 	roots, err := authorities(authority)
 	return &Client{Roots: roots, Reach: Reach{Anywhere: true}}, err

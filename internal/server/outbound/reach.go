@@ -40,10 +40,18 @@ func (r Reach) check(encrypted bool, address string) error {
 	return errUnreachable
 }
 
-// checkHost returns an error if a URL's host is an address that must not be called.
+// CheckHost returns an error if a URL's host is an address that must not be called. Names are checked
+// when they are called.
+func (r Reach) CheckHost(u *url.URL) error {
+	if err := r.checkHost(u); err != nil {
+		return conceal(u, err, false, maxTime)
+	}
+	return nil
+}
+
 func (r Reach) checkHost(u *url.URL) error {
 	if ip, err := netip.ParseAddr(u.Hostname()); err == nil {
-		return r.check(u.Scheme == "https", netip.AddrPortFrom(ip, 443).String())
+		return r.check(u.Scheme != "http", netip.AddrPortFrom(ip, 443).String())
 	}
 	return nil
 }

@@ -34,7 +34,7 @@ func (Forge) Connect(c vcs.Connection) (vcs.Repository, error) {
 	}
 	lister := &refs.Client{HostKeys: c.HostKeys, Reach: c.Reach}
 	if repo.Scheme == "ssh" {
-		err = errors.Join(refs.CheckKey(c.Credential), refs.CheckHostKeys(c.HostKeys))
+		err = errors.Join(c.Reach.CheckHost(&url.URL{Scheme: repo.Scheme, Host: repo.Host}), refs.CheckKey(c.Credential), refs.CheckHostKeys(c.HostKeys))
 	} else {
 		lister.Peer, err = outbound.NewPeer(repo.Origin(), c.CACertificate, c.Reach)
 	}

@@ -217,3 +217,15 @@ func FuzzParse(f *testing.F) {
 		}
 	})
 }
+
+// TestNetworksOfServers connects to addresses that are not public.
+func TestNetworksOfServers(t *testing.T) {
+	for _, address := range []string{"ssh://git@10.1.2.3/team", "ssh://git@127.0.0.1:2222/team", "git@10.1.2.3:team", "https://10.1.2.3/team", "http://127.0.0.1/team"} {
+		for _, reach := range []outbound.Reach{{}, {Anywhere: true}} {
+			_, err := Forge{}.Connect(vcs.Connection{Reach: reach, BaseURL: address})
+			if refused := err != nil && strings.Contains(err.Error(), "cannot be called"); refused == reach.Anywhere {
+				t.Errorf("%s, permitted: %t: %v", address, reach.Anywhere, err)
+			}
+		}
+	}
+}
