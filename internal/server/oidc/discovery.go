@@ -57,6 +57,14 @@ func (s *Service) discover(ctx context.Context, url string, thumbprints []string
 	return d, nil
 }
 
+// discoverKnown is like discover, for an issuer that is registered.
+func (s *Service) discoverKnown(ctx context.Context, issuer store.OIDCIssuer) (discovered, error) {
+	if issuer.KeepsHost {
+		ctx = outbound.KeepHost(ctx, issuer.URL)
+	}
+	return s.discover(ctx, issuer.URL, issuer.Thumbprints)
+}
+
 func (s *Service) document(ctx context.Context, d *discovered, address string, thumbprints []string) ([]byte, error) {
 	doc, err := s.fetch.Get(ctx, address, thumbprints)
 	if err != nil {
@@ -69,10 +77,7 @@ func (s *Service) document(ctx context.Context, d *discovered, address string, t
 }
 
 func (s *Service) fetchKeys(ctx context.Context, issuer store.OIDCIssuer) ([]key, error) {
-	if issuer.KeepsHost {
-		ctx = outbound.KeepHost(ctx, issuer.URL)
-	}
-	d, err := s.discover(ctx, issuer.URL, issuer.Thumbprints)
+	d, err := s.discoverKnown(ctx, issuer)
 	if err == nil && d.Issuer != issuer.Issuer {
 		err = errors.New("its OpenID configuration does not name the issuer that was registered")
 	}

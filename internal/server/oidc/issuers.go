@@ -220,10 +220,7 @@ func (s *Service) RegenerateThumbprints(ctx context.Context, p identity.Principa
 	if issuer.JWKS != "" {
 		return issuer, fault.Invalid("Bad Request: issuer jwks are statically configured, can't regenerate thumbprints")
 	}
-	if issuer.KeepsHost {
-		ctx = outbound.KeepHost(ctx, issuer.URL)
-	}
-	d, err := s.discover(ctx, issuer.URL, issuer.Thumbprints)
+	d, err := s.discoverKnown(ctx, issuer)
 	if err != nil {
 		return issuer, fault.Invalid("Bad Request: the issuer cannot be used: %v", err)
 	}
