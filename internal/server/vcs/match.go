@@ -41,7 +41,7 @@ func MatchRef(e Event, w Watch, files Files, honorSkipCI bool) Decision {
 		return none(ReasonOtherBranch, branch)
 	case e.Deleted:
 		return none(ReasonDeleted, "")
-	case isTag && !Filter(w.TagFilters).Match(tag):
+	case isTag && !Filter(w.TagFilters).MatchTag(tag):
 		return none(ReasonTagFilter, tag)
 	}
 	if isBranch {

@@ -196,15 +196,13 @@ func (s *Service) compareTags(tx *store.Tx, i store.VCSIntegration, r *store.VCS
 	if err != nil {
 		return err
 	}
-	matches := func(ref string) bool {
-		for _, w := range rows {
-			if w.DeployTags && vcs.Filter(w.TagFilters).Match(strings.TrimPrefix(ref, vcs.TagPrefix)) {
-				return true
-			}
+	var filters []vcs.Filter
+	for _, w := range rows {
+		if w.DeployTags {
+			filters = append(filters, w.TagFilters)
 		}
-		return false
 	}
-	var differing, matching []string
+	var differing []string
 	for ref, commit := range f.refs {
 		if row, known := ledger[ref]; strings.HasPrefix(ref, vcs.TagPrefix) && (!known || row.CommitID != commit) && !f.newer[ref] {
 			// An event about the tag that waits says more, and must not become a duplicate.
@@ -214,10 +212,14 @@ func (s *Service) compareTags(tx *store.Tx, i store.VCSIntegration, r *store.VCS
 				continue
 			}
 			differing = append(differing, ref)
-			if matches(ref) {
-				matching = append(matching, ref)
-			}
 		}
+	}
+	matching := differing // of the first poll, and if there are too many to compare
+	if !first && vcs.CheapTags(filters, differing) {
+		matching = slices.DeleteFunc(slices.Clone(differing), func(ref string) bool {
+			tag := strings.TrimPrefix(ref, vcs.TagPrefix)
+			return !slices.ContainsFunc(filters, func(f vcs.Filter) bool { return f.MatchTag(tag) })
+		})
 	}
 	for ref := range ledger {
 		if strings.HasPrefix(ref, vcs.TagPrefix) && f.refs[ref] == "" && !f.newer[ref] {
@@ -228,7 +230,7 @@ func (s *Service) compareTags(tx *store.Tx, i store.VCSIntegration, r *store.VCS
 	}
 	many := !first && len(matching) > maxNewTags
 	for _, ref := range differing {
-		if !first && !many && matches(ref) {
+		if !first && !many && slices.Contains(matching, ref) {
 			e := vcs.Event{Kind: vcs.KindTag, Repo: repoID(*r), Ref: ref, Before: ledger[ref].CommitID, After: f.refs[ref]}
 			if err := insert(tx, i, *r, identity.NewID(), SourcePoll, e); err != nil {
 				return err

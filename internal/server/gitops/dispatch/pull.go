@@ -56,6 +56,7 @@ func (s *Service) processPull(ctx context.Context, v *situation) error {
 		if known.Files, err = s.changed(ctx, v, vcs.Change{Pull: number, After: p.Head}); err != nil {
 			return err
 		}
+		known.Files = known.Files.Compared(ctx, v.watches)
 	}
 	return s.db.Write(ctx, func(tx *store.Tx) error {
 		row, err := pending(tx, v.row.ID)

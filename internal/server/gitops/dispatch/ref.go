@@ -66,7 +66,7 @@ func (s *Service) processRef(ctx context.Context, v *situation) error {
 	if err != nil {
 		return unanswered{err}
 	}
-	files := vcs.Files{Names: e.Files, Known: e.Complete}
+	files := filesOf(e.Files, e.Complete)
 	asked := false
 	if reason == "" && !files.Known && e.Before != "" && integrations.CanAsk(v.integration) && needsFiles(e, v.watches) {
 		if files, err = s.changed(ctx, v, vcs.Change{Before: e.Before, After: e.After}); err != nil {
@@ -74,6 +74,7 @@ func (s *Service) processRef(ctx context.Context, v *situation) error {
 		}
 		asked = true
 	}
+	files = files.Compared(ctx, v.watches)
 	return s.db.Write(ctx, func(tx *store.Tx) error {
 		row, err := pending(tx, v.row.ID)
 		if err != nil {
@@ -147,7 +148,18 @@ func (s *Service) changed(ctx context.Context, v *situation, c vcs.Change) (vcs.
 	if err != nil {
 		return vcs.Files{}, unanswered{fmt.Errorf("requesting the changed files: %w", err)}
 	}
-	return vcs.Files{Names: files, Known: complete}, nil
+	return filesOf(files, complete), nil
+}
+
+// maxFiles bounds the files of a change. A forge can show any number.
+const maxFiles = 10_000
+
+// filesOf returns the changed files. If they are very many, they count as unknown.
+func filesOf(names []string, complete bool) vcs.Files {
+	if len(names) > maxFiles {
+		return vcs.Files{}
+	}
+	return vcs.Files{Names: names, Known: complete}
 }
 
 // head returns the commit of a ref, or "" if the ref does not exist in a repository that does.

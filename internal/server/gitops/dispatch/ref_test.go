@@ -2,6 +2,7 @@ package dispatch_test
 
 import (
 	"errors"
+	"slices"
 	"testing"
 	"time"
 
@@ -46,6 +47,14 @@ func TestPushRows(t *testing.T) {
 			if s.forge.asked["changed"] != 1 {
 				t.Error("did not ask the forge for the files")
 			}
+		},
+		"very many files count as a match": func(t *testing.T, s *site) {
+			st := s.stack("dev", commits+`,"paths":["infra/**"]`)
+			s.poll()
+			s.forge.refs["refs/heads/main"], s.forge.files = two, slices.Repeat([]string{"docs/a"}, 10_001)
+			s.deliver("", push(one, two))
+			s.process()
+			s.wantDeployed(st, "update 2")
 		},
 		"row 14: the forge is down while files are needed": func(t *testing.T, s *site) {
 			st := s.stack("dev", commits+`,"paths":["infra/**"]`)

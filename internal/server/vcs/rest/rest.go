@@ -190,10 +190,15 @@ func CheckName(name string) error {
 	return nil
 }
 
-// AddNames appends the names that a list does not contain yet, except empty ones.
+// maxNames bounds the list of [AddNames], whose time grows with its square. A forge can send more than
+// half a million names in one answer.
+const maxNames = 10_000
+
+// AddNames appends the names that a list does not contain yet, except empty ones. A list with more names
+// than the caller accepts gets no others.
 func AddNames(list []string, names ...string) []string {
 	for _, name := range names {
-		if name != "" && !slices.Contains(list, name) {
+		if len(list) <= maxNames && name != "" && !slices.Contains(list, name) {
 			list = append(list, name)
 		}
 	}

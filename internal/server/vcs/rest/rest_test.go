@@ -257,3 +257,14 @@ func TestUpdates(t *testing.T) {
 		t.Errorf("of a list that was refused: %v, %v", pulls, err)
 	}
 }
+
+// A forge can send half a million names in one answer.
+func TestManyNames(t *testing.T) {
+	var list []string
+	for i := range 2_000_000 {
+		list = AddNames(list, strconv.Itoa(i))
+	}
+	if len(list) > 11_000 || list[0] != "0" || len(AddNames(list[:1], "0", "", "1")) != 2 {
+		t.Errorf("got %d names", len(list))
+	}
+}
