@@ -1,9 +1,12 @@
 package api_test
 
 import (
+	"maps"
+	"strings"
 	"testing"
 
 	"workflowagent/internal/dev/storetest"
+	"workflowagent/internal/server/quota"
 	"workflowagent/internal/server/store"
 )
 
@@ -69,6 +72,57 @@ func TestQuota(t *testing.T) {
 		l.use("acme", 0)
 		l.fixture.start(path, "update")
 	})
+}
+
+// TestQuotaCountsLongTexts sends what a client can store without starting anything. The quota refuses it,
+// but neither what destroys stacks nor what jobs need.
+func TestQuotaCountsLongTexts(t *testing.T) {
+	l := newLabWith(t, storetest.SQLite(t), options{quota: 1 << 20})
+	deployments := l.deployable("dev")
+	path := strings.TrimSuffix(deployments, "/deployments")
+	long := strings.Repeat("x", 400<<10)
+	large := program()
+	large["config"] = map[string]any{"proj:a": map[string]any{"string": long}}
+	settings := map[string]any{"operationContext": map[string]any{"environmentVariables": map[string]string{"A": long}}}
+	deployment := maps.Clone(settings)
+	deployment["operation"] = "update"
+	l.deploy(deployments, "update") // for the job below
+	if err := quota.New(l.db, storetest.Log(), 0).Measure(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+
+	l.do("POST", path+"/update", large).want(200, nil)
+	l.do("POST", deployments, deployment).want(202, nil)
+	refused := func(method, path string, body any) {
+		t.Helper()
+		l.do(method, path, body).want(403, nil).says("organization 'acme' has reached its quota")
+	}
+	for range 2 {
+		refused("POST", path+"/update", large)
+		refused("POST", path+"/preview", large)
+		refused("POST", deployments, deployment)
+		refused("PUT", deployments+"/settings", settings)
+		refused("POST", deployments+"/schedules", map[string]any{"scheduleCron": "0 0 * * *", "request": deployment})
+	}
+	l.do("POST", path+"/update", program()).want(200, nil)
+
+	var ids [2]struct{ UpdateID string }
+	l.do("POST", path+"/destroy", large).want(200, &ids[0])
+	_, jc := l.start("a")
+	definition, err := jc.Definition(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	job := "token " + definition.Env["PULUMI_ACCESS_TOKEN"]
+	l.send(call{Method: "POST", Path: path + "/update", Body: large, Auth: job}).want(200, &ids[1])
+	for i, want := range []int{100, len(long)} {
+		stored, err := store.Read(t.Context(), l.db, func(tx *store.Tx) (string, error) { return tx.Program(ids[i].UpdateID) })
+		if err != nil || len(stored) < want || want < 4096 && len(stored) > 4096 || !strings.Contains(stored, `"git.head":"abc"`) {
+			t.Errorf("the program of update %d has %d bytes, %v: %.300s", i, len(stored), err, stored)
+		}
+	}
+	deployment["operation"] = "destroy"
+	l.do("POST", deployments, deployment).want(202, nil)
 }
 
 // use changes what an organization is known to store.

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"time"
 
+	"workflowagent/internal/server/fault"
 	"workflowagent/internal/server/identity"
 	"workflowagent/internal/server/store"
 )
@@ -21,6 +22,10 @@ func (s *Service) Again(ctx context.Context, p identity.Principal, st store.Stac
 		earlier, err := find(tx, st, id)
 		if err != nil {
 			return err
+		}
+		if earlier.Job.LogExpired && earlier.Configuration == store.ExpiredConfiguration {
+			return fault.New(fault.KindGone, "Gone: the settings of deployment #%d were removed because of their age (setting keep_logs_for of the server): "+
+				"start a new deployment with the settings of the stack", earlier.Version)
 		}
 		var request map[string]json.RawMessage
 		if err := json.Unmarshal([]byte(earlier.Configuration), &request); err != nil {

@@ -87,11 +87,6 @@ func (s *Service) add(ctx context.Context, tx *store.Tx, st store.Stack, d store
 	if err := checkSecrets(set); err != nil {
 		return store.Deployment{}, err
 	}
-	if d.Operation != workflow.OperationDestroy { // which frees space
-		if err := s.opts.Quota.Admit(tx, st.OrgID); err != nil {
-			return store.Deployment{}, err
-		}
-	}
 	d.ID, d.OrgID, d.StackID, d.Project, d.Stack, d.CreatedAt = identity.NewID(), st.OrgID, st.ID, st.Project, st.Name, tx.Now()
 	if err := s.enqueue(tx, &d, identity.NewID(), set, q); err != nil {
 		return d, err
@@ -150,7 +145,7 @@ func (s *Service) Prepare(ctx context.Context, tx *store.Tx, p identity.Principa
 	if err != nil {
 		return nil, fmt.Errorf("encoding a deployment's request: %w", err)
 	}
-	return stored, nil
+	return stored, s.opts.Quota.AdmitText(tx, st.OrgID, int64(len(stored)))
 }
 
 // checkDelete returns an error if a deployment would delete its stack and its requester may not.
@@ -237,16 +232,23 @@ func (s *Service) enqueue(tx *store.Tx, d *store.Deployment, jobID string, set *
 	if err != nil {
 		return err
 	}
-	queue.LastVersion++
-	if err := tx.SaveStackQueue(queue); err != nil {
-		return err
-	}
-	d.Version = queue.LastVersion
 	doc, err := json.Marshal(set)
 	if err != nil {
 		return fmt.Errorf("encoding a deployment's configuration: %w", err)
 	}
 	d.Configuration = string(doc)
+	admit := s.opts.Quota.AdmitWork
+	if d.Operation == workflow.OperationDestroy { // which frees space
+		admit = s.opts.Quota.AdmitRelief
+	}
+	if err := admit(tx, d.OrgID, int64(len(doc))); err != nil {
+		return err
+	}
+	queue.LastVersion++
+	if err := tx.SaveStackQueue(queue); err != nil {
+		return err
+	}
+	d.Version = queue.LastVersion
 	job := store.Job{
 		ID: jobID, DeploymentID: d.ID, OrgID: d.OrgID, StackID: d.StackID,
 		PoolID: set.AgentPoolID, PoolPinned: pinned, Operation: d.Operation, Version: d.Version,

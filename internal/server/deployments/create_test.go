@@ -1,6 +1,7 @@
 package deployments_test
 
 import (
+	"strings"
 	"testing"
 
 	"workflowagent/internal/dev/storetest"
@@ -8,7 +9,39 @@ import (
 	"workflowagent/internal/server/fault"
 	"workflowagent/internal/server/identity"
 	"workflowagent/internal/server/store"
+	"workflowagent/internal/workflow"
 )
+
+// TestExpiredConfigurations checks that a deployment whose long configuration was removed with its log is
+// still shown, and that running it again names the reason.
+func TestExpiredConfigurations(t *testing.T) {
+	storetest.Each(t, func(t *testing.T, db *store.DB) {
+		p := newPlant(t, db, deployments.Options{})
+		st := p.stack("a")
+		long := `{"operation":"update","operationContext":{"environmentVariables":{"A":"` + strings.Repeat("x", store.LongText) + `"}}}`
+		var ids [2]string
+		for i, body := range []string{`{"operation":"update"}`, long} {
+			d, err := p.service.Create(t.Context(), p.user, st, []byte(body), "api")
+			p.must(err)
+			c := p.poll("a")
+			p.must(p.heartbeat(c, "starting"))
+			p.must(p.result(c, workflow.StatusFailed))
+			ids[i] = d.ID
+			p.must(db.Write(t.Context(), func(tx *store.Tx) error { return tx.ExpireLog(c.Job.ID) }))
+		}
+		d, err := p.service.Get(t.Context(), st, ids[1])
+		if err != nil || d.Settings == nil || d.Settings.Git() != nil {
+			t.Errorf("the settings are %+v, %v, want none", d.Settings, err)
+		}
+		_, err = p.service.Again(t.Context(), p.user, st, ids[1])
+		if fault.KindOf(err) != fault.KindGone || !strings.Contains(err.Error(), "keep_logs_for") {
+			t.Errorf("running it again: %v", err)
+		}
+		if _, err := p.service.Again(t.Context(), p.user, st, ids[0]); err != nil {
+			t.Errorf("running a deployment with a short configuration again: %v", err)
+		}
+	})
+}
 
 // TestActOnBehalf queues deployments on behalf of actors whose rights changed since they were
 // recorded.

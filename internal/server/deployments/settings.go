@@ -133,6 +133,11 @@ func (s *Service) changeSettings(ctx context.Context, p identity.Principal, st s
 		if err != nil {
 			return fmt.Errorf("encoding deployment settings: %w", err)
 		}
+		if len(doc) > len(row.Document) {
+			if err := s.opts.Quota.AdmitText(tx, st.OrgID, int64(len(doc))); err != nil {
+				return err
+			}
+		}
 		row = store.DeploymentSettings{
 			StackID: st.ID, Document: string(doc), Source: source, Version: row.Version + 1,
 			PoolID: fresh.AgentPoolID, Warnings: warnings, UpdatedAt: tx.Now(),

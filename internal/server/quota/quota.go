@@ -17,8 +17,8 @@ import (
 	"workflowagent/internal/server/store"
 )
 
-// Quota is the limit of what an organization stores in states, events and logs. A nil quota has no
-// limit.
+// Quota is the limit of what an organization stores in states, events, logs and long texts. A nil quota
+// has no limit.
 //
 // A background measurement counts what is stored, so that the many writers need no counters. The
 // quota is checked only where new work begins: a refusal during the work would leave it unfinished.
@@ -36,6 +36,44 @@ func New(db *store.DB, log *logrus.Entry, limit int64) *Quota {
 
 // Admit returns an error if an organization has reached its quota.
 func (q *Quota) Admit(tx *store.Tx, orgID string) error { return q.admit(tx, orgID, 1, 0) }
+
+// large is the size of a text that counts at once, in bytes. Others wait for the next measurement,
+// because the count is one row per organization, for which concurrent requests would wait.
+const large = 64 << 10
+
+// AdmitText is like [Quota.Admit] for a text of the given size, which the caller stores in the same
+// transaction. It always admits a text that counts as history.
+func (q *Quota) AdmitText(tx *store.Tx, orgID string, bytes int64) error {
+	if bytes <= store.LongText {
+		return nil
+	}
+	return q.admitText(tx, orgID, bytes, 0)
+}
+
+// AdmitWork is like [Quota.Admit] for work that has a text of the given size, which the caller stores in
+// the same transaction.
+func (q *Quota) AdmitWork(tx *store.Tx, orgID string, bytes int64) error {
+	if bytes <= store.LongText {
+		bytes = 1
+	}
+	return q.admitText(tx, orgID, bytes, 0)
+}
+
+// AdmitRelief is like [Quota.AdmitWork] for work that frees space. It refuses only large texts, and only
+// beyond twice the quota: many of them would need more than the work frees.
+func (q *Quota) AdmitRelief(tx *store.Tx, orgID string, bytes int64) error {
+	if q == nil || bytes < large {
+		return nil
+	}
+	return q.admitText(tx, orgID, bytes, q.limit)
+}
+
+func (q *Quota) admitText(tx *store.Tx, orgID string, bytes, beyond int64) error {
+	if err := q.admit(tx, orgID, bytes, beyond); err != nil || q == nil || q.limit == 0 || bytes < large {
+		return err
+	}
+	return tx.AddImport(orgID, bytes)
+}
 
 // AdmitImport returns an error if a state of the given size does not fit into an organization's
 // quota. Otherwise, it counts the state, which the caller stores in the same transaction.
@@ -72,7 +110,7 @@ func (q *Quota) admit(tx *store.Tx, orgID string, bytes, beyond int64) error {
 		return err
 	}
 	return fault.Forbidden("Forbidden: organization '%s' has reached its quota: it stores %s, and may store %s. "+
-		"To free space, destroy and remove stacks; or ask the operator of the server to raise organization_quota, or to lower keep_states, keep_states_for or keep_logs_for",
+		"To free space, destroy and remove stacks, or shorten their settings; or ask the operator of the server to raise organization_quota, or to lower keep_states, keep_states_for or keep_logs_for",
 		used.OrgName, size(used.Bytes()), size(q.limit))
 }
 
@@ -171,7 +209,7 @@ func (q *Quota) measureEach(ctx context.Context,
 
 var (
 	storedBytes = prometheus.NewDesc("workflow_server_organization_stored_bytes",
-		"States, events and logs that an organization stores.", []string{"organization"}, nil)
+		"States, events, logs and long texts that an organization stores.", []string{"organization"}, nil)
 	quotaBytes = prometheus.NewDesc("workflow_server_organization_quota_bytes", "Limit for each organization; 0 means none.", nil, nil)
 )
 

@@ -1,6 +1,7 @@
 package quota_test
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"strings"
@@ -172,6 +173,91 @@ func TestMeasure(t *testing.T) {
 		})
 		w.stores("after all updates were removed", "acme", 1100)
 	})
+}
+
+// TestLongTextsCount checks that the texts with which clients can fill a database count as storage: also
+// those of updates that were never started and of queued deployments. Retention frees those of old
+// deployments, whose stack can be gone.
+func TestLongTextsCount(t *testing.T) {
+	storetest.Each(t, func(t *testing.T, db *store.DB) {
+		w := newWorld(t, db)
+		text := func(n int) string { return strings.Repeat("x", n-2) + "é" } // n bytes
+		want := int64(0)
+		counted := func(what string, n int, add func(tx *store.Tx) error) {
+			t.Helper()
+			w.write(add)
+			want += int64(n)
+			w.stores("with "+what, "acme", want)
+		}
+		update := func(id, program string) func(tx *store.Tx) error {
+			return func(tx *store.Tx) error {
+				return tx.InsertUpdate(store.Update{ID: id, StackID: "stack-of-acme", Status: "not started", Program: program, CreatedAt: w.old})
+			}
+		}
+		counted("the short program of an update", 0, update("short", text(4096)))
+		counted("the long program of an update", 4097, update("long", text(4097)))
+		counted("a program of the maximum size", 2<<20, update("huge", text(2<<20)))
+		counted("the settings of a stack", 5001, func(tx *store.Tx) error {
+			return tx.SaveDeploymentSettings(store.DeploymentSettings{StackID: "stack-of-acme", Document: text(5001)})
+		})
+		counted("a schedule", 5002, func(tx *store.Tx) error {
+			return tx.InsertSchedule(store.Schedule{ID: "schedule", StackID: "stack-of-acme", Request: text(5002)})
+		})
+		counted("the configuration of a stack", 5003, func(tx *store.Tx) error {
+			st, err := tx.Stack("stack-of-acme")
+			st.Config = text(5003)
+			return errors.Join(err, tx.UpdateStack(st))
+		})
+		w.job("acme", "j", workflow.StatusSucceeded, w.old)
+		counted("a deployment", 1<<20+7, func(tx *store.Tx) error { // with its log
+			_, err := tx.Exec("UPDATE deployments SET configuration = $1 WHERE id = 'of j'", text(1<<20))
+			return err
+		})
+		policy := retention.Policy{States: 1, LogsFor: 24 * time.Hour}
+		if err := retention.New(db, storetest.Log(), policy).Sweep(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		// The updates are older than a day.
+		w.stores("after retention", "acme", 5001+5002+5003)
+	})
+}
+
+// TestLargeTextsCountAtOnce checks that many requests between two measurements cannot exceed a quota, and
+// that work that frees space remains possible.
+func TestLargeTextsCountAtOnce(t *testing.T) {
+	w := newWorld(t, storetest.SQLite(t))
+	q := quota.New(w.db, storetest.Log(), 1<<20)
+	admitted := 0
+	for range 60 {
+		err := w.db.Write(t.Context(), func(tx *store.Tx) error { return q.AdmitWork(tx, "id of acme", 100<<10) })
+		if err == nil {
+			admitted++
+		} else if fault.KindOf(err) != fault.KindForbidden {
+			t.Fatal(err)
+		}
+	}
+	if admitted != 10 {
+		t.Errorf("a quota of 1 MiB admits %d texts of 100 KiB, want 10", admitted)
+	}
+	type admit = func(tx *store.Tx, orgID string, bytes int64) error
+	for _, tt := range []struct {
+		what  string
+		admit admit
+		bytes int64
+		fits  bool
+	}{
+		{"a long text", q.AdmitText, 60 << 10, false},
+		{"a text that counts as history", q.AdmitText, 4096, true},
+		{"relief", q.AdmitRelief, 60 << 10, true},
+		{"relief with a large text", q.AdmitRelief, 1 << 20, true},
+		{"relief beyond twice the quota", q.AdmitRelief, 100 << 10, false},
+		{"relief with a small text", q.AdmitRelief, 60 << 10, true},
+	} {
+		err := w.db.Write(t.Context(), func(tx *store.Tx) error { return tt.admit(tx, "id of acme", tt.bytes) })
+		if (err == nil) != tt.fits {
+			t.Errorf("%s: %v, want that it is admitted: %v", tt.what, err, tt.fits)
+		}
+	}
 }
 
 // TestUnreadableLogsAreSkipped measures the log of one job, and a page of logs that cannot be read

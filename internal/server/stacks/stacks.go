@@ -181,6 +181,9 @@ func (s *Service) CreateIn(ctx context.Context, tx *store.Tx, p identity.Princip
 	if err != nil {
 		return st, err
 	}
+	if err := s.quota.AdmitText(tx, st.OrgID, int64(len(st.Config))); err != nil {
+		return st, err
+	}
 	if err := tx.InsertStack(st); err != nil {
 		return st, err
 	}
@@ -282,6 +285,11 @@ func (s *Service) SetConfig(ctx context.Context, st store.Stack, config string) 
 		cur, err := tx.Stack(st.ID)
 		if err != nil {
 			return err
+		}
+		if len(config) > len(cur.Config) {
+			if err := s.quota.AdmitText(tx, cur.OrgID, int64(len(config))); err != nil {
+				return err
+			}
 		}
 		cur.Config = config
 		if err := tx.UpdateStack(cur); err != nil {

@@ -124,9 +124,13 @@ func (s *Service) CreateUpdate(ctx context.Context, p identity.Principal, st sto
 	if len(text) > maxProgram {
 		return store.Update{}, fault.New(fault.KindTooLarge, "Request Entity Too Large: the configuration of the update exceeds %d bytes", maxProgram)
 	}
+	shortened, err := shorten(prog, text)
+	if err != nil {
+		return store.Update{}, err
+	}
 	u := store.Update{
 		ID: identity.NewID(), StackID: st.ID, Kind: string(kind), Preview: kind == KindPreview || prog.dryRun(),
-		Status: string(NotStarted), RequestedBy: p.User.ID, Program: string(text),
+		Status: string(NotStarted), RequestedBy: p.User.ID,
 	}
 	if p.Kind == identity.KindOrg {
 		u.TokenID = p.TokenID
@@ -151,11 +155,12 @@ func (s *Service) CreateUpdate(ctx context.Context, p identity.Principal, st sto
 		if err := s.mayWrite(tx, u.DeploymentID); err != nil {
 			return err
 		}
-		// A deployment was admitted when it was created. Destroying frees space.
-		if u.DeploymentID == "" && kind != KindDestroy {
-			if err := s.quota.Admit(tx, st.OrgID); err != nil {
-				return err
-			}
+		short, err := s.admit(tx, st, u, int64(len(text)))
+		if err != nil {
+			return err
+		}
+		if u.Program = string(text); short {
+			u.Program = shortened
 		}
 		tx.Notify(UpdateTopic, u.ID)
 		changed(tx, st)

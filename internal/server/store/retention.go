@@ -90,9 +90,18 @@ func (tx *Tx) OldLogs(from, before time.Time, limit int) ([]OldJob, error) {
 		AND NOT `+jobKept+` ORDER BY j.ended_at LIMIT %d`, limit), from, before)
 }
 
-// ExpireLog records that a job's log is no longer available.
+// ExpiredConfiguration replaces the long configuration of a deployment whose log was removed. The space
+// distinguishes it from the configuration of a deployment without settings.
+const ExpiredConfiguration = "{ }"
+
+// ExpireLog records that a job's log is no longer available, and removes the configuration of its
+// deployment if it is long.
 func (tx *Tx) ExpireLog(jobID string) error {
-	_, err := tx.Exec("UPDATE jobs SET log_expired = 1, log_bytes = 0 WHERE id = $1", jobID)
+	if _, err := tx.Exec("UPDATE jobs SET log_expired = 1, log_bytes = 0 WHERE id = $1", jobID); err != nil {
+		return err
+	}
+	_, err := tx.Exec(`UPDATE deployments SET configuration = $2 WHERE octet_length(configuration) > 4096
+		AND id = (SELECT deployment_id FROM jobs WHERE id = $1)`, jobID, ExpiredConfiguration)
 	return err
 }
 

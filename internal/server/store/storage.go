@@ -7,11 +7,16 @@ import (
 	"workflowagent/internal/server/store/database"
 )
 
+// LongText is the size in bytes above which the program of an update, the configuration of a deployment,
+// and settings count as storage. Shorter ones are history, like the rows that contain them. Queries and
+// partial indexes repeat the number.
+const LongText = 4096
+
 // Storage is what an organization stores, in bytes.
 type Storage struct {
 	OrgID    string
 	Measured int64  // by the last measurement
-	Imported int64  // states that were imported since then
+	Imported int64  // states and large texts that were added since then
 	OrgName  string `db:"-" read:"o.name"`
 }
 
@@ -43,6 +48,12 @@ func (tx *Tx) MeasureStorage() ([]Storage, error) {
 				JOIN states s ON s.state_key = b.state_key JOIN stacks k ON k.id = s.stack_id
 			UNION ALL SELECT k.org_id, u.event_bytes FROM updates u JOIN stacks k ON k.id = u.stack_id WHERE u.event_bytes > 0
 			UNION ALL SELECT j.org_id, j.log_bytes FROM jobs j WHERE j.log_bytes > 0
+			UNION ALL SELECT k.org_id, octet_length(u.program) FROM updates u JOIN stacks k ON k.id = u.stack_id WHERE octet_length(u.program) > 4096
+			UNION ALL SELECT d.org_id, octet_length(d.configuration) FROM deployments d WHERE octet_length(d.configuration) > 4096
+			UNION ALL SELECT k.org_id, octet_length(s.document) FROM deployment_settings s JOIN stacks k ON k.id = s.stack_id
+				WHERE octet_length(s.document) > 4096
+			UNION ALL SELECT k.org_id, octet_length(c.request) FROM schedules c JOIN stacks k ON k.id = c.stack_id WHERE octet_length(c.request) > 4096
+			UNION ALL SELECT k.org_id, octet_length(k.config) FROM stacks k WHERE octet_length(k.config) > 4096
 			UNION ALL SELECT k.org_id, octet_length(a.document) FROM stack_annotations a JOIN stacks k ON k.id = a.stack_id
 			UNION ALL SELECT e.org_id, octet_length(e.payload) FROM webhook_events e WHERE e.created_at >= 0
 			UNION ALL SELECT h.org_id, octet_length(d.request_headers) + octet_length(d.response_headers) + octet_length(d.response_body)
@@ -57,7 +68,13 @@ func (tx *Tx) SaveStorage(s Storage) error {
 	return err
 }
 
-// AddImport adds the size of an imported state to what an organization stores.
+// LongPrograms returns the size of the long programs of a deployment's updates.
+func (tx *Tx) LongPrograms(deploymentID string) (int64, error) {
+	return database.Scalar[int64](tx.Tx, `SELECT CAST(COALESCE(SUM(octet_length(program)), 0) AS BIGINT) FROM updates
+		WHERE deployment_id = $1 AND octet_length(program) > 4096`, deploymentID)
+}
+
+// AddImport adds the size of an imported state or a large text to what an organization stores.
 func (tx *Tx) AddImport(orgID string, bytes int64) error {
 	_, err := tx.Exec(`INSERT INTO organization_storage (org_id, measured, imported) VALUES ($1, 0, $2)
 		ON CONFLICT (org_id) DO UPDATE SET imported = organization_storage.imported + $2`, orgID, bytes)
