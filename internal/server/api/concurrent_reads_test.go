@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"workflowagent/internal/dev/pgproxy"
 	"workflowagent/internal/dev/storetest"
 	"workflowagent/internal/server/audit"
 	"workflowagent/internal/server/identity"
@@ -136,4 +137,32 @@ func TestReadsFromSeveralAddresses(t *testing.T) {
 			t.Errorf("the entry has the count %d and the names %q", e.Reads, e.Names)
 		}
 	})
+}
+
+// TestAReadOfWhichTheOutcomeIsUnknown loses the answer to the COMMIT of an entry about a read. The server
+// must refuse the read so that clients repeat it.
+func TestAReadOfWhichTheOutcomeIsUnknown(t *testing.T) {
+	p := pgproxy.Start(t, storetest.PostgresDSN(t), "blob_chunks")
+	f := newFixtureOn(t, storetest.PostgresAt(t, p.DSN(), store.Timeouts{Outcome: 50 * time.Millisecond}), options{})
+	path, ciphertext := f.secretStack("dev")
+	read := func() answer {
+		t.Helper()
+		return f.do("POST", path+"/decrypt", map[string]string{"ciphertext": ciphertext})
+	}
+	p.Hide(true)
+	p.Set(pgproxy.Cut)
+	a := read().want(503, nil).says("try again")
+	wantHit(t, p)
+	p.Hide(false)
+	if revealed(a.Body) || a.Header.Get("Retry-After") == "" {
+		t.Errorf("the refused read has the answer %s, with Retry-After %q", a.Body, a.Header.Get("Retry-After"))
+	}
+	read().want(200, nil)
+	total := int64(0)
+	for _, e := range f.readsOf("dev") {
+		total += e.Count
+	}
+	if total != 2 { // PostgreSQL has stored the first one
+		t.Errorf("%d reads are counted, want 2", total)
+	}
 }

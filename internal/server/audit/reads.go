@@ -2,6 +2,7 @@ package audit
 
 import (
 	"context"
+	"slices"
 	"strings"
 	"time"
 
@@ -41,7 +42,7 @@ func RecordRead(ctx context.Context, tx *store.Tx, r Read) error {
 	if r.DeploymentID != "" {
 		reader = []string{"deployment", r.DeploymentID}
 	}
-	key := append(reader, row.OrgID, row.Action, row.SubjectKind, row.SubjectID)
+	key := slices.Concat(reader, []string{row.OrgID, row.Action, row.SubjectKind, row.SubjectID})
 	row.ID = uuid.NewSHA1(uuid.NameSpaceOID, []byte(strings.Join(key, "\x00"))).String()
 	row.Names = strings.ReplaceAll(line(r.Name), ", ", "; ") // a comma separates names
 	return tx.CountRead(row)
