@@ -90,7 +90,7 @@ func (j *job) command(ctx context.Context, step workflow.Step, preRun int, out *
 		_ = file.Close() // the child has its own copy
 	}
 	if err != nil {
-		return failed(fmt.Errorf("starting the step %q: %w", step.Name, err))
+		return failed(fmt.Errorf("starting the step %q: %w", step.Name, process.ExplainStart(err, cmd.Args, cmd.Env)))
 	}
 	j.sessions = append(j.sessions, running.PID)
 	interrupt := running.Interrupt
@@ -128,7 +128,7 @@ func (j *job) prepareCommand(step workflow.Step, preRun int, env []string) (*exe
 	if err != nil {
 		return nil, err
 	}
-	cmd := exec.Command(shell[0], append(shell[1:], "-c", step.Run)...) //nolint:noctx // only the stopper stops it
+	cmd := exec.Command(shell[0], append(shell[1:], "-c", steps.ShellText(step.Run))...) //nolint:noctx // only the stopper stops it
 	cmd.Env = env
 	if dir := step.WorkingDir; filepath.IsAbs(dir) {
 		cmd.Dir = dir

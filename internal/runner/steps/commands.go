@@ -12,6 +12,7 @@ import (
 	"strings"
 	"syscall"
 
+	"workflowagent/internal/runner/process"
 	"workflowagent/internal/runner/pulumi"
 	"workflowagent/internal/runner/source"
 	"workflowagent/internal/workflow"
@@ -148,8 +149,9 @@ func become(dir string, find func() (string, error), args []string) error {
 	if err := os.Setenv("PWD", dir); err != nil {
 		return fmt.Errorf("entering the program's directory: %w", err)
 	}
-	err = syscall.Exec(path, append([]string{filepath.Base(path)}, args...), os.Environ())
-	return fmt.Errorf("starting %s: %w", path, err)
+	args = append([]string{filepath.Base(path)}, args...)
+	err = syscall.Exec(path, args, os.Environ())
+	return fmt.Errorf("starting %s: %w", path, process.ExplainStart(err, args, os.Environ()))
 }
 
 // detect runs pulumi to detect drift and reports whether it found any. It does not replace this
