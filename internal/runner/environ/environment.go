@@ -67,7 +67,7 @@ var (
 		"BASH_ENV", "SHELLOPTS", "BASHOPTS",
 		"GIT_ASKPASS", "SSH_ASKPASS", "GIT_SSH", "GIT_SSH_COMMAND", "GIT_EXEC_PATH", "GIT_PROXY_COMMAND", "GIT_TEMPLATE_DIR",
 	}
-	loaderPrefixes = []string{"LD_", "DYLD_", "GIT_CONFIG"}
+	loaderPrefixes = []string{"LD_", "DYLD_", "GIT_CONFIG", "BASH_FUNC_"}
 )
 
 // identityNames identify a deployment. Only the runner sets them.

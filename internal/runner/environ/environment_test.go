@@ -206,3 +206,15 @@ func TestAnEngineOnTheNetworkIsReported(t *testing.T) {
 		}
 	}
 }
+
+// TestFunctionsOfBashAreReserved checks a name by which bash replaces a program with a function.
+func TestFunctionsOfBashAreReserved(t *testing.T) {
+	const name = "BASH_FUNC_pulumi%%"
+	e, err := New(t.TempDir(), "/PULUMI_ENV", nil, &protocol.Launch{}, &workflow.JobDefinition{Env: map[string]string{name: "() { evil; }"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, set := e.vars[name]; set || !strings.Contains(strings.Join(e.Notices, "\n"), name+", which is reserved") {
+		t.Errorf("the variable is set: %v; the notices are %q", set, e.Notices)
+	}
+}
