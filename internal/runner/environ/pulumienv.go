@@ -1,6 +1,7 @@
 package environ
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"io"
@@ -38,11 +39,14 @@ func (e *Environment) load() (vars map[string]string, notices []string) {
 		return nil, []string{"warning: ignoring PULUMI_ENV: a step replaced the file by something else"}
 	}
 	data, err := io.ReadAll(io.LimitReader(file, maxPulumiEnv+1))
+	data = bytes.TrimPrefix(data, []byte("\ufeff")) // .NET begins files of UTF-8 with this mark
 	switch {
 	case err != nil:
 		return nil, []string{"warning: reading PULUMI_ENV: " + err.Error()}
 	case len(data) > maxPulumiEnv:
 		return nil, []string{fmt.Sprintf("warning: ignoring PULUMI_ENV: the file is larger than %d bytes", maxPulumiEnv)}
+	case bytes.HasPrefix(data, []byte("\xff\xfe")), bytes.HasPrefix(data, []byte("\xfe\xff")):
+		return nil, []string{"warning: ignoring PULUMI_ENV: a step wrote the file in UTF-16: write UTF-8"}
 	case len(strings.TrimSpace(string(data))) == 0:
 		return nil, nil
 	}

@@ -95,7 +95,7 @@ func ParamsFor(jobDir string, allowed []string, d *workflow.Deployment, step wor
 		if preRun >= len(d.PreRunCommands) {
 			return nil, fmt.Errorf("the job definition has more pre-run steps than pre-run commands (%d)", len(d.PreRunCommands))
 		}
-		p.Command = d.PreRunCommands[preRun]
+		p.Command = ShellText(d.PreRunCommands[preRun])
 		p.Shell = d.Options.Shell // "" selects the default shell; by default, the server sets the job's shell
 	default:
 		p.Remediate = d.Options.RemediateIfDriftDetected

@@ -7,6 +7,12 @@ import (
 	"strings"
 )
 
+// ShellText returns a command without the carriage returns of files and forms on Windows, which a shell
+// would take for a part of the last word of each line.
+func ShellText(command string) string {
+	return strings.TrimRight(strings.ReplaceAll(command, "\r\n", "\n"), "\r")
+}
+
 // FindShell returns the command line of the named shell. The name can include options. The default
 // is bash, or sh if bash is missing.
 func FindShell(name string) ([]string, error) {
