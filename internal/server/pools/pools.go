@@ -42,11 +42,13 @@ type Service struct {
 	db       *store.DB
 	log      *logrus.Entry
 	presence presence
+	// maxAgents is the constant of that name; tests lower it.
+	maxAgents int
 }
 
 // New returns a service that uses a database. The caller must start [Service.Run].
 func New(db *store.DB, log *logrus.Entry) *Service {
-	return &Service{db: db, log: log, presence: presence{
+	return &Service{db: db, log: log, maxAgents: maxAgents, presence: presence{
 		agents: map[agentKey]*sighted{}, polls: map[session]int{}, unwritten: map[agentKey]sign{},
 	}}
 }

@@ -16,6 +16,8 @@ const (
 	Silence = 35 * time.Second
 	// forgetAfter is the time for which a silent agent remains in lists.
 	forgetAfter = time.Hour
+	// rememberFor is the time for which a silent agent remains in memory. It is longer than any session.
+	rememberFor = 2 * time.Minute
 	// sessionGrace is the time for which a session keeps its agent id after the response to its
 	// last poll. Normally, the next poll follows immediately.
 	sessionGrace = 5 * time.Second
@@ -125,12 +127,18 @@ func (s *Service) seen(ctx context.Context, g Sighting) error {
 	if err != nil || fresh {
 		return err
 	}
+	hasRoom := known == ""
+	if hasRoom {
+		if err := s.makeRoom(ctx, g); err != nil {
+			return err
+		}
+	}
 	row := store.PoolAgent{
 		PoolID: g.PoolID, AgentID: g.AgentID, SessionID: g.SessionID,
 		Hostname: g.Hostname, IP: g.IP, PID: g.PID, Platform: g.Platform, Version: g.Version,
 		Slots: g.Slots, Every: max(g.Interval, g.Hold),
 	}
-	err = s.db.Write(ctx, func(tx *store.Tx) error {
+	write := func(tx *store.Tx) error {
 		now, err := tx.LeaseTime()
 		if err != nil {
 			return err
@@ -139,6 +147,9 @@ func (s *Service) seen(ctx context.Context, g Sighting) error {
 		old, err := tx.Agent(g.PoolID, g.AgentID)
 		if err != nil && !errors.Is(err, store.ErrNotFound) {
 			return err
+		}
+		if err != nil && !hasRoom {
+			return errForgotten
 		}
 		// The in-memory presence can already show that a session has ended although the row does
 		// not.
@@ -150,7 +161,14 @@ func (s *Service) seen(ctx context.Context, g Sighting) error {
 			changed(tx, g.OrgID, g.PoolID)
 		}
 		return tx.SaveAgent(row)
-	})
+	}
+	if err = s.db.Write(ctx, write); errors.Is(err, errForgotten) {
+		if err := s.makeRoom(ctx, g); err != nil {
+			return err
+		}
+		hasRoom = true
+		err = s.db.Write(ctx, write)
+	}
 	if errors.Is(err, store.ErrNotFound) {
 		return fault.Forbidden("Forbidden: the agent pool of this token was deleted")
 	}
@@ -261,7 +279,7 @@ func (p *presence) leave(g Sighting) (until time.Time, ended bool) {
 
 // Forget removes agents that have been silent for an hour.
 func (s *Service) Forget(ctx context.Context) error {
-	before := time.Now().Add(-forgetAfter)
+	before := time.Now().Add(-rememberFor)
 	s.presence.mu.Lock()
 	for key, a := range s.presence.agents {
 		if a.written.Before(before) && a.liveUntil.Before(before) {

@@ -192,6 +192,19 @@ func (tx *Tx) ForgetAgents(before time.Time, limit int) (int64, error) {
 		SELECT pool_id, agent_id FROM pool_agents WHERE last_seen_at < $1 LIMIT %d)`, limit), before)
 }
 
+// CountAgents returns the number of a pool's agents, but at most limit.
+func (tx *Tx) CountAgents(poolID string, limit int) (int64, error) {
+	return database.Scalar[int64](tx.Tx, fmt.Sprintf("SELECT COUNT(*) FROM (SELECT agent_id FROM pool_agents WHERE pool_id = $1 LIMIT %d) a", limit), poolID)
+}
+
+// ForgetOffline removes up to limit agents of a pool that are offline, those first that were seen least
+// recently, and returns their number. See [Tx.SilentPools] for silence.
+func (tx *Tx) ForgetOffline(poolID string, silence time.Duration, limit int) (int64, error) {
+	return tx.Exec(fmt.Sprintf(`DELETE FROM pool_agents WHERE (pool_id, agent_id) IN (SELECT pool_id, agent_id FROM pool_agents WHERE pool_id = $1
+		AND (live_until = 0 OR last_seen_at + CASE WHEN 2 * every_us > $3 THEN 2 * every_us ELSE $3 END < $2)
+		ORDER BY last_seen_at LIMIT %d)`, limit), poolID, tx.Now(), silence)
+}
+
 // DeleteAgents removes up to limit agents of a pool, and returns their number.
 func (tx *Tx) DeleteAgents(poolID string, limit int) (int64, error) {
 	return tx.Exec(fmt.Sprintf(`DELETE FROM pool_agents WHERE (pool_id, agent_id) IN (
