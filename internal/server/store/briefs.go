@@ -64,14 +64,11 @@ const briefsPerRead = 50
 // cannot read JSON.
 func addBriefs(ctx context.Context, tx *sql.Tx) error {
 	for after := ""; ; {
-		rows, err := tx.QueryContext(ctx, fmt.Sprintf("SELECT id, configuration FROM deployments WHERE id > $1 ORDER BY id LIMIT %d", briefsPerRead), after)
+		found, n, last, err := readBriefs(ctx, tx, after)
 		if err != nil {
 			return fmt.Errorf("reading the configurations of deployments: %w", err)
 		}
-		found, n, err := readBriefs(rows, &after)
-		if err != nil {
-			return fmt.Errorf("reading the configurations of deployments: %w", err)
-		}
+		after = last
 		for _, b := range found {
 			remediates := 0
 			if b.Remediates {
@@ -89,18 +86,23 @@ func addBriefs(ctx context.Context, tx *sql.Tx) error {
 	}
 }
 
-// readBriefs returns the briefs of configurations, the number of all configurations, and the last id.
-func readBriefs(rows *sql.Rows, last *string) (found []brief, n int, err error) {
+// readBriefs reads the configurations of the deployments that follow an id. It returns their briefs, the
+// number of deployments, and the last id.
+func readBriefs(ctx context.Context, tx *sql.Tx, after string) (found []brief, n int, last string, err error) {
+	rows, err := tx.QueryContext(ctx, fmt.Sprintf("SELECT id, configuration FROM deployments WHERE id > $1 ORDER BY id LIMIT %d", briefsPerRead), after)
+	if err != nil {
+		return nil, 0, "", err
+	}
 	defer rows.Close()
 	for rows.Next() {
 		var configuration string
-		if err := rows.Scan(last, &configuration); err != nil {
-			return nil, 0, err
+		if err := rows.Scan(&last, &configuration); err != nil {
+			return nil, 0, "", err
 		}
 		n++
-		if b, ok := briefOf(*last, configuration); ok {
+		if b, ok := briefOf(last, configuration); ok {
 			found = append(found, b)
 		}
 	}
-	return found, n, rows.Err()
+	return found, n, last, rows.Err()
 }
