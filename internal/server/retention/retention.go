@@ -12,6 +12,7 @@ import (
 
 	"workflowagent/internal/retry"
 	"workflowagent/internal/server/joblog"
+	"workflowagent/internal/server/stacks"
 	"workflowagent/internal/server/store"
 )
 
@@ -65,6 +66,7 @@ func (s *Sweeper) Sweep(ctx context.Context) error {
 	}{
 		{"states", s.policy.StatesFor, s.sweepStates},
 		{"events", s.policy.LogsFor, s.sweepEvents},
+		{"configurations", s.policy.LogsFor, s.sweepPrograms},
 		{"logs", s.policy.LogsFor, s.sweepLogs},
 		{"unstarted_updates", unstartedFor, s.sweepUnstarted},
 	} {
@@ -135,6 +137,34 @@ func (s *Sweeper) sweepEvents(ctx context.Context, before time.Time) (int, error
 			}
 			removed++
 			from = u.FinishedAt
+		}
+	}
+}
+
+// sweepPrograms removes the configurations from long programs of updates, which are history otherwise.
+func (s *Sweeper) sweepPrograms(ctx context.Context, before time.Time) (int, error) {
+	removed := 0
+	for {
+		old, err := read(ctx, s, func(tx *store.Tx) ([]string, error) { return tx.OldPrograms(before, page) })
+		if err != nil || len(old) == 0 {
+			return removed, err
+		}
+		for _, id := range old {
+			err := s.write(ctx, func(tx *store.Tx) error {
+				program, err := tx.Program(id)
+				if err != nil {
+					return err
+				}
+				short, err := stacks.ShortProgram(program)
+				if err != nil {
+					return err
+				}
+				return tx.SetProgram(id, short)
+			})
+			if err != nil {
+				return removed, err
+			}
+			removed++
 		}
 	}
 }

@@ -246,6 +246,32 @@ func TestUnstartedUpdatesAreRemoved(t *testing.T) {
 	})
 }
 
+// TestLongProgramsAreShortened checks that updates whose events are removed lose their configurations, too,
+// if they are long, and keep the rest of the history.
+func TestLongProgramsAreShortened(t *testing.T) {
+	storetest.Each(t, func(t *testing.T, db *store.DB) {
+		w := newWorld(t, db)
+		w.stack("a", "")
+		short := `{"config":{"a":{"string":"x"}},"metadata":{"message":"why","environment":null}}`
+		long := strings.Replace(short, "x", strings.Repeat("x", store.LongText), 1)
+		const shortened = `{"name":"","runtime":"","main":"","description":"","options":null,"config":null,"metadata":{"message":"why","environment":null}}`
+		for _, u := range []struct {
+			program, want string
+			days          int
+		}{{short, short, 200}, {long, shortened, 200}, {long, long, 170}, {long, long, 190}} {
+			id := fmt.Sprint(len(w.updates))
+			w.update(store.Update{ID: id, StackID: "a", Program: u.program, Preview: u.days == 190}, u.days)
+			defer func() {
+				got, err := store.Read(t.Context(), db, func(tx *store.Tx) (string, error) { return tx.Program(id) })
+				if err != nil || got != u.want {
+					t.Errorf("the program of update %s is %.200s, %v, want %.200s", id, got, err, u.want)
+				}
+			}()
+		}
+		w.sweep(retention.Policy{LogsFor: 180 * day})
+	})
+}
+
 // TestSweepIsSlow checks that the sweeper pauses so that requests can use the processor and the
 // database.
 func TestSweepIsSlow(t *testing.T) {

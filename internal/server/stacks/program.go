@@ -34,6 +34,16 @@ func (s *Service) admit(tx *store.Tx, st store.Stack, u store.Update, size int64
 	return false, s.quota.AdmitWork(tx, st.OrgID, size)
 }
 
+// ShortProgram returns the stored program of an update in at most [store.LongText] bytes, without its
+// configuration.
+func ShortProgram(text string) (string, error) {
+	var p Program
+	if json.Unmarshal([]byte(text), &p) != nil { // CreateUpdate encoded it, unless the row is damaged
+		p = Program{}
+	}
+	return shorten(p, []byte(text))
+}
+
 // shortWord is the size up to which a shortened program contains a value of the environment, in bytes.
 const shortWord = 80
 

@@ -55,13 +55,30 @@ func (tx *Tx) ExpireState(updateID string) error {
 	return err
 }
 
+// replaced is the condition that an update later than u exists, of the same kind, and that no deployment
+// needs u.
+const replaced = `EXISTS (SELECT 1 FROM updates n WHERE n.stack_id = u.stack_id AND n.preview = u.preview AND n.created_at > u.created_at)
+		AND NOT ` + updateKept
+
 // OldEvents returns updates whose events can be removed, in the order in which the updates
 // finished. It selects updates with from <= finish time < before.
 func (tx *Tx) OldEvents(from, before time.Time, limit int) ([]OldUpdate, error) {
 	return oldUpdates.All(tx.Tx, fmt.Sprintf(`WHERE u.events_expired = 0 AND u.finished_at > 0
 		AND u.finished_at >= $1 AND u.finished_at < $2
-		AND EXISTS (SELECT 1 FROM updates n WHERE n.stack_id = u.stack_id AND n.preview = u.preview AND n.created_at > u.created_at)
-		AND NOT `+updateKept+` ORDER BY u.finished_at LIMIT %d`, limit), from, before)
+		AND `+replaced+` ORDER BY u.finished_at LIMIT %d`, limit), from, before)
+}
+
+// OldPrograms returns the ids of updates that finished before a time and whose long programs can be
+// shortened.
+func (tx *Tx) OldPrograms(before time.Time, limit int) ([]string, error) {
+	return database.Scalars[string](tx.Tx, fmt.Sprintf(`SELECT u.id FROM updates u WHERE octet_length(u.program) > 4096
+		AND u.finished_at > 0 AND u.finished_at < $1 AND `+replaced+" LIMIT %d", limit), before)
+}
+
+// SetProgram replaces the JSON of the request that created an update.
+func (tx *Tx) SetProgram(updateID, program string) error {
+	_, err := tx.Exec("UPDATE updates SET program = $2 WHERE id = $1", updateID, program)
+	return err
 }
 
 // ExpireEvents removes up to limit batches of an update's events and returns their number. After it
