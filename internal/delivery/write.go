@@ -128,7 +128,7 @@ func (s *Stream) frame(stamp *protocol.FrameStamp, p []byte) int {
 		case end >= 0:
 			n++ // the newline
 		case len(text) > protocol.MaxFrameText:
-			end = protocol.MaxFrameText
+			end = protocol.FrameCut(text)
 		default:
 			end = len(text)
 		}

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"time"
+	"unicode/utf8"
 )
 
 // The raw log of a step is a sequence of frames, one per line of text:
@@ -83,8 +84,9 @@ func (s *FrameStamp) AppendFrame(dst []byte, fragment bool, text []byte) []byte 
 			part, marker, last = text[:i], markerLine, false
 			text = text[i+1:]
 		} else if len(text) > MaxFrameText {
-			part, marker, last = text[:MaxFrameText], markerFragment, false
-			text = text[MaxFrameText:]
+			cut := FrameCut(text)
+			part, marker, last = text[:cut], markerFragment, false
+			text = text[cut:]
 		}
 		dst = append(dst, s[:]...)
 		dst = append(dst, marker)
@@ -94,6 +96,17 @@ func (s *FrameStamp) AppendFrame(dst []byte, fragment bool, text []byte) []byte 
 			return dst
 		}
 	}
+}
+
+// FrameCut returns the length of the first fragment of text, which is longer than a frame. The
+// fragment ends with a whole character, because readers decode each frame by itself.
+func FrameCut(text []byte) int {
+	for cut := MaxFrameText; cut > MaxFrameText-utf8.UTFMax; cut-- {
+		if utf8.RuneStart(text[cut]) {
+			return cut
+		}
+	}
+	return MaxFrameText // no text
 }
 
 // ParseFrame decodes the frame at the start of b and returns it with its length in bytes. The

@@ -21,15 +21,17 @@ func TestAppendFrame(t *testing.T) {
 		text     string
 		want     string
 	}{
-		"a line":               {text: "hello", want: stamp + " hello\n"},
-		"an empty line":        {text: "", want: stamp + " \n"},
-		"a fragment":           {fragment: true, text: "hel", want: stamp + "+hel\n"},
-		"any bytes":            {text: "a\x00b\rc\xff", want: stamp + " a\x00b\rc\xff\n"},
-		"the longest text":     {text: long, want: stamp + " " + long + "\n"},
-		"longer than a frame":  {text: long + "y", want: stamp + "+" + long + "\n" + stamp + " y\n"},
-		"longer, and fragment": {fragment: true, text: long + "y", want: stamp + "+" + long + "\n" + stamp + "+y\n"},
-		"newline within":       {fragment: true, text: "a\nb", want: stamp + " a\n" + stamp + "+b\n"},
-		"newline after 64 KiB": {text: long + "\nb", want: stamp + " " + long + "\n" + stamp + " b\n"},
+		"a line":                            {text: "hello", want: stamp + " hello\n"},
+		"an empty line":                     {text: "", want: stamp + " \n"},
+		"a fragment":                        {fragment: true, text: "hel", want: stamp + "+hel\n"},
+		"any bytes":                         {text: "a\x00b\rc\xff", want: stamp + " a\x00b\rc\xff\n"},
+		"the longest text":                  {text: long, want: stamp + " " + long + "\n"},
+		"longer than a frame":               {text: long + "y", want: stamp + "+" + long + "\n" + stamp + " y\n"},
+		"longer, and fragment":              {fragment: true, text: long + "y", want: stamp + "+" + long + "\n" + stamp + "+y\n"},
+		"newline within":                    {fragment: true, text: "a\nb", want: stamp + " a\n" + stamp + "+b\n"},
+		"a character at the end of a frame": {text: long[1:] + "ö", want: stamp + "+" + long[1:] + "\n" + stamp + " ö\n"},
+		"no character at the end":           {text: long[8:] + strings.Repeat("\xb6", 9), want: stamp + "+" + long[8:] + strings.Repeat("\xb6", 8) + "\n" + stamp + " \xb6\n"},
+		"newline after 64 KiB":              {text: long + "\nb", want: stamp + " " + long + "\n" + stamp + " b\n"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			got := string(AppendFrame([]byte("before"), frameTestTime, tc.fragment, []byte(tc.text)))

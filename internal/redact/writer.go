@@ -6,6 +6,7 @@ import (
 	"io"
 	"sync"
 	"time"
+	"unicode/utf8"
 )
 
 // flushAfter limits the time for which complete lines are held because they might begin a secret.
@@ -25,7 +26,9 @@ var errWriterClosed = errors.New("write to a masking writer that is closed")
 //
 // It writes text at once unless the text can be part of a secret. It holds back the longest suffix
 // of the stream that is the beginning of a secret, or of a piece of a long secret. This suffix is
-// shorter than 256 bytes, without its line breaks. One of the following decides what happens to it:
+// shorter than 256 bytes, without its line breaks. It also holds back the beginning of a character,
+// because readers decode each of its writes by itself. One of the following decides what happens to
+// the held text:
 //
 //   - The next bytes, usually.
 //   - [Writer.Flush], which the writer calls after 50 ms, writes complete lines. A multi-line
@@ -114,12 +117,30 @@ func (w *Writer) pass(piece []byte, mode scanMode) {
 			mode = wholeLines
 		}
 	}
-	masked, hold := w.scanner.scan(w.set.matcher.Load(), text, mode)
+	var cut int // bytes of an incomplete character
+	if mode != endOfStream {
+		cut = incomplete(text)
+	}
+	masked, hold := w.scanner.scan(w.set.matcher.Load(), text[:len(text)-cut], mode)
 	if len(masked) > 0 {
 		_, w.err = w.dst.Write(masked)
 	}
 	w.held = append(w.held[:0], text[hold:]...)
 	w.heldAt += int64(hold)
+}
+
+// incomplete returns the number of bytes at the end of text that begin a character whose other bytes
+// are missing.
+func incomplete(text []byte) int {
+	for n := 1; n < utf8.UTFMax && n <= len(text); n++ {
+		if last := text[len(text)-n:]; utf8.RuneStart(last[0]) {
+			if utf8.FullRune(last) {
+				return 0
+			}
+			return n
+		}
+	}
+	return 0
 }
 
 // arm ensures that held lines are flushed in time, counted from their first byte. If the time were
