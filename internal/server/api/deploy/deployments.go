@@ -65,6 +65,9 @@ func (d *deploymentRoutes) create(w http.ResponseWriter, r *http.Request, st sto
 	if err != nil {
 		return err
 	}
+	if web.Older(r) {
+		body = fromOlder(body)
+	}
 	// The other initiators belong to the server's own triggers. Identity tokens name the initiator,
 	// so a client must not claim to be one of them.
 	initiator := r.Header.Get("X-Pulumi-Deployment-Initiator")
@@ -129,15 +132,21 @@ func (d *deploymentRoutes) list(w http.ResponseWriter, r *http.Request, f deploy
 	if f.Asc, err = request.QueryFlag(r, "asc"); err != nil {
 		return err
 	}
+	older := web.Older(r)
+	f.Asc = f.Asc || older && !r.URL.Query().Has("asc")
 	list, total, err := d.deployments.List(r.Context(), f)
 	if err != nil {
 		return err
+	}
+	before, after := `{"deployments":[`, fmt.Sprintf(`],"itemsPerPage":%d,"total":%d}`, f.PageSize, total)
+	if older {
+		before, after = "[", "]"
 	}
 	var memory int64
 	for _, det := range list {
 		memory = max(memory, state.ProgramMemory(det.Updates...))
 	}
-	return web.StreamList(w, r, memory, `{"deployments":[`, func(add func(any) error) error {
+	return web.StreamList(w, r, memory, before, func(add func(any) error) error {
 		for _, det := range list {
 			body, err := d.snapshot(r.Context(), det)
 			if err != nil {
@@ -148,7 +157,7 @@ func (d *deploymentRoutes) list(w http.ResponseWriter, r *http.Request, f deploy
 			}
 		}
 		return nil
-	}, func(int) string { return fmt.Sprintf(`],"itemsPerPage":%d,"total":%d}`, f.PageSize, total) })
+	}, func(int) string { return after })
 }
 
 func (d *deploymentRoutes) updates(w http.ResponseWriter, r *http.Request, st store.Stack) error {

@@ -1,10 +1,17 @@
 package web
 
 import (
+	"context"
 	"net/http"
 	"slices"
 	"strings"
 )
+
+// olderKey is the key of the context of requests that [OlderPaths] has routed.
+type olderKey struct{}
+
+// Older reports whether a request has the path of older clients, which expect the API of that time.
+func Older(r *http.Request) bool { return r.Context().Value(olderKey{}) != nil }
 
 // OlderPaths routes requests with the paths of older clients to today's routes: the calls of
 // deployments, and of their settings, began with /api/preview instead of /api/stacks.
@@ -16,7 +23,7 @@ func OlderPaths(next http.Handler) http.Handler {
 			if u.RawPath != "" {
 				u.RawPath = path
 			}
-			r = r.Clone(r.Context())
+			r = r.Clone(context.WithValue(r.Context(), olderKey{}, true))
 			r.URL = &u
 		}
 		next.ServeHTTP(w, r)
