@@ -71,6 +71,7 @@ var routesWithoutStack = map[string][]string{
 		"GET /api/user", "GET /api/user/stacks", "GET /api/user/pending-invites", "GET /api/user/pending-emails",
 		"GET /api/user/verified-email", "GET /api/user/organizations/default",
 		"GET /api/console/orgs/{org}/integrations/github-app",
+		"GET /api/registry/templates", "GET /api/registry/packages", "GET /api/preview/registry/templates", "GET /api/preview/registry/packages",
 	},
 	"users": {
 		"POST /api/orgs",

@@ -42,6 +42,7 @@ const (
 const (
 	roles         = "custom roles; a member is admin, member, billing-manager or stack-collaborator"
 	signInAtHosts = "sign-in at git hosts; integrations have tokens or keys of their own"
+	registry      = "a registry of packages, templates and policy packs"
 	invitations   = "invitations; the operator creates users, and an administrator adds members"
 )
 
@@ -84,7 +85,17 @@ var features = []Feature{
 	{"/api/change-requests", "change approvals", other},
 	{org + "/template", "templates of an organization; instead, run pulumi new with the URL of a template", other},
 	{org + "/templates", "templates of an organization; instead, run pulumi new with the URL of a template", other},
-	{"/api/registry", "a registry of packages, templates and policy packs", other},
+	{"GET /api/registry/templates/{source}", registry, other},
+	{"GET /api/registry/packages/{source}", registry, other},
+	{"GET /api/registry/templates", "", ""},
+	{"GET /api/registry/packages", "", ""},
+	{"/api/registry", registry, other},
+	{"GET /api/preview/registry/templates/{source}", registry, other},
+	{"GET /api/preview/registry/packages/{source}", registry, other},
+	{"GET /api/preview/registry/templates", "", ""},
+	{"GET /api/preview/registry/packages", "", ""},
+	{"/api/preview/registry", registry, other},
+	{"/api/preview/console", "this path for settings; the settings of deployments are at /api/stacks/ORG/PROJECT/STACK/deployments/settings", small},
 	{"/api/ai", "AI", cloud},
 	{"/api/agents", "AI", cloud},
 	{"/api/preview/agents", "AI", cloud},

@@ -13,6 +13,11 @@ import (
 // refuses the changes of these lists.
 var empty = map[string]string{"/roles": "roles", "/teams/{team}/roles": "roles", "/invites": "invites"}
 
+// registry are the lists of the registry that clients read before they continue without one: pulumi new
+// with the templates of Pulumi, and the resolution of a package with the release of a provider. They show
+// any error instead. Older versions of the CLI read them below /api/preview.
+var registry = map[string]string{"/registry/templates": "templates", "/registry/packages": "packages"}
+
 func registerEmpty(rt *web.Router, ids *identity.Service) {
 	rt.Authed(http.MethodGet, "/api/user/pending-invites", web.People, func(w http.ResponseWriter, r *http.Request) error {
 		return web.WriteJSON(w, r, http.StatusOK, map[string]any{"invites": []any{}})
@@ -24,6 +29,13 @@ func registerEmpty(rt *web.Router, ids *identity.Service) {
 	rt.Authed(http.MethodGet, "/api/user/verified-email", web.People, func(w http.ResponseWriter, r *http.Request) error {
 		return web.WriteJSON(w, r, http.StatusOK, false)
 	})
+	for path, name := range registry {
+		none := func(w http.ResponseWriter, r *http.Request) error {
+			return web.WriteJSON(w, r, http.StatusOK, map[string]any{name: []any{}})
+		}
+		rt.Authed(http.MethodGet, "/api"+path, web.People, none)
+		rt.Authed(http.MethodGet, "/api/preview"+path, web.People, none)
+	}
 	for path, name := range empty {
 		rt.Org(http.MethodGet, "/api/orgs/{org}"+path, web.NeedMember, func(w http.ResponseWriter, r *http.Request, o store.Organization) error {
 			if strings.Contains(path, "{team}") {
