@@ -38,8 +38,8 @@ const (
 	mostMemory = 512 << 20
 )
 
-// TestOddRequests sends every route requests that no real client would send, with every kind of
-// credential. The server must respond to each request without an unexpected 5xx status, within time
+// TestOddRequests sends requests that real clients and forges have sent, and every route requests that no
+// real client would send, with every kind of credential. The server must respond to each request without an unexpected 5xx status, within time
 // and memory bounds, and must not change another organization. A failure prints the seed and the
 // request.
 func TestOddRequests(t *testing.T) {
@@ -61,6 +61,7 @@ func TestOddRequests(t *testing.T) {
 			}
 			o := &fuzzer{Rand: rand.New(rand.NewPCG(seed, 16)), lab: l, seed: seed, ours: l.newTenant("org", seed), theirs: l.newTenant("rival", seed)}
 			before := l.visibleTo(o.theirs)
+			o.sow()
 			o.round()
 			if after := l.visibleTo(o.theirs); after != before {
 				t.Errorf("seed %d: another organization was changed:\n%s\nis now\n%s", seed, before, after)
@@ -162,33 +163,39 @@ func one[T any](o *fuzzer, of ...T) T { return of[o.IntN(len(of))] }
 func (o *fuzzer) chance(n int) bool { return o.IntN(n) == 0 }
 
 func (o *fuzzer) try(method, route string) {
-	t := o.lab.t
 	if o.chance(20) {
 		method = one(o, "HEAD", "OPTIONS", "TRACE", "BREW", "PROPFIND", "GET", "PUT", "PATCH", "POST")
 	}
 	path := o.path(route)
 	body, header := o.body(route)
-	ctx, cancel := context.WithTimeout(t.Context(), slowest)
-	defer cancel()
 	var reader io.Reader = bytes.NewReader(body)
 	if o.chance(6) {
 		reader = struct{ io.Reader }{reader} // chunked
 	}
+	names := []string{"administrator", "administrator", "agent", "runner", "deployment", "update", "update as a token", "administrator's, of the update"}
+	switch who := o.IntN(2*len(names) + 4); {
+	case who < len(names):
+		header.Set("Authorization", o.ours.auth[names[who]])
+	case who == len(names):
+		header.Set("Authorization", one(o, "token pul-0", "Basic eA==", "token \xff", "update-token x", "token "+strings.Repeat("a", 9000)))
+	case who == len(names)+1:
+	default:
+		header.Set("Authorization", o.fitting(route))
+	}
+	o.send(method, path, reader, body, header, 0)
+}
+
+// send sends a request, and checks the response. want is its status, or 0 for any without an error of
+// the server.
+func (o *fuzzer) send(method, path string, reader io.Reader, body []byte, header http.Header, want int) {
+	t := o.lab.t
+	ctx, cancel := context.WithTimeout(t.Context(), slowest)
+	defer cancel()
 	req, err := http.NewRequestWithContext(ctx, method, o.lab.server.URL+path, reader)
 	if err != nil {
 		return // no client can send this request
 	}
 	req.Header = header
-	names := []string{"administrator", "administrator", "agent", "runner", "deployment", "update", "update as a token", "administrator's, of the update"}
-	switch who := o.IntN(2*len(names) + 4); {
-	case who < len(names):
-		req.Header.Set("Authorization", o.ours.auth[names[who]])
-	case who == len(names):
-		req.Header.Set("Authorization", one(o, "token pul-0", "Basic eA==", "token \xff", "update-token x", "token "+strings.Repeat("a", 9000)))
-	case who == len(names)+1:
-	default:
-		req.Header.Set("Authorization", o.fitting(route))
-	}
 	sent := func() string {
 		return fmt.Sprintf("seed %d: %s %.300q as %.30q with %.60v and a body of %d bytes %.200q", o.seed, method, path, header.Get("Authorization"), header, len(body), body)
 	}
@@ -203,6 +210,9 @@ func (o *fuzzer) try(method, route string) {
 	data, err := io.ReadAll(res.Body)
 	if err != nil {
 		t.Errorf("%s: reading the response: %v", sent(), err)
+	}
+	if want != 0 && res.StatusCode != want {
+		t.Errorf("%s: status %d, want %d, body %.300s", sent(), res.StatusCode, want, data)
 	}
 	deliberate := res.StatusCode == http.StatusServiceUnavailable && res.Header.Get("Retry-After") != ""
 	if res.StatusCode >= 500 && !deliberate {
