@@ -255,11 +255,11 @@ func describeDecode(err error) error {
 	return fmt.Errorf("reading the deployment settings: %w", err)
 }
 
-// EachSecret calls fn for every value that can be secret and stores the changes that fn makes. It
-// stops at the first error and returns it.
-func (s *Settings) EachSecret(fn func(*Secret) error) error {
-	for _, p := range s.secretFields() {
-		if err := fn(p); err != nil {
+// EachSecret calls fn for every value that can be secret, with the path of its member, and stores
+// the changes that fn makes. It stops at the first error and returns it.
+func (s *Settings) EachSecret(fn func(member string, v *Secret) error) error {
+	for _, f := range s.secretFields() {
+		if err := fn(f.member, f.value); err != nil {
 			return err
 		}
 	}
@@ -268,8 +268,8 @@ func (s *Settings) EachSecret(fn func(*Secret) error) error {
 	}
 	vars := s.OperationContext.EnvironmentVariables
 	for name, v := range vars {
-		if err := fn(&v); err != nil {
-			return fmt.Errorf("environment variable %s: %w", name, err)
+		if err := fn("operationContext.environmentVariables."+name, &v); err != nil {
+			return err
 		}
 		vars[name] = v
 	}
@@ -278,8 +278,8 @@ func (s *Settings) EachSecret(fn func(*Secret) error) error {
 
 // protect marks the credentials as secret, even if a client sent them as plain values.
 func (s *Settings) protect() {
-	for _, p := range s.secretFields() {
-		p.MakeSecret()
+	for _, f := range s.secretFields() {
+		f.value.MakeSecret()
 	}
 	for _, a := range s.repositoryAuths() {
 		if a.BasicAuth != nil && a.BasicAuth.UserName != nil && a.BasicAuth.UserName.wasPlain {
@@ -288,41 +288,53 @@ func (s *Settings) protect() {
 	}
 }
 
-func (s *Settings) secretFields() []*Secret {
-	var out []*Secret
-	add := func(ps ...*Secret) {
-		for _, p := range ps {
-			if p != nil {
-				out = append(out, p)
-			}
+// secretField is a credential in settings.
+type secretField struct {
+	member string // path
+	value  *Secret
+}
+
+func (s *Settings) secretFields() []secretField {
+	var out []secretField
+	add := func(member string, v *Secret) {
+		if v != nil {
+			out = append(out, secretField{member, v})
 		}
 	}
 	for _, a := range s.repositoryAuths() {
-		add(a.AccessToken)
-		if a.SSHAuth != nil {
-			add(a.SSHAuth.SSHPrivateKey, a.SSHAuth.Password)
+		add(a.member+".accessToken", a.AccessToken)
+		if ssh := a.SSHAuth; ssh != nil {
+			add(a.member+".sshAuth.sshPrivateKey", ssh.SSHPrivateKey)
+			add(a.member+".sshAuth.password", ssh.Password)
 		}
-		if a.BasicAuth != nil {
-			add(a.BasicAuth.UserName, a.BasicAuth.Password)
+		if basic := a.BasicAuth; basic != nil {
+			add(a.member+".basicAuth.userName", basic.UserName)
+			add(a.member+".basicAuth.password", basic.Password)
 		}
 	}
 	if e := s.ExecutorContext; e != nil && e.ExecutorImage != nil && e.ExecutorImage.Credentials != nil {
-		add(e.ExecutorImage.Credentials.Password)
+		add(imagePath+".credentials.password", e.ExecutorImage.Credentials.Password)
 	}
 	return out
 }
 
-func (s *Settings) repositoryAuths() []*GitAuthSettings {
-	var out []*GitAuthSettings
+// repositoryAuth is the credentials of a repository in settings.
+type repositoryAuth struct {
+	member string // path
+	*GitAuthSettings
+}
+
+func (s *Settings) repositoryAuths() []repositoryAuth {
+	var out []repositoryAuth
 	if c := s.SourceContext; c != nil {
 		if c.Git != nil && c.Git.GitAuth != nil {
-			out = append(out, c.Git.GitAuth)
+			out = append(out, repositoryAuth{"sourceContext.git.gitAuth", c.Git.GitAuth})
 		}
 		if c.Hg != nil && c.Hg.HgAuth != nil {
-			out = append(out, c.Hg.HgAuth)
+			out = append(out, repositoryAuth{"sourceContext.hg.hgAuth", c.Hg.HgAuth})
 		}
 		if c.Template != nil && c.Template.GitAuth != nil {
-			out = append(out, c.Template.GitAuth)
+			out = append(out, repositoryAuth{"sourceContext.template.gitAuth", c.Template.GitAuth})
 		}
 	}
 	return out

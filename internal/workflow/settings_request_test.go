@@ -16,7 +16,7 @@ func TestStoreRequest(t *testing.T) {
 		"operationContext":{"preRunCommands":[],"environmentVariables":{"A":"plain","B":{"secret":"hunter2-f"},"C":{"isSecret":true,"value":"hunter2-g"}},
 			"options":{"skipIntermediateDeployments":false,"deleteAfterDestroy":true}}}`
 	encrypt := func(s *Settings) error {
-		return s.EachSecret(func(v *Secret) error {
+		return s.EachSecret(func(_ string, v *Secret) error {
 			if v.IsSecret() {
 				*v = EncryptedValue([]byte("sealed"))
 			}

@@ -23,7 +23,7 @@ func settingsOf(t *testing.T, doc string) *Settings {
 // seal replaces each plain secret with a ciphertext that contains it readably.
 func seal(t *testing.T, s *Settings) {
 	t.Helper()
-	err := s.EachSecret(func(v *Secret) error {
+	err := s.EachSecret(func(_ string, v *Secret) error {
 		if plain, known := v.Value(); v.IsSecret() && known {
 			*v = EncryptedValue([]byte("sealed " + plain))
 		}

@@ -116,7 +116,7 @@ func (s *Service) Definition(ctx context.Context, p identity.Principal, jobID st
 // sendsSecrets reports whether a definition contains more secrets than the job's own token.
 func sendsSecrets(set *workflow.Settings, checkout store.VCSCheckout) bool {
 	found := checkout.IntegrationID != "" && set.Git() != nil // its credential
-	_ = set.EachSecret(func(v *workflow.Secret) error {
+	_ = set.EachSecret(func(_ string, v *workflow.Secret) error {
 		found = found || v.IsSecret()
 		return nil
 	})

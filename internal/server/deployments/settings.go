@@ -173,7 +173,7 @@ func (s *Service) CopySettings(ctx context.Context, tx *store.Tx, from, to store
 	if set == nil {
 		return fault.NotFound("Not Found: stack '%s' has no deployment settings", from.Ref())
 	}
-	err = set.EachSecret(func(v *workflow.Secret) error {
+	err = set.EachSecret(func(member string, v *workflow.Secret) error {
 		if !v.IsSecret() {
 			return nil
 		}
@@ -182,7 +182,7 @@ func (s *Service) CopySettings(ctx context.Context, tx *store.Tx, from, to store
 			return err
 		}
 		*v = workflow.SecretValue(plain)
-		return s.sealSecret(ctx, to.ID, v)
+		return s.sealSecret(ctx, to.ID, member, v)
 	})
 	if err != nil {
 		return fmt.Errorf("copying the secrets of deployment settings: %w", err)
@@ -309,27 +309,28 @@ func (s *Service) Encrypt(ctx context.Context, st store.Stack, v workflow.Secret
 	if plain, known := v.Value(); known && plain == "" {
 		return workflow.Secret{}, fault.Invalid("Bad Request: Invalid empty value")
 	}
-	err := s.sealSecret(ctx, st.ID, &v)
+	err := s.sealSecret(ctx, st.ID, "value", &v)
 	return v, err
 }
 
 // seal encrypts the plaintext secrets in settings. It returns an error if the settings contain a
 // ciphertext of another stack.
 func (s *Service) seal(ctx context.Context, stackID string, set *workflow.Settings) error {
-	return set.EachSecret(func(v *workflow.Secret) error {
+	return set.EachSecret(func(member string, v *workflow.Secret) error {
 		if !v.IsSecret() {
 			return nil
 		}
-		return s.sealSecret(ctx, stackID, v)
+		return s.sealSecret(ctx, stackID, member, v)
 	})
 }
 
-func (s *Service) sealSecret(ctx context.Context, stackID string, v *workflow.Secret) error {
+// sealSecret encrypts a secret. Its error about a ciphertext names the member that contains it.
+func (s *Service) sealSecret(ctx context.Context, stackID, member string, v *workflow.Secret) error {
 	plain, known := v.Value()
 	if !known {
 		_, err := s.opts.Secrets.Decrypt(ctx, scope(stackID), v.Ciphertext())
 		if fault.KindOf(err) == fault.KindInvalid {
-			return fault.Invalid("Bad Request: a ciphertext was not created by this server for this stack; send the secret itself")
+			return fault.Invalid("Bad Request: %s: the ciphertext was not created by this server for this stack; send the secret itself", termtext.OneLine(member, maxMessage))
 		}
 		return err
 	}
@@ -346,7 +347,7 @@ const sealing = 5 + 12 + 16 // key, nonce and tag
 // checkSecrets returns an error for settings with more secrets than agents and this server mask.
 func checkSecrets(set *workflow.Settings) error {
 	size := 0
-	err := set.EachSecret(func(v *workflow.Secret) error {
+	err := set.EachSecret(func(_ string, v *workflow.Secret) error {
 		if plain, known := v.Value(); !known {
 			size += max(0, len(v.Ciphertext())-sealing)
 		} else if v.IsSecret() {
