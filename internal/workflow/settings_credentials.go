@@ -47,6 +47,18 @@ func mergeSettings(base, patch map[string]any) (*Settings, error) {
 	return settingsFromTree(base)
 }
 
+// SecretAddress returns the address to which the secret with a path is sent, or "" if it is not a
+// credential. The server encrypts credentials for their addresses, so the addresses that an earlier
+// version has returned for stored settings must not change.
+func (s *Settings) SecretAddress(path string) string {
+	for _, place := range credentialPlaces {
+		if strings.HasPrefix(path, place.parent+"."+place.member+".") {
+			return place.address(s)
+		}
+	}
+	return ""
+}
+
 // memberAt returns the object at a path, or nil if there is none.
 func memberAt(tree map[string]any, path string) map[string]any {
 	for name := range strings.SplitSeq(path, ".") {
@@ -56,11 +68,13 @@ func memberAt(tree map[string]any, path string) map[string]any {
 }
 
 func (s *Settings) gitAddress() string {
-	address, err := s.repositoryURL()
 	if g := s.Git(); g != nil && g.RepoURL != "" {
-		address = g.RepoURL
-	} else if err != nil {
-		return "invalid: " + err.Error()
+		return canonicalAddress(g.RepoURL)
+	}
+	address, err := s.repositoryURL()
+	if err != nil { // only the integration knows the server
+		t, _ := s.Triggers()
+		return t.Provider + ":" + t.Repository
 	}
 	return canonicalAddress(address)
 }

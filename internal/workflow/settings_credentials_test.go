@@ -58,3 +58,36 @@ func TestStoredCredentialsStayWithTheirAddress(t *testing.T) {
 		}
 	}
 }
+
+// TestSecretAddress pins the addresses for which the server has encrypted the credentials in databases.
+func TestSecretAddress(t *testing.T) {
+	const git, hg, template, image = "sourceContext.git.gitAuth.accessToken", "sourceContext.hg.hgAuth.accessToken", "sourceContext.template.gitAuth.accessToken", "executorContext.executorImage.credentials.password"
+	source := func(address string) string { return `{"sourceContext":{"git":{"repoUrl":"` + address + `"}}}` }
+	for _, tc := range []struct{ settings, path, want string }{
+		{`{}`, git, ""},
+		{source("https://me@H.example:443//a/b.git/"), git, "https://h.example/a/b"},
+		{source("http://h.example:8080/A/b%20c"), git, "http://h.example:8080/A/b c"},
+		{source("git@h.example:a/b.git"), git, "ssh://h.example/a/b"},
+		{source("git+ssh://git@h.example:2222/~me/b"), git, "ssh://h.example:2222/~me/b"},
+		{source("not an address"), git, "not an address"},
+		{`{"vcs":{"provider":"github","repository":"o/r"}}`, git, "https://github.com/o/r"},
+		{`{"vcs":{"provider":"gitlab","repository":"g/s/r.git"}}`, git, "https://gitlab.com/g/s/r"},
+		{`{"vcs":{"provider":"bitbucket","repository":"o/r"}}`, git, "https://bitbucket.org/o/r"},
+		{`{"vcs":{"provider":"azure_devops","repository":"o/my%20project/_git/r"}}`, git, "https://dev.azure.com/o/my project/_git/r"},
+		{`{"vcs":{"provider":"custom","repository":"https://h.example/r.git"}}`, git, "https://h.example/r"},
+		{`{"vcs":{"provider":"custom","repository":"team/r.git"}}`, git, "custom:team/r"},
+		{`{"gitHub":{"repository":"o/r"}}`, git, "https://github.com/o/r"},
+		{`{"sourceContext":{"hg":{"repoUrl":"https://h.example/a"}}}`, hg, "https://h.example/a"},
+		{`{"sourceContext":{"template":{"sourceUrl":"https://h.example/a"}}}`, template, "https://h.example/a"},
+		{`{"executorContext":{"executorImage":"a"}}`, image, "docker.io"},
+		{`{"executorContext":{"executorImage":"index.docker.io/a/b"}}`, image, "docker.io"},
+		{`{"executorContext":{"executorImage":"localhost/b"}}`, image, "localhost"},
+		{`{"executorContext":{"executorImage":"h.example:5000/a@sha256:1"}}`, image, "h.example:5000"},
+		{source("https://h.example/a"), image, ""},
+		{source("https://h.example/a"), "operationContext.environmentVariables.sourceContext.git.gitAuth.x", ""},
+	} {
+		if got := settingsOf(t, tc.settings).SecretAddress(tc.path); got != tc.want {
+			t.Errorf("%s in %s: got %q, want %q", tc.path, tc.settings, got, tc.want)
+		}
+	}
+}

@@ -23,7 +23,14 @@ func TestStoreRequest(t *testing.T) {
 			return nil
 		})
 	}
-	parts, err := StoreRequest([]byte(request), encrypt)
+	encrypted, err := RequestSettings([]byte(request))
+	if err == nil {
+		err = encrypt(encrypted)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	parts, err := StoreRequest([]byte(request), encrypted)
 	if err != nil {
 		t.Fatal(err)
 	}

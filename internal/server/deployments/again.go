@@ -27,13 +27,13 @@ func (s *Service) Again(ctx context.Context, p identity.Principal, st store.Stac
 			return fault.New(fault.KindGone, "Gone: the settings of deployment #%d were removed because of their age (setting keep_logs_for of the server): "+
 				"start a new deployment with the settings of the stack", earlier.Version)
 		}
-		var request map[string]json.RawMessage
-		if err := json.Unmarshal([]byte(earlier.Configuration), &request); err != nil {
+		var members map[string]json.RawMessage
+		if err := json.Unmarshal([]byte(earlier.Configuration), &members); err != nil {
 			return fmt.Errorf("parsing the configuration of deployment %s: %w", earlier.ID, err)
 		}
-		request["operation"] = fmt.Appendf(nil, "%q", earlier.Operation)
-		request["inheritSettings"] = json.RawMessage("false")
-		body, err := json.Marshal(request)
+		members["operation"] = fmt.Appendf(nil, "%q", earlier.Operation)
+		members["inheritSettings"] = json.RawMessage("false")
+		body, err := json.Marshal(members)
 		if err != nil {
 			return fmt.Errorf("encoding a deployment's request: %w", err)
 		}
@@ -41,7 +41,7 @@ func (s *Service) Again(ctx context.Context, p identity.Principal, st store.Stac
 		if err != nil {
 			return err
 		}
-		d, err = s.createIn(ctx, tx, p, st, body, InitiatorConsole, q)
+		d, err = s.createIn(ctx, tx, p, st, request{body, body}, InitiatorConsole, q)
 		return err
 	})
 	return d, err

@@ -32,7 +32,7 @@ type repositories interface {
 // bound returns the repository that a stack watches, if the request does not name another one. It
 // sets the repository's address in base, the stack's settings, so that their credentials are used
 // only for that address.
-func (s *Service) bound(tx *store.Tx, st store.Stack, base *workflow.Settings, body []byte) (*integrations.Bound, error) {
+func (s *Service) bound(ctx context.Context, tx *store.Tx, st store.Stack, base *workflow.Settings, body []byte) (*integrations.Bound, error) {
 	if s.opts.Repositories == nil || base == nil {
 		return nil, nil
 	}
@@ -52,8 +52,11 @@ func (s *Service) bound(tx *store.Tx, st store.Stack, base *workflow.Settings, b
 		base.DropCredentials()
 		return nil, nil
 	}
+	if err := s.open(ctx, st.ID, base); err != nil {
+		return nil, err
+	}
 	base.SetRepository(b.CloneURL)
-	return &b, nil
+	return &b, s.seal(ctx, st.ID, base)
 }
 
 // checkoutOf returns what a deployment checks out from the repository that its stack watches, or nil
@@ -88,7 +91,7 @@ type Trigger struct {
 // deployment acts for no user: its job reaches only its own stack. If CreateFor returns an error with
 // a [fault.Kind], it has changed nothing, and the caller may commit.
 func (s *Service) CreateFor(ctx context.Context, tx *store.Tx, st store.Stack, t Trigger) (store.Deployment, error) {
-	request := map[string]any{"operation": t.Operation}
+	members := map[string]any{"operation": t.Operation}
 	git := map[string]any{}
 	if t.Checkout.CommitID != "" {
 		git["commit"] = t.Checkout.CommitID
@@ -96,19 +99,19 @@ func (s *Service) CreateFor(ctx context.Context, tx *store.Tx, st store.Stack, t
 		git["branch"] = t.Checkout.Ref
 	}
 	if len(git) > 0 {
-		request["sourceContext"] = map[string]any{"git": git}
+		members["sourceContext"] = map[string]any{"git": git}
 	}
 	if t.Pool != "" {
-		request["agentPoolID"] = t.Pool
+		members["agentPoolID"] = t.Pool
 	}
 	if t.DeleteAfterDestroy {
-		request["operationContext"] = map[string]any{"options": map[string]any{"deleteAfterDestroy": true}}
+		members["operationContext"] = map[string]any{"options": map[string]any{"deleteAfterDestroy": true}}
 	}
-	body, err := json.Marshal(request)
+	body, err := json.Marshal(members)
 	if err != nil {
 		return store.Deployment{}, fmt.Errorf("encoding a deployment's request: %w", err)
 	}
-	set, checkout, err := s.configure(ctx, tx, st, body, true)
+	set, checkout, err := s.configure(ctx, tx, st, request{body: body}, true)
 	if err != nil {
 		return store.Deployment{}, err
 	}

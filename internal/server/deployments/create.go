@@ -18,7 +18,8 @@ import (
 	"workflowagent/internal/workflow"
 )
 
-// Create queues a deployment; see [Service.CreateIn].
+// Create queues a deployment on behalf of p. body is the body of the public request, and initiator is
+// the trigger as clients show it.
 func (s *Service) Create(ctx context.Context, p identity.Principal, st store.Stack, body []byte, initiator string) (store.Deployment, error) {
 	return s.CreateOnce(ctx, p, st, body, initiator, "")
 }
@@ -27,7 +28,9 @@ func (s *Service) Create(ctx context.Context, p identity.Principal, st store.Sta
 // repetition returns the deployment of the first request.
 func (s *Service) CreateOnce(ctx context.Context, p identity.Principal, st store.Stack, body []byte, initiator, key string) (d store.Deployment, err error) {
 	err = s.db.Write(ctx, func(tx *store.Tx) (err error) {
-		d, err = once(tx, p, st, key, body, func() (store.Deployment, error) { return s.CreateIn(ctx, tx, p, st, body, initiator) })
+		d, err = once(tx, p, st, key, body, func() (store.Deployment, error) {
+			return s.createIn(ctx, tx, p, st, request{body: body}, initiator, queueing{})
+		})
 		return err
 	}, func(tx *store.Tx) {
 		_, _ = tx.Stack(st.ID)
@@ -40,26 +43,33 @@ func (s *Service) CreateOnce(ctx context.Context, p identity.Principal, st store
 }
 
 // CreateIn queues a deployment in the caller's transaction, on behalf of p, whose permission on the
-// stack must be loaded; see [identity.Principal.On] and [identity.ActAs]. body is the body of the
-// public request, and initiator is the trigger as clients show it. If CreateIn returns an error with
-// a [fault.Kind], it has changed nothing, and the caller may commit.
-func (s *Service) CreateIn(ctx context.Context, tx *store.Tx, p identity.Principal, st store.Stack, body []byte, initiator string) (store.Deployment, error) {
-	return s.createIn(ctx, tx, p, st, body, initiator, queueing{})
+// stack must be loaded; see [identity.Principal.On] and [identity.ActAs]. stored is a request that
+// [Service.Prepare] has returned, and initiator is the trigger as clients show it. If CreateIn returns
+// an error with a [fault.Kind], it has changed nothing, and the caller may commit.
+func (s *Service) CreateIn(ctx context.Context, tx *store.Tx, p identity.Principal, st store.Stack, stored []byte, initiator string) (store.Deployment, error) {
+	return s.createIn(ctx, tx, p, st, request{stored, stored}, initiator, queueing{})
+}
+
+// request is a request for a deployment.
+type request struct {
+	body []byte // of the public request
+	// stored is the request in the database that body repeats or replaces, or nil.
+	stored []byte
 }
 
 // createIn is [Service.CreateIn] with what the request does not determine.
-func (s *Service) createIn(ctx context.Context, tx *store.Tx, p identity.Principal, st store.Stack, body []byte, initiator string, q queueing) (store.Deployment, error) {
+func (s *Service) createIn(ctx context.Context, tx *store.Tx, p identity.Principal, st store.Stack, r request, initiator string, q queueing) (store.Deployment, error) {
 	if err := p.Check(st, identity.Operate); err != nil {
 		return store.Deployment{}, err
 	}
 	if err := identity.CheckUnmoved(tx, st); err != nil {
 		return store.Deployment{}, err
 	}
-	op, inherit, err := readRequest(body)
+	op, inherit, err := readRequest(r.body)
 	if err != nil {
 		return store.Deployment{}, err
 	}
-	set, checkout, err := s.configure(ctx, tx, st, body, inherit)
+	set, checkout, err := s.configure(ctx, tx, st, r, inherit)
 	if err != nil {
 		return store.Deployment{}, err
 	}
@@ -112,9 +122,10 @@ func recordCancel(ctx context.Context, tx *store.Tx, st store.Stack, job store.J
 	return audit.Record(ctx, tx, audit.Entry{OrgID: st.OrgID, Action: action, Subject: subjectOf(st), Detail: detail})
 }
 
-// Prepare checks the body of a deployment's request as [Service.CreateIn] would now. It returns a
-// body for CreateIn that can be stored, because its secrets are encrypted.
-func (s *Service) Prepare(ctx context.Context, tx *store.Tx, p identity.Principal, st store.Stack, body []byte) ([]byte, error) {
+// Prepare checks the body of a deployment's request as [Service.Create] would now. It returns a
+// request for [Service.CreateIn] that can be stored, because its secrets are encrypted. stored is the
+// request that it replaces, or nil.
+func (s *Service) Prepare(ctx context.Context, tx *store.Tx, p identity.Principal, st store.Stack, body, stored []byte) ([]byte, error) {
 	if err := p.Check(st, identity.Operate); err != nil {
 		return nil, err
 	}
@@ -122,7 +133,7 @@ func (s *Service) Prepare(ctx context.Context, tx *store.Tx, p identity.Principa
 	if err != nil {
 		return nil, err
 	}
-	set, _, err := s.configure(ctx, tx, st, body, inherit)
+	set, _, err := s.configure(ctx, tx, st, request{body, stored}, inherit)
 	if err != nil {
 		return nil, err
 	}
@@ -135,17 +146,17 @@ func (s *Service) Prepare(ctx context.Context, tx *store.Tx, p identity.Principa
 	if _, err := poolOf(tx, st.OrgID, set.AgentPoolID); err != nil {
 		return nil, err
 	}
-	request, err := workflow.StoreRequest(body, func(set *workflow.Settings) error { return s.seal(ctx, st.ID, set) })
+	members, err := workflow.StoreRequest(body, set)
 	if err != nil {
 		return nil, fmt.Errorf("encrypting a deployment's request: %w", err)
 	}
-	request["operation"] = json.RawMessage(strconv.Quote(string(op)))
-	request["inheritSettings"] = json.RawMessage(strconv.FormatBool(inherit))
-	stored, err := json.Marshal(request)
+	members["operation"] = json.RawMessage(strconv.Quote(string(op)))
+	members["inheritSettings"] = json.RawMessage(strconv.FormatBool(inherit))
+	out, err := json.Marshal(members)
 	if err != nil {
 		return nil, fmt.Errorf("encoding a deployment's request: %w", err)
 	}
-	return stored, s.opts.Quota.AdmitText(tx, st.OrgID, int64(len(stored)))
+	return out, s.opts.Quota.AdmitText(tx, st.OrgID, int64(len(out)))
 }
 
 // checkDelete returns an error if a deployment would delete its stack and its requester may not.
@@ -186,19 +197,21 @@ func readRequest(body []byte) (workflow.Operation, bool, error) {
 
 // configure returns the settings of a deployment with encrypted secrets, and what it checks out, or
 // nil if its program is not in the repository that the stack watches.
-func (s *Service) configure(ctx context.Context, tx *store.Tx, st store.Stack, body []byte, inherit bool) (*workflow.Settings, *store.VCSCheckout, error) {
-	var base *workflow.Settings
+func (s *Service) configure(ctx context.Context, tx *store.Tx, st store.Stack, r request, inherit bool) (*workflow.Settings, *store.VCSCheckout, error) {
+	var base, earlier *workflow.Settings
 	var repo *integrations.Bound
-	if inherit {
-		var err error
-		if base, _, err = storedSettings(tx, st.ID); err != nil {
-			return nil, nil, err
-		}
-		if repo, err = s.bound(tx, st, base, body); err != nil {
-			return nil, nil, err
-		}
+	stored, _, err := storedSettings(tx, st.ID)
+	if r.stored != nil {
+		earlier, _ = workflow.RequestSettings(r.stored) // nil if it is invalid, which body need not be
 	}
-	set, err := workflow.InheritSettings(base, body)
+	if err == nil && inherit {
+		base = stored
+		repo, err = s.bound(ctx, tx, st, base, r.body)
+	}
+	if err != nil {
+		return nil, nil, err
+	}
+	set, err := workflow.InheritSettings(base, r.body)
 	if err == nil {
 		err = validate(set)
 	}
@@ -216,7 +229,7 @@ func (s *Service) configure(ctx context.Context, tx *store.Tx, st store.Stack, b
 			return nil, nil, err
 		}
 	}
-	return set, checkoutOf(repo, set), s.seal(ctx, st.ID, set)
+	return set, checkoutOf(repo, set), s.seal(ctx, st.ID, set, stored, earlier)
 }
 
 func (s *Service) enqueue(tx *store.Tx, d *store.Deployment, jobID string, set *workflow.Settings, q queueing) error {

@@ -131,6 +131,9 @@ func noteOnce(job *store.Job, now time.Time, text string) {
 }
 
 func (s *Service) define(ctx context.Context, d store.Deployment, org string, set *workflow.Settings, repo openCheckout, token, platform string) (*workflow.JobDefinition, error) {
+	if err := s.open(ctx, d.StackID, set); err != nil {
+		return nil, fmt.Errorf("decrypting the secrets of a deployment: %w", err)
+	}
 	opts := set.Option()
 	def := &workflow.JobDefinition{
 		OS: "linux", Architecture: architecture(platform), Shell: opts.Shell, Steps: set.Plan(d.Operation),
@@ -147,11 +150,7 @@ func (s *Service) define(ctx context.Context, d store.Deployment, org string, se
 	repo.environment(def)
 	if c := set.OperationContext; c != nil {
 		for name, v := range c.EnvironmentVariables {
-			plain, err := s.reveal(ctx, d.StackID, &v)
-			if err != nil {
-				return nil, fmt.Errorf("decrypting the environment variable %s: %w", name, err)
-			}
-			def.Env[name] = plain
+			def.Env[name] = reveal(&v)
 			if v.IsSecret() && !slices.Contains(def.SecretEnv, name) {
 				def.SecretEnv = append(def.SecretEnv, name)
 			}
@@ -160,16 +159,20 @@ func (s *Service) define(ctx context.Context, d store.Deployment, org string, se
 	if e := set.ExecutorContext; e != nil {
 		def.Deployment.RootPath = e.ExecutorRootPath
 	}
-	var err error
-	if def.Image, err = s.image(ctx, d.StackID, set); err != nil {
-		return nil, err
-	}
-	if def.Deployment.Source, err = s.source(ctx, d.StackID, set); err == nil {
-		repo.source(def.Deployment.Source)
-		gitHubToken(def)
-	}
+	def.Image, def.Deployment.Source = s.image(set), source(set)
+	repo.source(def.Deployment.Source)
+	gitHubToken(def)
 	slices.Sort(def.SecretEnv)
-	return def, err
+	return def, nil
+}
+
+// reveal returns a decrypted secret, or "" if it is not given.
+func reveal(v *workflow.Secret) string {
+	if v == nil {
+		return ""
+	}
+	plain, _ := v.Value()
+	return plain
 }
 
 // gitHubToken passes the token for a repository on GitHub to the job, as Pulumi documents it. The
@@ -230,30 +233,26 @@ func (s *Service) environment(d store.Deployment, org string, set *workflow.Sett
 	return env
 }
 
-func (s *Service) image(ctx context.Context, stackID string, set *workflow.Settings) (*workflow.Image, error) {
+func (s *Service) image(set *workflow.Settings) *workflow.Image {
 	img := &workflow.Image{Reference: s.opts.DefaultImage}
 	if set.ExecutorContext == nil || set.ExecutorContext.ExecutorImage == nil {
-		return img, nil
+		return img
 	}
 	want := set.ExecutorContext.ExecutorImage
 	if want.IsDefault || want.Reference == "" {
-		return img, nil
+		return img
 	}
 	img.Reference = want.Reference
 	if c := want.Credentials; c != nil {
-		password, err := s.reveal(ctx, stackID, c.Password)
-		if err != nil {
-			return nil, fmt.Errorf("decrypting the image registry's password: %w", err)
-		}
-		img.Credentials = &workflow.ImageCredentials{Username: c.Username, Password: password}
+		img.Credentials = &workflow.ImageCredentials{Username: c.Username, Password: reveal(c.Password)}
 	}
-	return img, nil
+	return img
 }
 
-func (s *Service) source(ctx context.Context, stackID string, set *workflow.Settings) (*workflow.Source, error) {
+func source(set *workflow.Settings) *workflow.Source {
 	g := set.Git()
 	if g == nil {
-		return nil, nil
+		return nil
 	}
 	src := &workflow.GitSource{
 		RepoURL: g.RepoURL, Branch: g.Branch, Commit: g.Commit, RepoDir: strings.TrimLeft(g.RepoDir, "/"),
@@ -262,29 +261,16 @@ func (s *Service) source(ctx context.Context, stackID string, set *workflow.Sett
 	if ref := requestedRef(g); strings.HasPrefix(ref, vcs.TagPrefix) {
 		src.Branch = ref
 	}
-	a := g.GitAuth
-	if a == nil {
-		return &workflow.Source{Git: src}, nil
+	if a := g.GitAuth; a != nil {
+		src.Auth = &workflow.GitAuth{AccessToken: reveal(a.AccessToken)}
+		if ssh := a.SSHAuth; ssh != nil {
+			src.Auth.SSHPrivateKey, src.Auth.SSHPassphrase = normalizeKey(reveal(ssh.SSHPrivateKey)), reveal(ssh.Password)
+		}
+		if basic := a.BasicAuth; basic != nil {
+			src.Auth.UserName, src.Auth.Password = reveal(basic.UserName), reveal(basic.Password)
+		}
 	}
-	auth := &workflow.GitAuth{}
-	read := func(into *string, v *workflow.Secret) error {
-		plain, err := s.reveal(ctx, stackID, v)
-		*into = plain
-		return err
-	}
-	err := read(&auth.AccessToken, a.AccessToken)
-	if a.SSHAuth != nil {
-		err = errors.Join(err, read(&auth.SSHPrivateKey, a.SSHAuth.SSHPrivateKey), read(&auth.SSHPassphrase, a.SSHAuth.Password))
-	}
-	if a.BasicAuth != nil {
-		err = errors.Join(err, read(&auth.UserName, a.BasicAuth.UserName), read(&auth.Password, a.BasicAuth.Password))
-	}
-	if err != nil {
-		return nil, fmt.Errorf("decrypting the repository's credentials: %w", err)
-	}
-	auth.SSHPrivateKey = normalizeKey(auth.SSHPrivateKey)
-	src.Auth = auth
-	return &workflow.Source{Git: src}, nil
+	return &workflow.Source{Git: src}
 }
 
 // normalizeKey returns a private key in PEM form with a final newline. Its input can also be in

@@ -11,7 +11,6 @@ import (
 	"strings"
 
 	"workflowagent/internal/imageref"
-	"workflowagent/internal/redact"
 	"workflowagent/internal/server/audit"
 	"workflowagent/internal/server/fault"
 	"workflowagent/internal/server/identity"
@@ -91,6 +90,12 @@ func (s *Service) changeSettings(ctx context.Context, p identity.Principal, st s
 		if err != nil {
 			return err
 		}
+		if old != nil {
+			// The audit entry must not name the secrets of earlier versions, which this encrypts again.
+			if err := s.seal(ctx, st.ID, old, old); err != nil && fault.KindOf(err) != fault.KindInvalid {
+				return err
+			}
+		}
 		before, err := documentOf(old)
 		if err != nil {
 			return err
@@ -114,7 +119,7 @@ func (s *Service) changeSettings(ctx context.Context, p identity.Principal, st s
 				return err
 			}
 		}
-		if err := s.seal(ctx, st.ID, fresh); err != nil {
+		if err := s.seal(ctx, st.ID, fresh, old); err != nil {
 			return err
 		}
 		pinned, err := poolOf(tx, st.OrgID, fresh.AgentPoolID)
@@ -173,21 +178,13 @@ func (s *Service) CopySettings(ctx context.Context, tx *store.Tx, from, to store
 	if set == nil {
 		return fault.NotFound("Not Found: stack '%s' has no deployment settings", from.Ref())
 	}
-	err = set.EachSecret(func(member string, v *workflow.Secret) error {
-		if !v.IsSecret() {
-			return nil
-		}
-		plain, err := s.reveal(ctx, from.ID, v)
-		if err != nil {
-			return err
-		}
-		*v = workflow.SecretValue(plain)
-		return s.sealSecret(ctx, to.ID, member, v)
-	})
-	if err != nil {
+	if err := s.open(ctx, from.ID, set); err != nil {
 		return fmt.Errorf("copying the secrets of deployment settings: %w", err)
 	}
 	change(set)
+	if err := s.seal(ctx, to.ID, set); err != nil {
+		return fmt.Errorf("copying the secrets of deployment settings: %w", err)
+	}
 	doc, err := json.Marshal(set)
 	if err != nil {
 		return fmt.Errorf("encoding deployment settings: %w", err)
@@ -302,80 +299,6 @@ func (s *Service) DeleteSettings(ctx context.Context, st store.Stack) error {
 		return fmt.Errorf("deleting deployment settings: %w", err)
 	}
 	return nil
-}
-
-// Encrypt returns the stored form of a stack's secret.
-func (s *Service) Encrypt(ctx context.Context, st store.Stack, v workflow.Secret) (workflow.Secret, error) {
-	if plain, known := v.Value(); known && plain == "" {
-		return workflow.Secret{}, fault.Invalid("Bad Request: Invalid empty value")
-	}
-	err := s.sealSecret(ctx, st.ID, "value", &v)
-	return v, err
-}
-
-// seal encrypts the plaintext secrets in settings. It returns an error if the settings contain a
-// ciphertext of another stack.
-func (s *Service) seal(ctx context.Context, stackID string, set *workflow.Settings) error {
-	return set.EachSecret(func(member string, v *workflow.Secret) error {
-		if !v.IsSecret() {
-			return nil
-		}
-		return s.sealSecret(ctx, stackID, member, v)
-	})
-}
-
-// sealSecret encrypts a secret. Its error about a ciphertext names the member that contains it.
-func (s *Service) sealSecret(ctx context.Context, stackID, member string, v *workflow.Secret) error {
-	plain, known := v.Value()
-	if !known {
-		_, err := s.opts.Secrets.Decrypt(ctx, scope(stackID), v.Ciphertext())
-		if fault.KindOf(err) == fault.KindInvalid {
-			return fault.Invalid("Bad Request: %s: the ciphertext was not created by this server for this stack; send the secret itself", termtext.OneLine(member, maxMessage))
-		}
-		return err
-	}
-	ct, err := s.opts.Secrets.Encrypt(ctx, scope(stackID), []byte(plain))
-	if err == nil {
-		*v = workflow.EncryptedValue(ct)
-	}
-	return err
-}
-
-// sealing is the number of bytes by which a ciphertext is longer than its secret; see [keyring.Ring].
-const sealing = 5 + 12 + 16 // key, nonce and tag
-
-// checkSecrets returns an error for settings with more secrets than agents and this server mask.
-func checkSecrets(set *workflow.Settings) error {
-	size := 0
-	err := set.EachSecret(func(_ string, v *workflow.Secret) error {
-		if plain, known := v.Value(); !known {
-			size += max(0, len(v.Ciphertext())-sealing)
-		} else if v.IsSecret() {
-			size += len(plain)
-		}
-		return nil
-	})
-	if err == nil {
-		err = redact.CheckJob(size)
-	}
-	if err != nil {
-		return fault.Invalid("Bad Request: %s", err)
-	}
-	return nil
-}
-
-func (s *Service) reveal(ctx context.Context, stackID string, v *workflow.Secret) (string, error) {
-	if v == nil {
-		return "", nil
-	}
-	if plain, known := v.Value(); known {
-		return plain, nil
-	}
-	plain, err := s.opts.Secrets.Decrypt(ctx, scope(stackID), v.Ciphertext())
-	if err != nil {
-		return "", err
-	}
-	return string(plain), nil
 }
 
 // ForgetPool returns a settings document without its pool.

@@ -29,8 +29,8 @@ const masterKeySize = 32
 
 // Ring encrypts stack secrets. The database stores the ring's keys, so that servers share the ring.
 // The keys are wrapped by a master key outside the database, so that a copy of the database alone
-// reveals no secrets. Each ciphertext is bound to its stack's id and cannot be decrypted for
-// another stack.
+// reveals no secrets. Each ciphertext is bound to a scope, such as its stack's id, and cannot be
+// decrypted for another one.
 type Ring struct {
 	db     *store.DB
 	master tink.AEAD

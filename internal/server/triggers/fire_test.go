@@ -1,12 +1,20 @@
 package triggers_test
 
 import (
+	"bytes"
+	"encoding/base64"
+	"errors"
+	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
+	"workflowagent/internal/redact"
 	"workflowagent/internal/server/deployments"
+	"workflowagent/internal/server/fault"
 	"workflowagent/internal/server/identity"
+	"workflowagent/internal/server/keyring"
 	"workflowagent/internal/server/store"
 	"workflowagent/internal/server/triggers"
 )
@@ -39,6 +47,55 @@ func TestFires(t *testing.T) {
 	s.drain(st)
 	s.sweep(time.Minute)
 	s.expect(st, id, succeeded, succeeded)
+}
+
+// TestSecretsOfEarlierSchedules fires a schedule with a secret that an earlier server has bound only to
+// its stack. A change of the schedule binds it to its member.
+func TestSecretsOfEarlierSchedules(t *testing.T) {
+	s := newSite(t)
+	st := s.stack("dev")
+	ring, err := keyring.Open(t.Context(), s.db, bytes.Repeat([]byte{7}, 32))
+	s.must(err)
+	ct, err := ring.Encrypt(t.Context(), "deployments/"+st.ID, []byte("the variable"))
+	s.must(err)
+	variable := func(name string) string {
+		return fmt.Sprintf(`{"operation":"update","operationContext":{"environmentVariables":{"%s":{"ciphertext":"%s"}}}}`, name, base64.StdEncoding.EncodeToString(ct))
+	}
+	id := s.cron(st, "* * * * *")
+	s.must(s.db.Write(t.Context(), func(tx *store.Tx) error {
+		c, err := tx.Schedule(id)
+		c.Request = variable("A")
+		return errors.Join(err, tx.UpdateSchedule(c))
+	}))
+	fire := func() {
+		t.Helper()
+		s.sweep(time.Minute)
+		e := s.events(st, id)[0]
+		secrets, err := s.deployments.KnownSecrets(t.Context(), e.DeploymentID)
+		s.must(err)
+		if !slices.ContainsFunc(secrets, func(r redact.Secret) bool { return r.Value == "the variable" }) {
+			t.Errorf("the job of %+v lacks the secret", e)
+		}
+		s.drain(st)
+	}
+	fire()
+	spec := triggers.Spec{Kind: store.CustomSchedule, Cron: "* * * * *"}
+	spec.Request = []byte(variable("B"))
+	if _, err = s.triggers.Update(t.Context(), s.user, st, id, spec); fault.KindOf(err) != fault.KindInvalid || !strings.Contains(err.Error(), "operationContext.environmentVariables.B:") {
+		t.Errorf("the secret in another member: %v", err)
+	}
+	if _, err = s.triggers.Create(t.Context(), s.user, st, spec); fault.KindOf(err) != fault.KindInvalid {
+		t.Errorf("the secret in another schedule: %v", err)
+	}
+	for _, request := range [][]byte{nil, []byte(variable("A"))} {
+		spec.Request = request
+		c, err := s.triggers.Update(t.Context(), s.user, st, id, spec)
+		s.must(err)
+		if c.Request == variable("A") || !strings.Contains(c.Request, "ciphertext") {
+			t.Errorf("the secret was not encrypted again: %s", c.Request)
+		}
+		fire()
+	}
 }
 
 // TestCatchUp lets schedules be late.

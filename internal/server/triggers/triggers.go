@@ -113,11 +113,15 @@ func (s *Service) define(ctx context.Context, tx *store.Tx, p identity.Principal
 	if err := checkOnce(spec, now); err != nil {
 		return err
 	}
+	var stored []byte
+	if c.Request != "" {
+		stored = []byte(c.Request)
+	}
 	body := spec.Request
 	if body == nil {
-		body = []byte(c.Request)
+		body = stored
 	}
-	request, err := s.deployments.Prepare(ctx, tx, p, st, body)
+	request, err := s.deployments.Prepare(ctx, tx, p, st, body, stored)
 	if err != nil {
 		return err
 	}

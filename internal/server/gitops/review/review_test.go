@@ -6,6 +6,8 @@ import (
 	"testing"
 	"time"
 
+	"workflowagent/internal/dev/storetest"
+	"workflowagent/internal/server/deployments"
 	"workflowagent/internal/server/gitops/review"
 	"workflowagent/internal/server/store"
 	"workflowagent/internal/server/vcs"
@@ -42,6 +44,31 @@ func TestRow70Opened(t *testing.T) {
 		p.open(first) // the same again
 		p.expect("update not-started 1")
 	})
+}
+
+// TestSecretsOfTheTemplate gives review stacks the credentials of a template whose settings only name the
+// repository. They are encrypted for another stack and address there.
+func TestSecretsOfTheTemplate(t *testing.T) {
+	p := newPlant(t, storetest.SQLite(t))
+	_, err := p.queue.PatchSettings(t.Context(), p.user, p.template, []byte(`{"sourceContext":{"git":{"gitAuth":{"accessToken":{"secret":"token of the template"}}}}}`), "test")
+	p.must(err)
+	p.write(func(tx *store.Tx) error {
+		p.change.Repo.CloneURL = "https://github.com/acme/renamed.git"
+		return tx.SaveRepo(p.change.Repo)
+	})
+	p.open(first)
+	p.expect("update not-started 1")
+	list, _, err := p.queue.List(t.Context(), deployments.Filter{OrgID: p.org.ID, StackID: p.row().StackID, Page: 1, PageSize: 1})
+	p.must(err)
+	secrets, err := p.queue.KnownSecrets(t.Context(), list[0].Deployment.ID)
+	p.must(err)
+	values := map[string]bool{}
+	for _, s := range secrets {
+		values[s.Value] = true
+	}
+	if !values["token of the template"] || !values["of the template"] {
+		t.Errorf("the job gets %d secrets", len(values))
+	}
 }
 
 func TestNewCommits(t *testing.T) {
