@@ -14,7 +14,12 @@ type Updates struct {
 	since  time.Time
 	latest time.Time
 	pulls  []vcs.Pull
+	cut    bool // there are others
 }
+
+// maxUpdates is the number of pull requests of a list: as many as [Pages] reads of forges that send 100 at
+// once. A forge can send more than were requested.
+const maxUpdates = 100 * maxPages
 
 // NewUpdates returns a collection of what was updated since a cursor, which is the time of the
 // latest update in RFC 3339 format.
@@ -31,9 +36,12 @@ func NewUpdates(since vcs.Cursor) *Updates {
 func (u *Updates) IsOld(updated time.Time) bool { return updated.Before(u.since) }
 
 // Add adds a pull request. It returns false if this and all following ones are older than the
-// cursor. Those of the cursor's own time are returned again, because others can have that time too.
+// cursor, or too many. Those of the cursor's own time are returned again, because others can have that time too.
 func (u *Updates) Add(p vcs.Pull) bool {
 	if u.IsOld(p.UpdatedAt) {
+		return false
+	}
+	if u.cut = len(u.pulls) >= maxUpdates; u.cut {
 		return false
 	}
 	if p.UpdatedAt.After(u.latest) {
@@ -64,9 +72,9 @@ func AddPage[T any](u *Updates, page []*T, normal func(*T) (vcs.Pull, error)) (m
 
 // Result returns the pull requests, the one with the oldest update first, and the next cursor. The
 // cursor of a list without any is not zero, so that the next list contains closed ones too. read is
-// the error of reading the list; a list with too many pages is [vcs.ErrPartial].
+// the error of reading the list; a list that is too long is [vcs.ErrPartial].
 func (u *Updates) Result(read error) ([]vcs.Pull, vcs.Cursor, error) {
-	if errors.Is(read, ErrManyPages) {
+	if errors.Is(read, ErrManyPages) || read == nil && u.cut {
 		read = vcs.ErrPartial
 	}
 	if read != nil && !errors.Is(read, vcs.ErrPartial) {
