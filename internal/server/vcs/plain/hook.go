@@ -3,6 +3,8 @@
 package plain
 
 import (
+	"crypto/sha256"
+	"encoding/hex"
 	"strings"
 	"time"
 
@@ -48,7 +50,18 @@ func (Forge) Parse(d vcs.Delivery) (vcs.Parsed, error) {
 		return vcs.Parsed{}, err
 	}
 	id := hook.ID(sent.ID, payload)
-	switch sent.Event {
+	parsed, err := parse(id, sent.Event, payload)
+	if sent.ID != "" && len(parsed.Events) == 1 {
+		// Build systems send numbers that are unique in a repository or a pipeline only.
+		e := parsed.Events[0]
+		sum := sha256.Sum256([]byte(strings.Join([]string{e.Repo.ID, e.Ref, e.Before, e.After}, "\n")))
+		parsed.ID = hook.ID(sent.ID+"/"+hex.EncodeToString(sum[:8]), payload)
+	}
+	return parsed, err
+}
+
+func parse(id, kind string, payload []byte) (vcs.Parsed, error) {
+	switch kind {
 	case "push":
 		var body struct {
 			delivery
@@ -73,7 +86,7 @@ func (Forge) Parse(d vcs.Delivery) (vcs.Parsed, error) {
 		}
 		return read(id, body.delivery, "refs/tags/"+strings.TrimPrefix(body.Tag, "refs/tags/")), nil
 	default:
-		return hook.Ignore(id, vcs.ReasonUnsupported, sent.Event), nil
+		return hook.Ignore(id, vcs.ReasonUnsupported, kind), nil
 	}
 }
 

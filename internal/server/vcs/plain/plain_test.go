@@ -66,7 +66,7 @@ func TestRow92SignatureWrong(t *testing.T) {
 	}
 }
 
-func parse(t *testing.T, body string) vcs.Parsed {
+func mustParse(t *testing.T, body string) vcs.Parsed {
 	t.Helper()
 	parsed, err := Forge{}.Parse(vcs.Delivery{Body: []byte(body)})
 	if err != nil {
@@ -76,20 +76,23 @@ func parse(t *testing.T, body string) vcs.Parsed {
 }
 
 func TestParse(t *testing.T) {
-	parsed := parse(t, `{"event":"push","deliveryId":"d-1","before":"`+before+`","commit":"`+after+`","branch":"main",
+	parsed := mustParse(t, `{"event":"push","deliveryId":"d-1","before":"`+before+`","commit":"`+after+`","branch":"main",
 		"repoUrl":"https://user:secret@Git.example.com/team/app.git","sender":"ada","message":"Fix","changedFiles":["infra/a"]}`)
-	want := vcs.Parsed{ID: "d-1", Events: []vcs.Event{{
+	if !strings.HasPrefix(parsed.ID, "d-1/") {
+		t.Errorf("the id is %s", parsed.ID)
+	}
+	want := vcs.Parsed{ID: parsed.ID, Events: []vcs.Event{{
 		Kind: vcs.KindPush, Repo: vcs.RepoID{ID: "https://git.example.com/team/app", Name: "team/app"}, Ref: "refs/heads/main", Before: before, After: after,
 		Files: []string{"infra/a"}, Complete: true, Message: "Fix", Sender: vcs.Account{Name: "ada"},
 	}}}
 	if diff := cmp.Diff(want, parsed); diff != "" {
 		t.Error(diff)
 	}
-	tag := parse(t, `{"event":"tag_push","commit":"`+after+`","tag":"refs/tags/v1","repoUrl":"git@git.example.com:team/app","changedFiles":[]}`).Events[0]
+	tag := mustParse(t, `{"event":"tag_push","commit":"`+after+`","tag":"refs/tags/v1","repoUrl":"git@git.example.com:team/app","changedFiles":[]}`).Events[0]
 	if tag.Kind != vcs.KindTag || tag.Ref != "refs/tags/v1" || tag.Complete || tag.Repo.ID != "git@git.example.com:team/app" {
 		t.Errorf("%+v", tag)
 	}
-	deleted := parse(t, `{"event":"push","commit":"0000000000000000000000000000000000000000","branch":"main","repoUrl":"https://git.example.com/a/b"}`).Events[0]
+	deleted := mustParse(t, `{"event":"push","commit":"0000000000000000000000000000000000000000","branch":"main","repoUrl":"https://git.example.com/a/b"}`).Events[0]
 	if !deleted.Deleted || deleted.After != "" {
 		t.Errorf("%+v", deleted)
 	}
@@ -101,7 +104,7 @@ func TestParse(t *testing.T) {
 // TestRow90GenericChangedFiles checks a push with and without changed files.
 func TestRow90GenericChangedFiles(t *testing.T) {
 	for files, complete := range map[string]bool{`,"changedFiles":["x"]`: true, `,"changedFiles":[]`: true, `,"changedFiles":null`: false, "": false} {
-		e := parse(t, `{"event":"push","commit":"`+after+`","branch":"main","repoUrl":"https://git.example.com/a/b"`+files+`}`).Events[0]
+		e := mustParse(t, `{"event":"push","commit":"`+after+`","branch":"main","repoUrl":"https://git.example.com/a/b"`+files+`}`).Events[0]
 		if e.Complete != complete {
 			t.Errorf("%s: complete %t", files, e.Complete)
 		}
@@ -119,7 +122,7 @@ func TestRow91GenericIgnored(t *testing.T) {
 		`{"event":"push","commit":"` + after + `","branch":"","repoUrl":"https://git.example.com/a"}`:       vcs.ReasonUnsupported,
 		`{"event":"push","commit":"` + after + `","branch":"--a..b","repoUrl":"https://git.example.com/a"}`: vcs.ReasonUnsupported,
 	} {
-		if parsed := parse(t, body); len(parsed.Events) > 0 || parsed.Ignored.Reason != reason || !strings.HasPrefix(parsed.ID, "sha256:") {
+		if parsed := mustParse(t, body); len(parsed.Events) > 0 || parsed.Ignored.Reason != reason || !strings.HasPrefix(parsed.ID, "sha256:") {
 			t.Errorf("%s: %+v", body, parsed)
 		}
 	}
@@ -129,7 +132,7 @@ func TestTimestamp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for age, ok := range map[time.Duration]bool{0: true, 14 * time.Minute: true, -14 * time.Minute: true, 16 * time.Minute: false, -16 * time.Minute: false} {
 			sent, _ := json.Marshal(time.Now().Add(-age))
-			parsed := parse(t, `{"event":"push","commit":"`+after+`","branch":"main","repoUrl":"https://git.example.com/a","timestamp":`+string(sent)+`}`)
+			parsed := mustParse(t, `{"event":"push","commit":"`+after+`","branch":"main","repoUrl":"https://git.example.com/a","timestamp":`+string(sent)+`}`)
 			if (parsed.Ignored.Reason != vcs.ReasonStale) != ok {
 				t.Errorf("after %s: %+v", age, parsed)
 			}
@@ -226,6 +229,23 @@ func TestNetworksOfServers(t *testing.T) {
 			if refused := err != nil && strings.Contains(err.Error(), "cannot be called"); refused == reach.Anywhere {
 				t.Errorf("%s, permitted: %t: %v", address, reach.Anywhere, err)
 			}
+		}
+	}
+}
+
+// A build system sends the number of its build, which other repositories and builds have, too.
+func TestDeliveryIDsOfBuildSystems(t *testing.T) {
+	body := func(repo, branch, commit, at string) string {
+		return `{"event":"push","deliveryId":"42","repoUrl":"https://git.example/team/` + repo + `","branch":"` + branch + `","commit":"` + commit +
+			`","before":"` + before + `","message":"` + at + `"}`
+	}
+	first := mustParse(t, body("a", "main", after, "10:00")).ID
+	if again := mustParse(t, body("a.git", "main", after, "10:01")).ID; again != first {
+		t.Errorf("a repeated report has another id: %s, %s", first, again)
+	}
+	for _, other := range []string{body("b", "main", after, ""), body("a", "dev", after, ""), body("a", "main", strings.Repeat("9", 40), "")} {
+		if id := mustParse(t, other).ID; id == first {
+			t.Errorf("%s has the id of another report", other)
 		}
 	}
 }
