@@ -276,7 +276,9 @@ func TestManyPullsAreCut(t *testing.T) {
 	for i := range page {
 		page[i] = new(i)
 	}
-	more, err := AddPage(u, page, func(n *int) (vcs.Pull, error) { return vcs.Pull{Number: *n, UpdatedAt: time.Unix(9999-int64(*n), 0)}, nil })
+	more, err := AddPage(u, page, func(n *int) (vcs.Pull, error) {
+		return vcs.Pull{Number: *n, UpdatedAt: time.Unix(9999-int64(*n), 0)}, nil
+	})
 	pulls, next, err2 := u.Result(err)
 	if more || len(pulls) != 3000 || pulls[2999].Number != 0 || next != "1970-01-01T02:46:39Z" || !errors.Is(err2, vcs.ErrPartial) {
 		t.Errorf("got more %v, %d, %s, %v", more, len(pulls), next, err2)
