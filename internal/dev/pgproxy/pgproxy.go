@@ -1,8 +1,10 @@
 // Package pgproxy is a proxy in front of PostgreSQL that loses or holds back the answers to COMMIT, so
-// that tests can check what a server does when it does not learn whether its change was stored.
+// that tests can check what a server does when it does not learn whether its change was stored. It can
+// also lose the database without closing connections, and make the database look like a standby.
 package pgproxy
 
 import (
+	"bytes"
 	"context"
 	"encoding/binary"
 	"errors"
@@ -27,6 +29,8 @@ const (
 	Late
 	// Drop closes the connection instead of passing on the COMMIT. The change is not stored.
 	Drop
+	// Vanish is like Cut, and closes all new connections from then on.
+	Vanish
 )
 
 // Proxy is a running proxy.
@@ -41,6 +45,10 @@ type Proxy struct {
 	fault  Fault
 	hits   int
 	hide   bool
+	down   bool
+	frozen int // number of the connections that were made before [Proxy.Freeze]
+	made   int
+	behind bool
 	open   map[net.Conn]bool
 	closed bool
 }
@@ -87,6 +95,38 @@ func (p *Proxy) Hide(hide bool) {
 	p.hide = hide
 }
 
+// Freeze makes all present connections silent. They remain open, and new ones work.
+func (p *Proxy) Freeze() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.frozen = p.made
+}
+
+// Lag makes the database say on new connections that it is a standby, and that all transactions are in
+// the future.
+func (p *Proxy) Lag() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.behind = true
+}
+
+// disguise replaces parts of a statement by others of the same length.
+func (p *Proxy) disguise(body []byte) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if !p.behind {
+		return
+	}
+	for was, now := range map[string]string{
+		"pg_is_in_recovery()":            "(true)             ",
+		"pg_xact_status($1::text::xid8)": "pg_xact_status((9||$1)::xid8) ",
+	} {
+		if i := bytes.Index(body, []byte(was)); i >= 0 {
+			copy(body[i:], now)
+		}
+	}
+}
+
 func (p *Proxy) hides(statement string) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -100,6 +140,7 @@ func (p *Proxy) hit(statements string, kinds ...Fault) Fault {
 	for _, f := range kinds {
 		if f == p.fault && (p.skip == "" || !strings.Contains(statements, p.skip)) {
 			p.hits++
+			p.down = p.down || f == Vanish
 			return f
 		}
 	}
@@ -121,7 +162,7 @@ func (p *Proxy) track(c net.Conn) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.open[c] = true
-	return !p.closed
+	return !p.closed && !p.down
 }
 
 func (p *Proxy) forget(c net.Conn) {
@@ -153,7 +194,11 @@ func (p *Proxy) connect(client net.Conn) {
 	if !p.track(client) || !p.track(server) {
 		return
 	}
-	s := &session{proxy: p, client: client, server: server, prepared: map[string]string{}, gone: make(chan struct{})}
+	p.mu.Lock()
+	p.made++
+	number := p.made
+	p.mu.Unlock()
+	s := &session{proxy: p, number: number, client: client, server: server, prepared: map[string]string{}, gone: make(chan struct{})}
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)
@@ -170,6 +215,7 @@ func (p *Proxy) connect(client net.Conn) {
 // session is a proxied connection.
 type session struct {
 	proxy          *Proxy
+	number         int // from 1
 	client, server net.Conn
 	prepared       map[string]string // from names of statements to their texts
 	gone           chan struct{}     // closed when the client has closed the connection
@@ -178,7 +224,16 @@ type session struct {
 	statements strings.Builder // texts of the statements since the last COMMIT
 }
 
-var errFault = errors.New("a fault ends the connection")
+var (
+	errFault = errors.New("a fault ends the connection")
+	errLost  = errors.New("a fault loses a message")
+)
+
+func (s *session) frozen() bool {
+	s.proxy.mu.Lock()
+	defer s.proxy.mu.Unlock()
+	return s.number <= s.proxy.frozen
+}
 
 // requests passes on what the client sends.
 func (s *session) requests() {
@@ -194,6 +249,12 @@ func (s *session) requests() {
 
 // request examines a message of the client.
 func (s *session) request(kind byte, body []byte) error {
+	if s.frozen() {
+		return errLost
+	}
+	if kind == 'P' || kind == 'Q' {
+		s.proxy.disguise(body)
+	}
 	parts := strings.SplitN(string(body), "\x00", 3)
 	var text string
 	switch {
@@ -232,6 +293,9 @@ func (s *session) answers() {
 
 // answer examines a message of the server.
 func (s *session) answer(kind byte, body []byte) error {
+	if s.frozen() {
+		return errLost
+	}
 	if kind != 'C' || string(body) != "COMMIT\x00" { // CommandComplete
 		return nil
 	}
@@ -239,8 +303,8 @@ func (s *session) answer(kind byte, body []byte) error {
 	statements := s.statements.String()
 	s.statements.Reset()
 	s.mu.Unlock()
-	switch s.proxy.hit(statements, Cut, Late) {
-	case Cut:
+	switch s.proxy.hit(statements, Cut, Vanish, Late) {
+	case Cut, Vanish:
 		return errFault
 	case Late:
 		<-s.gone
@@ -269,7 +333,11 @@ func copyMessage(to io.Writer, from io.Reader, typed bool, examine func(kind byt
 		return err
 	}
 	if examine != nil {
-		if err := examine(head[0], message[len(head):]); err != nil {
+		err := examine(head[0], message[len(head):])
+		if errors.Is(err, errLost) {
+			return nil
+		}
+		if err != nil {
 			return err
 		}
 	}

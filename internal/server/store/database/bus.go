@@ -82,7 +82,7 @@ func (b *bus) missed() {
 }
 
 // listen starts a goroutine that receives the notifications of all servers on its own connection.
-func (b *bus) listen(cfg *pgx.ConnConfig, log *logrus.Entry) {
+func (b *bus) listen(cfg *pgx.ConnConfig, answer time.Duration, log *logrus.Entry) {
 	ctx, cancel := context.WithCancel(context.Background())
 	b.stop, b.done = cancel, make(chan struct{})
 	go func() {
@@ -90,7 +90,7 @@ func (b *bus) listen(cfg *pgx.ConnConfig, log *logrus.Entry) {
 		again := retry.Policy{First: time.Second, Max: 15 * time.Second}
 		for failures := 0; ; failures++ {
 			began := time.Now()
-			err := b.receive(ctx, cfg)
+			err := b.receive(ctx, cfg, answer)
 			if ctx.Err() != nil {
 				return
 			}
@@ -105,7 +105,7 @@ func (b *bus) listen(cfg *pgx.ConnConfig, log *logrus.Entry) {
 	}()
 }
 
-func (b *bus) receive(ctx context.Context, cfg *pgx.ConnConfig) error {
+func (b *bus) receive(ctx context.Context, cfg *pgx.ConnConfig, answer time.Duration) error {
 	conn, err := pgx.ConnectConfig(ctx, cfg.Copy())
 	if err != nil {
 		return err
@@ -120,7 +120,17 @@ func (b *bus) receive(ctx context.Context, cfg *pgx.ConnConfig) error {
 	}
 	b.missed()
 	for {
-		n, err := conn.WaitForNotification(ctx)
+		// Silence can also mean that the connection has lost the database.
+		waiting, cancel := context.WithTimeout(ctx, answer/2)
+		n, err := conn.WaitForNotification(waiting)
+		quiet := waiting.Err() != nil && ctx.Err() == nil
+		cancel()
+		if err != nil && quiet && !conn.IsClosed() {
+			if err := conn.Ping(ctx); err != nil {
+				return err
+			}
+			continue
+		}
 		if err != nil {
 			return err
 		}

@@ -35,17 +35,18 @@ type Options struct {
 	ReadConns int
 	// Clock is the clock to use. The default is this machine's clock.
 	Clock Clock
-	// Timeouts bound writes on PostgreSQL. The zero values stand for the defaults.
+	// Timeouts bound the waits for PostgreSQL. The zero values stand for the defaults.
 	Timeouts Timeouts
 }
 
 // Step is a migration in Go.
 type Step func(ctx context.Context, tx *sql.Tx) error
 
-// Timeouts bound writes on PostgreSQL.
+// Timeouts bound the waits for PostgreSQL.
 type Timeouts struct {
 	Write   time.Duration // of a transaction (default 30 s)
 	Outcome time.Duration // of the question whether a transaction was committed (default 5 s)
+	Answer  time.Duration // in which the database sends the next part of an answer, also to reads (default 1 min)
 }
 
 func (o Options) clock() Clock {

@@ -18,10 +18,14 @@ import (
 const (
 	defaultWriteTimeout   = 30 * time.Second
 	defaultOutcomeTimeout = 5 * time.Second
+	defaultAnswerTimeout  = time.Minute
 )
 
 func (t Timeouts) orDefault() Timeouts {
-	return Timeouts{Write: cmp.Or(t.Write, defaultWriteTimeout), Outcome: cmp.Or(t.Outcome, defaultOutcomeTimeout)}
+	return Timeouts{
+		Write: cmp.Or(t.Write, defaultWriteTimeout), Outcome: cmp.Or(t.Outcome, defaultOutcomeTimeout),
+		Answer: cmp.Or(t.Answer, defaultAnswerTimeout),
+	}
 }
 
 // errRolledBack reports that PostgreSQL has answered COMMIT with a rollback.
@@ -125,9 +129,11 @@ func (w *groupWriter) status(ctx context.Context, t identity) (string, error) {
 		return "", err
 	}
 	var status *string
-	err = conn.QueryRow(ctx, "SELECT pg_xact_status($1::text::xid8)", t.xid).Scan(&status)
+	// A standby might still receive or replay the transaction; a pooler might have sent this query to one.
+	err = conn.QueryRow(ctx, "SELECT CASE WHEN pg_is_in_recovery() THEN 'unknown' ELSE pg_xact_status($1::text::xid8) END", t.xid).Scan(&status)
 	switch {
-	case postgresCode(err) == "22023": // the id is in the future: a crash has lost the transaction
+	// The id is in the future: a crash, or a failover to a standby that lagged, has lost the transaction.
+	case postgresCode(err) == "22023":
 		return "aborted", nil
 	case err != nil:
 		return "", err

@@ -17,6 +17,9 @@ import (
 	"workflowagent/internal/server/store/blob"
 )
 
+// migrationTime is the longest that a statement of a migration can take.
+const migrationTime = 24 * time.Hour
+
 func openPostgres(ctx context.Context, dsn string, opts Options) (*DB, error) {
 	cfg, err := pgx.ParseConfig(dsn)
 	if err != nil {
@@ -27,18 +30,24 @@ func openPostgres(ctx context.Context, dsn string, opts Options) (*DB, error) {
 	if conns <= 0 {
 		conns = 24
 	}
-	pool := newPool(cfg, max(1, conns-concurrentGroups))
-	if err := migrate(ctx, postgresEngine, pool, opts); err != nil {
-		return nil, fmt.Errorf("preparing the database: %w", errors.Join(err, pool.Close()))
+	timeouts := opts.Timeouts.orDefault()
+	slow := newPool(connectTo(cfg, migrationTime), 2)
+	if err := migrate(ctx, postgresEngine, slow, opts); err != nil {
+		return nil, fmt.Errorf("preparing the database: %w", errors.Join(err, slow.Close()))
 	}
+	if err := slow.Close(); err != nil {
+		return nil, fmt.Errorf("preparing the database: %w", err)
+	}
+	cfg = connectTo(cfg, timeouts.Answer)
+	pool := newPool(cfg, max(1, conns-concurrentGroups))
 	blobs, err := blob.NewRows(ctx, pool)
 	if err != nil {
 		return nil, errors.Join(err, pool.Close())
 	}
 	b := newBus()
-	b.listen(cfg, opts.Log)
+	b.listen(cfg, timeouts.Answer, opts.Log)
 	db := &DB{engine: postgresEngine, pool: pool, blobs: blobs, bus: b, clock: opts.clock()}
-	db.groups = newGroupWriter(db, cfg, opts.Timeouts.orDefault())
+	db.groups = newGroupWriter(db, cfg, timeouts)
 	return db, nil
 }
 

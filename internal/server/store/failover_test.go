@@ -1,0 +1,90 @@
+package store_test
+
+import (
+	"net/url"
+	"strings"
+	"testing"
+	"time"
+
+	"workflowagent/internal/dev/pgproxy"
+	"workflowagent/internal/dev/storetest"
+	"workflowagent/internal/server/fault"
+	"workflowagent/internal/server/store"
+)
+
+// TestCommitBeforeAFailover loses the answer to COMMIT with the database, so that the next host of the
+// address is asked: a standby that does not know the transaction yet. It must not say that nothing was
+// stored.
+func TestCommitBeforeAFailover(t *testing.T) {
+	dsn := storetest.PostgresDSN(t)
+	primary, standby := pgproxy.Start(t, dsn, ""), pgproxy.Start(t, dsn, "")
+	standby.Lag()
+	second, err := url.Parse(standby.DSN())
+	if err != nil {
+		t.Fatal(err)
+	}
+	first, err := url.Parse(primary.DSN())
+	if err != nil {
+		t.Fatal(err)
+	}
+	both := strings.Replace(primary.DSN(), first.Host, first.Host+","+second.Host, 1)
+	db := storetest.PostgresAt(t, both, store.Timeouts{Outcome: 100 * time.Millisecond})
+	primary.Set(pgproxy.Vanish)
+	err = db.Write(t.Context(), func(tx *store.Tx) error { return tx.InsertOrganization(org("a")) })
+	if fault.KindOf(err) != fault.KindOutcomeUnknown {
+		t.Errorf("the write, whose outcome only the primary knows: %v", err)
+	}
+	left, err := store.Read(t.Context(), storetest.PostgresAt(t, dsn, store.Timeouts{}), func(tx *store.Tx) ([]store.Organization, error) { return tx.Organizations() })
+	if err != nil || len(left) != 1 {
+		t.Errorf("the primary has stored %d rows (%v)", len(left), err)
+	}
+}
+
+// TestOutcomeBehindAPooler is the same for a pooler that sends some queries to a standby.
+func TestOutcomeBehindAPooler(t *testing.T) {
+	p := pgproxy.Start(t, storetest.PostgresDSN(t), "")
+	u := p.DSN() + "&target_session_attrs=read-write" // so that the connection itself is accepted
+	db := storetest.PostgresAt(t, u, store.Timeouts{Outcome: 100 * time.Millisecond})
+	p.Lag()
+	p.Set(pgproxy.Cut)
+	err := db.Write(t.Context(), func(tx *store.Tx) error { return tx.InsertOrganization(org("a")) })
+	if fault.KindOf(err) != fault.KindOutcomeUnknown {
+		t.Errorf("the write, whose outcome only the primary knows: %v", err)
+	}
+}
+
+// TestSilentConnections makes all connections to the database silent, as a proxy does that has lost the
+// database. Reads and notifications must go on with new connections.
+func TestSilentConnections(t *testing.T) {
+	dsn := storetest.PostgresDSN(t)
+	p := pgproxy.Start(t, dsn, "")
+	db := storetest.PostgresAt(t, p.DSN(), store.Timeouts{Answer: time.Second})
+	other := storetest.PostgresAt(t, dsn, store.Timeouts{})
+	heard := make(chan string, 1000)
+	cancel := db.Subscribe("test", func(payload string) { heard <- payload })
+	defer cancel()
+	read := func() error {
+		return db.Read(t.Context(), func(tx *store.Tx) error { _, err := tx.Organizations(); return err })
+	}
+	if err := read(); err != nil {
+		t.Fatal(err)
+	}
+	p.Freeze()
+	for err := read(); err != nil; err = read() {
+		if t.Context().Err() != nil {
+			t.Fatal(err)
+		}
+	}
+	for n := 0; ; n++ {
+		write(t, other, func(tx *store.Tx) error { tx.Notify("test", "x"); return nil })
+		select {
+		case payload := <-heard:
+			if payload == "x" {
+				return
+			}
+		case <-time.After(100 * time.Millisecond):
+		case <-t.Context().Done():
+			t.Fatal("no notification arrives any more")
+		}
+	}
+}
