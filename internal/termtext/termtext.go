@@ -122,8 +122,13 @@ func sequence(text []byte) (n int, colour bool) {
 		}
 		return 2, false
 	}
-	if text[1] >= 0x20 && text[1] < 0x7f {
-		return 2, false
+	for i, c := range text[1:] { // such as ESC ( B, which tput prints
+		switch {
+		case c < 0x20 || c > 0x7e:
+			return 1, false
+		case c > 0x2f:
+			return i + 2, false
+		}
 	}
 	return 1, false
 }

@@ -22,6 +22,7 @@ func TestText(t *testing.T) {
 		{"sequence cut by a control", "\x1b[1\x1b[2Jx", "1x", "1x"},
 		{"device control", "\x1bP+q544e\x1b\\x", "x", "x"},
 		{"reset", "\x1bcx", "x", "x"},
+		{"character set", "a\x1b(B\x1b[mx\x1b(", "ax(", "a\x1b[mx("},
 		{"escape at the end", "x\x1b", "x", "x"},
 		{"C1 in UTF-8", "a\u009b2Jb", "a2Jb", "a2Jb"},
 		{"C1 as a byte", "a\x9b2Jb", "a\ufffd2Jb", "a\ufffd2Jb"},
