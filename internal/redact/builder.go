@@ -101,7 +101,7 @@ func (b *builder) forms(ctx context.Context, secret string, cost *int, limit int
 		}
 		clear(b.batch)
 		for _, form := range batch {
-			for piece := range pieces(stripBreaks(form)) {
+			for piece := range pieces(visible(form)) {
 				if _, known := b.batch[piece]; known {
 					continue
 				}

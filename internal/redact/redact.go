@@ -144,7 +144,7 @@ func (s *Set) Renew(ctx context.Context, secrets ...Secret) error {
 }
 
 // tooShort reports whether a value is not masked.
-func tooShort(value string) bool { return len(stripBreaks(strings.TrimSpace(value))) < MinLength }
+func tooShort(value string) bool { return len(visible(strings.TrimSpace(value))) < MinLength }
 
 // skip records the names of secrets that are not masked. The caller holds the lock.
 func (s *Set) skip(names []string) {
@@ -186,8 +186,8 @@ func (s *Set) Has(text []byte) bool {
 	if m.window == 0 {
 		return false
 	}
-	if bytes.ContainsAny(text, "\r\n") {
-		text = []byte(stripBreaks(string(text)))
+	if bytes.ContainsAny(text, "\n\r\x00\x1b") {
+		text = []byte(visible(string(text)))
 	}
 	for pos := m.next(text, 0); pos+m.window <= len(text); pos = m.next(text, pos+1) {
 		if length, partial := m.match(text[pos:]); length > 0 || partial {

@@ -11,10 +11,9 @@ import (
 // reference masks text in the obvious way: it finds all needles, joins overlapping occurrences, and
 // replaces each with a marker.
 //
-// It finds them in the text without line breaks, each of which is part of the marker only within an
-// occurrence.
+// It finds them in the visible text. What is invisible is part of the marker only within an occurrence.
 func reference(needles []string, original string) string {
-	text := stripBreaks(original)
+	text := visible(original)
 	type span struct{ start, end int }
 	var spans []span
 	for p := range len(text) {
@@ -47,9 +46,14 @@ func reference(needles []string, original string) string {
 	}
 	var out strings.Builder
 	at := 0
-	for _, c := range []byte(original) {
+	skip := 0
+	for i, c := range []byte(original) {
+		if n, _ := invisible([]byte(original[i:])); skip == 0 {
+			skip = n
+		}
 		switch {
-		case c == '\n' || c == '\r':
+		case skip > 0:
+			skip--
 			if !inner[at] {
 				out.WriteByte(c)
 			}
@@ -80,7 +84,7 @@ func mask(t *testing.T, set *Set, text string, cuts []byte) string {
 			t.Fatalf("Write: %v", err)
 		}
 		text = text[n:]
-		if len(stripBreaks(string(w.held)))-incomplete(w.held) > max(0, w.set.matcher.Load().longest-1) {
+		if len(visible(string(w.held)))-incomplete(w.held) > max(0, w.set.matcher.Load().longest-1) {
 			t.Fatalf("%d bytes are held back, more than the longest needle", len(w.held))
 		}
 	}

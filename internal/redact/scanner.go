@@ -1,9 +1,6 @@
 package redact
 
-import (
-	"bytes"
-	"sort"
-)
+import "sort"
 
 // scanMode determines which text a scan holds back.
 type scanMode int
@@ -22,19 +19,24 @@ const (
 // Overlapping occurrences become one marker, adjacent ones two, so the output does not depend on
 // how the text was split.
 //
-// Tools break encoded text into lines at any place. So the scanner searches the text without its line
-// breaks; needles have none either. A marker replaces the breaks within an occurrence, too.
+// Tools break encoded text into lines at any place, and colour parts of words. So the scanner searches
+// the text without its line breaks and without what a reader of the log does not see; needles have
+// neither. A marker replaces these bytes within an occurrence, too.
 type scanner struct {
-	// covered is the number of bytes at the start of the next text, without line breaks, whose marker
-	// is already written.
+	// covered is the number of visible bytes at the start of the next text whose marker is already
+	// written.
 	covered int
 	out     []byte
 
 	text   []byte // of this scan
-	flat   []byte // text without line breaks
-	breaks []int  // for each break, its position in flat
+	flat   []byte // the visible bytes of text
+	breaks []int  // for each other byte, its position in flat
+	lines  []line // line breaks
 	buffer []byte // for flat
 }
+
+// line is the position after a line break, in flat and in text.
+type line struct{ flat, text int }
 
 // scan returns the masked form of the beginning of text, and the position of the rest in text, with
 // which the caller must pass the text again, with more appended.
@@ -46,15 +48,15 @@ func (sc *scanner) scan(m *matcher, text []byte, mode scanMode) (masked []byte, 
 	}
 	sc.flatten(text)
 	end := sc.mark(m, mode)
-	if mode == moreToCome {
-		end = sc.wholeLine(end)
+	hold = end + sc.before(end+1)
+	if start, found := sc.wholeLine(end); found && mode == moreToCome {
+		end, hold = start.flat, start.text
 	}
-	clear := sc.clear(min(sc.covered, end), end)
-	if sc.covered > end {
-		clear = nil
+	var clear []byte
+	if sc.covered <= end {
+		clear = text[sc.covered+sc.before(sc.covered) : hold]
 	}
 	sc.covered = max(0, sc.covered-end)
-	hold = end + sc.before(end+1)
 	if len(sc.out) == 0 {
 		return clear, hold
 	}
@@ -62,55 +64,50 @@ func (sc *scanner) scan(m *matcher, text []byte, mode scanMode) (masked []byte, 
 	return sc.out, hold
 }
 
-// wholeLine returns the start of the line that a position in flat is in, if the line is complete.
-// Otherwise it returns the position. What reads the output line by line, such as a search for errors
-// or colours, must not get the parts of a line whose end can begin a secret.
-func (sc *scanner) wholeLine(end int) int {
-	n := len(sc.breaks)
-	if n == 0 || sc.breaks[n-1] <= end {
-		return end
+// wholeLine returns the start of the line that a position in flat is in, if the line is complete and
+// can be held back. What reads the output line by line, such as a search for errors or colours, must not
+// get the parts of a line whose end can begin a secret.
+func (sc *scanner) wholeLine(end int) (start line, found bool) {
+	n := len(sc.lines)
+	if n == 0 || sc.lines[n-1].flat <= end {
+		return line{}, false
 	}
-	start := 0
-	if i := sc.before(end + 1); i > 0 {
-		start = sc.breaks[i-1]
+	if i := sort.Search(n, func(i int) bool { return sc.lines[i].flat > end }); i > 0 {
+		start = sc.lines[i-1]
 	}
-	if start < sc.covered || end-start > maxHeld {
-		return end
-	}
-	return start
+	return start, start.flat >= sc.covered && end-start.flat <= maxHeld
 }
 
 // flatten sets the fields for a text.
 func (sc *scanner) flatten(text []byte) {
-	sc.text, sc.flat, sc.breaks = text, text, sc.breaks[:0]
-	if bytes.IndexByte(text, '\n') < 0 && bytes.IndexByte(text, '\r') < 0 {
+	sc.text, sc.flat, sc.breaks, sc.lines = text, text, sc.breaks[:0], sc.lines[:0]
+	m := newMarks(text)
+	if m.next(0) == len(text) {
 		return
 	}
 	flat := sc.buffer[:0]
-	for len(text) > 0 {
-		line, rest, found := bytes.Cut(text, []byte("\n"))
-		for {
-			cr := bytes.IndexByte(line, '\r')
-			if cr < 0 {
-				break
-			}
-			flat = append(flat, line[:cr]...)
-			sc.breaks = append(sc.breaks, len(flat))
-			line = line[cr+1:]
+	for pos := 0; pos < len(text); {
+		at := m.next(pos)
+		flat = append(flat, text[pos:at]...)
+		if pos = at; at == len(text) {
+			break
 		}
-		flat = append(flat, line...)
-		if found {
+		n, _ := invisible(text[at:])
+		for range n {
 			sc.breaks = append(sc.breaks, len(flat))
 		}
-		text = rest
+		pos += n
+		if c := text[at]; c == '\n' || c == '\r' {
+			sc.lines = append(sc.lines, line{len(flat), pos})
+		}
 	}
 	sc.flat, sc.buffer = flat, flat
 }
 
-// before returns the number of line breaks before a position in flat.
+// before returns the number of invisible bytes before a position in flat.
 func (sc *scanner) before(pos int) int { return sort.SearchInts(sc.breaks, pos) }
 
-// clear returns the part of text from start to end, which are positions in flat, with the line breaks
+// clear returns the part of text from start to end, which are positions in flat, with the invisible bytes
 // at both ends.
 func (sc *scanner) clear(start, end int) []byte {
 	return sc.text[start+sc.before(start) : end+sc.before(end+1)]
@@ -121,8 +118,8 @@ func (sc *scanner) clear(start, end int) []byte {
 func (sc *scanner) mark(m *matcher, mode scanMode) (hold int) {
 	text := sc.flat
 	undecided := 0 // start of the part that can be held back for a partial occurrence
-	if mode == wholeLines && len(sc.breaks) > 0 {
-		undecided = sc.breaks[len(sc.breaks)-1]
+	if n := len(sc.lines); mode == wholeLines && n > 0 {
+		undecided = sc.lines[n-1].flat
 	}
 	pos := m.next(text, 0)
 	for ; pos+m.window <= len(text); pos = m.next(text, pos+1) {

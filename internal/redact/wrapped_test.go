@@ -114,7 +114,8 @@ func TestHeldLinesAreBounded(t *testing.T) {
 func TestLinesStayWhole(t *testing.T) {
 	m := New(Secret{Name: "A", Value: "m-is-the-beginning"}, Secret{Name: "B", Value: "e-begins-too"}).matcher.Load()
 	for text, want := range map[string]string{
-		"\x1b[31mred\x1b[0m\n":          "",
+		"\x1b[31mred\x1b[0m\n":          "\x1b[31mred\x1b[0m\n",
+		"a\n\x1b[31mm\x1b[0m\n":         "a\n",
 		"first\nerror: the last line\n": "first\n",
 		"first\nline!\nlast!\n":         "first\nline!\nlast!\n",
 		"line\nline\nsame\n":            "line\nline\n",

@@ -26,8 +26,8 @@ var errWriterClosed = errors.New("write to a masking writer that is closed")
 //
 // It writes text at once unless the text can be part of a secret. It holds back the longest suffix
 // of the stream that is the beginning of a secret, or of a piece of a long secret. This suffix is
-// shorter than 256 bytes, without its line breaks. It also holds back the beginning of a character,
-// because readers decode each of its writes by itself. One of the following decides what happens to
+// shorter than 256 bytes, without its line breaks. It also holds back the beginning of a character
+// or escape sequence, because readers decode each of its writes by itself. One of the following decides what happens to
 // the held text:
 //
 //   - The next bytes, usually.
@@ -113,13 +113,16 @@ func (w *Writer) pass(piece []byte, mode scanMode) {
 	if len(w.held) > 0 {
 		w.held = append(w.held, piece...)
 		text = w.held
-		if len(text) > len(piece)+maxHeld && mode == moreToCome {
+		switch held := len(text) - len(piece); {
+		case held > 4*maxHeld:
+			mode = endOfStream // only invisible bytes can be so many
+		case held > maxHeld && mode == moreToCome:
 			mode = wholeLines
 		}
 	}
-	var cut int // bytes of an incomplete character
+	var cut int // bytes of an incomplete character or escape sequence
 	if mode != endOfStream {
-		cut = incomplete(text)
+		cut = max(incomplete(text), incompleteSequence(text))
 	}
 	masked, hold := w.scanner.scan(w.set.matcher.Load(), text[:len(text)-cut], mode)
 	if len(masked) > 0 {
