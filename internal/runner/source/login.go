@@ -72,12 +72,13 @@ func (l *login) useHTTP(repo *workflow.Repository, auth *workflow.GitAuth) answe
 	a := answers{Origin: repo.Origin()}
 	switch {
 	case auth.AccessToken != "":
-		a.Username, a.Password = repo.User, auth.AccessToken
+		a.Username, a.Password = repo.User, strings.TrimSpace(auth.AccessToken)
 		if a.Username == "" {
 			a.Username = tokenUser(repo.Host)
 		}
 	case auth.UserName != "" || auth.Password != "":
-		a.Username, a.Password = auth.UserName, auth.Password
+		// Files and copied text end with a newline, which no server accepts, and git cuts off.
+		a.Username, a.Password = strings.TrimSpace(auth.UserName), strings.TrimRight(auth.Password, "\r\n")
 	case repo.Password != "":
 		a.Username, a.Password = repo.User, repo.Password
 	case repo.User != "":

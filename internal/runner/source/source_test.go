@@ -273,6 +273,8 @@ func TestFetchCredentials(t *testing.T) {
 	}{
 		{"token", workflow.GitSource{Auth: &workflow.GitAuth{AccessToken: token}}, false},
 		{"basic", workflow.GitSource{Auth: &workflow.GitAuth{UserName: "x-access-token", Password: token}}, false},
+		{"token of a file", workflow.GitSource{Auth: &workflow.GitAuth{AccessToken: " " + token + "\r\n"}}, false},
+		{"basic, of files", workflow.GitSource{Auth: &workflow.GitAuth{UserName: "x-access-token\n", Password: token + "\n"}}, false},
 		{"in the URL", workflow.GitSource{RepoURL: withUser}, false},
 		{"none", workflow.GitSource{}, true},
 		{"wrong", workflow.GitSource{Auth: &workflow.GitAuth{AccessToken: "tok-wrong-wrong"}}, true},

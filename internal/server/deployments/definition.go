@@ -244,7 +244,10 @@ func (s *Service) image(set *workflow.Settings) *workflow.Image {
 	}
 	img.Reference = want.Reference
 	if c := want.Credentials; c != nil {
-		img.Credentials = &workflow.ImageCredentials{Username: c.Username, Password: reveal(c.Password)}
+		// Files and copied text end with a newline, which no registry accepts.
+		img.Credentials = &workflow.ImageCredentials{
+			Username: strings.TrimSpace(c.Username), Password: strings.TrimRight(reveal(c.Password), "\r\n"),
+		}
 	}
 	return img
 }

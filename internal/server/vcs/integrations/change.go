@@ -174,13 +174,7 @@ func (s *Service) applyLogin(ctx context.Context, i *store.VCSIntegration, c Cha
 	if err != nil {
 		return err
 	}
-	for _, f := range []struct{ to, from *string }{
-		{&l.Password, c.Token}, {&l.UserName, c.UserName}, {&l.SSHPrivateKey, c.SSHKey}, {&l.SSHPassphrase, c.Passphrase}, {&l.AppKey, c.AppKey},
-	} {
-		if f.from != nil {
-			*f.to = *f.from
-		}
-	}
+	l.change(c)
 	if l.Password == "" && l.SSHPrivateKey == "" && l.AppKey == "" {
 		i.Credential = nil
 		return nil
@@ -190,6 +184,20 @@ func (s *Service) applyLogin(ctx context.Context, i *store.VCSIntegration, c Cha
 	}
 	i.Credential, err = s.sealLogin(ctx, i.ID, l)
 	return err
+}
+
+// change sets the new values. Copied text and files end with a newline, which no header may contain.
+func (l *login) change(c Change) {
+	for _, f := range []struct{ to, from *string }{
+		{&l.Password, c.Token}, {&l.UserName, c.UserName}, {&l.SSHPrivateKey, c.SSHKey}, {&l.SSHPassphrase, c.Passphrase}, {&l.AppKey, c.AppKey},
+	} {
+		if f.from != nil {
+			*f.to = strings.TrimRight(*f.from, "\r\n")
+		}
+	}
+	if l.UserName = strings.TrimSpace(l.UserName); l.UserName == "" {
+		l.Password = strings.TrimSpace(l.Password) // a token, which has no spaces
+	}
 }
 
 // applySecret changes the secret of an integration's webhooks, and returns it if it was generated.
