@@ -12,21 +12,22 @@ const maxSequence = 40
 
 // invisible returns the number of bytes at the start of text that a reader of the log does not see
 // or that tools put anywhere: a line break, a zero, as in UTF-16, or an escape sequence, as around what
-// a search has found. The number is 0 if text begins otherwise. complete is not set if more text can
-// belong to the sequence.
-func invisible(text []byte) (n int, complete bool) {
+// a search has found. The number is 0 if text begins otherwise.
+func invisible(text []byte) int {
 	switch text[0] {
 	case '\n', '\r', 0:
-		return 1, true
+		return 1
 	case escape:
-		return sequence(text)
+		n, _ := sequence(text)
+		return n
 	}
-	return 0, true
+	return 0
 }
 
 // sequence returns the length of the escape sequence at the start of text, for example of one that sets a
 // colour. Of others, such as links, it returns the length of the first byte. It decides about each byte
-// without those after it, so that the result does not depend on how the text arrives.
+// without those after it, so that the result does not depend on how the text arrives. complete is not set
+// if more text can belong to the sequence.
 func sequence(text []byte) (n int, complete bool) {
 	start, last := 1, byte(0x2f)
 	if len(text) > 1 && text[1] == '[' {
@@ -103,8 +104,7 @@ func visible(s string) string {
 		at := m.next(pos)
 		out = append(out, text[pos:at]...)
 		if pos = at; pos < len(text) {
-			n, _ := invisible(text[pos:])
-			pos += n
+			pos += invisible(text[pos:])
 		}
 	}
 	return string(out)

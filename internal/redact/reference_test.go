@@ -48,7 +48,7 @@ func reference(needles []string, original string) string {
 	at := 0
 	skip := 0
 	for i, c := range []byte(original) {
-		if n, _ := invisible([]byte(original[i:])); skip == 0 {
+		if n := invisible([]byte(original[i:])); skip == 0 {
 			skip = n
 		}
 		switch {

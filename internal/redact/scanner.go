@@ -92,7 +92,7 @@ func (sc *scanner) flatten(text []byte) {
 		if pos = at; at == len(text) {
 			break
 		}
-		n, _ := invisible(text[at:])
+		n := invisible(text[at:])
 		for range n {
 			sc.breaks = append(sc.breaks, len(flat))
 		}
