@@ -195,10 +195,10 @@ type networks []netip.Prefix
 // UnmarshalText implements [encoding.TextUnmarshaler].
 func (n *networks) UnmarshalText(text []byte) error {
 	*n = nil
-	for part := range strings.SplitSeq(string(text), ",") {
+	for i, part := range strings.Split(string(text), ",") {
 		network, err := netip.ParsePrefix(strings.TrimSpace(part))
 		if err != nil {
-			return errors.New("has an entry that is not a network: write networks as 10.0.0.0/8, separated by commas")
+			return fmt.Errorf("entry %d is not a network: write networks as 10.0.0.0/8, addresses as 192.168.1.20/32, and commas between them", i+1)
 		}
 		*n = append(*n, network)
 	}

@@ -52,8 +52,11 @@ func TestFormerNameOfNetworks(t *testing.T) {
 		}
 	}
 	for _, key := range []string{"outbound_networks", "webhook_networks"} {
-		if _, err := LoadConfig("", map[string]string{key: "10.1.2.3"}, noEnv); err == nil || !strings.Contains(err.Error(), "--"+strings.ReplaceAll(key, "_", "-")) {
-			t.Errorf("an address in %s: %v", key, err)
+		_, err := LoadConfig("", map[string]string{key: "10.1.0.0/16, 10.1.2.3"}, noEnv)
+		for _, want := range []string{"--" + strings.ReplaceAll(key, "_", "-"), "entry 2 is not a network", "192.168.1.20/32"} {
+			if err == nil || !strings.Contains(err.Error(), want) {
+				t.Errorf("an address in %s: %v, want %q", key, err, want)
+			}
 		}
 	}
 }

@@ -106,7 +106,7 @@ func (f *Field) parse(text string, dirs Dirs) (isSet bool, err error) {
 	case *Seconds:
 		*value, err = f.parseSeconds(text)
 	case encoding.TextUnmarshaler:
-		if value.UnmarshalText([]byte(text)) != nil {
+		if err = value.UnmarshalText([]byte(text)); err != nil && f.Choices != nil {
 			err = f.notAllowed()
 		}
 	default:
