@@ -43,6 +43,21 @@ func TestSchedules(t *testing.T) {
 			custom.LastExecuted != "" || custom.Definition.ProgramID == "" || !custom.Definition.Request.InheritSettings {
 			t.Errorf("a custom schedule is %+v, %v", custom, err)
 		}
+		misspelt := `{"scheduleCron":"0 */4 * * *","request":{"operation":"update","operationContext":{"preRunCommand":["a"]}}}`
+		for _, route := range []string{"/schedules", "/schedules/" + custom.ID} {
+			var answer struct {
+				ID       string
+				Warnings []string
+			}
+			l.do("POST", path+route, misspelt).want(200, &answer)
+			if len(answer.Warnings) != 1 || !strings.HasPrefix(answer.Warnings[0], `"operationContext.preRunCommand" does not exist`) {
+				t.Errorf("%s: the warnings about a misspelt member are %q", route, answer.Warnings)
+			}
+			if answer.ID != custom.ID {
+				l.do("DELETE", path+"/schedules/"+answer.ID, nil).want(200, nil)
+			}
+		}
+		l.do("POST", path+"/schedules/"+custom.ID, `{"scheduleCron":"0 */4 * * *","request":{"operation":"update","operationContext":{"environmentVariables":{"A":{"secret":"hunter2"}}}}}`).want(200, nil)
 		a := l.do("GET", path+"/schedules/"+custom.ID, nil).want(200, &got)
 		if v, _ := got.Definition.Request.OperationContext.EnvironmentVariables["A"].(map[string]any); v["ciphertext"] == nil || strings.Contains(string(a.Body), "hunter2") {
 			t.Errorf("a secret is returned as %s", a.Body)

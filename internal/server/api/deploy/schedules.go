@@ -13,6 +13,7 @@ import (
 	"workflowagent/internal/server/store"
 	"workflowagent/internal/server/triggers"
 	"workflowagent/internal/termtext"
+	"workflowagent/internal/workflow"
 )
 
 type scheduleRoutes struct{ triggers *triggers.Service }
@@ -51,6 +52,8 @@ type scheduleBody struct {
 	Created       string         `json:"created"`
 	Modified      string         `json:"modified"`
 	Definition    definitionBody `json:"definition"`
+	// Warnings are sentences about what the request of this change contained without effect.
+	Warnings []string `json:"warnings,omitempty"`
 }
 
 func scheduleBodyOf(c store.Schedule) scheduleBody {
@@ -160,7 +163,9 @@ func (s *scheduleRoutes) create(read func(http.ResponseWriter, *http.Request) (t
 			return fault.Invalid("Bad Request: the schedule has no request; send the request of a deployment, as in {\"operation\": \"update\"}")
 		}
 		c, err := s.triggers.Create(r.Context(), web.Principal(r), st, spec)
-		return web.Answer(w, r, scheduleBodyOf(c), err)
+		answer := scheduleBodyOf(c)
+		answer.Warnings = workflow.Ignored(spec.Request)
+		return web.Answer(w, r, answer, err)
 	}
 }
 
@@ -171,7 +176,9 @@ func (s *scheduleRoutes) update(read func(http.ResponseWriter, *http.Request) (t
 			return err
 		}
 		c, err := s.triggers.Update(r.Context(), web.Principal(r), st, web.Param(r, "scheduleID"), spec)
-		return web.Answer(w, r, scheduleBodyOf(c), err)
+		answer := scheduleBodyOf(c)
+		answer.Warnings = workflow.Ignored(spec.Request)
+		return web.Answer(w, r, answer, err)
 	}
 }
 
