@@ -63,7 +63,15 @@ func writeEnd(out io.Writer, lines int) error {
 }
 
 func writeFiles(out io.Writer, dir string) (lines int, err error) {
-	root, err := os.OpenRoot(dir)
+	// A job can replace the directory by a pipe, whose opening would never end.
+	info, err := os.Lstat(dir)
+	if err == nil && !info.IsDir() {
+		return 0, errors.New("the job's spool is not a directory")
+	}
+	var root *os.Root
+	if err == nil {
+		root, err = os.OpenRoot(dir)
+	}
 	if errors.Is(err, fs.ErrNotExist) {
 		return 0, nil
 	}

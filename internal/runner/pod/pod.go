@@ -116,6 +116,9 @@ func Keep(ctx context.Context, jobDir string, out io.Writer) error {
 
 // reported reports whether the runner has recorded that the server has log and result.
 func reported(jobDir string) bool {
+	if info, err := os.Lstat(jobDir); err != nil || !info.IsDir() {
+		return false // the opening of a pipe would never end
+	}
 	root, err := os.OpenRoot(jobDir)
 	if err != nil {
 		return false

@@ -87,8 +87,26 @@ func (d dir) lock(ctx context.Context) (func(), error) {
 	return lock.Release, nil
 }
 
+// openJob opens the directory that the job owns.
+func (d dir) openJob() (*os.Root, error) {
+	info, err := os.Lstat(d.path(dirJob))
+	if err := needDirectory(info, err); err != nil {
+		return nil, err
+	}
+	return os.OpenRoot(d.path(dirJob))
+}
+
+// needDirectory returns an error unless a file is a directory. A job can replace its directories by pipes,
+// whose opening would never end.
+func needDirectory(info fs.FileInfo, err error) error {
+	if err == nil && !info.IsDir() {
+		err = fmt.Errorf("%s is not a directory", info.Name())
+	}
+	return err
+}
+
 func (d dir) result() *protocol.Result {
-	root, err := os.OpenRoot(d.path(dirJob))
+	root, err := d.openJob()
 	if err != nil {
 		return nil
 	}
@@ -131,12 +149,16 @@ func (d dir) copySpool(ctx context.Context, dst string) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, to.Close()) }()
-	job, err := os.OpenRoot(d.path(dirJob))
+	job, err := d.openJob()
 	if err != nil {
 		return err
 	}
 	defer job.Close()
-	src, err := job.OpenRoot(protocol.DirSpool)
+	info, err := job.Lstat(protocol.DirSpool)
+	var src *os.Root
+	if err = needDirectory(info, err); err == nil {
+		src, err = job.OpenRoot(protocol.DirSpool)
+	}
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}

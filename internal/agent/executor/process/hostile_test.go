@@ -59,3 +59,21 @@ func TestCopySpoolOfAHostileJob(t *testing.T) {
 		t.Errorf("the copy of 300 MiB: %v", err)
 	}
 }
+
+// A job can replace its directories by pipes. Whoever opens one waits for a writer.
+func TestPipesInPlaceOfDirectories(t *testing.T) {
+	for _, name := range []string{dirJob, filepath.Join(dirJob, protocol.DirSpool)} {
+		d := dir(filepath.Join(t.TempDir(), "workflow-job"))
+		for _, err := range []error{os.MkdirAll(filepath.Dir(d.path(name)), 0o700), unix.Mkfifo(d.path(name), 0o600)} {
+			if err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := d.copySpool(t.Context(), filepath.Join(t.TempDir(), "copy")); err == nil || !strings.Contains(err.Error(), "is not a directory") {
+			t.Errorf("%s: %v", name, err)
+		}
+		if r := d.result(); r != nil {
+			t.Errorf("%s: a result %+v", name, r)
+		}
+	}
+}
