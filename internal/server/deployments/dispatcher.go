@@ -46,6 +46,9 @@ type waiter struct {
 	got     chan outcome // capacity 1
 }
 
+// key returns what a poll and its repetitions have in common.
+func (r *Poll) key() [2]string { return [2]string{r.Agent.AgentID, r.PollID} }
+
 type outcome struct {
 	claim *Claim // nil: no job
 	err   error
@@ -146,7 +149,16 @@ func (d *dispatcher) run(pool string, l *line) {
 		}
 		l.dirty = false
 		batch := slices.Clone(l.waiters[:min(len(l.waiters), maxBatch)])
-		l.waiters = l.waiters[len(batch):]
+		chosen := map[[2]string]bool{}
+		for _, w := range batch {
+			chosen[w.key()] = w.PollID != ""
+		}
+		l.waiters = slices.DeleteFunc(l.waiters[len(batch):], func(w *waiter) bool {
+			if chosen[w.key()] {
+				batch = append(batch, w) // it is the same poll
+			}
+			return chosen[w.key()]
+		})
 		d.mu.Unlock()
 
 		polls := make([]*Poll, len(batch))

@@ -65,6 +65,48 @@ func TestHeldPollsRespectTheLimit(t *testing.T) {
 	})
 }
 
+// TestPollsThatArriveTwice holds each poll of an agent twice, as a proxy does that keeps a poll whose
+// client has repeated it, or that doubles requests. The job must reach both, and a copy that arrives
+// later must not take another job, which nobody would run.
+func TestPollsThatArriveTwice(t *testing.T) {
+	storetest.Each(t, func(t *testing.T, db *store.DB) {
+		p := newPlant(t, db, deployments.Options{})
+		first, second := p.stack("first"), p.stack("second")
+		r := p.request("a", 50*time.Second)
+		claims := make(chan *deployments.Claim, 2)
+		for range 2 {
+			go func() {
+				answer, err := p.service.Poll(t.Context(), r.From(p.agent))
+				if err != nil {
+					t.Errorf("a held poll: %v", err)
+				}
+				claims <- answer.Claim
+			}()
+		}
+		p.eventually("two held polls", func() bool { return p.service.HeldPolls() == 2 })
+		began := time.Now()
+		id := p.deploy(first)
+		one, two := <-claims, <-claims
+		if took := time.Since(began); took > 30*time.Second {
+			t.Errorf("the second copy got its answer after %s", took)
+		}
+		for _, c := range []*deployments.Claim{one, two} {
+			if c == nil || c.Job.DeploymentID != id || c.Job.Epoch != 1 || c.Token == "" {
+				t.Fatalf("the copies got %+v and %+v", one, two)
+			}
+		}
+		p.must(p.heartbeat(two, protocol.PhaseStarting))
+		p.deploy(second)
+		answer, err := p.service.Poll(t.Context(), r.From(p.agent))
+		if err != nil || answer.Claim != nil {
+			t.Errorf("a copy that arrives after the start got %+v, %v", answer.Claim, err)
+		}
+		if p.poll("b") == nil {
+			t.Error("another agent gets no job")
+		}
+	})
+}
+
 // TestRepeatedPollBehindAnother repeats a poll whose response was lost while another agent's poll
 // waits.
 func TestRepeatedPollBehindAnother(t *testing.T) {

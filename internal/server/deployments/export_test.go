@@ -32,3 +32,16 @@ func (b *countingBlobs) ReadAt(ctx context.Context, key string, offset int64, p 
 	b.reads.Add(1)
 	return b.Store.ReadAt(ctx, key, offset, p)
 }
+
+// HeldPolls returns the number of polls that wait for a job and are not being served.
+func (s *Service) HeldPolls() int {
+	s.dispatcher.mu.Lock()
+	defer s.dispatcher.mu.Unlock()
+	n := 0
+	for _, l := range s.dispatcher.lines {
+		if !l.running {
+			n += len(l.waiters)
+		}
+	}
+	return n
+}

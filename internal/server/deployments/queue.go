@@ -24,6 +24,8 @@ type Claim struct {
 	Token         string // authenticates the callbacks of this job and epoch
 	IdentityToken string // the job's first identity token; "" if the server cannot issue one
 
+	shared bool // several polls with the same id received the claim
+
 	draft *issuer.Draft // of IdentityToken
 	token store.Token   // the row of Token
 	org   store.Organization
@@ -58,14 +60,19 @@ func (s *Service) claim(ctx context.Context, polls []*Poll) []outcome {
 			return err
 		}
 		claimed := false
+		taken := map[string]store.Job{}
 		for i, o := range out {
 			if o.claim == nil {
 				continue
+			}
+			if job, ok := taken[o.claim.Job.ID]; ok {
+				o.claim.Job = job
 			}
 			if o.claim.Job.Status == workflow.StatusNotStarted {
 				if err := s.take(tx, &o.claim.Job, polls[i], now); err != nil {
 					return err
 				}
+				taken[o.claim.Job.ID] = o.claim.Job
 			}
 			job := o.claim.Job
 			o.claim.Token, o.claim.token = tokens[i], store.Token{
@@ -121,6 +128,9 @@ func (s *Service) claimReads(tx *store.Tx, polls []*Poll) {
 
 // assign returns an outcome for each poll. The caller takes the jobs that are still queued, and sets
 // the claims' tokens.
+//
+// A proxy can send a poll twice, or keep it when its client has disconnected and repeats it. All of them
+// get the same claim. While its job runs, the client has received it, and the others end without a job.
 func (s *Service) assign(tx *store.Tx, polls []*Poll, now time.Time) ([]outcome, error) {
 	out := slices.Repeat([]outcome{{err: errNothing}}, len(polls))
 	earlier, err := reclaim(tx, polls, now)
@@ -129,6 +139,8 @@ func (s *Service) assign(tx *store.Tx, polls []*Poll, now time.Time) ([]outcome,
 	}
 	live := map[string]error{} // by token
 	var free []int             // polls that may take a job
+	first := map[[2]string]int{}
+	twins := map[int]int{} // from other polls with the same id
 	for i, r := range polls {
 		// A held poll's token might have become invalid since the poll began.
 		dead, known := live[r.TokenID]
@@ -143,8 +155,15 @@ func (s *Service) assign(tx *store.Tx, polls []*Poll, now time.Time) ([]outcome,
 		case dead != nil:
 			out[i].err = dead
 		case job.ID != "" && job.AgentID == r.Agent.AgentID:
-			out[i] = outcome{claim: &Claim{Job: job}}
+			if out[i].err = nil; job.Status == workflow.StatusAccepted {
+				out[i].claim = &Claim{Job: job}
+			}
 		default:
+			if n, ok := first[r.key()]; ok && r.PollID != "" {
+				twins[i] = n
+				continue
+			}
+			first[r.key()] = i
 			free = append(free, i)
 		}
 	}
@@ -155,11 +174,17 @@ func (s *Service) assign(tx *store.Tx, polls []*Poll, now time.Time) ([]outcome,
 	for n, job := range jobs {
 		out[free[n]] = outcome{claim: &Claim{Job: job}}
 	}
+	for i, n := range twins {
+		if c := out[n].claim; c != nil {
+			c.shared = true
+			out[i] = outcome{claim: &Claim{Job: c.Job, shared: true}}
+		}
+	}
 	return out, nil
 }
 
 // reclaim returns the jobs in earlier responses to the same polls, by the id of the poll, and
-// records a sign of life of their agents.
+// records a sign of life of the agents of those that have not started.
 func reclaim(tx *store.Tx, polls []*Poll, now time.Time) (map[string]store.Job, error) {
 	agents := map[string]string{} // by poll
 	for _, r := range polls {
@@ -179,9 +204,11 @@ func reclaim(tx *store.Tx, polls []*Poll, now time.Time) (map[string]store.Job, 
 		if agents[job.PollID] != job.AgentID {
 			continue
 		}
-		job.LastSeenAt = now
-		if err := tx.SaveJob(job); err != nil {
-			return nil, err
+		if job.Status == workflow.StatusAccepted {
+			job.LastSeenAt = now
+			if err := tx.SaveJob(job); err != nil {
+				return nil, err
+			}
 		}
 		earlier[job.PollID] = job
 	}
@@ -275,6 +302,9 @@ func (r *recent) stale(key string, now time.Time) bool {
 // handBack requeues a job whose claim was not delivered, unless the agent has since polled or sent
 // a request for the job.
 func (s *Service) handBack(ctx context.Context, c *Claim) {
+	if c.shared {
+		return // the agent can have received it
+	}
 	err := s.db.Write(ctx, func(tx *store.Tx) error {
 		job, err := tx.Job(c.Job.ID)
 		if err != nil {

@@ -143,10 +143,10 @@ const claimable = `NOT EXISTS (SELECT 1 FROM jobs a WHERE a.stack_id = j.stack_i
 	AND NOT EXISTS (SELECT 1 FROM stack_queues w WHERE w.stack_id = j.stack_id AND (w.paused = 1 OR w.blocked_by <> ''))
 	AND NOT EXISTS (SELECT 1 FROM org_queues o WHERE o.org_id = j.org_id AND o.paused = 1)`
 
-// JobsByPolls returns the jobs that polls of a pool's agents claimed, if the claims are still valid.
+// JobsByPolls returns the jobs that polls of a pool's agents claimed and that are claimed or running.
 func (tx *Tx) JobsByPolls(poolID string, pollIDs []string) ([]Job, error) {
 	where, args := among("poll_id", pollIDs, []any{poolID})
-	return jobs.All(tx.Tx, "WHERE "+where+" AND poll_id <> '' AND pool_id = $1 AND status = 'accepted'", args...)
+	return jobs.All(tx.Tx, "WHERE "+where+" AND poll_id <> '' AND pool_id = $1 AND status IN ('accepted', 'running')", args...)
 }
 
 // CountActiveJobs returns the number of an organization's claimed and running jobs.
