@@ -39,6 +39,14 @@ func TestFullDiskClaimsNothing(t *testing.T) {
 	}
 }
 
+// TestFullDiskIsReported starts an agent that cannot start jobs. The server learns that it exists.
+func TestFullDiskIsReported(t *testing.T) {
+	w := newHarness(t)
+	w.options = func(o *agent.Options) { o.FreeSpace = func(string) (int64, error) { return 0, nil } }
+	w.start()
+	w.server.WaitFor("a poll without slots", func() bool { return len(w.server.Polls) > 0 && w.server.Polls[0].Slots == 0 })
+}
+
 func TestJobThatMeetsAFullDiskNamesIt(t *testing.T) {
 	w := newHarness(t)
 	w.executor.OnPrepare(func(context.Context, executor.Spec, func(string)) error {

@@ -46,6 +46,7 @@ type poller struct {
 	// known is true if the server respects the number of free slots. Other servers would assign a
 	// job to an agent without a free slot, so the agent polls them only when it has one.
 	known    bool
+	stock    bool // the server was asked, and known cannot become true without a claim
 	answered bool
 	errors   int    // consecutive failures
 	quick    int    // consecutive polls that returned too early from a server that claims to hold polls
@@ -102,7 +103,7 @@ func (p *poller) once() time.Duration {
 		return 0
 	default:
 	}
-	if slots == 0 && !p.known {
+	if slots == 0 && !p.known && (capacity > 0 || p.stock) {
 		return p.interval(0)
 	}
 	p.request.FreeSlots, p.request.Capacity = slots, capacity
@@ -127,6 +128,9 @@ func (p *poller) once() time.Duration {
 		return 0 // ctx was canceled
 	}
 	a.liveness.expect(max(a.opts.RequestTimeout, p.request.Wait))
+	if slots == 0 && !p.known {
+		return p.recognize(ctx, token)
+	}
 	start := time.Now()
 	result, err := a.opts.Client.Poll(ctx, token, p.request)
 	if err != nil && ctx.Err() != nil {
@@ -158,7 +162,7 @@ func (p *poller) once() time.Duration {
 		if a.freeSlots() == 0 {
 			// The claim's lease will expire, and the server will assign the job to another agent.
 			a.log.WithField("job_id", result.Job.JobID).Warn("the server assigned a job although this agent has no free slot; not running it")
-			p.known = false // stop polling until a slot is free
+			p.known, p.stock = false, true // stop polling until a slot is free
 			return p.interval(result.RetryAfter)
 		}
 		p.known = p.known || result.Job.Epoch > 0
@@ -166,6 +170,26 @@ func (p *poller) once() time.Duration {
 		return p.afterClaim(result)
 	}
 	return p.afterNothing(result, time.Since(start))
+}
+
+// recognize asks the server what it is, for an agent that could not start jobs since it started.
+// Without polls, the server would say that no agent is connected.
+func (p *poller) recognize(ctx context.Context, token string) time.Duration {
+	a := p.agent
+	respects, err := a.opts.Client.RespectsSlots(ctx, token)
+	switch {
+	case err != nil && ctx.Err() != nil:
+		return 0
+	case err != nil:
+		a.board.polled(err)
+		a.opts.Monitor.Polled(err)
+		return p.failed(ctx, token, err)
+	case respects:
+		p.known = true
+		return 0
+	}
+	p.stock = true
+	return p.interval(0)
 }
 
 // afterClaim returns the pause after a claim. The pause is 0 while the agent has a free slot. It is

@@ -196,6 +196,16 @@ func (c *Client) CheckToken(ctx context.Context, token string) (TokenCheck, erro
 	return check, err
 }
 
+// RespectsSlots reports whether the server assigns no job to an agent without free slots. It makes
+// the same request as [Client.CheckToken]: a server with this extension names the token's pool.
+func (c *Client) RespectsSlots(ctx context.Context, token string) (bool, error) {
+	a, err := c.deliver(ctx, call{method: http.MethodGet, path: StatusProbe, token: token, limit: maxSmallBody})
+	if err != nil && (StatusCode(err) != http.StatusNotFound || !Permanent(err)) {
+		return false, err
+	}
+	return a.header.Get(HeaderAgentPool) != "", nil
+}
+
 // Constants for a token exchange (RFC 8693), as documented by Pulumi Cloud, and the client's limits.
 const (
 	grantTokenExchange  = "urn:ietf:params:oauth:grant-type:token-exchange"

@@ -48,3 +48,39 @@ func TestCheckToken(t *testing.T) {
 		})
 	}
 }
+
+// TestRespectsSlots asks servers that answer like this product's, like a stock one, and a proxy that
+// answers in place of either. After the last, the question must be repeated.
+func TestRespectsSlots(t *testing.T) {
+	for _, tt := range []struct {
+		name, pool, kind, body string
+		code                   int
+		want, fails            bool
+	}{
+		{"with the extension", "p", "application/json", `{"code":404,"message":"Not Found"}`, 404, true, false},
+		{"without it", "", "application/json", `{"code":404,"message":"Not Found"}`, 404, false, false},
+		{"a proxy without a server", "", "text/html", `<html>no route</html>`, 404, false, true},
+		{"another proxy", "", "text/html", `<html>gateway</html>`, 502, false, true},
+		{"a refused token", "", "application/json", `{"code":401,"message":"Unauthorized"}`, 401, false, true},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+				if tt.pool != "" {
+					w.Header().Set(HeaderAgentPool, tt.pool)
+				}
+				w.Header().Set("Content-Type", tt.kind)
+				w.WriteHeader(tt.code)
+				_, _ = w.Write([]byte(tt.body))
+			}))
+			defer server.Close()
+			client, err := NewClient(Options{BaseURL: server.URL})
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer client.Close()
+			if got, err := client.RespectsSlots(t.Context(), "pul-x"); got != tt.want || (err != nil) != tt.fails {
+				t.Errorf("got %v, %v", got, err)
+			}
+		})
+	}
+}

@@ -279,9 +279,12 @@ func (s *Server) claim(poll Poll) (*ServerJob, <-chan struct{}) {
 func (s *Server) status(w http.ResponseWriter, r *http.Request) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if !s.Stock {
+		w.Header().Set(protocol.HeaderAgentPool, "pool")
+	}
 	j := s.jobs[strings.TrimSuffix(strings.TrimPrefix(r.URL.Path, "/api/deployments/deployment-"), "/status")]
 	if j == nil {
-		http.NotFound(w, r)
+		Answer(w, http.StatusNotFound, map[string]any{"code": http.StatusNotFound, "message": "Not Found: the deployment does not exist"})
 		return
 	}
 	Answer(w, http.StatusOK, j.Status)
