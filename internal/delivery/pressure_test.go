@@ -261,6 +261,40 @@ func TestDiskFull(t *testing.T) {
 	})
 }
 
+// TestDiskFullOfAStoppedJob checks that output is no longer waited for when the job must stop, before or
+// during the wait.
+func TestDiskFullOfAStoppedJob(t *testing.T) {
+	full, err := os.OpenFile("/dev/full", os.O_RDWR, 0)
+	if err != nil {
+		t.Skip("this system has no device that is always full")
+	}
+	defer full.Close()
+	for _, before := range []time.Duration{0, time.Minute} {
+		synctest.Test(t, func(t *testing.T) {
+			stopped := make(chan struct{})
+			sp := openSpool(t, t.TempDir(), Options{Stopped: stopped})
+			s := openStep(t, sp, 0)
+			write(t, s, "before\n")
+			disk := s.segments[0].file
+			s.segments[0].file = full
+			began := time.Now()
+			time.AfterFunc(before, func() { close(stopped) })
+			synctest.Wait()
+			if err := <-fill(s, 3); err != nil || !s.Truncated() {
+				t.Errorf("Write: %v, truncated %v", err, s.Truncated())
+			}
+			if took := time.Since(began); took != before+5*time.Second {
+				t.Errorf("stopped after %s: the write blocked for %s, want 5s more", before, took)
+			}
+			s.segments[0].file = disk
+			write(t, s, "after\n")
+			if got := lines(t, stored(t, s)); len(got) != 3 || !strings.Contains(got[1], "could not be written for 5s: ") {
+				t.Errorf("lines: %.100q", got)
+			}
+		})
+	}
+}
+
 func TestBlockedWriteObeys(t *testing.T) {
 	cause := errors.New("the job was cancelled")
 	for name, tc := range map[string]struct {

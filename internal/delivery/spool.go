@@ -30,6 +30,7 @@ const (
 	minLimit            = 1 << 20
 	defaultSegmentBytes = 16 << 20
 	defaultDropAfter    = 15 * time.Minute
+	stoppedDropAfter    = 5 * time.Second // after [Options.Stopped]
 
 	maxStep = 9999
 
@@ -55,6 +56,10 @@ type Options struct {
 	// DropAfter is the time for which a write can block before it drops output, 15 minutes by
 	// default.
 	DropAfter time.Duration
+	// Stopped is closed when the job must stop; nil means never. A write then blocks for at most 5
+	// seconds more, because a command that cannot write does not react to an interrupt, and is killed
+	// in the end.
+	Stopped <-chan struct{}
 	// Has reports whether Open continues the stream of a step; nil means every step. It excludes
 	// streams that a job wrote into its own spool.
 	Has func(step int) bool

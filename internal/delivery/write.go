@@ -46,8 +46,8 @@ func (s *Stream) Write(p []byte) (int, error) {
 // was written.
 //
 // If the spool is at its limit or the disk is full, WriteContext blocks until space is available,
-// ctx is done, or the stream or spool is closed. After [Options.DropAfter] it drops output until
-// space is available. A line in the log then states how much is missing and why.
+// ctx is done, or the stream or spool is closed. After [Options.DropAfter], or soon after
+// [Options.Stopped], it drops output until space is available. A line in the log then states how much is missing and why.
 func (s *Stream) WriteContext(ctx context.Context, p []byte) (int, error) {
 	s.writing.Lock()
 	defer s.writing.Unlock()
@@ -151,7 +151,8 @@ func (s *Stream) put(ctx context.Context, n int) error {
 	}
 	s.sp.addBlocked(1)
 	defer s.sp.addBlocked(-1)
-	patience := time.NewTimer(s.sp.opts.DropAfter)
+	limit, stopped := s.sp.opts.DropAfter, s.sp.opts.Stopped
+	patience := time.NewTimer(limit)
 	defer patience.Stop()
 	retry := time.NewTicker(retryDisk)
 	defer retry.Stop()
@@ -164,8 +165,11 @@ func (s *Stream) put(ctx context.Context, n int) error {
 		case <-space:
 		case <-retry.C:
 		case <-patience.C:
-			s.drop(n, err)
+			s.drop(n, err, limit)
 			return nil
+		case <-stopped:
+			stopped, limit = nil, min(limit, stoppedDropAfter)
+			patience.Reset(limit)
 		case <-ctx.Done():
 			return fmt.Errorf("waiting for space in the log spool: %w", context.Cause(ctx))
 		case <-s.closing:
@@ -176,13 +180,14 @@ func (s *Stream) put(ctx context.Context, n int) error {
 	}
 }
 
-func (s *Stream) drop(n int, err error) {
+// drop drops n bytes after a wait because of err.
+func (s *Stream) drop(n int, err error, after time.Duration) {
 	s.dropped = int64(n)
 	s.sp.addBlocked(1) // until store succeeds
 	if errors.Is(err, errNoSpace) {
-		s.because = fmt.Sprintf("the log spool was full (%d bytes) and the server accepted nothing for %s", s.sp.opts.Limit, s.sp.opts.DropAfter)
+		s.because = fmt.Sprintf("the log spool was full (%d bytes) and the server accepted nothing for %s", s.sp.opts.Limit, after)
 	} else {
-		s.because = fmt.Sprintf("the log spool could not be written for %s: %v", s.sp.opts.DropAfter, err)
+		s.because = fmt.Sprintf("the log spool could not be written for %s: %v", after, err)
 	}
 	s.sp.opts.Log.WithField("step", s.step).Error("dropping output of the job because " + s.because)
 	s.mu.Lock()

@@ -127,6 +127,32 @@ func TestForceKillsAtOnce(t *testing.T) {
 	h.wantDead("child.pid")
 }
 
+// TestCancelWhileTheLogCannotBeStored checks that a job whose output is stuck, because it has removed its
+// spool, still obeys.
+func TestCancelWhileTheLogCannotBeStored(t *testing.T) {
+	h := newHarness(t, shellSteps(`
+trap 'echo leader >> signals; exit 3' INT
+echo ready
+rm -rf ../spool
+(while :; do head -c 65536 /dev/zero | tr '\0' x | fold -w 1000; echo >> written; done) &
+before=none
+while now=$(wc -c < written 2>/dev/null) || :; [ "$now" != "$before" ]; do before=$now; sleep 0.5; done
+touch stuck
+wait
+`))
+	go func() {
+		h.server.WaitFor("the output to be stuck", func() bool {
+			_, err := os.Stat(filepath.Join(h.dir, "work", "stuck"))
+			return err == nil
+		})
+		h.server.Update(func() { h.job.Cancel = true })
+	}()
+	_, left := h.run()
+	if got := h.signalsSeen(); got != "leader\n" || left.Reason != workflow.ReasonCancelled {
+		t.Errorf("the signals seen were %q, left %+v", got, left)
+	}
+}
+
 func (h *harness) wantDead(file string) {
 	h.t.Helper()
 	pid, err := os.ReadFile(filepath.Join(h.dir, "work", file))

@@ -162,9 +162,9 @@ func (j *job) run(ctx context.Context) (protocol.Result, error) {
 	defer endBackground()
 	err := j.makeDir()
 	if err == nil {
-		opts := delivery.Options{}
+		opts := delivery.Options{Stopped: j.stop.interrupted}
 		if j.opts.InPod {
-			opts = delivery.Options{Readable: true, SegmentBytes: podSegmentBytes}
+			opts.Readable, opts.SegmentBytes = true, podSegmentBytes
 		}
 		j.spool, err = j.courier.OpenLog(filepath.Join(j.opts.JobDir, protocol.DirSpool), opts)
 	}

@@ -185,15 +185,15 @@ func (j *job) await(p *process.Process, interrupt func() error, timeout time.Dur
 				continue
 			}
 			patience := j.patience()
+			timer := time.NewTimer(patience)
+			defer timer.Stop()
+			outOfPatience = timer.C
 			reason, _ := j.stop.reason()
 			out.line(fmt.Sprintf("%s: interrupting the running command and waiting up to %s for it to exit", capital(describeStop(reason)), patience))
 			if err := interrupt(); err != nil {
 				j.log.WithError(err).Warn("interrupting the running step")
 			}
 			what = sentInterrupt
-			timer := time.NewTimer(patience)
-			defer timer.Stop()
-			outOfPatience = timer.C
 		case <-outOfPatience:
 			outOfPatience = nil
 			out.line("warning: killing the command, which did not exit in time; resources that it was changing may be in an unknown state")

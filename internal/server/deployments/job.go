@@ -350,11 +350,11 @@ func (s *Service) recordResult(tx *store.Tx, job *store.Job, r protocol.ResultRe
 	return tx.SaveJob(*job)
 }
 
-// applied reports whether the newest update of a deployment's own operation ended well. The updates of
-// a stack that no longer exists were removed with it.
+// applied reports whether the newest update of a deployment's own operation ended well. A destroy can
+// have removed its stack, and its updates with it.
 func applied(tx *store.Tx, job store.Job) (bool, error) {
 	if _, err := tx.Stack(job.StackID); errors.Is(err, store.ErrNotFound) {
-		return true, nil
+		return job.Operation == workflow.OperationDestroy, nil
 	} else if err != nil {
 		return false, err
 	}

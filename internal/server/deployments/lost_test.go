@@ -222,7 +222,7 @@ func TestSuccessAfterLostNeedsAnUpdate(t *testing.T) {
 	for _, tt := range []struct {
 		name    string
 		updates []update
-		removed bool // the stack is
+		removed workflow.Operation // of the deployment whose stack is removed
 		want    workflow.Status
 	}{
 		{name: "refused", want: workflow.StatusFailed},
@@ -232,7 +232,8 @@ func TestSuccessAfterLostNeedsAnUpdate(t *testing.T) {
 		{name: "failed later", updates: []update{{stacks.KindUpdate, stacks.Succeeded}, {stacks.KindUpdate, stacks.Failed}}, want: workflow.StatusFailed},
 		{name: "succeeded", updates: []update{{stacks.KindUpdate, stacks.Succeeded}}, want: workflow.StatusSucceeded},
 		{name: "repeated", updates: []update{{stacks.KindUpdate, stacks.Failed}, {stacks.KindUpdate, stacks.Succeeded}}, want: workflow.StatusSucceeded},
-		{name: "removed its stack", removed: true, want: workflow.StatusSucceeded},
+		{name: "destroyed its stack", removed: workflow.OperationDestroy, want: workflow.StatusSucceeded},
+		{name: "stack removed by others", removed: workflow.OperationUpdate, want: workflow.StatusFailed},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			p := newPlant(t, storetest.SQLite(t), deployments.Options{})
@@ -250,7 +251,8 @@ func TestSuccessAfterLostNeedsAnUpdate(t *testing.T) {
 				}
 			}
 			switch {
-			case tt.removed:
+			case tt.removed != "":
+				p.change(id, func(j *store.Job) { j.Operation = tt.removed })
 				p.must(p.stacks.Delete(t.Context(), late, st, true))
 			case tt.updates == nil:
 				next := p.deploy(st)

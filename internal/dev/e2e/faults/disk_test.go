@@ -118,6 +118,10 @@ var diskRows = []faultRow{
 		},
 	},
 	{
+		phase: inRunning, fault: "the deployment is cancelled while its log cannot be stored", want: outcome{status: "failed", reason: "cancelled", cut: true},
+		evidence: "runner.TestCancelWhileTheLogCannotBeStored",
+	},
+	{
 		phase: inRunning, fault: "the spool's disk is full for over 15 minutes; the server accepts no log", want: keptWithGap,
 		evidence: "delivery.TestDiskFull", skip: needsMounts, ready: smallDisk, job: jobShape{lines: 100_000, over: time.Minute},
 		do: func(a *arena) {
