@@ -71,7 +71,7 @@ func (c *Client) call(ctx context.Context, method, url string, header map[string
 		return answer, err
 	}
 	if got := strings.Join(answer.Header["Content-Type"], ""); got != contentType {
-		return answer, fmt.Errorf("the server responded with the content type %.100q instead of %s: is this the address of a repository?", got, contentType)
+		return answer, fmt.Errorf("the server responded with the content type %.100q instead of %s: is this the address of a repository that is served with git's smart HTTP protocol?", got, contentType)
 	}
 	return answer, nil
 }
