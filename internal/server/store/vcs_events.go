@@ -86,6 +86,11 @@ func (tx *Tx) PendingVCSEvents(repoID, subject, kind string) (int64, error) {
 	return database.Scalar[int64](tx.Tx, "SELECT COUNT(*) FROM vcs_events WHERE repo_id = $1 AND subject = $2 AND done = 0 AND ($3 = '' OR kind = $3)", repoID, subject, kind)
 }
 
+// PendingVCSSubjects returns the refs and pull requests of a repository about which events are not done.
+func (tx *Tx) PendingVCSSubjects(repoID string) ([]string, error) {
+	return database.Scalars[string](tx.Tx, "SELECT DISTINCT subject FROM vcs_events WHERE repo_id = $1 AND done = 0", repoID)
+}
+
 // RepeatsVCSEvent reports whether another event moved the same ref from the same commit to the same
 // commit, and caused a decision.
 func (tx *Tx) RepeatsVCSEvent(e VCSEvent) (bool, error) {

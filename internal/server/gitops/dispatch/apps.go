@@ -28,7 +28,7 @@ func (p *pollers) tend(ctx context.Context, apps []store.VCSIntegration, now tim
 		if !due {
 			continue
 		}
-		p.do(i.OrgID, i.ID, i.ID, func() error {
+		p.do(ctx, i.OrgID, i.ID, i.ID, func() error {
 			again := safety
 			if i.Installation == "" {
 				again = p.s.opts.Interval

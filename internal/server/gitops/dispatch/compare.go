@@ -12,15 +12,11 @@ import (
 	"workflowagent/internal/server/vcs"
 )
 
-// maxNewTags is the number of new tags that are deployed at once.
-const maxNewTags = 3
-
 // found is the answer of a forge to a poll.
 type found struct {
 	tags     bool // the answer contains all tags
 	branches []string
 	refs     map[string]string // commits
-	newer    map[string]bool   // refs of which the ledger says more
 	pulls    []vcs.Pull
 	partial  bool // others of the pull requests can have changed, too
 	cursor   vcs.Cursor
@@ -111,57 +107,26 @@ func identify(ctx context.Context, client vcs.Repository, r store.VCSRepo) (vcs.
 }
 
 // compare turns the differences between the answer of a forge and the ledger into events. What is
-// seen for the first time is only recorded. before is the ledger before the forge was asked: what
-// changed since is newer than the answer, and left to the next poll.
-func (s *Service) compare(tx *store.Tx, i store.VCSIntegration, r *store.VCSRepo, f found, before []store.VCSRef) error {
-	rows, err := tx.Refs(r.ID)
-	if err != nil {
-		return err
-	}
-	f.newer = changed(before, rows)
-	ledger := map[string]store.VCSRef{}
-	watched := map[string]bool{}
+// seen for the first time is only recorded. What changed in the ledger since the forge was asked is
+// newer than the answer, and left to the next poll. [Service.record] has made p before.
+func (s *Service) compare(tx *store.Tx, i store.VCSIntegration, r *store.VCSRepo, f found, p plan) error {
 	for _, ref := range f.branches {
-		watched[ref] = true
-	}
-	for _, row := range rows {
-		isTag := strings.HasPrefix(row.Ref, vcs.TagPrefix)
-		if !isTag && !watched[row.Ref] || isTag && !f.tags {
-			// If a stack watches it again, its commit must be recorded again.
-			if err := tx.DeleteRef(r.ID, row.Ref); err != nil {
-				return err
-			}
+		fresh, err := p.unchanged(tx, r.ID, ref)
+		if err != nil {
+			return err
+		}
+		if !fresh {
 			continue
 		}
-		ledger[row.Ref] = row
-	}
-	for _, ref := range f.branches {
-		if f.newer[ref] {
-			continue
-		}
-		row, known := ledger[ref]
+		row, known := p.ledger[ref]
 		if err := s.compareRef(tx, i, *r, row, known, vcs.Event{Kind: vcs.KindPush, Repo: repoID(*r), Ref: ref, Before: row.CommitID, After: f.refs[ref]}); err != nil {
 			return err
 		}
 	}
-	if err := s.compareTags(tx, i, r, f, ledger); err != nil {
+	if err := s.deployTags(tx, i, r, f, p); err != nil {
 		return err
 	}
 	return s.comparePulls(tx, i, r, f)
-}
-
-// changed returns the refs whose rows differ between two readings of the ledger.
-func changed(before, now []store.VCSRef) map[string]bool {
-	out := map[string]bool{}
-	known := map[string]store.VCSRef{}
-	for _, row := range before {
-		known[row.Ref], out[row.Ref] = row, true
-	}
-	for _, row := range now {
-		old, ok := known[row.Ref]
-		out[row.Ref] = !ok || old.CommitID != row.CommitID || old.Recorded != row.Recorded || !old.SeenAt.Equal(row.SeenAt)
-	}
-	return out
 }
 
 // compareRef stores an event if a ref differs from the ledger. It does nothing while an event about
@@ -183,91 +148,6 @@ func (s *Service) compareRef(tx *store.Tx, i store.VCSIntegration, r store.VCSRe
 	}
 	e.Deleted = e.After == ""
 	return insert(tx, i, r, identity.NewID(), SourcePoll, e)
-}
-
-// compareTags stores events for the tags that differ from the ledger. Many new tags are probably an
-// import: they are only recorded.
-func (s *Service) compareTags(tx *store.Tx, i store.VCSIntegration, r *store.VCSRepo, f found, ledger map[string]store.VCSRef) error {
-	first := !r.TagsKnown
-	if r.TagsKnown = f.tags; !f.tags {
-		return nil
-	}
-	rows, err := tx.WatchesOfRepo(r.ID)
-	if err != nil {
-		return err
-	}
-	var filters []vcs.Filter
-	for _, w := range rows {
-		if w.DeployTags {
-			filters = append(filters, w.TagFilters)
-		}
-	}
-	var differing []string
-	for ref, commit := range f.refs {
-		if row, known := ledger[ref]; strings.HasPrefix(ref, vcs.TagPrefix) && (!known || row.CommitID != commit) && !f.newer[ref] {
-			// An event about the tag that waits says more, and must not become a duplicate.
-			if n, err := tx.PendingVCSEvents(r.ID, ref, ""); err != nil {
-				return err
-			} else if n > 0 {
-				continue
-			}
-			differing = append(differing, ref)
-		}
-	}
-	matching := differing // of the first poll, and if there are too many to compare
-	if !first && vcs.CheapTags(filters, differing) {
-		matching = slices.DeleteFunc(slices.Clone(differing), func(ref string) bool {
-			tag := strings.TrimPrefix(ref, vcs.TagPrefix)
-			return !slices.ContainsFunc(filters, func(f vcs.Filter) bool { return f.MatchTag(tag) })
-		})
-	}
-	for ref := range ledger {
-		if strings.HasPrefix(ref, vcs.TagPrefix) && f.refs[ref] == "" && !f.newer[ref] {
-			if err := tx.DeleteRef(r.ID, ref); err != nil {
-				return err
-			}
-		}
-	}
-	many := !first && len(matching) > maxNewTags
-	for _, ref := range differing {
-		if !first && !many && slices.Contains(matching, ref) {
-			e := vcs.Event{Kind: vcs.KindTag, Repo: repoID(*r), Ref: ref, Before: ledger[ref].CommitID, After: f.refs[ref]}
-			if err := insert(tx, i, *r, identity.NewID(), SourcePoll, e); err != nil {
-				return err
-			}
-			// The worker compares the event with this row.
-			if ledger[ref].Ref != "" {
-				continue
-			}
-			if err := tx.SaveRef(store.VCSRef{RepoID: r.ID, Ref: ref, SeenAt: tx.Now()}); err != nil {
-				return err
-			}
-			continue
-		}
-		if err := tx.SaveRef(store.VCSRef{RepoID: r.ID, Ref: ref, CommitID: f.refs[ref], Recorded: first, SeenAt: tx.Now()}); err != nil {
-			return err
-		}
-	}
-	if !many {
-		return nil
-	}
-	ev := newEvent(tx, i, *r, identity.NewID(), SourcePoll, vcs.Event{Kind: vcs.KindTag, Ref: vcs.TagPrefix})
-	ev.Detail = fmt.Sprintf("%d tags", len(matching))
-	for _, w := range rows {
-		if !w.DeployTags {
-			continue
-		}
-		if ev.Done = true; ev.DoneAt.IsZero() {
-			ev.DoneAt, ev.Reason = tx.Now(), string(vcs.ReasonManyTags)
-			if err := tx.InsertVCSEvent(ev); err != nil {
-				return err
-			}
-		}
-		if err := record(tx, ev, vcs.Decision{Watch: watchOf(w, *r), Reason: vcs.ReasonManyTags, Detail: ev.Detail}, store.Deployment{}); err != nil {
-			return err
-		}
-	}
-	return nil
 }
 
 // comparePulls stores events for the pull requests that differ from what is known. At the first poll,

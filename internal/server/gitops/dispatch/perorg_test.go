@@ -13,7 +13,7 @@ func TestPollsPerOrganization(t *testing.T) {
 	start := func(org string, integrations, n int) {
 		for i := range n {
 			id := fmt.Sprint(org, i)
-			p.do(org, fmt.Sprint(org, " integration ", i%integrations), id, func() error { <-ended; return nil })
+			p.do(t.Context(), org, fmt.Sprint(org, " integration ", i%integrations), id, func() error { <-ended; return nil })
 		}
 	}
 	start("busy", 5, 2*maxPolls)

@@ -114,16 +114,16 @@ func (p *pollers) start(ctx context.Context) error {
 		p.tend(ctx, apps, now)
 	}
 	for _, w := range find {
-		p.do(w.OrgID, w.IntegrationID, w.StackID, func() error { return p.s.find(ctx, w) })
+		p.do(ctx, w.OrgID, w.IntegrationID, w.StackID, func() error { return p.s.find(ctx, w) })
 	}
 	for _, r := range repos {
-		p.do(r.OrgID, r.IntegrationID, r.ID, func() error { return p.s.poll(ctx, r) })
+		p.do(ctx, r.OrgID, r.IntegrationID, r.ID, func() error { return p.s.poll(ctx, r) })
 	}
 	return nil
 }
 
 // do runs work about something of an integration, unless it runs or too much runs already.
-func (p *pollers) do(orgID, integrationID, id string, work func() error) {
+func (p *pollers) do(ctx context.Context, orgID, integrationID, id string, work func() error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.busy[id] || len(p.busy) >= maxPolls || p.running[orgID] >= pollsPerOrg || p.running[integrationID] >= perForge {
@@ -146,10 +146,10 @@ func (p *pollers) do(orgID, integrationID, id string, work func() error) {
 			p.mu.Unlock()
 			p.done()
 		}()
-		if err := work(); err != nil {
+		if err := work(); err != nil && ctx.Err() == nil {
 			p.s.log.WithError(err).WithField("integration_id", integrationID).Error("recording a poll failed; it is repeated")
 			// The work stays due: without a pause, it would run again at once.
-			_ = retry.Sleep(context.Background(), retry.Spread(interval))
+			_ = retry.Sleep(ctx, retry.Spread(interval))
 		}
 	})
 }
@@ -217,8 +217,8 @@ func pauseAfter(tx *store.Tx, failures int64, err error) time.Duration {
 }
 
 // poll polls a repository, if its poll is still due: another one can have ended since it was read.
-func (s *Service) poll(ctx context.Context, r store.VCSRepo) error {
-	ctx, cancel := context.WithTimeout(ctx, pollTime)
+func (s *Service) poll(running context.Context, r store.VCSRepo) error {
+	ctx, cancel := context.WithTimeout(running, pollTime)
 	defer cancel()
 	var i store.VCSIntegration
 	var all []vcs.Watch
@@ -253,6 +253,14 @@ func (s *Service) poll(ctx context.Context, r store.VCSRepo) error {
 		f, err = s.ask(ctx, i, r, all, before)
 	}
 	hooked := err == nil && s.ensureHook(ctx, i, r, set)
+	var p plan
+	if ask && err == nil {
+		// The time for the forge's answer does not bound this: the next poll would not end sooner.
+		var recordErr error
+		if p, recordErr = s.record(running, i, r, f, before); recordErr != nil {
+			return ignoreMissing(recordErr)
+		}
+	}
 	return s.db.Write(context.WithoutCancel(ctx), func(tx *store.Tx) error {
 		cur, readErr := tx.Repo(r.ID)
 		if readErr != nil {
@@ -275,7 +283,7 @@ func (s *Service) poll(ctx context.Context, r store.VCSRepo) error {
 				return err
 			}
 		}
-		if err := s.compare(tx, i, &cur, f, before); err != nil {
+		if err := s.compare(tx, i, &cur, f, p); err != nil {
 			return err
 		}
 		if hooked {
