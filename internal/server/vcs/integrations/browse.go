@@ -2,7 +2,9 @@ package integrations
 
 import (
 	"context"
+	"encoding/base64"
 	"errors"
+	"fmt"
 	"slices"
 	"strings"
 
@@ -31,8 +33,51 @@ func (s *Service) Repos(ctx context.Context, org store.Organization, id, page st
 	if !ok {
 		return nil, "", fault.Invalid("Bad Request: this forge cannot list repositories")
 	}
+	if page, err = s.openPage(ctx, i.ID, page); err != nil {
+		return nil, "", err
+	}
 	repos, next, err = lister.Repos(ctx, page)
-	return repos, next, forgeError(err)
+	if err != nil {
+		return nil, "", forgeError(err)
+	}
+	next, err = s.sealPage(ctx, i.ID, next)
+	return repos, next, err
+}
+
+// maxPage bounds the names of pages.
+const maxPage = 16_000
+
+// pageScope is the encryption scope of the names of an integration's pages. A name contains the path of
+// a request to the forge: callers that chose it could read anything that the credential may.
+func pageScope(integrationID string) string { return "vcs-page/" + integrationID }
+
+// sealPage returns the name by which a caller can ask for a page of the forge.
+func (s *Service) sealPage(ctx context.Context, integrationID, page string) (string, error) {
+	if page == "" {
+		return "", nil
+	}
+	sealed, err := s.opts.Secrets.Encrypt(ctx, pageScope(integrationID), []byte(page))
+	if err != nil {
+		return "", fmt.Errorf("encrypting the name of the next page: %w", err)
+	}
+	return base64.RawURLEncoding.EncodeToString(sealed), nil
+}
+
+// openPage returns the page of the forge that a name from [Service.sealPage] means.
+func (s *Service) openPage(ctx context.Context, integrationID, name string) (string, error) {
+	if name == "" {
+		return "", nil
+	}
+	unknown := fault.Invalid("Bad Request: the page of repositories is not one that this integration's list named; begin with the first page")
+	sealed, err := base64.RawURLEncoding.DecodeString(name)
+	if err != nil || len(name) > maxPage {
+		return "", unknown
+	}
+	page, err := s.opts.Secrets.Decrypt(ctx, pageScope(integrationID), sealed)
+	if fault.KindOf(err) == fault.KindInvalid {
+		return "", unknown
+	}
+	return string(page), err
 }
 
 // Branches returns the names of the branches of a repository that stacks may use.
