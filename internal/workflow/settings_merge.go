@@ -121,7 +121,8 @@ func lookupFold(m map[string]any, name string) (any, bool) {
 
 // exclusive lists members that exclude each other, by the path of their parent. Setting one removes
 // the others. If a patch sets several, validation reports the conflict, except that a commit or a branch
-// takes precedence over a tag, and an SSH key over a token, and a token over a password.
+// takes precedence over a tag, and that the runner chooses among credentials by the URL's scheme, a token
+// before a password.
 var exclusive = map[string][]string{
 	"sourceContext":                  {"git", "hg", "template"},
 	"sourceContext.git":              {"branch", "commit", "tag"},
