@@ -74,7 +74,7 @@ kubernetes: ## Build the Kubernetes that tests use into the cache (first time on
 # Not part of "make test", because few changes need it and its first run takes minutes.
 .PHONY: gitea
 gitea: ## Test the client of Gitea and deployments against a real one (built into the cache the first time, about 8 min on two cores).
-	WORKFLOW_GITEA=1 nice -n 10 go test -count=1 -timeout=40m -p 1 -v -run 'TestReal|TestGitea' ./internal/server/vcs/gitea ./internal/dev/e2e/forge
+	WORKFLOW_GITEA=1 nice -n 10 go test -count=1 -timeout=40m -p 1 -v -run 'TestReal|TestGitea' ./internal/server/vcs/forges/gitea ./internal/dev/e2e/forge
 
 .PHONY: cluster
 cluster: ## Run a Kubernetes cluster for tests until it is interrupted, and print how to use it.

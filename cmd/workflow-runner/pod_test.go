@@ -16,10 +16,10 @@ import (
 	"testing"
 
 	"workflowagent/internal/delivery"
+	"workflowagent/internal/delivery/spooldump"
 	"workflowagent/internal/dev/fakes"
 	"workflowagent/internal/protocol"
 	"workflowagent/internal/runner"
-	"workflowagent/internal/spooldump"
 	"workflowagent/internal/workflow"
 )
 

@@ -13,7 +13,7 @@ import (
 	"workflowagent/internal/server"
 	"workflowagent/internal/server/audit"
 	"workflowagent/internal/server/identity"
-	"workflowagent/internal/server/signin"
+	"workflowagent/internal/server/identity/signin"
 	"workflowagent/internal/server/store"
 )
 

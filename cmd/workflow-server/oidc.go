@@ -11,7 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"workflowagent/internal/server"
-	"workflowagent/internal/server/issuer"
+	"workflowagent/internal/server/identity/issuer"
 	"workflowagent/internal/server/outbound"
 	"workflowagent/internal/server/store"
 )

@@ -3,8 +3,8 @@ package main
 import (
 	"github.com/spf13/cobra"
 
-	"workflowagent/internal/procguard"
 	"workflowagent/internal/server"
+	"workflowagent/internal/sys/procguard"
 )
 
 func newServeCommand() *cobra.Command {

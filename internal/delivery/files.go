@@ -9,7 +9,7 @@ import (
 	"strings"
 	"syscall"
 
-	"workflowagent/internal/filelock"
+	"workflowagent/internal/sys/filelock"
 )
 
 // stateSize is the fixed size of a state file. One system call overwrites the file in place, so a

@@ -22,7 +22,7 @@ import (
 
 	"github.com/sirupsen/logrus"
 
-	"workflowagent/internal/filelock"
+	"workflowagent/internal/sys/filelock"
 )
 
 const (

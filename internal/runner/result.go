@@ -11,8 +11,8 @@ import (
 	"time"
 
 	"workflowagent/internal/delivery"
-	"workflowagent/internal/durable"
 	"workflowagent/internal/protocol"
+	"workflowagent/internal/sys/durable"
 	"workflowagent/internal/workflow"
 )
 

@@ -18,7 +18,7 @@ import (
 	"github.com/sirupsen/logrus"
 
 	"workflowagent/internal/server/deployments"
-	"workflowagent/internal/server/issuer"
+	"workflowagent/internal/server/identity/issuer"
 	"workflowagent/internal/server/links"
 	"workflowagent/internal/server/outbound"
 	"workflowagent/internal/server/runners"

@@ -11,8 +11,8 @@ import (
 	"path/filepath"
 	"strings"
 
-	"workflowagent/internal/filelock"
 	"workflowagent/internal/server/identity"
+	"workflowagent/internal/sys/filelock"
 )
 
 // lockDatabase ensures that only one server uses a SQLite database, because each server keeps

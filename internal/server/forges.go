@@ -9,7 +9,7 @@ import (
 	"workflowagent/internal/server/gitops/dispatch"
 	"workflowagent/internal/server/gitops/report"
 	"workflowagent/internal/server/gitops/review"
-	"workflowagent/internal/server/keyring"
+	"workflowagent/internal/server/identity/keyring"
 	"workflowagent/internal/server/store"
 	"workflowagent/internal/server/vcs"
 	"workflowagent/internal/server/vcs/catalog"

@@ -9,7 +9,7 @@ import (
 	"github.com/sirupsen/logrus"
 
 	"workflowagent/internal/retry"
-	"workflowagent/internal/server/retention"
+	"workflowagent/internal/server/storage/retention"
 	"workflowagent/internal/server/store"
 )
 

@@ -11,7 +11,7 @@ import (
 
 	"github.com/google/renameio/v2"
 
-	"workflowagent/internal/durable"
+	"workflowagent/internal/sys/durable"
 )
 
 const newFileMode = fs.FileMode(0o600)

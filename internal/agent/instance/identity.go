@@ -16,8 +16,8 @@ import (
 	"github.com/google/uuid"
 	"golang.org/x/sys/unix"
 
-	"workflowagent/internal/durable"
-	"workflowagent/internal/filelock"
+	"workflowagent/internal/sys/durable"
+	"workflowagent/internal/sys/filelock"
 )
 
 const maxInstances = 1000

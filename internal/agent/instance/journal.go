@@ -11,8 +11,8 @@ import (
 	"time"
 
 	"workflowagent/internal/agent/executor"
-	"workflowagent/internal/durable"
 	"workflowagent/internal/protocol"
+	"workflowagent/internal/sys/durable"
 	"workflowagent/internal/workflow"
 )
 

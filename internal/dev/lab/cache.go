@@ -13,7 +13,7 @@ import (
 	"sort"
 	"time"
 
-	"workflowagent/internal/filelock"
+	"workflowagent/internal/sys/filelock"
 )
 
 const lockPoll = 200 * time.Millisecond

@@ -22,12 +22,12 @@ import (
 	"workflowagent/internal/agent/health"
 	"workflowagent/internal/agent/instance"
 	"workflowagent/internal/agent/status"
-	"workflowagent/internal/bootid"
 	"workflowagent/internal/host/service"
 	"workflowagent/internal/host/upkeep"
 	"workflowagent/internal/memlimit"
-	"workflowagent/internal/procguard"
 	"workflowagent/internal/protocol"
+	"workflowagent/internal/sys/bootid"
+	"workflowagent/internal/sys/procguard"
 	"workflowagent/internal/workflow"
 )
 

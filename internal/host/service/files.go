@@ -15,7 +15,7 @@ import (
 
 	"github.com/google/renameio/v2"
 
-	"workflowagent/internal/durable"
+	"workflowagent/internal/sys/durable"
 )
 
 // registration is a file of a service manager and its new content. If text is nil, the file must

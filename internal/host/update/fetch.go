@@ -15,8 +15,8 @@ import (
 
 	"github.com/google/renameio/v2"
 
-	"workflowagent/internal/durable"
 	"workflowagent/internal/host/release"
+	"workflowagent/internal/sys/durable"
 )
 
 // Size limits in bytes. An archive has about 40 MB.

@@ -9,7 +9,7 @@ import (
 	"slices"
 	"syscall"
 
-	"workflowagent/internal/filelock"
+	"workflowagent/internal/sys/filelock"
 )
 
 // step is called between the steps of an update. Tests replace it to kill the process at a step.

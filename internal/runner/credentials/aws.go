@@ -15,9 +15,9 @@ import (
 	"sync"
 	"time"
 
-	"workflowagent/internal/boundedfile"
 	"workflowagent/internal/redact"
 	"workflowagent/internal/retry"
+	"workflowagent/internal/sys/boundedfile"
 	"workflowagent/internal/workflow"
 )
 

@@ -15,9 +15,9 @@ import (
 
 	"golang.org/x/net/http/httpproxy"
 
-	"workflowagent/internal/boundedfile"
 	"workflowagent/internal/protocol"
 	"workflowagent/internal/retry"
+	"workflowagent/internal/sys/boundedfile"
 	"workflowagent/internal/termtext"
 )
 

@@ -17,10 +17,10 @@ import (
 
 	"github.com/sirupsen/logrus"
 
-	"workflowagent/internal/durable"
 	"workflowagent/internal/protocol"
 	"workflowagent/internal/redact"
 	"workflowagent/internal/retry"
+	"workflowagent/internal/sys/durable"
 	"workflowagent/internal/workflow"
 )
 

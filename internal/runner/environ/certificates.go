@@ -6,7 +6,7 @@ import (
 	"os"
 	"path/filepath"
 
-	"workflowagent/internal/boundedfile"
+	"workflowagent/internal/sys/boundedfile"
 )
 
 // systemBundles are the usual paths of files with all certificate authorities of a system.

@@ -16,9 +16,9 @@ import (
 	"syscall"
 	"time"
 
-	"workflowagent/internal/durable"
+	"workflowagent/internal/delivery/spooldump"
 	"workflowagent/internal/protocol"
-	"workflowagent/internal/spooldump"
+	"workflowagent/internal/sys/durable"
 )
 
 // programName is the name of the installed program.

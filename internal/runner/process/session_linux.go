@@ -11,7 +11,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"workflowagent/internal/procguard"
+	"workflowagent/internal/sys/procguard"
 )
 
 // Protect makes the runner's memory unreadable to the user's other processes, such as the steps. It

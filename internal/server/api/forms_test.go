@@ -7,7 +7,7 @@ import (
 	"strings"
 	"testing"
 
-	signing "workflowagent/internal/server/vcs/hook"
+	signing "workflowagent/internal/server/vcs/forges/hook"
 )
 
 // TestSignedForms sends deliveries as forms, which is the default of GitHub's webhooks. The forge signs

@@ -6,7 +6,7 @@ import (
 	"testing"
 
 	"workflowagent/internal/dev/storetest"
-	"workflowagent/internal/server/quota"
+	"workflowagent/internal/server/storage/quota"
 	"workflowagent/internal/server/store"
 )
 

@@ -7,7 +7,7 @@ import (
 
 	"workflowagent/internal/dev/storetest"
 	"workflowagent/internal/server/deployments"
-	"workflowagent/internal/server/retention"
+	"workflowagent/internal/server/storage/retention"
 	"workflowagent/internal/server/store"
 	"workflowagent/internal/workflow"
 )

@@ -11,7 +11,7 @@ import (
 	"strings"
 
 	"workflowagent/internal/server/vcs"
-	signing "workflowagent/internal/server/vcs/hook"
+	signing "workflowagent/internal/server/vcs/forges/hook"
 	"workflowagent/internal/server/vcs/integrations"
 )
 

@@ -16,11 +16,11 @@ import (
 
 	"workflowagent/internal/server/fault"
 	"workflowagent/internal/server/identity"
-	"workflowagent/internal/server/issuer"
+	"workflowagent/internal/server/identity/issuer"
 	"workflowagent/internal/server/joblog"
 	"workflowagent/internal/server/links"
 	"workflowagent/internal/server/pools"
-	"workflowagent/internal/server/quota"
+	"workflowagent/internal/server/storage/quota"
 	"workflowagent/internal/server/store"
 	"workflowagent/internal/termtext"
 	"workflowagent/internal/workflow"

@@ -9,8 +9,8 @@ import (
 
 	"workflowagent/internal/dev/storetest"
 	"workflowagent/internal/server/deployments"
-	"workflowagent/internal/server/issuer"
-	"workflowagent/internal/server/keyring"
+	"workflowagent/internal/server/identity/issuer"
+	"workflowagent/internal/server/identity/keyring"
 	"workflowagent/internal/server/links"
 	"workflowagent/internal/server/store"
 	"workflowagent/internal/workflow"

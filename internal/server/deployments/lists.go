@@ -10,10 +10,10 @@ import (
 	"time"
 
 	"workflowagent/internal/server/budget"
+	"workflowagent/internal/server/deployments/waiting"
 	"workflowagent/internal/server/fault"
 	"workflowagent/internal/server/identity"
 	"workflowagent/internal/server/store"
-	"workflowagent/internal/server/waiting"
 	"workflowagent/internal/workflow"
 )
 

@@ -10,9 +10,9 @@ import (
 	"workflowagent/internal/dev/storetest"
 	"workflowagent/internal/protocol"
 	"workflowagent/internal/server/deployments"
+	"workflowagent/internal/server/deployments/waiting"
 	"workflowagent/internal/server/identity"
 	"workflowagent/internal/server/store"
-	"workflowagent/internal/server/waiting"
 	"workflowagent/internal/workflow"
 )
 

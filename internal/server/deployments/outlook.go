@@ -5,11 +5,11 @@ import (
 	"fmt"
 	"slices"
 
+	"workflowagent/internal/server/deployments/waiting"
 	"workflowagent/internal/server/identity"
 	"workflowagent/internal/server/joblog"
 	"workflowagent/internal/server/pools"
 	"workflowagent/internal/server/store"
-	"workflowagent/internal/server/waiting"
 	"workflowagent/internal/workflow"
 )
 

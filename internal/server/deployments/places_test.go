@@ -11,7 +11,7 @@ import (
 	"workflowagent/internal/server/audit"
 	"workflowagent/internal/server/deployments"
 	"workflowagent/internal/server/fault"
-	"workflowagent/internal/server/keyring"
+	"workflowagent/internal/server/identity/keyring"
 	"workflowagent/internal/server/store"
 	"workflowagent/internal/workflow"
 )

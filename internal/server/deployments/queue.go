@@ -12,7 +12,7 @@ import (
 
 	"workflowagent/internal/server/fault"
 	"workflowagent/internal/server/identity"
-	"workflowagent/internal/server/issuer"
+	"workflowagent/internal/server/identity/issuer"
 	"workflowagent/internal/server/pools"
 	"workflowagent/internal/server/store"
 	"workflowagent/internal/workflow"

@@ -8,11 +8,11 @@ import (
 
 	"workflowagent/internal/protocol"
 	"workflowagent/internal/server/budget"
+	"workflowagent/internal/server/deployments/waiting"
 	"workflowagent/internal/server/fault"
 	"workflowagent/internal/server/identity"
 	"workflowagent/internal/server/joblog"
 	"workflowagent/internal/server/store"
-	"workflowagent/internal/server/waiting"
 	"workflowagent/internal/workflow"
 )
 

@@ -3,7 +3,7 @@ package deployments
 import (
 	"encoding/json"
 
-	"workflowagent/internal/server/drift"
+	"workflowagent/internal/server/deployments/drift"
 	"workflowagent/internal/server/store"
 	"workflowagent/internal/server/webhooks"
 	"workflowagent/internal/workflow"

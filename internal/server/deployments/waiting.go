@@ -4,9 +4,9 @@ import (
 	"fmt"
 	"time"
 
+	"workflowagent/internal/server/deployments/waiting"
 	"workflowagent/internal/server/pools"
 	"workflowagent/internal/server/store"
-	"workflowagent/internal/server/waiting"
 )
 
 // claimTime is the time in which a free agent is expected to claim a job. After that time, the job

@@ -10,7 +10,7 @@ import (
 	"workflowagent/internal/dev/storetest"
 	"workflowagent/internal/server/fault"
 	"workflowagent/internal/server/identity"
-	"workflowagent/internal/server/keyring"
+	"workflowagent/internal/server/identity/keyring"
 	"workflowagent/internal/server/stacks"
 	"workflowagent/internal/server/stacks/journal"
 	"workflowagent/internal/server/stacks/states"

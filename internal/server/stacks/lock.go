@@ -12,7 +12,7 @@ import (
 	"workflowagent/internal/server/identity"
 	"workflowagent/internal/server/stacks/rawjson"
 	"workflowagent/internal/server/store"
-	"workflowagent/internal/server/waiting"
+	"workflowagent/internal/words"
 )
 
 // The states of a [Lock].
@@ -181,7 +181,7 @@ func (l Lock) Text(now time.Time) string {
 	case LockLapsed:
 		text += "; its lease has lapsed, so the next update may start"
 	case LockSilent:
-		text += fmt.Sprintf("; its client has been silent for %s, and the lease lapses at %s", waiting.Duration(now.Sub(l.Renewed)), l.Lapses.UTC().Format(time.RFC3339))
+		text += fmt.Sprintf("; its client has been silent for %s, and the lease lapses at %s", words.Duration(now.Sub(l.Renewed)), l.Lapses.UTC().Format(time.RFC3339))
 	default:
 		text += "; it renews its lease, which lapses at " + l.Lapses.UTC().Format(time.RFC3339) + " otherwise"
 	}

@@ -18,11 +18,11 @@ import (
 	"workflowagent/internal/server/budget"
 	"workflowagent/internal/server/fault"
 	"workflowagent/internal/server/identity"
-	"workflowagent/internal/server/keyring"
+	"workflowagent/internal/server/identity/keyring"
 	"workflowagent/internal/server/links"
-	"workflowagent/internal/server/quota"
 	"workflowagent/internal/server/stacks/mask"
 	"workflowagent/internal/server/stacks/states"
+	"workflowagent/internal/server/storage/quota"
 	"workflowagent/internal/server/store"
 	"workflowagent/internal/server/webhooks"
 )

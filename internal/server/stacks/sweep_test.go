@@ -9,7 +9,7 @@ import (
 
 	"workflowagent/internal/dev/storetest"
 	"workflowagent/internal/server/identity"
-	"workflowagent/internal/server/keyring"
+	"workflowagent/internal/server/identity/keyring"
 	"workflowagent/internal/server/stacks"
 	"workflowagent/internal/server/stacks/states"
 	"workflowagent/internal/server/store"

@@ -14,7 +14,7 @@ import (
 	"workflowagent/internal/server/deployments"
 	"workflowagent/internal/server/fault"
 	"workflowagent/internal/server/identity"
-	"workflowagent/internal/server/keyring"
+	"workflowagent/internal/server/identity/keyring"
 	"workflowagent/internal/server/store"
 	"workflowagent/internal/server/triggers"
 )

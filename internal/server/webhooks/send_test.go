@@ -14,7 +14,7 @@ import (
 
 	"workflowagent/internal/dev/storetest"
 	"workflowagent/internal/retry"
-	"workflowagent/internal/server/keyring"
+	"workflowagent/internal/server/identity/keyring"
 	"workflowagent/internal/server/outbound"
 	"workflowagent/internal/server/store"
 	"workflowagent/internal/server/webhooks"

@@ -13,7 +13,7 @@ import (
 	"workflowagent/internal/agent/executor"
 	"workflowagent/internal/agent/executor/kubernetes/podspec"
 	"workflowagent/internal/delivery"
-	"workflowagent/internal/spooldump"
+	"workflowagent/internal/delivery/spooldump"
 )
 
 // spoolTime bounds the wait for the sidecar, which prints the spool once the runner has exited.

@@ -14,9 +14,9 @@ import (
 
 	"workflowagent/internal/agent/executor"
 	"workflowagent/internal/delivery"
-	"workflowagent/internal/durable"
-	"workflowagent/internal/filelock"
 	"workflowagent/internal/protocol"
+	"workflowagent/internal/sys/durable"
+	"workflowagent/internal/sys/filelock"
 )
 
 const (

@@ -5,8 +5,8 @@ import (
 	"fmt"
 	"time"
 
-	"workflowagent/internal/bootid"
 	"workflowagent/internal/retry"
+	"workflowagent/internal/sys/bootid"
 )
 
 // identity identifies a process even after its PID is reused or the host reboots.

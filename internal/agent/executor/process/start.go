@@ -12,7 +12,7 @@ import (
 	"time"
 
 	"workflowagent/internal/agent/executor"
-	"workflowagent/internal/durable"
+	"workflowagent/internal/sys/durable"
 )
 
 // launchTime bounds how long the runner may take to read the launch document. The runner uses the

@@ -11,8 +11,8 @@ import (
 	"time"
 
 	"workflowagent/internal/agent/executor"
-	"workflowagent/internal/bootid"
 	"workflowagent/internal/retry"
+	"workflowagent/internal/sys/bootid"
 )
 
 // Stop interrupts the runner, or kills all processes of the job.

@@ -10,9 +10,9 @@ import (
 	"golang.org/x/sys/unix"
 
 	"workflowagent/internal/agent/executor"
-	"workflowagent/internal/bootid"
 	"workflowagent/internal/protocol"
 	"workflowagent/internal/retry"
+	"workflowagent/internal/sys/bootid"
 )
 
 type exitRecord struct {

@@ -72,7 +72,7 @@ var storedStateEvidence = []faultRow{
 	},
 	{
 		phase: inEnded, fault: "the server's clock is set a year ahead: nothing is removed for a day", want: outcome{update: updateKept},
-		evidence: "server/retention.TestClockSetAhead",
+		evidence: "server/storage/retention.TestClockSetAhead",
 	},
 }
 

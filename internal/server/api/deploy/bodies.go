@@ -11,9 +11,9 @@ import (
 	"workflowagent/internal/server/api/web"
 	"workflowagent/internal/server/budget"
 	"workflowagent/internal/server/deployments"
+	"workflowagent/internal/server/deployments/waiting"
 	"workflowagent/internal/server/identity"
 	"workflowagent/internal/server/store"
-	"workflowagent/internal/server/waiting"
 	"workflowagent/internal/workflow"
 )
 

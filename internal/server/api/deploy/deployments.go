@@ -11,7 +11,7 @@ import (
 	"workflowagent/internal/server/api/web"
 	"workflowagent/internal/server/budget"
 	"workflowagent/internal/server/deployments"
-	"workflowagent/internal/server/drift"
+	"workflowagent/internal/server/deployments/drift"
 	"workflowagent/internal/server/identity"
 	"workflowagent/internal/server/links"
 	"workflowagent/internal/server/stacks"

@@ -6,7 +6,7 @@ import (
 
 	"workflowagent/internal/server/api/request"
 	"workflowagent/internal/server/api/web"
-	"workflowagent/internal/server/drift"
+	"workflowagent/internal/server/deployments/drift"
 	"workflowagent/internal/server/identity"
 	"workflowagent/internal/server/store"
 	"workflowagent/internal/workflow"

@@ -5,8 +5,8 @@ import (
 	"sync"
 	"time"
 
-	"workflowagent/internal/server/attempts"
 	"workflowagent/internal/server/fault"
+	"workflowagent/internal/server/identity/attempts"
 )
 
 const (

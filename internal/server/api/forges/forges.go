@@ -13,9 +13,9 @@ import (
 
 	"workflowagent/internal/server/api/request"
 	"workflowagent/internal/server/api/web"
-	"workflowagent/internal/server/attempts"
 	"workflowagent/internal/server/fault"
 	"workflowagent/internal/server/gitops/dispatch"
+	"workflowagent/internal/server/identity/attempts"
 	"workflowagent/internal/server/links"
 	"workflowagent/internal/server/vcs"
 	"workflowagent/internal/server/vcs/integrations"

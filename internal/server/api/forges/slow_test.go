@@ -14,10 +14,10 @@ import (
 	"time"
 
 	"workflowagent/internal/server/api/web"
-	"workflowagent/internal/server/attempts"
 	"workflowagent/internal/server/fault"
 	"workflowagent/internal/server/gitops/dispatch"
 	"workflowagent/internal/server/identity"
+	"workflowagent/internal/server/identity/attempts"
 	"workflowagent/internal/server/vcs"
 )
 

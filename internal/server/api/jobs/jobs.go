@@ -12,7 +12,7 @@ import (
 	"workflowagent/internal/server/budget"
 	"workflowagent/internal/server/deployments"
 	"workflowagent/internal/server/fault"
-	"workflowagent/internal/server/issuer"
+	"workflowagent/internal/server/identity/issuer"
 	"workflowagent/internal/server/joblog"
 )
 

@@ -10,7 +10,7 @@ import (
 
 	"workflowagent/internal/server/api/request"
 	"workflowagent/internal/server/api/web"
-	"workflowagent/internal/server/oidc"
+	"workflowagent/internal/server/identity/oidc"
 )
 
 // maxExchange bounds the body of a token exchange in bytes, because the route needs no credential.

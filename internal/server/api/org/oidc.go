@@ -8,7 +8,7 @@ import (
 	"workflowagent/internal/server/api/request"
 	"workflowagent/internal/server/api/web"
 	"workflowagent/internal/server/fault"
-	"workflowagent/internal/server/oidc"
+	"workflowagent/internal/server/identity/oidc"
 	"workflowagent/internal/server/store"
 )
 

@@ -6,8 +6,8 @@ import (
 
 	"workflowagent/internal/server/api/request"
 	"workflowagent/internal/server/api/web"
+	"workflowagent/internal/server/storage/usage"
 	"workflowagent/internal/server/store"
-	"workflowagent/internal/server/usage"
 )
 
 type usageRoutes struct{ usage *usage.Service }

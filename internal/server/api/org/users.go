@@ -11,10 +11,10 @@ import (
 	"workflowagent/internal/server/audit"
 	"workflowagent/internal/server/fault"
 	"workflowagent/internal/server/identity"
-	"workflowagent/internal/server/oidc"
+	"workflowagent/internal/server/identity/oidc"
 	"workflowagent/internal/server/pools"
+	"workflowagent/internal/server/storage/usage"
 	"workflowagent/internal/server/store"
-	"workflowagent/internal/server/usage"
 )
 
 type userRoutes struct{ identity *identity.Service }

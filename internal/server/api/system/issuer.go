@@ -4,7 +4,7 @@ import (
 	"net/http"
 
 	"workflowagent/internal/server/api/web"
-	"workflowagent/internal/server/issuer"
+	"workflowagent/internal/server/identity/issuer"
 )
 
 type issuerRoutes struct{ issuer *issuer.Service }

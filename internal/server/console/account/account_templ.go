@@ -12,7 +12,7 @@ import (
 	"net/url"
 	"strconv"
 	"workflowagent/internal/server/console/view"
-	"workflowagent/internal/server/signin/openid"
+	"workflowagent/internal/server/identity/signin/openid"
 	"workflowagent/internal/server/store"
 )
 

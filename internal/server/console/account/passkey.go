@@ -6,7 +6,7 @@ import (
 	"workflowagent/internal/server/api/web"
 	"workflowagent/internal/server/console/page"
 	"workflowagent/internal/server/console/view"
-	"workflowagent/internal/server/signin"
+	"workflowagent/internal/server/identity/signin"
 )
 
 func (p *pages) askForPasskey(w http.ResponseWriter, v *page.Visit) error {

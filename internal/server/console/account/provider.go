@@ -6,8 +6,8 @@ import (
 	"workflowagent/internal/server/console/page"
 	"workflowagent/internal/server/console/view"
 	"workflowagent/internal/server/fault"
-	"workflowagent/internal/server/signin"
-	"workflowagent/internal/server/signin/openid"
+	"workflowagent/internal/server/identity/signin"
+	"workflowagent/internal/server/identity/signin/openid"
 )
 
 // providerCookie is the name of the cookie that ties a sign-in at an identity provider to the browser.

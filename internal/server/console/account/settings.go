@@ -9,8 +9,8 @@ import (
 	"workflowagent/internal/server/console/page"
 	"workflowagent/internal/server/console/view"
 	"workflowagent/internal/server/identity"
-	"workflowagent/internal/server/signin"
-	"workflowagent/internal/server/signin/openid"
+	"workflowagent/internal/server/identity/signin"
+	"workflowagent/internal/server/identity/signin/openid"
 	"workflowagent/internal/server/store"
 )
 

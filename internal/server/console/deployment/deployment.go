@@ -14,12 +14,12 @@ import (
 	"workflowagent/internal/server/console/page"
 	"workflowagent/internal/server/console/view"
 	"workflowagent/internal/server/deployments"
+	"workflowagent/internal/server/deployments/waiting"
 	"workflowagent/internal/server/identity"
 	logs "workflowagent/internal/server/joblog"
 	"workflowagent/internal/server/pools"
 	"workflowagent/internal/server/stacks"
 	"workflowagent/internal/server/store"
-	"workflowagent/internal/server/waiting"
 	"workflowagent/internal/workflow"
 )
 

@@ -13,7 +13,7 @@ import (
 	"strconv"
 	"workflowagent/internal/server/console/page"
 	"workflowagent/internal/server/console/view"
-	"workflowagent/internal/server/waiting"
+	"workflowagent/internal/server/deployments/waiting"
 	"workflowagent/internal/workflow"
 )
 

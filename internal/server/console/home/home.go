@@ -10,10 +10,11 @@ import (
 	"workflowagent/internal/server/console/queue"
 	"workflowagent/internal/server/console/view"
 	"workflowagent/internal/server/deployments"
+	"workflowagent/internal/server/deployments/waiting"
 	"workflowagent/internal/server/pools"
 	"workflowagent/internal/server/stacks"
 	"workflowagent/internal/server/store"
-	"workflowagent/internal/server/waiting"
+	"workflowagent/internal/words"
 )
 
 // Deps are the services behind the page.
@@ -121,7 +122,7 @@ func (p *pages) poolAlarms(v *page.Visit, o *overview) error {
 		}
 		text := fmt.Sprintf("No agent of the pool %s is online", pool.Name)
 		if !pool.AgentPool.LastSeenAt.IsZero() {
-			text += " since " + waiting.Clock(pool.AgentPool.LastSeenAt)
+			text += " since " + words.Clock(pool.AgentPool.LastSeenAt)
 		}
 		if pool.Queued > 0 {
 			text += "; " + view.Count(pool.Queued, "deployment") + " waiting"

@@ -11,7 +11,7 @@ import (
 	"workflowagent/internal/server/console/page"
 	"workflowagent/internal/server/console/view"
 	"workflowagent/internal/server/fault"
-	"workflowagent/internal/server/oidc"
+	"workflowagent/internal/server/identity/oidc"
 	"workflowagent/internal/server/store"
 )
 

@@ -12,7 +12,7 @@ import (
 	"strconv"
 	"strings"
 	"workflowagent/internal/server/console/view"
-	"workflowagent/internal/server/oidc"
+	"workflowagent/internal/server/identity/oidc"
 	"workflowagent/internal/server/store"
 )
 

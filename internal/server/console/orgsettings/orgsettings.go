@@ -13,7 +13,7 @@ import (
 	"workflowagent/internal/server/console/view"
 	"workflowagent/internal/server/deployments"
 	"workflowagent/internal/server/identity"
-	"workflowagent/internal/server/oidc"
+	"workflowagent/internal/server/identity/oidc"
 	"workflowagent/internal/server/pools"
 	"workflowagent/internal/server/webhooks"
 )

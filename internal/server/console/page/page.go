@@ -20,7 +20,7 @@ import (
 	"workflowagent/internal/server/console/view"
 	"workflowagent/internal/server/fault"
 	"workflowagent/internal/server/identity"
-	"workflowagent/internal/server/signin"
+	"workflowagent/internal/server/identity/signin"
 	"workflowagent/internal/server/stacks"
 	"workflowagent/internal/server/store"
 )

@@ -15,11 +15,11 @@ import (
 	"workflowagent/internal/server/console/stack"
 	"workflowagent/internal/server/console/view"
 	"workflowagent/internal/server/deployments"
+	"workflowagent/internal/server/deployments/waiting"
 	"workflowagent/internal/server/identity"
 	"workflowagent/internal/server/pools"
 	"workflowagent/internal/server/store"
 	"workflowagent/internal/server/vcs"
-	"workflowagent/internal/server/waiting"
 	"workflowagent/internal/workflow"
 )
 

@@ -12,7 +12,7 @@ import (
 	"strconv"
 	"workflowagent/internal/server/console/view"
 	"workflowagent/internal/server/deployments"
-	"workflowagent/internal/server/waiting"
+	"workflowagent/internal/server/deployments/waiting"
 )
 
 func body(l list) templ.Component {

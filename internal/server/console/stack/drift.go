@@ -3,7 +3,7 @@ package stack
 import (
 	"workflowagent/internal/server/console/page"
 	"workflowagent/internal/server/console/view"
-	"workflowagent/internal/server/drift"
+	"workflowagent/internal/server/deployments/drift"
 	"workflowagent/internal/server/fault"
 	"workflowagent/internal/server/identity"
 	"workflowagent/internal/server/store"

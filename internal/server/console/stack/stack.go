@@ -13,7 +13,7 @@ import (
 	"workflowagent/internal/server/console/page"
 	"workflowagent/internal/server/console/view"
 	"workflowagent/internal/server/deployments"
-	"workflowagent/internal/server/drift"
+	"workflowagent/internal/server/deployments/drift"
 	"workflowagent/internal/server/identity"
 	"workflowagent/internal/server/stacks"
 	"workflowagent/internal/server/stacks/changes/diff"

@@ -18,12 +18,12 @@ import (
 	"workflowagent/internal/server/deployments"
 	"workflowagent/internal/server/gitops/dispatch"
 	"workflowagent/internal/server/identity"
-	"workflowagent/internal/server/keyring"
+	"workflowagent/internal/server/identity/keyring"
 	"workflowagent/internal/server/pools"
 	"workflowagent/internal/server/stacks"
 	"workflowagent/internal/server/store"
 	"workflowagent/internal/server/vcs"
-	"workflowagent/internal/server/vcs/hook"
+	"workflowagent/internal/server/vcs/forges/hook"
 	"workflowagent/internal/server/vcs/integrations"
 )
 

@@ -16,7 +16,7 @@ import (
 	"workflowagent/internal/server/identity"
 	"workflowagent/internal/server/store"
 	"workflowagent/internal/server/vcs"
-	"workflowagent/internal/server/vcs/hook"
+	"workflowagent/internal/server/vcs/forges/hook"
 	"workflowagent/internal/server/vcs/integrations"
 	"workflowagent/internal/workflow"
 )

@@ -6,7 +6,7 @@ import (
 	"fmt"
 	"time"
 
-	"workflowagent/internal/bootid"
+	"workflowagent/internal/sys/bootid"
 )
 
 // Clock is a machine's clock.

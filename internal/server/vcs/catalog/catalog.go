@@ -3,12 +3,12 @@ package catalog
 
 import (
 	"workflowagent/internal/server/vcs"
-	"workflowagent/internal/server/vcs/azure"
-	"workflowagent/internal/server/vcs/bitbucket"
-	"workflowagent/internal/server/vcs/gitea"
-	"workflowagent/internal/server/vcs/github"
-	"workflowagent/internal/server/vcs/gitlab"
-	"workflowagent/internal/server/vcs/plain"
+	"workflowagent/internal/server/vcs/forges/azure"
+	"workflowagent/internal/server/vcs/forges/bitbucket"
+	"workflowagent/internal/server/vcs/forges/gitea"
+	"workflowagent/internal/server/vcs/forges/github"
+	"workflowagent/internal/server/vcs/forges/gitlab"
+	"workflowagent/internal/server/vcs/forges/plain"
 )
 
 // Forges returns the kinds of forges.

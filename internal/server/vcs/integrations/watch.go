@@ -9,7 +9,7 @@ import (
 	"workflowagent/internal/server/identity"
 	"workflowagent/internal/server/store"
 	"workflowagent/internal/server/vcs"
-	"workflowagent/internal/server/vcs/plain"
+	"workflowagent/internal/server/vcs/forges/plain"
 	"workflowagent/internal/workflow"
 )
 

@@ -16,7 +16,7 @@ import (
 	"time"
 
 	"workflowagent/internal/dev/lab/cluster/layout"
-	"workflowagent/internal/filelock"
+	"workflowagent/internal/sys/filelock"
 )
 
 const (

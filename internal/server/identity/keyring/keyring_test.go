@@ -1,0 +1,94 @@
+package keyring_test
+
+import (
+	"bytes"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"workflowagent/internal/dev/storetest"
+	"workflowagent/internal/server/fault"
+	"workflowagent/internal/server/identity/keyring"
+	"workflowagent/internal/server/store"
+)
+
+func TestMain(m *testing.M) { os.Exit(storetest.Main(m)) }
+
+func open(t *testing.T, db *store.DB, key byte) *keyring.Ring {
+	t.Helper()
+	s, err := keyring.Open(t.Context(), db, bytes.Repeat([]byte{key}, 32))
+	if err != nil {
+		t.Fatalf("opening the secrets: %v", err)
+	}
+	return s
+}
+
+func TestSecretsSurviveRotation(t *testing.T) {
+	storetest.Each(t, func(t *testing.T, db *store.DB) {
+		ctx := t.Context()
+		// Two servers share the database; one of them rotates.
+		one, two := open(t, db, 1), open(t, db, 1)
+		old, err := one.Encrypt(ctx, "stack", []byte("old"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := one.Rotate(ctx); err != nil {
+			t.Fatal(err)
+		}
+		fresh, err := one.Encrypt(ctx, "stack", []byte("new"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if bytes.Equal(old[:5], fresh[:5]) {
+			t.Error("the rotation did not change the key")
+		}
+		for _, s := range []*keyring.Ring{one, two, open(t, db, 1)} {
+			for ct, want := range map[string]string{string(old): "old", string(fresh): "new"} {
+				got, err := s.Decrypt(ctx, "stack", []byte(ct))
+				if err != nil || string(got) != want {
+					t.Errorf("Decrypt = %q, %v, want %q", got, err, want)
+				}
+			}
+			if _, err := s.Decrypt(ctx, "other", old); fault.KindOf(err) != fault.KindInvalid {
+				t.Errorf("another stack's secret = %v, want an invalid request", err)
+			}
+		}
+	})
+}
+
+func TestTheKeyRingIsWrapped(t *testing.T) {
+	db := storetest.SQLite(t)
+	open(t, db, 1)
+	_, err := keyring.Open(t.Context(), db, bytes.Repeat([]byte{2}, 32))
+	if err == nil || !strings.Contains(err.Error(), "master key") {
+		t.Errorf("another master key = %v, want an error that names it", err)
+	}
+	if _, err := keyring.Open(t.Context(), db, []byte("short")); err == nil {
+		t.Error("a short master key was accepted")
+	}
+}
+
+func TestMasterKeyFile(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "master-key")
+	if _, err := keyring.LoadMasterKey(path, false); err == nil {
+		t.Error("a missing key was created")
+	}
+	first, err := keyring.LoadMasterKey(path, true)
+	if err != nil {
+		t.Fatal(err)
+	}
+	again, err := keyring.LoadMasterKey(path, true)
+	if err != nil || !bytes.Equal(first, again) || len(first) != 32 {
+		t.Errorf("the key changed: %v", err)
+	}
+	if st, err := os.Stat(path); err != nil || st.Mode().Perm() != 0o600 {
+		t.Errorf("mode = %v, %v, want 0600", st.Mode(), err)
+	}
+	if err := os.WriteFile(path, []byte("hunter2 is no key\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := keyring.LoadMasterKey(path, true); err == nil || strings.Contains(err.Error(), "hunter2") {
+		t.Errorf("a broken key file = %v", err)
+	}
+}
