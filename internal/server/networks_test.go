@@ -17,6 +17,7 @@ import (
 
 	"workflowagent/internal/dev/storetest"
 	"workflowagent/internal/server/store"
+	"workflowagent/internal/server/store/scope"
 )
 
 // TestFormerNameOfNetworks sets the networks under both names. Neither name overrides the other, in
@@ -126,7 +127,7 @@ func TestOlderHostsAreListed(t *testing.T) {
 		return s
 	}
 	s := start()
-	err := s.db.Write(t.Context(), func(tx *store.Tx) error {
+	err := s.db.Write(t.Context(), scope.Todo, func(tx *store.Tx) error {
 		orgs, err := tx.Organizations()
 		if err != nil {
 			return err

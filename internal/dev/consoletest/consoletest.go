@@ -20,6 +20,7 @@ import (
 	"workflowagent/internal/server"
 	"workflowagent/internal/server/identity"
 	"workflowagent/internal/server/store"
+	"workflowagent/internal/server/store/scope"
 )
 
 // Org is the organization of a new server, whose administrator is [identity.AdminLogin].
@@ -125,7 +126,7 @@ func (s *Server) AddUser(login, role string) string {
 // AgeSessions makes all sessions older by a time.
 func (s *Server) AgeSessions(by time.Duration) {
 	s.t.Helper()
-	err := s.DB().Write(s.t.Context(), func(tx *store.Tx) error {
+	err := s.DB().Write(s.t.Context(), scope.Todo, func(tx *store.Tx) error {
 		_, err := tx.Exec("UPDATE sessions SET created_at = created_at - $1, confirmed_at = confirmed_at - $1", by.Microseconds())
 		return err
 	})

@@ -7,6 +7,7 @@ import (
 
 	"workflowagent/internal/server/store"
 	"workflowagent/internal/server/store/database"
+	"workflowagent/internal/server/store/scope"
 )
 
 // Contents returns the rows of all tables of an SQLite database as text, by table. Names of tables
@@ -51,7 +52,7 @@ func RefuseInserts(t testing.TB, db *store.DB, table string) (allow func()) {
 	t.Helper()
 	exec := func(statement string) {
 		t.Helper()
-		err := db.Write(t.Context(), func(tx *store.Tx) error {
+		err := db.Write(t.Context(), scope.Todo, func(tx *store.Tx) error {
 			_, err := tx.Exec(statement)
 			return err
 		})

@@ -13,6 +13,7 @@ import (
 	"workflowagent/internal/server/deployments"
 	"workflowagent/internal/server/identity"
 	"workflowagent/internal/server/store"
+	"workflowagent/internal/server/store/scope"
 )
 
 // matrixCalls are the calls of each column of the tables in docs/security.md. Their bodies are
@@ -259,7 +260,7 @@ func (l *lab) matrixCallers() map[string]matrixCaller {
 		l.t.Fatal(err)
 	}
 	rivals := store.Organization{ID: identity.NewID(), Name: "rival", CreatedAt: time.Now()}
-	if err := l.db.Write(l.t.Context(), func(tx *store.Tx) error { return tx.InsertOrganization(rivals) }); err != nil {
+	if err := l.db.Write(l.t.Context(), scope.Todo, func(tx *store.Tx) error { return tx.InsertOrganization(rivals) }); err != nil {
 		l.t.Fatal(err)
 	}
 	_, _, rival := l.member(rivals.ID, "rival-admin")

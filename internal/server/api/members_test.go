@@ -10,6 +10,7 @@ import (
 	"workflowagent/internal/dev/storetest"
 	"workflowagent/internal/server/identity"
 	"workflowagent/internal/server/store"
+	"workflowagent/internal/server/store/scope"
 )
 
 // person creates a user with a role in an organization, unless the role is "". It returns the
@@ -84,7 +85,7 @@ func TestMembers(t *testing.T) {
 		f.do("DELETE", members+"/nobody", nil).want(404, nil)
 
 		const more = 230
-		err := f.db.Write(t.Context(), func(tx *store.Tx) error {
+		err := f.db.Write(t.Context(), scope.Todo, func(tx *store.Tx) error {
 			org, err := tx.OrganizationByName("acme")
 			for i := 0; err == nil && i < more; i++ {
 				u := store.User{ID: identity.NewID(), Login: fmt.Sprintf("user-%03d", i), CreatedAt: time.Now()}

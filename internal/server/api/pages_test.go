@@ -10,6 +10,7 @@ import (
 	"workflowagent/internal/server/deployments"
 	"workflowagent/internal/server/identity"
 	"workflowagent/internal/server/store"
+	"workflowagent/internal/server/store/scope"
 )
 
 // listing is a list of the API.
@@ -228,7 +229,7 @@ func TestListsWithoutPagesAreWhole(t *testing.T) {
 			l.linkedUpdate(stack, deployment)
 		}
 		l.do("POST", stack+"/import", referring(names...)).want(200, nil)
-		err := l.db.Write(t.Context(), func(tx *store.Tx) error {
+		err := l.db.Write(t.Context(), scope.Todo, func(tx *store.Tx) error {
 			o, err := tx.OrganizationByName("acme")
 			for i := 0; err == nil && i < wholeElements; i++ {
 				at := tx.Now()

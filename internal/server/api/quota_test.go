@@ -8,6 +8,7 @@ import (
 	"workflowagent/internal/dev/storetest"
 	"workflowagent/internal/server/storage/quota"
 	"workflowagent/internal/server/store"
+	"workflowagent/internal/server/store/scope"
 )
 
 // TestQuota checks that a full organization starts nothing that stores more, that nothing is half
@@ -128,7 +129,7 @@ func TestQuotaCountsLongTexts(t *testing.T) {
 // use changes what an organization is known to store.
 func (f *fixture) use(org string, bytes int64) {
 	f.t.Helper()
-	err := f.db.Write(f.t.Context(), func(tx *store.Tx) error {
+	err := f.db.Write(f.t.Context(), scope.Todo, func(tx *store.Tx) error {
 		o, err := tx.OrganizationByName(org)
 		if err != nil {
 			return err

@@ -23,6 +23,7 @@ import (
 	"workflowagent/internal/server/deployments"
 	"workflowagent/internal/server/identity"
 	"workflowagent/internal/server/store"
+	"workflowagent/internal/server/store/scope"
 )
 
 // fuzzTimeEnv is the environment variable with the duration of TestOddRequests. Each round has a
@@ -86,7 +87,7 @@ func (l *lab) newOrganization(name string) string {
 	now := time.Now()
 	org := store.Organization{ID: identity.NewID(), Name: name, CreatedAt: now}
 	user := store.User{ID: identity.NewID(), Login: name + "-admin", CreatedAt: now}
-	err := l.db.Write(l.t.Context(), func(tx *store.Tx) error {
+	err := l.db.Write(l.t.Context(), scope.Todo, func(tx *store.Tx) error {
 		if err := tx.InsertOrganization(org); err != nil {
 			return err
 		}

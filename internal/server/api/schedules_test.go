@@ -10,6 +10,7 @@ import (
 	"workflowagent/internal/server/api/request"
 	"workflowagent/internal/server/deployments"
 	"workflowagent/internal/server/store"
+	"workflowagent/internal/server/store/scope"
 )
 
 // schedule is a schedule as clients decode it.
@@ -152,7 +153,7 @@ func TestSchedules(t *testing.T) {
 // makeDue makes a schedule due now.
 func (l *lab) makeDue(id string) {
 	l.t.Helper()
-	err := l.db.Write(l.t.Context(), func(tx *store.Tx) error {
+	err := l.db.Write(l.t.Context(), scope.Todo, func(tx *store.Tx) error {
 		c, err := tx.Schedule(id)
 		if err != nil {
 			return err

@@ -16,6 +16,7 @@ import (
 	"workflowagent/internal/server/console"
 	"workflowagent/internal/server/identity"
 	"workflowagent/internal/server/store"
+	"workflowagent/internal/server/store/scope"
 )
 
 // matrixRoutes are the routes of each column of the console's tables in docs/security.md. Each route
@@ -225,7 +226,7 @@ func (m matrix) visitors() map[string]matrixVisitor {
 	if err != nil {
 		m.t.Fatal(err)
 	}
-	if err := m.DB().Write(m.t.Context(), func(tx *store.Tx) error {
+	if err := m.DB().Write(m.t.Context(), scope.Todo, func(tx *store.Tx) error {
 		return tx.InsertOrganization(store.Organization{ID: identity.NewID(), Name: "rival", CreatedAt: time.Now()})
 	}); err != nil {
 		m.t.Fatal(err)

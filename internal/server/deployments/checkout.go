@@ -13,6 +13,7 @@ import (
 	"workflowagent/internal/server/fault"
 	"workflowagent/internal/server/identity"
 	"workflowagent/internal/server/store"
+	"workflowagent/internal/server/store/scope"
 	"workflowagent/internal/server/vcs"
 	"workflowagent/internal/server/vcs/integrations"
 	"workflowagent/internal/termtext"
@@ -211,7 +212,7 @@ func (s *Service) openCheckout(ctx context.Context, c store.VCSCheckout, set *wo
 	o.credential = &vcs.Credential{}
 	valid := o.ExpiresAt.IsZero() || time.Until(o.ExpiresAt) > minLife
 	if len(o.Credential) > 0 && (valid || !request) {
-		plain, err := s.opts.Secrets.Decrypt(ctx, scope(o.DeploymentID), o.Credential)
+		plain, err := s.opts.Secrets.Decrypt(ctx, sealedFor(o.DeploymentID), o.Credential)
 		if err == nil {
 			err = json.Unmarshal(plain, o.credential)
 		}
@@ -245,11 +246,11 @@ func (s *Service) requestCredential(ctx context.Context, o *openCheckout, name s
 	if err != nil {
 		return fmt.Errorf("encoding a credential: %w", err)
 	}
-	if o.Credential, err = s.opts.Secrets.Encrypt(ctx, scope(o.DeploymentID), plain); err != nil {
+	if o.Credential, err = s.opts.Secrets.Encrypt(ctx, sealedFor(o.DeploymentID), plain); err != nil {
 		return fmt.Errorf("encrypting a credential: %w", err)
 	}
 	o.credential, o.ExpiresAt = &c, c.Expires
-	return s.db.Write(ctx, func(tx *store.Tx) error { return tx.SaveCheckout(o.VCSCheckout) })
+	return s.db.Write(ctx, scope.Todo, func(tx *store.Tx) error { return tx.SaveCheckout(o.VCSCheckout) })
 }
 
 // environment adds the variables that describe the change to a definition.

@@ -12,6 +12,7 @@ import (
 	"workflowagent/internal/server/identity"
 	"workflowagent/internal/server/pools"
 	"workflowagent/internal/server/store"
+	"workflowagent/internal/server/store/scope"
 	"workflowagent/internal/server/vcs/integrations"
 	"workflowagent/internal/server/webhooks"
 	"workflowagent/internal/termtext"
@@ -27,7 +28,7 @@ func (s *Service) Create(ctx context.Context, p identity.Principal, st store.Sta
 // CreateOnce is [Service.Create] for a request that the caller can repeat with the same key. A
 // repetition returns the deployment of the first request.
 func (s *Service) CreateOnce(ctx context.Context, p identity.Principal, st store.Stack, body []byte, initiator, key string) (d store.Deployment, err error) {
-	err = s.db.Write(ctx, func(tx *store.Tx) (err error) {
+	err = s.db.Write(ctx, scope.Todo, func(tx *store.Tx) (err error) {
 		d, err = once(tx, p, st, key, body, func() (store.Deployment, error) {
 			return s.createIn(ctx, tx, p, st, request{body: body}, initiator, queueing{})
 		})

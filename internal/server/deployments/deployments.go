@@ -190,7 +190,7 @@ func find(tx *store.Tx, st store.Stack, id string) (store.DeploymentJob, error) 
 	return dj, err
 }
 
-// scope returns the encryption scope of a stack's deployment secrets. It differs from the scope of
+// sealedFor returns the encryption scope of a stack's deployment secrets. It differs from the scope of
 // pulumi's own stack secrets, so that a client that may decrypt stack secrets cannot decrypt
 // deployment secrets.
-func scope(stackID string) string { return "deployments/" + stackID }
+func sealedFor(stackID string) string { return "deployments/" + stackID }

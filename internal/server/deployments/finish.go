@@ -14,6 +14,7 @@ import (
 	"workflowagent/internal/server/identity"
 	"workflowagent/internal/server/pools"
 	"workflowagent/internal/server/store"
+	"workflowagent/internal/server/store/scope"
 	"workflowagent/internal/server/vcs/outbox"
 	"workflowagent/internal/termtext"
 	"workflowagent/internal/workflow"
@@ -107,7 +108,7 @@ func (s *Service) skip(tx *store.Tx, job store.Job, reason workflow.Reason, text
 // write runs act in a transaction. If act returns a job, write then calls afterEnd for it.
 func (s *Service) write(ctx context.Context, act func(tx *store.Tx) (ended *store.Job, err error), ahead ...func(*store.Tx)) error {
 	var ended *store.Job
-	err := s.db.Write(ctx, func(tx *store.Tx) (err error) {
+	err := s.db.Write(ctx, scope.Todo, func(tx *store.Tx) (err error) {
 		ended, err = act(tx)
 		return err
 	}, ahead...)
@@ -243,7 +244,7 @@ func (s *Service) PauseStack(ctx context.Context, p identity.Principal, st store
 	if err := p.Check(st, identity.Operate); err != nil {
 		return err
 	}
-	return s.db.Write(ctx, func(tx *store.Tx) error {
+	return s.db.Write(ctx, scope.Todo, func(tx *store.Tx) error {
 		_, err := tx.DeploymentSettings(st.ID)
 		if errors.Is(err, store.ErrNotFound) {
 			return fault.Invalid("Bad Request: Attempted to pause or resume deployments on stack before it has been configured; store deployment settings first")
@@ -289,7 +290,7 @@ func (s *Service) PauseOrg(ctx context.Context, p identity.Principal, orgID stri
 	if !p.CanAdminOrg(orgID) {
 		return fault.Forbidden("Forbidden: only administrators of the organization may pause or resume its deployments")
 	}
-	return s.db.Write(ctx, func(tx *store.Tx) error {
+	return s.db.Write(ctx, scope.Todo, func(tx *store.Tx) error {
 		queue, err := tx.OrgQueue(orgID)
 		if err != nil {
 			return err

@@ -18,6 +18,7 @@ import (
 	"workflowagent/internal/server/pools"
 	"workflowagent/internal/server/stacks"
 	"workflowagent/internal/server/store"
+	"workflowagent/internal/server/store/scope"
 	"workflowagent/internal/workflow"
 )
 
@@ -152,7 +153,7 @@ func (p *plant) job(deploymentID string) store.Job {
 // change edits a job directly in the database, to simulate elapsed time.
 func (p *plant) change(deploymentID string, edit func(*store.Job)) {
 	p.t.Helper()
-	p.must(p.db.Write(p.t.Context(), func(tx *store.Tx) error {
+	p.must(p.db.Write(p.t.Context(), scope.Todo, func(tx *store.Tx) error {
 		job, err := tx.JobOfDeployment(deploymentID)
 		if err != nil {
 			return err

@@ -14,6 +14,7 @@ import (
 	"workflowagent/internal/server/fault"
 	"workflowagent/internal/server/identity"
 	"workflowagent/internal/server/store"
+	"workflowagent/internal/server/store/scope"
 	"workflowagent/internal/workflow"
 )
 
@@ -267,7 +268,7 @@ func (s *Service) CancelQueued(ctx context.Context, p identity.Principal, orgID 
 		return 0, fault.Invalid("Bad Request: at most %d deployments can be cancelled at once", PageSize)
 	}
 	n := 0
-	err := s.db.Write(ctx, func(tx *store.Tx) error {
+	err := s.db.Write(ctx, scope.Todo, func(tx *store.Tx) error {
 		n = 0
 		for _, id := range ids {
 			ok, err := s.cancelQueued(ctx, tx, p, orgID, id)

@@ -15,6 +15,7 @@ import (
 	"workflowagent/internal/server/identity/issuer"
 	"workflowagent/internal/server/pools"
 	"workflowagent/internal/server/store"
+	"workflowagent/internal/server/store/scope"
 	"workflowagent/internal/workflow"
 )
 
@@ -44,7 +45,7 @@ func (s *Service) claim(ctx context.Context, polls []*Poll) []outcome {
 	// The time of a pool's last claim is only displayed, so a precision of one second is sufficient.
 	touch := sync.OnceValue(func() bool { return s.claims.stale(polls[0].Agent.PoolID, time.Now()) })
 	var out []outcome
-	err := s.db.Write(ctx, func(tx *store.Tx) error {
+	err := s.db.Write(ctx, scope.Todo, func(tx *store.Tx) error {
 		if err := tx.Together(func(tx *store.Tx) { s.claimReads(tx, polls) }); err != nil {
 			return err
 		}
@@ -305,7 +306,7 @@ func (s *Service) handBack(ctx context.Context, c *Claim) {
 	if c.shared {
 		return // the agent can have received it
 	}
-	err := s.db.Write(ctx, func(tx *store.Tx) error {
+	err := s.db.Write(ctx, scope.Todo, func(tx *store.Tx) error {
 		job, err := tx.Job(c.Job.ID)
 		if err != nil {
 			return err

@@ -13,6 +13,7 @@ import (
 	"workflowagent/internal/server/identity"
 	"workflowagent/internal/server/joblog"
 	"workflowagent/internal/server/store"
+	"workflowagent/internal/server/store/scope"
 	"workflowagent/internal/workflow"
 )
 
@@ -270,7 +271,7 @@ func (s *Service) acceptLate(ctx context.Context, job store.Job) error {
 	case since > s.opts.Evidence:
 		return ended(job)
 	case since > measuredAfter:
-		return s.db.Write(ctx, func(tx *store.Tx) error { return tx.MeasureLogAgain(job.ID) })
+		return s.db.Write(ctx, scope.Todo, func(tx *store.Tx) error { return tx.MeasureLogAgain(job.ID) })
 	}
 	return nil
 }

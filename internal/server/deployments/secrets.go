@@ -33,7 +33,7 @@ var errCiphertext = errors.New("the ciphertext was not created by this server fo
 
 // placeOf returns the encryption scope of the secret with a path in settings of a stack.
 func placeOf(stackID string, set *workflow.Settings, path string) string {
-	return scope(stackID) + "/" + path + "/" + set.SecretAddress(path)
+	return sealedFor(stackID) + "/" + path + "/" + set.SecretAddress(path)
 }
 
 // Encrypt returns a stack's secret in a form that every member of its settings accepts.
@@ -45,7 +45,7 @@ func (s *Service) Encrypt(ctx context.Context, st store.Stack, v workflow.Secret
 	if plain == "" {
 		return workflow.Secret{}, fault.Invalid("Bad Request: Invalid empty value")
 	}
-	return s.encrypt(ctx, looseForm, scope(st.ID)+"/", plain)
+	return s.encrypt(ctx, looseForm, sealedFor(st.ID)+"/", plain)
 }
 
 func (s *Service) encrypt(ctx context.Context, form byte, place, plain string) (workflow.Secret, error) {
@@ -61,14 +61,14 @@ func (s *Service) encrypt(ctx context.Context, form byte, place, plain string) (
 func (s *Service) decrypt(ctx context.Context, stackID, place string, v workflow.Secret) (plain string, form byte, err error) {
 	ct := v.Ciphertext()
 	if form = ct[0]; form == stackForm {
-		place = scope(stackID)
+		place = sealedFor(stackID)
 	} else {
 		ct = ct[1:]
 	}
 	switch form {
 	case placedForm, stackForm:
 	case looseForm:
-		place = scope(stackID) + "/"
+		place = sealedFor(stackID) + "/"
 	default:
 		return "", form, errCiphertext
 	}

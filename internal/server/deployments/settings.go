@@ -16,6 +16,7 @@ import (
 	"workflowagent/internal/server/identity"
 	"workflowagent/internal/server/pools"
 	"workflowagent/internal/server/store"
+	"workflowagent/internal/server/store/scope"
 	"workflowagent/internal/termtext"
 	"workflowagent/internal/workflow"
 )
@@ -82,7 +83,7 @@ func (s *Service) changeSettings(ctx context.Context, p identity.Principal, st s
 	change func(old *workflow.Settings) (*workflow.Settings, error),
 ) (*StoredSettings, error) {
 	var out *StoredSettings
-	err := s.db.Write(ctx, func(tx *store.Tx) error {
+	err := s.db.Write(ctx, scope.Todo, func(tx *store.Tx) error {
 		if err := identity.CheckUnmoved(tx, st); err != nil {
 			return err
 		}
@@ -283,7 +284,7 @@ func poolOf(tx *store.Tx, orgID, id string) (pinned bool, err error) {
 
 // DeleteSettings removes the settings of a stack.
 func (s *Service) DeleteSettings(ctx context.Context, st store.Stack) error {
-	err := s.db.Write(ctx, func(tx *store.Tx) error {
+	err := s.db.Write(ctx, scope.Todo, func(tx *store.Tx) error {
 		if err := tx.DeleteDeploymentSettings(st.ID); err != nil {
 			return err
 		}

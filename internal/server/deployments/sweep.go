@@ -11,6 +11,7 @@ import (
 
 	"workflowagent/internal/server/pools"
 	"workflowagent/internal/server/store"
+	"workflowagent/internal/server/store/scope"
 	"workflowagent/internal/workflow"
 )
 
@@ -94,7 +95,7 @@ func (s *Service) beats(ctx context.Context) {
 // beat records that the server is up. If no server was up before, it extends leases by the
 // downtime.
 func (s *Service) beat(ctx context.Context) error {
-	err := s.db.Write(ctx, func(tx *store.Tx) error {
+	err := s.db.Write(ctx, scope.Todo, func(tx *store.Tx) error {
 		now, err := tx.LeaseTime()
 		if err != nil {
 			return err
@@ -177,7 +178,7 @@ func (s *Service) sweepBlocked(ctx context.Context) error {
 	if err != nil || len(queues) == 0 {
 		return err
 	}
-	return s.db.Write(ctx, func(tx *store.Tx) error {
+	return s.db.Write(ctx, scope.Todo, func(tx *store.Tx) error {
 		now, err := tx.LeaseTime()
 		if err != nil {
 			return err
@@ -233,7 +234,7 @@ func (s *Service) sweepJobs(ctx context.Context, list func(*store.Tx, time.Time)
 	if err != nil || len(due) == 0 {
 		return err
 	}
-	return s.db.Write(ctx, func(tx *store.Tx) error {
+	return s.db.Write(ctx, scope.Todo, func(tx *store.Tx) error {
 		now, err := tx.LeaseTime()
 		if err != nil {
 			return err

@@ -13,6 +13,7 @@ import (
 	"workflowagent/internal/server/fault"
 	"workflowagent/internal/server/links"
 	"workflowagent/internal/server/store"
+	"workflowagent/internal/server/store/scope"
 	"workflowagent/internal/termtext"
 )
 
@@ -70,7 +71,7 @@ func (s *Service) FromProvider(ctx context.Context, e External) (Principal, erro
 }
 
 func (s *Service) fromProvider(ctx context.Context, e External) (p Principal, known bool, err error) {
-	err = s.db.Write(ctx, func(tx *store.Tx) error {
+	err = s.db.Write(ctx, scope.Todo, func(tx *store.Tx) error {
 		u, err := s.userOf(ctx, tx, e)
 		if known = !errors.Is(err, store.ErrNotFound); !known {
 			return nil
@@ -224,7 +225,7 @@ func (s *Service) Connect(ctx context.Context, u store.User, e External) error {
 	if !e.Allowed {
 		return fault.Forbidden("%s signed in at %s, but may not use this server. Ask its operator for access.", e.label(), e.Provider)
 	}
-	return s.db.Write(ctx, func(tx *store.Tx) error {
+	return s.db.Write(ctx, scope.Todo, func(tx *store.Tx) error {
 		now := tx.Now()
 		id, err := tx.Identity(e.Issuer, e.Subject)
 		switch {
@@ -253,7 +254,7 @@ func (s *Service) Identities(ctx context.Context, userID string) ([]store.Identi
 
 // Disconnect removes an identity of a user.
 func (s *Service) Disconnect(ctx context.Context, u store.User, issuer, subject string) error {
-	return s.db.Write(ctx, func(tx *store.Tx) error {
+	return s.db.Write(ctx, scope.Todo, func(tx *store.Tx) error {
 		if err := tx.DeleteIdentity(u.ID, issuer, subject); err != nil {
 			return ignoreMissing(err)
 		}

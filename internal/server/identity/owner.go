@@ -7,6 +7,7 @@ import (
 	"workflowagent/internal/server/audit"
 	"workflowagent/internal/server/fault"
 	"workflowagent/internal/server/store"
+	"workflowagent/internal/server/store/scope"
 )
 
 // SetOwner makes a member the owner of a stack, who administers it. It returns the previous owner,
@@ -15,7 +16,7 @@ func (s *Service) SetOwner(ctx context.Context, p Principal, st store.Stack, log
 	if login == "" {
 		return previous, fault.Invalid("Bad Request: member \"githubLogin\" must name the new owner")
 	}
-	err = s.db.Write(ctx, func(tx *store.Tx) error {
+	err = s.db.Write(ctx, scope.Todo, func(tx *store.Tx) error {
 		if err := CheckUnmoved(tx, st); err != nil {
 			return err
 		}

@@ -10,6 +10,7 @@ import (
 	"workflowagent/internal/server/audit"
 	"workflowagent/internal/server/fault"
 	"workflowagent/internal/server/store"
+	"workflowagent/internal/server/store/scope"
 )
 
 var teamNamePattern = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9_.-]{0,99}$`)
@@ -116,7 +117,7 @@ func (s *Service) CreateTeam(ctx context.Context, org store.Organization, t stor
 	if t.DisplayName == "" {
 		t.DisplayName = t.Name
 	}
-	err := s.db.Write(ctx, func(tx *store.Tx) error {
+	err := s.db.Write(ctx, scope.Todo, func(tx *store.Tx) error {
 		t.CreatedAt = tx.Now()
 		if err := tx.InsertTeam(t); err != nil {
 			return err
@@ -131,7 +132,7 @@ func (s *Service) CreateTeam(ctx context.Context, org store.Organization, t stor
 
 // DeleteTeam removes a team and its tokens.
 func (s *Service) DeleteTeam(ctx context.Context, orgID, name string) error {
-	return s.db.Write(ctx, func(tx *store.Tx) error {
+	return s.db.Write(ctx, scope.Todo, func(tx *store.Tx) error {
 		t, err := team(tx, orgID, name)
 		if err != nil {
 			return err
@@ -177,7 +178,7 @@ func (s *Service) ChangeTeam(ctx context.Context, p Principal, org store.Organiz
 	if err := checkTeamText(c.DisplayName, c.Description); err != nil {
 		return err
 	}
-	return s.db.Write(ctx, func(tx *store.Tx) error {
+	return s.db.Write(ctx, scope.Todo, func(tx *store.Tx) error {
 		t, err := team(tx, org.ID, name)
 		if err != nil {
 			return err
@@ -374,7 +375,7 @@ func (s *Service) SetCollaborator(ctx context.Context, st store.Stack, login str
 	if err := checkPermission(to); err != nil {
 		return err
 	}
-	return s.db.Write(ctx, func(tx *store.Tx) error {
+	return s.db.Write(ctx, scope.Todo, func(tx *store.Tx) error {
 		if err := CheckUnmoved(tx, st); err != nil {
 			return err
 		}

@@ -9,6 +9,7 @@ import (
 	"workflowagent/internal/server/audit"
 	"workflowagent/internal/server/fault"
 	"workflowagent/internal/server/store"
+	"workflowagent/internal/server/store/scope"
 )
 
 // PoolTokenTopic is the notification channel for what open polls must check again: pool tokens that
@@ -57,7 +58,7 @@ func (s *Service) CreateToken(ctx context.Context, spec NewTokenSpec) (text, id 
 		OrgID: spec.OrgID, UserID: spec.UserID, Admin: spec.Admin, CreatedBy: spec.CreatedBy,
 		ExpiresAt: spec.Expires, TeamID: spec.TeamID,
 	}
-	err = s.db.Write(ctx, func(tx *store.Tx) error {
+	err = s.db.Write(ctx, scope.Todo, func(tx *store.Tx) error {
 		t.CreatedAt = tx.Now()
 		if err := CheckExpiry(t.ExpiresAt, t.CreatedAt); err != nil {
 			return err
@@ -101,7 +102,7 @@ func (s *Service) Tokens(ctx context.Context, f store.TokenFilter) (list []store
 
 // DeleteToken removes a token by its id. It reports the token as missing if match returns false.
 func (s *Service) DeleteToken(ctx context.Context, id string, match func(store.Token) bool) error {
-	err := s.db.Write(ctx, func(tx *store.Tx) error {
+	err := s.db.Write(ctx, scope.Todo, func(tx *store.Tx) error {
 		t, err := tx.TokenByID(id)
 		if err != nil {
 			return err
@@ -122,12 +123,12 @@ func (s *Service) DeleteToken(ctx context.Context, id string, match func(store.T
 
 // DeleteExpired removes tokens that expired more than a day ago, in several transactions.
 func (s *Service) DeleteExpired(ctx context.Context) error {
-	return s.db.WriteInPieces(ctx, func(tx *store.Tx, limit int) (int64, error) {
+	return s.db.WriteInPieces(ctx, scope.Todo, func(tx *store.Tx, limit int) (int64, error) {
 		return tx.DeleteExpiredTokens(tx.Now().Add(-24*time.Hour), limit)
 	})
 }
 
 // SetDefaultOrg sets a user's default organization.
 func (s *Service) SetDefaultOrg(ctx context.Context, userID, org string) error {
-	return s.db.Write(ctx, func(tx *store.Tx) error { return tx.SetDefaultOrg(userID, org) })
+	return s.db.Write(ctx, scope.Todo, func(tx *store.Tx) error { return tx.SetDefaultOrg(userID, org) })
 }

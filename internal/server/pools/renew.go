@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"workflowagent/internal/server/store"
+	"workflowagent/internal/server/store/scope"
 )
 
 const (
@@ -62,7 +63,7 @@ func (s *Service) noteSilent(ctx context.Context, checked time.Time) (now time.T
 	if len(list) == 0 {
 		return now, nil
 	}
-	err = s.db.Write(ctx, func(tx *store.Tx) error {
+	err = s.db.Write(ctx, scope.Todo, func(tx *store.Tx) error {
 		for _, pool := range list {
 			changed(tx, pool.OrgID, pool.ID)
 		}
@@ -92,7 +93,7 @@ func (s *Service) renew(ctx context.Context) error {
 		if len(due) == 0 {
 			return nil
 		}
-		err := s.db.Write(ctx, func(tx *store.Tx) error {
+		err := s.db.Write(ctx, scope.Todo, func(tx *store.Tx) error {
 			now, err := tx.LeaseTime()
 			if err != nil {
 				return err

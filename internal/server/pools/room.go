@@ -7,6 +7,7 @@ import (
 
 	"workflowagent/internal/server/fault"
 	"workflowagent/internal/server/store"
+	"workflowagent/internal/server/store/scope"
 )
 
 // maxAgents is the number of a pool's agents that the server remembers. Concurrent first polls of
@@ -41,7 +42,7 @@ func (s *Service) makeRoom(ctx context.Context, g Sighting) error {
 		return nil
 	}
 	var n int64
-	err = s.db.Write(ctx, func(tx *store.Tx) (err error) {
+	err = s.db.Write(ctx, scope.Todo, func(tx *store.Tx) (err error) {
 		if n, err = tx.ForgetOffline(g.PoolID, Silence, offlinePerWrite); n > 0 {
 			changed(tx, g.OrgID, g.PoolID)
 		}

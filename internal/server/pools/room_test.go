@@ -9,6 +9,7 @@ import (
 	"workflowagent/internal/server/fault"
 	"workflowagent/internal/server/identity"
 	"workflowagent/internal/server/store"
+	"workflowagent/internal/server/store/scope"
 )
 
 // TestAgentsOfAPoolAreBounded checks that the holder of a pool's token cannot make the server remember any
@@ -79,7 +80,7 @@ func TestSilentAgentsMakeRoom(t *testing.T) {
 	storetest.Each(t, func(t *testing.T, db *store.DB) {
 		write := func(change func(tx *store.Tx) error) {
 			t.Helper()
-			must(t, db.Write(t.Context(), change))
+			must(t, db.Write(t.Context(), scope.Todo, change))
 		}
 		write(func(tx *store.Tx) error {
 			if err := tx.InsertOrganization(store.Organization{ID: "o", Name: "acme"}); err != nil {

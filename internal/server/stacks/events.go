@@ -16,6 +16,7 @@ import (
 	"workflowagent/internal/server/stacks/mask"
 	"workflowagent/internal/server/stacks/rawjson"
 	"workflowagent/internal/server/store"
+	"workflowagent/internal/server/store/scope"
 )
 
 // Bounds of one [Service.RecordEvents] call. Stock clients send up to 50 events at a time.
@@ -79,7 +80,7 @@ func (s *Service) RecordEvents(ctx context.Context, u store.Update, raw []json.R
 		list = list[n:]
 	}
 	for more {
-		if err := s.db.Write(ctx, func(tx *store.Tx) (err error) {
+		if err := s.db.Write(ctx, scope.Todo, func(tx *store.Tx) (err error) {
 			_, more, err = tx.AdvanceEvents(u.ID)
 			return err
 		}); err != nil {
@@ -108,7 +109,7 @@ func (s *Service) writeEvents(ctx context.Context, id string, list []events.Even
 	if err != nil {
 		return false, err
 	}
-	err = s.db.Write(ctx, func(tx *store.Tx) error {
+	err = s.db.Write(ctx, scope.Todo, func(tx *store.Tx) error {
 		cur, err := checkRecords(tx, id, list[0].Sequence)
 		if err != nil {
 			return err

@@ -12,6 +12,7 @@ import (
 	"workflowagent/internal/server/fault"
 	"workflowagent/internal/server/stacks"
 	"workflowagent/internal/server/store"
+	"workflowagent/internal/server/store/scope"
 )
 
 // sent returns an event whose content identifies the batch that contained it.
@@ -188,7 +189,7 @@ func TestEventsAfterTheEnd(t *testing.T) {
 		return len(list)
 	}
 	l.up(30 * time.Minute)
-	l.must(l.db.Write(t.Context(), func(tx *store.Tx) error { return tx.SetEventBytes(u.ID, 0) }))
+	l.must(l.db.Write(t.Context(), scope.Todo, func(tx *store.Tx) error { return tx.SetEventBytes(u.ID, 0) }))
 	if n := unmeasured(); n != 0 {
 		t.Fatalf("%d updates are unmeasured after the measurement", n)
 	}

@@ -18,6 +18,7 @@ import (
 	"workflowagent/internal/server/stacks/states"
 	"workflowagent/internal/server/store"
 	"workflowagent/internal/server/store/database"
+	"workflowagent/internal/server/store/scope"
 )
 
 // names returns the names of n resources. The names are random, so that the state compresses
@@ -357,7 +358,7 @@ func TestExpiredStatesStayWhileNeeded(t *testing.T) {
 		want := s.exported(4)
 		expire := func(version int64) {
 			t.Helper()
-			s.must(db.Write(t.Context(), func(tx *store.Tx) error {
+			s.must(db.Write(t.Context(), scope.Todo, func(tx *store.Tx) error {
 				u, err := tx.UpdateByVersion(s.stack.ID, version)
 				if err != nil {
 					return err

@@ -10,6 +10,7 @@ import (
 	"workflowagent/internal/server/fault"
 	"workflowagent/internal/server/identity"
 	"workflowagent/internal/server/store"
+	"workflowagent/internal/server/store/scope"
 )
 
 // expired reports whether a running update's lease has expired at now, a time from
@@ -46,7 +47,7 @@ func (s *Service) Renew(ctx context.Context, u store.Update, d time.Duration) (t
 		d = MaxLease
 	}
 	var expires time.Time
-	err := s.db.Write(ctx, func(tx *store.Tx) error {
+	err := s.db.Write(ctx, scope.Todo, func(tx *store.Tx) error {
 		now, err := tx.LeaseTime()
 		if err != nil {
 			return err

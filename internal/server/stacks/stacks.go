@@ -24,6 +24,7 @@ import (
 	"workflowagent/internal/server/stacks/states"
 	"workflowagent/internal/server/storage/quota"
 	"workflowagent/internal/server/store"
+	"workflowagent/internal/server/store/scope"
 	"workflowagent/internal/server/webhooks"
 )
 
@@ -132,7 +133,7 @@ func (s *Service) Create(ctx context.Context, p identity.Principal, n NewStack) 
 		}
 	}
 	var st store.Stack
-	err := s.db.Write(ctx, func(tx *store.Tx) (err error) {
+	err := s.db.Write(ctx, scope.Todo, func(tx *store.Tx) (err error) {
 		if st, err = s.CreateIn(ctx, tx, p, n); err == nil && initial != nil {
 			err = initial.in(tx)
 		}
@@ -226,7 +227,7 @@ const deletedPerWrite = 500
 // history does not.
 func (s *Service) Delete(ctx context.Context, p identity.Principal, st store.Stack, force bool) error {
 	for done := false; !done; {
-		err := s.db.Write(ctx, func(tx *store.Tx) error {
+		err := s.db.Write(ctx, scope.Todo, func(tx *store.Tx) error {
 			done = false
 			cur, err := tx.Stack(st.ID)
 			if err != nil {
@@ -281,7 +282,7 @@ func (s *Service) List(ctx context.Context, f store.StackFilter) ([]store.Stack,
 
 // SetConfig replaces a stack's stored configuration; "" removes it.
 func (s *Service) SetConfig(ctx context.Context, st store.Stack, config string) error {
-	return s.db.Write(ctx, func(tx *store.Tx) error {
+	return s.db.Write(ctx, scope.Todo, func(tx *store.Tx) error {
 		cur, err := tx.Stack(st.ID)
 		if err != nil {
 			return err

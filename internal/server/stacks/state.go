@@ -13,6 +13,7 @@ import (
 	"workflowagent/internal/server/stacks/rawjson"
 	"workflowagent/internal/server/stacks/states"
 	"workflowagent/internal/server/store"
+	"workflowagent/internal/server/store/scope"
 )
 
 // stateGrace is the minimum age at which an unreferenced state is removed. Servers write the row
@@ -99,7 +100,7 @@ func (s *Service) prepare(ctx context.Context, p identity.Principal, stackID str
 }
 
 func (r *replacement) run(ctx context.Context) (store.Update, error) {
-	err := r.service.db.Write(ctx, func(tx *store.Tx) error { return r.in(tx) })
+	err := r.service.db.Write(ctx, scope.Todo, func(tx *store.Tx) error { return r.in(tx) })
 	r.finish(ctx, err)
 	if err != nil {
 		return store.Update{}, err
@@ -193,7 +194,7 @@ func (s *Service) NumberedCheckpoint(ctx context.Context, u store.Update, state 
 	}
 	var old store.State
 	var late bool
-	err = s.db.Write(ctx, func(tx *store.Tx) error {
+	err = s.db.Write(ctx, scope.Todo, func(tx *store.Tx) error {
 		cur, err := s.permit(tx, u.ID)
 		if err != nil {
 			return err

@@ -13,6 +13,7 @@ import (
 	"workflowagent/internal/server/fault"
 	"workflowagent/internal/server/identity"
 	"workflowagent/internal/server/store"
+	"workflowagent/internal/server/store/scope"
 )
 
 // builtInTags are set by clients together with the stack and cannot be changed individually.
@@ -72,7 +73,7 @@ func (s *Service) ReplaceTags(ctx context.Context, p identity.Principal, st stor
 }
 
 func (s *Service) writeTags(ctx context.Context, p identity.Principal, st store.Stack, change func(tx *store.Tx) error) error {
-	return s.db.Write(ctx, func(tx *store.Tx) error {
+	return s.db.Write(ctx, scope.Todo, func(tx *store.Tx) error {
 		if err := s.mayWrite(tx, p.DeploymentID); err != nil {
 			return err
 		}

@@ -14,6 +14,7 @@ import (
 	"workflowagent/internal/server/stacks/journal"
 	"workflowagent/internal/server/stacks/rawjson"
 	"workflowagent/internal/server/store"
+	"workflowagent/internal/server/store/scope"
 )
 
 // UpdateTopic is the notification channel for created, started and finished updates. The payload is
@@ -138,7 +139,7 @@ func (s *Service) CreateUpdate(ctx context.Context, p identity.Principal, st sto
 	if err := CheckRun(p, st, u); err != nil {
 		return store.Update{}, err
 	}
-	err = s.db.Write(ctx, func(tx *store.Tx) error {
+	err = s.db.Write(ctx, scope.Todo, func(tx *store.Tx) error {
 		u.DeploymentID, u.CreatedAt = "", tx.Now()
 		switch {
 		case p.Kind == identity.KindJob:
@@ -212,7 +213,7 @@ func (s *Service) Start(ctx context.Context, u store.Update, tags map[string]str
 	token, hash := identity.NewToken()
 	var out Started
 	var ended []store.Update
-	err := s.db.Write(ctx, func(tx *store.Tx) error {
+	err := s.db.Write(ctx, scope.Todo, func(tx *store.Tx) error {
 		ended = nil
 		now, err := tx.LeaseTime()
 		if err != nil {
@@ -372,7 +373,7 @@ func (s *Service) Cancel(ctx context.Context, u store.Update, by string) error {
 // changes nothing.
 func (s *Service) end(ctx context.Context, id string, decide func(*store.Tx, store.Update, time.Time) (Status, string, error)) error {
 	var ended []store.Update
-	err := s.db.Write(ctx, func(tx *store.Tx) error {
+	err := s.db.Write(ctx, scope.Todo, func(tx *store.Tx) error {
 		ended = nil
 		now, err := tx.LeaseTime()
 		if err != nil {

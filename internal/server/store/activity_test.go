@@ -8,6 +8,7 @@ import (
 
 	"workflowagent/internal/dev/storetest"
 	"workflowagent/internal/server/store"
+	"workflowagent/internal/server/store/scope"
 )
 
 // TestActivityPages reads the activity of a stack in parts of every size, with entries of the same
@@ -15,7 +16,7 @@ import (
 func TestActivityPages(t *testing.T) {
 	storetest.Each(t, func(t *testing.T, db *store.DB) {
 		base := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
-		err := db.Write(t.Context(), func(tx *store.Tx) error {
+		err := db.Write(t.Context(), scope.Todo, func(tx *store.Tx) error {
 			if err := tx.InsertOrganization(store.Organization{ID: "o", Name: "o"}); err != nil {
 				return err
 			}

@@ -11,6 +11,7 @@ import (
 	"workflowagent/internal/dev/storetest"
 	"workflowagent/internal/server/store"
 	"workflowagent/internal/server/store/database"
+	"workflowagent/internal/server/store/scope"
 	"workflowagent/internal/workflow"
 )
 
@@ -20,7 +21,7 @@ func shared(t *testing.T, db *store.DB, writes ...func() error) {
 	started, release := make(chan struct{}), make(chan struct{})
 	var wg sync.WaitGroup
 	wg.Go(func() {
-		if err := db.Write(t.Context(), func(*store.Tx) error { close(started); <-release; return nil }); err != nil {
+		if err := db.Write(t.Context(), scope.Todo, func(*store.Tx) error { close(started); <-release; return nil }); err != nil {
 			t.Errorf("the first write: %v", err)
 		}
 	})
@@ -59,7 +60,7 @@ func TestReadsAheadSeeEarlierWrites(t *testing.T) {
 		for i := range n {
 			id := strconv.Itoa(i % stacks)
 			writes = append(writes, func() error {
-				return db.Write(t.Context(), func(tx *store.Tx) error {
+				return db.Write(t.Context(), scope.Todo, func(tx *store.Tx) error {
 					queue, err := tx.StackQueue(id)
 					if err != nil {
 						return err
@@ -117,7 +118,7 @@ func TestReadsAheadAreForgotten(t *testing.T) {
 		} {
 			var before, after string
 			run := func() error {
-				return db.Write(t.Context(), func(tx *store.Tx) (err error) {
+				return db.Write(t.Context(), scope.Todo, func(tx *store.Tx) (err error) {
 					if before, err = read(tx); err != nil {
 						return err
 					}
@@ -152,7 +153,7 @@ func TestReadsAheadOfFailedWrites(t *testing.T) {
 		for i := range n {
 			id := strconv.Itoa(i)
 			writes = append(writes, func() error {
-				err := db.Write(t.Context(), func(tx *store.Tx) error {
+				err := db.Write(t.Context(), scope.Todo, func(tx *store.Tx) error {
 					if err := tx.SaveStackQueue(store.StackQueue{StackID: id, LastVersion: 7}); err != nil {
 						return err
 					}
@@ -189,7 +190,7 @@ func TestReadsAheadNeedNoQuery(t *testing.T) {
 	write(t, db, func(tx *store.Tx) error { return tx.InsertOrganization(org("acme")) })
 	var got, other store.Organization
 	var gotErr, otherErr error
-	err := db.Write(t.Context(), func(tx *store.Tx) error {
+	err := db.Write(t.Context(), scope.Todo, func(tx *store.Tx) error {
 		if _, err := database.Scalar[int64](tx.Tx, "SELECT 1 / 0"); err == nil {
 			t.Error("the division succeeded")
 		}
@@ -216,7 +217,7 @@ func TestTogether(t *testing.T) {
 		insertStacks(t, db, 1)
 		increment := func(err error) func() error {
 			return func() error {
-				got := db.Write(t.Context(), func(tx *store.Tx) error {
+				got := db.Write(t.Context(), scope.Todo, func(tx *store.Tx) error {
 					read := func(tx *store.Tx) { _, _ = tx.StackQueue("0") }
 					for range 2 {
 						if err := tx.Together(read); err != nil {
@@ -254,7 +255,7 @@ func TestTogetherNeedsNoQuery(t *testing.T) {
 	write(t, db, func(tx *store.Tx) error { return tx.InsertOrganization(org("acme")) })
 	var got store.Organization
 	var together, again error
-	err := db.Write(t.Context(), func(tx *store.Tx) error {
+	err := db.Write(t.Context(), scope.Todo, func(tx *store.Tx) error {
 		together = tx.Together(func(tx *store.Tx) { _, _ = tx.Organization("id-acme") })
 		if _, err := database.Scalar[int64](tx.Tx, "SELECT 1 / 0"); err == nil {
 			t.Error("the division succeeded")

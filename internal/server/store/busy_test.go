@@ -10,6 +10,7 @@ import (
 
 	"workflowagent/internal/dev/storetest"
 	"workflowagent/internal/server/store"
+	"workflowagent/internal/server/store/scope"
 )
 
 // TestWritesThatConflictForSeconds checks that a write succeeds after conflicts with other servers
@@ -17,7 +18,7 @@ import (
 func TestWritesThatConflictForSeconds(t *testing.T) {
 	db := storetest.Postgres(t)
 	began := time.Now()
-	err := db.Write(t.Context(), func(tx *store.Tx) error {
+	err := db.Write(t.Context(), scope.Todo, func(tx *store.Tx) error {
 		if time.Since(began) < 2*time.Second {
 			return &pgconn.PgError{Code: "40001"}
 		}
@@ -35,7 +36,7 @@ func TestWritesThatConflictTooOften(t *testing.T) {
 	for _, code := range []string{"40001", "40P01"} {
 		ctx, cancel := context.WithCancel(t.Context())
 		tries := 0
-		err := db.Write(ctx, func(*store.Tx) error {
+		err := db.Write(ctx, scope.Todo, func(*store.Tx) error {
 			if tries++; tries == 3 {
 				cancel() // ends the retries
 			}

@@ -10,6 +10,7 @@ import (
 	"workflowagent/internal/dev/storetest"
 	"workflowagent/internal/server/fault"
 	"workflowagent/internal/server/store"
+	"workflowagent/internal/server/store/scope"
 )
 
 // TestCommitBeforeAFailover loses the answer to COMMIT with the database, so that the next host of the
@@ -30,7 +31,7 @@ func TestCommitBeforeAFailover(t *testing.T) {
 	both := strings.Replace(primary.DSN(), first.Host, first.Host+","+second.Host, 1)
 	db := storetest.PostgresAt(t, both, store.Timeouts{Outcome: 100 * time.Millisecond})
 	primary.Set(pgproxy.Vanish)
-	err = db.Write(t.Context(), func(tx *store.Tx) error { return tx.InsertOrganization(org("a")) })
+	err = db.Write(t.Context(), scope.Todo, func(tx *store.Tx) error { return tx.InsertOrganization(org("a")) })
 	if fault.KindOf(err) != fault.KindOutcomeUnknown {
 		t.Errorf("the write, whose outcome only the primary knows: %v", err)
 	}
@@ -47,7 +48,7 @@ func TestOutcomeBehindAPooler(t *testing.T) {
 	db := storetest.PostgresAt(t, u, store.Timeouts{Outcome: 100 * time.Millisecond})
 	p.Lag()
 	p.Set(pgproxy.Cut)
-	err := db.Write(t.Context(), func(tx *store.Tx) error { return tx.InsertOrganization(org("a")) })
+	err := db.Write(t.Context(), scope.Todo, func(tx *store.Tx) error { return tx.InsertOrganization(org("a")) })
 	if fault.KindOf(err) != fault.KindOutcomeUnknown {
 		t.Errorf("the write, whose outcome only the primary knows: %v", err)
 	}

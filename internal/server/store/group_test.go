@@ -11,6 +11,7 @@ import (
 	"workflowagent/internal/dev/storetest"
 	"workflowagent/internal/server/store"
 	"workflowagent/internal/server/store/database"
+	"workflowagent/internal/server/store/scope"
 )
 
 // TestFailedWritesAmongOthers checks that concurrent writes, which share transactions, succeed and
@@ -24,7 +25,7 @@ func TestFailedWritesAmongOthers(t *testing.T) {
 		errs := make([]error, n)
 		for i := range n {
 			wg.Go(func() {
-				errs[i] = db.Write(t.Context(), func(tx *store.Tx) error {
+				errs[i] = db.Write(t.Context(), scope.Todo, func(tx *store.Tx) error {
 					if i%8 == 1 {
 						return boom
 					}
@@ -89,7 +90,7 @@ func TestFailedCommit(t *testing.T) {
 		started, release := make(chan struct{}), make(chan struct{})
 		var wg sync.WaitGroup
 		wg.Go(func() { // the writes below wait for this one, and share a transaction
-			if err := db.Write(t.Context(), func(*store.Tx) error { close(started); <-release; return nil }); err != nil {
+			if err := db.Write(t.Context(), scope.Todo, func(*store.Tx) error { close(started); <-release; return nil }); err != nil {
 				t.Errorf("the first write: %v", err)
 			}
 		})
@@ -97,7 +98,7 @@ func TestFailedCommit(t *testing.T) {
 		errs := make([]error, 2)
 		for i := range errs {
 			wg.Go(func() {
-				errs[i] = db.Write(t.Context(), func(tx *store.Tx) error {
+				errs[i] = db.Write(t.Context(), scope.Todo, func(tx *store.Tx) error {
 					if n, err := database.Scalar[int64](tx.Tx, "SELECT COUNT(*) FROM children"); err != nil || n > 0 {
 						return cmp.Or(err, exists)
 					}
@@ -124,7 +125,7 @@ func TestWritesShareTransactions(t *testing.T) {
 	ids := make([]int64, n)
 	for i := range n {
 		wg.Go(func() {
-			err := db.Write(t.Context(), func(tx *store.Tx) (err error) {
+			err := db.Write(t.Context(), scope.Todo, func(tx *store.Tx) (err error) {
 				if err = tx.InsertOrganization(org(strconv.Itoa(i))); err == nil {
 					ids[i], err = database.Scalar[int64](tx.Tx, "SELECT txid_current()")
 				}
@@ -159,7 +160,7 @@ func TestWritesSeeEarlierCommits(t *testing.T) {
 					return
 				default:
 				}
-				err := second.Write(t.Context(), func(tx *store.Tx) error {
+				err := second.Write(t.Context(), scope.Todo, func(tx *store.Tx) error {
 					return tx.SetInstallation(fmt.Sprintf("noise-%d", w), []byte{byte(i)})
 				})
 				if err != nil {
@@ -172,7 +173,7 @@ func TestWritesSeeEarlierCommits(t *testing.T) {
 	for i := range 50 {
 		name := fmt.Sprintf("value-%d", i)
 		write(t, first, func(tx *store.Tx) error { return tx.SetInstallation(name, []byte("x")) })
-		err := second.Write(t.Context(), func(tx *store.Tx) error {
+		err := second.Write(t.Context(), scope.Todo, func(tx *store.Tx) error {
 			_, err := tx.Installation(name)
 			return err
 		})
@@ -190,7 +191,7 @@ func TestLaterStatementFails(t *testing.T) {
 		token := store.Token{ID: "a", Hash: []byte("hash"), Kind: store.PoolToken}
 		write(t, db, func(tx *store.Tx) error { return tx.InsertToken(token) })
 		token.ID = "b"
-		err := db.Write(t.Context(), func(tx *store.Tx) error {
+		err := db.Write(t.Context(), scope.Todo, func(tx *store.Tx) error {
 			if err := tx.InsertOrganization(org("a")); err != nil {
 				return err
 			}

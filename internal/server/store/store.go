@@ -14,6 +14,8 @@ import (
 
 	"workflowagent/internal/server/fault"
 	"workflowagent/internal/server/store/database"
+
+	"workflowagent/internal/server/store/scope"
 )
 
 // The errors of package database.
@@ -86,14 +88,16 @@ func (db *DB) ReadOne(ctx context.Context, fn func(*Tx) error) error {
 	return db.DB.ReadOne(ctx, db.adapt(fn))
 }
 
-// Write runs fn in a transaction, with the reads of ahead at its begin; see [database.DB.Write]. After
-// an error of the kind [fault.KindOutcomeUnknown], the change may have been made. Callers must not undo
-// or remove anything then.
-func (db *DB) Write(ctx context.Context, fn func(*Tx) error, ahead ...func(*Tx)) error {
+// Write runs fn in a transaction. scopes names all owners of the rows that fn changes or depends on;
+// writes with a common scope run one after another. See [database.DB.Write]. After an error of the
+// kind [fault.KindOutcomeUnknown], the change may have been made. Callers must not undo or remove
+// anything then.
+func (db *DB) Write(ctx context.Context, scopes scope.Set, fn func(*Tx) error, ahead ...func(*Tx)) error {
 	reads := make([]func(*database.Tx), len(ahead))
 	for i, read := range ahead {
 		reads[i] = func(tx *database.Tx) { read(&Tx{Tx: tx, log: db.log}) }
 	}
+	_ = scopes
 	err := db.DB.Write(ctx, db.adapt(fn), reads...)
 	if errors.Is(err, ErrUnknown) {
 		err = fault.Wrap(fault.KindOutcomeUnknown, err, "Internal Server Error: outcome_unknown: the database did not say whether it has stored the change; look whether it has before you repeat the request")
@@ -120,9 +124,9 @@ const perPiece = 500
 
 // WriteInPieces changes many rows in several transactions, so that other writers can run in
 // between. It calls change until a call changes fewer rows than the limit.
-func (db *DB) WriteInPieces(ctx context.Context, change func(tx *Tx, limit int) (int64, error)) error {
+func (db *DB) WriteInPieces(ctx context.Context, scopes scope.Set, change func(tx *Tx, limit int) (int64, error)) error {
 	for n := int64(perPiece); n >= perPiece; {
-		err := db.Write(ctx, func(tx *Tx) (err error) {
+		err := db.Write(ctx, scopes, func(tx *Tx) (err error) {
 			n, err = change(tx, perPiece)
 			return err
 		})

@@ -9,6 +9,8 @@ import (
 	"golang.org/x/sys/unix"
 
 	"workflowagent/internal/server/store/database"
+
+	"workflowagent/internal/server/store/scope"
 )
 
 const (
@@ -49,7 +51,7 @@ func (db *DB) tryWriting(ctx context.Context) error {
 		}
 	}
 	// Only a commit proves that the disk accepts writes, or that a replica was promoted.
-	err := db.Write(ctx, func(tx *Tx) error {
+	err := db.Write(ctx, scope.Todo, func(tx *Tx) error {
 		return tx.SetInstallation("writable", []byte(time.Now().UTC().Format(time.RFC3339)))
 	})
 	if err != nil {

@@ -13,6 +13,7 @@ import (
 	"workflowagent/internal/server/fault"
 	"workflowagent/internal/server/identity"
 	"workflowagent/internal/server/store"
+	"workflowagent/internal/server/store/scope"
 	"workflowagent/internal/termtext"
 	"workflowagent/internal/workflow"
 )
@@ -96,7 +97,7 @@ func (s *Service) fire(ctx context.Context, id string) error {
 
 // change calls change in a transaction and stores the schedule, if it is still due.
 func (s *Service) change(ctx context.Context, id string, change func(*store.Tx, *store.Schedule) error) error {
-	return s.db.Write(ctx, func(tx *store.Tx) error {
+	return s.db.Write(ctx, scope.Todo, func(tx *store.Tx) error {
 		c, err := tx.Schedule(id)
 		if errors.Is(err, store.ErrNotFound) {
 			return nil // deleted since
@@ -223,7 +224,7 @@ func (s *Service) rearm(ctx context.Context) error {
 		return fmt.Errorf("reading schedules from the future: %w", err)
 	}
 	for _, id := range early {
-		err := s.db.Write(ctx, func(tx *store.Tx) error {
+		err := s.db.Write(ctx, scope.Todo, func(tx *store.Tx) error {
 			c, err := tx.Schedule(id)
 			now := tx.Now()
 			if errors.Is(err, store.ErrNotFound) || err == nil && !c.ArmedAt.After(now.Add(clockSlack)) {

@@ -16,6 +16,7 @@ import (
 	"workflowagent/internal/server/identity"
 	"workflowagent/internal/server/identity/keyring"
 	"workflowagent/internal/server/store"
+	"workflowagent/internal/server/store/scope"
 	"workflowagent/internal/server/triggers"
 )
 
@@ -62,7 +63,7 @@ func TestSecretsOfEarlierSchedules(t *testing.T) {
 		return fmt.Sprintf(`{"operation":"update","operationContext":{"environmentVariables":{"%s":{"ciphertext":"%s"}}}}`, name, base64.StdEncoding.EncodeToString(ct))
 	}
 	id := s.cron(st, "* * * * *")
-	s.must(s.db.Write(t.Context(), func(tx *store.Tx) error {
+	s.must(s.db.Write(t.Context(), scope.Todo, func(tx *store.Tx) error {
 		c, err := tx.Schedule(id)
 		c.Request = variable("A")
 		return errors.Join(err, tx.UpdateSchedule(c))
@@ -295,7 +296,7 @@ func TestOneScheduleFails(t *testing.T) {
 	bad, good := s.stack("bad"), s.stack("good")
 	broken, fine := s.cron(bad, "0 * * * *"), s.cron(good, "0 * * * *")
 	damage := func(document string) {
-		s.must(s.db.Write(t.Context(), func(tx *store.Tx) error {
+		s.must(s.db.Write(t.Context(), scope.Todo, func(tx *store.Tx) error {
 			row, err := tx.DeploymentSettings(bad.ID)
 			row.Document = document
 			if err == nil {

@@ -13,6 +13,7 @@ import (
 	"workflowagent/internal/server/pools"
 	"workflowagent/internal/server/stacks"
 	"workflowagent/internal/server/store"
+	"workflowagent/internal/server/store/scope"
 	"workflowagent/internal/server/triggers"
 	"workflowagent/internal/workflow"
 )
@@ -138,7 +139,7 @@ func (s *site) deployed(st store.Stack) int64 {
 // drain ends the queued deployments of a stack.
 func (s *site) drain(st store.Stack) {
 	s.t.Helper()
-	s.must(s.db.Write(s.t.Context(), func(tx *store.Tx) error {
+	s.must(s.db.Write(s.t.Context(), scope.Todo, func(tx *store.Tx) error {
 		jobs, err := tx.QueuedJobsOfStack(st.ID)
 		for _, j := range jobs {
 			j.Status, j.EndedAt = workflow.StatusSucceeded, tx.Now()

@@ -13,6 +13,7 @@ import (
 
 	"workflowagent/internal/dev/storetest"
 	"workflowagent/internal/server/store"
+	"workflowagent/internal/server/store/scope"
 	"workflowagent/internal/server/triggers"
 )
 
@@ -60,7 +61,7 @@ func TestManyDue(t *testing.T) {
 		wg.Go(func() {
 			for ctx.Err() == nil {
 				began := time.Now()
-				if err := db.Write(ctx, func(tx *store.Tx) error { return tx.SetDefaultOrg(s.user.User.ID, "acme") }); err != nil && ctx.Err() == nil {
+				if err := db.Write(ctx, scope.Todo, func(tx *store.Tx) error { return tx.SetDefaultOrg(s.user.User.ID, "acme") }); err != nil && ctx.Err() == nil {
 					t.Errorf("Write: %v", err)
 				}
 				waits = append(waits, time.Since(began))
@@ -100,7 +101,7 @@ func (s *site) backlog(n int) map[store.Stack]string {
 	model := s.schedule(first, s.cron(first, "0 0 29 2 *"))
 	ids := map[store.Stack]string{}
 	for begin := 0; begin < n; begin += 500 {
-		s.must(s.db.Write(s.t.Context(), func(tx *store.Tx) error {
+		s.must(s.db.Write(s.t.Context(), scope.Todo, func(tx *store.Tx) error {
 			settings, err := tx.DeploymentSettings(first.ID)
 			if err != nil {
 				return err

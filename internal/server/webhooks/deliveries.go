@@ -11,6 +11,7 @@ import (
 	"workflowagent/internal/server/fault"
 	"workflowagent/internal/server/identity"
 	"workflowagent/internal/server/store"
+	"workflowagent/internal/server/store/scope"
 )
 
 const (
@@ -116,7 +117,7 @@ func (s *Service) ask(ctx context.Context, o Owner, name string, event func(*sto
 	}
 	defer s.asked.remove(o.Org.ID)
 	c := claimed{asked: true, final: true}
-	err := s.db.Write(ctx, func(tx *store.Tx) (err error) {
+	err := s.db.Write(ctx, scope.Todo, func(tx *store.Tx) (err error) {
 		if c.hook, err = find(tx, o, name); err != nil {
 			return err
 		}
@@ -168,7 +169,7 @@ func (s *Service) Sweep(ctx context.Context) error {
 			return tx.DeleteOldWebhookEvents(now.Add(-keepFor), limit)
 		},
 	} {
-		if err := s.db.WriteInPieces(ctx, change); err != nil {
+		if err := s.db.WriteInPieces(ctx, scope.Todo, change); err != nil {
 			return fmt.Errorf("removing old deliveries of webhooks: %w", err)
 		}
 	}
@@ -183,9 +184,9 @@ func (s *Service) sweepOrphans(ctx context.Context) error {
 			return fmt.Errorf("reading the webhooks of deleted stacks: %w", err)
 		}
 		for _, id := range ids {
-			err := s.db.WriteInPieces(ctx, func(tx *store.Tx, limit int) (int64, error) { return tx.DeleteDeliveries(id, limit) })
+			err := s.db.WriteInPieces(ctx, scope.Todo, func(tx *store.Tx, limit int) (int64, error) { return tx.DeleteDeliveries(id, limit) })
 			if err == nil {
-				err = s.db.Write(ctx, func(tx *store.Tx) error { return tx.DeleteWebhook(id) })
+				err = s.db.Write(ctx, scope.Todo, func(tx *store.Tx) error { return tx.DeleteWebhook(id) })
 			}
 			if err != nil && !errors.Is(err, store.ErrNotFound) {
 				return fmt.Errorf("removing the webhook of a deleted stack: %w", err)

@@ -17,6 +17,7 @@ import (
 	"workflowagent/internal/server/fault"
 	"workflowagent/internal/server/identity"
 	"workflowagent/internal/server/store"
+	"workflowagent/internal/server/store/scope"
 )
 
 // Owner is the stack or the organization that has a webhook.
@@ -95,7 +96,7 @@ func (s *Service) secretOf(ctx context.Context, row store.Webhook) (string, erro
 	if len(row.Secret) == 0 {
 		return "", nil
 	}
-	plain, err := s.opts.Secrets.Decrypt(ctx, scope(row.ID), row.Secret)
+	plain, err := s.opts.Secrets.Decrypt(ctx, sealedFor(row.ID), row.Secret)
 	if err != nil {
 		return "", fmt.Errorf("decrypting the secret of a webhook: %w", err)
 	}
@@ -125,7 +126,7 @@ func (s *Service) Create(ctx context.Context, p identity.Principal, o Owner, c C
 	if err := s.apply(ctx, p, o, &row, c, now); err != nil {
 		return Webhook{}, err
 	}
-	err := s.db.Write(ctx, func(tx *store.Tx) error {
+	err := s.db.Write(ctx, scope.Todo, func(tx *store.Tx) error {
 		if o.Stack.ID != "" {
 			if err := identity.CheckUnmoved(tx, o.Stack); err != nil {
 				return err
@@ -155,7 +156,7 @@ func (s *Service) Create(ctx context.Context, p identity.Principal, o Owner, c C
 // Update changes a webhook. From then on, the webhook acts on behalf of p.
 func (s *Service) Update(ctx context.Context, p identity.Principal, o Owner, name string, c Change) (Webhook, error) {
 	var row store.Webhook
-	err := s.db.Write(ctx, func(tx *store.Tx) (err error) {
+	err := s.db.Write(ctx, scope.Todo, func(tx *store.Tx) (err error) {
 		if row, err = find(tx, o, name); err != nil {
 			return err
 		}
@@ -202,7 +203,7 @@ func conflict(err error, name string) error {
 // Delete removes a webhook and its deliveries.
 func (s *Service) Delete(ctx context.Context, o Owner, name string) error {
 	var row store.Webhook
-	err := s.db.Write(ctx, func(tx *store.Tx) (err error) {
+	err := s.db.Write(ctx, scope.Todo, func(tx *store.Tx) (err error) {
 		if row, err = find(tx, o, name); err != nil {
 			return err
 		}
@@ -215,10 +216,10 @@ func (s *Service) Delete(ctx context.Context, o Owner, name string) error {
 	if err != nil {
 		return err
 	}
-	if err := s.db.WriteInPieces(ctx, func(tx *store.Tx, limit int) (int64, error) { return tx.DeleteDeliveries(row.ID, limit) }); err != nil {
+	if err := s.db.WriteInPieces(ctx, scope.Todo, func(tx *store.Tx, limit int) (int64, error) { return tx.DeleteDeliveries(row.ID, limit) }); err != nil {
 		return err
 	}
-	err = s.db.Write(ctx, func(tx *store.Tx) error { return tx.DeleteWebhook(row.ID) })
+	err = s.db.Write(ctx, scope.Todo, func(tx *store.Tx) error { return tx.DeleteWebhook(row.ID) })
 	if errors.Is(err, store.ErrNotFound) {
 		return nil
 	}
@@ -266,7 +267,7 @@ func (s *Service) apply(ctx context.Context, p identity.Principal, o Owner, row 
 		return nil
 	}
 	var err error
-	row.Secret, err = s.opts.Secrets.Encrypt(ctx, scope(row.ID), []byte(*c.Secret))
+	row.Secret, err = s.opts.Secrets.Encrypt(ctx, sealedFor(row.ID), []byte(*c.Secret))
 	return err
 }
 

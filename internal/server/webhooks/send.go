@@ -16,6 +16,7 @@ import (
 	"workflowagent/internal/server/fault"
 	"workflowagent/internal/server/identity"
 	"workflowagent/internal/server/store"
+	"workflowagent/internal/server/store/scope"
 	"workflowagent/internal/termtext"
 )
 
@@ -71,7 +72,7 @@ func (o outcome) succeeded() bool { return o.status >= 200 && o.status < 300 }
 // claim returns the next delivery of a webhook that no other server sends. ok is false if there is
 // none.
 func (s *Service) claim(ctx context.Context, hookID, id string) (c claimed, ok bool, err error) {
-	err = s.db.Write(ctx, func(tx *store.Tx) error {
+	err = s.db.Write(ctx, scope.Todo, func(tx *store.Tx) error {
 		w, err := tx.WebhookSender(hookID)
 		if ok = false; err != nil || w.NotBefore.After(tx.Now()) {
 			return err
@@ -128,7 +129,7 @@ func (s *Service) attempt(ctx context.Context, c claimed, more bool) (following 
 		return s.deploy(ctx, c, more)
 	}
 	o := s.post(ctx, c)
-	err = s.db.Write(ctx, func(tx *store.Tx) (err error) {
+	err = s.db.Write(ctx, scope.Todo, func(tx *store.Tx) (err error) {
 		following, ok, err = s.record(tx, c, o, more)
 		return err
 	})
@@ -176,7 +177,7 @@ func sign(body []byte, secret string) string {
 // deploy queues the deployment that a delivery demands. It does so in the transaction that records
 // the outcome, so that a delivery never starts two deployments.
 func (s *Service) deploy(ctx context.Context, c claimed, more bool) (following claimed, ok bool, err error) {
-	err = s.db.Write(ctx, func(tx *store.Tx) error {
+	err = s.db.Write(ctx, scope.Todo, func(tx *store.Tx) error {
 		ok = false
 		cur, err := tx.Delivery(c.hook.ID, c.delivery.ID)
 		if err != nil || cur.Status != c.delivery.Status || cur.Attempts != c.delivery.Attempts {

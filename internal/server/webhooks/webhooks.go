@@ -67,5 +67,5 @@ func New(db *store.DB, o Options) *Service {
 	return &Service{db: db, opts: o, log: o.Log, asked: asked{byOrg: map[string]int{}}}
 }
 
-// scope is the encryption scope of a webhook's secret.
-func scope(hookID string) string { return "webhooks/" + hookID }
+// sealedFor is the encryption scope of a webhook's secret.
+func sealedFor(hookID string) string { return "webhooks/" + hookID }

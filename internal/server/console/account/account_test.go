@@ -15,6 +15,7 @@ import (
 	"workflowagent/internal/server/identity"
 	"workflowagent/internal/server/identity/signin"
 	"workflowagent/internal/server/store"
+	"workflowagent/internal/server/store/scope"
 )
 
 const tokensPath = "/user/settings/tokens"
@@ -241,7 +242,7 @@ func TestOnlyUsersKeepASession(t *testing.T) {
 	} {
 		b := s.SignIn()
 		seen := func(change string) (at int64) {
-			err := s.DB().Write(t.Context(), func(tx *store.Tx) error {
+			err := s.DB().Write(t.Context(), scope.Todo, func(tx *store.Tx) error {
 				if change != "" {
 					_, err := tx.Exec(change)
 					return err

@@ -12,6 +12,7 @@ import (
 
 	"workflowagent/internal/dev/consoletest"
 	"workflowagent/internal/server/store"
+	"workflowagent/internal/server/store/scope"
 )
 
 const (
@@ -203,7 +204,7 @@ func TestTokens(t *testing.T) {
 	s.hides(p, token, "expires soon")
 
 	// The list marks tokens that expire soon, and finds others.
-	if err := s.DB().Write(t.Context(), func(tx *store.Tx) error {
+	if err := s.DB().Write(t.Context(), scope.Todo, func(tx *store.Tx) error {
 		orgs, err := tx.Organizations()
 		if err != nil {
 			return err

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"workflowagent/internal/server/store"
+	"workflowagent/internal/server/store/scope"
 )
 
 var lockCard = regexp.MustCompile(`(?s)<div class="notice( warn)?">\s*<p><strong>The stack is locked\.</strong>.*?</div>`)
@@ -36,7 +37,7 @@ func (f *fixture) begin() (id string) {
 // letPass makes the lease of an update older, as if its client were silent for a time.
 func (f *fixture) letPass(id string, silence time.Duration) {
 	f.t.Helper()
-	if err := f.DB().Write(f.t.Context(), func(tx *store.Tx) error {
+	if err := f.DB().Write(f.t.Context(), scope.Todo, func(tx *store.Tx) error {
 		_, err := tx.Exec("UPDATE updates SET started_at = started_at - $1, lease_expires_at = lease_expires_at - $1 WHERE id = $2", silence.Microseconds(), id)
 		return err
 	}); err != nil {

@@ -11,6 +11,7 @@ import (
 
 	"workflowagent/internal/retry"
 	"workflowagent/internal/server/store"
+	"workflowagent/internal/server/store/scope"
 	"workflowagent/internal/server/vcs"
 	"workflowagent/internal/server/vcs/integrations"
 )
@@ -96,7 +97,7 @@ func (s *Service) redeliver(ctx context.Context, i store.VCSIntegration) (more b
 	if !until.After(i.DeliveriesAt) {
 		return false, nil
 	}
-	return len(list) > 0 && until.After(since), s.db.Write(ctx, func(tx *store.Tx) error {
+	return len(list) > 0 && until.After(since), s.db.Write(ctx, scope.Todo, func(tx *store.Tx) error {
 		cur, err := tx.Integration(i.ID)
 		if err != nil || cur.AppID != i.AppID {
 			return ignoreMissing(err)
@@ -112,7 +113,7 @@ func (s *Service) unanswered(ctx context.Context, i store.VCSIntegration, err er
 		return nil
 	}
 	s.log.WithError(err).WithFields(logrus.Fields{"integration_id": i.ID}).Warn("asking the forge about the GitHub App failed; it is asked again later")
-	if noted := s.db.Write(context.WithoutCancel(ctx), func(tx *store.Tx) error { return s.opts.Integrations.Note(tx, i.ID, err) }); noted != nil {
+	if noted := s.db.Write(context.WithoutCancel(ctx), scope.Todo, func(tx *store.Tx) error { return s.opts.Integrations.Note(tx, i.ID, err) }); noted != nil {
 		return ignoreMissing(fmt.Errorf("recording the state of an integration: %w", noted))
 	}
 	return nil

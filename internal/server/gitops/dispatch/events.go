@@ -10,6 +10,7 @@ import (
 	"workflowagent/internal/server/fault"
 	"workflowagent/internal/server/identity"
 	"workflowagent/internal/server/store"
+	"workflowagent/internal/server/store/scope"
 	"workflowagent/internal/server/vcs"
 	"workflowagent/internal/server/vcs/integrations"
 )
@@ -140,7 +141,7 @@ func (s *Service) Approve(ctx context.Context, p identity.Principal, st store.St
 	if err := p.Check(st, identity.Operate); err != nil {
 		return out, err
 	}
-	err := s.db.Write(ctx, func(tx *store.Tx) error {
+	err := s.db.Write(ctx, scope.Todo, func(tx *store.Tx) error {
 		if err := identity.CheckUnmoved(tx, st); err != nil {
 			return err
 		}

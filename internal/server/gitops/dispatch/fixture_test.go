@@ -22,6 +22,7 @@ import (
 	"workflowagent/internal/server/pools"
 	"workflowagent/internal/server/stacks"
 	"workflowagent/internal/server/store"
+	"workflowagent/internal/server/store/scope"
 	"workflowagent/internal/server/vcs"
 	"workflowagent/internal/server/vcs/forges/hook"
 	"workflowagent/internal/server/vcs/integrations"
@@ -381,7 +382,7 @@ func (s *site) due() (n int) {
 func (s *site) poll() {
 	s.t.Helper()
 	var before time.Time
-	s.must(s.db.Write(s.t.Context(), func(tx *store.Tx) error {
+	s.must(s.db.Write(s.t.Context(), scope.Todo, func(tx *store.Tx) error {
 		before = tx.Now()
 		return tx.PollReposNow(before)
 	}))
@@ -405,7 +406,7 @@ func (s *site) poll() {
 // retry makes waiting events due.
 func (s *site) retry() {
 	s.t.Helper()
-	s.must(s.db.Write(s.t.Context(), func(tx *store.Tx) error {
+	s.must(s.db.Write(s.t.Context(), scope.Todo, func(tx *store.Tx) error {
 		all, err := tx.VCSEventsOfIntegration(s.id, 100)
 		for _, e := range all {
 			if e.Done {

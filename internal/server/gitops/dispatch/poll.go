@@ -11,6 +11,7 @@ import (
 
 	"workflowagent/internal/retry"
 	"workflowagent/internal/server/store"
+	"workflowagent/internal/server/store/scope"
 	"workflowagent/internal/server/vcs"
 	"workflowagent/internal/server/vcs/integrations"
 	"workflowagent/internal/termtext"
@@ -37,7 +38,7 @@ var pollPauses = retry.Policy{First: time.Minute, Max: 15 * time.Minute}
 // run on only one of the servers that share a database.
 func (s *Service) Poll(ctx context.Context) error {
 	// Deliveries can have been lost while no server ran.
-	err := s.db.Write(ctx, func(tx *store.Tx) error { return tx.PollReposNow(tx.Now()) })
+	err := s.db.Write(ctx, scope.Todo, func(tx *store.Tx) error { return tx.PollReposNow(tx.Now()) })
 	if ctx.Err() != nil {
 		return nil
 	}
@@ -178,7 +179,7 @@ func (s *Service) find(ctx context.Context, w store.VCSWatch) error {
 	if err == nil {
 		found, err = client.Find(ctx, integrations.NameKey(i.Provider, w.Name))
 	}
-	return s.db.Write(context.WithoutCancel(ctx), func(tx *store.Tx) error {
+	return s.db.Write(context.WithoutCancel(ctx), scope.Todo, func(tx *store.Tx) error {
 		if noted := s.opts.Integrations.Note(tx, i.ID, err); noted != nil {
 			return ignoreMissing(noted)
 		}
@@ -261,7 +262,7 @@ func (s *Service) poll(running context.Context, r store.VCSRepo) error {
 			return ignoreMissing(recordErr)
 		}
 	}
-	return s.db.Write(context.WithoutCancel(ctx), func(tx *store.Tx) error {
+	return s.db.Write(context.WithoutCancel(ctx), scope.Todo, func(tx *store.Tx) error {
 		cur, readErr := tx.Repo(r.ID)
 		if readErr != nil {
 			return ignoreMissing(readErr)

@@ -12,6 +12,7 @@ import (
 	"workflowagent/internal/server/fault"
 	"workflowagent/internal/server/identity"
 	"workflowagent/internal/server/store"
+	"workflowagent/internal/server/store/scope"
 	"workflowagent/internal/server/vcs"
 	"workflowagent/internal/server/vcs/integrations"
 	"workflowagent/internal/server/vcs/outbox"
@@ -58,7 +59,7 @@ func (s *Service) processPull(ctx context.Context, v *situation) error {
 		}
 		known.Files = known.Files.Compared(ctx, v.watches)
 	}
-	return s.db.Write(ctx, func(tx *store.Tx) error {
+	return s.db.Write(ctx, scope.Todo, func(tx *store.Tx) error {
 		row, err := pending(tx, v.row.ID)
 		if err != nil {
 			return ignoreChanged(err)

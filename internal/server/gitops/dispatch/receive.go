@@ -15,6 +15,7 @@ import (
 	"workflowagent/internal/server/fault"
 	"workflowagent/internal/server/identity"
 	"workflowagent/internal/server/store"
+	"workflowagent/internal/server/store/scope"
 	"workflowagent/internal/server/vcs"
 	"workflowagent/internal/server/vcs/forges/hook"
 	"workflowagent/internal/server/vcs/integrations"
@@ -171,7 +172,7 @@ func (s *Service) store(ctx context.Context, i store.VCSIntegration, p vcs.Parse
 	if p.ID == "" {
 		p.ID = identity.NewID()
 	}
-	err = s.db.Write(ctx, func(tx *store.Tx) error {
+	err = s.db.Write(ctx, scope.Todo, func(tx *store.Tx) error {
 		out = Outcome{Ignored: p.Ignored.Reason, Detail: p.Ignored.Detail}
 		for _, e := range p.Events {
 			reason, err := s.accept(tx, i, p.ID, source, e)

@@ -13,6 +13,7 @@ import (
 	"workflowagent/internal/server/deployments"
 	"workflowagent/internal/server/identity"
 	"workflowagent/internal/server/store"
+	"workflowagent/internal/server/store/scope"
 	"workflowagent/internal/server/vcs"
 	"workflowagent/internal/server/vcs/integrations"
 	"workflowagent/internal/server/vcs/outbox"
@@ -34,7 +35,7 @@ func seenOf(tx *store.Tx, repoID, ref string) (vcs.Seen, error) {
 func (s *Service) processRef(ctx context.Context, v *situation) error {
 	e := v.event
 	if !watched(e, v.watches) {
-		return s.db.Write(ctx, func(tx *store.Tx) error {
+		return s.db.Write(ctx, scope.Todo, func(tx *store.Tx) error {
 			row, err := pending(tx, v.row.ID)
 			if err != nil {
 				return ignoreChanged(err)
@@ -75,7 +76,7 @@ func (s *Service) processRef(ctx context.Context, v *situation) error {
 		asked = true
 	}
 	files = files.Compared(ctx, v.watches)
-	return s.db.Write(ctx, func(tx *store.Tx) error {
+	return s.db.Write(ctx, scope.Todo, func(tx *store.Tx) error {
 		row, err := pending(tx, v.row.ID)
 		if err != nil {
 			return ignoreChanged(err)
@@ -246,7 +247,7 @@ func record(tx *store.Tx, row store.VCSEvent, d vcs.Decision, created store.Depl
 // concludeMergeGroup makes the report on a commit of a merge queue conclude. Such commits are not
 // deployed: the push that follows is.
 func (s *Service) concludeMergeGroup(ctx context.Context, v *situation) error {
-	return s.db.Write(ctx, func(tx *store.Tx) error {
+	return s.db.Write(ctx, scope.Todo, func(tx *store.Tx) error {
 		row, err := pending(tx, v.row.ID)
 		if err != nil {
 			return ignoreChanged(err)
@@ -261,7 +262,7 @@ func (s *Service) concludeMergeGroup(ctx context.Context, v *situation) error {
 
 // checkAccess polls the repositories of an integration whose access has changed.
 func (s *Service) checkAccess(ctx context.Context, v *situation) error {
-	return s.db.Write(ctx, func(tx *store.Tx) error {
+	return s.db.Write(ctx, scope.Todo, func(tx *store.Tx) error {
 		row, err := pending(tx, v.row.ID)
 		if err != nil {
 			return ignoreChanged(err)

@@ -8,6 +8,7 @@ import (
 
 	"workflowagent/internal/dev/storetest"
 	"workflowagent/internal/server/store"
+	"workflowagent/internal/server/store/scope"
 	"workflowagent/internal/server/vcs"
 	"workflowagent/internal/server/vcs/integrations"
 )
@@ -302,7 +303,7 @@ func TestPushRows(t *testing.T) {
 			if i.RefusedAt.IsZero() {
 				t.Error("the integration does not know that its credentials are refused")
 			}
-			s.must(s.db.Write(t.Context(), func(tx *store.Tx) error {
+			s.must(s.db.Write(t.Context(), scope.Todo, func(tx *store.Tx) error {
 				i.RefusedAt = tx.Now().Add(-2 * time.Hour)
 				return tx.SaveIntegration(i)
 			}))

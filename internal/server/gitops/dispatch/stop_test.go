@@ -6,6 +6,7 @@ import (
 
 	"workflowagent/internal/dev/storetest"
 	"workflowagent/internal/server/store"
+	"workflowagent/internal/server/store/scope"
 	"workflowagent/internal/server/vcs"
 )
 
@@ -38,7 +39,7 @@ func TestServerStops(t *testing.T) {
 		s.forge.set(func() {
 			s.forge.onHead = func() {
 				s.forge.onHead = nil
-				s.must(db.Write(t.Context(), func(tx *store.Tx) error {
+				s.must(db.Write(t.Context(), scope.Todo, func(tx *store.Tx) error {
 					r, err := tx.RepoByRemoteID(s.id, "17")
 					return errors.Join(err, tx.SaveRef(store.VCSRef{RepoID: r.ID, Ref: "refs/heads/main", CommitID: four}))
 				}))

@@ -14,6 +14,7 @@ import (
 	"workflowagent/internal/retry"
 	"workflowagent/internal/server/fault"
 	"workflowagent/internal/server/store"
+	"workflowagent/internal/server/store/scope"
 	"workflowagent/internal/server/vcs"
 	"workflowagent/internal/server/vcs/integrations"
 	"workflowagent/internal/termtext"
@@ -194,7 +195,7 @@ func (e unanswered) Unwrap() error { return e.err }
 // postpone sets the time of the next attempt to process an event.
 func (s *Service) postpone(ctx context.Context, id string, cause error) error {
 	waiting, forge := errors.AsType[unanswered](cause)
-	return s.db.Write(ctx, func(tx *store.Tx) error {
+	return s.db.Write(ctx, scope.Todo, func(tx *store.Tx) error {
 		e, err := tx.VCSEvent(id)
 		if errors.Is(err, store.ErrNotFound) || err == nil && e.Done {
 			return nil
@@ -322,7 +323,7 @@ func (s *Service) follow(ctx context.Context, v *situation) error {
 	if err != nil {
 		return unanswered{fmt.Errorf("finding the repository %s: %w", name, err)}
 	}
-	return s.db.Write(ctx, func(tx *store.Tx) error {
+	return s.db.Write(ctx, scope.Todo, func(tx *store.Tx) error {
 		if v.repo, err = integrations.Repo(tx, v.integration, now); err != nil {
 			return err
 		}
@@ -333,7 +334,7 @@ func (s *Service) follow(ctx context.Context, v *situation) error {
 
 // finish ends an event without decisions. It does nothing if the event no longer exists.
 func (s *Service) finish(ctx context.Context, id string, reason vcs.Reason, detail string) error {
-	return s.db.Write(ctx, func(tx *store.Tx) error {
+	return s.db.Write(ctx, scope.Todo, func(tx *store.Tx) error {
 		e, err := tx.VCSEvent(id)
 		if errors.Is(err, store.ErrNotFound) || err == nil && e.Done {
 			return nil
@@ -380,15 +381,15 @@ func (s *Service) Sweep(ctx context.Context) error {
 		return err
 	}
 	before := now.Add(-keep)
-	err = s.db.WriteInPieces(ctx, func(tx *store.Tx, limit int) (int64, error) { return tx.DeleteOldVCSEvents(before, limit) })
+	err = s.db.WriteInPieces(ctx, scope.Todo, func(tx *store.Tx, limit int) (int64, error) { return tx.DeleteOldVCSEvents(before, limit) })
 	if err != nil {
 		return fmt.Errorf("removing old events of forges: %w", err)
 	}
-	err = s.db.WriteInPieces(ctx, func(tx *store.Tx, limit int) (int64, error) { return tx.DeleteExcessVCSEvents(keepHints, limit) })
+	err = s.db.WriteInPieces(ctx, scope.Todo, func(tx *store.Tx, limit int) (int64, error) { return tx.DeleteExcessVCSEvents(keepHints, limit) })
 	if err != nil {
 		return fmt.Errorf("removing events of forges that exceed the limit: %w", err)
 	}
-	err = s.db.WriteInPieces(ctx, func(tx *store.Tx, limit int) (int64, error) { return tx.DeleteUnusedRepos(before, limit) })
+	err = s.db.WriteInPieces(ctx, scope.Todo, func(tx *store.Tx, limit int) (int64, error) { return tx.DeleteUnusedRepos(before, limit) })
 	if err != nil {
 		return fmt.Errorf("removing repositories that no stack watches: %w", err)
 	}

@@ -18,6 +18,7 @@ import (
 	"workflowagent/internal/server/stacks/changes"
 	"workflowagent/internal/server/stacks/states"
 	"workflowagent/internal/server/store"
+	"workflowagent/internal/server/store/scope"
 	"workflowagent/internal/server/vcs"
 	"workflowagent/internal/server/vcs/outbox"
 	"workflowagent/internal/workflow"
@@ -168,7 +169,7 @@ func (f *fixture) newService() *report.Service {
 
 func (f *fixture) write(act func(tx *store.Tx) error) {
 	f.t.Helper()
-	if err := f.db.Write(f.t.Context(), act); err != nil {
+	if err := f.db.Write(f.t.Context(), scope.Todo, act); err != nil {
 		f.t.Fatal(err)
 	}
 }

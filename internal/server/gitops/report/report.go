@@ -20,6 +20,7 @@ import (
 	"workflowagent/internal/server/stacks/changes"
 	"workflowagent/internal/server/stacks/states"
 	"workflowagent/internal/server/store"
+	"workflowagent/internal/server/store/scope"
 	"workflowagent/internal/server/vcs"
 	"workflowagent/internal/server/vcs/outbox"
 )
@@ -124,7 +125,7 @@ func (s *Service) Run(ctx context.Context) error {
 
 // Sweep removes old records.
 func (s *Service) Sweep(ctx context.Context) error {
-	err := s.db.WriteInPieces(ctx, func(tx *store.Tx, limit int) (int64, error) {
+	err := s.db.WriteInPieces(ctx, scope.Todo, func(tx *store.Tx, limit int) (int64, error) {
 		return tx.DeleteOldVCSReports(tx.Now().Add(-keep), limit)
 	})
 	if err != nil {

@@ -16,6 +16,7 @@ import (
 	"workflowagent/internal/server/pools"
 	"workflowagent/internal/server/stacks"
 	"workflowagent/internal/server/store"
+	"workflowagent/internal/server/store/scope"
 	"workflowagent/internal/server/vcs"
 	"workflowagent/internal/workflow"
 )
@@ -82,7 +83,7 @@ func (p *plant) must(err error) {
 
 func (p *plant) write(act func(tx *store.Tx) error) {
 	p.t.Helper()
-	p.must(p.db.Write(p.t.Context(), act))
+	p.must(p.db.Write(p.t.Context(), scope.Todo, act))
 }
 
 func (p *plant) stack(project, name string) store.Stack {

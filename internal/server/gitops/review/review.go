@@ -18,6 +18,7 @@ import (
 	"workflowagent/internal/server/identity"
 	"workflowagent/internal/server/stacks"
 	"workflowagent/internal/server/store"
+	"workflowagent/internal/server/store/scope"
 	"workflowagent/internal/server/vcs"
 	"workflowagent/internal/workflow"
 )
@@ -176,7 +177,7 @@ func (s *Service) Sweep(ctx context.Context) error {
 
 // postpone makes an unexpected error of one review stack not delay the others.
 func (s *Service) postpone(ctx context.Context, id string) error {
-	err := s.db.Write(ctx, func(tx *store.Tx) error {
+	err := s.db.Write(ctx, scope.Todo, func(tx *store.Tx) error {
 		r, err := tx.ReviewStack(id)
 		if errors.Is(err, store.ErrNotFound) {
 			return nil

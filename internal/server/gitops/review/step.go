@@ -13,6 +13,7 @@ import (
 	"workflowagent/internal/server/identity"
 	"workflowagent/internal/server/stacks"
 	"workflowagent/internal/server/store"
+	"workflowagent/internal/server/store/scope"
 	"workflowagent/internal/server/vcs"
 	"workflowagent/internal/server/vcs/integrations"
 	"workflowagent/internal/server/vcs/outbox"
@@ -42,7 +43,7 @@ type situation struct {
 // leaves nothing half done.
 func (s *Service) step(ctx context.Context, id string) error {
 	var remove *situation
-	err := s.db.Write(ctx, func(tx *store.Tx) error {
+	err := s.db.Write(ctx, scope.Todo, func(tx *store.Tx) error {
 		remove = nil
 		v, err := s.read(tx, id)
 		if errors.Is(err, store.ErrNotFound) {

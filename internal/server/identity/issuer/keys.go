@@ -38,15 +38,15 @@ func (s *Service) newKey(ctx context.Context) (store.SigningKey, error) {
 	if err != nil {
 		return store.SigningKey{}, fmt.Errorf("encoding a signing key: %w", err)
 	}
-	sealed, err := s.opts.Secrets.Encrypt(ctx, scope(public.KeyID), der)
+	sealed, err := s.opts.Secrets.Encrypt(ctx, sealedFor(public.KeyID), der)
 	if err != nil {
 		return store.SigningKey{}, fmt.Errorf("encrypting a signing key: %w", err)
 	}
 	return store.SigningKey{ID: public.KeyID, PublicKey: string(doc), PrivateKey: sealed}, nil
 }
 
-// scope returns the encryption scope of a private key. Stacks' ids contain no slash.
-func scope(id string) string { return "signing-keys/" + id }
+// sealedFor returns the encryption scope of a private key. Stacks' ids contain no slash.
+func sealedFor(id string) string { return "signing-keys/" + id }
 
 // private returns a decrypted private key.
 func (s *Service) private(ctx context.Context, k store.SigningKey) (*rsa.PrivateKey, error) {
@@ -56,7 +56,7 @@ func (s *Service) private(ctx context.Context, k store.SigningKey) (*rsa.Private
 	if known != nil {
 		return known, nil
 	}
-	der, err := s.opts.Secrets.Decrypt(ctx, scope(k.ID), k.PrivateKey)
+	der, err := s.opts.Secrets.Decrypt(ctx, sealedFor(k.ID), k.PrivateKey)
 	if err != nil {
 		// The cause is worded for the client of a stack.
 		return nil, fmt.Errorf("decrypting the signing key %s failed: the database is damaged, or the server has another master key", k.ID)

@@ -20,6 +20,7 @@ import (
 
 	"workflowagent/internal/server/fault"
 	"workflowagent/internal/server/store"
+	"workflowagent/internal/server/store/scope"
 )
 
 const keyRingName = "secrets-key-ring"
@@ -57,7 +58,7 @@ func Open(ctx context.Context, db *store.DB, masterKey []byte) (*Ring, error) {
 	if err != nil {
 		return nil, err
 	}
-	err = db.Write(ctx, func(tx *store.Tx) error {
+	err = db.Write(ctx, scope.Todo, func(tx *store.Tx) error {
 		_, err := tx.Installation(keyRingName)
 		if errors.Is(err, store.ErrNotFound) {
 			return tx.SetInstallation(keyRingName, wrapped)
@@ -108,7 +109,7 @@ func (s *Ring) unwrap(wrapped []byte) (*keyset.Handle, error) {
 // Rotate adds a new key to the ring, which encrypts all new secrets. Older ciphertexts remain
 // readable.
 func (s *Ring) Rotate(ctx context.Context) error {
-	err := s.db.Write(ctx, func(tx *store.Tx) error {
+	err := s.db.Write(ctx, scope.Todo, func(tx *store.Tx) error {
 		wrapped, err := tx.Installation(keyRingName)
 		if err != nil {
 			return err

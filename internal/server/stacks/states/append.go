@@ -17,6 +17,7 @@ import (
 	"workflowagent/internal/server/stacks/journal"
 	"workflowagent/internal/server/stacks/rawjson"
 	"workflowagent/internal/server/store"
+	"workflowagent/internal/server/store/scope"
 )
 
 // Permit returns, inside a transaction, an update that may store a state.
@@ -64,7 +65,7 @@ func (s *Store) append(ctx context.Context, updateID string, entries []journal.E
 		return err
 	}
 	b.Number = p.batches + 1
-	err = s.db.Write(ctx, func(tx *store.Tx) error {
+	err = s.db.Write(ctx, scope.Todo, func(tx *store.Tx) error {
 		u, err := permit(tx)
 		if err != nil || len(added) == 0 {
 			return err

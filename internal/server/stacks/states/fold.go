@@ -14,6 +14,7 @@ import (
 	"workflowagent/internal/server/fault"
 	"workflowagent/internal/server/stacks/journal"
 	"workflowagent/internal/server/store"
+	"workflowagent/internal/server/store/scope"
 )
 
 // A state is stored whole if its chain of deltas from the last whole state would have more than
@@ -188,7 +189,7 @@ func (s *Store) fold(ctx context.Context, key string) error {
 	if err != nil {
 		return err
 	}
-	err = s.db.Write(ctx, func(tx *store.Tx) error {
+	err = s.db.Write(ctx, scope.Todo, func(tx *store.Tx) error {
 		if err := put.check(tx); err != nil {
 			return err
 		}

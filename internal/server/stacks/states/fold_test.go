@@ -11,6 +11,7 @@ import (
 	"workflowagent/internal/server/fault"
 	"workflowagent/internal/server/stacks/journal"
 	"workflowagent/internal/server/store"
+	"workflowagent/internal/server/store/scope"
 )
 
 func TestMain(m *testing.M) { os.Exit(storetest.Main(m)) }
@@ -20,7 +21,7 @@ func stackOf(t *testing.T, db *store.DB, s *Store) (key string) {
 	t.Helper()
 	st := store.Stack{ID: "s1", OrgID: "o1", Project: "proj", Name: "dev", CreatedAt: time.Now()}
 	u := store.Update{ID: "u1", StackID: "s1", Kind: "update", Status: "running", Version: 1, Program: "{}", StartedAt: time.Now()}
-	err := db.Write(t.Context(), func(tx *store.Tx) error {
+	err := db.Write(t.Context(), scope.Todo, func(tx *store.Tx) error {
 		if err := tx.InsertOrganization(store.Organization{ID: "o1", Name: "acme", DisplayName: "acme"}); err != nil {
 			return err
 		}
@@ -39,7 +40,7 @@ func stackOf(t *testing.T, db *store.DB, s *Store) (key string) {
 	if err := s.Append(t.Context(), "u1", entries, permitted); err != nil {
 		t.Fatal(err)
 	}
-	err = db.Write(t.Context(), func(tx *store.Tx) error {
+	err = db.Write(t.Context(), scope.Todo, func(tx *store.Tx) error {
 		u, err := tx.Update("u1")
 		if err != nil {
 			return err
@@ -130,7 +131,7 @@ func TestSweepReachesEveryJournal(t *testing.T) {
 	storetest.Each(t, func(t *testing.T, db *store.DB) {
 		s := New(db, storetest.Log(), nil)
 		key := stackOf(t, db, s)
-		err := db.Write(t.Context(), func(tx *store.Tx) error {
+		err := db.Write(t.Context(), scope.Todo, func(tx *store.Tx) error {
 			for i := range sweepPiece {
 				row := store.State{Key: fmt.Sprintf("a%d", i), StackID: "s1", Form: store.Journal, CreatedAt: time.Unix(1, 0)}
 				if err := tx.InsertState(row); err != nil {

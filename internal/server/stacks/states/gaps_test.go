@@ -10,6 +10,7 @@ import (
 	"workflowagent/internal/dev/storetest"
 	"workflowagent/internal/server/stacks/journal"
 	"workflowagent/internal/server/store"
+	"workflowagent/internal/server/store/scope"
 )
 
 // TestMissingEntriesAreReported folds the journals of updates. The log must name the number of
@@ -36,7 +37,7 @@ func TestMissingEntriesAreReported(t *testing.T) {
 			if err := s.Append(t.Context(), "u1", entries, permitted); err != nil {
 				t.Fatal(err)
 			}
-			err = db.Write(t.Context(), func(tx *store.Tx) error {
+			err = db.Write(t.Context(), scope.Todo, func(tx *store.Tx) error {
 				u, err := tx.Update("u1")
 				if err != nil {
 					return err

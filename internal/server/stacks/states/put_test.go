@@ -7,6 +7,7 @@ import (
 	"workflowagent/internal/dev/storetest"
 	"workflowagent/internal/server/fault"
 	"workflowagent/internal/server/store"
+	"workflowagent/internal/server/store/scope"
 )
 
 // TestOldBlobsAreNotNamed checks that a server that stood still after it had written a blob does not
@@ -29,7 +30,7 @@ func TestOldBlobsAreNotNamed(t *testing.T) {
 				t.Fatal(err)
 			}
 			p.written = p.written.Add(-age)
-			err = db.Write(t.Context(), p.Insert)
+			err = db.Write(t.Context(), scope.Todo, p.Insert)
 			if fault.KindOf(err) != want || want == "" && err != nil {
 				t.Errorf("naming a blob of age %v: %v", age, err)
 			}

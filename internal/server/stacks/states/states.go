@@ -19,6 +19,7 @@ import (
 	"workflowagent/internal/server/fault"
 	"workflowagent/internal/server/identity"
 	"workflowagent/internal/server/store"
+	"workflowagent/internal/server/store/scope"
 )
 
 // Store stores and reads the states of stacks.
@@ -198,7 +199,7 @@ func (s *Store) Sweep(ctx context.Context, age time.Duration) (int, error) {
 		}
 		for _, key := range keys {
 			err := retry.Paced(ctx, func() error {
-				return s.db.Write(ctx, func(tx *store.Tx) error { return tx.DeleteUnnamedState(key) })
+				return s.db.Write(ctx, scope.Todo, func(tx *store.Tx) error { return tx.DeleteUnnamedState(key) })
 			})
 			if err != nil {
 				return 0, fmt.Errorf("removing an unused state: %w", err)

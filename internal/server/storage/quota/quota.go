@@ -15,6 +15,7 @@ import (
 	"workflowagent/internal/server/fault"
 	"workflowagent/internal/server/joblog"
 	"workflowagent/internal/server/store"
+	"workflowagent/internal/server/store/scope"
 )
 
 // Quota is the limit of what an organization stores in states, events, logs and long texts. A nil quota
@@ -142,7 +143,7 @@ func (q *Quota) Measure(ctx context.Context) error {
 		if err != nil {
 			return fmt.Errorf("measuring what is stored: %w", err)
 		}
-		return q.db.Write(ctx, func(tx *store.Tx) error {
+		return q.db.Write(ctx, scope.Todo, func(tx *store.Tx) error {
 			for _, sum := range sums {
 				if err := tx.SaveStorage(sum); err != nil {
 					return err
@@ -192,7 +193,7 @@ func (q *Quota) measureEach(ctx context.Context,
 			}
 		}
 		err = retry.Paced(ctx, func() error {
-			return q.db.Write(ctx, func(tx *store.Tx) error {
+			return q.db.Write(ctx, scope.Todo, func(tx *store.Tx) error {
 				for id, bytes := range sizes {
 					if err := set(tx, id, bytes); err != nil {
 						return err

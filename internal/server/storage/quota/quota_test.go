@@ -17,6 +17,7 @@ import (
 	"workflowagent/internal/server/storage/quota"
 	"workflowagent/internal/server/storage/retention"
 	"workflowagent/internal/server/store"
+	"workflowagent/internal/server/store/scope"
 	"workflowagent/internal/workflow"
 )
 
@@ -48,7 +49,7 @@ func newWorld(t *testing.T, db *store.DB) *world {
 
 func (w *world) write(change func(tx *store.Tx) error) {
 	w.t.Helper()
-	if err := w.db.Write(w.t.Context(), change); err != nil {
+	if err := w.db.Write(w.t.Context(), scope.Todo, change); err != nil {
 		w.t.Fatal(err)
 	}
 }
@@ -229,7 +230,7 @@ func TestLargeTextsCountAtOnce(t *testing.T) {
 	q := quota.New(w.db, storetest.Log(), 1<<20)
 	admitted := 0
 	for range 60 {
-		err := w.db.Write(t.Context(), func(tx *store.Tx) error { return q.AdmitWork(tx, "id of acme", 100<<10) })
+		err := w.db.Write(t.Context(), scope.Todo, func(tx *store.Tx) error { return q.AdmitWork(tx, "id of acme", 100<<10) })
 		if err == nil {
 			admitted++
 		} else if fault.KindOf(err) != fault.KindForbidden {
@@ -253,7 +254,7 @@ func TestLargeTextsCountAtOnce(t *testing.T) {
 		{"relief beyond twice the quota", q.AdmitRelief, 100 << 10, false},
 		{"relief with a small text", q.AdmitRelief, 60 << 10, true},
 	} {
-		err := w.db.Write(t.Context(), func(tx *store.Tx) error { return tt.admit(tx, "id of acme", tt.bytes) })
+		err := w.db.Write(t.Context(), scope.Todo, func(tx *store.Tx) error { return tt.admit(tx, "id of acme", tt.bytes) })
 		if (err == nil) != tt.fits {
 			t.Errorf("%s: %v, want that it is admitted: %v", tt.what, err, tt.fits)
 		}
@@ -309,7 +310,7 @@ func TestImportsCountAtOnce(t *testing.T) {
 			bytes int64
 			fits  bool
 		}{{401, false}, {400, true}, {1, false}} {
-			err := db.Write(t.Context(), func(tx *store.Tx) error { return q.AdmitImport(tx, "id of acme", tt.bytes) })
+			err := db.Write(t.Context(), scope.Todo, func(tx *store.Tx) error { return q.AdmitImport(tx, "id of acme", tt.bytes) })
 			if (err == nil) != tt.fits {
 				t.Errorf("importing %d bytes: %v, want that it fits: %v", tt.bytes, err, tt.fits)
 			}

@@ -14,6 +14,7 @@ import (
 	"workflowagent/internal/server/joblog"
 	"workflowagent/internal/server/stacks"
 	"workflowagent/internal/server/store"
+	"workflowagent/internal/server/store/scope"
 )
 
 // Policy defines which data is kept. The current state of each stack is always kept, and so is all
@@ -204,7 +205,7 @@ func read[T any](ctx context.Context, s *Sweeper, query func(*store.Tx) (T, erro
 }
 
 func (s *Sweeper) write(ctx context.Context, change func(*store.Tx) error) error {
-	return retry.Paced(ctx, func() error { return s.db.Write(ctx, change) })
+	return retry.Paced(ctx, func() error { return s.db.Write(ctx, scope.Todo, change) })
 }
 
 // A slice is the part of a large change that one transaction makes. Its size depends on the
@@ -223,7 +224,7 @@ func (s *Sweeper) inSlices(ctx context.Context, change func(tx *store.Tx, limit 
 		var took time.Duration
 		err := retry.Paced(ctx, func() error {
 			var began time.Time
-			err := s.db.Write(ctx, func(tx *store.Tx) (err error) {
+			err := s.db.Write(ctx, scope.Todo, func(tx *store.Tx) (err error) {
 				began = time.Now()
 				n, err = change(tx, limit)
 				return err

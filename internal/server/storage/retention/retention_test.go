@@ -16,6 +16,7 @@ import (
 	"workflowagent/internal/server/storage/retention"
 	"workflowagent/internal/server/store"
 	"workflowagent/internal/server/store/database"
+	"workflowagent/internal/server/store/scope"
 	"workflowagent/internal/workflow"
 )
 
@@ -44,7 +45,7 @@ func newWorld(t *testing.T, db *store.DB) *world {
 
 func (w *world) write(change func(tx *store.Tx) error) {
 	w.t.Helper()
-	if err := w.db.Write(w.t.Context(), change); err != nil {
+	if err := w.db.Write(w.t.Context(), scope.Todo, change); err != nil {
 		w.t.Fatal(err)
 	}
 }

@@ -215,7 +215,7 @@ func (s *Service) applySecret(ctx context.Context, i *store.VCSIntegration, c Ch
 	default:
 		return "", nil
 	}
-	sealed, err := s.opts.Secrets.Encrypt(ctx, scope(i.ID), []byte(secret))
+	sealed, err := s.opts.Secrets.Encrypt(ctx, sealedFor(i.ID), []byte(secret))
 	if err != nil {
 		return "", fmt.Errorf("encrypting a webhook secret: %w", err)
 	}

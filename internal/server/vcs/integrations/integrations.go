@@ -85,8 +85,8 @@ func (s *Service) HookURL(i store.VCSIntegration) string {
 	}
 }
 
-// scope is the encryption scope of an integration's secrets.
-func scope(integrationID string) string { return "vcs/" + integrationID }
+// sealedFor is the encryption scope of an integration's secrets.
+func sealedFor(integrationID string) string { return "vcs/" + integrationID }
 
 // login is what an integration's encrypted credential contains.
 type login struct {
@@ -99,14 +99,14 @@ func (s *Service) sealLogin(ctx context.Context, id string, l login) ([]byte, er
 	if err != nil {
 		return nil, fmt.Errorf("encoding a credential: %w", err)
 	}
-	return s.opts.Secrets.Encrypt(ctx, scope(id), plain)
+	return s.opts.Secrets.Encrypt(ctx, sealedFor(id), plain)
 }
 
 func (s *Service) openLogin(ctx context.Context, i store.VCSIntegration) (l login, err error) {
 	if len(i.Credential) == 0 {
 		return l, nil
 	}
-	plain, err := s.opts.Secrets.Decrypt(ctx, scope(i.ID), i.Credential)
+	plain, err := s.opts.Secrets.Decrypt(ctx, sealedFor(i.ID), i.Credential)
 	if err == nil {
 		err = json.Unmarshal(plain, &l)
 	}
@@ -136,7 +136,7 @@ func (s *Service) HookSecrets(ctx context.Context, i store.VCSIntegration, now t
 		if len(ct) == 0 {
 			continue
 		}
-		plain, err := s.opts.Secrets.Decrypt(ctx, scope(i.ID), ct)
+		plain, err := s.opts.Secrets.Decrypt(ctx, sealedFor(i.ID), ct)
 		if err != nil {
 			return nil, fmt.Errorf("decrypting the webhook secret of integration %s: %w", i.ID, err)
 		}

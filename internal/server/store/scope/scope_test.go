@@ -1,0 +1,34 @@
+package scope
+
+import (
+	"slices"
+	"testing"
+)
+
+func TestLocks(t *testing.T) {
+	for _, tt := range []struct {
+		name string
+		set  Set
+		want []Lock
+	}{
+		{"free", Free, []Lock{}},
+		{"server", Server(), []Lock{{Level: LevelServer}}},
+		{"organization", Organization("o"), []Lock{{LevelServer, "", true}, {LevelOrganization, "o", false}}},
+		{"stack", Stack("o", "s"), []Lock{{LevelServer, "", true}, {LevelOrganization, "o", true}, {LevelStack, "s", false}}},
+		{
+			"an organization and a stack of it",
+			Stack("o", "s").And(Organization("o")),
+			[]Lock{{LevelServer, "", true}, {LevelOrganization, "o", false}, {LevelStack, "s", false}},
+		},
+		{
+			"two organizations, named twice and in the other order",
+			Organization("b").And(Organization("a"), Organization("b"), User("u")),
+			[]Lock{{LevelServer, "", true}, {LevelUser, "u", false}, {LevelOrganization, "a", false}, {LevelOrganization, "b", false}},
+		},
+		{"server and a stack", Stack("o", "s").And(Server()), []Lock{{LevelServer, "", false}, {LevelOrganization, "o", true}, {LevelStack, "s", false}}},
+	} {
+		if got := tt.set.Locks(); !slices.Equal(got, tt.want) {
+			t.Errorf("%s: locks %v, want %v", tt.name, got, tt.want)
+		}
+	}
+}
