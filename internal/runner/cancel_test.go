@@ -2,15 +2,19 @@ package runner_test
 
 import (
 	"context"
+	"errors"
 	"net/http"
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
 
+	"workflowagent/internal/dev/fakes"
 	"workflowagent/internal/protocol"
 	"workflowagent/internal/workflow"
 )
@@ -127,18 +131,59 @@ func TestForceKillsAtOnce(t *testing.T) {
 	h.wantDead("child.pid")
 }
 
+// TestStopWhileTheLogIsBlocked checks that no signal waits for the log, whose lines wait for the reader of
+// the runner's output.
+func TestStopWhileTheLogIsBlocked(t *testing.T) {
+	for _, tt := range []struct {
+		name    string
+		trap    string
+		stop    func(j *fakes.ServerJob)
+		signals string
+	}{
+		{"interrupt", "echo leader >> signals; exit 3", func(j *fakes.ServerJob) { j.Cancel = true }, "leader\n"},
+		{"kill after patience", "", func(j *fakes.ServerJob) { j.Cancel = true }, ""},
+		{"kill at once", "", func(j *fakes.ServerJob) { j.Force = true }, ""},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			h := newHarness(t, deployment(shellSteps("trap '"+tt.trap+`' INT
+echo $$ > leader.pid
+echo ready
+while :; do sleep 0.05; done
+`), workflow.OperationPreview))
+			if tt.trap == "" {
+				h.timing.PatienceOther = 50 * time.Millisecond
+			}
+			blocked, release := make(chan struct{}), make(chan struct{})
+			h.launch.EchoLog = true
+			block := sync.OnceFunc(func() {
+				close(blocked)
+				<-release
+			})
+			h.echo.hook = func(string) { block() }
+			go func() {
+				defer close(release)
+				<-blocked
+				h.server.Update(func() { tt.stop(h.job) })
+				h.server.WaitFor("the end of the command", func() bool { return h.gone("leader.pid") })
+			}()
+			_, left := h.run()
+			if got := h.signalsSeen(); got != tt.signals || left.Reason != workflow.ReasonCancelled {
+				t.Errorf("the signals seen were %q, left %+v", got, left)
+			}
+			h.wantLog(1, "ready\n")
+		})
+	}
+}
+
 // TestCancelWhileTheLogCannotBeStored checks that a job whose output is stuck, because it has removed its
-// spool, still obeys.
+// spool, still obeys. The output exceeds the capacity of a pipe, so it is stuck when all of it is written.
 func TestCancelWhileTheLogCannotBeStored(t *testing.T) {
 	h := newHarness(t, shellSteps(`
 trap 'echo leader >> signals; exit 3' INT
-echo ready
-rm -rf ../spool
-(while :; do head -c 65536 /dev/zero | tr '\0' x | fold -w 1000; echo >> written; done) &
-before=none
-while now=$(wc -c < written 2>/dev/null) || :; [ "$now" != "$before" ]; do before=$now; sleep 0.5; done
+until rm -rf ../spool; do :; done
+head -c 65537 /dev/zero | tr '\0' x
 touch stuck
-wait
+while :; do sleep 0.05; done
 `))
 	go func() {
 		h.server.WaitFor("the output to be stuck", func() bool {
@@ -151,6 +196,19 @@ wait
 	if got := h.signalsSeen(); got != "leader\n" || left.Reason != workflow.ReasonCancelled {
 		t.Errorf("the signals seen were %q, left %+v", got, left)
 	}
+}
+
+// gone reports whether a process has been reaped whose number is in a file.
+func (h *harness) gone(file string) bool {
+	data, err := os.ReadFile(filepath.Join(h.dir, "work", file))
+	if err != nil {
+		h.t.Error(err)
+	}
+	pid, err := strconv.Atoi(strings.TrimSpace(string(data)))
+	if err != nil {
+		h.t.Error(err)
+	}
+	return errors.Is(syscall.Kill(pid, 0), syscall.ESRCH)
 }
 
 func (h *harness) wantDead(file string) {

@@ -7,6 +7,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"sync"
 	"syscall"
 	"time"
 
@@ -162,8 +163,18 @@ const (
 )
 
 // await waits until the leader of the step has exited. When the job must stop, await calls interrupt
-// once, waits for the grace period, and sends SIGKILL.
+// once, waits for the grace period, and sends SIGKILL. Its lines in the log can wait for space, for the
+// output that waits for space, or for the reader of the runner's output. No signal waits for them.
 func (j *job) await(p *process.Process, interrupt func() error, timeout time.Duration, out *stepLog) sent {
+	lines := make(chan string, 3) // at most one for each case below
+	var writing sync.WaitGroup
+	writing.Go(func() {
+		for text := range lines {
+			out.line(text)
+		}
+	})
+	defer writing.Wait()
+	defer close(lines)
 	var timedOut, outOfPatience <-chan time.Time
 	if timeout > 0 {
 		timer := time.NewTimer(timeout)
@@ -189,19 +200,20 @@ func (j *job) await(p *process.Process, interrupt func() error, timeout time.Dur
 			defer timer.Stop()
 			outOfPatience = timer.C
 			reason, _ := j.stop.reason()
-			out.line(fmt.Sprintf("%s: interrupting the running command and waiting up to %s for it to exit", capital(describeStop(reason)), patience))
-			if err := interrupt(); err != nil {
+			lines <- fmt.Sprintf("%s: interrupting the running command and waiting up to %s for it to exit", capital(describeStop(reason)), patience)
+			err := interrupt()
+			what = sentInterrupt
+			if err != nil {
 				j.log.WithError(err).Warn("interrupting the running step")
 			}
-			what = sentInterrupt
 		case <-outOfPatience:
 			outOfPatience = nil
-			out.line("warning: killing the command, which did not exit in time; resources that it was changing may be in an unknown state")
+			lines <- "warning: killing the command, which did not exit in time; resources that it was changing may be in an unknown state"
 			p.Kill()
 			what = sentKill
 		case <-killed:
 			killed = nil
-			out.line("warning: killing the command at once, as requested; resources that it was changing may be in an unknown state")
+			lines <- "warning: killing the command at once, as requested; resources that it was changing may be in an unknown state"
 			p.Kill()
 			what = sentKill
 		}
