@@ -29,6 +29,9 @@ type Scope struct {
 	Key   string
 	// Org is the organization to which the owner belongs, "" for none.
 	Org string
+	// Shared is set if the write only depends on the owner's rows, or adds rows on which no other write
+	// depends.
+	Shared bool
 }
 
 // Set is the owners that a write names. The order does not matter.
@@ -65,6 +68,17 @@ func Webhook(org, id string) Set { return Set{{Level: LevelWebhook, Key: id, Org
 // Agent is an agent of an organization, by its own id.
 func Agent(org, id string) Set { return Set{{Level: LevelAgent, Key: id, Org: org}} }
 
+// Shared returns the same owners for a write that only depends on their rows, or adds rows on which no
+// other write depends. Such writes run at the same time as each other, and as the writes of what belongs
+// to an organization, but not as the writes that own the rows.
+func (s Set) Shared() Set {
+	shared := slices.Clone(s)
+	for i := range shared {
+		shared[i].Shared = true
+	}
+	return shared
+}
+
 // And returns the owners of all sets.
 func (s Set) And(others ...Set) Set {
 	return slices.Concat(append([]Set{s}, others...)...)
@@ -82,7 +96,8 @@ type Lock struct {
 func (s Set) Locks() []Lock {
 	exclusive := map[Lock]bool{}
 	for _, owner := range s {
-		exclusive[Lock{Level: owner.Level, Key: owner.Key}] = true
+		lock := Lock{Level: owner.Level, Key: owner.Key}
+		exclusive[lock] = exclusive[lock] || !owner.Shared
 		for _, parent := range []Lock{{Level: LevelServer}, {Level: LevelOrganization, Key: owner.Org}} {
 			if parent.Level < owner.Level && (parent.Level == LevelServer || parent.Key != "") {
 				exclusive[parent] = exclusive[parent]

@@ -25,6 +25,12 @@ func TestLocks(t *testing.T) {
 			Organization("b").And(Organization("a"), Organization("b"), User("u")),
 			[]Lock{{LevelServer, "", true}, {LevelUser, "u", false}, {LevelOrganization, "a", false}, {LevelOrganization, "b", false}},
 		},
+		{"shared organization", Organization("o").Shared(), []Lock{{LevelServer, "", true}, {LevelOrganization, "o", true}}},
+		{
+			"shared and exclusive",
+			Stack("o", "s").And(Stack("o", "s").Shared(), Stack("o", "t").Shared()),
+			[]Lock{{LevelServer, "", true}, {LevelOrganization, "o", true}, {LevelStack, "s", false}, {LevelStack, "t", true}},
+		},
 		{"server and a stack", Stack("o", "s").And(Server()), []Lock{{LevelServer, "", false}, {LevelOrganization, "o", true}, {LevelStack, "s", false}}},
 	} {
 		if got := tt.set.Locks(); !slices.Equal(got, tt.want) {
