@@ -1,10 +1,9 @@
-// Command bench compares the product with its baselines: a minimal agent and a bare server
-// (minagent, minserver), which do the same work without any safety. Rounds of the product and of
-// the baselines are interleaved in one run on one machine. The ratio of two figures is therefore
-// meaningful even if other load on the machine makes each figure noisy.
+// Command bench measures what users of the product notice: sizes, memory, CPU time, how long jobs and
+// updates take, and how many of them one server sustains. Goals are absolute, or ratios to what a user
+// would run instead: the engine alone, the CLI's file backend, gzip.
 //
-// Counts, losses, memory and CPU time are goals that decide the exit code; wall-clock ratios
-// are only reported.
+// Counts, losses, memory and CPU time are goals that decide the exit code; elapsed times are only
+// reported. To compare two versions on one machine, run this program on the programs of both, with -bin.
 package main
 
 import (
@@ -12,22 +11,27 @@ import (
 	"errors"
 	"flag"
 	"fmt"
+	"io"
 	"os"
+	"os/exec"
 	"os/signal"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strings"
-	"sync"
 	"syscall"
 	"time"
 
+	"workflowagent/internal/dev/bench/figures"
 	"workflowagent/internal/dev/bench/fleet"
+	"workflowagent/internal/dev/bench/jobs"
 	"workflowagent/internal/dev/bench/state"
+	"workflowagent/internal/dev/lab"
 )
 
 const (
-	limit            = time.Hour
-	measurementLimit = 15 * time.Minute
+	limit            = 90 * time.Minute
+	measurementLimit = 20 * time.Minute
 )
 
 func main() {
@@ -43,63 +47,41 @@ func main() {
 
 type measurement struct {
 	name, what string
-	run        func(*bench, context.Context) error
+	quick      bool // part of a quick run unless it names its measurements
+	run        func(context.Context, *figures.Run) error
 }
 
 func measurements() []measurement {
 	return []measurement{
-		{"size", "binary sizes", (*bench).sizes},
-		{"noop", "one small job at a time, process executor", (*bench).noop},
-		{"burst", "a job that prints as fast as it can", (*bench).burst},
-		{"lag", "lines of a job that prints slowly", (*bench).lag},
-		{"slow", "a large log sent to a slow server", (*bench).slow},
-		{"idle", "the idle agent", (*bench).idle},
-		{"pods", "jobs in pods of a real Kubernetes with one node", (*bench).pods},
-		{"manypods", "200 jobs in its pods at the same time", (*bench).manyPods},
-		{"up", "pulumi up of new resources", onStates((*state.Bench).Up)},
-		{"operations", "pulumi up, preview, refresh and destroy of stacks of two sizes", onStates((*state.Bench).Operations)},
-		{"stored", "what a small update leaves on disk", onStates((*state.Bench).Stored)},
-		{"transfer", "export and import of large states", onStates((*state.Bench).Transfer)},
-		{"secrets", "secrets in bulk", onStates((*state.Bench).Secrets)},
-		{"crowd", "many CLIs at the same time", onStates((*state.Bench).Crowd)},
-		{"lists", "pages of long lists", onStates((*state.Bench).Lists)},
-		{"agents", "a server with many idle agents", onFleet((*fleet.Bench).Agents)},
-		{"jobs", "a server with many short jobs", onFleet((*fleet.Bench).Jobs)},
-		{"logs", "a server with many logs", onFleet((*fleet.Bench).Logs)},
-		{"pages", "pages of the console of a large server", onFleet((*fleet.Bench).Pages)},
-		{"watchers", "a long log that many open pages show", onFleet((*fleet.Bench).Watchers)},
-		{"forges", "polls of repositories, and webhooks", onFleet((*fleet.Bench).Forges)},
-		{"sites", "many stacks created at once", onFleet((*fleet.Bench).Sites)},
-	}
-}
-
-// onFleet returns a measurement of a server with agents that are not processes.
-func onFleet(run func(*fleet.Bench, context.Context) error) func(*bench, context.Context) error {
-	return func(b *bench, ctx context.Context) error {
-		return run(&fleet.Bench{
-			Dir: b.dir, Server: filepath.Join(b.bin, "workflow-server"), Bare: filepath.Join(b.min, "minserver"),
-			Service: filepath.Join(b.min, "restful-infrastructure"), Example: b.example,
-			Rounds: b.rounds, Quick: b.quick, Say: b.say, Add: b.add, Skip: b.skip,
-		}, ctx)
-	}
-}
-
-// onStates returns a measurement that runs on the state backend.
-func onStates(run func(*state.Bench, context.Context) error) func(*bench, context.Context) error {
-	return func(b *bench, ctx context.Context) error {
-		return run(&state.Bench{
-			Dir: b.dir, Server: filepath.Join(b.bin, "workflow-server"), Stub: filepath.Join(b.min, "minbackend"),
-			Rounds: b.rounds, Quick: b.quick, Say: b.say, Add: b.add, Skip: b.skip,
-		}, ctx)
+		{"size", "the programs' files", true, jobs.Sizes},
+		{"idle", "the idle agent", true, jobs.Idle},
+		{"short", "one small job at a time, process executor", false, jobs.Short},
+		{"output", "a job that prints as fast as it can", true, jobs.Output},
+		{"lag", "lines of a job that prints slowly", false, jobs.Lag},
+		{"slow", "a large log sent to a slow server", true, jobs.Slow},
+		{"queue", "many short jobs of one organization", false, fleet.Queue},
+		{"burst", "jobs that start together, and a constant rate of jobs", false, fleet.Burst},
+		{"agents", "a server with many idle agents", false, fleet.Agents},
+		{"pages", "pages of the console of a large server", false, fleet.Pages},
+		{"up", "pulumi up of new resources", false, state.Up},
+		{"operations", "pulumi up, preview, refresh and destroy of stacks of two sizes", false, state.Operations},
+		{"stored", "what a small update leaves on disk", false, state.Stored},
+		{"transfer", "export and import of large states", false, state.Transfer},
+		{"crowd", "many CLIs at the same time", false, state.Crowd},
 	}
 }
 
 func run(ctx context.Context, args []string) error {
 	flags := flag.NewFlagSet("bench", flag.ContinueOnError)
-	rounds := flags.Int("rounds", 0, "interleaved rounds of each measurement (default 3, in a quick run 1)")
+	rounds := flags.Int("rounds", 0, "rounds of each measurement (default 3, in a quick run 1)")
 	only := flags.String("only", "", "comma-separated measurements to run (default: all)")
-	quick := flags.Bool("quick", false, "smaller loads and shorter waits, for a gate in CI")
-	page := flags.String("page", "", "page in which to replace the figures with those of this run, such as docs/performance.md")
+	quick := flags.Bool("quick", false, "small loads; without -only, just sizes, memory and losses, as in CI")
+	bin := flags.String("bin", "", "directory of the programs to measure (default: they are built from this tree)")
+	var postgres []string
+	flags.Func("postgres", "a setting of PostgreSQL, such as commit_delay=5000; can be repeated", func(s string) error {
+		postgres = append(postgres, s)
+		return nil
+	})
 	if err := flags.Parse(args); err != nil {
 		if errors.Is(err, flag.ErrHelp) {
 			return nil
@@ -114,63 +96,85 @@ func run(ctx context.Context, args []string) error {
 	case *rounds == 0:
 		*rounds = 3
 	}
-	chosen, err := choose(*only)
+	chosen, err := choose(*only, *quick)
 	if err != nil {
 		return err
 	}
-	b, err := newBench(ctx, *rounds, *quick)
-	if err != nil {
+	r := &figures.Run{
+		Rounds: *rounds, Quick: *quick, Bin: *bin, PostgresSettings: postgres,
+		Report: figures.Report{Rounds: *rounds, Quick: *quick, Started: time.Now(), Machine: figures.Machine()},
+	}
+	r.Say("%s", r.Report.Machine)
+	if err := prepare(ctx, r); err != nil {
 		return err
 	}
-	defer b.close()
-	failed := b.measure(ctx, chosen)
+	defer func() { _ = os.RemoveAll(r.Dir) }()
+	failed := measure(ctx, r, chosen)
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
 	}
-	b.report.Finished = time.Now()
+	r.Report.Finished = time.Now()
 	fmt.Println()
-	b.report.Print(os.Stdout)
-	if *page != "" {
-		if err := b.report.WritePage(*page); err != nil {
+	r.Report.Print(os.Stdout)
+	return errors.Join(failed, r.Report.Missed())
+}
+
+// prepare builds the programs.
+func prepare(ctx context.Context, r *figures.Run) (err error) {
+	if runtime.GOOS != "linux" {
+		return fmt.Errorf("measuring CPU time and memory requires /proc, which %s does not have; run the benchmarks on Linux", runtime.GOOS)
+	}
+	if r.Dir, err = os.MkdirTemp("", "bench-"); err != nil {
+		return fmt.Errorf("creating a directory for the run: %w", err)
+	}
+	defer func() {
+		if err != nil {
+			_ = os.RemoveAll(r.Dir)
+		}
+	}()
+	r.Stubs = filepath.Join(r.Dir, "stubs")
+	r.Stamp = filepath.Join(r.Stubs, "stamp")
+	if err := os.Mkdir(r.Stubs, 0o755); err != nil {
+		return fmt.Errorf("building the program of jobs: %w", err)
+	}
+	if r.Bin == "" {
+		r.Say("building the product")
+		r.Bin = filepath.Join(r.Dir, "bin")
+		if err := lab.BuildProduct(ctx, r.Bin, io.Discard); err != nil {
 			return err
 		}
 	}
-	return errors.Join(failed, b.report.Missed())
+	root, err := lab.Root()
+	if err != nil {
+		return err
+	}
+	cmd := exec.CommandContext(ctx, "go", "build", "-trimpath", "-o", r.Stamp, "./internal/dev/bench/stamp")
+	cmd.Dir, cmd.Env = root, append(os.Environ(), "CGO_ENABLED=0")
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return fmt.Errorf("building the program of jobs: %w\n%s", err, out)
+	}
+	return os.Symlink(r.Stamp, filepath.Join(r.Stubs, "pulumi"))
 }
 
-// measure runs the measurements in order, and continues after a failed one. A quick run measures the
-// idle agent concurrently, because that measurement only waits.
-func (b *bench) measure(ctx context.Context, chosen []measurement) error {
+// measure runs the measurements in order, and continues after a failed one.
+func measure(ctx context.Context, r *figures.Run, chosen []measurement) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, limit, fmt.Errorf("the run took longer than %s", limit))
 	defer cancel()
-	idle := *b
-	var idleErr error
-	var besides sync.WaitGroup
 	var errs []error
 	for _, m := range chosen {
-		if m.name == "idle" && b.quick {
-			besides.Go(func() { idleErr = idle.one(ctx, m) })
-		}
+		errs = append(errs, one(ctx, r, m))
 	}
-	for _, m := range chosen {
-		if m.name != "idle" || !b.quick {
-			errs = append(errs, b.one(ctx, m))
-		}
-	}
-	besides.Wait()
-	b.report.Rows = append(b.report.Rows, idle.report.Rows...)
-	return errors.Join(append(errs, idleErr)...)
+	return errors.Join(errs...)
 }
 
 // one runs a measurement. If it fails, the report says so.
-func (b *bench) one(ctx context.Context, m measurement) error {
+func one(ctx context.Context, r *figures.Run, m measurement) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, measurementLimit, fmt.Errorf("it took longer than %s", measurementLimit))
 	defer cancel()
-	b.say("%s: %s", m.name, m.what)
-	b.current = m.name
+	r.Begin(m.name, m.what)
 	err := ctx.Err()
 	if err == nil {
-		err = m.run(b, ctx)
+		err = m.run(ctx, r)
 	}
 	if err == nil {
 		return nil
@@ -179,16 +183,17 @@ func (b *bench) one(ctx context.Context, m measurement) error {
 		err = cause
 	}
 	err = fmt.Errorf("measuring %s: %w", m.name, err)
-	b.say("%v", err)
-	b.skip(m.what, "the measurement failed")
+	r.Say("%v", err)
+	r.Skip(m.what, "the measurement failed")
 	return err
 }
 
-// choose returns the measurements named in a comma-separated list, or all for "".
-func choose(list string) ([]measurement, error) {
+// choose returns the measurements named in a comma-separated list. For "", it returns all, or those of a
+// quick run.
+func choose(list string, quick bool) ([]measurement, error) {
 	all := measurements()
 	if list == "" {
-		return all, nil
+		return slices.DeleteFunc(all, func(m measurement) bool { return quick && !m.quick }), nil
 	}
 	var names []string
 	for _, m := range all {

@@ -109,6 +109,22 @@ func FineCPU(pid int) (time.Duration, error) {
 	return sum, nil
 }
 
+// TreeCPU returns the CPU time of a process and of all of its descendants, including those that have
+// exited.
+func TreeCPU(pid int) (sum time.Duration, err error) {
+	for _, p := range Tree(pid) {
+		used, err := CPU(p)
+		if errors.Is(err, os.ErrNotExist) && p != pid {
+			continue // it has exited, and its parent's time includes its own
+		}
+		if err != nil {
+			return 0, err
+		}
+		sum += used
+	}
+	return sum, nil
+}
+
 // Memory returns a memory size of a process, such as VmRSS, in bytes.
 func Memory(pid int, key string) (int64, error) {
 	status, err := os.ReadFile(ProcFile(pid, "status"))

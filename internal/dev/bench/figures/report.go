@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"math"
-	"os"
 	"strings"
 	"time"
 )
@@ -16,8 +15,8 @@ type kind int
 const (
 	noGoal kind = iota
 	atMost
+	atLeast
 	ratioAtMost
-	ratioAtLeast
 )
 
 // Goal is the target for a figure. Only gated goals determine the exit code.
@@ -30,23 +29,23 @@ type Goal struct {
 // AtMost returns a goal that limits the product's median.
 func AtMost(limit float64, gated bool) Goal { return Goal{atMost, limit, gated} }
 
-// RatioAtMost returns a goal that limits the product's median divided by the baseline's.
-func RatioAtMost(limit float64, gated bool) Goal { return Goal{ratioAtMost, limit, gated} }
+// AtLeast returns a goal with a lower bound for the product's median.
+func AtLeast(limit float64, gated bool) Goal { return Goal{atLeast, limit, gated} }
 
-// RatioAtLeast returns a goal with a lower bound for the product's median divided by the
-// baseline's.
-func RatioAtLeast(limit float64, gated bool) Goal { return Goal{ratioAtLeast, limit, gated} }
+// RatioAtMost returns a goal that limits the product's median divided by the other median.
+func RatioAtMost(limit float64, gated bool) Goal { return Goal{ratioAtMost, limit, gated} }
 
 // Row is a line of the table.
 type Row struct {
 	Measurement, Figure, Unit string
-	Product, Yardstick        []float64 // samples; the baseline can have none
+	Product                   []float64 // samples
+	Other                     []float64 // samples of what the product is compared with, if any
 	Goal                      Goal
 	Unmeasured                string // reason why there are no samples
 }
 
-// ratio returns the ratio of the medians, or NaN without a baseline.
-func (r Row) ratio() float64 { return Median(r.Product) / Median(r.Yardstick) }
+// ratio returns the ratio of the medians, or NaN if the row compares nothing.
+func (r Row) ratio() float64 { return Median(r.Product) / Median(r.Other) }
 
 // verdict reports whether the goal is met. words describes the goal and is "" without a goal.
 func (r Row) verdict() (met bool, words string) {
@@ -54,10 +53,10 @@ func (r Row) verdict() (met bool, words string) {
 	switch r.Goal.kind {
 	case atMost:
 		return product <= limit, fmt.Sprintf("≤ %s", number(limit))
+	case atLeast:
+		return product >= limit, fmt.Sprintf("≥ %s", number(limit))
 	case ratioAtMost:
 		return r.ratio() <= limit, fmt.Sprintf("≤ %s×", number(limit))
-	case ratioAtLeast:
-		return r.ratio() >= limit, fmt.Sprintf("≥ %s×", number(limit))
 	default:
 		return true, ""
 	}
@@ -87,14 +86,14 @@ func (r *Report) Missed() error {
 	return fmt.Errorf("missed %d goals: %s", len(names), strings.Join(names, "; "))
 }
 
-// Print writes the table in Markdown, as in docs/performance.md.
+// Print writes the table in Markdown.
 func (r *Report) Print(w io.Writer) {
 	load := "quick loads"
 	if !r.Quick {
 		load = fmt.Sprintf("%d rounds", r.Rounds)
 	}
 	fmt.Fprintf(w, "%s to %s UTC, %s; %s.\n", r.Started.UTC().Format(time.DateTime), r.Finished.UTC().Format(time.TimeOnly), r.Machine, load)
-	fmt.Fprint(w, "\n| | figure | product | yardstick | ratio | goal | |\n|---|---|---|---|---|---|---|\n")
+	fmt.Fprint(w, "\n| | figure | product | other | ratio | goal | |\n|---|---|---|---|---|---|---|\n")
 	measurement := ""
 	for _, row := range r.Rows {
 		name := row.Measurement
@@ -122,41 +121,14 @@ func (r Row) cells() []string {
 	if r.Goal.gated {
 		result += ", gated"
 	}
-	ratio, yardstick := "", ""
-	if len(r.Yardstick) > 0 {
-		yardstick = spread(r.Yardstick)
+	ratio, other := "", ""
+	if len(r.Other) > 0 {
+		other = spread(r.Other)
 		if v := r.ratio(); !math.IsNaN(v) && !math.IsInf(v, 0) {
 			ratio = number(v)
 		}
 	}
-	return []string{r.Figure + ", " + r.Unit, spread(r.Product), yardstick, ratio, words, result}
-}
-
-// These two lines enclose the figures in a page.
-const (
-	figuresBegin = "<!-- figures: written by make bench -->\n"
-	figuresEnd   = "<!-- end of the figures -->\n"
-)
-
-// WritePage replaces the figures in the page at path.
-func (r *Report) WritePage(path string) error {
-	page, err := os.ReadFile(path)
-	if err != nil {
-		return fmt.Errorf("writing the figures into a page: %w", err)
-	}
-	before, rest, begins := strings.Cut(string(page), figuresBegin)
-	_, after, ends := strings.Cut(rest, figuresEnd)
-	if !begins || !ends {
-		return fmt.Errorf("writing the figures into %s: the page must have the lines %q and %q", path, strings.TrimSpace(figuresBegin), strings.TrimSpace(figuresEnd))
-	}
-	var text strings.Builder
-	text.WriteString(before + figuresBegin)
-	r.Print(&text)
-	text.WriteString(figuresEnd + after)
-	if err := os.WriteFile(path, []byte(text.String()), 0o644); err != nil {
-		return fmt.Errorf("writing the figures into a page: %w", err)
-	}
-	return nil
+	return []string{r.Figure + ", " + r.Unit, spread(r.Product), other, ratio, words, result}
 }
 
 // spread returns the median and, if there are enough samples, the 95th percentile.

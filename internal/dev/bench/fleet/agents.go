@@ -2,90 +2,72 @@ package fleet
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
 	"workflowagent/internal/dev/bench/figures"
+	"workflowagent/internal/dev/bench/site"
 	"workflowagent/internal/retry"
 )
 
-type agentFigures struct{ rss, cpu, wake []float64 }
-
 // Agents measures a server with many agents that have no job, and the time until one of them gets
 // one.
-func (b *Bench) Agents(ctx context.Context) error {
-	n, wakes := pick(b, 5000, 200), pick(b, 100, 10)
-	p, err := b.startPair(ctx, false, wakes)
+func Agents(ctx context.Context, run *figures.Run) error {
+	n, wakes := figures.Pick(run, 5000, 200), figures.Pick(run, 100, 10)
+	p, err := start(ctx, run, site.Options{}, wakes)
 	if err != nil {
 		return err
 	}
-	defer p.close()
-	var product, bare agentFigures
-	for _, side := range []struct {
-		site    site
-		figures *agentFigures
-	}{{p.product, &product}, {p.bare, &bare}} {
-		if err := b.agents(ctx, side.site, n, wakes, side.figures); err != nil {
-			return err
-		}
-	}
-	// With few agents and little time, these two figures are a server's fixed cost.
-	b.Add(fmt.Sprintf("RSS with %d idle agents", n), "MB", product.rss, bare.rss, pick(b, figures.RatioAtMost(2, false), figures.Goal{}))
-	b.Add("CPU per minute with them", "s", product.cpu, bare.cpu, pick(b, figures.RatioAtMost(3, false), figures.Goal{}))
-	b.Add("enqueue to claimed by one of them", "ms", product.wake, bare.wake, figures.RatioAtMost(3, false))
-	return nil
-}
-
-func (b *Bench) agents(ctx context.Context, s site, n, wakes int, f *agentFigures) error {
+	defer p.Close()
 	claimed := make(chan time.Time, wakes)
 	// Agents that began together would also repeat their polls together.
-	agents := gather(ctx, s, n, pick(b, hold, time.Second), func(ctx context.Context, j job) error {
+	agents := p.gather(ctx, n, figures.Pick(run, hold, time.Second), func(ctx context.Context, j *job) error {
 		claimed <- time.Now()
-		if err := j.start(ctx); err != nil {
-			return err
-		}
-		return j.finish(ctx)
+		return errors.Join(j.start(ctx), j.finish(ctx))
 	})
-	err := b.watch(ctx, s, agents, wakes, claimed, f)
-	if failed := agents.dismiss(); failed != nil {
-		err = failed
+	rss, cpu, err := p.rest(ctx, run)
+	var wake []float64
+	for i := range wakes {
+		if err != nil {
+			break
+		}
+		sent := time.Now()
+		if _, err = p.enqueue(ctx, i); err != nil {
+			break
+		}
+		var got []time.Time
+		if got, err = collect(ctx, agents, claimed, 1); err == nil {
+			wake = append(wake, figures.Milliseconds(got[0].Sub(sent)))
+		}
 	}
-	return err
+	if err := errors.Join(err, agents.dismiss()); err != nil {
+		return err
+	}
+	run.Add(fmt.Sprintf("RSS of the server with %d idle agents", n), "MB", []float64{rss}, figures.AtMost(500, true))
+	run.Add("its CPU per minute", "s", []float64{cpu}, figures.AtMost(10, !run.Quick))
+	run.Add("enqueue to claimed by one of them", "ms", wake, figures.AtMost(50, false))
+	return nil
 }
 
-func (b *Bench) watch(ctx context.Context, s site, agents *crew, wakes int, claimed <-chan time.Time, f *agentFigures) error {
+// rest returns the server's memory in MB, and its CPU seconds per minute.
+func (p *product) rest(ctx context.Context, run *figures.Run) (rss, cpu float64, err error) {
 	// All agents have begun to poll, and the garbage of that has been collected.
-	if err := retry.Sleep(ctx, pick(b, 130*time.Second, 2*time.Second)); err != nil {
-		return err
+	if err := retry.Sleep(ctx, figures.Pick(run, 130*time.Second, 2*time.Second)); err != nil {
+		return 0, 0, err
 	}
-	before, err := figures.FineCPU(s.pid())
+	before, err := p.CPU()
 	if err != nil {
-		return err
+		return 0, 0, err
 	}
 	began := time.Now()
-	if err := retry.Sleep(ctx, pick(b, 100*time.Second, 2*time.Second)); err != nil {
-		return err
+	if err := retry.Sleep(ctx, figures.Pick(run, 100*time.Second, 2*time.Second)); err != nil {
+		return 0, 0, err
 	}
-	after, err := figures.FineCPU(s.pid())
+	after, err := p.CPU()
 	if err != nil {
-		return err
+		return 0, 0, err
 	}
-	f.cpu = append(f.cpu, (after-before).Seconds()/time.Since(began).Minutes())
-	rss, err := figures.Memory(s.pid(), "VmRSS")
-	if err != nil {
-		return err
-	}
-	f.rss = append(f.rss, float64(rss)/1e6)
-	for i := range wakes {
-		sent := time.Now()
-		if err := s.enqueue(ctx, i); err != nil {
-			return err
-		}
-		got, err := collect(ctx, agents, claimed, 1)
-		if err != nil {
-			return err
-		}
-		f.wake = append(f.wake, milliseconds(got[0].Sub(sent)))
-	}
-	return nil
+	rss, err = p.Memory("VmRSS")
+	return rss, (after - before).Seconds() / time.Since(began).Minutes(), err
 }

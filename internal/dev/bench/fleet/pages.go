@@ -1,7 +1,6 @@
 package fleet
 
 import (
-	"bytes"
 	"context"
 	"database/sql"
 	"errors"
@@ -10,14 +9,12 @@ import (
 	"maps"
 	"net/http"
 	"net/url"
-	"path/filepath"
 	"slices"
 	"strings"
 	"time"
 
-	_ "modernc.org/sqlite" // the product's database
-
 	"workflowagent/internal/dev/bench/figures"
+	"workflowagent/internal/dev/bench/site"
 )
 
 // browser is a signed-in session of the console.
@@ -28,13 +25,13 @@ type browser struct {
 
 func (p *product) signIn(ctx context.Context, token string) (*browser, error) {
 	form := strings.NewReader(url.Values{"token": {token}}.Encode())
-	req, err := http.NewRequestWithContext(ctx, http.MethodPost, p.server.URL+"/-/login", form)
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, p.URL+"/-/login", form)
 	if err != nil {
 		return nil, err
 	}
 	req.Header.Set("Content-Type", "application/x-www-form-urlencoded")
 	req.Header.Set("Sec-Fetch-Site", "same-origin")
-	resp, err := p.http.Transport.RoundTrip(req) // without following the redirect
+	resp, err := p.HTTP.Transport.RoundTrip(req) // without following the redirect
 	if err != nil {
 		return nil, fmt.Errorf("signing in: %w", err)
 	}
@@ -49,13 +46,13 @@ func (p *product) signIn(ctx context.Context, token string) (*browser, error) {
 
 // open requests a page or a part of one.
 func (b *browser) open(ctx context.Context, path, accept string) (*http.Response, error) {
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, b.p.server.URL+path, nil)
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, b.p.URL+path, nil)
 	if err != nil {
 		return nil, err
 	}
 	req.Header.Set("Cookie", b.cookie)
 	req.Header.Set("Accept", accept)
-	resp, err := b.p.http.Do(req)
+	resp, err := b.p.HTTP.Do(req)
 	if err != nil {
 		return nil, err
 	}
@@ -77,11 +74,11 @@ func (b *browser) read(ctx context.Context, path, accept string) ([]byte, error)
 
 // stateOf returns a state with n resources.
 func stateOf(stack string, n int) map[string]any {
-	root := "urn:pulumi:" + stack + "::" + project + "::pulumi:pulumi:Stack::" + project + "-" + stack
+	root := "urn:pulumi:" + stack + "::" + site.Project + "::pulumi:pulumi:Stack::" + site.Project + "-" + stack
 	list := []any{map[string]any{"urn": root, "custom": false, "type": "pulumi:pulumi:Stack", "outputs": map[string]any{"url": "https://example.com"}}}
 	for i := range n - 1 {
 		list = append(list, map[string]any{
-			"urn":    fmt.Sprintf("urn:pulumi:%s::%s::pkg:index:Thing::thing-%04d", stack, project, i),
+			"urn":    fmt.Sprintf("urn:pulumi:%s::%s::pkg:index:Thing::thing-%04d", stack, site.Project, i),
 			"custom": true, "type": "pkg:index:Thing", "id": fmt.Sprint(i), "parent": root,
 		})
 	}
@@ -91,65 +88,64 @@ func stateOf(stack string, n int) map[string]any {
 }
 
 // Pages measures the HTML of the console's pages on a large server.
-func (b *Bench) Pages(ctx context.Context) error {
-	stacks, each10 := pick(b, 10_000, 1000), 10
+func Pages(ctx context.Context, run *figures.Run) error {
+	stacks, each10 := figures.Pick(run, 10_000, 1000), 10
 	const queued, resources = 50, 1000
-	p, err := b.startProduct(ctx, "", queued+1)
+	p, err := start(ctx, run, site.Options{}, queued+1)
 	if err != nil {
 		return err
 	}
-	defer p.close()
+	defer p.Close()
 	// Stack 0 has a state, and a finished deployment, of which the others are copies.
-	first := "/api/stacks/" + p.server.Organization + "/" + project + "/" + p.stack(0)
-	if err := p.call(ctx, http.MethodPost, first+"/import", stateOf(p.stack(0), resources), nil); err != nil {
+	if err := p.Call(ctx, http.MethodPost, p.StackPath(p.stack(0))+"/import", stateOf(p.stack(0), resources), nil); err != nil {
 		return err
 	}
 	if err := p.runOne(ctx, 0); err != nil {
 		return err
 	}
-	b.Say("  copying %d stacks and %d deployments", stacks, stacks*each10)
+	run.Say("  copying %d stacks and %d deployments", stacks, stacks*each10)
 	if err := p.multiply(ctx, stacks, each10); err != nil {
 		return err
 	}
 	for i := range queued {
-		if err := p.enqueue(ctx, i+1); err != nil {
+		if _, err := p.enqueue(ctx, i+1); err != nil {
 			return err
 		}
 	}
-	session, err := p.signIn(ctx, p.server.Token)
+	session, err := p.signIn(ctx, p.Token)
 	if err != nil {
 		return err
 	}
-	org := "/" + p.server.Organization
-	stack := org + "/" + project + "/" + p.stack(0)
+	org := "/" + p.Organization
+	stack := org + "/" + site.Project + "/" + p.stack(0)
 	pages := map[string]string{
-		"home": org, "stacks": org + "/-/stacks", "stacks of a project": org + "/" + project, "a filtered list of stacks": org + "/-/stacks?q=copy-00",
+		"home": org, "stacks": org + "/-/stacks", "stacks of a project": org + "/" + site.Project, "a filtered list of stacks": org + "/-/stacks?q=copy-00",
 		"active deployments": org + "/-/deployments", "queue": org + "/-/deployments?show=queued", "finished deployments": org + "/-/deployments?show=finished",
 		"pools": org + "/-/pools", "pool": org + "/-/pools/" + p.pool, "schedules": org + "/-/schedules", "audit": org + "/-/audit",
 		"stack": stack, "resources": stack + "/resources", "activity": stack + "/updates", "deployments of a stack": stack + "/deployments",
-		"deployment": stack + "/deployments/1", "queued deployment": org + "/" + project + "/" + p.stack(1) + "/deployments/1",
+		"deployment": stack + "/deployments/1", "queued deployment": org + "/" + site.Project + "/" + p.stack(1) + "/deployments/1",
 		"deploy": stack + "/deploy", "deployment settings": stack + "/settings", "user settings": "/user/settings", "server": "/-/server",
 	}
 	for _, name := range slices.Sorted(maps.Keys(pages)) {
 		var times []float64
-		for i := range pick(b, 60, 20) + 1 {
+		for i := range figures.Pick(run, 60, 20) + 1 {
 			began := time.Now()
 			if _, err := session.read(ctx, pages[name], "text/html"); err != nil {
 				return err
 			}
 			if i > 0 { // the first one fills caches
-				times = append(times, milliseconds(time.Since(began)))
+				times = append(times, figures.Milliseconds(time.Since(began)))
 			}
 		}
-		b.Add(fmt.Sprintf("page %q with %d stacks and %d deployments, p95", name, stacks, stacks*each10), "ms",
-			[]float64{figures.Quantile(times, 0.95)}, nil, figures.AtMost(50, false))
+		run.Add(fmt.Sprintf("page %q with %d stacks and %d deployments, p95", name, stacks, stacks*each10), "ms",
+			[]float64{figures.Quantile(times, 0.95)}, figures.AtMost(50, false))
 	}
 	return nil
 }
 
 // runOne runs a deployment of a stack.
 func (p *product) runOne(ctx context.Context, stack int) error {
-	if err := p.enqueue(ctx, stack); err != nil {
+	if _, err := p.enqueue(ctx, stack); err != nil {
 		return err
 	}
 	j, err := p.poll(ctx, 0)
@@ -159,24 +155,14 @@ func (p *product) runOne(ctx context.Context, stack int) error {
 	if j == nil {
 		return errors.New("the server handed out no job")
 	}
-	if err := j.start(ctx); err != nil {
-		return err
-	}
-	if err := j.write(ctx, printed(20*lineLength)); err != nil {
-		return err
-	}
-	return j.finish(ctx)
+	return errors.Join(j.start(ctx), j.write(ctx, printed(2000)), j.finish(ctx))
 }
 
 // multiply copies the only stack with a deployment, and that deployment, in the database.
 func (p *product) multiply(ctx context.Context, stacks, deployments int) error {
-	files, err := filepath.Glob(filepath.Join(p.server.DataDir, "*.db"))
-	if err != nil || len(files) != 1 {
-		return fmt.Errorf("finding the server's database: %v, %w", files, err)
-	}
-	db, err := sql.Open("sqlite", "file:"+files[0]+"?_pragma=busy_timeout(30000)&_txlock=immediate")
+	db, err := p.OpenSQLite("_pragma=busy_timeout(30000)&_txlock=immediate")
 	if err != nil {
-		return fmt.Errorf("opening the server's database: %w", err)
+		return err
 	}
 	defer func() { _ = db.Close() }()
 	tx, err := db.BeginTx(ctx, nil)
@@ -239,13 +225,4 @@ func columnsOf(ctx context.Context, tx *sql.Tx, table string) (names []string, e
 		names = append(names, name)
 	}
 	return names, rows.Err()
-}
-
-// numberedLines returns lines with their numbers, as [productJob.write] takes them.
-func numberedLines(first, n int) [][]byte {
-	lines := make([][]byte, n)
-	for i := range lines {
-		lines[i] = fmt.Appendf(nil, "%07d %s", first+i, bytes.Repeat([]byte("x"), lineLength-9))
-	}
-	return lines
 }

@@ -11,12 +11,14 @@ import (
 	"syscall"
 	"time"
 
+	"workflowagent/internal/dev/bench/figures"
+	"workflowagent/internal/dev/bench/site"
 	"workflowagent/internal/dev/lab"
 )
 
 const (
-	project         = "bench"
 	commandPatience = 30 * time.Minute
+	stopPatience    = 15 * time.Second
 )
 
 // fast returns the environment variables with which the runner starts the CLI. They let the CLI
@@ -35,9 +37,6 @@ type cli struct {
 	env                         []string
 }
 
-// usage is the wall-clock and CPU time of a command, in seconds.
-type usage struct{ wall, cpu float64 }
-
 // clis creates CLIs that run the same program.
 type clis struct {
 	tools   lab.Tools
@@ -46,14 +45,14 @@ type clis struct {
 	made    int
 }
 
-func (b *Bench) newCLIs(ctx context.Context, n int) (*clis, error) {
+func newCLIs(ctx context.Context, run *figures.Run, n int) (*clis, error) {
 	tools, err := lab.PulumiTools(ctx, io.Discard)
 	if err != nil {
 		return nil, err
 	}
 	// A provider process would add costs that are not the server's.
 	tools.ProviderDir = ""
-	dir, err := b.newDir()
+	dir, err := run.NewDir()
 	if err != nil {
 		return nil, err
 	}
@@ -68,7 +67,7 @@ func (b *Bench) newCLIs(ctx context.Context, n int) (*clis, error) {
 // resource.
 func (c *clis) write(n int, first string) error {
 	var text strings.Builder
-	fmt.Fprintf(&text, "name: %s\nruntime: yaml\nresources:\n", project)
+	fmt.Fprintf(&text, "name: %s\nruntime: yaml\nresources:\n", site.Project)
 	for i := range n {
 		input := "value"
 		if i == 0 {
@@ -91,9 +90,7 @@ func (c *clis) new(backend, token, organization string, env ...string) (*cli, er
 	return &cli{c.tools.Pulumi(), c.program, organization, append(c.tools.Env(home, backend, token), env...)}, nil
 }
 
-func (c *clis) forProduct(p *product) (*cli, error) { return c.new(p.URL, p.Token, p.Organization) }
-
-func (c *clis) forStub(s *stub) (*cli, error) { return c.new(s.url, "token", "bench") }
+func (c *clis) forSite(s *site.Site) (*cli, error) { return c.new(s.URL, s.Token, s.Organization) }
 
 func (c *clis) forFiles() (*cli, error) {
 	dir := filepath.Join(c.homes, fmt.Sprintf("files%d", c.made))
@@ -111,16 +108,26 @@ func (c *cli) with(env []string) *cli {
 }
 
 func (c *cli) init(ctx context.Context, stack string) error {
-	_, err := c.run(ctx, "stack", "init", c.organization+"/"+project+"/"+stack)
+	_, err := c.run(ctx, "stack", "init", c.organization+"/"+site.Project+"/"+stack)
 	return err
 }
 
-// on runs a CLI command on a stack.
-func (c *cli) on(ctx context.Context, stack string, args ...string) (usage, error) {
-	return c.run(ctx, append(args, "--stack="+c.organization+"/"+project+"/"+stack)...)
+// up runs pulumi up on a stack, which it can create first, and returns the seconds of up.
+func (c *cli) up(ctx context.Context, stack string, create bool, args ...string) (float64, error) {
+	if create {
+		if err := c.init(ctx, stack); err != nil {
+			return 0, err
+		}
+	}
+	return c.on(ctx, stack, append([]string{"up", "--yes", "--skip-preview"}, args...)...)
 }
 
-func (c *cli) run(ctx context.Context, args ...string) (usage, error) {
+// on runs a CLI command on a stack, and returns its duration in seconds.
+func (c *cli) on(ctx context.Context, stack string, args ...string) (float64, error) {
+	return c.run(ctx, append(args, "--stack="+c.organization+"/"+site.Project+"/"+stack)...)
+}
+
+func (c *cli) run(ctx context.Context, args ...string) (float64, error) {
 	ctx, cancel := context.WithTimeout(ctx, commandPatience)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, c.path, append(args, "--non-interactive", "--color=never")...)
@@ -130,8 +137,7 @@ func (c *cli) run(ctx context.Context, args ...string) (usage, error) {
 	began := time.Now()
 	out, err := cmd.CombinedOutput()
 	if err != nil {
-		return usage{}, fmt.Errorf("pulumi %s: %w\n%s", strings.Join(args, " "), err, out[max(0, len(out)-4000):])
+		return 0, fmt.Errorf("pulumi %s: %w\n%s", strings.Join(args, " "), err, out[max(0, len(out)-4000):])
 	}
-	used := cmd.ProcessState.UserTime() + cmd.ProcessState.SystemTime()
-	return usage{time.Since(began).Seconds(), used.Seconds()}, nil
+	return time.Since(began).Seconds(), nil
 }

@@ -9,127 +9,103 @@ import (
 	"time"
 
 	"workflowagent/internal/dev/bench/figures"
+	"workflowagent/internal/dev/bench/site"
 	"workflowagent/internal/dev/lab"
 )
 
 // Crowd runs many CLIs at the same time, first with a server and then with two servers that share a
-// PostgreSQL database.
-func (b *Bench) Crowd(ctx context.Context) error {
-	err := b.crowd(ctx, "SQLite", b.startProduct, b.startStub)
-	const shared = "PostgreSQL with two replicas"
+// PostgreSQL database, and compares them with as many engines alone.
+func Crowd(ctx context.Context, run *figures.Run) error {
+	clients, n := figures.Pick(run, 50, 4), figures.Pick(run, 100, 25)
+	all, err := newCLIs(ctx, run, n)
+	if err != nil {
+		return err
+	}
+	var engines []*cli
+	for range clients {
+		files, err := all.forFiles()
+		if err != nil {
+			return err
+		}
+		engines = append(engines, files.with(engineAlone()))
+	}
+	rounds := min(run.Rounds, 2)
+	var engine []float64
+	for round := range rounds {
+		took, err := together(ctx, engines, fmt.Sprintf("engine%d-", round))
+		if err != nil {
+			return err
+		}
+		engine = append(engine, took)
+	}
+	err = crowd(ctx, run, all, "SQLite", clients, n, engine, site.Options{})
+	const shared = "PostgreSQL with two servers"
 	if reason, ok := lab.PostgresAvailable(); !ok {
-		b.Say("  no PostgreSQL: %s", reason)
-		b.Skip(shared, "no PostgreSQL")
+		run.Skip(shared, reason)
 		return err
 	}
-	return errors.Join(err, b.crowd(ctx, shared, b.startReplicas, b.startDistantStub))
+	return errors.Join(err, crowd(ctx, run, all, shared, clients, n, engine, site.Options{Postgres: true, Servers: 2, Front: true}))
 }
 
-type crowd struct {
-	b          *Bench
-	clients, n int // n is the number of resources of each client
-	product    *product
-	stub       *stub
-	server     []*cli
-	toStub     []*cli
-
-	wall, floor, used []float64
-	missing           float64
-}
-
-func (b *Bench) crowd(ctx context.Context, name string, startProduct func(context.Context) (*product, error), startStub func(context.Context) (*stub, error)) (err error) {
-	c := crowd{b: b, clients: pick(b, 50, 4), n: pick(b, 100, 25)}
-	if c.product, err = startProduct(ctx); err != nil {
-		return err
-	}
-	defer c.product.close()
-	if c.stub, err = startStub(ctx); err != nil {
-		return err
-	}
-	defer c.stub.close()
-	if err := c.gather(ctx); err != nil {
-		return err
-	}
-	for round := range min(b.Rounds, 2) {
-		if err := c.round(ctx, fmt.Sprintf("crowd%d-", round)); err != nil {
-			return err
-		}
-		b.Say("  round %d, %s: server %.1f s, stub %.1f s, server CPU %.2f s", round+1, name, last(c.wall), last(c.floor), last(c.used))
-	}
-	peak, err := c.product.peak()
+func crowd(ctx context.Context, run *figures.Run, all *clis, name string, clients, n int, engine []float64, o site.Options) error {
+	s, err := site.Start(ctx, run, o)
 	if err != nil {
 		return err
 	}
-	b.Add(fmt.Sprintf("%d concurrent ups of %d, %s; stub", c.clients, c.n, name), "s", c.wall, c.floor, figures.RatioAtMost(1.3, false))
-	b.Add("CPU of the server", "s", c.used, nil, figures.Goal{})
-	b.Add("peak RSS of the server", "MB", []float64{peak}, nil, figures.Goal{})
-	b.Add("resources missing in a stored state", "resources", []float64{c.missing}, nil, figures.AtMost(0, true))
-	return nil
-}
-
-// gather creates the CLIs.
-func (c *crowd) gather(ctx context.Context) error {
-	all, err := c.b.newCLIs(ctx, c.n)
-	if err != nil {
-		return err
-	}
-	for range c.clients {
-		one, err := all.forProduct(c.product)
+	defer s.Close()
+	var servers []*cli
+	for range clients {
+		c, err := all.forSite(s)
 		if err != nil {
 			return err
 		}
-		other, err := all.forStub(c.stub)
+		servers = append(servers, c.with(fast()))
+	}
+	var wall, cpu []float64
+	missing := 0.0
+	for round := range engine {
+		prefix := fmt.Sprintf("servers%d-%d-", max(o.Servers, 1), round)
+		var took float64
+		_, used, err := s.Timed(ctx, func() (err error) {
+			took, err = together(ctx, servers, prefix)
+			return err
+		})
 		if err != nil {
 			return err
 		}
-		c.server, c.toStub = append(c.server, one), append(c.toStub, other)
+		wall, cpu = append(wall, took), append(cpu, used)
+		for i := range clients {
+			_, stashes, err := export(ctx, s, fmt.Sprint(prefix, i))
+			if err != nil {
+				return err
+			}
+			missing += math.Abs(float64(n - stashes))
+		}
 	}
+	peak, err := s.Memory("VmHWM")
+	if err != nil {
+		return err
+	}
+	run.Compare(fmt.Sprintf("%d concurrent ups of %d, %s; engines without checkpoints", clients, n, name), "s", wall, engine, figures.RatioAtMost(1.5, false))
+	run.Add("CPU of the servers", "s", cpu, figures.Goal{})
+	run.Add("peak RSS of a server", "MB", []float64{peak}, figures.AtMost(150, true))
+	run.Add("resources missing in a stored state", "resources", []float64{missing}, figures.AtMost(0, true))
 	return nil
 }
 
-func (c *crowd) round(ctx context.Context, prefix string) error {
-	for i := range c.clients {
-		if err := c.product.newStack(ctx, fmt.Sprint(prefix, i)); err != nil {
-			return err
-		}
-	}
-	before, err := c.product.rested(ctx)
-	if err != nil {
-		return err
-	}
-	seconds, err := together(ctx, c.server, prefix)
-	if err != nil {
-		return err
-	}
-	after, err := c.product.rested(ctx)
-	if err != nil {
-		return err
-	}
-	c.wall, c.used = append(c.wall, seconds), append(c.used, after-before)
-	if seconds, err = together(ctx, c.toStub, prefix); err != nil {
-		return err
-	}
-	c.floor = append(c.floor, seconds)
-	for i := range c.clients {
-		state, err := c.product.export(ctx, fmt.Sprint(prefix, i))
-		if err != nil {
-			return err
-		}
-		c.missing += math.Abs(float64(c.n - state.stashes))
-	}
-	return nil
-}
-
-// together updates one stack with each CLI concurrently, and returns the seconds until all have
+// together updates one new stack with each CLI concurrently, and returns the seconds until all have
 // finished.
 func together(ctx context.Context, clients []*cli, prefix string) (float64, error) {
+	for i, c := range clients {
+		if err := c.init(ctx, fmt.Sprint(prefix, i)); err != nil {
+			return 0, err
+		}
+	}
 	began := time.Now()
 	errs := make([]error, len(clients))
 	var all sync.WaitGroup
 	for i, c := range clients {
-		all.Go(func() {
-			_, errs[i] = c.with(fast()).on(ctx, fmt.Sprint(prefix, i), "up", "--yes", "--skip-preview")
-		})
+		all.Go(func() { _, errs[i] = c.up(ctx, fmt.Sprint(prefix, i), false) })
 	}
 	all.Wait()
 	return time.Since(began).Seconds(), errors.Join(errs...)

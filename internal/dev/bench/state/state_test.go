@@ -2,10 +2,8 @@ package state
 
 import (
 	"encoding/json"
-	"errors"
 	"io"
 	"strings"
-	"sync"
 	"testing"
 
 	"github.com/klauspost/compress/gzip"
@@ -46,31 +44,8 @@ func TestSyntheticState(t *testing.T) {
 	}
 }
 
-func TestInParallel(t *testing.T) {
-	var mu sync.Mutex
-	done := map[int]int{}
-	err := inParallel(3, 10, func(i int) error {
-		mu.Lock()
-		defer mu.Unlock()
-		done[i]++
-		return nil
-	})
-	if err != nil || len(done) != 10 || done[9] != 1 {
-		t.Errorf("done %v, %v", done, err)
-	}
-	failure := errors.New("no")
-	if err := inParallel(3, 10, func(i int) error {
-		if i == 4 {
-			return failure
-		}
-		return nil
-	}); !errors.Is(err, failure) {
-		t.Errorf("a failure returns %v", err)
-	}
-}
-
-func TestEach(t *testing.T) {
-	if got := each([]float64{1, 5}, 1000); len(got) != 2 || got[0] != 1 || got[1] != 5 {
+func TestPerResource(t *testing.T) {
+	if got := perResource([]float64{1, 5}, 1000); len(got) != 2 || got[0] != 1 || got[1] != 5 {
 		t.Errorf("1 s and 5 s of 1000 are %v ms each", got)
 	}
 }

@@ -1,25 +1,20 @@
-package proxy
+package site
 
 import (
 	"io"
 	"net/http"
 	"net/http/httptest"
-	"net/url"
 	"testing"
 )
 
-func TestAlternate(t *testing.T) {
-	var servers []*url.URL
+func TestFront(t *testing.T) {
+	var servers []string
 	for _, name := range []string{"a", "b"} {
 		s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, name) }))
 		defer s.Close()
-		to, err := url.Parse(s.URL)
-		if err != nil {
-			t.Fatal(err)
-		}
-		servers = append(servers, to)
+		servers = append(servers, s.URL)
 	}
-	p, err := Start(Alternate(servers))
+	p, err := startFront(servers)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -37,5 +32,8 @@ func TestAlternate(t *testing.T) {
 			t.Errorf("%s reached server %q after %q, %v", path, body, last[stack], err)
 		}
 		last[stack] = string(body)
+	}
+	if n := p.Requests.Load(); n != 6 {
+		t.Errorf("the proxy counted %d requests, want 6", n)
 	}
 }

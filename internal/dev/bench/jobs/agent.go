@@ -1,0 +1,177 @@
+// Package jobs measures jobs that an agent runs as processes.
+package jobs
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"maps"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"time"
+
+	"workflowagent/internal/dev/bench/figures"
+	"workflowagent/internal/dev/bench/site"
+	"workflowagent/internal/dev/lab"
+)
+
+const stopPatience = 15 * time.Second
+
+// product is a server, a stack and an agent.
+type product struct {
+	*site.Site
+	run       *figures.Run
+	agent     *lab.Agent
+	poolToken string
+	variables map[string]any // of jobs
+}
+
+const stack = "job"
+
+// options configure a product.
+type options struct {
+	url      func(string) (string, error) // returns the agent's URL of the server; nil = the server's own
+	settings map[string]string            // of the agent
+}
+
+// start starts a product and waits until its agent is online. The caller must close it.
+func start(ctx context.Context, run *figures.Run, o options) (_ *product, err error) {
+	s, err := site.Start(ctx, run, site.Options{})
+	if err != nil {
+		return nil, err
+	}
+	p := &product{Site: s, run: run, variables: map[string]any{}}
+	defer func() {
+		if err != nil {
+			p.close()
+		}
+	}()
+	pool, token, err := s.Pool(ctx)
+	if err != nil {
+		return nil, err
+	}
+	p.poolToken = token
+	if err := s.NewStack(ctx, stack); err != nil {
+		return nil, err
+	}
+	url := s.URL
+	if o.url != nil {
+		if url, err = o.url(url); err != nil {
+			return nil, err
+		}
+	}
+	if err := p.startAgent(ctx, url, o.settings); err != nil {
+		return nil, err
+	}
+	return p, until(ctx, 20*time.Millisecond, 30*time.Second, "the agent's first poll", func() (bool, error) {
+		var found struct{ Agents []struct{ Status string } }
+		err := s.Call(ctx, http.MethodGet, "/api/orgs/"+s.Organization+"/agent-pools/"+pool, nil, &found)
+		return len(found.Agents) > 0 && found.Agents[0].Status == "online", err
+	})
+}
+
+func (p *product) startAgent(ctx context.Context, url string, settings map[string]string) error {
+	dir, err := p.run.NewDir()
+	if err != nil {
+		return err
+	}
+	// The jobs have no source: pulumi searches the job's directory and its parents for a project,
+	// and finds this one.
+	if err := os.WriteFile(filepath.Join(dir, "Pulumi.yaml"), []byte("name: bench\nruntime: yaml\n"), 0o600); err != nil {
+		return fmt.Errorf("writing the project file: %w", err)
+	}
+	p.agent, err = lab.StartAgent(ctx, lab.AgentOptions{
+		Binary: p.run.Program("customer-managed-workflow-agent"), Dir: dir, ServiceURL: url, Token: p.poolToken, Target: "process", Settings: settings,
+		Env: []string{"PATH=" + p.run.Stubs + string(os.PathListSeparator) + os.Getenv("PATH"), "HOME=" + dir},
+	})
+	return err
+}
+
+func (p *product) agentPID() int { return p.agent.Process.Pid() }
+
+func (p *product) close() {
+	if p.agent != nil {
+		jobs := figures.Tree(p.agentPID())[1:]
+		_ = p.agent.Process.Stop(syscall.SIGTERM, stopPatience)
+		// An agent that stops leaves its jobs running, also those of an interrupted run.
+		for _, pid := range jobs {
+			if program, err := os.Readlink(figures.ProcFile(pid, "exe")); err == nil && strings.HasPrefix(program, p.run.Dir) {
+				_ = syscall.Kill(pid, syscall.SIGKILL)
+			}
+		}
+	}
+	p.Close()
+}
+
+// enqueue starts a job that runs shell text as its pre-run command, with BENCH_STAMP set to file; pulumi
+// is a stub.
+func (p *product) enqueue(ctx context.Context, command, file string) (job string, err error) {
+	variables := map[string]any{"BENCH_STAMP": file}
+	maps.Copy(variables, p.variables)
+	var d struct{ ID string }
+	err = p.Call(ctx, http.MethodPost, p.StackPath(stack)+"/deployments", map[string]any{
+		"operation": "update",
+		"operationContext": map[string]any{
+			"preRunCommands": []string{command}, "environmentVariables": variables, "options": map[string]any{"skipInstallDependencies": true},
+		},
+	}, &d)
+	return d.ID, err
+}
+
+// finished reports whether the job has finished; a failed job is an error.
+func (p *product) finished(ctx context.Context, job string) (bool, error) {
+	resp, err := p.Send(ctx, http.MethodGet, "/api/deployments/"+job+"/status", http.Header{"Authorization": {"token " + p.poolToken}}, nil)
+	if err != nil {
+		return false, err
+	}
+	text, err := io.ReadAll(resp.Body)
+	_ = resp.Body.Close()
+	if err != nil {
+		return false, err
+	}
+	switch status := strings.Trim(strings.TrimSpace(string(text)), `"`); status {
+	case "failed", "skipped":
+		var log strings.Builder
+		err := lines(ctx, p.pages(job), func(line string) { log.WriteString(line + "\n") })
+		return false, fmt.Errorf("deployment %s has status %s; its log:\n%s%v\nthe agent's log:\n%s", job, status, log.String(), err, lab.Tail(p.agent.LogFile, 20))
+	default:
+		return status == "succeeded", nil
+	}
+}
+
+// runJob runs a job and reads its stamps. It polls the server at the interval, which must be longer for
+// long jobs, because polling also loads the server.
+func (p *product) runJob(ctx context.Context, command, file string, interval, patience time.Duration) (job string, t jobTimes, err error) {
+	t.sent = time.Now()
+	if job, err = p.enqueue(ctx, command, file); err != nil {
+		return "", t, err
+	}
+	t.queued = time.Now()
+	err = until(ctx, interval, patience, "the job's exit", func() (bool, error) { return p.finished(ctx, job) })
+	t.finished = time.Now()
+	if err != nil {
+		return job, t, err
+	}
+	if t.first, err = readTimes(file); err != nil {
+		return job, t, err
+	}
+	t.last, err = readTimes(file + ".pulumi")
+	return job, t, err
+}
+
+// alone waits until the agent has no job.
+func (p *product) alone(ctx context.Context) error {
+	return until(ctx, 5*time.Millisecond, time.Minute, "the last job's exit", func() (bool, error) {
+		return len(figures.Tree(p.agentPID())) == 1, nil
+	})
+}
+
+// until calls ask at every interval until ask returns true or an error, or patience has passed.
+func until(ctx context.Context, interval, patience time.Duration, what string, ask func() (bool, error)) error {
+	ctx, cancel := context.WithTimeoutCause(ctx, patience, fmt.Errorf("timed out waiting for %s after %s", what, patience))
+	defer cancel()
+	return lab.Poll(ctx, interval, ask)
+}

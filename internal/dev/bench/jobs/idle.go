@@ -1,0 +1,68 @@
+package jobs
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"time"
+
+	"workflowagent/internal/dev/bench/figures"
+	"workflowagent/internal/retry"
+)
+
+// Sizes measures the programs' files.
+func Sizes(_ context.Context, run *figures.Run) error {
+	for _, program := range []struct {
+		name  string
+		limit float64
+	}{{"customer-managed-workflow-agent", 28}, {"workflow-runner", 10}, {"workflow-server", 40}} {
+		info, err := os.Stat(run.Program(program.name))
+		if err != nil {
+			return fmt.Errorf("reading the size of a program: %w", err)
+		}
+		run.Add(program.name, "MB", []float64{figures.Megabytes(info.Size())}, figures.AtMost(program.limit, true))
+	}
+	return nil
+}
+
+// Idle measures an agent without jobs. A quick run measures only its memory.
+func Idle(ctx context.Context, run *figures.Run) error {
+	p, gate, err := startGated(ctx, run)
+	if err != nil {
+		return err
+	}
+	defer gate.Close()
+	defer p.close()
+	// Go collects the garbage of an idle program's start within two minutes; only then does the
+	// memory use match an idle agent's. A held poll lasts 25 s, so the period must be several times
+	// longer to count polls.
+	settle, period := figures.Pick(run, 130*time.Second, 5*time.Second), figures.Pick(run, 75*time.Second, 0)
+	run.Say("  waiting %s", settle+period)
+	if err := retry.Sleep(ctx, settle); err != nil {
+		return err
+	}
+	before, err := figures.FineCPU(p.agentPID())
+	if err != nil {
+		return err
+	}
+	began, requests := time.Now(), gate.Requests.Load()
+	if err := retry.Sleep(ctx, period); err != nil {
+		return err
+	}
+	after, err := figures.FineCPU(p.agentPID())
+	if err != nil {
+		return err
+	}
+	minutes := time.Since(began).Minutes()
+	rss, err := figures.Memory(p.agentPID(), "VmRSS")
+	if err != nil {
+		return err
+	}
+	run.Add("RSS", "MB", []float64{figures.Megabytes(rss)}, figures.AtMost(30, true))
+	if run.Quick {
+		return nil
+	}
+	run.Add("CPU per minute", "ms", []float64{figures.Milliseconds(after-before) / minutes}, figures.AtMost(60, true))
+	run.Add("requests per minute", "requests", []float64{float64(gate.Requests.Load()-requests) / minutes}, figures.AtMost(4, true))
+	return nil
+}

@@ -1,0 +1,83 @@
+package site
+
+import (
+	"fmt"
+	"net"
+	"net/http"
+	"net/http/httputil"
+	"net/url"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"workflowagent/internal/retry"
+)
+
+// Proxy passes requests to servers. It counts the requests and can delay them.
+type Proxy struct {
+	URL      string
+	Requests atomic.Int64
+	Delay    atomic.Int64 // nanoseconds before each request
+
+	server    *http.Server
+	transport *http.Transport
+	served    sync.WaitGroup
+}
+
+// StartProxy starts a proxy of one server.
+func StartProxy(target string) (*Proxy, error) {
+	urls, err := parseURLs([]string{target})
+	if err != nil {
+		return nil, err
+	}
+	return start(func(*http.Request) *url.URL { return urls[0] })
+}
+
+// startFront starts a proxy that passes consecutive requests for the same stack to different servers.
+func startFront(servers []string) (*Proxy, error) {
+	urls, err := parseURLs(servers)
+	if err != nil {
+		return nil, err
+	}
+	const stackDepth = 6 // /api/stacks/ORGANIZATION/PROJECT/STACK
+	var mu sync.Mutex
+	turns := map[string]int{}
+	return start(func(r *http.Request) *url.URL {
+		parts := strings.Split(r.URL.Path, "/")
+		stack := strings.Join(parts[:min(len(parts), stackDepth)], "/")
+		mu.Lock()
+		defer mu.Unlock()
+		turns[stack]++
+		return urls[turns[stack]%len(urls)]
+	})
+}
+
+// start starts a proxy on a free port, which calls target for each request.
+func start(target func(*http.Request) *url.URL) (*Proxy, error) {
+	listener, err := net.Listen("tcp", "127.0.0.1:0") //nolint:noctx // Listen does not block
+	if err != nil {
+		return nil, fmt.Errorf("listening for the proxy of a server: %w", err)
+	}
+	p := &Proxy{URL: "http://" + listener.Addr().String(), transport: &http.Transport{MaxIdleConnsPerHost: 64}}
+	p.server = &http.Server{ReadHeaderTimeout: 10 * time.Second, Handler: &httputil.ReverseProxy{
+		Rewrite: func(r *httputil.ProxyRequest) {
+			p.Requests.Add(1)
+			if delay := time.Duration(p.Delay.Load()); delay > 0 {
+				_ = retry.Sleep(r.In.Context(), delay) // a canceled request fails without the server's answer
+			}
+			r.SetURL(target(r.In))
+		},
+		ErrorHandler: func(w http.ResponseWriter, _ *http.Request, _ error) { w.WriteHeader(http.StatusBadGateway) },
+		Transport:    p.transport,
+	}}
+	p.served.Go(func() { _ = p.server.Serve(listener) })
+	return p, nil
+}
+
+// Close stops the proxy.
+func (p *Proxy) Close() {
+	_ = p.server.Close()
+	p.served.Wait()
+	p.transport.CloseIdleConnections()
+}

@@ -1,0 +1,280 @@
+// Package site starts what the benches measure: one or several servers with their database, and
+// proxies between them and their clients.
+package site
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"math"
+	"net/http"
+	"net/url"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"sync/atomic"
+	"syscall"
+	"time"
+
+	"workflowagent/internal/dev/bench/figures"
+	"workflowagent/internal/dev/lab"
+)
+
+const (
+	stopPatience = 15 * time.Second
+	restPatience = 2 * time.Minute
+)
+
+// Options configure a [Site].
+type Options struct {
+	Postgres bool // PostgreSQL that syncs its writes, instead of SQLite
+	Servers  int  // that share the database; 0 = 1
+	// Front puts a proxy before the servers that passes consecutive calls of a stack to different
+	// servers. Without it, [Site.Send] passes consecutive calls to different servers.
+	Front bool
+	Args  []string // of the servers
+}
+
+// Site is a group of servers that share a database.
+type Site struct {
+	URL, Token, Organization string
+	Servers                  []*lab.Server
+	Database                 *Database    // nil = SQLite
+	HTTP                     *http.Client // keeps all of its connections open
+
+	urls    []string // of Send
+	turn    atomic.Int64
+	release []func()
+}
+
+// Start starts a site. The caller must close it.
+func Start(ctx context.Context, run *figures.Run, o Options) (_ *Site, err error) {
+	dir, err := run.NewDir()
+	if err != nil {
+		return nil, err
+	}
+	transport := http.DefaultTransport.(*http.Transport).Clone()
+	transport.MaxIdleConnsPerHost, transport.MaxIdleConns = 1<<14, 0
+	transport.IdleConnTimeout = 5 * time.Minute
+	transport.Proxy = nil
+	// Responses stay compressed, because the client's decompression time is not the server's.
+	transport.DisableCompression = true
+	s := &Site{HTTP: &http.Client{Transport: transport, Timeout: 5 * time.Minute}}
+	defer func() {
+		if err != nil {
+			s.Close()
+		}
+	}()
+	var dsn string
+	if o.Postgres {
+		if s.Database, err = startDatabase(ctx, dir, run.PostgresSettings); err != nil {
+			return nil, err
+		}
+		dsn = s.Database.dsn
+		s.release = append(s.release, s.Database.close)
+	}
+	ports := make([]int, max(o.Servers, 1))
+	for i := range ports {
+		if ports[i], err = lab.FreePort("127.0.0.1"); err != nil {
+			return nil, err
+		}
+		s.urls = append(s.urls, "http://127.0.0.1:"+strconv.Itoa(ports[i]))
+	}
+	args := o.Args
+	if o.Front {
+		front, err := startFront(s.urls)
+		if err != nil {
+			return nil, err
+		}
+		s.release = append(s.release, front.Close)
+		s.urls = []string{front.URL}
+	}
+	if o.Front || len(ports) > 1 {
+		args = append(slices.Clone(args), "--external-url", s.urls[0])
+	}
+	for i, port := range ports {
+		server, err := s.startServer(ctx, run, filepath.Join(dir, strconv.Itoa(i)), lab.ServerOptions{Port: port, Database: dsn, Args: args})
+		if err != nil {
+			return nil, err
+		}
+		s.Servers = append(s.Servers, server)
+	}
+	s.URL, s.Token, s.Organization = s.urls[0], s.Servers[0].Token, s.Servers[0].Organization
+	return s, nil
+}
+
+// startServer starts a server with the keys of the first one.
+func (s *Site) startServer(ctx context.Context, run *figures.Run, dir string, o lab.ServerOptions) (*lab.Server, error) {
+	data := filepath.Join(dir, "server")
+	if err := os.MkdirAll(data, 0o700); err != nil {
+		return nil, fmt.Errorf("creating a directory for a server: %w", err)
+	}
+	if len(s.Servers) > 0 {
+		for _, name := range []string{"admin-token", "master-key"} {
+			key, err := os.ReadFile(filepath.Join(s.Servers[0].DataDir, name))
+			if err == nil {
+				err = os.WriteFile(filepath.Join(data, name), key, 0o600)
+			}
+			if err != nil {
+				return nil, fmt.Errorf("copying the keys of a server: %w", err)
+			}
+		}
+	}
+	o.Binary, o.Dir, o.Env = run.Program("workflow-server"), dir, os.Environ()
+	return lab.StartServer(ctx, o)
+}
+
+// Close stops the servers and removes the database.
+func (s *Site) Close() {
+	for _, server := range s.Servers {
+		_ = server.Process.Stop(syscall.SIGTERM, stopPatience)
+	}
+	s.HTTP.CloseIdleConnections()
+	for _, release := range slices.Backward(s.release) {
+		release()
+	}
+}
+
+// next returns the URL of the server for the next call.
+func (s *Site) next() string { return s.urls[int(s.turn.Add(1))%len(s.urls)] }
+
+// Send makes a call with the administrator's token and returns the response, which succeeded. The
+// caller must close its body.
+func (s *Site) Send(ctx context.Context, method, path string, header http.Header, body io.Reader) (*http.Response, error) {
+	req, err := http.NewRequestWithContext(ctx, method, s.next()+path, body)
+	if err != nil {
+		return nil, err
+	}
+	if header != nil {
+		req.Header = header
+	}
+	if req.Header.Get("Authorization") == "" {
+		req.Header.Set("Authorization", "token "+s.Token)
+	}
+	resp, err := s.HTTP.Do(req)
+	if err != nil {
+		return nil, err
+	}
+	if resp.StatusCode/100 != 2 {
+		defer func() { _ = resp.Body.Close() }()
+		text, _ := io.ReadAll(io.LimitReader(resp.Body, 1000))
+		return nil, fmt.Errorf("%s %s: %s: %s", method, path, resp.Status, text)
+	}
+	return resp, nil
+}
+
+// Call makes a call with a body in JSON, and decodes the response into out unless it is nil.
+func (s *Site) Call(ctx context.Context, method, path string, in, out any) error {
+	var body io.Reader
+	if in != nil {
+		data, err := json.Marshal(in)
+		if err != nil {
+			return fmt.Errorf("%s %s: %w", method, path, err)
+		}
+		body = bytes.NewReader(data)
+	}
+	resp, err := s.Send(ctx, method, path, http.Header{"Content-Type": {"application/json"}}, body)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = resp.Body.Close() }() // read to the end
+	data, err := io.ReadAll(resp.Body)
+	if err == nil && out != nil {
+		err = json.Unmarshal(data, out)
+	}
+	if err != nil {
+		return fmt.Errorf("%s %s: %w", method, path, err)
+	}
+	return nil
+}
+
+// Pool creates the organization's default pool of agents.
+func (s *Site) Pool(ctx context.Context) (id, token string, err error) {
+	if id, token, err = s.Servers[0].Pool(ctx, "bench"); err != nil {
+		return "", "", err
+	}
+	return id, token, s.Call(ctx, http.MethodPatch, "/api/orgs/"+s.Organization, map[string]string{"setDefaultAgentPoolID": id}, nil)
+}
+
+// Project is the project of all stacks.
+const Project = "bench"
+
+// StackPath returns the path of a stack's routes.
+func (s *Site) StackPath(stack string) string {
+	return "/api/stacks/" + s.Organization + "/" + Project + "/" + stack
+}
+
+// NewStack creates a stack.
+func (s *Site) NewStack(ctx context.Context, stack string) error {
+	return s.Call(ctx, http.MethodPost, "/api/stacks/"+s.Organization+"/"+Project, map[string]string{"stackName": stack}, nil)
+}
+
+// CPU returns the CPU time of the servers.
+func (s *Site) CPU() (sum time.Duration, err error) {
+	for _, server := range s.Servers {
+		used, err := figures.FineCPU(server.Process.Pid())
+		if err != nil {
+			return 0, err
+		}
+		sum += used
+	}
+	return sum, nil
+}
+
+// Rested waits until the servers have finished their background work, and returns their CPU seconds.
+func (s *Site) Rested(ctx context.Context) (float64, error) {
+	const interval, idle = 200 * time.Millisecond, 0.005
+	ctx, cancel := context.WithTimeoutCause(ctx, restPatience, fmt.Errorf("the server still works after %s", restPatience))
+	defer cancel()
+	before := math.Inf(-1)
+	err := lab.Poll(ctx, interval, func() (bool, error) {
+		used, err := s.CPU()
+		done := used.Seconds()-before < idle
+		before = used.Seconds()
+		return done, err
+	})
+	return before, err
+}
+
+// Timed returns the duration of a call in seconds, and the CPU seconds that the servers used for it.
+func (s *Site) Timed(ctx context.Context, do func() error) (took, used float64, err error) {
+	before, err := s.Rested(ctx)
+	if err != nil {
+		return 0, 0, err
+	}
+	began := time.Now()
+	if err := do(); err != nil {
+		return 0, 0, err
+	}
+	took = time.Since(began).Seconds()
+	after, err := s.Rested(ctx)
+	return took, after - before, err
+}
+
+// Memory returns a memory size of the server that uses most, in MB: VmRSS, or VmHWM for the highest
+// since its start.
+func (s *Site) Memory(key string) (float64, error) {
+	highest := int64(0)
+	for _, server := range s.Servers {
+		n, err := figures.Memory(server.Process.Pid(), key)
+		if err != nil {
+			return 0, err
+		}
+		highest = max(highest, n)
+	}
+	return figures.Megabytes(highest), nil
+}
+
+func parseURLs(texts []string) (urls []*url.URL, err error) {
+	for _, text := range texts {
+		u, err := url.Parse(text)
+		if err != nil {
+			return nil, fmt.Errorf("starting the proxy of a server: %w", err)
+		}
+		urls = append(urls, u)
+	}
+	return urls, nil
+}
