@@ -33,12 +33,6 @@ func (s *Service) CreateOnce(ctx context.Context, p identity.Principal, st store
 			return s.createIn(ctx, tx, p, st, request{body: body}, initiator, queueing{})
 		})
 		return err
-	}, func(tx *store.Tx) {
-		_, _ = tx.Stack(st.ID)
-		_, _ = tx.DeploymentSettings(st.ID)
-		_, _ = tx.OrgQueue(st.OrgID)
-		_, _ = tx.StackQueue(st.ID)
-		webhooks.Ahead(tx, st.OrgID)
 	})
 	return d, err
 }

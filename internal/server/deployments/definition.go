@@ -96,12 +96,6 @@ func (s *Service) Definition(ctx context.Context, p identity.Principal, jobID st
 			StackID: job.StackID, UserID: d.RequestedBy, CreatedBy: d.RequestedBy, CreatedAt: now,
 			Scope: scope.As(set.Role()).String(),
 		})
-	}, func(tx *store.Tx) {
-		_, _ = tx.Deployment(p.DeploymentID)
-		_, _ = tx.Organization(p.Org.ID)
-		_, _ = tx.KnownRequester(p.DeploymentID)
-		_, _ = tx.Checkout(p.DeploymentID)
-		_, _ = tx.ReviewStackOf(p.StackID)
 	})
 	if err != nil {
 		return nil, err

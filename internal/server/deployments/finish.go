@@ -106,12 +106,12 @@ func (s *Service) skip(tx *store.Tx, job store.Job, reason workflow.Reason, text
 }
 
 // write runs act in a transaction. If act returns a job, write then calls afterEnd for it.
-func (s *Service) write(ctx context.Context, act func(tx *store.Tx) (ended *store.Job, err error), ahead ...func(*store.Tx)) error {
+func (s *Service) write(ctx context.Context, act func(tx *store.Tx) (ended *store.Job, err error)) error {
 	var ended *store.Job
 	err := s.db.Write(ctx, scope.Todo, func(tx *store.Tx) (err error) {
 		ended, err = act(tx)
 		return err
-	}, ahead...)
+	})
 	if err == nil && ended != nil {
 		s.afterEnd(ctx, *ended)
 	}

@@ -56,13 +56,6 @@ func (s *Service) drafts(tx *store.Tx, out []outcome, now time.Time) error {
 	if err != nil {
 		return err
 	}
-	err = tx.Together(func(tx *store.Tx) {
-		_, _ = tx.DeploymentsByID(ids)
-		_, _ = tx.Checkouts(ids)
-	})
-	if err != nil {
-		return err
-	}
 	list, err := tx.DeploymentsByID(ids)
 	if err != nil {
 		return err

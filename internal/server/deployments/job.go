@@ -62,8 +62,7 @@ func because(r workflow.Reason) string {
 
 // onJob runs act on the job to which a runner's token belongs, in one transaction. If act ends the
 // job, onJob then calls afterEnd.
-// The write reads the job ahead, and what ahead names; see [store.DB.Write].
-func (s *Service) onJob(ctx context.Context, p identity.Principal, jobID string, act func(tx *store.Tx, job *store.Job, now time.Time) error, ahead ...func(*store.Tx)) error {
+func (s *Service) onJob(ctx context.Context, p identity.Principal, jobID string, act func(tx *store.Tx, job *store.Job, now time.Time) error) error {
 	return s.write(ctx, func(tx *store.Tx) (ended *store.Job, err error) {
 		now, err := tx.LeaseTime()
 		if err != nil {
@@ -78,10 +77,7 @@ func (s *Service) onJob(ctx context.Context, p identity.Principal, jobID string,
 			return nil, err
 		}
 		return &job, nil
-	}, append(ahead, func(tx *store.Tx) {
-		_, _ = tx.LeaseTime()
-		_, _ = tx.Job(jobID)
-	})...)
+	})
 }
 
 // mayContinue returns an error unless a job's runner may continue with the job's next step. A lost
@@ -144,11 +140,6 @@ func (s *Service) Heartbeat(ctx context.Context, p identity.Principal, jobID str
 			return err
 		}
 		return tx.SaveJob(*job)
-	}, func(tx *store.Tx) {
-		if r.Phase == protocol.PhaseStarting {
-			outbox.Ahead(tx, p.DeploymentID)
-			webhooks.Ahead(tx, p.Org.ID)
-		}
 	})
 	return out, err
 }
@@ -284,11 +275,6 @@ func (s *Service) Result(ctx context.Context, p identity.Principal, jobID string
 			return nil, fault.Conflict("Conflict: a runner has received permission to start the job")
 		}
 		return &job, s.recordResult(tx, &job, r, complaints, now)
-	}, func(tx *store.Tx) {
-		_, _ = tx.Job(jobID)
-		_, _ = tx.QueuedJobsOfStack(job.StackID)
-		outbox.Ahead(tx, job.DeploymentID)
-		webhooks.Ahead(tx, job.OrgID)
 	})
 }
 

@@ -46,9 +46,6 @@ func (s *Service) claim(ctx context.Context, polls []*Poll) []outcome {
 	touch := sync.OnceValue(func() bool { return s.claims.stale(polls[0].Agent.PoolID, time.Now()) })
 	var out []outcome
 	err := s.db.Write(ctx, scope.Todo, func(tx *store.Tx) error {
-		if err := tx.Together(func(tx *store.Tx) { s.claimReads(tx, polls) }); err != nil {
-			return err
-		}
 		now, err := tx.LeaseTime()
 		if err != nil {
 			return err
@@ -56,7 +53,6 @@ func (s *Service) claim(ctx context.Context, polls []*Poll) []outcome {
 		if out, err = s.assign(tx, polls, now); err != nil {
 			return err
 		}
-		// Reads after changes take further round trips.
 		if err := s.drafts(tx, out, now); err != nil {
 			return err
 		}
@@ -109,22 +105,6 @@ func (s *Service) claim(ctx context.Context, polls []*Poll) []outcome {
 		}).Info("job claimed")
 	}
 	return out
-}
-
-// claimReads makes the reads of a claim, except those about the jobs that it finds.
-func (s *Service) claimReads(tx *store.Tx, polls []*Poll) {
-	first := polls[0]
-	_, _ = tx.LeaseTime()
-	_, _ = reclaim(tx, polls, time.Time{})
-	for _, r := range polls {
-		_, _ = tx.TokenByID(r.TokenID)
-	}
-	_, _ = tx.CountActiveJobs(first.Agent.OrgID)
-	_, _ = tx.NextJobs(first.Agent.PoolID, len(polls))
-	if s.opts.Issuer != nil {
-		_, _ = s.opts.Issuer.Key(tx)
-	}
-	_, _ = tx.Organization(first.Agent.OrgID)
 }
 
 // assign returns an outcome for each poll. The caller takes the jobs that are still queued, and sets

@@ -51,7 +51,7 @@ type AuditFilter struct {
 var auditEntries = database.NewTable[AuditEntry]("audit_entries a")
 
 // InsertAuditEntry adds an entry to the audit log.
-func (tx *Tx) InsertAuditEntry(e AuditEntry) error { return auditEntries.InsertLater(tx.Tx, e) }
+func (tx *Tx) InsertAuditEntry(e AuditEntry) error { return auditEntries.Insert(tx.Tx, e) }
 
 // maxListed bounds the lists in an entry about reads, in bytes.
 const maxListed = 1000
@@ -81,7 +81,7 @@ func listed(column string) string {
 // id.
 func (tx *Tx) CountRead(e AuditEntry) error {
 	e.Reads, e.LastAt = 1, e.At
-	return auditEntries.MergeLater(tx.Tx, e, "id", mergeReads)
+	return auditEntries.Merge(tx.Tx, e, "id", mergeReads)
 }
 
 func (f AuditFilter) where() (text string, args []any) {

@@ -1,12 +1,15 @@
 package store
 
 import (
+	"context"
 	"errors"
+	"fmt"
 	"time"
 
 	"github.com/sirupsen/logrus"
 
 	"workflowagent/internal/server/store/database"
+	"workflowagent/internal/server/store/scope"
 )
 
 // maxAbsence bounds the downtime by which [Tx.LeaseTime] extends the leases of updates.
@@ -14,9 +17,6 @@ const maxAbsence = 24 * time.Hour
 
 // missedBeats is the number of missed beats after which all servers are considered to be down.
 const missedBeats = 3
-
-// beatChecked is the name under which [Tx.LeaseTime] remembers that it had nothing to shift.
-const beatChecked = "beat"
 
 // beat is the row of table server_beat. It records the newest heartbeat of all servers.
 type beat struct {
@@ -29,16 +29,18 @@ type beat struct {
 
 var beats = database.NewTable[beat]("server_beat")
 
+// errGap ends a write that must not use the stored times before they are shifted.
+var errGap = errors.New("the stored times must be shifted first")
+
+// maxGaps bounds the number of times that a write ends because the stored times must be shifted.
+const maxGaps = 3
+
 // LeaseTime returns the time against which leases and signs of life are checked. If all servers
-// were down, the database rejected writes or the clock was set, LeaseTime first shifts the stored
-// times, so that every client and agent keeps the time that remained at the last beat. It then
-// records a new beat, so that no other server repeats the shift. Call LeaseTime before storing a
-// time, because a time stored earlier in the transaction would be shifted too.
+// were down, the database rejected writes or the clock was set, the write ends, and runs again after
+// the stored times have been shifted, so that every client and agent keeps the time that remained at the
+// last beat.
 func (tx *Tx) LeaseTime() (time.Time, error) {
 	now := tx.Now()
-	if tx.Checked(beatChecked) {
-		return now, nil
-	}
 	last, err := beats.One(tx.Tx, "WHERE id = 1")
 	if errors.Is(err, ErrNotFound) {
 		return now, nil
@@ -46,17 +48,48 @@ func (tx *Tx) LeaseTime() (time.Time, error) {
 	if err != nil {
 		return now, err
 	}
-	bootID, boot := tx.Boot()
-	away, step := last.passed(now, bootID, boot)
+	if away, step := tx.passed(last, now); away != 0 || step != 0 {
+		tx.gap = true
+		return now, errGap
+	}
+	return now, nil
+}
+
+// write runs fn, and shifts the stored times first if fn needs that.
+func (db *DB) write(ctx context.Context, scopes scope.Set, fn func(*Tx) error) error {
+	for gaps := 0; ; gaps++ {
+		err := db.DB.Write(ctx, scopes, db.adapt(fn))
+		if !errors.Is(err, errGap) || gaps == maxGaps {
+			return err
+		}
+		if err := db.DB.Write(ctx, scope.Server(), db.adapt((*Tx).shift)); err != nil {
+			return fmt.Errorf("shifting leases: %w", err)
+		}
+	}
+}
+
+// shift shifts the stored times by the time since the last beat, and records a new beat, so that no other
+// server repeats the shift.
+func (tx *Tx) shift() error {
+	now := tx.Now()
+	last, err := beats.One(tx.Tx, "WHERE id = 1")
+	if err != nil {
+		return optional(err)
+	}
+	away, step := tx.passed(last, now)
 	if away == 0 && step == 0 {
-		tx.Check(beatChecked)
-		return now, nil
+		return nil
 	}
 	if err := tx.giveBack(away, step, now); err != nil {
-		return now, err
+		return err
 	}
 	tx.OnCommit(func() { logAbsence(tx.log, away, step) })
-	return now, tx.Beat(now, last.Every)
+	return tx.Beat(now, last.Every)
+}
+
+func (tx *Tx) passed(last beat, now time.Time) (away, step time.Duration) {
+	bootID, boot := tx.Boot()
+	return last.passed(now, bootID, boot)
 }
 
 // passed compares now with the last beat. It returns the time during which no server was up, and

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"testing"
-	"time"
 
 	"github.com/jackc/pgx/v5/pgconn"
 
@@ -13,37 +12,38 @@ import (
 	"workflowagent/internal/server/store/scope"
 )
 
-// TestWritesThatConflictForSeconds checks that a write succeeds after conflicts with other servers
-// that last as long as they do on a busy database.
-func TestWritesThatConflictForSeconds(t *testing.T) {
-	db := storetest.Postgres(t)
-	began := time.Now()
-	err := db.Write(t.Context(), scope.Todo, func(tx *store.Tx) error {
-		if time.Since(began) < 2*time.Second {
-			return &pgconn.PgError{Code: "40001"}
-		}
-		return tx.InsertOrganization(org("a"))
-	})
-	if err != nil {
-		t.Errorf("the write: %v", err)
-	}
-}
-
-// TestWritesThatConflictTooOften checks that a write reports ErrBusy if it conflicts with other
-// writes until the retries end.
-func TestWritesThatConflictTooOften(t *testing.T) {
+// TestDeadlocks checks that a write which the database has given up is repeated, and that it reports
+// ErrBusy if its caller stops waiting or the repetitions end.
+func TestDeadlocks(t *testing.T) {
 	db := storetest.Postgres(t)
 	for _, code := range []string{"40001", "40P01"} {
-		ctx, cancel := context.WithCancel(t.Context())
 		tries := 0
-		err := db.Write(ctx, scope.Todo, func(*store.Tx) error {
-			if tries++; tries == 3 {
-				cancel() // ends the retries
+		attempt := func(ctx context.Context, each func() error) error {
+			tries = 0
+			return db.Write(ctx, scope.Todo, func(tx *store.Tx) error {
+				if tries++; each() != nil {
+					return &pgconn.PgError{Code: code}
+				}
+				return tx.SetInstallation("deadlock", []byte(code))
+			})
+		}
+		failed := errors.New("failed")
+		err := attempt(t.Context(), func() error {
+			if tries < 3 {
+				return failed
 			}
-			return &pgconn.PgError{Code: code}
+			return nil
 		})
-		if !errors.Is(err, store.ErrBusy) || tries != 3 {
-			t.Errorf("the write ended after %d attempts with %v, want ErrBusy after 3", tries, err)
+		if err != nil || tries != 3 {
+			t.Errorf("%s: the write ended after %d attempts with %v, want success after 3", code, tries, err)
+		}
+		if err := attempt(t.Context(), func() error { return failed }); !errors.Is(err, store.ErrBusy) || tries > 10 {
+			t.Errorf("%s: the write ended after %d attempts with %v, want ErrBusy after a few", code, tries, err)
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		if err := attempt(ctx, func() error { cancel(); return failed }); !errors.Is(err, store.ErrBusy) || tries != 1 {
+			t.Errorf("%s: the canceled write ended after %d attempts with %v, want ErrBusy after 1", code, tries, err)
 		}
 	}
 }

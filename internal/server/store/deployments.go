@@ -31,16 +31,16 @@ var deployments = database.NewTable[Deployment](fromDeployments)
 
 // InsertDeployment adds a deployment with a new id and version.
 func (tx *Tx) InsertDeployment(d Deployment) error {
-	err := deployments.InsertLater(tx.Tx, d)
+	err := deployments.Insert(tx.Tx, d)
 	if b, ok := briefOf(d.ID, d.Configuration); ok && err == nil {
-		err = briefs.InsertLater(tx.Tx, b)
+		err = briefs.Insert(tx.Tx, b)
 	}
 	return err
 }
 
 // Deployment returns a deployment by its id.
 func (tx *Tx) Deployment(id string) (Deployment, error) {
-	return deployments.OneOf(tx.Tx, id, "WHERE d.id = $1", id)
+	return deployments.One(tx.Tx, "WHERE d.id = $1", id)
 }
 
 // DeploymentsByID returns the deployments with the given ids, by id.
@@ -57,7 +57,7 @@ func (tx *Tx) DeploymentsByID(ids []string) (map[string]Deployment, error) {
 // KnownRequester reports whether the user who requested a deployment may still read the organization's
 // stacks: a member, or a site administrator. It returns false if no user requested it.
 func (tx *Tx) KnownRequester(id string) (bool, error) {
-	n, err := database.ScalarOf[int64](tx.Tx, "deployments", id, `SELECT COUNT(*) FROM deployments d JOIN users u ON u.id = d.requested_by
+	n, err := database.Scalar[int64](tx.Tx, `SELECT COUNT(*) FROM deployments d JOIN users u ON u.id = d.requested_by
 		WHERE d.id = $1 AND (u.site_admin = 1 OR EXISTS (SELECT 1 FROM members m WHERE m.org_id = d.org_id AND m.user_id = u.id))`, id)
 	return n > 0, err
 }

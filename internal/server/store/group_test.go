@@ -117,35 +117,6 @@ func TestFailedCommit(t *testing.T) {
 	})
 }
 
-// TestWritesShareTransactions checks that concurrent writes need fewer transactions than writes.
-func TestWritesShareTransactions(t *testing.T) {
-	db := storetest.Postgres(t)
-	const n = 64
-	var wg sync.WaitGroup
-	ids := make([]int64, n)
-	for i := range n {
-		wg.Go(func() {
-			err := db.Write(t.Context(), scope.Todo, func(tx *store.Tx) (err error) {
-				if err = tx.InsertOrganization(org(strconv.Itoa(i))); err == nil {
-					ids[i], err = database.Scalar[int64](tx.Tx, "SELECT txid_current()")
-				}
-				return err
-			})
-			if err != nil {
-				t.Errorf("write %d: %v", i, err)
-			}
-		})
-	}
-	wg.Wait()
-	transactions := map[int64]bool{}
-	for _, id := range ids {
-		transactions[id] = true
-	}
-	if len(transactions) > n/2 {
-		t.Errorf("%d writes ran in %d transactions, want at most %d", n, len(transactions), n/2)
-	}
-}
-
 // TestWritesSeeEarlierCommits checks that a write sees what another server has committed before the
 // write was requested, although other writes are in progress.
 func TestWritesSeeEarlierCommits(t *testing.T) {
@@ -183,44 +154,6 @@ func TestWritesSeeEarlierCommits(t *testing.T) {
 	}
 	close(stop)
 	wg.Wait()
-}
-
-// TestLaterStatementFails checks that the error of a queued statement makes the write fail.
-func TestLaterStatementFails(t *testing.T) {
-	storetest.Each(t, func(t *testing.T, db *store.DB) {
-		token := store.Token{ID: "a", Hash: []byte("hash"), Kind: store.PoolToken}
-		write(t, db, func(tx *store.Tx) error { return tx.InsertToken(token) })
-		token.ID = "b"
-		err := db.Write(t.Context(), scope.Todo, func(tx *store.Tx) error {
-			if err := tx.InsertOrganization(org("a")); err != nil {
-				return err
-			}
-			return tx.InsertToken(token)
-		})
-		if !errors.Is(err, store.ErrConflict) {
-			t.Errorf("a second token with the same hash: %v, want ErrConflict", err)
-		}
-		err = db.Read(t.Context(), func(tx *store.Tx) error {
-			_, err := tx.OrganizationByName("a")
-			return err
-		})
-		if !errors.Is(err, store.ErrNotFound) {
-			t.Errorf("the failed write left its row: %v", err)
-		}
-	})
-}
-
-// TestLaterStatementsAreSeen checks that a query sees the changes of the statements queued before it.
-func TestLaterStatementsAreSeen(t *testing.T) {
-	storetest.Each(t, func(t *testing.T, db *store.DB) {
-		write(t, db, func(tx *store.Tx) error {
-			if err := tx.InsertToken(store.Token{ID: "a", Hash: []byte("hash"), Kind: store.PoolToken}); err != nil {
-				return err
-			}
-			_, err := tx.TokenByID("a")
-			return err
-		})
-	})
 }
 
 // TestReadOneRunsOneStatement checks that a read without a transaction cannot run two statements,

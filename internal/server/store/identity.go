@@ -91,7 +91,7 @@ func (tx *Tx) InsertOrganization(o Organization) error { return organizations.In
 
 // Organization returns an organization by its id.
 func (tx *Tx) Organization(id string) (Organization, error) {
-	return organizations.OneOf(tx.Tx, id, "WHERE id = $1", id)
+	return organizations.One(tx.Tx, "WHERE id = $1", id)
 }
 
 // OrganizationByName returns an organization by its name.
@@ -113,7 +113,7 @@ func (tx *Tx) OrganizationsOf(userID string) ([]Organization, error) {
 func (tx *Tx) InsertUser(u User) error { return users.Insert(tx.Tx, u) }
 
 // User returns a user by its id.
-func (tx *Tx) User(id string) (User, error) { return users.OneOf(tx.Tx, id, "WHERE id = $1", id) }
+func (tx *Tx) User(id string) (User, error) { return users.One(tx.Tx, "WHERE id = $1", id) }
 
 // UserByLogin returns the user with the given login.
 func (tx *Tx) UserByLogin(login string) (User, error) {
@@ -200,7 +200,7 @@ func (tx *Tx) RolesOf(userID string) (map[string]string, error) {
 }
 
 // InsertToken adds a token with a new id and hash.
-func (tx *Tx) InsertToken(t Token) error { return tokens.InsertLater(tx.Tx, t) }
+func (tx *Tx) InsertToken(t Token) error { return tokens.Insert(tx.Tx, t) }
 
 // TokenByID returns a token by its id.
 func (tx *Tx) TokenByID(id string) (Token, error) { return tokens.One(tx.Tx, "WHERE id = $1", id) }
@@ -359,15 +359,14 @@ func (tx *Tx) DeleteExpiredTokens(before time.Time, limit int) (int64, error) {
 // ExpireJobTokens makes a job's tokens of one kind expire at the given time, unless they expire
 // earlier.
 func (tx *Tx) ExpireJobTokens(jobID string, kind TokenKind, at time.Time) error {
-	// With a condition on expires_at, which a partial index has too, SQLite would prepare the statement for
-	// each time again.
-	return tx.Later("UPDATE tokens SET expires_at = CASE WHEN expires_at BETWEEN 1 AND $3 THEN expires_at ELSE $3 END WHERE job_id = $1 AND kind = $2",
-		jobID, kind, at)
+	_, err := tx.Exec("UPDATE tokens SET expires_at = $3 WHERE job_id = $1 AND kind = $2 AND (expires_at = 0 OR expires_at > $3)", jobID, kind, at)
+	return err
 }
 
 // DeleteJobTokens removes a job's tokens of one kind.
 func (tx *Tx) DeleteJobTokens(jobID string, kind TokenKind) error {
-	return tx.LaterOn("tokens", nil, "DELETE FROM tokens WHERE job_id = $1 AND kind = $2", jobID, kind)
+	_, err := tx.Exec("DELETE FROM tokens WHERE job_id = $1 AND kind = $2", jobID, kind)
+	return err
 }
 
 // DeleteTokensOfIssuer removes the tokens that were issued in exchange for an issuer's identity

@@ -2,7 +2,6 @@ package store
 
 import (
 	"fmt"
-	"slices"
 	"time"
 
 	"workflowagent/internal/protocol"
@@ -78,46 +77,16 @@ type Job struct {
 	QueueGroup string
 }
 
-var jobs = database.NewTable[Job]("jobs j").Pin("id", "stack_id")
+var jobs = database.NewTable[Job]("jobs j")
 
 // InsertJob adds a job with a new id.
-func (tx *Tx) InsertJob(j Job) error { return jobs.InsertLater(tx.Tx, j) }
+func (tx *Tx) InsertJob(j Job) error { return jobs.Insert(tx.Tx, j) }
 
-// SaveJob stores a job. The job must have been read in the same transaction. SaveJob writes only what
-// has changed since, because SQLite updates the index of each written column.
-func (tx *Tx) SaveJob(j Job) error {
-	row, known := tx.jobs[j.ID]
-	if !known {
-		return jobs.UpdateLater(tx.Tx, j)
-	}
-	changed := jobs.Changes(row, j)
-	if len(changed) == 0 {
-		return nil
-	}
-	tx.know(j)
-	return jobs.UpdateLater(tx.Tx, j, changed...)
-}
-
-// know remembers the rows of jobs for [Tx.SaveJob].
-func (tx *Tx) know(list ...Job) {
-	if tx.jobs == nil {
-		tx.jobs = map[string]Job{}
-	}
-	for _, j := range list {
-		// The caller can change elements in place.
-		j.Steps, j.Results, j.Notes = slices.Clone(j.Steps), slices.Clone(j.Results), slices.Clone(j.Notes)
-		tx.jobs[j.ID] = j
-	}
-}
+// SaveJob stores a job.
+func (tx *Tx) SaveJob(j Job) error { return jobs.Update(tx.Tx, j) }
 
 // Job returns a job by its id.
-func (tx *Tx) Job(id string) (Job, error) {
-	j, err := jobs.OneOf(tx.Tx, id, "WHERE id = $1", id)
-	if err == nil {
-		tx.know(j)
-	}
-	return j, err
-}
+func (tx *Tx) Job(id string) (Job, error) { return jobs.One(tx.Tx, "WHERE id = $1", id) }
 
 // JobOfDeployment returns a deployment's job.
 func (tx *Tx) JobOfDeployment(id string) (Job, error) {
@@ -129,11 +98,7 @@ func (tx *Tx) JobOfDeployment(id string) (Job, error) {
 // nor blocked, and must have no active job and no older queued job. The caller checks the
 // organization's concurrency limit.
 func (tx *Tx) NextJobs(poolID string, limit int) ([]Job, error) {
-	// SQLite would prepare a statement with another value of a bound limit again.
-	list, err := jobs.All(tx.Tx, "WHERE j.status = 'not-started' AND j.pool_id = $1 AND "+claimable+fmt.Sprintf(" ORDER BY j.queued_at, j.id LIMIT %d", roundUp(limit)), poolID)
-	list = list[:min(len(list), limit)]
-	tx.know(list...)
-	return list, err
+	return jobs.All(tx.Tx, "WHERE j.status = 'not-started' AND j.pool_id = $1 AND "+claimable+fmt.Sprintf(" ORDER BY j.queued_at, j.id LIMIT %d", limit), poolID)
 }
 
 // claimable is the condition on a queued job j of [Tx.NextJobs].
@@ -175,7 +140,7 @@ func (tx *Tx) NewestClaim(stackID string, than int64) (int64, error) {
 
 // QueuedJobsOfStack returns the queued jobs of a stack, oldest first.
 func (tx *Tx) QueuedJobsOfStack(stackID string) ([]Job, error) {
-	return jobs.AllOf(tx.Tx, stackID, "WHERE stack_id = $1 AND status = 'not-started' ORDER BY version", stackID)
+	return jobs.All(tx.Tx, "WHERE stack_id = $1 AND status = 'not-started' ORDER BY version", stackID)
 }
 
 // ActiveJobsOfStack returns the claimed and running jobs of a stack.

@@ -8,6 +8,7 @@ import (
 	"workflowagent/internal/dev/storetest"
 	"workflowagent/internal/server/store"
 	"workflowagent/internal/server/store/database"
+	"workflowagent/internal/server/store/scope"
 )
 
 // TestOlderHostsAreKept opens a database that predates the rule for outgoing calls. Its integrations and
@@ -35,7 +36,7 @@ func testOlderHosts(t *testing.T, dsn string) {
 		{"own", "https://10.1.2.3", ""},
 		{"static", "https://10.1.2.4", `{"keys":[]}`},
 	}
-	err = older.Write(t.Context(), func(tx *database.Tx) error {
+	err = older.Write(t.Context(), scope.Todo, func(tx *database.Tx) error {
 		if _, err := tx.Exec("INSERT INTO organizations (id, name, display_name, created_at) VALUES ('o', 'acme', 'acme', 1)"); err != nil {
 			return err
 		}

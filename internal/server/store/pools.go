@@ -19,7 +19,7 @@ type AgentPool struct {
 
 var (
 	pools     = database.NewTable[AgentPool]("agent_pools")
-	agents    = database.NewTable[PoolAgent]("pool_agents").Pin("agent_id")
+	agents    = database.NewTable[PoolAgent]("pool_agents")
 	orgQueues = database.NewTable[OrgQueue]("org_queues")
 )
 
@@ -78,7 +78,7 @@ type OrgQueue struct {
 
 // OrgQueue returns an organization's queue settings, or the zero settings if none are stored.
 func (tx *Tx) OrgQueue(orgID string) (OrgQueue, error) {
-	q, err := orgQueues.OneOf(tx.Tx, orgID, "WHERE org_id = $1", orgID)
+	q, err := orgQueues.One(tx.Tx, "WHERE org_id = $1", orgID)
 	q.OrgID = orgID
 	return q, optional(err)
 }
@@ -160,7 +160,8 @@ func (tx *Tx) RenewAgent(a PoolAgent) (bool, error) {
 
 // SeePool records, with a precision of a second, a sign of life of a pool's agents.
 func (tx *Tx) SeePool(id string, at time.Time) error {
-	return tx.Later("UPDATE agent_pools SET last_seen_at = $2 WHERE id = $1 AND last_seen_at <= $3", id, at, at.Add(-time.Second))
+	_, err := tx.Exec("UPDATE agent_pools SET last_seen_at = $2 WHERE id = $1 AND last_seen_at <= $3", id, at, at.Add(-time.Second))
+	return err
 }
 
 // Agent returns a pool's agent by its id.
@@ -182,7 +183,8 @@ func (tx *Tx) EndSession(poolID, agentID, sessionID string) error {
 
 // TouchAgent records a sign of life of an agent that sent a job callback.
 func (tx *Tx) TouchAgent(poolID, agentID string, at time.Time) error {
-	return tx.LaterOn("pool_agents", []string{agentID}, "UPDATE pool_agents SET last_seen_at = $3 WHERE pool_id = $1 AND agent_id = $2 AND last_seen_at < $3", poolID, agentID, at)
+	_, err := tx.Exec("UPDATE pool_agents SET last_seen_at = $3 WHERE pool_id = $1 AND agent_id = $2 AND last_seen_at < $3", poolID, agentID, at)
+	return err
 }
 
 // ForgetAgents removes up to limit agents that were last seen before a time, and returns their
@@ -229,7 +231,7 @@ var (
 
 // DeploymentSettings returns a stack's settings, or [ErrNotFound].
 func (tx *Tx) DeploymentSettings(stackID string) (DeploymentSettings, error) {
-	return deploymentSettings.OneOf(tx.Tx, stackID, "WHERE stack_id = $1", stackID)
+	return deploymentSettings.One(tx.Tx, "WHERE stack_id = $1", stackID)
 }
 
 // SettingsOfPool returns up to limit settings that name a pool.
@@ -266,7 +268,7 @@ type StackQueue struct {
 
 // StackQueue returns a stack's queue, or the zero queue if none is stored.
 func (tx *Tx) StackQueue(stackID string) (StackQueue, error) {
-	q, err := stackQueues.OneOf(tx.Tx, stackID, "WHERE stack_id = $1", stackID)
+	q, err := stackQueues.One(tx.Tx, "WHERE stack_id = $1", stackID)
 	q.StackID = stackID
 	return q, optional(err)
 }
@@ -278,7 +280,7 @@ func (tx *Tx) BlockedQueues() ([]StackQueue, error) {
 
 // SaveStackQueue stores the queue of a stack.
 func (tx *Tx) SaveStackQueue(q StackQueue) error {
-	return stackQueues.SaveLater(tx.Tx, q, "stack_id")
+	return stackQueues.Save(tx.Tx, q, "stack_id")
 }
 
 // PausedStacks returns the paused stacks that a caller can see, in the form "project/stack".

@@ -35,7 +35,7 @@ var stacks = database.NewTable[Stack]("stacks s JOIN organizations o ON o.id = s
 func (tx *Tx) InsertStack(s Stack) error { return stacks.Insert(tx.Tx, s) }
 
 // Stack returns a stack by its id.
-func (tx *Tx) Stack(id string) (Stack, error) { return stacks.OneOf(tx.Tx, id, "WHERE s.id = $1", id) }
+func (tx *Tx) Stack(id string) (Stack, error) { return stacks.One(tx.Tx, "WHERE s.id = $1", id) }
 
 // StackByName returns a stack by organization, project and stack name.
 func (tx *Tx) StackByName(org, project, name string) (Stack, error) {

@@ -14,7 +14,6 @@ import (
 
 	"workflowagent/internal/server/fault"
 	"workflowagent/internal/server/store/database"
-
 	"workflowagent/internal/server/store/scope"
 )
 
@@ -55,8 +54,7 @@ type DB struct {
 type Tx struct {
 	*database.Tx
 	log *logrus.Entry
-	// jobs holds the rows of jobs, by id, as the transaction has read or written them last.
-	jobs map[string]Job
+	gap bool // [Tx.LeaseTime] has found a gap
 }
 
 // Open connects to a database, "sqlite:PATH" or "postgres://…", and migrates its schema to the
@@ -67,6 +65,10 @@ func Open(ctx context.Context, dsn string, opts Options) (*DB, error) {
 		return nil, fmt.Errorf("reading the migrations: %w", err)
 	}
 	opts.Steps = steps
+	opts.Owners = database.Owners{
+		scope.LevelStack:   "SELECT org_id FROM stacks WHERE id = $1",
+		scope.LevelWebhook: "SELECT org_id FROM webhooks WHERE id = $1",
+	}
 	db, err := database.Open(ctx, dsn, opts)
 	if err != nil {
 		return nil, err
@@ -75,7 +77,13 @@ func Open(ctx context.Context, dsn string, opts Options) (*DB, error) {
 }
 
 func (db *DB) adapt(fn func(*Tx) error) func(*database.Tx) error {
-	return func(tx *database.Tx) error { return fn(&Tx{Tx: tx, log: db.log}) }
+	return func(inner *database.Tx) error {
+		tx := &Tx{Tx: inner, log: db.log}
+		if err := fn(tx); !tx.gap {
+			return err
+		}
+		return errGap
+	}
 }
 
 // Read runs fn in a read-only transaction; see [database.DB.Read].
@@ -92,22 +100,12 @@ func (db *DB) ReadOne(ctx context.Context, fn func(*Tx) error) error {
 // writes with a common scope run one after another. See [database.DB.Write]. After an error of the
 // kind [fault.KindOutcomeUnknown], the change may have been made. Callers must not undo or remove
 // anything then.
-func (db *DB) Write(ctx context.Context, scopes scope.Set, fn func(*Tx) error, ahead ...func(*Tx)) error {
-	reads := make([]func(*database.Tx), len(ahead))
-	for i, read := range ahead {
-		reads[i] = func(tx *database.Tx) { read(&Tx{Tx: tx, log: db.log}) }
-	}
-	_ = scopes
-	err := db.DB.Write(ctx, db.adapt(fn), reads...)
+func (db *DB) Write(ctx context.Context, scopes scope.Set, fn func(*Tx) error) error {
+	err := db.write(ctx, scopes, fn)
 	if errors.Is(err, ErrUnknown) {
 		err = fault.Wrap(fault.KindOutcomeUnknown, err, "Internal Server Error: outcome_unknown: the database did not say whether it has stored the change; look whether it has before you repeat the request")
 	}
 	return err
-}
-
-// Together makes reads in one round trip; see [database.Tx.Together].
-func (tx *Tx) Together(reads func(*Tx)) error {
-	return tx.Tx.Together(func(asking *database.Tx) { reads(&Tx{Tx: asking, log: tx.log}) })
 }
 
 // Read runs fn with [DB.Read] and returns the result of fn.

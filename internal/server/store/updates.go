@@ -153,9 +153,7 @@ func (tx *Tx) UpdatesOfDeployment(deploymentID string, limit int) ([]Update, err
 
 // RunningUpdatesOfDeployment returns a deployment's running updates, oldest first.
 func (tx *Tx) RunningUpdatesOfDeployment(deploymentID string) ([]Update, error) {
-	// SQLite would prepare the statement for each value of a bare argument again, because a partial index
-	// contains the updates without a deployment.
-	return updates.All(tx.Tx, `WHERE deployment_id = $1 || '' AND status = 'running' ORDER BY created_at, id`, deploymentID)
+	return updates.All(tx.Tx, `WHERE deployment_id = $1 AND status = 'running' ORDER BY created_at, id`, deploymentID)
 }
 
 // UpdateKind is an update's operation, whether the update is a preview, and its status.

@@ -89,14 +89,14 @@ type VCSCheckout struct {
 var vcsCheckouts = database.NewTable[VCSCheckout]("vcs_checkouts c")
 
 // InsertCheckout adds the checkout of a deployment that was added in the same transaction.
-func (tx *Tx) InsertCheckout(c VCSCheckout) error { return vcsCheckouts.InsertLater(tx.Tx, c) }
+func (tx *Tx) InsertCheckout(c VCSCheckout) error { return vcsCheckouts.Insert(tx.Tx, c) }
 
 // SaveCheckout stores a checkout.
 func (tx *Tx) SaveCheckout(c VCSCheckout) error { return vcsCheckouts.Update(tx.Tx, c) }
 
 // Checkout returns the checkout of a deployment.
 func (tx *Tx) Checkout(deploymentID string) (VCSCheckout, error) {
-	return vcsCheckouts.OneOf(tx.Tx, deploymentID, "WHERE c.deployment_id = $1", deploymentID)
+	return vcsCheckouts.One(tx.Tx, "WHERE c.deployment_id = $1", deploymentID)
 }
 
 // Checkouts returns the checkouts of deployments, by the ids of the deployments that have one.

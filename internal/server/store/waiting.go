@@ -2,7 +2,6 @@ package store
 
 import (
 	"fmt"
-	"math/bits"
 	"strings"
 	"time"
 
@@ -33,23 +32,18 @@ const fromQueue = "jobs j JOIN deployments d ON d.id = j.deployment_id LEFT JOIN
 
 var queueEntries = database.NewTable[QueueEntry](fromQueue)
 
-// among returns an IN condition for a column, and the arguments with the values. It repeats the last
-// value so that few texts exist; see [roundUp].
+// among returns an IN condition for a column, and the arguments with the values.
 func among(column string, values []string, args []any) (string, []any) {
 	if len(values) == 0 {
 		return "1 = 0", args
 	}
-	marks := make([]string, roundUp(len(values)))
-	for i := range marks {
-		args = append(args, values[min(i, len(values)-1)])
+	marks := make([]string, len(values))
+	for i, value := range values {
+		args = append(args, value)
 		marks[i] = fmt.Sprintf("$%d", len(args))
 	}
 	return column + " IN (" + strings.Join(marks, ", ") + ")", args
 }
-
-// roundUp rounds a number in the text of a query up to a power of two, because databases prepare and plan
-// each text anew, which can take longer than the query.
-func roundUp(n int) int { return 1 << bits.Len(uint(max(n, 1)-1)) }
 
 // FirstOfStacks returns, for each of the stacks, the claimed and running jobs. For a stack without
 // one, it returns the first queued job.

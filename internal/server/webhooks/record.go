@@ -56,9 +56,6 @@ func Record(tx *store.Tx, e Event) error {
 	return nil
 }
 
-// Ahead makes the reads with which [Record] begins; see [store.DB.Write].
-func Ahead(tx *store.Tx, orgID string) { _, _ = tx.HasWebhooks(orgID) }
-
 // receives reports whether a webhook selects an event. A webhook without filters and groups selects
 // everything.
 func receives(h store.Webhook, n Name, inGroup string) bool {

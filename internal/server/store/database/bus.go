@@ -16,7 +16,8 @@ import (
 const postgresChannel = "workflow_server"
 
 // Notify delivers payload to the subscribers of channel on all servers that share the database. It
-// does so after this transaction has committed. PostgreSQL limits a payload to 8000 bytes.
+// does so after this transaction has committed, or after a commit whose outcome is unknown. PostgreSQL
+// limits a payload to 8000 bytes.
 func (tx *Tx) Notify(channel, payload string) {
 	if !tx.db.Shared() {
 		tx.OnCommit(func() { tx.db.bus.publish(channel, payload) })
@@ -133,6 +134,10 @@ func (b *bus) receive(ctx context.Context, cfg *pgx.ConnConfig, answer time.Dura
 		}
 		if err != nil {
 			return err
+		}
+		if n.Payload == missedNotice {
+			b.missed()
+			continue
 		}
 		channel, payload, _ := strings.Cut(n.Payload, "\n")
 		b.publish(channel, payload)

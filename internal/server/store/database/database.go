@@ -15,6 +15,7 @@ import (
 	"github.com/sirupsen/logrus"
 
 	"workflowagent/internal/server/store/blob"
+	"workflowagent/internal/server/store/scope"
 )
 
 // Options are the options of [Open].
@@ -37,6 +38,8 @@ type Options struct {
 	Clock Clock
 	// Timeouts bound the waits for PostgreSQL. The zero values stand for the defaults.
 	Timeouts Timeouts
+	// Owners are the queries that find the organizations of owners that can move to another one.
+	Owners Owners
 }
 
 // Step is a migration in Go.
@@ -58,15 +61,20 @@ func (o Options) clock() Clock {
 
 // DB is an open database. Its methods may be called concurrently.
 type DB struct {
-	engine  engine
-	pool    *sql.DB      // read connections; with PostgreSQL also write connections
-	writer  *writer      // SQLite only
-	readers *readers     // SQLite only
-	groups  *groupWriter // PostgreSQL only
-	blobs   blob.Store
-	bus     *bus
-	clock   Clock
-	dirs    []string
+	engine engine
+	pool   *sql.DB // with SQLite for reads only
+	blobs  blob.Store
+	bus    *bus
+	clock  Clock
+	dirs   []string
+
+	sqlite *sqliteWriter // nil with PostgreSQL
+
+	// The following fields are nil with SQLite.
+
+	postgres *postgresWriter
+	notices  *notices
+	session  *session
 }
 
 type engine string
@@ -94,14 +102,12 @@ func Open(ctx context.Context, dsn string, opts Options) (*DB, error) {
 func (db *DB) Close() error {
 	db.bus.close()
 	var err error
-	if db.writer != nil {
-		err = db.writer.close()
-	}
-	if db.readers != nil {
-		db.readers.close()
-	}
-	if db.groups != nil {
-		err = errors.Join(err, db.groups.close())
+	if db.sqlite != nil {
+		err = db.sqlite.close()
+	} else {
+		db.postgres.close()
+		db.notices.close()
+		db.session.close()
 	}
 	if err := errors.Join(err, db.pool.Close()); err != nil {
 		return fmt.Errorf("closing the database: %w", err)
@@ -128,26 +134,31 @@ func (db *DB) Shared() bool { return db.engine == postgresEngine }
 
 // Read runs fn in a read-only transaction on one snapshot of the database.
 func (db *DB) Read(ctx context.Context, fn func(*Tx) error) error {
-	if db.readers != nil {
-		return db.readers.read(ctx, db, fn, false)
+	tx := &Tx{ctx: ctx, db: db}
+	if db.Shared() {
+		t, err := beginRead(ctx, db.pool)
+		if err != nil {
+			return fmt.Errorf("starting a read transaction: %w", err)
+		}
+		defer t.end(ctx)
+		tx.q, tx.now = t.conn, t.now()
+	} else {
+		// The driver does not support read-only transactions, so the connections have the pragma query_only.
+		t, err := db.pool.BeginTx(ctx, nil)
+		if err != nil {
+			return fmt.Errorf("starting a read transaction: %w", err)
+		}
+		defer t.Rollback() //nolint:errcheck // nothing has changed
+		tx.q = t
 	}
-	t, err := begin(ctx, db.pool, beginRead, nil)
-	if err != nil {
-		return fmt.Errorf("starting a read transaction: %w", err)
-	}
-	defer t.end(ctx)
-	tx := &Tx{ctx: ctx, q: t.conn, engine: db.engine, db: db, now: t.now()}
-	err = fn(tx)
+	err := fn(tx)
 	return cmp.Or(tx.err, err)
 }
 
 // ReadOne is like [DB.Read], but fn must run only one statement and must not call [Tx.Now]. Such a
 // read needs no transaction, which would begin and end with further statements.
 func (db *DB) ReadOne(ctx context.Context, fn func(*Tx) error) error {
-	if db.readers != nil {
-		return db.readers.read(ctx, db, fn, true)
-	}
-	return fn(&Tx{ctx: ctx, q: &single{pool: db.pool}, engine: db.engine, db: db})
+	return fn(&Tx{ctx: ctx, q: &single{pool: db.pool}, db: db})
 }
 
 // single runs one statement without a transaction.
@@ -172,22 +183,18 @@ func (s *single) QueryContext(ctx context.Context, query string, args ...any) (*
 	return s.pool.QueryContext(ctx, query, args...)
 }
 
-// Write runs fn in a transaction, together with other waiting writes. When Write returns nil, the
-// change is durable. fn might run more than once, so its only side effects must be database changes
-// and variables that it reassigns on every run. fn must not call Write. If fn returns an error, its
-// writes are rolled back and Write returns the error unchanged. If ctx is canceled before fn starts, fn
-// does not run. A started write is never interrupted. After [ErrUnknown], the change may have been made,
-// or may still be made. After every other error, it is not made.
-//
-// With PostgreSQL, the reads that ahead makes are sent together at the begin of the transaction, with
-// those of the other writes. fn then makes the same reads without a round trip. ahead must not change
-// anything, receives no rows, and must not depend on the time. Without savepoints between the writes,
-// fn's queued statements are also sent with those of the other writes; see [Tx.Later].
-func (db *DB) Write(ctx context.Context, fn func(*Tx) error, ahead ...func(*Tx)) error {
-	if db.writer != nil {
-		return db.writer.do(ctx, fn, nil)
+// Write runs fn in a transaction. scopes names all owners of the rows that fn changes or depends on; writes
+// with a common scope run one after another. When Write returns nil, the change is durable. fn might run
+// more than once, so its only side effects must be database changes and variables that it reassigns on
+// every run. fn must not call Write, Read or a blob, and must not wait for anything else. If fn returns an
+// error, its writes are rolled back and Write returns the error. If ctx is canceled before fn starts, fn
+// does not run. A started write is never interrupted. After [ErrUnknown], the change may have been made, or
+// may still be made. After every other error, it is not made.
+func (db *DB) Write(ctx context.Context, scopes scope.Set, fn func(*Tx) error) error {
+	if db.sqlite != nil { // all writes run one after another
+		return db.sqlite.write(ctx, fn)
 	}
-	return db.groups.do(ctx, fn, ahead)
+	return db.postgres.write(ctx, scopes, fn)
 }
 
 // Tx is a transaction. It is valid only in the function to which it is passed, and only in one
@@ -196,37 +203,17 @@ func (db *DB) Write(ctx context.Context, fn func(*Tx) error, ahead ...func(*Tx))
 type Tx struct {
 	ctx       context.Context
 	q         querier
-	engine    engine
 	db        *DB
 	committed []func()
 	now       time.Time // the database's time after its first use
 	err       error     // error of a method without an error result; it fails the transaction
-	memo      memo      // nil in a read
 
 	// The following fields are for writes on PostgreSQL.
 
-	asks    *questions // records queries instead of running them, if not nil
-	group   *groupTx
-	queued  bool     // fn has called [Tx.Later]
-	mark    int      // number of the group's queued statements that are not fn's
-	wrote   bool     // a statement of fn might have changed rows
-	broken  error    // error of a statement, after which PostgreSQL accepts no more in the transaction
-	notices []string // payloads of [Tx.Notify]
-}
-
-// memo is what the writes that share a transaction have already checked, by name.
-type memo map[string]bool
-
-// Checked reports whether a write in the same transaction has called check with the same name. The
-// fact that a name stands for must not depend on changes that the write made, because these can be
-// rolled back without the other writes.
-func (tx *Tx) Checked(name string) bool { return tx.memo[name] }
-
-// Check makes [Tx.Checked] true for later writes in this transaction.
-func (tx *Tx) Check(name string) {
-	if tx.memo != nil {
-		tx.memo[name] = true
-	}
+	locks   []scope.Lock // of the scopes of the write
+	tried   []scope.Lock // of [Tx.TryLock]
+	broken  error        // error of a statement, after which PostgreSQL accepts no more in the transaction
+	notices []string     // payloads of [Tx.Notify]
 }
 
 // OnCommit calls fn after the transaction has committed.
@@ -246,25 +233,6 @@ type querier interface {
 // Exec runs a statement and returns the number of changed rows. It returns [ErrConflict] if the
 // statement violates a unique key.
 func (tx *Tx) Exec(query string, args ...any) (int64, error) {
-	if tx.group != nil {
-		tx.group.answers.forgetFor(query)
-	}
-	return tx.exec(query, args)
-}
-
-// execOn is [Tx.Exec] for a statement that changes only rows of a table with one of the pins.
-func (tx *Tx) execOn(table string, pins []string, query string, args []any) (int64, error) {
-	if tx.group != nil {
-		tx.group.answers.forget(table, pins...)
-	}
-	return tx.exec(query, args)
-}
-
-func (tx *Tx) exec(query string, args []any) (int64, error) {
-	if err := tx.flush(); err != nil {
-		return 0, err
-	}
-	tx.wrote = true
 	res, err := tx.q.ExecContext(tx.ctx, query, encode(args)...)
 	if err != nil {
 		tx.broken = cmp.Or(tx.broken, err)
@@ -290,33 +258,8 @@ func (tx *Tx) ExecOne(query string, args ...any) error {
 type Scan func(dest ...any) error
 
 // Collect runs a query and returns its rows, each read with read.
-func Collect[T any](tx *Tx, read func(Scan) (T, error), query string, args ...any) ([]T, error) {
-	return collect(tx, pin{}, read, query, args)
-}
-
-// collect is [Collect] with a pin; see [Table.OneOf].
-func collect[T any](tx *Tx, of pin, read func(Scan) (T, error), query string, args []any) (out []T, err error) {
-	args = encode(args)
-	if tx.asks != nil {
-		tx.asks.add(query, args, of)
-		return nil, nil
-	}
-	if tx.group != nil {
-		if known, ok := tx.group.answers.find(query, args); ok {
-			for _, row := range known {
-				v, err := read(scanRow(row))
-				if err != nil {
-					return nil, fmt.Errorf("reading a row: %w", err)
-				}
-				out = append(out, v)
-			}
-			return out, nil
-		}
-	}
-	if err := tx.flush(); err != nil {
-		return nil, err
-	}
-	rows, err := tx.q.QueryContext(tx.ctx, query, args...)
+func Collect[T any](tx *Tx, read func(Scan) (T, error), query string, args ...any) (out []T, err error) {
+	rows, err := tx.q.QueryContext(tx.ctx, query, encode(args)...)
 	if err != nil {
 		tx.broken = cmp.Or(tx.broken, err)
 		return nil, translate(err)
@@ -338,11 +281,7 @@ func collect[T any](tx *Tx, of pin, read func(Scan) (T, error), query string, ar
 
 // One returns the first row of a query, or [ErrNotFound].
 func One[T any](tx *Tx, read func(Scan) (T, error), query string, args ...any) (v T, err error) {
-	return one(tx, pin{}, read, query, args)
-}
-
-func one[T any](tx *Tx, of pin, read func(Scan) (T, error), query string, args []any) (v T, err error) {
-	all, err := collect(tx, of, read, query, args)
+	all, err := Collect(tx, read, query, args...)
 	switch {
 	case err != nil:
 		return v, err
@@ -365,11 +304,6 @@ func Scalars[T any](tx *Tx, query string, args ...any) ([]T, error) {
 // Scalar returns the only column of a query's first row, or [ErrNotFound].
 func Scalar[T any](tx *Tx, query string, args ...any) (T, error) {
 	return One(tx, scanScalar[T], query, args...)
-}
-
-// ScalarOf is like [Scalar], with a pin of a table as in [Table.OneOf].
-func ScalarOf[T any](tx *Tx, table, value, query string, args ...any) (T, error) {
-	return one(tx, pin{table, value}, scanScalar[T], query, args)
 }
 
 // Pairs returns a map from the first column of a query's rows to the second.

@@ -23,8 +23,8 @@ var (
 	// ErrInvalid reports a value that the database cannot store, such as text with a NUL character
 	// or a number out of range.
 	ErrInvalid = errors.New("the database cannot store the value")
-	// ErrBusy reports a write that was given up because it conflicted with other writes too often.
-	ErrBusy = errors.New("too many concurrent writes changed the same rows")
+	// ErrBusy reports a write that was given up because it had to wait too long for other writes.
+	ErrBusy = errors.New("other writes of the same objects take too long")
 	// ErrUnknown reports that the database did not say whether it has committed a write. The write may
 	// have taken effect, or may still do so. Nothing may be undone or removed because of this error.
 	ErrUnknown = errors.New("the database did not say whether it has stored the change")
@@ -43,6 +43,8 @@ func translate(err error) error {
 		return ErrNotFound
 	case postgres == "23505", lite == sqlite3.SQLITE_CONSTRAINT_UNIQUE, lite == sqlite3.SQLITE_CONSTRAINT_PRIMARYKEY:
 		return fmt.Errorf("%w: %w", ErrConflict, err)
+	case postgres == "55P03": // lock_not_available
+		return fmt.Errorf("%w: %w", ErrBusy, err)
 	// Data exceptions such as 22021 (not UTF-8), 22P05 (NUL), 22P02 and 22003; 54000 (text too long
 	// for its column's index).
 	case strings.HasPrefix(postgres, "22"), postgres == "54000", lite == sqlite3.SQLITE_TOOBIG:

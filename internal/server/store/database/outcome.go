@@ -66,16 +66,11 @@ type identity struct {
 
 const lifeKey = "life"
 
-// prepareConnection makes a connection avoid sequential scans. Such a scan, which is the usual plan for
-// a small table, makes a serializable transaction conflict with every write to the table. Where no index
-// fits, the scan then appears so expensive that PostgreSQL would compile the query, which takes longer
-// than any query of this server.
-//
-// It also stores the run of the server. The start of the server does not change if the server
-// restarts itself after a crash, but the start of its statistics does.
+// prepareConnection stores the run of the server with a connection. The start of the server does not
+// change if the server restarts itself after a crash, but the start of its statistics does.
 func prepareConnection(ctx context.Context, conn *pgx.Conn) error {
-	results, err := conn.PgConn().Exec(ctx, `SET enable_seqscan = off; SET jit = off;
-		SELECT pg_postmaster_start_time()::text || ' ' || COALESCE(stats_reset::text, '') FROM pg_stat_bgwriter`).ReadAll()
+	results, err := conn.PgConn().Exec(ctx,
+		"SELECT pg_postmaster_start_time()::text || ' ' || COALESCE(stats_reset::text, '') FROM pg_stat_bgwriter").ReadAll()
 	if err != nil {
 		return fmt.Errorf("preparing a database connection: %w", err)
 	}
@@ -93,7 +88,7 @@ func lifeOf(conn *pgx.Conn) string {
 // outcome decides whether a transaction was committed whose COMMIT got no answer. It returns nil if the
 // transaction was committed, and otherwise an error. The error is [ErrUnknown] unless the transaction
 // has not been and will not be committed.
-func (w *groupWriter) outcome(t identity, lost error) error {
+func (w *postgresWriter) outcome(t identity, lost error) error {
 	ctx, cancel := context.WithTimeout(context.Background(), w.timeouts.Outcome)
 	defer cancel()
 	again := retry.Policy{First: 20 * time.Millisecond, Max: 500 * time.Millisecond}
@@ -115,7 +110,7 @@ func (w *groupWriter) outcome(t identity, lost error) error {
 
 // status returns the status of a transaction, as pg_xact_status does. It asks on a new connection,
 // because those of the pool can be as dead as the transaction's.
-func (w *groupWriter) status(ctx context.Context, t identity) (string, error) {
+func (w *postgresWriter) status(ctx context.Context, t identity) (string, error) {
 	conn, err := pgx.ConnectConfig(ctx, w.cfg.Copy())
 	if err != nil {
 		return "", err

@@ -57,14 +57,13 @@ func openSQLite(ctx context.Context, path string, opts Options) (*DB, error) {
 	if conns <= 0 {
 		conns = 8
 	}
-	read.SetMaxOpenConns(conns + 1) // one connection is reserved for Ping
-	read.SetMaxIdleConns(conns + 1)
+	read.SetMaxOpenConns(conns)
+	read.SetMaxIdleConns(conns)
 
 	db := &DB{
-		engine: sqliteEngine, pool: read, readers: newReaders(read, conns),
-		blobs: blobs, bus: newBus(), clock: opts.clock(), dirs: []string{filepath.Dir(abs), opts.BlobDir},
+		engine: sqliteEngine, pool: read, blobs: blobs, bus: newBus(), clock: opts.clock(), dirs: []string{filepath.Dir(abs), opts.BlobDir},
 	}
-	db.writer = newWriter(db, write)
+	db.sqlite = newSQLiteWriter(db, write)
 	return db, nil
 }
 

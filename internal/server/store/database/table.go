@@ -10,7 +10,6 @@ import (
 	"regexp"
 	"slices"
 	"strings"
-	"sync"
 	"time"
 )
 
@@ -26,10 +25,8 @@ type Table[T any] struct {
 	reads    []string // one per field: the expression that queries select
 	written  []int    // fields that statements write
 	optional []string // the same, with the field's zero value instead of NULL
-	pins     []int    // fields for [Table.Pin]
 
-	query, insert string   // the beginnings of statements
-	updates       sync.Map // from lists of columns, which are few, to statements
+	query, insert string // the beginnings of statements
 }
 
 var wordEnd = regexp.MustCompile("([a-z])([A-Z])")
@@ -37,7 +34,7 @@ var wordEnd = regexp.MustCompile("([a-z])([A-Z])")
 // NewTable returns the mapping for the first table in a FROM clause, such as "stacks s JOIN …".
 func NewTable[T any](from string) *Table[T] {
 	words := strings.Fields(from + " " + from)
-	t := &Table[T]{name: words[0], from: from, pins: []int{0}}
+	t := &Table[T]{name: words[0], from: from}
 	alias := words[1] // equals the table's name if the clause has no alias
 	for f := range reflect.TypeFor[T]().Fields() {
 		column := strings.ToLower(wordEnd.ReplaceAllString(f.Name, "${1}_$2"))
@@ -59,16 +56,6 @@ func NewTable[T any](from string) *Table[T] {
 		names, marks = append(names, t.columns[i]), append(marks, fmt.Sprintf("$%d", n+1))
 	}
 	t.insert = "INSERT INTO " + t.name + " (" + strings.Join(names, ", ") + ") VALUES (" + strings.Join(marks, ", ") + ")"
-	return t
-}
-
-// Pin declares the columns whose values can be pins, instead of the primary key; see [Table.OneOf].
-// The value of such a column never changes.
-func (t *Table[T]) Pin(columns ...string) *Table[T] {
-	t.pins = nil
-	for _, name := range columns {
-		t.pins = append(t.pins, slices.Index(t.columns, name))
-	}
 	return t
 }
 
@@ -108,134 +95,47 @@ func (t *Table[T]) One(tx *Tx, rest string, args ...any) (T, error) {
 	return One(tx, t.Scan, t.Query(rest), args...)
 }
 
-// OneOf is like [Table.One], for a query whose rows of the table all have a value in one of the
-// columns that [Table.Pin] declares. A write that reads ahead therefore need not repeat the query
-// after changes of other rows of the table.
-func (t *Table[T]) OneOf(tx *Tx, value, rest string, args ...any) (T, error) {
-	return one(tx, pin{t.name, value}, t.Scan, t.Query(rest), args)
-}
-
-// AllOf is like [Table.All], with a pin as in [Table.OneOf].
-func (t *Table[T]) AllOf(tx *Tx, value, rest string, args ...any) ([]T, error) {
-	return collect(tx, pin{t.name, value}, t.Scan, t.Query(rest), args)
-}
-
-// pinsOf returns the pins of a row, or none if they are unknown.
-func (t *Table[T]) pinsOf(v T) []string {
-	row := reflect.ValueOf(v)
-	var pins []string
-	for _, i := range t.pins {
-		field := row.Field(i)
-		if field.Kind() != reflect.String || field.Len() == 0 {
-			return nil
-		}
-		pins = append(pins, field.String())
-	}
-	return pins
-}
-
 // Insert adds a row, or returns [ErrConflict] if a row has the same unique key.
-func (t *Table[T]) Insert(tx *Tx, v T) error {
-	query, args := t.put(v, "")
-	_, err := tx.execOn(t.name, t.pinsOf(v), query, args)
-	return err
-}
-
-// InsertLater adds a row with [Tx.Later]. No row may have the same unique key.
-func (t *Table[T]) InsertLater(tx *Tx, v T) error {
-	query, args := t.put(v, "")
-	return tx.LaterOn(t.name, t.pinsOf(v), query, args...)
-}
+func (t *Table[T]) Insert(tx *Tx, v T) error { return t.put(tx, v, "") }
 
 // Save adds a row, or replaces the row that has the same values in the key columns.
 func (t *Table[T]) Save(tx *Tx, v T, key string) error {
-	query, args := t.save(v, key)
-	_, err := tx.execOn(t.name, t.pinsOf(v), query, args)
-	return err
-}
-
-// SaveLater is like [Table.Save], but uses [Tx.Later].
-func (t *Table[T]) SaveLater(tx *Tx, v T, key string) error {
-	query, args := t.save(v, key)
-	return tx.LaterOn(t.name, t.pinsOf(v), query, args...)
-}
-
-// MergeLater adds a row with [Tx.Later], or makes assignments in the row that has the same values in the
-// key columns. The assignments refer to that row by the table's name, and to v as excluded.
-func (t *Table[T]) MergeLater(tx *Tx, v T, key, assignments string) error {
-	query, args := t.put(v, " ON CONFLICT ("+key+") DO UPDATE SET "+assignments)
-	return tx.LaterOn(t.name, t.pinsOf(v), query, args...)
-}
-
-func (t *Table[T]) save(v T, key string) (string, []any) {
 	var sets []string
 	for _, i := range t.written {
 		sets = append(sets, t.columns[i]+" = excluded."+t.columns[i])
 	}
-	return t.put(v, " ON CONFLICT ("+key+") DO UPDATE SET "+strings.Join(sets, ", "))
+	return t.Merge(tx, v, key, strings.Join(sets, ", "))
 }
 
-func (t *Table[T]) put(v T, conflict string) (string, []any) {
+// Merge adds a row, or makes assignments in the row that has the same values in the key columns. The
+// assignments refer to that row by the table's name, and to v as excluded.
+func (t *Table[T]) Merge(tx *Tx, v T, key, assignments string) error {
+	return t.put(tx, v, " ON CONFLICT ("+key+") DO UPDATE SET "+assignments)
+}
+
+func (t *Table[T]) put(tx *Tx, v T, conflict string) error {
 	row := reflect.ValueOf(v)
 	args := make([]any, len(t.written))
 	for n, i := range t.written {
 		args[n] = row.Field(i).Interface()
 	}
-	return t.insert + conflict, args
-}
-
-// Changes returns the names of the columns in which two values of a row differ.
-func (t *Table[T]) Changes(was, now T) []string {
-	a, b := reflect.ValueOf(was), reflect.ValueOf(now)
-	var names []string
-	for _, i := range t.written {
-		x, y := a.Field(i), b.Field(i)
-		if x.Comparable() && x.Equal(y) || !x.Comparable() && reflect.DeepEqual(x.Interface(), y.Interface()) {
-			continue
-		}
-		names = append(names, t.columns[i])
-	}
-	return names
+	_, err := tx.Exec(t.insert+conflict, args...)
+	return err
 }
 
 // Update writes the named columns, or all columns if none is named, of the row with v's primary
 // key. It returns [ErrNotFound] if that row does not exist.
 func (t *Table[T]) Update(tx *Tx, v T, columns ...string) error {
-	query, args := t.update(v, columns)
-	n, err := tx.execOn(t.name, t.pinsOf(v), query, args)
-	if err == nil && n == 0 {
-		err = ErrNotFound
-	}
-	return err
-}
-
-// UpdateLater is like [Table.Update], but uses [Tx.Later]. The row must exist.
-func (t *Table[T]) UpdateLater(tx *Tx, v T, columns ...string) error {
-	query, args := t.update(v, columns)
-	return tx.LaterOn(t.name, t.pinsOf(v), query, args...)
-}
-
-func (t *Table[T]) update(v T, columns []string) (string, []any) {
 	row := reflect.ValueOf(v)
 	args := []any{row.Field(0).Interface()}
-	for _, i := range t.written[1:] {
-		if len(columns) == 0 || slices.Contains(columns, t.columns[i]) {
-			args = append(args, row.Field(i).Interface())
-		}
-	}
-	key := strings.Join(columns, " ")
-	if known, ok := t.updates.Load(key); ok {
-		return known.(string), args //nolint:forcetypeassert // stored below
-	}
 	var sets []string
 	for _, i := range t.written[1:] {
 		if len(columns) == 0 || slices.Contains(columns, t.columns[i]) {
-			sets = append(sets, fmt.Sprintf("%s = $%d", t.columns[i], len(sets)+2))
+			args = append(args, row.Field(i).Interface())
+			sets = append(sets, fmt.Sprintf("%s = $%d", t.columns[i], len(args)))
 		}
 	}
-	query := "UPDATE " + t.name + " SET " + strings.Join(sets, ", ") + " WHERE " + t.columns[0] + " = $1"
-	t.updates.Store(key, query)
-	return query, args
+	return tx.ExecOne("UPDATE "+t.name+" SET "+strings.Join(sets, ", ")+" WHERE "+t.columns[0]+" = $1", args...)
 }
 
 // encode returns the stored forms of values: microseconds for a time (0 for the zero time) or a

@@ -4,38 +4,33 @@ import (
 	"cmp"
 	"context"
 	"database/sql"
-	"database/sql/driver"
+	"errors"
+	"fmt"
 	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/stdlib"
+
+	"workflowagent/internal/server/store/scope"
 )
 
-// transaction is a transaction on PostgreSQL. It is begun with the query for the time, in one round
-// trip.
+// transaction is a transaction on PostgreSQL.
 type transaction struct {
 	conn  *sql.Conn
 	base  time.Time // the database's time at began
 	began time.Time
 	ended bool
 	id    identity // of a write
-	// answers are the rows of the queries with which the transaction was begun.
-	answers answers
 }
 
-// beginTries bounds the attempts to begin a transaction, because connections in the pool can be lost.
-const beginTries = 3
-
-const rollbackTime = 5 * time.Second
-
 const (
-	beginRead  = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
-	beginWrite = "BEGIN ISOLATION LEVEL SERIALIZABLE"
+	// beginTries bounds the attempts to begin a read, because connections in the pool can be lost.
+	beginTries   = 3
+	rollbackTime = 5 * time.Second
 )
 
-// begin begins a transaction with a statement, takes its snapshot, and runs queries. The caller must
-// call end.
-func begin(ctx context.Context, pool *sql.DB, statement string, ahead []question) (t *transaction, err error) {
+// beginRead begins a transaction that reads one snapshot. The caller must call end.
+func beginRead(ctx context.Context, pool *sql.DB) (t *transaction, err error) {
 	for range beginTries {
 		t = &transaction{}
 		if t.conn, err = pool.Conn(ctx); err != nil {
@@ -43,26 +38,96 @@ func begin(ctx context.Context, pool *sql.DB, statement string, ahead []question
 		}
 		err = withPgx(t.conn, func(conn *pgx.Conn) error {
 			var b pgx.Batch
-			b.Queue(statement)
-			if statement == beginWrite {
-				t.id.life = lifeOf(conn)
-				b.Queue("SELECT clock_timestamp(), pg_current_xact_id()::text").QueryRow(func(row pgx.Row) error { return row.Scan(&t.base, &t.id.xid) })
-			} else {
-				b.Queue("SELECT clock_timestamp()").QueryRow(func(row pgx.Row) error { return row.Scan(&t.base) })
-			}
-			queueQuestions(&b, ahead, &t.answers)
+			b.Queue("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
+			b.Queue("SELECT clock_timestamp()").QueryRow(func(row pgx.Row) error { return row.Scan(&t.base) })
 			return conn.SendBatch(ctx, &b).Close()
 		})
 		if err == nil {
 			t.base, t.began = t.base.UTC(), time.Now()
 			return t, nil
 		}
-		t.discard()
+		discard(t.conn)
 		if postgresCode(err) != "" || ctx.Err() != nil {
 			break
 		}
 	}
 	return nil, err
+}
+
+// errMoved reports that an owner belongs to another organization than the scope says.
+var errMoved = errors.New("an owner has moved to another organization")
+
+// beginWrite begins a transaction and acquires the locks of owners. Each lock is a statement of its
+// own, so that the statements that follow see what the previous holder has committed. If an owner has
+// moved to another organization, beginWrite corrects it in scopes and returns [errMoved].
+func (t *transaction) beginWrite(ctx context.Context, scopes scope.Set, owners Owners) error {
+	moved := false
+	err := withPgx(t.conn, func(conn *pgx.Conn) error {
+		t.id.life = lifeOf(conn)
+		var b pgx.Batch
+		b.Queue("BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE")
+		b.Queue("SELECT set_config('lock_timeout', $1, true), set_config('idle_in_transaction_session_timeout', $2, true)",
+			fmt.Sprint(lockTimeout.Milliseconds()), fmt.Sprint(idleTimeout.Milliseconds()))
+		for _, lock := range scopes.Locks() {
+			b.Queue(lockStatement("pg_advisory_xact_lock", lock), lockName(lock))
+		}
+		for i, s := range scopes {
+			if query := owners[s.Level]; query != "" && s.Org != "" {
+				b.Queue(query, s.Key).Query(func(rows pgx.Rows) error {
+					for rows.Next() {
+						var org string
+						if err := rows.Scan(&org); err != nil {
+							return err
+						}
+						moved = moved || org != s.Org
+						scopes[i].Org = org
+					}
+					return rows.Err()
+				})
+			}
+		}
+		b.Queue("SELECT clock_timestamp(), pg_current_xact_id()::text").QueryRow(func(row pgx.Row) error {
+			return row.Scan(&t.base, &t.id.xid)
+		})
+		return conn.SendBatch(ctx, &b).Close()
+	})
+	t.base, t.began = t.base.UTC(), time.Now()
+	if err == nil && moved {
+		err = errMoved
+	}
+	return err
+}
+
+// lockStatement returns a statement that calls one of PostgreSQL's functions for advisory locks, with
+// the argument lockName.
+func lockStatement(function string, lock scope.Lock) string {
+	if lock.Shared {
+		function += "_shared"
+	}
+	return "SELECT " + function + "(hashtextextended($1, 0))"
+}
+
+// lockName identifies an owner among all advisory locks of the database.
+func lockName(lock scope.Lock) string { return fmt.Sprintf("scope %d %s", lock.Level, lock.Key) }
+
+// commit commits the transaction. Unless the error is [refused], the database may have committed.
+func (t *transaction) commit(ctx context.Context) error {
+	err := withPgx(t.conn, func(conn *pgx.Conn) error {
+		tag, err := conn.Exec(ctx, "COMMIT")
+		if err == nil && tag.String() != "COMMIT" {
+			err = errRolledBack
+		}
+		return err
+	})
+	t.ended = err == nil
+	return err
+}
+
+// lost reports whether the connection is closed.
+func (t *transaction) lost() bool {
+	closed := false
+	err := withPgx(t.conn, func(conn *pgx.Conn) error { closed = conn.IsClosed(); return nil })
+	return closed || err != nil
 }
 
 // now returns the database's time.
@@ -76,16 +141,10 @@ func (t *transaction) end(ctx context.Context) {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), rollbackTime)
 		defer cancel()
 		if _, err := t.conn.ExecContext(ctx, "ROLLBACK"); err != nil {
-			t.discard()
+			discard(t.conn)
 			return
 		}
 	}
-	_ = t.conn.Close()
-}
-
-// discard closes the connection instead of returning it to the pool.
-func (t *transaction) discard() {
-	_ = t.conn.Raw(func(any) error { return driver.ErrBadConn }) // makes the pool close the connection
 	_ = t.conn.Close()
 }
 

@@ -96,9 +96,6 @@ func Again(tx *store.Tx, s Subject) error {
 	return want(tx, s.comment(), nil)
 }
 
-// Ahead makes the read with which [Changed] begins; see [store.DB.Write].
-func Ahead(tx *store.Tx, deploymentID string) { _, _ = tx.Checkout(deploymentID) }
-
 // Changed records that the status of a stack's deployment has changed, if it is reported.
 func Changed(tx *store.Tx, stackID, deploymentID string) error {
 	c, err := tx.Checkout(deploymentID)

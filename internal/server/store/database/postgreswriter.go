@@ -1,0 +1,231 @@
+package database
+
+import (
+	"cmp"
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"workflowagent/internal/retry"
+	"workflowagent/internal/server/store/scope"
+)
+
+const (
+	// waitTime bounds the wait for the other writes of this server and for a connection.
+	waitTime = 30 * time.Second
+	// lockTimeout bounds the wait for each lock that a write of another server holds. It is longer than
+	// idleTimeout, so that writes survive a server that has stopped during a write.
+	lockTimeout = 15 * time.Second
+	// idleTimeout is the time after which the database ends a transaction whose server sends nothing.
+	idleTimeout = 10 * time.Second
+)
+
+// repeats is the policy for writes that the database has given up because of a deadlock, or whose
+// connection was lost before COMMIT was sent.
+var repeats = retry.Policy{First: 5 * time.Millisecond, Max: 200 * time.Millisecond, Tries: 5}
+
+// maxMoves bounds the number of times that a write starts over because an owner has moved to another
+// organization.
+const maxMoves = 3
+
+// Owners are queries for the organizations of owners, by level. Each has the owner's key as its only
+// argument.
+type Owners map[scope.Level]string
+
+// postgresWriter runs each write in a transaction of its own under READ COMMITTED isolation. Locks on the
+// owners that a write names come first, so that writes of one owner run one after another on all servers.
+type postgresWriter struct {
+	db       *DB
+	cfg      *pgx.ConnConfig
+	timeouts Timeouts
+	owners   Owners
+	locks    *lockTable
+	slots    chan struct{} // for writes with a connection; the others remain for reads
+
+	mu      sync.RWMutex // prevents a write from starting during close
+	closed  bool
+	running sync.WaitGroup
+}
+
+func newPostgresWriter(db *DB, cfg *pgx.ConnConfig, conns int, timeouts Timeouts, owners Owners) *postgresWriter {
+	return &postgresWriter{
+		db: db, cfg: cfg, timeouts: timeouts, owners: owners,
+		locks: newLockTable(), slots: make(chan struct{}, max(1, conns*2/3)),
+	}
+}
+
+// close rejects new writes, and waits for the accepted ones.
+func (w *postgresWriter) close() {
+	w.mu.Lock()
+	w.closed = true
+	w.mu.Unlock()
+	w.running.Wait()
+}
+
+func (w *postgresWriter) enter() bool {
+	w.mu.RLock()
+	defer w.mu.RUnlock()
+	if !w.closed {
+		w.running.Add(1)
+	}
+	return !w.closed
+}
+
+func (w *postgresWriter) write(ctx context.Context, scopes scope.Set, fn func(*Tx) error) error {
+	if !w.enter() {
+		return ErrClosed
+	}
+	defer w.running.Done()
+	scopes = slices.Clone(scopes)
+	moves := 0
+	for failures := 0; ; {
+		err := w.once(ctx, scopes, fn)
+		switch {
+		case errors.Is(err, errMoved):
+			if moves++; moves > maxMoves {
+				return fmt.Errorf("%w: %w", ErrBusy, err)
+			}
+		case errors.Is(err, errRepeat):
+			if failures++; failures >= repeats.Tries || repeats.Wait(ctx, failures-1, nil) != nil {
+				return err
+			}
+		default:
+			return err
+		}
+	}
+}
+
+// errRepeat reports that a write has not taken effect and can be repeated.
+var errRepeat = errors.New("the database has given up a transaction")
+
+// once attempts a write.
+func (w *postgresWriter) once(ctx context.Context, scopes scope.Set, fn func(*Tx) error) error {
+	locks := scopes.Locks()
+	conn, release, err := w.admit(ctx, locks)
+	if err != nil {
+		return err
+	}
+	defer release()
+	// Cancellation must not interrupt a commit, because the outcome of the commit would be unknown.
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), w.timeouts.Write)
+	defer cancel()
+	t := &transaction{conn: conn}
+	defer t.end(ctx)
+	if err := t.beginWrite(ctx, scopes, w.owners); err != nil {
+		return w.given(ctx, t, err, fmt.Errorf("beginning a transaction: %w", translate(err)))
+	}
+	tx := &Tx{ctx: ctx, q: conn, db: w.db, now: t.now(), locks: locks}
+	defer func() { w.locks.release(tx.tried) }()
+	if err = protect(tx, fn); err != nil || tx.broken != nil {
+		if err == nil {
+			err = fmt.Errorf("the database has given up a transaction: %w", tx.broken)
+		}
+		return w.given(ctx, t, cmp.Or(tx.broken, err), err)
+	}
+	err = t.commit(ctx)
+	if err != nil && !refused(err) {
+		discard(t.conn) // so that a transaction without COMMIT ends
+		t.ended = true
+		err = w.outcome(t.id, err)
+	}
+	if err == nil || errors.Is(err, ErrUnknown) {
+		w.db.notices.send(tx.notices)
+	}
+	if err != nil {
+		return w.given(ctx, t, err, fmt.Errorf("committing to the database: %w", translate(err)))
+	}
+	tx.afterCommit()
+	return nil
+}
+
+// given returns the error of a write whose transaction has failed with cause, and states whether the write
+// can be repeated.
+func (w *postgresWriter) given(ctx context.Context, t *transaction, cause, err error) error {
+	switch code := postgresCode(cause); {
+	case t.ended, ctx.Err() != nil: // the outcome is known, or the time is over
+		return err
+	case code == "40P01", code == "40001": // deadlock_detected, serialization_failure
+		return fmt.Errorf("%w: %w: %w", ErrBusy, errRepeat, err)
+	case (code == "" || code == "57P01") && t.lost():
+		return fmt.Errorf("%w: %w", errRepeat, err)
+	}
+	return err
+}
+
+// admit waits for the other writes of this server that hold the locks, and then for a connection.
+func (w *postgresWriter) admit(ctx context.Context, locks []scope.Lock) (conn *sql.Conn, release func(), err error) {
+	waiting, cancel := context.WithTimeout(ctx, waitTime)
+	defer cancel()
+	failed := func(err error) error {
+		if waiting.Err() != nil && ctx.Err() == nil {
+			return fmt.Errorf("%w: waiting to write to the database: %w", ErrBusy, err)
+		}
+		return fmt.Errorf("waiting to write to the database: %w", err)
+	}
+	if err := ctx.Err(); err != nil {
+		return nil, nil, failed(err)
+	}
+	if err := w.locks.acquire(waiting, locks); err != nil {
+		return nil, nil, failed(err)
+	}
+	select {
+	case w.slots <- struct{}{}:
+	case <-waiting.Done():
+		w.locks.release(locks)
+		return nil, nil, failed(waiting.Err())
+	}
+	release = func() {
+		<-w.slots
+		w.locks.release(locks)
+	}
+	if conn, err = w.db.pool.Conn(waiting); err != nil {
+		release()
+		return nil, nil, failed(err)
+	}
+	return conn, release, nil
+}
+
+// TryLock acquires the locks of further owners if no other write holds them, and reports whether it
+// has. It never waits. With SQLite, where writes run one after another, it returns true.
+func (tx *Tx) TryLock(scopes scope.Set) (bool, error) {
+	w := tx.db.postgres
+	if w == nil {
+		return true, nil
+	}
+	var missing []scope.Lock
+	for _, lock := range scopes.Locks() {
+		if !tx.holds(lock) {
+			missing = append(missing, lock)
+		}
+	}
+	if !w.locks.try(missing) {
+		return false, nil
+	}
+	for i, lock := range missing {
+		got, err := Scalar[bool](tx, lockStatement("pg_try_advisory_xact_lock", lock), lockName(lock))
+		if err != nil || !got {
+			w.locks.release(missing[i:])
+			tx.tried = append(tx.tried, missing[:i]...) // the transaction holds these until it ends
+			return false, err
+		}
+	}
+	tx.tried = append(tx.tried, missing...)
+	return true, nil
+}
+
+// holds reports whether the transaction holds a lock. A lock of the server includes all others.
+func (tx *Tx) holds(lock scope.Lock) bool {
+	for _, held := range slices.Concat(tx.locks, tx.tried) {
+		same := held.Level == lock.Level && held.Key == lock.Key || held.Level == scope.LevelServer && !held.Shared
+		if same && (lock.Shared || !held.Shared) {
+			return true
+		}
+	}
+	return false
+}
