@@ -6,13 +6,13 @@ import (
 	"errors"
 	"fmt"
 	"net/url"
+	"slices"
 	"strconv"
 	"strings"
 
-	"workflowagent/internal/server/outbound"
 	"workflowagent/internal/server/vcs"
-	"workflowagent/internal/server/vcs/forges/refs"
 	"workflowagent/internal/server/vcs/forges/rest"
+	"workflowagent/internal/server/vcs/forges/site"
 )
 
 const (
@@ -24,22 +24,12 @@ const (
 const pageSize = 100
 
 type client struct {
-	api          rest.Client
-	base         string // of the organization
+	*site.Site
 	organization string
 	project      string // "" for all projects
-	credential   vcs.Credential
-	refs         *refs.Client
 }
 
-var _ interface {
-	vcs.Repository
-	vcs.Lister
-	vcs.Pulls
-	vcs.Reporter
-	vcs.Commenter
-	vcs.Hooker
-} = (*client)(nil)
+var _ site.Complete = (*client)(nil)
 
 // list is the form of lists.
 type list[T any] struct {
@@ -48,30 +38,18 @@ type list[T any] struct {
 
 // Connect implements [vcs.Forge].
 func (Forge) Connect(c vcs.Connection) (vcs.Repository, error) {
-	base := strings.TrimRight(c.BaseURL, "/")
-	if base == "" {
-		base = cloudURL
-	}
-	switch {
-	case c.Credential.Password == "":
-		return nil, errors.New("the integration has no access token")
-	case c.Owner == "" || strings.Contains(c.Owner, "/"):
+	if c.Owner == "" || strings.Contains(c.Owner, "/") {
 		return nil, errors.New("the integration has no organization")
 	}
-	peer, err := outbound.NewPeer(base, c.CACertificate, c.Reach)
+	home := site.Address(c.BaseURL, cloudURL) + rest.Path(c.Owner)
+	connected, err := site.Connect(c, home, home, "pat")
 	if err != nil {
 		return nil, err
 	}
-	base += rest.Path(c.Owner)
-	header := map[string]string{"Authorization": "Basic " + base64.StdEncoding.EncodeToString([]byte(":"+c.Credential.Password))}
-	credential := c.Credential
-	if credential.UserName == "" {
-		credential.UserName = "pat"
-	}
-	return &client{
-		api:  rest.Client{Peer: peer, Base: base, Header: func(context.Context) (map[string]string, error) { return header, nil }},
-		base: base, organization: c.Owner, project: c.Project, credential: credential, refs: &refs.Client{Peer: peer},
-	}, nil
+	out := &client{Site: connected, organization: c.Owner, project: c.Project}
+	out.Header = site.Authorization("Basic " + base64.StdEncoding.EncodeToString([]byte(":"+c.Credential.Password)))
+	out.Address = out.addressOf
+	return out, nil
 }
 
 // split returns the project and the repository in a name of the form organization/project/repository.
@@ -86,34 +64,17 @@ func (c *client) split(name string) (project, repository string, err error) {
 	return parts[1], parts[2], nil
 }
 
-// path returns the path of a repository's resource. The repository's id is valid in spite of renames.
-func (c *client) path(repo vcs.RepoID, elements ...string) (string, error) {
+// in returns the resource of a repository, whose id is valid in spite of renames.
+func (c *client) in(repo vcs.RepoID) rest.Resource {
 	project, _, err := c.split(repo.Name)
 	if err != nil {
-		return "", err
+		return rest.Nowhere(err)
 	}
-	return rest.Path(append([]string{project, "_apis", "git", "repositories", repo.ID}, elements...)...) + "?" + version, nil
+	return c.named(project, repo.ID)
 }
 
-func (c *client) get(ctx context.Context, repo vcs.RepoID, into any, query url.Values, elements ...string) error {
-	at, err := c.path(repo, elements...)
-	if err != nil {
-		return err
-	}
-	if query != nil {
-		at += "&" + query.Encode()
-	}
-	_, err = c.api.Get(ctx, at, into)
-	return err
-}
-
-func (c *client) send(ctx context.Context, method string, repo vcs.RepoID, body, into any, elements ...string) error {
-	at, err := c.path(repo, elements...)
-	if err != nil {
-		return err
-	}
-	_, err = c.api.Send(ctx, method, at, body, into)
-	return err
+func (c *client) named(project, nameOrID string) rest.Resource {
+	return c.At(project, "_apis", "git", "repositories", nameOrID).Query(version)
 }
 
 // Find implements [vcs.Repository].
@@ -131,7 +92,7 @@ func (c *client) Find(ctx context.Context, name string) (vcs.Repo, error) {
 
 func (c *client) read(ctx context.Context, project, nameOrID string) (*repository, error) {
 	r := new(repository)
-	_, err := c.api.Get(ctx, rest.Path(project, "_apis", "git", "repositories", nameOrID)+"?"+version, r)
+	err := c.named(project, nameOrID).Get(ctx, r)
 	if err == nil && (r.ID == "" || r.Project == nil) {
 		err = errors.New("the forge's response names no project")
 	}
@@ -147,7 +108,7 @@ func (c *client) repo(r *repository) vcs.Repo {
 }
 
 func (c *client) address(project, repository string) string {
-	return c.base + rest.Path(project, "_git", repository)
+	return c.Home + rest.Path(project, "_git", repository)
 }
 
 // Repos implements [vcs.Lister]. The forge does not divide this list.
@@ -157,40 +118,26 @@ func (c *client) Repos(ctx context.Context, _ string) (repos []vcs.Repo, next st
 		at = rest.Path(c.project) + at
 	}
 	var answer list[*repository]
-	if _, err := c.api.Get(ctx, at, &answer); err != nil {
+	if _, err := c.Get(ctx, at, &answer); err != nil {
 		return nil, "", fmt.Errorf("listing repositories: %w", err)
 	}
-	for _, r := range answer.Value {
-		if r != nil && r.Project != nil {
-			repos = append(repos, c.repo(r))
-		}
-	}
-	return repos, "", nil
+	named := slices.DeleteFunc(answer.Value, func(r *repository) bool { return r == nil || r.Project == nil })
+	return site.Repos(named, c.repo), "", nil
 }
 
-// Head implements [vcs.Repository].
-func (c *client) Head(ctx context.Context, repo vcs.RepoID, ref string) (string, error) {
-	project, repository, err := c.split(repo.Name)
+func (c *client) addressOf(name string) (string, error) {
+	project, repository, err := c.split(name)
 	if err != nil {
 		return "", err
 	}
-	return c.refs.Find(ctx, c.address(project, repository), c.credential, ref)
-}
-
-// Refs implements [vcs.Repository].
-func (c *client) Refs(ctx context.Context, repo vcs.RepoID, prefixes []string) ([]vcs.Ref, error) {
-	project, repository, err := c.split(repo.Name)
-	if err != nil {
-		return nil, err
-	}
-	return c.refs.List(ctx, c.address(project, repository), c.credential, prefixes)
+	return c.address(project, repository), nil
 }
 
 // CloneAuth implements [vcs.Repository]. The forge cannot narrow a token to one repository.
-func (c *client) CloneAuth(context.Context, vcs.RepoID) (vcs.Credential, error) {
-	out := c.credential
+func (c *client) CloneAuth(ctx context.Context, _ vcs.RepoID) (vcs.Credential, error) {
+	out, err := c.Credential(ctx)
 	out.Environment = map[string]string{"AZURE_DEV_OPS_TOKEN": out.Password}
-	return out, nil
+	return out, err
 }
 
 type changedFile struct {
@@ -217,25 +164,13 @@ func addFiles(files []string, more []*changedFile) []string {
 
 // Changed implements [vcs.Repository].
 func (c *client) Changed(ctx context.Context, repo vcs.RepoID, change vcs.Change) (files []string, complete bool, err error) {
-	switch {
-	case change.Pull > 0:
-		files, complete, err = c.pullFiles(ctx, repo, strconv.Itoa(change.Pull))
-	case change.Before != "" && change.After != "":
-		files, complete, err = c.pushFiles(ctx, repo, change)
-	}
-	if errors.Is(err, vcs.ErrNotFound) && change.Pull == 0 {
-		return nil, false, nil // commits that no ref contains can be missing
-	}
-	if err != nil {
-		return nil, false, fmt.Errorf("reading the changed files: %w", err)
-	}
-	return files, complete, nil
+	return site.Changed(ctx, c.in(repo), change, pullFiles, pushFiles)
 }
 
 // maxCompared is the number of changes that a comparison of commits asks for.
 const maxCompared = 2000
 
-func (c *client) pushFiles(ctx context.Context, repo vcs.RepoID, change vcs.Change) (files []string, complete bool, err error) {
+func pushFiles(ctx context.Context, repo rest.Resource, change vcs.Change) (files []string, complete bool, err error) {
 	var answer struct {
 		All     bool           `json:"allChangesIncluded"`
 		Common  string         `json:"commonCommit"`
@@ -245,7 +180,7 @@ func (c *client) pushFiles(ctx context.Context, repo vcs.RepoID, change vcs.Chan
 		"baseVersion": {change.Before}, "baseVersionType": {"commit"}, "targetVersion": {change.After}, "targetVersionType": {"commit"},
 		"$top": {strconv.Itoa(maxCompared)}, "diffCommonCommit": {"false"},
 	}
-	if err := c.get(ctx, repo, &answer, query, "diffs", "commits"); err != nil {
+	if err := repo.At("diffs", "commits").Query(query.Encode()).Get(ctx, &answer); err != nil {
 		return nil, false, err
 	}
 	if answer.Common != change.Before {
@@ -255,11 +190,12 @@ func (c *client) pushFiles(ctx context.Context, repo vcs.RepoID, change vcs.Chan
 }
 
 // pullFiles returns the changes of the latest iteration of a pull request, compared with its base.
-func (c *client) pullFiles(ctx context.Context, repo vcs.RepoID, number string) (files []string, complete bool, err error) {
+func pullFiles(ctx context.Context, repo rest.Resource, change vcs.Change) (files []string, complete bool, err error) {
 	var iterations list[struct {
 		ID int `json:"id"`
 	}]
-	if err := c.get(ctx, repo, &iterations, nil, "pullRequests", number, "iterations"); err != nil {
+	at := repo.At("pullRequests", strconv.Itoa(change.Pull), "iterations")
+	if err := at.Get(ctx, &iterations); err != nil {
 		return nil, false, err
 	}
 	latest := 0
@@ -276,7 +212,7 @@ func (c *client) pullFiles(ctx context.Context, repo vcs.RepoID, number string) 
 			Next    int            `json:"nextSkip"`
 		}
 		query := url.Values{"$top": {strconv.Itoa(pageSize)}, "$skip": {strconv.Itoa(skip)}, "$compareTo": {"0"}}
-		if err := c.get(ctx, repo, &answer, query, "pullRequests", number, "iterations", strconv.Itoa(latest), "changes"); err != nil {
+		if err := at.At(strconv.Itoa(latest), "changes").Query(query.Encode()).Get(ctx, &answer); err != nil {
 			return nil, false, err
 		}
 		files = addFiles(files, answer.Entries)

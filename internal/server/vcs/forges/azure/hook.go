@@ -194,10 +194,8 @@ func parsePull(id, kind string, payload []byte) (vcs.Parsed, error) {
 		} `json:"resource"`
 	}
 	err := hook.Decode(payload, &body)
-	repo, number := body.Resource.Repository.id(), body.Resource.Number
-	if err != nil || repo.ID == "" || number <= 0 {
-		return hook.Ignore(id, vcs.ReasonUnsupported, kind), err
-	}
 	// The event does not say who caused it; the author of the pull request may be another.
-	return hook.Events(id, vcs.Event{Kind: vcs.KindPull, Repo: repo, Pull: number, Sender: body.Resource.CreatedBy.account()}), nil
+	return hook.Event(id, kind, vcs.Event{
+		Kind: vcs.KindPull, Repo: body.Resource.Repository.id(), Pull: body.Resource.Number, Sender: body.Resource.CreatedBy.account(),
+	}), err
 }

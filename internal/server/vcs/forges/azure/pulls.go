@@ -74,7 +74,7 @@ func (c *client) normal(repo vcs.RepoID, p *pull) (vcs.Pull, error) {
 // Pull implements [vcs.Pulls].
 func (c *client) Pull(ctx context.Context, repo vcs.RepoID, number int) (vcs.Pull, error) {
 	var p pull
-	if err := c.get(ctx, repo, &p, nil, "pullRequests", strconv.Itoa(number)); err != nil {
+	if err := c.in(repo).At("pullRequests", strconv.Itoa(number)).Get(ctx, &p); err != nil {
 		return vcs.Pull{}, fmt.Errorf("reading pull request %d: %w", number, err)
 	}
 	return c.normal(repo, &p)
@@ -121,7 +121,7 @@ func (c *client) pages(ctx context.Context, repo vcs.RepoID, status string, each
 	for skip := 0; skip < maxPages*pageSize; {
 		var answer list[*pull]
 		query := url.Values{"searchCriteria.status": {status}, "$top": {strconv.Itoa(pageSize)}, "$skip": {strconv.Itoa(skip)}}
-		if err := c.get(ctx, repo, &answer, query, "pullrequests"); err != nil {
+		if err := c.in(repo).At("pullrequests").Query(query.Encode()).Get(ctx, &answer); err != nil {
 			return err
 		}
 		for _, p := range answer.Value {

@@ -31,9 +31,9 @@ func (c *client) Report(ctx context.Context, repo vcs.RepoID, r vcs.Report) (str
 	var status struct {
 		ID int `json:"id"`
 	}
-	err := c.send(ctx, "POST", repo, body, &status, "commits", r.Commit, "statuses")
+	err := c.in(repo).At("commits", r.Commit, "statuses").Send(ctx, "POST", body, &status)
 	if err == nil && r.Pull > 0 {
-		err = c.send(ctx, "POST", repo, body, nil, "pullRequests", strconv.Itoa(r.Pull), "statuses")
+		err = c.in(repo).At("pullRequests", strconv.Itoa(r.Pull), "statuses").Send(ctx, "POST", body, nil)
 	}
 	if err != nil {
 		return "", fmt.Errorf("setting a status: %w", err)
@@ -46,17 +46,12 @@ func (*client) CommentLimit() int { return commentLimit }
 
 // Comment implements [vcs.Commenter]. The id of a comment is those of its thread and of itself.
 func (c *client) Comment(ctx context.Context, repo vcs.RepoID, pull int, comment vcs.Comment) (string, error) {
-	id, err := rest.Upsert(ctx, &discussion{c, repo, strconv.Itoa(pull)}, comment)
-	if err != nil {
-		return "", fmt.Errorf("commenting on pull request %d: %w", pull, err)
-	}
-	return id, nil
+	return rest.Upsert(ctx, &discussion{c, c.in(repo).At("pullRequests", strconv.Itoa(pull), "threads")}, pull, comment)
 }
 
 type discussion struct {
 	*client
-	repo vcs.RepoID
-	pull string
+	threads rest.Resource
 }
 
 type comment struct {
@@ -77,9 +72,9 @@ func (t *thread) first() string { return strconv.Itoa(t.ID) + "/" + strconv.Itoa
 // Create begins a closed thread, because an active one can prevent a merge.
 func (d *discussion) Create(ctx context.Context, body string) (string, error) {
 	var created thread
-	err := d.send(ctx, "POST", d.repo, map[string]any{
+	err := d.threads.Send(ctx, "POST", map[string]any{
 		"status": "closed", "comments": []map[string]any{{"parentCommentId": 0, "content": body, "commentType": "text"}},
-	}, &created, "pullRequests", d.pull, "threads")
+	}, &created)
 	if err != nil {
 		return "", err
 	}
@@ -91,19 +86,19 @@ func (d *discussion) Create(ctx context.Context, body string) (string, error) {
 
 func (d *discussion) Replace(ctx context.Context, id, body string) error {
 	thread, comment, _ := strings.Cut(id, "/")
-	return d.send(ctx, "PATCH", d.repo, map[string]string{"content": body}, nil, "pullRequests", d.pull, "threads", thread, "comments", comment)
+	return d.threads.At(thread, "comments", comment).Send(ctx, "PATCH", map[string]string{"content": body}, nil)
 }
 
 func (d *discussion) Find(ctx context.Context, text string) (string, error) {
 	var connection struct {
 		User *user `json:"authenticatedUser"`
 	}
-	if _, err := d.api.Get(ctx, "/_apis/connectionData", &connection); err != nil {
+	if _, err := d.Get(ctx, "/_apis/connectionData", &connection); err != nil {
 		return "", err
 	}
 	own := connection.User.account().ID
 	var threads list[*thread]
-	if err := d.get(ctx, d.repo, &threads, nil, "pullRequests", d.pull, "threads"); err != nil {
+	if err := d.threads.Get(ctx, &threads); err != nil {
 		return "", err
 	}
 	for _, t := range threads.Value {
@@ -148,9 +143,9 @@ func (c *client) ensureHook(ctx context.Context, repo vcs.RepoID, h vcs.Hook) er
 	if err != nil {
 		return err
 	}
-	const at = "/_apis/hooks/subscriptions"
+	subscriptions := c.At("_apis", "hooks", "subscriptions").Query(version)
 	var known list[subscription]
-	if _, err := c.api.Get(ctx, at+"?"+version, &known); err != nil {
+	if err := subscriptions.Get(ctx, &known); err != nil {
 		return err
 	}
 	for _, event := range hookEvents {
@@ -164,11 +159,11 @@ func (c *client) ensureHook(ctx context.Context, repo vcs.RepoID, h vcs.Hook) er
 				s.ID = k.ID
 			}
 		}
-		method, path := "POST", at
+		method, at := "POST", subscriptions
 		if s.ID != "" {
-			method, path = "PUT", at+rest.Path(s.ID)
+			method, at = "PUT", subscriptions.At(s.ID)
 		}
-		if _, err := c.api.Send(ctx, method, path+"?"+version, s, nil); err != nil {
+		if err := at.Send(ctx, method, s, nil); err != nil {
 			return err
 		}
 	}

@@ -93,10 +93,7 @@ func parse(id, kind string, payload []byte) (vcs.Parsed, error) {
 	case "repo:updated", "repo:transfer", "repo:deleted":
 		var body origin
 		err := hook.Decode(payload, &body)
-		if err != nil || body.Repository.id().ID == "" {
-			return hook.Ignore(id, vcs.ReasonUnsupported, kind), err
-		}
-		return hook.Events(id, vcs.Event{Kind: vcs.KindAccess, Repo: body.Repository.id(), Sender: body.Actor.account()}), nil
+		return hook.Event(id, kind, vcs.Event{Kind: vcs.KindAccess, Repo: body.Repository.id(), Sender: body.Actor.account()}), err
 	case "pullrequest:created", "pullrequest:updated", "pullrequest:fulfilled", "pullrequest:rejected":
 		return parsePull(id, kind, payload)
 	case "diagnostics:ping":
@@ -137,11 +134,9 @@ func parsePull(id, kind string, payload []byte) (vcs.Parsed, error) {
 		} `json:"pullrequest"`
 	}
 	err := hook.Decode(payload, &body)
-	repo := body.Repository.id()
-	if err != nil || repo.ID == "" || body.PullRequest.ID <= 0 {
-		return hook.Ignore(id, vcs.ReasonUnsupported, kind), err
-	}
-	return hook.Events(id, vcs.Event{Kind: vcs.KindPull, Repo: repo, Pull: body.PullRequest.ID, Sender: body.Actor.account()}), nil
+	return hook.Event(id, kind, vcs.Event{
+		Kind: vcs.KindPull, Repo: body.Repository.id(), Pull: body.PullRequest.ID, Sender: body.Actor.account(),
+	}), err
 }
 
 func (c *change) event(repo vcs.RepoID, sender vcs.Account) (event vcs.Event, ok bool) {

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/url"
 	"strconv"
+	"strings"
 	"time"
 
 	"workflowagent/internal/server/vcs"
@@ -13,7 +14,7 @@ import (
 	"workflowagent/internal/server/vcs/forges/rest"
 )
 
-type end struct {
+type side struct {
 	Branch *struct {
 		Name string `json:"name"`
 	} `json:"branch"`
@@ -28,8 +29,8 @@ type pull struct {
 	Title       string    `json:"title"`
 	State       string    `json:"state"`
 	Draft       bool      `json:"draft"`
-	Source      *end      `json:"source"`
-	Destination *end      `json:"destination"`
+	Source      *side     `json:"source"`
+	Destination *side     `json:"destination"`
 	Author      *user     `json:"author"`
 	Updated     time.Time `json:"updated_on"`
 	Links       struct {
@@ -79,7 +80,7 @@ func (c *client) normal(ctx context.Context, repo vcs.RepoID, p *pull) (vcs.Pull
 // Pull implements [vcs.Pulls].
 func (c *client) Pull(ctx context.Context, repo vcs.RepoID, number int) (vcs.Pull, error) {
 	var p pull
-	err := c.get(ctx, repo.Name, &p, "pullrequests", strconv.Itoa(number))
+	err := c.in(repo).At("pullrequests", strconv.Itoa(number)).Get(ctx, &p)
 	if err != nil {
 		return vcs.Pull{}, fmt.Errorf("reading pull request %d: %w", number, err)
 	}
@@ -88,16 +89,12 @@ func (c *client) Pull(ctx context.Context, repo vcs.RepoID, number int) (vcs.Pul
 
 // Pulls implements [vcs.Pulls]. The cursor is the time of the latest update.
 func (c *client) Pulls(ctx context.Context, repo vcs.RepoID, since vcs.Cursor) ([]vcs.Pull, vcs.Cursor, error) {
-	at, err := path(repo.Name, "pullrequests")
-	if err != nil {
-		return nil, since, err
-	}
-	at += "?sort=-updated_on&pagelen=50&state=OPEN"
+	at := c.in(repo).At("pullrequests").Query("sort=-updated_on&pagelen=50&state=OPEN")
 	if since != "" {
-		at += "&state=MERGED&state=DECLINED&state=SUPERSEDED"
+		at = at.Query("state=MERGED&state=DECLINED&state=SUPERSEDED")
 	}
 	list := rest.NewUpdates(since)
-	err = rest.Pages(ctx, &c.api, at, func(part page[*pull]) (bool, error) {
+	err := rest.Each(ctx, at, func(part page[*pull]) (bool, error) {
 		for _, p := range part.Values {
 			if p == nil {
 				continue
@@ -121,16 +118,17 @@ func (c *client) Pulls(ctx context.Context, repo vcs.RepoID, since vcs.Cursor) (
 
 // MayWrite implements [vcs.Pulls].
 func (c *client) MayWrite(ctx context.Context, repo vcs.RepoID, account vcs.Account) (bool, error) {
-	at, err := permissionPath(repo.Name)
-	if err != nil || account.ID == "" {
+	if err := rest.CheckName(repo.Name); err != nil || account.ID == "" {
 		return false, err
 	}
+	workspace, slug, _ := strings.Cut(repo.Name, "/")
+	at := c.At("workspaces", workspace, "permissions", "repositories", slug).Query("q=" + url.QueryEscape(`user.uuid="`+account.ID+`"`))
 	type permission struct {
 		Permission string `json:"permission"`
 		User       *user  `json:"user"`
 	}
 	may := false
-	err = rest.Pages(ctx, &c.api, at+"?q="+url.QueryEscape(`user.uuid="`+account.ID+`"`), func(list page[permission]) (bool, error) {
+	err := rest.Each(ctx, at, func(list page[permission]) (bool, error) {
 		for _, p := range list.Values {
 			may = may || p.User.account().ID == account.ID && (p.Permission == "write" || p.Permission == "admin")
 		}

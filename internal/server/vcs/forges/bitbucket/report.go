@@ -35,10 +35,10 @@ func key(context string) string {
 
 // Report implements [vcs.Reporter].
 func (c *client) Report(ctx context.Context, repo vcs.RepoID, r vcs.Report) (string, error) {
-	err := c.send(ctx, "POST", repo.Name, map[string]string{
+	err := c.in(repo).At("commit", r.Commit, "statuses", "build").Send(ctx, "POST", map[string]string{
 		"key": key(r.Context), "name": rest.Trim(r.Context, maxText), "state": states[r.State],
 		"description": rest.Trim(r.Summary, maxText), "url": r.URL,
-	}, nil, "commit", r.Commit, "statuses", "build")
+	}, nil)
 	if err != nil {
 		return "", fmt.Errorf("setting a commit's status: %w", err)
 	}
@@ -50,16 +50,12 @@ func (*client) CommentLimit() int { return commentLimit }
 
 // Comment implements [vcs.Commenter].
 func (c *client) Comment(ctx context.Context, repo vcs.RepoID, pull int, comment vcs.Comment) (string, error) {
-	id, err := rest.Upsert(ctx, &thread{c, repo.Name, strconv.Itoa(pull)}, comment)
-	if err != nil {
-		return "", fmt.Errorf("commenting on pull request %d: %w", pull, err)
-	}
-	return id, nil
+	return rest.Upsert(ctx, &thread{c, c.in(repo).At("pullrequests", strconv.Itoa(pull), "comments")}, pull, comment)
 }
 
 type thread struct {
 	*client
-	name, pull string
+	comments rest.Resource
 }
 
 type content struct {
@@ -75,79 +71,50 @@ type comment struct {
 
 func (t *thread) Create(ctx context.Context, body string) (string, error) {
 	var created comment
-	err := t.send(ctx, "POST", t.name, map[string]content{"content": {body}}, &created, "pullrequests", t.pull, "comments")
+	err := t.comments.Send(ctx, "POST", map[string]content{"content": {body}}, &created)
 	return strconv.FormatInt(created.ID, 10), err
 }
 
 func (t *thread) Replace(ctx context.Context, id, body string) error {
-	return t.send(ctx, "PUT", t.name, map[string]content{"content": {body}}, nil, "pullrequests", t.pull, "comments", id)
+	return t.comments.At(id).Send(ctx, "PUT", map[string]content{"content": {body}}, nil)
 }
 
 // Find needs the permission to read the token's own account. Without it, no comment is known to be
 // the integration's own.
 func (t *thread) Find(ctx context.Context, text string) (id string, err error) {
 	var own user
-	if _, err := t.api.Get(ctx, "/user", &own); rest.IsStatus(err, 403) || rest.IsStatus(err, 401) {
+	if _, err := t.Get(ctx, "/user", &own); rest.IsStatus(err, 403) || rest.IsStatus(err, 401) {
 		return "", nil
 	} else if err != nil {
 		return "", err
 	}
-	at, err := path(t.name, "pullrequests", t.pull, "comments")
-	if err != nil {
-		return "", err
-	}
-	err = rest.Pages(ctx, &t.api, at+"?pagelen=100", func(list page[comment]) (bool, error) {
+	return rest.First(ctx, t.comments.Query("pagelen=100"), func(list page[comment]) string {
 		for _, c := range list.Values {
 			if !c.Deleted && own.UUID != "" && c.User.account().ID == own.UUID && strings.Contains(c.Content.Raw, text) {
-				id = strconv.FormatInt(c.ID, 10)
-				return false, nil
+				return strconv.FormatInt(c.ID, 10)
 			}
 		}
-		return true, nil
+		return ""
 	})
-	return id, err
 }
 
-func permissionPath(name string) (string, error) {
-	if err := rest.CheckName(name); err != nil {
-		return "", err
-	}
-	workspace, slug, _ := strings.Cut(name, "/")
-	return "/workspaces" + rest.Path(workspace, "permissions", "repositories", slug), nil
+type registeredHook struct {
+	UUID string `json:"uuid"`
+	URL  string `json:"url"`
 }
 
 // EnsureHook implements [vcs.Hooker].
 func (c *client) EnsureHook(ctx context.Context, repo vcs.RepoID, h vcs.Hook) error {
-	at, err := path(repo.Name, "hooks")
-	if err != nil {
-		return err
-	}
-	id := ""
-	type registered struct {
-		UUID string `json:"uuid"`
-		URL  string `json:"url"`
-	}
-	err = rest.Pages(ctx, &c.api, at+"?pagelen=100", func(list page[registered]) (bool, error) {
+	known := func(list page[registeredHook]) string {
 		for _, r := range list.Values {
 			if r.URL == h.URL {
-				id = r.UUID
+				return r.UUID
 			}
 		}
-		return id == "", nil
-	})
-	body := map[string]any{
+		return ""
+	}
+	return rest.EnsureHook(ctx, c.in(repo).At("hooks"), "pagelen=100", known, "PUT", map[string]any{
 		"description": "Pulumi deployments", "url": h.URL, "active": true, "secret": h.Secret,
 		"events": []string{"repo:push", "repo:updated", "pullrequest:created", "pullrequest:updated", "pullrequest:fulfilled", "pullrequest:rejected"},
-	}
-	switch {
-	case err != nil:
-	case id == "":
-		_, err = c.api.Send(ctx, "POST", at, body, nil)
-	default:
-		_, err = c.api.Send(ctx, "PUT", at+rest.Path(id), body, nil)
-	}
-	if err != nil {
-		return fmt.Errorf("registering the webhook: %w", err)
-	}
-	return nil
+	})
 }

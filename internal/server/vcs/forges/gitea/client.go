@@ -1,89 +1,38 @@
 package gitea
 
 import (
+	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"strconv"
-	"strings"
 
-	"workflowagent/internal/server/outbound"
 	"workflowagent/internal/server/vcs"
-	"workflowagent/internal/server/vcs/forges/refs"
+	"workflowagent/internal/server/vcs/forges/githublike"
 	"workflowagent/internal/server/vcs/forges/rest"
+	"workflowagent/internal/server/vcs/forges/site"
 )
 
-type client struct {
-	api        rest.Client
-	base       string
-	credential vcs.Credential
-	refs       *refs.Client
-}
+type client struct{ *site.Site }
 
-var _ interface {
-	vcs.Repository
-	vcs.Lister
-	vcs.Pulls
-	vcs.Reporter
-	vcs.Commenter
-	vcs.Hooker
-} = (*client)(nil)
+var _ site.Complete = (*client)(nil)
 
 // Connect implements [vcs.Forge].
 func (Forge) Connect(c vcs.Connection) (vcs.Repository, error) {
-	base := strings.TrimRight(c.BaseURL, "/")
-	api := strings.TrimRight(c.APIURL, "/")
-	if api == "" {
-		api = base + "/api/v1"
-	}
-	if c.Credential.Password == "" {
-		return nil, errors.New("the integration has no access token")
-	}
-	peer, err := outbound.NewPeer(api, c.CACertificate, c.Reach)
+	home := site.Address(c.BaseURL, "")
+	out, err := site.Connect(c, home, site.Address(c.APIURL, home+"/api/v1"), "x-access-token")
 	if err != nil {
 		return nil, err
 	}
-	git := peer
-	if c.APIURL != "" {
-		if git, err = outbound.NewPeer(base, c.CACertificate, c.Reach); err != nil {
-			return nil, err
-		}
-	}
-	header := map[string]string{"Authorization": "token " + c.Credential.Password}
-	credential := c.Credential
-	if credential.UserName == "" {
-		credential.UserName = "x-access-token"
-	}
-	return &client{
-		api:        rest.Client{Peer: peer, Base: api, Header: func(context.Context) (map[string]string, error) { return header, nil }},
-		base:       base,
-		credential: credential,
-		refs:       &refs.Client{Peer: git},
-	}, nil
+	out.Header = site.Authorization("token " + c.Credential.Password)
+	return &client{out}, nil
 }
 
-// path returns the path of a repository's resource. Elements are escaped.
-func path(name string, elements ...string) (string, error) {
-	if err := rest.CheckName(name); err != nil {
-		return "", err
-	}
-	return "/repos" + rest.Path(append(strings.Split(name, "/"), elements...)...), nil
-}
-
-// get reads a resource of a repository.
-func (c *client) get(ctx context.Context, repo vcs.RepoID, into any, elements ...string) error {
-	at, err := path(repo.Name, elements...)
-	if err != nil {
-		return err
-	}
-	_, err = c.api.Get(ctx, at, into)
-	return err
-}
+func (c *client) in(repo vcs.RepoID) rest.Resource { return c.Repository("/repos", repo.Name) }
 
 // Find implements [vcs.Repository]. The server redirects the old name of a renamed repository.
 func (c *client) Find(ctx context.Context, name string) (vcs.Repo, error) {
-	var r repository
-	if err := c.get(ctx, vcs.RepoID{Name: name}, &r); err != nil {
+	var r githublike.Repository
+	if err := c.in(vcs.RepoID{Name: name}).Get(ctx, &r); err != nil {
 		return vcs.Repo{}, fmt.Errorf("finding the repository %s: %w", name, err)
 	}
 	return c.repo(&r), nil
@@ -91,107 +40,50 @@ func (c *client) Find(ctx context.Context, name string) (vcs.Repo, error) {
 
 // repo describes a repository. Its clone URL is built from the configuration, because the server's
 // own can be one that only users can reach.
-func (c *client) repo(r *repository) vcs.Repo {
-	return vcs.Repo{RepoID: r.id(), CloneURL: c.base + "/" + r.FullName + ".git", Branch: r.DefaultBranch}
+func (c *client) repo(r *githublike.Repository) vcs.Repo {
+	return vcs.Repo{RepoID: r.RepoID(), CloneURL: c.CloneURL(r.FullName), Branch: r.DefaultBranch}
 }
 
 // Repos implements [vcs.Lister].
 func (c *client) Repos(ctx context.Context, page string) (repos []vcs.Repo, next string, err error) {
-	if page == "" {
-		page = "/user/repos?limit=50"
-	}
-	var list []*repository
-	res, err := c.api.Get(ctx, page, &list)
+	var list []*githublike.Repository
+	res, err := c.Get(ctx, cmp.Or(page, "/user/repos?limit=50"), &list)
 	if err != nil {
 		return nil, "", fmt.Errorf("listing repositories: %w", err)
 	}
-	for _, r := range list {
-		if r != nil {
-			repos = append(repos, c.repo(r))
-		}
-	}
-	return repos, res.Next, nil
-}
-
-// Head implements [vcs.Repository].
-func (c *client) Head(ctx context.Context, repo vcs.RepoID, ref string) (string, error) {
-	return c.refs.Find(ctx, c.base+"/"+repo.Name+".git", c.credential, ref)
-}
-
-// Refs implements [vcs.Repository].
-func (c *client) Refs(ctx context.Context, repo vcs.RepoID, prefixes []string) ([]vcs.Ref, error) {
-	return c.refs.List(ctx, c.base+"/"+repo.Name+".git", c.credential, prefixes)
-}
-
-// CloneAuth implements [vcs.Repository]. The forge cannot narrow a token to one repository.
-func (c *client) CloneAuth(context.Context, vcs.RepoID) (vcs.Credential, error) {
-	return c.credential, nil
-}
-
-type changedFile struct {
-	Name     string `json:"filename"`
-	Previous string `json:"previous_filename"`
+	return site.Repos(list, c.repo), res.Next, nil
 }
 
 // Changed implements [vcs.Repository].
 func (c *client) Changed(ctx context.Context, repo vcs.RepoID, change vcs.Change) (files []string, complete bool, err error) {
-	switch {
-	case change.Pull > 0:
-		files, complete, err = c.pullFiles(ctx, repo, change.Pull)
-	case change.Before != "" && change.After != "":
-		files, complete, err = c.pushFiles(ctx, repo, change)
-	}
-	if err != nil {
-		return nil, false, fmt.Errorf("reading the changed files: %w", err)
-	}
-	return files, complete, nil
+	return site.Changed(ctx, c.in(repo), change, pullFiles, pushFiles)
 }
 
-func (c *client) pullFiles(ctx context.Context, repo vcs.RepoID, number int) (files []string, complete bool, err error) {
-	at, err := path(repo.Name, "pulls", strconv.Itoa(number), "files")
-	if err != nil {
-		return nil, false, err
-	}
-	err = rest.Pages(ctx, &c.api, at+"?limit=50", func(page []changedFile) (bool, error) {
-		files = appendFiles(files, page)
+func pullFiles(ctx context.Context, repo rest.Resource, change vcs.Change) (files []string, complete bool, err error) {
+	at := repo.At("pulls", strconv.Itoa(change.Pull), "files").Query("limit=50")
+	err = rest.Each(ctx, at, func(page []githublike.ChangedFile) (bool, error) {
+		files = githublike.AddFiles(files, page)
 		return true, nil
 	})
-	if errors.Is(err, rest.ErrManyPages) {
-		return files, false, nil
-	}
 	return files, err == nil, err
 }
 
 // pushFiles returns the files of all commits of a push. The server compares with the merge base, so
 // that commits that only the old head has reveal that the push was no fast-forward.
-func (c *client) pushFiles(ctx context.Context, repo vcs.RepoID, change vcs.Change) (files []string, complete bool, err error) {
+func pushFiles(ctx context.Context, repo rest.Resource, change vcs.Change) (files []string, complete bool, err error) {
 	type comparison struct {
 		Total   int `json:"total_commits"`
 		Commits []struct {
-			Files []changedFile `json:"files"`
+			Files []githublike.ChangedFile `json:"files"`
 		} `json:"commits"`
 	}
 	var removed, added comparison
-	err = c.get(ctx, repo, &removed, "compare", change.After+"..."+change.Before)
-	if err == nil && removed.Total == 0 {
-		err = c.get(ctx, repo, &added, "compare", change.Before+"..."+change.After)
-	}
-	if errors.Is(err, vcs.ErrNotFound) || removed.Total > 0 {
-		return nil, false, nil // commits that no ref contains can be missing
-	}
-	if err != nil {
+	if err := repo.At("compare", change.After+"..."+change.Before).Get(ctx, &removed); err != nil || removed.Total > 0 {
 		return nil, false, err
 	}
+	err = repo.At("compare", change.Before+"..."+change.After).Get(ctx, &added)
 	for _, commit := range added.Commits {
-		files = appendFiles(files, commit.Files)
+		files = githublike.AddFiles(files, commit.Files)
 	}
-	return files, added.Total == len(added.Commits), nil
-}
-
-// appendFiles appends both names of each file.
-func appendFiles(files []string, more []changedFile) []string {
-	for _, f := range more {
-		files = rest.AddNames(files, f.Name, f.Previous)
-	}
-	return files
+	return files, added.Total == len(added.Commits), err
 }

@@ -4,9 +4,9 @@ import (
 	"context"
 	"fmt"
 	"strconv"
-	"strings"
 
 	"workflowagent/internal/server/vcs"
+	"workflowagent/internal/server/vcs/forges/githublike"
 	"workflowagent/internal/server/vcs/forges/rest"
 )
 
@@ -24,14 +24,10 @@ const (
 
 // Report implements [vcs.Reporter]. The forge shows the latest status of each context.
 func (c *client) Report(ctx context.Context, repo vcs.RepoID, r vcs.Report) (string, error) {
-	at, err := path(repo.Name, "statuses", r.Commit)
-	if err != nil {
-		return "", err
-	}
 	var status struct {
 		ID int64 `json:"id"`
 	}
-	_, err = c.api.Send(ctx, "POST", at, map[string]string{
+	err := c.in(repo).At("statuses", r.Commit).Send(ctx, "POST", map[string]string{
 		"state": states[r.State], "context": rest.Trim(r.Context, maxContext),
 		"description": rest.Trim(r.Summary, maxDescription), "target_url": r.URL,
 	}, &status)
@@ -46,102 +42,25 @@ func (*client) CommentLimit() int { return commentLimit }
 
 // Comment implements [vcs.Commenter].
 func (c *client) Comment(ctx context.Context, repo vcs.RepoID, pull int, comment vcs.Comment) (string, error) {
-	id, err := rest.Upsert(ctx, &thread{c, repo.Name, pull}, comment)
-	if err != nil {
-		return "", fmt.Errorf("commenting on pull request %d: %w", pull, err)
-	}
-	return id, nil
+	return rest.Upsert(ctx, &githublike.Comments{Repo: c.in(repo), Pull: pull, Own: c.own}, pull, comment)
 }
 
-type thread struct {
-	*client
-	name string
-	pull int
-}
-
-type comment struct {
-	ID   int64  `json:"id"`
-	Body string `json:"body"`
-	User *user  `json:"user"`
-}
-
-func (t *thread) Create(ctx context.Context, body string) (string, error) {
-	at, err := path(t.name, "issues", strconv.Itoa(t.pull), "comments")
-	if err != nil {
-		return "", err
+// own needs the permission to read the token's own account. Without it, no comment is known to be the
+// integration's own.
+func (c *client) own(ctx context.Context) (func(githublike.Comment) bool, error) {
+	var account githublike.User
+	_, err := c.Get(ctx, "/user", &account)
+	if rest.IsStatus(err, 403) {
+		return nil, nil //nolint:nilnil // the account is unknown
 	}
-	var created comment
-	_, err = t.api.Send(ctx, "POST", at, map[string]string{"body": body}, &created)
-	return strconv.FormatInt(created.ID, 10), err
-}
-
-func (t *thread) Replace(ctx context.Context, id, body string) error {
-	at, err := path(t.name, "issues", "comments", id)
-	if err != nil {
-		return err
-	}
-	_, err = t.api.Send(ctx, "PATCH", at, map[string]string{"body": body}, nil)
-	return err
-}
-
-// Find needs the permission to read the token's own account. Without it, no comment is known to be
-// the integration's own.
-func (t *thread) Find(ctx context.Context, text string) (string, error) {
-	var own user
-	if _, err := t.api.Get(ctx, "/user", &own); rest.IsStatus(err, 403) {
-		return "", nil
-	} else if err != nil {
-		return "", err
-	}
-	at, err := path(t.name, "issues", strconv.Itoa(t.pull), "comments")
-	if err != nil {
-		return "", err
-	}
-	var comments []comment // the forge does not divide this list
-	if _, err := t.api.Get(ctx, at, &comments); err != nil {
-		return "", err
-	}
-	for _, c := range comments {
-		if c.User != nil && c.User.ID == own.ID && strings.Contains(c.Body, text) {
-			return strconv.FormatInt(c.ID, 10), nil
-		}
-	}
-	return "", nil
+	return func(c githublike.Comment) bool { return c.User != nil && c.User.ID == account.ID }, err
 }
 
 // EnsureHook implements [vcs.Hooker].
 func (c *client) EnsureHook(ctx context.Context, repo vcs.RepoID, h vcs.Hook) error {
-	at, err := path(repo.Name, "hooks")
-	if err != nil {
-		return err
-	}
-	id := ""
-	type registered struct {
-		ID     int64             `json:"id"`
-		Config map[string]string `json:"config"`
-	}
-	err = rest.Pages(ctx, &c.api, at+"?limit=50", func(page []registered) (bool, error) {
-		for _, r := range page {
-			if r.Config["url"] == h.URL {
-				id = strconv.FormatInt(r.ID, 10)
-			}
-		}
-		return id == "", nil
-	})
-	body := map[string]any{
+	return rest.EnsureHook(ctx, c.in(repo).At("hooks"), "limit=50", githublike.HookID(h.URL), "PATCH", map[string]any{
 		"type": "gitea", "active": true,
 		"config": map[string]string{"url": h.URL, "secret": h.Secret, "content_type": "json"},
 		"events": []string{"push", "delete", "pull_request", "pull_request_sync", "pull_request_label", "repository"},
-	}
-	switch {
-	case err != nil:
-	case id == "":
-		_, err = c.api.Send(ctx, "POST", at, body, nil)
-	default:
-		_, err = c.api.Send(ctx, "PATCH", at+rest.Path(id), body, nil)
-	}
-	if err != nil {
-		return fmt.Errorf("registering the webhook: %w", err)
-	}
-	return nil
+	})
 }

@@ -10,6 +10,7 @@ import (
 	"errors"
 	"fmt"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/go-jose/go-jose/v4"
@@ -114,6 +115,12 @@ func (a *app) installationHeader(ctx context.Context) (map[string]string, error)
 	return bearer(fresh.text), nil
 }
 
+// credential returns that of the server's own requests by git.
+func (a *app) credential(ctx context.Context) (vcs.Credential, error) {
+	header, err := a.installationHeader(ctx)
+	return vcs.Credential{UserName: user, Password: strings.TrimPrefix(header["Authorization"], "Bearer ")}, err
+}
+
 // mint creates a token of the installation, with the rights in scope or all of them.
 func (a *app) mint(ctx context.Context, scope map[string]any) (token, error) {
 	var answer struct {
@@ -136,16 +143,18 @@ func (a *app) mint(ctx context.Context, scope map[string]any) (token, error) {
 	return token{answer.Token, answer.Expires}, nil
 }
 
-// narrow creates a token that can only read the content of one repository.
-func (a *app) narrow(ctx context.Context, repo vcs.RepoID) (token, error) {
-	if a.WholeInstallation {
-		return a.mint(ctx, nil)
+// narrow creates a credential that can only read the content of one repository.
+func (a *app) narrow(ctx context.Context, repo vcs.RepoID) (vcs.Credential, error) {
+	var scope map[string]any
+	if !a.WholeInstallation {
+		id, err := strconv.ParseInt(repo.ID, 10, 64)
+		if err != nil {
+			return vcs.Credential{}, fmt.Errorf("%q is not the id of a repository", repo.ID)
+		}
+		scope = map[string]any{"repository_ids": []int64{id}, "permissions": map[string]string{"contents": "read", "metadata": "read"}}
 	}
-	id, err := strconv.ParseInt(repo.ID, 10, 64)
-	if err != nil {
-		return token{}, fmt.Errorf("%q is not the id of a repository", repo.ID)
-	}
-	return a.mint(ctx, map[string]any{"repository_ids": []int64{id}, "permissions": map[string]string{"contents": "read", "metadata": "read"}})
+	t, err := a.mint(ctx, scope)
+	return vcs.Credential{UserName: user, Password: t.text, Expires: t.expires}, err
 }
 
 func bearer(text string) map[string]string {

@@ -9,6 +9,7 @@ import (
 	"sync"
 
 	"workflowagent/internal/server/vcs"
+	"workflowagent/internal/server/vcs/forges/githublike"
 	"workflowagent/internal/server/vcs/forges/hook"
 )
 
@@ -26,45 +27,8 @@ func (*Forge) Verify(d vcs.Delivery, secrets [][]byte) error {
 	return hook.Signed(d.Header["x-hub-signature-256"], "sha256=", d.Body, secrets)
 }
 
-type repository struct {
-	named
-	DefaultBranch string `json:"default_branch"`
-}
-
-// named identifies a repository.
-type named struct {
-	ID       int64  `json:"id"`
-	FullName string `json:"full_name"`
-}
-
-func (r *named) id() vcs.RepoID {
-	if r == nil || r.ID == 0 {
-		return vcs.RepoID{}
-	}
-	return vcs.RepoID{ID: strconv.FormatInt(r.ID, 10), Name: r.FullName}
-}
-
-type user struct {
-	ID    int64  `json:"id"`
-	Login string `json:"login"`
-	Type  string `json:"type"`
-}
-
-func (u *user) account() vcs.Account {
-	if u == nil || u.ID == 0 {
-		return vcs.Account{}
-	}
-	return vcs.Account{ID: strconv.FormatInt(u.ID, 10), Name: u.Login, Bot: u.Type == "Bot"}
-}
-
 type numbered struct {
 	Number int `json:"number"`
-}
-
-// origin are the members that most kinds of deliveries use.
-type origin struct {
-	Repository *named `json:"repository"`
-	Sender     *user  `json:"sender"`
 }
 
 type check struct {
@@ -114,7 +78,7 @@ func parse(id, kind, action string, payload []byte) (vcs.Parsed, error) {
 	}
 	switch {
 	case kind == "push":
-		return parsePush(id, payload)
+		return githublike.ParsePush(id, kind, payload)
 	case kind == "pull_request" && pullActions[action]:
 		return parsePull(id, detail, payload)
 	case kind == "check_run" && action == "rerequested":
@@ -127,10 +91,10 @@ func parse(id, kind, action string, payload []byte) (vcs.Parsed, error) {
 		return parseRepository(id, detail, payload)
 	case kind == "installation", kind == "installation_repositories":
 		var body struct {
-			Sender *user `json:"sender"`
+			Sender *githublike.User `json:"sender"`
 		}
 		err := hook.Decode(payload, &body)
-		return hook.Events(id, vcs.Event{Kind: vcs.KindAccess, Sender: body.Sender.account()}), err
+		return hook.Events(id, vcs.Event{Kind: vcs.KindAccess, Sender: body.Sender.Account()}), err
 	case kind == "ping":
 		return hook.Ignore(id, vcs.ReasonTest, kind), nil
 	case kind == "issue_comment", kind == "pull_request_review_comment", kind == "commit_comment":
@@ -140,87 +104,47 @@ func parse(id, kind, action string, payload []byte) (vcs.Parsed, error) {
 	}
 }
 
-func parsePush(id string, payload []byte) (vcs.Parsed, error) {
-	var body struct {
-		origin
-		Ref        string `json:"ref"`
-		Before     string `json:"before"`
-		After      string `json:"after"`
-		HeadCommit *struct {
-			ID      string `json:"id"`
-			Message string `json:"message"`
-		} `json:"head_commit"`
-	}
-	if err := hook.Decode(payload, &body); err != nil {
-		return vcs.Parsed{}, err
-	}
-	repo := body.Repository.id()
-	if repo.ID == "" {
-		return hook.Ignore(id, vcs.ReasonUnsupported, "push"), nil
-	}
-	if body.Before == body.After {
-		return hook.Ignore(id, vcs.ReasonTest, body.Ref), nil
-	}
-	event, ok := hook.Push(repo, body.Ref, body.Before, body.After, body.Sender.account())
-	if !ok {
-		return hook.Ignore(id, vcs.ReasonUnsupported, body.Ref), nil
-	}
-	if event.Kind == vcs.KindTag {
-		event.Before, event.After = "", "" // these can be objects of annotated tags
-	}
-	if head := body.HeadCommit; head != nil && !event.Deleted {
-		event.After, event.Message = hook.Commit(head.ID), head.Message
-	}
-	return hook.Events(id, event), nil
-}
-
 func parsePull(id, detail string, payload []byte) (vcs.Parsed, error) {
 	var body struct {
-		origin
+		githublike.Origin
 		PullRequest numbered `json:"pull_request"`
 	}
-	if err := hook.Decode(payload, &body); err != nil {
-		return vcs.Parsed{}, err
-	}
-	repo := body.Repository.id()
-	if repo.ID == "" || body.PullRequest.Number <= 0 {
-		return hook.Ignore(id, vcs.ReasonUnsupported, detail), nil
-	}
-	return hook.Events(id, vcs.Event{Kind: vcs.KindPull, Repo: repo, Pull: body.PullRequest.Number, Sender: body.Sender.account()}), nil
+	err := hook.Decode(payload, &body)
+	return body.Event(id, detail, vcs.Event{Kind: vcs.KindPull, Pull: body.PullRequest.Number}), err
 }
 
 func parseRun(id, detail string, payload []byte) (vcs.Parsed, error) {
 	var body struct {
-		origin
+		githublike.Origin
 		Run struct {
 			check
 			Name string `json:"name"`
 		} `json:"check_run"`
 	}
 	err := hook.Decode(payload, &body)
-	return rerun(id, detail, body.origin, body.Run.check, body.Run.Name), err
+	return rerun(id, detail, body.Origin, body.Run.check, body.Run.Name), err
 }
 
 func parseSuite(id, detail string, payload []byte) (vcs.Parsed, error) {
 	var body struct {
-		origin
+		githublike.Origin
 		Suite check `json:"check_suite"`
 	}
 	err := hook.Decode(payload, &body)
-	return rerun(id, detail, body.origin, body.Suite, ""), err
+	return rerun(id, detail, body.Origin, body.Suite, ""), err
 }
 
 // rerun returns the events of a check that an account wants to repeat, or of all checks of a suite, one
 // for each pull request. The forge lists none for those from forks.
-func rerun(id, detail string, from origin, c check, name string) vcs.Parsed {
-	repo := from.Repository.id()
+func rerun(id, detail string, from githublike.Origin, c check, name string) vcs.Parsed {
+	repo := from.Repository.RepoID()
 	if repo.ID == "" {
 		return hook.Ignore(id, vcs.ReasonUnsupported, detail)
 	}
 	var events []vcs.Event
 	for _, p := range c.PullRequests {
 		if p.Number > 0 && hook.Commit(c.HeadSHA) != "" {
-			events = append(events, vcs.Event{Kind: vcs.KindRerun, Repo: repo, Pull: p.Number, After: hook.Commit(c.HeadSHA), Check: name, Sender: from.Sender.account()})
+			events = append(events, vcs.Event{Kind: vcs.KindRerun, Repo: repo, Pull: p.Number, After: hook.Commit(c.HeadSHA), Check: name, Sender: from.Sender.Account()})
 		}
 	}
 	return hook.Events(id, events...)
@@ -228,30 +152,22 @@ func rerun(id, detail string, from origin, c check, name string) vcs.Parsed {
 
 func parseMergeGroup(id, detail string, payload []byte) (vcs.Parsed, error) {
 	var body struct {
-		origin
+		githublike.Origin
 		MergeGroup struct {
 			HeadSHA string `json:"head_sha"`
 			HeadRef string `json:"head_ref"`
 		} `json:"merge_group"`
 	}
-	if err := hook.Decode(payload, &body); err != nil {
-		return vcs.Parsed{}, err
+	err := hook.Decode(payload, &body)
+	commit := hook.Commit(body.MergeGroup.HeadSHA)
+	if err != nil || commit == "" {
+		return hook.Ignore(id, vcs.ReasonUnsupported, detail), err
 	}
-	repo, commit := body.Repository.id(), hook.Commit(body.MergeGroup.HeadSHA)
-	if repo.ID == "" || commit == "" {
-		return hook.Ignore(id, vcs.ReasonUnsupported, detail), nil
-	}
-	return hook.Events(id, vcs.Event{Kind: vcs.KindMergeGroup, Repo: repo, Ref: body.MergeGroup.HeadRef, After: commit, Sender: body.Sender.account()}), nil
+	return body.Event(id, detail, vcs.Event{Kind: vcs.KindMergeGroup, Ref: body.MergeGroup.HeadRef, After: commit}), nil
 }
 
 func parseRepository(id, detail string, payload []byte) (vcs.Parsed, error) {
-	var body origin
-	if err := hook.Decode(payload, &body); err != nil {
-		return vcs.Parsed{}, err
-	}
-	repo := body.Repository.id()
-	if repo.ID == "" {
-		return hook.Ignore(id, vcs.ReasonUnsupported, detail), nil
-	}
-	return hook.Events(id, vcs.Event{Kind: vcs.KindAccess, Repo: repo, Sender: body.Sender.account()}), nil
+	var body githublike.Origin
+	err := hook.Decode(payload, &body)
+	return body.Event(id, detail, vcs.Event{Kind: vcs.KindAccess}), err
 }

@@ -53,7 +53,8 @@ func (*Forge) Manifest(c vcs.Connection, a vcs.NewApp) (address, document string
 	if err != nil {
 		return "", "", fmt.Errorf("encoding the manifest of an app: %w", err)
 	}
-	return baseOf(c) + at + "?state=" + url.QueryEscape(a.State), string(encoded), nil
+	home, _ := addresses(c)
+	return home + at + "?state=" + url.QueryEscape(a.State), string(encoded), nil
 }
 
 // Exchange implements [vcs.Apps]. The code is the only credential.
@@ -104,10 +105,11 @@ func (f *Forge) FindApp(ctx context.Context, c vcs.Connection) (vcs.InstalledApp
 		return vcs.InstalledApp{}, fmt.Errorf("reading the GitHub App: %w", err)
 	}
 	pages := "/github-apps"
-	if baseOf(c) == cloudURL {
+	home, _ := addresses(c)
+	if home == cloudURL {
 		pages = "/apps"
 	}
-	out := vcs.InstalledApp{InstallURL: baseOf(c) + pages + rest.Path(self.Slug, "installations", "new")}
+	out := vcs.InstalledApp{InstallURL: home + pages + rest.Path(self.Slug, "installations", "new")}
 	type installation struct {
 		ID      int64 `json:"id"`
 		Account *struct {

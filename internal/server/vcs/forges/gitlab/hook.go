@@ -190,11 +190,9 @@ func parseMerge(id, action string, payload []byte) (vcs.Parsed, error) {
 		} `json:"object_attributes"`
 	}
 	err := hook.Decode(payload, &body)
-	repo := body.Project.id()
-	if err != nil || repo.ID == "" || body.Merge.Number <= 0 {
-		return hook.Ignore(id, vcs.ReasonUnsupported, "merge_request."+action), err
-	}
-	return hook.Events(id, vcs.Event{Kind: vcs.KindPull, Repo: repo, Pull: body.Merge.Number, Sender: body.User.account()}), nil
+	return hook.Event(id, "merge_request."+action, vcs.Event{
+		Kind: vcs.KindPull, Repo: body.Project.id(), Pull: body.Merge.Number, Sender: body.User.account(),
+	}), err
 }
 
 // changes reports whether the update of a merge request can matter.

@@ -54,7 +54,7 @@ func (m *merge) normal() (vcs.Pull, error) {
 // Pull implements [vcs.Pulls].
 func (c *client) Pull(ctx context.Context, repo vcs.RepoID, number int) (vcs.Pull, error) {
 	var m merge
-	if _, err := c.api.Get(ctx, path(repo, "merge_requests", strconv.Itoa(number)), &m); err != nil {
+	if err := c.in(repo).At("merge_requests", strconv.Itoa(number)).Get(ctx, &m); err != nil {
 		return vcs.Pull{}, fmt.Errorf("reading merge request %d: %w", number, err)
 	}
 	return m.normal()
@@ -67,9 +67,8 @@ func (c *client) Pulls(ctx context.Context, repo vcs.RepoID, since vcs.Cursor) (
 		state = "all"
 	}
 	list := rest.NewUpdates(since)
-	err := rest.Pages(ctx, &c.api, path(repo, "merge_requests")+"?order_by=updated_at&sort=desc&per_page=100&state="+state, func(page []*merge) (bool, error) {
-		return rest.AddPage(list, page, (*merge).normal)
-	})
+	at := c.in(repo).At("merge_requests").Query("order_by=updated_at&sort=desc&per_page=100&state=" + state)
+	err := rest.Each(ctx, at, func(page []*merge) (bool, error) { return rest.AddPage(list, page, (*merge).normal) })
 	return list.Result(err)
 }
 
@@ -82,7 +81,7 @@ func (c *client) MayWrite(ctx context.Context, repo vcs.RepoID, account vcs.Acco
 		ID    int64 `json:"id"`
 		Level int   `json:"access_level"`
 	}
-	_, err := c.api.Get(ctx, path(repo, "members", "all", account.ID), &member)
+	err := c.in(repo).At("members", "all", account.ID).Get(ctx, &member)
 	if rest.IsStatus(err, 404) {
 		return false, nil
 	}

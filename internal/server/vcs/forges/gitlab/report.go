@@ -27,7 +27,7 @@ func (c *client) Report(ctx context.Context, repo vcs.RepoID, r vcs.Report) (str
 	var status struct {
 		ID int64 `json:"id"`
 	}
-	_, err := c.api.Send(ctx, "POST", path(repo, "statuses", r.Commit), map[string]string{
+	err := c.in(repo).At("statuses", r.Commit).Send(ctx, "POST", map[string]string{
 		"state": states[r.State], "name": rest.Trim(r.Context, maxText), "description": rest.Trim(r.Summary, maxText), "target_url": r.URL,
 	}, &status)
 	// The forge refuses to set a state again, and to return from running to pending.
@@ -45,16 +45,12 @@ func (*client) CommentLimit() int { return commentLimit }
 
 // Comment implements [vcs.Commenter].
 func (c *client) Comment(ctx context.Context, repo vcs.RepoID, pull int, comment vcs.Comment) (string, error) {
-	id, err := rest.Upsert(ctx, &thread{c, path(repo, "merge_requests", strconv.Itoa(pull), "notes")}, comment)
-	if err != nil {
-		return "", fmt.Errorf("commenting on merge request %d: %w", pull, err)
-	}
-	return id, nil
+	return rest.Upsert(ctx, &thread{c, c.in(repo).At("merge_requests", strconv.Itoa(pull), "notes")}, pull, comment)
 }
 
 type thread struct {
 	*client
-	path string
+	notes rest.Resource
 }
 
 type note struct {
@@ -65,59 +61,45 @@ type note struct {
 
 func (t *thread) Create(ctx context.Context, body string) (string, error) {
 	var created note
-	_, err := t.api.Send(ctx, "POST", t.path, map[string]string{"body": body}, &created)
+	err := t.notes.Send(ctx, "POST", map[string]string{"body": body}, &created)
 	return strconv.FormatInt(created.ID, 10), err
 }
 
 func (t *thread) Replace(ctx context.Context, id, body string) error {
-	_, err := t.api.Send(ctx, "PUT", t.path+rest.Path(id), map[string]string{"body": body}, nil)
-	return err
+	return t.notes.At(id).Send(ctx, "PUT", map[string]string{"body": body}, nil)
 }
 
 func (t *thread) Find(ctx context.Context, text string) (id string, err error) {
 	var own user
-	if _, err := t.api.Get(ctx, "/user", &own); err != nil {
+	if _, err := t.Get(ctx, "/user", &own); err != nil {
 		return "", err
 	}
-	err = rest.Pages(ctx, &t.api, t.path+"?per_page=100&sort=asc", func(page []note) (bool, error) {
+	return rest.First(ctx, t.notes.Query("per_page=100&sort=asc"), func(page []note) string {
 		for _, n := range page {
 			if n.Author != nil && n.Author.ID == own.ID && strings.Contains(n.Body, text) {
-				id = strconv.FormatInt(n.ID, 10)
-				return false, nil
+				return strconv.FormatInt(n.ID, 10)
 			}
 		}
-		return true, nil
+		return ""
 	})
-	return id, err
+}
+
+type registeredHook struct {
+	ID  int64  `json:"id"`
+	URL string `json:"url"`
 }
 
 // EnsureHook implements [vcs.Hooker].
 func (c *client) EnsureHook(ctx context.Context, repo vcs.RepoID, h vcs.Hook) error {
-	at, id := path(repo, "hooks"), ""
-	type registered struct {
-		ID  int64  `json:"id"`
-		URL string `json:"url"`
-	}
-	err := rest.Pages(ctx, &c.api, at+"?per_page=100", func(page []registered) (bool, error) {
+	known := func(page []registeredHook) string {
 		for _, r := range page {
 			if r.URL == h.URL {
-				id = strconv.FormatInt(r.ID, 10)
+				return strconv.FormatInt(r.ID, 10)
 			}
 		}
-		return id == "", nil
-	})
-	body := map[string]any{
+		return ""
+	}
+	return rest.EnsureHook(ctx, c.in(repo).At("hooks"), "per_page=100", known, "PUT", map[string]any{
 		"url": h.URL, "token": h.Secret, "push_events": true, "tag_push_events": true, "merge_requests_events": true, "enable_ssl_verification": true,
-	}
-	switch {
-	case err != nil:
-	case id == "":
-		_, err = c.api.Send(ctx, "POST", at, body, nil)
-	default:
-		_, err = c.api.Send(ctx, "PUT", at+rest.Path(id), body, nil)
-	}
-	if err != nil {
-		return fmt.Errorf("registering the webhook: %w", err)
-	}
-	return nil
+	})
 }

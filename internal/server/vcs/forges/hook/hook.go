@@ -156,3 +156,12 @@ func Events(id string, events ...vcs.Event) vcs.Parsed {
 	}
 	return vcs.Parsed{ID: id, Events: events}
 }
+
+// Event returns the content of a delivery with one event. It is ignored with the detail if the event names
+// no repository, or no pull request although it is about one.
+func Event(id, detail string, e vcs.Event) vcs.Parsed {
+	if e.Repo.ID == "" || e.Kind == vcs.KindPull && e.Pull <= 0 {
+		return Ignore(id, vcs.ReasonUnsupported, detail)
+	}
+	return vcs.Parsed{ID: id, Events: []vcs.Event{e}}
+}

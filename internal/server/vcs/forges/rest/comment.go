@@ -3,6 +3,7 @@ package rest
 import (
 	"context"
 	"errors"
+	"fmt"
 
 	"workflowagent/internal/server/vcs"
 )
@@ -18,8 +19,15 @@ type Thread interface {
 	Find(ctx context.Context, text string) (id string, err error)
 }
 
-// Upsert implements [vcs.Commenter] for a thread.
-func Upsert(ctx context.Context, t Thread, c vcs.Comment) (id string, err error) {
+// Upsert implements [vcs.Commenter] for the thread of a pull request.
+func Upsert(ctx context.Context, t Thread, pull int, c vcs.Comment) (id string, err error) {
+	if id, err = upsert(ctx, t, c); err != nil {
+		return "", fmt.Errorf("commenting on pull request %d: %w", pull, err)
+	}
+	return id, nil
+}
+
+func upsert(ctx context.Context, t Thread, c vcs.Comment) (id string, err error) {
 	if c.ID != "" {
 		if err := t.Replace(ctx, c.ID, c.Body); !errors.Is(err, vcs.ErrNotFound) {
 			return c.ID, err

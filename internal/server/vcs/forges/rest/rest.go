@@ -16,8 +16,6 @@ import (
 
 	"workflowagent/internal/retry"
 	"workflowagent/internal/server/outbound"
-	"workflowagent/internal/server/vcs"
-	"workflowagent/internal/workflow"
 )
 
 // reads is the policy of requests that change nothing.
@@ -50,7 +48,7 @@ func (c *Client) Get(ctx context.Context, path string, into any) (Response, erro
 // GetIfChanged is like [Client.Get], for a document that was read before with an entity tag.
 func (c *Client) GetIfChanged(ctx context.Context, path, tag string, into any) (Response, error) {
 	if tag == "" {
-		return c.get(ctx, path, nil, into)
+		return c.Get(ctx, path, into)
 	}
 	return c.get(ctx, path, map[string]string{"If-None-Match": tag}, into)
 }
@@ -179,15 +177,6 @@ func Path(elements ...string) string {
 		b.WriteString("/" + url.PathEscape(e))
 	}
 	return b.String()
-}
-
-// CheckName returns an error that wraps [vcs.ErrForeign] unless a repository's name has the form of
-// [workflow.RepositoryName], with at least two elements.
-func CheckName(name string) error {
-	if err := workflow.CheckRepositoryName(name, 2); err != nil {
-		return fmt.Errorf("%w: %w", vcs.ErrForeign, err)
-	}
-	return nil
 }
 
 // maxNames bounds the list of [AddNames], whose time grows with its square. A forge can send more than

@@ -222,7 +222,7 @@ func TestUpsert(t *testing.T) {
 		"forgotten":           {"", "b", "b"},
 	} {
 		th := &thread{comments: map[string]string{"a": "", "b": ""}, found: tt.found}
-		id, err := Upsert(t.Context(), th, vcs.Comment{ID: tt.id, Body: "text"})
+		id, err := Upsert(t.Context(), th, 1, vcs.Comment{ID: tt.id, Body: "text"})
 		if err != nil || id != tt.want || th.comments[id] != "text" {
 			t.Errorf("%s: %q, %v", name, id, err)
 		}
