@@ -27,7 +27,7 @@ func (s *Service) BuiltIn(ctx context.Context, orgID, host, key string) (Created
 	token, hash := identity.NewToken()
 	var pool store.AgentPool
 	chosen := false
-	err := s.db.Write(ctx, scope.Todo, func(tx *store.Tx) error {
+	err := s.db.Write(ctx, scope.Organization(orgID), func(tx *store.Tx) error {
 		chosen = false
 		list, err := tx.Pools(orgID)
 		if err != nil {

@@ -20,7 +20,7 @@ func (s *Service) Drain(ctx context.Context, p identity.Principal, orgID, poolID
 	if !p.CanAdminOrg(orgID) {
 		return fault.Forbidden("Forbidden: only administrators of the organization may drain agents")
 	}
-	err := s.db.Write(ctx, scope.Todo, func(tx *store.Tx) error {
+	err := s.db.Write(ctx, scope.Organization(orgID), func(tx *store.Tx) error {
 		if _, err := tx.Pool(orgID, poolID); err != nil {
 			return notFound(err, poolID)
 		}

@@ -74,7 +74,7 @@ func (s *Service) Create(ctx context.Context, p identity.Principal, org store.Or
 		OrgID: org.ID, PoolID: pool.ID, CreatedBy: p.User.ID,
 	}
 	first := false
-	err = s.db.Write(ctx, scope.Todo, func(tx *store.Tx) error {
+	err = s.db.Write(ctx, scope.Organization(org.ID), func(tx *store.Tx) error {
 		pool.CreatedAt, row.CreatedAt = tx.Now(), tx.Now()
 		others, err := checkFree(tx, pool)
 		if err != nil {
@@ -244,7 +244,7 @@ func recordPool(ctx context.Context, tx *store.Tx, action audit.Action, pool sto
 // Rename changes a pool's name, description or both; nil keeps the current value.
 func (s *Service) Rename(ctx context.Context, orgID, id string, name, description *string) (store.AgentPool, error) {
 	var pool store.AgentPool
-	err := s.db.Write(ctx, scope.Todo, func(tx *store.Tx) error {
+	err := s.db.Write(ctx, scope.Organization(orgID), func(tx *store.Tx) error {
 		var err error
 		if pool, err = tx.Pool(orgID, id); err != nil {
 			return err
@@ -273,7 +273,7 @@ func (s *Service) Rename(ctx context.Context, orgID, id string, name, descriptio
 // SetDefault sets the default pool, which serves stacks that name no pool. The id "" removes the
 // default. Queued jobs that did not request a pool by name move to the new default pool.
 func (s *Service) SetDefault(ctx context.Context, orgID, id string) error {
-	err := s.db.Write(ctx, scope.Todo, func(tx *store.Tx) error {
+	err := s.db.Write(ctx, scope.Organization(orgID), func(tx *store.Tx) error {
 		if id != "" {
 			if _, err := tx.Pool(orgID, id); errors.Is(err, store.ErrNotFound) {
 				return fault.Invalid("Bad Request: agent pool '%s' does not exist in this organization", id)
@@ -298,7 +298,7 @@ func (s *Service) SetDefault(ctx context.Context, orgID, id string) error {
 // moveQueued moves the queued jobs that use the default pool to the new default pool, in several
 // transactions. It stops if the default changes again.
 func (s *Service) moveQueued(ctx context.Context, orgID, id string) error {
-	return s.db.WriteInPieces(ctx, scope.Todo, func(tx *store.Tx, limit int) (int64, error) {
+	return s.db.WriteInPieces(ctx, scope.Organization(orgID), func(tx *store.Tx, limit int) (int64, error) {
 		queue, err := tx.OrgQueue(orgID)
 		if err != nil || queue.DefaultPool != id {
 			return 0, err
@@ -316,7 +316,7 @@ type Settings func(document string) (string, error)
 // can delete every pool that it created. Stacks that name the pool then use the default pool, and
 // running jobs finish. Delete removes dependents first, in several transactions.
 func (s *Service) Delete(ctx context.Context, orgID, id string, force bool, forget Settings) error {
-	err := s.db.WriteInPieces(ctx, scope.Todo, func(tx *store.Tx, limit int) (int64, error) {
+	err := s.db.WriteInPieces(ctx, scope.Organization(orgID), func(tx *store.Tx, limit int) (int64, error) {
 		use, err := tx.PoolUse(id)
 		if err != nil {
 			return 0, err

@@ -163,12 +163,13 @@ func (s *Service) seen(ctx context.Context, g Sighting) error {
 		}
 		return tx.SaveAgent(row)
 	}
-	if err = s.db.Write(ctx, scope.Todo, write); errors.Is(err, errForgotten) {
+	owner := scope.Agent(g.OrgID, g.AgentID)
+	if err = s.db.Write(ctx, owner, write); errors.Is(err, errForgotten) {
 		if err := s.makeRoom(ctx, g); err != nil {
 			return err
 		}
 		hasRoom = true
-		err = s.db.Write(ctx, scope.Todo, write)
+		err = s.db.Write(ctx, owner, write)
 	}
 	if errors.Is(err, store.ErrNotFound) {
 		return fault.Forbidden("Forbidden: the agent pool of this token was deleted")
@@ -246,7 +247,7 @@ func (s *Service) Gone(ctx context.Context, g Sighting) {
 	if !ended {
 		return
 	}
-	err := s.db.Write(ctx, scope.Todo, func(tx *store.Tx) error {
+	err := s.db.Write(ctx, scope.Agent(g.OrgID, g.AgentID), func(tx *store.Tx) error {
 		row, err := tx.Agent(g.PoolID, g.AgentID)
 		if errors.Is(err, store.ErrNotFound) {
 			return nil
@@ -289,7 +290,7 @@ func (s *Service) Forget(ctx context.Context) error {
 		}
 	}
 	s.presence.mu.Unlock()
-	err := s.db.WriteInPieces(ctx, scope.Todo, func(tx *store.Tx, limit int) (int64, error) {
+	err := s.db.WriteInPieces(ctx, scope.Free, func(tx *store.Tx, limit int) (int64, error) {
 		return tx.ForgetAgents(tx.Now().Add(-forgetAfter), limit)
 	})
 	if err != nil {

@@ -3,7 +3,7 @@ package pools
 import (
 	"context"
 	"fmt"
-	"maps"
+	"slices"
 	"time"
 
 	"workflowagent/internal/server/store"
@@ -63,7 +63,7 @@ func (s *Service) noteSilent(ctx context.Context, checked time.Time) (now time.T
 	if len(list) == 0 {
 		return now, nil
 	}
-	err = s.db.Write(ctx, scope.Todo, func(tx *store.Tx) error {
+	err = s.db.Write(ctx, scope.Free, func(tx *store.Tx) error {
 		for _, pool := range list {
 			changed(tx, pool.OrgID, pool.ID)
 		}
@@ -93,39 +93,47 @@ func (s *Service) renew(ctx context.Context) error {
 		if len(due) == 0 {
 			return nil
 		}
-		err := s.db.Write(ctx, scope.Todo, func(tx *store.Tx) error {
+		err := s.db.Write(ctx, scope.Free, func(tx *store.Tx) error {
 			now, err := tx.LeaseTime()
 			if err != nil {
 				return err
 			}
 			here := time.Now()
-			pools := map[string]bool{}
+			rows := make([]store.PoolAgent, len(due))
 			for i, r := range due {
-				row := store.PoolAgent{
+				rows[i] = store.PoolAgent{
 					PoolID: r.pool, AgentID: r.agent, SessionID: r.id, Every: r.every,
 					LiveUntil: now.Add(r.until.Sub(here)), LastSeenAt: now.Add(r.at.Sub(here)),
 				}
-				renewed, err := tx.RenewAgent(row)
-				if err != nil {
-					return err
-				}
-				if due[i].rowUntil = row.LiveUntil; !renewed {
-					due[i].rowUntil = time.Time{}
-				}
-				pools[r.pool] = true
 			}
-			for id := range maps.Keys(pools) {
-				if err := tx.SeePool(id, now); err != nil {
-					return err
+			renewed, err := tx.RenewAgents(rows)
+			if err != nil {
+				return err
+			}
+			for i, row := range rows {
+				if due[i].rowUntil = (time.Time{}); slices.Contains(renewed, row) {
+					due[i].rowUntil = row.LiveUntil
 				}
 			}
 			return nil
 		})
+		if err == nil {
+			err = s.db.Write(ctx, scope.Free, func(tx *store.Tx) error { return tx.SeePools(tx.Now(), poolsOf(due)...) })
+		}
 		if err != nil {
 			return fmt.Errorf("renewing the presence of %d agents: %w", len(due), err)
 		}
 		s.presence.renewed(due)
 	}
+}
+
+// poolsOf returns the pools of agents, in order.
+func poolsOf(list []renewal) (ids []string) {
+	for _, r := range list {
+		ids = append(ids, r.pool)
+	}
+	slices.Sort(ids)
+	return slices.Compact(ids)
 }
 
 // due returns up to limit signs of life to write.

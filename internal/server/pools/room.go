@@ -42,7 +42,7 @@ func (s *Service) makeRoom(ctx context.Context, g Sighting) error {
 		return nil
 	}
 	var n int64
-	err = s.db.Write(ctx, scope.Todo, func(tx *store.Tx) (err error) {
+	err = s.db.Write(ctx, scope.Free, func(tx *store.Tx) (err error) {
 		if n, err = tx.ForgetOffline(g.PoolID, Silence, offlinePerWrite); n > 0 {
 			changed(tx, g.OrgID, g.PoolID)
 		}

@@ -38,7 +38,7 @@ func (s *Service) AddToken(ctx context.Context, p identity.Principal, orgID, poo
 		ID: identity.NewID(), Hash: hash, Kind: store.PoolToken, Description: description,
 		OrgID: orgID, PoolID: poolID, CreatedBy: p.User.ID, ExpiresAt: expires,
 	}
-	err = s.db.Write(ctx, scope.Todo, func(tx *store.Tx) error {
+	err = s.db.Write(ctx, scope.Organization(orgID), func(tx *store.Tx) error {
 		pool, err := tx.Pool(orgID, poolID)
 		if err != nil {
 			return err
@@ -70,7 +70,7 @@ func recordToken(ctx context.Context, tx *store.Tx, action audit.Action, t store
 // RevokeToken revokes a pool token immediately, and cancels held polls that use the token on all
 // servers. Claimed jobs have their own tokens and finish.
 func (s *Service) RevokeToken(ctx context.Context, p identity.Principal, orgID, poolID, tokenID string) error {
-	err := s.db.Write(ctx, scope.Todo, func(tx *store.Tx) error {
+	err := s.db.Write(ctx, scope.Organization(orgID), func(tx *store.Tx) error {
 		t, err := tx.TokenByID(tokenID)
 		if err != nil {
 			return err

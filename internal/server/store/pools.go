@@ -3,6 +3,8 @@ package store
 import (
 	"errors"
 	"fmt"
+	"slices"
+	"strings"
 	"time"
 
 	"workflowagent/internal/server/store/database"
@@ -44,9 +46,10 @@ func (tx *Tx) DeletePool(orgID, id string) error {
 	return tx.ExecOne("DELETE FROM agent_pools WHERE id = $1 AND org_id = $2", id, orgID)
 }
 
-// TouchPool records when a pool last claimed a job.
+// TouchPool records, with a precision of a second, when a pool last claimed a job.
 func (tx *Tx) TouchPool(id string, at time.Time) error {
-	return pools.Update(tx.Tx, AgentPool{ID: id, LastJobAt: at}, "last_job_at")
+	_, err := tx.Exec("UPDATE agent_pools SET last_job_at = $2 WHERE id = $1 AND last_job_at <= $3", id, at, at.Add(-time.Second))
+	return err
 }
 
 // PoolUse is the number of a pool's dependents, by kind.
@@ -135,32 +138,47 @@ func (tx *Tx) Drained(poolID, agentID string) (bool, error) {
 	return n > 0, err
 }
 
-// SaveAgent stores an agent and, with a precision of a second, its pool's last sign of life: writes
-// of all agents to one row would conflict. It returns [ErrNotFound] if the pool does not exist.
+// SaveAgent stores an agent and, as [Tx.SeePools] does, its pool's last sign of life. It returns
+// [ErrNotFound] if the pool does not exist.
 func (tx *Tx) SaveAgent(a PoolAgent) error {
-	seen, err := database.Scalar[int64](tx.Tx, "SELECT last_seen_at FROM agent_pools WHERE id = $1", a.PoolID)
-	if err != nil {
+	if _, err := database.Scalar[int64](tx.Tx, "SELECT last_seen_at FROM agent_pools WHERE id = $1", a.PoolID); err != nil {
 		return err
 	}
-	if a.LastSeenAt.UnixMicro()-seen >= time.Second.Microseconds() {
-		if err := pools.Update(tx.Tx, AgentPool{ID: a.PoolID, LastSeenAt: a.LastSeenAt}, "last_seen_at"); err != nil {
-			return err
+	if err := agents.Save(tx.Tx, a, "pool_id, agent_id"); err != nil {
+		return err
+	}
+	return tx.SeePools(a.LastSeenAt, a.PoolID)
+}
+
+// RenewAgents stores later signs of life of sessions. It returns those of list whose row belongs to the
+// session.
+func (tx *Tx) RenewAgents(list []PoolAgent) (renewed []PoolAgent, err error) {
+	var rows []string
+	var args []any
+	for _, a := range list {
+		n := len(args)
+		rows = append(rows, fmt.Sprintf("($%d, $%d, $%d, CAST($%d AS BIGINT), CAST($%d AS BIGINT), CAST($%d AS BIGINT))", n+1, n+2, n+3, n+4, n+5, n+6))
+		args = append(args, a.PoolID, a.AgentID, a.SessionID, a.Every, a.LiveUntil, a.LastSeenAt)
+	}
+	type key struct{ pool, agent string }
+	found, err := database.Collect(tx.Tx, func(scan database.Scan) (k key, err error) {
+		err = scan(&k.pool, &k.agent)
+		return k, err
+	}, `UPDATE pool_agents SET every_us = v.column4, live_until = v.column5, last_seen_at = v.column6
+		FROM (VALUES `+strings.Join(rows, ", ")+`) v
+		WHERE pool_id = v.column1 AND agent_id = v.column2 AND session_id = v.column3 RETURNING pool_id, agent_id`, args...)
+	for _, a := range list {
+		if slices.Contains(found, key{a.PoolID, a.AgentID}) {
+			renewed = append(renewed, a)
 		}
 	}
-	return agents.Save(tx.Tx, a, "pool_id, agent_id")
+	return renewed, err
 }
 
-// RenewAgent stores the later sign of life of a session. It reports false if the agent's row belongs
-// to another session or does not exist.
-func (tx *Tx) RenewAgent(a PoolAgent) (bool, error) {
-	n, err := tx.Exec(`UPDATE pool_agents SET every_us = $4, live_until = $5, last_seen_at = $6
-		WHERE pool_id = $1 AND agent_id = $2 AND session_id = $3`, a.PoolID, a.AgentID, a.SessionID, a.Every, a.LiveUntil, a.LastSeenAt)
-	return n > 0, err
-}
-
-// SeePool records, with a precision of a second, a sign of life of a pool's agents.
-func (tx *Tx) SeePool(id string, at time.Time) error {
-	_, err := tx.Exec("UPDATE agent_pools SET last_seen_at = $2 WHERE id = $1 AND last_seen_at <= $3", id, at, at.Add(-time.Second))
+// SeePools records, with a precision of a second, a sign of life of agents of pools.
+func (tx *Tx) SeePools(at time.Time, ids ...string) error {
+	where, args := among("id", ids, []any{at, at.Add(-time.Second)})
+	_, err := tx.Exec("UPDATE agent_pools SET last_seen_at = $1 WHERE last_seen_at <= $2 AND "+where, args...)
 	return err
 }
 
@@ -191,7 +209,7 @@ func (tx *Tx) TouchAgent(poolID, agentID string, at time.Time) error {
 // number.
 func (tx *Tx) ForgetAgents(before time.Time, limit int) (int64, error) {
 	return tx.Exec(fmt.Sprintf(`DELETE FROM pool_agents WHERE (pool_id, agent_id) IN (
-		SELECT pool_id, agent_id FROM pool_agents WHERE last_seen_at < $1 LIMIT %d)`, limit), before)
+		SELECT pool_id, agent_id FROM pool_agents WHERE last_seen_at < $1 LIMIT %d%s)`, limit, tx.SkipLocked()), before)
 }
 
 // CountAgents returns the number of a pool's agents, but at most limit.
@@ -204,7 +222,7 @@ func (tx *Tx) CountAgents(poolID string, limit int) (int64, error) {
 func (tx *Tx) ForgetOffline(poolID string, silence time.Duration, limit int) (int64, error) {
 	return tx.Exec(fmt.Sprintf(`DELETE FROM pool_agents WHERE (pool_id, agent_id) IN (SELECT pool_id, agent_id FROM pool_agents WHERE pool_id = $1
 		AND (live_until = 0 OR last_seen_at + CASE WHEN 2 * every_us > $3 THEN 2 * every_us ELSE $3 END < $2)
-		ORDER BY last_seen_at LIMIT %d)`, limit), poolID, tx.Now(), silence)
+		ORDER BY last_seen_at LIMIT %d%s)`, limit, tx.SkipLocked()), poolID, tx.Now(), silence)
 }
 
 // DeleteAgents removes up to limit agents of a pool, and returns their number.
