@@ -155,14 +155,22 @@ func (tx *Tx) SchedulesOfOrgBytes(f OrgScheduleFilter) (int64, error) {
 		query+") sizes", args...)
 }
 
-// DueSchedules returns the ids of up to limit schedules that are due, the longest due first.
-func (tx *Tx) DueSchedules(now time.Time, limit int) ([]string, error) {
-	return database.Scalars[string](tx.Tx, "SELECT id FROM schedules WHERE next_at > 0 AND paused = 0 AND try_at <= $1 ORDER BY try_at, id LIMIT $2", now, limit)
+// ScheduleRef names a schedule and its stack.
+type ScheduleRef struct {
+	ID, StackID string
+	OrgID       string `read:"s.org_id"` // of the stack
 }
 
-// EarlySchedules returns the ids of up to limit schedules that were armed after a time.
-func (tx *Tx) EarlySchedules(after time.Time, limit int) ([]string, error) {
-	return database.Scalars[string](tx.Tx, "SELECT id FROM schedules WHERE armed_at > $1 ORDER BY armed_at, id LIMIT $2", after, limit)
+var scheduleRefs = database.NewTable[ScheduleRef]("schedules c JOIN stacks s ON s.id = c.stack_id")
+
+// DueSchedules returns up to limit schedules that are due, the longest due first.
+func (tx *Tx) DueSchedules(now time.Time, limit int) ([]ScheduleRef, error) {
+	return scheduleRefs.All(tx.Tx, "WHERE c.next_at > 0 AND c.paused = 0 AND c.try_at <= $1 ORDER BY c.try_at, c.id LIMIT $2", now, limit)
+}
+
+// EarlySchedules returns up to limit schedules that were armed after a time.
+func (tx *Tx) EarlySchedules(after time.Time, limit int) ([]ScheduleRef, error) {
+	return scheduleRefs.All(tx.Tx, "WHERE c.armed_at > $1 ORDER BY c.armed_at, c.id LIMIT $2", after, limit)
 }
 
 // DeleteSchedule removes a stack's schedule and its history, if it exists.
@@ -202,12 +210,12 @@ func (tx *Tx) ScheduleEvents(scheduleID string, limit int) ([]ScheduleEvent, err
 // number.
 func (tx *Tx) DeleteOldScheduleEvents(before time.Time, limit int) (int64, error) {
 	return tx.Exec(`DELETE FROM schedule_events WHERE id IN
-		(SELECT id FROM schedule_events WHERE happened_at < $1 ORDER BY happened_at LIMIT $2)`, before, limit)
+		(SELECT id FROM schedule_events WHERE happened_at < $1 ORDER BY happened_at LIMIT $2`+tx.SkipLocked()+")", before, limit)
 }
 
 // DeleteFiredSchedules removes up to limit one-time schedules that fired before a time, and returns
 // their number.
 func (tx *Tx) DeleteFiredSchedules(before time.Time, limit int) (int64, error) {
 	return tx.Exec(`DELETE FROM schedules WHERE id IN
-		(SELECT id FROM schedules WHERE fired = 1 AND armed_at < $1 ORDER BY armed_at LIMIT $2)`, before, limit)
+		(SELECT id FROM schedules WHERE fired = 1 AND armed_at < $1 ORDER BY armed_at LIMIT $2`+tx.SkipLocked()+")", before, limit)
 }

@@ -55,14 +55,12 @@ func (s *Service) Sweep(ctx context.Context) error {
 		return err
 	}
 	for ctx.Err() == nil {
-		due, err := store.Read(ctx, s.db, func(tx *store.Tx) ([]string, error) { return tx.DueSchedules(tx.Now(), batch) })
+		due, err := store.Read(ctx, s.db, func(tx *store.Tx) ([]store.ScheduleRef, error) { return tx.DueSchedules(tx.Now(), batch) })
 		if err != nil {
 			return fmt.Errorf("reading due schedules: %w", err)
 		}
-		// Each schedule has its own transaction, so that other writers run in between. Concurrent
-		// transactions would conflict with each other in PostgreSQL.
-		for _, id := range due {
-			if err := s.fire(ctx, id); err != nil {
+		for _, c := range due {
+			if err := s.fire(ctx, c); err != nil {
 				return err
 			}
 		}
@@ -75,13 +73,13 @@ func (s *Service) Sweep(ctx context.Context) error {
 
 // fire fires a schedule. After an unexpected error, it postpones the schedule, so that the others
 // need not wait.
-func (s *Service) fire(ctx context.Context, id string) error {
-	err := s.change(ctx, id, func(tx *store.Tx, c *store.Schedule) error { return s.fireIn(ctx, tx, c) })
+func (s *Service) fire(ctx context.Context, due store.ScheduleRef) error {
+	err := s.change(ctx, due, func(tx *store.Tx, c *store.Schedule) error { return s.fireIn(ctx, tx, c) })
 	if err == nil || ctx.Err() != nil {
 		return nil //nolint:nilerr // the end of ctx is not an error: the schedule stays due
 	}
-	s.log.WithError(err).WithField("schedule_id", id).Error("firing a schedule failed; it is tried again")
-	err = s.change(ctx, id, func(tx *store.Tx, c *store.Schedule) error {
+	s.log.WithError(err).WithField("schedule_id", due.ID).Error("firing a schedule failed; it is tried again")
+	err = s.change(ctx, due, func(tx *store.Tx, c *store.Schedule) error {
 		c.Tries++
 		c.TryAt = tx.Now().Add(pauses.Pause(int(c.Tries)-1, nil))
 		if c.Tries < maxTries || c.Kind == store.TTLSchedule {
@@ -96,9 +94,9 @@ func (s *Service) fire(ctx context.Context, id string) error {
 }
 
 // change calls change in a transaction and stores the schedule, if it is still due.
-func (s *Service) change(ctx context.Context, id string, change func(*store.Tx, *store.Schedule) error) error {
-	return s.db.Write(ctx, scope.Todo, func(tx *store.Tx) error {
-		c, err := tx.Schedule(id)
+func (s *Service) change(ctx context.Context, due store.ScheduleRef, change func(*store.Tx, *store.Schedule) error) error {
+	return s.db.Write(ctx, scope.Stack(due.OrgID, due.StackID), func(tx *store.Tx) error {
+		c, err := tx.Schedule(due.ID)
 		if errors.Is(err, store.ErrNotFound) {
 			return nil // deleted since
 		}
@@ -215,7 +213,7 @@ func advance(c *store.Schedule, now time.Time) error {
 // would not be due until the clock reaches that time again, or never, if they were skipped because
 // they seemed late.
 func (s *Service) rearm(ctx context.Context) error {
-	var early []string
+	var early []store.ScheduleRef
 	err := s.db.Read(ctx, func(tx *store.Tx) (err error) {
 		early, err = tx.EarlySchedules(tx.Now().Add(clockSlack), batch)
 		return err
@@ -223,9 +221,9 @@ func (s *Service) rearm(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("reading schedules from the future: %w", err)
 	}
-	for _, id := range early {
-		err := s.db.Write(ctx, scope.Todo, func(tx *store.Tx) error {
-			c, err := tx.Schedule(id)
+	for _, ref := range early {
+		err := s.db.Write(ctx, scope.Stack(ref.OrgID, ref.StackID), func(tx *store.Tx) error {
+			c, err := tx.Schedule(ref.ID)
 			now := tx.Now()
 			if errors.Is(err, store.ErrNotFound) || err == nil && !c.ArmedAt.After(now.Add(clockSlack)) {
 				return nil
@@ -238,7 +236,7 @@ func (s *Service) rearm(ctx context.Context) error {
 		if err != nil {
 			return fmt.Errorf("rearming a schedule after the clock was set back: %w", err)
 		}
-		s.log.WithField("schedule_id", id).Warn("the clock was set back; computed the next time of a schedule again")
+		s.log.WithField("schedule_id", ref.ID).Warn("the clock was set back; computed the next time of a schedule again")
 	}
 	return nil
 }

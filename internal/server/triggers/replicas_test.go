@@ -80,7 +80,7 @@ func TestManyDue(t *testing.T) {
 		if p95 > 2*time.Second {
 			t.Errorf("another writer waited %s", p95)
 		}
-		due, err := store.Read(t.Context(), db, func(tx *store.Tx) ([]string, error) { return tx.DueSchedules(tx.Now(), 1) })
+		due, err := store.Read(t.Context(), db, func(tx *store.Tx) ([]store.ScheduleRef, error) { return tx.DueSchedules(tx.Now(), 1) })
 		s.must(err)
 		if len(due) > 0 {
 			t.Error("some schedules are still due")

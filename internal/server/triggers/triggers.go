@@ -58,7 +58,7 @@ func (s *Service) Create(ctx context.Context, p identity.Principal, st store.Sta
 	if err := checkCron(spec); err != nil {
 		return c, err
 	}
-	err := s.db.Write(ctx, scope.Todo, func(tx *store.Tx) error {
+	err := s.db.Write(ctx, scope.Stack(st.OrgID, st.ID), func(tx *store.Tx) error {
 		n, err := tx.CountSchedules(st.ID)
 		if err != nil {
 			return err
@@ -84,7 +84,7 @@ func (s *Service) Update(ctx context.Context, p identity.Principal, st store.Sta
 	if err := checkCron(spec); err != nil {
 		return c, err
 	}
-	err := s.db.Write(ctx, scope.Todo, func(tx *store.Tx) (err error) {
+	err := s.db.Write(ctx, scope.Stack(st.OrgID, st.ID), func(tx *store.Tx) (err error) {
 		if c, err = find(tx, st, id); err != nil {
 			return err
 		}
@@ -204,7 +204,7 @@ func (s *Service) Get(ctx context.Context, st store.Stack, id string) (store.Sch
 
 // Delete removes a schedule of a stack and its history.
 func (s *Service) Delete(ctx context.Context, st store.Stack, id string) error {
-	return s.db.Write(ctx, scope.Todo, func(tx *store.Tx) error {
+	return s.db.Write(ctx, scope.Stack(st.OrgID, st.ID), func(tx *store.Tx) error {
 		c, err := find(tx, st, id)
 		if err != nil {
 			return err
@@ -219,7 +219,7 @@ func (s *Service) Delete(ctx context.Context, st store.Stack, id string) error {
 // Pause pauses or resumes a schedule. A resumed recurring schedule ignores the times that it missed;
 // a resumed one-time schedule whose time has passed is due at once.
 func (s *Service) Pause(ctx context.Context, st store.Stack, id string, paused bool) error {
-	return s.db.Write(ctx, scope.Todo, func(tx *store.Tx) error {
+	return s.db.Write(ctx, scope.Stack(st.OrgID, st.ID), func(tx *store.Tx) error {
 		c, err := find(tx, st, id)
 		if err != nil || c.Paused == paused {
 			return err
@@ -264,10 +264,10 @@ func (s *Service) History(ctx context.Context, st store.Stack, id string) ([]sto
 // Forget removes old events, and one-time schedules that fired long ago.
 func (s *Service) Forget(ctx context.Context) error {
 	return errors.Join(
-		s.db.WriteInPieces(ctx, scope.Todo, func(tx *store.Tx, limit int) (int64, error) {
+		s.db.WriteInPieces(ctx, scope.Free, func(tx *store.Tx, limit int) (int64, error) {
 			return tx.DeleteOldScheduleEvents(tx.Now().Add(-keepEvents), limit)
 		}),
-		s.db.WriteInPieces(ctx, scope.Todo, func(tx *store.Tx, limit int) (int64, error) {
+		s.db.WriteInPieces(ctx, scope.Free, func(tx *store.Tx, limit int) (int64, error) {
 			return tx.DeleteFiredSchedules(tx.Now().Add(-keepEvents), limit)
 		}),
 	)
