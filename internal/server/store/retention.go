@@ -7,21 +7,26 @@ import (
 	"workflowagent/internal/server/store/database"
 )
 
-// OldUpdate is an update whose events can be removed.
+// OldUpdate is an update of which a part can be removed.
 type OldUpdate struct {
-	ID         string
-	FinishedAt time.Time
+	ID, StackID string
+	OrgID       string `read:"s.org_id"`
+	FinishedAt  time.Time
 }
 
 // OldJob is a job whose log can be removed.
 type OldJob struct {
-	ID      string
-	EndedAt time.Time
+	ID, OrgID, StackID string
+	EndedAt            time.Time
 }
 
+// StackOwner is a stack and its organization.
+type StackOwner struct{ ID, OrgID string }
+
 var (
-	oldUpdates = database.NewTable[OldUpdate]("updates u")
-	oldJobs    = database.NewTable[OldJob]("jobs j")
+	stackOwners = database.NewTable[StackOwner]("stacks")
+	oldUpdates  = database.NewTable[OldUpdate]("updates u JOIN stacks s ON s.id = u.stack_id")
+	oldJobs     = database.NewTable[OldJob]("jobs j")
 )
 
 // The conditions under which data is never removed because of its age: a job j waits, runs or is
@@ -32,9 +37,9 @@ const (
 	updateKept = `EXISTS (SELECT 1 FROM jobs j WHERE j.deployment_id = u.deployment_id AND ` + jobKept + `)`
 )
 
-// StackIDs returns up to limit ids of stacks that follow the id after, in order.
-func (tx *Tx) StackIDs(after string, limit int) ([]string, error) {
-	return database.Scalars[string](tx.Tx, fmt.Sprintf("SELECT id FROM stacks WHERE id > $1 ORDER BY id LIMIT %d", limit), after)
+// StackOwners returns up to limit stacks that follow the id after, in order.
+func (tx *Tx) StackOwners(after string, limit int) ([]StackOwner, error) {
+	return stackOwners.All(tx.Tx, fmt.Sprintf("WHERE id > $1 ORDER BY id LIMIT %d", limit), after)
 }
 
 // OldStates returns the ids of a stack's updates, oldest first, that finished before a time and
@@ -68,10 +73,9 @@ func (tx *Tx) OldEvents(from, before time.Time, limit int) ([]OldUpdate, error) 
 		AND `+replaced+` ORDER BY u.finished_at LIMIT %d`, limit), from, before)
 }
 
-// OldPrograms returns the ids of updates that finished before a time and whose long programs can be
-// shortened.
-func (tx *Tx) OldPrograms(before time.Time, limit int) ([]string, error) {
-	return database.Scalars[string](tx.Tx, fmt.Sprintf(`SELECT u.id FROM updates u WHERE octet_length(u.program) > 4096
+// OldPrograms returns updates that finished before a time and whose long programs can be shortened.
+func (tx *Tx) OldPrograms(before time.Time, limit int) ([]OldUpdate, error) {
+	return oldUpdates.All(tx.Tx, fmt.Sprintf(`WHERE octet_length(u.program) > 4096
 		AND u.finished_at > 0 AND u.finished_at < $1 AND `+replaced+" LIMIT %d", limit), before)
 }
 
@@ -97,7 +101,7 @@ func (tx *Tx) ExpireEvents(updateID string, limit int) (int64, error) {
 // returns their number.
 func (tx *Tx) DeleteUnstarted(before time.Time, limit int) (int64, error) {
 	return tx.Exec(fmt.Sprintf(`DELETE FROM updates WHERE id IN (
-		SELECT id FROM updates WHERE status = 'not started' AND created_at < $1 ORDER BY created_at LIMIT %d)`, limit), before)
+		SELECT id FROM updates WHERE status = 'not started' AND created_at < $1 ORDER BY created_at LIMIT %d%s)`, limit, tx.SkipLocked()), before)
 }
 
 // OldLogs returns jobs whose logs can be removed, in the order in which the jobs ended. It selects

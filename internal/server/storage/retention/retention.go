@@ -91,37 +91,39 @@ func (s *Sweeper) Sweep(ctx context.Context) error {
 func (s *Sweeper) sweepStates(ctx context.Context, before time.Time) (int, error) {
 	removed := 0
 	for after := ""; ; {
-		stacks, err := read(ctx, s, func(tx *store.Tx) ([]string, error) { return tx.StackIDs(after, page) })
+		stacks, err := read(ctx, s, func(tx *store.Tx) ([]store.StackOwner, error) { return tx.StackOwners(after, page) })
 		if err != nil || len(stacks) == 0 {
 			return removed, err
 		}
-		for _, id := range stacks {
-			n, err := s.sweepStack(ctx, id, before)
+		for _, st := range stacks {
+			n, err := s.sweepStack(ctx, st, before)
 			removed += n
 			if err != nil {
 				return removed, err
 			}
 		}
-		after = stacks[len(stacks)-1]
+		after = stacks[len(stacks)-1].ID
 	}
 }
 
-func (s *Sweeper) sweepStack(ctx context.Context, stackID string, before time.Time) (int, error) {
-	removed := 0
-	for {
-		old, err := read(ctx, s, func(tx *store.Tx) ([]string, error) {
-			return tx.OldStates(stackID, s.policy.States, before, page)
-		})
-		if err != nil || len(old) == 0 {
-			return removed, err
-		}
-		for _, id := range old {
-			if err := s.write(ctx, func(tx *store.Tx) error { return tx.ExpireState(id) }); err != nil {
-				return removed, err
-			}
-			removed++
-		}
+func (s *Sweeper) sweepStack(ctx context.Context, st store.StackOwner, before time.Time) (int, error) {
+	old := func(tx *store.Tx, limit int) ([]string, error) {
+		return tx.OldStates(st.ID, s.policy.States, before, limit)
 	}
+	some, err := read(ctx, s, func(tx *store.Tx) ([]string, error) { return old(tx, 1) })
+	if err != nil || len(some) == 0 {
+		return 0, err
+	}
+	n, err := s.inSlices(ctx, scope.Stack(st.OrgID, st.ID), func(tx *store.Tx, limit int) (int64, error) {
+		ids, err := old(tx, limit)
+		for _, id := range ids {
+			if err == nil {
+				err = tx.ExpireState(id)
+			}
+		}
+		return int64(len(ids)), err
+	})
+	return int(n), err
 }
 
 func (s *Sweeper) sweepEvents(ctx context.Context, before time.Time) (int, error) {
@@ -132,7 +134,8 @@ func (s *Sweeper) sweepEvents(ctx context.Context, before time.Time) (int, error
 			return removed, err
 		}
 		for _, u := range old {
-			_, err := s.inSlices(ctx, func(tx *store.Tx, limit int) (int64, error) { return tx.ExpireEvents(u.ID, limit) })
+			// An update remains old enough: it cannot start again, and later ones only follow.
+			_, err := s.inSlices(ctx, scope.Stack(u.OrgID, u.StackID), func(tx *store.Tx, limit int) (int64, error) { return tx.ExpireEvents(u.ID, limit) })
 			if err != nil {
 				return removed, err
 			}
@@ -146,13 +149,13 @@ func (s *Sweeper) sweepEvents(ctx context.Context, before time.Time) (int, error
 func (s *Sweeper) sweepPrograms(ctx context.Context, before time.Time) (int, error) {
 	removed := 0
 	for {
-		old, err := read(ctx, s, func(tx *store.Tx) ([]string, error) { return tx.OldPrograms(before, page) })
+		old, err := read(ctx, s, func(tx *store.Tx) ([]store.OldUpdate, error) { return tx.OldPrograms(before, page) })
 		if err != nil || len(old) == 0 {
 			return removed, err
 		}
-		for _, id := range old {
-			err := s.write(ctx, func(tx *store.Tx) error {
-				program, err := tx.Program(id)
+		for _, u := range old {
+			err := s.write(ctx, scope.Stack(u.OrgID, u.StackID), func(tx *store.Tx) error {
+				program, err := tx.Program(u.ID)
 				if err != nil {
 					return err
 				}
@@ -160,7 +163,7 @@ func (s *Sweeper) sweepPrograms(ctx context.Context, before time.Time) (int, err
 				if err != nil {
 					return err
 				}
-				return tx.SetProgram(id, short)
+				return tx.SetProgram(u.ID, short)
 			})
 			if err != nil {
 				return removed, err
@@ -180,7 +183,7 @@ func (s *Sweeper) sweepLogs(ctx context.Context, before time.Time) (int, error) 
 		for _, job := range old {
 			err := retry.Paced(ctx, func() error { return s.db.Blobs().Delete(ctx, joblog.Blobs(job.ID)) })
 			if err == nil {
-				err = s.write(ctx, func(tx *store.Tx) error { return tx.ExpireLog(job.ID) })
+				err = s.write(ctx, scope.Stack(job.OrgID, job.StackID), func(tx *store.Tx) error { return tx.ExpireLog(job.ID) })
 			}
 			if err != nil {
 				return removed, err
@@ -192,7 +195,7 @@ func (s *Sweeper) sweepLogs(ctx context.Context, before time.Time) (int, error) 
 }
 
 func (s *Sweeper) sweepUnstarted(ctx context.Context, before time.Time) (int, error) {
-	n, err := s.inSlices(ctx, func(tx *store.Tx, limit int) (int64, error) { return tx.DeleteUnstarted(before, limit) })
+	n, err := s.inSlices(ctx, scope.Free, func(tx *store.Tx, limit int) (int64, error) { return tx.DeleteUnstarted(before, limit) })
 	return int(n), err
 }
 
@@ -204,8 +207,8 @@ func read[T any](ctx context.Context, s *Sweeper, query func(*store.Tx) (T, erro
 	return v, err
 }
 
-func (s *Sweeper) write(ctx context.Context, change func(*store.Tx) error) error {
-	return retry.Paced(ctx, func() error { return s.db.Write(ctx, scope.Todo, change) })
+func (s *Sweeper) write(ctx context.Context, scopes scope.Set, change func(*store.Tx) error) error {
+	return retry.Paced(ctx, func() error { return s.db.Write(ctx, scopes, change) })
 }
 
 // A slice is the part of a large change that one transaction makes. Its size depends on the
@@ -218,13 +221,13 @@ const (
 
 // inSlices makes a large change in slices, and returns the number of changed rows. It calls change until
 // a call changes fewer rows than its limit.
-func (s *Sweeper) inSlices(ctx context.Context, change func(tx *store.Tx, limit int) (int64, error)) (changed int64, err error) {
+func (s *Sweeper) inSlices(ctx context.Context, scopes scope.Set, change func(tx *store.Tx, limit int) (int64, error)) (changed int64, err error) {
 	for limit := minSlice; ; {
 		var n int64
 		var took time.Duration
 		err := retry.Paced(ctx, func() error {
 			var began time.Time
-			err := s.db.Write(ctx, scope.Todo, func(tx *store.Tx) (err error) {
+			err := s.db.Write(ctx, scopes, func(tx *store.Tx) (err error) {
 				began = time.Now()
 				n, err = change(tx, limit)
 				return err
@@ -252,7 +255,7 @@ func (s *Sweeper) shrink(ctx context.Context) error {
 	if s.db.Shared() {
 		return nil
 	}
-	_, err := s.inSlices(ctx, (*store.Tx).FreePages)
+	_, err := s.inSlices(ctx, scope.Free, (*store.Tx).FreePages)
 	if err == nil {
 		err = retry.Paced(ctx, func() error { return s.db.Checkpoint(ctx) })
 	}
