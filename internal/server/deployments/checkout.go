@@ -88,7 +88,7 @@ type Trigger struct {
 	DeleteAfterDestroy bool
 }
 
-// CreateFor queues a deployment for a change in a repository, in the caller's transaction. The
+// CreateFor queues a deployment for a change in a repository, in the caller's transaction, which must hold the stack. The
 // deployment acts for no user: its job reaches only its own stack. If CreateFor returns an error with
 // a [fault.Kind], it has changed nothing, and the caller may commit.
 func (s *Service) CreateFor(ctx context.Context, tx *store.Tx, st store.Stack, t Trigger) (store.Deployment, error) {
@@ -155,7 +155,8 @@ func checkServer(tx *store.Tx, set *workflow.Settings, repoID string) error {
 	return fault.Invalid("Bad Request: sourceContext.git.repoUrl is on another server than the repository %s, whose credential is not for that server: remove repoUrl, or add gitAuth", r.Name)
 }
 
-// SkipQueued skips the queued deployments of a group of a stack, because of a change in a repository.
+// SkipQueued skips the queued deployments of a group of a stack, because of a change in a repository. The
+// caller's transaction must hold the stack.
 func (s *Service) SkipQueued(tx *store.Tx, stackID, group string, op workflow.Operation, text string) (skipped int, err error) {
 	queued, err := tx.QueuedJobsOfStack(stackID)
 	if err != nil {
@@ -194,10 +195,10 @@ func storedCheckout(tx *store.Tx, deploymentID string) (store.VCSCheckout, error
 	return c, nil
 }
 
-// openCheckout decrypts the credential of a checkout from [storedCheckout]. If request is set, it
-// requests a credential for the job unless the stored one is valid for long enough; otherwise it returns
-// the stored one.
-func (s *Service) openCheckout(ctx context.Context, c store.VCSCheckout, set *workflow.Settings, request bool) (openCheckout, error) {
+// openCheckout decrypts the credential of a deployment's checkout from [storedCheckout]. If request is
+// set, it requests a credential for the job unless the stored one is valid for long enough; otherwise it
+// returns the stored one.
+func (s *Service) openCheckout(ctx context.Context, d store.Deployment, c store.VCSCheckout, set *workflow.Settings, request bool) (openCheckout, error) {
 	if s.opts.Repositories == nil || c.DeploymentID == "" {
 		return openCheckout{}, nil
 	}
@@ -224,12 +225,12 @@ func (s *Service) openCheckout(ctx context.Context, c store.VCSCheckout, set *wo
 	if !request {
 		return o, nil
 	}
-	return o, s.requestCredential(ctx, &o, name)
+	return o, s.requestCredential(ctx, d, &o, name)
 }
 
 // requestCredential requests the credential of a checkout, and stores it, because it must be masked
 // in what the job reports. If there can be none, the error has the kind [fault.KindInvalid].
-func (s *Service) requestCredential(ctx context.Context, o *openCheckout, name string) error {
+func (s *Service) requestCredential(ctx context.Context, d store.Deployment, o *openCheckout, name string) error {
 	c, err := s.opts.Repositories.CloneAuth(ctx, o.IntegrationID, o.RepoID, name)
 	switch kind := fault.KindOf(err); {
 	case err == nil:
@@ -250,7 +251,7 @@ func (s *Service) requestCredential(ctx context.Context, o *openCheckout, name s
 		return fmt.Errorf("encrypting a credential: %w", err)
 	}
 	o.credential, o.ExpiresAt = &c, c.Expires
-	return s.db.Write(ctx, scope.Todo, func(tx *store.Tx) error { return tx.SaveCheckout(o.VCSCheckout) })
+	return s.db.Write(ctx, scope.Stack(d.OrgID, d.StackID), func(tx *store.Tx) error { return tx.SaveCheckout(o.VCSCheckout) })
 }
 
 // environment adds the variables that describe the change to a definition.

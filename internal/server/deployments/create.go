@@ -28,7 +28,7 @@ func (s *Service) Create(ctx context.Context, p identity.Principal, st store.Sta
 // CreateOnce is [Service.Create] for a request that the caller can repeat with the same key. A
 // repetition returns the deployment of the first request.
 func (s *Service) CreateOnce(ctx context.Context, p identity.Principal, st store.Stack, body []byte, initiator, key string) (d store.Deployment, err error) {
-	err = s.db.Write(ctx, scope.Todo, func(tx *store.Tx) (err error) {
+	err = s.db.Write(ctx, scope.Stack(st.OrgID, st.ID), func(tx *store.Tx) (err error) {
 		d, err = once(tx, p, st, key, body, func() (store.Deployment, error) {
 			return s.createIn(ctx, tx, p, st, request{body: body}, initiator, queueing{})
 		})
@@ -37,8 +37,8 @@ func (s *Service) CreateOnce(ctx context.Context, p identity.Principal, st store
 	return d, err
 }
 
-// CreateIn queues a deployment in the caller's transaction, on behalf of p, whose permission on the
-// stack must be loaded; see [identity.Principal.On] and [identity.ActAs]. stored is a request that
+// CreateIn queues a deployment in the caller's transaction, which must hold the stack, on behalf of p,
+// whose permission on the stack must be loaded; see [identity.Principal.On] and [identity.ActAs]. stored is a request that
 // [Service.Prepare] has returned, and initiator is the trigger as clients show it. If CreateIn returns
 // an error with a [fault.Kind], it has changed nothing, and the caller may commit.
 func (s *Service) CreateIn(ctx context.Context, tx *store.Tx, p identity.Principal, st store.Stack, stored []byte, initiator string) (store.Deployment, error) {

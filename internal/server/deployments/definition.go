@@ -100,7 +100,7 @@ func (s *Service) Definition(ctx context.Context, p identity.Principal, jobID st
 	if err != nil {
 		return nil, err
 	}
-	repo, err := s.openCheckout(ctx, checkout, set, true)
+	repo, err := s.openCheckout(ctx, d, checkout, set, true)
 	if err != nil {
 		return nil, err
 	}
@@ -303,7 +303,7 @@ func (s *Service) KnownSecrets(ctx context.Context, deploymentID string) ([]reda
 	if err != nil {
 		return nil, fmt.Errorf("parsing a deployment's settings: %w", err)
 	}
-	repo, err := s.openCheckout(ctx, checkout, set, false)
+	repo, err := s.openCheckout(ctx, d, checkout, set, false)
 	if err != nil {
 		return nil, err
 	}

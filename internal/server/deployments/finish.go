@@ -28,7 +28,7 @@ type verdict struct {
 }
 
 // finish ends a job in memory and writes the consequences to the database. The caller saves the job
-// in the same transaction and calls afterEnd after the commit.
+// in the same transaction, which must hold the stack, and calls afterEnd after the commit.
 func (s *Service) finish(tx *store.Tx, job *store.Job, v verdict, now time.Time) error {
 	if err := apply(job, v.event, now); err != nil {
 		return err
@@ -106,9 +106,9 @@ func (s *Service) skip(tx *store.Tx, job store.Job, reason workflow.Reason, text
 }
 
 // write runs act in a transaction. If act returns a job, write then calls afterEnd for it.
-func (s *Service) write(ctx context.Context, act func(tx *store.Tx) (ended *store.Job, err error)) error {
+func (s *Service) write(ctx context.Context, scopes scope.Set, act func(tx *store.Tx) (ended *store.Job, err error)) error {
 	var ended *store.Job
-	err := s.db.Write(ctx, scope.Todo, func(tx *store.Tx) (err error) {
+	err := s.db.Write(ctx, scopes, func(tx *store.Tx) (err error) {
 		ended, err = act(tx)
 		return err
 	})
@@ -144,7 +144,7 @@ func overtaken(tx *store.Tx, job store.Job) (int64, error) {
 	return tx.NewestClaim(job.StackID, job.Version)
 }
 
-// MayWrite returns an error, in the caller's transaction, unless a deployment may start an update
+// MayWrite returns an error, in the caller's transaction, which must hold the stack, unless a deployment may start an update
 // or otherwise write to its stack. A lost deployment may do so until a newer deployment is claimed.
 // No newer deployment is claimed until the lost deployment's update has ended.
 func (s *Service) MayWrite(tx *store.Tx, deploymentID string) error {
@@ -195,7 +195,7 @@ func unblock(tx *store.Tx, stackID, deploymentID string) error {
 // force, a running job gets a grace period. Cancel accepts a finished deployment only if it was
 // cancelled before, or if it is lost and might still run.
 func (s *Service) Cancel(ctx context.Context, st store.Stack, deploymentID, by string, force bool) error {
-	return s.write(ctx, func(tx *store.Tx) (*store.Job, error) {
+	return s.write(ctx, scope.Stack(st.OrgID, st.ID), func(tx *store.Tx) (*store.Job, error) {
 		dj, err := find(tx, st, deploymentID)
 		if err != nil {
 			return nil, err
@@ -244,7 +244,7 @@ func (s *Service) PauseStack(ctx context.Context, p identity.Principal, st store
 	if err := p.Check(st, identity.Operate); err != nil {
 		return err
 	}
-	return s.db.Write(ctx, scope.Todo, func(tx *store.Tx) error {
+	return s.db.Write(ctx, scope.Stack(st.OrgID, st.ID), func(tx *store.Tx) error {
 		_, err := tx.DeploymentSettings(st.ID)
 		if errors.Is(err, store.ErrNotFound) {
 			return fault.Invalid("Bad Request: Attempted to pause or resume deployments on stack before it has been configured; store deployment settings first")
@@ -290,7 +290,7 @@ func (s *Service) PauseOrg(ctx context.Context, p identity.Principal, orgID stri
 	if !p.CanAdminOrg(orgID) {
 		return fault.Forbidden("Forbidden: only administrators of the organization may pause or resume its deployments")
 	}
-	return s.db.Write(ctx, scope.Todo, func(tx *store.Tx) error {
+	return s.db.Write(ctx, scope.Organization(orgID), func(tx *store.Tx) error {
 		queue, err := tx.OrgQueue(orgID)
 		if err != nil {
 			return err

@@ -120,7 +120,10 @@ func (p *plant) request(agent string, wait time.Duration) deployments.Poll {
 }
 
 func runner(c *deployments.Claim) identity.Principal {
-	return identity.Principal{Kind: identity.KindRunner, JobID: c.Job.ID, Epoch: c.Job.Epoch, PoolID: c.Job.PoolID, DeploymentID: c.Job.DeploymentID}
+	return identity.Principal{
+		Kind: identity.KindRunner, Org: store.Organization{ID: c.Job.OrgID}, StackID: c.Job.StackID,
+		JobID: c.Job.ID, Epoch: c.Job.Epoch, PoolID: c.Job.PoolID, DeploymentID: c.Job.DeploymentID,
+	}
 }
 
 func (p *plant) heartbeat(c *deployments.Claim, phase protocol.Phase) error {

@@ -12,6 +12,7 @@ import (
 	"workflowagent/internal/server/fault"
 	"workflowagent/internal/server/identity"
 	"workflowagent/internal/server/store"
+	"workflowagent/internal/server/store/scope"
 	"workflowagent/internal/server/vcs/outbox"
 	"workflowagent/internal/server/webhooks"
 	"workflowagent/internal/termtext"
@@ -63,7 +64,7 @@ func because(r workflow.Reason) string {
 // onJob runs act on the job to which a runner's token belongs, in one transaction. If act ends the
 // job, onJob then calls afterEnd.
 func (s *Service) onJob(ctx context.Context, p identity.Principal, jobID string, act func(tx *store.Tx, job *store.Job, now time.Time) error) error {
-	return s.write(ctx, func(tx *store.Tx) (ended *store.Job, err error) {
+	return s.write(ctx, ofRunner(p), func(tx *store.Tx) (ended *store.Job, err error) {
 		now, err := tx.LeaseTime()
 		if err != nil {
 			return nil, err
@@ -79,6 +80,9 @@ func (s *Service) onJob(ctx context.Context, p identity.Principal, jobID string,
 		return &job, nil
 	})
 }
+
+// ofRunner returns the owner of the job to which a runner's token belongs.
+func ofRunner(p identity.Principal) scope.Set { return scope.Stack(p.Org.ID, p.StackID) }
 
 // mayContinue returns an error unless a job's runner may continue with the job's next step. A lost
 // job may, until it is overtaken.
@@ -262,7 +266,7 @@ func (s *Service) Result(ctx context.Context, p identity.Principal, jobID string
 	if err != nil {
 		return err
 	}
-	return s.write(ctx, func(tx *store.Tx) (*store.Job, error) {
+	return s.write(ctx, ofRunner(p), func(tx *store.Tx) (*store.Job, error) {
 		job, err := callback(tx, p, jobID)
 		if err != nil {
 			return nil, err

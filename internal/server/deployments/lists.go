@@ -262,27 +262,30 @@ func (s *Service) UsedStacks(ctx context.Context, p identity.Principal, orgID st
 }
 
 // CancelQueued cancels those of the deployments that are still queued and that the caller may
-// cancel. It returns their number.
+// cancel, one after another. It returns the number of cancelled ones, even with an error.
 func (s *Service) CancelQueued(ctx context.Context, p identity.Principal, orgID string, ids []string) (int, error) {
 	if len(ids) > PageSize {
 		return 0, fault.Invalid("Bad Request: at most %d deployments can be cancelled at once", PageSize)
 	}
 	n := 0
-	err := s.db.Write(ctx, scope.Todo, func(tx *store.Tx) error {
-		n = 0
-		for _, id := range ids {
-			ok, err := s.cancelQueued(ctx, tx, p, orgID, id)
-			if err != nil {
-				return err
-			}
-			if ok {
-				n++
-			}
+	for _, id := range ids {
+		job, err := s.jobOfDeployment(ctx, id)
+		if fault.KindOf(err) == fault.KindNotFound || err == nil && job.OrgID != orgID {
+			continue
 		}
-		return nil
-	})
-	if err != nil {
-		return 0, fmt.Errorf("cancelling queued deployments: %w", err)
+		cancelled := false
+		if err == nil {
+			err = s.db.Write(ctx, scope.Stack(orgID, job.StackID), func(tx *store.Tx) (err error) {
+				cancelled, err = s.cancelQueued(ctx, tx, p, orgID, id)
+				return err
+			})
+		}
+		if err != nil {
+			return n, fmt.Errorf("cancelling queued deployments: %w", err)
+		}
+		if cancelled {
+			n++
+		}
 	}
 	return n, nil
 }

@@ -286,7 +286,7 @@ func (s *Service) handBack(ctx context.Context, c *Claim) {
 	if c.shared {
 		return // the agent can have received it
 	}
-	err := s.db.Write(ctx, scope.Todo, func(tx *store.Tx) error {
+	err := s.db.Write(ctx, scope.Stack(c.Job.OrgID, c.Job.StackID), func(tx *store.Tx) error {
 		job, err := tx.Job(c.Job.ID)
 		if err != nil {
 			return err

@@ -271,7 +271,7 @@ func (s *Service) acceptLate(ctx context.Context, job store.Job) error {
 	case since > s.opts.Evidence:
 		return ended(job)
 	case since > measuredAfter:
-		return s.db.Write(ctx, scope.Todo, func(tx *store.Tx) error { return tx.MeasureLogAgain(job.ID) })
+		return s.db.Write(ctx, scope.Stack(job.OrgID, job.StackID), func(tx *store.Tx) error { return tx.MeasureLogAgain(job.ID) })
 	}
 	return nil
 }

@@ -83,7 +83,8 @@ func (s *Service) changeSettings(ctx context.Context, p identity.Principal, st s
 	change func(old *workflow.Settings) (*workflow.Settings, error),
 ) (*StoredSettings, error) {
 	var out *StoredSettings
-	err := s.db.Write(ctx, scope.Todo, func(tx *store.Tx) error {
+	wide := false // whether the transaction holds the organization
+	write := func(tx *store.Tx) error {
 		if err := identity.CheckUnmoved(tx, st); err != nil {
 			return err
 		}
@@ -110,6 +111,9 @@ func (s *Service) changeSettings(ctx context.Context, p identity.Principal, st s
 			return fault.Invalid("Bad Request: %s", err)
 		}
 		if s.opts.Repositories != nil {
+			if _, named := fresh.Triggers(); named && !wide {
+				return errRepository
+			}
 			if err := s.opts.Repositories.Watch(tx, p, st, fresh); err != nil {
 				return err
 			}
@@ -156,12 +160,20 @@ func (s *Service) changeSettings(ctx context.Context, p identity.Principal, st s
 		return audit.Record(ctx, tx, audit.Entry{
 			OrgID: st.OrgID, Action: audit.SettingsChanged, Subject: subjectOf(st), Detail: map[string]any{"version": row.Version, "source": source, "keys": differ("", before, doc)},
 		})
-	})
+	}
+	err := s.db.Write(ctx, scope.Stack(st.OrgID, st.ID), write)
+	if errors.Is(err, errRepository) {
+		wide = true
+		err = s.db.Write(ctx, scope.Organization(st.OrgID), write)
+	}
 	if err != nil {
 		return nil, err
 	}
 	return out, nil
 }
+
+// errRepository means that a change of settings needs a wider scope than the stack's.
+var errRepository = errors.New("the settings name a repository, which other stacks can watch too")
 
 // ReadSettings returns the settings of a stack, or nil if it has none.
 func (s *Service) ReadSettings(tx *store.Tx, stackID string) (*workflow.Settings, error) {
@@ -284,7 +296,7 @@ func poolOf(tx *store.Tx, orgID, id string) (pinned bool, err error) {
 
 // DeleteSettings removes the settings of a stack.
 func (s *Service) DeleteSettings(ctx context.Context, st store.Stack) error {
-	err := s.db.Write(ctx, scope.Todo, func(tx *store.Tx) error {
+	err := s.db.Write(ctx, scope.Stack(st.OrgID, st.ID), func(tx *store.Tx) error {
 		if err := tx.DeleteDeploymentSettings(st.ID); err != nil {
 			return err
 		}

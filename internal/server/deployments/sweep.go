@@ -95,7 +95,7 @@ func (s *Service) beats(ctx context.Context) {
 // beat records that the server is up. If no server was up before, it extends leases by the
 // downtime.
 func (s *Service) beat(ctx context.Context) error {
-	err := s.db.Write(ctx, scope.Todo, func(tx *store.Tx) error {
+	err := s.db.Write(ctx, scope.Free, func(tx *store.Tx) error {
 		now, err := tx.LeaseTime()
 		if err != nil {
 			return err
@@ -115,7 +115,7 @@ const maxSilences = 3
 // sweepUnstarted requeues jobs whose agent stopped reporting before it requested the start of the
 // job, and abandons those that no agent survives.
 func (s *Service) sweepUnstarted(ctx context.Context) error {
-	return s.sweepJobs(ctx, s.silent(workflow.StatusAccepted, s.opts.Lease), func(tx *store.Tx, job store.Job, now time.Time) error {
+	return s.sweepJobs(ctx, silent(workflow.StatusAccepted, s.opts.Lease), func(tx *store.Tx, job store.Job, now time.Time) error {
 		job.Silences++
 		if job.Silences >= maxSilences {
 			text := fmt.Sprintf("%d claims of the deployment ended because the agent stopped reporting before the start, the last one on %s. The deployment is not tried again, because it may be what stops the agents: check their logs, and whether the deployment's secrets or image need more memory than they have.",
@@ -133,7 +133,7 @@ func (s *Service) sweepUnstarted(ctx context.Context) error {
 }
 
 func (s *Service) sweepRunning(ctx context.Context) error {
-	return s.sweepJobs(ctx, s.silent(workflow.StatusRunning, s.opts.Lost), func(tx *store.Tx, job store.Job, now time.Time) error {
+	return s.sweepJobs(ctx, silent(workflow.StatusRunning, s.opts.Lost), func(tx *store.Tx, job store.Job, now time.Time) error {
 		text := fmt.Sprintf("The server received nothing from the deployment on %s for %s, so the deployment was marked as lost. Check whether it still runs there before the next deployment of this stack.",
 			orUnknown(job.AgentHostname), s.opts.Lost)
 		v := verdict{event: workflow.EventLose, reason: workflow.ReasonLost, message: text, note: text}
@@ -155,10 +155,19 @@ func orUnknown(host string) string {
 }
 
 func (s *Service) sweepQueue(ctx context.Context) error {
-	list := func(tx *store.Tx, now time.Time) ([]store.Job, error) {
-		return tx.StaleQueuedJobs(now.Add(-s.opts.QueueTimeout))
+	stale := timer{
+		list: func(tx *store.Tx, now time.Time) ([]store.Job, error) {
+			return tx.StaleQueuedJobs(now.Add(-s.opts.QueueTimeout))
+		},
+		due: func(tx *store.Tx, job store.Job, now time.Time) (bool, error) {
+			if job.Status != workflow.StatusNotStarted || now.Sub(job.QueuedAt) > s.opts.QueueTimeout {
+				return job.Status == workflow.StatusNotStarted, nil
+			}
+			_, err := tx.Stack(job.StackID)
+			return errors.Is(err, store.ErrNotFound), ignoreMissing(err)
+		},
 	}
-	return s.sweepJobs(ctx, list, func(tx *store.Tx, job store.Job, now time.Time) error {
+	return s.sweepJobs(ctx, stale, func(tx *store.Tx, job store.Job, now time.Time) error {
 		reason, text := workflow.ReasonCancelled, "Skipped: the stack was deleted."
 		if now.Sub(job.QueuedAt) > s.opts.QueueTimeout {
 			reason = workflow.ReasonQueueTimeout
@@ -170,39 +179,56 @@ func (s *Service) sweepQueue(ctx context.Context) error {
 
 // sweepBlocked releases queues blocked by lost deployments whose updates have ended.
 func (s *Service) sweepBlocked(ctx context.Context) error {
-	var queues []store.StackQueue
-	err := s.db.Read(ctx, func(tx *store.Tx) (err error) {
-		queues, err = tx.BlockedQueues()
-		return err
-	})
-	if err != nil || len(queues) == 0 {
-		return err
-	}
-	return s.db.Write(ctx, scope.Todo, func(tx *store.Tx) error {
-		now, err := tx.LeaseTime()
+	var blocked []store.Stack
+	err := s.db.Read(ctx, func(tx *store.Tx) error {
+		queues, err := tx.BlockedQueues()
 		if err != nil {
 			return err
 		}
+		now := tx.Now()
+		blocked = nil
 		for _, q := range queues {
-			held, err := updateInProgress(tx, q.BlockedBy, now)
-			if err != nil {
-				return err
-			}
-			if held {
-				continue
-			}
 			st, err := tx.Stack(q.StackID)
 			if err != nil {
 				return err
 			}
-			if err := unblock(tx, q.StackID, q.BlockedBy); err != nil {
+			held, err := updateInProgress(tx, q.BlockedBy, now)
+			if err != nil {
 				return err
 			}
-			tx.Notify(pools.QueueTopic, pools.OrgPayload(st.OrgID))
-			queueChanged(tx, st.OrgID, st.ID)
+			if !held {
+				blocked = append(blocked, st)
+			}
 		}
 		return nil
 	})
+	if err != nil {
+		return err
+	}
+	var errs []error
+	for _, st := range blocked {
+		errs = append(errs, s.db.Write(ctx, scope.Stack(st.OrgID, st.ID), func(tx *store.Tx) error { return release(tx, st) }))
+	}
+	return errors.Join(errs...)
+}
+
+// release releases a stack's queue if the update of the lost deployment that blocks it has ended.
+func release(tx *store.Tx, st store.Stack) error {
+	now, err := tx.LeaseTime()
+	if err != nil {
+		return err
+	}
+	q, err := tx.StackQueue(st.ID)
+	if err != nil || q.BlockedBy == "" {
+		return err
+	}
+	held, err := updateInProgress(tx, q.BlockedBy, now)
+	if err != nil || held {
+		return err
+	}
+	tx.Notify(pools.QueueTopic, pools.OrgPayload(st.OrgID))
+	queueChanged(tx, st.OrgID, st.ID)
+	return unblock(tx, st.ID, q.BlockedBy)
 }
 
 // updateInProgress reports whether a deployment has an update that still holds its stack.
@@ -219,37 +245,80 @@ func updateInProgress(tx *store.Tx, deploymentID string, now time.Time) (bool, e
 	return false, nil
 }
 
-func (s *Service) silent(status workflow.Status, d time.Duration) func(*store.Tx, time.Time) ([]store.Job, error) {
-	return func(tx *store.Tx, now time.Time) ([]store.Job, error) { return tx.SilentJobs(status, now.Add(-d)) }
+// timer selects the jobs that exceeded a time limit.
+type timer struct {
+	list func(*store.Tx, time.Time) ([]store.Job, error)
+	// due reports whether a job of the list, which might have reported since, is still to be listed.
+	due func(*store.Tx, store.Job, time.Time) (bool, error)
 }
 
-// sweepJobs calls act for every listed job. It first lists the jobs in a read transaction, so that
-// it writes only if a job is due.
-func (s *Service) sweepJobs(ctx context.Context, list func(*store.Tx, time.Time) ([]store.Job, error), act func(*store.Tx, store.Job, time.Time) error) error {
-	var due []store.Job
+// silent selects the jobs with a status that have not reported for a duration.
+func silent(status workflow.Status, d time.Duration) timer {
+	return timer{
+		list: func(tx *store.Tx, now time.Time) ([]store.Job, error) { return tx.SilentJobs(status, now.Add(-d)) },
+		due: func(_ *store.Tx, job store.Job, now time.Time) (bool, error) {
+			return job.Status == status && now.Sub(job.LastSeenAt) > d, nil
+		},
+	}
+}
+
+// sweepJobs calls act for every job that a timer selects. It lists the jobs in a read transaction, and
+// then decides about the jobs of each stack in a write of their own.
+func (s *Service) sweepJobs(ctx context.Context, t timer, act func(*store.Tx, store.Job, time.Time) error) error {
+	var listed []store.Job
 	err := s.db.Read(ctx, func(tx *store.Tx) (err error) {
-		due, err = list(tx, tx.Now())
+		listed, err = t.list(tx, tx.Now())
 		return err
 	})
-	if err != nil || len(due) == 0 {
+	if err != nil {
 		return err
 	}
-	return s.db.Write(ctx, scope.Todo, func(tx *store.Tx) error {
-		now, err := tx.LeaseTime()
-		if err != nil {
+	type stack struct{ org, id string }
+	byStack := map[stack][]string{}
+	for _, job := range listed {
+		st := stack{job.OrgID, job.StackID}
+		byStack[st] = append(byStack[st], job.ID)
+	}
+	var errs []error
+	for st, ids := range byStack {
+		var done []store.Job
+		err := s.db.Write(ctx, scope.Stack(st.org, st.id), func(tx *store.Tx) (err error) {
+			done, err = sweepStack(tx, ids, t, act)
 			return err
-		}
-		// List again, because some jobs might have reported since.
-		due, err := list(tx, now)
+		})
 		if err != nil {
-			return err
+			errs = append(errs, err)
+			continue
 		}
-		for _, job := range due {
-			if err := act(tx, job, now); err != nil {
-				return err
-			}
+		for _, job := range done {
 			s.log.WithFields(logrus.Fields{"job_id": job.ID, "deployment_id": job.DeploymentID, "was": job.Status}).Warn("a job exceeded its time limit")
 		}
-		return nil
-	})
+	}
+	return errors.Join(errs...)
+}
+
+// sweepStack calls act for those of a stack's jobs that a timer still selects, and returns them.
+func sweepStack(tx *store.Tx, ids []string, t timer, act func(*store.Tx, store.Job, time.Time) error) (done []store.Job, err error) {
+	now, err := tx.LeaseTime()
+	if err != nil {
+		return nil, err
+	}
+	for _, id := range ids {
+		job, err := tx.Job(id)
+		if err != nil {
+			return nil, err
+		}
+		due, err := t.due(tx, job, now)
+		if err != nil {
+			return nil, err
+		}
+		if !due {
+			continue
+		}
+		if err := act(tx, job, now); err != nil {
+			return nil, err
+		}
+		done = append(done, job)
+	}
+	return done, nil
 }
