@@ -104,7 +104,7 @@ func (j *job) awaitStart(ctx context.Context) error {
 // resumeLate resumes a job in phase Starting. The engine may or may not have the job, and the runner
 // may or may not have leave.
 func (j *job) resumeLate(ctx context.Context) (delivery.Verdict, error) {
-	has, err := j.wasStarted(ctx)
+	has, _, err := j.wasStarted(ctx)
 	switch {
 	case err != nil:
 		return delivery.Verdict{}, err

@@ -117,16 +117,20 @@ func (j *job) resume(ctx context.Context) (delivery.Verdict, error) {
 	case j.entry.Handle == nil:
 		return delivery.Verdict{}, errors.New("the journal entry does not contain the job's objects")
 	case j.entry.Phase == instance.Started:
+		j.relaunched()
 		return j.follow(ctx)
 	}
 	if j.launcher() != nil {
 		return j.resumeLate(ctx)
 	}
-	started, err := j.wasStarted(ctx)
-	if err != nil {
+	started, ran, err := j.wasStarted(ctx)
+	switch {
+	case err != nil:
 		return delivery.Verdict{}, err
-	}
-	if started {
+	case ran && !j.rebooted():
+		j.launched()
+		return j.follow(ctx)
+	case started:
 		j.entry.Phase = instance.Started
 		return j.follow(ctx)
 	}
@@ -147,9 +151,9 @@ func (j *job) rebooted() bool {
 	return before != "" && now != "" && before != now
 }
 
-// wasStarted asks the executor whether the job was started. It retries while the executor cannot
-// run jobs. Its only error is errStopping.
-func (j *job) wasStarted(ctx context.Context) (started bool, err error) {
+// wasStarted asks the executor whether the job was started, and whether its runner is known to run it, or
+// to have run it. It retries while the executor cannot run jobs. Its only error is errStopping.
+func (j *job) wasStarted(ctx context.Context) (started, ran bool, err error) {
 	err = j.agent.policy(executorRetryLimit).Do(ctx, func(err error) bool {
 		j.log.WithError(err).Debug("checking whether the job was started failed; retrying")
 		return true
@@ -157,15 +161,17 @@ func (j *job) wasStarted(ctx context.Context) (started bool, err error) {
 		up := j.agent.engine.check(ctx) == nil
 		probe, cancel := context.WithTimeout(ctx, startedProbe)
 		defer cancel()
-		_, err := j.agent.opts.Executor.Wait(probe, *j.entry.Handle)
-		started = err == nil || up && probe.Err() != nil && errors.Is(err, context.DeadlineExceeded)
+		exit, err := j.agent.opts.Executor.Wait(probe, *j.entry.Handle)
+		runs := up && probe.Err() != nil && errors.Is(err, context.DeadlineExceeded)
+		started = err == nil || runs
+		ran = runs || err == nil && exit.Ran()
 		if started || ctx.Err() == nil && errors.Is(err, executor.ErrNotStarted) {
 			return nil
 		}
 		return err
 	})
 	if err != nil {
-		return false, errStopping
+		return false, false, errStopping
 	}
-	return started, nil
+	return started, ran, nil
 }

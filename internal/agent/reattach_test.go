@@ -173,6 +173,110 @@ func TestKilledWhileAskingLeave(t *testing.T) {
 	w.cleanState(second)
 }
 
+// TestKilledWhileAJobIsBeingStarted kills the agent at each point after the runner was started. The set-up
+// log must say once that the job was started, and not at all if the runner says that it ran nothing.
+func TestKilledWhileAJobIsBeingStarted(t *testing.T) {
+	for _, tt := range []struct {
+		name  string
+		ended bool // before the agent is back
+		exit  *executor.Exit
+		entry func(e *instance.Entry, size int64) // changes the entry while no agent runs
+		want  int
+	}{
+		{name: "before it knew", want: 1},
+		{name: "before it knew, and the job ended", ended: true, want: 1},
+		{name: "before it knew, and the runner died", ended: true, exit: &executor.Exit{Code: -1, Signal: "SIGKILL"}, want: 1},
+		{name: "before it knew, and the runner ran nothing", ended: true, exit: &executor.Exit{Code: protocol.ExitNoLaunch}},
+		{name: "before it knew, and the container failed to start", ended: true, exit: &executor.Exit{Code: -1}},
+		{name: "before the line", want: 1, entry: func(e *instance.Entry, size int64) { e.Phase, e.SetupBytes = instance.Started, size }},
+		{name: "after the line", want: 0, entry: func(e *instance.Entry, size int64) { e.Phase, e.SetupBytes = instance.Started, size-1 }},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			w := newHarness(t)
+			g := newGate()
+			t.Cleanup(g.release)
+			w.executor.OnRun(func(ctx context.Context, j *fakes.Job) executor.Exit {
+				<-g.open
+				if tt.exit != nil {
+					return *tt.exit
+				}
+				return w.runner(workflow.StatusSucceeded)(ctx, j)
+			})
+			started, gone := make(chan struct{}), make(chan struct{})
+			w.executor.OnStarted(func(executor.Handle) error {
+				close(started)
+				<-gone
+				return errors.New("the connection broke")
+			})
+			job := w.server.Add()
+			first := w.start()
+			<-started
+			first.abort()
+			close(gone)
+			<-first.done
+			w.executor.OnStarted(nil)
+			w.changeEntry(job, func(e *instance.Entry, size int64) {
+				if tt.ended {
+					g.release()
+					if _, err := w.executor.Wait(t.Context(), *e.Handle); err != nil {
+						t.Error(err)
+					}
+				}
+				if tt.entry != nil {
+					tt.entry(e, size)
+				}
+			})
+			a := w.start()
+			if !tt.ended && tt.want > 0 { // kill it again, after the line
+				w.server.WaitFor("the line", func() bool { return job.Has(0, "The job was started.") })
+				a.kill()
+				a = w.start()
+			}
+			g.release()
+			a.finish(job)
+			if n := strings.Count(strings.Join(job.Log(0), "\n"), "The job was started."); n != tt.want {
+				t.Errorf("the set-up log says %d times that the job was started, want %d: %q", n, tt.want, job.Log(0))
+			}
+			if n := len(w.executor.Record(job.ID).Launches); n != 1 {
+				t.Errorf("the job was started %d times", n)
+			}
+		})
+	}
+}
+
+// changeEntry changes the journal entry of the job. size is the size of the set-up log.
+func (w *harness) changeEntry(job *fakes.ServerJob, change func(e *instance.Entry, size int64)) {
+	w.t.Helper()
+	identity, err := instance.OpenIdentity(w.state)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	defer identity.Close()
+	journal, err := instance.OpenJournal(identity.Dir)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	entries, _, err := journal.Read()
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	name := instance.JobName(job.ID, job.Epoch)
+	spool, err := delivery.Open(filepath.Join(journal.SpoolDir(name), "agent"), delivery.Options{})
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	defer spool.Close()
+	stream, err := spool.Step(0)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	entry := entries[name]
+	change(&entry, stream.Size())
+	if err := journal.Write(name, entry); err != nil {
+		w.t.Fatal(err)
+	}
+}
+
 // TestHostRestartsWhileAJobIsBeingStarted simulates a power failure that is so early that the
 // executor has no record of the start. The agent must assume that the job may have run.
 func TestHostRestartsWhileAJobIsBeingStarted(t *testing.T) {

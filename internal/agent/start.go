@@ -193,20 +193,46 @@ func (j *job) launch(ctx context.Context, definition *workflow.JobDefinition) er
 	return nil
 }
 
+// startedLine is the last line of the set-up log of a job that was started.
+const startedLine = "The job was started."
+
 // launched records that the runner was started.
 func (j *job) launched() {
 	j.dropLargeMasks()
 	j.agent.opts.Monitor.JobLaunched(j.took())
-	j.writeSetup("The job was started.")
-	j.endStream(j.logs, setupStep)
-	j.stepStatus(setupStep, workflow.StepSucceeded)
-	j.entry.Phase = instance.Started
+	j.entry.Phase, j.entry.SetupBytes = instance.Started, j.setupBytes()
 	if err := j.saveEntry(); err != nil {
 		// The earlier entry suffices, because a second start of the job does nothing except return
-		// an error.
+		// an error. The next process would repeat the line.
 		j.log.WithError(err).Warn("updating the job's journal entry failed")
+	} else {
+		j.writeSetup(startedLine)
 	}
+	j.endSetup()
 	j.log.Info("the job was started")
+}
+
+// relaunched adds the line of launched if an earlier process was killed before it could do so.
+func (j *job) relaunched() {
+	// The entries of earlier versions have no size. A crash of the host can have lost the spool's copy of
+	// the line.
+	if j.entry.SetupBytes > 0 && j.setupBytes() == j.entry.SetupBytes && !j.rebooted() {
+		j.writeSetup(startedLine)
+		j.endSetup()
+	}
+}
+
+func (j *job) endSetup() {
+	j.endStream(j.logs, setupStep)
+	j.stepStatus(setupStep, workflow.StepSucceeded)
+}
+
+func (j *job) setupBytes() int64 {
+	stream, err := j.logs.Step(setupStep)
+	if err != nil {
+		return 0
+	}
+	return stream.Size()
 }
 
 // start starts the runner once. It waits while the executor cannot run jobs. After an error that
@@ -233,7 +259,7 @@ func (j *job) start(ctx context.Context, document []byte) error {
 		return errStopping
 	case !final:
 		j.log.WithError(err).Warn("starting the job failed without a clear result; checking whether the job runs")
-		if started, askErr := j.wasStarted(ctx); started || askErr != nil {
+		if started, _, askErr := j.wasStarted(ctx); started || askErr != nil {
 			return askErr
 		}
 	}

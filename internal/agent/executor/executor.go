@@ -177,6 +177,16 @@ func (e Exit) Success() bool {
 	return e.Code == 0 && e.Signal == "" && !e.OOMKilled && !e.Lost
 }
 
+// Ran reports whether the runner is known to have received the job: it exited by itself or was killed,
+// and it does not say that nothing was started.
+func (e Exit) Ran() bool {
+	switch {
+	case e.Lost, e.Code == protocol.ExitNoLaunch, e.Code == protocol.ExitNoLeave:
+		return false
+	}
+	return e.Code >= 0 || e.Signal != ""
+}
+
 // ErrStarted is returned by Start for a job that has already been started.
 var ErrStarted = errors.New("the job was already started")
 

@@ -52,6 +52,8 @@ type Entry struct {
 	Operation  workflow.Operation      `json:"operation,omitempty"`
 	Signed     bool                    `json:"signed,omitempty"` // the server is known to sign its responses
 	EndedAt    time.Time               `json:"endedAt,omitzero"` // when the agent began to report the job's end
+	// SetupBytes is the size of the agent's log of the set-up before its last line, set in phase Started.
+	SetupBytes int64 `json:"setupBytes,omitempty"`
 }
 
 // Journal is a directory with one entry and one spool per job.
