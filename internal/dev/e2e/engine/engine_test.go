@@ -146,7 +146,7 @@ func TestEngineAgentKilledInAnUpdate(t *testing.T) {
 		t.Run(back, func(t *testing.T) {
 			s := w.NewStack(ctx, t, "box", back, image, nil)
 			d := s.Deploy(ctx, t, "update", repo.URL)
-			waiting, cancel := context.WithTimeout(ctx, 2*time.Minute)
+			waiting, cancel := context.WithTimeout(ctx, 10*time.Minute)
 			defer cancel()
 			if err := harness.Until(waiting, func() (bool, error) {
 				return strings.Contains(s.Log(ctx, t, d), "lab:index:Sleep slow creating"), nil
@@ -164,6 +164,12 @@ func TestEngineAgentKilledInAnUpdate(t *testing.T) {
 			}
 			agent = w.Agents[len(w.Agents)-1]
 			d = s.Finish(ctx, t, d)
+			// The agent can complete the log after the runner has reported the result.
+			if err := harness.Until(waiting, func() (bool, error) {
+				return finished(agent, d), nil
+			}); err != nil {
+				t.Errorf("the restarted agent did not finish the job: %v", err)
+			}
 			log := s.Log(ctx, t, d)
 			if d.Status != "succeeded" {
 				t.Errorf("it ended as %+v", d)
@@ -187,4 +193,14 @@ func TestEngineAgentKilledInAnUpdate(t *testing.T) {
 			}
 		})
 	}
+}
+
+// finished reports whether the agent says that a deployment's job has finished.
+func finished(agent *lab.Agent, d harness.Deployment) bool {
+	for line := range strings.Lines(lab.Tail(agent.LogFile, 1000)) {
+		if strings.Contains(line, `"the job has finished"`) && strings.Contains(line, "deployment_id="+d.ID) {
+			return true
+		}
+	}
+	return false
 }
