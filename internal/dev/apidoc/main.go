@@ -42,17 +42,13 @@ func main() {
 
 const intro = `# The HTTP API
 
-The server implements a part of Pulumi Cloud's public REST API. This page is generated from the server's routes: the
-first table lists every operation of the public API for stacks and deployments. A request for an absent part gets 404
-with the sentence "this server does not offer …". [protocol.md](protocol.md) describes where the server differs, and the
-calls of agents and runners.
+The server implements a part of Pulumi Cloud's public REST API. This page is generated from the server's routes. A request
+for an absent part gets 404 with the sentence "this server does not offer …". [protocol.md](protocol.md) describes where
+the server differs, and the calls of agents and runners.
 
 The server describes its own routes at ` + "`" + openapi.Path + "`" + `; ` + "`pulumi api list`" + ` prints them.
 
 ## Operations of the public API
-
-| path | methods | state |
-|---|---|---|
 `
 
 // page returns the content of docs/api.md.
@@ -63,58 +59,55 @@ func page() ([]byte, error) {
 	}
 	var b bytes.Buffer
 	b.WriteString(intro)
-	var rows []row
+	var built []route
 	public := map[string]bool{}
 	for _, op := range openapi.Operations() {
 		public[openapi.Shape(op.Method, op.Path)] = true
-		state := "built"
-		if f, ok := absent.Match(op.Method, op.Path); ok {
-			state = fmt.Sprintf("absent: %s (%s)", f.What, f.Why)
-		} else if !slices.ContainsFunc(routes, func(r route) bool { return openapi.Shape(r.method, r.path) == openapi.Shape(op.Method, op.Path) }) {
+		if _, ok := absent.Match(op.Method, op.Path); ok {
+			continue
+		}
+		if !slices.ContainsFunc(routes, func(r route) bool { return openapi.Shape(r.method, r.path) == openapi.Shape(op.Method, op.Path) }) {
 			return nil, fmt.Errorf("%s %s is neither a route nor a part of an absent feature: add it to package absent", op.Method, op.Path)
 		}
-		rows = add(rows, op.Path, op.Method, state)
+		built = append(built, route{op.Method, op.Path})
 	}
-	write(&b, rows)
-	b.WriteString("\n## Absent parts\n\nThe paths include all longer paths. Without a method, all methods are absent.\n\n| path | not offered | reason |\n|---|---|---|\n")
-	for _, f := range absent.Features() {
-		if f.What != "" {
-			fmt.Fprintf(&b, "| `%s` | %s | %s |\n", f.Path, f.What, f.Why)
+	write(&b, built)
+	b.WriteString("\n## Absent parts\n\nThe paths include all longer paths. Without a method, all methods are absent.\n\n| not offered | reason | paths |\n|---|---|---|\n")
+	features := absent.Features()
+	for i, f := range features {
+		same := func(g absent.Feature) bool { return g.What == f.What && g.Why == f.Why }
+		if f.What == "" || slices.ContainsFunc(features[:i], same) {
+			continue
 		}
-	}
-	b.WriteString("\n## Further routes\n\n| path | methods |\n|---|---|\n")
-	rows = nil
-	for _, r := range routes {
-		if !public[openapi.Shape(r.method, r.path)] {
-			rows = add(rows, r.path, r.method, "")
+		var paths []string
+		for _, g := range features[i:] {
+			if same(g) {
+				paths = append(paths, "`"+g.Path+"`")
+			}
 		}
+		fmt.Fprintf(&b, "| %s | %s | %s |\n", f.What, f.Why, strings.Join(paths, "<br>"))
 	}
-	write(&b, rows)
+	b.WriteString("\n## Further routes\n")
+	write(&b, slices.DeleteFunc(routes, func(r route) bool { return public[openapi.Shape(r.method, r.path)] }))
 	return b.Bytes(), nil
 }
 
-// row is a path with the methods that have the same state.
-type row struct {
-	path, state string
-	methods     []string
-}
-
-func add(rows []row, path, method, state string) []row {
-	if n := len(rows); n > 0 && rows[n-1].path == path && rows[n-1].state == state {
-		rows[n-1].methods = append(rows[n-1].methods, method)
-		return rows
-	}
-	return append(rows, row{path, state, []string{method}})
-}
-
-func write(b *bytes.Buffer, rows []row) {
-	for _, r := range rows {
-		fmt.Fprintf(b, "| `%s` | %s |", r.path, strings.Join(r.methods, " "))
-		if r.state != "" {
-			b.WriteString(" " + r.state + " |")
+// write lists routes by path.
+func write(b *bytes.Buffer, routes []route) {
+	b.WriteString("\n```\n")
+	for i, r := range routes {
+		if i > 0 && routes[i-1].path == r.path {
+			continue
+		}
+		b.WriteString(r.path)
+		for _, other := range routes[i:] {
+			if other.path == r.path {
+				b.WriteString(" " + other.method)
+			}
 		}
 		b.WriteByte('\n')
 	}
+	b.WriteString("```\n")
 }
 
 type route struct{ method, path string }
