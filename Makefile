@@ -168,7 +168,7 @@ e2e: ## Run the end-to-end tests with real timers and at full scale.
 	@WORKFLOW_E2E_FULL=1 go run ./internal/dev/lab/tiers
 
 .PHONY: reliability
-reliability: ## Run the fault matrix and write its table in docs/reliability.md.
+reliability: ## Run the fault matrix and write its table in docs/faults.md.
 	@records=$$(mktemp -d) && trap 'rm -rf "$$records"' EXIT && export WORKFLOW_FAULT_RECORDS=$$records && \
 		go test -count=1 -timeout 60m -parallel 6 -run '^Test(Fault|EngineFault|ClusterFault|ClusterNodeFault)' ./internal/dev/e2e/faults && \
 		go test -count=1 -run '^TestFaultTable$$' ./internal/dev/e2e/faults -update

@@ -16,7 +16,7 @@ import (
 	"workflowagent/internal/server/store/scope"
 )
 
-// matrixCalls are the calls of each column of the tables in docs/security.md. Their bodies are
+// matrixCalls are the calls of each column of the tables in docs/permissions.md. Their bodies are
 // invalid where a valid call would change what later calls find.
 var matrixCalls = map[string][]string{
 	"list":    {"GET /api/user/stacks"},
@@ -82,7 +82,7 @@ type matrixCaller struct {
 	fill    *strings.Replacer // values of the other words in capitals
 }
 
-// TestPermissionMatrix makes the calls of each cell of the tables in docs/security.md, which are
+// TestPermissionMatrix makes the calls of each cell of the tables in docs/permissions.md, which are
 // the expectations. Every caller and every column must occur in them.
 func TestPermissionMatrix(t *testing.T) {
 	l := newLab(t, storetest.SQLite(t), deployments.Options{})
@@ -95,7 +95,7 @@ func TestPermissionMatrix(t *testing.T) {
 			known[who] = true
 			c, ok := callers[who]
 			if !ok {
-				t.Errorf("docs/security.md names the caller %q, which this test does not have", who)
+				t.Errorf("docs/permissions.md names the caller %q, which this test does not have", who)
 				continue
 			}
 			if c.prepare != nil {
@@ -112,12 +112,12 @@ func TestPermissionMatrix(t *testing.T) {
 	}
 	for who := range callers {
 		if !known[who] {
-			t.Errorf("docs/security.md does not name the caller %q", who)
+			t.Errorf("docs/permissions.md does not name the caller %q", who)
 		}
 	}
 	for column := range matrixCalls {
 		if !slices.ContainsFunc(tables, func(m matrixTable) bool { return slices.Contains(m.columns, column) }) {
-			t.Errorf("docs/security.md has no column %q", column)
+			t.Errorf("docs/permissions.md has no column %q", column)
 		}
 	}
 }
@@ -164,10 +164,10 @@ type matrixTable struct {
 	rows    map[string]map[string]string // cells by caller and column
 }
 
-// matrixTables reads the tables of docs/security.md whose first column names callers.
+// matrixTables reads the tables of docs/permissions.md whose first column names callers.
 func matrixTables(t *testing.T) []matrixTable {
 	t.Helper()
-	text, err := os.ReadFile(filepath.Join("..", "..", "..", "docs", "security.md"))
+	text, err := os.ReadFile(filepath.Join("..", "..", "..", "docs", "permissions.md"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -184,7 +184,7 @@ func matrixTables(t *testing.T) []matrixTable {
 			tables = append(tables, matrixTable{columns: cells[1:], rows: map[string]map[string]string{}})
 			for _, column := range cells[1:] {
 				if matrixCalls[column] == nil {
-					t.Fatalf("docs/security.md has the column %q, for which this test has no calls", column)
+					t.Fatalf("docs/permissions.md has the column %q, for which this test has no calls", column)
 				}
 			}
 		case !strings.HasPrefix(line, "|"):
@@ -195,11 +195,13 @@ func matrixTables(t *testing.T) []matrixTable {
 			for i, column := range m.columns {
 				row[column] = cells[i+1]
 			}
-			m.rows[cells[0]] = row
+			for who := range strings.SplitSeq(cells[0], "<br>") {
+				m.rows[who] = row
+			}
 		}
 	}
 	if len(tables) != 2 {
-		t.Fatalf("docs/security.md has %d tables of callers, want 2", len(tables))
+		t.Fatalf("docs/permissions.md has %d tables of callers, want 2", len(tables))
 	}
 	return tables
 }

@@ -14,7 +14,7 @@ import (
 	"workflowagent/internal/workflow"
 )
 
-// routesByAbility is the table in docs/security.md. It lists, for each ability of a job's token,
+// routesByAbility is the table in docs/permissions.md. It lists, for each ability of a job's token,
 // the routes below a stack that require the ability.
 var routesByAbility = map[identity.Ability][]string{
 	identity.StateRead | identity.Outputs | identity.DecryptConfig: {"GET"},

@@ -19,7 +19,7 @@ import (
 	"workflowagent/internal/server/store/scope"
 )
 
-// matrixRoutes are the routes of each column of the console's tables in docs/security.md. Each route
+// matrixRoutes are the routes of each column of the console's tables in docs/permissions.md. Each route
 // of the console must be in one of them.
 var matrixRoutes = map[string][]string{
 	"start": {
@@ -121,7 +121,7 @@ type matrixVisitor struct {
 	prepare string // default permission of the organization
 }
 
-// TestPermissionMatrix makes the requests of each cell of the console's tables in docs/security.md.
+// TestPermissionMatrix makes the requests of each cell of the console's tables in docs/permissions.md.
 func TestPermissionMatrix(t *testing.T) {
 	m := newMatrix(t)
 	visitors := m.visitors()
@@ -131,7 +131,7 @@ func TestPermissionMatrix(t *testing.T) {
 			known[who] = true
 			v, ok := visitors[who]
 			if !ok {
-				t.Errorf("docs/security.md names %q, whom this test does not have", who)
+				t.Errorf("docs/permissions.md names %q, whom this test does not have", who)
 				continue
 			}
 			m.API(http.MethodPatch, "/api/orgs/acme", map[string]any{"setDefaultStackPermission": permissionOf(v.prepare)}, nil)
@@ -153,7 +153,7 @@ func TestPermissionMatrix(t *testing.T) {
 	}
 	for who := range visitors {
 		if !known[who] {
-			t.Errorf("docs/security.md does not name %q", who)
+			t.Errorf("docs/permissions.md does not name %q", who)
 		}
 	}
 }
@@ -311,10 +311,10 @@ func (m matrix) cell(b *consoletest.Browser, v matrixVisitor, route string) stri
 	}
 }
 
-// matrixTables reads the console's tables of docs/security.md: cells by visitor and column.
+// matrixTables reads the console's tables of docs/permissions.md: cells by visitor and column.
 func matrixTables(t *testing.T) []map[string]map[string]string {
 	t.Helper()
-	text, err := os.ReadFile(filepath.Join("..", "..", "..", "docs", "security.md"))
+	text, err := os.ReadFile(filepath.Join("..", "..", "..", "docs", "permissions.md"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -331,7 +331,7 @@ func matrixTables(t *testing.T) []map[string]map[string]string {
 			tables, columns = append(tables, map[string]map[string]string{}), cells[1:]
 			for _, c := range columns {
 				if found[c] = true; matrixRoutes[c] == nil {
-					t.Fatalf("docs/security.md has the column %q, for which this test has no routes", c)
+					t.Fatalf("docs/permissions.md has the column %q, for which this test has no routes", c)
 				}
 			}
 		case !strings.HasPrefix(line, "|"):
@@ -341,12 +341,14 @@ func matrixTables(t *testing.T) []map[string]map[string]string {
 			for i, c := range columns {
 				row[c] = cells[i+1]
 			}
-			tables[len(tables)-1][cells[0]] = row
+			for who := range strings.SplitSeq(cells[0], "<br>") {
+				tables[len(tables)-1][who] = row
+			}
 		}
 	}
 	for c := range matrixRoutes {
 		if !found[c] {
-			t.Errorf("docs/security.md has no column %q", c)
+			t.Errorf("docs/permissions.md has no column %q", c)
 		}
 	}
 	return tables

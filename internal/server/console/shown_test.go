@@ -21,7 +21,7 @@ var (
 
 // TestNothingForbiddenIsShown follows the links of every kind of visitor through the console. No page
 // and no answer of the palette may contain a link or a form that the visitor may not use, according to
-// the tables in docs/security.md.
+// the tables in docs/permissions.md.
 func TestNothingForbiddenIsShown(t *testing.T) {
 	m := newMatrix(t)
 	m.API(http.MethodPost, "/api/orgs/acme/agent-pools", map[string]string{"name": "eu"}, nil)

@@ -12,7 +12,7 @@ import (
 // the caller has any of them.
 type Ability uint16
 
-// docs/security.md lists the abilities that each route requires.
+// docs/permissions.md lists the abilities that each route requires.
 const (
 	StateRead     Ability = 1 << iota // read the stack, its state, updates and deployments
 	Outputs                           // read only the stack's outputs, including secret outputs

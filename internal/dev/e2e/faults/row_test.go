@@ -11,7 +11,7 @@ import (
 	"workflowagent/internal/dev/lab"
 )
 
-// faultRow is one row of the fault matrix in docs/reliability.md: a fault in a phase of a job, and
+// faultRow is one row of the fault matrix in docs/faults.md: a fault in a phase of a job, and
 // how its deployment must end. All rows share the invariants of [arena.check].
 type faultRow struct {
 	phase  string // of the job when the fault happens
