@@ -34,7 +34,8 @@ func TestLock(t *testing.T) {
 		{100 * time.Second, stacks.LockSilent, "has been silent for 1 min 40 s", 200 * time.Second},
 		{200*time.Second + time.Millisecond, stacks.LockLapsed, "has lapsed", 0},
 	} {
-		l.clock.Pass(c.pass)
+		l.up(c.pass.Truncate(time.Second))
+		l.clock.Pass(c.pass % time.Second)
 		lock, err := l.service.Lock(t.Context(), l.user, l.stack)
 		l.must(err)
 		if lock == nil || lock.State != c.state {

@@ -48,6 +48,8 @@ type Step func(ctx context.Context, tx *sql.Tx) error
 // Timeouts bound the waits for PostgreSQL.
 type Timeouts struct {
 	Write   time.Duration // of a transaction (default 30 s)
+	Lock    time.Duration // for each lock that a write of another server holds (default 15 s)
+	Idle    time.Duration // after which the database ends a write whose server sends nothing (default 10 s)
 	Outcome time.Duration // of the question whether a transaction was committed (default 5 s)
 	Answer  time.Duration // in which the database sends the next part of an answer, also to reads (default 1 min)
 }

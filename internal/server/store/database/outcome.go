@@ -15,19 +15,6 @@ import (
 	"workflowagent/internal/retry"
 )
 
-const (
-	defaultWriteTimeout   = 30 * time.Second
-	defaultOutcomeTimeout = 5 * time.Second
-	defaultAnswerTimeout  = time.Minute
-)
-
-func (t Timeouts) orDefault() Timeouts {
-	return Timeouts{
-		Write: cmp.Or(t.Write, defaultWriteTimeout), Outcome: cmp.Or(t.Outcome, defaultOutcomeTimeout),
-		Answer: cmp.Or(t.Answer, defaultAnswerTimeout),
-	}
-}
-
 // errRolledBack reports that PostgreSQL has answered COMMIT with a rollback.
 var errRolledBack = errors.New("the database has rolled back the transaction")
 

@@ -1,6 +1,7 @@
 package database
 
 import (
+	"cmp"
 	"context"
 	"database/sql"
 	"errors"
@@ -15,6 +16,23 @@ import (
 
 // migrationTime is the longest that a statement of a migration can take.
 const migrationTime = 24 * time.Hour
+
+const (
+	defaultWriteTimeout = 30 * time.Second
+	// defaultLockTimeout is longer than defaultIdleTimeout, so that writes survive a server that has stopped
+	// during a write.
+	defaultLockTimeout    = 15 * time.Second
+	defaultIdleTimeout    = 10 * time.Second
+	defaultOutcomeTimeout = 5 * time.Second
+	defaultAnswerTimeout  = time.Minute
+)
+
+func (t Timeouts) orDefault() Timeouts {
+	return Timeouts{
+		Write: cmp.Or(t.Write, defaultWriteTimeout), Lock: cmp.Or(t.Lock, defaultLockTimeout), Idle: cmp.Or(t.Idle, defaultIdleTimeout),
+		Outcome: cmp.Or(t.Outcome, defaultOutcomeTimeout), Answer: cmp.Or(t.Answer, defaultAnswerTimeout),
+	}
+}
 
 func openPostgres(ctx context.Context, dsn string, opts Options) (*DB, error) {
 	cfg, err := pgx.ParseConfig(dsn)

@@ -16,15 +16,8 @@ import (
 	"workflowagent/internal/server/store/scope"
 )
 
-const (
-	// waitTime bounds the wait for the other writes of this server and for a connection.
-	waitTime = 30 * time.Second
-	// lockTimeout bounds the wait for each lock that a write of another server holds. It is longer than
-	// idleTimeout, so that writes survive a server that has stopped during a write.
-	lockTimeout = 15 * time.Second
-	// idleTimeout is the time after which the database ends a transaction whose server sends nothing.
-	idleTimeout = 10 * time.Second
-)
+// waitTime bounds the wait for the other writes of this server and for a connection.
+const waitTime = 30 * time.Second
 
 // repeats is the policy for writes that the database has given up because of a deadlock, or whose
 // connection was lost before COMMIT was sent.
@@ -117,7 +110,7 @@ func (w *postgresWriter) once(ctx context.Context, scopes scope.Set, fn func(*Tx
 	defer cancel()
 	t := &transaction{conn: conn}
 	defer t.end(ctx)
-	if err := t.beginWrite(ctx, scopes, w.owners); err != nil {
+	if err := t.beginWrite(ctx, scopes, w.owners, w.timeouts); err != nil {
 		return w.given(ctx, t, err, fmt.Errorf("beginning a transaction: %w", translate(err)))
 	}
 	tx := &Tx{ctx: ctx, q: conn, db: w.db, now: t.now(), locks: locks}
@@ -152,7 +145,7 @@ func (w *postgresWriter) given(ctx context.Context, t *transaction, cause, err e
 		return err
 	case code == "40P01", code == "40001": // deadlock_detected, serialization_failure
 		return fmt.Errorf("%w: %w: %w", ErrBusy, errRepeat, err)
-	case (code == "" || code == "57P01") && t.lost():
+	case t.lost():
 		return fmt.Errorf("%w: %w", errRepeat, err)
 	}
 	return err

@@ -60,14 +60,14 @@ var errMoved = errors.New("an owner has moved to another organization")
 // beginWrite begins a transaction and acquires the locks of owners. Each lock is a statement of its
 // own, so that the statements that follow see what the previous holder has committed. If an owner has
 // moved to another organization, beginWrite corrects it in scopes and returns [errMoved].
-func (t *transaction) beginWrite(ctx context.Context, scopes scope.Set, owners Owners) error {
+func (t *transaction) beginWrite(ctx context.Context, scopes scope.Set, owners Owners, timeouts Timeouts) error {
 	moved := false
 	err := withPgx(t.conn, func(conn *pgx.Conn) error {
 		t.id.life = lifeOf(conn)
 		var b pgx.Batch
 		b.Queue("BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE")
 		b.Queue("SELECT set_config('lock_timeout', $1, true), set_config('idle_in_transaction_session_timeout', $2, true)",
-			fmt.Sprint(lockTimeout.Milliseconds()), fmt.Sprint(idleTimeout.Milliseconds()))
+			fmt.Sprint(timeouts.Lock.Milliseconds()), fmt.Sprint(timeouts.Idle.Milliseconds()))
 		for _, lock := range scopes.Locks() {
 			b.Queue(lockStatement("pg_advisory_xact_lock", lock), lockName(lock))
 		}

@@ -1,0 +1,299 @@
+package store_test
+
+import (
+	"errors"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"workflowagent/internal/dev/pgproxy"
+	"workflowagent/internal/dev/storetest"
+	"workflowagent/internal/server/fault"
+	"workflowagent/internal/server/store"
+	"workflowagent/internal/server/store/database"
+	"workflowagent/internal/server/store/scope"
+)
+
+// hold starts a write that holds locks until release is called.
+func hold(t *testing.T, db *store.DB, scopes scope.Set) (release func()) {
+	t.Helper()
+	started, done := make(chan struct{}), make(chan struct{})
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		err := db.Write(t.Context(), scopes, func(*store.Tx) error {
+			close(started)
+			<-done
+			return nil
+		})
+		if err != nil {
+			t.Errorf("the write that holds %v: %v", scopes, err)
+		}
+	})
+	select {
+	case <-started:
+	case <-t.Context().Done():
+		t.Fatal("the write did not start")
+	}
+	return func() {
+		close(done)
+		wg.Wait()
+	}
+}
+
+// waiting waits until a session of the database waits for an advisory lock, or until a write ran.
+func waiting(t *testing.T, db *store.DB, ran *atomic.Bool) {
+	t.Helper()
+	for !ran.Load() {
+		n, err := store.Read(t.Context(), db, func(tx *store.Tx) (int64, error) {
+			return database.Scalar[int64](tx.Tx, "SELECT COUNT(*) FROM pg_locks WHERE locktype = 'advisory' AND NOT granted")
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if n > 0 {
+			return
+		}
+	}
+}
+
+// TestWritesOfOneOwner checks that a write waits for the write of another server that has a scope in common,
+// and only for those.
+func TestWritesOfOneOwner(t *testing.T) {
+	first, second := storetest.PostgresPair(t)
+	for _, other := range []scope.Set{scope.Stack("o", "a"), scope.Organization("o"), scope.Server(), scope.Stack("p", "x").And(scope.Stack("o", "a"))} {
+		release := hold(t, first, scope.Stack("o", "a"))
+		for _, apart := range []scope.Set{scope.Free, scope.Stack("o", "b"), scope.Organization("p"), scope.Claims("o"), scope.User("u")} {
+			if err := second.Write(t.Context(), apart, func(*store.Tx) error { return nil }); err != nil {
+				t.Errorf("a write of %v: %v", apart, err)
+			}
+		}
+		var ran atomic.Bool
+		var wg sync.WaitGroup
+		wg.Go(func() {
+			if err := second.Write(t.Context(), other, func(*store.Tx) error { ran.Store(true); return nil }); err != nil {
+				t.Errorf("a write of %v: %v", other, err)
+			}
+		})
+		waiting(t, first, &ran)
+		if ran.Load() {
+			t.Errorf("a write of %v did not wait", other)
+		}
+		release()
+		wg.Wait()
+	}
+}
+
+// TestWritesSeeTheirPredecessors increments a number on two servers at once. A write must see what the
+// previous holder of its lock has stored.
+func TestWritesSeeTheirPredecessors(t *testing.T) {
+	const workers, each = 4, 10
+	first, second := storetest.PostgresPair(t)
+	write(t, first, func(tx *store.Tx) error { return tx.SetInstallation("n", []byte{0}) })
+	var wg sync.WaitGroup
+	for i := range workers {
+		wg.Go(func() {
+			for range each {
+				err := []*store.DB{first, second}[i%2].Write(t.Context(), scope.Stack("o", "a"), func(tx *store.Tx) error {
+					n, err := tx.Installation("n")
+					if err != nil {
+						return err
+					}
+					return tx.SetInstallation("n", []byte{n[0] + 1})
+				})
+				if err != nil {
+					t.Error(err)
+				}
+			}
+		})
+	}
+	wg.Wait()
+	n, err := store.Read(t.Context(), first, func(tx *store.Tx) ([]byte, error) { return tx.Installation("n") })
+	if err != nil || n[0] != workers*each {
+		t.Errorf("the number is %d (%v), want %d", n, err, workers*each)
+	}
+}
+
+// TestTryLock checks that a try finds the locks of this and of another server, and that its own locks
+// last until the end of the write.
+func TestTryLock(t *testing.T) {
+	first, second := storetest.PostgresPair(t)
+	free, busy := scope.Stack("o", "free"), scope.Stack("o", "busy")
+	for _, db := range []*store.DB{first, second} {
+		release := hold(t, db, busy)
+		err := first.Write(t.Context(), scope.Claims("o"), func(tx *store.Tx) error {
+			got, err := tx.TryLock(busy)
+			if err != nil || got {
+				t.Errorf("the try of a busy stack: %t, %v", got, err)
+			}
+			for range 2 { // the second time without effect
+				if got, err = tx.TryLock(free); err != nil || !got {
+					t.Errorf("the try of a free stack: %t, %v", got, err)
+				}
+			}
+			return second.Write(t.Context(), scope.Claims("p"), func(tx *store.Tx) error {
+				got, err := tx.TryLock(free)
+				if err != nil || got {
+					t.Errorf("the try of a stack that a try has locked: %t, %v", got, err)
+				}
+				return nil
+			})
+		})
+		if err != nil {
+			t.Error(err)
+		}
+		release()
+		for _, scopes := range []scope.Set{free, busy} {
+			if err := first.Write(t.Context(), scopes, func(*store.Tx) error { return nil }); err != nil {
+				t.Errorf("a later write of %v: %v", scopes, err)
+			}
+		}
+	}
+}
+
+// TestLockTimeout checks that a write gives up if another server holds its lock for too long.
+func TestLockTimeout(t *testing.T) {
+	dsn := storetest.PostgresDSN(t)
+	holder := storetest.PostgresAt(t, dsn, store.Timeouts{})
+	db := storetest.PostgresAt(t, dsn, store.Timeouts{Lock: 50 * time.Millisecond})
+	release := hold(t, holder, scope.Stack("o", "a"))
+	err := db.Write(t.Context(), scope.Organization("o"), func(*store.Tx) error { t.Error("the write ran"); return nil })
+	if !errors.Is(err, store.ErrBusy) {
+		t.Errorf("the write: %v, want ErrBusy", err)
+	}
+	release()
+	if err := db.Write(t.Context(), scope.Organization("o"), func(*store.Tx) error { return nil }); err != nil {
+		t.Errorf("the next write: %v", err)
+	}
+}
+
+// TestStoppedHolder lets a server stop during a write. The writes of other servers run after the database
+// has ended its transaction, and the write is repeated when the server continues.
+func TestStoppedHolder(t *testing.T) {
+	dsn := storetest.PostgresDSN(t)
+	stopped := storetest.PostgresAt(t, dsn, store.Timeouts{Idle: 200 * time.Millisecond})
+	other := storetest.PostgresAt(t, dsn, store.Timeouts{})
+	started, resume := make(chan struct{}), make(chan struct{})
+	runs := 0
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		err := stopped.Write(t.Context(), scope.Stack("o", "a"), func(tx *store.Tx) error {
+			if runs++; runs == 1 {
+				if err := tx.SetInstallation("first", nil); err != nil {
+					return err
+				}
+				close(started)
+				<-resume
+			}
+			return tx.SetInstallation("n", []byte{byte(runs)})
+		})
+		if err != nil || runs != 2 {
+			t.Errorf("the write of the stopped server: %v after %d runs, want success after 2", err, runs)
+		}
+	})
+	<-started
+	err := other.Write(t.Context(), scope.Organization("o"), func(tx *store.Tx) error {
+		_, err := tx.Installation("first")
+		return err
+	})
+	if !errors.Is(err, store.ErrNotFound) {
+		t.Errorf("the other server reads %v, want that the write was rolled back", err)
+	}
+	close(resume)
+	wg.Wait()
+}
+
+// TestMovedStack checks that a write locks the organization to which its stack belongs.
+func TestMovedStack(t *testing.T) {
+	first, second := storetest.PostgresPair(t)
+	write(t, first, func(tx *store.Tx) error {
+		return errors.Join(tx.InsertOrganization(org("o")), tx.InsertOrganization(org("p")),
+			tx.InsertStack(store.Stack{ID: "a", OrgID: "id-p", Project: "web", Name: "dev"}))
+	})
+	err := first.Write(t.Context(), scope.Stack("id-o", "a"), func(*store.Tx) error {
+		return second.Write(t.Context(), scope.Claims("x"), func(tx *store.Tx) error {
+			for org, want := range map[string]bool{"id-o": true, "id-p": false} {
+				if got, err := tx.TryLock(scope.Organization(org)); err != nil || got != want {
+					t.Errorf("the try of organization %s: %t, %v", org, got, err)
+				}
+			}
+			return nil
+		})
+	})
+	if err != nil {
+		t.Error(err)
+	}
+}
+
+// TestNotices checks that other servers receive notices after commits of which the outcome is unknown, and
+// those that wait when a server stops, but none of failed writes.
+func TestNotices(t *testing.T) {
+	dsn := storetest.PostgresDSN(t)
+	p := pgproxy.Start(t, dsn, "")
+	heard := make(chan string, 100)
+	other := storetest.PostgresAt(t, dsn, store.Timeouts{})
+	connected := sync.OnceFunc(func() { heard <- "connected" })
+	defer other.Subscribe("test", func(payload string) {
+		if connected(); payload != "" {
+			heard <- payload
+		}
+	})()
+	want := func(payload string) {
+		t.Helper()
+		select {
+		case got := <-heard:
+			if got != payload {
+				t.Errorf("the other server hears %q, want %q", got, payload)
+			}
+		case <-t.Context().Done():
+			t.Fatalf("the other server does not hear %q", payload)
+		}
+	}
+	db, err := store.Open(t.Context(), p.DSN(), store.Options{Log: storetest.Log(), Timeouts: store.Timeouts{Outcome: 50 * time.Millisecond}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	notify := func(payload string, result error) error {
+		return db.Write(t.Context(), scope.Free, func(tx *store.Tx) error {
+			tx.Notify("test", payload)
+			return result
+		})
+	}
+	for { // the listener of the other server may not have connected yet
+		if err := notify("first", nil); err != nil {
+			t.Fatal(err)
+		}
+		select {
+		case <-heard:
+		case <-time.After(50 * time.Millisecond):
+			continue
+		}
+		break
+	}
+	if err := notify("failed", errors.New("failed")); err == nil {
+		t.Error("the failed write succeeded")
+	}
+	p.Hide(true)
+	p.Set(pgproxy.Cut)
+	if err := notify("unknown", nil); fault.KindOf(err) != fault.KindOutcomeUnknown {
+		t.Errorf("the write has the error %v", err)
+	}
+	p.Set(pgproxy.None)
+	if err := notify("last", nil); err != nil {
+		t.Error(err)
+	}
+	if err := db.Close(); err != nil {
+		t.Error(err)
+	}
+	for got := ""; got != "unknown"; { // after repetitions of the first
+		select {
+		case got = <-heard:
+			if got == "failed" {
+				t.Error("the other server hears of the failed write")
+			}
+		case <-t.Context().Done():
+			t.Fatal("the other server does not hear of the write of which the outcome is unknown")
+		}
+	}
+	want("last")
+}
