@@ -39,7 +39,7 @@ func (s *Service) Bootstrap(ctx context.Context, org string, deliver func(text s
 	}
 	now := time.Now().UTC()
 	u := store.User{ID: NewID(), Login: AdminLogin, Name: "Administrator", Email: "admin@localhost", SiteAdmin: true, DefaultOrg: org, CreatedAt: now}
-	err = s.db.Write(ctx, scope.Todo, func(tx *store.Tx) error {
+	err = s.db.Write(ctx, scope.Server(), func(tx *store.Tx) error {
 		if orgs, err := tx.Organizations(); err != nil || len(orgs) > 0 {
 			return errors.Join(err, ErrNothingToDo)
 		}

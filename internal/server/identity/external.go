@@ -1,6 +1,7 @@
 package identity
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -71,11 +72,20 @@ func (s *Service) FromProvider(ctx context.Context, e External) (Principal, erro
 }
 
 func (s *Service) fromProvider(ctx context.Context, e External) (p Principal, known bool, err error) {
-	err = s.db.Write(ctx, scope.Todo, func(tx *store.Tx) error {
-		u, err := s.userOf(ctx, tx, e)
-		if known = !errors.Is(err, store.ErrNotFound); !known {
-			return nil
+	before, err := store.Read(ctx, s.db, func(tx *store.Tx) (affected, error) { return affectedBy(tx, e) })
+	if known = before.userID != "" || e.Allowed; err != nil || !known {
+		return p, known, err
+	}
+	newID := NewID()
+	err = s.db.Write(ctx, before.scopes(newID), func(tx *store.Tx) error {
+		now, err := affectedBy(tx, e)
+		if err != nil {
+			return err
 		}
+		if !now.equal(before) {
+			return fmt.Errorf("%w: the user's memberships have changed at the same time", store.ErrConflict)
+		}
+		u, err := userOf(ctx, tx, e, newID)
 		if err == nil {
 			err = s.applyRoles(ctx, tx, u, e)
 		}
@@ -88,9 +98,67 @@ func (s *Service) fromProvider(ctx context.Context, e External) (p Principal, kn
 	return p, known, err
 }
 
-// userOf returns the user of an identity, and creates the user at the first sign-in. It returns
-// [store.ErrNotFound] for an unknown user who may not use the server.
-func (s *Service) userOf(ctx context.Context, tx *store.Tx, e External) (store.User, error) {
+// affected is what a sign-in at an identity provider affects.
+type affected struct {
+	userID string // "" for a new user
+	// changed are the ids of the organizations in which the user's role changes, and kept of those in which
+	// it does not.
+	changed, kept []string
+}
+
+func (a affected) equal(b affected) bool {
+	return a.userID == b.userID && slices.Equal(a.changed, b.changed) && slices.Equal(a.kept, b.kept)
+}
+
+// scopes returns the owners of what is affected. newID is the id of a new user.
+func (a affected) scopes(newID string) scope.Set {
+	owners := scope.User(cmp.Or(a.userID, newID))
+	for _, id := range a.changed {
+		owners = owners.And(scope.Organization(id))
+	}
+	for _, id := range a.kept {
+		owners = owners.And(scope.Organization(id).Shared())
+	}
+	return owners
+}
+
+func affectedBy(tx *store.Tx, e External) (a affected, err error) {
+	id, err := tx.Identity(e.Issuer, e.Subject)
+	if ignoreMissing(err) != nil {
+		return a, err
+	}
+	a.userID = id.UserID
+	for _, name := range slices.Sorted(maps.Keys(e.Roles)) {
+		org, err := tx.OrganizationByName(name)
+		if errors.Is(err, store.ErrNotFound) {
+			continue
+		}
+		if err != nil {
+			return a, err
+		}
+		m, err := tx.Member(org.ID, a.userID)
+		if ignoreMissing(err) != nil {
+			return a, err
+		}
+		if m.Role == e.role(name) {
+			a.kept = append(a.kept, org.ID)
+		} else {
+			a.changed = append(a.changed, org.ID)
+		}
+	}
+	return a, nil
+}
+
+// role returns the role in an organization for which the provider decides.
+func (e External) role(org string) string {
+	if !e.Allowed {
+		return ""
+	}
+	return e.Roles[org]
+}
+
+// userOf returns the user of an identity, and creates the user at the first sign-in, with a new id.
+func userOf(ctx context.Context, tx *store.Tx, e External, newID string) (store.User, error) {
 	now := tx.Now()
 	id, err := tx.Identity(e.Issuer, e.Subject)
 	if err == nil {
@@ -108,10 +176,10 @@ func (s *Service) userOf(ctx context.Context, tx *store.Tx, e External) (store.U
 		}
 		return u, err
 	}
-	if !errors.Is(err, store.ErrNotFound) || !e.Allowed {
+	if !errors.Is(err, store.ErrNotFound) {
 		return store.User{}, err
 	}
-	u := store.User{ID: NewID(), Email: e.email(""), CreatedAt: now}
+	u := store.User{ID: newID, Email: e.email(""), CreatedAt: now}
 	if u.Login, err = freeLogin(tx, e.Login); err != nil {
 		return store.User{}, err
 	}
@@ -174,10 +242,6 @@ func freeLogin(tx *store.Tx, wish string) (string, error) {
 func (s *Service) applyRoles(ctx context.Context, tx *store.Tx, u store.User, e External) error {
 	ctx = byServer(ctx)
 	for _, name := range slices.Sorted(maps.Keys(e.Roles)) {
-		role := e.Roles[name]
-		if !e.Allowed {
-			role = ""
-		}
 		org, err := tx.OrganizationByName(name)
 		if errors.Is(err, store.ErrNotFound) {
 			s.log.WithField("organization", name).Warn("the sign-in file names an organization that does not exist")
@@ -186,7 +250,7 @@ func (s *Service) applyRoles(ctx context.Context, tx *store.Tx, u store.User, e 
 		if err != nil {
 			return err
 		}
-		if err := setRole(ctx, tx, org, u, role, e.Provider); err != nil {
+		if err := setRole(ctx, tx, org, u, e.role(name), e.Provider); err != nil {
 			return err
 		}
 	}
@@ -225,14 +289,15 @@ func (s *Service) Connect(ctx context.Context, u store.User, e External) error {
 	if !e.Allowed {
 		return fault.Forbidden("%s signed in at %s, but may not use this server. Ask its operator for access.", e.label(), e.Provider)
 	}
-	return s.db.Write(ctx, scope.Todo, func(tx *store.Tx) error {
+	errTaken := fault.Conflict("%s of %s belongs to another user of this server, who must remove it first.", e.label(), e.Provider)
+	err := s.db.Write(ctx, scope.User(u.ID), func(tx *store.Tx) error {
 		now := tx.Now()
 		id, err := tx.Identity(e.Issuer, e.Subject)
 		switch {
 		case err == nil && id.UserID == u.ID:
 			return nil
 		case err == nil:
-			return fault.Conflict("%s of %s belongs to another user of this server, who must remove it first.", e.label(), e.Provider)
+			return errTaken
 		case !errors.Is(err, store.ErrNotFound):
 			return err
 		}
@@ -241,6 +306,10 @@ func (s *Service) Connect(ctx context.Context, u store.User, e External) error {
 		}
 		return recordMember(ctx, tx, audit.IdentityConnected, "", u.ID, u.Login, map[string]any{"provider": e.Provider, "issuer": e.Issuer, "subject": e.Subject})
 	})
+	if errors.Is(err, store.ErrConflict) {
+		return errTaken
+	}
+	return err
 }
 
 // Identities returns a user's identities, oldest first.
@@ -254,7 +323,7 @@ func (s *Service) Identities(ctx context.Context, userID string) ([]store.Identi
 
 // Disconnect removes an identity of a user.
 func (s *Service) Disconnect(ctx context.Context, u store.User, issuer, subject string) error {
-	return s.db.Write(ctx, scope.Todo, func(tx *store.Tx) error {
+	return s.db.Write(ctx, scope.User(u.ID), func(tx *store.Tx) error {
 		if err := tx.DeleteIdentity(u.ID, issuer, subject); err != nil {
 			return ignoreMissing(err)
 		}

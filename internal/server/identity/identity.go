@@ -161,7 +161,7 @@ func (s *Service) authenticate(ctx context.Context, text string, find func(tx *s
 	}
 	// The last use of a runner's token, which lives as long as its job, is not shown.
 	if p.Kind != KindRunner && c.Now.Sub(c.LastUsedAt) > touchEvery {
-		if err := s.db.Write(ctx, scope.Todo, func(tx *store.Tx) error { return tx.TouchToken(c.ID, c.Now) }); err != nil {
+		if err := s.db.Write(ctx, scope.Free, func(tx *store.Tx) error { return tx.TouchToken(c.ID, c.Now) }); err != nil {
 			s.log.WithError(err).Warn("recording a token's last use failed")
 		}
 	}

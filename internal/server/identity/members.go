@@ -52,7 +52,7 @@ func (s *Service) AddMember(ctx context.Context, org store.Organization, login, 
 		return store.Member{}, err
 	}
 	var added store.Member
-	err := s.db.Write(ctx, scope.Todo, func(tx *store.Tx) error {
+	err := s.db.Write(ctx, scope.Organization(org.ID), func(tx *store.Tx) error {
 		u, err := tx.UserByLogin(login)
 		if errors.Is(err, store.ErrNotFound) {
 			return fault.NotFound("Not Found: the user %q does not exist; the server's operator creates users", login)
@@ -121,8 +121,12 @@ func (s *Service) RemoveMember(ctx context.Context, org store.Organization, logi
 // changeMember calls change in a transaction, unless the organization would lose its last
 // administrator.
 func (s *Service) changeMember(ctx context.Context, org store.Organization, login string, change func(*store.Tx, store.Member) error) error {
-	return s.db.Write(ctx, scope.Todo, func(tx *store.Tx) error {
-		m, err := member(tx, org, login)
+	found, err := store.Read(ctx, s.db, func(tx *store.Tx) (store.Member, error) { return member(tx, org, login) })
+	if err != nil {
+		return err
+	}
+	return s.db.Write(ctx, scope.Organization(org.ID).And(scope.User(found.UserID)), func(tx *store.Tx) error {
+		m, err := member(tx, org, login) // the user never changes
 		if err != nil {
 			return err
 		}
@@ -150,7 +154,7 @@ func (s *Service) SetStackPermission(ctx context.Context, orgID string, p store.
 	if err := checkPermission(p); err != nil {
 		return err
 	}
-	return s.db.Write(ctx, scope.Todo, func(tx *store.Tx) error {
+	return s.db.Write(ctx, scope.Organization(orgID), func(tx *store.Tx) error {
 		if err := tx.SetStackPermission(orgID, p); err != nil {
 			return err
 		}
@@ -183,7 +187,7 @@ func (s *Service) CreateUser(ctx context.Context, n NewUser) (token string, err 
 		}
 	}
 	token, hash := NewToken()
-	err = s.db.Write(ctx, scope.Todo, func(tx *store.Tx) error {
+	err = s.db.Write(ctx, scope.Server(), func(tx *store.Tx) error {
 		now := tx.Now()
 		u := store.User{ID: NewID(), Login: n.Login, Name: n.Name, Email: n.Email, SiteAdmin: n.SiteAdmin, DefaultOrg: n.Org, CreatedAt: now}
 		if err := tx.InsertUser(u); err != nil {

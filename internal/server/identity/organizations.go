@@ -46,7 +46,7 @@ func (s *Service) CreateOrganization(ctx context.Context, name, admin string) (o
 	if err := checkOrgName(name); err != nil {
 		return o, fault.Invalid("Bad Request: %v", err)
 	}
-	err = s.db.Write(ctx, scope.Todo, func(tx *store.Tx) error {
+	err = s.db.Write(ctx, scope.Server(), func(tx *store.Tx) error {
 		u, err := tx.UserByLogin(admin)
 		if errors.Is(err, store.ErrNotFound) {
 			return fault.NotFound("Not Found: the user %q does not exist; the server's operator creates users with \"workflow-server user create\"", admin)

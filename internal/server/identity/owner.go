@@ -16,7 +16,7 @@ func (s *Service) SetOwner(ctx context.Context, p Principal, st store.Stack, log
 	if login == "" {
 		return previous, fault.Invalid("Bad Request: member \"githubLogin\" must name the new owner")
 	}
-	err = s.db.Write(ctx, scope.Todo, func(tx *store.Tx) error {
+	err = s.db.Write(ctx, scope.Stack(st.OrgID, st.ID), func(tx *store.Tx) error {
 		if err := CheckUnmoved(tx, st); err != nil {
 			return err
 		}

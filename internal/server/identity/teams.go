@@ -117,7 +117,7 @@ func (s *Service) CreateTeam(ctx context.Context, org store.Organization, t stor
 	if t.DisplayName == "" {
 		t.DisplayName = t.Name
 	}
-	err := s.db.Write(ctx, scope.Todo, func(tx *store.Tx) error {
+	err := s.db.Write(ctx, scope.Organization(org.ID), func(tx *store.Tx) error {
 		t.CreatedAt = tx.Now()
 		if err := tx.InsertTeam(t); err != nil {
 			return err
@@ -132,7 +132,7 @@ func (s *Service) CreateTeam(ctx context.Context, org store.Organization, t stor
 
 // DeleteTeam removes a team and its tokens.
 func (s *Service) DeleteTeam(ctx context.Context, orgID, name string) error {
-	return s.db.Write(ctx, scope.Todo, func(tx *store.Tx) error {
+	return s.db.Write(ctx, scope.Organization(orgID), func(tx *store.Tx) error {
 		t, err := team(tx, orgID, name)
 		if err != nil {
 			return err
@@ -178,7 +178,7 @@ func (s *Service) ChangeTeam(ctx context.Context, p Principal, org store.Organiz
 	if err := checkTeamText(c.DisplayName, c.Description); err != nil {
 		return err
 	}
-	return s.db.Write(ctx, scope.Todo, func(tx *store.Tx) error {
+	return s.db.Write(ctx, scope.Organization(org.ID), func(tx *store.Tx) error {
 		t, err := team(tx, org.ID, name)
 		if err != nil {
 			return err
@@ -375,7 +375,7 @@ func (s *Service) SetCollaborator(ctx context.Context, st store.Stack, login str
 	if err := checkPermission(to); err != nil {
 		return err
 	}
-	return s.db.Write(ctx, scope.Todo, func(tx *store.Tx) error {
+	return s.db.Write(ctx, scope.Stack(st.OrgID, st.ID), func(tx *store.Tx) error {
 		if err := CheckUnmoved(tx, st); err != nil {
 			return err
 		}

@@ -58,10 +58,17 @@ func (s *Service) CreateToken(ctx context.Context, spec NewTokenSpec) (text, id 
 		OrgID: spec.OrgID, UserID: spec.UserID, Admin: spec.Admin, CreatedBy: spec.CreatedBy,
 		ExpiresAt: spec.Expires, TeamID: spec.TeamID,
 	}
-	err = s.db.Write(ctx, scope.Todo, func(tx *store.Tx) error {
+	err = s.db.Write(ctx, ownerOf(t), func(tx *store.Tx) error {
 		t.CreatedAt = tx.Now()
 		if err := CheckExpiry(t.ExpiresAt, t.CreatedAt); err != nil {
 			return err
+		}
+		if t.TeamID != "" {
+			if _, err := tx.Team(t.TeamID); errors.Is(err, store.ErrNotFound) {
+				return fault.NotFound("Not Found: the team was deleted")
+			} else if err != nil {
+				return err
+			}
 		}
 		if err := tx.InsertToken(t); err != nil {
 			return err
@@ -72,6 +79,18 @@ func (s *Service) CreateToken(ctx context.Context, spec NewTokenSpec) (text, id 
 		return "", "", fmt.Errorf("creating a token: %w", err)
 	}
 	return text, t.ID, nil
+}
+
+// ownerOf returns the owner of a token, which never changes.
+func ownerOf(t store.Token) scope.Set {
+	switch {
+	case t.StackID != "":
+		return scope.Stack(t.OrgID, t.StackID)
+	case t.OrgID != "":
+		return scope.Organization(t.OrgID)
+	default:
+		return scope.User(t.UserID)
+	}
 }
 
 func recordToken(ctx context.Context, tx *store.Tx, action audit.Action, t store.Token) error {
@@ -102,19 +121,18 @@ func (s *Service) Tokens(ctx context.Context, f store.TokenFilter) (list []store
 
 // DeleteToken removes a token by its id. It reports the token as missing if match returns false.
 func (s *Service) DeleteToken(ctx context.Context, id string, match func(store.Token) bool) error {
-	err := s.db.Write(ctx, scope.Todo, func(tx *store.Tx) error {
-		t, err := tx.TokenByID(id)
-		if err != nil {
-			return err
-		}
-		if !match(t) {
-			return store.ErrNotFound
-		}
-		if err := tx.DeleteToken(id); err != nil {
-			return err
-		}
-		return recordToken(ctx, tx, audit.TokenRevoked, t)
-	})
+	t, err := store.Read(ctx, s.db, func(tx *store.Tx) (store.Token, error) { return tx.TokenByID(id) })
+	if err == nil && !match(t) {
+		err = store.ErrNotFound
+	}
+	if err == nil {
+		err = s.db.Write(ctx, ownerOf(t), func(tx *store.Tx) error {
+			if err := tx.DeleteToken(id); err != nil {
+				return err
+			}
+			return recordToken(ctx, tx, audit.TokenRevoked, t)
+		})
+	}
 	if errors.Is(err, store.ErrNotFound) {
 		return fault.NotFound("Not Found: the token %q does not exist", id)
 	}
@@ -123,12 +141,12 @@ func (s *Service) DeleteToken(ctx context.Context, id string, match func(store.T
 
 // DeleteExpired removes tokens that expired more than a day ago, in several transactions.
 func (s *Service) DeleteExpired(ctx context.Context) error {
-	return s.db.WriteInPieces(ctx, scope.Todo, func(tx *store.Tx, limit int) (int64, error) {
+	return s.db.WriteInPieces(ctx, scope.Free, func(tx *store.Tx, limit int) (int64, error) {
 		return tx.DeleteExpiredTokens(tx.Now().Add(-24*time.Hour), limit)
 	})
 }
 
 // SetDefaultOrg sets a user's default organization.
 func (s *Service) SetDefaultOrg(ctx context.Context, userID, org string) error {
-	return s.db.Write(ctx, scope.Todo, func(tx *store.Tx) error { return tx.SetDefaultOrg(userID, org) })
+	return s.db.Write(ctx, scope.User(userID), func(tx *store.Tx) error { return tx.SetDefaultOrg(userID, org) })
 }

@@ -86,6 +86,12 @@ func (tx *Tx) SetInstallation(name string, value []byte) error {
 	return err
 }
 
+// AddInstallation sets a named value of the installation, unless it is set.
+func (tx *Tx) AddInstallation(name string, value []byte) error {
+	_, err := tx.Exec("INSERT INTO installation (name, value) VALUES ($1, $2) ON CONFLICT (name) DO NOTHING", name, value)
+	return err
+}
+
 // InsertOrganization adds an organization, or returns [ErrConflict] if the name is taken.
 func (tx *Tx) InsertOrganization(o Organization) error { return organizations.Insert(tx.Tx, o) }
 

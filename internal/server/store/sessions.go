@@ -47,7 +47,7 @@ func (tx *Tx) SessionsOf(userID string) ([]Session, error) {
 
 // TouchSession records that a session was used.
 func (tx *Tx) TouchSession(id string, at time.Time) error {
-	_, err := tx.Exec("UPDATE sessions SET seen_at = $1 WHERE id = $2", at.UnixMicro(), id)
+	_, err := tx.Exec("UPDATE sessions SET seen_at = $1 WHERE id = $2 AND seen_at < $1", at, id)
 	return err
 }
 
@@ -70,15 +70,16 @@ func (tx *Tx) DeleteOldSessions(seen, ended time.Time, limit int) (int64, error)
 // InsertSignInLink adds a link.
 func (tx *Tx) InsertSignInLink(l SignInLink) error { return signInLinks.Insert(tx.Tx, l) }
 
+// SignInLink returns a link by its hash.
+func (tx *Tx) SignInLink(hash []byte) (SignInLink, error) {
+	return signInLinks.One(tx.Tx, "WHERE hash = $1", hash)
+}
+
 // TakeSignInLink removes a link by its hash and returns it.
 func (tx *Tx) TakeSignInLink(hash []byte) (SignInLink, error) {
-	l, err := signInLinks.One(tx.Tx, "WHERE hash = $1", hash)
-	if err != nil {
-		return l, err
-	}
-	n, err := tx.Exec("DELETE FROM sign_in_links WHERE id = $1", l.ID)
-	if err == nil && n == 0 { // another transaction has taken it
-		err = ErrNotFound
+	l, err := tx.SignInLink(hash)
+	if err == nil {
+		err = tx.ExecOne("DELETE FROM sign_in_links WHERE id = $1", l.ID) // unless another transaction has taken it
 	}
 	return l, err
 }

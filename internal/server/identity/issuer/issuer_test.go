@@ -209,7 +209,7 @@ func TestDowntime(t *testing.T) {
 	s := newSite(t, storetest.SQLiteAt(t, clock), issuer.Options{})
 	beat := func() {
 		t.Helper()
-		err := s.db.Write(t.Context(), scope.Todo, func(tx *store.Tx) error {
+		err := s.db.Write(t.Context(), scope.Server(), func(tx *store.Tx) error {
 			now, err := tx.LeaseTime()
 			if err != nil {
 				return err
@@ -402,7 +402,7 @@ func TestAudiences(t *testing.T) {
 	db := storetest.SQLite(t)
 	s := newSite(t, db, issuer.Options{Audiences: []string{"vault", "rival"}})
 	s.maintain()
-	err := db.Write(t.Context(), scope.Todo, func(tx *store.Tx) error {
+	err := db.Write(t.Context(), scope.Server(), func(tx *store.Tx) error {
 		return tx.InsertOrganization(store.Organization{ID: "r", Name: "rival", CreatedAt: tx.Now()})
 	})
 	if err != nil {

@@ -32,7 +32,7 @@ func (s *Service) Maintain(ctx context.Context) error {
 	if len(expired(keys, now)) == 0 {
 		return nil
 	}
-	return s.db.Write(ctx, scope.Todo, func(tx *store.Tx) error {
+	return s.db.Write(ctx, scope.Server(), func(tx *store.Tx) error {
 		now := tx.Now()
 		keys, err := tx.SigningKeys()
 		if err != nil {
@@ -66,7 +66,7 @@ func (s *Service) publish(ctx context.Context, wanted func(keys []store.SigningK
 	if err != nil {
 		return err
 	}
-	return s.db.Write(ctx, scope.Todo, func(tx *store.Tx) error {
+	return s.db.Write(ctx, scope.Server(), func(tx *store.Tx) error {
 		// LeaseTime shifts the times of earlier keys by the server's downtime.
 		now, err := tx.LeaseTime()
 		if err != nil {
@@ -98,7 +98,7 @@ func (s *Service) Revoke(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	return s.db.Write(ctx, scope.Todo, func(tx *store.Tx) error {
+	return s.db.Write(ctx, scope.Server(), func(tx *store.Tx) error {
 		now, err := tx.LeaseTime()
 		if err != nil {
 			return err

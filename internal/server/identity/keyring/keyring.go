@@ -58,13 +58,7 @@ func Open(ctx context.Context, db *store.DB, masterKey []byte) (*Ring, error) {
 	if err != nil {
 		return nil, err
 	}
-	err = db.Write(ctx, scope.Todo, func(tx *store.Tx) error {
-		_, err := tx.Installation(keyRingName)
-		if errors.Is(err, store.ErrNotFound) {
-			return tx.SetInstallation(keyRingName, wrapped)
-		}
-		return err
-	})
+	err = db.Write(ctx, scope.Server(), func(tx *store.Tx) error { return tx.AddInstallation(keyRingName, wrapped) })
 	if err != nil {
 		return nil, fmt.Errorf("storing the key ring: %w", err)
 	}
@@ -109,7 +103,7 @@ func (s *Ring) unwrap(wrapped []byte) (*keyset.Handle, error) {
 // Rotate adds a new key to the ring, which encrypts all new secrets. Older ciphertexts remain
 // readable.
 func (s *Ring) Rotate(ctx context.Context) error {
-	err := s.db.Write(ctx, scope.Todo, func(tx *store.Tx) error {
+	err := s.db.Write(ctx, scope.Server(), func(tx *store.Tx) error {
 		wrapped, err := tx.Installation(keyRingName)
 		if err != nil {
 			return err

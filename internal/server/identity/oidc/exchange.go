@@ -185,7 +185,7 @@ func (s *Service) grant(ctx context.Context, org store.Organization, sub subject
 	var granted Granted
 	j, err := s.judge(ctx, org, sub, r, tokenType)
 	if err == nil {
-		err = s.db.Write(ctx, scope.Todo, func(tx *store.Tx) error {
+		err = s.db.Write(ctx, scope.Organization(org.ID).Shared(), func(tx *store.Tx) error {
 			now := tx.Now()
 			issuer, err := tx.OIDCIssuer(org.ID, sub.issuer.ID)
 			if err != nil {

@@ -68,7 +68,7 @@ func (s *Service) Register(ctx context.Context, p identity.Principal, org store.
 		issuer.Issuer = d.Issuer
 	}
 	policy := store.OIDCPolicy{ID: identity.NewID(), IssuerID: issuer.ID, Version: 1, Document: "[]", CreatedAt: now, ModifiedAt: now}
-	err := s.db.Write(ctx, scope.Todo, func(tx *store.Tx) error {
+	err := s.db.Write(ctx, scope.Organization(org.ID), func(tx *store.Tx) error {
 		if err := tx.InsertOIDCIssuer(issuer); err != nil {
 			return err
 		}
@@ -148,7 +148,7 @@ func (s *Service) Issuer(ctx context.Context, orgID, id string) (store.OIDCIssue
 // Update changes an issuer. Issued tokens keep their lifetimes.
 func (s *Service) Update(ctx context.Context, p identity.Principal, orgID, id string, c Change) (store.OIDCIssuer, error) {
 	var issuer store.OIDCIssuer
-	err := s.db.Write(ctx, scope.Todo, func(tx *store.Tx) error {
+	err := s.db.Write(ctx, scope.Organization(orgID), func(tx *store.Tx) error {
 		var err error
 		if issuer, err = tx.OIDCIssuer(orgID, id); err != nil {
 			return err
@@ -187,7 +187,7 @@ func (s *Service) Update(ctx context.Context, p identity.Principal, orgID, id st
 // Delete removes an issuer and its policies, and revokes all tokens exchanged for its tokens.
 func (s *Service) Delete(ctx context.Context, p identity.Principal, orgID, id string) error {
 	var revoked int64
-	err := s.db.Write(ctx, scope.Todo, func(tx *store.Tx) error {
+	err := s.db.Write(ctx, scope.Organization(orgID), func(tx *store.Tx) error {
 		issuer, err := tx.OIDCIssuer(orgID, id)
 		if err != nil {
 			return err

@@ -144,7 +144,7 @@ func ofIssuer(orgID, issuerID string) func(tx *store.Tx) (store.OIDCPolicy, erro
 // changePolicies replaces the policies that find returns.
 func (s *Service) changePolicies(ctx context.Context, p identity.Principal, orgID string, find func(*store.Tx) (store.OIDCPolicy, error), change func(PolicySet) ([]Policy, error)) (PolicySet, error) {
 	var set PolicySet
-	err := s.db.Write(ctx, scope.Todo, func(tx *store.Tx) error {
+	err := s.db.Write(ctx, scope.Organization(orgID), func(tx *store.Tx) error {
 		row, err := find(tx)
 		if err != nil {
 			return err

@@ -44,7 +44,7 @@ func TestProvidersVouchForADay(t *testing.T) {
 // connect records that ada has signed in at a provider.
 func (h house) connect(t *testing.T, at time.Time) {
 	t.Helper()
-	err := h.db.Write(t.Context(), scope.Todo, func(tx *store.Tx) error {
+	err := h.db.Write(t.Context(), scope.Server(), func(tx *store.Tx) error {
 		i := store.Identity{Issuer: "https://id.example", Subject: "1", UserID: h.ada.ID, CreatedAt: at, UsedAt: at}
 		if err := tx.DeleteIdentity(h.ada.ID, i.Issuer, i.Subject); err != nil && !errors.Is(err, store.ErrNotFound) {
 			return err

@@ -128,7 +128,7 @@ func (s *Service) Open(ctx context.Context, proof Proof, address, agent string) 
 		ID: identity.NewID(), Hash: hash, UserID: u.ID, Way: proof.Way, TokenID: proof.TokenID,
 		Address: termtext.OneLine(address, maxAddress), Agent: termtext.OneLine(agent, maxAgent),
 	}
-	err = s.db.Write(ctx, scope.Todo, func(tx *store.Tx) error {
+	err = s.db.Write(ctx, scope.User(u.ID), func(tx *store.Tx) error {
 		row.CreatedAt, row.SeenAt, row.ConfirmedAt = tx.Now(), tx.Now(), tx.Now()
 		if !proof.Confirmed.IsZero() && proof.Confirmed.Before(row.ConfirmedAt) {
 			row.ConfirmedAt = proof.Confirmed
@@ -239,7 +239,7 @@ func (s *Service) Resume(ctx context.Context, cookie string, use bool) (identity
 		return identity.Principal{}, Session{}, errNoSession
 	}
 	if use && now.Sub(row.SeenAt) > touchEvery {
-		if err := s.db.Write(ctx, scope.Todo, func(tx *store.Tx) error { return tx.TouchSession(row.ID, now) }); err != nil {
+		if err := s.db.Write(ctx, scope.Free, func(tx *store.Tx) error { return tx.TouchSession(row.ID, now) }); err != nil {
 			s.log.WithError(err).Warn("recording the last use of a session failed")
 		}
 	}
@@ -251,7 +251,7 @@ func mayEnter(p identity.Principal) bool { return len(p.Roles) > 0 || p.User.Sit
 
 // End ends a session of a user for a reason. A session that has ended is no error.
 func (s *Service) End(ctx context.Context, u store.User, id, reason string) error {
-	return s.db.Write(ctx, scope.Todo, func(tx *store.Tx) error {
+	return s.db.Write(ctx, scope.User(u.ID), func(tx *store.Tx) error {
 		err := tx.DeleteSession(u.ID, id)
 		if errors.Is(err, store.ErrNotFound) {
 			return nil
@@ -265,7 +265,7 @@ func (s *Service) End(ctx context.Context, u store.User, id, reason string) erro
 
 // EndOthers ends all sessions of a user except one.
 func (s *Service) EndOthers(ctx context.Context, u store.User, id string) error {
-	return s.db.Write(ctx, scope.Todo, func(tx *store.Tx) error {
+	return s.db.Write(ctx, scope.User(u.ID), func(tx *store.Tx) error {
 		n, err := tx.DeleteSessions(u.ID, id)
 		if err != nil || n == 0 {
 			return err
@@ -289,15 +289,15 @@ func (s *Service) Sessions(ctx context.Context, userID string) ([]Session, error
 
 // Sweep removes sessions, links and used challenges that have ended.
 func (s *Service) Sweep(ctx context.Context) error {
-	err := s.db.WriteInPieces(ctx, scope.Todo, func(tx *store.Tx, limit int) (int64, error) {
+	err := s.db.WriteInPieces(ctx, scope.Free, func(tx *store.Tx, limit int) (int64, error) {
 		return tx.DeleteOldSessions(tx.Now().Add(-idle), tx.Now(), limit)
 	})
 	if err != nil {
 		return err
 	}
-	err = s.db.WriteInPieces(ctx, scope.Todo, func(tx *store.Tx, limit int) (int64, error) { return tx.DeleteOldChallenges(tx.Now(), limit) })
+	err = s.db.WriteInPieces(ctx, scope.Free, func(tx *store.Tx, limit int) (int64, error) { return tx.DeleteOldChallenges(tx.Now(), limit) })
 	if err != nil {
 		return err
 	}
-	return s.db.Write(ctx, scope.Todo, func(tx *store.Tx) error { return tx.DeleteOldSignInLinks(tx.Now()) })
+	return s.db.Write(ctx, scope.Free, func(tx *store.Tx) error { return tx.DeleteOldSignInLinks(tx.Now()) })
 }

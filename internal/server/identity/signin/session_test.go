@@ -111,7 +111,7 @@ func TestSessionsExpire(t *testing.T) {
 		} {
 			text, hash := identity.NewToken()
 			row := store.Session{ID: tt.name, Hash: hash, UserID: h.ada.ID, Way: WayLink, CreatedAt: now.Add(-tt.created), SeenAt: now.Add(-tt.seen), ConfirmedAt: now.Add(-tt.created), EndsAt: now.Add(Longest - tt.created)}
-			if err := db.Write(t.Context(), scope.Todo, func(tx *store.Tx) error { return tx.InsertSession(row) }); err != nil {
+			if err := db.Write(t.Context(), scope.Server(), func(tx *store.Tx) error { return tx.InsertSession(row) }); err != nil {
 				t.Fatal(err)
 			}
 			_, s, err := h.Resume(t.Context(), text, true)
@@ -163,7 +163,7 @@ func TestOnlyUseKeepsASession(t *testing.T) {
 	h := newHouse(t, db)
 	text, hash := identity.NewToken()
 	seen := time.Now().Add(-time.Hour)
-	err := db.Write(t.Context(), scope.Todo, func(tx *store.Tx) error {
+	err := db.Write(t.Context(), scope.Server(), func(tx *store.Tx) error {
 		return tx.InsertSession(store.Session{ID: "s", Hash: hash, UserID: h.ada.ID, Way: WayLink, CreatedAt: seen, SeenAt: seen, EndsAt: seen.Add(Longest)})
 	})
 	if err != nil {

@@ -103,7 +103,7 @@ func (s *Service) Refuse(ctx context.Context, way, who, address string, cause er
 		return errTries
 	}
 	if s.records.Fail("", 1, now) {
-		err := s.db.Write(ctx, scope.Todo, func(tx *store.Tx) error {
+		err := s.db.Write(ctx, scope.Free, func(tx *store.Tx) error {
 			return audit.Record(ctx, tx, audit.Entry{
 				Action: audit.SignInFailed, Subject: audit.Subject{Kind: "user", Name: who}, Detail: map[string]any{"with": way, "because": cause.Error()},
 				Actor: &audit.Actor{Kind: audit.ActorVisitor, Name: audit.ActorVisitor},
@@ -119,7 +119,7 @@ func (s *Service) Refuse(ctx context.Context, way, who, address string, cause er
 // MakeLink returns the secret of a new link that signs a user in once.
 func (s *Service) MakeLink(ctx context.Context, u store.User) (string, error) {
 	text, hash := identity.NewToken()
-	err := s.db.Write(ctx, scope.Todo, func(tx *store.Tx) error {
+	err := s.db.Write(ctx, scope.User(u.ID), func(tx *store.Tx) error {
 		link := store.SignInLink{ID: identity.NewID(), Hash: hash, UserID: u.ID, CreatedAt: tx.Now(), ExpiresAt: tx.Now().Add(linkFor)}
 		if err := tx.InsertSignInLink(link); err != nil {
 			return err
@@ -135,19 +135,23 @@ func (s *Service) MakeLink(ctx context.Context, u store.User) (string, error) {
 // UseLink uses a link up.
 func (s *Service) UseLink(ctx context.Context, text, address string) (Proof, error) {
 	var p identity.Principal
-	err := s.db.Write(ctx, scope.Todo, func(tx *store.Tx) error {
-		link, err := tx.TakeSignInLink(identity.HashToken(text))
-		if err == nil && tx.Now().After(link.ExpiresAt) {
-			err = store.ErrNotFound
-		}
-		if err != nil {
+	hash := identity.HashToken(text)
+	link, err := store.Read(ctx, s.db, func(tx *store.Tx) (store.SignInLink, error) { return tx.SignInLink(hash) })
+	if err == nil {
+		err = s.db.Write(ctx, scope.User(link.UserID), func(tx *store.Tx) error {
+			link, err := tx.TakeSignInLink(hash)
+			if err == nil && tx.Now().After(link.ExpiresAt) {
+				err = store.ErrNotFound
+			}
+			if err != nil {
+				return err
+			}
+			if p, err = identity.OfUser(tx, link.UserID); err == nil && !mayEnter(p) {
+				err = errNoRole // the link stays, because the membership can follow
+			}
 			return err
-		}
-		if p, err = identity.OfUser(tx, link.UserID); err == nil && !mayEnter(p) {
-			err = errNoRole // the link stays, because the membership can follow
-		}
-		return err
-	})
+		})
+	}
 	switch {
 	case fault.KindOf(err) == fault.KindUnauthenticated:
 		return Proof{}, s.Refuse(ctx, WayLink, p.User.Login, address, err)

@@ -43,7 +43,7 @@ func TestUseLink(t *testing.T) {
 			t.Errorf("the link worked %d times, want once", used)
 		}
 		expired, hash := identity.NewToken()
-		err = db.Write(t.Context(), scope.Todo, func(tx *store.Tx) error {
+		err = db.Write(t.Context(), scope.Server(), func(tx *store.Tx) error {
 			return tx.InsertSignInLink(store.SignInLink{ID: "old", Hash: hash, UserID: h.ada.ID, CreatedAt: tx.Now().Add(-linkFor), ExpiresAt: tx.Now().Add(-time.Second)})
 		})
 		if err != nil {
@@ -71,7 +71,7 @@ func TestUseToken(t *testing.T) {
 	}
 	org := create(identity.NewTokenSpec{Kind: store.OrgToken, OrgID: h.org.ID, Name: "robot", Description: "of the organization", CreatedBy: h.admin.ID})
 	exchanged, hash := identity.NewToken()
-	err := db.Write(t.Context(), scope.Todo, func(tx *store.Tx) error {
+	err := db.Write(t.Context(), scope.Server(), func(tx *store.Tx) error {
 		return tx.InsertToken(store.Token{
 			ID: identity.NewID(), Hash: hash, Kind: store.PersonalToken, OrgID: h.org.ID, UserID: h.ada.ID, IssuerID: "issuer", CreatedBy: h.ada.ID, CreatedAt: tx.Now(),
 		})

@@ -158,7 +158,7 @@ func (s *Service) SignIn(ctx context.Context, state, answer string) (userID stri
 		s.log.WithFields(logrus.Fields{"user": used.UserID, "passkey": used.ID}).Warn("the counter of a passkey went back; a copy of it may exist")
 		return used.UserID, used, errCloned
 	}
-	err = s.db.Write(ctx, scope.Todo, func(tx *store.Tx) error {
+	err = s.db.Write(ctx, scope.User(used.UserID), func(tx *store.Tx) error {
 		if err := s.use(tx, session); err != nil {
 			return err
 		}
@@ -233,7 +233,7 @@ func (s *Service) Add(ctx context.Context, u store.User, name, state, answer str
 	if name = termtext.OneLine(name, maxName); name == "" {
 		name = "Passkey"
 	}
-	err = s.db.Write(ctx, scope.Todo, func(tx *store.Tx) error {
+	err = s.db.Write(ctx, scope.User(u.ID), func(tx *store.Tx) error {
 		if err := s.use(tx, session); err != nil {
 			return err
 		}
@@ -275,12 +275,12 @@ func (s *Service) Rename(ctx context.Context, userID, id, name string) error {
 	if name = termtext.OneLine(name, maxName); name == "" {
 		return fault.Invalid("Give the passkey a name.")
 	}
-	return s.db.Write(ctx, scope.Todo, func(tx *store.Tx) error { return tx.RenamePasskey(userID, id, name) })
+	return s.db.Write(ctx, scope.User(userID), func(tx *store.Tx) error { return tx.RenamePasskey(userID, id, name) })
 }
 
 // Remove removes a passkey of a user. A passkey that does not exist is no error.
 func (s *Service) Remove(ctx context.Context, u store.User, id string) error {
-	return s.db.Write(ctx, scope.Todo, func(tx *store.Tx) error {
+	return s.db.Write(ctx, scope.User(u.ID), func(tx *store.Tx) error {
 		key, err := tx.DeletePasskey(u.ID, id)
 		if errors.Is(err, store.ErrNotFound) {
 			return nil
