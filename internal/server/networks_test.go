@@ -127,7 +127,7 @@ func TestOlderHostsAreListed(t *testing.T) {
 		return s
 	}
 	s := start()
-	err := s.db.Write(t.Context(), scope.Todo, func(tx *store.Tx) error {
+	err := s.db.Write(t.Context(), scope.Server(), func(tx *store.Tx) error {
 		orgs, err := tx.Organizations()
 		if err != nil {
 			return err

@@ -210,7 +210,7 @@ func TestStartWithoutRunners(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	err = s.db.Write(t.Context(), scope.Todo, func(tx *store.Tx) error {
+	err = s.db.Write(t.Context(), scope.Server(), func(tx *store.Tx) error {
 		orgs, err := tx.Organizations()
 		if err != nil {
 			return err

@@ -126,7 +126,7 @@ func (s *Server) AddUser(login, role string) string {
 // AgeSessions makes all sessions older by a time.
 func (s *Server) AgeSessions(by time.Duration) {
 	s.t.Helper()
-	err := s.DB().Write(s.t.Context(), scope.Todo, func(tx *store.Tx) error {
+	err := s.DB().Write(s.t.Context(), scope.Server(), func(tx *store.Tx) error {
 		_, err := tx.Exec("UPDATE sessions SET created_at = created_at - $1, confirmed_at = confirmed_at - $1", by.Microseconds())
 		return err
 	})

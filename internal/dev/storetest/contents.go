@@ -52,7 +52,7 @@ func RefuseInserts(t testing.TB, db *store.DB, table string) (allow func()) {
 	t.Helper()
 	exec := func(statement string) {
 		t.Helper()
-		err := db.Write(t.Context(), scope.Todo, func(tx *store.Tx) error {
+		err := db.Write(t.Context(), scope.Server(), func(tx *store.Tx) error {
 			_, err := tx.Exec(statement)
 			return err
 		})

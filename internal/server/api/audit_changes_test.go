@@ -290,7 +290,7 @@ func (a *auditor) approve(integrationID string) {
 	const path = "/api/stacks/acme/proj/forked"
 	a.do("PUT", path+"/deployments/settings", map[string]any{"vcs": map[string]any{"provider": "custom", "repository": "acme/r", "previewPullRequests": true}}).want(200, nil)
 	head := strings.Repeat("a", 40)
-	err := a.db.Write(a.t.Context(), scope.Todo, func(tx *store.Tx) error {
+	err := a.db.Write(a.t.Context(), scope.Server(), func(tx *store.Tx) error {
 		repos, err := tx.Repos(integrationID)
 		if err != nil {
 			return err

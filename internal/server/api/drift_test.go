@@ -175,7 +175,7 @@ var driftHooks = map[string]webhooks.Name{
 
 func (l *lab) addDriftHooks() {
 	l.t.Helper()
-	err := l.db.Write(l.t.Context(), scope.Todo, func(tx *store.Tx) error {
+	err := l.db.Write(l.t.Context(), scope.Server(), func(tx *store.Tx) error {
 		org, err := tx.OrganizationByName("acme")
 		for id, name := range driftHooks {
 			if err == nil {
@@ -316,7 +316,7 @@ func TestLostDriftRun(t *testing.T) {
 		t.Fatal(err)
 	}
 	l.runUpdate(stack, "refresh", "token "+definition.Env["PULUMI_ACCESS_TOKEN"], true, `{"same":1}`, "succeeded")
-	err = l.db.Write(t.Context(), scope.Todo, func(tx *store.Tx) error {
+	err = l.db.Write(t.Context(), scope.Server(), func(tx *store.Tx) error {
 		job, err := tx.JobOfDeployment(id)
 		job.LastSeenAt = time.Now().Add(-time.Hour)
 		if err == nil {

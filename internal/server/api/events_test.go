@@ -43,7 +43,7 @@ func TestEventBatchesLeaveTheWriterToOthers(t *testing.T) {
 			a.want(200, nil)
 			running = false
 		default:
-			err := f.db.Write(t.Context(), scope.Todo, func(tx *store.Tx) error {
+			err := f.db.Write(t.Context(), scope.Server(), func(tx *store.Tx) error {
 				last, err := tx.LastSequence(id)
 				seen[last] = true
 				return err
@@ -70,7 +70,7 @@ func TestMissingEventsCostNothing(t *testing.T) {
 	u := f.start(f.stack("dev"), "update")
 	id := u.path[len(u.path)-36:]
 	next := int64(20_001)
-	err := f.db.Write(t.Context(), scope.Todo, func(tx *store.Tx) error {
+	err := f.db.Write(t.Context(), scope.Server(), func(tx *store.Tx) error {
 		_, _, err := tx.InsertEvents(id, singleEvents(1, next))
 		return err
 	})
@@ -78,7 +78,7 @@ func TestMissingEventsCostNothing(t *testing.T) {
 		t.Fatal(err)
 	}
 	cost := testing.AllocsPerRun(5, func() {
-		err := f.db.Write(t.Context(), scope.Todo, func(tx *store.Tx) error {
+		err := f.db.Write(t.Context(), scope.Server(), func(tx *store.Tx) error {
 			next++
 			_, _, err := tx.InsertEvents(id, singleEvents(next, next+1))
 			return err
@@ -143,7 +143,7 @@ func TestDeletingAStackLeavesTheWriterToOthers(t *testing.T) {
 	path := f.stack("dev")
 	u := f.start(path, "update")
 	id := u.path[len(u.path)-36:]
-	err := f.db.Write(t.Context(), scope.Todo, func(tx *store.Tx) error {
+	err := f.db.Write(t.Context(), scope.Server(), func(tx *store.Tx) error {
 		_, _, err := tx.InsertEvents(id, singleEvents(0, 20_000))
 		return err
 	})
@@ -160,7 +160,7 @@ func TestDeletingAStackLeavesTheWriterToOthers(t *testing.T) {
 			a.want(204, nil)
 			running = false
 		default:
-			err := f.db.Write(t.Context(), scope.Todo, func(tx *store.Tx) error {
+			err := f.db.Write(t.Context(), scope.Server(), func(tx *store.Tx) error {
 				first, err := tx.EventRanges(id, 0, 1)
 				seen[fmt.Sprint(first)] = true
 				return err

@@ -205,7 +205,7 @@ func TestPoliciesLeaveTheWriterToOthers(t *testing.T) {
 	l.trust(issuer, nil, l.runnerPolicy("allow", "nobody"))
 	writing, written, failed := make(chan struct{}), make(chan struct{}), make(chan error, 1)
 	go func() {
-		failed <- l.db.Write(t.Context(), scope.Todo, func(*store.Tx) error {
+		failed <- l.db.Write(t.Context(), scope.Server(), func(*store.Tx) error {
 			close(writing)
 			select {
 			case <-written:

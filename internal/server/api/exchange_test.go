@@ -49,7 +49,7 @@ func TestRunnerTokens(t *testing.T) {
 		other, _ := l.newPool("p2")
 		// Older servers allowed two pools with the same name.
 		org, _, _ := l.ids("dev")
-		if err := l.db.Write(t.Context(), scope.Todo, func(tx *store.Tx) error {
+		if err := l.db.Write(t.Context(), scope.Server(), func(tx *store.Tx) error {
 			return errors.Join(tx.InsertPool(store.AgentPool{ID: "twin-1", OrgID: org, Name: "twin"}),
 				tx.InsertPool(store.AgentPool{ID: "twin-2", OrgID: org, Name: "twin"}))
 		}); err != nil {
@@ -191,7 +191,7 @@ func TestPersonalTokensByExchange(t *testing.T) {
 		issuer := newTestIssuer(t)
 		key := issuer.newKey("k")
 		now := time.Now()
-		err := l.db.Write(t.Context(), scope.Todo, func(tx *store.Tx) error {
+		err := l.db.Write(t.Context(), scope.Server(), func(tx *store.Tx) error {
 			admin, err := tx.UserByLogin("admin")
 			if err != nil {
 				return err

@@ -44,7 +44,7 @@ func (l *lab) neighbour(name string) map[string][]string {
 func (l *lab) member(orgID, login string) (userID, tokenID, auth string) {
 	l.t.Helper()
 	u := store.User{ID: identity.NewID(), Login: login, CreatedAt: time.Now()}
-	err := l.db.Write(l.t.Context(), scope.Todo, func(tx *store.Tx) error {
+	err := l.db.Write(l.t.Context(), scope.Server(), func(tx *store.Tx) error {
 		if err := tx.InsertUser(u); err != nil {
 			return err
 		}
@@ -76,7 +76,7 @@ func TestForeignIdsInOnesOwnOrganization(t *testing.T) {
 	l := newLab(t, storetest.SQLite(t), deployments.Options{})
 	now := time.Now()
 	rival := store.Organization{ID: identity.NewID(), Name: "rival", CreatedAt: now}
-	if err := l.db.Write(t.Context(), scope.Todo, func(tx *store.Tx) error { return tx.InsertOrganization(rival) }); err != nil {
+	if err := l.db.Write(t.Context(), scope.Server(), func(tx *store.Tx) error { return tx.InsertOrganization(rival) }); err != nil {
 		t.Fatal(err)
 	}
 	l.stack("unused")

@@ -125,7 +125,7 @@ func TestOrganizationsShareTheMemory(t *testing.T) {
 	f := newFixture(t, options{limits: request.Limits{Together: 16 << 20, Patience: 50 * time.Millisecond}})
 	now := time.Now()
 	rival := store.Organization{ID: identity.NewID(), Name: "rival", CreatedAt: now}
-	if err := f.db.Write(t.Context(), scope.Todo, func(tx *store.Tx) error { return tx.InsertOrganization(rival) }); err != nil {
+	if err := f.db.Write(t.Context(), scope.Server(), func(tx *store.Tx) error { return tx.InsertOrganization(rival) }); err != nil {
 		t.Fatal(err)
 	}
 	auth := "token " + f.issue(store.Token{Kind: store.OrgToken, OrgID: rival.ID, Name: "o", Admin: true})

@@ -262,7 +262,7 @@ func (l *lab) matrixCallers() map[string]matrixCaller {
 		l.t.Fatal(err)
 	}
 	rivals := store.Organization{ID: identity.NewID(), Name: "rival", CreatedAt: time.Now()}
-	if err := l.db.Write(l.t.Context(), scope.Todo, func(tx *store.Tx) error { return tx.InsertOrganization(rivals) }); err != nil {
+	if err := l.db.Write(l.t.Context(), scope.Server(), func(tx *store.Tx) error { return tx.InsertOrganization(rivals) }); err != nil {
 		l.t.Fatal(err)
 	}
 	_, _, rival := l.member(rivals.ID, "rival-admin")

@@ -85,7 +85,7 @@ func TestMembers(t *testing.T) {
 		f.do("DELETE", members+"/nobody", nil).want(404, nil)
 
 		const more = 230
-		err := f.db.Write(t.Context(), scope.Todo, func(tx *store.Tx) error {
+		err := f.db.Write(t.Context(), scope.Server(), func(tx *store.Tx) error {
 			org, err := tx.OrganizationByName("acme")
 			for i := 0; err == nil && i < more; i++ {
 				u := store.User{ID: identity.NewID(), Login: fmt.Sprintf("user-%03d", i), CreatedAt: time.Now()}

@@ -229,7 +229,7 @@ func TestListsWithoutPagesAreWhole(t *testing.T) {
 			l.linkedUpdate(stack, deployment)
 		}
 		l.do("POST", stack+"/import", referring(names...)).want(200, nil)
-		err := l.db.Write(t.Context(), scope.Todo, func(tx *store.Tx) error {
+		err := l.db.Write(t.Context(), scope.Server(), func(tx *store.Tx) error {
 			o, err := tx.OrganizationByName("acme")
 			for i := 0; err == nil && i < wholeElements; i++ {
 				at := tx.Now()

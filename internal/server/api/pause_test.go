@@ -56,7 +56,7 @@ func TestPauses(t *testing.T) {
 		// A pause does not extend the time in the queue.
 		l.do("POST", path+"/pause", nil).want(200, nil)
 		old, fresh := l.deploy(path, "update"), l.deploy(path, "update")
-		err := l.db.Write(t.Context(), scope.Todo, func(tx *store.Tx) error {
+		err := l.db.Write(t.Context(), scope.Server(), func(tx *store.Tx) error {
 			for id, age := range map[string]time.Duration{old: 7*24*time.Hour + time.Minute, fresh: 7*24*time.Hour - time.Hour} {
 				job, err := tx.JobOfDeployment(id)
 				if err != nil {

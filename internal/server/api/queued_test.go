@@ -46,7 +46,7 @@ func TestQueuedDeployment(t *testing.T) {
 // disconnect ends an agent's session, as a lost connection does.
 func (l *lab) disconnect(name string) {
 	l.t.Helper()
-	err := l.db.Write(l.t.Context(), scope.Todo, func(tx *store.Tx) error { return tx.EndSession(l.pool, name, name+"-session") })
+	err := l.db.Write(l.t.Context(), scope.Server(), func(tx *store.Tx) error { return tx.EndSession(l.pool, name, name+"-session") })
 	if err != nil {
 		l.t.Fatal(err)
 	}

@@ -129,7 +129,7 @@ func TestQuotaCountsLongTexts(t *testing.T) {
 // use changes what an organization is known to store.
 func (f *fixture) use(org string, bytes int64) {
 	f.t.Helper()
-	err := f.db.Write(f.t.Context(), scope.Todo, func(tx *store.Tx) error {
+	err := f.db.Write(f.t.Context(), scope.Server(), func(tx *store.Tx) error {
 		o, err := tx.OrganizationByName(org)
 		if err != nil {
 			return err

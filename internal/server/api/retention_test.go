@@ -67,7 +67,7 @@ func TestUnstartedUpdatesExpire(t *testing.T) {
 	const path = "/api/stacks/acme/proj/dev/update"
 	var created struct{ UpdateID string }
 	f.do("POST", path, program()).want(200, &created)
-	err := f.db.Write(t.Context(), scope.Todo, func(tx *store.Tx) error {
+	err := f.db.Write(t.Context(), scope.Server(), func(tx *store.Tx) error {
 		_, err := tx.Exec("UPDATE updates SET created_at = $1", tx.Now().Add(-25*time.Hour))
 		return err
 	})

@@ -104,7 +104,7 @@ func (f *fixture) grant(team, stack string, permission int) {
 // expire makes a token expire two days ago.
 func (f *fixture) expire(id string) {
 	f.t.Helper()
-	err := f.db.Write(f.t.Context(), scope.Todo, func(tx *store.Tx) error {
+	err := f.db.Write(f.t.Context(), scope.Server(), func(tx *store.Tx) error {
 		_, err := tx.Exec("UPDATE tokens SET expires_at = $2 WHERE id = $1", id, tx.Now().Add(-48*time.Hour))
 		return err
 	})

@@ -87,7 +87,7 @@ func (l *lab) newOrganization(name string) string {
 	now := time.Now()
 	org := store.Organization{ID: identity.NewID(), Name: name, CreatedAt: now}
 	user := store.User{ID: identity.NewID(), Login: name + "-admin", CreatedAt: now}
-	err := l.db.Write(l.t.Context(), scope.Todo, func(tx *store.Tx) error {
+	err := l.db.Write(l.t.Context(), scope.Server(), func(tx *store.Tx) error {
 		if err := tx.InsertOrganization(org); err != nil {
 			return err
 		}

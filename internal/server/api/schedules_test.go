@@ -153,7 +153,7 @@ func TestSchedules(t *testing.T) {
 // makeDue makes a schedule due now.
 func (l *lab) makeDue(id string) {
 	l.t.Helper()
-	err := l.db.Write(l.t.Context(), scope.Todo, func(tx *store.Tx) error {
+	err := l.db.Write(l.t.Context(), scope.Server(), func(tx *store.Tx) error {
 		c, err := tx.Schedule(id)
 		if err != nil {
 			return err

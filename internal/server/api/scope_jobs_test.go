@@ -149,7 +149,7 @@ func TestJobsWithoutAUserReadNoOtherStack(t *testing.T) {
 	check(mine, l.job(mine, "update", robot))
 
 	leaver := store.User{ID: "u2", Login: "leaver", CreatedAt: time.Now()}
-	if err := l.db.Write(t.Context(), scope.Todo, func(tx *store.Tx) error { return tx.InsertUser(leaver) }); err != nil {
+	if err := l.db.Write(t.Context(), scope.Server(), func(tx *store.Tx) error { return tx.InsertUser(leaver) }); err != nil {
 		t.Fatal(err)
 	}
 	third := l.deployable("third")

@@ -122,7 +122,7 @@ func (f *fixture) issue(tok store.Token) string {
 	f.t.Helper()
 	text, hash := identity.NewToken()
 	tok.ID, tok.Hash, tok.CreatedAt = identity.NewID(), hash, time.Now()
-	if err := f.db.Write(f.t.Context(), scope.Todo, func(tx *store.Tx) error { return tx.InsertToken(tok) }); err != nil {
+	if err := f.db.Write(f.t.Context(), scope.Server(), func(tx *store.Tx) error { return tx.InsertToken(tok) }); err != nil {
 		f.t.Fatalf("creating a token: %v", err)
 	}
 	return text

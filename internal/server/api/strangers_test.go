@@ -122,7 +122,7 @@ func TestStrangersFindNothing(t *testing.T) {
 	now := time.Now()
 	rival := store.Organization{ID: identity.NewID(), Name: "rival", CreatedAt: now}
 	user := store.User{ID: identity.NewID(), Login: "rival-admin", CreatedAt: now}
-	err := l.db.Write(t.Context(), scope.Todo, func(tx *store.Tx) error {
+	err := l.db.Write(t.Context(), scope.Server(), func(tx *store.Tx) error {
 		if err := tx.InsertOrganization(rival); err != nil {
 			return err
 		}

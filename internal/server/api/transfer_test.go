@@ -20,7 +20,7 @@ import (
 // administers makes a user an administrator of another organization.
 func (f *fixture) administers(login, org string) {
 	f.t.Helper()
-	err := f.db.Write(f.t.Context(), scope.Todo, func(tx *store.Tx) error {
+	err := f.db.Write(f.t.Context(), scope.Server(), func(tx *store.Tx) error {
 		o, err := tx.OrganizationByName(org)
 		if err != nil {
 			return err

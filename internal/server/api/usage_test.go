@@ -35,7 +35,7 @@ func TestUsage(t *testing.T) {
 		id := l.deploy(path, "update")
 		_, jc := l.start("agent")
 		l.end(jc, workflow.StatusSucceeded)
-		err := l.db.Write(t.Context(), scope.Todo, func(tx *store.Tx) error {
+		err := l.db.Write(t.Context(), scope.Server(), func(tx *store.Tx) error {
 			// The two resources exist for a day, and the deployment ran for an hour.
 			if _, err := tx.Exec("UPDATE resource_changes SET changed_at = $1", tx.Now().Add(-24*time.Hour)); err != nil {
 				return err

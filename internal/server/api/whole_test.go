@@ -76,7 +76,7 @@ func TestIncompleteAnswersAreAborted(t *testing.T) {
 	stack := f.stack("dev")
 	f.do("POST", stack+"/import", state(2000)).want(200, nil)
 	_, _, id := f.ids("dev")
-	err := f.db.Write(t.Context(), scope.Todo, func(tx *store.Tx) error {
+	err := f.db.Write(t.Context(), scope.Server(), func(tx *store.Tx) error {
 		st, err := tx.Stack(id)
 		if err != nil {
 			return err

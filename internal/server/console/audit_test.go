@@ -212,7 +212,7 @@ func (a *auditor) changeStack() {
 	a.made["POST STACK/git/approve"] = true
 	a.change("STACK/settings/options/rename", "name", "prod", "project", "proj")
 	a.API(http.MethodPost, "/api/stacks/acme/proj", map[string]string{"stackName": "dev"}, nil)
-	if err := a.DB().Write(a.t.Context(), scope.Todo, func(tx *store.Tx) error {
+	if err := a.DB().Write(a.t.Context(), scope.Server(), func(tx *store.Tx) error {
 		return tx.InsertOrganization(store.Organization{ID: identity.NewID(), Name: "rival", CreatedAt: tx.Now()})
 	}); err != nil {
 		a.t.Fatal(err)
@@ -241,7 +241,7 @@ func (a *auditor) changeAccount() {
 	a.change("/user/settings/sessions/{session}/end " + a.found("/user/settings", `sessions/([^/"]+)/end`))
 	a.browser = a.SignIn() // the ended session could be its own
 	a.change("/user/settings/sessions/end")
-	if err := a.DB().Write(a.t.Context(), scope.Todo, func(tx *store.Tx) error {
+	if err := a.DB().Write(a.t.Context(), scope.Server(), func(tx *store.Tx) error {
 		u, err := tx.UserByLogin(identity.AdminLogin)
 		if err != nil {
 			return err

@@ -226,7 +226,7 @@ func (m matrix) visitors() map[string]matrixVisitor {
 	if err != nil {
 		m.t.Fatal(err)
 	}
-	if err := m.DB().Write(m.t.Context(), scope.Todo, func(tx *store.Tx) error {
+	if err := m.DB().Write(m.t.Context(), scope.Server(), func(tx *store.Tx) error {
 		return tx.InsertOrganization(store.Organization{ID: identity.NewID(), Name: "rival", CreatedAt: time.Now()})
 	}); err != nil {
 		m.t.Fatal(err)

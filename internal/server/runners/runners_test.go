@@ -46,7 +46,7 @@ func TestOrganizations(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			s := newService(t, Options{Org: tt.org, Target: tt.target})
 			if tt.second {
-				if err := s.db.Write(t.Context(), scope.Todo, func(tx *store.Tx) error {
+				if err := s.db.Write(t.Context(), scope.Server(), func(tx *store.Tx) error {
 					return tx.InsertOrganization(store.Organization{ID: "2", Name: "second", CreatedAt: tx.Now()})
 				}); err != nil {
 					t.Fatal(err)

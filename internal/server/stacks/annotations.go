@@ -43,7 +43,7 @@ func (s *Service) Annotate(ctx context.Context, p identity.Principal, st store.S
 	if len(a.Document) > maxAnnotation {
 		return fault.New(fault.KindTooLarge, "Request Entity Too Large: an annotation has at most %d bytes", maxAnnotation)
 	}
-	return s.db.Write(ctx, scope.Todo, func(tx *store.Tx) error {
+	return s.db.Write(ctx, scope.Stack(st.OrgID, st.ID), func(tx *store.Tx) error {
 		if err := s.mayWrite(tx, p.DeploymentID); err != nil {
 			return err
 		}

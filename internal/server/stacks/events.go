@@ -74,13 +74,13 @@ func (s *Service) RecordEvents(ctx context.Context, u store.Update, raw []json.R
 	more := false
 	for len(list) > 0 {
 		n := pieceOf(list)
-		if more, err = s.writeEvents(ctx, u.ID, list[:n], changes); err != nil {
+		if more, err = s.writeEvents(ctx, u, list[:n], changes); err != nil {
 			return err
 		}
 		list = list[n:]
 	}
 	for more {
-		if err := s.db.Write(ctx, scope.Todo, func(tx *store.Tx) (err error) {
+		if err := s.db.Write(ctx, scope.Stack(u.OrgID, u.StackID), func(tx *store.Tx) (err error) {
 			_, more, err = tx.AdvanceEvents(u.ID)
 			return err
 		}); err != nil {
@@ -103,13 +103,14 @@ func pieceOf(list []events.Event) int {
 
 // writeEvents stores events in one transaction. It reports whether the update's first missing
 // sequence number must be advanced further.
-func (s *Service) writeEvents(ctx context.Context, id string, list []events.Event, changes string) (more bool, err error) {
+func (s *Service) writeEvents(ctx context.Context, u store.Update, list []events.Event, changes string) (more bool, err error) {
+	id := u.ID
 	runs := events.Runs(list)
 	packed, err := packAll(runs) // outside the transaction, which blocks other writers
 	if err != nil {
 		return false, err
 	}
-	err = s.db.Write(ctx, scope.Todo, func(tx *store.Tx) error {
+	err = s.db.Write(ctx, scope.Stack(u.OrgID, u.StackID), func(tx *store.Tx) error {
 		cur, err := checkRecords(tx, id, list[0].Sequence)
 		if err != nil {
 			return err
@@ -134,8 +135,7 @@ func (s *Service) writeEvents(ctx context.Context, id string, list []events.Even
 		if changes == "" || changes == cur.ResourceChanges {
 			return nil
 		}
-		cur.ResourceChanges = changes
-		return tx.SaveUpdate(cur)
+		return tx.SetResourceChanges(id, changes)
 	})
 	return more, err
 }

@@ -189,7 +189,7 @@ func TestEventsAfterTheEnd(t *testing.T) {
 		return len(list)
 	}
 	l.up(30 * time.Minute)
-	l.must(l.db.Write(t.Context(), scope.Todo, func(tx *store.Tx) error { return tx.SetEventBytes(u.ID, 0) }))
+	l.must(l.db.Write(t.Context(), scope.Server(), func(tx *store.Tx) error { return tx.SetEventBytes(u.ID, 0) }))
 	if n := unmeasured(); n != 0 {
 		t.Fatalf("%d updates are unmeasured after the measurement", n)
 	}

@@ -358,7 +358,7 @@ func TestExpiredStatesStayWhileNeeded(t *testing.T) {
 		want := s.exported(4)
 		expire := func(version int64) {
 			t.Helper()
-			s.must(db.Write(t.Context(), scope.Todo, func(tx *store.Tx) error {
+			s.must(db.Write(t.Context(), scope.Server(), func(tx *store.Tx) error {
 				u, err := tx.UpdateByVersion(s.stack.ID, version)
 				if err != nil {
 					return err

@@ -47,7 +47,7 @@ func (s *Service) Renew(ctx context.Context, u store.Update, d time.Duration) (t
 		d = MaxLease
 	}
 	var expires time.Time
-	err := s.db.Write(ctx, scope.Todo, func(tx *store.Tx) error {
+	err := s.db.Write(ctx, scope.Stack(u.OrgID, u.StackID), func(tx *store.Tx) error {
 		now, err := tx.LeaseTime()
 		if err != nil {
 			return err
@@ -68,8 +68,7 @@ func (s *Service) Renew(ctx context.Context, u store.Update, d time.Duration) (t
 			expires = cur.LeaseExpiresAt
 			return nil
 		}
-		cur.LeaseExpiresAt = expires
-		return tx.SaveUpdate(cur)
+		return tx.RenewUpdate(cur.ID, expires)
 	})
 	return expires, err
 }
@@ -85,7 +84,7 @@ func (s *Service) ExpireLeases(ctx context.Context) (int, error) {
 	n := 0
 	var errs []error
 	for _, c := range candidates {
-		err := s.end(ctx, c.ID, func(_ *store.Tx, cur store.Update, now time.Time) (Status, string, error) {
+		err := s.end(ctx, c, func(_ *store.Tx, cur store.Update, now time.Time) (Status, string, error) {
 			if Status(cur.Status) != Running || !expired(cur, now) {
 				return "", "", nil
 			}
@@ -110,7 +109,7 @@ func (s *Service) FinishOrphanedUpdate(ctx context.Context, deploymentID, reason
 	}
 	var errs []error
 	for _, u := range updates {
-		errs = append(errs, s.end(ctx, u.ID, func(_ *store.Tx, cur store.Update, _ time.Time) (Status, string, error) {
+		errs = append(errs, s.end(ctx, u, func(_ *store.Tx, cur store.Update, _ time.Time) (Status, string, error) {
 			if Status(cur.Status) != Running {
 				return "", "", nil
 			}

@@ -55,7 +55,7 @@ func (l *leaseTest) must(err error) {
 
 func (l *leaseTest) beat() {
 	l.t.Helper()
-	l.must(l.db.Write(l.t.Context(), scope.Todo, func(tx *store.Tx) error {
+	l.must(l.db.Write(l.t.Context(), scope.Server(), func(tx *store.Tx) error {
 		now, err := tx.LeaseTime()
 		if err != nil {
 			return err

@@ -67,7 +67,7 @@ func (s *Service) OpenOutputs(ctx context.Context, p identity.Principal, st stor
 }
 
 func (s *Service) recordRead(ctx context.Context, p identity.Principal, st store.Stack, action audit.Action, name string) error {
-	err := s.db.Write(ctx, scope.Todo, func(tx *store.Tx) error {
+	err := s.db.Write(ctx, scope.Free, func(tx *store.Tx) error {
 		return audit.RecordRead(ctx, tx, audit.Read{
 			OrgID: st.OrgID, Action: action, Subject: subjectOf(st), Name: name, DeploymentID: p.DeploymentID,
 		})

@@ -15,6 +15,7 @@ import (
 	"workflowagent/internal/server/stacks/rawjson"
 	"workflowagent/internal/server/stacks/states"
 	"workflowagent/internal/server/store"
+	"workflowagent/internal/server/store/scope"
 )
 
 // renameMemory returns the memory that a rename uses, in bytes. A rename decodes one resource at a
@@ -66,11 +67,14 @@ func (s *Service) Rename(ctx context.Context, p identity.Principal, st store.Sta
 			return store.Update{}, malformed(st, err)
 		}
 	}
-	u, err := s.replaceState(ctx, p, st.ID, KindRename, state, func(tx *store.Tx, cur *store.Stack) error {
+	u, err := s.replaceState(ctx, p, st.ID, scope.Stack(st.OrgID, st.ID), KindRename, state, func(tx *store.Tx, cur *store.Stack) error {
 		if cur.Version != st.Version+1 {
 			return fault.Conflict("Conflict: the stack changed while it was being renamed; try again")
 		}
 		cur.Name, cur.Project = newName, newProject
+		if err := tx.RenameStack(cur.ID, newProject, newName); err != nil {
+			return err
+		}
 		detail := map[string]any{"to": newProject + "/" + newName}
 		if err := audit.Record(ctx, tx, audit.Entry{OrgID: st.OrgID, Action: audit.StackRenamed, Subject: subjectOf(st), Detail: detail}); err != nil {
 			return err

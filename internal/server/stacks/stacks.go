@@ -112,28 +112,29 @@ type NewStack struct {
 	Config        string        // stack configuration as JSON; "" for none
 	State         *states.State // initial state; nil for none
 	Teams         []string      // names of the teams that get the permission to write
-
-	id string // "" for a new one
+	// ID is a new id, by which a caller of [Service.CreateIn] names the stack as an owner of its
+	// transaction.
+	ID string
 }
 
 // Create creates a stack, with its initial state in the same transaction.
 func (s *Service) Create(ctx context.Context, p identity.Principal, n NewStack) (store.Stack, error) {
-	n.id = identity.NewID()
+	n.ID = identity.NewID()
 	var initial *replacement
 	if n.State != nil {
 		if err := mayCreate(p, n); err != nil { // before the state takes space
 			return store.Stack{}, err
 		}
-		if err := s.checkForeignSecrets(ctx, store.Stack{ID: n.id}, n.State); err != nil {
+		if err := s.checkForeignSecrets(ctx, store.Stack{ID: n.ID}, n.State); err != nil {
 			return store.Stack{}, err
 		}
 		var err error
-		if initial, err = s.prepareImport(ctx, p, n.id, n.State); err != nil {
+		if initial, err = s.prepareImport(ctx, p, store.Stack{ID: n.ID, OrgID: n.Org.ID}, n.State); err != nil {
 			return store.Stack{}, err
 		}
 	}
 	var st store.Stack
-	err := s.db.Write(ctx, scope.Todo, func(tx *store.Tx) (err error) {
+	err := s.db.Write(ctx, scope.Stack(n.Org.ID, n.ID), func(tx *store.Tx) (err error) {
 		if st, err = s.CreateIn(ctx, tx, p, n); err == nil && initial != nil {
 			err = initial.in(tx)
 		}
@@ -168,11 +169,11 @@ func mayCreate(p identity.Principal, n NewStack) error {
 	return checkTags(n.Tags)
 }
 
-// CreateIn creates a stack without a state in the caller's transaction. After an error, the caller must
-// roll back the transaction, unless the error has a [fault.Kind].
+// CreateIn creates a stack without a state in the caller's transaction, which must hold the new stack.
+// After an error, the caller must roll back the transaction, unless the error has a [fault.Kind].
 func (s *Service) CreateIn(ctx context.Context, tx *store.Tx, p identity.Principal, n NewStack) (store.Stack, error) {
 	st := store.Stack{
-		ID: cmp.Or(n.id, identity.NewID()), OrgID: n.Org.ID, OrgName: n.Org.Name, Project: n.Project, Name: n.Name,
+		ID: n.ID, OrgID: n.Org.ID, OrgName: n.Org.Name, Project: n.Project, Name: n.Name,
 		CreatedBy: p.Creator(), CreatedAt: time.Now().UTC(), Config: n.Config,
 	}
 	if err := mayCreate(p, n); err != nil {
@@ -227,7 +228,7 @@ const deletedPerWrite = 500
 // history does not.
 func (s *Service) Delete(ctx context.Context, p identity.Principal, st store.Stack, force bool) error {
 	for done := false; !done; {
-		err := s.db.Write(ctx, scope.Todo, func(tx *store.Tx) error {
+		err := s.db.Write(ctx, scope.Stack(st.OrgID, st.ID), func(tx *store.Tx) error {
 			done = false
 			cur, err := tx.Stack(st.ID)
 			if err != nil {
@@ -282,7 +283,7 @@ func (s *Service) List(ctx context.Context, f store.StackFilter) ([]store.Stack,
 
 // SetConfig replaces a stack's stored configuration; "" removes it.
 func (s *Service) SetConfig(ctx context.Context, st store.Stack, config string) error {
-	return s.db.Write(ctx, scope.Todo, func(tx *store.Tx) error {
+	return s.db.Write(ctx, scope.Stack(st.OrgID, st.ID), func(tx *store.Tx) error {
 		cur, err := tx.Stack(st.ID)
 		if err != nil {
 			return err
@@ -292,8 +293,7 @@ func (s *Service) SetConfig(ctx context.Context, st store.Stack, config string) 
 				return err
 			}
 		}
-		cur.Config = config
-		if err := tx.UpdateStack(cur); err != nil {
+		if err := tx.SetStackConfig(cur.ID, config); err != nil {
 			return err
 		}
 		return audit.Record(ctx, tx, audit.Entry{OrgID: cur.OrgID, Action: audit.StackConfigChanged, Subject: subjectOf(cur)})

@@ -35,7 +35,7 @@ func (s *Service) Import(ctx context.Context, p identity.Principal, st store.Sta
 	if err := s.checkForeignSecrets(ctx, st, state); err != nil {
 		return store.Update{}, err
 	}
-	r, err := s.prepareImport(ctx, p, st.ID, state)
+	r, err := s.prepareImport(ctx, p, st, state)
 	if err != nil {
 		return store.Update{}, err
 	}
@@ -43,8 +43,8 @@ func (s *Service) Import(ctx context.Context, p identity.Principal, st store.Sta
 }
 
 // prepareImport stores the blob of a state to import.
-func (s *Service) prepareImport(ctx context.Context, p identity.Principal, stackID string, state *states.State) (*replacement, error) {
-	return s.prepare(ctx, p, stackID, KindImport, state, func(tx *store.Tx, st *store.Stack) error {
+func (s *Service) prepareImport(ctx context.Context, p identity.Principal, st store.Stack, state *states.State) (*replacement, error) {
+	return s.prepare(ctx, p, st.ID, scope.Stack(st.OrgID, st.ID), KindImport, state, func(tx *store.Tx, st *store.Stack) error {
 		detail := map[string]any{"version": st.Version}
 		if err := audit.Record(ctx, tx, audit.Entry{OrgID: st.OrgID, Action: audit.StateImported, Subject: subjectOf(*st), Detail: detail}); err != nil {
 			return err
@@ -62,11 +62,11 @@ func (s *Service) prepareImport(ctx context.Context, p identity.Principal, stack
 }
 
 // replaceState stores a state as a stack's newest version, and records the change as an update that
-// finishes immediately. change can modify the stack in the same transaction.
-func (s *Service) replaceState(ctx context.Context, p identity.Principal, stackID string, kind Kind, state *states.State,
+// finishes immediately. change can modify the stack in the same transaction, which holds owners.
+func (s *Service) replaceState(ctx context.Context, p identity.Principal, stackID string, owners scope.Set, kind Kind, state *states.State,
 	change func(tx *store.Tx, st *store.Stack) error,
 ) (store.Update, error) {
-	r, err := s.prepare(ctx, p, stackID, kind, state, change)
+	r, err := s.prepare(ctx, p, stackID, owners, kind, state, change)
 	if err != nil {
 		return store.Update{}, err
 	}
@@ -78,6 +78,7 @@ type replacement struct {
 	service *Service
 	by      identity.Principal
 	stackID string
+	owners  scope.Set
 	kind    Kind
 	state   *states.State // nil if the state remains
 	put     states.Put
@@ -87,10 +88,10 @@ type replacement struct {
 	ended  []store.Update // whose lease has expired
 }
 
-func (s *Service) prepare(ctx context.Context, p identity.Principal, stackID string, kind Kind, state *states.State,
+func (s *Service) prepare(ctx context.Context, p identity.Principal, stackID string, owners scope.Set, kind Kind, state *states.State,
 	change func(tx *store.Tx, st *store.Stack) error,
 ) (*replacement, error) {
-	r := &replacement{service: s, by: p, stackID: stackID, kind: kind, state: state, change: change}
+	r := &replacement{service: s, by: p, stackID: stackID, owners: owners, kind: kind, state: state, change: change}
 	if state == nil {
 		return r, nil
 	}
@@ -100,7 +101,7 @@ func (s *Service) prepare(ctx context.Context, p identity.Principal, stackID str
 }
 
 func (r *replacement) run(ctx context.Context) (store.Update, error) {
-	err := r.service.db.Write(ctx, scope.Todo, func(tx *store.Tx) error { return r.in(tx) })
+	err := r.service.db.Write(ctx, r.owners, func(tx *store.Tx) error { return r.in(tx) })
 	r.finish(ctx, err)
 	if err != nil {
 		return store.Update{}, err
@@ -194,7 +195,7 @@ func (s *Service) NumberedCheckpoint(ctx context.Context, u store.Update, state 
 	}
 	var old store.State
 	var late bool
-	err = s.db.Write(ctx, scope.Todo, func(tx *store.Tx) error {
+	err = s.db.Write(ctx, scope.Stack(u.OrgID, u.StackID), func(tx *store.Tx) error {
 		cur, err := s.permit(tx, u.ID)
 		if err != nil {
 			return err
@@ -220,7 +221,7 @@ func (s *Service) NumberedCheckpoint(ctx context.Context, u store.Update, state 
 		}
 		cur.StateBlob, cur.StateSchema, cur.ResourceCount = put.Key, state.Schema, state.Resources
 		st.StateBlob, st.StateSchema, st.ResourceCount = put.Key, state.Schema, state.Resources
-		if err := tx.SaveUpdate(cur); err != nil {
+		if err := tx.StoreUpdateState(cur); err != nil {
 			return err
 		}
 		if err := tx.UpdateStack(st); err != nil {
@@ -263,7 +264,7 @@ func (s *Service) Record(ctx context.Context, u store.Update, entries []journal.
 	if err := held(u, time.Time{}); err != nil {
 		return err
 	}
-	return s.states.Append(ctx, u.ID, entries, func(tx *store.Tx) (store.Update, error) { return s.permit(tx, u.ID) })
+	return s.states.Append(ctx, u, entries, func(tx *store.Tx) (store.Update, error) { return s.permit(tx, u.ID) })
 }
 
 // checkForeignSecrets returns an error if a state to import contains another stack's secrets, which

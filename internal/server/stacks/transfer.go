@@ -10,6 +10,7 @@ import (
 	"workflowagent/internal/server/identity"
 	"workflowagent/internal/server/stacks/states"
 	"workflowagent/internal/server/store"
+	"workflowagent/internal/server/store/scope"
 )
 
 // Transfer moves a stack, its history and its secrets to another organization. It rewrites the
@@ -38,7 +39,8 @@ func (s *Service) Transfer(ctx context.Context, p identity.Principal, st store.S
 			return malformed(st, err)
 		}
 	}
-	_, err = s.replaceState(ctx, p, st.ID, KindRename, state, func(tx *store.Tx, cur *store.Stack) error {
+	owners := scope.Organization(st.OrgID).And(scope.Organization(to.ID), scope.Stack(st.OrgID, st.ID))
+	_, err = s.replaceState(ctx, p, st.ID, owners, KindRename, state, func(tx *store.Tx, cur *store.Stack) error {
 		if cur.Version != st.Version+1 || cur.OrgID != st.OrgID || cur.Name != st.Name || cur.Project != st.Project {
 			return fault.Conflict("Conflict: the stack changed while it was being transferred; try again")
 		}

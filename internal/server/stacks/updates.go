@@ -139,7 +139,7 @@ func (s *Service) CreateUpdate(ctx context.Context, p identity.Principal, st sto
 	if err := CheckRun(p, st, u); err != nil {
 		return store.Update{}, err
 	}
-	err = s.db.Write(ctx, scope.Todo, func(tx *store.Tx) error {
+	err = s.db.Write(ctx, scope.Stack(st.OrgID, st.ID), func(tx *store.Tx) error {
 		u.DeploymentID, u.CreatedAt = "", tx.Now()
 		switch {
 		case p.Kind == identity.KindJob:
@@ -213,7 +213,7 @@ func (s *Service) Start(ctx context.Context, u store.Update, tags map[string]str
 	token, hash := identity.NewToken()
 	var out Started
 	var ended []store.Update
-	err := s.db.Write(ctx, scope.Todo, func(tx *store.Tx) error {
+	err := s.db.Write(ctx, scope.Stack(u.OrgID, u.StackID), func(tx *store.Tx) error {
 		ended = nil
 		now, err := tx.LeaseTime()
 		if err != nil {
@@ -257,7 +257,7 @@ func (s *Service) Start(ctx context.Context, u store.Update, tags map[string]str
 		out = Started{Version: st.Version, Token: token, Expires: cur.LeaseExpiresAt, JournalVersion: cur.JournalVersion}
 		tx.Notify(UpdateTopic, cur.ID)
 		changed(tx, st)
-		return tx.SaveUpdate(cur)
+		return tx.StartUpdate(cur)
 	})
 	if err != nil {
 		return Started{}, err
@@ -315,7 +315,7 @@ func (s *Service) finish(tx *store.Tx, u *store.Update, status Status, reason st
 	u.Status, u.Reason, u.FinishedAt = string(status), reason, now
 	tx.Notify(UpdateTopic, u.ID)
 	changed(tx, st)
-	if err := tx.SaveUpdate(*u); err != nil {
+	if err := tx.FinishUpdate(*u); err != nil {
 		return err
 	}
 	return s.recordEnd(tx, st, *u)
@@ -337,7 +337,7 @@ func (s *Service) Complete(ctx context.Context, u store.Update, status Status) e
 	if !status.Finished() {
 		return fault.Invalid("Bad Request: unrecognized status %q; an update completes as succeeded, failed or cancelled", status)
 	}
-	return s.end(ctx, u.ID, func(_ *store.Tx, cur store.Update, now time.Time) (Status, string, error) {
+	return s.end(ctx, u, func(_ *store.Tx, cur store.Update, now time.Time) (Status, string, error) {
 		// A client repeats the same status after it lost the response.
 		if Status(cur.Status) == status {
 			return "", "", nil
@@ -348,7 +348,7 @@ func (s *Service) Complete(ctx context.Context, u store.Update, status Status) e
 
 // Cancel finishes an update at a user's request, revokes the client's lease and releases the stack.
 func (s *Service) Cancel(ctx context.Context, u store.Update, by string) error {
-	return s.end(ctx, u.ID, func(tx *store.Tx, cur store.Update, _ time.Time) (Status, string, error) {
+	return s.end(ctx, u, func(tx *store.Tx, cur store.Update, _ time.Time) (Status, string, error) {
 		switch Status(cur.Status) {
 		case NotStarted:
 			return "", "", fault.Conflict("Conflict: The Update has not started")
@@ -371,15 +371,15 @@ func (s *Service) Cancel(ctx context.Context, u store.Update, by string) error {
 // end finishes an update in its own transaction. decide receives the update and a time from
 // [store.Tx.LeaseTime], and returns the final status and the reason. If the status is empty, end
 // changes nothing.
-func (s *Service) end(ctx context.Context, id string, decide func(*store.Tx, store.Update, time.Time) (Status, string, error)) error {
+func (s *Service) end(ctx context.Context, u store.Update, decide func(*store.Tx, store.Update, time.Time) (Status, string, error)) error {
 	var ended []store.Update
-	err := s.db.Write(ctx, scope.Todo, func(tx *store.Tx) error {
+	err := s.db.Write(ctx, scope.Stack(u.OrgID, u.StackID), func(tx *store.Tx) error {
 		ended = nil
 		now, err := tx.LeaseTime()
 		if err != nil {
 			return err
 		}
-		cur, err := tx.Update(id)
+		cur, err := tx.Update(u.ID)
 		if err != nil {
 			return err
 		}

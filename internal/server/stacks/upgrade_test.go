@@ -178,7 +178,7 @@ func TestEventsFromBeforeBatches(t *testing.T) {
 			s.must(s.service.RecordEvents(t.Context(), u, batch))
 			check("1", sent(1, 1), sent(2, 1), sent(3, 2), sent(4, 2), sent(5, 1), sent(6, 1), sent(7, 2), sent(8, 2))
 			var left int64
-			s.must(db.Write(t.Context(), scope.Todo, func(tx *store.Tx) error {
+			s.must(db.Write(t.Context(), scope.Server(), func(tx *store.Tx) error {
 				if _, err := tx.ExpireEvents("u1", 100); err != nil {
 					return err
 				}

@@ -80,7 +80,9 @@ func TestStacks(t *testing.T) {
 			ID: "id-a", OrgID: "id-acme", OrgName: "acme", Project: "p", Name: "a", CreatedAt: instant(0), Version: 4,
 			StateBlob: "k", StateSchema: 3, ResourceCount: 7, ActiveUpdate: "u", LastUpdateAt: instant(3), Config: "{}",
 		}
-		write(t, db, func(tx *store.Tx) error { return tx.UpdateStack(want) })
+		write(t, db, func(tx *store.Tx) error {
+			return errors.Join(tx.UpdateStack(want), tx.SetStackConfig(want.ID, want.Config))
+		})
 		err = db.Read(t.Context(), func(tx *store.Tx) error {
 			got, err := tx.StackByName("acme", "p", "a")
 			if diff := cmp.Diff(want, got); diff != "" {
@@ -206,7 +208,10 @@ func TestUpdates(t *testing.T) {
 		write(t, db, func(tx *store.Tx) error { return tx.InsertUpdate(u) })
 		u.Status, u.Version, u.StartedAt, u.LeaseHash, u.LeaseExpiresAt = "running", 1, instant(1), []byte{1, 0, 2}, instant(10)
 		u.ResourceChanges, u.ResourceCount = `{"same":1}`, 3
-		write(t, db, func(tx *store.Tx) error { return tx.SaveUpdate(u) })
+		write(t, db, func(tx *store.Tx) error {
+			return errors.Join(tx.StartUpdate(u), tx.SetResourceChanges(u.ID, u.ResourceChanges))
+		})
+		u.OrgID = "id-acme"
 		preview := store.Update{ID: "u2", StackID: "id-a", Preview: true, Status: "running", Version: 1, StartedAt: instant(2), LeaseExpiresAt: instant(99)}
 		unstarted := store.Update{ID: "u3", StackID: "id-a", Status: "not started"}
 		write(t, db, func(tx *store.Tx) error {

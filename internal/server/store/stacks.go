@@ -61,13 +61,22 @@ var stackFor = "SELECT " + stacks.Expressions() + `,
 		AND (t.team_id = $5 OR t.team_id IN (SELECT m.team_id FROM team_members m WHERE m.user_id = $4))), 0)
 	FROM stacks s JOIN organizations o ON o.id = s.org_id WHERE o.name = $1 AND s.project = $2 AND s.name = $3`
 
-// UpdateStack writes a stack's names, version, state, active update and configuration.
+// UpdateStack writes a stack's version, state and active update.
 func (tx *Tx) UpdateStack(s Stack) error {
 	if err := tx.recordResources("id", s.ID, s.ResourceCount); err != nil {
 		return err
 	}
-	return stacks.Update(tx.Tx, s, "project", "name", "version", "state_blob", "state_schema",
-		"resource_count", "active_update", "last_update_at", "config")
+	return stacks.Update(tx.Tx, s, "version", "state_blob", "state_schema", "resource_count", "active_update", "last_update_at")
+}
+
+// RenameStack changes a stack's names, or returns [ErrConflict] if they are taken.
+func (tx *Tx) RenameStack(id, project, name string) error {
+	return stacks.Update(tx.Tx, Stack{ID: id, Project: project, Name: name}, "project", "name")
+}
+
+// SetStackConfig replaces a stack's stored configuration.
+func (tx *Tx) SetStackConfig(id, config string) error {
+	return stacks.Update(tx.Tx, Stack{ID: id, Config: config}, "config")
 }
 
 // SetStackOwner records a user as the creator of a stack.

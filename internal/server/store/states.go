@@ -37,6 +37,7 @@ type State struct {
 	BaseResources int64  // for a journal, the number of resources of the parent
 	PulumiVersion string // for a journal, the version of the client; "" if unknown
 	CreatedAt     time.Time
+	OrgID         string `db:"-" read:"(SELECT k.org_id FROM stacks k WHERE k.id = states.stack_id)"` // of the stack
 }
 
 var states = database.NewTable[State]("states")
@@ -116,36 +117,37 @@ func (tx *Tx) DeleteState(key string) error {
 	return err
 }
 
-// OrgJournal is the key of a journal, and the organization that owns it.
-type OrgJournal struct {
-	Key   string `db:"state_key"`
-	OrgID string `read:"k.org_id"`
+// OwnedState is the key of a state, with the stack and the organization that own it.
+type OwnedState struct {
+	Key     string `db:"state_key"`
+	StackID string
+	OrgID   string `read:"k.org_id"`
 }
 
-var orgJournals = database.NewTable[OrgJournal]("states s JOIN stacks k ON k.id = s.stack_id")
+var ownedStates = database.NewTable[OwnedState]("states s JOIN stacks k ON k.id = s.stack_id")
 
 // JournalByKey returns at most one journal.
-func (tx *Tx) JournalByKey(key string) ([]OrgJournal, error) {
-	return orgJournals.All(tx.Tx, "WHERE s.state_key = $1 AND s.form = 'journal'", key)
+func (tx *Tx) JournalByKey(key string) ([]OwnedState, error) {
+	return ownedStates.All(tx.Tx, "WHERE s.state_key = $1 AND s.form = 'journal'", key)
 }
 
 // FinishedJournals returns, in the order of their keys, the journals that follow a key and whose
 // updates finished before a time.
-func (tx *Tx) FinishedJournals(after string, before time.Time, limit int) ([]OrgJournal, error) {
-	return orgJournals.All(tx.Tx, `WHERE s.form = 'journal' AND s.state_key > $2 AND NOT EXISTS (
+func (tx *Tx) FinishedJournals(after string, before time.Time, limit int) ([]OwnedState, error) {
+	return ownedStates.All(tx.Tx, `WHERE s.form = 'journal' AND s.state_key > $2 AND NOT EXISTS (
 		SELECT 1 FROM updates u WHERE u.state_blob = s.state_key AND u.state_blob <> '' AND (u.status = 'running' OR u.finished_at >= $1))
 		ORDER BY s.state_key`+fmt.Sprintf(" LIMIT %d", limit), before, after)
 }
 
 // stateUnnamed is the condition that no stack or update refers to a state s, and that no other
 // state is based on it. The queries use partial indexes.
-const stateUnnamed = `NOT EXISTS (SELECT 1 FROM stacks k WHERE k.state_blob = s.state_key AND k.state_blob <> '')
+const stateUnnamed = `NOT EXISTS (SELECT 1 FROM stacks n WHERE n.state_blob = s.state_key AND n.state_blob <> '')
 	AND NOT EXISTS (SELECT 1 FROM updates u WHERE u.state_blob = s.state_key AND u.state_blob <> '')
 	AND NOT EXISTS (SELECT 1 FROM states c WHERE c.parent = s.state_key AND c.parent <> '')`
 
-// UnnamedStates returns the keys of unused states.
-func (tx *Tx) UnnamedStates(limit int) ([]string, error) {
-	return database.Scalars[string](tx.Tx, "SELECT s.state_key FROM states s WHERE "+stateUnnamed+fmt.Sprintf(" LIMIT %d", limit))
+// UnnamedStates returns unused states.
+func (tx *Tx) UnnamedStates(limit int) ([]OwnedState, error) {
+	return ownedStates.All(tx.Tx, "WHERE "+stateUnnamed+fmt.Sprintf(" LIMIT %d", limit))
 }
 
 // DeleteUnnamedState removes a state if it is unused.

@@ -38,6 +38,7 @@ type Update struct {
 	// CheckpointSequence is the sequence number of the last verbatim checkpoint; 0 before the first.
 	CheckpointSequence int64
 	TokenID            string // organization or team token that created the update; "" for other callers
+	OrgID              string `db:"-" read:"(SELECT k.org_id FROM stacks k WHERE k.id = updates.stack_id)"` // of the stack
 }
 
 var updates = database.NewTable[Update]("updates")
@@ -56,11 +57,29 @@ func (tx *Tx) UpdateOnStack(id, org, project, name string) (Update, error) {
 		WHERE updates.id = $1 AND o.name = $2 AND s.project = $3 AND s.name = $4`, id, org, project, name)
 }
 
-// SaveUpdate writes an update's fields, except its identity, request and event sequence.
-func (tx *Tx) SaveUpdate(u Update) error {
-	return updates.Update(tx.Tx, u, "status", "version", "deployment_id", "started_at", "finished_at", "lease_hash", "lease_expires_at",
-		"reason", "state_blob", "state_schema", "resource_count", "resource_changes", "journal_version",
-		"checkpoint_sequence")
+// StartUpdate writes the fields of an update that change when it starts.
+func (tx *Tx) StartUpdate(u Update) error {
+	return updates.Update(tx.Tx, u, "status", "version", "started_at", "lease_hash", "lease_expires_at", "state_schema", "resource_count", "journal_version")
+}
+
+// RenewUpdate sets the time at which an update's lease expires.
+func (tx *Tx) RenewUpdate(id string, expires time.Time) error {
+	return updates.Update(tx.Tx, Update{ID: id, LeaseExpiresAt: expires}, "lease_expires_at")
+}
+
+// StoreUpdateState writes the state of a running update.
+func (tx *Tx) StoreUpdateState(u Update) error {
+	return updates.Update(tx.Tx, u, "state_blob", "state_schema", "resource_count", "checkpoint_sequence")
+}
+
+// SetResourceChanges sets the JSON object of an update's changes.
+func (tx *Tx) SetResourceChanges(id, changes string) error {
+	return updates.Update(tx.Tx, Update{ID: id, ResourceChanges: changes}, "resource_changes")
+}
+
+// FinishUpdate writes the fields of an update that change when it ends.
+func (tx *Tx) FinishUpdate(u Update) error {
+	return updates.Update(tx.Tx, u, "status", "reason", "finished_at", "state_blob", "state_schema", "resource_count")
 }
 
 // Program returns the JSON of the request that created an update.

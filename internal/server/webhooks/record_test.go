@@ -19,7 +19,7 @@ func TestMain(m *testing.M) { os.Exit(storetest.Main(m)) }
 
 func write(t *testing.T, db *store.DB, fn func(tx *store.Tx) error) {
 	t.Helper()
-	if err := db.Write(t.Context(), scope.Todo, fn); err != nil {
+	if err := db.Write(t.Context(), scope.Server(), fn); err != nil {
 		t.Fatal(err)
 	}
 }

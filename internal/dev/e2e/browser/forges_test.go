@@ -48,7 +48,7 @@ func (w *world) integration(t *testing.T) string {
 		t.Fatal(err)
 	}
 	defer db.Close()
-	if err := db.Write(ctx, scope.Todo, func(tx *store.Tx) error { return report(tx, made.ID) }); err != nil {
+	if err := db.Write(ctx, scope.Server(), func(tx *store.Tx) error { return report(tx, made.ID) }); err != nil {
 		t.Fatal(err)
 	}
 	return made.ID

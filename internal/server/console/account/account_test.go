@@ -242,7 +242,7 @@ func TestOnlyUsersKeepASession(t *testing.T) {
 	} {
 		b := s.SignIn()
 		seen := func(change string) (at int64) {
-			err := s.DB().Write(t.Context(), scope.Todo, func(tx *store.Tx) error {
+			err := s.DB().Write(t.Context(), scope.Server(), func(tx *store.Tx) error {
 				if change != "" {
 					_, err := tx.Exec(change)
 					return err

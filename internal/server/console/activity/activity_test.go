@@ -118,7 +118,7 @@ func TestEntries(t *testing.T) {
 func TestReads(t *testing.T) {
 	r := newReader(t)
 	first := time.Date(2100, 1, 2, 3, 4, 5, 0, time.UTC)
-	err := r.DB().Write(t.Context(), scope.Todo, func(tx *store.Tx) error {
+	err := r.DB().Write(t.Context(), scope.Server(), func(tx *store.Tx) error {
 		o, err := tx.OrganizationByName("acme")
 		if err != nil {
 			return err

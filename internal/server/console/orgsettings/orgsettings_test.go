@@ -204,7 +204,7 @@ func TestTokens(t *testing.T) {
 	s.hides(p, token, "expires soon")
 
 	// The list marks tokens that expire soon, and finds others.
-	if err := s.DB().Write(t.Context(), scope.Todo, func(tx *store.Tx) error {
+	if err := s.DB().Write(t.Context(), scope.Server(), func(tx *store.Tx) error {
 		orgs, err := tx.Organizations()
 		if err != nil {
 			return err

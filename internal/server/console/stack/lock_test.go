@@ -37,7 +37,7 @@ func (f *fixture) begin() (id string) {
 // letPass makes the lease of an update older, as if its client were silent for a time.
 func (f *fixture) letPass(id string, silence time.Duration) {
 	f.t.Helper()
-	if err := f.DB().Write(f.t.Context(), scope.Todo, func(tx *store.Tx) error {
+	if err := f.DB().Write(f.t.Context(), scope.Server(), func(tx *store.Tx) error {
 		_, err := tx.Exec("UPDATE updates SET started_at = started_at - $1, lease_expires_at = lease_expires_at - $1 WHERE id = $2", silence.Microseconds(), id)
 		return err
 	}); err != nil {

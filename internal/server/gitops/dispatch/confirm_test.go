@@ -107,7 +107,7 @@ func TestDoubtEnds(t *testing.T) {
 	s.forge.set(func() { s.forge.headErr = nil })
 	s.poll()
 	s.wantDeployed(st) // it is not asked at each poll
-	s.must(s.db.Write(t.Context(), scope.Todo, func(tx *store.Tx) error {
+	s.must(s.db.Write(t.Context(), scope.Server(), func(tx *store.Tx) error {
 		r, err := tx.RepoByRemoteID(s.id, "17")
 		s.must(err)
 		row, err := tx.PullByNumber(r.ID, 7)

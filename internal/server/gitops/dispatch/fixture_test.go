@@ -382,7 +382,7 @@ func (s *site) due() (n int) {
 func (s *site) poll() {
 	s.t.Helper()
 	var before time.Time
-	s.must(s.db.Write(s.t.Context(), scope.Todo, func(tx *store.Tx) error {
+	s.must(s.db.Write(s.t.Context(), scope.Server(), func(tx *store.Tx) error {
 		before = tx.Now()
 		return tx.PollReposNow(before)
 	}))
@@ -406,7 +406,7 @@ func (s *site) poll() {
 // retry makes waiting events due.
 func (s *site) retry() {
 	s.t.Helper()
-	s.must(s.db.Write(s.t.Context(), scope.Todo, func(tx *store.Tx) error {
+	s.must(s.db.Write(s.t.Context(), scope.Server(), func(tx *store.Tx) error {
 		all, err := tx.VCSEventsOfIntegration(s.id, 100)
 		for _, e := range all {
 			if e.Done {

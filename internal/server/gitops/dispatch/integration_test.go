@@ -22,7 +22,7 @@ func TestConnectOutsideTransaction(t *testing.T) {
 			s.forge.onConnect = nil
 			ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 			defer cancel()
-			if err := db.Write(ctx, scope.Todo, func(*store.Tx) error { return nil }); err != nil {
+			if err := db.Write(ctx, scope.Server(), func(*store.Tx) error { return nil }); err != nil {
 				t.Errorf("writing while an integration connects: %v", err)
 			}
 			_, _, err := s.forges.Update(t.Context(), s.org, s.id, integrations.Change{Owner: new("o")})
@@ -83,7 +83,7 @@ func TestCredentialAfterListChanged(t *testing.T) {
 	if _, err := s.forges.CloneAuth(t.Context(), s.id, r.ID, "o/r"); fault.KindOf(err) != fault.KindForbidden {
 		t.Errorf("another repository has the name: %v", err)
 	}
-	s.must(s.db.Write(t.Context(), scope.Todo, func(tx *store.Tx) error {
+	s.must(s.db.Write(t.Context(), scope.Server(), func(tx *store.Tx) error {
 		r, err = integrations.Repo(tx, store.VCSIntegration{ID: s.id}, vcs.Repo{RepoID: vcs.RepoID{ID: "17", Name: "o/new"}, CloneURL: "https://git.example/o/new.git"})
 		return err
 	}))

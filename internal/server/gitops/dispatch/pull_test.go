@@ -286,7 +286,7 @@ func TestForks(t *testing.T) {
 		dev, prod := s.stack("dev", previews), s.stack("prod", previews)
 		member := identity.Principal{Kind: identity.KindUser, User: store.User{ID: "mallory", Login: "mallory"}, Roles: map[string]string{s.org.ID: identity.RoleCollaborator}}
 		may := func(to store.Permission) {
-			s.must(s.db.Write(t.Context(), scope.Todo, func(tx *store.Tx) (err error) {
+			s.must(s.db.Write(t.Context(), scope.Server(), func(tx *store.Tx) (err error) {
 				err = tx.SaveCollaborator(store.Collaborator{StackID: dev.ID, UserID: member.User.ID, Permission: to})
 				if err == nil {
 					member, err = member.On(tx, dev)
@@ -294,7 +294,7 @@ func TestForks(t *testing.T) {
 				return err
 			}))
 		}
-		s.must(s.db.Write(t.Context(), scope.Todo, func(tx *store.Tx) error {
+		s.must(s.db.Write(t.Context(), scope.Server(), func(tx *store.Tx) error {
 			return errors.Join(tx.InsertUser(member.User), tx.InsertMember(store.Member{OrgID: s.org.ID, UserID: member.User.ID, Role: identity.RoleCollaborator}))
 		}))
 		may(store.WritePermission)
@@ -316,7 +316,7 @@ func TestForks(t *testing.T) {
 		s.process()
 		s.wantDeployed(dev, "preview 2")
 		s.wantDeployed(prod, "preview 2")
-		s.must(s.db.Write(t.Context(), scope.Todo, func(tx *store.Tx) error { // the other approval alone still counts for dev
+		s.must(s.db.Write(t.Context(), scope.Server(), func(tx *store.Tx) error { // the other approval alone still counts for dev
 			r, err := tx.RepoByRemoteID(s.id, "17")
 			s.must(err)
 			row, err := tx.PullByNumber(r.ID, 7)

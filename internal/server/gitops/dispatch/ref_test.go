@@ -303,7 +303,7 @@ func TestPushRows(t *testing.T) {
 			if i.RefusedAt.IsZero() {
 				t.Error("the integration does not know that its credentials are refused")
 			}
-			s.must(s.db.Write(t.Context(), scope.Todo, func(tx *store.Tx) error {
+			s.must(s.db.Write(t.Context(), scope.Server(), func(tx *store.Tx) error {
 				i.RefusedAt = tx.Now().Add(-2 * time.Hour)
 				return tx.SaveIntegration(i)
 			}))

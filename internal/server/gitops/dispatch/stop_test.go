@@ -39,7 +39,7 @@ func TestServerStops(t *testing.T) {
 		s.forge.set(func() {
 			s.forge.onHead = func() {
 				s.forge.onHead = nil
-				s.must(db.Write(t.Context(), scope.Todo, func(tx *store.Tx) error {
+				s.must(db.Write(t.Context(), scope.Server(), func(tx *store.Tx) error {
 					r, err := tx.RepoByRemoteID(s.id, "17")
 					return errors.Join(err, tx.SaveRef(store.VCSRef{RepoID: r.ID, Ref: "refs/heads/main", CommitID: four}))
 				}))

@@ -169,7 +169,7 @@ func (f *fixture) newService() *report.Service {
 
 func (f *fixture) write(act func(tx *store.Tx) error) {
 	f.t.Helper()
-	if err := f.db.Write(f.t.Context(), scope.Todo, act); err != nil {
+	if err := f.db.Write(f.t.Context(), scope.Server(), act); err != nil {
 		f.t.Fatal(err)
 	}
 }

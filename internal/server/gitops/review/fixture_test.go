@@ -83,7 +83,7 @@ func (p *plant) must(err error) {
 
 func (p *plant) write(act func(tx *store.Tx) error) {
 	p.t.Helper()
-	p.must(p.db.Write(p.t.Context(), scope.Todo, act))
+	p.must(p.db.Write(p.t.Context(), scope.Server(), act))
 }
 
 func (p *plant) stack(project, name string) store.Stack {

@@ -33,24 +33,24 @@ const appendTries = 5
 // Append adds all entries to an update's journal, or none. It ignores entries that the journal
 // already contains. The first entries of an update create its journal, which becomes the stack's
 // state.
-func (s *Store) Append(ctx context.Context, updateID string, entries []journal.Entry, permit Permit) error {
+func (s *Store) Append(ctx context.Context, u store.Update, entries []journal.Entry, permit Permit) error {
 	var err error
 	for range appendTries {
-		if err = s.append(ctx, updateID, entries, permit); !errors.Is(err, errBehind) {
+		if err = s.append(ctx, u, entries, permit); !errors.Is(err, errBehind) {
 			break
 		}
 	}
 	return err
 }
 
-func (s *Store) append(ctx context.Context, updateID string, entries []journal.Entry, permit Permit) error {
-	p := s.journals.of(updateID)
+func (s *Store) append(ctx context.Context, u store.Update, entries []journal.Entry, permit Permit) error {
+	p := s.journals.of(u.ID)
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	defer s.journals.resize(updateID, p)
+	defer s.journals.resize(u.ID, p)
 	// Without other servers, only this progress adds batches.
 	if p.references == nil || s.db.Shared() {
-		if err := s.catchUp(ctx, updateID, p); err != nil {
+		if err := s.catchUp(ctx, u.ID, p); err != nil {
 			p.reset()
 			return err
 		}
@@ -65,7 +65,7 @@ func (s *Store) append(ctx context.Context, updateID string, entries []journal.E
 		return err
 	}
 	b.Number = p.batches + 1
-	err = s.db.Write(ctx, scope.Todo, func(tx *store.Tx) error {
+	err = s.db.Write(ctx, scope.Stack(u.OrgID, u.StackID), func(tx *store.Tx) error {
 		u, err := permit(tx)
 		if err != nil || len(added) == 0 {
 			return err
@@ -152,7 +152,7 @@ func insertJournal(tx *store.Tx, u *store.Update, now time.Time) error {
 		return err
 	}
 	u.StateBlob, st.StateBlob = row.Key, row.Key
-	if err := tx.SaveUpdate(*u); err != nil {
+	if err := tx.StoreUpdateState(*u); err != nil {
 		return err
 	}
 	return tx.UpdateStack(st)

@@ -28,7 +28,7 @@ func TestAppendBehindOtherServers(t *testing.T) {
 			{appendTries - 1, appendTries, nil, 2},
 		} {
 			tries := 0
-			err := s.Append(t.Context(), "u1", entries, func(tx *store.Tx) (store.Update, error) {
+			err := s.Append(t.Context(), store.Update{ID: "u1", OrgID: "o1", StackID: "s1"}, entries, func(tx *store.Tx) (store.Update, error) {
 				if tries++; tries <= tt.behind {
 					// The failed attempt rolls this batch back.
 					rival := store.JournalBatch{StateKey: key, Number: 2, Body: []byte{}, CreatedAt: tx.Now()}

@@ -83,7 +83,7 @@ func (s *Store) FoldLeft(ctx context.Context, age time.Duration) error {
 
 // enqueue adds a journal to the queue. After an error, the sweep finds the journal.
 func (s *Store) enqueue(ctx context.Context, key string) {
-	found, err := store.Read(ctx, s.db, func(tx *store.Tx) ([]store.OrgJournal, error) { return tx.JournalByKey(key) })
+	found, err := store.Read(ctx, s.db, func(tx *store.Tx) ([]store.OwnedState, error) { return tx.JournalByKey(key) })
 	if err != nil {
 		return
 	}
@@ -96,7 +96,7 @@ func (s *Store) enqueue(ctx context.Context, key string) {
 func (s *Store) findFinished(ctx context.Context, age time.Duration) error {
 	s.failed.tidy()
 	for after := ""; ; {
-		found, err := store.Read(ctx, s.db, func(tx *store.Tx) ([]store.OrgJournal, error) {
+		found, err := store.Read(ctx, s.db, func(tx *store.Tx) ([]store.OwnedState, error) {
 			return tx.FinishedJournals(after, tx.Now().Add(-age), sweepPiece)
 		})
 		if err != nil {
@@ -189,7 +189,7 @@ func (s *Store) fold(ctx context.Context, key string) error {
 	if err != nil {
 		return err
 	}
-	err = s.db.Write(ctx, scope.Todo, func(tx *store.Tx) error {
+	err = s.db.Write(ctx, scope.Stack(row.OrgID, row.StackID), func(tx *store.Tx) error {
 		if err := put.check(tx); err != nil {
 			return err
 		}

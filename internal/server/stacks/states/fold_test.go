@@ -21,7 +21,7 @@ func stackOf(t *testing.T, db *store.DB, s *Store) (key string) {
 	t.Helper()
 	st := store.Stack{ID: "s1", OrgID: "o1", Project: "proj", Name: "dev", CreatedAt: time.Now()}
 	u := store.Update{ID: "u1", StackID: "s1", Kind: "update", Status: "running", Version: 1, Program: "{}", StartedAt: time.Now()}
-	err := db.Write(t.Context(), scope.Todo, func(tx *store.Tx) error {
+	err := db.Write(t.Context(), scope.Server(), func(tx *store.Tx) error {
 		if err := tx.InsertOrganization(store.Organization{ID: "o1", Name: "acme", DisplayName: "acme"}); err != nil {
 			return err
 		}
@@ -37,17 +37,17 @@ func stackOf(t *testing.T, db *store.DB, s *Store) (key string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := s.Append(t.Context(), "u1", entries, permitted); err != nil {
+	if err := s.Append(t.Context(), store.Update{ID: "u1", OrgID: "o1", StackID: "s1"}, entries, permitted); err != nil {
 		t.Fatal(err)
 	}
-	err = db.Write(t.Context(), scope.Todo, func(tx *store.Tx) error {
+	err = db.Write(t.Context(), scope.Server(), func(tx *store.Tx) error {
 		u, err := tx.Update("u1")
 		if err != nil {
 			return err
 		}
 		key = u.StateBlob
 		u.Status = "succeeded"
-		return tx.SaveUpdate(u)
+		return tx.FinishUpdate(u)
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -131,7 +131,7 @@ func TestSweepReachesEveryJournal(t *testing.T) {
 	storetest.Each(t, func(t *testing.T, db *store.DB) {
 		s := New(db, storetest.Log(), nil)
 		key := stackOf(t, db, s)
-		err := db.Write(t.Context(), scope.Todo, func(tx *store.Tx) error {
+		err := db.Write(t.Context(), scope.Server(), func(tx *store.Tx) error {
 			for i := range sweepPiece {
 				row := store.State{Key: fmt.Sprintf("a%d", i), StackID: "s1", Form: store.Journal, CreatedAt: time.Unix(1, 0)}
 				if err := tx.InsertState(row); err != nil {

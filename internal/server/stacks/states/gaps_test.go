@@ -34,16 +34,16 @@ func TestMissingEntriesAreReported(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if err := s.Append(t.Context(), "u1", entries, permitted); err != nil {
+			if err := s.Append(t.Context(), store.Update{ID: "u1", OrgID: "o1", StackID: "s1"}, entries, permitted); err != nil {
 				t.Fatal(err)
 			}
-			err = db.Write(t.Context(), scope.Todo, func(tx *store.Tx) error {
+			err = db.Write(t.Context(), scope.Server(), func(tx *store.Tx) error {
 				u, err := tx.Update("u1")
 				if err != nil {
 					return err
 				}
 				u.Status = tt.status
-				return tx.SaveUpdate(u)
+				return tx.FinishUpdate(u)
 			})
 			if err != nil {
 				t.Fatal(err)

@@ -30,7 +30,7 @@ func TestOldBlobsAreNotNamed(t *testing.T) {
 				t.Fatal(err)
 			}
 			p.written = p.written.Add(-age)
-			err = db.Write(t.Context(), scope.Todo, p.Insert)
+			err = db.Write(t.Context(), scope.Server(), p.Insert)
 			if fault.KindOf(err) != want || want == "" && err != nil {
 				t.Errorf("naming a blob of age %v: %v", age, err)
 			}

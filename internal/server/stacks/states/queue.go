@@ -22,7 +22,7 @@ type queue struct {
 }
 
 // add adds a journal unless it waits already, or too many of its organization do.
-func (q *queue) add(j store.OrgJournal) {
+func (q *queue) add(j store.OwnedState) {
 	keys := q.waiting[j.OrgID]
 	if len(keys) >= foldQueue || slices.Contains(keys, j.Key) {
 		return

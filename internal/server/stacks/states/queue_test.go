@@ -15,10 +15,10 @@ import (
 func TestQueueServesOrganizationsInTurn(t *testing.T) {
 	q := queue{waiting: map[string][]string{}}
 	for i := range foldQueue + 10 {
-		q.add(store.OrgJournal{OrgID: "busy", Key: fmt.Sprint("busy", i)})
+		q.add(store.OwnedState{OrgID: "busy", Key: fmt.Sprint("busy", i)})
 	}
 	for _, key := range []string{"quiet0", "quiet1", "quiet0"} {
-		q.add(store.OrgJournal{OrgID: "quiet", Key: key})
+		q.add(store.OwnedState{OrgID: "quiet", Key: key})
 	}
 	var order []string
 	for !q.empty() {
@@ -30,7 +30,7 @@ func TestQueueServesOrganizationsInTurn(t *testing.T) {
 	if want := foldQueue + 2; len(order) != want {
 		t.Errorf("%d journals were queued, want %d", len(order), want)
 	}
-	q.add(store.OrgJournal{OrgID: "quiet", Key: "quiet0"})
+	q.add(store.OwnedState{OrgID: "quiet", Key: "quiet0"})
 	if key := q.next(); key != "quiet0" || !q.empty() {
 		t.Errorf("a journal that returns to an empty queue: %q", key)
 	}

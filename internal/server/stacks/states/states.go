@@ -186,20 +186,20 @@ func (s *Store) Discard(ctx context.Context, blob string, err error) {
 // a core.
 func (s *Store) Sweep(ctx context.Context, age time.Duration) (int, error) {
 	for {
-		var keys []string
+		var unnamed []store.OwnedState
 		err := retry.Paced(ctx, func() (err error) {
-			keys, err = store.Read(ctx, s.db, func(tx *store.Tx) ([]string, error) { return tx.UnnamedStates(sweepPiece) })
+			unnamed, err = store.Read(ctx, s.db, func(tx *store.Tx) ([]store.OwnedState, error) { return tx.UnnamedStates(sweepPiece) })
 			return err
 		})
 		if err != nil {
 			return 0, fmt.Errorf("searching unused states: %w", err)
 		}
-		if len(keys) == 0 {
+		if len(unnamed) == 0 {
 			break
 		}
-		for _, key := range keys {
+		for _, st := range unnamed {
 			err := retry.Paced(ctx, func() error {
-				return s.db.Write(ctx, scope.Todo, func(tx *store.Tx) error { return tx.DeleteUnnamedState(key) })
+				return s.db.Write(ctx, scope.Stack(st.OrgID, st.StackID), func(tx *store.Tx) error { return tx.DeleteUnnamedState(st.Key) })
 			})
 			if err != nil {
 				return 0, fmt.Errorf("removing an unused state: %w", err)

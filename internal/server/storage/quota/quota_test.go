@@ -1,7 +1,6 @@
 package quota_test
 
 import (
-	"errors"
 	"fmt"
 	"os"
 	"strings"
@@ -49,7 +48,7 @@ func newWorld(t *testing.T, db *store.DB) *world {
 
 func (w *world) write(change func(tx *store.Tx) error) {
 	w.t.Helper()
-	if err := w.db.Write(w.t.Context(), scope.Todo, change); err != nil {
+	if err := w.db.Write(w.t.Context(), scope.Server(), change); err != nil {
 		w.t.Fatal(err)
 	}
 }
@@ -205,9 +204,7 @@ func TestLongTextsCount(t *testing.T) {
 			return tx.InsertSchedule(store.Schedule{ID: "schedule", StackID: "stack-of-acme", Request: text(5002)})
 		})
 		counted("the configuration of a stack", 5003, func(tx *store.Tx) error {
-			st, err := tx.Stack("stack-of-acme")
-			st.Config = text(5003)
-			return errors.Join(err, tx.UpdateStack(st))
+			return tx.SetStackConfig("stack-of-acme", text(5003))
 		})
 		w.job("acme", "j", workflow.StatusSucceeded, w.old)
 		counted("a deployment", 1<<20+7, func(tx *store.Tx) error { // with its log
@@ -230,7 +227,7 @@ func TestLargeTextsCountAtOnce(t *testing.T) {
 	q := quota.New(w.db, storetest.Log(), 1<<20)
 	admitted := 0
 	for range 60 {
-		err := w.db.Write(t.Context(), scope.Todo, func(tx *store.Tx) error { return q.AdmitWork(tx, "id of acme", 100<<10) })
+		err := w.db.Write(t.Context(), scope.Server(), func(tx *store.Tx) error { return q.AdmitWork(tx, "id of acme", 100<<10) })
 		if err == nil {
 			admitted++
 		} else if fault.KindOf(err) != fault.KindForbidden {
@@ -254,7 +251,7 @@ func TestLargeTextsCountAtOnce(t *testing.T) {
 		{"relief beyond twice the quota", q.AdmitRelief, 100 << 10, false},
 		{"relief with a small text", q.AdmitRelief, 60 << 10, true},
 	} {
-		err := w.db.Write(t.Context(), scope.Todo, func(tx *store.Tx) error { return tt.admit(tx, "id of acme", tt.bytes) })
+		err := w.db.Write(t.Context(), scope.Server(), func(tx *store.Tx) error { return tt.admit(tx, "id of acme", tt.bytes) })
 		if (err == nil) != tt.fits {
 			t.Errorf("%s: %v, want that it is admitted: %v", tt.what, err, tt.fits)
 		}
@@ -310,7 +307,7 @@ func TestImportsCountAtOnce(t *testing.T) {
 			bytes int64
 			fits  bool
 		}{{401, false}, {400, true}, {1, false}} {
-			err := db.Write(t.Context(), scope.Todo, func(tx *store.Tx) error { return q.AdmitImport(tx, "id of acme", tt.bytes) })
+			err := db.Write(t.Context(), scope.Server(), func(tx *store.Tx) error { return q.AdmitImport(tx, "id of acme", tt.bytes) })
 			if (err == nil) != tt.fits {
 				t.Errorf("importing %d bytes: %v, want that it fits: %v", tt.bytes, err, tt.fits)
 			}

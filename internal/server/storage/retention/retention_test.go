@@ -45,7 +45,7 @@ func newWorld(t *testing.T, db *store.DB) *world {
 
 func (w *world) write(change func(tx *store.Tx) error) {
 	w.t.Helper()
-	if err := w.db.Write(w.t.Context(), scope.Todo, change); err != nil {
+	if err := w.db.Write(w.t.Context(), scope.Server(), change); err != nil {
 		w.t.Fatal(err)
 	}
 }

@@ -22,7 +22,7 @@ func TestMain(m *testing.M) { os.Exit(storetest.Main(m)) }
 func fixture(t *testing.T, db *store.DB, rows func(tx *store.Tx, base time.Time) error) time.Time {
 	t.Helper()
 	var base time.Time
-	err := db.Write(t.Context(), scope.Todo, func(tx *store.Tx) error {
+	err := db.Write(t.Context(), scope.Server(), func(tx *store.Tx) error {
 		base = tx.Now().UTC().Truncate(time.Hour).Add(-5 * time.Hour)
 		if err := tx.InsertOrganization(store.Organization{ID: "o", Name: "acme", CreatedAt: base}); err != nil {
 			return err
@@ -142,7 +142,7 @@ func TestRecordedResources(t *testing.T) {
 		if got := count(); got != 8 {
 			t.Errorf("%d resources, want 8", got)
 		}
-		if err := db.Write(t.Context(), scope.Todo, func(tx *store.Tx) error { return tx.DeleteStack("s") }); err != nil {
+		if err := db.Write(t.Context(), scope.Server(), func(tx *store.Tx) error { return tx.DeleteStack("s") }); err != nil {
 			t.Fatal(err)
 		}
 		if got := count(); got != 0 {
