@@ -25,7 +25,8 @@ type Process struct {
 	copied chan struct{} // closed after the last output has been copied
 	State  *os.ProcessState
 
-	writing atomic.Bool // output is being written; Drain excludes this time
+	writes atomic.Uint64 // begun and ended writes of output; odd during a write
+	seen   uint64        // writes at the last call of stalled
 }
 
 // Start starts cmd and copies its output to out. The standard input of cmd is /dev/null. The caller
@@ -67,9 +68,9 @@ func (p *Process) copy(out io.Writer) {
 	for {
 		n, err := p.output.Read(buf)
 		if n > 0 {
-			p.writing.Store(true)
+			p.writes.Add(1)
 			_, _ = out.Write(buf[:n]) // writing to a step's log never fails
-			p.writing.Store(false)
+			p.writes.Add(1)
 		}
 		if err != nil {
 			return
@@ -111,7 +112,8 @@ const lingerTick = 100 * time.Millisecond
 
 // Drain waits for the remaining output after the leader has exited, and reports whether it had to
 // kill processes. Processes that outlive the step can hold the pipe open. Drain kills them after
-// linger, not counting the time in which output waits for space in the spool.
+// linger, not counting the time in which output waits for space in the spool: then one write lasts from
+// tick to tick. It counts the time in which they write all the time.
 func (p *Process) Drain(linger time.Duration) (killed bool) {
 	tick := time.NewTicker(lingerTick)
 	defer tick.Stop()
@@ -123,7 +125,7 @@ func (p *Process) Drain(linger time.Duration) (killed bool) {
 			return killed
 		case <-tick.C:
 		}
-		if p.writing.Load() {
+		if p.stalled() {
 			continue
 		}
 		waited += lingerTick
@@ -136,6 +138,13 @@ func (p *Process) Drain(linger time.Duration) (killed bool) {
 			KillSessions(p.PID)
 		}
 	}
+}
+
+// stalled reports whether one write of output has lasted since the previous call.
+func (p *Process) stalled() bool {
+	writes, seen := p.writes.Load(), p.seen
+	p.seen = writes
+	return writes%2 == 1 && writes == seen
 }
 
 // SignalName returns the name of a signal, such as SIGKILL.
