@@ -86,11 +86,11 @@ func New(d Deps) http.Handler {
 	}
 	mux.Use(web.SignAnswers, web.CutStalled(limits.Stall, limits.Rate), d.Observe, web.RecoverPanic, web.StripSlash, web.OlderPaths, request.Bound(limits), request.RefuseNonText, absent.Refuse)
 	notFound := func(w http.ResponseWriter, r *http.Request) {
-		web.WriteError(w, r, fault.NotFound("Not Found: %s does not exist on this server", r.URL.Path))
+		web.WriteError(w, r, fault.NotFound("%s does not exist on this server", r.URL.Path))
 	}
 	mux.NotFound(notFound)
 	mux.MethodNotAllowed(func(w http.ResponseWriter, r *http.Request) {
-		web.WriteError(w, r, &web.Error{Status: http.StatusMethodNotAllowed, Message: "Method Not Allowed: " + r.Method + " is not supported for this path"})
+		web.WriteError(w, r, &web.Error{Status: http.StatusMethodNotAllowed, Message: r.Method + " is not supported for this path"})
 	})
 	rt := web.NewRouter(mux, d.Identity, d.Stacks)
 	system.Register(rt, d.Server, d.ExternalURL)

@@ -31,9 +31,9 @@ const MaxEntries = 1000
 func check(r Reader, orgID string) error {
 	switch {
 	case orgID == "" && !r.CanAdminServer():
-		return fault.Forbidden("Forbidden: only administrators of the server may read its audit log")
+		return fault.Forbidden("only administrators of the server may read its audit log")
 	case orgID != "" && !r.CanAdminOrg(orgID):
-		return fault.Forbidden("Forbidden: only administrators of the organization may read its audit log")
+		return fault.Forbidden("only administrators of the organization may read its audit log")
 	}
 	return nil
 }
@@ -77,7 +77,7 @@ func ParsePosition(text string) (e store.AuditEntry, err error) {
 	at, id, ok := strings.Cut(text, "-")
 	micros, err := strconv.ParseInt(at, 10, 64)
 	if !ok || err != nil || id == "" || len(id) > 64 {
-		return e, fault.Invalid("Bad Request: the position %q in the audit log is not valid", line(text))
+		return e, fault.Invalid("the position %q in the audit log is not valid", line(text))
 	}
 	e.At, e.ID = time.UnixMicro(micros).UTC(), id
 	return e, nil

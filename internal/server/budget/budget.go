@@ -18,10 +18,10 @@ import (
 const Small = 64 << 10
 
 // ErrBusy reports that other requests hold the memory that a request needs.
-var ErrBusy = fault.New(fault.KindUnavailable, "Service Unavailable: too many large requests at the same time; retry later")
+var ErrBusy = fault.New(fault.KindUnavailable, "too many large requests at the same time; retry later")
 
 // ErrTooLarge reports that a request needs more memory than the whole budget.
-var ErrTooLarge = fault.New(fault.KindTooLarge, "Request Entity Too Large: the request needs more memory than the server has for all requests; split a large stack into smaller ones, or ask the server's operator to raise the memory limit")
+var ErrTooLarge = fault.New(fault.KindTooLarge, "the request needs more memory than the server has for all requests; split a large stack into smaller ones, or ask the server's operator to raise the memory limit")
 
 // Budget is a fixed amount of memory. It rejects a request that needs more than the whole budget.
 // Concurrent requests wait for memory for a bounded time, oldest first. After requests from a

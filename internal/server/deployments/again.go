@@ -25,7 +25,7 @@ func (s *Service) Again(ctx context.Context, p identity.Principal, st store.Stac
 			return err
 		}
 		if earlier.Job.LogExpired && earlier.Configuration == store.ExpiredConfiguration {
-			return fault.New(fault.KindGone, "Gone: the settings of deployment #%d were removed because of their age (setting keep_logs_for of the server): "+
+			return fault.New(fault.KindGone, "the settings of deployment #%d were removed because of their age (setting keep_logs_for of the server): "+
 				"start a new deployment with the settings of the stack", earlier.Version)
 		}
 		var members map[string]json.RawMessage

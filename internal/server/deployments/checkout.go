@@ -47,7 +47,7 @@ func (s *Service) bound(ctx context.Context, tx *store.Tx, st store.Stack, base 
 	}
 	requested, err := workflow.RequestSettings(body)
 	if err != nil {
-		return nil, fault.Invalid("Bad Request: %s", err)
+		return nil, fault.Invalid("%s", err)
 	}
 	if t, ok := requested.Triggers(); ok && !b.Same(t) {
 		base.DropCredentials()
@@ -152,7 +152,7 @@ func checkServer(tx *store.Tx, set *workflow.Settings, repoID string) error {
 	if err1 == nil && err2 == nil && from.Origin() == changed.Origin() {
 		return nil
 	}
-	return fault.Invalid("Bad Request: sourceContext.git.repoUrl is on another server than the repository %s, whose credential is not for that server: remove repoUrl, or add gitAuth", r.Name)
+	return fault.Invalid("sourceContext.git.repoUrl is on another server than the repository %s, whose credential is not for that server: remove repoUrl, or add gitAuth", r.Name)
 }
 
 // SkipQueued skips the queued deployments of a group of a stack, because of a change in a repository. The
@@ -235,13 +235,13 @@ func (s *Service) requestCredential(ctx context.Context, d store.Deployment, o *
 	switch kind := fault.KindOf(err); {
 	case err == nil:
 	case kind == "":
-		return fault.Wrap(fault.KindUnavailable, err, "Service Unavailable: the credential for the repository could not be obtained: %s", termtext.OneLine(err.Error(), maxMessage))
+		return fault.Wrap(fault.KindUnavailable, err, "the credential for the repository could not be obtained: %s", termtext.OneLine(err.Error(), maxMessage))
 	case kind == fault.KindUnavailable, kind == fault.KindOutcomeUnknown:
 		return err
 	default:
 		// Agents drop jobs whose definition is forbidden or missing, because other agents run
 		// them. This job must fail instead.
-		return fault.Wrap(fault.KindInvalid, err, "Bad Request: no credential for the repository: %s", termtext.OneLine(err.Error(), maxMessage))
+		return fault.Wrap(fault.KindInvalid, err, "no credential for the repository: %s", termtext.OneLine(err.Error(), maxMessage))
 	}
 	plain, err := json.Marshal(c)
 	if err != nil {

@@ -173,19 +173,19 @@ func readRequest(body []byte) (workflow.Operation, bool, error) {
 	if err := json.Unmarshal(body, &r); err != nil {
 		var te *json.UnmarshalTypeError
 		if errors.As(err, &te) && te.Field != "" {
-			return "", false, fault.Invalid("Bad Request: the member %q cannot be a JSON %s", te.Field, te.Value)
+			return "", false, fault.Invalid("the member %q cannot be a JSON %s", te.Field, te.Value)
 		}
-		return "", false, fault.Invalid("Bad Request: the body is not a valid JSON object")
+		return "", false, fault.Invalid("the body is not a valid JSON object")
 	}
 	if c := r.OperationContext; c != nil && c.Operation != nil && *c.Operation != "" {
-		return "", false, fault.Invalid("Bad Request: 'operation' must only be set at the top level of the request")
+		return "", false, fault.Invalid("'operation' must only be set at the top level of the request")
 	}
 	if r.Operation == nil || *r.Operation == "" {
-		return "", false, fault.Invalid("Bad Request: Missing top level required field 'operation'")
+		return "", false, fault.Invalid("Missing top level required field 'operation'")
 	}
 	op, err := workflow.ParseOperation(*r.Operation)
 	if err != nil {
-		return "", false, fault.Invalid("Bad Request: %s", termtext.OneLine(err.Error(), maxMessage))
+		return "", false, fault.Invalid("%s", termtext.OneLine(err.Error(), maxMessage))
 	}
 	return op, r.InheritSettings == nil || *r.InheritSettings, nil
 }
@@ -217,7 +217,7 @@ func (s *Service) configure(ctx context.Context, tx *store.Tx, st store.Stack, r
 		err = set.Deployable()
 	}
 	if err != nil {
-		return nil, nil, fault.Invalid("Bad Request: %s", err)
+		return nil, nil, fault.Invalid("%s", err)
 	}
 	if set.OIDC() != nil && s.opts.Issuer != nil {
 		if err := s.opts.Issuer.CheckClouds(); err != nil {

@@ -185,7 +185,7 @@ func find(tx *store.Tx, st store.Stack, id string) (store.DeploymentJob, error) 
 	}
 	dj, err := tx.DeploymentJob(id)
 	if errors.Is(err, store.ErrNotFound) || err == nil && dj.StackID != st.ID {
-		return store.DeploymentJob{}, fault.NotFound("Not Found: Deployment '%s' not found", termtext.OneLine(id, maxMessage))
+		return store.DeploymentJob{}, fault.NotFound("Deployment '%s' not found", termtext.OneLine(id, maxMessage))
 	}
 	return dj, err
 }

@@ -160,7 +160,7 @@ func (s *Service) MayWrite(tx *store.Tx, deploymentID string) error {
 		return err
 	}
 	if newer > 0 {
-		return fault.Forbidden("Forbidden: deployment #%d is lost, and deployment #%d of the stack has started since: the lost deployment must not change the stack", job.Version, newer)
+		return fault.Forbidden("deployment #%d is lost, and deployment #%d of the stack has started since: the lost deployment must not change the stack", job.Version, newer)
 	}
 	return block(tx, job)
 }
@@ -235,7 +235,7 @@ func (s *Service) Cancel(ctx context.Context, st store.Stack, deploymentID, by s
 		case job.CancelRequested, job.Reason == workflow.ReasonCancelled: // a retry
 			return nil, nil
 		}
-		return nil, fault.Conflict("Conflict: deployment #%d has already finished: it is %s", job.Version, job.Status)
+		return nil, fault.Conflict("deployment #%d has already finished: it is %s", job.Version, job.Status)
 	})
 }
 
@@ -247,7 +247,7 @@ func (s *Service) PauseStack(ctx context.Context, p identity.Principal, st store
 	return s.db.Write(ctx, scope.Stack(st.OrgID, st.ID), func(tx *store.Tx) error {
 		_, err := tx.DeploymentSettings(st.ID)
 		if errors.Is(err, store.ErrNotFound) {
-			return fault.Invalid("Bad Request: Attempted to pause or resume deployments on stack before it has been configured; store deployment settings first")
+			return fault.Invalid("Attempted to pause or resume deployments on stack before it has been configured; store deployment settings first")
 		}
 		if err != nil {
 			return err
@@ -288,7 +288,7 @@ func recordPause(ctx context.Context, tx *store.Tx, orgID string, about audit.Su
 // PauseOrg pauses or resumes all queues of an organization.
 func (s *Service) PauseOrg(ctx context.Context, p identity.Principal, orgID string, paused bool) error {
 	if !p.CanAdminOrg(orgID) {
-		return fault.Forbidden("Forbidden: only administrators of the organization may pause or resume its deployments")
+		return fault.Forbidden("only administrators of the organization may pause or resume its deployments")
 	}
 	return s.db.Write(ctx, scope.Organization(orgID), func(tx *store.Tx) error {
 		queue, err := tx.OrgQueue(orgID)

@@ -22,7 +22,7 @@ import (
 // requested too many tokens.
 func (s *Service) IdentityToken(ctx context.Context, p identity.Principal, jobID, audience string) (issuer.Token, error) {
 	if s.opts.Issuer == nil {
-		return issuer.Token{}, fault.NotFound("Not Found: this server issues no identity tokens")
+		return issuer.Token{}, fault.NotFound("this server issues no identity tokens")
 	}
 	if err := s.opts.Issuer.Admit(p.JobID); err != nil {
 		return issuer.Token{}, err

@@ -26,7 +26,7 @@ func (s *Service) jobOfDeployment(ctx context.Context, deploymentID string) (sto
 		return err
 	})
 	if errors.Is(err, store.ErrNotFound) {
-		return store.Job{}, fault.NotFound("Not Found: Deployment '%s' not found", termtext.OneLine(deploymentID, maxMessage))
+		return store.Job{}, fault.NotFound("Deployment '%s' not found", termtext.OneLine(deploymentID, maxMessage))
 	}
 	return job, err
 }
@@ -35,23 +35,23 @@ func (s *Service) jobOfDeployment(ctx context.Context, deploymentID string) (sto
 // path and the job's current epoch.
 func callback(tx *store.Tx, p identity.Principal, jobID string) (store.Job, error) {
 	if p.Kind != identity.KindRunner || p.JobID != jobID {
-		return store.Job{}, fault.New(fault.KindUnauthenticated, "Unauthorized: this token is not for this job")
+		return store.Job{}, fault.New(fault.KindUnauthenticated, "this token is not for this job")
 	}
 	job, err := tx.Job(jobID)
 	if errors.Is(err, store.ErrNotFound) {
-		return store.Job{}, fault.New(fault.KindGone, "Gone: the job no longer exists")
+		return store.Job{}, fault.New(fault.KindGone, "the job no longer exists")
 	}
 	if err != nil {
 		return store.Job{}, err
 	}
 	if p.Epoch != job.Epoch {
-		return store.Job{}, fault.New(fault.KindGone, "Gone: the job was requeued; this claim (epoch %d) is superseded by epoch %d", p.Epoch, job.Epoch)
+		return store.Job{}, fault.New(fault.KindGone, "the job was requeued; this claim (epoch %d) is superseded by epoch %d", p.Epoch, job.Epoch)
 	}
 	return job, nil
 }
 
 func ended(job store.Job) error {
-	return fault.New(fault.KindGone, "Gone: the job has ended: %s%s", job.Status, because(job.Reason))
+	return fault.New(fault.KindGone, "the job has ended: %s%s", job.Status, because(job.Reason))
 }
 
 func because(r workflow.Reason) string {
@@ -111,7 +111,7 @@ const maxHolder = 128
 func (s *Service) Heartbeat(ctx context.Context, p identity.Principal, jobID string, r protocol.HeartbeatRequest) (protocol.HeartbeatResponse, error) {
 	var out protocol.HeartbeatResponse
 	if len(r.Holder) > maxHolder || termtext.OneLine(r.Holder, maxHolder) != r.Holder {
-		return out, fault.Invalid("Bad Request: holder must be one line of at most %d bytes", maxHolder)
+		return out, fault.Invalid("holder must be one line of at most %d bytes", maxHolder)
 	}
 	err := s.onJob(ctx, p, jobID, func(tx *store.Tx, job *store.Job, now time.Time) error {
 		if err := s.mayContinue(tx, *job, now); err != nil {
@@ -126,7 +126,7 @@ func (s *Service) Heartbeat(ctx context.Context, p identity.Principal, jobID str
 			addNote(job, now, fmt.Sprintf("The agent on %s was stopped before it started the deployment; the deployment was requeued.", orUnknown(job.AgentHostname)))
 			return s.requeue(tx, job, now)
 		case granted && job.Holder != r.Holder && (r.Holder != "" || r.Phase == protocol.PhaseStarting):
-			return fault.New(fault.KindGone, "Gone: another runner has permission to run this claim")
+			return fault.New(fault.KindGone, "another runner has permission to run this claim")
 		case !granted && (r.Phase == protocol.PhaseStarting || r.Phase == protocol.PhaseRunning):
 			job.Holder = r.Holder
 			if err := s.leave(tx, job, now); err != nil {
@@ -166,17 +166,17 @@ func (s *Service) StepStatus(ctx context.Context, p identity.Principal, jobID st
 	switch r.Status {
 	case workflow.StepNotStarted, workflow.StepRunning, workflow.StepSucceeded, workflow.StepFailed:
 	default:
-		return fault.Invalid("Bad Request: %q is not a status of a step: use not-started, running, succeeded or failed", termtext.OneLine(string(r.Status), maxMessage))
+		return fault.Invalid("%q is not a status of a step: use not-started, running, succeeded or failed", termtext.OneLine(string(r.Status), maxMessage))
 	}
 	for _, at := range []*time.Time{r.StartedAt, r.FinishedAt} {
 		// In UTC, a time with an offset can be in a year that JSON cannot express.
 		if at != nil && (at.UTC().Year() < 0 || at.UTC().Year() > 9999) {
-			return fault.Invalid("Bad Request: startedAt and finishedAt must be in the years 0 to 9999 in UTC")
+			return fault.Invalid("startedAt and finishedAt must be in the years 0 to 9999 in UTC")
 		}
 	}
 	return s.onJob(ctx, p, jobID, func(tx *store.Tx, job *store.Job, now time.Time) error {
 		if step < 0 || step >= len(job.Steps) {
-			return fault.Invalid("Bad Request: the job has steps 0 to %d", len(job.Steps)-1)
+			return fault.Invalid("the job has steps 0 to %d", len(job.Steps)-1)
 		}
 		if job.Status.Final() && job.Reason != workflow.ReasonLost {
 			return nil // a late report: the job already has its result
@@ -241,7 +241,7 @@ func (s *Service) endStock(tx *store.Tx, job *store.Job, now time.Time) error {
 // result. On a [*joblog.Missing] error, the caller must first send the missing log.
 func (s *Service) Result(ctx context.Context, p identity.Principal, jobID string, r protocol.ResultRequest) error {
 	if r.Status != workflow.StatusSucceeded && r.Status != workflow.StatusFailed {
-		return fault.Invalid("Bad Request: a result is %q or %q, not %q", workflow.StatusSucceeded, workflow.StatusFailed, termtext.OneLine(string(r.Status), maxMessage))
+		return fault.Invalid("a result is %q or %q, not %q", workflow.StatusSucceeded, workflow.StatusFailed, termtext.OneLine(string(r.Status), maxMessage))
 	}
 	r.Message, r.Signal, r.Reason = termtext.OneLine(r.Message, maxMessage), termtext.OneLine(r.Signal, maxMessage), workflow.Reason(termtext.OneLine(string(r.Reason), maxMessage))
 	// Results of one job are compared with the job's log one at a time, because the first result
@@ -276,7 +276,7 @@ func (s *Service) Result(ctx context.Context, p identity.Principal, jobID string
 			return nil, repeated(job, r)
 		}
 		if r.NotStarted && job.Status != workflow.StatusAccepted {
-			return nil, fault.Conflict("Conflict: a runner has received permission to start the job")
+			return nil, fault.Conflict("a runner has received permission to start the job")
 		}
 		return &job, s.recordResult(tx, &job, r, complaints, now)
 	})
@@ -289,7 +289,7 @@ func repeated(job store.Job, r protocol.ResultRequest) error {
 	if r.Status == job.Status || len(job.Results) == 0 || recorded(job, r) {
 		return nil
 	}
-	return fault.New(fault.KindGone, "Gone: the job has already ended as %s%s; this result was not recorded", job.Status, because(job.Reason))
+	return fault.New(fault.KindGone, "the job has already ended as %s%s; this result was not recorded", job.Status, because(job.Reason))
 }
 
 func (s *Service) recordResult(tx *store.Tx, job *store.Job, r protocol.ResultRequest, complaints []string, now time.Time) error {

@@ -66,7 +66,7 @@ type Listing struct {
 }
 
 // errNoOrg is the error of callers who have no role in an organization.
-var errNoOrg = fault.Forbidden("Forbidden: you are not a member of the organization")
+var errNoOrg = fault.Forbidden("you are not a member of the organization")
 
 // Stage returns a page of an organization's deployments that the caller can see: queued ones in the
 // order of the queue, others newest first.
@@ -163,14 +163,14 @@ func (q Query) filter(p identity.Principal, orgID string) (store.StageFilter, er
 	switch f.Stage {
 	case StageActive, StageQueued, StageFinished:
 	default:
-		return f, fault.Invalid("Bad Request: %q is not a stage of deployments", q.Stage)
+		return f, fault.Invalid("%q is not a stage of deployments", q.Stage)
 	}
 	if len(q.Text) > maxText {
-		return f, fault.Invalid("Bad Request: the text is longer than %d bytes", maxText)
+		return f, fault.Invalid("the text is longer than %d bytes", maxText)
 	}
 	if q.Mine {
 		if f.RequestedBy = p.User.ID; f.RequestedBy == "" {
-			return f, fault.Invalid("Bad Request: only users have requested deployments")
+			return f, fault.Invalid("only users have requested deployments")
 		}
 	}
 	switch q.State {
@@ -192,7 +192,7 @@ func (q Query) filter(p identity.Principal, orgID string) (store.StageFilter, er
 	case waiting.StateFailed:
 		f.Statuses, f.NotReasons = []workflow.Status{workflow.StatusFailed}, []workflow.Reason{workflow.ReasonCancelled, workflow.ReasonLost}
 	default:
-		return f, fault.Invalid("Bad Request: %q is not a state of deployments", q.State)
+		return f, fault.Invalid("%q is not a state of deployments", q.State)
 	}
 	if q.After == "" {
 		return f, nil
@@ -200,7 +200,7 @@ func (q Query) filter(p identity.Principal, orgID string) (store.StageFilter, er
 	at, id, ok := strings.Cut(q.After, "-")
 	us, err := strconv.ParseInt(at, 10, 64)
 	if !ok || err != nil || id == "" {
-		return f, fault.Invalid("Bad Request: the page %q does not exist", q.After)
+		return f, fault.Invalid("the page %q does not exist", q.After)
 	}
 	f.After = store.StagePosition{QueuedAt: time.UnixMicro(us), DeploymentID: id}
 	return f, nil
@@ -265,7 +265,7 @@ func (s *Service) UsedStacks(ctx context.Context, p identity.Principal, orgID st
 // cancel, one after another. It returns the number of cancelled ones, even with an error.
 func (s *Service) CancelQueued(ctx context.Context, p identity.Principal, orgID string, ids []string) (int, error) {
 	if len(ids) > PageSize {
-		return 0, fault.Invalid("Bad Request: at most %d deployments can be cancelled at once", PageSize)
+		return 0, fault.Invalid("at most %d deployments can be cancelled at once", PageSize)
 	}
 	n := 0
 	for _, id := range ids {

@@ -26,7 +26,7 @@ func once(tx *store.Tx, p identity.Principal, st store.Stack, key string, body [
 		return create()
 	}
 	if len(key) > maxKey || strings.ContainsFunc(key, func(r rune) bool { return r <= ' ' || r > '~' }) {
-		return store.Deployment{}, fault.Invalid("Bad Request: the header Idempotency-Key must have 1 to %d printable ASCII characters without spaces", maxKey)
+		return store.Deployment{}, fault.Invalid("the header Idempotency-Key must have 1 to %d printable ASCII characters without spaces", maxKey)
 	}
 	if err := p.Check(st, identity.Operate); err != nil {
 		return store.Deployment{}, err
@@ -44,7 +44,7 @@ func once(tx *store.Tx, p identity.Principal, st store.Stack, key string, body [
 	switch {
 	case err == nil && k.CreatedAt.Sub(known.CreatedAt) < keyLife:
 		if known.BodyHash != k.BodyHash {
-			return store.Deployment{}, fault.Conflict("Conflict: a request with another body has used this Idempotency-Key; use a new key for each new deployment")
+			return store.Deployment{}, fault.Conflict("a request with another body has used this Idempotency-Key; use a new key for each new deployment")
 		}
 		return tx.Deployment(known.DeploymentID)
 	case err != nil && !errors.Is(err, store.ErrNotFound):

@@ -163,7 +163,7 @@ func (s *Service) StatusForAgent(ctx context.Context, p identity.Principal, depl
 		return "", err
 	}
 	if job.OrgID != p.Org.ID || job.PoolID != p.PoolID {
-		return "", fault.NotFound("Not Found: Deployment '%s' not found", termtext.OneLine(deploymentID, maxMessage))
+		return "", fault.NotFound("Deployment '%s' not found", termtext.OneLine(deploymentID, maxMessage))
 	}
 	return job.Status, nil
 }

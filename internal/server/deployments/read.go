@@ -79,7 +79,7 @@ const summaryMemory = 128 << 10
 // List returns a page of the selected deployments, and the total number of deployments.
 func (s *Service) List(ctx context.Context, f Filter) ([]Details, int64, error) {
 	if f.Page < 1 || f.Page > 1<<20 || f.PageSize < 1 || f.PageSize > 100 {
-		return nil, 0, fault.Invalid("Bad Request: Invalid query parameter: page starts at 1, pageSize is 1 to 100")
+		return nil, 0, fault.Invalid("Invalid query parameter: page starts at 1, pageSize is 1 to 100")
 	}
 	if !store.CanSortDeployments(f.Sort) {
 		f.Sort = ""
@@ -248,7 +248,7 @@ func (s *Service) logTarget(ctx context.Context, p identity.Principal, jobID str
 		return "", err
 	}
 	if step < 0 || step > len(job.Steps) {
-		return "", fault.Invalid("Bad Request: the job has log streams 0 to %d", len(job.Steps))
+		return "", fault.Invalid("the job has log streams 0 to %d", len(job.Steps))
 	}
 	if job.Status.Final() {
 		err = s.acceptLate(ctx, job)
@@ -280,7 +280,7 @@ func (s *Service) acceptLate(ctx context.Context, job store.Job) error {
 // are missing. ack contains the offset from which to continue.
 func (s *Service) PutLog(ctx context.Context, p identity.Principal, jobID string, step int, offset int64, framed []byte) (ack protocol.LogAck, gap bool, err error) {
 	if offset < 0 {
-		return ack, false, fault.Invalid("Bad Request: the offset must not be negative")
+		return ack, false, fault.Invalid("the offset must not be negative")
 	}
 	key, err := s.logTarget(ctx, p, jobID, step)
 	if err != nil {
@@ -297,7 +297,7 @@ func (s *Service) PutLog(ctx context.Context, p identity.Principal, jobID string
 // PostLines stores log in the JSON form of stock runners.
 func (s *Service) PostLines(ctx context.Context, p identity.Principal, jobID string, step int, r protocol.LogLines) error {
 	if r.Offset < 0 {
-		return fault.Invalid("Bad Request: the offset must not be negative")
+		return fault.Invalid("the offset must not be negative")
 	}
 	key, err := s.logTarget(ctx, p, jobID, step)
 	if err != nil {
@@ -350,7 +350,7 @@ func (s *Service) StepLog(ctx context.Context, st store.Stack, deploymentID stri
 		return joblog.StepPage{}, err
 	}
 	if job != 0 {
-		return joblog.StepPage{}, fault.NotFound("Not Found: the deployment has no job %d", job)
+		return joblog.StepPage{}, fault.NotFound("the deployment has no job %d", job)
 	}
 	return s.logs.ReadStep(ctx, v, step, offset, count)
 }

@@ -40,10 +40,10 @@ func placeOf(stackID string, set *workflow.Settings, path string) string {
 func (s *Service) Encrypt(ctx context.Context, st store.Stack, v workflow.Secret) (workflow.Secret, error) {
 	plain, known := v.Value()
 	if !known {
-		return v, fault.Invalid("Bad Request: the value is encrypted already")
+		return v, fault.Invalid("the value is encrypted already")
 	}
 	if plain == "" {
-		return workflow.Secret{}, fault.Invalid("Bad Request: Invalid empty value")
+		return workflow.Secret{}, fault.Invalid("Invalid empty value")
 	}
 	return s.encrypt(ctx, looseForm, sealedFor(st.ID)+"/", plain)
 }
@@ -147,7 +147,7 @@ func (s *Service) checkStored(ctx context.Context, stackID, place, plain string,
 // misplaced adds the path of a member to [errCiphertext].
 func misplaced(path string, err error) error {
 	if errors.Is(err, errCiphertext) {
-		return fault.Invalid("Bad Request: %s: %s", termtext.OneLine(path, maxMessage), err)
+		return fault.Invalid("%s: %s", termtext.OneLine(path, maxMessage), err)
 	}
 	return err
 }
@@ -167,7 +167,7 @@ func checkSecrets(set *workflow.Settings) error {
 		err = redact.CheckJob(size)
 	}
 	if err != nil {
-		return fault.Invalid("Bad Request: %s", err)
+		return fault.Invalid("%s", err)
 	}
 	return nil
 }

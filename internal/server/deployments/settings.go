@@ -30,7 +30,7 @@ type StoredSettings struct {
 	Warnings []string `json:"warnings,omitempty"`
 }
 
-var errNoSettings = fault.NotFound("Not Found: this stack has no deployment settings")
+var errNoSettings = fault.NotFound("this stack has no deployment settings")
 
 // Settings returns the deployment settings of a stack.
 func (s *Service) Settings(ctx context.Context, st store.Stack) (*StoredSettings, error) {
@@ -108,7 +108,7 @@ func (s *Service) changeSettings(ctx context.Context, p identity.Principal, st s
 			err = validate(fresh)
 		}
 		if err != nil {
-			return fault.Invalid("Bad Request: %s", err)
+			return fault.Invalid("%s", err)
 		}
 		if s.opts.Repositories != nil {
 			if _, named := fresh.Triggers(); named && !wide {
@@ -189,7 +189,7 @@ func (s *Service) CopySettings(ctx context.Context, tx *store.Tx, from, to store
 		return err
 	}
 	if set == nil {
-		return fault.NotFound("Not Found: stack '%s' has no deployment settings", from.Ref())
+		return fault.NotFound("stack '%s' has no deployment settings", from.Ref())
 	}
 	if err := s.open(ctx, from.ID, set); err != nil {
 		return fmt.Errorf("copying the secrets of deployment settings: %w", err)
@@ -286,10 +286,10 @@ func poolOf(tx *store.Tx, orgID, id string) (pinned bool, err error) {
 		}
 		for _, p := range pools {
 			if p.Name == id {
-				return false, fault.Invalid("Bad Request: Invalid agent pool id: '%s' is the name of an agent pool: use its id, %s", termtext.OneLine(id, maxMessage), p.ID)
+				return false, fault.Invalid("Invalid agent pool id: '%s' is the name of an agent pool: use its id, %s", termtext.OneLine(id, maxMessage), p.ID)
 			}
 		}
-		return false, fault.Invalid("Bad Request: Invalid agent pool id: '%s' does not exist in this organization", termtext.OneLine(id, maxMessage))
+		return false, fault.Invalid("Invalid agent pool id: '%s' does not exist in this organization", termtext.OneLine(id, maxMessage))
 	}
 	return true, err
 }

@@ -1,5 +1,6 @@
 // Package fault defines the kinds of errors that the control plane reports to its clients. Domain
-// packages return them and do not depend on HTTP; only package api maps kinds to status codes.
+// packages return them and do not depend on HTTP: a message is a sentence without the words of a status,
+// which only package web of the API adds.
 package fault
 
 import (

@@ -192,11 +192,11 @@ func (p Principal) Check(s store.Stack, need Ability) error {
 	case !p.Can(s, everything&^Outputs):
 		return p.NoStack(s.OrgName, s.Project, s.Name)
 	case p.Kind != KindJob:
-		return fault.Forbidden("Forbidden: %s may not do this with stack %s: it needs the permission %q on the stack", p.Name(), s.Ref(), needed(need))
+		return fault.Forbidden("%s may not do this with stack %s: it needs the permission %q on the stack", p.Name(), s.Ref(), needed(need))
 	case need&^(Operate|Manage) == 0:
-		return fault.Forbidden("Forbidden: only users and organization tokens may do this with stack %s, and this is the token of a deployment", s.Ref())
+		return fault.Forbidden("only users and organization tokens may do this with stack %s, and this is the token of a deployment", s.Ref())
 	default:
-		return fault.Forbidden("Forbidden: %s may not do this with stack %s: the token of this deployment lacks the ability %q", p.Name(), s.Ref(), need)
+		return fault.Forbidden("%s may not do this with stack %s: the token of this deployment lacks the ability %q", p.Name(), s.Ref(), need)
 	}
 }
 
@@ -214,7 +214,7 @@ func needed(need Ability) string {
 
 // NoStack returns the error for a stack that does not exist or is hidden.
 func (p Principal) NoStack(org, project, name string) error {
-	const text = "Not Found: stack '%s/%s/%s' does not exist, or you may not see it"
+	const text = "stack '%s/%s/%s' does not exist, or you may not see it"
 	if p.Kind == KindJob && p.Role(p.Org.ID) == "" {
 		return fault.NotFound(text+": a deployment that no member of the organization requested sees only its own stack", org, project, name)
 	}

@@ -69,13 +69,13 @@ func (p Principal) AuditActor() audit.Actor {
 func ActAs(tx *store.Tx, st store.Stack, actor Actor) (Principal, error) {
 	p, err := actor.load(tx, st.OrgID)
 	if errors.Is(err, store.ErrNotFound) {
-		return Principal{}, fault.Forbidden("Forbidden: the user, team or organization on whose behalf this happens no longer exists")
+		return Principal{}, fault.Forbidden("the user, team or organization on whose behalf this happens no longer exists")
 	}
 	if err != nil {
 		return Principal{}, fmt.Errorf("loading the actor %q: %w", actor, err)
 	}
 	if p.Role(st.OrgID) == "" {
-		return Principal{}, fault.Forbidden("Forbidden: %s, on whose behalf this happens, does not belong to the stack's organization", p.Name())
+		return Principal{}, fault.Forbidden("%s, on whose behalf this happens, does not belong to the stack's organization", p.Name())
 	}
 	return p.On(tx, st)
 }
@@ -85,7 +85,7 @@ func ActAs(tx *store.Tx, st store.Stack, actor Actor) (Principal, error) {
 func CheckUnmoved(tx *store.Tx, st store.Stack) error {
 	cur, err := tx.Stack(st.ID)
 	if err == nil && cur.OrgID != st.OrgID {
-		err = fault.Conflict("Conflict: stack '%s' was transferred to another organization while this request was handled", st.Ref())
+		err = fault.Conflict("stack '%s' was transferred to another organization while this request was handled", st.Ref())
 	}
 	return err
 }

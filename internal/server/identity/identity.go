@@ -113,7 +113,7 @@ func (p Principal) Name() string {
 }
 
 // errToken is the response to every invalid token. It does not reveal the cause.
-var errToken = fault.New(fault.KindUnauthenticated, "Unauthorized: the token is missing, unknown, expired or revoked: users log in again or set PULUMI_ACCESS_TOKEN, agents need the token of an agent pool")
+var errToken = fault.New(fault.KindUnauthenticated, "the token is missing, unknown, expired or revoked: users log in again or set PULUMI_ACCESS_TOKEN, agents need the token of an agent pool")
 
 // Authenticate returns a token's principal. It returns a [fault.KindUnauthenticated] error if the
 // token is unknown, expired or revoked. For a runner's token, the answer can be up to machineAge old.
@@ -248,7 +248,7 @@ func (s *Service) Organization(ctx context.Context, p Principal, name string) (s
 		return tx.OrganizationByName(name)
 	})
 	if errors.Is(err, store.ErrNotFound) || err == nil && !p.CanReadOrg(o.ID) {
-		return store.Organization{}, fault.NotFound("Not Found: organization %q does not exist, or you may not see it", name)
+		return store.Organization{}, fault.NotFound("organization %q does not exist, or you may not see it", name)
 	}
 	if err != nil {
 		return store.Organization{}, fmt.Errorf("looking up an organization: %w", err)

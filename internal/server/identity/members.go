@@ -43,7 +43,7 @@ func checkRole(role string) error {
 	if slices.Contains(Roles(), role) {
 		return nil
 	}
-	return fault.Invalid("Bad Request: the role %q is unknown; use one of %s", role, strings.Join(Roles(), ", "))
+	return fault.Invalid("the role %q is unknown; use one of %s", role, strings.Join(Roles(), ", "))
 }
 
 // AddMember adds an existing user to an organization.
@@ -55,14 +55,14 @@ func (s *Service) AddMember(ctx context.Context, org store.Organization, login, 
 	err := s.db.Write(ctx, scope.Organization(org.ID), func(tx *store.Tx) error {
 		u, err := tx.UserByLogin(login)
 		if errors.Is(err, store.ErrNotFound) {
-			return fault.NotFound("Not Found: the user %q does not exist; the server's operator creates users", login)
+			return fault.NotFound("the user %q does not exist; the server's operator creates users", login)
 		}
 		if err != nil {
 			return err
 		}
 		err = tx.InsertMember(store.Member{OrgID: org.ID, UserID: u.ID, Role: role, CreatedAt: tx.Now()})
 		if errors.Is(err, store.ErrConflict) {
-			return fault.Conflict("Conflict: %s is already a member of %s", login, org.Name)
+			return fault.Conflict("%s is already a member of %s", login, org.Name)
 		}
 		if err != nil {
 			return err
@@ -135,7 +135,7 @@ func (s *Service) changeMember(ctx context.Context, org store.Organization, logi
 		}
 		admins, err := tx.CountMembers(org.ID, RoleAdmin)
 		if err == nil && admins == 0 && m.Role == RoleAdmin {
-			err = fault.Invalid("Bad Request: %s is the last administrator of %s; make another member an administrator first", login, org.Name)
+			err = fault.Invalid("%s is the last administrator of %s; make another member an administrator first", login, org.Name)
 		}
 		return err
 	})
@@ -144,7 +144,7 @@ func (s *Service) changeMember(ctx context.Context, org store.Organization, logi
 func member(tx *store.Tx, org store.Organization, login string) (store.Member, error) {
 	m, err := tx.MemberByLogin(org.ID, login)
 	if errors.Is(err, store.ErrNotFound) {
-		return m, fault.NotFound("Not Found: %q is not a member of %s", login, org.Name)
+		return m, fault.NotFound("%q is not a member of %s", login, org.Name)
 	}
 	return m, err
 }

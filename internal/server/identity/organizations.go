@@ -44,12 +44,12 @@ func insertOrganization(ctx context.Context, tx *store.Tx, name string, admin st
 // that differ only in case are refused, because people cannot tell them apart.
 func (s *Service) CreateOrganization(ctx context.Context, name, admin string) (o store.Organization, err error) {
 	if err := checkOrgName(name); err != nil {
-		return o, fault.Invalid("Bad Request: %v", err)
+		return o, fault.Invalid("%v", err)
 	}
 	err = s.db.Write(ctx, scope.Server(), func(tx *store.Tx) error {
 		u, err := tx.UserByLogin(admin)
 		if errors.Is(err, store.ErrNotFound) {
-			return fault.NotFound("Not Found: the user %q does not exist; the server's operator creates users with \"workflow-server user create\"", admin)
+			return fault.NotFound("the user %q does not exist; the server's operator creates users with \"workflow-server user create\"", admin)
 		}
 		if err != nil {
 			return err
@@ -60,7 +60,7 @@ func (s *Service) CreateOrganization(ctx context.Context, name, admin string) (o
 		}
 		for _, other := range orgs {
 			if strings.EqualFold(other.Name, name) {
-				return fault.Conflict("Conflict: the organization %q already exists", other.Name)
+				return fault.Conflict("the organization %q already exists", other.Name)
 			}
 		}
 		o, err = insertOrganization(ctx, tx, name, u)

@@ -14,7 +14,7 @@ import (
 // which is zero if no user owned the stack. The previous owner keeps only granted permissions.
 func (s *Service) SetOwner(ctx context.Context, p Principal, st store.Stack, login string) (previous store.User, err error) {
 	if login == "" {
-		return previous, fault.Invalid("Bad Request: member \"githubLogin\" must name the new owner")
+		return previous, fault.Invalid("member \"githubLogin\" must name the new owner")
 	}
 	err = s.db.Write(ctx, scope.Stack(st.OrgID, st.ID), func(tx *store.Tx) error {
 		if err := CheckUnmoved(tx, st); err != nil {

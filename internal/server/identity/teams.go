@@ -93,14 +93,14 @@ func (s *Service) Team(ctx context.Context, orgID, name string) (store.Team, err
 func team(tx *store.Tx, orgID, name string) (store.Team, error) {
 	t, err := tx.TeamByName(orgID, name)
 	if errors.Is(err, store.ErrNotFound) {
-		return t, fault.NotFound("Not Found: the team %q does not exist", name)
+		return t, fault.NotFound("the team %q does not exist", name)
 	}
 	return t, err
 }
 
 func checkTeamText(displayName, description string) error {
 	if len(displayName) > maxDisplayName || len(description) > maxDescription {
-		return fault.Invalid("Bad Request: a team's display name has at most %d bytes, and its description at most %d", maxDisplayName, maxDescription)
+		return fault.Invalid("a team's display name has at most %d bytes, and its description at most %d", maxDisplayName, maxDescription)
 	}
 	return nil
 }
@@ -108,7 +108,7 @@ func checkTeamText(displayName, description string) error {
 // CreateTeam creates a team without members.
 func (s *Service) CreateTeam(ctx context.Context, org store.Organization, t store.Team) (store.Team, error) {
 	if !teamNamePattern.MatchString(t.Name) {
-		return t, fault.Invalid("Bad Request: the team name %q is not valid; use 1 to 100 letters, digits, '-', '_' and '.'", t.Name)
+		return t, fault.Invalid("the team name %q is not valid; use 1 to 100 letters, digits, '-', '_' and '.'", t.Name)
 	}
 	if err := checkTeamText(t.DisplayName, t.Description); err != nil {
 		return t, err
@@ -125,7 +125,7 @@ func (s *Service) CreateTeam(ctx context.Context, org store.Organization, t stor
 		return recordTeam(ctx, tx, audit.TeamCreated, t, nil)
 	})
 	if errors.Is(err, store.ErrConflict) {
-		return t, fault.Conflict("Conflict: %s already has a team %q", org.Name, t.Name)
+		return t, fault.Conflict("%s already has a team %q", org.Name, t.Name)
 	}
 	return t, err
 }
@@ -199,7 +199,7 @@ func (s *Service) ChangeTeam(ctx context.Context, p Principal, org store.Organiz
 		case err != nil:
 			return err
 		case !ok:
-			return fault.Forbidden("Forbidden: only administrators of %s and of the team %s may do this", org.Name, t.Name)
+			return fault.Forbidden("only administrators of %s and of the team %s may do this", org.Name, t.Name)
 		}
 		if c.DisplayName != "" || c.Description != "" {
 			if c.DisplayName != "" {
@@ -245,7 +245,7 @@ func changeTeamMember(tx *store.Tx, org store.Organization, t store.Team, login,
 	}
 	switch {
 	case action == "add" && belongs:
-		return fault.Conflict("Conflict: %s is already a member of the team %s", login, t.Name)
+		return fault.Conflict("%s is already a member of the team %s", login, t.Name)
 	case action == "add":
 		return tx.SaveTeamMember(store.TeamMember{TeamID: t.ID, UserID: m.UserID, Role: RoleMember, CreatedAt: tx.Now()})
 	case action == "remove" && belongs:
@@ -253,9 +253,9 @@ func changeTeamMember(tx *store.Tx, org store.Organization, t store.Team, login,
 	case action == "remove":
 		return nil
 	case !slices.Contains([]string{"promote", "demote"}, action):
-		return fault.Invalid("Bad Request: member \"memberAction\" must be add, remove, promote or demote")
+		return fault.Invalid("member \"memberAction\" must be add, remove, promote or demote")
 	case !belongs:
-		return fault.Invalid("Bad Request: %s is not a member of the team %s", login, t.Name)
+		return fault.Invalid("%s is not a member of the team %s", login, t.Name)
 	}
 	in.Role = map[string]string{"promote": RoleAdmin, "demote": RoleMember}[action]
 	return tx.SaveTeamMember(in)
@@ -296,7 +296,7 @@ func checkPermission(p store.Permission) error {
 	case store.NoPermission, store.ReadPermission, store.WritePermission, store.AdminPermission:
 		return nil
 	default:
-		return fault.Invalid("Bad Request: the permission %d is unknown; use 0 (none), 101 (read), 102 (write) or 103 (admin)", p)
+		return fault.Invalid("the permission %d is unknown; use 0 (none), 101 (read), 102 (write) or 103 (admin)", p)
 	}
 }
 
@@ -394,7 +394,7 @@ func (s *Service) SetCollaborator(ctx context.Context, st store.Stack, login str
 		}
 		err = tx.DeleteCollaborator(st.ID, m.UserID)
 		if errors.Is(err, store.ErrNotFound) {
-			return fault.NotFound("Not Found: %s has no permission of their own on stack %s", login, st.Ref())
+			return fault.NotFound("%s has no permission of their own on stack %s", login, st.Ref())
 		}
 		return err
 	})
@@ -406,7 +406,7 @@ func CheckTeams(tx *store.Tx, org store.Organization, names []string) ([]store.T
 	for _, name := range names {
 		t, err := tx.TeamByName(org.ID, name)
 		if errors.Is(err, store.ErrNotFound) {
-			return nil, fault.Invalid("Bad Request: %s has no team %q", org.Name, name)
+			return nil, fault.Invalid("%s has no team %q", org.Name, name)
 		}
 		if err != nil {
 			return nil, err

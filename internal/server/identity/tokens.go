@@ -40,9 +40,9 @@ func CheckExpiry(expires, now time.Time) error {
 	case expires.IsZero():
 		return nil
 	case !expires.After(now):
-		return fault.Invalid("Bad Request: the token's expiry is in the past")
+		return fault.Invalid("the token's expiry is in the past")
 	case expires.After(now.AddDate(maxTokenYears, 0, 0)):
-		return fault.Invalid("Bad Request: the token's expiry is more than %d years away; check that it is in seconds, or use 0 for a token that never expires", maxTokenYears)
+		return fault.Invalid("the token's expiry is more than %d years away; check that it is in seconds, or use 0 for a token that never expires", maxTokenYears)
 	}
 	return nil
 }
@@ -50,7 +50,7 @@ func CheckExpiry(expires, now time.Time) error {
 // CreateToken creates a token. It returns the token's text, which is not stored, and the id.
 func (s *Service) CreateToken(ctx context.Context, spec NewTokenSpec) (text, id string, err error) {
 	if len(spec.Name) > 100 || len(spec.Description) > 1000 {
-		return "", "", fault.Invalid("Bad Request: the token's name or description is too long")
+		return "", "", fault.Invalid("the token's name or description is too long")
 	}
 	text, hash := NewToken()
 	t := store.Token{
@@ -134,7 +134,7 @@ func (s *Service) DeleteToken(ctx context.Context, id string, match func(store.T
 		})
 	}
 	if errors.Is(err, store.ErrNotFound) {
-		return fault.NotFound("Not Found: the token %q does not exist", id)
+		return fault.NotFound("the token %q does not exist", id)
 	}
 	return err
 }

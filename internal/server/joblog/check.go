@@ -19,7 +19,7 @@ type Missing struct{ Logs []protocol.MissingLog }
 
 // Error returns a message that contains the number of incomplete steps.
 func (m *Missing) Error() string {
-	return fmt.Sprintf("Conflict: log of %d step(s) is missing; send it and repeat the result", len(m.Logs))
+	return fmt.Sprintf("log of %d step(s) is missing; send it and repeat the result", len(m.Logs))
 }
 
 // Check syncs a job's log to disk and compares it with the sender's report. If the sender has
@@ -30,10 +30,10 @@ func (l *Store) Check(ctx context.Context, job store.Job, r protocol.ResultReque
 	missing := &Missing{}
 	for _, sr := range r.Steps {
 		if len(sr.SHA256) > hex.EncodedLen(sha256.Size) {
-			return nil, fault.Invalid("Bad Request: the sha256 of step %d is too long", sr.Step)
+			return nil, fault.Invalid("the sha256 of step %d is too long", sr.Step)
 		}
 		if _, seen := sizes[sr.Step]; seen || sr.Step < 0 || sr.Step > len(job.Steps) {
-			return nil, fault.Invalid("Bad Request: the result names step %d, which the job does not have or which appears twice", sr.Step)
+			return nil, fault.Invalid("the result names step %d, which the job does not have or which appears twice", sr.Step)
 		}
 		size, err := l.Sync(ctx, Key(job.ID, job.Epoch, sr.Step))
 		if err != nil {

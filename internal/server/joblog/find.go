@@ -60,7 +60,7 @@ func (l *Store) Find(ctx context.Context, job store.Job, epoch int64, q Query) (
 		if err := ctx.Err(); err != nil {
 			return Found{}, err
 		}
-		return Found{}, fault.New(fault.KindUnavailable, "Service Unavailable: too many searches at the same time; retry later")
+		return Found{}, fault.New(fault.KindUnavailable, "too many searches at the same time; retry later")
 	}
 	match, err := q.matcher() // in a slot, because compiling takes time and memory
 	if err != nil {
@@ -115,7 +115,7 @@ func (q Query) matcher() (func(text []byte) bool, error) {
 		return func(text []byte) bool { return severity(text) == Error }, nil
 	}
 	if q.Text == "" || len(q.Text) > maxQuery {
-		return nil, fault.Invalid("Bad Request: the text to find must have 1 to %d bytes", maxQuery)
+		return nil, fault.Invalid("the text to find must have 1 to %d bytes", maxQuery)
 	}
 	if !q.Regexp {
 		if q.Case {
@@ -142,7 +142,7 @@ func (q Query) matcher() (func(text []byte) bool, error) {
 	}
 	re, err := regexp.Compile(pattern)
 	if err != nil {
-		return nil, fault.Invalid("Bad Request: the regular expression is invalid: %v", err)
+		return nil, fault.Invalid("the regular expression is invalid: %v", err)
 	}
 	return re.Match, nil
 }
@@ -155,14 +155,14 @@ const maxRegexp = 1000
 func checkCost(pattern string) error {
 	parsed, err := syntax.Parse(pattern, syntax.Perl)
 	if err != nil {
-		return fault.Invalid("Bad Request: the regular expression is invalid: %v", err)
+		return fault.Invalid("the regular expression is invalid: %v", err)
 	}
 	program, err := syntax.Compile(parsed.Simplify())
 	if err != nil {
-		return fault.Invalid("Bad Request: the regular expression is invalid: %v", err)
+		return fault.Invalid("the regular expression is invalid: %v", err)
 	}
 	if len(program.Inst) > maxRegexp {
-		return fault.Invalid("Bad Request: the regular expression is too complex; use fewer or smaller repetitions")
+		return fault.Invalid("the regular expression is too complex; use fewer or smaller repetitions")
 	}
 	return nil
 }

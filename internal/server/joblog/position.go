@@ -25,7 +25,7 @@ func parsePosition(token string) (position, error) {
 	if token == "" {
 		return position{epoch: 1}, nil
 	}
-	bad := fault.Invalid("Bad Request: the continuationToken is invalid: read the log from the beginning")
+	bad := fault.Invalid("the continuationToken is invalid: read the log from the beginning")
 	parts := strings.Split(token, ".")
 	if len(parts) != 5 || len(token) > maxToken {
 		return position{}, bad

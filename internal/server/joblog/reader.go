@@ -265,13 +265,13 @@ type StepPage struct {
 // ReadStep returns a page of a step's lines in the current claim. offset is a line number.
 func (l *Store) ReadStep(ctx context.Context, v View, step int, offset int64, count int) (StepPage, error) {
 	if count < 1 || count > maxStepLines {
-		return StepPage{}, fault.Invalid("Bad Request: Count must be less than 500 and more than 0")
+		return StepPage{}, fault.Invalid("Count must be less than 500 and more than 0")
 	}
 	if offset < 0 {
-		return StepPage{}, fault.Invalid("Bad Request: the offset must not be negative")
+		return StepPage{}, fault.Invalid("the offset must not be negative")
 	}
 	if step < 0 || step > len(v.Job.Steps) {
-		return StepPage{}, fault.NotFound("Not Found: the deployment has no step %d", step)
+		return StepPage{}, fault.NotFound("the deployment has no step %d", step)
 	}
 	if v.Job.LogExpired {
 		page := StepPage{Name: streamName(v.Job, step)}

@@ -65,10 +65,10 @@ func StreamName(job store.Job, stream int) string {
 // CheckStream checks that a stream of a claim exists.
 func CheckStream(job store.Job, epoch int64, stream int) error {
 	if epoch < 1 || epoch > job.Epoch {
-		return fault.NotFound("Not Found: the deployment has no attempt %d", epoch)
+		return fault.NotFound("the deployment has no attempt %d", epoch)
 	}
 	if stream < 0 || stream > Streams(job) {
-		return fault.NotFound("Not Found: the deployment has no log of step %d", stream+1)
+		return fault.NotFound("the deployment has no log of step %d", stream+1)
 	}
 	return nil
 }
@@ -121,7 +121,7 @@ func (l *Store) Rows(ctx context.Context, job store.Job, epoch int64, stream int
 		return Rows{}, err
 	}
 	if from < 0 || count < 1 || count > MaxRows {
-		return Rows{}, fault.Invalid("Bad Request: count must be between 1 and %d, and from must not be negative", MaxRows)
+		return Rows{}, fault.Invalid("count must be between 1 and %d, and from must not be negative", MaxRows)
 	}
 	out := Rows{From: from}
 	if stream == Streams(job) || job.LogExpired {

@@ -18,7 +18,7 @@ import (
 // agent is restarted.
 func (s *Service) Drain(ctx context.Context, p identity.Principal, orgID, poolID, agentID string, drained bool) error {
 	if !p.CanAdminOrg(orgID) {
-		return fault.Forbidden("Forbidden: only administrators of the organization may drain agents")
+		return fault.Forbidden("only administrators of the organization may drain agents")
 	}
 	err := s.db.Write(ctx, scope.Organization(orgID), func(tx *store.Tx) error {
 		if _, err := tx.Pool(orgID, poolID); err != nil {
@@ -27,7 +27,7 @@ func (s *Service) Drain(ctx context.Context, p identity.Principal, orgID, poolID
 		action := audit.AgentDrained
 		if drained {
 			if _, err := tx.Agent(poolID, agentID); errors.Is(err, store.ErrNotFound) {
-				return fault.NotFound("Not Found: the pool has no agent %s; agents are forgotten after an hour of silence", termtext.OneLine(agentID, 100))
+				return fault.NotFound("the pool has no agent %s; agents are forgotten after an hour of silence", termtext.OneLine(agentID, 100))
 			} else if err != nil {
 				return err
 			}

@@ -118,7 +118,7 @@ func checkFree(tx *store.Tx, pool store.AgentPool) (others int, err error) {
 		case other.ID == pool.ID:
 			continue
 		case other.Name == pool.Name:
-			return 0, fault.Conflict("Conflict: the organization already has an agent pool named '%s': choose another name, or create a further token for that pool", pool.Name)
+			return 0, fault.Conflict("the organization already has an agent pool named '%s': choose another name, or create a further token for that pool", pool.Name)
 		}
 		others++
 	}
@@ -140,11 +140,11 @@ func checkNames(name, description string) (string, error) {
 	name = strings.TrimSpace(name)
 	switch {
 	case name == "":
-		return "", fault.Invalid("Bad Request: the name of an agent pool must not be empty")
+		return "", fault.Invalid("the name of an agent pool must not be empty")
 	case len(name) > 128, strings.ContainsFunc(name, unicode.IsControl):
-		return "", fault.Invalid("Bad Request: the name of an agent pool must be a single line of at most 128 bytes")
+		return "", fault.Invalid("the name of an agent pool must be a single line of at most 128 bytes")
 	case len(description) > 4096, strings.ContainsRune(description, 0):
-		return "", fault.Invalid("Bad Request: the description of an agent pool must be text of at most 4096 bytes")
+		return "", fault.Invalid("the description of an agent pool must be text of at most 4096 bytes")
 	}
 	return name, nil
 }
@@ -206,7 +206,7 @@ func (s *Service) Get(ctx context.Context, orgID, id string) (Overview, error) {
 
 func notFound(err error, id string) error {
 	if errors.Is(err, store.ErrNotFound) {
-		return fault.NotFound("Not Found: agent pool '%s' not found", id)
+		return fault.NotFound("agent pool '%s' not found", id)
 	}
 	return err
 }
@@ -276,7 +276,7 @@ func (s *Service) SetDefault(ctx context.Context, orgID, id string) error {
 	err := s.db.Write(ctx, scope.Organization(orgID), func(tx *store.Tx) error {
 		if id != "" {
 			if _, err := tx.Pool(orgID, id); errors.Is(err, store.ErrNotFound) {
-				return fault.Invalid("Bad Request: agent pool '%s' does not exist in this organization", id)
+				return fault.Invalid("agent pool '%s' does not exist in this organization", id)
 			} else if err != nil {
 				return err
 			}
@@ -334,7 +334,7 @@ func (s *Service) Delete(ctx context.Context, orgID, id string, force bool, forg
 			if queue.DefaultPool == id {
 				then = "leave the organization without a default pool; deployments without a pool then wait until you select one"
 			}
-			return 0, fault.Invalid("Bad Request: Agent pool is in use: %s; delete it with force=true to %s", describeUse(use), then)
+			return 0, fault.Invalid("Agent pool is in use: %s; delete it with force=true to %s", describeUse(use), then)
 		}
 		if queue.DefaultPool == id {
 			queue.DefaultPool = ""

@@ -172,7 +172,7 @@ func (s *Service) seen(ctx context.Context, g Sighting) error {
 		err = s.db.Write(ctx, owner, write)
 	}
 	if errors.Is(err, store.ErrNotFound) {
-		return fault.Forbidden("Forbidden: the agent pool of this token was deleted")
+		return fault.Forbidden("the agent pool of this token was deleted")
 	}
 	if err != nil {
 		return fmt.Errorf("recording the presence of an agent: %w", err)
@@ -185,7 +185,7 @@ func (s *Service) seen(ctx context.Context, g Sighting) error {
 }
 
 func errSession(hostname, pid string) error {
-	return fault.Conflict("Conflict: another process with this agent id is polling (host %q, pid %s); two agents must not share a state directory", hostname, pid)
+	return fault.Conflict("another process with this agent id is polling (host %q, pid %s); two agents must not share a state directory", hostname, pid)
 }
 
 // look returns the last session in memory, and reports whether the poll need not write its row,

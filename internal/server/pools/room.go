@@ -52,7 +52,7 @@ func (s *Service) makeRoom(ctx context.Context, g Sighting) error {
 		return fmt.Errorf("forgetting agents that are offline: %w", err)
 	}
 	if n == 0 {
-		return fault.New(fault.KindUnavailable, "Service Unavailable: the agent pool has %d connected agents, which is the maximum of a pool: "+
+		return fault.New(fault.KindUnavailable, "the agent pool has %d connected agents, which is the maximum of a pool: "+
 			"stop some of them, or connect this agent to another pool", s.maxAgents)
 	}
 	return nil

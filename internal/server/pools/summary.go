@@ -22,7 +22,7 @@ type Summary struct {
 func (s Summary) Free() int64 { return max(s.Online-s.Busy, 0) }
 
 // errRead is the error of callers who may not see an organization's pools.
-var errRead = fault.Forbidden("Forbidden: you may not see the agent pools of the organization")
+var errRead = fault.Forbidden("you may not see the agent pools of the organization")
 
 // Summaries returns the summaries of an organization's pools, oldest first, in a few queries.
 func (s *Service) Summaries(ctx context.Context, p identity.Principal, orgID string) ([]Summary, error) {

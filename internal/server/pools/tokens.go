@@ -31,7 +31,7 @@ func (s *Service) Tokens(ctx context.Context, orgID, poolID string) ([]store.Tok
 // token with a zero expiry never expires.
 func (s *Service) AddToken(ctx context.Context, p identity.Principal, orgID, poolID, description string, expires time.Time) (text, id string, err error) {
 	if len(description) > 1000 || strings.ContainsRune(description, 0) {
-		return "", "", fault.Invalid("Bad Request: the description of a token must be text of at most 1000 bytes")
+		return "", "", fault.Invalid("the description of a token must be text of at most 1000 bytes")
 	}
 	text, hash := identity.NewToken()
 	t := store.Token{
@@ -86,7 +86,7 @@ func (s *Service) RevokeToken(ctx context.Context, p identity.Principal, orgID, 
 		return recordToken(ctx, tx, audit.TokenRevoked, t)
 	})
 	if errors.Is(err, store.ErrNotFound) {
-		return fault.NotFound("Not Found: agent pool '%s' has no token '%s'", poolID, tokenID)
+		return fault.NotFound("agent pool '%s' has no token '%s'", poolID, tokenID)
 	}
 	if err == nil {
 		s.log.WithFields(logrus.Fields{"pool": poolID, "token": tokenID, "by": p.Name()}).Info("revoked an agent pool token")

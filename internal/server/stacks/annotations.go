@@ -26,10 +26,10 @@ const AnyVersion = -1
 func (s *Service) Annotation(ctx context.Context, st store.Stack, kind, source string, version int64) (store.Annotation, error) {
 	a, err := store.Read(ctx, s.db, func(tx *store.Tx) (store.Annotation, error) { return tx.Annotation(st.ID, kind, source) })
 	if errors.Is(err, store.ErrNotFound) {
-		return a, fault.NotFound("Not Found: stack '%s' has no annotation of kind %q from source %q", st.Ref(), kind, source)
+		return a, fault.NotFound("stack '%s' has no annotation of kind %q from source %q", st.Ref(), kind, source)
 	}
 	if err == nil && version != AnyVersion && version != a.Version {
-		return a, fault.NotFound("Not Found: the annotation of kind %q has version %d, not %d", kind, a.Version, version)
+		return a, fault.NotFound("the annotation of kind %q has version %d, not %d", kind, a.Version, version)
 	}
 	return a, err
 }
@@ -38,10 +38,10 @@ func (s *Service) Annotation(ctx context.Context, st store.Stack, kind, source s
 // given version; a missing annotation has version 0.
 func (s *Service) Annotate(ctx context.Context, p identity.Principal, st store.Stack, a store.Annotation, version int64) error {
 	if a.Kind == "" || len(a.Kind) > maxAnnotationName || len(a.Source) > maxAnnotationName {
-		return fault.Invalid("Bad Request: the kind and the source of an annotation have at most %d bytes", maxAnnotationName)
+		return fault.Invalid("the kind and the source of an annotation have at most %d bytes", maxAnnotationName)
 	}
 	if len(a.Document) > maxAnnotation {
-		return fault.New(fault.KindTooLarge, "Request Entity Too Large: an annotation has at most %d bytes", maxAnnotation)
+		return fault.New(fault.KindTooLarge, "an annotation has at most %d bytes", maxAnnotation)
 	}
 	return s.db.Write(ctx, scope.Stack(st.OrgID, st.ID), func(tx *store.Tx) error {
 		if err := s.mayWrite(tx, p.DeploymentID); err != nil {
@@ -55,7 +55,7 @@ func (s *Service) Annotate(ctx context.Context, p identity.Principal, st store.S
 			return err
 		}
 		if version != AnyVersion && version != cur.Version {
-			return fault.Conflict("Conflict: the annotation of kind %q has version %d, not %d; read it again", a.Kind, cur.Version, version)
+			return fault.Conflict("the annotation of kind %q has version %d, not %d; read it again", a.Kind, cur.Version, version)
 		}
 		if cur.Version == 0 {
 			n, err := tx.CountAnnotations(st.ID)
@@ -63,7 +63,7 @@ func (s *Service) Annotate(ctx context.Context, p identity.Principal, st store.S
 				return err
 			}
 			if n >= maxAnnotations {
-				return fault.Invalid("Bad Request: a stack has at most %d annotations", maxAnnotations)
+				return fault.Invalid("a stack has at most %d annotations", maxAnnotations)
 			}
 		}
 		a.StackID, a.Version, a.ModifiedAt = st.ID, cur.Version+1, tx.Now()

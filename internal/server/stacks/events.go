@@ -40,9 +40,9 @@ const (
 func (s *Service) RecordEvents(ctx context.Context, u store.Update, raw []json.RawMessage) error {
 	switch {
 	case len(raw) == 0:
-		return fault.Invalid("Bad Request: No events provided.")
+		return fault.Invalid("No events provided.")
 	case len(raw) > maxEvents:
-		return fault.New(fault.KindTooLarge, "Request Entity Too Large: %d events at a time are too many; send at most %d", len(raw), maxEvents)
+		return fault.New(fault.KindTooLarge, "%d events at a time are too many; send at most %d", len(raw), maxEvents)
 	}
 	secrets, err := s.knownSecrets(ctx, u)
 	if err != nil {
@@ -53,7 +53,7 @@ func (s *Service) RecordEvents(ctx context.Context, u store.Update, raw []json.R
 	for _, r := range raw {
 		seq, err := strconv.ParseInt(string(rawjson.Member(r, "sequence")), 10, 64)
 		if err != nil || seq < 0 {
-			return fault.Invalid("Bad Request: every event must have a non-negative integer member \"sequence\"")
+			return fault.Invalid("every event must have a non-negative integer member \"sequence\"")
 		}
 		body, err := mask.Event(secrets, r)
 		if err != nil {
@@ -90,7 +90,7 @@ func (s *Service) RecordEvents(ctx context.Context, u store.Update, raw []json.R
 	return nil
 }
 
-var errEventGap = fault.Invalid("Bad Request: an event's sequence number exceeds the update's previous events by more than %d", maxEventGap)
+var errEventGap = fault.Invalid("an event's sequence number exceeds the update's previous events by more than %d", maxEventGap)
 
 func pieceOf(list []events.Event) int {
 	n, size := 0, 0
@@ -156,9 +156,9 @@ func checkRecords(tx *store.Tx, id string, first int64) (store.Update, error) {
 	}
 	switch {
 	case Status(cur.Status) == NotStarted:
-		return cur, fault.Conflict("Conflict: The Update has not started")
+		return cur, fault.Conflict("The Update has not started")
 	case Status(cur.Status).Finished() && (cur.EventsExpired || now.Sub(cur.FinishedAt) > lateEvents):
-		return cur, fault.Conflict("Conflict: The Update has already completed")
+		return cur, fault.Conflict("The Update has already completed")
 	}
 	if Status(cur.Status) == Running && expired(cur, now) || cur.Reason == reasonExpired {
 		return cur, errLeaseLost
@@ -244,7 +244,7 @@ func (s *Service) Events(ctx context.Context, u store.Update, token, urn string)
 	if token != "" {
 		n, err := strconv.ParseInt(token, 10, 64)
 		if err != nil || n < 0 {
-			return EventPage{}, fault.Invalid("Bad Request: Invalid continuation token.")
+			return EventPage{}, fault.Invalid("Invalid continuation token.")
 		}
 		from = n
 	}

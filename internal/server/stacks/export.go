@@ -25,10 +25,10 @@ func (s *Service) version(ctx context.Context, st store.Stack, version int64) (s
 	return s.open(ctx, func(tx *store.Tx) (store.Stack, error) {
 		u, err := tx.UpdateByVersion(st.ID, version)
 		if errors.Is(err, store.ErrNotFound) {
-			return st, fault.NotFound("Not Found: stack '%s' has no version %d", st.Ref(), version)
+			return st, fault.NotFound("stack '%s' has no version %d", st.Ref(), version)
 		}
 		if u.StateExpired {
-			return st, fault.New(fault.KindGone, "Gone: the state of version %d of stack '%s' has expired: "+
+			return st, fault.New(fault.KindGone, "the state of version %d of stack '%s' has expired: "+
 				"the server keeps as many states as its settings keep_states and keep_states_for say", version, st.Ref())
 		}
 		st.StateBlob, st.Version = u.StateBlob, version
@@ -49,7 +49,7 @@ func (s *Service) open(ctx context.Context, find func(tx *store.Tx) (store.Stack
 			continue
 		}
 		if _, damaged := errors.AsType[*states.DamagedError](err); damaged || missing {
-			err = fault.Wrap(fault.KindDamaged, err, "Internal Server Error: the stored state of stack '%s', version %d, is damaged; "+
+			err = fault.Wrap(fault.KindDamaged, err, "the stored state of stack '%s', version %d, is damaged; "+
 				"the details are in the server's log; export another version and import it", st.Ref(), st.Version)
 		}
 		return out, st, err
@@ -127,7 +127,7 @@ func (s *Service) CheckOutputSecrets(ctx context.Context, st store.Stack, cipher
 		delete(missing, string(text))
 	}
 	if len(missing) > 0 {
-		return fault.NotFound("Not Found: the current outputs of stack '%s' do not contain the secret; if the stack was just updated, try again", st.Ref())
+		return fault.NotFound("the current outputs of stack '%s' do not contain the secret; if the stack was just updated, try again", st.Ref())
 	}
 	return nil
 }

@@ -68,7 +68,7 @@ func (s *Service) Version(ctx context.Context, st store.Stack, version int64) (E
 		return entries(tx, []store.Update{u})
 	})
 	if errors.Is(err, store.ErrNotFound) {
-		return Entry{}, fault.NotFound("Not Found: stack '%s' has no version %d", st.Ref(), version)
+		return Entry{}, fault.NotFound("stack '%s' has no version %d", st.Ref(), version)
 	}
 	if err != nil {
 		return Entry{}, fmt.Errorf("reading version %d of %s: %w", version, st.Ref(), err)

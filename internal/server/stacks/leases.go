@@ -20,9 +20,9 @@ func expired(u store.Update, now time.Time) bool { return now.After(u.LeaseExpir
 func held(u store.Update, now time.Time) error {
 	switch Status(u.Status) {
 	case NotStarted:
-		return fault.Conflict("Conflict: The Update has not started")
+		return fault.Conflict("The Update has not started")
 	case Cancelled:
-		return fault.Conflict("Conflict: The Update has been cancelled")
+		return fault.Conflict("The Update has been cancelled")
 	case Running:
 		if expired(u, now) {
 			return errLeaseLost
@@ -32,16 +32,16 @@ func held(u store.Update, now time.Time) error {
 		if u.Reason == reasonExpired {
 			return errLeaseLost
 		}
-		return fault.Conflict("Conflict: The Update has already completed")
+		return fault.Conflict("The Update has already completed")
 	}
 }
 
-var errLeaseLost = fault.Forbidden("Forbidden: the lease of this update has expired, its token is no longer valid")
+var errLeaseLost = fault.Forbidden("the lease of this update has expired, its token is no longer valid")
 
 // Renew extends the lease of a running update by d; 0 means [MaxLease].
 func (s *Service) Renew(ctx context.Context, u store.Update, d time.Duration) (time.Time, error) {
 	if d < 0 || d > MaxLease {
-		return time.Time{}, fault.Invalid("Bad Request: Renewal duration must be between 0 and %d seconds", int(MaxLease.Seconds()))
+		return time.Time{}, fault.Invalid("Renewal duration must be between 0 and %d seconds", int(MaxLease.Seconds()))
 	}
 	if d == 0 {
 		d = MaxLease
@@ -58,7 +58,7 @@ func (s *Service) Renew(ctx context.Context, u store.Update, d time.Duration) (t
 		}
 		if Status(cur.Status) == Cancelled {
 			// Clients stop an update only on this error.
-			return fault.Forbidden("Forbidden: the update was cancelled, its token is no longer valid")
+			return fault.Forbidden("the update was cancelled, its token is no longer valid")
 		}
 		if err := held(cur, now); err != nil {
 			return err
@@ -163,16 +163,16 @@ func (s *Service) UpdateOfToken(ctx context.Context, token, id, org, project, na
 		return err
 	})
 	if errors.Is(err, store.ErrNotFound) {
-		return store.Update{}, fault.NotFound("Not Found: stack '%s/%s/%s' has no update %q", org, project, name, id)
+		return store.Update{}, fault.NotFound("stack '%s/%s/%s' has no update %q", org, project, name, id)
 	}
 	if err != nil {
 		return store.Update{}, fmt.Errorf("looking up an update: %w", err)
 	}
 	if !holdsToken(u, token) {
-		return store.Update{}, fault.Forbidden("Forbidden: the token is for another update")
+		return store.Update{}, fault.Forbidden("the token is for another update")
 	}
 	if !permitted {
-		return store.Update{}, fault.Forbidden("Forbidden: the user or the access token that started this update may no longer do so, and its token is no longer valid")
+		return store.Update{}, fault.Forbidden("the user or the access token that started this update may no longer do so, and its token is no longer valid")
 	}
 	return u, nil
 }

@@ -198,5 +198,5 @@ func (s *Service) errHeld(tx *store.Tx, st store.Stack, u store.Update, now time
 	if lock.Page != "" {
 		text += " See " + lock.Page
 	}
-	return fault.Conflict("Conflict: Another update is currently in progress. %s", text)
+	return fault.Conflict("Another update is currently in progress. %s", text)
 }

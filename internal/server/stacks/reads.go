@@ -76,7 +76,7 @@ func (s *Service) recordRead(ctx context.Context, p identity.Principal, st store
 	case err == nil:
 		return nil
 	case fault.KindOf(err) == fault.KindOutcomeUnknown: // at worst, a read is counted that was refused
-		return fault.Wrap(fault.KindUnavailable, err, "Service Unavailable: the server could not record in its audit log that you read secrets, so it does not send them; try again")
+		return fault.Wrap(fault.KindUnavailable, err, "the server could not record in its audit log that you read secrets, so it does not send them; try again")
 	default:
 		return fmt.Errorf("recording a read of secrets in the audit log, before which the server sends none: %w", err)
 	}

@@ -45,7 +45,7 @@ func (s *Service) Rename(ctx context.Context, p identity.Principal, st store.Sta
 		newProject = st.Project
 	}
 	if newName == st.Name && newProject == st.Project {
-		return store.Update{}, fault.Invalid("Bad Request: No rename to apply.")
+		return store.Update{}, fault.Invalid("No rename to apply.")
 	}
 	if err := checkName("stack", newName); err != nil {
 		return store.Update{}, err
@@ -69,7 +69,7 @@ func (s *Service) Rename(ctx context.Context, p identity.Principal, st store.Sta
 	}
 	u, err := s.replaceState(ctx, p, st.ID, scope.Stack(st.OrgID, st.ID), KindRename, state, func(tx *store.Tx, cur *store.Stack) error {
 		if cur.Version != st.Version+1 {
-			return fault.Conflict("Conflict: the stack changed while it was being renamed; try again")
+			return fault.Conflict("the stack changed while it was being renamed; try again")
 		}
 		cur.Name, cur.Project = newName, newProject
 		if err := tx.RenameStack(cur.ID, newProject, newName); err != nil {
@@ -82,14 +82,14 @@ func (s *Service) Rename(ctx context.Context, p identity.Principal, st store.Sta
 		return tx.SetStackTag(cur.ID, "pulumi:project", newProject)
 	})
 	if errors.Is(err, store.ErrConflict) {
-		return store.Update{}, fault.Conflict("Conflict: stack '%s/%s/%s' already exists", st.OrgName, newProject, newName)
+		return store.Update{}, fault.Conflict("stack '%s/%s/%s' already exists", st.OrgName, newProject, newName)
 	}
 	return u, err
 }
 
 // malformed returns the error for a state that a client imported and whose names cannot be rewritten.
 func malformed(st store.Stack, err error) error {
-	return fault.Wrap(fault.KindInvalid, err, "Bad Request: the state of stack '%s' contains malformed resources, operations or secrets providers; export the state, repair it, and import it", st.Ref())
+	return fault.Wrap(fault.KindInvalid, err, "the state of stack '%s' contains malformed resources, operations or secrets providers; export the state, repair it, and import it", st.Ref())
 }
 
 // rootStackType is the type of the resource that represents the stack. The resource's name is

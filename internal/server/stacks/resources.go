@@ -64,7 +64,7 @@ func (r Resources) Find(urn string) ([]byte, error) {
 		found = res
 	}
 	if found == nil {
-		return nil, fault.NotFound("Not Found: version %d of stack '%s' has no resource %q", r.Version, r.ref, urn)
+		return nil, fault.NotFound("version %d of stack '%s' has no resource %q", r.Version, r.ref, urn)
 	}
 	return found, nil
 }

@@ -99,7 +99,7 @@ var namePattern = regexp.MustCompile(`^[A-Za-z0-9_.-]{1,100}$`)
 // checkName returns an error if name is not valid in a stack reference.
 func checkName(what, name string) error {
 	if !namePattern.MatchString(name) || name == "." || name == ".." {
-		return fault.Invalid("Bad Request: the %s name %q is not valid; use 1 to 100 letters, digits, '-', '_' and '.'", what, name)
+		return fault.Invalid("the %s name %q is not valid; use 1 to 100 letters, digits, '-', '_' and '.'", what, name)
 	}
 	return nil
 }
@@ -144,7 +144,7 @@ func (s *Service) Create(ctx context.Context, p identity.Principal, n NewStack) 
 		initial.finish(ctx, err)
 	}
 	if errors.Is(err, store.ErrConflict) {
-		return store.Stack{}, fault.Conflict("Conflict: stack '%s' already exists", st.Ref())
+		return store.Stack{}, fault.Conflict("stack '%s' already exists", st.Ref())
 	}
 	if err != nil && fault.KindOf(err) == "" {
 		err = fmt.Errorf("creating a stack: %w", err)
@@ -158,7 +158,7 @@ func (s *Service) Create(ctx context.Context, p identity.Principal, n NewStack) 
 // mayCreate returns an error if a caller may not create a stack, or if its names are not valid.
 func mayCreate(p identity.Principal, n NewStack) error {
 	if !p.CanCreateStack(n.Org.ID) {
-		return fault.Forbidden("Forbidden: %s may not create stacks in %s", p.Name(), n.Org.Name)
+		return fault.Forbidden("%s may not create stacks in %s", p.Name(), n.Org.Name)
 	}
 	if err := checkName("project", n.Project); err != nil {
 		return err
@@ -216,7 +216,7 @@ func subjectOf(st store.Stack) audit.Subject {
 }
 
 // errResourcesLeft has a text that clients compare. It must not change.
-var errResourcesLeft = fault.Invalid("Bad Request: Stack still contains resources.")
+var errResourcesLeft = fault.Invalid("Stack still contains resources.")
 
 // deletedPerWrite is the maximum number of rows deleted in one transaction, which blocks other
 // writers.

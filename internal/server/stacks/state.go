@@ -55,7 +55,7 @@ func (s *Service) prepareImport(ctx context.Context, p identity.Principal, st st
 		// The caller can lose its rights during a long upload.
 		permitted, err := identity.TokenMay(tx, p.TokenID, st.ID, identity.Write)
 		if err == nil && !permitted {
-			err = fault.Forbidden("Forbidden: %s may no longer import states into stack %s: the rights were removed during the import", p.Name(), st.Ref())
+			err = fault.Forbidden("%s may no longer import states into stack %s: the rights were removed during the import", p.Name(), st.Ref())
 		}
 		return err
 	})
@@ -184,10 +184,10 @@ func (s *Service) Checkpoint(ctx context.Context, u store.Update, state *states.
 // late. The number 0 stands for a checkpoint without a number.
 func (s *Service) NumberedCheckpoint(ctx context.Context, u store.Update, state *states.State, sequence int64) error {
 	if u.Preview {
-		return fault.Forbidden("Forbidden: Updating the checkpoint is not permitted for preview operations.")
+		return fault.Forbidden("Updating the checkpoint is not permitted for preview operations.")
 	}
 	if state.Empty() {
-		return fault.Invalid("Bad Request: the request must contain a checkpoint")
+		return fault.Invalid("the request must contain a checkpoint")
 	}
 	put, err := s.states.Put(ctx, u.StackID, state)
 	if err != nil {
@@ -214,7 +214,7 @@ func (s *Service) NumberedCheckpoint(ctx context.Context, u store.Update, state 
 			}
 		}
 		if old.Form == store.Journal {
-			return fault.Conflict("Conflict: the update has sent a journal; it cannot send a checkpoint, too")
+			return fault.Conflict("the update has sent a journal; it cannot send a checkpoint, too")
 		}
 		if err := put.Insert(tx); err != nil {
 			return err
@@ -256,9 +256,9 @@ func (s *Service) permit(tx *store.Tx, updateID string) (u store.Update, err err
 func (s *Service) Record(ctx context.Context, u store.Update, entries []journal.Entry) error {
 	switch {
 	case u.Preview:
-		return fault.Forbidden("Forbidden: a preview stores no state and has no journal")
+		return fault.Forbidden("a preview stores no state and has no journal")
 	case u.JournalVersion == 0:
-		return fault.Conflict("Conflict: the update was started without a journal; it can send checkpoints")
+		return fault.Conflict("the update was started without a journal; it can send checkpoints")
 	}
 	// The journal of a finished update might be folded, so its entries cannot be checked.
 	if err := held(u, time.Time{}); err != nil {
@@ -280,7 +280,7 @@ func (s *Service) checkForeignSecrets(ctx context.Context, st store.Stack, state
 		return nil
 	}
 	if _, err := s.secrets.Decrypt(ctx, st.ID, ct); err != nil {
-		return fault.Wrap(fault.KindInvalid, err, "Bad Request: cannot import deployment with encrypted secrets from a different stack")
+		return fault.Wrap(fault.KindInvalid, err, "cannot import deployment with encrypted secrets from a different stack")
 	}
 	return nil
 }

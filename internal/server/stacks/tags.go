@@ -31,17 +31,17 @@ const maxTagValue = 256
 // replaces them all.
 const maxTags = 500
 
-var errTooManyTags = fault.Invalid("Bad Request: a stack has at most %d tags", maxTags)
+var errTooManyTags = fault.Invalid("a stack has at most %d tags", maxTags)
 
 func checkTag(name, value string) error {
 	if !tagNamePattern.MatchString(name) {
-		return fault.Invalid("Bad Request: the tag name %q is not valid; use 1 to 40 letters, digits, '-', '_', '.' and ':'", name)
+		return fault.Invalid("the tag name %q is not valid; use 1 to 40 letters, digits, '-', '_', '.' and ':'", name)
 	}
 	if len(value) > maxTagValue {
-		return fault.Invalid("Bad Request: the value of tag %q has more than %d bytes", name, maxTagValue)
+		return fault.Invalid("the value of tag %q has more than %d bytes", name, maxTagValue)
 	}
 	if strings.ContainsRune(value, 0) {
-		return fault.Invalid("Bad Request: the value of tag %q contains a NUL character; remove it", name)
+		return fault.Invalid("the value of tag %q contains a NUL character; remove it", name)
 	}
 	return nil
 }
@@ -115,7 +115,7 @@ func replaceTags(tx *store.Tx, st store.Stack, tags map[string]string) error {
 		return err
 	}
 	if p, ok := tags["pulumi:project"]; ok && p != st.Project {
-		return fault.Invalid("Bad Request: the tag pulumi:project cannot be changed; rename the stack instead")
+		return fault.Invalid("the tag pulumi:project cannot be changed; rename the stack instead")
 	}
 	tags = maps.Clone(tags)
 	if tags == nil {
@@ -137,7 +137,7 @@ func (s *Service) AddTag(ctx context.Context, p identity.Principal, st store.Sta
 			return err
 		}
 		if _, ok := tags[name]; ok {
-			return fault.Invalid("Bad Request: the stack already has a tag %q", name)
+			return fault.Invalid("the stack already has a tag %q", name)
 		}
 		if len(tags) >= maxTags {
 			return errTooManyTags
@@ -149,7 +149,7 @@ func (s *Service) AddTag(ctx context.Context, p identity.Principal, st store.Sta
 // ChangeTag changes the value of an existing tag.
 func (s *Service) ChangeTag(ctx context.Context, p identity.Principal, st store.Stack, name, value string) error {
 	if slices.Contains(builtInTags, name) {
-		return fault.Invalid("Bad Request: the built-in tag %q cannot be updated", name)
+		return fault.Invalid("the built-in tag %q cannot be updated", name)
 	}
 	if err := checkTag(name, value); err != nil {
 		return err
@@ -160,7 +160,7 @@ func (s *Service) ChangeTag(ctx context.Context, p identity.Principal, st store.
 			return err
 		}
 		if _, ok := tags[name]; !ok {
-			return fault.NotFound("Not Found: the stack has no tag %q", name)
+			return fault.NotFound("the stack has no tag %q", name)
 		}
 		return tx.SetStackTag(st.ID, name, value)
 	})
@@ -169,11 +169,11 @@ func (s *Service) ChangeTag(ctx context.Context, p identity.Principal, st store.
 // RemoveTag removes a tag from a stack.
 func (s *Service) RemoveTag(ctx context.Context, p identity.Principal, st store.Stack, name string) error {
 	if slices.Contains(builtInTags, name) {
-		return fault.Invalid("Bad Request: the built-in tag %q cannot be deleted", name)
+		return fault.Invalid("the built-in tag %q cannot be deleted", name)
 	}
 	err := s.writeTags(ctx, p, st, func(tx *store.Tx) error { return tx.DeleteStackTag(st.ID, name) })
 	if errors.Is(err, store.ErrNotFound) {
-		return fault.NotFound("Not Found: the stack has no tag %q", name)
+		return fault.NotFound("the stack has no tag %q", name)
 	}
 	return err
 }

@@ -20,10 +20,10 @@ import (
 // pool, webhooks.
 func (s *Service) Transfer(ctx context.Context, p identity.Principal, st store.Stack, to store.Organization) error {
 	if !p.CanTransfer(st, to.ID) {
-		return fault.Forbidden("Forbidden: only an administrator of both %s and %s may transfer stack %s", st.OrgName, to.Name, st.Ref())
+		return fault.Forbidden("only an administrator of both %s and %s may transfer stack %s", st.OrgName, to.Name, st.Ref())
 	}
 	if to.ID == st.OrgID {
-		return fault.Invalid("Bad Request: stack '%s' already belongs to %s", st.Ref(), to.Name)
+		return fault.Invalid("stack '%s' already belongs to %s", st.Ref(), to.Name)
 	}
 	old, err := s.Export(ctx, st.ID)
 	if err != nil {
@@ -42,14 +42,14 @@ func (s *Service) Transfer(ctx context.Context, p identity.Principal, st store.S
 	owners := scope.Organization(st.OrgID).And(scope.Organization(to.ID), scope.Stack(st.OrgID, st.ID))
 	_, err = s.replaceState(ctx, p, st.ID, owners, KindRename, state, func(tx *store.Tx, cur *store.Stack) error {
 		if cur.Version != st.Version+1 || cur.OrgID != st.OrgID || cur.Name != st.Name || cur.Project != st.Project {
-			return fault.Conflict("Conflict: the stack changed while it was being transferred; try again")
+			return fault.Conflict("the stack changed while it was being transferred; try again")
 		}
 		held, err := tx.HeldInOrganization(cur.ID)
 		if err != nil {
 			return err
 		}
 		if held != "" {
-			return fault.Conflict("Conflict: stack '%s' cannot be transferred: it %s", st.Ref(), held)
+			return fault.Conflict("stack '%s' cannot be transferred: it %s", st.Ref(), held)
 		}
 		if err := s.quota.Admit(tx, to.ID); err != nil {
 			return err
@@ -67,7 +67,7 @@ func (s *Service) Transfer(ctx context.Context, p identity.Principal, st store.S
 		return nil
 	})
 	if errors.Is(err, store.ErrConflict) {
-		return fault.Conflict("Conflict: stack '%s/%s/%s' already exists", to.Name, st.Project, st.Name)
+		return fault.Conflict("stack '%s/%s/%s' already exists", to.Name, st.Project, st.Name)
 	}
 	if err == nil {
 		s.log.WithFields(map[string]any{"stack": st.Ref(), "to": to.Name, "by": p.Name()}).Info("transferred a stack")

@@ -116,14 +116,14 @@ func (s *Service) CreateUpdate(ctx context.Context, p identity.Principal, st sto
 		described += len(k) + len(v)
 	}
 	if described > maxMetadata {
-		return store.Update{}, fault.New(fault.KindTooLarge, "Request Entity Too Large: the message and environment of the update exceed %d bytes", maxMetadata)
+		return store.Update{}, fault.New(fault.KindTooLarge, "the message and environment of the update exceed %d bytes", maxMetadata)
 	}
 	text, err := json.Marshal(prog)
 	if err != nil {
 		return store.Update{}, fmt.Errorf("encoding an update: %w", err)
 	}
 	if len(text) > maxProgram {
-		return store.Update{}, fault.New(fault.KindTooLarge, "Request Entity Too Large: the configuration of the update exceeds %d bytes", maxProgram)
+		return store.Update{}, fault.New(fault.KindTooLarge, "the configuration of the update exceeds %d bytes", maxProgram)
 	}
 	shortened, err := shorten(prog, text)
 	if err != nil {
@@ -189,7 +189,7 @@ func toRun(u store.Update) identity.Ability {
 func (s *Service) FindUpdate(ctx context.Context, st store.Stack, id string) (store.Update, error) {
 	u, err := store.Read(ctx, s.db, func(tx *store.Tx) (store.Update, error) { return tx.Update(id) })
 	if errors.Is(err, store.ErrNotFound) || err == nil && u.StackID != st.ID {
-		return store.Update{}, fault.NotFound("Not Found: stack '%s' has no update %q", st.Ref(), id)
+		return store.Update{}, fault.NotFound("stack '%s' has no update %q", st.Ref(), id)
 	}
 	if err != nil {
 		return store.Update{}, fmt.Errorf("looking up an update: %w", err)
@@ -224,7 +224,7 @@ func (s *Service) Start(ctx context.Context, u store.Update, tags map[string]str
 			return err
 		}
 		if !Status(cur.Status).CanBecome(Running) {
-			return fault.Conflict("Conflict: the update has already been started; its status is %q", cur.Status)
+			return fault.Conflict("the update has already been started; its status is %q", cur.Status)
 		}
 		if err := s.mayWrite(tx, cur.DeploymentID); err != nil {
 			return err
@@ -296,7 +296,7 @@ const reasonExpired = "the client that ran this update stopped renewing its leas
 
 func (s *Service) finish(tx *store.Tx, u *store.Update, status Status, reason string, now time.Time) error {
 	if !Status(u.Status).CanBecome(status) {
-		return fault.Conflict("Conflict: the update cannot become %q: its status is %q", status, u.Status)
+		return fault.Conflict("the update cannot become %q: its status is %q", status, u.Status)
 	}
 	st, err := tx.Stack(u.StackID)
 	if err != nil {
@@ -335,7 +335,7 @@ func (s *Service) reportEnded(ended []store.Update) {
 // Complete finishes an update with the client's status.
 func (s *Service) Complete(ctx context.Context, u store.Update, status Status) error {
 	if !status.Finished() {
-		return fault.Invalid("Bad Request: unrecognized status %q; an update completes as succeeded, failed or cancelled", status)
+		return fault.Invalid("unrecognized status %q; an update completes as succeeded, failed or cancelled", status)
 	}
 	return s.end(ctx, u, func(_ *store.Tx, cur store.Update, now time.Time) (Status, string, error) {
 		// A client repeats the same status after it lost the response.
@@ -351,7 +351,7 @@ func (s *Service) Cancel(ctx context.Context, u store.Update, by string) error {
 	return s.end(ctx, u, func(tx *store.Tx, cur store.Update, _ time.Time) (Status, string, error) {
 		switch Status(cur.Status) {
 		case NotStarted:
-			return "", "", fault.Conflict("Conflict: The Update has not started")
+			return "", "", fault.Conflict("The Update has not started")
 		case Cancelled:
 			return "", "", nil
 		case Running:
@@ -363,7 +363,7 @@ func (s *Service) Cancel(ctx context.Context, u store.Update, by string) error {
 			err = audit.Record(ctx, tx, audit.Entry{OrgID: st.OrgID, Action: audit.UpdateCancelled, Subject: subjectOf(st), Detail: detail})
 			return Cancelled, "cancelled by " + by, err
 		default:
-			return "", "", fault.Conflict("Conflict: The Update has already completed")
+			return "", "", fault.Conflict("The Update has already completed")
 		}
 	})
 }

@@ -103,7 +103,7 @@ func (db *DB) ReadOne(ctx context.Context, fn func(*Tx) error) error {
 func (db *DB) Write(ctx context.Context, scopes scope.Set, fn func(*Tx) error) error {
 	err := db.write(ctx, scopes, fn)
 	if errors.Is(err, ErrUnknown) {
-		err = fault.Wrap(fault.KindOutcomeUnknown, err, "Internal Server Error: outcome_unknown: the database did not say whether it has stored the change; look whether it has before you repeat the request")
+		err = fault.Wrap(fault.KindOutcomeUnknown, err, "outcome_unknown: the database did not say whether it has stored the change; look whether it has before you repeat the request")
 	}
 	return err
 }

@@ -32,7 +32,7 @@ func nextTime(expression string, after time.Time) (time.Time, error) {
 	}
 	next, ok := c.after(after)
 	if !ok {
-		return next, fault.Invalid("Bad Request: the cron expression %q never fires", termtext.OneLine(expression, maxCron))
+		return next, fault.Invalid("the cron expression %q never fires", termtext.OneLine(expression, maxCron))
 	}
 	return next, nil
 }
@@ -42,18 +42,18 @@ func invalidCron(expression string) error {
 	shown := termtext.OneLine(expression, maxCron)
 	values := strings.Fields(expression)
 	if i := slices.IndexFunc(values, namesZone); i >= 0 {
-		return fault.Invalid("Bad Request: the cron expression %q names a time zone; the times of schedules are in UTC: remove %s and convert the hours to UTC", shown, termtext.OneLine(values[i], maxCron))
+		return fault.Invalid("the cron expression %q names a time zone; the times of schedules are in UTC: remove %s and convert the hours to UTC", shown, termtext.OneLine(values[i], maxCron))
 	}
 	if len(expression) <= maxCron && len(values) == len(cronFields) {
 		for i, value := range values {
 			alone := []string{"*", "*", "*", "*", "*"}
 			alone[i] = value
 			if !gronx.IsValid(strings.Join(alone, " ")) {
-				return fault.Invalid("Bad Request: the cron expression %q is not valid: its %s is %q", shown, cronFields[i], termtext.OneLine(value, maxCron))
+				return fault.Invalid("the cron expression %q is not valid: its %s is %q", shown, cronFields[i], termtext.OneLine(value, maxCron))
 			}
 		}
 	}
-	return fault.Invalid("Bad Request: %q is not a cron expression; it needs five fields: minute, hour, day of month, month and day of week, as in \"0 */4 * * *\"", shown)
+	return fault.Invalid("%q is not a cron expression; it needs five fields: minute, hour, day of month, month and day of week, as in \"0 */4 * * *\"", shown)
 }
 
 // namesZone reports whether a word is a time zone as other crons accept it: CRON_TZ=Europe/Berlin, or a

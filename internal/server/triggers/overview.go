@@ -27,7 +27,7 @@ type Overview struct {
 func (s *Service) OfOrg(ctx context.Context, p identity.Principal, f store.OrgScheduleFilter) (Overview, error) {
 	o := Overview{PausedStacks: map[string]bool{}}
 	if p.Role(f.OrgID) == "" {
-		return o, fault.Forbidden("Forbidden: %s does not belong to the organization", p.Name())
+		return o, fault.Forbidden("%s does not belong to the organization", p.Name())
 	}
 	limit := f.Limit
 	f.Reach, f.Limit = p.Reach(f.OrgID), limit+1

@@ -64,7 +64,7 @@ func (s *Service) Create(ctx context.Context, p identity.Principal, st store.Sta
 			return err
 		}
 		if n >= maxSchedules {
-			return fault.Invalid("Bad Request: stack %s has %d schedules, which is the maximum; remove one first", st.Ref(), n)
+			return fault.Invalid("stack %s has %d schedules, which is the maximum; remove one first", st.Ref(), n)
 		}
 		c = store.Schedule{ID: identity.NewID(), StackID: st.ID, OrgID: st.OrgID, CreatedAt: tx.Now()}
 		if err := s.define(ctx, tx, p, st, &c, spec); err != nil {
@@ -105,7 +105,7 @@ func (s *Service) define(ctx context.Context, tx *store.Tx, p identity.Principal
 	}
 	_, err := tx.DeploymentSettings(st.ID)
 	if errors.Is(err, store.ErrNotFound) {
-		return fault.Invalid("Bad Request: Stack does not have deployment settings configured; store deployment settings first")
+		return fault.Invalid("Stack does not have deployment settings configured; store deployment settings first")
 	}
 	if err != nil {
 		return err
@@ -135,7 +135,7 @@ func (s *Service) define(ctx context.Context, tx *store.Tx, p identity.Principal
 // an expression never fires.
 func checkCron(spec Spec) error {
 	if (spec.Cron == "") == spec.Once.IsZero() {
-		return fault.Invalid("Bad Request: a schedule needs scheduleCron or scheduleOnce, and not both")
+		return fault.Invalid("a schedule needs scheduleCron or scheduleOnce, and not both")
 	}
 	if spec.Cron == "" {
 		return nil
@@ -149,9 +149,9 @@ func checkOnce(spec Spec, now time.Time) error {
 	case spec.Cron != "":
 		return nil
 	case !spec.Once.After(now):
-		return fault.Invalid("Bad Request: the time %s is in the past; it is %s", spec.Once.UTC().Format(time.RFC3339), now.UTC().Format(time.RFC3339))
+		return fault.Invalid("the time %s is in the past; it is %s", spec.Once.UTC().Format(time.RFC3339), now.UTC().Format(time.RFC3339))
 	case spec.Once.Sub(now) > maxAhead:
-		return fault.Invalid("Bad Request: the time %s is more than 100 years ahead", spec.Once.UTC().Format(time.RFC3339))
+		return fault.Invalid("the time %s is more than 100 years ahead", spec.Once.UTC().Format(time.RFC3339))
 	default:
 		return nil
 	}
@@ -173,7 +173,7 @@ func arm(c *store.Schedule, after time.Time) error {
 func find(tx *store.Tx, st store.Stack, id string) (store.Schedule, error) {
 	c, err := tx.Schedule(id)
 	if errors.Is(err, store.ErrNotFound) || err == nil && c.StackID != st.ID {
-		return store.Schedule{}, fault.NotFound("Not Found: stack %s has no schedule %q", st.Ref(), termtext.OneLine(id, 100))
+		return store.Schedule{}, fault.NotFound("stack %s has no schedule %q", st.Ref(), termtext.OneLine(id, 100))
 	}
 	return c, err
 }

@@ -76,7 +76,7 @@ func (s *Service) Redeliver(ctx context.Context, o Owner, name, id string) (Deli
 	return s.ask(ctx, o, name, func(tx *store.Tx, h store.Webhook) (string, error) {
 		d, err := tx.Delivery(h.ID, id)
 		if errors.Is(err, store.ErrNotFound) {
-			return "", fault.NotFound("Not Found: webhook %q has no delivery with this id; deliveries are kept for %d days", h.Name, int(keepFor.Hours()/24))
+			return "", fault.NotFound("webhook %q has no delivery with this id; deliveries are kept for %d days", h.Name, int(keepFor.Hours()/24))
 		}
 		return d.EventID, err
 	})
@@ -113,7 +113,7 @@ func (a *asked) remove(orgID string) {
 // ask makes a delivery of an event and waits for the outcome of its only attempt.
 func (s *Service) ask(ctx context.Context, o Owner, name string, event func(*store.Tx, store.Webhook) (eventID string, err error)) (Delivery, error) {
 	if !s.asked.add(o.Org.ID) {
-		return Delivery{}, fault.New(fault.KindUnavailable, "Service Unavailable: the server already sends as many requests for which users wait as it may; retry later")
+		return Delivery{}, fault.New(fault.KindUnavailable, "the server already sends as many requests for which users wait as it may; retry later")
 	}
 	defer s.asked.remove(o.Org.ID)
 	c := claimed{asked: true, final: true}
@@ -145,7 +145,7 @@ func (s *Service) ask(ctx context.Context, o Owner, name string, event func(*sto
 	}
 	d, err := store.Read(ctx, s.db, func(tx *store.Tx) (Delivery, error) { return tx.Delivery(c.hook.ID, c.delivery.ID) })
 	if errors.Is(err, store.ErrNotFound) {
-		return Delivery{}, fault.NotFound("Not Found: webhook %q was deleted", name)
+		return Delivery{}, fault.NotFound("webhook %q was deleted", name)
 	}
 	if err != nil {
 		return Delivery{}, err

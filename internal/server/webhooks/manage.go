@@ -86,7 +86,7 @@ func (s *Service) Get(ctx context.Context, o Owner, name string) (Webhook, error
 func find(tx *store.Tx, o Owner, name string) (store.Webhook, error) {
 	h, err := tx.WebhookByName(o.Org.ID, o.Stack.ID, name)
 	if errors.Is(err, store.ErrNotFound) {
-		return h, fault.NotFound("Not Found: webhook %q does not exist; use the ID that the list of webhooks shows", name)
+		return h, fault.NotFound("webhook %q does not exist; use the ID that the list of webhooks shows", name)
 	}
 	return h, err
 }
@@ -137,7 +137,7 @@ func (s *Service) Create(ctx context.Context, p identity.Principal, o Owner, c C
 			return err
 		}
 		if len(list) >= maxHooks {
-			return fault.Invalid("Bad Request: at most %d webhooks are possible here; delete one first", maxHooks)
+			return fault.Invalid("at most %d webhooks are possible here; delete one first", maxHooks)
 		}
 		if err := s.checkTarget(tx, p, o, row); err != nil {
 			return err
@@ -195,7 +195,7 @@ func recordChange(ctx context.Context, tx *store.Tx, action audit.Action, row st
 
 func conflict(err error, name string) error {
 	if errors.Is(err, store.ErrConflict) {
-		return fault.Conflict("Conflict: Webhook with name %s already exists.", name)
+		return fault.Conflict("Webhook with name %s already exists.", name)
 	}
 	return err
 }
@@ -250,18 +250,18 @@ func (s *Service) apply(ctx context.Context, p identity.Principal, o Owner, row 
 	// The administrator can forbid an address later. Other fields of its webhooks can still change.
 	if row.Format != FormatDeployments && (row.URL != before.URL || before.Format == FormatDeployments) {
 		if err := s.opts.Receivers.CheckReceiver(row.URL); err != nil {
-			return fault.Invalid("Bad Request: 'payloadUrl' %s", err)
+			return fault.Invalid("'payloadUrl' %s", err)
 		}
 	}
 	row.Actor, row.ModifiedAt = string(p.Actor()), now
 	if c.Secret == nil {
 		if len(row.Secret) > 0 && row.URL != before.URL {
-			return fault.Invalid("Bad Request: 'payloadUrl' changes: enter the secret again, because the stored one is only for the previous receiver")
+			return fault.Invalid("'payloadUrl' changes: enter the secret again, because the stored one is only for the previous receiver")
 		}
 		return nil
 	}
 	if len(*c.Secret) > maxSecret {
-		return fault.Invalid("Bad Request: the secret is longer than %d bytes", maxSecret)
+		return fault.Invalid("the secret is longer than %d bytes", maxSecret)
 	}
 	if row.Secret = nil; *c.Secret == "" || *c.Secret == removeSecret {
 		return nil
@@ -287,25 +287,25 @@ func compact(list []string) []string {
 func check(o Owner, h store.Webhook) error {
 	switch {
 	case !namePattern.MatchString(h.Name) || h.Name == "." || h.Name == "..":
-		return fault.Invalid("Bad Request: the name of a webhook has 1 to 100 letters, digits, '-', '_' and '.'; the display name may have others")
+		return fault.Invalid("the name of a webhook has 1 to 100 letters, digits, '-', '_' and '.'; the display name may have others")
 	case h.DisplayName == "" || len(h.DisplayName) > maxText:
-		return fault.Invalid("Bad Request: 'displayName' must have 1 to %d bytes", maxText)
+		return fault.Invalid("'displayName' must have 1 to %d bytes", maxText)
 	case h.URL == "" || len(h.URL) > maxURL:
-		return fault.Invalid("Bad Request: 'payloadUrl' must have 1 to %d bytes", maxURL)
+		return fault.Invalid("'payloadUrl' must have 1 to %d bytes", maxURL)
 	}
 	switch h.Format {
 	case FormatRaw, FormatSlack, FormatTeams:
 	case FormatDeployments:
 		if h.StackID == "" {
-			return fault.Invalid("Bad Request: 'pulumi_deployments' format can only be used on stack or environment webhooks")
+			return fault.Invalid("'pulumi_deployments' format can only be used on stack or environment webhooks")
 		}
 		if project, stack, ok := target(h); !ok {
-			return fault.Invalid("Bad Request: with the format pulumi_deployments, 'payloadUrl' names a stack of the same organization, as in project/stack")
+			return fault.Invalid("with the format pulumi_deployments, 'payloadUrl' names a stack of the same organization, as in project/stack")
 		} else if project == o.Stack.Project && stack == o.Stack.Name {
-			return fault.Invalid("Bad Request: a webhook cannot deploy the stack whose events it receives: each update would start the next")
+			return fault.Invalid("a webhook cannot deploy the stack whose events it receives: each update would start the next")
 		}
 	default:
-		return fault.Invalid("Bad Request: 'format' must be raw, slack, ms_teams or pulumi_deployments")
+		return fault.Invalid("'format' must be raw, slack, ms_teams or pulumi_deployments")
 	}
 	return checkEvents(h)
 }
@@ -315,18 +315,18 @@ func checkEvents(h store.Webhook) error {
 	ofStack := h.StackID != ""
 	for _, name := range h.Groups {
 		if g, ok := groups[name]; !ok || ofStack && g.orgOnly {
-			return fault.Invalid("Bad Request: %q is not a group of events here; the groups are %s", name, strings.Join(groupNames(ofStack), ", "))
+			return fault.Invalid("%q is not a group of events here; the groups are %s", name, strings.Join(groupNames(ofStack), ", "))
 		}
 	}
 	for _, name := range h.Filters {
 		kind, inGroup := kindOf(Name(name))
 		switch {
 		case kind == "":
-			return fault.Invalid("Bad Request: %q is not an event", name)
+			return fault.Invalid("%q is not an event", name)
 		case ofStack && (groups[inGroup].orgOnly || slices.Contains(orgOnly, Name(name))):
-			return fault.Invalid("Bad Request: only webhooks of organizations receive the event %q", name)
+			return fault.Invalid("only webhooks of organizations receive the event %q", name)
 		case slices.Contains(h.Groups, inGroup):
-			return fault.Invalid("Bad Request: the event %q is already part of the group %q; remove one of them", name, inGroup)
+			return fault.Invalid("the event %q is already part of the group %q; remove one of them", name, inGroup)
 		}
 	}
 	return nil

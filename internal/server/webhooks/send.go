@@ -224,7 +224,7 @@ func (s *Service) queue(ctx context.Context, tx *store.Tx, c claimed) (store.Dep
 	project, name, _ := target(c.hook)
 	st, err := tx.StackByName(org.Name, project, name)
 	if errors.Is(err, store.ErrNotFound) {
-		return store.Deployment{}, fault.NotFound("Not Found: stack '%s/%s/%s' does not exist", org.Name, project, name)
+		return store.Deployment{}, fault.NotFound("stack '%s/%s/%s' does not exist", org.Name, project, name)
 	}
 	if err != nil {
 		return store.Deployment{}, err
@@ -245,9 +245,9 @@ func (s *Service) queue(ctx context.Context, tx *store.Tx, c claimed) (store.Dep
 	}
 	switch {
 	case slices.Contains(event.Chain, st.ID):
-		return store.Deployment{}, fault.Conflict("Conflict: a deployment of %s led to this event, so that deploying the stack again could go on forever", st.Ref())
+		return store.Deployment{}, fault.Conflict("a deployment of %s led to this event, so that deploying the stack again could go on forever", st.Ref())
 	case len(event.Chain) >= maxChain:
-		return store.Deployment{}, fault.Conflict("Conflict: the deployments of %d stacks have started each other, which is the limit", maxChain)
+		return store.Deployment{}, fault.Conflict("the deployments of %d stacks have started each other, which is the limit", maxChain)
 	}
 	if !c.asked {
 		version, err := tx.QueuedByWebhook(st.ID, c.hook.ID)

@@ -169,7 +169,7 @@ func starts(path, pattern string) bool {
 func Refuse(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if f, ok := Match(r.Method, r.URL.EscapedPath()); ok {
-			web.WriteError(w, r, fault.NotFound("Not Found: this server does not offer %s", f.What))
+			web.WriteError(w, r, fault.NotFound("this server does not offer %s", f.What))
 			return
 		}
 		next.ServeHTTP(w, r)

@@ -85,7 +85,7 @@ func readCustom(w http.ResponseWriter, r *http.Request) (triggers.Spec, error) {
 		Request      json.RawMessage `json:"request"`
 	}
 	if err := json.Unmarshal(body, &b); err != nil {
-		return triggers.Spec{}, fault.Invalid("Bad Request: the body must be a JSON object with the strings scheduleCron or scheduleOnce, and with a request")
+		return triggers.Spec{}, fault.Invalid("the body must be a JSON object with the strings scheduleCron or scheduleOnce, and with a request")
 	}
 	spec := triggers.Spec{Kind: store.CustomSchedule, Cron: strings.TrimSpace(b.ScheduleCron), Request: b.Request}
 	if string(b.Request) == "null" {
@@ -113,7 +113,7 @@ func readDrift(w http.ResponseWriter, r *http.Request) (triggers.Spec, error) {
 		return triggers.Spec{}, err
 	}
 	if strings.TrimSpace(b.ScheduleCron) == "" {
-		return triggers.Spec{}, fault.Invalid("Bad Request: a schedule of drift detection needs scheduleCron")
+		return triggers.Spec{}, fault.Invalid("a schedule of drift detection needs scheduleCron")
 	}
 	body, err := operationBody("detect-drift", "remediateIfDriftDetected", b.AutoRemediate)
 	return triggers.Spec{Kind: store.DriftSchedule, Cron: strings.TrimSpace(b.ScheduleCron), Request: body}, err
@@ -133,7 +133,7 @@ func readTTL(w http.ResponseWriter, r *http.Request) (triggers.Spec, error) {
 		return triggers.Spec{}, err
 	}
 	if once.IsZero() {
-		return triggers.Spec{}, fault.Invalid("Bad Request: Timestamp needs to be set")
+		return triggers.Spec{}, fault.Invalid("Timestamp needs to be set")
 	}
 	body, err := operationBody("destroy", "deleteAfterDestroy", b.DeleteAfterDestroy)
 	return triggers.Spec{Kind: store.TTLSchedule, Once: once, Request: body}, err
@@ -150,7 +150,7 @@ func scheduleTime(name, text string) (time.Time, error) {
 			return t.UTC().Truncate(time.Millisecond), nil
 		}
 	}
-	return time.Time{}, fault.Invalid("Bad Request: %s is %q, which is not a time in the form 2006-01-02T15:04:05Z", name, termtext.OneLine(text, 100))
+	return time.Time{}, fault.Invalid("%s is %q, which is not a time in the form 2006-01-02T15:04:05Z", name, termtext.OneLine(text, 100))
 }
 
 func (s *scheduleRoutes) create(read func(http.ResponseWriter, *http.Request) (triggers.Spec, error)) func(http.ResponseWriter, *http.Request, store.Stack) error {
@@ -160,7 +160,7 @@ func (s *scheduleRoutes) create(read func(http.ResponseWriter, *http.Request) (t
 			return err
 		}
 		if spec.Request == nil {
-			return fault.Invalid("Bad Request: the schedule has no request; send the request of a deployment, as in {\"operation\": \"update\"}")
+			return fault.Invalid("the schedule has no request; send the request of a deployment, as in {\"operation\": \"update\"}")
 		}
 		c, err := s.triggers.Create(r.Context(), web.Principal(r), st, spec)
 		answer := scheduleBodyOf(c)

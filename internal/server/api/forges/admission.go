@@ -45,7 +45,7 @@ func newAdmission() *admission {
 
 // take takes a slot for a delivery to an integration, and returns a function that releases it.
 func (a *admission) take(ctx context.Context, integration, address string) (release func(), err error) {
-	ctx, cancel := context.WithTimeoutCause(ctx, maxWait, fault.New(fault.KindUnavailable, "Service Unavailable: the server reads too many deliveries at once"))
+	ctx, cancel := context.WithTimeoutCause(ctx, maxWait, fault.New(fault.KindUnavailable, "the server reads too many deliveries at once"))
 	defer cancel()
 	mine := a.join(integration)
 	taken := []chan struct{}{}

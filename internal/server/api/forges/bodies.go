@@ -89,7 +89,7 @@ func (b body) change(provider string) (integrations.Change, error) {
 		c.Flavor = &flavor
 	}
 	if c.Secret != nil && provider != vcs.ProviderGitHub {
-		return c, fault.Invalid("Bad Request: webhookSecret is only for GitHub Apps; the server generates the other secrets")
+		return c, fault.Invalid("webhookSecret is only for GitHub Apps; the server generates the other secrets")
 	}
 	switch provider {
 	case vcs.ProviderGitLab:

@@ -119,7 +119,7 @@ func (h *routes) pulls(w http.ResponseWriter, r *http.Request, st store.Stack) e
 func (h *routes) approve(w http.ResponseWriter, r *http.Request, st store.Stack) error {
 	n, err := strconv.ParseInt(web.Param(r, "number"), 10, 64)
 	if err != nil || n <= 0 {
-		return fault.Invalid("Bad Request: the number of the pull request is not a number")
+		return fault.Invalid("the number of the pull request is not a number")
 	}
 	var b struct {
 		Commit string `json:"commit"`

@@ -125,7 +125,7 @@ func (h *routes) receive(of receiver) func(http.ResponseWriter, *http.Request) e
 		if !h.count(id, took, err, time.Now()) && fault.KindOf(err) == fault.KindUnauthenticated {
 			return &web.Error{
 				Status: http.StatusTooManyRequests, RetryAfter: time.Minute,
-				Message: "Too Many Requests: the delivery is not signed with the integration's secret, as others in this minute",
+				Message: "the delivery is not signed with the integration's secret, as others in this minute",
 			}
 		}
 		if err != nil {
@@ -216,7 +216,7 @@ func bodyError(err error) error {
 	if _, ok := errors.AsType[*http.MaxBytesError](err); ok {
 		return err
 	}
-	return fault.Wrap(fault.KindInvalid, err, "Bad Request: the body could not be read completely")
+	return fault.Wrap(fault.KindInvalid, err, "the body could not be read completely")
 }
 
 // decode reads a body that can be missing.

@@ -107,7 +107,7 @@ type orgHandler = func(w http.ResponseWriter, r *http.Request, o store.Organizat
 func (h *routes) find(r *http.Request, o store.Organization, of func(store.VCSIntegration) bool) (store.VCSIntegration, error) {
 	i, err := h.integrations.Get(r.Context(), o, web.Param(r, "integration"))
 	if err == nil && !of(i) {
-		err = fault.NotFound("Not Found: the organization has no integration of this provider with the id %q", i.ID)
+		err = fault.NotFound("the organization has no integration of this provider with the id %q", i.ID)
 	}
 	return i, err
 }
@@ -139,7 +139,7 @@ func (h *routes) create(provider string) orgHandler {
 			return web.WriteJSON(w, r, http.StatusOK, map[string]string{"installationUrl": setup})
 		}
 		if provider != vcs.ProviderCustom && c.Token == nil && c.AppKey == nil {
-			return fault.Invalid("Bad Request: this server cannot sign in at the forge for you: send accessToken, or for a GitHub App appId, privateKey, installationId and webhookSecret")
+			return fault.Invalid("this server cannot sign in at the forge for you: send accessToken, or for a GitHub App appId, privateKey, installationId and webhookSecret")
 		}
 		i, secret, err := h.integrations.Create(r.Context(), web.Principal(r), o, provider, c)
 		if err != nil {
@@ -233,7 +233,7 @@ func (h *routes) branches(w http.ResponseWriter, r *http.Request, o store.Organi
 func (h *routes) addRepo(w http.ResponseWriter, r *http.Request, o store.Organization) error {
 	return h.changeRepos(w, r, o, func(set *integrations.Settings, b integrations.Listed, at int) error {
 		if at >= 0 {
-			return fault.Conflict("Conflict: the integration has the repository %s", b.Name)
+			return fault.Conflict("the integration has the repository %s", b.Name)
 		}
 		set.Repositories = append(set.Repositories, b)
 		return nil
@@ -243,7 +243,7 @@ func (h *routes) addRepo(w http.ResponseWriter, r *http.Request, o store.Organiz
 func (h *routes) removeRepo(w http.ResponseWriter, r *http.Request, o store.Organization) error {
 	return h.changeRepos(w, r, o, func(set *integrations.Settings, b integrations.Listed, at int) error {
 		if at < 0 {
-			return fault.NotFound("Not Found: the integration has no repository %s", b.Name)
+			return fault.NotFound("the integration has no repository %s", b.Name)
 		}
 		set.Repositories = append(set.Repositories[:at], set.Repositories[at+1:]...)
 		return nil

@@ -82,7 +82,7 @@ func change(w http.ResponseWriter, r *http.Request, o webhooks.Owner) (webhooks.
 		{"Organization", b.Organization, o.Org.Name}, {"Project", b.Project, o.Stack.Project}, {"Stack", b.Stack, o.Stack.Name}, {"Environment", b.Environment, ""},
 	} {
 		if name.got != nil && *name.got != "" && *name.got != name.wantInURL {
-			return webhooks.Change{}, fault.Invalid("Bad Request: %s name from request body doesn't match URL", name.what)
+			return webhooks.Change{}, fault.Invalid("%s name from request body doesn't match URL", name.what)
 		}
 	}
 	return webhooks.Change{

@@ -146,7 +146,7 @@ func readPoll(r *http.Request) (*deployments.Poll, error) {
 		}
 		n, err := strconv.Atoi(v)
 		if err != nil || n < 0 || n > 86400 {
-			return nil, fault.Invalid("Bad Request: the header %s must be an integer between 0 and 86400", f.name)
+			return nil, fault.Invalid("the header %s must be an integer between 0 and 86400", f.name)
 		}
 		f.set(n)
 	}

@@ -56,7 +56,7 @@ func (j *jobRoutes) identityToken(w http.ResponseWriter, r *http.Request) error 
 	}
 	token, err := j.deployments.IdentityToken(r.Context(), web.Principal(r), web.Param(r, "jobID"), req.Audience)
 	if limited, ok := errors.AsType[*issuer.LimitError](err); ok {
-		return &web.Error{Status: http.StatusTooManyRequests, RetryAfter: limited.Wait, Message: "Too Many Requests: " + limited.Error()}
+		return &web.Error{Status: http.StatusTooManyRequests, RetryAfter: limited.Wait, Message: limited.Error()}
 	}
 	return web.Answer(w, r, protocol.IdentityToken{Token: token.Text, ExpiresAt: token.ExpiresAt}, err)
 }
@@ -100,7 +100,7 @@ func (j *jobRoutes) log(w http.ResponseWriter, r *http.Request) error {
 	}
 	offset, err := strconv.ParseInt(r.URL.Query().Get("offset"), 10, 64)
 	if err != nil {
-		return fault.Invalid("Bad Request: the query parameter offset must be a non-negative integer")
+		return fault.Invalid("the query parameter offset must be a non-negative integer")
 	}
 	framed, err := request.Read(w, r, request.Bounds{Sent: maxLogSent, Inflated: maxLogInflated})
 	if err != nil {
@@ -114,7 +114,7 @@ func (j *jobRoutes) log(w http.ResponseWriter, r *http.Request) error {
 	if gap {
 		return web.WriteJSON(w, r, http.StatusConflict, logConflict{
 			ack, http.StatusConflict,
-			"Conflict: log before offset " + strconv.FormatInt(offset, 10) + " is missing; continue from received",
+			web.Message(http.StatusConflict, "log before offset "+strconv.FormatInt(offset, 10)+" is missing; continue from received"),
 		})
 	}
 	return web.WriteJSON(w, r, http.StatusOK, ack)
@@ -128,7 +128,7 @@ func (j *jobRoutes) result(w http.ResponseWriter, r *http.Request) error {
 	err := j.deployments.Result(r.Context(), web.Principal(r), web.Param(r, "jobID"), req)
 	if missing, ok := errors.AsType[*joblog.Missing](err); ok {
 		return web.WriteJSON(w, r, http.StatusConflict, protocol.ResultConflict{
-			Code: http.StatusConflict, Message: missing.Error(), Missing: missing.Logs,
+			Code: http.StatusConflict, Message: web.Message(http.StatusConflict, missing.Error()), Missing: missing.Logs,
 		})
 	}
 	return web.Answer(w, r, struct{}{}, err)
@@ -137,7 +137,7 @@ func (j *jobRoutes) result(w http.ResponseWriter, r *http.Request) error {
 func stepParam(r *http.Request) (int, error) {
 	n, err := strconv.Atoi(web.Param(r, "step"))
 	if err != nil {
-		return 0, fault.Invalid("Bad Request: the step in the path must be a number")
+		return 0, fault.Invalid("the step in the path must be a number")
 	}
 	return n, nil
 }

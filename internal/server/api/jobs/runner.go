@@ -46,5 +46,5 @@ func (a *agentRoutes) executor(w http.ResponseWriter, r *http.Request) error {
 		}
 		return nil
 	}
-	return fault.NotFound("Not Found: this server has no runner binary next to it; put workflow-runner-embeddable into its directory, or use an agent that includes its own")
+	return fault.NotFound("this server has no runner binary next to it; put workflow-runner-embeddable into its directory, or use an agent that includes its own")
 }

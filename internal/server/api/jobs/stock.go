@@ -70,7 +70,7 @@ func (a *agentRoutes) workflowClaimed(w http.ResponseWriter, r *http.Request) er
 func (a *agentRoutes) checkWorkflow(w http.ResponseWriter, r *http.Request) error {
 	kind, id, _ := strings.Cut(web.Param(r, "workflow"), ":")
 	if kind != string(workflow.TypeDeployment) {
-		return fault.NotFound("Not Found: this server runs no workflows of type %q", kind)
+		return fault.NotFound("this server runs no workflows of type %q", kind)
 	}
 	status, err := a.deployments.StatusForAgent(r.Context(), web.Principal(r), id)
 	return web.Answer(w, r, map[string]any{"id": id, "status": status, "complete": status.Final()}, err)

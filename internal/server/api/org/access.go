@@ -50,7 +50,7 @@ func (a *accessRoutes) setCollaborator(w http.ResponseWriter, r *http.Request, s
 		return err
 	}
 	if body.Permission == nil {
-		return fault.Invalid("Bad Request: member \"permission\" is required")
+		return fault.Invalid("member \"permission\" is required")
 	}
 	return web.Done(w, a.identity.SetCollaborator(r.Context(), st, web.Param(r, "user"), *body.Permission))
 }
@@ -98,7 +98,7 @@ func (a *accessRoutes) setTeam(w http.ResponseWriter, r *http.Request, st store.
 		return err
 	}
 	if body.Permissions == nil {
-		return fault.Invalid("Bad Request: member \"permissions\" is required")
+		return fault.Invalid("member \"permissions\" is required")
 	}
 	org := store.Organization{ID: st.OrgID, Name: st.OrgName}
 	return web.Done(w, a.identity.ChangeTeam(r.Context(), web.Principal(r), org, web.Param(r, "team"), identity.TeamChange{

@@ -54,7 +54,7 @@ func auditFilter(r *http.Request, orgID string) (f store.AuditFilter, err error)
 	}
 	const last = 1 << 40 // about 36,000 years
 	if min(start, end) < 0 || max(start, end) > last {
-		return f, fault.Invalid("Bad Request: startTime and endTime must be times in Unix seconds")
+		return f, fault.Invalid("startTime and endTime must be times in Unix seconds")
 	}
 	if end > 0 && start > end {
 		start, end = end, start
@@ -114,7 +114,7 @@ func (a *auditRoutes) export(w http.ResponseWriter, r *http.Request, o store.Org
 	case "json":
 		write = a.log.WriteJSON
 	default:
-		return fault.Invalid("Bad Request: the format %q is unknown; use csv or json", format)
+		return fault.Invalid("the format %q is unknown; use csv or json", format)
 	}
 	w.Header().Set("Content-Type", "text/plain; charset=utf-8") // for every format, as the public API says
 	out := &begun{w: w}

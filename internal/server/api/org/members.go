@@ -29,7 +29,7 @@ const (
 	maxPage     = 1000
 )
 
-var errContinuation = fault.Invalid("Bad Request: Invalid continuation token.")
+var errContinuation = fault.Invalid("Invalid continuation token.")
 
 // continuation returns the position after which a page begins, or "" for the first page.
 func continuation(r *http.Request) (string, error) {

@@ -53,7 +53,8 @@ func writeRefusal(w http.ResponseWriter, r *http.Request, err error) error {
 		}
 		return web.WriteJSON(w, r, status, body)
 	}
-	status, body.Description = web.Classify(err)
+	status, message := web.Classify(err)
+	body.Description = web.Message(status, message)
 	switch {
 	case status == http.StatusServiceUnavailable:
 		body.Error = "temporarily_unavailable"

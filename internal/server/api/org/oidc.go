@@ -86,7 +86,7 @@ func (q *issuerRequest) read(w http.ResponseWriter, r *http.Request) (maxExpirat
 	seconds := *q.MaxExpiration
 	// Zero means none.
 	if limit := int64(oidc.MaxLifetime / time.Second); seconds < 0 || seconds > limit {
-		return nil, fault.Invalid("Bad Request: maxExpiration: must be between 1 and %d seconds", limit)
+		return nil, fault.Invalid("maxExpiration: must be between 1 and %d seconds", limit)
 	}
 	d := time.Duration(seconds) * time.Second
 	return &d, nil

@@ -116,7 +116,7 @@ func (t *teamRoutes) change(w http.ResponseWriter, r *http.Request, o store.Orga
 	}
 	for _, env := range []json.RawMessage{body.AddEnv, body.EditEnv, body.RemoveEnv} {
 		if len(env) > 0 && string(env) != "null" {
-			return fault.Invalid("Bad Request: this server has no environments; a team can have permissions on stacks only")
+			return fault.Invalid("this server has no environments; a team can have permissions on stacks only")
 		}
 	}
 	c := identity.TeamChange{DisplayName: body.NewDisplayName, Description: body.NewDescription, Member: body.Member, Action: body.MemberAction}

@@ -63,7 +63,7 @@ func (t *tokenRoutes) list(w http.ResponseWriter, r *http.Request, f store.Token
 		return err
 	}
 	if f.Limit < 1 {
-		return fault.Invalid("Bad Request: Invalid query parameter: maxResults must be above 0")
+		return fault.Invalid("Invalid query parameter: maxResults must be above 0")
 	}
 	f.Limit = min(f.Limit, maxPage)
 	after, err := continuation(r)
@@ -99,7 +99,7 @@ type newTokenBody struct {
 
 func (b newTokenBody) expires() (time.Time, error) {
 	if b.Expires < 0 {
-		return time.Time{}, fault.Invalid("Bad Request: member \"expires\" must be a time in Unix seconds, or 0 for never")
+		return time.Time{}, fault.Invalid("member \"expires\" must be a time in Unix seconds, or 0 for never")
 	}
 	if b.Expires == 0 {
 		return time.Time{}, nil
@@ -155,10 +155,10 @@ func (t *tokenRoutes) createNamed(w http.ResponseWriter, r *http.Request, spec i
 		return err
 	}
 	if body.Name == "" {
-		return fault.Invalid("Bad Request: member \"name\" is required")
+		return fault.Invalid("member \"name\" is required")
 	}
 	if body.RoleID != "" {
-		return fault.Invalid("Bad Request: member \"roleID\" is not supported: this server has no custom roles; use \"admin\", or a team's token")
+		return fault.Invalid("member \"roleID\" is not supported: this server has no custom roles; use \"admin\", or a team's token")
 	}
 	expires, err := body.expires()
 	if err != nil {

@@ -123,7 +123,7 @@ func (u *userRoutes) defaultOrg(w http.ResponseWriter, r *http.Request) error {
 func (u *userRoutes) setDefaultOrg(w http.ResponseWriter, r *http.Request) error {
 	p := web.Principal(r)
 	if p.Kind != identity.KindUser {
-		return fault.Forbidden("Forbidden: only users have a default organization")
+		return fault.Forbidden("only users have a default organization")
 	}
 	o, err := u.identity.Organization(r.Context(), p, web.Param(r, "org"))
 	if err != nil {
@@ -136,7 +136,7 @@ func (u *userRoutes) setDefaultOrg(w http.ResponseWriter, r *http.Request) error
 func (u *userRoutes) createOrg(w http.ResponseWriter, r *http.Request) error {
 	p := web.Principal(r)
 	if p.Kind != identity.KindUser || !p.User.SiteAdmin {
-		return fault.Forbidden("Forbidden: only site administrators create organizations")
+		return fault.Forbidden("only site administrators create organizations")
 	}
 	var body struct {
 		Name  string `json:"name"`

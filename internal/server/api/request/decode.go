@@ -40,7 +40,7 @@ func DecodeOptional(w http.ResponseWriter, r *http.Request, v any) error {
 	return err
 }
 
-var errEmptyBody = fault.Invalid("Bad Request: the body is empty, JSON is expected")
+var errEmptyBody = fault.Invalid("the body is empty, JSON is expected")
 
 func decodeWithin(w http.ResponseWriter, r *http.Request, v any, b Bounds) error {
 	data, err := Read(w, r, b)
@@ -116,7 +116,7 @@ func EachElement(data []byte, member string, decode func(dec *json.Decoder) erro
 		return InvalidJSON(err)
 	}
 	if _, err := dec.Token(); !errors.Is(err, io.EOF) {
-		return fault.Invalid("Bad Request: the body continues after the JSON object")
+		return fault.Invalid("the body continues after the JSON object")
 	}
 	return nil
 }
@@ -130,7 +130,7 @@ func elementsOf(dec *json.Decoder, member string, decode func(dec *json.Decoder)
 		return nil
 	}
 	if t != json.Delim('[') {
-		return fault.Invalid("Bad Request: member %q of the body must be a JSON array", member)
+		return fault.Invalid("member %q of the body must be a JSON array", member)
 	}
 	for dec.More() {
 		if err := decode(dec); err != nil {
@@ -147,7 +147,7 @@ func notObject(err error) error {
 	if err != nil {
 		return InvalidJSON(err)
 	}
-	return fault.Invalid("Bad Request: the body must be a JSON object")
+	return fault.Invalid("the body must be a JSON object")
 }
 
 // Read reads and decompresses a body. It checks that the body is valid text if the bounds require
@@ -195,12 +195,12 @@ func InvalidJSON(err error) error {
 	var typ *json.UnmarshalTypeError
 	switch {
 	case errors.As(err, &syntax):
-		return fault.Wrap(fault.KindInvalid, err, "Bad Request: the body is not valid JSON (at byte %d)", syntax.Offset)
+		return fault.Wrap(fault.KindInvalid, err, "the body is not valid JSON (at byte %d)", syntax.Offset)
 	case errors.As(err, &typ) && typ.Field != "":
-		return fault.Invalid("Bad Request: member %q of the body must not be a JSON %s", typ.Field, strings.Fields(typ.Value)[0])
+		return fault.Invalid("member %q of the body must not be a JSON %s", typ.Field, strings.Fields(typ.Value)[0])
 	case errors.As(err, &typ):
-		return fault.Invalid("Bad Request: the body must not be a JSON %s", strings.Fields(typ.Value)[0])
+		return fault.Invalid("the body must not be a JSON %s", strings.Fields(typ.Value)[0])
 	default:
-		return fault.Wrap(fault.KindInvalid, err, "Bad Request: the body does not have the expected form")
+		return fault.Wrap(fault.KindInvalid, err, "the body does not have the expected form")
 	}
 }

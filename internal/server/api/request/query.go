@@ -15,7 +15,7 @@ func QueryFlag(r *http.Request, name string) (bool, error) {
 	}
 	b, err := strconv.ParseBool(v)
 	if err != nil {
-		return false, fault.Invalid("Bad Request: Invalid query parameter: %s must be true or false", name)
+		return false, fault.Invalid("Invalid query parameter: %s must be true or false", name)
 	}
 	return b, nil
 }
@@ -34,7 +34,7 @@ func queryInt[T int | int64](r *http.Request, name string, bits int, v *T) error
 	}
 	n, err := strconv.ParseInt(text, 10, bits)
 	if err != nil {
-		return fault.Invalid("Bad Request: Invalid query parameter: %s must be a whole number", name)
+		return fault.Invalid("Invalid query parameter: %s must be a whole number", name)
 	}
 	*v = T(n)
 	return nil
@@ -50,7 +50,7 @@ func Page(r *http.Request) (limit, offset int, err error) {
 			return 0, 0, err
 		}
 		if *v < 0 || *v > 1_000_000 {
-			return 0, 0, fault.Invalid("Bad Request: Invalid query parameter: %s must be between 0 and 1000000", name)
+			return 0, 0, fault.Invalid("Invalid query parameter: %s must be between 0 and 1000000", name)
 		}
 	}
 	if page == 0 || size == 0 {

@@ -35,7 +35,7 @@ func readSent(w http.ResponseWriter, r *http.Request, b Bounds) (sentBody, error
 		enc = "gzip"
 	case "", "gzip", "zstd":
 	default:
-		return sentBody{}, &web.Error{Status: http.StatusUnsupportedMediaType, Message: fmt.Sprintf("Unsupported Media Type: Content-Encoding %q is unknown; use gzip, zstd or none", PlainText(enc))}
+		return sentBody{}, &web.Error{Status: http.StatusUnsupportedMediaType, Message: fmt.Sprintf("Content-Encoding %q is unknown; use gzip, zstd or none", PlainText(enc))}
 	}
 	limit := b.Sent
 	if enc == "" {
@@ -154,5 +154,5 @@ func bodyError(err error) error {
 		errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
 		return err
 	}
-	return fault.Wrap(fault.KindInvalid, err, "Bad Request: the body could not be read completely")
+	return fault.Wrap(fault.KindInvalid, err, "the body could not be read completely")
 }

@@ -41,12 +41,12 @@ func RefuseNonText(next http.Handler) http.Handler {
 
 func checkURL(u *url.URL) error {
 	if !IsText(u.Path) {
-		return fault.Invalid("Bad Request: the path contains a NUL or is not UTF-8")
+		return fault.Invalid("the path contains a NUL or is not UTF-8")
 	}
 	for name, values := range u.Query() {
 		for _, v := range append(values, name) {
 			if !IsText(v) {
-				return fault.Invalid("Bad Request: the query contains a NUL or is not UTF-8")
+				return fault.Invalid("the query contains a NUL or is not UTF-8")
 			}
 		}
 	}
@@ -57,8 +57,8 @@ func checkURL(u *url.URL) error {
 func IsText(s string) bool { return utf8.ValidString(s) && strings.IndexByte(s, 0) < 0 }
 
 var (
-	errNotUTF8 = fault.Invalid("Bad Request: the body is not UTF-8")
-	errNUL     = fault.Invalid("Bad Request: the body contains a NUL character")
+	errNotUTF8 = fault.Invalid("the body is not UTF-8")
+	errNUL     = fault.Invalid("the body contains a NUL character")
 )
 
 type textKind int

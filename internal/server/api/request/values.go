@@ -27,14 +27,14 @@ func countValues(text []byte, limit int64) (int64, error) {
 		case '[', '{':
 			values++
 			if depth++; depth > maxDepth {
-				return 0, fault.Invalid("Bad Request: the body is nested deeper than %d levels", maxDepth)
+				return 0, fault.Invalid("the body is nested deeper than %d levels", maxDepth)
 			}
 		case ']', '}':
 			depth--
 		}
 	}
 	if values > limit {
-		return 0, fault.New(fault.KindTooLarge, "Request Entity Too Large: the body has more than %d values", limit)
+		return 0, fault.New(fault.KindTooLarge, "the body has more than %d values", limit)
 	}
 	return values, nil
 }

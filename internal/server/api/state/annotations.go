@@ -29,7 +29,7 @@ func annotationVersion(r *http.Request) (int64, error) {
 		return 0, err
 	}
 	if version < 0 && r.URL.Query().Get("version") != "" {
-		return 0, fault.Invalid("Bad Request: Invalid query parameter: version must not be negative")
+		return 0, fault.Invalid("Invalid query parameter: version must not be negative")
 	}
 	return int64(version), nil
 }
@@ -57,7 +57,7 @@ func (a *annotationRoutes) set(w http.ResponseWriter, r *http.Request, st store.
 		return err
 	}
 	if document == nil {
-		return fault.Invalid("Bad Request: an annotation must be a JSON object")
+		return fault.Invalid("an annotation must be a JSON object")
 	}
 	text, err := json.Marshal(document)
 	if err != nil {

@@ -190,7 +190,7 @@ func (h *historyRoutes) newest(r *http.Request, st store.Stack) (e stacks.Entry,
 		return nil
 	})
 	if err == nil && !found {
-		err = fault.NotFound("Not Found: stack '%s' has no updates", st.Ref())
+		err = fault.NotFound("stack '%s' has no updates", st.Ref())
 	}
 	return e, err
 }
@@ -268,7 +268,7 @@ func (h *historyRoutes) preview(w http.ResponseWriter, r *http.Request, st store
 func (h *historyRoutes) previewSummary(w http.ResponseWriter, r *http.Request, st store.Stack) error {
 	u, err := h.stacks.FindUpdate(r.Context(), st, web.Param(r, "updateID"))
 	if err == nil && !u.Preview {
-		err = fault.NotFound("Not Found: update %q of stack '%s' is not a preview", u.ID, st.Ref())
+		err = fault.NotFound("update %q of stack '%s' is not a preview", u.ID, st.Ref())
 	}
 	return web.Answer(w, r, summaryOf(u), err)
 }

@@ -40,7 +40,7 @@ func versionOf(r *http.Request) (int64, error) {
 	}
 	v, err := strconv.ParseInt(text, 10, 64)
 	if err != nil || v < 1 {
-		return 0, fault.Invalid("Bad Request: invalid 'version' parameter")
+		return 0, fault.Invalid("invalid 'version' parameter")
 	}
 	return v, nil
 }

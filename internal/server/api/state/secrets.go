@@ -55,7 +55,7 @@ func eachSecret[T any](w http.ResponseWriter, r *http.Request, member string, us
 	n := 0
 	return request.EachElement(data, member, func(dec *json.Decoder) error {
 		if n++; n > maxSecrets {
-			return fault.New(fault.KindTooLarge, "Request Entity Too Large: a request may contain at most %d %s; send them in several requests", maxSecrets, member)
+			return fault.New(fault.KindTooLarge, "a request may contain at most %d %s; send them in several requests", maxSecrets, member)
 		}
 		var value T
 		if err := dec.Decode(&value); err != nil {
@@ -151,7 +151,7 @@ func plaintexts(texts []string, decrypt func([]byte) ([]byte, error)) ([]byte, e
 	for _, text := range texts {
 		ct, err := base64.StdEncoding.DecodeString(text)
 		if err != nil {
-			return nil, fault.Invalid("Bad Request: a ciphertext is not valid base64")
+			return nil, fault.Invalid("a ciphertext is not valid base64")
 		}
 		pt, err := decrypt(ct)
 		if err != nil {

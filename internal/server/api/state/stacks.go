@@ -92,7 +92,7 @@ func (s *stackRoutes) list(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	if limit < 1 {
-		return fault.Invalid("Bad Request: Invalid query parameter: maxResults must be above 0")
+		return fault.Invalid("Invalid query parameter: maxResults must be above 0")
 	}
 	limit = min(limit, maxStacksPage)
 	filter := store.StackFilter{
@@ -102,7 +102,7 @@ func (s *stackRoutes) list(w http.ResponseWriter, r *http.Request) error {
 	if t := q.Get("continuationToken"); t != "" {
 		after, err := base64.RawURLEncoding.DecodeString(t)
 		if err != nil || !request.IsText(string(after)) {
-			return fault.Invalid("Bad Request: Invalid continuation token.")
+			return fault.Invalid("Invalid continuation token.")
 		}
 		filter.After = string(after)
 	}
@@ -140,7 +140,7 @@ func (s *stackRoutes) projectExists(w http.ResponseWriter, r *http.Request, o st
 		return err
 	}
 	if len(found) == 0 {
-		return fault.NotFound("Not Found: the project %q does not exist", web.Param(r, "project"))
+		return fault.NotFound("the project %q does not exist", web.Param(r, "project"))
 	}
 	w.WriteHeader(http.StatusOK)
 	return nil
@@ -328,7 +328,7 @@ func (s *stackRoutes) config(w http.ResponseWriter, r *http.Request, st store.St
 }
 
 func noConfig(st store.Stack) error {
-	return fault.NotFound("Not Found: stack '%s' has no stored configuration", st.Ref())
+	return fault.NotFound("stack '%s' has no stored configuration", st.Ref())
 }
 
 // maxStackConfig bounds the size of a stack's configuration (names and wrapped keys) in bytes,
@@ -346,14 +346,14 @@ func stackConfig(raw json.RawMessage) (string, error) {
 		return "", request.InvalidJSON(err)
 	}
 	if c.Environment != "" {
-		return "", fault.Invalid("Bad Request: this server does not offer environments; keep the stack's configuration in its file, without --remote-config")
+		return "", fault.Invalid("this server does not offer environments; keep the stack's configuration in its file, without --remote-config")
 	}
 	out, err := json.Marshal(c)
 	if err != nil {
 		return "", fmt.Errorf("encoding a stack's configuration: %w", err)
 	}
 	if len(out) > maxStackConfig {
-		return "", fault.New(fault.KindTooLarge, "Request Entity Too Large: a stack's configuration has more than %d bytes", maxStackConfig)
+		return "", fault.New(fault.KindTooLarge, "a stack's configuration has more than %d bytes", maxStackConfig)
 	}
 	return string(out), nil
 }

@@ -44,7 +44,7 @@ func (s *stateRoutes) export(w http.ResponseWriter, r *http.Request, st store.St
 func (s *stateRoutes) exportVersion(w http.ResponseWriter, r *http.Request, st store.Stack) error {
 	version, err := strconv.ParseInt(web.Param(r, "version"), 10, 64)
 	if err != nil || version < 1 {
-		return fault.Invalid("Bad Request: invalid 'version' parameter")
+		return fault.Invalid("invalid 'version' parameter")
 	}
 	stored, err := s.stacks.OpenVersion(r.Context(), web.Principal(r), st, version)
 	if err != nil {
@@ -84,15 +84,15 @@ func readVerbatim(w http.ResponseWriter, r *http.Request) (*states.State, int64,
 		return nil, 0, err
 	}
 	if !json.Valid(body) {
-		return nil, 0, fault.Invalid("Bad Request: the body is not valid JSON")
+		return nil, 0, fault.Invalid("the body is not valid JSON")
 	}
 	sequence, err := strconv.ParseInt(string(rawjson.Member(body, "sequenceNumber")), 10, 64)
 	if err != nil || sequence < 1 {
-		return nil, 0, fault.Invalid("Bad Request: member \"sequenceNumber\" must be an integer above 0")
+		return nil, 0, fault.Invalid("member \"sequenceNumber\" must be an integer above 0")
 	}
 	state := rawjson.Member(body, "untypedDeployment")
 	if state == nil {
-		return nil, 0, fault.Invalid("Bad Request: member \"untypedDeployment\" is required")
+		return nil, 0, fault.Invalid("member \"untypedDeployment\" is required")
 	}
 	if err := budget.Of(r.Context()).Take(r.Context(), web.GzipMemory); err != nil {
 		return nil, 0, err
@@ -115,7 +115,7 @@ func readJournal(w http.ResponseWriter, r *http.Request) ([]journal.Entry, error
 		return nil, err
 	}
 	if !json.Valid(body) {
-		return nil, fault.Invalid("Bad Request: the body is not valid JSON")
+		return nil, fault.Invalid("the body is not valid JSON")
 	}
 	raw := rawjson.Member(body, "entries")
 	count := int64(0)
@@ -124,11 +124,11 @@ func readJournal(w http.ResponseWriter, r *http.Request) ([]journal.Entry, error
 	}
 	switch limit := request.Batch(r).Inflated; {
 	case count == 0:
-		return nil, fault.Invalid("Bad Request: the request must contain journal entries")
+		return nil, fault.Invalid("the request must contain journal entries")
 	case count > maxEntries:
-		return nil, fault.New(fault.KindTooLarge, "Request Entity Too Large: %d journal entries at a time are too many; send at most %d", count, maxEntries)
+		return nil, fault.New(fault.KindTooLarge, "%d journal entries at a time are too many; send at most %d", count, maxEntries)
 	case count > 1 && int64(len(body)) > limit:
-		return nil, fault.New(fault.KindTooLarge, "Request Entity Too Large: the journal entries have more than %d bytes; send fewer at a time", limit)
+		return nil, fault.New(fault.KindTooLarge, "the journal entries have more than %d bytes; send fewer at a time", limit)
 	}
 	// The entries are compressed while they are stored.
 	if err := budget.Of(r.Context()).Take(r.Context(), count*entryCost+web.GzipMemory); err != nil {

@@ -50,7 +50,7 @@ func (u *updateRoutes) leased(rt *web.Router, method, pattern string, h func(w h
 	rt.Public(method, pattern, func(w http.ResponseWriter, r *http.Request) error {
 		token := web.Bearer(r, "update-token")
 		if token == "" {
-			return fault.New(fault.KindUnauthenticated, "Unauthorized: this call needs the update's token (Authorization: update-token …)")
+			return fault.New(fault.KindUnauthenticated, "this call needs the update's token (Authorization: update-token …)")
 		}
 		up, err := u.stacks.UpdateOfToken(r.Context(), token, web.Param(r, "updateID"),
 			web.Param(r, "org"), web.Param(r, "project"), web.Param(r, "stack"))
@@ -117,7 +117,7 @@ func (u *updateRoutes) renew(w http.ResponseWriter, r *http.Request, up store.Up
 		return err
 	}
 	if body.Duration < 0 || body.Duration > int64(stacks.MaxLease.Seconds()) {
-		return fault.Invalid("Bad Request: Renewal duration must be between 0 and %d seconds", int64(stacks.MaxLease.Seconds()))
+		return fault.Invalid("Renewal duration must be between 0 and %d seconds", int64(stacks.MaxLease.Seconds()))
 	}
 	expires, err := u.stacks.Renew(r.Context(), up, time.Duration(body.Duration)*time.Second)
 	if err != nil {

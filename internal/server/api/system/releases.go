@@ -36,13 +36,13 @@ func (s *releaseRoutes) register(rt *web.Router) {
 // directories, and it hides names that begin with a dot.
 func (s *releaseRoutes) file(w http.ResponseWriter, r *http.Request) error {
 	name := web.Param(r, "*")
-	missing := fault.NotFound("Not Found: the releases contain no such file")
+	missing := fault.NotFound("the releases contain no such file")
 	if !fs.ValidPath(name) || strings.HasPrefix(name, ".") || strings.Contains(name, "/.") {
 		return missing
 	}
 	d := s.downloads.enter(w, r)
 	if d == nil {
-		return &web.Error{Status: http.StatusServiceUnavailable, RetryAfter: 30 * time.Second, Message: "Service Unavailable: too many concurrent downloads; retry later"}
+		return &web.Error{Status: http.StatusServiceUnavailable, RetryAfter: 30 * time.Second, Message: "too many concurrent downloads; retry later"}
 	}
 	defer s.downloads.leave(d)
 	// The directory is opened for each request, so that the operator can replace it.

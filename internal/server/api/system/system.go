@@ -63,7 +63,7 @@ func (s *serverRoutes) healthz(w http.ResponseWriter, r *http.Request) error {
 func (s *serverRoutes) readyz(w http.ResponseWriter, r *http.Request) error {
 	if s.Ready != nil {
 		if err := s.Ready(r); err != nil {
-			return fault.Wrap(fault.KindUnavailable, err, "Service Unavailable: the server is not ready; the cause is in its log")
+			return fault.Wrap(fault.KindUnavailable, err, "the server is not ready; the cause is in its log")
 		}
 	}
 	return web.WriteJSON(w, r, http.StatusOK, map[string]string{"status": "ready"})
@@ -72,10 +72,10 @@ func (s *serverRoutes) readyz(w http.ResponseWriter, r *http.Request) error {
 // metrics responds with the metrics to callers with the metrics token.
 func (s *serverRoutes) metrics(w http.ResponseWriter, r *http.Request) error {
 	if s.MetricsToken == "" {
-		return fault.Forbidden("Forbidden: reading the metrics requires a token, and this server has none; set metrics_token")
+		return fault.Forbidden("reading the metrics requires a token, and this server has none; set metrics_token")
 	}
 	if subtle.ConstantTimeCompare([]byte(web.Bearer(r, "Bearer")), []byte(s.MetricsToken)) == 0 {
-		return fault.Forbidden("Forbidden: reading the metrics requires the metrics token")
+		return fault.Forbidden("reading the metrics requires the metrics token")
 	}
 	promhttp.HandlerFor(s.Server.Metrics, promhttp.HandlerOpts{}).ServeHTTP(w, r)
 	return nil

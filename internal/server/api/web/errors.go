@@ -15,11 +15,11 @@ import (
 // Error is an error with its own status code, for conditions that exist only in HTTP.
 type Error struct {
 	Status     int
-	Message    string
+	Message    string        // without the words of the status
 	RetryAfter time.Duration // 0: no Retry-After header
 }
 
-// Error returns the message for the client.
+// Error returns Message.
 func (e *Error) Error() string { return e.Message }
 
 type errorBody struct {
@@ -48,7 +48,8 @@ var statusOfKind = map[fault.Kind]int{
 // statusClientClosed is the conventional status of a request whose client disconnected.
 const statusClientClosed = 499
 
-// Classify returns the status and the message for an error.
+// Classify returns the status for an error, and a message without the words of the status. The message
+// is "" if these words are all there is to say.
 func Classify(err error) (status int, message string) {
 	if he, ok := errors.AsType[*Error](err); ok {
 		return he.Status, he.Message
@@ -59,27 +60,42 @@ func Classify(err error) (status int, message string) {
 	var tooLarge *http.MaxBytesError
 	switch {
 	case errors.As(err, &tooLarge):
-		return http.StatusRequestEntityTooLarge, "Request Entity Too Large: the body is larger than " + byteCount(tooLarge.Limit)
+		return http.StatusRequestEntityTooLarge, "the body is larger than " + byteCount(tooLarge.Limit)
 	case errors.Is(err, store.ErrNotFound):
-		return http.StatusNotFound, "Not Found"
+		return http.StatusNotFound, ""
 	case errors.Is(err, store.ErrConflict):
-		return http.StatusConflict, "Conflict: another request changed or created this at the same time"
+		return http.StatusConflict, "another request changed or created this at the same time"
 	case errors.Is(err, store.ErrInvalid):
-		return http.StatusBadRequest, "Bad Request: a value of the request cannot be stored: it contains a NUL, is not UTF-8, or is too large"
+		return http.StatusBadRequest, "a value of the request cannot be stored: it contains a NUL, is not UTF-8, or is too large"
 	case store.IsFull(err):
-		return http.StatusServiceUnavailable, "Service Unavailable: the server's disk is full; its operator must free space, then try again"
+		return http.StatusServiceUnavailable, "the server's disk is full; its operator must free space, then try again"
 	case errors.Is(err, context.Canceled):
 		return statusClientClosed, "the client closed the request"
 	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, store.ErrClosed), errors.Is(err, store.ErrBusy):
-		return http.StatusServiceUnavailable, "Service Unavailable: the server is busy or stopping; retry later"
+		return http.StatusServiceUnavailable, "the server is busy or stopping; retry later"
 	default:
-		return http.StatusInternalServerError, "Internal Server Error: the request failed; the details are in the server's log under this request id"
+		return http.StatusInternalServerError, "the request failed; the details are in the server's log under this request id"
 	}
 }
 
-// WriteError responds with an error and records it for the access log.
+// Message returns the message for clients of the API, on which some of them depend: the words of the
+// status, and what [Classify] returned.
+func Message(status int, message string) string {
+	words := http.StatusText(status)
+	if words == "" || message == "" {
+		return words + message
+	}
+	return words + ": " + message
+}
+
+// WriteError responds to a client of the API with an error, and records it for the access log.
 func WriteError(w http.ResponseWriter, r *http.Request, err error) {
-	status, message := Classify(err)
+	WriteErrorText(w, r, err, Message(Classify(err)))
+}
+
+// WriteErrorText is [WriteError] with another message.
+func WriteErrorText(w http.ResponseWriter, r *http.Request, err error, message string) {
+	status, _ := Classify(err)
 	NoteError(r, err)
 	w.Header().Del("Cache-Control") // of the intended response
 	var he *Error

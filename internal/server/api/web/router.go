@@ -61,7 +61,7 @@ const (
 	NeedGrant                // administer access to the organization
 )
 
-var errExchanged = fault.Forbidden("Forbidden: a token obtained in exchange for an identity token does not permit this; use a user or organization token")
+var errExchanged = fault.Forbidden("a token obtained in exchange for an identity token does not permit this; use a user or organization token")
 
 // Public registers a route without authentication.
 func (rt *Router) Public(method, pattern string, h handler) {
@@ -110,7 +110,7 @@ func admit(r *http.Request, kinds []identity.Kind, authenticate func(context.Con
 		return nil, err
 	}
 	if !slices.Contains(kinds, p.Kind) {
-		return nil, fault.Forbidden("Forbidden: a token of kind %q may not do this", p.Kind)
+		return nil, fault.Forbidden("a token of kind %q may not do this", p.Kind)
 	}
 	recordOf(r).caller = p.Name()
 	if share := budget.Of(r.Context()); p.Org.Name == "" {
@@ -139,7 +139,7 @@ func (rt *Router) Org(method, pattern string, n need, h func(w http.ResponseWrit
 			return err
 		}
 		if n >= NeedAdmin && !p.CanAdminOrg(o.ID) {
-			return fault.Forbidden("Forbidden: only administrators of %s may do this", o.Name)
+			return fault.Forbidden("only administrators of %s may do this", o.Name)
 		}
 		if (n == NeedGrant || n == NeedOwnToken) && !p.CanGrant() {
 			return errExchanged

@@ -100,14 +100,14 @@ func (p *pages) loginPage(v *page.Visit, next, problem string) view.Page {
 // again answers a failed sign-in with the page for another attempt. Failures of the server remain
 // errors.
 func again(err error, show func(problem string) view.Page) (page.Answer, error) {
-	status, message := web.Classify(err)
+	status, _ := web.Classify(err)
 	if status >= http.StatusInternalServerError && status != http.StatusServiceUnavailable {
 		return page.Answer{}, err
 	}
 	if status < http.StatusInternalServerError {
 		status = http.StatusUnprocessableEntity
 	}
-	return page.Failed(status, show(message)), nil
+	return page.Failed(status, show(page.Sentence(err))), nil
 }
 
 func (p *pages) useToken(v *page.Visit) (page.Answer, error) {

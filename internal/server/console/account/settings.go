@@ -112,8 +112,8 @@ func (p *pages) createToken(v *page.Visit) (page.Answer, error) {
 		Kind: store.PersonalToken, Description: v.Form("description"), UserID: v.Who.User.ID, CreatedBy: v.Who.User.ID,
 		Expires: view.Expiry(v.Form("expires"), time.Now()),
 	})
-	if status, message := web.Classify(err); err != nil && status == http.StatusBadRequest {
-		again, err := p.tokensPage(v, "", message)
+	if status, _ := web.Classify(err); err != nil && status == http.StatusBadRequest {
+		again, err := p.tokensPage(v, "", page.Sentence(err))
 		return page.Again(again), err
 	}
 	if err != nil {

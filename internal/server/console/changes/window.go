@@ -46,16 +46,16 @@ func rowKey(urn string) string {
 func (m Model) Window(w http.ResponseWriter, v *page.Visit) error {
 	from, err := strconv.Atoi(v.Query("from"))
 	if err != nil || from < 0 {
-		return fault.Invalid("Bad Request: from must be a number")
+		return fault.Invalid("from must be a number")
 	}
 	count, err := strconv.Atoi(v.Query("count"))
 	if err != nil || count < 1 || count > maxWindow {
-		return fault.Invalid("Bad Request: count must be between 1 and %d", maxWindow)
+		return fault.Invalid("count must be between 1 and %d", maxWindow)
 	}
 	var folded []string
 	if text := v.Query("fold"); text != "" {
 		if folded = strings.Split(text, ","); len(folded) > maxFolded {
-			return fault.Invalid("Bad Request: at most %d resources can be folded", maxFolded)
+			return fault.Invalid("at most %d resources can be folded", maxFolded)
 		}
 	}
 	rows, total := m.window(from, count, folded)

@@ -57,7 +57,7 @@ func (p *pages) rows(w http.ResponseWriter, v *page.Visit) error {
 		return err
 	}
 	if len(d.Updates) == 0 {
-		return fault.NotFound("Not Found: the deployment has not started an update")
+		return fault.NotFound("the deployment has not started an update")
 	}
 	m, err := p.tree(v, d)
 	if err != nil {

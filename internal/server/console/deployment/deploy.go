@@ -186,8 +186,8 @@ func (p *pages) deploy(v *page.Visit) (page.Answer, error) {
 		return page.Answer{}, err
 	}
 	made, err := p.Deployments.Create(v.Context(), v.Who, v.Stack, body, deployments.InitiatorConsole)
-	if status, message := web.Classify(err); err != nil && (status == http.StatusBadRequest || status == http.StatusConflict) {
-		f.Problem = message
+	if status, _ := web.Classify(err); err != nil && (status == http.StatusBadRequest || status == http.StatusConflict) {
+		f.Problem = page.Sentence(err)
 		return p.refused(v, f)
 	}
 	if err != nil {

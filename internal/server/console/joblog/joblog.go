@@ -90,7 +90,7 @@ func (p *pages) target(v *page.Visit) (target, error) {
 	if step := v.Param("step"); step != "" {
 		n, err := number(step, "step")
 		if err != nil || n < 1 || n > 1<<20 {
-			return target{}, fault.NotFound("Not Found: the deployment has no step %s", step)
+			return target{}, fault.NotFound("the deployment has no step %s", step)
 		}
 		t.stream = int(n) - 1
 	}
@@ -100,7 +100,7 @@ func (p *pages) target(v *page.Visit) (target, error) {
 func number(text, name string) (int64, error) {
 	n, err := strconv.ParseInt(text, 10, 64)
 	if err != nil || n < 0 {
-		return 0, fault.Invalid("Bad Request: %s must be a number", name)
+		return 0, fault.Invalid("%s must be a number", name)
 	}
 	return n, nil
 }

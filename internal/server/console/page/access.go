@@ -158,11 +158,11 @@ func (s *Site) fail(w http.ResponseWriter, v *Visit, err error) {
 			return
 		}
 	}
-	status, message := web.Classify(err)
-	web.NoteError(v.R, err)
 	if wantsJSON(v.R) {
-		web.WriteError(w, v.R, err)
+		web.WriteErrorText(w, v.R, err, Sentence(err))
 		return
 	}
-	s.problem(w, v, status, message, again)
+	web.NoteError(v.R, err)
+	status, _ := web.Classify(err)
+	s.problem(w, v, status, Sentence(err), again)
 }

@@ -47,8 +47,10 @@ func Correctable(err error) (message string, ok bool) {
 
 // Sentence returns the message of an error for visitors, as a sentence.
 func Sentence(err error) string {
-	status, message := web.Classify(err)
-	text := strings.TrimPrefix(message, http.StatusText(status)+": ")
+	status, text := web.Classify(err)
+	if text == "" {
+		text = http.StatusText(status)
+	}
 	first, size := utf8.DecodeRuneInString(text)
 	text = string(unicode.ToUpper(first)) + text[size:]
 	if !strings.HasSuffix(text, ".") {

@@ -47,7 +47,7 @@ const runMemory = 128 << 10
 // List returns a page of a stack's drift runs, newest first, and the number of all runs.
 func (s *Service) List(ctx context.Context, st store.Stack, page, size int) ([]Run, int64, error) {
 	if page < 1 || page > 1<<20 || size < 1 || size > 100 {
-		return nil, 0, fault.Invalid("Bad Request: Invalid query parameter: page starts at 1, pageSize is 1 to 100")
+		return nil, 0, fault.Invalid("Invalid query parameter: page starts at 1, pageSize is 1 to 100")
 	}
 	if err := budget.Of(ctx).Take(ctx, int64(size)*runMemory); err != nil {
 		return nil, 0, err
@@ -80,7 +80,7 @@ func (s *Service) List(ctx context.Context, st store.Stack, page, size int) ([]R
 func (s *Service) Get(ctx context.Context, st store.Stack, id string) (Run, error) {
 	run, err := store.Read(ctx, s.db, func(tx *store.Tx) (Run, error) { return find(tx, st.ID, id) })
 	if errors.Is(err, store.ErrNotFound) {
-		return Run{}, fault.NotFound("Not Found: Drift run not found: stack '%s' has no drift run %q", st.Ref(), id)
+		return Run{}, fault.NotFound("Drift run not found: stack '%s' has no drift run %q", st.Ref(), id)
 	}
 	return run, err
 }

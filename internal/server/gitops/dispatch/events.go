@@ -150,7 +150,7 @@ func (s *Service) Approve(ctx context.Context, p identity.Principal, st store.St
 			pull, err = tx.PullByNumber(w.RepoID, number)
 		}
 		if errors.Is(err, store.ErrNotFound) {
-			return fault.NotFound("Not Found: the stack's repository has no pull request #%d that this server knows", number)
+			return fault.NotFound("the stack's repository has no pull request #%d that this server knows", number)
 		}
 		if err != nil {
 			return err
@@ -165,13 +165,13 @@ func (s *Service) Approve(ctx context.Context, p identity.Principal, st store.St
 		}
 		switch {
 		case pull.State != string(vcs.PullOpen):
-			return fault.Conflict("Conflict: pull request #%d is %s", number, pull.State)
+			return fault.Conflict("pull request #%d is %s", number, pull.State)
 		case pull.Fork && set.ForkPulls != vcs.ApprovalRequired:
-			return fault.Forbidden("Forbidden: the integration does not allow pull requests from forks, or others whose head is not known to be a branch of the repository; an administrator can set its forkPullRequests to \"approve\"")
+			return fault.Forbidden("the integration does not allow pull requests from forks, or others whose head is not known to be a branch of the repository; an administrator can set its forkPullRequests to \"approve\"")
 		case pull.Fork && pull.Ref == "":
-			return fault.Invalid("Bad Request: the forge does not offer the commits of forks in the base repository, so that they cannot be deployed")
+			return fault.Invalid("the forge does not offer the commits of forks in the base repository, so that they cannot be deployed")
 		case !strings.EqualFold(commit, pull.Head):
-			return fault.Conflict("Conflict: the newest commit of pull request #%d is %s: review it, and approve it by this id", number, pull.Head)
+			return fault.Conflict("the newest commit of pull request #%d is %s: review it, and approve it by this id", number, pull.Head)
 		}
 		if pull.Approved != pull.Head {
 			pull.ApprovedBy = nil

@@ -31,7 +31,7 @@ type Outcome struct {
 
 // errUnverified is the same for an unknown integration and a wrong signature, so that callers learn
 // neither.
-var errUnverified = fault.New(fault.KindUnauthenticated, "Unauthorized: the integration does not exist, or the delivery is not signed with its secret")
+var errUnverified = fault.New(fault.KindUnauthenticated, "the integration does not exist, or the delivery is not signed with its secret")
 
 // Expect returns an error unless deliveries to an integration are possible. Callers use it before they
 // read the body of a delivery.
@@ -132,7 +132,7 @@ func (s *Service) open(ctx context.Context, i store.VCSIntegration, d vcs.Delive
 	}
 	p, err = parse(forge, d)
 	if err != nil {
-		return p, fault.Wrap(fault.KindInvalid, err, "Bad Request: the delivery is not as the forge documents it: %s", err)
+		return p, fault.Wrap(fault.KindInvalid, err, "the delivery is not as the forge documents it: %s", err)
 	}
 	return p, nil
 }

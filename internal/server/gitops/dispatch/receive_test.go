@@ -28,7 +28,7 @@ func TestReceiveFailsClosed(t *testing.T) {
 		"an integration of another provider ": {vcs.ProviderGitHub, other.ID, s.secret},
 	} {
 		_, err := s.dispatch.Receive(t.Context(), d.provider, d.id, vcs.Delivery{Header: map[string]string{"secret": d.secret}, Body: []byte(`{"ID":"x"}`)})
-		if err == nil || err.Error() != "Unauthorized: the integration does not exist, or the delivery is not signed with its secret" {
+		if err == nil || err.Error() != "the integration does not exist, or the delivery is not signed with its secret" {
 			t.Errorf("%s: %v", name, err)
 		}
 	}

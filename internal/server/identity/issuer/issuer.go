@@ -82,7 +82,7 @@ func (s *Service) URL() string { return s.opts.URL }
 // CheckClouds returns an error unless cloud providers can trust the issuer, which requires https.
 func (s *Service) CheckClouds() error {
 	if u, err := url.Parse(s.opts.URL); err != nil || u.Scheme != "https" {
-		return fault.Invalid("Bad Request: cloud credentials (operationContext.oidc) need an issuer with https, and this server's issuer is %s; "+
+		return fault.Invalid("cloud credentials (operationContext.oidc) need an issuer with https, and this server's issuer is %s; "+
 			"its operator must set external_url or oidc_issuer_url to an https URL", s.opts.URL)
 	}
 	return nil
@@ -97,11 +97,11 @@ func (s *Service) audience(tx *store.Tx, org, requested string) (string, error) 
 	}
 	shown := termtext.OneLine(requested, maxAudience)
 	if !slices.Contains(s.opts.Audiences, requested) {
-		return "", fault.Invalid("Bad Request: the audience %q is not permitted; request the audience %q, or ask the server's operator to add it to oidc_audiences", shown, org)
+		return "", fault.Invalid("the audience %q is not permitted; request the audience %q, or ask the server's operator to add it to oidc_audiences", shown, org)
 	}
 	switch _, err := tx.OrganizationByName(requested); {
 	case err == nil:
-		return "", fault.Invalid("Bad Request: the audience %q is the name of another organization", shown)
+		return "", fault.Invalid("the audience %q is the name of another organization", shown)
 	case !errors.Is(err, store.ErrNotFound):
 		return "", err
 	}

@@ -98,7 +98,7 @@ func (s *Service) Key(tx *store.Tx) (store.SigningKey, error) {
 		return store.SigningKey{}, err
 	}
 	if len(keys) == 0 {
-		return store.SigningKey{}, fault.New(fault.KindUnavailable, "Service Unavailable: the server has no signing key yet; try again in a minute")
+		return store.SigningKey{}, fault.New(fault.KindUnavailable, "the server has no signing key yet; try again in a minute")
 	}
 	return keys[signing(keys, tx.Now())], nil
 }

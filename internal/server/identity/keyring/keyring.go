@@ -162,7 +162,7 @@ func (s *Ring) Decrypt(ctx context.Context, stackID string, ciphertext []byte) (
 	}
 	pt, err = s.current().Decrypt(ciphertext, []byte(stackID))
 	if err != nil {
-		return nil, fault.Invalid("Bad Request: a secret could not be decrypted; it was encrypted for another stack or by another server")
+		return nil, fault.Invalid("a secret could not be decrypted; it was encrypted for another stack or by another server")
 	}
 	return pt, nil
 }

@@ -58,7 +58,7 @@ func (s *Service) Explain(ctx context.Context, org store.Organization, issuerID,
 		return e, err
 	}
 	if !slices.Contains(TokenTypes(), tokenType) {
-		return e, fault.Invalid("Bad Request: the type of the token is unknown")
+		return e, fault.Invalid("the type of the token is unknown")
 	}
 	sub, err := s.verify(ctx, org, token)
 	switch refusal := (*Refusal)(nil); {

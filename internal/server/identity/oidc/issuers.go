@@ -52,10 +52,10 @@ func (s *Service) Register(ctx context.Context, p identity.Principal, org store.
 		Thumbprints: r.Thumbprints, MaxExpiration: r.MaxExpiration, JWKS: string(r.JWKS), CreatedAt: now, ModifiedAt: now,
 	}
 	if len(r.URL) > maxURL {
-		return issuer, fault.Invalid("Bad Request: url: must be at most %d bytes long", maxURL)
+		return issuer, fault.Invalid("url: must be at most %d bytes long", maxURL)
 	}
 	if err := outbound.CheckBase(r.URL); err != nil {
-		return issuer, fault.Invalid("Bad Request: url: %v", err)
+		return issuer, fault.Invalid("url: %v", err)
 	}
 	if err := check(issuer); err != nil {
 		return issuer, err
@@ -63,7 +63,7 @@ func (s *Service) Register(ctx context.Context, p identity.Principal, org store.
 	if issuer.JWKS == "" {
 		d, err := s.discover(ctx, issuer.URL, issuer.Thumbprints)
 		if err != nil {
-			return issuer, fault.Invalid("Bad Request: url: the issuer cannot be used: %v", err)
+			return issuer, fault.Invalid("url: the issuer cannot be used: %v", err)
 		}
 		issuer.Issuer = d.Issuer
 	}
@@ -78,7 +78,7 @@ func (s *Service) Register(ctx context.Context, p identity.Principal, org store.
 		return recordIssuer(ctx, tx, audit.IssuerCreated, issuer)
 	})
 	if errors.Is(err, store.ErrConflict) {
-		return issuer, fault.Conflict("Conflict: url: this organization already trusts the issuer %s", issuer.Issuer)
+		return issuer, fault.Conflict("url: this organization already trusts the issuer %s", issuer.Issuer)
 	}
 	if err != nil {
 		return issuer, fmt.Errorf("registering an OIDC issuer: %w", err)
@@ -97,35 +97,35 @@ func recordIssuer(ctx context.Context, tx *store.Tx, action audit.Action, issuer
 func check(i store.OIDCIssuer) error {
 	switch {
 	case i.Name == "":
-		return fault.Invalid("Bad Request: name: is required")
+		return fault.Invalid("name: is required")
 	case len(i.Name) > maxName, strings.ContainsFunc(i.Name, unicode.IsControl):
-		return fault.Invalid("Bad Request: name: must be one line of at most %d bytes", maxName)
+		return fault.Invalid("name: must be one line of at most %d bytes", maxName)
 	case i.MaxExpiration < 0, i.MaxExpiration > MaxLifetime:
-		return fault.Invalid("Bad Request: maxExpiration: must be between 1 and %d seconds", int64(MaxLifetime.Seconds()))
+		return fault.Invalid("maxExpiration: must be between 1 and %d seconds", int64(MaxLifetime.Seconds()))
 	case len(i.Thumbprints) > maxThumbprints:
-		return fault.Invalid("Bad Request: thumbprints: at most %d are allowed", maxThumbprints)
+		return fault.Invalid("thumbprints: at most %d are allowed", maxThumbprints)
 	case len(i.JWKS) > maxJWKS:
-		return fault.Invalid("Bad Request: jwks: must be at most %d bytes long", maxJWKS)
+		return fault.Invalid("jwks: must be at most %d bytes long", maxJWKS)
 	}
 	for n, t := range i.Thumbprints {
 		if _, ok := outbound.NormalThumbprint(t); !ok {
-			return fault.Invalid("Bad Request: thumbprints[%d]: must be the SHA-256 of a TLS certificate in 64 hexadecimal digits, as printed by openssl x509 -fingerprint -sha256", n)
+			return fault.Invalid("thumbprints[%d]: must be the SHA-256 of a TLS certificate in 64 hexadecimal digits, as printed by openssl x509 -fingerprint -sha256", n)
 		}
 	}
 	if i.JWKS == "" {
 		return nil
 	}
 	keys, err := parseKeys([]byte(i.JWKS), func(n int, reason string) error {
-		return fault.Invalid("Bad Request: jwks.keys[%d]: %s; use a public RSA, EC or Ed25519 key", n, reason)
+		return fault.Invalid("jwks.keys[%d]: %s; use a public RSA, EC or Ed25519 key", n, reason)
 	})
 	if fault.KindOf(err) != "" {
 		return err
 	}
 	if err != nil {
-		return fault.Invalid("Bad Request: jwks: %v", err)
+		return fault.Invalid("jwks: %v", err)
 	}
 	if len(keys) == 0 {
-		return fault.Invalid("Bad Request: jwks.keys: at least one key is required")
+		return fault.Invalid("jwks.keys: at least one key is required")
 	}
 	return nil
 }
@@ -164,7 +164,7 @@ func (s *Service) Update(ctx context.Context, p identity.Principal, orgID, id st
 		}
 		if len(c.JWKS) > 0 {
 			if issuer.JWKS == "" {
-				return fault.Invalid("Bad Request: jwks: the keys of this issuer are fetched from it; to use static keys, delete the issuer and register it again")
+				return fault.Invalid("jwks: the keys of this issuer are fetched from it; to use static keys, delete the issuer and register it again")
 			}
 			issuer.JWKS = string(c.JWKS)
 		}
@@ -219,14 +219,14 @@ func (s *Service) RegenerateThumbprints(ctx context.Context, p identity.Principa
 		return issuer, err
 	}
 	if issuer.JWKS != "" {
-		return issuer, fault.Invalid("Bad Request: issuer jwks are statically configured, can't regenerate thumbprints")
+		return issuer, fault.Invalid("issuer jwks are statically configured, can't regenerate thumbprints")
 	}
 	d, err := s.discoverKnown(ctx, issuer)
 	if err != nil {
-		return issuer, fault.Invalid("Bad Request: the issuer cannot be used: %v", err)
+		return issuer, fault.Invalid("the issuer cannot be used: %v", err)
 	}
 	if len(d.Thumbprints) == 0 {
-		return issuer, fault.Invalid("Bad Request: the issuer is reached without TLS and has no thumbprints")
+		return issuer, fault.Invalid("the issuer is reached without TLS and has no thumbprints")
 	}
 	return s.Update(ctx, p, orgID, id, Change{Thumbprints: d.Thumbprints})
 }

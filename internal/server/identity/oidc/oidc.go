@@ -46,7 +46,7 @@ func New(db *store.DB, fetch Fetcher, log *logrus.Entry) *Service {
 
 func issuerNotFound(err error, id string) error {
 	if errors.Is(err, store.ErrNotFound) {
-		return fault.NotFound("Not Found: oidc issuer '%s' not found", id)
+		return fault.NotFound("oidc issuer '%s' not found", id)
 	}
 	return err
 }

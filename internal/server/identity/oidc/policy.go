@@ -107,7 +107,7 @@ func (s *Service) SetPolicies(ctx context.Context, p identity.Principal, orgID, 
 		func(tx *store.Tx) (store.OIDCPolicy, error) { return tx.OIDCPolicy(orgID, policyID) },
 		func(PolicySet) ([]Policy, error) { return policies, nil })
 	if errors.Is(err, store.ErrNotFound) {
-		return PolicySet{}, fault.NotFound("Not Found: auth policy '%s' not found", policyID)
+		return PolicySet{}, fault.NotFound("auth policy '%s' not found", policyID)
 	}
 	return set, err
 }
@@ -125,7 +125,7 @@ func (s *Service) AddPolicy(ctx context.Context, p identity.Principal, orgID, is
 func (s *Service) RemovePolicy(ctx context.Context, p identity.Principal, orgID, issuerID string, version int64, at int) error {
 	_, err := s.changePolicies(ctx, p, orgID, ofIssuer(orgID, issuerID), func(set PolicySet) ([]Policy, error) {
 		if set.Version != version || at < 0 || at >= len(set.Policies) {
-			return nil, fault.Conflict("Conflict: the policies have changed meanwhile; nothing was removed")
+			return nil, fault.Conflict("the policies have changed meanwhile; nothing was removed")
 		}
 		return slices.Delete(set.Policies, at, at+1), nil
 	})
@@ -190,10 +190,10 @@ func (s *Service) changePolicies(ctx context.Context, p identity.Principal, orgI
 // ones.
 func checkPolicies(policies []Policy) error {
 	if len(policies) == 0 {
-		return fault.Invalid("Bad Request: policy definition can not be empty: member \"policies\" needs at least one policy")
+		return fault.Invalid("policy definition can not be empty: member \"policies\" needs at least one policy")
 	}
 	if len(policies) > maxPolicies {
-		return fault.Invalid("Bad Request: member \"policies\" has %d policies; at most %d are allowed", len(policies), maxPolicies)
+		return fault.Invalid("member \"policies\" has %d policies; at most %d are allowed", len(policies), maxPolicies)
 	}
 	for i := range policies {
 		if policies[i].AuthorizedPermissions == nil {
@@ -203,7 +203,7 @@ func checkPolicies(policies []Policy) error {
 			policies[i].Rules = map[string]string{}
 		}
 		if member, problem := policies[i].check(); problem != "" {
-			return fault.Invalid("Bad Request: policies[%d].%s: %s", i, member, problem)
+			return fault.Invalid("policies[%d].%s: %s", i, member, problem)
 		}
 	}
 	return nil
@@ -287,7 +287,7 @@ func checkSubjects(tx *store.Tx, orgID string, policies []Policy) error {
 			problem = fmt.Sprintf("teamName: %q is not a team of this organization", p.TeamName)
 		}
 		if errors.Is(err, store.ErrNotFound) {
-			return fault.Invalid("Bad Request: policies[%d].%s", i, problem)
+			return fault.Invalid("policies[%d].%s", i, problem)
 		}
 		if err != nil {
 			return err

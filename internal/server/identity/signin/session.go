@@ -105,7 +105,7 @@ func New(db *store.DB, o Options) *Service {
 }
 
 // errNoSession is the error of every invalid cookie.
-var errNoSession = fault.New(fault.KindUnauthenticated, "Unauthorized: the session has ended; sign in again")
+var errNoSession = fault.New(fault.KindUnauthenticated, "the session has ended; sign in again")
 
 // Proof is how a user has proved who they are.
 type Proof struct {

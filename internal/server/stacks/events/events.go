@@ -116,7 +116,7 @@ func Unpack(b store.EventBatch, from int64) ([]json.RawMessage, error) {
 }
 
 func damaged(err error) error {
-	return fault.Wrap(fault.KindDamaged, err, "Internal Server Error: stored events are damaged; the details are in the server's log")
+	return fault.Wrap(fault.KindDamaged, err, "stored events are damaged; the details are in the server's log")
 }
 
 // About reports whether an event is about a resource.

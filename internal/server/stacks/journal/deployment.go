@@ -33,7 +33,7 @@ type Member struct {
 // which share memory with the document. A null deployment has no parts.
 func ParseState(body []byte) (*Deployment, error) {
 	if !json.Valid(body) {
-		return nil, fault.Invalid("Bad Request: the body is not valid JSON")
+		return nil, fault.Invalid("the body is not valid JSON")
 	}
 	return ReadState(body, nil)
 }
@@ -54,17 +54,17 @@ func ReadState(body []byte, hold Hold) (*Deployment, error) {
 		case "version":
 			n, err := number(value)
 			if err != nil {
-				return nil, fault.Invalid("Bad Request: member \"version\" of a state %s", err)
+				return nil, fault.Invalid("member \"version\" of a state %s", err)
 			}
 			d.Version = n
 		case "features":
 			if err := texts(value); err != nil {
-				return nil, fault.Invalid("Bad Request: member \"features\" of a state %s", err)
+				return nil, fault.Invalid("member \"features\" of a state %s", err)
 			}
 			d.Features = textsOf(value)
 		case "deployment":
 			if !isObject(value) {
-				return nil, fault.Invalid("Bad Request: member \"deployment\" of a state must be an object")
+				return nil, fault.Invalid("member \"deployment\" of a state must be an object")
 			}
 			parsed, err := parseDeployment(value, hold)
 			if err != nil {
@@ -85,7 +85,7 @@ func parseDeployment(raw []byte, hold Hold) (*Deployment, error) {
 			continue
 		}
 		if !isNull(value) && !isList(value) {
-			return nil, fault.Invalid("Bad Request: member \"resources\" of a deployment must be an array")
+			return nil, fault.Invalid("member \"resources\" of a deployment must be an array")
 		}
 		resources := resources{hold: hold}
 		for resource := range rawjson.Elements(value) {

@@ -65,7 +65,7 @@ type Entry struct {
 // Parse treats empty input as an empty array, because the client omits an empty array.
 func Parse(entries []byte) ([]Entry, error) {
 	if len(entries) > 0 && !json.Valid(entries) {
-		return nil, fault.Invalid("Bad Request: the journal entries are not valid JSON")
+		return nil, fault.Invalid("the journal entries are not valid JSON")
 	}
 	return ReadEntries(entries)
 }
@@ -77,13 +77,13 @@ func ReadEntries(entries []byte) ([]Entry, error) {
 		return nil, nil
 	}
 	if !isList(entries) {
-		return nil, fault.Invalid("Bad Request: member \"entries\" must be an array of journal entries")
+		return nil, fault.Invalid("member \"entries\" must be an array of journal entries")
 	}
 	var out []Entry
 	for raw := range rawjson.Elements(entries) {
 		e, err := parseEntry(raw)
 		if err != nil {
-			return nil, fault.Invalid("Bad Request: entry %d of the batch: %s", len(out)+1, err)
+			return nil, fault.Invalid("entry %d of the batch: %s", len(out)+1, err)
 		}
 		out = append(out, e)
 	}

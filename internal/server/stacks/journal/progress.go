@@ -80,7 +80,7 @@ func (p *Progress) check(e *Entry) error {
 		}
 	case Write, RebuiltBaseState:
 		if p.rebases == maxRebases {
-			return fault.Invalid("Bad Request: journal entry %d changes the base of the journal for more than the %dth time", e.SequenceID, maxRebases)
+			return fault.Invalid("journal entry %d changes the base of the journal for more than the %dth time", e.SequenceID, maxRebases)
 		}
 	}
 	return nil
@@ -94,14 +94,14 @@ type reference struct{ index, operation *int64 }
 func (p *Progress) known(e *Entry, references ...reference) error {
 	for _, r := range references {
 		if r.index != nil && (*r.index < 0 || *r.index >= int64(p.base)) {
-			return fault.Invalid("Bad Request: journal entry %d refers to the unknown resource %d; the state at the start of the update has %d resources",
+			return fault.Invalid("journal entry %d refers to the unknown resource %d; the state at the start of the update has %d resources",
 				e.SequenceID, *r.index, p.base)
 		}
 		if r.operation == nil || e.Kind == Success && e.State != nil && *r.operation == e.OperationID {
 			continue
 		}
 		if _, ok := p.operations[*r.operation]; !ok {
-			return fault.Invalid("Bad Request: journal entry %d refers to the unknown operation %d", e.SequenceID, *r.operation)
+			return fault.Invalid("journal entry %d refers to the unknown operation %d", e.SequenceID, *r.operation)
 		}
 	}
 	return nil

@@ -54,7 +54,7 @@ func Member(data []byte, key string) []byte {
 // that member. Member names are case-insensitive.
 func Cut(body []byte, name string) (value, rest []byte, err error) {
 	if !json.Valid(body) {
-		return nil, nil, fault.Invalid("Bad Request: the body is not valid JSON")
+		return nil, nil, fault.Invalid("the body is not valid JSON")
 	}
 	rest = []byte("{")
 	for k, v := range Members(body) {

@@ -24,7 +24,7 @@ import (
 type Permit func(tx *store.Tx) (store.Update, error)
 
 // errBehind reports that another request has stored a batch since the journal was read.
-var errBehind = fault.New(fault.KindUnavailable, "Service Unavailable: another request is writing the journal of this update; retry later")
+var errBehind = fault.New(fault.KindUnavailable, "another request is writing the journal of this update; retry later")
 
 // appendTries is the maximum number of attempts to append to a journal to which other servers
 // write.
@@ -132,7 +132,7 @@ func insertJournal(tx *store.Tx, u *store.Update, now time.Time) error {
 	if u.StateBlob != "" {
 		row, err := tx.State(u.StateBlob)
 		if err == nil && row.Form != store.Journal {
-			err = fault.Conflict("Conflict: the update has sent a checkpoint; it cannot send a journal, too")
+			err = fault.Conflict("the update has sent a checkpoint; it cannot send a journal, too")
 		}
 		return err
 	}
@@ -201,11 +201,11 @@ func (p *progress) add(entries []journal.Entry) ([]journal.Entry, error) {
 		case !ok:
 			added, hashes[e.SequenceID] = append(added, e), h
 		case known != h:
-			return nil, fault.Conflict("Conflict: the journal contains another entry with sequence id %d; an entry cannot change", e.SequenceID)
+			return nil, fault.Conflict("the journal contains another entry with sequence id %d; an entry cannot change", e.SequenceID)
 		}
 	}
 	if len(p.entries)+len(added) > maxJournal {
-		return nil, fault.Invalid("Bad Request: the journal has more than %d entries; disable the journal with PULUMI_DISABLE_JOURNALING=true", maxJournal)
+		return nil, fault.Invalid("the journal has more than %d entries; disable the journal with PULUMI_DISABLE_JOURNALING=true", maxJournal)
 	}
 	if err := p.references.AddAll(added); err != nil {
 		return nil, err

@@ -32,7 +32,7 @@ type State struct {
 // avoid compressing a large body again. The state owns both slices.
 func Parse(body, packed []byte) (*State, error) {
 	if !json.Valid(body) {
-		return nil, fault.Invalid("Bad Request: the body is not valid JSON")
+		return nil, fault.Invalid("the body is not valid JSON")
 	}
 	st := &State{Schema: emptySchema, Deployment: []byte("null"), body: body, packed: packed}
 	for k, v := range rawjson.Members(body) {
@@ -40,7 +40,7 @@ func Parse(body, packed []byte) (*State, error) {
 		case "version":
 			n, err := strconv.ParseInt(string(v), 10, 64)
 			if err != nil {
-				return nil, fault.Invalid("Bad Request: member \"version\" of a state must be an integer")
+				return nil, fault.Invalid("member \"version\" of a state must be an integer")
 			}
 			st.Schema = n
 		case "features":
@@ -48,20 +48,20 @@ func Parse(body, packed []byte) (*State, error) {
 				st.Features = v
 			}
 			if err := journal.CheckFeatures(v); err != nil {
-				return nil, fault.Invalid("Bad Request: member \"features\" of a state %s", err)
+				return nil, fault.Invalid("member \"features\" of a state %s", err)
 			}
 		case "deployment":
 			st.Deployment = v
 		}
 	}
 	if st.Schema < 1 || st.Schema > maxSchema {
-		return nil, fault.Invalid("Bad Request: the state has the unsupported schema version %d; the server supports versions 1 to %d", st.Schema, maxSchema)
+		return nil, fault.Invalid("the state has the unsupported schema version %d; the server supports versions 1 to %d", st.Schema, maxSchema)
 	}
 	if !st.Empty() && st.Deployment[0] != '{' {
-		return nil, fault.Invalid("Bad Request: member \"deployment\" of a state must be an object")
+		return nil, fault.Invalid("member \"deployment\" of a state must be an object")
 	}
 	if err := journal.CheckMembers(st.Deployment); err != nil {
-		return nil, fault.Invalid("Bad Request: member \"deployment\" of a state %s", err)
+		return nil, fault.Invalid("member \"deployment\" of a state %s", err)
 	}
 	for range rawjson.Elements(rawjson.Member(st.Deployment, "resources")) {
 		st.Resources++

@@ -70,7 +70,7 @@ func (p Put) check(tx *store.Tx) error {
 	if tx.Now().Sub(p.written) < nameWithin {
 		return nil
 	}
-	return fault.New(fault.KindUnavailable, "Service Unavailable: the server stood still after it had received the state; send the state again")
+	return fault.New(fault.KindUnavailable, "the server stood still after it had received the state; send the state again")
 }
 
 // Put stores a whole state under a new key. The caller either inserts the row in the transaction that

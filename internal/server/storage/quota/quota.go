@@ -110,7 +110,7 @@ func (q *Quota) admit(tx *store.Tx, orgID string, bytes, beyond int64) error {
 	if err != nil || used.Bytes()+bytes-beyond <= q.limit {
 		return err
 	}
-	return fault.Forbidden("Forbidden: organization '%s' has reached its quota: it stores %s, and may store %s. "+
+	return fault.Forbidden("organization '%s' has reached its quota: it stores %s, and may store %s. "+
 		"To free space, destroy and remove stacks, or shorten their settings; or ask the operator of the server to raise organization_quota, or to lower keep_states, keep_states_for or keep_logs_for",
 		used.OrgName, size(used.Bytes()), size(q.limit))
 }

@@ -61,26 +61,26 @@ func (q Query) period(now time.Time) (from, to time.Time, err error) {
 	switch q.Granularity {
 	case Yearly, Monthly, Weekly, Daily, Hourly:
 	default:
-		return from, to, fault.Invalid("Bad Request: granularity must be yearly, monthly, weekly, daily or hourly")
+		return from, to, fault.Invalid("granularity must be yearly, monthly, weekly, daily or hourly")
 	}
 	if q.Days == nil && q.Start == nil {
-		return from, to, fault.Invalid("Bad Request: the query needs lookbackDays or lookbackStart")
+		return from, to, fault.Invalid("the query needs lookbackDays or lookbackStart")
 	}
 	from, to = now, now
 	if q.Start != nil {
 		from = time.Unix(*q.Start, 0).UTC()
 		if from.Before(now.Add(-maxDays*day)) || from.After(now) {
-			return from, to, fault.Invalid("Bad Request: lookbackStart must be a time in Unix seconds within the last year")
+			return from, to, fault.Invalid("lookbackStart must be a time in Unix seconds within the last year")
 		}
 	}
 	if q.Days != nil {
 		if *q.Days < 1 || *q.Days > maxDays {
-			return from, to, fault.Invalid("Bad Request: lookbackDays must be 1 to %d", maxDays)
+			return from, to, fault.Invalid("lookbackDays must be 1 to %d", maxDays)
 		}
 		from, to = from.Add(-time.Duration(*q.Days)*day), from
 	}
 	if q.Granularity == Hourly && to.Sub(from) > hourlyDays*day {
-		return from, to, fault.Invalid("Bad Request: with granularity hourly, the period must not exceed %d days", hourlyDays)
+		return from, to, fault.Invalid("with granularity hourly, the period must not exceed %d days", hourlyDays)
 	}
 	return from.Truncate(time.Hour), to, nil
 }

@@ -60,7 +60,7 @@ func appScope(session string) string { return "vcs-app/" + session }
 func (s *Service) apps(r AppRequest) (vcs.Apps, vcs.Connection, error) {
 	forge, ok := s.opts.Forges[vcs.ProviderGitHub].(vcs.Apps)
 	if !ok {
-		return nil, vcs.Connection{}, fault.Invalid("Bad Request: this server does not support GitHub Apps")
+		return nil, vcs.Connection{}, fault.Invalid("this server does not support GitHub Apps")
 	}
 	return forge, vcs.Connection{BaseURL: r.BaseURL, Owner: r.Owner, Reach: s.opts.Reach}, nil
 }
@@ -74,7 +74,7 @@ func (s *Service) StartApp(ctx context.Context, p identity.Principal, org store.
 		return AppForm{}, err
 	}
 	if r.Name == "" || len(r.Name) > maxAppName {
-		return AppForm{}, fault.Invalid("Bad Request: the name of a GitHub App has 1 to %d characters", maxAppName)
+		return AppForm{}, fault.Invalid("the name of a GitHub App has 1 to %d characters", maxAppName)
 	}
 	forge, connection, err := s.apps(r)
 	if err != nil {
@@ -96,7 +96,7 @@ func (s *Service) StartApp(ctx context.Context, p identity.Principal, org store.
 }
 
 // errAppState is the same for every invalid state, so that callers do not learn why.
-var errAppState = fault.Invalid("Bad Request: the registration was not started in this session, or more than an hour ago; start it again")
+var errAppState = fault.Invalid("the registration was not started in this session, or more than an hour ago; start it again")
 
 // FinishApp adds the integration of a GitHub App that was registered. The state and the code are those
 // that the forge's redirect contains.
@@ -156,7 +156,7 @@ func (s *Service) CheckApp(ctx context.Context, org store.Organization, id strin
 		return App{}, err
 	}
 	if i.Provider != vcs.ProviderGitHub || i.AppID == "" {
-		return App{}, fault.NotFound("Not Found: the integration has no GitHub App")
+		return App{}, fault.NotFound("the integration has no GitHub App")
 	}
 	if i.Installation != "" {
 		return App{Integration: i}, nil

@@ -31,7 +31,7 @@ func (s *Service) Repos(ctx context.Context, org store.Organization, id, page st
 	}
 	lister, ok := client.(vcs.Lister)
 	if !ok {
-		return nil, "", fault.Invalid("Bad Request: this forge cannot list repositories")
+		return nil, "", fault.Invalid("this forge cannot list repositories")
 	}
 	if page, err = s.openPage(ctx, i.ID, page); err != nil {
 		return nil, "", err
@@ -68,7 +68,7 @@ func (s *Service) openPage(ctx context.Context, integrationID, name string) (str
 	if name == "" {
 		return "", nil
 	}
-	unknown := fault.Invalid("Bad Request: the page of repositories is not one that this integration's list named; begin with the first page")
+	unknown := fault.Invalid("the page of repositories is not one that this integration's list named; begin with the first page")
 	sealed, err := base64.RawURLEncoding.DecodeString(name)
 	if err != nil || len(name) > maxPage {
 		return "", unknown
@@ -88,7 +88,7 @@ func (s *Service) Branches(ctx context.Context, org store.Organization, id, name
 	}
 	listed, ok := set.allowed(i.Provider, name)
 	if !ok {
-		return nil, fault.NotFound("Not Found: the integration has no repository %q", name)
+		return nil, fault.NotFound("the integration has no repository %q", name)
 	}
 	client, err := s.Client(ctx, i)
 	if err != nil {
@@ -125,8 +125,8 @@ func forgeError(err error) error {
 	case err == nil:
 		return nil
 	case errors.Is(err, vcs.ErrNotFound), errors.Is(err, vcs.ErrForeign):
-		return fault.Wrap(fault.KindNotFound, err, "Not Found: %s", err)
+		return fault.Wrap(fault.KindNotFound, err, "%s", err)
 	default:
-		return fault.Wrap(fault.KindUnavailable, err, "Service Unavailable: the forge could not be asked: %s", err)
+		return fault.Wrap(fault.KindUnavailable, err, "the forge could not be asked: %s", err)
 	}
 }

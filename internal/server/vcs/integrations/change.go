@@ -86,7 +86,7 @@ func (s *Service) apply(ctx context.Context, i *store.VCSIntegration, c Change) 
 		}
 	}
 	if err := set.check(i.Provider); err != nil {
-		return "", fault.Invalid("Bad Request: %s", err)
+		return "", fault.Invalid("%s", err)
 	}
 	options, err := json.Marshal(set)
 	if err != nil {
@@ -106,7 +106,7 @@ func (s *Service) apply(ctx context.Context, i *store.VCSIntegration, c Change) 
 		if fault.KindOf(err) != "" {
 			return "", err
 		}
-		return "", fault.Invalid("Bad Request: %s", err)
+		return "", fault.Invalid("%s", err)
 	}
 	return secret, nil
 }
@@ -122,7 +122,7 @@ func checkCredential(before, now store.VCSIntegration, c Change) error {
 			return nil
 		}
 	}
-	return fault.Invalid("Bad Request: the address changes: enter the credential again, because the stored one is only for %s", before.BaseURL)
+	return fault.Invalid("the address changes: enter the credential again, because the stored one is only for %s", before.BaseURL)
 }
 
 func sameAddress(a, b store.VCSIntegration) bool {
@@ -136,7 +136,7 @@ func checkPool(tx *store.Tx, i store.VCSIntegration) error {
 		return err
 	}
 	if _, err = tx.Pool(i.OrgID, set.PreviewPool); errors.Is(err, store.ErrNotFound) {
-		err = fault.Invalid("Bad Request: previewAgentPool: the organization has no agent pool with this id")
+		err = fault.Invalid("previewAgentPool: the organization has no agent pool with this id")
 	}
 	return err
 }
@@ -146,21 +146,21 @@ func checkText(i store.VCSIntegration) error {
 		"name": i.Name, "owner": i.Owner, "project": i.Project, "appId": i.AppID, "installationId": i.Installation,
 	} {
 		if len(text) > maxText || strings.ContainsFunc(text, func(r rune) bool { return r < ' ' }) {
-			return fault.Invalid("Bad Request: %s is longer than %d bytes, or contains a control character", name, maxText)
+			return fault.Invalid("%s is longer than %d bytes, or contains a control character", name, maxText)
 		}
 	}
 	if i.Flavor != "" && (i.Provider != vcs.ProviderCustom || !slices.Contains([]string{vcs.FlavorGit, vcs.FlavorGitea, vcs.FlavorForgejo}, i.Flavor)) {
-		return fault.Invalid("Bad Request: flavor must be %s, %s or %s, and is only for custom integrations", vcs.FlavorGit, vcs.FlavorGitea, vcs.FlavorForgejo)
+		return fault.Invalid("flavor must be %s, %s or %s, and is only for custom integrations", vcs.FlavorGit, vcs.FlavorGitea, vcs.FlavorForgejo)
 	}
 	if i.BaseURL == "" {
-		return fault.Invalid("Bad Request: baseUrl is missing: use the address of the server, such as https://git.example.com")
+		return fault.Invalid("baseUrl is missing: use the address of the server, such as https://git.example.com")
 	}
 	if vcs.ForgeKey(i.Provider, i.Flavor) == vcs.FlavorGit {
 		return nil // the client checks it, because it can be an address for ssh
 	}
 	for name, address := range map[string]string{"baseUrl": i.BaseURL, "apiUrl": i.APIURL} {
 		if err := outbound.CheckBase(address); address != "" && err != nil {
-			return fault.Invalid("Bad Request: %s %s", name, err)
+			return fault.Invalid("%s %s", name, err)
 		}
 	}
 	return nil
@@ -180,7 +180,7 @@ func (s *Service) applyLogin(ctx context.Context, i *store.VCSIntegration, c Cha
 		return nil
 	}
 	if l.Password != "" && l.SSHPrivateKey != "" {
-		return fault.Invalid("Bad Request: an integration has either a token or an SSH key, not both")
+		return fault.Invalid("an integration has either a token or an SSH key, not both")
 	}
 	i.Credential, err = s.sealLogin(ctx, i.ID, l)
 	return err
@@ -205,7 +205,7 @@ func (s *Service) applySecret(ctx context.Context, i *store.VCSIntegration, c Ch
 	var secret string
 	switch {
 	case c.Secret != nil && len(*c.Secret) < minSecret:
-		return "", fault.Invalid("Bad Request: webhookSecret has fewer than %d characters", minSecret)
+		return "", fault.Invalid("webhookSecret has fewer than %d characters", minSecret)
 	case c.Secret != nil:
 		secret = *c.Secret
 	case c.Rotate:

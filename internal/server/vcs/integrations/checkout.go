@@ -64,7 +64,7 @@ func CloneURL(i store.VCSIntegration, name string) (string, error) {
 	case vcs.ProviderAzure:
 		parts := strings.Split(path, "/")
 		if len(parts) != 3 {
-			return "", fault.Invalid("Bad Request: vcs.repository must have the form organization/project/repository for azure_devops")
+			return "", fault.Invalid("vcs.repository must have the form organization/project/repository for azure_devops")
 		}
 		path = parts[0] + "/" + parts[1] + "/_git/" + parts[2]
 	case vcs.ProviderCustom:
@@ -100,7 +100,7 @@ func (s *Service) CloneAuth(ctx context.Context, integrationID, repoID, name str
 		return mayClone(tx, i, repoID, repo.Name)
 	})
 	if errors.Is(err, store.ErrNotFound) {
-		return vcs.Credential{}, fault.NotFound("Not Found: the integration with the stack's repository no longer exists")
+		return vcs.Credential{}, fault.NotFound("the integration with the stack's repository no longer exists")
 	}
 	if err != nil {
 		return vcs.Credential{}, err
@@ -116,7 +116,7 @@ func (s *Service) CloneAuth(ctx context.Context, integrationID, repoID, name str
 			return vcs.Credential{}, fmt.Errorf("finding the repository %s: %w", repo.Name, err)
 		}
 		if repo.ID != "" && found.ID != repo.ID {
-			return vcs.Credential{}, fault.Forbidden("Forbidden: the forge now has another repository with the name %s, which is not deployed: write the new name of the former one into the settings of the stack", repo.Name)
+			return vcs.Credential{}, fault.Forbidden("the forge now has another repository with the name %s, which is not deployed: write the new name of the former one into the settings of the stack", repo.Name)
 		}
 		repo = found.RepoID
 	}
@@ -144,5 +144,5 @@ func mayClone(tx *store.Tx, i store.VCSIntegration, repoID, name string) error {
 			return err
 		}
 	}
-	return fault.Forbidden("Forbidden: the integration %s does not contain the repository %s any more, or its list of repositories does not allow it", i.Name, name)
+	return fault.Forbidden("the integration %s does not contain the repository %s any more, or its list of repositories does not allow it", i.Name, name)
 }

@@ -120,7 +120,7 @@ func (s *Service) openLogin(ctx context.Context, i store.VCSIntegration) (l logi
 func (s *Service) Forge(i store.VCSIntegration) (vcs.Forge, error) {
 	f, ok := s.opts.Forges[vcs.ForgeKey(i.Provider, i.Flavor)]
 	if !ok {
-		return nil, fault.Invalid("Bad Request: this server does not support integrations of the provider %q", i.Provider)
+		return nil, fault.Invalid("this server does not support integrations of the provider %q", i.Provider)
 	}
 	return f, nil
 }

@@ -56,7 +56,7 @@ func (s *Service) Get(ctx context.Context, org store.Organization, id string) (s
 func Find(tx *store.Tx, org store.Organization, id string) (store.VCSIntegration, error) {
 	i, err := tx.Integration(id)
 	if errors.Is(err, store.ErrNotFound) || err == nil && i.OrgID != org.ID {
-		return store.VCSIntegration{}, fault.NotFound("Not Found: the organization has no integration with the id %q", id)
+		return store.VCSIntegration{}, fault.NotFound("the organization has no integration with the id %q", id)
 	}
 	return i, err
 }
@@ -74,7 +74,7 @@ func (s *Service) Create(ctx context.Context, p identity.Principal, org store.Or
 			return err
 		}
 		if len(all) >= maxIntegrations {
-			return fault.Invalid("Bad Request: an organization can have at most %d integrations; delete one first", maxIntegrations)
+			return fault.Invalid("an organization can have at most %d integrations; delete one first", maxIntegrations)
 		}
 		if err := checkPool(tx, i); err != nil {
 			return err
@@ -94,13 +94,13 @@ func (s *Service) Create(ctx context.Context, p identity.Principal, org store.Or
 // named returns the error of storing an integration.
 func named(i store.VCSIntegration, err error) error {
 	if errors.Is(err, store.ErrConflict) {
-		return fault.Conflict("Conflict: an integration of this provider with the name %s exists", i.Name)
+		return fault.Conflict("an integration of this provider with the name %s exists", i.Name)
 	}
 	return err
 }
 
 // errRevised means that the integration changed since it was read.
-var errRevised = fault.Conflict("Conflict: the integration is being changed by others; try again")
+var errRevised = fault.Conflict("the integration is being changed by others; try again")
 
 // Update changes an integration. It returns the new secret of its webhooks, or "" if it did not change.
 func (s *Service) Update(ctx context.Context, org store.Organization, id string, c Change) (i store.VCSIntegration, secret string, err error) {
@@ -164,7 +164,7 @@ func checkMove(tx *store.Tx, before, now store.VCSIntegration) error {
 	if err != nil || len(repos) == 0 {
 		return err
 	}
-	return fault.Conflict("Conflict: stacks use repositories of this integration at %s: delete it and create another one, to which the stacks then change", before.BaseURL)
+	return fault.Conflict("stacks use repositories of this integration at %s: delete it and create another one, to which the stacks then change", before.BaseURL)
 }
 
 // Delete removes an integration. The settings of stacks stay, but nothing triggers deployments.

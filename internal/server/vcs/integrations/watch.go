@@ -31,7 +31,7 @@ func (s *Service) Watch(tx *store.Tx, p identity.Principal, st store.Stack, set 
 	}
 	if w.IntegrationID != before.IntegrationID || w.Name != before.Name {
 		if err := p.Check(st, identity.Manage); err != nil {
-			return fault.Forbidden("Forbidden: the settings name another repository of an integration, whose credentials the stack's deployments then use: this needs the permission %q on stack %s", "admin", st.Ref())
+			return fault.Forbidden("the settings name another repository of an integration, whose credentials the stack's deployments then use: this needs the permission %q on stack %s", "admin", st.Ref())
 		}
 	}
 	return s.save(tx, w, before)
@@ -126,7 +126,7 @@ func watchOf(tx *store.Tx, st store.Stack, set *workflow.Settings, before store.
 	}
 	for name, patterns := range map[string][]string{"paths": t.Paths, "tagFilters": t.TagFilters} {
 		if err := vcs.CheckFilter(patterns); err != nil {
-			return w, false, fault.Invalid("Bad Request: %s.%s: %s", t.Member, name, err)
+			return w, false, fault.Invalid("%s.%s: %s", t.Member, name, err)
 		}
 	}
 	i, name, ok, err := choose(tx, st.OrgID, t)
@@ -162,7 +162,7 @@ func gitRepo(tx *store.Tx, i store.VCSIntegration, name string) (store.VCSRepo, 
 	}
 	id, err := plain.Identify(address)
 	if err != nil {
-		return store.VCSRepo{}, fault.Invalid("Bad Request: vcs.repository: %s", err)
+		return store.VCSRepo{}, fault.Invalid("vcs.repository: %s", err)
 	}
 	return Repo(tx, i, vcs.Repo{RepoID: vcs.RepoID{ID: id.ID, Name: strings.Trim(name, "/")}, CloneURL: address})
 }
@@ -218,11 +218,11 @@ func choose(tx *store.Tx, orgID string, t workflow.Triggers) (chosen store.VCSIn
 	case matching == 1:
 		return chosen, name, true, nil
 	case matching > 1:
-		err = fault.Invalid("Bad Request: %d integrations contain the repository %s: set %s.installationId to the id of one of them", matching, t.Repository, t.Member)
+		err = fault.Invalid("%d integrations contain the repository %s: set %s.installationId to the id of one of them", matching, t.Repository, t.Member)
 	case ofProvider > 0 && t.InstallationID != "":
-		err = fault.Invalid("Bad Request: %s.installationId: "+missing, t.Member, t.Provider, " with this id", t.Repository)
+		err = fault.Invalid("%s.installationId: "+missing, t.Member, t.Provider, " with this id", t.Repository)
 	case ofProvider > 0 && t.Any():
-		err = fault.Invalid("Bad Request: %s.repository: "+missing, t.Member, t.Provider, "", t.Repository)
+		err = fault.Invalid("%s.repository: "+missing, t.Member, t.Provider, "", t.Repository)
 	}
 	return store.VCSIntegration{}, "", false, err
 }
