@@ -2,13 +2,13 @@ package api_test
 
 import (
 	"fmt"
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
 	"time"
 
+	"workflowagent/internal/dev/rights"
 	"workflowagent/internal/dev/storetest"
 	"workflowagent/internal/server/deployments"
 	"workflowagent/internal/server/identity"
@@ -88,10 +88,13 @@ func TestPermissionMatrix(t *testing.T) {
 	l := newLab(t, storetest.SQLite(t), deployments.Options{})
 	l.withKey()
 	callers := l.matrixCallers()
-	tables := matrixTables(t)
+	tables := rights.Tables(t, filepath.Join("..", "..", "..", "docs", "permissions.md"), "caller, ")
+	if len(tables) != 2 {
+		t.Fatalf("docs/permissions.md has %d tables of callers, want 2", len(tables))
+	}
 	known := map[string]bool{}
 	for _, table := range tables {
-		for who, cells := range table.rows {
+		for who, cells := range table.Rows {
 			known[who] = true
 			c, ok := callers[who]
 			if !ok {
@@ -102,6 +105,9 @@ func TestPermissionMatrix(t *testing.T) {
 				c.prepare()
 			}
 			for column, want := range cells {
+				if matrixCalls[column] == nil {
+					t.Errorf("docs/permissions.md has the column %q, for which this test has no calls", column)
+				}
 				for _, route := range matrixCalls[column] {
 					if got := l.cell(c, route); got != want {
 						t.Errorf("%s, %s: %s: %s, want %s", who, column, route, got, want)
@@ -116,7 +122,7 @@ func TestPermissionMatrix(t *testing.T) {
 		}
 	}
 	for column := range matrixCalls {
-		if !slices.ContainsFunc(tables, func(m matrixTable) bool { return slices.Contains(m.columns, column) }) {
+		if !slices.ContainsFunc(tables, func(m rights.Table) bool { return slices.Contains(m.Columns, column) }) {
 			t.Errorf("docs/permissions.md has no column %q", column)
 		}
 	}
@@ -157,53 +163,6 @@ func (l *lab) cell(c matrixCaller, route string) string {
 	default:
 		return "✓"
 	}
-}
-
-type matrixTable struct {
-	columns []string
-	rows    map[string]map[string]string // cells by caller and column
-}
-
-// matrixTables reads the tables of docs/permissions.md whose first column names callers.
-func matrixTables(t *testing.T) []matrixTable {
-	t.Helper()
-	text, err := os.ReadFile(filepath.Join("..", "..", "..", "docs", "permissions.md"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	var tables []matrixTable
-	inside := false
-	for line := range strings.Lines(string(text)) {
-		cells := strings.Split(strings.Trim(strings.TrimSpace(line), "|"), "|")
-		for i := range cells {
-			cells[i] = strings.TrimSpace(cells[i])
-		}
-		switch {
-		case strings.HasPrefix(line, "| caller, "):
-			inside = true
-			tables = append(tables, matrixTable{columns: cells[1:], rows: map[string]map[string]string{}})
-			for _, column := range cells[1:] {
-				if matrixCalls[column] == nil {
-					t.Fatalf("docs/permissions.md has the column %q, for which this test has no calls", column)
-				}
-			}
-		case !strings.HasPrefix(line, "|"):
-			inside = false
-		case inside && !strings.HasPrefix(line, "|---"):
-			m := tables[len(tables)-1]
-			row := map[string]string{}
-			for i, column := range m.columns {
-				row[column] = cells[i+1]
-			}
-			for who := range strings.SplitSeq(cells[0], "<br>") {
-				m.rows[who] = row
-			}
-		}
-	}
-	if len(tables) != 2 {
-		t.Fatalf("docs/permissions.md has %d tables of callers, want 2", len(tables))
-	}
-	return tables
 }
 
 // matrixCallers creates the stacks, users, teams, tokens and jobs behind the rows of the tables.

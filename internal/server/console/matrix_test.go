@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"net/http"
 	"net/url"
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -12,6 +11,7 @@ import (
 	"time"
 
 	"workflowagent/internal/dev/consoletest"
+	"workflowagent/internal/dev/rights"
 	"workflowagent/internal/dev/storetest"
 	"workflowagent/internal/server/console"
 	"workflowagent/internal/server/identity"
@@ -127,7 +127,7 @@ func TestPermissionMatrix(t *testing.T) {
 	visitors := m.visitors()
 	known := map[string]bool{}
 	for _, table := range matrixTables(t) {
-		for who, cells := range table {
+		for who, cells := range table.Rows {
 			known[who] = true
 			v, ok := visitors[who]
 			if !ok {
@@ -311,38 +311,15 @@ func (m matrix) cell(b *consoletest.Browser, v matrixVisitor, route string) stri
 	}
 }
 
-// matrixTables reads the console's tables of docs/permissions.md: cells by visitor and column.
-func matrixTables(t *testing.T) []map[string]map[string]string {
+// matrixTables reads the console's tables of docs/permissions.md.
+func matrixTables(t *testing.T) []rights.Table {
 	t.Helper()
-	text, err := os.ReadFile(filepath.Join("..", "..", "..", "docs", "permissions.md"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	var tables []map[string]map[string]string
-	var columns []string
+	tables := rights.Tables(t, filepath.Join("..", "..", "..", "docs", "permissions.md"), "in the console, ")
 	found := map[string]bool{}
-	for line := range strings.Lines(string(text)) {
-		cells := strings.Split(strings.Trim(strings.TrimSpace(line), "|"), "|")
-		for i := range cells {
-			cells[i] = strings.TrimSpace(cells[i])
-		}
-		switch {
-		case strings.HasPrefix(line, "| in the console, "):
-			tables, columns = append(tables, map[string]map[string]string{}), cells[1:]
-			for _, c := range columns {
-				if found[c] = true; matrixRoutes[c] == nil {
-					t.Fatalf("docs/permissions.md has the column %q, for which this test has no routes", c)
-				}
-			}
-		case !strings.HasPrefix(line, "|"):
-			columns = nil
-		case columns != nil && !strings.HasPrefix(line, "|---"):
-			row := map[string]string{}
-			for i, c := range columns {
-				row[c] = cells[i+1]
-			}
-			for who := range strings.SplitSeq(cells[0], "<br>") {
-				tables[len(tables)-1][who] = row
+	for _, table := range tables {
+		for _, c := range table.Columns {
+			if found[c] = true; matrixRoutes[c] == nil {
+				t.Fatalf("docs/permissions.md has the column %q, for which this test has no routes", c)
 			}
 		}
 	}

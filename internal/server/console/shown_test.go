@@ -31,8 +31,8 @@ func TestNothingForbiddenIsShown(t *testing.T) {
 	visitors, tables := m.visitors(), matrixTables(t)
 	find := router()
 	tried := 0
-	for who, cells := range tables[1] {
-		onStack, ok := tables[0][who]
+	for who, cells := range tables[1].Rows {
+		onStack, ok := tables[0].Rows[who]
 		if v := visitors[who]; ok && v.token != "" {
 			m.API(http.MethodPatch, "/api/orgs/acme", map[string]any{"setDefaultStackPermission": permissionOf(v.prepare)}, nil)
 			c := crawler{t: t, who: who, browser: m.SignInWith(v.token), find: find, may: func(column string) bool {
