@@ -249,7 +249,7 @@ func (s *Server) logOf(subsystem string) *logrus.Entry {
 func (s *Server) newDeployments(poolService *pools.Service, forges *integrations.Service, secrets *keyring.Ring) *deployments.Service {
 	cfg := s.cfg
 	service := deployments.New(s.db, deployments.Options{
-		Log: s.logOf("deployments"), Secrets: secrets, Updates: s.stacks, Pools: poolService, Runners: s.identity, Quota: s.quota, Issuer: s.issuer, Repositories: forges,
+		Log: s.logOf("deployments"), Secrets: secrets, Updates: s.stacks, Pools: poolService, Quota: s.quota, Issuer: s.issuer, Repositories: forges,
 		ExternalURL: cfg.ExternalURL, Console: cfg.Console(), DefaultImage: cfg.DefaultImage, Cap: cfg.MaxDeployments,
 		Lease: cfg.JobLease, Lost: cfg.JobLost,
 		// Leases of seconds need a short interval, because a pause of up to three intervals does not

@@ -103,7 +103,7 @@ func newFixtureOn(t testing.TB, db *store.DB, o options) *fixture {
 	d.Quota = limit
 	d.Log, d.Secrets, d.Updates, d.Pools, d.ExternalURL = storetest.Log(), secrets, f.stacks, pool, "http://server.test"
 	f.issuer = issuer.New(db, issuer.Options{Log: storetest.Log(), Secrets: secrets, URL: "https://issuer.test/oidc", Audiences: []string{"vault"}})
-	d.Issuer, d.Runners = f.issuer, f.identity
+	d.Issuer = f.issuer
 	f.forges = integrations.New(db, integrations.Options{
 		Log: storetest.Log(), Secrets: secrets, ExternalURL: "http://server.test", Forges: catalog.Forges(), Reach: loopback,
 	})

@@ -38,19 +38,12 @@ type updates interface {
 	FinishOrphanedUpdate(ctx context.Context, deploymentID, reason string) error
 }
 
-// runners authenticates runners; [identity.Service] implements it.
-type runners interface {
-	// RememberRunner makes a runner's new token known, so that it need not be read.
-	RememberRunner(t store.Token, org store.Organization)
-}
-
 // Options are the options of [New]. A duration of 0 means the default.
 type Options struct {
 	Log     *logrus.Entry
 	Secrets secrets
 	Updates updates // nil: orphaned updates end with their leases
 	Pools   *pools.Service
-	Runners runners         // remembers the runners of claims; nil: nothing does
 	Quota   *quota.Quota    // nil means no limit
 	Issuer  *issuer.Service // issues the jobs' identity tokens; nil: jobs get none
 	// Repositories are those of integrations; nil: the server has none.
@@ -112,8 +105,6 @@ type Service struct {
 	log        *logrus.Entry
 	logs       *joblog.Store
 	dispatcher *dispatcher
-	claims     recent
-	active     atMost
 	loads      loads
 	held       wakers // polls whose tokens might have become invalid
 	readers    wakers // readers of logs
@@ -131,7 +122,7 @@ func New(db *store.DB, o Options) *Service {
 	s := &Service{
 		db: db, opts: o, log: o.Log,
 		logs:  joblog.New(db.Blobs(), db.Shared(), o.LogLimit, o.LogSync, o.Log),
-		nudge: make(chan struct{}, 1), stopping: make(chan struct{}), claims: recent{last: map[string]time.Time{}}, active: atMost{n: map[string]int64{}},
+		nudge: make(chan struct{}, 1), stopping: make(chan struct{}),
 		loads: loads{byPool: map[string]*knownLoad{}},
 	}
 	s.dispatcher = newDispatcher(s.claim)

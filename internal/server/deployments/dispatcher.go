@@ -172,7 +172,9 @@ func (d *dispatcher) run(pool string, l *line) {
 
 		d.mu.Lock()
 		var unserved []*waiter
+		busy := false
 		for i, w := range batch {
+			busy = busy || errors.Is(out[i].err, errBusy)
 			switch nothing := errors.Is(out[i].err, errNothing); {
 			case nothing && !w.leaving:
 				l.empty = began
@@ -188,5 +190,8 @@ func (d *dispatcher) run(pool string, l *line) {
 		}
 		l.waiters = append(unserved, l.waiters...)
 		d.mu.Unlock()
+		if busy {
+			time.AfterFunc(busyPause, func() { d.note(pool) })
+		}
 	}
 }

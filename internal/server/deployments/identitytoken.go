@@ -5,7 +5,6 @@ import (
 	"regexp"
 	"strconv"
 	"strings"
-	"time"
 
 	"github.com/sirupsen/logrus"
 
@@ -36,69 +35,17 @@ func (s *Service) IdentityToken(ctx context.Context, p identity.Principal, jobID
 	})
 }
 
-// drafts adds the drafts of the jobs' first identity tokens to claims, in their transaction. A claim is
-// also useful without it.
-func (s *Service) drafts(tx *store.Tx, out []outcome, now time.Time) error {
-	var ids []string
-	orgID := ""
-	for _, o := range out {
-		if o.claim != nil {
-			ids, orgID = append(ids, o.claim.Job.DeploymentID), o.claim.Job.OrgID
-		}
-	}
-	if s.opts.Issuer == nil || len(ids) == 0 {
-		return nil
-	}
-	key, err := s.opts.Issuer.Key(tx)
-	if fault.KindOf(err) == fault.KindUnavailable {
-		return nil
-	}
-	if err != nil {
-		return err
-	}
-	list, err := tx.DeploymentsByID(ids)
-	if err != nil {
-		return err
-	}
-	checkouts, err := tx.Checkouts(ids)
-	if err != nil {
-		return err
-	}
-	org, err := tx.Organization(orgID)
-	if err != nil {
-		return err
-	}
-	for _, o := range out {
-		if o.claim == nil {
-			continue
-		}
-		sub, err := subject(list[o.claim.Job.DeploymentID], org, checkouts[o.claim.Job.DeploymentID])
-		if err != nil {
-			s.log.WithError(err).WithField("job_id", o.claim.Job.ID).Warn("describing a job for its first identity token failed")
-			continue
-		}
-		draft := s.opts.Issuer.DraftFor(sub, key, now)
-		o.claim.draft, o.claim.org = &draft, org
-	}
-	return nil
-}
-
 // firstIdentityToken returns the identity token that is delivered with a claim, or "" if the server
-// cannot issue one.
-func (s *Service) firstIdentityToken(ctx context.Context, c *Claim) string {
-	if c.draft == nil {
+// cannot issue one. A claim is also useful without it.
+func (s *Service) firstIdentityToken(ctx context.Context, job store.Job) string {
+	if s.opts.Issuer == nil {
 		return ""
 	}
-	// A signature needs a stack of 32 KB, which would remain with the agent's connection.
-	text := make(chan string)
-	go func() {
-		token, err := s.sign(ctx, *c.draft, c.Job)
-		if err != nil && ctx.Err() == nil {
-			s.log.WithError(err).WithField("job_id", c.Job.ID).Warn("issuing a job's first identity token failed; its runner requests another one")
-		}
-		text <- token.Text // "" after an error
-	}()
-	return <-text
+	token, err := s.issue(ctx, "", func(*store.Tx) (store.Job, error) { return job, nil })
+	if err != nil && ctx.Err() == nil && fault.KindOf(err) != fault.KindUnavailable { // a new server has no key for a moment
+		s.log.WithError(err).WithField("job_id", job.ID).Warn("issuing a job's first identity token failed; its runner requests another one")
+	}
+	return token.Text // "" after an error
 }
 
 // issue issues a token for the job that find returns.

@@ -135,8 +135,12 @@ func (s *Service) poolFacts(tx *store.Tx, f *waiting.Facts, used []string) error
 				}
 				pool.Host = last.Hostname
 			}
-			if f.Claimable[p.ID], err = tx.ClaimableJobs(p.ID, knownClaims); err != nil {
+			next, err := tx.NextJobs(p.ID, knownClaims)
+			if err != nil {
 				return err
+			}
+			for _, job := range next {
+				f.Claimable[p.ID] = append(f.Claimable[p.ID], job.ID)
 			}
 		}
 		f.Pools[p.ID], f.Order = pool, append(f.Order, p.ID)

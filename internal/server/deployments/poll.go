@@ -44,22 +44,14 @@ type Answer struct {
 }
 
 // Poll claims a job. The answer has no claim if no job becomes claimable within r.Wait.
-//
-// Thousands of polls wait at the same time, so the functions from the request's handler to [Service.hold]
-// have small frames: their stacks then fit into 8 KB.
 func (s *Service) Poll(ctx context.Context, r *Poll) (Answer, error) {
 	// For a moment after its token is revoked, a poll can still mark its agent as seen. It gets no job.
 	if err := s.opts.Pools.Seen(ctx, r.Agent); err != nil {
 		return Answer{}, err
 	}
 	a, err := s.poll(ctx, r)
-	return s.end(ctx, r, a, err)
-}
-
-// end records the end of a poll, and returns its result.
-func (s *Service) end(ctx context.Context, r *Poll, a Answer, err error) (Answer, error) {
 	if a.Claim != nil {
-		a.Claim.IdentityToken = s.firstIdentityToken(ctx, a.Claim)
+		a.Claim.IdentityToken = s.firstIdentityToken(ctx, a.Claim.Job)
 	}
 	if ctx.Err() != nil {
 		after, cancel := context.WithTimeout(context.WithoutCancel(ctx), goneTimeout)
@@ -92,7 +84,7 @@ func (s *Service) poll(ctx context.Context, r *Poll) (Answer, error) {
 	a := Answer{Drained: state.Drained}
 	// A drained agent still gets the answer that it has not received.
 	if wanted && (state.Repeated || r.Wait <= 0 && !state.Drained) {
-		o := s.claim(ctx, []*Poll{r})[0]
+		o := s.claimNow(ctx, r)
 		if r.Wait <= 0 || !errors.Is(o.err, errNothing) {
 			a.Claim = o.claim
 			return a, o.err

@@ -3,16 +3,16 @@ package deployments
 import (
 	"context"
 	"errors"
+	"fmt"
 	"maps"
 	"slices"
-	"sync"
 	"time"
 
 	"github.com/sirupsen/logrus"
 
+	"workflowagent/internal/retry"
 	"workflowagent/internal/server/fault"
 	"workflowagent/internal/server/identity"
-	"workflowagent/internal/server/identity/issuer"
 	"workflowagent/internal/server/pools"
 	"workflowagent/internal/server/store"
 	"workflowagent/internal/server/store/scope"
@@ -26,186 +26,210 @@ type Claim struct {
 	IdentityToken string // the job's first identity token; "" if the server cannot issue one
 
 	shared bool // several polls with the same id received the claim
-
-	draft *issuer.Draft // of IdentityToken
-	token store.Token   // the row of Token
-	org   store.Organization
 }
 
-var errNothing = errors.New("no job can be claimed")
+var (
+	errNothing = errors.New("no job can be claimed")
+	// errBusy is errNothing for a moment: other writes hold the stacks of claimable jobs.
+	errBusy = fmt.Errorf("%w while other writes hold the stacks of the queued jobs", errNothing)
+)
 
-// claim assigns the pool's next jobs in one transaction. It returns one outcome per poll, all of
-// the same pool: a job, errNothing or another error. A repeated poll receives the same job while its
-// claim is current and the job has not started.
+const (
+	// busyPause is the time after which a claim is attempted again after errBusy.
+	busyPause = 20 * time.Millisecond
+	// busyTries bounds the attempts for a poll that does not wait.
+	busyTries = 10
+	// spareJobs is the number of claimable jobs that a claim considers besides those that it needs, because
+	// other writes can hold the stacks of some.
+	spareJobs = 8
+)
+
+// claim returns one outcome per poll, all of the same pool: a job, errNothing or another error. A
+// repeated poll receives the same job while its claim is current and the job has not started.
 func (s *Service) claim(ctx context.Context, polls []*Poll) []outcome {
-	tokens, hashes := make([]string, len(polls)), make([][]byte, len(polls))
-	for i := range polls {
-		tokens[i], hashes[i] = identity.NewToken()
-	}
-	// The time of a pool's last claim is only displayed, so a precision of one second is sufficient.
-	touch := sync.OnceValue(func() bool { return s.claims.stale(polls[0].Agent.PoolID, time.Now()) })
-	var out []outcome
-	err := s.db.Write(ctx, scope.Todo, func(tx *store.Tx) error {
-		now, err := tx.LeaseTime()
-		if err != nil {
+	var earlier map[[2]string]store.Job
+	ready := false
+	err := s.db.Read(ctx, func(tx *store.Tx) (err error) {
+		if earlier, err = earlierClaims(tx, polls); err != nil {
 			return err
 		}
-		if out, err = s.assign(tx, polls, now); err != nil {
-			return err
-		}
-		if err := s.drafts(tx, out, now); err != nil {
-			return err
-		}
-		claimed := false
-		taken := map[string]store.Job{}
-		for i, o := range out {
-			if o.claim == nil {
-				continue
-			}
-			if job, ok := taken[o.claim.Job.ID]; ok {
-				o.claim.Job = job
-			}
-			if o.claim.Job.Status == workflow.StatusNotStarted {
-				if err := s.take(tx, &o.claim.Job, polls[i], now); err != nil {
-					return err
-				}
-				taken[o.claim.Job.ID] = o.claim.Job
-			}
-			job := o.claim.Job
-			o.claim.Token, o.claim.token = tokens[i], store.Token{
-				ID: identity.NewID(), Hash: hashes[i], Kind: store.RunnerToken, OrgID: job.OrgID, PoolID: job.PoolID,
-				JobID: job.ID, Epoch: job.Epoch, DeploymentID: job.DeploymentID, StackID: job.StackID, CreatedAt: now,
-			}
-			if err := tx.InsertToken(o.claim.token); err != nil {
-				return err
-			}
-			claimed = true
-		}
-		if !claimed || !touch() {
-			return nil
-		}
-		if err := tx.TouchPool(polls[0].Agent.PoolID, now); !errors.Is(err, store.ErrNotFound) {
-			return err
-		}
-		return nil
+		ready, err = s.ready(tx, polls[0].Agent)
+		return err
 	})
+	out := slices.Repeat([]outcome{{err: errNothing}}, len(polls))
+	if err == nil && ready {
+		err = s.db.Write(ctx, scope.Claims(polls[0].Agent.OrgID), func(tx *store.Tx) (err error) {
+			out, earlier, err = s.assign(tx, polls)
+			return err
+		})
+	}
 	if err != nil {
 		return slices.Repeat([]outcome{{err: err}}, len(polls))
 	}
-	for i, o := range out {
-		if o.claim == nil {
-			continue
+	for i, r := range polls {
+		if job, found := earlier[r.key()]; found {
+			out[i] = s.repeat(ctx, r, job)
 		}
-		if s.opts.Runners != nil && o.claim.org.ID != "" {
-			s.opts.Runners.RememberRunner(o.claim.token, o.claim.org)
+		if c := out[i].claim; c != nil {
+			s.log.WithFields(logrus.Fields{
+				"job_id": c.Job.ID, "deployment_id": c.Job.DeploymentID, "pool": c.Job.PoolID,
+				"agent": r.Agent.Hostname, "epoch": c.Job.Epoch,
+			}).Info("job claimed")
 		}
-		s.log.WithFields(logrus.Fields{
-			"job_id": o.claim.Job.ID, "deployment_id": o.claim.Job.DeploymentID, "pool": o.claim.Job.PoolID,
-			"agent": polls[i].Agent.Hostname, "epoch": o.claim.Job.Epoch,
-		}).Info("job claimed")
 	}
 	return out
 }
 
-// assign returns an outcome for each poll. The caller takes the jobs that are still queued, and sets
-// the claims' tokens.
+// claimNow is claim for a poll that does not wait for its job.
+func (s *Service) claimNow(ctx context.Context, r *Poll) (o outcome) {
+	for range busyTries {
+		o = s.claim(ctx, []*Poll{r})[0]
+		if !errors.Is(o.err, errBusy) || retry.Sleep(ctx, busyPause) != nil {
+			break
+		}
+	}
+	return o
+}
+
+// earlierClaims returns the jobs in earlier responses to the same polls that are claimed or running, by
+// the key of the poll.
+func earlierClaims(tx *store.Tx, polls []*Poll) (map[[2]string]store.Job, error) {
+	ids := map[string]bool{}
+	for _, r := range polls {
+		ids[r.PollID] = true
+	}
+	delete(ids, "")
+	if len(ids) == 0 {
+		return nil, nil
+	}
+	list, err := tx.JobsByPolls(polls[0].Agent.PoolID, slices.Sorted(maps.Keys(ids)))
+	earlier := map[[2]string]store.Job{}
+	for _, job := range list {
+		earlier[[2]string{job.AgentID, job.PollID}] = job
+	}
+	return earlier, err
+}
+
+// ready reports whether the pool of an agent may start a job now.
+func (s *Service) ready(tx *store.Tx, agent pools.Sighting) (bool, error) {
+	active, err := tx.CountActiveJobs(agent.OrgID)
+	if err != nil || active >= s.opts.Cap {
+		return false, err
+	}
+	list, err := tx.NextJobs(agent.PoolID, 1)
+	return len(list) > 0, err
+}
+
+// assign claims jobs for polls, in a transaction that holds the claims of the organization. It returns
+// one outcome per poll, and the earlier claims of polls, to which it assigns nothing.
 //
 // A proxy can send a poll twice, or keep it when its client has disconnected and repeats it. All of them
-// get the same claim. While its job runs, the client has received it, and the others end without a job.
-func (s *Service) assign(tx *store.Tx, polls []*Poll, now time.Time) ([]outcome, error) {
-	out := slices.Repeat([]outcome{{err: errNothing}}, len(polls))
-	earlier, err := reclaim(tx, polls, now)
+// get the same claim.
+func (s *Service) assign(tx *store.Tx, polls []*Poll) (out []outcome, earlier map[[2]string]store.Job, err error) {
+	now, err := tx.LeaseTime()
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
+	if earlier, err = earlierClaims(tx, polls); err != nil {
+		return nil, nil, err
+	}
+	out = slices.Repeat([]outcome{{err: errNothing}}, len(polls))
 	live := map[string]error{} // by token
 	var free []int             // polls that may take a job
 	first := map[[2]string]int{}
 	twins := map[int]int{} // from other polls with the same id
 	for i, r := range polls {
+		if _, found := earlier[r.key()]; found {
+			continue
+		}
 		// A held poll's token might have become invalid since the poll began.
 		dead, known := live[r.TokenID]
 		if !known {
 			dead = identity.CheckLive(tx, r.TokenID, now)
 			if dead != nil && fault.KindOf(dead) != fault.KindUnauthenticated {
-				return nil, dead
+				return nil, nil, dead
 			}
 			live[r.TokenID] = dead
 		}
-		switch job := earlier[r.PollID]; {
+		switch n, repeated := first[r.key()]; {
 		case dead != nil:
 			out[i].err = dead
-		case job.ID != "" && job.AgentID == r.Agent.AgentID:
-			if out[i].err = nil; job.Status == workflow.StatusAccepted {
-				out[i].claim = &Claim{Job: job}
-			}
+		case repeated && r.PollID != "":
+			twins[i] = n
 		default:
-			if n, ok := first[r.key()]; ok && r.PollID != "" {
-				twins[i] = n
-				continue
-			}
 			first[r.key()] = i
 			free = append(free, i)
 		}
 	}
-	jobs, err := s.next(tx, polls[0], len(free))
+	jobs, busy, err := s.next(tx, polls[0].Agent, len(free))
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	for n, job := range jobs {
-		out[free[n]] = outcome{claim: &Claim{Job: job}}
-	}
-	for i, n := range twins {
-		if c := out[n].claim; c != nil {
-			c.shared = true
-			out[i] = outcome{claim: &Claim{Job: c.Job, shared: true}}
-		}
-	}
-	return out, nil
-}
-
-// reclaim returns the jobs in earlier responses to the same polls, by the id of the poll, and
-// records a sign of life of the agents of those that have not started.
-func reclaim(tx *store.Tx, polls []*Poll, now time.Time) (map[string]store.Job, error) {
-	agents := map[string]string{} // by poll
-	for _, r := range polls {
-		if r.PollID != "" {
-			agents[r.PollID] = r.Agent.AgentID
-		}
-	}
-	if len(agents) == 0 {
-		return nil, nil
-	}
-	list, err := tx.JobsByPolls(polls[0].Agent.PoolID, slices.Sorted(maps.Keys(agents)))
-	if err != nil {
-		return nil, err
-	}
-	earlier := map[string]store.Job{}
-	for _, job := range list {
-		if agents[job.PollID] != job.AgentID {
+	for n, i := range free {
+		if n >= len(jobs) {
+			if busy {
+				out[i].err = errBusy
+			}
 			continue
 		}
-		if job.Status == workflow.StatusAccepted {
-			job.LastSeenAt = now
-			if err := tx.SaveJob(job); err != nil {
-				return nil, err
-			}
+		c := &Claim{Job: jobs[n]}
+		if err := s.take(tx, &c.Job, polls[i], now); err != nil {
+			return nil, nil, err
 		}
-		earlier[job.PollID] = job
+		if err := grant(tx, c, now); err != nil {
+			return nil, nil, err
+		}
+		out[i] = outcome{claim: c}
 	}
-	return earlier, nil
+	for i, n := range twins {
+		if out[i].err = out[n].err; out[n].claim == nil {
+			continue
+		}
+		out[n].claim.shared = true
+		out[i].claim = &Claim{Job: out[n].claim.Job, shared: true}
+		if err := grant(tx, out[i].claim, now); err != nil {
+			return nil, nil, err
+		}
+	}
+	if len(jobs) > 0 {
+		err = tx.TouchPool(polls[0].Agent.PoolID, now)
+	}
+	return out, earlier, err
 }
 
-// next returns up to limit jobs that the poll's pool may start now.
-func (s *Service) next(tx *store.Tx, r *Poll, limit int) ([]store.Job, error) {
-	if limit == 0 {
-		return nil, nil
+// next returns up to limit jobs that an agent's pool may start now, and acquires their stacks. It never
+// waits for a stack: busy reports that it has left out jobs because other writes hold or held their
+// stacks.
+func (s *Service) next(tx *store.Tx, agent pools.Sighting, limit int) (jobs []store.Job, busy bool, err error) {
+	active, err := tx.CountActiveJobs(agent.OrgID)
+	if err != nil {
+		return nil, false, err
 	}
-	room, err := s.room(tx, r.Agent.OrgID, int64(limit))
-	if err != nil || room <= 0 {
-		return nil, err
+	room := int(min(int64(limit), s.opts.Cap-active))
+	if room <= 0 {
+		return nil, false, nil
 	}
-	return tx.NextJobs(r.Agent.PoolID, int(room))
+	list, err := tx.NextJobs(agent.PoolID, room+spareJobs)
+	if err != nil {
+		return nil, false, err
+	}
+	var ids []string
+	for _, job := range list {
+		free, err := tx.TryLock(scope.Stack(agent.OrgID, job.StackID))
+		if err != nil {
+			return nil, false, err
+		}
+		if !free {
+			busy = true
+			continue
+		}
+		if ids = append(ids, job.ID); len(ids) == room {
+			break
+		}
+	}
+	// The jobs were listed before their stacks were acquired.
+	jobs, err = tx.StillNext(agent.PoolID, ids)
+	return jobs, busy || len(jobs) < len(ids), err
 }
 
 func (s *Service) take(tx *store.Tx, job *store.Job, r *Poll, now time.Time) error {
@@ -216,68 +240,55 @@ func (s *Service) take(tx *store.Tx, job *store.Job, r *Poll, now time.Time) err
 	job.AgentID, job.AgentHostname, job.AgentVersion = r.Agent.AgentID, r.Agent.Hostname, r.Agent.Version
 	job.AgentPlatform = r.Agent.Platform
 	job.PollID, job.Stock = r.PollID, r.Stock
-	if err := tx.SaveJob(*job); err != nil {
-		return err
-	}
 	changed(tx, *job)
-	s.active.claimed(r.Agent.OrgID)
-	return nil
+	return tx.SaveJob(*job)
 }
 
-// room returns how many jobs an organization may start now, up to limit. Only claims add active
-// jobs. A server that does not share its database therefore knows an upper bound: the last count
-// plus its own claims. It counts again only when limit more jobs would exceed that bound.
-func (s *Service) room(tx *store.Tx, orgID string, limit int64) (int64, error) {
-	if !s.db.Shared() && s.active.admits(orgID, limit, s.opts.Cap) {
-		return limit, nil
-	}
-	n, err := tx.CountActiveJobs(orgID)
+// grant creates the token of a claim.
+func grant(tx *store.Tx, c *Claim, now time.Time) error {
+	text, hash := identity.NewToken()
+	c.Token = text
+	job := c.Job
+	return tx.InsertToken(store.Token{
+		ID: identity.NewID(), Hash: hash, Kind: store.RunnerToken, OrgID: job.OrgID, PoolID: job.PoolID,
+		JobID: job.ID, Epoch: job.Epoch, DeploymentID: job.DeploymentID, StackID: job.StackID, CreatedAt: now,
+	})
+}
+
+// repeat returns the claim in an earlier response to the same poll once more. While its job runs, the
+// client has received it, and the poll ends without a job.
+func (s *Service) repeat(ctx context.Context, r *Poll, earlier store.Job) outcome {
+	var o outcome
+	err := s.db.Write(ctx, scope.Stack(earlier.OrgID, earlier.StackID), func(tx *store.Tx) error {
+		now, err := tx.LeaseTime()
+		if err != nil {
+			return err
+		}
+		if err := identity.CheckLive(tx, r.TokenID, now); err != nil {
+			return err
+		}
+		job, err := tx.Job(earlier.ID)
+		if err != nil {
+			return err
+		}
+		if job.AgentID != r.Agent.AgentID || job.PollID != r.PollID {
+			o = outcome{err: errBusy} // requeued since: the poll may take any job
+			return nil
+		}
+		if o = (outcome{}); job.Status != workflow.StatusAccepted {
+			return nil
+		}
+		job.LastSeenAt = now
+		if err := tx.SaveJob(job); err != nil {
+			return err
+		}
+		o.claim = &Claim{Job: job}
+		return grant(tx, o.claim, now)
+	})
 	if err != nil {
-		return 0, err
+		return outcome{err: err}
 	}
-	s.active.counted(orgID, n)
-	return min(limit, s.opts.Cap-n), nil
-}
-
-type atMost struct {
-	mu sync.Mutex
-	n  map[string]int64
-}
-
-// admits reports whether an organization's upper bound is known and permits more jobs within limit.
-func (a *atMost) admits(orgID string, more, limit int64) bool {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	n, known := a.n[orgID]
-	return known && n+more <= limit
-}
-
-func (a *atMost) counted(orgID string, n int64) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	a.n[orgID] = n
-}
-
-func (a *atMost) claimed(orgID string) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	a.n[orgID]++
-}
-
-type recent struct {
-	mu   sync.Mutex
-	last map[string]time.Time
-}
-
-// stale reports whether at least a second has passed since it last returned true for key.
-func (r *recent) stale(key string, now time.Time) bool {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if now.Sub(r.last[key]) < time.Second {
-		return false
-	}
-	r.last[key] = now
-	return true
+	return o
 }
 
 // handBack requeues a job whose claim was not delivered, unless the agent has since polled or sent

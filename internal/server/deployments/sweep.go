@@ -84,6 +84,7 @@ func (s *Service) beats(ctx context.Context) {
 		if err := s.beat(ctx); err != nil && ctx.Err() == nil {
 			s.log.WithError(err).Warn("recording that the server is up failed; the time until the next record is treated as downtime")
 		}
+		s.dispatcher.note("") // notifications can be lost
 		select {
 		case <-ctx.Done():
 			return

@@ -4,8 +4,6 @@ import (
 	"context"
 	"sync"
 	"time"
-
-	"workflowagent/internal/server/store"
 )
 
 // machineAge is the time for which the principal of a runner's token remains valid. Such a token
@@ -34,14 +32,6 @@ func (s *Service) AuthenticatePoll(ctx context.Context, text string) (*Principal
 		return p, nil
 	}
 	return s.AuthenticateMachine(ctx, text)
-}
-
-// RememberRunner makes the principal of the new token of a runner known. org is the token's
-// organization.
-func (s *Service) RememberRunner(t store.Token, org store.Organization) {
-	if p, ok := principal(store.Credential{Token: t, Org: org}); ok && p.Kind == KindRunner {
-		s.machines.add(t.Hash, &p, time.Now())
-	}
 }
 
 func (m *machines) get(hash []byte) (*Principal, bool) {

@@ -43,17 +43,6 @@ func (tx *Tx) Deployment(id string) (Deployment, error) {
 	return deployments.One(tx.Tx, "WHERE d.id = $1", id)
 }
 
-// DeploymentsByID returns the deployments with the given ids, by id.
-func (tx *Tx) DeploymentsByID(ids []string) (map[string]Deployment, error) {
-	where, args := among("d.id", ids, nil)
-	list, err := deployments.All(tx.Tx, "WHERE "+where, args...)
-	byID := map[string]Deployment{}
-	for _, d := range list {
-		byID[d.ID] = d
-	}
-	return byID, err
-}
-
 // KnownRequester reports whether the user who requested a deployment may still read the organization's
 // stacks: a member, or a site administrator. It returns false if no user requested it.
 func (tx *Tx) KnownRequester(id string) (bool, error) {

@@ -93,12 +93,23 @@ func (tx *Tx) JobOfDeployment(id string) (Job, error) {
 	return jobs.One(tx.Tx, "WHERE deployment_id = $1", id)
 }
 
-// NextJobs returns up to limit jobs that a pool may claim, of different stacks. They are the first
-// queued jobs of organizations that are not paused. A job's stack must exist, must be neither paused
-// nor blocked, and must have no active job and no older queued job. The caller checks the
-// organization's concurrency limit.
-func (tx *Tx) NextJobs(poolID string, limit int) ([]Job, error) {
-	return jobs.All(tx.Tx, "WHERE j.status = 'not-started' AND j.pool_id = $1 AND "+claimable+fmt.Sprintf(" ORDER BY j.queued_at, j.id LIMIT %d", limit), poolID)
+// QueuedJob names a queued job.
+type QueuedJob struct{ ID, StackID string }
+
+var queuedJobs = database.NewTable[QueuedJob]("jobs j")
+
+// NextJobs returns up to limit jobs that a pool may claim, of different stacks, in the order of their
+// claims. They are the first queued jobs of organizations that are not paused. A job's stack must exist,
+// must be neither paused nor blocked, and must have no active job and no older queued job. The caller
+// checks the organization's concurrency limit.
+func (tx *Tx) NextJobs(poolID string, limit int) ([]QueuedJob, error) {
+	return queuedJobs.All(tx.Tx, "WHERE j.status = 'not-started' AND j.pool_id = $1 AND "+claimable+fmt.Sprintf(" ORDER BY j.queued_at, j.id LIMIT %d", limit), poolID)
+}
+
+// StillNext returns those of jobs from [Tx.NextJobs] that the pool may still claim.
+func (tx *Tx) StillNext(poolID string, ids []string) ([]Job, error) {
+	where, args := among("j.id", ids, []any{poolID})
+	return jobs.All(tx.Tx, "WHERE "+where+" AND j.status = 'not-started' AND j.pool_id = $1 AND "+claimable+" ORDER BY j.queued_at, j.id", args...)
 }
 
 // claimable is the condition on a queued job j of [Tx.NextJobs].

@@ -98,14 +98,3 @@ func (tx *Tx) SaveCheckout(c VCSCheckout) error { return vcsCheckouts.Update(tx.
 func (tx *Tx) Checkout(deploymentID string) (VCSCheckout, error) {
 	return vcsCheckouts.One(tx.Tx, "WHERE c.deployment_id = $1", deploymentID)
 }
-
-// Checkouts returns the checkouts of deployments, by the ids of the deployments that have one.
-func (tx *Tx) Checkouts(deploymentIDs []string) (map[string]VCSCheckout, error) {
-	where, args := among("c.deployment_id", deploymentIDs, nil)
-	list, err := vcsCheckouts.All(tx.Tx, "WHERE "+where, args...)
-	byID := map[string]VCSCheckout{}
-	for _, c := range list {
-		byID[c.DeploymentID] = c
-	}
-	return byID, err
-}

@@ -67,13 +67,6 @@ func (tx *Tx) QueuedBefore(jobIDs []string) (map[string]int64, error) {
 		AND q.status = 'not-started' AND q.version < j.version WHERE j.status = 'not-started' AND `+where+" GROUP BY j.id", args...)
 }
 
-// ClaimableJobs returns the ids of the first jobs that a pool may claim, in the order of their
-// claims.
-func (tx *Tx) ClaimableJobs(poolID string, limit int) ([]string, error) {
-	return database.Scalars[string](tx.Tx, "SELECT j.id FROM jobs j WHERE j.status = 'not-started' AND j.pool_id = $1 AND "+
-		claimable+fmt.Sprintf(" ORDER BY j.queued_at, j.id LIMIT %d", limit), poolID)
-}
-
 // StackQueues returns the stored queues of stacks.
 func (tx *Tx) StackQueues(stackIDs []string) ([]StackQueue, error) {
 	where, args := among("stack_id", stackIDs, nil)

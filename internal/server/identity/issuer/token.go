@@ -84,15 +84,15 @@ func (s *Service) Draft(tx *store.Tx, sub Subject, audience string) (Draft, erro
 	if err != nil {
 		return Draft{}, err
 	}
-	key, err := s.Key(tx)
+	key, err := s.key(tx)
 	if err != nil {
 		return Draft{}, err
 	}
 	return s.draft(sub, audience, key, tx.Now()), nil
 }
 
-// Key returns the key that signs tokens now, in the caller's transaction.
-func (s *Service) Key(tx *store.Tx) (store.SigningKey, error) {
+// key returns the key that signs tokens now, in the caller's transaction.
+func (s *Service) key(tx *store.Tx) (store.SigningKey, error) {
 	keys, err := tx.SigningKeys()
 	if err != nil {
 		return store.SigningKey{}, err
@@ -101,12 +101,6 @@ func (s *Service) Key(tx *store.Tx) (store.SigningKey, error) {
 		return store.SigningKey{}, fault.New(fault.KindUnavailable, "the server has no signing key yet; try again in a minute")
 	}
 	return keys[signing(keys, tx.Now())], nil
-}
-
-// DraftFor is [Service.Draft] for the organization's name as the audience, with the key from
-// [Service.Key].
-func (s *Service) DraftFor(sub Subject, key store.SigningKey, now time.Time) Draft {
-	return s.draft(sub, sub.Organization, key, now)
 }
 
 func (s *Service) draft(sub Subject, audience string, key store.SigningKey, now time.Time) Draft {
