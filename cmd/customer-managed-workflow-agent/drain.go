@@ -10,6 +10,7 @@ import (
 
 	"workflowagent/internal/agent/config"
 	"workflowagent/internal/agent/control"
+	"workflowagent/internal/words"
 )
 
 func newDrainCommand(load loader) *cobra.Command {
@@ -49,7 +50,7 @@ the agent still drains after --timeout.`,
 				if err != nil {
 					return err
 				}
-				fmt.Fprintf(out, "Agent %s accepts no more jobs and exits after %s.\n", agents[0].Name, control.CountJobs(report))
+				fmt.Fprintf(out, "Agent %s accepts no more jobs and exits after %s.\n", agents[0].Name, words.Count(len(report.Jobs), "job"))
 				return nil
 			}
 			if timeout > 0 {

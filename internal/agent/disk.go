@@ -12,6 +12,7 @@ import (
 
 	"workflowagent/internal/agent/executor"
 	"workflowagent/internal/retry"
+	"workflowagent/internal/words"
 )
 
 // diskInterval is the time between two checks of the disk.
@@ -45,7 +46,7 @@ func (w *diskWatch) run(ctx context.Context) {
 func (w *diskWatch) check() {
 	var full error
 	if free, err := w.free(w.dir); err == nil && free < executor.LeastSpace {
-		full = fmt.Errorf("the disk of state_directory, %s, has only %d MiB free, and jobs need %d MiB: free up space", w.dir, free>>20, executor.LeastSpace>>20)
+		full = fmt.Errorf("the disk of state_directory, %s, has only %s free, and jobs need %s: free up space", w.dir, words.Bytes(free), words.Bytes(executor.LeastSpace))
 	}
 	w.mu.Lock()
 	changed := (full == nil) != (w.err == nil)

@@ -17,6 +17,7 @@ import (
 	"workflowagent/internal/protocol"
 	"workflowagent/internal/retry"
 	"workflowagent/internal/termtext"
+	"workflowagent/internal/words"
 	"workflowagent/internal/workflow"
 )
 
@@ -249,7 +250,7 @@ func (j *job) copyOutput(ctx context.Context) {
 		}
 		if j.echoed.Add(int64(len(line))) > maxEchoed {
 			// Other processes of the job's user can write to the file as well.
-			j.log.Warnf("the job's output has more than %d MiB; the agent copies no more of it", maxEchoed>>20)
+			j.log.Warnf("the job's output has more than %s; the agent copies no more of it", words.Bytes(maxEchoed))
 			return
 		}
 		if err != nil && !full {

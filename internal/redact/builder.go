@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+
+	"workflowagent/internal/words"
 )
 
 // Limits of a set. A user who can choose secrets could otherwise use up the memory and the processor of
@@ -108,7 +110,7 @@ func (b *builder) forms(ctx context.Context, secret string, cost *int, limit int
 				b.batch[piece] = struct{}{}
 				*cost += len(piece) + needleCost
 				if *cost > limit {
-					return &LimitError{fmt.Sprintf("the secrets have too many lines and special characters to be masked in all encodings (more than %d MiB): use fewer or smaller secrets", limit>>20)}
+					return &LimitError{fmt.Sprintf("the secrets have too many lines and special characters to be masked in all encodings (more than %s): use fewer or smaller secrets", words.Bytes(limit))}
 				}
 				b.needles = append(b.needles, b.keep(piece))
 			}

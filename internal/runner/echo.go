@@ -6,6 +6,7 @@ import (
 	"io"
 
 	"workflowagent/internal/protocol"
+	"workflowagent/internal/words"
 )
 
 // echo copies a job's log to the runner's output, up to a limit: a file of the host can contain this
@@ -28,8 +29,8 @@ func (e *echo) Write(p []byte) (int, error) {
 	}
 	whole := p[:bytes.LastIndexByte(p[:e.left], '\n')+1]
 	e.left = -1
-	_, err := e.dst.Write(fmt.Appendf(bytes.Clone(whole), "%sThe copy of the job's output ends here, after %d MiB. The deployment's log is complete.\n",
-		lineBreak(whole), protocol.MaxEcho>>20))
+	_, err := e.dst.Write(fmt.Appendf(bytes.Clone(whole), "%sThe copy of the job's output ends here, after %s. The deployment's log is complete.\n",
+		lineBreak(whole), words.Bytes(protocol.MaxEcho)))
 	return len(p), err
 }
 

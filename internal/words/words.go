@@ -3,32 +3,66 @@ package words
 
 import (
 	"fmt"
+	"strings"
 	"time"
+
+	"github.com/dustin/go-humanize"
 )
 
 // Clock returns a time of day for sentences in UTC, with the date.
 func Clock(t time.Time) string { return t.UTC().Format("2 Jan 15:04 UTC") }
 
-// Duration returns d in words, such as "3 min 12 s".
+// Duration returns d in its two largest units for sentences, such as "3 min 12 s".
 func Duration(d time.Duration) string {
 	d = max(d, 0)
 	switch {
 	case d < time.Second:
-		return "less than a second"
+		return fmt.Sprintf("%d ms", d.Milliseconds())
+	case d < 10*time.Second:
+		return strings.TrimSuffix(fmt.Sprintf("%.1f", d.Truncate(time.Second/10).Seconds()), ".0") + " s"
 	case d < time.Minute:
-		return fmt.Sprintf("%d s", int(d.Seconds()))
-	case d < time.Hour:
-		return parts(int(d.Minutes()), "min", int(d.Seconds())%60, "s")
-	case d < 48*time.Hour:
-		return parts(int(d.Hours()), "h", int(d.Minutes())%60, "min")
-	default:
-		return parts(int(d.Hours())/24, "d", int(d.Hours())%24, "h")
+		return fmt.Sprintf("%d s", d/time.Second)
 	}
+	large, small := units(d)
+	return strings.TrimSuffix(fmt.Sprintf("%d %s %d %s", d/large.size, large.name, d%large.size/small.size, small.name), " 0 "+small.name)
 }
 
-func parts(major int, unit string, minor int, small string) string {
-	if minor == 0 {
-		return fmt.Sprintf("%d %s", major, unit)
+// Short returns d in its two largest units for the columns of a table, such as "3m12s".
+func Short(d time.Duration) string {
+	if d = max(d, 0); d < time.Minute {
+		return fmt.Sprintf("%ds", d/time.Second)
 	}
-	return fmt.Sprintf("%d %s %d %s", major, unit, minor, small)
+	large, small := units(d)
+	return fmt.Sprintf("%d%.1s%02d%.1s", d/large.size, large.name, d%large.size/small.size, small.name)
+}
+
+type unit struct {
+	size time.Duration
+	name string
+}
+
+// units returns the two largest units of a duration of at least a minute.
+func units(d time.Duration) (large, small unit) {
+	second, minute, hour, day := unit{time.Second, "s"}, unit{time.Minute, "min"}, unit{time.Hour, "h"}, unit{24 * time.Hour, "d"}
+	switch {
+	case d < time.Hour:
+		return minute, second
+	case d < day.size:
+		return hour, minute
+	}
+	return day, hour
+}
+
+// Bytes returns a number of bytes in binary units, such as "1.5 GiB".
+func Bytes[N ~int | ~int64 | ~uint64](n N) string { return humanize.IBytes(uint64(max(n, 0))) }
+
+// Number returns n with commas between thousands.
+func Number[N ~int | ~int64](n N) string { return humanize.Comma(int64(n)) }
+
+// Count returns a number with its noun, such as "1 agent" or "12,000 lines". The plural adds "s".
+func Count[N ~int | ~int64](n N, noun string) string {
+	if n != 1 {
+		noun += "s"
+	}
+	return Number(n) + " " + noun
 }

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"workflowagent/internal/agent/status"
+	"workflowagent/internal/words"
 )
 
 const (
@@ -47,7 +48,7 @@ func (i Instance) DrainAndPrint(ctx context.Context, out io.Writer) error {
 		select {
 		case e := <-ended:
 			if ctx.Err() != nil && e.err != nil {
-				return &DrainingError{i.Name, CountJobs(last)}
+				return &DrainingError{i.Name, words.Count(len(last.Jobs), "job")}
 			}
 			return i.drained(out, e.report, e.err)
 		case <-ticker.C:
@@ -57,9 +58,9 @@ func (i Instance) DrainAndPrint(ctx context.Context, out io.Writer) error {
 			continue // the agent is exiting: DrainAndWait returns the result
 		}
 		last = report
-		if words := describeJobs(report); words != printed || time.Since(printedAt) >= printPause {
-			printed, printedAt = words, time.Now()
-			fmt.Fprintf(out, "%s: waiting for %s%s\n", printedAt.Format(time.TimeOnly), CountJobs(report), withAges(report))
+		if jobs := describeJobs(report); jobs != printed || time.Since(printedAt) >= printPause {
+			printed, printedAt = jobs, time.Now()
+			fmt.Fprintf(out, "%s: waiting for %s%s\n", printedAt.Format(time.TimeOnly), words.Count(len(report.Jobs), "job"), withAges(report))
 		}
 	}
 }
@@ -82,14 +83,6 @@ func (i Instance) drained(out io.Writer, report status.Report, err error) error 
 	}
 	fmt.Fprintf(out, "Agent %s has exited, and all of its jobs have finished.\n", i.Name)
 	return nil
-}
-
-// CountJobs returns the number of jobs in a report as text, such as "1 job".
-func CountJobs(r status.Report) string {
-	if len(r.Jobs) == 1 {
-		return "1 job"
-	}
-	return fmt.Sprintf("%d jobs", len(r.Jobs))
 }
 
 // describeJobs returns a text that identifies the jobs and their phases, for detecting changes.

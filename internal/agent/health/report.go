@@ -8,6 +8,7 @@ import (
 
 	"workflowagent/internal/agent/config"
 	"workflowagent/internal/agent/status"
+	"workflowagent/internal/words"
 )
 
 // lowDisk is the amount of free space on the disk of state_directory, in bytes, below which the
@@ -34,7 +35,7 @@ func Reports(agentStatus func() status.Report, tracker *Tracker, c *config.Confi
 		tracker.fill(&r)
 		r.Storage.Directory, r.Storage.FreeBytes = c.StateDirectory, freeBytes(c.StateDirectory)
 		if free := r.Storage.FreeBytes; free >= 0 && free < lowDisk {
-			r.Problems = append(r.Problems, fmt.Sprintf("The disk of state_directory, %s, has only %d MiB free: logs that wait for the server need space.", c.StateDirectory, free>>20))
+			r.Problems = append(r.Problems, fmt.Sprintf("The disk of state_directory, %s, has only %s free: logs that wait for the server need space.", c.StateDirectory, words.Bytes(free)))
 		}
 		r.Judge()
 		return r

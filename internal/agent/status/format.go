@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"workflowagent/internal/termtext"
+	"workflowagent/internal/words"
 )
 
 // clean returns untrusted text as one line without terminal control characters.
@@ -16,36 +17,11 @@ func clean(text string) string {
 
 var oneLine = strings.NewReplacer("\r\n", " ", "\n", " ", "\r", " ", "\t", " ")
 
-// ago returns the duration as text, in its two largest units.
-func ago(d time.Duration) string {
-	d = max(d, 0).Truncate(time.Second)
-	day := 24 * time.Hour
-	switch {
-	case d < time.Minute:
-		return fmt.Sprintf("%ds", d/time.Second)
-	case d < time.Hour:
-		return fmt.Sprintf("%dm%02ds", d/time.Minute, d%time.Minute/time.Second)
-	case d < day:
-		return fmt.Sprintf("%dh%02dm", d/time.Hour, d%time.Hour/time.Minute)
-	}
-	return fmt.Sprintf("%dd%02dh", d/day, d%day/time.Hour)
-}
-
 func size(n int64) string {
 	if n < 0 {
 		return "unknown"
 	}
-	unit, value := "B", float64(n)
-	for _, next := range []string{"KiB", "MiB", "GiB", "TiB"} {
-		if value < 1024 {
-			break
-		}
-		unit, value = next, value/1024
-	}
-	if unit == "B" {
-		return fmt.Sprintf("%d B", n)
-	}
-	return fmt.Sprintf("%.1f %s", value, unit)
+	return words.Bytes(n)
 }
 
 type line struct{ name, value string }
@@ -55,7 +31,7 @@ func (r Report) facts() []line {
 	lines := []line{
 		{"Agent", fmt.Sprintf("%s, instance %s on %s, process %d", a.Version, a.Instance, a.Hostname, a.PID)},
 		{"Id", fmt.Sprintf("%s, session %s", a.ID, a.SessionID)},
-		{"Up", fmt.Sprintf("%s, last activity %s ago", ago(r.Time.Sub(r.StartedAt)), ago(r.Time.Sub(r.LastActivity)))},
+		{"Up", fmt.Sprintf("%s, last activity %s ago", words.Short(r.Time.Sub(r.StartedAt)), words.Short(r.Time.Sub(r.LastActivity)))},
 		{"Server", r.Server.describe(r.Time)},
 		{"Token", r.Token.describe(r.Time)},
 		{"Engine", r.Engine.describe(r.Time)},
@@ -88,7 +64,7 @@ func (s Server) describe(now time.Time) string {
 		text = s.URL + ", not connected" + since(s.Since, now)
 	}
 	if s.LastPoll != nil {
-		text += ", last answer " + ago(now.Sub(*s.LastPoll)) + " ago"
+		text += ", last answer " + words.Short(now.Sub(*s.LastPoll)) + " ago"
 	}
 	return text
 }
@@ -102,20 +78,20 @@ func (t Token) describe(now time.Time) string {
 	case t.ExpiresAt == nil:
 		return "OIDC, not exchanged yet"
 	case t.ExpiresAt.Before(now):
-		return "OIDC, expired " + ago(now.Sub(*t.ExpiresAt)) + " ago"
+		return "OIDC, expired " + words.Short(now.Sub(*t.ExpiresAt)) + " ago"
 	}
-	return "OIDC, expires in " + ago(t.ExpiresAt.Sub(now))
+	return "OIDC, expires in " + words.Short(t.ExpiresAt.Sub(now))
 }
 
 func (u Update) describe(now time.Time) string {
-	words := u.Mode
+	text := u.Mode
 	if u.CheckedAt != nil {
-		words += ", checked " + ago(now.Sub(*u.CheckedAt)) + " ago"
+		text += ", checked " + words.Short(now.Sub(*u.CheckedAt)) + " ago"
 	}
 	if u.Available != "" {
-		words += ", " + u.Available + " is available"
+		text += ", " + u.Available + " is available"
 	}
-	parts := []string{words, u.State, u.Error}
+	parts := []string{text, u.State, u.Error}
 	return strings.Join(slices.DeleteFunc(parts, func(part string) bool { return part == "" }), ": ")
 }
 
@@ -133,7 +109,7 @@ func since(t *time.Time, now time.Time) string {
 	if t == nil {
 		return ""
 	}
-	return " for " + ago(now.Sub(*t))
+	return " for " + words.Short(now.Sub(*t))
 }
 
 type table struct {
@@ -150,7 +126,7 @@ func (r Report) jobTable() table {
 		}
 		t.rows = append(t.rows, []string{
 			orDash(j.DeploymentID), orDash(j.Stack), orDash(j.Operation), phase,
-			ago(r.Time.Sub(j.PhaseSince)), ago(r.Time.Sub(j.ClaimedAt)), size(j.Log.Pending),
+			words.Short(r.Time.Sub(j.PhaseSince)), words.Short(r.Time.Sub(j.ClaimedAt)), size(j.Log.Pending),
 		})
 	}
 	return t
@@ -161,7 +137,7 @@ func (r Report) endedTable() table {
 	for _, o := range r.Ended {
 		t.rows = append(t.rows, []string{
 			orDash(o.DeploymentID), orDash(o.Stack), orDash(o.Operation), o.Status, orDash(o.Reason),
-			ago(o.EndedAt.Sub(o.ClaimedAt)), ago(r.Time.Sub(o.EndedAt)) + " ago", orDash(o.Message),
+			words.Short(o.EndedAt.Sub(o.ClaimedAt)), words.Short(r.Time.Sub(o.EndedAt)) + " ago", orDash(o.Message),
 		})
 	}
 	return t
@@ -183,5 +159,5 @@ func DescribeJob(j Job, now time.Time) string {
 	if j.Operation != "" {
 		what = j.Operation + " of " + what
 	}
-	return clean(fmt.Sprintf("%s (%s for %s)", what, j.Phase, ago(now.Sub(j.PhaseSince))))
+	return clean(fmt.Sprintf("%s (%s for %s)", what, j.Phase, words.Short(now.Sub(j.PhaseSince))))
 }

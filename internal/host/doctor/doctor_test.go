@@ -289,10 +289,10 @@ func TestBrokenHost(t *testing.T) {
 		}, "state", Fail, []string{"chmod 700"}},
 		{"a full disk", func(t *testing.T, w *world) {
 			w.options.Disk = func(string) (uint64, uint64, error) { return 100 << 20, 100 << 30, nil }
-		}, "disk", Fail, []string{"100 MB of 100 GB"}},
+		}, "disk", Fail, []string{"100 MiB of 100 GiB"}},
 		{"an almost full disk", func(t *testing.T, w *world) {
 			w.options.Disk = func(string) (uint64, uint64, error) { return 1 << 30, 100 << 30, nil }
-		}, "disk", Warn, []string{"1024 MB"}},
+		}, "disk", Warn, []string{"1.0 GiB"}},
 		{"a taken port", func(t *testing.T, w *world) { w.set("http_server_port=" + portOf(t, http.NotFoundHandler())) }, "port", Warn, []string{"another program"}},
 		{"an agent's port", func(t *testing.T, w *world) { w.set("http_server_port=" + portOf(t, healthz("healthy"))) }, "port", OK, []string{"a healthy agent"}},
 		{"a sick agent's port", func(t *testing.T, w *world) { w.set("http_server_port=" + portOf(t, healthz("unhealthy"))) }, "port", Warn, []string{"unhealthy", "engine: down"}},

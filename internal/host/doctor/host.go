@@ -20,6 +20,7 @@ import (
 	"workflowagent/internal/agent/executor"
 	"workflowagent/internal/agent/executor/docker"
 	"workflowagent/internal/termtext"
+	"workflowagent/internal/words"
 )
 
 // Limits for free disk space, in bytes. Below spaceWarn, an agent is likely to fail soon. Below
@@ -129,7 +130,7 @@ func (e *examination) space(dir, what, advice string) Result {
 	case total == 0:
 		return skip("the disk of " + dir + " reports no size")
 	}
-	found := fmt.Sprintf("%s of %s free for %s in %s", size(free), size(total), what, dir)
+	found := fmt.Sprintf("%s of %s free for %s in %s", words.Bytes(free), words.Bytes(total), what, dir)
 	switch {
 	case free < spaceFail:
 		return fail(found, advice)
@@ -137,13 +138,6 @@ func (e *examination) space(dir, what, advice string) Result {
 		return warn(found, advice)
 	}
 	return ok(found)
-}
-
-func size(bytes uint64) string {
-	if bytes >= 10<<30 {
-		return fmt.Sprintf("%d GB", bytes>>30)
-	}
-	return fmt.Sprintf("%d MB", bytes>>20)
 }
 
 // diskSpace queries the operating system. Space that is reserved for root does not count as free.

@@ -10,6 +10,7 @@ import (
 
 	"workflowagent/internal/protocol"
 	"workflowagent/internal/reach"
+	"workflowagent/internal/words"
 )
 
 // Limits for clock skew. Some issuers' tokens are valid for only a few minutes.
@@ -133,7 +134,7 @@ func clock(t *reach.Trace) Result {
 	if skew < 0 {
 		skew, direction = -skew, "behind"
 	}
-	found := fmt.Sprintf("the clock is %s %s the server's", skew.Round(time.Second), direction)
+	found := fmt.Sprintf("the clock is %s %s the server's", words.Duration(skew.Round(time.Second)), direction)
 	advice := "set the clock, preferably through a time service (NTP): otherwise tokens and certificates seem expired or not yet valid"
 	switch {
 	case skew > skewFail:

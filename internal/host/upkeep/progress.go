@@ -6,6 +6,8 @@ import (
 	"os"
 
 	"golang.org/x/term"
+
+	"workflowagent/internal/words"
 )
 
 // progress displays the progress of a download, but only on a terminal.
@@ -29,10 +31,10 @@ func (p *progress) show(done, total int64) {
 		return
 	}
 	const mib = 1 << 20
-	step, text := done/mib, fmt.Sprintf("%d MiB", done/mib)
+	step, text := done/mib, words.Bytes(done)
 	if total > 0 {
 		step = done * 100 / total
-		text = fmt.Sprintf("%3d %% of %d MiB", step, (total+mib-1)/mib)
+		text = fmt.Sprintf("%3d %% of %s", step, words.Bytes(total))
 	}
 	if step != p.shown {
 		p.shown = step

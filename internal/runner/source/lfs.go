@@ -11,6 +11,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"workflowagent/internal/words"
 )
 
 // Limits on the files that Git LFS stores.
@@ -49,10 +51,10 @@ func fetchLFS(ctx context.Context, f *fetch, l *login) error {
 		objects = append(objects, o)
 	}
 	if total > maxLFSBytes {
-		return fmt.Errorf("the files in Git LFS have more than %d GiB", maxLFSBytes>>30)
+		return fmt.Errorf("the files in Git LFS have more than %s", words.Bytes(maxLFSBytes))
 	}
 	slices.SortFunc(objects, func(a, b object) int { return strings.Compare(a.oid, b.oid) })
-	fmt.Fprintf(f.log, "Fetching %d files with %.1f MB from Git LFS\n", len(objects), float64(total)/1e6)
+	fmt.Fprintf(f.log, "Fetching %s with %s from Git LFS\n", words.Count(len(objects), "file"), words.Bytes(total))
 	server := newLFSServer(f.repo, l, f.log, f.redirects)
 	defer server.close()
 	err = server.fetch(ctx, objects, func(o object, content *os.File) error {

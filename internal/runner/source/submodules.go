@@ -10,6 +10,7 @@ import (
 	"strconv"
 	"strings"
 
+	"workflowagent/internal/words"
 	"workflowagent/internal/workflow"
 )
 
@@ -112,7 +113,7 @@ func (s *submodules) fetchOne(ctx context.Context, parent *workflow.Repository, 
 		return err
 	}
 	if s.bytes += size; s.bytes > maxSubmoduleBytes {
-		return fmt.Errorf("the submodules have more than %d GiB", maxSubmoduleBytes>>30)
+		return fmt.Errorf("the submodules have more than %s", words.Bytes(maxSubmoduleBytes))
 	}
 	if s.g.Source.LFS {
 		if err := fetchLFS(ctx, f, login); err != nil {
@@ -137,7 +138,7 @@ func listSubmodules(ctx context.Context, git *commandLine) ([]submodule, error) 
 	}
 	fields := strings.Fields(info)
 	if size, err := strconv.Atoi(fields[len(fields)-1]); err != nil || size > maxSubmodulesFile {
-		return nil, fmt.Errorf("%s has more than %d KiB", submodulesFile, maxSubmodulesFile>>10)
+		return nil, fmt.Errorf("%s has more than %s", submodulesFile, words.Bytes(maxSubmodulesFile))
 	}
 	// By default, git would follow include directives to files of the job's machine.
 	out, err = git.run(ctx, "config", "--no-includes", "--blob=HEAD:"+submodulesFile, "-z", "--list")

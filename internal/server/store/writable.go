@@ -9,6 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"workflowagent/internal/server/store/database"
+	"workflowagent/internal/words"
 
 	"workflowagent/internal/server/store/scope"
 )
@@ -76,7 +77,7 @@ func hasSpace(dir string) error {
 		return err
 	}
 	if free < minFree {
-		return fmt.Errorf("the disk of %s has only %d MiB of free space: free up space until %d MiB are available", dir, free>>20, minFree>>20)
+		return fmt.Errorf("the disk of %s has only %s of free space: free up space until %s are available", dir, words.Bytes(free), words.Bytes(minFree))
 	}
 	return nil
 }

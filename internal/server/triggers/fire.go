@@ -15,6 +15,7 @@ import (
 	"workflowagent/internal/server/store"
 	"workflowagent/internal/server/store/scope"
 	"workflowagent/internal/termtext"
+	"workflowagent/internal/words"
 	"workflowagent/internal/workflow"
 )
 
@@ -124,7 +125,7 @@ func (s *Service) fireIn(ctx context.Context, tx *store.Tx, c *store.Schedule) e
 		return advance(c, now) // the clock was set back
 	}
 	if d := now.Sub(c.NextAt); d > late && c.Kind != store.TTLSchedule {
-		if err := record(tx, c, store.ScheduleEvent{Result: store.ScheduleSkipped, Message: fmt.Sprintf("missed: the server could fire the schedule only %s after its time", d.Round(time.Minute))}); err != nil {
+		if err := record(tx, c, store.ScheduleEvent{Result: store.ScheduleSkipped, Message: fmt.Sprintf("missed: the server could fire the schedule only %s after its time", words.Duration(d))}); err != nil {
 			return err
 		}
 		if c.Cron != "" {

@@ -121,10 +121,3 @@ func acceptsGzip(r *http.Request) bool {
 	}
 	return false
 }
-
-func byteCount(n int64) string {
-	if n >= 1<<20 && n%(1<<20) == 0 {
-		return fmt.Sprintf("%d MiB", n>>20)
-	}
-	return fmt.Sprintf("%d bytes", n)
-}

@@ -10,6 +10,7 @@ import (
 
 	"workflowagent/internal/server/fault"
 	"workflowagent/internal/server/store"
+	"workflowagent/internal/words"
 )
 
 // Error is an error with its own status code, for conditions that exist only in HTTP.
@@ -60,7 +61,7 @@ func Classify(err error) (status int, message string) {
 	var tooLarge *http.MaxBytesError
 	switch {
 	case errors.As(err, &tooLarge):
-		return http.StatusRequestEntityTooLarge, "the body is larger than " + byteCount(tooLarge.Limit)
+		return http.StatusRequestEntityTooLarge, "the body is larger than " + words.Bytes(tooLarge.Limit)
 	case errors.Is(err, store.ErrNotFound):
 		return http.StatusNotFound, ""
 	case errors.Is(err, store.ErrConflict):

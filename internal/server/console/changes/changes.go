@@ -11,8 +11,8 @@ import (
 	"strings"
 	"time"
 
-	"workflowagent/internal/server/console/view"
 	"workflowagent/internal/server/stacks/changes"
+	"workflowagent/internal/words"
 )
 
 // PageSize is the maximum number of rows of a tree on one page. Scripts show larger trees as a
@@ -130,9 +130,9 @@ func Summary(t changes.Tree) string {
 		parts = append(parts, fmt.Sprintf("%s%d", Mark(total.Op), total.Count))
 	}
 	if len(parts) == 0 {
-		return "no changes of " + view.Number(int64(all))
+		return "no changes of " + words.Number(all)
 	}
-	return strings.Join(parts, " ") + " of " + view.Number(int64(all))
+	return strings.Join(parts, " ") + " of " + words.Number(all)
 }
 
 // status returns the word for a row's state.

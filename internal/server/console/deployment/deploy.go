@@ -14,6 +14,7 @@ import (
 	"workflowagent/internal/server/fault"
 	"workflowagent/internal/server/pools"
 	"workflowagent/internal/server/store"
+	"workflowagent/internal/words"
 	"workflowagent/internal/workflow"
 )
 
@@ -129,7 +130,7 @@ func freeText(s pools.Summary) string {
 	if s.Online == 0 {
 		return "no agent online"
 	}
-	return fmt.Sprintf("%d of %s free", s.Free(), view.Count(s.Online, "agent"))
+	return fmt.Sprintf("%d of %s free", s.Free(), words.Count(s.Online, "agent"))
 }
 
 // outlook says when a deployment in a pool would start.

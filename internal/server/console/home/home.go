@@ -125,7 +125,7 @@ func (p *pages) poolAlarms(v *page.Visit, o *overview) error {
 			text += " since " + words.Clock(pool.AgentPool.LastSeenAt)
 		}
 		if pool.Queued > 0 {
-			text += "; " + view.Count(pool.Queued, "deployment") + " waiting"
+			text += "; " + words.Count(pool.Queued, "deployment") + " waiting"
 		}
 		o.Alarms = append(o.Alarms, alarm{text + ".", "Open the pool", view.Path(v.Org.Name, "-", "pools", pool.AgentPool.ID)})
 	}

@@ -17,6 +17,7 @@ import (
 	"workflowagent/internal/server/identity"
 	logs "workflowagent/internal/server/joblog"
 	"workflowagent/internal/server/store"
+	"workflowagent/internal/words"
 	"workflowagent/internal/workflow"
 )
 
@@ -270,5 +271,5 @@ func took(s Step) string {
 	if s.Duration == 0 || s.Status == "running" {
 		return ""
 	}
-	return view.Duration(s.Duration)
+	return words.Duration(s.Duration)
 }

@@ -20,6 +20,7 @@ import (
 	"workflowagent/internal/server/pools"
 	"workflowagent/internal/server/store"
 	"workflowagent/internal/server/vcs"
+	"workflowagent/internal/words"
 	"workflowagent/internal/workflow"
 )
 
@@ -290,9 +291,9 @@ func (l list) tabs() []view.Tab {
 // count returns a number for a tab.
 func count(n int64) string {
 	if n >= deployments.CountLimit {
-		return view.Number(deployments.CountLimit) + "+"
+		return words.Number(deployments.CountLimit) + "+"
 	}
-	return view.Number(n)
+	return words.Number(n)
 }
 
 func (l list) empty() (title, text string) {
@@ -302,7 +303,7 @@ func (l list) empty() (title, text string) {
 		}
 	}
 	if l.Query.Text != "" && l.Next != "" {
-		return "No deployment found here.", fmt.Sprintf("A page searches %s deployments. The next page searches more of them.", view.Number(deployments.Searched))
+		return "No deployment found here.", fmt.Sprintf("A page searches %s deployments. The next page searches more of them.", words.Number(deployments.Searched))
 	}
 	if l.Filtered {
 		return "No deployment found.", "The filters select none. Remove some of them."

@@ -6,9 +6,9 @@ import (
 	"slices"
 	"time"
 
-	"workflowagent/internal/server/console/view"
 	"workflowagent/internal/server/store"
 	"workflowagent/internal/server/triggers"
+	"workflowagent/internal/words"
 )
 
 const (
@@ -43,7 +43,7 @@ type entry struct {
 func (e entry) when() string {
 	at := fmt.Sprintf("%02d:%02d", int(e.At.Hours()), int(e.At.Minutes())%60)
 	if e.Times > 1 {
-		return "from " + at + ", " + view.Count(int64(e.Times), "time")
+		return "from " + at + ", " + words.Count(e.Times, "time")
 	}
 	return at
 }
@@ -75,7 +75,7 @@ func dayOf(o triggers.Overview, c *triggers.Calendar, date time.Time) day {
 		why := model{Overview: o}.state(s)
 		if n > single {
 			if both := due[i].And(twice[s.StackID]).Len(); why == "" && both > 0 {
-				why = fmt.Sprintf("%s at the same time as another schedule of the stack", view.Count(int64(both), "time"))
+				why = fmt.Sprintf("%s at the same time as another schedule of the stack", words.Count(both, "time"))
 			}
 			d.Entries = append(d.Entries, entry{s, due[i].First(1)[0], n, why})
 			continue

@@ -20,7 +20,7 @@ type resourceRow struct{ URN, Type, Name, ID, Parent string }
 
 func (p *pages) resources(v *page.Visit) (view.Page, error) {
 	out := Page(v.Stack, "resources")
-	words, kind := strings.ToLower(v.Query("q")), v.Query("type")
+	search, kind := strings.ToLower(v.Query("q")), v.Query("type")
 	var rows []resourceRow
 	var types []string
 	total, matching := 0, 0
@@ -38,7 +38,7 @@ func (p *pages) resources(v *page.Visit) (view.Page, error) {
 			if !slices.Contains(types, r.Type) && len(types) < 200 {
 				types = append(types, r.Type)
 			}
-			if kind != "" && r.Type != kind || words != "" && !strings.Contains(strings.ToLower(r.URN+" "+r.ID), words) {
+			if kind != "" && r.Type != kind || search != "" && !strings.Contains(strings.ToLower(r.URN+" "+r.ID), search) {
 				continue
 			}
 			if matching++; len(rows) < shownResources {

@@ -58,8 +58,8 @@ const listed = 50
 
 // list shows the stacks of an organization or project that the visitor may see.
 func (p *pages) list(v *page.Visit) (view.Page, error) {
-	org, project, words := v.Org, v.Param("project"), v.Query("q")
-	filter := store.StackFilter{Reach: v.Who.Reach(org.ID), Project: project, Contains: words, After: v.Query("after"), Limit: listed + 1}
+	org, project, search := v.Org, v.Param("project"), v.Query("q")
+	filter := store.StackFilter{Reach: v.Who.Reach(org.ID), Project: project, Contains: search, After: v.Query("after"), Limit: listed + 1}
 	list, err := p.Stacks.List(v.Context(), filter)
 	if err != nil {
 		return view.Page{}, err
@@ -67,7 +67,7 @@ func (p *pages) list(v *page.Visit) (view.Page, error) {
 	next := ""
 	if len(list) > listed {
 		list = list[:listed]
-		next = "?after=" + urlQuery(list[listed-1].SortKey()) + "&q=" + urlQuery(words)
+		next = "?after=" + urlQuery(list[listed-1].SortKey()) + "&q=" + urlQuery(search)
 	}
 	newest, err := p.Stacks.NewestOperations(v.Context(), list)
 	if err != nil {
@@ -77,7 +77,7 @@ func (p *pages) list(v *page.Visit) (view.Page, error) {
 		Title: cmp.Or(project, "Stacks"), Section: "stacks",
 		Crumbs: []view.Crumb{{Text: org.Name, Href: view.Path(org.Name)}, {Text: "Stacks", Href: view.Path(org.Name, "-", "stacks")}},
 		Live:   []view.Topic{{Channel: stacks.Topic, About: org.ID + "/"}},
-		Body:   stackList(org.Name, project, words, list, newest, next, p.APIURL),
+		Body:   stackList(org.Name, project, search, list, newest, next, p.APIURL),
 	}, nil
 }
 

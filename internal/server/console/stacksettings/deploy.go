@@ -15,6 +15,7 @@ import (
 	"workflowagent/internal/server/identity"
 	"workflowagent/internal/server/pools"
 	"workflowagent/internal/server/store"
+	"workflowagent/internal/words"
 	"workflowagent/internal/workflow"
 )
 
@@ -107,7 +108,7 @@ func poolOptions(list []pools.Overview, preset string) []view.Option {
 		}
 		text := o.Name
 		if o.Agents != nil {
-			text = fmt.Sprintf("%s (%s, %d online)", o.Name, view.Count(int64(len(o.Agents)), "agent"), online)
+			text = fmt.Sprintf("%s (%s, %d online)", o.Name, words.Count(len(o.Agents), "agent"), online)
 		}
 		if o.ID == preset {
 			out[0].Text = "The organization's default pool: " + text

@@ -13,6 +13,7 @@ import (
 	"workflowagent/internal/redact"
 	"workflowagent/internal/server/stacks/changes"
 	"workflowagent/internal/termtext"
+	"workflowagent/internal/words"
 	"workflowagent/internal/workflow"
 )
 
@@ -163,7 +164,7 @@ func (w *writer) table(stacks []Stack) (left bool) {
 func (w *writer) row(s Stack) string {
 	took := ""
 	if s.Took > 0 {
-		took = s.Took.Round(time.Second).String()
+		took = words.Short(s.Took.Round(time.Second))
 	}
 	return fmt.Sprintf("| %s | %s | %s | %s | %s | %s |\n", w.name(s), w.text(string(s.Operation)), w.text(result(s)), summary(s), took, w.code(short(s.Commit)))
 }

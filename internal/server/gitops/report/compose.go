@@ -17,6 +17,7 @@ import (
 	"workflowagent/internal/server/store"
 	"workflowagent/internal/server/vcs"
 	"workflowagent/internal/server/vcs/outbox"
+	"workflowagent/internal/words"
 	"workflowagent/internal/workflow"
 )
 
@@ -198,9 +199,9 @@ func aggregate(f facts) *vcs.Report {
 	done := count[vcs.ReportSucceeded] + count[vcs.ReportNeutral] + count[vcs.ReportFailed]
 	switch {
 	case count[vcs.ReportFailed] > 0 && done == total:
-		out.State, out.Summary = vcs.ReportFailed, fmt.Sprintf("%d of %s failed", count[vcs.ReportFailed], stacksOf(total))
+		out.State, out.Summary = vcs.ReportFailed, fmt.Sprintf("%d of %s failed", count[vcs.ReportFailed], words.Count(total, "stack"))
 	case done < total:
-		out.State, out.Summary = vcs.ReportRunning, fmt.Sprintf("%d of %s finished", done, stacksOf(total))
+		out.State, out.Summary = vcs.ReportRunning, fmt.Sprintf("%d of %s finished", done, words.Count(total, "stack"))
 	case len(f.problems) > 0:
 		out.State, out.Summary = vcs.ReportFailed, render.Text(f.problems[0])
 	case total == 0 && f.row.Note == outbox.NoteApproval:
@@ -208,16 +209,9 @@ func aggregate(f facts) *vcs.Report {
 	case total == 0:
 		out.State, out.Summary = vcs.ReportSucceeded, "no stack affected"
 	default:
-		out.State, out.Summary = vcs.ReportSucceeded, stacksOf(total)+" finished"
+		out.State, out.Summary = vcs.ReportSucceeded, words.Count(total, "stack")+" finished"
 	}
 	return out
-}
-
-func stacksOf(n int) string {
-	if n == 1 {
-		return "1 stack"
-	}
-	return fmt.Sprintf("%d stacks", n)
 }
 
 // comment returns the comment of a pull request, or nil if there is nothing to say.

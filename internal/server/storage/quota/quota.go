@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/dustin/go-humanize"
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/sirupsen/logrus"
 
@@ -16,6 +15,7 @@ import (
 	"workflowagent/internal/server/joblog"
 	"workflowagent/internal/server/store"
 	"workflowagent/internal/server/store/scope"
+	"workflowagent/internal/words"
 )
 
 // Quota is the limit of what an organization stores in states, events, logs and long texts. A nil quota
@@ -112,10 +112,8 @@ func (q *Quota) admit(tx *store.Tx, orgID string, bytes, beyond int64) error {
 	}
 	return fault.Forbidden("organization '%s' has reached its quota: it stores %s, and may store %s. "+
 		"To free space, destroy and remove stacks, or shorten their settings; or ask the operator of the server to raise organization_quota, or to lower keep_states, keep_states_for or keep_logs_for",
-		used.OrgName, size(used.Bytes()), size(q.limit))
+		used.OrgName, words.Bytes(used.Bytes()), words.Bytes(q.limit))
 }
-
-func size(bytes int64) string { return humanize.IBytes(uint64(max(0, bytes))) }
 
 const (
 	page = 100
