@@ -2,11 +2,9 @@ package webhooks
 
 import (
 	"context"
-	"fmt"
-	"sync"
 	"time"
 
-	"workflowagent/internal/retry"
+	"workflowagent/internal/server/due"
 	"workflowagent/internal/server/identity"
 	"workflowagent/internal/server/store"
 )
@@ -20,118 +18,29 @@ const (
 	poll = 5 * time.Second
 	// gather is the minimum time between two checks.
 	gather = 50 * time.Millisecond
+	// maxDue is the number of due webhooks that are read at once.
+	maxDue = 1000
 )
 
 // Run sends due deliveries until ctx is canceled. Several servers may run it on one database.
 func (s *Service) Run(ctx context.Context) error {
-	wake := make(chan struct{}, 1)
-	signal := func(string) {
-		select {
-		case wake <- struct{}{}:
-		default:
-		}
-	}
-	defer s.db.Subscribe(Topic, signal)()
-	r := &round{s: s, orgOf: map[string]string{}, busy: map[string]int{}, done: func() { signal("") }}
-	defer r.senders.Wait()
-	for {
-		if err := r.start(ctx); err != nil && ctx.Err() == nil {
-			s.log.WithError(err).Error("checking for due deliveries of webhooks failed; retrying")
-		}
-		timer := time.NewTimer(retry.Spread(poll))
-		select {
-		case <-ctx.Done():
-			timer.Stop()
-			return nil
-		case <-timer.C:
-		case <-wake:
-			timer.Stop()
-		}
-		if retry.Sleep(ctx, gather) != nil {
-			return nil
-		}
-	}
+	return (&due.Loop{
+		Log: s.log, Name: "deliveries of webhooks", KeyName: "webhook", Notices: s.db, Topic: Topic, Every: poll, Gather: gather,
+		Most: maxSenders, PerOwner: []int{perOrg}, Check: s.due, Batch: maxDue,
+	}).Run(ctx)
 }
 
-// round starts senders, at most one for each webhook.
-type round struct {
-	s       *Service
-	done    func() // called when a sender has finished
-	senders sync.WaitGroup
-
-	mu    sync.Mutex
-	orgOf map[string]string // organizations of the webhooks that have a sender
-	busy  map[string]int    // number of senders by organization
-}
-
-// maxDue is the number of due webhooks that are read at once.
-const maxDue = 1000
-
-func (r *round) start(ctx context.Context) error {
-	for more := true; more && r.free() > 0; {
-		// The webhooks of an organization must not hide those of the others, however many are due.
-		full := r.full()
-		due, err := store.Read(ctx, r.s.db, func(tx *store.Tx) ([]store.DueWebhook, error) { return tx.DueWebhooks(tx.Now(), full, maxDue) })
-		if err != nil {
-			return fmt.Errorf("reading the due webhooks: %w", err)
-		}
-		r.send(ctx, due)
-		more = len(due) == maxDue && len(r.full()) > len(full)
+// due returns the webhooks with due deliveries, except those of some organizations.
+func (s *Service) due(ctx context.Context, withoutOrgs []string) ([]due.Work, error) {
+	hooks, err := store.Read(ctx, s.db, func(tx *store.Tx) ([]store.DueWebhook, error) { return tx.DueWebhooks(tx.Now(), withoutOrgs, maxDue) })
+	if err != nil {
+		return nil, err
 	}
-	return nil
-}
-
-func (r *round) send(ctx context.Context, due []store.DueWebhook) {
-	for _, h := range due {
-		if !r.add(h) {
-			continue
-		}
-		r.senders.Go(func() {
-			defer r.remove(h)
-			if err := r.s.send(ctx, h.HookID); err != nil && ctx.Err() == nil {
-				r.s.log.WithError(err).WithField("webhook", h.HookID).Error("sending the deliveries of a webhook failed; retrying")
-			}
-		})
+	work := make([]due.Work, len(hooks))
+	for n, h := range hooks {
+		work[n] = due.Work{Key: h.HookID, Owners: []string{h.OrgID}, Do: func(ctx context.Context) error { return s.send(ctx, h.HookID) }}
 	}
-}
-
-// full returns the organizations that have as many senders as they may.
-func (r *round) full() (orgs []string) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	for id, n := range r.busy {
-		if n >= perOrg {
-			orgs = append(orgs, id)
-		}
-	}
-	return orgs
-}
-
-func (r *round) free() int {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return maxSenders - len(r.orgOf)
-}
-
-func (r *round) add(h store.DueWebhook) bool {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if _, sending := r.orgOf[h.HookID]; sending || len(r.orgOf) >= maxSenders || r.busy[h.OrgID] >= perOrg {
-		return false
-	}
-	r.orgOf[h.HookID] = h.OrgID
-	r.busy[h.OrgID]++
-	return true
-}
-
-func (r *round) remove(h store.DueWebhook) {
-	r.mu.Lock()
-	delete(r.orgOf, h.HookID)
-	if r.busy[h.OrgID]--; r.busy[h.OrgID] == 0 {
-		delete(r.busy, h.OrgID)
-	}
-	r.mu.Unlock()
-	r.done()
+	return work, nil
 }
 
 // send sends the due deliveries of a webhook, one after the other. An attempt that has begun is
