@@ -7,7 +7,6 @@ import (
 	"cmp"
 	"context"
 	"fmt"
-	"sync"
 	"time"
 
 	"github.com/sirupsen/logrus"
@@ -15,6 +14,7 @@ import (
 	"workflowagent/internal/redact"
 	"workflowagent/internal/retry"
 	"workflowagent/internal/server/budget"
+	"workflowagent/internal/server/due"
 	"workflowagent/internal/server/identity"
 	"workflowagent/internal/server/links"
 	"workflowagent/internal/server/stacks/changes"
@@ -94,33 +94,23 @@ func New(db *store.DB, o Options) *Service {
 // Run sends due reports until ctx is canceled. Only one server may run it on a database, because it
 // limits the number of requests to a forge.
 func (s *Service) Run(ctx context.Context) error {
-	wake := make(chan struct{}, 1)
-	signal := func(string) {
-		select {
-		case wake <- struct{}{}:
-		default:
-		}
+	return (&due.Loop{
+		Log: s.log, Name: "reports to forges", KeyName: "integration", Notices: s.db, Topic: outbox.Topic,
+		Every: min(poll, s.opts.Rewrite), Gather: gather, Most: maxSenders, Check: s.due,
+	}).Run(ctx)
+}
+
+// due returns the integrations with due reports.
+func (s *Service) due(ctx context.Context, _ []string) ([]due.Work, error) {
+	ids, err := store.Read(ctx, s.db, func(tx *store.Tx) ([]string, error) { return tx.DueVCSIntegrations(tx.Now()) })
+	if err != nil {
+		return nil, err
 	}
-	defer s.db.Subscribe(outbox.Topic, signal)()
-	r := &round{s: s, busy: map[string]bool{}, done: func() { signal("") }}
-	defer r.senders.Wait()
-	for {
-		if err := r.start(ctx); err != nil && ctx.Err() == nil {
-			s.log.WithError(err).Error("checking for due reports failed; retrying")
-		}
-		timer := time.NewTimer(retry.Spread(min(poll, s.opts.Rewrite)))
-		select {
-		case <-ctx.Done():
-			timer.Stop()
-			return nil
-		case <-timer.C:
-		case <-wake:
-			timer.Stop()
-		}
-		if retry.Sleep(ctx, gather) != nil {
-			return nil
-		}
+	work := make([]due.Work, len(ids))
+	for n, id := range ids {
+		work[n] = due.Work{Key: id, Do: func(ctx context.Context) error { return s.send(ctx, id) }}
 	}
+	return work, nil
 }
 
 // Sweep removes old records.
@@ -132,50 +122,4 @@ func (s *Service) Sweep(ctx context.Context) error {
 		return fmt.Errorf("removing old reports: %w", err)
 	}
 	return nil
-}
-
-// round starts senders, at most one for each integration.
-type round struct {
-	s       *Service
-	done    func() // called when a sender has finished
-	senders sync.WaitGroup
-
-	mu   sync.Mutex
-	busy map[string]bool
-}
-
-func (r *round) start(ctx context.Context) error {
-	due, err := store.Read(ctx, r.s.db, func(tx *store.Tx) ([]string, error) { return tx.DueVCSIntegrations(tx.Now()) })
-	if err != nil {
-		return fmt.Errorf("reading the integrations with due reports: %w", err)
-	}
-	for _, id := range due {
-		if !r.add(id) {
-			continue
-		}
-		r.senders.Go(func() {
-			defer r.remove(id)
-			if err := r.s.send(ctx, id); err != nil && ctx.Err() == nil {
-				r.s.log.WithError(err).WithField("integration", id).Error("reporting to a forge failed; retrying")
-			}
-		})
-	}
-	return nil
-}
-
-func (r *round) add(id string) bool {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if r.busy[id] || len(r.busy) >= maxSenders {
-		return false
-	}
-	r.busy[id] = true
-	return true
-}
-
-func (r *round) remove(id string) {
-	r.mu.Lock()
-	delete(r.busy, id)
-	r.mu.Unlock()
-	r.done()
 }
