@@ -10,48 +10,50 @@ import (
 	"github.com/sirupsen/logrus"
 
 	"workflowagent/internal/retry"
+	"workflowagent/internal/server/due"
 	"workflowagent/internal/server/store"
 	"workflowagent/internal/server/store/scope"
 	"workflowagent/internal/server/vcs"
 	"workflowagent/internal/server/vcs/integrations"
 )
 
-// tend starts work about the GitHub Apps of integrations that is due. After a start, everything is
-// due: deliveries can have failed while no server ran.
-func (p *pollers) tend(ctx context.Context, apps []store.VCSIntegration, now time.Time) {
+// dueApps returns work about the GitHub Apps of integrations. After a start, everything is due:
+// deliveries can have failed while no server ran.
+func (p *polls) dueApps(apps []store.VCSIntegration, now time.Time) (work []due.Work) {
 	p.mu.Lock()
+	defer p.mu.Unlock()
 	maps.DeleteFunc(p.apps, func(_ string, due time.Time) bool { return now.Sub(due) > time.Hour }) // deleted integrations
-	p.mu.Unlock()
 	for _, i := range apps {
-		p.mu.Lock()
-		due := !now.Before(p.apps[i.ID])
-		p.mu.Unlock()
-		if !due {
-			continue
+		if !now.Before(p.apps[i.ID]) {
+			work = append(work, poll(i.OrgID, i.ID, i.ID, func(ctx context.Context) error { return p.checkApp(ctx, i, now) }))
 		}
-		p.do(ctx, i.OrgID, i.ID, i.ID, func() error {
-			again := safety
-			if i.Installation == "" {
-				again = p.s.opts.Interval
-			}
-			p.mu.Lock()
-			p.apps[i.ID] = now.Add(retry.Spread(again))
-			p.mu.Unlock()
-			ctx, cancel := context.WithTimeout(ctx, pollTime)
-			defer cancel()
-			if i.Installation == "" {
-				_, err := p.s.opts.Integrations.CheckApp(ctx, store.Organization{ID: i.OrgID}, i.ID)
-				return p.s.unanswered(ctx, i, err)
-			}
-			more, err := p.s.redeliver(ctx, i)
-			if more {
-				p.mu.Lock()
-				p.apps[i.ID] = now
-				p.mu.Unlock()
-			}
-			return err
-		})
 	}
+	return work
+}
+
+func (p *polls) checkApp(ctx context.Context, i store.VCSIntegration, now time.Time) error {
+	again := safety
+	if i.Installation == "" {
+		again = p.s.opts.Interval
+	}
+	p.postponeApp(i.ID, now.Add(retry.Spread(again)))
+	ctx, cancel := context.WithTimeout(ctx, pollTime)
+	defer cancel()
+	if i.Installation == "" {
+		_, err := p.s.opts.Integrations.CheckApp(ctx, store.Organization{ID: i.OrgID}, i.ID)
+		return p.s.unanswered(ctx, i, err)
+	}
+	more, err := p.s.redeliver(ctx, i)
+	if more {
+		p.postponeApp(i.ID, now)
+	}
+	return err
+}
+
+func (p *polls) postponeApp(integrationID string, until time.Time) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.apps[integrationID] = until
 }
 
 // redeliver processes the oldest deliveries that the forge could not hand over, and reports whether

@@ -1,32 +1,47 @@
 package dispatch
 
 import (
+	"context"
 	"fmt"
+	"sync/atomic"
 	"testing"
+	"testing/synctest"
+	"time"
+
+	"workflowagent/internal/server/due"
 )
 
 // TestPollsPerOrganization starts polls that do not end. Those of one organization, whatever the number
 // of its integrations, leave room for others.
 func TestPollsPerOrganization(t *testing.T) {
-	ended := make(chan struct{})
-	p := &pollers{busy: map[string]bool{}, running: map[string]int{}, done: func() {}}
-	start := func(org string, integrations, n int) {
-		for i := range n {
-			id := fmt.Sprint(org, i)
-			p.do(t.Context(), org, fmt.Sprint(org, " integration ", i%integrations), id, func() error { <-ended; return nil })
+	synctest.Test(t, func(t *testing.T) {
+		ctx, cancel := context.WithCancel(t.Context())
+		counts := map[string]*atomic.Int32{"busy": {}, "quiet": {}}
+		loop := (&Service{opts: Options{Interval: time.Minute}}).polling()
+		loop.Notices = nil
+		loop.Check = func(context.Context, []string) (work []due.Work, err error) {
+			add := func(org string, integrations, n int) {
+				for i := range n {
+					work = append(work, poll(org, fmt.Sprint(org, " integration ", i%integrations), fmt.Sprint(org, i), func(ctx context.Context) error {
+						counts[org].Add(1)
+						<-ctx.Done()
+						return nil
+					}))
+				}
+			}
+			add("busy", 5, 2*maxPolls)
+			add("quiet", 1, maxPolls)
+			return work, nil
 		}
-	}
-	start("busy", 5, 2*maxPolls)
-	if n := len(p.busy); n != pollsPerOrg {
-		t.Errorf("%d polls of one organization run, want %d", n, pollsPerOrg)
-	}
-	start("quiet", 1, maxPolls)
-	if n := len(p.busy); n != maxPolls || p.running["quiet"] != perForge {
-		t.Errorf("%d polls run, %d of them of the second organization", n, p.running["quiet"])
-	}
-	close(ended)
-	p.group.Wait()
-	if len(p.busy)+len(p.running) > 0 {
-		t.Errorf("after the polls, %v and %v remain", p.busy, p.running)
-	}
+		ended := make(chan error, 1)
+		go func() { ended <- loop.Run(ctx) }()
+		synctest.Wait()
+		if busy, quiet := counts["busy"].Load(), counts["quiet"].Load(); busy != pollsPerOrg || quiet != perForge {
+			t.Errorf("%d polls of one organization run, want %d; and %d of one integration, want %d", busy, pollsPerOrg, quiet, perForge)
+		}
+		cancel()
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+	})
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/sirupsen/logrus"
 
 	"workflowagent/internal/retry"
+	"workflowagent/internal/server/due"
 	"workflowagent/internal/server/store"
 	"workflowagent/internal/server/store/scope"
 	"workflowagent/internal/server/vcs"
@@ -45,54 +46,36 @@ func (s *Service) Poll(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("making the polls of all repositories due: %w", err)
 	}
-	wake := make(chan struct{}, 1)
-	signal := func(string) {
-		select {
-		case wake <- struct{}{}:
-		default:
-		}
-	}
-	defer s.db.Subscribe(integrations.Topic, signal)()
-	p := &pollers{s: s, busy: map[string]bool{}, running: map[string]int{}, apps: map[string]time.Time{}, done: func() { signal("") }}
-	defer p.group.Wait()
-	for {
-		if err := p.start(ctx); err != nil && ctx.Err() == nil {
-			s.log.WithError(err).Error("checking for repositories to poll failed; retrying")
-		}
-		timer := time.NewTimer(retry.Spread(min(interval, s.opts.Interval)))
-		select {
-		case <-ctx.Done():
-			timer.Stop()
-			return nil
-		case <-timer.C:
-		case <-wake:
-			timer.Stop()
-		}
+	return s.polling().Run(ctx)
+}
+
+func (s *Service) polling() *due.Loop {
+	p := &polls{s: s, apps: map[string]time.Time{}}
+	return &due.Loop{
+		Log: s.log, Name: "polls of forges", KeyName: "polled", Notices: s.db, Topic: integrations.Topic,
+		Every: min(interval, s.opts.Interval), Most: maxPolls, PerOwner: []int{pollsPerOrg, perForge}, Check: p.due,
 	}
 }
 
-type pollers struct {
-	s     *Service
-	done  func() // called when a poll has ended
-	group sync.WaitGroup
+// polls finds due polls.
+type polls struct {
+	s *Service
 
-	mu      sync.Mutex
-	busy    map[string]bool      // repositories, watches and apps
-	running map[string]int       // by organization and by integration
-	apps    map[string]time.Time // when the apps of integrations are due
+	mu   sync.Mutex
+	apps map[string]time.Time // when the apps of integrations are due
 
-	// Only start uses these.
+	// Only due uses these.
 	appsAt time.Time // when the next page of integrations with apps is read
 	after  string    // the last integration of the previous page; "" after the last page
 }
 
-func (p *pollers) start(ctx context.Context) error {
+func (p *polls) due(ctx context.Context, _ []string) (work []due.Work, err error) {
 	var repos []store.VCSRepo
 	var find []store.VCSWatch
 	var apps []store.VCSIntegration
 	now := time.Now()
 	readApps := !now.Before(p.appsAt)
-	err := p.s.db.Read(ctx, func(tx *store.Tx) (err error) {
+	err = p.s.db.Read(ctx, func(tx *store.Tx) (err error) {
 		if repos, err = tx.ReposToPoll(tx.Now(), maxDue); err != nil {
 			return err
 		}
@@ -105,54 +88,32 @@ func (p *pollers) start(ctx context.Context) error {
 		return err
 	})
 	if err != nil {
-		return err
+		return nil, err
 	}
 	if readApps {
 		p.after, p.appsAt = "", now.Add(min(interval, p.s.opts.Interval))
 		if len(apps) == maxDue {
 			p.after, p.appsAt = apps[len(apps)-1].ID, now
 		}
-		p.tend(ctx, apps, now)
+		work = p.dueApps(apps, now)
 	}
 	for _, w := range find {
-		p.do(ctx, w.OrgID, w.IntegrationID, w.StackID, func() error { return p.s.find(ctx, w) })
+		work = append(work, poll(w.OrgID, w.IntegrationID, w.StackID, func(ctx context.Context) error { return p.s.find(ctx, w) }))
 	}
 	for _, r := range repos {
-		p.do(ctx, r.OrgID, r.IntegrationID, r.ID, func() error { return p.s.poll(ctx, r) })
+		work = append(work, poll(r.OrgID, r.IntegrationID, r.ID, func(ctx context.Context) error { return p.s.poll(ctx, r) }))
 	}
-	return nil
+	return work, nil
 }
 
-// do runs work about something of an integration, unless it runs or too much runs already.
-func (p *pollers) do(ctx context.Context, orgID, integrationID, id string, work func() error) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.busy[id] || len(p.busy) >= maxPolls || p.running[orgID] >= pollsPerOrg || p.running[integrationID] >= perForge {
-		return
-	}
-	p.busy[id] = true
-	owners := [...]string{orgID, integrationID}
-	for _, owner := range owners {
-		p.running[owner]++
-	}
-	p.group.Go(func() {
-		defer func() {
-			p.mu.Lock()
-			delete(p.busy, id)
-			for _, owner := range owners {
-				if p.running[owner]--; p.running[owner] == 0 {
-					delete(p.running, owner)
-				}
-			}
-			p.mu.Unlock()
-			p.done()
-		}()
-		if err := work(); err != nil && ctx.Err() == nil {
-			p.s.log.WithError(err).WithField("integration_id", integrationID).Error("recording a poll failed; it is repeated")
-			// The work stays due: without a pause, it would run again at once.
-			_ = retry.Sleep(ctx, retry.Spread(interval))
+// poll is work about something of an integration.
+func poll(orgID, integrationID, id string, do func(ctx context.Context) error) due.Work {
+	return due.Work{Key: id, Owners: []string{orgID, integrationID}, Do: func(ctx context.Context) error {
+		if err := do(ctx); err != nil {
+			return fmt.Errorf("recording a poll of the integration %s: %w", integrationID, err)
 		}
-	})
+		return nil
+	}}
 }
 
 // find finds the repository of a watch, if that is still due; see [Service.poll].
