@@ -6,12 +6,12 @@ import (
 	"errors"
 	"fmt"
 	"runtime/debug"
-	"sync"
 	"time"
 
 	"github.com/sirupsen/logrus"
 
 	"workflowagent/internal/retry"
+	"workflowagent/internal/server/due"
 	"workflowagent/internal/server/fault"
 	"workflowagent/internal/server/store"
 	"workflowagent/internal/server/store/scope"
@@ -56,107 +56,33 @@ var errChanged = errors.New("the event's data changed")
 // Run processes events until ctx is canceled. It must run on only one of the servers that share a
 // database; if it runs on two for a moment, their transactions exclude each other.
 func (s *Service) Run(ctx context.Context) error {
-	wake := make(chan struct{}, 1)
-	signal := func(string) {
-		select {
-		case wake <- struct{}{}:
-		default:
-		}
-	}
-	defer s.db.Subscribe(Topic, signal)()
-	w := &workers{s: s, busy: map[string]bool{}, orgs: map[string]int{}, done: func() { signal("") }}
-	defer w.group.Wait()
-	for {
-		if err := w.start(ctx); err != nil && ctx.Err() == nil {
-			s.log.WithError(err).Error("checking for events of forges failed; retrying")
-		}
-		timer := time.NewTimer(retry.Spread(interval))
-		select {
-		case <-ctx.Done():
-			timer.Stop()
-			return nil
-		case <-timer.C:
-		case <-wake:
-			timer.Stop()
-		}
-	}
+	return (&due.Loop{
+		Log: s.log, Name: "events of forges", KeyName: "repository", Notices: s.db, Topic: Topic, Every: interval,
+		Most: maxWorkers, PerOwner: []int{perOrg}, Check: s.due,
+	}).Run(ctx)
 }
 
-// workers process the due events, those of a repository one after the other.
-type workers struct {
-	s     *Service
-	done  func() // called when a worker has finished
-	group sync.WaitGroup
-
-	mu   sync.Mutex
-	busy map[string]bool // repositories
-	orgs map[string]int  // busy repositories, by organization
-}
-
-func (w *workers) start(ctx context.Context) error {
-	var due []store.VCSEvent
-	err := w.s.db.Read(ctx, func(tx *store.Tx) error {
+// due returns the due events, those of a repository one after the other.
+func (s *Service) due(ctx context.Context, _ []string) (work []due.Work, err error) {
+	err = s.db.Read(ctx, func(tx *store.Tx) error {
 		ids, err := tx.DueVCSEvents(tx.Now(), maxDue)
 		for _, id := range ids {
 			e, err := tx.VCSEvent(id)
 			if err != nil {
 				return err
 			}
-			due = append(due, e)
+			work = append(work, due.Work{
+				Key: e.IntegrationID + "/" + e.RepoID, Owners: []string{e.OrgID}, Do: func(ctx context.Context) error { return s.process(ctx, id) },
+			})
 		}
 		return err
 	})
-	if err != nil {
-		return err
-	}
-	byRepo, orgs := map[string][]string{}, map[string]string{}
-	var order []string
-	for _, e := range due {
-		key := e.IntegrationID + "/" + e.RepoID
-		if byRepo[key] == nil {
-			order = append(order, key)
-		}
-		byRepo[key], orgs[key] = append(byRepo[key], e.ID), e.OrgID
-	}
-	for _, key := range order {
-		if !w.take(key, orgs[key]) {
-			continue
-		}
-		w.group.Go(func() {
-			defer w.release(key, orgs[key])
-			for _, id := range byRepo[key] {
-				if ctx.Err() != nil || !w.s.process(ctx, id) {
-					return
-				}
-			}
-		})
-	}
-	return nil
+	return work, err
 }
 
-func (w *workers) take(key, org string) bool {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if w.busy[key] || len(w.busy) >= maxWorkers || w.orgs[org] >= perOrg {
-		return false
-	}
-	w.busy[key] = true
-	w.orgs[org]++
-	return true
-}
-
-func (w *workers) release(key, org string) {
-	w.mu.Lock()
-	delete(w.busy, key)
-	if w.orgs[org]--; w.orgs[org] == 0 {
-		delete(w.orgs, org)
-	}
-	w.mu.Unlock()
-	w.done()
-}
-
-// process processes an event. It returns whether the next event of the repository may follow at once.
-func (s *Service) process(ctx context.Context, id string) bool {
+// process processes an event. It returns [due.ErrSkip] unless the next event of the repository may follow at
+// once.
+func (s *Service) process(ctx context.Context, id string) error {
 	ctx, cancel := context.WithTimeout(ctx, maxTime)
 	defer cancel()
 	var err error
@@ -166,15 +92,15 @@ func (s *Service) process(ctx context.Context, id string) bool {
 		}
 	}
 	if err == nil {
-		return true
+		return nil
 	}
 	if errors.Is(ctx.Err(), context.Canceled) {
-		return false // the server stops, and the event stays due
+		return due.ErrSkip // the server stops, and the event stays due
 	}
 	if postponed := s.postpone(context.WithoutCancel(ctx), id, err); postponed != nil {
-		s.log.WithError(postponed).WithField("event_id", id).Error("postponing an event of a forge failed; it is processed again")
+		return fmt.Errorf("postponing the event %s of a forge: %w", id, postponed)
 	}
-	return false
+	return due.ErrSkip
 }
 
 func (s *Service) guarded(ctx context.Context, id string) (err error) {
