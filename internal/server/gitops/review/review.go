@@ -15,6 +15,7 @@ import (
 
 	"workflowagent/internal/retry"
 	"workflowagent/internal/server/deployments"
+	"workflowagent/internal/server/due"
 	"workflowagent/internal/server/identity"
 	"workflowagent/internal/server/stacks"
 	"workflowagent/internal/server/store"
@@ -135,27 +136,10 @@ func deploy(r *store.ReviewStack, c Change) {
 // Run brings review stacks closer to what is wanted until ctx is canceled. Only one server may run it
 // on a database.
 func (s *Service) Run(ctx context.Context) error {
-	wake := make(chan struct{}, 1)
-	defer s.db.Subscribe(Topic, func(string) {
-		select {
-		case wake <- struct{}{}:
-		default:
-		}
-	})()
-	for {
-		if err := s.Sweep(ctx); err != nil && ctx.Err() == nil {
-			s.log.WithError(err).Error("reading the due review stacks failed; retrying")
-		}
-		timer := time.NewTimer(retry.Spread(time.Second))
-		select {
-		case <-ctx.Done():
-			timer.Stop()
-			return nil
-		case <-timer.C:
-		case <-wake:
-			timer.Stop()
-		}
-	}
+	return (&due.Loop{
+		Log: s.log, Name: "review stacks", Notices: s.db, Topic: Topic, Every: time.Second, Most: 1,
+		Check: func(ctx context.Context, _ []string) ([]due.Work, error) { return nil, s.Sweep(ctx) },
+	}).Run(ctx)
 }
 
 // Sweep takes one step for each review stack that is due.
