@@ -6,6 +6,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"workflowagent/cmd/internal/program"
 	"workflowagent/internal/agent/config"
 	"workflowagent/internal/host/daemon"
 )
@@ -56,10 +57,7 @@ To run it in an image instead, give the definition to the runner in a container:
 			}
 			o.Config, o.In, o.Out, o.Err = c, cmd.InOrStdin(), cmd.OutOrStdout(), cmd.ErrOrStderr()
 			code, err := daemon.Debug(cmd.Context(), o)
-			if code > 0 {
-				return codeError{code: code}
-			}
-			return err
+			return program.Exit(code, err)
 		},
 	}
 	cmd.Flags().StringVar(&o.JobFile, "job", "", "file with the job definition, - for standard input (required)")

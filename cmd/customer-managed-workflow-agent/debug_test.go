@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"workflowagent/cmd/internal/program"
 	"workflowagent/internal/protocol"
 )
 
@@ -72,7 +73,7 @@ func TestDebugRunnerRefusesMistakes(t *testing.T) {
 		{"no runner", "workflow-runner is not in", []string{"--config", elsewhere, "--job", "../../examples/debug-job.json"}},
 	} {
 		_, code, err := execute(t, append([]string{"debug", "workflow-runner"}, tt.args...)...)
-		if code != exitUsage || err == nil || !strings.Contains(err.Error(), tt.want) || strings.Contains(err.Error(), "secret-in-it") {
+		if code != program.ExitUsage || err == nil || !strings.Contains(err.Error(), tt.want) || strings.Contains(err.Error(), "secret-in-it") {
 			t.Errorf("%s: %d, %v", tt.name, code, err)
 		}
 	}

@@ -14,6 +14,7 @@ import (
 	"testing"
 	"time"
 
+	"workflowagent/cmd/internal/program"
 	"workflowagent/internal/protocol"
 	"workflowagent/internal/workflow"
 )
@@ -109,7 +110,7 @@ func TestKeysOfAJob(t *testing.T) {
 		t.Fatal("single_run: the agent does not end")
 	}
 	_, _, results, _ := p.look()
-	if code := a.cmd.ProcessState.ExitCode(); code != exitOK || len(results) != 1 {
+	if code := a.cmd.ProcessState.ExitCode(); code != program.ExitOK || len(results) != 1 {
 		t.Errorf("single_run: exit code %d, %d results", code, len(results))
 	}
 	launches := a.launches()

@@ -8,62 +8,46 @@ import (
 	"fmt"
 	"os"
 
+	"workflowagent/cmd/internal/program"
 	"workflowagent/internal/agent/config"
 	"workflowagent/internal/agent/control"
 )
 
 // version is set by the linker.
-var version = "v0.0.0-dev"
+var version = ""
 
-// Exit codes, for service managers and scripts.
+// Exit codes in addition to those that all programs have.
 const (
-	exitOK     = 0
-	exitFailed = 1 // a failure while running; a retry may help
-	exitUsage  = 2 // an invalid command line or configuration; a retry does not help
-	exitNone   = 3 // no agent is running
-	exitTime   = 4 // the wait timed out; the agent still drains
+	exitNone = 3 // no agent is running
+	exitTime = 4 // the wait timed out; the agent still drains
 )
 
-// codeError is an error with its own exit code. If err is nil, the message has already been
-// printed.
-type codeError struct {
-	err  error
-	code int
-}
-
-func (e codeError) Error() string {
-	if e.err == nil {
-		return fmt.Sprintf("exit code %d", e.code)
-	}
-	return e.err.Error()
-}
-
-func (e codeError) Unwrap() error { return e.err }
-
 func main() {
-	err := newRootCommand(version).ExecuteContext(context.Background())
-	if coded := (codeError{}); err != nil && (!errors.As(err, &coded) || coded.err != nil) {
-		fmt.Fprintln(os.Stderr, "error:", err)
+	code, line := result(newRootCommand(program.Version(version)).ExecuteContext(context.Background()))
+	if line != "" {
+		fmt.Fprintln(os.Stderr, line)
 	}
-	os.Exit(exitCode(err))
+	os.Exit(code)
+}
+
+func result(err error) (code int, line string) {
+	var invalid config.InvalidError
+	var none *control.NoneError
+	var draining *control.DrainingError
+	code, line = program.Result(err)
+	switch {
+	case code != program.ExitFailed:
+	case errors.As(err, &invalid):
+		code = program.ExitUsage
+	case errors.As(err, &none):
+		code = exitNone
+	case errors.As(err, &draining):
+		code = exitTime
+	}
+	return code, line
 }
 
 func exitCode(err error) int {
-	var invalid config.InvalidError
-	var code codeError
-	var none *control.NoneError
-	var draining *control.DrainingError
-	switch {
-	case err == nil:
-		return exitOK
-	case errors.As(err, &code):
-		return code.code
-	case errors.As(err, &invalid):
-		return exitUsage
-	case errors.As(err, &none):
-		return exitNone
-	case errors.As(err, &draining):
-		return exitTime
-	}
-	return exitFailed
+	code, _ := result(err)
+	return code
 }

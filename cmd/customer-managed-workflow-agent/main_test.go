@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"workflowagent/cmd/internal/program"
 	"workflowagent/internal/agent/config"
 )
 
@@ -44,7 +45,7 @@ func configFile(t *testing.T, text string) string {
 }
 
 func TestVersion(t *testing.T) {
-	if out, code, err := execute(t, "version"); out != "v9.8.7\n" || code != exitOK {
+	if out, code, err := execute(t, "version"); out != "v9.8.7\n" || code != program.ExitOK {
 		t.Errorf("got %q, %d, %v", out, code, err)
 	}
 	out, _, err := execute(t, "version", "--json")
@@ -75,8 +76,8 @@ func TestMistakesHaveTheirExitCode(t *testing.T) {
 		t.Run(tc.name, func(t *testing.T) {
 			t.Setenv("PULUMI_AGENT_TOKEN", "")
 			_, code, err := execute(t, tc.args...)
-			if code != exitUsage || err == nil || !strings.Contains(err.Error(), tc.want) {
-				t.Errorf("got %d, %v; want %d and %q", code, err, exitUsage, tc.want)
+			if code != program.ExitUsage || err == nil || !strings.Contains(err.Error(), tc.want) {
+				t.Errorf("got %d, %v; want %d and %q", code, err, program.ExitUsage, tc.want)
 			}
 			if err != nil && strings.Contains(err.Error(), "pul-secret-token") {
 				t.Error("the error shows the token")
@@ -95,7 +96,7 @@ func TestConfigureTakesItsFlags(t *testing.T) {
 		t, "configure", "--config", file, "--service-url", "https://pulumi.example.com", "--token-file", token,
 		"--deploy-target", "process", "--set", "max_concurrent_jobs=4", "--no-check",
 	)
-	if code != exitOK || !strings.Contains(out, "Wrote "+file) {
+	if code != program.ExitOK || !strings.Contains(out, "Wrote "+file) {
 		t.Fatalf("%d, %v: %s", code, err, out)
 	}
 	c, err := config.Load(config.LoadOptions{Path: file, UID: os.Geteuid()})
@@ -108,7 +109,7 @@ func TestConfigShowHidesSecrets(t *testing.T) {
 	path := configFile(t, "token: pul-secret-token\npolling_interval: 7s\n")
 	for _, args := range [][]string{{"config", "show", "--config", path}, {"config", "show", "--json", "--config", path}} {
 		out, code, err := execute(t, args...)
-		if code != exitOK || !strings.Contains(out, "7s") || !strings.Contains(out, path+":2") {
+		if code != program.ExitOK || !strings.Contains(out, "7s") || !strings.Contains(out, path+":2") {
 			t.Errorf("%v: %d, %v\n%s", args, code, err, out)
 		}
 		if strings.Contains(out, "pul-secret-token") {
@@ -128,12 +129,12 @@ func TestConfigPod(t *testing.T) {
 	path := configFile(t, "token: pul-secret-token\ndeploy_target: kubernetes\npod_template_file: "+template+"\n")
 	out, code, err := execute(t, "config", "pod", "--image", "registry.example.com/job:1", "--config", path)
 	for _, want := range []string{"kind: Pod", "image: registry.example.com/job:1", "image: registry.example.com/agent:v1.2.3", "pool: deployments", "note: the pod template sets hostNetwork"} {
-		if code != exitOK || !strings.Contains(out, want) {
+		if code != program.ExitOK || !strings.Contains(out, want) {
 			t.Errorf("%d, %v: no %q in\n%s", code, err, want, out)
 		}
 	}
 	t.Setenv("PULUMI_AGENT_POD_TEMPLATE", "spec:\n  hostnetwork: true\n")
-	if _, code, err = execute(t, "config", "pod", "--config", path); code != exitUsage || err == nil || !strings.Contains(err.Error(), "env PULUMI_AGENT_POD_TEMPLATE:2: spec.hostnetwork") {
+	if _, code, err = execute(t, "config", "pod", "--config", path); code != program.ExitUsage || err == nil || !strings.Contains(err.Error(), "env PULUMI_AGENT_POD_TEMPLATE:2: spec.hostnetwork") {
 		t.Errorf("a bad template: %d, %v", code, err)
 	}
 }

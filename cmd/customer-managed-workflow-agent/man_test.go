@@ -10,6 +10,8 @@ import (
 	"testing"
 
 	"github.com/spf13/cobra"
+
+	"workflowagent/cmd/internal/program"
 )
 
 // wholeTree returns the root command, including the completion command that cobra normally adds on
@@ -49,7 +51,7 @@ func TestEveryCommandExplainsItself(t *testing.T) {
 func TestHelpShowsOwnFlags(t *testing.T) {
 	for command, want := range map[string]bool{"version": false, "service stop": false, "service install": true, "doctor": true, "": true} {
 		out, code, err := execute(t, append(strings.Fields(command), "--help")...)
-		if err != nil || code != exitOK || strings.Contains(out, "--config") != want {
+		if err != nil || code != program.ExitOK || strings.Contains(out, "--config") != want {
 			t.Errorf("%q shows --config: %v (%v)\n%s", command, !want, err, out)
 		}
 	}
@@ -58,7 +60,7 @@ func TestHelpShowsOwnFlags(t *testing.T) {
 func manualPages(t *testing.T) (dir string, pages map[string]string) {
 	t.Helper()
 	dir = filepath.Join(t.TempDir(), "man")
-	if _, code, err := execute(t, "man", "--dir", dir); code != exitOK {
+	if _, code, err := execute(t, "man", "--dir", dir); code != program.ExitOK {
 		t.Fatal(err)
 	}
 	entries, err := os.ReadDir(dir)
@@ -103,10 +105,10 @@ func TestManualHasAPageForEveryCommand(t *testing.T) {
 		t.Error("the pages of two runs differ")
 	}
 	t.Setenv("SOURCE_DATE_EPOCH", "yesterday")
-	if _, code, err := execute(t, "man", "--dir", t.TempDir()); code != exitUsage {
+	if _, code, err := execute(t, "man", "--dir", t.TempDir()); code != program.ExitUsage {
 		t.Errorf("a wrong epoch: %d, %v", code, err)
 	}
-	if _, code, err := execute(t, "man"); code != exitUsage {
+	if _, code, err := execute(t, "man"); code != program.ExitUsage {
 		t.Errorf("no directory: %d, %v", code, err)
 	}
 }
@@ -138,7 +140,7 @@ func TestManualIsWellFormed(t *testing.T) {
 func complete(t *testing.T, args ...string) string {
 	t.Helper()
 	out, code, err := execute(t, append([]string{cobra.ShellCompRequestCmd}, args...)...)
-	if code != exitOK {
+	if code != program.ExitOK {
 		t.Fatal(err)
 	}
 	return out
@@ -196,7 +198,7 @@ func TestCompletionOfSettings(t *testing.T) {
 func TestCompletionScripts(t *testing.T) {
 	for _, shell := range []string{"bash", "zsh", "fish"} {
 		out, code, err := execute(t, "completion", shell)
-		if code != exitOK || !strings.Contains(out, "customer-managed-workflow-agent") {
+		if code != program.ExitOK || !strings.Contains(out, "customer-managed-workflow-agent") {
 			t.Errorf("%s: %d, %v", shell, code, err)
 		}
 		path, lookErr := exec.LookPath(shell)

@@ -14,6 +14,7 @@ import (
 
 	"github.com/sirupsen/logrus"
 
+	"workflowagent/cmd/internal/program"
 	"workflowagent/internal/agent/control"
 	"workflowagent/internal/agent/status"
 )
@@ -92,20 +93,20 @@ func agents(t *testing.T, names ...string) []*fakeAgent {
 func TestStatusCommand(t *testing.T) {
 	all := agents(t, "0", "3")
 	out, code, err := execute(t, "status")
-	if code != exitOK || strings.Count(out, "READY") != 2 {
+	if code != program.ExitOK || strings.Count(out, "READY") != 2 {
 		t.Errorf("two ready agents: %d, %v\n%s", code, err, out)
 	}
 	out, code, _ = execute(t, "status", "--instance", "3", "--json")
 	var reports []status.Report
-	if json.Unmarshal([]byte(out), &reports) != nil || code != exitOK || len(reports) != 1 || reports[0].Agent.Instance != "3" {
+	if json.Unmarshal([]byte(out), &reports) != nil || code != program.ExitOK || len(reports) != 1 || reports[0].Agent.Instance != "3" {
 		t.Errorf("one of them: %d\n%s", code, out)
 	}
 	all[1].set(func(r *status.Report) { r.Draining = true })
-	if _, code, err := execute(t, "status"); code != exitOK {
+	if _, code, err := execute(t, "status"); code != program.ExitOK {
 		t.Errorf("a draining agent is no fault: %d, %v", code, err)
 	}
 	all[1].set(func(r *status.Report) { r.Draining, r.Engine = false, status.Engine{Error: "the engine sleeps"} })
-	if out, code, err = execute(t, "status"); code != exitFailed || !strings.Contains(out, "the engine sleeps") || !strings.Contains(err.Error(), "agent 3") {
+	if out, code, err = execute(t, "status"); code != program.ExitFailed || !strings.Contains(out, "the engine sleeps") || !strings.Contains(err.Error(), "agent 3") {
 		t.Errorf("an agent that cannot work: %d, %v\n%s", code, err, out)
 	}
 	if _, code, _ = execute(t, "status", "--instance", "1"); code != exitNone {
@@ -141,11 +142,11 @@ func TestDrainCommand(t *testing.T) {
 		code int
 		want string
 	}{
-		{"no choice", []string{"drain"}, exitUsage, "--instance (0, 1)"},
-		{"timeout without wait", []string{"drain", "--timeout", "1s"}, exitUsage, "--wait"},
-		{"negative timeout", []string{"drain", "--wait", "--timeout", "-1s"}, exitUsage, "--timeout"},
+		{"no choice", []string{"drain"}, program.ExitUsage, "--instance (0, 1)"},
+		{"timeout without wait", []string{"drain", "--timeout", "1s"}, program.ExitUsage, "--wait"},
+		{"negative timeout", []string{"drain", "--wait", "--timeout", "-1s"}, program.ExitUsage, "--timeout"},
 		{"unknown instance", []string{"drain", "--instance", "9"}, exitNone, `"9"`},
-		{"not a duration", []string{"drain", "--timeout", "soon"}, exitUsage, "soon"},
+		{"not a duration", []string{"drain", "--timeout", "soon"}, program.ExitUsage, "soon"},
 	} {
 		if _, code, err := execute(t, tt.args...); code != tt.code || !strings.Contains(err.Error(), tt.want) {
 			t.Errorf("%s: %d, %v", tt.name, code, err)
@@ -156,7 +157,7 @@ func TestDrainCommand(t *testing.T) {
 	}
 	job := status.Job{JobID: "j", Stack: "acme/web/prod", Operation: "update", Phase: status.Running}
 	all[1].set(func(r *status.Report) { r.Jobs = []status.Job{job} })
-	if out, code, err := execute(t, "drain", "--instance", "1"); code != exitOK || !strings.Contains(out, "exits after 1 job.") || all[1].drains != 1 || all[0].drains != 0 {
+	if out, code, err := execute(t, "drain", "--instance", "1"); code != program.ExitOK || !strings.Contains(out, "exits after 1 job.") || all[1].drains != 1 || all[0].drains != 0 {
 		t.Errorf("drain: %d, %v, %s", code, err, out)
 	}
 
@@ -169,7 +170,7 @@ func TestDrainCommand(t *testing.T) {
 		r.Jobs, r.Ended = nil, []status.Outcome{{JobID: "j", Status: "failed"}}
 	})
 	close(all[1].over)
-	if out, code, err := execute(t, "drain", "--instance", "1", "--wait"); code != exitOK || !strings.Contains(out, "has exited") {
+	if out, code, err := execute(t, "drain", "--instance", "1", "--wait"); code != program.ExitOK || !strings.Contains(out, "has exited") {
 		t.Errorf("the end: %d, %v\n%s", code, err, out)
 	}
 	all[1].stopped()
@@ -177,7 +178,7 @@ func TestDrainCommand(t *testing.T) {
 	// A SIGTERM during the wait detaches jobs, which is not a success.
 	all[0].set(func(r *status.Report) { r.Ended = []status.Outcome{{JobID: "k", Status: status.Detached}} })
 	close(all[0].over)
-	if _, code, err := execute(t, "drain", "--wait"); code != exitFailed || !strings.Contains(err.Error(), "1 of its jobs continue") {
+	if _, code, err := execute(t, "drain", "--wait"); code != program.ExitFailed || !strings.Contains(err.Error(), "1 of its jobs continue") {
 		t.Errorf("an agent that was stopped while it drained: %d, %v", code, err)
 	}
 }

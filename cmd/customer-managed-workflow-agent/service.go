@@ -15,6 +15,7 @@ import (
 	kardianos "github.com/kardianos/service"
 	"github.com/spf13/cobra"
 
+	"workflowagent/cmd/internal/program"
 	"workflowagent/internal/agent/config"
 	"workflowagent/internal/host/service"
 	"workflowagent/internal/host/upkeep"
@@ -88,7 +89,7 @@ func newServiceStatusCommand(open func() (service.Service, error)) *cobra.Comman
 			}
 			state, err := s.Describe(cmd.Context())
 			if errors.Is(err, kardianos.ErrNotInstalled) {
-				return codeError{service.Explain(s, err), exitNotInstalled}
+				return program.Exit(exitNotInstalled, service.Explain(s, err))
 			}
 			if err != nil {
 				return err
@@ -97,7 +98,7 @@ func newServiceStatusCommand(open func() (service.Service, error)) *cobra.Comman
 				return err
 			}
 			if state.Active != "active" {
-				return codeError{fmt.Errorf("the service is %s", state.Active), exitNotRunning}
+				return program.Exit(exitNotRunning, fmt.Errorf("the service is %s", state.Active))
 			}
 			return nil
 		},

@@ -11,6 +11,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"workflowagent/cmd/internal/program"
 	"workflowagent/internal/agent/control"
 	"workflowagent/internal/agent/status"
 	"workflowagent/internal/retry"
@@ -62,7 +63,7 @@ func watchStatus(ctx context.Context, out io.Writer, show func() error) error {
 		switch {
 		case ctx.Err() != nil:
 			return nil //nolint:nilerr // the result of an interrupted check
-		case exitCode(err) == exitUsage:
+		case exitCode(err) == program.ExitUsage:
 			return err
 		case err != nil:
 			fmt.Fprintln(out, err)

@@ -10,6 +10,7 @@ import (
 	"github.com/sirupsen/logrus"
 	"github.com/spf13/cobra"
 
+	"workflowagent/cmd/internal/program"
 	"workflowagent/internal/agent/config"
 	"workflowagent/internal/host/release"
 	"workflowagent/internal/host/service"
@@ -67,7 +68,7 @@ installed, and 1 if not.`,
 				fmt.Fprintln(cmd.OutOrStdout(), answer.Text)
 			}
 			if err == nil && check && answer.Newer {
-				return codeError{code: exitNewer}
+				return program.Exit(exitNewer, nil)
 			}
 			return err
 		},

@@ -5,6 +5,7 @@ import (
 	"strings"
 	"testing"
 
+	"workflowagent/cmd/internal/program"
 	"workflowagent/internal/host/release"
 )
 
@@ -13,7 +14,7 @@ import (
 func TestUpdateMistakes(t *testing.T) {
 	for _, args := range [][]string{{"--version", "1.2.3"}, {"--version", ""}, {"--check", "--version", "../x"}, {"--service", "a b"}} {
 		out, code, err := execute(t, append([]string{"update"}, args...)...)
-		if code != exitUsage || err == nil || errors.Is(err, release.ErrNoKeys) {
+		if code != program.ExitUsage || err == nil || errors.Is(err, release.ErrNoKeys) {
 			t.Errorf("update %q says %q, %d, %v", args, out, code, err)
 		}
 	}
@@ -28,7 +29,7 @@ func TestUpdatesWithoutKeys(t *testing.T) {
 		return strings.Contains(a.stderr.String(), "auto_update has no effect: this build has no release key")
 	})
 	out, code, err := execute(t, "update", "--check", "--config", configFile(t, "token: pul-secret-token\n"))
-	if code != exitFailed || err == nil || !errors.Is(err, release.ErrNoKeys) {
+	if code != program.ExitFailed || err == nil || !errors.Is(err, release.ErrNoKeys) {
 		t.Errorf("update --check says %q, %d, %v", out, code, err)
 	}
 }

@@ -3,10 +3,11 @@ package main
 import (
 	"github.com/spf13/cobra"
 
+	"workflowagent/cmd/internal/program"
 	"workflowagent/internal/runner"
 )
 
-func newDebugCommand(code *int) *cobra.Command {
+func newDebugCommand() *cobra.Command {
 	var jobFile string
 	var keep bool
 	cmd := &cobra.Command{
@@ -23,9 +24,7 @@ out what a job does in an image:
 The environment is the caller's. Step 0 belongs to the agent and is not run.`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			var err error
-			*code, err = runner.Debug(cmd.Context(), cmd.InOrStdin(), jobFile, keep, versionText())
-			return err
+			return program.Exit(runner.Debug(cmd.Context(), cmd.InOrStdin(), jobFile, keep, program.Version(version)))
 		},
 	}
 	cmd.Flags().StringVar(&jobFile, "job", "", "file with the job definition, - for standard input")

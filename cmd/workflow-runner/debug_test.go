@@ -15,7 +15,7 @@ import (
 
 func debugging(t *testing.T, stdin string, args ...string) (stdout, stderr, temp string, code int) {
 	t.Helper()
-	cmd := program(t, append([]string{"debug"}, args...)...)
+	cmd := command(t, append([]string{"debug"}, args...)...)
 	temp = t.TempDir()
 	cmd.Env = append(cmd.Env, "TMPDIR="+temp)
 	cmd.Stdin = strings.NewReader(stdin)
@@ -78,7 +78,7 @@ func TestDebugPassesAnInterruptOn(t *testing.T) {
 	// The step starts no program once the signal can arrive, because bash can lose a signal while
 	// it starts one.
 	definition := `{"steps":[{"name":"Setup"},{"name":"Wait","run":"mkfifo never; trap 'echo interrupted; exit 5' INT; : >` + began + `; read -r _ <>never"}]}`
-	cmd := program(t, "debug", "--job", "-")
+	cmd := command(t, "debug", "--job", "-")
 	cmd.Env = append(cmd.Env, "TMPDIR="+t.TempDir())
 	cmd.Stdin = strings.NewReader(definition)
 	var out bytes.Buffer

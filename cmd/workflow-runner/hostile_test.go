@@ -38,7 +38,7 @@ func runShell(t *testing.T, text string) string {
 	}
 	defer leaked.Close()
 	defer other.Close()
-	cmd := program(t, "run", "--job-dir", filepath.Join(t.TempDir(), "job"))
+	cmd := command(t, "run", "--job-dir", filepath.Join(t.TempDir(), "job"))
 	cmd.Stdin, cmd.ExtraFiles = bytes.NewReader(input), []*os.File{leaked}
 	out, err := cmd.CombinedOutput()
 	if err != nil {

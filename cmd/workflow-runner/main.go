@@ -5,15 +5,15 @@ package main
 import (
 	"fmt"
 	"os"
-	"runtime/debug"
 	"strings"
 
 	"github.com/spf13/cobra"
 
+	"workflowagent/cmd/internal/program"
 	"workflowagent/internal/runner/source"
 )
 
-// version is set by the build.
+// version is set by the linker.
 var version = ""
 
 func main() { os.Exit(run()) }
@@ -22,19 +22,14 @@ func run() int {
 	if file := os.Getenv(source.AskpassEnv); file != "" {
 		return askpass(file, strings.Join(os.Args[1:], " "))
 	}
-	code := 0
-	err := newRootCommand(&code).Execute()
-	if err != nil {
-		fmt.Fprintln(os.Stderr, "error: "+strings.ReplaceAll(err.Error(), "\n", " "))
-		if code == 0 {
-			code = 1
-		}
+	code, line := program.Result(newRootCommand().Execute())
+	if line != "" {
+		fmt.Fprintln(os.Stderr, strings.ReplaceAll(line, "\n", " "))
 	}
 	return code
 }
 
-// newRootCommand returns the command line. Its commands store their exit code in *code.
-func newRootCommand(code *int) *cobra.Command {
+func newRootCommand() *cobra.Command {
 	root := &cobra.Command{
 		Use:   "workflow-runner",
 		Short: "Run one workflow job",
@@ -44,32 +39,9 @@ func newRootCommand(code *int) *cobra.Command {
 		SilenceErrors:     true,
 		CompletionOptions: cobra.CompletionOptions{DisableDefaultCmd: true},
 	}
-	root.AddCommand(newRunCommand(code), newDebugCommand(code), newProbeCommand(), newVersionCommand(), newInstallCommand(), newKeepCommand())
+	root.AddCommand(newRunCommand(), newDebugCommand(), newProbeCommand(), program.NewVersionCommand(program.Version(version)), newInstallCommand(), newKeepCommand())
 	root.AddCommand(newStepCommands()...)
 	return root
-}
-
-func newVersionCommand() *cobra.Command {
-	return &cobra.Command{
-		Use:   "version",
-		Short: "Print the version",
-		Args:  cobra.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			_, err := fmt.Fprintln(cmd.OutOrStdout(), versionText())
-			return err
-		},
-	}
-}
-
-// versionText returns the version of the build, or the module's version if the build has none.
-func versionText() string {
-	if version != "" {
-		return version
-	}
-	if info, ok := debug.ReadBuildInfo(); ok && info.Main.Version != "" {
-		return info.Main.Version
-	}
-	return "unknown"
 }
 
 func askpass(file, prompt string) int {
@@ -79,7 +51,7 @@ func askpass(file, prompt string) int {
 	}
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
-		return 1
+		return program.ExitFailed
 	}
-	return 0
+	return program.ExitOK
 }

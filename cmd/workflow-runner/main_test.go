@@ -28,7 +28,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-func program(t *testing.T, args ...string) *exec.Cmd {
+func command(t *testing.T, args ...string) *exec.Cmd {
 	t.Helper()
 	self, err := os.Executable()
 	if err != nil {
@@ -56,7 +56,7 @@ func TestWithoutJob(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			dir := filepath.Join(t.TempDir(), "job")
 			args := strings.Split(strings.ReplaceAll(strings.Join(tt.args, "\n"), "DIR", dir), "\n")
-			cmd := program(t, args...)
+			cmd := command(t, args...)
 			cmd.Stdin = strings.NewReader(tt.stdin)
 			out, _ := cmd.CombinedOutput()
 			if code := cmd.ProcessState.ExitCode(); code != tt.code || !strings.Contains(string(out), tt.want) {
@@ -70,7 +70,7 @@ func TestWithoutJob(t *testing.T) {
 }
 
 func TestSignalBeforeJob(t *testing.T) {
-	cmd := program(t, "run", "--job-dir", t.TempDir())
+	cmd := command(t, "run", "--job-dir", t.TempDir())
 	stdin, err := cmd.StdinPipe()
 	if err != nil {
 		t.Fatal(err)
@@ -125,7 +125,7 @@ func TestRunJob(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	cmd := program(t, "run", "--job-dir", dir)
+	cmd := command(t, "run", "--job-dir", dir)
 	cmd.Stdin = bytes.NewReader(input)
 	var stdout, stderr bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &stdout, &stderr
@@ -155,7 +155,7 @@ func TestRunJob(t *testing.T) {
 }
 
 func TestVersion(t *testing.T) {
-	out, err := program(t, "version").Output()
+	out, err := command(t, "version").Output()
 	if err != nil || strings.TrimSpace(string(out)) == "" {
 		t.Errorf("got %q, %v", out, err)
 	}

@@ -59,7 +59,7 @@ func (p *podRun) write(t *testing.T) {
 // command returns the main command of a pod with this ID.
 func (p *podRun) command(t *testing.T, uid string) *exec.Cmd {
 	t.Helper()
-	cmd := program(t, "run", "--job-dir", p.dir, "--launch-file", p.file, "--holder-env", "WORKFLOW_POD_UID")
+	cmd := command(t, "run", "--job-dir", p.dir, "--launch-file", p.file, "--holder-env", "WORKFLOW_POD_UID")
 	cmd.Env = append(cmd.Env, "WORKFLOW_POD_UID="+uid)
 	return cmd
 }
@@ -279,7 +279,7 @@ func TestKeep(t *testing.T) {
 // keep runs the sidecar of a job until it receives SIGTERM, and returns its output.
 func keep(t *testing.T, jobDir string) string {
 	t.Helper()
-	cmd := program(t, "keep", "--job-dir", jobDir)
+	cmd := command(t, "keep", "--job-dir", jobDir)
 	stdout, err := cmd.StdoutPipe()
 	if err == nil {
 		err = cmd.Start()
@@ -307,7 +307,7 @@ func TestInstall(t *testing.T) {
 		t.Fatal(err)
 	}
 	for range 2 { // a cluster repeats an init container
-		if out, err := program(t, "install", "--to", to, "--launch", secret, "--launch-to", launch).CombinedOutput(); err != nil {
+		if out, err := command(t, "install", "--to", to, "--launch", secret, "--launch-to", launch).CombinedOutput(); err != nil {
 			t.Fatalf("%v: %s", err, out)
 		}
 	}
@@ -325,7 +325,7 @@ func TestInstall(t *testing.T) {
 	if err != nil || statErr != nil || string(data) != `{"a":1}` || info.Mode().Perm() != 0o444 {
 		t.Errorf("%q, %v, %v, %v", data, err, info, statErr)
 	}
-	if out, err := program(t, "install", "--to", to, "--launch", secret+"x", "--launch-to", launch).CombinedOutput(); err == nil || !strings.Contains(string(out), "reading the job") {
+	if out, err := command(t, "install", "--to", to, "--launch", secret+"x", "--launch-to", launch).CombinedOutput(); err == nil || !strings.Contains(string(out), "reading the job") {
 		t.Errorf("without a job: %v: %s", err, out)
 	}
 }

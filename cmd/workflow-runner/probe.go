@@ -8,6 +8,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"workflowagent/cmd/internal/program"
 	"workflowagent/internal/protocol"
 	"workflowagent/internal/runner"
 )
@@ -21,7 +22,7 @@ func newProbeCommand() *cobra.Command {
 		Args:  cobra.MinimumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			launch := protocol.Launch{
-				UserAgent: "workflow-runner/" + versionText(),
+				UserAgent: "workflow-runner/" + program.Version(version),
 				Probe:     &protocol.Probe{URLs: args, Seconds: int(math.Ceil(timeout.Seconds()))},
 			}
 			if caFile != "" {
@@ -31,7 +32,7 @@ func newProbeCommand() *cobra.Command {
 				}
 				launch.CACertPEM = string(pem)
 			}
-			return runner.RunProbe(cmd.Context(), &launch, versionText(), cmd.OutOrStdout())
+			return runner.RunProbe(cmd.Context(), &launch, program.Version(version), cmd.OutOrStdout())
 		},
 	}
 	cmd.Flags().DurationVar(&timeout, "timeout", 10*time.Second, "time limit for each URL, at most a minute")

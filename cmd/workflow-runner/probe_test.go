@@ -27,9 +27,9 @@ func TestProbe(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	byLaunch := program(t, "run", "--job-dir", dir)
+	byLaunch := command(t, "run", "--job-dir", dir)
 	byLaunch.Stdin = bytes.NewReader(input)
-	byHand := program(t, "probe", server.URL, closed)
+	byHand := command(t, "probe", server.URL, closed)
 	for _, cmd := range []interface{ Output() ([]byte, error) }{byLaunch, byHand} {
 		out, err := cmd.Output()
 		if err != nil {

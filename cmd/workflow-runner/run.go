@@ -5,6 +5,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"workflowagent/cmd/internal/program"
 	"workflowagent/internal/runner"
 	"workflowagent/internal/runner/pod"
 )
@@ -12,7 +13,7 @@ import (
 // echoTime bounds the wait until a pod's node has read the output, which is only a copy of the log.
 const echoTime = time.Second
 
-func newRunCommand(code *int) *cobra.Command {
+func newRunCommand() *cobra.Command {
 	var jobDir string
 	var in runner.Input
 	cmd := &cobra.Command{
@@ -21,13 +22,12 @@ func newRunCommand(code *int) *cobra.Command {
 		Args:  cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			in.Stdin = cmd.InOrStdin()
-			var err error
-			*code, err = runner.RunInput(cmd.Context(), in, jobDir, versionText())
+			code, err := runner.RunInput(cmd.Context(), in, jobDir, program.Version(version))
 			if in.File != "" {
 				pod.Settle(cmd.OutOrStdout(), echoTime)
 				pod.Settle(cmd.ErrOrStderr(), echoTime)
 			}
-			return err
+			return program.Exit(code, err)
 		},
 	}
 	cmd.Flags().StringVar(&jobDir, "job-dir", "", "the job's own directory")

@@ -7,13 +7,14 @@ import (
 	"fmt"
 	"os"
 	"os/signal"
-	"runtime/debug"
 	"syscall"
 
 	"github.com/spf13/cobra"
+
+	"workflowagent/cmd/internal/program"
 )
 
-// version is set by the build.
+// version is set by the linker.
 var version = ""
 
 func main() { os.Exit(run()) }
@@ -24,11 +25,11 @@ func run() int {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	context.AfterFunc(ctx, stop)
-	if err := newRootCommand().ExecuteContext(ctx); err != nil {
-		fmt.Fprintln(os.Stderr, "error: "+err.Error())
-		return 1
+	code, line := program.Result(newRootCommand().ExecuteContext(ctx))
+	if line != "" {
+		fmt.Fprintln(os.Stderr, line)
 	}
-	return 0
+	return code
 }
 
 func newRootCommand() *cobra.Command {
@@ -41,33 +42,6 @@ func newRootCommand() *cobra.Command {
 		SilenceErrors:     true,
 		CompletionOptions: cobra.CompletionOptions{DisableDefaultCmd: true},
 	}
-	root.AddCommand(newServeCommand(), newTokenCommand(), newUserCommand(), newOrgCommand(), newAdminCommand(), newSecretsCommand(), newOIDCCommand(), newVersionCommand())
+	root.AddCommand(newServeCommand(), newTokenCommand(), newUserCommand(), newOrgCommand(), newAdminCommand(), newSecretsCommand(), newOIDCCommand(), program.NewVersionCommand(program.Version(version)))
 	return root
-}
-
-func newVersionCommand() *cobra.Command {
-	return &cobra.Command{
-		Use:   "version",
-		Short: "Print the version",
-		Args:  cobra.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			_, err := fmt.Fprintln(cmd.OutOrStdout(), versionText())
-			return err
-		},
-	}
-}
-
-// versionText returns the version, or the VCS revision for builds without a version.
-func versionText() string {
-	if version != "" {
-		return version
-	}
-	if info, ok := debug.ReadBuildInfo(); ok {
-		for _, s := range info.Settings {
-			if s.Key == "vcs.revision" {
-				return "v0.0.0-" + s.Value[:min(12, len(s.Value))]
-			}
-		}
-	}
-	return "v0.0.0-dev"
 }

@@ -3,6 +3,7 @@ package main
 import (
 	"github.com/spf13/cobra"
 
+	"workflowagent/cmd/internal/program"
 	"workflowagent/internal/server"
 	"workflowagent/internal/sys/procguard"
 )
@@ -27,7 +28,7 @@ func newServeCommand() *cobra.Command {
 		if err := procguard.Protect(); err != nil {
 			log.WithError(err).Warn("the server's memory is not protected from other processes of its user")
 		}
-		s, err := server.New(cmd.Context(), cfg, versionText(), log, cmd.OutOrStdout())
+		s, err := server.New(cmd.Context(), cfg, program.Version(version), log, cmd.OutOrStdout())
 		if err != nil {
 			return err
 		}

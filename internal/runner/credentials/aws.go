@@ -4,10 +4,11 @@ import (
 	"context"
 	"encoding/json"
 	"encoding/xml"
+	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"net/url"
-	"os"
 	"path/filepath"
 	"regexp"
 	"strconv"
@@ -136,7 +137,7 @@ func (k *Keeper) writeProfile(role *awsRole, vars map[string]string) error {
 		existing = filepath.Join(vars["HOME"], ".aws", "config")
 	}
 	data, err := boundedfile.Read(existing, maxConfig)
-	if err != nil && !os.IsNotExist(err) {
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("reading the AWS configuration: %w", err)
 	}
 	section := fmt.Sprintf("\n[profile %s]\ncredential_process = cat %q\n", profile, k.path(fileAWS))
