@@ -233,7 +233,10 @@ func (s *server) migrated(t testing.TB) string {
 	s.template.once.Do(func() {
 		s.template.name = fmt.Sprintf("storetest_%d_template", os.Getpid())
 		if s.template.err = s.admin(t.Context(), "CREATE DATABASE "+s.template.name); s.template.err == nil {
-			s.template.err = migrate(s.address(t, s.template.name), "")
+			dsn := s.address(t, s.template.name)
+			if s.template.err = migrate(dsn, ""); s.template.err == nil {
+				s.template.err = guard(t.Context(), dsn)
+			}
 		}
 	})
 	if s.template.err != nil {

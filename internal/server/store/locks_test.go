@@ -15,6 +15,14 @@ import (
 	"workflowagent/internal/server/store/scope"
 )
 
+// insertStack adds the stack "a" of the organization "id-o".
+func insertStack(t *testing.T, db *store.DB) {
+	t.Helper()
+	write(t, db, func(tx *store.Tx) error {
+		return errors.Join(tx.InsertOrganization(org("o")), tx.InsertStack(store.Stack{ID: "a", OrgID: "id-o", Project: "web", Name: "dev"}))
+	})
+}
+
 // hold starts a write that holds locks until release is called.
 func hold(t *testing.T, db *store.DB, scopes scope.Set) (release func()) {
 	t.Helper()
@@ -32,7 +40,7 @@ func hold(t *testing.T, db *store.DB, scopes scope.Set) (release func()) {
 	})
 	select {
 	case <-started:
-	case <-t.Context().Done():
+	case <-time.After(time.Minute):
 		t.Fatal("the write did not start")
 	}
 	return func() {
@@ -89,17 +97,18 @@ func TestWritesOfOneOwner(t *testing.T) {
 func TestWritesSeeTheirPredecessors(t *testing.T) {
 	const workers, each = 4, 10
 	first, second := storetest.PostgresPair(t)
-	write(t, first, func(tx *store.Tx) error { return tx.SetInstallation("n", []byte{0}) })
+	insertStack(t, first)
 	var wg sync.WaitGroup
 	for i := range workers {
 		wg.Go(func() {
 			for range each {
-				err := []*store.DB{first, second}[i%2].Write(t.Context(), scope.Stack("o", "a"), func(tx *store.Tx) error {
-					n, err := tx.Installation("n")
+				err := []*store.DB{first, second}[i%2].Write(t.Context(), scope.Stack("id-o", "a"), func(tx *store.Tx) error {
+					queue, err := tx.StackQueue("a")
 					if err != nil {
 						return err
 					}
-					return tx.SetInstallation("n", []byte{n[0] + 1})
+					queue.LastVersion++
+					return tx.SaveStackQueue(queue)
 				})
 				if err != nil {
 					t.Error(err)
@@ -108,9 +117,9 @@ func TestWritesSeeTheirPredecessors(t *testing.T) {
 		})
 	}
 	wg.Wait()
-	n, err := store.Read(t.Context(), first, func(tx *store.Tx) ([]byte, error) { return tx.Installation("n") })
-	if err != nil || n[0] != workers*each {
-		t.Errorf("the number is %d (%v), want %d", n, err, workers*each)
+	queue, err := store.Read(t.Context(), first, func(tx *store.Tx) (store.StackQueue, error) { return tx.StackQueue("a") })
+	if err != nil || queue.LastVersion != workers*each {
+		t.Errorf("the number is %d (%v), want %d", queue.LastVersion, err, workers*each)
 	}
 }
 
@@ -173,31 +182,33 @@ func TestStoppedHolder(t *testing.T) {
 	dsn := storetest.PostgresDSN(t)
 	stopped := storetest.PostgresAt(t, dsn, store.Timeouts{Idle: 200 * time.Millisecond})
 	other := storetest.PostgresAt(t, dsn, store.Timeouts{})
+	insertStack(t, other)
 	started, resume := make(chan struct{}), make(chan struct{})
 	runs := 0
 	var wg sync.WaitGroup
 	wg.Go(func() {
-		err := stopped.Write(t.Context(), scope.Stack("o", "a"), func(tx *store.Tx) error {
+		err := stopped.Write(t.Context(), scope.Stack("id-o", "a"), func(tx *store.Tx) error {
+			err := tx.SaveStackQueue(store.StackQueue{StackID: "a", LastVersion: 1})
 			if runs++; runs == 1 {
-				if err := tx.SetInstallation("first", nil); err != nil {
-					return err
-				}
 				close(started)
 				<-resume
 			}
-			return tx.SetInstallation("n", []byte{byte(runs)})
+			return errors.Join(err, tx.SaveStackQueue(store.StackQueue{StackID: "a", LastVersion: 2}))
 		})
 		if err != nil || runs != 2 {
 			t.Errorf("the write of the stopped server: %v after %d runs, want success after 2", err, runs)
 		}
 	})
 	<-started
-	err := other.Write(t.Context(), scope.Organization("o"), func(tx *store.Tx) error {
-		_, err := tx.Installation("first")
+	err := other.Write(t.Context(), scope.Organization("id-o"), func(tx *store.Tx) error {
+		queue, err := tx.StackQueue("a")
+		if queue.LastVersion != 0 {
+			t.Error("the other server sees what the stopped server has not committed")
+		}
 		return err
 	})
-	if !errors.Is(err, store.ErrNotFound) {
-		t.Errorf("the other server reads %v, want that the write was rolled back", err)
+	if err != nil {
+		t.Errorf("the write of the other server: %v", err)
 	}
 	close(resume)
 	wg.Wait()
@@ -296,4 +307,31 @@ func TestNotices(t *testing.T) {
 		}
 	}
 	want("last")
+}
+
+// TestChangesWithoutALock checks that test databases refuse changes of rows whose owners a write has not
+// named, directly and by a cascade.
+func TestChangesWithoutALock(t *testing.T) {
+	db := storetest.Postgres(t)
+	insertStack(t, db)
+	for name, tt := range map[string]struct {
+		scopes scope.Set
+		change func(*store.Tx) error
+		ok     bool
+	}{
+		"stack":        {scope.Stack("id-o", "a"), func(tx *store.Tx) error { return tx.SaveStackQueue(store.StackQueue{StackID: "a"}) }, true},
+		"other stack":  {scope.Stack("id-o", "b"), func(tx *store.Tx) error { return tx.SaveStackQueue(store.StackQueue{StackID: "a"}) }, false},
+		"free":         {scope.Free, func(tx *store.Tx) error { return tx.SaveStackQueue(store.StackQueue{StackID: "a"}) }, false},
+		"organization": {scope.Organization("id-o"), func(tx *store.Tx) error { return tx.SaveStackQueue(store.StackQueue{StackID: "a"}) }, true},
+		"shared":       {scope.Organization("id-o").Shared(), func(tx *store.Tx) error { return tx.SaveStackQueue(store.StackQueue{StackID: "a"}) }, false},
+		"new stack": {scope.Organization("id-o").Shared(), func(tx *store.Tx) error {
+			return tx.InsertStack(store.Stack{ID: "b", OrgID: "id-o", Project: "web", Name: "b"})
+		}, true},
+		"cascade": {scope.Stack("id-o", "b"), func(tx *store.Tx) error { return tx.ExecOne("DELETE FROM stacks WHERE id = 'a'") }, false},
+		"audit":   {scope.Free, func(tx *store.Tx) error { return tx.InsertAuditEntry(store.AuditEntry{ID: "e", OrgID: "id-o"}) }, true},
+	} {
+		if err := db.Write(t.Context(), tt.scopes, tt.change); (err == nil) != tt.ok {
+			t.Errorf("%s: %v, success is %t", name, err, tt.ok)
+		}
+	}
 }

@@ -1,0 +1,131 @@
+package storetest
+
+import "workflowagent/internal/server/store/scope"
+
+// table says to whom the rows of a table belong. A write may change a row if it holds the lock of one of the
+// row's owners, or that of the organization or the server to which it belongs. Expressions refer to the row
+// as r. An expression without a value means that the row follows another one, which is checked itself.
+type table struct {
+	owners []owner
+	org    string // expression for the id of the organization
+	// free are the columns that writes may change without a lock, because such a statement commutes with all
+	// others, or repeats the condition under which it is right.
+	free []string
+	// added is set if a write may add rows that shares the lock of the organization: only a unique
+	// constraint matters.
+	added bool
+	// append and expire are set if a write may add or remove rows without a lock.
+	append, expire bool
+	why            string // of what is free
+}
+
+type owner struct {
+	level scope.Level
+	key   string
+}
+
+func user(key string) []owner         { return []owner{{scope.LevelUser, key}} }
+func organization(key string) []owner { return []owner{{scope.LevelOrganization, key}} }
+func repository(key string) []owner   { return []owner{{scope.LevelRepository, key}} }
+func stack(key string) []owner        { return []owner{{scope.LevelStack, key}} }
+func webhook(key string) []owner      { return []owner{{scope.LevelWebhook, key}} }
+func agent(key string) []owner        { return []owner{{scope.LevelAgent, key}} }
+
+const (
+	orgOfStack       = "(SELECT org_id FROM stacks WHERE id = r.stack_id)"
+	orgOfPool        = "(SELECT org_id FROM agent_pools WHERE id = r.pool_id)"
+	orgOfIntegration = "(SELECT org_id FROM vcs_integrations WHERE id = r.integration_id)"
+	orgOfRepository  = "(SELECT i.org_id FROM vcs_repos p JOIN vcs_integrations i ON i.id = p.integration_id WHERE p.id = r.repo_id)"
+	orgOfWebhook     = "(SELECT org_id FROM webhooks WHERE id = r.hook_id)"
+	stackOfDeploy    = "(SELECT stack_id FROM deployments WHERE id = r.deployment_id)"
+	stackOfSchedule  = "(SELECT stack_id FROM schedules WHERE id = r.schedule_id)"
+)
+
+// everything is free in a table of rows that are only added, counted up and removed because of their age.
+func everything(why string) table {
+	return table{append: true, expire: true, free: []string{"*"}, why: why}
+}
+
+// tables are all tables, except those of the blobs and of the migrations.
+var tables = map[string]table{
+	"agent_pools": {
+		owners: organization("r.org_id"), free: []string{"last_seen_at", "last_job_at"}, why: "times only grow",
+	},
+	"audit_entries":       everything("entries are added, or count reads in one statement"),
+	"collaborators":       {owners: stack("r.stack_id"), org: orgOfStack},
+	"deployment_briefs":   {owners: stack(stackOfDeploy)},
+	"deployment_keys":     {owners: stack("r.stack_id"), org: orgOfStack, expire: true, why: "old keys"},
+	"deployment_settings": {owners: stack("r.stack_id"), org: orgOfStack},
+	"deployments":         {owners: stack("r.stack_id"), org: "r.org_id"},
+	"drained_agents":      {owners: organization(orgOfPool)},
+	"engine_events": {
+		owners: stack("(SELECT stack_id FROM updates WHERE id = r.update_id)"), expire: true, why: "old events",
+	},
+	"identities": {owners: user("r.user_id"), free: []string{"used_at", "name"}, why: "the last sign-in wins"},
+	"installation": {
+		owners: []owner{{scope.LevelServer, "CASE WHEN r.name <> 'writable' THEN '' END"}}, why: "the row writable only tests whether the disk accepts writes",
+	},
+	"jobs":                 {owners: stack("r.stack_id"), org: "r.org_id"},
+	"journal_batches":      {owners: stack("(SELECT stack_id FROM states WHERE state_key = r.state_key)")},
+	"members":              {owners: organization("r.org_id")},
+	"oidc_issuers":         {owners: organization("r.org_id"), free: []string{"last_used_at"}, why: "times only grow"},
+	"oidc_policies":        {owners: organization("(SELECT org_id FROM oidc_issuers WHERE id = r.issuer_id)")},
+	"org_queues":           {owners: organization("r.org_id")},
+	"organization_storage": everything("one server measures at a time"),
+	"organizations":        {owners: organization("r.id")},
+	"passkeys":             {owners: user("r.user_id")},
+	"pool_agents": {
+		owners: agent("r.agent_id"), org: orgOfPool, expire: true, free: []string{"last_seen_at", "live_until", "every_us"},
+		why: "signs of life only grow, and name the session",
+	},
+	"resource_changes":  everything("rows are added, and removed because of their age"),
+	"review_stacks":     {owners: append(repository("r.repo_id"), stack("r.stack_id")...), org: "r.org_id"},
+	"schedule_events":   {owners: stack(stackOfSchedule), expire: true, why: "old events"},
+	"schedules":         {owners: stack("r.stack_id"), org: orgOfStack},
+	"server_beat":       everything("the newest beat counts"),
+	"sessions":          {owners: user("r.user_id"), expire: true, free: []string{"seen_at"}, why: "times only grow; old sessions"},
+	"sign_in_links":     {owners: user("r.user_id"), expire: true, why: "only one sign-in removes the row of a link"},
+	"signing_keys":      {owners: []owner{{scope.LevelServer, "''"}}},
+	"stack_annotations": {owners: stack("r.stack_id"), org: orgOfStack},
+	"stack_queues":      {owners: stack("r.stack_id"), org: orgOfStack},
+	"stack_references":  {owners: stack("r.stack_id"), org: orgOfStack},
+	"stack_tags":        {owners: stack("r.stack_id"), org: orgOfStack},
+	"stacks":            {owners: stack("r.id"), org: "r.org_id", added: true},
+	"states":            {owners: stack("r.stack_id"), org: orgOfStack},
+	"team_members":      {owners: organization("(SELECT org_id FROM teams WHERE id = r.team_id)")},
+	"team_stacks":       {owners: organization("(SELECT org_id FROM teams WHERE id = r.team_id)")},
+	"teams":             {owners: organization("r.org_id")},
+	"tokens": {
+		owners: append(stack("NULLIF(r.stack_id, '')"), user("NULLIF(r.user_id, '')")...), org: "r.org_id", added: true, expire: true,
+		free: []string{"last_used_at"}, why: "times only grow; a removed token ends what it permits",
+	},
+	"updates":         {owners: stack("r.stack_id"), org: orgOfStack},
+	"used_challenges": everything("only one sign-in adds the row of a challenge"),
+	"users":           {owners: user("r.id")},
+	"vcs_checkouts":   {owners: stack(stackOfDeploy)},
+	"vcs_decisions": {
+		owners: append(stack("r.stack_id"), repository("(SELECT repo_id FROM vcs_events WHERE id = r.event_id)")...),
+	},
+	"vcs_events": {
+		owners: repository("r.repo_id"), org: "r.org_id", append: true, expire: true, why: "events are added once; old events",
+	},
+	"vcs_integrations": {owners: organization("r.org_id"), free: []string{"deliveries_at"}, why: "times only grow"},
+	"vcs_pulls":        {owners: repository("r.repo_id"), org: orgOfRepository},
+	"vcs_refs":         {owners: repository("r.repo_id"), org: orgOfRepository},
+	"vcs_reports": {
+		owners: repository("r.repo_id"), org: orgOfIntegration, append: true, free: []string{"wanted", "wanted_at", "try_at"},
+		why: "a change counts up what is wanted",
+	},
+	"vcs_repos": {owners: repository("r.id"), org: orgOfIntegration, added: true},
+	"vcs_runs":  {owners: append(stack("r.stack_id"), repository("(SELECT repo_id FROM vcs_pulls WHERE id = r.pull_id)")...)},
+	"vcs_watches": {
+		owners: append(stack("r.stack_id"), repository("r.repo_id")...), org: orgOfIntegration,
+	},
+	"webhook_deliveries": {owners: webhook("r.hook_id"), org: orgOfWebhook, append: true, expire: true, why: "deliveries are added; old ones"},
+	"webhook_events":     everything("events are added, and removed because of their age"),
+	"webhook_senders":    {owners: webhook("r.hook_id"), org: orgOfWebhook, append: true, why: "an insertion does nothing if the row exists"},
+	"webhooks":           {owners: append(webhook("r.id"), stack("NULLIF(r.stack_id, '')")...), org: "r.org_id"},
+}
+
+// unowned are the tables that no write changes.
+var unowned = []string{"blob_chunks", "goose_db_version"}
