@@ -11,7 +11,7 @@ import (
 // setting.
 func Occupy(t testing.TB, dsn string) (release func()) {
 	t.Helper()
-	driver, name, statements := "pgx", dsn, []string{"BEGIN", "LOCK TABLE updates, server_beat IN EXCLUSIVE MODE"}
+	driver, name, statements := "pgx", dsn, []string{"BEGIN", "LOCK TABLE updates, server_beats IN EXCLUSIVE MODE"}
 	if file, ok := strings.CutPrefix(dsn, "sqlite:"); ok {
 		driver, name, statements = "sqlite", file, []string{"PRAGMA busy_timeout = 10000", "BEGIN IMMEDIATE"}
 	}

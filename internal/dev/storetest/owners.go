@@ -82,7 +82,7 @@ var tables = map[string]table{
 	"review_stacks":     {owners: append(repository("r.repo_id"), stack("r.stack_id")...), org: "r.org_id"},
 	"schedule_events":   {owners: stack(stackOfSchedule), expire: true, why: "old events"},
 	"schedules":         {owners: stack("r.stack_id"), org: orgOfStack},
-	"server_beat":       everything("the newest beat counts"),
+	"server_beats":      everything("the newest beat counts"),
 	"sessions":          {owners: user("r.user_id"), expire: true, free: []string{"seen_at"}, why: "times only grow; old sessions"},
 	"sign_in_links":     {owners: user("r.user_id"), expire: true, why: "only one sign-in removes the row of a link"},
 	"signing_keys":      {owners: []owner{{scope.LevelServer, "''"}}},

@@ -52,7 +52,7 @@ type auditor struct {
 }
 
 // volatile are tables and columns that change in the background, or with every request.
-var volatile = []string{"audit_entries", "server_beat", "pool_agents", "tokens.last_used_at", "agent_pools.last_seen_at", "organization_storage"}
+var volatile = []string{"audit_entries", "server_beats", "pool_agents", "tokens.last_used_at", "agent_pools.last_seen_at", "organization_storage"}
 
 // change makes a change twice: first, while the audit log refuses entries, it must fail and change
 // nothing. Then it must succeed and leave an entry. out is decoded from the second response.

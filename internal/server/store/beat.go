@@ -18,7 +18,7 @@ const maxAbsence = 24 * time.Hour
 // missedBeats is the number of missed beats after which all servers are considered to be down.
 const missedBeats = 3
 
-// beat is the row of table server_beat. It records the newest heartbeat of all servers.
+// beat is the row of table server_beats. It records the newest heartbeat of all servers.
 type beat struct {
 	ID     int64         // always 1, because the table has one row
 	At     time.Time     `db:"beat_at"`  // database time
@@ -27,7 +27,7 @@ type beat struct {
 	Boot   time.Duration `db:"boot_us"` // time since the machine booted
 }
 
-var beats = database.NewTable[beat]("server_beat")
+var beats = database.NewTable[beat]("server_beats")
 
 // errGap ends a write that must not use the stored times before they are shifted.
 var errGap = errors.New("the stored times must be shifted first")

@@ -62,7 +62,7 @@ const briefsPerRead = 50
 
 // addBriefs adds the briefs of the deployments that earlier versions have stored. SQL for both engines
 // cannot read JSON.
-func addBriefs(ctx context.Context, tx *sql.Tx) error {
+func addBriefs(ctx context.Context, tx *sql.Tx, _ bool) error {
 	for after := ""; ; {
 		found, n, last, err := readBriefs(ctx, tx, after)
 		if err != nil {

@@ -314,16 +314,21 @@ func TestNotices(t *testing.T) {
 func TestChangesWithoutALock(t *testing.T) {
 	db := storetest.Postgres(t)
 	insertStack(t, db)
+	count := func(tx *store.Tx) error {
+		queue, err := tx.StackQueue("a")
+		queue.LastVersion++
+		return errors.Join(err, tx.SaveStackQueue(queue))
+	}
 	for name, tt := range map[string]struct {
 		scopes scope.Set
 		change func(*store.Tx) error
 		ok     bool
 	}{
-		"stack":        {scope.Stack("id-o", "a"), func(tx *store.Tx) error { return tx.SaveStackQueue(store.StackQueue{StackID: "a"}) }, true},
-		"other stack":  {scope.Stack("id-o", "b"), func(tx *store.Tx) error { return tx.SaveStackQueue(store.StackQueue{StackID: "a"}) }, false},
-		"free":         {scope.Free, func(tx *store.Tx) error { return tx.SaveStackQueue(store.StackQueue{StackID: "a"}) }, false},
-		"organization": {scope.Organization("id-o"), func(tx *store.Tx) error { return tx.SaveStackQueue(store.StackQueue{StackID: "a"}) }, true},
-		"shared":       {scope.Organization("id-o").Shared(), func(tx *store.Tx) error { return tx.SaveStackQueue(store.StackQueue{StackID: "a"}) }, false},
+		"stack":        {scope.Stack("id-o", "a"), count, true},
+		"other stack":  {scope.Stack("id-o", "b"), count, false},
+		"free":         {scope.Free, count, false},
+		"organization": {scope.Organization("id-o"), count, true},
+		"shared":       {scope.Organization("id-o").Shared(), count, false},
 		"new stack": {scope.Organization("id-o").Shared(), func(tx *store.Tx) error {
 			return tx.InsertStack(store.Stack{ID: "b", OrgID: "id-o", Project: "web", Name: "b"})
 		}, true},

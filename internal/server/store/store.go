@@ -40,7 +40,7 @@ type (
 var migrations embed.FS
 
 // steps are the migrations that SQL cannot express, by version.
-var steps = map[int64]database.Step{372: addBriefs}
+var steps = map[int64]database.Step{372: addBriefs, 400: renameBeats}
 
 // DB is an open database. Its methods may be called concurrently.
 type DB struct {

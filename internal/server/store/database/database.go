@@ -42,8 +42,8 @@ type Options struct {
 	Owners Owners
 }
 
-// Step is a migration in Go.
-type Step func(ctx context.Context, tx *sql.Tx) error
+// Step is a migration in Go. Several servers can share the database if shared is true.
+type Step func(ctx context.Context, tx *sql.Tx, shared bool) error
 
 // Timeouts bound the waits for PostgreSQL.
 type Timeouts struct {

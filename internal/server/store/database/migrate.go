@@ -30,7 +30,8 @@ func migrate(ctx context.Context, e engine, db *sql.DB, o Options) error {
 		opts = append(opts, goose.WithSessionLocker(locker))
 	}
 	for version, step := range o.Steps {
-		opts = append(opts, goose.WithGoMigrations(goose.NewGoMigration(version, &goose.GoFunc{RunTx: step}, nil)))
+		up := func(ctx context.Context, tx *sql.Tx) error { return step(ctx, tx, e == postgresEngine) }
+		opts = append(opts, goose.WithGoMigrations(goose.NewGoMigration(version, &goose.GoFunc{RunTx: up}, nil)))
 	}
 	provider, err := goose.NewProvider(dialect, db, o.Migrations, opts...)
 	if err != nil {
