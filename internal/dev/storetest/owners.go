@@ -99,7 +99,7 @@ var tables = map[string]table{
 		owners: append(stack("NULLIF(r.stack_id, '')"), user("NULLIF(r.user_id, '')")...), org: "r.org_id", added: true, expire: true,
 		free: []string{"last_used_at"}, why: "times only grow; a removed token ends what it permits",
 	},
-	"updates":         {owners: stack("r.stack_id"), org: orgOfStack},
+	"updates":         {owners: stack("r.stack_id"), org: orgOfStack, expire: true, why: "old updates that no client has started"},
 	"used_challenges": everything("only one sign-in adds the row of a challenge"),
 	"users":           {owners: user("r.id")},
 	"vcs_checkouts":   {owners: stack(stackOfDeploy)},
