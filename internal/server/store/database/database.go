@@ -40,6 +40,9 @@ type Options struct {
 	Timeouts Timeouts
 	// Owners are the queries that find the organizations of owners that can move to another one.
 	Owners Owners
+	// Before, unless nil, is called before each statement of a write on PostgreSQL, also BEGIN and COMMIT.
+	// Tests use it to stop a write between two statements.
+	Before func(statement string)
 }
 
 // Step is a migration in Go. Several servers can share the database if shared is true.
@@ -225,6 +228,22 @@ func (tx *Tx) afterCommit() {
 	for _, fn := range tx.committed {
 		fn()
 	}
+}
+
+// watched calls a function before each statement; see [Options].
+type watched struct {
+	querier
+	before func(statement string)
+}
+
+func (w watched) ExecContext(ctx context.Context, query string, args ...any) (sql.Result, error) {
+	w.before(query)
+	return w.querier.ExecContext(ctx, query, args...)
+}
+
+func (w watched) QueryContext(ctx context.Context, query string, args ...any) (*sql.Rows, error) {
+	w.before(query)
+	return w.querier.QueryContext(ctx, query, args...)
 }
 
 type querier interface {

@@ -62,7 +62,7 @@ func openPostgres(ctx context.Context, dsn string, opts Options) (*DB, error) {
 	b.listen(cfg, timeouts.Answer, opts.Log)
 	db := &DB{engine: postgresEngine, pool: pool, blobs: blobs, bus: b, clock: opts.clock(), session: newSession(cfg)}
 	db.notices = newNotices(db, opts.Log)
-	db.postgres = newPostgresWriter(db, cfg, conns, timeouts, opts.Owners)
+	db.postgres = newPostgresWriter(db, cfg, conns, opts)
 	return db, nil
 }
 

@@ -38,6 +38,7 @@ type postgresWriter struct {
 	cfg      *pgx.ConnConfig
 	timeouts Timeouts
 	owners   Owners
+	before   func(statement string) // see [Options]; nil except in tests
 	locks    *lockTable
 	slots    chan struct{} // for writes with a connection; the others remain for reads
 
@@ -46,9 +47,9 @@ type postgresWriter struct {
 	running sync.WaitGroup
 }
 
-func newPostgresWriter(db *DB, cfg *pgx.ConnConfig, conns int, timeouts Timeouts, owners Owners) *postgresWriter {
+func newPostgresWriter(db *DB, cfg *pgx.ConnConfig, conns int, opts Options) *postgresWriter {
 	return &postgresWriter{
-		db: db, cfg: cfg, timeouts: timeouts, owners: owners,
+		db: db, cfg: cfg, timeouts: opts.Timeouts.orDefault(), owners: opts.Owners, before: opts.Before,
 		locks: newLockTable(), slots: make(chan struct{}, max(1, conns*2/3)),
 	}
 }
@@ -99,6 +100,9 @@ var errRepeat = errors.New("the database has given up a transaction")
 
 // once attempts a write.
 func (w *postgresWriter) once(ctx context.Context, scopes scope.Set, fn func(*Tx) error) error {
+	if w.before != nil {
+		w.before("BEGIN")
+	}
 	locks := scopes.Locks()
 	conn, release, err := w.admit(ctx, locks)
 	if err != nil {
@@ -114,12 +118,18 @@ func (w *postgresWriter) once(ctx context.Context, scopes scope.Set, fn func(*Tx
 		return w.given(ctx, t, err, fmt.Errorf("beginning a transaction: %w", translate(err)))
 	}
 	tx := &Tx{ctx: ctx, q: conn, db: w.db, now: t.now(), locks: locks}
+	if w.before != nil {
+		tx.q = watched{conn, w.before}
+	}
 	defer func() { w.locks.release(tx.tried) }()
 	if err = protect(tx, fn); err != nil || tx.broken != nil {
 		if err == nil {
 			err = fmt.Errorf("the database has given up a transaction: %w", tx.broken)
 		}
 		return w.given(ctx, t, cmp.Or(tx.broken, err), err)
+	}
+	if w.before != nil {
+		w.before("COMMIT")
 	}
 	err = t.commit(ctx)
 	if err != nil && !refused(err) {

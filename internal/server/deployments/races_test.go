@@ -1,0 +1,195 @@
+package deployments_test
+
+import (
+	"context"
+	"sync"
+	"testing"
+	"time"
+
+	"workflowagent/internal/dev/storetest"
+	"workflowagent/internal/server/deployments"
+	"workflowagent/internal/server/store"
+)
+
+// race is two writes that meet on two servers.
+type race struct {
+	name string
+	cap  int64 // of the organization's active jobs; 0 means the default
+	// prepare makes what the writes need.
+	prepare func(p *plant) (a, b write)
+	same    bool // the writes are of one kind, so that either may be the one that is stopped
+}
+
+// write is a write that can be repeated on another server.
+type write struct {
+	call func(p *plant) string // returns what the caller learns
+	// settle is set if the write may do nothing while another one holds its stack, and is then repeated.
+	settle bool
+}
+
+// nothing is what the caller of a claim learns if there is no job.
+const nothing = "nothing"
+
+// TestRaces stops one write before each of its statements, and before its commit, and runs the other on a
+// second server until it has ended or waits for a lock. What is stored then, and what the callers learn,
+// must be as if the two had run one after the other.
+func TestRaces(t *testing.T) {
+	for _, r := range races() {
+		t.Run(r.name, func(t *testing.T) {
+			t.Parallel()
+			runRace(t, r)
+		})
+	}
+}
+
+func runRace(t *testing.T, r race) {
+	dsn := storetest.PostgresDSN(t)
+	var stop stopper
+	open := func(before func(string)) *store.DB {
+		db, err := store.Open(t.Context(), dsn, store.Options{
+			Log: storetest.Log(), Before: before,
+			Timeouts: store.Timeouts{Write: 10 * time.Minute, Lock: 10 * time.Minute, Idle: 10 * time.Minute},
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() {
+			if err := db.Close(); err != nil {
+				t.Error(err)
+			}
+		})
+		return db
+	}
+	dbs := [2]*store.DB{open(stop.before), open(nil)}
+	// A beat that is missed during the test would shift times.
+	options := deployments.Options{Cap: r.cap, Sweep: time.Hour}
+	p := newPlant(t, dbs[0], options)
+	a, b := r.prepare(p)
+	start := takeRows(t, dsn)
+
+	// servers restores the rows, and returns two servers that remember nothing.
+	servers := func() (first, second *plant) {
+		start.restore()
+		var plants [2]*plant
+		for i, db := range dbs {
+			plants[i] = &plant{t: t, db: db, org: p.org, pool: p.pool, agent: p.agent, user: p.user}
+			plants[i].build(options)
+		}
+		return plants[0], plants[1]
+	}
+	serial := func(a, b write) result {
+		first, second := servers()
+		one := a.call(first)
+		two := b.call(second)
+		return result{one, two, start.now()}
+	}
+	ab, ba := serial(a, b), serial(b, a)
+	check := func(a, b write, ab, ba result) {
+		stops := 0
+		for more := true; more && !t.Failed(); {
+			stops++
+			first, second := servers()
+			var got result
+			var at string
+			got, at, more = meet(first, second, a, b, &stop, stops, start)
+			if more && got != ab && got != ba {
+				t.Errorf("the first write was stopped before statement %d, %s\nthe callers learn %q and %q\nIf the first write is first, they learn %q and %q, and the rows differ so:\n%s\nIf the second is first, they learn %q and %q, and the rows differ so:\n%s",
+					stops, at, got.a, got.b, ab.a, ab.b, difference(ab.rows, got.rows), ba.a, ba.b, difference(ba.rows, got.rows))
+			}
+		}
+		if stops < 3 && !t.Failed() {
+			t.Errorf("the write has %d statements", stops)
+		}
+	}
+	check(a, b, ab, ba.swap())
+	if !r.same {
+		check(b, a, ba, ab.swap())
+	}
+}
+
+// result is the result of two writes.
+type result struct{ a, b, rows string }
+
+func (r result) swap() result { return result{r.b, r.a, r.rows} }
+
+// meet stops a before a statement, runs b until it ends or waits, and lets both end. It reports at which
+// statement, and whether a has as many.
+func meet(first, second *plant, a, b write, stop *stopper, statement int, rows *rows) (got result, at string, stopped bool) {
+	reached, resume := stop.set(statement)
+	var wg sync.WaitGroup
+	endA, endB := make(chan struct{}), make(chan struct{})
+	wg.Go(func() {
+		defer close(endA)
+		got.a = a.call(first)
+	})
+	select {
+	case at = <-reached:
+		stopped = true
+	case <-endA:
+		stop.set(0)
+		return got, "", false
+	}
+	wg.Go(func() {
+		defer close(endB)
+		got.b = b.call(second)
+	})
+	rows.waiting(endB)
+	close(resume)
+	wg.Wait()
+	if a.settle && got.a == nothing {
+		got.a = a.call(first)
+	}
+	if b.settle && got.b == nothing {
+		got.b = b.call(second)
+	}
+	got.rows = rows.now()
+	return got, at, stopped
+}
+
+// stopper stops the writes of a database before one of their statements.
+type stopper struct {
+	mu      sync.Mutex
+	left    int // until the stop; 0 for none
+	reached chan string
+	resume  chan struct{}
+}
+
+func (s *stopper) set(statement int) (reached <-chan string, resume chan<- struct{}) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.left, s.reached, s.resume = statement, make(chan string, 1), make(chan struct{})
+	return s.reached, s.resume
+}
+
+func (s *stopper) before(statement string) {
+	s.mu.Lock()
+	stop := s.left == 1
+	if s.left > 0 {
+		s.left--
+	}
+	reached, resume := s.reached, s.resume
+	s.mu.Unlock()
+	if stop {
+		reached <- statement
+		<-resume
+	}
+}
+
+// waiting returns when a write has ended, or a statement waits for a lock.
+func (r *rows) waiting(ended <-chan struct{}) {
+	r.t.Helper()
+	const query = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'"
+	ctx, cancel := context.WithTimeout(r.t.Context(), time.Minute)
+	defer cancel()
+	for n := 0; n == 0; {
+		select {
+		case <-ended:
+			return
+		case <-time.After(time.Millisecond):
+		}
+		if err := r.db.QueryRowContext(ctx, query).Scan(&n); err != nil {
+			r.t.Errorf("a write neither ends nor waits for a lock: %v", err)
+			return
+		}
+	}
+}

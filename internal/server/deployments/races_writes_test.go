@@ -1,0 +1,201 @@
+package deployments_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"time"
+
+	"workflowagent/internal/dev/storetest"
+	"workflowagent/internal/protocol"
+	"workflowagent/internal/server/fault"
+	"workflowagent/internal/server/identity"
+	"workflowagent/internal/server/stacks"
+	"workflowagent/internal/server/store"
+	"workflowagent/internal/server/store/scope"
+	"workflowagent/internal/server/triggers"
+	"workflowagent/internal/workflow"
+)
+
+// races are the pairs of writes that could pass each other.
+func races() []race {
+	return []race{
+		{name: "claims at the limit", cap: 1, same: true, prepare: func(p *plant) (a, b write) {
+			p.deploy(p.stack("s1"))
+			p.deploy(p.stack("s2"))
+			return claim("a"), claim("b")
+		}},
+		{name: "claims of one stack", same: true, prepare: func(p *plant) (a, b write) {
+			st := p.stack("s")
+			p.deploy(st)
+			p.deploy(st)
+			return claim("a"), claim("b")
+		}},
+		{name: "claim and cancellation", prepare: func(p *plant) (a, b write) {
+			st := p.stack("s")
+			return claim("a"), cancel(st, p.deploy(st))
+		}},
+		{name: "claim and pause", prepare: func(p *plant) (a, b write) {
+			st := p.configured("s", `{}`)
+			p.deploy(st)
+			return claim("a"), write{call: func(p *plant) string { return kind(p.service.PauseStack(p.t.Context(), p.user, st, true)) }}
+		}},
+		{name: "claim and a new deployment", prepare: func(p *plant) (a, b write) {
+			st := p.stack("s")
+			p.deploy(st)
+			return claim("a"), enqueue(st)
+		}},
+		{name: "claim and a lost job", prepare: func(p *plant) (a, b write) {
+			st := p.stack("s")
+			id := p.deploy(st)
+			c := p.poll("a")
+			p.must(p.heartbeat(c, protocol.PhaseStarting))
+			p.deploy(st)
+			p.old(id)
+			return claim("b"), sweep()
+		}},
+		{name: "permission to start and cancellation", prepare: func(p *plant) (a, b write) {
+			st := p.stack("s")
+			id := p.deploy(st)
+			c := p.poll("a")
+			return write{call: func(p *plant) string { return kind(p.heartbeat(c, protocol.PhaseStarting)) }}, cancel(st, id)
+		}},
+		{name: "result and a lost job", prepare: func(p *plant) (a, b write) {
+			st := p.stack("s")
+			id := p.deploy(st)
+			c := p.poll("a")
+			p.must(p.heartbeat(c, protocol.PhaseStarting))
+			p.old(id)
+			return write{call: func(p *plant) string { return kind(p.result(c, workflow.StatusSucceeded)) }}, sweep()
+		}},
+		{name: "new deployments", same: true, prepare: func(p *plant) (a, b write) {
+			st := p.configured("s", `{"operationContext":{"options":{"skipIntermediateDeployments":true}}}`)
+			p.deploy(st)
+			return enqueue(st), enqueue(st)
+		}},
+		{name: "schedule and its deletion", prepare: func(p *plant) (a, b write) {
+			st := p.configured("s", `{}`)
+			at := time.Now().Add(time.Hour)
+			c, err := p.triggers().Create(p.t.Context(), p.user, st, triggers.Spec{Kind: store.TTLSchedule, Once: at, Request: []byte(`{"operation":"destroy"}`)})
+			p.must(err)
+			p.must(p.db.Write(p.t.Context(), scope.Stack(st.OrgID, st.ID), func(tx *store.Tx) error {
+				c.NextAt = tx.Now()
+				c.TryAt = c.NextAt
+				return tx.UpdateSchedule(c)
+			}))
+			return write{call: func(p *plant) string { return kind(p.triggers().Sweep(p.t.Context())) }},
+				write{call: func(p *plant) string { return kind(p.triggers().Delete(p.t.Context(), st, c.ID)) }}
+		}},
+		{name: "starts of updates", same: true, prepare: func(p *plant) (a, b write) {
+			st := p.stack("s")
+			start := func() write {
+				u, err := p.create(p.user, st, "")
+				p.must(err)
+				return write{call: func(p *plant) string {
+					_, err := p.stacks.Start(p.t.Context(), u, nil, 0)
+					return kind(err)
+				}}
+			}
+			return start(), start()
+		}},
+		{name: "checkpoint and end of an update", prepare: func(p *plant) (a, b write) {
+			st := p.stack("s")
+			u := p.started(st)
+			return write{call: func(p *plant) string { return kind(p.stacks.Checkpoint(p.t.Context(), u, p.state())) }},
+				write{call: func(p *plant) string { return kind(p.stacks.Complete(p.t.Context(), u, stacks.Succeeded)) }}
+		}},
+		{name: "removal of administrators", prepare: func(p *plant) (a, b write) {
+			p.member("other", identity.RoleAdmin)
+			return write{call: func(p *plant) string { return kind(p.identity().RemoveMember(p.t.Context(), p.org, "other")) }},
+				write{call: func(p *plant) string {
+					return kind(p.identity().SetRole(p.t.Context(), p.org, "admin", identity.RoleMember))
+				}}
+		}},
+		{name: "transfer and a new deployment", prepare: func(p *plant) (a, b write) {
+			st := p.stack("s")
+			to, err := p.identity().CreateOrganization(p.t.Context(), "other", "admin")
+			p.must(err)
+			token, _, err := p.identity().CreateToken(p.t.Context(), identity.NewTokenSpec{Kind: store.PersonalToken, Description: "d", UserID: p.user.User.ID})
+			p.must(err)
+			p.user, err = p.identity().Authenticate(p.t.Context(), token)
+			p.must(err)
+			return write{call: func(p *plant) string { return kind(p.stacks.Transfer(p.t.Context(), p.user, st, to)) }}, enqueue(st)
+		}},
+	}
+}
+
+func claim(agent string) write {
+	return write{settle: true, call: func(p *plant) string {
+		r := p.request(agent, 0)
+		r.PollID = agent
+		answer, err := p.service.Poll(p.t.Context(), r.From(p.agent))
+		switch {
+		case err != nil:
+			return kind(err)
+		case answer.Claim == nil:
+			return nothing
+		}
+		return answer.Claim.Job.DeploymentID
+	}}
+}
+
+func cancel(st store.Stack, id string) write {
+	return write{call: func(p *plant) string { return kind(p.service.Cancel(p.t.Context(), st, id, "operator", false)) }}
+}
+
+func enqueue(st store.Stack) write {
+	return write{call: func(p *plant) string {
+		d, err := p.service.Create(p.t.Context(), p.user, st, json.RawMessage(`{"operation":"update"}`), "api")
+		return fmt.Sprint(kind(err), d.Version)
+	}}
+}
+
+func sweep() write {
+	return write{call: func(p *plant) string { return kind(p.service.Sweep(p.t.Context())) }}
+}
+
+// kind returns what the caller of a write learns.
+func kind(err error) string {
+	switch {
+	case err == nil:
+		return "ok"
+	case fault.KindOf(err) != "":
+		return string(fault.KindOf(err))
+	}
+	return err.Error()
+}
+
+func (p *plant) identity() *identity.Service { return identity.New(p.db, storetest.Log()) }
+
+func (p *plant) triggers() *triggers.Service { return triggers.New(p.db, p.service, storetest.Log()) }
+
+// configured returns a stack with deployment settings.
+func (p *plant) configured(name, settings string) store.Stack {
+	p.t.Helper()
+	st := p.stack(name)
+	_, err := p.service.ReplaceSettings(p.t.Context(), p.user, st, []byte(settings), "api")
+	p.must(err)
+	return st
+}
+
+// old makes a job silent for long.
+func (p *plant) old(deploymentID string) {
+	p.t.Helper()
+	p.change(deploymentID, func(j *store.Job) { j.LastSeenAt = time.Now().Add(-11 * time.Minute) })
+}
+
+func (p *plant) started(st store.Stack) store.Update {
+	p.t.Helper()
+	u, err := p.create(p.user, st, "")
+	p.must(err)
+	_, err = p.stacks.Start(p.t.Context(), u, nil, 0)
+	p.must(err)
+	u, err = p.stacks.FindUpdate(p.t.Context(), st, u.ID)
+	p.must(err)
+	return u
+}
+
+func (p *plant) member(login, role string) {
+	p.t.Helper()
+	_, err := p.identity().CreateUser(p.t.Context(), identity.NewUser{Login: login, Org: p.org.Name, Role: role})
+	p.must(err)
+}
