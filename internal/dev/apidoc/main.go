@@ -42,13 +42,17 @@ func main() {
 
 const intro = `# The HTTP API
 
-The server implements a part of Pulumi Cloud's public REST API. This page is generated from the server's routes. A request
-for an absent part gets 404 with the sentence "this server does not offer …". [protocol.md](protocol.md) describes where
-the server differs, and the calls of agents and runners.
+The server has every operation of Pulumi Cloud's public REST API for stacks and deployments, except the absent parts below,
+and further routes. This page is generated from the server's routes. [protocol.md](protocol.md) describes where the server
+differs, and the calls of agents and runners.
 
 The server describes its own routes at ` + "`" + openapi.Path + "`" + `; ` + "`pulumi api list`" + ` prints them.
 
-## Operations of the public API
+## Absent parts
+
+A request for an absent part gets 404 with the sentence "this server does not offer …". The paths include all longer paths.
+Without a method, all methods are absent.
+
 `
 
 // page returns the content of docs/api.md.
@@ -59,7 +63,6 @@ func page() ([]byte, error) {
 	}
 	var b bytes.Buffer
 	b.WriteString(intro)
-	var built []route
 	public := map[string]bool{}
 	for _, op := range openapi.Operations() {
 		public[openapi.Shape(op.Method, op.Path)] = true
@@ -69,10 +72,7 @@ func page() ([]byte, error) {
 		if !slices.ContainsFunc(routes, func(r route) bool { return openapi.Shape(r.method, r.path) == openapi.Shape(op.Method, op.Path) }) {
 			return nil, fmt.Errorf("%s %s is neither a route nor a part of an absent feature: add it to package absent", op.Method, op.Path)
 		}
-		built = append(built, route{op.Method, op.Path})
 	}
-	write(&b, built)
-	b.WriteString("\n## Absent parts\n\nThe paths include all longer paths. Without a method, all methods are absent.\n\n| not offered | reason | paths |\n|---|---|---|\n")
 	features := absent.Features()
 	for i, f := range features {
 		same := func(g absent.Feature) bool { return g.What == f.What && g.Why == f.Why }
@@ -85,7 +85,7 @@ func page() ([]byte, error) {
 				paths = append(paths, "`"+g.Path+"`")
 			}
 		}
-		fmt.Fprintf(&b, "| %s | %s | %s |\n", f.What, f.Why, strings.Join(paths, "<br>"))
+		fmt.Fprintf(&b, "* %s (%s): %s\n", f.What, f.Why, strings.Join(paths, ", "))
 	}
 	b.WriteString("\n## Further routes\n")
 	write(&b, slices.DeleteFunc(routes, func(r route) bool { return public[openapi.Shape(r.method, r.path)] }))

@@ -10,7 +10,7 @@ import (
 	"workflowagent/internal/dev/lab"
 )
 
-// TestReasonsAreDocumented compares the last table of docs/git.md with the reasons.
+// TestReasonsAreDocumented compares the last list of docs/git.md with the reasons.
 func TestReasonsAreDocumented(t *testing.T) {
 	root, err := lab.Root()
 	if err != nil {
@@ -20,12 +20,12 @@ func TestReasonsAreDocumented(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, table, found := strings.Cut(string(page), "| reason | meaning |\n|---|---|\n")
+	_, list, found := strings.Cut(string(page), "These are the reasons:\n\n")
 	var want strings.Builder
 	for _, r := range Reasons() {
-		fmt.Fprintf(&want, "| `%s` | %s |\n", r, r.Text())
+		fmt.Fprintf(&want, "* `%s`: %s\n", r, r.Text())
 	}
-	if !found || table != want.String() {
-		t.Errorf("docs/git.md has the table\n%s\nwant\n%s", table, want.String())
+	if !found || list != want.String() {
+		t.Errorf("docs/git.md has the list\n%s\nwant\n%s", list, want.String())
 	}
 }
