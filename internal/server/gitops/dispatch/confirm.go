@@ -26,7 +26,7 @@ var errUnconfirmed = errors.New("the forge's answers about the pull request and 
 // which only accounts with write access can push. Pull requests of some forges name the repository
 // although others made them, so the branch itself is asked for its commit. doubt is why the forge did
 // not confirm the head. After an error, the caller must try again.
-func (s *Service) confirm(ctx context.Context, v *situation, p *vcs.Pull) (doubt, err error) {
+func (s *Service) confirm(ctx context.Context, v *loadedEvent, p *vcs.Pull) (doubt, err error) {
 	if p.State != vcs.PullOpen || p.Fork {
 		return nil, nil
 	}

@@ -22,7 +22,7 @@ import (
 
 // processPull processes an event about a pull request. The event only says that something changed:
 // the forge says what is true.
-func (s *Service) processPull(ctx context.Context, v *situation) error {
+func (s *Service) processPull(ctx context.Context, v *loadedEvent) error {
 	pulls, ok := v.client.(vcs.Pulls)
 	if !ok {
 		return s.finish(ctx, v.row.ID, vcs.ReasonUnsupported, "pull requests of a plain git server")
@@ -92,7 +92,9 @@ func (s *Service) processPull(ctx context.Context, v *situation) error {
 		if row.Detail = ""; doubt != nil {
 			row.Detail = doubt.Error()
 		}
-		return s.decidePull(ctx, tx, v, row, pull, p, all, policy, known)
+		e := pullEvent{loadedEvent: *v, pull: pull, now: p, policy: policy, known: known}
+		e.row, e.watches = row, all
+		return s.decidePull(ctx, tx, &e)
 	})
 }
 
@@ -140,50 +142,60 @@ func rowOf(r store.VCSRepo, row store.VCSPull, p vcs.Pull) store.VCSPull {
 	return row
 }
 
+// pullEvent is an event about a pull request, with what the transaction that decides about it has read.
+type pullEvent struct {
+	loadedEvent
+
+	pull   store.VCSPull
+	now    vcs.Pull // as the forge describes it
+	policy vcs.Policy
+	known  vcs.PullContext
+}
+
 // decidePull records the decisions about a pull request, and creates and skips deployments.
-func (s *Service) decidePull(ctx context.Context, tx *store.Tx, v *situation, row store.VCSEvent, pull store.VCSPull, p vcs.Pull, all []vcs.Watch, policy vcs.Policy, known vcs.PullContext) error {
+func (s *Service) decidePull(ctx context.Context, tx *store.Tx, e *pullEvent) error {
 	var decisions []vcs.Decision
-	for _, w := range all {
-		forStack := known
-		if known.Approved != "" {
-			if ok, err := mayApprove(tx, pull, w.StackID); err != nil {
+	for _, w := range e.watches {
+		forStack := e.known
+		if e.known.Approved != "" {
+			if ok, err := mayApprove(tx, e.pull, w.StackID); err != nil {
 				return err
 			} else if !ok {
 				forStack.Approved = ""
 			}
 		}
-		decisions = append(decisions, vcs.MatchPull(p, w, policy, forStack)...)
+		decisions = append(decisions, vcs.MatchPull(e.now, w, e.policy, forStack)...)
 	}
 	decisions = vcs.ChooseTemplates(decisions)
 	cause := ""
-	if v.event.Kind == vcs.KindRerun {
-		cause = cmp.Or(v.event.Content, row.ID)
+	if e.event.Kind == vcs.KindRerun {
+		cause = cmp.Or(e.event.Content, e.row.ID)
 	}
 	concerned, approval := false, false
 	for i := range decisions {
 		d := &decisions[i]
-		if v.event.Kind == vcs.KindRerun && !requested(v.event.Check, *d) {
+		if e.event.Kind == vcs.KindRerun && !requested(e.event.Check, *d) {
 			continue
 		}
-		concerned = concerned || p.State == vcs.PullOpen && (d.Watch.PreviewPulls || d.Watch.Template) && d.Watch.Branch == p.Base
+		concerned = concerned || e.now.State == vcs.PullOpen && (d.Watch.PreviewPulls || d.Watch.Template) && d.Watch.Branch == e.now.Base
 		approval = approval || d.AwaitsApproval()
-		if err := s.applyPull(ctx, tx, v, row, pull, d, cause); err != nil {
+		if err := s.applyPull(ctx, tx, e, d, cause); err != nil {
 			return err
 		}
 	}
 	if concerned {
-		subject := outbox.Subject{IntegrationID: v.integration.ID, RepoID: v.repo.ID, Pull: pull.Number, Commit: p.Head}
+		subject := outbox.Subject{IntegrationID: e.integration.ID, RepoID: e.repo.ID, Pull: e.pull.Number, Commit: e.now.Head}
 		if err := outbox.Decide(tx, outbox.Decision{Subject: subject, Approval: approval}); err != nil {
 			return err
 		}
 	}
 	if s.opts.Reviewed != nil {
-		c := PullChange{Integration: v.integration, Repo: v.repo, Row: pull, Pull: p, Decisions: decisions}
+		c := PullChange{Integration: e.integration, Repo: e.repo, Row: e.pull, Pull: e.now, Decisions: decisions}
 		if err := s.opts.Reviewed(ctx, tx, c); err != nil {
 			return err
 		}
 	}
-	return end(tx, row, "", row.Detail)
+	return finishEvent(tx, e.row, "", e.row.Detail)
 }
 
 // mayApprove reports whether one of the members who approved a pull request may deploy a stack now.
@@ -214,13 +226,14 @@ func requested(check string, d vcs.Decision) bool {
 func groupOf(pull store.VCSPull) string { return "pull/" + pull.ID }
 
 // applyPull records a decision about a pull request. Each commit runs once for a stack.
-func (s *Service) applyPull(ctx context.Context, tx *store.Tx, v *situation, row store.VCSEvent, pull store.VCSPull, d *vcs.Decision, cause string) error {
+func (s *Service) applyPull(ctx context.Context, tx *store.Tx, e *pullEvent, d *vcs.Decision, cause string) error {
+	pull := e.pull
 	t := deployments.Trigger{
-		Operation: workflow.OperationPreview, Initiator: vcs.InitiatorPull, Requester: requester(v, v.event), Group: groupOf(pull), Pool: v.settings.PreviewPool,
-		Checkout: checkoutOf(v, pull),
+		Operation: workflow.OperationPreview, Initiator: vcs.InitiatorPull, Requester: requester(&e.loadedEvent, e.event), Group: groupOf(pull), Pool: e.settings.PreviewPool,
+		Checkout: checkoutOf(&e.loadedEvent, pull),
 	}
-	if v.event.Sender.Name == "" && pull.Author != "" {
-		t.Requester = pull.Author + " (" + v.integration.Name + ")"
+	if e.event.Sender.Name == "" && pull.Author != "" {
+		t.Requester = pull.Author + " (" + e.integration.Name + ")"
 	}
 	switch d.Action {
 	case vcs.ActionSkip:
@@ -233,7 +246,7 @@ func (s *Service) applyPull(ctx context.Context, tx *store.Tx, v *situation, row
 		if n == 0 && d.Reason == vcs.ReasonOtherBranch {
 			return nil
 		}
-		return record(tx, row, *d, store.Deployment{})
+		return record(tx, e.row, *d, store.Deployment{})
 	case vcs.ActionUpdate:
 		t.Operation = workflow.OperationUpdate
 	case vcs.ActionPreview:
@@ -241,27 +254,27 @@ func (s *Service) applyPull(ctx context.Context, tx *store.Tx, v *situation, row
 		if d.Reason == vcs.ReasonOtherBranch || d.Reason == vcs.ReasonTriggerOff {
 			return nil
 		}
-		return record(tx, row, *d, store.Deployment{})
+		return record(tx, e.row, *d, store.Deployment{})
 	}
 	run := store.VCSRun{ID: identity.NewID(), StackID: d.Watch.StackID, PullID: pull.ID, CommitID: pull.Head, Action: string(d.Action), Cause: cause}
 	if has, err := tx.HasRun(run); err != nil {
 		return err
 	} else if has {
 		d.Action, d.Reason = vcs.ActionNone, vcs.ReasonUnchanged
-		return record(tx, row, *d, store.Deployment{})
+		return record(tx, e.row, *d, store.Deployment{})
 	}
 	text := fmt.Sprintf("Skipped: pull request #%d has a newer commit.", pull.Number)
 	if _, err := s.opts.Queue.SkipQueued(tx, d.Watch.StackID, t.Group, t.Operation, text); err != nil {
 		return err
 	}
-	if err := s.deploy(ctx, tx, v, row, d, t); err != nil {
+	if err := s.deploy(ctx, tx, &e.loadedEvent, e.row, d, t); err != nil {
 		return err
 	}
 	return tx.InsertRun(run)
 }
 
 // checkoutOf returns the checkout of a pull request's head, from the base repository.
-func checkoutOf(v *situation, pull store.VCSPull) store.VCSCheckout {
+func checkoutOf(v *loadedEvent, pull store.VCSPull) store.VCSCheckout {
 	ref := pull.Ref
 	if ref == "" && !pull.Fork {
 		ref = vcs.BranchPrefix + strings.TrimPrefix(pull.Source, vcs.BranchPrefix)

@@ -32,7 +32,7 @@ func seenOf(tx *store.Tx, repoID, ref string) (vcs.Seen, error) {
 
 // processRef processes a push or a tag: it finds out what happened to the ref, and decides for each
 // stack in the transaction that advances the ledger.
-func (s *Service) processRef(ctx context.Context, v *situation) error {
+func (s *Service) processRef(ctx context.Context, v *loadedEvent) error {
 	e := v.event
 	if !watched(e, v.watches) {
 		return s.db.Write(ctx, scope.Todo, func(tx *store.Tx) error {
@@ -95,7 +95,7 @@ func (s *Service) processRef(ctx context.Context, v *situation) error {
 			return err
 		}
 		if reason != "" && reason != vcs.ReasonDeleted {
-			return end(tx, row, reason, "")
+			return finishEvent(tx, row, reason, "")
 		}
 		row.BeforeID, row.AfterID = e.Before, e.After
 		if err := tx.SaveRef(store.VCSRef{RepoID: v.repo.ID, Ref: e.Ref, CommitID: e.After, SeenAt: tx.Now()}); err != nil {
@@ -140,7 +140,7 @@ func needsFiles(e vcs.Event, all []vcs.Watch) bool {
 }
 
 // changed returns the changed files. They are unknown if the forge will never show them.
-func (s *Service) changed(ctx context.Context, v *situation, c vcs.Change) (vcs.Files, error) {
+func (s *Service) changed(ctx context.Context, v *loadedEvent, c vcs.Change) (vcs.Files, error) {
 	files, complete, err := v.client.Changed(ctx, repoID(v.repo), c)
 	if errors.Is(err, vcs.ErrRejected) || errors.Is(err, vcs.ErrGone) {
 		s.log.WithError(err).WithFields(logrus.Fields{"event_id": v.row.ID, "repository": v.repo.Name}).Warn("the forge does not show the changed files; path filters count them as matches")
@@ -164,7 +164,7 @@ func filesOf(names []string, complete bool) vcs.Files {
 }
 
 // head returns the commit of a ref, or "" if the ref does not exist in a repository that does.
-func (s *Service) head(ctx context.Context, v *situation, ref string) (string, error) {
+func (s *Service) head(ctx context.Context, v *loadedEvent, ref string) (string, error) {
 	head, err := v.client.Head(ctx, repoID(v.repo), ref)
 	if !errors.Is(err, vcs.ErrNotFound) {
 		return head, err
@@ -176,7 +176,7 @@ func (s *Service) head(ctx context.Context, v *situation, ref string) (string, e
 }
 
 // decideRef records the decisions about a push or a tag, and creates the deployments.
-func (s *Service) decideRef(ctx context.Context, tx *store.Tx, v *situation, row store.VCSEvent, e vcs.Event, all []vcs.Watch, files vcs.Files) error {
+func (s *Service) decideRef(ctx context.Context, tx *store.Tx, v *loadedEvent, row store.VCSEvent, e vcs.Event, all []vcs.Watch, files vcs.Files) error {
 	for _, w := range all {
 		d := vcs.MatchRef(e, w, files, v.settings.HonorSkipCI)
 		if d.Reason == vcs.ReasonOtherBranch || d.Reason == vcs.ReasonTriggerOff && !strings.HasPrefix(e.Ref, vcs.BranchPrefix) {
@@ -199,11 +199,11 @@ func (s *Service) decideRef(ctx context.Context, tx *store.Tx, v *situation, row
 			return err
 		}
 	}
-	return end(tx, row, "", "")
+	return finishEvent(tx, row, "", "")
 }
 
 // requester returns the forge's account that caused an event, for display.
-func requester(v *situation, e vcs.Event) string {
+func requester(v *loadedEvent, e vcs.Event) string {
 	if e.Sender.Name == "" {
 		return v.integration.Name
 	}
@@ -212,7 +212,7 @@ func requester(v *situation, e vcs.Event) string {
 
 // deploy creates the deployment of a decision, and records the decision. If the deployment is
 // refused, the decision says why.
-func (s *Service) deploy(ctx context.Context, tx *store.Tx, v *situation, row store.VCSEvent, d *vcs.Decision, t deployments.Trigger) error {
+func (s *Service) deploy(ctx context.Context, tx *store.Tx, v *loadedEvent, row store.VCSEvent, d *vcs.Decision, t deployments.Trigger) error {
 	st, err := tx.Stack(d.Watch.StackID)
 	if err != nil {
 		return err
@@ -246,7 +246,7 @@ func record(tx *store.Tx, row store.VCSEvent, d vcs.Decision, created store.Depl
 
 // concludeMergeGroup makes the report on a commit of a merge queue conclude. Such commits are not
 // deployed: the push that follows is.
-func (s *Service) concludeMergeGroup(ctx context.Context, v *situation) error {
+func (s *Service) concludeMergeGroup(ctx context.Context, v *loadedEvent) error {
 	return s.db.Write(ctx, scope.Todo, func(tx *store.Tx) error {
 		row, err := pending(tx, v.row.ID)
 		if err != nil {
@@ -256,12 +256,12 @@ func (s *Service) concludeMergeGroup(ctx context.Context, v *situation) error {
 		if err := outbox.Decide(tx, d); err != nil {
 			return err
 		}
-		return end(tx, row, vcs.ReasonMergeGroup, "")
+		return finishEvent(tx, row, vcs.ReasonMergeGroup, "")
 	})
 }
 
 // checkAccess polls the repositories of an integration whose access has changed.
-func (s *Service) checkAccess(ctx context.Context, v *situation) error {
+func (s *Service) checkAccess(ctx context.Context, v *loadedEvent) error {
 	return s.db.Write(ctx, scope.Todo, func(tx *store.Tx) error {
 		row, err := pending(tx, v.row.ID)
 		if err != nil {
@@ -278,6 +278,6 @@ func (s *Service) checkAccess(ctx context.Context, v *situation) error {
 			}
 		}
 		tx.Notify(integrations.Topic, v.integration.ID)
-		return end(tx, row, "", "")
+		return finishEvent(tx, row, "", "")
 	})
 }

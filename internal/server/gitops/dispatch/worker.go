@@ -160,8 +160,8 @@ func (s *Service) postpone(ctx context.Context, id string, cause error) error {
 	})
 }
 
-// situation is what the database knows about an event.
-type situation struct {
+// loadedEvent is what the database knows about an event.
+type loadedEvent struct {
 	row         store.VCSEvent
 	event       vcs.Event
 	integration store.VCSIntegration
@@ -171,8 +171,8 @@ type situation struct {
 	client      vcs.Repository
 }
 
-func (s *Service) read(ctx context.Context, id string) (*situation, error) {
-	v := &situation{}
+func (s *Service) read(ctx context.Context, id string) (*loadedEvent, error) {
+	v := &loadedEvent{}
 	err := s.db.Read(ctx, func(tx *store.Tx) (err error) {
 		if v.row, err = tx.VCSEvent(id); err != nil || v.row.Done {
 			return err
@@ -236,7 +236,7 @@ func (s *Service) step(ctx context.Context, id string) error {
 // follow gives a repository the name in an event about it, if the forge says that the repository has
 // this name now. The event can be late or forged, and the stacks are deployed from the repository with
 // the name.
-func (s *Service) follow(ctx context.Context, v *situation) error {
+func (s *Service) follow(ctx context.Context, v *loadedEvent) error {
 	name := v.event.Repo.Name
 	key := func(name string) string { return integrations.NameKey(v.integration.Provider, name) }
 	if v.repo.ID == "" || name == "" || key(name) == key(v.repo.Name) || vcs.ForgeKey(v.integration.Provider, v.integration.Flavor) == vcs.FlavorGit {
@@ -268,12 +268,12 @@ func (s *Service) finish(ctx context.Context, id string, reason vcs.Reason, deta
 		if err != nil {
 			return err
 		}
-		return end(tx, e, reason, detail)
+		return finishEvent(tx, e, reason, detail)
 	})
 }
 
-// end ends an event. reason is "" if it has decisions.
-func end(tx *store.Tx, e store.VCSEvent, reason vcs.Reason, detail string) error {
+// finishEvent ends an event. reason is "" if it has decisions.
+func finishEvent(tx *store.Tx, e store.VCSEvent, reason vcs.Reason, detail string) error {
 	e.Done, e.DoneAt, e.Reason, e.Detail = true, tx.Now(), string(reason), termtext.OneLine(detail, maxDetail)
 	e.Document = "{}" // it can be long, and nothing reads it any more
 	tx.Notify(Processed, e.IntegrationID)

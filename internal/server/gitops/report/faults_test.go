@@ -21,7 +21,7 @@ func TestRow95FailuresOfTheForge(t *testing.T) {
 		stop := f.run()
 		d := f.deploy("dev", first, workflow.OperationPreview, "pull-request")
 		f.await("some attempts", func() bool { return f.forge.calls >= 3 })
-		f.end(d, workflow.StatusSucceeded, "") // nothing of this affects the deployment
+		f.finish(d, workflow.StatusSucceeded, "") // nothing of this affects the deployment
 		stop()
 		if got := len(f.forge.times); got != 0 {
 			f.t.Fatalf("%d calls succeeded", got)
@@ -111,7 +111,7 @@ func TestChangeWhileSending(t *testing.T) {
 	each(t, func(f *fixture) {
 		d := f.deploy("dev", first, workflow.OperationPreview, "pull-request")
 		var once sync.Once
-		f.forge.before = func() { once.Do(func() { f.end(d, workflow.StatusSucceeded, "") }) }
+		f.forge.before = func() { once.Do(func() { f.finish(d, workflow.StatusSucceeded, "") }) }
 		f.run()
 		f.await("the newest state", func() bool {
 			return f.state(first, preview) == vcs.ReportSucceeded && strings.Contains(f.forge.comments[7], "succeeded")
@@ -124,9 +124,9 @@ func TestCoalescing(t *testing.T) {
 	one(t, func(f *fixture) {
 		d := f.deploy("dev", first, workflow.OperationPreview, "pull-request")
 		for range 50 {
-			f.end(d, workflow.StatusRunning, "")
+			f.finish(d, workflow.StatusRunning, "")
 		}
-		f.end(d, workflow.StatusSucceeded, "")
+		f.finish(d, workflow.StatusSucceeded, "")
 		f.run()
 		f.quiet()
 		if f.forge.calls != 3 {

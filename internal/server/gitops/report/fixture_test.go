@@ -217,8 +217,8 @@ func (f *fixture) decide(d outbox.Decision) {
 	f.write(func(tx *store.Tx) error { return outbox.Decide(tx, d) })
 }
 
-// end changes the status of a deployment, as package deployments does.
-func (f *fixture) end(id string, status workflow.Status, reason workflow.Reason) {
+// finish changes the status of a deployment, as package deployments does.
+func (f *fixture) finish(id string, status workflow.Status, reason workflow.Reason) {
 	f.t.Helper()
 	f.write(func(tx *store.Tx) error {
 		job, err := tx.JobOfDeployment(id)

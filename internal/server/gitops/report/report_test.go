@@ -19,9 +19,9 @@ func TestReports(t *testing.T) {
 		f.await("a pending status", func() bool {
 			return f.state(first, preview) == vcs.ReportPending && f.state(first, outbox.Aggregate) == vcs.ReportRunning
 		})
-		f.end(d, workflow.StatusRunning, "")
+		f.finish(d, workflow.StatusRunning, "")
 		f.await("a running status", func() bool { return f.state(first, preview) == vcs.ReportRunning })
-		f.end(d, workflow.StatusSucceeded, "")
+		f.finish(d, workflow.StatusSucceeded, "")
 		f.await("success", func() bool {
 			return f.state(first, preview) == vcs.ReportSucceeded && f.state(first, outbox.Aggregate) == vcs.ReportSucceeded && strings.Contains(f.forge.comments[7], "succeeded")
 		})
@@ -46,8 +46,8 @@ func TestOneCommentForAllStacks(t *testing.T) {
 		dev, prod := f.deploy("dev", first, workflow.OperationPreview, "pull-request"), f.deploy("prod", first, workflow.OperationPreview, "pull-request")
 		f.decide(outbox.Decision{})
 		f.run()
-		f.end(dev, workflow.StatusSucceeded, "")
-		f.end(prod, workflow.StatusFailed, workflow.ReasonExitCode)
+		f.finish(dev, workflow.StatusSucceeded, "")
+		f.finish(prod, workflow.StatusFailed, workflow.ReasonExitCode)
 		f.await("a failed aggregate", func() bool {
 			return f.state(first, outbox.Aggregate) == vcs.ReportFailed && strings.Contains(f.forge.comments[7], "web/dev") && strings.Contains(f.forge.comments[7], "web/prod")
 		})
@@ -62,10 +62,10 @@ func TestRow50OldCommitIsOutdated(t *testing.T) {
 	one(t, func(f *fixture) {
 		f.run()
 		old := f.deploy("dev", first, workflow.OperationPreview, "pull-request")
-		f.end(old, workflow.StatusRunning, "")
+		f.finish(old, workflow.StatusRunning, "")
 		f.pull(second, false)
 		f.deploy("prod", second, workflow.OperationPreview, "pull-request")
-		f.end(old, workflow.StatusSucceeded, "")
+		f.finish(old, workflow.StatusSucceeded, "")
 		f.await("an outdated report", func() bool { return strings.Contains(f.forge.comments[7], "outdated") })
 		if got := f.state(second, preview); got != "" {
 			f.t.Errorf("the new commit has the status of the old one: %s", got)
@@ -77,9 +77,9 @@ func TestRow75DestroyedStack(t *testing.T) {
 	one(t, func(f *fixture) {
 		f.run()
 		d := f.deploy("dev", first, workflow.OperationDestroy, "review-stack")
-		f.end(d, workflow.StatusRunning, "")
+		f.finish(d, workflow.StatusRunning, "")
 		f.write(func(tx *store.Tx) error { return tx.DeleteStack("dev") }) // as the job does, before it ends
-		f.end(d, workflow.StatusSucceeded, "")
+		f.finish(d, workflow.StatusSucceeded, "")
 		f.await("that the stack was removed", func() bool {
 			return strings.Contains(f.forge.comments[7], "| web/dev | destroy | ✅ succeeded | stack removed |") && f.state(first, outbox.Aggregate) == vcs.ReportSucceeded
 		})
@@ -93,10 +93,10 @@ func TestRow49SupersededPreviewIsNeutral(t *testing.T) {
 	one(t, func(f *fixture) {
 		f.run()
 		old := f.deploy("dev", first, workflow.OperationPreview, "pull-request")
-		f.end(old, workflow.StatusSkipped, workflow.ReasonSuperseded)
+		f.finish(old, workflow.StatusSkipped, workflow.ReasonSuperseded)
 		f.await("a neutral status", func() bool { return f.state(first, preview) == vcs.ReportNeutral })
 		cancelled := f.deploy("dev", second, workflow.OperationPreview, "pull-request")
-		f.end(cancelled, workflow.StatusSkipped, workflow.ReasonCancelled)
+		f.finish(cancelled, workflow.StatusSkipped, workflow.ReasonCancelled)
 		f.await("a failure, because a user cancelled the preview", func() bool { return f.state(second, outbox.Aggregate) == vcs.ReportFailed })
 	})
 }
@@ -120,7 +120,7 @@ func TestRow59CommentsOnDrafts(t *testing.T) {
 		d := f.deploy("dev", first, workflow.OperationPreview, "pull-request")
 		f.pull(first, true)
 		f.decide(outbox.Decision{})
-		f.end(d, workflow.StatusSucceeded, "")
+		f.finish(d, workflow.StatusSucceeded, "")
 		f.await("a status", func() bool { return f.state(first, preview) == vcs.ReportSucceeded })
 		f.quiet()
 		if f.forge.created != 0 {
@@ -143,7 +143,7 @@ func TestRow63ForkNeedsApproval(t *testing.T) {
 		}
 		// Once a member has approved the commit, its runs decide.
 		d := f.deploy("dev", first, workflow.OperationPreview, "pull-request")
-		f.end(d, workflow.StatusSucceeded, "")
+		f.finish(d, workflow.StatusSucceeded, "")
 		f.await("success", func() bool { return f.state(first, outbox.Aggregate) == vcs.ReportSucceeded })
 	})
 }
@@ -167,7 +167,7 @@ func TestReviewOutputs(t *testing.T) {
 	one(t, func(f *fixture) {
 		f.run()
 		d := f.deploy("dev", first, workflow.OperationUpdate, report.InitiatorReview)
-		f.end(d, workflow.StatusSucceeded, "")
+		f.finish(d, workflow.StatusSucceeded, "")
 		f.await("outputs", func() bool {
 			c := f.forge.comments[7]
 			return strings.Contains(c, "url = https://pr.example.com") && strings.Contains(c, "password = [secret]") && !strings.Contains(c, "AAAA")

@@ -30,8 +30,8 @@ const (
 // refused is the time after which a step that was refused is tried again.
 const refused = 10 * time.Minute
 
-// situation is a review stack with what a step needs.
-type situation struct {
+// loadedStack is a review stack with what a step needs.
+type loadedStack struct {
 	Facts
 	row      store.ReviewStack
 	stack    store.Stack // if Exists
@@ -42,7 +42,7 @@ type situation struct {
 // step judges a review stack and takes the step, in one transaction, so that a server that stops
 // leaves nothing half done.
 func (s *Service) step(ctx context.Context, id string) error {
-	var remove *situation
+	var remove *loadedStack
 	err := s.db.Write(ctx, scope.Todo, func(tx *store.Tx) error {
 		remove = nil
 		v, err := s.read(tx, id)
@@ -63,7 +63,7 @@ func (s *Service) step(ctx context.Context, id string) error {
 			v.row.TryAt = v.Now.Add(busy)
 		case StepNone:
 		default:
-			err := s.take(ctx, tx, verdict.Step, &v)
+			err := s.takeStep(ctx, tx, verdict.Step, &v)
 			if fault.KindOf(err) == "" && err != nil {
 				return err
 			}
@@ -77,7 +77,7 @@ func (s *Service) step(ctx context.Context, id string) error {
 		}
 		if problem != v.row.Problem {
 			v.row.Problem = problem
-			if err := s.tell(tx, v.row); err != nil {
+			if err := s.reportProblem(tx, v.row); err != nil {
 				return err
 			}
 		}
@@ -106,7 +106,7 @@ func serverIn(tx *store.Tx, orgID string) (identity.Principal, error) {
 	return identity.Principal{Kind: identity.KindOrg, Org: org, Admin: true, TokenName: "review stacks"}, err
 }
 
-func (s *Service) read(tx *store.Tx, id string) (v situation, err error) {
+func (s *Service) read(tx *store.Tx, id string) (v loadedStack, err error) {
 	v.Now = tx.Now()
 	if v.row, err = tx.ReviewStack(id); err != nil {
 		return v, err
@@ -136,7 +136,7 @@ func (s *Service) read(tx *store.Tx, id string) (v situation, err error) {
 	return v, nil
 }
 
-func (s *Service) readTemplate(tx *store.Tx, v *situation) (err error) {
+func (s *Service) readTemplate(tx *store.Tx, v *loadedStack) (err error) {
 	v.template, err = tx.Stack(v.row.TemplateID)
 	if errors.Is(err, store.ErrNotFound) {
 		return nil
@@ -155,7 +155,7 @@ func (s *Service) readTemplate(tx *store.Tx, v *situation) (err error) {
 	return nil
 }
 
-func readStack(tx *store.Tx, v *situation) (err error) {
+func readStack(tx *store.Tx, v *loadedStack) (err error) {
 	if v.row.StackID != "" {
 		v.stack, err = tx.Stack(v.row.StackID)
 		if err != nil && !errors.Is(err, store.ErrNotFound) {
@@ -183,9 +183,9 @@ func readStack(tx *store.Tx, v *situation) (err error) {
 	return err
 }
 
-// take takes a step in the caller's transaction. If it returns an error with a [fault.Kind], it has
+// takeStep takes a step in the caller's transaction. If it returns an error with a [fault.Kind], it has
 // changed nothing.
-func (s *Service) take(ctx context.Context, tx *store.Tx, step Step, v *situation) error {
+func (s *Service) takeStep(ctx context.Context, tx *store.Tx, step Step, v *loadedStack) error {
 	r := &v.row
 	r.TryAt = v.Now // to be judged again
 	switch step {
@@ -218,7 +218,7 @@ func (s *Service) skip(tx *store.Tx, r *store.ReviewStack, op workflow.Operation
 func group(r store.ReviewStack) string { return "review/" + r.ID }
 
 // create creates the stack with the settings of the template.
-func (s *Service) create(ctx context.Context, tx *store.Tx, v *situation) error {
+func (s *Service) create(ctx context.Context, tx *store.Tx, v *loadedStack) error {
 	p, err := serverIn(tx, v.row.OrgID)
 	if err != nil {
 		return err
@@ -236,7 +236,7 @@ func (s *Service) create(ctx context.Context, tx *store.Tx, v *situation) error 
 
 // update deploys the wanted commit. The settings are copied each time, because credentials of the
 // template change.
-func (s *Service) update(ctx context.Context, tx *store.Tx, v *situation) error {
+func (s *Service) update(ctx context.Context, tx *store.Tx, v *loadedStack) error {
 	t, err := s.trigger(tx, v)
 	if err != nil {
 		return err
@@ -268,7 +268,7 @@ func (s *Service) update(ctx context.Context, tx *store.Tx, v *situation) error 
 // destroy destroys the resources with the last copy of the template's settings. The first attempt
 // uses the commit that was deployed, and the others the base branch, because the commit can be gone
 // together with its branch.
-func (s *Service) destroy(ctx context.Context, tx *store.Tx, v *situation) error {
+func (s *Service) destroy(ctx context.Context, tx *store.Tx, v *loadedStack) error {
 	t, err := s.trigger(tx, v)
 	if err != nil {
 		return err
@@ -288,7 +288,7 @@ func (s *Service) destroy(ctx context.Context, tx *store.Tx, v *situation) error
 }
 
 // trigger returns the trigger of a deployment of the wanted commit.
-func (s *Service) trigger(tx *store.Tx, v *situation) (t deployments.Trigger, err error) {
+func (s *Service) trigger(tx *store.Tx, v *loadedStack) (t deployments.Trigger, err error) {
 	r := v.row
 	t = deployments.Trigger{
 		Initiator: vcs.InitiatorReview, Requester: r.Requester, Group: group(r),
@@ -324,8 +324,8 @@ func (s *Service) track(tx *store.Tx, r store.ReviewStack, t deployments.Trigger
 	return outbox.Track(tx, subject(r, t.Checkout.CommitID), d)
 }
 
-// tell makes the problem of a review stack be reported, if the repository still exists.
-func (s *Service) tell(tx *store.Tx, r store.ReviewStack) error {
+// reportProblem makes the problem of a review stack be reported, if the repository still exists.
+func (s *Service) reportProblem(tx *store.Tx, r store.ReviewStack) error {
 	_, err := tx.Repo(r.RepoID)
 	if errors.Is(err, store.ErrNotFound) {
 		return nil
