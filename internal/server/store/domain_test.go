@@ -163,12 +163,14 @@ func TestNewestOperations(t *testing.T) {
 			}
 		}
 		preview, unstarted := started("preview", "id-a", 2, "me", ""), started("unstarted", "id-a", 2, "me", "")
-		preview.Preview, unstarted.StartedAt = true, time.Time{}
+		preview.Preview, unstarted.StartedAt, unstarted.Status = true, time.Time{}, "not started"
+		earlier := started("a1", "id-a", 1, "", "")
+		earlier.Status = "succeeded"
 		write(t, db, func(tx *store.Tx) error {
 			return errors.Join(
 				tx.InsertUser(store.User{ID: "me", Login: "ada", CreatedAt: instant(0)}),
 				tx.InsertDeployment(store.Deployment{ID: "d", OrgID: "id-acme", StackID: "id-b", Version: 7, CreatedAt: instant(0)}),
-				tx.InsertUpdate(started("a1", "id-a", 1, "", "")), tx.InsertUpdate(started("a2", "id-a", 2, "me", "")),
+				tx.InsertUpdate(earlier), tx.InsertUpdate(started("a2", "id-a", 2, "me", "")),
 				tx.InsertUpdate(preview), tx.InsertUpdate(unstarted), tx.InsertUpdate(started("b1", "id-b", 1, "gone", "d")),
 			)
 		})

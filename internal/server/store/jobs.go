@@ -1,6 +1,7 @@
 package store
 
 import (
+	"errors"
 	"fmt"
 	"time"
 
@@ -82,8 +83,14 @@ var jobs = database.NewTable[Job]("jobs j")
 // InsertJob adds a job with a new id.
 func (tx *Tx) InsertJob(j Job) error { return jobs.Insert(tx.Tx, j) }
 
-// SaveJob stores a job.
-func (tx *Tx) SaveJob(j Job) error { return jobs.Update(tx.Tx, j) }
+// SaveJob stores a job, or returns [ErrConflict] if its stack has another claimed or running job.
+func (tx *Tx) SaveJob(j Job) error {
+	err := jobs.Update(tx.Tx, j)
+	if errors.Is(err, ErrConflict) {
+		err = fmt.Errorf("the stack %s has another claimed or running job than %s: %w", j.StackID, j.ID, err)
+	}
+	return err
+}
 
 // Job returns a job by its id.
 func (tx *Tx) Job(id string) (Job, error) { return jobs.One(tx.Tx, "WHERE id = $1", id) }

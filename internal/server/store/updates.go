@@ -57,7 +57,8 @@ func (tx *Tx) UpdateOnStack(id, org, project, name string) (Update, error) {
 		WHERE updates.id = $1 AND o.name = $2 AND s.project = $3 AND s.name = $4`, id, org, project, name)
 }
 
-// StartUpdate writes the fields of an update that change when it starts.
+// StartUpdate writes the fields of an update that change when it starts. It returns [ErrConflict] if
+// another update than a preview runs on the stack.
 func (tx *Tx) StartUpdate(u Update) error {
 	return updates.Update(tx.Tx, u, "status", "version", "started_at", "lease_hash", "lease_expires_at", "state_schema", "resource_count", "journal_version")
 }

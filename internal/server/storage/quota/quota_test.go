@@ -71,7 +71,10 @@ func (w *world) state(org string) {
 // update adds an update with two batches of events, which store 30 bytes. The zero time means that the update runs.
 func (w *world) update(org, id string, finished time.Time) {
 	w.t.Helper()
-	u := store.Update{ID: id, StackID: "stack-of-" + org, Status: "running", CreatedAt: w.old, StartedAt: w.old, FinishedAt: finished}
+	u := store.Update{ID: id, StackID: "stack-of-" + org, Status: "succeeded", CreatedAt: w.old, StartedAt: w.old, FinishedAt: finished}
+	if finished.IsZero() {
+		u.Status = "running"
+	}
 	w.write(func(tx *store.Tx) error {
 		if err := tx.InsertUpdate(u); err != nil {
 			return err
