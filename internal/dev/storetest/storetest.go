@@ -134,6 +134,13 @@ func PostgresAt(t testing.TB, dsn string, timeouts store.Timeouts) *store.DB {
 	return openWith(t, dsn, store.Options{Timeouts: timeouts})
 }
 
+// PostgresAlone is like [PostgresAt], but has a single connection for writes, reads and blobs. A write during
+// which something else needs the database therefore never ends.
+func PostgresAlone(t testing.TB, dsn string, timeouts store.Timeouts) *store.DB {
+	t.Helper()
+	return openWith(t, dsn, store.Options{Timeouts: timeouts, ReadConns: 1})
+}
+
 // Each runs a test with an empty database of each engine.
 func Each(t *testing.T, test func(t *testing.T, db *store.DB)) {
 	t.Helper()

@@ -86,7 +86,7 @@ func eachLostWrite(t *testing.T, timeouts store.Timeouts, test func(*testing.T, 
 	open := func(t *testing.T) (*lab, *pgproxy.Proxy) {
 		// Nothing names a blob while it is written.
 		p := pgproxy.Start(t, storetest.PostgresDSN(t), "blob_chunks")
-		return newLab(t, storetest.PostgresAt(t, p.DSN(), timeouts), deployments.Options{}), p
+		return newLab(t, storetest.PostgresAlone(t, p.DSN(), timeouts), deployments.Options{}), p
 	}
 	shared, proxy := open(t)
 	jobs := jobWrites()

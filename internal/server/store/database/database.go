@@ -32,7 +32,7 @@ type Options struct {
 	// it.
 	BlobDir string
 	// ReadConns is the maximum number of connections: with SQLite the read connections (default 8),
-	// with PostgreSQL all connections (default 24).
+	// with PostgreSQL all connections (default 22).
 	ReadConns int
 	// Clock is the clock to use. The default is this machine's clock.
 	Clock Clock

@@ -42,7 +42,7 @@ func openPostgres(ctx context.Context, dsn string, opts Options) (*DB, error) {
 	}
 	conns := opts.ReadConns
 	if conns <= 0 {
-		conns = 24
+		conns = 22 // with those for notices and exclusive work, four servers stay below 100
 	}
 	timeouts := opts.Timeouts.orDefault()
 	slow := newPool(connectTo(cfg, migrationTime), 2)
