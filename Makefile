@@ -95,6 +95,21 @@ lint: $(LINT)/golangci-lint ## Check the format and the house rules, including g
 	@if command -v shellcheck >/dev/null; then echo "shellcheck $(SCRIPTS)"; shellcheck --shell=sh $(SCRIPTS); \
 		else echo "shellcheck is not installed: install.sh and the packages' scripts were not checked"; fi
 
+BASE ?= main
+
+# Packages that depend on the changed ones are compiled; "make test" also runs their tests. The end-to-end tests, and
+# modules in internal/dev/tools, have their own tiers.
+.PHONY: check
+check: $(LINT)/golangci-lint ## Check what differs from the branch BASE (main) in less than 3 min: format, lint, unit tests. Run it before a commit.
+	@unformatted=$$($(LINT)/gofumpt -extra -l cmd internal); \
+		if [ -n "$$unformatted" ]; then echo "not formatted (run make fmt):"; echo "$$unformatted"; exit 1; fi
+	CGO_ENABLED=0 go vet -trimpath ./...
+	@base=$$(git merge-base $(BASE) HEAD) || exit 1; \
+		packages=$$( (git diff --name-only --diff-filter=d $$base; git ls-files --others --exclude-standard) | \
+			grep -E '^(cmd|internal)/.*\.go$$' | grep -vE '/testdata/|^internal/dev/(e2e|tools)/' | xargs -r -n1 dirname | sort -u | sed 's,^,./,'); \
+		[ -z "$$packages" ] || $(LINT)/golangci-lint run --new-from-rev=$$base $$packages || exit 1; \
+		CGO_ENABLED=0 go test -trimpath -short -timeout 3m ./internal/dev/layers $$packages
+
 $(GOVULNCHECK)/govulncheck:
 	@mkdir -p $(GOVULNCHECK)
 	@GOFLAGS= GOBIN=$(GOVULNCHECK) CGO_ENABLED=0 go install -trimpath golang.org/x/vuln/cmd/govulncheck@v1.6.0
