@@ -70,7 +70,7 @@ template that weakens the isolation of jobs to standard error.`,
 			if err != nil {
 				return err
 			}
-			notes, err := daemon.PrintPod(c, cmp.Or(image, c.OverrideImageReference, sampleImage), cmd.OutOrStdout())
+			notes, err := daemon.PrintPod(c, cmp.Or(image, c.Agent.OverrideImageReference, sampleImage), cmd.OutOrStdout())
 			for _, note := range notes {
 				fmt.Fprintf(cmd.ErrOrStderr(), "note: %s\n", note)
 			}

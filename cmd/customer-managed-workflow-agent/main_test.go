@@ -100,7 +100,7 @@ func TestConfigureTakesItsFlags(t *testing.T) {
 		t.Fatalf("%d, %v: %s", code, err, out)
 	}
 	c, err := config.Load(config.LoadOptions{Path: file, UID: os.Geteuid()})
-	if err != nil || c.Token.Reveal() != goodToken || c.ServiceURL != "https://pulumi.example.com" || c.DeployTarget != config.TargetProcess || c.MaxConcurrentJobs != 4 {
+	if err != nil || c.Token.Reveal() != goodToken || c.ServiceURL != "https://pulumi.example.com" || c.DeployTarget != config.TargetProcess || c.Agent.MaxConcurrentJobs != 4 {
 		t.Errorf("%v: %+v", err, c)
 	}
 }

@@ -15,6 +15,7 @@ import (
 	"github.com/google/uuid"
 	"github.com/sirupsen/logrus"
 
+	"workflowagent/internal/agent/config"
 	"workflowagent/internal/agent/executor"
 	"workflowagent/internal/agent/instance"
 	"workflowagent/internal/agent/status"
@@ -66,23 +67,15 @@ type Options struct {
 	CACertPEM     string
 	BootID        string // the host's boot ID, or "" if unknown; a job's files can be incomplete after a reboot
 
-	Types          []workflow.Type
-	Slots          int // maximum number of concurrent jobs
-	SingleRun      bool
-	LogJobOutput   bool
-	JobOutput      *JobOutput        // if nil, job output goes to Log, line by line
-	ImageOverride  string            // if "", each job uses its own image
-	ForwardedEnv   map[string]string // host variables for jobs; never sent to the server
-	ProxyEnv       map[string]string // the host's proxy variables, for jobs that set none
-	PollInterval   time.Duration
-	KeepInterval   bool // ignore Retry-After and do not request a long poll
-	RequestTimeout time.Duration
-	RetryWait      time.Duration // first pause after a failed poll; the pause doubles up to RetryMaxWait
-	RetryMaxWait   time.Duration
-	JobRetry       time.Duration // first pause after a failed call for a job; 0 means 1 second
-	StatusInterval time.Duration
-	FreeSpace      func(dir string) (int64, error) // free bytes on the disk of a directory; nil: ask the system
-	OutputWait     time.Duration                   // how long the copy of a job's output may continue after its exit; 0 means 30 seconds
+	config.Agent
+	Types        []workflow.Type
+	JobOutput    *JobOutput                      // if nil, job output goes to Log, line by line
+	ForwardedEnv map[string]string               // host variables for jobs; never sent to the server
+	ProxyEnv     map[string]string               // the host's proxy variables, for jobs that set none
+	Retry        protocol.Retry                  // pauses after a failed poll
+	JobRetry     time.Duration                   // first pause after a failed call for a job; 0 means 1 second
+	FreeSpace    func(dir string) (int64, error) // free bytes on the disk of a directory; nil: ask the system
+	OutputWait   time.Duration                   // how long the copy of a job's output may continue after its exit; 0 means 30 seconds
 }
 
 // Agent serves one pool until it is stopped.
@@ -145,7 +138,7 @@ func New(opts Options) (*Agent, error) {
 		opts.OutputWait = defaultOutputWait
 	}
 	if opts.SingleRun {
-		opts.Slots = 1
+		opts.MaxConcurrentJobs = 1
 	}
 	journal, err := instance.OpenJournal(opts.Identity.Dir)
 	if err != nil {
@@ -294,7 +287,7 @@ func (a *Agent) hasRun(name string) bool {
 	return slices.Contains(a.ran, name)
 }
 
-func (a *Agent) freeSlots() int { return max(a.opts.Slots-a.busy(), 0) }
+func (a *Agent) freeSlots() int { return max(a.opts.MaxConcurrentJobs-a.busy(), 0) }
 
 func (a *Agent) jobLog(e instance.Entry) *logrus.Entry {
 	return a.log.WithFields(jobFields(e.Claim.JobID, e.Claim.DeploymentID, e.Stack, e.Claim.PoolID))

@@ -190,7 +190,7 @@ func TestTwoAgentsRunFiveHundredJobsOnceEach(t *testing.T) {
 	}
 	w := newHarness(t)
 	w.executor.OnRun(w.runner(workflow.StatusSucceeded))
-	w.options = func(o *agent.Options) { o.Slots = 10; o.LogJobOutput = false }
+	w.options = func(o *agent.Options) { o.MaxConcurrentJobs = 10; o.LogJobOutput = false }
 	const n = 500
 	var jobs []*fakes.ServerJob
 	for range n {
@@ -255,7 +255,7 @@ func TestSecondSessionIsToldAndTried(t *testing.T) {
 func TestImageOverride(t *testing.T) {
 	w := newHarness(t)
 	w.executor.OnRun(w.runner(workflow.StatusSucceeded))
-	w.options = func(o *agent.Options) { o.ImageOverride = "internal/image:1" }
+	w.options = func(o *agent.Options) { o.OverrideImageReference = "internal/image:1" }
 	job := w.server.Add(func(j *fakes.ServerJob) {
 		j.Definition.Image.Credentials = &workflow.ImageCredentials{Username: "u", Password: "registry-password"}
 	})

@@ -15,6 +15,7 @@ import (
 	"go.uber.org/goleak"
 
 	"workflowagent/internal/agent"
+	"workflowagent/internal/agent/config"
 	"workflowagent/internal/agent/executor"
 	"workflowagent/internal/agent/instance"
 	"workflowagent/internal/agent/pooltoken"
@@ -138,26 +139,24 @@ func (w *harness) start() *running {
 	logger.SetOutput(w.log)
 	logger.SetLevel(logrus.DebugLevel)
 	opts := agent.Options{
-		Client:         client,
-		Tokens:         pooltoken.Static(fakes.PoolToken),
-		Executor:       w.executor.Reopen(),
-		Identity:       identity,
-		Rules:          rules{},
-		Monitor:        noMonitor{},
-		Log:            logrus.NewEntry(logger),
-		Version:        "v1.2.3",
-		ServiceURL:     w.server.URL,
-		Types:          workflow.Types(),
-		Slots:          1,
-		LogJobOutput:   true,
-		JobOutput:      agent.NewJobOutput(w.output),
-		ForwardedEnv:   map[string]string{"CLOUD_SECRET": "forwarded-secret"},
-		PollInterval:   50 * time.Millisecond,
-		RequestTimeout: 10 * time.Second,
-		RetryWait:      5 * time.Millisecond,
-		RetryMaxWait:   50 * time.Millisecond,
-		StatusInterval: 50 * time.Millisecond,
-		JobRetry:       20 * time.Millisecond,
+		Client:     client,
+		Tokens:     pooltoken.Static(fakes.PoolToken),
+		Executor:   w.executor.Reopen(),
+		Identity:   identity,
+		Rules:      rules{},
+		Monitor:    noMonitor{},
+		Log:        logrus.NewEntry(logger),
+		Version:    "v1.2.3",
+		ServiceURL: w.server.URL,
+		Types:      workflow.Types(),
+		Agent: config.Agent{
+			MaxConcurrentJobs: 1, LogJobOutput: true,
+			PollingInterval: 50 * time.Millisecond, RequestTimeout: 10 * time.Second, JobStatusLoopInterval: 50 * time.Millisecond,
+		},
+		Retry:        protocol.Retry{Wait: 5 * time.Millisecond, MaxWait: 50 * time.Millisecond},
+		JobOutput:    agent.NewJobOutput(w.output),
+		ForwardedEnv: map[string]string{"CLOUD_SECRET": "forwarded-secret"},
+		JobRetry:     20 * time.Millisecond,
 	}
 	if w.options != nil {
 		w.options(&opts)

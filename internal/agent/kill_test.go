@@ -17,6 +17,7 @@ import (
 	"github.com/sirupsen/logrus"
 
 	"workflowagent/internal/agent"
+	"workflowagent/internal/agent/config"
 	"workflowagent/internal/agent/executor/process"
 	"workflowagent/internal/agent/instance"
 	"workflowagent/internal/agent/pooltoken"
@@ -81,10 +82,13 @@ func (c child) run() error {
 	a, err := agent.New(agent.Options{
 		Client: client, Tokens: pooltoken.Static(fakes.PoolToken), Executor: jobs, Identity: identity, Log: log, ServiceURL: c.URL,
 		Rules: rules{}, Monitor: noMonitor{},
-		Types: workflow.Types(), Slots: 1, LogJobOutput: true,
+		Types:        workflow.Types(),
 		ForwardedEnv: map[string]string{"EFFECTS": c.Effects, "GO": c.Go, "MODE": mode},
-		PollInterval: 50 * time.Millisecond, RequestTimeout: 10 * time.Second, StatusInterval: time.Second,
-		RetryWait: 5 * time.Millisecond, RetryMaxWait: 50 * time.Millisecond,
+		Agent: config.Agent{
+			MaxConcurrentJobs: 1, LogJobOutput: true,
+			PollingInterval: 50 * time.Millisecond, RequestTimeout: 10 * time.Second, JobStatusLoopInterval: time.Second,
+		},
+		Retry: protocol.Retry{Wait: 5 * time.Millisecond, MaxWait: 50 * time.Millisecond},
 	})
 	if err != nil {
 		return err

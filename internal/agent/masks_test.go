@@ -37,7 +37,7 @@ func TestJobWithTooManySecretsIsNotStarted(t *testing.T) {
 // time, but run at the same time, and do not delay other jobs.
 func TestLargeSecretsOneJobAtATime(t *testing.T) {
 	w := newHarness(t)
-	w.options = func(o *agent.Options) { o.Slots = 3 }
+	w.options = func(o *agent.Options) { o.MaxConcurrentJobs = 3 }
 	preparing, proceed := make(chan string, 3), make(chan struct{})
 	running := make(chan string, 3)
 	finish := newGate()

@@ -14,6 +14,7 @@ import (
 	"github.com/sirupsen/logrus"
 
 	"workflowagent/internal/agent"
+	"workflowagent/internal/agent/config"
 	"workflowagent/internal/agent/instance"
 	"workflowagent/internal/agent/pooltoken"
 	"workflowagent/internal/dev/fakes"
@@ -54,9 +55,11 @@ func pace(t *testing.T, span time.Duration, change func(*agent.Options), answer 
 		logger.SetOutput(io.Discard)
 		opts := agent.Options{
 			Client: client, Tokens: pooltoken.Static(fakes.PoolToken), Executor: fakes.New(), Identity: identity, Log: logrus.NewEntry(logger),
-			ServiceURL: "http://server", Types: workflow.Types(), Slots: 1, Rules: rules{}, Monitor: noMonitor{},
-			PollInterval: time.Minute, RequestTimeout: 30 * time.Second, StatusInterval: 30 * time.Second,
-			RetryWait: 20 * time.Second, RetryMaxWait: 2 * time.Minute,
+			ServiceURL: "http://server", Types: workflow.Types(), Rules: rules{}, Monitor: noMonitor{},
+			Agent: config.Agent{
+				MaxConcurrentJobs: 1, PollingInterval: time.Minute, RequestTimeout: 30 * time.Second, JobStatusLoopInterval: 30 * time.Second,
+			},
+			Retry: protocol.Retry{Wait: 20 * time.Second, MaxWait: 2 * time.Minute},
 		}
 		if change != nil {
 			change(&opts)
@@ -128,7 +131,7 @@ func TestRetryAfterSupersedesTheInterval(t *testing.T) {
 }
 
 func TestIntervalOverrideIgnoresRetryAfterAndLongPolls(t *testing.T) {
-	override := func(o *agent.Options) { o.KeepInterval = true }
+	override := func(o *agent.Options) { o.PollingIntervalOverride = true }
 	at, prefers := pace(t, 10*time.Minute, override, func(int, *http.Request) (*http.Response, error) {
 		return empty("Retry-After", "7", "Preference-Applied", "wait"), nil
 	})

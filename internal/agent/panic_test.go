@@ -28,7 +28,7 @@ func (b *breaking) JobLaunched(time.Duration) {
 // running job must succeed.
 func TestPanicOfOneJob(t *testing.T) {
 	w := newHarness(t)
-	w.options = func(o *agent.Options) { o.Slots = 2 }
+	w.options = func(o *agent.Options) { o.MaxConcurrentJobs = 2 }
 	running, reported := make(chan struct{}), make(chan struct{})
 	w.executor.OnRun(func(ctx context.Context, j *fakes.Job) executor.Exit {
 		close(running)

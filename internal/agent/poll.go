@@ -61,7 +61,7 @@ func (a *Agent) poll() {
 		PID:       os.Getpid(),
 		Version:   a.opts.Version,
 		Platform:  runtime.GOOS + "/" + runtime.GOARCH,
-		Interval:  a.opts.PollInterval,
+		Interval:  a.opts.PollingInterval,
 		Types:     workflow.Runnable(a.opts.Types), // the server must not assign jobs that the agent would refuse
 	}}
 	p.renew()
@@ -93,7 +93,7 @@ func (p *poller) once() time.Duration {
 	case <-a.kick: // the next poll takes the signalled change into account
 	default:
 	}
-	slots, capacity := a.freeSlots(), a.opts.Slots
+	slots, capacity := a.freeSlots(), a.opts.MaxConcurrentJobs
 	if a.engine.state() != nil || a.disk.state() != nil {
 		slots, capacity = 0, 0
 	}
@@ -213,12 +213,12 @@ func (p *poller) afterNothing(result protocol.PollResult, took time.Duration) ti
 	if p.quick == 1 {
 		return 0 // another agent may have claimed the job that woke this poll
 	}
-	return retry.Policy{First: quickHold, Max: p.agent.opts.PollInterval}.Pause(p.quick-2, nil)
+	return retry.Policy{First: quickHold, Max: p.agent.opts.PollingInterval}.Pause(p.quick-2, nil)
 }
 
 func (p *poller) interval(retryAfter time.Duration) time.Duration {
-	pause := p.agent.opts.PollInterval
-	if retryAfter > 0 && !p.agent.opts.KeepInterval {
+	pause := p.agent.opts.PollingInterval
+	if retryAfter > 0 && !p.agent.opts.PollingIntervalOverride {
 		pause = retryAfter
 	}
 	return retry.Spread(pause)
@@ -227,7 +227,7 @@ func (p *poller) interval(retryAfter time.Duration) time.Duration {
 // hold returns how long the agent asks the server to hold the poll. 0 means that the agent does not
 // ask for a hold.
 func (p *poller) hold() time.Duration {
-	if p.agent.opts.KeepInterval {
+	if p.agent.opts.PollingIntervalOverride {
 		return 0
 	}
 	hold := min(maxHold, p.agent.opts.RequestTimeout-holdMargin).Truncate(time.Second)
@@ -251,7 +251,7 @@ func (p *poller) failed(ctx context.Context, token string, err error) time.Durat
 	p.errors++
 	code := protocol.StatusCode(err)
 	refusal := refusals[code]
-	pause := retry.Policy{First: a.opts.RetryWait, Max: a.opts.RetryMaxWait}.Pause(p.errors-1, err)
+	pause := retry.Policy{First: a.opts.Retry.Wait, Max: a.opts.Retry.MaxWait}.Pause(p.errors-1, err)
 	advice := "polling for jobs failed; retrying"
 	switch {
 	case code == http.StatusUnauthorized && !protocol.Foreign(err) && a.opts.Tokens.Refused(token):
@@ -267,7 +267,7 @@ func (p *poller) failed(ctx context.Context, token string, err error) time.Durat
 	case refusal != "":
 		p.renew()
 		if protocol.Permanent(err) { // otherwise, the response may be from a load balancer without a backend
-			pause = retry.Policy{First: min(a.opts.PollInterval, refusedMaxPause), Max: refusedMaxPause}.Pause(p.errors-1, err)
+			pause = retry.Policy{First: min(a.opts.PollingInterval, refusedMaxPause), Max: refusedMaxPause}.Pause(p.errors-1, err)
 		}
 		advice = refusal + "; retrying occasionally"
 	}

@@ -49,7 +49,7 @@ func TestSlotsAndPresence(t *testing.T) {
 		<-release
 		return w.runner(workflow.StatusSucceeded)(ctx, j)
 	})
-	w.options = func(o *agent.Options) { o.Slots = 2 }
+	w.options = func(o *agent.Options) { o.MaxConcurrentJobs = 2 }
 	var jobs []*fakes.ServerJob
 	for range 5 {
 		jobs = append(jobs, w.server.Add())

@@ -123,7 +123,7 @@ func (j *job) learn(ctx context.Context, definition *workflow.JobDefinition) err
 	if err := j.maskDefinition(ctx, definition); err != nil {
 		return err
 	}
-	if reference := j.agent.opts.ImageOverride; reference != "" {
+	if reference := j.agent.opts.OverrideImageReference; reference != "" {
 		// The job's credentials apply only to the registry of the job's own image.
 		definition.Image = &workflow.Image{Reference: reference}
 	}

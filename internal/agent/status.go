@@ -139,7 +139,7 @@ func (a *Agent) Status() status.Report {
 		Server:   status.Server{URL: a.opts.ServiceURL, BreakerOpen: a.opts.Client.BreakerOpen()},
 		Engine:   a.engine.status(),
 		Token:    a.tokenStatus(),
-		Slots:    status.Slots{Total: a.opts.Slots, Busy: busy, Free: max(a.opts.Slots-busy, 0)},
+		Slots:    status.Slots{Total: a.opts.MaxConcurrentJobs, Busy: busy, Free: max(a.opts.MaxConcurrentJobs-busy, 0)},
 		Problems: []string{}, Config: []status.Setting{}, Jobs: []status.Job{},
 		Stopping: stopping,
 		Draining: a.draining.Err() != nil && !stopping,

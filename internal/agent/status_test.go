@@ -93,7 +93,7 @@ func TestStatusOfAJobsLife(t *testing.T) {
 func TestStatusRemembersTheLastOutcomes(t *testing.T) {
 	w := newHarness(t)
 	w.executor.OnRun(w.runner(workflow.StatusSucceeded))
-	w.options = func(o *agent.Options) { o.Slots = 4 }
+	w.options = func(o *agent.Options) { o.MaxConcurrentJobs = 4 }
 	r := w.start()
 	var last *fakes.ServerJob
 	for range 25 {

@@ -52,7 +52,7 @@ func (r *rotating) Values() []string {
 func TestRefusedTokenIsReplacedDuringAJob(t *testing.T) {
 	w := newHarness(t)
 	source := &rotating{tokens: []string{"expired-token", fakes.PoolToken, "token-after-the-revocation"}}
-	w.options = func(o *agent.Options) { o.Tokens, o.RetryWait, o.RetryMaxWait = source, time.Hour, time.Hour }
+	w.options = func(o *agent.Options) { o.Tokens, o.Retry.Wait, o.Retry.MaxWait = source, time.Hour, time.Hour }
 	var mu sync.Mutex
 	valid, asked := fakes.PoolToken, 0
 	w.server.OnFault(func(rw http.ResponseWriter, r *http.Request) bool {

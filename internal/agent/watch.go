@@ -131,7 +131,7 @@ func (j *job) wait(ctx context.Context) (exit executor.Exit, err error) {
 func (j *job) watchStatus(ctx context.Context, cancelled *atomic.Bool) {
 	a := j.agent
 	refused := false
-	for retry.Sleep(ctx, retry.Spread(a.opts.StatusInterval)) == nil {
+	for retry.Sleep(ctx, retry.Spread(a.opts.JobStatusLoopInterval)) == nil {
 		token, err := a.opts.Tokens.Token(ctx)
 		if err != nil {
 			return // ctx was canceled

@@ -11,11 +11,15 @@ import (
 	"strconv"
 	"time"
 
+	"workflowagent/internal/agent/executor/docker"
+	"workflowagent/internal/agent/executor/kubernetes/podspec"
+	"workflowagent/internal/protocol"
 	"workflowagent/internal/settings"
 )
 
-// Config is the agent's configuration. Each exported field has exactly one row in the table of
-// settings (fields.go), which documents the field. A test enforces this.
+// Config is the agent's configuration. Its parts are handed over as a whole to the packages that
+// declare them. Each exported field, also of a part, has exactly one row in the table of settings
+// (fields.go), which documents the field. A test enforces this.
 type Config struct {
 	Token settings.Secret
 
@@ -27,8 +31,6 @@ type Config struct {
 	// or empty. See [Config.TempDirectory].
 	SharedVolumeDirectory string
 	DeployTarget          DeployTarget
-	SingleRun             bool
-	PullImage             bool
 	// EnabledWorkflowTypes is never empty in a valid configuration.
 	EnabledWorkflowTypes []string
 	// EnvForwardAllowlist names the host variables that jobs receive. See [Config.ForwardedEnv].
@@ -40,19 +42,6 @@ type Config struct {
 	// TokenExpiration is the token lifetime to request; zero leaves the lifetime to the server.
 	TokenExpiration time.Duration
 
-	// PollingInterval is the pause between polls if the server sends no Retry-After header.
-	PollingInterval time.Duration
-	// PollingIntervalOverride disables Retry-After and long polls.
-	PollingIntervalOverride bool
-	// JobStatusLoopInterval is the pause between two checks of a running job's status.
-	JobStatusLoopInterval  time.Duration
-	RequestTimeout         time.Duration
-	RequestRetryCount      int
-	RequestRetryWait       time.Duration
-	RequestRetryMaxWait    time.Duration
-	CircuitBreakerFailures int
-	CircuitBreakerTimeout  time.Duration
-
 	// HTTPServerPort is the port of the health server; zero disables the server.
 	HTTPServerPort    int
 	HTTPServerAddress string
@@ -61,9 +50,7 @@ type Config struct {
 	HealthThreshold time.Duration
 	Syslog          bool
 	LogFormat       LogFormat
-	LogJobOutput    bool
 
-	MaxConcurrentJobs int
 	// StateDirectory is the absolute path of the directory for the journal and the log spools. See
 	// [Config.PrepareStateDirectory].
 	StateDirectory string
@@ -75,52 +62,41 @@ type Config struct {
 	// system's authorities.
 	CACertificateFile string
 
-	// DockerNetwork is the network mode of job containers. If it is empty, the executor chooses the
-	// network.
-	DockerNetwork string
-	// DockerServerAddress is the host:port at which job containers reach a server on loopback. If it
-	// is empty, they share the host's network.
-	DockerServerAddress string
-	// DockerMemory limits the memory of a job container, in bytes; zero means no limit.
-	DockerMemory int64
-	// DockerCPUs limits the CPUs of a job container; zero means no limit.
-	DockerCPUs float64
-	// DockerPidsLimit limits the number of processes and threads in a job container; zero means no
-	// limit.
-	DockerPidsLimit int64
-
 	AutoUpdate    AutoUpdate
 	UpdateChannel string
 	// UpdateURL is the URL of the releases. If it is empty, the agent uses the URL at which this
 	// build was released.
 	UpdateURL string
 
-	// KubernetesNamespace is the namespace of worker pods. If it is empty, they run in the agent's own
-	// namespace, or in that of the kubeconfig.
-	KubernetesNamespace string
-	// PodTemplateFile is the absolute path of a file with a template of worker pods, or empty.
-	PodTemplateFile string
+	Agent   Agent
+	Retry   protocol.Retry
+	Breaker protocol.Breaker
+	Docker  docker.Config
+	// Pods are the worker pods. If their namespace is empty, they run in the agent's own namespace,
+	// or in that of the kubeconfig.
+	Pods podspec.Config
 	// PodStartTimeout is how long a worker pod may take to be scheduled and to fetch its images.
 	PodStartTimeout time.Duration
-	// DebugPodTTL is how long a worker pod remains after its job if DebugPod is set.
+	// DebugPodTTL is how long a worker pod remains after its job if Pods.DebugPod is set.
 	DebugPodTTL time.Duration
 
-	// AgentImage is the image of the container that copies the runner into worker pods.
-	AgentImage         string
-	ImagePullPolicy    string
-	ServiceAccountName string
-	// NumCPUs is the CPU request of worker pods, as a Kubernetes quantity.
-	NumCPUs string
-	// MemQuantity is the memory request of worker pods, as a number of Gi or a Kubernetes quantity.
-	MemQuantity string
-	DebugPod    bool
-	// PodTemplate is a template of worker pods. It takes precedence over PodTemplateFile.
-	PodTemplate            string
-	OverrideImageReference string
-	// DockerHost is the host's DOCKER_HOST. If it is set, all jobs receive it.
-	DockerHost string
-
 	meta meta
+}
+
+// Agent is the part of the configuration that only the package agent uses.
+type Agent struct {
+	MaxConcurrentJobs int
+	SingleRun         bool
+	LogJobOutput      bool
+	// OverrideImageReference replaces the jobs' images unless it is empty.
+	OverrideImageReference string
+	// PollingInterval is the pause between polls if the server sends no Retry-After header.
+	PollingInterval time.Duration
+	// PollingIntervalOverride disables Retry-After and long polls.
+	PollingIntervalOverride bool
+	// JobStatusLoopInterval is the pause between two checks of a running job's status.
+	JobStatusLoopInterval time.Duration
+	RequestTimeout        time.Duration
 }
 
 // DeployTarget selects where jobs run.

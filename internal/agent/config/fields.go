@@ -79,10 +79,10 @@ no host directory, and the engine may be on another host.`,
 job. process: in a process of the agent's user, without isolation; use it only on disposable hosts and
 for trials.`,
 	}, {
-		Key: "single_run", Value: &c.SingleRun, Default: "false",
+		Key: "single_run", Value: &c.Agent.SingleRun, Default: "false",
 		Doc: `If true, the agent exits after it has delivered the result of one job.`,
 	}, {
-		Key: "pull_image", Value: &c.PullImage, Default: "true",
+		Key: "pull_image", Value: &c.Docker.PullImage, Default: "true",
 		Doc: `If true, the agent pulls the image before each job, and the job fails if the registry
 cannot be reached. If false, a job whose image is absent fails. The registry receives the job's
 credentials, or else those of the docker configuration and credential helpers of the agent's user.
@@ -126,40 +126,40 @@ owner. The agent reads the file before each exchange, and waits if it does not e
 
 func pollingFields(c *Config) []settings.Field {
 	return []settings.Field{{
-		Key: "polling_interval", Value: &c.PollingInterval,
+		Key: "polling_interval", Value: &c.Agent.PollingInterval,
 		Default: "1m", Min: int64(100 * time.Millisecond), Max: dayLong,
 		Doc: `The time between two polls. The server's Retry-After overrides it. If the server holds
 polls open, the agent polls again at once.`,
 	}, {
-		Key: "polling_interval_override", Value: &c.PollingIntervalOverride, Default: "false",
+		Key: "polling_interval_override", Value: &c.Agent.PollingIntervalOverride, Default: "false",
 		Doc: `If true, the agent always waits for polling_interval: it ignores Retry-After and never
 asks the server to hold a poll open. If false, see polling_interval.`,
 	}, {
-		Key: "job_status_loop_interval", Value: &c.JobStatusLoopInterval,
+		Key: "job_status_loop_interval", Value: &c.Agent.JobStatusLoopInterval,
 		Default: "30s", Min: int64(100 * time.Millisecond), Max: dayLong,
 		Doc: `The time between two status checks of a running job. These checks detect a cancellation.`,
 	}, {
-		Key: "request_timeout", Value: &c.RequestTimeout,
+		Key: "request_timeout", Value: &c.Agent.RequestTimeout,
 		Default: "30s", Min: int64(time.Second), Max: int64(time.Hour),
 		Doc: `The time limit of one API call. Transfers of logs and files have no time limit, but
 fail without progress.`,
 	}, {
-		Key: "request_retry_count", Value: &c.RequestRetryCount, Default: "2", Max: 100,
+		Key: "request_retry_count", Value: &c.Retry.Count, Default: "2", Max: 100,
 		Doc: `How often the agent retries an API call after a transient failure or a rate limit.`,
 	}, {
-		Key: "request_retry_wait", Value: &c.RequestRetryWait,
+		Key: "request_retry_wait", Value: &c.Retry.Wait,
 		Default: "20s", Min: int64(time.Millisecond), Max: dayLong,
 		Doc: `The delay before the first retry. The delay increases with each retry.`,
 	}, {
-		Key: "request_retry_max_wait", Value: &c.RequestRetryMaxWait,
+		Key: "request_retry_max_wait", Value: &c.Retry.MaxWait,
 		Default: "2m", Min: int64(time.Millisecond), Max: dayLong,
 		Doc: `The longest delay between retries. It must be at least request_retry_wait.`,
 	}, {
-		Key: "circuit_breaker_failures", Value: &c.CircuitBreakerFailures, Default: "2", Min: 1, Max: 1000,
+		Key: "circuit_breaker_failures", Value: &c.Breaker.Failures, Default: "2", Min: 1, Max: 1000,
 		Doc: `The number of consecutive failed API calls, including retries, after which the agent stops
 polling and only probes the server.`,
 	}, {
-		Key: "circuit_breaker_timeout", Value: &c.CircuitBreakerTimeout,
+		Key: "circuit_breaker_timeout", Value: &c.Breaker.Timeout,
 		Default: "10m", Min: int64(time.Millisecond), Max: dayLong,
 		Doc: `The time after which the agent polls again, unless a successful probe lets it poll earlier.`,
 	}}
@@ -188,7 +188,7 @@ credentials.`,
 		Default: string(LogText), Choices: []string{string(LogText), string(LogJSON)},
 		Doc: `The format of the agent's own log.`,
 	}, {
-		Key: "log_job_output", Value: &c.LogJobOutput, Default: "true",
+		Key: "log_job_output", Value: &c.Agent.LogJobOutput, Default: "true",
 		Doc: `If true, the agent prints the masked log of its jobs in addition to its own log, up to 64 MiB of each
 job. The server always receives the whole log.`,
 	}}
@@ -196,7 +196,7 @@ job. The server always receives the whole log.`,
 
 func hostFields(c *Config) []settings.Field {
 	return []settings.Field{{
-		Key: "max_concurrent_jobs", Value: &c.MaxConcurrentJobs, Default: "1", Min: 1, Max: 1000,
+		Key: "max_concurrent_jobs", Value: &c.Agent.MaxConcurrentJobs, Default: "1", Min: 1, Max: 1000,
 		Doc: `The maximum number of concurrent jobs. If single_run is true, the maximum is 1.`,
 	}, {
 		Key: "state_directory", Value: (*settings.Path)(&c.StateDirectory),
@@ -229,23 +229,23 @@ in addition to the system's authorities; see network.md.`,
 
 func dockerFields(c *Config) []settings.Field {
 	return []settings.Field{{
-		Key: "docker_network", Value: &c.DockerNetwork,
+		Key: "docker_network", Value: &c.Docker.Network,
 		DefaultText: "the engine's default bridge; the host's network if the server is on loopback", Example: "deployments",
 		Doc: `The network that job containers join.`,
 	}, {
-		Key: "docker_server_address", Value: &c.DockerServerAddress, DefaultText: "none",
+		Key: "docker_server_address", Value: &c.Docker.ServerAddress, DefaultText: "none",
 		Example: "172.18.0.1:8800",
 		Doc: `The IP address and port at which job containers reach a server whose service_url is on
 loopback. They then need not share the host's network.`,
 	}, {
-		Key: "docker_memory", Value: (*settings.Bytes)(&c.DockerMemory),
+		Key: "docker_memory", Value: (*settings.Bytes)(&c.Docker.Memory),
 		DefaultText: "no limit", Example: "4g", Min: minDockerMemory,
 		Doc: `The memory limit of a job container, such as 512m or 4g.`,
 	}, {
-		Key: "docker_cpus", Value: (*settings.CPUs)(&c.DockerCPUs), DefaultText: "no limit", Example: "1.5",
+		Key: "docker_cpus", Value: (*settings.CPUs)(&c.Docker.CPUs), DefaultText: "no limit", Example: "1.5",
 		Doc: `The number of CPUs that a job container may use.`,
 	}, {
-		Key: "docker_pids_limit", Value: &c.DockerPidsLimit, Default: "4096", Max: 4194304,
+		Key: "docker_pids_limit", Value: &c.Docker.PidsLimit, Default: "4096", Max: 4194304,
 		Doc: `The limit of processes and threads in a job container; 0 removes the limit.`,
 	}}
 }
@@ -271,12 +271,12 @@ https://SERVER/releases of a workflow-server. The agent verifies the releases' s
 
 func kubernetesFields(c *Config) []settings.Field {
 	return []settings.Field{{
-		Key: "kubernetes_namespace", Value: &c.KubernetesNamespace,
+		Key: "kubernetes_namespace", Value: &c.Pods.Namespace,
 		DefaultText: "the agent's own namespace; outside of a cluster that of the kubeconfig", Example: "workflow-jobs",
 		Doc: `The namespace of worker pods. Use one that the agent does not run in: a user who can create pods
 in a namespace can read its Secrets.`,
 	}, {
-		Key: "pod_template_file", Value: (*settings.Path)(&c.PodTemplateFile),
+		Key: "pod_template_file", Value: (*settings.Path)(&c.Pods.TemplateFile),
 		DefaultText: DefaultPodTemplateFile + " if it exists", Example: "/etc/workflow-agent/pod.yaml",
 		Doc: `A YAML or JSON file with a partial pod, which the agent merges over each worker pod; see
 pod-template.md.`,
@@ -294,40 +294,40 @@ fails. Allow for new nodes and for large images.`,
 // podFields returns the fields of worker pods. Published installations set their variables.
 func podFields(c *Config) []settings.Field {
 	return []settings.Field{{
-		Key: "image", Value: &c.AgentImage, Requirement: "required if deploy_target is kubernetes",
+		Key: "image", Value: &c.Pods.AgentImage, Requirement: "required if deploy_target is kubernetes",
 		Doc: `Kubernetes only: the image of the agent's own release, which contains the runner. An init
 container copies the runner into worker pods.`,
 	}, {
-		Key: "image_pull_policy", Value: &c.ImagePullPolicy,
+		Key: "image_pull_policy", Value: &c.Pods.PullPolicy,
 		Default: "IfNotPresent", Choices: []string{"Always", "IfNotPresent", "Never"},
 		Doc: `Kubernetes only: the pull policy of worker pods.`,
 	}, {
-		Key: "service_account_name", Value: &c.ServiceAccountName, DefaultText: "the namespace's default, without its token",
+		Key: "service_account_name", Value: &c.Pods.ServiceAccount, DefaultText: "the namespace's default, without its token",
 		Doc: `Kubernetes only: the service account of worker pods, such as one with a cloud identity. Do not
 use the agent's own.`,
 	}, {
-		Key: "num_cpus", Value: &c.NumCPUs, DefaultText: "no request",
+		Key: "num_cpus", Value: &c.Pods.CPUs, DefaultText: "no request",
 		Doc: `Kubernetes only: the CPU request of worker pods, such as 2 or 500m.`,
 	}, {
-		Key: "mem_quantity", Value: &c.MemQuantity, DefaultText: "no request",
+		Key: "mem_quantity", Value: &c.Pods.Memory, DefaultText: "no request",
 		Doc: `Kubernetes only: the memory request of worker pods, as a number of Gi, or with a unit, such as
 512Mi.`,
 	}, {
-		Key: "debug_pod", Value: &c.DebugPod, Default: "false",
+		Key: "debug_pod", Value: &c.Pods.DebugPod, Default: "false",
 		Doc: `Kubernetes only: if true, worker pods remain after their job, for debug_pod_ttl.`,
 	}, {
-		Key: "pod_template", Value: (*settings.Text)(&c.PodTemplate), DefaultText: "the content of pod_template_file",
+		Key: "pod_template", Value: (*settings.Text)(&c.Pods.Template), DefaultText: "the content of pod_template_file",
 		Doc: `Kubernetes only: a partial pod, as YAML or JSON, instead of pod_template_file.`,
 	}}
 }
 
 func environmentFields(c *Config) []settings.Field {
 	return []settings.Field{{
-		Key: "override_image_reference", Env: "PULUMI_DEPLOY_OVERRIDE_IMAGE_REFERENCE", Value: &c.OverrideImageReference,
+		Key: "override_image_reference", Env: "PULUMI_DEPLOY_OVERRIDE_IMAGE_REFERENCE", Value: &c.Agent.OverrideImageReference,
 		DefaultText: "the image that each job requests",
 		Doc:         `The image that the agent uses for every job, instead of the image that the job requests.`,
 	}, {
-		Key: "docker_host", Env: "DOCKER_HOST", Value: &c.DockerHost,
+		Key: "docker_host", Env: "DOCKER_HOST", Value: &c.Docker.Host,
 		DefaultText: "the engine of the current docker context, then the usual sockets",
 		Doc: `The Docker Engine, such as unix:///run/docker.sock or tcp://host:2376. TLS requires
 DOCKER_TLS_VERIFY=1 and DOCKER_CERT_PATH. ssh:// is not supported. Jobs receive the variable.`,

@@ -56,8 +56,8 @@ func TestEnvironment(t *testing.T) {
 			t.Errorf("%s is %q from %q, want %q", s.Key, s.Value, s.Source, want)
 		}
 	}
-	if c.PodTemplate != " {spec: {}} " {
-		t.Errorf("the template is %q", c.PodTemplate)
+	if c.Pods.Template != " {spec: {}} " {
+		t.Errorf("the template is %q", c.Pods.Template)
 	}
 	if c.Token.Reveal() != values["token"] {
 		t.Error("the token is not the one from the environment")
@@ -81,8 +81,8 @@ func TestSources(t *testing.T) {
 			t.Errorf("%s comes from %q, want %q", key, got, want)
 		}
 	}
-	if c.RequestTimeout != 2*time.Minute || c.PollingInterval != 5*time.Second {
-		t.Errorf("got %s and %s", c.RequestTimeout, c.PollingInterval)
+	if c.Agent.RequestTimeout != 2*time.Minute || c.Agent.PollingInterval != 5*time.Second {
+		t.Errorf("got %s and %s", c.Agent.RequestTimeout, c.Agent.PollingInterval)
 	}
 }
 
@@ -243,14 +243,14 @@ func TestSearch(t *testing.T) {
 		for _, shadowed := range files[1:] {
 			want = append(want, shadowed+" is not used, because "+files[0]+" comes first")
 		}
-		if c.File() != files[0] || !slices.Equal(c.Warnings(), want) || !c.SingleRun {
+		if c.File() != files[0] || !slices.Equal(c.Warnings(), want) || !c.Agent.SingleRun {
 			t.Errorf("read %s, want %s; warnings %q, want %q", c.File(), files[0], c.Warnings(), want)
 		}
 		must(t, os.Remove(files[0]))
 		files = files[1:]
 	}
 	c, err := Load(o)
-	if err != nil || c.File() != "" || c.SingleRun {
+	if err != nil || c.File() != "" || c.Agent.SingleRun {
 		t.Errorf("without any file: %v, %v", c, err)
 	}
 }
@@ -284,7 +284,7 @@ func TestConfigFlag(t *testing.T) {
 		o := testOptions(path)
 		o.Cwd, o.Home = dir, dir
 		c, err := Load(o)
-		if err != nil || c.File() != filepath.Join(dir, "mine.yaml") || !c.Syslog || c.SingleRun || len(c.Warnings()) > 0 {
+		if err != nil || c.File() != filepath.Join(dir, "mine.yaml") || !c.Syslog || c.Agent.SingleRun || len(c.Warnings()) > 0 {
 			t.Errorf("--config %s: %v, %v", path, c, err)
 		}
 	}

@@ -21,7 +21,7 @@ func (c *Config) resolve(o LoadOptions, env map[string]string) {
 	c.meta.uid = o.UID
 	c.resolveWorkingDirectory(o)
 	if c.HealthThreshold == 0 {
-		c.HealthThreshold = 2 * max(c.PollingInterval, c.JobStatusLoopInterval)
+		c.HealthThreshold = 2 * max(c.Agent.PollingInterval, c.Agent.JobStatusLoopInterval)
 	}
 	if c.HTTPServerAddress == "" {
 		c.HTTPServerAddress = "127.0.0.1"
@@ -30,11 +30,11 @@ func (c *Config) resolve(o LoadOptions, env map[string]string) {
 			c.HTTPServerAddress = anyAddress
 		}
 	}
-	if c.SingleRun && c.MaxConcurrentJobs != 1 {
+	if c.Agent.SingleRun && c.Agent.MaxConcurrentJobs != 1 {
 		if !c.Source("max_concurrent_jobs").IsDefault() {
 			c.warn("max_concurrent_jobs has no effect, because single_run is true")
 		}
-		c.MaxConcurrentJobs = 1
+		c.Agent.MaxConcurrentJobs = 1
 	}
 	c.resolveForwarded(env)
 	c.resolveProxy(env)
@@ -83,7 +83,7 @@ func (c *Config) adviseOnIdentity() {
 
 func (c *Config) adviseOnKubernetes() {
 	if c.DeployTarget == TargetKubernetes {
-		if c.PodTemplate != "" && c.PodTemplateFile != "" {
+		if c.Pods.Template != "" && c.Pods.TemplateFile != "" {
 			c.warn("%sPOD_TEMPLATE is set, so pod_template_file is not used: remove one of the two", envPrefix)
 		}
 		return
@@ -188,5 +188,5 @@ func (c *Config) ServerAddress() string {
 	if c.DeployTarget != TargetDocker {
 		return ""
 	}
-	return c.DockerServerAddress
+	return c.Docker.ServerAddress
 }

@@ -127,15 +127,15 @@ func TestForwardedEnv(t *testing.T) {
 	if want := "B=value=of b|A=value-of-a|EMPTY=|DOCKER_HOST=tcp://engine:2375"; strings.Join(got, "|") != want {
 		t.Errorf("got %q, want %q", got, want)
 	}
-	if c.DockerHost != "tcp://engine:2375" {
-		t.Errorf("the engine is %q", c.DockerHost)
+	if c.Docker.Host != "tcp://engine:2375" {
+		t.Errorf("the engine is %q", c.Docker.Host)
 	}
 	if text := fmt.Sprintf("%+v %#v %v", *c, c.ForwardedEnv(), c.Settings()); strings.Contains(text, "value-of-a") || strings.Contains(text, testToken) {
 		t.Errorf("a secret appears in %s", text)
 	}
 
 	c, err = Load(testOptions(""))
-	if err != nil || c.ForwardedEnv() != nil || c.DockerHost != "" {
+	if err != nil || c.ForwardedEnv() != nil || c.Docker.Host != "" {
 		t.Errorf("without anything: %v, %v", c.ForwardedEnv(), err)
 	}
 }

@@ -6,17 +6,27 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+
+	"workflowagent/internal/settings"
 )
 
 func TestCompleteness(t *testing.T) {
 	c := Default()
 	value := reflect.ValueOf(c).Elem()
 	places := map[uintptr]string{}
-	for i := range value.NumField() {
-		if f := value.Type().Field(i); f.IsExported() {
-			places[value.Field(i).Addr().Pointer()] = f.Name
+	var collect func(prefix string, value reflect.Value)
+	collect = func(prefix string, value reflect.Value) {
+		for i := range value.NumField() {
+			switch f := value.Type().Field(i); {
+			case !f.IsExported():
+			case f.Type.Kind() == reflect.Struct && f.Type != reflect.TypeFor[settings.Secret]():
+				collect(prefix+f.Name+".", value.Field(i))
+			default:
+				places[value.Field(i).Addr().Pointer()] = prefix + f.Name
+			}
 		}
 	}
+	collect("Config.", value)
 	var help bytes.Buffer
 	must(t, Table().WriteHelp(&help))
 	if !strings.Contains(help.String(), "(one of: docker, kubernetes, process)") {
@@ -48,7 +58,7 @@ func TestCompleteness(t *testing.T) {
 		}
 	}
 	for _, name := range places {
-		t.Errorf("Config.%s has no row in the table", name)
+		t.Errorf("%s has no row in the table", name)
 	}
 }
 

@@ -29,8 +29,8 @@ func (c *Config) Validate() error {
 	c.validatePlaces(fail)
 	c.validateLists(fail)
 	c.validateProxy(&wrong)
-	if c.RequestRetryMaxWait < c.RequestRetryWait {
-		fail("request_retry_max_wait", fmt.Sprintf("is shorter than request_retry_wait (%s): make it at least as long", c.RequestRetryWait))
+	if c.Retry.MaxWait < c.Retry.Wait {
+		fail("request_retry_max_wait", fmt.Sprintf("is shorter than request_retry_wait (%s): make it at least as long", c.Retry.Wait))
 	}
 	if c.HTTPServerPort != 0 && !isHost(c.HTTPServerAddress) {
 		fail("http_server_address", "is neither an IP address nor a host name: write either without a port, such as 127.0.0.1, or * for all addresses")
@@ -87,23 +87,23 @@ func (c *Config) validatePlaces(fail func(key, what string)) {
 	if _, err := c.CACertificates(); err != nil {
 		fail("ca_certificate_file", err.Error())
 	}
-	if c.DockerNetwork != "" && !networkName().MatchString(c.DockerNetwork) {
+	if c.Docker.Network != "" && !networkName().MatchString(c.Docker.Network) {
 		fail("docker_network", "is not a network name: use letters, digits, dots, dashes and underscores")
 	}
-	if at, err := netip.ParseAddrPort(c.DockerServerAddress); c.DockerServerAddress != "" &&
+	if at, err := netip.ParseAddrPort(c.Docker.ServerAddress); c.Docker.ServerAddress != "" &&
 		(err != nil || at.Addr().IsLoopback() || at.Addr().IsUnspecified()) {
 		fail("docker_server_address", "is not an address that containers can reach: write an IP address that is not on loopback, and a port")
 	}
 }
 
 func (c *Config) validateKubernetes(fail func(key, what string)) {
-	if c.AgentImage == "" {
+	if c.Pods.AgentImage == "" {
 		fail("image", "is required because deploy_target is kubernetes: set "+envPrefix+"IMAGE to the image of this agent's release")
 	}
 	if protocol.OnLoopback(c.ServiceURL) {
 		fail("service_url", "is on loopback, which pods cannot reach: set it to an address of the server that pods can reach")
 	}
-	if c.KubernetesNamespace != "" && !namespaceName().MatchString(c.KubernetesNamespace) {
+	if c.Pods.Namespace != "" && !namespaceName().MatchString(c.Pods.Namespace) {
 		fail("kubernetes_namespace", "is not the name of a namespace: use at most 63 lower-case letters, digits and dashes")
 	}
 }
@@ -157,8 +157,8 @@ func (c *Config) validateLists(fail func(key, what string)) {
 		_, ok := parseImagePattern(pattern)
 		return ok
 	})
-	if c.OverrideImageReference != "" {
-		if _, err := imageref.Parse(c.OverrideImageReference); err != nil {
+	if c.Agent.OverrideImageReference != "" {
+		if _, err := imageref.Parse(c.Agent.OverrideImageReference); err != nil {
 			fail("override_image_reference", "is not the name of an image: "+err.Error())
 		}
 	}

@@ -116,7 +116,7 @@ func TestConfigureWithFlags(t *testing.T) {
 		t.Errorf("the file is %v, %v", info.Mode(), err)
 	}
 	c, err := config.Load(config.LoadOptions{Path: w.file, UID: os.Geteuid()})
-	if err != nil || c.Token.Reveal() != goodToken || c.ServiceURL != w.url || c.MaxConcurrentJobs != 4 || c.DeployTarget != config.TargetProcess {
+	if err != nil || c.Token.Reveal() != goodToken || c.ServiceURL != w.url || c.Agent.MaxConcurrentJobs != 4 || c.DeployTarget != config.TargetProcess {
 		t.Errorf("%v: %+v\n%s", err, c, w.content(t))
 	}
 	for _, want := range []string{"Wrote " + w.file, "the server accepts the token"} {

@@ -167,9 +167,9 @@ func newClient(c *config.Config, userAgent string, caPEM []byte, log *logrus.Ent
 		BaseURL:        c.ServiceURL,
 		UserAgent:      userAgent,
 		CACertPEM:      caPEM,
-		RequestTimeout: c.RequestTimeout,
-		Retry:          protocol.Retry{Count: c.RequestRetryCount, Wait: c.RequestRetryWait, MaxWait: c.RequestRetryMaxWait},
-		Breaker:        protocol.Breaker{Failures: c.CircuitBreakerFailures, Timeout: c.CircuitBreakerTimeout},
+		RequestTimeout: c.Agent.RequestTimeout,
+		Retry:          c.Retry,
+		Breaker:        c.Breaker,
 		Log:            log,
 	})
 }
@@ -177,26 +177,18 @@ func newClient(c *config.Config, userAgent string, caPEM []byte, log *logrus.Ent
 // agentOptions returns the options that are derived only from the configuration.
 func agentOptions(c *config.Config, version string, caPEM []byte) agent.Options {
 	return agent.Options{
-		Rules:          c,
-		Version:        version,
-		UserAgent:      UserAgent(version),
-		ServiceURL:     c.ServiceURL,
-		ServerAddress:  c.ServerAddress(),
-		CACertPEM:      string(caPEM),
-		Types:          types(c.EnabledWorkflowTypes),
-		Slots:          c.MaxConcurrentJobs,
-		SingleRun:      c.SingleRun,
-		LogJobOutput:   c.LogJobOutput,
-		JobOutput:      newJobOutput(c),
-		ImageOverride:  c.OverrideImageReference,
-		ForwardedEnv:   config.Reveal(c.ForwardedEnv()),
-		ProxyEnv:       config.Reveal(c.ProxyEnv()),
-		PollInterval:   c.PollingInterval,
-		KeepInterval:   c.PollingIntervalOverride,
-		RequestTimeout: c.RequestTimeout,
-		RetryWait:      c.RequestRetryWait,
-		RetryMaxWait:   c.RequestRetryMaxWait,
-		StatusInterval: c.JobStatusLoopInterval,
+		Rules:         c,
+		Version:       version,
+		UserAgent:     UserAgent(version),
+		ServiceURL:    c.ServiceURL,
+		ServerAddress: c.ServerAddress(),
+		CACertPEM:     string(caPEM),
+		Agent:         c.Agent,
+		Types:         types(c.EnabledWorkflowTypes),
+		JobOutput:     newJobOutput(c),
+		ForwardedEnv:  config.Reveal(c.ForwardedEnv()),
+		ProxyEnv:      config.Reveal(c.ProxyEnv()),
+		Retry:         c.Retry,
 	}
 }
 

@@ -65,7 +65,7 @@ func newDoctorClient(c *config.Config, userAgent string) (*protocol.Client, erro
 	if err != nil {
 		return nil, fmt.Errorf("ca_certificate_file: %w", err)
 	}
-	return protocol.NewClient(protocol.Options{BaseURL: c.ServiceURL, UserAgent: userAgent, CACertPEM: ca, RequestTimeout: c.RequestTimeout})
+	return protocol.NewClient(protocol.Options{BaseURL: c.ServiceURL, UserAgent: userAgent, CACertPEM: ca, RequestTimeout: c.Agent.RequestTimeout})
 }
 
 // oneToken returns the configured pool token. If OIDC is configured, it exchanges the issuer's

@@ -15,21 +15,8 @@ import (
 func newExecutor(c *config.Config, log *logrus.Entry) (executor.Executor, error) {
 	switch c.DeployTarget {
 	case config.TargetDocker:
-		pids := c.DockerPidsLimit
-		if pids == 0 {
-			pids = -1 // no limit, because 0 means the executor's default
-		}
 		return docker.New(docker.Options{
-			Host:                  c.DockerHost,
-			PullImage:             c.PullImage,
-			RunnerDir:             c.WorkingDirectory,
-			SharedVolumeDirectory: c.SharedVolumeDirectory,
-			Network:               c.DockerNetwork,
-			ServerAddress:         c.DockerServerAddress,
-			Memory:                c.DockerMemory,
-			CPUs:                  c.DockerCPUs,
-			PidsLimit:             pids,
-			Log:                   log,
+			Config: c.Docker, WorkingDirectory: c.WorkingDirectory, SharedVolumeDirectory: c.SharedVolumeDirectory, Log: log,
 		})
 	case config.TargetKubernetes:
 		return newCluster(c, log)

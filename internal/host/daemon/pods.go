@@ -1,6 +1,7 @@
 package daemon
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -33,11 +34,11 @@ func newCluster(c *config.Config, log *logrus.Entry) (cluster, error) {
 		return cluster{}, err
 	}
 	place, err := kubernetes.New(kubernetes.Options{
-		Config:        connection,
-		Pods:          pods,
-		StartTimeout:  c.PodStartTimeout,
-		KeepDebugPods: c.DebugPodTTL,
-		Log:           log,
+		Config:          connection,
+		Pods:            pods,
+		PodStartTimeout: c.PodStartTimeout,
+		DebugPodTTL:     c.DebugPodTTL,
+		Log:             log,
 	})
 	if err != nil {
 		return cluster{}, err
@@ -47,29 +48,11 @@ func newCluster(c *config.Config, log *logrus.Entry) (cluster, error) {
 
 var _ executor.Launcher = cluster{}
 
-// podConfig returns the settings of worker pods. The namespace is the default one.
-func podConfig(c *config.Config, namespace string) podspec.Config {
-	if c.KubernetesNamespace != "" {
-		namespace = c.KubernetesNamespace
-	}
-	return podspec.Config{
-		Namespace:           namespace,
-		AgentImage:          c.AgentImage,
-		PullPolicy:          c.ImagePullPolicy,
-		ServiceAccount:      c.ServiceAccountName,
-		CPUs:                c.NumCPUs,
-		Memory:              c.MemQuantity,
-		DebugPod:            c.DebugPod,
-		Template:            c.PodTemplate,
-		TemplateOrigin:      c.Source("pod_template").String(),
-		TemplateFile:        c.PodTemplateFile,
-		DefaultTemplateFile: config.DefaultPodTemplateFile,
-	}
-}
-
 // newPods returns the builder of worker pods. The namespace is the default one.
 func newPods(c *config.Config, namespace string) (*podspec.Builder, error) {
-	pods, err := podspec.New(podConfig(c, namespace))
+	options := podspec.Options{Config: c.Pods, TemplateOrigin: c.Source("pod_template").String(), DefaultTemplateFile: config.DefaultPodTemplateFile}
+	options.Namespace = cmp.Or(options.Namespace, namespace)
+	pods, err := podspec.New(options)
 	if err != nil {
 		return nil, config.Invalid(err)
 	}

@@ -138,7 +138,7 @@ func (e *examination) checkTemplate(context.Context) Result {
 // cluster pulls it when the job starts.
 func (e *examination) podImage() (image string, asked bool, err error) {
 	c := e.opts.Config
-	named := cmp.Or(e.opts.JobImage, c.OverrideImageReference)
+	named := cmp.Or(e.opts.JobImage, c.Agent.OverrideImageReference)
 	image = cmp.Or(named, defaultImage)
 	if !c.AllowsImage(image) {
 		return "", false, fmt.Errorf("allowed_images does not allow %s: name another image with --job-image", image)

@@ -77,7 +77,7 @@ func (e *examination) checkEngineDisk(context.Context) Result {
 
 func (e *examination) checkImage(ctx context.Context) Result {
 	c := e.opts.Config
-	named := cmp.Or(e.opts.JobImage, c.OverrideImageReference)
+	named := cmp.Or(e.opts.JobImage, c.Agent.OverrideImageReference)
 	image, asked := cmp.Or(named, defaultImage), named != ""
 	advice := "check the image's name, the registry's credentials on this host (docker login as the agent's user), and the engine's connection to the registry"
 	switch {
@@ -86,12 +86,12 @@ func (e *examination) checkImage(ctx context.Context) Result {
 			return skip("allowed_images does not allow " + image + ": name another one with --job-image")
 		}
 		return fail("allowed_images does not allow "+image, "add it to allowed_images, or name another image")
-	case e.opts.Offline && c.PullImage:
+	case e.opts.Offline && c.Docker.PullImage:
 		return skip("skipped, because of --offline: " + image + " would be pulled")
 	}
 	arch, err := e.opts.Engine.EnsureImage(ctx, image, e.opts.Progress)
 	if err != nil {
-		if !c.PullImage {
+		if !c.Docker.PullImage {
 			advice = "pull the image on the engine's host, or set pull_image to true"
 		}
 		if !asked {
@@ -101,7 +101,7 @@ func (e *examination) checkImage(ctx context.Context) Result {
 	}
 	e.image = image
 	found := image + " can be pulled"
-	if !c.PullImage {
+	if !c.Docker.PullImage {
 		found = image + " exists (pull_image is false)"
 	}
 	if arch != e.facts.Arch {

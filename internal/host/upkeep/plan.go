@@ -19,7 +19,7 @@ func plan(c *config.Config, version, stage string, finderErr error, find func() 
 	switch {
 	case c.AutoUpdate == config.UpdateOff:
 		return off("auto_update is false")
-	case c.SingleRun:
+	case c.Agent.SingleRun:
 		return off("single_run is true, so the agent exits after one job")
 	case finderErr != nil:
 		return off(finderErr.Error())

@@ -31,7 +31,7 @@ func TestUpdateModes(t *testing.T) {
 		{"a service of install.sh", good, "v1.0.0", "/stage", nil, nil, status.UpdateInstalls, ""},
 		{"the same, asked for", config.Config{AutoUpdate: config.UpdateOn}, "v1.0.0", "/stage", nil, nil, status.UpdateInstalls, ""},
 		{"not wanted", config.Config{AutoUpdate: config.UpdateOff}, "v1.0.0", "/stage", nil, nil, status.UpdateOff, "auto_update is false"},
-		{"one job only", config.Config{AutoUpdate: config.UpdateOn, SingleRun: true}, "v1.0.0", "/stage", nil, nil, status.UpdateOff, "single_run"},
+		{"one job only", config.Config{AutoUpdate: config.UpdateOn, Agent: config.Agent{SingleRun: true}}, "v1.0.0", "/stage", nil, nil, status.UpdateOff, "single_run"},
 		{"no keys", good, "v1.0.0", "/stage", release.ErrNoKeys, nil, status.UpdateOff, "no release key"},
 		{"a build from source", good, "v1.0.0-3-gabcdef", "/stage", nil, errors.New("not installed by install.sh"), status.UpdateOff, "not installed by"},
 		{"a development build", good, "0000000-dirty", "/stage", nil, nil, status.UpdateOff, "development build"},

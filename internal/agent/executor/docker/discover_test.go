@@ -157,7 +157,7 @@ func TestCheckWithoutEngine(t *testing.T) {
 		"unix://" + silent:                          "did not respond within",
 		"tcp://127.0.0.1:9":                         "no Docker Engine responds",
 	} {
-		e := newExecutor(t, Options{Host: host})
+		e := newExecutor(t, Options{Config: Config{Host: host}})
 		err := e.Check(t.Context())
 		if err == nil || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "\n") {
 			t.Errorf("Check of %s: %v, want %q", host, err, want)

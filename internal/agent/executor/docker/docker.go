@@ -45,28 +45,32 @@ const (
 	cleanupTime = 30 * time.Second
 	// stopTime is how long an engine that shuts down waits for a job. It allows for the longest
 	// grace period for a cancellation, plus time for the log and the result.
-	stopTime    = 16 * time.Minute
-	defaultPids = 4096
+	stopTime = 16 * time.Minute
 )
 
-// Options configure an [Executor].
-type Options struct {
+// Config is the part of the agent's configuration for the engine.
+type Config struct {
 	// Host is the engine's address, in the format of DOCKER_HOST. If it is empty, the executor
 	// tries DOCKER_HOST, the docker context and the usual sockets.
 	Host string
 	// PullImage makes the executor pull the image for each job, and fail if the pull fails. If it
 	// is false, the image must already be present.
-	PullImage bool
-	// RunnerDir is the directory with the embeddable runners.
-	RunnerDir string
+	PullImage     bool
+	Network       string  // network mode for jobs; "" uses the engine's default
+	ServerAddress string  // if set, jobs reach a server on loopback at this host:port and need not share the host's network
+	Memory        int64   // memory limit per job in bytes; 0 means no limit
+	CPUs          float64 // CPU limit per job; 0 means no limit
+	PidsLimit     int64   // maximum number of processes and threads per job; 0 means no limit
+}
+
+// Options configure an [Executor].
+type Options struct {
+	Config
+	// WorkingDirectory is the directory with the embeddable runners.
+	WorkingDirectory string
 	// SharedVolumeDirectory, if not empty, is a directory that has the same path on the agent's
 	// system and on the engine's host. Jobs get bind mounts below it.
 	SharedVolumeDirectory string
-	Network               string        // network mode for jobs; "" uses the engine's default
-	ServerAddress         string        // if set, jobs reach a server on loopback at this host:port and need not share the host's network
-	Memory                int64         // memory limit per job in bytes; 0 means no limit
-	CPUs                  float64       // CPU limit per job; 0 means no limit
-	PidsLimit             int64         // maximum number of processes and threads per job; 0 means 4096, negative means no limit
 	PullStall             time.Duration // how long a pull may make no progress; 0 means 5 minutes
 	Log                   *logrus.Entry
 }
@@ -92,9 +96,6 @@ func New(o Options) (*Executor, error) {
 	}
 	if o.PullStall == 0 {
 		o.PullStall = defaultPullStall
-	}
-	if o.PidsLimit == 0 {
-		o.PidsLimit = defaultPids
 	}
 	return &Executor{opts: o}, nil
 }
@@ -130,7 +131,7 @@ func (e *Executor) Check(ctx context.Context) error {
 	if ping.OSType != "" && ping.OSType != "linux" {
 		return fmt.Errorf("the Docker Engine at %s runs %s containers: switch it to Linux containers", engine.DaemonHost(), ping.OSType)
 	}
-	return executor.FindAnyEmbeddable(e.opts.RunnerDir)
+	return executor.FindAnyEmbeddable(e.opts.WorkingDirectory)
 }
 
 func (e *Executor) engine() (*client.Client, error) {

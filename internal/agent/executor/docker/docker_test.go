@@ -3,6 +3,7 @@ package docker
 import (
 	"archive/tar"
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -127,9 +128,11 @@ func testLog(t *testing.T) *logrus.Entry {
 	return logrus.NewEntry(log)
 }
 
+const testPids = 4096 // the default of docker_pids_limit
+
 func newExecutor(t *testing.T, o Options) *Executor {
 	t.Helper()
-	o.Log = testLog(t)
+	o.Log, o.PidsLimit = testLog(t), cmp.Or(o.PidsLimit, testPids)
 	e, err := New(o)
 	if err != nil {
 		t.Fatal(err)
@@ -229,14 +232,14 @@ func TestConformance(t *testing.T) {
 	host, runnerDir := needEngine(t)
 	s := spec(testUserImage)
 	s.RootPath = "/home/worker"
-	conformance(t, Options{Host: host, RunnerDir: runnerDir, Network: "none"}, s)
+	conformance(t, Options{Config: Config{Host: host, Network: "none"}, WorkingDirectory: runnerDir}, s)
 }
 
 func TestConformanceOnSharedDirectory(t *testing.T) {
 	host, runnerDir := needEngine(t)
 	s := spec(testImage)
 	s.Loopback, s.LoopbackOK = true, true
-	conformance(t, Options{Host: host, RunnerDir: runnerDir, SharedVolumeDirectory: t.TempDir()}, s)
+	conformance(t, Options{Config: Config{Host: host}, WorkingDirectory: runnerDir, SharedVolumeDirectory: t.TempDir()}, s)
 }
 
 func prepare(t *testing.T, e *Executor, s executor.Spec) (executor.Handle, error) {
@@ -272,7 +275,7 @@ func TestImageErrors(t *testing.T) {
 		},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			e := newExecutor(t, Options{Host: host, RunnerDir: runnerDir, PullImage: test.pull})
+			e := newExecutor(t, Options{Config: Config{Host: host, PullImage: test.pull}, WorkingDirectory: runnerDir})
 			defer e.Close()
 			_, err := prepare(t, e, executor.Spec{Image: test.image})
 			var failed *executor.Error
@@ -296,7 +299,7 @@ func TestImagesGoByName(t *testing.T) {
 		t.Fatal(err)
 	}
 	_, hex, _ := strings.Cut(found.ID, ":")
-	e := newExecutor(t, Options{Host: host, RunnerDir: runnerDir})
+	e := newExecutor(t, Options{Config: Config{Host: host}, WorkingDirectory: runnerDir})
 	defer e.Close()
 	for _, reference := range []string{found.ID, hex, hex[:12]} {
 		if _, err := prepare(t, e, spec(reference)); err == nil {
@@ -307,7 +310,7 @@ func TestImagesGoByName(t *testing.T) {
 
 func TestHardening(t *testing.T) {
 	host, runnerDir := needEngine(t)
-	e := newExecutor(t, Options{Host: host, RunnerDir: runnerDir, CPUs: 1.5})
+	e := newExecutor(t, Options{Config: Config{Host: host, CPUs: 1.5}, WorkingDirectory: runnerDir})
 	defer e.Close()
 	h, err := prepare(t, e, spec(testImage))
 	if err != nil {
@@ -318,7 +321,7 @@ func TestHardening(t *testing.T) {
 		t.Fatal(err)
 	}
 	c, hc := found.Container.Config, found.Container.HostConfig
-	if hc.Privileged || len(hc.CapAdd) > 0 || len(hc.Binds) > 0 || hc.PidsLimit == nil || *hc.PidsLimit != defaultPids || hc.NanoCPUs != 15e8 {
+	if hc.Privileged || len(hc.CapAdd) > 0 || len(hc.Binds) > 0 || hc.PidsLimit == nil || *hc.PidsLimit != testPids || hc.NanoCPUs != 15e8 {
 		t.Errorf("host configuration %+v", hc)
 	}
 	if !strings.Contains(strings.Join(hc.SecurityOpt, " "), "no-new-privileges") {
@@ -336,7 +339,7 @@ func TestHardening(t *testing.T) {
 
 func TestRunnerForAnotherArchitecture(t *testing.T) {
 	host, _ := needEngine(t)
-	e := newExecutor(t, Options{Host: host, RunnerDir: t.TempDir()})
+	e := newExecutor(t, Options{Config: Config{Host: host}, WorkingDirectory: t.TempDir()})
 	defer e.Close()
 	if err := e.Check(t.Context()); err == nil || !strings.Contains(err.Error(), "no job can run in a container") {
 		t.Errorf("Check without a runner: %v", err)
@@ -349,7 +352,7 @@ func TestRunnerForAnotherArchitecture(t *testing.T) {
 
 func TestRunnerVolumeIsRepaired(t *testing.T) {
 	host, runnerDir := needEngine(t)
-	e := newExecutor(t, Options{Host: host, RunnerDir: runnerDir})
+	e := newExecutor(t, Options{Config: Config{Host: host}, WorkingDirectory: runnerDir})
 	defer e.Close()
 	docker := labClient(t)
 	h, err := prepare(t, e, spec(testImage))
@@ -381,14 +384,14 @@ func TestLoopback(t *testing.T) {
 	host, runnerDir := needEngine(t)
 	s := spec(testImage)
 	s.Loopback, s.LoopbackOK = true, true
-	e := newExecutor(t, Options{Host: host, RunnerDir: runnerDir, Network: "bridge"})
+	e := newExecutor(t, Options{Config: Config{Host: host, Network: "bridge"}, WorkingDirectory: runnerDir})
 	defer e.Close()
 	if _, err := prepare(t, e, s); err == nil || !strings.Contains(err.Error(), "loopback") {
 		t.Errorf("Prepare on a bridge with a server on loopback: %v", err)
 	}
 	// A job's definition alone must not permit access to the host's network.
 	s.LoopbackOK = false
-	e = newExecutor(t, Options{Host: host, RunnerDir: runnerDir})
+	e = newExecutor(t, Options{Config: Config{Host: host}, WorkingDirectory: runnerDir})
 	defer e.Close()
 	if _, err := prepare(t, e, s); err == nil || !strings.Contains(err.Error(), "service_url is not on loopback") {
 		t.Errorf("Prepare for a server whose own URL is on loopback: %v", err)

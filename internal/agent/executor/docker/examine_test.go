@@ -11,7 +11,7 @@ import (
 
 func TestEngineExamine(t *testing.T) {
 	host, runnerDir := needEngine(t)
-	e := newExecutor(t, Options{Host: host, RunnerDir: runnerDir})
+	e := newExecutor(t, Options{Config: Config{Host: host}, WorkingDirectory: runnerDir})
 	defer e.Close()
 	facts, err := e.Examine(t.Context())
 	if err != nil {
@@ -27,7 +27,7 @@ func TestEngineExamine(t *testing.T) {
 	if _, err := e.EnsureImage(t.Context(), "nobody/nothing:1", func(string) {}); err == nil || !strings.Contains(err.Error(), "pull_image is false") {
 		t.Errorf("an absent image: %v", err)
 	}
-	gone := newExecutor(t, Options{Host: "unix:///does/not/exist.sock"})
+	gone := newExecutor(t, Options{Config: Config{Host: "unix:///does/not/exist.sock"}})
 	defer gone.Close()
 	if _, err := gone.Examine(t.Context()); err == nil || !strings.Contains(err.Error(), "/does/not/exist.sock") {
 		t.Errorf("without an engine: %v", err)
@@ -36,7 +36,7 @@ func TestEngineExamine(t *testing.T) {
 
 func TestEngineRemoveRunners(t *testing.T) {
 	host, runnerDir := needEngine(t)
-	e := newExecutor(t, Options{Host: host, RunnerDir: runnerDir})
+	e := newExecutor(t, Options{Config: Config{Host: host}, WorkingDirectory: runnerDir})
 	defer e.Close()
 	s := spec(testImage)
 	s.JobID, s.Epoch, s.Owner = "removerunners", 1, "owner-"+t.Name()

@@ -33,7 +33,7 @@ func TestContainersAsSent(t *testing.T) {
 	all := map[string]sent{}
 	for name, o := range map[string]Options{
 		"job with the defaults": {},
-		"job with all settings": {SharedVolumeDirectory: "/srv/jobs", Network: "jobs", Memory: 1 << 30, CPUs: 1.5, PidsLimit: 100},
+		"job with all settings": {SharedVolumeDirectory: "/srv/jobs", Config: Config{Network: "jobs", Memory: 1 << 30, CPUs: 1.5, PidsLimit: 100}},
 	} {
 		e := newExecutor(t, o)
 		at := newJobOf(job, o)
@@ -80,7 +80,7 @@ func TestContainerAsRun(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	e := newExecutor(t, Options{Host: host, RunnerDir: runnerDir})
+	e := newExecutor(t, Options{Config: Config{Host: host}, WorkingDirectory: runnerDir})
 	defer e.Close()
 	h, err := prepare(t, e, spec(hostile))
 	if err != nil {

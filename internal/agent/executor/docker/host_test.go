@@ -73,7 +73,7 @@ func cycle(t *testing.T, e *Executor, docker *client.Client) {
 
 func TestSharedDirectoryIsMounted(t *testing.T) {
 	host, runnerDir := needEngine(t)
-	e := newExecutor(t, Options{Host: host, RunnerDir: runnerDir, SharedVolumeDirectory: t.TempDir()})
+	e := newExecutor(t, Options{Config: Config{Host: host}, WorkingDirectory: runnerDir, SharedVolumeDirectory: t.TempDir()})
 	defer e.Close()
 	cycle(t, e, labClient(t))
 }
@@ -90,7 +90,7 @@ func TestEngineOverTCP(t *testing.T) {
 		r.running.Wait()
 	})
 	setEnvironment(t, t.TempDir(), map[string]string{"DOCKER_HOST": "tcp://" + r.listener.Addr().String()})
-	e := newExecutor(t, Options{RunnerDir: runnerDir})
+	e := newExecutor(t, Options{WorkingDirectory: runnerDir})
 	defer e.Close()
 	cycle(t, e, labClient(t))
 	// An engine on another host cannot reach a server on loopback.
@@ -197,7 +197,7 @@ func TestEngineOverTLS(t *testing.T) {
 	at := func(t *testing.T, env map[string]string) *Executor {
 		env["DOCKER_HOST"] = host
 		setEnvironment(t, t.TempDir(), env)
-		return newExecutor(t, Options{RunnerDir: runnerDir})
+		return newExecutor(t, Options{WorkingDirectory: runnerDir})
 	}
 	e := at(t, map[string]string{"DOCKER_TLS_VERIFY": "1", "DOCKER_CERT_PATH": user})
 	t.Cleanup(func() { _ = e.Close() }) // runs after the cleanup that removes the job

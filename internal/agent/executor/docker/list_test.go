@@ -60,7 +60,7 @@ func TestListIgnoresCopiedLabels(t *testing.T) {
 		}
 	}))
 	defer server.Close()
-	ex, err := New(Options{Host: "tcp://" + server.Listener.Addr().String()})
+	ex, err := New(Options{Config: Config{Host: "tcp://" + server.Listener.Addr().String()}})
 	if err != nil {
 		t.Fatal(err)
 	}

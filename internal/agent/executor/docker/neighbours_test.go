@@ -28,7 +28,7 @@ func jobFor(t *testing.T, e *Executor, owner, id string) executor.Handle {
 func TestNeighboursAreLeftAlone(t *testing.T) {
 	host, runnerDir := needEngine(t)
 	docker := labClient(t)
-	e := newExecutor(t, Options{Host: host, RunnerDir: runnerDir, Network: "none"})
+	e := newExecutor(t, Options{Config: Config{Host: host, Network: "none"}, WorkingDirectory: runnerDir})
 	defer e.Close()
 	dead := jobFor(t, e, "owner-one", "neighbours-dead")
 	alive := jobFor(t, e, "owner-one", "neighbours-alive")
@@ -106,7 +106,7 @@ func TestOldRunnersGo(t *testing.T) {
 	}
 	run := func() {
 		t.Helper()
-		e := newExecutor(t, Options{Host: host, RunnerDir: runnerDir, Network: "none"})
+		e := newExecutor(t, Options{Config: Config{Host: host, Network: "none"}, WorkingDirectory: runnerDir})
 		defer e.Close()
 		h := jobFor(t, e, owner, "oldrunners")
 		if err := e.Remove(t.Context(), h); err != nil {

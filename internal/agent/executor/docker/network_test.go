@@ -13,7 +13,7 @@ import (
 // TestServerAddress checks that jobs keep their own network if they have an address for a server on
 // loopback, but only if the agent's own settings name that server.
 func TestServerAddress(t *testing.T) {
-	e, err := New(Options{Network: "jobs", ServerAddress: "172.18.0.1:8800"})
+	e, err := New(Options{Config: Config{Network: "jobs", ServerAddress: "172.18.0.1:8800"}})
 	if err != nil {
 		t.Fatal(err)
 	}

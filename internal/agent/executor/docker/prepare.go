@@ -1,6 +1,7 @@
 package docker
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -162,7 +163,7 @@ func (e *Executor) container(spec executor.Spec, j job, img image, runner runner
 	}
 	// The container's init reaps orphans and passes a signal only to the runner.
 	yes := true
-	pids := max(e.opts.PidsLimit, -1)
+	pids := cmp.Or(e.opts.PidsLimit, -1) // -1 means no limit
 	host := &container.HostConfig{
 		NetworkMode:   container.NetworkMode(network),
 		RestartPolicy: container.RestartPolicy{Name: container.RestartPolicyDisabled},

@@ -65,7 +65,7 @@ func push(t *testing.T, r *lab.Registry, p lab.Picture) (tagged, pinned string) 
 
 func pullInto(t *testing.T, o Options, image *workflow.Image) (said []string, err error) {
 	t.Helper()
-	o.Host, o.RunnerDir = engine.lab.Host, engine.runnerDir
+	o.Host, o.WorkingDirectory = engine.lab.Host, engine.runnerDir
 	e := newExecutor(t, o)
 	defer e.Close()
 	s := executor.Spec{JobID: "pull", Epoch: 1, Owner: "owner-" + t.Name(), Image: image}
@@ -112,7 +112,7 @@ func TestPullPublic(t *testing.T) {
 	_, _ = rand.Read(p.Pad)
 	tagged, pinned := push(t, r, p)
 	for _, ref := range []string{tagged, pinned} {
-		said, err := pullInto(t, Options{PullImage: true}, &workflow.Image{Reference: ref})
+		said, err := pullInto(t, Options{Config: Config{PullImage: true}}, &workflow.Image{Reference: ref})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -125,7 +125,7 @@ func TestPullPublic(t *testing.T) {
 		r.Host + "/team/missing:1":                    "does not have it",
 		strings.TrimSuffix(tagged, ":1") + "@sha256:" + strings.Repeat("0123456789", 6) + "abcd": "does not have it",
 	} {
-		_, err := pullInto(t, Options{PullImage: true}, &workflow.Image{Reference: image})
+		_, err := pullInto(t, Options{Config: Config{PullImage: true}}, &workflow.Image{Reference: image})
 		wantRefusal(t, err, image, want, r.Host)
 	}
 }
@@ -136,7 +136,7 @@ func TestPullPolicy(t *testing.T) {
 	image := &workflow.Image{Reference: tagged}
 	_, err := pullInto(t, Options{}, image)
 	wantRefusal(t, err, tagged, "pull_image is false")
-	if _, err := pullInto(t, Options{PullImage: true}, image); err != nil {
+	if _, err := pullInto(t, Options{Config: Config{PullImage: true}}, image); err != nil {
 		t.Fatal(err)
 	}
 	if err := r.Close(); err != nil {
@@ -145,7 +145,7 @@ func TestPullPolicy(t *testing.T) {
 	if _, err := pullInto(t, Options{}, image); err != nil {
 		t.Error("with pull_image false and the image present, the registry must not matter:", err)
 	}
-	_, err = pullInto(t, Options{PullImage: true}, image)
+	_, err = pullInto(t, Options{Config: Config{PullImage: true}}, image)
 	wantRefusal(t, err, tagged, "cannot be reached", "pull_image: false")
 }
 
@@ -208,7 +208,7 @@ echo '{"ServerURL":"%s","Username":"%s","Secret":"%s"}'`, r.Host, r.Host, regist
 			}
 			t.Setenv("PATH", helper(t, "test", tc.script)+":"+os.Getenv("PATH"))
 			setEnvironment(t, home, nil)
-			_, err := pullInto(t, Options{PullImage: true}, &workflow.Image{Reference: tagged, Credentials: tc.own})
+			_, err := pullInto(t, Options{Config: Config{PullImage: true}}, &workflow.Image{Reference: tagged, Credentials: tc.own})
 			if tc.want != nil {
 				wantRefusal(t, err, tc.want...)
 			} else if err != nil {
@@ -222,7 +222,7 @@ func TestPullThatStalls(t *testing.T) {
 	r := newRegistry(t, lab.RegistryOptions{})
 	tagged, _ := push(t, r, picture(runtime.GOARCH))
 	asked := r.Hold()
-	_, err := pullInto(t, Options{PullImage: true, PullStall: 8 * time.Second}, &workflow.Image{Reference: tagged})
+	_, err := pullInto(t, Options{Config: Config{PullImage: true}, PullStall: 8 * time.Second}, &workflow.Image{Reference: tagged})
 	wantRefusal(t, err, tagged, "no data arrived for 8s")
 	select {
 	case <-asked:
@@ -230,7 +230,7 @@ func TestPullThatStalls(t *testing.T) {
 		t.Error("the engine requested no layer, so this test proves nothing")
 	}
 	r.Release()
-	if _, err := pullInto(t, Options{PullImage: true}, &workflow.Image{Reference: tagged}); err != nil {
+	if _, err := pullInto(t, Options{Config: Config{PullImage: true}}, &workflow.Image{Reference: tagged}); err != nil {
 		t.Error("a pull after one that stalled:", err)
 	}
 }
@@ -255,7 +255,7 @@ func TestImageForOtherProcessors(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(dir, executor.EmbeddableName+"-"+other), program, 0o700); err != nil {
 		t.Fatal(err)
 	}
-	e := newExecutor(t, Options{Host: engine.lab.Host, RunnerDir: dir, PullImage: true})
+	e := newExecutor(t, Options{Config: Config{Host: engine.lab.Host, PullImage: true}, WorkingDirectory: dir})
 	defer e.Close()
 	for range 2 {
 		_, err := prepare(t, e, spec(tagged))

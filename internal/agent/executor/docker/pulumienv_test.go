@@ -12,7 +12,7 @@ import (
 // directory.
 func TestPathOfTheDocumentationIsTheJobsFile(t *testing.T) {
 	host, runnerDir := needEngine(t)
-	e := newExecutor(t, Options{Host: host, RunnerDir: runnerDir})
+	e := newExecutor(t, Options{Config: Config{Host: host}, WorkingDirectory: runnerDir})
 	defer e.Close()
 	h, err := prepare(t, e, spec(testUserImage))
 	if err != nil {

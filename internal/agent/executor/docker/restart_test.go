@@ -181,7 +181,7 @@ func TestWaitSurvivesTheEnginesAbsence(t *testing.T) {
 		t.Skip("the engine has no socket on this host")
 	}
 	r := newRelay(t, host)
-	e := newExecutor(t, Options{Host: "unix://" + r.path, RunnerDir: runnerDir, Network: "none"})
+	e := newExecutor(t, Options{Config: Config{Host: "unix://" + r.path, Network: "none"}, WorkingDirectory: runnerDir})
 	defer e.Close()
 	h, err := prepare(t, e, spec(testImage))
 	if err != nil {
@@ -228,7 +228,7 @@ func TestWaitSurvivesTheEnginesAbsence(t *testing.T) {
 		t.Errorf("Wait: %+v, %v", a.exit, a.err)
 	}
 	// A container that is missing on this engine may exist on the engine that created it.
-	direct := newExecutor(t, Options{Host: host})
+	direct := newExecutor(t, Options{Config: Config{Host: host}})
 	defer direct.Close()
 	if err := e.Remove(ctx, h); err != nil {
 		t.Fatal(err)
@@ -243,7 +243,7 @@ func TestPrepareWaitsForTheEngine(t *testing.T) {
 	registry := newRegistry(t, lab.RegistryOptions{})
 	tagged, _ := push(t, registry, picture(runtime.GOARCH))
 	r := newRelay(t, host)
-	e := newExecutor(t, Options{Host: "unix://" + r.path, RunnerDir: engine.runnerDir, Network: "none", PullImage: true})
+	e := newExecutor(t, Options{Config: Config{Host: "unix://" + r.path, Network: "none", PullImage: true}, WorkingDirectory: engine.runnerDir})
 	defer e.Close()
 	asked := registry.Hold()
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)

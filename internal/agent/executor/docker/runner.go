@@ -35,7 +35,7 @@ type runnerFile struct {
 // findRunner returns the runner for arch, including the name of its volume. Only this agent writes
 // to that volume.
 func (e *Executor) findRunner(owner, arch string) (runnerFile, error) {
-	path, err := executor.FindEmbeddable(e.opts.RunnerDir, arch)
+	path, err := executor.FindEmbeddable(e.opts.WorkingDirectory, arch)
 	if err != nil {
 		return runnerFile{}, failure(workflow.ReasonLaunch, "The job cannot run here: "+err.Error(), nil)
 	}

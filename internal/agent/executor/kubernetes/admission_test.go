@@ -49,7 +49,7 @@ func TestClusterAcceptsPods(t *testing.T) {
 			for namespace, accepted := range map[string]bool{s.name: true, restricted: tt.rootless} {
 				c := tt.config
 				c.Namespace, c.AgentImage = namespace, "lab/agent:1"
-				b, err := podspec.New(c)
+				b, err := podspec.New(podspec.Options{Config: c})
 				if err != nil {
 					t.Fatal(err)
 				}

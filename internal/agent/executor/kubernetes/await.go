@@ -30,7 +30,7 @@ func (e *Executor) AwaitStart(ctx context.Context, h executor.Handle, progress f
 	if err != nil {
 		return err
 	}
-	a := &awaiting{executor: e, told: map[string]bool{}, progress: progress, deadline: h.CreatedAt.Add(e.opts.StartTimeout)}
+	a := &awaiting{executor: e, told: map[string]bool{}, progress: progress, deadline: h.CreatedAt.Add(e.opts.PodStartTimeout)}
 	var failed *executor.Error
 	err = w.until(ctx, j.Name, awaitTick, func(v view) (done bool, err error) {
 		if v.pod == nil {
@@ -140,7 +140,7 @@ func (a *awaiting) judge(ctx context.Context, v view, now time.Time) (done bool,
 		if reason == workflow.ReasonNone {
 			reason = workflow.ReasonLaunch
 		}
-		return true, failure(reason, fmt.Sprintf("The pod did not start within %s; the job did not run: %s", a.executor.opts.StartTimeout, cause), nil)
+		return true, failure(reason, fmt.Sprintf("The pod did not start within %s; the job did not run: %s", a.executor.opts.PodStartTimeout, cause), nil)
 	case a.problem.fatal && now.Sub(a.since) >= min(a.problem.tolerance, a.executor.opts.tolerance):
 		return true, failure(a.problem.reason, a.problem.text, nil)
 	}

@@ -50,7 +50,7 @@ func TestCannotStart(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			e := s.open(t, Options{Pods: s.builder(podspec.Config{Template: test.template}), StartTimeout: test.timeout, tolerance: time.Second})
+			e := s.open(t, Options{Pods: s.builder(podspec.Config{Template: test.template}), PodStartTimeout: test.timeout, tolerance: time.Second})
 			defer e.Close()
 			h := s.prepare(t, e, func(spec *executor.Spec) {
 				if test.image != "" {

@@ -20,7 +20,7 @@ import (
 func TestKeptPod(t *testing.T) {
 	s := newSpace(t)
 	pods := s.builder(podspec.Config{DebugPod: true})
-	e := s.open(t, Options{Pods: pods, KeepDebugPods: time.Hour})
+	e := s.open(t, Options{Pods: pods, DebugPodTTL: time.Hour})
 	defer e.Close()
 	spec := s.spec()
 	spec.JobID, spec.Epoch, spec.Owner = "kept", 1, "owner"
@@ -70,7 +70,7 @@ func TestKeptPod(t *testing.T) {
 		left int
 	}{{time.Hour, 1}, {time.Nanosecond, 0}} {
 		// Another executor, because an agent can restart in between.
-		e := s.open(t, Options{Pods: pods, KeepDebugPods: tt.keep})
+		e := s.open(t, Options{Pods: pods, DebugPodTTL: tt.keep})
 		defer e.Close()
 		w, err := e.watcher(s.name, "owner")
 		if err != nil {

@@ -167,7 +167,7 @@ func (s *space) create(resource string, object runtime.Object) {
 func (s *space) builder(o podspec.Config) *podspec.Builder {
 	s.t.Helper()
 	o.Namespace, o.AgentImage = s.name, s.agentImage
-	b, err := podspec.New(o)
+	b, err := podspec.New(podspec.Options{Config: o})
 	if err != nil {
 		s.t.Fatal(err)
 	}

@@ -60,13 +60,13 @@ type Pods interface {
 type Options struct {
 	Config *rest.Config // the connection to the cluster; see [LoadConfig]
 	Pods   Pods
-	// StartTimeout is how long a pod may take to start: to be scheduled and to fetch its images. 0
+	// PodStartTimeout is how long a pod may take to start: to be scheduled and to fetch its images. 0
 	// means 10 minutes.
-	StartTimeout time.Duration
-	// KeepDebugPods is how long the pod of a finished job remains if it has the label
+	PodStartTimeout time.Duration
+	// DebugPodTTL is how long the pod of a finished job remains if it has the label
 	// [podspec.LabelDebug]. 0 means that it does not.
-	KeepDebugPods time.Duration
-	Log           *logrus.Entry
+	DebugPodTTL time.Duration
+	Log         *logrus.Entry
 
 	tolerance, orphanTime, orphanPause time.Duration // the constants of the same name, unless a test changes them
 }
@@ -96,8 +96,8 @@ type session struct {
 // New returns an executor. It does not connect to the cluster: [Executor.Check] reports if the
 // cluster is unavailable.
 func New(o Options) (*Executor, error) {
-	if o.StartTimeout == 0 {
-		o.StartTimeout = defaultStartTimeout
+	if o.PodStartTimeout == 0 {
+		o.PodStartTimeout = defaultStartTimeout
 	}
 	o.tolerance = cmp.Or(o.tolerance, tolerance)
 	o.orphanTime, o.orphanPause = cmp.Or(o.orphanTime, orphanTime), cmp.Or(o.orphanPause, orphanPause)
@@ -214,7 +214,7 @@ func (e *Executor) watcher(namespace, owner string) (*watcher, error) {
 		s.watchers[key] = w
 		s.work.Go(func() { w.informer.RunWithContext(s.ctx) })
 		s.work.Go(func() { e.removeOrphans(s.ctx, namespace, owner) })
-		if e.opts.KeepDebugPods > 0 {
+		if e.opts.DebugPodTTL > 0 {
 			s.work.Go(func() { e.reap(s.ctx, w) })
 		}
 	}

@@ -65,7 +65,7 @@ func (e *Executor) orphaned(pod *corev1.Pod, now time.Time) bool {
 		wait = e.opts.orphanTime
 	}
 	if pod.Labels[podspec.LabelDebug] == "true" {
-		wait = max(wait, unreportedTime, e.opts.KeepDebugPods)
+		wait = max(wait, unreportedTime, e.opts.DebugPodTTL)
 	}
 	return now.Sub(main.State.Terminated.FinishedAt.Time) > wait
 }

@@ -84,8 +84,8 @@ func (e *Executor) release(pod *corev1.Pod) {
 // kept reports whether the pod remains for debugging.
 func (e *Executor) kept(pod *corev1.Pod, now time.Time) bool {
 	main := mainStatus(pod)
-	return e.opts.KeepDebugPods > 0 && pod.Labels[podspec.LabelDebug] == "true" &&
-		main != nil && main.State.Terminated != nil && now.Sub(main.State.Terminated.FinishedAt.Time) < e.opts.KeepDebugPods
+	return e.opts.DebugPodTTL > 0 && pod.Labels[podspec.LabelDebug] == "true" &&
+		main != nil && main.State.Terminated != nil && now.Sub(main.State.Terminated.FinishedAt.Time) < e.opts.DebugPodTTL
 }
 
 // reap deletes the debug pods that have expired, until ctx is canceled.

@@ -85,8 +85,8 @@ func (e *Executor) tryPod(ctx context.Context, pod *corev1.Pod, progress func(li
 		case apierrors.IsAlreadyExists(err):
 			return failure(workflow.ReasonLaunch, "The job already has a pod", errExists)
 		case overQuota(err):
-			if time.Since(began) > e.opts.StartTimeout {
-				return failure(workflow.ReasonLaunch, fmt.Sprintf("The quota of namespace %s did not allow the job's pod within %s", pod.Namespace, e.opts.StartTimeout), err)
+			if time.Since(began) > e.opts.PodStartTimeout {
+				return failure(workflow.ReasonLaunch, fmt.Sprintf("The quota of namespace %s did not allow the job's pod within %s", pod.Namespace, e.opts.PodStartTimeout), err)
 			}
 			tell("Waiting for the quota of the namespace: " + words(err))
 		case answered(err):
@@ -166,7 +166,7 @@ func (e *Executor) start(ctx context.Context, pod *corev1.Pod, s *corev1.Secret)
 
 // create creates the pod. It waits for a limited time if the quota was taken since Prepare.
 func (e *Executor) create(ctx context.Context, pod *corev1.Pod) (created *corev1.Pod, err error) {
-	limited, cancel := context.WithTimeout(ctx, min(quotaTime, e.opts.StartTimeout))
+	limited, cancel := context.WithTimeout(ctx, min(quotaTime, e.opts.PodStartTimeout))
 	defer cancel()
 	err = clusterRetry.Do(limited, overQuota, func() (err error) {
 		created, err = e.client.createPod(ctx, pod, false)

@@ -26,7 +26,7 @@ func TestLargeDefinition(t *testing.T) {
 		w.WriteHeader(http.StatusNotFound)
 	}))
 	t.Cleanup(server.Close)
-	b, err := podspec.New(podspec.Config{Namespace: "jobs", AgentImage: "agent"})
+	b, err := podspec.New(podspec.Options{Config: podspec.Config{Namespace: "jobs", AgentImage: "agent"}})
 	if err != nil {
 		t.Fatal(err)
 	}

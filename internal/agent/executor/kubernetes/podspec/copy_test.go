@@ -38,7 +38,7 @@ spec:
 `
 	spec := testSpec()
 	spec.Image.Credentials = &workflow.ImageCredentials{}
-	c := testConfig()
+	c := testOptions()
 	c.Template, c.DebugPod = template, true
 	pod := build(t, c, spec)
 	pod.UID, pod.ResourceVersion, pod.Spec.NodeName, pod.Spec.Priority = "leak", "1", "node", new(int32(1))

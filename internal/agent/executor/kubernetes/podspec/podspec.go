@@ -37,17 +37,22 @@ type Config struct {
 	Memory         string // its memory request, as a quantity; a plain number is in Gi; "" means none
 	DebugPod       bool   // labels the pods as to be kept after their jobs
 
-	// The template is Template, else the content of TemplateFile, else that of DefaultTemplateFile,
-	// which may be missing, empty or a directory.
-	Template            string
+	// The template is Template, else the content of TemplateFile, else that of
+	// [Options].DefaultTemplateFile.
+	Template     string
+	TemplateFile string
+}
+
+// Options configure a [Builder].
+type Options struct {
+	Config
 	TemplateOrigin      string // where Template is from, for messages
-	TemplateFile        string
-	DefaultTemplateFile string
+	DefaultTemplateFile string // may be missing, empty or a directory
 }
 
 // Builder builds pods. It is safe for concurrent use.
 type Builder struct {
-	config   Config
+	config   Options
 	requests corev1.ResourceList
 
 	mu       sync.Mutex
@@ -56,7 +61,7 @@ type Builder struct {
 }
 
 // New returns a builder. Its errors are lines for the operator that name the setting.
-func New(c Config) (*Builder, error) {
+func New(c Options) (*Builder, error) {
 	b := &Builder{config: c, requests: corev1.ResourceList{}}
 	if c.AgentImage == "" {
 		return nil, errors.New("image: is unknown: set PULUMI_AGENT_IMAGE to the image of this agent's release")

@@ -20,8 +20,8 @@ import (
 
 var update = flag.Bool("update", false, "write the golden files")
 
-func testConfig() Config {
-	return Config{Namespace: "jobs", AgentImage: "registry.example.com/agent:v1.2.3"}
+func testOptions() Options {
+	return Options{Config: Config{Namespace: "jobs", AgentImage: "registry.example.com/agent:v1.2.3"}}
 }
 
 func testSpec() executor.Spec {
@@ -33,7 +33,7 @@ func testSpec() executor.Spec {
 	}
 }
 
-func build(t *testing.T, c Config, spec executor.Spec) *corev1.Pod {
+func build(t *testing.T, c Options, spec executor.Spec) *corev1.Pod {
 	t.Helper()
 	b, err := New(c)
 	if err != nil {
@@ -59,22 +59,22 @@ func readTemplate(t *testing.T, name string) string {
 func TestGolden(t *testing.T) {
 	for _, tt := range []struct {
 		name string
-		edit func(*Config, *executor.Spec)
+		edit func(*Options, *executor.Spec)
 	}{
-		{"plain", func(*Config, *executor.Spec) {}},
-		{"settings", func(c *Config, _ *executor.Spec) {
+		{"plain", func(*Options, *executor.Spec) {}},
+		{"settings", func(c *Options, _ *executor.Spec) {
 			c.PullPolicy, c.ServiceAccount, c.CPUs, c.Memory, c.DebugPod = "Always", "deployer", "1.5", "4", true
 		}},
-		{"pull-secret", func(_ *Config, s *executor.Spec) {
+		{"pull-secret", func(_ *Options, s *executor.Spec) {
 			s.Image = &workflow.Image{Reference: "registry.example.com/team/image:1", Credentials: &workflow.ImageCredentials{Username: "robot", Password: "s3cret-password"}}
 			s.Timeout = 0
 		}},
-		{"complete-example", func(c *Config, _ *executor.Spec) { c.Template = readTemplate(t, "complete-example.json") }},
-		{"mounts", func(c *Config, _ *executor.Spec) { c.Template = readTemplate(t, "mounts.yaml") }},
-		{"non-root", func(c *Config, _ *executor.Spec) { c.Template = readTemplate(t, "non-root.yaml") }},
+		{"complete-example", func(c *Options, _ *executor.Spec) { c.Template = readTemplate(t, "complete-example.json") }},
+		{"mounts", func(c *Options, _ *executor.Spec) { c.Template = readTemplate(t, "mounts.yaml") }},
+		{"non-root", func(c *Options, _ *executor.Spec) { c.Template = readTemplate(t, "non-root.yaml") }},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			c, spec := testConfig(), testSpec()
+			c, spec := testOptions(), testSpec()
 			tt.edit(&c, &spec)
 			got, err := YAML(build(t, c, spec))
 			if err != nil {
@@ -112,7 +112,7 @@ func TestPodErrors(t *testing.T) {
 		{"no image", func(s *executor.Spec) { s.Image = nil }, workflow.ReasonImage, "no image"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			b, err := New(testConfig())
+			b, err := New(testOptions())
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -130,17 +130,17 @@ func TestPodErrors(t *testing.T) {
 func TestNewErrors(t *testing.T) {
 	for _, tt := range []struct {
 		name string
-		edit func(*Config)
+		edit func(*Options)
 		want string
 	}{
-		{"no image", func(c *Config) { c.AgentImage = "" }, "PULUMI_AGENT_IMAGE"},
-		{"CPUs", func(c *Config) { c.CPUs = "many" }, "num_cpus: is not a number of CPUs"},
-		{"negative CPUs", func(c *Config) { c.CPUs = "-1" }, "num_cpus"},
-		{"memory", func(c *Config) { c.Memory = "4 GB" }, "mem_quantity: is not an amount of memory"},
-		{"little memory", func(c *Config) { c.Memory = "4m" }, "mem_quantity"},
+		{"no image", func(c *Options) { c.AgentImage = "" }, "PULUMI_AGENT_IMAGE"},
+		{"CPUs", func(c *Options) { c.CPUs = "many" }, "num_cpus: is not a number of CPUs"},
+		{"negative CPUs", func(c *Options) { c.CPUs = "-1" }, "num_cpus"},
+		{"memory", func(c *Options) { c.Memory = "4 GB" }, "mem_quantity: is not an amount of memory"},
+		{"little memory", func(c *Options) { c.Memory = "4m" }, "mem_quantity"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			c := testConfig()
+			c := testOptions()
 			tt.edit(&c)
 			if _, err := New(c); err == nil || !strings.Contains(err.Error(), tt.want) {
 				t.Errorf("got %v, want an error that contains %q", err, tt.want)
@@ -183,7 +183,7 @@ func TestNames(t *testing.T) {
 // TestGrace checks that a template can lengthen, but not shorten, the time that pulumi gets.
 func TestGrace(t *testing.T) {
 	for seconds, want := range map[string]int64{"1": 930, "3600": 3600} {
-		c := testConfig()
+		c := testOptions()
 		c.Template = "spec: {terminationGracePeriodSeconds: " + seconds + "}"
 		if got := *build(t, c, testSpec()).Spec.TerminationGracePeriodSeconds; got != want {
 			t.Errorf("grace period with a template of %s s = %d, want %d", seconds, got, want)
@@ -203,7 +203,7 @@ func TestServiceAccountToken(t *testing.T) {
 		{"", "spec: {automountServiceAccountToken: true}", new(true)},
 		{"deployer", "spec: {automountServiceAccountToken: false}", new(false)},
 	} {
-		c := testConfig()
+		c := testOptions()
 		c.ServiceAccount, c.Template = tt.account, tt.template
 		if diff := cmp.Diff(tt.want, build(t, c, testSpec()).Spec.AutomountServiceAccountToken); diff != "" {
 			t.Errorf("automountServiceAccountToken with account %q and template %q (-want +got):\n%s", tt.account, tt.template, diff)
@@ -213,7 +213,7 @@ func TestServiceAccountToken(t *testing.T) {
 
 // TestSpoolUser checks that the sidecar runs as the user of the main container.
 func TestSpoolUser(t *testing.T) {
-	c := testConfig()
+	c := testOptions()
 	c.Template = "spec: {containers: [{name: pulumi-workflow, securityContext: {runAsUser: 1234, runAsGroup: 5}}]}"
 	pod := build(t, c, testSpec())
 	main, spool := find(pod.Spec.Containers, MainContainer), find(pod.Spec.InitContainers, SpoolContainer)
@@ -228,7 +228,7 @@ func TestSpoolUser(t *testing.T) {
 // TestPrivileged checks that the default that the cluster rejects in a privileged container is removed.
 func TestPrivileged(t *testing.T) {
 	for _, context := range []string{"{privileged: true}", "{capabilities: {add: [SYS_ADMIN]}}"} {
-		c := testConfig()
+		c := testOptions()
 		c.Template = "spec: {containers: [{name: pulumi-workflow, securityContext: " + context + "}]}"
 		if got := build(t, c, testSpec()).Spec.Containers[0].SecurityContext.AllowPrivilegeEscalation; got != nil {
 			t.Errorf("with %s, allowPrivilegeEscalation is %t, want none", context, *got)
@@ -239,7 +239,7 @@ func TestPrivileged(t *testing.T) {
 // TestOrder checks that the template's init containers run between ours and can use the volume with
 // the runner.
 func TestOrder(t *testing.T) {
-	c := testConfig()
+	c := testOptions()
 	c.Template = `spec:
   containers: [{name: side, image: i}]
   initContainers:
@@ -268,7 +268,7 @@ func TestOrder(t *testing.T) {
 // TestSecretIsolated checks that only the init container mounts the Secret, and only it and the main
 // container mount the launch document.
 func TestSecretIsolated(t *testing.T) {
-	c := testConfig()
+	c := testOptions()
 	c.Template = readTemplate(t, "complete-example.json")
 	pod := build(t, c, testSpec())
 	users := map[string][]string{}
@@ -290,7 +290,7 @@ func TestSecretIsolated(t *testing.T) {
 }
 
 func TestNotes(t *testing.T) {
-	c := testConfig()
+	c := testOptions()
 	b, err := New(c)
 	if err != nil {
 		t.Fatal(err)
@@ -325,7 +325,7 @@ func TestNotes(t *testing.T) {
 
 // TestExample checks the template in the examples.
 func TestExample(t *testing.T) {
-	c := testConfig()
+	c := testOptions()
 	c.TemplateFile = filepath.Join("..", "..", "..", "..", "..", "examples", "kubernetes", "pod.yaml")
 	pod := build(t, c, testSpec())
 	mounted := slices.ContainsFunc(pod.Spec.InitContainers, func(c corev1.Container) bool {

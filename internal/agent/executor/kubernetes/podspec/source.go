@@ -21,7 +21,7 @@ type source struct {
 	origin   string // for messages
 }
 
-func (c Config) source() source {
+func (c Options) source() source {
 	switch {
 	case c.Template != "":
 		return source{inline: []byte(c.Template), origin: c.TemplateOrigin}

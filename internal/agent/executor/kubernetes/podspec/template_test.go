@@ -122,7 +122,7 @@ func TestBadTemplates(t *testing.T) {
 		{"Secret in variables", "spec: {containers: [{name: side, image: x, envFrom: [{secretRef: {name: " + Name("sample", "sample", 1) + "}}]}]}", "must not refer to the job's Secret"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			c := testConfig()
+			c := testOptions()
 			c.Template, c.TemplateOrigin = tt.template, "T"
 			_, err := New(c)
 			if err == nil || !strings.Contains(err.Error(), tt.want) || !strings.HasPrefix(err.Error(), "T:") || strings.Contains(err.Error(), "\n") {
@@ -152,7 +152,7 @@ func TestGoodTemplates(t *testing.T) {
 		"subdirectory":    "spec: {containers: [{name: pulumi-workflow, volumeMounts: [{name: c, mountPath: /mnt/pulumi/workflow/cache}]}], volumes: [{name: c, emptyDir: {}}]}",
 	} {
 		t.Run(name, func(t *testing.T) {
-			c := testConfig()
+			c := testOptions()
 			c.Template = template
 			build(t, c, testSpec())
 		})
@@ -187,7 +187,7 @@ func TestTemplateFile(t *testing.T) {
 		{"large", write("large.json", strings.Repeat("#", maxTemplate+1), 0o644), "", "", "larger than 1 MiB"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			c := testConfig()
+			c := testOptions()
 			c.TemplateFile, c.DefaultTemplateFile = tt.file, tt.fixed
 			b, err := New(c)
 			if (tt.want == "") != (err == nil) || err != nil && !strings.Contains(err.Error(), tt.want) {
@@ -221,7 +221,7 @@ func TestReload(t *testing.T) {
 		}
 	}
 	mount("spec: {nodeSelector: {v: one}}")
-	c := testConfig()
+	c := testOptions()
 	c.DefaultTemplateFile = filepath.Join(link, "pod.yaml")
 	b, err := New(c)
 	if err != nil {
@@ -271,7 +271,7 @@ func FuzzTemplate(f *testing.F) {
 	} {
 		f.Add(seed)
 	}
-	want, err := New(testConfig())
+	want, err := New(testOptions())
 	if err != nil {
 		f.Fatal(err)
 	}
@@ -280,7 +280,7 @@ func FuzzTemplate(f *testing.F) {
 		f.Fatal(err)
 	}
 	f.Fuzz(func(t *testing.T, text string) {
-		c := testConfig()
+		c := testOptions()
 		c.Template, c.TemplateOrigin = text, "T"
 		b, err := New(c)
 		if err != nil {
