@@ -133,12 +133,12 @@ func (j *job) run(part func(context.Context) (delivery.Verdict, error)) {
 	if err := j.courier.Close(); err != nil {
 		j.log.WithError(err).Warn("closing the job's log failed")
 	}
-	j.end(v, err)
+	j.retire(v, err)
 }
 
-// end logs the outcome of the agent's work on the job. It removes the job's files unless the next
+// retire logs the outcome of the agent's work on the job. It removes the job's files unless the next
 // process needs them.
-func (j *job) end(v delivery.Verdict, err error) {
+func (j *job) retire(v delivery.Verdict, err error) {
 	how := status.Outcome{Status: string(v.Status), Reason: string(v.Reason), Message: v.Message}
 	switch {
 	case errors.Is(err, errStopping):

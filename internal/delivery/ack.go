@@ -37,7 +37,7 @@ func (s *Stream) missing(target int64) int64 {
 	return max(0, target-s.durable)
 }
 
-func (s *Stream) take() (offset int64, n int) {
+func (s *Stream) unsent() (offset int64, n int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.cut >= 0 || s.openSize >= 0 {

@@ -97,7 +97,7 @@ func FuzzTakeLines(f *testing.F) {
 	f.Add([]byte("2026-11-21T07:08:09.010011Z+a\n2026-11-21T07:08:09.010011Z b\n"), uint8(40))
 	f.Fuzz(func(t *testing.T, framed []byte, cut uint8) {
 		var whole, pieces protocol.LogLines
-		all, err := lineMark{}.take(framed, &whole)
+		all, err := lineMark{}.appendLines(framed, &whole)
 		if err != nil {
 			return
 		}
@@ -106,11 +106,11 @@ func FuzzTakeLines(f *testing.F) {
 		}
 		// Take the same bytes in two calls, as in a retry.
 		at := min(int(cut), len(framed))
-		mark, err := lineMark{}.take(framed[:at], &pieces)
+		mark, err := lineMark{}.appendLines(framed[:at], &pieces)
 		if err != nil {
 			t.Fatal(err)
 		}
-		mark, err = mark.take(framed[mark.bytes+mark.ahead:], &pieces)
+		mark, err = mark.appendLines(framed[mark.bytes+mark.ahead:], &pieces)
 		if err != nil || mark != all || len(pieces.Lines) != len(whole.Lines) {
 			t.Fatalf("in two pieces %+v, %v, want %+v", mark, err, all)
 		}

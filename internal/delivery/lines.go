@@ -61,7 +61,7 @@ func (s *LineSender) PutLog(ctx context.Context, step int, offset int64, framed 
 		}
 	}
 	batch := protocol.LogLines{Offset: m.lines}
-	next, err := m.take(framed, &batch)
+	next, err := m.appendLines(framed, &batch)
 	if err != nil {
 		return protocol.LogAck{}, err
 	}
@@ -75,7 +75,7 @@ func (s *LineSender) PutLog(ctx context.Context, step int, offset int64, framed 
 	return protocol.LogAck{Received: next.bytes + next.ahead, Durable: next.bytes}, nil
 }
 
-func (m lineMark) take(framed []byte, batch *protocol.LogLines) (lineMark, error) {
+func (m lineMark) appendLines(framed []byte, batch *protocol.LogLines) (lineMark, error) {
 	emit := func() {
 		batch.Lines = append(batch.Lines, m.open)
 		m.lines++

@@ -63,9 +63,9 @@ type Shipper struct {
 	sender Sender
 	opts   ShipperOptions
 
-	flushing atomic.Int32 // number of callers that wait in Flush
-	buf      []byte
-	rounds   map[*Stream]*round
+	flushing  atomic.Int32 // number of callers that wait in Flush
+	buf       []byte
+	shipments map[*Stream]*shipment
 
 	stopOnce sync.Once
 	stopped  chan struct{} // closed when err is set
@@ -75,7 +75,7 @@ type Shipper struct {
 	refused map[*Stream]error // the server's permanent refusals
 }
 
-type round struct {
+type shipment struct {
 	best  int64 // the largest number of bytes that the server has had
 	gaps  int   // responses since best last grew that moved the offset without accepting bytes
 	ask   time.Duration
@@ -85,7 +85,7 @@ type round struct {
 // NewShipper returns a shipper for the current and future streams of sp.
 func NewShipper(sp *Spool, sender Sender, opts ShipperOptions) *Shipper {
 	opts.Log = orDiscard(opts.Log)
-	return &Shipper{sp: sp, sender: sender, opts: opts, rounds: make(map[*Stream]*round), stopped: make(chan struct{}), refused: make(map[*Stream]error)}
+	return &Shipper{sp: sp, sender: sender, opts: opts, shipments: make(map[*Stream]*shipment), stopped: make(chan struct{}), refused: make(map[*Stream]error)}
 }
 
 // Run ships until ctx is canceled and then returns nil. If the server responds that the job is
@@ -196,7 +196,7 @@ func (sh *Shipper) next(now time.Time) (*Stream, time.Duration) {
 		}
 		due := s.due(flushing, now)
 		if received, _ := s.Acked(); due < 0 && asking && s.missing(received) > 0 {
-			due = max(0, sh.round(s).askAt.Sub(now))
+			due = max(0, sh.shipment(s).askAt.Sub(now))
 		}
 		if due == 0 {
 			return s, 0
@@ -208,17 +208,17 @@ func (sh *Shipper) next(now time.Time) (*Stream, time.Duration) {
 	return nil, wait
 }
 
-func (sh *Shipper) round(s *Stream) *round {
-	if sh.rounds[s] == nil {
-		sh.rounds[s] = &round{}
+func (sh *Shipper) shipment(s *Stream) *shipment {
+	if sh.shipments[s] == nil {
+		sh.shipments[s] = &shipment{}
 	}
-	return sh.rounds[s]
+	return sh.shipments[s]
 }
 
 // ship sends one request. An error means that the shipper should wait before the next request.
 func (sh *Shipper) ship(ctx context.Context, s *Stream) error {
-	r := sh.round(s)
-	offset, n := s.take()
+	r := sh.shipment(s)
+	offset, n := s.unsent()
 	if cap(sh.buf) < n {
 		sh.buf = make([]byte, min(maxRequest, max(4<<10, 2*n)))
 	}

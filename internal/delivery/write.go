@@ -87,15 +87,15 @@ func (s *Stream) Close() error {
 		}
 	}
 	s.frames = nil
-	if serr := s.end(); serr != nil && err == nil {
+	if serr := s.complete(); serr != nil && err == nil {
 		err = fmt.Errorf("syncing the log of step %d: %w", s.step, serr)
 	}
 	return err
 }
 
-// end marks the stream as complete. It wakes the shipper before the sync, which can take as long as
+// complete marks the stream as complete. It wakes the shipper before the sync, which can take as long as
 // shipping the remaining bytes.
-func (s *Stream) end() error {
+func (s *Stream) complete() error {
 	s.mu.Lock()
 	s.ended = true
 	s.save()

@@ -27,8 +27,8 @@ type issued struct {
 	form url.Values
 }
 
-// world is a token source and its server, which responds immediately. Both use a fake clock.
-type world struct {
+// fixture is a token source and its server, which responds immediately. Both use a fake clock.
+type fixture struct {
 	t     *testing.T
 	file  string
 	oidc  *OIDC
@@ -43,7 +43,7 @@ type world struct {
 }
 
 // RoundTrip simulates the server.
-func (w *world) RoundTrip(r *http.Request) (*http.Response, error) {
+func (w *fixture) RoundTrip(r *http.Request) (*http.Response, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	body, err := io.ReadAll(r.Body)
@@ -74,20 +74,20 @@ func (w *world) RoundTrip(r *http.Request) (*http.Response, error) {
 	return &http.Response{StatusCode: status, Header: http.Header{}, Body: io.NopCloser(strings.NewReader(text))}, nil
 }
 
-func (w *world) write(content string) {
+func (w *fixture) write(content string) {
 	w.t.Helper()
 	if err := os.WriteFile(w.file, []byte(content), 0o600); err != nil {
 		w.t.Fatal(err)
 	}
 }
 
-func (w *world) count() int {
+func (w *fixture) count() int {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return len(w.exchanges)
 }
 
-func (w *world) problem() string {
+func (w *fixture) problem() string {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if len(w.problems) == 0 {
@@ -96,7 +96,7 @@ func (w *world) problem() string {
 	return w.problems[len(w.problems)-1]
 }
 
-func (w *world) token(within time.Duration) string {
+func (w *fixture) token(within time.Duration) string {
 	ctx, cancel := context.WithTimeout(w.t.Context(), within)
 	defer cancel()
 	token, err := w.oidc.Token(ctx)
@@ -106,11 +106,11 @@ func (w *world) token(within time.Duration) string {
 	return token
 }
 
-func inWorld(t *testing.T, setUp, part func(w *world)) {
+func inFixture(t *testing.T, setUp, part func(w *fixture)) {
 	t.Helper()
 	dir := t.TempDir()
 	synctest.Test(t, func(t *testing.T) {
-		w := &world{t: t, file: filepath.Join(dir, "token"), log: &bytes.Buffer{}, start: time.Now(), life: 3600}
+		w := &fixture{t: t, file: filepath.Join(dir, "token"), log: &bytes.Buffer{}, start: time.Now(), life: 3600}
 		client, err := protocol.NewClient(protocol.Options{BaseURL: "http://server", HTTPClient: &http.Client{Transport: w}})
 		if err != nil {
 			t.Fatal(err)
@@ -145,7 +145,7 @@ func inWorld(t *testing.T, setUp, part func(w *world)) {
 }
 
 func TestExchange(t *testing.T) {
-	inWorld(t, func(w *world) { w.write("header.payload.signature\n") }, func(w *world) {
+	inFixture(t, func(w *fixture) { w.write("header.payload.signature\n") }, func(w *fixture) {
 		if at, good := w.oidc.Expiry(); good || !at.IsZero() {
 			t.Errorf("before the first exchange, a token expires at %s, good: %v", at, good)
 		}
@@ -174,7 +174,7 @@ func TestExchange(t *testing.T) {
 }
 
 func TestRenewalReadsTheFileAgain(t *testing.T) {
-	inWorld(t, func(w *world) { w.write("first.subject.token") }, func(w *world) {
+	inFixture(t, func(w *fixture) { w.write("first.subject.token") }, func(w *fixture) {
 		w.token(time.Second)
 		w.write("second.subject.token")
 		time.Sleep(44 * time.Minute)
@@ -200,7 +200,7 @@ func TestRenewalReadsTheFileAgain(t *testing.T) {
 }
 
 func TestOldTokenBridgesAnOutage(t *testing.T) {
-	away := func(w *world, from, to time.Duration) {
+	away := func(w *fixture, from, to time.Duration) {
 		w.fail = func(int, string) (int, string) {
 			if at := time.Since(w.start); at >= from && at < to {
 				return -1, ""
@@ -208,7 +208,7 @@ func TestOldTokenBridgesAnOutage(t *testing.T) {
 			return 0, ""
 		}
 	}
-	inWorld(t, func(w *world) { w.write("a.b.c"); away(w, 10*time.Minute, 58*time.Minute) }, func(w *world) {
+	inFixture(t, func(w *fixture) { w.write("a.b.c"); away(w, 10*time.Minute, 58*time.Minute) }, func(w *fixture) {
 		w.token(time.Second)
 		time.Sleep(57 * time.Minute)
 		if got := w.token(time.Millisecond); got != "pul-access-1" {
@@ -232,7 +232,7 @@ func TestOldTokenBridgesAnOutage(t *testing.T) {
 		}
 	})
 	// If an outage outlasts the token, no caller receives the expired token.
-	inWorld(t, func(w *world) { w.write("a.b.c"); away(w, 10*time.Minute, 90*time.Minute) }, func(w *world) {
+	inFixture(t, func(w *fixture) { w.write("a.b.c"); away(w, 10*time.Minute, 90*time.Minute) }, func(w *fixture) {
 		w.token(time.Second)
 		time.Sleep(61 * time.Minute)
 		if got := w.token(time.Second); got != "" {
@@ -246,7 +246,7 @@ func TestOldTokenBridgesAnOutage(t *testing.T) {
 }
 
 func TestRefusedTokenIsRenewedAtOnce(t *testing.T) {
-	inWorld(t, func(w *world) { w.write("a.b.c") }, func(w *world) {
+	inFixture(t, func(w *fixture) { w.write("a.b.c") }, func(w *fixture) {
 		w.token(time.Second)
 		// After the machine has been asleep, the token still looks valid to the agent.
 		time.Sleep(20 * time.Minute)
@@ -275,7 +275,7 @@ func TestRefusedTokenIsRenewedAtOnce(t *testing.T) {
 }
 
 func TestTokensThatAreAlwaysRefusedAreNotSpunOn(t *testing.T) {
-	inWorld(t, func(w *world) { w.write("a.b.c") }, func(w *world) {
+	inFixture(t, func(w *fixture) { w.write("a.b.c") }, func(w *fixture) {
 		for end := time.Now().Add(time.Hour); time.Now().Before(end); {
 			if token := w.token(10 * time.Minute); token != "" {
 				w.oidc.Refused(token)
@@ -288,7 +288,7 @@ func TestTokensThatAreAlwaysRefusedAreNotSpunOn(t *testing.T) {
 }
 
 func TestShortLivesAreRenewed(t *testing.T) {
-	inWorld(t, func(w *world) { w.write("a.b.c"); w.life = 5 }, func(w *world) {
+	inFixture(t, func(w *fixture) { w.write("a.b.c"); w.life = 5 }, func(w *fixture) {
 		for range 120 {
 			if w.token(time.Millisecond) == "" && w.count() > 0 {
 				t.Fatalf("no token after %s", time.Since(w.start))
@@ -302,7 +302,7 @@ func TestShortLivesAreRenewed(t *testing.T) {
 }
 
 func TestFileIsWaitedFor(t *testing.T) {
-	inWorld(t, func(*world) {}, func(w *world) {
+	inFixture(t, func(*fixture) {}, func(w *fixture) {
 		if got := w.token(10 * time.Minute); got != "" {
 			t.Fatalf("got %q for no file", got)
 		}
@@ -324,7 +324,7 @@ func TestFileIsWaitedFor(t *testing.T) {
 }
 
 func TestServerThatRefusesSaysWhy(t *testing.T) {
-	inWorld(t, func(w *world) {
+	inFixture(t, func(w *fixture) {
 		w.write("bad.subject.token")
 		w.fail = func(_ int, subject string) (int, string) {
 			if subject == "good.subject.token" {
@@ -332,7 +332,7 @@ func TestServerThatRefusesSaysWhy(t *testing.T) {
 			}
 			return http.StatusBadRequest, `{"error":"invalid_grant","error_description":"no policy allows sub=ci for bad.subject.token"}`
 		}
-	}, func(w *world) {
+	}, func(w *fixture) {
 		if got := w.token(30 * time.Minute); got != "" {
 			t.Fatalf("got %q", got)
 		}
@@ -353,10 +353,10 @@ func TestServerThatRefusesSaysWhy(t *testing.T) {
 
 func TestAnswersThatAreNoTokens(t *testing.T) {
 	for _, answer := range []string{``, `{}`, `<html>`, `{"access_token":"two words","expires_in":60}`, `{"access_token":"` + strings.Repeat("x", 9000) + `"}`} {
-		inWorld(t, func(w *world) {
+		inFixture(t, func(w *fixture) {
 			w.write("a.b.c")
 			w.fail = func(int, string) (int, string) { return http.StatusOK, answer }
-		}, func(w *world) {
+		}, func(w *fixture) {
 			if got := w.token(time.Minute); got != "" {
 				t.Errorf("%q for the response %.40s", got, answer)
 			}
@@ -366,10 +366,10 @@ func TestAnswersThatAreNoTokens(t *testing.T) {
 		})
 	}
 	// If the response contains no lifetime, the requested lifetime applies.
-	inWorld(t, func(w *world) {
+	inFixture(t, func(w *fixture) {
 		w.write("a.b.c")
 		w.fail = func(int, string) (int, string) { return http.StatusOK, `{"access_token":"pul-1"}` }
-	}, func(w *world) {
+	}, func(w *fixture) {
 		w.token(time.Second)
 		time.Sleep(time.Hour)
 		if n := w.count(); n != 1 {

@@ -27,22 +27,22 @@ import (
 
 const testToken = "pul-0123456789abcdef"
 
-// world is an environment in which every check succeeds. Tests break parts of it.
-type world struct {
+// fixture is an environment in which every check succeeds. Tests break parts of it.
+type fixture struct {
 	options  Options
 	settings []string
 	server   *httptest.Server
 	// the status codes with which the server responds to a status call with or without a token
 	with, without int
 	date          time.Time
-	place         *place
+	executor      *fakeExecutor
 	bin           string // the PATH for jobs
 	engine        *engine
 }
 
-func newWorld(t *testing.T) *world {
+func newFixture(t *testing.T) *fixture {
 	t.Helper()
-	w := &world{with: 404, without: 401, date: time.Now()}
+	w := &fixture{with: 404, without: 401, date: time.Now()}
 	w.server = httptest.NewServer(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
 		rw.Header().Set("Content-Type", "application/json")
 		rw.Header().Set("Date", w.date.UTC().Format(http.TimeFormat))
@@ -76,12 +76,12 @@ func newWorld(t *testing.T) *world {
 	}
 	w.bin = bin
 	w.settings = []string{"service_url=" + w.server.URL, "deploy_target=process", "state_directory=" + state, "working_directory=" + dir, "http_server_port=0", "token=" + testToken}
-	w.place = &place{report: &reach.Report{Version: "v1", Traces: []*reach.Trace{
+	w.executor = &fakeExecutor{report: &reach.Report{Version: "v1", Traces: []*reach.Trace{
 		{URL: "u1", Host: "h", Addresses: []string{"1.2.3.4"}, Code: 401}, {URL: "u2", Code: 401},
 	}}}
 	w.engine = &engine{arch: "amd64", facts: docker.Facts{Host: "unix:///x", Version: "29", APIVersion: "1.50", OS: "linux", Arch: "amd64", RootDirectory: "/", SameHost: true}}
 	w.options = Options{
-		Version: "v1", Environ: []string{"PATH=" + bin}, Executor: w.place, Owner: "me", Limit: time.Minute,
+		Version: "v1", Environ: []string{"PATH=" + bin}, Executor: w.executor, Owner: "me", Limit: time.Minute,
 		Proxy: func(*http.Request) (*url.URL, error) { return nil, nil },
 		Token: func(context.Context) (string, error) { return testToken, nil },
 		Disk:  func(string) (uint64, uint64, error) { return 50 << 30, 100 << 30, nil },
@@ -89,16 +89,16 @@ func newWorld(t *testing.T) *world {
 	return w
 }
 
-func (w *world) remove(t *testing.T, name string) {
+func (w *fixture) remove(t *testing.T, name string) {
 	t.Helper()
 	if err := os.Remove(filepath.Join(w.bin, name)); err != nil {
 		t.Fatal(err)
 	}
 }
 
-func (w *world) set(settings ...string) { w.settings = append(w.settings, settings...) }
+func (w *fixture) set(settings ...string) { w.settings = append(w.settings, settings...) }
 
-func (w *world) examine(t *testing.T, names ...string) Report {
+func (w *fixture) examine(t *testing.T, names ...string) Report {
 	t.Helper()
 	o := w.options
 	o.Only = names
@@ -161,7 +161,7 @@ func want(t *testing.T, report Report, name string, status Status, words ...stri
 }
 
 func TestAllIsWell(t *testing.T) {
-	w := newWorld(t)
+	w := newFixture(t)
 	report := w.examine(t)
 	if !report.OK {
 		t.Error("the report is not OK")
@@ -174,13 +174,13 @@ func TestAllIsWell(t *testing.T) {
 	want(t, report, "tls", Skip, "plain http")
 	want(t, report, "port", Skip, "http_server_port")
 	want(t, report, "job-reach", Skip, "--reach")
-	if !w.place.removed || w.place.owner != "me" {
-		t.Errorf("the trial job: %+v", w.place)
+	if !w.executor.removed || w.executor.owner != "me" {
+		t.Errorf("the trial job: %+v", w.executor)
 	}
 	var launch protocol.Launch
-	if err := json.Unmarshal(w.place.launch, &launch); err != nil || launch.Probe == nil || len(launch.Probe.URLs) != 2 ||
+	if err := json.Unmarshal(w.executor.launch, &launch); err != nil || launch.Probe == nil || len(launch.Probe.URLs) != 2 ||
 		launch.Probe.URLs[1] != "https://outside.example.com"+protocol.StatusProbe || launch.JobToken == testToken {
-		t.Errorf("the launch document: %s", w.place.launch)
+		t.Errorf("the launch document: %s", w.executor.launch)
 	}
 	if got := Summary(report); got != "14 ok, 3 skipped" {
 		t.Errorf("the summary is %q", got)
@@ -190,38 +190,38 @@ func TestAllIsWell(t *testing.T) {
 func TestBrokenNetwork(t *testing.T) {
 	for _, tt := range []struct {
 		name  string
-		brk   func(t *testing.T, w *world)
+		brk   func(t *testing.T, w *fixture)
 		check string
 		want  Status
 		words []string
 	}{
-		{"wrong name", func(t *testing.T, w *world) { w.set("service_url=https://no-such-host.invalid") }, "dns", Fail, []string{"no-such-host.invalid"}},
-		{"closed port", func(t *testing.T, w *world) { w.set("service_url=https://" + closedPort(t)) }, "tcp", Fail, []string{"refused"}},
-		{"self-signed", func(t *testing.T, w *world) { w.set("service_url=" + tlsServer(t)) }, "tls", Fail, []string{"self-signed", "ca_certificate_file"}},
-		{"no TLS there", func(t *testing.T, w *world) {
+		{"wrong name", func(t *testing.T, w *fixture) { w.set("service_url=https://no-such-host.invalid") }, "dns", Fail, []string{"no-such-host.invalid"}},
+		{"closed port", func(t *testing.T, w *fixture) { w.set("service_url=https://" + closedPort(t)) }, "tcp", Fail, []string{"refused"}},
+		{"self-signed", func(t *testing.T, w *fixture) { w.set("service_url=" + tlsServer(t)) }, "tls", Fail, []string{"self-signed", "ca_certificate_file"}},
+		{"no TLS there", func(t *testing.T, w *fixture) {
 			w.set("service_url=" + strings.Replace(w.server.URL, "http:", "https:", 1))
 		}, "tls", Fail, []string{"does not speak TLS"}},
-		{"wrong token", func(t *testing.T, w *world) { w.with = 401 }, "token", Fail, []string{"rejects the token", "run configure", "PULUMI_AGENT_TOKEN"}},
-		{"no pool's token", func(t *testing.T, w *world) { w.with = 403 }, "token", Fail, []string{"denies access", "a message"}},
-		{"no token", func(t *testing.T, w *world) { w.options.Token = nil }, "token", Fail, []string{"no token is configured"}},
-		{"no exchange", func(t *testing.T, w *world) {
+		{"wrong token", func(t *testing.T, w *fixture) { w.with = 401 }, "token", Fail, []string{"rejects the token", "run configure", "PULUMI_AGENT_TOKEN"}},
+		{"no pool's token", func(t *testing.T, w *fixture) { w.with = 403 }, "token", Fail, []string{"denies access", "a message"}},
+		{"no token", func(t *testing.T, w *fixture) { w.options.Token = nil }, "token", Fail, []string{"no token is configured"}},
+		{"no exchange", func(t *testing.T, w *fixture) {
 			w.options.Token = func(context.Context) (string, error) { return "", errors.New("no policy lets it in") }
 		}, "token", Fail, []string{"no policy lets it in"}},
-		{"any token is good", func(t *testing.T, w *world) { w.without = 404 }, "token", Warn, []string{"not checked"}},
-		{"another pool", func(t *testing.T, w *world) { w.set("runner_pool_id=pool-2") }, "token", Warn, []string{"pool-1", "pool-2"}},
-		{"not a control plane", func(t *testing.T, w *world) { w.without = 200 }, "server", Warn, []string{"status 200", "service_url"}},
-		{"a broken server", func(t *testing.T, w *world) { w.without = 503 }, "server", Fail, []string{"status 503"}},
-		{"clock a little off", func(t *testing.T, w *world) { w.date = time.Now().Add(-time.Minute) }, "clock", Warn, []string{"ahead of", "NTP"}},
-		{"clock far off", func(t *testing.T, w *world) { w.date = time.Now().Add(time.Hour) }, "clock", Fail, []string{"behind"}},
-		{"missing proxy", func(t *testing.T, w *world) {
+		{"any token is good", func(t *testing.T, w *fixture) { w.without = 404 }, "token", Warn, []string{"not checked"}},
+		{"another pool", func(t *testing.T, w *fixture) { w.set("runner_pool_id=pool-2") }, "token", Warn, []string{"pool-1", "pool-2"}},
+		{"not a control plane", func(t *testing.T, w *fixture) { w.without = 200 }, "server", Warn, []string{"status 200", "service_url"}},
+		{"a broken server", func(t *testing.T, w *fixture) { w.without = 503 }, "server", Fail, []string{"status 503"}},
+		{"clock a little off", func(t *testing.T, w *fixture) { w.date = time.Now().Add(-time.Minute) }, "clock", Warn, []string{"ahead of", "NTP"}},
+		{"clock far off", func(t *testing.T, w *fixture) { w.date = time.Now().Add(time.Hour) }, "clock", Fail, []string{"behind"}},
+		{"missing proxy", func(t *testing.T, w *fixture) {
 			w.options.Proxy = func(*http.Request) (*url.URL, error) {
 				return &url.URL{Scheme: "http", Host: closedPort(t), User: url.UserPassword("me", "proxy-password")}, nil
 			}
 		}, "tcp", Fail, []string{"the proxy runs there"}},
-		{"offline", func(t *testing.T, w *world) { w.options.Offline = true }, "server", Skip, []string{"TCP"}},
+		{"offline", func(t *testing.T, w *fixture) { w.options.Offline = true }, "server", Skip, []string{"TCP"}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			w := newWorld(t)
+			w := newFixture(t)
 			tt.brk(t, w)
 			report := w.examine(t)
 			want(t, report, tt.check, tt.want, tt.words...)
@@ -257,49 +257,49 @@ func tlsServer(t *testing.T) string {
 func TestBrokenHost(t *testing.T) {
 	for _, tt := range []struct {
 		name  string
-		brk   func(t *testing.T, w *world)
+		brk   func(t *testing.T, w *fixture)
 		check string
 		want  Status
 		words []string
 	}{
-		{"no pulumi", func(t *testing.T, w *world) { w.remove(t, "pulumi") }, "programs", Fail, []string{"pulumi is not on the PATH of jobs, which is /", "install the pulumi CLI"}},
-		{"no git", func(t *testing.T, w *world) { w.remove(t, "git") }, "programs", Fail, []string{"git is not on the PATH"}},
-		{"no language", func(t *testing.T, w *world) { w.remove(t, "pulumi-language-yaml") }, "programs", Fail, []string{"no language can run", "go: go is missing"}},
-		{"no configuration", func(t *testing.T, w *world) { w.options.ConfigErr = errors.New("FILE:1: a: b\nFILE:2: c: d") }, "config", Fail, []string{"FILE:1: a: b", "FILE:2: c: d"}},
-		{"no token", func(t *testing.T, w *world) { w.set("token=") }, "config", Fail, []string{"token: is required"}},
-		{"a warning", func(t *testing.T, w *world) { w.set("env_forward_allowlist=ABSENT") }, "config", Warn, []string{"ABSENT"}},
-		{"no authorities", func(t *testing.T, w *world) { w.set("ca_certificate_file=/does/not/exist") }, "proxy", Fail, []string{"ca_certificate_file"}},
-		{"no runner", func(t *testing.T, w *world) { w.set("working_directory=" + t.TempDir()) }, "runner", Fail, []string{"workflow-runner is not in"}},
-		{"another runner", func(t *testing.T, w *world) { w.options.Version = "v2" }, "runner", Warn, []string{"v1", "v2"}},
-		{"a runner that does not run", func(t *testing.T, w *world) {
+		{"no pulumi", func(t *testing.T, w *fixture) { w.remove(t, "pulumi") }, "programs", Fail, []string{"pulumi is not on the PATH of jobs, which is /", "install the pulumi CLI"}},
+		{"no git", func(t *testing.T, w *fixture) { w.remove(t, "git") }, "programs", Fail, []string{"git is not on the PATH"}},
+		{"no language", func(t *testing.T, w *fixture) { w.remove(t, "pulumi-language-yaml") }, "programs", Fail, []string{"no language can run", "go: go is missing"}},
+		{"no configuration", func(t *testing.T, w *fixture) { w.options.ConfigErr = errors.New("FILE:1: a: b\nFILE:2: c: d") }, "config", Fail, []string{"FILE:1: a: b", "FILE:2: c: d"}},
+		{"no token", func(t *testing.T, w *fixture) { w.set("token=") }, "config", Fail, []string{"token: is required"}},
+		{"a warning", func(t *testing.T, w *fixture) { w.set("env_forward_allowlist=ABSENT") }, "config", Warn, []string{"ABSENT"}},
+		{"no authorities", func(t *testing.T, w *fixture) { w.set("ca_certificate_file=/does/not/exist") }, "proxy", Fail, []string{"ca_certificate_file"}},
+		{"no runner", func(t *testing.T, w *fixture) { w.set("working_directory=" + t.TempDir()) }, "runner", Fail, []string{"workflow-runner is not in"}},
+		{"another runner", func(t *testing.T, w *fixture) { w.options.Version = "v2" }, "runner", Warn, []string{"v1", "v2"}},
+		{"a runner that does not run", func(t *testing.T, w *fixture) {
 			dir := t.TempDir()
 			if err := os.WriteFile(filepath.Join(dir, executor.RunnerName), []byte("\x7fELF, not"), 0o755); err != nil {
 				t.Fatal(err)
 			}
 			w.set("working_directory=" + dir)
 		}, "runner", Fail, []string{"does not run"}},
-		{"a file for a state directory", func(t *testing.T, w *world) { w.set("state_directory=/dev/null") }, "state", Fail, []string{"not a directory"}},
-		{"below a file", func(t *testing.T, w *world) { w.set("state_directory=/dev/null/x") }, "state", Fail, []string{"cannot be examined"}},
-		{"state directory open to all users", func(t *testing.T, w *world) {
+		{"a file for a state directory", func(t *testing.T, w *fixture) { w.set("state_directory=/dev/null") }, "state", Fail, []string{"not a directory"}},
+		{"below a file", func(t *testing.T, w *fixture) { w.set("state_directory=/dev/null/x") }, "state", Fail, []string{"cannot be examined"}},
+		{"state directory open to all users", func(t *testing.T, w *fixture) {
 			dir := t.TempDir()
 			if err := os.Chmod(dir, 0o777); err != nil {
 				t.Fatal(err)
 			}
 			w.set("state_directory=" + dir)
 		}, "state", Fail, []string{"chmod 700"}},
-		{"a full disk", func(t *testing.T, w *world) {
+		{"a full disk", func(t *testing.T, w *fixture) {
 			w.options.Disk = func(string) (uint64, uint64, error) { return 100 << 20, 100 << 30, nil }
 		}, "disk", Fail, []string{"100 MiB of 100 GiB"}},
-		{"an almost full disk", func(t *testing.T, w *world) {
+		{"an almost full disk", func(t *testing.T, w *fixture) {
 			w.options.Disk = func(string) (uint64, uint64, error) { return 1 << 30, 100 << 30, nil }
 		}, "disk", Warn, []string{"1.0 GiB"}},
-		{"a taken port", func(t *testing.T, w *world) { w.set("http_server_port=" + portOf(t, http.NotFoundHandler())) }, "port", Warn, []string{"another program"}},
-		{"an agent's port", func(t *testing.T, w *world) { w.set("http_server_port=" + portOf(t, healthz("healthy"))) }, "port", OK, []string{"a healthy agent"}},
-		{"a sick agent's port", func(t *testing.T, w *world) { w.set("http_server_port=" + portOf(t, healthz("unhealthy"))) }, "port", Warn, []string{"unhealthy", "engine: down"}},
-		{"another host's address", func(t *testing.T, w *world) { w.set("http_server_port=18080", "http_server_address=192.0.2.1") }, "port", Warn, []string{"cannot listen on"}},
+		{"a taken port", func(t *testing.T, w *fixture) { w.set("http_server_port=" + portOf(t, http.NotFoundHandler())) }, "port", Warn, []string{"another program"}},
+		{"an agent's port", func(t *testing.T, w *fixture) { w.set("http_server_port=" + portOf(t, healthz("healthy"))) }, "port", OK, []string{"a healthy agent"}},
+		{"a sick agent's port", func(t *testing.T, w *fixture) { w.set("http_server_port=" + portOf(t, healthz("unhealthy"))) }, "port", Warn, []string{"unhealthy", "engine: down"}},
+		{"another host's address", func(t *testing.T, w *fixture) { w.set("http_server_port=18080", "http_server_address=192.0.2.1") }, "port", Warn, []string{"cannot listen on"}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			w := newWorld(t)
+			w := newFixture(t)
 			tt.brk(t, w)
 			want(t, w.examine(t), tt.check, tt.want, tt.words...)
 		})
@@ -324,26 +324,26 @@ func healthz(status string) http.Handler {
 }
 
 func TestBrokenJob(t *testing.T) {
-	ended := func(exit executor.Exit, output string) func(*world) {
-		return func(w *world) { w.place.report, w.place.exit, w.place.output = nil, exit, output }
+	ended := func(exit executor.Exit, output string) func(*fixture) {
+		return func(w *fixture) { w.executor.report, w.executor.exit, w.executor.output = nil, exit, output }
 	}
 	for _, tt := range []struct {
 		name  string
-		brk   func(w *world)
+		brk   func(w *fixture)
 		check string
 		want  Status
 		words []string
 	}{
-		{"no place", func(w *world) {
+		{"no place", func(w *fixture) {
 			w.options.Executor, w.options.ExecutorErr = nil, errors.New("no runner")
 		}, "job", Fail, []string{"no runner"}},
-		{"cannot be prepared", func(w *world) { w.place.prepareErr = errors.New("no such network: jobs") }, "job", Fail, []string{"no such network: jobs"}},
-		{"cannot be started", func(w *world) { w.place.startErr = errors.New("exec format error") }, "job", Fail, []string{"exec format error"}},
+		{"cannot be prepared", func(w *fixture) { w.executor.prepareErr = errors.New("no such network: jobs") }, "job", Fail, []string{"no such network: jobs"}},
+		{"cannot be started", func(w *fixture) { w.executor.startErr = errors.New("exec format error") }, "job", Fail, []string{"exec format error"}},
 		{"an old runner", ended(executor.Exit{Code: 64}, "noise\nerror: nothing was started\n"), "job", Fail, []string{"exit code 64", "it said: error: nothing was started"}},
 		{"killed", ended(executor.Exit{Code: -1, Signal: "SIGKILL"}, "\x1b[2J"), "job", Fail, []string{"by SIGKILL"}},
 		{"out of memory", ended(executor.Exit{Code: -1, OOMKilled: true}, ""), "job", Fail, []string{"docker_memory"}},
 		{"gone", ended(executor.Exit{Code: -1, Lost: true}, ""), "job", Fail, []string{"without a trace"}},
-		{"an engine within reach of a container", func(w *world) {
+		{"an engine within reach of a container", func(w *fixture) {
 			dir := t.TempDir()
 			// This is the header of an executable for another architecture. It is never executed.
 			arch, header := "arm64", append([]byte("\x7fELF\x02\x01\x01"), make([]byte, 57)...)
@@ -356,37 +356,37 @@ func TestBrokenJob(t *testing.T) {
 			}
 			w.set("deploy_target=docker", "working_directory="+dir)
 			w.engine.arch, w.engine.facts.Arch = arch, arch
-			w.place.report.Engines = []string{"tcp://gateway:2375"}
+			w.executor.report.Engines = []string{"tcp://gateway:2375"}
 		}, "job", Fail, []string{"tcp://gateway:2375", "root"}},
-		{"an engine within reach of a process", func(w *world) { w.place.report.Engines = []string{"unix:///run/docker.sock"} }, "job", Warn, []string{"unix:///run/docker.sock", "group docker"}},
-		{"another version", func(w *world) { w.place.report.Version = "v0" }, "job", Warn, []string{"v0"}},
-		{"no DNS", func(w *world) {
-			w.place.report.Traces[0] = &reach.Trace{Failed: reach.StageDNS, Problem: "the name h is not known here", Advice: "a", Resolvers: []string{"192.0.2.53"}}
+		{"an engine within reach of a process", func(w *fixture) { w.executor.report.Engines = []string{"unix:///run/docker.sock"} }, "job", Warn, []string{"unix:///run/docker.sock", "group docker"}},
+		{"another version", func(w *fixture) { w.executor.report.Version = "v0" }, "job", Warn, []string{"v0"}},
+		{"no DNS", func(w *fixture) {
+			w.executor.report.Traces[0] = &reach.Trace{Failed: reach.StageDNS, Problem: "the name h is not known here", Advice: "a", Resolvers: []string{"192.0.2.53"}}
 		}, "job-dns", Fail, []string{"not known here", "192.0.2.53", "docker_network"}},
-		{"no way to the server", func(w *world) {
-			w.place.report.Traces[0] = &reach.Trace{Failed: reach.StageConnect, Problem: "no address accepts a connection", Advice: "a"}
+		{"no way to the server", func(w *fixture) {
+			w.executor.report.Traces[0] = &reach.Trace{Failed: reach.StageConnect, Problem: "no address accepts a connection", Advice: "a"}
 		}, "job-server", Fail, []string{"logs and results", "no address accepts a connection", "docker_network"}},
-		{"no way to the external URL", func(w *world) {
-			w.place.report.Traces[1] = &reach.Trace{Failed: reach.StageConnect, Problem: "no address accepts a connection", Advice: "a"}
+		{"no way to the external URL", func(w *fixture) {
+			w.executor.report.Traces[1] = &reach.Trace{Failed: reach.StageConnect, Problem: "no address accepts a connection", Advice: "a"}
 		}, "job-server", Fail, []string{"https://outside.example.com", "pulumi gets"}},
-		{"the clock in the job", func(w *world) {
-			w.place.report.Traces[0].SkewKnown, w.place.report.Traces[0].Skew = true, -time.Hour
+		{"the clock in the job", func(w *fixture) {
+			w.executor.report.Traces[0].SkewKnown, w.executor.report.Traces[0].Skew = true, -time.Hour
 		}, "job-server", Fail, []string{"behind"}},
-		{"no way out", func(w *world) {
+		{"no way out", func(w *fixture) {
 			w.options.Reach = []string{"https://git.example.com", "https://ok.example.com"}
-			w.place.report.Traces = append(
-				w.place.report.Traces,
+			w.executor.report.Traces = append(
+				w.executor.report.Traces,
 				&reach.Trace{URL: "https://git.example.com", Failed: reach.StageDNS, Problem: "not known", Advice: "correct it"},
 				&reach.Trace{URL: "https://ok.example.com", Code: 200},
 			)
 		}, "job-reach", Fail, []string{"git.example.com: not known", "ok.example.com: answers with status 200", "correct it"}},
-		{"cannot be removed", func(w *world) { w.place.removeErr = errors.New("the disk is read-only") }, "job", Fail, []string{"removing the trial job: the disk is read-only"}},
+		{"cannot be removed", func(w *fixture) { w.executor.removeErr = errors.New("the disk is read-only") }, "job", Fail, []string{"removing the trial job: the disk is read-only"}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			w := newWorld(t)
+			w := newFixture(t)
 			tt.brk(w)
 			want(t, w.examine(t), tt.check, tt.want, tt.words...)
-			if w.place.prepared != w.place.removed {
+			if w.executor.prepared != w.executor.removed {
 				t.Error("the trial job was not removed")
 			}
 		})
@@ -396,21 +396,21 @@ func TestBrokenJob(t *testing.T) {
 // TestLeftovers checks that the doctor removes the objects of a killed doctor, but not the objects
 // of a running doctor.
 func TestLeftovers(t *testing.T) {
-	w := newWorld(t)
+	w := newFixture(t)
 	w.options.Temporary = true
-	w.place.left = []executor.Handle{{JobID: "old", CreatedAt: time.Now().Add(-time.Hour)}, {JobID: "beside", CreatedAt: time.Now()}}
+	w.executor.left = []executor.Handle{{JobID: "old", CreatedAt: time.Now().Add(-time.Hour)}, {JobID: "beside", CreatedAt: time.Now()}}
 	want(t, w.examine(t), "job", OK)
-	if len(w.place.swept) != 1 || w.place.swept[0] != "old" {
-		t.Errorf("removed %v", w.place.swept)
+	if len(w.executor.swept) != 1 || w.executor.swept[0] != "old" {
+		t.Errorf("removed %v", w.executor.swept)
 	}
 }
 
 // TestStopped checks that a doctor whose context is canceled returns soon and removes the trial
 // job.
 func TestStopped(t *testing.T) {
-	w := newWorld(t)
-	w.place.started = make(chan struct{})
-	w.place.report = nil
+	w := newFixture(t)
+	w.executor.started = make(chan struct{})
+	w.executor.report = nil
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	w.options.Config = config.Default()
@@ -420,53 +420,53 @@ func TestStopped(t *testing.T) {
 	w.options.Only = []string{"job"}
 	done := make(chan Report)
 	go func() { done <- Run(ctx, w.options) }()
-	<-w.place.started
+	<-w.executor.started
 	cancel()
 	report := <-done
-	if report.OK || !w.place.removed {
-		t.Errorf("removed: %t, report %+v", w.place.removed, report)
+	if report.OK || !w.executor.removed {
+		t.Errorf("removed: %t, report %+v", w.executor.removed, report)
 	}
 }
 
 func TestEngineAnswers(t *testing.T) {
 	for _, tt := range []struct {
 		name  string
-		brk   func(w *world)
+		brk   func(w *fixture)
 		check string
 		want  Status
 		words []string
 	}{
-		{"no engine", func(w *world) { w.engine.err = errors.New("no Docker Engine answers at unix:///x: start it") }, "engine", Fail, []string{"no Docker Engine answers at unix:///x", "start it"}},
-		{"an engine", func(w *world) {}, "engine", OK, []string{"29", "1.50", "unix:///x", EscapesUntil().Format(time.DateOnly)}},
-		{"an engine of May 2026", func(w *world) {
+		{"no engine", func(w *fixture) { w.engine.err = errors.New("no Docker Engine answers at unix:///x: start it") }, "engine", Fail, []string{"no Docker Engine answers at unix:///x", "start it"}},
+		{"an engine", func(w *fixture) {}, "engine", OK, []string{"29", "1.50", "unix:///x", EscapesUntil().Format(time.DateOnly)}},
+		{"an engine of May 2026", func(w *fixture) {
 			w.engine.facts.Components = map[string]string{"Docker Engine": "29.5.0", "runc": "1.3.5"}
 		}, "engine", Warn, []string{"CVE-2026-41567", "29.5.1", "CVE-2026-41579", "1.3.6"}},
-		{"Windows containers", func(w *world) { w.engine.facts.OS = "windows" }, "engine", Fail, []string{"Linux containers"}},
-		{"an old runc", func(w *world) { w.engine.facts.Components = map[string]string{"runc": "1.1.11"} }, "engine", Warn, []string{"CVE-2024-21626", "1.1.12", "1.1.11"}},
-		{"an open engine", func(w *world) { w.engine.facts.Open = true }, "engine", Warn, []string{"without TLS", "DOCKER_TLS_VERIFY"}},
-		{"its disk is full", func(w *world) {
+		{"Windows containers", func(w *fixture) { w.engine.facts.OS = "windows" }, "engine", Fail, []string{"Linux containers"}},
+		{"an old runc", func(w *fixture) { w.engine.facts.Components = map[string]string{"runc": "1.1.11"} }, "engine", Warn, []string{"CVE-2024-21626", "1.1.12", "1.1.11"}},
+		{"an open engine", func(w *fixture) { w.engine.facts.Open = true }, "engine", Warn, []string{"without TLS", "DOCKER_TLS_VERIFY"}},
+		{"its disk is full", func(w *fixture) {
 			w.options.Disk = func(string) (uint64, uint64, error) { return 1, 100 << 30, nil }
 		}, "engine-disk", Fail, []string{"docker system prune"}},
-		{"its disk is elsewhere", func(w *world) { w.engine.facts.SameHost = false }, "engine-disk", Skip, []string{"another host"}},
-		{"the usual image cannot be pulled", func(w *world) { w.engine.imageErr = errors.New("no way") }, "image", Warn, []string{"no way", "--job-image"}},
-		{"the given image cannot be pulled", func(w *world) {
+		{"its disk is elsewhere", func(w *fixture) { w.engine.facts.SameHost = false }, "engine-disk", Skip, []string{"another host"}},
+		{"the usual image cannot be pulled", func(w *fixture) { w.engine.imageErr = errors.New("no way") }, "image", Warn, []string{"no way", "--job-image"}},
+		{"the given image cannot be pulled", func(w *fixture) {
 			w.engine.imageErr, w.options.JobImage = errors.New("no way"), "a/b:1"
 		}, "image", Fail, []string{"no way"}},
-		{"the given image is not allowed", func(w *world) {
+		{"the given image is not allowed", func(w *fixture) {
 			w.set("allowed_images=c/*")
 			w.options.JobImage = "a/b:1"
 		}, "image", Fail, []string{"allowed_images"}},
-		{"the usual image is not allowed", func(w *world) { w.set("allowed_images=c/*") }, "image", Skip, []string{"allowed_images", "--job-image"}},
-		{"an image for others", func(w *world) { w.engine.arch = "arm64" }, "image", Warn, []string{"arm64"}},
-		{"nothing is pulled", func(w *world) {
+		{"the usual image is not allowed", func(w *fixture) { w.set("allowed_images=c/*") }, "image", Skip, []string{"allowed_images", "--job-image"}},
+		{"an image for others", func(w *fixture) { w.engine.arch = "arm64" }, "image", Warn, []string{"arm64"}},
+		{"nothing is pulled", func(w *fixture) {
 			w.set("pull_image=false")
 			w.options.JobImage = "a/b:1"
 		}, "image", OK, []string{"a/b:1 exists"}},
-		{"offline", func(w *world) { w.options.Offline = true }, "image", Skip, []string{"--offline"}},
-		{"no embeddable", func(w *world) {}, "runner", Fail, []string{"no runner for linux/amd64"}},
+		{"offline", func(w *fixture) { w.options.Offline = true }, "image", Skip, []string{"--offline"}},
+		{"no embeddable", func(w *fixture) {}, "runner", Fail, []string{"no runner for linux/amd64"}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			w := newWorld(t)
+			w := newFixture(t)
 			w.set("deploy_target=docker")
 			tt.brk(w)
 			want(t, w.examine(t), tt.check, tt.want, tt.words...)

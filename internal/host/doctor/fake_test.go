@@ -15,8 +15,8 @@ import (
 
 var discardLog = stdlog.New(io.Discard, "", 0)
 
-// place is an executor whose job reports or exits as configured.
-type place struct {
+// fakeExecutor is an executor whose job reports or exits as configured.
+type fakeExecutor struct {
 	executor.Executor // nil: unimplemented methods panic
 	report            *reach.Report
 	exit              executor.Exit
@@ -32,19 +32,19 @@ type place struct {
 	prepared, removed bool
 }
 
-func (p *place) Prepare(_ context.Context, spec executor.Spec, progress func(string)) (executor.Handle, error) {
+func (p *fakeExecutor) Prepare(_ context.Context, spec executor.Spec, progress func(string)) (executor.Handle, error) {
 	progress("preparing")
 	p.owner = spec.Owner
 	p.prepared = p.prepareErr == nil
 	return executor.Handle{JobID: spec.JobID}, p.prepareErr
 }
 
-func (p *place) Start(_ context.Context, _ executor.Handle, launch []byte) error {
+func (p *fakeExecutor) Start(_ context.Context, _ executor.Handle, launch []byte) error {
 	p.launch = launch
 	return p.startErr
 }
 
-func (p *place) Wait(ctx context.Context, _ executor.Handle) (executor.Exit, error) {
+func (p *fakeExecutor) Wait(ctx context.Context, _ executor.Handle) (executor.Exit, error) {
 	if p.started != nil {
 		close(p.started)
 		<-ctx.Done()
@@ -53,7 +53,7 @@ func (p *place) Wait(ctx context.Context, _ executor.Handle) (executor.Exit, err
 	return p.exit, nil
 }
 
-func (p *place) Output(context.Context, executor.Handle) (io.ReadCloser, error) {
+func (p *fakeExecutor) Output(context.Context, executor.Handle) (io.ReadCloser, error) {
 	text := p.output
 	if p.report != nil {
 		line, err := json.Marshal(p.report)
@@ -65,9 +65,9 @@ func (p *place) Output(context.Context, executor.Handle) (io.ReadCloser, error) 
 	return io.NopCloser(strings.NewReader(text)), nil
 }
 
-func (p *place) List(context.Context, string) ([]executor.Handle, error) { return p.left, nil }
+func (p *fakeExecutor) List(context.Context, string) ([]executor.Handle, error) { return p.left, nil }
 
-func (p *place) Remove(ctx context.Context, h executor.Handle) error {
+func (p *fakeExecutor) Remove(ctx context.Context, h executor.Handle) error {
 	if !strings.HasPrefix(h.JobID, "doctor-") {
 		p.swept = append(p.swept, h.JobID)
 		return nil
@@ -78,14 +78,14 @@ func (p *place) Remove(ctx context.Context, h executor.Handle) error {
 	return p.removeErr
 }
 
-// latePlace is an executor whose job starts later.
-type latePlace struct {
-	*place
+// lateExecutor is an executor whose job starts later.
+type lateExecutor struct {
+	*fakeExecutor
 	awaitErr error
 	awaited  bool
 }
 
-func (p *latePlace) AwaitStart(_ context.Context, _ executor.Handle, progress func(string)) error {
+func (p *lateExecutor) AwaitStart(_ context.Context, _ executor.Handle, progress func(string)) error {
 	progress("pulling")
 	p.awaited = true
 	return p.awaitErr

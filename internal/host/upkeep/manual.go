@@ -162,7 +162,7 @@ func (m *Manual) install(ctx context.Context, install update.Installation, finde
 	stage := filepath.Join(install.Root, update.ManualStage)
 	bar := newProgress(m.Out, c.Version)
 	err := finder.Stage(ctx, c, update.Staging{Dir: stage, Explicit: m.Want != "", Progress: bar.show})
-	bar.end()
+	bar.finish()
 	if errors.Is(err, update.ErrBusy) {
 		return nil, err
 	}

@@ -40,7 +40,7 @@ func TestProgressOfADownload(t *testing.T) {
 	for _, done := range []int64{0, 1, 20 << 20, 20<<20 + 1, 40 << 20} {
 		p.show(done, 40<<20)
 	}
-	p.end()
+	p.finish()
 	want := "\rDownloading v1.1.0:   0 % of 40 MiB\rDownloading v1.1.0:  50 % of 40 MiB\rDownloading v1.1.0: 100 % of 40 MiB\n"
 	if out.String() != want {
 		t.Errorf("got %q", out.String())
@@ -48,7 +48,7 @@ func TestProgressOfADownload(t *testing.T) {
 	out.Reset()
 	p = newProgress(&out, "v1.1.0") // not a terminal
 	p.show(1, 2)
-	p.end()
+	p.finish()
 	if out.Len() > 0 {
 		t.Errorf("got %q", out.String())
 	}

@@ -42,7 +42,7 @@ func (p *progress) show(done, total int64) {
 	}
 }
 
-func (p *progress) end() {
+func (p *progress) finish() {
 	if p.out != nil && p.shown >= 0 {
 		fmt.Fprintln(p.out)
 	}
