@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"bytes"
 	"context"
+	"database/sql"
 	"encoding/base64"
 	"encoding/json"
 	"fmt"
@@ -272,6 +273,85 @@ func TestPauseOfReplicas(t *testing.T) {
 	}
 	// Both servers noticed the pause, and only one extended the lease.
 	two.complete(two.freed(admin))
+}
+
+// TestPauseInsideAWrite suspends one of two servers inside a write. The writes of the other one must wait
+// only until the database ends the transaction, and the server that continues must repeat its write.
+func TestPauseInsideAWrite(t *testing.T) {
+	t.Parallel()
+	dsn := storetest.PostgresDSN(t)
+	dir := t.TempDir()
+	shared := sharedSettings(t, dsn)
+	one := startServerProcess(t, filepath.Join(dir, "one"), shared...)
+	two := startServerProcess(t, filepath.Join(dir, "two"), shared...)
+	admin := one.makeStack()
+	if code := one.call("POST", "/api/orgs/acme/agent-pools", admin, map[string]any{"name": "p"}, nil); code != 200 {
+		t.Fatalf("creating a pool: status %d", code)
+	}
+	deploy := func(p *serverProcess) int {
+		return p.call("POST", pausedStack+"/deployments", admin, map[string]any{"operation": "update"}, nil)
+	}
+	if code := one.call("PUT", pausedStack+"/deployments/settings", admin, map[string]any{}, nil); code != 200 {
+		t.Fatalf("storing settings: status %d", code)
+	}
+	if code := deploy(one); code != 202 {
+		t.Fatalf("the first deployment: status %d", code)
+	}
+
+	// The row lock holds the first server inside its write until the server is suspended.
+	db, err := sql.Open("pgx", dsn)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := db.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	hold, err := db.BeginTx(t.Context(), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := hold.ExecContext(t.Context(), "UPDATE stack_queues SET last_version = last_version"); err != nil {
+		t.Fatal(err)
+	}
+	backend := func(condition string) {
+		t.Helper()
+		deadline := time.Now().Add(time.Minute)
+		query := "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND query LIKE '%stack_queues%' AND " + condition
+		for n := 0; n == 0; <-time.After(10 * time.Millisecond) {
+			if err := db.QueryRowContext(t.Context(), query).Scan(&n); err != nil {
+				t.Fatal(err)
+			}
+			if time.Now().After(deadline) {
+				t.Fatalf("no connection is in the state %q", condition)
+			}
+		}
+	}
+	interrupted := make(chan int, 1)
+	go func() { interrupted <- deploy(one) }()
+	backend("wait_event_type = 'Lock'")
+	one.signal(syscall.SIGSTOP)
+	if err := hold.Rollback(); err != nil {
+		t.Fatal(err)
+	}
+	backend("state = 'idle in transaction'")
+
+	// The status would be 503 after the timeout of locks.
+	if code := deploy(two); code != 202 {
+		t.Errorf("a deployment at the other server: status %d, want 202", code)
+	}
+	one.signal(syscall.SIGCONT)
+	if code := <-interrupted; code != 202 {
+		t.Errorf("the deployment at the server that was paused: status %d, want 202", code)
+	}
+	var list struct{ Deployments []struct{ Version int } }
+	if code := two.call("GET", pausedStack+"/deployments", admin, nil, &list); code != 200 {
+		t.Fatalf("listing the deployments: status %d", code)
+	}
+	if d := list.Deployments; len(d) != 3 || d[0].Version != 3 || d[1].Version != 2 || d[2].Version != 1 {
+		t.Errorf("the deployments are %+v, want the versions 3, 2 and 1", d)
+	}
 }
 
 func sharedSettings(t *testing.T, dsn string) []string {

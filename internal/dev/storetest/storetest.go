@@ -263,11 +263,34 @@ func (s *server) database(t testing.TB, template string) string {
 	t.Cleanup(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
 		defer cancel()
+		if n, err := s.deadlocks(ctx, name); err != nil || n > 0 {
+			t.Errorf("the writes of the test met %d deadlocks (%v), want none", n, err)
+		}
 		if err := s.admin(ctx, "DROP DATABASE IF EXISTS "+name+" WITH (FORCE)"); err != nil {
 			t.Errorf("removing the database: %v", err)
 		}
 	})
 	return s.address(t, name)
+}
+
+// closeTime bounds the wait for the end of the connections that a test has closed.
+const closeTime = 5 * time.Second
+
+// deadlocks returns the number of deadlocks in a database since its creation. A connection reports its own
+// when it has ended, so deadlocks waits for the connections that a test has closed.
+func (s *server) deadlocks(ctx context.Context, database string) (n int, err error) {
+	db, err := sql.Open("pgx", s.dsn)
+	if err != nil {
+		return 0, err
+	}
+	defer func() { err = errors.Join(err, db.Close()) }()
+	const query = "SELECT deadlocks, numbackends FROM pg_stat_database WHERE datname = $1"
+	for began, open := time.Now(), 1; open > 0 && time.Since(began) < closeTime; <-time.After(time.Millisecond) {
+		if err = db.QueryRowContext(ctx, query, database).Scan(&n, &open); err != nil {
+			return n, err
+		}
+	}
+	return n, nil
 }
 
 func (s *server) address(t testing.TB, database string) string {

@@ -1,7 +1,7 @@
 package faults
 
-// clockRows are about clocks, which only unit tests can set, and about leases of updates, which
-// last longer than a row may.
+// clockRows are about clocks, which only unit tests can set, about leases of updates, which last longer
+// than a row may, and about servers that stop inside a write.
 var clockRows = []faultRow{
 	{
 		phase: inRunning, fault: "the server's clock jumps an hour ahead, or the server was stopped for one", want: kept,
@@ -22,6 +22,10 @@ var clockRows = []faultRow{
 	{
 		phase: inPulumi, fault: "SIGSTOP of one of two servers, then of both, for longer than the update's lease", want: kept,
 		evidence: "server.TestPauseOfReplicas",
+	},
+	{
+		phase: inRunning, fault: "SIGSTOP of one of two servers inside a write: the other server's writes wait for 10 s", want: kept,
+		evidence: "server.TestPauseInsideAWrite",
 	},
 	{
 		phase: inPulumi, fault: "the database accepts no writes for longer than the update's lease", want: kept,
