@@ -29,6 +29,7 @@ import (
 	"workflowagent/internal/dev/lab"
 )
 
+// A measurement that takes longer fails, and the others continue.
 const (
 	limit            = 90 * time.Minute
 	measurementLimit = 20 * time.Minute
