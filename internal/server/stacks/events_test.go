@@ -184,7 +184,7 @@ func TestEventsAfterTheEnd(t *testing.T) {
 		return l.service.RecordEvents(t.Context(), u, []json.RawMessage{sent(sequence, 0)})
 	}
 	unmeasured := func() int {
-		list, err := store.Read(t.Context(), l.db, func(tx *store.Tx) ([]string, error) { return tx.UnmeasuredEvents(tx.Now(), 10) })
+		list, err := store.Read(t.Context(), l.db, func(tx *store.Tx) ([]store.Unmeasured, error) { return tx.UnmeasuredEvents(tx.Now(), 10) })
 		l.must(err)
 		return len(list)
 	}

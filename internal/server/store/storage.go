@@ -81,11 +81,21 @@ func (tx *Tx) AddImport(orgID string, bytes int64) error {
 	return err
 }
 
+// Unmeasured is an update or a job, with its stack and organization.
+type Unmeasured struct{ ID, StackID, OrgID string }
+
+func (tx *Tx) unmeasured(query string, limit int, before time.Time) ([]Unmeasured, error) {
+	return database.Collect(tx.Tx, func(scan database.Scan) (u Unmeasured, err error) {
+		err = scan(&u.ID, &u.StackID, &u.OrgID)
+		return u, err
+	}, query+fmt.Sprintf(" LIMIT %d", limit), before)
+}
+
 // UnmeasuredEvents returns updates that finished before a time, and the sizes of whose events are
 // not recorded.
-func (tx *Tx) UnmeasuredEvents(before time.Time, limit int) ([]string, error) {
-	return database.Scalars[string](tx.Tx, `SELECT id FROM updates WHERE event_bytes < 0 AND finished_at > 0 AND finished_at < $1
-		ORDER BY finished_at`+fmt.Sprintf(" LIMIT %d", limit), before)
+func (tx *Tx) UnmeasuredEvents(before time.Time, limit int) ([]Unmeasured, error) {
+	return tx.unmeasured(`SELECT u.id, u.stack_id, (SELECT s.org_id FROM stacks s WHERE s.id = u.stack_id) FROM updates u
+		WHERE u.event_bytes < 0 AND u.finished_at > 0 AND u.finished_at < $1 ORDER BY u.finished_at`, limit, before)
 }
 
 // EventBytes returns the stored bytes of an update's events.
@@ -115,9 +125,9 @@ func (tx *Tx) MeasureLogAgain(jobID string) error {
 
 // UnmeasuredLogs returns jobs that ended before a time, and the sizes of whose logs are not
 // recorded.
-func (tx *Tx) UnmeasuredLogs(before time.Time, limit int) ([]string, error) {
-	return database.Scalars[string](tx.Tx, `SELECT id FROM jobs WHERE log_bytes < 0 AND ended_at > 0 AND ended_at < $1
-		ORDER BY ended_at`+fmt.Sprintf(" LIMIT %d", limit), before)
+func (tx *Tx) UnmeasuredLogs(before time.Time, limit int) ([]Unmeasured, error) {
+	return tx.unmeasured(`SELECT id, stack_id, org_id FROM jobs WHERE log_bytes < 0 AND ended_at > 0 AND ended_at < $1
+		ORDER BY ended_at`, limit, before)
 }
 
 // SetLogBytes records the size of a job's log.

@@ -188,8 +188,13 @@ func (tx *Tx) TrimDeliveries(hookID string, keep int) error {
 	return nil
 }
 
-// DueWebhook identifies a webhook that has a delivery to send.
-type DueWebhook struct{ HookID, OrgID string }
+// DueWebhook identifies a webhook that has a delivery to send, or that can be removed.
+type DueWebhook struct {
+	HookID string `read:"h.id"`
+	OrgID  string
+}
+
+var dueWebhooks = database.NewTable[DueWebhook]("webhooks h")
 
 // DueWebhooks returns up to limit webhooks with a due delivery that no server sends, without those of
 // some organizations. It returns those first whose receivers work.
@@ -199,10 +204,7 @@ func (tx *Tx) DueWebhooks(now time.Time, withoutOrgs []string, limit int) ([]Due
 		args = append(args, id)
 		without += fmt.Sprintf(" AND h.org_id <> $%d", len(args))
 	}
-	return database.Collect(tx.Tx, func(scan database.Scan) (d DueWebhook, err error) {
-		err = scan(&d.HookID, &d.OrgID)
-		return d, err
-	}, fmt.Sprintf(`SELECT w.hook_id, h.org_id FROM webhook_senders w JOIN webhooks h ON h.id = w.hook_id
+	return dueWebhooks.All(tx.Tx, fmt.Sprintf(`JOIN webhook_senders w ON w.hook_id = h.id
 		WHERE h.active = 1 AND w.not_before <= $1 AND w.hook_id IN (SELECT d.hook_id FROM webhook_deliveries d WHERE d.status = 'pending' AND d.due_at <= $1)%s
 		ORDER BY w.failures, w.not_before LIMIT %d`, without, limit), args...)
 }
@@ -221,11 +223,17 @@ func (tx *Tx) WebhookSender(hookID string) (WebhookSender, error) {
 // SaveWebhookSender writes the sender of a webhook.
 func (tx *Tx) SaveWebhookSender(w WebhookSender) error { return webhookSenders.Update(tx.Tx, w) }
 
-// ExpireDeliveries ends up to limit deliveries that have not ended and were created before a time, and returns
-// their number.
-func (tx *Tx) ExpireDeliveries(before time.Time, reason string, limit int) (int64, error) {
+// WebhooksWithOldDeliveries returns the webhooks of deliveries that have not ended and were created before
+// a time.
+func (tx *Tx) WebhooksWithOldDeliveries(before time.Time) ([]DueWebhook, error) {
+	return dueWebhooks.All(tx.Tx, "WHERE h.id IN (SELECT d.hook_id FROM webhook_deliveries d WHERE d.status IN ('pending', 'sending') AND d.created_at < $1)", before)
+}
+
+// ExpireDeliveries ends up to limit deliveries of a webhook that have not ended and were created before a
+// time, and returns their number.
+func (tx *Tx) ExpireDeliveries(hookID string, before time.Time, reason string, limit int) (int64, error) {
 	return tx.Exec(fmt.Sprintf(`UPDATE webhook_deliveries SET status = 'failed', response_body = CASE WHEN response_body = '' THEN $1 ELSE response_body END
-		WHERE id IN (SELECT id FROM webhook_deliveries WHERE status IN ('pending', 'sending') AND created_at < $2 LIMIT %d)`, limit), reason, before)
+		WHERE id IN (SELECT id FROM webhook_deliveries WHERE hook_id = $3 AND status IN ('pending', 'sending') AND created_at < $2 LIMIT %d)`, limit), reason, before, hookID)
 }
 
 // DeleteOldDeliveries removes up to limit ended deliveries that were created before a time, and
@@ -244,8 +252,8 @@ func (tx *Tx) DeleteOldWebhookEvents(before time.Time, limit int) (int64, error)
 
 // OrphanedWebhooks returns up to limit webhooks of deleted stacks that no longer have anything to
 // send: no delivery is pending and no deployment of the stack is running.
-func (tx *Tx) OrphanedWebhooks(limit int) ([]string, error) {
-	return database.Scalars[string](tx.Tx, fmt.Sprintf(`SELECT h.id FROM webhooks h WHERE h.stack_id <> ''
+func (tx *Tx) OrphanedWebhooks(limit int) ([]DueWebhook, error) {
+	return dueWebhooks.All(tx.Tx, fmt.Sprintf(`WHERE h.stack_id <> ''
 		AND NOT EXISTS (SELECT 1 FROM stacks s WHERE s.id = h.stack_id)
 		AND NOT EXISTS (SELECT 1 FROM jobs j WHERE j.stack_id = h.stack_id AND j.status IN ('accepted', 'running'))
 		AND NOT EXISTS (SELECT 1 FROM webhook_deliveries d WHERE d.hook_id = h.id AND d.status = 'pending') LIMIT %d`, limit))

@@ -52,7 +52,7 @@ func (db *DB) tryWriting(ctx context.Context) error {
 		}
 	}
 	// Only a commit proves that the disk accepts writes, or that a replica was promoted.
-	err := db.Write(ctx, scope.Todo, func(tx *Tx) error {
+	err := db.Write(ctx, scope.Free, func(tx *Tx) error {
 		return tx.SetInstallation("writable", []byte(time.Now().UTC().Format(time.RFC3339)))
 	})
 	if err != nil {

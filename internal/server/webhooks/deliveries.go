@@ -117,8 +117,15 @@ func (s *Service) ask(ctx context.Context, o Owner, name string, event func(*sto
 	}
 	defer s.asked.remove(o.Org.ID)
 	c := claimed{asked: true, final: true}
-	err := s.db.Write(ctx, scope.Todo, func(tx *store.Tx) (err error) {
-		if c.hook, err = find(tx, o, name); err != nil {
+	before, err := store.Read(ctx, s.db, func(tx *store.Tx) (store.Webhook, error) { return find(tx, o, name) })
+	if err != nil {
+		return Delivery{}, err
+	}
+	err = s.db.Write(ctx, ownerOf(before), func(tx *store.Tx) (err error) {
+		if c.hook, err = find(tx, o, name); err == nil && c.hook.ID != before.ID {
+			err = fault.NotFound("Not Found: webhook %q was deleted", name)
+		}
+		if err != nil {
 			return err
 		}
 		id, err := event(tx, c.hook)
@@ -160,35 +167,44 @@ func (s *Service) Sweep(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("reading the time: %w", err)
 	}
+	if err := s.expire(ctx, now.Add(-giveUpAfter)); err != nil {
+		return fmt.Errorf("ending old deliveries of webhooks: %w", err)
+	}
 	for _, change := range []func(tx *store.Tx, limit int) (int64, error){
-		func(tx *store.Tx, limit int) (int64, error) {
-			return tx.ExpireDeliveries(now.Add(-giveUpAfter), "no attempt succeeded within a day", limit)
-		},
 		func(tx *store.Tx, limit int) (int64, error) { return tx.DeleteOldDeliveries(now.Add(-keepFor), limit) },
 		func(tx *store.Tx, limit int) (int64, error) {
 			return tx.DeleteOldWebhookEvents(now.Add(-keepFor), limit)
 		},
 	} {
-		if err := s.db.WriteInPieces(ctx, scope.Todo, change); err != nil {
+		if err := s.db.WriteInPieces(ctx, scope.Free, change); err != nil {
 			return fmt.Errorf("removing old deliveries of webhooks: %w", err)
 		}
 	}
 	return s.sweepOrphans(ctx)
 }
 
+// expire ends the deliveries from before a time.
+func (s *Service) expire(ctx context.Context, before time.Time) error {
+	old, err := store.Read(ctx, s.db, func(tx *store.Tx) ([]store.DueWebhook, error) { return tx.WebhooksWithOldDeliveries(before) })
+	for _, h := range old {
+		if err == nil {
+			err = s.db.WriteInPieces(ctx, scope.Webhook(h.OrgID, h.HookID), func(tx *store.Tx, limit int) (int64, error) {
+				return tx.ExpireDeliveries(h.HookID, before, "no attempt succeeded within a day", limit)
+			})
+		}
+	}
+	return err
+}
+
 func (s *Service) sweepOrphans(ctx context.Context) error {
 	const limit = 100
 	for n := limit; n == limit; {
-		ids, err := store.Read(ctx, s.db, func(tx *store.Tx) ([]string, error) { return tx.OrphanedWebhooks(limit) })
-		if n = len(ids); err != nil {
+		orphans, err := store.Read(ctx, s.db, func(tx *store.Tx) ([]store.DueWebhook, error) { return tx.OrphanedWebhooks(limit) })
+		if n = len(orphans); err != nil {
 			return fmt.Errorf("reading the webhooks of deleted stacks: %w", err)
 		}
-		for _, id := range ids {
-			err := s.db.WriteInPieces(ctx, scope.Todo, func(tx *store.Tx, limit int) (int64, error) { return tx.DeleteDeliveries(id, limit) })
-			if err == nil {
-				err = s.db.Write(ctx, scope.Todo, func(tx *store.Tx) error { return tx.DeleteWebhook(id) })
-			}
-			if err != nil && !errors.Is(err, store.ErrNotFound) {
+		for _, h := range orphans {
+			if err := s.remove(ctx, h.OrgID, h.HookID); err != nil {
 				return fmt.Errorf("removing the webhook of a deleted stack: %w", err)
 			}
 		}

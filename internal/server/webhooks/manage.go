@@ -126,7 +126,7 @@ func (s *Service) Create(ctx context.Context, p identity.Principal, o Owner, c C
 	if err := s.apply(ctx, p, o, &row, c, now); err != nil {
 		return Webhook{}, err
 	}
-	err := s.db.Write(ctx, scope.Todo, func(tx *store.Tx) error {
+	err := s.db.Write(ctx, scope.Organization(o.Org.ID), func(tx *store.Tx) error {
 		if o.Stack.ID != "" {
 			if err := identity.CheckUnmoved(tx, o.Stack); err != nil {
 				return err
@@ -156,7 +156,7 @@ func (s *Service) Create(ctx context.Context, p identity.Principal, o Owner, c C
 // Update changes a webhook. From then on, the webhook acts on behalf of p.
 func (s *Service) Update(ctx context.Context, p identity.Principal, o Owner, name string, c Change) (Webhook, error) {
 	var row store.Webhook
-	err := s.db.Write(ctx, scope.Todo, func(tx *store.Tx) (err error) {
+	err := s.db.Write(ctx, scope.Organization(o.Org.ID), func(tx *store.Tx) (err error) {
 		if row, err = find(tx, o, name); err != nil {
 			return err
 		}
@@ -203,7 +203,7 @@ func conflict(err error, name string) error {
 // Delete removes a webhook and its deliveries.
 func (s *Service) Delete(ctx context.Context, o Owner, name string) error {
 	var row store.Webhook
-	err := s.db.Write(ctx, scope.Todo, func(tx *store.Tx) (err error) {
+	err := s.db.Write(ctx, scope.Organization(o.Org.ID), func(tx *store.Tx) (err error) {
 		if row, err = find(tx, o, name); err != nil {
 			return err
 		}
@@ -216,10 +216,16 @@ func (s *Service) Delete(ctx context.Context, o Owner, name string) error {
 	if err != nil {
 		return err
 	}
-	if err := s.db.WriteInPieces(ctx, scope.Todo, func(tx *store.Tx, limit int) (int64, error) { return tx.DeleteDeliveries(row.ID, limit) }); err != nil {
+	return s.remove(ctx, o.Org.ID, row.ID)
+}
+
+// remove removes a webhook, if it exists, and before it its deliveries, which can be many.
+func (s *Service) remove(ctx context.Context, orgID, id string) error {
+	err := s.db.WriteInPieces(ctx, scope.Webhook(orgID, id), func(tx *store.Tx, limit int) (int64, error) { return tx.DeleteDeliveries(id, limit) })
+	if err != nil {
 		return err
 	}
-	err = s.db.Write(ctx, scope.Todo, func(tx *store.Tx) error { return tx.DeleteWebhook(row.ID) })
+	err = s.db.Write(ctx, scope.Organization(orgID), func(tx *store.Tx) error { return tx.DeleteWebhook(id) })
 	if errors.Is(err, store.ErrNotFound) {
 		return nil
 	}

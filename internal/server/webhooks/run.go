@@ -38,15 +38,15 @@ func (s *Service) due(ctx context.Context, withoutOrgs []string) ([]due.Work, er
 	}
 	work := make([]due.Work, len(hooks))
 	for n, h := range hooks {
-		work[n] = due.Work{Key: h.HookID, Owners: []string{h.OrgID}, Do: func(ctx context.Context) error { return s.send(ctx, h.HookID) }}
+		work[n] = due.Work{Key: h.HookID, Owners: []string{h.OrgID}, Do: func(ctx context.Context) error { return s.send(ctx, h) }}
 	}
 	return work, nil
 }
 
 // send sends the due deliveries of a webhook, one after the other. An attempt that has begun is
 // not interrupted, because its outcome would be unknown.
-func (s *Service) send(ctx context.Context, hookID string) error {
-	c, ok, err := s.claim(ctx, hookID, identity.NewID())
+func (s *Service) send(ctx context.Context, h store.DueWebhook) error {
+	c, ok, err := s.claim(ctx, h, identity.NewID())
 	for n := 1; ok && err == nil; n++ {
 		c, ok, err = s.attempt(context.WithoutCancel(ctx), c, n < maxTurn && ctx.Err() == nil)
 	}

@@ -69,11 +69,14 @@ type outcome struct {
 
 func (o outcome) succeeded() bool { return o.status >= 200 && o.status < 300 }
 
+// ownerOf returns the owner of a webhook's deliveries and lease. The webhook itself is its organization's.
+func ownerOf(h store.Webhook) scope.Set { return scope.Webhook(h.OrgID, h.ID) }
+
 // claim returns the next delivery of a webhook that no other server sends. ok is false if there is
 // none.
-func (s *Service) claim(ctx context.Context, hookID, id string) (c claimed, ok bool, err error) {
-	err = s.db.Write(ctx, scope.Todo, func(tx *store.Tx) error {
-		w, err := tx.WebhookSender(hookID)
+func (s *Service) claim(ctx context.Context, h store.DueWebhook, id string) (c claimed, ok bool, err error) {
+	err = s.db.Write(ctx, scope.Webhook(h.OrgID, h.HookID), func(tx *store.Tx) error {
+		w, err := tx.WebhookSender(h.HookID)
 		if ok = false; err != nil || w.NotBefore.After(tx.Now()) {
 			return err
 		}
@@ -129,7 +132,7 @@ func (s *Service) attempt(ctx context.Context, c claimed, more bool) (following 
 		return s.deploy(ctx, c, more)
 	}
 	o := s.post(ctx, c)
-	err = s.db.Write(ctx, scope.Todo, func(tx *store.Tx) (err error) {
+	err = s.db.Write(ctx, ownerOf(c.hook), func(tx *store.Tx) (err error) {
 		following, ok, err = s.record(tx, c, o, more)
 		return err
 	})
@@ -177,7 +180,34 @@ func sign(body []byte, secret string) string {
 // deploy queues the deployment that a delivery demands. It does so in the transaction that records
 // the outcome, so that a delivery never starts two deployments.
 func (s *Service) deploy(ctx context.Context, c claimed, more bool) (following claimed, ok bool, err error) {
-	err = s.db.Write(ctx, scope.Todo, func(tx *store.Tx) error {
+	for range maxRenames {
+		var st store.Stack
+		st, err = store.Read(ctx, s.db, func(tx *store.Tx) (store.Stack, error) { return targetOf(tx, c.hook) })
+		if err != nil && fault.KindOf(err) == "" {
+			break
+		}
+		if following, ok, err = s.deployTo(ctx, c, st, more); !errors.Is(err, errRenamed) {
+			break
+		}
+	}
+	if errors.Is(err, store.ErrNotFound) {
+		return claimed{}, false, nil
+	}
+	return following, ok, err
+}
+
+// maxRenames bounds the attempts to deploy a stack whose name others use at the same time.
+const maxRenames = 3
+
+var errRenamed = fmt.Errorf("%w: the stack of the name that a webhook deploys changes", store.ErrBusy)
+
+// deployTo is deploy for the stack that has the name, which is zero if none has it.
+func (s *Service) deployTo(ctx context.Context, c claimed, st store.Stack, more bool) (following claimed, ok bool, err error) {
+	owners := ownerOf(c.hook)
+	if st.ID != "" {
+		owners = owners.And(scope.Stack(st.OrgID, st.ID))
+	}
+	err = s.db.Write(ctx, owners, func(tx *store.Tx) error {
 		ok = false
 		cur, err := tx.Delivery(c.hook.ID, c.delivery.ID)
 		if err != nil || cur.Status != c.delivery.Status || cur.Attempts != c.delivery.Attempts {
@@ -186,7 +216,7 @@ func (s *Service) deploy(ctx context.Context, c claimed, more bool) (following c
 		began := time.Now()
 		o := outcome{at: tx.Now(), status: queued}
 		mine := c
-		deployment, err := s.queue(ctx, tx, c)
+		deployment, err := s.queue(ctx, tx, c, st.ID)
 		var refused *fault.Error
 		switch {
 		case errors.As(err, &refused):
@@ -206,28 +236,34 @@ func (s *Service) deploy(ctx context.Context, c claimed, more bool) (following c
 		following, ok, err = s.record(tx, mine, o, more)
 		return err
 	})
-	if errors.Is(err, store.ErrNotFound) {
-		return claimed{}, false, nil
-	}
 	return following, ok, err
+}
+
+// targetOf returns the stack that a webhook deploys, or an error with a [fault.Kind].
+func targetOf(tx *store.Tx, h store.Webhook) (store.Stack, error) {
+	org, err := tx.Organization(h.OrgID)
+	if err != nil {
+		return store.Stack{}, err
+	}
+	project, name, _ := target(h)
+	st, err := tx.StackByName(org.Name, project, name)
+	if errors.Is(err, store.ErrNotFound) {
+		return st, fault.NotFound("Not Found: stack '%s/%s/%s' does not exist", org.Name, project, name)
+	}
+	return st, err
 }
 
 // queue queues an update of the stack that a webhook deploys. For a ping, it only checks whether it
 // could, and returns the zero deployment. While an earlier deployment of the webhook waits, it returns
 // only that deployment's version, unless a user asked for the delivery. Otherwise stacks that deploy
-// each other could fill the queue.
-func (s *Service) queue(ctx context.Context, tx *store.Tx, c claimed) (store.Deployment, error) {
-	org, err := tx.Organization(c.hook.OrgID)
+// each other could fill the queue. held is the stack that the transaction holds.
+func (s *Service) queue(ctx context.Context, tx *store.Tx, c claimed, held string) (store.Deployment, error) {
+	st, err := targetOf(tx, c.hook)
 	if err != nil {
 		return store.Deployment{}, err
 	}
-	project, name, _ := target(c.hook)
-	st, err := tx.StackByName(org.Name, project, name)
-	if errors.Is(err, store.ErrNotFound) {
-		return store.Deployment{}, fault.NotFound("stack '%s/%s/%s' does not exist", org.Name, project, name)
-	}
-	if err != nil {
-		return store.Deployment{}, err
+	if st.ID != held {
+		return store.Deployment{}, errRenamed
 	}
 	p, err := identity.ActAs(tx, st, identity.Actor(c.hook.Actor))
 	if err != nil {

@@ -99,13 +99,8 @@ func (s *Service) redeliver(ctx context.Context, i store.VCSIntegration) (more b
 	if !until.After(i.DeliveriesAt) {
 		return false, nil
 	}
-	return len(list) > 0 && until.After(since), s.db.Write(ctx, scope.Todo, func(tx *store.Tx) error {
-		cur, err := tx.Integration(i.ID)
-		if err != nil || cur.AppID != i.AppID {
-			return ignoreMissing(err)
-		}
-		cur.DeliveriesAt = until
-		return tx.SaveIntegration(cur)
+	return len(list) > 0 && until.After(since), s.db.Write(ctx, scope.Free, func(tx *store.Tx) error {
+		return tx.SetDeliveriesAt(i.ID, i.AppID, until)
 	})
 }
 
@@ -115,7 +110,7 @@ func (s *Service) unanswered(ctx context.Context, i store.VCSIntegration, err er
 		return nil
 	}
 	s.log.WithError(err).WithFields(logrus.Fields{"integration_id": i.ID}).Warn("asking the forge about the GitHub App failed; it is asked again later")
-	if noted := s.db.Write(context.WithoutCancel(ctx), scope.Todo, func(tx *store.Tx) error { return s.opts.Integrations.Note(tx, i.ID, err) }); noted != nil {
+	if noted := s.db.Write(context.WithoutCancel(ctx), scope.Free, func(tx *store.Tx) error { return s.opts.Integrations.Note(tx, i.ID, err) }); noted != nil {
 		return ignoreMissing(fmt.Errorf("recording the state of an integration: %w", noted))
 	}
 	return nil

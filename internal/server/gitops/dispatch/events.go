@@ -141,11 +141,18 @@ func (s *Service) Approve(ctx context.Context, p identity.Principal, st store.St
 	if err := p.Check(st, identity.Operate); err != nil {
 		return out, err
 	}
-	err := s.db.Write(ctx, scope.Todo, func(tx *store.Tx) error {
+	before, err := store.Read(ctx, s.db, func(tx *store.Tx) (store.VCSWatch, error) { return tx.Watch(st.ID) })
+	if ignoreMissing(err) != nil {
+		return out, err
+	}
+	err = s.db.Write(ctx, scope.Repository(st.OrgID, before.RepoID).And(scope.Stack(st.OrgID, st.ID).Shared()), func(tx *store.Tx) error {
 		if err := identity.CheckUnmoved(tx, st); err != nil {
 			return err
 		}
 		w, err := tx.Watch(st.ID)
+		if err == nil && w.RepoID != before.RepoID {
+			return fault.Conflict("Conflict: the settings of the stack now name another repository; load its pull requests again")
+		}
 		if err == nil {
 			pull, err = tx.PullByNumber(w.RepoID, number)
 		}

@@ -39,7 +39,7 @@ var pollPauses = retry.Policy{First: time.Minute, Max: 15 * time.Minute}
 // run on only one of the servers that share a database.
 func (s *Service) Poll(ctx context.Context) error {
 	// Deliveries can have been lost while no server ran.
-	err := s.db.Write(ctx, scope.Todo, func(tx *store.Tx) error { return tx.PollReposNow(tx.Now()) })
+	err := s.db.Write(ctx, scope.Free, func(tx *store.Tx) error { return tx.PollReposNow("", tx.Now()) })
 	if ctx.Err() != nil {
 		return nil
 	}
@@ -140,7 +140,11 @@ func (s *Service) find(ctx context.Context, w store.VCSWatch) error {
 	if err == nil {
 		found, err = client.Find(ctx, integrations.NameKey(i.Provider, w.Name))
 	}
-	return s.db.Write(context.WithoutCancel(ctx), scope.Todo, func(tx *store.Tx) error {
+	owner := scope.Organization(w.OrgID) // other stacks can find the same repository
+	if err != nil {
+		owner = scope.Stack(w.OrgID, w.StackID)
+	}
+	return s.db.Write(context.WithoutCancel(ctx), owner, func(tx *store.Tx) error {
 		if noted := s.opts.Integrations.Note(tx, i.ID, err); noted != nil {
 			return ignoreMissing(noted)
 		}
@@ -223,7 +227,7 @@ func (s *Service) poll(running context.Context, r store.VCSRepo) error {
 			return ignoreMissing(recordErr)
 		}
 	}
-	return s.db.Write(context.WithoutCancel(ctx), scope.Todo, func(tx *store.Tx) error {
+	return s.db.Write(context.WithoutCancel(ctx), scope.Repository(r.OrgID, r.ID), func(tx *store.Tx) error {
 		cur, readErr := tx.Repo(r.ID)
 		if readErr != nil {
 			return ignoreMissing(readErr)
@@ -241,7 +245,7 @@ func (s *Service) poll(running context.Context, r store.VCSRepo) error {
 			return tx.SaveRepo(cur)
 		}
 		if f.repo.Name != "" && f.repo.Name != cur.Name {
-			if cur, err = integrations.Repo(tx, i, f.repo); err != nil {
+			if cur, err = integrations.Rename(tx, i, cur, f.repo); err != nil {
 				return err
 			}
 		}

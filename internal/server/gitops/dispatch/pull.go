@@ -12,7 +12,6 @@ import (
 	"workflowagent/internal/server/fault"
 	"workflowagent/internal/server/identity"
 	"workflowagent/internal/server/store"
-	"workflowagent/internal/server/store/scope"
 	"workflowagent/internal/server/vcs"
 	"workflowagent/internal/server/vcs/integrations"
 	"workflowagent/internal/server/vcs/outbox"
@@ -59,7 +58,7 @@ func (s *Service) processPull(ctx context.Context, v *loadedEvent) error {
 		}
 		known.Files = known.Files.Compared(ctx, v.watches)
 	}
-	return s.db.Write(ctx, scope.Todo, func(tx *store.Tx) error {
+	return s.db.Write(ctx, v.held(), func(tx *store.Tx) error {
 		row, err := pending(tx, v.row.ID)
 		if err != nil {
 			return ignoreChanged(err)
@@ -80,7 +79,7 @@ func (s *Service) processPull(ctx context.Context, v *loadedEvent) error {
 		if err := s.opts.Integrations.Note(tx, v.integration.ID, doubt); err != nil {
 			return err
 		}
-		all, err := watches(tx, v.repo)
+		all, err := v.watchesHeld(tx)
 		if err != nil {
 			return err
 		}

@@ -172,10 +172,55 @@ func (s *Service) store(ctx context.Context, i store.VCSIntegration, p vcs.Parse
 	if p.ID == "" {
 		p.ID = identity.NewID()
 	}
-	err = s.db.Write(ctx, scope.Todo, func(tx *store.Tx) error {
+	held, err := store.Read(ctx, s.db, func(tx *store.Tx) (map[string]bool, error) { return reposOf(tx, i, p.Events) })
+	if err == nil {
+		owners := scope.Organization(i.OrgID).Shared()
+		for id := range held {
+			owners = owners.And(scope.Repository(i.OrgID, id))
+		}
+		out, err = s.storeIn(ctx, owners, held, i, p, source)
+	}
+	if errors.Is(err, errFound) {
+		out, err = s.storeIn(ctx, scope.Organization(i.OrgID), nil, i, p, source)
+	}
+	if errors.Is(err, store.ErrConflict) { // the same delivery at the same time
+		out, err = Outcome{Ignored: vcs.ReasonDuplicate}, nil
+	}
+	if err != nil {
+		return Outcome{}, fmt.Errorf("storing a delivery: %w", err)
+	}
+	s.log.WithFields(logrus.Fields{"integration_id": i.ID, "delivery_id": p.ID, "source": source, "accepted": out.Accepted, "reason": out.Ignored}).Info("received a delivery")
+	return out, nil
+}
+
+// errFound means that a delivery tells the repository of a watch, so that it concerns the organization.
+var errFound = errors.New("a delivery is the first about a repository")
+
+// reposOf returns the ids of the known repositories of events.
+func reposOf(tx *store.Tx, i store.VCSIntegration, all []vcs.Event) (map[string]bool, error) {
+	ids := map[string]bool{}
+	for _, e := range all {
+		if e.Kind == vcs.KindAccess {
+			continue
+		}
+		r, err := knownRepo(tx, i, e.Repo)
+		if ignoreMissing(err) != nil {
+			return nil, err
+		}
+		if err == nil {
+			ids[r.ID] = true
+		}
+	}
+	return ids, nil
+}
+
+// storeIn stores the events of a delivery in a transaction that holds owners: some repositories, or the
+// organization if held is nil.
+func (s *Service) storeIn(ctx context.Context, owners scope.Set, held map[string]bool, i store.VCSIntegration, p vcs.Parsed, source string) (out Outcome, err error) {
+	err = s.db.Write(ctx, owners, func(tx *store.Tx) error {
 		out = Outcome{Ignored: p.Ignored.Reason, Detail: p.Ignored.Detail}
 		for _, e := range p.Events {
-			reason, err := s.accept(tx, i, p.ID, source, e)
+			reason, err := s.accept(tx, held, i, p.ID, source, e)
 			if err != nil {
 				return err
 			}
@@ -187,18 +232,11 @@ func (s *Service) store(ctx context.Context, i store.VCSIntegration, p vcs.Parse
 		}
 		return nil
 	})
-	if errors.Is(err, store.ErrConflict) { // the same delivery at the same time
-		out, err = Outcome{Ignored: vcs.ReasonDuplicate}, nil
-	}
-	if err != nil {
-		return Outcome{}, fmt.Errorf("storing a delivery: %w", err)
-	}
-	s.log.WithFields(logrus.Fields{"integration_id": i.ID, "delivery_id": p.ID, "source": source, "accepted": out.Accepted, "reason": out.Ignored}).Info("received a delivery")
-	return out, nil
+	return out, err
 }
 
 // accept stores an event of a delivery, unless it returns the reason to ignore it.
-func (s *Service) accept(tx *store.Tx, i store.VCSIntegration, deliveryID, source string, e vcs.Event) (vcs.Reason, error) {
+func (s *Service) accept(tx *store.Tx, held map[string]bool, i store.VCSIntegration, deliveryID, source string, e vcs.Event) (vcs.Reason, error) {
 	known, err := tx.HasVCSEvent(i.ID, deliveryID, string(e.Kind), subjectOf(e))
 	if err != nil || known {
 		return vcs.ReasonDuplicate, err
@@ -206,7 +244,10 @@ func (s *Service) accept(tx *store.Tx, i store.VCSIntegration, deliveryID, sourc
 	if e.Kind == vcs.KindAccess {
 		return "", insert(tx, i, store.VCSRepo{}, deliveryID, source, e)
 	}
-	r, reason, err := repoOf(tx, i, e.Repo)
+	r, reason, err := repoOf(tx, held, i, e.Repo)
+	if err == nil && held != nil && r.ID != "" && !held[r.ID] {
+		err = errFound
+	}
 	if err != nil {
 		return "", err
 	}
@@ -266,18 +307,12 @@ func idle(tx *store.Tx, r store.VCSRepo, e vcs.Event) (vcs.Reason, error) {
 // repoOf returns the repository of an event, if a stack watches it. The forge's id decides: a new
 // repository with the name of a watched one is another repository. The name in the event changes
 // nothing here; see [Service.follow].
-func repoOf(tx *store.Tx, i store.VCSIntegration, id vcs.RepoID) (r store.VCSRepo, reason vcs.Reason, err error) {
-	r, err = tx.RepoByRemoteID(i.ID, id.ID)
-	if err != nil && !errors.Is(err, store.ErrNotFound) {
+//
+// It returns [errFound] if the event tells the repository of a watch, unless held is nil.
+func repoOf(tx *store.Tx, held map[string]bool, i store.VCSIntegration, id vcs.RepoID) (r store.VCSRepo, reason vcs.Reason, err error) {
+	r, err = knownRepo(tx, i, id)
+	if ignoreMissing(err) != nil {
 		return r, "", err
-	}
-	if err != nil && vcs.ForgeKey(i.Provider, i.Flavor) == vcs.FlavorGit {
-		if r, err = repoAt(tx, i, id.ID); err == nil && r.ID == "" {
-			err = store.ErrNotFound
-		}
-		if err != nil && !errors.Is(err, store.ErrNotFound) {
-			return r, "", err
-		}
 	}
 	found := err == nil
 	named, err := tx.WatchesOfName(i.ID, integrations.NameKey(i.Provider, id.Name))
@@ -291,6 +326,9 @@ func repoOf(tx *store.Tx, i store.VCSIntegration, id vcs.RepoID) (r store.VCSRep
 				others++
 			}
 			continue
+		}
+		if held != nil {
+			return r, "", errFound
 		}
 		if !found && forgeable(i) {
 			w.FindAt = tx.Now() // the forge tells the id
@@ -329,6 +367,17 @@ func repoOf(tx *store.Tx, i store.VCSIntegration, id vcs.RepoID) (r store.VCSRep
 		return r, vcs.ReasonUnwatched, err
 	}
 	return r, "", nil
+}
+
+// knownRepo returns the repository with an id of the forge, or [store.ErrNotFound].
+func knownRepo(tx *store.Tx, i store.VCSIntegration, id vcs.RepoID) (store.VCSRepo, error) {
+	r, err := tx.RepoByRemoteID(i.ID, id.ID)
+	if errors.Is(err, store.ErrNotFound) && vcs.ForgeKey(i.Provider, i.Flavor) == vcs.FlavorGit {
+		if r, err = repoAt(tx, i, id.ID); err == nil && r.ID == "" {
+			err = store.ErrNotFound
+		}
+	}
+	return r, err
 }
 
 // repoAt returns the repository of a plain git server that has an address, or none. The sender of a

@@ -13,7 +13,6 @@ import (
 	"workflowagent/internal/server/deployments"
 	"workflowagent/internal/server/identity"
 	"workflowagent/internal/server/store"
-	"workflowagent/internal/server/store/scope"
 	"workflowagent/internal/server/vcs"
 	"workflowagent/internal/server/vcs/integrations"
 	"workflowagent/internal/server/vcs/outbox"
@@ -35,7 +34,7 @@ func seenOf(tx *store.Tx, repoID, ref string) (vcs.Seen, error) {
 func (s *Service) processRef(ctx context.Context, v *loadedEvent) error {
 	e := v.event
 	if !watched(e, v.watches) {
-		return s.db.Write(ctx, scope.Todo, func(tx *store.Tx) error {
+		return s.db.Write(ctx, ownerOf(v.row), func(tx *store.Tx) error {
 			row, err := pending(tx, v.row.ID)
 			if err != nil {
 				return ignoreChanged(err)
@@ -76,7 +75,7 @@ func (s *Service) processRef(ctx context.Context, v *loadedEvent) error {
 		asked = true
 	}
 	files = files.Compared(ctx, v.watches)
-	return s.db.Write(ctx, scope.Todo, func(tx *store.Tx) error {
+	return s.db.Write(ctx, v.held(), func(tx *store.Tx) error {
 		row, err := pending(tx, v.row.ID)
 		if err != nil {
 			return ignoreChanged(err)
@@ -84,7 +83,7 @@ func (s *Service) processRef(ctx context.Context, v *loadedEvent) error {
 		if now, err := seenOf(tx, v.repo.ID, e.Ref); err != nil || now != seen {
 			return errors.Join(err, errChanged)
 		}
-		all, err := watches(tx, v.repo)
+		all, err := v.watchesHeld(tx)
 		if err != nil {
 			return err
 		}
@@ -247,7 +246,7 @@ func record(tx *store.Tx, row store.VCSEvent, d vcs.Decision, created store.Depl
 // concludeMergeGroup makes the report on a commit of a merge queue conclude. Such commits are not
 // deployed: the push that follows is.
 func (s *Service) concludeMergeGroup(ctx context.Context, v *loadedEvent) error {
-	return s.db.Write(ctx, scope.Todo, func(tx *store.Tx) error {
+	return s.db.Write(ctx, ownerOf(v.row), func(tx *store.Tx) error {
 		row, err := pending(tx, v.row.ID)
 		if err != nil {
 			return ignoreChanged(err)
@@ -262,20 +261,13 @@ func (s *Service) concludeMergeGroup(ctx context.Context, v *loadedEvent) error 
 
 // checkAccess polls the repositories of an integration whose access has changed.
 func (s *Service) checkAccess(ctx context.Context, v *loadedEvent) error {
-	return s.db.Write(ctx, scope.Todo, func(tx *store.Tx) error {
+	return s.db.Write(ctx, ownerOf(v.row), func(tx *store.Tx) error {
 		row, err := pending(tx, v.row.ID)
 		if err != nil {
 			return ignoreChanged(err)
 		}
-		repos, err := tx.Repos(v.integration.ID)
-		if err != nil {
+		if err := tx.PollReposNow(v.integration.ID, tx.Now()); err != nil {
 			return err
-		}
-		for _, r := range repos {
-			r.PollAt = tx.Now()
-			if err := tx.SaveRepo(r); err != nil {
-				return err
-			}
 		}
 		tx.Notify(integrations.Topic, v.integration.ID)
 		return finishEvent(tx, row, "", "")

@@ -43,7 +43,7 @@ func (s *Service) record(ctx context.Context, i store.VCSIntegration, r store.VC
 		return p, err
 	}
 	for piece := range slices.Chunk(p.record, recordAtOnce) {
-		if err := s.db.Write(ctx, scope.Todo, func(tx *store.Tx) error { return recordPiece(tx, i, r.ID, f, p, piece) }); err != nil {
+		if err := s.db.Write(ctx, scope.Repository(r.OrgID, r.ID), func(tx *store.Tx) error { return recordPiece(tx, i, r.ID, f, p, piece) }); err != nil {
 			return p, err
 		}
 	}

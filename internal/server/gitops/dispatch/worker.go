@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"runtime/debug"
+	"slices"
 	"time"
 
 	"github.com/sirupsen/logrus"
@@ -121,7 +122,11 @@ func (e unanswered) Unwrap() error { return e.err }
 // postpone sets the time of the next attempt to process an event.
 func (s *Service) postpone(ctx context.Context, id string, cause error) error {
 	waiting, forge := errors.AsType[unanswered](cause)
-	return s.db.Write(ctx, scope.Todo, func(tx *store.Tx) error {
+	row, err := store.Read(ctx, s.db, func(tx *store.Tx) (store.VCSEvent, error) { return tx.VCSEvent(id) })
+	if err != nil {
+		return ignoreMissing(err)
+	}
+	return s.db.Write(ctx, ownerOf(row), func(tx *store.Tx) error {
 		e, err := tx.VCSEvent(id)
 		if errors.Is(err, store.ErrNotFound) || err == nil && e.Done {
 			return nil
@@ -249,8 +254,11 @@ func (s *Service) follow(ctx context.Context, v *loadedEvent) error {
 	if err != nil {
 		return unanswered{fmt.Errorf("finding the repository %s: %w", name, err)}
 	}
-	return s.db.Write(ctx, scope.Todo, func(tx *store.Tx) error {
-		if v.repo, err = integrations.Repo(tx, v.integration, now); err != nil {
+	return s.db.Write(ctx, ownerOf(v.row), func(tx *store.Tx) error {
+		if v.repo, err = tx.Repo(v.repo.ID); err != nil {
+			return err
+		}
+		if v.repo, err = integrations.Rename(tx, v.integration, v.repo, now); err != nil {
 			return err
 		}
 		v.watches, err = watches(tx, v.repo)
@@ -260,7 +268,11 @@ func (s *Service) follow(ctx context.Context, v *loadedEvent) error {
 
 // finish ends an event without decisions. It does nothing if the event no longer exists.
 func (s *Service) finish(ctx context.Context, id string, reason vcs.Reason, detail string) error {
-	return s.db.Write(ctx, scope.Todo, func(tx *store.Tx) error {
+	row, err := store.Read(ctx, s.db, func(tx *store.Tx) (store.VCSEvent, error) { return tx.VCSEvent(id) })
+	if err != nil {
+		return ignoreMissing(err)
+	}
+	return s.db.Write(ctx, ownerOf(row), func(tx *store.Tx) error {
 		e, err := tx.VCSEvent(id)
 		if errors.Is(err, store.ErrNotFound) || err == nil && e.Done {
 			return nil
@@ -270,6 +282,39 @@ func (s *Service) finish(ctx context.Context, id string, reason vcs.Reason, deta
 		}
 		return finishEvent(tx, e, reason, detail)
 	})
+}
+
+// ownerOf returns the owner of an event: its repository, or the organization if no stack watches the
+// repository.
+func ownerOf(e store.VCSEvent) scope.Set {
+	if e.RepoID == "" {
+		return scope.Organization(e.OrgID)
+	}
+	return scope.Repository(e.OrgID, e.RepoID)
+}
+
+// held returns the owners of an event and of the stacks that watch its repository.
+func (v *loadedEvent) held() scope.Set {
+	owners := ownerOf(v.row)
+	for _, w := range v.watches {
+		owners = owners.And(scope.Stack(w.OrgID, w.StackID))
+	}
+	return owners
+}
+
+// watchesHeld returns the watches of the event's repository in a transaction that holds v.held, or
+// [errChanged] if there are others now.
+func (v *loadedEvent) watchesHeld(tx *store.Tx) ([]vcs.Watch, error) {
+	all, err := watches(tx, v.repo)
+	if err != nil {
+		return nil, err
+	}
+	for _, w := range all {
+		if !slices.ContainsFunc(v.watches, func(known vcs.Watch) bool { return known.StackID == w.StackID }) {
+			return nil, errChanged
+		}
+	}
+	return all, nil
 }
 
 // finishEvent ends an event. reason is "" if it has decisions.
@@ -307,17 +352,25 @@ func (s *Service) Sweep(ctx context.Context) error {
 		return err
 	}
 	before := now.Add(-keep)
-	err = s.db.WriteInPieces(ctx, scope.Todo, func(tx *store.Tx, limit int) (int64, error) { return tx.DeleteOldVCSEvents(before, limit) })
+	err = s.db.WriteInPieces(ctx, scope.Free, func(tx *store.Tx, limit int) (int64, error) { return tx.DeleteOldVCSEvents(before, limit) })
 	if err != nil {
 		return fmt.Errorf("removing old events of forges: %w", err)
 	}
-	err = s.db.WriteInPieces(ctx, scope.Todo, func(tx *store.Tx, limit int) (int64, error) { return tx.DeleteExcessVCSEvents(keepHints, limit) })
+	err = s.db.WriteInPieces(ctx, scope.Free, func(tx *store.Tx, limit int) (int64, error) { return tx.DeleteExcessVCSEvents(keepHints, limit) })
 	if err != nil {
 		return fmt.Errorf("removing events of forges that exceed the limit: %w", err)
 	}
-	err = s.db.WriteInPieces(ctx, scope.Todo, func(tx *store.Tx, limit int) (int64, error) { return tx.DeleteUnusedRepos(before, limit) })
-	if err != nil {
-		return fmt.Errorf("removing repositories that no stack watches: %w", err)
+	for n := maxDue; n == maxDue; {
+		unused, err := store.Read(ctx, s.db, func(tx *store.Tx) ([]store.VCSRepo, error) { return tx.UnusedRepos(before, maxDue) })
+		n = len(unused)
+		for _, r := range unused {
+			if err == nil {
+				err = s.db.Write(ctx, scope.Repository(r.OrgID, r.ID), func(tx *store.Tx) error { return tx.DeleteUnusedRepo(r.ID, before) })
+			}
+		}
+		if err != nil {
+			return fmt.Errorf("removing repositories that no stack watches: %w", err)
+		}
 	}
 	return nil
 }

@@ -141,67 +141,59 @@ func (q *Quota) Measure(ctx context.Context) error {
 		if err != nil {
 			return fmt.Errorf("measuring what is stored: %w", err)
 		}
-		return q.db.Write(ctx, scope.Todo, func(tx *store.Tx) error {
-			for _, sum := range sums {
-				if err := tx.SaveStorage(sum); err != nil {
-					return err
-				}
+		for _, sum := range sums {
+			if err := q.db.Write(ctx, scope.Free, func(tx *store.Tx) error { return tx.SaveStorage(sum) }); err != nil {
+				return fmt.Errorf("recording what is stored: %w", err)
 			}
-			return nil
-		})
+		}
+		return nil
 	})
 }
 
 // measureEach records the sizes of finished updates or jobs. Each is measured once. One whose size
 // cannot be read is skipped, and measured again the next time.
 func (q *Quota) measureEach(ctx context.Context,
-	list func(tx *store.Tx, before time.Time, limit int) ([]string, error),
+	list func(tx *store.Tx, before time.Time, limit int) ([]store.Unmeasured, error),
 	set func(tx *store.Tx, id string, bytes int64) error,
 	measure func(ctx context.Context, id string) (int64, error),
 ) error {
 	skipped := map[string]bool{}
 	for {
-		var ids []string
+		var found []store.Unmeasured
 		limit := page + len(skipped)
 		err := retry.Paced(ctx, func() (err error) {
-			ids, err = store.Read(ctx, q.db, func(tx *store.Tx) ([]string, error) { return list(tx, tx.Now().Add(-late), limit) })
+			found, err = store.Read(ctx, q.db, func(tx *store.Tx) ([]store.Unmeasured, error) { return list(tx, tx.Now().Add(-late), limit) })
 			return err
 		})
 		if err != nil {
 			return err
 		}
-		sizes := map[string]int64{}
-		for _, id := range ids {
-			if skipped[id] {
+		for _, u := range found {
+			if skipped[u.ID] {
 				continue
 			}
 			var size int64
 			err := retry.Paced(ctx, func() (err error) {
-				size, err = measure(ctx, id)
+				size, err = measure(ctx, u.ID)
 				return err
 			})
 			switch {
 			case err == nil:
-				sizes[id] = size
+				err = retry.Paced(ctx, func() error {
+					return q.db.Write(ctx, scope.Stack(u.OrgID, u.StackID), func(tx *store.Tx) error { return set(tx, u.ID, size) })
+				})
+				if err != nil {
+					return err
+				}
 			case ctx.Err() != nil:
 				return err
 			default:
-				q.log.WithError(err).WithField("id", id).Warn("measuring an update or a job failed; trying again with the next measurement")
-				skipped[id] = true
+				q.log.WithError(err).WithField("id", u.ID).Warn("measuring an update or a job failed; trying again with the next measurement")
+				skipped[u.ID] = true
 			}
 		}
-		err = retry.Paced(ctx, func() error {
-			return q.db.Write(ctx, scope.Todo, func(tx *store.Tx) error {
-				for id, bytes := range sizes {
-					if err := set(tx, id, bytes); err != nil {
-						return err
-					}
-				}
-				return nil
-			})
-		})
-		if err != nil || len(ids) < limit {
-			return err
+		if len(found) < limit {
+			return nil
 		}
 	}
 }
