@@ -65,7 +65,7 @@ func (s *Service) CreateToken(ctx context.Context, spec NewTokenSpec) (text, id 
 		}
 		if t.TeamID != "" {
 			if _, err := tx.Team(t.TeamID); errors.Is(err, store.ErrNotFound) {
-				return fault.NotFound("Not Found: the team was deleted")
+				return fault.NotFound("the team was deleted")
 			} else if err != nil {
 				return err
 			}

@@ -359,7 +359,7 @@ func (tx *Tx) TouchToken(id string, at time.Time) error {
 func (tx *Tx) DeleteExpiredTokens(before time.Time, limit int) (int64, error) {
 	return tx.Exec(fmt.Sprintf(`DELETE FROM tokens WHERE id IN (
 		SELECT id FROM tokens WHERE expires_at > 0 AND expires_at < $1
-		AND id NOT IN (SELECT token_id FROM updates WHERE status = 'running') LIMIT %d)`, limit), before)
+		AND id NOT IN (SELECT token_id FROM updates WHERE status = 'running') LIMIT %d%s)`, limit, tx.SkipLocked()), before)
 }
 
 // ExpireJobTokens makes a job's tokens of one kind expire at the given time, unless they expire

@@ -65,6 +65,12 @@ func (tx *Tx) DueReviewStacks(now time.Time, limit int) ([]string, error) {
 	return database.Scalars[string](tx.Tx, "SELECT id FROM review_stacks WHERE try_at <= $1 ORDER BY try_at, id LIMIT $2", now, limit)
 }
 
+// PostponeReviewStack sets the time of the next check of a review stack, if it exists.
+func (tx *Tx) PostponeReviewStack(id string, until time.Time) error {
+	_, err := tx.Exec("UPDATE review_stacks SET try_at = $2 WHERE id = $1", id, until)
+	return err
+}
+
 // DeleteReviewStack removes the row of a review stack.
 func (tx *Tx) DeleteReviewStack(id string) error {
 	return tx.ExecOne("DELETE FROM review_stacks WHERE id = $1", id)

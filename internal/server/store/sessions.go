@@ -63,7 +63,7 @@ func (tx *Tx) DeleteSessions(userID, except string) (int64, error) {
 
 // DeleteOldSessions removes up to limit sessions that were last used before seen or have ended.
 func (tx *Tx) DeleteOldSessions(seen, ended time.Time, limit int) (int64, error) {
-	return tx.Exec("DELETE FROM sessions WHERE id IN (SELECT id FROM sessions WHERE seen_at < $1 OR ends_at < $2 LIMIT $3)",
+	return tx.Exec("DELETE FROM sessions WHERE id IN (SELECT id FROM sessions WHERE seen_at < $1 OR ends_at < $2 LIMIT $3"+tx.SkipLocked()+")",
 		seen.UnixMicro(), ended.UnixMicro(), limit)
 }
 
@@ -77,11 +77,7 @@ func (tx *Tx) SignInLink(hash []byte) (SignInLink, error) {
 
 // TakeSignInLink removes a link by its hash and returns it.
 func (tx *Tx) TakeSignInLink(hash []byte) (SignInLink, error) {
-	l, err := tx.SignInLink(hash)
-	if err == nil {
-		err = tx.ExecOne("DELETE FROM sign_in_links WHERE id = $1", l.ID) // unless another transaction has taken it
-	}
-	return l, err
+	return database.One(tx.Tx, signInLinks.Scan, "DELETE FROM sign_in_links WHERE hash = $1 RETURNING "+signInLinks.Expressions(), hash)
 }
 
 // DeleteOldSignInLinks removes the links that expired before a time.

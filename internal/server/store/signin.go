@@ -95,7 +95,7 @@ func (tx *Tx) UseChallenge(hash []byte, expires time.Time) error {
 
 // DeleteOldChallenges removes up to limit used challenges that expired before a time.
 func (tx *Tx) DeleteOldChallenges(before time.Time, limit int) (int64, error) {
-	return tx.Exec("DELETE FROM used_challenges WHERE hash IN (SELECT hash FROM used_challenges WHERE expires_at < $1 LIMIT $2)",
+	return tx.Exec("DELETE FROM used_challenges WHERE hash IN (SELECT hash FROM used_challenges WHERE expires_at < $1 LIMIT $2"+tx.SkipLocked()+")",
 		before.UnixMicro(), limit)
 }
 

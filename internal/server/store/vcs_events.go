@@ -121,15 +121,15 @@ func (tx *Tx) VCSDecisions(eventID string) ([]VCSDecision, error) {
 // DeleteOldVCSEvents removes up to limit events that were received before a time, and returns their
 // number.
 func (tx *Tx) DeleteOldVCSEvents(before time.Time, limit int) (int64, error) {
-	return tx.Exec(`DELETE FROM vcs_events WHERE id IN (SELECT id FROM vcs_events WHERE done = 1 AND received_at < $1 LIMIT $2)`, before, limit)
+	return tx.Exec(`DELETE FROM vcs_events WHERE id IN (SELECT id FROM vcs_events WHERE done = 1 AND received_at < $1 LIMIT $2`+tx.SkipLocked()+")", before, limit)
 }
 
 // DeleteExcessVCSEvents removes up to limit of the oldest processed events about pull requests and
 // about repositories that no stack watches, of the integrations that have more than keep of them. It
 // returns the number of removed events.
 func (tx *Tx) DeleteExcessVCSEvents(keep, limit int) (int64, error) {
-	return tx.Exec(`DELETE FROM vcs_events WHERE id IN (SELECT id FROM (
+	return tx.Exec(`DELETE FROM vcs_events WHERE id IN (SELECT id FROM vcs_events WHERE id IN (SELECT id FROM (
 		SELECT id, ROW_NUMBER() OVER (PARTITION BY integration_id ORDER BY received_at DESC, id) AS place
 		FROM vcs_events WHERE done = 1 AND (kind = 'pull' OR repo_id = '')) AS ranked
-		WHERE place > $1 ORDER BY place DESC LIMIT $2)`, keep, limit)
+		WHERE place > $1 ORDER BY place DESC LIMIT $2)`+tx.SkipLocked()+")", keep, limit)
 }

@@ -39,8 +39,25 @@ var vcsIntegrations = database.NewTable[VCSIntegration]("vcs_integrations i")
 // provider and name.
 func (tx *Tx) InsertIntegration(i VCSIntegration) error { return vcsIntegrations.Insert(tx.Tx, i) }
 
-// SaveIntegration stores an integration.
-func (tx *Tx) SaveIntegration(i VCSIntegration) error { return vcsIntegrations.Update(tx.Tx, i) }
+// SaveIntegration stores what an administrator sets of an integration, and its problem.
+func (tx *Tx) SaveIntegration(i VCSIntegration) error {
+	return vcsIntegrations.Update(tx.Tx, i, "flavor", "name", "base_url", "api_url", "owner", "project", "app_id", "installation", "options",
+		"credential", "secret", "old_secret", "old_until", "refused_at", "problem", "modified_at", "keeps_host")
+}
+
+// NoteIntegration records since when a forge accepts no credentials of an integration, and its problem,
+// unless they or the integration have changed since i was read.
+func (tx *Tx) NoteIntegration(i VCSIntegration, refusedAt time.Time, problem string) error {
+	_, err := tx.Exec(`UPDATE vcs_integrations SET refused_at = $2, problem = $3
+		WHERE id = $1 AND refused_at = $4 AND problem = $5 AND modified_at = $6`, i.ID, refusedAt, problem, i.RefusedAt, i.Problem, i.ModifiedAt)
+	return err
+}
+
+// SetDeliveriesAt records up to when the failed deliveries of an integration's app were read.
+func (tx *Tx) SetDeliveriesAt(id, appID string, at time.Time) error {
+	_, err := tx.Exec("UPDATE vcs_integrations SET deliveries_at = $3 WHERE id = $1 AND app_id = $2 AND deliveries_at < $3", id, appID, at)
+	return err
+}
 
 // Integration returns an integration by its id.
 func (tx *Tx) Integration(id string) (VCSIntegration, error) {
@@ -140,15 +157,25 @@ func byTurn(table, key, due string) string {
 		) AS turns ON turns.row_key = %[1]s.%[2]s ORDER BY turns.turn, turns.due_at, turns.row_key LIMIT $2`, table, key, due)
 }
 
-// DeleteUnusedRepos removes up to limit repositories that no stack watches, and returns their number.
-func (tx *Tx) DeleteUnusedRepos(before time.Time, limit int) (int64, error) {
-	return tx.Exec(`DELETE FROM vcs_repos WHERE id IN (SELECT r.id FROM vcs_repos r WHERE r.poll_at < $1 AND r.created_at < $1
-		AND NOT EXISTS (SELECT 1 FROM vcs_watches w WHERE w.repo_id = r.id)
-		AND NOT EXISTS (SELECT 1 FROM vcs_events e WHERE e.repo_id = r.id AND e.done = 0) LIMIT $2)`, before, limit)
+// repoUnused is the condition that no stack watches a repository r, with a time $1.
+const repoUnused = `r.poll_at < $1 AND r.created_at < $1
+	AND NOT EXISTS (SELECT 1 FROM vcs_watches w WHERE w.repo_id = r.id)
+	AND NOT EXISTS (SELECT 1 FROM vcs_events e WHERE e.repo_id = r.id AND e.done = 0)`
+
+// UnusedRepos returns up to limit repositories that no stack watches.
+func (tx *Tx) UnusedRepos(before time.Time, limit int) ([]VCSRepo, error) {
+	return vcsRepos.All(tx.Tx, "WHERE "+repoUnused+" LIMIT $2", before, limit)
 }
 
-// PollReposNow makes the polls of all repositories due, except those that are due anyway.
-func (tx *Tx) PollReposNow(now time.Time) error {
-	_, err := tx.Exec("UPDATE vcs_repos SET poll_at = $1 WHERE poll_at > $1", now)
+// DeleteUnusedRepo removes a repository with its ledger and pull requests, unless a stack watches it.
+func (tx *Tx) DeleteUnusedRepo(id string, before time.Time) error {
+	_, err := tx.Exec("DELETE FROM vcs_repos WHERE id IN (SELECT r.id FROM vcs_repos r WHERE r.id = $2 AND "+repoUnused+")", before, id)
+	return err
+}
+
+// PollReposNow makes the polls of repositories due, except those that are due anyway: of an integration,
+// or of all if integrationID is "".
+func (tx *Tx) PollReposNow(integrationID string, now time.Time) error {
+	_, err := tx.Exec("UPDATE vcs_repos SET poll_at = $1 WHERE poll_at > $1 AND ($2 = '' OR integration_id = $2)", now, integrationID)
 	return err
 }

@@ -23,6 +23,7 @@ type VCSReport struct {
 	WantedAt              time.Time
 	TryAt                 time.Time
 	SentAt                time.Time
+	OrgID                 string `db:"-" read:"(SELECT i.org_id FROM vcs_integrations i JOIN vcs_repos o ON o.integration_id = i.id WHERE o.id = r.repo_id)"`
 }
 
 var vcsReports = database.NewTable[VCSReport]("vcs_reports r")
@@ -53,8 +54,24 @@ func (tx *Tx) VCSReportOf(r VCSReport) (VCSReport, error) {
 // InsertVCSReport adds a report.
 func (tx *Tx) InsertVCSReport(r VCSReport) error { return vcsReports.Insert(tx.Tx, r) }
 
-// SaveVCSReport writes a report.
-func (tx *Tx) SaveVCSReport(r VCSReport) error { return vcsReports.Update(tx.Tx, r) }
+// WantVCSReport records that the report with the subject of r has changed, and adds it if necessary. Its
+// note changes only if note is not nil. The change commutes with the others.
+func (tx *Tx) WantVCSReport(r VCSReport, note *string) error {
+	set := ""
+	if r.Wanted = 1; note != nil {
+		r.Note, set = *note, ", note = excluded.note"
+	}
+	return vcsReports.Merge(tx.Tx, r, "repo_id, pull, commit_id, context", `wanted = vcs_reports.wanted + 1, wanted_at = excluded.wanted_at,
+		try_at = CASE WHEN vcs_reports.try_at < excluded.try_at THEN excluded.try_at ELSE vcs_reports.try_at END`+set)
+}
+
+// SaveVCSReport writes the outcome of an attempt to send a report. Changes of the report since the
+// attempt remain.
+func (tx *Tx) SaveVCSReport(r VCSReport) error {
+	_, err := tx.Exec(`UPDATE vcs_reports SET remote_id = $2, sent = $3, failures = $4, error = $5, sent_at = $6,
+		try_at = CASE WHEN try_at < $7 THEN $7 ELSE try_at END WHERE id = $1`, r.ID, r.RemoteID, r.Sent, r.Failures, r.Error, r.SentAt, r.TryAt)
+	return err
+}
 
 // WantVCSReports records that a stack's deployment of a commit has changed: in the reports on the
 // stack, on the whole commit, whose context is aggregate, and in the comment of the pull request.
@@ -94,5 +111,5 @@ func (tx *Tx) PostponeVCSReports(integrationID string, until time.Time) error {
 // DeleteOldVCSReports removes up to limit reports that have not changed since a time, and returns
 // their number.
 func (tx *Tx) DeleteOldVCSReports(before time.Time, limit int) (int64, error) {
-	return tx.Exec(fmt.Sprintf("DELETE FROM vcs_reports WHERE id IN (SELECT id FROM vcs_reports WHERE wanted_at < $1 LIMIT %d)", limit), before)
+	return tx.Exec(fmt.Sprintf("DELETE FROM vcs_reports WHERE id IN (SELECT id FROM vcs_reports WHERE wanted_at < $1 LIMIT %d%s)", limit, tx.SkipLocked()), before)
 }

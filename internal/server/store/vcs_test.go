@@ -120,7 +120,7 @@ func TestVCSWatches(t *testing.T) {
 			}
 			return errors.Join(err, err2, err3, err4, err5, err6, err7, err8, err9)
 		})
-		write(t, db, func(tx *store.Tx) error { return tx.PollReposNow(instant(2)) })
+		write(t, db, func(tx *store.Tx) error { return tx.PollReposNow("", instant(2)) })
 		read(t, db, func(tx *store.Tx) error {
 			r, err := tx.Repo("repo")
 			if !r.PollAt.Equal(instant(2)) {
@@ -145,11 +145,13 @@ func TestVCSWatches(t *testing.T) {
 			}
 			return errors.Join(err, err2)
 		})
-		unused := func() (n int64) {
-			write(t, db, func(tx *store.Tx) (err error) {
-				n, err = tx.DeleteUnusedRepos(instant(100), 9)
+		unused := func() (n int) {
+			read(t, db, func(tx *store.Tx) error {
+				list, err := tx.UnusedRepos(instant(100), 9)
+				n = len(list)
 				return err
 			})
+			write(t, db, func(tx *store.Tx) error { return tx.DeleteUnusedRepo("repo", instant(100)) })
 			return n
 		}
 		if n := unused(); n != 0 {
@@ -160,6 +162,9 @@ func TestVCSWatches(t *testing.T) {
 		})
 		if n := unused(); n != 1 {
 			t.Errorf("removed %d unused repositories, want 1", n)
+		}
+		if n := unused(); n != 0 {
+			t.Errorf("%d unused repositories remain", n)
 		}
 		write(t, db, func(tx *store.Tx) error { return tx.DeleteStack("id-b") })
 		read(t, db, func(tx *store.Tx) error {

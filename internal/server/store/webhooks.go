@@ -240,14 +240,14 @@ func (tx *Tx) ExpireDeliveries(hookID string, before time.Time, reason string, l
 // returns their number.
 func (tx *Tx) DeleteOldDeliveries(before time.Time, limit int) (int64, error) {
 	return tx.Exec(fmt.Sprintf(`DELETE FROM webhook_deliveries WHERE id IN (SELECT id FROM webhook_deliveries
-		WHERE created_at < $1 AND status IN ('succeeded', 'failed') LIMIT %d)`, limit), before)
+		WHERE created_at < $1 AND status IN ('succeeded', 'failed') LIMIT %d%s)`, limit, tx.SkipLocked()), before)
 }
 
 // DeleteOldWebhookEvents removes up to limit events without deliveries that were recorded before a
 // time, and returns their number.
 func (tx *Tx) DeleteOldWebhookEvents(before time.Time, limit int) (int64, error) {
 	return tx.Exec(fmt.Sprintf(`DELETE FROM webhook_events WHERE id IN (SELECT e.id FROM webhook_events e
-		WHERE e.created_at < $1 AND NOT EXISTS (SELECT 1 FROM webhook_deliveries d WHERE d.event_id = e.id) LIMIT %d)`, limit), before)
+		WHERE e.created_at < $1 AND NOT EXISTS (SELECT 1 FROM webhook_deliveries d WHERE d.event_id = e.id) LIMIT %d%s)`, limit, tx.SkipLocked()), before)
 }
 
 // OrphanedWebhooks returns up to limit webhooks of deleted stacks that no longer have anything to

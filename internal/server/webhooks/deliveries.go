@@ -123,7 +123,7 @@ func (s *Service) ask(ctx context.Context, o Owner, name string, event func(*sto
 	}
 	err = s.db.Write(ctx, ownerOf(before), func(tx *store.Tx) (err error) {
 		if c.hook, err = find(tx, o, name); err == nil && c.hook.ID != before.ID {
-			err = fault.NotFound("Not Found: webhook %q was deleted", name)
+			err = fault.NotFound("webhook %q was deleted", name)
 		}
 		if err != nil {
 			return err

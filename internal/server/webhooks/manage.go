@@ -225,7 +225,8 @@ func (s *Service) remove(ctx context.Context, orgID, id string) error {
 	if err != nil {
 		return err
 	}
-	err = s.db.Write(ctx, scope.Organization(orgID), func(tx *store.Tx) error { return tx.DeleteWebhook(id) })
+	owners := scope.Organization(orgID).And(scope.Webhook(orgID, id))
+	err = s.db.Write(ctx, owners, func(tx *store.Tx) error { return tx.DeleteWebhook(id) })
 	if errors.Is(err, store.ErrNotFound) {
 		return nil
 	}

@@ -151,7 +151,7 @@ func (s *Service) Approve(ctx context.Context, p identity.Principal, st store.St
 		}
 		w, err := tx.Watch(st.ID)
 		if err == nil && w.RepoID != before.RepoID {
-			return fault.Conflict("Conflict: the settings of the stack now name another repository; load its pull requests again")
+			return fault.Conflict("the settings of the stack now name another repository; load its pull requests again")
 		}
 		if err == nil {
 			pull, err = tx.PullByNumber(w.RepoID, number)

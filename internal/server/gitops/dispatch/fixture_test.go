@@ -384,7 +384,7 @@ func (s *site) poll() {
 	var before time.Time
 	s.must(s.db.Write(s.t.Context(), scope.Server(), func(tx *store.Tx) error {
 		before = tx.Now()
-		return tx.PollReposNow(before)
+		return tx.PollReposNow("", before)
 	}))
 	s.work(s.dispatch.Poll, "a poll", func() bool {
 		polled := false

@@ -67,7 +67,7 @@ func TestManyTagsInPieces(t *testing.T) {
 	clear(s.forge.refs)
 	add("b", 2*piece+2)
 	exec("CREATE TRIGGER stop BEFORE INSERT ON vcs_refs WHEN NEW.ref = 'refs/tags/b02001' BEGIN SELECT RAISE(ABORT, 'stopped'); END")
-	s.must(db.Write(t.Context(), scope.Server(), func(tx *store.Tx) error { return tx.PollReposNow(tx.Now()) }))
+	s.must(db.Write(t.Context(), scope.Server(), func(tx *store.Tx) error { return tx.PollReposNow("", tx.Now()) }))
 	s.work(s.dispatch.Poll, "the recording of all pieces but the last", func() bool {
 		tags, _ := ledger()
 		return tags == "map[b:2000]"

@@ -115,7 +115,7 @@ func (s *Service) due(ctx context.Context, _ []string) ([]due.Work, error) {
 
 // Sweep removes old records.
 func (s *Service) Sweep(ctx context.Context) error {
-	err := s.db.WriteInPieces(ctx, scope.Todo, func(tx *store.Tx, limit int) (int64, error) {
+	err := s.db.WriteInPieces(ctx, scope.Free, func(tx *store.Tx, limit int) (int64, error) {
 		return tx.DeleteOldVCSReports(tx.Now().Add(-keep), limit)
 	})
 	if err != nil {

@@ -137,7 +137,7 @@ func (m message) sendTo(ctx context.Context, client vcs.Repository) (id string, 
 
 // record changes a report, unless it was removed.
 func (s *Service) record(ctx context.Context, r store.VCSReport, change func(*store.Tx, *store.VCSReport) error) error {
-	err := s.db.Write(ctx, scope.Todo, func(tx *store.Tx) error {
+	err := s.db.Write(ctx, scope.Repository(r.OrgID, r.RepoID), func(tx *store.Tx) error {
 		cur, err := tx.VCSReport(r.ID)
 		if errors.Is(err, store.ErrNotFound) {
 			return nil

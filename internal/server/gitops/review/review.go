@@ -161,16 +161,15 @@ func (s *Service) Sweep(ctx context.Context) error {
 
 // postpone makes an unexpected error of one review stack not delay the others.
 func (s *Service) postpone(ctx context.Context, id string) error {
-	err := s.db.Write(ctx, scope.Todo, func(tx *store.Tx) error {
-		r, err := tx.ReviewStack(id)
-		if errors.Is(err, store.ErrNotFound) {
-			return nil
-		}
-		if err != nil {
-			return err
-		}
-		r.TryAt = tx.Now().Add(retry.Spread(time.Minute))
-		return tx.SaveReviewStack(r)
+	row, err := store.Read(ctx, s.db, func(tx *store.Tx) (store.ReviewStack, error) { return tx.ReviewStack(id) })
+	if errors.Is(err, store.ErrNotFound) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("reading a review stack: %w", err)
+	}
+	err = s.db.Write(ctx, scope.Repository(row.OrgID, row.RepoID), func(tx *store.Tx) error {
+		return tx.PostponeReviewStack(id, tx.Now().Add(retry.Spread(time.Minute)))
 	})
 	if err != nil {
 		return fmt.Errorf("postponing a review stack: %w", err)

@@ -1,6 +1,7 @@
 package review
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -37,21 +38,38 @@ type loadedStack struct {
 	stack    store.Stack // if Exists
 	template store.Stack // if Template
 	settings *workflow.Settings
+	newID    string // of the stack to create
 }
 
 // step judges a review stack and takes the step, in one transaction, so that a server that stops
 // leaves nothing half done.
 func (s *Service) step(ctx context.Context, id string) error {
+	row, err := store.Read(ctx, s.db, func(tx *store.Tx) (store.ReviewStack, error) { return tx.ReviewStack(id) })
+	if errors.Is(err, store.ErrNotFound) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	newID := identity.NewID() // of the stack, if the step creates it
+	owners := scope.Repository(row.OrgID, row.RepoID).And(scope.Stack(row.OrgID, row.TemplateID).Shared(), scope.Stack(row.OrgID, cmp.Or(row.StackID, newID)))
+	if row.StackID != "" { // it can have been removed
+		owners = owners.And(scope.Stack(row.OrgID, newID))
+	}
 	var remove *loadedStack
-	err := s.db.Write(ctx, scope.Todo, func(tx *store.Tx) error {
+	err = s.db.Write(ctx, owners, func(tx *store.Tx) error {
 		remove = nil
 		v, err := s.read(tx, id)
 		if errors.Is(err, store.ErrNotFound) {
 			return nil
 		}
+		if err == nil && v.row.StackID != row.StackID {
+			err = fmt.Errorf("%w: the review stack changes at the same time", store.ErrBusy)
+		}
 		if err != nil {
 			return err
 		}
+		v.newID = newID
 		verdict := Judge(v.row, v.Facts)
 		problem := verdict.Problem
 		v.row.Orphan, v.row.TryAt = verdict.Orphan, v.Now.Add(verdict.Wait)
@@ -224,7 +242,7 @@ func (s *Service) create(ctx context.Context, tx *store.Tx, v *loadedStack) erro
 		return err
 	}
 	st, err := s.opts.Stacks.CreateIn(ctx, tx, p, stacks.NewStack{
-		Org: p.Org, Project: v.row.Project, Name: v.row.Name,
+		ID: v.newID, Org: p.Org, Project: v.row.Project, Name: v.row.Name,
 		Tags: map[string]string{TagTemplate: v.template.Name, TagPull: fmt.Sprint(v.row.Pull)},
 	})
 	if err != nil {

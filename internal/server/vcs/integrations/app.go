@@ -183,5 +183,5 @@ func (s *Service) CheckApp(ctx context.Context, org store.Organization, id strin
 
 // note records whether a forge accepts the credentials of an integration.
 func (s *Service) note(ctx context.Context, id string, err error) error {
-	return s.db.Write(ctx, scope.Todo, func(tx *store.Tx) error { return s.Note(tx, id, err) })
+	return s.db.Write(ctx, scope.Free, func(tx *store.Tx) error { return s.Note(tx, id, err) })
 }

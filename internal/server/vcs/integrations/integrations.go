@@ -210,26 +210,27 @@ func (s *Service) forget(id string) {
 const refusedFor = time.Hour
 
 // Note records whether a forge accepts the credentials of an integration. err is the error of a
-// request, or nil if it succeeded.
+// request, or nil if it succeeded. A transaction needs no owner for it: what others have recorded at the
+// same time remains.
 func (s *Service) Note(tx *store.Tx, integrationID string, err error) error {
 	i, readErr := tx.Integration(integrationID)
 	if readErr != nil {
 		return readErr
 	}
-	refused := errors.Is(err, vcs.ErrRefused)
+	refused, since, problem := errors.Is(err, vcs.ErrRefused), i.RefusedAt, i.Problem
 	switch {
 	case errors.Is(err, vcs.ErrNotInstalled) && i.Problem == "":
-		i.Problem = termtext.OneLine(err.Error(), maxProblem)
+		problem = termtext.OneLine(err.Error(), maxProblem)
 	case refused && i.RefusedAt.IsZero():
-		i.RefusedAt = tx.Now()
+		since = tx.Now()
 	case refused && i.Problem == "" && tx.Now().Sub(i.RefusedAt) >= refusedFor:
-		i.Problem = termtext.OneLine(err.Error(), maxProblem)
+		problem = termtext.OneLine(err.Error(), maxProblem)
 	case err == nil && (!i.RefusedAt.IsZero() || i.Problem != ""):
-		i.RefusedAt, i.Problem = time.Time{}, ""
+		since, problem = time.Time{}, ""
 	default:
 		return nil
 	}
-	return tx.SaveIntegration(i)
+	return tx.NoteIntegration(i, since, problem)
 }
 
 const maxProblem = 500

@@ -68,7 +68,7 @@ func (s *Service) Create(ctx context.Context, p identity.Principal, org store.Or
 	if secret, err = s.apply(ctx, &i, c); err != nil {
 		return i, "", err
 	}
-	err = s.db.Write(ctx, scope.Todo, func(tx *store.Tx) error {
+	err = s.db.Write(ctx, scope.Organization(org.ID), func(tx *store.Tx) error {
 		all, err := tx.Integrations(org.ID)
 		if err != nil {
 			return err
@@ -126,7 +126,7 @@ func (s *Service) update(ctx context.Context, org store.Organization, id string,
 	if secret, err = s.apply(ctx, &i, c); err != nil {
 		return i, "", err
 	}
-	err = s.db.Write(ctx, scope.Todo, func(tx *store.Tx) error {
+	err = s.db.Write(ctx, scope.Organization(org.ID), func(tx *store.Tx) error {
 		now, err := Find(tx, org, id)
 		if err != nil {
 			return err
@@ -169,7 +169,7 @@ func checkMove(tx *store.Tx, before, now store.VCSIntegration) error {
 
 // Delete removes an integration. The settings of stacks stay, but nothing triggers deployments.
 func (s *Service) Delete(ctx context.Context, org store.Organization, id string) error {
-	err := s.db.Write(ctx, scope.Todo, func(tx *store.Tx) error {
+	err := s.db.Write(ctx, scope.Organization(org.ID), func(tx *store.Tx) error {
 		i, err := Find(tx, org, id)
 		if err != nil {
 			return err

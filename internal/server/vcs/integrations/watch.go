@@ -167,7 +167,8 @@ func gitRepo(tx *store.Tx, i store.VCSIntegration, name string) (store.VCSRepo, 
 	return Repo(tx, i, vcs.Repo{RepoID: vcs.RepoID{ID: id.ID, Name: strings.Trim(name, "/")}, CloneURL: address})
 }
 
-// Repo returns the row of a repository, and creates or renames it if necessary.
+// Repo returns the row of a repository, and creates or renames it if necessary. The transaction must hold
+// the organization.
 func Repo(tx *store.Tx, i store.VCSIntegration, repo vcs.Repo) (store.VCSRepo, error) {
 	r, err := tx.RepoByRemoteID(i.ID, repo.ID)
 	switch {
@@ -177,9 +178,18 @@ func Repo(tx *store.Tx, i store.VCSIntegration, repo vcs.Repo) (store.VCSRepo, e
 			PollAt: tx.Now(), CreatedAt: tx.Now(),
 		}
 		return r, tx.InsertRepo(r)
-	case err != nil || r.Name == repo.Name:
+	case err != nil:
 		return r, err
 	}
+	return Rename(tx, i, r, repo)
+}
+
+// Rename gives a repository the name and the address that it has now.
+func Rename(tx *store.Tx, i store.VCSIntegration, r store.VCSRepo, repo vcs.Repo) (store.VCSRepo, error) {
+	if r.Name == repo.Name {
+		return r, nil
+	}
+	var err error
 	r.Name = repo.Name
 	if repo.CloneURL != "" {
 		r.CloneURL = repo.CloneURL

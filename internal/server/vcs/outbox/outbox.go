@@ -77,11 +77,11 @@ type Decision struct {
 // Decide records a decision, so that the report on the whole commit concludes even if no deployment
 // follows. The commit of a merge queue has no pull request.
 func Decide(tx *store.Tx, d Decision) error {
-	err := want(tx, d.report(Aggregate, ""), func(r *store.VCSReport) {
-		if r.Note = NoteNone; d.Approval {
-			r.Note = NoteApproval
-		}
-	})
+	note := NoteNone
+	if d.Approval {
+		note = NoteApproval
+	}
+	err := want(tx, d.report(Aggregate, ""), &note)
 	if err != nil || d.Pull == 0 {
 		return err
 	}
@@ -113,32 +113,10 @@ func Changed(tx *store.Tx, stackID, deploymentID string) error {
 	return nil
 }
 
-// want records that a report has changed.
-func want(tx *store.Tx, r store.VCSReport, change func(*store.VCSReport)) error {
-	now := tx.Now()
-	cur, err := tx.VCSReportOf(r)
-	missing := errors.Is(err, store.ErrNotFound)
-	if missing {
-		cur, err = r, nil
-		cur.ID = identity.NewID()
-	}
-	if err != nil {
-		return fmt.Errorf("reading a report: %w", err)
-	}
-	if change != nil {
-		change(&cur)
-	}
-	cur.Wanted++
-	cur.WantedAt = now
-	if due := now.Add(Settle); cur.TryAt.Before(due) {
-		cur.TryAt = due
-	}
-	if missing {
-		err = tx.InsertVCSReport(cur)
-	} else {
-		err = tx.SaveVCSReport(cur)
-	}
-	if err != nil {
+// want records that a report has changed. A nil note keeps the one that the report has.
+func want(tx *store.Tx, r store.VCSReport, note *string) error {
+	r.ID, r.WantedAt, r.TryAt = identity.NewID(), tx.Now(), tx.Now().Add(Settle)
+	if err := tx.WantVCSReport(r, note); err != nil {
 		return fmt.Errorf("recording a report: %w", err)
 	}
 	tx.Notify(Topic, r.IntegrationID)
