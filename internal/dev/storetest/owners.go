@@ -93,7 +93,7 @@ var tables = map[string]table{
 	"stacks":            {owners: stack("r.id"), org: "r.org_id", added: true},
 	"states":            {owners: stack("r.stack_id"), org: orgOfStack},
 	"team_members":      {owners: organization("(SELECT org_id FROM teams WHERE id = r.team_id)")},
-	"team_stacks":       {owners: organization("(SELECT org_id FROM teams WHERE id = r.team_id)")},
+	"team_stacks":       {owners: append(organization("(SELECT org_id FROM teams WHERE id = r.team_id)"), stack("r.stack_id")...)},
 	"teams":             {owners: organization("r.org_id")},
 	"tokens": {
 		owners: append(stack("NULLIF(r.stack_id, '')"), user("NULLIF(r.user_id, '')")...), org: "r.org_id", added: true, expire: true,
@@ -109,15 +109,20 @@ var tables = map[string]table{
 	"vcs_events": {
 		owners: repository("r.repo_id"), org: "r.org_id", append: true, expire: true, why: "events are added once; old events",
 	},
-	"vcs_integrations": {owners: organization("r.org_id"), free: []string{"deliveries_at"}, why: "times only grow"},
-	"vcs_pulls":        {owners: repository("r.repo_id"), org: orgOfRepository},
-	"vcs_refs":         {owners: repository("r.repo_id"), org: orgOfRepository},
-	"vcs_reports": {
-		owners: repository("r.repo_id"), org: orgOfIntegration, append: true, free: []string{"wanted", "wanted_at", "try_at"},
-		why: "a change counts up what is wanted",
+	"vcs_integrations": {
+		owners: organization("r.org_id"), free: []string{"deliveries_at", "refused_at", "problem"},
+		why: "times only grow; a note about the credentials repeats what it was derived from",
 	},
-	"vcs_repos": {owners: repository("r.id"), org: orgOfIntegration, added: true},
-	"vcs_runs":  {owners: append(stack("r.stack_id"), repository("(SELECT repo_id FROM vcs_pulls WHERE id = r.pull_id)")...)},
+	"vcs_pulls": {owners: repository("r.repo_id"), org: orgOfRepository},
+	"vcs_refs":  {owners: repository("r.repo_id"), org: orgOfRepository},
+	"vcs_reports": {
+		owners: repository("r.repo_id"), org: orgOfIntegration, append: true, expire: true, free: []string{"wanted", "wanted_at", "try_at", "note"},
+		why: "a change counts up what is wanted; old reports",
+	},
+	"vcs_repos": {
+		owners: repository("r.id"), org: orgOfIntegration, added: true, free: []string{"poll_at"}, why: "an additional poll does no harm",
+	},
+	"vcs_runs": {owners: append(stack("r.stack_id"), repository("(SELECT repo_id FROM vcs_pulls WHERE id = r.pull_id)")...)},
 	"vcs_watches": {
 		owners: append(stack("r.stack_id"), repository("r.repo_id")...), org: orgOfIntegration,
 	},
