@@ -40,7 +40,7 @@ func TestStoredCredentialsStayWithTheirAddress(t *testing.T) {
 			strings.Replace(image, "r.example/a:1", "library/a:1", 1), `{"executorContext":{"executorImage":{"reference":"EVIL/a"}}}`, false,
 		},
 	} {
-		for kind, merge := range map[string]func(*Settings, []byte) (*Settings, error){"patch": MergeSettings, "request": InheritSettings} {
+		for kind, merge := range map[string]func(*Settings, []byte) (*Settings, error){"patch": MergeSettings, "request": inherit} {
 			if kind == "request" && strings.Contains(tc.patch, "null") {
 				continue // null means "not given" in a request
 			}

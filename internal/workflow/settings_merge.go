@@ -28,27 +28,6 @@ func MergeSettings(base *Settings, patch []byte) (*Settings, error) {
 	return mergeSettings(b, p)
 }
 
-// InheritSettings merges the settings in a deployment's request into the stored settings. In a
-// request, null, "", [] and {} mean "not given", because clients send them for members that their
-// user did not set. Stored credentials apply only to the address for which they were given. base may
-// be nil.
-func InheritSettings(base *Settings, request []byte) (*Settings, error) {
-	p, err := parseTree(request)
-	if err != nil {
-		return nil, err
-	}
-	dropEmpty(p)
-	b, err := settingsTree(base)
-	if err != nil {
-		return nil, err
-	}
-	return mergeSettings(b, p)
-}
-
-// RequestSettings returns the settings in a deployment's request, for a deployment that inherits no
-// stored settings.
-func RequestSettings(request []byte) (*Settings, error) { return InheritSettings(nil, request) }
-
 func settingsTree(s *Settings) (map[string]any, error) {
 	if s == nil {
 		return map[string]any{}, nil

@@ -102,7 +102,7 @@ func TestMergeSettings(t *testing.T) {
 	}
 }
 
-func TestInheritSettings(t *testing.T) {
+func TestOver(t *testing.T) {
 	const stored = `{"agentPoolID":"p","sourceContext":{"git":{"repoUrl":"https://h/a","branch":"main","gitAuth":{"accessToken":{"secret":"t"}}}},
 		"operationContext":{"preRunCommands":["a"],"environmentVariables":{"A":"1"}},"executorContext":{"executorImage":"img"}}`
 	for _, tc := range []struct{ name, request, want string }{
@@ -152,7 +152,7 @@ func TestInheritSettings(t *testing.T) {
 		t.Run(tc.name, func(t *testing.T) {
 			base := settingsOf(t, stored)
 			seal(t, base)
-			got, err := InheritSettings(base, []byte(tc.request))
+			got, err := inherit(base, []byte(tc.request))
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -180,7 +180,7 @@ func TestCredentialsStayWhereverTheRepositoryIsNamed(t *testing.T) {
 		t.Run(tc.name, func(t *testing.T) {
 			base := settingsOf(t, tc.stored)
 			seal(t, base)
-			got, err := InheritSettings(base, []byte(tc.request))
+			got, err := inherit(base, []byte(tc.request))
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -210,7 +210,7 @@ func TestCredentialsStayWithTheirRegistry(t *testing.T) {
 	} {
 		base := settingsOf(t, `{"executorContext":{"executorImage":{"reference":"`+tc.stored+`","credentials":{"username":"u","password":{"secret":"p"}}}}}`)
 		seal(t, base)
-		for kind, merge := range map[string]func(*Settings, []byte) (*Settings, error){"patch": MergeSettings, "request": InheritSettings} {
+		for kind, merge := range map[string]func(*Settings, []byte) (*Settings, error){"patch": MergeSettings, "request": inherit} {
 			got, err := merge(base, []byte(`{"executorContext":{"executorImage":{"reference":"`+tc.request+`"}}}`))
 			if err != nil {
 				t.Fatal(err)

@@ -267,7 +267,7 @@ func FuzzMergeSettings(f *testing.F) {
 			return
 		}
 		seal(t, b)
-		for _, merge := range []func(*Settings, []byte) (*Settings, error){MergeSettings, InheritSettings} {
+		for _, merge := range []func(*Settings, []byte) (*Settings, error){MergeSettings, inherit} {
 			got, err := merge(b, patch)
 			if err != nil {
 				continue

@@ -12,6 +12,7 @@ import (
 	"workflowagent/internal/server/identity"
 	"workflowagent/internal/server/store"
 	"workflowagent/internal/server/store/scope"
+	"workflowagent/internal/workflow"
 )
 
 // secretSig marks a secret in a state, as pulumi writes it.
@@ -162,7 +163,7 @@ func TestJobsWithoutAUserReadNoOtherStack(t *testing.T) {
 		t.Fatal(err)
 	}
 	p := identity.Principal{Kind: identity.KindUser, User: leaver, Roles: map[string]string{st.OrgID: identity.RoleAdmin}}
-	d, err := l.service.Create(t.Context(), p, st, []byte(`{"operation":"update"}`), "api")
+	d, err := l.service.Create(t.Context(), p, st, workflow.Request{Operation: workflow.OperationUpdate, Inherit: true}, "api")
 	if err != nil {
 		t.Fatal(err)
 	}

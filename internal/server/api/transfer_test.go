@@ -186,7 +186,7 @@ func TestTransferDuringARequest(t *testing.T) {
 		text := func(s string) *string { return &s }
 		requests := map[string]func(ctx context.Context) error{
 			"a deployment": func(ctx context.Context) error {
-				_, err := l.service.Create(ctx, p, st, []byte(`{"operation":"update"}`), "api")
+				_, err := l.service.Create(ctx, p, st, workflow.Request{Operation: workflow.OperationUpdate, Inherit: true}, "api")
 				return err
 			},
 			"settings": func(ctx context.Context) error {
@@ -194,7 +194,7 @@ func TestTransferDuringARequest(t *testing.T) {
 				return err
 			},
 			"a schedule": func(ctx context.Context) error {
-				_, err := l.triggers.Create(ctx, p, st, triggers.Spec{Kind: store.CustomSchedule, Cron: "0 0 1 1 *", Request: []byte(`{"operation":"update"}`)})
+				_, err := l.triggers.Create(ctx, p, st, triggers.Spec{Kind: store.CustomSchedule, Cron: "0 0 1 1 *", Request: &workflow.Request{Operation: workflow.OperationUpdate, Inherit: true}})
 				return err
 			},
 			"a permission": func(ctx context.Context) error {

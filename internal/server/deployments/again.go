@@ -2,7 +2,6 @@ package deployments
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"time"
@@ -11,6 +10,7 @@ import (
 	"workflowagent/internal/server/identity"
 	"workflowagent/internal/server/store"
 	"workflowagent/internal/server/store/scope"
+	"workflowagent/internal/workflow"
 )
 
 // InitiatorConsole is the initiator of deployments that users start in the console.
@@ -28,21 +28,15 @@ func (s *Service) Again(ctx context.Context, p identity.Principal, st store.Stac
 			return fault.New(fault.KindGone, "the settings of deployment #%d were removed because of their age (setting keep_logs_for of the server): "+
 				"start a new deployment with the settings of the stack", earlier.Version)
 		}
-		var members map[string]json.RawMessage
-		if err := json.Unmarshal([]byte(earlier.Configuration), &members); err != nil {
-			return fmt.Errorf("parsing the configuration of deployment %s: %w", earlier.ID, err)
-		}
-		members["operation"] = fmt.Appendf(nil, "%q", earlier.Operation)
-		members["inheritSettings"] = json.RawMessage("false")
-		body, err := json.Marshal(members)
+		set, err := workflow.ParseSettings([]byte(earlier.Configuration))
 		if err != nil {
-			return fmt.Errorf("encoding a deployment's request: %w", err)
+			return fmt.Errorf("parsing the configuration of deployment %s: %w", earlier.ID, err)
 		}
 		q, err := s.queueingAgain(tx, st, earlier)
 		if err != nil {
 			return err
 		}
-		d, err = s.createIn(ctx, tx, p, st, request{body, body}, InitiatorConsole, q)
+		d, err = s.createIn(ctx, tx, p, st, workflow.Request{Operation: earlier.Operation, Settings: set}, set, InitiatorConsole, q)
 		return err
 	})
 	return d, err

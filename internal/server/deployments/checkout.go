@@ -33,7 +33,7 @@ type repositories interface {
 // bound returns the repository that a stack watches, if the request does not name another one. It
 // sets the repository's address in base, the stack's settings, so that their credentials are used
 // only for that address.
-func (s *Service) bound(ctx context.Context, tx *store.Tx, st store.Stack, base *workflow.Settings, body []byte) (*integrations.Bound, error) {
+func (s *Service) bound(ctx context.Context, tx *store.Tx, st store.Stack, base *workflow.Settings, r workflow.Request) (*integrations.Bound, error) {
 	if s.opts.Repositories == nil || base == nil {
 		return nil, nil
 	}
@@ -45,7 +45,7 @@ func (s *Service) bound(ctx context.Context, tx *store.Tx, st store.Stack, base 
 	if !ok || !b.Same(stored) || !b.From(base) {
 		return nil, nil
 	}
-	requested, err := workflow.RequestSettings(body)
+	requested, err := r.Own()
 	if err != nil {
 		return nil, fault.Invalid("%s", err)
 	}
@@ -92,27 +92,16 @@ type Trigger struct {
 // deployment acts for no user: its job reaches only its own stack. If CreateFor returns an error with
 // a [fault.Kind], it has changed nothing, and the caller may commit.
 func (s *Service) CreateFor(ctx context.Context, tx *store.Tx, st store.Stack, t Trigger) (store.Deployment, error) {
-	members := map[string]any{"operation": t.Operation}
-	git := map[string]any{}
+	asked := &workflow.Settings{AgentPoolID: t.Pool}
 	if t.Checkout.CommitID != "" {
-		git["commit"] = t.Checkout.CommitID
+		asked.SourceContext = &workflow.SourceContext{Git: &workflow.SourceContextGit{Commit: t.Checkout.CommitID}}
 	} else if t.Checkout.Ref != "" {
-		git["branch"] = t.Checkout.Ref
-	}
-	if len(git) > 0 {
-		members["sourceContext"] = map[string]any{"git": git}
-	}
-	if t.Pool != "" {
-		members["agentPoolID"] = t.Pool
+		asked.SourceContext = &workflow.SourceContext{Git: &workflow.SourceContextGit{Branch: t.Checkout.Ref}}
 	}
 	if t.DeleteAfterDestroy {
-		members["operationContext"] = map[string]any{"options": map[string]any{"deleteAfterDestroy": true}}
+		asked.OperationContext = &workflow.OperationContext{Options: &workflow.OptionsSettings{DeleteAfterDestroy: &t.DeleteAfterDestroy}}
 	}
-	body, err := json.Marshal(members)
-	if err != nil {
-		return store.Deployment{}, fmt.Errorf("encoding a deployment's request: %w", err)
-	}
-	set, checkout, err := s.configure(ctx, tx, st, request{body: body}, true)
+	set, checkout, err := s.configure(ctx, tx, st, workflow.Request{Operation: t.Operation, Inherit: true, Settings: asked}, nil)
 	if err != nil {
 		return store.Deployment{}, err
 	}

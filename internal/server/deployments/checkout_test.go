@@ -246,7 +246,7 @@ func TestCredentialsStayWithTheirRepository(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			p, st := newForgePlant(t, storetest.SQLite(t), &forge{}, tt.settings)
-			_, err := p.service.Create(t.Context(), p.user, st, []byte(tt.request), "api")
+			_, err := p.service.Create(t.Context(), p.user, st, asked(t, tt.request), "api")
 			p.must(err)
 			c := p.poll("a")
 			p.must(p.heartbeat(c, "starting"))

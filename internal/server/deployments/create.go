@@ -3,9 +3,7 @@ package deployments
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
-	"strconv"
 
 	"workflowagent/internal/server/audit"
 	"workflowagent/internal/server/fault"
@@ -19,18 +17,17 @@ import (
 	"workflowagent/internal/workflow"
 )
 
-// Create queues a deployment on behalf of p. body is the body of the public request, and initiator is
-// the trigger as clients show it.
-func (s *Service) Create(ctx context.Context, p identity.Principal, st store.Stack, body []byte, initiator string) (store.Deployment, error) {
-	return s.CreateOnce(ctx, p, st, body, initiator, "")
+// Create queues a deployment on behalf of p. initiator is the trigger as clients show it.
+func (s *Service) Create(ctx context.Context, p identity.Principal, st store.Stack, r workflow.Request, initiator string) (store.Deployment, error) {
+	return s.CreateOnce(ctx, p, st, r, initiator, Repeat{})
 }
 
-// CreateOnce is [Service.Create] for a request that the caller can repeat with the same key. A
-// repetition returns the deployment of the first request.
-func (s *Service) CreateOnce(ctx context.Context, p identity.Principal, st store.Stack, body []byte, initiator, key string) (d store.Deployment, err error) {
+// CreateOnce is [Service.Create] for a request that the caller can repeat. A repetition returns the
+// deployment of the first request.
+func (s *Service) CreateOnce(ctx context.Context, p identity.Principal, st store.Stack, r workflow.Request, initiator string, repeat Repeat) (d store.Deployment, err error) {
 	err = s.db.Write(ctx, scope.Stack(st.OrgID, st.ID), func(tx *store.Tx) (err error) {
-		d, err = once(tx, p, st, key, body, func() (store.Deployment, error) {
-			return s.createIn(ctx, tx, p, st, request{body: body}, initiator, queueing{})
+		d, err = once(tx, p, st, repeat, func() (store.Deployment, error) {
+			return s.CreateIn(ctx, tx, p, st, r, initiator)
 		})
 		return err
 	})
@@ -38,40 +35,61 @@ func (s *Service) CreateOnce(ctx context.Context, p identity.Principal, st store
 }
 
 // CreateIn queues a deployment in the caller's transaction, which must hold the stack, on behalf of p,
-// whose permission on the stack must be loaded; see [identity.Principal.On] and [identity.ActAs]. stored is a request that
-// [Service.Prepare] has returned, and initiator is the trigger as clients show it. If CreateIn returns
-// an error with a [fault.Kind], it has changed nothing, and the caller may commit.
-func (s *Service) CreateIn(ctx context.Context, tx *store.Tx, p identity.Principal, st store.Stack, stored []byte, initiator string) (store.Deployment, error) {
-	return s.createIn(ctx, tx, p, st, request{stored, stored}, initiator, queueing{})
+// whose permission on the stack must be loaded; see [identity.Principal.On] and [identity.ActAs].
+// initiator is the trigger as clients show it. If CreateIn returns an error with a [fault.Kind], it has
+// changed nothing, and the caller may commit.
+func (s *Service) CreateIn(ctx context.Context, tx *store.Tx, p identity.Principal, st store.Stack, r workflow.Request, initiator string) (store.Deployment, error) {
+	return s.createIn(ctx, tx, p, st, r, nil, initiator, queueing{})
 }
 
-// request is a request for a deployment.
-type request struct {
-	body []byte // of the public request
-	// stored is the request in the database that body repeats or replaces, or nil.
-	stored []byte
+// CreateStored is [Service.CreateIn] for a request from [Service.Prepare].
+func (s *Service) CreateStored(ctx context.Context, tx *store.Tx, p identity.Principal, st store.Stack, stored []byte, initiator string) (store.Deployment, error) {
+	r, err := ParseRequest(stored)
+	if err != nil {
+		return store.Deployment{}, err
+	}
+	return s.createIn(ctx, tx, p, st, r, ownSettings(stored), initiator, queueing{})
 }
 
-// createIn is [Service.CreateIn] with what the request does not determine.
-func (s *Service) createIn(ctx context.Context, tx *store.Tx, p identity.Principal, st store.Stack, r request, initiator string, q queueing) (store.Deployment, error) {
+// ParseRequest is [workflow.ParseRequest] with errors for clients.
+func ParseRequest(body []byte) (workflow.Request, error) {
+	r, err := workflow.ParseRequest(body)
+	if err != nil {
+		return r, fault.Invalid("%s", termtext.OneLine(err.Error(), maxMessage))
+	}
+	return r, nil
+}
+
+// ownSettings returns the settings in a stored request, or nil if it is invalid or nil.
+func ownSettings(stored []byte) *workflow.Settings {
+	r, err := workflow.ParseRequest(stored)
+	if err != nil {
+		return nil
+	}
+	set, err := r.Own()
+	if err != nil {
+		return nil
+	}
+	return set
+}
+
+// createIn is [Service.CreateIn] with what the request does not determine. earlier are settings from the
+// database, or nil, whose encrypted secrets the request may repeat.
+func (s *Service) createIn(ctx context.Context, tx *store.Tx, p identity.Principal, st store.Stack, r workflow.Request, earlier *workflow.Settings, initiator string, q queueing) (store.Deployment, error) {
 	if err := p.Check(st, identity.Operate); err != nil {
 		return store.Deployment{}, err
 	}
 	if err := identity.CheckUnmoved(tx, st); err != nil {
 		return store.Deployment{}, err
 	}
-	op, inherit, err := readRequest(r.body)
+	set, checkout, err := s.configure(ctx, tx, st, r, earlier)
 	if err != nil {
 		return store.Deployment{}, err
 	}
-	set, checkout, err := s.configure(ctx, tx, st, r, inherit)
-	if err != nil {
+	if err := checkDelete(p, st, r.Operation, set); err != nil {
 		return store.Deployment{}, err
 	}
-	if err := checkDelete(p, st, op, set); err != nil {
-		return store.Deployment{}, err
-	}
-	d := store.Deployment{Operation: op, Initiator: termtext.OneLine(initiator, maxMessage), RequestedBy: p.User.ID, Requester: p.Name(), InheritSettings: inherit}
+	d := store.Deployment{Operation: r.Operation, Initiator: termtext.OneLine(initiator, maxMessage), RequestedBy: p.User.ID, Requester: p.Name(), InheritSettings: r.Inherit}
 	if q.checkout == nil {
 		q.checkout = checkout
 	}
@@ -117,22 +135,25 @@ func recordCancel(ctx context.Context, tx *store.Tx, st store.Stack, job store.J
 	return audit.Record(ctx, tx, audit.Entry{OrgID: st.OrgID, Action: action, Subject: subjectOf(st), Detail: detail})
 }
 
-// Prepare checks the body of a deployment's request as [Service.Create] would now. It returns a
-// request for [Service.CreateIn] that can be stored, because its secrets are encrypted. stored is the
-// request that it replaces, or nil.
-func (s *Service) Prepare(ctx context.Context, tx *store.Tx, p identity.Principal, st store.Stack, body, stored []byte) ([]byte, error) {
+// Prepare checks a request as [Service.CreateIn] would now. It returns it in a form for
+// [Service.CreateStored], whose secrets are encrypted. stored is the request that it replaces, or nil. A
+// nil request repeats stored.
+func (s *Service) Prepare(ctx context.Context, tx *store.Tx, p identity.Principal, st store.Stack, r *workflow.Request, stored []byte) ([]byte, error) {
 	if err := p.Check(st, identity.Operate); err != nil {
 		return nil, err
 	}
-	op, inherit, err := readRequest(body)
+	if r == nil {
+		again, err := ParseRequest(stored)
+		if err != nil {
+			return nil, err
+		}
+		r = &again
+	}
+	set, _, err := s.configure(ctx, tx, st, *r, ownSettings(stored))
 	if err != nil {
 		return nil, err
 	}
-	set, _, err := s.configure(ctx, tx, st, request{body, stored}, inherit)
-	if err != nil {
-		return nil, err
-	}
-	if err := checkDelete(p, st, op, set); err != nil {
+	if err := checkDelete(p, st, r.Operation, set); err != nil {
 		return nil, err
 	}
 	if err := checkSecrets(set); err != nil {
@@ -141,15 +162,9 @@ func (s *Service) Prepare(ctx context.Context, tx *store.Tx, p identity.Principa
 	if _, err := poolOf(tx, st.OrgID, set.AgentPoolID); err != nil {
 		return nil, err
 	}
-	members, err := workflow.StoreRequest(body, set)
+	out, err := r.Store(set)
 	if err != nil {
 		return nil, fmt.Errorf("encrypting a deployment's request: %w", err)
-	}
-	members["operation"] = json.RawMessage(strconv.Quote(string(op)))
-	members["inheritSettings"] = json.RawMessage(strconv.FormatBool(inherit))
-	out, err := json.Marshal(members)
-	if err != nil {
-		return nil, fmt.Errorf("encoding a deployment's request: %w", err)
 	}
 	return out, s.opts.Quota.AdmitText(tx, st.OrgID, int64(len(out)))
 }
@@ -162,51 +177,20 @@ func checkDelete(p identity.Principal, st store.Stack, op workflow.Operation, se
 	return p.Check(st, identity.DeleteStack)
 }
 
-func readRequest(body []byte) (workflow.Operation, bool, error) {
-	var r struct {
-		Operation        *string `json:"operation"`
-		InheritSettings  *bool   `json:"inheritSettings"`
-		OperationContext *struct {
-			Operation *string `json:"operation"`
-		} `json:"operationContext"`
-	}
-	if err := json.Unmarshal(body, &r); err != nil {
-		var te *json.UnmarshalTypeError
-		if errors.As(err, &te) && te.Field != "" {
-			return "", false, fault.Invalid("the member %q cannot be a JSON %s", te.Field, te.Value)
-		}
-		return "", false, fault.Invalid("the body is not a valid JSON object")
-	}
-	if c := r.OperationContext; c != nil && c.Operation != nil && *c.Operation != "" {
-		return "", false, fault.Invalid("'operation' must only be set at the top level of the request")
-	}
-	if r.Operation == nil || *r.Operation == "" {
-		return "", false, fault.Invalid("Missing top level required field 'operation'")
-	}
-	op, err := workflow.ParseOperation(*r.Operation)
-	if err != nil {
-		return "", false, fault.Invalid("%s", termtext.OneLine(err.Error(), maxMessage))
-	}
-	return op, r.InheritSettings == nil || *r.InheritSettings, nil
-}
-
 // configure returns the settings of a deployment with encrypted secrets, and what it checks out, or
 // nil if its program is not in the repository that the stack watches.
-func (s *Service) configure(ctx context.Context, tx *store.Tx, st store.Stack, r request, inherit bool) (*workflow.Settings, *store.VCSCheckout, error) {
-	var base, earlier *workflow.Settings
+func (s *Service) configure(ctx context.Context, tx *store.Tx, st store.Stack, r workflow.Request, earlier *workflow.Settings) (*workflow.Settings, *store.VCSCheckout, error) {
+	var base *workflow.Settings
 	var repo *integrations.Bound
 	stored, _, err := storedSettings(tx, st.ID)
-	if r.stored != nil {
-		earlier, _ = workflow.RequestSettings(r.stored) // nil if it is invalid, which body need not be
-	}
-	if err == nil && inherit {
+	if err == nil && r.Inherit {
 		base = stored
-		repo, err = s.bound(ctx, tx, st, base, r.body)
+		repo, err = s.bound(ctx, tx, st, base, r)
 	}
 	if err != nil {
 		return nil, nil, err
 	}
-	set, err := workflow.InheritSettings(base, r.body)
+	set, err := r.Over(base)
 	if err == nil {
 		err = validate(set)
 	}

@@ -22,7 +22,7 @@ func TestExpiredConfigurations(t *testing.T) {
 		long := `{"operation":"update","operationContext":{"environmentVariables":{"A":"` + strings.Repeat("x", store.LongText) + `"}}}`
 		var ids [2]string
 		for i, body := range []string{`{"operation":"update"}`, long} {
-			d, err := p.service.Create(t.Context(), p.user, st, []byte(body), "api")
+			d, err := p.service.Create(t.Context(), p.user, st, asked(t, body), "api")
 			p.must(err)
 			c := p.poll("a")
 			p.must(p.heartbeat(c, "starting"))
@@ -68,7 +68,7 @@ func TestActOnBehalf(t *testing.T) {
 				if err != nil {
 					return err
 				}
-				_, err = p.service.CreateIn(t.Context(), tx, who, st, []byte(body), "test")
+				_, err = p.service.CreateIn(t.Context(), tx, who, st, asked(t, body), "test")
 				return err
 			})
 		}

@@ -3,7 +3,6 @@ package deployments_test
 import (
 	"bytes"
 	"context"
-	"encoding/json"
 	"fmt"
 	"os"
 	"sync/atomic"
@@ -97,9 +96,19 @@ func (p *plant) stack(name string) store.Stack {
 	return st
 }
 
+// asked parses the request of a client.
+func asked(t testing.TB, body string) workflow.Request {
+	t.Helper()
+	r, err := deployments.ParseRequest([]byte(body))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
 func (p *plant) deploy(st store.Stack) string {
 	p.t.Helper()
-	d, err := p.service.Create(p.t.Context(), p.user, st, json.RawMessage(`{"operation":"update"}`), "api")
+	d, err := p.service.Create(p.t.Context(), p.user, st, asked(p.t, `{"operation":"update"}`), "api")
 	p.must(err)
 	return d.ID
 }

@@ -19,9 +19,16 @@ const (
 	maxKey  = 255
 )
 
+// Repeat identifies a request that its client can repeat.
+type Repeat struct {
+	Key  string // "" means that it is not repeated
+	Body []byte // must be the same for the same key
+}
+
 // once creates a deployment, unless the caller has created one of the stack with the same key. It then
-// returns that deployment. An empty key is never the same.
-func once(tx *store.Tx, p identity.Principal, st store.Stack, key string, body []byte, create func() (store.Deployment, error)) (store.Deployment, error) {
+// returns that deployment.
+func once(tx *store.Tx, p identity.Principal, st store.Stack, repeat Repeat, create func() (store.Deployment, error)) (store.Deployment, error) {
+	key := repeat.Key
 	if key == "" {
 		return create()
 	}
@@ -39,7 +46,7 @@ func once(tx *store.Tx, p identity.Principal, st store.Stack, key string, body [
 		who = "user/" + p.User.ID // who may have got another token since
 	}
 	// The body can contain secrets that could be guessed from a hash without a key.
-	k := store.DeploymentKey{StackID: st.ID, KeyHash: digest(who, []byte(key)), BodyHash: digest(who+"/"+key, body), CreatedAt: tx.Now()}
+	k := store.DeploymentKey{StackID: st.ID, KeyHash: digest(who, []byte(key)), BodyHash: digest(who+"/"+key, repeat.Body), CreatedAt: tx.Now()}
 	known, err := tx.DeploymentKey(k.StackID, k.KeyHash)
 	switch {
 	case err == nil && k.CreatedAt.Sub(known.CreatedAt) < keyLife:

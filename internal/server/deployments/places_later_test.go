@@ -21,7 +21,7 @@ func TestRequestsOfSchedulesKeepTheirAddress(t *testing.T) {
 	fire := func(p *plant, st store.Stack, request []byte) (string, error) {
 		var d store.Deployment
 		err := p.db.Write(t.Context(), scope.Todo, func(tx *store.Tx) (err error) {
-			d, err = p.service.CreateIn(t.Context(), tx, p.user, st, request, "schedule")
+			d, err = p.service.CreateStored(t.Context(), tx, p.user, st, request, "schedule")
 			return err
 		})
 		return d.ID, err

@@ -100,7 +100,7 @@ func (p *plant) patch(st store.Stack, body string) error {
 }
 
 func (p *plant) ask(st store.Stack, body string) (string, error) {
-	d, err := p.service.Create(p.t.Context(), p.user, st, []byte(asRequest(body)), "test")
+	d, err := p.service.Create(p.t.Context(), p.user, st, asked(p.t, asRequest(body)), "test")
 	return d.ID, err
 }
 
@@ -110,8 +110,9 @@ func asRequest(settings string) string {
 
 // prepare returns a request in its stored form.
 func (p *plant) prepare(st store.Stack, body string, stored []byte) (out []byte, err error) {
+	r := asked(p.t, body)
 	err = p.db.Write(p.t.Context(), scope.Todo, func(tx *store.Tx) error {
-		out, err = p.service.Prepare(p.t.Context(), tx, p.user, st, []byte(body), stored)
+		out, err = p.service.Prepare(p.t.Context(), tx, p.user, st, &r, stored)
 		return err
 	})
 	return out, err

@@ -2,7 +2,6 @@ package deployments_test
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"sync"
 	"testing"
@@ -273,7 +272,7 @@ func TestFirstComeFirstServedAcrossPools(t *testing.T) {
 		away, err := p.pools.Create(t.Context(), p.user, p.org, "away", "")
 		p.must(err)
 		st := p.stack("dev")
-		older, err := p.service.Create(t.Context(), p.user, st, json.RawMessage(`{"operation":"update","agentPoolID":"`+away.Pool.ID+`"}`), "api")
+		older, err := p.service.Create(t.Context(), p.user, st, asked(t, `{"operation":"update","agentPoolID":"`+away.Pool.ID+`"}`), "api")
 		p.must(err)
 		newer := p.deploy(st)
 		if c := p.poll("a"); c != nil {

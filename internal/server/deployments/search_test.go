@@ -1,7 +1,6 @@
 package deployments_test
 
 import (
-	"encoding/json"
 	"fmt"
 	"strings"
 	"testing"
@@ -22,7 +21,7 @@ func TestSearch(t *testing.T) {
 		for i, git := range []map[string]string{
 			{"branch": "refs/heads/Main"}, {"branch": "refs/heads/feature/x"}, {"branch": "main", "commit": strings.Repeat("ab12", 10)}, {"branch": "50%_off"},
 		} {
-			body := json.RawMessage(`{"operation": "update", "sourceContext": {"git": {"repoUrl": "https://git.example/secret-word.git", "branch": "other"}}}`)
+			body := asked(t, `{"operation": "update", "sourceContext": {"git": {"repoUrl": "https://git.example/secret-word.git", "branch": "other"}}}`)
 			d, err := p.service.Create(t.Context(), p.user, st, body, "api")
 			p.must(err)
 			id := d.ID

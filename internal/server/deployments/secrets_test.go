@@ -10,13 +10,14 @@ import (
 	"workflowagent/internal/redact"
 	"workflowagent/internal/server/deployments"
 	"workflowagent/internal/server/fault"
+	"workflowagent/internal/workflow"
 )
 
 // TestSecretsOfADeploymentAreLimited checks the limit with many secrets, whose ciphertexts are longer.
 func TestSecretsOfADeploymentAreLimited(t *testing.T) {
 	p := newPlant(t, storetest.SQLite(t), deployments.Options{})
 	st := p.stack("dev")
-	body := func(size int) []byte {
+	body := func(size int) workflow.Request {
 		vars := map[string]any{}
 		for i := 0; size > 0; i++ {
 			n := min(size, 512)
@@ -25,7 +26,7 @@ func TestSecretsOfADeploymentAreLimited(t *testing.T) {
 		}
 		data, err := json.Marshal(map[string]any{"operation": "update", "operationContext": map[string]any{"environmentVariables": vars}})
 		p.must(err)
-		return data
+		return asked(t, string(data))
 	}
 	_, err := p.service.Create(t.Context(), p.user, st, body(redact.MaxJobBytes), "test")
 	p.must(err)

@@ -165,7 +165,7 @@ func (s *Service) create(ctx context.Context, tx *store.Tx, st store.Stack, c st
 	if err != nil {
 		return store.Deployment{}, err
 	}
-	return s.deployments.CreateIn(audit.By(ctx, audit.WaySchedule, p.AuditActor()), tx, p, st, []byte(c.Request), string(c.Kind))
+	return s.deployments.CreateStored(audit.By(ctx, audit.WaySchedule, p.AuditActor()), tx, p, st, []byte(c.Request), string(c.Kind))
 }
 
 // refusal reports whether an error is about the schedule, so that another attempt would fail too.

@@ -18,6 +18,7 @@ import (
 	"workflowagent/internal/server/store"
 	"workflowagent/internal/server/store/scope"
 	"workflowagent/internal/server/triggers"
+	"workflowagent/internal/workflow"
 )
 
 const (
@@ -81,14 +82,14 @@ func TestSecretsOfEarlierSchedules(t *testing.T) {
 	}
 	fire()
 	spec := triggers.Spec{Kind: store.CustomSchedule, Cron: "* * * * *"}
-	spec.Request = []byte(variable("B"))
+	spec.Request = asked(t, variable("B"))
 	if _, err = s.triggers.Update(t.Context(), s.user, st, id, spec); fault.KindOf(err) != fault.KindInvalid || !strings.Contains(err.Error(), "operationContext.environmentVariables.B:") {
 		t.Errorf("the secret in another member: %v", err)
 	}
 	if _, err = s.triggers.Create(t.Context(), s.user, st, spec); fault.KindOf(err) != fault.KindInvalid {
 		t.Errorf("the secret in another schedule: %v", err)
 	}
-	for _, request := range [][]byte{nil, []byte(variable("A"))} {
+	for _, request := range []*workflow.Request{nil, asked(t, variable("A"))} {
 		spec.Request = request
 		c, err := s.triggers.Update(t.Context(), s.user, st, id, spec)
 		s.must(err)
@@ -119,7 +120,7 @@ func TestCatchUp(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			s := newSite(t)
 			st := s.stack("dev")
-			spec := triggers.Spec{Kind: tt.kind, Request: []byte(update)}
+			spec := triggers.Spec{Kind: tt.kind, Request: asked(t, update)}
 			if tt.cron {
 				spec.Cron = "0 * * * *"
 			} else {
@@ -178,7 +179,7 @@ func TestPausedSchedule(t *testing.T) {
 	s := newSite(t)
 	st := s.stack("dev")
 	cron := s.cron(st, "* * * * *")
-	ttl := s.create(st, triggers.Spec{Kind: store.TTLSchedule, Once: s.clock.Now().Add(time.Minute), Request: []byte(`{"operation":"destroy"}`)})
+	ttl := s.create(st, triggers.Spec{Kind: store.TTLSchedule, Once: s.clock.Now().Add(time.Minute), Request: asked(t, `{"operation":"destroy"}`)})
 	for _, id := range []string{cron, ttl} {
 		s.must(s.triggers.Pause(t.Context(), st, id, true))
 	}
@@ -216,7 +217,7 @@ func TestClockSet(t *testing.T) {
 		s := newSite(t)
 		st := s.stack("dev")
 		cron := s.cron(st, "0 * * * *")
-		once := s.create(st, triggers.Spec{Kind: store.CustomSchedule, Once: s.clock.Now().Add(3 * time.Hour), Request: []byte(update)})
+		once := s.create(st, triggers.Spec{Kind: store.CustomSchedule, Once: s.clock.Now().Add(3 * time.Hour), Request: asked(t, update)})
 		s.clock.Set(year)
 		s.sweep(0)
 		s.expect(st, cron, skipped)
@@ -243,7 +244,7 @@ func TestRefused(t *testing.T) {
 	s.must(s.ids.SetStackPermission(t.Context(), s.org.ID, store.WritePermission))
 	st, err = store.Read(t.Context(), s.db, func(tx *store.Tx) (store.Stack, error) { return tx.Stack(st.ID) })
 	s.must(err)
-	c, err := s.triggers.Create(t.Context(), ada, st, triggers.Spec{Kind: store.CustomSchedule, Cron: "* * * * *", Request: []byte(update)})
+	c, err := s.triggers.Create(t.Context(), ada, st, triggers.Spec{Kind: store.CustomSchedule, Cron: "* * * * *", Request: asked(t, update)})
 	s.must(err)
 	check := func(text string) {
 		t.Helper()
@@ -313,7 +314,7 @@ func TestOneScheduleFails(t *testing.T) {
 	s.sweep(10 * time.Second)
 	s.expect(bad, broken, succeeded)
 
-	ttl := s.create(bad, triggers.Spec{Kind: store.TTLSchedule, Once: s.clock.Now().Add(time.Minute), Request: []byte(`{"operation":"destroy"}`)})
+	ttl := s.create(bad, triggers.Spec{Kind: store.TTLSchedule, Once: s.clock.Now().Add(time.Minute), Request: asked(t, `{"operation":"destroy"}`)})
 	damage("{")
 	s.drain(bad)
 	for range 10 {
@@ -351,7 +352,7 @@ func TestLongHistory(t *testing.T) {
 func TestForget(t *testing.T) {
 	s := newSite(t)
 	st := s.stack("dev")
-	once := s.create(st, triggers.Spec{Kind: store.CustomSchedule, Once: s.clock.Now().Add(time.Minute), Request: []byte(update)})
+	once := s.create(st, triggers.Spec{Kind: store.CustomSchedule, Once: s.clock.Now().Add(time.Minute), Request: asked(t, update)})
 	cron := s.cron(st, "* * * * *")
 	s.sweep(time.Minute)
 	s.clock.Pass(89 * 24 * time.Hour)

@@ -87,9 +87,19 @@ func (s *site) stack(name string) store.Stack {
 
 const update = `{"operation":"update"}`
 
+// asked parses the request of a client.
+func asked(t testing.TB, body string) *workflow.Request {
+	t.Helper()
+	r, err := deployments.ParseRequest([]byte(body))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &r
+}
+
 func (s *site) cron(st store.Stack, expression string) string {
 	s.t.Helper()
-	return s.create(st, triggers.Spec{Kind: store.CustomSchedule, Cron: expression, Request: []byte(update)})
+	return s.create(st, triggers.Spec{Kind: store.CustomSchedule, Cron: expression, Request: asked(s.t, update)})
 }
 
 func (s *site) create(st store.Stack, spec triggers.Spec) string {

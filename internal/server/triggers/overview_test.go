@@ -8,6 +8,7 @@ import (
 	"workflowagent/internal/dev/storetest"
 	"workflowagent/internal/server/store"
 	"workflowagent/internal/server/triggers"
+	"workflowagent/internal/workflow"
 )
 
 // TestSchedulesOfOrg reads the schedules of all stacks page by page.
@@ -19,7 +20,7 @@ func TestSchedulesOfOrg(t *testing.T) {
 		var want []string
 		for i := range 5 {
 			st := []store.Stack{one, two}[i%2]
-			c, err := s.triggers.Create(ctx, s.user, st, triggers.Spec{Kind: store.CustomSchedule, Cron: fmt.Sprintf("0 0 %d 1 *", i+1), Request: []byte(`{"operation":"preview"}`)})
+			c, err := s.triggers.Create(ctx, s.user, st, triggers.Spec{Kind: store.CustomSchedule, Cron: fmt.Sprintf("0 0 %d 1 *", i+1), Request: &workflow.Request{Operation: workflow.OperationPreview, Inherit: true}})
 			s.must(err)
 			want = append(want, c.ID)
 			if i == 0 {

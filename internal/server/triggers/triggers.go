@@ -18,6 +18,7 @@ import (
 	"workflowagent/internal/server/store"
 	"workflowagent/internal/server/store/scope"
 	"workflowagent/internal/termtext"
+	"workflowagent/internal/workflow"
 )
 
 const (
@@ -49,7 +50,23 @@ type Spec struct {
 	Kind    store.ScheduleKind
 	Cron    string
 	Once    time.Time
-	Request []byte // body of a deployment's request; nil keeps the request of an existing schedule
+	Request *workflow.Request // nil keeps the request of an existing schedule
+}
+
+// DriftRequest returns the request of a schedule that detects drift. The option is always present, because
+// clients recognize the kind of a schedule by it; likewise in [TTLRequest].
+func DriftRequest(remediate bool) *workflow.Request {
+	return request(workflow.OperationDetectDrift, &workflow.OptionsSettings{RemediateIfDriftDetected: &remediate})
+}
+
+// TTLRequest returns the request of a schedule that destroys the stack's resources.
+func TTLRequest(deleteStack bool) *workflow.Request {
+	return request(workflow.OperationDestroy, &workflow.OptionsSettings{DeleteAfterDestroy: &deleteStack})
+}
+
+func request(op workflow.Operation, o *workflow.OptionsSettings) *workflow.Request {
+	set := &workflow.Settings{OperationContext: &workflow.OperationContext{Options: o}}
+	return &workflow.Request{Operation: op, Inherit: true, Settings: set}
 }
 
 // Create adds a schedule that acts on behalf of p.
@@ -118,11 +135,7 @@ func (s *Service) define(ctx context.Context, tx *store.Tx, p identity.Principal
 	if c.Request != "" {
 		stored = []byte(c.Request)
 	}
-	body := spec.Request
-	if body == nil {
-		body = stored
-	}
-	request, err := s.deployments.Prepare(ctx, tx, p, st, body, stored)
+	request, err := s.deployments.Prepare(ctx, tx, p, st, spec.Request, stored)
 	if err != nil {
 		return err
 	}

@@ -18,6 +18,7 @@ import (
 	"workflowagent/internal/server/store"
 	"workflowagent/internal/server/store/scope"
 	"workflowagent/internal/termtext"
+	"workflowagent/internal/workflow"
 )
 
 // The pauses between attempts cover an outage of a receiver of about two hours.
@@ -291,7 +292,7 @@ func (s *Service) queue(ctx context.Context, tx *store.Tx, c claimed, held strin
 			return store.Deployment{Version: version}, err
 		}
 	}
-	return s.opts.Deploy(ctx, tx, p, st, []byte(`{"operation":"update"}`), "webhook")
+	return s.opts.Deploy(ctx, tx, p, st, workflow.Request{Operation: workflow.OperationUpdate, Inherit: true}, "webhook")
 }
 
 // record records an attempt. If more is true and the receiver works, it then claims the webhook's

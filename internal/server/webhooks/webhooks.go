@@ -12,6 +12,7 @@ import (
 	"workflowagent/internal/server/identity"
 	"workflowagent/internal/server/outbound"
 	"workflowagent/internal/server/store"
+	"workflowagent/internal/workflow"
 )
 
 // The formats of requests.
@@ -41,7 +42,7 @@ type Options struct {
 	Receivers receivers
 	// Deploy queues a deployment in the caller's transaction. If it returns an error with a
 	// [fault.Kind], it has changed nothing.
-	Deploy func(ctx context.Context, tx *store.Tx, p identity.Principal, st store.Stack, body []byte, initiator string) (store.Deployment, error)
+	Deploy func(ctx context.Context, tx *store.Tx, p identity.Principal, st store.Stack, r workflow.Request, initiator string) (store.Deployment, error)
 	// Again are the pauses between the attempts of a delivery; zero means the default.
 	Again retry.Policy
 	// Rest are the pauses of a webhook whose receiver does not work; zero means the default.

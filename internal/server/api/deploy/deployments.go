@@ -17,7 +17,6 @@ import (
 	"workflowagent/internal/server/stacks"
 	"workflowagent/internal/server/store"
 	"workflowagent/internal/server/triggers"
-	"workflowagent/internal/workflow"
 )
 
 type deploymentRoutes struct {
@@ -74,7 +73,12 @@ func (d *deploymentRoutes) create(w http.ResponseWriter, r *http.Request, st sto
 	if !slices.Contains(clients, initiator) {
 		initiator = "api"
 	}
-	dep, err := d.deployments.CreateOnce(r.Context(), web.Principal(r), st, body, initiator, r.Header.Get("Idempotency-Key"))
+	asked, err := deployments.ParseRequest(body)
+	if err != nil {
+		return err
+	}
+	repeat := deployments.Repeat{Key: r.Header.Get("Idempotency-Key"), Body: body}
+	dep, err := d.deployments.CreateOnce(r.Context(), web.Principal(r), st, asked, initiator, repeat)
 	if err != nil {
 		return err
 	}
@@ -82,8 +86,8 @@ func (d *deploymentRoutes) create(w http.ResponseWriter, r *http.Request, st sto
 		"id": dep.ID, "version": dep.Version,
 		"consoleUrl": d.console.Deployment(st.OrgName, st.Project, st.Name, dep.Version), // which clients print
 	}
-	if warnings := workflow.Ignored(body); len(warnings) > 0 {
-		answer["warnings"] = warnings
+	if len(asked.Ignored) > 0 {
+		answer["warnings"] = asked.Ignored
 	}
 	return web.WriteJSON(w, r, http.StatusAccepted, answer)
 }

@@ -8,12 +8,12 @@ import (
 
 	"workflowagent/internal/server/api/request"
 	"workflowagent/internal/server/api/web"
+	"workflowagent/internal/server/deployments"
 	"workflowagent/internal/server/fault"
 	"workflowagent/internal/server/identity"
 	"workflowagent/internal/server/store"
 	"workflowagent/internal/server/triggers"
 	"workflowagent/internal/termtext"
-	"workflowagent/internal/workflow"
 )
 
 type scheduleRoutes struct{ triggers *triggers.Service }
@@ -87,20 +87,13 @@ func readCustom(w http.ResponseWriter, r *http.Request) (triggers.Spec, error) {
 	if err := json.Unmarshal(body, &b); err != nil {
 		return triggers.Spec{}, fault.Invalid("the body must be a JSON object with the strings scheduleCron or scheduleOnce, and with a request")
 	}
-	spec := triggers.Spec{Kind: store.CustomSchedule, Cron: strings.TrimSpace(b.ScheduleCron), Request: b.Request}
-	if string(b.Request) == "null" {
-		spec.Request = nil
+	spec := triggers.Spec{Kind: store.CustomSchedule, Cron: strings.TrimSpace(b.ScheduleCron)}
+	if spec.Once, err = scheduleTime("scheduleOnce", b.ScheduleOnce); err != nil || b.Request == nil || string(b.Request) == "null" {
+		return spec, err
 	}
-	spec.Once, err = scheduleTime("scheduleOnce", b.ScheduleOnce)
+	sent, err := deployments.ParseRequest(b.Request)
+	spec.Request = &sent
 	return spec, err
-}
-
-// operationBody is the body of a deployment's request. The options are always present, because
-// clients recognize the kind of a schedule by them.
-func operationBody(operation, option string, value bool) ([]byte, error) {
-	return json.Marshal(map[string]any{
-		"operation": operation, "operationContext": map[string]any{"options": map[string]bool{option: value}},
-	})
 }
 
 // readDrift reads the definition of a schedule that detects drift.
@@ -115,8 +108,7 @@ func readDrift(w http.ResponseWriter, r *http.Request) (triggers.Spec, error) {
 	if strings.TrimSpace(b.ScheduleCron) == "" {
 		return triggers.Spec{}, fault.Invalid("a schedule of drift detection needs scheduleCron")
 	}
-	body, err := operationBody("detect-drift", "remediateIfDriftDetected", b.AutoRemediate)
-	return triggers.Spec{Kind: store.DriftSchedule, Cron: strings.TrimSpace(b.ScheduleCron), Request: body}, err
+	return triggers.Spec{Kind: store.DriftSchedule, Cron: strings.TrimSpace(b.ScheduleCron), Request: triggers.DriftRequest(b.AutoRemediate)}, nil
 }
 
 // readTTL reads the definition of a schedule that destroys the stack's resources.
@@ -135,8 +127,7 @@ func readTTL(w http.ResponseWriter, r *http.Request) (triggers.Spec, error) {
 	if once.IsZero() {
 		return triggers.Spec{}, fault.Invalid("Timestamp needs to be set")
 	}
-	body, err := operationBody("destroy", "deleteAfterDestroy", b.DeleteAfterDestroy)
-	return triggers.Spec{Kind: store.TTLSchedule, Once: once, Request: body}, err
+	return triggers.Spec{Kind: store.TTLSchedule, Once: once, Request: triggers.TTLRequest(b.DeleteAfterDestroy)}, nil
 }
 
 // scheduleTime parses a time in RFC 3339, or in the form in which responses contain it. It returns
@@ -163,9 +154,7 @@ func (s *scheduleRoutes) create(read func(http.ResponseWriter, *http.Request) (t
 			return fault.Invalid("the schedule has no request; send the request of a deployment, as in {\"operation\": \"update\"}")
 		}
 		c, err := s.triggers.Create(r.Context(), web.Principal(r), st, spec)
-		answer := scheduleBodyOf(c)
-		answer.Warnings = workflow.Ignored(spec.Request)
-		return web.Answer(w, r, answer, err)
+		return web.Answer(w, r, changedSchedule(c, spec), err)
 	}
 }
 
@@ -176,10 +165,16 @@ func (s *scheduleRoutes) update(read func(http.ResponseWriter, *http.Request) (t
 			return err
 		}
 		c, err := s.triggers.Update(r.Context(), web.Principal(r), st, web.Param(r, "scheduleID"), spec)
-		answer := scheduleBodyOf(c)
-		answer.Warnings = workflow.Ignored(spec.Request)
-		return web.Answer(w, r, answer, err)
+		return web.Answer(w, r, changedSchedule(c, spec), err)
 	}
+}
+
+func changedSchedule(c store.Schedule, spec triggers.Spec) scheduleBody {
+	answer := scheduleBodyOf(c)
+	if spec.Request != nil {
+		answer.Warnings = spec.Request.Ignored
+	}
+	return answer
 }
 
 func (s *scheduleRoutes) list(w http.ResponseWriter, r *http.Request, st store.Stack) error {

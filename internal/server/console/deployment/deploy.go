@@ -2,7 +2,6 @@ package deployment
 
 import (
 	"cmp"
-	"encoding/json"
 	"fmt"
 	"net/http"
 	"slices"
@@ -182,11 +181,11 @@ func (p *pages) deploy(v *page.Visit) (page.Answer, error) {
 		f.Confirm = "Type " + name + " to confirm that this changes or deletes its resources."
 		return p.refused(v, f)
 	}
-	body, err := request(f)
-	if err != nil {
-		return page.Answer{}, err
+	var made store.Deployment
+	r, err := f.request()
+	if err == nil {
+		made, err = p.Deployments.Create(v.Context(), v.Who, v.Stack, r, deployments.InitiatorConsole)
 	}
-	made, err := p.Deployments.Create(v.Context(), v.Who, v.Stack, body, deployments.InitiatorConsole)
 	if status, _ := web.Classify(err); err != nil && (status == http.StatusBadRequest || status == http.StatusConflict) {
 		f.Problem = page.Sentence(err)
 		return p.refused(v, f)
@@ -202,25 +201,15 @@ func (p *pages) refused(v *page.Visit, f form) (page.Answer, error) {
 	return page.Again(again), err
 }
 
-// request returns the body of the public request for a form.
-func request(f form) ([]byte, error) {
-	body := map[string]any{"operation": f.Operation, "inheritSettings": true}
-	if f.Pool != "" {
-		body["agentPoolID"] = f.Pool
-	}
-	git := map[string]any{}
-	if f.Branch != "" {
-		git["branch"] = f.Branch
-	}
-	if f.Commit != "" {
-		git["commit"] = f.Commit
-	}
-	if len(git) > 0 {
-		body["sourceContext"] = map[string]any{"git": git}
-	}
-	encoded, err := json.Marshal(body)
+// request returns the request of a form.
+func (f form) request() (workflow.Request, error) {
+	op, err := workflow.ParseOperation(f.Operation)
 	if err != nil {
-		return nil, fmt.Errorf("encoding a deployment's request: %w", err)
+		return workflow.Request{}, fault.Invalid("%s", err)
 	}
-	return encoded, nil
+	set := &workflow.Settings{AgentPoolID: f.Pool}
+	if f.Branch != "" || f.Commit != "" {
+		set.SourceContext = &workflow.SourceContext{Git: &workflow.SourceContextGit{Branch: f.Branch, Commit: f.Commit}}
+	}
+	return workflow.Request{Operation: op, Inherit: true, Settings: set}, nil
 }

@@ -1,8 +1,6 @@
 package stacksettings
 
 import (
-	"encoding/json"
-	"fmt"
 	"strings"
 	"time"
 
@@ -12,6 +10,7 @@ import (
 	"workflowagent/internal/server/identity"
 	"workflowagent/internal/server/store"
 	"workflowagent/internal/server/triggers"
+	"workflowagent/internal/workflow"
 )
 
 type schedulesModel struct {
@@ -70,21 +69,20 @@ func (p *pages) createSchedule(v *page.Visit) (page.Answer, error) {
 
 func (f scheduleForm) spec() (triggers.Spec, error) {
 	spec := triggers.Spec{Kind: store.ScheduleKind(f.Kind), Cron: strings.TrimSpace(f.Cron)}
-	request := map[string]any{}
-	options := map[string]any{}
 	switch spec.Kind {
 	case store.DriftSchedule:
-		request["operation"], options["remediateIfDriftDetected"] = "detect-drift", f.Option == "on"
+		spec.Request = triggers.DriftRequest(f.Option == "on")
 	case store.TTLSchedule:
-		request["operation"], options["deleteAfterDestroy"] = "destroy", f.Option == "on"
+		spec.Request = triggers.TTLRequest(f.Option == "on")
 		spec.Cron = ""
 	case store.CustomSchedule:
-		request["operation"] = f.Operation
+		op, err := workflow.ParseOperation(f.Operation)
+		if err != nil {
+			return spec, fault.Invalid("%s", err)
+		}
+		spec.Request = &workflow.Request{Operation: op, Inherit: true}
 	default:
 		return spec, fault.Invalid("Choose what the schedule does.")
-	}
-	if len(options) > 0 {
-		request["operationContext"] = map[string]any{"options": options}
 	}
 	if spec.Kind == store.DriftSchedule && spec.Cron == "" {
 		return spec, fault.Invalid("A schedule of drift detection needs a cron expression.")
@@ -96,11 +94,6 @@ func (f scheduleForm) spec() (triggers.Spec, error) {
 		}
 		spec.Once = once.UTC()
 	}
-	body, err := json.Marshal(request)
-	if err != nil {
-		return spec, fmt.Errorf("encoding the request of a schedule: %w", err)
-	}
-	spec.Request = body
 	return spec, nil
 }
 
