@@ -1,7 +1,6 @@
 package deployments_test
 
 import (
-	"encoding/json"
 	"fmt"
 	"time"
 
@@ -75,7 +74,7 @@ func races() []race {
 		{name: "schedule and its deletion", prepare: func(p *plant) (a, b write) {
 			st := p.configured("s", `{}`)
 			at := time.Now().Add(time.Hour)
-			c, err := p.triggers().Create(p.t.Context(), p.user, st, triggers.Spec{Kind: store.TTLSchedule, Once: at, Request: []byte(`{"operation":"destroy"}`)})
+			c, err := p.triggers().Create(p.t.Context(), p.user, st, triggers.Spec{Kind: store.TTLSchedule, Once: at, Request: &workflow.Request{Operation: workflow.OperationDestroy, Inherit: true}})
 			p.must(err)
 			p.must(p.db.Write(p.t.Context(), scope.Stack(st.OrgID, st.ID), func(tx *store.Tx) error {
 				c.NextAt = tx.Now()
@@ -144,7 +143,7 @@ func cancel(st store.Stack, id string) write {
 
 func enqueue(st store.Stack) write {
 	return write{call: func(p *plant) string {
-		d, err := p.service.Create(p.t.Context(), p.user, st, json.RawMessage(`{"operation":"update"}`), "api")
+		d, err := p.service.Create(p.t.Context(), p.user, st, workflow.Request{Operation: workflow.OperationUpdate, Inherit: true}, "api")
 		return fmt.Sprint(kind(err), d.Version)
 	}}
 }
