@@ -53,11 +53,11 @@ func (s *Service) bound(ctx context.Context, tx *store.Tx, st store.Stack, base 
 		base.DropCredentials()
 		return nil, nil
 	}
-	if err := s.open(ctx, st.ID, base); err != nil {
+	if err := s.open(ctx, tx, st.ID, base); err != nil {
 		return nil, err
 	}
 	base.SetRepository(b.CloneURL)
-	return &b, s.seal(ctx, st.ID, base)
+	return &b, s.seal(ctx, tx, st.ID, base)
 }
 
 // checkoutOf returns what a deployment checks out from the repository that its stack watches, or nil

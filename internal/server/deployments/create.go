@@ -208,7 +208,7 @@ func (s *Service) configure(ctx context.Context, tx *store.Tx, st store.Stack, r
 			return nil, nil, err
 		}
 	}
-	return set, checkoutOf(repo, set), s.seal(ctx, st.ID, set, stored, earlier)
+	return set, checkoutOf(repo, set), s.seal(ctx, tx, st.ID, set, stored, earlier)
 }
 
 func (s *Service) enqueue(tx *store.Tx, d *store.Deployment, jobID string, set *workflow.Settings, q queueing) error {

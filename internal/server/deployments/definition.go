@@ -125,7 +125,7 @@ func noteOnce(job *store.Job, now time.Time, text string) {
 }
 
 func (s *Service) define(ctx context.Context, d store.Deployment, org string, set *workflow.Settings, repo openCheckout, token, platform string) (*workflow.JobDefinition, error) {
-	if err := s.open(ctx, d.StackID, set); err != nil {
+	if err := s.open(ctx, nil, d.StackID, set); err != nil {
 		return nil, fmt.Errorf("decrypting the secrets of a deployment: %w", err)
 	}
 	opts := set.Option()

@@ -30,6 +30,8 @@ import (
 type secrets interface {
 	Encrypt(ctx context.Context, scope string, plaintext []byte) ([]byte, error)
 	Decrypt(ctx context.Context, scope string, ciphertext []byte) ([]byte, error)
+	// DecryptIn is Decrypt within a transaction.
+	DecryptIn(tx *store.Tx, scope string, ciphertext []byte) ([]byte, error)
 }
 
 // updates ends the updates of dead runners.

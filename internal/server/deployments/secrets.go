@@ -57,8 +57,8 @@ func (s *Service) encrypt(ctx context.Context, form byte, place, plain string) (
 }
 
 // decrypt returns the value and the form of a secret in a place. The error is [errCiphertext] if it is
-// not valid there.
-func (s *Service) decrypt(ctx context.Context, stackID, place string, v workflow.Secret) (plain string, form byte, err error) {
+// not valid there. Within a transaction, tx is not nil.
+func (s *Service) decrypt(ctx context.Context, tx *store.Tx, stackID, place string, v workflow.Secret) (plain string, form byte, err error) {
 	ct := v.Ciphertext()
 	if form = ct[0]; form == stackForm {
 		place = sealedFor(stackID)
@@ -72,7 +72,12 @@ func (s *Service) decrypt(ctx context.Context, stackID, place string, v workflow
 	default:
 		return "", form, errCiphertext
 	}
-	value, err := s.opts.Secrets.Decrypt(ctx, place, ct)
+	var value []byte
+	if tx != nil {
+		value, err = s.opts.Secrets.DecryptIn(tx, place, ct)
+	} else {
+		value, err = s.opts.Secrets.Decrypt(ctx, place, ct)
+	}
 	if fault.KindOf(err) == fault.KindInvalid {
 		err = errCiphertext
 	}
@@ -80,12 +85,12 @@ func (s *Service) decrypt(ctx context.Context, stackID, place string, v workflow
 }
 
 // open decrypts the secrets in settings of a stack from the database.
-func (s *Service) open(ctx context.Context, stackID string, set *workflow.Settings) error {
+func (s *Service) open(ctx context.Context, tx *store.Tx, stackID string, set *workflow.Settings) error {
 	return set.EachSecret(func(path string, v *workflow.Secret) error {
 		if _, known := v.Value(); known {
 			return nil
 		}
-		plain, _, err := s.decrypt(ctx, stackID, placeOf(stackID, set, path), *v)
+		plain, _, err := s.decrypt(ctx, tx, stackID, placeOf(stackID, set, path), *v)
 		if err != nil {
 			return misplaced(path, err)
 		}
@@ -97,7 +102,7 @@ func (s *Service) open(ctx context.Context, stackID string, set *workflow.Settin
 // seal encrypts the secrets in settings of a stack for their places. It returns an error if a
 // ciphertext is not valid in its place. stored are settings in the database, which determine where
 // ciphertexts of earlier versions are valid; nil settings have no effect.
-func (s *Service) seal(ctx context.Context, stackID string, set *workflow.Settings, stored ...*workflow.Settings) error {
+func (s *Service) seal(ctx context.Context, tx *store.Tx, stackID string, set *workflow.Settings, stored ...*workflow.Settings) error {
 	places := map[string][]workflow.Secret{}
 	for _, old := range stored {
 		if old == nil {
@@ -120,8 +125,8 @@ func (s *Service) seal(ctx context.Context, stackID string, set *workflow.Settin
 		if !known {
 			var form byte
 			var err error
-			if plain, form, err = s.decrypt(ctx, stackID, place, *v); err == nil && form == stackForm {
-				err = s.checkStored(ctx, stackID, place, plain, places[place])
+			if plain, form, err = s.decrypt(ctx, tx, stackID, place, *v); err == nil && form == stackForm {
+				err = s.checkStored(ctx, tx, stackID, place, plain, places[place])
 			}
 			if err != nil || form == placedForm {
 				return misplaced(path, err)
@@ -135,9 +140,9 @@ func (s *Service) seal(ctx context.Context, stackID string, set *workflow.Settin
 
 // checkStored returns [errCiphertext] unless one of the secrets in a place has a value. Clients can send a
 // ciphertext of an earlier version again after it was encrypted for its place.
-func (s *Service) checkStored(ctx context.Context, stackID, place, plain string, secrets []workflow.Secret) error {
+func (s *Service) checkStored(ctx context.Context, tx *store.Tx, stackID, place, plain string, secrets []workflow.Secret) error {
 	for _, v := range secrets {
-		if value, _, err := s.decrypt(ctx, stackID, place, v); err != nil || value == plain {
+		if value, _, err := s.decrypt(ctx, tx, stackID, place, v); err != nil || value == plain {
 			return err
 		}
 	}

@@ -94,7 +94,7 @@ func (s *Service) changeSettings(ctx context.Context, p identity.Principal, st s
 		}
 		if old != nil {
 			// The audit entry must not name the secrets of earlier versions, which this encrypts again.
-			if err := s.seal(ctx, st.ID, old, old); err != nil && fault.KindOf(err) != fault.KindInvalid {
+			if err := s.seal(ctx, tx, st.ID, old, old); err != nil && fault.KindOf(err) != fault.KindInvalid {
 				return err
 			}
 		}
@@ -124,7 +124,7 @@ func (s *Service) changeSettings(ctx context.Context, p identity.Principal, st s
 				return err
 			}
 		}
-		if err := s.seal(ctx, st.ID, fresh, old); err != nil {
+		if err := s.seal(ctx, tx, st.ID, fresh, old); err != nil {
 			return err
 		}
 		pinned, err := poolOf(tx, st.OrgID, fresh.AgentPoolID)
@@ -191,11 +191,11 @@ func (s *Service) CopySettings(ctx context.Context, tx *store.Tx, from, to store
 	if set == nil {
 		return fault.NotFound("stack '%s' has no deployment settings", from.Ref())
 	}
-	if err := s.open(ctx, from.ID, set); err != nil {
+	if err := s.open(ctx, tx, from.ID, set); err != nil {
 		return fmt.Errorf("copying the secrets of deployment settings: %w", err)
 	}
 	change(set)
-	if err := s.seal(ctx, to.ID, set); err != nil {
+	if err := s.seal(ctx, tx, to.ID, set); err != nil {
 		return fmt.Errorf("copying the secrets of deployment settings: %w", err)
 	}
 	doc, err := json.Marshal(set)

@@ -65,8 +65,10 @@ func Open(ctx context.Context, db *store.DB, masterKey []byte) (*Ring, error) {
 	return s, s.load(ctx)
 }
 
-func (s *Ring) load(ctx context.Context) error {
-	wrapped, err := store.Read(ctx, s.db, func(tx *store.Tx) ([]byte, error) { return tx.Installation(keyRingName) })
+func (s *Ring) load(ctx context.Context) error { return s.db.Read(ctx, s.loadIn) }
+
+func (s *Ring) loadIn(tx *store.Tx) error {
+	wrapped, err := tx.Installation(keyRingName)
 	if err != nil {
 		return fmt.Errorf("reading the key ring: %w", err)
 	}
@@ -152,12 +154,21 @@ func (s *Ring) Encrypt(_ context.Context, stackID string, plaintext []byte) ([]b
 // Decrypt decrypts a stack's secret. It returns a [fault.KindInvalid] error if this installation
 // did not create the ciphertext for this stack.
 func (s *Ring) Decrypt(ctx context.Context, stackID string, ciphertext []byte) ([]byte, error) {
+	return s.decrypt(stackID, ciphertext, func() error { return s.load(ctx) })
+}
+
+// DecryptIn is [Ring.Decrypt] within a transaction.
+func (s *Ring) DecryptIn(tx *store.Tx, stackID string, ciphertext []byte) ([]byte, error) {
+	return s.decrypt(stackID, ciphertext, func() error { return s.loadIn(tx) })
+}
+
+func (s *Ring) decrypt(stackID string, ciphertext []byte, load func() error) ([]byte, error) {
 	pt, err := s.current().Decrypt(ciphertext, []byte(stackID))
 	if err == nil {
 		return pt, nil
 	}
 	// Another server might have rotated the ring since it was read.
-	if err := s.load(ctx); err != nil {
+	if err := load(); err != nil {
 		return nil, err
 	}
 	pt, err = s.current().Decrypt(ciphertext, []byte(stackID))

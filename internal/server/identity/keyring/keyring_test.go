@@ -11,6 +11,7 @@ import (
 	"workflowagent/internal/server/fault"
 	"workflowagent/internal/server/identity/keyring"
 	"workflowagent/internal/server/store"
+	"workflowagent/internal/server/store/scope"
 )
 
 func TestMain(m *testing.M) { os.Exit(storetest.Main(m)) }
@@ -90,5 +91,29 @@ func TestMasterKeyFile(t *testing.T) {
 	}
 	if _, err := keyring.LoadMasterKey(path, true); err == nil || strings.Contains(err.Error(), "hunter2") {
 		t.Errorf("a broken key file = %v", err)
+	}
+}
+
+// TestDecryptInAWrite decrypts, in a write of a server with one connection, a secret whose key another
+// server has added to the ring since. The write must not need a second connection.
+func TestDecryptInAWrite(t *testing.T) {
+	db := storetest.PostgresAlone(t, storetest.PostgresDSN(t), store.Timeouts{})
+	one, two := open(t, db, 1), open(t, db, 1)
+	if err := one.Rotate(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	fresh, err := one.Encrypt(t.Context(), "stack", []byte("new"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	err = db.Write(t.Context(), scope.Stack("o", "stack"), func(tx *store.Tx) error {
+		got, err := two.DecryptIn(tx, "stack", fresh)
+		if string(got) != "new" {
+			t.Errorf("decrypted %q", got)
+		}
+		return err
+	})
+	if err != nil {
+		t.Error(err)
 	}
 }
