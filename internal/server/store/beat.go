@@ -80,7 +80,7 @@ func (tx *Tx) shift() error {
 	if away == 0 && step == 0 {
 		return nil
 	}
-	if err := tx.giveBack(away, step, now); err != nil {
+	if err := tx.shiftTimes(away, step, now); err != nil {
 		return err
 	}
 	tx.OnCommit(func() { logAbsence(tx.log, away, step) })
@@ -114,10 +114,10 @@ func (b beat) passed(now time.Time, bootID string, boot time.Duration) (away, st
 	return away, step
 }
 
-// giveBack shifts the leases of running updates, the last signs of life of active jobs, and the
+// shiftTimes shifts the leases of running updates, the last signs of life of active jobs, and the
 // first use of signing keys that were published but did not sign yet. After a clock step, it also
 // shifts the presence of agents.
-func (tx *Tx) giveBack(away, step time.Duration, now time.Time) error {
+func (tx *Tx) shiftTimes(away, step time.Duration, now time.Time) error {
 	_, err := tx.Exec("UPDATE updates SET lease_expires_at = lease_expires_at + $1 WHERE status = 'running'",
 		min(away, maxAbsence)+step)
 	if err != nil {

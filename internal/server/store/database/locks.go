@@ -65,9 +65,9 @@ func (t *lockTable) wait(ctx context.Context, lock scope.Lock) error {
 	defer t.mu.Unlock()
 	if i := slices.Index(held.waiting, w); i >= 0 {
 		held.waiting = slices.Delete(held.waiting, i, i+1)
-		held.admit() // those behind w can share the lock
+		held.grantWaiting() // those behind w can share the lock
 	} else {
-		t.end(lock)
+		t.releaseOne(lock)
 	}
 	return ctx.Err()
 }
@@ -79,7 +79,7 @@ func (t *lockTable) try(locks []scope.Lock) bool {
 	for i, lock := range locks {
 		if !t.grant(lock) {
 			for _, granted := range locks[:i] {
-				t.end(granted)
+				t.releaseOne(granted)
 			}
 			return false
 		}
@@ -91,7 +91,7 @@ func (t *lockTable) release(locks []scope.Lock) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	for _, lock := range slices.Backward(locks) {
-		t.end(lock)
+		t.releaseOne(lock)
 	}
 }
 
@@ -106,8 +106,8 @@ func (t *lockTable) grant(lock scope.Lock) bool {
 	return len(held.waiting) == 0 && held.acquire(lock.Shared)
 }
 
-// end releases a lock.
-func (t *lockTable) end(lock scope.Lock) {
+// releaseOne releases a lock.
+func (t *lockTable) releaseOne(lock scope.Lock) {
 	key := owner{lock.Level, lock.Key}
 	held := t.owners[key]
 	if lock.Shared {
@@ -115,7 +115,7 @@ func (t *lockTable) end(lock scope.Lock) {
 	} else {
 		held.exclusive = false
 	}
-	held.admit()
+	held.grantWaiting()
 	if held.shared == 0 && !held.exclusive {
 		delete(t.owners, key)
 	}
@@ -133,8 +133,8 @@ func (l *ownerLock) acquire(shared bool) bool {
 	return true
 }
 
-// admit grants the lock to the writes that have waited longest.
-func (l *ownerLock) admit() {
+// grantWaiting grants the lock to the writes that have waited longest.
+func (l *ownerLock) grantWaiting() {
 	for len(l.waiting) > 0 && l.acquire(l.waiting[0].shared) {
 		close(l.waiting[0].granted)
 		l.waiting = slices.Delete(l.waiting, 0, 1)

@@ -115,7 +115,7 @@ func (w *postgresWriter) once(ctx context.Context, scopes scope.Set, fn func(*Tx
 	t := &transaction{conn: conn}
 	defer t.end(ctx)
 	if err := t.beginWrite(ctx, scopes, w.owners, w.timeouts); err != nil {
-		return w.given(ctx, t, err, fmt.Errorf("beginning a transaction: %w", translate(err)))
+		return w.classify(ctx, t, err, fmt.Errorf("beginning a transaction: %w", translate(err)))
 	}
 	tx := &Tx{ctx: ctx, q: conn, db: w.db, now: t.now(), locks: locks}
 	if w.before != nil {
@@ -126,7 +126,7 @@ func (w *postgresWriter) once(ctx context.Context, scopes scope.Set, fn func(*Tx
 		if err == nil {
 			err = fmt.Errorf("the database has given up a transaction: %w", tx.broken)
 		}
-		return w.given(ctx, t, cmp.Or(tx.broken, err), err)
+		return w.classify(ctx, t, cmp.Or(tx.broken, err), err)
 	}
 	if w.before != nil {
 		w.before("COMMIT")
@@ -141,15 +141,15 @@ func (w *postgresWriter) once(ctx context.Context, scopes scope.Set, fn func(*Tx
 		w.db.notices.send(tx.notices)
 	}
 	if err != nil {
-		return w.given(ctx, t, err, fmt.Errorf("committing to the database: %w", translate(err)))
+		return w.classify(ctx, t, err, fmt.Errorf("committing to the database: %w", translate(err)))
 	}
 	tx.afterCommit()
 	return nil
 }
 
-// given returns the error of a write whose transaction has failed with cause, and states whether the write
+// classify returns the error of a write whose transaction has failed with cause, and states whether the write
 // can be repeated.
-func (w *postgresWriter) given(ctx context.Context, t *transaction, cause, err error) error {
+func (w *postgresWriter) classify(ctx context.Context, t *transaction, cause, err error) error {
 	switch code := postgresCode(cause); {
 	case t.ended, ctx.Err() != nil: // the outcome is known, or the time is over
 		return err
