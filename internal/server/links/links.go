@@ -1,5 +1,5 @@
-// Package links builds the URLs of the console's pages, for messages, answers of the API and
-// webhooks. Clients of Pulumi Cloud build the same URLs themselves.
+// Package links builds the paths of the console's pages, and their URLs for messages, answers of the API
+// and webhooks. Clients of Pulumi Cloud build the same URLs themselves.
 package links
 
 import (
@@ -69,8 +69,12 @@ func (c Console) path(segments ...string) string {
 	if c == "" {
 		return ""
 	}
+	return string(c) + Path(segments...)
+}
+
+// Path returns the path of a page from its unescaped segments.
+func Path(segments ...string) string {
 	var b strings.Builder
-	b.WriteString(string(c))
 	for _, s := range segments {
 		b.WriteByte('/')
 		b.WriteString(url.PathEscape(s))

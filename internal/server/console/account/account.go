@@ -13,6 +13,7 @@ import (
 	"workflowagent/internal/server/identity/signin"
 	"workflowagent/internal/server/identity/signin/openid"
 	"workflowagent/internal/server/identity/signin/passkey"
+	"workflowagent/internal/server/links"
 )
 
 // Deps are the services behind the pages.
@@ -68,11 +69,11 @@ func (p *pages) start(v *page.Visit) (view.Page, error) {
 	}
 	for _, o := range v.Orgs() {
 		if o.Name == v.Who.User.DefaultOrg {
-			return view.Page{}, page.GoTo(view.Path(o.Name))
+			return view.Page{}, page.GoTo(links.Path(o.Name))
 		}
 	}
 	if len(v.Orgs()) > 0 {
-		return view.Page{}, page.GoTo(view.Path(v.Orgs()[0].Name))
+		return view.Page{}, page.GoTo(links.Path(v.Orgs()[0].Name))
 	}
 	return view.Page{Title: "No organization", Body: noOrganization()}, nil
 }

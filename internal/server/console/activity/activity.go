@@ -14,6 +14,7 @@ import (
 	"workflowagent/internal/server/console/page"
 	"workflowagent/internal/server/console/view"
 	"workflowagent/internal/server/fault"
+	"workflowagent/internal/server/links"
 	"workflowagent/internal/server/store"
 )
 
@@ -88,7 +89,7 @@ func pathOf(v *page.Visit) string {
 	if v.Org.ID == "" {
 		return "/-/server/audit"
 	}
-	return view.Path(v.Org.Name, "-", "audit")
+	return links.Path(v.Org.Name, "-", "audit")
 }
 
 // show shows the log up to the entry that was the newest when the user opened the page, so that new

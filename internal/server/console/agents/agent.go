@@ -9,6 +9,7 @@ import (
 	"workflowagent/internal/server/console/view"
 	"workflowagent/internal/server/deployments"
 	"workflowagent/internal/server/fault"
+	"workflowagent/internal/server/links"
 	"workflowagent/internal/server/pools"
 	"workflowagent/internal/server/store"
 )
@@ -58,8 +59,8 @@ func (p *pages) agent(v *page.Visit) (view.Page, error) {
 	return view.Page{
 		Title: a.Agent.Hostname, Section: "pools",
 		Crumbs: []view.Crumb{
-			{Text: v.Org.Name, Href: view.Path(v.Org.Name)},
-			{Text: "Pools", Href: view.Path(v.Org.Name, "-", "pools")},
+			{Text: v.Org.Name, Href: links.Path(v.Org.Name)},
+			{Text: "Pools", Href: links.Path(v.Org.Name, "-", "pools")},
 			{Text: pool.Name, Href: poolPath(v.Org.Name, pool.AgentPool.ID)},
 			{Text: a.Agent.Hostname},
 		},

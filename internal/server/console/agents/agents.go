@@ -9,6 +9,7 @@ import (
 	"workflowagent/internal/server/console/view"
 	"workflowagent/internal/server/deployments"
 	"workflowagent/internal/server/fault"
+	"workflowagent/internal/server/links"
 	"workflowagent/internal/server/pools"
 	"workflowagent/internal/server/store"
 )
@@ -47,7 +48,7 @@ func Register(site *page.Site, d Deps) {
 }
 
 func poolPath(org, id string, more ...string) string {
-	return view.Path(append([]string{org, "-", "pools", id}, more...)...)
+	return links.Path(append([]string{org, "-", "pools", id}, more...)...)
 }
 
 // form is the form for a new pool.
@@ -80,7 +81,7 @@ func (p *pages) listPage(v *page.Visit, f form) (view.Page, error) {
 	}
 	return view.Page{
 		Title: "Agent pools", Section: "pools",
-		Crumbs: []view.Crumb{{Text: v.Org.Name, Href: view.Path(v.Org.Name)}, {Text: "Pools"}},
+		Crumbs: []view.Crumb{{Text: v.Org.Name, Href: links.Path(v.Org.Name)}, {Text: "Pools"}},
 		Body:   listBody(overview{v.Org.Name, list, v.Who.CanAdminOrg(v.Org.ID), f, time.Now()}),
 		Live:   topics(v),
 	}, nil
@@ -116,8 +117,8 @@ func (p *pages) once(v *page.Visit, pool store.AgentPool, token string) page.Ans
 	return page.Once(view.Page{
 		Title: "Token of " + pool.Name, Section: "pools",
 		Crumbs: []view.Crumb{
-			{Text: v.Org.Name, Href: view.Path(v.Org.Name)},
-			{Text: "Pools", Href: view.Path(v.Org.Name, "-", "pools")},
+			{Text: v.Org.Name, Href: links.Path(v.Org.Name)},
+			{Text: "Pools", Href: links.Path(v.Org.Name, "-", "pools")},
 			{Text: pool.Name, Href: poolPath(v.Org.Name, pool.ID)},
 			{Text: "New token"},
 		},

@@ -12,6 +12,7 @@ import (
 	"workflowagent/internal/server/console/view"
 	"workflowagent/internal/server/deployments"
 	"workflowagent/internal/server/fault"
+	"workflowagent/internal/server/links"
 	"workflowagent/internal/server/pools"
 	"workflowagent/internal/server/store"
 )
@@ -59,7 +60,7 @@ func (a agentRow) state() string {
 }
 
 func (a agentRow) jobPath(e store.QueueEntry) string {
-	return view.Path(a.Org, e.Project, e.Stack, "deployments", strconv.FormatInt(e.Version, 10))
+	return links.Path(a.Org, e.Project, e.Stack, "deployments", strconv.FormatInt(e.Version, 10))
 }
 
 func (p *pages) show(v *page.Visit) (view.Page, error) {
@@ -75,7 +76,7 @@ func (p *pages) detailPage(v *page.Visit, change func(*detail)) (view.Page, erro
 	return view.Page{
 		Title: d.Pool.Name, Section: "pools",
 		Crumbs: []view.Crumb{
-			{Text: v.Org.Name, Href: view.Path(v.Org.Name)}, {Text: "Pools", Href: view.Path(v.Org.Name, "-", "pools")}, {Text: d.Pool.Name},
+			{Text: v.Org.Name, Href: links.Path(v.Org.Name)}, {Text: "Pools", Href: links.Path(v.Org.Name, "-", "pools")}, {Text: d.Pool.Name},
 		},
 		Body: detailBody(d), Live: topics(v),
 	}, nil
@@ -197,7 +198,7 @@ func (p *pages) setDefault(chosen bool) func(v *page.Visit) (page.Answer, error)
 		if err := p.Pools.SetDefault(v.Context(), v.Org.ID, id); err != nil {
 			return page.Answer{}, err
 		}
-		return page.See(page.Back(v, view.Path(v.Org.Name, "-", "pools"))), nil
+		return page.See(page.Back(v, links.Path(v.Org.Name, "-", "pools"))), nil
 	}
 }
 
@@ -233,7 +234,7 @@ func (p *pages) remove(v *page.Visit) (page.Answer, error) {
 	if err != nil {
 		return page.Answer{}, err
 	}
-	return page.See(view.Path(v.Org.Name, "-", "pools")), nil
+	return page.See(links.Path(v.Org.Name, "-", "pools")), nil
 }
 
 func (p *pages) addToken(v *page.Visit) (page.Answer, error) {

@@ -135,6 +135,26 @@ func Summary(t changes.Tree) string {
 	return strings.Join(parts, " ") + " of " + words.Number(all)
 }
 
+// changed are the operations that change resources, in the CLI's order.
+var changed = []struct{ op, word string }{
+	{"create", "created"}, {"update", "updated"}, {"replace", "replaced"}, {"delete", "deleted"}, {"import", "imported"},
+}
+
+// Brief returns an update's changes in short, such as "+2 ~1", and in words, from its counts by operation.
+func Brief(counts map[string]int64) (short, long string) {
+	var brief, said []string
+	for _, c := range changed {
+		if n := counts[c.op]; n > 0 {
+			brief = append(brief, Mark(c.op)+strconv.FormatInt(n, 10))
+			said = append(said, fmt.Sprintf("%d %s", n, c.word))
+		}
+	}
+	if len(brief) == 0 {
+		return "no changes", "no resource changed"
+	}
+	return strings.Join(brief, " "), strings.Join(said, ", ")
+}
+
 // status returns the word for a row's state.
 func (m Model) status(r changes.Row) string {
 	switch r.State {

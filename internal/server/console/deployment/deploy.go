@@ -11,6 +11,7 @@ import (
 	"workflowagent/internal/server/console/view"
 	"workflowagent/internal/server/deployments"
 	"workflowagent/internal/server/fault"
+	"workflowagent/internal/server/links"
 	"workflowagent/internal/server/pools"
 	"workflowagent/internal/server/store"
 	"workflowagent/internal/words"
@@ -85,8 +86,8 @@ func (p *pages) formPage(v *page.Visit, f form) (view.Page, error) {
 	return view.Page{
 		Title: "Deploy " + v.Stack.Project + "/" + v.Stack.Name, Section: "deployments",
 		Crumbs: []view.Crumb{
-			{Text: v.Stack.OrgName, Href: view.Path(v.Stack.OrgName)},
-			{Text: v.Stack.Project, Href: view.Path(v.Stack.OrgName, v.Stack.Project)},
+			{Text: v.Stack.OrgName, Href: links.Path(v.Stack.OrgName)},
+			{Text: v.Stack.Project, Href: links.Path(v.Stack.OrgName, v.Stack.Project)},
 			{Text: v.Stack.Name, Href: page.StackPath(v.Stack)},
 			{Text: "Deploy"},
 		},

@@ -17,6 +17,7 @@ import (
 	"workflowagent/internal/server/deployments/waiting"
 	"workflowagent/internal/server/identity"
 	logs "workflowagent/internal/server/joblog"
+	"workflowagent/internal/server/links"
 	"workflowagent/internal/server/pools"
 	"workflowagent/internal/server/stacks"
 	"workflowagent/internal/server/store"
@@ -120,8 +121,8 @@ func (p *pages) page(v *page.Visit, d shown) (view.Page, error) {
 	out := view.Page{
 		Title: fmt.Sprintf("#%d %s/%s", d.Version, v.Stack.Project, v.Stack.Name), Mark: mark(d.Job), Section: "deployments", Wide: true,
 		Crumbs: []view.Crumb{
-			{Text: v.Stack.OrgName, Href: view.Path(v.Stack.OrgName)},
-			{Text: v.Stack.Project, Href: view.Path(v.Stack.OrgName, v.Stack.Project)},
+			{Text: v.Stack.OrgName, Href: links.Path(v.Stack.OrgName)},
+			{Text: v.Stack.Project, Href: links.Path(v.Stack.OrgName, v.Stack.Project)},
 			{Text: v.Stack.Name, Href: page.StackPath(v.Stack)},
 			{Text: "Deployments", Href: page.StackPath(v.Stack, "deployments")},
 			{Text: fmt.Sprintf("#%d", d.Version)},

@@ -12,6 +12,7 @@ import (
 
 	"workflowagent/internal/server/console/page"
 	"workflowagent/internal/server/console/view"
+	"workflowagent/internal/server/links"
 	"workflowagent/internal/server/vcs/integrations"
 )
 
@@ -40,7 +41,7 @@ func Register(site *page.Site, d Deps) {
 
 // path returns the path of one of the pages.
 func path(v *page.Visit, more ...string) string {
-	return view.Path(append([]string{v.Org.Name, "-", "settings", "integrations", "github-app"}, more...)...)
+	return links.Path(append([]string{v.Org.Name, "-", "settings", "integrations", "github-app"}, more...)...)
 }
 
 type formModel struct {
@@ -71,9 +72,9 @@ func (p *pages) page(v *page.Visit, title, problem string, content templ.Compone
 	return view.Page{
 		Title: title + " · " + v.Org.Name, Section: "settings", Body: body(problem, content),
 		Crumbs: []view.Crumb{
-			{Text: v.Org.Name, Href: view.Path(v.Org.Name)},
-			{Text: "Settings", Href: view.Path(v.Org.Name, "-", "settings")},
-			{Text: "Integrations", Href: view.Path(v.Org.Name, "-", "settings", "integrations")},
+			{Text: v.Org.Name, Href: links.Path(v.Org.Name)},
+			{Text: "Settings", Href: links.Path(v.Org.Name, "-", "settings")},
+			{Text: "Integrations", Href: links.Path(v.Org.Name, "-", "settings", "integrations")},
 			{Text: "GitHub App"},
 		},
 	}
@@ -145,7 +146,7 @@ type appModel struct {
 
 func (p *pages) app(v *page.Visit) (view.Page, error) {
 	found, err := p.Integrations.CheckApp(v.Context(), v.Org, v.Param("integration"))
-	m := appModel{App: found, Here: path(v, "apps", v.Param("integration")), Overview: view.Path(v.Org.Name, "-", "settings", "integrations", v.Param("integration"))}
+	m := appModel{App: found, Here: path(v, "apps", v.Param("integration")), Overview: links.Path(v.Org.Name, "-", "settings", "integrations", v.Param("integration"))}
 	if err != nil && found.Integration.ID == "" {
 		return view.Page{}, err
 	}

@@ -11,6 +11,7 @@ import (
 	"workflowagent/internal/server/console/view"
 	"workflowagent/internal/server/deployments"
 	"workflowagent/internal/server/deployments/waiting"
+	"workflowagent/internal/server/links"
 	"workflowagent/internal/server/pools"
 	"workflowagent/internal/server/stacks"
 	"workflowagent/internal/server/store"
@@ -99,7 +100,7 @@ func (p *pages) show(v *page.Visit) (view.Page, error) {
 		return view.Page{}, err
 	}
 	if o.Queues.Org.Paused {
-		o.Alarms = append(o.Alarms, alarm{"All deployments of the organization are paused.", "Show the queue", view.Path(v.Org.Name, "-", "deployments")})
+		o.Alarms = append(o.Alarms, alarm{"All deployments of the organization are paused.", "Show the queue", links.Path(v.Org.Name, "-", "deployments")})
 	}
 	return view.Page{
 		Title: v.Org.Name, Wide: true, Crumbs: []view.Crumb{{Text: v.Org.Name}}, Body: body(o),
@@ -127,7 +128,7 @@ func (p *pages) poolAlarms(v *page.Visit, o *overview) error {
 		if pool.Queued > 0 {
 			text += "; " + words.Count(pool.Queued, "deployment") + " waiting"
 		}
-		o.Alarms = append(o.Alarms, alarm{text + ".", "Open the pool", view.Path(v.Org.Name, "-", "pools", pool.AgentPool.ID)})
+		o.Alarms = append(o.Alarms, alarm{text + ".", "Open the pool", links.Path(v.Org.Name, "-", "pools", pool.AgentPool.ID)})
 	}
 	return nil
 }

@@ -14,6 +14,7 @@ import (
 	"workflowagent/internal/server/deployments"
 	"workflowagent/internal/server/identity"
 	"workflowagent/internal/server/identity/oidc"
+	"workflowagent/internal/server/links"
 	"workflowagent/internal/server/pools"
 	"workflowagent/internal/server/webhooks"
 )
@@ -115,7 +116,7 @@ func (p place) signIn() string { return page.LoginPath(p.Here) }
 
 // path returns the path of a page with settings.
 func (p place) path(more ...string) string {
-	return view.Path(append([]string{p.Org, "-", "settings"}, more...)...)
+	return links.Path(append([]string{p.Org, "-", "settings"}, more...)...)
 }
 
 // parts are the pages with settings: the last segment of their paths, their texts, and whether only
@@ -138,7 +139,7 @@ func settingsPage(v *page.Visit, part, problem string, content templ.Component) 
 	here := at(v)
 	p := view.Page{
 		Section: "settings",
-		Crumbs:  []view.Crumb{{Text: v.Org.Name, Href: view.Path(v.Org.Name)}, {Text: "Settings", Href: here.path()}},
+		Crumbs:  []view.Crumb{{Text: v.Org.Name, Href: links.Path(v.Org.Name)}, {Text: "Settings", Href: here.path()}},
 		Body:    body(problem, content),
 	}
 	for _, s := range parts {

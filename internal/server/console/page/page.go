@@ -21,6 +21,7 @@ import (
 	"workflowagent/internal/server/fault"
 	"workflowagent/internal/server/identity"
 	"workflowagent/internal/server/identity/signin"
+	"workflowagent/internal/server/links"
 	"workflowagent/internal/server/stacks"
 	"workflowagent/internal/server/store"
 )
@@ -122,7 +123,7 @@ func (v *Visit) Values() url.Values { return v.R.PostForm }
 
 // StackPath returns the path of a page about a stack.
 func StackPath(st store.Stack, more ...string) string {
-	return view.Path(append([]string{st.OrgName, st.Project, st.Name}, more...)...)
+	return links.Path(append([]string{st.OrgName, st.Project, st.Name}, more...)...)
 }
 
 // Orgs returns the organizations of the user.

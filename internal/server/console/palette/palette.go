@@ -11,6 +11,7 @@ import (
 	"workflowagent/internal/server/console/page"
 	"workflowagent/internal/server/console/view"
 	"workflowagent/internal/server/identity"
+	"workflowagent/internal/server/links"
 	"workflowagent/internal/server/pools"
 	"workflowagent/internal/server/stacks"
 	"workflowagent/internal/server/store"
@@ -52,7 +53,7 @@ func (p *palette) answer(w http.ResponseWriter, v *page.Visit) error {
 		items = append(items, item{Text: "Server", Kind: "page", Href: "/-/server"})
 	}
 	for _, o := range v.Orgs() {
-		items = append(items, item{Text: o.Name, Kind: "organization", Href: view.Path(o.Name)})
+		items = append(items, item{Text: o.Name, Kind: "organization", Href: links.Path(o.Name)})
 		if o.Name != v.Query("org") {
 			continue
 		}
@@ -88,13 +89,13 @@ func (p *palette) of(v *page.Visit, o store.Organization, words string) ([]item,
 		for _, st := range list {
 			text, path := st.Project+"/"+st.Name, []string{o.Name, st.Project, st.Name}
 			if number != "" {
-				items = append(items, item{Text: text + " #" + number, Kind: "deployment", Href: view.Path(append(path, "deployments", number)...), rank: 1})
+				items = append(items, item{Text: text + " #" + number, Kind: "deployment", Href: links.Path(append(path, "deployments", number)...), rank: 1})
 				continue
 			}
-			items = append(items, item{Text: text, Kind: "stack", Href: view.Path(path...), rank: 1})
+			items = append(items, item{Text: text, Kind: "stack", Href: links.Path(path...), rank: 1})
 			who, _, err := p.Stacks.Find(v.Context(), v.Who, identity.StateRead, o.Name, st.Project, st.Name)
 			if err == nil && who.Can(st, identity.Operate) {
-				items = append(items, item{Text: "Deploy " + text, Kind: "action", Href: view.Path(append(path, "deploy")...), rank: 2})
+				items = append(items, item{Text: "Deploy " + text, Kind: "action", Href: links.Path(append(path, "deploy")...), rank: 2})
 			}
 		}
 	}
@@ -107,12 +108,12 @@ func (p *palette) of(v *page.Visit, o store.Organization, words string) ([]item,
 	}
 	for _, pool := range list {
 		path := []string{o.Name, "-", "pools", pool.ID}
-		items = append(items, item{Text: pool.Name, Kind: "pool", Href: view.Path(path...)})
+		items = append(items, item{Text: pool.Name, Kind: "pool", Href: links.Path(path...)})
 		if words == "" {
 			continue // agents would crowd out the pages
 		}
 		for _, a := range pool.Agents {
-			items = append(items, item{Text: cmp.Or(a.Hostname, a.AgentID) + " in " + pool.Name, Kind: "agent", Href: view.Path(append(path, "agents", a.AgentID)...)})
+			items = append(items, item{Text: cmp.Or(a.Hostname, a.AgentID) + " in " + pool.Name, Kind: "agent", Href: links.Path(append(path, "agents", a.AgentID)...)})
 		}
 	}
 	return items, nil

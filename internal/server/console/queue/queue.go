@@ -11,12 +11,14 @@ import (
 	"strings"
 	"time"
 
+	"workflowagent/internal/server/console/changes"
 	"workflowagent/internal/server/console/page"
 	"workflowagent/internal/server/console/stack"
 	"workflowagent/internal/server/console/view"
 	"workflowagent/internal/server/deployments"
 	"workflowagent/internal/server/deployments/waiting"
 	"workflowagent/internal/server/identity"
+	"workflowagent/internal/server/links"
 	"workflowagent/internal/server/pools"
 	"workflowagent/internal/server/store"
 	"workflowagent/internal/server/vcs"
@@ -62,7 +64,7 @@ func Rows(org string, l deployments.Listing) []Row {
 
 // Path returns the path of the deployment's page.
 func (r Row) Path() string {
-	return view.Path(r.Org, r.Project, r.Stack, "deployments", strconv.FormatInt(r.Version, 10))
+	return links.Path(r.Org, r.Project, r.Stack, "deployments", strconv.FormatInt(r.Version, 10))
 }
 
 func (r Row) by() string { return cmp.Or(r.Requester, "the server") }
@@ -90,24 +92,12 @@ func (r Row) ran() time.Duration {
 	return r.Job.EndedAt.Sub(from)
 }
 
-// marks are the engine's operations in the form of the CLI, in their order.
-var marks = []struct{ op, mark, word string }{
-	{"create", "+", "created"}, {"update", "~", "updated"}, {"replace", "+-", "replaced"}, {"delete", "-", "deleted"}, {"import", "=", "imported"},
-}
-
 // changes returns the changed resources in short, such as "+2 ~1", and in words.
 func (r Row) changes() (short, words string) {
-	var brief, long []string
-	for _, m := range marks {
-		if n := r.Changes[m.op]; n > 0 {
-			brief = append(brief, m.mark+strconv.FormatInt(n, 10))
-			long = append(long, fmt.Sprintf("%d %s", n, m.word))
-		}
+	if r.Changes == nil {
+		return "", ""
 	}
-	if len(brief) == 0 && r.Changes != nil {
-		return "no changes", "no resource changed"
-	}
-	return strings.Join(brief, " "), strings.Join(long, ", ")
+	return changes.Brief(r.Changes)
 }
 
 // place returns the place of a queued deployment in words, or "".
@@ -165,7 +155,7 @@ type list struct {
 }
 
 func (p *pages) ofOrg(v *page.Visit) (view.Page, error) {
-	l, err := p.load(v, view.Path(v.Org.Name, "-", "deployments"), "")
+	l, err := p.load(v, links.Path(v.Org.Name, "-", "deployments"), "")
 	if err != nil {
 		return view.Page{}, err
 	}
@@ -180,14 +170,14 @@ func (p *pages) ofOrg(v *page.Visit) (view.Page, error) {
 	}
 	return view.Page{
 		Title: "Deployments", Section: "deployments", Wide: true,
-		Crumbs: []view.Crumb{{Text: v.Org.Name, Href: view.Path(v.Org.Name)}, {Text: "Deployments"}},
+		Crumbs: []view.Crumb{{Text: v.Org.Name, Href: links.Path(v.Org.Name)}, {Text: "Deployments"}},
 		Tabs:   l.tabs(), Body: body(l),
 		Live: []view.Topic{{Channel: deployments.Topic, About: v.Org.ID + "/"}, {Channel: pools.Topic, About: v.Org.ID + "/"}},
 	}, nil
 }
 
 func (p *pages) ofStack(v *page.Visit) (view.Page, error) {
-	l, err := p.load(v, view.Path(v.Stack.OrgName, v.Stack.Project, v.Stack.Name, "deployments"), v.Stack.ID)
+	l, err := p.load(v, links.Path(v.Stack.OrgName, v.Stack.Project, v.Stack.Name, "deployments"), v.Stack.ID)
 	if err != nil {
 		return view.Page{}, err
 	}
@@ -351,13 +341,13 @@ var initiators = []view.Option{
 func (l list) curl() string {
 	stack := "/" + l.Org + "/PROJECT/STACK"
 	if l.Stack != nil {
-		stack = view.Path(l.Stack.OrgName, l.Stack.Project, l.Stack.Name)
+		stack = links.Path(l.Stack.OrgName, l.Stack.Project, l.Stack.Name)
 	}
 	return fmt.Sprintf(`curl -X POST -H "Authorization: token $PULUMI_ACCESS_TOKEN" -H "Content-Type: application/json" -d '{"operation":"update"}' %s/api/stacks%s/deployments`, l.URL, stack)
 }
 
 func (p *pages) cancel(v *page.Visit) (page.Answer, error) {
-	back := page.Back(v, view.Path(v.Org.Name, "-", "deployments"))
+	back := page.Back(v, links.Path(v.Org.Name, "-", "deployments"))
 	if _, err := p.Deployments.CancelQueued(v.Context(), v.Who, v.Org.ID, v.Values()["id"]); err != nil {
 		return page.Answer{}, err
 	}
@@ -369,6 +359,6 @@ func (p *pages) pause(paused bool) func(v *page.Visit) (page.Answer, error) {
 		if err := p.Deployments.PauseOrg(v.Context(), v.Who, v.Org.ID, paused); err != nil {
 			return page.Answer{}, err
 		}
-		return page.See(page.Back(v, view.Path(v.Org.Name, "-", "deployments"))), nil
+		return page.See(page.Back(v, links.Path(v.Org.Name, "-", "deployments"))), nil
 	}
 }

@@ -11,6 +11,7 @@ import (
 	"workflowagent/internal/server/console/page"
 	"workflowagent/internal/server/console/view"
 	"workflowagent/internal/server/fault"
+	"workflowagent/internal/server/links"
 	"workflowagent/internal/server/store"
 	"workflowagent/internal/server/triggers"
 )
@@ -45,7 +46,7 @@ var kinds = []view.Option{
 }
 
 func (p *pages) show(v *page.Visit) (view.Page, error) {
-	m := model{Org: v.Org.Name, Path: view.Path(v.Org.Name, "-", "schedules"), Kind: v.Query("kind"), Q: v.Query("q"), Calendar: v.Query("view") == "calendar", Now: time.Now().UTC(), Times: &triggers.Calendar{}}
+	m := model{Org: v.Org.Name, Path: links.Path(v.Org.Name, "-", "schedules"), Kind: v.Query("kind"), Q: v.Query("q"), Calendar: v.Query("view") == "calendar", Now: time.Now().UTC(), Times: &triggers.Calendar{}}
 	f := store.OrgScheduleFilter{OrgID: v.Org.ID, Kind: store.ScheduleKind(m.Kind), Contains: m.Q, Limit: shown}
 	if m.Calendar {
 		f.Active, f.Limit = true, inCalendar
@@ -68,7 +69,7 @@ func (p *pages) show(v *page.Visit) (view.Page, error) {
 	}
 	return view.Page{
 		Title: "Schedules · " + v.Org.Name, Section: "schedules",
-		Crumbs: []view.Crumb{{Text: v.Org.Name, Href: view.Path(v.Org.Name)}, {Text: "Schedules"}},
+		Crumbs: []view.Crumb{{Text: v.Org.Name, Href: links.Path(v.Org.Name)}, {Text: "Schedules"}},
 		Tabs: []view.Tab{
 			{Text: "List", Href: m.link(false, ""), Current: !m.Calendar},
 			{Text: "Calendar", Href: m.link(true, ""), Current: m.Calendar},
@@ -141,5 +142,5 @@ func (m model) filtered() bool { return m.Kind != "" || m.Q != "" }
 
 // settings returns the path of the schedules of a schedule's stack.
 func (m model) settings(c store.Schedule) string {
-	return view.Path(m.Org, c.Project, c.Stack, "settings", "schedules")
+	return links.Path(m.Org, c.Project, c.Stack, "settings", "schedules")
 }

@@ -3,12 +3,12 @@ package stack
 import (
 	"encoding/json"
 	"net/url"
-	"strconv"
-	"strings"
 
+	console "workflowagent/internal/server/console/changes"
 	"workflowagent/internal/server/console/page"
 	"workflowagent/internal/server/console/view"
 	"workflowagent/internal/server/deployments"
+	"workflowagent/internal/server/links"
 	"workflowagent/internal/server/stacks"
 	"workflowagent/internal/server/stacks/changes"
 	"workflowagent/internal/server/store"
@@ -31,8 +31,8 @@ func Page(st store.Stack, tab string) view.Page {
 	p := view.Page{
 		Title: st.Project + "/" + st.Name, Section: "stacks",
 		Crumbs: []view.Crumb{
-			{Text: st.OrgName, Href: view.Path(st.OrgName)},
-			{Text: st.Project, Href: view.Path(st.OrgName, st.Project)},
+			{Text: st.OrgName, Href: links.Path(st.OrgName)},
+			{Text: st.Project, Href: links.Path(st.OrgName, st.Project)},
 			{Text: st.Name, Href: page.StackPath(st)},
 		},
 		Live: []view.Topic{{Channel: deployments.Topic, About: deployments.About(st, "")}, {Channel: stacks.Topic, About: st.OrgID + "/" + st.ID}},
@@ -61,23 +61,10 @@ func showJSON(raw json.RawMessage) string {
 
 // totalsOf returns the counts of an update's operations in the form of the CLI.
 func totalsOf(counts string) string {
-	var m map[string]int
+	var m map[string]int64
 	if json.Unmarshal([]byte(counts), &m) != nil {
 		return ""
 	}
-	return totals(m)
-}
-
-// totals returns counts in the CLI's order, such as "+12 ~3 -1".
-func totals(counts map[string]int) string {
-	var parts []string
-	for _, o := range []struct{ op, mark string }{{"create", "+"}, {"update", "~"}, {"replace", "+-"}, {"delete", "-"}} {
-		if n := counts[o.op]; n > 0 {
-			parts = append(parts, o.mark+strconv.Itoa(n))
-		}
-	}
-	if len(parts) == 0 {
-		return "no changes"
-	}
-	return strings.Join(parts, " ")
+	short, _ := console.Brief(m)
+	return short
 }

@@ -23,16 +23,16 @@ const maxReadme = 64 << 10
 // markdown renders a README. It leaves out HTML, because the renderer's option for it is off.
 var markdown = goldmark.New(
 	goldmark.WithExtensions(extension.Table, extension.Strikethrough),
-	goldmark.WithParserOptions(parser.WithASTTransformers(util.Prioritized(links{}, 100))),
+	goldmark.WithParserOptions(parser.WithASTTransformers(util.Prioritized(linkRules{}, 100))),
 )
 
-// links changes the links of a README: they must not lead to scripts or reveal the page, and
+// linkRules changes the links of a README: they must not lead to scripts or reveal the page, and
 // images become links, because the page must load nothing from elsewhere. Headings become lower than
 // those of the page.
-type links struct{}
+type linkRules struct{}
 
 // Transform implements [parser.ASTTransformer].
-func (links) Transform(doc *ast.Document, reader text.Reader, _ parser.Context) {
+func (linkRules) Transform(doc *ast.Document, reader text.Reader, _ parser.Context) {
 	var images []*ast.Image
 	var autos []*ast.AutoLink
 	// The walker itself returns no error.

@@ -15,6 +15,7 @@ import (
 	"workflowagent/internal/server/deployments"
 	"workflowagent/internal/server/deployments/drift"
 	"workflowagent/internal/server/identity"
+	"workflowagent/internal/server/links"
 	"workflowagent/internal/server/stacks"
 	"workflowagent/internal/server/stacks/changes/diff"
 	"workflowagent/internal/server/stacks/rawjson"
@@ -75,7 +76,7 @@ func (p *pages) list(v *page.Visit) (view.Page, error) {
 	}
 	return view.Page{
 		Title: cmp.Or(project, "Stacks"), Section: "stacks",
-		Crumbs: []view.Crumb{{Text: org.Name, Href: view.Path(org.Name)}, {Text: "Stacks", Href: view.Path(org.Name, "-", "stacks")}},
+		Crumbs: []view.Crumb{{Text: org.Name, Href: links.Path(org.Name)}, {Text: "Stacks", Href: links.Path(org.Name, "-", "stacks")}},
 		Live:   []view.Topic{{Channel: stacks.Topic, About: org.ID + "/"}},
 		Body:   stackList(org.Name, project, search, list, newest, next, p.APIURL),
 	}, nil

@@ -10,6 +10,7 @@ import (
 	"workflowagent/internal/server/console/view"
 	"workflowagent/internal/server/fault"
 	"workflowagent/internal/server/identity"
+	"workflowagent/internal/server/links"
 	"workflowagent/internal/server/store"
 )
 
@@ -127,7 +128,7 @@ func (p *pages) transfer(v *page.Visit) (page.Answer, error) {
 	if err != nil {
 		return answer(v, err, "options", p.optionsPage)
 	}
-	return page.See(view.Path(to.Name, v.Stack.Project, v.Stack.Name)), nil
+	return page.See(links.Path(to.Name, v.Stack.Project, v.Stack.Name)), nil
 }
 
 func (p *pages) remove(v *page.Visit) (page.Answer, error) {
@@ -145,5 +146,5 @@ func (p *pages) remove(v *page.Visit) (page.Answer, error) {
 	if err != nil {
 		return answer(v, err, "options", p.optionsPage)
 	}
-	return page.See(view.Path(v.Stack.OrgName, "-", "stacks")), nil
+	return page.See(links.Path(v.Stack.OrgName, "-", "stacks")), nil
 }

@@ -4,11 +4,12 @@ package view
 
 import (
 	"context"
-	"net/url"
 	"strings"
 	"time"
 
 	"github.com/a-h/templ"
+
+	"workflowagent/internal/server/links"
 )
 
 // Page is one page of the console.
@@ -56,18 +57,8 @@ func (t Topic) Matches(payload string) bool {
 // Feed sends events to the browser until ctx is done.
 type Feed func(ctx context.Context, send func(event string, data any) error) error
 
-// Path returns the path of a page from its unescaped segments.
-func Path(segments ...string) string {
-	var b strings.Builder
-	for _, s := range segments {
-		b.WriteByte('/')
-		b.WriteString(url.PathEscape(s))
-	}
-	return b.String()
-}
-
 // Href returns the path of a page as the value of an attribute.
-func Href(segments ...string) templ.SafeURL { return templ.SafeURL(Path(segments...)) }
+func Href(segments ...string) templ.SafeURL { return templ.SafeURL(links.Path(segments...)) }
 
 // Shell is what the frame shows around a page.
 type Shell struct {
@@ -130,7 +121,7 @@ var sections = []Section{
 // Path returns the path of a section's page in an organization.
 func (s Section) Path(org string) string {
 	if s.Name == "activity" {
-		return Path(org, "-", "audit")
+		return links.Path(org, "-", "audit")
 	}
-	return Path(org, "-", s.Name)
+	return links.Path(org, "-", s.Name)
 }

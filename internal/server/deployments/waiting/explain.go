@@ -3,11 +3,11 @@ package waiting
 import (
 	"cmp"
 	"fmt"
-	"net/url"
 	"slices"
 	"strings"
 	"time"
 
+	"workflowagent/internal/server/links"
 	"workflowagent/internal/server/store"
 	"workflowagent/internal/words"
 	"workflowagent/internal/workflow"
@@ -38,15 +38,7 @@ type explanation struct {
 
 // path returns a path of the console below the organization.
 func (e explanation) path(segments ...string) string {
-	return consolePath(append([]string{e.Org.Name}, segments...)...)
-}
-
-func consolePath(segments ...string) string {
-	var b strings.Builder
-	for _, s := range segments {
-		b.WriteString("/" + url.PathEscape(s))
-	}
-	return b.String()
+	return links.Path(append([]string{e.Org.Name}, segments...)...)
 }
 
 func (e explanation) stackPath(segments ...string) string {
