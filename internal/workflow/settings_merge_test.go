@@ -102,7 +102,7 @@ func TestMergeSettings(t *testing.T) {
 	}
 }
 
-func TestOver(t *testing.T) {
+func TestInheritSettings(t *testing.T) {
 	const stored = `{"agentPoolID":"p","sourceContext":{"git":{"repoUrl":"https://h/a","branch":"main","gitAuth":{"accessToken":{"secret":"t"}}}},
 		"operationContext":{"preRunCommands":["a"],"environmentVariables":{"A":"1"}},"executorContext":{"executorImage":"img"}}`
 	for _, tc := range []struct{ name, request, want string }{
