@@ -1,7 +1,6 @@
 package api_test
 
 import (
-	"errors"
 	"net/http"
 	"testing"
 	"time"
@@ -47,19 +46,11 @@ func TestRunnerTokens(t *testing.T) {
 		}
 
 		other, _ := l.newPool("p2")
-		// Older servers allowed two pools with the same name.
-		org, _, _ := l.ids("dev")
-		if err := l.db.Write(t.Context(), scope.Server(), func(tx *store.Tx) error {
-			return errors.Join(tx.InsertPool(store.AgentPool{ID: "twin-1", OrgID: org, Name: "twin"}),
-				tx.InsertPool(store.AgentPool{ID: "twin-2", OrgID: org, Name: "twin"}))
-		}); err != nil {
-			t.Fatal(err)
-		}
 		const told = "see the server's log"
 		l.exchange(grant(issuer.token(key, map[string]any{"sub": "agent-bad"}), "runner", "runner:p1")).refused(400, "unauthorized_client", told, token)
 		l.exchange(grant(issuer.token(key, map[string]any{"sub": "stranger"}), "runner", "runner:p1")).refused(400, "unauthorized_client", told, token)
 		l.exchange(grant(issuer.token(key, map[string]any{"aud": "else"}), "runner", "runner:p1")).refused(400, "unauthorized_client", told, token)
-		for _, scope := range []string{"runner:" + other, "runner:p2", "runner:twin", "runner:nope"} {
+		for _, scope := range []string{"runner:" + other, "runner:p2", "runner:nope"} {
 			l.exchange(grant(token, "runner", scope)).refused(400, "unauthorized_client", told, token)
 		}
 		for _, scope := range []string{"", "p1", "runner:", "user:admin", "admin"} {

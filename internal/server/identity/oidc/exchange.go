@@ -272,7 +272,7 @@ func target(tx *store.Tx, org store.Organization, tokenType TokenType, scope str
 	}
 }
 
-// poolByScope returns the pool with an id or unique name. reason explains a missing pool.
+// poolByScope returns the pool with an id or a name. reason explains a missing pool.
 func poolByScope(tx *store.Tx, orgID, name string) (pool store.AgentPool, reason string, err error) {
 	pool, err = tx.Pool(orgID, name)
 	if !errors.Is(err, store.ErrNotFound) {
@@ -282,15 +282,11 @@ func poolByScope(tx *store.Tx, orgID, name string) (pool store.AgentPool, reason
 	if err != nil {
 		return pool, "", err
 	}
-	pools = slices.DeleteFunc(pools, func(p store.AgentPool) bool { return p.Name != name })
-	switch len(pools) {
-	case 0:
+	at := slices.IndexFunc(pools, func(p store.AgentPool) bool { return p.Name == name })
+	if at < 0 {
 		return pool, "the organization has no such agent pool", nil
-	case 1:
-		return pools[0], "", nil
-	default:
-		return pool, "several agent pools have this name: use the id", nil
 	}
+	return pools[at], "", nil
 }
 
 func text(claim any) string {
