@@ -2,12 +2,11 @@ package server
 
 import (
 	"context"
-	"fmt"
-	"runtime/debug"
 	"time"
 
 	"github.com/sirupsen/logrus"
 
+	"workflowagent/internal/guard"
 	"workflowagent/internal/retry"
 	"workflowagent/internal/server/storage/retention"
 	"workflowagent/internal/server/store"
@@ -32,7 +31,7 @@ func supervise(ctx context.Context, log *logrus.Entry, db *store.DB, sub Subsyst
 	}
 	for failures := 0; ; failures++ {
 		began := time.Now()
-		err := guarded(ctx, run)
+		err := guard.Run(func() error { return run(ctx) })
 		if ctx.Err() != nil {
 			return
 		}
@@ -45,15 +44,6 @@ func supervise(ctx context.Context, log *logrus.Entry, db *store.DB, sub Subsyst
 			return
 		}
 	}
-}
-
-func guarded(ctx context.Context, run func(context.Context) error) (err error) {
-	defer func() {
-		if p := recover(); p != nil {
-			err = fmt.Errorf("panic: %v\n%s", p, debug.Stack())
-		}
-	}()
-	return run(ctx)
 }
 
 // every calls work at an interval, jittered by a tenth, until ctx is canceled.

@@ -5,12 +5,12 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"runtime/debug"
 	"slices"
 	"time"
 
 	"github.com/sirupsen/logrus"
 
+	"workflowagent/internal/guard"
 	"workflowagent/internal/retry"
 	"workflowagent/internal/server/due"
 	"workflowagent/internal/server/fault"
@@ -88,7 +88,7 @@ func (s *Service) process(ctx context.Context, id string) error {
 	defer cancel()
 	var err error
 	for range 3 {
-		if err = s.guarded(ctx, id); !errors.Is(err, errChanged) {
+		if err = guard.Run(func() error { return s.step(ctx, id) }); !errors.Is(err, errChanged) {
 			break
 		}
 	}
@@ -102,15 +102,6 @@ func (s *Service) process(ctx context.Context, id string) error {
 		return fmt.Errorf("postponing the event %s of a forge: %w", id, postponed)
 	}
 	return due.ErrSkip
-}
-
-func (s *Service) guarded(ctx context.Context, id string) (err error) {
-	defer func() {
-		if p := recover(); p != nil {
-			err = fmt.Errorf("panic: %v\n%s", p, debug.Stack())
-		}
-	}()
-	return s.step(ctx, id)
 }
 
 // unanswered is an error of a forge. The event waits if another attempt can succeed.

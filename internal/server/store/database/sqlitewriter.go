@@ -7,9 +7,10 @@ import (
 	"database/sql/driver"
 	"errors"
 	"fmt"
-	"runtime/debug"
 	"sync"
 	"sync/atomic"
+
+	"workflowagent/internal/guard"
 )
 
 // maxGroup is the maximum number of writes that share a commit. It limits the time that the first
@@ -192,12 +193,9 @@ func discard(conn *sql.Conn) {
 
 // protect runs fn and converts a panic into an error, so that the panic does not crash the server. It also
 // returns the error of a method without an error result.
-func protect(tx *Tx, fn func(*Tx) error) (err error) {
-	defer func() {
-		if p := recover(); p != nil {
-			err = fmt.Errorf("a database transaction panicked: %v\n%s", p, debug.Stack())
-		}
-	}()
-	err = fn(tx)
-	return cmp.Or(tx.err, err)
+func protect(tx *Tx, fn func(*Tx) error) error {
+	return guard.Run(func() error {
+		err := fn(tx)
+		return cmp.Or(tx.err, err)
+	})
 }

@@ -1,0 +1,22 @@
+package guard
+
+import (
+	"errors"
+	"strings"
+	"testing"
+)
+
+func TestRun(t *testing.T) {
+	want := errors.New("failed")
+	if err := Run(func() error { return want }); !errors.Is(err, want) {
+		t.Errorf("the error is %v, want %v", err, want)
+	}
+	err := Run(func() error {
+		var m map[string]int
+		m["a"] = 1
+		return nil
+	})
+	if err == nil || !strings.Contains(err.Error(), "assignment to entry in nil map") || !strings.Contains(err.Error(), "guard_test.go") {
+		t.Errorf("the error of a panic is %v", err)
+	}
+}
