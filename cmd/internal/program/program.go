@@ -59,15 +59,15 @@ func Version(linked string) string {
 	if linked != "" {
 		return linked
 	}
-	version := "v0.0.0-dev"
+	const unknown = "v0.0.0-dev"
 	if info, ok := debug.ReadBuildInfo(); ok {
 		for _, s := range info.Settings {
 			if s.Key == "vcs.revision" {
-				version += "-" + s.Value[:min(12, len(s.Value))]
+				return unknown + "-" + s.Value[:min(12, len(s.Value))]
 			}
 		}
 	}
-	return version
+	return unknown
 }
 
 // NewVersionCommand returns the command that prints the version.

@@ -54,7 +54,7 @@ func BenchmarkBareStore(b *testing.B) {
 	for i := range benchPollers {
 		wg.Go(func() {
 			for n := next.Add(1); n <= int64(b.N); n = next.Add(1) {
-				err := db.Write(b.Context(), scope.Todo, func(tx *store.Tx) error {
+				err := db.Write(b.Context(), scope.Server(), func(tx *store.Tx) error {
 					return tx.SetInstallation(fmt.Sprint("row", i), fmt.Append(nil, n))
 				})
 				if err != nil {

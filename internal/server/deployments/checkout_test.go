@@ -75,7 +75,7 @@ func newForgePlant(t *testing.T, db *store.DB, f *forge, settings string) (*plan
 func (p *plant) createFor(st store.Stack, tr deployments.Trigger) store.Deployment {
 	p.t.Helper()
 	var d store.Deployment
-	p.must(p.db.Write(p.t.Context(), scope.Todo, func(tx *store.Tx) (err error) {
+	p.must(p.db.Write(p.t.Context(), scope.Server(), func(tx *store.Tx) (err error) {
 		d, err = p.service.CreateFor(p.t.Context(), tx, st, tr)
 		return err
 	}))
@@ -280,7 +280,7 @@ func TestEventsSendNoCredentialElsewhere(t *testing.T) {
 			p, st := newForgePlant(t, storetest.SQLite(t), f, fmt.Sprintf(elsewhere, tt.auth))
 			tr := preview(7)
 			tr.Checkout.IntegrationID, tr.Checkout.RepoID = "int", "repo"
-			err := p.db.Write(t.Context(), scope.Todo, func(tx *store.Tx) error {
+			err := p.db.Write(t.Context(), scope.Server(), func(tx *store.Tx) error {
 				err := tx.InsertIntegration(store.VCSIntegration{ID: "int", OrgID: st.OrgID, Provider: vcs.ProviderGitHub, Name: "forge", Options: "{}"})
 				err2 := tx.InsertRepo(store.VCSRepo{ID: "repo", IntegrationID: "int", RemoteID: "17", Name: "o/r", CloneURL: "https://git.example/o/r.git"})
 				_, err3 := p.service.CreateFor(t.Context(), tx, st, tr)
@@ -319,7 +319,7 @@ func TestQueueGroups(t *testing.T) {
 				t.Errorf("deployment %s is %s, want %s", id, got, want)
 			}
 		}
-		p.must(db.Write(t.Context(), scope.Todo, func(tx *store.Tx) error {
+		p.must(db.Write(t.Context(), scope.Server(), func(tx *store.Tx) error {
 			n, err := p.service.SkipQueued(tx, st.ID, "pull/7", workflow.OperationPreview, "closed")
 			if n != 1 {
 				t.Errorf("skipped %d deployments, want 1", n)

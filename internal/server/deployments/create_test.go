@@ -28,7 +28,7 @@ func TestExpiredConfigurations(t *testing.T) {
 			p.must(p.heartbeat(c, "starting"))
 			p.must(p.result(c, workflow.StatusFailed))
 			ids[i] = d.ID
-			p.must(db.Write(t.Context(), scope.Todo, func(tx *store.Tx) error { return tx.ExpireLog(c.Job.ID) }))
+			p.must(db.Write(t.Context(), scope.Server(), func(tx *store.Tx) error { return tx.ExpireLog(c.Job.ID) }))
 		}
 		d, err := p.service.Get(t.Context(), st, ids[1])
 		if err != nil || d.Settings == nil || d.Settings.Git() != nil {
@@ -59,7 +59,7 @@ func TestActOnBehalf(t *testing.T) {
 			return who
 		}
 		create := func(actor identity.Actor, body string) error {
-			return db.Write(t.Context(), scope.Todo, func(tx *store.Tx) error {
+			return db.Write(t.Context(), scope.Server(), func(tx *store.Tx) error {
 				st, err := tx.Stack(st.ID)
 				if err != nil {
 					return err
@@ -103,7 +103,7 @@ func TestActOnBehalf(t *testing.T) {
 		p.must(err)
 		crew := identity.Principal{Kind: identity.KindOrg, Org: p.org, TeamID: team.ID, Team: team.Name}
 		check("a team without permission", crew.Actor(), update, fault.KindNotFound)
-		p.must(db.Write(t.Context(), scope.Todo, func(tx *store.Tx) error {
+		p.must(db.Write(t.Context(), scope.Server(), func(tx *store.Tx) error {
 			return tx.SaveTeamStack(store.TeamStack{TeamID: team.ID, StackID: st.ID, Permission: store.WritePermission})
 		}))
 		check("a team", crew.Actor(), update, "")

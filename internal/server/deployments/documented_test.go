@@ -48,7 +48,7 @@ func testDocumentedVariables(t *testing.T, db *store.DB) {
 		_, err := p.service.ReplaceSettings(t.Context(), p.user, st, []byte("{"+tt.settings+"}"), "test")
 		p.must(err)
 		var d store.Deployment
-		p.must(p.db.Write(t.Context(), scope.Todo, func(tx *store.Tx) (err error) {
+		p.must(p.db.Write(t.Context(), scope.Server(), func(tx *store.Tx) (err error) {
 			d, err = p.service.CreateFor(t.Context(), tx, st, deployments.Trigger{Operation: workflow.OperationPreview})
 			return err
 		}))

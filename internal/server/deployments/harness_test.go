@@ -165,7 +165,7 @@ func (p *plant) job(deploymentID string) store.Job {
 // change edits a job directly in the database, to simulate elapsed time.
 func (p *plant) change(deploymentID string, edit func(*store.Job)) {
 	p.t.Helper()
-	p.must(p.db.Write(p.t.Context(), scope.Todo, func(tx *store.Tx) error {
+	p.must(p.db.Write(p.t.Context(), scope.Server(), func(tx *store.Tx) error {
 		job, err := tx.JobOfDeployment(deploymentID)
 		if err != nil {
 			return err

@@ -268,7 +268,7 @@ func BenchmarkStage(b *testing.B) {
 func seed(b *testing.B, p *plant, stacks, total int) {
 	b.Helper()
 	start := time.Now().Add(-30 * 24 * time.Hour)
-	write := func(fn func(tx *store.Tx) error) { p.must(p.db.Write(b.Context(), scope.Todo, fn)) }
+	write := func(fn func(tx *store.Tx) error) { p.must(p.db.Write(b.Context(), scope.Server(), fn)) }
 	for from := 0; from < stacks; from += 1000 {
 		write(func(tx *store.Tx) error {
 			for i := from; i < from+1000; i++ {

@@ -20,7 +20,7 @@ func TestRequestsOfSchedulesKeepTheirAddress(t *testing.T) {
 	}
 	fire := func(p *plant, st store.Stack, request []byte) (string, error) {
 		var d store.Deployment
-		err := p.db.Write(t.Context(), scope.Todo, func(tx *store.Tx) (err error) {
+		err := p.db.Write(t.Context(), scope.Server(), func(tx *store.Tx) (err error) {
 			d, err = p.service.CreateStored(t.Context(), tx, p.user, st, request, "schedule")
 			return err
 		})
@@ -94,7 +94,7 @@ func TestCopiesOfSecrets(t *testing.T) {
 		} else {
 			p.must(p.put(st, withSecrets))
 		}
-		p.must(p.db.Write(t.Context(), scope.Todo, func(tx *store.Tx) error {
+		p.must(p.db.Write(t.Context(), scope.Server(), func(tx *store.Tx) error {
 			return p.service.CopySettings(t.Context(), tx, st, to, "test", func(set *workflow.Settings) {
 				set.SourceContext.Git.RepoURL = "https://git.example/renamed.git"
 			})

@@ -67,7 +67,7 @@ func (p *plant) bared(st store.Stack, settings string) (string, map[string]strin
 // store stores a document of settings as an earlier server.
 func (p *plant) store(st store.Stack, document string) {
 	p.t.Helper()
-	p.must(p.db.Write(p.t.Context(), scope.Todo, func(tx *store.Tx) error {
+	p.must(p.db.Write(p.t.Context(), scope.Server(), func(tx *store.Tx) error {
 		return tx.SaveDeploymentSettings(store.DeploymentSettings{StackID: st.ID, Document: document, Source: "test", Version: 1, UpdatedAt: tx.Now()})
 	}))
 }
@@ -111,7 +111,7 @@ func asRequest(settings string) string {
 // prepare returns a request in its stored form.
 func (p *plant) prepare(st store.Stack, body string, stored []byte) (out []byte, err error) {
 	r := asked(p.t, body)
-	err = p.db.Write(p.t.Context(), scope.Todo, func(tx *store.Tx) error {
+	err = p.db.Write(p.t.Context(), scope.Server(), func(tx *store.Tx) error {
 		out, err = p.service.Prepare(p.t.Context(), tx, p.user, st, &r, stored)
 		return err
 	})
@@ -318,7 +318,7 @@ func TestAgainKeepsSecretsInTheirPlace(t *testing.T) {
 	p.opens(again.ID, "the password", "the registry", "the variable")
 
 	document, old := p.bared(st, withSecrets)
-	p.must(p.db.Write(t.Context(), scope.Todo, func(tx *store.Tx) error {
+	p.must(p.db.Write(t.Context(), scope.Server(), func(tx *store.Tx) error {
 		_, err := tx.Exec(`UPDATE deployments SET configuration = $1 WHERE id = $2`, document, id)
 		return err
 	}))

@@ -43,6 +43,7 @@ func takeRows(t testing.TB, dsn string) *rows {
 	if err != nil {
 		t.Fatal(err)
 	}
+	defer tables.Close() //nolint:errcheck // Err reports errors of reads
 	var parts []string
 	for tables.Next() {
 		var name string
@@ -52,8 +53,8 @@ func takeRows(t testing.TB, dsn string) *rows {
 		r.tables = append(r.tables, name)
 		parts = append(parts, fmt.Sprintf("SELECT '%[1]s', to_jsonb(t)::text FROM %[1]s t", name))
 	}
-	if err := tables.Close(); err != nil || tables.Err() != nil {
-		t.Fatal(err, tables.Err())
+	if err := tables.Err(); err != nil {
+		t.Fatal(err)
 	}
 	r.query = strings.Join(parts, " UNION ALL ")
 	r.taken = time.Now()

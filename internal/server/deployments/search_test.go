@@ -25,7 +25,7 @@ func TestSearch(t *testing.T) {
 			d, err := p.service.Create(t.Context(), p.user, st, body, "api")
 			p.must(err)
 			id := d.ID
-			p.must(db.Write(t.Context(), scope.Todo, func(tx *store.Tx) error {
+			p.must(db.Write(t.Context(), scope.Server(), func(tx *store.Tx) error {
 				_, err := tx.Exec("UPDATE deployments SET requester = $1 WHERE id = $2", fmt.Sprint("Äda", i+1), id)
 				if err == nil {
 					_, err = tx.Exec("UPDATE deployment_briefs SET branch = $1, commit_id = $2 WHERE deployment_id = $3", git["branch"], git["commit"], id)
@@ -66,7 +66,7 @@ func TestSearch(t *testing.T) {
 func TestSearchIsBounded(t *testing.T) {
 	storetest.Each(t, func(t *testing.T, db *store.DB) {
 		p := newPlant(t, db, deployments.Options{})
-		p.must(db.Write(t.Context(), scope.Todo, func(tx *store.Tx) error {
+		p.must(db.Write(t.Context(), scope.Server(), func(tx *store.Tx) error {
 			if err := tx.InsertStack(store.Stack{ID: "stack0", OrgID: p.org.ID, Project: "p", Name: "stack0", CreatedAt: time.Now()}); err != nil {
 				return err
 			}

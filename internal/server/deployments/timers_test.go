@@ -159,7 +159,7 @@ func TestSilenceWhileTheServerWasAwayDoesNotCount(t *testing.T) {
 		// The server was last up an hour ago, when the job last reported.
 		hourAgo := time.Now().Add(-time.Hour)
 		p.change(id, func(j *store.Job) { j.LastSeenAt = hourAgo })
-		p.must(db.Write(t.Context(), scope.Todo, func(tx *store.Tx) error {
+		p.must(db.Write(t.Context(), scope.Server(), func(tx *store.Tx) error {
 			return tx.Beat(hourAgo.Add(time.Minute), time.Second)
 		}))
 		p.run()
@@ -181,7 +181,7 @@ func TestClockThatGoesBackLosesNoJob(t *testing.T) {
 		// All earlier times were recorded an hour ahead.
 		ahead := time.Now().Add(time.Hour)
 		p.change(id, func(j *store.Job) { j.LastSeenAt = ahead })
-		p.must(db.Write(t.Context(), scope.Todo, func(tx *store.Tx) error {
+		p.must(db.Write(t.Context(), scope.Server(), func(tx *store.Tx) error {
 			return tx.Beat(ahead, time.Second)
 		}))
 		p.run()

@@ -144,14 +144,14 @@ func TestConsideredPoolsAndAgents(t *testing.T) {
 		}
 		p.change(id, func(j *store.Job) { j.QueuedAt = time.Now().Add(-time.Minute) })
 		// An agent with the first name of all is no longer connected.
-		p.must(db.Write(t.Context(), scope.Todo, func(tx *store.Tx) error {
+		p.must(db.Write(t.Context(), scope.Server(), func(tx *store.Tx) error {
 			return tx.SaveAgent(store.PoolAgent{PoolID: p.pool, AgentID: "a-gone", Hostname: "a-gone", LastSeenAt: time.Now().Add(-time.Minute)})
 		}))
 		pool := deployments.WaitingPool{ID: p.pool, Name: "p", Agents: 3, Connected: 2}
 		// An agent that could start the job is expected to poll soon, such as after the server's restart.
 		capacity := func(agent string, slots int64) {
 			t.Helper()
-			p.must(db.Write(t.Context(), scope.Todo, func(tx *store.Tx) error {
+			p.must(db.Write(t.Context(), scope.Server(), func(tx *store.Tx) error {
 				a, err := tx.Agent(p.pool, agent)
 				a.Slots = slots
 				return errors.Join(err, tx.SaveAgent(a))
@@ -199,7 +199,7 @@ func TestConsideredPoolsAndAgents(t *testing.T) {
 		}
 
 		for i := range 12 {
-			p.must(db.Write(t.Context(), scope.Todo, func(tx *store.Tx) error {
+			p.must(db.Write(t.Context(), scope.Server(), func(tx *store.Tx) error {
 				name := fmt.Sprintf("c-%02d", i)
 				return tx.SaveAgent(store.PoolAgent{PoolID: p.pool, AgentID: name, Hostname: name, LastSeenAt: time.Now()})
 			}))

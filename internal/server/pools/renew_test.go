@@ -16,7 +16,7 @@ func TestReturn(t *testing.T) {
 	db := storetest.SQLite(t)
 	here, there := New(db, storetest.Log()), New(db, storetest.Log())
 	g := Sighting{PoolID: "p", AgentID: "a", SessionID: "mine", Hold: 25 * time.Second}
-	err := db.Write(t.Context(), scope.Todo, func(tx *store.Tx) error {
+	err := db.Write(t.Context(), scope.Server(), func(tx *store.Tx) error {
 		if err := tx.InsertOrganization(store.Organization{ID: "o", Name: "o"}); err != nil {
 			return err
 		}
@@ -31,7 +31,7 @@ func TestReturn(t *testing.T) {
 	here.Answered(g)
 	mine := here.presence.agents[agentKey{"p", "a"}]
 	mine.written, mine.liveUntil = mine.written.Add(-time.Minute), mine.liveUntil.Add(-time.Minute)
-	err = db.Write(t.Context(), scope.Todo, func(tx *store.Tx) error {
+	err = db.Write(t.Context(), scope.Server(), func(tx *store.Tx) error {
 		a, err := tx.Agent("p", "a")
 		if err != nil {
 			return err
@@ -63,7 +63,7 @@ func TestRenewal(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	must(db.Write(t.Context(), scope.Todo, func(tx *store.Tx) error {
+	must(db.Write(t.Context(), scope.Server(), func(tx *store.Tx) error {
 		if err := tx.InsertOrganization(store.Organization{ID: "o", Name: "o"}); err != nil {
 			return err
 		}
@@ -112,7 +112,7 @@ func TestRenewal(t *testing.T) {
 
 	must(s.Seen(t.Context(), g))
 	again()
-	must(db.Write(t.Context(), scope.Todo, func(tx *store.Tx) error {
+	must(db.Write(t.Context(), scope.Server(), func(tx *store.Tx) error {
 		return tx.SaveAgent(store.PoolAgent{
 			PoolID: "p", AgentID: "a", SessionID: "other", LiveUntil: time.Now().Add(time.Minute), LastSeenAt: time.Now(),
 		})

@@ -80,7 +80,7 @@ func TestSilentAgentsMakeRoom(t *testing.T) {
 	storetest.Each(t, func(t *testing.T, db *store.DB) {
 		write := func(change func(tx *store.Tx) error) {
 			t.Helper()
-			must(t, db.Write(t.Context(), scope.Todo, change))
+			must(t, db.Write(t.Context(), scope.Server(), change))
 		}
 		write(func(tx *store.Tx) error {
 			if err := tx.InsertOrganization(store.Organization{ID: "o", Name: "acme"}); err != nil {

@@ -107,7 +107,7 @@ func storeOld(t *testing.T, dsn, dir, last string, statements []string, blobs ma
 			t.Fatal(err)
 		}
 	}
-	err = db.Write(t.Context(), scope.Todo, func(tx *database.Tx) error {
+	err = db.Write(t.Context(), scope.Server(), func(tx *database.Tx) error {
 		for _, statement := range statements {
 			if _, err := tx.Exec(statement); err != nil {
 				return err

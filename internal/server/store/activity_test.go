@@ -16,7 +16,7 @@ import (
 func TestActivityPages(t *testing.T) {
 	storetest.Each(t, func(t *testing.T, db *store.DB) {
 		base := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
-		err := db.Write(t.Context(), scope.Todo, func(tx *store.Tx) error {
+		err := db.Write(t.Context(), scope.Server(), func(tx *store.Tx) error {
 			if err := tx.InsertOrganization(store.Organization{ID: "o", Name: "o"}); err != nil {
 				return err
 			}

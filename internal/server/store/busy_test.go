@@ -20,7 +20,7 @@ func TestDeadlocks(t *testing.T) {
 		tries := 0
 		attempt := func(ctx context.Context, each func() error) error {
 			tries = 0
-			return db.Write(ctx, scope.Todo, func(tx *store.Tx) error {
+			return db.Write(ctx, scope.Server(), func(tx *store.Tx) error {
 				if tries++; each() != nil {
 					return &pgconn.PgError{Code: code}
 				}

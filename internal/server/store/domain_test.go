@@ -70,7 +70,7 @@ func stackFixture(t *testing.T, db *store.DB, names ...string) {
 func TestStacks(t *testing.T) {
 	storetest.Each(t, func(t *testing.T, db *store.DB) {
 		stackFixture(t, db, "a", "b", "c")
-		err := db.Write(t.Context(), scope.Todo, func(tx *store.Tx) error {
+		err := db.Write(t.Context(), scope.Server(), func(tx *store.Tx) error {
 			return tx.InsertStack(store.Stack{ID: "other", OrgID: "id-acme", Project: "p", Name: "a"})
 		})
 		if !errors.Is(err, store.ErrConflict) {
@@ -335,7 +335,7 @@ func TestOIDC(t *testing.T) {
 		})
 		twin := want
 		twin.ID = "i2"
-		if err := db.Write(t.Context(), scope.Todo, func(tx *store.Tx) error { return tx.InsertOIDCIssuer(twin) }); !errors.Is(err, store.ErrConflict) {
+		if err := db.Write(t.Context(), scope.Server(), func(tx *store.Tx) error { return tx.InsertOIDCIssuer(twin) }); !errors.Is(err, store.ErrConflict) {
 			t.Errorf("trusting an issuer twice = %v, want ErrConflict", err)
 		}
 		twin.OrgID = "id-other"

@@ -31,7 +31,7 @@ func TestCommitBeforeAFailover(t *testing.T) {
 	both := strings.Replace(primary.DSN(), first.Host, first.Host+","+second.Host, 1)
 	db := storetest.PostgresAt(t, both, store.Timeouts{Outcome: 100 * time.Millisecond})
 	primary.Set(pgproxy.Vanish)
-	err = db.Write(t.Context(), scope.Todo, func(tx *store.Tx) error { return tx.InsertOrganization(org("a")) })
+	err = db.Write(t.Context(), scope.Server(), func(tx *store.Tx) error { return tx.InsertOrganization(org("a")) })
 	if fault.KindOf(err) != fault.KindOutcomeUnknown {
 		t.Errorf("the write, whose outcome only the primary knows: %v", err)
 	}
@@ -48,7 +48,7 @@ func TestOutcomeBehindAPooler(t *testing.T) {
 	db := storetest.PostgresAt(t, u, store.Timeouts{Outcome: 100 * time.Millisecond})
 	p.Lag()
 	p.Set(pgproxy.Cut)
-	err := db.Write(t.Context(), scope.Todo, func(tx *store.Tx) error { return tx.InsertOrganization(org("a")) })
+	err := db.Write(t.Context(), scope.Server(), func(tx *store.Tx) error { return tx.InsertOrganization(org("a")) })
 	if fault.KindOf(err) != fault.KindOutcomeUnknown {
 		t.Errorf("the write, whose outcome only the primary knows: %v", err)
 	}

@@ -25,7 +25,7 @@ func TestFailedWritesAmongOthers(t *testing.T) {
 		errs := make([]error, n)
 		for i := range n {
 			wg.Go(func() {
-				errs[i] = db.Write(t.Context(), scope.Todo, func(tx *store.Tx) error {
+				errs[i] = db.Write(t.Context(), scope.Server(), func(tx *store.Tx) error {
 					if i%8 == 1 {
 						return boom
 					}
@@ -90,7 +90,7 @@ func TestFailedCommit(t *testing.T) {
 		started, release := make(chan struct{}), make(chan struct{})
 		var wg sync.WaitGroup
 		wg.Go(func() { // the writes below wait for this one, and share a transaction
-			if err := db.Write(t.Context(), scope.Todo, func(*store.Tx) error { close(started); <-release; return nil }); err != nil {
+			if err := db.Write(t.Context(), scope.Server(), func(*store.Tx) error { close(started); <-release; return nil }); err != nil {
 				t.Errorf("the first write: %v", err)
 			}
 		})
@@ -98,7 +98,7 @@ func TestFailedCommit(t *testing.T) {
 		errs := make([]error, 2)
 		for i := range errs {
 			wg.Go(func() {
-				errs[i] = db.Write(t.Context(), scope.Todo, func(tx *store.Tx) error {
+				errs[i] = db.Write(t.Context(), scope.Server(), func(tx *store.Tx) error {
 					if n, err := database.Scalar[int64](tx.Tx, "SELECT COUNT(*) FROM children"); err != nil || n > 0 {
 						return cmp.Or(err, exists)
 					}
@@ -131,7 +131,7 @@ func TestWritesSeeEarlierCommits(t *testing.T) {
 					return
 				default:
 				}
-				err := second.Write(t.Context(), scope.Todo, func(tx *store.Tx) error {
+				err := second.Write(t.Context(), scope.Server(), func(tx *store.Tx) error {
 					return tx.SetInstallation(fmt.Sprintf("noise-%d", w), []byte{byte(i)})
 				})
 				if err != nil {
@@ -144,7 +144,7 @@ func TestWritesSeeEarlierCommits(t *testing.T) {
 	for i := range 50 {
 		name := fmt.Sprintf("value-%d", i)
 		write(t, first, func(tx *store.Tx) error { return tx.SetInstallation(name, []byte("x")) })
-		err := second.Write(t.Context(), scope.Todo, func(tx *store.Tx) error {
+		err := second.Write(t.Context(), scope.Server(), func(tx *store.Tx) error {
 			_, err := tx.Installation(name)
 			return err
 		})

@@ -18,7 +18,7 @@ func TestValuesThatCannotBeKept(t *testing.T) {
 		random[i] = byte('!' + rand.N(90))
 	}
 	for name, text := range map[string]string{"with a NUL": "a\x00b", "not UTF-8": "\xff", "too long for an index": string(random)} {
-		err := db.Write(t.Context(), scope.Todo, func(tx *store.Tx) error {
+		err := db.Write(t.Context(), scope.Server(), func(tx *store.Tx) error {
 			return tx.InsertUser(store.User{ID: "u", Login: text})
 		})
 		if !errors.Is(err, store.ErrInvalid) {

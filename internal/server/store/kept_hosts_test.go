@@ -36,7 +36,7 @@ func testOlderHosts(t *testing.T, dsn string) {
 		{"own", "https://10.1.2.3", ""},
 		{"static", "https://10.1.2.4", `{"keys":[]}`},
 	}
-	err = older.Write(t.Context(), scope.Todo, func(tx *database.Tx) error {
+	err = older.Write(t.Context(), scope.Server(), func(tx *database.Tx) error {
 		if _, err := tx.Exec("INSERT INTO organizations (id, name, display_name, created_at) VALUES ('o', 'acme', 'acme', 1)"); err != nil {
 			return err
 		}

@@ -21,7 +21,7 @@ func TestMain(m *testing.M) { os.Exit(storetest.Main(m)) }
 
 func write(t *testing.T, db *store.DB, fn func(*store.Tx) error) {
 	t.Helper()
-	if err := db.Write(t.Context(), scope.Todo, fn); err != nil {
+	if err := db.Write(t.Context(), scope.Server(), fn); err != nil {
 		t.Fatalf("Write: %v", err)
 	}
 }
@@ -33,7 +33,7 @@ func org(name string) store.Organization {
 func TestWriteIsAllOrNothing(t *testing.T) {
 	storetest.Each(t, func(t *testing.T, db *store.DB) {
 		boom := errors.New("boom")
-		err := db.Write(t.Context(), scope.Todo, func(tx *store.Tx) error {
+		err := db.Write(t.Context(), scope.Server(), func(tx *store.Tx) error {
 			if err := tx.InsertOrganization(org("a")); err != nil {
 				return err
 			}
@@ -43,7 +43,7 @@ func TestWriteIsAllOrNothing(t *testing.T) {
 			t.Fatalf("Write = %v, want the closure's error", err)
 		}
 		write(t, db, func(tx *store.Tx) error { return tx.InsertOrganization(org("b")) })
-		err = db.Write(t.Context(), scope.Todo, func(tx *store.Tx) error { return tx.InsertOrganization(org("b")) })
+		err = db.Write(t.Context(), scope.Server(), func(tx *store.Tx) error { return tx.InsertOrganization(org("b")) })
 		if !errors.Is(err, store.ErrConflict) {
 			t.Errorf("inserting twice = %v, want ErrConflict", err)
 		}
@@ -65,7 +65,7 @@ func TestWriteIsAllOrNothing(t *testing.T) {
 
 func TestWriteSurvivesAPanic(t *testing.T) {
 	storetest.Each(t, func(t *testing.T, db *store.DB) {
-		err := db.Write(t.Context(), scope.Todo, func(*store.Tx) error { panic("boom") })
+		err := db.Write(t.Context(), scope.Server(), func(*store.Tx) error { panic("boom") })
 		if err == nil || !strings.Contains(err.Error(), "boom") {
 			t.Fatalf("Write = %v, want the panic as an error", err)
 		}
@@ -90,7 +90,7 @@ func TestWritesDoNotLoseEachOther(t *testing.T) {
 		for range workers {
 			group.Go(func() {
 				for done := 0; done < each; {
-					err := db.Write(t.Context(), scope.Todo, func(tx *store.Tx) error {
+					err := db.Write(t.Context(), scope.Server(), func(tx *store.Tx) error {
 						v, err := tx.Installation("n")
 						if err != nil {
 							return err
@@ -124,7 +124,7 @@ func TestCancelledContextDoesNotWrite(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		cancel()
 		ran := false
-		err := db.Write(ctx, scope.Todo, func(*store.Tx) error { ran = true; return nil })
+		err := db.Write(ctx, scope.Server(), func(*store.Tx) error { ran = true; return nil })
 		if err == nil && !ran {
 			t.Error("Write said yes without running its closure")
 		}
@@ -132,7 +132,7 @@ func TestCancelledContextDoesNotWrite(t *testing.T) {
 			t.Errorf("Write = %v, want context.Canceled", err)
 		}
 		ctx, cancel = context.WithCancel(t.Context())
-		err = db.Write(ctx, scope.Todo, func(tx *store.Tx) error {
+		err = db.Write(ctx, scope.Server(), func(tx *store.Tx) error {
 			cancel()
 			return tx.InsertOrganization(org("a"))
 		})
@@ -160,7 +160,7 @@ func TestNotesFollowTheCommit(t *testing.T) {
 		deadline := time.Now().Add(time.Minute)
 		for n := 0; ; n++ {
 			want := fmt.Sprint("yes ", n)
-			_ = db.Write(t.Context(), scope.Todo, func(tx *store.Tx) error {
+			_ = db.Write(t.Context(), scope.Server(), func(tx *store.Tx) error {
 				tx.Notify("topic", "undone")
 				return errors.New("undo")
 			})
@@ -190,7 +190,7 @@ func TestClosedDatabaseRefusesWrites(t *testing.T) {
 	if err := db.Close(); err != nil {
 		t.Fatal(err)
 	}
-	if err := db.Write(t.Context(), scope.Todo, func(*store.Tx) error { return nil }); !errors.Is(err, store.ErrClosed) {
+	if err := db.Write(t.Context(), scope.Server(), func(*store.Tx) error { return nil }); !errors.Is(err, store.ErrClosed) {
 		t.Errorf("Write = %v, want ErrClosed", err)
 	}
 }

@@ -43,7 +43,7 @@ func watchOf(stack, repo string) store.VCSWatch {
 func TestVCSIntegrations(t *testing.T) {
 	storetest.Each(t, func(t *testing.T, db *store.DB) {
 		want, repo := vcsFixture(t, db)
-		err := db.Write(t.Context(), scope.Todo, func(tx *store.Tx) error {
+		err := db.Write(t.Context(), scope.Server(), func(tx *store.Tx) error {
 			again := want
 			again.ID = "other"
 			return tx.InsertIntegration(again)
@@ -187,7 +187,7 @@ func TestVCSEvents(t *testing.T) {
 		}
 		first, later := event("e1", "d1", 1), event("e2", "d2", 2)
 		write(t, db, func(tx *store.Tx) error { return errors.Join(tx.InsertVCSEvent(later), tx.InsertVCSEvent(first)) })
-		if err := db.Write(t.Context(), scope.Todo, func(tx *store.Tx) error { return tx.InsertVCSEvent(event("e3", "d1", 3)) }); !errors.Is(err, store.ErrConflict) {
+		if err := db.Write(t.Context(), scope.Server(), func(tx *store.Tx) error { return tx.InsertVCSEvent(event("e3", "d1", 3)) }); !errors.Is(err, store.ErrConflict) {
 			t.Errorf("the same delivery again: %v", err)
 		}
 		read(t, db, func(tx *store.Tx) error {
@@ -373,7 +373,7 @@ func TestVCSPulls(t *testing.T) {
 		})
 		again := run
 		again.ID = "n2"
-		if err := db.Write(t.Context(), scope.Todo, func(tx *store.Tx) error { return tx.InsertRun(again) }); !errors.Is(err, store.ErrConflict) {
+		if err := db.Write(t.Context(), scope.Server(), func(tx *store.Tx) error { return tx.InsertRun(again) }); !errors.Is(err, store.ErrConflict) {
 			t.Errorf("the same run again: %v", err)
 		}
 		read(t, db, func(tx *store.Tx) error {

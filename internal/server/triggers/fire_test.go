@@ -64,7 +64,7 @@ func TestSecretsOfEarlierSchedules(t *testing.T) {
 		return fmt.Sprintf(`{"operation":"update","operationContext":{"environmentVariables":{"%s":{"ciphertext":"%s"}}}}`, name, base64.StdEncoding.EncodeToString(ct))
 	}
 	id := s.cron(st, "* * * * *")
-	s.must(s.db.Write(t.Context(), scope.Todo, func(tx *store.Tx) error {
+	s.must(s.db.Write(t.Context(), scope.Server(), func(tx *store.Tx) error {
 		c, err := tx.Schedule(id)
 		c.Request = variable("A")
 		return errors.Join(err, tx.UpdateSchedule(c))
@@ -297,7 +297,7 @@ func TestOneScheduleFails(t *testing.T) {
 	bad, good := s.stack("bad"), s.stack("good")
 	broken, fine := s.cron(bad, "0 * * * *"), s.cron(good, "0 * * * *")
 	damage := func(document string) {
-		s.must(s.db.Write(t.Context(), scope.Todo, func(tx *store.Tx) error {
+		s.must(s.db.Write(t.Context(), scope.Server(), func(tx *store.Tx) error {
 			row, err := tx.DeploymentSettings(bad.ID)
 			row.Document = document
 			if err == nil {

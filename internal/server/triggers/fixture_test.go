@@ -149,7 +149,7 @@ func (s *site) deployed(st store.Stack) int64 {
 // drain ends the queued deployments of a stack.
 func (s *site) drain(st store.Stack) {
 	s.t.Helper()
-	s.must(s.db.Write(s.t.Context(), scope.Todo, func(tx *store.Tx) error {
+	s.must(s.db.Write(s.t.Context(), scope.Server(), func(tx *store.Tx) error {
 		jobs, err := tx.QueuedJobsOfStack(st.ID)
 		for _, j := range jobs {
 			j.Status, j.EndedAt = workflow.StatusSucceeded, tx.Now()

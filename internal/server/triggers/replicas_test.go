@@ -61,7 +61,7 @@ func TestManyDue(t *testing.T) {
 		wg.Go(func() {
 			for ctx.Err() == nil {
 				began := time.Now()
-				if err := db.Write(ctx, scope.Todo, func(tx *store.Tx) error { return tx.SetDefaultOrg(s.user.User.ID, "acme") }); err != nil && ctx.Err() == nil {
+				if err := db.Write(ctx, scope.Server(), func(tx *store.Tx) error { return tx.SetDefaultOrg(s.user.User.ID, "acme") }); err != nil && ctx.Err() == nil {
 					t.Errorf("Write: %v", err)
 				}
 				waits = append(waits, time.Since(began))
@@ -101,7 +101,7 @@ func (s *site) backlog(n int) map[store.Stack]string {
 	model := s.schedule(first, s.cron(first, "0 0 29 2 *"))
 	ids := map[store.Stack]string{}
 	for begin := 0; begin < n; begin += 500 {
-		s.must(s.db.Write(s.t.Context(), scope.Todo, func(tx *store.Tx) error {
+		s.must(s.db.Write(s.t.Context(), scope.Server(), func(tx *store.Tx) error {
 			settings, err := tx.DeploymentSettings(first.ID)
 			if err != nil {
 				return err

@@ -135,8 +135,10 @@ func (p *product) finished(ctx context.Context, job string) (bool, error) {
 	switch status := strings.Trim(strings.TrimSpace(string(text)), `"`); status {
 	case "failed", "skipped":
 		var log strings.Builder
-		err := lines(ctx, p.pages(job), func(line string) { log.WriteString(line + "\n") })
-		return false, fmt.Errorf("deployment %s has status %s; its log:\n%s%v\nthe agent's log:\n%s", job, status, log.String(), err, lab.Tail(p.agent.LogFile, 20))
+		if err := lines(ctx, p.pages(job), func(line string) { log.WriteString(line + "\n") }); err != nil {
+			fmt.Fprintf(&log, "(the rest cannot be read: %v)\n", err)
+		}
+		return false, fmt.Errorf("deployment %s has status %s; its log:\n%sthe agent's log:\n%s", job, status, log.String(), lab.Tail(p.agent.LogFile, 20))
 	default:
 		return status == "succeeded", nil
 	}

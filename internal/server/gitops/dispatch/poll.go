@@ -40,10 +40,7 @@ var pollPauses = retry.Policy{First: time.Minute, Max: 15 * time.Minute}
 func (s *Service) Poll(ctx context.Context) error {
 	// Deliveries can have been lost while no server ran.
 	err := s.db.Write(ctx, scope.Free, func(tx *store.Tx) error { return tx.PollReposNow("", tx.Now()) })
-	if ctx.Err() != nil {
-		return nil
-	}
-	if err != nil {
+	if err != nil && ctx.Err() == nil {
 		return fmt.Errorf("making the polls of all repositories due: %w", err)
 	}
 	return s.polling().Run(ctx)

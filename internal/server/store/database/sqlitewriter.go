@@ -101,7 +101,7 @@ func (w *sqliteWriter) loop() {
 // gather returns the waiting writes, up to maxGroup, whose callers still wait.
 func (w *sqliteWriter) gather(first *writeRequest) []*writeRequest {
 	var group []*writeRequest
-	for req, more := first, true; ; {
+	for req := first; ; {
 		if req.claim.CompareAndSwap(false, true) {
 			group = append(group, req)
 		}
@@ -109,10 +109,11 @@ func (w *sqliteWriter) gather(first *writeRequest) []*writeRequest {
 			return group
 		}
 		select {
-		case req, more = <-w.requests:
-			if !more {
+		case next, ok := <-w.requests:
+			if !ok {
 				return group
 			}
+			req = next
 		default:
 			return group
 		}

@@ -41,9 +41,6 @@ type Set []Scope
 // under which it is right.
 var Free = Set(nil)
 
-// Todo is for writes that name no owner yet.
-var Todo = Server()
-
 // Server is the owner of what exists once. No other write with a scope runs at the same time.
 func Server() Set { return Set{{Level: LevelServer}} }
 
@@ -95,13 +92,17 @@ type Lock struct {
 // shared the organizations and the server to which they belong.
 func (s Set) Locks() []Lock {
 	exclusive := map[Lock]bool{}
+	add := func(level Level, key string, alone bool) {
+		lock := Lock{Level: level, Key: key}
+		exclusive[lock] = exclusive[lock] || alone
+	}
 	for _, owner := range s {
-		lock := Lock{Level: owner.Level, Key: owner.Key}
-		exclusive[lock] = exclusive[lock] || !owner.Shared
-		for _, parent := range []Lock{{Level: LevelServer}, {Level: LevelOrganization, Key: owner.Org}} {
-			if parent.Level < owner.Level && (parent.Level == LevelServer || parent.Key != "") {
-				exclusive[parent] = exclusive[parent]
-			}
+		add(owner.Level, owner.Key, !owner.Shared)
+		if owner.Level > LevelServer {
+			add(LevelServer, "", false)
+		}
+		if owner.Level > LevelOrganization && owner.Org != "" {
+			add(LevelOrganization, owner.Org, false)
 		}
 	}
 	locks := make([]Lock, 0, len(exclusive))
