@@ -93,7 +93,7 @@ var tables = map[string]table{
 	"stacks":            {owners: stack("r.id"), org: "r.org_id", added: true},
 	"states":            {owners: stack("r.stack_id"), org: orgOfStack},
 	"team_members":      {owners: organization("(SELECT org_id FROM teams WHERE id = r.team_id)")},
-	"team_stacks":       {owners: append(organization("(SELECT org_id FROM teams WHERE id = r.team_id)"), stack("r.stack_id")...)},
+	"team_stacks":       {owners: append(organization("(SELECT org_id FROM teams WHERE id = r.team_id)"), stack("(SELECT r.stack_id FROM teams WHERE id = r.team_id)")...)},
 	"teams":             {owners: organization("r.org_id")},
 	"tokens": {
 		owners: append(stack("NULLIF(r.stack_id, '')"), user("NULLIF(r.user_id, '')")...), org: "r.org_id", added: true, expire: true,
