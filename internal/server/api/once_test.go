@@ -40,7 +40,7 @@ func TestIdempotencyKeys(t *testing.T) {
 			t.Errorf("the repetition made deployment %s, want %s", again, first)
 		}
 		create(l, path, "", key, preview).want(409, nil).says("Idempotency-Key")
-		create(l, path, "", key, `{"operation":"no"}`).want(409, nil)
+		create(l, path, "", key, `{"operation":"no"}`).want(400, nil)
 		create(l, path, "", strings.Repeat("k", 256), update).want(400, nil).says("Idempotency-Key")
 		create(l, path, "", "two words", update).want(400, nil)
 		create(l, path, "none", key, update).want(401, nil)
