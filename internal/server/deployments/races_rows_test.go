@@ -43,7 +43,7 @@ func takeRows(t testing.TB, dsn string) *rows {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer tables.Close() //nolint:errcheck // Err reports errors of reads
+	defer tables.Close()
 	var parts []string
 	for tables.Next() {
 		var name string

@@ -44,7 +44,7 @@ func TestNamesBecomeUnique(t *testing.T) {
 				t.Fatal(err)
 			}
 			db = open()
-			defer db.Close() //nolint:errcheck // the test has ended
+			defer db.Close()
 			read(t, db, func(tx *store.Tx) error {
 				users, err := database.Pairs[string, string](tx.Tx, "SELECT id, login FROM users")
 				pools, err2 := database.Pairs[string, string](tx.Tx, "SELECT id, name FROM agent_pools")
