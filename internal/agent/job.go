@@ -34,8 +34,7 @@ const (
 	retryFirst         = time.Second // default for [Options.JobRetry]
 	retryLimit         = 10 * time.Second
 	executorRetryLimit = 30 * time.Second // maximum pause between calls to the executor
-	// definitionTime bounds the requests for the definition. After this time without a heartbeat,
-	// the server requeues an unstarted job.
+	// definitionTime bounds the requests for the definition. Heartbeats renew the lease meanwhile.
 	definitionTime = 2 * time.Minute
 	// prepareTime bounds the image pull and the container's creation.
 	prepareTime = time.Hour
@@ -276,7 +275,7 @@ func (j *job) killLeftovers(ctx context.Context) error {
 	return j.retryCall(ctx, "Processes of the job may still be running; its result is reported after they are killed", func(ctx context.Context, h executor.Handle) error {
 		err := j.agent.opts.Executor.Stop(ctx, h, executor.StopKill)
 		if errors.Is(err, executor.ErrNotStarted) {
-			return j.agent.opts.Executor.Remove(ctx, h) // Abandon ensures that a concurrent start cannot succeed later
+			return j.agent.opts.Executor.Remove(ctx, h) // Remove ensures that a concurrent start cannot succeed later
 		}
 		return err
 	})

@@ -67,7 +67,7 @@ const (
 	EventClaim     Event = "claim"             // an agent took it from the queue
 	EventRequeue   Event = "requeue"           // its agent's heartbeats stopped before the start: requeued with the next epoch
 	EventAbandon   Event = "abandon"           // as requeue, but too many of its claims ended in this way
-	EventLeave     Event = "leave"             // the agent requested and got permission to start
+	EventLeave     Event = "leave"             // the agent or the runner requested and got permission to start
 	EventSucceed   Event = "succeed"           // its result reports success
 	EventFail      Event = "fail"              // its result reports failure, or it cannot be started
 	EventSkip      Event = "skip"              // cancelled, superseded or too old while queued

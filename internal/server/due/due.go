@@ -46,8 +46,8 @@ type Loop struct {
 	// of one owner [Work.Owners][n].
 	Most     int
 	PerOwner []int
-	// Check returns what is due, the most urgent first. It may leave out the work of the owners in full,
-	// who have as much as their limit allows. A check that is short enough can do its work itself instead.
+	// Check returns what is due, the most urgent first. It may leave out the work of the owners listed
+	// in full, which have reached their limit. A check that is short enough can do its work itself instead.
 	Check func(ctx context.Context, full []string) ([]Work, error)
 	// Batch is the maximum number of rows that Check returns, or 0. After so many, there is another check
 	// if more owners are full, so that their rows do not hide those of the others.

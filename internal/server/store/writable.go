@@ -9,9 +9,8 @@ import (
 	"golang.org/x/sys/unix"
 
 	"workflowagent/internal/server/store/database"
-	"workflowagent/internal/words"
-
 	"workflowagent/internal/server/store/scope"
+	"workflowagent/internal/words"
 )
 
 const (

@@ -210,7 +210,7 @@ type Tx struct {
 	q         querier
 	db        *DB
 	committed []func()
-	now       time.Time // the database's time after its first use
+	now       time.Time // the database's time, with SQLite after its first use
 	err       error     // error of a method without an error result; it fails the transaction
 
 	// The following fields are for writes on PostgreSQL.

@@ -110,18 +110,23 @@ func (w *postgresWriter) once(ctx context.Context, scopes scope.Set, fn func(*Tx
 	}
 	defer release()
 	// Cancellation must not interrupt a commit, because the outcome of the commit would be unknown.
+	caller := ctx
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), w.timeouts.Write)
 	defer cancel()
+	tx := &Tx{ctx: ctx, q: conn, db: w.db, locks: locks}
+	defer func() { w.locks.release(tx.tried) }() // when the transaction has ended
 	t := &transaction{conn: conn}
 	defer t.end(ctx)
 	if err := t.beginWrite(ctx, scopes, w.owners, w.timeouts); err != nil {
 		return w.classify(ctx, t, err, fmt.Errorf("beginning a transaction: %w", translate(err)))
 	}
-	tx := &Tx{ctx: ctx, q: conn, db: w.db, now: t.now(), locks: locks}
+	if err := caller.Err(); err != nil {
+		return fmt.Errorf("waiting to write to the database: %w", err)
+	}
+	tx.now = t.now()
 	if w.before != nil {
 		tx.q = watched{conn, w.before}
 	}
-	defer func() { w.locks.release(tx.tried) }()
 	if err = protect(tx, fn); err != nil || tx.broken != nil {
 		if err == nil {
 			err = fmt.Errorf("the database has given up a transaction: %w", tx.broken)

@@ -1,6 +1,6 @@
 // Package scope names what a write of the database is serial with. Every row has one owner, such as a
 // stack or an organization. A write names the owners of all rows that it changes, and of those that it
-// reads in order to decide. Two writes with a common scope never run at the same time, on any server.
+// reads in order to decide. Two writes with a common scope never run at the same time, on any server, unless both share it.
 package scope
 
 import (

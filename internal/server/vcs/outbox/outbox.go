@@ -52,8 +52,8 @@ func Context(project, stack string, op workflow.Operation) string {
 	return fmt.Sprintf("%s/%s - %s deployment", project, stack, op)
 }
 
-// Track makes a deployment that an event of a forge created be reported. The checkout of the
-// deployment has the same subject.
+// Track records that a deployment, which an event of a forge created, must be reported. The checkout
+// of the deployment has the same subject.
 func Track(tx *store.Tx, s Subject, d store.Deployment) error {
 	reports := []store.VCSReport{s.report(Context(d.Project, d.Stack, d.Operation), d.StackID)}
 	if s.Pull != 0 {
