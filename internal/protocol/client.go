@@ -161,7 +161,19 @@ func NewTransport(caPEM []byte) (*http.Transport, error) {
 		MaxIdleConnsPerHost:   8,
 		IdleConnTimeout:       90 * time.Second,
 		ExpectContinueTimeout: time.Second,
+		HTTP2:                 Pings(),
 	}, nil
+}
+
+const (
+	pingAfter   = 30 * time.Second // without a frame from the server
+	pingTimeout = 15 * time.Second
+)
+
+// Pings returns settings with which an HTTP/2 connection ends when its other end no longer responds. The
+// timeout of a call ends only the call, and the next one would use the connection again.
+func Pings() *http.HTTP2Config {
+	return &http.HTTP2Config{SendPingTimeout: pingAfter, PingTimeout: pingTimeout}
 }
 
 // checkRedirect returns an error for a redirect that leaves the host, drops TLS or changes the

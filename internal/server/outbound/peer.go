@@ -64,6 +64,7 @@ func NewPeer(address, authority string, reach Reach) (*Peer, error) {
 	transport.DisableKeepAlives = false
 	transport.IdleConnTimeout = idlePeerTime
 	transport.MaxIdleConnsPerHost = maxIdlePerHost
+	transport.HTTP2 = protocol.Pings()
 	p := &Peer{base: base, reach: reach}
 	p.client = &http.Client{Transport: protocol.SameProtocol{RoundTripper: transport}, CheckRedirect: p.checkRedirect}
 	return p, nil
