@@ -82,19 +82,7 @@ func fetchLFS(ctx context.Context, f *fetch, l *login) error {
 // findPointers returns the pointers in a checkout, with the slash-separated names of their files.
 func findPointers(ctx context.Context, root *os.Root, git *commandLine) (map[object][]string, error) {
 	byName := map[string]object{}
-	err := fs.WalkDir(root.FS(), ".", func(name string, entry fs.DirEntry, err error) error {
-		if err != nil || ctx.Err() != nil {
-			return errors.Join(err, ctx.Err())
-		}
-		if entry.IsDir() {
-			if entry.Name() == ".git" {
-				return fs.SkipDir
-			}
-			if _, err := root.Lstat(path.Join(name, ".git")); err == nil && name != "." {
-				return fs.SkipDir // a submodule
-			}
-			return nil
-		}
+	err := eachFile(ctx, root, ".", func(name string, entry fs.DirEntry) error {
 		if info, err := entry.Info(); err != nil || !info.Mode().IsRegular() || info.Size() >= maxLFSPointer {
 			return err
 		}
@@ -118,6 +106,39 @@ func findPointers(ctx context.Context, root *os.Root, git *commandLine) (map[obj
 		return nil, nil
 	}
 	return attributed(ctx, git, byName)
+}
+
+// eachFile calls visit with the files in a directory of a checkout and below it, but not with those of git
+// and of submodules. [fs.WalkDir] rejects names that are not UTF-8.
+func eachFile(ctx context.Context, root *os.Root, dir string, visit func(name string, entry fs.DirEntry) error) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	opened, err := root.Open(dir)
+	if err != nil {
+		return err
+	}
+	entries, err := opened.ReadDir(-1)
+	if err := errors.Join(err, opened.Close()); err != nil {
+		return err
+	}
+	for _, entry := range entries {
+		name := path.Join(dir, entry.Name())
+		switch {
+		case entry.Name() == ".git":
+		case !entry.IsDir():
+			err = visit(name, entry)
+		default:
+			if _, missing := root.Lstat(path.Join(name, ".git")); missing == nil {
+				continue // a submodule
+			}
+			err = eachFile(ctx, root, name, visit)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // attributed returns the pointers that .gitattributes files assign to Git LFS. Other files can

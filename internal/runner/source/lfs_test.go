@@ -11,6 +11,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -26,6 +27,10 @@ type lfsHost struct {
 	password string            // "" for none
 	storage  string            // base URL of the addresses of objects; "" for the server itself
 	header   map[string]string // with each address
+
+	uses    int // after which the addresses of a batch have expired; 0 for none
+	batches int
+	used    int // of the addresses of the newest batch
 }
 
 func newLFSHost(t *testing.T, f *fixture) *lfsHost {
@@ -52,6 +57,12 @@ func newLFSHost(t *testing.T, f *fixture) *lfsHost {
 }
 
 func (h *lfsHost) object(w http.ResponseWriter, r *http.Request) {
+	if h.uses > 0 {
+		if h.used++; h.used > h.uses || r.URL.Query().Get("batch") != strconv.Itoa(h.batches) {
+			w.WriteHeader(http.StatusForbidden)
+			return
+		}
+	}
 	fmt.Fprint(w, h.objects[r.PathValue("oid")])
 }
 
@@ -68,11 +79,13 @@ func (h *lfsHost) batch(w http.ResponseWriter, r *http.Request) {
 	if storage == "" {
 		storage = h.URL
 	}
+	h.batches++
+	h.used = 0
 	var objects []map[string]any
 	for _, o := range request.Objects {
 		answer := map[string]any{"oid": o.OID}
 		if _, ok := h.objects[o.OID]; ok {
-			answer["actions"] = map[string]any{"download": map[string]any{"href": storage + "/objects/" + o.OID, "header": h.header}}
+			answer["actions"] = map[string]any{"download": map[string]any{"href": fmt.Sprintf("%s/objects/%s?batch=%d", storage, o.OID, h.batches), "header": h.header}}
 		} else {
 			answer["error"] = map[string]any{"code": 404, "message": "missing"}
 		}
@@ -176,6 +189,52 @@ func TestLFSOfOtherServersGetsNoCredentials(t *testing.T) {
 	}
 	if signed.Load() != 1 || redirected.Load() != 1 || withCredentials.Load() != 0 {
 		t.Errorf("%d signed and %d redirected requests, %d with foreign credentials", signed.Load(), redirected.Load(), withCredentials.Load())
+	}
+}
+
+// TestLFSAddressesExpire checks that files arrive whose addresses have expired while earlier files of the
+// same batch were transferred.
+func TestLFSAddressesExpire(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t, lab.GitOptions{})
+	h := newLFSHost(t, f)
+	entries := []entry{blob(".gitattributes", lfsAttributes)}
+	for i := range 5 {
+		entries = append(entries, blob(fmt.Sprintf("%d.bin", i), h.pointer(fmt.Sprintf("content %d", i))))
+	}
+	f.hostileBranch(t, "main", entries...)
+	src := workflow.GitSource{RepoURL: h.URL + "/group/program.git", Branch: "main", LFS: true}
+	h.uses = 2
+	got, err := f.fetch(t.Context(), t, src)
+	if err != nil {
+		t.Fatalf("%v\n%s", err, f.log.String())
+	}
+	for i := range 5 {
+		if text, want := readIn(t, got.ProgramDir, fmt.Sprintf("%d.bin", i)), fmt.Sprintf("content %d", i); text != want {
+			t.Errorf("%d.bin has %q, want %q", i, text, want)
+		}
+	}
+	if h.batches != 3 {
+		t.Errorf("the server received %d batches, want 3", h.batches)
+	}
+}
+
+// TestLFSWithNamesInOtherEncodings checks that files arrive whose names, or the names of whose directories,
+// are not UTF-8.
+func TestLFSWithNamesInOtherEncodings(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t, lab.GitOptions{})
+	h := newLFSHost(t, f)
+	f.hostileBranch(t, "main", blob(".gitattributes", lfsAttributes),
+		blob("caf\xe9.bin", h.pointer("file")), blob("stra\xdfe/a.bin", h.pointer("directory")))
+	got, err := f.fetch(t.Context(), t, workflow.GitSource{RepoURL: h.URL + "/group/program.git", Branch: "main", LFS: true})
+	if err != nil {
+		t.Fatalf("%v\n%s", err, f.log.String())
+	}
+	for name, want := range map[string]string{"caf\xe9.bin": "file", "stra\xdfe/a.bin": "directory"} {
+		if text := readIn(t, got.ProgramDir, name); text != want {
+			t.Errorf("%q has %q, want %q", name, text, want)
+		}
 	}
 }
 

@@ -118,25 +118,39 @@ func mayPass(err error) bool {
 // fetch downloads objects, and calls use with each.
 func (s *lfsServer) fetch(ctx context.Context, objects []object, use func(object, *os.File) error) error {
 	for some := range slices.Chunk(objects, lfsBatch) {
-		var actions map[string]lfsAction
-		err := s.retry(ctx, func() (err error) {
-			actions, err = s.batch(ctx, some)
-			return err
-		})
+		actions, err := s.addresses(ctx, some)
 		if err != nil {
 			return err
 		}
-		for _, o := range some {
-			action, ok := actions[o.oid]
-			if !ok {
-				return fmt.Errorf("the server does not have the object %s", o.oid)
+		for i, o := range some {
+			err := s.one(ctx, o, actions, use)
+			if mayHaveExpired(err) {
+				if actions, err = s.addresses(ctx, some[i:]); err == nil {
+					err = s.one(ctx, o, actions, use)
+				}
 			}
-			if err := s.one(ctx, o, action, use); err != nil {
+			if err != nil {
 				return fmt.Errorf("object %s: %w", o.oid, err)
 			}
 		}
 	}
 	return nil
+}
+
+// mayHaveExpired reports whether err can mean that an address was valid only for a limited time, which earlier
+// transfers have used up. Servers of objects answer with various statuses.
+func mayHaveExpired(err error) bool {
+	failed, ok := errors.AsType[*lfsError](err)
+	return ok && failed.status >= 400 && failed.status < 500
+}
+
+// addresses requests the addresses of objects, repeatedly if necessary.
+func (s *lfsServer) addresses(ctx context.Context, objects []object) (actions map[string]lfsAction, err error) {
+	err = s.retry(ctx, func() (err error) {
+		actions, err = s.batch(ctx, objects)
+		return err
+	})
+	return actions, err
 }
 
 func (s *lfsServer) retry(ctx context.Context, try func() error) error {
@@ -221,7 +235,11 @@ func (s *lfsServer) batch(ctx context.Context, objects []object) (map[string]lfs
 }
 
 // one downloads an object to a temporary file, verifies it, and calls use.
-func (s *lfsServer) one(ctx context.Context, o object, action lfsAction, use func(object, *os.File) error) error {
+func (s *lfsServer) one(ctx context.Context, o object, actions map[string]lfsAction, use func(object, *os.File) error) error {
+	action, ok := actions[o.oid]
+	if !ok {
+		return errors.New("the server does not have the object")
+	}
 	file, err := os.CreateTemp(s.private, "lfs-")
 	if err != nil {
 		return err
