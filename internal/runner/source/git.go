@@ -39,7 +39,8 @@ var gitConfig = [][2]string{
 	{"http.lowSpeedLimit", "100"}, // in bytes per second; a transfer slower than this for lowSpeedTime is aborted
 	{"http.lowSpeedTime", "120"},
 	{"init.defaultBranch", "main"},
-	{"safe.directory", "*"}, // the checkout belongs to the runner, no matter who owns its volume
+	{"maintenance.auto", "false"}, // it would run in the background, next to the steps of the job
+	{"safe.directory", "*"},       // the checkout belongs to the runner, no matter who owns its volume
 	{"submodule.recurse", "false"},
 	{"transfer.bundleURI", "false"}, // fetch objects only from the repository's server
 	{"promisor.acceptFromServer", "none"},
