@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"io"
+	"net/url"
 	"os"
 	"strings"
 	"sync"
@@ -154,3 +155,36 @@ func TestKeysStayInside(t *testing.T) {
 }
 
 func TestMain(m *testing.M) { os.Exit(storetest.Main(m)) }
+
+// TestAppendsWithAnotherIsolation checks that concurrent writers of a blob wait for each other with any
+// default isolation level of the database. Above READ COMMITTED, a writer that has waited does not see what
+// the other has written.
+func TestAppendsWithAnotherIsolation(t *testing.T) {
+	for _, level := range []string{"repeatable read", "serializable"} {
+		t.Run(level, func(t *testing.T) {
+			u, err := url.Parse(storetest.PostgresDSN(t))
+			if err != nil {
+				t.Fatal("parsing the address of a database failed")
+			}
+			query := u.Query()
+			query.Set("default_transaction_isolation", level)
+			u.RawQuery = strings.ReplaceAll(query.Encode(), "+", "%20")
+			b, ctx := storetest.PostgresAt(t, u.String(), store.Timeouts{}).Blobs(), t.Context()
+			var wg sync.WaitGroup
+			for i := range 20 {
+				wg.Go(func() {
+					if _, _, err := b.Append(ctx, "log", 0, bytes.Repeat([]byte("x"), i+1)); err != nil {
+						t.Errorf("appending: %v", err)
+					}
+					if err := b.Put(ctx, "state", strings.NewReader("state")); err != nil {
+						t.Errorf("writing: %v", err)
+					}
+				})
+			}
+			wg.Wait()
+			if size, err := b.Size(ctx, "log"); err != nil || size != 20 {
+				t.Errorf("the size is %d, %v, want 20", size, err)
+			}
+		})
+	}
+}

@@ -48,6 +48,13 @@ func NewRows(ctx context.Context, pool *sql.DB) (*Rows, error) {
 	return &Rows{pool}, nil
 }
 
+// begin begins a transaction whose statements see what others have committed before each statement, also
+// if the database has another default. Otherwise a writer would not see what the previous holder of its
+// lock has written.
+func (b *Rows) begin(ctx context.Context) (*sql.Tx, error) {
+	return b.pool.BeginTx(ctx, &sql.TxOptions{Isolation: sql.LevelReadCommitted})
+}
+
 // lockKey locks a key until the transaction ends, so that concurrent writers wait instead of
 // failing.
 func (b *Rows) lockKey(ctx context.Context, t *sql.Tx, key string) error {
@@ -62,7 +69,7 @@ func (b *Rows) Put(ctx context.Context, key string, r io.Reader) error {
 	if err := checkKey(key); err != nil {
 		return err
 	}
-	t, err := b.pool.BeginTx(ctx, nil)
+	t, err := b.begin(ctx)
 	if err != nil {
 		return fmt.Errorf("writing blob %s: %w", key, err)
 	}
@@ -211,7 +218,7 @@ func (b *Rows) Append(ctx context.Context, key string, offset int64, p []byte) (
 	if err := checkKey(key); err != nil {
 		return 0, 0, err
 	}
-	t, err := b.pool.BeginTx(ctx, nil)
+	t, err := b.begin(ctx)
 	if err != nil {
 		return 0, 0, fmt.Errorf("writing blob %s: %w", key, err)
 	}
