@@ -220,13 +220,31 @@ func (d dir) remove() error {
 	if !errors.Is(err, fs.ErrPermission) {
 		return err
 	}
-	walkErr := fs.WalkDir(root.FS(), doomed, func(path string, entry fs.DirEntry, err error) error {
-		if entry != nil && entry.IsDir() && err == nil {
-			return root.Chmod(path, 0o700) // before its entries are read
-		}
+	permitErr := permit(root, doomed)
+	if err = root.RemoveAll(doomed); err != nil {
+		err = errors.Join(err, permitErr)
+	}
+	return err
+}
+
+// permit grants write permission for a directory and those below it. [fs.WalkDir] rejects names that are
+// not UTF-8.
+func permit(root *os.Root, dir string) error {
+	if err := root.Chmod(dir, 0o700); err != nil {
 		return err
-	})
-	return errors.Join(root.RemoveAll(doomed), walkErr)
+	}
+	opened, err := root.Open(dir)
+	if err != nil {
+		return err
+	}
+	entries, err := opened.ReadDir(-1)
+	err = errors.Join(err, opened.Close())
+	for _, entry := range entries {
+		if entry.IsDir() {
+			err = errors.Join(err, permit(root, filepath.Join(dir, entry.Name())))
+		}
+	}
+	return err
 }
 
 // writeJSON writes the file atomically and syncs it, so that the file survives a power failure.

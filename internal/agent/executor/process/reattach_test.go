@@ -276,9 +276,10 @@ func TestRemoveOfReadOnlyDirectories(t *testing.T) {
 		t.Fatal(err)
 	}
 	d := handleDir(t, h)
-	deep := d.path(dirHome, "go", "pkg")
-	if err := errors.Join(os.MkdirAll(deep, 0o700), os.WriteFile(filepath.Join(deep, "file"), nil, 0o400), os.Chmod(deep, 0o500)); err != nil {
-		t.Fatal(err)
+	for _, deep := range []string{d.path(dirHome, "go", "pkg"), d.path(dirHome, "stra\xdfe", "pkg")} {
+		if err := errors.Join(os.MkdirAll(deep, 0o700), os.WriteFile(filepath.Join(deep, "file"), nil, 0o400), os.Chmod(deep, 0o500)); err != nil {
+			t.Fatal(err)
+		}
 	}
 	if err := e.Remove(t.Context(), h); err != nil {
 		t.Fatal(err)
