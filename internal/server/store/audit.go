@@ -103,8 +103,8 @@ func (f AuditFilter) where() (text string, args []any) {
 		}
 	}
 	if f.Subject != "" {
-		pattern := strings.NewReplacer(`\`, `\\`, "%", `\%`, "_", `\_`).Replace(strings.ToLower(f.Subject))
-		add(`LOWER(a.subject) LIKE ? ESCAPE '\'`, "%"+pattern+"%")
+		pattern := strings.NewReplacer(`\`, `\\`, "%", `\%`, "_", `\_`).Replace(f.Subject)
+		add(`LOWER(a.subject) LIKE LOWER(?) ESCAPE '\'`, "%"+pattern+"%")
 	}
 	if !f.From.IsZero() {
 		add("a.at >= ?", f.From)

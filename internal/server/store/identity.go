@@ -149,8 +149,9 @@ func (tx *Tx) MemberByLogin(orgID, login string) (Member, error) {
 func (tx *Tx) Members(orgID, words, after string, limit int) ([]Member, error) {
 	where, args := "WHERE m.org_id = $1 AND u.login > $2", []any{orgID, after}
 	if words != "" {
-		where += ` AND (LOWER(u.login) LIKE $3 ESCAPE '\' OR LOWER(u.name) LIKE $3 ESCAPE '\' OR LOWER(u.email) LIKE $3 ESCAPE '\')`
-		args = append(args, "%"+likeText.Replace(strings.ToLower(words))+"%")
+		where += ` AND (LOWER(u.login) LIKE LOWER($3) ESCAPE '\' OR LOWER(u.name) LIKE LOWER($3) ESCAPE '\' OR LOWER(u.email) LIKE LOWER($3) ESCAPE '\')`
+		// The database changes the words, because some of them know only the letters of ASCII.
+		args = append(args, "%"+likeText.Replace(words)+"%")
 	}
 	return members.All(tx.Tx, fmt.Sprintf("%s ORDER BY u.login LIMIT %d", where, limit), args...)
 }
@@ -321,8 +322,8 @@ func (tx *Tx) Tokens(f TokenFilter) ([]Token, error) {
 		}
 	}
 	if f.Contains != "" {
-		part := arg("%" + likeText.Replace(strings.ToLower(f.Contains)) + "%")
-		query += fmt.Sprintf(` AND (lower(name) LIKE %s ESCAPE '\' OR lower(description) LIKE %s ESCAPE '\')`, part, part)
+		part := arg("%" + likeText.Replace(f.Contains) + "%")
+		query += fmt.Sprintf(` AND (lower(name) LIKE lower(%s) ESCAPE '\' OR lower(description) LIKE lower(%s) ESCAPE '\')`, part, part)
 	}
 	if f.After.ID != "" {
 		at, id := arg(f.After.CreatedAt), arg(f.After.ID)
