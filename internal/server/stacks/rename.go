@@ -53,6 +53,9 @@ func (s *Service) Rename(ctx context.Context, p identity.Principal, st store.Sta
 	if err := checkName("project", newProject); err != nil {
 		return store.Update{}, err
 	}
+	if err := s.settle(ctx, st); err != nil {
+		return store.Update{}, err
+	}
 	old, err := s.Export(ctx, st.ID)
 	if err != nil {
 		return store.Update{}, err
@@ -85,6 +88,35 @@ func (s *Service) Rename(ctx context.Context, p identity.Principal, st store.Sta
 		return store.Update{}, fault.Conflict("stack '%s/%s/%s' already exists", st.OrgName, newProject, newName)
 	}
 	return u, err
+}
+
+// settle makes sure that no update holds a stack as the caller has read it. From then on, what changes the
+// stack's state also changes its version: an update that runs has already done so, and can still store
+// states. settle does nothing if the version differs already.
+func (s *Service) settle(ctx context.Context, st store.Stack) error {
+	if st.ActiveUpdate == "" {
+		return nil
+	}
+	var ended []store.Update
+	err := s.db.Write(ctx, scope.Stack(st.OrgID, st.ID), func(tx *store.Tx) error {
+		ended = nil
+		now, err := tx.LeaseTime()
+		if err != nil {
+			return err
+		}
+		cur, err := tx.Stack(st.ID)
+		if err != nil || cur.Version != st.Version {
+			return err
+		}
+		if ended, err = s.free(tx, &cur, now); err != nil {
+			return err
+		}
+		return tx.UpdateStack(cur)
+	})
+	if err == nil {
+		s.reportEnded(ended)
+	}
+	return err
 }
 
 // malformed returns the error for a state that a client imported and whose names cannot be rewritten.
