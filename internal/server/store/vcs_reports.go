@@ -74,10 +74,14 @@ func (tx *Tx) SaveVCSReport(r VCSReport) error {
 }
 
 // WantVCSReports records that a stack's deployment of a commit has changed: in the reports on the
-// stack, on the whole commit, whose context is aggregate, and in the comment of the pull request.
+// stack, on the whole commit, whose context is aggregate, and in the comment of the pull request. Writes of
+// several stacks change the comment and the report on the whole commit at the same time, so all lock the
+// comment first, then the report on the whole commit.
 func (tx *Tx) WantVCSReports(c VCSCheckout, stackID, aggregate string, now, due time.Time) error {
 	_, err := tx.Exec(`UPDATE vcs_reports SET wanted = wanted + 1, wanted_at = $1, try_at = CASE WHEN try_at < $2 THEN $2 ELSE try_at END
-		WHERE repo_id = $3 AND pull = $4 AND (commit_id = $5 AND (stack_id = $6 OR context = $7) OR commit_id = '')`,
+		WHERE id IN (SELECT id FROM vcs_reports
+			WHERE repo_id = $3 AND pull = $4 AND (commit_id = $5 AND (stack_id = $6 OR context = $7) OR commit_id = '')
+			ORDER BY CASE WHEN commit_id = '' THEN 0 WHEN context = $7 THEN 1 ELSE 2 END, id`+tx.InOrder("vcs_reports")+")",
 		now, due, c.RepoID, c.Pull, c.CommitID, stackID, aggregate)
 	return err
 }
@@ -102,9 +106,11 @@ func (tx *Tx) LastVCSReport(integrationID string) (time.Time, error) {
 	return time.UnixMicro(at).UTC(), nil
 }
 
-// PostponeVCSReports makes no report of an integration due before a time.
+// PostponeVCSReports makes no report of an integration due before a time, except those that other writes
+// change at this moment. It does not wait for them, because it changes reports in any order.
 func (tx *Tx) PostponeVCSReports(integrationID string, until time.Time) error {
-	_, err := tx.Exec("UPDATE vcs_reports SET try_at = $1 WHERE integration_id = $2 AND wanted > sent AND try_at < $1", until, integrationID)
+	_, err := tx.Exec(`UPDATE vcs_reports SET try_at = $1 WHERE id IN (SELECT id FROM vcs_reports
+		WHERE integration_id = $2 AND wanted > sent AND try_at < $1`+tx.SkipLocked()+")", until, integrationID)
 	return err
 }
 

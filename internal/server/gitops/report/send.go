@@ -188,6 +188,10 @@ func (s *Service) fail(ctx context.Context, r store.VCSReport, cause error) erro
 		if missing {
 			return nil
 		}
+		// Postponing the others waits for nothing, so it follows what can wait.
+		if err := tx.SaveVCSReport(*cur); err != nil {
+			return err
+		}
 		return tx.PostponeVCSReports(r.IntegrationID, cur.TryAt)
 	})
 }

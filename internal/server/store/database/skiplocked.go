@@ -8,3 +8,13 @@ func (tx *Tx) SkipLocked() string {
 	}
 	return ""
 }
+
+// InOrder returns the end of an ordered query, which locks the selected rows of a table in the order of the
+// query. A statement that changes several rows locks them in any order otherwise, so that two such statements
+// can wait for each other. SQLite runs one write at a time and needs no such end.
+func (tx *Tx) InOrder(table string) string {
+	if tx.db.Shared() {
+		return " FOR NO KEY UPDATE OF " + table
+	}
+	return ""
+}

@@ -55,10 +55,11 @@ func Context(project, stack string, op workflow.Operation) string {
 // Track records that a deployment, which an event of a forge created, must be reported. The checkout
 // of the deployment has the same subject.
 func Track(tx *store.Tx, s Subject, d store.Deployment) error {
-	reports := []store.VCSReport{s.report(Context(d.Project, d.Stack, d.Operation), d.StackID)}
+	var reports []store.VCSReport
 	if s.Pull != 0 {
-		reports = append(reports, s.report(Aggregate, ""), s.comment())
+		reports = append(reports, s.comment(), s.report(Aggregate, "")) // in the order of [store.Tx.WantVCSReports]
 	}
+	reports = append(reports, s.report(Context(d.Project, d.Stack, d.Operation), d.StackID))
 	for _, r := range reports {
 		if err := want(tx, r, nil); err != nil {
 			return err
@@ -81,19 +82,20 @@ func Decide(tx *store.Tx, d Decision) error {
 	if d.Approval {
 		note = NoteApproval
 	}
-	err := want(tx, d.report(Aggregate, ""), &note)
-	if err != nil || d.Pull == 0 {
-		return err
+	if d.Pull != 0 {
+		if err := want(tx, d.comment(), nil); err != nil {
+			return err
+		}
 	}
-	return want(tx, d.comment(), nil)
+	return want(tx, d.report(Aggregate, ""), &note)
 }
 
 // Again makes the report on a whole commit and the comment of its pull request be sent again.
 func Again(tx *store.Tx, s Subject) error {
-	if err := want(tx, s.report(Aggregate, ""), nil); err != nil {
+	if err := want(tx, s.comment(), nil); err != nil {
 		return err
 	}
-	return want(tx, s.comment(), nil)
+	return want(tx, s.report(Aggregate, ""), nil)
 }
 
 // Changed records that the status of a stack's deployment has changed, if it is reported.
