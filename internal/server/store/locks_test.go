@@ -340,3 +340,62 @@ func TestChangesWithoutALock(t *testing.T) {
 		}
 	}
 }
+
+// TestRenewalsOfTwoServers renews two agents on two servers, which name them in different orders, while a third
+// write holds the first agent. The database of a test tolerates no deadlocks.
+func TestRenewalsOfTwoServers(t *testing.T) {
+	first, second := storetest.PostgresPair(t)
+	var agents []store.PoolAgent
+	for _, id := range []string{"a", "b"} {
+		agents = append(agents, store.PoolAgent{PoolID: "p", AgentID: id, SessionID: "s", LiveUntil: instant(1), LastSeenAt: instant(1)})
+	}
+	write(t, first, func(tx *store.Tx) error {
+		return errors.Join(tx.InsertOrganization(org("o")), tx.InsertPool(store.AgentPool{ID: "p", OrgID: "id-o", Name: "p"}),
+			tx.SaveAgent(agents[0]), tx.SaveAgent(agents[1]))
+	})
+	later := func(a store.PoolAgent) store.PoolAgent {
+		a.LiveUntil, a.LastSeenAt = instant(3), instant(3)
+		return a
+	}
+	var renewals sync.WaitGroup
+	err := first.Write(t.Context(), scope.Free, func(tx *store.Tx) error {
+		if err := tx.TouchAgent("p", "a", instant(2)); err != nil {
+			return err
+		}
+		for n, list := range [][]store.PoolAgent{{later(agents[0]), later(agents[1])}, {later(agents[1]), later(agents[0])}} {
+			db := []*store.DB{first, second}[n]
+			renewals.Go(func() {
+				err := db.Write(t.Context(), scope.Free, func(tx *store.Tx) error {
+					// As in a table of many agents, an index finds each.
+					for _, way := range []string{"hashjoin", "mergejoin", "seqscan"} {
+						if _, err := tx.Exec("SET LOCAL enable_" + way + " = off"); err != nil {
+							return err
+						}
+					}
+					renewed, err := tx.RenewAgents(list)
+					if len(renewed) != 2 {
+						t.Errorf("%d agents were renewed, want 2", len(renewed))
+					}
+					return err
+				})
+				if err != nil {
+					t.Errorf("renewing: %v", err)
+				}
+			})
+			for waiting := int64(0); waiting <= int64(n); {
+				var err error
+				waiting, err = store.Read(t.Context(), second, func(tx *store.Tx) (int64, error) {
+					return database.Scalar[int64](tx.Tx, "SELECT COUNT(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'")
+				})
+				if err != nil {
+					return err
+				}
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		t.Error(err)
+	}
+	renewals.Wait()
+}

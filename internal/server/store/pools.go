@@ -151,7 +151,8 @@ func (tx *Tx) SaveAgent(a PoolAgent) error {
 }
 
 // RenewAgents stores later signs of life of sessions. It returns those of list whose row belongs to the
-// session.
+// session. Agents can poll two servers by turns, which then renew the same agents: each locks the rows in the
+// order of their keys.
 func (tx *Tx) RenewAgents(list []PoolAgent) (renewed []PoolAgent, err error) {
 	var rows []string
 	var args []any
@@ -165,7 +166,9 @@ func (tx *Tx) RenewAgents(list []PoolAgent) (renewed []PoolAgent, err error) {
 		err = scan(&k.pool, &k.agent)
 		return k, err
 	}, `UPDATE pool_agents SET every_us = v.column4, live_until = v.column5, last_seen_at = v.column6
-		FROM (VALUES `+strings.Join(rows, ", ")+`) v
+		FROM (SELECT v.* FROM (VALUES `+strings.Join(rows, ", ")+`) v
+			JOIN pool_agents a ON a.pool_id = v.column1 AND a.agent_id = v.column2 AND a.session_id = v.column3
+			ORDER BY v.column1, v.column2`+tx.InOrder("a")+`) v
 		WHERE pool_id = v.column1 AND agent_id = v.column2 AND session_id = v.column3 RETURNING pool_id, agent_id`, args...)
 	for _, a := range list {
 		if slices.Contains(found, key{a.PoolID, a.AgentID}) {
