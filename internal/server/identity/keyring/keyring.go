@@ -50,6 +50,11 @@ func Open(ctx context.Context, db *store.DB, masterKey []byte) (*Ring, error) {
 		return nil, fmt.Errorf("preparing the master key: %w", err)
 	}
 	s := &Ring{db: db, master: master}
+	// Only the first start writes: a write with the scope of the server waits for those of all servers, and
+	// a server can start because another one has stopped during a write.
+	if err := s.load(ctx); !errors.Is(err, store.ErrNotFound) {
+		return s, err
+	}
 	fresh, err := keyset.NewHandle(aead.AES256GCMKeyTemplate())
 	if err != nil {
 		return nil, fmt.Errorf("creating a secrets key: %w", err)

@@ -2,10 +2,12 @@ package keyring_test
 
 import (
 	"bytes"
+	"context"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"workflowagent/internal/dev/storetest"
 	"workflowagent/internal/server/fault"
@@ -115,5 +117,21 @@ func TestDecryptInAWrite(t *testing.T) {
 	})
 	if err != nil {
 		t.Error(err)
+	}
+}
+
+// TestStartDuringWrite opens the ring of a database while another server is inside a write, and can have
+// stopped there.
+func TestStartDuringWrite(t *testing.T) {
+	first, second := storetest.PostgresPair(t)
+	open(t, first, 1)
+	err := first.Write(t.Context(), scope.Stack("o", "s"), func(*store.Tx) error {
+		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+		defer cancel()
+		_, err := keyring.Open(ctx, second, bytes.Repeat([]byte{1}, 32))
+		return err
+	})
+	if err != nil {
+		t.Errorf("a start waits for the write of another server: %v", err)
 	}
 }
