@@ -81,7 +81,7 @@ var tables = map[string]table{
 	"resource_changes":  everything("rows are added, and removed because of their age"),
 	"review_stacks":     {owners: append(repository("r.repo_id"), stack("r.stack_id")...), org: "r.org_id"},
 	"schedule_events":   {owners: stack(stackOfSchedule), expire: true, why: "old events"},
-	"schedules":         {owners: stack("r.stack_id"), org: orgOfStack},
+	"schedules":         {owners: stack("r.stack_id"), org: orgOfStack, expire: true, why: "schedules that fired long ago"},
 	"server_beats":      everything("the newest beat counts"),
 	"sessions":          {owners: user("r.user_id"), expire: true, free: []string{"seen_at"}, why: "times only grow; old sessions"},
 	"sign_in_links":     {owners: user("r.user_id"), expire: true, why: "only one sign-in removes the row of a link"},

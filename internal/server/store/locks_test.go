@@ -399,3 +399,23 @@ func TestRenewalsOfTwoServers(t *testing.T) {
 	}
 	renewals.Wait()
 }
+
+// TestFiredSchedulesAreDeleted checks that the server may remove what no write needs without a lock.
+func TestFiredSchedulesAreDeleted(t *testing.T) {
+	storetest.Each(t, func(t *testing.T, db *store.DB) {
+		insertStack(t, db)
+		write(t, db, func(tx *store.Tx) error {
+			return tx.InsertSchedule(store.Schedule{ID: "c", StackID: "a", OrgID: "id-o", Kind: store.CustomSchedule, Fired: true, ArmedAt: instant(1), Request: "{}"})
+		})
+		err := db.Write(t.Context(), scope.Free, func(tx *store.Tx) error {
+			n, err := tx.DeleteFiredSchedules(instant(2), 9)
+			if n != 1 {
+				t.Errorf("%d schedules were removed, want 1", n)
+			}
+			return err
+		})
+		if err != nil {
+			t.Error(err)
+		}
+	})
+}
