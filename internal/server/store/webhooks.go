@@ -178,7 +178,7 @@ func (tx *Tx) TrimDeliveries(hookID string, keep int) error {
 		return err
 	}
 	for _, d := range old {
-		if err := tx.ExecOne("DELETE FROM webhook_deliveries WHERE id = $1", d.ID); err != nil {
+		if _, err := tx.Exec("DELETE FROM webhook_deliveries WHERE id = $1", d.ID); err != nil { // or [Tx.DeleteOldDeliveries] has
 			return err
 		}
 		if _, err := tx.Exec("DELETE FROM webhook_events WHERE id = $1 AND NOT EXISTS (SELECT 1 FROM webhook_deliveries WHERE event_id = $1)", d.EventID); err != nil {
