@@ -100,7 +100,7 @@ BASE ?= main
 # Packages that depend on the changed ones are compiled; "make test" also runs their tests. The end-to-end tests, and
 # modules in internal/dev/tools, have their own tiers.
 .PHONY: check
-check: $(LINT)/golangci-lint ## Check what differs from the branch BASE (main) in less than 3 min: format, lint, unit tests. Run it before a commit.
+check: $(LINT)/golangci-lint ## Check what differs from the branch BASE (main): format, lint, unit tests. Run it before a commit.
 	@unformatted=$$($(LINT)/gofumpt -extra -l cmd internal); \
 		if [ -n "$$unformatted" ]; then echo "not formatted (run make fmt):"; echo "$$unformatted"; exit 1; fi
 	CGO_ENABLED=0 go vet -trimpath ./...

@@ -264,7 +264,7 @@ func silent(status workflow.Status, d time.Duration) timer {
 }
 
 // sweepJobs calls act for every job that a timer selects. It lists the jobs in a read transaction, and
-// then decides about the jobs of each stack in a write of their own.
+// then decides about the jobs of each stack in a separate write.
 func (s *Service) sweepJobs(ctx context.Context, t timer, act func(*store.Tx, store.Job, time.Time) error) error {
 	var listed []store.Job
 	err := s.db.Read(ctx, func(tx *store.Tx) (err error) {

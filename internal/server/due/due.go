@@ -98,7 +98,7 @@ type run struct {
 	owners []map[string]int // number of their keys, as in [Loop.PerOwner]
 }
 
-// check starts what is due, as far as the limits allow.
+// check starts what is due, within the limits.
 func (r *run) check(ctx context.Context) error {
 	for r.free() {
 		full := r.full()

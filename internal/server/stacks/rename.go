@@ -53,7 +53,7 @@ func (s *Service) Rename(ctx context.Context, p identity.Principal, st store.Sta
 	if err := checkName("project", newProject); err != nil {
 		return store.Update{}, err
 	}
-	if err := s.settle(ctx, st); err != nil {
+	if err := s.requireFree(ctx, st); err != nil {
 		return store.Update{}, err
 	}
 	old, err := s.Export(ctx, st.ID)
@@ -90,10 +90,10 @@ func (s *Service) Rename(ctx context.Context, p identity.Principal, st store.Sta
 	return u, err
 }
 
-// settle makes sure that no update holds a stack as the caller has read it. From then on, what changes the
-// stack's state also changes its version: an update that runs has already done so, and can still store
-// states. settle does nothing if the version differs already.
-func (s *Service) settle(ctx context.Context, st store.Stack) error {
+// requireFree returns an error if an update holds a stack as the caller has read it. It first ends an update
+// whose lease has lapsed. Afterwards, whatever changes the stack's state also changes its version, so that
+// the caller notices it. requireFree does nothing if the version differs already.
+func (s *Service) requireFree(ctx context.Context, st store.Stack) error {
 	if st.ActiveUpdate == "" {
 		return nil
 	}

@@ -25,7 +25,7 @@ func (s *Service) Transfer(ctx context.Context, p identity.Principal, st store.S
 	if to.ID == st.OrgID {
 		return fault.Invalid("stack '%s' already belongs to %s", st.Ref(), to.Name)
 	}
-	if err := s.settle(ctx, st); err != nil {
+	if err := s.requireFree(ctx, st); err != nil {
 		return err
 	}
 	old, err := s.Export(ctx, st.ID)

@@ -72,7 +72,7 @@ func (t *lockTable) wait(ctx context.Context, lock scope.Lock) error {
 	return ctx.Err()
 }
 
-// try acquires all locks if it needs not wait for any, and reports whether it has.
+// try acquires all locks if it need not wait for any, and reports whether it has.
 func (t *lockTable) try(locks []scope.Lock) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -106,7 +106,6 @@ func (t *lockTable) grant(lock scope.Lock) bool {
 	return len(held.waiting) == 0 && held.acquire(lock.Shared)
 }
 
-// releaseOne releases a lock.
 func (t *lockTable) releaseOne(lock scope.Lock) {
 	key := owner{lock.Level, lock.Key}
 	held := t.owners[key]

@@ -23,7 +23,7 @@ const (
 
 // notices sends the notices of this server's writes to all servers, together and each once. A NOTIFY in a
 // write would hold a lock of the whole database cluster until the commit is durable, so notices follow the
-// commit in transactions of their own.
+// commit in their own transactions.
 type notices struct {
 	db  *DB
 	log *logrus.Entry

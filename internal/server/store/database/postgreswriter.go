@@ -31,7 +31,7 @@ const maxMoves = 3
 // argument.
 type Owners map[scope.Level]string
 
-// postgresWriter runs each write in a transaction of its own under READ COMMITTED isolation. Locks on the
+// postgresWriter runs each write in its own transaction under READ COMMITTED isolation. Locks on the
 // owners that a write names come first, so that writes of one owner run one after another on all servers.
 type postgresWriter struct {
 	db       *DB

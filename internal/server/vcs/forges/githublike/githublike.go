@@ -52,7 +52,7 @@ func (u *User) Account() vcs.Account {
 // Branch is the head or the base of a pull request.
 type Branch struct {
 	Ref string `json:"ref"`
-	// Label is "" for a pull request of Gitea's flow AGit: whoever may read the repository makes one by a
+	// Label is "" for a pull request of Gitea's flow AGit: users who may only read the repository make one by a
 	// push to refs/for, and the server names the base repository as that of the head.
 	Label string      `json:"label"`
 	SHA   string      `json:"sha"`
