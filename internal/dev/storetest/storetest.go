@@ -128,6 +128,19 @@ func PostgresDSN(t testing.TB) string {
 	return postgres.database(t, postgres.migrated(t))
 }
 
+// PostgresOwn starts a PostgreSQL server that stops when the test finishes. It returns the address of a database
+// without tables.
+func PostgresOwn(t testing.TB) string {
+	t.Helper()
+	postgres.require(t)
+	dsn, stop, err := lab.StartPostgres(t.Context(), t.TempDir())
+	if err != nil {
+		t.Fatalf("starting PostgreSQL: %v", err)
+	}
+	t.Cleanup(stop)
+	return dsn
+}
+
 // PostgresAt opens the PostgreSQL database at an address, which can be that of a proxy.
 func PostgresAt(t testing.TB, dsn string, timeouts store.Timeouts) *store.DB {
 	t.Helper()

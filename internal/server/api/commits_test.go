@@ -34,7 +34,7 @@ func TestLostAnswersToCommit(t *testing.T) {
 		t.Parallel()
 		// Each write takes as long as its timeout.
 		slow := []string{"import", "checkpoint", "fold", "claim", "result", "schedule that fires", "token", "delivery of a webhook"}
-		eachLostWrite(t, store.Timeouts{Write: 1500 * time.Millisecond}, func(t *testing.T, l *lab, p *pgproxy.Proxy, w lostWrite) {
+		eachLostWrite(t, store.Timeouts{Answer: 1500 * time.Millisecond}, func(t *testing.T, l *lab, p *pgproxy.Proxy, w lostWrite) {
 			known(t, l, p, pgproxy.Late, w)
 		}, slow...)
 	})

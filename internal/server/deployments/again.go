@@ -9,7 +9,6 @@ import (
 	"workflowagent/internal/server/fault"
 	"workflowagent/internal/server/identity"
 	"workflowagent/internal/server/store"
-	"workflowagent/internal/server/store/scope"
 	"workflowagent/internal/workflow"
 )
 
@@ -19,7 +18,7 @@ const InitiatorConsole = "console"
 // Again queues a deployment with the operation, settings and checkout of an earlier one of the same
 // stack. The stack's settings do not change it.
 func (s *Service) Again(ctx context.Context, p identity.Principal, st store.Stack, id string) (d store.Deployment, err error) {
-	err = s.db.Write(ctx, scope.Stack(st.OrgID, st.ID), func(tx *store.Tx) error {
+	err = s.db.Write(ctx, st.Scope(), func(tx *store.Tx) error {
 		earlier, err := find(tx, st, id)
 		if err != nil {
 			return err

@@ -10,7 +10,6 @@ import (
 	"workflowagent/internal/server/identity"
 	"workflowagent/internal/server/pools"
 	"workflowagent/internal/server/store"
-	"workflowagent/internal/server/store/scope"
 	"workflowagent/internal/server/vcs/integrations"
 	"workflowagent/internal/server/webhooks"
 	"workflowagent/internal/termtext"
@@ -25,7 +24,7 @@ func (s *Service) Create(ctx context.Context, p identity.Principal, st store.Sta
 // CreateOnce is [Service.Create] for a request that the caller can repeat. A repetition returns the
 // deployment of the first request.
 func (s *Service) CreateOnce(ctx context.Context, p identity.Principal, st store.Stack, r workflow.Request, initiator string, repeat Repeat) (d store.Deployment, err error) {
-	err = s.db.Write(ctx, scope.Stack(st.OrgID, st.ID), func(tx *store.Tx) (err error) {
+	err = s.db.Write(ctx, st.Scope(), func(tx *store.Tx) (err error) {
 		d, err = once(tx, p, st, repeat, func() (store.Deployment, error) {
 			return s.CreateIn(ctx, tx, p, st, r, initiator)
 		})
@@ -77,9 +76,6 @@ func ownSettings(stored []byte) *workflow.Settings {
 // database, or nil, whose encrypted secrets the request may repeat.
 func (s *Service) createIn(ctx context.Context, tx *store.Tx, p identity.Principal, st store.Stack, r workflow.Request, earlier *workflow.Settings, initiator string, q queueing) (store.Deployment, error) {
 	if err := p.Check(st, identity.Operate); err != nil {
-		return store.Deployment{}, err
-	}
-	if err := identity.CheckUnmoved(tx, st); err != nil {
 		return store.Deployment{}, err
 	}
 	set, checkout, err := s.configure(ctx, tx, st, r, earlier)

@@ -195,7 +195,7 @@ func unblock(tx *store.Tx, stackID, deploymentID string) error {
 // force, a running job gets a grace period. Cancel accepts a finished deployment only if it was
 // cancelled before, or if it is lost and might still run.
 func (s *Service) Cancel(ctx context.Context, st store.Stack, deploymentID, by string, force bool) error {
-	return s.write(ctx, scope.Stack(st.OrgID, st.ID), func(tx *store.Tx) (*store.Job, error) {
+	return s.write(ctx, st.Scope(), func(tx *store.Tx) (*store.Job, error) {
 		dj, err := find(tx, st, deploymentID)
 		if err != nil {
 			return nil, err
@@ -244,7 +244,7 @@ func (s *Service) PauseStack(ctx context.Context, p identity.Principal, st store
 	if err := p.Check(st, identity.Operate); err != nil {
 		return err
 	}
-	return s.db.Write(ctx, scope.Stack(st.OrgID, st.ID), func(tx *store.Tx) error {
+	return s.db.Write(ctx, st.Scope(), func(tx *store.Tx) error {
 		_, err := tx.DeploymentSettings(st.ID)
 		if errors.Is(err, store.ErrNotFound) {
 			return fault.Invalid("Attempted to pause or resume deployments on stack before it has been configured; store deployment settings first")

@@ -38,9 +38,6 @@ func once(tx *store.Tx, p identity.Principal, st store.Stack, repeat Repeat, cre
 	if err := p.Check(st, identity.Operate); err != nil {
 		return store.Deployment{}, err
 	}
-	if err := identity.CheckUnmoved(tx, st); err != nil {
-		return store.Deployment{}, err
-	}
 	who := "token/" + p.TokenID
 	if p.User.ID != "" && p.DeploymentID == "" {
 		who = "user/" + p.User.ID // who may have got another token since

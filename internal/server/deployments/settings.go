@@ -85,9 +85,6 @@ func (s *Service) changeSettings(ctx context.Context, p identity.Principal, st s
 	var out *StoredSettings
 	wide := false // whether the transaction holds the organization
 	write := func(tx *store.Tx) error {
-		if err := identity.CheckUnmoved(tx, st); err != nil {
-			return err
-		}
 		old, row, err := storedSettings(tx, st.ID)
 		if err != nil {
 			return err
@@ -161,10 +158,10 @@ func (s *Service) changeSettings(ctx context.Context, p identity.Principal, st s
 			OrgID: st.OrgID, Action: audit.SettingsChanged, Subject: subjectOf(st), Detail: map[string]any{"version": row.Version, "source": source, "keys": differ("", before, doc)},
 		})
 	}
-	err := s.db.Write(ctx, scope.Stack(st.OrgID, st.ID), write)
+	err := s.db.Write(ctx, st.Scope(), write)
 	if errors.Is(err, errRepository) {
 		wide = true
-		err = s.db.Write(ctx, scope.Organization(st.OrgID), write)
+		err = s.db.Write(ctx, scope.Organization(st.OrgID).And(st.Scope()), write)
 	}
 	if err != nil {
 		return nil, err
@@ -296,7 +293,7 @@ func poolOf(tx *store.Tx, orgID, id string) (pinned bool, err error) {
 
 // DeleteSettings removes the settings of a stack.
 func (s *Service) DeleteSettings(ctx context.Context, st store.Stack) error {
-	err := s.db.Write(ctx, scope.Stack(st.OrgID, st.ID), func(tx *store.Tx) error {
+	err := s.db.Write(ctx, st.Scope(), func(tx *store.Tx) error {
 		if err := tx.DeleteDeploymentSettings(st.ID); err != nil {
 			return err
 		}

@@ -80,16 +80,6 @@ func ActAs(tx *store.Tx, st store.Stack, actor Actor) (Principal, error) {
 	return p.On(tx, st)
 }
 
-// CheckUnmoved returns a [fault.KindConflict] error if a stack has moved to another organization
-// since it was read. The abilities that were loaded for the stack do not apply to it any more.
-func CheckUnmoved(tx *store.Tx, st store.Stack) error {
-	cur, err := tx.Stack(st.ID)
-	if err == nil && cur.OrgID != st.OrgID {
-		err = fault.Conflict("stack '%s' was transferred to another organization while this request was handled", st.Ref())
-	}
-	return err
-}
-
 func (a Actor) load(tx *store.Tx, orgID string) (p Principal, err error) {
 	kind, id, _ := strings.Cut(string(a), ":")
 	switch kind {

@@ -7,7 +7,6 @@ import (
 	"workflowagent/internal/server/audit"
 	"workflowagent/internal/server/fault"
 	"workflowagent/internal/server/store"
-	"workflowagent/internal/server/store/scope"
 )
 
 // SetOwner makes a member the owner of a stack, who administers it. It returns the previous owner,
@@ -16,10 +15,7 @@ func (s *Service) SetOwner(ctx context.Context, p Principal, st store.Stack, log
 	if login == "" {
 		return previous, fault.Invalid("member \"githubLogin\" must name the new owner")
 	}
-	err = s.db.Write(ctx, scope.Stack(st.OrgID, st.ID), func(tx *store.Tx) error {
-		if err := CheckUnmoved(tx, st); err != nil {
-			return err
-		}
+	err = s.db.Write(ctx, st.Scope(), func(tx *store.Tx) error {
 		m, err := member(tx, store.Organization{ID: st.OrgID, Name: st.OrgName}, login)
 		if err != nil {
 			return err

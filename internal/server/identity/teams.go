@@ -375,10 +375,7 @@ func (s *Service) SetCollaborator(ctx context.Context, st store.Stack, login str
 	if err := checkPermission(to); err != nil {
 		return err
 	}
-	return s.db.Write(ctx, scope.Stack(st.OrgID, st.ID), func(tx *store.Tx) error {
-		if err := CheckUnmoved(tx, st); err != nil {
-			return err
-		}
+	return s.db.Write(ctx, st.Scope(), func(tx *store.Tx) error {
 		m, err := member(tx, store.Organization{ID: st.OrgID, Name: st.OrgName}, login)
 		if err != nil {
 			return err

@@ -8,7 +8,6 @@ import (
 	"workflowagent/internal/server/fault"
 	"workflowagent/internal/server/identity"
 	"workflowagent/internal/server/store"
-	"workflowagent/internal/server/store/scope"
 )
 
 // Bounds of annotations, in bytes and per stack.
@@ -43,7 +42,7 @@ func (s *Service) Annotate(ctx context.Context, p identity.Principal, st store.S
 	if len(a.Document) > maxAnnotation {
 		return fault.New(fault.KindTooLarge, "an annotation has at most %d bytes", maxAnnotation)
 	}
-	return s.db.Write(ctx, scope.Stack(st.OrgID, st.ID), func(tx *store.Tx) error {
+	return s.db.Write(ctx, st.Scope(), func(tx *store.Tx) error {
 		if err := s.mayWrite(tx, p.DeploymentID); err != nil {
 			return err
 		}

@@ -16,7 +16,6 @@ import (
 	"workflowagent/internal/server/stacks/rawjson"
 	"workflowagent/internal/server/stacks/states"
 	"workflowagent/internal/server/store"
-	"workflowagent/internal/server/store/scope"
 )
 
 // referenceType is the type of the resource by which a program reads another stack's outputs.
@@ -98,7 +97,7 @@ func (s *Service) readReferencesLater(ctx context.Context, st store.Stack) error
 		return fmt.Errorf("reading the references of %s: %w", st.Ref(), err)
 	}
 	s.log.WithError(err).WithField("stack", st.Ref()).Warn("reading the stack's references failed; the earlier ones remain until its next update")
-	return s.db.Write(ctx, scope.Stack(st.OrgID, st.ID), func(tx *store.Tx) error { return tx.KeepReferences(st.ID, st.StateBlob) })
+	return s.db.Write(ctx, st.Scope(), func(tx *store.Tx) error { return tx.KeepReferences(st.ID, st.StateBlob) })
 }
 
 // readReferences reads a stack's references from its state.
@@ -123,7 +122,7 @@ func (s *Service) readReferences(ctx context.Context, st store.Stack) error {
 		}
 		found = referencesIn(state, st)
 	}
-	return s.db.Write(ctx, scope.Stack(st.OrgID, st.ID), func(tx *store.Tx) error { return tx.SetReferences(st.ID, st.StateBlob, found) })
+	return s.db.Write(ctx, st.Scope(), func(tx *store.Tx) error { return tx.SetReferences(st.ID, st.StateBlob, found) })
 }
 
 // seeker is a writer that searches for a text.

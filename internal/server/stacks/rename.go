@@ -15,7 +15,6 @@ import (
 	"workflowagent/internal/server/stacks/rawjson"
 	"workflowagent/internal/server/stacks/states"
 	"workflowagent/internal/server/store"
-	"workflowagent/internal/server/store/scope"
 )
 
 // renameMemory returns the memory that a rename uses, in bytes. A rename decodes one resource at a
@@ -70,7 +69,7 @@ func (s *Service) Rename(ctx context.Context, p identity.Principal, st store.Sta
 			return store.Update{}, malformed(st, err)
 		}
 	}
-	u, err := s.replaceState(ctx, p, st.ID, scope.Stack(st.OrgID, st.ID), KindRename, state, func(tx *store.Tx, cur *store.Stack) error {
+	u, err := s.replaceState(ctx, p, st.ID, st.Scope(), KindRename, state, func(tx *store.Tx, cur *store.Stack) error {
 		if cur.Version != st.Version+1 {
 			return fault.Conflict("the stack changed while it was being renamed; try again")
 		}
@@ -98,7 +97,7 @@ func (s *Service) requireFree(ctx context.Context, st store.Stack) error {
 		return nil
 	}
 	var ended []store.Update
-	err := s.db.Write(ctx, scope.Stack(st.OrgID, st.ID), func(tx *store.Tx) error {
+	err := s.db.Write(ctx, st.Scope(), func(tx *store.Tx) error {
 		ended = nil
 		now, err := tx.LeaseTime()
 		if err != nil {

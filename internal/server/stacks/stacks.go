@@ -228,7 +228,7 @@ const deletedPerWrite = 500
 // history does not.
 func (s *Service) Delete(ctx context.Context, p identity.Principal, st store.Stack, force bool) error {
 	for done := false; !done; {
-		err := s.db.Write(ctx, scope.Stack(st.OrgID, st.ID), func(tx *store.Tx) error {
+		err := s.db.Write(ctx, st.Scope(), func(tx *store.Tx) error {
 			done = false
 			cur, err := tx.Stack(st.ID)
 			if err != nil {
@@ -283,7 +283,7 @@ func (s *Service) List(ctx context.Context, f store.StackFilter) ([]store.Stack,
 
 // SetConfig replaces a stack's stored configuration; "" removes it.
 func (s *Service) SetConfig(ctx context.Context, st store.Stack, config string) error {
-	return s.db.Write(ctx, scope.Stack(st.OrgID, st.ID), func(tx *store.Tx) error {
+	return s.db.Write(ctx, st.Scope(), func(tx *store.Tx) error {
 		cur, err := tx.Stack(st.ID)
 		if err != nil {
 			return err

@@ -44,7 +44,7 @@ func (s *Service) Import(ctx context.Context, p identity.Principal, st store.Sta
 
 // prepareImport stores the blob of a state to import.
 func (s *Service) prepareImport(ctx context.Context, p identity.Principal, st store.Stack, state *states.State) (*replacement, error) {
-	return s.prepare(ctx, p, st.ID, scope.Stack(st.OrgID, st.ID), KindImport, state, func(tx *store.Tx, st *store.Stack) error {
+	return s.prepare(ctx, p, st.ID, st.Scope(), KindImport, state, func(tx *store.Tx, st *store.Stack) error {
 		detail := map[string]any{"version": st.Version}
 		if err := audit.Record(ctx, tx, audit.Entry{OrgID: st.OrgID, Action: audit.StateImported, Subject: subjectOf(*st), Detail: detail}); err != nil {
 			return err

@@ -13,7 +13,6 @@ import (
 	"workflowagent/internal/server/fault"
 	"workflowagent/internal/server/identity"
 	"workflowagent/internal/server/store"
-	"workflowagent/internal/server/store/scope"
 )
 
 // builtInTags are set by clients together with the stack and cannot be changed individually.
@@ -73,7 +72,7 @@ func (s *Service) ReplaceTags(ctx context.Context, p identity.Principal, st stor
 }
 
 func (s *Service) writeTags(ctx context.Context, p identity.Principal, st store.Stack, change func(tx *store.Tx) error) error {
-	return s.db.Write(ctx, scope.Stack(st.OrgID, st.ID), func(tx *store.Tx) error {
+	return s.db.Write(ctx, st.Scope(), func(tx *store.Tx) error {
 		if err := s.mayWrite(tx, p.DeploymentID); err != nil {
 			return err
 		}

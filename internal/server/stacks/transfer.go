@@ -42,7 +42,7 @@ func (s *Service) Transfer(ctx context.Context, p identity.Principal, st store.S
 			return malformed(st, err)
 		}
 	}
-	owners := scope.Organization(st.OrgID).And(scope.Organization(to.ID), scope.Stack(st.OrgID, st.ID))
+	owners := scope.Organization(st.OrgID).And(scope.Organization(to.ID), st.Scope())
 	_, err = s.replaceState(ctx, p, st.ID, owners, KindRename, state, func(tx *store.Tx, cur *store.Stack) error {
 		if cur.Version != st.Version+1 || cur.OrgID != st.OrgID || cur.Name != st.Name || cur.Project != st.Project {
 			return fault.Conflict("the stack changed while it was being transferred; try again")

@@ -139,7 +139,7 @@ func (s *Service) CreateUpdate(ctx context.Context, p identity.Principal, st sto
 	if err := CheckRun(p, st, u); err != nil {
 		return store.Update{}, err
 	}
-	err = s.db.Write(ctx, scope.Stack(st.OrgID, st.ID), func(tx *store.Tx) error {
+	err = s.db.Write(ctx, st.Scope(), func(tx *store.Tx) error {
 		u.DeploymentID, u.CreatedAt = "", tx.Now()
 		switch {
 		case p.Kind == identity.KindJob:

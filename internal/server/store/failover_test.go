@@ -1,8 +1,11 @@
 package store_test
 
 import (
+	"database/sql"
+	"fmt"
 	"net/url"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -10,6 +13,7 @@ import (
 	"workflowagent/internal/dev/storetest"
 	"workflowagent/internal/server/fault"
 	"workflowagent/internal/server/store"
+	"workflowagent/internal/server/store/database"
 	"workflowagent/internal/server/store/scope"
 )
 
@@ -88,4 +92,58 @@ func TestSilentConnections(t *testing.T) {
 			t.Fatal("no notification arrives any more")
 		}
 	}
+}
+
+// TestStandbyThatDoesNotAnswer checks that a write is not reported as stored while it waits for a synchronous
+// standby, neither after the time for the answer nor if the database ends its connection.
+func TestStandbyThatDoesNotAnswer(t *testing.T) {
+	dsn := storetest.PostgresOwn(t)
+	alone := storetest.PostgresAt(t, dsn+"&synchronous_commit=local", store.Timeouts{})
+	db := storetest.PostgresAt(t, dsn, store.Timeouts{Write: time.Second, Answer: 2 * time.Second, Outcome: 100 * time.Millisecond})
+	admin, err := sql.Open("pgx", dsn)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, statement := range []string{"ALTER SYSTEM SET synchronous_standby_names = 'missing'", "SELECT pg_reload_conf()"} {
+		if _, err := admin.ExecContext(t.Context(), statement); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := admin.Close(); err != nil {
+		t.Fatal(err)
+	}
+	insert := func(name string) error {
+		return db.Write(t.Context(), scope.Server(), func(tx *store.Tx) error { return tx.InsertOrganization(org(name)) })
+	}
+	stored := 0
+	for ; err == nil; stored++ { // until the setting has an effect
+		err = insert(fmt.Sprint(stored))
+	}
+	if fault.KindOf(err) != fault.KindOutcomeUnknown {
+		t.Fatalf("the write: %v", err)
+	}
+	list, err := store.Read(t.Context(), alone, func(tx *store.Tx) ([]store.Organization, error) { return tx.Organizations() })
+	if err != nil || len(list) != stored-1 {
+		t.Errorf("others see %d rows (%v), want %d", len(list), err, stored-1)
+	}
+	terminate := func() (n int64, err error) {
+		return store.Read(t.Context(), alone, func(tx *store.Tx) (int64, error) {
+			return database.Scalar[int64](tx.Tx, "SELECT COUNT(pg_terminate_backend(pid)) FROM pg_stat_activity WHERE wait_event = 'SyncRep'")
+		})
+	}
+	if n, err := terminate(); err != nil || n != 1 {
+		t.Fatalf("%d connections wait for the standby (%v), want 1", n, err)
+	}
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		if err := insert("terminated"); fault.KindOf(err) != fault.KindOutcomeUnknown {
+			t.Errorf("the write whose connection was terminated: %v", err)
+		}
+	})
+	for n := int64(0); n == 0 && !t.Failed(); {
+		if n, err = terminate(); err != nil {
+			t.Error(err)
+		}
+	}
+	wg.Wait()
 }

@@ -2,6 +2,7 @@ package store_test
 
 import (
 	"errors"
+	"fmt"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -214,26 +215,61 @@ func TestStoppedHolder(t *testing.T) {
 	wg.Wait()
 }
 
-// TestMovedStack checks that a write locks the organization to which its stack belongs.
-func TestMovedStack(t *testing.T) {
-	first, second := storetest.PostgresPair(t)
-	write(t, first, func(tx *store.Tx) error {
-		return errors.Join(tx.InsertOrganization(org("o")), tx.InsertOrganization(org("p")),
-			tx.InsertStack(store.Stack{ID: "a", OrgID: "id-p", Project: "web", Name: "dev"}))
-	})
-	err := first.Write(t.Context(), scope.Stack("id-o", "a"), func(*store.Tx) error {
-		return second.Write(t.Context(), scope.Claims("x"), func(tx *store.Tx) error {
-			for org, want := range map[string]bool{"id-o": true, "id-p": false} {
-				if got, err := tx.TryLock(scope.Organization(org)); err != nil || got != want {
-					t.Errorf("the try of organization %s: %t, %v", org, got, err)
-				}
+// TestChangedStack checks that a write fails if its stack has moved to another organization, or if a stack that
+// was read has been removed.
+func TestChangedStack(t *testing.T) {
+	storetest.Each(t, func(t *testing.T, db *store.DB) {
+		insertStack(t, db)
+		write(t, db, func(tx *store.Tx) error { return tx.InsertOrganization(org("p")) })
+		moved := store.Stack{ID: "a", OrgID: "id-p"}
+		for name, tt := range map[string]struct {
+			scopes scope.Set
+			want   error
+			kind   fault.Kind
+		}{
+			"present":     {store.Stack{ID: "a", OrgID: "id-o"}.Scope(), nil, ""},
+			"moved":       {moved.Scope(), database.ErrMoved, fault.KindConflict},
+			"moved job":   {scope.Stack(moved.OrgID, moved.ID), database.ErrMoved, fault.KindConflict},
+			"beside":      {scope.Organization("id-p").And(moved.Scope().Shared()), database.ErrMoved, fault.KindConflict},
+			"removed":     {store.Stack{ID: "b", OrgID: "id-o"}.Scope(), store.ErrNotFound, ""},
+			"removed job": {scope.Stack("id-o", "b"), nil, ""},
+		} {
+			ran := false
+			err := db.Write(t.Context(), tt.scopes, func(*store.Tx) error { ran = true; return nil })
+			if !errors.Is(err, tt.want) || fault.KindOf(err) != tt.kind || ran != (err == nil) {
+				t.Errorf("%s: %v, the write ran: %t", name, err, ran)
 			}
-			return nil
-		})
+		}
 	})
-	if err != nil {
-		t.Error(err)
+}
+
+// TestManyWritesOfOneOrganization checks that the writes of an organization leave connections for those of
+// others: here, they all wait for the lock of another server.
+func TestManyWritesOfOneOrganization(t *testing.T) {
+	first, second := storetest.PostgresPair(t)
+	release := hold(t, first, scope.Organization("busy"))
+	var wg sync.WaitGroup
+	for i := range 40 {
+		wg.Go(func() {
+			if err := second.Write(t.Context(), scope.Stack("busy", fmt.Sprint(i)), func(*store.Tx) error { return nil }); err != nil {
+				t.Errorf("write %d: %v", i, err)
+			}
+		})
 	}
+	for waiting := int64(0); waiting < 8; {
+		err := first.Read(t.Context(), func(tx *store.Tx) (err error) {
+			waiting, err = database.Scalar[int64](tx.Tx, "SELECT COUNT(*) FROM pg_locks WHERE locktype = 'advisory' AND NOT granted")
+			return err
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := second.Write(t.Context(), scope.Stack("other", "a"), func(*store.Tx) error { return nil }); err != nil {
+		t.Errorf("a write of another organization: %v", err)
+	}
+	release()
+	wg.Wait()
 }
 
 // TestNotices checks that other servers receive notices after commits of which the outcome is unknown, and

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"workflowagent/internal/server/store/database"
+	"workflowagent/internal/server/store/scope"
 )
 
 // Stack is an instance of a project, with its current state.
@@ -28,6 +29,12 @@ type Stack struct {
 
 // Ref returns the stack's name as org/project/stack.
 func (s Stack) Ref() string { return s.OrgName + "/" + s.Project + "/" + s.Name }
+
+// Scope names a stack that was read as the owner of what a write changes: if it has been removed or transferred
+// since, the write fails.
+func (s Stack) Scope() scope.Set {
+	return scope.Set{{Level: scope.LevelStack, Key: s.ID, Org: s.OrgID, Known: true}}
+}
 
 var stacks = database.NewTable[Stack]("stacks s JOIN organizations o ON o.id = s.org_id")
 

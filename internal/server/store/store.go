@@ -65,10 +65,7 @@ func Open(ctx context.Context, dsn string, opts Options) (*DB, error) {
 		return nil, fmt.Errorf("reading the migrations: %w", err)
 	}
 	opts.Steps = steps
-	opts.Owners = database.Owners{
-		scope.LevelStack:   "SELECT org_id FROM stacks WHERE id = $1",
-		scope.LevelWebhook: "SELECT org_id FROM webhooks WHERE id = $1",
-	}
+	opts.Owners = database.Owners{scope.LevelStack: "SELECT org_id FROM stacks WHERE id = $1"}
 	db, err := database.Open(ctx, dsn, opts)
 	if err != nil {
 		return nil, err
@@ -99,10 +96,14 @@ func (db *DB) ReadOne(ctx context.Context, fn func(*Tx) error) error {
 // Write runs fn in a transaction. scopes names all owners of the rows that fn changes or depends on;
 // writes with a common scope run one after another. See [database.DB.Write]. After an error of the
 // kind [fault.KindOutcomeUnknown], the change may have been made. Callers must not undo or remove
-// anything then.
+// anything then. If a stack has moved to another organization since scopes was made, the error is of the
+// kind [fault.KindConflict]: what the caller may do with the stack was decided for the earlier one.
 func (db *DB) Write(ctx context.Context, scopes scope.Set, fn func(*Tx) error) error {
 	err := db.write(ctx, scopes, fn)
-	if errors.Is(err, ErrUnknown) {
+	switch {
+	case errors.Is(err, database.ErrMoved):
+		err = fault.Wrap(fault.KindConflict, err, "%s", database.ErrMoved.Error())
+	case errors.Is(err, ErrUnknown):
 		err = fault.Wrap(fault.KindOutcomeUnknown, err, "outcome_unknown: the database did not say whether it has stored the change; look whether it has before you repeat the request")
 	}
 	return err

@@ -75,7 +75,7 @@ func (s *Service) Create(ctx context.Context, p identity.Principal, st store.Sta
 	if err := checkCron(spec); err != nil {
 		return c, err
 	}
-	err := s.db.Write(ctx, scope.Stack(st.OrgID, st.ID), func(tx *store.Tx) error {
+	err := s.db.Write(ctx, st.Scope(), func(tx *store.Tx) error {
 		n, err := tx.CountSchedules(st.ID)
 		if err != nil {
 			return err
@@ -101,7 +101,7 @@ func (s *Service) Update(ctx context.Context, p identity.Principal, st store.Sta
 	if err := checkCron(spec); err != nil {
 		return c, err
 	}
-	err := s.db.Write(ctx, scope.Stack(st.OrgID, st.ID), func(tx *store.Tx) (err error) {
+	err := s.db.Write(ctx, st.Scope(), func(tx *store.Tx) (err error) {
 		if c, err = find(tx, st, id); err != nil {
 			return err
 		}
@@ -117,9 +117,6 @@ func (s *Service) Update(ctx context.Context, p identity.Principal, st store.Sta
 }
 
 func (s *Service) define(ctx context.Context, tx *store.Tx, p identity.Principal, st store.Stack, c *store.Schedule, spec Spec) error {
-	if err := identity.CheckUnmoved(tx, st); err != nil {
-		return err
-	}
 	_, err := tx.DeploymentSettings(st.ID)
 	if errors.Is(err, store.ErrNotFound) {
 		return fault.Invalid("Stack does not have deployment settings configured; store deployment settings first")
@@ -217,7 +214,7 @@ func (s *Service) Get(ctx context.Context, st store.Stack, id string) (store.Sch
 
 // Delete removes a schedule of a stack and its history.
 func (s *Service) Delete(ctx context.Context, st store.Stack, id string) error {
-	return s.db.Write(ctx, scope.Stack(st.OrgID, st.ID), func(tx *store.Tx) error {
+	return s.db.Write(ctx, st.Scope(), func(tx *store.Tx) error {
 		c, err := find(tx, st, id)
 		if err != nil {
 			return err
@@ -232,7 +229,7 @@ func (s *Service) Delete(ctx context.Context, st store.Stack, id string) error {
 // Pause pauses or resumes a schedule. A resumed recurring schedule ignores the times that it missed;
 // a resumed one-time schedule whose time has passed is due at once.
 func (s *Service) Pause(ctx context.Context, st store.Stack, id string, paused bool) error {
-	return s.db.Write(ctx, scope.Stack(st.OrgID, st.ID), func(tx *store.Tx) error {
+	return s.db.Write(ctx, st.Scope(), func(tx *store.Tx) error {
 		c, err := find(tx, st, id)
 		if err != nil || c.Paused == paused {
 			return err

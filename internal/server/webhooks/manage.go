@@ -126,12 +126,11 @@ func (s *Service) Create(ctx context.Context, p identity.Principal, o Owner, c C
 	if err := s.apply(ctx, p, o, &row, c, now); err != nil {
 		return Webhook{}, err
 	}
-	err := s.db.Write(ctx, scope.Organization(o.Org.ID), func(tx *store.Tx) error {
-		if o.Stack.ID != "" {
-			if err := identity.CheckUnmoved(tx, o.Stack); err != nil {
-				return err
-			}
-		}
+	owners := scope.Organization(o.Org.ID)
+	if o.Stack.ID != "" {
+		owners = owners.And(o.Stack.Scope().Shared())
+	}
+	err := s.db.Write(ctx, owners, func(tx *store.Tx) error {
 		list, err := tx.Webhooks(o.Org.ID, o.Stack.ID)
 		if err != nil {
 			return err

@@ -145,10 +145,7 @@ func (s *Service) Approve(ctx context.Context, p identity.Principal, st store.St
 	if ignoreMissing(err) != nil {
 		return out, err
 	}
-	err = s.db.Write(ctx, scope.Repository(st.OrgID, before.RepoID).And(scope.Stack(st.OrgID, st.ID).Shared()), func(tx *store.Tx) error {
-		if err := identity.CheckUnmoved(tx, st); err != nil {
-			return err
-		}
+	err = s.db.Write(ctx, scope.Repository(st.OrgID, before.RepoID).And(st.Scope().Shared()), func(tx *store.Tx) error {
 		w, err := tx.Watch(st.ID)
 		if err == nil && w.RepoID != before.RepoID {
 			return fault.Conflict("the settings of the stack now name another repository; load its pull requests again")

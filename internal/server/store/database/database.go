@@ -48,13 +48,15 @@ type Options struct {
 // Step is a migration in Go. Several servers can share the database if shared is true.
 type Step func(ctx context.Context, tx *sql.Tx, shared bool) error
 
-// Timeouts bound the waits for PostgreSQL.
+// Timeouts bound the waits for PostgreSQL. A write takes at most Write until it sends COMMIT, which includes
+// its waits for other writes and for a connection, and its repetitions. It then waits at most Answer for the
+// answer to COMMIT, and, without one, Outcome.
 type Timeouts struct {
-	Write   time.Duration // of a transaction (default 30 s)
+	Write   time.Duration // (default 30 s)
 	Lock    time.Duration // for each lock that a write of another server holds (default 15 s)
 	Idle    time.Duration // after which the database ends a write whose server sends nothing (default 10 s)
-	Outcome time.Duration // of the question whether a transaction was committed (default 5 s)
 	Answer  time.Duration // in which the database sends the next part of an answer, also to reads (default 1 min)
+	Outcome time.Duration // of the question whether a transaction was committed (default 5 s)
 }
 
 func (o Options) clock() Clock {
@@ -71,6 +73,7 @@ type DB struct {
 	blobs  blob.Store
 	bus    *bus
 	clock  Clock
+	owners Owners
 	dirs   []string
 
 	sqlite *sqliteWriter // nil with PostgreSQL
@@ -189,7 +192,8 @@ func (s *single) QueryContext(ctx context.Context, query string, args ...any) (*
 }
 
 // Write runs fn in a transaction. scopes names all owners of the rows that fn changes or depends on; writes
-// with a common scope run one after another. When Write returns nil, the change is durable. fn might run
+// with a common scope run one after another. Write returns [ErrMoved] if an owner has moved to another
+// organization than scopes says, and [ErrNotFound] if a known one is missing. When Write returns nil, the change is durable. fn might run
 // more than once, so its only side effects must be database changes and variables that it reassigns on
 // every run. fn must not call Write, Read or a blob, and must not wait for anything else. If fn returns an
 // error, its writes are rolled back and Write returns the error. If ctx is canceled before fn starts, fn
@@ -197,7 +201,12 @@ func (s *single) QueryContext(ctx context.Context, query string, args ...any) (*
 // may still be made. After every other error, it is not made.
 func (db *DB) Write(ctx context.Context, scopes scope.Set, fn func(*Tx) error) error {
 	if db.sqlite != nil { // all writes run one after another
-		return db.sqlite.write(ctx, fn)
+		return db.sqlite.write(ctx, func(tx *Tx) error {
+			if err := tx.checkOwners(scopes); err != nil {
+				return err
+			}
+			return fn(tx)
+		})
 	}
 	return db.postgres.write(ctx, scopes, fn)
 }
@@ -219,6 +228,30 @@ type Tx struct {
 	tried   []scope.Lock // of [Tx.TryLock]
 	broken  error        // error of a statement, after which PostgreSQL accepts no more in the transaction
 	notices []string     // payloads of [Tx.Notify]
+}
+
+// checkOwners does for SQLite what [transaction.beginWrite] does.
+func (tx *Tx) checkOwners(scopes scope.Set) error {
+	for _, s := range scopes {
+		if query := tx.db.owners[s.Level]; query != "" && s.Org != "" {
+			found, err := Scalars[string](tx, query, s.Key)
+			if err := cmp.Or(err, checkOwner(s, found)); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// checkOwner compares a scope with the owner's organization, which is missing if the owner is.
+func checkOwner(s scope.Scope, found []string) error {
+	switch {
+	case len(found) == 0 && s.Known:
+		return ErrNotFound
+	case len(found) > 0 && found[0] != s.Org:
+		return ErrMoved
+	}
+	return nil
 }
 
 // OnCommit calls fn after the transaction has committed.

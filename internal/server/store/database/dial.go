@@ -3,8 +3,10 @@ package database
 import (
 	"cmp"
 	"context"
+	"errors"
 	"net"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -39,6 +41,26 @@ func connectTo(cfg *pgx.ConnConfig, answer time.Duration) *pgx.ConnConfig {
 		cfg.ValidateConnect = pgconn.ValidateConnectTargetSessionAttrsPrimary
 	}
 	return cfg
+}
+
+const committingKey = "committing"
+
+// keepCommits prevents the driver from canceling a commit on a connection that it opens with cfg: to a commit
+// that waits for a synchronous standby, the database would answer that it has committed. The driver dials again
+// in order to cancel a statement.
+func keepCommits(_ context.Context, cfg *pgx.ConnConfig) error {
+	dial, committing := cfg.DialFunc, &atomic.Bool{}
+	cfg.DialFunc = func(ctx context.Context, network, address string) (net.Conn, error) {
+		if committing.Load() {
+			return nil, errors.New("a commit must not be canceled")
+		}
+		return dial(ctx, network, address)
+	}
+	cfg.AfterConnect = func(_ context.Context, conn *pgconn.PgConn) error {
+		conn.CustomData()[committingKey] = committing
+		return nil
+	}
+	return nil
 }
 
 // impatient is a connection on which each read and each write takes at most limit. The driver reads only

@@ -23,8 +23,10 @@ var (
 	// ErrInvalid reports a value that the database cannot store, such as text with a NUL character
 	// or a number out of range.
 	ErrInvalid = errors.New("the database cannot store the value")
-	// ErrBusy reports a write that was given up because it had to wait too long for other writes.
-	ErrBusy = errors.New("other writes of the same objects take too long")
+	// ErrBusy reports a write that was given up because it took too long, or had to wait too long for others.
+	ErrBusy = errors.New("the database, or other writes of the same objects, take too long")
+	// ErrMoved reports that the owner of a write belongs to another organization than its scope says.
+	ErrMoved = errors.New("the stack was transferred to another organization while this request was handled")
 	// ErrUnknown reports that the database did not say whether it has committed a write. The write may
 	// have taken effect, or may still do so. Nothing may be undone or removed because of this error.
 	ErrUnknown = errors.New("the database did not say whether it has stored the change")

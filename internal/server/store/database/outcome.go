@@ -44,6 +44,9 @@ func refusedBySQLite(err error) bool {
 	}
 }
 
+// committed is a result of pg_xact_status.
+const committed = "committed"
+
 // identity identifies a transaction on PostgreSQL.
 type identity struct {
 	xid string
@@ -82,7 +85,7 @@ func (w *postgresWriter) outcome(t identity, lost error) error {
 	for tries := 0; ; tries++ {
 		status, err := w.status(ctx, t)
 		switch {
-		case err == nil && status == "committed":
+		case err == nil && status == committed:
 			return nil
 		case err == nil && status == "aborted":
 			return fmt.Errorf("the database has rolled back a transaction: %w", lost)
@@ -124,6 +127,10 @@ func (w *postgresWriter) status(ctx context.Context, t identity) (string, error)
 	case *status != "aborted" && lifeOf(conn) != t.life:
 		// After a crash, another transaction can have this id.
 		return "", errors.New("the database server has restarted")
+	case *status == committed:
+		// If the connection was terminated, the transaction may not have reached a synchronous standby. This
+		// commit, which follows it in the log, waits for the standby.
+		_, err = conn.Exec(ctx, "SELECT pg_logical_emit_message(true, '', '')")
 	}
-	return *status, nil
+	return *status, err
 }

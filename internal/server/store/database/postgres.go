@@ -60,14 +60,14 @@ func openPostgres(ctx context.Context, dsn string, opts Options) (*DB, error) {
 	}
 	b := newBus()
 	b.listen(cfg, timeouts.Answer, opts.Log)
-	db := &DB{engine: postgresEngine, pool: pool, blobs: blobs, bus: b, clock: opts.clock(), session: newSession(cfg)}
+	db := &DB{engine: postgresEngine, pool: pool, blobs: blobs, bus: b, clock: opts.clock(), owners: opts.Owners, session: newSession(cfg)}
 	db.notices = newNotices(db, opts.Log)
 	db.postgres = newPostgresWriter(db, cfg, conns, opts)
 	return db, nil
 }
 
 func newPool(cfg *pgx.ConnConfig, conns int) *sql.DB {
-	pool := stdlib.OpenDB(*cfg, stdlib.OptionAfterConnect(prepareConnection))
+	pool := stdlib.OpenDB(*cfg, stdlib.OptionBeforeConnect(keepCommits), stdlib.OptionAfterConnect(prepareConnection))
 	pool.SetMaxOpenConns(conns)
 	pool.SetMaxIdleConns(conns)
 	pool.SetConnMaxIdleTime(5 * time.Minute)

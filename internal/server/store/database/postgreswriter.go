@@ -11,21 +11,15 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"golang.org/x/sync/semaphore"
 
 	"workflowagent/internal/retry"
 	"workflowagent/internal/server/store/scope"
 )
 
-// waitTime bounds the wait for the other writes of this server and for a connection.
-const waitTime = 30 * time.Second
-
 // repeats is the policy for writes that the database has given up because of a deadlock, or whose
 // connection was lost before COMMIT was sent.
 var repeats = retry.Policy{First: 5 * time.Millisecond, Max: 200 * time.Millisecond, Tries: 5}
-
-// maxMoves bounds the number of times that a write starts over because an owner has moved to another
-// organization.
-const maxMoves = 3
 
 // Owners are queries for the organizations of owners, by level. Each has the owner's key as its only
 // argument.
@@ -37,10 +31,11 @@ type postgresWriter struct {
 	db       *DB
 	cfg      *pgx.ConnConfig
 	timeouts Timeouts
-	owners   Owners
 	before   func(statement string) // see [Options]; nil except in tests
 	locks    *lockTable
-	slots    chan struct{} // for writes with a connection; the others remain for reads
+	conns    int64               // for writes; the others remain for reads
+	slots    *semaphore.Weighted // one for each of conns
+	shares   sync.Map            // of the slots, a *semaphore.Weighted for each organization
 
 	mu      sync.RWMutex // prevents a write from starting during close
 	closed  bool
@@ -48,9 +43,10 @@ type postgresWriter struct {
 }
 
 func newPostgresWriter(db *DB, cfg *pgx.ConnConfig, conns int, opts Options) *postgresWriter {
+	writing := int64(max(1, conns*2/3))
 	return &postgresWriter{
-		db: db, cfg: cfg, timeouts: opts.Timeouts.orDefault(), owners: opts.Owners, before: opts.Before,
-		locks: newLockTable(), slots: make(chan struct{}, max(1, conns*2/3)),
+		db: db, cfg: cfg, timeouts: opts.Timeouts.orDefault(), before: opts.Before,
+		locks: newLockTable(), conns: writing, slots: semaphore.NewWeighted(writing),
 	}
 }
 
@@ -76,20 +72,12 @@ func (w *postgresWriter) write(ctx context.Context, scopes scope.Set, fn func(*T
 		return ErrClosed
 	}
 	defer w.running.Done()
-	scopes = slices.Clone(scopes)
-	moves := 0
-	for failures := 0; ; {
-		err := w.once(ctx, scopes, fn)
-		switch {
-		case errors.Is(err, errMoved):
-			if moves++; moves > maxMoves {
-				return fmt.Errorf("%w: %w", ErrBusy, err)
-			}
-		case errors.Is(err, errRepeat):
-			if failures++; failures >= repeats.Tries || repeats.Wait(ctx, failures-1, nil) != nil {
-				return err
-			}
-		default:
+	end := time.Now().Add(w.timeouts.Write)
+	ctx, cancel := context.WithDeadline(ctx, end)
+	defer cancel()
+	for failures := 1; ; failures++ {
+		err := w.once(ctx, end, scopes, fn)
+		if !errors.Is(err, errRepeat) || failures >= repeats.Tries || repeats.Wait(ctx, failures-1, nil) != nil {
 			return err
 		}
 	}
@@ -98,26 +86,25 @@ func (w *postgresWriter) write(ctx context.Context, scopes scope.Set, fn func(*T
 // errRepeat reports that a write has not taken effect and can be repeated.
 var errRepeat = errors.New("the database has given up a transaction")
 
-// once attempts a write.
-func (w *postgresWriter) once(ctx context.Context, scopes scope.Set, fn func(*Tx) error) error {
+// once attempts a write, which must send COMMIT before end.
+func (w *postgresWriter) once(ctx context.Context, end time.Time, scopes scope.Set, fn func(*Tx) error) error {
 	if w.before != nil {
 		w.before("BEGIN")
 	}
 	locks := scopes.Locks()
-	conn, release, err := w.admit(ctx, locks)
+	conn, release, err := w.admit(ctx, locks, scopes)
+	defer release()
 	if err != nil {
 		return err
 	}
-	defer release()
-	// Cancellation must not interrupt a commit, because the outcome of the commit would be unknown.
 	caller := ctx
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), w.timeouts.Write)
+	ctx, cancel := context.WithDeadline(context.WithoutCancel(ctx), end)
 	defer cancel()
 	tx := &Tx{ctx: ctx, q: conn, db: w.db, locks: locks}
 	defer func() { w.locks.release(tx.tried) }() // when the transaction has ended
 	t := &transaction{conn: conn}
 	defer t.end(ctx)
-	if err := t.beginWrite(ctx, scopes, w.owners, w.timeouts); err != nil {
+	if err := t.beginWrite(ctx, scopes, w.db.owners, w.timeouts); err != nil {
 		return w.classify(ctx, t, err, fmt.Errorf("beginning a transaction: %w", translate(err)))
 	}
 	if err := caller.Err(); err != nil {
@@ -156,8 +143,10 @@ func (w *postgresWriter) once(ctx context.Context, scopes scope.Set, fn func(*Tx
 // can be repeated.
 func (w *postgresWriter) classify(ctx context.Context, t *transaction, cause, err error) error {
 	switch code := postgresCode(cause); {
-	case t.ended, ctx.Err() != nil: // the outcome is known, or the time is over
+	case t.ended: // the outcome is known
 		return err
+	case ctx.Err() != nil: // the time is over
+		return fmt.Errorf("%w: %w", ErrBusy, err)
 	case code == "40P01", code == "40001": // deadlock_detected, serialization_failure
 		return fmt.Errorf("%w: %w: %w", ErrBusy, errRepeat, err)
 	case t.lost():
@@ -166,37 +155,49 @@ func (w *postgresWriter) classify(ctx context.Context, t *transaction, cause, er
 	return err
 }
 
-// admit waits for the other writes of this server that hold the locks, and then for a connection.
-func (w *postgresWriter) admit(ctx context.Context, locks []scope.Lock) (conn *sql.Conn, release func(), err error) {
-	waiting, cancel := context.WithTimeout(ctx, waitTime)
-	defer cancel()
-	failed := func(err error) error {
-		if waiting.Err() != nil && ctx.Err() == nil {
-			return fmt.Errorf("%w: waiting to write to the database: %w", ErrBusy, err)
-		}
-		return fmt.Errorf("waiting to write to the database: %w", err)
-	}
-	if err := ctx.Err(); err != nil {
-		return nil, nil, failed(err)
-	}
-	if err := w.locks.acquire(waiting, locks); err != nil {
-		return nil, nil, failed(err)
-	}
-	select {
-	case w.slots <- struct{}{}:
-	case <-waiting.Done():
-		w.locks.release(locks)
-		return nil, nil, failed(waiting.Err())
-	}
+// admit waits for the other writes of this server that hold the locks, and then for a connection. The caller
+// must call release, also after an error.
+func (w *postgresWriter) admit(ctx context.Context, locks []scope.Lock, scopes scope.Set) (conn *sql.Conn, release func(), err error) {
+	var acquired []func()
 	release = func() {
-		<-w.slots
-		w.locks.release(locks)
+		for _, undo := range slices.Backward(acquired) {
+			undo()
+		}
 	}
-	if conn, err = w.db.pool.Conn(waiting); err != nil {
-		release()
-		return nil, nil, failed(err)
+	share := w.share(scopes)
+	for _, step := range []struct {
+		acquire func() error
+		undo    func()
+	}{
+		{ctx.Err, func() {}},
+		{func() error { return w.locks.acquire(ctx, locks) }, func() { w.locks.release(locks) }},
+		{func() error { return share.Acquire(ctx, 1) }, func() { share.Release(1) }},
+		{func() error { return w.slots.Acquire(ctx, 1) }, func() { w.slots.Release(1) }},
+		{func() (err error) { conn, err = w.db.pool.Conn(ctx); return err }, func() {}},
+	} {
+		if err := step.acquire(); err != nil {
+			if errors.Is(err, context.DeadlineExceeded) {
+				err = fmt.Errorf("%w: %w", ErrBusy, err)
+			}
+			return nil, release, fmt.Errorf("waiting to write to the database: %w", err)
+		}
+		acquired = append(acquired, step.undo)
 	}
 	return conn, release, nil
+}
+
+// share bounds the slots that the writes of one organization use, to three quarters. So the writes of the
+// others go on although those of one organization wait for a lock, or are many.
+func (w *postgresWriter) share(scopes scope.Set) *semaphore.Weighted {
+	org := ""
+	for _, s := range scopes {
+		org = cmp.Or(org, s.Org)
+	}
+	share, known := w.shares.Load(org)
+	if !known {
+		share, _ = w.shares.LoadOrStore(org, semaphore.NewWeighted(max(1, w.conns*3/4)))
+	}
+	return share.(*semaphore.Weighted) //nolint:forcetypeassert // the map has only these
 }
 
 // TryLock acquires the locks of further owners if no other write holds them, and reports whether it

@@ -61,7 +61,8 @@ func openSQLite(ctx context.Context, path string, opts Options) (*DB, error) {
 	read.SetMaxIdleConns(conns)
 
 	db := &DB{
-		engine: sqliteEngine, pool: read, blobs: blobs, bus: newBus(), clock: opts.clock(), dirs: []string{filepath.Dir(abs), opts.BlobDir},
+		engine: sqliteEngine, pool: read, blobs: blobs, bus: newBus(), clock: opts.clock(), owners: opts.Owners,
+		dirs: []string{filepath.Dir(abs), opts.BlobDir},
 	}
 	db.sqlite = newSQLiteWriter(db, write)
 	return db, nil

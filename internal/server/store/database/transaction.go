@@ -4,8 +4,8 @@ import (
 	"cmp"
 	"context"
 	"database/sql"
-	"errors"
 	"fmt"
+	"sync/atomic"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -54,14 +54,11 @@ func beginRead(ctx context.Context, pool *sql.DB) (t *transaction, err error) {
 	return nil, err
 }
 
-// errMoved reports that an owner belongs to another organization than the scope says.
-var errMoved = errors.New("an owner has moved to another organization")
-
 // beginWrite begins a transaction and acquires the locks of owners. Each lock is a statement of its
-// own, so that the statements that follow see what the previous holder has committed. If an owner has
-// moved to another organization, beginWrite corrects it in scopes and returns [errMoved].
+// own, so that the statements that follow see what the previous holder has committed. beginWrite returns
+// [ErrMoved] if an owner has moved to another organization, and [ErrNotFound] if a known one is missing.
 func (t *transaction) beginWrite(ctx context.Context, scopes scope.Set, owners Owners, timeouts Timeouts) error {
-	moved := false
+	var changed error
 	err := withPgx(t.conn, func(conn *pgx.Conn) error {
 		t.id.life = lifeOf(conn)
 		var b pgx.Batch
@@ -71,18 +68,12 @@ func (t *transaction) beginWrite(ctx context.Context, scopes scope.Set, owners O
 		for _, lock := range scopes.Locks() {
 			b.Queue(lockStatement("pg_advisory_xact_lock", lock), lockName(lock))
 		}
-		for i, s := range scopes {
+		for _, s := range scopes {
 			if query := owners[s.Level]; query != "" && s.Org != "" {
 				b.Queue(query, s.Key).Query(func(rows pgx.Rows) error {
-					for rows.Next() {
-						var org string
-						if err := rows.Scan(&org); err != nil {
-							return err
-						}
-						moved = moved || org != s.Org
-						scopes[i].Org = org
-					}
-					return rows.Err()
+					found, err := pgx.CollectRows(rows, pgx.RowTo[string])
+					changed = cmp.Or(changed, checkOwner(s, found))
+					return err
 				})
 			}
 		}
@@ -92,10 +83,7 @@ func (t *transaction) beginWrite(ctx context.Context, scopes scope.Set, owners O
 		return conn.SendBatch(ctx, &b).Close()
 	})
 	t.base, t.began = t.base.UTC(), time.Now()
-	if err == nil && moved {
-		err = errMoved
-	}
-	return err
+	return cmp.Or(err, changed)
 }
 
 // lockStatement returns a statement that calls one of PostgreSQL's functions for advisory locks, with
@@ -113,9 +101,14 @@ func lockName(lock scope.Lock) string { return fmt.Sprintf("scope %d %s", lock.L
 // commit commits the transaction. Unless the error is [refused], the database may have committed.
 func (t *transaction) commit(ctx context.Context) error {
 	err := withPgx(t.conn, func(conn *pgx.Conn) error {
-		tag, err := conn.Exec(ctx, "COMMIT")
-		if err == nil && tag.String() != "COMMIT" {
-			err = errRolledBack
+		committing, _ := conn.PgConn().CustomData()[committingKey].(*atomic.Bool)
+		committing.Store(true)
+		tag, err := conn.Exec(context.WithoutCancel(ctx), "COMMIT") // the connection bounds the wait
+		if err == nil {
+			committing.Store(false)
+			if tag.String() != "COMMIT" {
+				err = errRolledBack
+			}
 		}
 		return err
 	})

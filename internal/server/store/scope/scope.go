@@ -32,6 +32,8 @@ type Scope struct {
 	// Shared is set if the write only depends on the owner's rows, or adds rows on which no other write
 	// depends.
 	Shared bool
+	// Known is set if the owner was found before: the write fails if it has been removed since.
+	Known bool
 }
 
 // Set is the owners that a write names. The order does not matter.
