@@ -46,7 +46,7 @@ func (s *Service) Bootstrap(ctx context.Context, org string, deliver func(text s
 		if err := tx.InsertUser(u); err != nil {
 			return err
 		}
-		if _, err := insertOrganization(ctx, tx, org, u); err != nil {
+		if _, err := insertOrganization(ctx, tx, NewID(), org, u); err != nil {
 			return err
 		}
 		return tx.InsertToken(store.Token{

@@ -51,16 +51,16 @@ func (s *Service) AddMember(ctx context.Context, org store.Organization, login, 
 	if err := checkRole(role); err != nil {
 		return store.Member{}, err
 	}
+	u, err := store.Read(ctx, s.db, func(tx *store.Tx) (store.User, error) { return tx.UserByLogin(login) })
+	if errors.Is(err, store.ErrNotFound) {
+		return store.Member{}, fault.NotFound("the user %q does not exist; the server's operator creates users", login)
+	}
+	if err != nil {
+		return store.Member{}, err
+	}
 	var added store.Member
-	err := s.db.Write(ctx, scope.Organization(org.ID), func(tx *store.Tx) error {
-		u, err := tx.UserByLogin(login)
-		if errors.Is(err, store.ErrNotFound) {
-			return fault.NotFound("the user %q does not exist; the server's operator creates users", login)
-		}
-		if err != nil {
-			return err
-		}
-		err = tx.InsertMember(store.Member{OrgID: org.ID, UserID: u.ID, Role: role, CreatedAt: tx.Now()})
+	err = s.db.Write(ctx, scope.Organization(org.ID).And(scope.User(u.ID)), func(tx *store.Tx) error {
+		err := tx.InsertMember(store.Member{OrgID: org.ID, UserID: u.ID, Role: role, CreatedAt: tx.Now()})
 		if errors.Is(err, store.ErrConflict) {
 			return fault.Conflict("%s is already a member of %s", login, org.Name)
 		}
@@ -187,17 +187,26 @@ func (s *Service) CreateUser(ctx context.Context, n NewUser) (token string, err 
 		}
 	}
 	token, hash := NewToken()
-	err = s.db.Write(ctx, scope.Server(), func(tx *store.Tx) error {
+	u := store.User{ID: NewID(), Login: n.Login, Name: n.Name, Email: n.Email, SiteAdmin: n.SiteAdmin, DefaultOrg: n.Org}
+	owners := scope.User(u.ID)
+	var o store.Organization
+	if n.Org != "" {
+		o, err = store.Read(ctx, s.db, func(tx *store.Tx) (store.Organization, error) { return tx.OrganizationByName(n.Org) })
+		if errors.Is(err, store.ErrNotFound) {
+			return "", fmt.Errorf("the organization %q does not exist", n.Org)
+		}
+		if err != nil {
+			return "", fmt.Errorf("creating a user: %w", err)
+		}
+		owners = owners.And(scope.Organization(o.ID))
+	}
+	err = s.db.Write(ctx, owners, func(tx *store.Tx) error {
 		now := tx.Now()
-		u := store.User{ID: NewID(), Login: n.Login, Name: n.Name, Email: n.Email, SiteAdmin: n.SiteAdmin, DefaultOrg: n.Org, CreatedAt: now}
+		u.CreatedAt = now
 		if err := tx.InsertUser(u); err != nil {
 			return err
 		}
-		if n.Org != "" {
-			o, err := tx.OrganizationByName(n.Org)
-			if err != nil {
-				return err
-			}
+		if o.ID != "" {
 			if err := tx.InsertMember(store.Member{OrgID: o.ID, UserID: u.ID, Role: n.Role, CreatedAt: now}); err != nil {
 				return err
 			}
@@ -212,8 +221,6 @@ func (s *Service) CreateUser(ctx context.Context, n NewUser) (token string, err 
 	switch {
 	case errors.Is(err, store.ErrConflict):
 		return "", fmt.Errorf("the user %q already exists; to create another token, use \"workflow-server token create --user %s\"", n.Login, n.Login)
-	case errors.Is(err, store.ErrNotFound):
-		return "", fmt.Errorf("the organization %q does not exist", n.Org)
 	case err != nil:
 		return "", fmt.Errorf("creating a user: %w", err)
 	}

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strings"
 
 	"workflowagent/internal/server/audit"
 	"workflowagent/internal/server/fault"
@@ -25,9 +24,9 @@ func checkOrgName(name string) error {
 }
 
 // insertOrganization adds an organization with its first administrator.
-func insertOrganization(ctx context.Context, tx *store.Tx, name string, admin store.User) (store.Organization, error) {
+func insertOrganization(ctx context.Context, tx *store.Tx, id, name string, admin store.User) (store.Organization, error) {
 	now := tx.Now()
-	o := store.Organization{ID: NewID(), Name: name, DisplayName: name, CreatedAt: now, StackPermission: store.WritePermission}
+	o := store.Organization{ID: id, Name: name, DisplayName: name, CreatedAt: now, StackPermission: store.WritePermission}
 	if err := tx.InsertOrganization(o); err != nil {
 		return o, err
 	}
@@ -46,30 +45,28 @@ func (s *Service) CreateOrganization(ctx context.Context, name, admin string) (o
 	if err := checkOrgName(name); err != nil {
 		return o, fault.Invalid("%v", err)
 	}
-	err = s.db.Write(ctx, scope.Server(), func(tx *store.Tx) error {
-		u, err := tx.UserByLogin(admin)
-		if errors.Is(err, store.ErrNotFound) {
-			return fault.NotFound("the user %q does not exist; the server's operator creates users with \"workflow-server user create\"", admin)
-		}
-		if err != nil {
-			return err
-		}
-		orgs, err := tx.Organizations()
-		if err != nil {
-			return err
-		}
-		for _, other := range orgs {
-			if strings.EqualFold(other.Name, name) {
-				return fault.Conflict("the organization %q already exists", other.Name)
+	u, err := store.Read(ctx, s.db, func(tx *store.Tx) (store.User, error) { return tx.UserByLogin(admin) })
+	if errors.Is(err, store.ErrNotFound) {
+		return o, fault.NotFound("the user %q does not exist; the server's operator creates users with \"workflow-server user create\"", admin)
+	}
+	id := NewID()
+	if err == nil {
+		err = s.db.Write(ctx, scope.User(u.ID).And(scope.Organization(id)), func(tx *store.Tx) error {
+			u, err := tx.User(u.ID)
+			if err != nil {
+				return err
 			}
-		}
-		o, err = insertOrganization(ctx, tx, name, u)
-		if err == nil && u.DefaultOrg == "" {
-			err = tx.SetDefaultOrg(u.ID, o.Name)
-		}
-		return err
-	})
-	if err != nil && fault.KindOf(err) == "" {
+			o, err = insertOrganization(ctx, tx, id, name, u)
+			if err == nil && u.DefaultOrg == "" {
+				err = tx.SetDefaultOrg(u.ID, o.Name)
+			}
+			return err
+		})
+	}
+	switch {
+	case errors.Is(err, store.ErrConflict):
+		return o, fault.Conflict("the organization %q already exists", name)
+	case err != nil && fault.KindOf(err) == "":
 		err = fmt.Errorf("creating an organization: %w", err)
 	}
 	return o, err

@@ -3,12 +3,14 @@ package identity_test
 import (
 	"strings"
 	"testing"
+	"time"
 
 	"workflowagent/internal/dev/storetest"
 	"workflowagent/internal/server/audit"
 	"workflowagent/internal/server/fault"
 	"workflowagent/internal/server/identity"
 	"workflowagent/internal/server/store"
+	"workflowagent/internal/server/store/scope"
 )
 
 func TestCreateOrganization(t *testing.T) {
@@ -77,4 +79,23 @@ func TestCreateOrganization(t *testing.T) {
 			t.Fatal(err)
 		}
 	})
+}
+
+// TestCreationsWaitForNoOther creates users and organizations while another organization is being changed.
+func TestCreationsWaitForNoOther(t *testing.T) {
+	db := storetest.PostgresAt(t, storetest.PostgresDSN(t), store.Timeouts{Write: 5 * time.Second})
+	ids := identity.New(db, storetest.Log())
+	if err := ids.Bootstrap(t.Context(), "acme", func(string) error { return nil }); err != nil {
+		t.Fatal(err)
+	}
+	err := db.Write(t.Context(), scope.Organization("other"), func(*store.Tx) error {
+		_, err := ids.CreateUser(t.Context(), identity.NewUser{Login: "ann", Org: "acme", Role: identity.RoleMember})
+		if err == nil {
+			_, err = ids.CreateOrganization(t.Context(), "research", "ann")
+		}
+		return err
+	})
+	if err != nil {
+		t.Error(err)
+	}
 }

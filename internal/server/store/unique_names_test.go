@@ -11,7 +11,7 @@ import (
 	"workflowagent/internal/server/store/database"
 )
 
-// TestNamesBecomeUnique upgrades databases in which users and pools share names. The oldest row keeps a name.
+// TestNamesBecomeUnique upgrades databases in which users, organizations and pools share names. The oldest row keeps a name.
 func TestNamesBecomeUnique(t *testing.T) {
 	for engine, dsn := range map[string]func(t *testing.T) string{
 		"sqlite":   func(t *testing.T) string { return "sqlite:" + filepath.Join(t.TempDir(), "a.db") },
@@ -31,8 +31,10 @@ func TestNamesBecomeUnique(t *testing.T) {
 				_, err := tx.Exec("DROP INDEX agent_pools_by_name")
 				_, err2 := tx.Exec("DROP INDEX users_by_lower_login")
 				_, err3 := tx.Exec("CREATE INDEX users_by_lower_login ON users (LOWER(login))")
-				_, err4 := tx.Exec("DELETE FROM goose_db_version WHERE version_id = 420")
-				err = errors.Join(err, err2, err3, err4, tx.InsertOrganization(store.Organization{ID: "o", Name: "acme"}))
+				_, err4 := tx.Exec("DROP INDEX organizations_by_lower_name")
+				_, err5 := tx.Exec("DELETE FROM goose_db_version WHERE version_id IN (420, 430)")
+				err = errors.Join(err, err2, err3, err4, err5, tx.InsertOrganization(store.Organization{ID: "o", Name: "acme"}),
+					tx.InsertOrganization(store.Organization{ID: "oo", Name: "Acme", CreatedAt: instant(1)}))
 				for at, id := range []string{"zzzzzzzzz", "bbbbbbbbb", "aaaaaaaaa"} {
 					login := []string{"ada", "Ada", "ADA"}[at]
 					err = errors.Join(err, tx.InsertUser(store.User{ID: id, Login: login, CreatedAt: instant(int64(at))}),
@@ -54,7 +56,11 @@ func TestNamesBecomeUnique(t *testing.T) {
 				if want := map[string]string{"zzzzzzzzz": "pool", "bbbbbbbbb": "pool-bbbbbbbb", "aaaaaaaaa": "pool-aaaaaaaa"}; !maps.Equal(pools, want) {
 					t.Errorf("the pools are %v, want %v", pools, want)
 				}
-				return errors.Join(err, err2)
+				orgs, err3 := database.Pairs[string, string](tx.Tx, "SELECT id, name FROM organizations")
+				if want := map[string]string{"o": "acme", "oo": "Acme-oo"}; !maps.Equal(orgs, want) {
+					t.Errorf("the organizations are %v, want %v", orgs, want)
+				}
+				return errors.Join(err, err2, err3)
 			})
 		})
 	}

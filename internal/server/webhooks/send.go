@@ -206,7 +206,7 @@ var errRenamed = fmt.Errorf("%w: the stack of the name that a webhook deploys ch
 func (s *Service) deployTo(ctx context.Context, c claimed, st store.Stack, more bool) (following claimed, ok bool, err error) {
 	owners := ownerOf(c.hook)
 	if st.ID != "" {
-		owners = owners.And(st.Scope())
+		owners = owners.And(scope.Stack(st.OrgID, st.ID))
 	}
 	err = s.db.Write(ctx, owners, func(tx *store.Tx) error {
 		ok = false
