@@ -1,7 +1,6 @@
 package protocol
 
 import (
-	"bufio"
 	"bytes"
 	"errors"
 	"fmt"
@@ -160,49 +159,4 @@ func parseStamp(b []byte) (time.Time, bool) {
 	t := time.Date(number(0, 4), month, day, hour, minute, second, 1000*number(20, 26), time.UTC)
 	// Date normalizes days and months that do not exist.
 	return t, t.Month() == month && t.Day() == day && hour < 24 && minute < 60 && second < 60
-}
-
-// FrameReader decodes the frames of a stream in constant memory.
-type FrameReader struct {
-	r   *bufio.Reader
-	off int64
-}
-
-// NewFrameReader returns a reader for the frames of r.
-func NewFrameReader(r io.Reader) *FrameReader {
-	return &FrameReader{r: bufio.NewReaderSize(r, frameHeader+MaxFrameText+1)}
-}
-
-// Offset returns the number of bytes in the frames that were returned or skipped so far.
-func (fr *FrameReader) Offset() int64 { return fr.off }
-
-// Next returns the next frame. The frame's text is valid until the following call.
-//
-// Next returns [io.EOF] after the last frame, [io.ErrUnexpectedEOF] if the stream ends within a
-// frame, and an error that wraps [ErrBadFrame] for a line that is not a frame. The following call
-// continues after that line.
-func (fr *FrameReader) Next() (Frame, error) {
-	line, err := fr.r.ReadSlice('\n')
-	fr.off += int64(len(line))
-	if err == nil || errors.Is(err, bufio.ErrBufferFull) {
-		f, _, perr := ParseFrame(line)
-		if perr == nil {
-			return f, nil
-		}
-		if errors.Is(perr, io.ErrUnexpectedEOF) {
-			// The line is complete, so no further bytes can make it a frame.
-			perr = fmt.Errorf("%w: the line is too short", ErrBadFrame)
-		}
-		for errors.Is(err, bufio.ErrBufferFull) {
-			line, err = fr.r.ReadSlice('\n')
-			fr.off += int64(len(line))
-		}
-		return Frame{}, perr
-	}
-	if errors.Is(err, io.EOF) && len(line) > 0 {
-		if _, _, perr := ParseFrame(line); perr != nil {
-			return Frame{}, perr
-		}
-	}
-	return Frame{}, err
 }

@@ -100,45 +100,6 @@ func TestParseFrame(t *testing.T) {
 	}
 }
 
-func TestFrameReaderSkipsWhatIsNoFrame(t *testing.T) {
-	var log []byte
-	log = AppendFrame(log, frameTestTime, false, []byte("one"))
-	log = append(log, "garbage\n"...)
-	log = append(log, strings.Repeat("z", 3*MaxFrameText)+"\n"...)
-	log = AppendFrame(log, frameTestTime, true, bytes.Repeat([]byte("t"), MaxFrameText))
-	whole := int64(len(log))
-	log = AppendFrame(log, frameTestTime, false, []byte("torn"))
-	log = log[:len(log)-1]
-
-	fr := NewFrameReader(bytes.NewReader(log))
-	var got []string
-	for {
-		f, err := fr.Next()
-		switch {
-		case errors.Is(err, io.ErrUnexpectedEOF):
-			if fr.Offset() != int64(len(log)) {
-				t.Errorf("offset %d at the end, want %d (whole frames end at %d)", fr.Offset(), len(log), whole)
-			}
-			want := []string{"one", "bad", "bad", "65536"}
-			if diff := cmp.Diff(want, got); diff != "" {
-				t.Errorf("frames differ (-want +got):\n%s", diff)
-			}
-			return
-		case errors.Is(err, ErrBadFrame):
-			got = append(got, "bad")
-		case err != nil:
-			t.Fatalf("Next: %v", err)
-		case len(f.Text) > 10:
-			got = append(got, "65536")
-			if len(f.Text) != MaxFrameText || !f.Fragment {
-				t.Errorf("long frame: %d bytes, fragment %v", len(f.Text), f.Fragment)
-			}
-		default:
-			got = append(got, string(f.Text))
-		}
-	}
-}
-
 func FuzzParseFrame(f *testing.F) {
 	f.Add([]byte("2026-11-21T07:08:09.010011Z some text\nmore"))
 	f.Add([]byte("2026-11-21T07:08:09.010011Z+"))

@@ -427,15 +427,15 @@ func readBody(r *http.Request) ([]byte, error) {
 func (j *ServerJob) Log(step int) []string {
 	var out []string
 	var line strings.Builder
-	frames := protocol.NewFrameReader(bytes.NewReader(j.Logs[step]))
-	for {
-		frame, err := frames.Next()
+	for log := j.Logs[step]; ; {
+		frame, n, err := protocol.ParseFrame(log)
 		if err != nil {
 			if line.Len() > 0 {
 				out = append(out, line.String())
 			}
 			return append(out, j.Lines[step]...)
 		}
+		log = log[n:]
 		line.Write(frame.Text)
 		if !frame.Fragment {
 			out = append(out, line.String())
