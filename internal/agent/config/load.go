@@ -51,16 +51,6 @@ func ProcessOptions(path string) LoadOptions {
 // Dirs returns the base directories for relative paths.
 func (o LoadOptions) Dirs() settings.Dirs { return settings.Dirs{Cwd: o.Cwd, Home: o.Home} }
 
-// Default returns the configuration without a file or environment variables. Values that depend on
-// the machine are empty.
-func Default() *Config {
-	c := &Config{}
-	t := table(c)
-	t.SetDefaults() // a test checks that all defaults are valid
-	c.meta.sources = t.Sources
-	return c
-}
-
 // Load finds and reads the configuration file, applies the environment, which takes precedence, and
 // fills in the defaults that depend on the machine. The error lists every problem on a line of the
 // form "FILE:LINE: key: problem: remedy". [Config.Validate] checks whether an agent can run with

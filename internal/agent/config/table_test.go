@@ -11,7 +11,7 @@ import (
 )
 
 func TestCompleteness(t *testing.T) {
-	c := Default()
+	c := defaults()
 	value := reflect.ValueOf(c).Elem()
 	places := map[uintptr]string{}
 	var collect func(prefix string, value reflect.Value)
@@ -63,7 +63,7 @@ func TestCompleteness(t *testing.T) {
 }
 
 func TestDefaults(t *testing.T) {
-	c := Default()
+	c := defaults()
 	check := table(&Config{})
 	if check.SetDefaults(); check.Problems.Err() != nil {
 		t.Error(check.Problems.Err())
@@ -123,4 +123,13 @@ func TestHelp(t *testing.T) {
 	if !strings.Contains(help.String(), want) {
 		t.Errorf("the help does not contain\n%s\nbut is\n%s", want, &help)
 	}
+}
+
+// defaults returns the configuration without a file or environment variables.
+func defaults() *Config {
+	c := &Config{}
+	t := table(c)
+	t.SetDefaults()
+	c.meta.sources = t.Sources
+	return c
 }

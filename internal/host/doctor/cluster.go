@@ -52,14 +52,12 @@ func (e *examination) checkCluster(ctx context.Context) Result {
 func (e *examination) checkRights(context.Context) Result {
 	namespace := e.opts.Pods.Namespace()
 	if len(e.cluster.Missing) > 0 {
-		r := fail("the agent lacks rights that jobs need", fmt.Sprintf("create the installation's Role and RoleBinding in namespace %s, and the namespace if it is missing", namespace))
-		r.Details = e.cluster.Missing
-		return r
+		advice := fmt.Sprintf("create the installation's Role and RoleBinding in namespace %s, and the namespace if it is missing", namespace)
+		return fail("the agent lacks rights that jobs need", advice, e.cluster.Missing...)
 	}
 	if len(e.cluster.Wide) > 0 {
-		r := warn("the agent has rights that it does not need, and that anyone who controls it could use", "bind its service account only to the installation's Role")
-		r.Details = e.cluster.Wide
-		return r
+		return warn("the agent has rights that it does not need, and that anyone who controls it could use",
+			"bind its service account only to the installation's Role", e.cluster.Wide...)
 	}
 	return ok("the agent has exactly the rights that it needs in namespace " + namespace)
 }
@@ -94,12 +92,11 @@ func (e *examination) checkAdmission(ctx context.Context) Result {
 	if verdict.Cause != "" {
 		return fail("the cluster refuses the pods of jobs: "+verdict.Words, refusalAdvice(verdict.Cause, e.opts.Pods.Namespace()))
 	}
-	r := ok("the cluster accepts the pods of jobs", verdict.Changed...)
 	if len(verdict.Warnings) > 0 {
-		r = warn("the cluster accepts the pods of jobs, but warns", "change the pod template, so that it meets what the namespace asks for")
-		r.Details = slices.Concat(verdict.Warnings, verdict.Changed)
+		return warn("the cluster accepts the pods of jobs, but warns", "change the pod template, so that it meets what the namespace asks for",
+			slices.Concat(verdict.Warnings, verdict.Changed)...)
 	}
-	return r
+	return ok("the cluster accepts the pods of jobs", verdict.Changed...)
 }
 
 func refusalAdvice(cause, namespace string) string {
@@ -127,9 +124,8 @@ func (e *examination) checkTemplate(context.Context) Result {
 	case origin == "":
 		return ok("no pod template")
 	case len(notes) > 0:
-		r := warn("the pod template from "+origin+" weakens the isolation of jobs, or limits their time", "check that each point is intended; config pod prints the pod")
-		r.Details = notes
-		return r
+		return warn("the pod template from "+origin+" weakens the isolation of jobs, or limits their time",
+			"check that each point is intended; config pod prints the pod", notes...)
 	}
 	return ok("the pod template from " + origin + " is valid")
 }

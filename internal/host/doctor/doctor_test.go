@@ -413,7 +413,10 @@ func TestStopped(t *testing.T) {
 	w.executor.report = nil
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
-	w.options.Config = config.Default()
+	var err error
+	if w.options.Config, err = config.LoadText(config.LoadOptions{}, "", nil); err != nil {
+		t.Fatal(err)
+	}
 	w.options.Config.DeployTarget = config.TargetProcess
 	w.options.Config.ServiceURL = w.server.URL
 	w.options.Config.WorkingDirectory = strings.TrimPrefix(w.settings[3], "working_directory=")

@@ -43,19 +43,16 @@ func (e *examination) checkEngine(ctx context.Context) Result {
 		details = append(details, "on another host, or in a virtual machine: "+facts.Name)
 	}
 	known := knownEscapes(facts.Components)
-	var r Result
+	all := slices.Concat([]string{found}, details, known)
 	switch {
 	case facts.Open:
-		r = warn("the Docker Engine at "+facts.Host+" is reached without TLS: every program that reaches this address is root on its host",
-			"use its socket, or protect it with TLS (DOCKER_TLS_VERIFY=1 and DOCKER_CERT_PATH)")
+		return warn("the Docker Engine at "+facts.Host+" is reached without TLS: every program that reaches this address is root on its host",
+			"use its socket, or protect it with TLS (DOCKER_TLS_VERIFY=1 and DOCKER_CERT_PATH)", all...)
 	case len(known) > 0:
-		r = warn("known container escapes exist for this engine's versions",
-			"update the engine with its containerd and runc, unless your distribution has fixed these versions")
-	default:
-		return ok(found, append(details, "not affected by the container escapes that were published until "+EscapesUntil().Format(time.DateOnly))...)
+		return warn("known container escapes exist for this engine's versions",
+			"update the engine with its containerd and runc, unless your distribution has fixed these versions", all...)
 	}
-	r.Details = slices.Concat([]string{found}, details, known)
-	return r
+	return ok(found, append(details, "not affected by the container escapes that were published until "+EscapesUntil().Format(time.DateOnly))...)
 }
 
 // splitAdvice splits an error text of the form "finding: advice". For other texts, it returns the
@@ -126,9 +123,6 @@ func (e *examination) checkEmbeddable(ctx context.Context) Result {
 }
 
 func (e *examination) checkRunner(ctx context.Context) Result {
-	if e.opts.Config == nil {
-		return noConfig()
-	}
 	path, err := executor.FindRunner(e.opts.Config.WorkingDirectory)
 	if err != nil {
 		return fail(splitAdvice(err.Error(), "install the complete archive or package, or set working_directory to its directory"))

@@ -33,33 +33,25 @@ const (
 func (e *examination) checkConfig(context.Context) Result {
 	c := e.opts.Config
 	if c == nil {
-		r := fail("the configuration cannot be read", "fix the reported lines, then run doctor again")
-		r.Details = lines(e.opts.ConfigErr.Error())
-		return r
+		return fail("the configuration cannot be read", "fix the reported lines, then run doctor again", lines(e.opts.ConfigErr)...)
 	}
 	file := c.File()
 	if file == "" {
 		file = "no file, the environment alone"
 	}
 	if err := c.Validate(); err != nil {
-		r := fail(file+": no agent can run with this configuration", "fix the reported lines, with configure or an editor")
-		r.Details = append(lines(err.Error()), c.Warnings()...)
-		return r
+		return fail(file+": no agent can run with this configuration", "fix the reported lines, with configure or an editor",
+			append(lines(err), c.Warnings()...)...)
 	}
 	if warnings := c.Warnings(); len(warnings) > 0 {
-		r := warn(file, "review the reported lines")
-		r.Details = warnings
-		return r
+		return warn(file, "review the reported lines", warnings...)
 	}
 	return ok(file)
 }
 
-func lines(text string) []string { return strings.Split(strings.TrimSpace(text), "\n") }
+func lines(err error) []string { return strings.Split(strings.TrimSpace(err.Error()), "\n") }
 
 func (e *examination) checkState(context.Context) Result {
-	if e.opts.Config == nil {
-		return noConfig()
-	}
 	dir := e.opts.Config.StateDirectory
 	info, err := os.Stat(dir)
 	switch {
@@ -116,9 +108,6 @@ func reason(err error) error {
 }
 
 func (e *examination) checkDisk(context.Context) Result {
-	if e.opts.Config == nil {
-		return noConfig()
-	}
 	return e.space(existing(filepath.Join(e.opts.Config.StateDirectory, "file")), "the logs of jobs", "make room, or set state_directory to a larger disk")
 }
 
@@ -152,9 +141,6 @@ func diskSpace(path string) (free, total uint64, err error) {
 
 // checkPort checks that the health server's port is free or used by an agent.
 func (e *examination) checkPort(ctx context.Context) Result {
-	if e.opts.Config == nil {
-		return noConfig()
-	}
 	addr := e.opts.Config.HTTPServerListen()
 	if addr == "" {
 		return skip("http_server_port is 0, so there is no health server")
@@ -173,11 +159,10 @@ func (e *examination) checkPort(ctx context.Context) Result {
 	case err != nil:
 		return warn(addr+" is used by another program", advice)
 	case health.Status != "healthy":
-		r := warn(addr+" is used by an agent that reports "+termtext.OneLine(health.Status, 0), "check that agent's log")
-		for _, problem := range health.Problems {
-			r.Details = append(r.Details, termtext.OneLine(problem, 0))
+		for i, problem := range health.Problems {
+			health.Problems[i] = termtext.OneLine(problem, 0)
 		}
-		return r
+		return warn(addr+" is used by an agent that reports "+termtext.OneLine(health.Status, 0), "check that agent's log", health.Problems...)
 	}
 	return ok(addr + " is used by a healthy agent")
 }

@@ -26,10 +26,7 @@ const expiryWarn = 14 * 24 * time.Hour
 // part of this trace.
 func (e *examination) checkProxy(ctx context.Context) Result {
 	c := e.opts.Config
-	switch {
-	case c == nil:
-		return noConfig()
-	case e.opts.Offline:
+	if e.opts.Offline {
 		return offline()
 	}
 	ca, err := c.CACertificates()
@@ -62,9 +59,8 @@ func (e *examination) checkTCP(context.Context) Result {
 	case !e.way.Reached(reach.StageConnect):
 		return fail(e.way.Problem, e.way.Advice)
 	case len(e.way.Refused) > 0:
-		r := warn(e.way.Connected+" accepts connections, but other addresses of the host do not", "fix those addresses, or remove them from DNS: each attempt costs time")
-		r.Details = e.way.Refused
-		return r
+		return warn(e.way.Connected+" accepts connections, but other addresses of the host do not",
+			"fix those addresses, or remove them from DNS: each attempt costs time", e.way.Refused...)
 	}
 	return ok(e.way.Connected + " accepts connections")
 }

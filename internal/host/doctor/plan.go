@@ -42,10 +42,16 @@ type examination struct {
 // needs.
 func (e *examination) plan() []check {
 	o := e.opts
+	withConfig := func(run func(context.Context) Result) func(context.Context) Result {
+		if o.Config == nil {
+			return func(context.Context) Result { return skip("no configuration can be read") }
+		}
+		return run
+	}
 	docker := o.Config != nil && o.Config.DeployTarget == config.TargetDocker
 	checks := []check{
 		{name: "config", title: "configuration", run: e.checkConfig},
-		{name: "proxy", title: "proxy", run: e.checkProxy},
+		{name: "proxy", title: "proxy", run: withConfig(e.checkProxy)},
 		{name: "dns", title: "DNS", needs: []string{"proxy"}, run: e.checkDNS},
 		{name: "tcp", title: "TCP", needs: []string{"dns"}, run: e.checkTCP},
 		{name: "tls", title: "TLS", needs: []string{"tcp"}, run: e.checkTLS},
@@ -74,15 +80,15 @@ func (e *examination) plan() []check {
 	default:
 		checks = append(
 			checks,
-			check{name: "runner", title: "runner binary", run: e.checkRunner},
+			check{name: "runner", title: "runner binary", run: withConfig(e.checkRunner)},
 			check{name: "programs", title: "programs of jobs", limit: 3 * o.Limit, run: e.checkPrograms},
 		)
 	}
 	checks = append(
 		checks,
-		check{name: "state", title: "state directory", run: e.checkState},
-		check{name: "disk", title: "free disk", run: e.checkDisk},
-		check{name: "port", title: "health server", run: e.checkPort},
+		check{name: "state", title: "state directory", run: withConfig(e.checkState)},
+		check{name: "disk", title: "free disk", run: withConfig(e.checkDisk)},
+		check{name: "port", title: "health server", run: withConfig(e.checkPort)},
 	)
 	trialNeeds, limit := []string{"runner"}, trialLimit
 	switch {
@@ -192,10 +198,12 @@ func ok(found string, details ...string) Result {
 
 func skip(found string) Result { return Result{Status: Skip, Found: found} }
 
-func warn(found, advice string) Result { return Result{Status: Warn, Found: found, Advice: advice} }
+func warn(found, advice string, details ...string) Result {
+	return Result{Status: Warn, Found: found, Advice: advice, Details: details}
+}
 
-func fail(found, advice string) Result { return Result{Status: Fail, Found: found, Advice: advice} }
-
-func noConfig() Result { return skip("no configuration can be read") }
+func fail(found, advice string, details ...string) Result {
+	return Result{Status: Fail, Found: found, Advice: advice, Details: details}
+}
 
 func offline() Result { return skip("skipped, because of --offline") }

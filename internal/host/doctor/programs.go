@@ -58,9 +58,8 @@ func (e *examination) checkPrograms(ctx context.Context) Result {
 		}
 	}
 	if len(usable) == 0 {
-		r := fail("no language can run: "+strings.Join(versions, ", ")+" are on the PATH of jobs", "install the whole pulumi CLI with its language hosts, and the runtime of your programs")
-		r.Details = details
-		return r
+		return fail("no language can run: "+strings.Join(versions, ", ")+" are on the PATH of jobs",
+			"install the whole pulumi CLI with its language hosts, and the runtime of your programs", details...)
 	}
 	return ok(fmt.Sprintf("%s; programs in %s can run", strings.Join(versions, ", "), strings.Join(usable, ", ")), details...)
 }

@@ -60,7 +60,11 @@ func (e *examination) checkJob(ctx context.Context) Result {
 		return warn(err.Error(), "name the image of your jobs with --job-image; if this is their image, check its registry and imagePullSecrets in the pod template")
 	}
 	if err != nil {
-		return jobFailed(err, said)
+		const advice = "every job would fail like this: fix the cause, then run doctor again"
+		if said == "" {
+			return fail(err.Error(), advice)
+		}
+		return fail(err.Error(), advice, "it said: "+said)
 	}
 	if len(report.Traces) != len(urls)+len(e.opts.Reach) && !e.opts.Offline {
 		return fail("the trial job did not probe the requested URLs", "install agent and runner from one archive or package")
@@ -107,15 +111,6 @@ func (e *examination) engineReached(addresses []string) Result {
 		return warn(found, "take the agent's user out of the group docker, or run jobs in containers (deploy_target: docker)")
 	}
 	return fail(found, "let the engine listen on its socket only, or require certificates (--tlsverify); docker_network can keep jobs from the host's addresses")
-}
-
-func jobFailed(err error, said string) Result {
-	advice := "every job would fail like this: fix the cause, then run doctor again"
-	r := fail(err.Error(), advice)
-	if said != "" {
-		r.Details = []string{"it said: " + said}
-	}
-	return r
 }
 
 // trialURLs returns the URLs that jobs receive: the URL in the agent's configuration, and the
@@ -266,9 +261,8 @@ func (e *examination) checkJobDNS(context.Context) Result {
 		details = []string{"name servers in the job: " + strings.Join(t.Resolvers, ", ")}
 	}
 	if !t.Reached(reach.StageDNS) {
-		r := fail("in the job: "+t.Problem, t.Advice+"; containers get their name servers from the engine (its dns setting) and the network (docker_network)")
-		r.Details = details
-		return r
+		return fail("in the job: "+t.Problem,
+			t.Advice+"; containers get their name servers from the engine (its dns setting) and the network (docker_network)", details...)
 	}
 	return ok("in the job, "+addresses(t), details...)
 }
