@@ -83,8 +83,8 @@ type Agent struct {
 	opts     Options
 	log      *logrus.Entry
 	session  string
-	engine   *engineWatch
-	disk     *diskWatch
+	engine   *condition
+	disk     *condition
 	journal  *instance.Journal
 	liveness liveness
 	board    *board
@@ -159,8 +159,21 @@ func New(opts Options) (*Agent, error) {
 	a.aborting, a.abort = context.WithCancelCause(context.Background())
 	a.stopping, a.stop = context.WithCancelCause(a.aborting)
 	a.draining, a.drain = context.WithCancel(a.stopping)
-	a.engine = &engineWatch{executor: opts.Executor, log: a.log, monitor: opts.Monitor, changed: a.wake}
-	a.disk = &diskWatch{dir: opts.Identity.Dir, free: opts.FreeSpace, log: a.log, changed: a.wake}
+	a.engine = &condition{
+		test: opts.Executor.Check, pause: 30 * time.Second, log: a.log,
+		lost: "the executor cannot run jobs; the agent claims no jobs until it can",
+		up:   "the executor can run jobs again",
+		changed: func(err error) {
+			opts.Monitor.EngineState(err)
+			a.wake()
+		},
+	}
+	a.disk = &condition{
+		test: func(context.Context) error { return a.checkDisk() }, pause: 5 * time.Second, log: a.log, known: true,
+		lost:    "the agent claims no jobs until the disk has space",
+		up:      "the disk has space for jobs again",
+		changed: func(error) { a.wake() },
+	}
 	return a, nil
 }
 
@@ -186,8 +199,8 @@ func (a *Agent) Run(ctx context.Context) error {
 	// The first poll requires the result of this check.
 	engine := a.engine.check(a.stopping)
 	a.loops.Go(func() { a.engine.run(a.stopping, engine) })
-	a.disk.check()
-	a.loops.Go(func() { a.disk.run(a.stopping) })
+	disk := a.disk.check(a.stopping)
+	a.loops.Go(func() { a.disk.run(a.stopping, disk) })
 	a.poll()
 
 	if a.stopping.Err() == nil {

@@ -137,7 +137,7 @@ func (a *Agent) Status() status.Report {
 			SessionID: a.session, Hostname: a.opts.Identity.Hostname, PID: os.Getpid(),
 		},
 		Server:   status.Server{URL: a.opts.ServiceURL, BreakerOpen: a.opts.Client.BreakerOpen()},
-		Engine:   a.engine.status(),
+		Engine:   a.engineStatus(),
 		Token:    a.tokenStatus(),
 		Slots:    status.Slots{Total: a.opts.MaxConcurrentJobs, Busy: busy, Free: max(a.opts.MaxConcurrentJobs-busy, 0)},
 		Problems: []string{}, Config: []status.Setting{}, Jobs: []status.Job{},
