@@ -95,8 +95,8 @@ func TestBuiltInRestart(t *testing.T) {
 		p := newPlant(t, db, deployments.Options{})
 		made, err := p.pools.BuiltIn(t.Context(), p.org.ID, "host", "1")
 		p.must(err)
-		sighting := func(host, session string) pools.Sighting {
-			return pools.Sighting{PoolID: made.Pool.ID, AgentID: "agent of " + host, SessionID: session, Hostname: host, PID: "1", Hold: time.Minute}
+		sighting := func(host, session string) *pools.Sighting {
+			return &pools.Sighting{PoolID: made.Pool.ID, AgentID: "agent of " + host, SessionID: session, Hostname: host, PID: "1", Hold: time.Minute}
 		}
 		p.must(p.pools.Seen(t.Context(), sighting("host", "old")))
 		p.must(p.pools.Seen(t.Context(), sighting("other", "old")))

@@ -46,7 +46,7 @@ type Answer struct {
 // Poll claims a job. The answer has no claim if no job becomes claimable within r.Wait.
 func (s *Service) Poll(ctx context.Context, r *Poll) (Answer, error) {
 	// For a moment after its token is revoked, a poll can still mark its agent as seen. It gets no job.
-	if err := s.opts.Pools.Seen(ctx, r.Agent); err != nil {
+	if err := s.opts.Pools.Seen(ctx, &r.Agent); err != nil {
 		return Answer{}, err
 	}
 	a, err := s.poll(ctx, r)
@@ -59,14 +59,14 @@ func (s *Service) Poll(ctx context.Context, r *Poll) (Answer, error) {
 		if a.Claim != nil {
 			s.handBack(after, a.Claim)
 		}
-		s.opts.Pools.Gone(after, r.Agent)
+		s.opts.Pools.Gone(after, &r.Agent)
 		return Answer{}, ctx.Err()
 	}
 	if fault.KindOf(err) == fault.KindUnauthenticated {
-		s.opts.Pools.Gone(ctx, r.Agent)
+		s.opts.Pools.Gone(ctx, &r.Agent)
 		return Answer{}, err
 	}
-	s.opts.Pools.Answered(r.Agent)
+	s.opts.Pools.Answered(&r.Agent)
 	if errors.Is(err, errNothing) {
 		err = nil
 	}

@@ -69,14 +69,14 @@ func TestOverlappingPolls(t *testing.T) {
 	for name, next := range map[string]*pools.Service{"the same server": p.pools, "another server": pools.New(p.db, storetest.Log())} {
 		g := p.request("a", time.Minute).Agent
 		g.PoolID, g.Hold, g.AgentID = p.pool, time.Minute, name
-		p.must(p.pools.Seen(t.Context(), g))
+		p.must(p.pools.Seen(t.Context(), &g))
 		time.Sleep(time.Millisecond)
-		p.must(next.Seen(t.Context(), g))
-		p.pools.Gone(t.Context(), g)
+		p.must(next.Seen(t.Context(), &g))
+		p.pools.Gone(t.Context(), &g)
 		if !p.online() {
 			t.Errorf("the end of a poll ended the presence of an agent whose next poll is at %s", name)
 		}
-		next.Gone(t.Context(), g)
+		next.Gone(t.Context(), &g)
 		if p.online() {
 			t.Errorf("the agent is online after its last poll, at %s", name)
 		}

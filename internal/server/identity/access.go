@@ -280,8 +280,6 @@ func TokenMay(tx *store.Tx, tokenID, stackID string, need Ability) (bool, error)
 	if err != nil {
 		return false, err
 	}
-	if p, err = p.On(tx, st); err != nil {
-		return false, err
-	}
-	return p.Can(st, need), nil
+	on, err := p.On(tx, st)
+	return err == nil && on.Can(st, need), err
 }

@@ -135,7 +135,7 @@ func (s *Service) AuthenticateMachine(ctx context.Context, text string) (*Princi
 	return p, err
 }
 
-func (s *Service) authenticate(ctx context.Context, text string, find func(tx *store.Tx, hash []byte) (store.Credential, error)) (*Principal, error) {
+func (s *Service) authenticate(ctx context.Context, text string, find func(tx *store.Tx, hash []byte) (*store.Credential, error)) (*Principal, error) {
 	if text == "" {
 		return nil, errToken
 	}
@@ -144,7 +144,7 @@ func (s *Service) authenticate(ctx context.Context, text string, find func(tx *s
 		return p, nil
 	}
 	read := time.Now()
-	var c store.Credential
+	var c *store.Credential
 	err := s.db.ReadOne(ctx, func(tx *store.Tx) (err error) {
 		c, err = find(tx, hash)
 		return err
@@ -156,7 +156,7 @@ func (s *Service) authenticate(ctx context.Context, text string, find func(tx *s
 		return nil, fmt.Errorf("checking a token: %w", err)
 	}
 	p, ok := principal(c)
-	if subtle.ConstantTimeCompare(c.Hash, hash) != 1 || expired(c.Token, c.Now) || !ok {
+	if subtle.ConstantTimeCompare(c.Hash, hash) != 1 || expired(c.ExpiresAt, c.Now) || !ok {
 		return nil, errToken
 	}
 	// The last use of a runner's token, which lives as long as its job, is not shown.
@@ -166,20 +166,18 @@ func (s *Service) authenticate(ctx context.Context, text string, find func(tx *s
 		}
 	}
 	if (p.Kind == KindRunner || p.Kind == KindPool) && c.ExpiresAt.IsZero() {
-		s.machines.add(hash, &p, read)
+		s.machines.add(hash, p, read)
 	}
-	return &p, nil
+	return p, nil
 }
 
-func expired(t store.Token, now time.Time) bool {
-	return !t.ExpiresAt.IsZero() && now.After(t.ExpiresAt)
-}
+func expired(at, now time.Time) bool { return !at.IsZero() && now.After(at) }
 
 // CheckPoll returns an error unless the token of a poll is still valid, like [CheckLive]. It also
 // returns what else must be known to begin the poll. Call it in [store.DB.ReadOne].
 func CheckPoll(tx *store.Tx, tokenID, poolID, agentID, pollID string) (store.PollState, error) {
 	s, err := tx.PollState(tokenID, poolID, agentID, pollID)
-	if errors.Is(err, store.ErrNotFound) || err == nil && expired(store.Token{ExpiresAt: s.TokenExpiresAt}, s.Now) {
+	if errors.Is(err, store.ErrNotFound) || err == nil && expired(s.TokenExpiresAt, s.Now) {
 		return s, errToken
 	}
 	return s, err
@@ -189,7 +187,7 @@ func CheckPoll(tx *store.Tx, tokenID, poolID, agentID, pollID string) (store.Pol
 // transaction that uses the token. The errors are those of [Service.Authenticate].
 func CheckLive(tx *store.Tx, tokenID string, now time.Time) error {
 	t, err := tx.TokenByID(tokenID)
-	if errors.Is(err, store.ErrNotFound) || err == nil && expired(t, now) {
+	if errors.Is(err, store.ErrNotFound) || err == nil && expired(t.ExpiresAt, now) {
 		return errToken
 	}
 	return err
@@ -201,8 +199,8 @@ var kinds = map[store.TokenKind]Kind{
 }
 
 // principalOf returns the principal of a token without the objects to which the token refers.
-func principalOf(t store.Token) Principal {
-	return Principal{
+func principalOf(t *store.Token) *Principal {
+	return &Principal{
 		Kind: kinds[t.Kind], TokenID: t.ID, TokenName: t.Name, Admin: t.Admin, PoolID: t.PoolID, Exchanged: t.IssuerID != "",
 		JobID: t.JobID, Epoch: t.Epoch, DeploymentID: t.DeploymentID, StackID: t.StackID,
 		Scope: ParseScope(t.Scope),
@@ -211,8 +209,8 @@ func principalOf(t store.Token) Principal {
 
 // principal returns the principal of a token. It returns false if the token refers to something that
 // no longer exists, or has an unknown kind.
-func principal(c store.Credential) (p Principal, ok bool) {
-	p = principalOf(c.Token)
+func principal(c *store.Credential) (p *Principal, ok bool) {
+	p = principalOf(&c.Token)
 	p.Org, p.User, p.Roles = c.Org, c.User, c.Roles
 	if c.Kind == store.TeamToken {
 		p.TeamID, p.Team = c.Team.ID, c.Team.Name

@@ -59,7 +59,7 @@ type session struct {
 	id string
 }
 
-func (g Sighting) session() session { return session{agentKey{g.PoolID, g.AgentID}, g.SessionID} }
+func (g *Sighting) session() session { return session{agentKey{g.PoolID, g.AgentID}, g.SessionID} }
 
 // sign is the sign of life of an agent that has begun a poll.
 type sign struct {
@@ -68,7 +68,7 @@ type sign struct {
 }
 
 // until returns the time until which a session is alive whose poll begins, or has got its response.
-func (g Sighting) until(now time.Time, begins bool) time.Time {
+func (g *Sighting) until(now time.Time, begins bool) time.Time {
 	idle := sessionGrace
 	if g.Hold == 0 {
 		idle += min(g.Interval, maxIdleGrace)
@@ -90,14 +90,14 @@ type presence struct {
 	renewing sync.Mutex // held while signs of life are written
 }
 
-func (p *presence) begin(g Sighting) {
+func (p *presence) begin(g *Sighting) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.polls[g.session()]++
 }
 
 // end ends a poll. It reports whether the session has no other polls.
-func (p *presence) end(g Sighting) (last bool) {
+func (p *presence) end(g *Sighting) (last bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	key := g.session()
@@ -112,7 +112,7 @@ func (p *presence) end(g Sighting) (last bool) {
 // [Service.Answered] or [Service.Gone] when the poll ends. Seen returns a conflict while another
 // session with the same agent id is alive, because two agents must not share a state directory. It
 // returns a forbidden error if the pool was deleted.
-func (s *Service) Seen(ctx context.Context, g Sighting) error {
+func (s *Service) Seen(ctx context.Context, g *Sighting) error {
 	s.presence.begin(g)
 	err := s.seen(ctx, g)
 	if err != nil {
@@ -121,7 +121,7 @@ func (s *Service) Seen(ctx context.Context, g Sighting) error {
 	return err
 }
 
-func (s *Service) seen(ctx context.Context, g Sighting) error {
+func (s *Service) seen(ctx context.Context, g *Sighting) error {
 	here := time.Now() // time for the in-memory presence
 	key := agentKey{g.PoolID, g.AgentID}
 	known, fresh, err := s.presence.look(key, g, here)
@@ -179,7 +179,7 @@ func (s *Service) seen(ctx context.Context, g Sighting) error {
 	}
 	s.presence.mu.Lock()
 	defer s.presence.mu.Unlock()
-	s.presence.agents[key] = &sighted{Sighting: g, liveUntil: g.until(here, true), written: here, rowUntil: row.LiveUntil}
+	s.presence.agents[key] = &sighted{Sighting: *g, liveUntil: g.until(here, true), written: here, rowUntil: row.LiveUntil}
 	delete(s.presence.unwritten, key)
 	return nil
 }
@@ -191,7 +191,7 @@ func errSession(hostname, pid string) error {
 // look returns the last session in memory, and reports whether the poll need not write its row,
 // because the row is current or [Service.Run] will write it. It returns a conflict if another session
 // is alive.
-func (p *presence) look(key agentKey, g Sighting, now time.Time) (known string, fresh bool, err error) {
+func (p *presence) look(key agentKey, g *Sighting, now time.Time) (known string, fresh bool, err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	old := p.agents[key]
@@ -207,7 +207,7 @@ func (p *presence) look(key agentKey, g Sighting, now time.Time) (known string, 
 	same := old.Sighting
 	same.Hold = g.Hold
 	unwritten, waiting := p.unwritten[key]
-	if same != g || old.written.IsZero() || waiting && now.Sub(unwritten.at) > renewPatience {
+	if same != *g || old.written.IsZero() || waiting && now.Sub(unwritten.at) > renewPatience {
 		return old.SessionID, false, nil
 	}
 	if waiting || now.Sub(old.written) >= writeEvery {
@@ -227,7 +227,7 @@ func (p *presence) look(key agentKey, g Sighting, now time.Time) (known string, 
 }
 
 // Answered records that the server responded to a session's poll.
-func (s *Service) Answered(g Sighting) {
+func (s *Service) Answered(g *Sighting) {
 	s.presence.end(g)
 	s.presence.mu.Lock()
 	defer s.presence.mu.Unlock()
@@ -240,7 +240,7 @@ func (s *Service) Answered(g Sighting) {
 
 // Gone ends the session of a poll whose connection was lost or whose token has become invalid. The
 // agent is then offline, and a restarted agent need not wait until its previous session expires.
-func (s *Service) Gone(ctx context.Context, g Sighting) {
+func (s *Service) Gone(ctx context.Context, g *Sighting) {
 	s.presence.renewing.Lock()
 	until, ended := s.presence.leave(g)
 	s.presence.renewing.Unlock()
@@ -266,7 +266,7 @@ func (s *Service) Gone(ctx context.Context, g Sighting) {
 
 // leave ends a poll. If it was the session's last poll, leave ends the session and returns the
 // LiveUntil time of the session's row.
-func (p *presence) leave(g Sighting) (until time.Time, ended bool) {
+func (p *presence) leave(g *Sighting) (until time.Time, ended bool) {
 	last := p.end(g)
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -39,7 +39,7 @@ func TestSessions(t *testing.T) {
 		key := agentKey{"p", "a"}
 		s.presence.agents[key] = &sighted{Sighting: mine, liveUntil: time.Now().Add(mine.Hold + sessionGrace), written: time.Now()}
 		look := func(g Sighting) (fresh, conflict bool) {
-			_, fresh, err := s.presence.look(key, g, time.Now())
+			_, fresh, err := s.presence.look(key, &g, time.Now())
 			return fresh, fault.KindOf(err) == fault.KindConflict
 		}
 		if fresh, _ := look(mine); !fresh {
@@ -49,7 +49,7 @@ func TestSessions(t *testing.T) {
 			t.Error("a second session was accepted during a held poll")
 		}
 		// The poll has received its response. The next poll is due immediately.
-		s.Answered(mine)
+		s.Answered(&mine)
 		time.Sleep(sessionGrace - time.Millisecond)
 		if _, conflict := look(twin); !conflict {
 			t.Error("a second session was accepted between two polls")
@@ -105,7 +105,7 @@ func TestPresenceIsNotified(t *testing.T) {
 			t.Fatalf("%s: no notification", what)
 		}
 	}
-	g := Sighting{OrgID: org.ID, PoolID: made.Pool.ID, AgentID: "a", SessionID: "one", Hostname: "h"}
+	g := &Sighting{OrgID: org.ID, PoolID: made.Pool.ID, AgentID: "a", SessionID: "one", Hostname: "h"}
 	must(t, s.Seen(t.Context(), g))
 	expect("connecting")
 	s.Gone(t.Context(), g)

@@ -15,7 +15,7 @@ import (
 func TestReturn(t *testing.T) {
 	db := storetest.SQLite(t)
 	here, there := New(db, storetest.Log()), New(db, storetest.Log())
-	g := Sighting{PoolID: "p", AgentID: "a", SessionID: "mine", Hold: 25 * time.Second}
+	g := &Sighting{PoolID: "p", AgentID: "a", SessionID: "mine", Hold: 25 * time.Second}
 	err := db.Write(t.Context(), scope.Server(), func(tx *store.Tx) error {
 		if err := tx.InsertOrganization(store.Organization{ID: "o", Name: "o"}); err != nil {
 			return err
@@ -69,7 +69,7 @@ func TestRenewal(t *testing.T) {
 		}
 		return tx.InsertPool(store.AgentPool{ID: "p", OrgID: "o", Name: "p"})
 	}))
-	g := Sighting{PoolID: "p", AgentID: "a", SessionID: "mine", Hold: 25 * time.Second}
+	g := &Sighting{PoolID: "p", AgentID: "a", SessionID: "mine", Hold: 25 * time.Second}
 	row := func() (a store.PoolAgent) {
 		t.Helper()
 		must(db.Read(t.Context(), func(tx *store.Tx) (err error) {

@@ -24,7 +24,7 @@ var errForgotten = errors.New("the agent was forgotten")
 
 // makeRoom forgets agents that are offline if the pool has the maximum number of agents and does not
 // contain the agent of a poll. It returns an error if all are online.
-func (s *Service) makeRoom(ctx context.Context, g Sighting) error {
+func (s *Service) makeRoom(ctx context.Context, g *Sighting) error {
 	var full bool
 	err := s.db.Read(ctx, func(tx *store.Tx) error {
 		_, err := tx.Agent(g.PoolID, g.AgentID)

@@ -27,8 +27,8 @@ func TestAgentsOfAPoolAreBounded(t *testing.T) {
 		made, err := s.Create(t.Context(), user, org, "p", "")
 		must(t, err)
 		s.maxAgents = 3
-		agent := func(id string) Sighting {
-			return Sighting{OrgID: org.ID, PoolID: made.Pool.ID, AgentID: id, SessionID: "of " + id, Hostname: id}
+		agent := func(id string) *Sighting {
+			return &Sighting{OrgID: org.ID, PoolID: made.Pool.ID, AgentID: id, SessionID: "of " + id, Hostname: id}
 		}
 		seen := func(id string) {
 			t.Helper()

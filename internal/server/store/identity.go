@@ -225,23 +225,24 @@ type Credential struct {
 
 // MachineByHash returns the token of a pool or a runner with this SHA-256 hash, with its organization.
 // It runs one statement, which reads less than that of [Tx.CredentialByHash].
-func (tx *Tx) MachineByHash(hash []byte) (Credential, error) {
-	return database.One(tx.Tx, func(scan database.Scan) (c Credential, err error) {
+func (tx *Tx) MachineByHash(hash []byte) (*Credential, error) {
+	return database.One(tx.Tx, func(scan database.Scan) (*Credential, error) {
+		var c Credential
 		var now int64
-		err = scan(append(append(tokens.Fields(&c.Token), organizations.Fields(&c.Org)...), &now)...)
+		err := scan(append(append(tokens.Fields(&c.Token), organizations.Fields(&c.Org)...), &now)...)
 		c.Now = tx.NowFrom(now)
-		return c, err
+		return &c, err
 	}, "SELECT "+tokens.Expressions()+", "+organizations.Expressions()+", "+tx.NowExpression()+
 		" FROM tokens JOIN organizations ON organizations.id = tokens.org_id WHERE tokens.hash = $1 AND tokens.kind IN ('pool', 'runner')", hash)
 }
 
 // CredentialByHash returns the token with this SHA-256 hash. It runs one statement.
-func (tx *Tx) CredentialByHash(hash []byte) (Credential, error) { return tx.credential("hash", hash) }
+func (tx *Tx) CredentialByHash(hash []byte) (*Credential, error) { return tx.credential("hash", hash) }
 
 // CredentialByID returns a token by its id. It runs one statement.
-func (tx *Tx) CredentialByID(id string) (Credential, error) { return tx.credential("id", id) }
+func (tx *Tx) CredentialByID(id string) (*Credential, error) { return tx.credential("id", id) }
 
-func (tx *Tx) credential(column string, value any) (Credential, error) {
+func (tx *Tx) credential(column string, value any) (*Credential, error) {
 	var c Credential
 	rows, err := database.Collect(tx.Tx, func(scan database.Scan) (role [2]string, err error) {
 		var now int64
@@ -268,7 +269,7 @@ func (tx *Tx) credential(column string, value any) (Credential, error) {
 			c.Roles[role[0]] = role[1]
 		}
 	}
-	return c, err
+	return &c, err
 }
 
 // PollState is what must be known to begin a poll.
@@ -287,11 +288,11 @@ func (tx *Tx) PollState(tokenID, poolID, agentID, pollID string) (PollState, err
 		if err = scan(&expires, &repeated, &drained, &now); expires != 0 {
 			p.TokenExpiresAt = time.UnixMicro(expires).UTC()
 		}
-		p.Repeated, p.Drained, p.Now = repeated == 1, drained == 1, tx.NowFrom(now)
+		p.Repeated, p.Drained, p.Now = repeated > 0, drained > 0, tx.NowFrom(now)
 		return p, err
-	}, `SELECT t.expires_at, CASE WHEN EXISTS (SELECT 1 FROM jobs
-			WHERE poll_id = $3 AND poll_id <> '' AND pool_id = $2 AND status = 'accepted') THEN 1 ELSE 0 END,
-			CASE WHEN EXISTS (SELECT 1 FROM drained_agents WHERE pool_id = $2 AND agent_id = $4) THEN 1 ELSE 0 END, `+tx.NowExpression()+`
+	}, `SELECT t.expires_at,
+			(SELECT COUNT(*) FROM jobs WHERE poll_id = $3 AND poll_id <> '' AND pool_id = $2 AND status = 'accepted'),
+			(SELECT COUNT(*) FROM drained_agents WHERE pool_id = $2 AND agent_id = $4), `+tx.NowExpression()+`
 		FROM tokens t WHERE t.id = $1`, tokenID, poolID, pollID, agentID)
 }
 
