@@ -68,6 +68,6 @@ func (p *product) rest(ctx context.Context, run *figures.Run) (rss, cpu float64,
 	if err != nil {
 		return 0, 0, err
 	}
-	rss, err = p.Memory("VmRSS")
+	rss, _, err = p.Memory()
 	return rss, (after - before).Seconds() / time.Since(began).Minutes(), err
 }

@@ -3,6 +3,7 @@ package fleet
 import (
 	"context"
 	"database/sql"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -44,47 +45,24 @@ func (p *product) signIn(ctx context.Context, token string) (*browser, error) {
 	return nil, fmt.Errorf("signing in: %s without a session", resp.Status)
 }
 
-// open requests a page or a part of one.
-func (b *browser) open(ctx context.Context, path, accept string) (*http.Response, error) {
+// read requests a page.
+func (b *browser) read(ctx context.Context, path string) error {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, b.p.URL+path, nil)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	req.Header.Set("Cookie", b.cookie)
-	req.Header.Set("Accept", accept)
+	req.Header.Set("Accept", "text/html")
 	resp, err := b.p.HTTP.Do(req)
 	if err != nil {
-		return nil, err
+		return err
 	}
+	defer func() { _ = resp.Body.Close() }()
 	if resp.StatusCode != http.StatusOK {
-		_ = resp.Body.Close()
-		return nil, fmt.Errorf("%s: %s", path, resp.Status)
+		return fmt.Errorf("%s: %s", path, resp.Status)
 	}
-	return resp, nil
-}
-
-func (b *browser) read(ctx context.Context, path, accept string) ([]byte, error) {
-	resp, err := b.open(ctx, path, accept)
-	if err != nil {
-		return nil, err
-	}
-	body, err := io.ReadAll(resp.Body)
-	return body, errors.Join(err, resp.Body.Close())
-}
-
-// stateOf returns a state with n resources.
-func stateOf(stack string, n int) map[string]any {
-	root := "urn:pulumi:" + stack + "::" + site.Project + "::pulumi:pulumi:Stack::" + site.Project + "-" + stack
-	list := []any{map[string]any{"urn": root, "custom": false, "type": "pulumi:pulumi:Stack", "outputs": map[string]any{"url": "https://example.com"}}}
-	for i := range n - 1 {
-		list = append(list, map[string]any{
-			"urn":    fmt.Sprintf("urn:pulumi:%s::%s::pkg:index:Thing::thing-%04d", stack, site.Project, i),
-			"custom": true, "type": "pkg:index:Thing", "id": fmt.Sprint(i), "parent": root,
-		})
-	}
-	return map[string]any{"version": 3, "deployment": map[string]any{
-		"manifest": map[string]any{"time": "2026-01-01T00:00:00Z", "magic": "", "version": "v3.0.0"}, "resources": list,
-	}}
+	_, err = io.Copy(io.Discard, resp.Body)
+	return err
 }
 
 // Pages measures the HTML of the console's pages on a large server.
@@ -97,7 +75,7 @@ func Pages(ctx context.Context, run *figures.Run) error {
 	}
 	defer p.Close()
 	// Stack 0 has a state, and a finished deployment, of which the others are copies.
-	if err := p.Call(ctx, http.MethodPost, p.StackPath(p.stack(0))+"/import", stateOf(p.stack(0), resources), nil); err != nil {
+	if err := p.Call(ctx, http.MethodPost, p.StackPath(p.stack(0))+"/import", json.RawMessage(site.State(p.stack(0), resources)), nil); err != nil {
 		return err
 	}
 	if err := p.runOne(ctx, 0); err != nil {
@@ -130,7 +108,7 @@ func Pages(ctx context.Context, run *figures.Run) error {
 		var times []float64
 		for i := range figures.Pick(run, 60, 20) + 1 {
 			began := time.Now()
-			if _, err := session.read(ctx, pages[name], "text/html"); err != nil {
+			if err := session.read(ctx, pages[name]); err != nil {
 				return err
 			}
 			if i > 0 { // the first one fills caches

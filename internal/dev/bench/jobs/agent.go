@@ -5,7 +5,6 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"maps"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -26,24 +25,18 @@ type product struct {
 	run       *figures.Run
 	agent     *lab.Agent
 	poolToken string
-	variables map[string]any // of jobs
 }
 
 const stack = "job"
 
-// options configure a product.
-type options struct {
-	url      func(string) (string, error) // returns the agent's URL of the server; nil = the server's own
-	settings map[string]string            // of the agent
-}
-
-// start starts a product and waits until its agent is online. The caller must close it.
-func start(ctx context.Context, run *figures.Run, o options) (_ *product, err error) {
+// start starts a product and waits until its agent is online. The caller must close it. If between is not
+// nil, it returns the agent's URL of the server.
+func start(ctx context.Context, run *figures.Run, between func(url string) (string, error)) (_ *product, err error) {
 	s, err := site.Start(ctx, run, site.Options{})
 	if err != nil {
 		return nil, err
 	}
-	p := &product{Site: s, run: run, variables: map[string]any{}}
+	p := &product{Site: s, run: run}
 	defer func() {
 		if err != nil {
 			p.close()
@@ -58,12 +51,12 @@ func start(ctx context.Context, run *figures.Run, o options) (_ *product, err er
 		return nil, err
 	}
 	url := s.URL
-	if o.url != nil {
-		if url, err = o.url(url); err != nil {
+	if between != nil {
+		if url, err = between(url); err != nil {
 			return nil, err
 		}
 	}
-	if err := p.startAgent(ctx, url, o.settings); err != nil {
+	if err := p.startAgent(ctx, url); err != nil {
 		return nil, err
 	}
 	return p, until(ctx, 20*time.Millisecond, 30*time.Second, "the agent's first poll", func() (bool, error) {
@@ -73,7 +66,7 @@ func start(ctx context.Context, run *figures.Run, o options) (_ *product, err er
 	})
 }
 
-func (p *product) startAgent(ctx context.Context, url string, settings map[string]string) error {
+func (p *product) startAgent(ctx context.Context, url string) error {
 	dir, err := p.run.NewDir()
 	if err != nil {
 		return err
@@ -84,7 +77,7 @@ func (p *product) startAgent(ctx context.Context, url string, settings map[strin
 		return fmt.Errorf("writing the project file: %w", err)
 	}
 	p.agent, err = lab.StartAgent(ctx, lab.AgentOptions{
-		Binary: p.run.Program("customer-managed-workflow-agent"), Dir: dir, ServiceURL: url, Token: p.poolToken, Target: "process", Settings: settings,
+		Binary: p.run.Program("customer-managed-workflow-agent"), Dir: dir, ServiceURL: url, Token: p.poolToken, Target: "process",
 		Env: []string{"PATH=" + p.run.Stubs + string(os.PathListSeparator) + os.Getenv("PATH"), "HOME=" + dir},
 	})
 	return err
@@ -98,7 +91,7 @@ func (p *product) close() {
 		_ = p.agent.Process.Stop(syscall.SIGTERM, stopPatience)
 		// An agent that stops leaves its jobs running, also those of an interrupted run.
 		for _, pid := range jobs {
-			if program, err := os.Readlink(figures.ProcFile(pid, "exe")); err == nil && strings.HasPrefix(program, p.run.Dir) {
+			if strings.HasPrefix(figures.Program(pid), p.run.Dir) {
 				_ = syscall.Kill(pid, syscall.SIGKILL)
 			}
 		}
@@ -109,13 +102,12 @@ func (p *product) close() {
 // enqueue starts a job that runs shell text as its pre-run command, with BENCH_STAMP set to file; pulumi
 // is a stub.
 func (p *product) enqueue(ctx context.Context, command, file string) (job string, err error) {
-	variables := map[string]any{"BENCH_STAMP": file}
-	maps.Copy(variables, p.variables)
 	var d struct{ ID string }
 	err = p.Call(ctx, http.MethodPost, p.StackPath(stack)+"/deployments", map[string]any{
 		"operation": "update",
 		"operationContext": map[string]any{
-			"preRunCommands": []string{command}, "environmentVariables": variables, "options": map[string]any{"skipInstallDependencies": true},
+			"preRunCommands": []string{command}, "environmentVariables": map[string]any{"BENCH_STAMP": file},
+			"options": map[string]any{"skipInstallDependencies": true},
 		},
 	}, &d)
 	return d.ID, err
@@ -144,15 +136,13 @@ func (p *product) finished(ctx context.Context, job string) (bool, error) {
 	}
 }
 
-// runJob runs a job and reads its stamps. It polls the server at the interval, which must be longer for
-// long jobs, because polling also loads the server.
-func (p *product) runJob(ctx context.Context, command, file string, interval, patience time.Duration) (job string, t jobTimes, err error) {
-	t.sent = time.Now()
+// runJob runs a job and reads its stamps.
+func (p *product) runJob(ctx context.Context, command, file string) (job string, t jobTimes, err error) {
 	if job, err = p.enqueue(ctx, command, file); err != nil {
 		return "", t, err
 	}
 	t.queued = time.Now()
-	err = until(ctx, interval, patience, "the job's exit", func() (bool, error) { return p.finished(ctx, job) })
+	err = until(ctx, time.Millisecond, jobPatience, "the job's exit", func() (bool, error) { return p.finished(ctx, job) })
 	t.finished = time.Now()
 	if err != nil {
 		return job, t, err

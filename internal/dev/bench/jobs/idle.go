@@ -54,11 +54,11 @@ func Idle(ctx context.Context, run *figures.Run) error {
 		return err
 	}
 	minutes := time.Since(began).Minutes()
-	rss, err := figures.Memory(p.agentPID(), "VmRSS")
+	size, err := figures.Memory(p.agentPID())
 	if err != nil {
 		return err
 	}
-	run.Add("RSS", "MB", []float64{figures.Megabytes(rss)}, figures.AtMost(30, true))
+	run.Add("RSS", "MB", []float64{figures.Megabytes(size.Now)}, figures.AtMost(30, true))
 	if run.Quick {
 		return nil
 	}

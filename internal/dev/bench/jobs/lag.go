@@ -17,7 +17,7 @@ type lagFigures struct{ middle, high, wrong []float64 }
 
 // Lag measures the time from when a job writes a line until the server returns the line.
 func Lag(ctx context.Context, run *figures.Run) error {
-	p, err := start(ctx, run, options{})
+	p, err := start(ctx, run, nil)
 	if err != nil {
 		return err
 	}

@@ -39,9 +39,8 @@ func readTimes(file string) (times, error) {
 }
 
 type jobTimes struct {
-	sent, queued time.Time // when the enqueue request was sent, and when it returned
-	first, last  times     // stamps of the job's first and last process
-	finished     time.Time // according to the server
+	queued, finished time.Time // when the enqueue request returned; according to the server
+	first, last      times     // stamps of the job's first and last process
 }
 
 // pager returns the text of a log from token on, or from the beginning if token is "". next is the token

@@ -18,11 +18,11 @@ const (
 )
 
 // shortFigures are samples in milliseconds, and numbers of lines that were missing when the job finished.
-type shortFigures struct{ enqueue, start, end, whole, missing []float64 }
+type shortFigures struct{ start, end, missing []float64 }
 
 // Short runs small jobs one at a time.
 func Short(ctx context.Context, run *figures.Run) error {
-	p, err := start(ctx, run, options{})
+	p, err := start(ctx, run, nil)
 	if err != nil {
 		return err
 	}
@@ -47,10 +47,8 @@ func Short(ctx context.Context, run *figures.Run) error {
 	if err != nil {
 		return err
 	}
-	run.Add("enqueue call", "ms", f.enqueue, figures.Goal{})
 	run.Add("queued to process running", "ms", f.start, figures.AtMost(60, false))
 	run.Add("process exit to finished, log complete", "ms", f.end, figures.AtMost(25, false))
-	run.Add("whole job", "ms", f.whole, figures.Goal{})
 	run.Add("CPU of agent, runner and children per job", "ms", []float64{figures.Milliseconds(after-before) / float64(n)}, figures.AtMost(100, true))
 	run.Add("log lines missing at finished", "lines", f.missing, figures.AtMost(0, true))
 	return nil
@@ -63,7 +61,7 @@ func (p *product) short(ctx context.Context, f *shortFigures) error {
 		return err
 	}
 	file := filepath.Join(dir, "stamp")
-	job, t, err := p.runJob(ctx, fmt.Sprintf("%s %s %d", p.run.Stamp, file, jobLines), file, time.Millisecond, jobPatience)
+	job, t, err := p.runJob(ctx, fmt.Sprintf("%s %s %d", p.run.Stamp, file, jobLines), file)
 	if err != nil {
 		return err
 	}
@@ -71,10 +69,8 @@ func (p *product) short(ctx context.Context, f *shortFigures) error {
 	if err != nil {
 		return err
 	}
-	f.enqueue = append(f.enqueue, figures.Milliseconds(t.queued.Sub(t.sent)))
 	f.start = append(f.start, figures.Milliseconds(t.first.began.Sub(t.queued)))
 	f.end = append(f.end, figures.Milliseconds(t.finished.Sub(t.last.ended)))
-	f.whole = append(f.whole, figures.Milliseconds(t.finished.Sub(t.sent)))
 	f.missing = append(f.missing, float64(missing))
 	if err := p.alone(ctx); err != nil {
 		return err

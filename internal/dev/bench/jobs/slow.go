@@ -15,6 +15,8 @@ import (
 )
 
 const (
+	lineBytes   = 100 // newline included
+	logPatience = 5 * time.Minute
 	// stampBytes is the size of the timestamp that the product stores with each line.
 	stampBytes = 28
 	// slowRequest is the duration of each request while the server is slow.
@@ -23,13 +25,13 @@ const (
 
 // startGated starts a product with a proxy between its agent and its server. The caller must close both.
 func startGated(ctx context.Context, run *figures.Run) (p *product, gate *site.Proxy, err error) {
-	p, err = start(ctx, run, options{url: func(url string) (string, error) {
+	p, err = start(ctx, run, func(url string) (string, error) {
 		var err error
 		if gate, err = site.StartProxy(url); err != nil {
 			return "", err
 		}
 		return gate.URL, nil
-	}})
+	})
 	if err != nil && gate != nil {
 		gate.Close()
 	}
@@ -61,11 +63,7 @@ func Slow(ctx context.Context, run *figures.Run) error {
 
 // handlesLog reports whether a process handles the log.
 func handlesLog(pid int) bool {
-	program, err := os.Readlink(figures.ProcFile(pid, "exe"))
-	if err != nil {
-		return false // exited
-	}
-	name := filepath.Base(program)
+	name := filepath.Base(figures.Program(pid))
 	return name == "customer-managed-workflow-agent" || name == "workflow-runner"
 }
 
@@ -95,13 +93,13 @@ func (p *product) slow(ctx context.Context, gate *site.Proxy, n int) (idle, peak
 	if err := retry.Sleep(ctx, figures.Pick(p.run, 5*time.Second, time.Second)); err != nil {
 		return 0, 0, 0, err
 	}
-	idle = figures.Sum(p.agentPID(), "VmRSS", handlesLog)
+	idle = figures.Sum(p.agentPID(), handlesLog).Now
 	sampler := figures.SamplePeak(p.agentPID(), handlesLog)
 	gate.Delay.Store(int64(slowRequest))
 	fast := time.AfterFunc(figures.Pick(p.run, 20*time.Second, 4*time.Second), func() { gate.Delay.Store(0) })
 	defer fast.Stop()
 	if err = os.WriteFile(speak, []byte("\n"), 0o600); err == nil {
-		err = until(ctx, 50*time.Millisecond, outputPatience, "the job's exit", func() (bool, error) { return p.finished(ctx, job) })
+		err = until(ctx, 50*time.Millisecond, logPatience, "the job's exit", func() (bool, error) { return p.finished(ctx, job) })
 	}
 	peak = sampler.End()
 	if err != nil {

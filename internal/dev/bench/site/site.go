@@ -15,7 +15,6 @@ import (
 	"path/filepath"
 	"slices"
 	"strconv"
-	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -30,23 +29,18 @@ const (
 
 // Options configure a [Site].
 type Options struct {
-	Postgres bool // PostgreSQL that syncs its writes, instead of SQLite
-	Servers  int  // that share the database; 0 = 1
-	// Front puts a proxy before the servers that passes consecutive calls of a stack to different
-	// servers. Without it, [Site.Send] passes consecutive calls to different servers.
-	Front bool
-	Args  []string // of the servers
+	Postgres bool     // PostgreSQL that syncs its writes, instead of SQLite
+	Servers  int      // that share the database; 0 = 1
+	Args     []string // of the servers
 }
 
 // Site is a group of servers that share a database.
 type Site struct {
-	URL, Token, Organization string
+	URL, Token, Organization string // with several servers, URL passes consecutive calls of a stack to different ones
 	Servers                  []*lab.Server
 	Database                 *Database    // nil = SQLite
 	HTTP                     *http.Client // keeps all of its connections open
 
-	urls    []string // of Send
-	turn    atomic.Int64
 	release []func()
 }
 
@@ -76,24 +70,23 @@ func Start(ctx context.Context, run *figures.Run, o Options) (_ *Site, err error
 		dsn = s.Database.dsn
 		s.release = append(s.release, s.Database.close)
 	}
-	ports := make([]int, max(o.Servers, 1))
+	ports, urls := make([]int, max(o.Servers, 1)), make([]string, max(o.Servers, 1))
 	for i := range ports {
 		if ports[i], err = lab.FreePort("127.0.0.1"); err != nil {
 			return nil, err
 		}
-		s.urls = append(s.urls, "http://127.0.0.1:"+strconv.Itoa(ports[i]))
+		urls[i] = "http://127.0.0.1:" + strconv.Itoa(ports[i])
 	}
+	s.URL = urls[0]
 	args := o.Args
-	if o.Front {
-		front, err := startFront(s.urls)
+	if len(ports) > 1 {
+		front, err := startFront(urls)
 		if err != nil {
 			return nil, err
 		}
 		s.release = append(s.release, front.Close)
-		s.urls = []string{front.URL}
-	}
-	if o.Front || len(ports) > 1 {
-		args = append(slices.Clone(args), "--external-url", s.urls[0])
+		s.URL = front.URL
+		args = append(slices.Clone(args), "--external-url", s.URL)
 	}
 	for i, port := range ports {
 		server, err := s.startServer(ctx, run, filepath.Join(dir, strconv.Itoa(i)), lab.ServerOptions{Port: port, Database: dsn, Args: args})
@@ -102,7 +95,7 @@ func Start(ctx context.Context, run *figures.Run, o Options) (_ *Site, err error
 		}
 		s.Servers = append(s.Servers, server)
 	}
-	s.URL, s.Token, s.Organization = s.urls[0], s.Servers[0].Token, s.Servers[0].Organization
+	s.Token, s.Organization = s.Servers[0].Token, s.Servers[0].Organization
 	return s, nil
 }
 
@@ -138,13 +131,10 @@ func (s *Site) Close() {
 	}
 }
 
-// next returns the URL of the server for the next call.
-func (s *Site) next() string { return s.urls[int(s.turn.Add(1))%len(s.urls)] }
-
 // Send makes a call with the administrator's token and returns the response, which succeeded. The
 // caller must close its body.
 func (s *Site) Send(ctx context.Context, method, path string, header http.Header, body io.Reader) (*http.Response, error) {
-	req, err := http.NewRequestWithContext(ctx, method, s.next()+path, body)
+	req, err := http.NewRequestWithContext(ctx, method, s.URL+path, body)
 	if err != nil {
 		return nil, err
 	}
@@ -254,18 +244,16 @@ func (s *Site) Timed(ctx context.Context, do func() error) (took, used float64, 
 	return took, after - before, err
 }
 
-// Memory returns a memory size of the server that uses most, in MB: VmRSS, or VmHWM for the highest
-// since its start.
-func (s *Site) Memory(key string) (float64, error) {
-	highest := int64(0)
+// Memory returns the memory of the server that uses most, in MB: now, and the highest since its start.
+func (s *Site) Memory() (now, peak float64, err error) {
 	for _, server := range s.Servers {
-		n, err := figures.Memory(server.Process.Pid(), key)
+		size, err := figures.Memory(server.Process.Pid())
 		if err != nil {
-			return 0, err
+			return 0, 0, err
 		}
-		highest = max(highest, n)
+		now, peak = max(now, figures.Megabytes(size.Now)), max(peak, figures.Megabytes(size.Peak))
 	}
-	return figures.Megabytes(highest), nil
+	return now, peak, nil
 }
 
 func parseURLs(texts []string) (urls []*url.URL, err error) {

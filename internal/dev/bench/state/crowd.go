@@ -44,7 +44,7 @@ func Crowd(ctx context.Context, run *figures.Run) error {
 		run.Skip(shared, reason)
 		return err
 	}
-	return errors.Join(err, crowd(ctx, run, all, shared, clients, n, engine, site.Options{Postgres: true, Servers: 2, Front: true}))
+	return errors.Join(err, crowd(ctx, run, all, shared, clients, n, engine, site.Options{Postgres: true, Servers: 2}))
 }
 
 func crowd(ctx context.Context, run *figures.Run, all *clis, name string, clients, n int, engine []float64, o site.Options) error {
@@ -82,7 +82,7 @@ func crowd(ctx context.Context, run *figures.Run, all *clis, name string, client
 			missing += math.Abs(float64(n - stashes))
 		}
 	}
-	peak, err := s.Memory("VmHWM")
+	_, peak, err := s.Memory()
 	if err != nil {
 		return err
 	}

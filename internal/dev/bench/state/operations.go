@@ -88,7 +88,7 @@ func operate(ctx context.Context, run *figures.Run, n, rounds int) (size, error)
 				last(s.wall[o.name]), last(s.engine[o.name]), last(s.cpu[o.name]))
 		}
 	}
-	s.peak, err = c.Memory("VmHWM")
+	_, s.peak, err = c.Memory()
 	return s, err
 }
 

@@ -7,10 +7,12 @@ import (
 	"testing"
 
 	"github.com/klauspost/compress/gzip"
+
+	"workflowagent/internal/dev/bench/site"
 )
 
 func TestSyntheticState(t *testing.T) {
-	state := synthetic(3)
+	state := site.State("large", 3)
 	packed, err := compress(state)
 	if err != nil {
 		t.Fatal(err)

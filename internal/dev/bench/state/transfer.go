@@ -34,7 +34,7 @@ func transfer(ctx context.Context, run *figures.Run, n int) error {
 	if err := s.NewStack(ctx, stack); err != nil {
 		return err
 	}
-	state := synthetic(n)
+	state := site.State(stack, n)
 	packed, err := compress(state)
 	if err != nil {
 		return err
@@ -54,7 +54,7 @@ func transfer(ctx context.Context, run *figures.Run, n int) error {
 			speed[i], cpu[i] = append(speed[i], megabytes/took), append(cpu[i], used/megabytes*1000)
 		}
 	}
-	peak, err := s.Memory("VmHWM")
+	_, peak, err := s.Memory()
 	if err != nil {
 		return err
 	}
@@ -69,23 +69,6 @@ func transfer(ctx context.Context, run *figures.Run, n int) error {
 	run.Add("peak RSS of the server", "MB", []float64{peak}, figures.AtMost(150, true))
 	run.Add("resources missing in the exported state", "resources", []float64{float64(n - stashes)}, figures.AtMost(0, true))
 	return nil
-}
-
-// synthetic returns a state of n resources without secrets.
-func synthetic(n int) []byte {
-	var text bytes.Buffer
-	text.WriteString(`{"version":3,"deployment":{"manifest":{"time":"2026-01-02T03:04:05Z","magic":"","version":"v3.255.0"},"resources":[`)
-	const stack = "urn:pulumi:large::" + site.Project + "::pulumi:pulumi:Stack::" + site.Project + "-large"
-	fmt.Fprintf(&text, `{"urn":%q,"custom":false,"type":"pulumi:pulumi:Stack"}`, stack)
-	for i := range n {
-		fmt.Fprintf(&text, `,{"urn":"urn:pulumi:large::%s::%s::r%05d","custom":true,"id":"id-%08x","type":%q,`+
-			`"inputs":{"input":{"name":"resource %d","size":%d,"zone":"zone-%d"}},`+
-			`"outputs":{"input":{"name":"resource %d","size":%d,"zone":"zone-%d"},"output":{"name":"resource %d","address":"10.%d.%d.%d"}},`+
-			`"parent":%q,"propertyDependencies":{"input":[]},"created":"2026-01-02T03:04:05.%09dZ","modified":"2026-01-02T03:04:05.%09dZ"}`,
-			site.Project, stashType, i, uint32(i)*2654435761, stashType, i, i%512, i%3, i, i%512, i%3, i, i>>16&255, i>>8&255, i&255, stack, i*7919, i*104_729)
-	}
-	text.WriteString("]}}")
-	return text.Bytes()
 }
 
 func compress(data []byte) ([]byte, error) {
