@@ -1,9 +1,9 @@
 // Command tiers runs the test tiers that this machine can run, and reports why it skipped the
 // others. With WORKFLOW_REQUIRE_TIERS=all a skipped tier is a failure.
 //
-// Lanes of tiers run concurrently, because most tiers mostly wait. The lanes take about the same
-// time, so that the processors are busy until the end. A tier's output is printed when the tier
-// finishes. With the flag -only, it runs the named tiers.
+// Some tiers run at the same time, because most tiers mostly wait. The longest start first, so that the
+// processors are busy until the end. A tier's output is printed when the tier finishes. With the flag -only,
+// it runs the named tiers.
 package main
 
 import (
@@ -21,6 +21,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"text/tabwriter"
 	"time"
@@ -28,6 +29,7 @@ import (
 	"workflowagent/internal/dev/lab"
 	"workflowagent/internal/dev/lab/chromium"
 	"workflowagent/internal/dev/lab/cluster"
+	"workflowagent/internal/dev/storetest"
 )
 
 func main() {
@@ -47,13 +49,15 @@ type tier struct {
 	what    string
 	missing func(context.Context) string // why this machine cannot run it, or ""
 	test    func(*suite, context.Context, io.Writer) error
+	apart   string // a tier that must not run at the same time, or ""
 }
 
 type suite struct {
 	root string
-	dir  string   // directory for the servers' files
-	env  []string // environment of the tests
-	race bool     // the race detector is available
+	dir  string        // directory for the servers' files
+	env  []string      // environment of the tests
+	race bool          // the race detector is available
+	cpu  *atomic.Int64 // nanoseconds of all processors that the tests of a tier took
 }
 
 // parallelTests is the value of go test's flag -parallel for an end-to-end package. It does not
@@ -63,52 +67,67 @@ const parallelTests = "6"
 // parallelMachines replaces parallelTests for tests that each boot a machine.
 const parallelMachines = "3"
 
-// lanes returns the tiers. Tiers of one lane run one after the other.
-func lanes() [][]tier {
+// atOnce is how many tiers run at the same time.
+const atOnce = 3
+
+// tiers returns the tiers, the longest first. Only the first three keep a processor busy.
+func tiers() []tier {
 	always := func(context.Context) string { return "" }
-	return [][]tier{
-		{
-			{"postgres", "the server's components, with SQLite and PostgreSQL", postgresMissing, (*suite).postgres},
-		},
-		{
-			{"provider", "the example provider, in its own module", clientsMissing, (*suite).provider},
-			{"pages", "the console's scripts, templates and colours, in their own module", always, (*suite).pages},
-			{"install", "manifests, charts and the Pulumi program for Kubernetes, in their own module", installMissing, (*suite).install},
-			{"clients", "the stock pulumi CLI against a real server and agents", clientsMissing, e2e("clients", parallelTests)},
-			{"faults", "processes killed and connections cut under running deployments", clientsMissing, e2e("faults", parallelTests)},
-			{"browser", "the console in a real browser", browserMissing, e2e("browser", parallelTests)},
-			{"packages", "a release's content and signatures, and that its build is reproducible", packagesMissing, e2e("packages", parallelTests)},
-		},
-		{
-			// The tiers engine and init must not overlap: a booted machine copies this host's mounts, and
-			// an engine cannot remove a container whose mount is in use elsewhere.
-			{"engine", "deployments in containers of a real Docker Engine", engineMissing, (*suite).engine},
-			{"cluster", "deployments in pods of a real Kubernetes", clusterMissing, (*suite).cluster},
-			{"init", "the agent as a systemd service on a booted machine", initMissing, e2e("init", parallelMachines)},
-			{"unit", "unit tests, and components over HTTP with SQLite", always, (*suite).unit},
-		},
+	return []tier{
+		{name: "postgres", what: "the server's components, with SQLite and PostgreSQL", missing: postgresMissing, test: (*suite).postgres},
+		// A booted machine copies this host's mounts, and an engine cannot remove a container whose mount is in use
+		// elsewhere.
+		{name: "engine", what: "deployments in containers of a real Docker Engine", missing: engineMissing, test: (*suite).engine, apart: "init"},
+		{name: "faults", what: "processes killed and connections cut under running deployments", missing: clientsMissing, test: e2e("faults", parallelTests)},
+		{name: "race", what: "packages with concurrency, with the race detector", missing: always, test: (*suite).raced},
+		{name: "unit", what: "unit tests of the other packages", missing: always, test: (*suite).unit},
+		{name: "clients", what: "the stock pulumi CLI against a real server and agents", missing: clientsMissing, test: e2e("clients", parallelTests)},
+		{name: "cluster", what: "deployments in pods of a real Kubernetes", missing: clusterMissing, test: (*suite).cluster},
+		{name: "init", what: "the agent as a systemd service on a booted machine", missing: initMissing, test: e2e("init", parallelMachines), apart: "engine"},
+		{name: "browser", what: "the console in a real browser", missing: browserMissing, test: e2e("browser", parallelTests)},
+		{name: "packages", what: "a release's content and signatures, and that its build is reproducible", missing: packagesMissing, test: e2e("packages", parallelTests)},
+		{name: "install", what: "manifests, charts and the Pulumi program for Kubernetes, in their own module", missing: installMissing, test: (*suite).install},
+		{name: "pages", what: "the console's scripts, templates and colours, in their own module", missing: always, test: (*suite).pages},
+		{name: "provider", what: "the example provider, in its own module", missing: clientsMissing, test: (*suite).provider},
 	}
 }
 
-// choose returns the lanes with only the tiers named in a comma-separated list, or all for "".
-func choose(all [][]tier, list string) ([][]tier, error) {
+// choose returns the tiers named in a comma-separated list, or all for "".
+func choose(all []tier, list string) ([]tier, error) {
 	if list == "" {
 		return all, nil
 	}
 	wanted := strings.Split(list, ",")
-	found := 0
-	for i, lane := range all {
-		all[i] = slices.DeleteFunc(lane, func(t tier) bool { return !slices.Contains(wanted, t.name) })
-		found += len(all[i])
-	}
-	if found != len(wanted) {
+	chosen := slices.DeleteFunc(all, func(t tier) bool { return !slices.Contains(wanted, t.name) })
+	if len(chosen) != len(wanted) {
 		return nil, fmt.Errorf("-only %s: not every name is a tier", list)
 	}
-	return all, nil
+	return chosen, nil
+}
+
+// inTurn calls work for each tier, for up to most tiers at the same time, in their order. A tier that is apart
+// from a running one waits, and later ones overtake it.
+func inTurn(all []tier, most int, work func(tier)) {
+	waiting, running := slices.Clone(all), map[string]bool{}
+	ended := make(chan string)
+	for len(waiting)+len(running) > 0 {
+		next := slices.IndexFunc(waiting, func(t tier) bool { return !running[t.apart] })
+		if next < 0 || len(running) == most {
+			delete(running, <-ended)
+			continue
+		}
+		t := waiting[next]
+		waiting = slices.Delete(waiting, next, next+1)
+		running[t.name] = true
+		go func() {
+			work(t)
+			ended <- t.name
+		}()
+	}
 }
 
 func run(ctx context.Context, only string) error {
-	chosen, err := choose(lanes(), only)
+	chosen, err := choose(tiers(), only)
 	if err != nil {
 		return err
 	}
@@ -140,15 +159,7 @@ func run(ctx context.Context, only string) error {
 		return err
 	}
 	s.env = append(s.env, "WORKFLOW_BIN="+bin)
-	var wg sync.WaitGroup
-	for _, lane := range chosen {
-		wg.Go(func() {
-			for _, t := range lane {
-				s.run(ctx, t, r)
-			}
-		})
-	}
-	wg.Wait()
+	inTurn(chosen, atOnce, func(t tier) { s.run(ctx, t, r) })
 	if ctx.Err() != nil {
 		return errors.New("interrupted")
 	}
@@ -184,9 +195,10 @@ func (s *suite) run(ctx context.Context, t tier, r *results) {
 	}
 	fmt.Printf("tier %s started\n", t.name)
 	var out bytes.Buffer
-	start := time.Now()
-	err := t.test(s, ctx, &out)
-	took := time.Since(start).Round(time.Second)
+	start, counted := time.Now(), *s
+	counted.cpu = &atomic.Int64{}
+	err := t.test(&counted, ctx, &out)
+	took, cpu := time.Since(start).Round(time.Second), time.Duration(counted.cpu.Load()).Round(time.Second)
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	verdict := "passed"
@@ -196,7 +208,7 @@ func (s *suite) run(ctx context.Context, t tier, r *results) {
 		fmt.Fprintln(&out, err)
 	}
 	fmt.Printf("\n--- tier %s: %s\n%s", t.name, t.what, &out)
-	r.lines = append(r.lines, fmt.Sprintf("%s\t%s\t%s\n", t.name, verdict, took))
+	r.lines = append(r.lines, fmt.Sprintf("%s\t%s\t%s\t(%s of processors)\n", t.name, verdict, took, cpu))
 }
 
 func conclude(failed, skipped []string, requireAll bool) error {
@@ -229,39 +241,76 @@ func raceMissing(ctx context.Context) string {
 	return ""
 }
 
-// enginePackages are the packages that require a Docker Engine. The unit tier omits them. If
-// PostgreSQL is installed, the unit tier also omits the packages under serverPackages, because the
-// postgres tier runs them.
-var enginePackages = []string{"workflowagent/internal/agent/executor/docker", "workflowagent/internal/dev/lab"}
+// enginePackages are the packages that require a Docker Engine.
+var enginePackages = []string{product + "/agent/executor/docker", product + "/dev/lab"}
 
-// clusterPackages are the packages whose tests require a Kubernetes cluster. The unit tier omits them.
-var clusterPackages = []string{"workflowagent/internal/agent/executor/kubernetes", "workflowagent/internal/dev/lab/cluster"}
+// clusterPackages are the packages whose tests require a Kubernetes cluster.
+var clusterPackages = []string{product + "/agent/executor/kubernetes", product + "/dev/lab/cluster"}
 
-const serverPackages = "workflowagent/internal/server"
+const (
+	product        = "workflowagent/internal"
+	serverPackages = product + "/server"
+)
 
-func (s *suite) unit(ctx context.Context, out io.Writer) error {
-	list := exec.CommandContext(ctx, "go", "list", "./...")
+// packages returns the packages that the tier unit or postgres tests, and no other tier.
+func (s *suite) packages(ctx context.Context, pattern string, without ...string) ([]string, error) {
+	list := exec.CommandContext(ctx, "go", "list", pattern)
 	list.Dir = s.root
 	listed, err := list.Output()
 	if err != nil {
-		return fmt.Errorf("listing the packages: %w", err)
+		return nil, fmt.Errorf("listing the packages: %w", err)
 	}
-	leaveServer := postgresMissing(ctx) == ""
-	packages := slices.DeleteFunc(strings.Fields(string(listed)), func(p string) bool {
-		return strings.HasPrefix(p, "workflowagent/internal/dev/e2e/") || slices.Contains(enginePackages, p) || slices.Contains(clusterPackages, p) ||
-			leaveServer && strings.HasPrefix(p, serverPackages)
-	})
-	return s.raceTest(ctx, out, s.env, packages...)
+	return slices.DeleteFunc(strings.Fields(string(listed)), func(p string) bool {
+		return strings.HasPrefix(p, product+"/dev/e2e/") || slices.Contains(without, p)
+	}), nil
+}
+
+// unit tests the packages that no other tier tests. If PostgreSQL is installed, the tier postgres tests those of the
+// server.
+func (s *suite) unit(ctx context.Context, out io.Writer) error {
+	packages, err := s.packages(ctx, "./...", slices.Concat(enginePackages, clusterPackages, racedOnBoth(), racedOnOne())...)
+	if err != nil {
+		return err
+	}
+	if postgresMissing(ctx) == "" {
+		packages = slices.DeleteFunc(packages, func(p string) bool { return strings.HasPrefix(p, serverPackages) })
+	}
+	return s.goTest(ctx, out, s.env, packages...)
 }
 
 func (s *suite) postgres(ctx context.Context, out io.Writer) error {
-	dsn, stop, err := lab.StartPostgres(ctx, filepath.Join(s.dir, "pg"))
+	return s.withPostgres(ctx, func(env []string) error {
+		packages, err := s.packages(ctx, "./internal/server/...", racedOnBoth()...)
+		if err != nil {
+			return err
+		}
+		return s.goTest(ctx, out, env, packages...)
+	})
+}
+
+// onPostgres matches the names of subtests that use PostgreSQL.
+const onPostgres = "^postgres$"
+
+func (s *suite) raced(ctx context.Context, out io.Writer) error {
+	one := s.raceTest(ctx, out, s.env, append([]string{"-skip", "/" + onPostgres}, racedOnOne()...)...)
+	if postgresMissing(ctx) != "" {
+		return errors.Join(one, s.raceTest(ctx, out, s.env, racedOnBoth()...))
+	}
+	return errors.Join(one, s.withPostgres(ctx, func(env []string) error { return s.raceTest(ctx, out, env, racedOnBoth()...) }))
+}
+
+// withPostgres calls test with the environment of tests that use a new PostgreSQL.
+func (s *suite) withPostgres(ctx context.Context, test func(env []string) error) error {
+	dir, err := os.MkdirTemp(s.dir, "pg")
+	if err != nil {
+		return err
+	}
+	dsn, stop, err := lab.StartPostgres(ctx, dir)
 	if err != nil {
 		return err
 	}
 	defer stop()
-	env := append(slices.Clone(s.env), "WORKFLOW_TEST_POSTGRES="+dsn)
-	return s.raceTest(ctx, out, env, serverPackages+"/...")
+	return test(append(slices.Clone(s.env), storetest.PostgresEnv+"="+dsn))
 }
 
 func (s *suite) provider(ctx context.Context, out io.Writer) error {
@@ -358,13 +407,13 @@ func (s *suite) inCluster(ctx context.Context, test func(env []string) error) (e
 	return test(append(slices.Clone(s.env), cluster.Variable+"="+c.Dir))
 }
 
-// raceTest tests packages, with the race detector if it is available. The race detector requires
-// cgo.
+// raceTest tests packages, with the race detector if it is available. The race detector requires cgo. It does not
+// observe SQLite, which is C translated to Go: that would take four times as long as all other code together.
 func (s *suite) raceTest(ctx context.Context, out io.Writer, env []string, packages ...string) error {
 	if !s.race {
 		return s.goTest(ctx, out, env, packages...)
 	}
-	return s.goTest(ctx, out, append(slices.Clone(env), "CGO_ENABLED=1"), append([]string{"-race"}, packages...)...)
+	return s.goTest(ctx, out, append(slices.Clone(env), "CGO_ENABLED=1"), append([]string{"-race", "-gcflags=modernc.org/...=-race=false"}, packages...)...)
 }
 
 func (s *suite) goTest(ctx context.Context, out io.Writer, env []string, args ...string) error {
@@ -378,7 +427,11 @@ func (s *suite) goTestIn(ctx context.Context, out io.Writer, dir string, env []s
 	cmd.Stdout, cmd.Stderr = out, out
 	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) }
 	cmd.WaitDelay = time.Minute
-	if err := cmd.Run(); err != nil {
+	err := cmd.Run()
+	if p := cmd.ProcessState; p != nil {
+		s.cpu.Add(int64(p.UserTime() + p.SystemTime()))
+	}
+	if err != nil {
 		return fmt.Errorf("go test: %w", err)
 	}
 	return nil

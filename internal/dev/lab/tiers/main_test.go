@@ -4,6 +4,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -16,10 +17,8 @@ func TestEveryPackageHasATier(t *testing.T) {
 		t.Fatalf("%d directories, %v", len(dirs), err)
 	}
 	names := map[string]bool{"harness": true, "forge": true} // make gitea runs forge
-	for _, lane := range lanes() {
-		for _, tier := range lane {
-			names[tier.name] = true
-		}
+	for _, tier := range tiers() {
+		names[tier.name] = true
 	}
 	engineTest := regexp.MustCompile(`(?m)^func TestEngine`)
 	for _, dir := range dirs {
@@ -59,21 +58,49 @@ func TestMissingRaceDetectorIsAFailure(t *testing.T) {
 }
 
 func TestChoose(t *testing.T) {
-	all, err := choose(lanes(), "")
-	if err != nil || len(all) != len(lanes()) {
-		t.Errorf("without a list: %d lanes, %v", len(all), err)
+	all, err := choose(tiers(), "")
+	if err != nil || len(all) != len(tiers()) {
+		t.Errorf("without a list: %d tiers, %v", len(all), err)
 	}
-	some, err := choose(lanes(), "cluster,unit")
+	some, err := choose(tiers(), "cluster,unit")
 	var names []string
-	for _, lane := range some {
-		for _, tier := range lane {
-			names = append(names, tier.name)
-		}
+	for _, tier := range some {
+		names = append(names, tier.name)
 	}
-	if err != nil || strings.Join(names, " ") != "cluster unit" {
+	if err != nil || strings.Join(names, " ") != "unit cluster" {
 		t.Errorf("with a list of two: %q, %v", names, err)
 	}
-	if _, err := choose(lanes(), "unit,nope"); err == nil || !strings.Contains(err.Error(), "nope") {
+	if _, err := choose(tiers(), "unit,nope"); err == nil || !strings.Contains(err.Error(), "nope") {
 		t.Errorf("with an unknown tier: %v", err)
 	}
+}
+
+func TestTiersRunInTurn(t *testing.T) {
+	list := []tier{{name: "a"}, {name: "b", apart: "d"}, {name: "c"}, {name: "d", apart: "b"}, {name: "e"}}
+	started, end := make(chan string), map[string]chan struct{}{}
+	for _, one := range list {
+		end[one.name] = make(chan struct{})
+	}
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		inTurn(list, 2, func(t tier) {
+			started <- t.name
+			<-end[t.name]
+		})
+	}()
+	two := []string{<-started, <-started}
+	slices.Sort(two)
+	if strings.Join(two, "") != "ab" {
+		t.Errorf("the first tiers are %q, want a and b", two)
+	}
+	for _, step := range []struct{ end, next string }{{"a", "c"}, {"c", "e"}, {"b", "d"}} {
+		close(end[step.end])
+		if next := <-started; next != step.next {
+			t.Errorf("after %s ran %s, want %s", step.end, next, step.next)
+		}
+	}
+	close(end["d"])
+	close(end["e"])
+	<-done
 }

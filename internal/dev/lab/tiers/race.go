@@ -1,0 +1,55 @@
+package main
+
+import "strings"
+
+// engineMatters are the packages that the race detector checks with SQLite and PostgreSQL: their goroutines share
+// connections and transactions.
+var engineMatters = names(`server/store server/store/blob server/store/database`)
+
+// concurrent are the other packages that the race detector checks. Packages that also test with PostgreSQL are
+// checked with SQLite only, because their goroutines are the same with both.
+var concurrent = []struct {
+	why      string
+	packages []string
+}{
+	{
+		"They run loops and child processes beside each other.",
+		names(`agent agent/control agent/executor/process agent/health delivery host/configure host/daemon host/doctor host/service
+			runner runner/credentials runner/process runner/steps redact reach protocol`),
+	},
+	{
+		"They run the server's loops, or test what happens at the same time.",
+		names(`server server/deployments server/due server/gitops/dispatch server/runners server/stacks/states server/webhooks`),
+	},
+	{
+		"Requests and loops share their values in memory.",
+		names(`agent/pooltoken connlimit host/upkeep server/api/forges server/api/request server/api/system server/api/web server/budget
+			server/console/page server/identity server/identity/attempts server/identity/issuer server/identity/keyring
+			server/identity/oidc server/identity/signin/openid server/joblog server/pools server/stacks server/stacks/events
+			server/stacks/mask server/vcs/forges/github server/vcs/forges/refs server/vcs/integrations`),
+	},
+}
+
+// unraced are packages with concurrency that the race detector does not check, and why.
+var unraced = map[string]string{
+	"agent/executor/kubernetes/podspec": "its template is parsed once, before anything uses it",
+}
+
+// names returns the import paths of packages.
+func names(list string) []string {
+	packages := strings.Fields(list)
+	for i, p := range packages {
+		packages[i] = product + "/" + p
+	}
+	return packages
+}
+
+func racedOnBoth() []string { return engineMatters }
+
+func racedOnOne() []string {
+	var all []string
+	for _, group := range concurrent {
+		all = append(all, group.packages...)
+	}
+	return all
+}
