@@ -37,7 +37,7 @@ type secrets interface {
 // updates ends the updates of dead runners.
 type updates interface {
 	// FinishOrphanedUpdate ends a deployment's updates in progress, if any, as failed.
-	FinishOrphanedUpdate(ctx context.Context, deploymentID, reason string) error
+	FinishOrphanedUpdate(tx *store.Tx, deploymentID, reason string, now time.Time) error
 }
 
 // Options are the options of [New]. A duration of 0 means the default.

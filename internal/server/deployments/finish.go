@@ -28,7 +28,8 @@ type verdict struct {
 }
 
 // finish ends a job in memory and writes the consequences to the database. The caller saves the job
-// in the same transaction, which must hold the stack, and calls afterEnd after the commit.
+// in the same transaction, which must hold the stack. The update of a dead runner ends too, so that no client
+// waits for the update's events.
 func (s *Service) finish(tx *store.Tx, job *store.Job, v verdict, now time.Time) error {
 	if err := apply(job, v.event, now); err != nil {
 		return err
@@ -60,7 +61,17 @@ func (s *Service) finish(tx *store.Tx, job *store.Job, v verdict, now time.Time)
 			return err
 		}
 	}
-	tx.OnCommit(func() { s.writers.forget(job.ID) })
+	log := s.log.WithFields(logrus.Fields{"job_id": job.ID, "deployment_id": job.DeploymentID, "status": job.Status, "reason": job.Reason})
+	tx.OnCommit(func() {
+		s.writers.forget(job.ID)
+		log.Info("job ended")
+	})
+	if s.opts.Updates != nil && job.Reason != workflow.ReasonLost { // a lost runner might still be working
+		why := fmt.Sprintf("the deployment finished while this update was in progress: %s%s", job.Status, because(job.Reason))
+		if err := s.opts.Updates.FinishOrphanedUpdate(tx, job.DeploymentID, why, now); err != nil {
+			return err
+		}
+	}
 	tx.Notify(pools.QueueTopic, pools.OrgPayload(job.OrgID))
 	changed(tx, *job)
 	if err := outbox.Changed(tx, job.StackID, job.DeploymentID); err != nil {
@@ -105,35 +116,6 @@ func (s *Service) skip(tx *store.Tx, job store.Job, reason workflow.Reason, text
 	return tx.SaveJob(job)
 }
 
-// write runs act in a transaction. If act returns a job, write then calls afterEnd for it.
-func (s *Service) write(ctx context.Context, scopes scope.Set, act func(tx *store.Tx) (ended *store.Job, err error)) error {
-	var ended *store.Job
-	err := s.db.Write(ctx, scopes, func(tx *store.Tx) (err error) {
-		ended, err = act(tx)
-		return err
-	})
-	if err == nil && ended != nil {
-		s.afterEnd(ctx, *ended)
-	}
-	return err
-}
-
-// afterEnd completes a job's end outside the transaction. It ends the update of a dead runner, so
-// that no client waits for the update's events.
-func (s *Service) afterEnd(ctx context.Context, job store.Job) {
-	log := s.log.WithFields(logrus.Fields{"job_id": job.ID, "deployment_id": job.DeploymentID, "status": job.Status, "reason": job.Reason})
-	log.Info("job ended")
-	if s.opts.Updates == nil || job.Reason == workflow.ReasonLost {
-		return // a lost runner might still be working: its update ends when the lease expires
-	}
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), goneTimeout)
-	defer cancel()
-	why := fmt.Sprintf("the deployment finished while this update was in progress: %s%s", job.Status, because(job.Reason))
-	if err := s.opts.Updates.FinishOrphanedUpdate(ctx, job.DeploymentID, why); err != nil {
-		log.WithError(err).Error("ending the update of a finished deployment failed; the update ends with its lease")
-	}
-}
-
 // overtaken returns the version of a newer deployment of the stack that was claimed after the job
 // was lost, or 0. An overtaken job may start nothing on the stack, but may still report earlier
 // work.
@@ -144,16 +126,19 @@ func overtaken(tx *store.Tx, job store.Job) (int64, error) {
 	return tx.NewestClaim(job.StackID, job.Version)
 }
 
-// MayWrite returns an error, in the caller's transaction, which must hold the stack, unless a deployment may start an update
-// or otherwise write to its stack. A lost deployment may do so until a newer deployment is claimed.
+// MayWrite returns an error, in the caller's transaction, which must hold the stack, unless a deployment may start
+// an update or otherwise write to its stack. Only a deployment that has not ended may, or a lost one: a lost deployment may do so until a newer deployment is claimed.
 // No newer deployment is claimed until the lost deployment's update has ended.
 func (s *Service) MayWrite(tx *store.Tx, deploymentID string) error {
 	job, err := tx.JobOfDeployment(deploymentID)
-	if errors.Is(err, store.ErrNotFound) || err == nil && job.Reason != workflow.ReasonLost {
+	if errors.Is(err, store.ErrNotFound) || err == nil && !job.Status.Final() {
 		return nil
 	}
 	if err != nil {
 		return err
+	}
+	if job.Reason != workflow.ReasonLost {
+		return fault.Forbidden("deployment #%d has ended, so it must not change the stack", job.Version)
 	}
 	newer, err := overtaken(tx, job)
 	if err != nil {
@@ -195,10 +180,10 @@ func unblock(tx *store.Tx, stackID, deploymentID string) error {
 // force, a running job gets a grace period. Cancel accepts a finished deployment only if it was
 // cancelled before, or if it is lost and might still run.
 func (s *Service) Cancel(ctx context.Context, st store.Stack, deploymentID, by string, force bool) error {
-	return s.write(ctx, st.Scope(), func(tx *store.Tx) (*store.Job, error) {
+	return s.db.Write(ctx, st.Scope(), func(tx *store.Tx) error {
 		dj, err := find(tx, st, deploymentID)
 		if err != nil {
-			return nil, err
+			return err
 		}
 		job, now := dj.Job, tx.Now()
 		text := fmt.Sprintf("Cancelled by %s.", by)
@@ -206,24 +191,24 @@ func (s *Service) Cancel(ctx context.Context, st store.Stack, deploymentID, by s
 		switch {
 		case job.Status == workflow.StatusNotStarted:
 			if err := recordCancel(ctx, tx, st, job, force); err != nil {
-				return nil, err
+				return err
 			}
-			return nil, s.skip(tx, job, workflow.ReasonCancelled, text, now)
+			return s.skip(tx, job, workflow.ReasonCancelled, text, now)
 		case job.Status == workflow.StatusAccepted:
 			v := verdict{event: workflow.EventFail, reason: workflow.ReasonCancelled, message: text, note: text}
 			if err := recordCancel(ctx, tx, st, job, force); err != nil {
-				return nil, err
+				return err
 			}
 			if err := s.finish(tx, &job, v, now); err != nil {
-				return nil, err
+				return err
 			}
-			return &job, tx.SaveJob(job)
+			return tx.SaveJob(job)
 		case job.Status == workflow.StatusRunning, lost: // a lost job might still run
 			if job.CancelRequested && (job.ForceRequested || !force) {
-				return nil, nil
+				return nil
 			}
 			if err := recordCancel(ctx, tx, st, job, force); err != nil {
-				return nil, err
+				return err
 			}
 			job.CancelRequested, job.ForceRequested = true, job.ForceRequested || force
 			job.ModifiedAt = now
@@ -231,11 +216,11 @@ func (s *Service) Cancel(ctx context.Context, st store.Stack, deploymentID, by s
 				job.Message = text // until the result arrives
 			}
 			changed(tx, job)
-			return nil, tx.SaveJob(job)
+			return tx.SaveJob(job)
 		case job.CancelRequested, job.Reason == workflow.ReasonCancelled: // a retry
-			return nil, nil
+			return nil
 		}
-		return nil, fault.Conflict("deployment #%d has already finished: it is %s", job.Version, job.Status)
+		return fault.Conflict("deployment #%d has already finished: it is %s", job.Version, job.Status)
 	})
 }
 

@@ -61,23 +61,18 @@ func because(r workflow.Reason) string {
 	return " (" + string(r) + ")"
 }
 
-// onJob runs act on the job to which a runner's token belongs, in one transaction. If act ends the
-// job, onJob then calls afterEnd.
+// onJob runs act on the job to which a runner's token belongs, in one transaction.
 func (s *Service) onJob(ctx context.Context, p identity.Principal, jobID string, act func(tx *store.Tx, job *store.Job, now time.Time) error) error {
-	return s.write(ctx, ofRunner(p), func(tx *store.Tx) (ended *store.Job, err error) {
+	return s.db.Write(ctx, ofRunner(p), func(tx *store.Tx) error {
 		now, err := tx.LeaseTime()
 		if err != nil {
-			return nil, err
+			return err
 		}
 		job, err := callback(tx, p, jobID)
 		if err != nil {
-			return nil, err
+			return err
 		}
-		before := job.Status
-		if err := act(tx, &job, now); err != nil || before.Final() || !job.Status.Final() {
-			return nil, err
-		}
-		return &job, nil
+		return act(tx, &job, now)
 	})
 }
 
@@ -121,6 +116,7 @@ func (s *Service) Heartbeat(ctx context.Context, p identity.Principal, jobID str
 			return ended(*job) // a lost job must not start at all
 		}
 		granted := job.Status != workflow.StatusAccepted
+		columns := []string{"last_seen_at"}
 		switch {
 		case !granted && r.Phase == protocol.PhaseReturned:
 			addNote(job, now, fmt.Sprintf("The agent on %s was stopped before it started the deployment; the deployment was requeued.", orUnknown(job.AgentHostname)))
@@ -132,6 +128,7 @@ func (s *Service) Heartbeat(ctx context.Context, p identity.Principal, jobID str
 			if err := s.leave(tx, job, now); err != nil {
 				return err
 			}
+			columns = nil // all
 		}
 		if job.Holder == r.Holder || !granted {
 			job.LastSeenAt = now // the agent must not extend the lease of a runner that may be dead
@@ -140,10 +137,7 @@ func (s *Service) Heartbeat(ctx context.Context, p identity.Principal, jobID str
 			CancelRequested: job.CancelRequested, ForceRequested: job.ForceRequested,
 			Started: job.Status != workflow.StatusAccepted,
 		}
-		if err := tx.TouchAgent(job.PoolID, job.AgentID, now); err != nil {
-			return err
-		}
-		return tx.SaveJob(*job)
+		return errors.Join(tx.TouchAgent(job.PoolID, job.AgentID, now), tx.SaveJob(*job, columns...))
 	})
 	return out, err
 }
@@ -266,19 +260,19 @@ func (s *Service) Result(ctx context.Context, p identity.Principal, jobID string
 	if err != nil {
 		return err
 	}
-	return s.write(ctx, ofRunner(p), func(tx *store.Tx) (*store.Job, error) {
+	return s.db.Write(ctx, ofRunner(p), func(tx *store.Tx) error {
 		job, err := callback(tx, p, jobID)
 		if err != nil {
-			return nil, err
+			return err
 		}
 		now := tx.Now()
 		if job.Status.Final() && (job.Reason != workflow.ReasonLost || job.EndedAt.Add(s.opts.Evidence).Before(now)) {
-			return nil, repeated(job, r)
+			return repeated(job, r)
 		}
 		if r.NotStarted && job.Status != workflow.StatusAccepted {
-			return nil, fault.Conflict("a runner has received permission to start the job")
+			return fault.Conflict("a runner has received permission to start the job")
 		}
-		return &job, s.recordResult(tx, &job, r, complaints, now)
+		return s.recordResult(tx, &job, r, complaints, now)
 	})
 }
 

@@ -96,27 +96,14 @@ func (s *Service) ExpireLeases(ctx context.Context) (int, error) {
 	return n, errors.Join(errs...)
 }
 
-// FinishOrphanedUpdate finishes the running updates of a deployment whose process no longer exists,
-// and releases their stacks.
-func (s *Service) FinishOrphanedUpdate(ctx context.Context, deploymentID, reason string) error {
-	var updates []store.Update
-	err := s.db.ReadOne(ctx, func(tx *store.Tx) (err error) {
-		updates, err = tx.RunningUpdatesOfDeployment(deploymentID)
-		return err
-	})
-	if err != nil {
-		return err
-	}
-	var errs []error
+// FinishOrphanedUpdate finishes the running update of a deployment whose process no longer exists, and
+// releases its stack, which the transaction must hold.
+func (s *Service) FinishOrphanedUpdate(tx *store.Tx, deploymentID, reason string, now time.Time) error {
+	updates, err := tx.RunningUpdatesOfDeployment(deploymentID)
 	for _, u := range updates {
-		errs = append(errs, s.end(ctx, u, func(_ *store.Tx, cur store.Update, _ time.Time) (Status, string, error) {
-			if Status(cur.Status) != Running {
-				return "", "", nil
-			}
-			return Failed, reason, nil
-		}))
+		err = errors.Join(err, s.finish(tx, u, Failed, reason, now))
 	}
-	return errors.Join(errs...)
+	return err
 }
 
 // holdsToken reports, in constant time, whether token is the lease token of an update.

@@ -96,9 +96,7 @@ func (s *Service) requireFree(ctx context.Context, st store.Stack) error {
 	if st.ActiveUpdate == "" {
 		return nil
 	}
-	var ended []store.Update
-	err := s.db.Write(ctx, st.Scope(), func(tx *store.Tx) error {
-		ended = nil
+	return s.db.Write(ctx, st.Scope(), func(tx *store.Tx) error {
 		now, err := tx.LeaseTime()
 		if err != nil {
 			return err
@@ -107,15 +105,11 @@ func (s *Service) requireFree(ctx context.Context, st store.Stack) error {
 		if err != nil || cur.Version != st.Version {
 			return err
 		}
-		if ended, err = s.free(tx, &cur, now); err != nil {
+		if err := s.free(tx, &cur, now); err != nil {
 			return err
 		}
 		return tx.UpdateStack(cur)
 	})
-	if err == nil {
-		s.reportEnded(ended)
-	}
-	return err
 }
 
 // malformed returns the error for a state that a client imported and whose names cannot be rewritten.

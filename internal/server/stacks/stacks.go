@@ -241,7 +241,7 @@ func (s *Service) Delete(ctx context.Context, p identity.Principal, st store.Sta
 			if err := s.mayWrite(tx, p.DeploymentID); err != nil {
 				return err
 			}
-			if _, err := s.free(tx, &cur, now); err != nil {
+			if err := s.free(tx, &cur, now); err != nil {
 				return err
 			}
 			if cur.ResourceCount > 0 && !force {

@@ -84,8 +84,7 @@ type replacement struct {
 	put     states.Put
 	change  func(tx *store.Tx, st *store.Stack) error
 
-	update store.Update   // that records the change
-	ended  []store.Update // whose lease has expired
+	update store.Update // that records the change
 }
 
 func (s *Service) prepare(ctx context.Context, p identity.Principal, stackID string, owners scope.Set, kind Kind, state *states.State,
@@ -113,9 +112,7 @@ func (r *replacement) run(ctx context.Context) (store.Update, error) {
 func (r *replacement) finish(ctx context.Context, err error) {
 	if err != nil {
 		r.service.states.Discard(ctx, r.put.Blob, err)
-		return
 	}
-	r.service.reportEnded(r.ended)
 }
 
 // in makes the change in a transaction.
@@ -132,7 +129,7 @@ func (r *replacement) in(tx *store.Tx) error {
 	if err := s.mayWrite(tx, p.DeploymentID); err != nil {
 		return err
 	}
-	if r.ended, err = s.free(tx, &st, now); err != nil {
+	if err := s.free(tx, &st, now); err != nil {
 		return err
 	}
 	st.Version++

@@ -212,9 +212,7 @@ type Started struct {
 func (s *Service) Start(ctx context.Context, u store.Update, tags map[string]string, journalVersion int64) (Started, error) {
 	token, hash := identity.NewToken()
 	var out Started
-	var ended []store.Update
 	err := s.db.Write(ctx, scope.Stack(u.OrgID, u.StackID), func(tx *store.Tx) error {
-		ended = nil
 		now, err := tx.LeaseTime()
 		if err != nil {
 			return err
@@ -234,7 +232,7 @@ func (s *Service) Start(ctx context.Context, u store.Update, tags map[string]str
 			return err
 		}
 		if !cur.Preview {
-			if ended, err = s.free(tx, &st, now); err != nil {
+			if err := s.free(tx, &st, now); err != nil {
 				return err
 			}
 			st.Version++
@@ -262,39 +260,36 @@ func (s *Service) Start(ctx context.Context, u store.Update, tags map[string]str
 	if err != nil {
 		return Started{}, err
 	}
-	s.reportEnded(ended)
 	return out, nil
 }
 
 // free ensures that no update holds a stack. If the holder's lease has expired, free finishes the
-// holder and returns it. Otherwise, free returns a conflict.
-func (s *Service) free(tx *store.Tx, st *store.Stack, now time.Time) (ended []store.Update, err error) {
+// holder. Otherwise, free returns a conflict.
+func (s *Service) free(tx *store.Tx, st *store.Stack, now time.Time) error {
 	if st.ActiveUpdate == "" {
-		return nil, nil
+		return nil
 	}
 	cur, err := tx.Update(st.ActiveUpdate)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	if Status(cur.Status) != Running {
 		st.ActiveUpdate = ""
-		return nil, nil
+		return nil
 	}
 	if !expired(cur, now) {
-		return nil, s.errHeld(tx, *st, cur, now)
+		return s.errHeld(tx, *st, cur, now)
 	}
-	if err := s.finish(tx, &cur, Failed, reasonExpired, now); err != nil {
-		return nil, err
+	if err := s.finish(tx, cur, Failed, reasonExpired, now); err != nil {
+		return err
 	}
-	if *st, err = tx.Stack(st.ID); err != nil {
-		return nil, err
-	}
-	return []store.Update{cur}, nil
+	*st, err = tx.Stack(st.ID)
+	return err
 }
 
 const reasonExpired = "the client that ran this update stopped renewing its lease"
 
-func (s *Service) finish(tx *store.Tx, u *store.Update, status Status, reason string, now time.Time) error {
+func (s *Service) finish(tx *store.Tx, u store.Update, status Status, reason string, now time.Time) error {
 	if !Status(u.Status).CanBecome(status) {
 		return fault.Conflict("the update cannot become %q: its status is %q", status, u.Status)
 	}
@@ -315,21 +310,18 @@ func (s *Service) finish(tx *store.Tx, u *store.Update, status Status, reason st
 	u.Status, u.Reason, u.FinishedAt = string(status), reason, now
 	tx.Notify(UpdateTopic, u.ID)
 	changed(tx, st)
-	if err := tx.FinishUpdate(*u); err != nil {
+	if err := tx.FinishUpdate(u); err != nil {
 		return err
 	}
-	return s.recordEnd(tx, st, *u)
-}
-
-func (s *Service) reportEnded(ended []store.Update) {
-	for _, u := range ended {
+	tx.OnCommit(func() {
 		if u.JournalVersion > 0 {
 			s.states.Finish(u.ID, u.StateBlob)
 		}
 		if s.hooks.UpdateFinished != nil {
 			s.hooks.UpdateFinished(u)
 		}
-	}
+	})
+	return s.recordEnd(tx, st, u)
 }
 
 // Complete finishes an update with the client's status.
@@ -372,9 +364,7 @@ func (s *Service) Cancel(ctx context.Context, u store.Update, by string) error {
 // [store.Tx.LeaseTime], and returns the final status and the reason. If the status is empty, end
 // changes nothing.
 func (s *Service) end(ctx context.Context, u store.Update, decide func(*store.Tx, store.Update, time.Time) (Status, string, error)) error {
-	var ended []store.Update
-	err := s.db.Write(ctx, scope.Stack(u.OrgID, u.StackID), func(tx *store.Tx) error {
-		ended = nil
+	return s.db.Write(ctx, scope.Stack(u.OrgID, u.StackID), func(tx *store.Tx) error {
 		now, err := tx.LeaseTime()
 		if err != nil {
 			return err
@@ -387,15 +377,6 @@ func (s *Service) end(ctx context.Context, u store.Update, decide func(*store.Tx
 		if err != nil || status == "" {
 			return err
 		}
-		if err := s.finish(tx, &cur, status, reason, now); err != nil {
-			return err
-		}
-		ended = append(ended, cur)
-		return nil
+		return s.finish(tx, cur, status, reason, now)
 	})
-	if err != nil {
-		return err
-	}
-	s.reportEnded(ended)
-	return nil
 }

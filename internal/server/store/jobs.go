@@ -83,9 +83,10 @@ var jobs = database.NewTable[Job]("jobs j")
 // InsertJob adds a job with a new id.
 func (tx *Tx) InsertJob(j Job) error { return jobs.Insert(tx.Tx, j) }
 
-// SaveJob stores a job, or returns [ErrConflict] if its stack has another claimed or running job.
-func (tx *Tx) SaveJob(j Job) error {
-	err := jobs.Update(tx.Tx, j)
+// SaveJob stores the named columns of a job, or all columns if none is named. It returns [ErrConflict] if the
+// job's stack has another claimed or running job.
+func (tx *Tx) SaveJob(j Job, columns ...string) error {
+	err := jobs.Update(tx.Tx, j, columns...)
 	if errors.Is(err, ErrConflict) {
 		err = fmt.Errorf("the stack %s has another claimed or running job than %s: %w", j.StackID, j.ID, err)
 	}
