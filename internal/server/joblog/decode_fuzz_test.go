@@ -27,19 +27,16 @@ func FuzzStoredLine(f *testing.F) {
 		f.Add([]byte(s))
 	}
 	f.Fuzz(func(t *testing.T, data []byte) {
-		var d lineDecoder
+		var buf []byte
 		for len(data) > 0 {
-			line, used := d.decode(data)
-			if size := lineSize(data); size != used {
-				t.Fatalf("%d bytes were used, not %d", used, size)
-			}
+			frame, used := parseLine(data)
 			if used < 0 || used > len(data) {
 				t.Fatalf("%d of %d bytes were used", used, len(data))
 			}
 			if used == 0 {
 				return
 			}
-			if !utf8.ValidString(line.Text) {
+			if line := decode(frame, &buf); !utf8.ValidString(line.Text) {
 				t.Fatalf("the line %q is not text", line.Text)
 			}
 			data = data[used:]

@@ -73,7 +73,7 @@ func (l *Store) Find(ctx context.Context, job store.Job, epoch int64, q Query) (
 		}
 		var line int64
 		var plain []byte
-		err := l.each(search, Key(job.ID, epoch, stream), 0, func(f protocol.Frame) bool {
+		err := l.each(search, Key(job.ID, epoch, stream), 0, func(f protocol.Frame, _ int) bool {
 			text := f.Text
 			if bytes.IndexByte(text, 0x1b) >= 0 || bytes.IndexByte(text, '\r') >= 0 {
 				plain = termtext.Plain(plain[:0], lastState(text))

@@ -77,7 +77,7 @@ func (l *Store) FirstError(ctx context.Context, job store.Job, stream int) (line
 
 func (l *Store) firstOf(ctx context.Context, job store.Job, stream int) (first ErrorLine, found bool, err error) {
 	var n int64
-	err = l.each(ctx, Key(job.ID, job.Epoch, stream), 0, func(f protocol.Frame) bool {
+	err = l.each(ctx, Key(job.ID, job.Epoch, stream), 0, func(f protocol.Frame, _ int) bool {
 		if text := lastState(f.Text); severity(text) == Error {
 			line := errorText(text)
 			specific := true

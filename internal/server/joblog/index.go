@@ -87,7 +87,7 @@ func (l *Store) scanNext(ctx context.Context, key string, ix *lineIndex, want in
 	chunk := buf[:size]
 	n := 0
 	for n < len(chunk) {
-		used := lineSize(chunk[n:])
+		_, used := parseLine(chunk[n:])
 		if used == 0 {
 			break
 		}

@@ -48,45 +48,29 @@ func (r *room) use(line Line) {
 // readLines decodes lines from a byte offset until the page is full or a frame is incomplete. It
 // returns the lines and the next offset. It returns bytes that do not form a frame as plain lines.
 func (l *Store) readLines(ctx context.Context, key string, offset int64, page *room) ([]Line, int64, error) {
-	buf, done := buffer()
-	defer done()
 	var out []Line
-	var d lineDecoder
-	for !page.full() {
-		size, err := l.blobs.ReadAt(ctx, key, offset, buf)
-		if err != nil {
-			return nil, offset, err
-		}
-		chunk := buf[:size]
-		n := 0
-		for n < len(chunk) && !page.full() {
-			line, used := d.decode(chunk[n:])
-			if used == 0 {
-				break
-			}
-			out = append(out, line)
-			page.use(line)
-			n += used
-		}
-		if n == 0 {
-			break // no bytes, or an incomplete frame
-		}
-		offset += int64(n)
+	var text []byte
+	if page.full() {
+		return out, offset, nil
 	}
-	return out, offset, nil
+	err := l.each(ctx, key, offset, func(f protocol.Frame, size int) bool {
+		line := decode(f, &text)
+		out = append(out, line)
+		page.use(line)
+		offset += int64(size)
+		return !page.full()
+	})
+	return out, offset, err
 }
 
-// lineDecoder decodes lines. It reuses its memory.
-type lineDecoder struct{ text []byte }
-
-// decode decodes the line at the start of b. used is the number of decoded bytes, or 0 if the line
-// is incomplete.
-func (d *lineDecoder) decode(b []byte) (line Line, used int) {
-	f, used := parseLine(b)
-	if used == 0 {
-		return Line{}, 0
+// decode returns a frame as a line for clients: as valid UTF-8, without terminal escapes except for
+// colours. It reuses the memory of buf.
+func decode(f protocol.Frame, buf *[]byte) Line {
+	*buf = termtext.Coloured((*buf)[:0], f.Text)
+	if !f.Fragment {
+		*buf = append(*buf, '\n')
 	}
-	return Line{Time: f.Time, Text: d.clean(f.Text, !f.Fragment)}, used
+	return Line{Time: f.Time, Text: string(*buf)}
 }
 
 // parseLine returns the line at the start of b without decoding its text. used is its number of
@@ -106,24 +90,6 @@ func parseLine(b []byte) (f protocol.Frame, used int) {
 	}
 }
 
-// clean returns text for clients: valid UTF-8, without terminal escapes except for colours.
-func (d *lineDecoder) clean(b []byte, whole bool) string {
-	d.text = termtext.Coloured(d.text[:0], b)
-	if whole {
-		d.text = append(d.text, '\n')
-	}
-	return string(d.text)
-}
-
-// lineSize returns the number of bytes that a lineDecoder uses.
-func lineSize(b []byte) int {
-	_, used, err := protocol.ParseFrame(b)
-	if err != nil {
-		used = foreignSize(b, err)
-	}
-	return used
-}
-
 // foreignSize returns the size of a line that is not a frame, because parsing it failed with err. A
 // line that is too long for a frame is split.
 func foreignSize(b []byte, err error) int {
@@ -141,31 +107,30 @@ func foreignSize(b []byte, err error) int {
 	return protocol.MaxFrameText
 }
 
+// readFrom returns up to count lines from the line first on, as many as fit into a page, and whether
+// the stream has more.
 func (l *Store) readFrom(ctx context.Context, key string, first int64, count int) ([]Line, bool, error) {
 	ix := l.index(key)
 	if err := l.scan(ctx, key, ix, first+int64(count)); err != nil {
 		return nil, false, err
 	}
-	start, at, known := ix.before(first)
+	at, offset, known := ix.before(first)
 	if first >= known {
 		return nil, false, nil
 	}
-	// Lines before the first requested line are read in batches and discarded.
-	for skip := int(first - start); skip > 0; {
-		passed, next, err := l.readLines(ctx, key, at, &room{skip, pageBytes})
-		if err != nil {
-			return nil, false, err
+	var out []Line
+	var text []byte
+	page := room{count, pageBytes}
+	err := l.each(ctx, key, offset, func(f protocol.Frame, _ int) bool {
+		if at >= first {
+			line := decode(f, &text)
+			out = append(out, line)
+			page.use(line)
 		}
-		if len(passed) == 0 {
-			return nil, false, nil // the stream was truncated
-		}
-		skip, at = skip-len(passed), next
-	}
-	lines, _, err := l.readLines(ctx, key, at, &room{count, pageBytes})
-	if err != nil {
-		return nil, false, err
-	}
-	return lines, first+int64(len(lines)) < known, nil
+		at++
+		return !page.full()
+	})
+	return out, first+int64(len(out)) < known && len(out) > 0, err
 }
 
 // PutLines stores log lines that were sent as JSON, and syncs them to disk, because the sender does

@@ -152,7 +152,7 @@ func (l *Store) Rows(ctx context.Context, job store.Job, epoch int64, stream int
 	}
 	page := room{count, pageBytes}
 	joined := false
-	err := l.each(ctx, key, offset, func(f protocol.Frame) bool {
+	err := l.each(ctx, key, offset, func(f protocol.Frame, _ int) bool {
 		if at >= from {
 			row := newRow(f, whole)
 			row.Joined = joined
@@ -167,8 +167,8 @@ func (l *Store) Rows(ctx context.Context, job store.Job, epoch int64, stream int
 }
 
 // each calls visit for the lines of a stream from an offset, until visit returns false. The text is
-// valid until visit returns.
-func (l *Store) each(ctx context.Context, key string, offset int64, visit func(f protocol.Frame) bool) error {
+// valid until visit returns; size is the number of bytes of the line in the stream.
+func (l *Store) each(ctx context.Context, key string, offset int64, visit func(f protocol.Frame, size int) bool) error {
 	buf, done := buffer()
 	defer done()
 	for {
@@ -185,7 +185,7 @@ func (l *Store) each(ctx context.Context, key string, offset int64, visit func(f
 			if used == 0 {
 				break
 			}
-			if !visit(f) {
+			if !visit(f, used) {
 				return nil
 			}
 			n += used
@@ -287,7 +287,7 @@ func (l *Store) WriteText(ctx context.Context, w io.Writer, job store.Job, epoch
 	}
 	var text []byte
 	var failed error
-	err := l.each(ctx, Key(job.ID, epoch, stream), 0, func(f protocol.Frame) bool {
+	err := l.each(ctx, Key(job.ID, epoch, stream), 0, func(f protocol.Frame, _ int) bool {
 		text = clean(text[:0], f.Text)
 		if !f.Fragment {
 			text = append(text, '\n')
