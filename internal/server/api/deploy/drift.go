@@ -67,14 +67,7 @@ func (d *driftRoutes) list(w http.ResponseWriter, r *http.Request, st store.Stac
 		}
 	}
 	list, total, err := d.drift.List(r.Context(), st, page, size)
-	if err != nil {
-		return err
-	}
-	runs := make([]driftRun, 0, len(list))
-	for _, run := range list {
-		runs = append(runs, driftRunOf(run))
-	}
-	return web.WriteJSON(w, r, http.StatusOK, map[string]any{"driftRuns": runs, "itemsPerPage": size, "total": total})
+	return web.Answer(w, r, map[string]any{"driftRuns": web.Each(list, driftRunOf), "itemsPerPage": size, "total": total}, err)
 }
 
 func (d *driftRoutes) get(w http.ResponseWriter, r *http.Request, st store.Stack) error {

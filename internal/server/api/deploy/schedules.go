@@ -179,11 +179,7 @@ func changedSchedule(c store.Schedule, spec triggers.Spec) scheduleBody {
 
 func (s *scheduleRoutes) list(w http.ResponseWriter, r *http.Request, st store.Stack) error {
 	list, err := s.triggers.List(r.Context(), st)
-	bodies := make([]scheduleBody, len(list))
-	for i, c := range list {
-		bodies[i] = scheduleBodyOf(c)
-	}
-	return web.Answer(w, r, map[string]any{"schedules": bodies}, err)
+	return web.Answer(w, r, map[string]any{"schedules": web.Each(list, scheduleBodyOf)}, err)
 }
 
 func (s *scheduleRoutes) get(w http.ResponseWriter, r *http.Request, st store.Stack) error {

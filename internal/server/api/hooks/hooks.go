@@ -144,11 +144,7 @@ func deliveryOf(d webhooks.Delivery) deliveryBody {
 
 func (h *routes) list(w http.ResponseWriter, r *http.Request, o webhooks.Owner) error {
 	list, err := h.webhooks.List(r.Context(), o)
-	out := make([]hookBody, 0, len(list))
-	for _, hook := range list {
-		out = append(out, hookOf(o, hook))
-	}
-	return web.Answer(w, r, out, err)
+	return web.Answer(w, r, web.Each(list, func(hook webhooks.Webhook) hookBody { return hookOf(o, hook) }), err)
 }
 
 func (h *routes) create(w http.ResponseWriter, r *http.Request, o webhooks.Owner) error {
@@ -188,11 +184,7 @@ func (h *routes) ping(w http.ResponseWriter, r *http.Request, o webhooks.Owner) 
 
 func (h *routes) deliveries(w http.ResponseWriter, r *http.Request, o webhooks.Owner) error {
 	list, err := h.webhooks.Deliveries(r.Context(), o, web.Param(r, "hook"))
-	out := make([]deliveryBody, 0, len(list))
-	for _, d := range list {
-		out = append(out, deliveryOf(d))
-	}
-	return web.Answer(w, r, out, err)
+	return web.Answer(w, r, web.Each(list, deliveryOf), err)
 }
 
 func (h *routes) redeliver(w http.ResponseWriter, r *http.Request, o webhooks.Owner) error {

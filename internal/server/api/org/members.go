@@ -1,12 +1,10 @@
 package org
 
 import (
-	"encoding/base64"
 	"net/http"
 
 	"workflowagent/internal/server/api/request"
 	"workflowagent/internal/server/api/web"
-	"workflowagent/internal/server/fault"
 	"workflowagent/internal/server/identity"
 	"workflowagent/internal/server/store"
 )
@@ -21,28 +19,6 @@ func (m *memberRoutes) register(rt *web.Router) {
 	rt.Org(http.MethodDelete, base+"/{user}", web.NeedGrant, m.remove)
 	rt.Org(http.MethodPost, base+"/{user}/set-admin", web.NeedGrant, m.setSoleAdmin)
 	rt.Org(http.MethodGet, base+"/{user}/teams", web.NeedMember, m.teams)
-}
-
-// Sizes of pages.
-const (
-	defaultPage = 200
-	maxPage     = 1000
-)
-
-var errContinuation = fault.Invalid("Invalid continuation token.")
-
-// continuation returns the position after which a page begins, or "" for the first page.
-func continuation(r *http.Request) (string, error) {
-	after, err := base64.RawURLEncoding.DecodeString(r.URL.Query().Get("continuationToken"))
-	if err != nil || !request.IsText(string(after)) {
-		return "", errContinuation
-	}
-	return string(after), nil
-}
-
-// continueAfter returns the continuation token for the page behind a position.
-func continueAfter(position string) string {
-	return base64.RawURLEncoding.EncodeToString([]byte(position))
 }
 
 type roleBody struct {
@@ -69,21 +45,17 @@ func memberBodyOf(m store.Member) memberBody {
 }
 
 func (m *memberRoutes) list(w http.ResponseWriter, r *http.Request, o store.Organization) error {
-	after, err := continuation(r)
+	after, err := request.After(r)
 	if err != nil {
 		return err
 	}
-	members, more, err := m.identity.Members(r.Context(), o.ID, "", after, defaultPage)
+	members, more, err := m.identity.Members(r.Context(), o.ID, "", after, request.DefaultPage)
 	if err != nil {
 		return err
 	}
-	list := []memberBody{}
-	for _, member := range members {
-		list = append(list, memberBodyOf(member))
-	}
-	body := map[string]any{"members": list}
+	body := map[string]any{"members": web.Each(members, memberBodyOf)}
 	if more {
-		body["continuationToken"] = continueAfter(members[len(members)-1].Login)
+		body["continuationToken"] = request.Continuation(members[len(members)-1].Login)
 	}
 	return web.WriteJSON(w, r, http.StatusOK, body)
 }

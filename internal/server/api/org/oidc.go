@@ -54,14 +54,7 @@ func issuerBodyOf(i store.OIDCIssuer) issuerBody {
 
 func (o *oidcRoutes) list(w http.ResponseWriter, r *http.Request, org store.Organization) error {
 	list, err := o.oidc.Issuers(r.Context(), org.ID)
-	if err != nil {
-		return err
-	}
-	bodies := []issuerBody{}
-	for _, i := range list {
-		bodies = append(bodies, issuerBodyOf(i))
-	}
-	return web.WriteJSON(w, r, http.StatusOK, map[string]any{"oidcIssuers": bodies})
+	return web.Answer(w, r, map[string]any{"oidcIssuers": web.Each(list, issuerBodyOf)}, err)
 }
 
 type issuerRequest struct {

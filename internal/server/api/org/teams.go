@@ -63,14 +63,8 @@ func teamBodyOf(p identity.Principal, t identity.TeamInfo) teamBody {
 
 func (t *teamRoutes) list(w http.ResponseWriter, r *http.Request, o store.Organization) error {
 	teams, err := t.identity.Teams(r.Context(), web.Principal(r), o.ID)
-	if err != nil {
-		return err
-	}
-	list := []teamBody{}
-	for _, team := range teams {
-		list = append(list, teamBodyOf(web.Principal(r), team))
-	}
-	return web.WriteJSON(w, r, http.StatusOK, map[string]any{"teams": list})
+	list := web.Each(teams, func(team identity.TeamInfo) teamBody { return teamBodyOf(web.Principal(r), team) })
+	return web.Answer(w, r, map[string]any{"teams": list}, err)
 }
 
 func (t *teamRoutes) get(w http.ResponseWriter, r *http.Request, o store.Organization) error {

@@ -1,6 +1,7 @@
 package org
 
 import (
+	"context"
 	"net/http"
 	"time"
 
@@ -14,8 +15,13 @@ type usageRoutes struct{ usage *usage.Service }
 
 func (u *usageRoutes) register(rt *web.Router) {
 	const org = "/api/orgs/{org}"
-	rt.Org(http.MethodGet, org+"/resources/summary", web.NeedMember, u.resources)
-	rt.Org(http.MethodGet, org+"/deployments/summary", web.NeedMember, u.deployments)
+	rt.Org(http.MethodGet, org+"/resources/summary", web.NeedMember, summary(u.usage.Resources, func(p usage.Point) (int64, int64) {
+		return p.Average(), p.Hours()
+	}))
+	// Of deployments, the members are the number of those that started, and the minutes for which they ran.
+	rt.Org(http.MethodGet, org+"/deployments/summary", web.NeedMember, summary(u.usage.Deployments, func(p usage.Point) (int64, int64) {
+		return p.Count, p.Minutes()
+	}))
 	rt.Org(http.MethodGet, org+"/deployments/usagereport", web.NeedMember, u.report)
 }
 
@@ -60,36 +66,21 @@ func usageQuery(r *http.Request) (usage.Query, error) {
 	return q, nil
 }
 
-func (u *usageRoutes) resources(w http.ResponseWriter, r *http.Request, o store.Organization) error {
-	q, err := usageQuery(r)
-	if err != nil {
-		return err
+// summary responds with the usage that read returns, of which members returns the two members of a point.
+func summary(read func(context.Context, string, store.Reach, usage.Query) ([]usage.Point, error), members func(usage.Point) (int64, int64)) func(http.ResponseWriter, *http.Request, store.Organization) error {
+	return func(w http.ResponseWriter, r *http.Request, o store.Organization) error {
+		q, err := usageQuery(r)
+		if err != nil {
+			return err
+		}
+		points, err := read(r.Context(), o.ID, web.Principal(r).Reach(o.ID), q)
+		out := web.Each(points, func(p usage.Point) usagePoint {
+			b := usagePointOf(p.From, q.Granularity)
+			b.Resources, b.ResourceHours = members(p)
+			return b
+		})
+		return web.Answer(w, r, map[string]any{"summary": out}, err)
 	}
-	points, err := u.usage.Resources(r.Context(), o.ID, web.Principal(r).Reach(o.ID), q)
-	out := make([]usagePoint, 0, len(points))
-	for _, p := range points {
-		b := usagePointOf(p.From, q.Granularity)
-		b.Resources, b.ResourceHours = p.Average(), p.Hours()
-		out = append(out, b)
-	}
-	return web.Answer(w, r, map[string]any{"summary": out}, err)
-}
-
-// deployments responds with the minutes for which deployments ran, in the members for hours, and
-// with the number of started deployments.
-func (u *usageRoutes) deployments(w http.ResponseWriter, r *http.Request, o store.Organization) error {
-	q, err := usageQuery(r)
-	if err != nil {
-		return err
-	}
-	points, err := u.usage.Deployments(r.Context(), o.ID, web.Principal(r).Reach(o.ID), q)
-	out := make([]usagePoint, 0, len(points))
-	for _, p := range points {
-		b := usagePointOf(p.From, q.Granularity)
-		b.Resources, b.ResourceHours = p.Count, p.Minutes()
-		out = append(out, b)
-	}
-	return web.Answer(w, r, map[string]any{"summary": out}, err)
 }
 
 // usageRecord is the usage of deployments on one day. Its names are those of the public API.

@@ -1,6 +1,7 @@
 package request
 
 import (
+	"encoding/base64"
 	"net/http"
 	"strconv"
 
@@ -57,4 +58,39 @@ func Page(r *http.Request) (limit, offset int, err error) {
 		return 0, 0, nil
 	}
 	return size, (page - 1) * size, nil
+}
+
+// Sizes of pages of lists that continue by a token.
+const (
+	DefaultPage = 200
+	maxPage     = 1000
+)
+
+// MaxResults returns the number of elements on a page, by the query parameter maxResults.
+func MaxResults(r *http.Request) (int, error) {
+	n := DefaultPage
+	if err := QueryInt(r, "maxResults", &n); err != nil {
+		return 0, err
+	}
+	if n < 1 {
+		return 0, fault.Invalid("Invalid query parameter: maxResults must be above 0")
+	}
+	return min(n, maxPage), nil
+}
+
+// ErrContinuation is the error for a continuation token that the server has not made.
+var ErrContinuation = fault.Invalid("Invalid continuation token.")
+
+// After returns the position after which a page begins, or "" for the first page.
+func After(r *http.Request) (string, error) {
+	after, err := base64.RawURLEncoding.DecodeString(r.URL.Query().Get("continuationToken"))
+	if err != nil || !IsText(string(after)) {
+		return "", ErrContinuation
+	}
+	return string(after), nil
+}
+
+// Continuation returns the continuation token for the page behind a position.
+func Continuation(position string) string {
+	return base64.RawURLEncoding.EncodeToString([]byte(position))
 }

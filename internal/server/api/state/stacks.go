@@ -3,7 +3,6 @@
 package state
 
 import (
-	"encoding/base64"
 	"encoding/json"
 	"fmt"
 	"net/http"
@@ -79,32 +78,19 @@ func newStackSummary(st store.Stack) stackSummary {
 	return s
 }
 
-const (
-	defaultStacksPage = 200
-	maxStacksPage     = 1000
-)
-
 func (s *stackRoutes) list(w http.ResponseWriter, r *http.Request) error {
 	p := web.Principal(r)
 	q := r.URL.Query()
-	limit := defaultStacksPage
-	if err := request.QueryInt(r, "maxResults", &limit); err != nil {
+	limit, err := request.MaxResults(r)
+	if err != nil {
 		return err
 	}
-	if limit < 1 {
-		return fault.Invalid("Invalid query parameter: maxResults must be above 0")
-	}
-	limit = min(limit, maxStacksPage)
 	filter := store.StackFilter{
 		Reach: p.Reach(), StackID: p.StackID, Project: q.Get("project"), TagName: q.Get("tagName"), TagValue: q.Get("tagValue"),
 		Limit: limit + 1,
 	}
-	if t := q.Get("continuationToken"); t != "" {
-		after, err := base64.RawURLEncoding.DecodeString(t)
-		if err != nil || !request.IsText(string(after)) {
-			return fault.Invalid("Invalid continuation token.")
-		}
-		filter.After = string(after)
+	if filter.After, err = request.After(r); err != nil {
+		return err
 	}
 	if name := q.Get("organization"); name != "" {
 		o, err := s.identity.Organization(r.Context(), p, name)
@@ -124,13 +110,9 @@ func (s *stackRoutes) list(w http.ResponseWriter, r *http.Request) error {
 	body := map[string]any{}
 	if len(found) > limit {
 		found = found[:limit]
-		body["continuationToken"] = base64.RawURLEncoding.EncodeToString([]byte(found[limit-1].SortKey()))
+		body["continuationToken"] = request.Continuation(found[limit-1].SortKey())
 	}
-	out := []stackSummary{}
-	for _, st := range found {
-		out = append(out, newStackSummary(st))
-	}
-	body["stacks"] = out
+	body["stacks"] = web.Each(found, newStackSummary)
 	return web.WriteJSON(w, r, http.StatusOK, body)
 }
 

@@ -57,6 +57,15 @@ func Done(w http.ResponseWriter, err error) error {
 	return err
 }
 
+// Each returns what f makes of each element of a list, so that JSON contains [] and not null for an empty one.
+func Each[T, B any](list []T, f func(T) B) []B {
+	out := make([]B, len(list))
+	for i, v := range list {
+		out[i] = f(v)
+	}
+	return out
+}
+
 func encodeJSON(v any) ([]byte, error) {
 	var buf bytes.Buffer
 	enc := json.NewEncoder(&buf)

@@ -50,12 +50,12 @@ var (
 	Runners = []identity.Kind{identity.KindRunner}
 )
 
-// need is the permission that a route requires in an organization.
-type need int
+// Need is the permission that a route requires in an organization.
+type Need int
 
 // Permissions in an organization.
 const (
-	NeedMember   need = iota // list its objects, create stacks
+	NeedMember   Need = iota // list its objects, create stacks
 	NeedOwnToken             // change objects that the caller administers
 	NeedAdmin                // administer the organization
 	NeedGrant                // administer access to the organization
@@ -131,7 +131,7 @@ func Address(r *http.Request) string {
 }
 
 // Org registers a route below an organization. pattern contains {org}.
-func (rt *Router) Org(method, pattern string, n need, h func(w http.ResponseWriter, r *http.Request, o store.Organization) error) {
+func (rt *Router) Org(method, pattern string, n Need, h func(w http.ResponseWriter, r *http.Request, o store.Organization) error) {
 	rt.Authed(method, pattern, members, func(w http.ResponseWriter, r *http.Request) error {
 		p := Principal(r)
 		o, err := rt.identity.Organization(r.Context(), p, Param(r, "org"))
