@@ -2,6 +2,7 @@ package server
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	"github.com/sirupsen/logrus"
@@ -20,6 +21,12 @@ type Subsystem struct {
 	Run func(ctx context.Context) error
 	// Exclusive work runs on only one of the servers that share a database.
 	Exclusive bool
+}
+
+// Only omits background work, except the named one. Tests call it before [Server.Run], so that nothing happens that
+// they do not expect.
+func (s *Server) Only(names ...string) {
+	s.subsystems = slices.DeleteFunc(s.subsystems, func(sub Subsystem) bool { return !slices.Contains(names, sub.Name) })
 }
 
 var restart = retry.Policy{First: time.Second, Max: time.Minute}

@@ -41,14 +41,15 @@ type Server struct {
 	openDB func() (*store.DB, error)
 }
 
-// New starts a server that stops when the test finishes.
+// New starts a server without background work that stops when the test finishes.
 func New(t testing.TB) *Server {
 	t.Helper()
 	return With(t, nil)
 }
 
-// With is like [New], but it overrides settings of the server by their keys.
-func With(t testing.TB, settings map[string]string) *Server {
+// With is like [New], but it overrides settings of the server by their keys, and the server does the background work
+// that has the names of work.
+func With(t testing.TB, settings map[string]string, work ...string) *Server {
 	t.Helper()
 	dir := t.TempDir()
 	values := map[string]string{"listen": "127.0.0.1:0", "data_dir": dir, "organization": Org, "outbound_networks": "127.0.0.0/8"}
@@ -58,7 +59,7 @@ func With(t testing.TB, settings map[string]string) *Server {
 		t.Fatalf("configuring the server: %v", err)
 	}
 	s := &Server{t: t, cfg: cfg}
-	s.start(t)
+	s.start(t, work)
 	token, err := os.ReadFile(filepath.Join(dir, "admin-token"))
 	if err != nil {
 		t.Fatalf("reading the first token: %v", err)
@@ -74,12 +75,13 @@ func With(t testing.TB, settings map[string]string) *Server {
 	return s
 }
 
-func (s *Server) start(t testing.TB) {
+func (s *Server) start(t testing.TB, work []string) {
 	t.Helper()
 	running, err := server.New(t.Context(), s.cfg, "test", storetest.Log(), io.Discard)
 	if err != nil {
 		t.Fatalf("starting the server: %v", err)
 	}
+	running.Only(work...)
 	s.URL = running.URL()
 	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
 	done := make(chan error, 1)

@@ -23,7 +23,7 @@ type visitor struct {
 
 func visit(t *testing.T) *visitor {
 	t.Helper()
-	s := consoletest.New(t)
+	s := consoletest.With(t, nil, "deployments")
 	return &visitor{t, s, s.SignIn(), s.URL}
 }
 

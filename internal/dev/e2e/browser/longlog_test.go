@@ -100,7 +100,7 @@ func (tb *tab) keyIn(key string) {
 
 // TestMillionLines reads, searches and follows a log of a million lines while it grows.
 func TestMillionLines(t *testing.T) {
-	s := consoletest.New(t)
+	s := consoletest.With(t, nil, "deployments")
 	s.Stack("box", "dev")
 	job := s.StartJob(s.Pool(), "box", "dev")
 	zero := 0
@@ -190,7 +190,7 @@ func TestMillionLines(t *testing.T) {
 // TestLogLines shows long, split and coloured lines, times and wrapped lines, and keeps a selection
 // while lines arrive.
 func TestLogLines(t *testing.T) {
-	s := consoletest.New(t)
+	s := consoletest.With(t, nil, "deployments")
 	s.Stack("box", "dev")
 	job := s.StartJob(s.Pool(), "box", "dev")
 	job.Step(printStep, workflow.StepRunning, nil)

@@ -165,7 +165,7 @@ type site struct {
 
 func newSite(t *testing.T) *site {
 	t.Helper()
-	s := &site{t: t, Server: consoletest.With(t, map[string]string{"forge_poll": "1s"}), forge: forgetest.Gitea(t)}
+	s := &site{t: t, Server: consoletest.With(t, map[string]string{"forge_poll": "1s"}, "forge-events", "forge-polls"), forge: forgetest.Gitea(t)}
 	s.API(http.MethodPost, "/api/stacks/acme/web", map[string]string{"stackName": "prod"}, nil)
 	s.forge.Commit(t, "main", map[string]string{"Pulumi.yaml": "name: web"})
 	s.browser = s.SignIn()

@@ -62,7 +62,7 @@ func TestDeliveries(t *testing.T) {
 		got <- request{r.Header.Get("Pulumi-Webhook-ID"), r.Header.Get("Pulumi-Webhook-Kind"), string(body)}
 	}))
 	defer receiver.Close()
-	s := consoletest.New(t)
+	s := consoletest.With(t, nil, "webhooks")
 	s.Stack("web", "prod")
 	b := s.SignIn()
 	next := func() request {
