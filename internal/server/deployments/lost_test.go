@@ -276,3 +276,30 @@ func TestSuccessAfterLostNeedsAnUpdate(t *testing.T) {
 		})
 	}
 }
+
+// TestUpdateOfAnEndedDeployment ends a deployment whose update is in progress. The update must end with it, in
+// the same write, and the deployment must not change the stack any more.
+func TestUpdateOfAnEndedDeployment(t *testing.T) {
+	storetest.Each(t, func(t *testing.T, db *store.DB) {
+		p := newPlant(t, db, deployments.Options{})
+		st := p.stack("s")
+		p.deploy(st)
+		c := p.poll("a")
+		p.must(p.heartbeat(c, protocol.PhaseStarting))
+		pulumi := p.pulumi(c)
+		running, err := p.create(pulumi, st, "")
+		p.must(err)
+		other, err := p.create(pulumi, st, "")
+		p.must(err)
+		_, err = p.stacks.Start(t.Context(), running, nil, 0)
+		p.must(err)
+		p.must(p.result(c, workflow.StatusFailed))
+		u, err := p.stacks.FindUpdate(t.Context(), st, running.ID)
+		if p.must(err); stacks.Status(u.Status) != stacks.Failed {
+			t.Errorf("the update is %s, want failed", u.Status)
+		}
+		if _, err := p.stacks.Start(t.Context(), other, nil, 0); fault.KindOf(err) != fault.KindForbidden {
+			t.Errorf("the start of another update of the deployment: %v", err)
+		}
+	})
+}

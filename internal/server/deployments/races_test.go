@@ -2,6 +2,10 @@ package deployments_test
 
 import (
 	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -9,6 +13,7 @@ import (
 	"workflowagent/internal/dev/storetest"
 	"workflowagent/internal/server/deployments"
 	"workflowagent/internal/server/store"
+	"workflowagent/internal/server/store/scope"
 )
 
 // race is two writes that meet on two servers.
@@ -18,6 +23,10 @@ type race struct {
 	// prepare makes what the writes need.
 	prepare func(p *plant) (a, b write)
 	same    bool // the writes are of one kind, so that either may be the one that is stopped
+	// locks are the levels of the locks without which the writes pass each other.
+	locks []scope.Level
+	// free says why the result is right without a lock, if locks is empty.
+	free string
 }
 
 // write is a write that can be repeated on another server.
@@ -37,13 +46,30 @@ func TestRaces(t *testing.T) {
 	for _, r := range races() {
 		t.Run(r.name, func(t *testing.T) {
 			t.Parallel()
-			runRace(t, r)
+			if problem := runRace(t, r, storetest.PostgresDSN(t)); problem != "" {
+				t.Error(problem)
+			}
 		})
 	}
 }
 
-func runRace(t *testing.T, r race) {
-	dsn := storetest.PostgresDSN(t)
+// TestRacesWithoutALock checks that TestRaces notices a missing lock, in each of its pairs.
+func TestRacesWithoutALock(t *testing.T) {
+	for _, r := range races() {
+		if r.free != "" {
+			continue
+		}
+		t.Run(r.name, func(t *testing.T) {
+			t.Parallel()
+			if runRace(t, r, withoutLocks(t, r.locks)) == "" {
+				t.Errorf("without the locks of the levels %d, all results are as if the writes ran one after the other", r.locks)
+			}
+		})
+	}
+}
+
+// runRace returns the difference from the writes that run one after the other, or "".
+func runRace(t *testing.T, r race, dsn string) (problem string) {
 	var stop stopper
 	open := func(before func(string)) *store.DB {
 		db, err := store.Open(t.Context(), dsn, store.Options{
@@ -84,27 +110,60 @@ func runRace(t *testing.T, r race) {
 		return result{one, two, start.now()}
 	}
 	ab, ba := serial(a, b), serial(b, a)
-	check := func(a, b write, ab, ba result) {
+	check := func(a, b write, ab, ba result) (problem string) {
 		stops := 0
-		for more := true; more && !t.Failed(); {
+		for more := true; more && problem == "" && !t.Failed(); {
 			stops++
 			first, second := servers()
 			var got result
 			var at string
 			got, at, more = meet(first, second, a, b, &stop, stops, start)
 			if more && got != ab && got != ba {
-				t.Errorf("the first write was stopped before statement %d, %s\nthe callers learn %q and %q\nIf the first write is first, they learn %q and %q, and the rows differ so:\n%s\nIf the second is first, they learn %q and %q, and the rows differ so:\n%s",
+				problem = fmt.Sprintf("the first write was stopped before statement %d, %s\nthe callers learn %q and %q\nIf the first write is first, they learn %q and %q, and the rows differ so:\n%s\nIf the second is first, they learn %q and %q, and the rows differ so:\n%s",
 					stops, at, got.a, got.b, ab.a, ab.b, difference(ab.rows, got.rows), ba.a, ba.b, difference(ba.rows, got.rows))
 			}
 		}
-		if stops < 3 && !t.Failed() {
+		if stops < 3 && problem == "" {
 			t.Errorf("the write has %d statements", stops)
 		}
+		return problem
 	}
-	check(a, b, ab, ba.swap())
-	if !r.same {
-		check(b, a, ba, ab.swap())
+	problem = check(a, b, ab, ba.swap())
+	if problem == "" && !r.same {
+		problem = check(b, a, ba, ab.swap())
 	}
+	return problem
+}
+
+// withoutLocks returns the address of a database in which exclusive locks of some levels have no effect.
+func withoutLocks(t *testing.T, levels []scope.Level) string {
+	t.Helper()
+	dsn := storetest.PostgresDSN(t)
+	db, err := sql.Open("pgx", dsn)
+	if err != nil {
+		t.Fatal(err)
+	}
+	tables := map[scope.Level]string{scope.LevelOrganization: "organizations", scope.LevelClaims: "organizations", scope.LevelStack: "stacks"}
+	var keys []string
+	for _, level := range levels {
+		keys = append(keys, fmt.Sprintf("SELECT hashtextextended('scope %d ' || id, 0) FROM public.%s", level, tables[level]))
+	}
+	for function, result := range map[string]string{"pg_advisory_xact_lock": "void", "pg_try_advisory_xact_lock": "boolean"} {
+		_, err := db.ExecContext(t.Context(), fmt.Sprintf(`CREATE FUNCTION public.%s(key bigint) RETURNS %s LANGUAGE sql AS $$
+			SELECT CASE WHEN key NOT IN (%s) THEN pg_catalog.%[1]s(key) %[4]s END $$`,
+			function, result, strings.Join(keys, " UNION ALL "), map[string]string{"boolean": "ELSE true"}[result]))
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	_, err = db.ExecContext(t.Context(), `DO $$ DECLARE guarded regclass; BEGIN
+		FOR guarded IN SELECT tgrelid::regclass FROM pg_trigger WHERE tgname = 'guard' LOOP
+			EXECUTE format('ALTER TABLE %s DISABLE TRIGGER guard', guarded);
+		END LOOP; END $$`)
+	if err := errors.Join(err, db.Close()); err != nil {
+		t.Fatal(err)
+	}
+	return dsn + "&search_path=public,pg_catalog"
 }
 
 // result is the result of two writes.
