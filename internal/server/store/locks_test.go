@@ -377,6 +377,39 @@ func TestChangesWithoutALock(t *testing.T) {
 	}
 }
 
+// TestChangesWithoutTheLockOfEachLevel is the same for a row of each level.
+func TestChangesWithoutTheLockOfEachLevel(t *testing.T) {
+	db := storetest.Postgres(t)
+	vcsFixture(t, db)
+	write(t, db, func(tx *store.Tx) error {
+		return errors.Join(tx.InsertUser(store.User{ID: "u", Login: "u"}), tx.InsertPool(store.AgentPool{ID: "p", OrgID: "id-acme", Name: "p"}),
+			tx.InsertWebhook(store.Webhook{ID: "h", OrgID: "id-acme", Name: "h"}))
+	})
+	for name, tt := range map[string]struct {
+		scopes scope.Set
+		change func(*store.Tx) error
+	}{
+		"server":       {scope.Server(), func(tx *store.Tx) error { return tx.SetInstallation("x", []byte("y")) }},
+		"user":         {scope.User("u"), func(tx *store.Tx) error { return tx.SetDefaultOrg("u", "acme") }},
+		"organization": {scope.Organization("id-acme"), func(tx *store.Tx) error { return tx.SetStackPermission("id-acme", store.AdminPermission) }},
+		"repository":   {scope.Repository("id-acme", "repo"), func(tx *store.Tx) error { return tx.SaveRef(store.VCSRef{RepoID: "repo", Ref: "r", CommitID: "1"}) }},
+		"stack":        {scope.Stack("id-acme", "id-a"), func(tx *store.Tx) error { return tx.SetStackTag("id-a", "n", "v") }},
+		"webhook": {scope.Webhook("id-acme", "h"), func(tx *store.Tx) error {
+			return tx.SaveWebhookSender(store.WebhookSender{HookID: "h", NotBefore: instant(1)})
+		}},
+		"agent": {scope.Agent("id-acme", "a"), func(tx *store.Tx) error { return tx.SaveAgent(store.PoolAgent{PoolID: "p", AgentID: "a", SessionID: "s"}) }},
+	} {
+		for _, other := range []scope.Set{scope.Free, scope.User("v"), scope.Stack("id-acme", "id-b"), scope.Claims("id-acme")} {
+			if err := db.Write(t.Context(), other, tt.change); err == nil {
+				t.Errorf("%s: a write of %v was accepted", name, other)
+			}
+		}
+		if err := db.Write(t.Context(), tt.scopes, tt.change); err != nil {
+			t.Errorf("%s: a write with its scope: %v", name, err)
+		}
+	}
+}
+
 // TestRenewalsOfTwoServers renews two agents on two servers, which name them in different orders, while a third
 // write holds the first agent. The database of a test tolerates no deadlocks.
 func TestRenewalsOfTwoServers(t *testing.T) {

@@ -178,10 +178,12 @@ func (tx *Tx) RenewAgents(list []PoolAgent) (renewed []PoolAgent, err error) {
 	return renewed, err
 }
 
-// SeePools records, with a precision of a second, a sign of life of agents of pools.
+// SeePools records, with a precision of a second, a sign of life of agents of pools. Like [Tx.RenewAgents], it
+// locks the rows in the order of their keys.
 func (tx *Tx) SeePools(at time.Time, ids ...string) error {
-	where, args := among("id", ids, []any{at, at.Add(-time.Second)})
-	_, err := tx.Exec("UPDATE agent_pools SET last_seen_at = $1 WHERE last_seen_at <= $2 AND "+where, args...)
+	where, args := among("p.id", ids, []any{at, at.Add(-time.Second)})
+	_, err := tx.Exec("UPDATE agent_pools SET last_seen_at = $1 WHERE id IN (SELECT p.id FROM agent_pools p WHERE p.last_seen_at <= $2 AND "+
+		where+" ORDER BY p.id"+tx.InOrder("p")+")", args...)
 	return err
 }
 
