@@ -397,7 +397,9 @@ func TestChangesWithoutTheLockOfEachLevel(t *testing.T) {
 		"webhook": {scope.Webhook("id-acme", "h"), func(tx *store.Tx) error {
 			return tx.SaveWebhookSender(store.WebhookSender{HookID: "h", NotBefore: instant(1)})
 		}},
-		"agent": {scope.Agent("id-acme", "a"), func(tx *store.Tx) error { return tx.SaveAgent(store.PoolAgent{PoolID: "p", AgentID: "a", SessionID: "s"}) }},
+		"agent": {scope.Agent("id-acme", "a"), func(tx *store.Tx) error {
+			return tx.SaveAgent(store.PoolAgent{PoolID: "p", AgentID: "a", SessionID: "s"})
+		}},
 	} {
 		for _, other := range []scope.Set{scope.Free, scope.User("v"), scope.Stack("id-acme", "id-b"), scope.Claims("id-acme")} {
 			if err := db.Write(t.Context(), other, tt.change); err == nil {
