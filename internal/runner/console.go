@@ -2,39 +2,35 @@ package runner
 
 import (
 	"io"
-	"sync"
+	"sync/atomic"
 )
 
 // console is the runner's output. It receives the copy of the job's log, which can end in the
 // middle of a line.
 type console struct {
-	mu      sync.Mutex
 	out     io.Writer
-	midLine bool
+	midLine atomic.Bool
 }
 
 func (c *console) Write(p []byte) (int, error) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
 	if len(p) > 0 {
-		c.midLine = p[len(p)-1] != '\n'
+		c.midLine.Store(p[len(p)-1] != '\n')
 	}
 	return c.out.Write(p)
 }
 
 // consoleLog begins each entry of the runner's own log on a new line, because readers merge it with
-// the console.
+// the console. It never waits for the reader of the console: heartbeats also write to the log.
 type consoleLog struct {
 	console *console
 	out     io.Writer
 }
 
 func (l consoleLog) Write(p []byte) (int, error) {
-	l.console.mu.Lock()
-	defer l.console.mu.Unlock()
-	if l.console.midLine {
-		l.console.midLine = false
-		_, _ = l.console.out.Write([]byte{'\n'}) // losing the copy of the job's log must not lose the entry
+	if l.console.midLine.Swap(false) {
+		if _, err := l.out.Write([]byte{'\n'}); err != nil {
+			return 0, err
+		}
 	}
 	return l.out.Write(p)
 }

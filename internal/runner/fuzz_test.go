@@ -21,7 +21,7 @@ func FuzzReadLaunch(f *testing.F) {
 	f.Add([]byte(`{"jobToken":["sensitive-token"]}`))
 	f.Add([]byte(`{"probe":{"urls":["%zz"],"seconds":-1},"epoch":9223372036854775808}`))
 	f.Fuzz(func(t *testing.T, document []byte) {
-		launch, err := ReadLaunch(t.Context(), bytes.NewReader(document))
+		launch, err := ReadLaunch(t.Context(), bytes.NewReader(document), nil)
 		if err != nil {
 			if len(document) > 40 && strings.Contains(err.Error(), string(document)) || strings.Contains(err.Error(), "sensitive-token") {
 				t.Errorf("the error repeats the document: %v", err)

@@ -34,12 +34,12 @@ type Input struct {
 func RunInput(ctx context.Context, in Input, jobDir, version string) (code int, err error) {
 	// Protect the memory before it contains a secret.
 	protectErr := process.Protect()
-	signals := takeSignals()
+	signals := notifySignals()
 	var launch *protocol.Launch
 	if in.File != "" {
-		launch, err = takeLaunch(in.File)
+		launch, err = consumeLaunch(in.File)
 	} else {
-		launch, err = readLaunch(ctx, in.Stdin, signals)
+		launch, err = ReadLaunch(ctx, in.Stdin, signals)
 	}
 	if err != nil {
 		return ExitNoLaunch, err
@@ -125,36 +125,14 @@ func runLaunch(ctx context.Context, launch *protocol.Launch, opts Options, holde
 	return Run(ctx, launch, server, opts)
 }
 
-// takeSignals returns a channel for the signals that ask the runner to stop the job.
-func takeSignals() <-chan os.Signal {
+// notifySignals returns a channel for the signals that ask the runner to stop the job.
+func notifySignals() <-chan os.Signal {
 	signals := make(chan os.Signal, 4)
 	signal.Notify(signals, syscall.SIGINT, syscall.SIGTERM)
 	// The job must continue if the terminal or the reader of its output disappears. These signals
 	// are caught instead of ignored, because the steps would inherit ignored signals.
 	signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE, syscall.SIGHUP)
 	return signals
-}
-
-// readLaunch reads the job within a time limit. A signal that arrives before the job ends the
-// process.
-func readLaunch(ctx context.Context, stdin io.Reader, signals <-chan os.Signal) (*protocol.Launch, error) {
-	ctx, cancel := context.WithTimeout(ctx, LaunchTimeout)
-	defer cancel()
-	type read struct {
-		launch *protocol.Launch
-		err    error
-	}
-	done := make(chan read, 1)
-	go func() {
-		launch, err := ReadLaunch(ctx, stdin)
-		done <- read{launch, err}
-	}()
-	select {
-	case got := <-done:
-		return got.launch, got.err
-	case sig := <-signals:
-		return nil, fmt.Errorf("ended by %s before a job arrived; nothing was started", sig)
-	}
 }
 
 // runProbe runs a launch that only probes URLs.
@@ -181,7 +159,7 @@ func runProbe(ctx context.Context, launch *protocol.Launch, version string, sign
 // remains.
 func Debug(ctx context.Context, stdin io.Reader, jobFile string, keep bool, version string) (code int, err error) {
 	protectErr := process.Protect()
-	signals := takeSignals()
+	signals := notifySignals()
 	definition, err := protocol.ReadDefinition(stdin, jobFile)
 	if err != nil {
 		return ExitNoLaunch, err

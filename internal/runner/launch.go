@@ -17,14 +17,16 @@ import (
 
 // Limits on reading the launch from standard input.
 const (
-	LaunchTimeout = 30 * time.Second
+	launchTimeout = 30 * time.Second
 	maxLaunch     = 24 << 20 // bytes; a definition has at most 16 MiB
 )
 
-// ReadLaunch reads the job from r, the standard input of the process. If ctx is done first, a read
-// from r can still block, which is harmless because the process is about to exit. Errors never
-// repeat the input.
-func ReadLaunch(ctx context.Context, r io.Reader) (*protocol.Launch, error) {
+// ReadLaunch reads the job from r, the standard input of the process, within a time limit. If a signal
+// arrives or ctx is done first, a read from r can still block, which is harmless because the process is
+// about to exit. Errors never repeat the input.
+func ReadLaunch(ctx context.Context, r io.Reader, signals <-chan os.Signal) (*protocol.Launch, error) {
+	ctx, cancel := context.WithTimeout(ctx, launchTimeout)
+	defer cancel()
 	type read struct {
 		data []byte
 		err  error
@@ -34,22 +36,22 @@ func ReadLaunch(ctx context.Context, r io.Reader) (*protocol.Launch, error) {
 		data, err := io.ReadAll(io.LimitReader(r, maxLaunch+1))
 		done <- read{data, err}
 	}()
-	var data []byte
 	select {
 	case <-ctx.Done():
 		return nil, errors.New("waiting for a job on standard input: timeout; nothing was started: only the agent may start this program")
+	case sig := <-signals:
+		return nil, fmt.Errorf("ended by %s before a job arrived; nothing was started", sig)
 	case got := <-done:
 		if got.err != nil {
 			return nil, fmt.Errorf("reading a job from standard input: %w", got.err)
 		}
-		data = got.data
+		return parseLaunch(got.data, "standard input")
 	}
-	return parseLaunch(data, "standard input")
 }
 
-// takeLaunch reads the launch from a file and removes the file, so that no other process can read
+// consumeLaunch reads the launch from a file and removes the file, so that no other process can read
 // it. The file's directory must be writable. Errors never repeat the content.
-func takeLaunch(file string) (*protocol.Launch, error) {
+func consumeLaunch(file string) (*protocol.Launch, error) {
 	f, err := os.OpenFile(file, os.O_RDONLY|syscall.O_NOFOLLOW|syscall.O_NONBLOCK, 0)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, fmt.Errorf("reading a job from %s: no such file; nothing was started: a job runs only once, so a copy of its pod cannot run it again", file)

@@ -446,7 +446,7 @@ func TestRunOrphans(t *testing.T) {
 
 func TestReadLaunch(t *testing.T) {
 	good := `{"serviceURL":"http://x","jobID":"1","jobToken":"t","definition":null,"unknown":1}`
-	if _, err := runner.ReadLaunch(t.Context(), strings.NewReader(good)); err != nil {
+	if _, err := runner.ReadLaunch(t.Context(), strings.NewReader(good), nil); err != nil {
 		t.Error(err)
 	}
 	for _, tt := range []struct{ input, want string }{
@@ -458,7 +458,7 @@ func TestReadLaunch(t *testing.T) {
 		{`{"serviceURL":"http://x","jobID":"1","jobToken":"sensitive","epoch":-1}`, "epoch"},
 		{strings.Repeat(" ", 25<<20), "longer than"},
 	} {
-		_, err := runner.ReadLaunch(t.Context(), strings.NewReader(tt.input))
+		_, err := runner.ReadLaunch(t.Context(), strings.NewReader(tt.input), nil)
 		if err == nil || !strings.Contains(err.Error(), tt.want) || strings.Contains(err.Error(), "sensitive") {
 			t.Errorf("got %v, want %q", err, tt.want)
 		}
@@ -470,7 +470,7 @@ func TestReadLaunchTimesOut(t *testing.T) {
 	defer w.Close()
 	ctx, cancel := contextWithTimeout(t, 50*time.Millisecond)
 	defer cancel()
-	if _, err := runner.ReadLaunch(ctx, r); err == nil || !strings.Contains(err.Error(), "nothing was started") {
+	if _, err := runner.ReadLaunch(ctx, r, nil); err == nil || !strings.Contains(err.Error(), "nothing was started") {
 		t.Errorf("got %v", err)
 	}
 }
