@@ -12,6 +12,7 @@ import (
 	"github.com/moby/moby/api/types/jsonstream"
 	"github.com/moby/moby/client"
 
+	"workflowagent/internal/words"
 	"workflowagent/internal/workflow"
 )
 
@@ -159,6 +160,6 @@ func (r *pullReport) message(m jsonstream.Message) {
 		current, total = current+l.Current, total+l.Total
 	}
 	if total > 0 {
-		r.progress(fmt.Sprintf("Downloaded %d of %d MB", current>>20, total>>20))
+		r.progress(fmt.Sprintf("Downloaded %s of %s", words.Bytes(current), words.Bytes(total)))
 	}
 }

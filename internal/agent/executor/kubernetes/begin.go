@@ -46,12 +46,25 @@ func neverCreated(status *corev1.ContainerStatus) bool {
 }
 
 func mainStatus(pod *corev1.Pod) *corev1.ContainerStatus {
-	for i, status := range pod.Status.ContainerStatuses {
-		if status.Name == podspec.MainContainer {
-			return &pod.Status.ContainerStatuses[i]
+	return statusOf(pod.Status.ContainerStatuses, podspec.MainContainer)
+}
+
+func spoolStatus(pod *corev1.Pod) *corev1.ContainerStatus {
+	return statusOf(pod.Status.InitContainerStatuses, podspec.SpoolContainer)
+}
+
+func statusOf(statuses []corev1.ContainerStatus, name string) *corev1.ContainerStatus {
+	for i := range statuses {
+		if statuses[i].Name == name {
+			return &statuses[i]
 		}
 	}
 	return nil
+}
+
+// final reports whether all containers of a pod have ended.
+func final(pod *corev1.Pod) bool {
+	return pod.Status.Phase == corev1.PodFailed || pod.Status.Phase == corev1.PodSucceeded
 }
 
 // neverRan reports whether a container ended because its process could not be started.
@@ -72,7 +85,7 @@ func startOf(v view) start {
 	if main := mainStatus(pod); main != nil && main.State.Terminated != nil && neverRan(main.State.Terminated) {
 		return start{failure: failure(workflow.ReasonLaunch, "The runner could not be started in the image: "+oneLine(main.State.Terminated.Message), nil)}
 	}
-	if pod.Status.Phase == corev1.PodFailed || pod.Status.Phase == corev1.PodSucceeded {
+	if final(pod) {
 		return refused(pod)
 	}
 	for _, statuses := range [][]corev1.ContainerStatus{pod.Status.InitContainerStatuses, pod.Status.ContainerStatuses} {

@@ -32,8 +32,7 @@ func ended(v view, stopped bool) (exit executor.Exit, done bool) {
 		}
 		return exit, true
 	}
-	final := pod.Status.Phase == corev1.PodFailed || pod.Status.Phase == corev1.PodSucceeded
-	if !final && !v.gone {
+	if !final(pod) && !v.gone {
 		return executor.Exit{}, false
 	}
 	exit = executor.Exit{Code: -1, Lost: mainStarted(pod) || v.gone, Detail: endDetail(pod)}

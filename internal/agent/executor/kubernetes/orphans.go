@@ -55,8 +55,7 @@ func (e *Executor) orphaned(pod *corev1.Pod, now time.Time) bool {
 	}
 	// Containers of a template may outlive the job's; the phase is final when all have ended.
 	main := mainStatus(pod)
-	if pod.DeletionTimestamp != nil || pod.Status.Phase != corev1.PodSucceeded && pod.Status.Phase != corev1.PodFailed ||
-		main == nil || main.State.Terminated == nil || main.State.Terminated.FinishedAt.Year() <= 1970 {
+	if pod.DeletionTimestamp != nil || !final(pod) || main == nil || main.State.Terminated == nil || main.State.Terminated.FinishedAt.Year() <= 1970 {
 		return false
 	}
 	exit := exitOf(main.State.Terminated)

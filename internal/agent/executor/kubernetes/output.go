@@ -77,8 +77,7 @@ func (e *Executor) Output(ctx context.Context, h executor.Handle) (io.ReadCloser
 			return false, errDiscarded
 		}
 		pod = v.pod
-		final := pod.Status.Phase == corev1.PodFailed || pod.Status.Phase == corev1.PodSucceeded
-		return final || mainStarted(pod), nil
+		return final(pod) || mainStarted(pod), nil
 	})
 	if err != nil {
 		return nil, fmt.Errorf("following the output of job %s: %w", h.JobID, err)

@@ -60,7 +60,7 @@ func (e *Executor) copySpool(ctx context.Context, w *watcher, j job, dst string)
 		switch {
 		case v.gone:
 			return true, nil
-		case !exited(v.pod) && v.pod.DeletionTimestamp == nil && !refusedPhase(v.pod):
+		case !exited(v.pod) && v.pod.DeletionTimestamp == nil && !final(v.pod):
 			return false, errRunning
 		}
 		return spoolStatus(v.pod) == nil || spoolStatus(v.pod).State.Running == nil, nil
@@ -82,19 +82,6 @@ func (e *Executor) copySpool(ctx context.Context, w *watcher, j job, dst string)
 	}
 	defer stream.Close()
 	return spooldump.Read(stream, to.Add)
-}
-
-func refusedPhase(pod *corev1.Pod) bool {
-	return pod.Status.Phase == corev1.PodFailed || pod.Status.Phase == corev1.PodSucceeded
-}
-
-func spoolStatus(pod *corev1.Pod) *corev1.ContainerStatus {
-	for i, status := range pod.Status.InitContainerStatuses {
-		if status.Name == podspec.SpoolContainer {
-			return &pod.Status.InitContainerStatuses[i]
-		}
-	}
-	return nil
 }
 
 // maxTail bounds the output of a sidecar: a spool in frames of text.
