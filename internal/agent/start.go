@@ -6,8 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"net/http"
-	"slices"
 	"sync"
 	"time"
 
@@ -273,7 +271,7 @@ func (j *job) askLeave(ctx context.Context) error {
 	defer cancel()
 	var response protocol.HeartbeatResponse
 	err := j.agent.policy(retryLimit).Do(limited, func(err error) bool {
-		return !protocol.Refused(err) && !(j.stock() && withoutHeartbeats(err))
+		return !protocol.Refused(err) && !(j.stock() && protocol.UnknownCall(err))
 	}, func() (err error) {
 		response, err = j.client.Heartbeat(limited, protocol.PhaseStarting)
 		return err
@@ -281,7 +279,7 @@ func (j *job) askLeave(ctx context.Context) error {
 	switch {
 	case err == nil && response.CancelRequested:
 		return errCancelled
-	case err == nil, j.stock() && withoutHeartbeats(err): // from such a server, the definition is the permission
+	case err == nil, j.stock() && protocol.UnknownCall(err): // from such a server, the definition is the permission
 		return nil
 	case protocol.Refused(err):
 		return errSuperseded
@@ -289,10 +287,6 @@ func (j *job) askLeave(ctx context.Context) error {
 		return context.Cause(ctx)
 	}
 	return &executor.Error{Reason: workflow.ReasonLaunch, Message: fmt.Sprintf("The agent did not receive permission to start the job within %s.", leaveTime), Err: err}
-}
-
-func withoutHeartbeats(err error) bool {
-	return slices.Contains([]int{http.StatusNotFound, http.StatusMethodNotAllowed, http.StatusNotImplemented}, protocol.StatusCode(err))
 }
 
 func (j *job) launchDocument(definition *workflow.JobDefinition) ([]byte, error) {

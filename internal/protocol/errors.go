@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/url"
+	"slices"
 	"strings"
 	"time"
 
@@ -110,6 +111,12 @@ func StatusCode(err error) int {
 func Permanent(err error) bool {
 	var e interface{ Permanent() bool }
 	return errors.As(err, &e) && e.Permanent()
+}
+
+// UnknownCall reports whether err is the response of a server that does not know the call, such as a
+// stock server.
+func UnknownCall(err error) bool {
+	return slices.Contains([]int{http.StatusNotFound, http.StatusMethodNotAllowed, http.StatusNotImplemented}, StatusCode(err))
 }
 
 // Gone reports whether err is a 410 from the server itself, which means that the claim is

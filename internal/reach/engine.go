@@ -10,6 +10,7 @@ import (
 	"os"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 )
 
@@ -23,16 +24,11 @@ const engineTime = 3 * time.Second
 // engine accepts calls from any client, without a certificate.
 func Engines(ctx context.Context, addresses []string) []string {
 	found := make([]bool, len(addresses))
-	done := make(chan struct{})
+	var asking sync.WaitGroup
 	for i, address := range addresses {
-		go func() {
-			found[i] = engineAnswers(ctx, address)
-			done <- struct{}{}
-		}()
+		asking.Go(func() { found[i] = engineAnswers(ctx, address) })
 	}
-	for range addresses {
-		<-done
-	}
+	asking.Wait()
 	var out []string
 	for i, address := range addresses {
 		if found[i] && !slices.Contains(out, address) {

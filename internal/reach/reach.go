@@ -12,6 +12,7 @@ import (
 	"net/http"
 	"net/netip"
 	"net/url"
+	"slices"
 	"strings"
 	"time"
 
@@ -90,12 +91,7 @@ type Certificate struct {
 func (t *Trace) Reached(s Stage) bool { return t.Failed == "" || index(s) < index(t.Failed) }
 
 func index(s Stage) int {
-	for i, stage := range []Stage{StageURL, StageDNS, StageConnect, StageTLS, StageHTTP} {
-		if s == stage {
-			return i
-		}
-	}
-	return -1
+	return slices.Index([]Stage{StageURL, StageDNS, StageConnect, StageTLS, StageHTTP}, s)
 }
 
 // Try sends one request without credentials to a URL and returns the trace. It returns no later

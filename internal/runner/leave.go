@@ -4,9 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net/http"
 	"os"
-	"slices"
 	"time"
 
 	"github.com/sirupsen/logrus"
@@ -48,7 +46,7 @@ func askLeave(ctx context.Context, server leaver, stock bool, signals <-chan os.
 	policy := retry.Policy{First: firstLeavePause, Max: maxLeavePause}
 	warned := false
 	err = policy.Do(limited, func(err error) bool {
-		if protocol.Refused(err) || stock && withoutHeartbeats(err) {
+		if protocol.Refused(err) || stock && protocol.UnknownCall(err) {
 			return false
 		}
 		if !warned {
@@ -67,7 +65,7 @@ func askLeave(ctx context.Context, server leaver, stock bool, signals <-chan os.
 	switch {
 	case err == nil && answer.CancelRequested && !answer.Started:
 		return false, errors.New("the deployment was cancelled; nothing was started")
-	case err == nil, stock && withoutHeartbeats(err): // from such a server, the definition is the permission
+	case err == nil, stock && protocol.UnknownCall(err): // from such a server, the definition is the permission
 		return answer.CancelRequested, nil
 	case protocol.Refused(err):
 		return false, fmt.Errorf("the server does not permit this runner to start the job; nothing was started: %w", err)
@@ -75,8 +73,4 @@ func askLeave(ctx context.Context, server leaver, stock bool, signals <-chan os.
 		return false, fmt.Errorf("received %s before the server permitted the start of the job; nothing was started", signal)
 	}
 	return false, fmt.Errorf("the server did not permit the start of the job within %s; nothing was started: %w", leaveTime, err)
-}
-
-func withoutHeartbeats(err error) bool {
-	return slices.Contains([]int{http.StatusNotFound, http.StatusMethodNotAllowed, http.StatusNotImplemented}, protocol.StatusCode(err))
 }

@@ -145,7 +145,7 @@ func TestMetrics(t *testing.T) {
 		m.JobEnded("succeeded", "", 40*time.Second)
 		m.JobEnded("failed", "", 2*time.Hour)
 		m.JobLaunched(3 * time.Second)
-		m.PollFailed()
+		m.pollErrors.Inc()
 		tracker.SetProblem("engine", errors.New("the engine is down"))
 
 		text := get(t, h, "/metrics", "").Body.String()

@@ -82,6 +82,3 @@ func (m *Metrics) JobEnded(result string, reason workflow.Reason, took time.Dura
 	m.jobsDone.WithLabelValues(result).Inc()
 	m.jobTime.WithLabelValues(result).Observe(took.Seconds())
 }
-
-// PollFailed counts a poll without a usable response.
-func (m *Metrics) PollFailed() { m.pollErrors.Inc() }

@@ -12,7 +12,7 @@ func (m Monitor) EngineState(err error) { m.SetProblem("engine", err) }
 // Polled records the outcome of a poll.
 func (m Monitor) Polled(err error) {
 	if err != nil {
-		m.PollFailed()
+		m.pollErrors.Inc()
 	}
 	m.SetProblem("server", err)
 }

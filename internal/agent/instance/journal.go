@@ -104,11 +104,7 @@ func (j *Journal) Write(name string, e Entry) error {
 
 // Remove deletes a job's entry, and then its spool.
 func (j *Journal) Remove(name string) error {
-	err := os.Remove(j.path(name))
-	if errors.Is(err, fs.ErrNotExist) {
-		err = nil
-	}
-	return errors.Join(err, os.RemoveAll(j.SpoolDir(name)))
+	return errors.Join(os.RemoveAll(j.path(name)), os.RemoveAll(j.SpoolDir(name)))
 }
 
 // Read returns the entries of this version by name. foreign contains the names of the entries that

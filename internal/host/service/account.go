@@ -152,14 +152,8 @@ func (unsupported) Logger(chan<- error) (service.Logger, error) { return nil, er
 
 func (unsupported) SystemLogger(chan<- error) (service.Logger, error) { return nil, errUnsupported }
 
-// status converts a state to one of kardianos/service's statuses.
-func (s State) status() service.Status {
-	switch s.Active {
-	case "active", "activating", "reloading", "deactivating":
-		return service.StatusRunning
-	}
-	return service.StatusStopped
-}
+// Status is less than [Service.Describe].
+func (unsupported) Status() (service.Status, error) { return service.StatusUnknown, errUnsupported }
 
 // adminGroup is the group of macOS users who may become root.
 const adminGroup = 80

@@ -65,19 +65,12 @@ func writeChoices(path string, o Options) error {
 	switch {
 	case err != nil:
 	case text == choicesText:
-		err = forgetChoices(path)
+		err = os.RemoveAll(path)
 	default:
 		_, err = replaceFile(path, []byte(text), 0o644)
 	}
 	if err != nil {
 		return fmt.Errorf("writing the choices of the installation: %w", err)
-	}
-	return nil
-}
-
-func forgetChoices(path string) error {
-	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return err
 	}
 	return nil
 }

@@ -13,7 +13,7 @@ func TestEnvironmentFile(t *testing.T) {
 	values := map[string]string{
 		"PLAIN": "http://proxy.internal:3128", "SPACED": "hello world", "DOLLAR": "a$b`c", "QUOTES": `"it's" \ done`, "PERCENT": "100%done",
 	}
-	must(t, setEnvironment(path, values))
+	must(t, SetEnvironment(path, values))
 	if info, err := os.Stat(path); err != nil || info.Mode().Perm() != 0o600 {
 		t.Errorf("the file has mode %v, %v", info.Mode(), err)
 	}
@@ -27,7 +27,7 @@ func TestEnvironmentFile(t *testing.T) {
 
 	commented := "# mine\n" + string(data) + "OTHER=1\n"
 	must(t, os.WriteFile(path, []byte(commented), 0o600))
-	must(t, setEnvironment(path, map[string]string{"PLAIN": "", "OTHER": "2"}))
+	must(t, SetEnvironment(path, map[string]string{"PLAIN": "", "OTHER": "2"}))
 	data, err = os.ReadFile(path)
 	if err != nil || !strings.HasPrefix(string(data), "# mine\n") || strings.Contains(string(data), "PLAIN") || !strings.HasSuffix(string(data), "\nOTHER=2\n") {
 		t.Errorf("after the change: %q, %v", data, err)
@@ -42,7 +42,7 @@ func TestEnvironmentMistakes(t *testing.T) {
 	}
 	path := filepath.Join(t.TempDir(), "agent.env")
 	for _, variables := range []map[string]string{{"A B": "x"}, {"": "x"}, {"A": "x\ny"}} {
-		if err := setEnvironment(path, variables); err == nil {
+		if err := SetEnvironment(path, variables); err == nil {
 			t.Errorf("%v was taken", variables)
 		}
 	}
@@ -51,7 +51,7 @@ func TestEnvironmentMistakes(t *testing.T) {
 	}
 	// An invalid file is not changed.
 	must(t, os.WriteFile(path, []byte("A=\"open\n"), 0o600))
-	if err := setEnvironment(path, map[string]string{"B": "x"}); err == nil || !strings.Contains(err.Error(), "line 1") {
+	if err := SetEnvironment(path, map[string]string{"B": "x"}); err == nil || !strings.Contains(err.Error(), "line 1") {
 		t.Errorf("got %v", err)
 	}
 }

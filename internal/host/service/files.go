@@ -70,14 +70,10 @@ func exists(path string) bool {
 	return err == nil
 }
 
-// SetEnvironment sets variables in the environment file of a service. It removes a variable whose
+// SetEnvironment sets variables in a service's environment file. It removes a variable whose
 // value is empty. The other lines and the file's owner do not change. Only the service's account
 // can read the file, because proxy variables can contain passwords.
-func SetEnvironment(s Service, variables map[string]string) error {
-	return setEnvironment(s.EnvironmentFile(), variables)
-}
-
-func setEnvironment(path string, variables map[string]string) error {
+func SetEnvironment(path string, variables map[string]string) error {
 	before, owner, err := readOwned(path)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("reading the service's environment: %w", err)

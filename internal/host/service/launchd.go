@@ -160,7 +160,7 @@ func (l *launchd) Uninstall() error {
 	if _, err := replaceAll([]registration{{path: l.helper().File()}, {path: l.File()}}); err != nil {
 		return err
 	}
-	return forgetChoices(choicesFile(l))
+	return os.RemoveAll(choicesFile(l))
 }
 
 // Start loads the service, which starts it. If the service is loaded but not running, Start
@@ -201,14 +201,6 @@ func (l *launchd) Restart() error {
 		return err
 	}
 	return l.Start()
-}
-
-func (l *launchd) Status() (service.Status, error) {
-	state, err := l.Describe(context.Background())
-	if err != nil {
-		return service.StatusUnknown, err
-	}
-	return state.status(), nil
 }
 
 // printed matches the lines in the output of launchctl print that Describe needs. The lines about

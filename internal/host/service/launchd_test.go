@@ -169,7 +169,7 @@ func TestDaemonFiles(t *testing.T) {
 		t.Helper()
 		l.options.Account = account
 		must(t, l.Install())
-		must(t, SetEnvironment(l, map[string]string{"HTTPS_PROXY": "http://proxy.internal:3128"}))
+		must(t, SetEnvironment(l.EnvironmentFile(), map[string]string{"HTTPS_PROXY": "http://proxy.internal:3128"}))
 		for _, path := range []string{l.EnvironmentFile(), l.logFile(), l.options.Config} {
 			info, err := os.Stat(path)
 			if err != nil {

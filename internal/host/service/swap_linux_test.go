@@ -20,7 +20,7 @@ func TestOwnershipThroughSwappedLinks(t *testing.T) {
 		"group": func(path string) error { return shareConfig(path, "nobody") },
 		"owner": func(path string) error { return giveFile(path, "nobody", true) },
 		"content": func(path string) error {
-			return setEnvironment(path, map[string]string{"A": "b"})
+			return SetEnvironment(path, map[string]string{"A": "b"})
 		},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -142,14 +142,6 @@ func (s *systemd) act(verb string) error {
 	return nil
 }
 
-func (s *systemd) Status() (service.Status, error) {
-	state, err := s.Describe(context.Background())
-	if err != nil {
-		return service.StatusUnknown, err
-	}
-	return state.status(), nil
-}
-
 func (s *systemd) Describe(ctx context.Context) (State, error) {
 	if err := s.session(); err != nil {
 		return State{}, err

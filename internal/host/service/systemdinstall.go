@@ -209,5 +209,5 @@ func (s *systemd) Uninstall() error {
 	// A failed unit is listed until it is reset. If there is no failed unit, the command fails
 	// without effect.
 	_, _ = s.ctl(ctx, append([]string{"reset-failed"}, units...)...)
-	return forgetChoices(choicesFile(s))
+	return os.RemoveAll(choicesFile(s))
 }

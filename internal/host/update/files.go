@@ -122,22 +122,6 @@ func sweep(dir *os.Root, but ...string) error {
 	return nil
 }
 
-// lockFile creates a file and locks it. It returns [ErrBusy] if another process holds the lock.
-func lockFile(dir *os.Root, name string) (unlock func(), err error) {
-	f, err := dir.OpenFile(name, os.O_RDWR|os.O_CREATE|syscall.O_NONBLOCK, 0o600)
-	if err != nil {
-		return nil, err
-	}
-	lock, err := filelock.Try(f)
-	if _, held := errors.AsType[*filelock.HeldError](err); held {
-		return nil, fmt.Errorf("%w (%w)", ErrBusy, err)
-	}
-	if err != nil {
-		return nil, err
-	}
-	return lock.Release, nil
-}
-
 // locked calls do while it holds the installation's lock. It returns [ErrBusy] if another process
 // holds the lock.
 func (i Installation) locked(do func(root *os.Root) error) error {
@@ -147,16 +131,24 @@ func (i Installation) locked(do func(root *os.Root) error) error {
 	return lockedDir(i.Root, rootLock, do)
 }
 
-func lockedDir(path, lock string, do func(dir *os.Root) error) error {
+// lockedDir calls do while it holds the lock in the named file of a directory.
+func lockedDir(path, name string, do func(dir *os.Root) error) error {
 	dir, err := os.OpenRoot(path)
 	if err != nil {
 		return err
 	}
 	defer func() { _ = dir.Close() }() // all written files are already closed
-	unlock, err := lockFile(dir, lock)
+	f, err := dir.OpenFile(name, os.O_RDWR|os.O_CREATE|syscall.O_NONBLOCK, 0o600)
 	if err != nil {
 		return err
 	}
-	defer unlock()
+	lock, err := filelock.Try(f)
+	if _, held := errors.AsType[*filelock.HeldError](err); held {
+		return fmt.Errorf("%w (%w)", ErrBusy, err)
+	}
+	if err != nil {
+		return err
+	}
+	defer lock.Release()
 	return do(dir)
 }

@@ -34,7 +34,7 @@ func Register(ctx context.Context, o service.Options, variables map[string]strin
 		return nil, err
 	}
 	if len(variables) > 0 {
-		if err := service.SetEnvironment(s, variables); err != nil {
+		if err := service.SetEnvironment(s.EnvironmentFile(), variables); err != nil {
 			return nil, err
 		}
 	}

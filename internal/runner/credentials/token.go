@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"net/http"
 	"strings"
 	"time"
 
@@ -169,9 +168,7 @@ var ErrNoIssuer = errors.New("the job runs without a server")
 // final reports whether no later call can succeed: a stock server does not know the call, and after
 // a 410 the job is over.
 func final(err error) bool {
-	code := protocol.StatusCode(err)
-	return errors.Is(err, ErrNoIssuer) || protocol.Gone(err) ||
-		code == http.StatusNotFound || code == http.StatusMethodNotAllowed || code == http.StatusNotImplemented
+	return errors.Is(err, ErrNoIssuer) || protocol.Gone(err) || protocol.UnknownCall(err)
 }
 
 // keepToken renews the token whenever it is due.
