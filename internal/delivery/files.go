@@ -7,8 +7,8 @@ import (
 	"io/fs"
 	"os"
 	"strings"
-	"syscall"
 
+	"workflowagent/internal/sys/boundedfile"
 	"workflowagent/internal/sys/filelock"
 )
 
@@ -103,18 +103,11 @@ func share(root *os.Root, f *os.File, info fs.FileInfo) error {
 // openRegular opens a spool file. It returns an error unless the file is a regular file, because a
 // job could have created a pipe to block the agent.
 func openRegular(root *os.Root, name string, flag int) (*os.File, error) {
-	f, err := root.OpenFile(name, flag|syscall.O_NONBLOCK, 0o600)
-	if err != nil {
-		return nil, err
+	f, info, err := boundedfile.OpenIn(root, name, flag)
+	if err != nil || flag&os.O_CREATE == 0 {
+		return f, err
 	}
-	info, err := f.Stat()
-	if err == nil && !info.Mode().IsRegular() {
-		err = errors.New("it is not a regular file")
-	}
-	if err == nil && flag&os.O_CREATE != 0 {
-		err = share(root, f, info)
-	}
-	if err != nil {
+	if err := share(root, f, info); err != nil {
 		_ = f.Close()
 		return nil, fmt.Errorf("opening %s: %w", name, err)
 	}

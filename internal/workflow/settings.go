@@ -205,9 +205,7 @@ func settingsFromTree(tree map[string]any) (*Settings, error) {
 // wrongSecret returns the path of the first secret or variable in v that cannot be decoded, and why. A
 // decoder's own error does not name it.
 func wrongSecret(t reflect.Type, v any, path string) (string, error) {
-	for t.Kind() == reflect.Pointer {
-		t = t.Elem()
-	}
+	t = objectType(t)
 	if t == secretType {
 		data, err := json.Marshal(v)
 		if err == nil {
@@ -215,23 +213,15 @@ func wrongSecret(t reflect.Type, v any, path string) (string, error) {
 		}
 		return path, err
 	}
-	if t == imageType {
-		t = reflect.TypeFor[imageObject]()
-	}
 	m, ok := v.(map[string]any)
 	if !ok {
 		return "", nil
 	}
+	members := membersOf(t)
 	for _, name := range slices.Sorted(maps.Keys(m)) {
-		var member reflect.Type
+		member := members[name]
 		if t.Kind() == reflect.Map {
 			member = t.Elem()
-		} else if t.Kind() == reflect.Struct {
-			for _, f := range reflect.VisibleFields(t) {
-				if key, _, _ := strings.Cut(f.Tag.Get("json"), ","); key == name {
-					member = f.Type
-				}
-			}
 		}
 		if member == nil {
 			continue

@@ -56,29 +56,42 @@ var (
 	imageType  = reflect.TypeFor[ImageSettings]()
 )
 
-// normalize returns v with only the members that t has, under t's names, whatever their JSON type.
-func normalize(t reflect.Type, v any) any {
+// objectType returns the type of the JSON object whose members have the names and types that t has.
+func objectType(t reflect.Type) reflect.Type {
 	for t.Kind() == reflect.Pointer {
 		t = t.Elem()
 	}
-	if t == secretType {
-		return v
-	}
 	if t == imageType {
-		t = reflect.TypeFor[imageObject]()
+		return reflect.TypeFor[imageObject]()
 	}
+	return t
+}
+
+// membersOf returns the types of an object's members by name, or nil if t does not list its members.
+func membersOf(t reflect.Type) map[string]reflect.Type {
+	if t.Kind() != reflect.Struct || t == secretType {
+		return nil
+	}
+	members := map[string]reflect.Type{}
+	for _, f := range reflect.VisibleFields(t) {
+		if name, _, _ := strings.Cut(f.Tag.Get("json"), ","); !f.Anonymous { // their fields are in the list as well
+			members[name] = f.Type
+		}
+	}
+	return members
+}
+
+// normalize returns v with only the members that t has, under t's names, whatever their JSON type.
+func normalize(t reflect.Type, v any) any {
+	members := membersOf(objectType(t))
 	m, ok := v.(map[string]any)
-	if !ok || t.Kind() != reflect.Struct {
+	if !ok || members == nil {
 		return v
 	}
 	out := make(map[string]any, len(m))
-	for _, f := range reflect.VisibleFields(t) {
-		name, _, _ := strings.Cut(f.Tag.Get("json"), ",")
-		if f.Anonymous {
-			continue // the field exists in the list form as well
-		}
+	for name, t := range members {
 		if value, ok := lookupFold(m, name); ok {
-			out[name] = normalize(f.Type, value)
+			out[name] = normalize(t, value)
 		}
 	}
 	return out

@@ -3,6 +3,7 @@ package workflow
 import (
 	"encoding/json"
 	"fmt"
+	"maps"
 	"reflect"
 	"slices"
 	"strings"
@@ -39,21 +40,10 @@ func Ignored(data []byte) []string {
 
 // unknown adds a sentence for each member of v, at path, that t does not have.
 func unknown(t reflect.Type, v any, path string, found *[]string) {
-	for t.Kind() == reflect.Pointer {
-		t = t.Elem()
-	}
-	if t == imageType {
-		t = reflect.TypeFor[imageObject]()
-	}
+	types := membersOf(objectType(t))
 	m, ok := v.(map[string]any)
-	if !ok || t.Kind() != reflect.Struct || t == secretType {
+	if !ok || types == nil {
 		return
-	}
-	types := map[string]reflect.Type{}
-	for _, f := range reflect.VisibleFields(t) {
-		if name, _, _ := strings.Cut(f.Tag.Get("json"), ","); !f.Anonymous {
-			types[name] = f.Type
-		}
 	}
 	for name, value := range m {
 		known, t := name, types[name]
@@ -70,11 +60,7 @@ func unknown(t reflect.Type, v any, path string, found *[]string) {
 		if value == nil || path == "operationContext." && strings.EqualFold(name, "operation") {
 			continue
 		}
-		var names []string
-		for other := range types {
-			names = append(names, other)
-		}
-		slices.Sort(names)
-		*found = append(*found, fmt.Sprintf("%q does not exist and was ignored: the members here are %s", clip(path+name), strings.Join(names, ", ")))
+		names := strings.Join(slices.Sorted(maps.Keys(types)), ", ")
+		*found = append(*found, fmt.Sprintf("%q does not exist and was ignored: the members here are %s", clip(path+name), names))
 	}
 }

@@ -24,6 +24,7 @@ import (
 	"github.com/klauspost/compress/zstd"
 
 	"workflowagent/internal/delivery"
+	"workflowagent/internal/sys/boundedfile"
 )
 
 const (
@@ -103,17 +104,13 @@ func writeFiles(out io.Writer, dir string) (lines int, err error) {
 }
 
 func writeFile(out io.Writer, root *os.Root, name string, left *int64, encoder *zstd.Encoder) (lines int, err error) {
-	f, err := root.OpenFile(name, os.O_RDONLY|syscall.O_NONBLOCK|syscall.O_NOFOLLOW, 0)
+	f, info, err := boundedfile.OpenIn(root, name, os.O_RDONLY|syscall.O_NOFOLLOW)
 	if err != nil {
 		return 0, err
 	}
 	defer f.Close()
-	info, err := f.Stat()
-	if err != nil {
-		return 0, err
-	}
 	size := info.Size()
-	if *left -= max(size, 4<<10); *left < 0 || !info.Mode().IsRegular() {
+	if *left -= max(size, 4<<10); *left < 0 {
 		return 0, fmt.Errorf("the spool is larger than the limit of %d bytes", delivery.MaxCopy)
 	}
 	buf := make([]byte, min(chunkSize, size))

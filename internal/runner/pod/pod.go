@@ -18,6 +18,7 @@ import (
 
 	"workflowagent/internal/delivery/spooldump"
 	"workflowagent/internal/protocol"
+	"workflowagent/internal/sys/boundedfile"
 	"workflowagent/internal/sys/durable"
 )
 
@@ -42,15 +43,7 @@ func Install(to, launch, launchTo string) error {
 	if err := makePulumiEnv(filepath.Join(to, protocol.FileEnv)); err != nil {
 		return fmt.Errorf("creating the file for PULUMI_ENV: %w", err)
 	}
-	document, err := os.Open(launch)
-	if err != nil {
-		return fmt.Errorf("reading the job: %w", err)
-	}
-	defer document.Close()
-	data, err := io.ReadAll(io.LimitReader(document, maxLaunch+1))
-	if err == nil && len(data) > maxLaunch {
-		err = fmt.Errorf("it has more than %d bytes", maxLaunch)
-	}
+	data, err := boundedfile.Read(launch, maxLaunch)
 	if err != nil {
 		return fmt.Errorf("reading the job: %w", err)
 	}
@@ -124,7 +117,7 @@ func reported(jobDir string) bool {
 		return false
 	}
 	defer root.Close()
-	f, err := root.OpenFile(protocol.FileResult, os.O_RDONLY|syscall.O_NONBLOCK, 0)
+	f, _, err := boundedfile.OpenIn(root, protocol.FileResult, os.O_RDONLY)
 	if err != nil {
 		return false
 	}

@@ -15,6 +15,7 @@ import (
 	"workflowagent/internal/agent/executor"
 	"workflowagent/internal/delivery"
 	"workflowagent/internal/protocol"
+	"workflowagent/internal/sys/boundedfile"
 	"workflowagent/internal/sys/durable"
 	"workflowagent/internal/sys/filelock"
 )
@@ -111,34 +112,17 @@ func (d dir) result() *protocol.Result {
 		return nil
 	}
 	defer root.Close()
-	f, size, err := openRegular(root, protocol.FileResult)
+	f, info, err := boundedfile.OpenIn(root, protocol.FileResult, os.O_RDONLY|unix.O_NOFOLLOW)
 	if err != nil {
 		return nil
 	}
 	defer f.Close()
 	var r protocol.Result
-	data := make([]byte, min(size, maxResult))
+	data := make([]byte, min(info.Size(), maxResult))
 	if _, err := io.ReadFull(f, data); err != nil || json.Unmarshal(data, &r) != nil {
 		return nil
 	}
 	return &r
-}
-
-// openRegular opens a file of the job and checks that it is a regular file. The job can replace the
-// file at any time.
-func openRegular(root *os.Root, name string) (*os.File, int64, error) {
-	f, err := root.OpenFile(name, os.O_RDONLY|unix.O_NONBLOCK|unix.O_NOFOLLOW, 0)
-	if err != nil {
-		return nil, 0, err
-	}
-	info, err := f.Stat()
-	if err == nil && !info.Mode().IsRegular() {
-		err = fmt.Errorf("%s is not a regular file", name)
-	}
-	if err != nil {
-		return nil, 0, errors.Join(err, f.Close())
-	}
-	return f, info.Size(), nil
 }
 
 // copySpool copies the spool to dst. The job controls the directory, so copySpool never follows
@@ -194,12 +178,12 @@ func (d dir) copySpool(ctx context.Context, dst string) (err error) {
 }
 
 func copyFile(src *os.Root, to *executor.SpoolCopy, name string) error {
-	in, size, err := openRegular(src, name)
+	in, info, err := boundedfile.OpenIn(src, name, os.O_RDONLY|unix.O_NOFOLLOW)
 	if err != nil {
 		return err
 	}
 	defer in.Close()
-	return to.Add(name, size, in)
+	return to.Add(name, info.Size(), in)
 }
 
 // remove deletes the directory. It renames the directory first, so that a process of the job cannot
