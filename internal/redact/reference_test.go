@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
 )
 
 // reference masks text in the obvious way: it finds all needles, joins overlapping occurrences, and
@@ -70,8 +71,15 @@ func reference(needles []string, original string) string {
 
 func (s *Set) needlesForTest() []string { return s.matcher.Load().sorted }
 
-// mask writes text to a writer in pieces whose lengths cycle through cuts.
-func mask(t *testing.T, set *Set, text string, cuts []byte) string {
+// mask writes text to a writer in pieces whose lengths cycle through cuts. The time stands still, so that the writer
+// does not flush what it holds back.
+func mask(t *testing.T, set *Set, text string, cuts []byte) (masked string) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) { masked = maskNow(t, set, text, cuts) })
+	return masked
+}
+
+func maskNow(t *testing.T, set *Set, text string, cuts []byte) string {
 	t.Helper()
 	var out bytes.Buffer
 	w := set.Writer(&out)

@@ -8,6 +8,7 @@ import (
 	"os/exec"
 	"strings"
 	"testing"
+	"testing/synctest"
 )
 
 func fold(text string, width int, end string) string {
@@ -89,7 +90,9 @@ func TestWrappedByRealTools(t *testing.T) {
 }
 
 // TestHeldLinesAreBounded writes line breaks within what can be a secret.
-func TestHeldLinesAreBounded(t *testing.T) {
+func TestHeldLinesAreBounded(t *testing.T) { synctest.Test(t, testHeldLines) }
+
+func testHeldLines(t *testing.T) {
 	set := New(Secret{"a", "hunter22"})
 	var out bytes.Buffer
 	w := set.Writer(&out)

@@ -145,10 +145,13 @@ func inFixture(t *testing.T, setUp, part func(w *fixture)) {
 }
 
 func TestExchange(t *testing.T) {
-	inFixture(t, func(w *fixture) { w.write("header.payload.signature\n") }, func(w *fixture) {
+	setUp := func(w *fixture) {
+		w.write("header.payload.signature\n")
 		if at, good := w.oidc.Expiry(); good || !at.IsZero() {
 			t.Errorf("before the first exchange, a token expires at %s, good: %v", at, good)
 		}
+	}
+	inFixture(t, setUp, func(w *fixture) {
 		if got := w.token(time.Second); got != "pul-access-1" {
 			t.Fatalf("the token is %q", got)
 		}
