@@ -4,6 +4,8 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+
+	"workflowagent/internal/server/console/view"
 )
 
 // way is a way to install an agent.
@@ -21,6 +23,15 @@ const tokenPlace = "TOKEN"
 
 // imagePlace stands for the image in commands. The publisher decides its registry.
 const imagePlace = "REGISTRY/customer-managed-workflow-agent:latest"
+
+// ways returns the tabs of the ways to install an agent.
+func (d detail) ways() []view.Tab {
+	tabs := make([]view.Tab, len(d.Install))
+	for i, w := range d.Install {
+		tabs[i] = view.Tab{Text: w.Text, Href: "?install=" + w.Name + "#install", Current: w.Name == d.Way}
+	}
+	return tabs
+}
 
 // ways returns the ways to install an agent for this server.
 func (p *pages) ways() []way {

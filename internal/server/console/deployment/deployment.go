@@ -165,7 +165,12 @@ func (p *pages) content(v *page.Visit, d shown, tab string, out *view.Page) (tem
 }
 
 // tabs of the page, in their order.
-var tabs = []struct{ name, text string }{{"log", "Log"}, {"changes", "Changes"}, {"timeline", "Timeline"}, {"settings", "Settings used"}}
+var tabs = []view.Part{
+	{Name: "log", Text: "Log"},
+	{Name: "changes", Text: "Changes"},
+	{Name: "timeline", Text: "Timeline"},
+	{Name: "settings", Text: "Settings used"},
+}
 
 func mark(job store.Job) string {
 	switch job.Status {

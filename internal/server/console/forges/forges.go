@@ -215,14 +215,8 @@ func (p *pages) find(v *page.Visit) (store.VCSIntegration, error) {
 
 // onePage returns a page about an integration. part is the last segment of its path.
 func (p *pages) onePage(v *page.Visit, i store.VCSIntegration, part, problem string, content templ.Component) view.Page {
-	var tabs []view.Tab
-	for _, t := range []struct{ path, text string }{{"", "Connection"}, {"events", "Events"}, {"repositories", "Repositories"}} {
-		tab := view.Tab{Text: t.text, Href: p.Path(v, i.ID), Current: t.path == part}
-		if t.path != "" {
-			tab.Href = p.Path(v, i.ID, t.path)
-		}
-		tabs = append(tabs, tab)
-	}
+	parts := []view.Part{{Text: "Connection"}, {Name: "events", Text: "Events"}, {Name: "repositories", Text: "Repositories"}}
+	tabs := view.Tabs(parts, part, func(name ...string) string { return p.Path(v, append([]string{i.ID}, name...)...) })
 	out := p.Page(v, problem, integrationFrame(i, tabs, content))
 	out.Title = i.Name + " · Integrations"
 	out.Crumbs = append(out.Crumbs, view.Crumb{Text: i.Name, Href: p.Path(v, i.ID)})

@@ -70,7 +70,7 @@ func (p *pages) local() bool {
 
 func (p *pages) page(v *page.Visit, title, problem string, content templ.Component) view.Page {
 	return view.Page{
-		Title: title + " · " + v.Org.Name, Section: "settings", Body: body(problem, content),
+		Title: title + " · " + v.Org.Name, Section: "settings", Body: view.WithProblem(problem, content),
 		Crumbs: []view.Crumb{
 			{Text: v.Org.Name, Href: links.Path(v.Org.Name)},
 			{Text: "Settings", Href: links.Path(v.Org.Name, "-", "settings")},

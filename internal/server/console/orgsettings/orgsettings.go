@@ -140,7 +140,7 @@ func settingsPage(v *page.Visit, part, problem string, content templ.Component) 
 	p := view.Page{
 		Section: "settings",
 		Crumbs:  []view.Crumb{{Text: v.Org.Name, Href: links.Path(v.Org.Name)}, {Text: "Settings", Href: here.path()}},
-		Body:    body(problem, content),
+		Body:    view.WithProblem(problem, content),
 	}
 	for _, s := range parts {
 		if s.admin && !here.Admin {

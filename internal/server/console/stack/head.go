@@ -21,8 +21,14 @@ func resourcePath(st store.Stack) func(urn string) string {
 }
 
 // tabs of a stack: the last segment of their paths, and their texts.
-var tabs = []struct{ path, text string }{
-	{"", "Overview"}, {"updates", "Activity"}, {"resources", "Resources"}, {"deployments", "Deployments"}, {"git", "Git"}, {"drift", "Drift"}, {"settings", "Settings"},
+var tabs = []view.Part{
+	{Text: "Overview"},
+	{Name: "updates", Text: "Activity"},
+	{Name: "resources", Text: "Resources"},
+	{Name: "deployments", Text: "Deployments"},
+	{Name: "git", Text: "Git"},
+	{Name: "drift", Text: "Drift"},
+	{Name: "settings", Text: "Settings"},
 }
 
 // Page returns a page about a stack with the path to it, its tabs and its live topics. tab is the
@@ -37,13 +43,7 @@ func Page(st store.Stack, tab string) view.Page {
 		},
 		Live: []view.Topic{{Channel: deployments.Topic, About: deployments.About(st, "")}, {Channel: stacks.Topic, About: st.OrgID + "/" + st.ID}},
 	}
-	for _, t := range tabs {
-		href := page.StackPath(st)
-		if t.path != "" {
-			href = page.StackPath(st, t.path)
-		}
-		p.Tabs = append(p.Tabs, view.Tab{Text: t.text, Href: href, Current: t.path == tab})
-	}
+	p.Tabs = view.Tabs(tabs, tab, func(name ...string) string { return page.StackPath(st, name...) })
 	return p
 }
 

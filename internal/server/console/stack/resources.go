@@ -16,7 +16,7 @@ import (
 const shownResources = 1000
 
 // resourceRow is a resource in the list.
-type resourceRow struct{ URN, Type, Name, ID, Parent string }
+type resourceRow struct{ URN, Type, Name, ID string }
 
 func (p *pages) resources(v *page.Visit) (view.Page, error) {
 	out := Page(v.Stack, "resources")
@@ -30,7 +30,7 @@ func (p *pages) resources(v *page.Visit) (view.Page, error) {
 			return out, err
 		}
 		for raw := range all.All() {
-			var r struct{ URN, Type, ID, Parent string }
+			var r struct{ URN, Type, ID string }
 			if err := json.Unmarshal(raw, &r); err != nil {
 				return out, fmt.Errorf("reading a resource: %w", err)
 			}
@@ -42,7 +42,7 @@ func (p *pages) resources(v *page.Visit) (view.Page, error) {
 				continue
 			}
 			if matching++; len(rows) < shownResources {
-				rows = append(rows, resourceRow{r.URN, r.Type, nameOf(r.URN), r.ID, r.Parent})
+				rows = append(rows, resourceRow{r.URN, r.Type, nameOf(r.URN), r.ID})
 			}
 		}
 	}
@@ -89,7 +89,6 @@ func (p *pages) resource(v *page.Visit) (view.Page, error) {
 
 type resourceDetail struct {
 	URN, Type, ID, Parent string
-	Provider              string
 	Protect, Delete       bool
 	Dependencies          []string
 	Inputs, Outputs       json.RawMessage

@@ -78,7 +78,7 @@ func (p *pages) list(v *page.Visit) (view.Page, error) {
 		Title: cmp.Or(project, "Stacks"), Section: "stacks",
 		Crumbs: []view.Crumb{{Text: org.Name, Href: links.Path(org.Name)}, {Text: "Stacks", Href: links.Path(org.Name, "-", "stacks")}},
 		Live:   []view.Topic{{Channel: stacks.Topic, About: org.ID + "/"}},
-		Body:   stackList(org.Name, project, search, list, newest, next, p.APIURL),
+		Body:   stackList(org.Name, project, v.R.URL.EscapedPath(), search, list, newest, next, p.APIURL),
 	}, nil
 }
 
@@ -103,7 +103,7 @@ func (p *pages) overview(v *page.Visit) (view.Page, error) {
 	if err != nil {
 		return out, err
 	}
-	newest, holds, err := p.Stacks.NewestOperation(ctx, v.Stack)
+	newest, _, err := p.Stacks.NewestOperation(ctx, v.Stack)
 	if err != nil {
 		return out, err
 	}
@@ -124,8 +124,8 @@ func (p *pages) overview(v *page.Visit) (view.Page, error) {
 	}
 	out.Body = overview(overviewModel{
 		Lock: lock, Readme: described, Now: time.Now(), TTL: timeToLive(scheduled),
-		St: v.Stack, Tags: tags, Outputs: outputs, Pending: pending, Recent: recent, Newest: newest, Holds: holds,
-		Operate: v.Who.Can(v.Stack, identity.Operate), Write: v.Who.Can(v.Stack, identity.Write), APIURL: p.APIURL,
+		St: v.Stack, Tags: tags, Outputs: outputs, Pending: pending, Recent: recent, Newest: newest,
+		Operate: v.Who.Can(v.Stack, identity.Operate), Write: v.Who.Can(v.Stack, identity.Write),
 	})
 	return out, nil
 }
@@ -137,9 +137,7 @@ type overviewModel struct {
 	Pending        []string
 	Recent         []stacks.Entry
 	Newest         stacks.Entry
-	Holds          bool
 	Operate, Write bool
-	APIURL         string
 	Lock           *stacks.Lock
 	Readme         templ.Component // nil without a README
 	Now            time.Time

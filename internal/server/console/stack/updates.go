@@ -233,8 +233,13 @@ type updateModel struct {
 }
 
 // updateViews are the views of an update.
-var updateViews = []struct{ name, text string }{
-	{"changes", "Changes"}, {"diff", "Diff"}, {"messages", "Messages"}, {"timeline", "Timeline"}, {"config", "Configuration"}, {"environment", "Environment"},
+var updateViews = []view.Part{
+	{Name: "changes", Text: "Changes"},
+	{Name: "diff", Text: "Diff"},
+	{Name: "messages", Text: "Messages"},
+	{Name: "timeline", Text: "Timeline"},
+	{Name: "config", Text: "Configuration"},
+	{Name: "environment", Text: "Environment"},
 }
 
 func updatePath(st store.Stack, u store.Update) string {
@@ -247,31 +252,28 @@ func updatePath(st store.Stack, u store.Update) string {
 type pair struct{ Name, Value string }
 
 func pairsOf(raw json.RawMessage) []pair {
-	var m map[string]string
-	if json.Unmarshal(raw, &m) != nil {
-		return nil
-	}
-	out := make([]pair, 0, len(m))
-	for k, v := range m {
-		out = append(out, pair{k, v})
-	}
-	slices.SortFunc(out, func(a, b pair) int { return cmp.Compare(a.Name, b.Name) })
-	return out
+	return sortedPairs(raw, func(v string) string { return v })
 }
 
 // configOf returns an update's configuration without secrets.
 func configOf(raw json.RawMessage) []pair {
-	var m map[string]stacks.ConfigValue
+	return sortedPairs(raw, func(v stacks.ConfigValue) string {
+		if v.Secret {
+			return diff.Secret
+		}
+		return v.String
+	})
+}
+
+// sortedPairs returns the members of a JSON object by name, or nil if raw is none.
+func sortedPairs[V any](raw json.RawMessage, text func(V) string) []pair {
+	var m map[string]V
 	if json.Unmarshal(raw, &m) != nil {
 		return nil
 	}
 	out := make([]pair, 0, len(m))
 	for k, v := range m {
-		text := v.String
-		if v.Secret {
-			text = diff.Secret
-		}
-		out = append(out, pair{k, text})
+		out = append(out, pair{k, text(v)})
 	}
 	slices.SortFunc(out, func(a, b pair) int { return cmp.Compare(a.Name, b.Name) })
 	return out

@@ -3,6 +3,9 @@
 package stacksettings
 
 import (
+	"slices"
+	"strings"
+
 	"github.com/a-h/templ"
 
 	"workflowagent/internal/server/console/hooks"
@@ -69,27 +72,20 @@ func path(st store.Stack, more ...string) string {
 }
 
 // parts are the pages with settings: the last segment of their paths, and their texts.
-var parts = []struct{ path, text string }{
-	{"", "Deployments"}, {"schedules", "Schedules"}, {"webhooks", "Webhooks"}, {"access", "Access"}, {"options", "Options"},
+var parts = []view.Part{
+	{Text: "Deployments"},
+	{Name: "schedules", Text: "Schedules"},
+	{Name: "webhooks", Text: "Webhooks"},
+	{Name: "access", Text: "Access"},
+	{Name: "options", Text: "Options"},
 }
 
 // tabs returns the pages that a visitor may see. part is the last segment of the current one's path.
 func tabs(v *page.Visit, part string) []view.Tab {
-	var out []view.Tab
-	for _, p := range parts {
-		if p.path == "webhooks" && !v.Who.Can(v.Stack, identity.Manage) {
-			continue
-		}
-		out = append(out, view.Tab{Text: p.text, Href: partPath(v.Stack, p.path), Current: p.path == part})
-	}
-	return out
-}
-
-func partPath(st store.Stack, part string) string {
-	if part == "" {
-		return path(st)
-	}
-	return path(st, part)
+	seen := slices.DeleteFunc(slices.Clone(parts), func(p view.Part) bool {
+		return p.Name == "webhooks" && !v.Who.Can(v.Stack, identity.Manage)
+	})
+	return view.Tabs(seen, part, func(name ...string) string { return path(v.Stack, name...) })
 }
 
 // settingsPage returns a page with the stack's head. part is the last segment of its path.
@@ -105,5 +101,5 @@ func settingsPage(v *page.Visit, part, problem string, content templ.Component) 
 
 // answer redirects to a part of the settings after a change, or shows it again with the problem.
 func answer(v *page.Visit, err error, part string, again func(v *page.Visit, problem string) (view.Page, error)) (page.Answer, error) {
-	return page.Changed(v, err, partPath(v.Stack, part), again)
+	return page.Changed(v, err, path(v.Stack, strings.Fields(part)...), again)
 }

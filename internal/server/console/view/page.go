@@ -45,6 +45,23 @@ type Tab struct {
 	Count string
 }
 
+// Part is one of several pages about the same object, or one of the views of a page.
+type Part struct{ Name, Text string }
+
+// Tabs returns the tabs of parts. path returns the path of a part; it gets no name for the part "".
+func Tabs(parts []Part, current string, path func(name ...string) string) []Tab {
+	tabs := make([]Tab, len(parts))
+	for i, p := range parts {
+		tabs[i] = Tab{Text: p.Text, Href: path(strings.Fields(p.Name)...), Current: p.Name == current}
+	}
+	return tabs
+}
+
+// ViewTabs returns the tabs of the views of a page, which its parameter view selects.
+func ViewTabs(views []Part, current, page string) []Tab {
+	return Tabs(views, current, func(name ...string) string { return page + "?view=" + name[0] })
+}
+
 // Topic selects notifications: those of a channel whose payload begins with About.
 type Topic struct{ Channel, About string }
 
