@@ -66,6 +66,10 @@ func namesZone(word string) bool {
 // zoneName matches names such as Europe/Berlin, but no steps such as MON/2.
 var zoneName = regexp.MustCompile(`^[A-Z][A-Za-z_]+/[A-Z][A-Za-z_/+-]*$`)
 
+// toSunday matches ranges that end on a Sunday, such as FRI-SUN. The library takes a Sunday as the first
+// day of a week by its name, and as the last one only by the number 7.
+var toSunday = regexp.MustCompile(`(?i)\b(MON|TUE|WED|THU|FRI|SAT|[1-6])-SUN\b`)
+
 // cron is an expression. It contains the minutes, hours and months that are due, counted from 0.
 type cron struct {
 	minutes, hours, months []int
@@ -81,6 +85,9 @@ type monthShape struct {
 
 func parseCron(expression string) (c cron, ok bool) {
 	fields := strings.Fields(expression)
+	if len(fields) == len(cronFields) {
+		fields[4] = toSunday.ReplaceAllString(fields[4], "$1-7")
+	}
 	if len(expression) > maxCron || len(fields) != 5 || !gronx.IsValid(strings.Join(fields, " ")) {
 		return c, false
 	}
