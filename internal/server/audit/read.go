@@ -58,10 +58,7 @@ func (s *Service) Count(ctx context.Context, r Reader, f store.AuditFilter) (int
 		return 0, err
 	}
 	n, err := store.Read(ctx, s.db, func(tx *store.Tx) (int64, error) { return tx.CountAuditEntries(f) })
-	if err != nil {
-		return 0, fmt.Errorf("counting the entries of the audit log: %w", err)
-	}
-	return n, nil
+	return n, fault.While(err, "counting the entries of the audit log")
 }
 
 // Position returns the place of an entry in the log as text.

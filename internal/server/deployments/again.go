@@ -2,7 +2,6 @@ package deployments
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"time"
 
@@ -46,11 +45,8 @@ func (s *Service) Again(ctx context.Context, p identity.Principal, st store.Stac
 // an integration only if the stack still watches the repository.
 func (s *Service) queueingAgain(tx *store.Tx, st store.Stack, earlier store.DeploymentJob) (queueing, error) {
 	c, err := tx.Checkout(earlier.Deployment.ID)
-	if errors.Is(err, store.ErrNotFound) {
-		return queueing{}, nil
-	}
 	if err != nil {
-		return queueing{}, err
+		return queueing{}, store.IgnoreMissing(err)
 	}
 	c.Credential, c.ExpiresAt = nil, time.Time{}
 	watched := false

@@ -178,10 +178,7 @@ func storedCheckout(tx *store.Tx, deploymentID string) (store.VCSCheckout, error
 	if errors.Is(err, store.ErrNotFound) {
 		return store.VCSCheckout{}, nil
 	}
-	if err != nil {
-		return c, fmt.Errorf("reading a deployment's checkout: %w", err)
-	}
-	return c, nil
+	return c, fault.While(err, "reading a deployment's checkout")
 }
 
 // openCheckout decrypts the credential of a deployment's checkout from [storedCheckout]. If request is
@@ -206,10 +203,7 @@ func (s *Service) openCheckout(ctx context.Context, d store.Deployment, c store.
 		if err == nil {
 			err = json.Unmarshal(plain, o.credential)
 		}
-		if err != nil {
-			return o, fmt.Errorf("decrypting the credential of a deployment's repository: %w", err)
-		}
-		return o, nil
+		return o, fault.While(err, "decrypting the credential of a deployment's repository")
 	}
 	if !request {
 		return o, nil

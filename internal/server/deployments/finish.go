@@ -131,11 +131,8 @@ func overtaken(tx *store.Tx, job store.Job) (int64, error) {
 // No newer deployment is claimed until the lost deployment's update has ended.
 func (s *Service) MayWrite(tx *store.Tx, deploymentID string) error {
 	job, err := tx.JobOfDeployment(deploymentID)
-	if errors.Is(err, store.ErrNotFound) || err == nil && !job.Status.Final() {
-		return nil
-	}
-	if err != nil {
-		return err
+	if err != nil || !job.Status.Final() {
+		return store.IgnoreMissing(err)
 	}
 	if job.Reason != workflow.ReasonLost {
 		return fault.Forbidden("deployment #%d has ended, so it must not change the stack", job.Version)
@@ -231,11 +228,8 @@ func (s *Service) PauseStack(ctx context.Context, p identity.Principal, st store
 	}
 	return s.db.Write(ctx, st.Scope(), func(tx *store.Tx) error {
 		_, err := tx.DeploymentSettings(st.ID)
-		if errors.Is(err, store.ErrNotFound) {
-			return fault.Invalid("Attempted to pause or resume deployments on stack before it has been configured; store deployment settings first")
-		}
 		if err != nil {
-			return err
+			return store.IfMissing(err, fault.Invalid("Attempted to pause or resume deployments on stack before it has been configured; store deployment settings first"))
 		}
 		queue, err := tx.StackQueue(st.ID)
 		if err != nil {

@@ -25,10 +25,7 @@ func (s *Service) jobOfDeployment(ctx context.Context, deploymentID string) (sto
 		job, err = tx.JobOfDeployment(deploymentID)
 		return err
 	})
-	if errors.Is(err, store.ErrNotFound) {
-		return store.Job{}, fault.NotFound("Deployment '%s' not found", termtext.OneLine(deploymentID, maxMessage))
-	}
-	return job, err
+	return job, store.IfMissing(err, fault.NotFound("Deployment '%s' not found", termtext.OneLine(deploymentID, maxMessage)))
 }
 
 // callback returns the job to which a runner's token belongs. The token must match the job in the
@@ -38,11 +35,8 @@ func callback(tx *store.Tx, p identity.Principal, jobID string) (store.Job, erro
 		return store.Job{}, fault.New(fault.KindUnauthenticated, "this token is not for this job")
 	}
 	job, err := tx.Job(jobID)
-	if errors.Is(err, store.ErrNotFound) {
-		return store.Job{}, fault.New(fault.KindGone, "the job no longer exists")
-	}
 	if err != nil {
-		return store.Job{}, err
+		return store.Job{}, store.IfMissing(err, fault.New(fault.KindGone, "the job no longer exists"))
 	}
 	if p.Epoch != job.Epoch {
 		return store.Job{}, fault.New(fault.KindGone, "the job was requeued; this claim (epoch %d) is superseded by epoch %d", p.Epoch, job.Epoch)

@@ -3,7 +3,6 @@ package deployments
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"strconv"
 	"strings"
@@ -100,10 +99,7 @@ func (s *Service) Stage(ctx context.Context, p identity.Principal, orgID string,
 		out.Items, err = s.listed(tx, orgID, list, f.Reach)
 		return err
 	})
-	if err != nil {
-		return out, fmt.Errorf("listing deployments: %w", err)
-	}
-	return out, nil
+	return out, fault.While(err, "listing deployments")
 }
 
 // firstPage returns a page of deployments, and the position of its last one if there are more.
@@ -248,10 +244,7 @@ func (s *Service) Queues(ctx context.Context, p identity.Principal, orgID, stack
 		l.Stack, err = tx.StackQueue(stackID)
 		return err
 	})
-	if err != nil {
-		return l, fmt.Errorf("counting deployments: %w", err)
-	}
-	return l, nil
+	return l, fault.While(err, "counting deployments")
 }
 
 // UsedStacks returns stacks of an organization that the caller created or deployed lately.
@@ -293,11 +286,11 @@ func (s *Service) CancelQueued(ctx context.Context, p identity.Principal, orgID 
 func (s *Service) cancelQueued(ctx context.Context, tx *store.Tx, p identity.Principal, orgID, id string) (bool, error) {
 	job, err := tx.JobOfDeployment(id)
 	if err != nil || job.OrgID != orgID || job.Status != workflow.StatusNotStarted {
-		return false, ignoreMissing(err)
+		return false, store.IgnoreMissing(err)
 	}
 	st, err := tx.Stack(job.StackID)
 	if err != nil {
-		return false, ignoreMissing(err)
+		return false, store.IgnoreMissing(err)
 	}
 	if p, err = p.On(tx, st); err != nil || !p.Can(st, identity.Operate) {
 		return false, err
@@ -306,14 +299,6 @@ func (s *Service) cancelQueued(ctx context.Context, tx *store.Tx, p identity.Pri
 		return false, err
 	}
 	return true, s.skip(tx, job, workflow.ReasonCancelled, fmt.Sprintf("Cancelled by %s.", p.Name()), tx.Now())
-}
-
-// ignoreMissing returns nil for a row that does not exist.
-func ignoreMissing(err error) error {
-	if errors.Is(err, store.ErrNotFound) {
-		return nil
-	}
-	return err
 }
 
 // AgentWork is what an agent does and has done.
@@ -351,8 +336,5 @@ func (s *Service) Work(ctx context.Context, p identity.Principal, pool store.Age
 		}
 		return err
 	})
-	if err != nil {
-		return nil, fmt.Errorf("listing the work of agents: %w", err)
-	}
-	return out, nil
+	return out, fault.While(err, "listing the work of agents")
 }

@@ -2,10 +2,10 @@ package deployments
 
 import (
 	"context"
-	"fmt"
 	"slices"
 
 	"workflowagent/internal/server/deployments/waiting"
+	"workflowagent/internal/server/fault"
 	"workflowagent/internal/server/identity"
 	"workflowagent/internal/server/joblog"
 	"workflowagent/internal/server/pools"
@@ -41,10 +41,7 @@ func (s *Service) Outlook(ctx context.Context, p identity.Principal, d store.Dep
 		verdict = waiting.Judge(d.Job, why, tx.Now())
 		return nil
 	})
-	if err != nil {
-		return why, verdict, fmt.Errorf("explaining a deployment: %w", err)
-	}
-	return why, verdict, nil
+	return why, verdict, fault.While(err, "explaining a deployment")
 }
 
 // why returns why a deployment waits. Without a reach, it omits the deployments that run meanwhile.

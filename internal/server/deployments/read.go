@@ -111,10 +111,7 @@ func (s *Service) List(ctx context.Context, f Filter) ([]Details, int64, error) 
 		}
 		return nil
 	})
-	if err != nil {
-		return nil, 0, fmt.Errorf("listing deployments: %w", err)
-	}
-	return out, total, nil
+	return out, total, fault.While(err, "listing deployments")
 }
 
 func (s *Service) summary(tx *store.Tx, dj store.DeploymentJob, facts waiting.Facts) (Details, error) {

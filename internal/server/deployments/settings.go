@@ -59,10 +59,7 @@ func storedSettings(tx *store.Tx, stackID string) (*workflow.Settings, store.Dep
 		return nil, row, fmt.Errorf("reading deployment settings: %w", err)
 	}
 	set, err := workflow.ParseSettings([]byte(row.Document))
-	if err != nil {
-		return nil, row, fmt.Errorf("parsing the stored settings of stack %s: %w", stackID, err)
-	}
-	return set, row, nil
+	return set, row, fault.While(err, "parsing the stored settings of stack %s", stackID)
 }
 
 // ReplaceSettings replaces a stack's settings. source names the kind of client.
@@ -214,10 +211,7 @@ func documentOf(set *workflow.Settings) ([]byte, error) {
 		return []byte("{}"), nil
 	}
 	doc, err := json.Marshal(set)
-	if err != nil {
-		return nil, fmt.Errorf("encoding deployment settings: %w", err)
-	}
-	return doc, nil
+	return doc, fault.While(err, "encoding deployment settings")
 }
 
 // differ returns the paths of the members in which two JSON documents differ, without their values,
@@ -305,10 +299,7 @@ func (s *Service) DeleteSettings(ctx context.Context, st store.Stack) error {
 	if errors.Is(err, store.ErrNotFound) {
 		return errNoSettings
 	}
-	if err != nil {
-		return fmt.Errorf("deleting deployment settings: %w", err)
-	}
-	return nil
+	return fault.While(err, "deleting deployment settings")
 }
 
 // ForgetPool returns a settings document without its pool.

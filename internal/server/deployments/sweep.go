@@ -9,6 +9,7 @@ import (
 
 	"github.com/sirupsen/logrus"
 
+	"workflowagent/internal/server/fault"
 	"workflowagent/internal/server/pools"
 	"workflowagent/internal/server/store"
 	"workflowagent/internal/server/store/scope"
@@ -103,10 +104,7 @@ func (s *Service) beat(ctx context.Context) error {
 		}
 		return tx.Beat(now, s.opts.Sweep)
 	})
-	if err != nil {
-		return fmt.Errorf("recording that the server is up: %w", err)
-	}
-	return nil
+	return fault.While(err, "recording that the server is up")
 }
 
 // maxSilences is the number of claims after which a job is abandoned, if the agent of each has stopped
@@ -165,7 +163,7 @@ func (s *Service) sweepQueue(ctx context.Context) error {
 				return job.Status == workflow.StatusNotStarted, nil
 			}
 			_, err := tx.Stack(job.StackID)
-			return errors.Is(err, store.ErrNotFound), ignoreMissing(err)
+			return errors.Is(err, store.ErrNotFound), store.IgnoreMissing(err)
 		},
 	}
 	return s.sweepJobs(ctx, stale, func(tx *store.Tx, job store.Job, now time.Time) error {

@@ -62,6 +62,14 @@ func NotFound(format string, args ...any) error { return New(KindNotFound, forma
 // Conflict returns an error that names the conflicting state.
 func Conflict(format string, args ...any) error { return New(KindConflict, format, args...) }
 
+// While returns an error that says during what err happened, or nil if err is nil.
+func While(err error, format string, args ...any) error {
+	if err == nil {
+		return nil
+	}
+	return fmt.Errorf("%s: %w", fmt.Sprintf(format, args...), err)
+}
+
 // KindOf returns the kind of the first [Error] in err's chain, or "" if the chain contains none.
 func KindOf(err error) Kind {
 	if e, ok := errors.AsType[*Error](err); ok {

@@ -270,7 +270,7 @@ func MayRun(tx *store.Tx, userID, stackID string, need Ability) (bool, error) {
 func TokenMay(tx *store.Tx, tokenID, stackID string, need Ability) (bool, error) {
 	c, err := tx.CredentialByID(tokenID)
 	if err != nil {
-		return false, ignoreMissing(err)
+		return false, store.IgnoreMissing(err)
 	}
 	p, ok := principal(c)
 	if !ok {

@@ -7,6 +7,7 @@ import (
 	"regexp"
 	"time"
 
+	"workflowagent/internal/server/fault"
 	"workflowagent/internal/server/store"
 	"workflowagent/internal/server/store/scope"
 )
@@ -57,17 +58,11 @@ func (s *Service) Bootstrap(ctx context.Context, org string, deliver func(text s
 	if errors.Is(err, ErrNothingToDo) {
 		return ErrNothingToDo
 	}
-	if err != nil {
-		return fmt.Errorf("setting up the installation: %w", err)
-	}
-	return nil
+	return fault.While(err, "setting up the installation")
 }
 
 // UserByLogin returns the user with the given login.
 func (s *Service) UserByLogin(ctx context.Context, login string) (store.User, error) {
 	u, err := store.Read(ctx, s.db, func(tx *store.Tx) (store.User, error) { return tx.UserByLogin(login) })
-	if errors.Is(err, store.ErrNotFound) {
-		return store.User{}, fmt.Errorf("the user %q does not exist", login)
-	}
-	return u, err
+	return u, store.IfMissing(err, fmt.Errorf("the user %q does not exist", login))
 }

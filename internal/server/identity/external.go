@@ -124,7 +124,7 @@ func (a affected) scopes(newID string) scope.Set {
 
 func affectedBy(tx *store.Tx, e External) (a affected, err error) {
 	id, err := tx.Identity(e.Issuer, e.Subject)
-	if ignoreMissing(err) != nil {
+	if store.IgnoreMissing(err) != nil {
 		return a, err
 	}
 	a.userID = id.UserID
@@ -137,7 +137,7 @@ func affectedBy(tx *store.Tx, e External) (a affected, err error) {
 			return a, err
 		}
 		m, err := tx.Member(org.ID, a.userID)
-		if ignoreMissing(err) != nil {
+		if store.IgnoreMissing(err) != nil {
 			return a, err
 		}
 		if m.Role == e.role(name) {
@@ -262,7 +262,7 @@ func (s *Service) applyRoles(ctx context.Context, tx *store.Tx, u store.User, e 
 func setRole(ctx context.Context, tx *store.Tx, org store.Organization, u store.User, role, provider string) error {
 	m, err := tx.Member(org.ID, u.ID)
 	if err != nil && !errors.Is(err, store.ErrNotFound) || m.Role == role {
-		return ignoreMissing(err)
+		return store.IgnoreMissing(err)
 	}
 	action, detail := audit.MemberRoleChanged, map[string]any{"from": m.Role, "to": role, "provider": provider}
 	switch {
@@ -306,26 +306,20 @@ func (s *Service) Connect(ctx context.Context, u store.User, e External) error {
 		}
 		return recordMember(ctx, tx, audit.IdentityConnected, "", u.ID, u.Login, map[string]any{"provider": e.Provider, "issuer": e.Issuer, "subject": e.Subject})
 	})
-	if errors.Is(err, store.ErrConflict) {
-		return errTaken
-	}
-	return err
+	return store.IfConflict(err, errTaken)
 }
 
 // Identities returns a user's identities, oldest first.
 func (s *Service) Identities(ctx context.Context, userID string) ([]store.Identity, error) {
 	list, err := store.Read(ctx, s.db, func(tx *store.Tx) ([]store.Identity, error) { return tx.IdentitiesOf(userID) })
-	if err != nil {
-		return nil, fmt.Errorf("listing identities: %w", err)
-	}
-	return list, nil
+	return list, fault.While(err, "listing identities")
 }
 
 // Disconnect removes an identity of a user.
 func (s *Service) Disconnect(ctx context.Context, u store.User, issuer, subject string) error {
 	return s.db.Write(ctx, scope.User(u.ID), func(tx *store.Tx) error {
 		if err := tx.DeleteIdentity(u.ID, issuer, subject); err != nil {
-			return ignoreMissing(err)
+			return store.IgnoreMissing(err)
 		}
 		return recordMember(ctx, tx, audit.IdentityRemoved, "", u.ID, u.Login, map[string]any{"issuer": issuer, "subject": subject})
 	})

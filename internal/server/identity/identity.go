@@ -248,10 +248,7 @@ func (s *Service) Organization(ctx context.Context, p Principal, name string) (s
 	if errors.Is(err, store.ErrNotFound) || err == nil && !p.CanReadOrg(o.ID) {
 		return store.Organization{}, fault.NotFound("organization %q does not exist, or you may not see it", name)
 	}
-	if err != nil {
-		return store.Organization{}, fmt.Errorf("looking up an organization: %w", err)
-	}
-	return o, nil
+	return o, fault.While(err, "looking up an organization")
 }
 
 // OrganizationsOf returns the organizations to which a caller belongs.
@@ -262,10 +259,7 @@ func (s *Service) OrganizationsOf(ctx context.Context, p Principal) ([]store.Org
 	out, err := store.Read(ctx, s.db, func(tx *store.Tx) ([]store.Organization, error) {
 		return tx.OrganizationsOf(p.User.ID)
 	})
-	if err != nil {
-		return nil, fmt.Errorf("listing organizations: %w", err)
-	}
-	return out, nil
+	return out, fault.While(err, "listing organizations")
 }
 
 // OfUser returns the principal of a user who was authenticated by other means than a token.

@@ -33,10 +33,7 @@ func (s *Service) Counts(ctx context.Context, p Principal, orgID string) (member
 		}
 		return err
 	})
-	if err != nil {
-		return 0, 0, fmt.Errorf("counting members and stacks: %w", err)
-	}
-	return members, stacks, nil
+	return members, stacks, fault.While(err, "counting members and stacks")
 }
 
 func checkRole(role string) error {
@@ -52,11 +49,8 @@ func (s *Service) AddMember(ctx context.Context, org store.Organization, login, 
 		return store.Member{}, err
 	}
 	u, err := store.Read(ctx, s.db, func(tx *store.Tx) (store.User, error) { return tx.UserByLogin(login) })
-	if errors.Is(err, store.ErrNotFound) {
-		return store.Member{}, fault.NotFound("the user %q does not exist; the server's operator creates users", login)
-	}
 	if err != nil {
-		return store.Member{}, err
+		return store.Member{}, store.IfMissing(err, fault.NotFound("the user %q does not exist; the server's operator creates users", login))
 	}
 	var added store.Member
 	err = s.db.Write(ctx, scope.Organization(org.ID).And(scope.User(u.ID)), func(tx *store.Tx) error {
@@ -143,10 +137,7 @@ func (s *Service) changeMember(ctx context.Context, org store.Organization, logi
 
 func member(tx *store.Tx, org store.Organization, login string) (store.Member, error) {
 	m, err := tx.MemberByLogin(org.ID, login)
-	if errors.Is(err, store.ErrNotFound) {
-		return m, fault.NotFound("%q is not a member of %s", login, org.Name)
-	}
-	return m, err
+	return m, store.IfMissing(err, fault.NotFound("%q is not a member of %s", login, org.Name))
 }
 
 // SetStackPermission sets the permission of an organization's members on all its stacks.

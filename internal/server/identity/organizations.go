@@ -75,8 +75,5 @@ func (s *Service) CreateOrganization(ctx context.Context, name, admin string) (o
 // Organizations returns all organizations, oldest first.
 func (s *Service) Organizations(ctx context.Context) ([]store.Organization, error) {
 	orgs, err := store.Read(ctx, s.db, (*store.Tx).Organizations)
-	if err != nil {
-		return nil, fmt.Errorf("listing organizations: %w", err)
-	}
-	return orgs, nil
+	return orgs, fault.While(err, "listing organizations")
 }

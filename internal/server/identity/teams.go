@@ -3,7 +3,6 @@ package identity
 import (
 	"context"
 	"errors"
-	"fmt"
 	"regexp"
 	"slices"
 
@@ -40,10 +39,7 @@ func (s *Service) Teams(ctx context.Context, p Principal, orgID string) ([]TeamI
 		out, err = describe(tx, p, orgID, "", list)
 		return err
 	})
-	if err != nil {
-		return nil, fmt.Errorf("listing teams: %w", err)
-	}
-	return out, nil
+	return out, fault.While(err, "listing teams")
 }
 
 // TeamInfo returns a team of an organization.
@@ -92,10 +88,7 @@ func (s *Service) Team(ctx context.Context, orgID, name string) (store.Team, err
 
 func team(tx *store.Tx, orgID, name string) (store.Team, error) {
 	t, err := tx.TeamByName(orgID, name)
-	if errors.Is(err, store.ErrNotFound) {
-		return t, fault.NotFound("the team %q does not exist", name)
-	}
-	return t, err
+	return t, store.IfMissing(err, fault.NotFound("the team %q does not exist", name))
 }
 
 func checkTeamText(displayName, description string) error {
@@ -124,10 +117,7 @@ func (s *Service) CreateTeam(ctx context.Context, org store.Organization, t stor
 		}
 		return recordTeam(ctx, tx, audit.TeamCreated, t, nil)
 	})
-	if errors.Is(err, store.ErrConflict) {
-		return t, fault.Conflict("%s already has a team %q", org.Name, t.Name)
-	}
-	return t, err
+	return t, store.IfConflict(err, fault.Conflict("%s already has a team %q", org.Name, t.Name))
 }
 
 // DeleteTeam removes a team and its tokens.
@@ -266,11 +256,8 @@ func grantTeam(tx *store.Tx, p Principal, org store.Organization, t store.Team, 
 		return err
 	}
 	st, err := tx.StackByName(org.Name, g.Project, g.Stack)
-	if errors.Is(err, store.ErrNotFound) {
-		return p.NoStack(org.Name, g.Project, g.Stack)
-	}
 	if err != nil {
-		return err
+		return store.IfMissing(err, p.NoStack(org.Name, g.Project, g.Stack))
 	}
 	if p, err = p.On(tx, st); err != nil {
 		return err
@@ -281,14 +268,7 @@ func grantTeam(tx *store.Tx, p Principal, org store.Organization, t store.Team, 
 	if g.Permission != store.NoPermission {
 		return tx.SaveTeamStack(store.TeamStack{TeamID: t.ID, StackID: st.ID, Permission: g.Permission})
 	}
-	return ignoreMissing(tx.DeleteTeamStack(t.ID, st.ID))
-}
-
-func ignoreMissing(err error) error {
-	if errors.Is(err, store.ErrNotFound) {
-		return nil
-	}
-	return err
+	return store.IgnoreMissing(tx.DeleteTeamStack(t.ID, st.ID))
 }
 
 func checkPermission(p store.Permission) error {
@@ -336,7 +316,7 @@ func (s *Service) StackAccess(ctx context.Context, p Principal, st store.Stack) 
 	var a StackAccess
 	err := s.db.Read(ctx, func(tx *store.Tx) (err error) {
 		a = StackAccess{}
-		if a.Creator, err = tx.User(st.CreatedBy); ignoreMissing(err) != nil {
+		if a.Creator, err = tx.User(st.CreatedBy); store.IgnoreMissing(err) != nil {
 			return err
 		}
 		if a.Collaborators, err = tx.Collaborators(st.ID); err != nil {
@@ -364,10 +344,7 @@ func (s *Service) StackAccess(ctx context.Context, p Principal, st store.Stack) 
 		}
 		return nil
 	})
-	if err != nil {
-		return a, fmt.Errorf("reading the permissions on a stack: %w", err)
-	}
-	return a, nil
+	return a, fault.While(err, "reading the permissions on a stack")
 }
 
 // SetCollaborator sets the permission of a member on a stack. [store.NoPermission] removes it.
@@ -390,10 +367,7 @@ func (s *Service) SetCollaborator(ctx context.Context, st store.Stack, login str
 			return tx.SaveCollaborator(store.Collaborator{StackID: st.ID, UserID: m.UserID, Permission: to})
 		}
 		err = tx.DeleteCollaborator(st.ID, m.UserID)
-		if errors.Is(err, store.ErrNotFound) {
-			return fault.NotFound("%s has no permission of their own on stack %s", login, st.Ref())
-		}
-		return err
+		return store.IfMissing(err, fault.NotFound("%s has no permission of their own on stack %s", login, st.Ref()))
 	})
 }
 
@@ -402,11 +376,8 @@ func CheckTeams(tx *store.Tx, org store.Organization, names []string) ([]store.T
 	var out []store.Team
 	for _, name := range names {
 		t, err := tx.TeamByName(org.ID, name)
-		if errors.Is(err, store.ErrNotFound) {
-			return nil, fault.Invalid("%s has no team %q", org.Name, name)
-		}
 		if err != nil {
-			return nil, err
+			return nil, store.IfMissing(err, fault.Invalid("%s has no team %q", org.Name, name))
 		}
 		out = append(out, t)
 	}

@@ -133,10 +133,7 @@ func (s *Service) DeleteToken(ctx context.Context, id string, match func(store.T
 			return recordToken(ctx, tx, audit.TokenRevoked, t)
 		})
 	}
-	if errors.Is(err, store.ErrNotFound) {
-		return fault.NotFound("the token %q does not exist", id)
-	}
-	return err
+	return store.IfMissing(err, fault.NotFound("the token %q does not exist", id))
 }
 
 // DeleteExpired removes tokens that expired more than a day ago, in several transactions.

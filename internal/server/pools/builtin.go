@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 
+	"workflowagent/internal/server/fault"
 	"workflowagent/internal/server/identity"
 	"workflowagent/internal/server/store"
 	"workflowagent/internal/server/store/scope"
@@ -94,10 +95,7 @@ func (s *Service) BuiltIn(ctx context.Context, orgID, host, key string) (Created
 // BuiltInJobs returns the number of jobs that built-in runners on a host have claimed or run.
 func (s *Service) BuiltInJobs(ctx context.Context, host string) (int64, error) {
 	n, err := store.Read(ctx, s.db, func(tx *store.Tx) (int64, error) { return tx.CountBuiltInJobs(host) })
-	if err != nil {
-		return 0, fmt.Errorf("counting the jobs of the built-in runners: %w", err)
-	}
-	return n, nil
+	return n, fault.While(err, "counting the jobs of the built-in runners")
 }
 
 // freeName returns a name for the built-in pool that no other pool has.
@@ -118,8 +116,5 @@ func (s *Service) Exists(ctx context.Context, orgID, id string) error {
 		_, err := tx.Pool(orgID, id)
 		return err
 	})
-	if errors.Is(err, store.ErrNotFound) {
-		return ErrPoolGone
-	}
-	return err
+	return store.IfMissing(err, ErrPoolGone)
 }

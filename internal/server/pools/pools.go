@@ -205,10 +205,7 @@ func (s *Service) Get(ctx context.Context, orgID, id string) (Overview, error) {
 }
 
 func notFound(err error, id string) error {
-	if errors.Is(err, store.ErrNotFound) {
-		return fault.NotFound("agent pool '%s' not found", id)
-	}
-	return err
+	return store.IfMissing(err, fault.NotFound("agent pool '%s' not found", id))
 }
 
 func overview(tx *store.Tx, pool store.AgentPool, queue store.OrgQueue) (Overview, error) {
@@ -289,10 +286,7 @@ func (s *Service) SetDefault(ctx context.Context, orgID, id string) error {
 	if err == nil {
 		err = s.moveQueued(ctx, orgID, id)
 	}
-	if err != nil {
-		return fmt.Errorf("setting the default agent pool: %w", err)
-	}
-	return nil
+	return fault.While(err, "setting the default agent pool")
 }
 
 // moveQueued moves the queued jobs that use the default pool to the new default pool, in several

@@ -293,8 +293,5 @@ func (s *Service) Forget(ctx context.Context) error {
 	err := s.db.WriteInPieces(ctx, scope.Free, func(tx *store.Tx, limit int) (int64, error) {
 		return tx.ForgetAgents(tx.Now().Add(-forgetAfter), limit)
 	})
-	if err != nil {
-		return fmt.Errorf("removing silent agents: %w", err)
-	}
-	return nil
+	return fault.While(err, "removing silent agents")
 }

@@ -2,7 +2,6 @@ package pools
 
 import (
 	"context"
-	"fmt"
 	"slices"
 
 	"workflowagent/internal/server/fault"
@@ -36,10 +35,7 @@ func (s *Service) Summaries(ctx context.Context, p identity.Principal, orgID str
 		}
 		return summarize(tx, orgID, list)
 	})
-	if err != nil {
-		return nil, fmt.Errorf("listing agent pools: %w", err)
-	}
-	return out, nil
+	return out, fault.While(err, "listing agent pools")
 }
 
 // Own returns the named ones of an organization's pools without their agents, for callers who may not

@@ -18,6 +18,8 @@ import (
 	"time"
 
 	"github.com/sirupsen/logrus"
+
+	"workflowagent/internal/server/fault"
 )
 
 const (
@@ -95,10 +97,7 @@ func (s *Service) ensureNetwork(ctx context.Context, acc account) (n jobNetwork,
 	if err == nil {
 		err = json.Unmarshal(out, &n)
 	}
-	if err != nil {
-		return n, fmt.Errorf("preparing the network of the built-in runners: %w", err)
-	}
-	return n, nil
+	return n, fault.While(err, "preparing the network of the built-in runners")
 }
 
 // ownSettings are the agent's settings that the environment cannot change.

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"strings"
 
@@ -83,10 +82,7 @@ func (s *Service) Rename(ctx context.Context, p identity.Principal, st store.Sta
 		}
 		return tx.SetStackTag(cur.ID, "pulumi:project", newProject)
 	})
-	if errors.Is(err, store.ErrConflict) {
-		return store.Update{}, fault.Conflict("stack '%s/%s/%s' already exists", st.OrgName, newProject, newName)
-	}
-	return u, err
+	return u, store.IfConflict(err, fault.Conflict("stack '%s/%s/%s' already exists", st.OrgName, newProject, newName))
 }
 
 // requireFree returns an error if an update holds a stack as the caller has read it. It first ends an update

@@ -275,10 +275,7 @@ func (s *Service) Delete(ctx context.Context, p identity.Principal, st store.Sta
 // List returns the selected stacks, ordered by name.
 func (s *Service) List(ctx context.Context, f store.StackFilter) ([]store.Stack, error) {
 	out, err := store.Read(ctx, s.db, func(tx *store.Tx) ([]store.Stack, error) { return tx.Stacks(f) })
-	if err != nil {
-		return nil, fmt.Errorf("listing stacks: %w", err)
-	}
-	return out, nil
+	return out, fault.While(err, "listing stacks")
 }
 
 // SetConfig replaces a stack's stored configuration; "" removes it.
@@ -306,10 +303,7 @@ func (s *Service) Owner(ctx context.Context, st store.Stack) (store.User, error)
 		return store.User{}, nil
 	}
 	u, err := store.Read(ctx, s.db, func(tx *store.Tx) (store.User, error) { return tx.User(st.CreatedBy) })
-	if errors.Is(err, store.ErrNotFound) {
-		return store.User{}, nil
-	}
-	return u, err
+	return u, store.IgnoreMissing(err)
 }
 
 // Hooks connect updates to the deployments domain. Each field may be nil.

@@ -2,8 +2,6 @@ package stacks
 
 import (
 	"context"
-	"errors"
-	"fmt"
 	"maps"
 	"regexp"
 	"slices"
@@ -60,10 +58,7 @@ func checkTags(tags map[string]string) error {
 // Tags returns a stack's tags.
 func (s *Service) Tags(ctx context.Context, st store.Stack) (map[string]string, error) {
 	tags, err := store.Read(ctx, s.db, func(tx *store.Tx) (map[string]string, error) { return tx.StackTags(st.ID) })
-	if err != nil {
-		return nil, fmt.Errorf("reading the tags of %s: %w", st.Ref(), err)
-	}
-	return tags, nil
+	return tags, fault.While(err, "reading the tags of %s", st.Ref())
 }
 
 // ReplaceTags replaces all tags of a stack. It rejects a change of the stack's project.
@@ -171,8 +166,5 @@ func (s *Service) RemoveTag(ctx context.Context, p identity.Principal, st store.
 		return fault.Invalid("the built-in tag %q cannot be deleted", name)
 	}
 	err := s.writeTags(ctx, p, st, func(tx *store.Tx) error { return tx.DeleteStackTag(st.ID, name) })
-	if errors.Is(err, store.ErrNotFound) {
-		return fault.NotFound("the stack has no tag %q", name)
-	}
-	return err
+	return store.IfMissing(err, fault.NotFound("the stack has no tag %q", name))
 }

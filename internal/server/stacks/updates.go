@@ -167,10 +167,7 @@ func (s *Service) CreateUpdate(ctx context.Context, p identity.Principal, st sto
 		changed(tx, st)
 		return tx.InsertUpdate(u)
 	})
-	if err != nil {
-		return store.Update{}, fmt.Errorf("creating an update: %w", err)
-	}
-	return u, nil
+	return u, fault.While(err, "creating an update")
 }
 
 // CheckRun returns an error unless a caller may create, start and cancel an update.
@@ -191,10 +188,7 @@ func (s *Service) FindUpdate(ctx context.Context, st store.Stack, id string) (st
 	if errors.Is(err, store.ErrNotFound) || err == nil && u.StackID != st.ID {
 		return store.Update{}, fault.NotFound("stack '%s' has no update %q", st.Ref(), id)
 	}
-	if err != nil {
-		return store.Update{}, fmt.Errorf("looking up an update: %w", err)
-	}
-	return u, nil
+	return u, fault.While(err, "looking up an update")
 }
 
 // Started describes a started update.

@@ -119,6 +119,45 @@ func Read[T any](ctx context.Context, db *DB, fn func(*Tx) (T, error)) (T, error
 	return v, err
 }
 
+// ReadOne runs fn with [DB.ReadOne] and returns the result of fn.
+func ReadOne[T any](ctx context.Context, db *DB, fn func(*Tx) (T, error)) (T, error) {
+	var v T
+	err := db.ReadOne(ctx, func(tx *Tx) (err error) {
+		v, err = fn(tx)
+		return err
+	})
+	return v, err
+}
+
+// Write runs fn with [DB.Write] and returns the result of fn.
+func Write[T any](ctx context.Context, db *DB, scopes scope.Set, fn func(*Tx) (T, error)) (T, error) {
+	var v T
+	err := db.Write(ctx, scopes, func(tx *Tx) (err error) {
+		v, err = fn(tx)
+		return err
+	})
+	return v, err
+}
+
+// IfMissing returns other if err is [ErrNotFound], and err otherwise.
+func IfMissing(err, other error) error {
+	if errors.Is(err, ErrNotFound) {
+		return other
+	}
+	return err
+}
+
+// IgnoreMissing returns nil if err is [ErrNotFound], and err otherwise.
+func IgnoreMissing(err error) error { return IfMissing(err, nil) }
+
+// IfConflict returns other if err is [ErrConflict], and err otherwise.
+func IfConflict(err, other error) error {
+	if errors.Is(err, ErrConflict) {
+		return other
+	}
+	return err
+}
+
 const perPiece = 500
 
 // WriteInPieces changes many rows in several transactions, so that other writers can run in

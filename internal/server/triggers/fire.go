@@ -226,11 +226,8 @@ func (s *Service) rearm(ctx context.Context) error {
 		err := s.db.Write(ctx, scope.Stack(ref.OrgID, ref.StackID), func(tx *store.Tx) error {
 			c, err := tx.Schedule(ref.ID)
 			now := tx.Now()
-			if errors.Is(err, store.ErrNotFound) || err == nil && !c.ArmedAt.After(now.Add(clockSlack)) {
-				return nil
-			}
-			if err != nil {
-				return err
+			if err != nil || !c.ArmedAt.After(now.Add(clockSlack)) {
+				return store.IgnoreMissing(err)
 			}
 			return rearmIn(tx, c, now)
 		})

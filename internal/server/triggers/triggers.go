@@ -118,11 +118,8 @@ func (s *Service) Update(ctx context.Context, p identity.Principal, st store.Sta
 
 func (s *Service) define(ctx context.Context, tx *store.Tx, p identity.Principal, st store.Stack, c *store.Schedule, spec Spec) error {
 	_, err := tx.DeploymentSettings(st.ID)
-	if errors.Is(err, store.ErrNotFound) {
-		return fault.Invalid("Stack does not have deployment settings configured; store deployment settings first")
-	}
 	if err != nil {
-		return err
+		return store.IfMissing(err, fault.Invalid("Stack does not have deployment settings configured; store deployment settings first"))
 	}
 	now := tx.Now()
 	if err := checkOnce(spec, now); err != nil {
@@ -201,10 +198,7 @@ func (s *Service) List(ctx context.Context, st store.Stack) ([]store.Schedule, e
 		return nil, err
 	}
 	list, err := store.Read(ctx, s.db, func(tx *store.Tx) ([]store.Schedule, error) { return tx.Schedules(st.ID) })
-	if err != nil {
-		return nil, fmt.Errorf("listing schedules: %w", err)
-	}
-	return list, nil
+	return list, fault.While(err, "listing schedules")
 }
 
 // Get returns a schedule of a stack.

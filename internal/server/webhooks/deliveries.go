@@ -151,11 +151,8 @@ func (s *Service) ask(ctx context.Context, o Owner, name string, event func(*sto
 		return Delivery{}, err
 	}
 	d, err := store.Read(ctx, s.db, func(tx *store.Tx) (Delivery, error) { return tx.Delivery(c.hook.ID, c.delivery.ID) })
-	if errors.Is(err, store.ErrNotFound) {
-		return Delivery{}, fault.NotFound("webhook %q was deleted", name)
-	}
 	if err != nil {
-		return Delivery{}, err
+		return Delivery{}, store.IfMissing(err, fault.NotFound("webhook %q was deleted", name))
 	}
 	return shown(d)
 }

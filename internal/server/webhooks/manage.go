@@ -5,7 +5,6 @@ import (
 	"crypto/rand"
 	"crypto/sha256"
 	"encoding/hex"
-	"errors"
 	"fmt"
 	"net/url"
 	"regexp"
@@ -85,10 +84,7 @@ func (s *Service) Get(ctx context.Context, o Owner, name string) (Webhook, error
 
 func find(tx *store.Tx, o Owner, name string) (store.Webhook, error) {
 	h, err := tx.WebhookByName(o.Org.ID, o.Stack.ID, name)
-	if errors.Is(err, store.ErrNotFound) {
-		return h, fault.NotFound("webhook %q does not exist; use the ID that the list of webhooks shows", name)
-	}
-	return h, err
+	return h, store.IfMissing(err, fault.NotFound("webhook %q does not exist; use the ID that the list of webhooks shows", name))
 }
 
 // secretOf returns a webhook's secret, or "".
@@ -193,10 +189,7 @@ func recordChange(ctx context.Context, tx *store.Tx, action audit.Action, row st
 }
 
 func conflict(err error, name string) error {
-	if errors.Is(err, store.ErrConflict) {
-		return fault.Conflict("Webhook with name %s already exists.", name)
-	}
-	return err
+	return store.IfConflict(err, fault.Conflict("Webhook with name %s already exists.", name))
 }
 
 // Delete removes a webhook and its deliveries.
@@ -226,10 +219,7 @@ func (s *Service) remove(ctx context.Context, orgID, id string) error {
 	}
 	owners := scope.Organization(orgID).And(scope.Webhook(orgID, id))
 	err = s.db.Write(ctx, owners, func(tx *store.Tx) error { return tx.DeleteWebhook(id) })
-	if errors.Is(err, store.ErrNotFound) {
-		return nil
-	}
-	return err
+	return store.IgnoreMissing(err)
 }
 
 // apply changes a webhook in memory and checks the result.
@@ -351,11 +341,8 @@ func (s *Service) checkTarget(tx *store.Tx, p identity.Principal, o Owner, h sto
 	}
 	project, name, _ := target(h)
 	st, err := tx.StackByName(o.Org.Name, project, name)
-	if errors.Is(err, store.ErrNotFound) {
-		return p.NoStack(o.Org.Name, project, name)
-	}
 	if err != nil {
-		return err
+		return store.IfMissing(err, p.NoStack(o.Org.Name, project, name))
 	}
 	if p, err = p.On(tx, st); err != nil {
 		return err

@@ -248,10 +248,7 @@ func targetOf(tx *store.Tx, h store.Webhook) (store.Stack, error) {
 	}
 	project, name, _ := target(h)
 	st, err := tx.StackByName(org.Name, project, name)
-	if errors.Is(err, store.ErrNotFound) {
-		return st, fault.NotFound("stack '%s/%s/%s' does not exist", org.Name, project, name)
-	}
-	return st, err
+	return st, store.IfMissing(err, fault.NotFound("stack '%s/%s/%s' does not exist", org.Name, project, name))
 }
 
 // queue queues an update of the stack that a webhook deploys. For a ping, it only checks whether it

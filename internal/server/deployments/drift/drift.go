@@ -7,7 +7,6 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"fmt"
 
 	"workflowagent/internal/server/budget"
 	"workflowagent/internal/server/fault"
@@ -70,19 +69,13 @@ func (s *Service) List(ctx context.Context, st store.Stack, page, size int) ([]R
 		total, err = tx.CountDriftRuns(st.ID)
 		return err
 	})
-	if err != nil {
-		return nil, 0, fmt.Errorf("listing drift runs: %w", err)
-	}
-	return out, total, nil
+	return out, total, fault.While(err, "listing drift runs")
 }
 
 // Get returns a drift run of a stack.
 func (s *Service) Get(ctx context.Context, st store.Stack, id string) (Run, error) {
 	run, err := store.Read(ctx, s.db, func(tx *store.Tx) (Run, error) { return find(tx, st.ID, id) })
-	if errors.Is(err, store.ErrNotFound) {
-		return Run{}, fault.NotFound("Drift run not found: stack '%s' has no drift run %q", st.Ref(), id)
-	}
-	return run, err
+	return run, store.IfMissing(err, fault.NotFound("Drift run not found: stack '%s' has no drift run %q", st.Ref(), id))
 }
 
 func find(tx *store.Tx, stackID, id string) (Run, error) {

@@ -111,7 +111,7 @@ func (s *Service) unanswered(ctx context.Context, i store.VCSIntegration, err er
 	}
 	s.log.WithError(err).WithFields(logrus.Fields{"integration_id": i.ID}).Warn("asking the forge about the GitHub App failed; it is asked again later")
 	if noted := s.db.Write(context.WithoutCancel(ctx), scope.Free, func(tx *store.Tx) error { return s.opts.Integrations.Note(tx, i.ID, err) }); noted != nil {
-		return ignoreMissing(fmt.Errorf("recording the state of an integration: %w", noted))
+		return store.IgnoreMissing(fmt.Errorf("recording the state of an integration: %w", noted))
 	}
 	return nil
 }

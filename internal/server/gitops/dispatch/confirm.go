@@ -48,7 +48,7 @@ func (s *Service) confirm(ctx context.Context, v *loadedEvent, p *vcs.Pull) (dou
 	var known store.VCSPull
 	err = s.db.Read(ctx, func(tx *store.Tx) (err error) {
 		known, err = tx.PullByNumber(v.repo.ID, int64(p.Number))
-		return ignoreMissing(err)
+		return store.IgnoreMissing(err)
 	})
 	if err != nil {
 		return nil, err

@@ -2,7 +2,6 @@ package dispatch
 
 import (
 	"context"
-	"errors"
 	"slices"
 	"strings"
 
@@ -84,11 +83,8 @@ type Pull struct {
 func (s *Service) Pulls(ctx context.Context, st store.Stack) ([]Pull, error) {
 	return store.Read(ctx, s.db, func(tx *store.Tx) ([]Pull, error) {
 		w, err := tx.Watch(st.ID)
-		if errors.Is(err, store.ErrNotFound) || err == nil && w.RepoID == "" {
-			return nil, nil
-		}
-		if err != nil {
-			return nil, err
+		if err != nil || w.RepoID == "" {
+			return nil, store.IgnoreMissing(err)
 		}
 		i, err := tx.Integration(w.IntegrationID)
 		if err != nil {
@@ -142,7 +138,7 @@ func (s *Service) Approve(ctx context.Context, p identity.Principal, st store.St
 		return out, err
 	}
 	before, err := store.Read(ctx, s.db, func(tx *store.Tx) (store.VCSWatch, error) { return tx.Watch(st.ID) })
-	if ignoreMissing(err) != nil {
+	if store.IgnoreMissing(err) != nil {
 		return out, err
 	}
 	err = s.db.Write(ctx, scope.Repository(st.OrgID, before.RepoID).And(st.Scope().Shared()), func(tx *store.Tx) error {
@@ -153,11 +149,8 @@ func (s *Service) Approve(ctx context.Context, p identity.Principal, st store.St
 		if err == nil {
 			pull, err = tx.PullByNumber(w.RepoID, number)
 		}
-		if errors.Is(err, store.ErrNotFound) {
-			return fault.NotFound("the stack's repository has no pull request #%d that this server knows", number)
-		}
 		if err != nil {
-			return err
+			return store.IfMissing(err, fault.NotFound("the stack's repository has no pull request #%d that this server knows", number))
 		}
 		i, err := tx.Integration(w.IntegrationID)
 		if err != nil {

@@ -130,7 +130,7 @@ func (s *Service) find(ctx context.Context, w store.VCSWatch) error {
 		return err
 	})
 	if err != nil || !due {
-		return ignoreMissing(err)
+		return store.IgnoreMissing(err)
 	}
 	var found vcs.Repo
 	client, err := s.opts.Integrations.Client(ctx, i)
@@ -143,11 +143,11 @@ func (s *Service) find(ctx context.Context, w store.VCSWatch) error {
 	}
 	return s.db.Write(context.WithoutCancel(ctx), owner, func(tx *store.Tx) error {
 		if noted := s.opts.Integrations.Note(tx, i.ID, err); noted != nil {
-			return ignoreMissing(noted)
+			return store.IgnoreMissing(noted)
 		}
 		cur, readErr := tx.Watch(w.StackID)
 		if readErr != nil || cur.RepoID != "" || cur.IntegrationID != w.IntegrationID || cur.Name != w.Name {
-			return ignoreMissing(readErr)
+			return store.IgnoreMissing(readErr)
 		}
 		if err != nil {
 			cur.FindAt, cur.Problem = tx.Now().Add(pauseAfter(tx, cur.Failures, err)), termtext.OneLine(err.Error(), maxDetail)
@@ -162,13 +162,6 @@ func (s *Service) find(ctx context.Context, w store.VCSWatch) error {
 		cur.RepoID, cur.Failures, cur.Problem = r.ID, 0, ""
 		return errors.Join(tx.SaveRepo(r), tx.SaveWatch(cur))
 	})
-}
-
-func ignoreMissing(err error) error {
-	if errors.Is(err, store.ErrNotFound) {
-		return nil // removed since
-	}
-	return err
 }
 
 func pauseAfter(tx *store.Tx, failures int64, err error) time.Duration {
@@ -204,7 +197,7 @@ func (s *Service) poll(running context.Context, r store.VCSRepo) error {
 		return err
 	})
 	if err != nil || !due {
-		return ignoreMissing(err)
+		return store.IgnoreMissing(err)
 	}
 	set, err := integrations.SettingsOf(i)
 	if err != nil {
@@ -221,20 +214,20 @@ func (s *Service) poll(running context.Context, r store.VCSRepo) error {
 		// The time for the forge's answer does not bound this: the next poll would not end sooner.
 		var recordErr error
 		if p, recordErr = s.record(running, i, r, f, before); recordErr != nil {
-			return ignoreMissing(recordErr)
+			return store.IgnoreMissing(recordErr)
 		}
 	}
 	return s.db.Write(context.WithoutCancel(ctx), scope.Repository(r.OrgID, r.ID), func(tx *store.Tx) error {
 		cur, readErr := tx.Repo(r.ID)
 		if readErr != nil {
-			return ignoreMissing(readErr)
+			return store.IgnoreMissing(readErr)
 		}
 		if !ask {
 			cur.PollAt = tx.Now().Add(never)
 			return tx.SaveRepo(cur)
 		}
 		if noted := s.opts.Integrations.Note(tx, i.ID, err); noted != nil {
-			return ignoreMissing(noted)
+			return store.IgnoreMissing(noted)
 		}
 		if err != nil {
 			cur.PollAt, cur.Problem = tx.Now().Add(pauseAfter(tx, cur.Failures, err)), termtext.OneLine(err.Error(), maxDetail)

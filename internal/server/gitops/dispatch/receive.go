@@ -204,7 +204,7 @@ func reposOf(tx *store.Tx, i store.VCSIntegration, all []vcs.Event) (map[string]
 			continue
 		}
 		r, err := knownRepo(tx, i, e.Repo)
-		if ignoreMissing(err) != nil {
+		if store.IgnoreMissing(err) != nil {
 			return nil, err
 		}
 		if err == nil {
@@ -311,7 +311,7 @@ func idle(tx *store.Tx, r store.VCSRepo, e vcs.Event) (vcs.Reason, error) {
 // It returns [errFound] if the event tells the repository of a watch, unless held is nil.
 func repoOf(tx *store.Tx, held map[string]bool, i store.VCSIntegration, id vcs.RepoID) (r store.VCSRepo, reason vcs.Reason, err error) {
 	r, err = knownRepo(tx, i, id)
-	if ignoreMissing(err) != nil {
+	if store.IgnoreMissing(err) != nil {
 		return r, "", err
 	}
 	found := err == nil

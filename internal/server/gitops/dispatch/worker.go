@@ -115,15 +115,12 @@ func (s *Service) postpone(ctx context.Context, id string, cause error) error {
 	waiting, forge := errors.AsType[unanswered](cause)
 	row, err := store.Read(ctx, s.db, func(tx *store.Tx) (store.VCSEvent, error) { return tx.VCSEvent(id) })
 	if err != nil {
-		return ignoreMissing(err)
+		return store.IgnoreMissing(err)
 	}
 	return s.db.Write(ctx, ownerOf(row), func(tx *store.Tx) error {
 		e, err := tx.VCSEvent(id)
-		if errors.Is(err, store.ErrNotFound) || err == nil && e.Done {
-			return nil
-		}
-		if err != nil {
-			return err
+		if err != nil || e.Done {
+			return store.IgnoreMissing(err)
 		}
 		log := s.log.WithError(cause).WithFields(logrus.Fields{"event_id": id, "integration_id": e.IntegrationID})
 		e.TryAt = tx.Now().Add(pauses.Pause(int(min(e.Tries, 30)), nil))
@@ -261,15 +258,12 @@ func (s *Service) follow(ctx context.Context, v *loadedEvent) error {
 func (s *Service) finish(ctx context.Context, id string, reason vcs.Reason, detail string) error {
 	row, err := store.Read(ctx, s.db, func(tx *store.Tx) (store.VCSEvent, error) { return tx.VCSEvent(id) })
 	if err != nil {
-		return ignoreMissing(err)
+		return store.IgnoreMissing(err)
 	}
 	return s.db.Write(ctx, ownerOf(row), func(tx *store.Tx) error {
 		e, err := tx.VCSEvent(id)
-		if errors.Is(err, store.ErrNotFound) || err == nil && e.Done {
-			return nil
-		}
-		if err != nil {
-			return err
+		if err != nil || e.Done {
+			return store.IgnoreMissing(err)
 		}
 		return finishEvent(tx, e, reason, detail)
 	})

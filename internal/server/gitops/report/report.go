@@ -6,7 +6,6 @@ package report
 import (
 	"cmp"
 	"context"
-	"fmt"
 	"time"
 
 	"github.com/sirupsen/logrus"
@@ -15,6 +14,7 @@ import (
 	"workflowagent/internal/retry"
 	"workflowagent/internal/server/budget"
 	"workflowagent/internal/server/due"
+	"workflowagent/internal/server/fault"
 	"workflowagent/internal/server/identity"
 	"workflowagent/internal/server/links"
 	"workflowagent/internal/server/stacks/changes"
@@ -118,8 +118,5 @@ func (s *Service) Sweep(ctx context.Context) error {
 	err := s.db.WriteInPieces(ctx, scope.Free, func(tx *store.Tx, limit int) (int64, error) {
 		return tx.DeleteOldVCSReports(tx.Now().Add(-keep), limit)
 	})
-	if err != nil {
-		return fmt.Errorf("removing old reports: %w", err)
-	}
-	return nil
+	return fault.While(err, "removing old reports")
 }

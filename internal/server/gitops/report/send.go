@@ -8,6 +8,7 @@ import (
 
 	"workflowagent/internal/retry"
 	"workflowagent/internal/server/budget"
+	"workflowagent/internal/server/fault"
 	"workflowagent/internal/server/store"
 	"workflowagent/internal/server/store/scope"
 	"workflowagent/internal/server/vcs"
@@ -35,11 +36,8 @@ func (s *Service) send(ctx context.Context, integrationID string) error {
 	var to *Integration
 	for range maxTurn {
 		r, now, err := s.next(ctx, integrationID)
-		if errors.Is(err, store.ErrNotFound) {
-			return nil
-		}
 		if err != nil {
-			return err
+			return store.IgnoreMissing(err)
 		}
 		// The pause also separates this server's first report from the last one of another server.
 		if wait := min(last.Add(s.opts.Spacing).Sub(now), s.opts.Spacing); wait > 0 {
@@ -75,10 +73,7 @@ func (s *Service) next(ctx context.Context, integrationID string) (r store.VCSRe
 		r, err = tx.DueVCSReport(integrationID, now)
 		return err
 	})
-	if err != nil {
-		return r, now, fmt.Errorf("reading the next report: %w", err)
-	}
-	return r, now, nil
+	return r, now, fault.While(err, "reading the next report")
 }
 
 // sendOne sends the newest state of a report and records the outcome. An attempt that has begun is
@@ -150,10 +145,7 @@ func (s *Service) record(ctx context.Context, r store.VCSReport, change func(*st
 		}
 		return tx.SaveVCSReport(cur)
 	})
-	if err != nil {
-		return fmt.Errorf("recording the outcome of a report: %w", err)
-	}
-	return nil
+	return fault.While(err, "recording the outcome of a report")
 }
 
 // drop records that a report is not sent until it changes again.

@@ -16,6 +16,7 @@ import (
 	"workflowagent/internal/retry"
 	"workflowagent/internal/server/deployments"
 	"workflowagent/internal/server/due"
+	"workflowagent/internal/server/fault"
 	"workflowagent/internal/server/identity"
 	"workflowagent/internal/server/stacks"
 	"workflowagent/internal/server/store"
@@ -171,8 +172,5 @@ func (s *Service) postpone(ctx context.Context, id string) error {
 	err = s.db.Write(ctx, scope.Repository(row.OrgID, row.RepoID), func(tx *store.Tx) error {
 		return tx.PostponeReviewStack(id, tx.Now().Add(retry.Spread(time.Minute)))
 	})
-	if err != nil {
-		return fmt.Errorf("postponing a review stack: %w", err)
-	}
-	return nil
+	return fault.While(err, "postponing a review stack")
 }

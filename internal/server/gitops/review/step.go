@@ -45,11 +45,8 @@ type loadedStack struct {
 // leaves nothing half done.
 func (s *Service) step(ctx context.Context, id string) error {
 	row, err := store.Read(ctx, s.db, func(tx *store.Tx) (store.ReviewStack, error) { return tx.ReviewStack(id) })
-	if errors.Is(err, store.ErrNotFound) {
-		return nil
-	}
 	if err != nil {
-		return err
+		return store.IgnoreMissing(err)
 	}
 	newID := identity.NewID() // of the stack, if the step creates it
 	owners := scope.Repository(row.OrgID, row.RepoID).And(scope.Stack(row.OrgID, row.TemplateID).Shared(), scope.Stack(row.OrgID, cmp.Or(row.StackID, newID)))
@@ -156,11 +153,8 @@ func (s *Service) read(tx *store.Tx, id string) (v loadedStack, err error) {
 
 func (s *Service) readTemplate(tx *store.Tx, v *loadedStack) (err error) {
 	v.template, err = tx.Stack(v.row.TemplateID)
-	if errors.Is(err, store.ErrNotFound) {
-		return nil
-	}
 	if err != nil {
-		return err
+		return store.IgnoreMissing(err)
 	}
 	if v.settings, err = s.opts.Queue.ReadSettings(tx, v.template.ID); err != nil || v.settings == nil {
 		return err
@@ -333,11 +327,8 @@ func (s *Service) track(tx *store.Tx, r store.ReviewStack, t deployments.Trigger
 		return nil
 	}
 	_, err := tx.Repo(r.RepoID)
-	if errors.Is(err, store.ErrNotFound) {
-		return nil
-	}
 	if err != nil {
-		return err
+		return store.IgnoreMissing(err)
 	}
 	return outbox.Track(tx, subject(r, t.Checkout.CommitID), d)
 }
@@ -345,11 +336,8 @@ func (s *Service) track(tx *store.Tx, r store.ReviewStack, t deployments.Trigger
 // reportProblem makes the problem of a review stack be reported, if the repository still exists.
 func (s *Service) reportProblem(tx *store.Tx, r store.ReviewStack) error {
 	_, err := tx.Repo(r.RepoID)
-	if errors.Is(err, store.ErrNotFound) {
-		return nil
-	}
 	if err != nil {
-		return err
+		return store.IgnoreMissing(err)
 	}
 	return outbox.Again(tx, subject(r, r.CommitID))
 }

@@ -150,10 +150,7 @@ func (s *Ring) current() tink.AEAD {
 // Encrypt encrypts a stack's secret.
 func (s *Ring) Encrypt(_ context.Context, stackID string, plaintext []byte) ([]byte, error) {
 	ct, err := s.current().Encrypt(plaintext, []byte(stackID))
-	if err != nil {
-		return nil, fmt.Errorf("encrypting a secret: %w", err)
-	}
-	return ct, nil
+	return ct, fault.While(err, "encrypting a secret")
 }
 
 // Decrypt decrypts a stack's secret. It returns a [fault.KindInvalid] error if this installation

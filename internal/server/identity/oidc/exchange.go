@@ -136,10 +136,7 @@ func (s *Service) organization(ctx context.Context, audience string) (store.Orga
 	org, err := read(ctx, s.db, "looking up an organization", func(tx *store.Tx) (store.Organization, error) {
 		return tx.OrganizationByName(name)
 	})
-	if errors.Is(err, store.ErrNotFound) {
-		return org, refuse("invalid_target", "the organization %q does not exist", short(name))
-	}
-	return org, err
+	return org, store.IfMissing(err, refuse("invalid_target", "the organization %q does not exist", short(name)))
 }
 
 // judgment states what was granted by which version of an issuer's policies.
@@ -223,10 +220,7 @@ func (s *Service) grant(ctx context.Context, org store.Organization, sub subject
 			return tx.TouchOIDCIssuer(issuer.ID, now)
 		})
 	}
-	if errors.Is(err, store.ErrNotFound) {
-		return Granted{}, refuse("invalid_grant", "the issuer was deleted during the exchange")
-	}
-	return granted, err
+	return granted, store.IfMissing(err, refuse("invalid_grant", "the issuer was deleted during the exchange"))
 }
 
 // target interprets a requested token type and scope. It returns the request that the policies

@@ -45,10 +45,7 @@ func New(db *store.DB, fetch Fetcher, log *logrus.Entry) *Service {
 }
 
 func issuerNotFound(err error, id string) error {
-	if errors.Is(err, store.ErrNotFound) {
-		return fault.NotFound("oidc issuer '%s' not found", id)
-	}
-	return err
+	return store.IfMissing(err, fault.NotFound("oidc issuer '%s' not found", id))
 }
 
 func read[T any](ctx context.Context, db *store.DB, attempt string, fn func(*store.Tx) (T, error)) (T, error) {

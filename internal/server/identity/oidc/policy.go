@@ -3,7 +3,6 @@ package oidc
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"slices"
 	"time"
@@ -106,10 +105,7 @@ func (s *Service) SetPolicies(ctx context.Context, p identity.Principal, orgID, 
 	set, err := s.changePolicies(ctx, p, orgID,
 		func(tx *store.Tx) (store.OIDCPolicy, error) { return tx.OIDCPolicy(orgID, policyID) },
 		func(PolicySet) ([]Policy, error) { return policies, nil })
-	if errors.Is(err, store.ErrNotFound) {
-		return PolicySet{}, fault.NotFound("auth policy '%s' not found", policyID)
-	}
-	return set, err
+	return set, store.IfMissing(err, fault.NotFound("auth policy '%s' not found", policyID))
 }
 
 // AddPolicy adds a policy to those of an issuer.
@@ -286,11 +282,8 @@ func checkSubjects(tx *store.Tx, orgID string, policies []Policy) error {
 			_, err = tx.TeamByName(orgID, p.TeamName)
 			problem = fmt.Sprintf("teamName: %q is not a team of this organization", p.TeamName)
 		}
-		if errors.Is(err, store.ErrNotFound) {
-			return fault.Invalid("policies[%d].%s", i, problem)
-		}
 		if err != nil {
-			return err
+			return store.IfMissing(err, fault.Invalid("policies[%d].%s", i, problem))
 		}
 	}
 	return nil

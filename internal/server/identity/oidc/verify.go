@@ -46,11 +46,8 @@ func (s *Service) verify(ctx context.Context, org store.Organization, token stri
 	sub.issuer, err = read(ctx, s.db, "looking up an OIDC issuer", func(tx *store.Tx) (store.OIDCIssuer, error) {
 		return tx.OIDCIssuerOf(org.ID, name)
 	})
-	if errors.Is(err, store.ErrNotFound) {
-		return sub, refuse("invalid_grant", "the organization %q does not trust the issuer %q", org.Name, short(name))
-	}
 	if err != nil {
-		return sub, err
+		return sub, store.IfMissing(err, refuse("invalid_grant", "the organization %q does not trust the issuer %q", org.Name, short(name)))
 	}
 	if err := s.checkSignature(ctx, sub.issuer, signed); err != nil {
 		return sub, err

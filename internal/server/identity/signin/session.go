@@ -253,11 +253,8 @@ func mayEnter(p identity.Principal) bool { return len(p.Roles) > 0 || p.User.Sit
 func (s *Service) End(ctx context.Context, u store.User, id, reason string) error {
 	return s.db.Write(ctx, scope.User(u.ID), func(tx *store.Tx) error {
 		err := tx.DeleteSession(u.ID, id)
-		if errors.Is(err, store.ErrNotFound) {
-			return nil
-		}
 		if err != nil {
-			return err
+			return store.IgnoreMissing(err)
 		}
 		return recordEnd(ctx, tx, u, reason, 1)
 	})

@@ -55,10 +55,7 @@ func (s *Store) Open(ctx context.Context, key string) (Stored, error) {
 		if errors.Is(err, errFolded) && try < openTries {
 			continue
 		}
-		if err != nil {
-			return Stored{}, fmt.Errorf("reading a state: %w", err)
-		}
-		return out, nil
+		return out, fault.While(err, "reading a state")
 	}
 }
 
@@ -254,11 +251,8 @@ func (s *Store) entriesOf(ctx context.Context, b store.JournalBatch) ([]journal.
 		return nil, err
 	}
 	packed, err := store.Read(ctx, s.db, func(tx *store.Tx) ([]byte, error) { return tx.BatchBody(b.StateKey, b.Number) })
-	if errors.Is(err, store.ErrNotFound) {
-		return nil, errFolded
-	}
 	if err != nil {
-		return nil, err
+		return nil, store.IfMissing(err, errFolded)
 	}
 	body, err := inflate(ctx, packed)
 	if err != nil {

@@ -11,6 +11,7 @@ import (
 	"github.com/sirupsen/logrus"
 
 	"workflowagent/internal/retry"
+	"workflowagent/internal/server/fault"
 	"workflowagent/internal/server/joblog"
 	"workflowagent/internal/server/stacks"
 	"workflowagent/internal/server/store"
@@ -259,8 +260,5 @@ func (s *Sweeper) shrink(ctx context.Context) error {
 	if err == nil {
 		err = retry.Paced(ctx, func() error { return s.db.Checkpoint(ctx) })
 	}
-	if err != nil {
-		return fmt.Errorf("shrinking the database: %w", err)
-	}
-	return nil
+	return fault.While(err, "shrinking the database")
 }

@@ -99,11 +99,8 @@ func (s *Service) CloneAuth(ctx context.Context, integrationID, repoID, name str
 		}
 		return mayClone(tx, i, repoID, repo.Name)
 	})
-	if errors.Is(err, store.ErrNotFound) {
-		return vcs.Credential{}, fault.NotFound("the integration with the stack's repository no longer exists")
-	}
 	if err != nil {
-		return vcs.Credential{}, err
+		return vcs.Credential{}, store.IfMissing(err, fault.NotFound("the integration with the stack's repository no longer exists"))
 	}
 	c, err := s.Client(ctx, i)
 	if err != nil {
@@ -121,10 +118,7 @@ func (s *Service) CloneAuth(ctx context.Context, integrationID, repoID, name str
 		repo = found.RepoID
 	}
 	cred, err := c.CloneAuth(ctx, repo)
-	if err != nil {
-		return cred, fmt.Errorf("requesting a credential for the repository %s: %w", repo.Name, err)
-	}
-	return cred, nil
+	return cred, fault.While(err, "requesting a credential for the repository %s", repo.Name)
 }
 
 // mayClone returns an error unless the list of repositories of an integration still contains a

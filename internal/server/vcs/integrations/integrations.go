@@ -110,10 +110,7 @@ func (s *Service) openLogin(ctx context.Context, i store.VCSIntegration) (l logi
 	if err == nil {
 		err = json.Unmarshal(plain, &l)
 	}
-	if err != nil {
-		return l, fmt.Errorf("decrypting the credential of integration %s: %w", i.ID, err)
-	}
-	return l, nil
+	return l, fault.While(err, "decrypting the credential of integration %s", i.ID)
 }
 
 // Forge returns the kind of forge of an integration.

@@ -36,11 +36,8 @@ func (s *Service) Failing(ctx context.Context, org store.Organization) (map[stri
 func (s *Service) HasGitHub(ctx context.Context, p identity.Principal, org string) (bool, error) {
 	return store.Read(ctx, s.db, func(tx *store.Tx) (bool, error) {
 		o, err := tx.OrganizationByName(org)
-		if errors.Is(err, store.ErrNotFound) || err == nil && !p.CanReadOrg(o.ID) {
-			return false, nil
-		}
-		if err != nil {
-			return false, err
+		if err != nil || !p.CanReadOrg(o.ID) {
+			return false, store.IgnoreMissing(err)
 		}
 		all, err := tx.Integrations(o.ID)
 		return slices.ContainsFunc(all, func(i store.VCSIntegration) bool { return i.Provider == vcs.ProviderGitHub }), err
@@ -93,10 +90,7 @@ func (s *Service) Create(ctx context.Context, p identity.Principal, org store.Or
 
 // named returns the error of storing an integration.
 func named(i store.VCSIntegration, err error) error {
-	if errors.Is(err, store.ErrConflict) {
-		return fault.Conflict("an integration of this provider with the name %s exists", i.Name)
-	}
-	return err
+	return store.IfConflict(err, fault.Conflict("an integration of this provider with the name %s exists", i.Name))
 }
 
 // errRevised means that the integration changed since it was read.

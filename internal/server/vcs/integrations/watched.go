@@ -3,7 +3,6 @@ package integrations
 import (
 	"cmp"
 	"context"
-	"errors"
 
 	"workflowagent/internal/server/store"
 )
@@ -60,11 +59,8 @@ func (s *Service) Watched(ctx context.Context, org store.Organization, id string
 func (s *Service) WatchedBy(ctx context.Context, st store.Stack) (out Watched, ok bool, err error) {
 	err = s.db.Read(ctx, func(tx *store.Tx) error {
 		w, err := tx.Watch(st.ID)
-		if errors.Is(err, store.ErrNotFound) {
-			return nil
-		}
 		if err != nil {
-			return err
+			return store.IgnoreMissing(err)
 		}
 		out.Watches, ok = []store.VCSWatch{w}, true
 		if out.Integration, err = tx.Integration(w.IntegrationID); err != nil {

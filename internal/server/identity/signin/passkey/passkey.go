@@ -249,10 +249,7 @@ func (s *Service) Add(ctx context.Context, u store.User, name, state, answer str
 		}
 		return record(ctx, tx, audit.PasskeyAdded, u, name)
 	})
-	if errors.Is(err, store.ErrConflict) {
-		return errKnown
-	}
-	return err
+	return store.IfConflict(err, errKnown)
 }
 
 func record(ctx context.Context, tx *store.Tx, action audit.Action, u store.User, name string) error {
@@ -264,10 +261,7 @@ func record(ctx context.Context, tx *store.Tx, action audit.Action, u store.User
 // List returns a user's passkeys, oldest first.
 func (s *Service) List(ctx context.Context, userID string) ([]store.Passkey, error) {
 	list, err := store.Read(ctx, s.db, func(tx *store.Tx) ([]store.Passkey, error) { return tx.PasskeysOf(userID) })
-	if err != nil {
-		return nil, fmt.Errorf("listing passkeys: %w", err)
-	}
-	return list, nil
+	return list, fault.While(err, "listing passkeys")
 }
 
 // Rename names a passkey of a user.
@@ -282,11 +276,8 @@ func (s *Service) Rename(ctx context.Context, userID, id, name string) error {
 func (s *Service) Remove(ctx context.Context, u store.User, id string) error {
 	return s.db.Write(ctx, scope.User(u.ID), func(tx *store.Tx) error {
 		key, err := tx.DeletePasskey(u.ID, id)
-		if errors.Is(err, store.ErrNotFound) {
-			return nil
-		}
 		if err != nil {
-			return err
+			return store.IgnoreMissing(err)
 		}
 		return record(ctx, tx, audit.PasskeyRemoved, u, key.Name)
 	})

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"workflowagent/internal/server/fault"
 	"workflowagent/internal/server/vcs"
 	"workflowagent/internal/server/vcs/forges/hook"
 	"workflowagent/internal/server/vcs/forges/rest"
@@ -134,8 +135,5 @@ func (c *client) MayWrite(ctx context.Context, repo vcs.RepoID, account vcs.Acco
 		}
 		return !may, nil
 	})
-	if err != nil {
-		return false, fmt.Errorf("reading the permission of %s: %w", account.Name, err)
-	}
-	return may, nil
+	return may, fault.While(err, "reading the permission of %s", account.Name)
 }

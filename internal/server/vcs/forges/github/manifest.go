@@ -9,6 +9,7 @@ import (
 	"strconv"
 	"strings"
 
+	"workflowagent/internal/server/fault"
 	"workflowagent/internal/server/vcs"
 	"workflowagent/internal/server/vcs/forges/rest"
 )
@@ -125,8 +126,5 @@ func (f *Forge) FindApp(ctx context.Context, c vcs.Connection) (vcs.InstalledApp
 		}
 		return true, nil
 	})
-	if err != nil {
-		return vcs.InstalledApp{}, fmt.Errorf("listing the installations of the GitHub App: %w", err)
-	}
-	return out, nil
+	return out, fault.While(err, "listing the installations of the GitHub App")
 }

@@ -13,6 +13,7 @@ import (
 
 	"golang.org/x/crypto/ssh"
 
+	"workflowagent/internal/server/fault"
 	"workflowagent/internal/server/outbound"
 	"workflowagent/internal/server/vcs"
 	"workflowagent/internal/workflow"
@@ -66,10 +67,7 @@ func (c *Client) List(ctx context.Context, address string, credential vcs.Creden
 	default:
 		found, err = c.overHTTP(ctx, repo, credential, prefixes)
 	}
-	if err != nil {
-		return nil, fmt.Errorf("listing the refs of %s: %w", repo.Name(), err)
-	}
-	return found, nil
+	return found, fault.While(err, "listing the refs of %s", repo.Name())
 }
 
 // Find returns the commit of a full ref, or an error that wraps [vcs.ErrNotFound].

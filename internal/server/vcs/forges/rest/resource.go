@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"strings"
 
+	"workflowagent/internal/server/fault"
 	"workflowagent/internal/server/vcs"
 	"workflowagent/internal/workflow"
 )
@@ -108,8 +109,5 @@ func EnsureHook[T any](ctx context.Context, hooks Resource, query string, find f
 	default:
 		err = hooks.At(id).Send(ctx, method, body, nil)
 	}
-	if err != nil {
-		return fmt.Errorf("registering the webhook: %w", err)
-	}
-	return nil
+	return fault.While(err, "registering the webhook")
 }

@@ -4,9 +4,9 @@ package site
 import (
 	"context"
 	"errors"
-	"fmt"
 	"strings"
 
+	"workflowagent/internal/server/fault"
 	"workflowagent/internal/server/outbound"
 	"workflowagent/internal/server/vcs"
 	"workflowagent/internal/server/vcs/forges/refs"
@@ -145,8 +145,5 @@ func Changed(ctx context.Context, repo rest.Resource, change vcs.Change, pull, p
 	if errors.Is(err, rest.ErrManyPages) {
 		return files, false, nil
 	}
-	if err != nil {
-		return nil, false, fmt.Errorf("reading the changed files: %w", err)
-	}
-	return files, complete, nil
+	return files, complete, fault.While(err, "reading the changed files")
 }
