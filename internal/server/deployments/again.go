@@ -16,28 +16,26 @@ const InitiatorConsole = "console"
 
 // Again queues a deployment with the operation, settings and checkout of an earlier one of the same
 // stack. The stack's settings do not change it.
-func (s *Service) Again(ctx context.Context, p identity.Principal, st store.Stack, id string) (d store.Deployment, err error) {
-	err = s.db.Write(ctx, st.Scope(), func(tx *store.Tx) error {
+func (s *Service) Again(ctx context.Context, p identity.Principal, st store.Stack, id string) (store.Deployment, error) {
+	return store.Write(ctx, s.db, st.Scope(), func(tx *store.Tx) (d store.Deployment, err error) {
 		earlier, err := find(tx, st, id)
 		if err != nil {
-			return err
+			return d, err
 		}
 		if earlier.Job.LogExpired && earlier.Configuration == store.ExpiredConfiguration {
-			return fault.New(fault.KindGone, "the settings of deployment #%d were removed because of their age (setting keep_logs_for of the server): "+
+			return d, fault.New(fault.KindGone, "the settings of deployment #%d were removed because of their age (setting keep_logs_for of the server): "+
 				"start a new deployment with the settings of the stack", earlier.Version)
 		}
 		set, err := workflow.ParseSettings([]byte(earlier.Configuration))
 		if err != nil {
-			return fmt.Errorf("parsing the configuration of deployment %s: %w", earlier.ID, err)
+			return d, fmt.Errorf("parsing the configuration of deployment %s: %w", earlier.ID, err)
 		}
 		q, err := s.queueingAgain(tx, st, earlier)
 		if err != nil {
-			return err
+			return d, err
 		}
-		d, err = s.createIn(ctx, tx, p, st, workflow.Request{Operation: earlier.Operation, Settings: set}, set, InitiatorConsole, q)
-		return err
+		return s.createIn(ctx, tx, p, st, workflow.Request{Operation: earlier.Operation, Settings: set}, set, InitiatorConsole, q)
 	})
-	return d, err
 }
 
 // queueingAgain returns what the queue and the definition of an earlier deployment need to run again.

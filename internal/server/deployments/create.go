@@ -23,14 +23,12 @@ func (s *Service) Create(ctx context.Context, p identity.Principal, st store.Sta
 
 // CreateOnce is [Service.Create] for a request that the caller can repeat. A repetition returns the
 // deployment of the first request.
-func (s *Service) CreateOnce(ctx context.Context, p identity.Principal, st store.Stack, r workflow.Request, initiator string, repeat Repeat) (d store.Deployment, err error) {
-	err = s.db.Write(ctx, st.Scope(), func(tx *store.Tx) (err error) {
-		d, err = once(tx, p, st, repeat, func() (store.Deployment, error) {
+func (s *Service) CreateOnce(ctx context.Context, p identity.Principal, st store.Stack, r workflow.Request, initiator string, repeat Repeat) (store.Deployment, error) {
+	return store.Write(ctx, s.db, st.Scope(), func(tx *store.Tx) (store.Deployment, error) {
+		return once(tx, p, st, repeat, func() (store.Deployment, error) {
 			return s.CreateIn(ctx, tx, p, st, r, initiator)
 		})
-		return err
 	})
-	return d, err
 }
 
 // CreateIn queues a deployment in the caller's transaction, which must hold the stack, on behalf of p,

@@ -20,11 +20,7 @@ import (
 )
 
 func (s *Service) jobOfDeployment(ctx context.Context, deploymentID string) (store.Job, error) {
-	var job store.Job
-	err := s.db.ReadOne(ctx, func(tx *store.Tx) (err error) {
-		job, err = tx.JobOfDeployment(deploymentID)
-		return err
-	})
+	job, err := store.ReadOne(ctx, s.db, func(tx *store.Tx) (store.Job, error) { return tx.JobOfDeployment(deploymentID) })
 	return job, store.IfMissing(err, fault.NotFound("Deployment '%s' not found", termtext.OneLine(deploymentID, maxMessage)))
 }
 
@@ -239,11 +235,7 @@ func (s *Service) Result(ctx context.Context, p identity.Principal, jobID string
 		return err
 	}
 	defer unlock()
-	var job store.Job
-	err = s.db.ReadOne(ctx, func(tx *store.Tx) (err error) {
-		job, err = callback(tx, p, jobID)
-		return err
-	})
+	job, err := store.ReadOne(ctx, s.db, func(tx *store.Tx) (store.Job, error) { return callback(tx, p, jobID) })
 	if err != nil {
 		return err
 	}

@@ -268,9 +268,8 @@ func (s *Service) CancelQueued(ctx context.Context, p identity.Principal, orgID 
 		}
 		cancelled := false
 		if err == nil {
-			err = s.db.Write(ctx, scope.Stack(orgID, job.StackID), func(tx *store.Tx) (err error) {
-				cancelled, err = s.cancelQueued(ctx, tx, p, orgID, id)
-				return err
+			cancelled, err = store.Write(ctx, s.db, scope.Stack(orgID, job.StackID), func(tx *store.Tx) (bool, error) {
+				return s.cancelQueued(ctx, tx, p, orgID, id)
 			})
 		}
 		if err != nil {

@@ -112,10 +112,9 @@ func (s *Service) poll(ctx context.Context, r *Poll) (Answer, error) {
 // look returns what must be known to begin a poll, or an error if the poll's token became invalid
 // between the request's authentication and the start of the poll. It ignores database errors, because
 // a claim repeats the checks.
-func (s *Service) look(ctx context.Context, r *Poll) (state store.PollState, err error) {
-	err = s.db.ReadOne(ctx, func(tx *store.Tx) (err error) {
-		state, err = identity.CheckPoll(tx, r.TokenID, r.Agent.PoolID, r.Agent.AgentID, r.PollID)
-		return err
+func (s *Service) look(ctx context.Context, r *Poll) (store.PollState, error) {
+	state, err := store.ReadOne(ctx, s.db, func(tx *store.Tx) (store.PollState, error) {
+		return identity.CheckPoll(tx, r.TokenID, r.Agent.PoolID, r.Agent.AgentID, r.PollID)
 	})
 	if fault.KindOf(err) == fault.KindUnauthenticated {
 		return state, err

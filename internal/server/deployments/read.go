@@ -172,16 +172,13 @@ func (s *Service) Updates(ctx context.Context, st store.Stack, id string) ([]sto
 	if err := budget.Of(ctx).Take(ctx, summaryMemory/shownUpdates*listedUpdates); err != nil {
 		return nil, err
 	}
-	var out []store.Update
-	err := s.db.Read(ctx, func(tx *store.Tx) error {
+	return store.Read(ctx, s.db, func(tx *store.Tx) ([]store.Update, error) {
 		dj, err := find(tx, st, id)
 		if err != nil {
-			return err
+			return nil, err
 		}
-		out, err = updatesOf(tx, dj.Deployment, listedUpdates)
-		return err
+		return updatesOf(tx, dj.Deployment, listedUpdates)
 	})
-	return out, err
 }
 
 // Paused reports whether the queue of a stack is paused, and whether its organization's queues are.
@@ -235,12 +232,8 @@ func (s *Service) logTarget(ctx context.Context, p identity.Principal, jobID str
 	if steps, ok := s.writers.steps(p, jobID); ok && step >= 0 && step <= steps {
 		return joblog.Key(jobID, p.Epoch, step), nil
 	}
-	var job store.Job
 	read := time.Now()
-	err := s.db.ReadOne(ctx, func(tx *store.Tx) (err error) {
-		job, err = callback(tx, p, jobID)
-		return err
-	})
+	job, err := store.ReadOne(ctx, s.db, func(tx *store.Tx) (store.Job, error) { return callback(tx, p, jobID) })
 	if err != nil {
 		return "", err
 	}
@@ -257,11 +250,7 @@ func (s *Service) logTarget(ctx context.Context, p identity.Principal, jobID str
 
 // acceptLate returns an error if a finished job may deliver no more log.
 func (s *Service) acceptLate(ctx context.Context, job store.Job) error {
-	var since time.Duration
-	err := s.db.Read(ctx, func(tx *store.Tx) error {
-		since = tx.Now().Sub(job.EndedAt)
-		return nil
-	})
+	since, err := store.Read(ctx, s.db, func(tx *store.Tx) (time.Duration, error) { return tx.Now().Sub(job.EndedAt), nil })
 	switch {
 	case err != nil:
 		return err
@@ -396,13 +385,9 @@ func updateMatches(op workflow.Operation, u store.UpdateKind) bool {
 }
 
 // LogJob returns the job whose log [Service.Logs] contains.
-func (s *Service) LogJob(ctx context.Context, st store.Stack, deploymentID string) (job store.Job, err error) {
-	err = s.db.Read(ctx, func(tx *store.Tx) error {
-		dj, err := find(tx, st, deploymentID)
-		job = dj.Job
-		return err
-	})
-	return job, err
+func (s *Service) LogJob(ctx context.Context, st store.Stack, deploymentID string) (store.Job, error) {
+	dj, err := store.Read(ctx, s.db, func(tx *store.Tx) (store.DeploymentJob, error) { return find(tx, st, deploymentID) })
+	return dj.Job, err
 }
 
 // Logs returns the logs of jobs. Callers must obtain the job from [Service.LogJob], which finds it

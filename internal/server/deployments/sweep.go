@@ -264,11 +264,7 @@ func silent(status workflow.Status, d time.Duration) timer {
 // sweepJobs calls act for every job that a timer selects. It lists the jobs in a read transaction, and
 // then decides about the jobs of each stack in a separate write.
 func (s *Service) sweepJobs(ctx context.Context, t timer, act func(*store.Tx, store.Job, time.Time) error) error {
-	var listed []store.Job
-	err := s.db.Read(ctx, func(tx *store.Tx) (err error) {
-		listed, err = t.list(tx, tx.Now())
-		return err
-	})
+	listed, err := store.Read(ctx, s.db, func(tx *store.Tx) ([]store.Job, error) { return t.list(tx, tx.Now()) })
 	if err != nil {
 		return err
 	}
@@ -280,10 +276,8 @@ func (s *Service) sweepJobs(ctx context.Context, t timer, act func(*store.Tx, st
 	}
 	var errs []error
 	for st, ids := range byStack {
-		var done []store.Job
-		err := s.db.Write(ctx, scope.Stack(st.org, st.id), func(tx *store.Tx) (err error) {
-			done, err = sweepStack(tx, ids, t, act)
-			return err
+		done, err := store.Write(ctx, s.db, scope.Stack(st.org, st.id), func(tx *store.Tx) ([]store.Job, error) {
+			return sweepStack(tx, ids, t, act)
 		})
 		if err != nil {
 			errs = append(errs, err)

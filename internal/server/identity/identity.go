@@ -144,11 +144,7 @@ func (s *Service) authenticate(ctx context.Context, text string, find func(tx *s
 		return p, nil
 	}
 	read := time.Now()
-	var c *store.Credential
-	err := s.db.ReadOne(ctx, func(tx *store.Tx) (err error) {
-		c, err = find(tx, hash)
-		return err
-	})
+	c, err := store.ReadOne(ctx, s.db, func(tx *store.Tx) (*store.Credential, error) { return find(tx, hash) })
 	if errors.Is(err, store.ErrNotFound) {
 		return nil, errToken
 	}

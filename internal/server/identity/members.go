@@ -52,21 +52,15 @@ func (s *Service) AddMember(ctx context.Context, org store.Organization, login, 
 	if err != nil {
 		return store.Member{}, store.IfMissing(err, fault.NotFound("the user %q does not exist; the server's operator creates users", login))
 	}
-	var added store.Member
-	err = s.db.Write(ctx, scope.Organization(org.ID).And(scope.User(u.ID)), func(tx *store.Tx) error {
-		err := tx.InsertMember(store.Member{OrgID: org.ID, UserID: u.ID, Role: role, CreatedAt: tx.Now()})
-		if errors.Is(err, store.ErrConflict) {
-			return fault.Conflict("%s is already a member of %s", login, org.Name)
-		}
-		if err != nil {
-			return err
+	return store.Write(ctx, s.db, scope.Organization(org.ID).And(scope.User(u.ID)), func(tx *store.Tx) (added store.Member, err error) {
+		if err := tx.InsertMember(store.Member{OrgID: org.ID, UserID: u.ID, Role: role, CreatedAt: tx.Now()}); err != nil {
+			return added, store.IfConflict(err, fault.Conflict("%s is already a member of %s", login, org.Name))
 		}
 		if added, err = tx.Member(org.ID, u.ID); err != nil {
-			return err
+			return added, err
 		}
-		return recordMember(ctx, tx, audit.MemberAdded, added.OrgID, u.ID, login, map[string]any{"role": role})
+		return added, recordMember(ctx, tx, audit.MemberAdded, added.OrgID, u.ID, login, map[string]any{"role": role})
 	})
-	return added, err
 }
 
 // SetRole changes a member's role.

@@ -30,14 +30,12 @@ type TeamInfo struct {
 
 // Teams returns an organization's teams, ordered by name.
 func (s *Service) Teams(ctx context.Context, p Principal, orgID string) ([]TeamInfo, error) {
-	var out []TeamInfo
-	err := s.db.Read(ctx, func(tx *store.Tx) error {
+	out, err := store.Read(ctx, s.db, func(tx *store.Tx) ([]TeamInfo, error) {
 		list, err := tx.Teams(orgID)
 		if err != nil {
-			return err
+			return nil, err
 		}
-		out, err = describe(tx, p, orgID, "", list)
-		return err
+		return describe(tx, p, orgID, "", list)
 	})
 	return out, fault.While(err, "listing teams")
 }
@@ -282,19 +280,18 @@ func checkPermission(p store.Permission) error {
 
 // TeamsOf returns the names of the teams of a member.
 func (s *Service) TeamsOf(ctx context.Context, org store.Organization, login string) ([]string, error) {
-	names := []string{}
-	err := s.db.Read(ctx, func(tx *store.Tx) error {
+	return store.Read(ctx, s.db, func(tx *store.Tx) ([]string, error) {
 		m, err := member(tx, org, login)
 		if err != nil {
-			return err
+			return nil, err
 		}
+		names := []string{}
 		list, err := tx.TeamsOfUser(org.ID, m.UserID)
 		for _, t := range list {
 			names = append(names, t.Name)
 		}
-		return err
+		return names, err
 	})
-	return names, err
 }
 
 // StackAccess lists the explicit permissions on a stack.

@@ -2,7 +2,6 @@ package identity
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"time"
 
@@ -64,10 +63,8 @@ func (s *Service) CreateToken(ctx context.Context, spec NewTokenSpec) (text, id 
 			return err
 		}
 		if t.TeamID != "" {
-			if _, err := tx.Team(t.TeamID); errors.Is(err, store.ErrNotFound) {
-				return fault.NotFound("the team was deleted")
-			} else if err != nil {
-				return err
+			if _, err := tx.Team(t.TeamID); err != nil {
+				return store.IfMissing(err, fault.NotFound("the team was deleted"))
 			}
 		}
 		if err := tx.InsertToken(t); err != nil {

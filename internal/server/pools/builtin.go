@@ -112,9 +112,6 @@ var ErrPoolGone = errors.New("the agent pool was deleted")
 
 // Exists returns [ErrPoolGone] if an organization has no pool with an id.
 func (s *Service) Exists(ctx context.Context, orgID, id string) error {
-	err := s.db.Read(ctx, func(tx *store.Tx) error {
-		_, err := tx.Pool(orgID, id)
-		return err
-	})
+	_, err := store.Read(ctx, s.db, func(tx *store.Tx) (store.AgentPool, error) { return tx.Pool(orgID, id) })
 	return store.IfMissing(err, ErrPoolGone)
 }

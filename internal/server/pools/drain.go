@@ -2,7 +2,6 @@ package pools
 
 import (
 	"context"
-	"errors"
 	"fmt"
 
 	"workflowagent/internal/server/audit"
@@ -26,20 +25,16 @@ func (s *Service) Drain(ctx context.Context, p identity.Principal, orgID, poolID
 		}
 		action := audit.AgentDrained
 		if drained {
-			if _, err := tx.Agent(poolID, agentID); errors.Is(err, store.ErrNotFound) {
-				return fault.NotFound("the pool has no agent %s; agents are forgotten after an hour of silence", termtext.OneLine(agentID, 100))
-			} else if err != nil {
-				return err
+			if _, err := tx.Agent(poolID, agentID); err != nil {
+				return store.IfMissing(err, fault.NotFound("the pool has no agent %s; agents are forgotten after an hour of silence", termtext.OneLine(agentID, 100)))
 			}
 			if err := tx.SaveDrain(store.DrainedAgent{PoolID: poolID, AgentID: agentID, DrainedBy: p.Name(), DrainedAt: tx.Now()}); err != nil {
 				return err
 			}
 		} else {
 			action = audit.AgentResumed
-			if err := tx.DeleteDrain(poolID, agentID); errors.Is(err, store.ErrNotFound) {
-				return nil
-			} else if err != nil {
-				return err
+			if err := tx.DeleteDrain(poolID, agentID); err != nil {
+				return store.IgnoreMissing(err)
 			}
 		}
 		changed(tx, orgID, poolID)

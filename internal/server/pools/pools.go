@@ -3,7 +3,6 @@ package pools
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -272,10 +271,8 @@ func (s *Service) Rename(ctx context.Context, orgID, id string, name, descriptio
 func (s *Service) SetDefault(ctx context.Context, orgID, id string) error {
 	err := s.db.Write(ctx, scope.Organization(orgID), func(tx *store.Tx) error {
 		if id != "" {
-			if _, err := tx.Pool(orgID, id); errors.Is(err, store.ErrNotFound) {
-				return fault.Invalid("agent pool '%s' does not exist in this organization", id)
-			} else if err != nil {
-				return err
+			if _, err := tx.Pool(orgID, id); err != nil {
+				return store.IfMissing(err, fault.Invalid("agent pool '%s' does not exist in this organization", id))
 			}
 		}
 		if err := chooseDefault(tx, orgID, id); err != nil {

@@ -60,20 +60,25 @@ func (s *Service) CountHistory(ctx context.Context, st store.Stack, f store.Upda
 
 // Version returns the update that created a version of a stack.
 func (s *Service) Version(ctx context.Context, st store.Stack, version int64) (Entry, error) {
-	out, err := store.Read(ctx, s.db, func(tx *store.Tx) ([]Entry, error) {
+	e, err := s.entryOf(ctx, st, version)
+	if errors.Is(err, store.ErrNotFound) {
+		return e, fault.NotFound("stack '%s' has no version %d", st.Ref(), version)
+	}
+	return e, fault.While(err, "reading version %d of %s", version, st.Ref())
+}
+
+func (s *Service) entryOf(ctx context.Context, st store.Stack, version int64) (Entry, error) {
+	return store.Read(ctx, s.db, func(tx *store.Tx) (e Entry, err error) {
 		u, err := tx.UpdateByVersion(st.ID, version)
 		if err != nil {
-			return nil, err
+			return e, err
 		}
-		return entries(tx, []store.Update{u})
+		list, err := entries(tx, []store.Update{u})
+		if err != nil {
+			return e, err
+		}
+		return list[0], nil
 	})
-	if errors.Is(err, store.ErrNotFound) {
-		return Entry{}, fault.NotFound("stack '%s' has no version %d", st.Ref(), version)
-	}
-	if err != nil {
-		return Entry{}, fmt.Errorf("reading version %d of %s: %w", version, st.Ref(), err)
-	}
-	return out[0], nil
 }
 
 // Entries returns updates together with their requesters.
@@ -119,18 +124,7 @@ func (s *Service) NewestOperations(ctx context.Context, list []store.Stack) (map
 // NewestOperation returns the stack's newest update that is not a preview, and reports whether that
 // update holds the stack. The entry of a stack without such an update is empty.
 func (s *Service) NewestOperation(ctx context.Context, st store.Stack) (newest Entry, holds bool, err error) {
-	out, err := store.Read(ctx, s.db, func(tx *store.Tx) ([]Entry, error) {
-		u, err := tx.UpdateByVersion(st.ID, st.Version)
-		if err != nil {
-			return nil, err
-		}
-		return entries(tx, []store.Update{u})
-	})
-	if errors.Is(err, store.ErrNotFound) {
-		return Entry{}, false, nil
-	}
-	if err != nil {
-		return Entry{}, false, fmt.Errorf("reading the newest update of %s: %w", st.Ref(), err)
-	}
-	return out[0], Status(out[0].Status) == Running, nil
+	newest, err = s.entryOf(ctx, st, st.Version)
+	err = fault.While(store.IgnoreMissing(err), "reading the newest update of %s", st.Ref())
+	return newest, Status(newest.Status) == Running, err
 }

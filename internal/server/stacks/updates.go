@@ -82,11 +82,8 @@ type Description struct{ Message, Environment, Config json.RawMessage }
 func (s *Service) Describe(ctx context.Context, u store.Update) (Description, error) {
 	text := u.Program
 	if LongProgram(u) {
-		err := s.db.Read(ctx, func(tx *store.Tx) (err error) {
-			text, err = tx.Program(u.ID)
-			return err
-		})
-		if err != nil {
+		var err error
+		if text, err = store.Read(ctx, s.db, func(tx *store.Tx) (string, error) { return tx.Program(u.ID) }); err != nil {
 			return Description{}, fmt.Errorf("reading an update: %w", err)
 		}
 	}

@@ -214,10 +214,8 @@ func advance(c *store.Schedule, now time.Time) error {
 // would not be due until the clock reaches that time again, or never, if they were skipped because
 // they seemed late.
 func (s *Service) rearm(ctx context.Context) error {
-	var early []store.ScheduleRef
-	err := s.db.Read(ctx, func(tx *store.Tx) (err error) {
-		early, err = tx.EarlySchedules(tx.Now().Add(clockSlack), batch)
-		return err
+	early, err := store.Read(ctx, s.db, func(tx *store.Tx) ([]store.ScheduleRef, error) {
+		return tx.EarlySchedules(tx.Now().Add(clockSlack), batch)
 	})
 	if err != nil {
 		return fmt.Errorf("reading schedules from the future: %w", err)

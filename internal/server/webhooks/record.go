@@ -7,6 +7,7 @@ import (
 	"maps"
 	"slices"
 
+	"workflowagent/internal/server/fault"
 	"workflowagent/internal/server/identity"
 	"workflowagent/internal/server/store"
 )
@@ -50,10 +51,7 @@ func Record(tx *store.Tx, e Event) error {
 	if len(hooks) == 0 {
 		return nil
 	}
-	if err := record(tx, e, kind, hooks); err != nil {
-		return fmt.Errorf("recording the event %s for webhooks: %w", e.Name, err)
-	}
-	return nil
+	return fault.While(record(tx, e, kind, hooks), "recording the event %s for webhooks", e.Name)
 }
 
 // receives reports whether a webhook selects an event. A webhook without filters and groups selects

@@ -52,22 +52,20 @@ func (s *Service) List(ctx context.Context, st store.Stack, page, size int) ([]R
 		return nil, 0, err
 	}
 	var out []Run
-	var total int64
-	err := s.db.Read(ctx, func(tx *store.Tx) error {
+	total, err := store.Read(ctx, s.db, func(tx *store.Tx) (int64, error) {
 		runs, err := tx.DriftRuns(st.ID, size, (page-1)*size)
 		if err != nil {
-			return err
+			return 0, err
 		}
 		out = make([]Run, 0, len(runs))
 		for _, r := range runs {
 			run, err := assess(tx, r)
 			if err != nil {
-				return err
+				return 0, err
 			}
 			out = append(out, run)
 		}
-		total, err = tx.CountDriftRuns(st.ID)
-		return err
+		return tx.CountDriftRuns(st.ID)
 	})
 	return out, total, fault.While(err, "listing drift runs")
 }

@@ -45,12 +45,8 @@ func (s *Service) confirm(ctx context.Context, v *loadedEvent, p *vcs.Pull) (dou
 		return nil, unanswered{doubt}
 	}
 	// What was in doubt before is not waited for again, so that an approval acts at once.
-	var known store.VCSPull
-	err = s.db.Read(ctx, func(tx *store.Tx) (err error) {
-		known, err = tx.PullByNumber(v.repo.ID, int64(p.Number))
-		return store.IgnoreMissing(err)
-	})
-	if err != nil {
+	known, err := store.Read(ctx, s.db, func(tx *store.Tx) (store.VCSPull, error) { return tx.PullByNumber(v.repo.ID, int64(p.Number)) })
+	if store.IgnoreMissing(err) != nil {
 		return nil, err
 	}
 	again := known.Doubt == string(vcs.ReasonUnconfirmed) && known.Head == p.Head

@@ -11,6 +11,7 @@ import (
 
 	"workflowagent/internal/retry"
 	"workflowagent/internal/server/due"
+	"workflowagent/internal/server/fault"
 	"workflowagent/internal/server/store"
 	"workflowagent/internal/server/store/scope"
 	"workflowagent/internal/server/vcs"
@@ -106,10 +107,7 @@ func (p *polls) due(ctx context.Context, _ []string) (work []due.Work, err error
 // poll is work about something of an integration.
 func poll(orgID, integrationID, id string, do func(ctx context.Context) error) due.Work {
 	return due.Work{Key: id, Owners: []string{orgID, integrationID}, Do: func(ctx context.Context) error {
-		if err := do(ctx); err != nil {
-			return fmt.Errorf("recording a poll of the integration %s: %w", integrationID, err)
-		}
-		return nil
+		return fault.While(do(ctx), "recording a poll of the integration %s", integrationID)
 	}}
 }
 

@@ -34,11 +34,8 @@ type plan struct {
 // record records the tags that lead to no events, and forgets the refs that no longer matter, in several
 // transactions. Another poll repeats what is left after a crash. before is the ledger before the forge
 // was asked.
-func (s *Service) record(ctx context.Context, i store.VCSIntegration, r store.VCSRepo, f found, before []store.VCSRef) (p plan, err error) {
-	err = s.db.Read(ctx, func(tx *store.Tx) (err error) {
-		p, err = planOf(tx, r.ID, f, before)
-		return err
-	})
+func (s *Service) record(ctx context.Context, i store.VCSIntegration, r store.VCSRepo, f found, before []store.VCSRef) (plan, error) {
+	p, err := store.Read(ctx, s.db, func(tx *store.Tx) (plan, error) { return planOf(tx, r.ID, f, before) })
 	if err != nil {
 		return p, err
 	}

@@ -112,9 +112,8 @@ func (s *Service) Revoke(ctx context.Context) error {
 				return err
 			}
 		}
-		k := fresh
-		k.CreatedAt, k.UseFrom = now, now
-		return tx.InsertSigningKey(k)
+		fresh.CreatedAt, fresh.UseFrom = now, now
+		return tx.InsertSigningKey(fresh)
 	})
 }
 
@@ -128,11 +127,10 @@ type Key struct {
 
 // Keys returns the published keys in the order in which they sign.
 func (s *Service) Keys(ctx context.Context) ([]Key, error) {
-	var out []Key
-	err := s.db.Read(ctx, func(tx *store.Tx) error {
+	return store.Read(ctx, s.db, func(tx *store.Tx) (out []Key, err error) {
 		keys, err := tx.SigningKeys()
 		if err != nil {
-			return err
+			return nil, err
 		}
 		now := tx.Now()
 		for i, k := range keys {
@@ -142,7 +140,6 @@ func (s *Service) Keys(ctx context.Context) ([]Key, error) {
 			}
 			out = append(out, key)
 		}
-		return nil
+		return out, nil
 	})
-	return out, err
 }

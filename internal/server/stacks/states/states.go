@@ -156,10 +156,7 @@ func compress(w io.Writer, fill func(io.Writer) error) error {
 	if err := fill(z); err != nil {
 		return fmt.Errorf("compressing a state: %w", err)
 	}
-	if err := z.Close(); err != nil {
-		return fmt.Errorf("compressing a state: %w", err)
-	}
-	return nil
+	return fault.While(z.Close(), "compressing a state")
 }
 
 // Drop removes an unused blob. It does nothing if blob is "".

@@ -144,10 +144,7 @@ func (s *Service) SignIn(ctx context.Context, state, answer string) (userID stri
 		return "", store.Passkey{}, s.refused(err)
 	}
 	find := func(credential, _ []byte) (webauthn.User, error) { // the library compares the handle with the user
-		err := s.db.Read(ctx, func(tx *store.Tx) (err error) {
-			used, err = tx.PasskeyByCredential(credential)
-			return err
-		})
+		used, err = store.Read(ctx, s.db, func(tx *store.Tx) (store.Passkey, error) { return tx.PasskeyByCredential(credential) })
 		return holder{id: used.UserID, keys: []store.Passkey{used}}, err
 	}
 	_, credential, err := s.party.ValidatePasskeyLogin(find, session, parsed)

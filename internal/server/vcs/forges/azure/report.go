@@ -6,6 +6,7 @@ import (
 	"strconv"
 	"strings"
 
+	"workflowagent/internal/server/fault"
 	"workflowagent/internal/server/vcs"
 	"workflowagent/internal/server/vcs/forges/rest"
 )
@@ -128,10 +129,7 @@ type subscription struct {
 
 // EnsureHook implements [vcs.Hooker].
 func (c *client) EnsureHook(ctx context.Context, repo vcs.RepoID, h vcs.Hook) error {
-	if err := c.ensureHook(ctx, repo, h); err != nil {
-		return fmt.Errorf("registering the webhook: %w", err)
-	}
-	return nil
+	return fault.While(c.ensureHook(ctx, repo, h), "registering the webhook")
 }
 
 func (c *client) ensureHook(ctx context.Context, repo vcs.RepoID, h vcs.Hook) error {
