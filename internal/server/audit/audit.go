@@ -102,6 +102,9 @@ func sourceOf(ctx context.Context) Source {
 // Subject is what a change is about.
 type Subject struct{ Kind, ID, Name string }
 
+// Stack returns a stack as a subject.
+func Stack(st store.Stack) Subject { return Subject{Kind: "stack", ID: st.ID, Name: st.Ref()} }
+
 // Entry is a change to record.
 type Entry struct {
 	// OrgID is the organization of the subject, or "" for the whole server.

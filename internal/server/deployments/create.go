@@ -109,14 +109,9 @@ func (s *Service) add(ctx context.Context, tx *store.Tx, st store.Stack, d store
 		return d, err
 	}
 	return d, audit.Record(ctx, tx, audit.Entry{
-		OrgID: st.OrgID, Action: audit.DeploymentCreated, Subject: subjectOf(st), Actor: &by,
+		OrgID: st.OrgID, Action: audit.DeploymentCreated, Subject: audit.Stack(st), Actor: &by,
 		Detail: map[string]any{"deployment": d.ID, "version": d.Version, "operation": d.Operation, "initiator": d.Initiator},
 	})
-}
-
-// subjectOf returns a stack as the audit log names it.
-func subjectOf(st store.Stack) audit.Subject {
-	return audit.Subject{Kind: "stack", ID: st.ID, Name: st.Ref()}
 }
 
 // recordCancel records that a deployment is to end.
@@ -126,7 +121,7 @@ func recordCancel(ctx context.Context, tx *store.Tx, st store.Stack, job store.J
 		action = audit.DeploymentForced
 	}
 	detail := map[string]any{"deployment": job.DeploymentID, "version": job.Version, "status": job.Status}
-	return audit.Record(ctx, tx, audit.Entry{OrgID: st.OrgID, Action: action, Subject: subjectOf(st), Detail: detail})
+	return audit.Record(ctx, tx, audit.Entry{OrgID: st.OrgID, Action: action, Subject: audit.Stack(st), Detail: detail})
 }
 
 // Prepare checks a request as [Service.CreateIn] would now. It returns it in a form for

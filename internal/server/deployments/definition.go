@@ -77,7 +77,7 @@ func (s *Service) Definition(ctx context.Context, p identity.Principal, jobID st
 		if sendsSecrets(set, checkout) {
 			err := audit.RecordRead(ctx, tx, audit.Read{
 				OrgID: job.OrgID, Action: audit.SecretsSent, DeploymentID: d.ID,
-				Subject: subjectOf(store.Stack{ID: job.StackID, OrgName: org.Name, Project: d.Project, Name: d.Stack}),
+				Subject: audit.Stack(store.Stack{ID: job.StackID, OrgName: org.Name, Project: d.Project, Name: d.Stack}),
 				Detail:  map[string]any{"deployment": d.ID, "version": d.Version, "agent": job.AgentID},
 			})
 			if err != nil {

@@ -238,7 +238,7 @@ func (s *Service) PauseStack(ctx context.Context, p identity.Principal, st store
 		if paused != queue.Paused {
 			queue.Paused = paused
 			queue.PausedBy, queue.PausedAt = pausedBy(tx, p, paused)
-			if err := recordPause(ctx, tx, st.OrgID, subjectOf(st), paused); err != nil {
+			if err := recordPause(ctx, tx, st.OrgID, audit.Stack(st), paused); err != nil {
 				return err
 			}
 		}

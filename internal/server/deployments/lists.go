@@ -24,10 +24,10 @@ const (
 	StageFinished = store.Finished
 )
 
-// PageSize is the number of deployments on a page of [Service.Stage].
+// PageSize is the number of deployments on a page of [Service.Page].
 const PageSize = 50
 
-// Query selects the deployments of [Service.Stage]. An empty field selects all.
+// Query selects the deployments of [Service.Page]. An empty field selects all.
 type Query struct {
 	Stage     store.Stage // required
 	StackID   string
@@ -67,9 +67,9 @@ type Listing struct {
 // errNoOrg is the error of callers who have no role in an organization.
 var errNoOrg = fault.Forbidden("you are not a member of the organization")
 
-// Stage returns a page of an organization's deployments that the caller can see: queued ones in the
+// Page returns a page of an organization's deployments that the caller can see: queued ones in the
 // order of the queue, others newest first.
-func (s *Service) Stage(ctx context.Context, p identity.Principal, orgID string, q Query) (Listing, error) {
+func (s *Service) Page(ctx context.Context, p identity.Principal, orgID string, q Query) (Listing, error) {
 	var out Listing
 	if p.Role(orgID) == "" {
 		return out, errNoOrg

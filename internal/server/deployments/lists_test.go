@@ -43,7 +43,7 @@ func TestStage(t *testing.T) {
 		}
 		list := func(q deployments.Query) deployments.Listing {
 			t.Helper()
-			l, err := p.service.Stage(t.Context(), p.user, p.org.ID, q)
+			l, err := p.service.Page(t.Context(), p.user, p.org.ID, q)
 			p.must(err)
 			return l
 		}
@@ -94,14 +94,14 @@ func TestStage(t *testing.T) {
 
 		// A caller without a permission on the stacks sees nothing, and cancels nothing.
 		stranger := identity.Principal{Kind: identity.KindUser, User: store.User{ID: "u", Login: "eve"}, Roles: map[string]string{p.org.ID: identity.RoleCollaborator}}
-		if got, err := p.service.Stage(t.Context(), stranger, p.org.ID, deployments.Query{Stage: deployments.StageQueued}); err != nil || len(got.Items) > 0 {
+		if got, err := p.service.Page(t.Context(), stranger, p.org.ID, deployments.Query{Stage: deployments.StageQueued}); err != nil || len(got.Items) > 0 {
 			t.Errorf("a collaborator without grants sees %q, %v", versions(got), err)
 		}
 		if n, err := p.service.CancelQueued(t.Context(), stranger, p.org.ID, queued); err != nil || n != 0 {
 			t.Errorf("a collaborator without grants cancels %d, %v", n, err)
 		}
 		outsider := identity.Principal{Kind: identity.KindUser, User: store.User{ID: "u"}}
-		if _, err := p.service.Stage(t.Context(), outsider, p.org.ID, deployments.Query{Stage: deployments.StageQueued}); err == nil {
+		if _, err := p.service.Page(t.Context(), outsider, p.org.ID, deployments.Query{Stage: deployments.StageQueued}); err == nil {
 			t.Error("an outsider may list deployments")
 		}
 
@@ -249,7 +249,7 @@ func BenchmarkStage(b *testing.B) {
 	} {
 		b.Run(bench.name, func(b *testing.B) {
 			for b.Loop() {
-				if _, err := p.service.Stage(b.Context(), bench.who, p.org.ID, bench.q); err != nil {
+				if _, err := p.service.Page(b.Context(), bench.who, p.org.ID, bench.q); err != nil {
 					b.Fatal(err)
 				}
 			}

@@ -7,7 +7,7 @@ import (
 	"workflowagent/internal/server/store"
 )
 
-// Searched is the number of deployments that a page of [Service.Stage] considers at most if it selects
+// Searched is the number of deployments that a page of [Service.Page] considers at most if it selects
 // them by text. No index contains the texts, so the number bounds the time of a page.
 const Searched = 2000
 

@@ -39,7 +39,7 @@ func TestSearch(t *testing.T) {
 			"secret-word": "", "repourl": "", "refs/heads": "a#1 a#2",
 		} {
 			for _, stackID := range []string{"", st.ID} {
-				l, err := p.service.Stage(t.Context(), p.user, p.org.ID, deployments.Query{Stage: deployments.StageQueued, StackID: stackID, Text: text})
+				l, err := p.service.Page(t.Context(), p.user, p.org.ID, deployments.Query{Stage: deployments.StageQueued, StackID: stackID, Text: text})
 				p.must(err)
 				if got := versions(l); got != want || l.Next != "" {
 					t.Errorf("%q selects %q, then %q, want %q", text, got, l.Next, want)
@@ -47,15 +47,15 @@ func TestSearch(t *testing.T) {
 			}
 		}
 		q := deployments.Query{Stage: deployments.StageQueued, Text: "main", Limit: 1}
-		l, err := p.service.Stage(t.Context(), p.user, p.org.ID, q)
+		l, err := p.service.Page(t.Context(), p.user, p.org.ID, q)
 		p.must(err)
 		first, next := versions(l), l.Next
 		q.After = next
-		if l, err = p.service.Stage(t.Context(), p.user, p.org.ID, q); err != nil || first != "a#1" || next == "" || versions(l) != "a#3" || l.Next != "" {
+		if l, err = p.service.Page(t.Context(), p.user, p.org.ID, q); err != nil || first != "a#1" || next == "" || versions(l) != "a#3" || l.Next != "" {
 			t.Errorf("the pages are %q and %q, then %q, %v", first, versions(l), l.Next, err)
 		}
 		q.Text = strings.Repeat("x", 201)
-		if _, err := p.service.Stage(t.Context(), p.user, p.org.ID, q); fault.KindOf(err) != fault.KindInvalid {
+		if _, err := p.service.Page(t.Context(), p.user, p.org.ID, q); fault.KindOf(err) != fault.KindInvalid {
 			t.Errorf("a long text: %v, want an error", err)
 		}
 	})
@@ -78,13 +78,13 @@ func TestSearchIsBounded(t *testing.T) {
 			return nil
 		}))
 		q := deployments.Query{Stage: deployments.StageFinished, Text: "#1"}
-		l, err := p.service.Stage(t.Context(), p.user, p.org.ID, q)
+		l, err := p.service.Page(t.Context(), p.user, p.org.ID, q)
 		p.must(err)
 		if len(l.Items) > 0 || l.Next == "" {
 			t.Fatalf("the first page is %q, then %q, want an empty page and another one", versions(l), l.Next)
 		}
 		q.After = l.Next
-		if l, err = p.service.Stage(t.Context(), p.user, p.org.ID, q); err != nil || versions(l) != "stack0#1" || l.Next != "" {
+		if l, err = p.service.Page(t.Context(), p.user, p.org.ID, q); err != nil || versions(l) != "stack0#1" || l.Next != "" {
 			t.Errorf("the second page is %q, then %q, %v", versions(l), l.Next, err)
 		}
 	})

@@ -152,7 +152,7 @@ func (s *Service) changeSettings(ctx context.Context, p identity.Principal, st s
 			return err
 		}
 		return audit.Record(ctx, tx, audit.Entry{
-			OrgID: st.OrgID, Action: audit.SettingsChanged, Subject: subjectOf(st), Detail: map[string]any{"version": row.Version, "source": source, "keys": differ("", before, doc)},
+			OrgID: st.OrgID, Action: audit.SettingsChanged, Subject: audit.Stack(st), Detail: map[string]any{"version": row.Version, "source": source, "keys": differ("", before, doc)},
 		})
 	}
 	err := s.db.Write(ctx, st.Scope(), write)
@@ -294,7 +294,7 @@ func (s *Service) DeleteSettings(ctx context.Context, st store.Stack) error {
 		if err := tx.DeleteWatch(st.ID); err != nil {
 			return err
 		}
-		return audit.Record(ctx, tx, audit.Entry{OrgID: st.OrgID, Action: audit.SettingsDeleted, Subject: subjectOf(st)})
+		return audit.Record(ctx, tx, audit.Entry{OrgID: st.OrgID, Action: audit.SettingsDeleted, Subject: audit.Stack(st)})
 	})
 	if errors.Is(err, store.ErrNotFound) {
 		return errNoSettings

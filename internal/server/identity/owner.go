@@ -32,7 +32,7 @@ func (s *Service) SetOwner(ctx context.Context, p Principal, st store.Stack, log
 			return err
 		}
 		return audit.Record(ctx, tx, audit.Entry{
-			OrgID: st.OrgID, Action: audit.StackOwnerChanged, Subject: audit.Subject{Kind: "stack", ID: st.ID, Name: st.Ref()},
+			OrgID: st.OrgID, Action: audit.StackOwnerChanged, Subject: audit.Stack(st),
 			Detail: map[string]any{"from": previous.Login, "to": login},
 		})
 	})

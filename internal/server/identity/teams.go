@@ -355,7 +355,7 @@ func (s *Service) SetCollaborator(ctx context.Context, st store.Stack, login str
 			return err
 		}
 		if err := audit.Record(ctx, tx, audit.Entry{
-			OrgID: st.OrgID, Action: audit.StackPermissionChanged, Subject: audit.Subject{Kind: "stack", ID: st.ID, Name: st.Ref()},
+			OrgID: st.OrgID, Action: audit.StackPermissionChanged, Subject: audit.Stack(st),
 			Detail: map[string]any{"user": login, "permission": to},
 		}); err != nil {
 			return err

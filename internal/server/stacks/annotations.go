@@ -70,6 +70,6 @@ func (s *Service) Annotate(ctx context.Context, p identity.Principal, st store.S
 			return err
 		}
 		detail := map[string]any{"kind": a.Kind, "source": a.Source, "version": a.Version}
-		return audit.Record(ctx, tx, audit.Entry{OrgID: st.OrgID, Action: audit.StackAnnotated, Subject: subjectOf(st), Detail: detail})
+		return audit.Record(ctx, tx, audit.Entry{OrgID: st.OrgID, Action: audit.StackAnnotated, Subject: audit.Stack(st), Detail: detail})
 	})
 }

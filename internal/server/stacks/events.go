@@ -146,11 +146,7 @@ const lateEvents = time.Hour
 
 // checkRecords returns an update if it accepts events from a sequence number on.
 func checkRecords(tx *store.Tx, id string, first int64) (store.Update, error) {
-	now, err := tx.LeaseTime()
-	if err != nil {
-		return store.Update{}, err
-	}
-	cur, err := tx.Update(id)
+	cur, now, err := current(tx, id)
 	if err != nil {
 		return cur, err
 	}

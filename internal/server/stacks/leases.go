@@ -38,6 +38,14 @@ func held(u store.Update, now time.Time) error {
 
 var errLeaseLost = fault.Forbidden("the lease of this update has expired, its token is no longer valid")
 
+// current returns an update and a time with which its lease can be compared.
+func current(tx *store.Tx, id string) (u store.Update, now time.Time, err error) {
+	if now, err = tx.LeaseTime(); err == nil {
+		u, err = tx.Update(id)
+	}
+	return u, now, err
+}
+
 // Renew extends the lease of a running update by d; 0 means [MaxLease].
 func (s *Service) Renew(ctx context.Context, u store.Update, d time.Duration) (time.Time, error) {
 	if d < 0 || d > MaxLease {
@@ -48,11 +56,7 @@ func (s *Service) Renew(ctx context.Context, u store.Update, d time.Duration) (t
 	}
 	var expires time.Time
 	err := s.db.Write(ctx, scope.Stack(u.OrgID, u.StackID), func(tx *store.Tx) error {
-		now, err := tx.LeaseTime()
-		if err != nil {
-			return err
-		}
-		cur, err := tx.Update(u.ID)
+		cur, now, err := current(tx, u.ID)
 		if err != nil {
 			return err
 		}

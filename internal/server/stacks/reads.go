@@ -69,7 +69,7 @@ func (s *Service) OpenOutputs(ctx context.Context, p identity.Principal, st stor
 func (s *Service) recordRead(ctx context.Context, p identity.Principal, st store.Stack, action audit.Action, name string) error {
 	err := s.db.Write(ctx, scope.Free, func(tx *store.Tx) error {
 		return audit.RecordRead(ctx, tx, audit.Read{
-			OrgID: st.OrgID, Action: action, Subject: subjectOf(st), Name: name, DeploymentID: p.DeploymentID,
+			OrgID: st.OrgID, Action: action, Subject: audit.Stack(st), Name: name, DeploymentID: p.DeploymentID,
 		})
 	})
 	switch {

@@ -77,7 +77,7 @@ func (s *Service) Rename(ctx context.Context, p identity.Principal, st store.Sta
 			return err
 		}
 		detail := map[string]any{"to": newProject + "/" + newName}
-		if err := audit.Record(ctx, tx, audit.Entry{OrgID: st.OrgID, Action: audit.StackRenamed, Subject: subjectOf(st), Detail: detail}); err != nil {
+		if err := audit.Record(ctx, tx, audit.Entry{OrgID: st.OrgID, Action: audit.StackRenamed, Subject: audit.Stack(st), Detail: detail}); err != nil {
 			return err
 		}
 		return tx.SetStackTag(cur.ID, "pulumi:project", newProject)

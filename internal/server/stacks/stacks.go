@@ -204,15 +204,10 @@ func (s *Service) CreateIn(ctx context.Context, tx *store.Tx, p identity.Princip
 	if err := tx.SetStackTags(st.ID, tags); err != nil {
 		return st, err
 	}
-	if err := audit.Record(ctx, tx, audit.Entry{OrgID: st.OrgID, Action: audit.StackCreated, Subject: subjectOf(st)}); err != nil {
+	if err := audit.Record(ctx, tx, audit.Entry{OrgID: st.OrgID, Action: audit.StackCreated, Subject: audit.Stack(st)}); err != nil {
 		return st, err
 	}
 	return st, record(tx, p, st, webhooks.StackCreated, "created")
-}
-
-// subjectOf returns a stack as the audit log names it.
-func subjectOf(st store.Stack) audit.Subject {
-	return audit.Subject{Kind: "stack", ID: st.ID, Name: st.Ref()}
 }
 
 // errResourcesLeft has a text that clients compare. It must not change.
@@ -257,7 +252,7 @@ func (s *Service) Delete(ctx context.Context, p identity.Principal, st store.Sta
 				return err
 			}
 			detail := map[string]any{"resources": cur.ResourceCount}
-			if err := audit.Record(ctx, tx, audit.Entry{OrgID: cur.OrgID, Action: audit.StackDeleted, Subject: subjectOf(cur), Detail: detail}); err != nil {
+			if err := audit.Record(ctx, tx, audit.Entry{OrgID: cur.OrgID, Action: audit.StackDeleted, Subject: audit.Stack(cur), Detail: detail}); err != nil {
 				return err
 			}
 			return tx.DeleteStack(cur.ID)
@@ -293,7 +288,7 @@ func (s *Service) SetConfig(ctx context.Context, st store.Stack, config string) 
 		if err := tx.SetStackConfig(cur.ID, config); err != nil {
 			return err
 		}
-		return audit.Record(ctx, tx, audit.Entry{OrgID: cur.OrgID, Action: audit.StackConfigChanged, Subject: subjectOf(cur)})
+		return audit.Record(ctx, tx, audit.Entry{OrgID: cur.OrgID, Action: audit.StackConfigChanged, Subject: audit.Stack(cur)})
 	})
 }
 

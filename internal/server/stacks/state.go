@@ -46,7 +46,7 @@ func (s *Service) Import(ctx context.Context, p identity.Principal, st store.Sta
 func (s *Service) prepareImport(ctx context.Context, p identity.Principal, st store.Stack, state *states.State) (*replacement, error) {
 	return s.prepare(ctx, p, st.ID, st.Scope(), KindImport, state, func(tx *store.Tx, st *store.Stack) error {
 		detail := map[string]any{"version": st.Version}
-		if err := audit.Record(ctx, tx, audit.Entry{OrgID: st.OrgID, Action: audit.StateImported, Subject: subjectOf(*st), Detail: detail}); err != nil {
+		if err := audit.Record(ctx, tx, audit.Entry{OrgID: st.OrgID, Action: audit.StateImported, Subject: audit.Stack(*st), Detail: detail}); err != nil {
 			return err
 		}
 		if p.Kind == identity.KindJob {
@@ -236,11 +236,8 @@ func (s *Service) NumberedCheckpoint(ctx context.Context, u store.Update, state 
 
 // permit returns an update that may store a state.
 func (s *Service) permit(tx *store.Tx, updateID string) (u store.Update, err error) {
-	now, err := tx.LeaseTime()
+	u, now, err := current(tx, updateID)
 	if err != nil {
-		return u, err
-	}
-	if u, err = tx.Update(updateID); err != nil {
 		return u, err
 	}
 	if err := held(u, now); err != nil {

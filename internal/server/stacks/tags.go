@@ -82,7 +82,7 @@ func (s *Service) writeTags(ctx context.Context, p identity.Principal, st store.
 		if err != nil || maps.Equal(before, after) {
 			return err
 		}
-		return audit.Record(ctx, tx, audit.Entry{OrgID: st.OrgID, Action: audit.StackTagsChanged, Subject: subjectOf(st), Detail: tagDiff(before, after)})
+		return audit.Record(ctx, tx, audit.Entry{OrgID: st.OrgID, Action: audit.StackTagsChanged, Subject: audit.Stack(st), Detail: tagDiff(before, after)})
 	})
 }
 

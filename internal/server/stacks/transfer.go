@@ -63,7 +63,7 @@ func (s *Service) Transfer(ctx context.Context, p identity.Principal, st store.S
 		}
 		for _, orgID := range []string{st.OrgID, to.ID} {
 			detail := map[string]any{"from": st.OrgName, "to": to.Name}
-			if err := audit.Record(ctx, tx, audit.Entry{OrgID: orgID, Action: audit.StackTransferred, Subject: subjectOf(st), Detail: detail}); err != nil {
+			if err := audit.Record(ctx, tx, audit.Entry{OrgID: orgID, Action: audit.StackTransferred, Subject: audit.Stack(st), Detail: detail}); err != nil {
 				return err
 			}
 		}

@@ -204,11 +204,7 @@ func (s *Service) Start(ctx context.Context, u store.Update, tags map[string]str
 	token, hash := identity.NewToken()
 	var out Started
 	err := s.db.Write(ctx, scope.Stack(u.OrgID, u.StackID), func(tx *store.Tx) error {
-		now, err := tx.LeaseTime()
-		if err != nil {
-			return err
-		}
-		cur, err := tx.Update(u.ID)
+		cur, now, err := current(tx, u.ID)
 		if err != nil {
 			return err
 		}
@@ -343,7 +339,7 @@ func (s *Service) Cancel(ctx context.Context, u store.Update, by string) error {
 				return "", "", err
 			}
 			detail := map[string]any{"update": cur.ID, "version": cur.Version, "kind": cur.Kind}
-			err = audit.Record(ctx, tx, audit.Entry{OrgID: st.OrgID, Action: audit.UpdateCancelled, Subject: subjectOf(st), Detail: detail})
+			err = audit.Record(ctx, tx, audit.Entry{OrgID: st.OrgID, Action: audit.UpdateCancelled, Subject: audit.Stack(st), Detail: detail})
 			return Cancelled, "cancelled by " + by, err
 		default:
 			return "", "", fault.Conflict("The Update has already completed")
@@ -356,11 +352,7 @@ func (s *Service) Cancel(ctx context.Context, u store.Update, by string) error {
 // changes nothing.
 func (s *Service) end(ctx context.Context, u store.Update, decide func(*store.Tx, store.Update, time.Time) (Status, string, error)) error {
 	return s.db.Write(ctx, scope.Stack(u.OrgID, u.StackID), func(tx *store.Tx) error {
-		now, err := tx.LeaseTime()
-		if err != nil {
-			return err
-		}
-		cur, err := tx.Update(u.ID)
+		cur, now, err := current(tx, u.ID)
 		if err != nil {
 			return err
 		}

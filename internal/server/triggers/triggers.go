@@ -252,7 +252,7 @@ func recordChange(ctx context.Context, tx *store.Tx, action audit.Action, st sto
 	} else {
 		detail["once"] = c.OnceAt.UTC().Format(time.RFC3339)
 	}
-	return audit.Record(ctx, tx, audit.Entry{OrgID: st.OrgID, Action: action, Subject: audit.Subject{Kind: "stack", ID: st.ID, Name: st.Ref()}, Detail: detail})
+	return audit.Record(ctx, tx, audit.Entry{OrgID: st.OrgID, Action: action, Subject: audit.Stack(st), Detail: detail})
 }
 
 // History returns the newest events of a schedule, newest first.

@@ -10,14 +10,14 @@ type Seen struct {
 	Recorded bool
 }
 
-// Weigh compares an event about a ref with the ledger. ask is set if only the forge can tell what
+// Compare compares an event about a ref with the ledger. ask is set if only the forge can tell what
 // happened; see [Resolve]. Otherwise, reason is "" if the event is to be processed, or the reason to
 // ignore it. repeated reports that an event from the same commit to the same commit was processed
 // before, so that this one can be a replay, or that it can be forged.
 //
 // The same rule removes duplicates, merges webhooks and polls, and keeps events that are late or
 // replayed from deploying an old commit.
-func Weigh(seen Seen, e Event, repeated bool) (reason Reason, ask bool) {
+func Compare(seen Seen, e Event, repeated bool) (reason Reason, ask bool) {
 	switch {
 	case e.Deleted:
 		known := !seen.Known || seen.Commit == "" || seen.Commit == e.Before
@@ -56,11 +56,11 @@ func Resolve(seen Seen, e Event, head string) (Event, Reason) {
 	return e, ""
 }
 
-// Settle returns what happened to a ref according to an event; see [Weigh] and [Resolve]. head returns
+// Reconcile returns what happened to a ref according to an event; see [Compare] and [Resolve]. head returns
 // the commit to which the ref points now, or "" if it does not exist; it is nil if the forge cannot be
 // asked.
-func Settle(seen Seen, e Event, repeated bool, head func() (string, error)) (Event, Reason, error) {
-	reason, ask := Weigh(seen, e, repeated)
+func Reconcile(seen Seen, e Event, repeated bool, head func() (string, error)) (Event, Reason, error) {
+	reason, ask := Compare(seen, e, repeated)
 	switch {
 	case !ask:
 		return e, reason, nil

@@ -54,7 +54,7 @@ func TestLedgerRows(t *testing.T) {
 		{"the ref is gone since", at(one), moved(three, two), false, "", true, vcs.ReasonDeleted, "", true},
 	} {
 		t.Run(row.name, func(t *testing.T) {
-			reason, asks := vcs.Weigh(row.seen, row.event, row.repeated)
+			reason, asks := vcs.Compare(row.seen, row.event, row.repeated)
 			if asks != row.asks {
 				t.Fatalf("asks the forge: %v", asks)
 			}
@@ -98,7 +98,7 @@ func TestLedgerConverges(t *testing.T) {
 		done := map[[2]string]bool{}
 		deployed := one
 		process := func(e vcs.Event) {
-			reason, ask := vcs.Weigh(seen, e, done[[2]string{e.Before, e.After}])
+			reason, ask := vcs.Compare(seen, e, done[[2]string{e.Before, e.After}])
 			if ask {
 				e, reason = vcs.Resolve(seen, e, head)
 			}

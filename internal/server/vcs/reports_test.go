@@ -113,7 +113,7 @@ func (r *receiver) receive(t *testing.T, e vcs.Event) {
 		head = func() (string, error) { return r.h.head, nil }
 	}
 	move := [2]string{e.Before, e.After}
-	e, reason, err := vcs.Settle(r.seen, e, r.distrust || r.done[move], head)
+	e, reason, err := vcs.Reconcile(r.seen, e, r.distrust || r.done[move], head)
 	if err != nil {
 		t.Fatal(err)
 	}

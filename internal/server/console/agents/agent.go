@@ -42,7 +42,7 @@ func (p *pages) agent(v *page.Visit) (view.Page, error) {
 		}
 	}
 	for stage, to := range map[store.Stage]*[]queue.Row{deployments.StageActive: &a.Running, deployments.StageFinished: &a.Rows} {
-		found, err := p.Deployments.Stage(v.Context(), v.Who, v.Org.ID, deployments.Query{Stage: stage, PoolID: pool.AgentPool.ID, AgentID: v.Param("agent")})
+		found, err := p.Deployments.Page(v.Context(), v.Who, v.Org.ID, deployments.Query{Stage: stage, PoolID: pool.AgentPool.ID, AgentID: v.Param("agent")})
 		if err != nil {
 			return view.Page{}, err
 		}

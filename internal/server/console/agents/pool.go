@@ -92,7 +92,7 @@ func (p *pages) load(v *page.Visit) (detail, error) {
 	if d.Agents, err = p.agentsOf(v, d.Pool.AgentPool); err != nil {
 		return d, err
 	}
-	if d.Queue, err = p.Deployments.Stage(ctx, v.Who, v.Org.ID, deployments.Query{Stage: deployments.StageQueued, PoolID: id, Limit: shownQueue}); err != nil {
+	if d.Queue, err = p.Deployments.Page(ctx, v.Who, v.Org.ID, deployments.Query{Stage: deployments.StageQueued, PoolID: id, Limit: shownQueue}); err != nil {
 		return d, err
 	}
 	d.Rows = queue.Rows(v.Org.Name, d.Queue)

@@ -80,7 +80,7 @@ func (p *pages) show(v *page.Visit) (view.Page, error) {
 		{deployments.Query{Stage: deployments.StageQueued}, &o.Queued},
 	} {
 		part.query.Limit = shownRows
-		found, err := p.Deployments.Stage(ctx, v.Who, v.Org.ID, part.query)
+		found, err := p.Deployments.Page(ctx, v.Who, v.Org.ID, part.query)
 		if err != nil {
 			return view.Page{}, err
 		}

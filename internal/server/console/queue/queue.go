@@ -212,7 +212,7 @@ func (p *pages) load(v *page.Visit, path, stackID string) (list, error) {
 	if v.Who.User.ID == "" {
 		l.Query.Mine = false
 	}
-	found, err := p.Deployments.Stage(v.Context(), v.Who, v.Org.ID, l.Query)
+	found, err := p.Deployments.Page(v.Context(), v.Who, v.Org.ID, l.Query)
 	if err != nil {
 		return l, err
 	}

@@ -191,7 +191,7 @@ func (s *Service) Approve(ctx context.Context, p identity.Principal, st store.St
 			return err
 		}
 		return audit.Record(ctx, tx, audit.Entry{
-			OrgID: st.OrgID, Action: audit.PullRequestApproved, Subject: audit.Subject{Kind: "stack", ID: st.ID, Name: st.Ref()},
+			OrgID: st.OrgID, Action: audit.PullRequestApproved, Subject: audit.Stack(st),
 			Detail: map[string]any{"pullRequest": number, "commit": pull.Head, "repository": r.Name, "fork": pull.Fork},
 		})
 	})

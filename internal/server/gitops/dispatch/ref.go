@@ -62,7 +62,7 @@ func (s *Service) processRef(ctx context.Context, v *loadedEvent) error {
 	if integrations.CanAsk(v.integration) {
 		head = func() (string, error) { return s.head(ctx, v, e.Ref) }
 	}
-	e, reason, err := vcs.Settle(seen, e, repeated || v.row.Source == SourceWebhook && forgeable(v.integration), head)
+	e, reason, err := vcs.Reconcile(seen, e, repeated || v.row.Source == SourceWebhook && forgeable(v.integration), head)
 	if err != nil {
 		return unanswered{err}
 	}

@@ -29,7 +29,7 @@ const (
 	// maxSenders is the maximum number of integrations to which a server reports at the same time.
 	maxSenders = 8
 	// poll is the interval of checks for due reports.
-	poll = outbox.Settle
+	poll = outbox.Delay
 	// gather is the minimum time between two checks.
 	gather = 100 * time.Millisecond
 	// maxTurn is the maximum number of reports of an integration that are sent in a row while other

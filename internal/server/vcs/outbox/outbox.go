@@ -19,8 +19,8 @@ const Topic = "vcs-report"
 // so that a repository can require it.
 const Aggregate = "pulumi"
 
-// Settle is the time for which a report waits for further changes before it is sent.
-const Settle = time.Second
+// Delay is the time for which a report waits for further changes before it is sent.
+const Delay = time.Second
 
 // The notes of reports with the context [Aggregate].
 const (
@@ -108,7 +108,7 @@ func Changed(tx *store.Tx, stackID, deploymentID string) error {
 		return fmt.Errorf("reading the checkout of a deployment: %w", err)
 	}
 	now := tx.Now()
-	if err := tx.WantVCSReports(c, stackID, Aggregate, now, now.Add(Settle)); err != nil {
+	if err := tx.WantVCSReports(c, stackID, Aggregate, now, now.Add(Delay)); err != nil {
 		return fmt.Errorf("recording a report: %w", err)
 	}
 	tx.Notify(Topic, c.IntegrationID)
@@ -117,7 +117,7 @@ func Changed(tx *store.Tx, stackID, deploymentID string) error {
 
 // want records that a report has changed. A nil note keeps the one that the report has.
 func want(tx *store.Tx, r store.VCSReport, note *string) error {
-	r.ID, r.WantedAt, r.TryAt = identity.NewID(), tx.Now(), tx.Now().Add(Settle)
+	r.ID, r.WantedAt, r.TryAt = identity.NewID(), tx.Now(), tx.Now().Add(Delay)
 	if err := tx.WantVCSReport(r, note); err != nil {
 		return fmt.Errorf("recording a report: %w", err)
 	}
