@@ -26,9 +26,7 @@ func (s *Server) newDispatch(forges *integrations.Service, service *deployments.
 	reviews := review.New(s.db, review.Options{Log: s.logOf("review-stacks"), Queue: service, Stacks: s.stacks})
 	events := dispatch.New(s.db, dispatch.Options{
 		Log: s.logOf("forges"), Integrations: forges, Queue: service, Interval: s.cfg.ForgePoll,
-		Reviewed: func(ctx context.Context, tx *store.Tx, c dispatch.PullChange) error {
-			return reviews.Reviewed(ctx, tx, review.Change(c))
-		},
+		Reviewed: reviews.Reviewed,
 	})
 	reports := report.New(s.db, report.Options{
 		Log: s.logOf("reports"), Stacks: s.stacks, Memory: memory, Console: s.cfg.Console(), Secrets: service.KnownSecrets,

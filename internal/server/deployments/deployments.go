@@ -5,7 +5,6 @@ package deployments
 
 import (
 	"cmp"
-	"context"
 	"errors"
 	"strconv"
 	"strings"
@@ -17,34 +16,22 @@ import (
 	"workflowagent/internal/server/fault"
 	"workflowagent/internal/server/identity"
 	"workflowagent/internal/server/identity/issuer"
+	"workflowagent/internal/server/identity/keyring"
 	"workflowagent/internal/server/joblog"
 	"workflowagent/internal/server/links"
 	"workflowagent/internal/server/pools"
+	"workflowagent/internal/server/stacks"
 	"workflowagent/internal/server/storage/quota"
 	"workflowagent/internal/server/store"
 	"workflowagent/internal/termtext"
 	"workflowagent/internal/workflow"
 )
 
-// secrets encrypts a stack's secrets and binds each ciphertext to a scope.
-type secrets interface {
-	Encrypt(ctx context.Context, scope string, plaintext []byte) ([]byte, error)
-	Decrypt(ctx context.Context, scope string, ciphertext []byte) ([]byte, error)
-	// DecryptIn is Decrypt within a transaction.
-	DecryptIn(tx *store.Tx, scope string, ciphertext []byte) ([]byte, error)
-}
-
-// updates ends the updates of dead runners.
-type updates interface {
-	// FinishOrphanedUpdate ends a deployment's updates in progress, if any, as failed.
-	FinishOrphanedUpdate(tx *store.Tx, deploymentID, reason string, now time.Time) error
-}
-
 // Options are the options of [New]. A duration of 0 means the default.
 type Options struct {
 	Log     *logrus.Entry
-	Secrets secrets
-	Updates updates // nil: orphaned updates end with their leases
+	Secrets *keyring.Ring
+	Updates *stacks.Service // nil: orphaned updates end with their leases
 	Pools   *pools.Service
 	Quota   *quota.Quota    // nil means no limit
 	Issuer  *issuer.Service // issues the jobs' identity tokens; nil: jobs get none

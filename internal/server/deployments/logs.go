@@ -42,7 +42,8 @@ func (s *Service) logTarget(ctx context.Context, p identity.Principal, jobID str
 
 // acceptLate returns an error if a finished job may deliver no more log.
 func (s *Service) acceptLate(ctx context.Context, job store.Job) error {
-	since, err := store.Read(ctx, s.db, func(tx *store.Tx) (time.Duration, error) { return tx.Now().Sub(job.EndedAt), nil })
+	now, err := s.db.Now(ctx)
+	since := now.Sub(job.EndedAt)
 	switch {
 	case err != nil:
 		return err

@@ -70,6 +70,16 @@ func While(err error, format string, args ...any) error {
 	return fmt.Errorf("%s: %w", fmt.Sprintf(format, args...), err)
 }
 
+// Refuses reports whether an error is about the request itself, so that another attempt would fail too.
+func Refuses(err error) bool {
+	switch KindOf(err) {
+	case "", KindUnavailable, KindDamaged, KindOutcomeUnknown:
+		return false
+	default:
+		return true
+	}
+}
+
 // KindOf returns the kind of the first [Error] in err's chain, or "" if the chain contains none.
 func KindOf(err error) Kind {
 	if e, ok := errors.AsType[*Error](err); ok {

@@ -146,7 +146,7 @@ const lateEvents = time.Hour
 
 // checkRecords returns an update if it accepts events from a sequence number on.
 func checkRecords(tx *store.Tx, id string, first int64) (store.Update, error) {
-	cur, now, err := current(tx, id)
+	cur, now, err := readUpdate(tx, id)
 	if err != nil {
 		return cur, err
 	}

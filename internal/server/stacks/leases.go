@@ -38,8 +38,8 @@ func held(u store.Update, now time.Time) error {
 
 var errLeaseLost = fault.Forbidden("the lease of this update has expired, its token is no longer valid")
 
-// current returns an update and a time with which its lease can be compared.
-func current(tx *store.Tx, id string) (u store.Update, now time.Time, err error) {
+// readUpdate returns an update and a time with which its lease can be compared.
+func readUpdate(tx *store.Tx, id string) (u store.Update, now time.Time, err error) {
 	if now, err = tx.LeaseTime(); err == nil {
 		u, err = tx.Update(id)
 	}
@@ -56,7 +56,7 @@ func (s *Service) Renew(ctx context.Context, u store.Update, d time.Duration) (t
 	}
 	var expires time.Time
 	err := s.db.Write(ctx, scope.Stack(u.OrgID, u.StackID), func(tx *store.Tx) error {
-		cur, now, err := current(tx, u.ID)
+		cur, now, err := readUpdate(tx, u.ID)
 		if err != nil {
 			return err
 		}

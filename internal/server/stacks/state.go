@@ -236,7 +236,7 @@ func (s *Service) NumberedCheckpoint(ctx context.Context, u store.Update, state 
 
 // permit returns an update that may store a state.
 func (s *Service) permit(tx *store.Tx, updateID string) (u store.Update, err error) {
-	u, now, err := current(tx, updateID)
+	u, now, err := readUpdate(tx, updateID)
 	if err != nil {
 		return u, err
 	}

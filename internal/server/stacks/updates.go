@@ -204,7 +204,7 @@ func (s *Service) Start(ctx context.Context, u store.Update, tags map[string]str
 	token, hash := identity.NewToken()
 	var out Started
 	err := s.db.Write(ctx, scope.Stack(u.OrgID, u.StackID), func(tx *store.Tx) error {
-		cur, now, err := current(tx, u.ID)
+		cur, now, err := readUpdate(tx, u.ID)
 		if err != nil {
 			return err
 		}
@@ -352,7 +352,7 @@ func (s *Service) Cancel(ctx context.Context, u store.Update, by string) error {
 // changes nothing.
 func (s *Service) end(ctx context.Context, u store.Update, decide func(*store.Tx, store.Update, time.Time) (Status, string, error)) error {
 	return s.db.Write(ctx, scope.Stack(u.OrgID, u.StackID), func(tx *store.Tx) error {
-		cur, now, err := current(tx, u.ID)
+		cur, now, err := readUpdate(tx, u.ID)
 		if err != nil {
 			return err
 		}

@@ -147,7 +147,7 @@ func (s *Service) fireIn(ctx context.Context, tx *store.Tx, c *store.Schedule) e
 		return err
 	}
 	d, err := s.create(ctx, tx, st, *c)
-	if refusal(err) {
+	if fault.Refuses(err) {
 		return finish(tx, c, store.ScheduleEvent{Result: store.ScheduleFailed, Message: termtext.OneLine(err.Error(), maxText)})
 	}
 	if err != nil {
@@ -166,16 +166,6 @@ func (s *Service) create(ctx context.Context, tx *store.Tx, st store.Stack, c st
 		return store.Deployment{}, err
 	}
 	return s.deployments.CreateStored(audit.By(ctx, audit.WaySchedule, p.AuditActor()), tx, p, st, []byte(c.Request), string(c.Kind))
-}
-
-// refusal reports whether an error is about the schedule, so that another attempt would fail too.
-func refusal(err error) bool {
-	switch fault.KindOf(err) {
-	case "", fault.KindUnavailable, fault.KindDamaged, fault.KindOutcomeUnknown:
-		return false
-	default:
-		return true
-	}
 }
 
 // finish records an event for the time at which a schedule is due, and advances the schedule.

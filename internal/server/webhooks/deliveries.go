@@ -160,7 +160,7 @@ func (s *Service) ask(ctx context.Context, o Owner, name string, event func(*sto
 // Sweep ends old deliveries without a successful attempt, removes the records of older ones, and
 // removes the webhooks of deleted stacks.
 func (s *Service) Sweep(ctx context.Context) error {
-	now, err := store.Read(ctx, s.db, func(tx *store.Tx) (time.Time, error) { return tx.Now(), nil })
+	now, err := s.db.Now(ctx)
 	if err != nil {
 		return fmt.Errorf("reading the time: %w", err)
 	}

@@ -10,6 +10,7 @@ import (
 
 	"workflowagent/internal/retry"
 	"workflowagent/internal/server/identity"
+	"workflowagent/internal/server/identity/keyring"
 	"workflowagent/internal/server/outbound"
 	"workflowagent/internal/server/store"
 	"workflowagent/internal/workflow"
@@ -23,12 +24,6 @@ const (
 	FormatDeployments = "pulumi_deployments" // sends no request, but queues an update of another stack
 )
 
-// secrets encrypts the secrets of webhooks and binds each ciphertext to a scope.
-type secrets interface {
-	Encrypt(ctx context.Context, scope string, plaintext []byte) ([]byte, error)
-	Decrypt(ctx context.Context, scope string, ciphertext []byte) ([]byte, error)
-}
-
 // receivers sends requests.
 type receivers interface {
 	Post(ctx context.Context, address string, header map[string]string, body []byte) (outbound.Answer, error)
@@ -38,7 +33,7 @@ type receivers interface {
 // Options are the options of [New].
 type Options struct {
 	Log       *logrus.Entry
-	Secrets   secrets
+	Secrets   *keyring.Ring
 	Receivers receivers
 	// Deploy queues a deployment in the caller's transaction. If it returns an error with a
 	// [fault.Kind], it has changed nothing.

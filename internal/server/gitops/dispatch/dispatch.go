@@ -11,10 +11,10 @@ import (
 	"github.com/sirupsen/logrus"
 
 	"workflowagent/internal/server/deployments"
+	"workflowagent/internal/server/gitops/review"
 	"workflowagent/internal/server/store"
 	"workflowagent/internal/server/vcs"
 	"workflowagent/internal/server/vcs/integrations"
-	"workflowagent/internal/workflow"
 )
 
 // Topic is the notification channel for new events, and Processed for those that were processed or
@@ -32,29 +32,14 @@ const (
 	SourceAPI       = "api"
 )
 
-// queue creates and skips deployments.
-type queue interface {
-	CreateFor(ctx context.Context, tx *store.Tx, st store.Stack, t deployments.Trigger) (store.Deployment, error)
-	SkipQueued(tx *store.Tx, stackID, group string, op workflow.Operation, text string) (int, error)
-}
-
-// PullChange is what the server knows about a pull request after an event about it.
-type PullChange struct {
-	Integration store.VCSIntegration
-	Repo        store.VCSRepo
-	Row         store.VCSPull
-	Pull        vcs.Pull
-	Decisions   []vcs.Decision
-}
-
 // Options are the options of [New].
 type Options struct {
 	Log          *logrus.Entry
 	Integrations *integrations.Service
-	Queue        queue
+	Queue        *deployments.Service
 	// Reviewed is called in the transaction that records the decisions about a pull request; nil if
 	// the server has no review stacks.
-	Reviewed func(ctx context.Context, tx *store.Tx, c PullChange) error
+	Reviewed func(ctx context.Context, tx *store.Tx, c review.Change) error
 	// Interval is the time between the polls of a repository whose forge sends no deliveries; zero
 	// means a minute.
 	Interval time.Duration

@@ -10,6 +10,7 @@ import (
 
 	"workflowagent/internal/server/deployments"
 	"workflowagent/internal/server/fault"
+	"workflowagent/internal/server/gitops/review"
 	"workflowagent/internal/server/identity"
 	"workflowagent/internal/server/store"
 	"workflowagent/internal/server/vcs"
@@ -189,7 +190,7 @@ func (s *Service) decidePull(ctx context.Context, tx *store.Tx, e *pullEvent) er
 		}
 	}
 	if s.opts.Reviewed != nil {
-		c := PullChange{Integration: e.integration, Repo: e.repo, Row: e.pull, Pull: e.now, Decisions: decisions}
+		c := review.Change{Integration: e.integration, Repo: e.repo, Row: e.pull, Pull: e.now, Decisions: decisions}
 		if err := s.opts.Reviewed(ctx, tx, c); err != nil {
 			return err
 		}

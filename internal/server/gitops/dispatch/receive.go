@@ -8,7 +8,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"time"
 
 	"github.com/sirupsen/logrus"
 
@@ -119,7 +118,7 @@ func (s *Service) open(ctx context.Context, i store.VCSIntegration, d vcs.Delive
 	if err != nil {
 		return p, err
 	}
-	now, err := store.Read(ctx, s.db, func(tx *store.Tx) (time.Time, error) { return tx.Now(), nil })
+	now, err := s.db.Now(ctx)
 	if err != nil {
 		return p, err
 	}

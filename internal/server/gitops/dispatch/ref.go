@@ -11,6 +11,7 @@ import (
 
 	"workflowagent/internal/server/audit"
 	"workflowagent/internal/server/deployments"
+	"workflowagent/internal/server/fault"
 	"workflowagent/internal/server/identity"
 	"workflowagent/internal/server/store"
 	"workflowagent/internal/server/vcs"
@@ -218,7 +219,7 @@ func (s *Service) deploy(ctx context.Context, tx *store.Tx, v *loadedEvent, row 
 	}
 	ctx = audit.By(ctx, audit.WayForge, audit.Actor{Kind: audit.ActorForge, Name: t.Requester})
 	created, err := s.opts.Queue.CreateFor(ctx, tx, st, t)
-	if refusal(err) {
+	if fault.Refuses(err) {
 		d.Action, d.Reason, d.Detail = vcs.ActionNone, vcs.ReasonRefused, err.Error()
 		return record(tx, row, *d, store.Deployment{})
 	}

@@ -13,7 +13,6 @@ import (
 	"workflowagent/internal/guard"
 	"workflowagent/internal/retry"
 	"workflowagent/internal/server/due"
-	"workflowagent/internal/server/fault"
 	"workflowagent/internal/server/store"
 	"workflowagent/internal/server/store/scope"
 	"workflowagent/internal/server/vcs"
@@ -113,15 +112,7 @@ func (e unanswered) Unwrap() error { return e.err }
 // postpone sets the time of the next attempt to process an event.
 func (s *Service) postpone(ctx context.Context, id string, cause error) error {
 	waiting, forge := errors.AsType[unanswered](cause)
-	row, err := store.Read(ctx, s.db, func(tx *store.Tx) (store.VCSEvent, error) { return tx.VCSEvent(id) })
-	if err != nil {
-		return store.IgnoreMissing(err)
-	}
-	return s.db.Write(ctx, ownerOf(row), func(tx *store.Tx) error {
-		e, err := tx.VCSEvent(id)
-		if err != nil || e.Done {
-			return store.IgnoreMissing(err)
-		}
+	return s.change(ctx, id, func(tx *store.Tx, e store.VCSEvent) error {
 		log := s.log.WithError(cause).WithFields(logrus.Fields{"event_id": id, "integration_id": e.IntegrationID})
 		e.TryAt = tx.Now().Add(pauses.Pause(int(min(e.Tries, 30)), nil))
 		e.Tries++
@@ -254,8 +245,13 @@ func (s *Service) follow(ctx context.Context, v *loadedEvent) error {
 	})
 }
 
-// finish ends an event without decisions. It does nothing if the event no longer exists.
+// finish ends an event without decisions.
 func (s *Service) finish(ctx context.Context, id string, reason vcs.Reason, detail string) error {
+	return s.change(ctx, id, func(tx *store.Tx, e store.VCSEvent) error { return finishEvent(tx, e, reason, detail) })
+}
+
+// change changes an event that is not done, if it still exists.
+func (s *Service) change(ctx context.Context, id string, change func(*store.Tx, store.VCSEvent) error) error {
 	row, err := store.Read(ctx, s.db, func(tx *store.Tx) (store.VCSEvent, error) { return tx.VCSEvent(id) })
 	if err != nil {
 		return store.IgnoreMissing(err)
@@ -265,7 +261,7 @@ func (s *Service) finish(ctx context.Context, id string, reason vcs.Reason, deta
 		if err != nil || e.Done {
 			return store.IgnoreMissing(err)
 		}
-		return finishEvent(tx, e, reason, detail)
+		return change(tx, e)
 	})
 }
 
@@ -320,19 +316,9 @@ func pending(tx *store.Tx, id string) (store.VCSEvent, error) {
 	return e, err
 }
 
-// refusal reports whether an error is about the stack, so that another attempt would fail too.
-func refusal(err error) bool {
-	switch fault.KindOf(err) {
-	case "", fault.KindUnavailable, fault.KindDamaged, fault.KindOutcomeUnknown:
-		return false
-	default:
-		return true
-	}
-}
-
 // Sweep removes old events, and repositories that no stack watches.
 func (s *Service) Sweep(ctx context.Context) error {
-	now, err := store.Read(ctx, s.db, func(tx *store.Tx) (time.Time, error) { return tx.Now(), nil })
+	now, err := s.db.Now(ctx)
 	if err != nil {
 		return err
 	}

@@ -22,7 +22,6 @@ import (
 	"workflowagent/internal/server/store"
 	"workflowagent/internal/server/store/scope"
 	"workflowagent/internal/server/vcs"
-	"workflowagent/internal/workflow"
 )
 
 // Topic is the channel of notifications about review stacks. The payload is the organization's id.
@@ -40,25 +39,11 @@ type Change struct {
 	Decisions   []vcs.Decision
 }
 
-// queue creates and skips deployments, and copies settings.
-type queue interface {
-	CreateFor(ctx context.Context, tx *store.Tx, st store.Stack, t deployments.Trigger) (store.Deployment, error)
-	SkipQueued(tx *store.Tx, stackID, group string, op workflow.Operation, text string) (int, error)
-	CopySettings(ctx context.Context, tx *store.Tx, from, to store.Stack, source string, change func(*workflow.Settings)) error
-	ReadSettings(tx *store.Tx, stackID string) (*workflow.Settings, error)
-}
-
-// creator creates and removes stacks.
-type creator interface {
-	CreateIn(ctx context.Context, tx *store.Tx, p identity.Principal, n stacks.NewStack) (store.Stack, error)
-	Delete(ctx context.Context, p identity.Principal, st store.Stack, force bool) error
-}
-
 // Options are the options of [New].
 type Options struct {
 	Log    *logrus.Entry
-	Queue  queue
-	Stacks creator
+	Queue  *deployments.Service
+	Stacks *stacks.Service
 }
 
 // Service keeps review stacks. Its methods may be called concurrently.

@@ -3,7 +3,6 @@
 package issuer
 
 import (
-	"context"
 	"crypto/rsa"
 	"errors"
 	"net/url"
@@ -14,6 +13,7 @@ import (
 	"github.com/sirupsen/logrus"
 
 	"workflowagent/internal/server/fault"
+	"workflowagent/internal/server/identity/keyring"
 	"workflowagent/internal/server/store"
 	"workflowagent/internal/termtext"
 )
@@ -37,16 +37,10 @@ const (
 	maxAudience = 255 // bytes
 )
 
-// secrets encrypts private keys.
-type secrets interface {
-	Encrypt(ctx context.Context, scope string, plaintext []byte) ([]byte, error)
-	Decrypt(ctx context.Context, scope string, ciphertext []byte) ([]byte, error)
-}
-
 // Options are the options of [New].
 type Options struct {
 	Log     *logrus.Entry
-	Secrets secrets
+	Secrets *keyring.Ring
 	// URL identifies the issuer in its tokens, without a trailing slash.
 	URL string
 	// Rotation is the time for which a key signs; 0 means DefaultRotation.

@@ -85,10 +85,7 @@ func policySet(row store.OIDCPolicy) (PolicySet, error) {
 // Policies returns the policies of an issuer.
 func (s *Service) Policies(ctx context.Context, orgID, issuerID string) (PolicySet, error) {
 	set, err := read(ctx, s.db, "reading the policies of an issuer", func(tx *store.Tx) (PolicySet, error) {
-		if _, err := tx.OIDCIssuer(orgID, issuerID); err != nil {
-			return PolicySet{}, err
-		}
-		row, err := tx.OIDCPolicyOf(issuerID)
+		row, err := ofIssuer(orgID, issuerID)(tx)
 		if err != nil {
 			return PolicySet{}, err
 		}

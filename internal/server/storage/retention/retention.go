@@ -49,7 +49,7 @@ const page = 100
 // Sweep removes all data that the policy does not keep. It removes nothing for a day after the clock
 // was set ahead.
 func (s *Sweeper) Sweep(ctx context.Context) error {
-	now, err := store.Read(ctx, s.db, func(tx *store.Tx) (time.Time, error) { return tx.Now(), nil })
+	now, err := s.db.Now(ctx)
 	if err != nil {
 		return fmt.Errorf("reading the time: %w", err)
 	}

@@ -219,7 +219,7 @@ func (s *Service) applySecret(ctx context.Context, i *store.VCSIntegration, c Ch
 	if err != nil {
 		return "", fmt.Errorf("encrypting a webhook secret: %w", err)
 	}
-	now, err := store.Read(ctx, s.db, func(tx *store.Tx) (time.Time, error) { return tx.Now(), nil })
+	now, err := s.db.Now(ctx)
 	if err != nil {
 		return "", fmt.Errorf("reading the time: %w", err)
 	}

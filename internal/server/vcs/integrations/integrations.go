@@ -13,6 +13,7 @@ import (
 	"github.com/sirupsen/logrus"
 
 	"workflowagent/internal/server/fault"
+	"workflowagent/internal/server/identity/keyring"
 	"workflowagent/internal/server/outbound"
 	"workflowagent/internal/server/store"
 	"workflowagent/internal/server/vcs"
@@ -23,16 +24,10 @@ import (
 // that must be polled. The payload is the integration's id.
 const Topic = "vcs-watch"
 
-// secrets encrypts the secrets of integrations and binds each ciphertext to a scope.
-type secrets interface {
-	Encrypt(ctx context.Context, scope string, plaintext []byte) ([]byte, error)
-	Decrypt(ctx context.Context, scope string, ciphertext []byte) ([]byte, error)
-}
-
 // Options are the options of [New].
 type Options struct {
 	Log     *logrus.Entry
-	Secrets secrets
+	Secrets *keyring.Ring
 	Forges  vcs.Forges
 	// ExternalURL is the server's URL for forges, without a trailing slash.
 	ExternalURL string

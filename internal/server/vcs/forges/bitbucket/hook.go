@@ -2,7 +2,6 @@
 package bitbucket
 
 import (
-	"cmp"
 	"strings"
 
 	"workflowagent/internal/server/vcs"
@@ -78,12 +77,7 @@ const maxChanges = 1000
 
 // Parse implements [vcs.Hooks].
 func (Forge) Parse(d vcs.Delivery) (vcs.Parsed, error) {
-	payload, err := hook.Payload(d)
-	parsed, wrong := parse(hook.ID(d.Header["x-request-uuid"], payload), d.Header["x-event-key"], payload)
-	if wrong != nil {
-		return vcs.Parsed{}, cmp.Or(err, wrong)
-	}
-	return parsed, nil
+	return hook.Parse(d, "x-request-uuid", "x-event-key", parse)
 }
 
 func parse(id, kind string, payload []byte) (vcs.Parsed, error) {

@@ -2,8 +2,6 @@
 package gitea
 
 import (
-	"cmp"
-
 	"workflowagent/internal/server/vcs"
 	"workflowagent/internal/server/vcs/forges/githublike"
 	"workflowagent/internal/server/vcs/forges/hook"
@@ -23,12 +21,7 @@ func (Forge) Verify(d vcs.Delivery, secrets [][]byte) error {
 
 // Parse implements [vcs.Hooks]. The server also sends headers of other forges, which are not read.
 func (Forge) Parse(d vcs.Delivery) (vcs.Parsed, error) {
-	payload, err := hook.Payload(d)
-	parsed, wrong := parse(hook.ID(d.Header["x-gitea-delivery"], payload), d.Header["x-gitea-event"], payload)
-	if wrong != nil {
-		return vcs.Parsed{}, cmp.Or(err, wrong)
-	}
-	return parsed, nil
+	return hook.Parse(d, "x-gitea-delivery", "x-gitea-event", parse)
 }
 
 func parse(id, kind string, payload []byte) (vcs.Parsed, error) {

@@ -4,6 +4,7 @@ package hook
 
 import (
 	"bytes"
+	"cmp"
 	"crypto/hmac"
 	"crypto/sha256"
 	"crypto/subtle"
@@ -72,6 +73,16 @@ func Payload(d vcs.Delivery) ([]byte, error) {
 		return d.Body, errors.New("the body is a form without the member payload: set the content type of the webhook to application/json")
 	}
 	return []byte(form.Get("payload")), nil
+}
+
+// Parse returns the content of a delivery whose headers contain its id and its kind.
+func Parse(d vcs.Delivery, id, kind string, parse func(id, kind string, payload []byte) (vcs.Parsed, error)) (vcs.Parsed, error) {
+	payload, err := Payload(d)
+	parsed, wrong := parse(ID(d.Header[id], payload), d.Header[kind], payload)
+	if wrong != nil {
+		return vcs.Parsed{}, cmp.Or(err, wrong)
+	}
+	return parsed, nil
 }
 
 // Peek reads the members of a delivery that decide which other members it uses. It leaves out those of
