@@ -117,23 +117,10 @@ func (a *auditRoutes) export(w http.ResponseWriter, r *http.Request, o store.Org
 		return fault.Invalid("the format %q is unknown; use csv or json", format)
 	}
 	w.Header().Set("Content-Type", "text/plain; charset=utf-8") // for every format, as the public API says
-	out := &begun{w: w}
-	err = write(r.Context(), out, web.Principal(r), f)
-	if err != nil && out.yes {
+	err = write(r.Context(), w, web.Principal(r), f)
+	if err != nil && web.Begun(w) {
 		web.Abort(r, err)
 		return nil
 	}
 	return err
-}
-
-// begun records whether a response has begun.
-type begun struct {
-	w   http.ResponseWriter
-	yes bool
-}
-
-// Write implements io.Writer.
-func (b *begun) Write(p []byte) (int, error) {
-	b.yes = true
-	return b.w.Write(p)
 }

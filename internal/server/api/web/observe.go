@@ -1,6 +1,7 @@
 package web
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -11,6 +12,7 @@ import (
 	"time"
 
 	"github.com/go-chi/chi/v5"
+	"github.com/go-chi/chi/v5/middleware"
 	"github.com/google/uuid"
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/sirupsen/logrus"
@@ -83,13 +85,12 @@ func Observe(log *logrus.Entry, reg *prometheus.Registry) func(http.Handler) htt
 			rec := &record{id: uuid.NewString(), began: time.Now()}
 			w.Header().Set(requestIDHeader, rec.id)
 			w.Header().Set("X-Content-Type-Options", "nosniff")
-			ww := &recorder{ResponseWriter: w}
+			ww := middleware.NewWrapResponseWriter(w, r.ProtoMajor)
 			m.inFlight.Inc()
 			defer m.inFlight.Dec()
 			r = r.WithContext(context.WithValue(r.Context(), recordKey{}, rec))
 			next.ServeHTTP(ww, r)
-			ww.begin()
-			rec.write(log, m, r, ww)
+			rec.write(log, m, r, cmp.Or(ww.Status(), http.StatusOK), ww.BytesWritten())
 			if rec.cut {
 				panic(http.ErrAbortHandler) //nolint:forbidigo // net/http expects this panic
 			}
@@ -98,22 +99,22 @@ func Observe(log *logrus.Entry, reg *prometheus.Registry) func(http.Handler) htt
 }
 
 // write counts a handled request and writes it to the access log.
-func (rec *record) write(log *logrus.Entry, m *metrics, r *http.Request, w *recorder) {
+func (rec *record) write(log *logrus.Entry, m *metrics, r *http.Request, status, size int) {
 	took := time.Since(rec.began)
 	route := "none"
 	if rc := chi.RouteContext(r.Context()); rc != nil && rc.RoutePattern() != "" {
 		route = rc.RoutePattern()
 	}
 	method := knownMethod(r.Method)
-	m.requests.WithLabelValues(method, route, strconv.Itoa(w.status)).Inc()
+	m.requests.WithLabelValues(method, route, strconv.Itoa(status)).Inc()
 	m.seconds.WithLabelValues(method, route).Observe(took.Seconds())
 
-	level, message := rec.level(r, w.status)
+	level, message := rec.level(r, status)
 	if !log.Logger.IsLevelEnabled(level) {
 		return
 	}
 	entry := log.WithFields(logrus.Fields{
-		"method": method, "path": shortened(r.URL.Path), "status": w.status, "bytes": w.bytes,
+		"method": method, "path": shortened(r.URL.Path), "status": status, "bytes": size,
 		"ms": took.Milliseconds(), "request_id": rec.id, "remote": r.RemoteAddr,
 	})
 	if rec.caller != "" {
@@ -172,6 +173,12 @@ func (l logged) Error() string {
 	return msg
 }
 
+// Begun reports whether a response that [Observe] observes has begun.
+func Begun(w http.ResponseWriter) bool {
+	ww, ok := w.(middleware.WrapResponseWriter)
+	return ok && ww.Status() != 0
+}
+
 // RecoverPanic is middleware that responds to a panic with status 500, unless the response has
 // begun.
 func RecoverPanic(next http.Handler) http.Handler {
@@ -185,7 +192,7 @@ func RecoverPanic(next http.Handler) http.Handler {
 				panic(p) //nolint:forbidigo // net/http expects this panic to continue
 			}
 			err := fmt.Errorf("handler panic: %v\n%s", p, debug.Stack())
-			if ww, ok := w.(*recorder); ok && ww.status != 0 {
+			if Begun(w) {
 				Abort(r, err)
 				return
 			}
