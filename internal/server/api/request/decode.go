@@ -6,7 +6,6 @@ import (
 	"bytes"
 	"encoding/json"
 	"errors"
-	"io"
 	"net/http"
 	"strings"
 
@@ -88,66 +87,6 @@ func charge(r *http.Request, data []byte, b Bounds, copies int64) error {
 		return err
 	}
 	return budget.Of(r.Context()).Take(r.Context(), copies*(int64(len(data))+valueCost*values))
-}
-
-// EachElement calls decode for each element of the array in a member of a JSON object.
-func EachElement(data []byte, member string, decode func(dec *json.Decoder) error) error {
-	dec := json.NewDecoder(bytes.NewReader(data))
-	if t, err := dec.Token(); err != nil || t != json.Delim('{') {
-		return notObject(err)
-	}
-	for dec.More() {
-		name, err := dec.Token()
-		if err != nil {
-			return InvalidJSON(err)
-		}
-		if key, ok := name.(string); !ok || !strings.EqualFold(key, member) {
-			var ignored json.RawMessage
-			if err := dec.Decode(&ignored); err != nil {
-				return InvalidJSON(err)
-			}
-			continue
-		}
-		if err := elementsOf(dec, member, decode); err != nil {
-			return err
-		}
-	}
-	if _, err := dec.Token(); err != nil { // the closing brace
-		return InvalidJSON(err)
-	}
-	if _, err := dec.Token(); !errors.Is(err, io.EOF) {
-		return fault.Invalid("the body continues after the JSON object")
-	}
-	return nil
-}
-
-func elementsOf(dec *json.Decoder, member string, decode func(dec *json.Decoder) error) error {
-	t, err := dec.Token()
-	if err != nil {
-		return InvalidJSON(err)
-	}
-	if t == nil { // null
-		return nil
-	}
-	if t != json.Delim('[') {
-		return fault.Invalid("member %q of the body must be a JSON array", member)
-	}
-	for dec.More() {
-		if err := decode(dec); err != nil {
-			return err
-		}
-	}
-	if _, err := dec.Token(); err != nil { // the closing bracket
-		return InvalidJSON(err)
-	}
-	return nil
-}
-
-func notObject(err error) error {
-	if err != nil {
-		return InvalidJSON(err)
-	}
-	return fault.Invalid("the body must be a JSON object")
 }
 
 // Read reads and decompresses a body. It checks that the body is valid text if the bounds require

@@ -46,41 +46,38 @@ const secretCopies = 5
 // state's secrets in batches of 1000, but all secrets of a configuration at once.
 const maxSecrets = 10_000
 
-// eachSecret calls use for each value of the array in a member of a request's body.
-func eachSecret[T any](w http.ResponseWriter, r *http.Request, member string, use func(value T) error) error {
+// readSecrets decodes a body whose member values are the secrets.
+func readSecrets[T any](w http.ResponseWriter, r *http.Request, body any, member string, values *[]T) error {
 	data, err := request.ReadJSON(w, r, request.Batch(r), secretCopies)
 	if err != nil {
 		return err
 	}
-	n := 0
-	return request.EachElement(data, member, func(dec *json.Decoder) error {
-		if n++; n > maxSecrets {
-			return fault.New(fault.KindTooLarge, "a request may contain at most %d %s; send them in several requests", maxSecrets, member)
-		}
-		var value T
-		if err := dec.Decode(&value); err != nil {
-			return request.InvalidJSON(err)
-		}
-		return use(value)
-	})
+	if err := json.Unmarshal(data, body); err != nil {
+		return request.InvalidJSON(err)
+	}
+	if len(*values) > maxSecrets {
+		return fault.New(fault.KindTooLarge, "a request may contain at most %d %s; send them in several requests", maxSecrets, member)
+	}
+	return nil
 }
 
 func (s *secretRoutes) batchEncrypt(w http.ResponseWriter, r *http.Request, st store.Stack) error {
+	var body struct {
+		Plaintexts [][]byte `json:"plaintexts"`
+	}
+	if err := readSecrets(w, r, &body, "plaintexts", &body.Plaintexts); err != nil {
+		return err
+	}
 	out := []byte(`{"ciphertexts":[`)
-	empty := len(out)
-	err := eachSecret(w, r, "plaintexts", func(plaintext []byte) error {
+	for i, plaintext := range body.Plaintexts {
 		ct, err := s.stacks.Encrypt(r.Context(), st, plaintext)
 		if err != nil {
 			return err
 		}
-		if len(out) > empty {
+		if i > 0 {
 			out = append(out, ',')
 		}
 		out = appendBase64(out, ct)
-		return nil
-	})
-	if err != nil {
-		return err
 	}
 	return web.WriteRaw(w, r, http.StatusOK, append(out, "]}\n"...))
 }
@@ -122,20 +119,18 @@ func (s *secretRoutes) mayDecrypt(r *http.Request, st store.Stack, ciphertexts .
 // batchDecrypt responds with a map from ciphertexts to plaintexts. Each key is exactly the text
 // that the client sent, because clients look up that text and fail if it is missing.
 func (s *secretRoutes) batchDecrypt(w http.ResponseWriter, r *http.Request, st store.Stack) error {
-	var texts []string
-	err := eachSecret(w, r, "ciphertexts", func(text string) error {
-		texts = append(texts, text)
-		return nil
-	})
-	if err != nil {
+	var body struct {
+		Ciphertexts []string `json:"ciphertexts"`
+	}
+	if err := readSecrets(w, r, &body, "ciphertexts", &body.Ciphertexts); err != nil {
 		return err
 	}
-	if err := s.mayDecrypt(r, st, texts...); err != nil {
+	if err := s.mayDecrypt(r, st, body.Ciphertexts...); err != nil {
 		return err
 	}
 	var out []byte
-	err = s.stacks.Decrypt(r.Context(), web.Principal(r), st, func(decrypt func([]byte) ([]byte, error)) (err error) {
-		out, err = plaintexts(texts, decrypt)
+	err := s.stacks.Decrypt(r.Context(), web.Principal(r), st, func(decrypt func([]byte) ([]byte, error)) (err error) {
+		out, err = plaintexts(body.Ciphertexts, decrypt)
 		return err
 	})
 	if err != nil {
