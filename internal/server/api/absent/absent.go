@@ -117,36 +117,13 @@ func Features() []Feature { return slices.Clone(features) }
 
 // Match returns the absent feature to which a request belongs.
 func Match(method, path string) (Feature, bool) {
-	for _, f := range byHead[head(path)] {
+	for _, f := range features {
 		only, pattern, _ := strings.Cut(f.Path, "/")
 		if (only == "" || only == method+" ") && starts(path, pattern) {
 			return f, f.What != ""
 		}
 	}
 	return Feature{}, false
-}
-
-// byHead holds the features by the head of their paths, because every request is compared with them.
-var byHead = func() map[string][]Feature {
-	all := map[string][]Feature{}
-	for _, f := range features {
-		_, pattern, _ := strings.Cut(f.Path, "/")
-		all[head("/"+pattern)] = append(all[head("/"+pattern)], f)
-	}
-	return all
-}()
-
-// head returns the first two segments of a path. In the paths of features, they are no parameters.
-func head(path string) string {
-	slashes := 0
-	for i, c := range []byte(path) {
-		if c == '/' {
-			if slashes++; slashes == 3 {
-				return path[:i]
-			}
-		}
-	}
-	return path
 }
 
 // starts reports whether the first segments of path match those of pattern.

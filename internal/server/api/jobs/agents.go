@@ -3,7 +3,6 @@ package jobs
 import (
 	"crypto/sha256"
 	"encoding/hex"
-	"net"
 	"net/http"
 	"net/url"
 	"strconv"
@@ -109,10 +108,7 @@ func (a *agentRoutes) load(w http.ResponseWriter, r *http.Request) error {
 // program.
 func readPoll(r *http.Request) (*deployments.Poll, error) {
 	h := func(name string) string { return request.PlainText(r.Header.Get(name)) }
-	ip, _, err := net.SplitHostPort(r.RemoteAddr)
-	if err != nil {
-		ip = r.RemoteAddr
-	}
+	ip := web.Address(r)
 	p := deployments.Poll{
 		Agent: pools.Sighting{
 			AgentID: h(protocol.HeaderAgentID), SessionID: h(protocol.HeaderAgentSession), Hostname: h(protocol.HeaderAgentHostname),

@@ -2,12 +2,13 @@ package system
 
 import (
 	"errors"
-	"net"
 	"net/http"
-	"net/netip"
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"workflowagent/internal/server/api/web"
+	"workflowagent/internal/server/identity/attempts"
 )
 
 const (
@@ -28,7 +29,7 @@ type downloads struct {
 
 type download struct {
 	http.ResponseWriter
-	from  netip.Prefix
+	from  string // the client's network
 	began time.Time
 	sent  atomic.Int64
 	cut   atomic.Bool
@@ -49,7 +50,7 @@ func (d *download) Write(p []byte) (int, error) {
 // enter registers a download. It returns nil if too many are active. The caller must call leave
 // when the download ends.
 func (s *downloads) enter(w http.ResponseWriter, r *http.Request) *download {
-	d := &download{ResponseWriter: w, from: addressOf(r), began: time.Now()}
+	d := &download{ResponseWriter: w, from: attempts.Source(web.Address(r)), began: time.Now()}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if len(s.active) >= maxDownloads {
@@ -78,7 +79,7 @@ func (s *downloads) leave(d *download) {
 // fewer. The second choice is the slowest of all downloads, if it is slower than downloadRate. If
 // all clients are behind one proxy, only the second rule applies.
 func (s *downloads) victim(newcomer *download) *download {
-	count := map[netip.Prefix]int{}
+	count := map[string]int{}
 	for d := range s.active {
 		count[d.from]++
 	}
@@ -101,23 +102,4 @@ func (s *downloads) victim(newcomer *download) *download {
 
 func (d *download) rate(now time.Time) float64 {
 	return float64(d.sent.Load()) / max(now.Sub(d.began).Seconds(), 0.001)
-}
-
-// addressOf returns the origin of a request: an IPv4 address, or an IPv6 network, because one
-// client can have many addresses in its network.
-func addressOf(r *http.Request) netip.Prefix {
-	host, _, err := net.SplitHostPort(r.RemoteAddr)
-	if err != nil {
-		return netip.Prefix{}
-	}
-	addr, err := netip.ParseAddr(host)
-	if err != nil {
-		return netip.Prefix{}
-	}
-	addr = addr.Unmap().WithZone("")
-	bits := 64
-	if addr.Is4() {
-		bits = 32
-	}
-	return netip.PrefixFrom(addr, bits).Masked()
 }

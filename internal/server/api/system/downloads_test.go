@@ -3,6 +3,7 @@ package system
 import (
 	"net/http"
 	"net/http/httptest"
+	"strings"
 	"testing"
 	"time"
 )
@@ -54,7 +55,7 @@ func TestWhichDownloadGivesWay(t *testing.T) {
 	}
 	count := 0
 	for d := range s.active {
-		if d.from.Addr().Is6() {
+		if strings.Contains(d.from, ":") {
 			count++
 		}
 	}
