@@ -128,69 +128,55 @@ func (s *Sweeper) sweepStack(ctx context.Context, st store.StackOwner, before ti
 }
 
 func (s *Sweeper) sweepEvents(ctx context.Context, before time.Time) (int, error) {
-	removed, from := 0, time.Time{}
-	for {
-		old, err := read(ctx, s, func(tx *store.Tx) ([]store.OldUpdate, error) { return tx.OldEvents(from, before, page) })
-		if err != nil || len(old) == 0 {
-			return removed, err
-		}
-		for _, u := range old {
-			// An update remains old enough: it cannot start again, and later ones only follow.
-			_, err := s.inSlices(ctx, scope.Stack(u.OrgID, u.StackID), func(tx *store.Tx, limit int) (int64, error) { return tx.ExpireEvents(u.ID, limit) })
-			if err != nil {
-				return removed, err
-			}
-			removed++
-			from = u.FinishedAt
-		}
-	}
+	var from time.Time
+	return sweepEach(ctx, s, func(tx *store.Tx) ([]store.OldUpdate, error) { return tx.OldEvents(from, before, page) }, func(u store.OldUpdate) error {
+		from = u.FinishedAt
+		// An update remains old enough: it cannot start again, and later ones only follow.
+		_, err := s.inSlices(ctx, scope.Stack(u.OrgID, u.StackID), func(tx *store.Tx, limit int) (int64, error) { return tx.ExpireEvents(u.ID, limit) })
+		return err
+	})
 }
 
 // sweepPrograms removes the configurations from long programs of updates, which are history otherwise.
 func (s *Sweeper) sweepPrograms(ctx context.Context, before time.Time) (int, error) {
-	removed := 0
-	for {
-		old, err := read(ctx, s, func(tx *store.Tx) ([]store.OldUpdate, error) { return tx.OldPrograms(before, page) })
-		if err != nil || len(old) == 0 {
-			return removed, err
-		}
-		for _, u := range old {
-			err := s.write(ctx, scope.Stack(u.OrgID, u.StackID), func(tx *store.Tx) error {
-				program, err := tx.Program(u.ID)
-				if err != nil {
-					return err
-				}
-				short, err := stacks.ShortProgram(program)
-				if err != nil {
-					return err
-				}
-				return tx.SetProgram(u.ID, short)
-			})
+	return sweepEach(ctx, s, func(tx *store.Tx) ([]store.OldUpdate, error) { return tx.OldPrograms(before, page) }, func(u store.OldUpdate) error {
+		return s.write(ctx, scope.Stack(u.OrgID, u.StackID), func(tx *store.Tx) error {
+			program, err := tx.Program(u.ID)
 			if err != nil {
-				return removed, err
+				return err
 			}
-			removed++
-		}
-	}
+			short, err := stacks.ShortProgram(program)
+			if err != nil {
+				return err
+			}
+			return tx.SetProgram(u.ID, short)
+		})
+	})
 }
 
 func (s *Sweeper) sweepLogs(ctx context.Context, before time.Time) (int, error) {
-	removed, from := 0, time.Time{}
+	var from time.Time
+	return sweepEach(ctx, s, func(tx *store.Tx) ([]store.OldJob, error) { return tx.OldLogs(from, before, page) }, func(job store.OldJob) error {
+		from = job.EndedAt
+		if err := retry.Paced(ctx, func() error { return s.db.Blobs().Delete(ctx, joblog.Blobs(job.ID)) }); err != nil {
+			return err
+		}
+		return s.write(ctx, scope.Stack(job.OrgID, job.StackID), func(tx *store.Tx) error { return tx.ExpireLog(job.ID) })
+	})
+}
+
+// sweepEach calls remove for each of the rows, which list returns page by page, and counts them.
+func sweepEach[T any](ctx context.Context, s *Sweeper, list func(tx *store.Tx) ([]T, error), remove func(row T) error) (removed int, err error) {
 	for {
-		old, err := read(ctx, s, func(tx *store.Tx) ([]store.OldJob, error) { return tx.OldLogs(from, before, page) })
+		old, err := read(ctx, s, list)
 		if err != nil || len(old) == 0 {
 			return removed, err
 		}
-		for _, job := range old {
-			err := retry.Paced(ctx, func() error { return s.db.Blobs().Delete(ctx, joblog.Blobs(job.ID)) })
-			if err == nil {
-				err = s.write(ctx, scope.Stack(job.OrgID, job.StackID), func(tx *store.Tx) error { return tx.ExpireLog(job.ID) })
-			}
-			if err != nil {
+		for _, row := range old {
+			if err := remove(row); err != nil {
 				return removed, err
 			}
 			removed++
-			from = job.EndedAt
 		}
 	}
 }
