@@ -110,27 +110,34 @@ func foreignSize(b []byte, err error) int {
 // readFrom returns up to count lines from the line first on, as many as fit into a page, and whether
 // the stream has more.
 func (l *Store) readFrom(ctx context.Context, key string, first int64, count int) ([]Line, bool, error) {
-	ix := l.index(key)
-	if err := l.scan(ctx, key, ix, first+int64(count)); err != nil {
-		return nil, false, err
-	}
-	at, offset, known := ix.before(first)
-	if first >= known {
-		return nil, false, nil
-	}
 	var out []Line
 	var text []byte
 	page := room{count, pageBytes}
-	err := l.each(ctx, key, offset, func(f protocol.Frame, _ int) bool {
-		if at >= first {
-			line := decode(f, &text)
-			out = append(out, line)
-			page.use(line)
-		}
-		at++
+	known, err := l.eachFrom(ctx, key, first, first+int64(count), func(_ int64, f protocol.Frame) bool {
+		line := decode(f, &text)
+		out = append(out, line)
+		page.use(line)
 		return !page.full()
 	})
-	return out, first+int64(len(out)) < known && len(out) > 0, err
+	return out, len(out) > 0 && first+int64(len(out)) < known, err
+}
+
+// eachFrom calls visit for the lines of a stream from the line first on, with their numbers, until visit
+// returns false. It first scans the stream up to its end or the wanted line, visits only scanned lines,
+// and returns their number.
+func (l *Store) eachFrom(ctx context.Context, key string, first, want int64, visit func(at int64, f protocol.Frame) bool) (known int64, err error) {
+	ix := l.index(key)
+	if err := l.scan(ctx, key, ix, want); err != nil {
+		return 0, err
+	}
+	at, offset, known := ix.before(first)
+	if first >= known {
+		return known, nil
+	}
+	return known, l.each(ctx, key, offset, func(f protocol.Frame, _ int) bool {
+		at++
+		return (at <= first || visit(at-1, f)) && at < known
+	})
 }
 
 // PutLines stores log lines that were sent as JSON, and syncs them to disk, because the sender does

@@ -140,28 +140,19 @@ func (l *Store) Rows(ctx context.Context, job store.Job, epoch int64, stream int
 	if err := budget.Of(ctx).Take(ctx, pageMemory); err != nil {
 		return Rows{}, err
 	}
-	key := Key(job.ID, epoch, stream)
-	ix := l.index(key)
-	if err := l.scan(ctx, key, ix, allLines); err != nil {
-		return Rows{}, err
-	}
-	at, offset, known := ix.before(max(0, from-1))
-	out.Lines = known
-	if from >= known {
-		return out, nil
-	}
 	page := room{count, pageBytes}
 	joined := false
-	err := l.each(ctx, key, offset, func(f protocol.Frame, _ int) bool {
+	var err error
+	// The line before the first one says whether that one continues it.
+	out.Lines, err = l.eachFrom(ctx, Key(job.ID, epoch, stream), max(0, from-1), allLines, func(at int64, f protocol.Frame) bool {
 		if at >= from {
 			row := newRow(f, whole)
 			row.Joined = joined
 			out.Rows = append(out.Rows, row)
 			page.use(Line{Text: row.Text})
 		}
-		at++
 		joined = f.Fragment
-		return !page.full() && at < known
+		return !page.full()
 	})
 	return out, err
 }
