@@ -34,7 +34,6 @@ type Budget struct {
 	mu          sync.Mutex
 	used        int64 // of total
 	usedReserve int64
-	peak        int64            // maximum of used + usedReserve
 	shares      int64            // number of shares created
 	holders     int              // number of shares that hold part of total
 	owned       map[string]int64 // part of used, by owner
@@ -47,16 +46,6 @@ type Budget struct {
 // wait for memory.
 func New(total int64, patience time.Duration) *Budget {
 	return &Budget{total: total, reserve: max(total/8, Small), patience: patience, owned: map[string]int64{}}
-}
-
-// Total returns the maximum that one request can hold, in bytes.
-func (b *Budget) Total() int64 { return b.total }
-
-// Peak returns the maximum that all requests have held at the same time, in bytes.
-func (b *Budget) Peak() int64 {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.peak
 }
 
 // Share is the part of a budget that one request holds. Only one goroutine may use it.
@@ -136,7 +125,6 @@ func (b *Budget) grant(s *Share, n int64) bool {
 	b.add(s, large)
 	s.small += small
 	b.usedReserve += small
-	b.peak = max(b.peak, b.used+b.usedReserve)
 	return true
 }
 
@@ -293,6 +281,16 @@ func (s *Share) Held() int64 {
 	s.budget.mu.Lock()
 	defer s.budget.mu.Unlock()
 	return s.large + s.small
+}
+
+// Begin returns a context whose work takes its memory from the budget until done is called. A nil
+// budget has no limit.
+func (b *Budget) Begin(ctx context.Context) (_ context.Context, done func()) {
+	if b == nil {
+		return ctx, func() {}
+	}
+	s := b.Share()
+	return With(ctx, s), s.Close
 }
 
 type shareKey struct{}

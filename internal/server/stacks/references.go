@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"workflowagent/internal/retry"
-	"workflowagent/internal/server/budget"
 	"workflowagent/internal/server/fault"
 	"workflowagent/internal/server/identity"
 	"workflowagent/internal/server/stacks/rawjson"
@@ -81,11 +80,8 @@ func (s *Service) ReadReferences(ctx context.Context) error {
 // readReferencesLater reads a stack's references in the background. It keeps the earlier references
 // of a stack whose state cannot be read. If only the memory is missing, the next sweep tries again.
 func (s *Service) readReferencesLater(ctx context.Context, st store.Stack) error {
-	if s.memory != nil {
-		share := s.memory.Share()
-		defer share.Close()
-		ctx = budget.With(ctx, share)
-	}
+	ctx, done := s.memory.Begin(ctx)
+	defer done()
 	err := s.readReferences(ctx, st)
 	switch {
 	case err == nil, ctx.Err() != nil:

@@ -100,9 +100,8 @@ type limitsKey struct{}
 func Bound(l Limits) func(http.Handler) http.Handler {
 	return func(next http.Handler) http.Handler {
 		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			share := l.Memory.Share()
-			defer share.Close()
-			ctx := context.WithValue(budget.With(r.Context(), share), limitsKey{}, l)
+			ctx, done := l.Memory.Begin(context.WithValue(r.Context(), limitsKey{}, l))
+			defer done()
 			next.ServeHTTP(w, r.WithContext(ctx))
 		})
 	}

@@ -49,23 +49,13 @@ type Options struct {
 // rendering on its own.
 func (s *Site) account(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if s.opts.Memory == nil || wantsStream(r) {
-			next.ServeHTTP(w, r)
-			return
+		if !wantsStream(r) {
+			ctx, done := s.opts.Memory.Begin(r.Context())
+			defer done()
+			r = r.WithContext(ctx)
 		}
-		ctx, done := s.share(r.Context())
-		defer done()
-		next.ServeHTTP(w, r.WithContext(ctx))
+		next.ServeHTTP(w, r)
 	})
-}
-
-// share returns a context whose work takes its memory from the budget until done is called.
-func (s *Site) share(ctx context.Context) (_ context.Context, done func()) {
-	if s.opts.Memory == nil {
-		return ctx, func() {}
-	}
-	share := s.opts.Memory.Share()
-	return budget.With(ctx, share), share.Close
 }
 
 // Sessions finds the user of a session's cookie.

@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"workflowagent/internal/retry"
-	"workflowagent/internal/server/budget"
 	"workflowagent/internal/server/fault"
 	"workflowagent/internal/server/store"
 	"workflowagent/internal/server/store/scope"
@@ -82,10 +81,10 @@ func (s *Service) next(ctx context.Context, integrationID string) (r store.VCSRe
 func (s *Service) sendOne(ctx context.Context, to Integration, r store.VCSReport) (at time.Time, err error) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), timeout)
 	defer cancel()
-	share := s.opts.Memory.Share()
-	defer share.Close()
+	charged, done := s.opts.Memory.Begin(ctx)
+	defer done()
 	// The report is read again with its content, so that it never says less than Wanted.
-	m, err := s.compose(budget.With(ctx, share), to, r.ID)
+	m, err := s.compose(charged, to, r.ID)
 	if err != nil {
 		return at, s.fail(ctx, r, err)
 	}

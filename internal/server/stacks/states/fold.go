@@ -114,11 +114,8 @@ func (s *Store) findFinished(ctx context.Context, age time.Duration) error {
 }
 
 func (s *Store) foldOrLog(ctx context.Context, key string) {
-	if s.memory != nil {
-		share := s.memory.Share()
-		defer share.Close()
-		ctx = budget.With(ctx, share)
-	}
+	ctx, done := s.memory.Begin(ctx)
+	defer done()
 	err := s.Fold(ctx, key)
 	if err != nil && ctx.Err() == nil && !passing(err) {
 		s.log.WithError(err).WithField("state", key).Errorf("folding a journal failed; the server tries again in %v", foldRetry)
