@@ -38,7 +38,7 @@ func (d *deploymentRoutes) activity(w http.ResponseWriter, r *http.Request, st s
 		return err
 	}
 	memory := int64(deployments.ActivityMemory) + state.LongestProgram
-	return web.StreamList(w, r, memory, `{"activity":[`, func(add func(any) error) error {
+	return web.StreamList(w, r, memory, `{"activity":[`, func(add web.Add) error {
 		return d.deployments.EachActivity(r.Context(), st, newest, limit, offset, func(a deployments.Activity) error {
 			return d.addActivity(r.Context(), st, a, add)
 		})
@@ -50,7 +50,7 @@ func (d *deploymentRoutes) activity(w http.ResponseWriter, r *http.Request, st s
 	})
 }
 
-func (d *deploymentRoutes) addActivity(ctx context.Context, st store.Stack, a deployments.Activity, add func(any) error) error {
+func (d *deploymentRoutes) addActivity(ctx context.Context, st store.Stack, a deployments.Activity, add web.Add) error {
 	var updates []store.Update
 	if a.Update != nil {
 		updates = []store.Update{*a.Update}
@@ -80,9 +80,9 @@ func (d *deploymentRoutes) addActivity(ctx context.Context, st store.Stack, a de
 		infos = append(infos, info)
 	}
 	if a.Update != nil {
-		return add(activityBody{Update: &infos[0]})
+		return add(activityBody{Update: &infos[0]}, nil)
 	}
 	return add(activityBody{Deployment: &deploymentActivity{
 		deploymentBodyOf(*a.Deployment), a.Deployment.LatestVersion, jobsOf(*a.Deployment), infos,
-	}})
+	}}, nil)
 }

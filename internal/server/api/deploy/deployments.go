@@ -150,13 +150,9 @@ func (d *deploymentRoutes) list(w http.ResponseWriter, r *http.Request, f deploy
 	for _, det := range list {
 		memory = max(memory, state.ProgramMemory(det.Updates...))
 	}
-	return web.StreamList(w, r, memory, before, func(add func(any) error) error {
+	return web.StreamList(w, r, memory, before, func(add web.Add) error {
 		for _, det := range list {
-			body, err := d.snapshot(r.Context(), det)
-			if err != nil {
-				return err
-			}
-			if err := add(body); err != nil {
+			if err := add(d.snapshot(r.Context(), det)); err != nil {
 				return err
 			}
 		}
@@ -173,13 +169,9 @@ func (d *deploymentRoutes) updates(w http.ResponseWriter, r *http.Request, st st
 	if err != nil {
 		return err
 	}
-	return web.StreamList(w, r, state.ProgramMemory(list...), "[", func(add func(any) error) error {
+	return web.StreamList(w, r, state.ProgramMemory(list...), "[", func(add web.Add) error {
 		for _, e := range entries {
-			body, err := state.UpdateInfoOf(r.Context(), d.stacks, st, e)
-			if err != nil {
-				return err
-			}
-			if err := add(body); err != nil {
+			if err := add(state.UpdateInfoOf(r.Context(), d.stacks, st, e)); err != nil {
 				return err
 			}
 		}

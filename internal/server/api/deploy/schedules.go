@@ -212,9 +212,8 @@ type eventBody struct {
 
 func (s *scheduleRoutes) history(w http.ResponseWriter, r *http.Request, st store.Stack) error {
 	list, err := s.triggers.History(r.Context(), st, web.Param(r, "scheduleID"))
-	bodies := make([]eventBody, len(list))
-	for i, e := range list {
-		bodies[i] = eventBody{e.ID, e.ScheduleID, web.Stamp(e.HappenedAt), e.Version, e.Result, web.Stamp(e.DueAt), e.Message, e.DeploymentID}
-	}
+	bodies := web.Each(list, func(e store.ScheduleEvent) eventBody {
+		return eventBody{e.ID, e.ScheduleID, web.Stamp(e.HappenedAt), e.Version, e.Result, web.Stamp(e.DueAt), e.Message, e.DeploymentID}
+	})
 	return web.Answer(w, r, map[string]any{"scheduleHistoryEvents": bodies}, err)
 }

@@ -2,11 +2,13 @@ package forges
 
 import (
 	"encoding/json"
+	"net/http"
 	"slices"
 	"strconv"
 	"strings"
 	"time"
 
+	"workflowagent/internal/server/api/request"
 	"workflowagent/internal/server/fault"
 	"workflowagent/internal/server/store"
 	"workflowagent/internal/server/vcs"
@@ -78,8 +80,12 @@ func (s *secret) UnmarshalJSON(data []byte) error {
 	return json.Unmarshal(data, (*string)(s))
 }
 
-// change returns the change that a body requests.
-func (b body) change(provider string) (integrations.Change, error) {
+// readChange returns the change that the body of a request describes, which can be missing.
+func readChange(w http.ResponseWriter, r *http.Request, provider string) (integrations.Change, error) {
+	var b body
+	if err := request.DecodeOptional(w, r, &b); err != nil {
+		return integrations.Change{}, err
+	}
 	c := integrations.Change{
 		Name: b.Name, Flavor: b.Flavor, BaseURL: b.BaseURL, APIURL: b.APIURL, Owner: b.Owner, AppID: b.AppID, Installation: b.Installation,
 		Token: b.Token, AppKey: b.PrivateKey, Secret: b.Secret, Rotate: b.Rotate || b.Regenerate, Revoke: b.Regenerate,

@@ -109,11 +109,7 @@ func pullOf(p dispatch.Pull) pullBody {
 
 func (h *routes) pulls(w http.ResponseWriter, r *http.Request, st store.Stack) error {
 	rows, err := h.dispatch.Pulls(r.Context(), st)
-	out := make([]pullBody, 0, len(rows))
-	for _, p := range rows {
-		out = append(out, pullOf(p))
-	}
-	return web.Answer(w, r, map[string]any{"pulls": out}, err)
+	return web.Answer(w, r, map[string]any{"pulls": web.Each(rows, pullOf)}, err)
 }
 
 func (h *routes) approve(w http.ResponseWriter, r *http.Request, st store.Stack) error {

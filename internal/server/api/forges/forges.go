@@ -11,7 +11,6 @@ import (
 	"strings"
 	"time"
 
-	"workflowagent/internal/server/api/request"
 	"workflowagent/internal/server/api/web"
 	"workflowagent/internal/server/fault"
 	"workflowagent/internal/server/gitops/dispatch"
@@ -217,9 +216,4 @@ func bodyError(err error) error {
 		return err
 	}
 	return fault.Wrap(fault.KindInvalid, err, "the body could not be read completely")
-}
-
-// decode reads a body that can be missing.
-func decode(w http.ResponseWriter, r *http.Request) (b body, err error) {
-	return b, request.DecodeOptional(w, r, &b)
 }

@@ -127,11 +127,7 @@ func (h *routes) get(of func(store.VCSIntegration) bool) orgHandler {
 // credential for GitHub, the answer is the address of the page that creates a GitHub App.
 func (h *routes) create(provider string) orgHandler {
 	return func(w http.ResponseWriter, r *http.Request, o store.Organization) error {
-		b, err := decode(w, r)
-		if err != nil {
-			return err
-		}
-		c, err := b.change(provider)
+		c, err := readChange(w, r, provider)
 		if err != nil {
 			return err
 		}
@@ -165,11 +161,7 @@ func (h *routes) update(of func(store.VCSIntegration) bool, provider string) org
 		if _, err := h.find(r, o, of); err != nil {
 			return err
 		}
-		b, err := decode(w, r)
-		if err != nil {
-			return err
-		}
-		c, err := b.change(provider)
+		c, err := readChange(w, r, provider)
 		if err != nil {
 			return err
 		}
@@ -200,15 +192,13 @@ type repoBody struct {
 
 func (h *routes) repos(w http.ResponseWriter, r *http.Request, o store.Organization) error {
 	list, next, err := h.integrations.Repos(r.Context(), o, web.Param(r, "integration"), r.URL.Query().Get("page"))
-	out := make([]repoBody, 0, len(list))
-	for _, repo := range list {
+	answer := map[string]any{"repos": web.Each(list, func(repo vcs.Repo) repoBody {
 		b := repoBody{ID: repo.Name, Name: repo.Name}
 		if at := strings.LastIndexByte(repo.Name, '/'); at > 0 {
 			b.Owner, b.Name = repo.Name[:at], repo.Name[at+1:]
 		}
-		out = append(out, b)
-	}
-	answer := map[string]any{"repos": out}
+		return b
+	})}
 	if next != "" {
 		answer["nextPageToken"] = next
 	}
@@ -223,11 +213,7 @@ type branchBody struct {
 // branches lists the branches of the repository whose name, with escaped slashes, is in the path.
 func (h *routes) branches(w http.ResponseWriter, r *http.Request, o store.Organization) error {
 	names, err := h.integrations.Branches(r.Context(), o, web.Param(r, "integration"), web.Param(r, "repo"))
-	out := make([]branchBody, 0, len(names))
-	for _, name := range names {
-		out = append(out, branchBody{Name: name})
-	}
-	return web.Answer(w, r, map[string]any{"branches": out}, err)
+	return web.Answer(w, r, map[string]any{"branches": web.Each(names, func(name string) branchBody { return branchBody{Name: name} })}, err)
 }
 
 func (h *routes) addRepo(w http.ResponseWriter, r *http.Request, o store.Organization) error {

@@ -135,13 +135,9 @@ func (h *historyRoutes) list(w http.ResponseWriter, r *http.Request, st store.St
 	if err != nil {
 		return err
 	}
-	return web.StreamList(w, r, stacks.ProgramMemory, `{"updates":[`, func(add func(any) error) error {
+	return web.StreamList(w, r, stacks.ProgramMemory, `{"updates":[`, func(add web.Add) error {
 		return h.stacks.History(r.Context(), st, store.UpdateFilter{Limit: limit, Offset: offset}, func(e stacks.Entry) error {
-			b, err := UpdateBodyOf(r.Context(), h.stacks, e.Update)
-			if err != nil {
-				return err
-			}
-			return add(b)
+			return add(UpdateBodyOf(r.Context(), h.stacks, e.Update))
 		})
 	}, func(int) string { return "]}" })
 }
@@ -157,13 +153,9 @@ func (h *historyRoutes) history(w http.ResponseWriter, r *http.Request, st store
 	if err != nil {
 		return err
 	}
-	return web.StreamList(w, r, stacks.ProgramMemory, `{"updates":[`, func(add func(any) error) error {
+	return web.StreamList(w, r, stacks.ProgramMemory, `{"updates":[`, func(add web.Add) error {
 		return h.stacks.History(r.Context(), st, f, func(e stacks.Entry) error {
-			b, err := UpdateInfoOf(r.Context(), h.stacks, st, e)
-			if err != nil {
-				return err
-			}
-			return add(b)
+			return add(UpdateInfoOf(r.Context(), h.stacks, st, e))
 		})
 	}, func(n int) string {
 		if f.Limit > 0 {

@@ -28,10 +28,9 @@ type referencedStack struct {
 func (s *referenceRoutes) list(find func(context.Context, identity.Principal, store.Stack) ([]store.Stack, error)) func(http.ResponseWriter, *http.Request, store.Stack) error {
 	return func(w http.ResponseWriter, r *http.Request, st store.Stack) error {
 		found, err := find(r.Context(), web.Principal(r), st)
-		out := make([]referencedStack, 0, len(found))
-		for _, st := range found {
-			out = append(out, referencedStack{st.OrgName, st.Project, st.Name, st.Version})
-		}
+		out := web.Each(found, func(st store.Stack) referencedStack {
+			return referencedStack{st.OrgName, st.Project, st.Name, st.Version}
+		})
 		return web.Answer(w, r, map[string]any{"referencedStacks": out}, err)
 	}
 }

@@ -63,13 +63,10 @@ func (s *resourceRoutes) list(w http.ResponseWriter, r *http.Request, st store.S
 		return err
 	}
 	head := fmt.Sprintf(`{"region":"","version":%d,"resources":[`, found.Version)
-	return web.StreamList(w, r, stacks.PublicMemory(found.All()), head, func(add func(any) error) error {
+	return web.StreamList(w, r, stacks.PublicMemory(found.All()), head, func(add web.Add) error {
 		for res := range found.All() {
 			body, err := stacks.PublicResource(res)
-			if err != nil {
-				return err
-			}
-			if err := add(resourceInfo{body}); err != nil {
+			if err := add(resourceInfo{body}, err); err != nil {
 				return err
 			}
 		}

@@ -187,17 +187,15 @@ type stackBody struct {
 }
 
 func (s *stackRoutes) get(w http.ResponseWriter, r *http.Request, st store.Stack) error {
-	if !web.Principal(r).Can(st, identity.StateRead) {
-		return web.WriteJSON(w, r, http.StatusOK, stackBody{
-			ID: st.ID, OrgName: st.OrgName, ProjectName: st.Project, StackName: st.Name, Tags: map[string]string{}, Version: st.Version,
-		})
-	}
-	tags, err := s.stacks.Tags(r.Context(), st)
-	if err != nil {
-		return err
-	}
 	body := stackBody{
-		ID: st.ID, OrgName: st.OrgName, ProjectName: st.Project, StackName: st.Name, Tags: tags, Version: st.Version,
+		ID: st.ID, OrgName: st.OrgName, ProjectName: st.Project, StackName: st.Name, Tags: map[string]string{}, Version: st.Version,
+	}
+	if !web.Principal(r).Can(st, identity.StateRead) {
+		return web.WriteJSON(w, r, http.StatusOK, body)
+	}
+	var err error
+	if body.Tags, err = s.stacks.Tags(r.Context(), st); err != nil {
+		return err
 	}
 	if st.Config != "" {
 		body.Config = json.RawMessage(st.Config)

@@ -99,13 +99,19 @@ func (s *streaming) send(p []byte) (int, error) {
 	return n, notTaken(err)
 }
 
+// Add adds an element to a JSON list, unless making it has failed with err, which it returns.
+type Add func(v any, err error) error
+
 // StreamList streams a JSON list. fill calls add for each element. head is the JSON before the
 // elements, and tail returns the JSON after n elements.
-func StreamList(w http.ResponseWriter, r *http.Request, memory int64, head string, fill func(add func(v any) error) error, tail func(n int) string) error {
+func StreamList(w http.ResponseWriter, r *http.Request, memory int64, head string, fill func(add Add) error, tail func(n int) string) error {
 	return Stream(w, r, memory, func(out io.Writer) error {
 		n := 0
 		before := head
-		err := fill(func(v any) error {
+		err := fill(func(v any, err error) error {
+			if err != nil {
+				return err
+			}
 			body, err := encodeJSON(v)
 			if err != nil {
 				return err
