@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"workflowagent/internal/sys/procguard"
+	"workflowagent/internal/sys/procs"
 )
 
 // Protect makes the runner's memory unreadable to the user's other processes, such as the steps. It
@@ -32,11 +33,11 @@ func KillSessions(leaders ...int) {
 	for _, leader := range leaders {
 		_ = syscall.Kill(-leader, syscall.SIGKILL)
 	}
-	forEachProcess(func(pid int, p procStat) {
-		if p.state != 'Z' && slices.Contains(leaders, p.session) {
-			_ = syscall.Kill(pid, syscall.SIGKILL)
+	for _, p := range all() {
+		if !p.Zombie && slices.Contains(leaders, p.Session) {
+			_ = syscall.Kill(p.PID, syscall.SIGKILL)
 		}
-	})
+	}
 }
 
 // descendantsTime limits the time that KillDescendants takes. Only a process that forks faster than
@@ -60,12 +61,12 @@ func KillDescendants() bool {
 		}
 		left := 0
 		self := os.Getpid()
-		forEachProcess(func(pid int, p procStat) {
-			if p.parent == self && p.state != 'Z' {
+		for _, p := range all() {
+			if p.Parent == self && !p.Zombie {
 				left++
-				_ = syscall.Kill(pid, syscall.SIGKILL)
+				_ = syscall.Kill(p.PID, syscall.SIGKILL)
 			}
-		})
+		}
 		ReapOrphans()
 		if left == 0 {
 			return true
@@ -108,11 +109,11 @@ func ReapOrphans() {
 		return
 	}
 	self := os.Getpid()
-	forEachProcess(func(pid int, p procStat) {
-		if p.parent == self && p.state == 'Z' {
-			reap(pid)
+	for _, p := range all() {
+		if p.Parent == self && p.Zombie {
+			reap(p.PID)
 		}
-	})
+	}
 }
 
 // children returns the runner's children, including exited ones. It reports false if the kernel
@@ -144,50 +145,10 @@ func children() (pids []int, known bool) {
 	return pids, true
 }
 
-type procStat struct {
-	state   byte
-	parent  int
-	session int
-}
-
-func forEachProcess(visit func(pid int, p procStat)) {
-	proc, err := os.Open("/proc")
-	if err != nil {
-		return
-	}
-	defer proc.Close() // opened for reading only
-	names, err := proc.Readdirnames(-1)
-	if err != nil {
-		return
-	}
-	for _, name := range names {
-		pid, err := strconv.Atoi(name)
-		if err != nil {
-			continue
-		}
-		stat, err := os.ReadFile("/proc/" + name + "/stat")
-		if err != nil {
-			continue // it has exited
-		}
-		if p, ok := parseProcStat(stat); ok {
-			visit(pid, p)
-		}
-	}
-}
-
-// parseProcStat parses "pid (name) state ppid pgrp session …". The name can contain parentheses.
-func parseProcStat(stat []byte) (procStat, bool) {
-	end := bytes.LastIndexByte(stat, ')')
-	if end < 0 {
-		return procStat{}, false
-	}
-	fields := bytes.Fields(stat[end+1:])
-	if len(fields) < 4 {
-		return procStat{}, false
-	}
-	parent, err1 := strconv.Atoi(string(fields[1]))
-	session, err2 := strconv.Atoi(string(fields[3]))
-	return procStat{state: fields[0][0], parent: parent, session: session}, err1 == nil && err2 == nil
+// all returns all processes of the machine, or none if they cannot be listed.
+func all() []procs.Process {
+	found, _ := procs.All()
+	return found
 }
 
 // OOMKills returns the number of processes in the runner's control group that the kernel has killed

@@ -7,6 +7,7 @@ import (
 
 	"workflowagent/internal/retry"
 	"workflowagent/internal/sys/bootid"
+	"workflowagent/internal/sys/procs"
 )
 
 // identity identifies a process even after its PID is reused or the host reboots.
@@ -16,32 +17,25 @@ type identity struct {
 	BootID    string `json:"bootID"`
 }
 
-type proc struct {
-	pid, parent, session int
-	start                uint64
-	zombie               bool // whether the process has exited, but its exit status has not been collected
-	status               int  // exit status of a zombie, as in wait(2); 0 if the system does not report it
-}
-
 func identify(pid int) (identity, error) {
 	boot, err := bootid.Get()
 	if err != nil {
 		return identity{}, fmt.Errorf("reading the boot id: %w", err)
 	}
-	p, err := lookUp(pid)
+	p, err := procs.Find(pid)
 	if err != nil {
 		return identity{}, fmt.Errorf("finding process %d: %w", pid, err)
 	}
-	return identity{PID: pid, StartTime: p.start, BootID: boot}, nil
+	return identity{PID: pid, StartTime: p.Start, BootID: boot}, nil
 }
 
-func (id identity) find() (proc, bool) {
+func (id identity) find() (procs.Process, bool) {
 	if id.PID <= 0 {
-		return proc{}, false
+		return procs.Process{}, false
 	}
-	p, err := lookUp(id.PID)
-	if err != nil || p.start != id.StartTime {
-		return proc{}, false
+	p, err := procs.Find(id.PID)
+	if err != nil || p.Start != id.StartTime {
+		return procs.Process{}, false
 	}
 	boot, err := bootid.Get()
 	return p, err == nil && boot == id.BootID
@@ -49,7 +43,7 @@ func (id identity) find() (proc, bool) {
 
 func (id identity) running() bool {
 	p, ok := id.find()
-	return ok && !p.zombie
+	return ok && !p.Zombie
 }
 
 // pollGone polls until the process has exited. It is for systems that do not report exits.

@@ -3,11 +3,8 @@ package process
 import (
 	"bytes"
 	"context"
-	"errors"
 	"fmt"
 	"os"
-	"strconv"
-	"strings"
 	"time"
 	"unsafe"
 
@@ -16,53 +13,11 @@ import (
 	"workflowagent/internal/retry"
 )
 
-func lookUp(pid int) (proc, error) {
-	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
-	if err != nil {
-		return proc{}, err
-	}
-	// The name in field 2 can contain any character, but the last closing parenthesis ends it.
-	// Field 3 follows.
-	f := strings.Fields(string(b[bytes.LastIndexByte(b, ')')+1:]))
-	if len(f) < 20 {
-		return proc{}, fmt.Errorf("unknown form of /proc/%d/stat", pid)
-	}
-	parent, err1 := strconv.Atoi(f[1])
-	session, err2 := strconv.Atoi(f[3])
-	start, err3 := strconv.ParseUint(f[19], 10, 64)
-	if err := errors.Join(err1, err2, err3); err != nil {
-		return proc{}, fmt.Errorf("unknown form of /proc/%d/stat: %w", pid, err)
-	}
-	p := proc{pid: pid, parent: parent, session: session, start: start, zombie: f[0] == "Z" || f[0] == "X"}
-	if p.zombie && len(f) > 49 {
-		p.status, _ = strconv.Atoi(f[49]) // old kernels lack the field; 0 has the same meaning
-	}
-	return p, nil
-}
-
-func processes() ([]proc, error) {
-	entries, err := os.ReadDir("/proc")
-	if err != nil {
-		return nil, err
-	}
-	var out []proc
-	for _, entry := range entries {
-		pid, err := strconv.Atoi(entry.Name())
-		if err != nil {
-			continue
-		}
-		if p, err := lookUp(pid); err == nil { // if lookUp fails, the process has exited
-			out = append(out, p)
-		}
-	}
-	return out, nil
-}
-
 // carries reports whether the process was started with the environment entry marker. The
 // environments of other users' processes are unreadable, but these processes do not belong to the
 // job.
-func (p proc) carries(marker string) bool {
-	env, err := os.ReadFile(fmt.Sprintf("/proc/%d/environ", p.pid))
+func carries(pid int, marker string) bool {
+	env, err := os.ReadFile(fmt.Sprintf("/proc/%d/environ", pid))
 	if err != nil {
 		return false
 	}
@@ -108,7 +63,7 @@ func waitGone(ctx context.Context, id identity) (*unix.WaitStatus, error) {
 	if err != nil {
 		return nil, pollGone(ctx, id)
 	}
-	if p.parent == os.Getpid() {
+	if p.Parent == os.Getpid() {
 		return nil, nil // the parent process can now collect the status
 	}
 	return exitInfo(ctx, id, fd), nil
@@ -121,8 +76,8 @@ func exitInfo(ctx context.Context, id identity, fd int) *unix.WaitStatus {
 	ctx, cancel := context.WithTimeout(ctx, time.Second)
 	defer cancel()
 	for {
-		if p, ok := id.find(); ok && p.zombie && p.status != 0 {
-			status := unix.WaitStatus(p.status)
+		if p, ok := id.find(); ok && p.Zombie && p.Status != 0 {
+			status := unix.WaitStatus(p.Status)
 			return &status
 		}
 		info := unix.PidfdInfo{Mask: unix.PIDFD_INFO_EXIT}

@@ -14,6 +14,7 @@ import (
 
 	"workflowagent/internal/agent/executor"
 	"workflowagent/internal/dev/executortest"
+	"workflowagent/internal/sys/procs"
 )
 
 func newExecutor(t testing.TB, runner, base string) *Executor {
@@ -53,13 +54,13 @@ func leftovers(t testing.TB, d dir) []string {
 		t.Fatal(err)
 	}
 	out = append(out, matches...)
-	all, err := processes()
+	all, err := procs.All()
 	if err != nil {
 		t.Fatal(err)
 	}
 	for _, p := range all {
-		if !p.zombie && p.carries(d.marker()) {
-			out = append(out, fmt.Sprint("process ", p.pid))
+		if !p.Zombie && carries(p.PID, d.marker()) {
+			out = append(out, fmt.Sprint("process ", p.PID))
 		}
 	}
 	return out

@@ -238,7 +238,7 @@ func TestReusedProcessNumber(t *testing.T) {
 			t.Error(err)
 		}
 	}
-	if p, ok := real.find(); !ok || p.zombie {
+	if p, ok := real.find(); !ok || p.Zombie {
 		t.Error("a process that does not belong to the job was stopped")
 	}
 }

@@ -13,6 +13,7 @@ import (
 	"workflowagent/internal/agent/executor"
 	"workflowagent/internal/retry"
 	"workflowagent/internal/sys/bootid"
+	"workflowagent/internal/sys/procs"
 )
 
 // Stop interrupts the runner, or kills all processes of the job.
@@ -83,7 +84,7 @@ func killTree(ctx context.Context, leader identity, marker string) error {
 // only while the leader exists, at least as a zombie. Afterwards, another process can have the
 // leader's PID.
 func tree(leader identity, marker string) ([]identity, error) {
-	all, err := processes()
+	all, err := procs.All()
 	if err != nil {
 		return nil, err
 	}
@@ -92,8 +93,8 @@ func tree(leader identity, marker string) ([]identity, error) {
 	for grew := known; grew; {
 		grew = false
 		for _, p := range all {
-			if !ours[p.pid] && (ours[p.parent] || p.session == leader.PID) {
-				ours[p.pid], grew = true, true
+			if !ours[p.PID] && (ours[p.Parent] || p.Session == leader.PID) {
+				ours[p.PID], grew = true, true
 			}
 		}
 	}
@@ -110,10 +111,10 @@ func tree(leader identity, marker string) ([]identity, error) {
 	}
 	var out []identity
 	for _, p := range all {
-		if p.pid == os.Getpid() || p.zombie || (!ours[p.pid] && (p.start < since || !p.carries(marker))) {
+		if p.PID == os.Getpid() || p.Zombie || (!ours[p.PID] && (p.Start < since || !carries(p.PID, marker))) {
 			continue
 		}
-		out = append(out, identity{PID: p.pid, StartTime: p.start, BootID: boot})
+		out = append(out, identity{PID: p.PID, StartTime: p.Start, BootID: boot})
 	}
 	return out, nil
 }

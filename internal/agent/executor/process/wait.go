@@ -126,7 +126,7 @@ func (d dir) exit(ctx context.Context, observed *unix.WaitStatus) (executor.Exit
 // shortly before its status is available.
 func reap(ctx context.Context, id identity) (*unix.WaitStatus, error) {
 	for {
-		if p, ok := id.find(); !ok || !p.zombie {
+		if p, ok := id.find(); !ok || !p.Zombie {
 			return nil, nil
 		}
 		var status unix.WaitStatus
