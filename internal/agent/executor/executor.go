@@ -154,6 +154,13 @@ func (h Handle) Decode(executor string, data any) error {
 	return nil
 }
 
+// Explain adds to an error, if there is one, what was attempted with the job of a handle.
+func Explain(err *error, attempted string, h Handle) {
+	if *err != nil {
+		*err = fmt.Errorf("%s job %s: %w", attempted, h.JobID, *err)
+	}
+}
+
 // Exit describes how a runner exited.
 type Exit struct {
 	Code      int    // exit code; -1 if the runner has none
@@ -186,6 +193,16 @@ func (e Exit) Ran() bool {
 	}
 	return e.Code >= 0 || e.Signal != ""
 }
+
+// signals maps the numbers of signals that terminate a process on Linux to the signals' names.
+var signals = map[int]string{
+	1: "SIGHUP", 2: "SIGINT", 3: "SIGQUIT", 4: "SIGILL", 6: "SIGABRT", 7: "SIGBUS", 8: "SIGFPE",
+	9: "SIGKILL", 11: "SIGSEGV", 13: "SIGPIPE", 15: "SIGTERM", 24: "SIGXCPU", 25: "SIGXFSZ", 31: "SIGSYS",
+}
+
+// SignalOf returns the name of the signal that a container's exit code stands for, or "". A container
+// whose program is killed by a signal exits with 128 plus the signal's number.
+func SignalOf(code int) string { return signals[code-128] }
 
 // ErrStarted is returned by Start for a job that has already been started.
 var ErrStarted = errors.New("the job was already started")

@@ -35,15 +35,14 @@ func TestContainersAsSent(t *testing.T) {
 		"job with the defaults": {},
 		"job with all settings": {SharedVolumeDirectory: "/srv/jobs", Config: Config{Network: "jobs", Memory: 1 << 30, CPUs: 1.5, PidsLimit: 100}},
 	} {
-		e := newExecutor(t, o)
-		at := newJobOf(job, o)
-		config, host := e.container(job, at, img, runner, o.Network, now)
+		c := &creation{Executor: newExecutor(t, o), spec: job, job: newJobOf(job, o), image: img, runner: runner, at: now}
+		config, host := c.container(o.Network)
 		all[name] = sent{config, host}
 	}
-	at := newJobOf(job, Options{})
-	config, host := fillContainer(job, at, img, runner, now)
+	c := &creation{spec: job, job: newJobOf(job, Options{}), image: img, runner: runner, at: now}
+	config, host := c.fillContainer()
 	all["copy of the runner, never started"] = sent{config, host}
-	config, host = tryContainer(job, at, img, runner, now)
+	config, host = c.tryContainer()
 	all["test of the runner"] = sent{config, host}
 	for name, s := range all {
 		// The attack CVE-2024-21626 requires an image that chooses the working directory.

@@ -138,18 +138,12 @@ func (e *Executor) Stop(ctx context.Context, h executor.Handle, how executor.Sto
 }
 
 // CopySpool copies the job's log spool through the engine's archive API.
-func (e *Executor) CopySpool(ctx context.Context, h executor.Handle, dst string) error {
+func (e *Executor) CopySpool(ctx context.Context, h executor.Handle, dst string) (err error) {
 	j, engine, err := e.open(h)
 	if err != nil {
 		return err
 	}
-	if err := copySpool(ctx, engine, j, dst); err != nil {
-		return fmt.Errorf("copying the log spool of job %s: %w", h.JobID, err)
-	}
-	return nil
-}
-
-func copySpool(ctx context.Context, engine *client.Client, j job, dst string) (err error) {
+	defer executor.Explain(&err, "copying the log spool of", h)
 	to, err := executor.NewSpoolCopy(dst)
 	if err != nil {
 		return err

@@ -93,8 +93,8 @@ func (e *Executor) prepare(ctx context.Context, engine *client.Client, spec exec
 			return executor.Handle{}, failure(workflow.ReasonLaunch, "The job's directory could not be created in shared_volume_directory", err)
 		}
 	}
-	config, host := e.container(spec, j, img, runner, network, created)
-	if err := e.create(ctx, engine, spec, j, img, runner, config, host); err != nil {
+	c := &creation{Executor: e, engine: engine, spec: spec, job: j, image: img, runner: runner, at: created}
+	if err := c.create(ctx, network); err != nil {
 		if errors.Is(err, errExists) {
 			return executor.Handle{}, err
 		}
@@ -107,32 +107,45 @@ func (e *Executor) prepare(ctx context.Context, engine *client.Client, spec exec
 // errExists reports that the job already has a container. create must not change that container.
 var errExists = errors.New("an earlier call prepared the job")
 
+// creation is the creation of a job's container.
+type creation struct {
+	*Executor
+
+	engine *client.Client
+	spec   executor.Spec
+	job    job
+	image  image
+	runner runnerFile
+	at     time.Time
+}
+
 // create creates the container, checks that it can run the runner, and prepares the job's
 // directory.
-func (e *Executor) create(ctx context.Context, engine *client.Client, spec executor.Spec, j job, img image, runner runnerFile, config *container.Config, host *container.HostConfig) error {
+func (c *creation) create(ctx context.Context, network string) error {
 	// The call is not canceled with ctx, because an abandoned call could still succeed in the
 	// engine after the cleanup.
 	bounded, cancel := context.WithTimeout(context.WithoutCancel(ctx), cleanupTime)
 	defer cancel()
-	_, err := engine.ContainerCreate(bounded, client.ContainerCreateOptions{Name: j.Name, Config: config, HostConfig: host})
+	config, host := c.container(network)
+	_, err := c.engine.ContainerCreate(bounded, client.ContainerCreateOptions{Name: c.job.Name, Config: config, HostConfig: host})
 	switch {
 	case errdefs.IsConflict(err):
 		return failure(workflow.ReasonLaunch, "The job already has a container", errExists)
 	case errdefs.IsNotFound(err) && strings.Contains(err.Error(), "image"):
-		return failure(workflow.ReasonImage, "The image "+img.ref+" is not usable", err)
+		return failure(workflow.ReasonImage, "The image "+c.image.ref+" is not usable", err)
 	case err != nil:
 		return failure(workflow.ReasonLaunch, "The container could not be created", err)
 	}
-	if err := e.ensureRunner(ctx, engine, spec, j, img, runner); err != nil {
+	if err := c.ensureRunner(ctx); err != nil {
 		return failure(workflow.ReasonLaunch, "The runner could not be copied into the container", err)
 	}
-	if err := e.checkPlatform(ctx, engine, spec, j, img, runner); err != nil {
+	if err := c.checkPlatform(ctx); err != nil {
 		return err
 	}
-	if err := e.giveToUser(ctx, engine, j, img); err != nil {
-		return failure(workflow.ReasonLaunch, "The image's user "+img.user+" could not be made the owner of the job's directory", err)
+	if err := c.giveToUser(ctx); err != nil {
+		return failure(workflow.ReasonLaunch, "The image's user "+c.image.user+" could not be made the owner of the job's directory", err)
 	}
-	if err := linkPulumiEnv(bounded, engine, j); err != nil {
+	if err := c.linkPulumiEnv(bounded); err != nil {
 		return failure(workflow.ReasonLaunch, "The link "+protocol.FilePulumiEnv+" could not be created in the container", err)
 	}
 	return nil
@@ -146,12 +159,12 @@ func (e *Executor) discard(ctx context.Context, engine *client.Client, j job) er
 
 // container returns the configuration of the job's container. It must contain no secrets, because
 // every client of the engine can read it.
-func (e *Executor) container(spec executor.Spec, j job, img image, runner runnerFile, network string, now time.Time) (*container.Config, *container.HostConfig) {
-	all := labels(spec, j, kindJob, now)
+func (c *creation) container(network string) (*container.Config, *container.HostConfig) {
+	all := labels(c.spec, c.job, kindJob, c.at)
 	stopTimeout := int(stopTime / time.Second)
 	config := &container.Config{
-		Image:       img.id,
-		Entrypoint:  []string{runnerPath, "run", "--job-dir", j.JobDir},
+		Image:       c.image.id,
+		Entrypoint:  []string{runnerPath, "run", "--job-dir", c.job.JobDir},
 		WorkingDir:  "/", // overrides the image's directory, which may be outside the container (CVE-2024-21626)
 		OpenStdin:   true,
 		StdinOnce:   true, // the input closes after the launch document
@@ -163,7 +176,7 @@ func (e *Executor) container(spec executor.Spec, j job, img image, runner runner
 	}
 	// The container's init reaps orphans and passes a signal only to the runner.
 	yes := true
-	pids := cmp.Or(e.opts.PidsLimit, -1) // -1 means no limit
+	pids := cmp.Or(c.opts.PidsLimit, -1) // -1 means no limit
 	host := &container.HostConfig{
 		NetworkMode:   container.NetworkMode(network),
 		RestartPolicy: container.RestartPolicy{Name: container.RestartPolicyDisabled},
@@ -175,11 +188,11 @@ func (e *Executor) container(spec executor.Spec, j job, img image, runner runner
 		// must not fill the host's disk. The limit is high because some engines, such as 20.10, end
 		// a followed log without an error when they start another log file.
 		LogConfig: container.LogConfig{Type: "local", Config: map[string]string{"max-size": "512m", "max-file": "1", "compress": "false"}},
-		Mounts:    []mount.Mount{runnerMount(spec.Owner, runner, true), jobMount(j, all)},
+		Mounts:    []mount.Mount{runnerMount(c.spec.Owner, c.runner, true), jobMount(c.job, all)},
 		Resources: container.Resources{
-			Memory:     e.opts.Memory,
-			MemorySwap: e.opts.Memory, // the limit includes swap, so the container cannot exceed it by swapping
-			NanoCPUs:   int64(e.opts.CPUs * 1e9),
+			Memory:     c.opts.Memory,
+			MemorySwap: c.opts.Memory, // the limit includes swap, so the container cannot exceed it by swapping
+			NanoCPUs:   int64(c.opts.CPUs * 1e9),
 			PidsLimit:  &pids,
 		},
 	}

@@ -185,7 +185,7 @@ func ended(ctx context.Context, engine *client.Client, j job, state *container.S
 		return exit, nil
 	}
 	exit.OOMKilled = state.OOMKilled || exit.Code == 128+9 && outOfMemory(ctx, engine, j)
-	if name, ok := signals[exit.Code-128]; ok {
+	if name := executor.SignalOf(exit.Code); name != "" {
 		exit.Code, exit.Signal = -1, name
 	}
 	// An engine reports this code for a container that exited while the engine or the host
@@ -215,11 +215,4 @@ func outOfMemory(ctx context.Context, engine *client.Client, j job) bool {
 		}
 	}
 	return false
-}
-
-// signals maps the numbers of signals that terminate a process on Linux to the signals' names. When
-// a signal kills the runner, the container's init exits with 128 plus the number.
-var signals = map[int]string{
-	1: "SIGHUP", 2: "SIGINT", 3: "SIGQUIT", 4: "SIGILL", 6: "SIGABRT", 7: "SIGBUS", 8: "SIGFPE",
-	9: "SIGKILL", 11: "SIGSEGV", 13: "SIGPIPE", 15: "SIGTERM", 24: "SIGXCPU", 25: "SIGXFSZ", 31: "SIGSYS",
 }

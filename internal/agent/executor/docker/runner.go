@@ -68,38 +68,40 @@ func runnerMount(owner string, r runnerFile, readOnly bool) mount.Mount {
 
 // ensureRunner fills the runner's volume if the runner in the job's container is missing or
 // incomplete.
-func (e *Executor) ensureRunner(ctx context.Context, engine *client.Client, spec executor.Spec, j job, img image, r runnerFile) error {
-	e.filling.Lock()
-	defer e.filling.Unlock()
-	stat, err := engine.ContainerStatPath(ctx, j.Name, client.ContainerStatPathOptions{Path: runnerPath})
+func (c *creation) ensureRunner(ctx context.Context) error {
+	c.filling.Lock()
+	defer c.filling.Unlock()
+	r := c.runner
+	stat, err := c.engine.ContainerStatPath(ctx, c.job.Name, client.ContainerStatPathOptions{Path: runnerPath})
 	switch {
 	case err != nil && !errdefs.IsNotFound(err):
 		return fmt.Errorf("finding the runner on the engine: %w", err)
 	case err != nil || stat.Stat.Size != r.size || !stat.Stat.Mode.IsRegular():
-		if err := e.fill(ctx, engine, spec, j, img, r); err != nil {
+		if err := c.fill(ctx); err != nil {
 			return fmt.Errorf("copying the runner to the engine: %w", err)
 		}
 	}
 	// The engine keeps volumes of earlier runners that are still in use.
-	err = removeVolumes(ctx, engine, func(name string) bool { return name != r.volume }, labelOwner+"="+spec.Owner, labelKind+"="+kindRunner, labelArch+"="+r.arch)
+	err = removeVolumes(ctx, c.engine, func(name string) bool { return name != r.volume }, labelOwner+"="+c.spec.Owner, labelKind+"="+kindRunner, labelArch+"="+r.arch)
 	if err != nil {
-		e.opts.Log.WithError(err).Debug("removing volumes of earlier runners failed")
+		c.opts.Log.WithError(err).Debug("removing volumes of earlier runners failed")
 	}
 	return nil
 }
 
 // fill copies the runner into its volume, through a container of the job's image that never starts.
-func (e *Executor) fill(ctx context.Context, engine *client.Client, spec executor.Spec, j job, img image, r runnerFile) (err error) {
-	config, host := fillContainer(spec, j, img, r, time.Now())
-	created, err := engine.ContainerCreate(ctx, client.ContainerCreateOptions{Name: j.copier(), Config: config, HostConfig: host})
+func (c *creation) fill(ctx context.Context) (err error) {
+	config, host := c.fillContainer()
+	created, err := c.engine.ContainerCreate(ctx, client.ContainerCreateOptions{Name: c.job.copier(), Config: config, HostConfig: host})
 	if err != nil {
 		return err
 	}
 	defer func() {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), cleanupTime)
 		defer cancel()
-		err = errors.Join(err, removeContainer(ctx, engine, created.ID))
+		err = errors.Join(err, removeContainer(ctx, c.engine, created.ID))
 	}()
+	r := c.runner
 	file, err := os.Open(r.path)
 	if err != nil {
 		return err
@@ -112,17 +114,17 @@ func (e *Executor) fill(ctx context.Context, engine *client.Client, spec executo
 	}
 	// A tar archive consists of blocks of 512 bytes and ends with two blocks of zeros.
 	end := bytes.NewReader(make([]byte, (512-r.size%512)%512+2*512))
-	_, err = engine.CopyToContainer(ctx, created.ID, client.CopyToContainerOptions{
+	_, err = c.engine.CopyToContainer(ctx, created.ID, client.CopyToContainerOptions{
 		DestinationPath: runnerDir, Content: io.MultiReader(&header, io.LimitReader(file, r.size), end),
 	})
 	return err
 }
 
-func fillContainer(spec executor.Spec, j job, img image, r runnerFile, now time.Time) (*container.Config, *container.HostConfig) {
+func (c *creation) fillContainer() (*container.Config, *container.HostConfig) {
 	config := &container.Config{
-		Image: img.id, Entrypoint: []string{runnerPath}, WorkingDir: "/", Labels: labels(spec, j, kindCopy, now),
+		Image: c.image.id, Entrypoint: []string{runnerPath}, WorkingDir: "/", Labels: labels(c.spec, c.job, kindCopy, c.at),
 	}
-	return config, &container.HostConfig{NetworkMode: "none", Mounts: []mount.Mount{runnerMount(spec.Owner, r, false)}}
+	return config, &container.HostConfig{NetworkMode: "none", Mounts: []mount.Mount{runnerMount(c.spec.Owner, c.runner, false)}}
 }
 
 // removeVolumes removes the volumes that have all labels and a matching name.
@@ -146,16 +148,16 @@ func removeVolumes(ctx context.Context, engine *client.Client, match func(name s
 // checkPlatform returns an error if the engine's host can neither run nor emulate the image's
 // architecture, because the job would fail without an explanation. An engine does not report the
 // architectures that it emulates, so checkPlatform starts the runner in a container of the image.
-func (e *Executor) checkPlatform(ctx context.Context, engine *client.Client, spec executor.Spec, j job, img image, r runnerFile) error {
-	version, err := engine.ServerVersion(ctx, client.ServerVersionOptions{})
+func (c *creation) checkPlatform(ctx context.Context) error {
+	version, err := c.engine.ServerVersion(ctx, client.ServerVersionOptions{})
 	if err != nil {
 		return failure(workflow.ReasonLaunch, "The job's image could not be checked", fmt.Errorf("reading the architecture of the Docker Engine: %w", err))
 	}
-	arch := version.Arch
+	arch, img := version.Arch, c.image
 	if arch == img.arch {
 		return nil
 	}
-	runs, err := e.tryRunner(ctx, engine, spec, j, img, r)
+	runs, err := c.tryRunner(ctx)
 	switch {
 	case err != nil:
 		return failure(workflow.ReasonLaunch, fmt.Sprintf("The agent could not test whether the engine runs images for linux/%s", img.arch), err)
@@ -166,42 +168,42 @@ func (e *Executor) checkPlatform(ctx context.Context, engine *client.Client, spe
 }
 
 // tryRunner reports whether the runner starts, without a job, in a container of the image.
-func (e *Executor) tryRunner(ctx context.Context, engine *client.Client, spec executor.Spec, j job, img image, r runnerFile) (ok bool, err error) {
+func (c *creation) tryRunner(ctx context.Context) (ok bool, err error) {
 	// The call is not canceled with ctx, because an abandoned call could still succeed in the
 	// engine after the cleanup.
 	bounded, cancel := context.WithTimeout(context.WithoutCancel(ctx), 2*cleanupTime)
 	defer cancel()
-	config, host := tryContainer(spec, j, img, r, time.Now())
-	created, err := engine.ContainerCreate(bounded, client.ContainerCreateOptions{Name: j.copier(), Config: config, HostConfig: host})
+	config, host := c.tryContainer()
+	created, err := c.engine.ContainerCreate(bounded, client.ContainerCreateOptions{Name: c.job.copier(), Config: config, HostConfig: host})
 	if err != nil {
 		return false, err
 	}
-	defer func() { err = errors.Join(err, removeContainer(bounded, engine, created.ID)) }()
-	if _, err := engine.ContainerStart(bounded, created.ID, client.ContainerStartOptions{}); err != nil {
+	defer func() { err = errors.Join(err, removeContainer(bounded, c.engine, created.ID)) }()
+	if _, err := c.engine.ContainerStart(bounded, created.ID, client.ContainerStartOptions{}); err != nil {
 		if answered(err) {
 			return false, nil // some engines detect the mismatch immediately
 		}
 		return false, err
 	}
-	if err := waitStopped(bounded, engine, created.ID); err != nil {
+	if err := waitStopped(bounded, c.engine, created.ID); err != nil {
 		return false, err
 	}
-	found, err := engine.ContainerInspect(bounded, created.ID, client.ContainerInspectOptions{})
+	found, err := c.engine.ContainerInspect(bounded, created.ID, client.ContainerInspectOptions{})
 	if err != nil {
 		return false, err
 	}
 	return found.Container.State.ExitCode == 0, nil
 }
 
-func tryContainer(spec executor.Spec, j job, img image, r runnerFile, now time.Time) (*container.Config, *container.HostConfig) {
+func (c *creation) tryContainer() (*container.Config, *container.HostConfig) {
 	config := &container.Config{
-		Image: img.id, Entrypoint: []string{runnerPath, "--help"}, Labels: labels(spec, j, kindCopy, now),
+		Image: c.image.id, Entrypoint: []string{runnerPath, "--help"}, Labels: labels(c.spec, c.job, kindCopy, c.at),
 		WorkingDir: "/", // overrides the image's directory, which may be outside the container (CVE-2024-21626)
 	}
 	host := &container.HostConfig{
 		NetworkMode: "none", ReadonlyRootfs: true, CapDrop: []string{"ALL"}, SecurityOpt: []string{"no-new-privileges"},
 		IpcMode: container.IPCModePrivate, LogConfig: container.LogConfig{Type: "none"},
-		Mounts: []mount.Mount{runnerMount(spec.Owner, r, true)},
+		Mounts: []mount.Mount{runnerMount(c.spec.Owner, c.runner, true)},
 	}
 	return config, host
 }
@@ -211,13 +213,14 @@ const maxUserFile = 1 << 20
 
 // giveToUser makes the image's user the owner of the job's directory. Otherwise, root would own the
 // directory, because the engine creates volumes as root.
-func (e *Executor) giveToUser(ctx context.Context, engine *client.Client, j job, img image) error {
+func (c *creation) giveToUser(ctx context.Context) error {
+	j, img := c.job, c.image
 	if name, _, _ := strings.Cut(img.user, ":"); j.Shared != "" || name == "" || name == "0" || name == "root" {
 		return nil
 	}
 	var databases [2]io.Reader // nil if missing
 	for i, path := range []string{"/etc/passwd", "/etc/group"} {
-		data, err := readFile(ctx, engine, j.Name, path, maxUserFile)
+		data, err := readFile(ctx, c.engine, j.Name, path, maxUserFile)
 		switch {
 		case err == nil:
 			databases[i] = bytes.NewReader(data)
@@ -229,29 +232,28 @@ func (e *Executor) giveToUser(ctx context.Context, engine *client.Client, j job,
 	if err != nil {
 		return err
 	}
-	var archive bytes.Buffer
-	w := tar.NewWriter(&archive)
-	header := &tar.Header{Typeflag: tar.TypeDir, Name: path.Base(j.JobDir) + "/", Mode: 0o700, Uid: owner.Uid, Gid: owner.Gid, ModTime: time.Now()}
-	if err := errors.Join(w.WriteHeader(header), w.Close()); err != nil {
-		return err
-	}
-	_, err = engine.CopyToContainer(ctx, j.Name, client.CopyToContainerOptions{DestinationPath: path.Dir(j.JobDir), Content: &archive})
-	return err
+	return c.put(ctx, path.Dir(j.JobDir), &tar.Header{
+		Typeflag: tar.TypeDir, Name: path.Base(j.JobDir) + "/", Mode: 0o700, Uid: owner.Uid, Gid: owner.Gid,
+	})
 }
 
 // linkPulumiEnv makes the path of Pulumi's documentation a link to the job's file. The engine may
 // write to the root directory, unlike most users of images.
-func linkPulumiEnv(ctx context.Context, engine *client.Client, j job) error {
+func (c *creation) linkPulumiEnv(ctx context.Context) error {
+	return c.put(ctx, "/", &tar.Header{
+		Typeflag: tar.TypeSymlink, Name: path.Base(protocol.FilePulumiEnv), Linkname: path.Join(c.job.JobDir, protocol.FileEnv), Mode: 0o777,
+	})
+}
+
+// put creates a directory or a link in the job's container.
+func (c *creation) put(ctx context.Context, dir string, header *tar.Header) error {
+	header.ModTime = time.Now()
 	var archive bytes.Buffer
 	w := tar.NewWriter(&archive)
-	header := &tar.Header{
-		Typeflag: tar.TypeSymlink, Name: path.Base(protocol.FilePulumiEnv), Linkname: path.Join(j.JobDir, protocol.FileEnv),
-		Mode: 0o777, ModTime: time.Now(),
-	}
 	if err := errors.Join(w.WriteHeader(header), w.Close()); err != nil {
 		return err
 	}
-	_, err := engine.CopyToContainer(ctx, j.Name, client.CopyToContainerOptions{DestinationPath: "/", Content: &archive})
+	_, err := c.engine.CopyToContainer(ctx, c.job.Name, client.CopyToContainerOptions{DestinationPath: dir, Content: &archive})
 	return err
 }
 

@@ -82,7 +82,7 @@ func TestQuota(t *testing.T) {
 		t.Fatal(err)
 	}
 	s.eventually(t, "the quota applies", func() bool {
-		_, err := s.client.createPod(t.Context(), pod, true)
+		_, err := s.client.createPod(t.Context(), pod, true, rest.NoWarnings{})
 		return err != nil && overQuota(err)
 	})
 	spec := s.spec()

@@ -86,8 +86,9 @@ func bounded(ctx context.Context) (context.Context, context.CancelFunc) {
 	return context.WithTimeout(ctx, callTime)
 }
 
-// createPod creates a pod, or checks with dryRun whether the cluster would create it.
-func (c *client) createPod(ctx context.Context, pod *corev1.Pod, dryRun bool) (*corev1.Pod, error) {
+// createPod creates a pod, or checks with dryRun whether the cluster would create it. warned receives
+// the cluster's warnings.
+func (c *client) createPod(ctx context.Context, pod *corev1.Pod, dryRun bool, warned rest.WarningHandler) (*corev1.Pod, error) {
 	ctx, cancel := bounded(ctx)
 	defer cancel()
 	options := metav1.CreateOptions{FieldValidation: metav1.FieldValidationStrict}
@@ -95,7 +96,8 @@ func (c *client) createPod(ctx context.Context, pod *corev1.Pod, dryRun bool) (*
 		options.DryRun = []string{metav1.DryRunAll}
 	}
 	created := new(corev1.Pod)
-	err := c.rest.Post().Namespace(pod.Namespace).Resource("pods").VersionedParams(&options, c.parameters).Body(pod).Do(ctx).Into(created)
+	err := c.rest.Post().WarningHandler(warned).Namespace(pod.Namespace).Resource("pods").
+		VersionedParams(&options, c.parameters).Body(pod).Do(ctx).Into(created)
 	return created, err
 }
 

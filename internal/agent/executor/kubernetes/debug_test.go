@@ -11,6 +11,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/client-go/rest"
 
 	"workflowagent/internal/agent/executor/kubernetes/podspec"
 	"workflowagent/internal/dev/executortest/program"
@@ -56,7 +57,7 @@ func TestKeptPod(t *testing.T) {
 	if err := yaml.Unmarshal(text, made); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := s.client.createPod(t.Context(), made, true); err != nil {
+	if _, err := s.client.createPod(t.Context(), made, true, rest.NoWarnings{}); err != nil {
 		t.Errorf("the cluster refuses the copy: %v\n%s", err, text)
 	}
 	for what, want := range map[string]string{"missing": "debug_pod", name + "-debug": "has no pod"} {

@@ -1,6 +1,7 @@
 package kubernetes
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"time"
@@ -66,9 +67,7 @@ func exitOf(t *corev1.ContainerStateTerminated) executor.Exit {
 		return exit
 	}
 	exit.OOMKilled = t.Reason == "OOMKilled"
-	if name, ok := signals[t.Signal]; ok {
-		exit.Code, exit.Signal = -1, name
-	} else if name, ok := signals[t.ExitCode-128]; ok {
+	if name := cmp.Or(executor.SignalOf(128+int(t.Signal)), executor.SignalOf(exit.Code)); name != "" {
 		exit.Code, exit.Signal = -1, name
 	}
 	return exit
@@ -129,10 +128,3 @@ func overdue(pod *corev1.Pod, began, now time.Time) bool {
 
 // nodeTime is how long after the grace period a node may take to confirm a deletion.
 const nodeTime = 2 * time.Minute
-
-// signals maps the numbers of signals that terminate a process on Linux to the signals' names. A
-// container that is killed by a signal exits with 128 plus the number.
-var signals = map[int32]string{
-	1: "SIGHUP", 2: "SIGINT", 3: "SIGQUIT", 4: "SIGILL", 6: "SIGABRT", 7: "SIGBUS", 8: "SIGFPE",
-	9: "SIGKILL", 11: "SIGSEGV", 13: "SIGPIPE", 15: "SIGTERM", 24: "SIGXCPU", 25: "SIGXFSZ", 31: "SIGSYS",
-}

@@ -11,7 +11,6 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"workflowagent/internal/agent/executor"
 )
@@ -216,26 +215,15 @@ func (e *Executor) TryPod(ctx context.Context, spec executor.Spec) (Admission, e
 	if err != nil {
 		return Admission{}, err
 	}
-	created, warnings, err := e.client.dryPod(ctx, pod)
+	var told warnings
+	created, err := e.client.createPod(ctx, pod, true, &told)
 	switch {
 	case err == nil:
-		return Admission{Warnings: warnings, Changed: additions(pod, created)}, nil
+		return Admission{Warnings: told, Changed: additions(pod, created)}, nil
 	case answered(err):
-		return Admission{Cause: refusal(err), Words: words(err), Warnings: warnings}, nil
+		return Admission{Cause: refusal(err), Words: words(err), Warnings: told}, nil
 	}
 	return Admission{}, e.silent(err)
-}
-
-// dryPod is like createPod with dryRun, and returns the cluster's warnings.
-func (c *client) dryPod(ctx context.Context, pod *corev1.Pod) (*corev1.Pod, []string, error) {
-	ctx, cancel := bounded(ctx)
-	defer cancel()
-	var told warnings
-	options := metav1.CreateOptions{FieldValidation: metav1.FieldValidationStrict, DryRun: []string{metav1.DryRunAll}}
-	created := new(corev1.Pod)
-	err := c.rest.Post().WarningHandler(&told).Namespace(pod.Namespace).Resource("pods").
-		VersionedParams(&options, c.parameters).Body(pod).Do(ctx).Into(created)
-	return created, told, err
 }
 
 // warnings collects the warnings of a response.

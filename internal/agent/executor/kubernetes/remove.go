@@ -23,18 +23,12 @@ const (
 
 // Remove deletes the Secret and the pod, and waits until the pod's processes have ended. The pod of
 // a finished job remains if it is kept for debugging.
-func (e *Executor) Remove(ctx context.Context, h executor.Handle) error {
+func (e *Executor) Remove(ctx context.Context, h executor.Handle) (err error) {
 	j, w, err := e.open(h)
 	if err != nil {
 		return err
 	}
-	if err := e.remove(ctx, w, j); err != nil {
-		return fmt.Errorf("removing job %s: %w", h.JobID, err)
-	}
-	return nil
-}
-
-func (e *Executor) remove(ctx context.Context, w *watcher, j job) error {
+	defer executor.Explain(&err, "removing", h)
 	ctx, cancel := context.WithTimeout(ctx, removeTime)
 	defer cancel()
 	// Without its Secret, a pod that has not started yet does not start.

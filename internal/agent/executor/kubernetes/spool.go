@@ -3,7 +3,6 @@ package kubernetes
 import (
 	"context"
 	"errors"
-	"fmt"
 	"io"
 	"os"
 	"time"
@@ -29,18 +28,12 @@ var (
 // CopySpool copies the part of the log that the runner could not send. The pod's sidecar prints it
 // after the runner has exited. If the pod was deleted meanwhile, CopySpool uses the copy that the
 // executor made during the deletion.
-func (e *Executor) CopySpool(ctx context.Context, h executor.Handle, dst string) error {
+func (e *Executor) CopySpool(ctx context.Context, h executor.Handle, dst string) (err error) {
 	j, w, err := e.open(h)
 	if err != nil {
 		return err
 	}
-	if err := e.copySpool(ctx, w, j, dst); err != nil {
-		return fmt.Errorf("copying the log spool of job %s: %w", h.JobID, err)
-	}
-	return nil
-}
-
-func (e *Executor) copySpool(ctx context.Context, w *watcher, j job, dst string) (err error) {
+	defer executor.Explain(&err, "copying the log spool of", h)
 	to, err := executor.NewSpoolCopy(dst)
 	if err != nil {
 		return err

@@ -13,6 +13,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/rest"
 
 	"workflowagent/internal/agent/executor"
 	"workflowagent/internal/agent/executor/kubernetes/podspec"
@@ -76,7 +77,7 @@ func (e *Executor) tryPod(ctx context.Context, pod *corev1.Pod, progress func(li
 		}
 	}
 	for failures := 0; ; failures++ {
-		_, err := e.client.createPod(ctx, pod, true)
+		_, err := e.client.createPod(ctx, pod, true, rest.NoWarnings{})
 		switch {
 		case err == nil:
 			return nil
@@ -169,7 +170,7 @@ func (e *Executor) create(ctx context.Context, pod *corev1.Pod) (created *corev1
 	limited, cancel := context.WithTimeout(ctx, min(quotaTime, e.opts.PodStartTimeout))
 	defer cancel()
 	err = clusterRetry.Do(limited, overQuota, func() (err error) {
-		created, err = e.client.createPod(ctx, pod, false)
+		created, err = e.client.createPod(ctx, pod, false, rest.NoWarnings{})
 		return err
 	})
 	return created, err

@@ -19,9 +19,8 @@ var needless = []corev1.Capability{"AUDIT_WRITE", "MKNOD", "NET_RAW"}
 // own choices.
 func arrange(pod, base *corev1.Pod) {
 	spec := &pod.Spec
-	first(spec.Containers, MainContainer)
-	first(spec.InitContainers, InitContainer)
-	last(spec.InitContainers, SpoolContainer)
+	order(spec.Containers, map[string]int{MainContainer: -1})
+	order(spec.InitContainers, map[string]int{InitContainer: -1, SpoolContainer: 1}) // the cluster stops the last sidecar first
 	for i := range spec.InitContainers {
 		if c := &spec.InitContainers[i]; !isOurs(c.Name) {
 			mountRunner(c)
@@ -39,26 +38,10 @@ func arrange(pod, base *corev1.Pod) {
 	}
 }
 
-// first moves the named container to the front.
-func first(containers []corev1.Container, name string) {
-	slices.SortStableFunc(containers, func(a, b corev1.Container) int {
-		return is(b.Name == name) - is(a.Name == name)
-	})
-}
-
-// last moves the named container to the end. The cluster then stops this sidecar first, as it stops
-// sidecars in the reverse order of their starts.
-func last(containers []corev1.Container, name string) {
-	slices.SortStableFunc(containers, func(a, b corev1.Container) int {
-		return is(a.Name == name) - is(b.Name == name)
-	})
-}
-
-func is(b bool) int {
-	if b {
-		return 1
-	}
-	return 0
+// order sorts containers by rank. The cluster starts sidecars in this order, and stops them in the
+// reverse order.
+func order(containers []corev1.Container, rank map[string]int) {
+	slices.SortStableFunc(containers, func(a, b corev1.Container) int { return rank[a.Name] - rank[b.Name] })
 }
 
 func isOurs(container string) bool {

@@ -3,6 +3,7 @@ package podspec
 import (
 	"crypto/sha256"
 	"encoding/hex"
+	"maps"
 	"strconv"
 
 	"k8s.io/apimachinery/pkg/util/validation"
@@ -86,17 +87,12 @@ func LabelValue(s string) string {
 
 // Labels returns the labels of a job's objects.
 func Labels(spec executor.Spec) map[string]string {
-	labels := map[string]string{}
-	for k, v := range spec.Labels {
-		if len(validation.IsQualifiedName(prefix+k)) == 0 && len(validation.IsValidLabelValue(v)) == 0 {
-			labels[prefix+k] = v
-		}
-	}
+	labels := Annotations(spec)
+	maps.DeleteFunc(labels, func(_, v string) bool { return len(validation.IsValidLabelValue(v)) > 0 })
 	labels[LabelName] = NameValue
 	labels[LabelComponent] = ComponentValue
 	labels[LabelOwner] = LabelValue(spec.Owner)
 	labels[LabelJob] = LabelValue(spec.JobID)
-	labels[LabelEpoch] = strconv.FormatInt(spec.Epoch, 10)
 	return labels
 }
 

@@ -138,7 +138,9 @@ func (v *verifier) container(list string, pod, base []corev1.Container, name str
 
 func count(containers []corev1.Container, name string) (n int) {
 	for _, c := range containers {
-		n += is(c.Name == name)
+		if c.Name == name {
+			n++
+		}
 	}
 	return n
 }
