@@ -11,9 +11,10 @@ import (
 )
 
 func newConfigCommand(load loader) *cobra.Command {
-	cmd := &cobra.Command{Use: "config", Short: "Show the configuration", Example: "  customer-managed-workflow-agent config show", Args: noArgs, RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() }}
-	cmd.AddCommand(newConfigShowCommand(load), newConfigPodCommand(load))
-	return cmd
+	return group(
+		&cobra.Command{Use: "config", Short: "Show the configuration", Example: "  customer-managed-workflow-agent config show"},
+		newConfigShowCommand(load), newConfigPodCommand(load),
+	)
 }
 
 func newConfigShowCommand(load loader) *cobra.Command {

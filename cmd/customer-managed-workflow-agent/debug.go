@@ -12,15 +12,10 @@ import (
 )
 
 func newDebugCommand(load loader) *cobra.Command {
-	cmd := &cobra.Command{
-		Use:     "debug",
-		Short:   "Debug jobs that fail",
-		Example: "  customer-managed-workflow-agent debug workflow-runner --job job.json",
-		Args:    noArgs,
-		RunE:    func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
-	}
-	cmd.AddCommand(newDebugRunnerCommand(load), newDebugPodCommand(load))
-	return cmd
+	return group(
+		&cobra.Command{Use: "debug", Short: "Debug jobs that fail", Example: "  customer-managed-workflow-agent debug workflow-runner --job job.json"},
+		newDebugRunnerCommand(load), newDebugPodCommand(load),
+	)
 }
 
 func newDebugRunnerCommand(load loader) *cobra.Command {

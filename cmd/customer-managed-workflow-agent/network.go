@@ -11,13 +11,6 @@ import (
 // runners. The server itself has no access to the engine.
 func newNetworkCommand() *cobra.Command {
 	var bridge string
-	cmd := &cobra.Command{
-		Use:    "network",
-		Short:  "Manage a Docker network for jobs",
-		Hidden: true,
-		Args:   noArgs,
-		RunE:   func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
-	}
 	ensure := &cobra.Command{
 		Use:   "ensure NAME",
 		Short: "Create the network unless it exists, and print it as JSON",
@@ -50,6 +43,5 @@ func newNetworkCommand() *cobra.Command {
 			return engine.RemoveNetwork(cmd.Context(), args[0])
 		},
 	}
-	cmd.AddCommand(ensure, remove)
-	return cmd
+	return group(&cobra.Command{Use: "network", Short: "Manage a Docker network for jobs", Hidden: true}, ensure, remove)
 }

@@ -76,6 +76,14 @@ func usesConfig(cmd *cobra.Command) bool {
 // loader reads the configuration that the command-line flags select.
 type loader func() (*config.Config, error)
 
+// group completes a command that only has others below it.
+func group(cmd *cobra.Command, commands ...*cobra.Command) *cobra.Command {
+	cmd.Args = noArgs
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error { return cmd.Help() }
+	cmd.AddCommand(commands...)
+	return cmd
+}
+
 func noArgs(cmd *cobra.Command, args []string) error {
 	if len(args) > 0 {
 		return config.Invalid(fmt.Errorf("%q is unknown to %s; see %s --help", args[0], cmd.CommandPath(), cmd.CommandPath()))

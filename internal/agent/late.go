@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"strings"
-	"sync"
 	"time"
 
 	"workflowagent/internal/agent/executor"
@@ -51,14 +50,9 @@ func (j *job) startLate(ctx context.Context, document []byte) error {
 // work, and returns nil if the runner was started all the same: then the runner knows better
 // whether it has leave.
 func (j *job) leased(ctx context.Context, work func(context.Context) error) error {
-	var lease sync.WaitGroup
-	defer lease.Wait()
 	working, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	log := j.log
-	lease.Go(func() {
-		j.keepRunning(working, "renewing a job's lease", func() { j.keepLease(working, cancel, log) })
-	})
+	defer j.renewLease(working, cancel)()
 	err := work(working)
 	cause := context.Cause(working)
 	if err == nil || ctx.Err() != nil || !errors.Is(cause, errSuperseded) && !errors.Is(cause, errCancelled) {

@@ -22,15 +22,7 @@ import (
 // prepare fetches and checks the definition, and calls the executor to prepare the job. Meanwhile,
 // heartbeats renew the job's lease.
 func (j *job) prepare(ctx context.Context, cancel context.CancelCauseFunc) (*workflow.JobDefinition, error) {
-	var lease sync.WaitGroup
-	leased, release := context.WithCancel(ctx)
-	log := j.log // learn replaces j.log
-	lease.Go(func() {
-		j.keepRunning(leased, "renewing a job's lease", func() { j.keepLease(leased, cancel, log) })
-	})
-	defer lease.Wait()
-	defer release()
-
+	defer j.renewLease(ctx, cancel)()
 	definition, err := j.admitted(ctx)
 	if err != nil {
 		return nil, err
@@ -59,6 +51,21 @@ func (j *job) admitted(ctx context.Context) (*workflow.JobDefinition, error) {
 		return nil, err
 	}
 	return definition, j.agent.admit(j.entry.Claim, definition)
+}
+
+// renewLease keeps the job's lease until the returned function is called. It calls cancel if the server
+// ends the job.
+func (j *job) renewLease(ctx context.Context, cancel context.CancelCauseFunc) (release func()) {
+	var lease sync.WaitGroup
+	leased, end := context.WithCancel(ctx)
+	log := j.log // learn replaces j.log
+	lease.Go(func() {
+		j.keepRunning(leased, "renewing a job's lease", func() { j.keepLease(leased, cancel, log) })
+	})
+	return func() {
+		end()
+		lease.Wait()
+	}
 }
 
 // keepLease sends heartbeats. It cancels the preparation if the server ends the job.

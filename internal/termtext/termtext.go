@@ -38,6 +38,12 @@ func OneLine(text string, limit int) string {
 	return text
 }
 
+// LastLine returns the last line of untrusted text, as [OneLine] does.
+func LastLine(text string, limit int) string {
+	text = strings.TrimSpace(text)
+	return OneLine(text[strings.LastIndexByte(text, '\n')+1:], limit)
+}
+
 func appendText(dst, text []byte, coloured bool) []byte {
 	for len(text) > 0 {
 		n := plainPrefix(text)

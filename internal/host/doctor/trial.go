@@ -201,7 +201,7 @@ func (e *examination) tryJob(ctx context.Context, urls []string) (report *reach.
 	if report := findReport(output); report != nil && exit.Success() {
 		return report, "", nil
 	}
-	return nil, lastLine(output), exitError(exit)
+	return nil, termtext.LastLine(string(output), maxSaid), exitError(exit)
 }
 
 func exitError(exit executor.Exit) error {
@@ -237,11 +237,6 @@ func findReport(output []byte) *reach.Report {
 		}
 	}
 	return nil
-}
-
-func lastLine(output []byte) string {
-	all := strings.Split(strings.TrimSpace(string(output)), "\n")
-	return termtext.OneLine(all[len(all)-1], maxSaid)
 }
 
 func (e *examination) noTrial() Result {

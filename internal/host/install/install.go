@@ -193,15 +193,10 @@ func (i *installer) restore(ctx context.Context, before string) error {
 	for _, verb := range []string{"install", "restart"} {
 		args := append([]string{"service", verb}, strings.Fields(i.userFlag())...)
 		if out, err := exec.CommandContext(ctx, filepath.Join(i.at.Root, release.Program), args...).CombinedOutput(); err != nil {
-			return fmt.Errorf("service %s: %w: %s", verb, err, lastLine(string(out)))
+			return fmt.Errorf("service %s: %w: %s", verb, err, termtext.LastLine(string(out), 0))
 		}
 	}
 	return nil
-}
-
-func lastLine(text string) string {
-	lines := strings.Split(strings.TrimSpace(text), "\n")
-	return termtext.OneLine(lines[len(lines)-1], 0)
 }
 
 func (i *installer) service() service.Options {
