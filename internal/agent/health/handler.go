@@ -106,34 +106,20 @@ func writeHealth(w http.ResponseWriter, r status.Report) {
 // wantsMetrics reports whether an Accept header prefers a Prometheus format to JSON. Users and
 // probes send a plain */* or text/plain.
 func wantsMetrics(accept []string) bool {
-	var metrics, other float64
-	eachAccepted(accept, func(mediaType string, params map[string]string, q float64) {
-		switch {
-		case mediaType == "application/openmetrics-text",
-			mediaType == "application/vnd.google.protobuf" && params["proto"] == "io.prometheus.client.MetricFamily",
-			mediaType == "text/plain" && params["version"] != "":
-			metrics = max(metrics, q)
-		case mediaType == "application/json":
-			other = max(other, q)
-		}
+	return prefers(accept, "application/json", func(mediaType string, params map[string]string) bool {
+		return mediaType == "application/openmetrics-text" ||
+			mediaType == "application/vnd.google.protobuf" && params["proto"] == "io.prometheus.client.MetricFamily" ||
+			mediaType == "text/plain" && params["version"] != ""
 	})
-	return metrics > other
 }
 
 func wantsJSON(accept []string) bool {
-	var asJSON, page float64
-	eachAccepted(accept, func(mediaType string, _ map[string]string, q float64) {
-		switch mediaType {
-		case "application/json":
-			asJSON = max(asJSON, q)
-		case "text/html":
-			page = max(page, q)
-		}
-	})
-	return asJSON > page
+	return prefers(accept, "text/html", func(mediaType string, _ map[string]string) bool { return mediaType == "application/json" })
 }
 
-func eachAccepted(accept []string, f func(mediaType string, params map[string]string, q float64)) {
+// prefers reports whether an Accept header prefers the wanted media types to another one.
+func prefers(accept []string, other string, wanted func(mediaType string, params map[string]string) bool) bool {
+	var most, mostOther float64
 	for part := range strings.SplitSeq(strings.Join(accept, ","), ",") {
 		mediaType, params, err := mime.ParseMediaType(part)
 		if err != nil {
@@ -145,6 +131,12 @@ func eachAccepted(accept []string, f func(mediaType string, params map[string]st
 				continue
 			}
 		}
-		f(mediaType, params, q)
+		switch {
+		case wanted(mediaType, params):
+			most = max(most, q)
+		case mediaType == other:
+			mostOther = max(mostOther, q)
+		}
 	}
+	return most > mostOther
 }
