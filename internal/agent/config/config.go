@@ -83,7 +83,8 @@ type Config struct {
 	meta meta
 }
 
-// Agent is the part of the configuration that only the package agent uses.
+// Agent is the part of the configuration that only the package agent uses. That package cannot declare
+// it, because the agent's parts do not import the agent.
 type Agent struct {
 	MaxConcurrentJobs int
 	SingleRun         bool
