@@ -46,7 +46,11 @@ func TestQueuedDeployment(t *testing.T) {
 // disconnect ends an agent's session, as a lost connection does.
 func (l *lab) disconnect(name string) {
 	l.t.Helper()
-	err := l.db.Write(l.t.Context(), scope.Server(), func(tx *store.Tx) error { return tx.EndSession(l.pool, name, name+"-session") })
+	err := l.db.Write(l.t.Context(), scope.Server(), func(tx *store.Tx) error {
+		a, err := tx.Agent(l.pool, name)
+		_, ended := tx.EndSession(a)
+		return errors.Join(err, ended)
+	})
 	if err != nil {
 		l.t.Fatal(err)
 	}

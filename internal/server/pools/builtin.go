@@ -65,7 +65,7 @@ func (s *Service) BuiltIn(ctx context.Context, orgID, host, key string) (Created
 			if a.Hostname != host {
 				continue
 			}
-			if err := tx.EndSession(pool.ID, a.AgentID, a.SessionID); err != nil {
+			if _, err := tx.EndSession(a); err != nil {
 				return err
 			}
 		}

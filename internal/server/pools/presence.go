@@ -248,16 +248,12 @@ func (s *Service) Gone(ctx context.Context, g *Sighting) {
 		return
 	}
 	err := s.db.Write(ctx, scope.Agent(g.OrgID, g.AgentID), func(tx *store.Tx) error {
-		row, err := tx.Agent(g.PoolID, g.AgentID)
-		if errors.Is(err, store.ErrNotFound) {
-			return nil
-		}
 		// A later poll, possibly on another server, has written a different time.
-		if err != nil || row.LiveUntil.UnixMicro() != until.UnixMicro() {
-			return err
+		ended, err := tx.EndSession(store.PoolAgent{PoolID: g.PoolID, AgentID: g.AgentID, SessionID: g.SessionID, LiveUntil: until})
+		if ended {
+			changed(tx, g.OrgID, g.PoolID)
 		}
-		changed(tx, g.OrgID, g.PoolID)
-		return tx.EndSession(g.PoolID, g.AgentID, g.SessionID)
+		return err
 	})
 	if err != nil && ctx.Err() == nil {
 		s.log.WithError(err).WithField("pool", g.PoolID).Warn("recording the end of an agent session failed; a restarted agent must wait until the session expires")

@@ -42,9 +42,9 @@ func TestReturn(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	twin := g
+	twin := *g
 	twin.SessionID = "twin"
-	if err := there.Seen(t.Context(), twin); err != nil {
+	if err := there.Seen(t.Context(), &twin); err != nil {
 		t.Fatalf("a new session on another server: %v", err)
 	}
 	if err := here.Seen(t.Context(), g); fault.KindOf(err) != fault.KindConflict {

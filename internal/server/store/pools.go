@@ -197,11 +197,12 @@ func (tx *Tx) Agents(poolID string) ([]PoolAgent, error) {
 	return agents.All(tx.Tx, "WHERE pool_id = $1 ORDER BY hostname, agent_id", poolID)
 }
 
-// EndSession records that an agent's session has ended. It does not affect the agent's other
-// sessions.
-func (tx *Tx) EndSession(poolID, agentID, sessionID string) error {
-	_, err := tx.Exec("UPDATE pool_agents SET live_until = 0 WHERE pool_id = $1 AND agent_id = $2 AND session_id = $3", poolID, agentID, sessionID)
-	return err
+// EndSession records that the session of a has ended, unless another write has renewed it since a was read, or
+// another session has replaced it. It reports whether it has.
+func (tx *Tx) EndSession(a PoolAgent) (bool, error) {
+	n, err := tx.Exec("UPDATE pool_agents SET live_until = 0 WHERE pool_id = $1 AND agent_id = $2 AND session_id = $3 AND live_until = $4",
+		a.PoolID, a.AgentID, a.SessionID, a.LiveUntil)
+	return n > 0, err
 }
 
 // TouchAgent records a sign of life of an agent that sent a job callback.
