@@ -172,19 +172,26 @@ func (q *Quota) measureEach(ctx context.Context,
 			if skipped[u.ID] {
 				continue
 			}
-			var size int64
-			err := retry.Paced(ctx, func() (err error) {
-				size, err = measure(ctx, u.ID)
-				return err
-			})
-			switch {
-			case err == nil:
+			size, recorded := int64(0), int64(-1)
+			var err error
+			for err == nil {
+				err = retry.Paced(ctx, func() (err error) {
+					size, err = measure(ctx, u.ID)
+					return err
+				})
+				if err != nil || size == recorded { // what arrives later has the measurement repeated
+					break
+				}
 				err = retry.Paced(ctx, func() error {
 					return q.db.Write(ctx, scope.Stack(u.OrgID, u.StackID), func(tx *store.Tx) error { return set(tx, u.ID, size) })
 				})
 				if err != nil {
 					return err
 				}
+				recorded = size
+			}
+			switch {
+			case err == nil:
 			case ctx.Err() != nil:
 				return err
 			default:
