@@ -13,6 +13,10 @@ var holds = []struct{ rows, reason string }{
 	{"deployment_settings WHERE stack_id = $1 AND pool_id <> ''", "has deployment settings that name an agent pool of its organization; remove agentPoolID from them"},
 	{"schedules WHERE stack_id = $1", "has schedules, which act for members of its organization; remove them, and create them again after the transfer"},
 	{"vcs_watches WHERE stack_id = $1", "has deployment settings with a repository of one of its organization's integrations; remove gitHub and vcs from them"},
+	{
+		"review_stacks WHERE (stack_id = $1 OR template_id = $1) AND orphan = 0",
+		"is the stack of a pull request, or the template of one; close the pull requests and wait until their stacks are removed",
+	},
 	{"webhooks WHERE stack_id = $1", "has webhooks; remove them, and create them again after the transfer"},
 }
 
