@@ -114,8 +114,16 @@ var vcsRepos = database.NewTable[VCSRepo]("vcs_repos r")
 // InsertRepo adds a repository, or returns [ErrConflict] if the integration has it.
 func (tx *Tx) InsertRepo(r VCSRepo) error { return vcsRepos.Insert(tx.Tx, r) }
 
-// SaveRepo stores a repository.
-func (tx *Tx) SaveRepo(r VCSRepo) error { return vcsRepos.Update(tx.Tx, r) }
+// SaveRepo stores a repository, but not the time of its next poll, which other writes set at the same time.
+func (tx *Tx) SaveRepo(r VCSRepo) error {
+	return vcsRepos.Update(tx.Tx, r, "name", "clone_url", "tags_known", "hook_at", "hooked_at", "polled_at", "failures", "problem", "pull_cursor")
+}
+
+// SchedulePoll sets the time of the next poll of a repository, unless another write has set one since r was read.
+func (tx *Tx) SchedulePoll(r VCSRepo, at time.Time) error {
+	_, err := tx.Exec("UPDATE vcs_repos SET poll_at = $3 WHERE id = $1 AND poll_at = $2", r.ID, r.PollAt, at)
+	return err
+}
 
 // Repo returns a repository by its id.
 func (tx *Tx) Repo(id string) (VCSRepo, error) { return vcsRepos.One(tx.Tx, "WHERE r.id = $1", id) }

@@ -402,3 +402,65 @@ func TestVCSPulls(t *testing.T) {
 		})
 	})
 }
+
+// TestPollsThatAreWantedMeanwhile checks that the end of a poll does not put off a poll that was wanted after it
+// had begun.
+func TestPollsThatAreWantedMeanwhile(t *testing.T) {
+	storetest.Each(t, func(t *testing.T, db *store.DB) {
+		_, r := vcsFixture(t, db)
+		for _, want := range []int64{2, 9} {
+			write(t, db, func(tx *store.Tx) error {
+				return errors.Join(tx.PollReposNow("int", instant(2)), tx.SchedulePoll(r, instant(9)), tx.SaveRepo(r))
+			})
+			read(t, db, func(tx *store.Tx) (err error) {
+				if r, err = tx.Repo(r.ID); !r.PollAt.Equal(instant(want)) {
+					t.Errorf("the next poll is at %v, want %v", r.PollAt, instant(want))
+				}
+				return err
+			})
+		}
+	})
+}
+
+// TestEndsOfSessions checks that a session does not end if it has been renewed since.
+func TestEndsOfSessions(t *testing.T) {
+	storetest.Each(t, func(t *testing.T, db *store.DB) {
+		early := store.PoolAgent{PoolID: "p", AgentID: "a", SessionID: "s", LiveUntil: instant(1)}
+		late := early
+		late.LiveUntil = instant(2)
+		write(t, db, func(tx *store.Tx) error {
+			err := errors.Join(tx.InsertOrganization(org("o")), tx.InsertPool(store.AgentPool{ID: "p", OrgID: "id-o", Name: "p"}), tx.SaveAgent(late))
+			for _, a := range []store.PoolAgent{early, late} {
+				ended, failed := tx.EndSession(a)
+				if err = errors.Join(err, failed); ended != a.LiveUntil.Equal(late.LiveUntil) {
+					t.Errorf("the end of the session until %v: %t", a.LiveUntil, ended)
+				}
+			}
+			return err
+		})
+	})
+}
+
+// TestReviewStacksAreHeld checks that neither a review stack nor its template leaves its organization.
+func TestReviewStacksAreHeld(t *testing.T) {
+	storetest.Each(t, func(t *testing.T, db *store.DB) {
+		vcsFixture(t, db)
+		row := store.ReviewStack{ID: "r", OrgID: "id-acme", IntegrationID: "int", RepoID: "repo", TemplateID: "id-a", StackID: "id-b"}
+		for _, orphan := range []bool{false, true} {
+			write(t, db, func(tx *store.Tx) error {
+				if row.Orphan = orphan; orphan {
+					return tx.SaveReviewStack(row)
+				}
+				return tx.InsertReviewStack(row)
+			})
+			read(t, db, func(tx *store.Tx) error {
+				for _, stack := range []string{"id-a", "id-b"} {
+					if held, err := tx.HeldInOrganization(stack); err != nil || (held == "") != orphan {
+						t.Errorf("the stack %s is held by %q (%v)", stack, held, err)
+					}
+				}
+				return nil
+			})
+		}
+	})
+}

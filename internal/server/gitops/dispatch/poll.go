@@ -156,9 +156,8 @@ func (s *Service) find(ctx context.Context, w store.VCSWatch) error {
 		if err != nil {
 			return err
 		}
-		r.PollAt = tx.Now()
 		cur.RepoID, cur.Failures, cur.Problem = r.ID, 0, ""
-		return errors.Join(tx.SaveRepo(r), tx.SaveWatch(cur))
+		return errors.Join(tx.SchedulePoll(r, tx.Now()), tx.SaveWatch(cur))
 	})
 }
 
@@ -221,16 +220,16 @@ func (s *Service) poll(running context.Context, r store.VCSRepo) error {
 			return store.IgnoreMissing(readErr)
 		}
 		if !ask {
-			cur.PollAt = tx.Now().Add(never)
-			return tx.SaveRepo(cur)
+			return tx.SchedulePoll(r, tx.Now().Add(never))
 		}
 		if noted := s.opts.Integrations.Note(tx, i.ID, err); noted != nil {
 			return store.IgnoreMissing(noted)
 		}
 		if err != nil {
-			cur.PollAt, cur.Problem = tx.Now().Add(pauseAfter(tx, cur.Failures, err)), termtext.OneLine(err.Error(), maxDetail)
+			at := tx.Now().Add(pauseAfter(tx, cur.Failures, err))
+			cur.Problem = termtext.OneLine(err.Error(), maxDetail)
 			cur.Failures++
-			return tx.SaveRepo(cur)
+			return errors.Join(tx.SchedulePoll(r, at), tx.SaveRepo(cur))
 		}
 		if f.repo.Name != "" && f.repo.Name != cur.Name {
 			if cur, err = integrations.Rename(tx, i, cur, f.repo); err != nil {
@@ -243,8 +242,8 @@ func (s *Service) poll(running context.Context, r store.VCSRepo) error {
 		if hooked {
 			cur.HookedAt = i.ModifiedAt
 		}
-		cur.PollAt, cur.PolledAt, cur.Failures, cur.Problem = tx.Now().Add(retry.Spread(s.pollInterval(cur, set, tx.Now()))), tx.Now(), 0, ""
-		return tx.SaveRepo(cur)
+		cur.PolledAt, cur.Failures, cur.Problem = tx.Now(), 0, ""
+		return errors.Join(tx.SchedulePoll(r, tx.Now().Add(retry.Spread(s.pollInterval(cur, set, tx.Now())))), tx.SaveRepo(cur))
 	})
 }
 

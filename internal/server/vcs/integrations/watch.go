@@ -113,8 +113,8 @@ func prepare(tx *store.Tx, w, before store.VCSWatch) error {
 	if err != nil {
 		return err
 	}
-	r.PollAt, r.TagsKnown = tx.Now(), r.TagsKnown && tags
-	return tx.SaveRepo(r)
+	r.TagsKnown = r.TagsKnown && tags
+	return errors.Join(tx.SchedulePoll(r, tx.Now()), tx.SaveRepo(r))
 }
 
 // watchOf returns what settings say about a repository. before is the current watch of the stack, or
