@@ -49,6 +49,7 @@ type Proxy struct {
 	frozen int // number of the connections that were made before [Proxy.Freeze]
 	made   int
 	behind bool
+	pooled bool
 	open   map[net.Conn]bool
 	closed bool
 }
@@ -110,17 +111,25 @@ func (p *Proxy) Lag() {
 	p.behind = true
 }
 
+// Pool makes all connections say that they have the same session, as behind a pooler.
+func (p *Proxy) Pool() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.pooled = true
+}
+
 // disguise replaces parts of a statement by others of the same length.
 func (p *Proxy) disguise(body []byte) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if !p.behind {
-		return
-	}
 	for was, now := range map[string]string{
 		"pg_is_in_recovery()":            "(true)             ",
 		"pg_xact_status($1::text::xid8)": "pg_xact_status((9||$1)::xid8) ",
+		"pg_backend_pid()":               "42              ",
 	} {
+		if pool := was == "pg_backend_pid()"; pool && !p.pooled || !pool && !p.behind {
+			continue
+		}
 		if i := bytes.Index(body, []byte(was)); i >= 0 {
 			copy(body[i:], now)
 		}

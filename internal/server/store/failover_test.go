@@ -58,6 +58,20 @@ func TestOutcomeBehindAPooler(t *testing.T) {
 	}
 }
 
+// TestPoolerInTransactionMode checks that a server does not start behind a pooler that gives several connections
+// one session.
+func TestPoolerInTransactionMode(t *testing.T) {
+	p := pgproxy.Start(t, storetest.PostgresDSN(t), "")
+	p.Pool()
+	db, err := store.Open(t.Context(), p.DSN(), store.Options{Log: storetest.Log()})
+	if err == nil {
+		db.Close()
+	}
+	if err == nil || !strings.Contains(err.Error(), "pooler in transaction mode") {
+		t.Errorf("opening the database: %v", err)
+	}
+}
+
 // TestSilentConnections makes all connections to the database silent, as a proxy does that has lost the
 // database. Reads and notifications must go on with new connections.
 func TestSilentConnections(t *testing.T) {

@@ -46,6 +46,9 @@ func openPostgres(ctx context.Context, dsn string, opts Options) (*DB, error) {
 	}
 	timeouts := opts.Timeouts.orDefault()
 	slow := newPool(connectTo(cfg, migrationTime), 2)
+	if err := requireSessions(ctx, slow); err != nil {
+		return nil, fmt.Errorf("preparing the database: %w", errors.Join(err, slow.Close()))
+	}
 	if err := migrate(ctx, postgresEngine, slow, opts); err != nil {
 		return nil, fmt.Errorf("preparing the database: %w", errors.Join(err, slow.Close()))
 	}
@@ -64,6 +67,42 @@ func openPostgres(ctx context.Context, dsn string, opts Options) (*DB, error) {
 	db.notices = newNotices(db, opts.Log)
 	db.postgres = newPostgresWriter(db, cfg, conns, opts)
 	return db, nil
+}
+
+// errPooled reports that connections do not have sessions of their own.
+var errPooled = errors.New("the database address leads to a pooler in transaction mode, in which notifications and locks of a session get lost: use the address of PostgreSQL itself, or a pooler in session mode")
+
+// requireSessions returns [errPooled] if the session of a connection is used for a transaction of another.
+func requireSessions(ctx context.Context, pool *sql.DB) error {
+	var conns [2]*sql.Conn
+	for i := range conns {
+		conn, err := pool.Conn(ctx)
+		if err != nil {
+			return fmt.Errorf("connecting: %w", err)
+		}
+		defer discard(conn)
+		conns[i] = conn
+	}
+	var sessions []string
+	for _, step := range []struct {
+		conn      *sql.Conn
+		statement string
+	}{{conns[0], ""}, {conns[1], "BEGIN; "}, {conns[0], ""}} {
+		err := withPgx(step.conn, func(conn *pgx.Conn) error {
+			results, err := conn.PgConn().Exec(ctx, step.statement+"SELECT pg_backend_pid()").ReadAll()
+			if err == nil {
+				sessions = append(sessions, string(results[len(results)-1].Rows[0][0]))
+			}
+			return err
+		})
+		if err != nil {
+			return fmt.Errorf("asking for the session of a connection: %w", err)
+		}
+		if n := len(sessions); n == 2 && sessions[1] == sessions[0] || n == 3 && sessions[2] != sessions[0] {
+			return errPooled
+		}
+	}
+	return nil
 }
 
 func newPool(cfg *pgx.ConnConfig, conns int) *sql.DB {
