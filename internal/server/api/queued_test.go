@@ -48,8 +48,10 @@ func (l *lab) disconnect(name string) {
 	l.t.Helper()
 	err := l.db.Write(l.t.Context(), scope.Server(), func(tx *store.Tx) error {
 		a, err := tx.Agent(l.pool, name)
-		_, ended := tx.EndSession(a)
-		return errors.Join(err, ended)
+		if err == nil {
+			_, err = tx.EndSession(a)
+		}
+		return err
 	})
 	if err != nil {
 		l.t.Fatal(err)
