@@ -9,19 +9,14 @@ import (
 	"strings"
 	"testing"
 
+	"workflowagent/internal/dev/must"
 	"workflowagent/internal/server/api/absent"
 	"workflowagent/internal/server/api/openapi"
 )
 
 func TestGeneratedPageIsCurrent(t *testing.T) {
-	want, err := page()
-	if err != nil {
-		t.Fatal(err)
-	}
-	got, err := os.ReadFile(filepath.Join("..", "..", "..", file))
-	if err != nil {
-		t.Fatal(err)
-	}
+	want := must.Get(page())(t)
+	got := must.Get(os.ReadFile(filepath.Join("..", "..", "..", file)))(t)
 	if string(got) != string(want) {
 		t.Errorf("%s differs from the server's routes: run make generate", file)
 	}
@@ -42,9 +37,7 @@ func described(t *testing.T, name string) []openapi.Operation {
 	var doc struct {
 		Paths map[string]map[string]struct{ OperationID string }
 	}
-	if err := json.Unmarshal(data, &doc); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, json.Unmarshal(data, &doc))
 	var all []openapi.Operation
 	for path, methods := range doc.Paths {
 		for method, op := range methods {
@@ -65,10 +58,7 @@ func TestOperationsAreThoseOfThePublicAPI(t *testing.T) {
 }
 
 func TestFurtherOperationsAreBuiltOrAbsent(t *testing.T) {
-	routes, err := routesOfServer()
-	if err != nil {
-		t.Fatal(err)
-	}
+	routes := must.Get(routesOfServer())(t)
 	has := func(method, path string) bool {
 		return slices.ContainsFunc(routes, func(r route) bool { return openapi.Shape(r.method, r.path) == openapi.Shape(method, path) })
 	}

@@ -19,6 +19,8 @@ import (
 	"time"
 
 	"github.com/go-jose/go-jose/v4"
+
+	"workflowagent/internal/dev/must"
 )
 
 // The client of a [Provider].
@@ -55,10 +57,7 @@ type Provider struct {
 // NewProvider starts a provider whose user has the subject "1234".
 func NewProvider(t testing.TB) *Provider {
 	t.Helper()
-	key, err := rsa.GenerateKey(rand.Reader, 2048)
-	if err != nil {
-		t.Fatal(err)
-	}
+	key := must.Get(rsa.GenerateKey(rand.Reader, 2048))(t)
 	p := &Provider{t: t, key: key, codes: map[string]url.Values{}, Claims: map[string]any{"sub": "1234", "preferred_username": "grace"}}
 	mux := http.NewServeMux()
 	p.http = httptest.NewServer(mux)

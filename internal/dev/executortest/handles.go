@@ -10,19 +10,15 @@ import (
 
 	"workflowagent/internal/agent/executor"
 	"workflowagent/internal/dev/executortest/program"
+	"workflowagent/internal/dev/must"
 )
 
 func testReattach(t *testing.T, s *suite) {
 	h := s.start(program.Action{Print: "ready\n"}, program.Action{CountInterrupts: 500 * time.Millisecond})
 	s.until(h, "ready\n")
-	data, err := json.Marshal(h)
-	if err != nil {
-		t.Fatal(err)
-	}
+	data := must.Get(json.Marshal(h))(t)
 	var again executor.Handle
-	if err := json.Unmarshal(data, &again); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, json.Unmarshal(data, &again))
 	if err := s.ex.Close(); err != nil {
 		t.Fatalf("Close: %v", err)
 	}

@@ -13,6 +13,7 @@ import (
 	"workflowagent/internal/dev/executortest"
 	"workflowagent/internal/dev/executortest/program"
 	"workflowagent/internal/dev/fakes"
+	"workflowagent/internal/dev/must"
 )
 
 func runProgram(ctx context.Context, j *fakes.Job) executor.Exit {
@@ -43,10 +44,7 @@ func TestConformance(t *testing.T) {
 	})
 	t.Cleanup(place.Shutdown)
 	objects := func(t *testing.T, spec executor.Spec) []string {
-		all, err := place.List(t.Context(), spec.Owner)
-		if err != nil {
-			t.Fatal(err)
-		}
+		all := must.Get(place.List(t.Context(), spec.Owner))(t)
 		var out []string
 		for _, h := range all {
 			if h.JobID == spec.JobID {
@@ -84,10 +82,7 @@ func TestScripts(t *testing.T) {
 		e := fakes.New()
 		defer e.Shutdown()
 		spec := executor.Spec{JobID: "j", Epoch: 1, Owner: "o"}
-		h, err := e.Prepare(t.Context(), spec, func(string) {})
-		if err != nil {
-			t.Fatal(err)
-		}
+		h := must.Get(e.Prepare(t.Context(), spec, func(string) {}))(t)
 		e.OnRun(func(ctx context.Context, j *fakes.Job) executor.Exit {
 			time.Sleep(time.Hour)
 			return fakes.UntilInterrupt(executor.Exit{Code: 137, OOMKilled: true})(ctx, j)
@@ -99,12 +94,8 @@ func TestScripts(t *testing.T) {
 		}
 		e.OnStart(nil)
 		begin := time.Now()
-		if err := e.Start(t.Context(), h, []byte("b")); err != nil {
-			t.Fatal(err)
-		}
-		if err := e.Stop(t.Context(), h, executor.StopInterrupt); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, e.Start(t.Context(), h, []byte("b")))
+		must.OK(t, e.Stop(t.Context(), h, executor.StopInterrupt))
 		exit, err := e.Wait(t.Context(), h)
 		if err != nil || !exit.OOMKilled || exit.Success() || time.Since(begin) != time.Hour {
 			t.Errorf("Wait after %v: %+v, %v", time.Since(begin), exit, err)

@@ -15,6 +15,7 @@ import (
 	"github.com/go-jose/go-jose/v4"
 	"github.com/go-jose/go-jose/v4/jwt"
 
+	"workflowagent/internal/dev/must"
 	"workflowagent/internal/server/outbound"
 	"workflowagent/internal/server/vcs"
 )
@@ -37,10 +38,7 @@ func GitHubToken(t *testing.T) World { return newGitHub(t, nil) }
 // GitHubApp starts a fake GitHub that is used as a GitHub App.
 func GitHubApp(t *testing.T) World {
 	t.Helper()
-	key, err := rsa.GenerateKey(rand.Reader, 2048)
-	if err != nil {
-		t.Fatal(err)
-	}
+	key := must.Get(rsa.GenerateKey(rand.Reader, 2048))(t)
 	return newGitHub(t, key)
 }
 

@@ -8,6 +8,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"workflowagent/internal/dev/must"
 	"workflowagent/internal/server/vcs"
 )
 
@@ -27,10 +28,7 @@ func Hooks(t *testing.T, hooks vcs.Hooks, header func(event string) map[string]s
 	for name, d := range deliveries {
 		t.Run(name, func(t *testing.T) {
 			t.Helper()
-			parsed, err := hooks.Parse(vcs.Delivery{Header: header(d.Event), Body: []byte(d.Body)})
-			if err != nil {
-				t.Fatal(err)
-			}
+			parsed := must.Get(hooks.Parse(vcs.Delivery{Header: header(d.Event), Body: []byte(d.Body)}))(t)
 			if diff := cmp.Diff(d.Want, parsed.Events); diff != "" || parsed.Ignored.Reason != d.Ignored || parsed.ID == "" {
 				t.Errorf("id %q, ignored %+v\n%s", parsed.ID, parsed.Ignored, diff)
 			}

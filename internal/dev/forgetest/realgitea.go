@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"workflowagent/internal/dev/lab"
+	"workflowagent/internal/dev/must"
 	"workflowagent/internal/server/outbound"
 	"workflowagent/internal/server/vcs"
 )
@@ -52,9 +53,7 @@ func (g *realGitea) until(t *testing.T, done func() bool) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
-	if err := lab.Poll(ctx, 50*time.Millisecond, func() (bool, error) { return done(), nil }); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, lab.Poll(ctx, 50*time.Millisecond, func() (bool, error) { return done(), nil }))
 }
 
 func (g *realGitea) path(rest string) string { return "/repos/" + Deployer + "/" + g.name + rest }
@@ -62,29 +61,18 @@ func (g *realGitea) path(rest string) string { return "/repos/" + Deployer + "/"
 // call calls the API as an account.
 func (g *realGitea) call(t *testing.T, account, method, path string, body, into any) {
 	t.Helper()
-	data, err := json.Marshal(body)
-	if err != nil {
-		t.Fatal(err)
-	}
-	req, err := http.NewRequestWithContext(t.Context(), method, g.server.URL+"/api/v1"+path, bytes.NewReader(data))
-	if err != nil {
-		t.Fatal(err)
-	}
+	data := must.Get(json.Marshal(body))(t)
+	req := must.Get(http.NewRequestWithContext(t.Context(), method, g.server.URL+"/api/v1"+path, bytes.NewReader(data)))(t)
 	req.Header.Set("Authorization", "token "+g.tokens[account])
 	req.Header.Set("Content-Type", "application/json")
-	res, err := http.DefaultTransport.RoundTrip(req)
-	if err != nil {
-		t.Fatal(err)
-	}
+	res := must.Get(http.DefaultTransport.RoundTrip(req))(t)
 	defer res.Body.Close()
 	text, err := io.ReadAll(res.Body)
 	if err != nil || res.StatusCode >= 300 {
 		t.Fatalf("%s %s: %d %s %v", method, path, res.StatusCode, text, err)
 	}
 	if into != nil {
-		if err := json.Unmarshal(text, into); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, json.Unmarshal(text, into))
 	}
 }
 
@@ -152,9 +140,7 @@ func (g *realGitea) CommitOnly(t *testing.T, branch string, files map[string]str
 	t.Helper()
 	g.on(t, branch)
 	for name, content := range files {
-		if err := writeFile(filepath.Join(g.clone, name), content); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, writeFile(filepath.Join(g.clone, name), content))
 	}
 	g.git(t, g.clone, "add", "--all")
 	return g.commit(t, branch)
@@ -163,9 +149,7 @@ func (g *realGitea) CommitOnly(t *testing.T, branch string, files map[string]str
 func (g *realGitea) Move(t *testing.T, branch, from, to string) string {
 	t.Helper()
 	g.on(t, branch)
-	if err := writeFile(filepath.Join(g.clone, to), ""); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, writeFile(filepath.Join(g.clone, to), ""))
 	g.git(t, g.clone, "mv", "--force", from, to)
 	commit := g.commit(t, branch)
 	g.push(t, Deployer, g.Name(), branch)

@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"workflowagent/internal/dev/lab"
+	"workflowagent/internal/dev/must"
 )
 
 // RealWorld is a repository of a real Gitea, whose owner is the account Deployer.
@@ -33,15 +34,9 @@ func StartGitea(t *testing.T) *lab.Gitea {
 	if os.Getenv("WORKFLOW_GITEA") == "" {
 		t.Skip("a real Gitea takes minutes to build: run make gitea")
 	}
-	dir, err := os.MkdirTemp("", "gitea")
-	if err != nil {
-		t.Fatal(err)
-	}
+	dir := must.Get(os.MkdirTemp("", "gitea"))(t)
 	t.Cleanup(func() { _ = os.RemoveAll(dir) })
-	server, err := lab.StartGitea(t.Context(), dir, os.Stderr)
-	if err != nil {
-		t.Fatal(err)
-	}
+	server := must.Get(lab.StartGitea(t.Context(), dir, os.Stderr))(t)
 	t.Cleanup(func() {
 		if err := server.Close(); err != nil {
 			t.Error(err)
@@ -55,10 +50,7 @@ func GiteaUsers(t *testing.T, server *lab.Gitea) map[string]string {
 	t.Helper()
 	tokens := map[string]string{}
 	for _, name := range []string{Deployer, Writer, Reader} {
-		token, err := server.NewUser(t.Context(), name, false, "all")
-		if err != nil {
-			t.Fatal(err)
-		}
+		token := must.Get(server.NewUser(t.Context(), name, false, "all"))(t)
 		tokens[name] = token
 	}
 	return tokens

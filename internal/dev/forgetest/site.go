@@ -19,6 +19,7 @@ import (
 	"time"
 
 	"workflowagent/internal/dev/lab"
+	"workflowagent/internal/dev/must"
 	"workflowagent/internal/server/vcs"
 )
 
@@ -102,10 +103,7 @@ func newSite(t *testing.T, owner, gitPath string, api func(s *site) http.Handler
 	if s.repo, _, err = s.git.NewRepo(t.Context(), "repo", map[string]string{"README": "1", "infra/old": strings.Repeat("content\n", 50)}); err != nil {
 		t.Fatal(err)
 	}
-	target, err := url.Parse(s.git.URL + "/repo.git")
-	if err != nil {
-		t.Fatal(err)
-	}
+	target := must.Get(url.Parse(s.git.URL + "/repo.git"))(t)
 	handler := api(s)
 	s.server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		s.mu.Lock()

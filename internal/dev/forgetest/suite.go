@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"workflowagent/internal/dev/must"
 	"workflowagent/internal/server/vcs"
 )
 
@@ -32,10 +33,7 @@ func Run(t *testing.T, forge vcs.Forge, words Words, start func(t *testing.T) Wo
 		t.Run(name, func(t *testing.T) {
 			w := start(t)
 			c := connect(t, forge, w.Connection())
-			repo, err := c.Find(t.Context(), w.Name())
-			if err != nil {
-				t.Fatal(err)
-			}
+			repo := must.Get(c.Find(t.Context(), w.Name()))(t)
 			test(t, w, c, repo.RepoID)
 		})
 	}
@@ -58,10 +56,7 @@ func Run(t *testing.T, forge vcs.Forge, words Words, start func(t *testing.T) Wo
 
 func connect(t *testing.T, forge vcs.Forge, connection vcs.Connection) Client {
 	t.Helper()
-	repository, err := forge.Connect(connection)
-	if err != nil {
-		t.Fatal(err)
-	}
+	repository := must.Get(forge.Connect(connection))(t)
 	c, ok := repository.(Client)
 	if !ok {
 		t.Fatalf("%T lacks an ability", repository)
@@ -196,10 +191,7 @@ func eventually(t *testing.T, c Client, repo vcs.RepoID, number int, head string
 	t.Helper()
 	deadline := time.Now().Add(20 * time.Second)
 	for {
-		got, err := c.Pull(t.Context(), repo, number)
-		if err != nil {
-			t.Fatal(err)
-		}
+		got := must.Get(c.Pull(t.Context(), repo, number))(t)
 		if got.Head == head {
 			return got
 		}
@@ -400,9 +392,7 @@ func testComment(t *testing.T, w World, c Client, repo vcs.RepoID) {
 func testHook(t *testing.T, w World, c Client, repo vcs.RepoID) {
 	hook := vcs.Hook{URL: "https://pulumi.example.com/workflow/hook/1", Secret: strings.Repeat("s", 32)}
 	for range 2 {
-		if err := c.EnsureHook(t.Context(), repo, hook); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, c.EnsureHook(t.Context(), repo, hook))
 	}
 	if got := w.Hooks(t, hook.URL); got != 1 {
 		t.Errorf("%d webhooks are registered", got)

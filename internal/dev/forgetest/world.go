@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"workflowagent/internal/dev/lab"
+	"workflowagent/internal/dev/must"
 	"workflowagent/internal/server/vcs"
 )
 
@@ -79,10 +80,7 @@ func (s *site) Commit(t *testing.T, branch string, files map[string]string) stri
 	t.Helper()
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	commit, err := s.repo.Commit(t.Context(), branch, "Change "+branch, files)
-	if err != nil {
-		t.Fatal(err)
-	}
+	commit := must.Get(s.repo.Commit(t.Context(), branch, "Change "+branch, files))(t)
 	s.pushed(branch, commit)
 	return commit
 }
@@ -91,10 +89,7 @@ func (s *site) Move(t *testing.T, branch, from, to string) string {
 	t.Helper()
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	commit, err := s.repo.Move(t.Context(), branch, from, to)
-	if err != nil {
-		t.Fatal(err)
-	}
+	commit := must.Get(s.repo.Move(t.Context(), branch, from, to))(t)
 	s.pushed(branch, commit)
 	return commit
 }

@@ -14,6 +14,7 @@ import (
 	"testing"
 	"time"
 
+	"workflowagent/internal/dev/must"
 	"workflowagent/internal/host/release"
 )
 
@@ -82,9 +83,7 @@ func (b *box) command(ctx context.Context, t *testing.T, args ...string) *exec.C
 	t.Helper()
 	for _, dir := range []string{b.home, b.fake} {
 		if dir != "" {
-			if err := os.MkdirAll(dir, 0o755); err != nil {
-				t.Fatal(err)
-			}
+			must.OK(t, os.MkdirAll(dir, 0o755))
 		}
 	}
 	script := b.script
@@ -228,10 +227,7 @@ func (b *box) nothing(t *testing.T) {
 
 func names(t *testing.T, dir string) []string {
 	t.Helper()
-	entries, err := os.ReadDir(dir)
-	if err != nil {
-		t.Fatal(err)
-	}
+	entries := must.Get(os.ReadDir(dir))(t)
 	var list []string
 	for _, entry := range entries {
 		list = append(list, entry.Name())
@@ -248,9 +244,7 @@ func tools(t *testing.T, programs ...string) string {
 		if err != nil {
 			continue
 		}
-		if err := os.Symlink(path, filepath.Join(dir, name)); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, os.Symlink(path, filepath.Join(dir, name)))
 	}
 	return dir
 }

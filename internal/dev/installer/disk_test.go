@@ -9,6 +9,8 @@ import (
 	"testing"
 
 	"golang.org/x/sys/unix"
+
+	"workflowagent/internal/dev/must"
 )
 
 func tmpfs(t *testing.T, dir string, size int) {
@@ -16,9 +18,7 @@ func tmpfs(t *testing.T, dir string, size int) {
 	if os.Geteuid() != 0 {
 		t.Skip("mounting a small file system needs root")
 	}
-	if err := os.MkdirAll(dir, 0o755); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, os.MkdirAll(dir, 0o755))
 	if err := unix.Mount("tmpfs", dir, "tmpfs", 0, fmt.Sprintf("size=%d,mode=755", size)); err != nil {
 		t.Skipf("mounting a small file system: %v", err)
 	}
@@ -38,16 +38,12 @@ func TestNoExecution(t *testing.T) {
 		b := newBox(t, m, sh)
 		// A TMPDIR on a noexec file system is no problem.
 		tmpfs(t, b.tmp, 8*padding)
-		if err := unix.Mount("", b.tmp, "", unix.MS_REMOUNT|unix.MS_NOEXEC, ""); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, unix.Mount("", b.tmp, "", unix.MS_REMOUNT|unix.MS_NOEXEC, ""))
 		b.want(t, 0, nil)
 		b.want(t, 0, nil, "--uninstall")
 		parent := filepath.Dir(b.root())
 		tmpfs(t, parent, 8*padding)
-		if err := unix.Mount("", parent, "", unix.MS_REMOUNT|unix.MS_NOEXEC, ""); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, unix.Mount("", parent, "", unix.MS_REMOUNT|unix.MS_NOEXEC, ""))
 		b.want(t, 1, []string{"the agent v1.0.0 does not run on this machine", "mounted noexec"})
 		if left := names(t, parent); len(left) > 0 {
 			t.Errorf("%q are left", left)

@@ -9,6 +9,7 @@ import (
 	"sync"
 	"testing"
 
+	"workflowagent/internal/dev/must"
 	"workflowagent/internal/host/release"
 )
 
@@ -31,10 +32,7 @@ func dash(t *testing.T) shell {
 // built once, unless WORKFLOW_BIN names a directory with the product's programs.
 func agent(t *testing.T) string {
 	t.Helper()
-	path, err := buildAgent()
-	if err != nil {
-		t.Fatal(err)
-	}
+	path := must.Get(buildAgent())(t)
 	return path
 }
 
@@ -79,9 +77,7 @@ func link(t *testing.T, program, at string) {
 	if err != nil {
 		t.Skip(err)
 	}
-	if err := os.Symlink(path, at); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, os.Symlink(path, at))
 }
 
 func runScript(t *testing.T, sh shell, script string) string {

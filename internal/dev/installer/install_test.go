@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"workflowagent/internal/dev/must"
 	"workflowagent/internal/host/release"
 )
 
@@ -62,9 +63,7 @@ func TestMirror(t *testing.T) {
 	m.newest(t, "v1.2.3")
 	credentials := strings.Replace(m.url, "://", "://user:s3cret-word@", 1)
 	// Without --globoff, curl would expand this name as a pattern.
-	if err := os.Symlink(".", filepath.Join(m.dir, "[1-2]{a,b}")); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, os.Symlink(".", filepath.Join(m.dir, "[1-2]{a,b}")))
 	busybox := tools(t, without(used, "curl")...)
 	link(t, "busybox", filepath.Join(busybox, "wget"))
 	for name, c := range map[string]struct {
@@ -140,13 +139,9 @@ func TestPlaces(t *testing.T) {
 			b.want(t, 0, []string{"Installed v1.2.3 in " + filepath.Join(home, "new")})
 			b.want(t, 0, []string{"v1.2.3 was already installed in " + filepath.Join(home, "new")})
 			b.before = ""
-			if err := os.Chown(home, 1234, 1234); err != nil {
-				t.Fatal(err)
-			}
+			must.OK(t, os.Chown(home, 1234, 1234))
 			b.want(t, 1, []string{home + " belongs to another user", "without sudo"})
-			if err := os.Chown(home, 0, 0); err != nil {
-				t.Fatal(err)
-			}
+			must.OK(t, os.Chown(home, 0, 0))
 		}
 		b.want(t, 1, []string{"not an agent"}, "--dir", filepath.Join(home, "mine"))
 		b.want(t, 1, []string{"--dir"}, "--dir", "/")

@@ -9,6 +9,8 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+
+	"workflowagent/internal/dev/must"
 )
 
 var steps = []string{"awk", "chmod", "cp", "mktemp", "openssl", "rm", "tar"}
@@ -27,10 +29,7 @@ func stepping(t *testing.T, before string) (dir, count string) {
 	t.Helper()
 	dir, count = t.TempDir(), filepath.Join(t.TempDir(), "count")
 	for _, name := range steps {
-		path, err := exec.LookPath(name)
-		if err != nil {
-			t.Fatal(err)
-		}
+		path := must.Get(exec.LookPath(name))(t)
 		writeFile(t, filepath.Join(dir, name), fmt.Appendf(nil, `#!/bin/sh
 echo %[1]s >>"$COUNT"
 n=0
@@ -68,16 +67,12 @@ func TestKilled(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			template := newBox(t, m, dash(t))
-			if err := os.MkdirAll(template.home, 0o755); err != nil {
-				t.Fatal(err)
-			}
+			must.OK(t, os.MkdirAll(template.home, 0o755))
 			c.prepare(t, template)
 			seen := map[string]int{}
 			for cut := 1; ; cut++ {
 				b := newBox(t, m, dash(t))
-				if err := os.CopyFS(b.home, os.DirFS(template.home)); err != nil {
-					t.Fatal(err)
-				}
+				must.OK(t, os.CopyFS(b.home, os.DirFS(template.home)))
 				dir, count := guillotine(t)
 				b.path = []string{dir}
 				b.env = []string{"COUNT=" + count, "CUT=" + strconv.Itoa(cut)}
@@ -99,9 +94,7 @@ func TestKilled(t *testing.T) {
 				if err := os.RemoveAll(b.tmp); err != nil { // a killed installer leaves its download there
 					t.Fatal(err)
 				}
-				if err := os.Mkdir(b.tmp, 0o700); err != nil {
-					t.Fatal(err)
-				}
+				must.OK(t, os.Mkdir(b.tmp, 0o700))
 				b.want(t, 0, nil, use...)
 				before := c.before
 				if kind == "v1.1.0" { // the swap might have removed the previous version
@@ -138,9 +131,7 @@ func TestInterrupted(t *testing.T) {
 				t.Parallel()
 				inShells(t, func(t *testing.T, sh shell) {
 					template := newBox(t, m, sh)
-					if err := os.MkdirAll(template.home, 0o755); err != nil {
-						t.Fatal(err)
-					}
+					must.OK(t, os.MkdirAll(template.home, 0o755))
 					c.prepare(t, template)
 					pace := 23 // shells differ in signal handling, and zsh starts slowly
 					if full {
@@ -151,12 +142,8 @@ func TestInterrupted(t *testing.T) {
 					dir, count := stepping(t, before)
 					for cut := 1 + (len(name)+len(t.Name()))%pace; ; cut += pace {
 						b := newBox(t, m, sh)
-						if err := os.CopyFS(b.home, os.DirFS(template.home)); err != nil {
-							t.Fatal(err)
-						}
-						if err := os.RemoveAll(count); err != nil {
-							t.Fatal(err)
-						}
+						must.OK(t, os.CopyFS(b.home, os.DirFS(template.home)))
+						must.OK(t, os.RemoveAll(count))
 						b.path = []string{dir}
 						b.env = []string{"COUNT=" + count, "CUT=" + strconv.Itoa(cut)}
 						out, code := b.run(t, use...)
@@ -213,10 +200,7 @@ func hidden(t *testing.T, dir string) []string {
 
 func lastLine(t *testing.T, path string) string {
 	t.Helper()
-	text, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	text := must.Get(os.ReadFile(path))(t)
 	lines := strings.Fields(string(text))
 	return lines[len(lines)-1]
 }

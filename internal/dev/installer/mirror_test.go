@@ -19,6 +19,7 @@ import (
 	"testing"
 	"time"
 
+	"workflowagent/internal/dev/must"
 	"workflowagent/internal/dev/release/signing"
 	"workflowagent/internal/host/release"
 )
@@ -58,10 +59,7 @@ func (m *mirror) downloads() string {
 
 func newKey(t *testing.T) *ecdsa.PrivateKey {
 	t.Helper()
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
+	key := must.Get(ecdsa.GenerateKey(elliptic.P256(), rand.Reader))(t)
 	return key
 }
 
@@ -69,10 +67,7 @@ func public(t *testing.T, keys ...*ecdsa.PrivateKey) []byte {
 	t.Helper()
 	var text []byte
 	for _, key := range keys {
-		block, err := signing.PublicPEM(key)
-		if err != nil {
-			t.Fatal(err)
-		}
+		block := must.Get(signing.PublicPEM(key))(t)
 		text = append(text, block...)
 	}
 	return text
@@ -80,12 +75,8 @@ func public(t *testing.T, keys ...*ecdsa.PrivateKey) []byte {
 
 func writeFile(t *testing.T, path string, data []byte, mode os.FileMode) {
 	t.Helper()
-	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(path, data, mode); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, os.MkdirAll(filepath.Dir(path), 0o755))
+	must.OK(t, os.WriteFile(path, data, mode))
 }
 
 // program is the script that replaces the agent in archives. It prints its version and passes
@@ -111,9 +102,7 @@ type member struct {
 func members(t *testing.T, version string) []member {
 	t.Helper()
 	noise := make([]byte, padding)
-	if _, err := rand.Read(noise); err != nil {
-		t.Fatal(err)
-	}
+	must.Get(rand.Read(noise))(t)
 	list := []member{
 		{name: "LICENSE", data: []byte("Apache\n")},
 		{name: "pulumi-workflow-agent.yaml.sample", data: []byte("token: pul-...\n")},
@@ -149,19 +138,11 @@ func archive(t *testing.T, top string, list []member) []byte {
 		if m.kind != 0 {
 			header.Typeflag = m.kind
 		}
-		if err := out.WriteHeader(header); err != nil {
-			t.Fatal(err)
-		}
-		if _, err := out.Write(m.data); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, out.WriteHeader(header))
+		must.Get(out.Write(m.data))(t)
 	}
-	if err := out.Close(); err != nil {
-		t.Fatal(err)
-	}
-	if err := squeezed.Close(); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, out.Close())
+	must.OK(t, squeezed.Close())
 	return packed.Bytes()
 }
 
@@ -173,18 +154,13 @@ func (m *mirror) release(t *testing.T, version string, extra ...member) {
 	t.Helper()
 	sums := release.Checksums{}
 	for _, platform := range platforms {
-		name, err := release.Archive(version, platform[0], platform[1])
-		if err != nil {
-			t.Fatal(err)
-		}
+		name := must.Get(release.Archive(version, platform[0], platform[1]))(t)
 		packed := archive(t, strings.TrimSuffix(name, ".tar.gz"), append(members(t, version), extra...))
 		sums[name] = sha256.Sum256(packed)
 		writeFile(t, filepath.Join(m.dir, version, name), packed, 0o644)
 	}
 	var text bytes.Buffer
-	if _, err := sums.WriteTo(&text); err != nil {
-		t.Fatal(err)
-	}
+	must.Get(sums.WriteTo(&text))(t)
 	m.put(t, version+"/"+release.ChecksumsFile, text.Bytes(), m.key)
 }
 
@@ -202,10 +178,7 @@ func (m *mirror) newest(t *testing.T, version string) {
 
 func (m *mirror) put(t *testing.T, name string, data []byte, key *ecdsa.PrivateKey) {
 	t.Helper()
-	signature, err := signing.Sign(key, data)
-	if err != nil {
-		t.Fatal(err)
-	}
+	signature := must.Get(signing.Sign(key, data))(t)
 	writeFile(t, filepath.Join(m.dir, name), data, 0o644)
 	writeFile(t, filepath.Join(m.dir, name+release.SignatureSuffix), signature, 0o644)
 }
@@ -233,9 +206,6 @@ func (m *mirror) script(t *testing.T, keys ...*ecdsa.PrivateKey) []byte {
 
 func source(t *testing.T) []byte {
 	t.Helper()
-	text, err := os.ReadFile("../../../install.sh")
-	if err != nil {
-		t.Fatal(err)
-	}
+	text := must.Get(os.ReadFile("../../../install.sh"))(t)
 	return text
 }

@@ -17,6 +17,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"workflowagent/internal/dev/must"
 )
 
 // TestTLS checks that the installer never contacts an https mirror over plain HTTP.
@@ -127,9 +129,7 @@ func TestSignals(t *testing.T) {
 			}))
 			b := newBox(t, m, sh)
 			cmd := b.command(t.Context(), t, "--mirror", server.URL)
-			if err := cmd.Start(); err != nil {
-				t.Fatal(err)
-			}
+			must.OK(t, cmd.Start())
 			select {
 			case <-reached:
 			case <-time.After(time.Minute):
@@ -198,14 +198,10 @@ func TestInterruptKey(t *testing.T) {
 					t.Fatalf("it does not %s", wait.what)
 				}
 				if wait.done == reached {
-					if _, err := terminal.WriteString("\x03"); err != nil {
-						t.Fatal(err)
-					}
+					must.Get(terminal.WriteString("\x03"))(t)
 				}
 			}
-			if err := ignoreExit(cmd.Wait()); err != nil {
-				t.Fatal(err)
-			}
+			must.OK(t, ignoreExit(cmd.Wait()))
 			if got := cmd.ProcessState.ExitCode(); got != 130 {
 				t.Errorf("the exit code is %d", got)
 			}

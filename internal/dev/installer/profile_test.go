@@ -13,6 +13,8 @@ import (
 	"time"
 
 	"github.com/creack/pty"
+
+	"workflowagent/internal/dev/must"
 )
 
 // typed runs the installer on a terminal, with the script piped into the shell, and types answer at
@@ -27,9 +29,7 @@ func (b *box) typed(t *testing.T, answer string, args ...string) (string, int) {
 		out.Write(buffer[:n])
 		if !asked && strings.Contains(out.String(), "[y/N] ") {
 			asked = true
-			if _, err := io.WriteString(terminal, answer); err != nil {
-				t.Fatal(err)
-			}
+			must.Get(io.WriteString(terminal, answer))(t)
 		}
 		if err != nil {
 			break // reading from a closed terminal fails
@@ -75,10 +75,7 @@ func TestProfile(t *testing.T) {
 		writeFile(t, profile, []byte("alias a=b # no line end"), 0o600)
 		line := `export PATH="$PATH":'` + b.root() + "'"
 		read := func() string {
-			text, err := os.ReadFile(profile)
-			if err != nil {
-				t.Fatal(err)
-			}
+			text := must.Get(os.ReadFile(profile))(t)
 			return string(text)
 		}
 

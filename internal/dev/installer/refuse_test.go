@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"workflowagent/internal/dev/must"
 	"workflowagent/internal/host/release"
 )
 
@@ -17,10 +18,7 @@ func TestForgery(t *testing.T) {
 	t.Parallel()
 	flip := func(t *testing.T, path string) {
 		t.Helper()
-		data, err := os.ReadFile(path)
-		if err != nil {
-			t.Fatal(err)
-		}
+		data := must.Get(os.ReadFile(path))(t)
 		data[len(data)/2] ^= 1
 		writeFile(t, path, data, 0o644)
 	}
@@ -86,28 +84,20 @@ func top(t *testing.T) string {
 func (m *mirror) sign(t *testing.T, packed []byte) {
 	t.Helper()
 	var text bytes.Buffer
-	if _, err := (release.Checksums{host(t, "v1.2.3"): sha256.Sum256(packed)}).WriteTo(&text); err != nil {
-		t.Fatal(err)
-	}
+	must.Get((release.Checksums{host(t, "v1.2.3"): sha256.Sum256(packed)}).WriteTo(&text))(t)
 	writeFile(t, filepath.Join(m.dir, "v1.2.3", host(t, "v1.2.3")), packed, 0o644)
 	m.put(t, "v1.2.3/checksums.txt", text.Bytes(), m.key)
 }
 
 func remove(t *testing.T, m *mirror, name string) {
 	t.Helper()
-	if err := os.Remove(filepath.Join(m.dir, name)); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, os.Remove(filepath.Join(m.dir, name)))
 }
 
 func move(t *testing.T, m *mirror, from, to string) {
 	t.Helper()
-	if err := os.RemoveAll(filepath.Join(m.dir, to)); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.Rename(filepath.Join(m.dir, from), filepath.Join(m.dir, to)); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, os.RemoveAll(filepath.Join(m.dir, to)))
+	must.OK(t, os.Rename(filepath.Join(m.dir, from), filepath.Join(m.dir, to)))
 }
 
 func TestMachines(t *testing.T) {
@@ -189,9 +179,7 @@ func TestPackaged(t *testing.T) {
 			if c.manager == "" {
 				cellar := filepath.Join(dir, "Cellar", release.Program, release.Program)
 				writeFile(t, cellar, []byte("#!/bin/sh\nexit 1\n"), 0o755)
-				if err := os.Symlink(cellar, agent); err != nil {
-					t.Fatal(err)
-				}
+				must.OK(t, os.Symlink(cellar, agent))
 				agent = cellar
 			} else {
 				writeFile(t, agent, []byte("#!/bin/sh\nexit 1\n"), 0o755)

@@ -5,6 +5,8 @@ import (
 	"path/filepath"
 	"slices"
 	"testing"
+
+	"workflowagent/internal/dev/must"
 )
 
 func TestUpgrade(t *testing.T) {
@@ -51,9 +53,7 @@ func TestDoesNotRun(t *testing.T) {
 	mute := filepath.Join(b.fake, "mute")
 	writeFile(t, mute, nil, 0o600)
 	b.want(t, 1, []string{"the agent v1.1.0 does not run on this machine"}, "--version=1.1.0")
-	if err := os.Remove(mute); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, os.Remove(mute))
 	b.whole(t, "v1.0.0", "")
 }
 
@@ -110,9 +110,7 @@ func TestRootRunsNoForeignProgram(t *testing.T) {
 			t.Parallel()
 			b := newBox(t, m, dash(t))
 			b.want(t, 0, nil)
-			if err := change(b.root()); err != nil {
-				t.Fatal(err)
-			}
+			must.OK(t, change(b.root()))
 			b.want(t, 1, []string{"root does not run", "another user can replace it"}, "--uninstall")
 			if err := os.Chown(filepath.Join(b.root(), "customer-managed-workflow-agent"), 0, -1); err != nil {
 				t.Fatal(err) // whole checks the owner

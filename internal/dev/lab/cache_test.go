@@ -8,6 +8,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+
+	"workflowagent/internal/dev/must"
 )
 
 func TestCachedMakesOnce(t *testing.T) {
@@ -38,22 +40,17 @@ func TestCachedMakesOnce(t *testing.T) {
 func TestCachedForgetsFailures(t *testing.T) {
 	cache := t.TempDir()
 	t.Setenv(cacheVariable, cache)
-	if err := os.MkdirAll(filepath.Join(cache, "thing.draft", "old"), 0o755); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, os.MkdirAll(filepath.Join(cache, "thing.draft", "old"), 0o755))
 	failure := errors.New("no")
 	if _, err := cached(t.Context(), "thing", "key", func(string) error { return failure }); !errors.Is(err, failure) {
 		t.Fatalf("making it failed with %v, want %v", err, failure)
 	}
-	dir, err := cached(t.Context(), "thing", "key", func(dir string) error {
+	dir := must.Get(cached(t.Context(), "thing", "key", func(dir string) error {
 		if left, err := os.ReadDir(dir); err != nil || len(left) > 0 {
 			t.Errorf("the draft holds %v, %v, want nothing", left, err)
 		}
 		return nil
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	}))(t)
 	if want := filepath.Join(cache, "thing-key"); dir != want {
 		t.Errorf("it is in %s, want %s", dir, want)
 	}
@@ -80,16 +77,12 @@ func TestFingerprintSeesEveryInput(t *testing.T) {
 	dir := t.TempDir()
 	write := func(name, content string) {
 		t.Helper()
-		if err := os.WriteFile(filepath.Join(dir, name), []byte(content), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, os.WriteFile(filepath.Join(dir, name), []byte(content), 0o600))
 	}
 	sum := func() string {
 		t.Helper()
 		var key fingerprint
-		if err := key.addModule(dir); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, key.addModule(dir))
 		return key.sum()
 	}
 	write("go.mod", "module x")

@@ -15,6 +15,8 @@ import (
 	"github.com/moby/moby/api/pkg/stdcopy"
 	"github.com/moby/moby/api/types/container"
 	"github.com/moby/moby/client"
+
+	"workflowagent/internal/dev/must"
 )
 
 func testEngine(t *testing.T) *Engine {
@@ -23,10 +25,7 @@ func testEngine(t *testing.T) *Engine {
 		t.Skip(reason)
 	}
 	dir := filepath.Join(t.TempDir(), "e")
-	engine, err := StartEngine(t.Context(), dir)
-	if err != nil {
-		t.Fatal(err)
-	}
+	engine := must.Get(StartEngine(t.Context(), dir))(t)
 	t.Cleanup(func() {
 		if err := engine.Stop(); err != nil {
 			t.Error(err)
@@ -58,10 +57,7 @@ func addresses(links []net.Interface) string {
 func inContainer(t *testing.T, engine *Engine, image, user, script string) string {
 	t.Helper()
 	ctx := t.Context()
-	docker, err := engine.Client()
-	if err != nil {
-		t.Fatal(err)
-	}
+	docker := must.Get(engine.Client())(t)
 	defer func() { _ = docker.Close() }()
 	created, err := docker.ContainerCreate(ctx, client.ContainerCreateOptions{
 		Config: &container.Config{Image: image, User: user, Cmd: []string{"/bin/bash", "-euc", script}},
@@ -76,9 +72,7 @@ func inContainer(t *testing.T, engine *Engine, image, user, script string) strin
 		}
 	}()
 	wait := docker.ContainerWait(ctx, created.ID, client.ContainerWaitOptions{Condition: container.WaitConditionNextExit})
-	if _, err := docker.ContainerStart(ctx, created.ID, client.ContainerStartOptions{}); err != nil {
-		t.Fatal(err)
-	}
+	must.Get(docker.ContainerStart(ctx, created.ID, client.ContainerStartOptions{}))(t)
 	var status int64
 	select {
 	case result := <-wait.Result:
@@ -86,10 +80,7 @@ func inContainer(t *testing.T, engine *Engine, image, user, script string) strin
 	case err := <-wait.Error:
 		t.Fatal(err)
 	}
-	logs, err := docker.ContainerLogs(ctx, created.ID, client.ContainerLogsOptions{ShowStdout: true, ShowStderr: true})
-	if err != nil {
-		t.Fatal(err)
-	}
+	logs := must.Get(docker.ContainerLogs(ctx, created.ID, client.ContainerLogsOptions{ShowStdout: true, ShowStderr: true}))(t)
 	defer func() { _ = logs.Close() }()
 	var out bytes.Buffer
 	if _, err := stdcopy.StdCopy(&out, &out, logs); err != nil && !errors.Is(err, io.EOF) {
@@ -103,10 +94,7 @@ func inContainer(t *testing.T, engine *Engine, image, user, script string) strin
 
 func TestEngineRunsShell(t *testing.T) {
 	engine := testEngine(t)
-	image, err := ShellImage(t.Context(), engine.Host)
-	if err != nil {
-		t.Fatal(err)
-	}
+	image := must.Get(ShellImage(t.Context(), engine.Host))(t)
 	again, err := ShellImage(t.Context(), engine.Host)
 	if err != nil || again != image {
 		t.Errorf("requesting the image again: %q, %v, want %q", again, err, image)
@@ -116,10 +104,7 @@ func TestEngineRunsShell(t *testing.T) {
 	}
 
 	t.Setenv("DOCKER_HOST", engine.Host)
-	found, err := FindEngine(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	found := must.Get(FindEngine(t.Context()))(t)
 	if found.Host != engine.Host || found.BridgeIP != engine.BridgeIP {
 		t.Errorf("found the engine %s with %s, want %s with %s", found.Host, found.BridgeIP, engine.Host, engine.BridgeIP)
 	}
@@ -132,14 +117,8 @@ func TestExecutorImage(t *testing.T) {
 		t.Skip("builds and runs the real pulumi CLI")
 	}
 	engine := testEngine(t)
-	tools, err := PulumiTools(t.Context(), os.Stderr)
-	if err != nil {
-		t.Fatal(err)
-	}
-	image, err := ExecutorImage(t.Context(), engine.Host, tools)
-	if err != nil {
-		t.Fatal(err)
-	}
+	tools := must.Get(PulumiTools(t.Context(), os.Stderr))(t)
+	image := must.Get(ExecutorImage(t.Context(), engine.Host, tools))(t)
 	server := startGitServer(t, GitOptions{Listen: net.JoinHostPort(engine.BridgeIP.String(), "0")})
 	repo, _, err := server.NewRepo(t.Context(), "demo", map[string]string{"Pulumi.yaml": `name: demo
 runtime: yaml
@@ -177,17 +156,12 @@ func TestLibrariesOfThisTest(t *testing.T) {
 	if err != nil {
 		t.Skip(err)
 	}
-	found, err := libraries(t.Context(), git)
-	if err != nil {
-		t.Fatal(err)
-	}
+	found := must.Get(libraries(t.Context(), git))(t)
 	if !strings.Contains(strings.Join(found, " "), "libc") {
 		t.Errorf("git needs %q, want the C library among them", found)
 	}
 	script := filepath.Join(t.TempDir(), "script")
-	if err := os.WriteFile(script, []byte("#!/bin/sh\n"), 0o700); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, os.WriteFile(script, []byte("#!/bin/sh\n"), 0o700))
 	if found, err := libraries(t.Context(), script); err != nil || len(found) != 0 {
 		t.Errorf("a script needs %q, %v, want nothing", found, err)
 	}

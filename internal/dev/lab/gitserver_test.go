@@ -9,6 +9,8 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"workflowagent/internal/dev/must"
 )
 
 func git(t *testing.T, args ...string) (string, error) {
@@ -30,10 +32,7 @@ func mustGit(t *testing.T, args ...string) string {
 
 func startGitServer(t *testing.T, options GitOptions) *GitServer {
 	t.Helper()
-	server, err := StartGitServer(t.Context(), t.TempDir(), options)
-	if err != nil {
-		t.Fatal(err)
-	}
+	server := must.Get(StartGitServer(t.Context(), t.TempDir(), options))(t)
 	t.Cleanup(func() {
 		if err := server.Close(); err != nil {
 			t.Errorf("closing the git server: %v", err)
@@ -50,13 +49,8 @@ func TestGitServerServesCommits(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	next, err := repo.Commit(t.Context(), MainBranch, "Change", map[string]string{"Pulumi.yaml": "name: b\n"})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := repo.Commit(t.Context(), "feature/x", "Branch", map[string]string{"new": "n"}); err != nil {
-		t.Fatal(err)
-	}
+	next := must.Get(repo.Commit(t.Context(), MainBranch, "Change", map[string]string{"Pulumi.yaml": "name: b\n"}))(t)
+	must.Get(repo.Commit(t.Context(), "feature/x", "Branch", map[string]string{"new": "n"}))(t)
 
 	shallow := filepath.Join(t.TempDir(), "shallow")
 	mustGit(t, "clone", "--quiet", "--depth=1", repo.URL, shallow)
@@ -66,13 +60,8 @@ func TestGitServerServesCommits(t *testing.T) {
 	branch := filepath.Join(t.TempDir(), "branch")
 	mustGit(t, "clone", "--quiet", "--depth=1", "--branch=feature/x", repo.URL, branch)
 	want := map[string]string{"Pulumi.yaml": "name: b\n", "infra/with space \"é\".txt": "x", "run.sh": "#!/bin/sh\n", "new": "n"}
-	if err := os.RemoveAll(filepath.Join(branch, ".git")); err != nil {
-		t.Fatal(err)
-	}
-	got, err := ReadFiles(branch)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, os.RemoveAll(filepath.Join(branch, ".git")))
+	got := must.Get(ReadFiles(branch))(t)
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("the files of the branch differ (-want +got):\n%s", diff)
 	}
@@ -110,10 +99,7 @@ func TestGitServerRequiresCredentials(t *testing.T) {
 		{"right", url.UserPassword("me", "s3cret/@"), true},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			u, err := url.Parse(repo.URL)
-			if err != nil {
-				t.Fatal(err)
-			}
+			u := must.Get(url.Parse(repo.URL))(t)
 			u.User = test.user
 			out, err := git(t, "ls-remote", u.String(), "refs/heads/main")
 			if got := err == nil && strings.HasPrefix(out, commit); got != test.want {

@@ -5,6 +5,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"workflowagent/internal/dev/must"
 )
 
 func TestInstalledPulumi(t *testing.T) {
@@ -23,15 +25,11 @@ func TestInstalledPulumi(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			real, links := t.TempDir(), t.TempDir()
 			write := func(name, script string) {
-				if err := os.WriteFile(filepath.Join(real, name), []byte("#!/bin/sh\n"+script+"\n"), 0o755); err != nil {
-					t.Fatal(err)
-				}
+				must.OK(t, os.WriteFile(filepath.Join(real, name), []byte("#!/bin/sh\n"+script+"\n"), 0o755))
 			}
 			if tt.script != "" {
 				write(pulumiBinary, tt.script)
-				if err := os.Symlink(filepath.Join(real, pulumiBinary), filepath.Join(links, pulumiBinary)); err != nil {
-					t.Fatal(err)
-				}
+				must.OK(t, os.Symlink(filepath.Join(real, pulumiBinary), filepath.Join(links, pulumiBinary)))
 			}
 			if tt.yaml {
 				write(yamlBinary, "")

@@ -13,6 +13,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"workflowagent/internal/dev/must"
 )
 
 // TestIssuer verifies the provider's tokens with only the standard library.
@@ -21,19 +23,13 @@ func TestIssuer(t *testing.T) {
 		t.Skip("builds and runs an OpenID provider")
 	}
 	t.Parallel()
-	issuer, err := StartIssuer(t.Context(), t.TempDir(), os.Stderr)
-	if err != nil {
-		t.Fatal(err)
-	}
+	issuer := must.Get(StartIssuer(t.Context(), t.TempDir(), os.Stderr))(t)
 	t.Cleanup(issuer.Close)
-	token, err := issuer.IDToken(t.Context(), Identity{
+	token := must.Get(issuer.IDToken(t.Context(), Identity{
 		Audience: "urn:pulumi:org:acme", MoreAudiences: []string{"other"}, Subject: "system:serviceaccount:ns:agent",
 		Claims:   map[string]any{"groups": []string{"a", "b"}, "kubernetes.io": map[string]any{"namespace": "ns"}},
 		Lifetime: 90 * time.Second,
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	}))(t)
 	claims, ok := verifyWith(t, token, issuerKeys(t, issuer))
 	if !ok {
 		t.Fatal("no published key verifies the token")
@@ -50,16 +46,11 @@ func TestIssuer(t *testing.T) {
 		t.Errorf("the token lives %v s, want 90", lifetime)
 	}
 
-	if err := issuer.Rotate(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, issuer.Rotate(t.Context()))
 	if _, ok := verifyWith(t, token, issuerKeys(t, issuer)); ok {
 		t.Error("the old token is valid with the new keys")
 	}
-	expired, err := issuer.IDToken(t.Context(), Identity{Audience: "x", Lifetime: -time.Minute})
-	if err != nil {
-		t.Fatal(err)
-	}
+	expired := must.Get(issuer.IDToken(t.Context(), Identity{Audience: "x", Lifetime: -time.Minute}))(t)
 	claims, ok = verifyWith(t, expired, issuerKeys(t, issuer))
 	if !ok || claims["exp"].(float64) > float64(time.Now().Unix()) {
 		t.Errorf("the expired token: verified %v, claims %v", ok, claims)
@@ -89,10 +80,7 @@ func issuerKeys(t *testing.T, issuer *Issuer) map[string]*rsa.PublicKey {
 	get(strings.TrimPrefix(discovery.JWKS, issuer.URL), &set)
 	keys := map[string]*rsa.PublicKey{}
 	for _, k := range set.Keys {
-		n, err := base64.RawURLEncoding.DecodeString(k.N)
-		if err != nil {
-			t.Fatal(err)
-		}
+		n := must.Get(base64.RawURLEncoding.DecodeString(k.N))(t)
 		keys[k.Kid] = &rsa.PublicKey{N: new(big.Int).SetBytes(n), E: 65537}
 	}
 	return keys
@@ -106,19 +94,14 @@ func verifyWith(t *testing.T, token string, keys map[string]*rsa.PublicKey) (cla
 	}
 	decode := func(part string) []byte {
 		t.Helper()
-		data, err := base64.RawURLEncoding.DecodeString(part)
-		if err != nil {
-			t.Fatal(err)
-		}
+		data := must.Get(base64.RawURLEncoding.DecodeString(part))(t)
 		return data
 	}
 	var header struct{ Alg, Kid string }
 	if err := json.Unmarshal(decode(parts[0]), &header); err != nil || header.Alg != "RS256" {
 		t.Fatalf("the header is %+v (%v)", header, err)
 	}
-	if err := json.Unmarshal(decode(parts[1]), &claims); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, json.Unmarshal(decode(parts[1]), &claims))
 	key, ok := keys[header.Kid]
 	if !ok {
 		return claims, false

@@ -4,16 +4,15 @@ import (
 	"errors"
 	"os"
 	"testing"
+
+	"workflowagent/internal/dev/must"
 )
 
 func TestMachine(t *testing.T) {
 	if reason, ok := MachineAvailable(); !ok {
 		t.Skip(reason)
 	}
-	dir, err := os.MkdirTemp("", "machine")
-	if err != nil {
-		t.Fatal(err)
-	}
+	dir := must.Get(os.MkdirTemp("", "machine"))(t)
 	m, err := BootMachine(t.Context(), dir, os.Stderr)
 	if err != nil {
 		t.Fatal(err)
@@ -30,9 +29,7 @@ func TestMachine(t *testing.T) {
 		if _, err := m.Run(t.Context(), "test ! -e /run/on && touch /run/on && echo "+name+" >>/root/kept"); err != nil {
 			t.Error(err)
 		}
-		if err := errors.Join(off(), m.Boot(t.Context())); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, errors.Join(off(), m.Boot(t.Context())))
 	}
 	if out, err := m.Run(t.Context(), "test ! -e /run/on && grep -c . /root/kept"); err != nil || out != "2\n" {
 		t.Errorf("after two boots: %q, %v", out, err)

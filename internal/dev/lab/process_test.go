@@ -7,28 +7,23 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"workflowagent/internal/dev/must"
 )
 
 func startScript(t *testing.T, script string) (*Process, string) {
 	t.Helper()
 	log := filepath.Join(t.TempDir(), "log")
-	p, err := StartProcess(t.Context(), "/bin/sh", []string{"-c", script}, os.Environ(), log)
-	if err != nil {
-		t.Fatal(err)
-	}
+	p := must.Get(StartProcess(t.Context(), "/bin/sh", []string{"-c", script}, os.Environ(), log))(t)
 	ready := func() (bool, error) { return strings.Contains(Tail(log, 1), "ready"), nil }
-	if err := Poll(t.Context(), 5*time.Millisecond, ready); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, Poll(t.Context(), 5*time.Millisecond, ready))
 	return p, log
 }
 
 func TestProcessStops(t *testing.T) {
 	t.Parallel()
 	p, log := startScript(t, `trap 'echo bye; exit 3' TERM; echo ready; while :; do sleep 0.01; done`)
-	if err := p.Stop(syscall.SIGTERM, time.Minute); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, p.Stop(syscall.SIGTERM, time.Minute))
 	if got := p.Err().Error(); got != "exit status 3" {
 		t.Errorf("it ended with %q, want exit status 3", got)
 	}

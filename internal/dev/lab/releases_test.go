@@ -5,6 +5,8 @@ import (
 	"path/filepath"
 	"testing"
 	"time"
+
+	"workflowagent/internal/dev/must"
 )
 
 func TestIsReleased(t *testing.T) {
@@ -23,12 +25,8 @@ func TestForgetReleases(t *testing.T) {
 	old := time.Now().Add(-2 * releasesKept)
 	for name, used := range map[string]time.Time{"releases-1": old, "releases-2": old, "releases-3": time.Now(), "machine-1": old} {
 		dir := filepath.Join(cache, name)
-		if err := os.Mkdir(dir, 0o755); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.Chtimes(dir, used, used); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, os.Mkdir(dir, 0o755))
+		must.OK(t, os.Chtimes(dir, used, used))
 	}
 	forgetReleases(filepath.Join(cache, "releases-2"))
 	for name, want := range map[string]bool{"releases-1": false, "releases-2": true, "releases-3": true, "machine-1": true} {

@@ -6,6 +6,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"workflowagent/internal/dev/must"
 )
 
 func TestSSHServerServesCommits(t *testing.T) {
@@ -17,19 +19,14 @@ func TestSSHServerServesCommits(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	server, err := StartSSHServer(t.Context(), t.TempDir(), "")
-	if err != nil {
-		t.Fatal(err)
-	}
+	server := must.Get(StartSSHServer(t.Context(), t.TempDir(), ""))(t)
 	t.Cleanup(server.Close)
 
 	dir := t.TempDir()
 	write := func(name, content string) string {
 		t.Helper()
 		path := filepath.Join(dir, name)
-		if err := os.WriteFile(path, []byte(content), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, os.WriteFile(path, []byte(content), 0o600))
 		return path
 	}
 	hosts, key := write("known_hosts", server.KnownHosts), write("key", server.PrivateKey)

@@ -8,6 +8,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"workflowagent/internal/dev/must"
 )
 
 func pulumi(t *testing.T, tools Tools, dir string, env []string, args ...string) string {
@@ -31,14 +33,9 @@ func TestPulumiTools(t *testing.T) {
 	if testing.Short() {
 		t.Skip("builds and runs the real pulumi CLI")
 	}
-	tools, err := PulumiTools(t.Context(), os.Stderr)
-	if err != nil {
-		t.Fatal(err)
-	}
+	tools := must.Get(PulumiTools(t.Context(), os.Stderr))(t)
 	home, work, state := t.TempDir(), t.TempDir(), t.TempDir()
-	if err := tools.Home(home); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, tools.Home(home))
 	if err := tools.Home(home); err != nil {
 		t.Fatalf("preparing an existing home: %v", err)
 	}
@@ -46,9 +43,7 @@ func TestPulumiTools(t *testing.T) {
 	ledger, note := filepath.Join(work, "ledger"), filepath.Join(work, "note.txt")
 	write := func(name, content string) {
 		t.Helper()
-		if err := os.WriteFile(filepath.Join(work, name), []byte(content), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, os.WriteFile(filepath.Join(work, name), []byte(content), 0o600))
 	}
 	write("Pulumi.yaml", `name: tools
 runtime: yaml
@@ -74,9 +69,7 @@ outputs: {size: "${note.size}", hex: "${random.hex}", password: "${random.passwo
 	},
 	) {
 		t.Helper()
-		if err := json.Unmarshal([]byte(pulumi(t, tools, work, env, "stack", "output", "--json")), &out); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, json.Unmarshal([]byte(pulumi(t, tools, work, env, "stack", "output", "--json")), &out))
 		return out
 	}
 	first := outputs()
@@ -92,19 +85,14 @@ outputs: {size: "${note.size}", hex: "${random.hex}", password: "${random.passwo
 	if second := outputs(); second.Size != 5 || second.Hex != first.Hex {
 		t.Errorf("outputs are %+v after an update, want size 5 and the same digits as %+v", second, first)
 	}
-	if err := os.Remove(note); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, os.Remove(note))
 	if out := pulumi(t, tools, work, env, "refresh", "--preview-only"); !strings.Contains(out, "1 to delete") {
 		t.Errorf("a refresh does not detect that the file is missing:\n%s", out)
 	}
 	pulumi(t, tools, work, env, "destroy", "--yes", "--skip-preview")
 
 	var verbs []string
-	lines, err := os.ReadFile(ledger)
-	if err != nil {
-		t.Fatal(err)
-	}
+	lines := must.Get(os.ReadFile(ledger))(t)
 	for line := range strings.Lines(string(lines)) {
 		verbs = append(verbs, strings.Join(strings.Fields(line)[:2], " "))
 	}

@@ -7,6 +7,8 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+
+	"workflowagent/internal/dev/must"
 )
 
 // namedTest matches the name of a test in a page, such as `TestArchives`, or the common prefix of
@@ -25,10 +27,7 @@ func TestPagesNameExistingTests(t *testing.T) {
 	}
 	named := 0
 	for _, page := range pages {
-		text, err := os.ReadFile(page)
-		if err != nil {
-			t.Fatal(err)
-		}
+		text := must.Get(os.ReadFile(page))(t)
 		for _, match := range namedTest.FindAllStringSubmatch(string(text), -1) {
 			named++
 			if !declared(tests, match[1], match[2] != "") {

@@ -10,6 +10,8 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+
+	"workflowagent/internal/dev/must"
 )
 
 // TestNoStatusInMessages checks that no message of the control plane begins with the words of an HTTP
@@ -37,10 +39,7 @@ func TestNoStatusInMessages(t *testing.T) {
 			if !ok || literal.Kind != token.STRING {
 				return true
 			}
-			text, err := strconv.Unquote(literal.Value)
-			if err != nil {
-				t.Fatal(err)
-			}
+			text := must.Get(strconv.Unquote(literal.Value))(t)
 			for _, w := range words {
 				if strings.HasPrefix(text, w) {
 					t.Errorf("%s: remove %q: the API adds the words of the status to messages", set.Position(literal.Pos()), w)

@@ -6,6 +6,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"workflowagent/internal/dev/must"
 )
 
 // Table contains what callers get.
@@ -18,10 +20,7 @@ type Table struct {
 // and the status of everything else, with exceptions as in "403, lease 401".
 func Tables(t *testing.T, page, prefix string) []Table {
 	t.Helper()
-	text, err := os.ReadFile(page)
-	if err != nil {
-		t.Fatal(err)
-	}
+	text := must.Get(os.ReadFile(page))(t)
 	var tables []Table
 	var rows [][]string
 	for line := range strings.Lines(string(text) + "\n") {

@@ -6,6 +6,8 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"workflowagent/internal/dev/must"
 )
 
 func TestTables(t *testing.T) {
@@ -22,9 +24,7 @@ func TestTables(t *testing.T) {
 
 text
 `
-	if err := os.WriteFile(page, []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, os.WriteFile(page, []byte(text), 0o600))
 	all := map[string]string{"read": "✓", "own team": "✓", "lease": "✓"}
 	want := []Table{{
 		Columns: []string{"read", "own team", "lease"},

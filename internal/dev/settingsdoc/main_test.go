@@ -8,13 +8,11 @@ import (
 	"testing"
 
 	"workflowagent/internal/agent/config"
+	"workflowagent/internal/dev/must"
 )
 
 func TestGeneratedFilesAreCurrent(t *testing.T) {
-	page, err := os.ReadFile("../../../" + referenceFile)
-	if err != nil {
-		t.Fatal(err)
-	}
+	page := must.Get(os.ReadFile("../../../" + referenceFile))(t)
 	want, err := reference(page)
 	if err != nil || !bytes.Equal(page, want) {
 		t.Errorf("%s is out of date (%v): run make generate", referenceFile, err)

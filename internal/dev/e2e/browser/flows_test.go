@@ -18,6 +18,7 @@ import (
 
 	"workflowagent/internal/dev/e2e/harness"
 	"workflowagent/internal/dev/lab"
+	"workflowagent/internal/dev/must"
 )
 
 // TestFirstSteps is the way of a new user with a browser only: the link of the first start, a pool,
@@ -28,10 +29,7 @@ func TestFirstSteps(t *testing.T) {
 	if reason, ok := lab.ReleasesAvailable(); !ok {
 		t.Skip(reason)
 	}
-	releases, err := lab.MakeReleases(ctx, os.Stderr)
-	if err != nil {
-		t.Fatal(err)
-	}
+	releases := must.Get(lab.MakeReleases(ctx, os.Stderr))(t)
 	w := harness.StartSite(t, "", "--releases", releases.Mirror)
 	org := "/" + w.Server.Organization
 	tb := newTab(t, w.Server.URL)
@@ -62,9 +60,7 @@ func TestFirstSteps(t *testing.T) {
 	tb.shot("5-agent")
 	// Jobs of the installed agent cannot read the tests' CLI, because its user is another one.
 	stop()
-	if _, err := w.StartAgent(ctx, "process", nil); err != nil {
-		t.Fatal(err)
-	}
+	must.Get(w.StartAgent(ctx, "process", nil))(t)
 
 	stack := w.NewStack(ctx, t, "box", "dev", "", nil)
 	repo := w.Repo(ctx, t)
@@ -199,12 +195,8 @@ func (tb *tab) until(out *output, text string) {
 func TestLog(t *testing.T) {
 	ctx := t.Context()
 	w := harness.StartSite(t, "")
-	if err := w.MakePool(ctx); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := w.StartAgent(ctx, "process", nil); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, w.MakePool(ctx))
+	must.Get(w.StartAgent(ctx, "process", nil))(t)
 	stack := w.NewStack(ctx, t, "box", "dev", "", nil)
 	lines := "20000"
 	if harness.FullScale {
@@ -286,9 +278,7 @@ func TestLoginOfCLI(t *testing.T) {
 	}
 	var out output
 	cmd.Stdout, cmd.Stderr = &out, &out
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, cmd.Start())
 	answered := false
 	err = harness.Until(ctx, func() (bool, error) {
 		// The prompt asks the terminal for its color and its cursor before it reads keys.

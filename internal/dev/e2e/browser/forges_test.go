@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"workflowagent/internal/dev/must"
 	"workflowagent/internal/dev/storetest"
 	"workflowagent/internal/server"
 	"workflowagent/internal/server/gitops/dispatch"
@@ -39,18 +40,10 @@ func (w *world) integration(t *testing.T) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	cfg, err := server.LoadConfig("", map[string]string{"data_dir": w.Server.DataDir}, func(string) string { return "" })
-	if err != nil {
-		t.Fatal(err)
-	}
-	db, err := server.OpenDatabase(context.WithoutCancel(ctx), cfg, storetest.Log())
-	if err != nil {
-		t.Fatal(err)
-	}
+	cfg := must.Get(server.LoadConfig("", map[string]string{"data_dir": w.Server.DataDir}, func(string) string { return "" }))(t)
+	db := must.Get(server.OpenDatabase(context.WithoutCancel(ctx), cfg, storetest.Log()))(t)
 	defer db.Close()
-	if err := db.Write(ctx, scope.Server(), func(tx *store.Tx) error { return report(tx, made.ID) }); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, db.Write(ctx, scope.Server(), func(tx *store.Tx) error { return report(tx, made.ID) }))
 	return made.ID
 }
 

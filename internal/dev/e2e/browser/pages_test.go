@@ -15,6 +15,7 @@ import (
 	"testing"
 
 	"workflowagent/internal/dev/e2e/harness"
+	"workflowagent/internal/dev/must"
 	"workflowagent/internal/server/console"
 )
 
@@ -43,22 +44,14 @@ func newWorld(t *testing.T) *world {
 	ctx := t.Context()
 	w := &world{Site: harness.StartSite(t, "")}
 	w.org = w.Server.Organization
-	if err := w.MakePool(ctx); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := w.StartAgent(ctx, "process", nil); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, w.MakePool(ctx))
+	must.Get(w.StartAgent(ctx, "process", nil))(t)
 	w.stack = w.NewStack(ctx, t, "box", "a-stack-with-a-name-that-is-as-long-as-names-of-stacks-are-allowed-to-be-in-this-product-1234567890", "", nil)
 	repo := w.Repo(ctx, t)
 	w.stack.Finish(ctx, t, w.stack.Deploy(ctx, t, "update", repo.URL))
 	w.stack.Finish(ctx, t, w.stack.Deploy(ctx, t, "update", repo.URL, "echo '"+strings.ReplaceAll(hostile, "'", "")+"'; exit 7"))
-	if err := w.Server.Call(ctx, http.MethodPost, "/api/stacks/"+w.stack.Name+"/tags", map[string]string{"name": "note", "value": hostile}, nil); err != nil {
-		t.Fatal(err)
-	}
-	if err := w.Server.Call(ctx, http.MethodPost, "/api/stacks/"+w.stack.Name+"/deployments/pause", nil, nil); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, w.Server.Call(ctx, http.MethodPost, "/api/stacks/"+w.stack.Name+"/tags", map[string]string{"name": "note", "value": hostile}, nil))
+	must.OK(t, w.Server.Call(ctx, http.MethodPost, "/api/stacks/"+w.stack.Name+"/deployments/pause", nil, nil))
 	w.stack.Deploy(ctx, t, "preview", repo.URL)
 	hook := map[string]any{
 		"name": "chat", "displayName": hostile, "payloadUrl": "https://hooks.invalid/x", "format": "raw", "active": true,
@@ -75,9 +68,7 @@ func newWorld(t *testing.T) *world {
 		"/api/orgs/" + w.org + "/teams/pulumi":                         map[string]string{"name": "core", "displayName": hostile, "description": hostile},
 		"/api/orgs/" + w.org + "/tokens":                               map[string]any{"name": hostile, "description": strings.Repeat("long", 50), "admin": true},
 	} {
-		if err := w.Server.Call(ctx, http.MethodPost, path, body, nil); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, w.Server.Call(ctx, http.MethodPost, path, body, nil))
 	}
 	return w
 }
@@ -128,9 +119,7 @@ func (w *world) agent(t *testing.T) string {
 			ID string `json:"id"`
 		} `json:"agents"`
 	}
-	if err := w.Server.Call(t.Context(), http.MethodGet, "/api/orgs/"+w.org+"/agent-pools/"+w.Pool.ID, nil, &pool); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, w.Server.Call(t.Context(), http.MethodGet, "/api/orgs/"+w.org+"/agent-pools/"+w.Pool.ID, nil, &pool))
 	if len(pool.Agents) == 0 {
 		t.Fatal("the pool has no agent")
 	}
@@ -147,9 +136,7 @@ func (w *world) urn(ctx context.Context, t *testing.T) string {
 			} `json:"resources"`
 		} `json:"deployment"`
 	}
-	if err := w.Server.Call(ctx, http.MethodGet, "/api/stacks/"+w.stack.Name+"/export", nil, &state); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, w.Server.Call(ctx, http.MethodGet, "/api/stacks/"+w.stack.Name+"/export", nil, &state))
 	if len(state.Deployment.Resources) == 0 {
 		t.Fatal("the stack has no resource")
 	}

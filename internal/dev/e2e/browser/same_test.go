@@ -12,6 +12,7 @@ import (
 	"testing"
 
 	"workflowagent/internal/dev/e2e/harness"
+	"workflowagent/internal/dev/must"
 )
 
 // failingProgram fails during an update, and not during a preview's set-up of the CLI.
@@ -160,9 +161,7 @@ func TestSameAsPulumi(t *testing.T) {
 		if call.path == "" {
 			call.path = path + "/" + made.UpdateID
 		}
-		if err := w.Server.Call(t.Context(), http.MethodPost, call.path, map[string]any{"name": "box", "runtime": "yaml"}, call.out); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, w.Server.Call(t.Context(), http.MethodPost, call.path, map[string]any{"name": "box", "runtime": "yaml"}, call.out))
 	}
 	if p := check("during an update"); !p.InProgress {
 		t.Error("pulumi prints no update in progress")

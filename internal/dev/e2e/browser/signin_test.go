@@ -10,6 +10,7 @@ import (
 
 	"workflowagent/internal/dev/consoletest"
 	"workflowagent/internal/dev/lab"
+	"workflowagent/internal/dev/must"
 )
 
 // loaded is the condition that a page is complete, so that no later navigation replaces its nodes.
@@ -20,10 +21,7 @@ const loaded = "document.readyState === 'complete' && "
 func TestSignIn(t *testing.T) {
 	p := consoletest.NewProvider(t)
 	p.Claims["name"], p.Claims["preferred_username"] = hostile, "grace"
-	port, err := lab.FreePort("127.0.0.1")
-	if err != nil {
-		t.Fatal(err)
-	}
+	port := must.Get(lab.FreePort("127.0.0.1"))(t)
 	base := "http://localhost:" + strconv.Itoa(port)
 	consoletest.With(t, map[string]string{
 		"listen": "127.0.0.1:" + strconv.Itoa(port), "external_url": base,
@@ -63,9 +61,7 @@ func TestSignIn(t *testing.T) {
 	// A user who does not unlock the passkey stays outside.
 	signOut()
 	verified := webauthn.SetUserVerifiedParams{AuthenticatorID: device, IsUserVerified: false}
-	if _, err := chromedp.Call(tb.ctx, webauthn.SetUserVerified, verified); err != nil {
-		t.Fatal(err)
-	}
+	must.Get(chromedp.Call(tb.ctx, webauthn.SetUserVerified, verified))(t)
 	tb.click("passkey-form button")
 	tb.see("The browser did not use a passkey")
 	tb.visit("/-/login")

@@ -13,6 +13,7 @@ import (
 
 	"workflowagent/internal/dev/e2e/harness"
 	"workflowagent/internal/dev/lab"
+	"workflowagent/internal/dev/must"
 )
 
 // TestAutomationAPI runs a stack's whole life in deployments through the remote workspaces of the
@@ -20,14 +21,9 @@ import (
 func TestAutomationAPI(t *testing.T) {
 	t.Parallel()
 	bin, tools := harness.Programs(t)
-	w, err := harness.NewSite(t.Context(), bin, tools, t.TempDir(), "")
-	if err != nil {
-		t.Fatal(err)
-	}
+	w := must.Get(harness.NewSite(t.Context(), bin, tools, t.TempDir(), ""))(t)
 	t.Cleanup(w.Close)
-	if _, err := w.StartAgent(t.Context(), "process", map[string]string{"max_concurrent_jobs": "2"}); err != nil {
-		t.Fatal(err)
-	}
+	must.Get(w.StartAgent(t.Context(), "process", map[string]string{"max_concurrent_jobs": "2"}))(t)
 	for _, test := range []struct {
 		language  string
 		available func() (string, bool)
@@ -44,10 +40,7 @@ func TestAutomationAPI(t *testing.T) {
 			}
 			ctx, cancel := context.WithTimeout(t.Context(), 10*time.Minute)
 			defer cancel()
-			program, err := test.program(ctx, os.Stderr)
-			if err != nil {
-				t.Fatal(err)
-			}
+			program := must.Get(test.program(ctx, os.Stderr))(t)
 			name := w.Server.Organization + "/" + test.language + "/dev"
 			repo, _, err := w.Git.NewRepo(ctx, test.language, map[string]string{"Pulumi.yaml": "name: " + test.language + `
 runtime: yaml
@@ -61,21 +54,15 @@ outputs:
 			if err != nil {
 				t.Fatal(err)
 			}
-			if err := w.Server.Call(ctx, "POST", "/api/stacks/"+w.Server.Organization+"/"+test.language, map[string]string{"stackName": "dev"}, nil); err != nil {
-				t.Fatal(err)
-			}
+			must.OK(t, w.Server.Call(ctx, "POST", "/api/stacks/"+w.Server.Organization+"/"+test.language, map[string]string{"stackName": "dev"}, nil))
 			settings := map[string]any{"operationContext": map[string]any{"environmentVariables": w.JobEnv()}}
-			if err := w.Server.Call(ctx, "PUT", "/api/stacks/"+name+"/deployments/settings", settings, nil); err != nil {
-				t.Fatal(err)
-			}
+			must.OK(t, w.Server.Call(ctx, "PUT", "/api/stacks/"+name+"/deployments/settings", settings, nil))
 			args := append(test.run, program, name, repo.URL)
 			cmd := exec.CommandContext(ctx, args[0], args[1:]...)
 			// The CLI of this version searches a project above the workspace's temporary directory,
 			// even for remote operations (pulumi/pulumi#24050).
 			tmp := t.TempDir()
-			if err := os.WriteFile(filepath.Join(tmp, "Pulumi.yaml"), []byte("name: none\nruntime: yaml\n"), 0o644); err != nil {
-				t.Fatal(err)
-			}
+			must.OK(t, os.WriteFile(filepath.Join(tmp, "Pulumi.yaml"), []byte("name: none\nruntime: yaml\n"), 0o644))
 			cmd.Env = append(tools.Env(w.Home, w.Server.URL, w.Server.Token), "TMPDIR="+tmp)
 			out, err := cmd.CombinedOutput()
 			text := string(out)

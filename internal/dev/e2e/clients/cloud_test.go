@@ -12,6 +12,7 @@ import (
 
 	"workflowagent/internal/dev/clouds"
 	"workflowagent/internal/dev/e2e/harness"
+	"workflowagent/internal/dev/must"
 )
 
 // startIssuingSite starts a site whose server's issuer has an https URL, and returns the issuer and its
@@ -40,19 +41,14 @@ func TestClientsCloudCredentials(t *testing.T) {
 	roots := x509.NewCertPool()
 	roots.AddCert(certificate)
 	org := w.Server.Organization
-	stand, err := clouds.Start(clouds.Trust{
+	stand := must.Get(clouds.Start(clouds.Trust{
 		Issuer: issuer, Audience: org, Roots: roots,
 		Subject: "pulumi:deploy:org:" + org + ":project:box:stack:dev:operation:update:scope:write",
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	}))(t)
 	t.Cleanup(stand.Close)
 	ca := filepath.Join(w.Dir, "clouds.pem")
 	harness.Write(t, ca, stand.CAPEM, 0o600)
-	if _, err := w.StartAgent(ctx, "process", map[string]string{"ca_certificate_file": ca}, "HTTPS_PROXY="+stand.ProxyURL); err != nil {
-		t.Fatal(err)
-	}
+	must.Get(w.StartAgent(ctx, "process", map[string]string{"ca_certificate_file": ca}, "HTTPS_PROXY="+stand.ProxyURL))(t)
 	repo := w.Repo(ctx, t)
 	oidc := map[string]any{"operationContext": map[string]any{"oidc": map[string]any{
 		"aws":   map[string]any{"roleArn": clouds.RoleARN, "sessionName": "${organization.name}-${project.name}-${deployment.version}", "duration": "20m"},
@@ -61,9 +57,7 @@ func TestClientsCloudCredentials(t *testing.T) {
 	}}}
 	deploy := func(stack string) (harness.Deployment, string) {
 		s := w.NewStack(ctx, t, "box", stack, "", nil)
-		if err := w.Server.Call(ctx, http.MethodPost, s.Path("settings"), oidc, nil); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, w.Server.Call(ctx, http.MethodPost, s.Path("settings"), oidc, nil))
 		d := s.Finish(ctx, t, s.Deploy(ctx, t, "update", repo.URL,
 			`echo "AWS has $AWS_ACCESS_KEY_ID and $AWS_SESSION_TOKEN"`,
 			`test "$(cat "$PULUMI_OIDC_TOKEN_FILE")" = "$PULUMI_OIDC_TOKEN" && echo "the token is $PULUMI_OIDC_TOKEN"`,
@@ -105,9 +99,7 @@ func TestClientsLogInAsDeployment(t *testing.T) {
 			"rules": map[string]string{"aud": org, "sub": "pulumi:deploy:org:" + org + ":project:box:stack:dev:*"},
 		},
 	)
-	if _, err := w.StartAgent(ctx, "process", nil); err != nil {
-		t.Fatal(err)
-	}
+	must.Get(w.StartAgent(ctx, "process", nil))(t)
 	repo := w.Repo(ctx, t)
 	deploy := func(stack string) (harness.Deployment, string) {
 		t.Helper()

@@ -10,6 +10,7 @@ import (
 
 	"workflowagent/internal/dev/e2e/harness"
 	"workflowagent/internal/dev/lab"
+	"workflowagent/internal/dev/must"
 )
 
 // stub is a package manager that prints how it was called and leaves what its callers look for. It
@@ -30,24 +31,17 @@ chmod +x .venv/bin/python
 func TestClientsInstallDependencies(t *testing.T) {
 	ctx := t.Context()
 	w := harness.StartSite(t, "")
-	host, err := lab.LanguageHost(ctx, os.Stderr)
-	if err != nil {
-		t.Fatal(err)
-	}
+	host := must.Get(lab.LanguageHost(ctx, os.Stderr))(t)
 	bin := t.TempDir()
 	for _, language := range []string{"nodejs", "python", "go"} {
-		if err := os.Symlink(host, filepath.Join(bin, "pulumi-language-"+language)); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, os.Symlink(host, filepath.Join(bin, "pulumi-language-"+language)))
 	}
 	for name, version := range map[string]string{"yarn": "1.22.22", "pnpm": "10.0.0", "poetry": "Poetry (version 2.1.0)", "uv": "uv 0.9.0"} {
 		text := strings.NewReplacer("NAME", name, "VERSION", version, "GREETING", greeting).Replace(stub)
 		harness.Write(t, filepath.Join(bin, name), []byte(text), 0o755)
 	}
 	path := strings.Join([]string{bin, w.Tools.Dir, os.Getenv("PATH")}, string(os.PathListSeparator))
-	if _, err := w.StartAgent(ctx, "process", nil, "PATH="+path); err != nil {
-		t.Fatal(err)
-	}
+	must.Get(w.StartAgent(ctx, "process", nil, "PATH="+path))(t)
 	index := startPackageIndex(t)
 	variables := index.env()
 	if out, err := exec.CommandContext(ctx, "go", "env", "GOCACHE").Output(); err == nil {

@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"workflowagent/internal/dev/e2e/harness"
+	"workflowagent/internal/dev/must"
 )
 
 type diagnosis struct {
@@ -34,9 +35,7 @@ func (d diagnosis) status(name string) string {
 // doctor runs the doctor with the configuration of the site's agents.
 func doctor(w *harness.Site, t *testing.T, target string, env []string, args ...string) (diagnosis, int) {
 	t.Helper()
-	if err := w.MakePool(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, w.MakePool(t.Context()))
 	dir := t.TempDir()
 	cmd := exec.CommandContext(t.Context(), filepath.Join(w.Bin, "customer-managed-workflow-agent"), append([]string{"doctor", "--json"}, args...)...)
 	cmd.Dir = dir
@@ -97,10 +96,7 @@ func TestEngineDoctor(t *testing.T) {
 	labels := []string{"workflowagent.kind", "workflowagent.owner"}
 	before := map[string]int{} // other tests might have used this engine
 	for _, label := range labels {
-		volumes, err := engine.Volumes(t.Context(), label)
-		if err != nil {
-			t.Fatal(err)
-		}
+		volumes := must.Get(engine.Volumes(t.Context(), label))(t)
 		before[label] = len(volumes)
 	}
 	d, code := doctor(w, t, "docker", env, "--job-image", image)

@@ -14,6 +14,7 @@ import (
 	gocmp "github.com/google/go-cmp/cmp"
 
 	"workflowagent/internal/dev/e2e/harness"
+	"workflowagent/internal/dev/must"
 )
 
 // TestClientsJournalsHaveGaps creates 300 resources with secrets at once. The CLI numbers a journal
@@ -75,9 +76,7 @@ func closedGaps(t *testing.T, j *recording) int {
 	for _, b := range j.batches {
 		for _, raw := range j.entries[len(seen):b.entries] {
 			var entry struct{ SequenceID int }
-			if err := json.Unmarshal(raw, &entry); err != nil {
-				t.Fatal(err)
-			}
+			must.OK(t, json.Unmarshal(raw, &entry))
 			seen[entry.SequenceID] = true
 			highest = max(highest, entry.SequenceID)
 		}
@@ -99,10 +98,7 @@ func sameAsOfficial(t *testing.T, j *recording) {
 	t.Helper()
 	var cases []harness.ReplayCase
 	for _, b := range append(j.batches, batchEnd{len(j.entries), j.state}) {
-		entries, err := json.Marshal(j.entries[:b.entries])
-		if err != nil {
-			t.Fatal(err)
-		}
+		entries := must.Get(json.Marshal(j.entries[:b.entries]))(t)
 		cases = append(cases, harness.ReplayCase{Base: j.base, Entries: entries, Got: b.state})
 	}
 	for i, result := range harness.ReplayOfficially(t, cases) {
@@ -126,9 +122,7 @@ func secretsOf(t *testing.T, state []byte, resources int) {
 			}
 		}
 	}
-	if err := json.Unmarshal(state, &doc); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, json.Unmarshal(state, &doc))
 	want, got := map[string][2]string{}, map[string][2]string{}
 	for i := range resources {
 		secret := fmt.Sprintf(`"secret %d"`, i)

@@ -20,6 +20,7 @@ import (
 
 	"workflowagent/internal/dev/e2e/harness"
 	"workflowagent/internal/dev/lab"
+	"workflowagent/internal/dev/must"
 )
 
 // trustIssuer registers an issuer at a server, sets the issuer's policies and returns the issuer's
@@ -28,15 +29,9 @@ func trustIssuer(ctx context.Context, t *testing.T, s *lab.Server, issuer map[st
 	t.Helper()
 	base := "/api/orgs/" + s.Organization
 	var made, policy struct{ ID string }
-	if err := s.Call(ctx, http.MethodPost, base+"/oidc/issuers", issuer, &made); err != nil {
-		t.Fatal(err)
-	}
-	if err := s.Call(ctx, http.MethodGet, base+"/auth/policies/oidcissuers/"+made.ID, nil, &policy); err != nil {
-		t.Fatal(err)
-	}
-	if err := s.Call(ctx, http.MethodPatch, base+"/auth/policies/"+policy.ID, map[string]any{"policies": policies}, nil); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, s.Call(ctx, http.MethodPost, base+"/oidc/issuers", issuer, &made))
+	must.OK(t, s.Call(ctx, http.MethodGet, base+"/auth/policies/oidcissuers/"+made.ID, nil, &policy))
+	must.OK(t, s.Call(ctx, http.MethodPatch, base+"/auth/policies/"+policy.ID, map[string]any{"policies": policies}, nil))
 	return base + "/oidc/issuers/" + made.ID
 }
 
@@ -50,20 +45,12 @@ func exchange(ctx context.Context, t *testing.T, s *lab.Server, token, tokenType
 	}
 	ctx, cancel := context.WithTimeout(ctx, time.Minute)
 	defer cancel()
-	req, err := http.NewRequestWithContext(ctx, http.MethodPost, s.URL+"/api/oauth/token", strings.NewReader(form.Encode()))
-	if err != nil {
-		t.Fatal(err)
-	}
+	req := must.Get(http.NewRequestWithContext(ctx, http.MethodPost, s.URL+"/api/oauth/token", strings.NewReader(form.Encode())))(t)
 	req.Header.Set("Content-Type", "application/x-www-form-urlencoded")
-	res, err := http.DefaultClient.Do(req)
-	if err != nil {
-		t.Fatal(err)
-	}
+	res := must.Get(http.DefaultClient.Do(req))(t)
 	defer func() { _ = res.Body.Close() }()
 	var answer map[string]any
-	if err := json.NewDecoder(res.Body).Decode(&answer); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, json.NewDecoder(res.Body).Decode(&answer))
 	return res.StatusCode, answer
 }
 
@@ -71,15 +58,9 @@ func poll(ctx context.Context, t *testing.T, s *lab.Server, token string) int {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(ctx, time.Minute)
 	defer cancel()
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, s.URL+"/api/deployments/poll", nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	req := must.Get(http.NewRequestWithContext(ctx, http.MethodGet, s.URL+"/api/deployments/poll", nil))(t)
 	req.Header.Set("Authorization", "token "+token)
-	res, err := http.DefaultClient.Do(req)
-	if err != nil {
-		t.Fatal(err)
-	}
+	res := must.Get(http.DefaultClient.Do(req))(t)
 	_, _ = io.Copy(io.Discard, res.Body)
 	_ = res.Body.Close()
 	return res.StatusCode
@@ -89,14 +70,8 @@ func poll(ctx context.Context, t *testing.T, s *lab.Server, token string) int {
 // administrator.
 func thumbprintOf(t *testing.T, address string) string {
 	t.Helper()
-	u, err := url.Parse(address)
-	if err != nil {
-		t.Fatal(err)
-	}
-	conn, err := (&tls.Dialer{Config: &tls.Config{InsecureSkipVerify: true}}).DialContext(t.Context(), "tcp", u.Host)
-	if err != nil {
-		t.Fatal(err)
-	}
+	u := must.Get(url.Parse(address))(t)
+	conn := must.Get((&tls.Dialer{Config: &tls.Config{InsecureSkipVerify: true}}).DialContext(t.Context(), "tcp", u.Host))(t)
 	defer func() { _ = conn.Close() }()
 	sum := sha256.Sum256(conn.(*tls.Conn).ConnectionState().PeerCertificates[0].Raw)
 	return hex.EncodeToString(sum[:])
@@ -107,9 +82,7 @@ func thumbprintOf(t *testing.T, address string) string {
 func TestClientsLogInByOIDC(t *testing.T) {
 	ctx := t.Context()
 	w := harness.StartSite(t, "")
-	if err := w.MakePool(ctx); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, w.MakePool(ctx))
 	issuer, err := lab.StartIssuer(ctx, t.TempDir(), os.Stderr)
 	if err != nil {
 		t.Fatal(err)
@@ -131,10 +104,7 @@ func TestClientsLogInByOIDC(t *testing.T) {
 	idToken := func(who lab.Identity) string {
 		t.Helper()
 		who.Audience = audience
-		token, err := issuer.IDToken(ctx, who)
-		if err != nil {
-			t.Fatal(err)
-		}
+		token := must.Get(issuer.IDToken(ctx, who))(t)
 		return token
 	}
 	ci := idToken(lab.Identity{Subject: "repo:acme/app", Claims: map[string]any{"claims": map[string]any{"branch": "main"}}})
@@ -181,9 +151,7 @@ func TestClientsLogInByOIDC(t *testing.T) {
 		}
 	}
 
-	if err := issuer.Rotate(ctx); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, issuer.Rotate(ctx))
 	rotated := idToken(lab.Identity{Subject: "host:7", Claims: agents})
 	if status, answer = exchange(ctx, t, w.Server, rotated, "runner", "runner:default"); status != http.StatusServiceUnavailable && status != http.StatusOK {
 		t.Errorf("right after a rotation: %d %v", status, answer)
@@ -203,9 +171,7 @@ func TestClientsLogInByOIDC(t *testing.T) {
 		}
 	}
 
-	if err := w.Server.Call(ctx, http.MethodDelete, path, nil, nil); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, w.Server.Call(ctx, http.MethodDelete, path, nil, nil))
 	if got := poll(ctx, t, w.Server, runner); got != http.StatusUnauthorized {
 		t.Errorf("polling after the issuer was deleted answered %d", got)
 	}

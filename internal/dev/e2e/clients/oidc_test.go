@@ -17,6 +17,7 @@ import (
 
 	"workflowagent/internal/dev/e2e/harness"
 	"workflowagent/internal/dev/lab"
+	"workflowagent/internal/dev/must"
 )
 
 // exchangeCounter is a proxy between agents and a server that counts successful exchanges and
@@ -31,10 +32,7 @@ type exchangeCounter struct {
 
 func newExchangeCounter(t *testing.T, server string) *exchangeCounter {
 	t.Helper()
-	target, err := url.Parse(server)
-	if err != nil {
-		t.Fatal(err)
-	}
+	target := must.Get(url.Parse(server))(t)
 	c := &exchangeCounter{tokens: map[string]bool{}}
 	back := httputil.NewSingleHostReverseProxy(target)
 	front := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -77,16 +75,11 @@ func (r *statusRecorder) Unwrap() http.ResponseWriter { return r.ResponseWriter 
 func TestClientsOfAnIssuer(t *testing.T) {
 	harness.Programs(t) // before the authorities change
 	ctx := t.Context()
-	issuer, err := lab.StartIssuer(ctx, t.TempDir(), os.Stderr)
-	if err != nil {
-		t.Fatal(err)
-	}
+	issuer := must.Get(lab.StartIssuer(ctx, t.TempDir(), os.Stderr))(t)
 	t.Cleanup(issuer.Close)
 	t.Setenv("SSL_CERT_FILE", issuer.CAFile) // for the server, which fetches the issuer's keys
 	w := harness.StartSite(t, "")
-	if err := w.MakePool(ctx); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, w.MakePool(ctx))
 	trustIssuer(ctx, t, w.Server, map[string]any{"name": "ci", "url": issuer.URL}, map[string]any{
 		"decision": "allow", "tokenType": "runner", "runnerID": w.Pool.ID,
 		"rules": map[string]string{"sub": "agent:*", "aud": "urn:pulumi:org:" + w.Server.Organization},
@@ -98,29 +91,18 @@ func TestClientsOfAnIssuer(t *testing.T) {
 	var subjects []string
 	write := func(subject string) {
 		t.Helper()
-		token, err := issuer.IDToken(ctx, lab.Identity{Audience: "urn:pulumi:org:" + w.Server.Organization, Subject: subject})
-		if err != nil {
-			t.Fatal(err)
-		}
+		token := must.Get(issuer.IDToken(ctx, lab.Identity{Audience: "urn:pulumi:org:" + w.Server.Organization, Subject: subject}))(t)
 		subjects = append(subjects, token)
 		temporary := file + ".new"
 		harness.Write(t, temporary, []byte(token+"\n"), 0o600)
-		if err := os.Rename(temporary, file); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, os.Rename(temporary, file))
 	}
 
-	port, err := lab.FreePort("127.0.0.1")
-	if err != nil {
-		t.Fatal(err)
-	}
-	agent, err := w.LaunchAgent(ctx, "process", map[string]string{
+	port := must.Get(lab.FreePort("127.0.0.1"))(t)
+	agent := must.Get(w.LaunchAgent(ctx, "process", map[string]string{
 		"token": "", "oidc_token_file": file, "organization_name": w.Server.Organization, "runner_pool_id": w.Pool.ID,
 		"token_expiration": "6s", "http_server_port": strconv.Itoa(port), "job_status_loop_interval": "500ms",
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	}))(t)
 	health := "http://127.0.0.1:" + strconv.Itoa(port) + "/healthz"
 	shows(t, health, "does not exist")
 
@@ -143,9 +125,7 @@ func TestClientsOfAnIssuer(t *testing.T) {
 		t.Fatalf("the job does not begin: %v", err)
 	}
 	// The key changes during the job, and the token is renewed twice after that.
-	if err := issuer.Rotate(ctx); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, issuer.Rotate(ctx))
 	write("agent:two")
 	granted, used := exchanges.count()
 	if err := harness.Until(waiting, func() (bool, error) {

@@ -17,36 +17,25 @@ import (
 
 	"workflowagent/internal/dev/e2e/harness"
 	"workflowagent/internal/dev/lab"
+	"workflowagent/internal/dev/must"
 )
 
 func TestClientsOfTheHealthPort(t *testing.T) {
 	ctx := t.Context()
 	w := harness.StartSite(t, "")
-	port, err := lab.FreePort("127.0.0.1")
-	if err != nil {
-		t.Fatal(err)
-	}
-	agent, err := w.StartAgent(ctx, "process", map[string]string{
+	port := must.Get(lab.FreePort("127.0.0.1"))(t)
+	agent := must.Get(w.StartAgent(ctx, "process", map[string]string{
 		"http_server_port": strconv.Itoa(port), "request_retry_wait": "500ms", "request_retry_max_wait": "2s",
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	}))(t)
 	ask := func(method, path, accept string) (int, string) {
-		req, err := http.NewRequestWithContext(ctx, method, fmt.Sprintf("http://127.0.0.1:%d%s", port, path), nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		req := must.Get(http.NewRequestWithContext(ctx, method, fmt.Sprintf("http://127.0.0.1:%d%s", port, path), nil))(t)
 		req.Header.Set("Accept", accept)
 		resp, err := http.DefaultClient.Do(req)
 		if err != nil {
 			return 0, err.Error()
 		}
 		defer resp.Body.Close()
-		body, err := io.ReadAll(resp.Body)
-		if err != nil {
-			t.Fatal(err)
-		}
+		body := must.Get(io.ReadAll(resp.Body))(t)
 		return resp.StatusCode, string(body)
 	}
 	become := func(what string, ok func() bool) {
@@ -70,9 +59,7 @@ func TestClientsOfTheHealthPort(t *testing.T) {
 	}
 
 	// Without its server, the agent reports that it cannot accept jobs.
-	if err := w.Server.Process.Stop(syscall.SIGKILL, 10*time.Second); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, w.Server.Process.Stop(syscall.SIGKILL, 10*time.Second))
 	become("unreadiness", func() bool {
 		code, body := ask(http.MethodGet, "/readyz", "")
 		return code == 503 && strings.Contains(body, "server")
@@ -80,13 +67,9 @@ func TestClientsOfTheHealthPort(t *testing.T) {
 	if code, _ := ask(http.MethodGet, "/healthz", ""); code != 200 {
 		t.Errorf("an agent that has just lost its server is reported as unhealthy: %d", code)
 	}
-	if err := w.RestartServer(ctx); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, w.RestartServer(ctx))
 	become("readiness again", func() bool { code, _ := ask(http.MethodGet, "/readyz", ""); return code == 200 })
-	if err := agent.Process.Stop(syscall.SIGTERM, time.Minute); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, agent.Process.Stop(syscall.SIGTERM, time.Minute))
 }
 
 // TestClientsDebugARunner runs the documentation's example with the real programs.
@@ -94,10 +77,7 @@ func TestClientsDebugARunner(t *testing.T) {
 	ctx := t.Context()
 	bin, _ := harness.Programs(t)
 	dir := t.TempDir()
-	root, err := lab.Root()
-	if err != nil {
-		t.Fatal(err)
-	}
+	root := must.Get(lab.Root())(t)
 	cmd := exec.CommandContext(ctx, filepath.Join(bin, "customer-managed-workflow-agent"), "debug", "workflow-runner",
 		"--job", filepath.Join(root, "examples", "debug-job.json"))
 	cmd.Dir = dir

@@ -14,6 +14,8 @@ import (
 	"net/http/httptest"
 	"sync"
 	"testing"
+
+	"workflowagent/internal/dev/must"
 )
 
 // packageIndex is a package registry of npm, pip and Go with one package, leaf 1.0.0, which has one
@@ -112,9 +114,7 @@ func archive(t *testing.T, files map[string]string) []byte {
 			t.Fatal(err)
 		}
 	}
-	if err := z.Close(); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, z.Close())
 	return out.Bytes()
 }
 
@@ -132,11 +132,7 @@ func tarball(t *testing.T, files map[string]string) []byte {
 			t.Fatal(err)
 		}
 	}
-	if err := w.Close(); err != nil {
-		t.Fatal(err)
-	}
-	if err := z.Close(); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, w.Close())
+	must.OK(t, z.Close())
 	return out.Bytes()
 }

@@ -24,6 +24,7 @@ import (
 	"time"
 
 	"workflowagent/internal/dev/e2e/harness"
+	"workflowagent/internal/dev/must"
 )
 
 type authority struct {
@@ -34,19 +35,13 @@ type authority struct {
 
 func newAuthority(t *testing.T) *authority {
 	t.Helper()
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
+	key := must.Get(ecdsa.GenerateKey(elliptic.P256(), rand.Reader))(t)
 	a := &authority{key: key, cert: &x509.Certificate{
 		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "Private CA of the test"},
 		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(24 * time.Hour),
 		IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign,
 	}}
-	der, err := x509.CreateCertificate(rand.Reader, a.cert, a.cert, &key.PublicKey, key)
-	if err != nil {
-		t.Fatal(err)
-	}
+	der := must.Get(x509.CreateCertificate(rand.Reader, a.cert, a.cert, &key.PublicKey, key))(t)
 	a.PEM = pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})
 	return a
 }
@@ -54,23 +49,14 @@ func newAuthority(t *testing.T) *authority {
 // serve serves target over TLS as host and returns its address. It calls seen for every request.
 func (a *authority) serve(t *testing.T, host, target string, seen func(*http.Request)) string {
 	t.Helper()
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
+	key := must.Get(ecdsa.GenerateKey(elliptic.P256(), rand.Reader))(t)
 	leaf := &x509.Certificate{
 		SerialNumber: big.NewInt(2), DNSNames: []string{host},
 		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(24 * time.Hour),
 		KeyUsage: x509.KeyUsageDigitalSignature, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth},
 	}
-	der, err := x509.CreateCertificate(rand.Reader, leaf, a.cert, &key.PublicKey, a.key)
-	if err != nil {
-		t.Fatal(err)
-	}
-	base, err := url.Parse(target)
-	if err != nil {
-		t.Fatal(err)
-	}
+	der := must.Get(x509.CreateCertificate(rand.Reader, leaf, a.cert, &key.PublicKey, a.key))(t)
+	base := must.Get(url.Parse(target))(t)
 	back := httputil.NewSingleHostReverseProxy(base)
 	server := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		seen(r)
@@ -176,10 +162,7 @@ func behindProxy(t *testing.T, w *harness.Site, target, image, listen string, se
 		"workflow.test:443": ca.serve(t, "workflow.test", w.Server.URL, seen),
 		"git.test:443":      ca.serve(t, "git.test", w.Git.URL, seen),
 	}}
-	listener, err := new(net.ListenConfig).Listen(ctx, "tcp", net.JoinHostPort(listen, "0"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	listener := must.Get(new(net.ListenConfig).Listen(ctx, "tcp", net.JoinHostPort(listen, "0")))(t)
 	front := &httptest.Server{Listener: listener, Config: &http.Server{Handler: proxy, ReadHeaderTimeout: 10 * time.Second}}
 	front.Start()
 	t.Cleanup(front.Close)
@@ -190,14 +173,9 @@ func behindProxy(t *testing.T, w *harness.Site, target, image, listen string, se
 	settings = maps.Clone(settings)
 	settings["ca_certificate_file"] = caFile
 	env = append(env, "HTTPS_PROXY="+proxyURL, "http_proxy="+proxyURL)
-	if _, err := w.StartAgent(ctx, target, settings, env...); err != nil {
-		t.Fatal(err)
-	}
+	must.Get(w.StartAgent(ctx, target, settings, env...))(t)
 	repo := w.Repo(ctx, t)
-	there, err := url.Parse(repo.URL)
-	if err != nil {
-		t.Fatal(err)
-	}
+	there := must.Get(url.Parse(repo.URL))(t)
 	repoURL := "https://git.test" + there.Path
 	s := w.NewStack(ctx, t, "box", "dev", image, nil)
 	d := s.Finish(ctx, t, s.Deploy(ctx, t, "update", repoURL,

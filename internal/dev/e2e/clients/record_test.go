@@ -24,6 +24,7 @@ import (
 
 	"workflowagent/internal/dev/e2e/harness"
 	"workflowagent/internal/dev/lab"
+	"workflowagent/internal/dev/must"
 )
 
 // recorder records the journals that clients send to a server.
@@ -63,10 +64,7 @@ var (
 
 func newRecorder(t *testing.T, server *lab.Server) *recorder {
 	t.Helper()
-	behind, err := url.Parse(server.URL)
-	if err != nil {
-		t.Fatal(err)
-	}
+	behind := must.Get(url.Parse(server.URL))(t)
 	r := &recorder{t: t, server: server, journals: map[string]*recording{}}
 	r.proxy = &httputil.ReverseProxy{Rewrite: func(p *httputil.ProxyRequest) { p.SetURL(behind); p.Out.Host = p.In.Host }}
 	r.http = httptest.NewServer(http.HandlerFunc(r.serve))
@@ -181,7 +179,7 @@ func TestClientsReplayRecordedJournals(t *testing.T) {
 		}
 		return ""
 	}
-	must := func(program string, args ...string) {
+	succeed := func(program string, args ...string) {
 		t.Helper()
 		if failed := run(program, args...); failed != "" {
 			t.Fatalf("pulumi %s: %s", strings.Join(args, " "), failed)
@@ -196,7 +194,7 @@ func TestClientsReplayRecordedJournals(t *testing.T) {
 	up := []string{"up", "--yes", "--skip-preview"}
 	ups := func(more ...string) []string { return append(append([]string{}, up...), more...) }
 	harness.Write(t, filepath.Join(dir, "Pulumi.yaml"), []byte(yamlProgram("  {}\n")), 0o600)
-	must("", "stack", "init", "dev")
+	succeed("", "stack", "init", "dev")
 
 	// Creation, with all kinds of references.
 	first := `  a: {type: lab:Random, properties: {trigger: "1"}}
@@ -209,25 +207,21 @@ func TestClientsReplayRecordedJournals(t *testing.T) {
   kept: {type: lab:File, properties: {path: ./kept, content: "1"}, options: {retainOnDelete: true}}
   safe: {type: lab:Random, options: {protect: true}}
 `
-	must(first, up...)
-	must("", up...)
+	succeed(first, up...)
+	succeed("", up...)
 	// Update, both orders of replacement, and deletion.
 	second := strings.NewReplacer(`trigger: "1"`, `trigger: "2"`, `content: "1"`, `content: "2"`).Replace(first)
-	must(second, ups("--target", "**::file")...)
-	must(second, up...)
-	must(strings.Replace(second, `  kept: {type: lab:File, properties: {path: ./kept, content: "2"}, options: {retainOnDelete: true}}`+"\n", "", 1), up...)
+	succeed(second, ups("--target", "**::file")...)
+	succeed(second, up...)
+	succeed(strings.Replace(second, `  kept: {type: lab:File, properties: {path: ./kept, content: "2"}, options: {retainOnDelete: true}}`+"\n", "", 1), up...)
 	// A refresh finds a changed and a deleted resource, on which another one depends.
 	harness.Write(t, filepath.Join(dir, "file"), []byte("drift"), 0o600)
-	if err := os.Remove(filepath.Join(dir, "gone")); err != nil {
-		t.Fatal(err)
-	}
-	must("", "refresh", "--yes", "--skip-preview")
-	if err := os.Remove(filepath.Join(dir, "file")); err != nil {
-		t.Fatal(err)
-	}
-	must(second, ups("--refresh")...)
+	must.OK(t, os.Remove(filepath.Join(dir, "gone")))
+	succeed("", "refresh", "--yes", "--skip-preview")
+	must.OK(t, os.Remove(filepath.Join(dir, "file")))
+	succeed(second, ups("--refresh")...)
 	harness.Write(t, filepath.Join(dir, "file"), []byte("drift"), 0o600)
-	must("", ups("--refresh", "--run-program")...)
+	succeed("", ups("--refresh", "--run-program")...)
 	// New names and parents.
 	third := `  a: {type: lab:Random, properties: {trigger: "2"}}
   b2: {type: lab:Random, properties: {trigger: "${a.hex}"}, options: {aliases: [{name: b, parent: "${a}"}]}}
@@ -235,37 +229,37 @@ func TestClientsReplayRecordedJournals(t *testing.T) {
   d: {type: lab:Random, properties: {trigger: "${c2.hex}"}, options: {deletedWith: "${c2}", parent: "${a}", aliases: [{noParent: true}]}}
   safe: {type: lab:Random, options: {protect: true}}
 `
-	must(third, ups("--target", "**::b2", "--target", "**::a")...)
+	succeed(third, ups("--target", "**::b2", "--target", "**::a")...)
 	fail(third+`  bad: {type: lab:File, properties: {path: /dev/null/x, content: "1"}, options: {dependsOn: ["${d}"]}}`+"\n", "creating the file's directory", up...)
 	fail(third+`  bad: {type: lab:File, properties: {path: /dev/null/x, content: "1"}, options: {dependsOn: ["${d}"]}}`+"\n", "creating the file's directory", ups("--continue-on-error")...)
-	must(third, up...)
+	succeed(third, up...)
 	// Import, and reading without managing.
 	harness.Write(t, filepath.Join(dir, "imported"), []byte("imported"), 0o600)
-	must("", "import", "--yes", "--skip-preview", "--generate-code=false", "lab:index:File", "imported", "imported")
+	succeed("", "import", "--yes", "--skip-preview", "--generate-code=false", "lab:index:File", "imported", "imported")
 	third += `  imported: {type: lab:File, properties: {path: imported, content: imported}, options: {protect: true}}
   read: {type: lab:File, get: {id: imported}}
 `
-	must(third, up...)
+	succeed(third, up...)
 	r.kill(t, dir, third, pulumi)
-	must("", "refresh", "--yes", "--skip-preview", "--clear-pending-creates")
-	must(third, up...)
+	succeed("", "refresh", "--yes", "--skip-preview", "--clear-pending-creates")
+	succeed(third, up...)
 	// The CLI migrates a state of an older version before it updates.
 	exported := filepath.Join(dir, "state.json")
-	must("", "stack", "export", "--file", exported)
+	succeed("", "stack", "export", "--file", exported)
 	harness.Write(t, exported, withoutProviderOutputs(t, harness.Read(t, exported)), 0o600)
-	must("", "stack", "import", "--file", exported)
-	must(third, up...)
-	must("", "stack", "init", "other", "--no-select")
-	must("", "state", "move", "--yes", "--source", "dev", "--dest", "other", "urn:pulumi:dev::recorded::lab:index:Random::safe")
+	succeed("", "stack", "import", "--file", exported)
+	succeed(third, up...)
+	succeed("", "stack", "init", "other", "--no-select")
+	succeed("", "state", "move", "--yes", "--source", "dev", "--dest", "other", "urn:pulumi:dev::recorded::lab:index:Random::safe")
 	safe := "  safe: {type: lab:Random, options: {protect: true}}\n"
-	must(safe, ups("--stack", "other")...)
+	succeed(safe, ups("--stack", "other")...)
 	third = strings.Replace(third, safe, "", 1)
-	must("", "stack", "change-secrets-provider", "passphrase")
-	must(third, up...)
+	succeed("", "stack", "change-secrets-provider", "passphrase")
+	succeed(third, up...)
 	fail("", "protected", "destroy", "--yes", "--skip-preview")
-	must("", "state", "unprotect", "--all", "--yes")
-	must("", "destroy", "--yes", "--skip-preview", "--target", "**::d")
-	must("", "destroy", "--yes", "--skip-preview")
+	succeed("", "state", "unprotect", "--all", "--yes")
+	succeed("", "destroy", "--yes", "--skip-preview", "--target", "**::d")
+	succeed("", "destroy", "--yes", "--skip-preview")
 	r.compare(t)
 }
 
@@ -277,19 +271,14 @@ func withoutProviderOutputs(t *testing.T, state []byte) []byte {
 		Features   []string       `json:"features,omitempty"`
 		Deployment map[string]any `json:"deployment"`
 	}
-	if err := json.Unmarshal(state, &doc); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, json.Unmarshal(state, &doc))
 	resources, _ := doc.Deployment["resources"].([]any)
 	for _, r := range resources {
 		if r, ok := r.(map[string]any); ok && strings.HasPrefix(fmt.Sprint(r["type"]), "pulumi:providers:") {
 			delete(r, "outputs")
 		}
 	}
-	old, err := json.Marshal(doc)
-	if err != nil {
-		t.Fatal(err)
-	}
+	old := must.Get(json.Marshal(doc))(t)
 	return old
 }
 
@@ -300,9 +289,7 @@ func (r *recorder) kill(t *testing.T, dir, program string, pulumi func(...string
 	slow := fmt.Sprintf("  slow: {type: lab:Sleep, properties: {seconds: 120, started: %q}}\n", started)
 	harness.Write(t, filepath.Join(dir, "Pulumi.yaml"), []byte(yamlProgram(program+slow)), 0o600)
 	victim := pulumi("up", "--yes", "--skip-preview")
-	if err := victim.Start(); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, victim.Start())
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer cancel()
 	if err := harness.Until(ctx, func() (bool, error) {
@@ -311,9 +298,7 @@ func (r *recorder) kill(t *testing.T, dir, program string, pulumi func(...string
 	}); err != nil {
 		t.Errorf("waiting for the update to begin: %v", err)
 	}
-	if err := victim.Process.Kill(); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, victim.Process.Kill())
 	_ = victim.Wait() // it was killed
 	if out, err := pulumi("cancel", "--yes").CombinedOutput(); err != nil {
 		t.Fatalf("cancel: %v\n%s", err, out)
@@ -331,10 +316,7 @@ func (r *recorder) compare(t *testing.T) {
 	kinds := map[string]int{}
 	for _, j := range r.order {
 		for n := 1; n <= len(j.entries); n++ {
-			entries, err := json.Marshal(j.entries[:n])
-			if err != nil {
-				t.Fatal(err)
-			}
+			entries := must.Get(json.Marshal(j.entries[:n]))(t)
 			got, err := replay(j.base, entries)
 			if err != nil {
 				t.Fatalf("%s after %d entries: %v", j.name, n, err)
@@ -368,9 +350,7 @@ func (r *recorder) compare(t *testing.T) {
 func countMembers(t *testing.T, kinds map[string]int, entry []byte) {
 	t.Helper()
 	var e map[string]any
-	if err := json.Unmarshal(entry, &e); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, json.Unmarshal(entry, &e))
 	kinds[fmt.Sprintf("kind %v", e["kind"])]++
 	for name, value := range e {
 		switch name {

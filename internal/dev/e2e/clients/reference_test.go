@@ -7,6 +7,7 @@ import (
 
 	"workflowagent/internal/dev/e2e/harness"
 	"workflowagent/internal/dev/lab"
+	"workflowagent/internal/dev/must"
 )
 
 const (
@@ -36,9 +37,7 @@ outputs:
 func TestClientsReferToStacksFromDeployments(t *testing.T) {
 	ctx := t.Context()
 	w := harness.StartSite(t, "")
-	if _, err := w.StartAgent(ctx, "process", nil); err != nil {
-		t.Fatal(err)
-	}
+	must.Get(w.StartAgent(ctx, "process", nil))(t)
 	source := w.NewStack(ctx, t, "source", "dev", "", nil)
 	sourceRepo, _, err := w.Git.NewRepo(ctx, "source", map[string]string{"Pulumi.yaml": sourceProgram})
 	if err != nil {

@@ -16,6 +16,7 @@ import (
 
 	"workflowagent/internal/dev/e2e/harness"
 	"workflowagent/internal/dev/lab"
+	"workflowagent/internal/dev/must"
 )
 
 // TestRestfulInfrastructure creates, changes and deletes a site with the example service.
@@ -23,18 +24,10 @@ func TestRestfulInfrastructure(t *testing.T) {
 	w := harness.StartSite(t, "")
 	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
 	defer cancel()
-	if _, err := w.StartAgent(ctx, "process", nil); err != nil {
-		t.Fatal(err)
-	}
-	root, err := lab.Root()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Get(w.StartAgent(ctx, "process", nil))(t)
+	root := must.Get(lab.Root())(t)
 	example := filepath.Join(root, "examples", "restful-infrastructure")
-	files, err := lab.ReadFiles(filepath.Join(example, "program"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	files := must.Get(lab.ReadFiles(filepath.Join(example, "program")))(t)
 	repo, _, err := w.Git.NewRepo(ctx, "site", files)
 	if err != nil {
 		t.Fatal(err)
@@ -45,26 +38,19 @@ func TestRestfulInfrastructure(t *testing.T) {
 		t.Fatal(err)
 	}
 	var settings map[string]any
-	if err := json.Unmarshal([]byte(strings.Replace(string(text), "https://git.example.com/site.git", repo.URL, 1)), &settings); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, json.Unmarshal([]byte(strings.Replace(string(text), "https://git.example.com/site.git", repo.URL, 1)), &settings))
 	settings["operationContext"].(map[string]any)["environmentVariables"] = w.JobEnv()
 	if text, err = json.Marshal(settings); err != nil {
 		t.Fatal(err)
 	}
 	dir := t.TempDir()
-	if err := os.WriteFile(filepath.Join(dir, "settings.json"), text, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, os.WriteFile(filepath.Join(dir, "settings.json"), text, 0o600))
 	build := exec.CommandContext(ctx, "go", "build", "-o", filepath.Join(dir, "service"), ".")
 	build.Dir = example
 	if out, err := build.CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
-	port, err := lab.FreePort("127.0.0.1")
-	if err != nil {
-		t.Fatal(err)
-	}
+	port := must.Get(lab.FreePort("127.0.0.1"))(t)
 	address := fmt.Sprintf("127.0.0.1:%d", port)
 	env := append(os.Environ(), "PULUMI_BACKEND_URL="+w.Server.URL, "PULUMI_ACCESS_TOKEN="+w.Server.Token)
 	service, err := lab.StartProcess(ctx, filepath.Join(dir, "service"),
@@ -79,9 +65,7 @@ func TestRestfulInfrastructure(t *testing.T) {
 	})
 
 	s := restful{url: "http://" + address}
-	if err := harness.Until(ctx, func() (bool, error) { return s.do(ctx, "GET", "/sites/blog", "") == 404, nil }); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, harness.Until(ctx, func() (bool, error) { return s.do(ctx, "GET", "/sites/blog", "") == 404, nil }))
 	want := func(status int, method, path, body string) {
 		t.Helper()
 		if got := s.do(ctx, method, path, body); got != status {

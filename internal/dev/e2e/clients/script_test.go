@@ -24,6 +24,7 @@ import (
 
 	"workflowagent/internal/dev/e2e/harness"
 	"workflowagent/internal/dev/lab"
+	"workflowagent/internal/dev/must"
 )
 
 // TestScripts runs the scripts of testdata with the stock CLI against a real server and an agent
@@ -65,10 +66,7 @@ func TestClientsOnPostgres(t *testing.T) {
 func runScripts(t *testing.T, p testscript.Params, serverArgs ...string) {
 	t.Helper()
 	bin, tools := harness.Programs(t)
-	examples, err := filepath.Abs(filepath.Join("..", "..", "..", "..", "examples"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	examples := must.Get(filepath.Abs(filepath.Join("..", "..", "..", "..", "examples")))(t)
 	testscript.Run(t, testscript.Params{
 		Dir:                p.Dir,
 		Files:              p.Files,

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"workflowagent/internal/dev/e2e/harness"
+	"workflowagent/internal/dev/must"
 )
 
 // TestClientsKilledFreeTheirStack kills a pulumi process during an update. The update's lease, which
@@ -49,9 +50,7 @@ func TestClientsKilledFreeTheirStack(t *testing.T) {
 	}
 	up := []string{"up", "--yes", "--skip-preview", "--non-interactive"}
 	victim := pulumi(up...)
-	if err := victim.Start(); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, victim.Start())
 	err = harness.Until(ctx, held)
 	_ = victim.Process.Kill()
 	_ = victim.Wait() // it was killed

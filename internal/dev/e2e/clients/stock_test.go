@@ -16,6 +16,7 @@ import (
 
 	"workflowagent/internal/dev/e2e/harness"
 	"workflowagent/internal/dev/lab"
+	"workflowagent/internal/dev/must"
 )
 
 // stockWorld is an agent with a server that has only the stock calls.
@@ -108,25 +109,16 @@ func TestEngineStockServer(t *testing.T) {
 	if reason, ok := lab.EngineAvailable(); !ok {
 		t.Skip(reason)
 	}
-	dir, err := os.MkdirTemp("", "e2e-")
-	if err != nil {
-		t.Fatal(err)
-	}
+	dir := must.Get(os.MkdirTemp("", "e2e-"))(t)
 	t.Cleanup(func() { _ = os.RemoveAll(dir) })
-	engine, err := lab.NeedEngine(t.Context(), dir)
-	if err != nil {
-		t.Fatal(err)
-	}
+	engine := must.Get(lab.NeedEngine(t.Context(), dir))(t)
 	t.Cleanup(func() {
 		if err := engine.Stop(); err != nil {
 			t.Error(err)
 		}
 	})
 	_, tools := harness.Programs(t)
-	image, err := lab.ExecutorImage(t.Context(), engine.Host, tools)
-	if err != nil {
-		t.Fatal(err)
-	}
+	image := must.Get(lab.ExecutorImage(t.Context(), engine.Host, tools))(t)
 	stockServerRuns(t, newStockWorld(t, "docker", image, "DOCKER_HOST="+engine.Host))
 	harness.Leftovers(t.Context(), t, engine)
 }
@@ -234,13 +226,8 @@ func stockServerRuns(t *testing.T, w *stockWorld) {
 		w.waitFor("the first lines", j, func() bool { return len(j.lines[1]) > 50 })
 		w.kill()
 		data := harness.Read(t, pids)
-		pid, err := strconv.Atoi(strings.TrimSpace(string(data)))
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := syscall.Kill(pid, syscall.SIGKILL); err != nil {
-			t.Fatal(err)
-		}
+		pid := must.Get(strconv.Atoi(strings.TrimSpace(string(data))))(t)
+		must.OK(t, syscall.Kill(pid, syscall.SIGKILL))
 		w.startAgent()
 		w.finish(j, "failed")
 		log := j.lines[1]

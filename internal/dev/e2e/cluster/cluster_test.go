@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"workflowagent/internal/dev/e2e/harness"
+	"workflowagent/internal/dev/must"
 )
 
 // TestClusterRunsDeployments runs deployments with the stock CLI, and checks that they leave nothing
@@ -17,9 +18,7 @@ func TestClusterRunsDeployments(t *testing.T) {
 	t.Parallel()
 	ctx := t.Context()
 	w := harness.StartClusterSite(t)
-	if _, err := w.StartClusterAgent(ctx, nil); err != nil {
-		t.Fatal(err)
-	}
+	must.Get(w.StartClusterAgent(ctx, nil))(t)
 	repo := w.Repo(ctx, t)
 	w.NewStack(ctx, t, "box", "dev", w.Image, nil)
 	for _, tc := range []struct{ operation, result string }{{"update", "+ 2 created"}, {"destroy", "- 2 deleted"}} {

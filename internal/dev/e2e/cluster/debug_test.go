@@ -14,6 +14,7 @@ import (
 
 	"workflowagent/internal/dev/e2e/harness"
 	"workflowagent/internal/dev/lab"
+	"workflowagent/internal/dev/must"
 )
 
 // command returns a command of the newest agent's program with that agent's settings.
@@ -35,9 +36,7 @@ func TestClusterDebugging(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Minute)
 	defer cancel()
 	w := harness.StartClusterSite(t)
-	if _, err := w.StartClusterAgent(ctx, map[string]string{"debug_pod": "true", "debug_pod_ttl": "1h"}); err != nil {
-		t.Fatal(err)
-	}
+	must.Get(w.StartClusterAgent(ctx, map[string]string{"debug_pod": "true", "debug_pod_ttl": "1h"}))(t)
 	kubectl := func(input string, args ...string) string {
 		t.Helper()
 		out, err := w.Cluster.KubectlWith(ctx, strings.NewReader(input), append([]string{"--namespace", w.Namespace}, args...)...)
@@ -80,9 +79,7 @@ func TestClusterDebugging(t *testing.T) {
 	}
 	repeat := kubectl("", "get", "pod", name, "-o", "jsonpath={.spec.containers[0].command}")
 	var words []string
-	if err := json.Unmarshal([]byte(repeat), &words); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, json.Unmarshal([]byte(repeat), &words))
 	if got := inside(strings.Join(words, " ") + " 2>&1; echo code $?"); !strings.Contains(got, "nothing was started") || strings.Contains(got, "code 0") {
 		t.Errorf("the repeated command of the job prints %q", got)
 	}
@@ -96,15 +93,10 @@ func TestClusterDebugging(t *testing.T) {
 // monitor runs the monitoring script of the examples once.
 func monitor(ctx context.Context, t *testing.T, w *harness.ClusterSite) string {
 	t.Helper()
-	program, err := lab.Kubernetes(ctx, t.Output())
-	if err != nil {
-		t.Fatal(err)
-	}
+	program := must.Get(lab.Kubernetes(ctx, t.Output()))(t)
 	dir := t.TempDir()
 	script := "#!/bin/sh\nexec " + program + " kubectl --kubeconfig " + w.Cluster.Admin() + ` "$@"` + "\n"
-	if err := os.WriteFile(filepath.Join(dir, "kubectl"), []byte(script), 0o755); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, os.WriteFile(filepath.Join(dir, "kubectl"), []byte(script), 0o755))
 	cmd := exec.CommandContext(ctx, "../../../../examples/kubernetes/monitor.sh", w.Namespace, "0")
 	cmd.Env = append(os.Environ(), "PATH="+dir+":"+os.Getenv("PATH"))
 	out, err := cmd.CombinedOutput()
@@ -120,9 +112,7 @@ func TestClusterDoctor(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Minute)
 	defer cancel()
 	w := harness.StartClusterSite(t)
-	if _, err := w.StartClusterAgent(ctx, nil); err != nil {
-		t.Fatal(err)
-	}
+	must.Get(w.StartClusterAgent(ctx, nil))(t)
 	examine := func() map[string]string {
 		t.Helper()
 		out, err := command(ctx, w, "doctor", "--json", "--job-image", w.Image).Output()
@@ -152,9 +142,7 @@ func TestClusterDoctor(t *testing.T) {
 	if left, err := w.Objects(ctx); err != nil || len(left) > 0 {
 		t.Errorf("the doctor left %q (%v)", left, err)
 	}
-	if _, err := w.Cluster.Kubectl(ctx, "label", "namespace", w.Namespace, "pod-security.kubernetes.io/enforce=restricted"); err != nil {
-		t.Fatal(err)
-	}
+	must.Get(w.Cluster.Kubectl(ctx, "label", "namespace", w.Namespace, "pod-security.kubernetes.io/enforce=restricted"))(t)
 	want(examine(), map[string]string{
 		"namespace": "ok", "admission": "fail the cluster refuses the pods of jobs", "job": "skip", "job-server": "skip",
 	})

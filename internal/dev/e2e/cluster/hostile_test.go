@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"workflowagent/internal/dev/e2e/harness"
+	"workflowagent/internal/dev/must"
 )
 
 // attack is a command of a repository that looks for the job's secrets and the cluster's, forges the
@@ -41,9 +42,7 @@ func TestClusterHostileRepository(t *testing.T) {
 	t.Parallel()
 	ctx := t.Context()
 	w := harness.StartClusterSite(t)
-	if _, err := w.StartClusterAgent(ctx, nil); err != nil {
-		t.Fatal(err)
-	}
+	must.Get(w.StartClusterAgent(ctx, nil))(t)
 	repo := w.Repo(ctx, t)
 	w.NewStack(ctx, t, "box", "dev", w.Image, nil)
 	limited, cancel := context.WithTimeout(ctx, 4*time.Minute)

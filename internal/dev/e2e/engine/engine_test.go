@@ -12,6 +12,7 @@ import (
 
 	"workflowagent/internal/dev/e2e/harness"
 	"workflowagent/internal/dev/lab"
+	"workflowagent/internal/dev/must"
 )
 
 func TestEngineRunsDeployments(t *testing.T) {
@@ -25,9 +26,7 @@ func TestEngineRunsDeployments(t *testing.T) {
 		t.Run(tc.name, func(t *testing.T) {
 			ctx := t.Context()
 			w, engine, image := harness.StartEngineSite(t, tc.listen)
-			if _, err := w.StartAgent(ctx, "docker", map[string]string{"pull_image": "false"}, "DOCKER_HOST="+engine.Host); err != nil {
-				t.Fatal(err)
-			}
+			must.Get(w.StartAgent(ctx, "docker", map[string]string{"pull_image": "false"}, "DOCKER_HOST="+engine.Host))(t)
 			repo := w.Repo(ctx, t)
 			s := w.NewStack(ctx, t, "box", "dev", image, nil)
 			for _, operation := range []string{"update", "preview", "refresh", "destroy"} {
@@ -51,9 +50,7 @@ func TestEngineReportsWhyAJobEnded(t *testing.T) {
 	ctx := t.Context()
 	w, engine, image := harness.StartEngineSite(t, harness.OnLoopback)
 	settings := map[string]string{"pull_image": "false", "docker_memory": "256m"}
-	if _, err := w.StartAgent(ctx, "docker", settings, "DOCKER_HOST="+engine.Host); err != nil {
-		t.Fatal(err)
-	}
+	must.Get(w.StartAgent(ctx, "docker", settings, "DOCKER_HOST="+engine.Host))(t)
 	repo := w.Repo(ctx, t)
 	for _, tc := range []struct {
 		name, image, preRun, reason, log string
@@ -108,9 +105,7 @@ func TestEngineDownClaimsNothing(t *testing.T) {
 	if now, err := s.Get(ctx, d); err != nil || now.Status != "not-started" {
 		t.Errorf("with the engine down the deployment is %+v, %v", now, err)
 	}
-	if err := os.Rename(moved, socket); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, os.Rename(moved, socket))
 	if d := s.Wait(ctx, t, d, 2*time.Minute, "succeeded", "failed"); d.Status != "succeeded" {
 		t.Errorf("after the engine came back: %+v\n%s", d, s.Log(ctx, t, d))
 	}
@@ -134,10 +129,7 @@ resources:
 func TestEngineAgentKilledInAnUpdate(t *testing.T) {
 	ctx := t.Context()
 	w, engine, image := harness.StartEngineSite(t, harness.OnLoopback)
-	agent, err := w.StartAgent(ctx, "docker", map[string]string{"pull_image": "false"}, "DOCKER_HOST="+engine.Host)
-	if err != nil {
-		t.Fatal(err)
-	}
+	agent := must.Get(w.StartAgent(ctx, "docker", map[string]string{"pull_image": "false"}, "DOCKER_HOST="+engine.Host))(t)
 	repo, _, err := w.Git.NewRepo(ctx, "box", map[string]string{"Pulumi.yaml": slowProgram})
 	if err != nil {
 		t.Fatal(err)
@@ -153,15 +145,11 @@ func TestEngineAgentKilledInAnUpdate(t *testing.T) {
 			}); err != nil {
 				t.Fatalf("the update did not begin: %v\n%s", err, s.Log(ctx, t, d))
 			}
-			if err := agent.Process.Stop(syscall.SIGKILL, 10*time.Second); err != nil {
-				t.Fatal(err)
-			}
+			must.OK(t, agent.Process.Stop(syscall.SIGKILL, 10*time.Second))
 			if back == "after" {
 				d = s.Finish(ctx, t, d)
 			}
-			if err := w.RestartAgent(ctx); err != nil {
-				t.Fatal(err)
-			}
+			must.OK(t, w.RestartAgent(ctx))
 			agent = w.Agents[len(w.Agents)-1]
 			d = s.Finish(ctx, t, d)
 			// The agent can complete the log after the runner has reported the result.
@@ -182,9 +170,7 @@ func TestEngineAgentKilledInAnUpdate(t *testing.T) {
 			var history struct {
 				Updates []json.RawMessage `json:"updates"`
 			}
-			if err := w.Server.Call(ctx, http.MethodGet, "/api/stacks/"+s.Name+"/updates", nil, &history); err != nil {
-				t.Fatal(err)
-			}
+			must.OK(t, w.Server.Call(ctx, http.MethodGet, "/api/stacks/"+s.Name+"/updates", nil, &history))
 			if len(history.Updates) != 1 {
 				t.Errorf("the stack has %d updates, want one", len(history.Updates))
 			}

@@ -21,6 +21,7 @@ import (
 	"time"
 
 	"workflowagent/internal/dev/e2e/harness"
+	"workflowagent/internal/dev/must"
 )
 
 // shortLived is a proxy between agents and a server that makes identity tokens 30 seconds old and
@@ -125,9 +126,7 @@ func TestEngineRenewsIdentityToken(t *testing.T) {
 		t.Fatal(err)
 	}
 	w.AgentURL = proxy.URL
-	if _, err := w.StartAgent(ctx, "docker", map[string]string{"pull_image": "false"}, "DOCKER_HOST="+engine.Host); err != nil {
-		t.Fatal(err)
-	}
+	must.Get(w.StartAgent(ctx, "docker", map[string]string{"pull_image": "false"}, "DOCKER_HOST="+engine.Host))(t)
 	s := w.NewStack(ctx, t, "box", "dev", image, nil)
 	d := s.Finish(ctx, t, s.Deploy(ctx, t, "update", w.Repo(ctx, t).URL, `
 last=$PULUMI_OIDC_TOKEN

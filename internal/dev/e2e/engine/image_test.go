@@ -21,6 +21,7 @@ import (
 
 	"workflowagent/internal/dev/e2e/harness"
 	"workflowagent/internal/dev/lab"
+	"workflowagent/internal/dev/must"
 	"workflowagent/internal/dev/release/image"
 )
 
@@ -57,10 +58,7 @@ func (d dockerCLI) run(ctx context.Context, args ...string) ([]byte, error) {
 
 func (d dockerCLI) must(t *testing.T, args ...string) string {
 	t.Helper()
-	out, err := d.run(t.Context(), args...)
-	if err != nil {
-		t.Fatal(err)
-	}
+	out := must.Get(d.run(t.Context(), args...))(t)
 	return strings.TrimSpace(string(out))
 }
 
@@ -69,15 +67,10 @@ func (d dockerCLI) must(t *testing.T, args ...string) string {
 func (d dockerCLI) loadImage(t *testing.T, p image.Product, bin string) []string {
 	t.Helper()
 	about := image.Release{Version: "v0.0.1-e2e", Created: time.Unix(1_700_000_000, 0)}
-	made, err := about.Image(p, runtime.GOARCH, bin)
-	if err != nil {
-		t.Fatal(err)
-	}
+	made := must.Get(about.Image(p, runtime.GOARCH, bin))(t)
 	file := filepath.Join(t.TempDir(), "image.tar")
 	var archive bytes.Buffer
-	if err := (image.Set{Product: p, Release: about, Images: map[string]v1.Image{runtime.GOARCH: made}}).WriteArchive(&archive); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, (image.Set{Product: p, Release: about, Images: map[string]v1.Image{runtime.GOARCH: made}}).WriteArchive(&archive))
 	harness.Write(t, file, archive.Bytes(), 0o600)
 	d.must(t, "load", "-i", file)
 	var names []string
@@ -147,10 +140,7 @@ func TestEngineImages(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = os.RemoveAll(dir) })
-	engine, err := lab.NeedEngine(ctx, dir)
-	if err != nil {
-		t.Fatal(err)
-	}
+	engine := must.Get(lab.NeedEngine(ctx, dir))(t)
 	t.Cleanup(func() {
 		if err := engine.Stop(); err != nil {
 			t.Error(err)
@@ -164,9 +154,7 @@ func TestEngineImages(t *testing.T) {
 	bin, tools := harness.Programs(t)
 	// The agent's image has the runners of both architectures; bin has only this machine's.
 	other := map[string]string{"amd64": "arm64", "arm64": "amd64"}[runtime.GOARCH]
-	if err := lab.BuildRunner(ctx, bin, other, os.Stderr); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, lab.BuildRunner(ctx, bin, other, os.Stderr))
 	executorImage, err := lab.ExecutorImage(ctx, engine.Host, tools)
 	if err != nil {
 		t.Fatal(err)
@@ -177,9 +165,7 @@ func TestEngineImages(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = w.Git.Close() })
-	if err := w.MakePool(ctx); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, w.MakePool(ctx))
 
 	docker.script(t, harness.FromPage(t, "image environment", map[string]string{
 		"PULUMI_AGENT_SERVICE_URL": w.Server.URL, "PULUMI_AGENT_TOKEN": w.Pool.Token + "\nPULUMI_AGENT_PULL_IMAGE=false",

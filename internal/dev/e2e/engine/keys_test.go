@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"workflowagent/internal/dev/e2e/harness"
+	"workflowagent/internal/dev/must"
 )
 
 // TestEngineKeys checks that a job sees the limits of the agent's settings.
@@ -13,9 +14,7 @@ func TestEngineKeys(t *testing.T) {
 	ctx := t.Context()
 	w, engine, image := harness.StartEngineSite(t, harness.OnBridge)
 	settings := map[string]string{"pull_image": "false", "docker_memory": "320m", "docker_cpus": "0.73", "docker_pids_limit": "777"}
-	if _, err := w.StartAgent(ctx, "docker", settings, "DOCKER_HOST="+engine.Host); err != nil {
-		t.Fatal(err)
-	}
+	must.Get(w.StartAgent(ctx, "docker", settings, "DOCKER_HOST="+engine.Host))(t)
 	repo := w.Repo(ctx, t)
 	s := w.NewStack(ctx, t, "box", "dev", image, nil)
 	// The command reads the files of both control group versions.

@@ -18,6 +18,7 @@ import (
 
 	"workflowagent/internal/dev/e2e/harness"
 	"workflowagent/internal/dev/lab"
+	"workflowagent/internal/dev/must"
 )
 
 // socketGroup owns the engine's socket. No user of the machine is a member.
@@ -42,9 +43,7 @@ func startRunners(t *testing.T) (w *harness.Site, engine *lab.Engine, image stri
 	}
 	t.Cleanup(func() { _ = os.RemoveAll(dir) })
 	for _, open := range []string{bin, dir} {
-		if err := os.Chmod(open, 0o755); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, os.Chmod(open, 0o755))
 	}
 	prepare := func(e *lab.Engine) string {
 		socket := strings.TrimPrefix(e.Host, "unix://")
@@ -103,9 +102,7 @@ func removeNetwork(t *testing.T, w *harness.Site, engine *lab.Engine) {
 func publish(t *testing.T, bare, program string) {
 	t.Helper()
 	dir := t.TempDir()
-	if err := os.WriteFile(filepath.Join(dir, "Pulumi.yaml"), []byte(program), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, os.WriteFile(filepath.Join(dir, "Pulumi.yaml"), []byte(program), 0o600))
 	harness.Say(t, dir, "git", "init", "-q", "-b", "main")
 	harness.Say(t, dir, "git", "add", ".")
 	harness.Say(t, dir, "git", "-c", "user.name=t", "-c", "user.email=t@example.com", "commit", "-q", "-m", "program")
@@ -148,9 +145,7 @@ func TestEngineBuiltInRunners(t *testing.T) {
 	t.Run("reach", func(t *testing.T) { checkReach(t, w, engine, image) })
 	t.Run("survive", func(t *testing.T) {
 		checkSurvival(t, w, image, func() {
-			if err := syscall.Kill(agentPID(t.Context(), t, w), syscall.SIGKILL); err != nil {
-				t.Fatal(err)
-			}
+			must.OK(t, syscall.Kill(agentPID(t.Context(), t, w), syscall.SIGKILL))
 			restartServer(t.Context(), t, w, syscall.SIGTERM)
 			restartServer(t.Context(), t, w, syscall.SIGKILL)
 		})
@@ -163,10 +158,7 @@ func checkReach(t *testing.T, w *harness.Site, engine *lab.Engine, image string)
 	s := w.NewStack(ctx, t, "box", "reach", image, nil)
 	bridge, gateway := jobBridge(t)
 	addMetadataAddress(t, bridge)
-	secret, err := (&net.ListenConfig{}).Listen(ctx, "tcp", "0.0.0.0:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	secret := must.Get((&net.ListenConfig{}).Listen(ctx, "tcp", "0.0.0.0:0"))(t)
 	defer secret.Close()
 	_, port, _ := net.SplitHostPort(secret.Addr().String())
 	_, api, _ := net.SplitHostPort(strings.TrimPrefix(w.Server.URL, "http://"))
@@ -241,9 +233,7 @@ func checkSurvival(t *testing.T, w *harness.Site, image string, hurt func()) {
 		t.Errorf("it ended as %+v; its log:\n%s", d, log)
 	}
 	var history struct{ Updates []json.RawMessage }
-	if err := w.Server.Call(ctx, http.MethodGet, "/api/stacks/"+s.Name+"/updates", nil, &history); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, w.Server.Call(ctx, http.MethodGet, "/api/stacks/"+s.Name+"/updates", nil, &history))
 	if len(history.Updates) != 1 {
 		t.Errorf("the stack has %d updates, want one", len(history.Updates))
 	}
@@ -251,12 +241,8 @@ func checkSurvival(t *testing.T, w *harness.Site, image string, hurt func()) {
 
 func restartServer(ctx context.Context, t *testing.T, w *harness.Site, signal syscall.Signal) {
 	t.Helper()
-	if err := w.Server.Process.Stop(signal, 30*time.Second); err != nil {
-		t.Fatal(err)
-	}
-	if err := w.RestartServer(ctx); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, w.Server.Process.Stop(signal, 30*time.Second))
+	must.OK(t, w.RestartServer(ctx))
 }
 
 var startedAgent = regexp.MustCompile(`started the built-in runners.* pid=(\d+)`)
@@ -266,7 +252,7 @@ func agentPID(ctx context.Context, t *testing.T, w *harness.Site) (pid int) {
 	t.Helper()
 	waiting, cancel := context.WithTimeout(ctx, time.Minute)
 	defer cancel()
-	if err := harness.Until(waiting, func() (bool, error) {
+	must.OK(t, harness.Until(waiting, func() (bool, error) {
 		text, err := os.ReadFile(w.Server.LogFile)
 		all := startedAgent.FindAllSubmatch(text, -1)
 		if len(all) == 0 {
@@ -274,19 +260,14 @@ func agentPID(ctx context.Context, t *testing.T, w *harness.Site) (pid int) {
 		}
 		_, err = fmt.Sscan(string(all[len(all)-1][1]), &pid)
 		return true, err
-	}); err != nil {
-		t.Fatal(err)
-	}
+	}))
 	return pid
 }
 
 // jobBridge returns the interface of the jobs' network and its address.
 func jobBridge(t *testing.T) (name, address string) {
 	t.Helper()
-	interfaces, err := net.Interfaces()
-	if err != nil {
-		t.Fatal(err)
-	}
+	interfaces := must.Get(net.Interfaces())(t)
 	for _, i := range interfaces {
 		if !strings.HasPrefix(i.Name, "wfr-") {
 			continue
@@ -317,10 +298,7 @@ func addMetadataAddress(t *testing.T, bridge string) {
 // hostAddresses returns this machine's other IPv4 addresses, without loopback.
 func hostAddresses(t *testing.T, except string) (out []string) {
 	t.Helper()
-	addresses, err := net.InterfaceAddrs()
-	if err != nil {
-		t.Fatal(err)
-	}
+	addresses := must.Get(net.InterfaceAddrs())(t)
 	for _, a := range addresses {
 		ip, _, err := net.ParseCIDR(a.String())
 		if err == nil && ip.To4() != nil && !ip.IsLoopback() && !ip.IsLinkLocalUnicast() && ip.String() != except {

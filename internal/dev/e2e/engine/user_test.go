@@ -8,6 +8,7 @@ import (
 
 	"workflowagent/internal/dev/e2e/harness"
 	"workflowagent/internal/dev/lab"
+	"workflowagent/internal/dev/must"
 	"workflowagent/internal/workflow"
 )
 
@@ -16,17 +17,9 @@ import (
 func TestEngineOtherUser(t *testing.T) {
 	ctx := t.Context()
 	w, engine, _ := harness.StartEngineSite(t, harness.OnLoopback)
-	image, err := lab.NewExecutorImage(ctx, w.Tools)
-	if err != nil {
-		t.Fatal(err)
-	}
-	ref, err := image.AsUser("1234:1234").Load(ctx, engine.Host)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := w.StartAgent(ctx, "docker", map[string]string{"pull_image": "false"}, "DOCKER_HOST="+engine.Host); err != nil {
-		t.Fatal(err)
-	}
+	image := must.Get(lab.NewExecutorImage(ctx, w.Tools))(t)
+	ref := must.Get(image.AsUser("1234:1234").Load(ctx, engine.Host))(t)
+	must.Get(w.StartAgent(ctx, "docker", map[string]string{"pull_image": "false"}, "DOCKER_HOST="+engine.Host))(t)
 	_, commit, err := w.Git.NewRepo(ctx, "inner", map[string]string{"word": "from the submodule\n"})
 	if err != nil {
 		t.Fatal(err)

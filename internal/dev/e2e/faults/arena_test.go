@@ -17,6 +17,7 @@ import (
 
 	"workflowagent/internal/dev/e2e/harness"
 	"workflowagent/internal/dev/lab"
+	"workflowagent/internal/dev/must"
 )
 
 // pulumiStep is the index of the step that runs pulumi in a row's job, after set-up, source,
@@ -85,9 +86,7 @@ func newArena(t *testing.T, row faultRow, at place) *arena {
 	w.AgentURL = a.proxy.URL
 	repo := w.Repo(ctx, t)
 	a.repo = repo.URL
-	if err := w.MakePool(ctx); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, w.MakePool(ctx))
 	a.stack = w.NewStack(ctx, t, "box", "dev", at.image, at.variables)
 	if row.ready != nil {
 		a.row.agent = append(slices.Clone(row.agent), row.ready(a)...)

@@ -11,6 +11,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"workflowagent/internal/dev/must"
 )
 
 // sharedDir holds the jobs' directories in rows with their own disk.
@@ -69,9 +71,7 @@ func fillDisk(t *testing.T, dir string) (free func()) {
 	}
 	return func() {
 		t.Helper()
-		if err := os.Remove(ballast); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, os.Remove(ballast))
 	}
 }
 

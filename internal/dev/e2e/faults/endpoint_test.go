@@ -6,6 +6,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"workflowagent/internal/dev/must"
 )
 
 // endpoint is the address of a proxy, which a row can cut off and restore.
@@ -42,10 +44,7 @@ func (e *endpoint) cut() {
 // restore makes the proxy reachable again, at the same address.
 func (e *endpoint) restore(t *testing.T) {
 	t.Helper()
-	l, err := new(net.ListenConfig).Listen(t.Context(), "tcp", e.addr)
-	if err != nil {
-		t.Fatal(err)
-	}
+	l := must.Get(new(net.ListenConfig).Listen(t.Context(), "tcp", e.addr))(t)
 	server := &http.Server{Handler: e.handler, ReadHeaderTimeout: time.Minute}
 	e.mu.Lock()
 	e.addr, e.server = l.Addr().String(), server

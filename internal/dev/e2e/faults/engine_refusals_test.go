@@ -8,6 +8,7 @@ import (
 
 	"workflowagent/internal/dev/e2e/harness"
 	"workflowagent/internal/dev/lab"
+	"workflowagent/internal/dev/must"
 )
 
 // TestEngineReportsWhyAJobDidNotStart covers jobs that the host's settings or an image registry
@@ -76,15 +77,10 @@ func TestEngineReportsWhyAJobDidNotStart(t *testing.T) {
 				settings[key] = hosts.Replace(value)
 			}
 			env := append([]string{tc.env}, at.env...)
-			agent, err := w.StartAgent(ctx, "docker", settings, env...)
-			if err != nil {
-				t.Fatal(err)
-			}
+			agent := must.Get(w.StartAgent(ctx, "docker", settings, env...))(t)
 			repo := w.Repo(ctx, t)
 			s := w.NewStack(ctx, t, "box", "dev", "to/be:replaced", at.variables)
-			if err := w.Server.Call(ctx, http.MethodPost, s.Path("settings"), map[string]any{"executorContext": map[string]any{"executorImage": tc.image}}, nil); err != nil {
-				t.Fatal(err)
-			}
+			must.OK(t, w.Server.Call(ctx, http.MethodPost, s.Path("settings"), map[string]any{"executorContext": map[string]any{"executorImage": tc.image}}, nil))
 			d := s.Finish(ctx, t, s.Deploy(ctx, t, "update", repo.URL))
 			log := s.Log(ctx, t, d)
 			if d.Status != tc.status || d.Reason != tc.reason {

@@ -13,6 +13,7 @@ import (
 
 	"workflowagent/internal/dev/e2e/harness"
 	"workflowagent/internal/dev/lab"
+	"workflowagent/internal/dev/must"
 )
 
 // TestEngineShowsNoSecret searches all data of a running container's job that is visible on the
@@ -39,9 +40,7 @@ func TestEngineShowsNoSecret(t *testing.T) {
 			},
 		}},
 	}
-	if err := a.Server.Call(ctx, http.MethodPost, a.stack.Path("settings"), settings, nil); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, a.Server.Call(ctx, http.MethodPost, a.stack.Path("settings"), settings, nil))
 	a.running()
 
 	secrets := append(a.proxy.jobTokens(), a.Pool.Token, registryPassword, forwarded, setting)
@@ -55,10 +54,7 @@ func TestEngineShowsNoSecret(t *testing.T) {
 			}
 		}
 	}
-	visible, err := at.engine.Visible(ctx, "workflowagent.deployment_id="+a.job.ID, since)
-	if err != nil {
-		t.Fatal(err)
-	}
+	visible := must.Get(at.engine.Visible(ctx, "workflowagent.deployment_id="+a.job.ID, since))(t)
 	wants := map[string]string{ // texts that prove the data was complete
 		"docker inspect": "workflow-runner", "docker top": "workflow-runner", "docker logs": "line-1\n",
 		"docker volume inspect": "workflowagent.job", "docker events": "\"start\"",

@@ -17,6 +17,7 @@ import (
 
 	"workflowagent/internal/dev/e2e/harness"
 	"workflowagent/internal/dev/lab"
+	"workflowagent/internal/dev/must"
 )
 
 // ledger counts the marks of jobs in containers, received over the host's network, and is the gate
@@ -34,10 +35,7 @@ type ledger struct {
 func newLedger(t *testing.T, host string) *ledger {
 	t.Helper()
 	l := &ledger{marks: map[string]int{}, gate: make(chan struct{})}
-	listener, err := new(net.ListenConfig).Listen(t.Context(), "tcp", net.JoinHostPort(host, "0"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	listener := must.Get(new(net.ListenConfig).Listen(t.Context(), "tcp", net.JoinHostPort(host, "0")))(t)
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /mark/{word}", func(_ http.ResponseWriter, r *http.Request) {
 		l.mu.Lock()
@@ -110,10 +108,7 @@ func sharedEngine(t *testing.T) place {
 	if reason, ok := lab.EngineAvailable(); !ok {
 		t.Skip(reason)
 	}
-	engine, err := lab.NeedEngine(t.Context(), shortDir(t))
-	if err != nil {
-		t.Fatal(err)
-	}
+	engine := must.Get(lab.NeedEngine(t.Context(), shortDir(t)))(t)
 	t.Cleanup(func() {
 		if err := engine.Stop(); err != nil {
 			t.Error(err)
@@ -122,10 +117,7 @@ func sharedEngine(t *testing.T) place {
 	if reason, ok := engine.SharesHostNetwork(t.Context()); !ok {
 		t.Skip(reason)
 	}
-	image, err := lab.StubImage(t.Context(), engine.Host, "#!/bin/sh\n"+markPulumi+"\n")
-	if err != nil {
-		t.Fatal(err)
-	}
+	image := must.Get(lab.StubImage(t.Context(), engine.Host, "#!/bin/sh\n"+markPulumi+"\n"))(t)
 	return place{name: "docker", own: func(t *testing.T, row faultRow) place {
 		if row.pulled {
 			return engineOfItsOwn(t, row)
@@ -146,19 +138,13 @@ func engineWithRegistry(t *testing.T, row faultRow, o lab.RegistryOptions) place
 		t.Skip(reason)
 	}
 	ctx := t.Context()
-	engine, err := lab.StartEngine(ctx, shortDir(t), row.engine...)
-	if err != nil {
-		t.Fatal(err)
-	}
+	engine := must.Get(lab.StartEngine(ctx, shortDir(t), row.engine...))(t)
 	t.Cleanup(func() {
 		if err := engine.Stop(); err != nil {
 			t.Error(err)
 		}
 	})
-	image, err := lab.StubImage(ctx, engine.Host, "#!/bin/sh\n"+markPulumi+"\n")
-	if err != nil {
-		t.Fatal(err)
-	}
+	image := must.Get(lab.StubImage(ctx, engine.Host, "#!/bin/sh\n"+markPulumi+"\n"))(t)
 	if !row.pulled {
 		return containers(t, engine, image, nil)
 	}
@@ -176,10 +162,7 @@ func engineWithRegistry(t *testing.T, row faultRow, o lab.RegistryOptions) place
 // shortDir is a directory with a path short enough for an engine's sockets.
 func shortDir(t *testing.T) string {
 	t.Helper()
-	dir, err := os.MkdirTemp("", "e2e-")
-	if err != nil {
-		t.Fatal(err)
-	}
+	dir := must.Get(os.MkdirTemp("", "e2e-"))(t)
 	t.Cleanup(func() { _ = os.RemoveAll(dir) })
 	return dir
 }

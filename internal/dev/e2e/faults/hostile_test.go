@@ -6,6 +6,7 @@ import (
 	"unicode/utf8"
 
 	"workflowagent/internal/dev/e2e/harness"
+	"workflowagent/internal/dev/must"
 )
 
 // TestFaultJobCannotLieAboutItsEnd has a job write a successful runner's output and kill the runner
@@ -13,9 +14,7 @@ import (
 func TestFaultJobCannotLieAboutItsEnd(t *testing.T) {
 	ctx := t.Context()
 	w := harness.StartSite(t, "")
-	if _, err := w.StartAgent(ctx, "process", nil); err != nil {
-		t.Fatal(err)
-	}
+	must.Get(w.StartAgent(ctx, "process", nil))(t)
 	repo := w.Repo(ctx, t)
 	s := w.NewStack(ctx, t, "box", "dev", "", nil)
 	d := s.Finish(ctx, t, s.Deploy(ctx, t, "update", repo.URL,
@@ -34,10 +33,7 @@ func TestFaultJobCannotLieAboutItsEnd(t *testing.T) {
 func TestFaultJobOutputStaysInItsLines(t *testing.T) {
 	ctx := t.Context()
 	w := harness.StartSite(t, "")
-	agent, err := w.StartAgent(ctx, "process", nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	agent := must.Get(w.StartAgent(ctx, "process", nil))(t)
 	repo, _, err := w.Git.NewRepo(ctx, "box", map[string]string{"Pulumi.yaml": harness.YamlProgram, "names\x1b[2J\nerror: forged": "x"})
 	if err != nil {
 		t.Fatal(err)
@@ -68,9 +64,7 @@ func TestEngineForkBomb(t *testing.T) {
 	ctx := t.Context()
 	w, engine, image := harness.StartEngineSite(t, harness.OnLoopback)
 	settings := map[string]string{"pull_image": "false", "docker_pids_limit": "64"}
-	if _, err := w.StartAgent(ctx, "docker", settings, "DOCKER_HOST="+engine.Host); err != nil {
-		t.Fatal(err)
-	}
+	must.Get(w.StartAgent(ctx, "docker", settings, "DOCKER_HOST="+engine.Host))(t)
 	repo := w.Repo(ctx, t)
 	s := w.NewStack(ctx, t, "box", "dev", image, nil)
 	bomb := s.Finish(ctx, t, s.Deploy(ctx, t, "update", repo.URL, `bomb() { bomb | bomb & }; bomb; sleep 1; exit 3`))

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"workflowagent/internal/dev/e2e/harness"
+	"workflowagent/internal/dev/must"
 )
 
 // TestFaultEachJobRunsOnce lets two agents share a queue while claims are lost on the wire: 500
@@ -27,9 +28,7 @@ func TestFaultEachJobRunsOnce(t *testing.T) {
 	proxy := startProxy(t, w.Host(), w.Server.URL)
 	proxy.spoilClaims(func(nth int) bool { return nth%7 == 0 }, lose)
 	repo := w.Repo(ctx, t)
-	if err := w.MakePool(ctx); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, w.MakePool(ctx))
 	type queued struct {
 		s *harness.Stack
 		d harness.Deployment
@@ -43,9 +42,7 @@ func TestFaultEachJobRunsOnce(t *testing.T) {
 	}
 	w.AgentURL = proxy.URL
 	for range 2 {
-		if _, err := w.StartAgent(ctx, "process", map[string]string{"max_concurrent_jobs": "4"}, "PATH="+stub+":"+os.Getenv("PATH")); err != nil {
-			t.Fatal(err)
-		}
+		must.Get(w.StartAgent(ctx, "process", map[string]string{"max_concurrent_jobs": "4"}, "PATH="+stub+":"+os.Getenv("PATH")))(t)
 	}
 	for _, q := range all {
 		if d := q.s.Wait(ctx, t, q.d, 10*time.Minute, "succeeded", "failed", "skipped"); d.Status != "succeeded" {
@@ -80,10 +77,7 @@ func children(t *testing.T, pid int) []int {
 			continue
 		}
 		for field := range strings.FieldsSeq(string(data)) {
-			child, err := strconv.Atoi(field)
-			if err != nil {
-				t.Fatal(err)
-			}
+			child := must.Get(strconv.Atoi(field))(t)
 			pids = append(pids, child)
 		}
 	}

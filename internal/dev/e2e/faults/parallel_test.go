@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"workflowagent/internal/dev/e2e/harness"
+	"workflowagent/internal/dev/must"
 )
 
 // TestFaultLogsOfParallelJobsNeverMix runs concurrent jobs that repeatedly print their ids. Each
@@ -15,10 +16,7 @@ func TestFaultLogsOfParallelJobsNeverMix(t *testing.T) {
 	const jobs, lines = 6, 400
 	ctx := t.Context()
 	w := harness.StartSite(t, "")
-	agent, err := w.StartAgent(ctx, "process", map[string]string{"max_concurrent_jobs": fmt.Sprint(jobs)})
-	if err != nil {
-		t.Fatal(err)
-	}
+	agent := must.Get(w.StartAgent(ctx, "process", map[string]string{"max_concurrent_jobs": fmt.Sprint(jobs)}))(t)
 	repo := w.Repo(ctx, t)
 	meeting := t.TempDir()
 	var stacks []*harness.Stack

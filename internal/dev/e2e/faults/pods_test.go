@@ -16,6 +16,7 @@ import (
 	"workflowagent/internal/dev/e2e/harness"
 	"workflowagent/internal/dev/lab"
 	"workflowagent/internal/dev/lab/cluster"
+	"workflowagent/internal/dev/must"
 )
 
 // stubInPods is the pulumi of jobs in pods. It can be made to run until it is interrupted.
@@ -37,10 +38,7 @@ type pods struct {
 func sharedCluster(t *testing.T) place {
 	t.Helper()
 	c := harness.NeedCluster(t)
-	image, err := lab.NewStubImage(t.Context(), stubInPods)
-	if err != nil {
-		t.Fatal(err)
-	}
+	image := must.Get(lab.NewStubImage(t.Context(), stubInPods))(t)
 	return place{name: "kubernetes", own: func(t *testing.T, row faultRow) place {
 		return inPods(t, row, c, image)
 	}}
@@ -83,9 +81,7 @@ func registryOfPods(t *testing.T, c *cluster.Cluster, image *lab.Image) (r *lab.
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = r.Close() })
-	if err := c.PlainRegistry(r.Host); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, c.PlainRegistry(r.Host))
 	unique := filepath.Join(t.TempDir(), "unique")
 	harness.Write(t, unique, []byte(time.Now().String()), 0o644)
 	ref, err = r.Add(t.Context(), image.With(map[string]string{"/unique": unique}), "team/stub", "1")
@@ -117,9 +113,7 @@ func (p *pods) list(t *testing.T) []pod {
 	var found struct {
 		Items []pod `json:"items"`
 	}
-	if err := p.Cluster.Call(t.Context(), http.MethodGet, p.path("pods"), nil, &found); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, p.Cluster.Call(t.Context(), http.MethodGet, p.path("pods"), nil, &found))
 	return found.Items
 }
 
@@ -177,25 +171,17 @@ func (p *pods) copyPod(t *testing.T, of pod, name string) {
 		"apiVersion": "v1", "kind": "Pod", "spec": spec,
 		"metadata": map[string]any{"name": name, "labels": of.Metadata.Labels, "annotations": of.Metadata.Annotations},
 	}
-	if err := p.Cluster.Call(t.Context(), http.MethodPost, p.path("pods"), twin, nil); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, p.Cluster.Call(t.Context(), http.MethodPost, p.path("pods"), twin, nil))
 }
 
 func (p *pods) kubectl(t *testing.T, args ...string) string {
 	t.Helper()
-	out, err := p.Cluster.Kubectl(t.Context(), append(args, "--namespace", p.Namespace)...)
-	if err != nil {
-		t.Fatal(err)
-	}
+	out := must.Get(p.Cluster.Kubectl(t.Context(), append(args, "--namespace", p.Namespace)...))(t)
 	return out
 }
 
 func encoded(t *testing.T, v any) []byte {
 	t.Helper()
-	data, err := json.Marshal(v)
-	if err != nil {
-		t.Fatal(err)
-	}
+	data := must.Get(json.Marshal(v))(t)
 	return data
 }

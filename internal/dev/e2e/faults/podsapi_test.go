@@ -20,6 +20,7 @@ import (
 
 	"workflowagent/internal/dev/e2e/harness"
 	"workflowagent/internal/dev/lab/cluster"
+	"workflowagent/internal/dev/must"
 )
 
 // apiProxy is a proxy between the agent and the cluster's API server, with the administrator's
@@ -65,18 +66,9 @@ type apiHold struct {
 
 func startAPIProxy(t *testing.T, c *cluster.Cluster, dir string) *apiProxy {
 	t.Helper()
-	config, err := clientcmd.BuildConfigFromFlags("", c.Admin())
-	if err != nil {
-		t.Fatal(err)
-	}
-	transport, err := rest.TransportFor(config)
-	if err != nil {
-		t.Fatal(err)
-	}
-	target, err := url.Parse(c.URL)
-	if err != nil {
-		t.Fatal(err)
-	}
+	config := must.Get(clientcmd.BuildConfigFromFlags("", c.Admin()))(t)
+	transport := must.Get(rest.TransportFor(config))(t)
+	target := must.Get(url.Parse(c.URL))(t)
 	p := &apiProxy{target: target, kubeconfig: filepath.Join(dir, "kubeconfig")}
 	p.reverse = &httputil.ReverseProxy{
 		Transport: transport, FlushInterval: -1, ModifyResponse: p.shift,

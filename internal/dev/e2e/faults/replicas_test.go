@@ -13,6 +13,7 @@ import (
 
 	"workflowagent/internal/dev/e2e/harness"
 	"workflowagent/internal/dev/lab"
+	"workflowagent/internal/dev/must"
 )
 
 // startReplica starts another server on the database of a site's server.
@@ -20,18 +21,13 @@ func startReplica(t *testing.T, w *harness.Site, args []string) *lab.Server {
 	t.Helper()
 	dir := t.TempDir()
 	data := filepath.Join(dir, "server")
-	if err := os.Mkdir(data, 0o700); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, os.Mkdir(data, 0o700))
 	for _, name := range []string{"admin-token", "master-key"} {
 		harness.Write(t, filepath.Join(data, name), harness.Read(t, filepath.Join(w.Server.DataDir, name)), 0o600)
 	}
-	s, err := lab.StartServer(context.WithoutCancel(t.Context()), lab.ServerOptions{
+	s := must.Get(lab.StartServer(context.WithoutCancel(t.Context()), lab.ServerOptions{
 		Binary: filepath.Join(w.Bin, "workflow-server"), Dir: dir, Host: ownLoopback(), Env: os.Environ(), Args: args,
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	}))(t)
 	t.Cleanup(func() {
 		_ = s.Process.Stop(syscall.SIGTERM, 15*time.Second)
 		if t.Failed() {
@@ -62,9 +58,7 @@ func TestFaultOneOfTwoServersDies(t *testing.T) {
 	second := startReplica(t, w, args)
 	routes.set(first, second.URL)
 	w.AgentURL, w.Server.URL = balancer.URL, balancer.URL
-	if _, err := w.StartAgent(ctx, "process", map[string]string{"max_concurrent_jobs": fmt.Sprint(jobs)}); err != nil {
-		t.Fatal(err)
-	}
+	must.Get(w.StartAgent(ctx, "process", map[string]string{"max_concurrent_jobs": fmt.Sprint(jobs)}))(t)
 	repo := w.Repo(ctx, t)
 	ledger, gate := filepath.Join(t.TempDir(), "ledger"), filepath.Join(t.TempDir(), "gate")
 
@@ -89,16 +83,10 @@ func TestFaultOneOfTwoServersDies(t *testing.T) {
 	if err := harness.Until(waiting, running); err != nil {
 		t.Fatalf("the jobs do not run: %v", err)
 	}
-	if err := w.Server.Process.Stop(syscall.SIGKILL, time.Minute); err != nil {
-		t.Fatal(err)
-	}
-	if err := w.RestartServer(ctx); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, w.Server.Process.Stop(syscall.SIGKILL, time.Minute))
+	must.OK(t, w.RestartServer(ctx))
 	w.Server.URL = balancer.URL
-	if err := second.Process.Stop(syscall.SIGKILL, time.Minute); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, second.Process.Stop(syscall.SIGKILL, time.Minute))
 	harness.Write(t, gate, nil, 0o600)
 
 	for n, s := range stacks {

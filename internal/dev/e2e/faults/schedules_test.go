@@ -10,6 +10,7 @@ import (
 
 	"workflowagent/internal/dev/e2e/harness"
 	"workflowagent/internal/dev/lab"
+	"workflowagent/internal/dev/must"
 )
 
 // TestSchedulesSurviveKills kills two servers on one database, one after the other, while schedules
@@ -26,9 +27,7 @@ func TestSchedulesSurviveKills(t *testing.T) {
 	defer cancel()
 	call := func(s *lab.Server, method, path string, in, out any) {
 		t.Helper()
-		if err := s.Call(ctx, method, path, in, out); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, s.Call(ctx, method, path, in, out))
 	}
 	org := site.Server.Organization
 	due := time.Now().Add(15 * time.Second).UTC().Format(time.RFC3339)
@@ -55,17 +54,13 @@ func TestSchedulesSurviveKills(t *testing.T) {
 	}
 	kill := func(s *lab.Server) {
 		t.Helper()
-		if err := s.Process.Stop(syscall.SIGKILL, time.Minute); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, s.Process.Stop(syscall.SIGKILL, time.Minute))
 	}
 	fired(second, 1)
 	kill(site.Server)
 	fired(second, schedules/2)
 	kill(second)
-	if err := site.RestartServer(ctx); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, site.RestartServer(ctx))
 	fired(site.Server, schedules)
 	for i, id := range ids {
 		path := fmt.Sprintf("/api/stacks/%s/quick/s%d/deployments", org, i)

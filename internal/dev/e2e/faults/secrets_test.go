@@ -23,6 +23,7 @@ import (
 
 	"workflowagent/internal/dev/e2e/harness"
 	"workflowagent/internal/dev/lab"
+	"workflowagent/internal/dev/must"
 )
 
 type leak struct {
@@ -59,10 +60,7 @@ func TestFaultSecretsStayHidden(t *testing.T) {
 // keeps.
 func TestEngineSecretsStayHidden(t *testing.T) {
 	w, engine, image := harness.StartEngineSite(t, harness.OnLoopback)
-	registry, err := lab.StartRegistry(t.Context(), lab.RegistryOptions{Username: "puller", Password: "the right one"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	registry := must.Get(lab.StartRegistry(t.Context(), lab.RegistryOptions{Username: "puller", Password: "the right one"}))(t)
 	t.Cleanup(func() { _ = registry.Close() })
 	login := func(reference string) func(*testing.T, *secrets, string) any {
 		return func(_ *testing.T, s *secrets, local string) any {
@@ -118,10 +116,7 @@ func gitKey(passphrase string) func(*testing.T, *harness.Site, *secrets) (string
 			t.Skip(reason)
 		}
 		dir := t.TempDir()
-		server, err := lab.StartSSHServer(t.Context(), dir, passphrase)
-		if err != nil {
-			t.Fatal(err)
-		}
+		server := must.Get(lab.StartSSHServer(t.Context(), dir, passphrase))(t)
 		t.Cleanup(server.Close)
 		repo := w.Repo(t.Context(), t)
 		s.plant("passphrase", passphrase)
@@ -149,29 +144,14 @@ func wrong(source func(*testing.T, *harness.Site, *secrets) (string, map[string]
 func identify(t *testing.T, w *harness.Site, s *secrets) map[string]string {
 	t.Helper()
 	ctx := t.Context()
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
-	signer, err := jose.NewSigner(jose.SigningKey{Algorithm: jose.ES256, Key: key}, (&jose.SignerOptions{}).WithHeader("kid", "k"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	key := must.Get(ecdsa.GenerateKey(elliptic.P256(), rand.Reader))(t)
+	signer := must.Get(jose.NewSigner(jose.SigningKey{Algorithm: jose.ES256, Key: key}, (&jose.SignerOptions{}).WithHeader("kid", "k")))(t)
 	now := time.Now().Unix()
-	claims, err := json.Marshal(map[string]any{
+	claims := must.Get(json.Marshal(map[string]any{
 		"iss": "https://issuer.example", "sub": "agent-1", "aud": "urn:pulumi:org:" + w.Server.Organization, "iat": now, "exp": now + 3600,
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	signed, err := signer.Sign(claims)
-	if err != nil {
-		t.Fatal(err)
-	}
-	token, err := signed.CompactSerialize()
-	if err != nil {
-		t.Fatal(err)
-	}
+	}))(t)
+	signed := must.Get(signer.Sign(claims))(t)
+	token := must.Get(signed.CompactSerialize())(t)
 	s.plant("identity token", token)
 	s.plant("identity token's signature", token[strings.LastIndexByte(token, '.')+1:])
 	file := filepath.Join(t.TempDir(), "token")
@@ -194,9 +174,7 @@ func identify(t *testing.T, w *harness.Site, s *secrets) map[string]string {
 			}}, nil)
 		},
 	} {
-		if err := call(); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, call())
 	}
 	return map[string]string{"oidc_token_file": file, "organization_name": w.Server.Organization, "runner_pool_id": w.Pool.ID}
 }
@@ -226,9 +204,7 @@ func (tc leak) run(t *testing.T, w *harness.Site, engineHost, image string) {
 		env = append(env, "DOCKER_HOST="+engineHost)
 	}
 	if tc.oidc {
-		if err := w.MakePool(ctx); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, w.MakePool(ctx))
 		maps.Copy(settings, identify(t, w, s))
 	}
 	w.AgentArgs = []string{"--debug"}
@@ -252,9 +228,7 @@ func (tc leak) run(t *testing.T, w *harness.Site, engineHost, image string) {
 	if tc.image != nil {
 		patch["executorContext"] = map[string]any{"executorImage": tc.image(t, s, image)}
 	}
-	if err := w.Server.Call(ctx, http.MethodPost, st.Path("settings"), patch, nil); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, w.Server.Call(ctx, http.MethodPost, st.Path("settings"), patch, nil))
 	d := st.Deploy(ctx, t, "update", repoURL,
 		`echo "$API_TOKEN and $CLOUD_KEY"; printf %s "$API_TOKEN" | base64; printf 'x%s' "$CLOUD_KEY" | base64; printf %s "$API_TOKEN" | od -An -tx1 | tr -d ' \n'; echo`,
 		`env; cat /proc/$PPID/cmdline | tr '\0' ' '; echo "$PULUMI_ACCESS_TOKEN"; until [ -e "/tmp/go-$PULUMI_CI_BUILD_ID" ]; do sleep 0.05; done`)
@@ -279,9 +253,7 @@ func (tc leak) run(t *testing.T, w *harness.Site, engineHost, image string) {
 		st.Path(d.ID) + "/logs?job=0&step=1&offset=0&count=400", st.Path(d.ID) + "/logs?job=0&step=2&offset=0&count=400",
 	} {
 		var answer json.RawMessage
-		if err := w.Server.Call(ctx, http.MethodGet, path, nil, &answer); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, w.Server.Call(ctx, http.MethodGet, path, nil, &answer))
 		s.look(path, answer)
 	}
 	waiting, cancel := context.WithTimeout(ctx, 2*time.Minute)
@@ -328,9 +300,7 @@ func (tc leak) lookInside(ctx context.Context, t *testing.T, s *secrets, w *harn
 			JobToken string `json:"jobToken"`
 		} `json:"claim"`
 	}
-	if err := json.Unmarshal(harness.Read(t, entries[0]), &entry); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, json.Unmarshal(harness.Read(t, entries[0]), &entry))
 	s.plant("job token", entry.Claim.JobToken)
 	s.lookInto(agentDir,
 		// For the agent's next process, which resumes the job.
@@ -356,10 +326,7 @@ func (tc leak) lookInside(ctx context.Context, t *testing.T, s *secrets, w *harn
 }
 
 func (tc leak) lookAtEngine(ctx context.Context, t *testing.T, s *secrets, host string) {
-	engine, err := client.New(client.WithHost(host))
-	if err != nil {
-		t.Fatal(err)
-	}
+	engine := must.Get(client.New(client.WithHost(host)))(t)
 	defer engine.Close()
 	list, err := engine.ContainerList(ctx, client.ContainerListOptions{All: true})
 	if err != nil || len(list.Items) == 0 {
@@ -391,9 +358,7 @@ func TestFaultErrorsHoldNoSecrets(t *testing.T) {
 	ctx := t.Context()
 	w := harness.StartSite(t, "", "--log-level", "debug")
 	w.AgentArgs = []string{"--debug"}
-	if err := w.MakePool(ctx); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, w.MakePool(ctx))
 	refusing := httptest.NewServer(http.HandlerFunc(func(rw http.ResponseWriter, _ *http.Request) {
 		http.Error(rw, "who are you?", http.StatusProxyAuthRequired)
 	}))

@@ -21,6 +21,7 @@ import (
 
 	"workflowagent/internal/dev/e2e/harness"
 	"workflowagent/internal/dev/lab"
+	"workflowagent/internal/dev/must"
 )
 
 // stateArena is the set-up of a row about states: one server, one stack, and the stock CLI, which
@@ -99,10 +100,7 @@ func newStateArena(t *testing.T, row stateRow) *stateArena {
 	if row.ready != nil {
 		args = row.ready(t, dir)
 	}
-	w, err := harness.NewSite(context.WithoutCancel(t.Context()), bin, tools, dir, ownLoopback(), args...)
-	if err != nil {
-		t.Fatal(err)
-	}
+	w := must.Get(harness.NewSite(context.WithoutCancel(t.Context()), bin, tools, dir, ownLoopback(), args...))(t)
 	a.Site, a.serverArgs = w, args
 	t.Cleanup(func() {
 		w.Close()
@@ -118,9 +116,7 @@ func newStateArena(t *testing.T, row stateRow) *stateArena {
 	a.proxy.client.DisableKeepAlives = true // calls alternate between servers
 	a.write()
 	project := path.Dir(a.stack())
-	if err := w.Server.Call(t.Context(), http.MethodPost, project, map[string]string{"stackName": path.Base(a.stack())}, nil); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, w.Server.Call(t.Context(), http.MethodPost, project, map[string]string{"stackName": path.Base(a.stack())}, nil))
 	a.must("up", "--yes", "--skip-preview")
 	return a
 }

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"workflowagent/internal/dev/e2e/harness"
+	"workflowagent/internal/dev/must"
 )
 
 // storedStateRows are the faults of the disk that has the states.
@@ -79,9 +80,7 @@ var storedStateEvidence = []faultRow{
 func smallServerDisk(t *testing.T, dir string) []string {
 	t.Helper()
 	data := filepath.Join(dir, "server")
-	if err := os.Mkdir(data, 0o700); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, os.Mkdir(data, 0o700))
 	mountDisk(t, data, "96m")
 	return nil
 }

@@ -12,6 +12,7 @@ import (
 	"testing"
 
 	"workflowagent/internal/dev/e2e/harness"
+	"workflowagent/internal/dev/must"
 )
 
 // matrix is all rows of docs/faults.md in their order, by the place of the jobs.
@@ -78,10 +79,7 @@ func record(t *testing.T, row faultRow, at place) {
 	if dir == "" {
 		return
 	}
-	data, err := json.Marshal(rowRecord{at.name, row.phase, row.fault, row.want.String(), row.scaled, row.full, harness.FullScale})
-	if err != nil {
-		t.Fatal(err)
-	}
+	data := must.Get(json.Marshal(rowRecord{at.name, row.phase, row.fault, row.want.String(), row.scaled, row.full, harness.FullScale}))(t)
 	harness.Write(t, filepath.Join(dir, recordName(at.name, row)), append(data, '\n'), 0o600)
 }
 
@@ -189,10 +187,7 @@ func readRecord(t *testing.T, place string, row faultRow) rowRecord {
 func checkEvidence(t *testing.T, evidence string) {
 	t.Helper()
 	pkg, name, _ := strings.Cut(evidence, ".")
-	files, err := filepath.Glob(filepath.Join("../../..", filepath.FromSlash(pkg), "*_test.go"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	files := must.Get(filepath.Glob(filepath.Join("../../..", filepath.FromSlash(pkg), "*_test.go")))(t)
 	for _, file := range files {
 		data := harness.Read(t, file)
 		if bytes.Contains(data, []byte("\nfunc "+name+"(t *testing.T) {")) {

@@ -14,6 +14,7 @@ import (
 	"workflowagent/internal/dev/e2e/harness"
 	"workflowagent/internal/dev/forgetest"
 	"workflowagent/internal/dev/lab"
+	"workflowagent/internal/dev/must"
 )
 
 // patience bounds each wait.
@@ -30,18 +31,14 @@ func newSite(t *testing.T) *site {
 	t.Helper()
 	forge := forgetest.StartGitea(t)
 	s := &site{forge: forge, users: forgetest.GiteaUsers(t, forge), Site: harness.StartSite(t, "", "--forge-poll", "1s")}
-	if _, err := s.StartAgent(t.Context(), "process", map[string]string{"max_concurrent_jobs": "2"}); err != nil {
-		t.Fatal(err)
-	}
+	must.Get(s.StartAgent(t.Context(), "process", map[string]string{"max_concurrent_jobs": "2"}))(t)
 	return s
 }
 
 // call calls the server's API.
 func (s *site) call(t *testing.T, method, path string, in, out any) {
 	t.Helper()
-	if err := s.Server.Call(t.Context(), method, path, in, out); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, s.Server.Call(t.Context(), method, path, in, out))
 }
 
 // until waits for a condition. state describes why it does not hold.
@@ -85,10 +82,7 @@ func (s *site) newRepo(t *testing.T, project string) *repo {
 	t.Helper()
 	r := &repo{RealWorld: forgetest.RealGitea(t, s.forge, s.users), s: s, t: t, project: project}
 	r.Commit(t, "main", map[string]string{"infra/Pulumi.yaml": program(project, 1)})
-	token, err := s.forge.NewToken(t.Context(), forgetest.Deployer, "write:repository,write:issue")
-	if err != nil {
-		t.Fatal(err)
-	}
+	token := must.Get(s.forge.NewToken(t.Context(), forgetest.Deployer, "write:repository,write:issue"))(t)
 	integration := map[string]any{
 		"name": project, "flavor": "gitea", "baseUrl": s.forge.URL, "repositories": []map[string]string{{"name": r.Name()}},
 		"credentials": map[string]string{"personalAccessToken": token},

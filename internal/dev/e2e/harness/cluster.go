@@ -10,6 +10,7 @@ import (
 
 	"workflowagent/internal/dev/lab"
 	"workflowagent/internal/dev/lab/cluster"
+	"workflowagent/internal/dev/must"
 )
 
 // ClusterSite is a [Site] with a namespace of a Kubernetes cluster, whose pods reach the server.
@@ -27,10 +28,7 @@ func StartClusterSite(t *testing.T, serverArgs ...string) *ClusterSite {
 	t.Helper()
 	c := NeedCluster(t)
 	_, tools := Programs(t)
-	image, err := lab.NewExecutorImage(t.Context(), tools)
-	if err != nil {
-		t.Fatal(err)
-	}
+	image := must.Get(lab.NewExecutorImage(t.Context(), tools))(t)
 	return StartSiteIn(t, c, image, serverArgs...)
 }
 
@@ -61,12 +59,8 @@ func StartSiteIn(t *testing.T, c *cluster.Cluster, image *lab.Image, serverArgs 
 	t.Helper()
 	bin, _ := Programs(t)
 	w := &ClusterSite{Cluster: c, Namespace: fmt.Sprintf("jobs-%d", time.Now().UnixNano())}
-	if err := w.importImages(t.Context(), image, lab.NewAgentImage(bin)); err != nil {
-		t.Fatal(err)
-	}
-	if err := c.CreateNamespace(t.Context(), w.Namespace, nil); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, w.importImages(t.Context(), image, lab.NewAgentImage(bin)))
+	must.OK(t, c.CreateNamespace(t.Context(), w.Namespace, nil))
 	t.Cleanup(func() {
 		if err := c.DeleteNamespace(context.Background(), w.Namespace); err != nil {
 			t.Error(err)

@@ -9,6 +9,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"workflowagent/internal/dev/must"
 )
 
 // Stack is a stack of the site's organization with deployment settings.
@@ -22,9 +24,7 @@ type Stack struct {
 func (w *Site) NewStack(ctx context.Context, t *testing.T, project, name, image string, variables map[string]string) *Stack {
 	t.Helper()
 	s := &Stack{W: w, Name: w.Server.Organization + "/" + project + "/" + name}
-	if err := w.Server.Call(ctx, http.MethodPost, "/api/stacks/"+w.Server.Organization+"/"+project, map[string]string{"stackName": name}, nil); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, w.Server.Call(ctx, http.MethodPost, "/api/stacks/"+w.Server.Organization+"/"+project, map[string]string{"stackName": name}, nil))
 	env := w.JobEnv()
 	settings := map[string]any{"operationContext": map[string]any{"environmentVariables": env}}
 	if image != "" {
@@ -32,9 +32,7 @@ func (w *Site) NewStack(ctx context.Context, t *testing.T, project, name, image 
 		settings["executorContext"] = map[string]any{"executorImage": image}
 	}
 	maps.Copy(env, variables)
-	if err := w.Server.Call(ctx, http.MethodPut, s.Path("settings"), settings, nil); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, w.Server.Call(ctx, http.MethodPut, s.Path("settings"), settings, nil))
 	return s
 }
 

@@ -6,24 +6,20 @@ import (
 	"testing"
 
 	"workflowagent/internal/dev/lab"
+	"workflowagent/internal/dev/must"
 )
 
 // Read returns the content of a file.
 func Read(t testing.TB, path string) []byte {
 	t.Helper()
-	data, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	data := must.Get(os.ReadFile(path))(t)
 	return data
 }
 
 // Write creates or overwrites a file.
 func Write(t testing.TB, path string, data []byte, mode os.FileMode) {
 	t.Helper()
-	if err := os.WriteFile(path, data, mode); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, os.WriteFile(path, data, mode))
 }
 
 // Repo creates a repository with [YamlProgram].

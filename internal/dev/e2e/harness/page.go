@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"workflowagent/internal/dev/lab"
+	"workflowagent/internal/dev/must"
 )
 
 // FromPage returns the commands after a mark in docs/installation.md as a script that stops at the
@@ -15,14 +16,8 @@ import (
 // root.
 func FromPage(t *testing.T, mark string, values map[string]string) string {
 	t.Helper()
-	root, err := lab.Root()
-	if err != nil {
-		t.Fatal(err)
-	}
-	page, err := os.ReadFile(filepath.Join(root, "docs", "installation.md"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	root := must.Get(lab.Root())(t)
+	page := must.Get(os.ReadFile(filepath.Join(root, "docs", "installation.md")))(t)
 	_, after, found := strings.Cut(string(page), "<!-- test: "+mark+" -->\n```sh\n")
 	commands, _, closed := strings.Cut(after, "```")
 	if !found || !closed {

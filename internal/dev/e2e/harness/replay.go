@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"workflowagent/internal/dev/lab"
+	"workflowagent/internal/dev/must"
 )
 
 // ReplayCase is a line of the replayer's input.
@@ -34,16 +35,11 @@ func ReplayOfficially(t *testing.T, cases []ReplayCase) []ReplayResult {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 15*time.Minute)
 	defer cancel()
-	program, err := lab.Replayer(ctx, os.Stderr)
-	if err != nil {
-		t.Fatal(err)
-	}
+	program := must.Get(lab.Replayer(ctx, os.Stderr))(t)
 	var in bytes.Buffer
 	encoder := json.NewEncoder(&in)
 	for _, c := range cases {
-		if err := encoder.Encode(c); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, encoder.Encode(c))
 	}
 	cmd := exec.CommandContext(ctx, program)
 	cmd.Stdin = &in

@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"workflowagent/internal/dev/lab"
+	"workflowagent/internal/dev/must"
 )
 
 var built struct {
@@ -263,10 +264,7 @@ func (w *Site) Logs(out io.Writer) {
 func StartSite(t *testing.T, host string, serverArgs ...string) *Site {
 	t.Helper()
 	bin, tools := Programs(t)
-	w, err := NewSite(context.Background(), bin, tools, t.TempDir(), host, serverArgs...)
-	if err != nil {
-		t.Fatal(err)
-	}
+	w := must.Get(NewSite(context.Background(), bin, tools, t.TempDir(), host, serverArgs...))(t)
 	t.Cleanup(func() {
 		w.Close()
 		if t.Failed() {

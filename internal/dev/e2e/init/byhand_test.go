@@ -12,6 +12,7 @@ import (
 
 	"workflowagent/internal/dev/e2e/harness"
 	"workflowagent/internal/dev/lab"
+	"workflowagent/internal/dev/must"
 )
 
 // TestInitByHand verifies, installs, upgrades and removes the archive with the commands of
@@ -22,10 +23,7 @@ func TestInitByHand(t *testing.T) {
 	if reason, ok := lab.ReleasesAvailable(); !ok {
 		t.Skip(reason)
 	}
-	releases, err := lab.MakeReleases(ctx, os.Stderr)
-	if err != nil {
-		t.Fatal(err)
-	}
+	releases := must.Get(lab.MakeReleases(ctx, os.Stderr))(t)
 	mirror := httptest.NewServer(http.FileServer(http.Dir(releases.Mirror)))
 	defer mirror.Close()
 	m := newService(t)
@@ -65,10 +63,7 @@ func TestInitChecks(t *testing.T) {
 	if reason, ok := lab.ReleasesAvailable(); !ok {
 		t.Skip(reason)
 	}
-	releases, err := lab.MakeReleases(t.Context(), os.Stderr)
-	if err != nil {
-		t.Fatal(err)
-	}
+	releases := must.Get(lab.MakeReleases(t.Context(), os.Stderr))(t)
 	forged := "" // end of the path of a file that the mirror forges
 	mirror := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		data, err := os.ReadFile(filepath.Join(releases.Mirror, filepath.Clean("/"+r.URL.Path)))
@@ -88,9 +83,7 @@ func TestInitChecks(t *testing.T) {
 	}
 	check := func(mark string) (string, error) {
 		dir, keyring := t.TempDir(), t.TempDir()
-		if err := os.Chmod(keyring, 0o700); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, os.Chmod(keyring, 0o700))
 		for from, name := range map[string]string{releases.PublicKey: "release-key.pem", releases.ArchiveKey: packageName + ".asc"} {
 			key := harness.Read(t, from)
 			harness.Write(t, filepath.Join(dir, name), key, 0o600)

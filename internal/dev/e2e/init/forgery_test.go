@@ -6,6 +6,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"workflowagent/internal/dev/must"
 )
 
 // forgeries puts files into the stage that an attacker with the service's account could put there.
@@ -20,9 +22,7 @@ func (u *updatedService) forgeries(ctx context.Context, t *testing.T) {
 	before := u.run(ctx, t, tree)
 	good, forged := archiveName(t, newVersion), archiveName(t, forgedVersion)
 	shared := sharedInside + "/release"
-	if err := os.CopyFS(filepath.Join(u.shared, "release"), os.DirFS(filepath.Join(u.mirror, newVersion))); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, os.CopyFS(filepath.Join(u.shared, "release"), os.DirFS(filepath.Join(u.mirror, newVersion))))
 	ask := `echo '{"version":"` + forgedVersion + `","explicit":true}' >` + request
 	for _, forgery := range []struct{ name, script, says string }{
 		{"garbage", "echo garbage >" + request, "reading the request"},

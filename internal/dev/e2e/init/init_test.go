@@ -13,6 +13,7 @@ import (
 
 	"workflowagent/internal/dev/e2e/harness"
 	"workflowagent/internal/dev/lab"
+	"workflowagent/internal/dev/must"
 )
 
 const (
@@ -38,31 +39,19 @@ func newService(t *testing.T, binds ...lab.Bind) *service {
 
 func newServiceOf(t *testing.T, w *harness.Site, binds ...lab.Bind) *service {
 	t.Helper()
-	if err := w.MakePool(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, w.MakePool(t.Context()))
 	// The service's account can enter this directory, unlike the test's own one.
-	shared, err := os.MkdirTemp("", "e2e-shared-")
-	if err != nil {
-		t.Fatal(err)
-	}
+	shared := must.Get(os.MkdirTemp("", "e2e-shared-"))(t)
 	t.Cleanup(func() { _ = os.RemoveAll(shared) })
-	if err := os.Chmod(shared, 0o777); err != nil {
-		t.Fatal(err)
-	}
-	dir, err := os.MkdirTemp("", "e2e-machine-")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, os.Chmod(shared, 0o777))
+	dir := must.Get(os.MkdirTemp("", "e2e-machine-"))(t)
 	m, err := lab.BootMachine(t.Context(), dir, os.Stderr, append([]lab.Bind{
 		{Host: shared, Inside: sharedInside},
 	}, binds...)...)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := os.CopyFS(filepath.Join(m.Root, binInside), os.DirFS(w.Bin)); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, os.CopyFS(filepath.Join(m.Root, binInside), os.DirFS(w.Bin)))
 	s := &service{w, m, shared}
 	t.Cleanup(func() {
 		if t.Failed() {
@@ -78,10 +67,7 @@ func newServiceOf(t *testing.T, w *harness.Site, binds ...lab.Bind) *service {
 
 func (s *service) run(ctx context.Context, t *testing.T, script string) string {
 	t.Helper()
-	out, err := s.Run(ctx, script)
-	if err != nil {
-		t.Fatal(err)
-	}
+	out := must.Get(s.Run(ctx, script))(t)
 	return out
 }
 
@@ -121,19 +107,13 @@ func exposureOf(ctx context.Context, t *testing.T, s *service, unit string) floa
 	if match == nil {
 		t.Fatalf("systemd-analyze says %q", out)
 	}
-	score, err := strconv.ParseFloat(match[1], 64)
-	if err != nil {
-		t.Fatal(err)
-	}
+	score := must.Get(strconv.ParseFloat(match[1], 64))(t)
 	return score
 }
 
 func documented(t *testing.T, profile string, score float64) {
 	t.Helper()
-	root, err := lab.Root()
-	if err != nil {
-		t.Fatal(err)
-	}
+	root := must.Get(lab.Root())(t)
 	page := harness.Read(t, filepath.Join(root, "docs", "operations.md"))
 	if row := fmt.Sprintf("| `%s` | %.1f |", profile, score); !strings.Contains(string(page), row) {
 		t.Errorf("docs/operations.md lacks the row %q", row)
@@ -289,29 +269,18 @@ func serviceEngine(ctx context.Context, t *testing.T) (*lab.Engine, lab.Bind, st
 	if reason, ok := lab.PrivateEngineAvailable(); !ok {
 		t.Skip(reason)
 	}
-	dir, err := os.MkdirTemp("", "e2e-")
-	if err != nil {
-		t.Fatal(err)
-	}
+	dir := must.Get(os.MkdirTemp("", "e2e-"))(t)
 	t.Cleanup(func() { _ = os.RemoveAll(dir) })
-	engine, err := lab.StartEngine(ctx, dir)
-	if err != nil {
-		t.Fatal(err)
-	}
+	engine := must.Get(lab.StartEngine(ctx, dir))(t)
 	t.Cleanup(func() {
 		if err := engine.Stop(); err != nil {
 			t.Error(err)
 		}
 	})
 	_, tools := harness.Programs(t)
-	image, err := lab.ExecutorImage(ctx, engine.Host, tools)
-	if err != nil {
-		t.Fatal(err)
-	}
+	image := must.Get(lab.ExecutorImage(ctx, engine.Host, tools))(t)
 	socket := strings.TrimPrefix(engine.Host, "unix://")
-	if err := os.Chown(socket, 0, dockerGroup); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, os.Chown(socket, 0, dockerGroup))
 	return engine, lab.Bind{Host: socket, Inside: "/srv/docker.sock"}, image
 }
 

@@ -10,6 +10,7 @@ import (
 
 	"workflowagent/internal/dev/e2e/harness"
 	"workflowagent/internal/dev/lab"
+	"workflowagent/internal/dev/must"
 )
 
 const installedRoot = "/opt/customer-managed-workflow-agent"
@@ -79,13 +80,8 @@ func TestInitInstaller(t *testing.T) {
 	}
 	// The reinstalled service has its former settings. The purge then removes all traces of the
 	// agent.
-	releases, err := lab.MakeReleases(ctx, os.Stderr)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := os.CopyFS(filepath.Join(p.Root, "srv", "releases"), os.DirFS(releases.Mirror)); err != nil {
-		t.Fatal(err)
-	}
+	releases := must.Get(lab.MakeReleases(ctx, os.Stderr))(t)
+	must.OK(t, os.CopyFS(filepath.Join(p.Root, "srv", "releases"), os.DirFS(releases.Mirror)))
 	p.instructed(ctx, t, "installer offline")
 	p.run(ctx, t, "rm -rf /srv/releases; "+packageName+" service start")
 	p.awaitOnline(ctx, t)

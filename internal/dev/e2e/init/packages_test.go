@@ -14,6 +14,7 @@ import (
 
 	"workflowagent/internal/dev/e2e/harness"
 	"workflowagent/internal/dev/lab"
+	"workflowagent/internal/dev/must"
 )
 
 const (
@@ -32,10 +33,7 @@ func newPackaged(t *testing.T, binds ...lab.Bind) *packaged {
 	if reason, ok := lab.ReleasesAvailable(); !ok {
 		t.Skip(reason)
 	}
-	releases, err := lab.MakeReleases(t.Context(), os.Stderr)
-	if err != nil {
-		t.Fatal(err)
-	}
+	releases := must.Get(lab.MakeReleases(t.Context(), os.Stderr))(t)
 	files := http.FileServer(http.Dir(releases.Mirror))
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		// These files name ReleaseHome, which this server replaces.
@@ -139,9 +137,7 @@ func (p *packaged) running(ctx context.Context, t *testing.T, st *harness.Stack,
 		if now, err := st.Get(ctx, d); err != nil || now.Status != "running" {
 			t.Fatalf("before it resumed, the deployment was %+v, %v", now, err)
 		}
-		if _, err := repo.Commit(ctx, branch, "go on", nil); err != nil {
-			t.Fatal(err)
-		}
+		must.Get(repo.Commit(ctx, branch, "go on", nil))(t)
 		end := st.Finish(ctx, t, d)
 		log := st.Log(ctx, t, d)
 		if end.Status != "succeeded" {

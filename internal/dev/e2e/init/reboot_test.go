@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"workflowagent/internal/dev/e2e/harness"
+	"workflowagent/internal/dev/must"
 	"workflowagent/internal/host/update"
 )
 
@@ -20,14 +21,10 @@ func TestInitUpdateAcrossReboots(t *testing.T) {
 	u.held.Store(newVersion)
 	u.publish(t, newVersion, u.program(t, newVersion))
 	u.await(ctx, t, "waiting for the new version to run", func() bool { return u.status(ctx, t).Agent.Version == newVersion })
-	if err := u.CutPower(ctx); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, u.CutPower(ctx))
 	u.cutOff(t, oldVersion, newVersion)
 	u.held.Store("none")
-	if err := u.Boot(ctx); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, u.Boot(ctx))
 	u.settled(ctx, t, newVersion)
 	u.said(ctx, t, helperName, "an update was interrupted", "the update is complete")
 	if proven := u.link("proven"); proven != newVersion {
@@ -45,16 +42,10 @@ func TestInitUpdateAcrossReboots(t *testing.T) {
 		_, err := os.Stat(filepath.Join(u.shared, started))
 		return err == nil
 	})
-	if err := u.PowerOff(); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, u.PowerOff())
 	u.cutOff(t, newVersion, crashVersion)
-	if err := os.Remove(filepath.Join(u.shared, hang)); err != nil {
-		t.Fatal(err)
-	}
-	if err := u.Boot(ctx); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, os.Remove(filepath.Join(u.shared, hang)))
+	must.OK(t, u.Boot(ctx))
 	u.failed(ctx, t, crashVersion)
 	u.settled(ctx, t, newVersion)
 	u.said(ctx, t, helperName, "an update was interrupted", "the old version is current and works again")

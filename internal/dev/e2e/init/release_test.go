@@ -22,6 +22,7 @@ import (
 
 	"workflowagent/internal/dev/e2e/harness"
 	"workflowagent/internal/dev/lab"
+	"workflowagent/internal/dev/must"
 	"workflowagent/internal/dev/release/signing"
 	"workflowagent/internal/host/release"
 )
@@ -111,10 +112,7 @@ func (p *publisher) files(agent []byte) map[string][]byte {
 
 func archiveName(t *testing.T, version string) string {
 	t.Helper()
-	name, err := release.Archive(version, runtime.GOOS, runtime.GOARCH)
-	if err != nil {
-		t.Fatal(err)
-	}
+	name := must.Get(release.Archive(version, runtime.GOOS, runtime.GOARCH))(t)
 	return name
 }
 
@@ -122,35 +120,22 @@ func (p *publisher) publish(t *testing.T, version string, agent []byte) {
 	t.Helper()
 	name := archiveName(t, version)
 	var packed bytes.Buffer
-	zip, err := gzip.NewWriterLevel(&packed, gzip.BestSpeed)
-	if err != nil {
-		t.Fatal(err)
-	}
+	zip := must.Get(gzip.NewWriterLevel(&packed, gzip.BestSpeed))(t)
 	archive := tar.NewWriter(zip)
 	add := func(header *tar.Header, data []byte) {
 		header.Name = strings.TrimSuffix(name, ".tar.gz") + "/" + header.Name
 		header.Size = int64(len(data))
-		if err := archive.WriteHeader(header); err != nil {
-			t.Fatal(err)
-		}
-		if _, err := archive.Write(data); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, archive.WriteHeader(header))
+		must.Get(archive.Write(data))(t)
 	}
 	for file, data := range p.files(agent) {
 		add(&tar.Header{Name: file, Mode: 0o755, Typeflag: tar.TypeReg}, data)
 	}
 	add(&tar.Header{Name: release.OldName, Linkname: release.Program, Typeflag: tar.TypeSymlink}, nil)
-	if err := archive.Close(); err != nil {
-		t.Fatal(err)
-	}
-	if err := zip.Close(); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, archive.Close())
+	must.OK(t, zip.Close())
 	var sums bytes.Buffer
-	if _, err := (release.Checksums{name: sha256.Sum256(packed.Bytes())}).WriteTo(&sums); err != nil {
-		t.Fatal(err)
-	}
+	must.Get((release.Checksums{name: sha256.Sum256(packed.Bytes())}).WriteTo(&sums))(t)
 	p.turn = p.turn.Add(time.Minute)
 	p.put(t, version+"/"+name, packed.Bytes(), false)
 	p.put(t, version+"/"+release.ChecksumsFile, sums.Bytes(), true)
@@ -161,14 +146,9 @@ func (p *publisher) publish(t *testing.T, version string, agent []byte) {
 func (p *publisher) put(t *testing.T, name string, data []byte, signed bool) {
 	t.Helper()
 	path := filepath.Join(p.mirror, name)
-	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, os.MkdirAll(filepath.Dir(path), 0o755))
 	if signed {
-		signature, err := signing.Sign(p.key, data)
-		if err != nil {
-			t.Fatal(err)
-		}
+		signature := must.Get(signing.Sign(p.key, data))(t)
 		harness.Write(t, path+release.SignatureSuffix, signature, 0o644)
 	}
 	harness.Write(t, path, data, 0o644)
@@ -179,9 +159,7 @@ const installRoot = "/opt/customer-managed-workflow-agent"
 func (p *publisher) install(ctx context.Context, t *testing.T, s *service, root, version string) {
 	t.Helper()
 	dir := filepath.Join(s.Root, root, "versions", version)
-	if err := os.MkdirAll(dir, 0o755); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, os.MkdirAll(dir, 0o755))
 	script := "cd " + root + " && ln -s versions/" + version + " current\n"
 	for name, data := range p.files(p.program(t, version)) {
 		harness.Write(t, filepath.Join(dir, name), data, 0o755)

@@ -10,16 +10,14 @@ import (
 
 	"workflowagent/internal/dev/e2e/harness"
 	"workflowagent/internal/dev/lab"
+	"workflowagent/internal/dev/must"
 )
 
 // wantUnsignedRefused checks that an unsigned package is not installed, even if the repository's
 // metadata is not verified.
 func (p *packaged) wantUnsignedRefused(ctx context.Context, t *testing.T, repository string) {
 	t.Helper()
-	releases, err := lab.MakeReleases(ctx, os.Stderr)
-	if err != nil {
-		t.Fatal(err)
-	}
+	releases := must.Get(lab.MakeReleases(ctx, os.Stderr))(t)
 	files, err := filepath.Glob(filepath.Join(releases.Dir(lab.FirstRelease), "*.rpm"))
 	if err != nil || len(files) != 1 {
 		t.Fatalf("the RPMs are %v, %v", files, err)
@@ -27,9 +25,7 @@ func (p *packaged) wantUnsignedRefused(ctx context.Context, t *testing.T, reposi
 	text := harness.Read(t, files[0])
 	dir := filepath.Join(p.Root, "srv", "unsigned")
 	for _, signed := range []bool{true, false} {
-		if err := errors.Join(os.RemoveAll(dir), os.MkdirAll(dir, 0o755), os.WriteFile(filepath.Join(dir, "agent.rpm"), text, 0o644)); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, errors.Join(os.RemoveAll(dir), os.MkdirAll(dir, 0o755), os.WriteFile(filepath.Join(dir, "agent.rpm"), text, 0o644)))
 		if !signed {
 			p.run(ctx, t, "rpmsign --delsign /srv/unsigned/agent.rpm")
 		}

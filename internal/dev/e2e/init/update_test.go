@@ -18,6 +18,7 @@ import (
 	"workflowagent/internal/agent/status"
 	"workflowagent/internal/dev/e2e/harness"
 	"workflowagent/internal/dev/lab"
+	"workflowagent/internal/dev/must"
 	"workflowagent/internal/host/update"
 )
 
@@ -61,10 +62,7 @@ func newUpdatedMachine(t *testing.T) *updatedService {
 		}
 	})
 
-	server, err := url.Parse(w.Server.URL)
-	if err != nil {
-		t.Fatal(err)
-	}
+	server := must.Get(url.Parse(w.Server.URL))(t)
 	forward := httputil.NewSingleHostReverseProxy(server)
 	proxy := httptest.NewServer(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
 		if strings.Contains(r.UserAgent(), u.deaf.Load().(string)) {

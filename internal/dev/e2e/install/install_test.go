@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"workflowagent/internal/dev/e2e/harness"
+	"workflowagent/internal/dev/must"
 )
 
 const (
@@ -28,9 +29,7 @@ func TestClusterInstallation(t *testing.T) {
 	t.Parallel()
 	s := site{ClusterSite: harness.StartClusterSite(t)}
 	s.repo = s.Repo(t.Context(), t).URL
-	if err := s.MakePool(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, s.MakePool(t.Context()))
 	s.NewStack(t.Context(), t, "box", "dev", s.Image, nil)
 	const created, deleted = "+ 2 created", "- 2 deleted"
 	for _, w := range ways {
@@ -128,9 +127,7 @@ func (s site) may(t *testing.T, namespace, account, verb, resource, in string) b
 			Allowed bool `json:"allowed"`
 		} `json:"status"`
 	}
-	if err := s.Cluster.Call(t.Context(), http.MethodPost, "/apis/authorization.k8s.io/v1/subjectaccessreviews", review, &out); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, s.Cluster.Call(t.Context(), http.MethodPost, "/apis/authorization.k8s.io/v1/subjectaccessreviews", review, &out))
 	return out.Status.Allowed
 }
 
@@ -172,10 +169,7 @@ func testRights(t *testing.T, s site) {
 func testStolen(t *testing.T, s site) {
 	kubeconfig := func(namespace, account string) string {
 		t.Helper()
-		path, err := s.Cluster.AccountKubeconfig(t.Context(), namespace, account)
-		if err != nil {
-			t.Fatal(err)
-		}
+		path := must.Get(s.Cluster.AccountKubeconfig(t.Context(), namespace, account))(t)
 		return path
 	}
 	for what, change := range map[string]string{
@@ -184,9 +178,7 @@ func testStolen(t *testing.T, s site) {
 		"hostNetwork": `"hostNetwork": true`,
 	} {
 		spec := map[string]any{"containers": []map[string]string{{"name": "main", "image": "main"}}}
-		if err := json.Unmarshal([]byte("{"+change+"}"), &spec); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, json.Unmarshal([]byte("{"+change+"}"), &spec))
 		pod, err := json.Marshal(map[string]any{"apiVersion": "v1", "kind": "Pod", "metadata": map[string]string{"name": "stolen", "namespace": jobs}, "spec": spec})
 		if err != nil {
 			t.Fatal(err)
@@ -213,9 +205,7 @@ func testPolicy(t *testing.T, s site) {
 		} `json:"spec"`
 	}
 	text := s.kubectl(t, "get", "deployment", "workflow-agent-pool", "--namespace", agents, "--output", "json")
-	if err := json.Unmarshal([]byte(text), &deployment); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, json.Unmarshal([]byte(text), &deployment))
 	pod := deployment.Spec.Template
 	pod["apiVersion"], pod["kind"] = "v1", "Pod"
 	pod["metadata"] = map[string]any{"name": "agent", "namespace": agents}

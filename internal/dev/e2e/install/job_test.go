@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"workflowagent/internal/dev/e2e/harness"
+	"workflowagent/internal/dev/must"
 )
 
 // logLines is the number of lines that a job writes before and after its gate.
@@ -38,10 +39,7 @@ type gate struct {
 func newGate(t *testing.T, s site) *gate {
 	t.Helper()
 	g := &gate{arrived: make(chan struct{})}
-	listener, err := net.Listen("tcp", net.JoinHostPort(s.Cluster.HostIP.String(), "0"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	listener := must.Get(net.Listen("tcp", net.JoinHostPort(s.Cluster.HostIP.String(), "0")))(t)
 	g.url = "http://" + listener.Addr().String()
 	var once sync.Once
 	mux := http.NewServeMux()
@@ -87,9 +85,7 @@ func (s site) start(t *testing.T, operation string) *run {
 		"--pre-run-command", command)
 	r.cmd.Env = s.Tools.Env(s.Home, s.Server.URL, s.Server.Token)
 	r.cmd.Stdout, r.cmd.Stderr = r.out, r.out
-	if err := r.cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, r.cmd.Start())
 	return r
 }
 
@@ -143,10 +139,7 @@ func (r *run) end() string {
 // jobObjects lists the pods and Secrets of jobs.
 func (s site) jobObjects(t *testing.T) []string {
 	t.Helper()
-	found, err := s.Cluster.Objects(t.Context(), jobs, "pods", "secrets")
-	if err != nil {
-		t.Fatal(err)
-	}
+	found := must.Get(s.Cluster.Objects(t.Context(), jobs, "pods", "secrets"))(t)
 	return found
 }
 

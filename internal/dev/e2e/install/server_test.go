@@ -13,6 +13,7 @@ import (
 
 	"workflowagent/internal/dev/e2e/harness"
 	"workflowagent/internal/dev/lab"
+	"workflowagent/internal/dev/must"
 )
 
 const servers = "workflow-server"
@@ -22,13 +23,8 @@ func TestClusterServer(t *testing.T) {
 	t.Parallel()
 	bin, tools := harness.Programs(t)
 	s := site{ClusterSite: &harness.ClusterSite{Cluster: harness.NeedCluster(t), Site: &harness.Site{Tools: tools}}}
-	ref, err := s.Cluster.Import(t.Context(), lab.NewServerImage(bin))
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := s.Cluster.CreateNamespace(t.Context(), servers, map[string]string{"pod-security.kubernetes.io/enforce": "restricted"}); err != nil {
-		t.Fatal(err)
-	}
+	ref := must.Get(s.Cluster.Import(t.Context(), lab.NewServerImage(bin)))(t)
+	must.OK(t, s.Cluster.CreateNamespace(t.Context(), servers, map[string]string{"pod-security.kubernetes.io/enforce": "restricted"}))
 	dir := s.volume(t)
 	image, tag, _ := strings.Cut(ref, ":")
 	text, err := installation(t).Chart(t.Context(), "server", servers, fmt.Sprintf(
@@ -57,9 +53,7 @@ func (s site) volume(t *testing.T) (dir string) {
 	t.Helper()
 	dir = t.TempDir()
 	const serverUser = 65532
-	if err := os.Chown(dir, serverUser, serverUser); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, os.Chown(dir, serverUser, serverUser))
 	volume := map[string]any{
 		"apiVersion": "v1", "kind": "PersistentVolume", "metadata": map[string]any{"name": servers},
 		"spec": map[string]any{
@@ -67,9 +61,7 @@ func (s site) volume(t *testing.T) (dir string) {
 			"storageClassName": servers, "hostPath": map[string]string{"path": dir},
 		},
 	}
-	if err := s.Cluster.Call(t.Context(), http.MethodPost, "/api/v1/persistentvolumes", volume, nil); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, s.Cluster.Call(t.Context(), http.MethodPost, "/api/v1/persistentvolumes", volume, nil))
 	t.Cleanup(func() {
 		if t.Failed() {
 			for _, args := range [][]string{{"get", "pods,pvc,pv,events"}, {"logs", servers + "-0", "--tail", "40"}} {
@@ -91,10 +83,7 @@ func (s site) volume(t *testing.T) (dir string) {
 func (s site) serverToken(t *testing.T, dir string) string {
 	t.Helper()
 	s.kubectl(t, "--namespace", servers, "rollout", "status", "statefulset/"+servers, "--timeout=3m")
-	text, err := os.ReadFile(filepath.Join(dir, "data", "admin-token"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	text := must.Get(os.ReadFile(filepath.Join(dir, "data", "admin-token")))(t)
 	return strings.TrimSpace(string(text))
 }
 
@@ -104,22 +93,14 @@ func (s site) ask(t *testing.T, token, method, path, body string, out any) {
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	address := s.kubectl(t, "--namespace", servers, "get", "pod", servers+"-0", "-o", "jsonpath={.status.podIP}")
-	req, err := http.NewRequestWithContext(ctx, method, "http://"+address+":8800"+path, strings.NewReader(body))
-	if err != nil {
-		t.Fatal(err)
-	}
+	req := must.Get(http.NewRequestWithContext(ctx, method, "http://"+address+":8800"+path, strings.NewReader(body)))(t)
 	req.Header.Set("Authorization", "token "+token)
-	resp, err := http.DefaultClient.Do(req)
-	if err != nil {
-		t.Fatal(err)
-	}
+	resp := must.Get(http.DefaultClient.Do(req))(t)
 	defer resp.Body.Close()
 	if resp.StatusCode != http.StatusOK {
 		t.Fatalf("%s %s: %s", method, path, resp.Status)
 	}
 	if out != nil {
-		if err := json.NewDecoder(resp.Body).Decode(out); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, json.NewDecoder(resp.Body).Decode(out))
 	}
 }

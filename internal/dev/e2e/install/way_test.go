@@ -11,6 +11,7 @@ import (
 
 	"workflowagent/internal/dev/e2e/harness"
 	"workflowagent/internal/dev/lab"
+	"workflowagent/internal/dev/must"
 )
 
 // site is a server on this machine and a cluster that pulls no images.
@@ -23,10 +24,7 @@ func (s site) kubectl(t *testing.T, args ...string) string { return s.kubectlWit
 
 func (s site) kubectlWith(t *testing.T, stdin string, args ...string) string {
 	t.Helper()
-	out, err := s.Cluster.KubectlWith(t.Context(), strings.NewReader(stdin), args...)
-	if err != nil {
-		t.Fatal(err)
-	}
+	out := must.Get(s.Cluster.KubectlWith(t.Context(), strings.NewReader(stdin), args...))(t)
 	return strings.TrimSpace(out)
 }
 
@@ -48,13 +46,8 @@ var ways = []way{{manifestsWay, manifests, false}, {"chart", chart, true}, {"pro
 // node cannot pull images, so the agent's pods use the one that was imported.
 func manifests(t *testing.T, s site) ([]string, string) {
 	dir := t.TempDir()
-	root, err := lab.Root()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := os.CopyFS(dir, os.DirFS(filepath.Join(root, "packaging", "kubernetes"))); err != nil {
-		t.Fatal(err)
-	}
+	root := must.Get(lab.Root())(t)
+	must.OK(t, os.CopyFS(dir, os.DirFS(filepath.Join(root, "packaging", "kubernetes"))))
 	image, tag, _ := strings.Cut(s.AgentImage, ":")
 	edit(t, filepath.Join(dir, "kustomization.yaml"),
 		"registry.example.com/pulumi/customer-managed-workflow-agent", image, "v1.2.3", tag)
@@ -62,18 +55,13 @@ func manifests(t *testing.T, s site) ([]string, string) {
 		"https://deployments.example.com", s.Server.URL, "PULL_POLICY=Always", "PULL_POLICY=IfNotPresent")
 	s.trustCluster(t)
 	root = filepath.Join(dir, "kustomization.yaml")
-	text, err := os.ReadFile(root)
-	if err != nil {
-		t.Fatal(err)
-	}
+	text := must.Get(os.ReadFile(root))(t)
 	before, after, _ := strings.Cut(string(text), "secretGenerator:")
 	_, after, found := strings.Cut(after, "replacements:")
 	if !found {
 		t.Fatalf("%s does not contain secretGenerator and replacements", root)
 	}
-	if err := os.WriteFile(root, []byte(before+"components: [components/oidc]\nreplacements:"+after), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, os.WriteFile(root, []byte(before+"components: [components/oidc]\nreplacements:"+after), 0o600))
 	edit(t, filepath.Join(dir, "components", "oidc", "kustomization.yaml"), "ORGANIZATION\n", s.Server.Organization+"\n", "POOL-ID", s.Pool.ID,
 		"expirationSeconds: 3600", "expirationSeconds: 600")
 	edit(t, filepath.Join(dir, "base", "deployment.yaml"), "imagePullPolicy: Always", "imagePullPolicy: IfNotPresent",
@@ -86,15 +74,11 @@ func manifests(t *testing.T, s site) ([]string, string) {
 func (s site) trustCluster(t *testing.T) {
 	t.Helper()
 	var discovery struct{ Issuer string }
-	if err := json.Unmarshal([]byte(s.kubectl(t, "get", "--raw", "/.well-known/openid-configuration")), &discovery); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, json.Unmarshal([]byte(s.kubectl(t, "get", "--raw", "/.well-known/openid-configuration")), &discovery))
 	base := "/api/orgs/" + s.Server.Organization
 	call := func(method, path string, in, out any) {
 		t.Helper()
-		if err := s.Server.Call(t.Context(), method, base+path, in, out); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, s.Server.Call(t.Context(), method, base+path, in, out))
 	}
 	var issuer, policy struct{ ID string }
 	call(http.MethodPost, "/oidc/issuers", map[string]any{
@@ -110,18 +94,13 @@ func (s site) trustCluster(t *testing.T) {
 // edit replaces texts of a file, given in pairs, that must occur in it.
 func edit(t *testing.T, file string, pairs ...string) {
 	t.Helper()
-	text, err := os.ReadFile(file)
-	if err != nil {
-		t.Fatal(err)
-	}
+	text := must.Get(os.ReadFile(file))(t)
 	for i := 0; i < len(pairs); i += 2 {
 		if !strings.Contains(string(text), pairs[i]) {
 			t.Fatalf("%s does not contain %q", file, pairs[i])
 		}
 	}
-	if err := os.WriteFile(file, []byte(strings.NewReplacer(pairs...).Replace(string(text))), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, os.WriteFile(file, []byte(strings.NewReplacer(pairs...).Replace(string(text))), 0o600))
 }
 
 func chart(t *testing.T, s site) ([]string, string) {
@@ -142,26 +121,17 @@ func pulumiProgram(t *testing.T, s site) ([]string, string) {
 	if reason, ok := lab.NodeAvailable(); !ok {
 		t.Skip(reason)
 	}
-	config, err := json.Marshal(map[string]string{
+	config := must.Get(json.Marshal(map[string]string{
 		"agentNamespace": agents, "selfHostedAgentsAccessToken": s.Pool.Token, "agentImage": s.AgentImage,
 		"agentImagePullPolicy": "IfNotPresent", "agentReplicas": "1", "selfHostedServiceURL": s.Server.URL,
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	text, err := installation(t).Program(t.Context(), string(config))
-	if err != nil {
-		t.Fatal(err)
-	}
+	}))(t)
+	text := must.Get(installation(t).Program(t.Context(), string(config)))(t)
 	return []string{"-f", "-"}, text
 }
 
 func installation(t *testing.T) lab.Installation {
 	t.Helper()
-	made, err := lab.NewInstallation(t.Context(), os.Stderr)
-	if err != nil {
-		t.Fatal(err)
-	}
+	made := must.Get(lab.NewInstallation(t.Context(), os.Stderr))(t)
 	return made
 }
 

@@ -11,6 +11,7 @@ import (
 
 	"workflowagent/internal/dev/e2e/harness"
 	"workflowagent/internal/dev/lab"
+	"workflowagent/internal/dev/must"
 	"workflowagent/internal/host/release"
 )
 
@@ -20,18 +21,13 @@ func TestPackagesReproducible(t *testing.T) {
 	if reason, ok := lab.ReleasesAvailable(); !ok {
 		t.Skip(reason)
 	}
-	root, err := lab.Root()
-	if err != nil {
-		t.Fatal(err)
-	}
+	root := must.Get(lab.Root())(t)
 	build := func(env ...string) string {
 		t.Helper()
 		checkout, dist := filepath.Join(t.TempDir(), "checkout"), t.TempDir()
 		harness.Say(t, root, "git", "clone", "--quiet", "--no-hardlinks", root, checkout)
 		run := lab.Packages{Checkout: checkout, Version: lab.FirstRelease, Dist: dist, Env: append(os.Environ(), env...)}
-		if err := run.Make(t.Context(), os.Stderr); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, run.Make(t.Context(), os.Stderr))
 		return filepath.Join(dist, "release")
 	}
 	first := build("TZ=UTC")

@@ -14,6 +14,7 @@ import (
 
 	"workflowagent/internal/dev/e2e/harness"
 	"workflowagent/internal/dev/lab"
+	"workflowagent/internal/dev/must"
 	"workflowagent/internal/host/release"
 )
 
@@ -25,10 +26,7 @@ func checkDeb(t *testing.T, dir string, archive map[string]member, wrap string) 
 	}
 	deb := filepath.Join(dir, release.Program+"_"+lab.NextRelease[1:]+"-1_"+runtime.GOARCH+".deb")
 	cmd := exec.CommandContext(t.Context(), "dpkg-deb", "--fsys-tarfile", deb)
-	out, err := cmd.Output()
-	if err != nil {
-		t.Fatal(err)
-	}
+	out := must.Get(cmd.Output())(t)
 	members := tarMembers(t, bytes.NewReader(out))
 	const lib, doc = "usr/lib/" + release.Program, "usr/share/doc/" + release.Program
 	want := map[string]fs.FileMode{
@@ -92,9 +90,7 @@ func checkImage(t *testing.T, agent []byte) {
 		program: agent, "/etc/passwd": []byte("root:x:0:0::/:/bin/sh\nworkflow-agent:x:990:990::/:/bin/false\n"), "/etc/group": []byte("workflow-agent:x:990:\n"),
 	} {
 		file := filepath.Join(root, name)
-		if err := errors.Join(os.MkdirAll(filepath.Dir(file), 0o755), os.WriteFile(file, text, 0o755)); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, errors.Join(os.MkdirAll(filepath.Dir(file), 0o755), os.WriteFile(file, text, 0o755)))
 	}
 	cmd := exec.CommandContext(t.Context(), program, "service", "install", "--packaged")
 	cmd.SysProcAttr = &syscall.SysProcAttr{Chroot: root}
@@ -125,9 +121,7 @@ func checkLintian(t *testing.T, deb string) {
 		t.Cleanup(func() { _ = os.RemoveAll(home) })
 		data := harness.Read(t, deb)
 		args[3] = filepath.Join(home, filepath.Base(deb))
-		if err := errors.Join(os.WriteFile(args[3], data, 0o644), os.Chmod(home, 0o777)); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, errors.Join(os.WriteFile(args[3], data, 0o644), os.Chmod(home, 0o777)))
 		args = append([]string{"setpriv", "--reuid", "nobody", "--regid", "nogroup", "--clear-groups", "env", "HOME=" + home, "TMPDIR=" + home}, args...)
 	}
 	harness.Say(t, "/", args...)

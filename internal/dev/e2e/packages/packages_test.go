@@ -21,6 +21,7 @@ import (
 
 	"workflowagent/internal/dev/e2e/harness"
 	"workflowagent/internal/dev/lab"
+	"workflowagent/internal/dev/must"
 	"workflowagent/internal/host/release"
 )
 
@@ -29,10 +30,7 @@ func releases(t *testing.T) lab.Releases {
 	if reason, ok := lab.ReleasesAvailable(); !ok {
 		t.Skip(reason)
 	}
-	r, err := lab.MakeReleases(t.Context(), os.Stderr)
-	if err != nil {
-		t.Fatal(err)
-	}
+	r := must.Get(lab.MakeReleases(t.Context(), os.Stderr))(t)
 	return r
 }
 
@@ -55,10 +53,7 @@ func tarMembers(t *testing.T, archive io.Reader) map[string]member {
 		if header.Typeflag == tar.TypeDir {
 			continue
 		}
-		data, err := io.ReadAll(r)
-		if err != nil {
-			t.Fatal(err)
-		}
+		data := must.Get(io.ReadAll(r))(t)
 		members[path.Clean(header.Name)] = member{header, data}
 	}
 }
@@ -66,10 +61,7 @@ func tarMembers(t *testing.T, archive io.Reader) map[string]member {
 func archiveMembers(t *testing.T, file string) map[string]member {
 	t.Helper()
 	data := harness.Read(t, file)
-	unpacked, err := gzip.NewReader(bytes.NewReader(data))
-	if err != nil {
-		t.Fatal(err)
-	}
+	unpacked := must.Get(gzip.NewReader(bytes.NewReader(data)))(t)
 	return tarMembers(t, unpacked)
 }
 
@@ -105,10 +97,7 @@ func checkMembers(t *testing.T, members map[string]member, want map[string]fs.Fi
 func TestPackagesContents(t *testing.T) {
 	r := releases(t)
 	dir := r.Dir(lab.NextRelease)
-	archive, err := release.Archive(lab.NextRelease, runtime.GOOS, runtime.GOARCH)
-	if err != nil {
-		t.Fatal(err)
-	}
+	archive := must.Get(release.Archive(lab.NextRelease, runtime.GOOS, runtime.GOARCH))(t)
 	wrap := strings.TrimSuffix(archive, ".tar.gz")
 	members := archiveMembers(t, filepath.Join(dir, archive))
 	want := map[string]fs.FileMode{
@@ -138,10 +127,7 @@ func TestPackagesContents(t *testing.T) {
 		t.Errorf("workflow-runner and %s are different builds of the same program", native)
 	}
 	for name, machine := range map[string]elf.Machine{"workflow-runner-embeddable": elf.EM_X86_64, "workflow-runner-embeddable-arm64": elf.EM_AARCH64} {
-		file, err := elf.NewFile(bytes.NewReader(members[wrap+"/"+name].data))
-		if err != nil {
-			t.Fatal(err)
-		}
+		file := must.Get(elf.NewFile(bytes.NewReader(members[wrap+"/"+name].data)))(t)
 		if file.Machine != machine || slices.ContainsFunc(file.Progs, func(p *elf.Prog) bool { return p.Type == elf.PT_INTERP }) {
 			t.Errorf("%s is for %v, want a static program for %v", name, file.Machine, machine)
 		}
@@ -162,10 +148,7 @@ func TestPackagesContents(t *testing.T) {
 func TestPackagesSignatures(t *testing.T) {
 	r := releases(t)
 	public := harness.Read(t, r.PublicKey)
-	keys, err := release.ParseKeys(public)
-	if err != nil {
-		t.Fatal(err)
-	}
+	keys := must.Get(release.ParseKeys(public))(t)
 	signed := func(file string) []byte {
 		t.Helper()
 		text := harness.Read(t, file)
@@ -176,14 +159,8 @@ func TestPackagesSignatures(t *testing.T) {
 		return text
 	}
 	for _, version := range []string{lab.FirstRelease, lab.NextRelease} {
-		sums, err := release.ParseChecksums(signed(filepath.Join(r.Dir(version), release.ChecksumsFile)))
-		if err != nil {
-			t.Fatal(err)
-		}
-		entries, err := os.ReadDir(r.Dir(version))
-		if err != nil {
-			t.Fatal(err)
-		}
+		sums := must.Get(release.ParseChecksums(signed(filepath.Join(r.Dir(version), release.ChecksumsFile))))(t)
+		entries := must.Get(os.ReadDir(r.Dir(version)))(t)
 		for _, entry := range entries {
 			name := entry.Name()
 			if strings.HasPrefix(name, release.ChecksumsFile) {

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"workflowagent/internal/dev/lab"
+	"workflowagent/internal/dev/must"
 )
 
 var shared struct {
@@ -70,23 +71,14 @@ func space(t *testing.T, c *Cluster, labels ...string) string {
 
 func kubectl(t *testing.T, c *Cluster, args ...string) string {
 	t.Helper()
-	out, err := c.Kubectl(t.Context(), args...)
-	if err != nil {
-		t.Fatal(err)
-	}
+	out := must.Get(c.Kubectl(t.Context(), args...))(t)
 	return strings.TrimSpace(out)
 }
 
 func shell(t *testing.T, c *Cluster) string {
 	t.Helper()
-	image, err := lab.NewShellImage(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	ref, err := c.Import(t.Context(), image)
-	if err != nil {
-		t.Fatal(err)
-	}
+	image := must.Get(lab.NewShellImage(t.Context()))(t)
+	ref := must.Get(c.Import(t.Context(), image))(t)
 	return ref
 }
 
@@ -96,9 +88,7 @@ func createPod(t *testing.T, c *Cluster, namespace, name, image, script string, 
 	t.Helper()
 	pod := fmt.Sprintf(`{apiVersion: v1, kind: Pod, metadata: {name: %s}, spec: {restartPolicy: Never, terminationGracePeriodSeconds: 1,
   containers: [{name: main, image: %q, command: [/bin/sh, -c, %q], %s}]}}`, name, image, script, strings.Join(fields, ", "))
-	if _, err := c.KubectlWith(t.Context(), strings.NewReader(pod), "create", "--namespace", namespace, "-f", "-"); err != nil {
-		t.Fatal(err)
-	}
+	must.Get(c.KubectlWith(t.Context(), strings.NewReader(pod), "create", "--namespace", namespace, "-f", "-"))(t)
 }
 
 // end waits for the end of the pod's container, and returns the reason and the exit code.
@@ -170,18 +160,12 @@ func TestRestarts(t *testing.T) {
 	namespace := space(t, c)
 	createPod(t, c, namespace, "survives", shell(t, c), "echo begin; until [ -e /tmp/go ]; do sleep 0.1; done; echo end; exit 3")
 	kubectl(t, c, "wait", "--namespace", namespace, "--timeout=60s", "--for=condition=Ready", "pod/survives")
-	if err := c.KubeletRestart(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	if err := c.APIServerStop(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, c.KubeletRestart(t.Context()))
+	must.OK(t, c.APIServerStop(t.Context()))
 	if err := c.Call(t.Context(), http.MethodGet, "/readyz", nil, nil); err == nil {
 		t.Error("the API server responds after its end")
 	}
-	if err := c.APIServerStart(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, c.APIServerStart(t.Context()))
 	kubectl(t, c, "exec", "survives", "--namespace", namespace, "--", "touch", "/tmp/go")
 	if got := end(t, c, namespace, "survives"); got != "Error 3" {
 		t.Errorf("the container ended with %s, want Error 3", got)
@@ -199,13 +183,9 @@ func TestDrain(t *testing.T) {
 		createPod(t, c, namespace, name, image, "trap 'exit 0' TERM; while :; do sleep 0.1; done")
 	}
 	kubectl(t, c, "wait", "--namespace", namespace, "--timeout=60s", "--for=condition=Ready", "pod/evicted", "pod/drained")
-	if err := c.Evict(t.Context(), namespace, "evicted"); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, c.Evict(t.Context(), namespace, "evicted"))
 	kubectl(t, c, "wait", "--namespace", namespace, "--timeout=60s", "--for=delete", "pod/evicted")
-	if err := c.Drain(t.Context(), time.Minute); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, c.Drain(t.Context(), time.Minute))
 	defer func() {
 		if err := c.Uncordon(context.WithoutCancel(t.Context())); err != nil {
 			t.Error(err)
@@ -227,14 +207,8 @@ func TestRights(t *testing.T) {
 	kubectl(t, c, "create", "serviceaccount", "reader", "--namespace", namespace)
 	kubectl(t, c, "create", "role", "reads", "--namespace", namespace, "--verb=list", "--resource=pods")
 	kubectl(t, c, "create", "rolebinding", "reads", "--namespace", namespace, "--role=reads", "--serviceaccount="+namespace+":reader", "--user=anna")
-	anna, err := c.Kubeconfig("anna", "readers")
-	if err != nil {
-		t.Fatal(err)
-	}
-	account, err := c.AccountKubeconfig(t.Context(), namespace, "reader")
-	if err != nil {
-		t.Fatal(err)
-	}
+	anna := must.Get(c.Kubeconfig("anna", "readers"))(t)
+	account := must.Get(c.AccountKubeconfig(t.Context(), namespace, "reader"))(t)
 	for _, config := range []string{anna, account} {
 		kubectl(t, c, "--kubeconfig", config, "get", "pods", "--namespace", namespace)
 		if out, err := c.Kubectl(t.Context(), "--kubeconfig", config, "get", "secrets", "--namespace", namespace); err == nil || !strings.Contains(err.Error(), "Forbidden") {

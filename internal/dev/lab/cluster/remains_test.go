@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"workflowagent/internal/dev/lab"
+	"workflowagent/internal/dev/must"
 )
 
 // ownerVariable makes the test binary the owner of a cluster instead of running tests.
@@ -38,21 +39,13 @@ func TestKilledOwner(t *testing.T) {
 	owner := exec.Command(os.Args[0])
 	owner.Env = append(os.Environ(), ownerVariable+"=1")
 	owner.Stderr = os.Stderr
-	stdout, err := owner.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := owner.Start(); err != nil {
-		t.Fatal(err)
-	}
+	stdout := must.Get(owner.StdoutPipe())(t)
+	must.OK(t, owner.Start())
 	defer func() {
 		_ = owner.Process.Kill()
 		_ = owner.Wait()
 	}()
-	line, err := bufio.NewReader(stdout).ReadString('\n')
-	if err != nil {
-		t.Fatal(err)
-	}
+	line := must.Get(bufio.NewReader(stdout).ReadString('\n'))(t)
 	c, err := Open(strings.TrimSpace(line))
 	if err != nil {
 		t.Fatal(err)
@@ -69,9 +62,7 @@ func TestKilledOwner(t *testing.T) {
 		t.Errorf("a process that does not own the cluster closed it: %v", err)
 	}
 
-	if err := owner.Process.Kill(); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, owner.Process.Kill())
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	var left []string
@@ -97,17 +88,11 @@ func remains(t *testing.T, c *Cluster) []string {
 	groups, _ := filepath.Glob("/sys/fs/cgroup/*/" + c.place.Group())
 	alone, _ := filepath.Glob("/sys/fs/cgroup/" + c.place.Group())
 	found = append(found, append(groups, alone...)...)
-	mounts, err := os.ReadFile("/proc/self/mountinfo")
-	if err != nil {
-		t.Fatal(err)
-	}
+	mounts := must.Get(os.ReadFile("/proc/self/mountinfo"))(t)
 	if bytes.Contains(mounts, []byte(c.Dir)) {
 		found = append(found, "a mount")
 	}
-	processes, err := filepath.Glob("/proc/[0-9]*")
-	if err != nil {
-		t.Fatal(err)
-	}
+	processes := must.Get(filepath.Glob("/proc/[0-9]*"))(t)
 	for _, process := range processes {
 		command, _ := os.ReadFile(filepath.Join(process, "cmdline")) // fails if the process has ended
 		groups, _ := os.ReadFile(filepath.Join(process, "cgroup"))

@@ -17,6 +17,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"workflowagent/internal/dev/must"
 	"workflowagent/internal/host/release"
 )
 
@@ -38,12 +39,8 @@ func testArchive(t *testing.T, platform string) []byte {
 	dir := strings.TrimSuffix(platform, ".tar.gz") + "/"
 	add := func(h tar.Header, text string) {
 		h.Name, h.Size = dir+h.Name, int64(len(text))
-		if err := w.WriteHeader(&h); err != nil {
-			t.Fatal(err)
-		}
-		if _, err := io.WriteString(w, text); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, w.WriteHeader(&h))
+		must.Get(io.WriteString(w, text))(t)
 	}
 	for _, name := range release.Programs() {
 		add(tar.Header{Name: name, Mode: 0o755}, program)
@@ -52,12 +49,8 @@ func testArchive(t *testing.T, platform string) []byte {
 	add(tar.Header{Name: "LICENSE", Mode: 0o644}, "text of "+platform)
 	add(tar.Header{Name: "man/customer-managed-workflow-agent.1", Mode: 0o644}, ".TH")
 	add(tar.Header{Name: "pulumi-workflow-agent.yaml.sample", Mode: 0o644}, "# token: pul-…\n")
-	if err := w.Close(); err != nil {
-		t.Fatal(err)
-	}
-	if err := zipped.Close(); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, w.Close())
+	must.OK(t, zipped.Close())
 	return buf.Bytes()
 }
 
@@ -67,10 +60,7 @@ func testRelease(t *testing.T) (archives map[string][]byte, formula []byte) {
 	sums := release.Checksums{}
 	for _, goos := range []string{"linux", "darwin"} {
 		for _, goarch := range []string{"amd64", "arm64"} {
-			name, err := release.Archive(version, goos, goarch)
-			if err != nil {
-				t.Fatal(err)
-			}
+			name := must.Get(release.Archive(version, goos, goarch))(t)
 			archives[name] = testArchive(t, name)
 			sums[name] = sha256.Sum256(archives[name])
 		}
@@ -98,16 +88,11 @@ func TestFormula(t *testing.T) {
 	ruby := needRuby(t)
 	archives, formula := testRelease(t)
 	file := filepath.Join(t.TempDir(), File)
-	if err := os.WriteFile(file, formula, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, os.WriteFile(file, formula, 0o600))
 	if out, err := exec.CommandContext(t.Context(), ruby, "-wc", file).CombinedOutput(); err != nil || strings.TrimSpace(string(out)) != "Syntax OK" {
 		t.Fatalf("ruby -wc: %v\n%s\n%s", err, out, formula)
 	}
-	stub, err := filepath.Abs("testdata/brew.rb")
-	if err != nil {
-		t.Fatal(err)
-	}
+	stub := must.Get(filepath.Abs("testdata/brew.rb"))(t)
 	for _, tt := range []struct {
 		system, processor, archive string
 		service                    map[string]any
@@ -148,13 +133,9 @@ func TestFormula(t *testing.T) {
 			checkInstalled(t, prefix, config, environment)
 
 			// The next version keeps the user's configuration.
-			if err := os.WriteFile(config, []byte("token: pul-mine\n"), 0o600); err != nil {
-				t.Fatal(err)
-			}
+			must.OK(t, os.WriteFile(config, []byte("token: pul-mine\n"), 0o600))
 			for _, gone := range []string{"Cellar", "opt"} {
-				if err := os.RemoveAll(filepath.Join(prefix, gone)); err != nil {
-					t.Fatal(err)
-				}
+				must.OK(t, os.RemoveAll(filepath.Join(prefix, gone)))
 			}
 			install()
 			if text, err := os.ReadFile(config); err != nil || string(text) != "token: pul-mine\n" {
@@ -237,19 +218,14 @@ func TestStandInIsStrict(t *testing.T) {
 			t.Fatalf("%s: the formula does not contain %s", name, change[0])
 		}
 		file := filepath.Join(t.TempDir(), File)
-		if err := os.WriteFile(file, text, 0o600); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, os.WriteFile(file, text, 0o600))
 		dir := t.TempDir()
 		tarball := exec.CommandContext(t.Context(), "tar", "xz", "--strip-components=1", "-C", dir)
 		tarball.Stdin = bytes.NewReader(archives[release.Program+"-"+version+"-linux-x64.tar.gz"])
 		if out, err := tarball.CombinedOutput(); err != nil {
 			t.Fatalf("%v\n%s", err, out)
 		}
-		stub, err := filepath.Abs("testdata/brew.rb")
-		if err != nil {
-			t.Fatal(err)
-		}
+		stub := must.Get(filepath.Abs("testdata/brew.rb"))(t)
 		cmd := exec.CommandContext(t.Context(), ruby, stub, file, "linux", "intel", t.TempDir())
 		cmd.Dir = dir
 		if out, err := cmd.CombinedOutput(); err == nil {
@@ -259,14 +235,9 @@ func TestStandInIsStrict(t *testing.T) {
 }
 
 func TestFormulaRefuses(t *testing.T) {
-	name, err := release.Archive("v1.2.3", "linux", "amd64")
-	if err != nil {
-		t.Fatal(err)
-	}
+	name := must.Get(release.Archive("v1.2.3", "linux", "amd64"))(t)
 	sums := release.Checksums{name: {1}}
-	if _, err := Formula("{{.Version}}", "v1.2.3", home, sums); err != nil {
-		t.Fatal(err)
-	}
+	must.Get(Formula("{{.Version}}", "v1.2.3", home, sums))(t)
 	for _, tt := range []struct {
 		text, version, home string
 		sums                release.Checksums

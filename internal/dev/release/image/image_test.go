@@ -18,6 +18,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 	"github.com/google/go-containerregistry/pkg/v1/mutate"
+
+	"workflowagent/internal/dev/must"
 )
 
 // program returns the smallest Linux program for a machine. If interpreted is set, the program is
@@ -37,9 +39,7 @@ func program(t *testing.T, machine elf.Machine, interpreted bool) []byte {
 		parts = append(parts, elf.Prog64{Type: uint32(elf.PT_INTERP)})
 	}
 	for _, part := range parts {
-		if err := binary.Write(&buf, binary.LittleEndian, part); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, binary.Write(&buf, binary.LittleEndian, part))
 	}
 	return buf.Bytes()
 }
@@ -53,9 +53,7 @@ func programs(t *testing.T, arch string) string {
 		"workflow-runner-embeddable": program(t, elf.EM_X86_64, false), "workflow-runner-embeddable-arm64": program(t, elf.EM_AARCH64, false),
 		"LICENSE": []byte("a license\n"),
 	} {
-		if err := os.WriteFile(filepath.Join(dir, name), text, 0o755); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, os.WriteFile(filepath.Join(dir, name), text, 0o755))
 	}
 	return dir
 }
@@ -69,10 +67,7 @@ func testSet(t *testing.T, p Product, r Release) Set {
 	t.Helper()
 	s := Set{Product: p, Release: r, Images: map[string]v1.Image{}}
 	for _, arch := range []string{"amd64", "arm64"} {
-		image, err := r.Image(p, arch, programs(t, arch))
-		if err != nil {
-			t.Fatal(err)
-		}
+		image := must.Get(r.Image(p, arch, programs(t, arch)))(t)
 		s.Images[arch] = image
 	}
 	return s
@@ -96,10 +91,7 @@ func TestConfig(t *testing.T) {
 		}},
 	} {
 		for arch, image := range testSet(t, tt.product, testRelease).Images {
-			config, err := image.ConfigFile()
-			if err != nil {
-				t.Fatal(err)
-			}
+			config := must.Get(image.ConfigFile())(t)
 			want := tt.want
 			want.User, want.WorkingDir = "65532:65532", "/"
 			want.Labels = map[string]string{
@@ -132,10 +124,7 @@ func TestFiles(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		text, err := io.ReadAll(r)
-		if err != nil {
-			t.Fatal(err)
-		}
+		text := must.Get(io.ReadAll(r))(t)
 		got[h.Name] = fmt.Sprintf("%c %04o %d:%d %s", h.Typeflag, h.Mode, h.Uid, h.Gid, h.Linkname)
 		if !h.ModTime.Equal(testRelease.Created) {
 			t.Errorf("%s is of %s", h.Name, h.ModTime)
@@ -168,9 +157,7 @@ func TestSameBytes(t *testing.T) {
 		var digests [2]v1.Hash
 		for i := range archives {
 			s := testSet(t, p, testRelease)
-			if err := s.WriteArchive(&archives[i]); err != nil {
-				t.Fatal(err)
-			}
+			must.OK(t, s.WriteArchive(&archives[i]))
 			index, err := s.Index()
 			if err != nil {
 				t.Fatal(err)
@@ -184,10 +171,7 @@ func TestSameBytes(t *testing.T) {
 		}
 		other := testRelease
 		other.Version = "v1.2.4"
-		index, err := testSet(t, p, other).Index()
-		if err != nil {
-			t.Fatal(err)
-		}
+		index := must.Get(testSet(t, p, other).Index())(t)
 		if digest, err := index.Digest(); err != nil || digest == digests[0] {
 			t.Errorf("another version of %s has the same digest: %v", p.title, err)
 		}
@@ -201,9 +185,7 @@ func TestWrongPrograms(t *testing.T) {
 		"not static":          program(t, elf.EM_X86_64, true),
 	} {
 		dir := programs(t, "amd64")
-		if err := os.WriteFile(filepath.Join(dir, "workflow-runner"), text, 0o755); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, os.WriteFile(filepath.Join(dir, "workflow-runner"), text, 0o755))
 		if _, err := testRelease.Image(Agent(), "amd64", dir); err == nil || !strings.Contains(err.Error(), "workflow-runner: ") || !strings.Contains(err.Error(), name) {
 			t.Errorf("%s: %v", name, err)
 		}

@@ -22,6 +22,8 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/remote"
 	"github.com/google/go-containerregistry/pkg/v1/tarball"
 	"github.com/google/go-containerregistry/pkg/v1/validate"
+
+	"workflowagent/internal/dev/must"
 )
 
 func TestPush(t *testing.T) {
@@ -31,10 +33,7 @@ func TestPush(t *testing.T) {
 	prefix := strings.TrimPrefix(server.URL, "http://") + "/team"
 	s := testSet(t, Agent(), testRelease)
 	for range 2 { // the second time over existing images
-		pushed, err := s.Push(t.Context(), prefix+"/")
-		if err != nil {
-			t.Fatal(err)
-		}
+		pushed := must.Get(s.Push(t.Context(), prefix+"/"))(t)
 		var want []string
 		for _, repository := range []string{"customer-managed-workflow-agent", "customer-managed-deployment-agent"} {
 			for _, tag := range []string{"v1.2.3", "latest"} {
@@ -47,19 +46,10 @@ func TestPush(t *testing.T) {
 			t.Errorf("pushed %v", pushed)
 		}
 	}
-	index, err := s.Index()
-	if err != nil {
-		t.Fatal(err)
-	}
-	digest, err := index.Digest()
-	if err != nil {
-		t.Fatal(err)
-	}
+	index := must.Get(s.Index())(t)
+	digest := must.Get(index.Digest())(t)
 	for _, tagged := range []string{"customer-managed-workflow-agent:latest", "customer-managed-deployment-agent:v1.2.3"} {
-		ref, err := name.ParseReference(prefix + "/" + tagged)
-		if err != nil {
-			t.Fatal(err)
-		}
+		ref := must.Get(name.ParseReference(prefix + "/" + tagged))(t)
 		got, err := remote.Get(ref)
 		if err != nil || got.Digest != digest {
 			t.Fatalf("%s is %v, %v", tagged, got, err)
@@ -70,10 +60,7 @@ func TestPush(t *testing.T) {
 			t.Error(err)
 		}
 		for _, arch := range []string{"amd64", "arm64"} {
-			image, err := remote.Image(ref, remote.WithPlatform(v1.Platform{OS: "linux", Architecture: arch}))
-			if err != nil {
-				t.Fatal(err)
-			}
+			image := must.Get(remote.Image(ref, remote.WithPlatform(v1.Platform{OS: "linux", Architecture: arch})))(t)
 			if config, err := image.ConfigFile(); err != nil || config.Architecture != arch {
 				t.Errorf("%s for %s: %v, %v", tagged, arch, config, err)
 			}
@@ -92,17 +79,10 @@ func TestArchive(t *testing.T) {
 	s := testSet(t, Agent(), testRelease)
 	file := filepath.Join(t.TempDir(), "images.tar")
 	var buf bytes.Buffer
-	if err := s.WriteArchive(&buf); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(file, buf.Bytes(), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, s.WriteArchive(&buf))
+	must.OK(t, os.WriteFile(file, buf.Bytes(), 0o600))
 	for _, tagged := range []string{"customer-managed-workflow-agent:v1.2.3-arm64", "customer-managed-deployment-agent:latest-arm64"} {
-		tag, err := name.NewTag(tagged)
-		if err != nil {
-			t.Fatal(err)
-		}
+		tag := must.Get(name.NewTag(tagged))(t)
 		image, err := tarball.ImageFromPath(file, &tag)
 		if err != nil {
 			t.Fatalf("%s: %v", tagged, err)
@@ -119,17 +99,11 @@ func TestArchive(t *testing.T) {
 
 	dir := t.TempDir()
 	unpack(t, &buf, dir)
-	index, err := layout.ImageIndexFromPath(dir)
-	if err != nil {
-		t.Fatal(err)
-	}
+	index := must.Get(layout.ImageIndexFromPath(dir))(t)
 	if err := validate.Index(index); err != nil {
 		t.Error(err)
 	}
-	manifest, err := index.IndexManifest()
-	if err != nil {
-		t.Fatal(err)
-	}
+	manifest := must.Get(index.IndexManifest())(t)
 	short := map[string]int{}
 	long := map[string]bool{}
 	for _, d := range manifest.Manifests {
@@ -156,32 +130,19 @@ func unpack(t *testing.T, archive io.Reader, dir string) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		text, err := io.ReadAll(r)
-		if err != nil {
-			t.Fatal(err)
-		}
+		text := must.Get(io.ReadAll(r))(t)
 		path := filepath.Join(dir, filepath.FromSlash(h.Name))
-		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(path, text, 0o600); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, os.MkdirAll(filepath.Dir(path), 0o755))
+		must.OK(t, os.WriteFile(path, text, 0o600))
 	}
 }
 
 // TestCertificates checks that all certificates can be parsed and include a widely used authority.
 func TestCertificates(t *testing.T) {
-	text, err := certificates()
-	if err != nil {
-		t.Fatal(err)
-	}
+	text := must.Get(certificates())(t)
 	var names []string
 	for block, rest := pem.Decode(text); block != nil; block, rest = pem.Decode(rest) {
-		root, err := x509.ParseCertificate(block.Bytes)
-		if err != nil {
-			t.Fatal(err)
-		}
+		root := must.Get(x509.ParseCertificate(block.Bytes))(t)
 		if !root.IsCA {
 			t.Errorf("%s is not a certificate authority", root.Subject)
 		}

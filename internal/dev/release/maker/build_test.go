@@ -11,6 +11,8 @@ import (
 	"testing"
 
 	"go.yaml.in/yaml/v4"
+
+	"workflowagent/internal/dev/must"
 )
 
 // TestGoreleaserConfig checks that goreleaser's configuration differs from the repository's only in
@@ -18,16 +20,11 @@ import (
 func TestGoreleaserConfig(t *testing.T) {
 	m := newTestMaker(t)
 	m.targets = []platform{{"linux", "arm64"}, {"darwin", "amd64"}}
-	file, err := m.goreleaserConfig("/elsewhere/build")
-	if err != nil {
-		t.Fatal(err)
-	}
+	file := must.Get(m.goreleaserConfig("/elsewhere/build"))(t)
 	var got, want map[string]any
 	for name, into := range map[string]*map[string]any{file: &got, filepath.Join(m.root, ".goreleaser.yaml"): &want} {
 		text := read(t, name)
-		if err := yaml.Unmarshal(text, into); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, yaml.Unmarshal(text, into))
 	}
 	builds, ok := got["builds"].([]any)
 	if !ok || len(builds) != 3 {
@@ -46,14 +43,8 @@ func TestGoreleaserConfig(t *testing.T) {
 		delete(got, part)
 		delete(want, part)
 	}
-	one, err := yaml.Marshal(got)
-	if err != nil {
-		t.Fatal(err)
-	}
-	two, err := yaml.Marshal(want)
-	if err != nil {
-		t.Fatal(err)
-	}
+	one := must.Get(yaml.Marshal(got))(t)
+	two := must.Get(yaml.Marshal(want))(t)
 	if !bytes.Equal(one, two) {
 		t.Errorf("the other settings are\n%s\nwant\n%s", one, two)
 	}
@@ -86,13 +77,8 @@ func TestCollect(t *testing.T) {
 		write(t, filepath.Join(built, name), []byte(name))
 	}
 	write(t, filepath.Join(m.files, "of-the-last.tar.gz"), nil)
-	if err := m.collect(built); err != nil {
-		t.Fatal(err)
-	}
-	entries, err := os.ReadDir(m.files)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, m.collect(built))
+	entries := must.Get(os.ReadDir(m.files))(t)
 	var names []string
 	for _, entry := range entries {
 		names = append(names, entry.Name())
@@ -106,14 +92,9 @@ func TestChangelog(t *testing.T) {
 	m := newTestMaker(t)
 	m.version = "v1.2.3-rc.1"
 	file := filepath.Join(t.TempDir(), "changelog.gz")
-	if err := m.changelog(file); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, m.changelog(file))
 	packed := read(t, file)
-	r, err := gzip.NewReader(bytes.NewReader(packed))
-	if err != nil {
-		t.Fatal(err)
-	}
+	r := must.Get(gzip.NewReader(bytes.NewReader(packed)))(t)
 	if !r.ModTime.IsZero() || r.Name != "" {
 		t.Errorf("the compressed file contains the name %q and the time %v", r.Name, r.ModTime)
 	}

@@ -7,6 +7,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"workflowagent/internal/dev/must"
 )
 
 func TestCheckGo(t *testing.T) {
@@ -38,14 +40,8 @@ func TestCheckGo(t *testing.T) {
 // TestOldGoMakesNoRelease checks that a program whose build information names an older Go version
 // is rejected.
 func TestOldGoMakesNoRelease(t *testing.T) {
-	self, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
-	info, err := buildinfo.ReadFile(self)
-	if err != nil {
-		t.Fatal(err)
-	}
+	self := must.Get(os.Executable())(t)
+	info := must.Get(buildinfo.ReadFile(self))(t)
 	data := read(t, self)
 	old := "go1.20.1" + strings.Repeat(" ", len(info.GoVersion)-len("go1.20.1"))
 	m := newTestMaker(t)

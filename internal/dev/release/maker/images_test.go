@@ -18,6 +18,7 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/remote"
 	"github.com/google/go-containerregistry/pkg/v1/tarball"
 
+	"workflowagent/internal/dev/must"
 	"workflowagent/internal/host/release"
 )
 
@@ -40,43 +41,27 @@ func writeTestArchive(t *testing.T, m *maker, name, arch string, programs ...str
 		} else if strings.HasSuffix(program, "-arm64") {
 			text = tinyProgram("arm64")
 		}
-		if err := w.WriteHeader(&tar.Header{Name: dir + program, Mode: 0o755, Size: int64(len(text))}); err != nil {
-			t.Fatal(err)
-		}
-		if _, err := io.WriteString(w, text); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, w.WriteHeader(&tar.Header{Name: dir + program, Mode: 0o755, Size: int64(len(text))}))
+		must.Get(io.WriteString(w, text))(t)
 	}
 	// Images omit links and files in subdirectories, even if they have a program's name.
 	for _, header := range []tar.Header{
 		{Name: dir + release.OldName, Linkname: release.Program, Typeflag: tar.TypeSymlink},
 		{Name: dir + "man/" + programs[0], Mode: 0o644},
 	} {
-		if err := w.WriteHeader(&header); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, w.WriteHeader(&header))
 	}
-	if err := w.Close(); err != nil {
-		t.Fatal(err)
-	}
-	if err := zipped.Close(); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, w.Close())
+	must.OK(t, zipped.Close())
 	write(t, filepath.Join(m.files, name), buf.Bytes())
 }
 
 func withArchives(t *testing.T, m *maker) {
 	t.Helper()
 	for _, p := range m.targets {
-		agent, err := release.Archive(m.version, p.os, p.arch)
-		if err != nil {
-			t.Fatal(err)
-		}
+		agent := must.Get(release.Archive(m.version, p.os, p.arch))(t)
 		writeTestArchive(t, m, agent, p.arch, release.Programs()...)
-		server, err := release.ServerArchive(m.version, p.os, p.arch)
-		if err != nil {
-			t.Fatal(err)
-		}
+		server := must.Get(release.ServerArchive(m.version, p.os, p.arch))(t)
 		writeTestArchive(t, m, server, p.arch, "workflow-server")
 	}
 }
@@ -88,23 +73,12 @@ func TestImages(t *testing.T) {
 	m := newTestMaker(t)
 	m.version, m.targets, m.dist, m.push = "v1.2.3", supported(), t.TempDir(), strings.TrimPrefix(server.URL, "http://")+"/team"
 	withArchives(t, m)
-	if err := m.images(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, m.images(t.Context()))
 	revision := strings.TrimSpace(command(t, m.root, "git", "rev-parse", "HEAD"))
 	for _, repository := range []string{"customer-managed-workflow-agent", "customer-managed-deployment-agent", "workflow-server"} {
-		ref, err := name.ParseReference(m.push + "/" + repository + ":latest-arm64")
-		if err != nil {
-			t.Fatal(err)
-		}
-		pushed, err := remote.Image(ref)
-		if err != nil {
-			t.Fatal(err)
-		}
-		config, err := pushed.ConfigFile()
-		if err != nil {
-			t.Fatal(err)
-		}
+		ref := must.Get(name.ParseReference(m.push + "/" + repository + ":latest-arm64"))(t)
+		pushed := must.Get(remote.Image(ref))(t)
+		config := must.Get(pushed.ConfigFile())(t)
 		if labels := config.Config.Labels; config.Architecture != "arm64" || labels["org.opencontainers.image.revision"] != revision || labels["org.opencontainers.image.version"] != "v1.2.3" {
 			t.Errorf("%s is for %s and has the labels %v", ref, config.Architecture, labels)
 		}
@@ -115,18 +89,12 @@ func TestImages(t *testing.T) {
 	}
 	for _, line := range listed {
 		ref, digest, _ := strings.Cut(line, "@")
-		tag, err := name.NewTag(m.push + "/" + ref)
-		if err != nil {
-			t.Fatal(err)
-		}
+		tag := must.Get(name.NewTag(m.push + "/" + ref))(t)
 		if head, err := remote.Head(tag); err != nil || head.Digest.String() != digest {
 			t.Errorf("%s lists %s, pushed is %v, %v", imagesFile, line, head, err)
 		}
 	}
-	tag, err := name.NewTag("workflow-server:v1.2.3-amd64")
-	if err != nil {
-		t.Fatal(err)
-	}
+	tag := must.Get(name.NewTag("workflow-server:v1.2.3-amd64"))(t)
 	if _, err := tarball.ImageFromPath(filepath.Join(m.dist, "images", "workflow-server-v1.2.3.tar"), &tag); err != nil {
 		t.Error(err)
 	}
@@ -145,15 +113,10 @@ func TestFormulaStep(t *testing.T) {
 	m := newTestMaker(t)
 	m.version, m.targets = "v1.2.3", supported()
 	withArchives(t, m)
-	if err := m.formula(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, m.formula(t.Context()))
 	text := read(t, filepath.Join(m.files, "customer-managed-workflow-agent.rb"))
 	for _, p := range m.targets {
-		name, err := release.Archive(m.version, p.os, p.arch)
-		if err != nil {
-			t.Fatal(err)
-		}
+		name := must.Get(release.Archive(m.version, p.os, p.arch))(t)
 		archive := read(t, filepath.Join(m.files, name))
 		want := fmt.Sprintf("url \"%s/v1.2.3/%s\"\n      sha256 \"%x\"\n", m.home, name, sha256.Sum256(archive))
 		if !strings.Contains(string(text), want) {

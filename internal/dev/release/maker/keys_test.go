@@ -8,6 +8,7 @@ import (
 	"sync"
 	"testing"
 
+	"workflowagent/internal/dev/must"
 	"workflowagent/internal/dev/release/signing"
 	"workflowagent/internal/host/release"
 )
@@ -50,19 +51,14 @@ func TestMachineKey(t *testing.T) {
 // that no note mentions a key of this machine.
 func TestGivenKeys(t *testing.T) {
 	dir := t.TempDir()
-	text, err := newReleaseKey()
-	if err != nil {
-		t.Fatal(err)
-	}
+	text := must.Get(newReleaseKey())(t)
 	file, trusted := filepath.Join(dir, "key.pem"), filepath.Join(dir, "old.pem")
 	old := newTestMaker(t)
 	for name, content := range map[string][]byte{file: text, trusted: old.publicPEM} {
 		write(t, name, content)
 	}
 	m := &maker{options: options{keyFile: file, trust: trusted}}
-	if err := m.findReleaseKey(); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, m.findReleaseKey())
 	if len(m.notes) > 0 {
 		t.Errorf("notes: %v", m.notes)
 	}
@@ -71,10 +67,7 @@ func TestGivenKeys(t *testing.T) {
 		t.Fatalf("programs trust %d keys, %v, want 2", len(keys), err)
 	}
 	for name, signer := range map[string]*maker{"the new key": m, "the old key": old} {
-		signature, err := signing.Sign(signer.key.private, []byte("text"))
-		if err != nil {
-			t.Fatal(err)
-		}
+		signature := must.Get(signing.Sign(signer.key.private, []byte("text")))(t)
 		if err := keys.Verify([]byte("text"), signature); err != nil {
 			t.Errorf("%s: %v", name, err)
 		}

@@ -9,6 +9,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"workflowagent/internal/dev/must"
 )
 
 // newTestMaker returns a maker with its own release key and empty directories. The caller sets the
@@ -21,9 +23,7 @@ func newTestMaker(t *testing.T) *maker {
 		files: t.TempDir(), scratch: t.TempDir(),
 	}
 	t.Cleanup(m.close)
-	if err := m.findReleaseKey(); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, m.findReleaseKey())
 	return m
 }
 
@@ -39,18 +39,13 @@ func need(t *testing.T, programs ...string) {
 
 func read(t *testing.T, path string) []byte {
 	t.Helper()
-	data, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	data := must.Get(os.ReadFile(path))(t)
 	return data
 }
 
 func write(t *testing.T, path string, data []byte) {
 	t.Helper()
-	if err := writeFile(path, data); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, writeFile(path, data))
 }
 
 func command(t *testing.T, dir string, args ...string) string {
@@ -101,10 +96,7 @@ func TestCheckHome(t *testing.T) {
 func TestPlan(t *testing.T) {
 	t.Setenv("PATH", t.TempDir())
 	m := &maker{}
-	todo, err := m.plan()
-	if err != nil {
-		t.Fatal(err)
-	}
+	todo := must.Get(m.plan())(t)
 	var names []string
 	for _, s := range todo {
 		names = append(names, s.name)

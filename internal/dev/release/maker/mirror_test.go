@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"workflowagent/internal/dev/must"
 	"workflowagent/internal/host/release"
 )
 
@@ -15,16 +16,10 @@ func publishVersion(t *testing.T, m *maker, version string) {
 	t.Helper()
 	m.version, m.files = version, t.TempDir()
 	write(t, filepath.Join(m.files, "archive-"+version+".tar.gz"), []byte(version))
-	if err := m.checksums(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	if err := m.publishFiles(); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, m.checksums(t.Context()))
+	must.OK(t, m.publishFiles())
 	write(t, filepath.Join(m.mirror, publicKeyFile), m.publicPEM)
-	if err := m.channels(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, m.channels(t.Context()))
 }
 
 // channel verifies and reads a channel file of the mirror. It returns "" if the file is missing.
@@ -39,17 +34,11 @@ func channel(t *testing.T, m *maker, name string) string {
 		t.Fatal(err)
 	}
 	signature := read(t, file+release.SignatureSuffix)
-	keys, err := release.ParseKeys(m.publicPEM)
-	if err != nil {
-		t.Fatal(err)
-	}
+	keys := must.Get(release.ParseKeys(m.publicPEM))(t)
 	if err := keys.Verify(text, signature); err != nil {
 		t.Errorf("%s: %v", file, err)
 	}
-	c, err := release.ParseChannel(text)
-	if err != nil {
-		t.Fatal(err)
-	}
+	c := must.Get(release.ParseChannel(text))(t)
 	return c.Version
 }
 
@@ -78,10 +67,7 @@ func TestMirror(t *testing.T) {
 			t.Errorf("%s: %q, %v", version, text, err)
 		}
 	}
-	entries, err := os.ReadDir(m.mirror)
-	if err != nil {
-		t.Fatal(err)
-	}
+	entries := must.Get(os.ReadDir(m.mirror))(t)
 	for _, entry := range entries {
 		if strings.HasPrefix(entry.Name(), ".") {
 			t.Errorf("%s was not removed", entry.Name())
@@ -139,9 +125,7 @@ func TestDefaultChannel(t *testing.T) {
 			t.Errorf("after %s the file for dnf is\n%s", step.version, text)
 		}
 		for _, channel := range channelsOf(step.version) {
-			if err := os.WriteFile(filepath.Join(m.mirror, release.ChannelFile(channel)), []byte("x"), 0o600); err != nil {
-				t.Fatal(err)
-			}
+			must.OK(t, os.WriteFile(filepath.Join(m.mirror, release.ChannelFile(channel)), []byte("x"), 0o600))
 		}
 	}
 }

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"workflowagent/internal/dev/must"
 	"workflowagent/internal/host/release"
 )
 
@@ -31,18 +32,14 @@ func verifier(t *testing.T, key string) string {
 func TestAptRepository(t *testing.T) {
 	need(t, "gpg", "apt-ftparchive", "dpkg-deb", "sha256sum")
 	m := newTestMaker(t)
-	if err := m.findGPGKey(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, m.findGPGKey(t.Context()))
 	for _, version := range []string{"v1.0.0", "v1.1.0-rc.1", "v1.1.0"} {
 		tree := t.TempDir()
 		control := fmt.Sprintf("Package: %s\nVersion: %s-1\nArchitecture: amd64\nMaintainer: a <a@example.invalid>\nDescription: test\n", release.Program, debianVersion(version))
 		write(t, filepath.Join(tree, "DEBIAN", "control"), []byte(control))
 		deb := m.packageOf(t, version, release.Program+"_"+debianVersion(version)+"-1_amd64.deb")
 		command(t, tree, "dpkg-deb", "--build", "--root-owner-group", tree, deb)
-		if err := m.apt(t.Context()); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, m.apt(t.Context()))
 	}
 	root := filepath.Join(m.mirror, "apt")
 	home := verifier(t, filepath.Join(root, archiveKeyFile))
@@ -90,21 +87,15 @@ func TestAptRepository(t *testing.T) {
 func TestYumRepository(t *testing.T) {
 	need(t, "gpg", "createrepo_c", "rpmbuild")
 	m := newTestMaker(t)
-	if err := m.findGPGKey(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, m.findGPGKey(t.Context()))
 	for _, version := range []string{"v1.0.0", "v1.1.0-rc.1"} {
 		top := t.TempDir()
 		spec := fmt.Sprintf("Name: %s\nVersion: %s\nRelease: 1\nSummary: test\nLicense: none\nBuildArch: noarch\n%%description\ntest\n%%files\n", release.Program, debianVersion(version))
 		write(t, filepath.Join(top, "test.spec"), []byte(spec))
 		rpm := m.packageOf(t, version, release.Program+"-"+debianVersion(version)+"-1.noarch.rpm")
 		command(t, top, "rpmbuild", "-bb", "--quiet", "--nodeps", "--define", "_topdir "+top, "--define", "_rpmdir "+top, "test.spec")
-		if err := os.Rename(filepath.Join(top, "noarch", filepath.Base(rpm)), rpm); err != nil {
-			t.Fatal(err)
-		}
-		if err := errors.Join(m.yum(t.Context()), m.channels(t.Context())); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, os.Rename(filepath.Join(top, "noarch", filepath.Base(rpm)), rpm))
+		must.OK(t, errors.Join(m.yum(t.Context()), m.channels(t.Context())))
 	}
 	root := filepath.Join(m.mirror, "yum")
 	home := verifier(t, filepath.Join(root, archiveKeyFile))
@@ -126,17 +117,11 @@ func TestYumRepository(t *testing.T) {
 func TestRepositoryWithoutHome(t *testing.T) {
 	need(t, "gpg", "apt-ftparchive")
 	m := newTestMaker(t)
-	if err := m.findGPGKey(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, m.findGPGKey(t.Context()))
 	m.home, m.version = "", "v1.0.0"
 	root := filepath.Join(m.mirror, "apt")
-	if err := os.MkdirAll(filepath.Join(root, "pool", release.Stable), 0o755); err != nil {
-		t.Fatal(err)
-	}
-	if err := m.writeArchiveKey(t.Context(), root, "x.sources", m.aptSources); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, os.MkdirAll(filepath.Join(root, "pool", release.Stable), 0o755))
+	must.OK(t, m.writeArchiveKey(t.Context(), root, "x.sources", m.aptSources))
 	if _, err := os.Stat(filepath.Join(root, archiveKeyFile)); err != nil {
 		t.Error(err)
 	}

@@ -12,6 +12,8 @@ import (
 	"testing"
 
 	cdx "github.com/CycloneDX/cyclonedx-go"
+
+	"workflowagent/internal/dev/must"
 )
 
 func packTar(t *testing.T, file string, programs map[string][]byte) {
@@ -23,47 +25,28 @@ func packTar(t *testing.T, file string, programs map[string][]byte) {
 	}
 	w := tar.NewWriter(zipped)
 	for name, data := range programs {
-		if err := w.WriteHeader(&tar.Header{Name: "wrap/" + name, Mode: 0o755, Size: int64(len(data))}); err != nil {
-			t.Fatal(err)
-		}
-		if _, err := w.Write(data); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, w.WriteHeader(&tar.Header{Name: "wrap/" + name, Mode: 0o755, Size: int64(len(data))}))
+		must.Get(w.Write(data))(t)
 	}
-	if err := w.WriteHeader(&tar.Header{Name: "wrap/LICENSE", Mode: 0o644}); err != nil {
-		t.Fatal(err)
-	}
-	if err := w.WriteHeader(&tar.Header{Name: "wrap/old", Linkname: "one", Typeflag: tar.TypeSymlink, Mode: 0o777}); err != nil {
-		t.Fatal(err)
-	}
-	if err := w.Close(); err != nil {
-		t.Fatal(err)
-	}
-	if err := zipped.Close(); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, w.WriteHeader(&tar.Header{Name: "wrap/LICENSE", Mode: 0o644}))
+	must.OK(t, w.WriteHeader(&tar.Header{Name: "wrap/old", Linkname: "one", Typeflag: tar.TypeSymlink, Mode: 0o777}))
+	must.OK(t, w.Close())
+	must.OK(t, zipped.Close())
 	write(t, file, packed.Bytes())
 }
 
 // TestBills checks the bill of an archive that contains this test's own binary.
 func TestBills(t *testing.T) {
-	self, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
+	self := must.Get(os.Executable())(t)
 	data := read(t, self)
 	m := newTestMaker(t)
 	m.version = "v1.2.3"
 	packTar(t, filepath.Join(m.files, "agent-v1.2.3.tar.gz"), map[string][]byte{"one": data, "two": data})
-	if err := m.bills(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, m.bills(t.Context()))
 	file := filepath.Join(m.files, "agent-v1.2.3"+sbomSuffix)
 	first := read(t, file)
 	var bom cdx.BOM
-	if err := cdx.NewBOMDecoder(bytes.NewReader(first), cdx.BOMFileFormatJSON).Decode(&bom); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, cdx.NewBOMDecoder(bytes.NewReader(first), cdx.BOMFileFormatJSON).Decode(&bom))
 	if bom.SerialNumber != "" || bom.Metadata.Timestamp != "2026-11-22T01:02:03Z" || bom.Metadata.Component.Version != "v1.2.3" {
 		t.Errorf("the head: %+v", bom.Metadata)
 	}
@@ -96,9 +79,7 @@ func TestBills(t *testing.T) {
 	if all := strings.Join(depends, " "); !strings.Contains(all, itself) || !strings.Contains(all, "pkg:golang/std@") {
 		t.Errorf("the program depends on %s", all)
 	}
-	if err := m.bills(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, m.bills(t.Context()))
 	if second, err := os.ReadFile(file); err != nil || !bytes.Equal(first, second) {
 		t.Errorf("a second build differs: %v", err)
 	}
