@@ -87,7 +87,7 @@ func TestSamePollSameClaim(t *testing.T) {
 // TestDroppedPollLosesNoJob disconnects a client during its poll or while the server sends the
 // response. Another agent must receive the job.
 func TestDroppedPollLosesNoJob(t *testing.T) {
-	l := newLab(t, sqlite(t), deployments.Options{Lease: 300 * time.Millisecond, Sweep: 20 * time.Millisecond})
+	l := newLab(t, sqlite(t), deployments.Options{Lease: 300 * time.Millisecond, Sweep: leaseSweep})
 	path := l.deployable("dev")
 	for i := range 20 {
 		ctx, cancel := context.WithCancel(t.Context())

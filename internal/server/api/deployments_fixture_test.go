@@ -28,6 +28,10 @@ type lab struct {
 	loses bool   // the server does not learn the outcomes of writes
 }
 
+// leaseSweep is the interval of labs in which leases expire. Pauses of a server that are longer than three
+// intervals extend leases: with a shorter interval, leases never expire on a slow machine.
+const leaseSweep = 200 * time.Millisecond
+
 // eachLab runs a test on both database engines.
 func eachLab(t *testing.T, o deployments.Options, test func(t *testing.T, l *lab)) {
 	storetest.Each(t, func(t *testing.T, db *store.DB) { test(t, newLab(t, db, o)) })

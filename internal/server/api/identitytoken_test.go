@@ -157,7 +157,7 @@ func TestIdentityTokenSubjects(t *testing.T) {
 
 // TestIdentityTokenRefusals tries to obtain tokens to which a caller has no right.
 func TestIdentityTokenRefusals(t *testing.T) {
-	eachLab(t, deployments.Options{Lease: 300 * time.Millisecond, Sweep: 20 * time.Millisecond}, func(t *testing.T, l *lab) {
+	eachLab(t, deployments.Options{Lease: 300 * time.Millisecond, Sweep: leaseSweep}, func(t *testing.T, l *lab) {
 		l.withKey()
 		path, other := l.deployable("prod"), l.deployable("dev")
 		l.deploy(other, "update")
@@ -201,7 +201,7 @@ func TestIdentityTokenRefusals(t *testing.T) {
 // TestIdentityTokenOfLostJob checks that a lost job, which still runs, gets tokens until the stack's
 // next deployment starts.
 func TestIdentityTokenOfLostJob(t *testing.T) {
-	l := newLab(t, storetest.SQLite(t), deployments.Options{Lost: 200 * time.Millisecond, Sweep: 20 * time.Millisecond})
+	l := newLab(t, storetest.SQLite(t), deployments.Options{Lost: 200 * time.Millisecond, Sweep: leaseSweep})
 	l.withKey()
 	path := l.deployable("prod")
 	id := l.deploy(path, "update")
