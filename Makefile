@@ -97,8 +97,8 @@ lint: $(LINT)/golangci-lint ## Check the format and the house rules, including g
 
 BASE ?= main
 
-# Packages that depend on the changed ones are compiled; "make test" also runs their tests. The end-to-end tests, and
-# modules in internal/dev/tools, have their own tiers.
+# Packages that depend on the changed ones are compiled; "make test" also runs their tests, and tests with PostgreSQL.
+# The end-to-end tests, and modules in internal/dev/tools, have their own tiers.
 .PHONY: check
 check: $(LINT)/golangci-lint ## Check what differs from the branch BASE (main): format, lint, unit tests. Run it before a commit.
 	@unformatted=$$($(LINT)/gofumpt -extra -l cmd internal); \

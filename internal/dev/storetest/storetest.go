@@ -234,9 +234,12 @@ func (s *server) stop() {
 	}
 }
 
-// require starts the server, or skips the test if the machine has none.
+// require starts the server, or skips the test if the machine has none or tests must be short.
 func (s *server) require(t testing.TB) {
 	t.Helper()
+	if testing.Short() {
+		t.Skip("tests with -short use SQLite only")
+	}
 	s.once.Do(s.start)
 	if s.skip != "" {
 		t.Skip(s.skip)
