@@ -241,6 +241,9 @@ func raceMissing(ctx context.Context) string {
 	return ""
 }
 
+// shuffle are the arguments with which go test runs the tests of a package in a random order, which it prints.
+var shuffle = []string{"-shuffle=on"}
+
 // enginePackages are the packages that require a Docker Engine.
 var enginePackages = []string{product + "/agent/executor/docker", product + "/dev/lab"}
 
@@ -275,7 +278,7 @@ func (s *suite) unit(ctx context.Context, out io.Writer) error {
 	if postgresMissing(ctx) == "" {
 		packages = slices.DeleteFunc(packages, func(p string) bool { return strings.HasPrefix(p, serverPackages) })
 	}
-	return s.goTest(ctx, out, s.env, packages...)
+	return s.goTest(ctx, out, s.env, slices.Concat(shuffle, packages)...)
 }
 
 func (s *suite) postgres(ctx context.Context, out io.Writer) error {
@@ -284,7 +287,7 @@ func (s *suite) postgres(ctx context.Context, out io.Writer) error {
 		if err != nil {
 			return err
 		}
-		return s.goTest(ctx, out, env, packages...)
+		return s.goTest(ctx, out, env, slices.Concat(shuffle, packages)...)
 	})
 }
 
@@ -292,11 +295,12 @@ func (s *suite) postgres(ctx context.Context, out io.Writer) error {
 const onPostgres = "^postgres$"
 
 func (s *suite) raced(ctx context.Context, out io.Writer) error {
-	one := s.raceTest(ctx, out, s.env, append([]string{"-skip", "/" + onPostgres}, racedOnOne()...)...)
+	one := s.raceTest(ctx, out, s.env, slices.Concat(shuffle, []string{"-skip", "/" + onPostgres}, racedOnOne())...)
+	both := slices.Concat(shuffle, racedOnBoth())
 	if postgresMissing(ctx) != "" {
-		return errors.Join(one, s.raceTest(ctx, out, s.env, racedOnBoth()...))
+		return errors.Join(one, s.raceTest(ctx, out, s.env, both...))
 	}
-	return errors.Join(one, s.withPostgres(ctx, func(env []string) error { return s.raceTest(ctx, out, env, racedOnBoth()...) }))
+	return errors.Join(one, s.withPostgres(ctx, func(env []string) error { return s.raceTest(ctx, out, env, both...) }))
 }
 
 // withPostgres calls test with the environment of tests that use a new PostgreSQL.
