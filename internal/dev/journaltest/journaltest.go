@@ -45,6 +45,7 @@ const (
 	rebuiltBaseState
 	extensionParameterize
 	snippets
+	stateMigration
 )
 
 type generator struct {

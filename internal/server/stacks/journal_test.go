@@ -230,8 +230,8 @@ func TestUpdatesThatMaySendNoJournal(t *testing.T) {
 		s.finish(plain)
 
 		both := s.start(stacks.KindUpdate, 7)
-		if both.JournalVersion != 1 {
-			t.Errorf("a newer client was offered version %d of the journal, want 1", both.JournalVersion)
+		if both.JournalVersion != journal.Version {
+			t.Errorf("a newer client was offered version %d of the journal, want %d", both.JournalVersion, journal.Version)
 		}
 		s.must(s.service.Checkpoint(t.Context(), both, state()))
 		refused(fault.KindConflict, "has sent a checkpoint", both)
@@ -274,6 +274,37 @@ func TestJournalsOfDeploymentsThatMayNotWrite(t *testing.T) {
 	s.shows(0, "a=")
 	s.record(u, creates(3, 3, "c"))
 	s.shows(0, "a= c=")
+}
+
+// TestMigrations migrates a state, first with an entry that the server must refuse because of what is
+// stored, and checks the state while the update runs, after it and after its journal is folded.
+func TestMigrations(t *testing.T) {
+	storetest.Each(t, func(t *testing.T, db *store.DB) {
+		s := newStackTest(t, db)
+		s.importState("a=1", "b=2")
+		u := s.start(stacks.KindUpdate, 2)
+		migrates := func(sequence int64, layout, name string) string {
+			return fmt.Sprintf(`{"version":2,"kind":10,"sequenceID":%d,"operationID":0,"removeOld":null,"layout":[%s,{"stateIndex":0}],"states":[%s]}`,
+				sequence, layout, resource(name))
+		}
+		s.record(u, begins(1, 1, "c"))
+		s.refused(fault.KindInvalid, "an operation has not finished", record(t, s.service, u, migrates(2, `{"baseIndex":1}`, "m")))
+		s.record(u, creates(3, 1, "c"))
+		s.refused(fault.KindInvalid, "unknown resource 2", record(t, s.service, u, migrates(2, `{"baseIndex":2}`, "m")))
+		s.record(u, migrates(2, `{"baseIndex":1}`, "m=3"))
+		s.shows(0, "c= b=2 m=3")
+		s.record(u, replaces(4, 2, 1, "m=4"), migrates(5, `{"baseIndex":0}`, "n"))
+		s.shows(0, "c= m=4 b=2 n=")
+		running := s.exported(0)
+		s.finish(u)
+		s.fold()
+		if got := s.exported(0); got != running {
+			t.Errorf("folding changed the state\nfrom %s\nto   %s", running, got)
+		}
+		if got := s.reload(u).ResourceCount; got != 4 {
+			t.Errorf("the update has %d resources, want 4", got)
+		}
+	})
 }
 
 // TestBasesOfJournals checks that the server rejects states on which no journal can be based.

@@ -15,8 +15,9 @@ import (
 	"workflowagent/internal/server/stacks/rawjson"
 )
 
-// Version is the supported journal version.
-const Version = 1
+// Version is the newest supported journal version. Version 2 adds the kind [StateMigration]; all other
+// entries of a client that speaks version 2 have version 1.
+const Version = 2
 
 // Kind is the kind of an entry.
 type Kind int
@@ -33,6 +34,7 @@ const (
 	RebuiltBaseState                  // the state so far becomes the base
 	ExtensionParameterize             // an extension is added
 	Snippets                          // the state's snippets change
+	StateMigration                    // the base gets other resources
 )
 
 // Entry is a validated journal entry. Its slices are parts of Raw. They are nil if the member is
@@ -59,6 +61,8 @@ type Entry struct {
 
 	IsRefresh          bool
 	RequiresByteString bool
+
+	migration *migration
 }
 
 // Parse parses and validates a JSON array of entries. The entries share memory with the array.
@@ -96,14 +100,24 @@ func parseEntry(raw []byte) (Entry, error) {
 	}
 	e := Entry{Raw: raw, Kind: -1}
 	var version int64
+	var layout, inserted, basePatches, newPatches []byte
 	for name, value := range rawjson.Members(raw) {
 		if isNull(value) {
 			continue
 		}
 		var err error
-		if name == "version" {
+		switch name {
+		case "version":
 			version, err = number(value)
-		} else {
+		case "layout":
+			layout, err = value, mustBe(isList(value), "an array")
+		case "states":
+			inserted, err = value, mustBe(isList(value), "an array")
+		case "baseStatePatches":
+			basePatches, err = value, mustBe(isList(value), "an array")
+		case "newStatePatches":
+			newPatches, err = value, mustBe(isList(value), "an array")
+		default:
 			err = e.set(name, value)
 		}
 		if err != nil {
@@ -111,16 +125,25 @@ func parseEntry(raw []byte) (Entry, error) {
 		}
 	}
 	switch {
-	case version != Version:
-		return Entry{}, fmt.Errorf("the journal version %d is unknown; the server supports version %d", version, Version)
-	case e.Kind < Begin || e.Kind > Snippets:
-		return Entry{}, errors.New("member \"kind\" is missing or unknown; the server supports kinds 0 to 9")
+	case version < 1 || version > Version:
+		return Entry{}, fmt.Errorf("the journal version %d is unknown; the server supports versions up to %d", version, Version)
+	case e.Kind < Begin || e.Kind > StateMigration:
+		return Entry{}, errors.New("member \"kind\" is missing or unknown; the server supports kinds 0 to 10")
+	case e.Kind == StateMigration && version < 2:
+		return Entry{}, errors.New("a migration of the state needs the journal version 2")
 	case e.SequenceID < 1:
 		return Entry{}, errors.New("member \"sequenceID\" must be 1 or greater")
 	case e.Kind == Write && e.NewSnapshot == nil:
 		return Entry{}, errors.New("member \"newSnapshot\" is missing")
 	case e.Kind == ExtensionParameterize && (e.ExtensionRef == nil || e.Extension == nil):
 		return Entry{}, errors.New("member \"extensionRef\" or \"extension\" is missing")
+	}
+	if e.Kind == StateMigration {
+		m, err := parseMigration(layout, inserted, basePatches, newPatches)
+		if err != nil {
+			return Entry{}, err
+		}
+		e.migration = m
 	}
 	return e, nil
 }

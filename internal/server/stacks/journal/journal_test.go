@@ -47,7 +47,10 @@ func parseState(t *testing.T, doc string) *Deployment {
 func parseEntries(t *testing.T, entries ...string) []Entry {
 	t.Helper()
 	for i, e := range entries {
-		entries[i] = fmt.Sprintf(`{"version":1,"sequenceID":%d,%s}`, i+1, e)
+		if !strings.HasPrefix(e, `"version"`) {
+			e = `"version":1,` + e
+		}
+		entries[i] = fmt.Sprintf(`{"sequenceID":%d,%s}`, i+1, e)
 	}
 	out, err := Parse([]byte("[" + strings.Join(entries, ",") + "]"))
 	if err != nil {
@@ -107,10 +110,10 @@ func TestDeltaOfAReplay(t *testing.T) {
 func TestParseRefuses(t *testing.T) {
 	for entry, want := range map[string]string{
 		`5`:                               "a journal entry must be an object",
-		`{"version":2,"kind":0}`:          "the journal version 2 is unknown",
+		`{"version":3,"kind":0}`:          "the journal version 3 is unknown",
 		`{"kind":0,"sequenceID":1}`:       "the journal version 0 is unknown",
 		`{"version":1,"sequenceID":1}`:    `member "kind" is missing or unknown`,
-		`{"version":1,"kind":10}`:         `member "kind" is missing or unknown`,
+		`{"version":2,"kind":11}`:         `member "kind" is missing or unknown`,
 		`{"version":1,"kind":0}`:          `member "sequenceID" must be 1 or greater`,
 		`{"version":1,"sequenceID":1.5}`:  `member "sequenceID" must be a whole number`,
 		`{"version":1,"removeOld":"1"}`:   `member "removeOld" must be a whole number`,

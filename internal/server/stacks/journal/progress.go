@@ -82,6 +82,8 @@ func (p *Progress) check(e *Entry) error {
 		if p.rebases == maxRebases {
 			return fault.Invalid("journal entry %d changes the base of the journal for more than the %dth time", e.SequenceID, maxRebases)
 		}
+	case StateMigration:
+		return p.checkMigration(e)
 	}
 	return nil
 }
@@ -94,8 +96,7 @@ type reference struct{ index, operation *int64 }
 func (p *Progress) known(e *Entry, references ...reference) error {
 	for _, r := range references {
 		if r.index != nil && (*r.index < 0 || *r.index >= int64(p.base)) {
-			return fault.Invalid("journal entry %d refers to the unknown resource %d; the state at the start of the update has %d resources",
-				e.SequenceID, *r.index, p.base)
+			return p.unknownResource(e, *r.index)
 		}
 		if r.operation == nil || e.Kind == Success && e.State != nil && *r.operation == e.OperationID {
 			continue
@@ -105,6 +106,11 @@ func (p *Progress) known(e *Entry, references ...reference) error {
 		}
 	}
 	return nil
+}
+
+func (p *Progress) unknownResource(e *Entry, index int64) error {
+	return fault.Invalid("journal entry %d refers to the unknown resource %d; the state at the start of the update has %d resources",
+		e.SequenceID, index, p.base)
 }
 
 func (p *Progress) apply(e *Entry, undo *undoLog) {
@@ -134,6 +140,8 @@ func (p *Progress) apply(e *Entry, undo *undoLog) {
 	case RebuiltBaseState:
 		p.rebases++
 		p.rebase(p.Resources())
+	case StateMigration:
+		p.migrate(e.migration)
 	}
 }
 

@@ -22,22 +22,34 @@ type Options struct {
 // memory with the base, which Replay does not change. Replay copies the parts of entries that it
 // keeps, so that a caller can read a long journal in pieces.
 func Replay(base *Deployment, entries iter.Seq2[Entry, error], o Options) (*Deployment, error) {
-	r := &replayer{options: o, base: base, progress: NewProgress(len(base.Resources)), kept: keeper{hold: o.Hold}}
-	r.reset()
-	for e, err := range entries {
-		if err != nil {
-			return nil, err
-		}
-		if err := r.add(&e); err != nil {
-			return nil, err
-		}
+	r := newReplayer(base, o)
+	if err := r.addAll(entries); err != nil {
+		return nil, err
 	}
 	d := r.deployment()
 	return d, r.kept.err
 }
 
+// CheckMigrations returns an error if a [StateMigration] entry in added cannot follow the stored
+// entries. [Progress] cannot know, because the reasons are in the resources of the base. Replays do
+// not repeat this check.
+func CheckMigrations(base *Deployment, stored iter.Seq2[Entry, error], added []Entry, o Options) error {
+	r := newReplayer(base, o)
+	if err := r.addAll(stored); err != nil {
+		return err
+	}
+	r.checks = true
+	for i := range added {
+		if err := r.add(&added[i]); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 type replayer struct {
 	options  Options
+	checks   bool // whether to check migrations
 	base     *Deployment
 	progress *Progress
 	kept     keeper
@@ -59,6 +71,24 @@ type replayer struct {
 type addition struct {
 	state           []byte
 	delete, pending bool
+}
+
+func newReplayer(base *Deployment, o Options) *replayer {
+	r := &replayer{options: o, base: base, progress: NewProgress(len(base.Resources)), kept: keeper{hold: o.Hold}}
+	r.reset()
+	return r
+}
+
+func (r *replayer) addAll(entries iter.Seq2[Entry, error]) error {
+	for e, err := range entries {
+		if err != nil {
+			return err
+		}
+		if err := r.add(&e); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // reset clears the fields that refer to the base.
@@ -102,8 +132,15 @@ func (r *replayer) add(e *Entry) error {
 	case RebuiltBaseState:
 		r.base = r.deployment()
 		r.reset()
+	case StateMigration:
+		if err := r.migrate(e); err != nil {
+			return err
+		}
 	}
 	r.progress.apply(e, &undoLog{})
+	if r.checks && e.Kind == StateMigration && r.kept.err == nil {
+		return r.checkResult(e)
+	}
 	return r.kept.err
 }
 

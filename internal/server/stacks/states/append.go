@@ -59,6 +59,10 @@ func (s *Store) append(ctx context.Context, u store.Update, entries []journal.En
 	if err != nil {
 		return err
 	}
+	if err := s.checkMigrations(ctx, u, added); err != nil {
+		p.reset()
+		return err
+	}
 	b, err := batchOf(added)
 	if err != nil {
 		p.reset()
