@@ -34,6 +34,9 @@ var misdescribed = map[string]*openapi3.Schema{
 	"FetchRestSpecification": schema(`{"type":"object","required":["openapi","info","paths","components"]}`),
 	// The runner is a binary, not an object.
 	"GetPulumiDeployExecutor": nil,
+	// The description lacks the capabilities of newer clients.
+	"Capabilities": schema(`{"type":"object","required":["capabilities"],"properties":{"capabilities":{"type":"array","items":{
+		"type":"object","required":["capability"],"properties":{"capability":{"type":"string"},"version":{"type":"integer"}}}}}}`),
 	// The deployment of an empty stack is null.
 	"ExportStack":          exported,
 	"ExportStackAtVersion": exported,

@@ -87,6 +87,7 @@ var bodies = map[string]string{
 	"/batch-decrypt":  `{"ciphertexts":[$,$]}`,
 	"/update":         `{"name":$,"options":{"dryRun":$},"config":{"a":{"string":$}},"metadata":{"message":$,"environment":{"ci.build.id":$}}}`,
 	"/preview":        `{"name":$,"config":{"a":{"string":$}},"metadata":{"message":$,"environment":{"ci.build.id":$}}}`,
+	"/begin-update":   `{"updateKind":"update","program":{"name":$,"config":{"a":{"string":$}},"coherenceWindow":$},"tags":{"a":$},"journalVersion":$}`,
 	"/{updateID}":     `{"tags":{"a":$,"pulumi:project":$}}`,
 	"/renew_lease":    `{"token":$,"duration":$}`,
 	"/events":         `{"sequence":$,"timestamp":$,"summaryEvent":{"resourceChanges":$}}`,

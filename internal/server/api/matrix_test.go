@@ -20,7 +20,7 @@ import (
 // invalid where a valid call would change what later calls find.
 var matrixCalls = map[string][]string{
 	"list":    {"GET /api/user/stacks"},
-	"outputs": {"GET STACK", "GET STACK/export"},
+	"outputs": {"GET STACK", "GET STACK/export", "GET STACK/outputs"},
 	"read": {
 		"GET STACK/updates", "GET STACK/metadata", "GET STACK/deployments", "GET STACK/deployments/DEPLOYMENT",
 		"GET STACK/deployments/DEPLOYMENT/logs", "GET STACK/deployments/settings", "GET STACK/collaborators", "GET STACK/teams",

@@ -18,7 +18,7 @@ import (
 // the routes below a stack that require the ability.
 var routesByAbility = map[identity.Ability][]string{
 	identity.StateRead | identity.Outputs | identity.DecryptConfig: {"GET"},
-	identity.StateRead | identity.Outputs:                          {"GET /export"},
+	identity.StateRead | identity.Outputs:                          {"GET /export", "GET /outputs"},
 	identity.Decrypt | identity.Outputs | identity.DecryptConfig:   {"POST /decrypt", "POST /batch-decrypt"},
 	identity.Decrypt:       {"POST /decrypt/log-decryption", "POST /decrypt/log-batch-decryption"},
 	identity.DecryptConfig: {"GET /config"},
@@ -37,7 +37,8 @@ var routesByAbility = map[identity.Ability][]string{
 		"GET /collaborators", "GET /teams",
 	},
 	// The test's update is not a preview, unless the path contains "preview".
-	identity.Preview: {"POST /preview"},
+	identity.Preview:                  {"POST /preview"},
+	identity.Preview | identity.Write: {"POST /begin-update"}, // whose body names the kind
 	identity.Write: {
 		"POST /update", "POST /refresh", "POST /destroy", "POST /UPDATE/{updateID}", "POST /UPDATE/{updateID}/cancel",
 		"POST /import", "PATCH /tags", "POST /tags", "PATCH /tags/{tag}", "DELETE /tags/{tag}", "PATCH /annotations/{kind}",

@@ -78,6 +78,7 @@ var secretReads = []secretRead{
 	},
 	{"GET", "STACK/export", none, "stack.state-exported", ""},
 	{"GET", "STACK/export/{version}", none, "stack.state-exported", "version 1"},
+	{"GET", "STACK/outputs", none, "stack.state-exported", "outputs"},
 }
 
 const definitionRoute = "GET /api/workflow/jobs/{jobID}"

@@ -149,6 +149,8 @@ func TestEnvironmentsAreRefused(t *testing.T) {
 	environment := map[string]string{"environment": "proj/remote"}
 	f.do("PUT", f.stack("dev")+"/config", environment).want(400, nil).says("does not offer environments")
 	f.do("POST", "/api/stacks/acme/proj", map[string]any{"stackName": "remote", "config": environment}).want(400, nil).says("does not offer environments")
+	f.do("POST", "/api/stacks/acme/proj", map[string]any{"stackName": "remote", "createManagedEnvironment": true}).want(400, nil).says("--esc-config")
+	f.do("GET", "/api/stacks/acme/proj/remote", nil).want(404, nil)
 	f.do("GET", "/api/stacks/acme/proj/remote", nil).want(404, nil)
 }
 

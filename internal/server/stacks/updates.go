@@ -37,6 +37,8 @@ type Program struct {
 	Options     map[string]json.RawMessage `json:"options"`
 	Config      map[string]ConfigValue     `json:"config"`
 	Metadata    Metadata                   `json:"metadata"`
+	// CoherenceWindow is the name of a group of updates that observe each other's results.
+	CoherenceWindow string `json:"coherenceWindow,omitempty"`
 }
 
 // ConfigValue is a configuration value of an update. A secret value is a ciphertext.
@@ -108,6 +110,9 @@ func valueOr(value []byte, otherwise string) json.RawMessage {
 
 // CreateUpdate records an update that a client is about to start.
 func (s *Service) CreateUpdate(ctx context.Context, p identity.Principal, st store.Stack, kind Kind, prog Program) (store.Update, error) {
+	if prog.CoherenceWindow != "" {
+		return store.Update{}, fault.Invalid("this server does not offer coherence windows; run pulumi without --coherence-window")
+	}
 	described := len(prog.Metadata.Message)
 	for k, v := range prog.Metadata.Environment {
 		described += len(k) + len(v)

@@ -134,6 +134,8 @@ func (s *stackRoutes) create(w http.ResponseWriter, r *http.Request, o store.Org
 		Tags      map[string]string `json:"tags"`
 		Config    json.RawMessage   `json:"config"`
 		Teams     []string          `json:"teams"`
+		// CreateManagedEnvironment is set by pulumi stack init --esc-config.
+		CreateManagedEnvironment bool `json:"createManagedEnvironment"`
 	}
 	data, err := request.Read(w, r, request.State(r))
 	if err != nil {
@@ -146,6 +148,9 @@ func (s *stackRoutes) create(w http.ResponseWriter, r *http.Request, o store.Org
 	}
 	if err := request.DecodePart(r, rest, &body); err != nil {
 		return err
+	}
+	if body.CreateManagedEnvironment {
+		return fault.Invalid("this server does not offer environments; create the stack without --esc-config")
 	}
 	n := stacks.NewStack{Org: o, Project: web.Param(r, "project"), Name: body.StackName, Tags: body.Tags, Teams: body.Teams}
 	if len(body.Config) > 0 && string(body.Config) != "null" {

@@ -21,6 +21,7 @@ type stateRoutes struct{ stacks *stacks.Service }
 
 func (s *stateRoutes) register(rt *web.Router) {
 	rt.Stack(http.MethodGet, web.StackPath+"/export", identity.StateRead|identity.Outputs, s.export)
+	rt.Stack(http.MethodGet, web.StackPath+"/outputs", identity.StateRead|identity.Outputs, s.outputs)
 	rt.Stack(http.MethodGet, web.StackPath+"/export/{version}", identity.StateRead, s.exportVersion)
 	rt.Stack(http.MethodPost, web.StackPath+"/import", identity.Write, s.importState)
 }
@@ -39,6 +40,25 @@ func (s *stateRoutes) export(w http.ResponseWriter, r *http.Request, st store.St
 		return err
 	}
 	return web.Stream(w, r, 0, stored.Export)
+}
+
+// outputs responds with the stack's outputs, whose secrets are encrypted, and with what decrypts them.
+func (s *stateRoutes) outputs(w http.ResponseWriter, r *http.Request, st store.Stack) error {
+	state, err := s.stacks.OpenOutputs(r.Context(), web.Principal(r), st)
+	if err != nil {
+		return err
+	}
+	answer := map[string]json.RawMessage{}
+	set := func(name string, value []byte) {
+		if value != nil {
+			answer[name] = value
+		}
+	}
+	set("secretsProviders", rawjson.Member(state.Deployment, "secrets_providers"))
+	for root := range rawjson.Elements(rawjson.Member(state.Deployment, "resources")) { // at most one
+		set("outputs", rawjson.Member(root, "outputs"))
+	}
+	return web.WriteJSON(w, r, http.StatusOK, answer)
 }
 
 func (s *stateRoutes) exportVersion(w http.ResponseWriter, r *http.Request, st store.Stack) error {

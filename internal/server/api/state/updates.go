@@ -2,7 +2,9 @@ package state
 
 import (
 	"encoding/json"
+	"maps"
 	"net/http"
+	"slices"
 	"time"
 
 	"workflowagent/internal/server/api/request"
@@ -22,6 +24,7 @@ var updateKinds = []stacks.Kind{stacks.KindUpdate, stacks.KindPreview, stacks.Ki
 
 func (u *updateRoutes) register(rt *web.Router) {
 	const run = identity.Write | identity.Preview // which one depends on the update
+	rt.Stack(http.MethodPost, web.StackPath+"/begin-update", run, u.begin)
 	for _, kind := range updateKinds {
 		path := web.StackPath + "/" + string(kind)
 		rt.Stack(http.MethodPost, path, run, func(w http.ResponseWriter, r *http.Request, st store.Stack) error {
@@ -68,9 +71,61 @@ func (u *updateRoutes) create(w http.ResponseWriter, r *http.Request, st store.S
 		return err
 	}
 	up, err := u.stacks.CreateUpdate(r.Context(), web.Principal(r), st, kind, prog)
-	return web.Answer(w, r, map[string]any{
-		"updateID": up.ID, "requiredPolicies": []any{}, "messages": []any{},
-	}, err)
+	return web.Answer(w, r, createAnswer(up), err)
+}
+
+// begin creates and starts an update. Clients announce the kind as they show it, so an import of
+// resources has a kind of its own, which older clients create as an update.
+func (u *updateRoutes) begin(w http.ResponseWriter, r *http.Request, st store.Stack) error {
+	var body struct {
+		UpdateKind stacks.Kind    `json:"updateKind"`
+		Program    stacks.Program `json:"program"`
+		startBody
+	}
+	if err := request.DecodeDocument(w, r, &body); err != nil {
+		return err
+	}
+	kind := body.UpdateKind
+	if kind == "resource-import" {
+		kind = stacks.KindUpdate
+	}
+	if !slices.Contains(updateKinds, kind) {
+		return fault.Invalid("member \"updateKind\" must be update, preview, refresh, destroy or resource-import")
+	}
+	p := web.Principal(r)
+	up, err := u.stacks.CreateUpdate(r.Context(), p, st, kind, body.Program)
+	if err != nil {
+		return err
+	}
+	started, err := u.stacks.Start(r.Context(), up, body.Tags, body.JournalVersion)
+	if err != nil {
+		return err
+	}
+	answer := startAnswer(started)
+	maps.Copy(answer, createAnswer(up))
+	// The client requests the state itself, which can be large.
+	stack := stackBody{
+		ID: st.ID, OrgName: st.OrgName, ProjectName: st.Project, StackName: st.Name, Tags: map[string]string{}, Version: started.Version,
+	}
+	if p.Can(st, identity.StateRead) {
+		if stack.Tags, err = u.stacks.Tags(r.Context(), st); err != nil {
+			return err
+		}
+	}
+	answer["stack"] = stack
+	return web.WriteJSON(w, r, http.StatusOK, answer)
+}
+
+func createAnswer(up store.Update) map[string]any {
+	return map[string]any{"updateID": up.ID, "requiredPolicies": []any{}, "messages": []any{}}
+}
+
+func startAnswer(started stacks.Started) map[string]any {
+	answer := map[string]any{"version": started.Version, "token": started.Token, "tokenExpiration": started.Expires.Unix()}
+	if started.JournalVersion > 0 { // otherwise, clients send whole checkpoints
+		answer["journalVersion"] = started.JournalVersion
+	}
+	return answer
 }
 
 func (u *updateRoutes) find(r *http.Request, st store.Stack) (store.Update, error) {
@@ -86,11 +141,13 @@ func (u *updateRoutes) findToRun(r *http.Request, st store.Stack) (store.Update,
 	return up, stacks.CheckRun(web.Principal(r), st, up)
 }
 
+type startBody struct {
+	Tags           map[string]string `json:"tags"`
+	JournalVersion int64             `json:"journalVersion"`
+}
+
 func (u *updateRoutes) start(w http.ResponseWriter, r *http.Request, st store.Stack) error {
-	var body struct {
-		Tags           map[string]string `json:"tags"`
-		JournalVersion int64             `json:"journalVersion"`
-	}
+	var body startBody
 	if err := request.DecodeOptional(w, r, &body); err != nil {
 		return err
 	}
@@ -99,14 +156,7 @@ func (u *updateRoutes) start(w http.ResponseWriter, r *http.Request, st store.St
 		return err
 	}
 	started, err := u.stacks.Start(r.Context(), up, body.Tags, body.JournalVersion)
-	if err != nil {
-		return err
-	}
-	answer := map[string]any{"version": started.Version, "token": started.Token, "tokenExpiration": started.Expires.Unix()}
-	if started.JournalVersion > 0 { // otherwise, clients send whole checkpoints
-		answer["journalVersion"] = started.JournalVersion
-	}
-	return web.WriteJSON(w, r, http.StatusOK, answer)
+	return web.Answer(w, r, startAnswer(started), err)
 }
 
 func (u *updateRoutes) renew(w http.ResponseWriter, r *http.Request, up store.Update) error {

@@ -92,6 +92,8 @@ type capability struct {
 func (s *serverRoutes) capabilities(w http.ResponseWriter, r *http.Request) error {
 	return web.WriteJSON(w, r, http.StatusOK, map[string]any{"capabilities": []capability{
 		{Capability: "batch-encrypt"},
+		{Capability: "begin-update", Version: 1},
+		{Capability: "stack-outputs", Version: 1},
 		{Capability: "deployment-schema-version", Version: 1, Configuration: map[string]any{"version": 4}},
 	}})
 }
