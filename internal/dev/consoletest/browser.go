@@ -7,6 +7,8 @@ import (
 	"regexp"
 	"strings"
 	"sync"
+
+	"workflowagent/internal/dev/must"
 )
 
 // AgentText is the text with which a [Browser] describes itself.
@@ -93,10 +95,7 @@ func (b *Browser) Request(method, path string, form url.Values) *http.Request {
 	if form != nil {
 		body = strings.NewReader(form.Encode())
 	}
-	req, err := http.NewRequestWithContext(b.s.t.Context(), method, target, body)
-	if err != nil {
-		b.s.t.Fatal(err)
-	}
+	req := must.Get(http.NewRequestWithContext(b.s.t.Context(), method, target, body))(b.s.t)
 	req.Header.Set("User-Agent", AgentText)
 	req.Header.Set("Accept", "text/html")
 	req.Header.Set("Sec-Fetch-Site", "same-origin")
@@ -110,10 +109,7 @@ func (b *Browser) Request(method, path string, form url.Values) *http.Request {
 // Do sends a request.
 func (b *Browser) Do(req *http.Request) Page {
 	b.s.t.Helper()
-	res, err := b.client.Do(req)
-	if err != nil {
-		b.s.t.Fatal(err)
-	}
+	res := must.Get(b.client.Do(req))(b.s.t)
 	body, err := io.ReadAll(res.Body)
 	res.Body.Close()
 	if err != nil {

@@ -16,6 +16,7 @@ import (
 	"testing"
 	"time"
 
+	"workflowagent/internal/dev/must"
 	"workflowagent/internal/dev/storetest"
 	"workflowagent/internal/server"
 	"workflowagent/internal/server/identity"
@@ -152,16 +153,10 @@ func (s *Server) APIAs(token, method, path string, in, out any) (status int, bod
 	s.t.Helper()
 	var sent io.Reader
 	if in != nil {
-		text, err := json.Marshal(in)
-		if err != nil {
-			s.t.Fatal(err)
-		}
+		text := must.Get(json.Marshal(in))(s.t)
 		sent = bytes.NewReader(text)
 	}
-	req, err := http.NewRequestWithContext(s.t.Context(), method, s.URL+path, sent)
-	if err != nil {
-		s.t.Fatal(err)
-	}
+	req := must.Get(http.NewRequestWithContext(s.t.Context(), method, s.URL+path, sent))(s.t)
 	client := &http.Client{Timeout: time.Minute}
 	if !strings.Contains(token, " ") {
 		token = "token " + token
@@ -171,10 +166,7 @@ func (s *Server) APIAs(token, method, path string, in, out any) (status int, bod
 	if in != nil {
 		req.Header.Set("Content-Type", "application/json")
 	}
-	res, err := client.Do(req)
-	if err != nil {
-		s.t.Fatal(err)
-	}
+	res := must.Get(client.Do(req))(s.t)
 	text, err := io.ReadAll(res.Body)
 	if err = errors.Join(err, res.Body.Close()); err != nil {
 		s.t.Fatal(err)

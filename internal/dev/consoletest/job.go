@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"time"
 
+	"workflowagent/internal/dev/must"
 	"workflowagent/internal/protocol"
 	"workflowagent/internal/workflow"
 )
@@ -59,10 +60,7 @@ func (s *Server) StartOperation(poolToken, project, stack string, operation work
 		"operation":        operation,
 		"operationContext": map[string]any{"preRunCommands": []string{"print"}, "options": map[string]any{"skipInstallDependencies": true}},
 	}, &made)
-	client, err := protocol.NewClient(protocol.Options{BaseURL: s.URL, HTTPClient: &http.Client{Timeout: time.Minute}})
-	if err != nil {
-		s.t.Fatal(err)
-	}
+	client := must.Get(protocol.NewClient(protocol.Options{BaseURL: s.URL, HTTPClient: &http.Client{Timeout: time.Minute}}))(s.t)
 	name := rand.Text()
 	result, err := client.Poll(ctx, poolToken, protocol.PollRequest{
 		AgentID: name, SessionID: name, PollID: name, Hostname: "build-1", PID: 1, Version: "v1.0.0", Platform: "linux/amd64",
@@ -77,14 +75,9 @@ func (s *Server) StartOperation(poolToken, project, stack string, operation work
 		AgentID: name,
 		offsets: map[int]int64{}, sums: map[int]hash.Hash{},
 	}
-	definition, err := j.Definition(ctx)
-	if err != nil {
-		s.t.Fatal(err)
-	}
+	definition := must.Get(j.Definition(ctx))(s.t)
 	j.Token = definition.Env["PULUMI_ACCESS_TOKEN"]
-	if _, err := j.Heartbeat(ctx, protocol.PhaseStarting); err != nil {
-		s.t.Fatal(err)
-	}
+	must.Get(j.Heartbeat(ctx, protocol.PhaseStarting))(s.t)
 	return j
 }
 
@@ -96,9 +89,7 @@ func (j *Job) Step(step int, status workflow.StepStatus, exitCode *int) {
 	if status != workflow.StepRunning {
 		request.FinishedAt = &now
 	}
-	if err := j.StepStatus(j.s.t.Context(), step, request); err != nil {
-		j.s.t.Fatal(err)
-	}
+	must.OK(j.s.t, j.StepStatus(j.s.t.Context(), step, request))
 }
 
 // chunk is the size at which a runner sends its log, in bytes.
@@ -135,9 +126,7 @@ func (j *Job) put(step int, framed []byte) {
 		j.sums[step] = sha256.New()
 	}
 	j.sums[step].Write(framed)
-	if _, err := j.PutLog(j.s.t.Context(), step, j.offsets[step], framed, false); err != nil {
-		j.s.t.Fatal(err)
-	}
+	must.Get(j.PutLog(j.s.t.Context(), step, j.offsets[step], framed, false))(j.s.t)
 	j.offsets[step] += int64(len(framed))
 }
 
@@ -161,7 +150,5 @@ func (j *Job) Finish(request protocol.ResultRequest) {
 	for step, sum := range j.sums {
 		request.Steps = append(request.Steps, protocol.StepResult{Step: step, Bytes: j.offsets[step], SHA256: hex.EncodeToString(sum.Sum(nil))})
 	}
-	if err := j.Result(j.s.t.Context(), request); err != nil {
-		j.s.t.Fatal(err)
-	}
+	must.OK(j.s.t, j.Result(j.s.t.Context(), request))
 }

@@ -93,17 +93,13 @@ func (p *Provider) Stop() { p.http.Close() }
 func (p *Provider) File(more ...string) string {
 	p.t.Helper()
 	dir := p.t.TempDir()
-	if err := os.WriteFile(filepath.Join(dir, "secret"), []byte(ClientSecret+"\n"), 0o600); err != nil {
-		p.t.Fatal(err)
-	}
+	must.OK(p.t, os.WriteFile(filepath.Join(dir, "secret"), []byte(ClientSecret+"\n"), 0o600))
 	lines := append([]string{
 		"providers:", "  - id: corp", "    name: Example Corp", "    issuer: " + p.URL, "    client_id: " + ClientID, "    client_secret_file: secret",
 	}, more...)
 	text := strings.Join(lines, "\n")
 	path := filepath.Join(dir, "sign-in.yaml")
-	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-		p.t.Fatal(err)
-	}
+	must.OK(p.t, os.WriteFile(path, []byte(text), 0o600))
 	return path
 }
 
@@ -211,14 +207,8 @@ func (b *Browser) AskProvider(p *Provider, start string, change func(url.Values)
 	if begun.Status != http.StatusSeeOther || !strings.HasPrefix(begun.Location(), p.URL+"/authorize?") {
 		b.s.t.Fatalf("the sign-in begins with status %d to %q: %s", begun.Status, begun.Location(), begun.Body)
 	}
-	req, err := http.NewRequestWithContext(b.s.t.Context(), http.MethodGet, begun.Location(), http.NoBody)
-	if err != nil {
-		b.s.t.Fatal(err)
-	}
-	res, err := b.client.Do(req)
-	if err != nil {
-		b.s.t.Fatal(err)
-	}
+	req := must.Get(http.NewRequestWithContext(b.s.t.Context(), http.MethodGet, begun.Location(), http.NoBody))(b.s.t)
+	res := must.Get(b.client.Do(req))(b.s.t)
 	res.Body.Close()
 	back, err := res.Location()
 	if err != nil {

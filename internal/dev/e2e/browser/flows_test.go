@@ -120,10 +120,7 @@ func installAgent(tb *tab, token string) (stop func()) {
 	if len(commands) != 3 || !strings.Contains(commands[0], "curl -fsSL "+tb.base+"/releases/install.sh") {
 		tb.t.Fatalf("the page shows the commands %q", commands)
 	}
-	home, err := os.MkdirTemp("", "first-steps-")
-	if err != nil {
-		tb.t.Fatal(err)
-	}
+	home := must.Get(os.MkdirTemp("", "first-steps-"))(tb.t)
 	tb.t.Cleanup(func() { _ = os.RemoveAll(home) })
 	if err := os.Chown(home, nobody, nobody); err != nil {
 		tb.t.Skip(err) // only root can
@@ -156,9 +153,7 @@ func installAgent(tb *tab, token string) (stop func()) {
 		{"Token of the agent pool", token}, {"Where jobs run", "process"},
 	} {
 		tb.until(&asked, dialogue.prompt)
-		if _, err := io.WriteString(in, dialogue.answer+"\r"); err != nil {
-			tb.t.Fatal(err)
-		}
+		must.Get(io.WriteString(in, dialogue.answer+"\r"))(tb.t)
 	}
 	if err := cmd.Wait(); err != nil || strings.Contains(asked.String(), token) {
 		tb.t.Fatalf("%s: %v\n%s", commands[1], err, asked.String())
@@ -166,9 +161,7 @@ func installAgent(tb *tab, token string) (stop func()) {
 	var ran output
 	agent := exec.CommandContext(tb.t.Context(), filepath.Join(bin, "sudo"), "customer-managed-workflow-agent", "run")
 	agent.Stdout, agent.Stderr = &ran, &ran
-	if err := agent.Start(); err != nil {
-		tb.t.Fatal(err)
-	}
+	must.OK(tb.t, agent.Start())
 	return func() {
 		tb.t.Helper()
 		_ = agent.Process.Signal(syscall.SIGTERM) // the process is the agent's, because the script replaces itself

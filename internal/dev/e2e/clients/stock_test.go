@@ -51,10 +51,7 @@ func newStockWorld(t *testing.T, target, image string, env ...string) *stockWorl
 
 func (w *stockWorld) startAgent() {
 	w.t.Helper()
-	a, err := lab.StartAgent(context.WithoutCancel(w.t.Context()), w.options)
-	if err != nil {
-		w.t.Fatal(err)
-	}
+	a := must.Get(lab.StartAgent(context.WithoutCancel(w.t.Context()), w.options))(w.t)
 	w.agent = a
 }
 

@@ -11,6 +11,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+
+	"workflowagent/internal/dev/must"
 )
 
 const stockToken = "pul-token-of-a-stock-pool"
@@ -109,15 +111,12 @@ func (s *stockServer) add(image string, steps ...map[string]any) *stockJob {
 func (s *stockServer) addFor(system, image string, steps ...map[string]any) *stockJob {
 	s.t.Helper()
 	all := append([]map[string]any{{"name": "Setup", "run": ""}}, steps...)
-	definition, err := json.Marshal(map[string]any{
+	definition := must.Get(json.Marshal(map[string]any{
 		"os": system, "architecture": "amd64", "shell": "bash",
 		"image": map[string]any{"reference": image},
 		"env":   map[string]string{"GREETING": "hello from the definition", "PULUMI_ACCESS_TOKEN": "pul-secret-of-the-job"},
 		"steps": all,
-	})
-	if err != nil {
-		s.t.Fatal(err)
-	}
+	}))(s.t)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	j := &stockJob{

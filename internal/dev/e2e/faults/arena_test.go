@@ -118,10 +118,7 @@ func (a *arena) startAgent() {
 		stub := stubPulumi(a.t, a.place.mark(a, "pulumi")+"\nwhile [ -e "+a.busy()+" ]; do sleep 0.05; done")
 		env = append([]string{"PATH=" + stub + string(os.PathListSeparator) + os.Getenv("PATH")}, env...)
 	}
-	agent, err := a.Site.StartAgent(a.t.Context(), a.place.target(), settings, env...)
-	if err != nil {
-		a.t.Fatal(err)
-	}
+	agent := must.Get(a.Site.StartAgent(a.t.Context(), a.place.target(), settings, env...))(a.t)
 	a.agent = agent
 }
 
@@ -166,9 +163,7 @@ func (a *arena) enqueueFree() {
 
 func (a *arena) resume() {
 	a.t.Helper()
-	if err := a.place.open(a); err != nil {
-		a.t.Fatal(err)
-	}
+	must.OK(a.t, a.place.open(a))
 }
 
 // running queues the deployment and waits until it pauses.
@@ -233,9 +228,7 @@ func (a *arena) runner() int {
 
 func (a *arena) kill(p *lab.Process) {
 	a.t.Helper()
-	if err := p.Stop(syscall.SIGKILL, time.Minute); err != nil {
-		a.t.Fatal(err)
-	}
+	must.OK(a.t, p.Stop(syscall.SIGKILL, time.Minute))
 }
 
 func (a *arena) killAgent()  { a.t.Helper(); a.kill(a.agent.Process) }
@@ -244,9 +237,7 @@ func (a *arena) killServer() { a.t.Helper(); a.kill(a.Server.Process) }
 // signal sends a signal to a process that is not a child of the test.
 func (a *arena) signal(pid int, sig syscall.Signal) {
 	a.t.Helper()
-	if err := syscall.Kill(pid, sig); err != nil {
-		a.t.Fatal(err)
-	}
+	must.OK(a.t, syscall.Kill(pid, sig))
 }
 
 // killRunner kills a runner and waits until it is dead, or a zombie. Before that it may still
@@ -268,14 +259,10 @@ func (a *arena) killRunner(pid int) {
 func (a *arena) bringBack() {
 	a.t.Helper()
 	if ended(a.Server.Process) {
-		if err := a.RestartServer(a.t.Context()); err != nil {
-			a.t.Fatal(err)
-		}
+		must.OK(a.t, a.RestartServer(a.t.Context()))
 	}
 	if ended(a.agent.Process) {
-		if err := a.RestartAgent(a.t.Context()); err != nil {
-			a.t.Fatal(err)
-		}
+		must.OK(a.t, a.RestartAgent(a.t.Context()))
 		a.agent = a.Agents[len(a.Agents)-1]
 	}
 	a.proxy.liftAll()

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"workflowagent/internal/dev/e2e/harness"
+	"workflowagent/internal/dev/must"
 )
 
 // check waits for the end of the row's deployment and checks the invariants of every row. The
@@ -53,9 +54,7 @@ type details struct {
 func (a *arena) details() details {
 	a.t.Helper()
 	var d details
-	if err := a.Server.Call(a.t.Context(), http.MethodGet, a.stack.Path(a.job.ID), nil, &d); err != nil {
-		a.t.Fatal(err)
-	}
+	must.OK(a.t, a.Server.Call(a.t.Context(), http.MethodGet, a.stack.Path(a.job.ID), nil, &d))
 	return d
 }
 

@@ -21,9 +21,7 @@ const sharedDir = "small"
 func smallDisk(a *arena) []string {
 	a.t.Helper()
 	dir := filepath.Join(a.Dir, sharedDir)
-	if err := os.Mkdir(dir, 0o700); err != nil {
-		a.t.Fatal(err)
-	}
+	must.OK(a.t, os.Mkdir(dir, 0o700))
 	mountDisk(a.t, dir, "4m")
 	// A copy of the output in the agent's log would share the disk.
 	return []string{"shared_volume_directory=" + dir, "log_job_output=false"}

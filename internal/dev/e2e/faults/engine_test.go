@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"workflowagent/internal/dev/lab"
+	"workflowagent/internal/dev/must"
 )
 
 const (
@@ -104,9 +105,7 @@ func (a *arena) pulling() {
 
 func (a *arena) endEngine(end func() error) {
 	a.t.Helper()
-	if err := end(); err != nil {
-		a.t.Fatal(err)
-	}
+	must.OK(a.t, end())
 }
 
 // interrupted calls do, which interrupts the job's command, and then resumes the command.
@@ -125,9 +124,7 @@ func (a *arena) interrupted(do func() error) {
 
 func (a *arena) restartEngine() {
 	a.t.Helper()
-	if err := a.place.engine.Restart(a.t.Context()); err != nil {
-		a.t.Fatal(err)
-	}
+	must.OK(a.t, a.place.engine.Restart(a.t.Context()))
 }
 
 func (a *arena) agentSays(words string) {

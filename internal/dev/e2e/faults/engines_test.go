@@ -169,10 +169,7 @@ func shortDir(t *testing.T) string {
 
 func (a *arena) docker() *client.Client {
 	a.t.Helper()
-	docker, err := a.place.engine.Client()
-	if err != nil {
-		a.t.Fatal(err)
-	}
+	docker := must.Get(a.place.engine.Client())(a.t)
 	a.t.Cleanup(func() { _ = docker.Close() })
 	return docker
 }
@@ -184,16 +181,10 @@ func (a *arena) label() client.Filters {
 // containerRunner finds the runners below the inits of the job's containers.
 func containerRunner(a *arena) []int {
 	docker := a.docker()
-	list, err := docker.ContainerList(a.t.Context(), client.ContainerListOptions{Filters: a.label()})
-	if err != nil {
-		a.t.Fatal(err)
-	}
+	list := must.Get(docker.ContainerList(a.t.Context(), client.ContainerListOptions{Filters: a.label()}))(a.t)
 	var pids []int
 	for _, c := range list.Items {
-		found, err := docker.ContainerInspect(a.t.Context(), c.ID, client.ContainerInspectOptions{})
-		if err != nil {
-			a.t.Fatal(err)
-		}
+		found := must.Get(docker.ContainerInspect(a.t.Context(), c.ID, client.ContainerInspectOptions{}))(a.t)
 		pids = append(pids, children(a.t, found.Container.State.Pid)...)
 	}
 	return pids

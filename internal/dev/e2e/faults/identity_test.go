@@ -9,14 +9,13 @@ import (
 	"time"
 
 	"workflowagent/internal/dev/lab"
+	"workflowagent/internal/dev/must"
 )
 
 func (a *arena) deletePool() {
 	a.t.Helper()
 	path := "/api/orgs/" + a.Server.Organization + "/agent-pools/" + a.Pool.ID + "?force=true"
-	if err := a.Server.Call(a.t.Context(), http.MethodDelete, path, nil, nil); err != nil {
-		a.t.Fatal(err)
-	}
+	must.OK(a.t, a.Server.Call(a.t.Context(), http.MethodDelete, path, nil, nil))
 }
 
 // refusedResult reports a result with the token of an earlier claim; the server must refuse it as
@@ -24,15 +23,9 @@ func (a *arena) deletePool() {
 func (a *arena) refusedResult(token string) {
 	a.t.Helper()
 	body := strings.NewReader(`{"status": "failed", "reason": "signal", "steps": []}`)
-	req, err := http.NewRequestWithContext(a.t.Context(), http.MethodPost, a.Server.URL+a.proxy.job+"/result", body)
-	if err != nil {
-		a.t.Fatal(err)
-	}
+	req := must.Get(http.NewRequestWithContext(a.t.Context(), http.MethodPost, a.Server.URL+a.proxy.job+"/result", body))(a.t)
 	req.Header.Set("Authorization", "token "+token)
-	resp, err := http.DefaultClient.Do(req)
-	if err != nil {
-		a.t.Fatal(err)
-	}
+	resp := must.Get(http.DefaultClient.Do(req))(a.t)
 	_ = resp.Body.Close()
 	if resp.StatusCode != http.StatusGone {
 		a.t.Errorf("the result of a superseded claim got %s, want 410", resp.Status)
@@ -43,21 +36,11 @@ func (a *arena) refusedResult(token string) {
 // waits until it reports the conflict.
 func (a *arena) twin() {
 	a.t.Helper()
-	id, err := os.ReadFile(filepath.Join(a.Dir, "agent0", "state", "instances", "0", "id"))
-	if err != nil {
-		a.t.Fatal(err)
-	}
+	id := must.Get(os.ReadFile(filepath.Join(a.Dir, "agent0", "state", "instances", "0", "id")))(a.t)
 	dir := filepath.Join(a.Dir, "agent1", "state", "instances", "0")
-	if err := os.MkdirAll(dir, 0o700); err != nil {
-		a.t.Fatal(err)
-	}
-	if err := os.WriteFile(filepath.Join(dir, "id"), id, 0o600); err != nil {
-		a.t.Fatal(err)
-	}
-	twin, err := a.LaunchAgent(a.t.Context(), a.place.target(), a.place.settings, a.Last.Env...)
-	if err != nil {
-		a.t.Fatal(err)
-	}
+	must.OK(a.t, os.MkdirAll(dir, 0o700))
+	must.OK(a.t, os.WriteFile(filepath.Join(dir, "id"), id, 0o600))
+	twin := must.Get(a.LaunchAgent(a.t.Context(), a.place.target(), a.place.settings, a.Last.Env...))(a.t)
 	a.eventually(time.Minute, "the second agent reports the conflict", func() (bool, error) {
 		return strings.Contains(lab.Tail(twin.LogFile, 100), "another agent with this identity"), nil
 	})

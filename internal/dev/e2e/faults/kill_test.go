@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"workflowagent/internal/dev/must"
 	"workflowagent/internal/protocol"
 )
 
@@ -83,18 +84,14 @@ func killedRunning(strike func(a *arena)) func(a *arena) {
 func killedInPulumi(strike func(a *arena)) func(a *arena) {
 	return func(a *arena) {
 		a.t.Helper()
-		if err := os.WriteFile(a.busy(), nil, 0o600); err != nil {
-			a.t.Fatal(err)
-		}
+		must.OK(a.t, os.WriteFile(a.busy(), nil, 0o600))
 		a.enqueueFree()
 		a.marked(time.Minute, "pulumi")
 		a.shown(a.row.job.lines)
 		strike(a)
 		a.bringBack()
 		if a.row.want == kept {
-			if err := os.Remove(a.busy()); err != nil {
-				a.t.Fatal(err)
-			}
+			must.OK(a.t, os.Remove(a.busy()))
 		}
 	}
 }
@@ -187,9 +184,7 @@ var killRows = []faultRow{
 		phase: inRunning, fault: "SIGTERM of the agent; restart after the job's end", want: kept,
 		do: func(a *arena) {
 			a.running()
-			if err := a.agent.Process.Stop(syscall.SIGTERM, time.Minute); err != nil {
-				a.t.Fatal(err)
-			}
+			must.OK(a.t, a.agent.Process.Stop(syscall.SIGTERM, time.Minute))
 			a.resume()
 			a.status(time.Minute, "succeeded")
 			a.bringBack()

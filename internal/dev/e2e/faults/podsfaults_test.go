@@ -8,13 +8,12 @@ import (
 	"time"
 
 	"workflowagent/internal/dev/lab/cluster"
+	"workflowagent/internal/dev/must"
 )
 
 func (a *arena) disturb(do func(*cluster.Cluster, context.Context) error) {
 	a.t.Helper()
-	if err := do(a.place.pods.Cluster, a.t.Context()); err != nil {
-		a.t.Fatal(err)
-	}
+	must.OK(a.t, do(a.place.pods.Cluster, a.t.Context()))
 }
 
 // startAPIServer starts the API server again. After the row it restarts the kubelet, which otherwise
@@ -55,9 +54,7 @@ func (a *arena) preempt() {
 		"metadata": map[string]any{"name": p.Namespace}, "preemptionPolicy": "PreemptLowerPriority",
 	}
 	const classes = "/apis/scheduling.k8s.io/v1/priorityclasses"
-	if err := p.Cluster.Call(a.t.Context(), http.MethodPost, classes, class, nil); err != nil {
-		a.t.Fatal(err)
-	}
+	must.OK(a.t, p.Cluster.Call(a.t.Context(), http.MethodPost, classes, class, nil))
 	a.t.Cleanup(func() {
 		if err := p.Cluster.Call(context.Background(), http.MethodDelete, classes+"/"+p.Namespace, nil, nil); err != nil {
 			a.t.Error(err)
@@ -86,9 +83,7 @@ func limitRange(a *arena) []string {
 		"spec": map[string]any{"limits": []map[string]any{{"type": "Container", "max": map[string]string{"memory": "8Mi"}}}},
 	}
 	p := a.place.pods
-	if err := p.Cluster.Call(a.t.Context(), http.MethodPost, p.path("limitranges"), limits, nil); err != nil {
-		a.t.Fatal(err)
-	}
+	must.OK(a.t, p.Cluster.Call(a.t.Context(), http.MethodPost, p.path("limitranges"), limits, nil))
 	return nil
 }
 
@@ -114,9 +109,7 @@ func (a *arena) deletePod(args ...string) {
 func (a *arena) evict() {
 	a.t.Helper()
 	p := a.place.pods
-	if err := p.Cluster.Evict(a.t.Context(), p.Namespace, a.onePod().Metadata.Name); err != nil {
-		a.t.Fatal(err)
-	}
+	must.OK(a.t, p.Cluster.Evict(a.t.Context(), p.Namespace, a.onePod().Metadata.Name))
 }
 
 // shuttingDown waits until the runner interrupts the job, and then lets the job's command end.
@@ -155,9 +148,7 @@ func quotaOf(pods string) func(a *arena) []string {
 			"metadata": map[string]any{"name": "few"}, "spec": map[string]any{"hard": map[string]string{"pods": pods}},
 		}
 		p := a.place.pods
-		if err := p.Cluster.Call(a.t.Context(), http.MethodPost, p.path("resourcequotas"), quota, nil); err != nil {
-			a.t.Fatal(err)
-		}
+		must.OK(a.t, p.Cluster.Call(a.t.Context(), http.MethodPost, p.path("resourcequotas"), quota, nil))
 		return nil
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"workflowagent/internal/dev/lab/cluster"
+	"workflowagent/internal/dev/must"
 )
 
 const (
@@ -78,9 +79,7 @@ func (a *arena) giveNode() {
 	a.t.Helper()
 	p := a.place.pods
 	label := map[string]any{"metadata": map[string]any{"labels": map[string]string{"e2e/" + p.Namespace: "yes"}}}
-	if err := p.Cluster.Call(a.t.Context(), http.MethodPatch, "/api/v1/nodes/"+cluster.Node, label, nil); err != nil {
-		a.t.Fatal(err)
-	}
+	must.OK(a.t, p.Cluster.Call(a.t.Context(), http.MethodPatch, "/api/v1/nodes/"+cluster.Node, label, nil))
 }
 
 // stillAccepted checks that the job waits, and that its pod is the only one.

@@ -15,6 +15,7 @@ import (
 
 	"workflowagent/internal/dev/e2e/harness"
 	"workflowagent/internal/dev/forgetest"
+	"workflowagent/internal/dev/must"
 )
 
 // TestPushes kills the server with SIGKILL while it works on what a forge reports. Nothing is deployed
@@ -112,9 +113,7 @@ func newPushes(t *testing.T) *pushes {
 
 func (p *pushes) call(method, path string, in, out any) {
 	p.t.Helper()
-	if err := p.site.Server.Call(p.t.Context(), method, path, in, out); err != nil {
-		p.t.Fatal(err)
-	}
+	must.OK(p.t, p.site.Server.Call(p.t.Context(), method, path, in, out))
 }
 
 func (p *pushes) until(what string, check func() (bool, error)) {
@@ -145,26 +144,17 @@ func (p *pushes) deliver(event string, body map[string]any) {
 	p.sent++
 	body["repository"] = map[string]any{"id": 4711, "full_name": p.forge.Name()}
 	body["sender"] = map[string]any{"id": 12, "login": forgetest.Writer, "type": "User"}
-	data, err := json.Marshal(body)
-	if err != nil {
-		p.t.Fatal(err)
-	}
+	data := must.Get(json.Marshal(body))(p.t)
 	mac := hmac.New(sha256.New, []byte(p.hook.WebhookSecret))
 	mac.Write(data)
-	req, err := http.NewRequestWithContext(p.t.Context(), http.MethodPost, p.hook.WebhookURL, bytes.NewReader(data))
-	if err != nil {
-		p.t.Fatal(err)
-	}
+	req := must.Get(http.NewRequestWithContext(p.t.Context(), http.MethodPost, p.hook.WebhookURL, bytes.NewReader(data)))(p.t)
 	for name, value := range map[string]string{
 		"Content-Type": "application/json", "X-GitHub-Event": event, "X-GitHub-Delivery": fmt.Sprintf("delivery-%d", p.sent),
 		"X-Hub-Signature-256": "sha256=" + hex.EncodeToString(mac.Sum(nil)),
 	} {
 		req.Header.Set(name, value)
 	}
-	res, err := http.DefaultClient.Do(req)
-	if err != nil {
-		p.t.Fatal(err)
-	}
+	res := must.Get(http.DefaultClient.Do(req))(p.t)
 	res.Body.Close()
 	if res.StatusCode != http.StatusAccepted {
 		p.t.Fatalf("the delivery was answered with %s", res.Status)
@@ -175,9 +165,7 @@ func (p *pushes) deliver(event string, body map[string]any) {
 func (p *pushes) kill() {
 	p.t.Helper()
 	_ = p.site.Server.Process.Stop(syscall.SIGKILL, time.Minute) // it ends by a signal
-	if err := p.site.RestartServer(p.t.Context()); err != nil {
-		p.t.Fatal(err)
-	}
+	must.OK(p.t, p.site.RestartServer(p.t.Context()))
 }
 
 type pushEvent struct {
@@ -197,10 +185,7 @@ func (p *pushes) events() ([]pushEvent, error) {
 // deployments returns the number of deployments of each commit.
 func (p *pushes) deployments() map[string]int {
 	p.t.Helper()
-	list, err := p.events()
-	if err != nil {
-		p.t.Fatal(err)
-	}
+	list := must.Get(p.events())(p.t)
 	count := map[string]int{}
 	for _, e := range list {
 		for _, d := range e.Decisions {

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"workflowagent/internal/dev/e2e/harness"
+	"workflowagent/internal/dev/must"
 )
 
 // longer is the duration of a fault that a job must not notice, in CI and at full scale.
@@ -67,9 +68,7 @@ func (a *arena) apply() {
 	path := "/api/stacks/" + a.stack.Name + "/update"
 	call := func(authorization, path string, in, out any) {
 		a.t.Helper()
-		if err := a.Server.CallAs(a.t.Context(), authorization, http.MethodPost, path, in, out); err != nil {
-			a.t.Fatal(err)
-		}
+		must.OK(a.t, a.Server.CallAs(a.t.Context(), authorization, http.MethodPost, path, in, out))
 	}
 	user := "token " + a.Server.Token
 	var created struct{ UpdateID string }

@@ -162,10 +162,7 @@ func (a *stateArena) start(args ...string) runningCLI {
 	output := filepath.Join(a.t.TempDir(), "output")
 	args = append(args, "--cwd", a.work, "--stack", path.Base(a.stack()), "--non-interactive")
 	env := append(a.Tools.Env(a.Home, a.proxy.URL, a.Server.Token), "PULUMI_JOURNALING_BATCH_PERIOD=5")
-	p, err := lab.StartProcess(a.t.Context(), a.Tools.Pulumi(), args, env, output)
-	if err != nil {
-		a.t.Fatal(err)
-	}
+	p := must.Get(lab.StartProcess(a.t.Context(), a.Tools.Pulumi(), args, env, output))(a.t)
 	return runningCLI{p, output}
 }
 
@@ -235,9 +232,7 @@ func (a *stateArena) export(version string) []byte {
 	a.t.Helper()
 	var state json.RawMessage
 	of := strings.TrimSuffix(a.stack()+"/export/"+version, "/")
-	if err := a.Server.Call(a.t.Context(), http.MethodGet, of, nil, &state); err != nil {
-		a.t.Fatal(err)
-	}
+	must.OK(a.t, a.Server.Call(a.t.Context(), http.MethodGet, of, nil, &state))
 	return state
 }
 
@@ -247,10 +242,7 @@ func (a *stateArena) check(state []byte) int {
 	a.t.Helper()
 	var cases []harness.ReplayCase
 	for _, entries := range a.log.possible() {
-		data, err := json.Marshal(entries)
-		if err != nil {
-			a.t.Fatal(err)
-		}
+		data := must.Get(json.Marshal(entries))(a.t)
 		cases = append(cases, harness.ReplayCase{Base: a.base, Entries: data, Got: state})
 	}
 	var diffs []string
@@ -277,9 +269,7 @@ type stackInfo struct {
 func (a *stateArena) info() stackInfo {
 	a.t.Helper()
 	var s stackInfo
-	if err := a.Server.Call(a.t.Context(), http.MethodGet, a.stack(), nil, &s); err != nil {
-		a.t.Fatal(err)
-	}
+	must.OK(a.t, a.Server.Call(a.t.Context(), http.MethodGet, a.stack(), nil, &s))
 	return s
 }
 
@@ -312,15 +302,9 @@ func (a *stateArena) recover() int {
 func (a *stateArena) repeatLate() {
 	a.t.Helper()
 	to, b := a.log.last()
-	req, err := http.NewRequestWithContext(a.t.Context(), http.MethodPatch, a.Server.URL+to, strings.NewReader(b.body))
-	if err != nil {
-		a.t.Fatal(err)
-	}
+	req := must.Get(http.NewRequestWithContext(a.t.Context(), http.MethodPatch, a.Server.URL+to, strings.NewReader(b.body)))(a.t)
 	req.Header = b.header
-	res, err := http.DefaultClient.Do(req)
-	if err != nil {
-		a.t.Fatal(err)
-	}
+	res := must.Get(http.DefaultClient.Do(req))(a.t)
 	defer res.Body.Close()
 	if res.StatusCode/100 != 4 {
 		a.t.Errorf("a batch that arrives after the end of its update is answered with %s", res.Status)
@@ -341,9 +325,7 @@ func (a *stateArena) complete(names []string) {
 			Pending []any `json:"pending_operations"`
 		} `json:"deployment"`
 	}
-	if err := json.Unmarshal(a.export(""), &state); err != nil {
-		a.t.Fatal(err)
-	}
+	must.OK(a.t, json.Unmarshal(a.export(""), &state))
 	var got []string
 	for _, r := range state.Deployment.Resources {
 		if strings.HasPrefix(r.Type, "lab:") {
@@ -367,9 +349,7 @@ func (a *stateArena) ended(c runningCLI, ok bool) {
 
 func (a *stateArena) killCLI(c runningCLI) {
 	a.t.Helper()
-	if err := c.Stop(syscall.SIGKILL, time.Minute); err != nil {
-		a.t.Fatal(err)
-	}
+	must.OK(a.t, c.Stop(syscall.SIGKILL, time.Minute))
 	if !strings.Contains(c.Err().Error(), "killed") {
 		a.t.Fatalf("the update ended before it was killed: %v\n%s", c.Err(), harness.Read(a.t, c.output))
 	}

@@ -11,6 +11,7 @@ import (
 
 	"workflowagent/internal/dev/e2e/harness"
 	"workflowagent/internal/dev/lab"
+	"workflowagent/internal/dev/must"
 )
 
 // statePlace is the heading of the rows about states.
@@ -168,16 +169,12 @@ func (a *stateArena) startReplica() *lab.Server {
 
 func (a *stateArena) killServer(s *lab.Server) {
 	a.t.Helper()
-	if err := s.Process.Stop(syscall.SIGKILL, time.Minute); err != nil {
-		a.t.Fatal(err)
-	}
+	must.OK(a.t, s.Process.Stop(syscall.SIGKILL, time.Minute))
 }
 
 func (a *stateArena) startServer() {
 	a.t.Helper()
-	if err := a.RestartServer(a.t.Context()); err != nil {
-		a.t.Fatal(err)
-	}
+	must.OK(a.t, a.RestartServer(a.t.Context()))
 }
 
 func (a *stateArena) restartServer() {
