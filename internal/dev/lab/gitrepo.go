@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -29,7 +30,7 @@ type Repo struct {
 // file that starts with "#!" is executable.
 func (r *Repo) Commit(ctx context.Context, branch, message string, files map[string]string) (string, error) {
 	var changes bytes.Buffer
-	for _, path := range sortedKeys(files) {
+	for _, path := range slices.Sorted(maps.Keys(files)) {
 		mode := "100644"
 		if strings.HasPrefix(files[path], "#!") {
 			mode = "100755"
@@ -129,15 +130,6 @@ func ReadFiles(dir string) (map[string]string, error) {
 		return nil, fmt.Errorf("reading repository files: %w", err)
 	}
 	return files, nil
-}
-
-func sortedKeys(m map[string]string) []string {
-	keys := make([]string, 0, len(m))
-	for key := range m {
-		keys = append(keys, key)
-	}
-	slices.Sort(keys)
-	return keys
 }
 
 // Dir returns the repository's directory, for cloning and pushing without the server.

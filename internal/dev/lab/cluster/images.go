@@ -63,12 +63,6 @@ func (c *Cluster) Import(ctx context.Context, image *lab.Image) (ref string, err
 	return ref, nil
 }
 
-// RemoveImage removes an image that [Cluster.Import] has imported from the node.
-func (c *Cluster) RemoveImage(ctx context.Context, ref string) error {
-	_, err := c.ctr(ctx, nil, "images", "remove", "--sync", registry+ref)
-	return err
-}
-
 // PlainRegistry makes the node pull images of the registry at host, given as HOST:PORT, over HTTP
 // without TLS.
 func (c *Cluster) PlainRegistry(host string) error {

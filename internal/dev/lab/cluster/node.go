@@ -216,12 +216,6 @@ func (c *Cluster) Uncordon(ctx context.Context) error {
 	return err
 }
 
-// Taint adds a taint to the node, given as KEY=VALUE:EFFECT, or removes it, given as KEY-.
-func (c *Cluster) Taint(ctx context.Context, taint string) error {
-	_, err := c.Kubectl(ctx, "taint", "node", Node, taint, "--overwrite")
-	return err
-}
-
 // Evict evicts a pod by the eviction API.
 func (c *Cluster) Evict(ctx context.Context, namespace, pod string) error {
 	eviction := map[string]any{
