@@ -109,7 +109,8 @@ func (b *Browser) Request(method, path string, form url.Values) *http.Request {
 // Do sends a request.
 func (b *Browser) Do(req *http.Request) Page {
 	b.s.t.Helper()
-	res := must.Get(b.client.Do(req))(b.s.t)
+	res, err := b.client.Do(req)
+	must.OK(b.s.t, err)
 	body, err := io.ReadAll(res.Body)
 	res.Body.Close()
 	if err != nil {

@@ -166,7 +166,8 @@ func (s *Server) APIAs(token, method, path string, in, out any) (status int, bod
 	if in != nil {
 		req.Header.Set("Content-Type", "application/json")
 	}
-	res := must.Get(client.Do(req))(s.t)
+	res, err := client.Do(req)
+	must.OK(s.t, err)
 	text, err := io.ReadAll(res.Body)
 	if err = errors.Join(err, res.Body.Close()); err != nil {
 		s.t.Fatal(err)

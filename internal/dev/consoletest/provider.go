@@ -208,7 +208,8 @@ func (b *Browser) AskProvider(p *Provider, start string, change func(url.Values)
 		b.s.t.Fatalf("the sign-in begins with status %d to %q: %s", begun.Status, begun.Location(), begun.Body)
 	}
 	req := must.Get(http.NewRequestWithContext(b.s.t.Context(), http.MethodGet, begun.Location(), http.NoBody))(b.s.t)
-	res := must.Get(b.client.Do(req))(b.s.t)
+	res, err := b.client.Do(req)
+	must.OK(b.s.t, err)
 	res.Body.Close()
 	back, err := res.Location()
 	if err != nil {

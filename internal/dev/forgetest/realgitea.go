@@ -65,7 +65,8 @@ func (g *realGitea) call(t *testing.T, account, method, path string, body, into 
 	req := must.Get(http.NewRequestWithContext(t.Context(), method, g.server.URL+"/api/v1"+path, bytes.NewReader(data)))(t)
 	req.Header.Set("Authorization", "token "+g.tokens[account])
 	req.Header.Set("Content-Type", "application/json")
-	res := must.Get(http.DefaultTransport.RoundTrip(req))(t)
+	res, err := http.DefaultTransport.RoundTrip(req)
+	must.OK(t, err)
 	defer res.Body.Close()
 	text, err := io.ReadAll(res.Body)
 	if err != nil || res.StatusCode >= 300 {

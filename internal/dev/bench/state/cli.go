@@ -113,13 +113,13 @@ func (c *cli) init(ctx context.Context, stack string) error {
 }
 
 // up runs pulumi up on a stack, which it can create first, and returns the seconds of up.
-func (c *cli) up(ctx context.Context, stack string, create bool, args ...string) (float64, error) {
+func (c *cli) up(ctx context.Context, stack string, create bool) (float64, error) {
 	if create {
 		if err := c.init(ctx, stack); err != nil {
 			return 0, err
 		}
 	}
-	return c.on(ctx, stack, append([]string{"up", "--yes", "--skip-preview"}, args...)...)
+	return c.on(ctx, stack, "up", "--yes", "--skip-preview")
 }
 
 // on runs a CLI command on a stack, and returns its duration in seconds.
