@@ -136,6 +136,14 @@ func (s *Settings) Git() *SourceContextGit {
 	return s.SourceContext.Git
 }
 
+// Image returns the name of the image in which a job runs, or "". s can be nil.
+func (s *Settings) Image() string {
+	if s == nil || s.ExecutorContext == nil || s.ExecutorContext.ExecutorImage == nil {
+		return ""
+	}
+	return s.ExecutorContext.ExecutorImage.Reference
+}
+
 // SetGitContents sets what else the checkout of a repository gets, as the variables of the settings
 // request it.
 func (s *Settings) SetGitContents(src *GitSource) {

@@ -39,10 +39,7 @@ func parseCLI(get func(string) string) (cliRequest, error) {
 
 func (p *pages) cli(v *page.Visit) (view.Page, error) {
 	r, err := parseCLI(v.Query)
-	if err != nil {
-		return view.Page{}, err
-	}
-	return view.Page{Title: "Log in to the pulumi CLI", Body: cliForm(r, v.Who.User.Login)}, nil
+	return view.Page{Title: "Log in to the pulumi CLI", Body: cliForm(r, v.Who.User.Login)}, err
 }
 
 func (p *pages) cliLogin(v *page.Visit) (page.Answer, error) {

@@ -98,13 +98,10 @@ func (p *pages) tokens(v *page.Visit) (view.Page, error) { return p.tokensPage(v
 
 func (p *pages) tokensPage(v *page.Visit, made, problem string) (view.Page, error) {
 	list, more, err := p.Identity.Tokens(v.Context(), store.TokenFilter{Kind: store.PersonalToken, UserID: v.Who.User.ID, Limit: tokensShown})
-	if err != nil {
-		return view.Page{}, err
-	}
 	return view.Page{
 		Title: "Access tokens", Section: "you", Tabs: tabsAt(1),
 		Body: tokens(list, more, made, problem, p.APIURL, v.Session.Fresh(time.Now())),
-	}, nil
+	}, err
 }
 
 func (p *pages) createToken(v *page.Visit) (page.Answer, error) {

@@ -9,7 +9,6 @@ import (
 	"workflowagent/internal/server/console/view"
 	"workflowagent/internal/server/deployments"
 	"workflowagent/internal/server/fault"
-	"workflowagent/internal/server/links"
 	"workflowagent/internal/server/pools"
 	"workflowagent/internal/server/store"
 )
@@ -58,13 +57,8 @@ func (p *pages) agent(v *page.Visit) (view.Page, error) {
 	a.Health = health(a)
 	return view.Page{
 		Title: a.Agent.Hostname, Section: "pools",
-		Crumbs: []view.Crumb{
-			{Text: v.Org.Name, Href: links.Path(v.Org.Name)},
-			{Text: "Pools", Href: links.Path(v.Org.Name, "-", "pools")},
-			{Text: pool.Name, Href: poolPath(v.Org.Name, pool.AgentPool.ID)},
-			{Text: a.Agent.Hostname},
-		},
-		Body: agentBody(a), Live: topics(v),
+		Crumbs: crumbs(v, view.Crumb{Text: pool.Name, Href: poolPath(v.Org.Name, pool.AgentPool.ID)}, view.Crumb{Text: a.Agent.Hostname}),
+		Body:   agentBody(a), Live: topics(v),
 	}, nil
 }
 

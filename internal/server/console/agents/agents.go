@@ -51,6 +51,11 @@ func poolPath(org, id string, more ...string) string {
 	return links.Path(append([]string{org, "-", "pools", id}, more...)...)
 }
 
+// crumbs is the path to a page below the list of pools.
+func crumbs(v *page.Visit, more ...view.Crumb) []view.Crumb {
+	return append([]view.Crumb{{Text: v.Org.Name, Href: links.Path(v.Org.Name)}, {Text: "Pools", Href: links.Path(v.Org.Name, "-", "pools")}}, more...)
+}
+
 // form is the form for a new pool.
 type form struct{ Name, Description, Problem string }
 
@@ -76,15 +81,12 @@ func (p *pages) list(v *page.Visit) (view.Page, error) { return p.listPage(v, fo
 
 func (p *pages) listPage(v *page.Visit, f form) (view.Page, error) {
 	list, err := p.Pools.Summaries(v.Context(), v.Who, v.Org.ID)
-	if err != nil {
-		return view.Page{}, err
-	}
 	return view.Page{
 		Title: "Agent pools", Section: "pools",
 		Crumbs: []view.Crumb{{Text: v.Org.Name, Href: links.Path(v.Org.Name)}, {Text: "Pools"}},
 		Body:   listBody(overview{v.Org.Name, list, v.Who.CanAdminOrg(v.Org.ID), f, time.Now()}),
 		Live:   topics(v),
-	}, nil
+	}, err
 }
 
 // topics are the notifications that change pages about pools. The jobs of agents follow from those
@@ -99,13 +101,11 @@ func (p *pages) create(v *page.Visit) (page.Answer, error) {
 	}
 	f := form{Name: v.Form("name"), Description: v.Form("description")}
 	made, err := p.Pools.Create(v.Context(), v.Who, v.Org, f.Name, f.Description)
-	if message, ok := page.Correctable(err); ok {
-		f.Problem = message
-		again, err := p.listPage(v, f)
-		return page.Again(again), err
-	}
 	if err != nil {
-		return page.Answer{}, err
+		return page.Changed(v, err, "", func(v *page.Visit, problem string) (view.Page, error) {
+			f.Problem = problem
+			return p.listPage(v, f)
+		})
 	}
 	return p.once(v, made.Pool, made.Token), nil
 }
@@ -116,13 +116,8 @@ var errGrant = fault.Forbidden("An exchanged token may not change agent pools an
 func (p *pages) once(v *page.Visit, pool store.AgentPool, token string) page.Answer {
 	return page.Once(view.Page{
 		Title: "Token of " + pool.Name, Section: "pools",
-		Crumbs: []view.Crumb{
-			{Text: v.Org.Name, Href: links.Path(v.Org.Name)},
-			{Text: "Pools", Href: links.Path(v.Org.Name, "-", "pools")},
-			{Text: pool.Name, Href: poolPath(v.Org.Name, pool.ID)},
-			{Text: "New token"},
-		},
-		Body: newToken(v.Org.Name, pool, token, p.URL),
+		Crumbs: crumbs(v, view.Crumb{Text: pool.Name, Href: poolPath(v.Org.Name, pool.ID)}, view.Crumb{Text: "New token"}),
+		Body:   newToken(v.Org.Name, pool, token, p.URL),
 	})
 }
 

@@ -75,10 +75,8 @@ func (p *pages) detailPage(v *page.Visit, change func(*detail)) (view.Page, erro
 	change(&d)
 	return view.Page{
 		Title: d.Pool.Name, Section: "pools",
-		Crumbs: []view.Crumb{
-			{Text: v.Org.Name, Href: links.Path(v.Org.Name)}, {Text: "Pools", Href: links.Path(v.Org.Name, "-", "pools")}, {Text: d.Pool.Name},
-		},
-		Body: detailBody(d), Live: topics(v),
+		Crumbs: crumbs(v, view.Crumb{Text: d.Pool.Name}),
+		Body:   detailBody(d), Live: topics(v),
 	}, nil
 }
 
@@ -195,24 +193,17 @@ func (p *pages) setDefault(chosen bool) func(v *page.Visit) (page.Answer, error)
 		if chosen {
 			id = v.Param("pool")
 		}
-		if err := p.Pools.SetDefault(v.Context(), v.Org.ID, id); err != nil {
-			return page.Answer{}, err
-		}
-		return page.See(page.Back(v, links.Path(v.Org.Name, "-", "pools"))), nil
+		err := p.Pools.SetDefault(v.Context(), v.Org.ID, id)
+		return page.See(page.Back(v, links.Path(v.Org.Name, "-", "pools"))), err
 	}
 }
 
 func (p *pages) edit(v *page.Visit) (page.Answer, error) {
 	name, description := v.Form("name"), v.Form("description")
 	_, err := p.Pools.Rename(v.Context(), v.Org.ID, v.Param("pool"), &name, &description)
-	if message, ok := page.Correctable(err); ok && fault.KindOf(err) != fault.KindNotFound {
-		again, failed := p.detailPage(v, func(d *detail) { d.EditProblem = message })
-		return page.Again(again), failed
-	}
-	if err != nil {
-		return page.Answer{}, err
-	}
-	return page.See(poolPath(v.Org.Name, v.Param("pool"))), nil
+	return page.Changed(v, err, poolPath(v.Org.Name, v.Param("pool")), func(v *page.Visit, problem string) (view.Page, error) {
+		return p.detailPage(v, func(d *detail) { d.EditProblem = problem })
+	})
 }
 
 func (p *pages) remove(v *page.Visit) (page.Answer, error) {
@@ -220,21 +211,13 @@ func (p *pages) remove(v *page.Visit) (page.Answer, error) {
 	if err != nil {
 		return page.Answer{}, err
 	}
-	refuse := func(why string) (page.Answer, error) {
-		again, err := p.detailPage(v, func(d *detail) { d.DeleteProblem = why })
-		return page.Again(again), err
+	err = fault.Invalid("This is not the name of the pool.")
+	if v.Form("confirm") == pool.Name {
+		err = p.Pools.Delete(v.Context(), v.Org.ID, pool.AgentPool.ID, v.Form("force") == "on", deployments.ForgetPool)
 	}
-	if v.Form("confirm") != pool.Name {
-		return refuse("This is not the name of the pool.")
-	}
-	err = p.Pools.Delete(v.Context(), v.Org.ID, pool.AgentPool.ID, v.Form("force") == "on", deployments.ForgetPool)
-	if message, ok := page.Correctable(err); ok && fault.KindOf(err) != fault.KindNotFound {
-		return refuse(message)
-	}
-	if err != nil {
-		return page.Answer{}, err
-	}
-	return page.See(links.Path(v.Org.Name, "-", "pools")), nil
+	return page.Changed(v, err, links.Path(v.Org.Name, "-", "pools"), func(v *page.Visit, problem string) (view.Page, error) {
+		return p.detailPage(v, func(d *detail) { d.DeleteProblem = problem })
+	})
 }
 
 func (p *pages) addToken(v *page.Visit) (page.Answer, error) {
@@ -256,19 +239,15 @@ func (p *pages) revoke(v *page.Visit) (page.Answer, error) {
 	if !v.Who.CanGrant() {
 		return page.Answer{}, errGrant
 	}
-	if err := p.Pools.RevokeToken(v.Context(), v.Who, v.Org.ID, v.Param("pool"), v.Param("token")); err != nil {
-		return page.Answer{}, err
-	}
-	return page.See(poolPath(v.Org.Name, v.Param("pool"))), nil
+	err := p.Pools.RevokeToken(v.Context(), v.Who, v.Org.ID, v.Param("pool"), v.Param("token"))
+	return page.See(poolPath(v.Org.Name, v.Param("pool"))), err
 }
 
 // drain makes an agent get no more jobs, or get jobs again.
 func (p *pages) drain(drained bool) func(v *page.Visit) (page.Answer, error) {
 	return func(v *page.Visit) (page.Answer, error) {
 		pool, agent := v.Param("pool"), v.Param("agent")
-		if err := p.Pools.Drain(v.Context(), v.Who, v.Org.ID, pool, agent, drained); err != nil {
-			return page.Answer{}, err
-		}
-		return page.See(poolPath(v.Org.Name, pool, "agents", agent)), nil
+		err := p.Pools.Drain(v.Context(), v.Who, v.Org.ID, pool, agent, drained)
+		return page.See(poolPath(v.Org.Name, pool, "agents", agent)), err
 	}
 }

@@ -8,6 +8,7 @@ import (
 	"github.com/a-h/templ"
 
 	"workflowagent/internal/server/console/changes"
+	"workflowagent/internal/server/console/joblog"
 	"workflowagent/internal/server/console/page"
 	"workflowagent/internal/server/console/view"
 	"workflowagent/internal/server/deployments"
@@ -52,7 +53,7 @@ func (p *pages) tree(v *page.Visit, d deployments.Details) (changes.Model, error
 
 // rows sends a part of the tree.
 func (p *pages) rows(w http.ResponseWriter, v *page.Visit) error {
-	d, err := p.Deployments.Get(v.Context(), v.Stack, deploymentID(v))
+	d, err := p.Deployments.Get(v.Context(), v.Stack, joblog.Reference(v))
 	if err != nil {
 		return err
 	}

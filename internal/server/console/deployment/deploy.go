@@ -11,7 +11,6 @@ import (
 	"workflowagent/internal/server/console/view"
 	"workflowagent/internal/server/deployments"
 	"workflowagent/internal/server/fault"
-	"workflowagent/internal/server/links"
 	"workflowagent/internal/server/pools"
 	"workflowagent/internal/server/store"
 	"workflowagent/internal/words"
@@ -60,7 +59,7 @@ func (p *pages) formPage(v *page.Visit, f form) (view.Page, error) {
 		if git := set.Settings.Git(); git != nil {
 			f.NoSource, f.DefaultBranch, f.Repository = false, git.Branch, git.RepoURL
 		}
-		f.NoSource = f.NoSource && set.Settings.GitHub == nil && set.Settings.VCS == nil && imageOfSettings(&set.Settings) == ""
+		f.NoSource = f.NoSource && set.Settings.GitHub == nil && set.Settings.VCS == nil && set.Settings.Image() == ""
 	}
 	list, preset, err := p.Pools.List(ctx, v.Stack.OrgID)
 	if err != nil {
@@ -85,22 +84,10 @@ func (p *pages) formPage(v *page.Visit, f form) (view.Page, error) {
 	f.Resources = v.Stack.ResourceCount
 	return view.Page{
 		Title: "Deploy " + v.Stack.Project + "/" + v.Stack.Name, Section: "deployments",
-		Crumbs: []view.Crumb{
-			{Text: v.Stack.OrgName, Href: links.Path(v.Stack.OrgName)},
-			{Text: v.Stack.Project, Href: links.Path(v.Stack.OrgName, v.Stack.Project)},
-			{Text: v.Stack.Name, Href: page.StackPath(v.Stack)},
-			{Text: "Deploy"},
-		},
-		Live: []view.Topic{{Channel: deployments.Topic, About: v.Stack.OrgID}, {Channel: pools.Topic, About: v.Stack.OrgID}},
-		Body: deployForm(f),
+		Crumbs: page.StackCrumbs(v.Stack, view.Crumb{Text: "Deploy"}),
+		Live:   []view.Topic{{Channel: deployments.Topic, About: v.Stack.OrgID}, {Channel: pools.Topic, About: v.Stack.OrgID}},
+		Body:   deployForm(f),
 	}, nil
-}
-
-func imageOfSettings(set *workflow.Settings) string {
-	if set.ExecutorContext == nil || set.ExecutorContext.ExecutorImage == nil {
-		return ""
-	}
-	return set.ExecutorContext.ExecutorImage.Reference
 }
 
 // poolOptions lists the pools of the organization, first the one that applies without a choice. agents
@@ -191,10 +178,7 @@ func (p *pages) deploy(v *page.Visit) (page.Answer, error) {
 		f.Problem = page.Sentence(err)
 		return p.refused(v, f)
 	}
-	if err != nil {
-		return page.Answer{}, err
-	}
-	return page.See(deploymentPath(v.Stack, made.Version)), nil
+	return page.See(deploymentPath(v.Stack, made.Version)), err
 }
 
 func (p *pages) refused(v *page.Visit, f form) (page.Answer, error) {

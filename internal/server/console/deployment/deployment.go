@@ -17,7 +17,6 @@ import (
 	"workflowagent/internal/server/deployments/waiting"
 	"workflowagent/internal/server/identity"
 	logs "workflowagent/internal/server/joblog"
-	"workflowagent/internal/server/links"
 	"workflowagent/internal/server/pools"
 	"workflowagent/internal/server/stacks"
 	"workflowagent/internal/server/store"
@@ -77,17 +76,8 @@ func deploymentPath(st store.Stack, version int64) string {
 	return page.StackPath(st, "deployments", strconv.FormatInt(version, 10))
 }
 
-// deploymentID returns the reference to the deployment of a path: its number or its id.
-func deploymentID(v *page.Visit) string {
-	id := v.Param("version")
-	if _, err := strconv.ParseInt(id, 10, 64); err == nil {
-		return "#" + id
-	}
-	return id
-}
-
 func (p *pages) load(v *page.Visit) (shown, error) {
-	det, err := p.Deployments.Get(v.Context(), v.Stack, deploymentID(v))
+	det, err := p.Deployments.Get(v.Context(), v.Stack, joblog.Reference(v))
 	if err != nil {
 		return shown{}, err
 	}
@@ -120,13 +110,8 @@ func (p *pages) page(v *page.Visit, d shown) (view.Page, error) {
 	tab := cmp.Or(v.Query("view"), "log")
 	out := view.Page{
 		Title: fmt.Sprintf("#%d %s/%s", d.Version, v.Stack.Project, v.Stack.Name), Mark: mark(d.Job), Section: "deployments", Wide: true,
-		Crumbs: []view.Crumb{
-			{Text: v.Stack.OrgName, Href: links.Path(v.Stack.OrgName)},
-			{Text: v.Stack.Project, Href: links.Path(v.Stack.OrgName, v.Stack.Project)},
-			{Text: v.Stack.Name, Href: page.StackPath(v.Stack)},
-			{Text: "Deployments", Href: page.StackPath(v.Stack, "deployments")},
-			{Text: fmt.Sprintf("#%d", d.Version)},
-		},
+		Crumbs: page.StackCrumbs(v.Stack,
+			view.Crumb{Text: "Deployments", Href: page.StackPath(v.Stack, "deployments")}, view.Crumb{Text: fmt.Sprintf("#%d", d.Version)}),
 	}
 	if !d.Job.Status.Final() || d.Job.Reason == workflow.ReasonLost {
 		out.Live = []view.Topic{{Channel: deployments.Topic, About: deployments.About(v.Stack, d.ID)}}
@@ -228,10 +213,8 @@ func (p *pages) cancel(force bool) func(v *page.Visit) (page.Answer, error) {
 		if err != nil {
 			return page.Answer{}, err
 		}
-		if err := p.Deployments.Cancel(v.Context(), v.Stack, d.ID, v.Who.Name(), force); err != nil {
-			return page.Answer{}, err
-		}
-		return page.See(d.Path), nil
+		err = p.Deployments.Cancel(v.Context(), v.Stack, d.ID, v.Who.Name(), force)
+		return page.See(d.Path), err
 	}
 }
 
@@ -241,18 +224,13 @@ func (p *pages) again(v *page.Visit) (page.Answer, error) {
 		return page.Answer{}, err
 	}
 	made, err := p.Deployments.Again(v.Context(), v.Who, v.Stack, d.ID)
-	if err != nil {
-		return page.Answer{}, err
-	}
-	return page.See(deploymentPath(v.Stack, made.Version)), nil
+	return page.See(deploymentPath(v.Stack, made.Version)), err
 }
 
 func (p *pages) pause(paused bool) func(v *page.Visit) (page.Answer, error) {
 	return func(v *page.Visit) (page.Answer, error) {
-		if err := p.Deployments.PauseStack(v.Context(), v.Who, v.Stack, paused); err != nil {
-			return page.Answer{}, err
-		}
-		return page.See(page.Back(v, page.StackPath(v.Stack, "deployments"))), nil
+		err := p.Deployments.PauseStack(v.Context(), v.Who, v.Stack, paused)
+		return page.See(page.Back(v, page.StackPath(v.Stack, "deployments"))), err
 	}
 }
 

@@ -26,13 +26,6 @@ func commit(d shown) string {
 	return branch + "@" + git.Commit[:min(7, len(git.Commit))]
 }
 
-func imageOf(d shown) string {
-	if d.Settings == nil || d.Settings.ExecutorContext == nil || d.Settings.ExecutorContext.ExecutorImage == nil {
-		return ""
-	}
-	return d.Settings.ExecutorContext.ExecutorImage.Reference
-}
-
 // operations are the operations that users can start, with what they do.
 var operations = []view.Option{
 	{Value: string(workflow.OperationUpdate), Text: "Update", Hint: "Changes the resources to what the program describes."},

@@ -204,9 +204,9 @@ func formOf(v *page.Visit, k kind) form {
 	f.Settings = integrations.Settings{
 		ForkPulls: vcs.Approval(v.Form("forks")), BotPulls: vcs.Approval(v.Form("bots")), Events: v.Form("events"), PreviewPool: v.Form("pool"),
 		DisableComments: on("no-comments"), DisableDraftComments: on("no-draft-comments"), DisableDiff: on("no-diff"), HonorSkipCI: on("skip-ci"),
-		CACertificate: strings.TrimSpace(v.Form("ca")), HostKeys: nonEmpty(v.Form("host-keys")),
+		CACertificate: strings.TrimSpace(v.Form("ca")), HostKeys: v.Lines("host-keys"),
 	}
-	for _, name := range nonEmpty(v.Form("repositories")) {
+	for _, name := range v.Lines("repositories") {
 		f.Settings.Repositories = append(f.Settings.Repositories, integrations.Listed{Name: name})
 	}
 	return f
@@ -274,15 +274,4 @@ func (f form) repositoryLines() string {
 		names = append(names, r.Name)
 	}
 	return strings.Join(names, "\n")
-}
-
-// nonEmpty returns the lines of a text that contain more than spaces.
-func nonEmpty(text string) []string {
-	var out []string
-	for line := range strings.Lines(text) {
-		if line = strings.TrimSpace(line); line != "" {
-			out = append(out, line)
-		}
-	}
-	return out
 }

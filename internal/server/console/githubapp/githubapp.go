@@ -91,12 +91,8 @@ func (p *pages) start(v *page.Visit) (page.Answer, error) {
 		Name: m.Name, Owner: m.Owner, BaseURL: m.Base, Hook: m.Hook,
 		Home: p.site.URL(), Redirect: p.site.URL() + path(v, "created"), Setup: p.site.URL() + path(v, "installed"),
 	})
-	if message, ok := page.Correctable(err); ok {
-		shown, err := p.formPage(v, m, message)
-		return page.Again(shown), err
-	}
 	if err != nil {
-		return page.Answer{}, err
+		return page.Changed(v, err, "", func(v *page.Visit, problem string) (view.Page, error) { return p.formPage(v, m, problem) })
 	}
 	_, rest, _ := strings.Cut(f.Address, "://")
 	host, _, _ := strings.Cut(rest, "/")

@@ -61,10 +61,7 @@ func (p *pages) list(v *page.Visit) (view.Page, error) {
 func (p *pages) listPage(v *page.Visit, f form, problem string) (view.Page, error) {
 	owner := p.Owner(v)
 	list, err := p.hooks.List(v.Context(), owner)
-	if err != nil {
-		return view.Page{}, err
-	}
-	return p.Page(v, problem, hookList(listModel{p.path(v), owner.Stack.ID != "", list, f})), nil
+	return p.Page(v, problem, hookList(listModel{p.path(v), owner.Stack.ID != "", list, f})), err
 }
 
 // formats are the formats of deliveries. Only a stack's webhooks have the last one.
@@ -108,10 +105,7 @@ func (p *pages) showPage(v *page.Visit, problem string) (view.Page, error) {
 		return view.Page{}, err
 	}
 	list, err := p.hooks.Deliveries(v.Context(), p.Owner(v), hook.Name)
-	if err != nil {
-		return view.Page{}, err
-	}
-	return p.Page(v, problem, hookView(p.path(v), hook, list)), nil
+	return p.Page(v, problem, hookView(p.path(v), hook, list)), err
 }
 
 func (p *pages) change(v *page.Visit) (page.Answer, error) {

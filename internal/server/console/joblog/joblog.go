@@ -73,12 +73,17 @@ type target struct {
 	stream int
 }
 
-func (p *pages) target(v *page.Visit) (target, error) {
+// Reference returns the reference to the deployment of a path: its number or its id.
+func Reference(v *page.Visit) string {
 	id := v.Param("version")
 	if _, err := strconv.ParseInt(id, 10, 64); err == nil {
-		id = "#" + id // otherwise, it is the deployment's id
+		return "#" + id
 	}
-	job, err := p.Deployments.LogJob(v.Context(), v.Stack, id)
+	return id
+}
+
+func (p *pages) target(v *page.Visit) (target, error) {
+	job, err := p.Deployments.LogJob(v.Context(), v.Stack, Reference(v))
 	if err != nil {
 		return target{}, err
 	}

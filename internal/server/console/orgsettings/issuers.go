@@ -45,10 +45,7 @@ func (p *pages) issuers(v *page.Visit) (view.Page, error) {
 
 func (p *pages) issuersPage(v *page.Visit, f issuerForm, problem string) (view.Page, error) {
 	list, err := p.OIDC.Issuers(v.Context(), v.Org.ID)
-	if err != nil {
-		return view.Page{}, err
-	}
-	return settingsPage(v, "issuers", problem, issuers(issuersModel{at(v), list, f})), nil
+	return settingsPage(v, "issuers", problem, issuers(issuersModel{at(v), list, f})), err
 }
 
 func (p *pages) registerIssuer(v *page.Visit) (page.Answer, error) {
@@ -86,7 +83,7 @@ func (f exchangeForm) scope() string {
 }
 
 // policy returns a policy about the token.
-func (f exchangeForm) policy(decision, rules string) (oidc.Policy, error) {
+func (f exchangeForm) policy(decision string, rules []string) (oidc.Policy, error) {
 	p := oidc.Policy{Decision: decision, TokenType: oidc.TokenType(f.Type), Rules: map[string]string{}}
 	switch p.TokenType {
 	case oidc.RunnerToken:
@@ -101,10 +98,7 @@ func (f exchangeForm) policy(decision, rules string) (oidc.Policy, error) {
 			p.AuthorizedPermissions = append(p.AuthorizedPermissions, f.Permission)
 		}
 	}
-	for line := range strings.Lines(rules) {
-		if line = strings.TrimSpace(line); line == "" {
-			continue
-		}
+	for _, line := range rules {
 		claim, pattern, ok := strings.Cut(line, "=")
 		claim = strings.TrimSpace(claim)
 		if _, twice := p.Rules[claim]; !ok || twice {
@@ -218,12 +212,12 @@ func (p *pages) renewThumbprints(v *page.Visit) (page.Answer, error) {
 }
 
 func (p *pages) addPolicy(v *page.Visit) (page.Answer, error) {
-	f, decision, rules := exchangeOf(v), v.Form("decision"), v.Form("rules")
-	policy, err := f.policy(decision, rules)
+	f, decision := exchangeOf(v), v.Form("decision")
+	policy, err := f.policy(decision, v.Lines("rules"))
 	if err == nil {
 		err = p.OIDC.AddPolicy(v.Context(), v.Who, v.Org.ID, v.Param("issuer"), policy)
 	}
-	return p.changedIssuer(v, err, func(m *issuerModel) { m.Policy, m.Decision, m.Rules = f, decision, rules })
+	return p.changedIssuer(v, err, func(m *issuerModel) { m.Policy, m.Decision, m.Rules = f, decision, v.Form("rules") })
 }
 
 func (p *pages) removePolicy(v *page.Visit) (page.Answer, error) {
@@ -248,8 +242,5 @@ func (p *pages) testToken(v *page.Visit) (page.Answer, error) {
 
 func (p *pages) deleteIssuer(v *page.Visit) (page.Answer, error) {
 	err := p.OIDC.Delete(v.Context(), v.Who, v.Org.ID, v.Param("issuer"))
-	if err != nil {
-		return page.Answer{}, err
-	}
-	return page.See(at(v).path("issuers")), nil
+	return page.See(at(v).path("issuers")), err
 }

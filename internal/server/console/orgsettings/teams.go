@@ -19,10 +19,7 @@ func (p *pages) teams(v *page.Visit) (view.Page, error) { return p.teamsPage(v, 
 
 func (p *pages) teamsPage(v *page.Visit, form store.Team, problem string) (view.Page, error) {
 	list, err := p.Identity.Teams(v.Context(), v.Who, v.Org.ID)
-	if err != nil {
-		return view.Page{}, err
-	}
-	return settingsPage(v, "teams", problem, teams(teamsModel{at(v), list, form})), nil
+	return settingsPage(v, "teams", problem, teams(teamsModel{at(v), list, form})), err
 }
 
 func (p *pages) createTeam(v *page.Visit) (page.Answer, error) {

@@ -82,10 +82,7 @@ func (p *pages) tokens(v *page.Visit) (view.Page, error) { return p.tokensPage(v
 
 func (p *pages) tokensPage(v *page.Visit, problem string) (view.Page, error) {
 	list, err := p.tokenList(v, store.TokenFilter{Kind: store.OrgToken, OrgID: v.Org.ID})
-	if err != nil {
-		return view.Page{}, err
-	}
-	return settingsPage(v, "tokens", problem, tokens(tokensModel{at(v), list, v.Query("q")})), nil
+	return settingsPage(v, "tokens", problem, tokens(tokensModel{at(v), list, v.Query("q")})), err
 }
 
 func (p *pages) createToken(v *page.Visit) (page.Answer, error) {

@@ -7,6 +7,7 @@ import (
 	"context"
 	"net/http"
 	"net/url"
+	"strings"
 	"time"
 
 	"github.com/go-chi/chi/v5"
@@ -114,6 +115,26 @@ func (v *Visit) Values() url.Values { return v.R.PostForm }
 // StackPath returns the path of a page about a stack.
 func StackPath(st store.Stack, more ...string) string {
 	return links.Path(append([]string{st.OrgName, st.Project, st.Name}, more...)...)
+}
+
+// StackCrumbs is the path to the pages of a stack, or to a page below it.
+func StackCrumbs(st store.Stack, more ...view.Crumb) []view.Crumb {
+	return append([]view.Crumb{
+		{Text: st.OrgName, Href: links.Path(st.OrgName)},
+		{Text: st.Project, Href: links.Path(st.OrgName, st.Project)},
+		{Text: st.Name, Href: StackPath(st)},
+	}, more...)
+}
+
+// Lines returns the lines of a posted value that contain more than spaces.
+func (v *Visit) Lines(name string) []string {
+	lines := []string{}
+	for line := range strings.Lines(v.Form(name)) {
+		if line = strings.TrimSpace(line); line != "" {
+			lines = append(lines, line)
+		}
+	}
+	return lines
 }
 
 // Orgs returns the organizations of the user.

@@ -348,17 +348,13 @@ func (l list) curl() string {
 
 func (p *pages) cancel(v *page.Visit) (page.Answer, error) {
 	back := page.Back(v, links.Path(v.Org.Name, "-", "deployments"))
-	if _, err := p.Deployments.CancelQueued(v.Context(), v.Who, v.Org.ID, v.Values()["id"]); err != nil {
-		return page.Answer{}, err
-	}
-	return page.See(back), nil
+	_, err := p.Deployments.CancelQueued(v.Context(), v.Who, v.Org.ID, v.Values()["id"])
+	return page.See(back), err
 }
 
 func (p *pages) pause(paused bool) func(v *page.Visit) (page.Answer, error) {
 	return func(v *page.Visit) (page.Answer, error) {
-		if err := p.Deployments.PauseOrg(v.Context(), v.Who, v.Org.ID, paused); err != nil {
-			return page.Answer{}, err
-		}
-		return page.See(page.Back(v, links.Path(v.Org.Name, "-", "deployments"))), nil
+		err := p.Deployments.PauseOrg(v.Context(), v.Who, v.Org.ID, paused)
+		return page.See(page.Back(v, links.Path(v.Org.Name, "-", "deployments"))), err
 	}
 }

@@ -8,7 +8,6 @@ import (
 	"workflowagent/internal/server/console/page"
 	"workflowagent/internal/server/console/view"
 	"workflowagent/internal/server/deployments"
-	"workflowagent/internal/server/links"
 	"workflowagent/internal/server/stacks"
 	"workflowagent/internal/server/stacks/changes"
 	"workflowagent/internal/server/store"
@@ -36,12 +35,8 @@ var tabs = []view.Part{
 func Page(st store.Stack, tab string) view.Page {
 	p := view.Page{
 		Title: st.Project + "/" + st.Name, Section: "stacks",
-		Crumbs: []view.Crumb{
-			{Text: st.OrgName, Href: links.Path(st.OrgName)},
-			{Text: st.Project, Href: links.Path(st.OrgName, st.Project)},
-			{Text: st.Name, Href: page.StackPath(st)},
-		},
-		Live: []view.Topic{{Channel: deployments.Topic, About: deployments.About(st, "")}, {Channel: stacks.Topic, About: st.OrgID + "/" + st.ID}},
+		Crumbs: page.StackCrumbs(st),
+		Live:   []view.Topic{{Channel: deployments.Topic, About: deployments.About(st, "")}, {Channel: stacks.Topic, About: st.OrgID + "/" + st.ID}},
 	}
 	p.Tabs = view.Tabs(tabs, tab, func(name ...string) string { return page.StackPath(st, name...) })
 	return p

@@ -71,15 +71,12 @@ func (p *pages) list(v *page.Visit) (view.Page, error) {
 		next = "?after=" + urlQuery(list[listed-1].SortKey()) + "&q=" + urlQuery(search)
 	}
 	newest, err := p.Stacks.NewestOperations(v.Context(), list)
-	if err != nil {
-		return view.Page{}, err
-	}
 	return view.Page{
 		Title: cmp.Or(project, "Stacks"), Section: "stacks",
 		Crumbs: []view.Crumb{{Text: org.Name, Href: links.Path(org.Name)}, {Text: "Stacks", Href: links.Path(org.Name, "-", "stacks")}},
 		Live:   []view.Topic{{Channel: stacks.Topic, About: org.ID + "/"}},
 		Body:   stackList(org.Name, project, v.R.URL.EscapedPath(), search, list, newest, next, p.APIURL),
-	}, nil
+	}, err
 }
 
 // output is an output of a stack.

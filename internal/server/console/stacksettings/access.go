@@ -39,10 +39,7 @@ func (p *pages) access(v *page.Visit) (view.Page, error) { return p.accessPage(v
 
 func (p *pages) accessPage(v *page.Visit, problem string) (view.Page, error) {
 	access, err := p.Identity.StackAccess(v.Context(), v.Who, v.Stack)
-	if err != nil {
-		return view.Page{}, err
-	}
-	return settingsPage(v, "access", problem, accessList(accessModel{v.Stack, access, v.Who.Can(v.Stack, identity.Manage)})), nil
+	return settingsPage(v, "access", problem, accessList(accessModel{v.Stack, access, v.Who.Can(v.Stack, identity.Manage)})), err
 }
 
 func (p *pages) setAccess(v *page.Visit) (page.Answer, error) {

@@ -149,13 +149,6 @@ func authKind(set *workflow.Settings) string {
 	}
 }
 
-func imageOf(set *workflow.Settings) string {
-	if set.ExecutorContext == nil || set.ExecutorContext.ExecutorImage == nil {
-		return ""
-	}
-	return set.ExecutorContext.ExecutorImage.Reference
-}
-
 func gitOf(set *workflow.Settings) workflow.SourceContextGit {
 	if git := set.Git(); git != nil {
 		return *git
@@ -205,7 +198,7 @@ func effective(set *workflow.Settings, list []pools.Overview, preset string) []o
 		{"Repository", cmp.Or(git.RepoURL, watchedName(set)), "none: the image must contain the program"},
 		revision,
 		{"Folder", git.RepoDir, "the root of the repository"},
-		{"Image", imageOf(set), "the agent's default image"},
+		{"Image", set.Image(), "the agent's default image"},
 		{"Commands before the operation", strings.Join(set.PreRunCommands(), "; "), "none"},
 	} {
 		e := from(o.value, o.fallback)

@@ -238,7 +238,7 @@ func deployForm(m deployModel) templ.Component {
 				if templ_7745c5c3_Err != nil {
 					return templ_7745c5c3_Err
 				}
-				templ_7745c5c3_Err = view.Field("Image", "image", imageOf(m.Set), "For agents that run containers. Empty for the agent's default.", "").Render(ctx, templ_7745c5c3_Buffer)
+				templ_7745c5c3_Err = view.Field("Image", "image", m.Set.Image(), "For agents that run containers. Empty for the agent's default.", "").Render(ctx, templ_7745c5c3_Buffer)
 				if templ_7745c5c3_Err != nil {
 					return templ_7745c5c3_Err
 				}

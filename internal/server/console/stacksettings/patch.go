@@ -43,7 +43,7 @@ func (p *pages) patch(v *page.Visit, set *workflow.Settings) ([]byte, error) {
 	options["shell"] = orNull(v.Form("shell"))
 	doc := map[string]any{
 		"agentPoolID": v.Form("pool"), "sourceContext": map[string]any{"git": git},
-		"operationContext": map[string]any{"preRunCommands": lines(v.Form("commands")), "environmentVariables": env, "options": options, "oidc": oidcPatch(v)},
+		"operationContext": map[string]any{"preRunCommands": v.Lines("commands"), "environmentVariables": env, "options": options, "oidc": oidcPatch(v)},
 	}
 	if git == nil {
 		doc["sourceContext"] = nil
@@ -51,7 +51,7 @@ func (p *pages) patch(v *page.Visit, set *workflow.Settings) ([]byte, error) {
 	if err := triggersPatch(v, set, doc); err != nil {
 		return nil, err
 	}
-	if image := strings.TrimSpace(v.Form("image")); image != imageOf(set) {
+	if image := strings.TrimSpace(v.Form("image")); image != set.Image() {
 		doc["executorContext"] = map[string]any{"executorImage": orNull(image)}
 	}
 	out, err := json.Marshal(doc)
@@ -131,17 +131,6 @@ func oidcPatch(v *page.Visit) map[string]any {
 	if v.Form("gcp-project") != "" {
 		out["gcp"] = map[string]any{
 			"projectId": v.Form("gcp-project"), "workloadPoolId": v.Form("gcp-pool"), "providerId": v.Form("gcp-provider"), "serviceAccount": v.Form("gcp-account"),
-		}
-	}
-	return out
-}
-
-// lines returns the lines of a text that contain more than spaces.
-func lines(text string) []string {
-	out := []string{}
-	for line := range strings.Lines(text) {
-		if line = strings.TrimSpace(line); line != "" {
-			out = append(out, line)
 		}
 	}
 	return out

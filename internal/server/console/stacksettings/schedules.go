@@ -108,8 +108,5 @@ func (p *pages) changeSchedule(v *page.Visit) (page.Answer, error) {
 	default:
 		err = fault.NotFound("A schedule has no action %q.", action)
 	}
-	if err != nil {
-		return page.Answer{}, err
-	}
-	return page.See(path(v.Stack, "schedules")), nil
+	return page.See(path(v.Stack, "schedules")), err
 }

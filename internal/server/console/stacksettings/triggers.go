@@ -80,7 +80,7 @@ func triggersPatch(v *page.Visit, set *workflow.Settings, patch map[string]any) 
 		Repository: strings.TrimSuffix(strings.TrimSpace(v.Form("forge-repository")), ".git"), InstallationID: id,
 		DeployCommits: v.Form("deployCommits") == "on", PreviewPullRequests: v.Form("previewPullRequests") == "on",
 		DeployTags: v.Form("deployTags") == "on", PullRequestTemplate: v.Form("pullRequestTemplate") == "on",
-		Paths: lines(v.Form("paths")), TagFilters: lines(v.Form("tagFilters")), ReviewStackLabels: lines(v.Form("reviewStackLabels")),
+		Paths: v.Lines("paths"), TagFilters: v.Lines("tagFilters"), ReviewStackLabels: v.Lines("reviewStackLabels"),
 		ReviewStackTTL: strings.TrimSpace(v.Form("reviewStackTTL")),
 		// The form does not show it.
 		DeployPullRequest: now.DeployPullRequest,

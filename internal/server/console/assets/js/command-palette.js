@@ -1,13 +1,10 @@
 // command-palette finds pages and actions by name: Ctrl+K or Cmd+K.
+import { element } from "./html.js";
+
 class CommandPalette extends HTMLElement {
   connectedCallback() {
-    const button = document.createElement("button");
-    button.type = "button";
-    button.className = "button small";
-    button.textContent = "Find… ";
-    const key = document.createElement("kbd");
-    key.textContent = /Mac|iPhone|iPad/.test(navigator.platform) ? "⌘K" : "Ctrl K";
-    button.append(key);
+    const key = /Mac|iPhone|iPad/.test(navigator.platform) ? "⌘K" : "Ctrl K";
+    const button = element("button", { type: "button", className: "button small" }, "Find… ", element("kbd", { textContent: key }));
     button.addEventListener("click", () => this.show());
     this.replaceChildren(button);
     document.addEventListener("keydown", (this.onKey = (event) => {
@@ -30,27 +27,19 @@ class CommandPalette extends HTMLElement {
   }
 
   build() {
-    this.dialog = document.createElement("dialog");
-    this.dialog.className = "palette-dialog";
-    this.dialog.setAttribute("aria-label", "Find a page or action");
-    this.input = document.createElement("input");
-    this.input.type = "search";
-    this.input.placeholder = "Stack, deployment, pool, agent, action…";
-    this.input.setAttribute("aria-label", "Find a page or action");
-    this.input.setAttribute("role", "combobox");
-    this.input.setAttribute("aria-expanded", "true");
+    this.input = element("input", {
+      type: "search", placeholder: "Stack, deployment, pool, agent, action…",
+      ariaLabel: "Find a page or action", role: "combobox", ariaExpanded: "true",
+    });
     this.input.setAttribute("aria-controls", "palette-list");
-    this.list = document.createElement("ul");
-    this.list.id = "palette-list";
-    this.list.setAttribute("role", "listbox");
-    this.list.setAttribute("aria-label", "Results");
+    this.list = element("ul", { id: "palette-list", role: "listbox", ariaLabel: "Results" });
+    this.dialog = element("dialog", { className: "palette-dialog", ariaLabel: "Find a page or action" }, this.input, this.list);
     this.input.addEventListener("input", () => {
       clearTimeout(this.timer);
       this.timer = setTimeout(() => this.find(), 120);
     });
     this.input.addEventListener("keydown", (event) => this.key(event));
     this.dialog.addEventListener("click", (event) => event.target === this.dialog && this.dialog.close());
-    this.dialog.append(this.input, this.list);
     document.body.append(this.dialog);
   }
 
@@ -66,24 +55,14 @@ class CommandPalette extends HTMLElement {
     }
     if (asked !== this.asked) return;
     this.list.replaceChildren(...found.map((item, i) => {
-      const option = document.createElement("li");
-      option.setAttribute("role", "option");
-      option.id = `palette-${i}`;
+      const kind = element("span", { className: "dim", textContent: item.kind });
+      const option = element("li", { id: `palette-${i}`, role: "option" }, item.text, " ", kind);
       option.dataset.href = item.href;
-      const kind = document.createElement("span");
-      kind.className = "dim";
-      kind.textContent = item.kind;
-      option.append(item.text, " ", kind);
       option.addEventListener("click", () => location.assign(item.href));
       return option;
     }));
     if (found.length === 0) {
-      const none = document.createElement("li");
-      none.setAttribute("role", "option");
-      none.setAttribute("aria-disabled", "true");
-      none.className = "dim";
-      none.textContent = "Nothing found";
-      this.list.append(none);
+      this.list.append(element("li", { className: "dim", role: "option", ariaDisabled: "true", textContent: "Nothing found" }));
     }
     this.select(0);
   }

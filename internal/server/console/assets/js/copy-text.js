@@ -1,10 +1,10 @@
 // copy-text adds a button that copies the element's text.
+import { element } from "./html.js";
+
 export async function copy(text) {
   if (navigator.clipboard) return navigator.clipboard.writeText(text);
   // Pages without encryption have no clipboard API.
-  const area = document.createElement("textarea");
-  area.value = text;
-  area.className = "off-screen";
+  const area = element("textarea", { value: text, className: "off-screen" });
   document.body.append(area);
   area.select();
   document.execCommand("copy");
@@ -14,10 +14,7 @@ export async function copy(text) {
 class CopyText extends HTMLElement {
   connectedCallback() {
     if (this.querySelector("button")) return;
-    const button = document.createElement("button");
-    button.type = "button";
-    button.className = "button small";
-    button.textContent = "Copy";
+    const button = element("button", { type: "button", className: "button small", textContent: "Copy" });
     button.addEventListener("click", async () => {
       await copy(this.querySelector("code").textContent);
       button.textContent = "Copied";

@@ -1,9 +1,16 @@
-// The only place that makes HTML from text. The text comes from the server, which has escaped it.
+// Elements, and the only place that makes HTML from text. The text comes from the server, which has escaped it.
 import { Idiomorph } from "../vendor/idiomorph.js";
 
 const policy = globalThis.trustedTypes
   ? globalThis.trustedTypes.createPolicy("console", { createHTML: (text) => text })
   : { createHTML: (text) => text };
+
+// element makes an element with properties and children.
+export function element(tag, properties = {}, ...children) {
+  const e = Object.assign(document.createElement(tag), properties);
+  e.append(...children);
+  return e;
+}
 
 // parse returns the document of a server's HTML.
 export function parse(html) {

@@ -1,5 +1,7 @@
 // Keys without a modifier: navigation, lists and the help. They are inactive in inputs, and users
 // can turn them off (WCAG 2.1.4).
+import { element } from "./html.js";
+
 export function typing(event) {
   const element = event.composedPath()[0];
   return element.closest?.("input, textarea, select, [contenteditable]") != null;
@@ -41,26 +43,10 @@ function move(step) {
 function showHelp() {
   let dialog = document.getElementById("key-help");
   if (!dialog) {
-    dialog = document.createElement("dialog");
-    dialog.id = "key-help";
-    dialog.setAttribute("aria-label", "Keys");
-    const list = document.createElement("dl");
-    for (const [key, text] of help) {
-      const term = document.createElement("dt");
-      const kbd = document.createElement("kbd");
-      kbd.textContent = key;
-      term.append(kbd);
-      const what = document.createElement("dd");
-      what.textContent = text;
-      list.append(term, what);
-    }
-    const title = document.createElement("h2");
-    title.textContent = "Keys";
-    const close = document.createElement("button");
-    close.className = "button";
-    close.textContent = "Close";
+    const pairs = help.flatMap(([key, text]) => [element("dt", {}, element("kbd", { textContent: key })), element("dd", { textContent: text })]);
+    const close = element("button", { className: "button", textContent: "Close" });
     close.addEventListener("click", () => dialog.close());
-    dialog.append(title, list, close);
+    dialog = element("dialog", { id: "key-help", ariaLabel: "Keys" }, element("h2", { textContent: "Keys" }), element("dl", {}, ...pairs), close);
     document.body.append(dialog);
   }
   dialog.showModal();

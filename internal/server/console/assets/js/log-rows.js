@@ -1,17 +1,12 @@
 // The rows of a log that are on the screen: headers of steps, and lines. Rows are kept as long as
 // they are visible, so that a selection survives. Lines become text nodes, never HTML.
+import { element } from "./html.js";
 import { flags } from "./log-source.js";
 import { render } from "./log-text.js";
 
 export const rowHeight = 24; // pixels, unless lines wrap
 export const times = ["off", "clock", "since start", "since previous"];
 const longPause = 5000; // milliseconds between lines that are marked
-
-export function element(tag, properties = {}, ...children) {
-  const e = Object.assign(document.createElement(tag), properties);
-  e.append(...children);
-  return e;
-}
 
 export class LogRows {
   constructor(view, list) {

@@ -1,6 +1,6 @@
 // Hits and errors in a log. The server searches all steps; this module keeps the first lines that it
 // found, walks through them and marks them next to the scroll bar.
-import { element } from "./log-rows.js";
+import { element } from "./html.js";
 
 const soon = 200; // milliseconds between typing and searching
 // A growing log is searched again after a pause, which is longer if a search takes long.

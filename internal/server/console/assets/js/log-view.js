@@ -2,8 +2,9 @@
 // The first visible row is the truth; the scroll bar only mirrors it, because browsers limit the
 // height of an element.
 import { copy } from "./copy-text.js";
+import { element } from "./html.js";
 import { enabled, typing } from "./keys.js";
-import { element, LogRows, rowHeight, times } from "./log-rows.js";
+import { LogRows, rowHeight, times } from "./log-rows.js";
 import { LogSearch } from "./log-search.js";
 import { LogSource } from "./log-source.js";
 import { plain } from "./log-text.js";

@@ -1,7 +1,7 @@
 // resource-tree adds buttons that fold the resources below another one. It shows a large tree as a
 // virtual list: the table contains the rows near the window, which the server renders, and empty rows
 // as high as the others.
-import { morph, parseElement } from "./html.js";
+import { element, morph, parseElement } from "./html.js";
 
 const largeTree = 500; // rows
 const margin = 40; // rows that are loaded above and below the window
@@ -56,9 +56,7 @@ class ResourceTree extends HTMLElement {
       return;
     }
     if (!button) {
-      button = document.createElement("button");
-      button.type = "button";
-      button.className = "tree-fold";
+      button = element("button", { type: "button", className: "tree-fold" });
       button.addEventListener("click", () => {
         const key = name();
         if (!this.folded.delete(key)) this.folded.add(key);
@@ -68,17 +66,15 @@ class ResourceTree extends HTMLElement {
     }
     const open = !this.folded.has(name());
     button.textContent = open ? "▾" : "▸";
-    button.setAttribute("aria-expanded", String(open));
-    button.setAttribute("aria-label", "Resources below " + row.querySelector("a").textContent);
+    button.ariaExpanded = String(open);
+    button.ariaLabel = "Resources below " + row.querySelector("a").textContent;
   }
 
   virtualize() {
     this.watch.disconnect();
     this.classList.add("virtual");
     this.port = this.querySelector(".scroll");
-    this.port.tabIndex = 0;
-    this.port.setAttribute("role", "region");
-    this.port.setAttribute("aria-label", "Resources");
+    Object.assign(this.port, { tabIndex: 0, role: "region", ariaLabel: "Resources" });
     this.body = this.querySelector("tbody");
     this.body.removeAttribute("id"); // the rows of a small tree have changes of their own
     for (const row of [...this.body.children].slice(2 * margin)) row.remove();
@@ -98,11 +94,7 @@ class ResourceTree extends HTMLElement {
   }
 
   spacer() {
-    const body = document.createElement("tbody");
-    body.setAttribute("aria-hidden", "true");
-    body.className = "tree-space";
-    body.append(document.createElement("tr"));
-    return body;
+    return element("tbody", { className: "tree-space", ariaHidden: "true" }, element("tr"));
   }
 
   height() { return this.body.rows[0]?.offsetHeight || 36; }
