@@ -24,7 +24,7 @@ var notAudited = map[string][]string{
 		"PATCH /api/workflow/jobs/{jobID}/{step}/status", "POST /api/workflow/jobs/{jobID}/{step}/logs", "PUT /api/workflow/jobs/{jobID}/{step}/log",
 	},
 	"the stack's history records updates": {
-		"POST STACK/preview", "POST STACK/update", "POST STACK/refresh", "POST STACK/destroy", "POST STACK/UPDATE/{updateID}",
+		"POST STACK/begin-update", "POST STACK/preview", "POST STACK/update", "POST STACK/refresh", "POST STACK/destroy", "POST STACK/UPDATE/{updateID}",
 		"POST STACK/UPDATE/{updateID}/renew_lease", "POST STACK/UPDATE/{updateID}/events", "POST STACK/UPDATE/{updateID}/events/batch",
 		"POST STACK/UPDATE/{updateID}/complete", "PATCH STACK/UPDATE/{updateID}/checkpoint", "PATCH STACK/UPDATE/{updateID}/journalentries",
 		"PATCH STACK/UPDATE/{updateID}/checkpointverbatim",

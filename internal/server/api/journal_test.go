@@ -111,7 +111,7 @@ func TestRefusedJournals(t *testing.T) {
 		{"no entries", "{}", "must contain", 400},
 		{"an empty list", entries(), "must contain", 400},
 		{"an object", `{"entries":{}}`, "must contain", 400},
-		{"another version", entries(strings.Replace(created(1, "a"), `"version":1`, `"version":2`, 1)), "version", 400},
+		{"another version", entries(strings.Replace(created(1, "a"), `"version":1`, `"version":3`, 1)), "version", 400},
 		{"too many entries", entries(many...), "1001", 413},
 		{"too many bytes", entries(long, created(2, "c")), "8000 bytes", 413},
 		{"too many bytes at all", entries(created(1, strings.Repeat("b", 100_000))), "larger", 413},

@@ -19,7 +19,7 @@ var endsWithTheToken = map[string][]string{
 		"POST /api/stacks/{org}/{project}", "DELETE STACK", "POST STACK/rename", "POST STACK/import", "PUT STACK/config", "DELETE STACK/config",
 		"PATCH STACK/tags", "POST STACK/tags", "PATCH STACK/tags/{tag}", "DELETE STACK/tags/{tag}", "PATCH STACK/annotations/{kind}",
 	},
-	"an update of the caller's own program, with a lease": {"POST STACK/UPDATE", "POST STACK/UPDATE/{updateID}", "POST STACK/UPDATE/{updateID}/cancel"},
+	"an update of the caller's own program, with a lease": {"POST STACK/begin-update", "POST STACK/UPDATE", "POST STACK/UPDATE/{updateID}", "POST STACK/UPDATE/{updateID}/cancel"},
 	"a deployment, which starts at once or in its turn": {
 		"POST STACK/deployments", "POST STACK/deployments/{deploymentID}/cancel",
 	},

@@ -90,6 +90,8 @@ var (
 	volatile = regexp.MustCompile(`[0-9A-Za-z_-]{16,}`)
 	// dates are times in texts. They are not moved.
 	dates = regexp.MustCompile(`\d{4}-\d\d-\d\dT[0-9:.]+Z`)
+	// seen is the time of a pool's last sign of life, which a poll stores only now and then.
+	seen = regexp.MustCompile(`"last_seen_at": [~\d]+`)
 	// microseconds are times.
 	microseconds = regexp.MustCompile(`\b1[6-9]\d{14}\b`)
 )
@@ -141,6 +143,9 @@ func (r *rows) now() string {
 			}
 			return "~"
 		})
+		if row[0] == "agent_pools" {
+			text = seen.ReplaceAllString(text, "")
+		}
 		lines = append(lines, row[0]+" "+text)
 	}
 	slices.Sort(lines)

@@ -183,9 +183,9 @@ func TestRefusedEntriesStoreNothing(t *testing.T) {
 		s.record(u, creates(1, 1, "c"))
 		before := s.exported(0)
 		for _, tt := range []struct{ text, entry string }{
-			{"version", `{"version":2,"kind":2,"sequenceID":2,"operationID":1}`},
+			{"version", `{"version":3,"kind":2,"sequenceID":2,"operationID":1}`},
 			{"version", `{"kind":2,"sequenceID":2,"operationID":1}`},
-			{"kind", `{"version":1,"kind":10,"sequenceID":2,"operationID":1}`},
+			{"kind", `{"version":1,"kind":11,"sequenceID":2,"operationID":1}`},
 			{"sequenceID", `{"version":1,"kind":2,"sequenceID":0,"operationID":1}`},
 			{"sequenceID", `{"version":1,"kind":2,"sequenceID":"2","operationID":1}`},
 			{"object", `7`},

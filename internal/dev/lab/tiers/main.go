@@ -49,7 +49,7 @@ type tier struct {
 	what    string
 	missing func(context.Context) string // why this machine cannot run it, or ""
 	test    func(*suite, context.Context, io.Writer) error
-	apart   string // a tier that must not run at the same time, or ""
+	mounts  bool // of the tiers with mounts, one runs at a time
 }
 
 type suite struct {
@@ -75,15 +75,15 @@ func tiers() []tier {
 	always := func(context.Context) string { return "" }
 	return []tier{
 		{name: "postgres", what: "the server's components, with SQLite and PostgreSQL", missing: postgresMissing, test: (*suite).postgres},
-		// A booted machine copies this host's mounts, and an engine cannot remove a container whose mount is in use
-		// elsewhere.
-		{name: "engine", what: "deployments in containers of a real Docker Engine", missing: engineMissing, test: (*suite).engine, apart: "init"},
-		{name: "faults", what: "processes killed and connections cut under running deployments", missing: clientsMissing, test: e2e("faults", parallelTests)},
+		// A booted machine and an engine copy this host's mounts, and an engine cannot remove a container whose
+		// mount is in use elsewhere.
+		{name: "engine", what: "deployments in containers of a real Docker Engine", missing: engineMissing, test: (*suite).engine, mounts: true},
+		{name: "faults", what: "processes killed and connections cut under running deployments", missing: clientsMissing, test: e2e("faults", parallelTests), mounts: true},
 		{name: "race", what: "packages with concurrency, with the race detector", missing: always, test: (*suite).raced},
 		{name: "unit", what: "unit tests of the other packages", missing: always, test: (*suite).unit},
 		{name: "clients", what: "the stock pulumi CLI against a real server and agents", missing: clientsMissing, test: e2e("clients", parallelTests)},
 		{name: "cluster", what: "deployments in pods of a real Kubernetes", missing: clusterMissing, test: (*suite).cluster},
-		{name: "init", what: "the agent as a systemd service on a booted machine", missing: initMissing, test: e2e("init", parallelMachines), apart: "engine"},
+		{name: "init", what: "the agent as a systemd service on a booted machine", missing: initMissing, test: e2e("init", parallelMachines), mounts: true},
 		{name: "browser", what: "the console in a real browser", missing: browserMissing, test: e2e("browser", parallelTests)},
 		{name: "packages", what: "a release's content and signatures, and that its build is reproducible", missing: packagesMissing, test: e2e("packages", parallelTests)},
 		{name: "install", what: "manifests, charts and the Pulumi program for Kubernetes, in their own module", missing: installMissing, test: (*suite).install},
@@ -105,23 +105,26 @@ func choose(all []tier, list string) ([]tier, error) {
 	return chosen, nil
 }
 
-// inTurn calls work for each tier, for up to most tiers at the same time, in their order. A tier that is apart
-// from a running one waits, and later ones overtake it.
+// inTurn calls work for each tier, for up to most tiers at the same time, in their order. A tier with mounts
+// waits for a running one, and later ones overtake it.
 func inTurn(all []tier, most int, work func(tier)) {
-	waiting, running := slices.Clone(all), map[string]bool{}
-	ended := make(chan string)
-	for len(waiting)+len(running) > 0 {
-		next := slices.IndexFunc(waiting, func(t tier) bool { return !running[t.apart] })
-		if next < 0 || len(running) == most {
-			delete(running, <-ended)
+	waiting, running, mounted := slices.Clone(all), 0, false
+	ended := make(chan tier)
+	for len(waiting)+running > 0 {
+		next := slices.IndexFunc(waiting, func(t tier) bool { return !t.mounts || !mounted })
+		if next < 0 || running == most {
+			t := <-ended
+			running--
+			mounted = mounted && !t.mounts
 			continue
 		}
 		t := waiting[next]
 		waiting = slices.Delete(waiting, next, next+1)
-		running[t.name] = true
+		running++
+		mounted = mounted || t.mounts
 		go func() {
 			work(t)
-			ended <- t.name
+			ended <- t
 		}()
 	}
 }

@@ -76,7 +76,7 @@ func TestChoose(t *testing.T) {
 }
 
 func TestTiersRunInTurn(t *testing.T) {
-	list := []tier{{name: "a"}, {name: "b", apart: "d"}, {name: "c"}, {name: "d", apart: "b"}, {name: "e"}}
+	list := []tier{{name: "a"}, {name: "b", mounts: true}, {name: "c"}, {name: "d", mounts: true}, {name: "e"}}
 	started, end := make(chan string), map[string]chan struct{}{}
 	for _, one := range list {
 		end[one.name] = make(chan struct{})
