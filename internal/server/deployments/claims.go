@@ -134,6 +134,11 @@ func (s *Service) assign(tx *store.Tx, polls []*Poll) (out []outcome, earlier ma
 		return nil, nil, err
 	}
 	out = slices.Repeat([]outcome{{err: errNothing}}, len(polls))
+	// A held poll's agent might have been drained since the poll began.
+	drained, err := tx.Drains(polls[0].Agent.PoolID)
+	if err != nil {
+		return nil, nil, err
+	}
 	live := map[string]error{} // by token
 	var free []int             // polls that may take a job
 	first := map[[2]string]int{}
@@ -154,6 +159,7 @@ func (s *Service) assign(tx *store.Tx, polls []*Poll) (out []outcome, earlier ma
 		switch n, repeated := first[r.key()]; {
 		case dead != nil:
 			out[i].err = dead
+		case slices.ContainsFunc(drained, func(d store.DrainedAgent) bool { return d.AgentID == r.Agent.AgentID }):
 		case repeated && r.PollID != "":
 			twins[i] = n
 		default:

@@ -7,6 +7,7 @@ import (
 	"workflowagent/internal/dev/storetest"
 	"workflowagent/internal/server/deployments"
 	"workflowagent/internal/server/store"
+	"workflowagent/internal/server/store/scope"
 )
 
 // TestDrainedAgentsGetNoJobs drains an agent while it polls: it learns of that soon, whether its poll
@@ -85,6 +86,31 @@ func TestDrainedAgentsGetNoJobs(t *testing.T) {
 			t.Errorf("a resumed agent got %+v, want %s", c, id)
 		}
 	})
+}
+
+// TestClaimsSeeDrains drains an agent while its poll is held, on a server whose notice is lost. The next job
+// goes to the agent that began to poll later.
+func TestClaimsSeeDrains(t *testing.T) {
+	p := newPlant(t, storetest.SQLite(t), deployments.Options{})
+	p.run()
+	st := p.stack("one")
+	got := make(chan string, 2)
+	for i, agent := range []string{"a", "b"} {
+		go func() {
+			answer, err := p.service.Poll(t.Context(), p.request(agent, time.Minute).From(p.agent))
+			if err == nil && answer.Claim != nil {
+				got <- agent
+			}
+		}()
+		p.eventually("the held poll", func() bool { return p.service.HeldPolls() == i+1 })
+	}
+	p.must(p.db.Write(t.Context(), scope.Organization(p.org.ID), func(tx *store.Tx) error {
+		return tx.SaveDrain(store.DrainedAgent{PoolID: p.pool, AgentID: "a", DrainedBy: "ada", DrainedAt: tx.Now()})
+	}))
+	p.deploy(st)
+	if agent := <-got; agent != "b" {
+		t.Errorf("agent %s got the job, want b", agent)
+	}
 }
 
 // TestDrainedAgentsGetLostAnswers repeats a poll whose answer was lost, after the agent was drained.

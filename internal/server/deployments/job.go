@@ -11,6 +11,7 @@ import (
 	"workflowagent/internal/protocol"
 	"workflowagent/internal/server/fault"
 	"workflowagent/internal/server/identity"
+	"workflowagent/internal/server/pools"
 	"workflowagent/internal/server/store"
 	"workflowagent/internal/server/store/scope"
 	"workflowagent/internal/server/vcs/outbox"
@@ -348,6 +349,7 @@ func (s *Service) doubt(tx *store.Tx, job *store.Job, r protocol.ResultRequest, 
 		addNote(job, now, "The deployment was marked as lost; its runner has now reported that it succeeded, but the server knows no update of it that ended well. It stays lost: check the stack, and deploy again.")
 	}
 	changed(tx, *job)
+	tx.Notify(pools.QueueTopic, pools.OrgPayload(job.OrgID))
 	if err := unblock(tx, job.StackID, job.DeploymentID); err != nil {
 		return err
 	}

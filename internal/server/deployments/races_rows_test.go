@@ -90,8 +90,8 @@ var (
 	volatile = regexp.MustCompile(`[0-9A-Za-z_-]{16,}`)
 	// dates are times in texts. They are not moved.
 	dates = regexp.MustCompile(`\d{4}-\d\d-\d\dT[0-9:.]+Z`)
-	// seen is the time of a pool's last sign of life, which a poll stores only now and then.
-	seen = regexp.MustCompile(`"last_seen_at": [~\d]+`)
+	// used are the times of a pool's last sign of life and last claim, which are stored only now and then.
+	used = regexp.MustCompile(`"last_(seen|job)_at": [~\d]+`)
 	// microseconds are times.
 	microseconds = regexp.MustCompile(`\b1[6-9]\d{14}\b`)
 )
@@ -144,7 +144,7 @@ func (r *rows) now() string {
 			return "~"
 		})
 		if row[0] == "agent_pools" {
-			text = seen.ReplaceAllString(text, "")
+			text = used.ReplaceAllString(text, "")
 		}
 		lines = append(lines, row[0]+" "+text)
 	}
