@@ -104,7 +104,7 @@ type model struct {
 
 // TestLifeOfJobs applies random events to a queue and checks its invariants.
 func TestLifeOfJobs(t *testing.T) {
-	p := newPlant(t, storetest.SQLite(t), deployments.Options{Cap: 3, Sweep: 10 * time.Millisecond})
+	p := newPlant(t, storetest.SQLite(t), deployments.Options{Cap: 3, Sweep: 10 * time.Second})
 	round := 0
 	rapid.Check(t, func(rt *rapid.T) {
 		round++
