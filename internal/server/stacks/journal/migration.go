@@ -188,6 +188,7 @@ func (p *Progress) migrate(m *migration) {
 		}
 	}
 	p.base, p.removedOld, p.removed = len(m.layout), removed, len(removed)
+	p.migrations++
 }
 
 // checkMigration returns an error if the state at the time of a migration does not allow it.

@@ -108,3 +108,24 @@ func TestMigrationsAreCheckedWithTheStoredEntries(t *testing.T) {
 		t.Errorf("a replay repeats the check: %v", err)
 	}
 }
+
+// TestProgressLimitsMigrations migrates a state as often as possible, and then once more.
+func TestProgressLimitsMigrations(t *testing.T) {
+	entries := make([]string, maxMigrations+1)
+	for i := range entries {
+		entries[i] = migrates(`{"stateIndex":0}`, withID("m"), "")
+	}
+	parsed := parseEntries(t, entries...)
+	p := NewProgress(2)
+	refused := func(how string, entries []Entry) {
+		t.Helper()
+		if err := p.AddAll(entries); fault.KindOf(err) != fault.KindInvalid || !strings.Contains(err.Error(), "migrates the state") {
+			t.Errorf("%s: %v, want an invalid request", how, err)
+		}
+	}
+	refused("in one batch", parsed)
+	if err := p.AddAll(parsed[1:]); err != nil {
+		t.Errorf("adding %d migrations: %v", maxMigrations, err)
+	}
+	refused("in another batch", parsed[:1])
+}

@@ -11,6 +11,9 @@ import (
 // most two.
 const maxRebases = 10
 
+// maxMigrations does the same for migrations of the state, each of which is also replayed when it arrives.
+const maxMigrations = 100
+
 // Progress validates the references of entries in their order of arrival, and counts the state's
 // resources. It holds no resources itself.
 type Progress struct {
@@ -19,6 +22,7 @@ type Progress struct {
 	added   int // number of resources of the journal, including removed ones
 
 	rebases    int                // number of entries that change the base
+	migrations int                // number of migrations of the state
 	operations map[int64]int      // index of each of the journal's resources, by operation
 	removedOld map[int64]struct{} // indexes in the base
 	removedNew map[int64]struct{} // operations
@@ -34,7 +38,7 @@ func NewProgress(resources int) *Progress {
 
 func (p *Progress) rebase(resources int) {
 	*p = Progress{
-		base: resources, rebases: p.rebases, operations: map[int64]int{}, removedOld: map[int64]struct{}{}, removedNew: map[int64]struct{}{},
+		base: resources, rebases: p.rebases, migrations: p.migrations, operations: map[int64]int{}, removedOld: map[int64]struct{}{}, removedNew: map[int64]struct{}{},
 	}
 }
 
@@ -83,6 +87,9 @@ func (p *Progress) check(e *Entry) error {
 			return fault.Invalid("journal entry %d changes the base of the journal for more than the %dth time", e.SequenceID, maxRebases)
 		}
 	case StateMigration:
+		if p.migrations == maxMigrations {
+			return fault.Invalid("journal entry %d migrates the state for more than the %dth time", e.SequenceID, maxMigrations)
+		}
 		return p.checkMigration(e)
 	}
 	return nil
