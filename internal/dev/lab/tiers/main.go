@@ -1,8 +1,8 @@
 // Command tiers runs the test tiers that this machine can run, and reports why it skipped the
 // others. With WORKFLOW_REQUIRE_TIERS=all a skipped tier is a failure.
 //
-// Some tiers run at the same time, because most tiers mostly wait. The longest start first, so that the
-// processors are busy until the end. A tier's output is printed when the tier finishes. With the flag -only,
+// Some tiers run at the same time, because most tiers mostly wait. Those that need most of the processors start
+// first, so that the processors are busy until the end. A tier's output is printed when the tier finishes. With the flag -only,
 // it runs the named tiers.
 package main
 
@@ -29,7 +29,6 @@ import (
 	"workflowagent/internal/dev/lab"
 	"workflowagent/internal/dev/lab/chromium"
 	"workflowagent/internal/dev/lab/cluster"
-	"workflowagent/internal/dev/storetest"
 )
 
 func main() {
@@ -58,75 +57,6 @@ type suite struct {
 	env  []string      // environment of the tests
 	race bool          // the race detector is available
 	cpu  *atomic.Int64 // nanoseconds of all processors that the tests of a tier took
-}
-
-// parallelTests is the value of go test's flag -parallel for an end-to-end package. It does not
-// depend on the number of processors, because the tests mostly wait.
-const parallelTests = "6"
-
-// parallelMachines replaces parallelTests for tests that each boot a machine.
-const parallelMachines = "3"
-
-// atOnce is how many tiers run at the same time.
-const atOnce = 3
-
-// tiers returns the tiers, the longest first. Only the first three keep a processor busy.
-func tiers() []tier {
-	always := func(context.Context) string { return "" }
-	return []tier{
-		{name: "postgres", what: "the server's components, with SQLite and PostgreSQL", missing: postgresMissing, test: (*suite).postgres},
-		// A booted machine and an engine copy this host's mounts, and an engine cannot remove a container whose
-		// mount is in use elsewhere.
-		{name: "engine", what: "deployments in containers of a real Docker Engine", missing: engineMissing, test: (*suite).engine, mounts: true},
-		{name: "faults", what: "processes killed and connections cut under running deployments", missing: clientsMissing, test: e2e("faults", parallelTests), mounts: true},
-		{name: "race", what: "packages with concurrency, with the race detector", missing: always, test: (*suite).raced},
-		{name: "unit", what: "unit tests of the other packages", missing: always, test: (*suite).unit},
-		{name: "clients", what: "the stock pulumi CLI against a real server and agents", missing: clientsMissing, test: e2e("clients", parallelTests)},
-		{name: "cluster", what: "deployments in pods of a real Kubernetes", missing: clusterMissing, test: (*suite).cluster},
-		{name: "init", what: "the agent as a systemd service on a booted machine", missing: initMissing, test: e2e("init", parallelMachines), mounts: true},
-		{name: "browser", what: "the console in a real browser", missing: browserMissing, test: e2e("browser", parallelTests)},
-		{name: "packages", what: "a release's content and signatures, and that its build is reproducible", missing: packagesMissing, test: e2e("packages", parallelTests)},
-		{name: "install", what: "manifests, charts and the Pulumi program for Kubernetes, in their own module", missing: installMissing, test: (*suite).install},
-		{name: "pages", what: "the console's scripts, templates and colours, in their own module", missing: always, test: (*suite).pages},
-		{name: "provider", what: "the example provider, in its own module", missing: clientsMissing, test: (*suite).provider},
-	}
-}
-
-// choose returns the tiers named in a comma-separated list, or all for "".
-func choose(all []tier, list string) ([]tier, error) {
-	if list == "" {
-		return all, nil
-	}
-	wanted := strings.Split(list, ",")
-	chosen := slices.DeleteFunc(all, func(t tier) bool { return !slices.Contains(wanted, t.name) })
-	if len(chosen) != len(wanted) {
-		return nil, fmt.Errorf("-only %s: not every name is a tier", list)
-	}
-	return chosen, nil
-}
-
-// inTurn calls work for each tier, for up to most tiers at the same time, in their order. A tier with mounts
-// waits for a running one, and later ones overtake it.
-func inTurn(all []tier, most int, work func(tier)) {
-	waiting, running, mounted := slices.Clone(all), 0, false
-	ended := make(chan tier)
-	for len(waiting)+running > 0 {
-		next := slices.IndexFunc(waiting, func(t tier) bool { return !t.mounts || !mounted })
-		if next < 0 || running == most {
-			t := <-ended
-			running--
-			mounted = mounted && !t.mounts
-			continue
-		}
-		t := waiting[next]
-		waiting = slices.Delete(waiting, next, next+1)
-		running++
-		mounted = mounted || t.mounts
-		go func() {
-			work(t)
-			ended <- t
-		}()
-	}
 }
 
 func run(ctx context.Context, only string) error {
@@ -242,82 +172,6 @@ func raceMissing(ctx context.Context) string {
 		return "the C compiler " + compiler[0] + " is not installed"
 	}
 	return ""
-}
-
-// shuffle are the arguments with which go test runs the tests of a package in a random order, which it prints.
-var shuffle = []string{"-shuffle=on"}
-
-// enginePackages are the packages that require a Docker Engine.
-var enginePackages = []string{product + "/agent/executor/docker", product + "/dev/lab"}
-
-// clusterPackages are the packages whose tests require a Kubernetes cluster.
-var clusterPackages = []string{product + "/agent/executor/kubernetes", product + "/dev/lab/cluster"}
-
-const (
-	product        = "workflowagent/internal"
-	serverPackages = product + "/server"
-)
-
-// packages returns the packages that the tier unit or postgres tests, and no other tier.
-func (s *suite) packages(ctx context.Context, pattern string, without ...string) ([]string, error) {
-	list := exec.CommandContext(ctx, "go", "list", pattern)
-	list.Dir = s.root
-	listed, err := list.Output()
-	if err != nil {
-		return nil, fmt.Errorf("listing the packages: %w", err)
-	}
-	return slices.DeleteFunc(strings.Fields(string(listed)), func(p string) bool {
-		return strings.HasPrefix(p, product+"/dev/e2e/") || slices.Contains(without, p)
-	}), nil
-}
-
-// unit tests the packages that no other tier tests. If PostgreSQL is installed, the tier postgres tests those of the
-// server.
-func (s *suite) unit(ctx context.Context, out io.Writer) error {
-	packages, err := s.packages(ctx, "./...", slices.Concat(enginePackages, clusterPackages, racedOnBoth(), racedOnOne())...)
-	if err != nil {
-		return err
-	}
-	if postgresMissing(ctx) == "" {
-		packages = slices.DeleteFunc(packages, func(p string) bool { return strings.HasPrefix(p, serverPackages) })
-	}
-	return s.goTest(ctx, out, s.env, slices.Concat(shuffle, packages)...)
-}
-
-func (s *suite) postgres(ctx context.Context, out io.Writer) error {
-	return s.withPostgres(ctx, func(env []string) error {
-		packages, err := s.packages(ctx, "./internal/server/...", racedOnBoth()...)
-		if err != nil {
-			return err
-		}
-		return s.goTest(ctx, out, env, slices.Concat(shuffle, packages)...)
-	})
-}
-
-// onPostgres matches the names of subtests that use PostgreSQL.
-const onPostgres = "^postgres$"
-
-func (s *suite) raced(ctx context.Context, out io.Writer) error {
-	one := s.raceTest(ctx, out, s.env, slices.Concat(shuffle, []string{"-skip", "/" + onPostgres}, racedOnOne())...)
-	both := slices.Concat(shuffle, racedOnBoth())
-	if postgresMissing(ctx) != "" {
-		return errors.Join(one, s.raceTest(ctx, out, s.env, both...))
-	}
-	return errors.Join(one, s.withPostgres(ctx, func(env []string) error { return s.raceTest(ctx, out, env, both...) }))
-}
-
-// withPostgres calls test with the environment of tests that use a new PostgreSQL.
-func (s *suite) withPostgres(ctx context.Context, test func(env []string) error) error {
-	dir, err := os.MkdirTemp(s.dir, "pg")
-	if err != nil {
-		return err
-	}
-	dsn, stop, err := lab.StartPostgres(ctx, dir)
-	if err != nil {
-		return err
-	}
-	defer stop()
-	return test(append(slices.Clone(s.env), storetest.PostgresEnv+"="+dsn))
 }
 
 func (s *suite) provider(ctx context.Context, out io.Writer) error {

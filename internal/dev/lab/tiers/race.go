@@ -13,7 +13,7 @@ var concurrent = []struct {
 	packages []string
 }{
 	{
-		"They run loops and child processes beside each other.",
+		"They run loops and child processes concurrently.",
 		names(`agent agent/control agent/executor/process agent/health delivery host/configure host/daemon host/doctor host/service
 			runner runner/credentials runner/process runner/steps redact reach protocol`),
 	},

@@ -1,0 +1,91 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"slices"
+	"strings"
+
+	"workflowagent/internal/dev/lab"
+	"workflowagent/internal/dev/storetest"
+)
+
+// shuffle are the arguments with which go test runs the tests of a package in a random order, which it prints.
+var shuffle = []string{"-shuffle=on"}
+
+// enginePackages are the packages that require a Docker Engine.
+var enginePackages = []string{product + "/agent/executor/docker", product + "/dev/lab"}
+
+// clusterPackages are the packages whose tests require a Kubernetes cluster.
+var clusterPackages = []string{product + "/agent/executor/kubernetes", product + "/dev/lab/cluster"}
+
+const (
+	product        = "workflowagent/internal"
+	serverPackages = product + "/server"
+)
+
+// packages returns the packages of a pattern, except the end-to-end tests and those in without.
+func (s *suite) packages(ctx context.Context, pattern string, without ...string) ([]string, error) {
+	list := exec.CommandContext(ctx, "go", "list", pattern)
+	list.Dir = s.root
+	listed, err := list.Output()
+	if err != nil {
+		return nil, fmt.Errorf("listing the packages: %w", err)
+	}
+	return slices.DeleteFunc(strings.Fields(string(listed)), func(p string) bool {
+		return strings.HasPrefix(p, product+"/dev/e2e/") || slices.Contains(without, p)
+	}), nil
+}
+
+// unit tests the packages that no other tier tests. If PostgreSQL is installed, the tier postgres tests those of the
+// server.
+func (s *suite) unit(ctx context.Context, out io.Writer) error {
+	packages, err := s.packages(ctx, "./...", slices.Concat(enginePackages, clusterPackages, racedOnBoth(), racedOnOne())...)
+	if err != nil {
+		return err
+	}
+	if postgresMissing(ctx) == "" {
+		packages = slices.DeleteFunc(packages, func(p string) bool { return strings.HasPrefix(p, serverPackages) })
+	}
+	return s.goTest(ctx, out, s.env, slices.Concat(shuffle, packages)...)
+}
+
+func (s *suite) postgres(ctx context.Context, out io.Writer) error {
+	return s.withPostgres(ctx, func(env []string) error {
+		packages, err := s.packages(ctx, "./internal/server/...", racedOnBoth()...)
+		if err != nil {
+			return err
+		}
+		return s.goTest(ctx, out, env, slices.Concat(shuffle, packages)...)
+	})
+}
+
+// onPostgres matches the names of subtests that use PostgreSQL.
+const onPostgres = "^postgres$"
+
+func (s *suite) raced(ctx context.Context, out io.Writer) error {
+	one := s.raceTest(ctx, out, s.env, slices.Concat(shuffle, []string{"-skip", "/" + onPostgres}, racedOnOne())...)
+	both := slices.Concat(shuffle, racedOnBoth())
+	if postgresMissing(ctx) != "" {
+		return errors.Join(one, s.raceTest(ctx, out, s.env, both...))
+	}
+	return errors.Join(one, s.withPostgres(ctx, func(env []string) error { return s.raceTest(ctx, out, env, both...) }))
+}
+
+// withPostgres calls test with the environment of tests that use a new PostgreSQL.
+func (s *suite) withPostgres(ctx context.Context, test func(env []string) error) error {
+	dir, err := os.MkdirTemp(s.dir, "pg")
+	if err != nil {
+		return err
+	}
+	dsn, stop, err := lab.StartPostgres(ctx, dir)
+	if err != nil {
+		return err
+	}
+	defer stop()
+	return test(append(slices.Clone(s.env), storetest.PostgresEnv+"="+dsn))
+}
