@@ -37,7 +37,7 @@ func TestOwnLogBeginsItsOwnLine(t *testing.T) {
 	}
 }
 
-// TestOwnLogDoesNotWaitForTheConsole writes to the log while nobody reads the copy of the job's log.
+// TestOwnLogDoesNotWaitForTheConsole writes a log entry while nothing reads the console.
 func TestOwnLogDoesNotWaitForTheConsole(t *testing.T) {
 	unread, console := blockedConsole(t)
 	var own bytes.Buffer

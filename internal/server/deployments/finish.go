@@ -127,8 +127,8 @@ func overtaken(tx *store.Tx, job store.Job) (int64, error) {
 }
 
 // MayWrite returns an error, in the caller's transaction, which must hold the stack, unless a deployment may start
-// an update or otherwise write to its stack. Only a deployment that has not ended may, or a lost one: a lost deployment may do so until a newer deployment is claimed.
-// No newer deployment is claimed until the lost deployment's update has ended.
+// an update or otherwise write to its stack. A deployment may until it ends; a lost one may until a newer deployment
+// is claimed, which does not happen before the lost deployment's update has ended.
 func (s *Service) MayWrite(tx *store.Tx, deploymentID string) error {
 	job, err := tx.JobOfDeployment(deploymentID)
 	if err != nil || !job.Status.Final() {

@@ -230,7 +230,7 @@ func TestChangedStack(t *testing.T) {
 			"present":     {store.Stack{ID: "a", OrgID: "id-o"}.Scope(), nil, ""},
 			"moved":       {moved.Scope(), database.ErrMoved, fault.KindConflict},
 			"moved job":   {scope.Stack(moved.OrgID, moved.ID), database.ErrMoved, fault.KindConflict},
-			"beside":      {scope.Organization("id-p").And(moved.Scope().Shared()), database.ErrMoved, fault.KindConflict},
+			"moved too":   {scope.Organization("id-p").And(moved.Scope().Shared()), database.ErrMoved, fault.KindConflict},
 			"removed":     {store.Stack{ID: "b", OrgID: "id-o"}.Scope(), store.ErrNotFound, ""},
 			"removed job": {scope.Stack("id-o", "b"), nil, ""},
 		} {

@@ -74,8 +74,8 @@ func (u *updateRoutes) create(w http.ResponseWriter, r *http.Request, st store.S
 	return web.Answer(w, r, createAnswer(up), err)
 }
 
-// begin creates and starts an update. Clients announce the kind as they show it, so an import of
-// resources has a kind of its own, which older clients create as an update.
+// begin creates and starts an update. The kind resource-import exists only here: clients that create an
+// update first call it an update.
 func (u *updateRoutes) begin(w http.ResponseWriter, r *http.Request, st store.Stack) error {
 	var body struct {
 		UpdateKind stacks.Kind    `json:"updateKind"`

@@ -193,9 +193,9 @@ func (s *single) QueryContext(ctx context.Context, query string, args ...any) (*
 
 // Write runs fn in a transaction. scopes names all owners of the rows that fn changes or depends on; writes
 // with a common scope run one after another. Write returns [ErrMoved] if an owner has moved to another
-// organization than scopes says, and [ErrNotFound] if a known one is missing. When Write returns nil, the change is durable. fn might run
-// more than once, so its only side effects must be database changes and variables that it reassigns on
-// every run. fn must not call Write, Read or a blob, and must not wait for anything else. If fn returns an
+// organization than scopes says, and [ErrNotFound] if a known one is missing. When Write returns nil, the
+// change is durable. fn might run more than once, so its only side effects must be database changes and
+// variables that it reassigns on every run. fn must not call Write, Read or a blob, and must not wait for anything else. If fn returns an
 // error, its writes are rolled back and Write returns the error. If ctx is canceled before fn starts, fn
 // does not run. A started write is never interrupted. After [ErrUnknown], the change may have been made, or
 // may still be made. After every other error, it is not made.
