@@ -239,7 +239,7 @@ func (j *job) neverStarted(ctx context.Context, err error) (delivery.Verdict, er
 	j.log.WithField("reason", v.Reason).Warn("the job is not started: " + v.Message)
 	j.writeSetup("%s", v.Message)
 	j.endStream(j.logs, setupStep)
-	j.stepStatus(setupStep, workflow.StepFailed)
+	j.endedSetup(workflow.StepFailed)
 	return j.report(ctx, v)
 }
 
@@ -261,6 +261,13 @@ func (j *job) stepStatus(step int, status workflow.StepStatus) {
 		req.StartedAt, req.FinishedAt = &now, nil
 	}
 	j.courier.ReportStep(step, req)
+}
+
+// endedSetup reports the end of the set-up and the size of its log, to which the agent adds nothing
+// more.
+func (j *job) endedSetup(status workflow.StepStatus) {
+	now, size := time.Now().UTC(), j.setupBytes()
+	j.courier.ReportStep(setupStep, protocol.StepStatusRequest{Status: status, FinishedAt: &now, LogBytes: &size})
 }
 
 // removeStarted removes a job that may be running. It retries until it succeeds or the agent stops.

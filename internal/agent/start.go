@@ -229,7 +229,7 @@ func (j *job) relaunched() {
 
 func (j *job) endSetup() {
 	j.endStream(j.logs, setupStep)
-	j.stepStatus(setupStep, workflow.StepSucceeded)
+	j.endedSetup(workflow.StepSucceeded)
 }
 
 func (j *job) setupBytes() int64 {

@@ -122,6 +122,9 @@ type StepStatusRequest struct {
 	ExitCode   *int                `json:"exitCode,omitempty"`
 	StartedAt  *time.Time          `json:"startedAt,omitempty"`
 	FinishedAt *time.Time          `json:"finishedAt,omitempty"`
+	// LogBytes is the size of the ended step's framed log. Log and statuses travel in parallel, so
+	// a reader that has received fewer bytes must expect more.
+	LogBytes *int64 `json:"logBytes,omitempty"`
 }
 
 // LogLines is the JSON form of step logs, for stock runners. Offset counts the step's lines.

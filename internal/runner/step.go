@@ -46,8 +46,9 @@ func (j *job) step(ctx context.Context, index int, step workflow.Step, preRun in
 	if v.Status != workflow.StatusSucceeded {
 		state = workflow.StepFailed
 	}
+	size := stream.Size()
 	j.courier.ReportStep(index, protocol.StepStatusRequest{
-		Status: state, ExitCode: v.ExitCode, StartedAt: &started, FinishedAt: &v.FinishedAt,
+		Status: state, ExitCode: v.ExitCode, StartedAt: &started, FinishedAt: &v.FinishedAt, LogBytes: &size,
 	})
 	log.WithField("status", state).Info("step finished")
 	return v

@@ -87,6 +87,16 @@ func (s *step) status(st workflow.StepStatus) {
 	}
 }
 
+// ended reports the end of the step and the size of its log.
+func (s *step) ended() {
+	s.t.Helper()
+	size := int64(len(s.sent))
+	req := protocol.StepStatusRequest{Status: workflow.StepSucceeded, LogBytes: &size}
+	if err := s.jc.StepStatus(s.t.Context(), s.index, req); err != nil {
+		s.t.Fatalf("status of step %d: %v", s.index, err)
+	}
+}
+
 func (s *step) say(lines ...string) {
 	s.t.Helper()
 	for _, line := range lines {
@@ -211,6 +221,33 @@ func TestPulumiThatNeverStartsShowsItsOwnError(t *testing.T) {
 	l.end(jc, workflow.StatusFailed)
 	if text := l.wholeLog(path, id); text != "[Setup]\n[pulumi preview (not started)]\nno Pulumi.yaml here\n" {
 		t.Errorf("log:\n%s", text)
+	}
+}
+
+// TestReaderWaitsForReportedLines reports the size of a step's log before its last line arrives, as a slow
+// runner does. A reader must receive the line in its place: the CLI stops reading the log at pulumi's step.
+func TestReaderWaitsForReportedLines(t *testing.T) {
+	l := newLab(t, sqlite(t), deployments.Options{})
+	path := l.deployable("dev")
+	id := l.deploy(path, "update")
+	_, jc := l.start("a")
+	setup, source, deps := &step{t: t, jc: jc}, &step{t: t, jc: jc, index: 1}, &step{t: t, jc: jc, index: 2}
+	setup.ended()
+	source.status(workflow.StepRunning)
+	source.say("early")
+	last := protocol.AppendFrame(nil, time.Unix(1700000000, 0), false, []byte("late"))
+	source.sent = append(source.sent, last...)
+	source.ended()
+	deps.status(workflow.StepRunning)
+	deps.say("next")
+	text, token := l.logFrom(path, id, "")
+	if text != "[Setup]\n[Get source]\nearly\n" {
+		t.Fatalf("log:\n%s", text)
+	}
+	source.sent = source.sent[:len(source.sent)-len(last)]
+	source.say("late")
+	if text, _ = l.logFrom(path, id, token); text != "late\n[Download dependencies]\nnext\n" {
+		t.Errorf("the end:\n%s", text)
 	}
 }
 

@@ -159,6 +159,9 @@ func (s *Service) StepStatus(ctx context.Context, p identity.Principal, jobID st
 			return fault.Invalid("startedAt and finishedAt must be in the years 0 to 9999 in UTC")
 		}
 	}
+	if r.LogBytes != nil && *r.LogBytes < 0 {
+		return fault.Invalid("logBytes must not be negative")
+	}
 	return s.onJob(ctx, p, jobID, func(tx *store.Tx, job *store.Job, now time.Time) error {
 		if step < 0 || step >= len(job.Steps) {
 			return fault.Invalid("the job has steps 0 to %d", len(job.Steps)-1)
@@ -183,7 +186,7 @@ func (s *Service) StepStatus(ctx context.Context, p identity.Principal, jobID st
 }
 
 func updateStep(st *store.StepState, r protocol.StepStatusRequest, now time.Time) {
-	st.Status, st.UpdatedAt = r.Status, now
+	st.Status, st.UpdatedAt, st.LogBytes = r.Status, now, r.LogBytes
 	if r.ExitCode != nil {
 		st.ExitCode = r.ExitCode
 	}

@@ -149,6 +149,10 @@ func (r *reader) readStep(ctx context.Context) (moved bool, err error) {
 	}
 	r.out = append(r.out, lines...)
 	r.pos.offset = offset
+	if r.sized() && offset >= *r.Job.Steps[r.pos.step].LogBytes {
+		r.pos = r.pos.next()
+		return true, nil
+	}
 	if !over || len(lines) > 0 {
 		return len(lines) > 0 && over, nil // the stream has more lines
 	}
@@ -170,9 +174,15 @@ func (r *reader) started() bool {
 // started.
 const setupPatience = 10 * time.Second
 
-// shipPatience is the minimum wait for a step's last lines after the next step has started, because
-// log and status arrive in parallel. Lines that arrive later are shown at the end.
-const shipPatience = 300 * time.Millisecond
+// Log and statuses arrive in parallel. Lines that arrive after the reader has left their step are
+// shown at the end.
+const (
+	// shipPatience is the minimum wait for a step's last lines after the next step has started, if
+	// the sender did not report how many lines the step has.
+	shipPatience = 300 * time.Millisecond
+	// missingPatience is the maximum wait for lines that the sender has reported.
+	missingPatience = time.Minute
+)
 
 // over reports whether the current step's log is complete. The runner starts a step only after the
 // previous step has finished. The agent writes step 0 and reports its completion, unless the agent
@@ -184,6 +194,10 @@ func (r *reader) over() bool {
 	if r.pos.step >= len(r.Job.Steps) {
 		return false // the agent can write until the job has finished
 	}
+	st := r.Job.Steps[r.pos.step]
+	if r.sized() && r.pos.offset < *st.LogBytes && r.Now.Sub(st.UpdatedAt) < missingPatience {
+		return false
+	}
 	later, since := r.laterStarted()
 	if !later || r.Now.Sub(since) < shipPatience {
 		return false
@@ -191,8 +205,16 @@ func (r *reader) over() bool {
 	if r.pos.step > 0 || r.Job.Stock {
 		return true
 	}
-	st := r.Job.Steps[0].Status
-	return st == workflow.StepSucceeded || st == workflow.StepFailed || r.Now.Sub(since) > setupPatience
+	return st.Status == workflow.StepSucceeded || st.Status == workflow.StepFailed || r.Now.Sub(since) > setupPatience
+}
+
+// sized reports whether the size of the current step's log is known, and the server stores all of it.
+func (r *reader) sized() bool {
+	if !r.current() || r.pos.step >= len(r.Job.Steps) {
+		return false
+	}
+	size := r.Job.Steps[r.pos.step].LogBytes
+	return size != nil && *size <= r.store.limit
 }
 
 func (r *reader) laterStarted() (bool, time.Time) {

@@ -18,6 +18,7 @@ type StepState struct {
 	StartedAt  time.Time           `json:"startedAt,omitzero"`
 	FinishedAt time.Time           `json:"finishedAt,omitzero"`
 	UpdatedAt  time.Time           `json:"updatedAt,omitzero"` // database time
+	LogBytes   *int64              `json:"logBytes,omitempty"` // size of the ended step's log at its sender
 }
 
 // Note is a line that the server adds to a deployment's log.
