@@ -133,19 +133,9 @@ func (tx *Tx) RepoByRemoteID(integrationID, remoteID string) (VCSRepo, error) {
 	return vcsRepos.One(tx.Tx, "WHERE r.integration_id = $1 AND r.remote_id = $2", integrationID, remoteID)
 }
 
-// RepoByName returns a repository by its name.
-func (tx *Tx) RepoByName(integrationID, name string) (VCSRepo, error) {
-	return vcsRepos.One(tx.Tx, "WHERE r.integration_id = $1 AND r.name = $2 ORDER BY r.created_at DESC", integrationID, name)
-}
-
 // Repos returns the repositories of an integration, by name.
 func (tx *Tx) Repos(integrationID string) ([]VCSRepo, error) {
 	return vcsRepos.All(tx.Tx, "WHERE r.integration_id = $1 ORDER BY r.name, r.id", integrationID)
-}
-
-// DeleteRepo removes a repository with its ledger and pull requests.
-func (tx *Tx) DeleteRepo(id string) error {
-	return tx.ExecOne("DELETE FROM vcs_repos WHERE id = $1", id)
 }
 
 // ReposToPoll returns up to limit watched repositories whose next poll is due, the longest due first,

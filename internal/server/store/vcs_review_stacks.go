@@ -55,11 +55,6 @@ func (tx *Tx) ReviewStacksOfPull(repoID string, pull int64) ([]ReviewStack, erro
 	return reviewStacks.All(tx.Tx, "WHERE r.repo_id = $1 AND r.pull = $2 ORDER BY r.project, r.name, r.id", repoID, pull)
 }
 
-// ReviewStacks returns the review stacks of an organization.
-func (tx *Tx) ReviewStacks(orgID string) ([]ReviewStack, error) {
-	return reviewStacks.All(tx.Tx, "WHERE r.org_id = $1 ORDER BY r.project, r.name, r.id", orgID)
-}
-
 // DueReviewStacks returns the ids of up to limit review stacks that are to be checked.
 func (tx *Tx) DueReviewStacks(now time.Time, limit int) ([]string, error) {
 	return database.Scalars[string](tx.Tx, "SELECT id FROM review_stacks WHERE try_at <= $1 ORDER BY try_at, id LIMIT $2", now, limit)

@@ -57,14 +57,13 @@ func TestVCSIntegrations(t *testing.T) {
 			ofApp, err3 := tx.IntegrationsOfApp("42")
 			none, err4 := tx.IntegrationsOfApp("")
 			r, err5 := tx.Repo("repo")
-			named, err6 := tx.RepoByName("int", "o/r")
-			remote, err7 := tx.RepoByRemoteID("int", "99")
-			repos, err8 := tx.Repos("int")
-			if diff := cmp.Diff([]any{want, []store.VCSIntegration{want}, []store.VCSIntegration{want}, 0, repo, repo, repo, []store.VCSRepo{repo}},
-				[]any{one, all, ofApp, len(none), r, named, remote, repos}); diff != "" {
+			remote, err6 := tx.RepoByRemoteID("int", "99")
+			repos, err7 := tx.Repos("int")
+			if diff := cmp.Diff([]any{want, []store.VCSIntegration{want}, []store.VCSIntegration{want}, 0, repo, repo, []store.VCSRepo{repo}},
+				[]any{one, all, ofApp, len(none), r, remote, repos}); diff != "" {
 				t.Errorf("rows (-want +got):\n%s", diff)
 			}
-			return errors.Join(err, err2, err3, err4, err5, err6, err7, err8)
+			return errors.Join(err, err2, err3, err4, err5, err6, err7)
 		})
 		write(t, db, func(tx *store.Tx) error {
 			want.Problem, repo.Problem = "", ""
