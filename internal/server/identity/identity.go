@@ -118,24 +118,14 @@ var errToken = fault.New(fault.KindUnauthenticated, "the token is missing, unkno
 // Authenticate returns a token's principal. It returns a [fault.KindUnauthenticated] error if the
 // token is unknown, expired or revoked. For a runner's token, the answer can be up to machineAge old.
 func (s *Service) Authenticate(ctx context.Context, text string) (Principal, error) {
-	p, err := s.authenticate(ctx, text, (*store.Tx).CredentialByHash)
+	p, err := s.authenticate(ctx, text)
 	if err != nil {
 		return Principal{}, err
 	}
 	return *p, nil
 }
 
-// AuthenticateMachine is like [Service.Authenticate], but faster for the tokens of pools and runners,
-// which make most of the requests. Requests share the principal, so the caller must not change it.
-func (s *Service) AuthenticateMachine(ctx context.Context, text string) (*Principal, error) {
-	p, err := s.authenticate(ctx, text, (*store.Tx).MachineByHash)
-	if errors.Is(err, errToken) && text != "" {
-		return s.authenticate(ctx, text, (*store.Tx).CredentialByHash) // another kind of token is refused in other words
-	}
-	return p, err
-}
-
-func (s *Service) authenticate(ctx context.Context, text string, find func(tx *store.Tx, hash []byte) (*store.Credential, error)) (*Principal, error) {
+func (s *Service) authenticate(ctx context.Context, text string) (*Principal, error) {
 	if text == "" {
 		return nil, errToken
 	}
@@ -144,7 +134,7 @@ func (s *Service) authenticate(ctx context.Context, text string, find func(tx *s
 		return p, nil
 	}
 	read := time.Now()
-	c, err := store.ReadOne(ctx, s.db, func(tx *store.Tx) (*store.Credential, error) { return find(tx, hash) })
+	c, err := store.ReadOne(ctx, s.db, func(tx *store.Tx) (*store.Credential, error) { return tx.CredentialByHash(hash) })
 	if errors.Is(err, store.ErrNotFound) {
 		return nil, errToken
 	}

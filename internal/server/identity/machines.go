@@ -25,13 +25,14 @@ type knownMachine struct {
 	until time.Time
 }
 
-// AuthenticatePoll is like [Service.AuthenticateMachine], but for the token of a pool, the answer can
-// be up to machineAge old. The caller must check the token again with [CheckPoll].
+// AuthenticatePoll is like [Service.Authenticate], but for the token of a pool, too, the answer can be up
+// to machineAge old. The caller must check the token again with [CheckPoll]. Requests share the
+// principal, so the caller must not change it.
 func (s *Service) AuthenticatePoll(ctx context.Context, text string) (*Principal, error) {
 	if p, ok := s.machines.get(HashToken(text)); ok {
 		return p, nil
 	}
-	return s.AuthenticateMachine(ctx, text)
+	return s.authenticate(ctx, text)
 }
 
 func (m *machines) get(hash []byte) (*Principal, bool) {

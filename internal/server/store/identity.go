@@ -223,19 +223,6 @@ type Credential struct {
 	Now   time.Time         // database time
 }
 
-// MachineByHash returns the token of a pool or a runner with this SHA-256 hash, with its organization.
-// It runs one statement, which reads less than that of [Tx.CredentialByHash].
-func (tx *Tx) MachineByHash(hash []byte) (*Credential, error) {
-	return database.One(tx.Tx, func(scan database.Scan) (*Credential, error) {
-		var c Credential
-		var now int64
-		err := scan(append(append(tokens.Fields(&c.Token), organizations.Fields(&c.Org)...), &now)...)
-		c.Now = tx.NowFrom(now)
-		return &c, err
-	}, "SELECT "+tokens.Expressions()+", "+organizations.Expressions()+", "+tx.NowExpression()+
-		" FROM tokens JOIN organizations ON organizations.id = tokens.org_id WHERE tokens.hash = $1 AND tokens.kind IN ('pool', 'runner')", hash)
-}
-
 // CredentialByHash returns the token with this SHA-256 hash. It runs one statement.
 func (tx *Tx) CredentialByHash(hash []byte) (*Credential, error) { return tx.credential("hash", hash) }
 

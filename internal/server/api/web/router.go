@@ -80,9 +80,6 @@ func (rt *Router) Authed(method, pattern string, kinds []identity.Kind, h handle
 		p, err := rt.identity.Authenticate(ctx, text)
 		return &p, err
 	}
-	if !slices.ContainsFunc(kinds, func(k identity.Kind) bool { return k != identity.KindPool && k != identity.KindRunner }) {
-		authenticate = rt.identity.AuthenticateMachine
-	}
 	rt.authed(method, pattern, kinds, authenticate, h)
 }
 
