@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"sync"
-	"time"
 
 	"workflowagent/internal/server/budget"
 	"workflowagent/internal/server/identity"
@@ -16,19 +15,14 @@ import (
 // update's id.
 const ChangesTopic = "changes"
 
-// Bounds of the reducers that are kept in memory.
+// Bounds of the folded events that are kept in memory.
 const (
 	keptReducers     = 32
 	keptReducerBytes = 64 << 20
 )
 
-// reducers are the folded events of updates that were read lately. The least recently used are
-// dropped, and are rebuilt from the stored events when they are needed again.
-type reducers struct {
-	mu   sync.Mutex
-	list map[string]*reduced
-}
-
+// reduced are the folded events of an update. They are rebuilt from the stored events when they are needed
+// again.
 type reduced struct {
 	mu   sync.Mutex
 	fold changes.Reducer
@@ -36,45 +30,6 @@ type reduced struct {
 	tree changes.Tree
 	made bool
 	over bool // no events follow
-	// size and used are guarded by the mutex of reducers.
-	size int64
-	used time.Time
-}
-
-func (r *reducers) of(id string) *reduced {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	e, ok := r.list[id]
-	if !ok {
-		if r.list == nil {
-			r.list = map[string]*reduced{}
-		}
-		e = &reduced{}
-		r.list[id] = e
-	}
-	e.used = time.Now()
-	return e
-}
-
-func (r *reducers) folded(id string, size int64) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if e, ok := r.list[id]; ok {
-		e.size = size
-	}
-	for {
-		total, oldest := int64(0), ""
-		for key, e := range r.list {
-			total += e.size
-			if key != id && (oldest == "" || e.used.Before(r.list[oldest].used)) {
-				oldest = key
-			}
-		}
-		if oldest == "" || len(r.list) <= keptReducers && total <= keptReducerBytes {
-			return
-		}
-		delete(r.list, oldest)
-	}
 }
 
 // Changes returns what is known about the resources of a stack's update. The rows of the result are
@@ -89,7 +44,7 @@ func (s *Service) Changes(ctx context.Context, p identity.Principal, st store.St
 	if u.EventsExpired {
 		return changes.Tree{}, nil
 	}
-	e := s.reduced.of(u.ID)
+	e := s.reduced.Get(u.ID)
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	for !e.over {
@@ -109,7 +64,7 @@ func (s *Service) Changes(ctx context.Context, p identity.Principal, st store.St
 	}
 	if !e.made {
 		e.tree, e.made = e.fold.Tree(), true
-		s.reduced.folded(u.ID, 2*e.fold.Size())
+		s.reduced.Resize(u.ID, e, int(2*e.fold.Size()))
 	}
 	return e.tree, nil
 }

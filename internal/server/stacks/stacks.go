@@ -20,6 +20,7 @@ import (
 	"workflowagent/internal/server/identity"
 	"workflowagent/internal/server/identity/keyring"
 	"workflowagent/internal/server/links"
+	"workflowagent/internal/server/stacks/lru"
 	"workflowagent/internal/server/stacks/mask"
 	"workflowagent/internal/server/stacks/states"
 	"workflowagent/internal/server/storage/quota"
@@ -39,8 +40,8 @@ type Service struct {
 	states  *states.Store
 	lease   time.Duration
 	hooks   Hooks
-	masks   mask.Sets
-	reduced reducers
+	masks   *mask.Sets
+	reduced *lru.Cache[reduced] // by the id of the update
 	quota   *quota.Quota
 	url     string
 	console links.Console
@@ -67,6 +68,7 @@ func New(db *store.DB, o Options) *Service {
 		o.Lease = MaxLease
 	}
 	return &Service{
+		masks: mask.NewSets(), reduced: lru.New[reduced](keptReducers, keptReducerBytes),
 		db: db, log: o.Log, secrets: o.Secrets, states: states.New(db, o.Log, o.Memory), lease: o.Lease, quota: o.Quota,
 		url: o.ExternalURL, console: cmp.Or(o.Console, links.Of(o.ExternalURL)), memory: o.Memory,
 	}

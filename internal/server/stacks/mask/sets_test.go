@@ -13,7 +13,7 @@ import (
 func TestSetsOfSecretsAreBounded(t *testing.T) {
 	made := 0
 	value := "hunter2-secret"
-	var s Sets
+	s := NewSets()
 	find := func(context.Context, string) ([]redact.Secret, error) {
 		made++
 		return []redact.Secret{{Name: "a", Value: value}}, nil
@@ -34,17 +34,16 @@ func TestSetsOfSecretsAreBounded(t *testing.T) {
 	for i := range 2 * maxSets {
 		mask(i)
 	}
-	if n := len(s.sets); n > maxSets {
-		t.Errorf("%d sets are kept, want %d at most", n, maxSets)
+	made = 0
+	mask(2*maxSets - 1)
+	mask(0)
+	if made != 1 {
+		t.Errorf("%d sets were made for a recent deployment and one that was dropped, want 1", made)
 	}
-	for i := range 10 {
-		s.made(s.entry(fmt.Sprint("large ", i)), maxBytes/4)
-	}
-	if n := len(s.sets); n > maxSets-6 || n < 4 {
-		t.Errorf("%d sets are kept next to four that are large", n)
-	}
-	s.made(s.entry("huge"), 2*maxBytes)
-	if n := len(s.sets); n != 1 {
-		t.Errorf("%d sets are kept next to a huge one", n)
+	k := s.sets.Get("huge")
+	s.sets.Resize("huge", k, 2*maxBytes)
+	mask(0)
+	if made != 2 {
+		t.Error("a set is kept next to a huge one")
 	}
 }

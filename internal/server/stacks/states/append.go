@@ -44,10 +44,10 @@ func (s *Store) Append(ctx context.Context, u store.Update, entries []journal.En
 }
 
 func (s *Store) append(ctx context.Context, u store.Update, entries []journal.Entry, permit Permit) error {
-	p := s.journals.of(u.ID)
+	p := s.journals.Get(u.ID)
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	defer s.journals.resize(u.ID, p)
+	defer func() { s.journals.Resize(u.ID, p, p.size()) }()
 	// Without other servers, only this progress adds batches.
 	if p.references == nil || s.db.Shared() {
 		if err := s.catchUp(ctx, u.ID, p); err != nil {
@@ -178,9 +178,20 @@ type progress struct {
 	batches    int64             // number of batches it covers
 	entries    map[int64]hash    // by sequence id
 	references *journal.Progress // nil before the first entry is read
-	size       int               // number of entries when it was last used; owned by journals
-	used       int64             // owned by journals
 }
+
+// Bounds of the progresses that a server keeps, as numbers of entries. An entry needs about 150 bytes. A
+// server that has dropped a progress reads the journal again.
+const (
+	maxEntries = 1 << 20
+	// maxJournal is the bound of one journal, so that it leaves room for others. The CLI sends two or
+	// three entries per resource.
+	maxJournal = maxEntries / 2
+	emptySize  = 50 // of a progress without entries
+)
+
+// size returns the size of a progress, as a number of entries.
+func (p *progress) size() int { return emptySize + len(p.entries) }
 
 type hash [16]byte
 

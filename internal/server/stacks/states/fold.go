@@ -34,7 +34,7 @@ const (
 
 // Finish marks the journal of an update as finished. [Store.Run] then folds it.
 func (s *Store) Finish(updateID, key string) {
-	s.journals.forget(updateID)
+	s.journals.Drop(updateID)
 	select {
 	case s.finished <- key:
 	default:

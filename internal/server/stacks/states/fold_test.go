@@ -99,32 +99,6 @@ func TestFoldAfterACrash(t *testing.T) {
 	})
 }
 
-// TestForgottenJournals checks that a server forgets the least recently used journals.
-func TestForgottenJournals(t *testing.T) {
-	var j journals
-	large := func(id string) {
-		p := j.of(id)
-		p.entries = make(map[int64]hash)
-		for i := range int64(maxEntries / 3) {
-			p.entries[i] = hash{}
-		}
-		j.resize(id, p)
-	}
-	for _, id := range []string{"a", "b", "c", "a", "d"} {
-		large(id)
-	}
-	for id, want := range map[string]bool{"a": true, "b": false, "c": false, "d": true} {
-		if _, kept := j.byID[id]; kept != want {
-			t.Errorf("journal %s is kept: %t, want %t", id, kept, want)
-		}
-	}
-	j.forget("a")
-	j.forget("d")
-	if j.entries != 0 || len(j.byID) != 0 {
-		t.Errorf("%d entries of %d journals are left", j.entries, len(j.byID))
-	}
-}
-
 // TestSweepReachesEveryJournal stores more unfoldable journals than one query returns, and then a
 // foldable one. The sweep must fold the latter.
 func TestSweepReachesEveryJournal(t *testing.T) {

@@ -18,6 +18,7 @@ import (
 	"workflowagent/internal/server/budget"
 	"workflowagent/internal/server/fault"
 	"workflowagent/internal/server/identity"
+	"workflowagent/internal/server/stacks/lru"
 	"workflowagent/internal/server/store"
 	"workflowagent/internal/server/store/scope"
 )
@@ -27,8 +28,8 @@ type Store struct {
 	db       *store.DB
 	log      *logrus.Entry
 	memory   *budget.Budget
-	journals journals
-	finished chan string // keys of journals to fold; see [Store.Run]
+	journals *lru.Cache[progress] // by the id of the update
+	finished chan string          // keys of journals to fold; see [Store.Run]
 	waiting  queue
 	failed   failures
 }
@@ -37,7 +38,7 @@ type Store struct {
 // nil.
 func New(db *store.DB, log *logrus.Entry, memory *budget.Budget) *Store {
 	return &Store{
-		db: db, log: log, memory: memory,
+		db: db, log: log, memory: memory, journals: lru.New[progress](maxEntries/emptySize, maxEntries),
 		finished: make(chan string, foldQueue), waiting: queue{waiting: map[string][]string{}}, failed: failures{},
 	}
 }
