@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"workflowagent/internal/server/console/agents"
-	"workflowagent/internal/server/store"
+	"workflowagent/internal/sys/diskspace"
 )
 
 // describe returns the description of the server for the console.
@@ -31,7 +31,7 @@ func (s *Server) describe(version string) agents.Server {
 			dirs := append([]string{s.cfg.DataDir}, s.db.Dirs()...)
 			slices.Sort(dirs)
 			for _, dir := range slices.Compact(dirs) {
-				if size, free, err := store.Space(dir); err == nil {
+				if size, free, err := diskspace.Of(dir); err == nil {
 					out = append(out, agents.Disk{Path: dir, Size: size, Free: free})
 				}
 			}

@@ -4,10 +4,9 @@ import (
 	"fmt"
 	"slices"
 
-	"golang.org/x/sys/unix"
-
 	"workflowagent/internal/agent/config"
 	"workflowagent/internal/agent/status"
+	"workflowagent/internal/sys/diskspace"
 	"workflowagent/internal/words"
 )
 
@@ -33,19 +32,15 @@ func Reports(agentStatus func() status.Report, tracker *Tracker, c *config.Confi
 		r := agentStatus()
 		r.Config = settings
 		tracker.fill(&r)
-		r.Storage.Directory, r.Storage.FreeBytes = c.StateDirectory, freeBytes(c.StateDirectory)
-		if free := r.Storage.FreeBytes; free >= 0 && free < lowDisk {
+		r.Storage.Directory, r.Storage.FreeBytes = c.StateDirectory, -1 // unknown
+		_, free, err := diskspace.Of(c.StateDirectory)
+		if err == nil {
+			r.Storage.FreeBytes = free
+		}
+		if err == nil && free < lowDisk {
 			r.Problems = append(r.Problems, fmt.Sprintf("The disk of state_directory, %s, has only %s free: logs that wait for the server need space.", c.StateDirectory, words.Bytes(free)))
 		}
 		r.Judge()
 		return r
 	}
-}
-
-func freeBytes(dir string) int64 {
-	var s unix.Statfs_t
-	if err := unix.Statfs(dir, &s); err != nil {
-		return -1
-	}
-	return int64(s.Bavail) * int64(s.Bsize) //nolint:unconvert // the field's type differs between systems
 }

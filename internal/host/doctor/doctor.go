@@ -13,6 +13,7 @@ import (
 	"workflowagent/internal/agent/executor"
 	"workflowagent/internal/agent/executor/docker"
 	"workflowagent/internal/protocol"
+	"workflowagent/internal/sys/diskspace"
 )
 
 // Status is the outcome of a check.
@@ -107,9 +108,9 @@ type Options struct {
 	Limit time.Duration
 	// Environ is the agent's environment. Jobs of the process target inherit its PATH.
 	Environ []string
-	// Disk returns the free and total bytes of the file system at a path. If it is nil, the
+	// Disk returns the size and the free bytes of the file system at a path. If it is nil, the
 	// operating system is queried.
-	Disk func(path string) (free, total uint64, err error)
+	Disk func(path string) (size, free int64, err error)
 }
 
 const (
@@ -131,7 +132,7 @@ func Run(ctx context.Context, o Options) Report {
 		o.Done = func(Result) {}
 	}
 	if o.Disk == nil {
-		o.Disk = diskSpace
+		o.Disk = diskspace.Of
 	}
 	e := &examination{opts: o}
 	report := Report{Version: o.Version, Time: time.Now().UTC(), OK: true}

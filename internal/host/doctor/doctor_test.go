@@ -84,7 +84,7 @@ func newFixture(t *testing.T) *fixture {
 		Version: "v1", Environ: []string{"PATH=" + bin}, Executor: w.executor, Owner: "me", Limit: time.Minute,
 		Proxy: func(*http.Request) (*url.URL, error) { return nil, nil },
 		Token: func(context.Context) (string, error) { return testToken, nil },
-		Disk:  func(string) (uint64, uint64, error) { return 50 << 30, 100 << 30, nil },
+		Disk:  func(string) (int64, int64, error) { return 100 << 30, 50 << 30, nil },
 	}
 	return w
 }
@@ -288,10 +288,10 @@ func TestBrokenHost(t *testing.T) {
 			w.set("state_directory=" + dir)
 		}, "state", Fail, []string{"chmod 700"}},
 		{"a full disk", func(t *testing.T, w *fixture) {
-			w.options.Disk = func(string) (uint64, uint64, error) { return 100 << 20, 100 << 30, nil }
+			w.options.Disk = func(string) (int64, int64, error) { return 100 << 30, 100 << 20, nil }
 		}, "disk", Fail, []string{"100 MiB of 100 GiB"}},
 		{"an almost full disk", func(t *testing.T, w *fixture) {
-			w.options.Disk = func(string) (uint64, uint64, error) { return 1 << 30, 100 << 30, nil }
+			w.options.Disk = func(string) (int64, int64, error) { return 100 << 30, 1 << 30, nil }
 		}, "disk", Warn, []string{"1.0 GiB"}},
 		{"a taken port", func(t *testing.T, w *fixture) { w.set("http_server_port=" + portOf(t, http.NotFoundHandler())) }, "port", Warn, []string{"another program"}},
 		{"an agent's port", func(t *testing.T, w *fixture) { w.set("http_server_port=" + portOf(t, healthz("healthy"))) }, "port", OK, []string{"a healthy agent"}},
@@ -448,7 +448,7 @@ func TestEngineAnswers(t *testing.T) {
 		{"an old runc", func(w *fixture) { w.engine.facts.Components = map[string]string{"runc": "1.1.11"} }, "engine", Warn, []string{"CVE-2024-21626", "1.1.12", "1.1.11"}},
 		{"an open engine", func(w *fixture) { w.engine.facts.Open = true }, "engine", Warn, []string{"without TLS", "DOCKER_TLS_VERIFY"}},
 		{"its disk is full", func(w *fixture) {
-			w.options.Disk = func(string) (uint64, uint64, error) { return 1, 100 << 30, nil }
+			w.options.Disk = func(string) (int64, int64, error) { return 100 << 30, 1, nil }
 		}, "engine-disk", Fail, []string{"docker system prune"}},
 		{"its disk is elsewhere", func(w *fixture) { w.engine.facts.SameHost = false }, "engine-disk", Skip, []string{"another host"}},
 		{"the usual image cannot be pulled", func(w *fixture) { w.engine.imageErr = errors.New("no way") }, "image", Warn, []string{"no way", "--job-image"}},

@@ -112,14 +112,14 @@ func (e *examination) checkDisk(context.Context) Result {
 }
 
 func (e *examination) space(dir, what, advice string) Result {
-	free, total, err := e.opts.Disk(dir)
+	size, free, err := e.opts.Disk(dir)
 	switch {
 	case err != nil:
 		return skip(fmt.Sprintf("the disk of %s cannot be examined: %v", dir, reason(err)))
-	case total == 0:
+	case size == 0:
 		return skip("the disk of " + dir + " reports no size")
 	}
-	found := fmt.Sprintf("%s of %s free for %s in %s", words.Bytes(free), words.Bytes(total), what, dir)
+	found := fmt.Sprintf("%s of %s free for %s in %s", words.Bytes(free), words.Bytes(size), what, dir)
 	switch {
 	case free < spaceFail:
 		return fail(found, advice)
@@ -127,16 +127,6 @@ func (e *examination) space(dir, what, advice string) Result {
 		return warn(found, advice)
 	}
 	return ok(found)
-}
-
-// diskSpace queries the operating system. Space that is reserved for root does not count as free.
-func diskSpace(path string) (free, total uint64, err error) {
-	var stat unix.Statfs_t
-	if err := unix.Statfs(path, &stat); err != nil {
-		return 0, 0, &fs.PathError{Op: "statfs", Path: path, Err: err}
-	}
-	block := uint64(stat.Bsize)
-	return stat.Bavail * block, stat.Blocks * block, nil
 }
 
 // checkPort checks that the health server's port is free or used by an agent.

@@ -6,10 +6,9 @@ import (
 	"sync"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"workflowagent/internal/server/store/database"
 	"workflowagent/internal/server/store/scope"
+	"workflowagent/internal/sys/diskspace"
 	"workflowagent/internal/words"
 )
 
@@ -60,20 +59,10 @@ func (db *DB) tryWriting(ctx context.Context) error {
 	return nil
 }
 
-// Space returns the size and the free space of the file system of a directory, in bytes.
-func Space(dir string) (size, free int64, err error) {
-	var st unix.Statfs_t
-	if err := unix.Statfs(dir, &st); err != nil {
-		return 0, 0, fmt.Errorf("checking free disk space in %s: %w", dir, err)
-	}
-	block := int64(st.Bsize) //nolint:unconvert // the field's type depends on the operating system
-	return int64(st.Blocks) * block, int64(st.Bavail) * block, nil
-}
-
 func hasSpace(dir string) error {
-	_, free, err := Space(dir)
+	_, free, err := diskspace.Of(dir)
 	if err != nil {
-		return err
+		return fmt.Errorf("checking free disk space in %s: %w", dir, err)
 	}
 	if free < minFree {
 		return fmt.Errorf("the disk of %s has only %s of free space: free up space until %s are available", dir, words.Bytes(free), words.Bytes(minFree))
