@@ -1,7 +1,6 @@
 package store
 
 import (
-	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -83,19 +82,11 @@ type OrgQueue struct {
 func (tx *Tx) OrgQueue(orgID string) (OrgQueue, error) {
 	q, err := orgQueues.One(tx.Tx, "WHERE org_id = $1", orgID)
 	q.OrgID = orgID
-	return q, optional(err)
+	return q, IgnoreMissing(err)
 }
 
 // SaveOrgQueue stores an organization's queue settings.
 func (tx *Tx) SaveOrgQueue(q OrgQueue) error { return orgQueues.Save(tx.Tx, q, "org_id") }
-
-// optional returns nil if err is [ErrNotFound], and otherwise err.
-func optional(err error) error {
-	if errors.Is(err, ErrNotFound) {
-		return nil
-	}
-	return err
-}
 
 // PoolAgent is the last known state of an agent.
 type PoolAgent struct {
@@ -294,7 +285,7 @@ type StackQueue struct {
 func (tx *Tx) StackQueue(stackID string) (StackQueue, error) {
 	q, err := stackQueues.One(tx.Tx, "WHERE stack_id = $1", stackID)
 	q.StackID = stackID
-	return q, optional(err)
+	return q, IgnoreMissing(err)
 }
 
 // BlockedQueues returns the queues that a lost deployment blocks.

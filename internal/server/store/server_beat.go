@@ -74,7 +74,7 @@ func (tx *Tx) shift() error {
 	now := tx.Now()
 	last, err := beats.One(tx.Tx, "WHERE id = 1")
 	if err != nil {
-		return optional(err)
+		return IgnoreMissing(err)
 	}
 	away, step := tx.passed(last, now)
 	if away == 0 && step == 0 {
