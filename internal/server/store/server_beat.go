@@ -1,15 +1,12 @@
 package store
 
 import (
-	"context"
 	"errors"
-	"fmt"
 	"time"
 
 	"github.com/sirupsen/logrus"
 
 	"workflowagent/internal/server/store/database"
-	"workflowagent/internal/server/store/scope"
 )
 
 // maxAbsence bounds the downtime by which [Tx.LeaseTime] extends the leases of updates.
@@ -29,12 +26,6 @@ type beat struct {
 
 var beats = database.NewTable[beat]("server_beats")
 
-// errGap ends a write that must not use the stored times before they are shifted.
-var errGap = errors.New("the stored times must be shifted first")
-
-// maxGaps bounds the number of times that a write ends because the stored times must be shifted.
-const maxGaps = 3
-
 // LeaseTime returns the time against which leases and signs of life are checked. If all servers
 // were down, the database rejected writes or the clock was set, the write ends, and runs again after
 // the stored times have been shifted, so that every client and agent keeps the time that remained at the
@@ -53,19 +44,6 @@ func (tx *Tx) LeaseTime() (time.Time, error) {
 		return now, errGap
 	}
 	return now, nil
-}
-
-// write runs fn, and shifts the stored times first if fn needs that.
-func (db *DB) write(ctx context.Context, scopes scope.Set, fn func(*Tx) error) error {
-	for gaps := 0; ; gaps++ {
-		err := db.DB.Write(ctx, scopes, db.adapt(fn))
-		if !errors.Is(err, errGap) || gaps == maxGaps {
-			return err
-		}
-		if err := db.DB.Write(ctx, scope.Server(), db.adapt((*Tx).shift)); err != nil {
-			return fmt.Errorf("shifting leases: %w", err)
-		}
-	}
 }
 
 // shift shifts the stored times by the time since the last beat, and records a new beat, so that no other

@@ -73,6 +73,12 @@ func Open(ctx context.Context, dsn string, opts Options) (*DB, error) {
 	return &DB{DB: db, log: opts.Log}, nil
 }
 
+// errGap ends a write that must not use the stored times before they are shifted.
+var errGap = errors.New("the stored times must be shifted first")
+
+// maxGaps bounds the number of times that a write ends because the stored times must be shifted.
+const maxGaps = 3
+
 func (db *DB) adapt(fn func(*Tx) error) func(*database.Tx) error {
 	return func(inner *database.Tx) error {
 		tx := &Tx{Tx: inner, log: db.log}
@@ -107,6 +113,19 @@ func (db *DB) Write(ctx context.Context, scopes scope.Set, fn func(*Tx) error) e
 		err = fault.Wrap(fault.KindOutcomeUnknown, err, "outcome_unknown: the database did not say whether it has stored the change; look whether it has before you repeat the request")
 	}
 	return err
+}
+
+// write runs fn, and shifts the stored times first if fn needs that.
+func (db *DB) write(ctx context.Context, scopes scope.Set, fn func(*Tx) error) error {
+	for gaps := 0; ; gaps++ {
+		err := db.DB.Write(ctx, scopes, db.adapt(fn))
+		if !errors.Is(err, errGap) || gaps == maxGaps {
+			return err
+		}
+		if err := db.DB.Write(ctx, scope.Server(), db.adapt((*Tx).shift)); err != nil {
+			return fmt.Errorf("shifting leases: %w", err)
+		}
+	}
 }
 
 // Read runs fn with [DB.Read] and returns the result of fn.
