@@ -151,7 +151,7 @@ func PostgresAt(t testing.TB, dsn string, timeouts store.Timeouts) *store.DB {
 // which something else needs the database therefore never ends.
 func PostgresAlone(t testing.TB, dsn string, timeouts store.Timeouts) *store.DB {
 	t.Helper()
-	return openWith(t, dsn, store.Options{Timeouts: timeouts, ReadConns: 1})
+	return openWith(t, dsn, store.Options{Timeouts: timeouts, MaxConns: 1})
 }
 
 // Each runs a test with an empty database of each engine.

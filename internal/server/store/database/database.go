@@ -31,9 +31,9 @@ type Options struct {
 	// BlobDir is the directory for blobs with SQLite, created with mode 0700. PostgreSQL ignores
 	// it.
 	BlobDir string
-	// ReadConns is the maximum number of connections: with SQLite the read connections (default 8),
+	// MaxConns is the maximum number of connections: with SQLite the read connections (default 8),
 	// with PostgreSQL all connections (default 22).
-	ReadConns int
+	MaxConns int
 	// Clock is the clock to use. The default is this machine's clock.
 	Clock Clock
 	// Timeouts bound the waits for PostgreSQL. The zero values stand for the defaults.

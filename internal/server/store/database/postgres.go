@@ -40,7 +40,7 @@ func openPostgres(ctx context.Context, dsn string, opts Options) (*DB, error) {
 		// pgx redacts the password in its own message.
 		return nil, fmt.Errorf("parsing the database address: %w", err)
 	}
-	conns := opts.ReadConns
+	conns := opts.MaxConns
 	if conns <= 0 {
 		conns = 22 // with those for notices and exclusive work, four servers stay below 100
 	}

@@ -53,7 +53,7 @@ func openSQLite(ctx context.Context, path string, opts Options) (*DB, error) {
 	if err != nil {
 		return nil, fmt.Errorf("opening the database %s: %w", abs, errors.Join(err, write.Close()))
 	}
-	conns := opts.ReadConns
+	conns := opts.MaxConns
 	if conns <= 0 {
 		conns = 8
 	}
