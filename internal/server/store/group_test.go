@@ -171,3 +171,52 @@ func TestReadOneRunsOneStatement(t *testing.T) {
 		t.Error("the second statement succeeded")
 	}
 }
+
+// TestIgnoredErrorsFailWrites checks that a write fails if it goes on after a failed statement, on both
+// databases.
+func TestIgnoredErrorsFailWrites(t *testing.T) {
+	storetest.Each(t, func(t *testing.T, db *store.DB) {
+		write(t, db, func(tx *store.Tx) error { return tx.InsertOrganization(org("taken")) })
+		err := db.Write(t.Context(), scope.Server(), func(tx *store.Tx) error {
+			first := tx.InsertOrganization(org("new"))
+			_ = tx.InsertOrganization(org("taken"))
+			return first
+		})
+		if err == nil {
+			t.Error("a write with a failed statement succeeded")
+		}
+		_, err = store.Read(t.Context(), db, func(tx *store.Tx) (store.Organization, error) { return tx.OrganizationByName("new") })
+		if !errors.Is(err, store.ErrNotFound) {
+			t.Errorf("the failed write was stored: %v", err)
+		}
+	})
+}
+
+// TestStatisticsOfReads checks what an operator of PostgreSQL sees of reads: the name of the program, and no
+// rollbacks.
+func TestStatisticsOfReads(t *testing.T) {
+	db := storetest.PostgresAlone(t, storetest.PostgresDSN(t), store.Timeouts{})
+	read := func(query string) (value string) {
+		t.Helper()
+		value, err := store.Read(t.Context(), db, func(tx *store.Tx) (string, error) { return database.Scalar[string](tx.Tx, query) })
+		if err != nil {
+			t.Fatal(err)
+		}
+		return value
+	}
+	if name := read("SELECT current_setting('application_name')"); name != "workflow-server" {
+		t.Errorf("the program has the name %q", name)
+	}
+	rollbacks := func() string {
+		t.Helper()
+		read("SELECT pg_stat_force_next_flush()::text")
+		return read("SELECT xact_rollback::text FROM pg_stat_database WHERE datname = current_database()")
+	}
+	before := rollbacks()
+	for range 10 {
+		read("SELECT ''")
+	}
+	if after := rollbacks(); after != before {
+		t.Errorf("10 reads have increased the rollbacks from %s to %s", before, after)
+	}
+}

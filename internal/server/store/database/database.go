@@ -221,12 +221,12 @@ type Tx struct {
 	committed []func()
 	now       time.Time // the database's time, with SQLite after its first use
 	err       error     // error of a method without an error result; it fails the transaction
+	broken    error     // error of a statement, which fails a write
 
 	// The following fields are for writes on PostgreSQL.
 
 	locks   []scope.Lock // of the scopes of the write
 	tried   []scope.Lock // of [Tx.TryLock]
-	broken  error        // error of a statement, after which PostgreSQL accepts no more in the transaction
 	notices []string     // payloads of [Tx.Notify]
 }
 

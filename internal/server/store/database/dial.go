@@ -37,6 +37,9 @@ func connectTo(cfg *pgx.ConnConfig, answer time.Duration) *pgx.ConnConfig {
 		}
 		return &impatient{Conn: conn, limit: answer}, nil
 	}
+	if cfg.RuntimeParams["application_name"] == "" {
+		cfg.RuntimeParams["application_name"] = "workflow-server" // in the statistics and the log of the database
+	}
 	if cfg.ValidateConnect == nil {
 		cfg.ValidateConnect = pgconn.ValidateConnectTargetSessionAttrsPrimary
 	}

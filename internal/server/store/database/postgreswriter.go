@@ -114,10 +114,7 @@ func (w *postgresWriter) once(ctx context.Context, end time.Time, scopes scope.S
 	if w.before != nil {
 		tx.q = watched{conn, w.before}
 	}
-	if err = protect(tx, fn); err != nil || tx.broken != nil {
-		if err == nil {
-			err = fmt.Errorf("the database has given up a transaction: %w", tx.broken)
-		}
+	if err = protect(tx, fn); err != nil {
 		return w.classify(ctx, t, cmp.Or(tx.broken, err), err)
 	}
 	if w.before != nil {

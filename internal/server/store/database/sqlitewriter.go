@@ -193,10 +193,14 @@ func discard(conn *sql.Conn) {
 }
 
 // protect runs fn and converts a panic into an error, so that the panic does not crash the server. It also
-// returns the error of a method without an error result.
+// returns the error of a method without an error result, and of a failed statement that fn has ignored:
+// after one, PostgreSQL accepts no other in the transaction.
 func protect(tx *Tx, fn func(*Tx) error) error {
 	return guard.Run(func() error {
 		err := fn(tx)
-		return cmp.Or(tx.err, err)
+		if err = cmp.Or(tx.err, err); err == nil && tx.broken != nil {
+			err = fmt.Errorf("a statement of the transaction has failed: %w", tx.broken)
+		}
+		return err
 	})
 }
