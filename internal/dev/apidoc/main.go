@@ -1,4 +1,5 @@
-// Command apidoc generates docs/api.md from the server's routes and its list of absent features.
+// Command apidoc generates docs/api.md from the server's routes and its list of absent features, and the
+// description of the routes in the form of OpenAPI that the server shows to clients.
 package main
 
 import (
@@ -15,6 +16,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/sirupsen/logrus"
 
+	"workflowagent/internal/dev/publicapi"
 	"workflowagent/internal/server/api"
 	"workflowagent/internal/server/api/absent"
 	"workflowagent/internal/server/api/openapi"
@@ -30,14 +32,23 @@ func main() {
 		fmt.Fprintln(os.Stderr, "usage: apidoc REPOSITORY")
 		os.Exit(2)
 	}
-	doc, err := page()
-	if err == nil {
-		err = os.WriteFile(filepath.Join(os.Args[1], file), doc, 0o644)
-	}
-	if err != nil {
+	if err := generate(os.Args[1]); err != nil {
 		fmt.Fprintln(os.Stderr, "apidoc:", err)
 		os.Exit(1)
 	}
+}
+
+func generate(root string) error {
+	for name, content := range map[string]func() ([]byte, error){file: page, specFile: spec} {
+		data, err := content()
+		if err == nil {
+			err = os.WriteFile(filepath.Join(root, name), data, 0o644)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 const intro = `# The HTTP API
@@ -64,12 +75,12 @@ func page() ([]byte, error) {
 	var b bytes.Buffer
 	b.WriteString(intro)
 	public := map[string]bool{}
-	for _, op := range openapi.Operations() {
-		public[openapi.Shape(op.Method, op.Path)] = true
+	for _, op := range publicapi.Operations() {
+		public[publicapi.Shape(op.Method, op.Path)] = true
 		if _, ok := absent.Match(op.Method, op.Path); ok {
 			continue
 		}
-		if !slices.ContainsFunc(routes, func(r route) bool { return openapi.Shape(r.method, r.path) == openapi.Shape(op.Method, op.Path) }) {
+		if !slices.ContainsFunc(routes, func(r route) bool { return publicapi.Shape(r.method, r.path) == publicapi.Shape(op.Method, op.Path) }) {
 			return nil, fmt.Errorf("%s %s is neither a route nor a part of an absent feature: add it to package absent", op.Method, op.Path)
 		}
 	}
@@ -88,7 +99,7 @@ func page() ([]byte, error) {
 		fmt.Fprintf(&b, "* %s (%s): %s\n", f.What, f.Why, strings.Join(paths, ", "))
 	}
 	b.WriteString("\n## Further routes\n")
-	write(&b, slices.DeleteFunc(routes, func(r route) bool { return public[openapi.Shape(r.method, r.path)] }))
+	write(&b, slices.DeleteFunc(routes, func(r route) bool { return public[publicapi.Shape(r.method, r.path)] }))
 	return b.Bytes(), nil
 }
 

@@ -10,21 +10,23 @@ import (
 	"testing"
 
 	"workflowagent/internal/dev/must"
+	"workflowagent/internal/dev/publicapi"
 	"workflowagent/internal/server/api/absent"
-	"workflowagent/internal/server/api/openapi"
 )
 
-func TestGeneratedPageIsCurrent(t *testing.T) {
-	want := must.Get(page())(t)
-	got := must.Get(os.ReadFile(filepath.Join("..", "..", "..", file)))(t)
-	if string(got) != string(want) {
-		t.Errorf("%s differs from the server's routes: run make generate", file)
+func TestGeneratedFilesAreCurrent(t *testing.T) {
+	for name, content := range map[string]func() ([]byte, error){file: page, specFile: spec} {
+		want := must.Get(content())(t)
+		got := must.Get(os.ReadFile(filepath.Join("..", "..", "..", name)))(t)
+		if string(got) != string(want) {
+			t.Errorf("%s differs from the server's routes: run make generate", name)
+		}
 	}
 }
 
 // described returns the operations of a description of the public API, which lies outside the
 // repository.
-func described(t *testing.T, name string) []openapi.Operation {
+func described(t *testing.T, name string) []publicapi.Operation {
 	t.Helper()
 	path := filepath.Join("..", "..", "..", "..", "shared", "reference", name)
 	if env := os.Getenv("WORKFLOW_OPENAPI"); env != "" {
@@ -38,13 +40,13 @@ func described(t *testing.T, name string) []openapi.Operation {
 		Paths map[string]map[string]struct{ OperationID string }
 	}
 	must.OK(t, json.Unmarshal(data, &doc))
-	var all []openapi.Operation
+	var all []publicapi.Operation
 	for path, methods := range doc.Paths {
 		for method, op := range methods {
-			all = append(all, openapi.Operation{Method: strings.ToUpper(method), Path: path, ID: op.OperationID})
+			all = append(all, publicapi.Operation{Method: strings.ToUpper(method), Path: path, ID: op.OperationID})
 		}
 	}
-	slices.SortFunc(all, func(a, b openapi.Operation) int {
+	slices.SortFunc(all, func(a, b publicapi.Operation) int {
 		return strings.Compare(a.Path+" "+a.Method, b.Path+" "+b.Method)
 	})
 	return all
@@ -52,7 +54,7 @@ func described(t *testing.T, name string) []openapi.Operation {
 
 func TestOperationsAreThoseOfThePublicAPI(t *testing.T) {
 	want := described(t, "pulumi-openapi.json")
-	if got := openapi.Operations(); !slices.Equal(got, want) {
+	if got := publicapi.Operations(); !slices.Equal(got, want) {
 		t.Errorf("operations.txt lists %d operations, which differ from the %d of the public API", len(got), len(want))
 	}
 }
@@ -60,7 +62,7 @@ func TestOperationsAreThoseOfThePublicAPI(t *testing.T) {
 func TestFurtherOperationsAreBuiltOrAbsent(t *testing.T) {
 	routes := must.Get(routesOfServer())(t)
 	has := func(method, path string) bool {
-		return slices.ContainsFunc(routes, func(r route) bool { return openapi.Shape(r.method, r.path) == openapi.Shape(method, path) })
+		return slices.ContainsFunc(routes, func(r route) bool { return publicapi.Shape(r.method, r.path) == publicapi.Shape(method, path) })
 	}
 	// The server has one route for each provider.
 	providers := []string{"custom", "github", "github-enterprise", "gitlab", "bitbucket", "azure-devops"}

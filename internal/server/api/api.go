@@ -101,6 +101,6 @@ func New(d Deps) http.Handler {
 	hooks.Register(rt, d.Webhooks)
 	forges.Register(rt, d.Forges, d.Events, d.Console)
 	jobs.Register(rt, d.Deployments, d.RunnerDir, d.ExternalURL)
-	openapi.Register(rt, mux)
+	openapi.Register(rt)
 	return mux
 }

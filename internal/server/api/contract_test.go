@@ -20,7 +20,7 @@ import (
 	"github.com/getkin/kin-openapi/routers"
 	"github.com/getkin/kin-openapi/routers/legacy"
 
-	"workflowagent/internal/server/api/openapi"
+	"workflowagent/internal/dev/publicapi"
 )
 
 // openAPIEnv is the environment variable with the path of the public API's OpenAPI description. A
@@ -80,7 +80,7 @@ func schema(text string) *openapi3.Schema {
 var contract struct {
 	once       sync.Once
 	routers    []routers.Router
-	operations []string // in the descriptions, as [openapi.Shape] returns them
+	operations []string // in the descriptions, as [publicapi.Shape] returns them
 	err        error
 
 	mu       sync.Mutex
@@ -134,7 +134,7 @@ func loadDescription(path string) error {
 	}
 	for path, item := range doc.Paths.Map() {
 		for method := range item.Operations() {
-			contract.operations = append(contract.operations, openapi.Shape(method, path))
+			contract.operations = append(contract.operations, publicapi.Shape(method, path))
 		}
 	}
 	router, err := legacy.NewRouter(doc, openapi3.DisableExamplesValidation(), openapi3.DisableSchemaDefaultsValidation())
@@ -177,7 +177,7 @@ func checkContract(t testing.TB, req *http.Request, res *http.Response, body []b
 		if contract.answered == nil {
 			contract.answered = map[string]bool{}
 		}
-		contract.answered[openapi.Shape(route.Method, route.Path)] = true
+		contract.answered[publicapi.Shape(route.Method, route.Path)] = true
 	}
 }
 

@@ -7,6 +7,7 @@ import (
 
 	"github.com/getkin/kin-openapi/openapi3"
 
+	"workflowagent/internal/dev/publicapi"
 	"workflowagent/internal/server/api/absent"
 	"workflowagent/internal/server/api/openapi"
 )
@@ -25,13 +26,13 @@ func TestDescriptionListsEveryRoute(t *testing.T) {
 	var want, got []string
 	for _, route := range f.routes() {
 		if method, path, _ := strings.Cut(route, " "); strings.HasPrefix(path, "/api/") {
-			want = append(want, openapi.Shape(method, path))
+			want = append(want, publicapi.Shape(method, path))
 		}
 	}
 	ids := map[string]bool{}
 	for path, item := range doc.Paths.Map() {
 		for method, op := range item.Operations() {
-			got = append(got, openapi.Shape(method, path))
+			got = append(got, publicapi.Shape(method, path))
 			if op.Summary == "" || ids[op.OperationID] {
 				t.Errorf("%s %s: summary %q, operationId %q, want a summary and a unique operationId", method, path, op.Summary, op.OperationID)
 			}
@@ -52,14 +53,14 @@ func TestAbsentFeaturesAnswerForThemselves(t *testing.T) {
 	routes := map[string]bool{}
 	for _, route := range f.routes() {
 		method, path, _ := strings.Cut(route, " ")
-		routes[openapi.Shape(method, path)] = true
+		routes[publicapi.Shape(method, path)] = true
 		if feature, ok := absent.Match(method, path); ok {
 			t.Errorf("%s belongs to the absent feature %q: remove it from the list in package absent", route, feature.Path)
 		}
 	}
-	for _, op := range openapi.Operations() {
+	for _, op := range publicapi.Operations() {
 		feature, ok := absent.Match(op.Method, op.Path)
-		if ok == routes[openapi.Shape(op.Method, op.Path)] {
+		if ok == routes[publicapi.Shape(op.Method, op.Path)] {
 			t.Errorf("%s %s: absent %v, a route %v, want one of them", op.Method, op.Path, ok, !ok)
 		}
 		if ok {

@@ -1,4 +1,5 @@
-package openapi
+// Package publicapi lists the operations of Pulumi Cloud's public REST API for stacks and deployments.
+package publicapi
 
 import (
 	_ "embed"
@@ -24,10 +25,11 @@ func Operations() []Operation {
 	return all
 }
 
-var parameter = regexp.MustCompile(`\{([^{}]*)\}`)
+// Parameter matches the parameters of a path.
+var Parameter = regexp.MustCompile(`\{([^{}]*)\}`)
 
 // Shape returns a route without the names of its parameters. The same operation can have
 // differently named parameters here and in the public API.
 func Shape(method, path string) string {
-	return method + " " + parameter.ReplaceAllString(path, "{}")
+	return method + " " + Parameter.ReplaceAllString(path, "{}")
 }
