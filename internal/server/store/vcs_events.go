@@ -19,13 +19,13 @@ type VCSEvent struct {
 	Subject       string // the full ref, or "pull/N"
 	BeforeID      string
 	AfterID       string
-	Document      string // vcs.Event as JSON
+	Document      string // vcs.Event as JSON, with the numbers of its failed attempts
 	Done          bool
 	Reason        string // why the event has no decisions, or why it waits
 	Detail        string
 	ReceivedAt    time.Time
 	TryAt         time.Time // time of the next attempt
-	Tries         int64     // failed attempts
+	Tries         int64     // failed attempts of all kinds
 	DoneAt        time.Time // zero until it is done
 }
 

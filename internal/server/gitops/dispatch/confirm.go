@@ -22,6 +22,11 @@ const (
 // pull request.
 var errUnconfirmed = errors.New("the forge's answers about the pull request and its branch differ")
 
+// doubted is the error of an attempt to confirm the head of a pull request.
+type doubted struct{ error }
+
+func (d doubted) Unwrap() error { return d.error }
+
 // confirm sets Fork of an open pull request unless its head is that of a branch of the repository,
 // which only accounts with write access can push. Pull requests of some forges name the repository
 // although others made them, so the branch itself is asked for its commit. doubt is why the forge did
@@ -50,8 +55,8 @@ func (s *Service) confirm(ctx context.Context, v *loadedEvent, p *vcs.Pull) (dou
 		return nil, err
 	}
 	again := known.Doubt == string(vcs.ReasonUnconfirmed) && known.Head == p.Head
-	if v.row.Tries+1 < maxDoubts && !again {
-		return nil, unanswered{doubt}
+	if v.failed.Doubts+1 < maxDoubts && !again {
+		return nil, doubted{unanswered{doubt}}
 	}
 	p.Fork, p.Doubt = true, vcs.ReasonUnconfirmed
 	return doubt, nil

@@ -109,6 +109,16 @@ type unanswered struct{ err error }
 func (e unanswered) Error() string { return e.err.Error() }
 func (e unanswered) Unwrap() error { return e.err }
 
+// document is the content of [store.VCSEvent.Document] until the event is done.
+type document struct {
+	vcs.Event
+	Failed failures `json:",omitzero"`
+}
+
+// failures counts the failed attempts to process an event by their cause. Each cause has its own limit,
+// so that an event that waited long for its forge does not end with the first failure of another kind.
+type failures struct{ Missing, Doubts, Internal int }
+
 // postpone sets the time of the next attempt to process an event.
 func (s *Service) postpone(ctx context.Context, id string, cause error) error {
 	waiting, forge := errors.AsType[unanswered](cause)
@@ -117,6 +127,8 @@ func (s *Service) postpone(ctx context.Context, id string, cause error) error {
 		e.TryAt = tx.Now().Add(pauses.Pause(int(min(e.Tries, 30)), nil))
 		e.Tries++
 		e.Reason, e.Detail = string(vcs.ReasonFailed), ""
+		var doc document
+		unreadable := json.Unmarshal([]byte(e.Document), &doc) != nil
 		if forge {
 			reason, final := vcs.ReasonOf(cause)
 			if errors.Is(cause, errUnconfirmed) {
@@ -129,15 +141,27 @@ func (s *Service) postpone(ctx context.Context, id string, cause error) error {
 			if err := s.opts.Integrations.Note(tx, e.IntegrationID, cause); err != nil {
 				return err
 			}
-			if final || (reason == vcs.ReasonMissing || reason == vcs.ReasonRejected) && e.Tries >= maxMissing {
-				e.Done, e.DoneAt, e.Document = true, tx.Now(), "{}"
+			if _, ok := errors.AsType[doubted](cause); ok {
+				doc.Failed.Doubts++
 			}
+			if reason == vcs.ReasonMissing || reason == vcs.ReasonRejected {
+				doc.Failed.Missing++
+			}
+			e.Done = final || doc.Failed.Missing >= maxMissing
 			log.WithField("reason", e.Reason).Warn("asking a forge about an event failed")
 		} else {
+			doc.Failed.Internal++
+			e.Done = unreadable || doc.Failed.Internal >= maxPanics
 			log.Error("processing an event of a forge failed; it is tried again")
-			if e.Done = e.Tries >= maxPanics; e.Done {
-				e.DoneAt = tx.Now()
+		}
+		if e.Done {
+			e.DoneAt, e.Document = tx.Now(), "{}"
+		} else {
+			text, err := json.Marshal(doc)
+			if err != nil {
+				return fmt.Errorf("encoding an event: %w", err)
 			}
+			e.Document = string(text)
 		}
 		tx.Notify(Processed, e.IntegrationID)
 		return tx.SaveVCSEvent(e)
@@ -148,6 +172,7 @@ func (s *Service) postpone(ctx context.Context, id string, cause error) error {
 type loadedEvent struct {
 	row         store.VCSEvent
 	event       vcs.Event
+	failed      failures
 	integration store.VCSIntegration
 	settings    integrations.Settings
 	repo        store.VCSRepo
@@ -173,9 +198,11 @@ func (s *Service) read(ctx context.Context, id string) (*loadedEvent, error) {
 	if err != nil || v.row.Done {
 		return v, err
 	}
-	if err := json.Unmarshal([]byte(v.row.Document), &v.event); err != nil {
+	var doc document
+	if err := json.Unmarshal([]byte(v.row.Document), &doc); err != nil {
 		return v, fmt.Errorf("parsing an event: %w", err)
 	}
+	v.event, v.failed = doc.Event, doc.Failed
 	if v.settings, err = integrations.SettingsOf(v.integration); err != nil {
 		return v, err
 	}
