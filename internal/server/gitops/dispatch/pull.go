@@ -267,8 +267,8 @@ func (s *Service) applyPull(ctx context.Context, tx *store.Tx, e *pullEvent, d *
 	if _, err := s.opts.Queue.SkipQueued(tx, d.Watch.StackID, t.Group, t.Operation, text); err != nil {
 		return err
 	}
-	if err := s.deploy(ctx, tx, &e.loadedEvent, e.row, d, t); err != nil {
-		return err
+	if err := s.deploy(ctx, tx, &e.loadedEvent, e.row, d, t); err != nil || d.Reason == vcs.ReasonRefused {
+		return err // a refused deployment can run later, for example with other settings
 	}
 	return tx.InsertRun(run)
 }

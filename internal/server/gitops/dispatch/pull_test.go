@@ -358,3 +358,22 @@ func TestForks(t *testing.T) {
 		}
 	})
 }
+
+// TestRefusedPreview checks that a commit whose preview was refused runs once it is possible.
+func TestRefusedPreview(t *testing.T) {
+	s := newSite(t, storetest.SQLite(t), connected())
+	st := s.stack("dev", previews)
+	s.poll()
+	elsewhere := `{"sourceContext":{"git":{"branch":"refs/heads/main","repoUrl":"https://other.example/o/r.git"}},"vcs":{"provider":"github","repository":"o/r",` + previews + `}}`
+	_, err := s.queue.ReplaceSettings(t.Context(), s.user, st, []byte(elsewhere), "test")
+	s.must(err)
+	s.put(open(7, two))
+	s.wantReason(st, vcs.ReasonRefused)
+	s.settings(st, previews)
+	s.deliver("", pullEvent(7))
+	s.process()
+	s.wantDeployed(st, "preview 2")
+	s.deliver("", pullEvent(7))
+	s.process()
+	s.wantDeployed(st, "preview 2")
+}
