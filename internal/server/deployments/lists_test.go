@@ -134,9 +134,9 @@ func TestOutlook(t *testing.T) {
 				dj, err = tx.DeploymentJob(id)
 				return err
 			}))
-			why, verdict, err := p.service.Outlook(t.Context(), p.user, dj)
+			d, err := p.service.GetFor(t.Context(), p.user, store.Stack{ID: dj.StackID, OrgID: dj.OrgID}, id)
 			p.must(err)
-			return why, verdict
+			return d.Why, waiting.Judge(d.Job, d.Why, time.Now())
 		}
 		expect := func(id, state, text string) waiting.Why {
 			t.Helper()

@@ -1,12 +1,9 @@
 package deployments
 
 import (
-	"context"
 	"slices"
 
 	"workflowagent/internal/server/deployments/waiting"
-	"workflowagent/internal/server/fault"
-	"workflowagent/internal/server/identity"
 	"workflowagent/internal/server/joblog"
 	"workflowagent/internal/server/pools"
 	"workflowagent/internal/server/store"
@@ -28,39 +25,15 @@ func queueChanged(tx *store.Tx, orgID, stackID string) {
 	tx.Notify(Topic, About(store.Stack{OrgID: orgID, ID: stackID}, ""))
 }
 
-// Outlook returns the verdict about a deployment and, if the deployment is queued, why it waits.
-// Among the blockers are only deployments that the caller can see.
-func (s *Service) Outlook(ctx context.Context, p identity.Principal, d store.DeploymentJob) (waiting.Why, waiting.Verdict, error) {
-	var why waiting.Why
-	var verdict waiting.Verdict
-	err := s.db.Read(ctx, func(tx *store.Tx) (err error) {
-		reach := p.Reach(d.OrgID)
-		if why, err = s.why(tx, d, &reach); err != nil {
-			return err
-		}
-		verdict = waiting.Judge(d.Job, why, tx.Now())
-		return nil
-	})
-	return why, verdict, fault.While(err, "explaining a deployment")
-}
-
-// why returns why a deployment waits. Without a reach, it omits the deployments that run meanwhile.
-func (s *Service) why(tx *store.Tx, d store.DeploymentJob, reach *store.Reach) (waiting.Why, error) {
-	if d.Job.Status != workflow.StatusNotStarted {
-		return waiting.Why{}, nil
-	}
-	facts, err := s.facts(tx, d.OrgID, []store.DeploymentJob{d}, reach)
-	if err != nil {
-		return waiting.Why{}, err
-	}
-	return facts.Explain(d), nil
-}
-
 // whyQueued returns the reason why a queued deployment does not start, as its log shows it.
 func (s *Service) whyQueued(tx *store.Tx, d store.DeploymentJob) (joblog.Wait, error) {
-	why, err := s.why(tx, d, nil)
-	if err != nil || why.Number() == 0 {
+	facts, err := s.facts(tx, d.OrgID, []store.DeploymentJob{d}, nil)
+	if err != nil {
 		return joblog.Wait{}, err
+	}
+	why := facts.Explain(d)
+	if why.Number() == 0 {
+		return joblog.Wait{}, nil
 	}
 	return joblog.Wait{Reason: why.Number(), Text: why.Message()}, nil
 }
@@ -69,7 +42,7 @@ func (s *Service) whyQueued(tx *store.Tx, d store.DeploymentJob) (joblog.Wait, e
 const knownClaims = 200
 
 // facts returns what is needed to explain the queued ones of an organization's deployments, in a few
-// queries.
+// queries. Without a reach, it omits the deployments that run meanwhile.
 func (s *Service) facts(tx *store.Tx, orgID string, list []store.DeploymentJob, reach *store.Reach) (waiting.Facts, error) {
 	f := waiting.Facts{Now: tx.Now(), URL: s.opts.ExternalURL, Cap: s.opts.Cap, Patience: claimTime, Claimable: map[string][]string{}}
 	var jobIDs, stackIDs, poolIDs []string

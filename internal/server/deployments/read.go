@@ -8,6 +8,7 @@ import (
 	"workflowagent/internal/server/budget"
 	"workflowagent/internal/server/deployments/waiting"
 	"workflowagent/internal/server/fault"
+	"workflowagent/internal/server/identity"
 	"workflowagent/internal/server/store"
 	"workflowagent/internal/workflow"
 )
@@ -27,20 +28,31 @@ type Details struct {
 
 // Get returns a deployment of a stack by id or version.
 func (s *Service) Get(ctx context.Context, st store.Stack, id string) (Details, error) {
+	return s.get(ctx, st, id, nil)
+}
+
+// GetFor is like [Service.Get]. If the deployment waits for others, the reason names those that the
+// caller can see.
+func (s *Service) GetFor(ctx context.Context, p identity.Principal, st store.Stack, id string) (Details, error) {
+	reach := p.Reach(st.OrgID)
+	return s.get(ctx, st, id, &reach)
+}
+
+func (s *Service) get(ctx context.Context, st store.Stack, id string, reach *store.Reach) (Details, error) {
 	var d Details
 	err := s.db.Read(ctx, func(tx *store.Tx) error {
 		dj, err := find(tx, st, id)
 		if err != nil {
 			return err
 		}
-		facts, err := s.facts(tx, dj.OrgID, []store.DeploymentJob{dj}, nil)
+		facts, err := s.facts(tx, dj.OrgID, []store.DeploymentJob{dj}, reach)
 		if err != nil {
 			return err
 		}
 		if d, err = s.summary(tx, dj, facts); err != nil || d.Why.Number() == 0 {
 			return err
 		}
-		d.Waiting, err = queued{tx: tx, d: dj.Deployment, job: dj.Job}.considered(d.Why.Reason)
+		d.Waiting, err = considered(tx, d, facts)
 		return err
 	})
 	if err != nil {

@@ -13,97 +13,67 @@ import (
 // is reported as waiting.
 const claimTime = 3 * time.Second
 
-// queued is a queued job, with the data needed to list what could take it.
-type queued struct {
-	tx  *store.Tx
-	d   store.Deployment
-	job store.Job
-}
+// shownPools and shownAgents bound the lists in [Waiting].
+const shownPools, shownAgents = 10, 10
 
-// shownPools is the maximum number of pools in [Waiting].
-const shownPools = 10
-
-// Waiting describes why a queued deployment does not start. Pools and Agents are empty if the queue
-// itself holds the deployment back, because no agent can take it then.
+// Waiting describes why a queued deployment does not start, as the API shows it. Pools and Agents are
+// empty if the queue itself holds the deployment back, because no agent can take it then.
 type Waiting struct {
-	Reason string
-	Pools  []WaitingPool  // at most shownPools
-	Agents []WaitingAgent // of the deployment's pool, at most shownAgents, connected agents first
+	Reason  string         `json:"reason"`
+	Message string         `json:"message"`
+	Pools   []WaitingPool  `json:"pools,omitempty"`
+	Agents  []WaitingAgent `json:"agents,omitempty"` // of the deployment's pool, connected agents first
 }
 
 // WaitingPool is a pool that could take a queued deployment.
 type WaitingPool struct {
-	ID, Name          string
-	Agents, Connected int
+	ID        string `json:"id"`
+	Name      string `json:"name"`
+	Agents    int64  `json:"agents"`
+	Connected int64  `json:"connectedAgents"`
 }
 
 // WaitingAgent is an agent that has not taken a queued deployment.
 type WaitingAgent struct {
-	ID, Hostname string
-	Connected    bool
-	Running      int64 // deployments
-	Why          string
+	ID        string `json:"id"`
+	Hostname  string `json:"hostname"`
+	Connected bool   `json:"connected"`
+	Running   int64  `json:"running"` // deployments
+	Why       string `json:"why"`
 }
 
-// shownAgents is the maximum number of agents in [Waiting].
-const shownAgents = 10
-
-// considered returns a reason for waiting with the pools and agents to which it applies.
-func (q queued) considered(reason string) (*Waiting, error) {
-	w := &Waiting{Reason: reason}
-	switch reason {
+// considered returns the reason of a queued deployment with the pools and agents to which it applies.
+func considered(tx *store.Tx, d Details, facts waiting.Facts) (*Waiting, error) {
+	w := &Waiting{Reason: d.Why.Reason, Message: d.Message}
+	var ids []string
+	switch d.Why.Reason {
 	case waiting.NoPool:
-		list, err := q.tx.Pools(q.d.OrgID)
-		if err != nil {
-			return nil, err
-		}
-		w.Pools, err = q.poolsOf(list)
-		return w, err
+		ids = facts.Order[:min(len(facts.Order), shownPools)]
 	case waiting.NoAgent, waiting.Drained, waiting.NotReady, waiting.Busy:
-		pool, err := q.tx.Pool(q.d.OrgID, q.job.PoolID)
-		if err != nil {
-			return nil, err
-		}
-		if w.Pools, err = q.poolsOf([]store.AgentPool{pool}); err != nil {
-			return nil, err
-		}
-		w.Agents, err = q.agentsOf(pool)
-		return w, err
-	default:
+		ids = []string{d.Job.PoolID}
+	}
+	for _, id := range ids {
+		pool := facts.Pools[id]
+		w.Pools = append(w.Pools, WaitingPool{ID: id, Name: pool.Name, Agents: pool.Agents, Connected: pool.Online})
+	}
+	if len(ids) == 0 || d.Why.Reason == waiting.NoPool {
 		return w, nil
 	}
+	var err error
+	w.Agents, err = waitingAgents(tx, facts.Pools[d.Job.PoolID].AgentPool)
+	return w, err
 }
 
-// poolsOf returns the first pools of a list with the numbers of their agents.
-func (q queued) poolsOf(list []store.AgentPool) ([]WaitingPool, error) {
-	now := q.tx.Now()
-	var out []WaitingPool
-	for _, pool := range list[:min(len(list), shownPools)] {
-		agents, err := q.tx.Agents(pool.ID)
-		if err != nil {
-			return nil, err
-		}
-		p := WaitingPool{ID: pool.ID, Name: pool.Name, Agents: len(agents)}
-		for _, a := range agents {
-			if pools.Online(a, now) {
-				p.Connected++
-			}
-		}
-		out = append(out, p)
-	}
-	return out, nil
-}
-
-func (q queued) agentsOf(pool store.AgentPool) ([]WaitingAgent, error) {
-	agents, err := q.tx.Agents(pool.ID)
+func waitingAgents(tx *store.Tx, pool store.AgentPool) ([]WaitingAgent, error) {
+	agents, err := tx.Agents(pool.ID)
 	if err != nil {
 		return nil, err
 	}
-	running, err := q.tx.CountActiveJobsByAgent(pool)
+	running, err := tx.CountActiveJobsByAgent(pool)
 	if err != nil {
 		return nil, err
 	}
-	now := q.tx.Now()
+	now := tx.Now()
 	var connected, others []WaitingAgent
 	for _, a := range agents {
 		w := WaitingAgent{ID: a.AgentID, Hostname: a.Hostname, Connected: pools.Online(a, now), Running: running[a.AgentID]}

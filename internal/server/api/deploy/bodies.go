@@ -12,7 +12,6 @@ import (
 	"workflowagent/internal/server/budget"
 	"workflowagent/internal/server/deployments"
 	"workflowagent/internal/server/deployments/waiting"
-	"workflowagent/internal/server/identity"
 	"workflowagent/internal/server/store"
 	"workflowagent/internal/workflow"
 )
@@ -72,47 +71,7 @@ type deploymentBody struct {
 	Agent           *agentRef          `json:"agent,omitempty"`
 	Reason          workflow.Reason    `json:"reason,omitempty"`
 	Message         string             `json:"message,omitempty"`
-	Queue           *queueBody         `json:"queue,omitempty"`
-}
-
-// queueBody explains why a deployment waits, for people and programs. It is not in the public API.
-type queueBody struct {
-	Reason   string        `json:"reason"`
-	Text     string        `json:"text"`
-	Since    time.Time     `json:"since"`
-	Position int64         `json:"position,omitempty"`
-	Ahead    int64         `json:"ahead,omitempty"`
-	Blockers []blockerBody `json:"blockers,omitempty"`
-	Action   *actionBody   `json:"action,omitempty"`
-}
-
-type blockerBody struct {
-	Kind   string    `json:"kind"`
-	ID     string    `json:"id"`
-	Text   string    `json:"text"`
-	Detail string    `json:"detail,omitempty"`
-	Since  time.Time `json:"since,omitzero"`
-	Path   string    `json:"path"`
-}
-
-type actionBody struct {
-	Label string `json:"label"`
-	Kind  string `json:"kind"`
-	Path  string `json:"path"`
-}
-
-func queueBodyOf(w waiting.Why) *queueBody {
-	if w.Reason == "" {
-		return nil
-	}
-	b := &queueBody{Reason: w.Reason, Text: w.Text, Since: w.Since, Position: w.Position, Ahead: w.Ahead}
-	for _, by := range w.Blockers {
-		b.Blockers = append(b.Blockers, blockerBody(by))
-	}
-	if w.Action.Label != "" {
-		b.Action = &actionBody{w.Action.Label, w.Action.Kind, w.Action.Path}
-	}
-	return b
+	Queue           waiting.Why        `json:"queue,omitzero"`
 }
 
 func deploymentBodyOf(d deployments.Details) deploymentBody {
@@ -123,7 +82,7 @@ func deploymentBodyOf(d deployments.Details) deploymentBody {
 	b := deploymentBody{
 		ID: d.ID, Created: web.Stamp(d.CreatedAt), Modified: web.Stamp(d.Job.ModifiedAt), Status: d.Job.Status, Version: d.Version,
 		RequestedBy: by, PulumiOperation: d.Operation, Initiator: d.Initiator, ProjectName: d.Project, StackName: d.Stack,
-		Reason: d.Job.Reason, Message: d.Message, Queue: queueBodyOf(d.Why),
+		Reason: d.Job.Reason, Message: d.Message, Queue: d.Why,
 	}
 	if d.Job.PoolID != "" {
 		b.AgentPool = &poolRef{d.Job.PoolID, d.PoolName}
@@ -209,60 +168,20 @@ type resultBody struct {
 	Signal   string          `json:"signal,omitempty"`
 }
 
-type waitingPool struct {
-	ID              string `json:"id"`
-	Name            string `json:"name"`
-	Agents          int    `json:"agents"`
-	ConnectedAgents int    `json:"connectedAgents"`
-}
-
-type waitingAgent struct {
-	ID        string `json:"id"`
-	Hostname  string `json:"hostname"`
-	Connected bool   `json:"connected"`
-	Running   int64  `json:"running"`
-	Why       string `json:"why"`
-}
-
-// queuedBody explains why a deployment waits. It is not in the public API.
-type queuedBody struct {
-	Reason  string         `json:"reason"`
-	Message string         `json:"message"`
-	Pools   []waitingPool  `json:"pools,omitempty"`
-	Agents  []waitingAgent `json:"agents,omitempty"`
-}
-
-func queuedBodyOf(d deployments.Details, p identity.Principal) *queuedBody {
-	if d.Waiting == nil {
-		return nil
-	}
-	b := &queuedBody{Reason: d.Waiting.Reason, Message: d.Message}
-	if !p.CanReadPools(d.OrgID) {
-		return b
-	}
-	for _, pool := range d.Waiting.Pools {
-		b.Pools = append(b.Pools, waitingPool{pool.ID, pool.Name, pool.Agents, pool.Connected})
-	}
-	for _, a := range d.Waiting.Agents {
-		b.Agents = append(b.Agents, waitingAgent{a.ID, a.Hostname, a.Connected, a.Running, a.Why})
-	}
-	return b
-}
-
 // detailsBody contains the details of a deployment. CancelRequested and the members after it are
 // not in the public API.
 type detailsBody struct {
 	deploymentBody
-	LatestVersion   int64             `json:"latestVersion"`
-	Paused          bool              `json:"paused"`
-	InheritSettings bool              `json:"inheritSettings"`
-	Updates         []nestedUpdate    `json:"updates"`
-	Jobs            []jobBody         `json:"jobs,omitempty"`
-	Configuration   configurationBody `json:"configuration"`
-	CancelRequested bool              `json:"cancelRequested,omitempty"`
-	Results         []resultBody      `json:"results,omitempty"`
-	Notes           []string          `json:"notes,omitempty"`
-	Queued          *queuedBody       `json:"queued,omitempty"`
+	LatestVersion   int64                `json:"latestVersion"`
+	Paused          bool                 `json:"paused"`
+	InheritSettings bool                 `json:"inheritSettings"`
+	Updates         []nestedUpdate       `json:"updates"`
+	Jobs            []jobBody            `json:"jobs,omitempty"`
+	Configuration   configurationBody    `json:"configuration"`
+	CancelRequested bool                 `json:"cancelRequested,omitempty"`
+	Results         []resultBody         `json:"results,omitempty"`
+	Notes           []string             `json:"notes,omitempty"`
+	Queued          *deployments.Waiting `json:"queued,omitempty"`
 }
 
 func detailsBodyOf(d deployments.Details, updates []nestedUpdate) detailsBody {

@@ -113,7 +113,9 @@ func (d *deploymentRoutes) details(w http.ResponseWriter, r *http.Request, st st
 		return err
 	}
 	body := detailsBodyOf(det, updates)
-	body.Queued = queuedBodyOf(det, web.Principal(r))
+	if body.Queued = det.Waiting; det.Waiting != nil && !web.Principal(r).CanReadPools(det.OrgID) {
+		body.Queued.Pools, body.Queued.Agents = nil, nil
+	}
 	return web.WriteJSON(w, r, http.StatusOK, body)
 }
 

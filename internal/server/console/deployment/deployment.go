@@ -62,7 +62,6 @@ type shown struct {
 	Fresh bool
 	// SignIn is the path of a sign-in that leads back to the page.
 	SignIn  string
-	Why     waiting.Why
 	Verdict waiting.Verdict
 	// Error is the first error in the log of a failed deployment, if HasError is set.
 	Error    logs.ErrorLine
@@ -77,17 +76,14 @@ func deploymentPath(st store.Stack, version int64) string {
 }
 
 func (p *pages) load(v *page.Visit) (shown, error) {
-	det, err := p.Deployments.Get(v.Context(), v.Stack, joblog.Reference(v))
-	if err != nil {
-		return shown{}, err
-	}
-	why, verdict, err := p.Deployments.Outlook(v.Context(), v.Who, det.DeploymentJob)
+	det, err := p.Deployments.GetFor(v.Context(), v.Who, v.Stack, joblog.Reference(v))
 	if err != nil {
 		return shown{}, err
 	}
 	now := time.Now()
+	verdict := waiting.Judge(det.Job, det.Why, now)
 	d := shown{
-		Why: why, Verdict: verdict,
+		Verdict: verdict,
 		Details: det, St: v.Stack, Path: deploymentPath(v.Stack, det.Version), Now: now, Operate: v.Who.Can(v.Stack, identity.Operate),
 		Fresh: v.Session.Fresh(now), SignIn: page.LoginPath(page.Here(v, deploymentPath(v.Stack, det.Version))),
 		Steps: segments(det.Job, now),

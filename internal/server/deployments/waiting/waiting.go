@@ -30,23 +30,23 @@ var numbers = map[string]int64{
 	NoPool: 1, OrgPaused: 2, StackPaused: 3, Lost: 4, Earlier: 5, NoAgent: 6, Limit: 7, Busy: 8, Drained: 9, NotReady: 10,
 }
 
-// Why is the reason why a deployment waits.
+// Why is the reason why a deployment waits, as console and API show it.
 type Why struct {
-	Reason string
+	Reason string `json:"reason"`
 	// Text explains the reason in one or more full sentences.
-	Text string
+	Text string `json:"text"`
 	// Hint names commands that resolve the reason, one line per command; it can be empty.
-	Hint string
+	Hint string `json:"-"`
 	// Since is the time since which the reason exists, as far as it is known. Otherwise, it is the
 	// time at which the deployment was queued.
-	Since time.Time
+	Since time.Time `json:"since"`
 	// Position is the place among the jobs that the pool may claim, 1 for the next one. It is 0 if the
 	// pool may not claim the deployment yet, or if many others precede it.
-	Position int64
+	Position int64 `json:"position,omitempty"`
 	// Ahead is the number of deployments of the stack that must finish before.
-	Ahead    int64
-	Blockers []Blocker
-	Action   Action
+	Ahead    int64     `json:"ahead,omitempty"`
+	Blockers []Blocker `json:"blockers,omitempty"`
+	Action   Action    `json:"action,omitzero"`
 }
 
 // Number returns the number of the reason, or 0 if the log does not report the reason.
@@ -70,15 +70,15 @@ const (
 
 // Blocker is something that must change before a deployment can start.
 type Blocker struct {
-	Kind string
-	ID   string
+	Kind string `json:"kind"`
+	ID   string `json:"id"`
 	// Text names the blocker, for example "acme/web/prod #41".
-	Text string
+	Text string `json:"text"`
 	// Detail says what the blocker does, for example "running on build-3".
-	Detail string
-	Since  time.Time
+	Detail string    `json:"detail,omitempty"`
+	Since  time.Time `json:"since,omitzero"`
 	// Path is the console's page about the blocker.
-	Path string
+	Path string `json:"path"`
 }
 
 // The kinds of an [Action].
@@ -89,9 +89,10 @@ const (
 
 // Action is the next action of a user. It is empty if the user can only wait.
 type Action struct {
-	Label, Kind string
+	Label string `json:"label"`
+	Kind  string `json:"kind"`
 	// Path is a path of the console.
-	Path string
+	Path string `json:"path"`
 }
 
 // Pool is a pool with the state of its agents.
