@@ -1,8 +1,10 @@
 package agent_test
 
 import (
+	"bytes"
 	"context"
 	"errors"
+	"io"
 	"net/http"
 	"slices"
 	"strings"
@@ -93,7 +95,8 @@ func TestLateStartIsInterrupted(t *testing.T) {
 		}},
 		{"before leave", func(w *harness, _ fakes.Launcher, killed func()) {
 			w.server.OnFault(func(_ http.ResponseWriter, r *http.Request) bool {
-				if fakes.IsCall(r, "PUT", "/0/log") {
+				// An agent that is killed earlier, while it prepares the job, hands the job back.
+				if body, err := io.ReadAll(r.Body); err == nil && fakes.IsCall(r, "PUT", "/0/log") && bytes.Contains(body, []byte("fetches the image")) {
 					killed()
 				}
 				return false
