@@ -15,9 +15,9 @@ import (
 const (
 	// maxCron is the maximum length of a cron expression in bytes.
 	maxCron = 200
-	// maxMonths is the number of months in which a cron expression must be due. The longest time
-	// between two leap days on the same day of the week is 40 years.
-	maxMonths = 12 * 41
+	// maxDays is the number of days in which a cron expression must be due. The longest time between
+	// two leap days on the same day of the week is 40 years.
+	maxDays = 366 * 41
 )
 
 var cronFields = [...]string{"minute", "hour", "day of month", "month", "day of week"}
@@ -128,34 +128,14 @@ func due(expression string, n int, at func(i int) time.Time) (list []int, ok boo
 
 // after returns the first due time after a time, in UTC.
 func (c cron) after(t time.Time) (time.Time, bool) {
-	t = t.UTC()
-	month := time.Date(t.Year(), t.Month(), 1, 0, 0, 0, 0, time.UTC)
-	for range maxMonths {
-		if next, ok := c.in(month, t); ok {
-			return next, true
+	day := t.UTC().Truncate(24 * time.Hour)
+	rest := c.on(day).from(t.Sub(day) + time.Minute)
+	for range maxDays {
+		if first := rest.First(1); len(first) > 0 {
+			return day.Add(first[0]), true
 		}
-		month = month.AddDate(0, 1, 0)
-	}
-	return time.Time{}, false
-}
-
-// in returns the first due time in a month after a time.
-func (c cron) in(month, after time.Time) (time.Time, bool) {
-	if !slices.Contains(c.months, int(month.Month())-1) {
-		return time.Time{}, false
-	}
-	for _, day := range c.daysIn(month) {
-		if end := month.AddDate(0, 0, day+1); !end.After(after) {
-			continue
-		}
-		for _, hour := range c.hours {
-			for _, minute := range c.minutes {
-				next := time.Date(month.Year(), month.Month(), day+1, hour, minute, 0, 0, time.UTC)
-				if next.After(after) {
-					return next, true
-				}
-			}
-		}
+		day = day.AddDate(0, 0, 1)
+		rest = c.on(day)
 	}
 	return time.Time{}, false
 }
