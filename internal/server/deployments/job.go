@@ -366,35 +366,26 @@ func recorded(job store.Job, r protocol.ResultRequest) bool {
 	})
 }
 
+// keyLocks are locks by name.
 type keyLocks struct {
-	mu   sync.Mutex
-	held map[string]chan struct{} // closed when released
+	held sync.Map // of chan struct{} by name, closed when released
 }
 
 func (l *keyLocks) lock(ctx context.Context, name string) (unlock func(), err error) {
+	mine := make(chan struct{})
 	for {
-		l.mu.Lock()
-		other, taken := l.held[name]
+		other, taken := l.held.LoadOrStore(name, mine)
 		if !taken {
 			break
 		}
-		l.mu.Unlock()
 		select {
-		case <-other:
+		case <-other.(chan struct{}): //nolint:forcetypeassert // the map has only these
 		case <-ctx.Done():
 			return nil, fmt.Errorf("waiting for another result of the job: %w", ctx.Err())
 		}
 	}
-	defer l.mu.Unlock()
-	mine := make(chan struct{})
-	if l.held == nil {
-		l.held = map[string]chan struct{}{}
-	}
-	l.held[name] = mine
 	return func() {
-		l.mu.Lock()
-		defer l.mu.Unlock()
-		delete(l.held, name)
+		l.held.Delete(name)
 		close(mine)
 	}, nil
 }

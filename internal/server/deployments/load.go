@@ -45,18 +45,13 @@ type knownLoad struct {
 	Load
 }
 
-func (l *loads) of(poolID string, now time.Time) *knownLoad {
+func (l *loads) of(poolID string) *knownLoad {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	k := l.byPool[poolID]
 	if k == nil {
-		for id, other := range l.byPool { // pools that were deleted, or that nothing asks for
-			if other.mu.TryLock() {
-				if now.Sub(other.at) > loadAge {
-					delete(l.byPool, id)
-				}
-				other.mu.Unlock()
-			}
+		if len(l.byPool) >= maxPools {
+			clear(l.byPool) // pools that were deleted, or that nothing asks for
 		}
 		k = &knownLoad{}
 		l.byPool[poolID] = k
@@ -66,7 +61,7 @@ func (l *loads) of(poolID string, now time.Time) *knownLoad {
 
 // PoolLoad returns a pool's load, which can be up to a second old.
 func (s *Service) PoolLoad(ctx context.Context, orgID, poolID string) (Load, error) {
-	k := s.loads.of(poolID, time.Now())
+	k := s.loads.of(poolID)
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if time.Since(k.at) < loadAge {
