@@ -5,6 +5,7 @@
 package audit
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -144,11 +145,7 @@ func rowOf(ctx context.Context, tx *store.Tx, e Entry) (store.AuditEntry, error)
 	if err != nil {
 		return store.AuditEntry{}, err
 	}
-	payload := e.OrgID
-	if payload == "" {
-		payload = ServerPayload
-	}
-	tx.Notify(Topic, payload)
+	tx.Notify(Topic, cmp.Or(e.OrgID, ServerPayload))
 	return store.AuditEntry{
 		OrgID: e.OrgID, At: tx.Now(),
 		ActorKind: s.Actor.Kind, ActorID: s.Actor.ID, Actor: line(s.Actor.Name), TokenID: s.Actor.TokenID, TokenName: line(s.Actor.TokenName),

@@ -93,10 +93,7 @@ func (u *userRoutes) user(w http.ResponseWriter, r *http.Request) error {
 		body.TokenInfo = &tokenInfo{Name: "deployment " + p.DeploymentID, Organization: p.Org.Name}
 	}
 	for _, o := range orgs {
-		role := p.Role(o.ID)
-		if role == "" {
-			role = identity.RoleMember
-		}
+		role := cmp.Or(p.Role(o.ID), identity.RoleMember)
 		body.Organizations = append(body.Organizations, orgSummary{GithubLogin: o.Name, Name: o.DisplayName, Role: role})
 	}
 	return web.WriteJSON(w, r, http.StatusOK, body)

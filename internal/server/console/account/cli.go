@@ -1,6 +1,7 @@
 package account
 
 import (
+	"cmp"
 	"net/url"
 	"regexp"
 	"strconv"
@@ -47,12 +48,8 @@ func (p *pages) cliLogin(v *page.Visit) (page.Answer, error) {
 	if err != nil {
 		return page.Answer{}, err
 	}
-	description := r.Description
-	if description == "" {
-		description = "pulumi login"
-	}
 	text, _, err := p.Identity.CreateToken(v.Context(), identity.NewTokenSpec{
-		Kind: store.PersonalToken, Description: description, UserID: v.Who.User.ID, CreatedBy: v.Who.User.ID,
+		Kind: store.PersonalToken, Description: cmp.Or(r.Description, "pulumi login"), UserID: v.Who.User.ID, CreatedBy: v.Who.User.ID,
 		Expires: view.Expiry(v.Form("expires"), time.Now()),
 	})
 	if err != nil {

@@ -2,6 +2,7 @@
 package activity
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"net/http"
@@ -102,13 +103,9 @@ func (p *pages) show(v *page.Visit) (view.Page, error) {
 			l.Filtered = true
 		}
 	}
-	payload := v.Org.ID
-	if payload == "" {
-		payload = audit.ServerPayload
-	}
 	out := view.Page{
 		Title: "Audit log", Section: "activity", Crumbs: []view.Crumb{{Text: "Audit log"}}, Wide: true,
-		Live: []view.Topic{{Channel: audit.Topic, About: payload}},
+		Live: []view.Topic{{Channel: audit.Topic, About: cmp.Or(v.Org.ID, audit.ServerPayload)}},
 	}
 	f, err := filter(v)
 	if err != nil {
@@ -199,19 +196,11 @@ func (l list) newText() string {
 }
 
 func actionOptions() []view.Option {
-	out := []view.Option{{Text: "Any action"}}
-	for _, a := range audit.Actions() {
-		out = append(out, view.Option{Value: string(a), Text: string(a)})
-	}
-	return out
+	return view.Options("Any action", audit.Actions())
 }
 
 func wayOptions() []view.Option {
-	out := []view.Option{{Text: "Any way"}}
-	for _, w := range audit.Ways() {
-		out = append(out, view.Option{Value: w, Text: w})
-	}
-	return out
+	return view.Options("Any way", audit.Ways())
 }
 
 // detail returns the detail of an entry as a line.

@@ -3,6 +3,7 @@
 package agents
 
 import (
+	"slices"
 	"time"
 
 	"workflowagent/internal/server/console/page"
@@ -69,12 +70,7 @@ type overview struct {
 }
 
 func (o overview) hasDefault() bool {
-	for _, p := range o.Pools {
-		if p.Default {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(o.Pools, func(p pools.Summary) bool { return p.Default })
 }
 
 func (p *pages) list(v *page.Visit) (view.Page, error) { return p.listPage(v, form{}) }

@@ -5,6 +5,7 @@ package changes
 import (
 	"cmp"
 	"fmt"
+	"maps"
 	"net/url"
 	"slices"
 	"strconv"
@@ -106,12 +107,7 @@ func Totals(t changes.Tree) (list []Total, all int) {
 		delete(rest, op)
 	}
 	delete(rest, "same")
-	names := make([]string, 0, len(rest))
-	for op := range rest {
-		names = append(names, op)
-	}
-	slices.Sort(names)
-	for _, op := range names {
+	for _, op := range slices.Sorted(maps.Keys(rest)) {
 		if rest[op] > 0 {
 			list = append(list, Total{op, rest[op]})
 		}

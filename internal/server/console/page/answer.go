@@ -2,6 +2,7 @@ package page
 
 import (
 	"bytes"
+	"cmp"
 	"fmt"
 	"net/http"
 	"net/url"
@@ -48,9 +49,7 @@ func Correctable(err error) (message string, ok bool) {
 // Sentence returns the message of an error for visitors, as a sentence.
 func Sentence(err error) string {
 	status, text := web.Classify(err)
-	if text == "" {
-		text = http.StatusText(status)
-	}
+	text = cmp.Or(text, http.StatusText(status))
 	first, size := utf8.DecodeRuneInString(text)
 	text = string(unicode.ToUpper(first)) + text[size:]
 	if !strings.HasSuffix(text, ".") {

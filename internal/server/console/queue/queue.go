@@ -303,19 +303,11 @@ func (l list) empty() (title, text string) {
 
 // stateOptions are the values of the filter by status.
 func (l list) stateOptions() []view.Option {
-	out := []view.Option{{Text: "Any status"}}
-	for _, s := range states[l.Stage] {
-		out = append(out, view.Option{Value: s, Text: s})
-	}
-	return out
+	return view.Options("Any status", states[l.Stage])
 }
 
 func operationOptions() []view.Option {
-	out := []view.Option{{Text: "Any operation"}}
-	for _, op := range operations {
-		out = append(out, view.Option{Value: string(op), Text: string(op)})
-	}
-	return out
+	return view.Options("Any operation", operations)
 }
 
 func (l list) poolOptions() []view.Option {

@@ -19,3 +19,12 @@ func StatusWord(status string) string {
 	}
 	return status
 }
+
+// Options returns the values of a filter as options, after one that selects all.
+func Options[T ~string](all string, values []T) []Option {
+	out := []Option{{Text: all}}
+	for _, v := range values {
+		out = append(out, Option{Value: string(v), Text: string(v)})
+	}
+	return out
+}

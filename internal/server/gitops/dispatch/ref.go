@@ -115,12 +115,9 @@ func forgeable(i store.VCSIntegration) bool {
 // watched reports whether a stack deploys the branch, or tags. The ledger contains no other refs, and
 // the forge is not asked about them.
 func watched(e vcs.Event, all []vcs.Watch) bool {
-	for _, w := range all {
-		if e.Kind == vcs.KindTag && w.DeployTags || w.DeployCommits && w.Branch != "" && e.Ref == vcs.BranchPrefix+w.Branch {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(all, func(w vcs.Watch) bool {
+		return e.Kind == vcs.KindTag && w.DeployTags || w.DeployCommits && w.Branch != "" && e.Ref == vcs.BranchPrefix+w.Branch
+	})
 }
 
 func ignoreChanged(err error) error {
@@ -131,12 +128,7 @@ func ignoreChanged(err error) error {
 }
 
 func needsFiles(e vcs.Event, all []vcs.Watch) bool {
-	for _, w := range all {
-		if vcs.RefNeedsFiles(e, w) {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(all, func(w vcs.Watch) bool { return vcs.RefNeedsFiles(e, w) })
 }
 
 // changed returns the changed files. They are unknown if the forge will never show them.

@@ -5,6 +5,7 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -119,12 +120,7 @@ func judgeAbsent(r store.ReviewStack, f Facts) Verdict {
 }
 
 func has(jobs []store.Job, op workflow.Operation) bool {
-	for _, j := range jobs {
-		if j.Operation == op {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(jobs, func(j store.Job) bool { return j.Operation == op })
 }
 
 // maxName is the maximum length of the name of a stack.

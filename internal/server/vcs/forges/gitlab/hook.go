@@ -3,6 +3,7 @@ package gitlab
 
 import (
 	"bytes"
+	"cmp"
 	"crypto/hmac"
 	"encoding/base64"
 	"encoding/json"
@@ -113,11 +114,7 @@ func (Forge) Parse(d vcs.Delivery) (vcs.Parsed, error) {
 	if err := hook.Peek(payload, &sent); err != nil {
 		return vcs.Parsed{}, err
 	}
-	key := d.Header["idempotency-key"]
-	if key == "" {
-		key = d.Header["x-gitlab-event-uuid"]
-	}
-	id := hook.ID(key, payload)
+	id := hook.ID(cmp.Or(d.Header["idempotency-key"], d.Header["x-gitlab-event-uuid"]), payload)
 	switch sent.Kind {
 	case "push", "tag_push":
 		return parsePush(id, sent.Kind, payload)

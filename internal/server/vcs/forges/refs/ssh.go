@@ -2,6 +2,7 @@ package refs
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/hmac"
 	"crypto/sha1" //nolint:gosec // OpenSSH's format of known_hosts
@@ -126,15 +127,8 @@ func (c *Client) config(repo *workflow.Repository, credential vcs.Credential, ad
 	if len(keys) == 0 {
 		return nil, fmt.Errorf("the integration has no host key of %s: add the output of ssh-keyscan after comparing it with the server's", repo.Host)
 	}
-	user := repo.User
-	if user == "" {
-		user = credential.UserName
-	}
-	if user == "" {
-		user = "git"
-	}
 	return &ssh.ClientConfig{
-		User:              user,
+		User:              cmp.Or(repo.User, credential.UserName, "git"),
 		Auth:              []ssh.AuthMethod{ssh.PublicKeys(signer)},
 		HostKeyCallback:   checkHostKey(keys),
 		HostKeyAlgorithms: algorithms(keys),
