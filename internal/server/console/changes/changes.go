@@ -13,7 +13,6 @@ import (
 	"time"
 
 	"workflowagent/internal/server/stacks/changes"
-	"workflowagent/internal/words"
 )
 
 // PageSize is the maximum number of rows of a tree on one page. Scripts show larger trees as a
@@ -113,22 +112,6 @@ func Totals(t changes.Tree) (list []Total, all int) {
 		}
 	}
 	return list, all
-}
-
-// Summary returns the totals as a text, such as "+12 ~3 -1 of 240".
-func Summary(t changes.Tree) string {
-	list, all := Totals(t)
-	if all == 0 {
-		return "no resources"
-	}
-	parts := make([]string, 0, len(list)+1)
-	for _, total := range list {
-		parts = append(parts, fmt.Sprintf("%s%d", Mark(total.Op), total.Count))
-	}
-	if len(parts) == 0 {
-		return "no changes of " + words.Number(all)
-	}
-	return strings.Join(parts, " ") + " of " + words.Number(all)
 }
 
 // changed are the operations that change resources, in the CLI's order.
