@@ -43,8 +43,8 @@ func newAdmission() *admission {
 	}
 }
 
-// take takes a slot for a delivery to an integration, and returns a function that releases it.
-func (a *admission) take(ctx context.Context, integration, address string) (release func(), err error) {
+// acquire takes a slot for a delivery to an integration, and returns a function that releases it.
+func (a *admission) acquire(ctx context.Context, integration, address string) (release func(), err error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, maxWait, fault.New(fault.KindUnavailable, "the server reads too many deliveries at once"))
 	defer cancel()
 	mine := a.join(integration)
@@ -92,8 +92,8 @@ func (a *admission) leave(integration string) {
 	}
 }
 
-// know records an authentic delivery from an address.
-func (a *admission) know(address string, now time.Time) {
+// remember records an authentic delivery from an address.
+func (a *admission) remember(address string, now time.Time) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if len(a.known) >= maxKnown {

@@ -93,12 +93,12 @@ func Register(rt *web.Router, i *integrations.Service, d *dispatch.Service, cons
 		if key == vcs.ProviderGitHub || key == vcs.ProviderGitLab {
 			limit = maxLarge
 		}
-		rt.Public(http.MethodPost, path, h.receive(of(key, limit, func(r *http.Request) string { return web.Param(r, "id") })))
+		rt.Public(http.MethodPost, path, h.deliveryHandler(of(key, limit, func(r *http.Request) string { return web.Param(r, "id") })))
 	}
-	rt.Public(http.MethodPost, "/workflow/github", h.receive(receiver{
+	rt.Public(http.MethodPost, "/workflow/github", h.deliveryHandler(receiver{
 		limit: maxLarge, integration: named("X-GitHub-Hook-Installation-Target-ID"), expect: d.ExpectApp, accept: d.ReceiveApp,
 	}))
-	rt.Public(http.MethodPost, "/workflow/generic-vcs", h.receive(of(vcs.FlavorGit, maxSmall, named("X-Generic-VCS-Integration-ID"))))
+	rt.Public(http.MethodPost, "/workflow/generic-vcs", h.deliveryHandler(of(vcs.FlavorGit, maxSmall, named("X-Generic-VCS-Integration-ID"))))
 	h.registerIntegrations(rt)
 	h.registerEvents(rt)
 }
@@ -110,9 +110,9 @@ type answer struct {
 	Detail   string     `json:"detail,omitempty"`
 }
 
-// receive returns a handler of deliveries. Whatever the server ignores is a success, because forges
+// deliveryHandler returns a handler of deliveries. Whatever the server ignores is a success, because forges
 // disable webhooks that fail. The body of a delivery to an unknown integration is not read.
-func (h *routes) receive(of receiver) func(http.ResponseWriter, *http.Request) error {
+func (h *routes) deliveryHandler(of receiver) func(http.ResponseWriter, *http.Request) error {
 	return func(w http.ResponseWriter, r *http.Request) error {
 		// Without this header, the server would wait for the rest of a body before it refuses it.
 		w.Header().Set("Connection", "close")
@@ -130,14 +130,14 @@ func (h *routes) receive(of receiver) func(http.ResponseWriter, *http.Request) e
 		if err != nil {
 			return err
 		}
-		h.admission.know(from, time.Now())
+		h.admission.remember(from, time.Now())
 		return web.WriteJSON(w, r, http.StatusAccepted, answer{out.Accepted, out.Ignored, out.Detail})
 	}
 }
 
 // read reads and accepts a delivery. It also returns how long its body took to arrive.
 func (h *routes) read(w http.ResponseWriter, r *http.Request, of receiver, id, from string) (out dispatch.Outcome, took time.Duration, err error) {
-	release, err := h.admission.take(r.Context(), id, from)
+	release, err := h.admission.acquire(r.Context(), id, from)
 	if err != nil {
 		return out, 0, err
 	}

@@ -43,7 +43,7 @@ func post(t *testing.T, address, body string, size int) int {
 // serve serves a receiver, with limits that a test reaches.
 func serve(t *testing.T, h *routes, of receiver) string {
 	t.Helper()
-	handle := h.receive(of)
+	handle := h.deliveryHandler(of)
 	s := httptest.NewServer(web.CutStalled(time.Minute, 1)(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if err := handle(w, r); err != nil {
 			status, _ := web.Classify(err)
@@ -162,7 +162,7 @@ func TestPlaces(t *testing.T) {
 		p := newAdmission()
 		var taken []func()
 		take := func(integration, address string) bool {
-			release, err := p.take(t.Context(), integration, address)
+			release, err := p.acquire(t.Context(), integration, address)
 			if err != nil {
 				if fault.KindOf(err) != fault.KindUnavailable {
 					t.Errorf("the error is %v", err)
@@ -180,7 +180,7 @@ func TestPlaces(t *testing.T) {
 		if take("of an attacker", "192.0.2.100") {
 			t.Error("strangers use all slots")
 		}
-		p.know("198.51.100.1", time.Now())
+		p.remember("198.51.100.1", time.Now())
 		for range maxBodies - forStrangers {
 			if !take("busy", "198.51.100.1") {
 				t.Error("a known network gets no slot")
@@ -215,7 +215,7 @@ func TestSlotBecomesFree(t *testing.T) {
 		p := newAdmission()
 		var first func()
 		for range perIntegration {
-			release, err := p.take(t.Context(), "i", "")
+			release, err := p.acquire(t.Context(), "i", "")
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -223,7 +223,7 @@ func TestSlotBecomesFree(t *testing.T) {
 		}
 		got := make(chan error)
 		go func() {
-			_, err := p.take(t.Context(), "i", "")
+			_, err := p.acquire(t.Context(), "i", "")
 			got <- err
 		}()
 		synctest.Wait()
