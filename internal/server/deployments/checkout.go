@@ -88,10 +88,10 @@ type Trigger struct {
 	DeleteAfterDestroy bool
 }
 
-// CreateFor queues a deployment for a change in a repository, in the caller's transaction, which must hold the stack. The
-// deployment acts for no user: its job reaches only its own stack. If CreateFor returns an error with
-// a [fault.Kind], it has changed nothing, and the caller may commit.
-func (s *Service) CreateFor(ctx context.Context, tx *store.Tx, st store.Stack, t Trigger) (store.Deployment, error) {
+// CreateTriggered queues a deployment for a change in a repository, in the caller's transaction, which
+// must hold the stack. The deployment acts for no user: its job reaches only its own stack. If
+// CreateTriggered returns an error with a [fault.Kind], it has changed nothing, and the caller may commit.
+func (s *Service) CreateTriggered(ctx context.Context, tx *store.Tx, st store.Stack, t Trigger) (store.Deployment, error) {
 	asked := &workflow.Settings{AgentPoolID: t.Pool}
 	if t.Checkout.CommitID != "" {
 		asked.SourceContext = &workflow.SourceContext{Git: &workflow.SourceContextGit{Commit: t.Checkout.CommitID}}

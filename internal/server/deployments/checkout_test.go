@@ -76,7 +76,7 @@ func (p *plant) createFor(st store.Stack, tr deployments.Trigger) store.Deployme
 	p.t.Helper()
 	var d store.Deployment
 	p.must(p.db.Write(p.t.Context(), scope.Server(), func(tx *store.Tx) (err error) {
-		d, err = p.service.CreateFor(p.t.Context(), tx, st, tr)
+		d, err = p.service.CreateTriggered(p.t.Context(), tx, st, tr)
 		return err
 	}))
 	return d
@@ -283,7 +283,7 @@ func TestEventsSendNoCredentialElsewhere(t *testing.T) {
 			err := p.db.Write(t.Context(), scope.Server(), func(tx *store.Tx) error {
 				err := tx.InsertIntegration(store.VCSIntegration{ID: "int", OrgID: st.OrgID, Provider: vcs.ProviderGitHub, Name: "forge", Options: "{}"})
 				err2 := tx.InsertRepo(store.VCSRepo{ID: "repo", IntegrationID: "int", RemoteID: "17", Name: "o/r", CloneURL: "https://git.example/o/r.git"})
-				_, err3 := p.service.CreateFor(t.Context(), tx, st, tr)
+				_, err3 := p.service.CreateTriggered(t.Context(), tx, st, tr)
 				return errors.Join(err, err2, err3)
 			})
 			if !tt.ok {

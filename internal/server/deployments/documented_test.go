@@ -49,7 +49,7 @@ func testDocumentedVariables(t *testing.T, db *store.DB) {
 		p.must(err)
 		var d store.Deployment
 		p.must(p.db.Write(t.Context(), scope.Server(), func(tx *store.Tx) (err error) {
-			d, err = p.service.CreateFor(t.Context(), tx, st, deployments.Trigger{Operation: workflow.OperationPreview})
+			d, err = p.service.CreateTriggered(t.Context(), tx, st, deployments.Trigger{Operation: workflow.OperationPreview})
 			return err
 		}))
 		c := p.poll("a")

@@ -210,7 +210,7 @@ func (s *Service) deploy(ctx context.Context, tx *store.Tx, v *loadedEvent, row 
 		return err
 	}
 	ctx = audit.By(ctx, audit.WayForge, audit.Actor{Kind: audit.ActorForge, Name: t.Requester})
-	created, err := s.opts.Queue.CreateFor(ctx, tx, st, t)
+	created, err := s.opts.Queue.CreateTriggered(ctx, tx, st, t)
 	if fault.Refuses(err) {
 		d.Action, d.Reason, d.Detail = vcs.ActionNone, vcs.ReasonRefused, err.Error()
 		return record(tx, row, *d, store.Deployment{})

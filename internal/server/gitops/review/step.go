@@ -269,7 +269,7 @@ func (s *Service) update(ctx context.Context, tx *store.Tx, v *loadedStack) erro
 	if err != nil {
 		return err
 	}
-	d, err := s.opts.Queue.CreateFor(ctx, tx, v.stack, t)
+	d, err := s.opts.Queue.CreateTriggered(ctx, tx, v.stack, t)
 	if err != nil {
 		return err
 	}
@@ -290,7 +290,7 @@ func (s *Service) destroy(ctx context.Context, tx *store.Tx, v *loadedStack) err
 	if t.Checkout.CommitID == "" || v.row.Tries > 0 {
 		t.Checkout.CommitID, t.Checkout.Ref = "", vcs.BranchPrefix+v.row.Base
 	}
-	d, err := s.opts.Queue.CreateFor(ctx, tx, v.stack, t)
+	d, err := s.opts.Queue.CreateTriggered(ctx, tx, v.stack, t)
 	if err != nil {
 		return err
 	}
