@@ -84,7 +84,7 @@ func (s *stackTest) finish(u store.Update) {
 // record sends journal entries to a server.
 func record(t *testing.T, service *stacks.Service, u store.Update, entries ...string) error {
 	t.Helper()
-	parsed, err := journal.Parse([]byte("[" + strings.Join(entries, ",") + "]"))
+	parsed, err := journal.ReadEntries([]byte("[" + strings.Join(entries, ",") + "]"))
 	if err != nil {
 		return err
 	}

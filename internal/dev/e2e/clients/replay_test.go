@@ -1,6 +1,7 @@
 package clients
 
 import (
+	"bytes"
 	"strings"
 	"testing"
 	"time"
@@ -15,11 +16,11 @@ import (
 
 // replay replays entries with the server's code.
 func replay(base, entries []byte) ([]byte, error) {
-	from, err := journal.ParseState(base)
+	from, err := journal.ReadState(base, nil)
 	if err != nil {
 		return nil, err
 	}
-	parsed, err := journal.Parse(entries)
+	parsed, err := journal.ReadEntries(entries)
 	if err != nil {
 		return nil, err
 	}
@@ -33,7 +34,9 @@ func replay(base, entries []byte) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	return d.Append(nil), nil
+	var document bytes.Buffer
+	_, err = d.WriteTo(&document)
+	return document.Bytes(), err
 }
 
 // TestClientsReplayGeneratedJournals compares the server's replay of generated journals with the

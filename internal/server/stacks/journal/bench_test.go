@@ -59,7 +59,7 @@ func unchanged(base *Deployment, parallel int) [][]byte {
 func parsed(b *testing.B, batches [][]byte) iter.Seq2[Entry, error] {
 	return func(yield func(Entry, error) bool) {
 		for _, batch := range batches {
-			entries, err := Parse(batch)
+			entries, err := checkedEntries(batch)
 			if err != nil {
 				b.Error(err)
 				return
@@ -77,7 +77,7 @@ func parsed(b *testing.B, batches [][]byte) iter.Seq2[Entry, error] {
 func BenchmarkState(b *testing.B) {
 	for _, n := range []int{1000, 50000} {
 		document := benchState(n)
-		base, err := ParseState(document)
+		base, err := checkedState(document)
 		if err != nil {
 			b.Fatal(err)
 		}
@@ -91,7 +91,7 @@ func BenchmarkState(b *testing.B) {
 			name string
 			run  func() error
 		}{
-			{"parse state", func() error { _, err := ParseState(document); return err }},
+			{"parse state", func() error { _, err := checkedState(document); return err }},
 			{"parse journal", func() error {
 				for range parsed(b, batches) {
 				}
@@ -118,13 +118,13 @@ func BenchmarkState(b *testing.B) {
 // TestDeltaIsSmall bounds the size of a delta that copies all resources in another order.
 func TestDeltaIsSmall(t *testing.T) {
 	const n = 4000
-	base, err := ParseState(benchState(n))
+	base, err := checkedState(benchState(n))
 	if err != nil {
 		t.Fatal(err)
 	}
 	var entries []Entry
 	for _, batch := range unchanged(base, 30) {
-		more, err := Parse(batch)
+		more, err := checkedEntries(batch)
 		if err != nil {
 			t.Fatal(err)
 		}

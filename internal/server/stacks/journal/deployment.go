@@ -2,7 +2,6 @@ package journal
 
 import (
 	"bufio"
-	"encoding/json"
 	"io"
 	"iter"
 	"slices"
@@ -29,18 +28,9 @@ type Member struct {
 	Value []byte
 }
 
-// ParseState splits a document of the form {"version", "features", "deployment"} into its parts,
-// which share memory with the document. A null deployment has no parts.
-func ParseState(body []byte) (*Deployment, error) {
-	if !json.Valid(body) {
-		return nil, fault.Invalid("the body is not valid JSON")
-	}
-	return ReadState(body, nil)
-}
-
-// ReadState is [ParseState] for documents that are known to be valid JSON, such as stored ones. It
-// omits the validation, on which ParseState spends most of its time. hold reserves the memory
-// overhead of each resource.
+// ReadState splits a document of the form {"version", "features", "deployment"} into its parts, which
+// share memory with the document. A null deployment has no parts. The document must be valid JSON. hold
+// reserves the memory overhead of each resource.
 func ReadState(body []byte, hold Hold) (*Deployment, error) {
 	d := &Deployment{Version: emptyVersion}
 	for name, value := range rawjson.Members(body) {
@@ -160,15 +150,6 @@ func (d *Deployment) WriteTo(w io.Writer) (int64, error) {
 		}
 	}
 	return total, buffered.Flush()
-}
-
-// Append appends the state's document to dst.
-func (d *Deployment) Append(dst []byte) []byte {
-	dst = slices.Grow(dst, d.Size())
-	for part := range d.parts() {
-		dst = append(dst, part...)
-	}
-	return dst
 }
 
 // Size returns the length of the state's document.

@@ -6,7 +6,6 @@
 package journal
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
 	"strconv"
@@ -65,17 +64,8 @@ type Entry struct {
 	migration *migration
 }
 
-// Parse parses and validates a JSON array of entries. The entries share memory with the array.
-// Parse treats empty input as an empty array, because the client omits an empty array.
-func Parse(entries []byte) ([]Entry, error) {
-	if len(entries) > 0 && !json.Valid(entries) {
-		return nil, fault.Invalid("the journal entries are not valid JSON")
-	}
-	return ReadEntries(entries)
-}
-
-// ReadEntries is [Parse] for entries that are known to be valid JSON, such as stored ones. It omits
-// the check on which Parse spends most of its time.
+// ReadEntries reads and checks a JSON array of entries, which must be valid JSON. The entries share memory
+// with the array. Empty input is an empty array, because the client omits an empty array.
 func ReadEntries(entries []byte) ([]Entry, error) {
 	if len(entries) == 0 || string(entries) == "null" {
 		return nil, nil

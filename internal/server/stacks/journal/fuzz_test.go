@@ -25,14 +25,14 @@ func FuzzParse(f *testing.F) {
 	}
 	f.Add([]byte(`[{"version":1,"kind":3,"sequenceID":1,"removeOld":0,"state":null},{"version":1,"kind":7,"sequenceID":1}]`))
 	f.Fuzz(func(t *testing.T, data []byte) {
-		entries, err := Parse(data)
+		entries, err := checkedEntries(data)
 		if err != nil {
 			if fault.KindOf(err) != fault.KindInvalid {
 				t.Errorf("the error is no client's: %v", err)
 			}
 			return
 		}
-		base, err := ParseState(fuzzBase())
+		base, err := checkedState(fuzzBase())
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -55,7 +55,7 @@ func FuzzParse(f *testing.F) {
 		if progress.Resources() != len(d.Resources) {
 			t.Errorf("the progress counts %d resources, the state has %d", progress.Resources(), len(d.Resources))
 		}
-		if document := d.Append(nil); !json.Valid(document) {
+		if document := d.document(); !json.Valid(document) {
 			t.Errorf("the document is not valid JSON: %s", document)
 		}
 	})
@@ -69,25 +69,25 @@ func FuzzParseState(f *testing.F) {
 	}
 	f.Add([]byte(`{"deployment":{"resources":[1,null,{}],"resources":[{"dependencies":5}],"manifest":null}}`), uint64(2))
 	f.Fuzz(func(t *testing.T, data []byte, seed uint64) {
-		base, err := ParseState(data)
+		base, err := checkedState(data)
 		if err != nil {
 			if fault.KindOf(err) != fault.KindInvalid {
 				t.Errorf("the error is no client's: %v", err)
 			}
 			return
 		}
-		document := base.Append(nil)
+		document := base.document()
 		if len(document) != base.Size() || !json.Valid(document) {
 			t.Errorf("the document has %d bytes instead of %d, or is not valid JSON: %s", len(document), base.Size(), document)
 		}
-		again, err := ParseState(document)
+		again, err := checkedState(document)
 		if err != nil {
 			t.Fatalf("parsing the document %s: %v", document, err)
 		}
-		if !bytes.Equal(document, again.Append(nil)) {
-			t.Errorf("the document %s changes to %s", document, again.Append(nil))
+		if !bytes.Equal(document, again.document()) {
+			t.Errorf("the document %s changes to %s", document, again.document())
 		}
-		entries, err := Parse([]byte(`[{"version":1,"kind":3,"sequenceID":1},{"version":1,"kind":6,"sequenceID":2,"secretsProvider":{}}]`))
+		entries, err := checkedEntries([]byte(`[{"version":1,"kind":3,"sequenceID":1},{"version":1,"kind":6,"sequenceID":2,"secretsProvider":{}}]`))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -99,20 +99,20 @@ func FuzzParseState(f *testing.F) {
 		if err != nil {
 			t.Fatalf("applying the delta: %v", err)
 		}
-		if !bytes.Equal(child.Append(nil), applied.Append(nil)) {
-			t.Errorf("the delta gives the document %s instead of %s", applied.Append(nil), child.Append(nil))
+		if !bytes.Equal(child.document(), applied.document()) {
+			t.Errorf("the delta gives the document %s instead of %s", applied.document(), child.document())
 		}
 	})
 }
 
 // FuzzApply checks that damaged deltas result in an error or in a state of bounded size.
 func FuzzApply(f *testing.F) {
-	parent, err := ParseState(fuzzBase())
+	parent, err := checkedState(fuzzBase())
 	if err != nil {
 		f.Fatal(err)
 	}
 	for seed := range uint64(20) {
-		child, err := ParseState(journaltest.New(seed).Base)
+		child, err := checkedState(journaltest.New(seed).Base)
 		if err != nil {
 			f.Fatal(err)
 		}
@@ -127,7 +127,7 @@ func FuzzApply(f *testing.F) {
 		if n := len(d.Resources); n > len(parent.Resources)+len(delta) {
 			t.Errorf("%d bytes give %d resources", len(delta), n)
 		}
-		document := d.Append(nil)
+		document := d.document()
 		if !json.Valid(document) {
 			t.Errorf("the document is not valid JSON: %s", document)
 		}

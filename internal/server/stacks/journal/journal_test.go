@@ -36,7 +36,7 @@ func state(resources ...string) string {
 
 func parseState(t *testing.T, doc string) *Deployment {
 	t.Helper()
-	d, err := ParseState([]byte(doc))
+	d, err := checkedState([]byte(doc))
 	if err != nil {
 		t.Fatalf("parsing the state: %v", err)
 	}
@@ -52,7 +52,7 @@ func parseEntries(t *testing.T, entries ...string) []Entry {
 		}
 		entries[i] = fmt.Sprintf(`{"sequenceID":%d,%s}`, i+1, e)
 	}
-	out, err := Parse([]byte("[" + strings.Join(entries, ",") + "]"))
+	out, err := checkedEntries([]byte("[" + strings.Join(entries, ",") + "]"))
 	if err != nil {
 		t.Fatalf("parsing the entries: %v", err)
 	}
@@ -102,7 +102,7 @@ func TestDeltaOfAReplay(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if diff := cmp.Diff(string(child.Append(nil)), string(got.Append(nil))); diff != "" {
+	if diff := cmp.Diff(string(child.document()), string(got.document())); diff != "" {
 		t.Errorf("document (-want +got):\n%s", diff)
 	}
 }
@@ -120,9 +120,9 @@ func TestParseRefuses(t *testing.T) {
 		`{"version":1,"state":[]}`:        `member "state" must be an object`,
 		`{"version":1,"state":{"urn":1}}`: `member "state" has a malformed member: "urn" must be a string`,
 	} {
-		_, err := Parse([]byte("[" + entry + "]"))
+		_, err := checkedEntries([]byte("[" + entry + "]"))
 		if err == nil || fault.KindOf(err) != fault.KindInvalid || !strings.Contains(err.Error(), want) {
-			t.Errorf("Parse(%s) = %v, want an invalid request with %q", entry, err, want)
+			t.Errorf("ReadEntries(%s) = %v, want an invalid request with %q", entry, err, want)
 		}
 	}
 }

@@ -17,7 +17,7 @@ func TestGeneratedMigrations(t *testing.T) {
 	accepted := 0
 	for seed := range uint64(500) {
 		c := journaltest.NewMigration(seed)
-		entries, err := Parse(c.Entries)
+		entries, err := checkedEntries(c.Entries)
 		if err == nil {
 			err = CheckMigrations(parseState(t, string(c.Base)), sequence(nil), entries, testOptions())
 		}

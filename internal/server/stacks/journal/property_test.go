@@ -21,11 +21,11 @@ func TestGeneratedJournals(t *testing.T) {
 func checkJournal(t *testing.T, seed uint64, c journaltest.Case) {
 	t.Helper()
 	document := bytes.Clone(c.Base)
-	base, err := ParseState(c.Base)
+	base, err := checkedState(c.Base)
 	if err != nil {
 		t.Fatalf("seed %d: parsing the base: %v", seed, err)
 	}
-	entries, err := Parse(c.Entries)
+	entries, err := checkedEntries(c.Entries)
 	if err != nil {
 		t.Fatalf("seed %d: parsing the entries: %v", seed, err)
 	}
@@ -43,7 +43,7 @@ func checkJournal(t *testing.T, seed uint64, c journaltest.Case) {
 	if !bytes.Equal(document, c.Base) {
 		t.Errorf("seed %d: the replay changed the base", seed)
 	}
-	text := got.Append(nil)
+	text := got.document()
 	if !json.Valid(text) {
 		t.Fatalf("seed %d: the document is not valid JSON:\n%s", seed, text)
 	}
@@ -52,14 +52,14 @@ func checkJournal(t *testing.T, seed uint64, c journaltest.Case) {
 	if err != nil {
 		t.Fatalf("seed %d: applying the delta: %v", seed, err)
 	}
-	if diff := cmp.Diff(string(text), string(applied.Append(nil))); diff != "" {
+	if diff := cmp.Diff(string(text), string(applied.document())); diff != "" {
 		t.Errorf("seed %d: the delta gives another document (-want +got):\n%s", seed, diff)
 	}
-	again, err := ParseState(text)
+	again, err := checkedState(text)
 	if err != nil {
 		t.Fatalf("seed %d: parsing the document: %v", seed, err)
 	}
-	if diff := cmp.Diff(string(text), string(again.Append(nil))); diff != "" {
+	if diff := cmp.Diff(string(text), string(again.document())); diff != "" {
 		t.Errorf("seed %d: the parsed document differs (-want +got):\n%s", seed, diff)
 	}
 }

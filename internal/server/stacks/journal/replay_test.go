@@ -190,7 +190,7 @@ func TestReplayRenames(t *testing.T) {
 	)
 	base = strings.Replace(base, `"resources"`, `"snippets":[{"references":{"a":"`+old("Group", "old")+`","b":"x"}}],"resources"`, 1)
 	base = strings.Replace(base, `"resources"`, `"pending_operations":[{"type":"creating","resource":{"urn":"`+old("Group", "old")+`"}}],"resources"`, 1)
-	got := string(replay(t, base).Append(nil))
+	got := string(replay(t, base).document())
 	want := state(
 		`{"urn":"`+provider+`"}`,
 		`{"urn":"`+old("Group", "new")+`"}`,
@@ -278,7 +278,7 @@ func TestReplayMembers(t *testing.T) {
 		{"a write replaces the members", `{"metadata":{"a":1}}`, []string{`"kind":5,"newSnapshot":{"secrets_providers":null,"later":2}`}, `{"secrets_providers":null,"later":2,` + testManifest + `}`},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			got := string(replay(t, `{"deployment":`+tt.base+`}`, tt.entries...).Append(nil))
+			got := string(replay(t, `{"deployment":`+tt.base+`}`, tt.entries...).document())
 			if diff := cmp.Diff(`{"version":3,"deployment":`+tt.want+`}`, got); diff != "" {
 				t.Errorf("document (-want +got):\n%s", diff)
 			}

@@ -15,7 +15,7 @@ func TestAppendBehindOtherServers(t *testing.T) {
 	storetest.Each(t, func(t *testing.T, db *store.DB) {
 		s := New(db, storetest.Log(), nil)
 		key := stackOf(t, db, s)
-		entries, err := journal.Parse([]byte(`[{"version":1,"kind":2,"sequenceID":2,"operationID":2}]`))
+		entries, err := journal.ReadEntries([]byte(`[{"version":1,"kind":2,"sequenceID":2,"operationID":2}]`))
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -33,7 +33,7 @@ func stackOf(t *testing.T, db *store.DB, s *Store) (key string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	entries, err := journal.Parse([]byte(`[{"version":1,"kind":1,"sequenceID":1,"operationID":1,"state":{"urn":"urn:pulumi:dev::proj::a:b:C::r","type":"a:b:C"}}]`))
+	entries, err := journal.ReadEntries([]byte(`[{"version":1,"kind":1,"sequenceID":1,"operationID":1,"state":{"urn":"urn:pulumi:dev::proj::a:b:C::r","type":"a:b:C"}}]`))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -132,7 +132,7 @@ func TestJournalsAreBounded(t *testing.T) {
 	for i := range int64(maxJournal) {
 		p.entries[i] = hash{}
 	}
-	entries, err := journal.Parse([]byte(`[{"version":1,"kind":7,"sequenceID":9000000}]`))
+	entries, err := journal.ReadEntries([]byte(`[{"version":1,"kind":7,"sequenceID":9000000}]`))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -30,7 +30,7 @@ func TestMissingEntriesAreReported(t *testing.T) {
 			log, hook := logtest.NewNullLogger()
 			s := New(db, logrus.NewEntry(log), nil)
 			key := stackOf(t, db, s)
-			entries, err := journal.Parse([]byte(tt.entries))
+			entries, err := journal.ReadEntries([]byte(tt.entries))
 			if err != nil {
 				t.Fatal(err)
 			}
