@@ -12,6 +12,8 @@ import (
 	"unicode/utf8"
 
 	"go.yaml.in/yaml/v4"
+
+	"workflowagent/internal/guard"
 )
 
 // A program that reads a structured secret, such as the JSON of a service account, prints its members
@@ -168,7 +170,8 @@ func (m *members) yaml(text string, depth int) bool {
 	for {
 		// Nodes keep aliases, which could expand to any size.
 		var node yaml.Node
-		if !decodeYAML(dec, &node) || len(node.Content) == 0 {
+		err := guard.Run(func() error { return dec.Decode(&node) }) // the parser panics on some invalid input
+		if err != nil || len(node.Content) == 0 {
 			return structured
 		}
 		if root := node.Content[0]; root.Kind == yaml.MappingNode || root.Kind == yaml.SequenceNode {
@@ -176,16 +179,6 @@ func (m *members) yaml(text string, depth int) bool {
 			m.yamlNode(root, "", depth)
 		}
 	}
-}
-
-// decodeYAML reports whether it has read a document. The parser panics on some invalid input.
-func decodeYAML(dec *yaml.Decoder, node *yaml.Node) (ok bool) {
-	defer func() {
-		if recover() != nil {
-			ok = false
-		}
-	}()
-	return dec.Decode(node) == nil
 }
 
 func (m *members) yamlNode(node *yaml.Node, name string, depth int) {
