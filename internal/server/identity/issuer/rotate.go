@@ -62,6 +62,35 @@ func (s *Service) Rotate(ctx context.Context) error {
 
 // publish adds a key if wanted, in one transaction with the decision. The first key signs at once.
 func (s *Service) publish(ctx context.Context, wanted func(keys []store.SigningKey, now time.Time) (bool, error)) error {
+	return s.add(ctx, func(tx *store.Tx, keys []store.SigningKey, k store.SigningKey) error {
+		if ok, err := wanted(keys, k.CreatedAt); err != nil || !ok {
+			return err
+		}
+		if len(keys) > 0 {
+			k.UseFrom = k.CreatedAt.Add(Lead)
+		}
+		tx.OnCommit(func() {
+			s.log.WithFields(logrus.Fields{"key": k.ID, "signs_from": k.UseFrom.Format(time.RFC3339)}).Info("published a signing key")
+		})
+		return tx.InsertSigningKey(k)
+	})
+}
+
+// Revoke replaces all keys with a new one, which signs at once. Verifiers reject the tokens of the
+// old keys as soon as they have fetched the keys again.
+func (s *Service) Revoke(ctx context.Context) error {
+	return s.add(ctx, func(tx *store.Tx, keys []store.SigningKey, fresh store.SigningKey) error {
+		for _, k := range keys {
+			if err := tx.DeleteSigningKey(k.ID); err != nil {
+				return err
+			}
+		}
+		return tx.InsertSigningKey(fresh)
+	})
+}
+
+// add calls fn in a transaction, with the published keys and a new key that signs at once.
+func (s *Service) add(ctx context.Context, fn func(tx *store.Tx, keys []store.SigningKey, fresh store.SigningKey) error) error {
 	fresh, err := s.newKey(ctx)
 	if err != nil {
 		return err
@@ -76,44 +105,8 @@ func (s *Service) publish(ctx context.Context, wanted func(keys []store.SigningK
 		if err != nil {
 			return err
 		}
-		if ok, err := wanted(keys, now); err != nil || !ok {
-			return err
-		}
-		k := fresh
-		k.CreatedAt, k.UseFrom = now, now
-		if len(keys) > 0 {
-			k.UseFrom = now.Add(Lead)
-		}
-		tx.OnCommit(func() {
-			s.log.WithFields(logrus.Fields{"key": k.ID, "signs_from": k.UseFrom.Format(time.RFC3339)}).Info("published a signing key")
-		})
-		return tx.InsertSigningKey(k)
-	})
-}
-
-// Revoke replaces all keys with a new one, which signs at once. Verifiers reject the tokens of the
-// old keys as soon as they have fetched the keys again.
-func (s *Service) Revoke(ctx context.Context) error {
-	fresh, err := s.newKey(ctx)
-	if err != nil {
-		return err
-	}
-	return s.db.Write(ctx, scope.Server(), func(tx *store.Tx) error {
-		now, err := tx.LeaseTime()
-		if err != nil {
-			return err
-		}
-		keys, err := tx.SigningKeys()
-		if err != nil {
-			return err
-		}
-		for _, k := range keys {
-			if err := tx.DeleteSigningKey(k.ID); err != nil {
-				return err
-			}
-		}
 		fresh.CreatedAt, fresh.UseFrom = now, now
-		return tx.InsertSigningKey(fresh)
+		return fn(tx, keys, fresh)
 	})
 }
 
