@@ -31,6 +31,8 @@ const (
 	Drop
 	// Vanish is like Cut, and closes all new connections from then on.
 	Vanish
+	// Hang is like Cut, and answers on no new connection from then on.
+	Hang
 )
 
 // Proxy is a running proxy.
@@ -46,6 +48,7 @@ type Proxy struct {
 	hits   int
 	hide   bool
 	down   bool
+	hang   bool
 	frozen int // number of the connections that were made before [Proxy.Freeze]
 	made   int
 	behind bool
@@ -150,6 +153,7 @@ func (p *Proxy) hit(statements string, kinds ...Fault) Fault {
 		if f == p.fault && (p.skip == "" || !strings.Contains(statements, p.skip)) {
 			p.hits++
 			p.down = p.down || f == Vanish
+			p.hang = p.hang || f == Hang
 			return f
 		}
 	}
@@ -205,8 +209,12 @@ func (p *Proxy) connect(client net.Conn) {
 	}
 	p.mu.Lock()
 	p.made++
-	number := p.made
+	number, hang := p.made, p.hang
 	p.mu.Unlock()
+	if hang {
+		_, _ = io.Copy(io.Discard, client) // until the client or the proxy closes it
+		return
+	}
 	s := &session{proxy: p, number: number, client: client, server: server, prepared: map[string]string{}, gone: make(chan struct{})}
 	ended := make(chan struct{})
 	go func() {
@@ -312,8 +320,8 @@ func (s *session) answer(kind byte, body []byte) error {
 	statements := s.statements.String()
 	s.statements.Reset()
 	s.mu.Unlock()
-	switch s.proxy.hit(statements, Cut, Vanish, Late) {
-	case Cut, Vanish:
+	switch s.proxy.hit(statements, Cut, Vanish, Hang, Late) {
+	case Cut, Vanish, Hang:
 		return errFault
 	case Late:
 		<-s.gone

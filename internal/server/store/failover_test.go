@@ -24,18 +24,9 @@ func TestCommitBeforeAFailover(t *testing.T) {
 	dsn := storetest.PostgresDSN(t)
 	primary, standby := pgproxy.Start(t, dsn, ""), pgproxy.Start(t, dsn, "")
 	standby.Lag()
-	second, err := url.Parse(standby.DSN())
-	if err != nil {
-		t.Fatal(err)
-	}
-	first, err := url.Parse(primary.DSN())
-	if err != nil {
-		t.Fatal(err)
-	}
-	both := strings.Replace(primary.DSN(), first.Host, first.Host+","+second.Host, 1)
-	db := storetest.PostgresAt(t, both, store.Timeouts{Outcome: 100 * time.Millisecond})
+	db := storetest.PostgresAt(t, withHost(t, primary.DSN(), standby.DSN()), store.Timeouts{Outcome: 100 * time.Millisecond})
 	primary.Set(pgproxy.Vanish)
-	err = db.Write(t.Context(), scope.Server(), func(tx *store.Tx) error { return tx.InsertOrganization(org("a")) })
+	err := db.Write(t.Context(), scope.Server(), func(tx *store.Tx) error { return tx.InsertOrganization(org("a")) })
 	if fault.KindOf(err) != fault.KindOutcomeUnknown {
 		t.Errorf("the write, whose outcome only the primary knows: %v", err)
 	}
@@ -43,6 +34,32 @@ func TestCommitBeforeAFailover(t *testing.T) {
 	if err != nil || len(left) != 1 {
 		t.Errorf("the primary has stored %d rows (%v)", len(left), err)
 	}
+}
+
+// TestOutcomeAfterASilentHost loses the answer to COMMIT, and the first host of the address does not answer
+// any more. The next host knows the outcome.
+func TestOutcomeAfterASilentHost(t *testing.T) {
+	dsn := storetest.PostgresDSN(t)
+	first := pgproxy.Start(t, dsn, "")
+	db := storetest.PostgresAt(t, withHost(t, first.DSN(), dsn), store.Timeouts{Outcome: 6 * time.Second})
+	first.Set(pgproxy.Hang)
+	if err := db.Write(t.Context(), scope.Server(), func(tx *store.Tx) error { return tx.InsertOrganization(org("a")) }); err != nil {
+		t.Errorf("the write, whose outcome the second host knows: %v", err)
+	}
+}
+
+// withHost returns the address of a database with the host of another one, which is tried after the first.
+func withHost(t *testing.T, dsn, more string) string {
+	t.Helper()
+	first, err := url.Parse(dsn)
+	if err != nil {
+		t.Fatal(err)
+	}
+	second, err := url.Parse(more)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return strings.Replace(dsn, first.Host, first.Host+","+second.Host, 1)
 }
 
 // TestOutcomeBehindAPooler is the same for a pooler that sends some queries to a standby.

@@ -29,7 +29,8 @@ const (
 // a write.
 func connectTo(cfg *pgx.ConnConfig, answer time.Duration) *pgx.ConnConfig {
 	cfg = cfg.Copy()
-	dialer := net.Dialer{KeepAlive: keepalive, Timeout: cmp.Or(cfg.ConnectTimeout, dialTime)}
+	cfg.ConnectTimeout = cmp.Or(cfg.ConnectTimeout, dialTime) // then follows the next host
+	dialer := net.Dialer{KeepAlive: keepalive, Timeout: cfg.ConnectTimeout}
 	cfg.DialFunc = func(ctx context.Context, network, address string) (net.Conn, error) {
 		conn, err := dialer.DialContext(ctx, network, address)
 		if err != nil {

@@ -57,6 +57,8 @@ type session struct {
 }
 
 func newSession(cfg *pgx.ConnConfig) *session {
+	cfg = cfg.Copy()
+	cfg.ConnectTimeout = exclusiveCheck / 4 // leaves time for the next hosts if one is silent
 	ctx, cancel := context.WithCancel(context.Background())
 	s := &session{cfg: cfg, held: map[string]context.CancelCauseFunc{}, stop: cancel, done: make(chan struct{})}
 	go s.watch(ctx)

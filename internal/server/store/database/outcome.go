@@ -101,7 +101,9 @@ func (w *postgresWriter) outcome(t identity, lost error) error {
 // status returns the status of a transaction, as pg_xact_status does. It asks on a new connection,
 // because those of the pool can be as dead as the transaction's.
 func (w *postgresWriter) status(ctx context.Context, t identity) (string, error) {
-	conn, err := pgx.ConnectConfig(ctx, w.cfg.Copy())
+	cfg := w.cfg.Copy()
+	cfg.ConnectTimeout = w.timeouts.Outcome / 4 // leaves time for the next hosts if one is silent
+	conn, err := pgx.ConnectConfig(ctx, cfg)
 	if err != nil {
 		return "", err
 	}
