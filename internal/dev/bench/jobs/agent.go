@@ -24,19 +24,24 @@ type product struct {
 	*site.Site
 	run       *figures.Run
 	agent     *lab.Agent
+	env       []string // of the agent
+	stack     string // of the jobs
 	poolToken string
 }
 
-const stack = "job"
+// start starts a product whose jobs run a stub of pulumi, and waits until its agent is online. The caller
+// must close it. If between is not nil, it returns the agent's URL of the server.
+func start(ctx context.Context, run *figures.Run, between func(url string) (string, error)) (*product, error) {
+	return startWith(ctx, run, []string{"PATH=" + run.Stubs + string(os.PathListSeparator) + os.Getenv("PATH")}, between)
+}
 
-// start starts a product and waits until its agent is online. The caller must close it. If between is not
-// nil, it returns the agent's URL of the server.
-func start(ctx context.Context, run *figures.Run, between func(url string) (string, error)) (_ *product, err error) {
+// startWith starts a product whose agent has the environment env.
+func startWith(ctx context.Context, run *figures.Run, env []string, between func(url string) (string, error)) (_ *product, err error) {
 	s, err := site.Start(ctx, run, site.Options{})
 	if err != nil {
 		return nil, err
 	}
-	p := &product{Site: s, run: run}
+	p := &product{Site: s, run: run, env: env, stack: "job"}
 	defer func() {
 		if err != nil {
 			p.close()
@@ -47,7 +52,7 @@ func start(ctx context.Context, run *figures.Run, between func(url string) (stri
 		return nil, err
 	}
 	p.poolToken = token
-	if err := s.NewStack(ctx, stack); err != nil {
+	if err := s.NewStack(ctx, p.stack); err != nil {
 		return nil, err
 	}
 	url := s.URL
@@ -78,7 +83,7 @@ func (p *product) startAgent(ctx context.Context, url string) error {
 	}
 	p.agent, err = lab.StartAgent(ctx, lab.AgentOptions{
 		Binary: p.run.Program("customer-managed-workflow-agent"), Dir: dir, ServiceURL: url, Token: p.poolToken, Target: "process",
-		Env: []string{"PATH=" + p.run.Stubs + string(os.PathListSeparator) + os.Getenv("PATH"), "HOME=" + dir},
+		Env: append([]string{"HOME=" + dir}, p.env...),
 	})
 	return err
 }
@@ -103,7 +108,7 @@ func (p *product) close() {
 // is a stub.
 func (p *product) enqueue(ctx context.Context, command, file string) (job string, err error) {
 	var d struct{ ID string }
-	err = p.Call(ctx, http.MethodPost, p.StackPath(stack)+"/deployments", map[string]any{
+	err = p.Call(ctx, http.MethodPost, p.StackPath(p.stack)+"/deployments", map[string]any{
 		"operation": "update",
 		"operationContext": map[string]any{
 			"preRunCommands": []string{command}, "environmentVariables": map[string]any{"BENCH_STAMP": file},

@@ -52,7 +52,7 @@ type pager func(ctx context.Context, token string) (text, next string, err error
 // parts, of which only the last has a newline.
 func (p *product) pages(job string) pager {
 	return func(ctx context.Context, token string) (text, next string, err error) {
-		path := p.StackPath(stack) + "/deployments/" + job + "/logs"
+		path := p.StackPath(p.stack) + "/deployments/" + job + "/logs"
 		if token != "" {
 			path += "?continuationToken=" + token
 		}
