@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"regexp"
 	"slices"
 	"time"
 )
@@ -99,8 +100,26 @@ type Deployment struct {
 	OIDC           *OIDCSettings `json:"oidc,omitempty"`   // without placeholders; nil: the job gets no cloud credentials
 	PreRunCommands []string      `json:"preRunCommands,omitempty"`
 	Options        Options       `json:"options"`
-	RootPath       string        `json:"rootPath,omitempty"` // directory that the job can write to; "" means the runner's job directory
+	RootPath       string        `json:"rootPath,omitempty"`  // directory that the job can write to; "" means the runner's job directory
+	Workspace      *Workspace    `json:"workspace,omitempty"` // nil: the job keeps nothing for later ones, and finds nothing
 }
+
+// Workspace names what an agent keeps of a job for the next jobs of the same stack and trust class:
+// checkout, dependencies and the caches of tools.
+type Workspace struct {
+	// Scope is 64 lower-case hexadecimal digits. Jobs with different scopes never see each other's files.
+	Scope string `json:"scope"`
+	// Key identifies what the content depends on. A job whose key differs from that of the content
+	// discards the content.
+	Key string `json:"key"`
+}
+
+// Valid reports whether the scope can be part of the names of directories and volumes.
+func (w *Workspace) Valid() bool {
+	return w != nil && scopeFormat.MatchString(w.Scope)
+}
+
+var scopeFormat = regexp.MustCompile(`^[0-9a-f]{64}$`)
 
 // StackName returns the fully qualified name, organization/project/stack.
 func (d *Deployment) StackName() string {
