@@ -82,6 +82,15 @@ const (
 // executor makes it a link to the job's file, or mounts that file.
 const FilePulumiEnv = "/PULUMI_ENV"
 
+// EnvWorkspace is the variable that names the directory of the job's workspace, for the runner only:
+// steps do not receive it. Without it, the job has no workspace. The agent makes, measures and removes
+// the directory. Its content belongs to the runner.
+const EnvWorkspace = "WORKFLOW_RUNNER_WORKSPACE"
+
+// FileWorkspaceLock is the file in a workspace that the runner locks with flock while it uses the
+// workspace. The agent removes no workspace whose lock is held.
+const FileWorkspaceLock = "lock"
+
 // FileTermination is the file whose content Kubernetes reports as a container's termination
 // message, at most 4096 bytes. In a pod, the runner also writes its [Result] there.
 const FileTermination = "/dev/termination-log"

@@ -117,6 +117,9 @@ type Spec struct {
 	RootPath   string          // a directory that the user of a non-root image can write to; "" selects the executor's default
 	Loopback   bool            // the job's server is on loopback, so the job must share the host's network or be rejected
 	LoopbackOK bool            // the agent's own settings name that server, so the administrator permits the job to share the host's network
+	// Workspace is the scope of the job's workspace, or "" if it has none: see [LocalScope]. A job whose
+	// workspace is unavailable runs without it, and Prepare reports that.
+	Workspace string
 
 	Timeout  time.Duration // the job's own time limit; 0: none
 	Patience time.Duration // time that pulumi gets after an interrupt; the runner then needs up to 30 s for its log and result

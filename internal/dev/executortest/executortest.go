@@ -56,6 +56,8 @@ type Place struct {
 	// InProcess reports whether jobs are functions in the test's process, without environment
 	// variables.
 	InProcess bool
+	// Workspaces reports whether jobs have workspaces.
+	Workspaces bool
 }
 
 // BuildRunner builds the suite's runner as a static binary named name in dir.
@@ -100,6 +102,7 @@ func Run(t *testing.T, place Place) {
 		{"environment", testEnvironment},
 		{"out of memory", testOutOfMemory},
 		{"foreign handles", testForeignHandles},
+		{"workspaces", testWorkspaces},
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {

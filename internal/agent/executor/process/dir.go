@@ -16,6 +16,7 @@ import (
 	"workflowagent/internal/delivery"
 	"workflowagent/internal/protocol"
 	"workflowagent/internal/sys/boundedfile"
+	"workflowagent/internal/sys/dirtree"
 	"workflowagent/internal/sys/durable"
 	"workflowagent/internal/sys/filelock"
 )
@@ -187,9 +188,8 @@ func copyFile(src *os.Root, to *executor.SpoolCopy, name string) error {
 }
 
 // remove deletes the directory. It renames the directory first, so that a process of the job cannot
-// create files in it. A job can leave directories without write permission, as Go's module cache
-// does, so remove grants that permission.
-func (d dir) remove() error {
+// create files in it.
+func (d dir) remove(ctx context.Context) error {
 	root, err := os.OpenRoot(filepath.Dir(string(d)))
 	if err != nil {
 		return err
@@ -200,35 +200,7 @@ func (d dir) remove() error {
 	if err := root.Rename(name, doomed); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
-	err = root.RemoveAll(doomed)
-	if !errors.Is(err, fs.ErrPermission) {
-		return err
-	}
-	permitErr := permit(root, doomed)
-	if err = root.RemoveAll(doomed); err != nil {
-		err = errors.Join(err, permitErr)
-	}
-	return err
-}
-
-// permit grants write permission for a directory and those below it. [fs.WalkDir] rejects names that are
-// not UTF-8.
-func permit(root *os.Root, dir string) error {
-	if err := root.Chmod(dir, 0o700); err != nil {
-		return err
-	}
-	opened, err := root.Open(dir)
-	if err != nil {
-		return err
-	}
-	entries, err := opened.ReadDir(-1)
-	err = errors.Join(err, opened.Close())
-	for _, entry := range entries {
-		if entry.IsDir() {
-			err = errors.Join(err, permit(root, filepath.Join(dir, entry.Name())))
-		}
-	}
-	return err
+	return dirtree.Remove(ctx, root, doomed)
 }
 
 // writeJSON writes the file atomically and syncs it, so that the file survives a power failure.

@@ -29,6 +29,7 @@ import (
 	"github.com/sirupsen/logrus"
 
 	"workflowagent/internal/agent/executor"
+	"workflowagent/internal/agent/executor/workspacedir"
 	"workflowagent/internal/workflow"
 )
 
@@ -39,14 +40,16 @@ const Name = "process"
 type Options struct {
 	RunnerPath string // absolute path of this host's workflow-runner executable
 	BaseDir    string // parent directory of the job directories; created with mode 0700 if missing
+	Workspaces string // absolute path of the directory of the workspaces; "" means that jobs have none
 	Log        *logrus.Entry
 }
 
 // Executor runs jobs as processes. Their directories are below one base directory.
 type Executor struct {
-	runner string
-	base   string
-	log    *logrus.Entry
+	runner     string
+	base       string
+	workspaces *workspacedir.Dir // nil if jobs have none
+	log        *logrus.Entry
 
 	ctx     context.Context // canceled by Close, to stop the reapers
 	cancel  context.CancelFunc
@@ -63,7 +66,11 @@ func New(o Options) (*Executor, error) {
 		return nil, fmt.Errorf("creating the directory for jobs: %w", err)
 	}
 	ctx, cancel := context.WithCancel(context.Background())
-	return &Executor{runner: o.RunnerPath, base: filepath.Clean(o.BaseDir), log: o.Log, ctx: ctx, cancel: cancel}, nil
+	e := &Executor{runner: o.RunnerPath, base: filepath.Clean(o.BaseDir), log: o.Log, ctx: ctx, cancel: cancel}
+	if o.Workspaces != "" {
+		e.workspaces = workspacedir.New(o.Workspaces, e.usedWorkspaces)
+	}
+	return e, nil
 }
 
 // Name returns [Name].
@@ -92,6 +99,7 @@ type meta struct {
 	Epoch     int64             `json:"epoch"`
 	Owner     string            `json:"owner"`
 	Labels    map[string]string `json:"labels,omitempty"`
+	Workspace string            `json:"workspace,omitempty"` // its scope
 	CreatedAt time.Time         `json:"createdAt"`
 }
 
@@ -112,12 +120,15 @@ func (e *Executor) Prepare(ctx context.Context, spec executor.Spec, progress fun
 	if err := e.Check(ctx); err != nil {
 		return executor.Handle{}, launchError(err.Error(), err)
 	}
-	m := meta{JobID: spec.JobID, Epoch: spec.Epoch, Owner: spec.Owner, Labels: spec.Labels, CreatedAt: time.Now()}
+	m := meta{JobID: spec.JobID, Epoch: spec.Epoch, Owner: spec.Owner, Labels: spec.Labels, Workspace: spec.Workspace, CreatedAt: time.Now()}
 	d := dir(filepath.Join(e.base, executor.ObjectName(spec.Owner, spec.JobID, spec.Epoch)))
 	if err := d.create(m); err != nil {
 		return executor.Handle{}, launchError("The job's directory could not be created on the agent's host.", err)
 	}
 	progress("Running as a process of the agent's host, without a container")
+	if _, err := e.workspace(ctx, d); err != nil {
+		progress("Running without a workspace: " + err.Error())
+	}
 	return e.handle(d, m)
 }
 
@@ -171,7 +182,7 @@ func (e *Executor) Remove(ctx context.Context, h executor.Handle) error {
 		_, err = d.exit(ctx, nil)
 	}
 	if err == nil || errors.Is(err, executor.ErrNotStarted) || errors.Is(err, fs.ErrNotExist) {
-		err = d.remove()
+		err = d.remove(ctx)
 	}
 	if err != nil {
 		return fmt.Errorf("removing job %s: %w", h.JobID, err)

@@ -21,7 +21,7 @@ func newExecutor(t testing.TB, runner, base string) *Executor {
 	t.Helper()
 	log := logrus.New()
 	log.SetOutput(t.Output())
-	e, err := New(Options{RunnerPath: runner, BaseDir: base, Log: logrus.NewEntry(log)})
+	e, err := New(Options{RunnerPath: runner, BaseDir: base, Workspaces: filepath.Join(base, "workspaces"), Log: logrus.NewEntry(log)})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -70,8 +70,9 @@ func TestConformance(t *testing.T) {
 	t.Setenv("PULUMI_AGENT_TOKEN", executortest.AgentSecret)
 	runner, base := buildRunner(t), t.TempDir()
 	executortest.Run(t, executortest.Place{
-		Open: func(t *testing.T) executor.Executor { return newExecutor(t, runner, base) },
-		Spec: func(*testing.T) executor.Spec { return executor.Spec{OS: "linux"} },
+		Workspaces: true,
+		Open:       func(t *testing.T) executor.Executor { return newExecutor(t, runner, base) },
+		Spec:       func(*testing.T) executor.Spec { return executor.Spec{OS: "linux"} },
 		BadSpec: func(*testing.T) executor.Spec {
 			return executor.Spec{OS: "plan9"}
 		},

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"workflowagent/internal/agent/executor"
+	"workflowagent/internal/protocol"
 	"workflowagent/internal/sys/durable"
 )
 
@@ -73,7 +74,11 @@ func (e *Executor) spawn(ctx context.Context, d dir) (identity, *os.File, error)
 	if err := errors.Join(started.Sync(), started.Close(), durable.SyncDir(string(d))); err != nil {
 		return identity{}, nil, fmt.Errorf("marking the job as started: %w", err)
 	}
-	id, stdin, err := e.startRunner(d)
+	workspace, err := e.workspace(ctx, d)
+	if err != nil {
+		e.log.WithError(err).Warn("the job runs without a workspace")
+	}
+	id, stdin, err := e.startRunner(d, workspace)
 	if err != nil {
 		never := exitRecord{Code: -1, Detail: "the runner could not be started", FinishedAt: time.Now()}
 		return identity{}, nil, errors.Join(err, writeJSON(d.path(fileExit), never))
@@ -83,7 +88,7 @@ func (e *Executor) spawn(ctx context.Context, d dir) (identity, *os.File, error)
 
 // startRunner starts the runner, records its identity, and returns the write end of its standard
 // input.
-func (e *Executor) startRunner(d dir) (identity, *os.File, error) {
+func (e *Executor) startRunner(d dir, workspace string) (identity, *os.File, error) {
 	output, err := os.OpenFile(d.path(fileOutput), os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
 	if err != nil {
 		return identity{}, nil, err
@@ -94,9 +99,13 @@ func (e *Executor) startRunner(d dir) (identity, *os.File, error) {
 		return identity{}, nil, err
 	}
 	defer input.Close()
+	env := append(environment(os.Environ(), d), d.marker())
+	if workspace != "" {
+		env = append(env, protocol.EnvWorkspace+"="+workspace)
+	}
 	p, err := os.StartProcess(e.runner, []string{filepath.Base(e.runner), "run", "--job-dir", d.path(dirJob)}, &os.ProcAttr{
 		Dir:   d.path(dirJob),
-		Env:   append(environment(os.Environ(), d), d.marker()),
+		Env:   env,
 		Files: []*os.File{input, output, output},
 		Sys:   &syscall.SysProcAttr{Setsid: true},
 	})

@@ -8,6 +8,7 @@ import (
 	"io"
 	"math/rand/v2"
 	"os"
+	"path/filepath"
 	"strings"
 	"time"
 )
@@ -44,6 +45,9 @@ type Action struct {
 	WorkingDir      bool          `json:"workingDir,omitempty"` // print the working directory
 	Child           bool          `json:"child,omitempty"`      // start a child that leaves the session and ignores interrupts
 	Environ         bool          `json:"environ,omitempty"`    // print the environment, one entry per line
+	// Workspace prints the names of the files in the workspace, then "in the workspace" or "no workspace",
+	// and adds a file with this name.
+	Workspace string `json:"workspace,omitempty"`
 }
 
 // SpoolFile is the file of [Action.Spool] in the job directory.
@@ -144,8 +148,35 @@ func run(h Host, a Action) (code int, done bool, err error) {
 		}
 	case a.Environ:
 		_, err = fmt.Fprintln(h.Stdout, strings.Join(h.Environ(), "\n"))
+	case a.Workspace != "":
+		err = useWorkspace(h, a.Workspace)
 	}
 	return 0, false, err
+}
+
+// EnvWorkspace is the variable with the path of the workspace.
+const EnvWorkspace = "WORKFLOW_RUNNER_WORKSPACE"
+
+func useWorkspace(h Host, name string) error {
+	dir := ""
+	for _, entry := range h.Environ() {
+		if value, ok := strings.CutPrefix(entry, EnvWorkspace+"="); ok {
+			dir = value
+		}
+	}
+	if dir == "" {
+		_, err := fmt.Fprintln(h.Stdout, "no workspace")
+		return err
+	}
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		return err
+	}
+	for _, entry := range entries {
+		fmt.Fprintln(h.Stdout, "found", entry.Name())
+	}
+	fmt.Fprintln(h.Stdout, "in the workspace")
+	return os.WriteFile(filepath.Join(dir, name), nil, 0o600)
 }
 
 func countInterrupts(h Host, quiet time.Duration) int {

@@ -1,0 +1,47 @@
+package executor
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"regexp"
+	"time"
+)
+
+// Workspace describes a workspace: the directory or volume that jobs of one scope use in turn.
+type Workspace struct {
+	Scope string
+	Stack string    // "" if unknown
+	Bytes int64     // -1 if unknown
+	Used  time.Time // the last known use
+	InUse bool
+}
+
+// WorkspaceKeeper is an [Executor] that can list and remove the workspaces of its jobs.
+type WorkspaceKeeper interface {
+	Executor
+	// Workspaces returns the workspaces of owner's jobs, in any order. If ctx ends while they are
+	// measured, it returns the sizes that are known by then.
+	Workspaces(ctx context.Context, owner string) ([]Workspace, error)
+	// RemoveWorkspace removes a workspace of owner. It succeeds if the workspace is missing, and
+	// returns [ErrInUse] if a job uses it.
+	RemoveWorkspace(ctx context.Context, owner, scope string) error
+	// CleanWorkspaces completes removals that were interrupted.
+	CleanWorkspaces(ctx context.Context) error
+}
+
+// ErrInUse is returned by RemoveWorkspace for a workspace that a job uses.
+var ErrInUse = errors.New("a job uses the workspace")
+
+var scopeFormat = regexp.MustCompile(`^[0-9a-f]{64}$`)
+
+// IsScope reports whether s has the form of a workspace's scope, which is a single path element.
+func IsScope(s string) bool { return scopeFormat.MatchString(s) }
+
+// LocalScope returns the name that a server's scope has on this agent. Agents of different servers can
+// share a state directory or a volume, and two servers can have an organization of the same name.
+func LocalScope(serviceURL, scope string) string {
+	sum := sha256.Sum256([]byte(serviceURL + "\n" + scope))
+	return hex.EncodeToString(sum[:])
+}

@@ -1,0 +1,346 @@
+// Package workspacedir keeps workspaces as directories: one directory per scope, in one parent. Its
+// callers are the agent and the commands of its operator, possibly in several processes at once.
+//
+// A workspace's content is untrusted. The package only makes, measures and removes it: it follows no
+// link in it, and opens nothing in it but directories and the runner's lock.
+package workspacedir
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"workflowagent/internal/agent/executor"
+	"workflowagent/internal/protocol"
+	"workflowagent/internal/sys/boundedfile"
+	"workflowagent/internal/sys/dirtree"
+	"workflowagent/internal/sys/filelock"
+)
+
+const (
+	// fileLock serializes the making and the renaming of workspaces.
+	fileLock      = ".lock"
+	removedPrefix = ".removed-"
+	// lockTime is how long a call waits for fileLock, which is held only for a few system calls.
+	lockTime = 5 * time.Second
+)
+
+// Dir is a directory of workspaces.
+type Dir struct {
+	path string
+	// used returns the scopes of the jobs that exist, running or not.
+	used func() (map[string]bool, error)
+
+	mu       sync.Mutex
+	measured map[string]measurement // by scope
+}
+
+type measurement struct {
+	changed time.Time // of the workspace's directory, which the runner changes when it takes or returns it
+	bytes   int64
+}
+
+// New returns the directory at path, which [Dir.Make] creates. used returns the scopes that must not be
+// removed; nil means that only the runners' locks protect workspaces.
+func New(path string, used func() (map[string]bool, error)) *Dir {
+	if used == nil {
+		used = func() (map[string]bool, error) { return nil, nil }
+	}
+	return &Dir{path: path, used: used, measured: map[string]measurement{}}
+}
+
+// Make makes a workspace, if it is missing, and returns its path. An error says why the workspace
+// cannot be used: it is not a directory of the agent's user.
+func (d *Dir) Make(ctx context.Context, scope string) (string, error) {
+	if !executor.IsScope(scope) {
+		return "", fmt.Errorf("%q is not the scope of a workspace", scope)
+	}
+	if err := os.Mkdir(d.path, 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
+		return "", fmt.Errorf("making the directory of the workspaces: %w", err)
+	}
+	root, err := d.open()
+	if err != nil {
+		return "", err
+	}
+	defer root.Close()
+	unlock, err := d.lock(ctx)
+	if err != nil {
+		return "", err
+	}
+	defer unlock()
+	if err := root.Mkdir(scope, 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
+		return "", fmt.Errorf("making the workspace: %w", err)
+	}
+	if _, err := own(root, scope); err != nil {
+		return "", err
+	}
+	return filepath.Join(d.path, scope), nil
+}
+
+// open opens the parent of the workspaces. It rejects a directory of another user, and a link, because
+// their owners could exchange the workspaces of different scopes.
+func (d *Dir) open() (*os.Root, error) {
+	before, err := os.Lstat(d.path)
+	if err != nil {
+		return nil, fmt.Errorf("opening the directory of the workspaces: %w", err)
+	}
+	if err := private(d.path, before); err != nil {
+		return nil, err
+	}
+	root, err := os.OpenRoot(d.path)
+	if err != nil {
+		return nil, fmt.Errorf("opening the directory of the workspaces: %w", err)
+	}
+	if after, err := root.Stat("."); err != nil || !os.SameFile(before, after) {
+		return nil, errors.Join(fmt.Errorf("%s was replaced while it was opened", d.path), err, root.Close())
+	}
+	return root, nil
+}
+
+// own returns the description of a workspace. It returns an error unless the workspace is a directory
+// that only the agent's user can change.
+func own(root *os.Root, scope string) (fs.FileInfo, error) {
+	info, err := root.Lstat(scope)
+	if err != nil {
+		return nil, fmt.Errorf("examining the workspace: %w", err)
+	}
+	return info, private(filepath.Join(root.Name(), scope), info)
+}
+
+func private(path string, info fs.FileInfo) error {
+	switch stat, ok := info.Sys().(*syscall.Stat_t); {
+	case !info.IsDir():
+		return fmt.Errorf("%s is not a directory: remove it", path)
+	case ok && int(stat.Uid) != os.Geteuid():
+		return fmt.Errorf("%s belongs to user %d, not to the agent's user %d: remove it, or correct its owner", path, stat.Uid, os.Geteuid())
+	case info.Mode().Perm()&0o022 != 0:
+		return fmt.Errorf("%s can be written by other users (mode %04o): remove it, or run chmod 700 on it", path, info.Mode().Perm())
+	}
+	return nil
+}
+
+func (d *Dir) lock(ctx context.Context) (unlock func(), err error) {
+	ctx, cancel := context.WithTimeout(ctx, lockTime)
+	defer cancel()
+	lock, err := filelock.Wait(ctx, filepath.Join(d.path, fileLock))
+	if err != nil {
+		return nil, fmt.Errorf("locking the directory of the workspaces: %w", err)
+	}
+	return lock.Release, nil
+}
+
+// List returns all workspaces. It measures those that have changed since the last call.
+func (d *Dir) List(ctx context.Context) ([]executor.Workspace, error) {
+	root, err := d.open()
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	defer root.Close()
+	used, err := d.used()
+	if err != nil {
+		return nil, err
+	}
+	names, err := scopes(root)
+	if err != nil {
+		return nil, err
+	}
+	var all []executor.Workspace
+	for _, scope := range names {
+		info, err := root.Lstat(scope)
+		if err != nil {
+			continue // it was removed meanwhile
+		}
+		w := executor.Workspace{Scope: scope, Used: info.ModTime(), InUse: used[scope]}
+		if !w.InUse {
+			release, err := takeLock(root, scope)
+			release()
+			w.InUse = errors.Is(err, executor.ErrInUse)
+		}
+		w.Bytes = d.size(ctx, root, w)
+		all = append(all, w)
+	}
+	d.forget(all)
+	return all, nil
+}
+
+// scopes returns the names of the workspaces, including files and links in place of one.
+func scopes(root *os.Root) ([]string, error) {
+	return names(root, executor.IsScope)
+}
+
+func names(root *os.Root, match func(name string) bool) ([]string, error) {
+	dir, err := root.Open(".")
+	if err != nil {
+		return nil, fmt.Errorf("listing the workspaces: %w", err)
+	}
+	defer dir.Close() // opened for reading only
+	all, err := dir.Readdirnames(-1)
+	if err != nil && !errors.Is(err, io.EOF) {
+		return nil, fmt.Errorf("listing the workspaces: %w", err)
+	}
+	var matching []string
+	for _, name := range all {
+		if match(name) {
+			matching = append(matching, name)
+		}
+	}
+	return matching, nil
+}
+
+// size returns the size of a workspace. If ctx ends first, it returns the last known size, or -1.
+func (d *Dir) size(ctx context.Context, root *os.Root, w executor.Workspace) int64 {
+	d.mu.Lock()
+	last, known := d.measured[w.Scope]
+	d.mu.Unlock()
+	if known && last.changed.Equal(w.Used) && !w.InUse {
+		return last.bytes
+	}
+	bytes, err := dirtree.Size(ctx, root, w.Scope)
+	if ctx.Err() != nil {
+		if known {
+			return last.bytes
+		}
+		return -1
+	}
+	if err != nil && bytes == 0 {
+		return -1
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.measured[w.Scope] = measurement{changed: w.Used, bytes: bytes}
+	if w.InUse {
+		d.measured[w.Scope] = measurement{bytes: bytes} // to be measured again when the job has ended
+	}
+	return bytes
+}
+
+func (d *Dir) forget(but []executor.Workspace) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	kept := map[string]measurement{}
+	for _, w := range but {
+		if m, ok := d.measured[w.Scope]; ok {
+			kept[w.Scope] = m
+		}
+	}
+	d.measured = kept
+}
+
+// takeLock locks a workspace like a runner, and returns a function that releases the lock. Without a lock
+// file, it locks nothing: the workspace is new, or what is in its place has no lock. The error is
+// [executor.ErrInUse] while a runner holds the lock.
+func takeLock(root *os.Root, scope string) (release func(), err error) {
+	none := func() {}
+	info, err := root.Lstat(scope)
+	if err != nil || !info.IsDir() {
+		return none, nil //nolint:nilerr // see above
+	}
+	dir, err := root.OpenRoot(scope)
+	if err != nil {
+		return none, nil //nolint:nilerr // see above
+	}
+	defer dir.Close()
+	// Some network file systems lock only files that are open for writing.
+	file, _, err := boundedfile.OpenIn(dir, protocol.FileWorkspaceLock, os.O_RDWR|unix.O_NOFOLLOW)
+	if err != nil {
+		return none, nil //nolint:nilerr // see above
+	}
+	for {
+		switch err := unix.Flock(int(file.Fd()), unix.LOCK_EX|unix.LOCK_NB); {
+		case err == nil:
+			return func() {
+				_ = unix.Flock(int(file.Fd()), unix.LOCK_UN) // a new child process shares the file until its exec
+				_ = file.Close()
+			}, nil
+		case errors.Is(err, unix.EINTR):
+			continue
+		case errors.Is(err, unix.EWOULDBLOCK):
+			return none, errors.Join(executor.ErrInUse, file.Close())
+		default:
+			return none, errors.Join(fmt.Errorf("locking the workspace: %w", err), file.Close())
+		}
+	}
+}
+
+// Remove removes a workspace, or what is in its place. It returns [executor.ErrInUse] if a job exists
+// that uses the workspace. If ctx ends first, [Dir.Clean] removes the remainder.
+func (d *Dir) Remove(ctx context.Context, scope string) error {
+	if !executor.IsScope(scope) {
+		return fmt.Errorf("%q is not the scope of a workspace", scope)
+	}
+	root, err := d.open()
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	defer root.Close()
+	if err := d.retire(ctx, root, scope); err != nil {
+		return err
+	}
+	return clean(ctx, root)
+}
+
+// retire renames a workspace that is not in use. Under the lock, no job can start to use it.
+func (d *Dir) retire(ctx context.Context, root *os.Root, scope string) error {
+	unlock, err := d.lock(ctx)
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	used, err := d.used()
+	if err != nil {
+		return err
+	}
+	if used[scope] {
+		return executor.ErrInUse
+	}
+	release, err := takeLock(root, scope)
+	if err != nil {
+		return err
+	}
+	defer release()
+	err = root.Rename(scope, fmt.Sprintf("%s%s-%d", removedPrefix, scope, time.Now().UnixNano()))
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("removing the workspace: %w", err)
+	}
+	return nil
+}
+
+// Clean removes what interrupted removals left.
+func (d *Dir) Clean(ctx context.Context) error {
+	root, err := d.open()
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	defer root.Close()
+	return clean(ctx, root)
+}
+
+func clean(ctx context.Context, root *os.Root) error {
+	doomed, err := names(root, func(name string) bool { return strings.HasPrefix(name, removedPrefix) })
+	errs := []error{err}
+	for _, name := range doomed {
+		if err := dirtree.Remove(ctx, root, name); err != nil {
+			errs = append(errs, fmt.Errorf("removing a workspace: %w", err))
+		}
+	}
+	return errors.Join(errs...)
+}

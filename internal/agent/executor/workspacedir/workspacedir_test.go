@@ -1,0 +1,191 @@
+package workspacedir_test
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"workflowagent/internal/agent/executor"
+	"workflowagent/internal/agent/executor/workspacedir"
+	"workflowagent/internal/dev/must"
+	"workflowagent/internal/protocol"
+)
+
+func scope(digit string) string { return strings.Repeat(digit, 64) }
+
+func find(t *testing.T, d *workspacedir.Dir, scope string) *executor.Workspace {
+	t.Helper()
+	for _, w := range must.Get(d.List(t.Context()))(t) {
+		if w.Scope == scope {
+			return &w
+		}
+	}
+	return nil
+}
+
+func TestRefusesWhatIsNotItsOwn(t *testing.T) {
+	secret := filepath.Join(t.TempDir(), "other")
+	must.OK(t, os.Mkdir(secret, 0o700))
+	must.OK(t, os.WriteFile(filepath.Join(secret, "kept"), nil, 0o600))
+	for name, test := range map[string]struct {
+		plant func(t *testing.T, base, path string)
+		want  string
+	}{
+		"link in place of the workspace": {func(t *testing.T, base, path string) {
+			must.OK(t, os.Mkdir(base, 0o700))
+			must.OK(t, os.Symlink(secret, path))
+		}, "is not a directory"},
+		"link to another workspace": {func(t *testing.T, base, path string) {
+			must.OK(t, os.MkdirAll(filepath.Join(base, scope("b")), 0o700))
+			must.OK(t, os.Symlink(scope("b"), path))
+		}, "is not a directory"},
+		"file in place of the workspace": {func(t *testing.T, base, path string) {
+			must.OK(t, os.Mkdir(base, 0o700))
+			must.OK(t, os.WriteFile(path, nil, 0o600))
+		}, "is not a directory"},
+		"pipe in place of the workspace": {func(t *testing.T, base, path string) {
+			must.OK(t, os.Mkdir(base, 0o700))
+			must.OK(t, unix.Mkfifo(path, 0o600))
+		}, "is not a directory"},
+		"link in place of the parent": {func(t *testing.T, base, _ string) {
+			must.OK(t, os.Symlink(secret, base))
+		}, "is not a directory"},
+		"workspace that others can write to": {func(t *testing.T, _, path string) {
+			must.OK(t, os.MkdirAll(path, 0o700))
+			must.OK(t, os.Chmod(path, 0o777))
+		}, "can be written by other users"},
+		"parent that others can write to": {func(t *testing.T, base, _ string) {
+			must.OK(t, os.Mkdir(base, 0o700))
+			must.OK(t, os.Chmod(base, 0o777))
+		}, "can be written by other users"},
+		"workspace of another user": {func(t *testing.T, _, path string) {
+			if os.Getuid() != 0 {
+				t.Skip("needs root")
+			}
+			must.OK(t, os.MkdirAll(path, 0o700))
+			must.OK(t, os.Chown(path, 4711, 4711))
+		}, "belongs to user 4711"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			base := filepath.Join(t.TempDir(), "workspaces")
+			test.plant(t, base, filepath.Join(base, scope("a")))
+			d := workspacedir.New(base, nil)
+			if path, err := d.Make(t.Context(), scope("a")); err == nil || !strings.Contains(err.Error(), test.want) {
+				t.Errorf("Make: %q, %v, want an error with %q", path, err, test.want)
+			}
+			// The operator's prune removes what is in the way, but nothing that it leads to.
+			if err := d.Remove(t.Context(), scope("a")); err == nil && find(t, d, scope("a")) != nil {
+				t.Error("Remove left it in place")
+			}
+			if _, err := os.Stat(filepath.Join(secret, "kept")); err != nil {
+				t.Errorf("Remove followed a link: %v", err)
+			}
+		})
+	}
+	d := workspacedir.New(t.TempDir(), nil)
+	for _, name := range []string{"", ".", "..", "../" + scope("a"), strings.ToUpper(scope("a")), scope("a") + "a", scope("a")[1:]} {
+		if path, err := d.Make(t.Context(), name); err == nil {
+			t.Errorf("Make accepted the scope %q: %s", name, path)
+		}
+		if err := d.Remove(t.Context(), name); err == nil {
+			t.Errorf("Remove accepted the scope %q", name)
+		}
+	}
+}
+
+func TestLocks(t *testing.T) {
+	base := filepath.Join(t.TempDir(), "workspaces")
+	used := map[string]bool{}
+	d := workspacedir.New(base, func() (map[string]bool, error) { return used, nil })
+	if all, err := d.List(t.Context()); len(all) > 0 || err != nil {
+		t.Errorf("the workspaces of a missing directory: %v, %v", all, err)
+	}
+	must.OK(t, d.Remove(t.Context(), scope("a")))
+	path := must.Get(d.Make(t.Context(), scope("a")))(t)
+	must.OK(t, os.WriteFile(filepath.Join(path, "file"), make([]byte, 1<<20), 0o600))
+	if w := find(t, d, scope("a")); w == nil || w.InUse || w.Bytes < 1<<20 {
+		t.Errorf("an idle workspace: %+v", w)
+	}
+	held := must.Get(os.Create(filepath.Join(path, protocol.FileWorkspaceLock)))(t)
+	defer held.Close()
+	must.OK(t, unix.Flock(int(held.Fd()), unix.LOCK_EX))
+	if w := find(t, d, scope("a")); w == nil || !w.InUse {
+		t.Errorf("a workspace that a runner holds: %+v", w)
+	}
+	if err := d.Remove(t.Context(), scope("a")); !errors.Is(err, executor.ErrInUse) {
+		t.Errorf("removing a workspace that a runner holds: %v", err)
+	}
+	must.OK(t, unix.Flock(int(held.Fd()), unix.LOCK_UN))
+	used[scope("a")] = true
+	if err := d.Remove(t.Context(), scope("a")); !errors.Is(err, executor.ErrInUse) {
+		t.Errorf("removing the workspace of a job that has not locked it yet: %v", err)
+	}
+	used[scope("a")] = false
+	// A job can replace the lock. Opening a pipe waits for a writer.
+	must.OK(t, os.Remove(held.Name()))
+	must.OK(t, unix.Mkfifo(held.Name(), 0o600))
+	must.OK(t, d.Remove(t.Context(), scope("a")))
+	if w := find(t, d, scope("a")); w != nil {
+		t.Errorf("a removed workspace: %+v", w)
+	}
+	failing := workspacedir.New(base, func() (map[string]bool, error) { return nil, errors.New("unreadable") })
+	must.Get(failing.Make(t.Context(), scope("a")))(t)
+	if err := failing.Remove(t.Context(), scope("a")); err == nil {
+		t.Error("a workspace was removed although the jobs that use it are unknown")
+	}
+}
+
+// TestInterruptedRemoval ends a removal after the workspace was renamed, as when the agent is killed.
+func TestInterruptedRemoval(t *testing.T) {
+	base := filepath.Join(t.TempDir(), "workspaces")
+	d := workspacedir.New(base, nil)
+	path := must.Get(d.Make(t.Context(), scope("a")))(t)
+	must.OK(t, os.WriteFile(filepath.Join(path, "state.json"), []byte("{}"), 0o600))
+	over, cancel := context.WithCancel(t.Context())
+	left := len(must.Get(os.ReadDir(base))(t))
+	interrupted := workspacedir.New(base, func() (map[string]bool, error) {
+		cancel() // after the removal has begun
+		return nil, nil
+	})
+	if err := interrupted.Remove(over, scope("a")); !errors.Is(err, context.Canceled) {
+		t.Errorf("the interrupted removal: %v", err)
+	}
+	path = must.Get(d.Make(t.Context(), scope("a")))(t)
+	if _, err := os.Stat(filepath.Join(path, "state.json")); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("the next job finds a part of the removed workspace: %v", err)
+	}
+	must.OK(t, d.Clean(t.Context()))
+	if entries := must.Get(os.ReadDir(base))(t); len(entries) != left {
+		t.Errorf("%v remain", entries)
+	}
+}
+
+// TestConcurrentAgents makes and removes one workspace from several agents of a state directory.
+func TestConcurrentAgents(t *testing.T) {
+	base := filepath.Join(t.TempDir(), "workspaces")
+	var agents sync.WaitGroup
+	for range 4 {
+		agents.Go(func() {
+			d := workspacedir.New(base, nil)
+			for range 20 {
+				_, err := d.Make(t.Context(), scope("a"))
+				if err == nil {
+					err = d.Remove(t.Context(), scope("a"))
+				}
+				if err != nil && !errors.Is(err, executor.ErrInUse) {
+					t.Error(err)
+				}
+			}
+		})
+	}
+	agents.Wait()
+	if all, err := workspacedir.New(base, nil).List(t.Context()); len(all) > 0 || err != nil {
+		t.Errorf("%v remain, %v", all, err)
+	}
+}
