@@ -200,12 +200,18 @@ const (
 	labelShared  = labelPrefix + "shared-directory"
 	labelCreated = labelPrefix + "created"
 	labelArch    = labelPrefix + "arch" // the runner's architecture
+	labelScope   = labelPrefix + "scope"
+	labelStack   = labelPrefix + "stack"
+	labelUser    = labelPrefix + "user"  // the user of the image that a workspace is for
+	labelImage   = labelPrefix + "image" // the ID of that image
 )
 
 const (
 	kindJob    = "job"    // a job's container and volume
 	kindCopy   = "copy"   // a container that copies a runner into a volume, or tests a runner
 	kindRunner = "runner" // a volume that contains a runner
+
+	kindWorkspace = "workspace" // a volume that jobs of one scope use in turn
 )
 
 // job is the executor's own data in an [executor.Handle].
@@ -272,7 +278,7 @@ func jobDir(rootPath string) (string, error) {
 	if !path.IsAbs(rootPath) || clean == "/" {
 		return "", fmt.Errorf("the job's root path %q is not an absolute path below /", rootPath)
 	}
-	for _, taken := range []string{runnerDir, "/proc", "/sys", "/dev"} {
+	for _, taken := range []string{runnerDir, workspaceDir, "/proc", "/sys", "/dev"} {
 		if clean == taken || strings.HasPrefix(clean, taken+"/") {
 			return "", fmt.Errorf("the job's root path %q cannot be used: it is in %s", rootPath, taken)
 		}

@@ -192,8 +192,9 @@ func conformance(t *testing.T, o Options, spec executor.Spec) {
 	t.Setenv("PULUMI_AGENT_TOKEN", executortest.AgentSecret)
 	o.Memory = memoryLimit << 20
 	executortest.Run(t, executortest.Place{
-		Open: func(t *testing.T) executor.Executor { return newExecutor(t, o) },
-		Spec: func(*testing.T) executor.Spec { return spec },
+		Workspaces: true,
+		Open:       func(t *testing.T) executor.Executor { return newExecutor(t, o) },
+		Spec:       func(*testing.T) executor.Spec { return spec },
 		BadSpec: func(*testing.T) executor.Spec {
 			return executor.Spec{Image: &workflow.Image{Reference: "workflowagent/executortest:missing"}}
 		},

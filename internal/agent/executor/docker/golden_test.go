@@ -39,8 +39,16 @@ func TestContainersAsSent(t *testing.T) {
 		config, host := c.container(o.Network)
 		all[name] = sent{config, host}
 	}
-	c := &creation{spec: job, job: newJobOf(job, Options{}), image: img, runner: runner, at: now}
-	config, host := c.fillContainer()
+	kept := job
+	kept.Workspace = strings.Repeat("0123456789abcdef", 4)
+	c := &creation{
+		Executor: newExecutor(t, Options{}), spec: kept, job: newJobOf(kept, Options{}), image: image{id: "sha256:1", user: "worker"},
+		runner: runner, workspace: workspaceVolume(kept.Owner, kept.Workspace), at: now,
+	}
+	config, host := c.container("")
+	all["job with a workspace"] = sent{config, host}
+	c = &creation{spec: job, job: newJobOf(job, Options{}), image: img, runner: runner, at: now}
+	config, host = c.fillContainer()
 	all["copy of the runner, never started"] = sent{config, host}
 	config, host = c.tryContainer()
 	all["test of the runner"] = sent{config, host}

@@ -85,6 +85,7 @@ func (e *Executor) prepare(ctx context.Context, engine *client.Client, spec exec
 	if err := ctx.Err(); err != nil {
 		return executor.Handle{}, err
 	}
+	workspace := e.workspace(ctx, engine, spec, img, progress)
 	j := e.newJob(spec)
 	j.JobDir, j.Engine = dir, engine.DaemonHost()
 	created := time.Now()
@@ -93,7 +94,7 @@ func (e *Executor) prepare(ctx context.Context, engine *client.Client, spec exec
 			return executor.Handle{}, failure(workflow.ReasonLaunch, "The job's directory could not be created in shared_volume_directory", err)
 		}
 	}
-	c := &creation{Executor: e, engine: engine, spec: spec, job: j, image: img, runner: runner, at: created}
+	c := &creation{Executor: e, engine: engine, spec: spec, job: j, image: img, runner: runner, workspace: workspace, at: created}
 	if err := c.create(ctx, network); err != nil {
 		if errors.Is(err, errExists) {
 			return executor.Handle{}, err
@@ -111,12 +112,13 @@ var errExists = errors.New("an earlier call prepared the job")
 type creation struct {
 	*Executor
 
-	engine *client.Client
-	spec   executor.Spec
-	job    job
-	image  image
-	runner runnerFile
-	at     time.Time
+	engine    *client.Client
+	spec      executor.Spec
+	job       job
+	image     image
+	runner    runnerFile
+	workspace string // name of the workspace's volume; "" if the job has none
+	at        time.Time
 }
 
 // create creates the container, checks that it can run the runner, and prepares the job's
@@ -143,7 +145,7 @@ func (c *creation) create(ctx context.Context, network string) error {
 		return err
 	}
 	if err := c.giveToUser(ctx); err != nil {
-		return failure(workflow.ReasonLaunch, "The image's user "+c.image.user+" could not be made the owner of the job's directory", err)
+		return failure(workflow.ReasonLaunch, "The image's user "+c.image.user+" could not be made the owner of the job's directories", err)
 	}
 	if err := c.linkPulumiEnv(bounded); err != nil {
 		return failure(workflow.ReasonLaunch, "The link "+protocol.FilePulumiEnv+" could not be created in the container", err)
@@ -195,6 +197,10 @@ func (c *creation) container(network string) (*container.Config, *container.Host
 			NanoCPUs:   int64(c.opts.CPUs * 1e9),
 			PidsLimit:  &pids,
 		},
+	}
+	if c.workspace != "" {
+		config.Env = []string{protocol.EnvWorkspace + "=" + workspaceDir}
+		host.Mounts = append(host.Mounts, workspaceMount(c.workspace, workspaceLabels(c.spec, c.image, c.at)))
 	}
 	return config, host
 }

@@ -11,7 +11,6 @@ import (
 	"io"
 	"os"
 	"path"
-	"strings"
 	"time"
 
 	"github.com/containerd/errdefs"
@@ -211,30 +210,47 @@ func (c *creation) tryContainer() (*container.Config, *container.HostConfig) {
 // maxUserFile bounds the size of an image's user database in bytes.
 const maxUserFile = 1 << 20
 
-// giveToUser makes the image's user the owner of the job's directory. Otherwise, root would own the
-// directory, because the engine creates volumes as root.
+// giveToUser makes the image's user the owner of the job's directory and of the workspace. Otherwise,
+// root would own them, because the engine creates volumes as root.
 func (c *creation) giveToUser(ctx context.Context) error {
-	j, img := c.job, c.image
-	if name, _, _ := strings.Cut(img.user, ":"); j.Shared != "" || name == "" || name == "0" || name == "root" {
+	var dirs []string
+	if c.job.Shared == "" {
+		dirs = append(dirs, c.job.JobDir)
+	}
+	if c.workspace != "" {
+		dirs = append(dirs, workspaceDir)
+	}
+	if len(dirs) == 0 || isRoot(c.image.user) {
 		return nil
 	}
+	owner, err := c.imageUser(ctx)
+	if err != nil {
+		return err
+	}
+	for _, dir := range dirs {
+		err := c.put(ctx, path.Dir(dir), &tar.Header{
+			Typeflag: tar.TypeDir, Name: path.Base(dir) + "/", Mode: 0o700, Uid: owner.Uid, Gid: owner.Gid,
+		})
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// imageUser returns the image's user according to the user database in the image.
+func (c *creation) imageUser(ctx context.Context) (*user.ExecUser, error) {
 	var databases [2]io.Reader // nil if missing
 	for i, path := range []string{"/etc/passwd", "/etc/group"} {
-		data, err := readFile(ctx, c.engine, j.Name, path, maxUserFile)
+		data, err := readFile(ctx, c.engine, c.job.Name, path, maxUserFile)
 		switch {
 		case err == nil:
 			databases[i] = bytes.NewReader(data)
 		case !errdefs.IsNotFound(err):
-			return err
+			return nil, err
 		}
 	}
-	owner, err := user.GetExecUser(img.user, nil, databases[0], databases[1])
-	if err != nil {
-		return err
-	}
-	return c.put(ctx, path.Dir(j.JobDir), &tar.Header{
-		Typeflag: tar.TypeDir, Name: path.Base(j.JobDir) + "/", Mode: 0o700, Uid: owner.Uid, Gid: owner.Gid,
-	})
+	return user.GetExecUser(c.image.user, nil, databases[0], databases[1])
 }
 
 // linkPulumiEnv makes the path of Pulumi's documentation a link to the job's file. The engine may
