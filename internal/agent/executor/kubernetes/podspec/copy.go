@@ -86,7 +86,7 @@ func withoutSecrets(v *corev1.Volume) {
 			}},
 			DefaultMode: new(int32(0o444)),
 		}}
-	case v.Secret != nil, v.CSI != nil:
+	case v.Secret != nil, v.CSI != nil, v.Name == WorkspaceVolume: // a shell must not change what later jobs find
 		v.VolumeSource = empty
 	case v.Projected != nil:
 		v.Projected.Sources = slices.DeleteFunc(v.Projected.Sources, func(p corev1.VolumeProjection) bool {

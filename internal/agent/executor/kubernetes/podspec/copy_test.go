@@ -40,6 +40,7 @@ spec:
 	spec.Image.Credentials = &workflow.ImageCredentials{}
 	c := testOptions()
 	c.Template, c.DebugPod = template, true
+	c.WorkspaceClaim, spec.Workspace = "leak", strings.Repeat("0", 64)
 	pod := build(t, c, spec)
 	pod.UID, pod.ResourceVersion, pod.Spec.NodeName, pod.Spec.Priority = "leak", "1", "node", new(int32(1))
 	pod.Spec.Volumes = append(pod.Spec.Volumes, corev1.Volume{Name: "kube-api-access-x", VolumeSource: corev1.VolumeSource{
@@ -61,7 +62,7 @@ spec:
 		}
 	}
 	main := got.Spec.Containers[0]
-	if main.Name != MainContainer || main.Command[1] != "keep" || len(main.Env) != 4 {
+	if main.Name != MainContainer || main.Command[1] != "keep" || len(main.Env) != 5 {
 		t.Errorf("the main container is %+v", main)
 	}
 	env := map[string]string{}

@@ -47,6 +47,7 @@ func (b *Builder) generate(spec executor.Spec) *corev1.Pod {
 	if spec.Timeout > 0 {
 		pod.Spec.ActiveDeadlineSeconds = seconds(spec.Timeout + spec.Patience + deadlineSlack)
 	}
+	b.addWorkspace(spec, pod)
 	if spec.Image.Credentials != nil {
 		pod.Spec.ImagePullSecrets = []corev1.LocalObjectReference{{Name: name}}
 	}

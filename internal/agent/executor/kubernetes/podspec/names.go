@@ -24,6 +24,8 @@ const (
 	RunnerVolume = "workflow-runner-volume" // the runner and the job's directory
 	LaunchVolume = "workflow-launch-volume" // the launch document, in memory
 	SecretVolume = "workflow-secret-volume" // the job's Secret
+
+	WorkspaceVolume = "workflow-workspace-volume" // all workspaces; the main container sees only the job's
 )
 
 // Paths in a pod.
@@ -35,6 +37,8 @@ const (
 	LaunchPath = LaunchDir + "/" + LaunchKey
 	SecretDir  = "/mnt/pulumi/secret" // where SecretVolume is mounted
 	SecretPath = SecretDir + "/" + LaunchKey
+	// WorkspaceDir is where the job's part of WorkspaceVolume is mounted.
+	WorkspaceDir = "/mnt/pulumi/workspace"
 	// ResultPath is the file from which the cluster reads the message of the main container's end.
 	ResultPath = protocol.FileTermination
 	// AgentRunnerPath is the runner's path in the agent's image.

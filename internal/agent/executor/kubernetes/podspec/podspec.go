@@ -15,12 +15,15 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"path"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
+	"k8s.io/apimachinery/pkg/util/validation"
 
 	"workflowagent/internal/agent/executor"
 	"workflowagent/internal/workflow"
@@ -36,6 +39,11 @@ type Config struct {
 	CPUs           string // CPU request of the main container, as a quantity; "" means none
 	Memory         string // its memory request, as a quantity; a plain number is in Gi; "" means none
 	DebugPod       bool   // labels the pods as to be kept after their jobs
+
+	// Workspaces are kept in the persistent volume claim WorkspaceClaim of the namespace, or else in
+	// the directory WorkspaceHostPath of each node. If both are "", jobs have none.
+	WorkspaceClaim    string
+	WorkspaceHostPath string
 
 	// The template is Template, else the content of TemplateFile, else that of
 	// [Options].DefaultTemplateFile.
@@ -65,6 +73,15 @@ func New(c Options) (*Builder, error) {
 	b := &Builder{config: c, requests: corev1.ResourceList{}}
 	if c.AgentImage == "" {
 		return nil, errors.New("image: is unknown: set PULUMI_AGENT_IMAGE to the image of this agent's release")
+	}
+	if c.WorkspaceClaim != "" && c.WorkspaceHostPath != "" {
+		return nil, errors.New("kubernetes_workspace_claim: is set in addition to kubernetes_workspace_host_path: remove one of the two")
+	}
+	if len(validation.IsDNS1123Subdomain(c.WorkspaceClaim)) > 0 && c.WorkspaceClaim != "" {
+		return nil, errors.New("kubernetes_workspace_claim: is not the name of a persistent volume claim: use lower-case letters, digits, dots and dashes")
+	}
+	if c.WorkspaceHostPath != "" && (!path.IsAbs(c.WorkspaceHostPath) || path.Clean(c.WorkspaceHostPath) == "/") {
+		return nil, errors.New("kubernetes_workspace_host_path: is not a directory for workspaces: write an absolute path below /")
 	}
 	for _, request := range []struct {
 		key, value string
@@ -123,6 +140,7 @@ func samples() []executor.Spec {
 	spec := executor.Spec{
 		JobID: "sample", Epoch: 1, Owner: "sample", Labels: map[string]string{"stack": "sample", "deployment_id": "sample"},
 		Image: &workflow.Image{Reference: "sample"}, Timeout: time.Hour, Patience: time.Minute,
+		Workspace: strings.Repeat("0", 64),
 	}
 	private := spec
 	private.Image = &workflow.Image{Reference: "sample", Credentials: &workflow.ImageCredentials{}}

@@ -71,6 +71,12 @@ func TestGolden(t *testing.T) {
 		}},
 		{"complete-example", func(c *Options, _ *executor.Spec) { c.Template = readTemplate(t, "complete-example.json") }},
 		{"mounts", func(c *Options, _ *executor.Spec) { c.Template = readTemplate(t, "mounts.yaml") }},
+		{"workspace-claim", func(c *Options, s *executor.Spec) {
+			c.WorkspaceClaim, s.Workspace = "workspaces", strings.Repeat("0123456789abcdef", 4)
+		}},
+		{"workspace-host-path", func(c *Options, s *executor.Spec) {
+			c.WorkspaceHostPath, s.Workspace = "/var/lib/workspaces", strings.Repeat("0123456789abcdef", 4)
+		}},
 		{"non-root", func(c *Options, _ *executor.Spec) { c.Template = readTemplate(t, "non-root.yaml") }},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -136,6 +142,10 @@ func TestNewErrors(t *testing.T) {
 		{"no image", func(c *Options) { c.AgentImage = "" }, "PULUMI_AGENT_IMAGE"},
 		{"CPUs", func(c *Options) { c.CPUs = "many" }, "num_cpus: is not a number of CPUs"},
 		{"negative CPUs", func(c *Options) { c.CPUs = "-1" }, "num_cpus"},
+		{"two places of workspaces", func(c *Options) { c.WorkspaceClaim, c.WorkspaceHostPath = "a", "/b" }, "remove one of the two"},
+		{"claim", func(c *Options) { c.WorkspaceClaim = "A b" }, "kubernetes_workspace_claim: is not the name"},
+		{"whole node", func(c *Options) { c.WorkspaceHostPath = "/." }, "kubernetes_workspace_host_path: is not a directory"},
+		{"relative path", func(c *Options) { c.WorkspaceHostPath = "a" }, "kubernetes_workspace_host_path: is not a directory"},
 		{"memory", func(c *Options) { c.Memory = "4 GB" }, "mem_quantity: is not an amount of memory"},
 		{"little memory", func(c *Options) { c.Memory = "4m" }, "mem_quantity"},
 	} {

@@ -109,6 +109,12 @@ func TestBadTemplates(t *testing.T) {
 		{"Secret in main", "spec: {containers: [{name: pulumi-workflow, volumeMounts: [{name: workflow-secret-volume, mountPath: /x}]}]}", "must not mount the volume workflow-secret-volume"},
 		{"launch document in sidecar", "spec: {containers: [{name: side, image: x, volumeMounts: [{name: workflow-launch-volume, mountPath: /x}]}]}", "must not mount the volume workflow-launch-volume"},
 		{"Secret in init container", "spec: {initContainers: [{name: side, image: x, volumeMounts: [{name: workflow-secret-volume, mountPath: /x}]}]}", "must not mount the volume workflow-secret-volume"},
+		{"workspaces in main", "spec: {containers: [{name: pulumi-workflow, volumeMounts: [{name: workflow-workspace-volume, mountPath: /x}]}]}", "must not mount the volume workflow-workspace-volume"},
+		{"workspaces in sidecar", "spec: {containers: [{name: side, image: x, volumeMounts: [{name: workflow-workspace-volume, mountPath: /x}]}]}", "must not mount the volume workflow-workspace-volume"},
+		{"whole workspace volume", "spec: {containers: [{name: pulumi-workflow, volumeMounts: [{mountPath: /mnt/pulumi/workspace, subPath: null}]}]}", "must be mounted at /mnt/pulumi/workspace"},
+		{"workspace", "spec: {containers: [{name: pulumi-workflow, volumeMounts: [{name: mine, mountPath: /mnt/pulumi/workspace/source}]}]}", "would hide /mnt/pulumi/workspace"},
+		{"workspace's variable", "spec: {containers: [{name: pulumi-workflow, env: [{name: WORKFLOW_RUNNER_WORKSPACE, value: /x}]}]}", "env[WORKFLOW_RUNNER_WORKSPACE]: belongs"},
+		{"workspace volume", "spec: {volumes: [{name: workflow-workspace-volume, hostPath: {path: /}}]}", "volumes[workflow-workspace-volume]: belongs"},
 		{"runner volume", "spec: {volumes: [{name: workflow-runner-volume, $patch: replace, hostPath: {path: /}}]}", "volumes[workflow-runner-volume]: belongs"},
 		{"two sources", "spec: {volumes: [{name: workflow-runner-volume, hostPath: {path: /}}]}", "volumes[workflow-runner-volume]: belongs"},
 		{"retained keys", "spec: {volumes: [{name: workflow-runner-volume, $retainKeys: [name, hostPath], hostPath: {path: /}}]}", "volumes[workflow-runner-volume]: belongs"},
@@ -123,7 +129,7 @@ func TestBadTemplates(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			c := testOptions()
-			c.Template, c.TemplateOrigin = tt.template, "T"
+			c.Template, c.TemplateOrigin, c.WorkspaceClaim = tt.template, "T", "workspaces"
 			_, err := New(c)
 			if err == nil || !strings.Contains(err.Error(), tt.want) || !strings.HasPrefix(err.Error(), "T:") || strings.Contains(err.Error(), "\n") {
 				t.Errorf("got error %v\nwant one line with %q", err, tt.want)

@@ -157,19 +157,27 @@ func (v *verifier) mounts(at []string, got, want corev1.Container) {
 		if slices.ContainsFunc(want.VolumeMounts, func(w corev1.VolumeMount) bool { return equality.Semantic.DeepEqual(w, m) }) {
 			continue
 		}
-		if m.Name == LaunchVolume || m.Name == SecretVolume {
-			v.fail(fmt.Sprintf("must not mount the volume %s, which contains the job's token", m.Name), at...)
-		}
+		v.mayMount(m.Name, at)
 		if protected := hides(m.MountPath, got.Name); protected != "" {
 			v.fail(fmt.Sprintf("a mount at %s would hide %s: choose another path", m.MountPath, protected), at...)
 		}
 	}
 }
 
+// mayMount fails if only the agent may mount a volume.
+func (v *verifier) mayMount(volume string, at []string) {
+	switch volume {
+	case LaunchVolume, SecretVolume:
+		v.fail(fmt.Sprintf("must not mount the volume %s, which contains the job's token", volume), at...)
+	case WorkspaceVolume:
+		v.fail(fmt.Sprintf("must not mount the volume %s, which contains the workspaces of other stacks", volume), at...)
+	}
+}
+
 // hides returns the path of ours that a mount in a container of ours would hide, or "".
 func hides(mountPath, container string) string {
 	clean := path.Clean(mountPath)
-	for _, dir := range []string{JobDir, RunnerPath, LaunchDir, SecretDir, ResultPath, protocol.FilePulumiEnv} {
+	for _, dir := range []string{JobDir, RunnerPath, LaunchDir, SecretDir, WorkspaceDir, ResultPath, protocol.FilePulumiEnv} {
 		if clean == dir || strings.HasPrefix(clean, dir+"/") {
 			return dir
 		}
@@ -238,9 +246,7 @@ func (v *verifier) others(list string, containers []corev1.Container) {
 			v.fail("names no image: add one, or correct the container's name", at...)
 		}
 		for _, m := range c.VolumeMounts {
-			if m.Name == LaunchVolume || m.Name == SecretVolume {
-				v.fail(fmt.Sprintf("must not mount the volume %s, which contains the job's token", m.Name), append(at, "volumeMounts")...)
-			}
+			v.mayMount(m.Name, append(at, "volumeMounts"))
 		}
 	}
 }
