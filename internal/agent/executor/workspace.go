@@ -18,9 +18,8 @@ type Workspace struct {
 	InUse bool
 }
 
-// WorkspaceKeeper is an [Executor] that can list and remove the workspaces of its jobs.
+// WorkspaceKeeper lists and removes workspaces. An [Executor] that can do so implements it.
 type WorkspaceKeeper interface {
-	Executor
 	// Workspaces returns the workspaces of owner's jobs, in any order. If ctx ends while they are
 	// measured, it returns the sizes that are known by then.
 	Workspaces(ctx context.Context, owner string) ([]Workspace, error)
@@ -29,6 +28,9 @@ type WorkspaceKeeper interface {
 	RemoveWorkspace(ctx context.Context, owner, scope string) error
 	// CleanWorkspaces completes removals that were interrupted.
 	CleanWorkspaces(ctx context.Context) error
+	// WorkspaceSpace returns the number of free bytes on the disk of the workspaces, or -1 if it is
+	// unknown.
+	WorkspaceSpace(ctx context.Context) int64
 }
 
 // ErrInUse is returned by RemoveWorkspace for a workspace that a job uses.

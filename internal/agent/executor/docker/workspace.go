@@ -183,4 +183,24 @@ func (e *Executor) RemoveWorkspace(ctx context.Context, owner, scope string) err
 // CleanWorkspaces does nothing: the engine removes a volume as a whole.
 func (e *Executor) CleanWorkspaces(context.Context) error { return nil }
 
+// WorkspaceSpace returns the number of free bytes on the engine's disk, if the engine is on this host and
+// the agent can see its directory.
+func (e *Executor) WorkspaceSpace(ctx context.Context) int64 {
+	engine, err := e.engine()
+	if err != nil || !local(engine) {
+		return -1
+	}
+	ctx, cancel := context.WithTimeout(ctx, pingTime)
+	defer cancel()
+	info, err := engine.Info(ctx, client.InfoOptions{})
+	if err != nil || info.Info.DockerRootDir == "" {
+		return -1
+	}
+	free, err := executor.FreeSpace(info.Info.DockerRootDir)
+	if err != nil {
+		return -1
+	}
+	return free
+}
+
 var _ executor.WorkspaceKeeper = (*Executor)(nil)

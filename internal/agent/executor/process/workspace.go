@@ -51,19 +51,19 @@ func (e *Executor) usedWorkspaces() (map[string]bool, error) {
 }
 
 // Workspaces returns all workspaces. The agents that share a state directory share them.
-func (e *Executor) Workspaces(ctx context.Context, _ string) ([]executor.Workspace, error) {
+func (e *Executor) Workspaces(ctx context.Context, owner string) ([]executor.Workspace, error) {
 	if e.workspaces == nil {
 		return nil, nil
 	}
-	return e.workspaces.List(ctx)
+	return e.workspaces.Workspaces(ctx, owner)
 }
 
 // RemoveWorkspace removes a workspace that no job uses.
-func (e *Executor) RemoveWorkspace(ctx context.Context, _, scope string) error {
+func (e *Executor) RemoveWorkspace(ctx context.Context, owner, scope string) error {
 	if e.workspaces == nil {
 		return nil
 	}
-	return e.workspaces.Remove(ctx, scope)
+	return e.workspaces.RemoveWorkspace(ctx, owner, scope)
 }
 
 // CleanWorkspaces completes removals that were interrupted.
@@ -71,7 +71,15 @@ func (e *Executor) CleanWorkspaces(ctx context.Context) error {
 	if e.workspaces == nil {
 		return nil
 	}
-	return e.workspaces.Clean(ctx)
+	return e.workspaces.CleanWorkspaces(ctx)
+}
+
+// WorkspaceSpace returns the number of free bytes on the disk of the workspaces.
+func (e *Executor) WorkspaceSpace(ctx context.Context) int64 {
+	if e.workspaces == nil {
+		return -1
+	}
+	return e.workspaces.WorkspaceSpace(ctx)
 }
 
 var _ executor.WorkspaceKeeper = (*Executor)(nil)

@@ -31,6 +31,9 @@ const (
 	// fileLock serializes the making and the renaming of workspaces.
 	fileLock      = ".lock"
 	removedPrefix = ".removed-"
+	// settleTime is the age from which an unlocked workspace counts as idle, if the jobs are unknown: a
+	// runner locks its workspace soon after the workspace was made or changed.
+	settleTime = time.Minute
 	// lockTime is how long a call waits for fileLock, which is held only for a few system calls.
 	lockTime = 5 * time.Second
 )
@@ -51,11 +54,8 @@ type measurement struct {
 }
 
 // New returns the directory at path, which [Dir.Make] creates. used returns the scopes that must not be
-// removed; nil means that only the runners' locks protect workspaces.
+// removed; nil means that the jobs are unknown and only their runners' locks protect workspaces.
 func New(path string, used func() (map[string]bool, error)) *Dir {
-	if used == nil {
-		used = func() (map[string]bool, error) { return nil, nil }
-	}
 	return &Dir{path: path, used: used, measured: map[string]measurement{}}
 }
 
@@ -68,7 +68,7 @@ func (d *Dir) Make(ctx context.Context, scope string) (string, error) {
 	if err := os.Mkdir(d.path, 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
 		return "", fmt.Errorf("making the directory of the workspaces: %w", err)
 	}
-	root, err := d.open()
+	root, err := d.open(os.Geteuid())
 	if err != nil {
 		return "", err
 	}
@@ -81,20 +81,35 @@ func (d *Dir) Make(ctx context.Context, scope string) (string, error) {
 	if err := root.Mkdir(scope, 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
 		return "", fmt.Errorf("making the workspace: %w", err)
 	}
-	if _, err := own(root, scope); err != nil {
+	info, err := root.Lstat(scope)
+	if err != nil {
+		return "", fmt.Errorf("examining the workspace: %w", err)
+	}
+	if err := private(filepath.Join(d.path, scope), info, os.Geteuid()); err != nil {
 		return "", err
 	}
 	return filepath.Join(d.path, scope), nil
 }
 
-// open opens the parent of the workspaces. It rejects a directory of another user, and a link, because
-// their owners could exchange the workspaces of different scopes.
-func (d *Dir) open() (*os.Root, error) {
+const anyUser = -1
+
+// operator returns the user for calls that hand no workspace to a job. Root may list and remove those of
+// any user's agent, and the volumes of a cluster have various owners and modes.
+func (d *Dir) operator() int {
+	if os.Geteuid() == 0 || d.used == nil {
+		return anyUser
+	}
+	return os.Geteuid()
+}
+
+// open opens the parent of the workspaces for a user. It rejects a directory of another user, and a link,
+// because their owners could exchange the workspaces of different scopes.
+func (d *Dir) open(user int) (*os.Root, error) {
 	before, err := os.Lstat(d.path)
 	if err != nil {
 		return nil, fmt.Errorf("opening the directory of the workspaces: %w", err)
 	}
-	if err := private(d.path, before); err != nil {
+	if err := private(d.path, before, user); err != nil {
 		return nil, err
 	}
 	root, err := os.OpenRoot(d.path)
@@ -107,22 +122,17 @@ func (d *Dir) open() (*os.Root, error) {
 	return root, nil
 }
 
-// own returns the description of a workspace. It returns an error unless the workspace is a directory
-// that only the agent's user can change.
-func own(root *os.Root, scope string) (fs.FileInfo, error) {
-	info, err := root.Lstat(scope)
-	if err != nil {
-		return nil, fmt.Errorf("examining the workspace: %w", err)
-	}
-	return info, private(filepath.Join(root.Name(), scope), info)
-}
-
-func private(path string, info fs.FileInfo) error {
-	switch stat, ok := info.Sys().(*syscall.Stat_t); {
-	case !info.IsDir():
+// private returns an error unless a file is a directory, which only the user can change.
+func private(path string, info fs.FileInfo, user int) error {
+	if !info.IsDir() {
 		return fmt.Errorf("%s is not a directory: remove it", path)
-	case ok && int(stat.Uid) != os.Geteuid():
-		return fmt.Errorf("%s belongs to user %d, not to the agent's user %d: remove it, or correct its owner", path, stat.Uid, os.Geteuid())
+	}
+	stat, ok := info.Sys().(*syscall.Stat_t)
+	switch {
+	case user == anyUser:
+		return nil
+	case ok && int(stat.Uid) != user:
+		return fmt.Errorf("%s belongs to user %d, not to the agent's user %d: remove it, or correct its owner", path, stat.Uid, user)
 	case info.Mode().Perm()&0o022 != 0:
 		return fmt.Errorf("%s can be written by other users (mode %04o): remove it, or run chmod 700 on it", path, info.Mode().Perm())
 	}
@@ -132,16 +142,23 @@ func private(path string, info fs.FileInfo) error {
 func (d *Dir) lock(ctx context.Context) (unlock func(), err error) {
 	ctx, cancel := context.WithTimeout(ctx, lockTime)
 	defer cancel()
-	lock, err := filelock.Wait(ctx, filepath.Join(d.path, fileLock))
+	path := filepath.Join(d.path, fileLock)
+	lock, err := filelock.Wait(ctx, path)
 	if err != nil {
 		return nil, fmt.Errorf("locking the directory of the workspaces: %w", err)
+	}
+	if info, err := os.Lstat(d.path); err == nil && os.Geteuid() == 0 {
+		if stat, ok := info.Sys().(*syscall.Stat_t); ok { // the agent must be able to open a lock that root has made
+			_ = os.Lchown(path, int(stat.Uid), int(stat.Gid))
+		}
 	}
 	return lock.Release, nil
 }
 
-// List returns all workspaces. It measures those that have changed since the last call.
-func (d *Dir) List(ctx context.Context) ([]executor.Workspace, error) {
-	root, err := d.open()
+// Workspaces returns all workspaces, of any owner. It measures those that have changed since the last
+// call.
+func (d *Dir) Workspaces(ctx context.Context, _ string) ([]executor.Workspace, error) {
+	root, err := d.open(d.operator())
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
 	}
@@ -149,11 +166,11 @@ func (d *Dir) List(ctx context.Context) ([]executor.Workspace, error) {
 		return nil, err
 	}
 	defer root.Close()
-	used, err := d.used()
+	used, err := d.usedScopes()
 	if err != nil {
 		return nil, err
 	}
-	names, err := scopes(root)
+	names, err := names(root, executor.IsScope)
 	if err != nil {
 		return nil, err
 	}
@@ -163,7 +180,7 @@ func (d *Dir) List(ctx context.Context) ([]executor.Workspace, error) {
 		if err != nil {
 			continue // it was removed meanwhile
 		}
-		w := executor.Workspace{Scope: scope, Used: info.ModTime(), InUse: used[scope]}
+		w := executor.Workspace{Scope: scope, Used: info.ModTime(), InUse: used[scope] || d.unsettled(info.ModTime())}
 		if !w.InUse {
 			release, err := takeLock(root, scope)
 			release()
@@ -176,11 +193,20 @@ func (d *Dir) List(ctx context.Context) ([]executor.Workspace, error) {
 	return all, nil
 }
 
-// scopes returns the names of the workspaces, including files and links in place of one.
-func scopes(root *os.Root) ([]string, error) {
-	return names(root, executor.IsScope)
+// usedScopes returns the scopes of the known jobs.
+func (d *Dir) usedScopes() (map[string]bool, error) {
+	if d.used == nil {
+		return nil, nil
+	}
+	return d.used()
 }
 
+// unsettled reports whether the runner of an unknown job may be about to lock a workspace.
+func (d *Dir) unsettled(changed time.Time) bool {
+	return d.used == nil && time.Since(changed).Abs() < settleTime
+}
+
+// names returns the matching names, including those of files and links in place of a workspace.
 func names(root *os.Root, match func(name string) bool) ([]string, error) {
 	dir, err := root.Open(".")
 	if err != nil {
@@ -275,13 +301,13 @@ func takeLock(root *os.Root, scope string) (release func(), err error) {
 	}
 }
 
-// Remove removes a workspace, or what is in its place. It returns [executor.ErrInUse] if a job exists
-// that uses the workspace. If ctx ends first, [Dir.Clean] removes the remainder.
-func (d *Dir) Remove(ctx context.Context, scope string) error {
+// RemoveWorkspace removes a workspace, or what is in its place. It returns [executor.ErrInUse] if a job
+// exists that uses the workspace. If ctx ends first, [Dir.CleanWorkspaces] removes the remainder.
+func (d *Dir) RemoveWorkspace(ctx context.Context, _, scope string) error {
 	if !executor.IsScope(scope) {
 		return fmt.Errorf("%q is not the scope of a workspace", scope)
 	}
-	root, err := d.open()
+	root, err := d.open(d.operator())
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
@@ -302,11 +328,18 @@ func (d *Dir) retire(ctx context.Context, root *os.Root, scope string) error {
 		return err
 	}
 	defer unlock()
-	used, err := d.used()
+	used, err := d.usedScopes()
 	if err != nil {
 		return err
 	}
-	if used[scope] {
+	info, err := root.Lstat(scope)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("examining the workspace: %w", err)
+	}
+	if used[scope] || d.unsettled(info.ModTime()) {
 		return executor.ErrInUse
 	}
 	release, err := takeLock(root, scope)
@@ -321,9 +354,9 @@ func (d *Dir) retire(ctx context.Context, root *os.Root, scope string) error {
 	return nil
 }
 
-// Clean removes what interrupted removals left.
-func (d *Dir) Clean(ctx context.Context) error {
-	root, err := d.open()
+// CleanWorkspaces removes what interrupted removals left.
+func (d *Dir) CleanWorkspaces(ctx context.Context) error {
+	root, err := d.open(d.operator())
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
@@ -333,6 +366,18 @@ func (d *Dir) Clean(ctx context.Context) error {
 	defer root.Close()
 	return clean(ctx, root)
 }
+
+// WorkspaceSpace returns the number of free bytes on the disk of the workspaces.
+func (d *Dir) WorkspaceSpace(context.Context) int64 {
+	for _, dir := range []string{d.path, filepath.Dir(d.path)} {
+		if free, err := executor.FreeSpace(dir); err == nil {
+			return free
+		}
+	}
+	return -1
+}
+
+var _ executor.WorkspaceKeeper = (*Dir)(nil)
 
 func clean(ctx context.Context, root *os.Root) error {
 	doomed, err := names(root, func(name string) bool { return strings.HasPrefix(name, removedPrefix) })

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -19,9 +20,11 @@ import (
 
 func scope(digit string) string { return strings.Repeat(digit, 64) }
 
+func noJobs() (map[string]bool, error) { return nil, nil }
+
 func find(t *testing.T, d *workspacedir.Dir, scope string) *executor.Workspace {
 	t.Helper()
-	for _, w := range must.Get(d.List(t.Context()))(t) {
+	for _, w := range must.Get(d.Workspaces(t.Context(), ""))(t) {
 		if w.Scope == scope {
 			return &w
 		}
@@ -75,12 +78,12 @@ func TestRefusesWhatIsNotItsOwn(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			base := filepath.Join(t.TempDir(), "workspaces")
 			test.plant(t, base, filepath.Join(base, scope("a")))
-			d := workspacedir.New(base, nil)
+			d := workspacedir.New(base, noJobs)
 			if path, err := d.Make(t.Context(), scope("a")); err == nil || !strings.Contains(err.Error(), test.want) {
 				t.Errorf("Make: %q, %v, want an error with %q", path, err, test.want)
 			}
 			// The operator's prune removes what is in the way, but nothing that it leads to.
-			if err := d.Remove(t.Context(), scope("a")); err == nil && find(t, d, scope("a")) != nil {
+			if err := d.RemoveWorkspace(t.Context(), "", scope("a")); err == nil && find(t, d, scope("a")) != nil {
 				t.Error("Remove left it in place")
 			}
 			if _, err := os.Stat(filepath.Join(secret, "kept")); err != nil {
@@ -88,12 +91,12 @@ func TestRefusesWhatIsNotItsOwn(t *testing.T) {
 			}
 		})
 	}
-	d := workspacedir.New(t.TempDir(), nil)
+	d := workspacedir.New(t.TempDir(), noJobs)
 	for _, name := range []string{"", ".", "..", "../" + scope("a"), strings.ToUpper(scope("a")), scope("a") + "a", scope("a")[1:]} {
 		if path, err := d.Make(t.Context(), name); err == nil {
 			t.Errorf("Make accepted the scope %q: %s", name, path)
 		}
-		if err := d.Remove(t.Context(), name); err == nil {
+		if err := d.RemoveWorkspace(t.Context(), "", name); err == nil {
 			t.Errorf("Remove accepted the scope %q", name)
 		}
 	}
@@ -103,10 +106,10 @@ func TestLocks(t *testing.T) {
 	base := filepath.Join(t.TempDir(), "workspaces")
 	used := map[string]bool{}
 	d := workspacedir.New(base, func() (map[string]bool, error) { return used, nil })
-	if all, err := d.List(t.Context()); len(all) > 0 || err != nil {
+	if all, err := d.Workspaces(t.Context(), ""); len(all) > 0 || err != nil {
 		t.Errorf("the workspaces of a missing directory: %v, %v", all, err)
 	}
-	must.OK(t, d.Remove(t.Context(), scope("a")))
+	must.OK(t, d.RemoveWorkspace(t.Context(), "", scope("a")))
 	path := must.Get(d.Make(t.Context(), scope("a")))(t)
 	must.OK(t, os.WriteFile(filepath.Join(path, "file"), make([]byte, 1<<20), 0o600))
 	if w := find(t, d, scope("a")); w == nil || w.InUse || w.Bytes < 1<<20 {
@@ -118,25 +121,25 @@ func TestLocks(t *testing.T) {
 	if w := find(t, d, scope("a")); w == nil || !w.InUse {
 		t.Errorf("a workspace that a runner holds: %+v", w)
 	}
-	if err := d.Remove(t.Context(), scope("a")); !errors.Is(err, executor.ErrInUse) {
+	if err := d.RemoveWorkspace(t.Context(), "", scope("a")); !errors.Is(err, executor.ErrInUse) {
 		t.Errorf("removing a workspace that a runner holds: %v", err)
 	}
 	must.OK(t, unix.Flock(int(held.Fd()), unix.LOCK_UN))
 	used[scope("a")] = true
-	if err := d.Remove(t.Context(), scope("a")); !errors.Is(err, executor.ErrInUse) {
+	if err := d.RemoveWorkspace(t.Context(), "", scope("a")); !errors.Is(err, executor.ErrInUse) {
 		t.Errorf("removing the workspace of a job that has not locked it yet: %v", err)
 	}
 	used[scope("a")] = false
 	// A job can replace the lock. Opening a pipe waits for a writer.
 	must.OK(t, os.Remove(held.Name()))
 	must.OK(t, unix.Mkfifo(held.Name(), 0o600))
-	must.OK(t, d.Remove(t.Context(), scope("a")))
+	must.OK(t, d.RemoveWorkspace(t.Context(), "", scope("a")))
 	if w := find(t, d, scope("a")); w != nil {
 		t.Errorf("a removed workspace: %+v", w)
 	}
 	failing := workspacedir.New(base, func() (map[string]bool, error) { return nil, errors.New("unreadable") })
 	must.Get(failing.Make(t.Context(), scope("a")))(t)
-	if err := failing.Remove(t.Context(), scope("a")); err == nil {
+	if err := failing.RemoveWorkspace(t.Context(), "", scope("a")); err == nil {
 		t.Error("a workspace was removed although the jobs that use it are unknown")
 	}
 }
@@ -144,7 +147,7 @@ func TestLocks(t *testing.T) {
 // TestInterruptedRemoval ends a removal after the workspace was renamed, as when the agent is killed.
 func TestInterruptedRemoval(t *testing.T) {
 	base := filepath.Join(t.TempDir(), "workspaces")
-	d := workspacedir.New(base, nil)
+	d := workspacedir.New(base, noJobs)
 	path := must.Get(d.Make(t.Context(), scope("a")))(t)
 	must.OK(t, os.WriteFile(filepath.Join(path, "state.json"), []byte("{}"), 0o600))
 	over, cancel := context.WithCancel(t.Context())
@@ -153,14 +156,14 @@ func TestInterruptedRemoval(t *testing.T) {
 		cancel() // after the removal has begun
 		return nil, nil
 	})
-	if err := interrupted.Remove(over, scope("a")); !errors.Is(err, context.Canceled) {
+	if err := interrupted.RemoveWorkspace(over, "", scope("a")); !errors.Is(err, context.Canceled) {
 		t.Errorf("the interrupted removal: %v", err)
 	}
 	path = must.Get(d.Make(t.Context(), scope("a")))(t)
 	if _, err := os.Stat(filepath.Join(path, "state.json")); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("the next job finds a part of the removed workspace: %v", err)
 	}
-	must.OK(t, d.Clean(t.Context()))
+	must.OK(t, d.CleanWorkspaces(t.Context()))
 	if entries := must.Get(os.ReadDir(base))(t); len(entries) != left {
 		t.Errorf("%v remain", entries)
 	}
@@ -172,11 +175,11 @@ func TestConcurrentAgents(t *testing.T) {
 	var agents sync.WaitGroup
 	for range 4 {
 		agents.Go(func() {
-			d := workspacedir.New(base, nil)
+			d := workspacedir.New(base, noJobs)
 			for range 20 {
 				_, err := d.Make(t.Context(), scope("a"))
 				if err == nil {
-					err = d.Remove(t.Context(), scope("a"))
+					err = d.RemoveWorkspace(t.Context(), "", scope("a"))
 				}
 				if err != nil && !errors.Is(err, executor.ErrInUse) {
 					t.Error(err)
@@ -185,7 +188,25 @@ func TestConcurrentAgents(t *testing.T) {
 		})
 	}
 	agents.Wait()
-	if all, err := workspacedir.New(base, nil).List(t.Context()); len(all) > 0 || err != nil {
+	if all, err := workspacedir.New(base, noJobs).Workspaces(t.Context(), ""); len(all) > 0 || err != nil {
 		t.Errorf("%v remain, %v", all, err)
 	}
+}
+
+// TestUnknownJobs removes a workspace of which only the runner's lock is known.
+func TestUnknownJobs(t *testing.T) {
+	d := workspacedir.New(filepath.Join(t.TempDir(), "workspaces"), nil)
+	path := must.Get(d.Make(t.Context(), scope("a")))(t)
+	if w := find(t, d, scope("a")); w == nil || !w.InUse {
+		t.Errorf("a workspace that a runner may be about to lock: %+v", w)
+	}
+	if err := d.RemoveWorkspace(t.Context(), "", scope("a")); !errors.Is(err, executor.ErrInUse) {
+		t.Errorf("removing it: %v", err)
+	}
+	old := time.Now().Add(-time.Hour)
+	must.OK(t, os.Chtimes(path, old, old))
+	if w := find(t, d, scope("a")); w == nil || w.InUse {
+		t.Errorf("an idle workspace: %+v", w)
+	}
+	must.OK(t, d.RemoveWorkspace(t.Context(), "", scope("a")))
 }
