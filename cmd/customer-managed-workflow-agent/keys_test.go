@@ -103,6 +103,7 @@ func TestKeysOfAJob(t *testing.T) {
 	a := p.runAgent(
 		t, "ca_certificate_file="+ca, "env_forward_allowlist=CLOUD_KEY", "$CLOUD_KEY=cloud-secret", "$OTHER_KEY=other-secret", "$DOCKER_HOST=unix:///nowhere.sock",
 		"shared_volume_directory="+shared, "single_run=true", "log_job_output=false",
+		"go_mirror=https://go.example.com/", "npm_mirror=npm.example.com", "pypi_mirror=https://pypi.example.com/simple", "plugin_mirror=https://plugins.example.com",
 	)
 	select {
 	case <-a.done:
@@ -123,6 +124,14 @@ func TestKeysOfAJob(t *testing.T) {
 	}
 	if len(launch.ForwardedEnv) != 2 || launch.ForwardedEnv["CLOUD_KEY"] != "cloud-secret" || launch.ForwardedEnv["DOCKER_HOST"] != "unix:///nowhere.sock" {
 		t.Errorf("env_forward_allowlist and DOCKER_HOST: %v", launch.ForwardedEnv)
+	}
+	for name, want := range map[string]string{
+		"GOPROXY": "https://go.example.com", "npm_config_registry": "https://npm.example.com", "PIP_INDEX_URL": "https://pypi.example.com/simple",
+		"PULUMI_PLUGIN_DOWNLOAD_URL_OVERRIDES": ".*=https://plugins.example.com",
+	} {
+		if got := launch.Definition.Env[name]; got != want {
+			t.Errorf("mirrors: %s is %q, want %q", name, got, want)
+		}
 	}
 	if launch.EchoLog || strings.Contains(a.stdout.String(), "said by the job") {
 		t.Error("log_job_output: the job's output shows")

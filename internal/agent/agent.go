@@ -19,6 +19,7 @@ import (
 	"workflowagent/internal/agent/executor"
 	"workflowagent/internal/agent/instance"
 	"workflowagent/internal/agent/status"
+	"workflowagent/internal/agent/workspace"
 	"workflowagent/internal/protocol"
 	"workflowagent/internal/workflow"
 )
@@ -68,6 +69,8 @@ type Options struct {
 	BootID        string // the host's boot ID, or "" if unknown; a job's files can be incomplete after a reboot
 
 	config.Agent
+	Keeper       *workspace.Keeper // bounds the workspaces; nil if the executor cannot
+	Mirrors      config.Mirrors    // for jobs that do not name others
 	Types        []workflow.Type
 	JobOutput    *JobOutput                      // if nil, job output goes to Log, line by line
 	ForwardedEnv map[string]string               // host variables for jobs; never sent to the server
@@ -169,7 +172,7 @@ func New(opts Options) (*Agent, error) {
 		},
 	}
 	a.disk = &condition{
-		test: func(context.Context) error { return a.checkDisk() }, pause: 5 * time.Second, log: a.log, known: true,
+		test: a.checkDisk, pause: 5 * time.Second, log: a.log, known: true,
 		lost:    "the agent claims no jobs until the disk has space",
 		up:      "the disk has space for jobs again",
 		changed: func(error) { a.wake() },
@@ -201,6 +204,9 @@ func (a *Agent) Run(ctx context.Context) error {
 	a.loops.Go(func() { a.engine.run(a.stopping, engine) })
 	disk := a.disk.check(a.stopping)
 	a.loops.Go(func() { a.disk.run(a.stopping, disk) })
+	if a.opts.Keeper != nil {
+		a.loops.Go(func() { a.opts.Keeper.Run(a.stopping) })
+	}
 	a.poll()
 
 	if a.stopping.Err() == nil {

@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"syscall"
@@ -9,11 +10,18 @@ import (
 	"workflowagent/internal/words"
 )
 
-// checkDisk returns an error if the disk of the state directory has too little space for jobs. A disk
-// that cannot be examined counts as one with space.
-func (a *Agent) checkDisk() error {
+// checkDisk returns an error if the disk of the state directory has too little space for jobs. It first
+// removes workspaces. A disk that cannot be examined counts as one with space.
+func (a *Agent) checkDisk(ctx context.Context) error {
 	dir := a.opts.Identity.Dir
-	if free, err := a.opts.FreeSpace(dir); err == nil && free < executor.LeastSpace {
+	free, err := a.opts.FreeSpace(dir)
+	if err == nil && free < executor.LeastSpace && a.opts.Keeper != nil {
+		if _, err := a.opts.Keeper.Prune(ctx, false); err != nil {
+			a.log.WithError(err).Warn("removing workspaces to free space failed")
+		}
+		free, err = a.opts.FreeSpace(dir)
+	}
+	if err == nil && free < executor.LeastSpace {
 		return fmt.Errorf("the disk of state_directory, %s, has only %s free, and jobs need %s: free up space", dir, words.Bytes(free), words.Bytes(executor.LeastSpace))
 	}
 	return nil

@@ -157,6 +157,9 @@ func (j *job) retire(v delivery.Verdict, err error) {
 		log.Info("the job has finished")
 	}
 	j.ended(how)
+	if j.agent.opts.Keeper != nil {
+		j.agent.opts.Keeper.Changed()
+	}
 	if j.stock() && !errors.Is(err, errSuperseded) {
 		j.agent.remember(j.name)
 	}

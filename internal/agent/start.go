@@ -29,9 +29,13 @@ func (j *job) prepare(ctx context.Context, cancel context.CancelCauseFunc) (*wor
 	}
 	limited, done := context.WithTimeout(ctx, prepareTime)
 	defer done()
-	handle, err := j.agent.opts.Executor.Prepare(limited, j.spec(definition), func(line string) { j.writeSetup("%s", line) })
+	spec := j.spec(definition)
+	handle, err := j.agent.opts.Executor.Prepare(limited, spec, func(line string) { j.writeSetup("%s", line) })
 	if err == nil {
 		j.entry.Handle = &handle
+		if j.agent.opts.Keeper != nil {
+			j.agent.opts.Keeper.Touch(spec.Workspace, j.entry.Stack)
+		}
 	}
 	switch {
 	case ctx.Err() != nil:
@@ -132,6 +136,7 @@ func (j *job) learn(ctx context.Context, definition *workflow.JobDefinition) err
 		// The job's credentials apply only to the registry of the job's own image.
 		definition.Image = &workflow.Image{Reference: reference}
 	}
+	definition.Env = j.agent.opts.Mirrors.Add(definition.Env)
 	j.entry.Steps = len(definition.Steps)
 	if d := definition.Deployment; d != nil {
 		j.entry.Stack = d.StackName()
@@ -162,6 +167,9 @@ func (j *job) spec(definition *workflow.JobDefinition) executor.Spec {
 	if d := definition.Deployment; d != nil {
 		s.RootPath = d.RootPath
 		s.Loopback = s.Loopback || protocol.OnLoopback(d.BackendURL)
+		if j.agent.opts.Workspaces && d.Workspace.Valid() {
+			s.Workspace = executor.LocalScope(j.agent.opts.ServiceURL, d.Workspace.Scope)
+		}
 	}
 	return s
 }

@@ -147,6 +147,11 @@ func (a *Agent) Status() status.Report {
 	if err := a.disk.state(); err != nil {
 		r.Storage.Error = err.Error()
 	}
+	if a.opts.Keeper != nil {
+		if u, ok := a.opts.Keeper.Usage(); ok {
+			r.Workspaces = &status.Workspaces{Count: u.Count, Bytes: u.Bytes}
+		}
+	}
 	a.board.fill(&r)
 	r.UptimeSeconds = int64(r.Time.Sub(r.StartedAt) / time.Second)
 	return r

@@ -69,6 +69,12 @@ type Config struct {
 	UpdateURL string
 
 	Agent   Agent
+	Mirrors Mirrors
+	// WorkspaceMaxSize and WorkspaceMaxAge bound what the agent keeps for later jobs if
+	// Agent.Workspaces is set.
+	WorkspaceMaxSize int64
+	WorkspaceMaxAge  time.Duration
+
 	Retry   protocol.Retry
 	Breaker protocol.Breaker
 	Docker  docker.Config
@@ -98,6 +104,8 @@ type Agent struct {
 	// JobStatusLoopInterval is the pause between two checks of a running job's status.
 	JobStatusLoopInterval time.Duration
 	RequestTimeout        time.Duration
+	// Workspaces lets jobs use the workspaces that their definitions name.
+	Workspaces bool
 }
 
 // DeployTarget selects where jobs run.

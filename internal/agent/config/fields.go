@@ -29,6 +29,7 @@ func table(c *Config) *settings.Table {
 		settings.Group{Title: "Polling and retry settings", Fields: pollingFields(c)},
 		settings.Group{Title: "Health and observability", Fields: healthFields(c)},
 		settings.Group{Title: "Host, concurrency and trust", Fields: hostFields(c)},
+		settings.Group{Title: "Workspaces and mirrors", Fields: append(workspaceFields(c), mirrorFields(c)...)},
 		settings.Group{Title: "Docker target", Fields: dockerFields(c)},
 		settings.Group{Title: "Kubernetes target", Fields: kubernetesFields(c)},
 		settings.Group{Title: "Updates", Fields: updateFields(c)},
@@ -227,6 +228,39 @@ in addition to the system's authorities; see network.md.`,
 	}}
 }
 
+func workspaceFields(c *Config) []settings.Field {
+	return []settings.Field{{
+		Key: "workspaces", Value: &c.Agent.Workspaces, Default: "true",
+		Doc: `If true, the agent keeps checkouts, dependencies and caches for later jobs of the stacks that
+ask for it; see caches.md. If false, it keeps none, and removes those that it kept.`,
+	}, {
+		Key: "workspace_max_size", Value: (*settings.Bytes)(&c.WorkspaceMaxSize), Default: "20g", Min: 1 << 20,
+		Doc: `The size of all workspaces of the agent from which it removes the least recently used ones. A job
+can exceed it while it runs. (Not in Kubernetes.)`,
+	}, {
+		Key: "workspace_max_age", Value: &c.WorkspaceMaxAge, Default: "336h", Min: int64(time.Minute), Max: 366 * dayLong,
+		Doc: `The time without a job after which the agent removes a workspace. (Not in Kubernetes.)`,
+	}}
+}
+
+func mirrorFields(c *Config) []settings.Field {
+	return []settings.Field{{
+		Key: "go_mirror", Value: (*settings.URL)(&c.Mirrors.Go), Example: "https://go.mirror.example.com",
+		Doc: `The Go module proxy from which jobs get all modules; see caches.md. A deployment's own variables
+take precedence over the mirrors.`,
+	}, {
+		Key: "npm_mirror", Value: (*settings.URL)(&c.Mirrors.NPM), Example: "https://npm.mirror.example.com",
+		Doc: `The npm registry of the tools npm, pnpm and yarn in jobs.`,
+	}, {
+		Key: "pypi_mirror", Value: (*settings.URL)(&c.Mirrors.PyPI), Example: "https://pypi.mirror.example.com/simple",
+		Doc: `The package index of the tools pip and uv in jobs, and of poetry with its plugin for mirrors.`,
+	}, {
+		Key: "plugin_mirror", Value: (*settings.URL)(&c.Mirrors.Plugins), Example: "https://plugins.mirror.example.com",
+		Check: checkPluginMirror,
+		Doc:   `The address from which pulumi downloads all plugins in jobs.`,
+	}}
+}
+
 func dockerFields(c *Config) []settings.Field {
 	return []settings.Field{{
 		Key: "docker_network", Value: &c.Docker.Network,
@@ -285,6 +319,15 @@ pod-template.md.`,
 		Min: int64(10 * time.Second), Max: dayLong,
 		Doc: `The time in which a worker pod must be scheduled and fetch its images; afterwards the job
 fails. Allow for new nodes and for large images.`,
+	}, {
+		Key: "kubernetes_workspace_claim", Value: &c.Pods.WorkspaceClaim, DefaultText: "none", Example: "workflow-workspaces",
+		Doc: `The persistent volume claim, in the namespace of worker pods, that keeps the workspaces; see
+caches.md. Each pod mounts only its own directory of it.`,
+	}, {
+		Key: "kubernetes_workspace_host_path", Value: (*settings.Path)(&c.Pods.WorkspaceHostPath), DefaultText: "none",
+		Example: "/var/lib/workflow-workspaces",
+		Doc: `The directory of each node that keeps the workspaces, instead of kubernetes_workspace_claim.
+Without either, the jobs in pods have no workspaces.`,
 	}, {
 		Key: "debug_pod_ttl", Value: &c.DebugPodTTL, Default: "24h", Min: int64(time.Minute), Max: 30 * dayLong,
 		Doc: `The time after which the agent removes a worker pod that PULUMI_AGENT_DEBUG_POD kept.`,

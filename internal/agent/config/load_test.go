@@ -33,6 +33,9 @@ func TestEnvironment(t *testing.T) {
 		"image": "example.com/agent:1", "image_pull_policy": "Always", "service_account_name": "worker", "num_cpus": "2",
 		"mem_quantity": "4", "debug_pod": "true", "kubernetes_namespace": "jobs", "pod_template_file": "/srv/pod.yaml", "pod_start_timeout": "13s",
 		"debug_pod_ttl": "14m", "pod_template": "{spec: {}}", "override_image_reference": "example.com/job:1", "docker_host": "tcp://engine:2375",
+		"workspaces": "false", "workspace_max_size": "15g", "workspace_max_age": "16h", "go_mirror": "https://go.example.com",
+		"npm_mirror": "https://npm.example.com", "pypi_mirror": "https://pypi.example.com/simple", "plugin_mirror": "https://plugins.example.com",
+		"kubernetes_workspace_claim": "workspaces", "kubernetes_workspace_host_path": "/srv/workspaces",
 	}
 	var environ []string
 	for _, f := range Table().Fields() {

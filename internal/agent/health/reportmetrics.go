@@ -59,6 +59,18 @@ func (m *Metrics) Watch(report func() status.Report) {
 		gauge("state_directory_free_bytes", "Free bytes on the disk of state_directory.", func(r status.Report) (float64, bool) {
 			return float64(r.Storage.FreeBytes), r.Storage.FreeBytes >= 0
 		}),
+		gauge("workspaces", "How many workspaces the agent keeps for later jobs; absent before they were measured.", func(r status.Report) (float64, bool) {
+			if r.Workspaces == nil {
+				return 0, false
+			}
+			return float64(r.Workspaces.Count), true
+		}),
+		gauge("workspaces_bytes", "Bytes that these workspaces occupy, as far as their sizes are known.", func(r status.Report) (float64, bool) {
+			if r.Workspaces == nil {
+				return 0, false
+			}
+			return float64(r.Workspaces.Bytes), true
+		}),
 		flag("update_available", "1 if a release newer than the agent is available.", func(r status.Report) bool { return r.Update.Available != "" }),
 		flag("update_failing", "1 if the last check for a release, or the update after it, failed.", func(r status.Report) bool { return r.Update.Error != "" }),
 		instant("update_last_check_timestamp_seconds", "When the agent last checked for a release, in seconds since 1970; absent before the first time.", func(r status.Report) *time.Time { return r.Update.CheckedAt }),

@@ -38,6 +38,9 @@ func (r Report) facts() []line {
 		{"Slots", fmt.Sprintf("%d of %d busy", r.Slots.Busy, r.Slots.Total)},
 		{"Storage", fmt.Sprintf("%s, %s free, %s of log to deliver", r.Storage.Directory, size(r.Storage.FreeBytes), size(r.Storage.PendingLogBytes))},
 	}
+	if r.Workspaces != nil {
+		lines = append(lines, line{"Workspaces", fmt.Sprintf("%d, %s", r.Workspaces.Count, size(r.Workspaces.Bytes))})
+	}
 	if r.Update.Mode != "" {
 		lines = append(lines, line{"Updates", r.Update.describe(r.Time)})
 	}

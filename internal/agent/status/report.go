@@ -39,16 +39,18 @@ type Report struct {
 	LastActivity  time.Time `json:"lastActivity"` // as in /healthz
 	Healthy       bool      `json:"healthy"`      // as in /healthz
 
-	Agent   Agent     `json:"agent"`
-	Server  Server    `json:"server"`
-	Engine  Engine    `json:"engine"`
-	Token   Token     `json:"token"`
-	Slots   Slots     `json:"slots"`
-	Storage Storage   `json:"storage"`
-	Update  Update    `json:"update"`
-	Config  []Setting `json:"config"`
-	Jobs    []Job     `json:"jobs"`  // oldest first
-	Ended   []Outcome `json:"ended"` // the most recent jobs, newest first; not kept after the agent exits
+	Agent   Agent   `json:"agent"`
+	Server  Server  `json:"server"`
+	Engine  Engine  `json:"engine"`
+	Token   Token   `json:"token"`
+	Slots   Slots   `json:"slots"`
+	Storage Storage `json:"storage"`
+	// Workspaces is absent before they were measured for the first time, and in Kubernetes.
+	Workspaces *Workspaces `json:"workspaces,omitempty"`
+	Update     Update      `json:"update"`
+	Config     []Setting   `json:"config"`
+	Jobs       []Job       `json:"jobs"`  // oldest first
+	Ended      []Outcome   `json:"ended"` // the most recent jobs, newest first; not kept after the agent exits
 
 	// These fields are only input to Judge.
 	Draining bool `json:"-"`
@@ -114,6 +116,12 @@ type Storage struct {
 	// excludes the logs that runners deliver.
 	PendingLogBytes int64  `json:"pendingLogBytes"`
 	Error           string `json:"error,omitempty"` // why the disk has no space for jobs
+}
+
+// Workspaces counts what the agent keeps for later jobs.
+type Workspaces struct {
+	Count int   `json:"count"`
+	Bytes int64 `json:"bytes"`
 }
 
 // The modes in which an agent handles new releases.

@@ -19,6 +19,7 @@ import (
 	"workflowagent/internal/agent"
 	"workflowagent/internal/agent/config"
 	"workflowagent/internal/agent/control"
+	"workflowagent/internal/agent/executor"
 	"workflowagent/internal/agent/health"
 	"workflowagent/internal/agent/instance"
 	"workflowagent/internal/agent/status"
@@ -89,12 +90,12 @@ func run(ctx context.Context, c *config.Config, o Options, s *service.Supervisio
 	if c.RunnerPoolID != "" {
 		log = log.WithField("pool", c.RunnerPoolID)
 	}
-	executor, err := newExecutor(c, log)
+	place, err := newExecutor(c, log)
 	if err != nil {
 		return err
 	}
 	defer func() {
-		if err := executor.Close(); err != nil {
+		if err := place.Close(); err != nil {
 			log.WithError(err).Debug("closing the executor failed")
 		}
 	}()
@@ -109,8 +110,11 @@ func run(ctx context.Context, c *config.Config, o Options, s *service.Supervisio
 	watch := health.Monitor{Tracker: tracker, Metrics: metrics}
 	tokens, renew := newTokens(c, client, watch, log)
 	options := agentOptions(c, o.Version, caPEM)
-	options.Client, options.Tokens, options.Executor, options.Identity = client, tokens, executor, identity
+	options.Client, options.Tokens, options.Executor, options.Identity = client, tokens, place, identity
 	options.Monitor, options.Log = watch, log
+	if keeps, ok := place.(executor.WorkspaceKeeper); ok {
+		options.Keeper = newKeeper(c, keeps, identity.ID, log)
+	}
 	if options.BootID, err = bootid.Get(); err != nil {
 		log.WithError(err).Warn("reading the boot ID failed: a restart of this host while a job is being started is not detected")
 	}
@@ -184,6 +188,7 @@ func agentOptions(c *config.Config, version string, caPEM []byte) agent.Options 
 		ServerAddress: c.ServerAddress(),
 		CACertPEM:     string(caPEM),
 		Agent:         c.Agent,
+		Mirrors:       c.Mirrors,
 		Types:         types(c.EnabledWorkflowTypes),
 		JobOutput:     newJobOutput(c),
 		ForwardedEnv:  config.Reveal(c.ForwardedEnv()),

@@ -42,6 +42,7 @@ func Debug(ctx context.Context, o DebugOptions) (code int, err error) {
 	if err != nil {
 		return 0, config.Invalid(err)
 	}
+	definition.Env = c.Mirrors.Add(definition.Env)
 	launch := protocol.Launch{
 		Offline: true, JobID: "debug", Epoch: 1, Definition: definition, EchoLog: true,
 		ForwardedEnv: config.Reveal(c.ForwardedEnv()), Proxy: config.Reveal(c.ProxyEnv()), CACertPEM: string(caPEM),

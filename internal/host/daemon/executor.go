@@ -29,7 +29,7 @@ func newExecutor(c *config.Config, log *logrus.Entry) (executor.Executor, error)
 		if c.SharedVolumeDirectory != "" {
 			base = filepath.Join(c.SharedVolumeDirectory, "workflow-processes")
 		}
-		return process.New(process.Options{RunnerPath: runner, BaseDir: base, Log: log})
+		return process.New(process.Options{RunnerPath: runner, BaseDir: base, Workspaces: workspaceDir(c), Log: log})
 	}
 	return nil, config.Invalid(fmt.Errorf("deploy_target %q is unknown: use docker, kubernetes or process", c.DeployTarget))
 }

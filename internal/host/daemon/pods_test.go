@@ -30,12 +30,13 @@ func TestPodSettings(t *testing.T) {
 		"PULUMI_AGENT_KUBERNETES_NAMESPACE=jobs", "PULUMI_AGENT_POD_TEMPLATE_FILE="+file, "PULUMI_AGENT_IMAGE_PULL_POLICY=Always",
 		"PULUMI_AGENT_SERVICE_ACCOUNT_NAME=deployer", "PULUMI_AGENT_NUM_CPUS=2", "PULUMI_AGENT_MEM_QUANTITY=4", "PULUMI_AGENT_DEBUG_POD=true",
 		"PULUMI_AGENT_POD_START_TIMEOUT=3m", "PULUMI_AGENT_DEBUG_POD_TTL=2h",
+		"PULUMI_AGENT_KUBERNETES_WORKSPACE_CLAIM=workspaces",
 	)
 	pods, err := newPods(c, "default")
 	if err != nil {
 		t.Fatal(err)
 	}
-	spec := executor.Spec{JobID: "a", Epoch: 1, Owner: "b", Image: &workflow.Image{Reference: "example.com/job:1"}}
+	spec := executor.Spec{JobID: "a", Epoch: 1, Owner: "b", Image: &workflow.Image{Reference: "example.com/job:1"}, Workspace: strings.Repeat("0", 64)}
 	pod, err := pods.Pod(spec)
 	if err != nil {
 		t.Fatal(err)
@@ -50,6 +51,7 @@ func TestPodSettings(t *testing.T) {
 		"service account":   {pod.Spec.ServiceAccountName, "deployer"},
 		"CPUs":              {main.Resources.Requests.Cpu().String(), "2"},
 		"memory":            {main.Resources.Requests.Memory().String(), "4Gi"},
+		"workspaces":        {pod.Spec.Volumes[3].PersistentVolumeClaim.ClaimName, "workspaces"},
 		"debug label":       {pod.Labels["workflowagent/debug"], "true"},
 	} {
 		if got[0] != got[1] {
@@ -58,6 +60,14 @@ func TestPodSettings(t *testing.T) {
 	}
 	if c.PodStartTimeout != 3*time.Minute || c.DebugPodTTL != 2*time.Hour {
 		t.Errorf("start timeout %s, lifetime of kept pods %s", c.PodStartTimeout, c.DebugPodTTL)
+	}
+
+	c = load("PULUMI_AGENT_KUBERNETES_WORKSPACE_HOST_PATH=/var/lib/workspaces")
+	if pods, err = newPods(c, "default"); err != nil {
+		t.Fatal(err)
+	}
+	if pod, err = pods.Pod(spec); err != nil || pod.Spec.Volumes[3].HostPath.Path != "/var/lib/workspaces" {
+		t.Errorf("volumes %v, %v", pod.Spec.Volumes, err)
 	}
 
 	c = load("PULUMI_AGENT_POD_TEMPLATE=\nspec:\n  nodeSelector:\n    from: variable\n", "PULUMI_AGENT_POD_TEMPLATE_FILE="+file)
