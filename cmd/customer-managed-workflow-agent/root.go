@@ -49,7 +49,7 @@ this host, inside your own network, which needs no access from outside.`,
 	}
 	root.AddCommand(
 		newRunCommand(version, load), newStatusCommand(load), newDrainCommand(load),
-		newConfigureCommand(version, options), newConfigCommand(load), newDoctorCommand(version, load), newServiceCommand(), newUpdateCommand(version, options, load), newDebugCommand(load), newVersionCommand(version),
+		newConfigureCommand(version, options), newConfigCommand(load), newDoctorCommand(version, load), newServiceCommand(), newUpdateCommand(version, options, load), newCacheCommand(load), newDebugCommand(load), newVersionCommand(version),
 		newManCommand(version), newInstallCommand(), newNetworkCommand(),
 	)
 	completeValues(root)

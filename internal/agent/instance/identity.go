@@ -117,6 +117,19 @@ func KnownID(stateDir string) string {
 	return id
 }
 
+// KnownIDs returns the IDs of all agents of a state directory that the caller can read. Like [KnownID], it
+// changes nothing.
+func KnownIDs(stateDir string) []string {
+	dirs, _ := filepath.Glob(filepath.Join(stateDir, "instances", "*")) // fails only for a bad pattern
+	var ids []string
+	for _, dir := range dirs {
+		if id, _ := readID(dir); id != "" {
+			ids = append(ids, id)
+		}
+	}
+	return ids
+}
+
 // readID returns the ID in an instance directory. It returns "" for a new directory and for an ID
 // that a host crash has damaged. In both cases, the agent gets a new ID.
 func readID(dir string) (string, error) {

@@ -25,11 +25,15 @@ func newExecutor(c *config.Config, log *logrus.Entry) (executor.Executor, error)
 		if err != nil {
 			return nil, config.Invalid(err)
 		}
-		base := filepath.Join(c.StateDirectory, "processes")
-		if c.SharedVolumeDirectory != "" {
-			base = filepath.Join(c.SharedVolumeDirectory, "workflow-processes")
-		}
-		return process.New(process.Options{RunnerPath: runner, BaseDir: base, Workspaces: workspaceDir(c), Log: log})
+		return process.New(process.Options{RunnerPath: runner, BaseDir: processDir(c), Workspaces: workspaceDir(c), Log: log})
 	}
 	return nil, config.Invalid(fmt.Errorf("deploy_target %q is unknown: use docker, kubernetes or process", c.DeployTarget))
+}
+
+// processDir returns the directory of the jobs that run as processes.
+func processDir(c *config.Config) string {
+	if c.SharedVolumeDirectory != "" {
+		return filepath.Join(c.SharedVolumeDirectory, "workflow-processes")
+	}
+	return filepath.Join(c.StateDirectory, "processes")
 }

@@ -68,7 +68,7 @@ func New(o Options) (*Executor, error) {
 	ctx, cancel := context.WithCancel(context.Background())
 	e := &Executor{runner: o.RunnerPath, base: filepath.Clean(o.BaseDir), log: o.Log, ctx: ctx, cancel: cancel}
 	if o.Workspaces != "" {
-		e.workspaces = workspacedir.New(o.Workspaces, e.usedWorkspaces)
+		e.workspaces = workspacedir.New(o.Workspaces, func() (map[string]bool, error) { return UsedWorkspaces(e.base) })
 	}
 	return e, nil
 }

@@ -30,10 +30,10 @@ func (e *Executor) workspace(ctx context.Context, d dir) (string, error) {
 	return e.workspaces.Make(ctx, m.Workspace)
 }
 
-// usedWorkspaces returns the scopes of the existing jobs.
-func (e *Executor) usedWorkspaces() (map[string]bool, error) {
-	entries, err := os.ReadDir(e.base)
-	if err != nil {
+// UsedWorkspaces returns the scopes of the existing jobs, whose directories are in base.
+func UsedWorkspaces(base string) (map[string]bool, error) {
+	entries, err := os.ReadDir(base)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, fmt.Errorf("listing the jobs that use workspaces: %w", err)
 	}
 	used := map[string]bool{}
@@ -41,7 +41,7 @@ func (e *Executor) usedWorkspaces() (map[string]bool, error) {
 		if !executor.IsObjectName(strings.TrimPrefix(entry.Name(), removedPrefix)) {
 			continue
 		}
-		m, err := dir(filepath.Join(e.base, entry.Name())).meta()
+		m, err := dir(filepath.Join(base, entry.Name())).meta()
 		if err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return nil, fmt.Errorf("listing the jobs that use workspaces: %w", err)
 		}
