@@ -206,6 +206,9 @@ func TestRemove(t *testing.T) {
 	if err != nil || m.calls != "stop uninstall " || !strings.Contains(out, config) || m.current(t) != "." {
 		t.Errorf("--uninstall: %v, called %q\n%s", err, m.calls, out)
 	}
+	if calls, err := os.ReadFile(filepath.Join(m.home, "calls")); err != nil || !strings.Contains(string(calls), "cache prune --all\n") {
+		t.Errorf("--uninstall called the agent with %q, %v, so its workspaces remain", calls, err)
+	}
 	m.err = kardianos.ErrNotInstalled
 	if out, err := m.run(t, Options{Uninstall: true, Purge: true, Yes: true}); err != nil || !strings.Contains(out, "Removed configuration and state") {
 		t.Errorf("--purge: %v\n%s", err, out)

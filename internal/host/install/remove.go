@@ -19,10 +19,14 @@ import (
 	"workflowagent/internal/host/service"
 	"workflowagent/internal/host/upkeep"
 	"workflowagent/internal/retry"
+	"workflowagent/internal/termtext"
 )
 
 // exitTime is the maximum time that processes may take to exit after the service has stopped.
 const exitTime = 5 * time.Second
+
+// pruneTime bounds the removal of what the agent keeps for later jobs.
+const pruneTime = time.Minute
 
 // remove removes the service and the programs. With Purge, it also removes the configuration and
 // the state.
@@ -64,6 +68,7 @@ func (i *installer) remove(ctx context.Context) error {
 			return fmt.Errorf("removing the links in %s: %w", systemLinks, err)
 		}
 	}
+	i.removeWorkspaces(ctx)
 	if err := i.at.Remove(); err != nil {
 		return fmt.Errorf("removing %s: %w", root, err)
 	}
@@ -136,6 +141,18 @@ func (i *installer) waitForProcesses(ctx context.Context) error {
 		if err := retry.Sleep(ctx, time.Second/4); err != nil {
 			return err
 		}
+	}
+}
+
+// removeWorkspaces runs the installed agent to remove what it keeps for later jobs, because only the agent
+// knows the volumes of an engine. It keeps what running deployments use. Earlier versions lack the command.
+func (i *installer) removeWorkspaces(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, pruneTime)
+	defer cancel()
+	prune := exec.CommandContext(ctx, filepath.Join(i.at.Root, release.Program), "cache", "prune", "--all")
+	prune.WaitDelay = exitTime
+	if out, err := prune.CombinedOutput(); err != nil && prune.ProcessState != nil && prune.ProcessState.ExitCode() != 2 {
+		i.say("Workspaces of deployments may remain: %s", termtext.LastLine(string(out), 0))
 	}
 }
 
