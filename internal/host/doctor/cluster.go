@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strings"
 
 	"workflowagent/internal/agent/config"
 	"workflowagent/internal/agent/executor"
@@ -85,6 +86,7 @@ func (e *examination) checkAdmission(ctx context.Context) Result {
 	}
 	spec := e.trialSpec()
 	spec.Image = &workflow.Image{Reference: image}
+	spec.Workspace = strings.Repeat("0", 64) // the cluster can refuse the volume
 	verdict, err := e.opts.Cluster.TryPod(ctx, spec)
 	if err != nil {
 		return fail(err.Error(), "correct the settings of the Kubernetes target, then run doctor again")
@@ -106,7 +108,7 @@ func refusalAdvice(cause, namespace string) string {
 	case "limits":
 		return "set num_cpus and mem_quantity, and resources in the pod template, within the LimitRange of namespace " + namespace + ", or change the LimitRange"
 	case "podsecurity":
-		return "change the pod template to meet the standard (docs/pod-template.md, Without root), or enforce a weaker one in namespace " + namespace
+		return "change the pod template to meet the standard (docs/pod-template.md, Without root), set kubernetes_workspace_claim instead of kubernetes_workspace_host_path, or enforce a weaker one in namespace " + namespace
 	case "account":
 		return "create the service account in namespace " + namespace + ", or correct service_account_name"
 	case "namespace":

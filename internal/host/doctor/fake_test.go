@@ -3,6 +3,7 @@ package doctor
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"io"
 	stdlog "log"
 	"strings"
@@ -101,7 +102,10 @@ type cluster struct {
 
 func (c *cluster) Examine(context.Context, string) (kubernetes.Facts, error) { return c.facts, c.err }
 
-func (c *cluster) TryPod(context.Context, executor.Spec) (kubernetes.Admission, error) {
+func (c *cluster) TryPod(_ context.Context, spec executor.Spec) (kubernetes.Admission, error) {
+	if !executor.IsScope(spec.Workspace) {
+		return kubernetes.Admission{}, errors.New("the pod has no workspace, whose volume the cluster can refuse")
+	}
 	return c.verdict, c.verdictErr
 }
 
