@@ -85,8 +85,12 @@ func (d *Dir) Make(ctx context.Context, scope string) (string, error) {
 	if err != nil {
 		return "", fmt.Errorf("examining the workspace: %w", err)
 	}
-	if err := private(filepath.Join(d.path, scope), info, os.Geteuid()); err != nil {
+	if err := ownedBy(os.Geteuid(), filepath.Join(d.path, scope), info); err != nil {
 		return "", err
+	}
+	// A job can have changed the mode. Other users could not use that, because the parent excludes them.
+	if err := root.Chmod(scope, 0o700); err != nil {
+		return "", fmt.Errorf("making the workspace: %w", err)
 	}
 	return filepath.Join(d.path, scope), nil
 }
@@ -122,19 +126,23 @@ func (d *Dir) open(user int) (*os.Root, error) {
 	return root, nil
 }
 
-// private returns an error unless a file is a directory, which only the user can change.
+// private returns an error unless a file is a directory that only the user can change.
 func private(path string, info fs.FileInfo, user int) error {
-	if !info.IsDir() {
-		return fmt.Errorf("%s is not a directory: remove it", path)
+	err := ownedBy(user, path, info)
+	if err == nil && user != anyUser && info.Mode().Perm()&0o022 != 0 {
+		err = fmt.Errorf("%s can be written by other users (mode %04o): remove it, or run chmod 700 on it", path, info.Mode().Perm())
 	}
+	return err
+}
+
+// ownedBy returns an error unless a file is a directory of the user.
+func ownedBy(user int, path string, info fs.FileInfo) error {
 	stat, ok := info.Sys().(*syscall.Stat_t)
 	switch {
-	case user == anyUser:
-		return nil
-	case ok && int(stat.Uid) != user:
+	case !info.IsDir():
+		return fmt.Errorf("%s is not a directory: remove it", path)
+	case ok && int(stat.Uid) != user && user != anyUser:
 		return fmt.Errorf("%s belongs to user %d, not to the agent's user %d: remove it, or correct its owner", path, stat.Uid, user)
-	case info.Mode().Perm()&0o022 != 0:
-		return fmt.Errorf("%s can be written by other users (mode %04o): remove it, or run chmod 700 on it", path, info.Mode().Perm())
 	}
 	return nil
 }

@@ -59,10 +59,6 @@ func TestRefusesWhatIsNotItsOwn(t *testing.T) {
 		"link in place of the parent": {func(t *testing.T, base, _ string) {
 			must.OK(t, os.Symlink(secret, base))
 		}, "is not a directory"},
-		"workspace that others can write to": {func(t *testing.T, _, path string) {
-			must.OK(t, os.MkdirAll(path, 0o700))
-			must.OK(t, os.Chmod(path, 0o777))
-		}, "can be written by other users"},
 		"parent that others can write to": {func(t *testing.T, base, _ string) {
 			must.OK(t, os.Mkdir(base, 0o700))
 			must.OK(t, os.Chmod(base, 0o777))
@@ -98,6 +94,19 @@ func TestRefusesWhatIsNotItsOwn(t *testing.T) {
 		}
 		if err := d.RemoveWorkspace(t.Context(), "", name); err == nil {
 			t.Errorf("Remove accepted the scope %q", name)
+		}
+	}
+}
+
+// TestModeChangedByAJob makes a workspace again whose mode a job has changed.
+func TestModeChangedByAJob(t *testing.T) {
+	d := workspacedir.New(filepath.Join(t.TempDir(), "workspaces"), noJobs)
+	for _, mode := range []os.FileMode{0o777, 0} {
+		path := must.Get(d.Make(t.Context(), scope("a")))(t)
+		must.OK(t, os.Chmod(path, mode))
+		must.Get(d.Make(t.Context(), scope("a")))(t)
+		if info, err := os.Stat(path); err != nil || info.Mode().Perm() != 0o700 {
+			t.Errorf("after mode %04o, it is %v, %v", mode, info, err)
 		}
 	}
 }
