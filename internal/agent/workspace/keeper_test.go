@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -25,11 +26,11 @@ type place struct {
 	taken  map[string]bool // jobs start to use these after they were listed
 	broken map[string]bool // these cannot be removed
 	free   int64           // grows with each removal; -1 is unknown
-	passes int
+	passes atomic.Int64
 }
 
 func (p *place) Workspaces(context.Context, string) ([]executor.Workspace, error) {
-	p.passes++
+	p.passes.Add(1)
 	return slices.Clone(p.all), nil
 }
 
@@ -130,7 +131,7 @@ func TestPassesAfterJobs(t *testing.T) {
 		for _, step := range []struct {
 			jobs int
 			wait time.Duration
-			want int
+			want int64
 		}{
 			{0, time.Second, 1},
 			{3, time.Second, 1}, // soon after another pass
@@ -144,8 +145,8 @@ func TestPassesAfterJobs(t *testing.T) {
 			}
 			time.Sleep(step.wait)
 			synctest.Wait()
-			if p.passes < step.want || p.passes > step.want && step.wait < time.Hour {
-				t.Errorf("%d passes after %+v", p.passes, step)
+			if n := p.passes.Load(); n < step.want || n > step.want && step.wait < time.Hour {
+				t.Errorf("%d passes after %+v", n, step)
 			}
 		}
 		cancel()
