@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
+	"path/filepath"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
@@ -21,8 +22,10 @@ func TestConformance(t *testing.T) {
 	s := newSpace(t)
 	pods := s.builder(podspec.Config{
 		Template: fmt.Sprintf(`{"spec":{"containers":[{"name":%q,"resources":{"limits":{"memory":"%dMi"}}}]}}`, podspec.MainContainer, memoryLimit),
+		WorkspaceHostPath: filepath.Join(t.TempDir(), "workspaces"),
 	})
 	executortest.Run(t, executortest.Place{
+		Workspaces: true,
 		Open: func(t *testing.T) executor.Executor { return s.open(t, Options{Pods: pods}) },
 		Spec: func(*testing.T) executor.Spec { return s.spec() },
 		BadSpec: func(*testing.T) executor.Spec {

@@ -42,6 +42,9 @@ func UsedWorkspaces(base string) (map[string]bool, error) {
 			continue
 		}
 		m, err := dir(filepath.Join(base, entry.Name())).meta()
+		if errors.Is(err, fs.ErrPermission) {
+			continue // a job of another user's agent, which has its own workspaces
+		}
 		if err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return nil, fmt.Errorf("listing the jobs that use workspaces: %w", err)
 		}
