@@ -19,7 +19,7 @@ func ready() status.Report {
 		Server:  status.Server{URL: "https://server", Connected: true, LastPoll: &poll},
 		Engine:  status.Engine{Target: "docker", Up: true},
 		Slots:   status.Slots{Total: 3, Busy: 1, Free: 2},
-		Storage: status.Storage{FreeBytes: 12345, PendingLogBytes: 678},
+		Storage: status.Storage{FreeBytes: 12345, PendingLogBytes: 678}, Workspaces: &status.Workspaces{Count: 3, Bytes: 1024},
 	}
 	r.Judge()
 	return r
@@ -167,15 +167,16 @@ func TestReportMetrics(t *testing.T) {
 		}
 	}
 	expect("ready 1\n", "draining 0\n", "server_connected 1\n", "circuit_breaker_open 0\n", "engine_up 1\n", "slots 3\n", "slots_free 2\n",
-		"last_poll_timestamp_seconds 1.7e+09\n", "!token_expiry_timestamp_seconds", "log_pending_bytes 678\n", "state_directory_free_bytes 12345\n")
+		"last_poll_timestamp_seconds 1.7e+09\n", "!token_expiry_timestamp_seconds", "log_pending_bytes 678\n", "workspaces 3\n", "workspaces_bytes 1024\n", "state_directory_free_bytes 12345\n")
 
 	expiry := time.Unix(1_800_000_000, 0)
 	r.Token = status.Token{Kind: status.TokenOIDC, ExpiresAt: &expiry}
 	r.Server = status.Server{BreakerOpen: true}
 	r.Engine = status.Engine{Error: "down"}
 	r.Storage.FreeBytes = -1
+	r.Workspaces = nil
 	r.Draining = true
 	r.Judge()
 	expect("ready 0\n", "draining 1\n", "server_connected 0\n", "circuit_breaker_open 1\n", "engine_up 0\n",
-		"!last_poll_timestamp_seconds", "token_expiry_timestamp_seconds 1.8e+09\n", "!state_directory_free_bytes")
+		"!last_poll_timestamp_seconds", "token_expiry_timestamp_seconds 1.8e+09\n", "!state_directory_free_bytes", "!workspaces ", "!workspaces_bytes")
 }

@@ -28,8 +28,11 @@ func sample() Report {
 		Token:   Token{Kind: TokenStatic},
 		Slots:   Slots{Total: 2, Busy: 1, Free: 1},
 		Storage: Storage{Directory: "/var/lib/workflow-agent", FreeBytes: 13 << 30, PendingLogBytes: 1536},
-		Update:  Update{Mode: UpdateInstalls, Available: "v1.1.0", CheckedAt: at(2 * time.Minute), State: "waits until no job is being started"},
-		Config:  []Setting{{"token", "[REDACTED]", "/etc/pulumi-workflow-agent.yaml:7"}, {"deploy_target", "docker", "default"}},
+
+		Workspaces: &Workspaces{Count: 3, Bytes: 812 << 20},
+
+		Update: Update{Mode: UpdateInstalls, Available: "v1.1.0", CheckedAt: at(2 * time.Minute), State: "waits until no job is being started"},
+		Config: []Setting{{"token", "[REDACTED]", "/etc/pulumi-workflow-agent.yaml:7"}, {"deploy_target", "docker", "default"}},
 		Jobs: []Job{{
 			JobID: "6c0c1f2e-1111-4222-8333-444455556666", DeploymentID: "9a1d7c3e-1111-4222-8333-444455556666", Pool: "pool", Stack: "acme/web/prod", Operation: "update",
 			Epoch: 1, Phase: Running, PhaseSince: *at(3 * time.Minute), ClaimedAt: *at(200 * time.Second), StartedAt: at(3 * time.Minute), Log: LogBytes{412, 0},
