@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"syscall"
 
 	"workflowagent/internal/workflow"
 )
@@ -56,6 +57,21 @@ var failureSigns = []struct {
 		"bytes of length header", "operation too slow", "temporary failure in name resolution", "could not read from remote repository",
 		"empty reply from server", "transfer closed", "http/2 stream", "proxy connect aborted", "unable to access",
 	}},
+}
+
+// IsFull reports whether a fetch failed because its disk is full.
+func IsFull(err error) bool {
+	if errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT) {
+		return true
+	}
+	text := ""
+	if err != nil {
+		text = strings.ToLower(err.Error())
+	}
+	if failed, ok := errors.AsType[*commandError](err); ok {
+		text = strings.ToLower(failed.output)
+	}
+	return strings.Contains(text, "no space left on device") || strings.Contains(text, "disk quota exceeded")
 }
 
 func classify(err error) failure {

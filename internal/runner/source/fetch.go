@@ -24,19 +24,25 @@ type fetch struct {
 	redirects bool // redirects are followed
 	depth     int  // see [workflow.GitSource]
 	tags      bool // fetch all tags
+
+	keep *Keep // the kept checkout to use, or nil
 }
 
 func (f *fetch) run(ctx context.Context, want revision) (string, error) {
-	if want.asked == "" {
-		fmt.Fprintf(f.log, "Cloning %s\n", f.repo)
-	} else {
-		fmt.Fprintf(f.log, "Cloning %s at %s %s\n", f.repo, want.kind(), want.asked)
+	verb := "Cloning"
+	if f.keep != nil {
+		verb = "Updating the checkout of"
 	}
-	if err := f.init(ctx); err != nil {
+	if want.asked == "" {
+		fmt.Fprintf(f.log, "%s %s\n", verb, f.repo)
+	} else {
+		fmt.Fprintf(f.log, "%s %s at %s %s\n", verb, f.repo, want.kind(), want.asked)
+	}
+	if err := f.prepare(ctx); err != nil {
 		return "", err
 	}
 	err := f.checkout(ctx, &want)
-	if classify(err) == failureFormat {
+	if classify(err) == failureFormat && f.keep == nil {
 		// Few repositories have SHA-256 hashes, so the others need no request that asks for it.
 		if err := f.init(ctx, "--object-format=sha256"); err != nil {
 			return "", err
@@ -54,6 +60,9 @@ func (f *fetch) run(ctx context.Context, want revision) (string, error) {
 	}
 	if err != nil {
 		f.quote(err)
+		if f.keep != nil && ctx.Err() == nil && blames(err) {
+			return "", &keptError{err}
+		}
 		return "", explain(f.repo, want, err)
 	}
 	hash, err := f.git.run(ctx, "rev-parse", "--verify", "HEAD^{commit}")
@@ -73,6 +82,21 @@ func (f *fetch) run(ctx context.Context, want revision) (string, error) {
 		}
 	}
 	return hash, nil
+}
+
+// prepare makes the checkout's directory a repository: the kept one, or an empty one.
+func (f *fetch) prepare(ctx context.Context) error {
+	if f.keep == nil {
+		return f.init(ctx)
+	}
+	err := adopt(ctx, f.git, f.keep.Git, f.keep.Kept)
+	if err == nil {
+		_, err = f.git.run(ctx, "remote", "add", "--", "origin", f.repo.String())
+	}
+	if err != nil && ctx.Err() == nil {
+		return &keptError{err}
+	}
+	return err
 }
 
 // init creates an empty repository in the place of an earlier one.
@@ -181,6 +205,9 @@ func (f *fetch) commit(ctx context.Context, want revision) error {
 		}
 		if kind := classify(err); kind != failureNoCommit && kind != failureNoRef && kind != failureOther || isRedirect(err) {
 			return err
+		}
+		if f.keep != nil {
+			return err // the kept objects could contain a commit that the repository no longer has
 		}
 		fmt.Fprintln(f.log, "The server does not offer this commit by its hash; fetching all branches and tags")
 	}

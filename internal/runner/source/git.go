@@ -35,6 +35,7 @@ var gitConfig = [][2]string{
 	{"core.protectNTFS", "true"},
 	{"credential.helper", ""}, // an empty value removes all helpers
 	{"fetch.recurseSubmodules", "false"},
+	{"fetch.unpackLimit", "1"}, // packs are few, so a workspace can check each of them
 	{"gc.auto", "0"},
 	{"http.lowSpeedLimit", "100"}, // in bytes per second; a transfer slower than this for lowSpeedTime is aborted
 	{"http.lowSpeedTime", "120"},

@@ -18,14 +18,15 @@ import (
 	"path/filepath"
 	"slices"
 
+	"workflowagent/internal/sys/removal"
 	"workflowagent/internal/workflow"
 )
 
 // Git fetches a program from a git repository.
 type Git struct {
 	Source workflow.GitSource
-	// Dir is the directory of the checkout. Fetch empties it first, because an interrupted earlier
-	// attempt might have left an incomplete checkout.
+	// Dir is the directory of the checkout. Unless it is a kept checkout, Fetch empties it first, because
+	// an interrupted earlier attempt might have left an incomplete checkout.
 	Dir string
 	// Private is a directory for credentials. Fetch creates it with mode 0700 and removes it.
 	Private string
@@ -37,6 +38,8 @@ type Git struct {
 	AllowedRepositories []string
 	// Log receives messages about the fetch, for the user.
 	Log io.Writer
+	// Keep is set if a workspace keeps the checkout.
+	Keep *Keep
 }
 
 // Checkout is a fetched program.
@@ -45,6 +48,12 @@ type Checkout struct {
 	Commit string
 	// ProgramDir is the absolute path of the program's directory in the checkout.
 	ProgramDir string
+	// Kept describes the checkout for [Store]; nil: it cannot be kept.
+	Kept *Kept
+	// Reused is true if the kept checkout was used.
+	Reused bool
+	// Received is the size of the fetched objects, in bytes, if Kept is set.
+	Received int64
 }
 
 // Fetch fetches the source into Dir. Each error is one line, addresses the author of the
@@ -56,9 +65,6 @@ func (g *Git) Fetch(ctx context.Context) (checkout *Checkout, err error) {
 	}
 	want, err := parseRevision(g.Source.Branch, g.Source.Commit)
 	if err != nil {
-		return nil, err
-	}
-	if err := emptyDir(g.Dir); err != nil {
 		return nil, err
 	}
 	if err := os.MkdirAll(g.Private, 0o700); err != nil {
@@ -87,10 +93,11 @@ func (g *Git) Fetch(ctx context.Context) (checkout *Checkout, err error) {
 
 		redirects: g.AllowedRepositories == nil, depth: g.Source.Depth, tags: g.Source.Tags,
 	}
-	commit, err := f.run(ctx, want)
-	if err != nil {
+	checkout = &Checkout{}
+	if checkout.Commit, checkout.Reused, err = g.checkOut(ctx, f, want); err != nil {
 		return nil, err
 	}
+	g.describe(f.git, repo, checkout)
 	if g.Source.LFS {
 		if err := fetchLFS(ctx, f, login); err != nil {
 			return nil, err
@@ -102,11 +109,10 @@ func (g *Git) Fetch(ctx context.Context) (checkout *Checkout, err error) {
 			return nil, err
 		}
 	}
-	program, err := ProgramDir(g.Dir, g.Source.RepoDir)
-	if err != nil {
+	if checkout.ProgramDir, err = ProgramDir(g.Dir, g.Source.RepoDir); err != nil {
 		return nil, err
 	}
-	return &Checkout{Commit: commit, ProgramDir: program}, nil
+	return checkout, nil
 }
 
 // emptyDir empties dir. It uses [os.Root] to remove a symbolic link that leads outside without
@@ -125,7 +131,7 @@ func emptyDir(dir string) error {
 		return fmt.Errorf("reading the checkout directory: %w", err)
 	}
 	for _, entry := range entries {
-		if err := root.RemoveAll(entry.Name()); err != nil {
+		if err := removal.All(root, entry.Name()); err != nil {
 			return fmt.Errorf("emptying the checkout directory: %w", err)
 		}
 	}
