@@ -18,6 +18,8 @@ type Project struct {
 	// Packages is true if the project lists packages that need generated SDKs or installed plugins
 	// before the project can run.
 	Packages bool
+	// VirtualEnv is the runtime's option with the directory of a virtual environment, or "".
+	VirtualEnv string
 }
 
 // ReadProject reads a project file, in YAML or JSON.
@@ -46,6 +48,9 @@ func ReadProject(path string) (Project, error) {
 		p.Runtime = runtime
 	case map[string]any:
 		p.Runtime, _ = runtime["name"].(string)
+		if options, ok := runtime["options"].(map[string]any); ok {
+			p.VirtualEnv, _ = options["virtualenv"].(string)
+		}
 	}
 	if p.Runtime == "" {
 		return Project{}, fmt.Errorf("the project file %s names no runtime", path)
