@@ -46,7 +46,7 @@ func FuzzReadLaunch(f *testing.F) {
 			if internal && err == nil && !strings.HasPrefix(step.Run, workflow.RunCommandPrefix) {
 				t.Errorf("%q becomes the command %q", step.Run, args)
 			}
-			_, _ = steps.ParamsFor("", nil, launch.Definition.Deployment, step, i) // steps with missing parameters are rejected
+			_, _ = steps.ParamsFor("", "", nil, launch.Definition.Deployment, step, i) // steps with missing parameters are rejected
 		}
 	})
 }

@@ -121,7 +121,7 @@ func runLaunch(ctx context.Context, launch *protocol.Launch, opts Options, holde
 		server = job
 	}
 	// From here on, the job has permission to start, so every failure must be reported.
-	opts.Environ, opts.Echo, opts.Log = os.Environ(), out, log
+	opts.Environ, opts.Echo, opts.Log, opts.Version = os.Environ(), out, log, version
 	return Run(ctx, launch, server, opts)
 }
 

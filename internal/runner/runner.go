@@ -54,6 +54,7 @@ type Server interface {
 type Options struct {
 	JobDir  string           // the job's own directory; see [protocol.DirSpool]
 	Self    string           // path of this program, which also runs steps
+	Version string           // of this program
 	Environ []string         // environment in which the job runs
 	Echo    io.Writer        // receives the masked log if the launch requests it
 	Signals <-chan os.Signal // SIGINT and SIGTERM of the process; nil: none
@@ -102,6 +103,7 @@ type job struct {
 	stop     *stopper
 	env      *environ.Environment
 	keeper   *credentials.Keeper
+	keep     *keeping
 	notices  notices
 	sessions []int // of the steps that ran
 
@@ -123,6 +125,7 @@ func Run(ctx context.Context, launch *protocol.Launch, server Server, opts Optio
 		log:    opts.Log,
 		stop:   newStopper(),
 		masks:  redact.New(),
+		keep:   &keeping{},
 	}
 	if opts.Cancelled {
 		j.stop.interrupt(workflow.ReasonCancelled)
@@ -188,10 +191,14 @@ func (j *job) run(ctx context.Context) (protocol.Result, error) {
 		j.log.WithError(err).Warn("writing the job's result before its delivery")
 	}
 	process.KillSessions(j.sessions...)
-	if !process.KillDescendants() {
+	alone := process.KillDescendants()
+	if !alone {
 		j.log.Warn("killing the job's leftover processes")
 	}
 	process.ReapOrphans()
+	// The user waits for the delivery, and the next job of the stack waits for a moment.
+	_, stopped := j.stop.reason()
+	owned.Go(func() { j.giveBack(context.WithoutCancel(ctx), v, alone && !stopped) })
 	return j.deliver(background, v), nil
 }
 
@@ -242,7 +249,7 @@ func (j *job) steps(ctx context.Context) delivery.Verdict {
 		}
 		return j.refuse(workflow.ReasonInvalidJob, err)
 	}
-	if err := j.prepare(); err != nil {
+	if err := j.prepare(ctx); err != nil {
 		return j.refuse(workflow.ReasonInternalError, err)
 	}
 	ctx, cancel := context.WithCancel(ctx)
@@ -303,7 +310,7 @@ func (j *job) define(ctx context.Context) error {
 	return j.definition.Validate()
 }
 
-func (j *job) prepare() error {
+func (j *job) prepare(ctx context.Context) error {
 	for _, name := range j.masks.Skipped() {
 		j.notices.add(fmt.Sprintf("warning: cannot mask the value of %s, which is shorter than %d characters", name, redact.MinLength))
 	}
@@ -318,6 +325,7 @@ func (j *job) prepare() error {
 	for _, notice := range env.Notices {
 		j.notices.add(notice)
 	}
+	j.openWorkspace(ctx)
 	j.keeper, err = j.newKeeper()
 	return err
 }

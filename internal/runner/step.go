@@ -76,21 +76,23 @@ func (j *job) command(ctx context.Context, step workflow.Step, preRun int, out *
 	for _, notice := range notices {
 		out.line(notice)
 	}
-	cmd, err := j.prepareCommand(step, preRun, env)
+	cmd, report, err := j.prepareCommand(step, preRun, env)
 	if err != nil {
 		return failed(err)
 	}
+	defer func() { _ = report.Close() }() // only read, and can be nil
 	if err := j.env.CheckCommand(j.shellText(step, preRun)); err != nil {
-		for _, file := range cmd.ExtraFiles {
-			_ = file.Close() // only read
-		}
+		closeExtra(cmd)
 		return failed(err)
 	}
-	oomBefore := process.OOMKills()
-	running, err := process.Start(cmd, out)
-	for _, file := range cmd.ExtraFiles {
-		_ = file.Close() // the child has its own copy
+	if strings.HasPrefix(step.Run, workflow.RunPulumi) {
+		if line := j.keep.describeReuse(); line != "" {
+			out.line(line)
+		}
 	}
+	oomBefore, started := process.OOMKills(), time.Now()
+	running, err := process.Start(cmd, out)
+	closeExtra(cmd)
 	if err != nil {
 		return failed(fmt.Errorf("starting the step %q: %w", step.Name, process.ExplainStart(err, cmd.Args, cmd.Env)))
 	}
@@ -107,30 +109,35 @@ func (j *job) command(ctx context.Context, step workflow.Step, preRun int, out *
 	if warning := j.env.StepEnded(); warning != "" {
 		out.line(warning)
 	}
-	return j.judge(step, running.State, sent, process.OOMKills() > oomBefore)
+	v := j.judge(step, running.State, sent, process.OOMKills() > oomBefore)
+	j.stepReported(step, j.reportOf(report), time.Since(started), v)
+	return v
 }
 
-// prepareCommand returns the step's command. The caller must close the command's ExtraFiles.
-func (j *job) prepareCommand(step workflow.Step, preRun int, env []string) (*exec.Cmd, error) {
-	work := filepath.Join(j.opts.JobDir, protocol.DirWork)
+// prepareCommand returns the step's command, and the file for its report or nil. The caller must close the
+// command's ExtraFiles.
+func (j *job) prepareCommand(step workflow.Step, preRun int, env []string) (cmd *exec.Cmd, report *os.File, err error) {
+	work := j.workDir()
 	args, internal, err := steps.Command(step.Run)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	if internal {
-		params, err := steps.ParamsFor(j.opts.JobDir, j.launch.AllowedRepositories, j.definition.Deployment, step, preRun)
+		params, err := steps.ParamsFor(j.opts.JobDir, work, j.launch.AllowedRepositories, j.definition.Deployment, step, preRun)
 		if err != nil {
-			return nil, err
+			return nil, nil, err
 		}
-		cmd := exec.Command(j.opts.Self, args...) //nolint:noctx // only the stopper stops it
+		params.Workspace = j.workspaceFor(step)
+		cmd = exec.Command(j.opts.Self, args...) //nolint:noctx // only the stopper stops it
 		cmd.Dir, cmd.Env = work, env
-		return cmd, params.HandOver(cmd)
+		report, err = params.HandOver(cmd)
+		return cmd, report, err
 	}
 	shell, err := steps.FindShell(j.definition.Shell)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	cmd := exec.Command(shell[0], append(shell[1:], "-c", steps.ShellText(step.Run))...) //nolint:noctx // only the stopper stops it
+	cmd = exec.Command(shell[0], append(shell[1:], "-c", steps.ShellText(step.Run))...) //nolint:noctx // only the stopper stops it
 	cmd.Env = env
 	if dir := step.WorkingDir; filepath.IsAbs(dir) {
 		cmd.Dir = dir
@@ -138,9 +145,9 @@ func (j *job) prepareCommand(step workflow.Step, preRun int, env []string) (*exe
 		cmd.Dir = filepath.Join(work, dir)
 	}
 	if info, err := os.Stat(cmd.Dir); err != nil || !info.IsDir() {
-		return nil, fmt.Errorf("the step's working directory %s does not exist", cmd.Dir)
+		return nil, nil, fmt.Errorf("the step's working directory %s does not exist", cmd.Dir)
 	}
-	return cmd, nil
+	return cmd, nil, nil
 }
 
 // shellText returns the text that a shell runs in a step, or "".

@@ -12,13 +12,15 @@ import (
 	"strings"
 	"syscall"
 
+	"workflowagent/internal/runner/lockfiles"
 	"workflowagent/internal/runner/process"
 	"workflowagent/internal/runner/pulumi"
 	"workflowagent/internal/runner/source"
 	"workflowagent/internal/workflow"
 )
 
-const dirGit = "git"
+// DirGit is the directory, in the job's, of the files that git needs only while it runs.
+const DirGit = "git"
 
 // SourceGit fetches the job's git source.
 func SourceGit(ctx context.Context, p *Params, self string, out io.Writer) error {
@@ -28,15 +30,30 @@ func SourceGit(ctx context.Context, p *Params, self string, out io.Writer) error
 	git := source.Git{
 		Source:  *p.Git,
 		Dir:     p.WorkDir,
-		Private: filepath.Join(p.JobDir, dirGit),
+		Private: filepath.Join(p.JobDir, DirGit),
 		Askpass: self,
 		Environ: os.Environ(),
 		Log:     out,
 
 		AllowedRepositories: p.Allowed,
 	}
-	_, err := git.Fetch(ctx)
-	return err
+	if p.Workspace == nil {
+		_, err := git.Fetch(ctx)
+		return err
+	}
+	git.Keep = &source.Keep{Git: p.Workspace.Git, Kept: p.Workspace.Checkout}
+	checkout, err := git.Fetch(ctx)
+	report := Report{}
+	if source.IsFull(err) {
+		fmt.Fprintln(out, "Workspace: not used, because its disk is full")
+		git.Dir, git.Keep, report.Full = p.Workspace.Spare, nil, true
+		checkout, err = git.Fetch(ctx)
+	}
+	if err != nil {
+		return err
+	}
+	report.Reused, report.Received, report.Checkout = checkout.Reused, checkout.Received, checkout.Kept
+	return p.report(report)
 }
 
 // Dependencies installs the program's dependencies with the pulumi command line, which replaces
@@ -63,7 +80,31 @@ func Dependencies(p *Params, out io.Writer) error {
 		fmt.Fprintf(out, "Programs of the runtime %s have no dependencies to install\n", project.Runtime)
 		return nil
 	}
+	if p.Workspace != nil {
+		skip, err := p.skipInstall(lockfiles.Program{Root: root, Dir: dir, File: file, Project: project, Environ: os.Environ()}, out)
+		if err != nil || skip {
+			return err
+		}
+	}
 	return become(dir, pulumi.Find, pulumi.Install())
+}
+
+// skipInstall reports whether the dependencies are those that an earlier job installed. It reports to the
+// runner what the dependencies are if the step succeeds.
+func (p *Params) skipInstall(program lockfiles.Program, out io.Writer) (skip bool, err error) {
+	var report Report
+	stamp, err := lockfiles.Describe(program)
+	if err != nil {
+		report.Doubt = err.Error()
+	} else {
+		report.Installed = stamp
+		earlier := p.Workspace.Installed
+		report.Reused = earlier != nil && *earlier == *stamp && stamp.Complete(program.Root)
+	}
+	if report.Reused {
+		fmt.Fprintln(out, "Skipping the installation: the workspace has the dependencies, and the lock file is unchanged")
+	}
+	return report.Reused, p.report(report)
 }
 
 // PreRun replaces this process with the shell that runs one of the deployment's pre-run commands.

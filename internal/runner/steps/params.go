@@ -14,7 +14,6 @@ import (
 	"strconv"
 	"strings"
 
-	"workflowagent/internal/protocol"
 	"workflowagent/internal/workflow"
 )
 
@@ -42,6 +41,9 @@ type Params struct {
 	Command   string              `json:"command,omitempty"`   // for pre-run
 	Generated bool                `json:"generated,omitempty"` // for dependencies: pre-run commands can still write the project file
 	Remediate bool                `json:"remediate,omitempty"` // for pulumi detect-drift
+	Workspace *Workspace          `json:"workspace,omitempty"` // for source git and dependencies; nil: the job has none
+
+	reports *os.File // of a command with a workspace
 }
 
 // Command returns the arguments of an internal command. For shell text, which stock servers send,
@@ -63,15 +65,15 @@ func Command(run string) (args []string, internal bool, err error) {
 	return nil, false, fmt.Errorf("unknown command %q: the server is newer than this runner; update the agent", run)
 }
 
-// ParamsFor returns the parameters of a step of the deployment. preRun is the number of earlier
-// pre-run steps. allowed are the host's patterns for repositories.
-func ParamsFor(jobDir string, allowed []string, d *workflow.Deployment, step workflow.Step, preRun int) (*Params, error) {
+// ParamsFor returns the parameters of a step of the deployment. workDir is the directory of the checkout.
+// preRun is the number of earlier pre-run steps. allowed are the host's patterns for repositories.
+func ParamsFor(jobDir, workDir string, allowed []string, d *workflow.Deployment, step workflow.Step, preRun int) (*Params, error) {
 	if d == nil {
 		return nil, fmt.Errorf("the job definition has the step %q but no deployment", step.Name)
 	}
 	p := &Params{
 		JobDir:  jobDir,
-		WorkDir: filepath.Join(jobDir, protocol.DirWork),
+		WorkDir: workDir,
 		Stack:   d.StackName(),
 	}
 	if d.Source != nil && d.Source.Git != nil {
@@ -104,17 +106,25 @@ func ParamsFor(jobDir string, allowed []string, d *workflow.Deployment, step wor
 }
 
 // HandOver passes the parameters to cmd, which must not have started yet. The caller must close
-// cmd.ExtraFiles after it has started cmd or failed to start it.
-func (p *Params) HandOver(cmd *exec.Cmd) error {
+// cmd.ExtraFiles after it has started cmd or failed to start it. If cmd uses the workspace, the caller
+// passes the returned file to [ReadReport].
+func (p *Params) HandOver(cmd *exec.Cmd) (report *os.File, err error) {
 	data, err := json.Marshal(p)
 	if err != nil {
-		return fmt.Errorf("encoding the step's parameters: %w", err)
+		return nil, fmt.Errorf("encoding the step's parameters: %w", err)
 	}
 	r, w, err := os.Pipe()
 	if err != nil {
-		return fmt.Errorf("creating a pipe for the step's parameters: %w", err)
+		return nil, fmt.Errorf("creating a pipe for the step's parameters: %w", err)
 	}
 	cmd.ExtraFiles = []*os.File{r} // becomes paramsFD
+	if p.Workspace != nil {
+		var reports *os.File
+		if report, reports, err = openReport(); err != nil {
+			return nil, errors.Join(err, r.Close(), w.Close())
+		}
+		cmd.ExtraFiles = append(cmd.ExtraFiles, reports) // becomes reportFD
+	}
 	cmd.Env = append(cmd.Env, paramsEnv+"="+strconv.Itoa(paramsFD))
 	// The parameters can exceed the pipe's capacity, so write while the command reads. The write
 	// fails if the command does not start or exits without reading. In this case, the command
@@ -123,7 +133,7 @@ func (p *Params) HandOver(cmd *exec.Cmd) error {
 		_, _ = w.Write(data)
 		_ = w.Close()
 	}()
-	return nil
+	return report, nil
 }
 
 // ReadParams reads a command's parameters. It can be called once, and hides the parameters from
@@ -146,5 +156,6 @@ func ReadParams() (*Params, error) {
 	if err := json.Unmarshal(data, &p); err != nil {
 		return nil, errors.New("reading the step's parameters: not valid JSON; the processes of the runner have different versions")
 	}
+	p.claimReport()
 	return &p, nil
 }

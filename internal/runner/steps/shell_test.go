@@ -11,7 +11,7 @@ import (
 func TestShellText(t *testing.T) {
 	step := workflow.Step{Name: "Pre-run command 1", Run: workflow.RunPreRun}
 	d := &workflow.Deployment{PreRunCommands: []string{"if true; then\r\n  printf 'a\rb'\r\nfi\r"}}
-	p, err := ParamsFor(t.TempDir(), nil, d, step, 0)
+	p, err := ParamsFor(t.TempDir(), t.TempDir(), nil, d, step, 0)
 	if want := "if true; then\n  printf 'a\rb'\nfi"; err != nil || p.Command != want {
 		t.Errorf("the command is %+v, %v, want %q", p, err, want)
 	}
