@@ -149,7 +149,7 @@ type ExecutorContext struct {
 	WorkingDirectory string         `json:"workingDirectory,omitempty"` // sent by older clients; has no effect
 }
 
-// CacheOptions are stored but have no effect: dependencies are not cached.
+// CacheOptions select whether jobs keep their workspace; see [Workspace].
 type CacheOptions struct {
 	Enable bool `json:"enable"`
 }

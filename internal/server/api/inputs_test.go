@@ -1,7 +1,6 @@
 package api_test
 
 import (
-	"strings"
 	"testing"
 
 	"workflowagent/internal/dev/storetest"
@@ -80,11 +79,13 @@ func TestInputsOfJobs(t *testing.T) {
 		if git := definition.Deployment.Source.Git; !git.Submodules || git.LFS || !git.Tags || git.Depth != workflow.WholeHistory {
 			t.Errorf("the definition requests %+v", git)
 		}
+		if w := definition.Deployment.Workspace; !w.Valid() || w.Key == "" {
+			t.Errorf("the job keeps the workspace %+v", w)
+		}
 	}
-	if notes := l.details(path, id).Notes; len(notes) != 1 || !strings.Contains(notes[0], "cacheOptions") {
+	if notes := l.details(path, id).Notes; len(notes) != 0 {
 		t.Errorf("the log contains %q", notes)
 	}
-	l.do("DELETE", path+"/cache", nil).want(404, nil)
 	for _, value := range []any{"-1", "many", "2000000", map[string]any{"secret": "1"}} {
 		l.do("POST", path+"/settings", map[string]any{
 			"operationContext": map[string]any{"environmentVariables": map[string]any{"PULUMI_DEPLOY_GIT_DEPTH": value}},

@@ -44,7 +44,7 @@ func (s *Service) Again(ctx context.Context, p identity.Principal, st store.Stac
 func (s *Service) queueingAgain(tx *store.Tx, st store.Stack, earlier store.DeploymentJob) (queueing, error) {
 	c, err := tx.Checkout(earlier.Deployment.ID)
 	if err != nil {
-		return queueing{}, store.IgnoreMissing(err)
+		return queueing{again: &earlier.Deployment}, store.IgnoreMissing(err)
 	}
 	c.Credential, c.ExpiresAt = nil, time.Time{}
 	watched := false
@@ -58,5 +58,5 @@ func (s *Service) queueingAgain(tx *store.Tx, st store.Stack, earlier store.Depl
 	if !watched {
 		c.IntegrationID, c.RepoID = "", ""
 	}
-	return queueing{checkout: &c, group: earlier.Job.QueueGroup}, nil
+	return queueing{checkout: &c, group: earlier.Job.QueueGroup, again: &earlier.Deployment}, nil
 }

@@ -30,19 +30,11 @@ type repositories interface {
 	CloneAuth(ctx context.Context, integrationID, repoID, name string) (vcs.Credential, error)
 }
 
-// bound returns the repository that a stack watches, if the request does not name another one. It
+// bound returns b, the repository that a stack watches, or nil if the request names another one. It
 // sets the repository's address in base, the stack's settings, so that their credentials are used
 // only for that address.
-func (s *Service) bound(ctx context.Context, tx *store.Tx, st store.Stack, base *workflow.Settings, r workflow.Request) (*integrations.Bound, error) {
-	if s.opts.Repositories == nil || base == nil {
-		return nil, nil
-	}
-	b, ok, err := s.opts.Repositories.Bound(tx, st.ID)
-	if err != nil || !ok {
-		return nil, err
-	}
-	stored, ok := base.Triggers()
-	if !ok || !b.Same(stored) || !b.From(base) {
+func (s *Service) bound(ctx context.Context, tx *store.Tx, st store.Stack, b *integrations.Bound, base *workflow.Settings, r workflow.Request) (*integrations.Bound, error) {
+	if b == nil {
 		return nil, nil
 	}
 	requested, err := r.Own()
@@ -57,7 +49,23 @@ func (s *Service) bound(ctx context.Context, tx *store.Tx, st store.Stack, base 
 		return nil, err
 	}
 	base.SetRepository(b.CloneURL)
-	return &b, s.seal(ctx, tx, st.ID, base)
+	return b, s.seal(ctx, tx, st.ID, base)
+}
+
+// repositoryOf returns the repository that a stack watches if its settings, which can be nil, take the
+// program from it.
+func (s *Service) repositoryOf(tx *store.Tx, st store.Stack, stored *workflow.Settings) (*integrations.Bound, error) {
+	if s.opts.Repositories == nil || stored == nil {
+		return nil, nil
+	}
+	b, ok, err := s.opts.Repositories.Bound(tx, st.ID)
+	if err != nil || !ok {
+		return nil, err
+	}
+	if t, ok := stored.Triggers(); !ok || !b.Same(t) || !b.From(stored) {
+		return nil, nil
+	}
+	return &b, nil
 }
 
 // checkoutOf returns what a deployment checks out from the repository that its stack watches, or nil
@@ -101,7 +109,7 @@ func (s *Service) CreateTriggered(ctx context.Context, tx *store.Tx, st store.St
 	if t.DeleteAfterDestroy {
 		asked.OperationContext = &workflow.OperationContext{Options: &workflow.OptionsSettings{DeleteAfterDestroy: &t.DeleteAfterDestroy}}
 	}
-	set, checkout, err := s.configure(ctx, tx, st, workflow.Request{Operation: t.Operation, Inherit: true, Settings: asked}, nil)
+	set, from, checkout, err := s.configure(ctx, tx, st, workflow.Request{Operation: t.Operation, Inherit: true, Settings: asked}, nil)
 	if err != nil {
 		return store.Deployment{}, err
 	}
@@ -118,6 +126,9 @@ func (s *Service) CreateTriggered(ctx context.Context, tx *store.Tx, st store.St
 	}
 	d := store.Deployment{
 		Operation: t.Operation, Initiator: t.Initiator, Requester: termtext.OneLine(t.Requester, maxMessage), InheritSettings: true,
+	}
+	if checkout != nil || t.Checkout.Pull > 0 {
+		d.Trust = string(from.trust(&t.Checkout))
 	}
 	return s.add(ctx, tx, st, d, set, queueing{checkout: &t.Checkout, group: t.Group}, audit.Actor{Kind: audit.ActorForge, Name: d.Requester})
 }

@@ -76,7 +76,7 @@ func (s *Service) createIn(ctx context.Context, tx *store.Tx, p identity.Princip
 	if err := p.Check(st, identity.Operate); err != nil {
 		return store.Deployment{}, err
 	}
-	set, checkout, err := s.configure(ctx, tx, st, r, earlier)
+	set, from, checkout, err := s.configure(ctx, tx, st, r, earlier)
 	if err != nil {
 		return store.Deployment{}, err
 	}
@@ -90,6 +90,10 @@ func (s *Service) createIn(ctx context.Context, tx *store.Tx, p identity.Princip
 	if q.checkout != nil && q.checkout.Pull > 0 {
 		d.RequestedBy = "" // as for every deployment of a pull request, its code gets no rights of a user
 	}
+	if d.Trust = string(from.trust(q.checkout)); q.again != nil {
+		// Nothing was requested anew, but the settings of the stack can name another source now.
+		d.Trust = string(from.source(q.checkout).atMost(trust(q.again.Trust)))
+	}
 	return s.add(ctx, tx, st, d, set, q, p.AuditActor())
 }
 
@@ -97,6 +101,7 @@ func (s *Service) createIn(ctx context.Context, tx *store.Tx, p identity.Princip
 type queueing struct {
 	checkout *store.VCSCheckout // nil if no repository of an integration contains the program
 	group    string             // see [store.Job]
+	again    *store.Deployment  // the deployment that this one repeats, or nil
 }
 
 // add completes and queues a deployment.
@@ -138,7 +143,7 @@ func (s *Service) Prepare(ctx context.Context, tx *store.Tx, p identity.Principa
 		}
 		r = &again
 	}
-	set, _, err := s.configure(ctx, tx, st, *r, ownSettings(stored))
+	set, _, _, err := s.configure(ctx, tx, st, *r, ownSettings(stored))
 	if err != nil {
 		return nil, err
 	}
@@ -166,18 +171,22 @@ func checkDelete(p identity.Principal, st store.Stack, op workflow.Operation, se
 	return p.Check(st, identity.DeleteStack)
 }
 
-// configure returns the settings of a deployment with encrypted secrets, and what it checks out, or
-// nil if its program is not in the repository that the stack watches.
-func (s *Service) configure(ctx context.Context, tx *store.Tx, st store.Stack, r workflow.Request, earlier *workflow.Settings) (*workflow.Settings, *store.VCSCheckout, error) {
+// configure returns the settings of a deployment with encrypted secrets, how they compare with those of
+// the stack, and what the deployment checks out, or nil if its program is not in the repository that the
+// stack watches.
+func (s *Service) configure(ctx context.Context, tx *store.Tx, st store.Stack, r workflow.Request, earlier *workflow.Settings) (*workflow.Settings, origin, *store.VCSCheckout, error) {
 	var base *workflow.Settings
-	var repo *integrations.Bound
+	var repo, watched *integrations.Bound
 	stored, _, err := storedSettings(tx, st.ID)
+	if err == nil {
+		watched, err = s.repositoryOf(tx, st, stored)
+	}
 	if err == nil && r.Inherit {
 		base = stored
-		repo, err = s.bound(ctx, tx, st, base, r)
+		repo, err = s.bound(ctx, tx, st, watched, base, r)
 	}
 	if err != nil {
-		return nil, nil, err
+		return nil, origin{}, nil, err
 	}
 	set, err := r.Over(base)
 	if err == nil {
@@ -190,14 +199,15 @@ func (s *Service) configure(ctx context.Context, tx *store.Tx, st store.Stack, r
 		err = set.Deployable()
 	}
 	if err != nil {
-		return nil, nil, fault.Invalid("%s", err)
+		return nil, origin{}, nil, fault.Invalid("%s", err)
 	}
 	if set.OIDC() != nil && s.opts.Issuer != nil {
 		if err := s.opts.Issuer.CheckClouds(); err != nil {
-			return nil, nil, err
+			return nil, origin{}, nil, err
 		}
 	}
-	return set, checkoutOf(repo, set), s.seal(ctx, tx, st.ID, set, stored, earlier)
+	from := originOf(set, stored, watched)
+	return set, from, checkoutOf(repo, set), s.seal(ctx, tx, st.ID, set, stored, earlier)
 }
 
 func (s *Service) enqueue(tx *store.Tx, d *store.Deployment, jobID string, set *workflow.Settings, q queueing) error {

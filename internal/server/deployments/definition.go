@@ -29,7 +29,7 @@ func (s *Service) Definition(ctx context.Context, p identity.Principal, jobID st
 	var org store.Organization
 	var set *workflow.Settings
 	var checkout store.VCSCheckout
-	platform := ""
+	platform, generation := "", int64(0)
 	err := s.onJob(ctx, p, jobID, func(tx *store.Tx, job *store.Job, now time.Time) (err error) {
 		if job.Status.Final() {
 			return ended(*job) // a lost job that still runs already has its definition
@@ -68,9 +68,11 @@ func (s *Service) Definition(ctx context.Context, p identity.Principal, jobID st
 			text := termtext.OneLine(d.Requester+", who requested this deployment, is no longer a member of the organization: the deployment cannot read outputs of other stacks", maxMessage)
 			noteOnce(job, now, text)
 		}
-		if set.CacheOptions != nil && set.CacheOptions.Enable {
-			noteOnce(job, now, "The dependency cache (cacheOptions) is not available on this server: the dependencies are downloaded again")
+		queue, err := tx.StackQueue(d.StackID)
+		if err != nil {
+			return err
 		}
+		generation = queue.CacheGeneration
 		if err := tx.SaveJob(*job); err != nil {
 			return err
 		}
@@ -104,7 +106,12 @@ func (s *Service) Definition(ctx context.Context, p identity.Principal, jobID st
 	if err != nil {
 		return nil, err
 	}
-	return s.define(ctx, d, org.Name, set, repo, token, platform)
+	def, err := s.define(ctx, d, org.Name, set, repo, token, platform)
+	if err != nil {
+		return nil, err
+	}
+	def.Deployment.Workspace, err = workspaceOf(d, set, def.Image.Reference, generation)
+	return def, err
 }
 
 // sendsSecrets reports whether a definition contains more secrets than the job's own token.

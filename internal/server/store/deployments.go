@@ -23,6 +23,7 @@ type Deployment struct {
 	InheritSettings    bool   // the request inherited the settings of the stack
 	Configuration      string // workflow.Settings as JSON with encrypted secrets
 	CreatedAt          time.Time
+	Trust              string // class of what it runs, which decides what it may keep; "" if it may keep nothing
 }
 
 const fromDeployments = "deployments d LEFT JOIN stacks s ON s.id = d.stack_id"

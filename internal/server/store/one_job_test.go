@@ -9,7 +9,6 @@ import (
 
 	"workflowagent/internal/dev/storetest"
 	"workflowagent/internal/server/store"
-	"workflowagent/internal/server/store/database"
 	"workflowagent/internal/server/store/scope"
 	"workflowagent/internal/workflow"
 )
@@ -23,14 +22,22 @@ func TestOneJobOfAStack(t *testing.T) {
 
 func testOneJob(t *testing.T, dsn string) {
 	dir := t.TempDir()
-	older, err := database.Open(t.Context(), dsn, database.Options{Log: storetest.Log(), BlobDir: dir, Migrations: storetest.Migrations(t, "migrations", "0410")})
+	older, err := store.Open(t.Context(), dsn, store.Options{Log: storetest.Log(), BlobDir: dir})
 	if err != nil {
 		t.Fatal(err)
 	}
-	err = older.Write(t.Context(), scope.Server(), func(inner *database.Tx) error {
-		tx := &store.Tx{Tx: inner}
+	err = older.Write(t.Context(), scope.Server(), func(tx *store.Tx) error {
 		at := time.UnixMicro(1e15)
-		err := errors.Join(
+		var err error
+		for _, undo := range []string{
+			"DROP INDEX updates_running_by_stack", "DROP INDEX jobs_active_by_stack",
+			"CREATE INDEX jobs_active_by_stack ON jobs (stack_id) WHERE status IN ('accepted', 'running')",
+			"DELETE FROM goose_db_version WHERE version_id = 410",
+		} {
+			_, failed := tx.Exec(undo)
+			err = errors.Join(err, failed)
+		}
+		err = errors.Join(err,
 			tx.InsertOrganization(store.Organization{ID: "o", Name: "acme"}),
 			tx.InsertStack(store.Stack{ID: "s", OrgID: "o", Project: "p", Name: "s"}),
 			tx.InsertStack(store.Stack{ID: "other", OrgID: "o", Project: "p", Name: "other"}),

@@ -279,6 +279,8 @@ type StackQueue struct {
 	BlockedBy   string // lost deployment whose update might still be running
 	PausedBy    string // name of the user who paused the queue; "" if it is not paused, or if it is not recorded
 	PausedAt    time.Time
+	// CacheGeneration increases when what earlier deployments have kept must no longer be used.
+	CacheGeneration int64
 }
 
 // StackQueue returns a stack's queue, or the zero queue if none is stored.

@@ -57,5 +57,7 @@ func (tx *Tx) MoveStack(stackID, orgID string) error {
 			return err
 		}
 	}
-	return nil
+	// The stack can return, and must not find what it had kept before.
+	_, err := tx.Exec("UPDATE stack_queues SET cache_generation = cache_generation + 1 WHERE stack_id = $1", stackID)
+	return err
 }

@@ -1,0 +1,206 @@
+package deployments_test
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"workflowagent/internal/dev/storetest"
+	"workflowagent/internal/server/deployments"
+	"workflowagent/internal/server/identity"
+	"workflowagent/internal/server/store"
+	"workflowagent/internal/server/vcs"
+	"workflowagent/internal/workflow"
+)
+
+// kept returns the workspace of the job of a queued deployment, and ends the job.
+func (p *plant) kept(id string) workflow.Workspace {
+	p.t.Helper()
+	c := p.poll("a")
+	if c == nil || c.Job.DeploymentID != id {
+		p.t.Fatalf("claimed %+v instead of deployment %s", c, id)
+	}
+	p.must(p.heartbeat(c, "starting"))
+	var w workflow.Workspace
+	for range 2 { // an agent can request a definition again
+		def, err := p.service.Definition(p.t.Context(), runner(c), c.Job.ID)
+		p.must(err)
+		if again := def.Deployment.Workspace; again != nil {
+			if w != (workflow.Workspace{}) && w != *again {
+				p.t.Errorf("the workspaces of two definitions are %v and %v", w, *again)
+			}
+			w = *again
+		}
+	}
+	p.must(p.result(c, workflow.StatusFailed))
+	return w
+}
+
+func (p *plant) keptBy(st store.Stack, request string) workflow.Workspace {
+	p.t.Helper()
+	d, err := p.service.Create(p.t.Context(), p.user, st, asked(p.t, request), "api")
+	p.must(err)
+	return p.kept(d.ID)
+}
+
+const (
+	cachedSettings = `{"cacheOptions":{"enable":true},"sourceContext":{"git":{"repoUrl":"https://git.example/o/r.git","branch":"main"}},
+		"operationContext":{"environmentVariables":{"A":"1","S":{"secret":"x"}}}}`
+	own    = `{"operation":"update"}`
+	branch = `{"operation":"preview","sourceContext":{"git":{"branch":"feature"}}}`
+)
+
+// TestScopes checks that no two stacks, classes or organizations share a scope, and that what is kept
+// follows a renamed stack and not a transferred one.
+func TestScopes(t *testing.T) {
+	storetest.Each(t, func(t *testing.T, db *store.DB) {
+		p := newPlant(t, db, deployments.Options{})
+		seen := map[string]string{}
+		note := func(who string, w workflow.Workspace) {
+			t.Helper()
+			if !w.Valid() || w.Key == "" {
+				t.Errorf("%s has the workspace %+v", who, w)
+			}
+			if other, taken := seen[w.Scope]; taken {
+				t.Errorf("%s has the scope of %s", who, other)
+			}
+			seen[w.Scope] = who
+		}
+		var all []store.Stack
+		for _, name := range []string{"dev", "prod"} {
+			st := p.stack(name)
+			p.must(p.put(st, cachedSettings))
+			note(name+", own", p.keptBy(st, own))
+			note(name+", branch", p.keptBy(st, branch))
+			all = append(all, st)
+		}
+		dev := all[0]
+		before := p.keptBy(dev, own)
+		if again := p.keptBy(dev, own); again != before {
+			t.Errorf("the workspace changes from %v to %v without a reason", before, again)
+		}
+		if seen[before.Scope] != "dev, own" {
+			t.Errorf("the second deployment uses the scope of %q", seen[before.Scope])
+		}
+		if w := p.keptBy(dev, `{"operation":"update","cacheOptions":{"enable":false}}`); w.Valid() {
+			t.Errorf("a deployment that requests no cache has the workspace %v", w)
+		}
+
+		_, err := p.stacks.Rename(t.Context(), p.user, dev, "development", "other")
+		p.must(err)
+		renamed := dev
+		renamed.Name, renamed.Project = "development", "other"
+		if after := p.keptBy(renamed, own); after != before {
+			t.Errorf("the renamed stack has the workspace %v, and had %v", after, before)
+		}
+		fresh := p.stack("dev") // of the same name as the renamed one
+		p.must(p.put(fresh, cachedSettings))
+		note("new dev, own", p.keptBy(fresh, own))
+		p.must(p.stacks.Delete(t.Context(), p.user, fresh, true))
+		fresh = p.stack("dev")
+		p.must(p.put(fresh, cachedSettings))
+		note("dev after its deletion, own", p.keptBy(fresh, own))
+
+		home := p.org
+		to, err := p.identity().CreateOrganization(t.Context(), "other", "admin")
+		p.must(err)
+		token, _, err := p.identity().CreateToken(t.Context(), identity.NewTokenSpec{Kind: store.PersonalToken, Description: "d", UserID: p.user.User.ID})
+		p.must(err)
+		p.user, err = p.identity().Authenticate(t.Context(), token)
+		p.must(err)
+		made, err := p.pools.Create(t.Context(), p.user, to, "p", "")
+		p.must(err)
+		p.must(p.pools.SetDefault(t.Context(), to.ID, made.Pool.ID))
+		homeAgent := p.agent
+		agent, err := p.identity().Authenticate(t.Context(), made.Token)
+		p.must(err)
+		current := func() store.Stack {
+			var st store.Stack
+			p.must(db.Read(t.Context(), func(tx *store.Tx) (err error) {
+				st, err = tx.Stack(dev.ID)
+				return err
+			}))
+			return st
+		}
+		p.must(p.stacks.Transfer(t.Context(), p.user, current(), to))
+		p.agent = agent
+		moved := p.keptBy(current(), own)
+		note("dev in another organization", moved)
+		if moved.Key == before.Key {
+			t.Error("the transferred stack has the key that it had before")
+		}
+		p.must(p.stacks.Transfer(t.Context(), p.user, current(), home))
+		p.agent = homeAgent
+		if back := p.keptBy(current(), own); back.Key == before.Key {
+			t.Error("the stack that returned can use what it had kept before")
+		}
+	})
+}
+
+// TestKeyOfWorkspace checks which changes of the settings discard what is kept.
+func TestKeyOfWorkspace(t *testing.T) {
+	p := newPlant(t, storetest.SQLite(t), deployments.Options{})
+	st := p.stack("dev")
+	p.must(p.put(st, cachedSettings))
+	first := p.keptBy(st, own)
+	for _, tt := range []struct {
+		name, from, to string
+		keeps          bool
+	}{
+		{"the value of a variable", `"A":"1"`, `"A":"2"`, true},
+		{"the value of a secret", `{"secret":"x"}`, `{"secret":"y"}`, true},
+		{"the branch", `"main"`, `"release"`, true},
+		{"an option", `"operationContext":{`, `"operationContext":{"options":{"skipInstallDependencies":true},`, true},
+		{"the name of a variable", `"A":`, `"B":`, false},
+		{"the name of a secret", `"S":`, `"T":`, false},
+		{"a variable becomes a secret", `"A":"1"`, `"A":{"secret":"1"}`, false},
+		{"another variable", `"A":"1"`, `"A":"1","B":"1"`, false},
+		{"credentials", `"branch":"main"`, `"branch":"main","gitAuth":{"accessToken":{"secret":"t"}}`, false},
+		{"the repository", `/o/r.git`, `/o/s.git`, false},
+		{"the image", `"operationContext"`, `"executorContext":{"executorImage":"a:2"},"operationContext"`, false},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			p.t = t
+			p.must(p.put(st, strings.Replace(cachedSettings, tt.from, tt.to, 1)))
+			w := p.keptBy(st, own)
+			if w.Scope != first.Scope || (w.Key == first.Key) != tt.keeps {
+				t.Errorf("the workspace changes from %v to %v", first, w)
+			}
+		})
+	}
+}
+
+// TestTrustOfRepetitions checks that a deployment that runs again is never of a higher class.
+func TestTrustOfRepetitions(t *testing.T) {
+	p, st := newForgePlant(t, storetest.SQLite(t), &forge{}, `{"cacheOptions":{"enable":true},"vcs":{"provider":"github","repository":"o/r"},"sourceContext":{"git":{"branch":"main"}},
+		"operationContext":{"environmentVariables":{"S":{"secret":"x"}}}}`)
+	push := deployments.Trigger{Operation: workflow.OperationUpdate, Initiator: vcs.InitiatorPush, Checkout: store.VCSCheckout{IntegrationID: "int", RepoID: "repo", CommitID: commit, Ref: "refs/heads/main"}}
+	user := func(request string) string {
+		d, err := p.service.Create(t.Context(), p.user, st, asked(t, request), "api")
+		p.must(err)
+		return d.ID
+	}
+	for i, tt := range []struct{ id, want string }{
+		{user(own), "own"},
+		{user(branch), "branch"},
+		{user(`{"operation":"update","operationContext":{"preRunCommands":["x"]}}`), "branch"},
+		{user(`{"operation":"update","sourceContext":{"git":{"commit":"` + commit + `"}}}`), ""},
+		{p.createFor(st, push).ID, "own"},
+		{p.createFor(st, preview(7)).ID, ""},
+	} {
+		again, err := p.service.Again(t.Context(), p.user, st, tt.id)
+		p.must(err)
+		twice, err := p.service.Again(t.Context(), p.user, st, again.ID)
+		p.must(err)
+		if got := fmt.Sprint(again.Trust, " ", twice.Trust); got != tt.want+" "+tt.want {
+			t.Errorf("row %d: the repetitions have the classes %q, want %q", i, got, tt.want)
+		}
+	}
+	first := user(own)
+	p.must(p.patch(st, `{"sourceContext":{"git":{"branch":"release"}}}`))
+	again, err := p.service.Again(t.Context(), p.user, st, first)
+	p.must(err)
+	if again.Trust != "branch" {
+		t.Errorf("a repetition of what the settings named before has the class %q", again.Trust)
+	}
+}
