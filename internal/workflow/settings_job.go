@@ -98,6 +98,9 @@ func (s *Settings) Option() Options {
 	}
 }
 
+// Caches reports whether jobs keep their workspaces. s can be nil.
+func (s *Settings) Caches() bool { return s != nil && s.CacheOptions != nil && s.CacheOptions.Enable }
+
 // Role returns the id of the role to which the deployment's access to other stacks is limited, or "".
 func (s *Settings) Role() string {
 	if s.OperationContext == nil || s.OperationContext.Role == nil {

@@ -243,6 +243,8 @@ func (a *auditor) changeDeployments() {
 	var made struct{ ID string }
 	a.change("POST", path, map[string]string{"operation": "preview"}, &made)
 	a.change("POST", path+"/"+made.ID+"/cancel", nil, nil)
+	a.change("POST", path+"/"+made.ID+"/again", nil, nil)
+	a.change("DELETE", path+"/cache", nil, nil)
 	a.change("POST", path+"/pause", nil, nil)
 	a.change("POST", path+"/resume", nil, nil)
 	a.change("POST", "/api/orgs/acme/deployments/pause", nil, nil)

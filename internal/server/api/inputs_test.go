@@ -1,6 +1,7 @@
 package api_test
 
 import (
+	"strings"
 	"testing"
 
 	"workflowagent/internal/dev/storetest"
@@ -86,6 +87,32 @@ func TestInputsOfJobs(t *testing.T) {
 	if notes := l.details(path, id).Notes; len(notes) != 0 {
 		t.Errorf("the log contains %q", notes)
 	}
+	l.do("DELETE", path+"/cache", nil).want(200, nil)
+	l.do("DELETE", strings.Replace(path, "/dev/", "/none/", 1)+"/cache", nil).want(404, nil)
+	l.end(jc, workflow.StatusFailed)
+	for _, tt := range []struct {
+		body  any
+		keeps bool
+	}{{nil, true}, {map[string]any{}, true}, {map[string]any{"cacheOptions": map[string]any{"enable": false}}, false}} {
+		var made struct{ ID string }
+		l.do("POST", path+"/"+id+"/again", tt.body).want(202, &made)
+		_, jc := l.start("agent")
+		definition, err := jc.Definition(t.Context())
+		if err != nil || made.ID == "" || definition.Deployment.ID != made.ID || definition.Deployment.Workspace.Valid() != tt.keeps {
+			t.Errorf("a repetition with the body %v is %+v, %v with the workspace %v", tt.body, made, err, definition.Deployment.Workspace)
+		}
+		l.end(jc, workflow.StatusFailed)
+	}
+	l.do("POST", path+"/"+id+"/again", "text").want(400, nil)
+	l.do("POST", path+"/999/again", nil).want(404, nil)
+	var first, second struct{ ID string }
+	for _, made := range []*struct{ ID string }{&first, &second} {
+		l.send(call{Method: "POST", Path: path + "/" + id + "/again", Header: map[string]string{"Idempotency-Key": "k"}}).want(202, made)
+	}
+	if first != second {
+		t.Errorf("a repeated request made the deployments %v and %v", first, second)
+	}
+	l.send(call{Method: "POST", Path: path + "/" + first.ID + "/again", Header: map[string]string{"Idempotency-Key": "k"}}).want(409, nil)
 	for _, value := range []any{"-1", "many", "2000000", map[string]any{"secret": "1"}} {
 		l.do("POST", path+"/settings", map[string]any{
 			"operationContext": map[string]any{"environmentVariables": map[string]any{"PULUMI_DEPLOY_GIT_DEPTH": value}},

@@ -21,9 +21,10 @@ var endsWithTheToken = map[string][]string{
 	},
 	"an update of the caller's own program, with a lease": {"POST STACK/begin-update", "POST STACK/UPDATE", "POST STACK/UPDATE/{updateID}", "POST STACK/UPDATE/{updateID}/cancel"},
 	"a deployment, which starts at once or in its turn": {
-		"POST STACK/deployments", "POST STACK/deployments/{deploymentID}/cancel",
+		"POST STACK/deployments", "POST STACK/deployments/{deploymentID}/cancel", "POST STACK/deployments/{deploymentID}/again",
 	},
 	"an end or a pause of what acts": {
+		"DELETE STACK/deployments/cache",
 		"DELETE STACK/deployments/schedules/{scheduleID}", "POST STACK/deployments/schedules/{scheduleID}/pause", "DELETE STACK/deployments/settings",
 		"POST STACK/deployments/pause", "POST STACK/deployments/resume", "POST /api/orgs/{org}/deployments/pause", "POST /api/orgs/{org}/deployments/resume",
 	},

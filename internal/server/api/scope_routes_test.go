@@ -56,7 +56,7 @@ var routesByAbility = map[identity.Ability][]string{
 		"POST /deployments/drift/schedules", "POST /deployments/drift/schedules/{scheduleID}",
 		"POST /deployments/ttl/schedules", "POST /deployments/ttl/schedules/{scheduleID}",
 		"PUT /deployments/settings", "POST /deployments/settings", "DELETE /deployments/settings", "POST /deployments/settings/encrypt",
-		"POST /deployments/pause", "POST /deployments/resume", "POST /deployments/{deploymentID}/cancel", "POST /vcs/pulls/{number}/approve",
+		"POST /deployments/pause", "POST /deployments/resume", "POST /deployments/{deploymentID}/cancel", "POST /deployments/{deploymentID}/again", "DELETE /deployments/cache", "POST /vcs/pulls/{number}/approve",
 	},
 }
 

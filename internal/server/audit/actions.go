@@ -53,6 +53,7 @@ const (
 	DeploymentCreated      Action = "deployment.created"
 	DeploymentCancelled    Action = "deployment.cancelled"
 	DeploymentForced       Action = "deployment.cancel-forced"
+	CacheCleared           Action = "deployments.cache-cleared"
 	DeploymentsPaused      Action = "deployments.paused"
 	DeploymentsResumed     Action = "deployments.resumed"
 	IntegrationCreated     Action = "integration.created"
@@ -84,7 +85,7 @@ var actions = []Action{
 	WebhookCreated, WebhookChanged, WebhookDeleted, StackCreated, StackRenamed, StackTransferred, StackDeleted,
 	StackOwnerChanged, StackPermissionChanged, StackTagsChanged, StackConfigChanged, StackAnnotated, StateImported, UpdateCancelled,
 	SettingsChanged, SettingsDeleted, ScheduleCreated, ScheduleChanged, SchedulePaused, ScheduleResumed, ScheduleDeleted,
-	DeploymentCreated, DeploymentCancelled, DeploymentForced, DeploymentsPaused, DeploymentsResumed,
+	DeploymentCreated, DeploymentCancelled, DeploymentForced, CacheCleared, DeploymentsPaused, DeploymentsResumed,
 	IntegrationCreated, IntegrationChanged, IntegrationDeleted, PullRequestApproved,
 	SignedIn, SignInFailed, SignInLinkMade, SessionEnded, IdentityConnected, IdentityRemoved, PasskeyAdded, PasskeyRemoved,
 	SecretsDecrypted, DecryptionReported, StateExported, SecretsSent,

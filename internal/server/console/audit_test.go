@@ -201,6 +201,7 @@ func (a *auditor) changeStack() {
 	a.change("/{org}/-/deployments/cancel", "id", a.deployment())
 	a.change("STACK/deployments/{version}/again 1")
 	a.change("STACK/deployments/{version}/force-cancel 3")
+	a.change("STACK/settings/clear-cache")
 	a.change("STACK/pause")
 	a.change("STACK/resume")
 	a.change("STACK/settings/schedules", "kind", "drift", "cron", "0 3 * * *")

@@ -78,7 +78,7 @@ var matrixRoutes = map[string][]string{
 	},
 	"operate": {
 		"POST STACK/tags", "GET STACK/deploy", "POST STACK/deploy", "POST STACK/pause", "POST STACK/resume",
-		"POST STACK/deployments/{version}/cancel", "POST STACK/deployments/{version}/force-cancel", "POST STACK/deployments/{version}/again", "POST STACK/settings", "POST STACK/settings/save",
+		"POST STACK/deployments/{version}/cancel", "POST STACK/deployments/{version}/force-cancel", "POST STACK/deployments/{version}/again", "POST STACK/settings", "POST STACK/settings/save", "POST STACK/settings/clear-cache",
 		"POST STACK/settings/schedules", "POST STACK/settings/schedules/{schedule}/{action}", "POST STACK/git/approve",
 	},
 	"manage": {

@@ -14,28 +14,42 @@ import (
 // InitiatorConsole is the initiator of deployments that users start in the console.
 const InitiatorConsole = "console"
 
+// Repetition is what a repeated deployment does otherwise than the earlier one.
+type Repetition struct {
+	Initiator    string // such as [InitiatorConsole]
+	WithoutCache bool   // its job neither finds nor keeps a workspace
+}
+
 // Again queues a deployment with the operation, settings and checkout of an earlier one of the same
 // stack. The stack's settings do not change it.
-func (s *Service) Again(ctx context.Context, p identity.Principal, st store.Stack, id string) (store.Deployment, error) {
+func (s *Service) Again(ctx context.Context, p identity.Principal, st store.Stack, id string, o Repetition, repeat Repeat) (store.Deployment, error) {
 	return store.Write(ctx, s.db, st.Scope(), func(tx *store.Tx) (d store.Deployment, err error) {
-		earlier, err := find(tx, st, id)
-		if err != nil {
-			return d, err
-		}
-		if earlier.Job.LogExpired && earlier.Configuration == store.ExpiredConfiguration {
-			return d, fault.New(fault.KindGone, "the settings of deployment #%d were removed because of their age (setting keep_logs_for of the server): "+
-				"start a new deployment with the settings of the stack", earlier.Version)
-		}
-		set, err := workflow.ParseSettings([]byte(earlier.Configuration))
-		if err != nil {
-			return d, fmt.Errorf("parsing the configuration of deployment %s: %w", earlier.ID, err)
-		}
-		q, err := s.queueingAgain(tx, st, earlier)
-		if err != nil {
-			return d, err
-		}
-		return s.createIn(ctx, tx, p, st, workflow.Request{Operation: earlier.Operation, Settings: set}, set, InitiatorConsole, q)
+		return once(tx, p, st, repeat, func() (store.Deployment, error) { return s.againIn(ctx, tx, p, st, id, o) })
 	})
+}
+
+func (s *Service) againIn(ctx context.Context, tx *store.Tx, p identity.Principal, st store.Stack, id string, o Repetition) (d store.Deployment, err error) {
+	earlier, err := find(tx, st, id)
+	if err != nil {
+		return d, err
+	}
+	if earlier.Job.LogExpired && earlier.Configuration == store.ExpiredConfiguration {
+		return d, fault.New(fault.KindGone, "the settings of deployment #%d were removed because of their age (setting keep_logs_for of the server): "+
+			"start a new deployment with the settings of the stack", earlier.Version)
+	}
+	set, err := workflow.ParseSettings([]byte(earlier.Configuration))
+	if err != nil {
+		return d, fmt.Errorf("parsing the configuration of deployment %s: %w", earlier.ID, err)
+	}
+	q, err := s.queueingAgain(tx, st, earlier)
+	if err != nil {
+		return d, err
+	}
+	own := *set
+	if o.WithoutCache {
+		own.CacheOptions = &workflow.CacheOptions{}
+	}
+	return s.createIn(ctx, tx, p, st, workflow.Request{Operation: earlier.Operation, Settings: &own}, set, o.Initiator, q)
 }
 
 // queueingAgain returns what the queue and the definition of an earlier deployment need to run again.

@@ -182,7 +182,7 @@ func TestPullRequestAgain(t *testing.T) {
 			p.must(p.heartbeat(c, "starting"))
 			p.must(p.result(c, workflow.StatusFailed))
 			f.unwatched = !watches
-			again, err := p.service.Again(t.Context(), p.user, st, first.ID)
+			again, err := p.again(st, first.ID)
 			p.must(err)
 			if again.RequestedBy != "" || again.Requester != p.user.Name() {
 				t.Errorf("the deployment is requested by %q and acts for %q", again.Requester, again.RequestedBy)

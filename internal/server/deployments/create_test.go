@@ -34,11 +34,11 @@ func TestExpiredConfigurations(t *testing.T) {
 		if err != nil || d.Settings == nil || d.Settings.Git() != nil {
 			t.Errorf("the settings are %+v, %v, want none", d.Settings, err)
 		}
-		_, err = p.service.Again(t.Context(), p.user, st, ids[1])
+		_, err = p.again(st, ids[1])
 		if fault.KindOf(err) != fault.KindGone || !strings.Contains(err.Error(), "keep_logs_for") {
 			t.Errorf("running it again: %v", err)
 		}
-		if _, err := p.service.Again(t.Context(), p.user, st, ids[0]); err != nil {
+		if _, err := p.again(st, ids[0]); err != nil {
 			t.Errorf("running a deployment with a short configuration again: %v", err)
 		}
 	})

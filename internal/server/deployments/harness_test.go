@@ -113,6 +113,10 @@ func (p *plant) deploy(st store.Stack) string {
 	return d.ID
 }
 
+func (p *plant) again(st store.Stack, id string) (store.Deployment, error) {
+	return p.service.Again(p.t.Context(), p.user, st, id, deployments.Repetition{Initiator: deployments.InitiatorConsole}, deployments.Repeat{})
+}
+
 func (p *plant) poll(agent string) *deployments.Claim {
 	p.t.Helper()
 	answer, err := p.service.Poll(p.t.Context(), p.request(agent, 0).From(p.agent))

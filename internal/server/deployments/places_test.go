@@ -313,7 +313,7 @@ func TestAgainKeepsSecretsInTheirPlace(t *testing.T) {
 	id, err := p.ask(st, `{}`)
 	p.must(err)
 	p.must(p.put(st, `{}`))
-	again, err := p.service.Again(t.Context(), p.user, st, id)
+	again, err := p.again(st, id)
 	p.must(err)
 	p.opens(again.ID, "the password", "the registry", "the variable")
 
@@ -323,7 +323,7 @@ func TestAgainKeepsSecretsInTheirPlace(t *testing.T) {
 		return err
 	}))
 	p.opens(id, "the password", "the registry", "the variable")
-	again, err = p.service.Again(t.Context(), p.user, st, id)
+	again, err = p.again(st, id)
 	p.must(err)
 	p.opens(again.ID, "the password", "the registry", "the variable")
 	for member, value := range secretValues {

@@ -1,19 +1,22 @@
 package deployments
 
 import (
+	"context"
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
 	"fmt"
 	"slices"
 
+	"workflowagent/internal/server/audit"
+	"workflowagent/internal/server/identity"
 	"workflowagent/internal/server/store"
 	"workflowagent/internal/workflow"
 )
 
 // workspaceOf returns the workspace of a deployment's job, or nil if the job keeps nothing.
 func workspaceOf(d store.Deployment, set *workflow.Settings, image string, generation int64) (*workflow.Workspace, error) {
-	if set.CacheOptions == nil || !set.CacheOptions.Enable || d.Trust == string(trustNone) {
+	if !set.Caches() || d.Trust == string(trustNone) {
 		return nil, nil
 	}
 	// The ids remain when a stack or an organization is renamed, and are not used again.
@@ -42,6 +45,25 @@ func workspaceOf(d store.Deployment, set *workflow.Settings, image string, gener
 		return nil, err
 	}
 	return &workflow.Workspace{Scope: scope, Key: key}, nil
+}
+
+// ClearCache makes the next jobs of a stack discard what earlier ones have kept. Running jobs keep nothing
+// that later ones can use.
+func (s *Service) ClearCache(ctx context.Context, p identity.Principal, st store.Stack) error {
+	if err := p.Check(st, identity.Operate); err != nil {
+		return err
+	}
+	return s.db.Write(ctx, st.Scope(), func(tx *store.Tx) error {
+		queue, err := tx.StackQueue(st.ID)
+		if err != nil {
+			return err
+		}
+		queue.CacheGeneration++
+		if err := tx.SaveStackQueue(queue); err != nil {
+			return err
+		}
+		return audit.Record(ctx, tx, audit.Entry{OrgID: st.OrgID, Action: audit.CacheCleared, Subject: audit.Stack(st), Detail: map[string]any{"generation": queue.CacheGeneration}})
+	})
 }
 
 // hashOf returns the hexadecimal SHA-256 of values. Different lists of values have different hashes.

@@ -7,6 +7,7 @@ import (
 
 	"workflowagent/internal/dev/storetest"
 	"workflowagent/internal/server/deployments"
+	"workflowagent/internal/server/fault"
 	"workflowagent/internal/server/identity"
 	"workflowagent/internal/server/store"
 	"workflowagent/internal/server/vcs"
@@ -170,6 +171,47 @@ func TestKeyOfWorkspace(t *testing.T) {
 	}
 }
 
+// TestClearCache discards what the jobs of one stack have kept.
+func TestClearCache(t *testing.T) {
+	p := newPlant(t, storetest.SQLite(t), deployments.Options{})
+	st, other := p.stack("dev"), p.stack("other")
+	p.must(p.put(st, cachedSettings))
+	p.must(p.put(other, cachedSettings))
+	kept, of, pulls := p.keptBy(st, own), p.keptBy(other, own), p.keptBy(st, branch)
+	d, err := p.service.Create(t.Context(), p.user, st, asked(t, own), "api")
+	p.must(err)
+	c := p.poll("a")
+	p.must(p.heartbeat(c, "starting"))
+	running, err := p.service.Definition(t.Context(), runner(c), c.Job.ID)
+	p.must(err)
+	p.must(p.service.ClearCache(t.Context(), p.user, st))
+	p.must(p.result(c, workflow.StatusFailed))
+	after := p.keptBy(st, own)
+	if *running.Deployment.Workspace != kept || after.Scope != kept.Scope || after.Key == kept.Key {
+		t.Errorf("a running job keeps %v, and the next one finds %v", running.Deployment.Workspace, after)
+	}
+	if p.keptBy(st, branch) == pulls || p.keptBy(other, own) != of {
+		t.Error("the classes of a stack must be discarded together, and those of other stacks must stay")
+	}
+	if again := p.keptBy(st, own); again != after {
+		t.Errorf("the workspace changes from %v to %v", after, again)
+	}
+
+	without, err := p.service.Again(t.Context(), p.user, st, d.ID, deployments.Repetition{WithoutCache: true}, deployments.Repeat{})
+	p.must(err)
+	if w := p.kept(without.ID); w.Valid() {
+		t.Errorf("a deployment that runs again without a cache has the workspace %v", w)
+	}
+	with, err := p.again(st, d.ID)
+	p.must(err)
+	if w := p.kept(with.ID); w != after {
+		t.Errorf("a deployment that runs again has the workspace %v, want %v", w, after)
+	}
+	if err := p.service.ClearCache(t.Context(), identity.Principal{}, st); fault.KindOf(err) == "" {
+		t.Errorf("a caller without permissions: %v", err)
+	}
+}
+
 // TestTrustOfRepetitions checks that a deployment that runs again is never of a higher class.
 func TestTrustOfRepetitions(t *testing.T) {
 	p, st := newForgePlant(t, storetest.SQLite(t), &forge{}, `{"cacheOptions":{"enable":true},"vcs":{"provider":"github","repository":"o/r"},"sourceContext":{"git":{"branch":"main"}},
@@ -188,9 +230,9 @@ func TestTrustOfRepetitions(t *testing.T) {
 		{p.createFor(st, push).ID, "own"},
 		{p.createFor(st, preview(7)).ID, ""},
 	} {
-		again, err := p.service.Again(t.Context(), p.user, st, tt.id)
+		again, err := p.again(st, tt.id)
 		p.must(err)
-		twice, err := p.service.Again(t.Context(), p.user, st, again.ID)
+		twice, err := p.again(st, again.ID)
 		p.must(err)
 		if got := fmt.Sprint(again.Trust, " ", twice.Trust); got != tt.want+" "+tt.want {
 			t.Errorf("row %d: the repetitions have the classes %q, want %q", i, got, tt.want)
@@ -198,7 +240,7 @@ func TestTrustOfRepetitions(t *testing.T) {
 	}
 	first := user(own)
 	p.must(p.patch(st, `{"sourceContext":{"git":{"branch":"release"}}}`))
-	again, err := p.service.Again(t.Context(), p.user, st, first)
+	again, err := p.again(st, first)
 	p.must(err)
 	if again.Trust != "branch" {
 		t.Errorf("a repetition of what the settings named before has the class %q", again.Trust)

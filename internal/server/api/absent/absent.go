@@ -60,7 +60,6 @@ var features = []Feature{
 	{org + "/auditlogs/reader-kind", "the choice of a reader of audit logs", small},
 	{org + "/saml", "SAML", later},
 	{"DELETE /api/user/pending-emails", "the verification of e-mail addresses", small},
-	{stack + "/deployments/cache", "dependency caches", later},
 	{stack + "/notifications", "notifications by e-mail", small},
 	{stack + "/workflow", "starter workflows", small},
 	{"PATCH " + stack + "/preview/{update}/journalentries", "journals of previews, which do not change the state", small},

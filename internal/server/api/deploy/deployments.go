@@ -17,6 +17,7 @@ import (
 	"workflowagent/internal/server/stacks"
 	"workflowagent/internal/server/store"
 	"workflowagent/internal/server/triggers"
+	"workflowagent/internal/workflow"
 )
 
 type deploymentRoutes struct {
@@ -46,6 +47,8 @@ func (d *deploymentRoutes) register(rt *web.Router) {
 	rt.Stack(http.MethodGet, base+"/version/{version}", identity.StateRead, d.getVersion)
 	rt.Stack(http.MethodGet, base+"/{deploymentID}", identity.StateRead, d.get)
 	rt.Stack(http.MethodPost, base+"/{deploymentID}/cancel", identity.Operate, d.cancel)
+	rt.Stack(http.MethodPost, base+"/{deploymentID}/again", identity.Operate, d.again)
+	rt.Stack(http.MethodDelete, base+"/cache", identity.Operate, d.clearCache)
 	rt.Stack(http.MethodGet, base+"/{deploymentID}/updates", identity.StateRead, d.updates)
 	rt.Stack(http.MethodGet, base+"/{deploymentID}/logs", identity.StateRead, d.logs)
 
@@ -67,29 +70,57 @@ func (d *deploymentRoutes) create(w http.ResponseWriter, r *http.Request, st sto
 	if web.Older(r) {
 		body = fromOlder(body)
 	}
-	// The other initiators belong to the server's own triggers. Identity tokens name the initiator,
-	// so a client must not claim to be one of them.
-	initiator := r.Header.Get("X-Pulumi-Deployment-Initiator")
-	if !slices.Contains(clients, initiator) {
-		initiator = "api"
-	}
 	asked, err := deployments.ParseRequest(body)
 	if err != nil {
 		return err
 	}
 	repeat := deployments.Repeat{Key: r.Header.Get("Idempotency-Key"), Body: body}
-	dep, err := d.deployments.CreateOnce(r.Context(), web.Principal(r), st, asked, initiator, repeat)
+	dep, err := d.deployments.CreateOnce(r.Context(), web.Principal(r), st, asked, initiator(r), repeat)
 	if err != nil {
 		return err
 	}
-	answer := map[string]any{
-		"id": dep.ID, "version": dep.Version,
-		"consoleUrl": d.console.Deployment(st.OrgName, st.Project, st.Name, dep.Version), // which clients print
-	}
+	answer := d.createdBody(st, dep)
 	if len(asked.Ignored) > 0 {
 		answer["warnings"] = asked.Ignored
 	}
 	return web.WriteJSON(w, r, http.StatusAccepted, answer)
+}
+
+// initiator returns the kind of client that requests a deployment. The other initiators belong to the
+// server's own triggers. Identity tokens name the initiator, so a client must not claim to be one of them.
+func initiator(r *http.Request) string {
+	if name := r.Header.Get("X-Pulumi-Deployment-Initiator"); slices.Contains(clients, name) {
+		return name
+	}
+	return "api"
+}
+
+func (d *deploymentRoutes) createdBody(st store.Stack, dep store.Deployment) map[string]any {
+	return map[string]any{
+		"id": dep.ID, "version": dep.Version,
+		"consoleUrl": d.console.Deployment(st.OrgName, st.Project, st.Name, dep.Version), // which clients print
+	}
+}
+
+// again repeats a deployment. Of a deployment's settings, the body can only contain cacheOptions.
+func (d *deploymentRoutes) again(w http.ResponseWriter, r *http.Request, st store.Stack) error {
+	var asked struct {
+		CacheOptions *workflow.CacheOptions `json:"cacheOptions"`
+	}
+	if err := request.DecodeOptional(w, r, &asked); err != nil {
+		return err
+	}
+	o := deployments.Repetition{Initiator: initiator(r), WithoutCache: asked.CacheOptions != nil && !asked.CacheOptions.Enable}
+	repeat := deployments.Repeat{Key: r.Header.Get("Idempotency-Key"), Body: fmt.Appendf(nil, "%s again, without cache: %t", web.Param(r, "deploymentID"), o.WithoutCache)}
+	dep, err := d.deployments.Again(r.Context(), web.Principal(r), st, web.Param(r, "deploymentID"), o, repeat)
+	if err != nil {
+		return err
+	}
+	return web.WriteJSON(w, r, http.StatusAccepted, d.createdBody(st, dep))
+}
+
+func (d *deploymentRoutes) clearCache(w http.ResponseWriter, r *http.Request, st store.Stack) error {
+	return web.Answer(w, r, struct{}{}, d.deployments.ClearCache(r.Context(), web.Principal(r), st))
 }
 
 func (d *deploymentRoutes) get(w http.ResponseWriter, r *http.Request, st store.Stack) error {

@@ -68,6 +68,33 @@ func TestDeployForm(t *testing.T) {
 	sees("with a paused stack", "It will wait: deployments of the stack are paused.")
 }
 
+// TestAgainWithoutCache repeats deployments with and without a workspace.
+func TestAgainWithoutCache(t *testing.T) {
+	s := consoletest.New(t)
+	s.Stack("box", "dev")
+	s.API(http.MethodPost, "/api/stacks/acme/box/dev/deployments/settings", map[string]any{"cacheOptions": map[string]any{"enable": true}}, nil)
+	b := s.SignIn()
+	const list, button = "/acme/box/dev/deployments/", "Run again without cache"
+	for version, keeps := range []bool{true, true, false} {
+		path := fmt.Sprint(list, version+1)
+		switch version {
+		case 0:
+			b.Post("/acme/box/dev/deploy", url.Values{"operation": {"update"}})
+		case 1:
+			b.Post(list+"1/again", nil)
+		case 2:
+			b.Post(list+"2/again", url.Values{"without-cache": {"on"}})
+		}
+		if p := b.Get(path); p.Contains(button) {
+			t.Errorf("the page of the queued deployment #%d has the button %q", version+1, button)
+		}
+		b.Post(path+"/cancel", nil)
+		if p := b.Get(path); p.Status != http.StatusOK || p.Contains(button) != keeps {
+			t.Errorf("the page of deployment #%d: status %d, has the button %q: %t", version+1, p.Status, button, p.Contains(button))
+		}
+	}
+}
+
 // TestForceCancel cancels a running deployment, and then by force, which requires a recent sign-in.
 func TestForceCancel(t *testing.T) {
 	s := consoletest.New(t)

@@ -219,7 +219,8 @@ func (p *pages) again(v *page.Visit) (page.Answer, error) {
 	if err != nil {
 		return page.Answer{}, err
 	}
-	made, err := p.Deployments.Again(v.Context(), v.Who, v.Stack, d.ID)
+	o := deployments.Repetition{Initiator: deployments.InitiatorConsole, WithoutCache: v.Form("without-cache") == "on"}
+	made, err := p.Deployments.Again(v.Context(), v.Who, v.Stack, d.ID, o, deployments.Repeat{})
 	return page.See(deploymentPath(v.Stack, made.Version)), err
 }
 

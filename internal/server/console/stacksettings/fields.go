@@ -36,6 +36,7 @@ var fields = map[string]field{
 	"operationContext.options.skipIntermediateDeployments": {label: "Skip queued deployments that a newer one supersedes"},
 	"operationContext.options.remediateIfDriftDetected":    {label: "Remediate drift when a detection finds it"},
 	"operationContext.options.deleteAfterDestroy":          {label: "Delete the stack after a destroy"},
+	"cacheOptions.enable":                                  {label: "Keep the workspace for the next deployment"},
 	"operationContext.oidc.aws.roleArn":                    {label: "AWS: role ARN"},
 	"operationContext.oidc.aws.sessionName":                {label: "AWS: session name"},
 	"operationContext.oidc.aws.duration":                   {label: "AWS: duration"},

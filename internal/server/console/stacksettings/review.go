@@ -62,6 +62,10 @@ func merged(before *workflow.Settings, patch []byte) (*workflow.Settings, error)
 const sourceConsole = "console"
 
 // save stores what the review showed.
+func (p *pages) clearCache(v *page.Visit) (page.Answer, error) {
+	return answer(v, p.Deployments.ClearCache(v.Context(), v.Who, v.Stack), "", p.deployPage)
+}
+
 func (p *pages) save(v *page.Visit) (page.Answer, error) {
 	stored, err := p.stored(v)
 	if err != nil {

@@ -46,6 +46,7 @@ func Register(site *page.Site, d Deps) {
 	site.View(base, read, p.deploy)
 	site.Action(base, operate, p.review)
 	site.Action(base+"/save", operate, p.save)
+	site.Action(base+"/clear-cache", operate, p.clearCache)
 	site.View(base+"/schedules", read, p.schedules)
 	site.Action(base+"/schedules", page.Fresh(operate), p.createSchedule)
 	site.Action(base+"/schedules/{schedule}/{action}", operate, p.changeSchedule)
