@@ -19,8 +19,11 @@ type Settings struct {
 	OperationContext *OperationContext `json:"operationContext,omitempty"`
 	ExecutorContext  *ExecutorContext  `json:"executorContext,omitempty"`
 	CacheOptions     *CacheOptions     `json:"cacheOptions,omitempty"`
-	GitHub           *GitHubSettings   `json:"gitHub,omitempty"`
-	VCS              *VCSSettings      `json:"vcs,omitempty"`
+	// ConcurrencyGroup is a name. Of the stacks of an organization with the same name, at most one runs a
+	// deployment. It is a setting of stacks only; requests cannot change it.
+	ConcurrencyGroup string          `json:"concurrencyGroup,omitempty"`
+	GitHub           *GitHubSettings `json:"gitHub,omitempty"`
+	VCS              *VCSSettings    `json:"vcs,omitempty"`
 }
 
 // SourceContext locates the program. At most one member is set. If none is set, the image contains

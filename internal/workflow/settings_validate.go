@@ -15,7 +15,7 @@ import (
 
 // Validate returns an error if a member is invalid. The error names the member.
 func (s *Settings) Validate() error {
-	if err := cmp.Or(checkText("tag", s.Tag, 256), s.SourceContext.validate(), s.OperationContext.validate(), s.ExecutorContext.validate()); err != nil {
+	if err := cmp.Or(checkText("tag", s.Tag, 256), checkText("concurrencyGroup", s.ConcurrencyGroup, 100), s.SourceContext.validate(), s.OperationContext.validate(), s.ExecutorContext.validate()); err != nil {
 		return err
 	}
 	if s.GitHub != nil {

@@ -46,6 +46,7 @@ func (s *Service) againIn(ctx context.Context, tx *store.Tx, p identity.Principa
 		return d, err
 	}
 	own := *set
+	own.ConcurrencyGroup = "" // that of the stack applies
 	if o.WithoutCache {
 		own.CacheOptions = &workflow.CacheOptions{}
 	}

@@ -235,6 +235,7 @@ func (s *Service) next(tx *store.Tx, agent pools.Sighting, limit int) (jobs []st
 	}
 	// The jobs were listed before their stacks were acquired.
 	jobs, err = tx.StillNext(agent.PoolID, ids)
+	jobs = oneOfEachGroup(jobs)
 	return jobs, busy || len(jobs) < len(ids), err
 }
 

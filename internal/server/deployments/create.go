@@ -201,6 +201,9 @@ func (s *Service) configure(ctx context.Context, tx *store.Tx, st store.Stack, r
 	if err != nil {
 		return nil, origin{}, nil, fault.Invalid("%s", err)
 	}
+	if err := ownGroup(set, stored, r); err != nil {
+		return nil, origin{}, nil, err
+	}
 	if set.OIDC() != nil && s.opts.Issuer != nil {
 		if err := s.opts.Issuer.CheckClouds(); err != nil {
 			return nil, origin{}, nil, err
@@ -245,6 +248,7 @@ func (s *Service) enqueue(tx *store.Tx, d *store.Deployment, jobID string, set *
 		PoolID: set.AgentPoolID, PoolPinned: pinned, Operation: d.Operation, Version: d.Version,
 		SkipIntermediate: set.Option().SkipIntermediateDeployments,
 		QueueGroup:       q.group,
+		ConcurrencyGroup: queue.ConcurrencyGroup,
 		Status:           workflow.StatusNotStarted, Epoch: 1, QueuedAt: d.CreatedAt, ModifiedAt: d.CreatedAt,
 	}
 	if !pinned {

@@ -69,6 +69,9 @@ func (s *Service) facts(tx *store.Tx, orgID string, list []store.DeploymentJob, 
 	if err := stackFacts(tx, &f, stackIDs); err != nil {
 		return f, err
 	}
+	if err := groupFacts(tx, &f, list, reach); err != nil {
+		return f, err
+	}
 	if f.Before, err = tx.QueuedBefore(jobIDs); err != nil || reach == nil {
 		return f, err
 	}
@@ -117,6 +120,36 @@ func (s *Service) poolFacts(tx *store.Tx, f *waiting.Facts, used []string) error
 	}
 	for _, p := range presences {
 		f.Active += p.Active
+	}
+	return nil
+}
+
+func groupFacts(tx *store.Tx, f *waiting.Facts, list []store.DeploymentJob, reach *store.Reach) error {
+	var groups []string
+	for _, d := range list {
+		if name := d.Job.ConcurrencyGroup; name != "" && d.Job.Status == workflow.StatusNotStarted && !slices.Contains(groups, name) {
+			groups = append(groups, name)
+		}
+	}
+	if len(groups) == 0 {
+		return nil
+	}
+	holders, err := tx.HoldersOfGroups(f.Org.ID, groups, nil)
+	if err != nil {
+		return err
+	}
+	f.Groups = map[string][]store.QueueEntry{}
+	for _, h := range holders {
+		f.Groups[h.Group] = nil
+	}
+	if reach == nil {
+		return nil
+	}
+	if holders, err = tx.HoldersOfGroups(f.Org.ID, groups, reach); err != nil {
+		return err
+	}
+	for _, h := range holders {
+		f.Groups[h.Group] = append(f.Groups[h.Group], h)
 	}
 	return nil
 }

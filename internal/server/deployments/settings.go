@@ -151,6 +151,9 @@ func (s *Service) changeSettings(ctx context.Context, p identity.Principal, st s
 		if err := tx.SaveDeploymentSettings(row); err != nil {
 			return err
 		}
+		if err := joinGroup(tx, st, fresh.ConcurrencyGroup); err != nil {
+			return err
+		}
 		return audit.Record(ctx, tx, audit.Entry{
 			OrgID: st.OrgID, Action: audit.SettingsChanged, Subject: audit.Stack(st), Detail: map[string]any{"version": row.Version, "source": source, "keys": differ("", before, doc)},
 		})
@@ -201,6 +204,9 @@ func (s *Service) CopySettings(ctx context.Context, tx *store.Tx, from, to store
 		return err
 	}
 	queueChanged(tx, to.OrgID, to.ID)
+	if err := joinGroup(tx, to, set.ConcurrencyGroup); err != nil {
+		return err
+	}
 	return tx.SaveDeploymentSettings(store.DeploymentSettings{
 		StackID: to.ID, Document: string(doc), Source: source, Version: old.Version + 1, PoolID: set.AgentPoolID, UpdatedAt: tx.Now(),
 	})
@@ -292,6 +298,9 @@ func (s *Service) DeleteSettings(ctx context.Context, st store.Stack) error {
 			return err
 		}
 		if err := tx.DeleteWatch(st.ID); err != nil {
+			return err
+		}
+		if err := joinGroup(tx, st, ""); err != nil {
 			return err
 		}
 		return audit.Record(ctx, tx, audit.Entry{OrgID: st.OrgID, Action: audit.SettingsDeleted, Subject: audit.Stack(st)})

@@ -127,7 +127,7 @@ func (o origin) source(c *store.VCSCheckout) trust {
 	if o.git.Commit != "" {
 		switch named := strings.EqualFold(o.git.Commit, o.own.Commit); {
 		case named:
-		case c.CommitID == "" || !strings.EqualFold(c.CommitID, o.git.Commit) || c.Ref == "":
+		case !strings.EqualFold(c.CommitID, o.git.Commit) || c.Ref == "":
 			// A commit that a user names can be one of a fork: forges offer these from the repository, too.
 			return trustNone
 		case c.Pull > 0:

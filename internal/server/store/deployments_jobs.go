@@ -77,6 +77,9 @@ type Job struct {
 	// QueueGroup separates queued deployments that must not supersede each other, such as those of
 	// two pull requests.
 	QueueGroup string
+	// ConcurrencyGroup is the name of a group of stacks of the organization, of whose jobs at most one is
+	// claimed or running, or "".
+	ConcurrencyGroup string
 }
 
 var jobs = database.NewTable[Job]("jobs j")
@@ -109,8 +112,9 @@ var queuedJobs = database.NewTable[QueuedJob]("jobs j")
 
 // NextJobs returns up to limit jobs that a pool may claim, of different stacks, in the order of their
 // claims. They are the first queued jobs of organizations that are not paused. A job's stack must exist,
-// must be neither paused nor blocked, and must have no active job and no older queued job. The caller
-// checks the organization's concurrency limit.
+// must be neither paused nor blocked, and must have no active job and no older queued job. The job's group
+// must have no active job and no blocked stack. The caller checks the organization's concurrency limit, and
+// claims only one of several jobs of a group.
 func (tx *Tx) NextJobs(poolID string, limit int) ([]QueuedJob, error) {
 	return queuedJobs.All(tx.Tx, "WHERE j.status = 'not-started' AND j.pool_id = $1 AND "+claimable+fmt.Sprintf(" ORDER BY j.queued_at, j.id LIMIT %d", limit), poolID)
 }
@@ -126,7 +130,19 @@ const claimable = `NOT EXISTS (SELECT 1 FROM jobs a WHERE a.stack_id = j.stack_i
 	AND NOT EXISTS (SELECT 1 FROM jobs q WHERE q.stack_id = j.stack_id AND q.status = 'not-started' AND q.version < j.version)
 	AND EXISTS (SELECT 1 FROM stacks s WHERE s.id = j.stack_id)
 	AND NOT EXISTS (SELECT 1 FROM stack_queues w WHERE w.stack_id = j.stack_id AND (w.paused = 1 OR w.blocked_by <> ''))
-	AND NOT EXISTS (SELECT 1 FROM org_queues o WHERE o.org_id = j.org_id AND o.paused = 1)`
+	AND NOT EXISTS (SELECT 1 FROM org_queues o WHERE o.org_id = j.org_id AND o.paused = 1)
+	AND (j.concurrency_group = '' OR NOT EXISTS (SELECT 1 FROM jobs g WHERE ` + sameGroup + ` AND g.status IN ('accepted', 'running'))
+		AND NOT EXISTS (SELECT 1 FROM stack_queues w JOIN jobs g ON g.deployment_id = w.blocked_by WHERE w.blocked_by <> '' AND ` + sameGroup + `))`
+
+const sameGroup = "g.org_id = j.org_id AND g.concurrency_group = j.concurrency_group AND g.concurrency_group <> ''"
+
+// SetConcurrencyGroup sets the group of a stack's queued jobs, and of its claimed and running ones without a
+// group.
+func (tx *Tx) SetConcurrencyGroup(stackID, group string) error {
+	_, err := tx.Exec(`UPDATE jobs SET concurrency_group = $2 WHERE stack_id = $1
+		AND (status = 'not-started' OR status IN ('accepted', 'running') AND concurrency_group = '')`, stackID, group)
+	return err
+}
 
 // JobsByPolls returns the jobs that polls of a pool's agents claimed and that are claimed or running.
 func (tx *Tx) JobsByPolls(poolID string, pollIDs []string) ([]Job, error) {

@@ -26,6 +26,7 @@ type QueueEntry struct {
 	QueuedAt      time.Time       `read:"j.queued_at"`
 	ClaimedAt     time.Time       `read:"j.claimed_at"`
 	StartedAt     time.Time       `read:"j.started_at"`
+	Group         string          `read:"j.concurrency_group"` // see [Job]
 }
 
 const fromQueue = "jobs j JOIN deployments d ON d.id = j.deployment_id LEFT JOIN stacks s ON s.id = j.stack_id"
@@ -57,6 +58,26 @@ func (tx *Tx) FirstOfStacks(stackIDs []string) ([]QueueEntry, error) {
 		AND NOT EXISTS (SELECT 1 FROM jobs q WHERE q.stack_id = j.stack_id AND q.status = 'not-started' AND q.version < j.version)
 		AND NOT EXISTS (SELECT 1 FROM jobs a WHERE a.stack_id = j.stack_id AND a.status IN ('accepted', 'running'))`, args...)
 	return append(active, queued...), err
+}
+
+// HoldersOfGroups returns the jobs because of which no other job of groups of an organization can start: the
+// claimed and running ones, and lost ones that block their stacks. A reach selects those that a caller can
+// see; nil selects all.
+func (tx *Tx) HoldersOfGroups(orgID string, groups []string, reach *Reach) ([]QueueEntry, error) {
+	where, args := "WHERE j.org_id = $1", []any{orgID}
+	if reach != nil {
+		if where, args = ofOrg("j", orgID, *reach); where == "" {
+			return nil, nil
+		}
+	}
+	in, args := among("j.concurrency_group", groups, args)
+	where += " AND " + in + " AND j.concurrency_group <> '' AND "
+	active, err := queueEntries.All(tx.Tx, where+"j.status IN ('accepted', 'running') ORDER BY j.claimed_at, j.id", args...)
+	if err != nil {
+		return nil, err
+	}
+	lost, err := queueEntries.All(tx.Tx, where+"j.deployment_id IN (SELECT blocked_by FROM stack_queues WHERE blocked_by <> '') ORDER BY j.claimed_at, j.id", args...)
+	return append(active, lost...), err
 }
 
 // QueuedBefore returns the number of queued jobs of the same stack before each of the queued jobs,

@@ -281,6 +281,8 @@ type StackQueue struct {
 	PausedAt    time.Time
 	// CacheGeneration increases when what earlier deployments have kept must no longer be used.
 	CacheGeneration int64
+	// ConcurrencyGroup is the group in the stack's settings; see [Job].
+	ConcurrencyGroup string
 }
 
 // StackQueue returns a stack's queue, or the zero queue if none is stored.

@@ -22,9 +22,9 @@ func (tx *Tx) QueueLoad(poolID string, limit int) (QueueLoad, error) {
 			l.Oldest = time.UnixMicro(oldest)
 		}
 		return l, err
-	}, fmt.Sprintf(`WITH j AS (SELECT stack_id, org_id, version, queued_at FROM jobs
+	}, fmt.Sprintf(`WITH j AS (SELECT stack_id, org_id, version, queued_at, concurrency_group FROM jobs
 			WHERE status = 'not-started' AND pool_id = $1 ORDER BY queued_at, id LIMIT %d)
-		SELECT (SELECT COUNT(*) FROM j), COUNT(*), COALESCE(MIN(j.queued_at), 0) FROM j WHERE `, limit)+claimable, poolID)
+		SELECT (SELECT COUNT(*) FROM j), COUNT(DISTINCT CASE WHEN j.concurrency_group = '' THEN j.stack_id ELSE 'group ' || j.concurrency_group END), COALESCE(MIN(j.queued_at), 0) FROM j WHERE `, limit)+claimable, poolID)
 }
 
 // AllPools returns up to limit pools of all organizations, each with its organization's name.

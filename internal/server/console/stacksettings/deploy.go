@@ -205,6 +205,9 @@ func effective(set *workflow.Settings, list []pools.Overview, preset string) []o
 		e.Name = o.name
 		out = append(out, e)
 	}
+	if set.ConcurrencyGroup != "" {
+		out = append(out, origin{"Concurrency group", set.ConcurrencyGroup, own})
+	}
 	return out
 }
 

@@ -43,6 +43,7 @@ func (p *pages) patch(v *page.Visit, set *workflow.Settings) ([]byte, error) {
 	options["shell"] = orNull(v.Form("shell"))
 	doc := map[string]any{
 		"agentPoolID": v.Form("pool"), "sourceContext": map[string]any{"git": git},
+		"concurrencyGroup": orNull(v.Form("group")),
 		"cacheOptions":     map[string]any{"enable": v.Form("cache") == "on"},
 		"operationContext": map[string]any{"preRunCommands": v.Lines("commands"), "environmentVariables": env, "options": options, "oidc": oidcPatch(v)},
 	}

@@ -21,6 +21,9 @@ func (f Facts) Explain(dj store.DeploymentJob) Why {
 		w, found = e.behindAnother()
 	}
 	if !found {
+		w, found = e.behindGroup()
+	}
+	if !found {
 		w = e.shortOfAgents(dj.Job)
 		w.Position = e.position()
 	}
@@ -130,6 +133,21 @@ func (e explanation) behindAnother() (Why, bool) {
 	return w, true
 }
 
+// behindGroup explains the wait for another stack of the concurrency group. The sentence does not name that
+// stack, because not all readers of the log can see it.
+func (e explanation) behindGroup() (Why, bool) {
+	group := e.dj.Job.ConcurrencyGroup
+	holders, held := e.Groups[group]
+	if group == "" || !held {
+		return Why{}, false
+	}
+	return Why{
+		Reason: Group, Text: fmt.Sprintf("Waiting for a deployment of another stack: of the stacks in the concurrency group %q, only one runs a deployment at a time.", group),
+		Hint:     "To let the stack leave the group: " + e.curl(`-d '{"concurrencyGroup":null}'`, "/api/stacks/"+e.stack+"/deployments/settings"),
+		Blockers: e.blockers(holders), Action: Action{"Show the running deployments", Open, e.path("-", "deployments")},
+	}, true
+}
+
 func latest(a, b time.Time) time.Time {
 	if a.After(b) {
 		return a
@@ -211,7 +229,10 @@ func (e explanation) runners(poolID string) []Blocker {
 	if e.Running == nil {
 		return nil
 	}
-	list := e.Running(poolID)
+	return e.blockers(e.Running(poolID))
+}
+
+func (e explanation) blockers(list []store.QueueEntry) []Blocker {
 	var out []Blocker
 	for _, r := range list[:min(len(list), shownBlockers)] {
 		out = append(out, Blocker{

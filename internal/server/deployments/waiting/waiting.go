@@ -16,6 +16,7 @@ const (
 	StackPaused = "stack-paused"
 	Lost        = "lost-deployment"
 	Earlier     = "earlier-deployment"
+	Group       = "concurrency-group"
 	NoAgent     = "no-agent"
 	Limit       = "limit"
 	Busy        = "busy"
@@ -27,7 +28,7 @@ const (
 // numbers are the numbers of the reasons. They must not change, because continuation tokens of logs
 // contain them.
 var numbers = map[string]int64{
-	NoPool: 1, OrgPaused: 2, StackPaused: 3, Lost: 4, Earlier: 5, NoAgent: 6, Limit: 7, Busy: 8, Drained: 9, NotReady: 10,
+	NoPool: 1, OrgPaused: 2, StackPaused: 3, Lost: 4, Earlier: 5, NoAgent: 6, Limit: 7, Busy: 8, Drained: 9, NotReady: 10, Group: 11,
 }
 
 // Why is the reason why a deployment waits, as console and API show it.
@@ -126,6 +127,9 @@ type Facts struct {
 	Pools    map[string]Pool  // by id
 	Order    []string         // ids of the pools, oldest first
 	Stacks   map[string]Queue // by id
+	// Groups are the concurrency groups of which a deployment holds back all others, with the holders that
+	// the caller can see.
+	Groups map[string][]store.QueueEntry
 	// Before is the number of earlier queued jobs of the stack, by the id of a job.
 	Before map[string]int64
 	// Claimable are the jobs that a pool may claim, by the id of the pool.
