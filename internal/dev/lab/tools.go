@@ -13,7 +13,9 @@ import (
 
 const (
 	// PulumiVersion is the version of the CLI in the nested module internal/dev/tools/pulumi.
-	PulumiVersion = "v3.255.0"
+	PulumiVersion = "v3.276.0"
+	// OldPulumiVersion is the version of the CLI in the nested module internal/dev/tools/oldpulumi.
+	OldPulumiVersion = "v3.206.0"
 	// ProviderVersion is the version that the providers "lab" and "pulumiservice" report.
 	ProviderVersion = "0.1.0"
 
@@ -81,6 +83,20 @@ func PulumiCLI(ctx context.Context, progress io.Writer) (Tools, error) {
 		},
 	})
 	return tools, err
+}
+
+// OldPulumi returns the path of an older CLI, building it if necessary.
+func OldPulumi(ctx context.Context, progress io.Writer) (string, error) {
+	build, err := newBuilder(ctx, progress)
+	if err != nil {
+		return "", err
+	}
+	dir, err := build.module(ctx, "oldpulumi", []program{{
+		name: pulumiBinary, pkg: "github.com/pulumi/pulumi/pkg/v3/cmd/pulumi",
+		ldflags: "-X github.com/pulumi/pulumi/sdk/v3/go/common/version.Version=" + OldPulumiVersion,
+		what:    "an older pulumi CLI", expect: "about 3 min",
+	}})
+	return filepath.Join(dir, pulumiBinary), err
 }
 
 // Replayer returns the path of the program that replays journals with the CLI's code, building it

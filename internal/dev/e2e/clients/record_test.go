@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"maps"
 	"net/http"
 	"net/http/httptest"
 	"net/http/httputil"
@@ -58,7 +59,7 @@ type batchEnd struct {
 }
 
 var (
-	startPath   = regexp.MustCompile(`^(/api/stacks/[^/]+/[^/]+/[^/]+)/(?:update|refresh|destroy)/[^/]+$`)
+	beginPath   = regexp.MustCompile(`^(/api/stacks/[^/]+/[^/]+/[^/]+)/begin-update$`)
 	entriesPath = regexp.MustCompile(`^(.*)/journalentries$`)
 )
 
@@ -76,18 +77,38 @@ func (r *recorder) serve(w http.ResponseWriter, req *http.Request) {
 	if r.before != nil {
 		r.before(req)
 	}
-	if m := startPath.FindStringSubmatch(req.URL.Path); m != nil && req.Method == http.MethodPost {
-		j := &recording{name: req.URL.Path, stack: m[1], base: r.export(m[1])}
-		r.mu.Lock()
-		r.journals[req.URL.Path] = j
-		r.order = append(r.order, j)
-		r.mu.Unlock()
+	if m := beginPath.FindStringSubmatch(req.URL.Path); m != nil {
+		r.begin(w, req, m[1])
+		return
 	}
 	if m := entriesPath.FindStringSubmatch(req.URL.Path); m != nil {
 		r.record(w, req, m[1])
 		return
 	}
 	r.proxy.ServeHTTP(w, req)
+}
+
+// begin forwards a request for an update, and begins its recording.
+func (r *recorder) begin(w http.ResponseWriter, req *http.Request, stack string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	j := &recording{stack: stack, base: r.export(stack)}
+	req.Header.Del("Accept-Encoding")
+	answer := httptest.NewRecorder()
+	r.proxy.ServeHTTP(answer, req)
+	var begun struct {
+		UpdateID string `json:"updateID"`
+	}
+	if err := json.Unmarshal(answer.Body.Bytes(), &begun); err != nil || begun.UpdateID == "" {
+		r.t.Errorf("the server answers a request for an update with %d %s (%v)", answer.Code, answer.Body, err)
+	} else {
+		j.name = stack + "/update/" + begun.UpdateID
+		r.journals[j.name] = j
+		r.order = append(r.order, j)
+	}
+	maps.Copy(w.Header(), answer.Header())
+	w.WriteHeader(answer.Code)
+	_, _ = w.Write(answer.Body.Bytes()) // the client reports a lost response
 }
 
 // record forwards entries to the server, and records those that the server acknowledges.

@@ -72,3 +72,51 @@ func TestClientsReplayGeneratedJournals(t *testing.T) {
 		t.Errorf("the CLI refuses %d of %d generated journals, so the test compares too few", refused, seeds)
 	}
 }
+
+// TestClientsReplayMigrations is [TestClientsReplayGeneratedJournals] for journals that migrate the
+// state. The server must refuse those that the CLI's own replay refuses.
+func TestClientsReplayMigrations(t *testing.T) {
+	const seeds = 4000
+	cases, refused := make([]harness.ReplayCase, seeds), make([]error, seeds)
+	for i := range cases {
+		c := journaltest.NewMigration(uint64(i))
+		cases[i] = harness.ReplayCase{Base: c.Base, Entries: c.Entries, Got: []byte(`{"version":3}`)}
+		if refused[i] = checkMigrations(c.Base, c.Entries); refused[i] == nil {
+			var err error
+			if cases[i].Got, err = replay(c.Base, c.Entries); err != nil {
+				t.Fatalf("seed %d: %v", i, err)
+			}
+		}
+	}
+	both, failed := 0, 0
+	for i, r := range harness.ReplayOfficially(t, cases) {
+		if r.Error != "" && refused[i] != nil {
+			both++
+			continue
+		}
+		diff := gocmp.Diff(harness.ComparableState(r.Want), harness.ComparableState(r.Got))
+		if r.Error == "" && refused[i] == nil && diff == "" {
+			continue
+		}
+		t.Errorf("seed %d: the CLI's error is %q, the server's is %v, the CLI's state differs (-want +got):\n%s\nbase: %s\nentries: %s",
+			i, r.Error, refused[i], diff, cases[i].Base, cases[i].Entries)
+		if failed++; failed == 3 {
+			t.Fatal("stopped after three seeds")
+		}
+	}
+	if both < seeds/4 || both > seeds*3/4 {
+		t.Errorf("%d of %d generated journals are refused, so the test compares too few", both, seeds)
+	}
+}
+
+func checkMigrations(base, entries []byte) error {
+	from, err := journal.ParseState(base)
+	if err != nil {
+		return err
+	}
+	parsed, err := journal.Parse(entries)
+	if err != nil {
+		return err
+	}
+	return journal.CheckMigrations(from, func(func(journal.Entry, error) bool) {}, parsed, journal.Options{Time: time.Now()})
+}
