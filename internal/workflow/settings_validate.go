@@ -152,6 +152,13 @@ func checkVariables(vars map[string]Secret) error {
 			}
 		}
 	}
+	if v := vars[PulumiVersionVariable]; v.IsSecret() {
+		return fmt.Errorf("operationContext.environmentVariables: %s must not be a secret", PulumiVersionVariable)
+	} else if text, _ := v.Value(); strings.TrimSpace(text) != "" {
+		if _, err := ParseVersionRange(text); err != nil {
+			return fmt.Errorf("operationContext.environmentVariables: %s: %w", PulumiVersionVariable, err)
+		}
+	}
 	size := 0
 	for name, v := range vars {
 		if !isEnvName(name) {
