@@ -102,6 +102,9 @@ type Deployment struct {
 	Options        Options       `json:"options"`
 	RootPath       string        `json:"rootPath,omitempty"`  // directory that the job can write to; "" means the runner's job directory
 	Workspace      *Workspace    `json:"workspace,omitempty"` // nil: the job keeps nothing for later ones, and finds nothing
+	// SkipCheckpoints means that updates are faster without checkpoints, and that the server refuses
+	// updates that skip them and send no journal.
+	SkipCheckpoints bool `json:"skipCheckpoints,omitempty"`
 }
 
 // Workspace names what an agent keeps of a job for the next jobs of the same stack and trust class:

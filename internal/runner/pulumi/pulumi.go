@@ -54,11 +54,13 @@ func RemoveStack(stack string) []string {
 	return append([]string{"stack", "rm", "--yes", "--preserve-config", "--stack=" + stack}, quiet...)
 }
 
+var errMissing = errors.New("pulumi is not installed where the job runs: use an image with the pulumi CLI in its PATH")
+
 // Find returns the path of the pulumi program.
 func Find() (string, error) {
 	path, err := exec.LookPath("pulumi")
 	if err != nil {
-		return "", errors.New("pulumi is not installed where the job runs: use an image with the pulumi CLI in its PATH")
+		return "", errMissing
 	}
 	return filepath.Abs(path)
 }

@@ -137,6 +137,11 @@ func Pulumi(p *Params, op workflow.Operation, out io.Writer) error {
 	if err != nil {
 		return err
 	}
+	if p.JournalURL != "" {
+		if err := pulumi.SkipCheckpoints(p.JournalURL, dir); err != nil {
+			return err
+		}
+	}
 	if op == workflow.OperationDetectDrift && p.Remediate {
 		drift, err := detect(dir, args)
 		if err != nil || !drift {

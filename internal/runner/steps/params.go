@@ -42,6 +42,9 @@ type Params struct {
 	Generated bool                `json:"generated,omitempty"` // for dependencies: pre-run commands can still write the project file
 	Remediate bool                `json:"remediate,omitempty"` // for pulumi detect-drift
 	Workspace *Workspace          `json:"workspace,omitempty"` // for source git and dependencies; nil: the job has none
+	// JournalURL, for pulumi, is the URL of a server to which pulumi should send a journal without
+	// preparing checkpoints, or "".
+	JournalURL string `json:"journalURL,omitempty"`
 
 	reports *os.File // of a command with a workspace
 }
@@ -101,6 +104,9 @@ func ParamsFor(jobDir, workDir string, allowed []string, d *workflow.Deployment,
 		p.Shell = d.Options.Shell // "" selects the default shell; by default, the server sets the job's shell
 	default:
 		p.Remediate = d.Options.RemediateIfDriftDetected
+		if d.SkipCheckpoints {
+			p.JournalURL = d.BackendURL
+		}
 	}
 	return p, nil
 }

@@ -15,6 +15,7 @@ import (
 	"workflowagent/internal/redact"
 	"workflowagent/internal/server/audit"
 	"workflowagent/internal/server/identity"
+	"workflowagent/internal/server/stacks"
 	"workflowagent/internal/server/store"
 	"workflowagent/internal/server/vcs"
 	"workflowagent/internal/termtext"
@@ -29,7 +30,7 @@ func (s *Service) Definition(ctx context.Context, p identity.Principal, jobID st
 	var org store.Organization
 	var set *workflow.Settings
 	var checkout store.VCSCheckout
-	platform, generation := "", int64(0)
+	platform, generation, skipCheckpoints := "", int64(0), false
 	err := s.onJob(ctx, p, jobID, func(tx *store.Tx, job *store.Job, now time.Time) (err error) {
 		if job.Status.Final() {
 			return ended(*job) // a lost job that still runs already has its definition
@@ -54,6 +55,11 @@ func (s *Service) Definition(ctx context.Context, p identity.Principal, jobID st
 		if org, err = tx.Organization(d.OrgID); err != nil {
 			return err
 		}
+		stack, err := tx.Stack(job.StackID)
+		if err != nil {
+			return err
+		}
+		skipCheckpoints = stacks.SkipCheckpoints(stack)
 		if set, err = workflow.ParseSettings([]byte(d.Configuration)); err != nil {
 			return err
 		}
@@ -110,6 +116,7 @@ func (s *Service) Definition(ctx context.Context, p identity.Principal, jobID st
 	if err != nil {
 		return nil, err
 	}
+	def.Deployment.SkipCheckpoints = skipCheckpoints
 	def.Deployment.Workspace, err = workspaceOf(d, set, def.Image.Reference, generation)
 	return def, err
 }

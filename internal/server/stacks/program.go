@@ -68,6 +68,9 @@ func shorten(p Program, text []byte) (string, error) {
 				short.Metadata.Environment[name] = v
 			}
 		}
+		if p.Metadata.Environment[skipsCheckpoints] == "true" {
+			short.Metadata.Environment[skipsCheckpoints] = "true"
+		}
 	}
 	return "{}", nil // not reached: the texts that remain are shorter
 }

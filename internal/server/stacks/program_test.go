@@ -47,8 +47,11 @@ func TestProgramsOfADeploymentAreBounded(t *testing.T) {
 	for _, name := range []string{"ci.build.number", "ci.build.url", "ci.system", "pulumi.os"} {
 		program.Metadata.Environment[name] = strings.Repeat("<", 80)
 	}
+	program.Metadata.Environment["pulumi.env.PULUMI_SKIP_CHECKPOINTS"] = "true"
 	u, size = create()
-	if d, err = s.service.Describe(t.Context(), u); err != nil || size > store.LongText || !strings.Contains(string(d.Environment), `"pulumi.version":"v3.1.2"`) {
+	if d, err = s.service.Describe(t.Context(), u); err != nil || size > store.LongText ||
+		!strings.Contains(string(d.Environment), `"pulumi.env.PULUMI_SKIP_CHECKPOINTS":"true","pulumi.os"`) ||
+		!strings.Contains(string(d.Environment), `"pulumi.version":"v3.1.2"`) {
 		t.Errorf("an update with long metadata has %d bytes, %v: %s", size, err, d.Environment)
 	}
 }

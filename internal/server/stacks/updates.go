@@ -204,7 +204,7 @@ type Started struct {
 // Start starts an update. It grants a lease and, unless the update is a preview, acquires the
 // stack. It replaces the stack's tags unless tags is nil. journalVersion is the newest version of
 // the journal that the client can send, or 0. Start returns a conflict if another update holds the
-// stack.
+// stack, and an error if a deployment's update would neither send a journal nor prepare checkpoints.
 func (s *Service) Start(ctx context.Context, u store.Update, tags map[string]string, journalVersion int64) (Started, error) {
 	token, hash := identity.NewToken()
 	var out Started
@@ -224,13 +224,16 @@ func (s *Service) Start(ctx context.Context, u store.Update, tags map[string]str
 			return err
 		}
 		if !cur.Preview {
+			cur.JournalVersion = max(0, min(journalVersion, journal.Version))
+			if err := checkJournal(tx, cur); err != nil {
+				return err
+			}
 			if err := s.free(tx, &st, now); err != nil {
 				return err
 			}
 			st.Version++
 			st.ActiveUpdate = cur.ID
 			st.LastUpdateAt = now
-			cur.JournalVersion = max(0, min(journalVersion, journal.Version))
 			// The update shares the stack's state until it stores its own.
 			cur.StateSchema, cur.ResourceCount = st.StateSchema, st.ResourceCount
 			if err := tx.UpdateStack(st); err != nil {

@@ -161,7 +161,8 @@ func (a *stateArena) start(args ...string) runningCLI {
 	a.t.Helper()
 	output := filepath.Join(a.t.TempDir(), "output")
 	args = append(args, "--cwd", a.work, "--stack", path.Base(a.stack()), "--non-interactive")
-	env := append(a.Tools.Env(a.Home, a.proxy.URL, a.Server.Token), "PULUMI_JOURNALING_BATCH_PERIOD=5")
+	// The variables are those of a job, in which the journal alone must preserve the state.
+	env := append(a.Tools.Env(a.Home, a.proxy.URL, a.Server.Token), "PULUMI_JOURNALING_BATCH_PERIOD=5", "PULUMI_SKIP_CHECKPOINTS=true")
 	p := must.Get(lab.StartProcess(a.t.Context(), a.Tools.Pulumi(), args, env, output))(a.t)
 	return runningCLI{p, output}
 }
