@@ -38,7 +38,7 @@ func TestClientsOlderCLI(t *testing.T) {
 	}
 	program("one")
 	run(old, lab.OldPulumiVersion, "version")
-	run(old, "dev", "stack", "init", "dev")
+	run(old, "", "stack", "init", "dev")
 	run(old, "to create", "preview")
 	run(old, "2 created", "up", "--yes", "--skip-preview")
 	program("two")
