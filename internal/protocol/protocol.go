@@ -125,6 +125,8 @@ type StepStatusRequest struct {
 	// LogBytes is the size of the ended step's framed log. Log and statuses travel in parallel, so
 	// a reader that has received fewer bytes must expect more.
 	LogBytes *int64 `json:"logBytes,omitempty"`
+	// PulumiVersion is the version of pulumi that the step runs, if the job's definition requests one.
+	PulumiVersion string `json:"pulumiVersion,omitempty"`
 }
 
 // LogLines is the JSON form of step logs, for stock runners. Offset counts the step's lines.

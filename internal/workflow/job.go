@@ -105,6 +105,9 @@ type Deployment struct {
 	// SkipCheckpoints means that updates are faster without checkpoints, and that the server refuses
 	// updates that skip them and send no journal.
 	SkipCheckpoints bool `json:"skipCheckpoints,omitempty"`
+	// PulumiVersion is the range of versions of pulumi that the job may run, in the form of
+	// [ParseVersionRange]; "" for any.
+	PulumiVersion string `json:"pulumiVersion,omitempty"`
 }
 
 // Workspace names what an agent keeps of a job for the next jobs of the same stack and trust class:

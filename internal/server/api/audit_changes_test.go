@@ -161,6 +161,7 @@ func (a *auditor) changeOrganization() {
 	a.change("DELETE", org+"/members/ann", nil, nil)
 	a.change("PATCH", org, map[string]any{"setDefaultStackPermission": 101}, nil)
 	a.change("PATCH", org, map[string]any{"setDefaultStackPermission": 102}, nil)
+	a.change("PATCH", org, map[string]any{"setDefaultPulumiVersion": "3"}, nil)
 	for _, owner := range []string{org, org + "/teams/core", "/api/user"} {
 		var token struct{ ID string }
 		a.change("POST", owner+"/tokens", map[string]string{"name": "ci", "description": "ci"}, &token)

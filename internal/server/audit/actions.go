@@ -9,6 +9,7 @@ type Action string
 const (
 	OrganizationCreated    Action = "organization.created"
 	DefaultPermissionSet   Action = "organization.permission-changed"
+	PulumiVersionSet       Action = "organization.pulumi-version-changed"
 	UserCreated            Action = "user.created"
 	MemberAdded            Action = "member.added"
 	MemberRoleChanged      Action = "member.role-changed"
@@ -79,7 +80,7 @@ const (
 )
 
 var actions = []Action{
-	OrganizationCreated, DefaultPermissionSet, UserCreated, MemberAdded, MemberRoleChanged, MemberRemoved,
+	OrganizationCreated, DefaultPermissionSet, PulumiVersionSet, UserCreated, MemberAdded, MemberRoleChanged, MemberRemoved,
 	TeamCreated, TeamChanged, TeamDeleted, TokenCreated, TokenRevoked, TokenExchanged,
 	PoolCreated, PoolChanged, PoolDeleted, PoolDefaultSet, AgentDrained, AgentResumed, IssuerCreated, IssuerChanged, IssuerPoliciesChanged, IssuerDeleted,
 	WebhookCreated, WebhookChanged, WebhookDeleted, StackCreated, StackRenamed, StackTransferred, StackDeleted,

@@ -116,7 +116,7 @@ func (s *Service) Definition(ctx context.Context, p identity.Principal, jobID st
 	if err != nil {
 		return nil, err
 	}
-	def.Deployment.SkipCheckpoints = skipCheckpoints
+	def.Deployment.SkipCheckpoints, def.Deployment.PulumiVersion = skipCheckpoints, set.PulumiVersion(org.PulumiVersion)
 	def.Deployment.Workspace, err = workspaceOf(d, set, def.Image.Reference, generation)
 	return def, err
 }

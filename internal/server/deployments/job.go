@@ -190,6 +190,9 @@ func updateStep(st *store.StepState, r protocol.StepStatusRequest, now time.Time
 	if r.ExitCode != nil {
 		st.ExitCode = r.ExitCode
 	}
+	if v, err := workflow.ParseVersion(r.PulumiVersion); err == nil {
+		st.PulumiVersion = v.String()
+	}
 	if r.StartedAt != nil {
 		st.StartedAt = r.StartedAt.UTC()
 	}

@@ -13,6 +13,7 @@ import (
 	"workflowagent/internal/server/links"
 	"workflowagent/internal/server/store"
 	"workflowagent/internal/server/store/scope"
+	"workflowagent/internal/workflow"
 )
 
 // Members returns up to limit members of an organization, ordered by login, and whether more
@@ -145,6 +146,24 @@ func (s *Service) SetStackPermission(ctx context.Context, orgID string, p store.
 		}
 		return audit.Record(ctx, tx, audit.Entry{
 			OrgID: orgID, Action: audit.DefaultPermissionSet, Subject: audit.Subject{Kind: "organization", ID: orgID}, Detail: map[string]any{"permission": p},
+		})
+	})
+}
+
+// SetPulumiVersion sets the range of versions of pulumi for deployments whose settings name none, in the
+// form of [workflow.ParseVersionRange]; "" means any version.
+func (s *Service) SetPulumiVersion(ctx context.Context, orgID, version string) error {
+	if version != "" {
+		if _, err := workflow.ParseVersionRange(version); err != nil {
+			return fault.Invalid("the organization's version of pulumi: %v", err)
+		}
+	}
+	return s.db.Write(ctx, scope.Organization(orgID), func(tx *store.Tx) error {
+		if err := tx.SetPulumiVersion(orgID, version); err != nil {
+			return err
+		}
+		return audit.Record(ctx, tx, audit.Entry{
+			OrgID: orgID, Action: audit.PulumiVersionSet, Subject: audit.Subject{Kind: "organization", ID: orgID}, Detail: map[string]any{"version": version},
 		})
 	})
 }

@@ -19,6 +19,8 @@ type StepState struct {
 	FinishedAt time.Time           `json:"finishedAt,omitzero"`
 	UpdatedAt  time.Time           `json:"updatedAt,omitzero"` // database time
 	LogBytes   *int64              `json:"logBytes,omitempty"` // size of the ended step's log at its sender
+	// PulumiVersion is the version of pulumi that the step runs, if the runner has reported it.
+	PulumiVersion string `json:"pulumiVersion,omitempty"`
 }
 
 // Note is a line that the server adds to a deployment's log.

@@ -13,6 +13,7 @@ type Organization struct {
 	ID, Name, DisplayName string
 	CreatedAt             time.Time
 	StackPermission       Permission // of members, on every stack of the organization
+	PulumiVersion         string     // range for deployments whose settings name none; "" for any
 }
 
 // User is a human or service that signs in.
@@ -199,6 +200,11 @@ func (tx *Tx) DeleteMember(orgID, userID string) error {
 // SetStackPermission sets the permission of an organization's members on all its stacks.
 func (tx *Tx) SetStackPermission(orgID string, p Permission) error {
 	return organizations.Update(tx.Tx, Organization{ID: orgID, StackPermission: p}, "stack_permission")
+}
+
+// SetPulumiVersion sets the range of versions of pulumi of an organization.
+func (tx *Tx) SetPulumiVersion(orgID, version string) error {
+	return organizations.Update(tx.Tx, Organization{ID: orgID, PulumiVersion: version}, "pulumi_version")
 }
 
 // RolesOf returns a map from the ids of a user's organizations to the user's roles.

@@ -1,6 +1,7 @@
 package deploy
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"net/http"
@@ -72,6 +73,7 @@ type deploymentBody struct {
 	Reason          workflow.Reason    `json:"reason,omitempty"`
 	Message         string             `json:"message,omitempty"`
 	Queue           waiting.Why        `json:"queue,omitzero"`
+	PulumiVersion   string             `json:"pulumiVersion,omitempty"` // if the settings select versions
 }
 
 func deploymentBodyOf(d deployments.Details) deploymentBody {
@@ -89,6 +91,9 @@ func deploymentBodyOf(d deployments.Details) deploymentBody {
 	}
 	if d.Job.AgentID != "" {
 		b.Agent = &agentRef{d.Job.AgentID, d.Job.AgentHostname, d.Job.AgentVersion}
+	}
+	for _, step := range d.Job.Steps {
+		b.PulumiVersion = cmp.Or(step.PulumiVersion, b.PulumiVersion)
 	}
 	return b
 }

@@ -55,7 +55,8 @@ func (u *userRoutes) metadata(w http.ResponseWriter, r *http.Request, o store.Or
 	}
 	body := map[string]any{
 		"id": o.ID, "kind": "pulumi", "created": web.RFC3339(o.CreatedAt), "userRole": web.Principal(r).Role(o.ID), "features": features,
-		"defaultStackPermission": o.StackPermission, "memberCount": members, "stackCount": stacks,
+		"defaultStackPermission": o.StackPermission, "defaultPulumiVersion": o.PulumiVersion,
+		"memberCount": members, "stackCount": stacks,
 		// What members may do is fixed: docs/access.md.
 		"membersCanCreateStacks": true, "membersCanCreateTeams": false, "membersCanDeleteStacks": false,
 		"webhooksEnabled": true,

@@ -2,6 +2,7 @@ package org
 
 import (
 	"net/http"
+	"strings"
 
 	"workflowagent/internal/server/api/request"
 	"workflowagent/internal/server/api/web"
@@ -33,12 +34,13 @@ func (p *poolRoutes) register(rt *web.Router) {
 	})
 }
 
-// patchOrg changes the default pool and the default permission of an organization. It ignores the
-// other settings in the request.
+// patchOrg changes the default pool, the default permission and the default version of pulumi of an
+// organization. It ignores the other settings in the request.
 func (p *poolRoutes) patchOrg(w http.ResponseWriter, r *http.Request, o *store.Organization) error {
 	var req struct {
 		DefaultPool     *string           `json:"setDefaultAgentPoolID"`
 		StackPermission *store.Permission `json:"setDefaultStackPermission"`
+		PulumiVersion   *string           `json:"setDefaultPulumiVersion"`
 	}
 	if err := request.Decode(w, r, &req); err != nil {
 		return err
@@ -48,6 +50,13 @@ func (p *poolRoutes) patchOrg(w http.ResponseWriter, r *http.Request, o *store.O
 			return err
 		}
 		o.StackPermission = *req.StackPermission
+	}
+	if req.PulumiVersion != nil {
+		version := strings.TrimSpace(*req.PulumiVersion)
+		if err := p.users.identity.SetPulumiVersion(r.Context(), o.ID, version); err != nil {
+			return err
+		}
+		o.PulumiVersion = version
 	}
 	if req.DefaultPool == nil {
 		return nil
