@@ -32,6 +32,9 @@ type Launch struct {
 	// submodules; nil allows all.
 	AllowedRepositories []string `json:"allowedRepositories"`
 
+	// PulumiDir is the directory of the pulumi that the steps run, or "" for the first one in the PATH.
+	PulumiDir string `json:"pulumiDir,omitempty"`
+
 	CACertPEM string `json:"caCertPEM,omitempty"` // added to the system's roots
 	UserAgent string `json:"userAgent,omitempty"`
 	Signed    bool   `json:"signed,omitempty"`  // the server is known to sign its responses

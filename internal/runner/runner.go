@@ -107,6 +107,8 @@ type job struct {
 	notices  notices
 	sessions []int // of the steps that ran
 
+	pulumiVersion string // of the steps' pulumi, if the job selects versions
+
 	delivering atomic.Bool // the steps have finished
 }
 
@@ -263,6 +265,12 @@ func (j *job) steps(ctx context.Context) delivery.Verdict {
 	if timeout := time.Duration(j.definition.Timeout); timeout > 0 {
 		timer := time.AfterFunc(timeout, func() { j.stop.interrupt(workflow.ReasonTimeout) })
 		defer timer.Stop()
+	}
+	if err := j.checkPulumi(ctx); err != nil {
+		if reason, stopped := j.stop.reason(); stopped {
+			return delivery.Failed(reason, "%s before the first step", describeStop(reason))
+		}
+		return j.refuse(workflow.ReasonInvalidJob, err)
 	}
 	preRun := 0
 	for index, step := range j.definition.Steps {

@@ -27,7 +27,7 @@ func (j *job) step(ctx context.Context, index int, step workflow.Step, preRun in
 	}
 	out := newStepLog(j.masks, stream, j.echo(), log)
 	started := time.Now()
-	j.courier.ReportStep(index, protocol.StepStatusRequest{Status: workflow.StepRunning, StartedAt: &started})
+	j.courier.ReportStep(index, protocol.StepStatusRequest{Status: workflow.StepRunning, StartedAt: &started, PulumiVersion: j.pulumiVersion})
 	log.Info("step started")
 
 	j.notices.follow(out)

@@ -2,6 +2,7 @@ package fakes
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -68,6 +69,7 @@ type ServerJob struct {
 	Gone     bool
 	Status   workflow.Status
 	Steps    map[int]workflow.StepStatus
+	Pulumi   string   // the reported version of pulumi
 	Statuses []string // "1 running", in order of arrival
 	Logs     map[int][]byte
 	Lines    map[int][]string // lines of logs in the JSON form
@@ -327,6 +329,7 @@ func (s *Server) job(w http.ResponseWriter, r *http.Request, body []byte) {
 	case "PATCH status":
 		req := decode[protocol.StepStatusRequest](s.t, body)
 		j.Steps[step] = req.Status
+		j.Pulumi = cmp.Or(req.PulumiVersion, j.Pulumi)
 		j.Statuses = append(j.Statuses, fmt.Sprintf("%d %s", step, req.Status))
 		Answer(w, http.StatusOK, struct{}{})
 	case "POST logs":

@@ -55,6 +55,7 @@ type Environment struct {
 	given      map[string]bool // names in the definition's environment or the forwarded values
 	secretEnv  []string
 	pulumiEnv  string // path of the file named by PULUMI_ENV
+	pulumiDir  string // directory of the pulumi that steps run, or ""
 	fixed      *fixedPath
 	deployment bool     // the job is a deployment, so identity names are reserved
 	Notices    []string // lines for the log of the first step
@@ -93,6 +94,7 @@ func New(jobDir, fixed string, base []string, launch *protocol.Launch, definitio
 		given:      map[string]bool{},
 		secretEnv:  definition.SecretEnv,
 		pulumiEnv:  pulumiEnvFile(jobDir, fixed),
+		pulumiDir:  launch.PulumiDir,
 		deployment: definition.Deployment != nil,
 	}
 	e.fixed = newFixedPath(fixed, e.pulumiEnv)
@@ -204,9 +206,18 @@ func (e *Environment) fallbacks(jobDir string, launch *protocol.Launch) error {
 	return nil
 }
 
+// preferPulumi makes programs find the agent's pulumi before all others.
+func (e *Environment) preferPulumi(vars map[string]string) {
+	if e.pulumiDir != "" {
+		vars["PATH"] = e.pulumiDir + string(os.PathListSeparator) + vars["PATH"]
+	}
+}
+
 // Base returns the environment of the steps without cloud credentials.
 func (e *Environment) Base() credentials.Env {
-	return credentials.Env{Vars: maps.Clone(e.vars), Given: func(name string) bool { return e.given[name] }}
+	vars := maps.Clone(e.vars)
+	e.preferPulumi(vars)
+	return credentials.Env{Vars: vars, Given: func(name string) bool { return e.given[name] }}
 }
 
 // ForStep returns the environment of the next step, with the given cloud credentials, the notices
@@ -225,6 +236,7 @@ func (e *Environment) ForStep(cloud map[string]string) (env, notices []string, s
 			secrets = append(secrets, redact.Secret{Name: name, Value: value})
 		}
 	}
+	e.preferPulumi(vars)
 	for _, name := range slices.Sorted(maps.Keys(vars)) {
 		env = append(env, name+"="+vars[name])
 	}
