@@ -18,6 +18,7 @@ import (
 	"workflowagent/internal/agent/config"
 	"workflowagent/internal/agent/executor"
 	"workflowagent/internal/agent/instance"
+	"workflowagent/internal/agent/mirror"
 	"workflowagent/internal/agent/status"
 	"workflowagent/internal/agent/workspace"
 	"workflowagent/internal/protocol"
@@ -77,6 +78,7 @@ type Options struct {
 	ProxyEnv     map[string]string               // the host's proxy variables, for jobs that set none
 	Retry        protocol.Retry                  // pauses after a failed poll
 	JobRetry     time.Duration                   // first pause after a failed call for a job; 0 means 1 second
+	Pulumi       *mirror.Mirror                  // brings the versions of pulumi that jobs select; nil: the agent has none
 	FreeSpace    func(dir string) (int64, error) // free bytes on the disk of a directory; nil: ask the system
 	OutputWait   time.Duration                   // how long the copy of a job's output may continue after its exit; 0 means 30 seconds
 }

@@ -29,8 +29,12 @@ func (j *job) prepare(ctx context.Context, cancel context.CancelCauseFunc) (*wor
 	}
 	limited, done := context.WithTimeout(ctx, prepareTime)
 	defer done()
+	progress := func(line string) { j.writeSetup("%s", line) }
 	spec := j.spec(definition)
-	handle, err := j.agent.opts.Executor.Prepare(limited, spec, func(line string) { j.writeSetup("%s", line) })
+	if spec.Pulumi, err = j.pulumi(definition, progress); err != nil {
+		return nil, err
+	}
+	handle, err := j.agent.opts.Executor.Prepare(limited, spec, progress)
 	if err == nil {
 		j.entry.Handle = &handle
 		if j.agent.opts.Keeper != nil {
@@ -172,6 +176,26 @@ func (j *job) spec(definition *workflow.JobDefinition) executor.Spec {
 		}
 	}
 	return s
+}
+
+// pulumi returns the function that brings the pulumi of a job, or nil if the job runs the one of its image
+// or host. The runner checks that its version is one that the job selects.
+func (j *job) pulumi(definition *workflow.JobDefinition, progress func(line string)) (func(ctx context.Context, goos, goarch string) (executor.Pulumi, error), error) {
+	d := definition.Deployment
+	if d == nil || d.PulumiVersion == "" || j.agent.opts.Pulumi == nil {
+		return nil, nil //nolint:nilnil // nil means that nothing is brought
+	}
+	wanted, err := workflow.ParseVersionRange(d.PulumiVersion)
+	if err != nil {
+		return nil, &executor.Error{Reason: workflow.ReasonInvalidJob, Message: "The job's version of pulumi: " + err.Error(), Err: err}
+	}
+	return func(ctx context.Context, goos, goarch string) (executor.Pulumi, error) {
+		found, err := j.agent.opts.Pulumi.Bring(ctx, wanted, goos, goarch, progress)
+		if err == nil && found.Dir == "" {
+			progress(fmt.Sprintf("The agent's mirror has no pulumi for %s/%s that %s selects", goos, goarch, wanted))
+		}
+		return found, err
+	}, nil
 }
 
 // launch writes the job to the journal, requests permission to start the job, and starts the
@@ -322,6 +346,7 @@ func (j *job) launchDocument(definition *workflow.JobDefinition) ([]byte, error)
 		Signed:              j.client.Signed(),
 		EchoLog:             j.agent.opts.LogJobOutput,
 		AskLeave:            j.launcher() != nil,
+		PulumiDir:           j.entry.Handle.PulumiDir,
 	})
 	if err != nil {
 		return nil, errors.New("the job's launch document cannot be encoded") // the cause could contain a secret

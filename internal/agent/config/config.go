@@ -13,6 +13,7 @@ import (
 
 	"workflowagent/internal/agent/executor/docker"
 	"workflowagent/internal/agent/executor/kubernetes/podspec"
+	"workflowagent/internal/agent/mirror"
 	"workflowagent/internal/protocol"
 	"workflowagent/internal/settings"
 )
@@ -78,6 +79,7 @@ type Config struct {
 	Retry   protocol.Retry
 	Breaker protocol.Breaker
 	Docker  docker.Config
+	Mirror  mirror.Config
 	// Pods are the worker pods. If their namespace is empty, they run in the agent's own namespace,
 	// or in that of the kubeconfig.
 	Pods podspec.Config

@@ -21,6 +21,7 @@ const (
 	exchange     = "internal/agent/pooltoken"
 	endToEnd     = "internal/dev/e2e/"
 	upkeep       = "internal/host/upkeep"
+	releases     = "internal/agent/mirror"
 	thisPackage  = "internal/agent/config"
 	keeper       = "internal/agent/workspace"
 )
@@ -92,6 +93,8 @@ var effects = map[string][]effect{
 	"pod_template":                   {{daemon, "TestPodSettings"}, {agentProgram, "TestConfigPod"}},
 	"override_image_reference":       {{agentProgram, "TestKeysThatRefuseJobs"}, {agentLoop, "TestImageOverride"}},
 	"docker_host":                    {{agentProgram, "TestKeysOfAJob"}, {endToEnd + "engine", "TestEngineRunsDeployments"}, {dockerPlace, "TestDiscover"}},
+	"pulumi_mirror":                  {{agentProgram, "TestKeysOfTheMirror"}, {releases, "TestBring"}},
+	"pulumi_checksums_file":          {{agentProgram, "TestKeysOfTheMirror"}, {releases, "TestUnusableArchives"}},
 }
 
 func TestEveryKeyHasAnEffect(t *testing.T) {

@@ -221,6 +221,17 @@ use; the agent refuses jobs from other repositories. * matches within one path e
 across elements. Quote a pattern that begins with *. If set, redirects to other addresses are refused. Pre-run
 commands can still fetch from any host.`,
 	}, {
+		Key: "pulumi_mirror", Value: &c.Mirror.Location, DefaultText: "none: jobs run the pulumi of their image or host",
+		Example: "https://mirror.example.com/pulumi",
+		Doc: `The directory, as an absolute path, or the URL with the archives of pulumi's releases. From it, the
+agent brings the version that a job selects, and keeps it in state_directory; see deployments.md. (Docker and process
+targets only.)`,
+	}, {
+		Key: "pulumi_checksums_file", Value: (*settings.Path)(&c.Mirror.Checksums),
+		Example: "/etc/workflow-agent/pulumi-checksums.txt", Requirement: "required if pulumi_mirror is set",
+		Doc: `The file with the SHA-256 sums of the archives that the agent may bring, in the format of sha256sum.
+The agent reads the file for each job.`,
+	}, {
 		Key: "ca_certificate_file", Value: (*settings.Path)(&c.CACertificateFile),
 		Example: "/etc/ssl/certs/company-ca.pem",
 		Doc: `A PEM file with certificate authorities. The agent and the programs in its jobs trust them

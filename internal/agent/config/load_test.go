@@ -28,6 +28,7 @@ func TestEnvironment(t *testing.T) {
 		"circuit_breaker_timeout": "9s", "http_server_port": "10", "http_server_address": "::1", "health_threshold": "11s",
 		"syslog": "true", "log_format": "json", "log_job_output": "false", "max_concurrent_jobs": "1",
 		"state_directory": "/srv/state", "allowed_images": "pulumi/*,example.com/**", "allowed_repositories": "github.com/acme/*,gitlab.com/**",
+		"pulumi_mirror": "/srv/pulumi", "pulumi_checksums_file": "/srv/sums.txt",
 		"ca_certificate_file": "/srv/ca.pem", "docker_network": "jobs", "docker_server_address": "172.18.0.1:8800", "docker_memory": "2g", "docker_cpus": "0.5",
 		"docker_pids_limit": "12", "auto_update": "true", "update_channel": "beta", "update_url": "https://updates.example.com",
 		"image": "example.com/agent:1", "image_pull_policy": "Always", "service_account_name": "worker", "num_cpus": "2",

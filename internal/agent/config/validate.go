@@ -15,6 +15,7 @@ import (
 	"syscall"
 	"unicode"
 
+	"workflowagent/internal/agent/mirror"
 	"workflowagent/internal/imageref"
 	"workflowagent/internal/protocol"
 	"workflowagent/internal/settings"
@@ -78,6 +79,7 @@ func (c *Config) validatePlaces(fail func(key, what string)) {
 	default:
 		fail("deploy_target", "is not one of the allowed values: choose docker, kubernetes or process")
 	}
+	c.validateMirror(fail)
 	if !filepath.IsAbs(c.WorkingDirectory) {
 		fail("working_directory", "is unknown: set it to the directory of the runner binaries")
 	}
@@ -93,6 +95,23 @@ func (c *Config) validatePlaces(fail func(key, what string)) {
 	if at, err := netip.ParseAddrPort(c.Docker.ServerAddress); c.Docker.ServerAddress != "" &&
 		(err != nil || at.Addr().IsLoopback() || at.Addr().IsUnspecified()) {
 		fail("docker_server_address", "is not an address that containers can reach: write an IP address that is not on loopback, and a port")
+	}
+}
+
+func (c *Config) validateMirror(fail func(key, what string)) {
+	location := c.Mirror.Location
+	switch {
+	case location == "":
+		return
+	case c.DeployTarget == TargetKubernetes:
+		fail("pulumi_mirror", "has no effect in Kubernetes: remove it, and use images with the versions of pulumi that jobs select")
+	case !filepath.IsAbs(location) && !mirror.IsURL(location):
+		fail("pulumi_mirror", "is neither the absolute path of a directory nor a URL: write it like /srv/pulumi or https://mirror.example.com/pulumi")
+	}
+	if c.Mirror.Checksums == "" {
+		fail("pulumi_checksums_file", "is required because pulumi_mirror is set: name a file with the SHA-256 sums of the archives")
+	} else if _, err := mirror.ReadChecksums(c.Mirror.Checksums); err != nil {
+		fail("pulumi_checksums_file", "cannot be used: "+err.Error())
 	}
 }
 

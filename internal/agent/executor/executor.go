@@ -121,8 +121,18 @@ type Spec struct {
 	// workspace is unavailable runs without it, and Prepare reports that.
 	Workspace string
 
+	// Pulumi, if set, returns the release of pulumi for a platform. The executor puts it into the job's
+	// environment, and returns its directory there as [Handle.PulumiDir].
+	Pulumi func(ctx context.Context, goos, goarch string) (Pulumi, error)
+
 	Timeout  time.Duration // the job's own time limit; 0: none
 	Patience time.Duration // time that pulumi gets after an interrupt; the runner then needs up to 30 s for its log and result
+}
+
+// Pulumi is a release of pulumi on the agent's host. The zero Pulumi is none.
+type Pulumi struct {
+	Version string // such as 3.276.0
+	Dir     string // contains only programs: pulumi and its language hosts
 }
 
 // Handle identifies a prepared job. It is plain data. [Handle.Decode] decodes the executor's part.
@@ -134,6 +144,9 @@ type Handle struct {
 	// their host.
 	CreatedAt time.Time       `json:"createdAt"`
 	Data      json.RawMessage `json:"data"` // private to the executor
+	// PulumiDir is the directory of the pulumi that the job runs, in the job's environment; "" if it runs
+	// the one of its image or host.
+	PulumiDir string `json:"pulumiDir,omitempty"`
 }
 
 // NewHandle returns a handle with the executor's own data about the job.

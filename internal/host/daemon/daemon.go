@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"os"
 	"os/signal"
+	"path/filepath"
 	"runtime"
 	"runtime/debug"
 	"sync"
@@ -22,6 +23,7 @@ import (
 	"workflowagent/internal/agent/executor"
 	"workflowagent/internal/agent/health"
 	"workflowagent/internal/agent/instance"
+	"workflowagent/internal/agent/mirror"
 	"workflowagent/internal/agent/status"
 	"workflowagent/internal/host/service"
 	"workflowagent/internal/host/upkeep"
@@ -115,6 +117,9 @@ func run(ctx context.Context, c *config.Config, o Options, s *service.Supervisio
 	if keeps, ok := place.(executor.WorkspaceKeeper); ok {
 		options.Keeper = newKeeper(c, keeps, identity.ID, log)
 	}
+	if options.Pulumi, err = newMirror(c, caPEM, log); err != nil {
+		return config.Invalid(err)
+	}
 	if options.BootID, err = bootid.Get(); err != nil {
 		log.WithError(err).Warn("reading the boot ID failed: a restart of this host while a job is being started is not detected")
 	}
@@ -176,6 +181,18 @@ func newClient(c *config.Config, userAgent string, caPEM []byte, log *logrus.Ent
 		Breaker:        c.Breaker,
 		Log:            log,
 	})
+}
+
+// newMirror returns the mirror of pulumi's releases, or nil if none is configured.
+func newMirror(c *config.Config, caPEM []byte, log *logrus.Entry) (*mirror.Mirror, error) {
+	if c.Mirror.Location == "" {
+		return nil, nil //nolint:nilnil // nil means that jobs run the pulumi of their image or host
+	}
+	transport, err := protocol.NewTransport(caPEM)
+	if err != nil {
+		return nil, err
+	}
+	return mirror.New(c.Mirror, filepath.Join(c.StateDirectory, "pulumi"), transport, log), nil
 }
 
 // agentOptions returns the options that are derived only from the configuration.

@@ -82,7 +82,7 @@ type Executor struct {
 	mu       sync.Mutex
 	conn     *client.Client // nil until an engine has been found
 	starting sync.Map       // names of the containers that Start is currently starting
-	filling  sync.Mutex     // held while a runner volume is being filled
+	filling  sync.Mutex     // held while a volume with a runner or a release of pulumi is being filled
 }
 
 // New returns an executor. It does not connect to the engine: [Executor.Check] reports if the
@@ -210,6 +210,7 @@ const (
 	kindJob    = "job"    // a job's container and volume
 	kindCopy   = "copy"   // a container that copies a runner into a volume, or tests a runner
 	kindRunner = "runner" // a volume that contains a runner
+	kindPulumi = "pulumi" // a volume that contains a release of pulumi
 
 	kindWorkspace = "workspace" // a volume that jobs of one scope use in turn
 )

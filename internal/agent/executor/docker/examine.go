@@ -2,6 +2,7 @@ package docker
 
 import (
 	"context"
+	"errors"
 	"os"
 	"slices"
 	"strings"
@@ -87,11 +88,16 @@ func (e *Executor) EnsureImage(ctx context.Context, reference string, progress f
 	return img.arch, err
 }
 
-// RemoveRunners removes the runner volumes of an owner that will run no more jobs.
+// RemoveRunners removes the volumes with runners and with releases of pulumi of an owner that will run no
+// more jobs.
 func (e *Executor) RemoveRunners(ctx context.Context, owner string) error {
 	engine, err := e.engine()
 	if err != nil {
 		return err
 	}
-	return removeVolumes(ctx, engine, func(string) bool { return true }, labelOwner+"="+owner, labelKind+"="+kindRunner)
+	all := func(string) bool { return true }
+	return errors.Join(
+		removeVolumes(ctx, engine, all, labelOwner+"="+owner, labelKind+"="+kindRunner),
+		removeVolumes(ctx, engine, all, labelOwner+"="+owner, labelKind+"="+kindPulumi),
+	)
 }

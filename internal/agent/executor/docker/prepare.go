@@ -82,6 +82,10 @@ func (e *Executor) prepare(ctx context.Context, engine *client.Client, spec exec
 	if err != nil {
 		return executor.Handle{}, err
 	}
+	pulumi, err := bringPulumi(ctx, spec, img.arch)
+	if err != nil {
+		return executor.Handle{}, err
+	}
 	if err := ctx.Err(); err != nil {
 		return executor.Handle{}, err
 	}
@@ -94,7 +98,7 @@ func (e *Executor) prepare(ctx context.Context, engine *client.Client, spec exec
 			return executor.Handle{}, failure(workflow.ReasonLaunch, "The job's directory could not be created in shared_volume_directory", err)
 		}
 	}
-	c := &creation{Executor: e, engine: engine, spec: spec, job: j, image: img, runner: runner, workspace: workspace, at: created}
+	c := &creation{Executor: e, engine: engine, spec: spec, job: j, image: img, runner: runner, workspace: workspace, pulumi: pulumi, at: created}
 	if err := c.create(ctx, network); err != nil {
 		if errors.Is(err, errExists) {
 			return executor.Handle{}, err
@@ -102,7 +106,11 @@ func (e *Executor) prepare(ctx context.Context, engine *client.Client, spec exec
 		return executor.Handle{}, errors.Join(err, e.discard(ctx, engine, j))
 	}
 	progress("Created the container " + j.Name + " from image " + img.ref)
-	return executor.NewHandle(Name, spec.JobID, spec.Epoch, created, j)
+	h, err := executor.NewHandle(Name, spec.JobID, spec.Epoch, created, j)
+	if c.pulumi.Dir != "" {
+		h.PulumiDir = pulumiDir
+	}
+	return h, err
 }
 
 // errExists reports that the job already has a container. create must not change that container.
@@ -117,6 +125,7 @@ type creation struct {
 	job       job
 	image     image
 	runner    runnerFile
+	pulumi    executor.Pulumi
 	workspace string // name of the workspace's volume; "" if the job has none
 	at        time.Time
 }
@@ -140,6 +149,9 @@ func (c *creation) create(ctx context.Context, network string) error {
 	}
 	if err := c.ensureRunner(ctx); err != nil {
 		return failure(workflow.ReasonLaunch, "The runner could not be copied into the container", err)
+	}
+	if err := c.ensurePulumi(ctx); err != nil {
+		return err
 	}
 	if err := c.checkPlatform(ctx); err != nil {
 		return err
@@ -201,6 +213,9 @@ func (c *creation) container(network string) (*container.Config, *container.Host
 	if c.workspace != "" {
 		config.Env = []string{protocol.EnvWorkspace + "=" + workspaceDir}
 		host.Mounts = append(host.Mounts, workspaceMount(c.workspace, workspaceLabels(c.spec, c.image, c.at)))
+	}
+	if c.pulumi.Dir != "" {
+		host.Mounts = append(host.Mounts, c.pulumiMount(true))
 	}
 	return config, host
 }

@@ -120,6 +120,13 @@ func (e *Executor) Prepare(ctx context.Context, spec executor.Spec, progress fun
 	if err := e.Check(ctx); err != nil {
 		return executor.Handle{}, launchError(err.Error(), err)
 	}
+	var pulumi executor.Pulumi
+	if spec.Pulumi != nil {
+		var err error
+		if pulumi, err = spec.Pulumi(ctx, runtime.GOOS, runtime.GOARCH); err != nil {
+			return executor.Handle{}, err
+		}
+	}
 	m := meta{JobID: spec.JobID, Epoch: spec.Epoch, Owner: spec.Owner, Labels: spec.Labels, Workspace: spec.Workspace, CreatedAt: time.Now()}
 	d := dir(filepath.Join(e.base, executor.ObjectName(spec.Owner, spec.JobID, spec.Epoch)))
 	if err := d.create(m); err != nil {
@@ -129,7 +136,9 @@ func (e *Executor) Prepare(ctx context.Context, spec executor.Spec, progress fun
 	if _, err := e.workspace(ctx, d); err != nil {
 		progress("Running without a workspace: " + err.Error())
 	}
-	return e.handle(d, m)
+	h, err := e.handle(d, m)
+	h.PulumiDir = pulumi.Dir
+	return h, err
 }
 
 func launchError(message string, err error) error {
