@@ -106,7 +106,13 @@ func TestBring(t *testing.T) {
 	}
 	s.pin("# a comment")
 	s.pin(strings.Repeat("0", 64) + " *other.zip")
-	server := httptest.NewServer(http.FileServer(http.Dir(s.dir)))
+	files := http.FileServer(http.Dir(s.dir))
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if strings.Contains(r.Header.Get("Accept-Encoding"), "gzip") {
+			w.Header().Set("Content-Encoding", "gzip") // some servers declare the compression of an archive
+		}
+		files.ServeHTTP(w, r)
+	}))
 	defer server.Close()
 	for _, location := range []string{s.dir, server.URL} {
 		s.kept = filepath.Join(t.TempDir(), "pulumi")
