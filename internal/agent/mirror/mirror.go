@@ -17,7 +17,6 @@ import (
 	"path/filepath"
 	"regexp"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/sirupsen/logrus"
@@ -36,6 +35,8 @@ type Config struct {
 }
 
 const (
+	// bringTime bounds how long a release may take from the mirror to the agent's directory.
+	bringTime = 15 * time.Minute
 	// keepTime is how long an unused release is kept.
 	keepTime = 30 * 24 * time.Hour
 	// draftTime is the time after which no call can still need its draft.
@@ -50,12 +51,12 @@ type Mirror struct {
 	dir    string
 	client *http.Client
 	log    *logrus.Entry
-	mu     sync.Mutex // held while a release is brought
+	busy   chan struct{} // holds an element while a release is brought
 }
 
 // New returns a mirror that keeps its releases in dir. transport fetches the archives.
 func New(c Config, dir string, transport http.RoundTripper, log *logrus.Entry) *Mirror {
-	return &Mirror{config: c, dir: dir, client: &http.Client{Transport: transport}, log: log}
+	return &Mirror{config: c, dir: dir, client: &http.Client{Transport: transport}, log: log, busy: make(chan struct{}, 1)}
 }
 
 // IsURL reports whether the location of a mirror is a URL, which cannot contain credentials.
@@ -83,16 +84,14 @@ func (m *Mirror) Bring(ctx context.Context, wanted workflow.VersionRange, goos, 
 	if err != nil || found == nil {
 		return executor.Pulumi{}, err
 	}
-	m.mu.Lock()
-	defer m.mu.Unlock()
 	dir := filepath.Join(m.dir, found.key())
-	now := time.Now()
-	err = os.Chtimes(dir, now, now)
+	err = use(dir)
 	if errors.Is(err, fs.ErrNotExist) {
 		progress(fmt.Sprintf("Bringing pulumi %s from the mirror", found.version))
-		if err = m.unpack(ctx, *found, dir); err == nil {
-			m.prune(now)
-		}
+		err = m.unpackOnce(ctx, *found, dir)
+	}
+	if ctx.Err() != nil {
+		return executor.Pulumi{}, context.Cause(ctx)
 	}
 	if err != nil {
 		// Without its cause, an error of the network is not mistaken for one of a container engine.
@@ -102,6 +101,32 @@ func (m *Mirror) Bring(ctx context.Context, wanted workflow.VersionRange, goos, 
 	}
 	progress(fmt.Sprintf("Using pulumi %s of the mirror, as %s selects", found.version, wanted))
 	return executor.Pulumi{Version: found.version.String(), Dir: dir}, nil
+}
+
+// use records that a job uses a release. It returns [fs.ErrNotExist] if the release is not kept.
+func use(dir string) error {
+	now := time.Now()
+	return os.Chtimes(dir, now, now)
+}
+
+// unpackOnce brings a release unless a call for another job does so.
+func (m *Mirror) unpackOnce(ctx context.Context, a archive, dir string) error {
+	limited, cancel := context.WithTimeout(ctx, bringTime)
+	defer cancel()
+	select {
+	case m.busy <- struct{}{}:
+		defer func() { <-m.busy }()
+	case <-limited.Done():
+		return fmt.Errorf("another release is being brought: %w", limited.Err())
+	}
+	if err := use(dir); !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	if err := m.unpack(limited, a, dir); err != nil {
+		return err
+	}
+	m.prune(time.Now())
+	return nil
 }
 
 var archiveName = regexp.MustCompile(`^pulumi-v(\d+\.\d+\.\d+)-([a-z]+)-([a-z0-9]+)\.tar\.gz$`)

@@ -4,7 +4,9 @@ import (
 	"archive/tar"
 	"bytes"
 	"compress/gzip"
+	"context"
 	"crypto/sha256"
+	"errors"
 	"fmt"
 	"net/http"
 	"net/http/httptest"
@@ -204,6 +206,52 @@ func TestMirrorThatRefuses(t *testing.T) {
 	_, err := s.bring(s.mirror(server.URL), "3", "amd64")
 	if err == nil || !strings.Contains(err.Error(), "404 Not Found") {
 		t.Errorf("the error is %v", err)
+	}
+}
+
+// TestBringAtOnce checks that jobs that start together share one download, that kept releases do not wait
+// for it, and that a job that is cancelled meanwhile does not, either.
+func TestBringAtOnce(t *testing.T) {
+	s := newSite(t)
+	s.add("pulumi-v3.1.0-linux-x64.tar.gz", release()...)
+	s.add("pulumi-v3.2.0-linux-x64.tar.gz", release()...)
+	arrived, answer := make(chan struct{}, 10), make(chan struct{})
+	files := http.FileServer(http.Dir(s.dir))
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if strings.Contains(r.URL.Path, "3.2.0") {
+			arrived <- struct{}{}
+			<-answer
+		}
+		files.ServeHTTP(w, r)
+	}))
+	defer server.Close()
+	m := s.mirror(server.URL)
+	_, err := s.bring(m, "3.1", "amd64")
+	s.must(err)
+	wanted, err := workflow.ParseVersionRange("3.2")
+	s.must(err)
+	ends := make(chan error, 3)
+	for range 3 {
+		go func() {
+			_, err := m.Bring(t.Context(), wanted, "linux", "amd64", func(string) {})
+			ends <- err
+		}()
+	}
+	<-arrived
+	if _, err := s.bring(m, "3.1", "amd64"); err != nil {
+		t.Errorf("a kept release: %v", err)
+	}
+	cancelled, cancel := context.WithCancel(t.Context())
+	cancel()
+	if _, err := m.Bring(cancelled, wanted, "linux", "amd64", func(string) {}); !errors.Is(err, context.Canceled) {
+		t.Errorf("a job that is cancelled gets %v", err)
+	}
+	close(answer)
+	for range 3 {
+		s.must(<-ends)
+	}
+	if len(arrived) > 0 {
+		t.Errorf("%d further downloads", len(arrived))
 	}
 }
 
