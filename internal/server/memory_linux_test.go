@@ -20,6 +20,7 @@ import (
 	"github.com/klauspost/compress/gzip"
 	"golang.org/x/sys/unix"
 
+	"workflowagent/internal/dev/storetest"
 	"workflowagent/internal/protocol"
 )
 
@@ -212,6 +213,7 @@ func packed(body string) []byte {
 // respond to every request, with status 503 if its memory is in use. With WORKFLOW_E2E_FULL, 20
 // clients always send five requests each.
 func TestMemoryOfRoutes(t *testing.T) {
+	storetest.OnSQLite(t)
 	full, rounds := os.Getenv("WORKFLOW_E2E_FULL") != "", 1
 	if full {
 		rounds = 5

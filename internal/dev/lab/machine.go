@@ -162,14 +162,19 @@ func (m *Machine) Boot(ctx context.Context) error {
 
 // boot starts systemd. The script first creates control groups for the machine, because two
 // machines would otherwise share this process's groups. It also mounts a /run that systemd-nspawn
-// can clean.
+// can clean, and releases the mounts of this host's containers: their engine could not remove them while
+// a copy of their mounts exists here.
 func (m *Machine) boot(ctx context.Context) error {
 	const script = `set -eu
 for mount in /sys/fs/cgroup/systemd /sys/fs/cgroup/unified; do
   if [ -d "$mount" ]; then mkdir -p "$mount/$NAME"; echo $$ >"$mount/$NAME/cgroup.procs"; fi
 done
 if [ -f /sys/fs/cgroup/cgroup.controllers ]; then mkdir -p "/sys/fs/cgroup/$NAME"; echo $$ >"/sys/fs/cgroup/$NAME/cgroup.procs"; fi
-exec unshare -m --propagation slave sh -c 'mount -t tmpfs tmpfs /run; exec systemd-nspawn "$@"' sh \
+exec unshare -m --propagation slave sh -c 'mount -t tmpfs tmpfs /run
+{ findmnt -rno TARGET -t overlay,nsfs; findmnt -rno TARGET -S shm; } | while read -r mount; do
+  case "$ROOT/" in "${mount%/}"/*) ;; *) umount -l "$mount" 2>/dev/null || true ;; esac
+done
+exec systemd-nspawn "$@"' sh \
   --boot --quiet --directory="$ROOT" --machine="$NAME" --register=no --keep-unit --console=pipe \
   --link-journal=no --resolv-conf=copy-host --kill-signal=SIGRTMIN+4 "$@"`
 	args := []string{"-c", script, "boot"}

@@ -28,6 +28,18 @@ import (
 // it is not set, the tests start their own server, if PostgreSQL is installed.
 const PostgresEnv = "WORKFLOW_TEST_POSTGRES"
 
+// OnlyPostgresEnv is the environment variable that makes [OnSQLite] skip its tests. The race detector's tier sets no
+// such variable, so a test of its packages runs once with each engine.
+const OnlyPostgresEnv = "WORKFLOW_TEST_ONLY_POSTGRES"
+
+// OnSQLite skips a test that does not need PostgreSQL if this run only repeats tests with PostgreSQL.
+func OnSQLite(t testing.TB) {
+	t.Helper()
+	if os.Getenv(OnlyPostgresEnv) != "" {
+		t.Skip("this run only repeats tests with PostgreSQL")
+	}
+}
+
 // Log returns a logger that discards its entries.
 func Log() *logrus.Entry {
 	l := logrus.New()
@@ -44,6 +56,7 @@ func SQLite(t testing.TB) *store.DB {
 // SQLiteAt is like [SQLite], but the database uses clock.
 func SQLiteAt(t testing.TB, clock store.Clock) *store.DB {
 	t.Helper()
+	OnSQLite(t)
 	dir := tempDir(t)
 	file := filepath.Join(dir, "server.db")
 	content, err := migratedFile()

@@ -7,6 +7,8 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 
@@ -54,13 +56,29 @@ func (s *suite) unit(ctx context.Context, out io.Writer) error {
 	return s.goTest(ctx, out, s.env, slices.Concat(shuffle, packages)...)
 }
 
+// postgres tests the server's packages. The tier race tests some of them with SQLite.
 func (s *suite) postgres(ctx context.Context, out io.Writer) error {
+	both, err := s.packages(ctx, "./internal/server/...", slices.Concat(racedOnBoth(), racedOnOne())...)
+	if err != nil {
+		return err
+	}
+	one := slices.DeleteFunc(racedOnOne(), func(p string) bool { return !s.usesPostgres(p) })
 	return s.withPostgres(ctx, func(env []string) error {
-		packages, err := s.packages(ctx, "./internal/server/...", racedOnBoth()...)
-		if err != nil {
-			return err
-		}
-		return s.goTest(ctx, out, env, slices.Concat(shuffle, packages)...)
+		return errors.Join(
+			s.goTest(ctx, out, append(slices.Clone(env), storetest.OnlyPostgresEnv+"=1"), slices.Concat(shuffle, one)...),
+			s.goTest(ctx, out, env, slices.Concat(shuffle, both)...),
+		)
+	})
+}
+
+// needsPostgres matches tests with PostgreSQL.
+var needsPostgres = regexp.MustCompile(`storetest\.(Each|Postgres)`)
+
+func (s *suite) usesPostgres(p string) bool {
+	files, _ := filepath.Glob(filepath.Join(s.root, "internal", strings.TrimPrefix(p, product), "*_test.go"))
+	return slices.ContainsFunc(files, func(file string) bool {
+		text, err := os.ReadFile(file)
+		return err != nil || needsPostgres.Match(text)
 	})
 }
 

@@ -1,8 +1,8 @@
 // Command tiers runs the test tiers that this machine can run, and reports why it skipped the
 // others. With WORKFLOW_REQUIRE_TIERS=all a skipped tier is a failure.
 //
-// Some tiers run at the same time, because most tiers mostly wait. Those that need most of the processors start
-// first, so that the processors are busy until the end. A tier's output is printed when the tier finishes. With the flag -only,
+// Some tiers run at the same time, because most tiers mostly wait. Those that take longest start first, so that
+// the processors are busy until the end. A tier's output is printed when the tier finishes. With the flag -only,
 // it runs the named tiers.
 package main
 
@@ -48,7 +48,6 @@ type tier struct {
 	what    string
 	missing func(context.Context) string // why this machine cannot run it, or ""
 	test    func(*suite, context.Context, io.Writer) error
-	mounts  bool // of the tiers with mounts, one runs at a time
 }
 
 type suite struct {
@@ -201,18 +200,21 @@ func e2e(name, parallel string) func(*suite, context.Context, io.Writer) error {
 	}
 }
 
+// engine tests the executor with an engine of its own while the end-to-end tests share another.
 func (s *suite) engine(ctx context.Context, out io.Writer) error {
-	engine, err := lab.NeedEngine(ctx, filepath.Join(s.dir, "e"))
-	if err != nil {
-		return err
-	}
-	defer func() { _ = engine.Stop() }()
-	env := append(slices.Clone(s.env), "DOCKER_HOST="+engine.Host)
-	if err := s.raceTest(ctx, out, env, enginePackages...); err != nil {
-		return err
-	}
-	return s.goTest(ctx, out, env, "-run", engineTests, "-parallel", parallelTests, "-p", "1",
-		"./internal/dev/e2e/engine", "./internal/dev/e2e/clients", "./internal/dev/e2e/faults")
+	return together(ctx, out,
+		func(ctx context.Context, out io.Writer) error { return s.raceTest(ctx, out, s.env, enginePackages...) },
+		func(ctx context.Context, out io.Writer) error {
+			engine, err := lab.NeedEngine(ctx, filepath.Join(s.dir, "e"))
+			if err != nil {
+				return err
+			}
+			defer func() { _ = engine.Stop() }()
+			// One package at a time, because tests check that no container is left.
+			return s.goTest(ctx, out, append(slices.Clone(s.env), "DOCKER_HOST="+engine.Host), "-run", engineTests, "-parallel", parallelTests, "-p", "1",
+				"./internal/dev/e2e/engine", "./internal/dev/e2e/clients", "./internal/dev/e2e/faults")
+		},
+	)
 }
 
 // cluster tests with two clusters. Tests that stop programs of a cluster or drain its node affect all

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
 )
 
 // TestEveryPackageHasATier checks that every package of internal/dev/e2e has a tier, and that all
@@ -62,12 +63,12 @@ func TestChoose(t *testing.T) {
 	if err != nil || len(all) != len(tiers()) {
 		t.Errorf("without a list: %d tiers, %v", len(all), err)
 	}
-	some, err := choose(tiers(), "cluster,unit")
+	some, err := choose(tiers(), "unit,cluster")
 	var names []string
 	for _, tier := range some {
 		names = append(names, tier.name)
 	}
-	if err != nil || strings.Join(names, " ") != "unit cluster" {
+	if err != nil || strings.Join(names, " ") != "cluster unit" {
 		t.Errorf("with a list of two: %q, %v", names, err)
 	}
 	if _, err := choose(tiers(), "unit,nope"); err == nil || !strings.Contains(err.Error(), "nope") {
@@ -76,31 +77,28 @@ func TestChoose(t *testing.T) {
 }
 
 func TestTiersRunInTurn(t *testing.T) {
-	list := []tier{{name: "a"}, {name: "b", mounts: true}, {name: "c"}, {name: "d", mounts: true}, {name: "e"}}
-	started, end := make(chan string), map[string]chan struct{}{}
-	for _, one := range list {
-		end[one.name] = make(chan struct{})
-	}
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		inTurn(list, 2, func(t tier) {
+	synctest.Test(t, func(t *testing.T) {
+		started := make(chan string, 3)
+		end := map[string]chan struct{}{"a": make(chan struct{}), "b": make(chan struct{}), "c": make(chan struct{})}
+		go inTurn([]tier{{name: "a"}, {name: "b"}, {name: "c"}}, 2, func(t tier) {
 			started <- t.name
 			<-end[t.name]
 		})
-	}()
-	two := []string{<-started, <-started}
-	slices.Sort(two)
-	if strings.Join(two, "") != "ab" {
-		t.Errorf("the first tiers are %q, want a and b", two)
-	}
-	for _, step := range []struct{ end, next string }{{"a", "c"}, {"c", "e"}, {"b", "d"}} {
-		close(end[step.end])
-		if next := <-started; next != step.next {
-			t.Errorf("after %s ran %s, want %s", step.end, next, step.next)
+		synctest.Wait()
+		if n := len(started); n != 2 {
+			t.Fatalf("%d tiers have started, want 2", n)
 		}
-	}
-	close(end["d"])
-	close(end["e"])
-	<-done
+		two := []string{<-started, <-started}
+		slices.Sort(two)
+		if strings.Join(two, "") != "ab" {
+			t.Errorf("the first tiers are %q, want a and b", two)
+		}
+		close(end["b"])
+		synctest.Wait()
+		if len(started) != 1 || <-started != "c" {
+			t.Error("the third tier does not follow the second")
+		}
+		close(end["a"])
+		close(end["c"])
+	})
 }

@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+
+	"golang.org/x/sync/errgroup"
 )
 
 // parallelTests is the value of go test's flag -parallel for an end-to-end package. It does not
@@ -15,23 +17,22 @@ const parallelTests = "6"
 const parallelMachines = "3"
 
 // atOnce is how many tiers run at the same time.
-const atOnce = 3
+const atOnce = 4
 
-// tiers returns the tiers in the order in which they start: those that need most of the processors first.
+// tiers returns the tiers in the order in which they start: the longest first, and those that mostly wait next to
+// those that need the processors.
 func tiers() []tier {
 	always := func(context.Context) string { return "" }
 	return []tier{
 		{name: "race", what: "packages with concurrency, with the race detector", missing: always, test: (*suite).raced},
+		{name: "engine", what: "deployments in containers of a real Docker Engine", missing: engineMissing, test: (*suite).engine},
 		{name: "postgres", what: "the server's components, with SQLite and PostgreSQL", missing: postgresMissing, test: (*suite).postgres},
-		// A booted machine and an engine copy this host's mounts, and an engine cannot remove a container whose
-		// mount is in use elsewhere.
-		{name: "engine", what: "deployments in containers of a real Docker Engine", missing: engineMissing, test: (*suite).engine, mounts: true},
-		{name: "faults", what: "processes killed and connections cut under running deployments", missing: clientsMissing, test: e2e("faults", parallelTests), mounts: true},
-		{name: "unit", what: "unit tests of the other packages", missing: always, test: (*suite).unit},
+		{name: "init", what: "the agent as a systemd service on a booted machine", missing: initMissing, test: e2e("init", parallelMachines)},
 		{name: "clients", what: "the stock pulumi CLI against a real server and agents", missing: clientsMissing, test: e2e("clients", parallelTests)},
 		{name: "cluster", what: "deployments in pods of a real Kubernetes", missing: clusterMissing, test: (*suite).cluster},
-		{name: "init", what: "the agent as a systemd service on a booted machine", missing: initMissing, test: e2e("init", parallelMachines), mounts: true},
+		{name: "faults", what: "processes killed and connections cut under running deployments", missing: clientsMissing, test: e2e("faults", parallelTests)},
 		{name: "browser", what: "the console in a real browser", missing: browserMissing, test: e2e("browser", parallelTests)},
+		{name: "unit", what: "unit tests of the other packages", missing: always, test: (*suite).unit},
 		{name: "packages", what: "a release's content and signatures, and that its build is reproducible", missing: packagesMissing, test: e2e("packages", parallelTests)},
 		{name: "install", what: "manifests, charts and the Pulumi program for Kubernetes, in their own module", missing: installMissing, test: (*suite).install},
 		{name: "pages", what: "the console's scripts, templates and colours, in their own module", missing: always, test: (*suite).pages},
@@ -52,26 +53,15 @@ func choose(all []tier, list string) ([]tier, error) {
 	return chosen, nil
 }
 
-// inTurn calls work for each tier, for up to most tiers at the same time, in their order. A tier with mounts
-// waits for a running one, and later ones overtake it.
+// inTurn calls work for each tier, for up to most tiers at the same time, in their order.
 func inTurn(all []tier, most int, work func(tier)) {
-	waiting, running, mounted := slices.Clone(all), 0, false
-	ended := make(chan tier)
-	for len(waiting)+running > 0 {
-		next := slices.IndexFunc(waiting, func(t tier) bool { return !t.mounts || !mounted })
-		if next < 0 || running == most {
-			t := <-ended
-			running--
-			mounted = mounted && !t.mounts
-			continue
-		}
-		t := waiting[next]
-		waiting = slices.Delete(waiting, next, next+1)
-		running++
-		mounted = mounted || t.mounts
-		go func() {
+	var running errgroup.Group
+	running.SetLimit(most)
+	for _, t := range all {
+		running.Go(func() error {
 			work(t)
-			ended <- t
-		}()
+			return nil
+		})
 	}
+	_ = running.Wait()
 }

@@ -78,3 +78,12 @@ func isConcurrent(file *ast.File) (found bool) {
 	})
 	return found
 }
+
+func TestWhatUsesPostgres(t *testing.T) {
+	s := &suite{root: filepath.Join("..", "..", "..", "..")}
+	for name, want := range map[string]bool{"server/stacks": true, "server/webhooks": true, "server/budget": false, "agent": false} {
+		if got := s.usesPostgres(product + "/" + name); got != want {
+			t.Errorf("%s: %t, want %t", name, got, want)
+		}
+	}
+}
