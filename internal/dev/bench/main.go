@@ -200,11 +200,13 @@ func choose(list string, quick bool) ([]measurement, error) {
 	for _, m := range all {
 		names = append(names, m.name)
 	}
-	wanted := strings.Split(list, ",")
-	for _, name := range wanted {
-		if !slices.Contains(names, name) {
+	var chosen []measurement
+	for name := range strings.SplitSeq(list, ",") {
+		i := slices.Index(names, name)
+		if i < 0 {
 			return nil, fmt.Errorf("unknown measurement %q: must be one of %s", name, strings.Join(names, ", "))
 		}
+		chosen = append(chosen, all[i])
 	}
-	return slices.DeleteFunc(all, func(m measurement) bool { return !slices.Contains(wanted, m.name) }), nil
+	return chosen, nil
 }

@@ -48,6 +48,19 @@ func FineCPU(pid int) (sum time.Duration, err error) {
 	return sum, nil
 }
 
+// Spent returns the CPU time that cpu reports for a call.
+func Spent(cpu func() (time.Duration, error), call func() error) (time.Duration, error) {
+	before, err := cpu()
+	if err != nil {
+		return 0, err
+	}
+	if err := call(); err != nil {
+		return 0, err
+	}
+	after, err := cpu()
+	return after - before, err
+}
+
 // TreeCPU returns the CPU time of a process and of all of its descendants, including those that have
 // exited.
 func TreeCPU(pid int) (sum time.Duration, err error) {
@@ -83,10 +96,7 @@ func Memory(pid int) (Size, error) {
 
 // Program returns the path of a process's program, or "" if it has exited.
 func Program(pid int) string {
-	path, err := os.Readlink(filepath.Join("/proc", strconv.Itoa(pid), "exe"))
-	if err != nil {
-		return ""
-	}
+	path, _ := os.Readlink(filepath.Join("/proc", strconv.Itoa(pid), "exe"))
 	return path
 }
 

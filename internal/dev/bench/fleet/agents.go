@@ -56,18 +56,11 @@ func (p *product) rest(ctx context.Context, run *figures.Run) (rss, cpu float64,
 	if err := retry.Sleep(ctx, figures.Pick(run, 130*time.Second, 2*time.Second)); err != nil {
 		return 0, 0, err
 	}
-	before, err := p.CPU()
-	if err != nil {
-		return 0, 0, err
-	}
-	began := time.Now()
-	if err := retry.Sleep(ctx, figures.Pick(run, 100*time.Second, 2*time.Second)); err != nil {
-		return 0, 0, err
-	}
-	after, err := p.CPU()
+	period := figures.Pick(run, 100*time.Second, 2*time.Second)
+	used, err := figures.Spent(p.CPU, func() error { return retry.Sleep(ctx, period) })
 	if err != nil {
 		return 0, 0, err
 	}
 	rss, _, err = p.Memory()
-	return rss, (after - before).Seconds() / time.Since(began).Minutes(), err
+	return rss, used.Seconds() / period.Minutes(), err
 }

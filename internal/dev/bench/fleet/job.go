@@ -8,7 +8,6 @@ import (
 	"encoding/hex"
 	"fmt"
 	"hash"
-	"net/http"
 	"time"
 
 	"workflowagent/internal/dev/bench/figures"
@@ -59,15 +58,7 @@ func (p *product) stack(i int) string { return fmt.Sprintf("s%05d", i%max(p.stac
 
 // enqueue starts a job of a stack. The number selects the stack; a stack runs one job at a time.
 func (p *product) enqueue(ctx context.Context, stack int) (deployment string, err error) {
-	var d struct{ ID string }
-	err = p.Call(ctx, http.MethodPost, p.StackPath(p.stack(stack))+"/deployments", map[string]any{
-		"operation": "update",
-		"operationContext": map[string]any{
-			"preRunCommands": []string{"print"},
-			"options":        map[string]any{"skipInstallDependencies": true},
-		},
-	}, &d)
-	return d.ID, err
+	return p.Enqueue(ctx, p.stack(stack), "print", map[string]string{})
 }
 
 // poll makes one poll of an agent and returns its job, or nil.

@@ -104,18 +104,9 @@ func (p *product) close() {
 	p.Close()
 }
 
-// enqueue starts a job that runs shell text as its pre-run command, with BENCH_STAMP set to file; pulumi
-// is a stub.
+// enqueue starts a job that runs shell text as its pre-run command, with BENCH_STAMP set to file.
 func (p *product) enqueue(ctx context.Context, command, file string) (job string, err error) {
-	var d struct{ ID string }
-	err = p.Call(ctx, http.MethodPost, p.StackPath(p.stack)+"/deployments", map[string]any{
-		"operation": "update",
-		"operationContext": map[string]any{
-			"preRunCommands": []string{command}, "environmentVariables": map[string]any{"BENCH_STAMP": file},
-			"options": map[string]any{"skipInstallDependencies": true},
-		},
-	}, &d)
-	return d.ID, err
+	return p.Enqueue(ctx, p.stack, command, map[string]string{"BENCH_STAMP": file})
 }
 
 // finished reports whether the job has finished; a failed job is an error.

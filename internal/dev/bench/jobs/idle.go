@@ -41,15 +41,8 @@ func Idle(ctx context.Context, run *figures.Run) error {
 	if err := retry.Sleep(ctx, settle); err != nil {
 		return err
 	}
-	before, err := figures.FineCPU(p.agentPID())
-	if err != nil {
-		return err
-	}
 	began, requests := time.Now(), gate.Requests.Load()
-	if err := retry.Sleep(ctx, period); err != nil {
-		return err
-	}
-	after, err := figures.FineCPU(p.agentPID())
+	used, err := figures.Spent(func() (time.Duration, error) { return figures.FineCPU(p.agentPID()) }, func() error { return retry.Sleep(ctx, period) })
 	if err != nil {
 		return err
 	}
@@ -62,7 +55,7 @@ func Idle(ctx context.Context, run *figures.Run) error {
 	if run.Quick {
 		return nil
 	}
-	run.Add("CPU per minute", "ms", []float64{figures.Milliseconds(after-before) / minutes}, figures.AtMost(60, true))
+	run.Add("CPU per minute", "ms", []float64{figures.Milliseconds(used) / minutes}, figures.AtMost(60, true))
 	run.Add("requests per minute", "requests", []float64{float64(gate.Requests.Load()-requests) / minutes}, figures.AtMost(4, true))
 	return nil
 }

@@ -34,22 +34,18 @@ func Short(ctx context.Context, run *figures.Run) error {
 	}
 	var f shortFigures
 	n := run.Rounds * figures.Pick(run, 20, 8)
-	before, err := figures.CPU(p.agentPID())
-	if err != nil {
-		return err
-	}
-	for range n {
-		if err := p.short(ctx, &f); err != nil {
-			return err
+	used, err := figures.Spent(func() (time.Duration, error) { return figures.CPU(p.agentPID()) }, func() (err error) {
+		for i := 0; i < n && err == nil; i++ {
+			err = p.short(ctx, &f)
 		}
-	}
-	after, err := figures.CPU(p.agentPID())
+		return err
+	})
 	if err != nil {
 		return err
 	}
 	run.Add("queued to process running", "ms", f.start, figures.AtMost(60, false))
 	run.Add("process exit to finished, log complete", "ms", f.end, figures.AtMost(25, false))
-	run.Add("CPU of agent, runner and children per job", "ms", []float64{figures.Milliseconds(after-before) / float64(n)}, figures.AtMost(100, true))
+	run.Add("CPU of agent, runner and children per job", "ms", []float64{figures.Milliseconds(used) / float64(n)}, figures.AtMost(100, true))
 	run.Add("log lines missing at finished", "lines", f.missing, figures.AtMost(0, true))
 	return nil
 }

@@ -27,34 +27,26 @@ type Proxy struct {
 
 // StartProxy starts a proxy of one server.
 func StartProxy(target string) (*Proxy, error) {
-	urls, err := parseURLs([]string{target})
-	if err != nil {
-		return nil, err
-	}
-	return start(func(*http.Request) *url.URL { return urls[0] })
+	return start(func(*http.Request) string { return target })
 }
 
 // startFront starts a proxy that passes consecutive requests for the same stack to different servers.
 func startFront(servers []string) (*Proxy, error) {
-	urls, err := parseURLs(servers)
-	if err != nil {
-		return nil, err
-	}
 	const stackDepth = 6 // /api/stacks/ORGANIZATION/PROJECT/STACK
 	var mu sync.Mutex
 	turns := map[string]int{}
-	return start(func(r *http.Request) *url.URL {
+	return start(func(r *http.Request) string {
 		parts := strings.Split(r.URL.Path, "/")
 		stack := strings.Join(parts[:min(len(parts), stackDepth)], "/")
 		mu.Lock()
 		defer mu.Unlock()
 		turns[stack]++
-		return urls[turns[stack]%len(urls)]
+		return servers[turns[stack]%len(servers)]
 	})
 }
 
-// start starts a proxy on a free port, which calls target for each request.
-func start(target func(*http.Request) *url.URL) (*Proxy, error) {
+// start starts a proxy on a free port, which calls target for each request. Addresses of servers have no path.
+func start(target func(*http.Request) string) (*Proxy, error) {
 	listener, err := net.Listen("tcp", "127.0.0.1:0") //nolint:noctx // Listen does not block
 	if err != nil {
 		return nil, fmt.Errorf("listening for the proxy of a server: %w", err)
@@ -66,7 +58,7 @@ func start(target func(*http.Request) *url.URL) (*Proxy, error) {
 			if delay := time.Duration(p.Delay.Load()); delay > 0 {
 				_ = retry.Sleep(r.In.Context(), delay) // a canceled request fails without the server's answer
 			}
-			r.SetURL(target(r.In))
+			r.SetURL(&url.URL{Scheme: "http", Host: strings.TrimPrefix(target(r.In), "http://")})
 		},
 		ErrorHandler: func(w http.ResponseWriter, _ *http.Request, _ error) { w.WriteHeader(http.StatusBadGateway) },
 		Transport:    p.transport,

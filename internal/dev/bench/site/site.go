@@ -10,7 +10,6 @@ import (
 	"io"
 	"math"
 	"net/http"
-	"net/url"
 	"os"
 	"path/filepath"
 	"slices"
@@ -202,6 +201,19 @@ func (s *Site) NewStack(ctx context.Context, stack string) error {
 	return s.Call(ctx, http.MethodPost, "/api/stacks/"+s.Organization+"/"+Project, map[string]string{"stackName": stack}, nil)
 }
 
+// Enqueue starts a job of a stack that runs shell text as its pre-run command. pulumi is a stub.
+func (s *Site) Enqueue(ctx context.Context, stack, command string, variables map[string]string) (deployment string, err error) {
+	var d struct{ ID string }
+	err = s.Call(ctx, http.MethodPost, s.StackPath(stack)+"/deployments", map[string]any{
+		"operation": "update",
+		"operationContext": map[string]any{
+			"preRunCommands": []string{command}, "environmentVariables": variables,
+			"options": map[string]any{"skipInstallDependencies": true},
+		},
+	}, &d)
+	return d.ID, err
+}
+
 // CPU returns the CPU time of the servers.
 func (s *Site) CPU() (sum time.Duration, err error) {
 	for _, server := range s.Servers {
@@ -254,15 +266,4 @@ func (s *Site) Memory() (now, peak float64, err error) {
 		now, peak = max(now, figures.Megabytes(size.Now)), max(peak, figures.Megabytes(size.Peak))
 	}
 	return now, peak, nil
-}
-
-func parseURLs(texts []string) (urls []*url.URL, err error) {
-	for _, text := range texts {
-		u, err := url.Parse(text)
-		if err != nil {
-			return nil, fmt.Errorf("starting the proxy of a server: %w", err)
-		}
-		urls = append(urls, u)
-	}
-	return urls, nil
 }

@@ -39,28 +39,15 @@ func run(began time.Time, args []string) error {
 	if len(args) == 0 || args[0] == "" {
 		return errors.New("usage: stamp FILE [LINES [BYTES [PER_SECOND]]]")
 	}
-	lines, size := 0, 100
-	var err error
-	if len(args) > 1 {
-		if lines, err = strconv.Atoi(args[1]); err != nil {
+	numbers := [3]int{0, 100, 0} // LINES, BYTES and PER_SECOND
+	for i, arg := range args[1:min(len(args), 1+len(numbers))] {
+		var err error
+		if numbers[i], err = strconv.Atoi(arg); err != nil {
 			return err
 		}
 	}
-	if len(args) > 2 {
-		if size, err = strconv.Atoi(args[2]); err != nil {
-			return err
-		}
-	}
-	if len(args) > 3 {
-		rate, err := strconv.Atoi(args[3])
-		if err != nil || rate < 1 {
-			return errors.New("the rate must be a number of lines per second")
-		}
-		err = printSlowly(lines, size, rate)
-		if err != nil {
-			return err
-		}
-	} else if err := printFast(lines, size); err != nil {
+	lines, size, rate := numbers[0], numbers[1], numbers[2]
+	if err := write(lines, size, rate); err != nil {
 		return err
 	}
 	times := fmt.Appendf(nil, "%d %d\n", began.UnixNano(), time.Now().UnixNano())
@@ -75,7 +62,10 @@ func filler(size int) string {
 	return strings.Repeat("the quick brown fox jumps over the lazy dog ", size/44+1)
 }
 
-func printFast(lines, size int) error {
+func write(lines, size, rate int) error {
+	if rate > 0 {
+		return printSlowly(lines, size, rate)
+	}
 	out := bufio.NewWriterSize(os.Stdout, 64<<10)
 	fill := filler(size)
 	line := make([]byte, 0, size+16)
