@@ -87,6 +87,9 @@ const onPostgres = "^postgres$"
 
 func (s *suite) raced(ctx context.Context, out io.Writer) error {
 	one := s.raceTest(ctx, out, s.env, slices.Concat(shuffle, []string{"-skip", "/" + onPostgres}, racedOnOne())...)
+	for name, test := range partly {
+		one = errors.Join(one, s.raceTest(ctx, out, s.env, "-run", "^"+test+"$", name))
+	}
 	both := slices.Concat(shuffle, racedOnBoth())
 	if postgresMissing(ctx) != "" {
 		return errors.Join(one, s.raceTest(ctx, out, s.env, both...))

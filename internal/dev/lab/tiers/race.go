@@ -15,7 +15,7 @@ var concurrent = []struct {
 	{
 		"They run loops and child processes concurrently.",
 		names(`agent agent/control agent/executor/process agent/health delivery host/configure host/daemon host/doctor host/service
-			runner runner/credentials runner/process runner/steps redact reach protocol`),
+			runner runner/credentials runner/process runner/steps reach protocol`),
 	},
 	{
 		"They run the server's loops, or test what happens at the same time.",
@@ -29,6 +29,10 @@ var concurrent = []struct {
 			server/stacks/mask server/vcs/forges/github server/vcs/forges/refs server/vcs/integrations`),
 	},
 }
+
+// partly are packages of which the race detector checks the test with goroutines, and not those that measure cost.
+// The tier unit runs all of their tests.
+var partly = map[string]string{product + "/redact": "TestAddWhileStreaming"}
 
 // unraced are packages with concurrency that the race detector does not check, and why.
 var unraced = map[string]string{

@@ -5,6 +5,8 @@ import (
 	"go/parser"
 	"go/token"
 	"io/fs"
+	"maps"
+	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -14,7 +16,7 @@ import (
 // TestConcurrentPackagesAreRaced reads the product. Packages that start goroutines, or synchronize them, must be
 // checked with the race detector if they have tests.
 func TestConcurrentPackagesAreRaced(t *testing.T) {
-	tested, goes := map[string]bool{}, map[string]bool{}
+	tested, goes, found := map[string]bool{}, map[string]bool{}, map[string]bool{}
 	root := filepath.Join("..", "..", "..")
 	err := filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
 		if err != nil || d.IsDir() && (d.Name() == "dev" || d.Name() == "testdata") {
@@ -30,7 +32,9 @@ func TestConcurrentPackagesAreRaced(t *testing.T) {
 		name := product + "/" + filepath.ToSlash(dir)
 		if strings.HasSuffix(path, "_test.go") {
 			tested[name] = true
-			return nil
+			text, err := os.ReadFile(path)
+			found[name] = found[name] || strings.Contains(string(text), "func "+partly[name]+"(")
+			return err
 		}
 		file, err := parser.ParseFile(token.NewFileSet(), path, nil, parser.SkipObjectResolution)
 		if err != nil {
@@ -44,10 +48,15 @@ func TestConcurrentPackagesAreRaced(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	raced := slices.Concat(racedOnBoth(), racedOnOne(), enginePackages, clusterPackages)
+	raced := slices.Concat(racedOnBoth(), racedOnOne(), slices.Collect(maps.Keys(partly)), enginePackages, clusterPackages)
 	for name := range goes {
 		if short := strings.TrimPrefix(name, product+"/"); tested[name] && unraced[short] == "" && !slices.Contains(raced, name) {
 			t.Errorf("the package %s has goroutines or locks, but no tier tests it with the race detector: add it to race.go", short)
+		}
+	}
+	for name, test := range partly {
+		if !found[name] {
+			t.Errorf("the package %s has no test %s", name, test)
 		}
 	}
 	for _, name := range slices.Concat(racedOnBoth(), racedOnOne()) {
