@@ -86,15 +86,17 @@ func (s *suite) usesPostgres(p string) bool {
 const onPostgres = "^postgres$"
 
 func (s *suite) raced(ctx context.Context, out io.Writer) error {
-	one := s.raceTest(ctx, out, s.env, slices.Concat(shuffle, []string{"-skip", "/" + onPostgres}, racedOnOne())...)
-	for name, test := range partly {
-		one = errors.Join(one, s.raceTest(ctx, out, s.env, "-run", "^"+test+"$", name))
+	test := func(env []string) error {
+		err := s.raceTest(ctx, out, env, slices.Concat(shuffle, []string{"-skip", "/" + onPostgres}, racedOnOne())...)
+		for name, test := range partly {
+			err = errors.Join(err, s.raceTest(ctx, out, env, "-run", "^"+test+"$", name))
+		}
+		return errors.Join(err, s.raceTest(ctx, out, env, slices.Concat(shuffle, racedOnBoth())...))
 	}
-	both := slices.Concat(shuffle, racedOnBoth())
 	if postgresMissing(ctx) != "" {
-		return errors.Join(one, s.raceTest(ctx, out, s.env, both...))
+		return test(s.env)
 	}
-	return errors.Join(one, s.withPostgres(ctx, func(env []string) error { return s.raceTest(ctx, out, env, both...) }))
+	return s.withPostgres(ctx, test) // one server for all, because each of the packages would start its own
 }
 
 // withPostgres calls test with the environment of tests that use a new PostgreSQL.
