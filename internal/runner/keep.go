@@ -9,7 +9,6 @@ import (
 	"os/exec"
 	"path/filepath"
 	"runtime"
-	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -25,6 +24,9 @@ import (
 	"workflowagent/internal/workflow"
 )
 
+// openTime limits the time in which the leftovers of an earlier job are deleted.
+const openTime = 2 * time.Minute
+
 // storeTime limits the time after the last step in which the workspace is prepared for the next job.
 const storeTime = time.Minute
 
@@ -34,7 +36,8 @@ type keeping struct {
 	links *environ.Links
 	next  workspace.State // what the job leaves
 
-	fetched, installed     bool // by this job or an earlier one
+	onlyPulumi             bool // all steps before pulumi have succeeded
+	installed              bool // by this job or an earlier one
 	reusedFetch, reusedDep bool
 	received               int64
 	doubt                  string
@@ -57,6 +60,8 @@ func (j *job) openWorkspace(ctx context.Context) {
 	if dir == "" || d == nil || d.Workspace == nil {
 		return
 	}
+	ctx, cancel := context.WithTimeout(ctx, openTime)
+	defer cancel()
 	unused := func(err error) { j.notices.add("Workspace: not used: " + err.Error()) }
 	if !d.Workspace.Valid() || !filepath.IsAbs(dir) {
 		unused(errors.New("its name is not valid"))
@@ -74,7 +79,7 @@ func (j *job) openWorkspace(ctx context.Context) {
 	if err != nil {
 		unused(err)
 		j.keep = &keeping{ws: ws, links: links}
-		j.leaveWorkspace()
+		j.leaveWorkspace(ctx)
 		return
 	}
 	if ws.Fresh != "" {
@@ -111,12 +116,12 @@ func tools(path string) (ids []string) {
 }
 
 // leaveWorkspace makes the rest of the job run without its workspace.
-func (j *job) leaveWorkspace() {
+func (j *job) leaveWorkspace(ctx context.Context) {
 	k := j.keep
 	if k.ws == nil {
 		return
 	}
-	err := k.ws.Discard()
+	err := k.ws.Discard(ctx)
 	if k.links != nil {
 		err = cmp.Or(j.env.LeaveCaches(k.ws.Path(workspace.DirCaches), k.links), err)
 	}
@@ -152,7 +157,7 @@ func (j *job) workspaceFor(step workflow.Step) *steps.Workspace {
 }
 
 // stepReported takes the report of a step that has ended.
-func (j *job) stepReported(step workflow.Step, report *steps.Report, took time.Duration, v delivery.Verdict) {
+func (j *job) stepReported(ctx context.Context, step workflow.Step, report *steps.Report, took time.Duration, v delivery.Verdict) {
 	k := j.keep
 	if k.ws == nil || v.Status != workflow.StatusSucceeded {
 		return
@@ -163,10 +168,10 @@ func (j *job) stepReported(step workflow.Step, report *steps.Report, took time.D
 	switch step.Run {
 	case workflow.RunSourceGit:
 		if report.Full {
-			j.leaveWorkspace()
+			j.leaveWorkspace(ctx)
 			return
 		}
-		k.fetched, k.fetchTime = true, took
+		k.fetchTime = took
 		k.reusedFetch, k.received, k.next.Checkout = report.Reused, report.Received, report.Checkout
 		if !report.Reused {
 			k.next.FetchTime, k.next.InstallTime = took, 0
@@ -234,13 +239,8 @@ func (j *job) giveBack(ctx context.Context, v delivery.Verdict, orderly bool) {
 		j.log.WithError(err).Warn("removing the links to the workspace")
 	}
 	switch {
-	case !orderly || v.Status != workflow.StatusSucceeded && v.Reason != workflow.ReasonExitCode:
+	case !orderly || v.Status != workflow.StatusSucceeded && !(k.onlyPulumi && v.Reason == workflow.ReasonExitCode):
 		j.log.Info("the workspace is not kept, because the job did not end in order")
-		return
-	case slices.ContainsFunc(j.definition.Steps, func(s workflow.Step) bool {
-		return s.Run == workflow.RunSourceGit && !k.fetched || s.Run == workflow.RunDependencies && !k.installed
-	}):
-		j.log.Info("the workspace is not kept, because a step that it depends on failed")
 		return
 	case k.syncErr != nil:
 		j.log.WithError(k.syncErr).Warn("the workspace is not kept, because it could not be written to disk")
@@ -265,10 +265,10 @@ func (j *job) store(ctx context.Context) error {
 	}
 	if k.next.Checkout == nil {
 		k.next.Installed = nil
-		if err := k.ws.Empty(workspace.DirSource, workspace.DirGit); err != nil {
+		if err := k.ws.Empty(ctx, workspace.DirSource, workspace.DirGit); err != nil {
 			return err
 		}
-		return k.ws.Keep(k.next)
+		return k.ws.Keep(ctx, k.next)
 	}
 	var environ []string
 	for name, value := range j.env.Base().Vars {
@@ -284,7 +284,7 @@ func (j *job) store(ctx context.Context) error {
 		return err
 	}
 	k.next.Checkout = checkout
-	return k.ws.Keep(k.next)
+	return k.ws.Keep(ctx, k.next)
 }
 
 // reportOf returns the report of a step's command that has ended, or nil.

@@ -333,7 +333,7 @@ func (j *job) prepare(ctx context.Context) error {
 	for _, notice := range env.Notices {
 		j.notices.add(notice)
 	}
-	j.openWorkspace(ctx)
+	j.untilStopped(ctx, j.openWorkspace)
 	j.keeper, err = j.newKeeper()
 	return err
 }

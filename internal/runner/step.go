@@ -86,6 +86,7 @@ func (j *job) command(ctx context.Context, step workflow.Step, preRun int, out *
 		return failed(err)
 	}
 	if strings.HasPrefix(step.Run, workflow.RunPulumi) {
+		j.keep.onlyPulumi = true
 		if line := j.keep.describeReuse(); line != "" {
 			out.line(line)
 		}
@@ -110,7 +111,7 @@ func (j *job) command(ctx context.Context, step workflow.Step, preRun int, out *
 		out.line(warning)
 	}
 	v := j.judge(step, running.State, sent, process.OOMKills() > oomBefore)
-	j.stepReported(step, j.reportOf(report), time.Since(started), v)
+	j.stepReported(ctx, step, j.reportOf(report), time.Since(started), v)
 	return v
 }
 

@@ -101,7 +101,7 @@ func (f *fetch) prepare(ctx context.Context) error {
 
 // init creates an empty repository in the place of an earlier one.
 func (f *fetch) init(ctx context.Context, options ...string) error {
-	if err := emptyDir(f.git.dir); err != nil {
+	if err := emptyDir(ctx, f.git.dir); err != nil {
 		return err
 	}
 	for _, args := range [][]string{

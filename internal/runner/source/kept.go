@@ -15,7 +15,7 @@ import (
 	"time"
 
 	"workflowagent/internal/runner/fileid"
-	"workflowagent/internal/sys/removal"
+	"workflowagent/internal/sys/dirtree"
 	"workflowagent/internal/workflow"
 )
 
@@ -106,7 +106,7 @@ func adopt(ctx context.Context, git *commandLine, from string, kept *Kept) error
 	if err := errors.Join(fileid.Check(root, kept.Files), fileid.Check(packs, kept.Packs)); err != nil {
 		return err
 	}
-	if names, err := removal.Names(packs, "."); err != nil || len(names) != len(kept.Packs) {
+	if names, err := dirtree.Names(ctx, packs, "."); err != nil || len(names) != len(kept.Packs) {
 		return errors.Join(err, fmt.Errorf("%d files in %s instead of %d", len(names), dirPack, len(kept.Packs)))
 	}
 	checkout, err := os.OpenRoot(git.dir)
@@ -114,7 +114,7 @@ func adopt(ctx context.Context, git *commandLine, from string, kept *Kept) error
 		return err
 	}
 	defer checkout.Close() // opened for reading only
-	if err := removal.All(checkout, ".git"); err != nil {
+	if err := dirtree.Remove(ctx, checkout, ".git"); err != nil {
 		return err
 	}
 	format := "sha1"
@@ -142,7 +142,7 @@ func adopt(ctx context.Context, git *commandLine, from string, kept *Kept) error
 
 // record copies the files of git that a job changes to the directory to, and returns the description of
 // the checkout. It must be called before the job's own steps.
-func record(git *commandLine, to, origin, commit string) (*Kept, error) {
+func record(ctx context.Context, git *commandLine, to, origin, commit string) (*Kept, error) {
 	if err := os.MkdirAll(to, 0o700); err != nil {
 		return nil, err
 	}
@@ -151,7 +151,7 @@ func record(git *commandLine, to, origin, commit string) (*Kept, error) {
 		return nil, err
 	}
 	defer root.Close() // files are closed one by one
-	if err := removal.Entries(root, ".", func(string) bool { return false }); err != nil {
+	if err := dirtree.RemoveEntries(ctx, root, ".", func(string) bool { return false }); err != nil {
 		return nil, err
 	}
 	from, err := os.OpenRoot(filepath.Join(git.dir, ".git"))
@@ -174,7 +174,7 @@ func record(git *commandLine, to, origin, commit string) (*Kept, error) {
 		}
 		kept.Files = append(kept.Files, id)
 	}
-	kept.Packs, err = packIDs(from, filepath.Join("objects", dirPack))
+	kept.Packs, err = packIDs(ctx, from, filepath.Join("objects", dirPack))
 	return kept, err
 }
 
@@ -201,13 +201,13 @@ func copyFile(from, to *os.Root, name string) error {
 	return to.Chtimes(name, time.Time{}, info.ModTime())
 }
 
-func packIDs(root *os.Root, dir string) ([]fileid.ID, error) {
+func packIDs(ctx context.Context, root *os.Root, dir string) ([]fileid.ID, error) {
 	packs, err := root.OpenRoot(dir)
 	if err != nil {
 		return nil, err
 	}
 	defer packs.Close() // opened for reading only
-	names, err := removal.Names(packs, ".")
+	names, err := dirtree.Names(ctx, packs, ".")
 	if err != nil {
 		return nil, err
 	}

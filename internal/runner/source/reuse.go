@@ -39,7 +39,7 @@ func (g *Git) checkOut(ctx context.Context, f *fetch, want revision) (commit str
 }
 
 // describe completes checkout with what a workspace needs to keep it. repo has the address of the settings.
-func (g *Git) describe(git *commandLine, repo *workflow.Repository, checkout *Checkout) {
+func (g *Git) describe(ctx context.Context, git *commandLine, repo *workflow.Repository, checkout *Checkout) {
 	if g.Keep == nil {
 		return
 	}
@@ -47,7 +47,7 @@ func (g *Git) describe(git *commandLine, repo *workflow.Repository, checkout *Ch
 		fmt.Fprintln(g.Log, "Workspace: the checkout is not kept, because it has submodules or files of Git LFS")
 		return
 	}
-	kept, err := record(git, g.Keep.Git, origin(repo, g.Source), checkout.Commit)
+	kept, err := record(ctx, git, g.Keep.Git, origin(repo, g.Source), checkout.Commit)
 	switch {
 	case err != nil:
 		fmt.Fprintf(g.Log, "Workspace: the checkout is not kept: %s\n", lastLine(err.Error()))

@@ -18,7 +18,7 @@ import (
 	"path/filepath"
 	"slices"
 
-	"workflowagent/internal/sys/removal"
+	"workflowagent/internal/sys/dirtree"
 	"workflowagent/internal/workflow"
 )
 
@@ -97,7 +97,7 @@ func (g *Git) Fetch(ctx context.Context) (checkout *Checkout, err error) {
 	if checkout.Commit, checkout.Reused, err = g.checkOut(ctx, f, want); err != nil {
 		return nil, err
 	}
-	g.describe(f.git, repo, checkout)
+	g.describe(ctx, f.git, repo, checkout)
 	if g.Source.LFS {
 		if err := fetchLFS(ctx, f, login); err != nil {
 			return nil, err
@@ -117,7 +117,7 @@ func (g *Git) Fetch(ctx context.Context) (checkout *Checkout, err error) {
 
 // emptyDir empties dir. It uses [os.Root] to remove a symbolic link that leads outside without
 // following it.
-func emptyDir(dir string) error {
+func emptyDir(ctx context.Context, dir string) error {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return fmt.Errorf("creating the checkout directory: %w", err)
 	}
@@ -131,7 +131,7 @@ func emptyDir(dir string) error {
 		return fmt.Errorf("reading the checkout directory: %w", err)
 	}
 	for _, entry := range entries {
-		if err := removal.All(root, entry.Name()); err != nil {
+		if err := dirtree.Remove(ctx, root, entry.Name()); err != nil {
 			return fmt.Errorf("emptying the checkout directory: %w", err)
 		}
 	}

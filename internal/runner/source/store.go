@@ -11,7 +11,7 @@ import (
 	"strings"
 
 	"workflowagent/internal/runner/fileid"
-	"workflowagent/internal/sys/removal"
+	"workflowagent/internal/sys/dirtree"
 )
 
 // DependencyDirs are the names of directories into which tools install a program's dependencies.
@@ -42,11 +42,11 @@ func (s *Store) Run(ctx context.Context) (kept *Kept, err error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := s.dismantle(s.Kept.Packs); err != nil {
+	if err := s.dismantle(ctx, s.Kept.Packs); err != nil {
 		return nil, err
 	}
 	pristine := *s.Kept
-	if pristine.Packs, err = s.packs(); err != nil {
+	if pristine.Packs, err = s.packs(ctx); err != nil {
 		return nil, err
 	}
 	git := &commandLine{dir: s.Dir, env: env, log: io.Discard}
@@ -59,19 +59,19 @@ func (s *Store) Run(ctx context.Context) (kept *Kept, err error) {
 	if err := s.clean(ctx, git); err != nil {
 		return nil, err
 	}
-	stored, err := record(git, s.Git, s.Kept.Origin, s.Kept.Commit)
+	stored, err := record(ctx, git, s.Git, s.Kept.Origin, s.Kept.Commit)
 	if err != nil {
 		return nil, err
 	}
-	if err := s.dismantle(stored.Packs); err != nil {
+	if err := s.dismantle(ctx, stored.Packs); err != nil {
 		return nil, err
 	}
-	stored.Packs, err = s.packs()
+	stored.Packs, err = s.packs(ctx)
 	return stored, err
 }
 
 // dismantle moves the packs, which must be unchanged, to the directory of git's files, and removes .git.
-func (s *Store) dismantle(packs []fileid.ID) error {
+func (s *Store) dismantle(ctx context.Context, packs []fileid.ID) error {
 	root, err := os.OpenRoot(s.Dir)
 	if err != nil {
 		return err
@@ -82,7 +82,7 @@ func (s *Store) dismantle(packs []fileid.ID) error {
 		return err
 	}
 	defer to.Close() // opened for reading only
-	if err := removal.All(to, dirPack); err != nil {
+	if err := dirtree.Remove(ctx, to, dirPack); err != nil {
 		return err
 	}
 	if err := to.Mkdir(dirPack, 0o700); err != nil {
@@ -103,16 +103,16 @@ func (s *Store) dismantle(packs []fileid.ID) error {
 			return err
 		}
 	}
-	return removal.All(root, ".git")
+	return dirtree.Remove(ctx, root, ".git")
 }
 
-func (s *Store) packs() ([]fileid.ID, error) {
+func (s *Store) packs(ctx context.Context) ([]fileid.ID, error) {
 	root, err := os.OpenRoot(s.Git)
 	if err != nil {
 		return nil, err
 	}
 	defer root.Close() // opened for reading only
-	return packIDs(root, dirPack)
+	return packIDs(ctx, root, dirPack)
 }
 
 // clean removes everything from the checkout that is not in the repository, except dependencies.

@@ -19,9 +19,9 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"workflowagent/internal/sys/dirtree"
 	"workflowagent/internal/sys/durable"
 	"workflowagent/internal/sys/filelock"
-	"workflowagent/internal/sys/removal"
 	"workflowagent/internal/words"
 )
 
@@ -82,10 +82,10 @@ func Open(ctx context.Context, dir, key string) (w *Workspace, err error) {
 	if err := checkFree(dir); err != nil {
 		return nil, err
 	}
-	w.found, err = w.take()
+	w.found, err = w.take(ctx)
 	if err != nil {
 		w.found, w.Fresh = State{}, err.Error()
-		if err := w.wipe(); err != nil {
+		if err := w.wipe(ctx); err != nil {
 			return nil, fmt.Errorf("deleting what an earlier job left: %w", err)
 		}
 	}
@@ -170,10 +170,10 @@ func checkFree(dir string) error {
 }
 
 // take reads the record and removes it, durably. An error is the reason why the content must be deleted.
-func (w *Workspace) take() (State, error) {
+func (w *Workspace) take(ctx context.Context) (State, error) {
 	state, err := w.readState()
 	if errors.Is(err, fs.ErrNotExist) {
-		if names, readErr := removal.Names(w.root, "."); readErr == nil && len(names) == 1 {
+		if names, readErr := dirtree.Names(ctx, w.root, "."); readErr == nil && len(names) == 1 {
 			return State{}, nil // there is only the lock: no earlier job
 		}
 		return State{}, errors.New("the last job that used it did not end in order")
@@ -240,17 +240,17 @@ func (w *Workspace) Check() error {
 }
 
 // Keep records that the content is whole, after [Workspace.Check]. Nothing of the job may be running.
-func (w *Workspace) Keep(state State) error {
-	if err := errors.Join(w.Check(), w.removeStrays()); err != nil {
+func (w *Workspace) Keep(ctx context.Context, state State) error {
+	if err := errors.Join(w.Check(), w.removeStrays(ctx)); err != nil {
 		return err
 	}
 	return w.writeState(state)
 }
 
 // Empty empties directories of the workspace.
-func (w *Workspace) Empty(dirs ...string) error {
+func (w *Workspace) Empty(ctx context.Context, dirs ...string) error {
 	for _, dir := range dirs {
-		if err := removal.Entries(w.root, dir, func(string) bool { return false }); err != nil {
+		if err := dirtree.RemoveEntries(ctx, w.root, dir, func(string) bool { return false }); err != nil {
 			return err
 		}
 	}
@@ -258,7 +258,7 @@ func (w *Workspace) Empty(dirs ...string) error {
 }
 
 // Discard deletes the content.
-func (w *Workspace) Discard() error { return w.wipe() }
+func (w *Workspace) Discard(ctx context.Context) error { return w.wipe(ctx) }
 
 // Close releases the workspace.
 func (w *Workspace) Close() {

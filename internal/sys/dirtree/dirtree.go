@@ -163,3 +163,20 @@ func (m *measure) add(info fs.FileInfo) {
 	}
 	m.bytes += stat.Blocks * 512
 }
+
+// RemoveEntries removes the entries of a directory for which keep returns false.
+func RemoveEntries(ctx context.Context, root *os.Root, dir string, keep func(name string) bool) error {
+	names, err := Names(ctx, root, dir)
+	for _, name := range names {
+		if !keep(name) {
+			err = errors.Join(err, Remove(ctx, root, filepath.Join(dir, name)))
+		}
+	}
+	return err
+}
+
+// Names returns the names of the entries of a directory. It returns none for a missing directory.
+func Names(ctx context.Context, root *os.Root, dir string) (names []string, err error) {
+	err = list(ctx, root, dir, func(entry fs.DirEntry) { names = append(names, entry.Name()) })
+	return names, err
+}
