@@ -14,7 +14,7 @@ import (
 // stack is a program whose jobs share a workspace.
 type stack struct {
 	*program
-	ws string
+	ws, bin string
 }
 
 var nodeProgram = map[string]string{
@@ -37,30 +37,27 @@ func newStack(t *testing.T, files map[string]string) *stack {
 	t.Helper()
 	op := workflow.OperationUpdate
 	p := newProgramOn(t, lab.GitOptions{}, op, files, workflow.Step{Name: "Download dependencies", Run: workflow.RunDependencies}, pulumiStep(op))
-	s := &stack{p, t.TempDir()}
+	s := &stack{p, t.TempDir(), t.TempDir()}
 	d := p.launch.Definition.Deployment
 	d.Workspace = &workflow.Workspace{Scope: strings.Repeat("a1", 32), Key: "key"}
-	bin := t.TempDir()
 	for name, text := range map[string]string{"node": fakeNode, "pulumi": fakePulumi} {
-		if err := os.WriteFile(filepath.Join(bin, name), []byte(text), 0o755); err != nil {
+		if err := os.WriteFile(filepath.Join(s.bin, name), []byte(text), 0o755); err != nil {
 			t.Fatal(err)
 		}
 	}
-	s.environ = append(s.environ, workspace.Env+"="+s.ws, "HOOK="+filepath.Join(bin, "hook"), "PATH="+bin+":"+os.Getenv("PATH"))
+	s.environ = append(s.environ, workspace.Env+"="+s.ws, "HOOK="+s.hookFile(), "PATH="+s.bin+":"+os.Getenv("PATH"))
 	return s
 }
 
 // hook sets the shell text that the stand-in for pulumi runs in the program's directory.
 func (s *stack) hook(text string) {
 	s.t.Helper()
-	for _, entry := range s.environ {
-		if file, ok := strings.CutPrefix(entry, "HOOK="); ok {
-			if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
-				s.t.Fatal(err)
-			}
-		}
+	if err := os.WriteFile(s.hookFile(), []byte(text), 0o600); err != nil {
+		s.t.Fatal(err)
 	}
 }
+
+func (s *stack) hookFile() string { return filepath.Join(s.bin, "hook") }
 
 // next runs a job of the stack and returns its log.
 func (s *stack) next() (code int, log string) {
@@ -85,5 +82,109 @@ func TestWorkspaceReuse(t *testing.T) {
 	if code != 0 || s.installs() != 0 || !strings.Contains(log, "Updating the checkout of") ||
 		!strings.Contains(log, "Workspace: kept checkout (fetched 0 B), dependencies (lock file unchanged)") {
 		t.Errorf("second job: exit code %d, %d installations:\n%s%s", code, s.installs(), log, s.log.String())
+	}
+}
+
+// TestWorkspaceHostile has a job change its checkout and git's files. Nothing of it has an effect in the next
+// job, which still uses the workspace where it is proven, and no secret stays.
+func TestWorkspaceHostile(t *testing.T) {
+	const secret = "planted-secret-81c2"
+	for name, text := range map[string]string{
+		"configuration and hooks": `printf '#!/bin/sh\ntouch "$HOOK.ran"\n' > ../../evil; chmod +x ../../evil
+mkdir -p ../.git/hooks ../.git/info
+for hook in post-checkout reference-transaction post-index-change; do cp ../../evil ../.git/hooks/$hook; done
+for name in core.fsmonitor core.sshCommand credential.helper filter.evil.smudge filter.evil.clean; do git config $name "$PWD/../../evil"; done
+git config include.path "$PWD/../../evil.conf"; git config core.worktree /; git config url.http://127.0.0.1:1/.insteadOf http://
+git config http.extraheader "Authorization: ` + secret + `"; git remote set-url origin http://` + secret + `@127.0.0.1:1/
+echo '* filter=evil' > ../.git/info/attributes; echo /nowhere > ../.git/objects/info/alternates`,
+		"changed files": `echo tampered > source; touch -r Pulumi.yaml source; git update-index --assume-unchanged source; git update-index --skip-worktree Pulumi.yaml
+rm package-lock.json; git add -A; git -c user.name=a -c user.email=a@b commit -qm x`,
+		"credentials":     `echo //registry/:_authToken=` + secret + ` | tee .npmrc ../.npmrc ../../.npmrc > $HOME/.npmrc; echo ` + secret + ` > ../.git/x`,
+		"links":           `rm -rf source script; ln -s /etc/passwd source; ln -s / ../venv; mkdir ../.venv; mkfifo ../fifo; ln Pulumi.yaml hard; truncate -s 1T sparse; mkdir closed; chmod 0 closed`,
+		"link for infra":  `mv ../infra ../../moved; ln -s ../../moved ../infra`,
+		"no git":          `rm -rf ../.git`,
+		"broken objects":  `chmod -R u+w ../.git/objects; for f in ../.git/objects/pack/*; do echo garbage > $f; done`,
+		"moved workspace": `rm -rf ../../caches; ln -s / ../../caches`,
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := newStack(t, nodeProgram)
+			s.hook(`case "$1" in up) ` + text + "\n:;; esac\n")
+			if code, log := s.next(); code != 0 {
+				t.Fatalf("exit code %d:\n%s", code, log)
+			}
+			err := filepath.WalkDir(s.ws, func(path string, entry os.DirEntry, err error) error {
+				if err != nil || !entry.Type().IsRegular() || entry.Name() == "sparse" {
+					return nil //nolint:nilerr // directories without permissions
+				}
+				if _, whole := os.Stat(filepath.Join(s.ws, "state.json")); whole != nil {
+					return nil // the next job deletes everything first
+				}
+				data, err := os.ReadFile(path)
+				if strings.Contains(string(data), secret) || strings.Contains(string(data), gitToken) {
+					t.Errorf("%s has a secret", path)
+				}
+				return err
+			})
+			if err != nil {
+				t.Error(err)
+			}
+			if err := os.Remove(s.hookFile() + ".ran"); err != nil && !os.IsNotExist(err) { // git ran it in the first job
+				t.Error(err)
+			}
+			s.hook(`case "$1" in up) cat source; git config --list; ls -a . .. ../.git ../.git/hooks 2>&1; git status --porcelain;; esac`)
+			code, log := s.next()
+			if code != 0 || !strings.Contains(log, "\none\n") {
+				t.Errorf("exit code %d:\n%s\n%s", code, log, s.log.String())
+			}
+			for _, bad := range []string{"evil", "fsmonitor", "extraheader", secret, "post-checkout", "\n M ", "\n D ", "hard", "sparse", "tampered"} {
+				if strings.Contains(log, bad) {
+					t.Errorf("the next job sees %q:\n%s", bad, log)
+				}
+			}
+			if _, err := os.Stat(s.hookFile() + ".ran"); err == nil {
+				t.Error("git ran a program that a job left")
+			}
+		})
+	}
+}
+
+// TestWorkspaceChanges checks what a job does when the program, its dependencies or its outcome change.
+func TestWorkspaceChanges(t *testing.T) {
+	s := newStack(t, nodeProgram)
+	s.next()
+	if _, err := s.repo.Commit(t.Context(), "main", "Change", map[string]string{"infra/source": "two\n"}); err != nil {
+		t.Fatal(err)
+	}
+	s.hook(`case "$1" in up) cat source node_modules/pkg/index.js;; esac`)
+	if _, log := s.next(); s.installs() != 0 || !strings.Contains(log, "two\ninstalled\n") || strings.Contains(log, "fetched 0 B") {
+		t.Errorf("a new commit: %d installations:\n%s", s.installs(), log)
+	}
+	if _, err := s.repo.Commit(t.Context(), "main", "Lock", map[string]string{"infra/package-lock.json": "{}"}); err != nil {
+		t.Fatal(err)
+	}
+	if _, log := s.next(); s.installs() != 1 || !strings.Contains(log, "installed\ninstalled\n") {
+		t.Errorf("a new lock file: %d installations:\n%s", s.installs(), log)
+	}
+	s.hook(`case "$1" in up) exit 3;; esac`)
+	if code, _ := s.next(); code == 0 || s.installs() != 0 {
+		t.Errorf("exit code %d, %d installations", code, s.installs())
+	}
+	s.hook(``)
+	if _, log := s.next(); s.installs() != 1 || !strings.Contains(log, "Updating the checkout") {
+		t.Errorf("after a failure with kept dependencies: %d installations:\n%s", s.installs(), log)
+	}
+	s.hook(`case "$1" in install) exit 4;; esac`)
+	s.launch.Definition.Deployment.Workspace.Key = "other"
+	if code, log := s.next(); code == 0 || !strings.Contains(log, "starting afresh") {
+		t.Errorf("another key: exit code %d:\n%s", code, log)
+	}
+	s.hook(``)
+	if _, log := s.next(); s.installs() != 1 || !strings.Contains(log, "did not end in order") || !strings.Contains(log, "Cloning") {
+		t.Errorf("after a failed installation: %d installations:\n%s", s.installs(), log)
+	}
+	s.launch.Definition.Deployment.Workspace = nil
+	if _, log := s.next(); s.installs() != 1 || strings.Contains(log, "Workspace") {
+		t.Errorf("without a workspace: %d installations:\n%s", s.installs(), log)
 	}
 }

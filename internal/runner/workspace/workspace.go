@@ -65,18 +65,18 @@ type Workspace struct {
 
 // Open locks the workspace in dir and takes its content if it is whole and has this key. Otherwise it
 // deletes the content. An error means that the job must do without a workspace.
-func Open(ctx context.Context, dir, key string) (w *Workspace, err error) {
+func Open(ctx context.Context, dir, key string) (opened *Workspace, err error) {
 	root, err := openRoot(dir)
 	if err != nil {
 		return nil, err
 	}
-	w = &Workspace{dir: dir, root: root, key: key, made: map[string]fs.FileInfo{}}
+	w := &Workspace{dir: dir, root: root, key: key, made: map[string]fs.FileInfo{}}
 	defer func() {
 		if err != nil {
 			w.Close()
 		}
 	}()
-	if err := w.acquire(ctx); err != nil {
+	if err = w.acquire(ctx); err != nil {
 		return nil, err
 	}
 	if err := checkFree(dir); err != nil {
