@@ -99,7 +99,7 @@ git config http.extraheader "Authorization: ` + secret + `"; git remote set-url 
 echo '* filter=evil' > ../.git/info/attributes; echo /nowhere > ../.git/objects/info/alternates`,
 		"changed files": `echo tampered > source; touch -r Pulumi.yaml source; git update-index --assume-unchanged source; git update-index --skip-worktree Pulumi.yaml
 rm package-lock.json; git add -A; git -c user.name=a -c user.email=a@b commit -qm x`,
-		"credentials":     `echo //registry/:_authToken=` + secret + ` | tee .npmrc ../.npmrc ../../.npmrc > $HOME/.npmrc; echo ` + secret + ` > ../.git/x`,
+		"credentials":     `echo '` + secret + `' >> source; echo //registry/:_authToken=` + secret + ` | tee .npmrc ../.npmrc ../../.npmrc > $HOME/.npmrc; echo ` + secret + ` > ../.git/x`,
 		"links":           `rm -rf source script; ln -s /etc/passwd source; ln -s / ../venv; mkdir ../.venv; mkfifo ../fifo; ln Pulumi.yaml hard; truncate -s 1T sparse; mkdir closed; chmod 0 closed`,
 		"link for infra":  `mv ../infra ../../moved; ln -s ../../moved ../infra`,
 		"no git":          `rm -rf ../.git`,
@@ -107,7 +107,6 @@ rm package-lock.json; git add -A; git -c user.name=a -c user.email=a@b commit -q
 		"moved workspace": `rm -rf ../../caches; ln -s / ../../caches`,
 	} {
 		t.Run(name, func(t *testing.T) {
-			t.Parallel()
 			s := newStack(t, nodeProgram)
 			s.hook(`case "$1" in up) ` + text + "\n:;; esac\n")
 			if code, log := s.next(); code != 0 {
