@@ -109,6 +109,10 @@ func TestSize(t *testing.T) {
 	if err != nil || bytes < 1<<20 || bytes >= 2<<20 {
 		t.Errorf("the size is %d, %v, want that of one file of 1 MiB", bytes, err)
 	}
+	must.OK(t, os.Symlink("tree", filepath.Join(dir, "alias")))
+	if bytes, err := dirtree.Size(t.Context(), root, "alias"); bytes != 0 || err == nil {
+		t.Errorf("the size of a link is %d, %v", bytes, err)
+	}
 	if bytes, err := dirtree.Size(t.Context(), root, "missing"); bytes != 0 || err != nil {
 		t.Errorf("the size of a missing tree is %d, %v", bytes, err)
 	}
