@@ -1,63 +1,88 @@
-// Package dirtree removes and measures directories that untrusted programs have written. It never
-// follows a link, opens nothing but directories, and stops when its context is done.
+// Package dirtree removes and measures directories that untrusted programs have written, and may still
+// write. It never leaves a directory through a link, opens nothing but directories, and stops when its
+// context is done.
 package dirtree
 
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"io/fs"
 	"os"
-	"path/filepath"
 	"strconv"
 	"syscall"
 
 	"golang.org/x/sys/unix"
 )
 
-// batch is the number of entries to read at a time, because a directory can have any number of them.
-const batch = 512
-
-// maxDepth is the depth from which Remove moves a directory up. Otherwise, the time for a deeply nested
-// directory would grow with the square of its depth.
-const maxDepth = 20
+const (
+	// batch is the number of entries to read at a time, because a directory can have any number of them.
+	batch = 512
+	// maxDepth is the depth from which Remove moves a directory up, and maxSizeDepth the one at which Size
+	// gives up, because each level keeps a file open.
+	maxDepth     = 20
+	maxSizeDepth = 100
+)
 
 // Remove removes a file, or a directory with its content. It succeeds if name is missing. Programs
 // leave directories without write permission, as Go does for its modules, so Remove grants that
 // permission to the owner. If ctx ends first, a later call continues.
 func Remove(ctx context.Context, root *os.Root, name string) error {
-	r := remover{root: root, top: name}
-	return r.remove(ctx, name, 0)
+	r := remover{}
+	return r.remove(ctx, root, name, 0)
 }
 
 type remover struct {
-	root  *os.Root
-	top   string
-	moved int // directories that were moved to top
+	top   *os.File // the directory to remove; nil until it was opened
+	moved int      // directories that were moved to top
 }
 
-func (r *remover) remove(ctx context.Context, name string, depth int) error {
-	err := r.root.Remove(name)
+// remove removes an entry of a directory. Below the top, name is a single element, so no other program can
+// make it lead out of that directory.
+func (r *remover) remove(ctx context.Context, in *os.Root, name string, depth int) error {
+	err := in.Remove(name)
 	if err == nil || errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
-	info, statErr := r.root.Lstat(name)
+	info, statErr := in.Lstat(name)
 	if statErr != nil || !info.IsDir() {
 		return ignoreMissing(errors.Join(err, statErr))
 	}
 	if info.Mode().Perm()&0o700 != 0o700 {
-		_ = r.root.Chmod(name, 0o700) // the removal of the content reports the error
+		_ = in.Chmod(name, 0o700) // the removal of the content reports the error
 	}
-	if depth > maxDepth && r.moveUp(name) {
+	if depth > maxDepth && r.moveUp(in, name) {
 		return nil
+	}
+	dir, err := enter(in, name, info)
+	if err != nil {
+		return ignoreMissing(err)
+	}
+	err = r.empty(ctx, dir, depth)
+	if err = errors.Join(err, dir.Close(), ctx.Err()); err != nil {
+		return err
+	}
+	return ignoreMissing(in.Remove(name))
+}
+
+// empty removes the entries of a directory.
+func (r *remover) empty(ctx context.Context, dir *os.Root, depth int) error {
+	if depth == 0 {
+		top, err := dir.Open(".")
+		if err != nil {
+			return err
+		}
+		defer top.Close() // opened for reading only
+		r.top = top
 	}
 	var errs []error
 	// Entries that were read before others were removed can be missing from the next batch, so the
 	// directory is read again until a pass removes nothing.
 	for removed := true; removed && ctx.Err() == nil; {
 		removed, errs = false, nil
-		err := list(ctx, r.root, name, func(entry fs.DirEntry) {
-			if err := r.remove(ctx, filepath.Join(name, entry.Name()), depth+1); err != nil {
+		err := list(ctx, dir, func(entry fs.DirEntry) {
+			if err := r.remove(ctx, dir, entry.Name(), depth+1); err != nil {
 				errs = append(errs[:min(len(errs), 3)], err)
 			} else {
 				removed = true
@@ -67,16 +92,30 @@ func (r *remover) remove(ctx context.Context, name string, depth int) error {
 			errs = append(errs, err)
 		}
 	}
-	if err := errors.Join(append(errs, ctx.Err())...); err != nil {
-		return err
-	}
-	return ignoreMissing(r.root.Remove(name))
+	return errors.Join(errs...)
 }
 
-// moveUp moves a directory to the top, whose next pass removes it.
-func (r *remover) moveUp(name string) bool {
+// moveUp moves a deep directory to the top, whose next pass removes it.
+func (r *remover) moveUp(in *os.Root, name string) bool {
+	from, err := in.Open(".")
+	if err != nil {
+		return false
+	}
+	defer from.Close() // opened for reading only
 	r.moved++
-	return r.root.Rename(name, filepath.Join(r.top, ".deep-"+strconv.Itoa(r.moved))) == nil
+	return unix.Renameat(int(from.Fd()), name, int(r.top.Fd()), ".deep-"+strconv.Itoa(r.moved)) == nil
+}
+
+// enter opens a directory, unless it was replaced by a link.
+func enter(in *os.Root, name string, info fs.FileInfo) (*os.Root, error) {
+	dir, err := in.OpenRoot(name)
+	if err != nil {
+		return nil, err
+	}
+	if opened, err := dir.Stat("."); err != nil || !os.SameFile(info, opened) {
+		return nil, errors.Join(fmt.Errorf("%s was replaced while it was opened", name), err, dir.Close())
+	}
+	return dir, nil
 }
 
 func ignoreMissing(err error) error {
@@ -86,11 +125,11 @@ func ignoreMissing(err error) error {
 	return err
 }
 
-// list calls visit for each entry of a directory. It returns no error for a missing directory.
-func list(ctx context.Context, root *os.Root, name string, visit func(fs.DirEntry)) error {
-	dir, err := root.OpenFile(name, os.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW, 0)
+// list calls visit for each entry of a directory.
+func list(ctx context.Context, in *os.Root, visit func(fs.DirEntry)) error {
+	dir, err := in.Open(".")
 	if err != nil {
-		return ignoreMissing(err)
+		return err
 	}
 	defer dir.Close() // opened for reading only
 	for {
@@ -107,17 +146,17 @@ func list(ctx context.Context, root *os.Root, name string, visit func(fs.DirEntr
 			return nil
 		}
 		if err != nil {
-			return ignoreMissing(err)
+			return err
 		}
 	}
 }
 
 // Size returns the number of bytes that a directory occupies on its disk. It counts the holes of a
 // sparse file as nothing, and a file with several hard links once. If ctx ends first, or a part is
-// unreadable, it returns the error and what it has counted.
+// unreadable or too deep, it returns the error and what it has counted. A missing directory has no size.
 func Size(ctx context.Context, root *os.Root, name string) (int64, error) {
 	m := measure{linked: map[[2]uint64]bool{}}
-	m.directory(ctx, root, name)
+	m.directory(ctx, root, name, 0)
 	return m.bytes, errors.Join(m.err, ctx.Err())
 }
 
@@ -127,19 +166,32 @@ type measure struct {
 	err    error              // the first one
 }
 
-func (m *measure) directory(ctx context.Context, root *os.Root, name string) {
-	err := list(ctx, root, name, func(entry fs.DirEntry) {
-		info, err := entry.Info()
+func (m *measure) directory(ctx context.Context, in *os.Root, name string, depth int) {
+	info, err := in.Lstat(name)
+	if err == nil && (!info.IsDir() || depth > maxSizeDepth) {
+		err = fmt.Errorf("%s is not a directory, or nested too deeply", name)
+	}
+	if err != nil {
+		m.fail(err)
+		return
+	}
+	dir, err := enter(in, name, info)
+	if err != nil {
+		m.fail(err)
+		return
+	}
+	defer dir.Close() // opened for reading only
+	m.fail(list(ctx, dir, func(entry fs.DirEntry) {
+		info, err := dir.Lstat(entry.Name())
 		if err != nil {
 			m.fail(err)
 			return
 		}
 		m.add(info)
-		if entry.IsDir() {
-			m.directory(ctx, root, filepath.Join(name, entry.Name()))
+		if info.IsDir() {
+			m.directory(ctx, dir, entry.Name(), depth+1)
 		}
-	})
-	m.fail(err)
+	}))
 }
 
 func (m *measure) fail(err error) {

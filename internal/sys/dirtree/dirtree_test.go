@@ -89,6 +89,51 @@ func TestDeepTree(t *testing.T) {
 	}
 }
 
+// swapping is a context that calls swap at its nth use, between two system calls.
+type swapping struct {
+	context.Context
+
+	left *int
+	swap func()
+}
+
+func (s swapping) Err() error {
+	if *s.left--; *s.left == 0 {
+		s.swap()
+	}
+	return s.Context.Err()
+}
+
+// TestReplacedWhileRemoved replaces a directory by a link to another one, at each point of the removal and
+// of the measurement.
+func TestReplacedWhileRemoved(t *testing.T) {
+	for n := range 24 {
+		dir := t.TempDir()
+		root := must.Get(os.OpenRoot(dir))(t)
+		must.OK(t, os.MkdirAll(filepath.Join(dir, "tree", "at", "sub"), 0o700))
+		must.OK(t, os.WriteFile(filepath.Join(dir, "tree", "at", "sub", "file"), nil, 0o600))
+		must.OK(t, os.MkdirAll(filepath.Join(dir, "other", "sub"), 0o700))
+		must.OK(t, os.WriteFile(filepath.Join(dir, "other", "sub", "file"), make([]byte, 1<<20), 0o600))
+		left := n/2 + 1
+		ctx := swapping{t.Context(), &left, func() {
+			at := filepath.Join(dir, "tree", "at")
+			if os.Rename(at, filepath.Join(dir, "away")) == nil { // else it is removed already
+				must.OK(t, os.Symlink("../other", at))
+			}
+		}}
+		if n%2 == 0 {
+			_ = dirtree.Remove(ctx, root, "tree") // may fail, because the tree changes
+		} else if bytes, _ := dirtree.Size(ctx, root, "tree"); bytes >= 1<<20 {
+			t.Errorf("the measurement followed a link at point %d", n)
+		}
+		if _, err := os.Stat(filepath.Join(dir, "other", "sub", "file")); err != nil {
+			t.Errorf("the removal followed a link at point %d: %v", n, err)
+		}
+		must.OK(t, dirtree.Remove(t.Context(), root, "tree"))
+		must.OK(t, root.Close())
+	}
+}
+
 func TestSize(t *testing.T) {
 	dir := t.TempDir()
 	root := must.Get(os.OpenRoot(dir))(t)
