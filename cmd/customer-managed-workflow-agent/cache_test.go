@@ -90,6 +90,17 @@ func TestCache(t *testing.T) {
 		t.Errorf("after the removal: %s", out)
 	}
 
+	// Agents that have run own the volumes of an engine.
+	t.Setenv("PULUMI_AGENT_DEPLOY_TARGET", "docker")
+	t.Setenv("DOCKER_HOST", "unix:///nowhere.sock")
+	if out := run(program.ExitOK, "ls", "--json"); out != "[]\n" {
+		t.Errorf("without agents: %s", out)
+	}
+	instance := filepath.Join(state, "instances", "1")
+	must.OK(t, os.MkdirAll(instance, 0o700))
+	must.OK(t, os.WriteFile(filepath.Join(instance, "id"), []byte("0f4bb1b1-7d9c-4b7e-8d4c-2f6a0b1c9e55\n"), 0o600))
+	run(program.ExitFailed, "ls")
+
 	// In a cluster, jobs are unknown.
 	t.Setenv("PULUMI_AGENT_DEPLOY_TARGET", "kubernetes")
 	run(program.ExitUsage, "ls")

@@ -43,7 +43,7 @@ func useForever(base string) error {
 			err = os.WriteFile(filepath.Join(path, "state.json"), nil, 0o600)
 		}
 		if err == nil {
-			fmt.Println("whole")
+			fmt.Fprintln(os.Stdout, "whole")
 			_, err = d.Workspaces(context.Background(), "")
 		}
 		if err == nil {
