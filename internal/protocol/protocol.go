@@ -122,6 +122,7 @@ type StepStatusRequest struct {
 	ExitCode   *int                `json:"exitCode,omitempty"`
 	StartedAt  *time.Time          `json:"startedAt,omitempty"`
 	FinishedAt *time.Time          `json:"finishedAt,omitempty"`
+	Commit     string              `json:"commit,omitempty"` // full hash of the commit that a successful source step has checked out
 	// LogBytes is the size of the ended step's framed log. Log and statuses travel in parallel, so
 	// a reader that has received fewer bytes must expect more.
 	LogBytes *int64 `json:"logBytes,omitempty"`

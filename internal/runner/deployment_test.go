@@ -27,6 +27,7 @@ const gitToken = "git-token-5f1c2a90b7"
 type program struct {
 	*harness
 	repo  *lab.Repo
+	head  string // commit of the repository's main branch
 	calls string
 }
 
@@ -42,7 +43,7 @@ func newProgramOn(t *testing.T, options lab.GitOptions, op workflow.Operation, f
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = git.Close() })
-	repo, _, err := git.NewRepo(t.Context(), "program", files)
+	repo, head, err := git.NewRepo(t.Context(), "program", files)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -59,7 +60,7 @@ func newProgramOn(t *testing.T, options lab.GitOptions, op workflow.Operation, f
 	if err := os.WriteFile(filepath.Join(bin, "pulumi"), []byte(fakePulumi), 0o755); err != nil {
 		t.Fatal(err)
 	}
-	p := &program{harness: newHarness(t, d), repo: repo, calls: filepath.Join(t.TempDir(), "calls")}
+	p := &program{harness: newHarness(t, d), repo: repo, head: head, calls: filepath.Join(t.TempDir(), "calls")}
 	p.environ = append(p.environ, "PATH="+bin+":"+os.Getenv("PATH"), "CALLS="+p.calls)
 	return p
 }
@@ -92,6 +93,9 @@ func TestOperations(t *testing.T) {
 			p := newProgram(t, op, yamlProject, pulumiStep(op))
 			if code, _ := p.run(); code != 0 {
 				t.Errorf("exit code %d: %s%s", code, p.text(1), p.text(2))
+			}
+			if p.job.Commit != p.head {
+				t.Errorf("the runner reports the commit %q, want %s", p.job.Commit, p.head)
 			}
 			if got := p.read(""); got != "pulumi "+want+" --stack=acme/shop/dev --non-interactive --color never\n" {
 				t.Errorf("got %q", got)

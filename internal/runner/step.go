@@ -47,9 +47,13 @@ func (j *job) step(ctx context.Context, index int, step workflow.Step, preRun in
 		state = workflow.StepFailed
 	}
 	size := stream.Size()
-	j.courier.ReportStep(index, protocol.StepStatusRequest{
+	report := protocol.StepStatusRequest{
 		Status: state, ExitCode: v.ExitCode, StartedAt: &started, FinishedAt: &v.FinishedAt, LogBytes: &size,
-	})
+	}
+	if step.Run == workflow.RunSourceGit && state == workflow.StepSucceeded {
+		report.Commit = steps.Commit(j.opts.JobDir)
+	}
+	j.courier.ReportStep(index, report)
 	log.WithField("status", state).Info("step finished")
 	return v
 }

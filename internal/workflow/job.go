@@ -82,6 +82,9 @@ const (
 // other text.
 const RunCommandPrefix = "workflow-runner "
 
+// SourceStepName is the name of the step that fetches the source.
+const SourceStepName = "Get source"
+
 // PulumiStepName returns the name of the step that runs pulumi. The stock CLI waits for a log
 // header with exactly this text before it follows the update.
 func PulumiStepName(op Operation) string { return "pulumi " + string(op) }

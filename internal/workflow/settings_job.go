@@ -179,7 +179,7 @@ func (s *Settings) Plan(op Operation) []Step {
 		steps = append(steps, Step{Name: "Fetch cloud provider credentials via OIDC", Run: RunCredentials})
 	}
 	if s.Git() != nil {
-		steps = append(steps, Step{Name: "Get source", Run: RunSourceGit})
+		steps = append(steps, Step{Name: SourceStepName, Run: RunSourceGit})
 	}
 	if !opts.SkipInstallDependencies {
 		steps = append(steps, Step{Name: "Download dependencies", Run: RunDependencies})

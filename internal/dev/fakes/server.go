@@ -71,6 +71,7 @@ type ServerJob struct {
 	Steps    map[int]workflow.StepStatus
 	Pulumi   string   // the reported version of pulumi
 	Statuses []string // "1 running", in order of arrival
+	Commit   string   // that a step has reported
 	Logs     map[int][]byte
 	Lines    map[int][]string // lines of logs in the JSON form
 	Results  []protocol.ResultRequest
@@ -331,6 +332,9 @@ func (s *Server) job(w http.ResponseWriter, r *http.Request, body []byte) {
 		j.Steps[step] = req.Status
 		j.Pulumi = cmp.Or(req.PulumiVersion, j.Pulumi)
 		j.Statuses = append(j.Statuses, fmt.Sprintf("%d %s", step, req.Status))
+		if req.Commit != "" {
+			j.Commit = req.Commit
+		}
 		Answer(w, http.StatusOK, struct{}{})
 	case "POST logs":
 		req := decode[protocol.LogLines](s.t, body)

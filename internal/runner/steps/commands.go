@@ -38,8 +38,11 @@ func SourceGit(ctx context.Context, p *Params, self string, out io.Writer) error
 		AllowedRepositories: p.Allowed,
 	}
 	if p.Workspace == nil {
-		_, err := git.Fetch(ctx)
-		return err
+		checkout, err := git.Fetch(ctx)
+		if err != nil {
+			return err
+		}
+		return p.recordCommit(checkout.Commit)
 	}
 	git.Keep = &source.Keep{Git: p.Workspace.Git, Kept: p.Workspace.Checkout}
 	checkout, err := git.Fetch(ctx)
@@ -49,11 +52,33 @@ func SourceGit(ctx context.Context, p *Params, self string, out io.Writer) error
 		git.Dir, git.Keep, report.Full = p.Workspace.Spare, nil, true
 		checkout, err = git.Fetch(ctx)
 	}
+	if err == nil {
+		err = p.recordCommit(checkout.Commit)
+	}
 	if err != nil {
 		return err
 	}
 	report.Reused, report.Received, report.Checkout = checkout.Reused, checkout.Received, checkout.Kept
 	return p.report(report)
+}
+
+// fileCommit contains the hash of the commit that [SourceGit] has checked out.
+const fileCommit = "commit"
+
+func (p *Params) recordCommit(hash string) error {
+	if err := os.WriteFile(filepath.Join(p.JobDir, fileCommit), []byte(hash), 0o600); err != nil {
+		return fmt.Errorf("recording the commit: %w", err)
+	}
+	return nil
+}
+
+// Commit returns the commit that [SourceGit] has checked out for a job, or "". Later steps can change it.
+func Commit(jobDir string) string {
+	hash, err := os.ReadFile(filepath.Join(jobDir, fileCommit))
+	if err != nil || len(hash) > 64 {
+		return ""
+	}
+	return string(hash)
 }
 
 // Dependencies installs the program's dependencies with the pulumi command line, which replaces

@@ -45,6 +45,20 @@ func (s *Service) againIn(ctx context.Context, tx *store.Tx, p identity.Principa
 	if err != nil {
 		return d, err
 	}
+	again := &earlierRun{trust: trust(earlier.Trust), checkout: q.checkout}
+	if g := set.Git(); g != nil {
+		source := *g
+		again.git = &source
+		if commit := commitOf(earlier.Job); g.Commit == "" && commit != "" {
+			c := store.VCSCheckout{}
+			if q.checkout != nil {
+				c = *q.checkout
+			}
+			c.CommitID, c.Ref = commit, requestedRef(&source)
+			q.checkout, g.Commit, g.Branch, g.Tag = &c, commit, "", ""
+		}
+	}
+	q.again = again
 	own := *set
 	own.ConcurrencyGroup = "" // that of the stack applies
 	if o.WithoutCache {
@@ -59,7 +73,7 @@ func (s *Service) againIn(ctx context.Context, tx *store.Tx, p identity.Principa
 func (s *Service) queueingAgain(tx *store.Tx, st store.Stack, earlier store.DeploymentJob) (queueing, error) {
 	c, err := tx.Checkout(earlier.Deployment.ID)
 	if err != nil {
-		return queueing{again: &earlier.Deployment}, store.IgnoreMissing(err)
+		return queueing{}, store.IgnoreMissing(err)
 	}
 	c.Credential, c.ExpiresAt = nil, time.Time{}
 	watched := false
@@ -73,5 +87,22 @@ func (s *Service) queueingAgain(tx *store.Tx, st store.Stack, earlier store.Depl
 	if !watched {
 		c.IntegrationID, c.RepoID = "", ""
 	}
-	return queueing{checkout: &c, group: earlier.Job.QueueGroup, again: &earlier.Deployment}, nil
+	return queueing{checkout: &c, group: earlier.Job.QueueGroup}, nil
+}
+
+// earlierRun is what decides the class of a deployment that repeats another one.
+type earlierRun struct {
+	trust    trust
+	git      *workflow.SourceContextGit // before the commit was known; nil if the image contains the program
+	checkout *store.VCSCheckout         // also before
+}
+
+// commitOf returns the commit that a job has checked out, or "".
+func commitOf(job store.Job) string {
+	for _, step := range job.Steps {
+		if step.Commit != "" {
+			return step.Commit
+		}
+	}
+	return ""
 }

@@ -92,7 +92,8 @@ func (s *Service) createIn(ctx context.Context, tx *store.Tx, p identity.Princip
 	}
 	if d.Trust = string(from.trust(q.checkout)); q.again != nil {
 		// Nothing was requested anew, but the settings of the stack can name another source now.
-		d.Trust = string(from.source(q.checkout).atMost(trust(q.again.Trust)))
+		from.git = q.again.git
+		d.Trust = string(from.source(q.again.checkout).atMost(q.again.trust))
 	}
 	return s.add(ctx, tx, st, d, set, q, p.AuditActor())
 }
@@ -101,7 +102,7 @@ func (s *Service) createIn(ctx context.Context, tx *store.Tx, p identity.Princip
 type queueing struct {
 	checkout *store.VCSCheckout // nil if no repository of an integration contains the program
 	group    string             // see [store.Job]
-	again    *store.Deployment  // the deployment that this one repeats, or nil
+	again    *earlierRun        // nil unless the deployment repeats another one
 }
 
 // add completes and queues a deployment.

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -170,6 +171,9 @@ func (s *Service) StepStatus(ctx context.Context, p identity.Principal, jobID st
 			return nil // a late report: the job already has its result
 		}
 		updateStep(&job.Steps[step], r, now)
+		if s := &job.Steps[step]; s.Name == workflow.SourceStepName && s.Commit == "" && isFullCommit(r.Commit) {
+			s.Commit = r.Commit // only once, because the program of a later step can imitate its runner
+		}
 		if setup := &job.Steps[0]; step > 0 && setup.Status == workflow.StepRunning {
 			// The agent, which reports the end of the set-up, can be stopped at this time.
 			setup.Status, setup.UpdatedAt, setup.FinishedAt = workflow.StepSucceeded, now, job.Steps[step].StartedAt
@@ -183,6 +187,10 @@ func (s *Service) StepStatus(ctx context.Context, p identity.Principal, jobID st
 		}
 		return tx.SaveJob(*job)
 	})
+}
+
+func isFullCommit(hash string) bool {
+	return (len(hash) == 40 || len(hash) == 64) && strings.Trim(hash, "0123456789abcdef") == ""
 }
 
 func updateStep(st *store.StepState, r protocol.StepStatusRequest, now time.Time) {

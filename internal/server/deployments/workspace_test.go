@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"workflowagent/internal/dev/storetest"
+	"workflowagent/internal/protocol"
 	"workflowagent/internal/server/deployments"
 	"workflowagent/internal/server/fault"
 	"workflowagent/internal/server/identity"
@@ -244,5 +245,47 @@ func TestTrustOfRepetitions(t *testing.T) {
 	p.must(err)
 	if again.Trust != "branch" {
 		t.Errorf("a repetition of what the settings named before has the class %q", again.Trust)
+	}
+}
+
+// TestAgainAtTheCommit checks that a repetition checks out the commit of the first run, and keeps its class.
+func TestAgainAtTheCommit(t *testing.T) {
+	p := newPlant(t, storetest.SQLite(t), deployments.Options{})
+	st := p.stack("dev")
+	p.must(p.put(st, cachedSettings))
+	for _, tt := range []struct{ request, ref, class string }{{own, "refs/heads/main", "own"}, {branch, "refs/heads/feature", "branch"}} {
+		d, err := p.service.Create(t.Context(), p.user, st, asked(t, tt.request), "api")
+		p.must(err)
+		c := p.next("a")
+		report := func(step int, commit string) {
+			p.must(p.service.StepStatus(t.Context(), runner(c), c.Job.ID, step, protocol.StepStatusRequest{Status: workflow.StepSucceeded, Commit: commit}))
+		}
+		report(2, strings.Repeat("b", 40)) // only the source step knows a commit
+		report(1, "HEAD; rm")
+		report(1, commit)
+		report(1, strings.Repeat("a", 40)) // as a program that imitates the runner
+		p.must(p.result(c, workflow.StatusFailed))
+		for range 2 {
+			d, err = p.again(st, d.ID)
+			p.must(err)
+			if d.Trust != tt.class {
+				t.Errorf("%s: the repetition has the class %q", tt.ref, d.Trust)
+			}
+			c = p.next("a")
+			def, err := p.service.Definition(t.Context(), runner(c), c.Job.ID)
+			p.must(err)
+			if git := def.Deployment.Source.Git; git.Commit != commit {
+				t.Errorf("%s: the repetition checks out %+v", tt.ref, git)
+			}
+			p.must(p.result(c, workflow.StatusFailed))
+		}
+		var c2 store.VCSCheckout
+		p.must(p.db.Read(t.Context(), func(tx *store.Tx) (err error) {
+			c2, err = tx.Checkout(d.ID)
+			return err
+		}))
+		if c2.Ref != tt.ref || c2.CommitID != commit || c2.IntegrationID != "" {
+			t.Errorf("the checkout of the repetition is %+v", c2)
+		}
 	}
 }

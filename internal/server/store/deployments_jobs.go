@@ -18,6 +18,7 @@ type StepState struct {
 	StartedAt  time.Time           `json:"startedAt,omitzero"`
 	FinishedAt time.Time           `json:"finishedAt,omitzero"`
 	UpdatedAt  time.Time           `json:"updatedAt,omitzero"` // database time
+	Commit     string              `json:"commit,omitempty"`   // that the runner has checked out
 	LogBytes   *int64              `json:"logBytes,omitempty"` // size of the ended step's log at its sender
 	// PulumiVersion is the version of pulumi that the step runs, if the runner has reported it.
 	PulumiVersion string `json:"pulumiVersion,omitempty"`

@@ -10,6 +10,7 @@ import (
 	"io"
 	"io/fs"
 	"os"
+	"path/filepath"
 	"strconv"
 	"syscall"
 
@@ -229,6 +230,14 @@ func RemoveEntries(ctx context.Context, root *os.Root, dir string, keep func(nam
 
 // Names returns the names of the entries of a directory. It returns none for a missing directory.
 func Names(ctx context.Context, root *os.Root, dir string) (names []string, err error) {
-	err = list(ctx, root, dir, func(entry fs.DirEntry) { names = append(names, entry.Name()) })
-	return names, err
+	info, err := root.Lstat(dir)
+	if err != nil {
+		return nil, ignoreMissing(err)
+	}
+	in, err := enter(root, dir, info)
+	if err != nil {
+		return nil, err
+	}
+	err = list(ctx, in, func(entry fs.DirEntry) { names = append(names, entry.Name()) })
+	return names, errors.Join(err, in.Close())
 }
