@@ -5,6 +5,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"strings"
 )
 
 // cacheVariables name the directories in which tools keep what they download or compile. Of these, only
@@ -38,8 +39,12 @@ type Links struct{ targets map[string]string }
 // settings or the image set the tool's variable or have filled its directory.
 func (e *Environment) UseCaches(caches, plugins string) (*Links, error) {
 	links := &Links{map[string]string{}}
+	given := map[string]bool{}
+	for name := range e.vars {
+		given[strings.ToUpper(name)] = true // npm also reads NPM_CONFIG_CACHE
+	}
 	for name, dir := range cacheVariables {
-		if _, set := e.vars[name]; !set {
+		if !given[strings.ToUpper(name)] {
 			e.vars[name] = filepath.Join(caches, dir)
 		}
 	}

@@ -1,0 +1,130 @@
+package source_test
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"workflowagent/internal/dev/lab"
+	"workflowagent/internal/dev/must"
+	"workflowagent/internal/runner/fileid"
+	"workflowagent/internal/runner/source"
+	"workflowagent/internal/workflow"
+)
+
+// keptFixture is a checkout that can be kept.
+type keptFixture struct {
+	*fixture
+	git, private string
+	src          workflow.GitSource
+}
+
+func newKept(t *testing.T, src workflow.GitSource) *keptFixture {
+	t.Helper()
+	f := newFixture(t, lab.GitOptions{})
+	src.RepoURL = f.repo.URL
+	return &keptFixture{f, filepath.Join(t.TempDir(), "git"), filepath.Join(t.TempDir(), "private"), src}
+}
+
+func (k *keptFixture) job(t *testing.T, kept *source.Kept) *source.Checkout {
+	t.Helper()
+	k.log.Reset()
+	g := source.Git{
+		Source: k.src, Dir: k.dir, Private: k.private, Askpass: must.Get(os.Executable())(t), Environ: os.Environ(),
+		Log: &k.log, Keep: &source.Keep{Git: k.git, Kept: kept},
+	}
+	checkout, err := g.Fetch(t.Context())
+	if err != nil {
+		t.Fatalf("%v\n%s", err, k.log.String())
+	}
+	return checkout
+}
+
+func (k *keptFixture) store(t *testing.T, kept *source.Kept) (*source.Kept, error) {
+	t.Helper()
+	s := source.Store{Dir: k.dir, Git: k.git, Private: k.private, Environ: os.Environ(), Kept: kept}
+	return s.Run(t.Context())
+}
+
+// TestKeptRevisions fetches one revision after another in one kept checkout.
+func TestKeptRevisions(t *testing.T) {
+	for name, src := range map[string]workflow.GitSource{
+		"shallow": {}, "whole history": {Depth: workflow.WholeHistory, Tags: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			k := newKept(t, src)
+			k.fixture.git(t, "tag", "v1", k.first)
+			topic := k.commit(t, "topic", "topic")
+			var kept *source.Kept
+			for i, branch := range []string{"main", "topic", "refs/tags/v1", "main", topic, "main", topic[:8]} {
+				want := k.commit(t, "main", strings.Repeat("x", i+1))
+				k.src.Branch, k.src.Commit = branch, ""
+				if strings.HasPrefix(topic, branch) {
+					k.src.Branch, k.src.Commit = "", branch
+				}
+				checkout := k.job(t, kept)
+				switch branch {
+				case "topic", topic, topic[:8]:
+					want = topic
+				case "refs/tags/v1":
+					want = k.first
+				}
+				if checkout.Commit != want || checkout.Reused != (i > 0 && branch != topic[:8]) {
+					t.Fatalf("%s: commit %s, want %s; reused %t\n%s", branch, checkout.Commit, want, checkout.Reused, k.log.String())
+				}
+				kept = must.Get(k.store(t, checkout.Kept))(t)
+			}
+		})
+	}
+}
+
+// TestKeptChanged checks that a pack that is not the one that git received is neither kept nor used.
+func TestKeptChanged(t *testing.T) {
+	k := newKept(t, workflow.GitSource{Branch: "main"})
+	checkout := k.job(t, nil)
+	touch := func(pattern string) {
+		t.Helper()
+		packs := must.Get(filepath.Glob(pattern))(t)
+		if len(packs) == 0 {
+			t.Fatal("no pack")
+		}
+		must.OK(t, os.Chmod(packs[0], 0o600)) // content and times that a program can set stay
+	}
+	touch(filepath.Join(k.dir, ".git", "objects", "pack", "*.pack"))
+	if _, err := k.store(t, checkout.Kept); !errors.Is(err, fileid.ErrOther) {
+		t.Errorf("a changed pack is kept: %v", err)
+	}
+	kept := must.Get(k.store(t, k.job(t, nil).Kept))(t)
+	touch(filepath.Join(k.git, "pack", "*.pack"))
+	if checkout := k.job(t, kept); checkout.Reused || !strings.Contains(k.log.String(), "not the file that was written") {
+		t.Errorf("a changed pack is used: %s", k.log.String())
+	}
+}
+
+func TestKeptOtherSource(t *testing.T) {
+	k := newKept(t, workflow.GitSource{})
+	kept := must.Get(k.store(t, k.job(t, nil).Kept))(t)
+	k.src.Depth = 2
+	if checkout := k.job(t, kept); checkout.Reused || !strings.Contains(k.log.String(), "settings changed") {
+		t.Errorf("reused with other settings: %s", k.log.String())
+	}
+	k.src.Submodules = true
+	if checkout := k.job(t, nil); checkout.Kept != nil {
+		t.Error("a checkout with submodules is kept")
+	}
+}
+
+func TestIsFull(t *testing.T) {
+	for text, want := range map[string]bool{
+		"fatal: write error: No space left on device": true, "Disk quota exceeded": true, "not found": false,
+	} {
+		if got := source.IsFull(errors.New(text)); got != want {
+			t.Errorf("%s: %t", text, got)
+		}
+	}
+	if source.IsFull(nil) {
+		t.Error("no error means a full disk")
+	}
+}
