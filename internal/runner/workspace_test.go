@@ -1,7 +1,11 @@
 package runner_test
 
 import (
+	"context"
+	"fmt"
+	"maps"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -185,5 +189,39 @@ func TestWorkspaceChanges(t *testing.T) {
 	s.launch.Definition.Deployment.Workspace = nil
 	if _, log := s.next(); s.installs() != 1 || strings.Contains(log, "Workspace") {
 		t.Errorf("without a workspace: %d installations:\n%s", s.installs(), log)
+	}
+}
+
+// TestWorkspaceFull runs jobs whose workspace is on a full disk. They succeed without it.
+func TestWorkspaceFull(t *testing.T) {
+	files := maps.Clone(nodeProgram)
+	for i := range 100 {
+		files[fmt.Sprintf("files/%d", i)] = "x"
+	}
+	for options, want := range map[string]string{
+		"size=8m":                  "Workspace: not used: its disk has only",
+		"size=200m,nr_inodes=60":   "Workspace: not used, because its disk is full",
+		"size=200m,nr_inodes=3":    "Workspace: not used: ",
+		"size=200m,nr_inodes=1000": "Workspace: nothing kept by an earlier job",
+	} {
+		t.Run(options, func(t *testing.T) {
+			s := newStack(t, files)
+			if out, err := exec.CommandContext(t.Context(), "mount", "-t", "tmpfs", "-o", options, "tmpfs", s.ws).CombinedOutput(); err != nil {
+				t.Skipf("this user cannot mount a small disk: %v: %s", err, out)
+			}
+			t.Cleanup(func() { _ = exec.CommandContext(context.WithoutCancel(t.Context()), "umount", "-l", s.ws).Run() })
+			for range 2 {
+				code, log := s.next()
+				if code != 0 || s.installs() > 1 {
+					t.Errorf("exit code %d:\n%s", code, log)
+				}
+				if !strings.Contains(log, want) {
+					t.Errorf("the log lacks %q:\n%s", want, log)
+				}
+				if want == "Workspace: nothing kept by an earlier job" {
+					break
+				}
+			}
+		})
 	}
 }
