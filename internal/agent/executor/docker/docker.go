@@ -19,6 +19,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/containerd/errdefs"
@@ -83,6 +84,8 @@ type Executor struct {
 	conn     *client.Client // nil until an engine has been found
 	starting sync.Map       // names of the containers that Start is currently starting
 	filling  sync.Mutex     // held while a volume with a runner or a release of pulumi is being filled
+
+	unmeasured atomic.Bool // the engine's last attempt to measure its volumes failed
 }
 
 // New returns an executor. It does not connect to the engine: [Executor.Check] reports if the

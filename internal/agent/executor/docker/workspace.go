@@ -137,8 +137,10 @@ func (e *Executor) volumeSizes(ctx context.Context, engine *client.Client) map[s
 	ctx, cancel := context.WithTimeout(ctx, measureTime)
 	defer cancel()
 	usage, err := engine.DiskUsage(ctx, client.DiskUsageOptions{Volumes: true, Verbose: true})
-	if err != nil {
-		e.opts.Log.WithError(err).Warn("the Docker Engine did not measure its volumes: workspace_max_size has no effect until it does")
+	if before := e.unmeasured.Swap(err != nil); err != nil {
+		if !before { // else it is in the log already
+			e.opts.Log.WithError(err).Warn("the Docker Engine did not measure its volumes: workspace_max_size has no effect until it does")
+		}
 		return nil
 	}
 	sizes := map[string]int64{}

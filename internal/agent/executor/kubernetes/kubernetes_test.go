@@ -21,13 +21,13 @@ const memoryLimit = 64
 func TestConformance(t *testing.T) {
 	s := newSpace(t)
 	pods := s.builder(podspec.Config{
-		Template: fmt.Sprintf(`{"spec":{"containers":[{"name":%q,"resources":{"limits":{"memory":"%dMi"}}}]}}`, podspec.MainContainer, memoryLimit),
+		Template:          fmt.Sprintf(`{"spec":{"containers":[{"name":%q,"resources":{"limits":{"memory":"%dMi"}}}]}}`, podspec.MainContainer, memoryLimit),
 		WorkspaceHostPath: filepath.Join(t.TempDir(), "workspaces"),
 	})
 	executortest.Run(t, executortest.Place{
 		Workspaces: true,
-		Open: func(t *testing.T) executor.Executor { return s.open(t, Options{Pods: pods}) },
-		Spec: func(*testing.T) executor.Spec { return s.spec() },
+		Open:       func(t *testing.T) executor.Executor { return s.open(t, Options{Pods: pods}) },
+		Spec:       func(*testing.T) executor.Spec { return s.spec() },
 		BadSpec: func(*testing.T) executor.Spec {
 			return executor.Spec{Image: &workflow.Image{Reference: " an invalid name"}}
 		},
