@@ -43,9 +43,9 @@ func (p *plant) queuedWhy(id string) string {
 		d, err = tx.DeploymentJob(id)
 		return err
 	}))
-	why, _, err := p.service.Outlook(p.t.Context(), p.user, d)
+	details, err := p.service.GetFor(p.t.Context(), p.user, store.Stack{ID: d.StackID, OrgID: d.OrgID}, id)
 	p.must(err)
-	return why.Reason
+	return details.Why.Reason
 }
 
 // TestConcurrencyGroup checks that stacks of a group run their deployments one by one, and wait for no

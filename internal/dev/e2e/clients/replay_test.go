@@ -110,11 +110,11 @@ func TestClientsReplayMigrations(t *testing.T) {
 }
 
 func checkMigrations(base, entries []byte) error {
-	from, err := journal.ParseState(base)
+	from, err := journal.ReadState(base, nil)
 	if err != nil {
 		return err
 	}
-	parsed, err := journal.Parse(entries)
+	parsed, err := journal.ReadEntries(entries)
 	if err != nil {
 		return err
 	}
