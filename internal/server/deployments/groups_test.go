@@ -236,17 +236,13 @@ func TestGroupHidesStacks(t *testing.T) {
 	p.deploy(secret)
 	p.next("1")
 	id := p.deploy(a)
-	var d store.DeploymentJob
-	p.must(p.db.Read(t.Context(), func(tx *store.Tx) (err error) {
-		d, err = tx.DeploymentJob(id)
-		return err
-	}))
 	for name, tt := range map[string]struct {
 		who  identity.Principal
 		sees int
 	}{"an administrator": {p.user, 1}, "a stranger": {identity.Principal{}, 0}} {
-		why, _, err := p.service.Outlook(t.Context(), tt.who, d)
+		details, err := p.service.GetFor(t.Context(), tt.who, a, id)
 		p.must(err)
+		why := details.Why
 		if strings.Contains(why.Message(), "secret") || len(why.Blockers) != tt.sees || why.Reason != "concurrency-group" {
 			t.Errorf("%s reads %q, %v", name, why.Message(), why.Blockers)
 		}
