@@ -25,7 +25,7 @@ type product struct {
 	run       *figures.Run
 	agent     *lab.Agent
 	env       []string // of the agent
-	stack     string // of the jobs
+	stack     string   // of the jobs
 	poolToken string
 }
 
