@@ -45,7 +45,7 @@ func TestKilledRunner(t *testing.T) {
 			bin, ws := t.TempDir(), t.TempDir()
 			install := func(name, text string) {
 				t.Helper()
-				must.OK(t, os.WriteFile(filepath.Join(bin, name), []byte("#!/bin/sh\n"+text+"\n"), 0o700)) //nolint:gosec // a program
+				must.OK(t, os.WriteFile(filepath.Join(bin, name), []byte("#!/bin/sh\n"+text+"\n"), 0o700))
 			}
 			install("kill-git", killer.git)
 			install("git", `[ ! -f `+bin+`/armed ] || . `+bin+"/kill-git\n"+`exec `+realGit+` "$@"`)

@@ -125,7 +125,7 @@ func Describe(p Program) (*Stamp, error) {
 			fmt.Fprintf(sum, "%q\n", entry)
 		}
 	}
-	cmd := exec.Command(language.version[0], language.version[1:]...) //nolint:gosec,noctx // constants; the step can be stopped
+	cmd := exec.Command(language.version[0], language.version[1:]...) //nolint:noctx // constants; the step can be stopped
 	cmd.Dir, cmd.Env = p.Dir, append(slices.Clone(p.Environ), "PWD="+p.Dir)
 	version, err := cmd.Output()
 	if err != nil {

@@ -163,7 +163,7 @@ func checkFree(dir string) error {
 	if err := unix.Statfs(dir, &stat); err != nil {
 		return fmt.Errorf("measuring the free space: %w", err)
 	}
-	if free := stat.Bavail * uint64(stat.Bsize); free < minFree { //nolint:gosec,unconvert // types differ between systems
+	if free := stat.Bavail * uint64(stat.Bsize); free < minFree { //nolint:unconvert // types differ between systems
 		return fmt.Errorf("its disk has only %s of free space", words.Bytes(free))
 	}
 	return nil

@@ -208,7 +208,7 @@ func (m *measure) add(info fs.FileInfo) {
 		return
 	}
 	if stat.Nlink > 1 && !info.IsDir() {
-		key := [2]uint64{uint64(stat.Dev), stat.Ino} //nolint:gosec,unconvert // the field's type differs between systems
+		key := [2]uint64{uint64(stat.Dev), stat.Ino} //nolint:unconvert // the field's type differs between systems
 		if m.linked[key] {
 			return
 		}

@@ -40,11 +40,11 @@ func takeLock(root *os.Root, scope string) (release func(), err error) {
 	none := func() {}
 	info, err := root.Lstat(scope)
 	if err != nil || !info.IsDir() {
-		return none, nil //nolint:nilerr // see above
+		return none, nil
 	}
 	dir, err := root.OpenRoot(scope)
 	if err != nil {
-		return none, nil //nolint:nilerr // see above
+		return none, nil
 	}
 	defer dir.Close()
 	if opened, err := dir.Stat("."); err != nil || !os.SameFile(info, opened) {
@@ -53,7 +53,7 @@ func takeLock(root *os.Root, scope string) (release func(), err error) {
 	// Some network file systems lock only files that are open for writing.
 	file, _, err := boundedfile.OpenIn(dir, protocol.FileWorkspaceLock, os.O_RDWR|unix.O_NOFOLLOW)
 	if err != nil {
-		return none, nil //nolint:nilerr // see above
+		return none, nil
 	}
 	for {
 		switch err := unix.Flock(int(file.Fd()), unix.LOCK_EX|unix.LOCK_NB); {

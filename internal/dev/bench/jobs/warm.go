@@ -227,7 +227,6 @@ func (w *warm) registries(ctx context.Context) map[string]any {
 		"GOPROXY": {"go", "env", "GOPROXY"}, "GOSUMDB": {"go", "env", "GOSUMDB"},
 		"npm_config_registry": {"npm", "config", "get", "registry"},
 	} {
-		//nolint:gosec // these commands
 		if out, err := exec.CommandContext(ctx, show[0], show[1:]...).Output(); err == nil {
 			found[variable] = strings.TrimSpace(string(out))
 		}
@@ -258,7 +257,7 @@ func (w *warm) user(checkout string) func(ctx context.Context, args ...string) (
 func command(ctx context.Context, dir string, env []string, args ...string) error {
 	ctx, cancel := context.WithTimeout(ctx, warmPatience)
 	defer cancel()
-	cmd := exec.CommandContext(ctx, args[0], args[1:]...) //nolint:gosec // a command of this package
+	cmd := exec.CommandContext(ctx, args[0], args[1:]...)
 	cmd.Dir, cmd.Env = dir, env
 	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) }
 	cmd.WaitDelay = stopPatience

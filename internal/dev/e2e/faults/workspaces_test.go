@@ -214,7 +214,7 @@ rm -f "$ws/state.json" && ln -s "$OUTSIDE/canary/node_modules" "$ws/state.json" 
 			},
 			"objects are truncated": func(dir string) error {
 				return eachObject(dir, func(path string) error {
-					return os.WriteFile(path, []byte("garbage"), 0o600) //nolint:gosec // in the test's directory
+					return os.WriteFile(path, []byte("garbage"), 0o600)
 				})
 			},
 			"the workspace is a link": func(dir string) error {
@@ -222,7 +222,7 @@ rm -f "$ws/state.json" && ln -s "$OUTSIDE/canary/node_modules" "$ws/state.json" 
 				return errors.Join(os.Rename(dir, moved), os.Symlink(moved, dir))
 			},
 			"the workspace is a file": func(dir string) error {
-				return errors.Join(os.RemoveAll(dir), os.WriteFile(dir, nil, 0o600)) //nolint:gosec // in the test's directory
+				return errors.Join(os.RemoveAll(dir), os.WriteFile(dir, nil, 0o600))
 			},
 		}
 		for name, do := range damage {
@@ -249,7 +249,7 @@ func eachObject(dir string, do func(path string) error) error {
 		if err != nil || !entry.Type().IsRegular() || !strings.Contains(path, "/objects/") {
 			return err
 		}
-		if err := os.Chmod(path, 0o600); err != nil { //nolint:gosec // in the test's directory
+		if err := os.Chmod(path, 0o600); err != nil {
 			return err
 		}
 		return do(path)
