@@ -48,7 +48,7 @@ func newStepCommands() []*cobra.Command {
 		source,
 		pulumi,
 		step("dependencies", "Install the program's dependencies", func(cmd *cobra.Command, p *steps.Params) error {
-			return steps.Dependencies(p, cmd.OutOrStdout())
+			return steps.Dependencies(cmd.Context(), p, cmd.OutOrStdout())
 		}),
 		step("pre-run", "Run a pre-run command", func(cmd *cobra.Command, p *steps.Params) error {
 			return steps.PreRun(p, cmd.OutOrStdout())

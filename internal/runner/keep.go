@@ -201,6 +201,7 @@ func (k *keeping) describeReuse() string {
 	}
 	k.told = true
 	var parts []string
+	reason := ""
 	var saved time.Duration
 	if k.reusedFetch {
 		parts = append(parts, fmt.Sprintf("checkout (fetched %s)", words.Bytes(k.received)))
@@ -211,12 +212,17 @@ func (k *keeping) describeReuse() string {
 		parts = append(parts, "dependencies (lock file unchanged)")
 		saved += k.next.InstallTime - k.installTime
 	case k.installed && k.doubt != "":
-		parts = append(parts, "dependencies installed again: "+k.doubt)
+		reason = "; installed the dependencies again: " + k.doubt
+	case k.installed && k.reusedFetch:
+		reason = "; installed the dependencies again, because the lock file, a setting or a tool changed"
+	}
+	if k.ws.Found().FetchTime != 0 {
+		parts = append(parts, "caches of tools")
 	}
 	if len(parts) == 0 {
 		return "Workspace: nothing kept by an earlier job; this job keeps its checkout and caches for the next one"
 	}
-	line := "Workspace: kept " + strings.Join(parts, ", ")
+	line := "Workspace: kept " + strings.Join(parts, ", ") + reason
 	if saved >= time.Second {
 		line += fmt.Sprintf("; saved about %d s", int(saved.Round(time.Second).Seconds()))
 	}
@@ -246,7 +252,7 @@ func (j *job) giveBack(ctx context.Context, v delivery.Verdict, orderly bool) {
 		j.log.WithError(k.syncErr).Warn("the workspace is not kept, because it could not be written to disk")
 		return
 	}
-	if v.Status != workflow.StatusSucceeded && k.reusedDep {
+	if v.Status != workflow.StatusSucceeded && k.reusedFetch && k.ws.Found().Installed != nil {
 		k.next.Installed = nil // the program could have failed because of them
 	}
 	ctx, cancel := context.WithTimeout(ctx, storeTime)

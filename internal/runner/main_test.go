@@ -88,7 +88,7 @@ func command(args []string) error {
 		defer stop()
 		return steps.SourceGit(ctx, p, self, os.Stdout)
 	case "dependencies":
-		return steps.Dependencies(p, os.Stdout)
+		return steps.Dependencies(context.Background(), p, os.Stdout)
 	case "pre-run":
 		return steps.PreRun(p, os.Stdout)
 	case "remove-stack":

@@ -225,3 +225,34 @@ func TestWorkspaceFull(t *testing.T) {
 		})
 	}
 }
+
+// TestWorkspacePython checks that packages of an earlier lock file do not stay in a virtual environment.
+func TestWorkspacePython(t *testing.T) {
+	s := newStack(t, map[string]string{
+		"infra/Pulumi.yaml":      "name: shop\nruntime: { name: python, options: { virtualenv: venv } }\n",
+		"infra/requirements.txt": "a==1\n",
+		"infra/script":           `case "$1" in install) mkdir -p venv; cp requirements.txt venv/$(cut -c1 requirements.txt);; up) ls venv;; esac`,
+	})
+	s.next()
+	if _, log := s.next(); s.installs() != 0 || !strings.Contains(log, "\na\n") {
+		t.Errorf("the same file: %d installations:\n%s", s.installs(), log)
+	}
+	if _, err := s.repo.Commit(t.Context(), "main", "Change", map[string]string{"infra/requirements.txt": "b==1\n"}); err != nil {
+		t.Fatal(err)
+	}
+	if _, log := s.next(); s.installs() != 1 || !strings.Contains(log, "\nb\n") || strings.Contains(log, "\na\n") {
+		t.Errorf("another file: %d installations:\n%s", s.installs(), log)
+	}
+}
+
+// TestWorkspaceDoubt checks that an installation that cannot be skipped continues in the kept directory.
+func TestWorkspaceDoubt(t *testing.T) {
+	files := maps.Clone(nodeProgram)
+	files["infra/package.json"] = `{"scripts":{"prepare":"make"}}`
+	s := newStack(t, files)
+	s.hook(`case "$1" in up) cat node_modules/pkg/index.js;; esac`)
+	s.next()
+	if _, log := s.next(); s.installs() != 1 || !strings.Contains(log, "installed\ninstalled\n") || !strings.Contains(log, "package.json has the script prepare") {
+		t.Errorf("%d installations:\n%s", s.installs(), log)
+	}
+}

@@ -4,6 +4,7 @@
 package lockfiles
 
 import (
+	"context"
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
@@ -20,11 +21,13 @@ import (
 
 	"workflowagent/internal/runner/pulumi"
 	"workflowagent/internal/sys/boundedfile"
+	"workflowagent/internal/sys/dirtree"
 )
 
 // Stamp describes what was installed. It contains no secret.
 type Stamp struct {
-	// Digest is the digest of lock files, manifests, the project file, versions of tools and settings.
+	// Digest is the digest of lock files, manifests, the project file, versions of tools and settings; "":
+	// the installation is never skipped, but continues in the directories of the earlier one.
 	Digest string `json:"digest"`
 	// Dir is the directory that the installation must have created, below the checkout; "": none.
 	Dir string `json:"dir,omitempty"`
@@ -137,6 +140,22 @@ func Describe(p Program) (*Stamp, error) {
 		return nil, err
 	}
 	return &Stamp{Digest: hex.EncodeToString(sum.Sum(nil)), Dir: dir}, nil
+}
+
+// Reconciles reports whether an installation removes the packages that the program no longer needs.
+func Reconciles(p pulumi.Project) bool { return p.Runtime != "python" }
+
+// Remove removes the directory of an installation from the checkout.
+func (s *Stamp) Remove(ctx context.Context, root string) error {
+	if s.Dir == "" {
+		return nil
+	}
+	checkout, err := os.OpenRoot(root)
+	if err != nil {
+		return err
+	}
+	defer checkout.Close() // opened for reading only
+	return dirtree.Remove(ctx, checkout, s.Dir)
 }
 
 // Complete reports whether the directory of a finished installation exists in the checkout.

@@ -84,7 +84,7 @@ func Commit(jobDir string) string {
 // Dependencies installs the program's dependencies with the pulumi command line, which replaces
 // this process. It returns only if no dependencies can be installed yet, if the program has none,
 // or on an error.
-func Dependencies(p *Params, out io.Writer) error {
+func Dependencies(ctx context.Context, p *Params, out io.Writer) error {
 	root, dir, err := p.program()
 	if err != nil {
 		return err
@@ -106,7 +106,7 @@ func Dependencies(p *Params, out io.Writer) error {
 		return nil
 	}
 	if p.Workspace != nil {
-		skip, err := p.skipInstall(lockfiles.Program{Root: root, Dir: dir, File: file, Project: project, Environ: os.Environ()}, out)
+		skip, err := p.skipInstall(ctx, lockfiles.Program{Root: root, Dir: dir, File: file, Project: project, Environ: os.Environ()}, out)
 		if err != nil || skip {
 			return err
 		}
@@ -116,15 +116,23 @@ func Dependencies(p *Params, out io.Writer) error {
 
 // skipInstall reports whether the dependencies are those that an earlier job installed. It reports to the
 // runner what the dependencies are if the step succeeds.
-func (p *Params) skipInstall(program lockfiles.Program, out io.Writer) (skip bool, err error) {
+func (p *Params) skipInstall(ctx context.Context, program lockfiles.Program, out io.Writer) (skip bool, err error) {
 	var report Report
 	stamp, err := lockfiles.Describe(program)
-	if err != nil {
-		report.Doubt = err.Error()
-	} else {
+	earlier := p.Workspace.Installed
+	switch {
+	case err == nil:
 		report.Installed = stamp
-		earlier := p.Workspace.Installed
 		report.Reused = earlier != nil && *earlier == *stamp && stamp.Complete(program.Root)
+	case lockfiles.Reconciles(program.Project):
+		report.Doubt, report.Installed = err.Error(), &lockfiles.Stamp{}
+	default:
+		report.Doubt = err.Error()
+	}
+	if earlier != nil && !report.Reused && !lockfiles.Reconciles(program.Project) {
+		if err := earlier.Remove(ctx, program.Root); err != nil {
+			return false, fmt.Errorf("removing the dependencies of an earlier job: %w", err)
+		}
 	}
 	if report.Reused {
 		fmt.Fprintln(out, "Skipping the installation: the workspace has the dependencies, and the lock file is unchanged")

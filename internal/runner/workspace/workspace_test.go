@@ -90,6 +90,12 @@ func TestDamaged(t *testing.T) {
 		"source is a file": func(dir, _ string) error {
 			return replace(filepath.Join(dir, "source"), func(p string) error { return os.WriteFile(p, nil, 0o600) })
 		},
+		"record of another user": func(dir, _ string) error {
+			if os.Geteuid() != 0 {
+				return os.Remove(state(dir)) // only root can give a file away
+			}
+			return os.Chown(state(dir), 1, 1)
+		},
 		"plugins are gone": func(dir, _ string) error { return os.Remove(filepath.Join(dir, "plugins")) },
 	} {
 		t.Run(name, func(t *testing.T) {
