@@ -37,7 +37,7 @@ type keeping struct {
 	next  workspace.State // what the job leaves
 
 	onlyPulumi             bool // all steps before pulumi have succeeded
-	installed              bool // by this job or an earlier one
+	installed              bool // the program has dependencies
 	reusedFetch, reusedDep bool
 	received               int64
 	doubt                  string
@@ -177,7 +177,7 @@ func (j *job) stepReported(ctx context.Context, step workflow.Step, report *step
 			k.next.FetchTime, k.next.InstallTime = took, 0
 		}
 	case workflow.RunDependencies:
-		k.installed, k.installTime = true, took
+		k.installed, k.installTime = report.Installed != nil || report.Doubt != "", took
 		k.reusedDep, k.doubt = report.Reused, report.Doubt
 		if report.Installed != nil && report.Installed.Complete(j.workDir()) {
 			k.next.Installed = report.Installed

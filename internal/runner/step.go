@@ -91,6 +91,8 @@ func (j *job) command(ctx context.Context, step workflow.Step, preRun int, out *
 	}
 	if strings.HasPrefix(step.Run, workflow.RunPulumi) {
 		j.keep.onlyPulumi = true
+	}
+	if step.Run != workflow.RunSourceGit && step.Run != workflow.RunDependencies {
 		if line := j.keep.describeReuse(); line != "" {
 			out.line(line)
 		}

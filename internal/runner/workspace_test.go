@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -254,5 +255,26 @@ func TestWorkspaceDoubt(t *testing.T) {
 	s.next()
 	if _, log := s.next(); s.installs() != 1 || !strings.Contains(log, "installed\ninstalled\n") || !strings.Contains(log, "package.json has the script prepare") {
 		t.Errorf("%d installations:\n%s", s.installs(), log)
+	}
+}
+
+// TestWorkspaceYAML checks the log of a program without dependencies, with and without a pre-run command, which
+// can fail.
+func TestWorkspaceYAML(t *testing.T) {
+	s := newStack(t, yamlProject)
+	d := s.launch.Definition
+	steps := d.Steps
+	s.next()
+	if _, log := s.next(); !strings.Contains(log, "Workspace: kept checkout (fetched 0 B), caches of tools\n") {
+		t.Errorf("the log does not say what was kept:\n%s", log)
+	}
+	d.Steps = slices.Insert(slices.Clone(steps), 3, preRunStep())
+	d.Deployment.PreRunCommands = []string{"exit 7"}
+	if code, _ := s.next(); code != 7 {
+		t.Errorf("exit code %d", code)
+	}
+	d.Steps = steps
+	if _, log := s.next(); !strings.Contains(log, "did not end in order") || !strings.Contains(log, "Cloning") {
+		t.Errorf("after a failed pre-run command:\n%s", log)
 	}
 }
