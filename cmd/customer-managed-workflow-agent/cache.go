@@ -149,7 +149,11 @@ func printWorkspaces(out io.Writer, all []executor.Workspace, now time.Time) err
 		if s.InUse {
 			state = "in use"
 		}
-		fmt.Fprintf(w, "%s\t%s\t%s\t%s ago\t%s\n", workspace.Short(s.Scope), cmp.Or(termtext.OneLine(s.Stack, 0), "unknown"), size, words.Short(now.Sub(s.Used)), state)
+		used := words.Short(now.Sub(s.Used)) + " ago"
+		if s.Used.IsZero() {
+			used, state = "never", "unusable"
+		}
+		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\n", workspace.Short(s.Scope), cmp.Or(termtext.OneLine(s.Stack, 0), "unknown"), size, used, state)
 	}
 	return w.Flush()
 }

@@ -14,7 +14,7 @@ type Workspace struct {
 	Scope string
 	Stack string    // "" if unknown
 	Bytes int64     // -1 if unknown
-	Used  time.Time // the last known use
+	Used  time.Time // the last known use; zero if no job can use it, so that it can be removed
 	InUse bool
 }
 

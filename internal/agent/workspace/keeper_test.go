@@ -177,6 +177,13 @@ func TestRecords(t *testing.T) {
 	if len(entries) != 1 || entries[0].Name() != scope(1)+".json" {
 		t.Errorf("the records are %v", entries)
 	}
+	p.all = append(p.all, executor.Workspace{Scope: scope(4)}) // something that no job can use
+	k.Touch(scope(4), "acme/shop/prod")
+	must.Get(k.Prune(t.Context(), false))(t)
+	if len(p.all) != 1 {
+		t.Errorf("%+v remain", p.all)
+	}
+	must.OK(t, os.Remove(filepath.Join(dir, scope(4)+".json")))
 	// A record that is damaged, or a link, says nothing.
 	secret := filepath.Join(t.TempDir(), "secret")
 	must.OK(t, os.WriteFile(secret, []byte(`{"stack":"secret"}`), 0o600))

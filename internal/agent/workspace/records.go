@@ -76,7 +76,7 @@ func (k *Keeper) readRecords(all []executor.Workspace) {
 		if err == nil && json.Unmarshal(text, &r) == nil && r.Stack != "" {
 			all[i].Stack = r.Stack
 		}
-		if info.ModTime().After(all[i].Used) {
+		if !all[i].Used.IsZero() && info.ModTime().After(all[i].Used) {
 			all[i].Used = info.ModTime()
 		}
 	}

@@ -173,6 +173,9 @@ func (d *Dir) Workspaces(ctx context.Context, _ string) ([]executor.Workspace, e
 			release()
 			w.InUse = errors.Is(err, executor.ErrInUse)
 		}
+		if !info.IsDir() { // no job can use what is in its place
+			w.Used, w.InUse = time.Time{}, false
+		}
 		w.Bytes = d.size(ctx, root, w)
 		all = append(all, w)
 	}

@@ -32,6 +32,20 @@ func find(t *testing.T, d *workspacedir.Dir, scope string) *executor.Workspace {
 	return nil
 }
 
+// listed returns a workspace, unless the parent is unusable.
+func listed(t *testing.T, d *workspacedir.Dir, scope string) (w executor.Workspace, ok bool) {
+	all, err := d.Workspaces(t.Context(), "")
+	if err != nil {
+		return w, false
+	}
+	for _, w := range all {
+		if w.Scope == scope {
+			return w, true
+		}
+	}
+	return w, false
+}
+
 func TestRefusesWhatIsNotItsOwn(t *testing.T) {
 	secret := filepath.Join(t.TempDir(), "other")
 	must.OK(t, os.Mkdir(secret, 0o700))
@@ -77,6 +91,9 @@ func TestRefusesWhatIsNotItsOwn(t *testing.T) {
 			d := workspacedir.New(base, noJobs)
 			if path, err := d.Make(t.Context(), scope("a")); err == nil || !strings.Contains(err.Error(), test.want) {
 				t.Errorf("Make: %q, %v, want an error with %q", path, err, test.want)
+			}
+			if w, ok := listed(t, d, scope("a")); ok && test.want == "is not a directory" && (!w.Used.IsZero() || w.InUse) {
+				t.Errorf("what is in its place is %+v, so it remains", w)
 			}
 			// The operator's prune removes what is in the way, but nothing that it leads to.
 			if err := d.RemoveWorkspace(t.Context(), "", scope("a")); err == nil && find(t, d, scope("a")) != nil {
