@@ -74,6 +74,8 @@ type Timing struct {
 	Heartbeat       time.Duration // between heartbeats; 10 s
 	PatienceChange  time.Duration // from SIGINT to SIGKILL if the operation can change infrastructure; 15 min
 	PatienceOther   time.Duration // the same for other operations; 1 min
+	PostRun         time.Duration // for all post-run commands; 10 min
+	PostRunStopped  time.Duration // the same after a request to stop; 1 min
 	Linger          time.Duration // for processes that hold a step's output open after the step has finished; 10 s
 	Delivery        time.Duration // for log and result after the last step; 24 h, the time for which the server accepts evidence
 	DeliveryStopped time.Duration // the same after a request to stop; 30 s
@@ -84,6 +86,8 @@ func (t Timing) withDefaults() Timing {
 	t.Heartbeat = cmp.Or(t.Heartbeat, 10*time.Second)
 	t.PatienceChange = cmp.Or(t.PatienceChange, 15*time.Minute)
 	t.PatienceOther = cmp.Or(t.PatienceOther, time.Minute)
+	t.PostRun = cmp.Or(t.PostRun, 10*time.Minute)
+	t.PostRunStopped = cmp.Or(t.PostRunStopped, time.Minute)
 	t.Linger = cmp.Or(t.Linger, 10*time.Second)
 	t.Delivery = cmp.Or(t.Delivery, 24*time.Hour)
 	t.DeliveryStopped = cmp.Or(t.DeliveryStopped, 30*time.Second)
@@ -106,6 +110,7 @@ type job struct {
 	keep     *keeping
 	notices  notices
 	sessions []int // of the steps that ran
+	begun    bool  // a step after those for credentials and source has started
 
 	pulumiVersion string // of the steps' pulumi, if the job selects versions
 
@@ -272,6 +277,12 @@ func (j *job) steps(ctx context.Context) delivery.Verdict {
 		}
 		return j.refuse(workflow.ReasonInvalidJob, err)
 	}
+	v := j.planned(ctx)
+	return j.postRun(ctx, v)
+}
+
+// planned runs the steps of the definition.
+func (j *job) planned(ctx context.Context) delivery.Verdict {
 	preRun := 0
 	for index, step := range j.definition.Steps {
 		if index == 0 || step.Run == workflow.RunSetup {
@@ -283,6 +294,7 @@ func (j *job) steps(ctx context.Context) delivery.Verdict {
 		if j.server.Gone() {
 			return delivery.Failed(workflow.ReasonLost, "the server has finished this job or assigned it to another agent; the step %q was not started", step.Name)
 		}
+		j.begun = j.begun || step.Run != workflow.RunCredentials && step.Run != workflow.RunSourceGit
 		v := j.step(ctx, index, step, preRun)
 		if v.Status != workflow.StatusSucceeded {
 			return v

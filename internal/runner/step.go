@@ -70,8 +70,14 @@ func (j *job) command(ctx context.Context, step workflow.Step, preRun int, out *
 		return j.fetchCredentials(ctx, step, out)
 	}
 	env, notices, secrets := j.env.ForStep(j.cloudVariables(ctx))
-	maskErr := j.mask(ctx, secrets)
-	if reason, stopped := j.stop.reason(); stopped {
+	post := step.Run == workflow.RunPostRun
+	var maskErr error
+	if post { // also if the job must stop
+		maskErr = j.masks.Add(ctx, secrets...)
+	} else {
+		maskErr = j.mask(ctx, secrets)
+	}
+	if reason, stopped := j.stop.reason(); stopped && !post {
 		return delivery.Failed(reason, "%s before %s was started", describeStop(reason), step.Name)
 	}
 	if maskErr != nil {
@@ -105,10 +111,15 @@ func (j *job) command(ctx context.Context, step workflow.Step, preRun int, out *
 	}
 	j.sessions = append(j.sessions, running.PID)
 	interrupt := running.Interrupt
-	if step.Run == workflow.RunPreRun {
+	if post || step.Run == workflow.RunPreRun {
 		interrupt = running.InterruptGroup
 	}
-	sent := j.await(running, interrupt, time.Duration(step.Timeout), out)
+	var sent sent
+	if post {
+		sent = j.awaitPostRun(running, interrupt, time.Duration(step.Timeout), out)
+	} else {
+		sent = j.await(running, interrupt, time.Duration(step.Timeout), out)
+	}
 	if running.Drain(j.opts.Timing.Linger) {
 		out.line(leftRunning)
 	}
@@ -117,6 +128,9 @@ func (j *job) command(ctx context.Context, step workflow.Step, preRun int, out *
 		out.line(warning)
 	}
 	v := j.judge(step, running.State, sent, process.OOMKills() > oomBefore)
+	if _, stopped := j.stop.reason(); post && sent != sentNothing && !stopped {
+		v = delivery.Failed(workflow.ReasonTimeout, "%s was interrupted, because the post-run commands took longer than %s in total", step.Name, j.opts.Timing.PostRun)
+	}
 	j.stepReported(ctx, step, j.reportOf(report), time.Since(started), v)
 	return v
 }
@@ -159,6 +173,9 @@ func (j *job) prepareCommand(step workflow.Step, preRun int, env []string) (cmd 
 
 // shellText returns the text that a shell runs in a step, or "".
 func (j *job) shellText(step workflow.Step, preRun int) string {
+	if d := j.definition.Deployment; step.Run == workflow.RunPostRun && d != nil && preRun < len(d.PostRunCommands) {
+		return d.PostRunCommands[preRun].Command
+	}
 	if d := j.definition.Deployment; step.Run == workflow.RunPreRun && d != nil && preRun < len(d.PreRunCommands) {
 		return d.PreRunCommands[preRun]
 	}

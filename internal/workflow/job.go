@@ -74,7 +74,8 @@ const (
 	RunSourceGit    = "workflow-runner source git"
 	RunDependencies = "workflow-runner dependencies"
 	RunPreRun       = "workflow-runner pre-run"
-	RunPulumi       = "workflow-runner pulumi" // followed by a space and the operation
+	RunPostRun      = "workflow-runner post-run" // never in a definition's steps; see [Deployment]
+	RunPulumi       = "workflow-runner pulumi"   // followed by a space and the operation
 	RunRemoveStack  = "workflow-runner remove-stack"
 )
 
@@ -102,9 +103,12 @@ type Deployment struct {
 	Source         *Source       `json:"source,omitempty"` // nil: the image contains the program
 	OIDC           *OIDCSettings `json:"oidc,omitempty"`   // without placeholders; nil: the job gets no cloud credentials
 	PreRunCommands []string      `json:"preRunCommands,omitempty"`
-	Options        Options       `json:"options"`
-	RootPath       string        `json:"rootPath,omitempty"`  // directory that the job can write to; "" means the runner's job directory
-	Workspace      *Workspace    `json:"workspace,omitempty"` // nil: the job keeps nothing for later ones, and finds nothing
+	// PostRunCommands run after the last step, as the steps that follow it by number. Runners that do not
+	// know them end the job without them.
+	PostRunCommands []PostRunCommand `json:"postRunCommands,omitempty"`
+	Options         Options          `json:"options"`
+	RootPath        string           `json:"rootPath,omitempty"`  // directory that the job can write to; "" means the runner's job directory
+	Workspace       *Workspace       `json:"workspace,omitempty"` // nil: the job keeps nothing for later ones, and finds nothing
 	// SkipCheckpoints means that updates are faster without checkpoints, and that the server refuses
 	// updates that skip them and send no journal.
 	SkipCheckpoints bool `json:"skipCheckpoints,omitempty"`
@@ -129,6 +133,19 @@ func (w *Workspace) Valid() bool {
 }
 
 var scopeFormat = regexp.MustCompile(`^[0-9a-f]{64}$`)
+
+// PostRunCommand is a command that runs after the operation.
+type PostRunCommand struct {
+	Command string `json:"command"`
+	When    string `json:"when,omitempty"` // one of the When… constants; "" means always
+}
+
+// The values of [PostRunCommand.When]. A job that is stopped has neither succeeded nor failed.
+const (
+	WhenAlways  = "always"
+	WhenSuccess = "success"
+	WhenFailure = "failure"
+)
 
 // StackName returns the fully qualified name, organization/project/stack.
 func (d *Deployment) StackName() string {

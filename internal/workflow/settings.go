@@ -81,6 +81,7 @@ type BasicAuth struct {
 // OperationContext configures the execution of an operation.
 type OperationContext struct {
 	PreRunCommands       []string          `json:"preRunCommands,omitempty"`
+	PostRunCommands      []PostRunCommand  `json:"postRunCommands,omitempty"` // the public API does not have them
 	EnvironmentVariables map[string]Secret `json:"environmentVariables,omitempty"`
 	Options              *OptionsSettings  `json:"options,omitempty"`
 	OIDC                 *OIDCSettings     `json:"oidc,omitempty"`

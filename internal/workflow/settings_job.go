@@ -123,6 +123,17 @@ func (s *Settings) PreRunCommands() []string {
 	return out
 }
 
+// PostRunCommands returns the commands to run after the operation.
+func (s *Settings) PostRunCommands() []PostRunCommand {
+	if s.OperationContext == nil {
+		return nil
+	}
+	return s.OperationContext.PostRunCommands
+}
+
+// PostRunStepName returns the name of the n-th post-run command's step, starting at 0.
+func PostRunStepName(n int) string { return fmt.Sprintf("Post-run command %d", n+1) }
+
 // OIDC returns the cloud credentials that the job needs, or nil if it needs none.
 func (s *Settings) OIDC() *OIDCSettings {
 	if s.OperationContext == nil || !s.OperationContext.OIDC.Any() {
@@ -171,7 +182,8 @@ func (s *Settings) SetGitContents(src *GitSource) {
 	}
 }
 
-// Plan returns the steps of a deployment. The agent performs step 0.
+// Plan returns the steps of a deployment, without the post-run commands that follow them. The agent performs
+// step 0.
 func (s *Settings) Plan(op Operation) []Step {
 	opts := s.Option()
 	steps := []Step{{Name: "Setup", Run: RunSetup}}

@@ -121,6 +121,9 @@ func isEnvName(name string) bool {
 // maxPreRunCommands limits the number of pre-run commands in a job. Each is a step.
 const maxPreRunCommands = 200
 
+// maxPostRunCommands limits the number of post-run commands in a job.
+const maxPostRunCommands = 20
+
 // Limits on a job's variables. They exist because Linux limits the size of an environment, and
 // because each secret must be masked in all output.
 const (
@@ -185,6 +188,19 @@ func (c *OperationContext) validate() error {
 	for i, command := range c.PreRunCommands {
 		if strings.ContainsRune(command, 0) {
 			return fmt.Errorf("operationContext.preRunCommands[%d] contains a NUL byte", i)
+		}
+	}
+	if len(c.PostRunCommands) > maxPostRunCommands {
+		return fmt.Errorf("operationContext.postRunCommands has more than %d commands; put them into a script", maxPostRunCommands)
+	}
+	for i, p := range c.PostRunCommands {
+		switch {
+		case strings.TrimSpace(p.Command) == "":
+			return fmt.Errorf("operationContext.postRunCommands[%d] has no command", i)
+		case strings.ContainsRune(p.Command, 0):
+			return fmt.Errorf("operationContext.postRunCommands[%d] contains a NUL byte", i)
+		case !slices.Contains([]string{"", WhenAlways, WhenSuccess, WhenFailure}, p.When):
+			return fmt.Errorf("operationContext.postRunCommands[%d].when must be %s, %s or %s", i, WhenAlways, WhenSuccess, WhenFailure)
 		}
 	}
 	if err := checkVariables(c.EnvironmentVariables); err != nil {

@@ -58,6 +58,8 @@ func Command(run string) (args []string, internal bool, err error) {
 	switch run {
 	case workflow.RunSourceGit, workflow.RunDependencies, workflow.RunPreRun, workflow.RunRemoveStack:
 		return strings.Fields(run)[1:], true, nil
+	case workflow.RunPostRun:
+		return strings.Fields(workflow.RunPreRun)[1:], true, nil // which runs any command
 	}
 	if op, ok := strings.CutPrefix(run, workflow.RunPulumi+" "); ok {
 		if _, err := workflow.ParseOperation(op); err != nil {
@@ -69,7 +71,8 @@ func Command(run string) (args []string, internal bool, err error) {
 }
 
 // ParamsFor returns the parameters of a step of the deployment. workDir is the directory of the checkout.
-// preRun is the number of earlier pre-run steps. allowed are the host's patterns for repositories.
+// preRun is the number of earlier pre-run steps, or of earlier post-run commands. allowed are the host's
+// patterns for repositories.
 func ParamsFor(jobDir, workDir string, allowed []string, d *workflow.Deployment, step workflow.Step, preRun int) (*Params, error) {
 	if d == nil {
 		return nil, fmt.Errorf("the job definition has the step %q but no deployment", step.Name)
@@ -102,6 +105,11 @@ func ParamsFor(jobDir, workDir string, allowed []string, d *workflow.Deployment,
 		}
 		p.Command = ShellText(d.PreRunCommands[preRun])
 		p.Shell = d.Options.Shell // "" selects the default shell; by default, the server sets the job's shell
+	case workflow.RunPostRun:
+		if preRun >= len(d.PostRunCommands) {
+			return nil, fmt.Errorf("the job definition has %d post-run commands", len(d.PostRunCommands))
+		}
+		p.Command, p.Shell = ShellText(d.PostRunCommands[preRun].Command), d.Options.Shell
 	default:
 		p.Remediate = d.Options.RemediateIfDriftDetected
 		if d.SkipCheckpoints {

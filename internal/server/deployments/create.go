@@ -258,6 +258,9 @@ func (s *Service) enqueue(tx *store.Tx, d *store.Deployment, jobID string, set *
 	for _, step := range set.Plan(d.Operation) {
 		job.Steps = append(job.Steps, store.StepState{Name: step.Name, Status: workflow.StepNotStarted})
 	}
+	for i := range set.PostRunCommands() {
+		job.Steps = append(job.Steps, store.StepState{Name: workflow.PostRunStepName(i), Status: workflow.StepNotStarted})
+	}
 	if err := tx.InsertDeployment(*d); err != nil {
 		return err
 	}

@@ -74,6 +74,10 @@ func (s *Service) Definition(ctx context.Context, p identity.Principal, jobID st
 			text := termtext.OneLine(d.Requester+", who requested this deployment, is no longer a member of the organization: the deployment cannot read outputs of other stacks", maxMessage)
 			noteOnce(job, now, text)
 		}
+		if n := len(set.PostRunCommands()); n > 0 && job.Stock && len(job.Steps) > len(set.Plan(d.Operation)) {
+			job.Steps = job.Steps[:len(job.Steps)-n] // the job ends when all steps have succeeded
+			noteOnce(job, now, "The post-run commands do not run, because only agents of this server support them")
+		}
 		queue, err := tx.StackQueue(d.StackID)
 		if err != nil {
 			return err
@@ -149,7 +153,7 @@ func (s *Service) define(ctx context.Context, d store.Deployment, org string, se
 		Deployment: &workflow.Deployment{
 			ID: d.ID, Version: d.Version, Organization: org, Project: d.Project, Stack: d.Stack,
 			Operation: d.Operation, BackendURL: s.opts.ExternalURL, PreRunCommands: set.PreRunCommands(),
-			Options: opts, OIDC: set.OIDC().Render(sessionName(d, org)),
+			PostRunCommands: set.PostRunCommands(), Options: opts, OIDC: set.OIDC().Render(sessionName(d, org)),
 		},
 	}
 	if def.Shell == "" {

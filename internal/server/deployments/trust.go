@@ -91,7 +91,7 @@ func sameContext(a, b *workflow.Settings) bool {
 	imageA, rootA := image(a)
 	imageB, rootB := image(b)
 	return imageA == imageB && rootA == rootB && a.Option().Shell == b.Option().Shell &&
-		slices.Equal(a.PreRunCommands(), b.PreRunCommands()) &&
+		slices.Equal(a.PreRunCommands(), b.PreRunCommands()) && slices.Equal(a.PostRunCommands(), b.PostRunCommands()) &&
 		maps.EqualFunc(context(a).EnvironmentVariables, context(b).EnvironmentVariables, func(v, w workflow.Secret) bool { return reflect.DeepEqual(v, w) })
 }
 

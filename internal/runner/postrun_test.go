@@ -1,0 +1,73 @@
+package runner_test
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"workflowagent/internal/workflow"
+)
+
+// TestPostRunCommands checks which post-run commands run after a job, and how they decide its result.
+func TestPostRunCommands(t *testing.T) {
+	all := []workflow.PostRunCommand{
+		{Command: "echo always >>$CALLS", When: workflow.WhenAlways},
+		{Command: "echo success >>$CALLS", When: workflow.WhenSuccess},
+		{Command: "echo failure >>$CALLS", When: workflow.WhenFailure},
+		{Command: "echo last >>$CALLS"},
+	}
+	fails := append([]workflow.PostRunCommand{{Command: "echo fails >>$CALLS; exit 7", When: workflow.WhenAlways}}, all...)
+	const wait = "echo ready; while :; do sleep 0.01; done"
+	for _, tt := range []struct {
+		name, step string
+		commands   []workflow.PostRunCommand
+		act        func(h *harness)
+		calls      string
+		code       int
+		reason     workflow.Reason
+		message    string
+	}{
+		{"success", "true", all, nil, "always success last", 0, "", ""},
+		{"failure", "exit 3", all, nil, "always failure last", 3, workflow.ReasonExitCode, "Step exited with code 3"},
+		{"a failed command", "true", fails, nil, "fails always success last", 7, workflow.ReasonExitCode, "Post-run command 1 exited with code 7"},
+		{"a failed command after a failure", "exit 3", fails, nil, "fails always failure last", 3, workflow.ReasonExitCode, "Step exited with code 3"},
+		{"cancellation", wait, all, func(h *harness) { h.server.Update(func() { h.job.Cancel = true }) }, "always last", 130, workflow.ReasonCancelled, "cancelled"},
+		{"forced cancellation", wait, all, func(h *harness) { h.server.Update(func() { h.job.Cancel, h.job.Force = true, true }) }, "", 137, workflow.ReasonCancelled, "cancelled"},
+		{"the host is stopped", wait, all, func(h *harness) { h.signals <- os.Interrupt }, "", 130, workflow.ReasonEvicted, ""},
+		{"a variable of the job", `echo "A=1" >>$PULUMI_ENV`, []workflow.PostRunCommand{{Command: "echo a$A >>$CALLS"}}, nil, "a1", 0, "", ""},
+		{"a command that takes too long", "true", []workflow.PostRunCommand{{Command: "echo begins >>$CALLS; sleep 600"}, {Command: "echo next >>$CALLS"}}, nil, "begins", 130, workflow.ReasonTimeout, "took longer than"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			d := deployment(shellSteps(tt.step), workflow.OperationPreview)
+			d.Deployment.PostRunCommands = tt.commands
+			h := newHarness(t, d)
+			calls := filepath.Join(t.TempDir(), "calls")
+			h.environ = append(h.environ, "CALLS="+calls)
+			h.timing.PostRun = time.Minute
+			if strings.Contains(tt.name, "too long") {
+				h.timing.PostRun = 300 * time.Millisecond
+			}
+			if tt.act != nil {
+				h.whenReady(func() { tt.act(h) })
+			}
+			_, _ = h.run()
+			got, err := os.ReadFile(calls)
+			if err != nil && !os.IsNotExist(err) {
+				t.Fatal(err)
+			}
+			if text := strings.Join(strings.Fields(string(got)), " "); text != tt.calls {
+				t.Errorf("these commands ran: %q, want %q", text, tt.calls)
+			}
+			r := h.oneResult()
+			succeeded := r.Status == workflow.StatusSucceeded
+			if succeeded != (tt.code == 0) || r.Reason != tt.reason || !strings.Contains(r.Message, tt.message) {
+				t.Errorf("the result is %s, %s: %s", r.Status, r.Reason, r.Message)
+			}
+			if tt.name == "success" && strings.Join(h.job.Statuses[len(h.job.Statuses)-2:], ", ") != "5 running, 5 succeeded" {
+				t.Errorf("the runner reports %q", h.job.Statuses)
+			}
+		})
+	}
+}
