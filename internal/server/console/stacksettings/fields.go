@@ -31,6 +31,7 @@ var fields = map[string]field{
 	"executorContext.executorImage":                        {"Image", "the agent's default"},
 	"executorContext.executorImage.reference":              {"Image", "the agent's default"},
 	"operationContext.preRunCommands":                      {label: "Commands before the operation"},
+	"operationContext.postRunCommands":                     {label: "Commands after the operation"},
 	"operationContext.options.shell":                       {label: "Shell"},
 	"operationContext.options.skipInstallDependencies":     {label: "Skip installing dependencies"},
 	"operationContext.options.skipIntermediateDeployments": {label: "Skip queued deployments that a newer one supersedes"},
@@ -146,6 +147,9 @@ func members(set *workflow.Settings, hide func(ciphertext string) string) (map[s
 		return nil, fmt.Errorf("decoding settings: %w", err)
 	}
 	collect(out, "", tree, hide)
+	if commands := set.PostRunCommands(); len(commands) > 0 {
+		out["operationContext.postRunCommands"] = postRunText(commands)
+	}
 	// Older settings have their triggers in another member.
 	for name, value := range maps.Clone(out) {
 		if trigger, ok := strings.CutPrefix(name, "gitHub."); ok {

@@ -41,11 +41,12 @@ func (p *pages) patch(v *page.Visit, set *workflow.Settings) ([]byte, error) {
 		options[name] = v.Form(name) == "on"
 	}
 	options["shell"] = orNull(v.Form("shell"))
+	operation := map[string]any{"preRunCommands": v.Lines("commands"), "environmentVariables": env, "options": options, "oidc": oidcPatch(v)}
 	doc := map[string]any{
 		"agentPoolID": v.Form("pool"), "sourceContext": map[string]any{"git": git},
 		"concurrencyGroup": orNull(v.Form("group")),
 		"cacheOptions":     map[string]any{"enable": v.Form("cache") == "on"},
-		"operationContext": map[string]any{"preRunCommands": v.Lines("commands"), "environmentVariables": env, "options": options, "oidc": oidcPatch(v)},
+		"operationContext": operation,
 	}
 	if git == nil {
 		doc["sourceContext"] = nil
@@ -55,6 +56,9 @@ func (p *pages) patch(v *page.Visit, set *workflow.Settings) ([]byte, error) {
 	}
 	if image := strings.TrimSpace(v.Form("image")); image != set.Image() {
 		doc["executorContext"] = map[string]any{"executorImage": orNull(image)}
+	}
+	if commands, changed := postRunPatch(v, set); changed {
+		operation["postRunCommands"] = commands
 	}
 	out, err := json.Marshal(doc)
 	if err != nil {

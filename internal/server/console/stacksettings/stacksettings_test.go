@@ -86,14 +86,14 @@ func TestDeploymentSettings(t *testing.T) {
 	form := url.Values{
 		"repository": {"https://git.example.com/web.git"}, "branch": {"main"}, "folder": {"infra"}, "commands": {"echo " + hostile + "\n\nmake"},
 		"auth": {"token"}, "git-secret": {"tok-123"}, "name0": {"PLAIN"}, "value0": {hostile}, "name1": {"HIDDEN"}, "value1": {"hunter2"}, "secret1": {"on"},
-		"skipInstallDependencies": {"on"}, "cache": {"on"}, "group": {"network"}, "image": {"pulumi/pulumi:3"},
+		"skipInstallDependencies": {"on"}, "cache": {"on"}, "group": {"network"}, "after-failure": {"notify"}, "image": {"pulumi/pulumi:3"},
 	}
 	review := store(t, b, form)
 	reviewed(t, review, map[string]string{
 		"Git repository": "none → https://git.example.com/web.git", "Branch": "none → main", "Folder": "the root of the repository → infra",
 		"Credentials: access token": "none → [secret, new value]", "Commands before the operation": "none → echo " + hostile + "\nmake",
 		"Variable PLAIN": "none → " + hostile, "Variable HIDDEN": "none → [secret, new value]",
-		"Skip installing dependencies": "no → yes", "Keep the workspace for the next deployment": "no → yes", "Concurrency group": "none → network", "Image": "the agent's default → pulumi/pulumi:3",
+		"Skip installing dependencies": "no → yes", "Keep the workspace for the next deployment": "no → yes", "Concurrency group": "none → network", "Commands after the operation": "none → notify (failure)", "Image": "the agent's default → pulumi/pulumi:3",
 	})
 	if review.Contains("hunter2") || review.Contains("tok-123") {
 		t.Errorf("the review shows a secret: %s", review.Body)
@@ -144,7 +144,7 @@ func TestDeploymentSettings(t *testing.T) {
 	reviewed(t, store(t, b, form), map[string]string{
 		"Branch": "main → none", "Commit": "none → " + form.Get("commit"), "Folder": "infra → the root of the repository",
 		"Commands before the operation": "echo " + hostile + "\nmake → none", "Variable PLAIN": hostile + " → none",
-		"Skip installing dependencies": "yes → no", "Keep the workspace for the next deployment": "yes → no", "Concurrency group": "network → none",
+		"Skip installing dependencies": "yes → no", "Keep the workspace for the next deployment": "yes → no", "Concurrency group": "network → none", "Commands after the operation": "notify (failure) → none",
 	})
 	set = read()
 	if set.Version != 2 || set.SourceContext.Git.GitAuth["accessToken"] == nil || set.SourceContext.Git.Branch != "" {
