@@ -45,7 +45,14 @@ func (j *job) postRun(ctx context.Context, v delivery.Verdict) delivery.Verdict 
 			return v
 		default:
 		}
-		step := workflow.Step{Name: workflow.PostRunStepName(i), Run: workflow.RunPostRun, Timeout: workflow.Duration(max(left, time.Millisecond))}
+		name := workflow.PostRunStepName(i)
+		if left <= 0 {
+			if v.Status == workflow.StatusSucceeded {
+				v = delivery.Failed(workflow.ReasonTimeout, "%s was not started, because the post-run commands took longer than %s in total", name, limit)
+			}
+			return v
+		}
+		step := workflow.Step{Name: name, Run: workflow.RunPostRun, Timeout: workflow.Duration(left)}
 		result := j.step(ctx, len(j.definition.Steps)+i, step, i)
 		if result.Status != workflow.StatusSucceeded && v.Status == workflow.StatusSucceeded {
 			v = result

