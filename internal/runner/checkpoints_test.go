@@ -1,6 +1,7 @@
 package runner_test
 
 import (
+	"maps"
 	"os"
 	"path/filepath"
 	"strings"
@@ -43,9 +44,7 @@ func TestCheckpointsAreSkipped(t *testing.T) {
 			}
 			d := p.launch.Definition
 			d.Deployment.SkipCheckpoints = c.offered
-			for name, value := range c.env {
-				d.Env[name] = value
-			}
+			maps.Copy(d.Env, c.env)
 			p.launch.ForwardedEnv = c.forwarded
 			if code, _ := p.run(); code != 0 {
 				t.Fatalf("exit code %d: %s%s", code, p.text(1), p.text(2))

@@ -52,7 +52,7 @@ type keeping struct {
 func (j *job) openWorkspace(ctx context.Context) {
 	dir := ""
 	for _, entry := range j.opts.Environ {
-		if value, ok := strings.CutPrefix(entry, workspace.Env+"="); ok {
+		if value, ok := strings.CutPrefix(entry, protocol.EnvWorkspace+"="); ok {
 			dir = value
 		}
 	}

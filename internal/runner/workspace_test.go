@@ -12,7 +12,7 @@ import (
 	"testing"
 
 	"workflowagent/internal/dev/lab"
-	"workflowagent/internal/runner/workspace"
+	"workflowagent/internal/protocol"
 	"workflowagent/internal/workflow"
 )
 
@@ -50,7 +50,7 @@ func newStack(t *testing.T, files map[string]string) *stack {
 			t.Fatal(err)
 		}
 	}
-	s.environ = append(s.environ, workspace.Env+"="+s.ws, "HOOK="+s.hookFile(), "PATH="+s.bin+":"+os.Getenv("PATH"))
+	s.environ = append(s.environ, protocol.EnvWorkspace+"="+s.ws, "HOOK="+s.hookFile(), "PATH="+s.bin+":"+os.Getenv("PATH"))
 	return s
 }
 
@@ -122,7 +122,7 @@ rm package-lock.json; git add -A; git -c user.name=a -c user.email=a@b commit -q
 					return nil //nolint:nilerr // directories without permissions
 				}
 				if _, whole := os.Stat(filepath.Join(s.ws, "state.json")); whole != nil {
-					return nil // the next job deletes everything first
+					return nil //nolint:nilerr // the next job deletes everything first
 				}
 				data, err := os.ReadFile(path)
 				if strings.Contains(string(data), secret) || strings.Contains(string(data), gitToken) {

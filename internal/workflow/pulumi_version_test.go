@@ -1,10 +1,8 @@
-package workflow_test
+package workflow
 
 import (
 	"strings"
 	"testing"
-
-	"workflowagent/internal/workflow"
 )
 
 func TestVersionRanges(t *testing.T) {
@@ -25,14 +23,14 @@ func TestVersionRanges(t *testing.T) {
 		{"~3", "3.0.0 3.9.0", "4.0.0"},
 		{" 3.276.0 ", "3.276.0", "3.276.1"},
 	} {
-		r, err := workflow.ParseVersionRange(c.text)
+		r, err := ParseVersionRange(c.text)
 		if err != nil {
 			t.Errorf("%q: %v", c.text, err)
 			continue
 		}
 		for want, versions := range map[bool]string{true: c.in, false: c.out} {
 			for text := range strings.FieldsSeq(versions) {
-				v, err := workflow.ParseVersion(text)
+				v, err := ParseVersion(text)
 				if err != nil || r.Contains(v) != want {
 					t.Errorf("%q contains %s: %v (%v), want %v", c.text, text, r.Contains(v), err, want)
 				}
@@ -40,12 +38,12 @@ func TestVersionRanges(t *testing.T) {
 		}
 	}
 	for _, text := range []string{"", " ", "latest", "3.x", "3.276.0.1", "3..1", ">=", "!3", "=>3.1.0", "^", "3.276.0-alpha", "03.1.0", "3.-1.0", "99999999999.0.0", "2000000.0.0", strings.Repeat("3 ", 100)} {
-		if r, err := workflow.ParseVersionRange(text); err == nil {
+		if r, err := ParseVersionRange(text); err == nil {
 			t.Errorf("%q is the range %+v", text, r)
 		}
 	}
 	for _, text := range []string{"", "3", "3.276", "v", "vv3.1.0", "3.1.0-dev", "3.1.0\n"} {
-		if v, err := workflow.ParseVersion(text); err == nil {
+		if v, err := ParseVersion(text); err == nil {
 			t.Errorf("%q is the version %v", text, v)
 		}
 	}
@@ -62,7 +60,7 @@ func TestPulumiVersionOfSettings(t *testing.T) {
 		if text == `{}` {
 			text = `""`
 		}
-		s, err := workflow.ParseSettings([]byte(`{"operationContext":{"environmentVariables":{"PULUMI_DEPLOY_PULUMI_VERSION":` + text + `}}}`))
+		s, err := ParseSettings([]byte(`{"operationContext":{"environmentVariables":{"PULUMI_DEPLOY_PULUMI_VERSION":` + text + `}}}`))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -71,8 +69,8 @@ func TestPulumiVersionOfSettings(t *testing.T) {
 			t.Errorf("%s: %v, want %q", text, err, want)
 		}
 	}
-	s, err := workflow.ParseSettings([]byte(`{"operationContext":{"environmentVariables":{"PULUMI_DEPLOY_PULUMI_VERSION":" 3.276 "}}}`))
-	if err != nil || s.PulumiVersion("3") != "3.276" || new(workflow.Settings).PulumiVersion("3") != "3" {
+	s, err := ParseSettings([]byte(`{"operationContext":{"environmentVariables":{"PULUMI_DEPLOY_PULUMI_VERSION":" 3.276 "}}}`))
+	if err != nil || s.PulumiVersion("3") != "3.276" || new(Settings).PulumiVersion("3") != "3" {
 		t.Errorf("the settings select %q (%v)", s.PulumiVersion("3"), err)
 	}
 }

@@ -19,18 +19,15 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"workflowagent/internal/protocol"
 	"workflowagent/internal/sys/dirtree"
 	"workflowagent/internal/sys/durable"
 	"workflowagent/internal/sys/filelock"
 	"workflowagent/internal/words"
 )
 
-// Env is the variable with the path of the workspace, which the agent sets. Steps do not receive it.
-const Env = "WORKFLOW_RUNNER_WORKSPACE"
-
 // Entries of a workspace.
 const (
-	fileLock  = "lock"
 	fileState = "state.json"
 	// DirSource contains the checkout.
 	DirSource = "source"
@@ -137,14 +134,14 @@ func openRoot(dir string) (*os.Root, error) {
 
 // acquire locks the workspace. A job could have replaced the file by a link, or by something that blocks.
 func (w *Workspace) acquire(ctx context.Context) error {
-	if info, err := w.root.Lstat(fileLock); err == nil && (!info.Mode().IsRegular() || info.Mode().Perm()&0o600 != 0o600) {
-		if err := w.root.RemoveAll(fileLock); err != nil {
+	if info, err := w.root.Lstat(protocol.FileWorkspaceLock); err == nil && (!info.Mode().IsRegular() || info.Mode().Perm()&0o600 != 0o600) {
+		if err := w.root.RemoveAll(protocol.FileWorkspaceLock); err != nil {
 			return fmt.Errorf("replacing its lock: %w", err)
 		}
 	}
 	ctx, cancel := context.WithTimeout(ctx, lockTime)
 	defer cancel()
-	lock, err := filelock.Wait(ctx, filepath.Join(w.dir, fileLock))
+	lock, err := filelock.Wait(ctx, filepath.Join(w.dir, protocol.FileWorkspaceLock))
 	if _, held := errors.AsType[*filelock.HeldError](err); held {
 		return errors.New("another job of this stack is using it")
 	}
@@ -152,7 +149,7 @@ func (w *Workspace) acquire(ctx context.Context) error {
 		return fmt.Errorf("locking it: %w", err)
 	}
 	w.lock = lock
-	if w.held, err = w.root.Lstat(fileLock); err != nil {
+	if w.held, err = w.root.Lstat(protocol.FileWorkspaceLock); err != nil {
 		return fmt.Errorf("locking it: %w", err)
 	}
 	return nil
@@ -227,7 +224,7 @@ func (w *Workspace) Check() error {
 	if !os.SameFile(at, same) {
 		return errors.New("the job has replaced the workspace")
 	}
-	if lock, err := w.root.Lstat(fileLock); err != nil || !os.SameFile(lock, w.held) {
+	if lock, err := w.root.Lstat(protocol.FileWorkspaceLock); err != nil || !os.SameFile(lock, w.held) {
 		return errors.New("the job has replaced the workspace's lock")
 	}
 	for _, name := range dirs {

@@ -218,7 +218,7 @@ rm -f "$ws/state.json" && ln -s "$OUTSIDE/canary/node_modules" "$ws/state.json" 
 				})
 			},
 			"the workspace is a link": func(dir string) error {
-				moved := filepath.Join(k.outside, "moved")
+				moved := filepath.Join(k.outside, "moved-"+filepath.Base(dir))
 				return errors.Join(os.Rename(dir, moved), os.Symlink(moved, dir))
 			},
 			"the workspace is a file": func(dir string) error {
