@@ -17,10 +17,9 @@ import (
 	"syscall"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"workflowagent/internal/protocol"
 	"workflowagent/internal/sys/dirtree"
+	"workflowagent/internal/sys/diskspace"
 	"workflowagent/internal/sys/durable"
 	"workflowagent/internal/sys/filelock"
 	"workflowagent/internal/words"
@@ -156,11 +155,11 @@ func (w *Workspace) acquire(ctx context.Context) error {
 }
 
 func checkFree(dir string) error {
-	var stat unix.Statfs_t
-	if err := unix.Statfs(dir, &stat); err != nil {
+	_, free, err := diskspace.Of(dir)
+	if err != nil {
 		return fmt.Errorf("measuring the free space: %w", err)
 	}
-	if free := stat.Bavail * uint64(stat.Bsize); free < minFree { //nolint:unconvert // types differ between systems
+	if free < minFree {
 		return fmt.Errorf("its disk has only %s of free space", words.Bytes(free))
 	}
 	return nil
