@@ -146,9 +146,13 @@ func (o origin) source(c *store.VCSCheckout) trust {
 	}
 }
 
-// sameRepository reports whether two addresses name one repository of one server.
+// sameRepository reports whether two addresses name one repository of one server. With SSH, the user
+// can decide whose home directory a path is in.
 func sameRepository(a, b string) bool {
 	first, err1 := workflow.ParseRepository(a)
 	second, err2 := workflow.ParseRepository(b)
-	return err1 == nil && err2 == nil && first.Scheme == second.Scheme && first.Name() == second.Name()
+	if err1 != nil || err2 != nil || first.Scheme != second.Scheme || first.Name() != second.Name() {
+		return false
+	}
+	return first.Scheme != "ssh" || first.User == second.User && strings.HasPrefix(first.Path(), "/") == strings.HasPrefix(second.Path(), "/")
 }

@@ -73,6 +73,9 @@ func TestTrust(t *testing.T) {
 
 		{"a public repository", `{` + cached + `"sourceContext":{"git":{"repoUrl":"https://github.com/o/r","branch":"main"}}}`, `{"operation":"update"}`, nil, "own"},
 		{"the same repository in another form", `{` + cached + `"sourceContext":{"git":{"repoUrl":"https://github.com/o/r","branch":"main"}}}`, `{"operation":"update","sourceContext":{"git":{"repoUrl":"https://github.com/o/r.git"}}}`, nil, "own"},
+		{"a repository over SSH", `{` + cached + `"sourceContext":{"git":{"repoUrl":"git@git.example:infra.git","branch":"main"}}}`, `{"operation":"update","sourceContext":{"git":{"repoUrl":"git@git.example:infra"}}}`, nil, "own"},
+		{"the home of another user over SSH", `{` + cached + `"sourceContext":{"git":{"repoUrl":"git@git.example:infra.git","branch":"main"}}}`, `{"operation":"update","sourceContext":{"git":{"repoUrl":"mallory@git.example:infra.git"}}}`, nil, ""},
+		{"another path over SSH", `{` + cached + `"sourceContext":{"git":{"repoUrl":"git@git.example:infra.git","branch":"main"}}}`, `{"operation":"update","sourceContext":{"git":{"repoUrl":"ssh://git@git.example/infra.git"}}}`, nil, ""},
 		{"a push to a repository that the settings do not name", `{` + cached + `"sourceContext":{"git":{"repoUrl":"https://github.com/o/other","branch":"main"}}}`, "", new(push("refs/heads/main")), ""},
 		{"the default branch", `{` + cached + `"sourceContext":{"git":{"repoUrl":"https://github.com/o/r"}}}`, `{"operation":"update"}`, nil, "own"},
 		{"a branch instead of the default", `{` + cached + `"sourceContext":{"git":{"repoUrl":"https://github.com/o/r"}}}`, `{"operation":"update","sourceContext":{"git":{"branch":"main"}}}`, nil, "branch"},
