@@ -130,7 +130,7 @@ func (a *arena) busy() string { return filepath.Join(a.Dir, "busy") }
 func stubPulumi(t *testing.T, mark string) (dir string) {
 	t.Helper()
 	dir = t.TempDir()
-	harness.Write(t, filepath.Join(dir, "pulumi"), []byte("#!/bin/sh\n"+mark+"\n"), 0o755)
+	harness.Write(t, filepath.Join(dir, "pulumi"), []byte(harness.StubVersion+mark+"\n"), 0o755)
 	return dir
 }
 

@@ -117,7 +117,7 @@ func sharedEngine(t *testing.T) place {
 	if reason, ok := engine.SharesHostNetwork(t.Context()); !ok {
 		t.Skip(reason)
 	}
-	image := must.Get(lab.StubImage(t.Context(), engine.Host, "#!/bin/sh\n"+markPulumi+"\n"))(t)
+	image := must.Get(lab.StubImage(t.Context(), engine.Host, harness.StubVersion+markPulumi+"\n"))(t)
 	return place{name: "docker", own: func(t *testing.T, row faultRow) place {
 		if row.pulled {
 			return engineOfItsOwn(t, row)
@@ -144,7 +144,7 @@ func engineWithRegistry(t *testing.T, row faultRow, o lab.RegistryOptions) place
 			t.Error(err)
 		}
 	})
-	image := must.Get(lab.StubImage(ctx, engine.Host, "#!/bin/sh\n"+markPulumi+"\n"))(t)
+	image := must.Get(lab.StubImage(ctx, engine.Host, harness.StubVersion+markPulumi+"\n"))(t)
 	if !row.pulled {
 		return containers(t, engine, image, nil)
 	}

@@ -20,8 +20,7 @@ import (
 )
 
 // stubInPods is the pulumi of jobs in pods. It can be made to run until it is interrupted.
-const stubInPods = `#!/bin/sh
-trap 'wget -q -O /dev/null "$LEDGER_URL/mark/interrupted"; exit 1' INT
+const stubInPods = harness.StubVersion + `trap 'wget -q -O /dev/null "$LEDGER_URL/mark/interrupted"; exit 1' INT
 ` + markPulumi + `
 wget -q -O /dev/null "$LEDGER_URL/busy" &
 wait $!

@@ -8,6 +8,10 @@ import (
 	"workflowagent/internal/dev/lab"
 )
 
+// StubVersion begins the shell script of a stub of pulumi that counts its runs. A runner can ask for the
+// version first, which is no run of an operation.
+const StubVersion = "#!/bin/sh\n[ \"$1\" != version ] || exit 0\n"
+
 // YamlProgram is a program with one resource of the lab's provider.
 const YamlProgram = `name: box
 runtime: yaml

@@ -123,7 +123,7 @@ func documented(t *testing.T, profile string, score float64) {
 // stubPulumi creates a pulumi program that only records its runs.
 func (s *service) stubPulumi(t *testing.T) {
 	t.Helper()
-	stub := "#!/bin/sh\nprintf '%s\\n' \"$PULUMI_CI_BUILD_ID\" >>" + sharedInside + "/ledger\n"
+	stub := harness.StubVersion + "printf '%s\\n' \"$PULUMI_CI_BUILD_ID\" >>" + sharedInside + "/ledger\n"
 	harness.Write(t, filepath.Join(s.shared, "pulumi"), []byte(stub), 0o755)
 }
 

@@ -17,7 +17,7 @@ const parallelTests = "6"
 const parallelMachines = "3"
 
 // atOnce is how many tiers run at the same time.
-const atOnce = 4
+const atOnce = 3
 
 // tiers returns the tiers in the order in which they start: the longest first, and those that mostly wait next to
 // those that need the processors.
