@@ -19,7 +19,6 @@ type transaction struct {
 	conn  *sql.Conn
 	base  time.Time // the database's time at began
 	began time.Time
-	reads bool
 	ended bool
 	id    identity // of a write
 }
@@ -33,7 +32,7 @@ const (
 // beginRead begins a transaction that reads one snapshot. The caller must call end.
 func beginRead(ctx context.Context, pool *sql.DB) (t *transaction, err error) {
 	for range beginTries {
-		t = &transaction{reads: true}
+		t = &transaction{}
 		if t.conn, err = pool.Conn(ctx); err != nil {
 			return nil, err
 		}
@@ -128,18 +127,13 @@ func (t *transaction) lost() bool {
 func (t *transaction) now() time.Time { return t.base.Add(time.Since(t.began)) }
 
 // end rolls the transaction back, unless it has ended, and returns the connection to the pool. If the
-// rollback fails, it closes the connection, which has the same effect. It commits reads, so that the
-// statistics of the database count only rollbacks that have a cause.
+// rollback fails, it closes the connection, which has the same effect.
 func (t *transaction) end(ctx context.Context) {
 	if !t.ended {
 		// The caller's context can have ended.
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), rollbackTime)
 		defer cancel()
-		end := "ROLLBACK"
-		if t.reads {
-			end = "COMMIT"
-		}
-		if _, err := t.conn.ExecContext(ctx, end); err != nil {
+		if _, err := t.conn.ExecContext(ctx, "ROLLBACK"); err != nil {
 			discard(t.conn)
 			return
 		}
