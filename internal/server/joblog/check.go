@@ -5,6 +5,7 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"fmt"
+	"hash"
 	"strings"
 
 	"workflowagent/internal/protocol"
@@ -78,19 +79,52 @@ func (l *Store) checkLog(ctx context.Context, key string, size int64, sr protoco
 	case sr.SHA256 == "":
 		return "", nil
 	}
-	same, err := l.sameHash(ctx, key, sr.SHA256)
+	same, err := l.sameHash(ctx, key, size, sr.SHA256)
 	if err != nil || same {
 		return "", err
 	}
 	return "does not match the report: the checksums differ.", nil
 }
 
-// sameHash compares the checksum of a stream with the sender's.
-func (l *Store) sameHash(ctx context.Context, key, want string) (bool, error) {
-	h := sha256.New()
+// prefixHash is the checksum of the beginning of a stream. Stored bytes never change, so it remains
+// valid until the stream is removed.
+type prefixHash struct {
+	sum  hash.Cloner // nil if size is 0
+	size int64
+}
+
+// add adds the last bytes of a stream, which now has the given size, if they follow the hashed ones.
+// Other servers could have stored the bytes before them.
+func (h *prefixHash) add(p []byte, size int64) {
+	start := size - int64(len(p))
+	if start < h.size {
+		*h = prefixHash{} // the stream was removed
+	}
+	if len(p) == 0 || start != h.size {
+		return
+	}
+	if h.sum == nil {
+		h.sum = newHash()
+	}
+	h.sum.Write(p)
+	h.size = size
+}
+
+func newHash() hash.Cloner {
+	//nolint:forcetypeassert // the standard library's hashes are Cloners
+	return sha256.New().(hash.Cloner)
+}
+
+// sameHash compares the checksum of a stream with the sender's. It reads only the bytes that it did
+// not hash when they arrived.
+func (l *Store) sameHash(ctx context.Context, key string, size int64, want string) (bool, error) {
+	h, offset, err := l.hashed(key, size)
+	if err != nil {
+		return false, err
+	}
 	buf, done := buffer()
 	defer done()
-	for offset := int64(0); ; {
+	for {
 		n, err := l.blobs.ReadAt(ctx, key, offset, buf)
 		if err != nil {
 			return false, err
@@ -101,4 +135,19 @@ func (l *Store) sameHash(ctx context.Context, key, want string) (bool, error) {
 		h.Write(buf[:n])
 		offset += int64(n)
 	}
+}
+
+// hashed returns a copy of the checksum of the beginning of a stream, and the number of its bytes.
+func (l *Store) hashed(key string, size int64) (hash.Hash, int64, error) {
+	st := l.open(key)
+	st.mu.Lock()
+	defer st.mu.Unlock()
+	if st.hash.sum == nil || st.hash.size > size {
+		return newHash(), 0, nil
+	}
+	h, err := st.hash.sum.Clone()
+	if err != nil {
+		return nil, 0, fmt.Errorf("copying a checksum: %w", err)
+	}
+	return h, st.hash.size, nil
 }

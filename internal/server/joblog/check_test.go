@@ -1,9 +1,11 @@
 package joblog
 
 import (
+	"context"
 	"crypto/sha256"
 	"encoding/hex"
 	"io"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -14,6 +16,17 @@ import (
 	"workflowagent/internal/server/store/blob"
 )
 
+type countingReads struct {
+	blob.Store
+	bytes atomic.Int64
+}
+
+func (c *countingReads) ReadAt(ctx context.Context, key string, offset int64, p []byte) (int, error) {
+	n, err := c.Store.ReadAt(ctx, key, offset, p)
+	c.bytes.Add(int64(n))
+	return n, err
+}
+
 // TestCheckHash compares a stream with its checksum, after one or two servers have stored it.
 func TestCheckHash(t *testing.T) {
 	type put struct {
@@ -22,20 +35,21 @@ func TestCheckHash(t *testing.T) {
 		text   string
 	}
 	for _, tt := range []struct {
-		name string
-		puts []put
-		sent string // what the sender reports
-		same bool
+		name  string
+		puts  []put
+		sent  string // what the sender reports
+		same  bool
+		reads int64 // bytes that the check reads
 	}{
-		{"in order", []put{{0, 0, "abc"}, {0, 3, "def"}}, "abcdef", true},
-		{"repeated and overlapping", []put{{0, 0, "abc"}, {0, 0, "abc"}, {0, 1, "bcdef"}, {0, 2, "cd"}}, "abcdef", true},
-		{"after a gap", []put{{0, 0, "abc"}, {0, 5, "f"}, {0, 3, "def"}}, "abcdef", true},
-		{"other bytes at the same place", []put{{0, 0, "abc"}, {0, 1, "XXdef"}}, "abcdef", true},
-		{"other bytes stored first", []put{{0, 0, "aXX"}, {0, 1, "bcdef"}}, "abcdef", false},
-		{"a beginning on another server", []put{{1, 0, "abc"}, {0, 3, "def"}}, "abcdef", true},
-		{"a part on another server", []put{{0, 0, "ab"}, {1, 2, "cd"}, {0, 4, "ef"}}, "abcdef", true},
-		{"other bytes of another server", []put{{0, 0, "ab"}, {1, 2, "XX"}, {0, 2, "cdef"}}, "abcdef", false},
-		{"an end on another server", []put{{0, 0, "abcd"}, {1, 4, "ef"}}, "abcdef", true},
+		{"in order", []put{{0, 0, "abc"}, {0, 3, "def"}}, "abcdef", true, 0},
+		{"repeated and overlapping", []put{{0, 0, "abc"}, {0, 0, "abc"}, {0, 1, "bcdef"}, {0, 2, "cd"}}, "abcdef", true, 0},
+		{"after a gap", []put{{0, 0, "abc"}, {0, 5, "f"}, {0, 3, "def"}}, "abcdef", true, 0},
+		{"other bytes at the same place", []put{{0, 0, "abc"}, {0, 1, "XXdef"}}, "abcdef", true, 0},
+		{"other bytes stored first", []put{{0, 0, "aXX"}, {0, 1, "bcdef"}}, "abcdef", false, 0},
+		{"a beginning on another server", []put{{1, 0, "abc"}, {0, 3, "def"}}, "abcdef", true, 6},
+		{"a part on another server", []put{{0, 0, "ab"}, {1, 2, "cd"}, {0, 4, "ef"}}, "abcdef", true, 4},
+		{"other bytes of another server", []put{{0, 0, "ab"}, {1, 2, "XX"}, {0, 2, "cdef"}}, "abcdef", false, 4},
+		{"an end on another server", []put{{0, 0, "abcd"}, {1, 4, "ef"}}, "abcdef", true, 2},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			files, err := blob.NewFiles(t.TempDir())
@@ -44,9 +58,10 @@ func TestCheckHash(t *testing.T) {
 			}
 			log := logrus.New()
 			log.SetOutput(io.Discard)
+			counting := &countingReads{Store: files}
 			var servers [2]*Store
 			for i := range servers {
-				servers[i] = New(files, false, 1<<20, time.Second, logrus.NewEntry(log))
+				servers[i] = New(counting, false, 1<<20, time.Second, logrus.NewEntry(log))
 			}
 			job := store.Job{ID: "j", Epoch: 1, Steps: make([]store.StepState, 1)}
 			for _, p := range tt.puts {
@@ -58,9 +73,13 @@ func TestCheckHash(t *testing.T) {
 			sum := sha256.Sum256([]byte(tt.sent))
 			report := protocol.ResultRequest{Steps: []protocol.StepResult{{Bytes: int64(len(tt.sent)), SHA256: hex.EncodeToString(sum[:])}}}
 			for range 2 { // senders repeat results
+				counting.bytes.Store(0)
 				complaints, err := servers[0].Check(t.Context(), job, report)
 				if err != nil || (len(complaints) == 0) != tt.same {
 					t.Errorf("complaints %q, %v; want some: %t", complaints, err, !tt.same)
+				}
+				if n := counting.bytes.Load(); n != tt.reads {
+					t.Errorf("the check read %d bytes, want %d", n, tt.reads)
 				}
 			}
 		})

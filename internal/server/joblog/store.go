@@ -61,6 +61,7 @@ type stream struct {
 	durable int64 // as far as known
 	safe    int64 // bytes that were synced, or stored before this process; -1: not known yet
 	used    time.Time
+	hash    prefixHash
 }
 
 // New returns a store that keeps its streams in blobs. If instant is set, appends are durable
@@ -110,6 +111,9 @@ func (l *Store) append(ctx context.Context, key string, st *stream, offset int64
 		p = p[:max(0, min(int64(len(p)), l.limit-offset))]
 	}
 	size, added, err := l.blobs.Append(ctx, key, offset, p)
+	if err == nil {
+		st.hash.add(p[len(p)-int(added):], size)
+	}
 	if errors.Is(err, blob.ErrGap) {
 		err = ErrGap
 	} else if err != nil {
