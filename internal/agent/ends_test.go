@@ -187,6 +187,27 @@ func TestAbnormalEndsOfTheRunner(t *testing.T) {
 	}
 }
 
+// TestRunnerDiesInAPostRunCommand checks that the agent delivers the log of a post-run command, and writes its
+// own line after the logs of all of them.
+func TestRunnerDiesInAPostRunCommand(t *testing.T) {
+	w := newHarness(t)
+	w.executor.OnRun(func(ctx context.Context, j *fakes.Job) executor.Exit {
+		spoolStep(t, j, 3, "line of a post-run command\n")
+		return executor.Exit{Code: 137, OOMKilled: true}
+	})
+	job := w.server.Add(func(j *fakes.ServerJob) {
+		j.Definition.Deployment.PostRunCommands = []workflow.PostRunCommand{{Command: "a"}, {Command: "b"}}
+	})
+	a := w.finish(job)
+	if !job.Has(3, "line of a post-run command") {
+		t.Errorf("the log of the command: %q", job.Log(3))
+	}
+	if words := job.Log(5); len(words) != 1 || !strings.Contains(words[0], "out of memory") {
+		t.Errorf("closing line: %q", words)
+	}
+	w.cleanState(a)
+}
+
 func forged(status workflow.Status) *protocol.Result {
 	return &protocol.Result{Status: status, Reported: true}
 }

@@ -143,6 +143,7 @@ func (j *job) learn(ctx context.Context, definition *workflow.JobDefinition) err
 	definition.Env = j.agent.opts.Mirrors.Add(definition.Env)
 	j.entry.Steps = len(definition.Steps)
 	if d := definition.Deployment; d != nil {
+		j.entry.Steps += len(d.PostRunCommands) // their logs follow those of the definition's steps
 		j.entry.Stack = d.StackName()
 		j.entry.Operation = d.Operation
 		j.log = j.agent.jobLog(j.entry)

@@ -194,6 +194,9 @@ func isFullCommit(hash string) bool {
 }
 
 func updateStep(st *store.StepState, r protocol.StepStatusRequest, now time.Time) {
+	if st.Status == workflow.StepSucceeded && r.Status == workflow.StepFailed {
+		return // the agent of a runner that died takes the step with the last log for the one that failed
+	}
 	st.Status, st.UpdatedAt, st.LogBytes = r.Status, now, r.LogBytes
 	if r.ExitCode != nil {
 		st.ExitCode = r.ExitCode

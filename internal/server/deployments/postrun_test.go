@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"workflowagent/internal/dev/storetest"
+	"workflowagent/internal/protocol"
 	"workflowagent/internal/server/deployments"
 	"workflowagent/internal/server/fault"
 	"workflowagent/internal/server/store"
@@ -28,6 +29,14 @@ func TestPostRunCommands(t *testing.T) {
 	}
 	if d.Trust != "own" {
 		t.Errorf("the class is %q", d.Trust)
+	}
+	// The agent of a runner that died in a post-run command reports that the last step with a log has failed.
+	last := len(def.Steps) - 1
+	for _, status := range []workflow.StepStatus{workflow.StepSucceeded, workflow.StepFailed} {
+		p.must(p.service.StepStatus(t.Context(), runner(c), c.Job.ID, last, protocol.StepStatusRequest{Status: status}))
+	}
+	if got := p.job(d.ID).Steps[last].Status; got != workflow.StepSucceeded {
+		t.Errorf("a succeeded step has the status %s", got)
 	}
 	p.must(p.result(c, workflow.StatusFailed))
 	other, err := p.service.Create(t.Context(), p.user, st, asked(t, `{"operation":"update","operationContext":{"postRunCommands":[{"command":"curl x"}]}}`), "api")
