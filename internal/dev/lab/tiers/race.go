@@ -14,7 +14,8 @@ var concurrent = []struct {
 }{
 	{
 		"They run loops and child processes concurrently.",
-		names(`agent agent/control agent/executor/process agent/health delivery host/configure host/daemon host/doctor host/service
+		names(`agent agent/control agent/executor/process agent/executor/workspacedir agent/health agent/workspace delivery host/configure
+			host/daemon host/doctor host/service
 			runner runner/credentials runner/process runner/steps reach protocol`),
 	},
 	{
@@ -26,7 +27,7 @@ var concurrent = []struct {
 		names(`agent/pooltoken connlimit host/upkeep server/api/forges server/api/request server/api/system server/api/web server/budget
 			server/console/page server/identity server/identity/attempts server/identity/issuer server/identity/keyring
 			server/identity/oidc server/identity/signin/openid server/joblog server/pools server/stacks server/stacks/events
-			server/stacks/mask server/vcs/forges/github server/vcs/forges/refs server/vcs/integrations`),
+			server/stacks/lru server/stacks/mask server/vcs/forges/github server/vcs/forges/refs server/vcs/integrations`),
 	},
 }
 
