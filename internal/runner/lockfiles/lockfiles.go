@@ -238,11 +238,15 @@ func read(path string) ([]byte, error) {
 
 var (
 	// localPackage matches dependencies that are directories of the repository, in package.json.
-	localPackage = regexp.MustCompile(`"(file|link|portal|workspace):|"workspaces"\s*:`)
+	localPackage = regexp.MustCompile(`"(file|link|portal|workspace|patch):|"(workspaces|patchedDependencies)"\s*:`)
 	// localPython matches the same in pyproject.toml.
 	localPython = regexp.MustCompile(`(?m)\b(path|workspace|editable)\s*=|file:|dynamic\s*=`)
-	// otherRequirement matches lines of requirements.txt that refer to files, directories and addresses.
-	otherRequirement = regexp.MustCompile(`(?m)^\s*(-[rce]\b|--(requirement|constraint|editable)|\.|/)|file:`)
+	// requirement matches the lines of requirements.txt that refer to no file, directory or address: the name
+	// of a package with extras, versions, a marker and checksums. pip accepts many other forms.
+	requirement = regexp.MustCompile(`^\s*([A-Za-z0-9][\w.-]*\s*(\[[\w., -]*\])?\s*((===?|>=|<=|~=|!=|<|>)\s*[\w.*+!-]+\s*,?\s*)*` +
+		`(;[^\\#]*)?)?(\s*--hash=[\w:]+)*\s*(#.*)?\\?\s*$`)
+	// archive matches a name that pip takes for a file if the file exists.
+	archive = regexp.MustCompile(`(?i)\.(whl|zip|tar|tgz|tbz|txz|tlz|gz|bz2|xz|lzma)\b`)
 	// installScripts are the scripts of package.json that an installation runs.
 	installScripts = []string{
 		"preinstall", "install", "postinstall", "prepublish", "preprepare", "prepare", "postprepare", "dependencies",
@@ -253,20 +257,24 @@ var (
 // writes to more than the directory of the dependencies.
 func check(path string) error {
 	name := filepath.Base(path)
-	pattern := map[string]*regexp.Regexp{
-		"package.json": localPackage, "pyproject.toml": localPython, "requirements.txt": otherRequirement,
-	}[name]
-	if name == "setup.py" || name == "setup.cfg" {
+	var local func(text string) bool
+	switch name {
+	case "setup.py", "setup.cfg":
 		return doubt("the program is a Python package that is built")
-	}
-	if pattern == nil {
+	case "package.json":
+		local = localPackage.MatchString
+	case "pyproject.toml":
+		local = localPython.MatchString
+	case "requirements.txt":
+		local = localRequirements
+	default:
 		return nil
 	}
 	data, err := read(path)
 	if err != nil {
 		return err
 	}
-	if pattern.Match(data) {
+	if local(string(data)) {
 		return doubt("%s refers to files or directories", name)
 	}
 	if name != "package.json" {
@@ -284,4 +292,15 @@ func check(path string) error {
 		}
 	}
 	return nil
+}
+
+// localRequirements reports whether a requirements.txt can refer to files, directories and addresses.
+func localRequirements(text string) bool {
+	for line := range strings.Lines(text) {
+		line, _, _ = strings.Cut(line, " #")
+		if !requirement.MatchString(line) || archive.MatchString(line) && !strings.HasPrefix(strings.TrimSpace(line), "#") {
+			return true
+		}
+	}
+	return false
 }

@@ -113,12 +113,21 @@ func (c *commandLine) run(ctx context.Context, args ...string) (string, error) {
 
 // input is like run, with a text for git's standard input.
 func (c *commandLine) input(ctx context.Context, text string, args ...string) (string, error) {
+	stdout := &limitedBuffer{limit: maxOutput}
+	if err := c.stream(ctx, text, stdout, args...); err != nil {
+		return "", err
+	}
+	return stdout.String(), nil
+}
+
+// stream is like input, and writes git's output to stdout.
+func (c *commandLine) stream(ctx context.Context, text string, stdout io.Writer, args ...string) error {
 	cmd := exec.CommandContext(ctx, "git", args...)
 	if text != "" {
 		cmd.Stdin = strings.NewReader(text)
 	}
 	cmd.Dir, cmd.Env = c.dir, c.env
-	stdout, stderr := &limitedBuffer{limit: maxOutput}, &limitedBuffer{limit: maxErrorOutput}
+	stderr := &limitedBuffer{limit: maxErrorOutput}
 	cmd.Stdout, cmd.Stderr = stdout, stderr
 	// git starts helper processes for the transport, which must exit together with git.
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
@@ -128,13 +137,13 @@ func (c *commandLine) input(ctx context.Context, text string, args ...string) (s
 	switch {
 	case err == nil:
 		c.noteRedirects(stderr.String())
-		return stdout.String(), nil
+		return nil
 	case ctx.Err() != nil:
-		return "", context.Cause(ctx)
+		return context.Cause(ctx)
 	case errors.Is(err, exec.ErrNotFound):
-		return "", errors.New("git is not installed where the job runs: use an image that has git")
+		return errors.New("git is not installed where the job runs: use an image that has git")
 	}
-	return "", &commandError{command: args[0], output: stderr.String(), err: err}
+	return &commandError{command: args[0], output: stderr.String(), err: err}
 }
 
 type commandError struct {

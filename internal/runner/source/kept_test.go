@@ -128,3 +128,20 @@ func TestIsFull(t *testing.T) {
 		t.Error("no error means a full disk")
 	}
 }
+
+// TestKeptGitlink checks that a checkout with a submodule is not kept: git does not clean the directory of a
+// submodule, so files and git's settings of one job would reach the next.
+func TestKeptGitlink(t *testing.T) {
+	k := newKept(t, workflow.GitSource{})
+	checkout := k.job(t, nil)
+	kept := must.Get(k.store(t, checkout.Kept))(t)
+	k.fixture.git(t, "read-tree", "main")
+	k.fixture.git(t, "--work-tree=.", "update-index", "--add", "--cacheinfo", "160000,"+k.first+",sub")
+	author := []string{"-c", "user.name=a", "-c", "user.email=a@example.invalid"}
+	commit := k.fixture.git(t, append(author, "commit-tree", "-p", "main", "-m", "sub", k.fixture.git(t, "write-tree"))...)
+	k.fixture.git(t, "update-ref", "refs/heads/main", commit)
+	checkout = k.job(t, kept)
+	if _, err := k.store(t, checkout.Kept); err == nil {
+		t.Error("a checkout with a submodule is kept")
+	}
+}

@@ -56,6 +56,13 @@ func (s *Store) Run(ctx context.Context) (kept *Kept, err error) {
 	if _, err := git.run(ctx, "checkout", "--quiet", "--force", "--detach", s.Kept.Commit, "--"); err != nil {
 		return nil, err
 	}
+	found := &gitlinks{}
+	if err := git.stream(ctx, "", found, "ls-files", "--stage", "-z"); err != nil {
+		return nil, err
+	}
+	if found.any {
+		return nil, errors.New("the repository has submodules, whose directories git does not clean")
+	}
 	if err := s.clean(ctx, git); err != nil {
 		return nil, err
 	}
@@ -139,4 +146,28 @@ func (s *Store) tracked(ctx context.Context, git *commandLine, name string) (boo
 	globs.env = slices.DeleteFunc(slices.Clone(git.env), func(entry string) bool { return strings.HasPrefix(entry, "GIT_LITERAL_PATHSPECS=") })
 	out, err := globs.run(ctx, "ls-files", "--", ":(glob)**/"+name+"/**", ":(glob)**/"+name)
 	return out != "", err
+}
+
+// gitlinks is a writer for the output of ls-files --stage -z. It searches for submodules.
+type gitlinks struct {
+	any bool
+	at  int // in the current entry, or -1 after a mode that is not that of a submodule
+}
+
+// Write implements [io.Writer].
+func (g *gitlinks) Write(p []byte) (int, error) {
+	const mode = "160000 "
+	for _, b := range p {
+		switch {
+		case b == 0:
+			g.at = 0
+		case g.at >= 0 && g.at < len(mode) && b != mode[g.at]:
+			g.at = -1
+		case g.at >= 0 && g.at < len(mode):
+			if g.at++; g.at == len(mode) {
+				g.any = true
+			}
+		}
+	}
+	return len(p), nil
 }
