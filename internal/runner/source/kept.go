@@ -78,6 +78,8 @@ func (k *Keep) reusable(repo *workflow.Repository, s workflow.GitSource, want re
 	case want.commit != "" && !want.isFullHash():
 		// The commit could be one that only the kept objects contain.
 		return "the settings name an abbreviated commit"
+	case want.commit != "" && s.Depth == workflow.WholeHistory:
+		return "with the whole history, git does not ask the server for a commit that it has"
 	}
 	return ""
 }
