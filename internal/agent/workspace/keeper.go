@@ -21,6 +21,8 @@ const (
 	// LeastFree is the free space on the disk of the workspaces, in bytes, below which the least recently
 	// used ones are removed. An agent reports a full disk at half of it.
 	LeastFree = 1 << 30
+	// share divides the limit of all workspaces: what exceeds the quotient is removed first.
+	share = 4
 	// passTime bounds one pass, which measures the workspaces and removes some.
 	passTime = 10 * time.Minute
 	// restTime is the pause between two passes, because an engine measures all its volumes.
@@ -124,7 +126,8 @@ func (k *Keeper) List(ctx context.Context) ([]executor.Workspace, error) {
 	return all, nil
 }
 
-// Prune removes the workspaces that exceed the limits, the least recently used one first, or all of them.
+// Prune removes the workspaces that exceed the limits, or all of them: those larger than their share first,
+// then the least recently used ones. Those in use do not count, so that a job cannot displace all others.
 // It removes none that a job uses. It continues after a failed removal, and stops when ctx is done.
 func (k *Keeper) Prune(ctx context.Context, all bool) (Usage, error) {
 	select {
@@ -139,31 +142,40 @@ func (k *Keeper) Prune(ctx context.Context, all bool) (Usage, error) {
 		return Usage{}, errors.Join(append(errs, err)...)
 	}
 	u := Usage{Count: len(list)}
+	var idle []executor.Workspace
+	var idleBytes int64
 	for _, w := range list {
 		u.Bytes += max(w.Bytes, 0)
 		if w.InUse {
 			u.InUse++
-		}
-	}
-	for _, w := range slices.Backward(list) {
-		if w.InUse {
 			continue
 		}
+		idle = append(idle, w)
+		idleBytes += max(w.Bytes, 0)
+	}
+	slices.Reverse(idle)
+	slices.SortStableFunc(idle, func(a, b executor.Workspace) int { return cmp.Compare(k.rank(a), k.rank(b)) })
+	for _, w := range idle {
 		why := "the operator removes all"
 		if !all {
-			why = k.excess(ctx, w, u.Bytes)
+			why = k.excess(ctx, w, idleBytes)
 		}
-		if why == "" || ctx.Err() != nil {
-			break // the others were used more recently
+		if ctx.Err() != nil {
+			break
+		}
+		if why == "" {
+			continue
 		}
 		switch err := k.opts.Place.RemoveWorkspace(ctx, k.opts.Owner, w.Scope); {
 		case errors.Is(err, executor.ErrInUse):
 			u.InUse++
+			idleBytes -= max(w.Bytes, 0)
 		case err != nil:
 			errs = append(errs, err)
 		default:
 			u.Count--
 			u.Bytes -= max(w.Bytes, 0)
+			idleBytes -= max(w.Bytes, 0)
 			u.Removed = append(u.Removed, w)
 			k.opts.Log.WithFields(logrus.Fields{"stack": w.Stack, "workspace": Short(w.Scope), "bytes": w.Bytes}).Info("removed a workspace: " + why)
 		}
@@ -175,7 +187,15 @@ func (k *Keeper) Prune(ctx context.Context, all bool) (Usage, error) {
 	return u, errors.Join(append(errs, ctx.Err())...)
 }
 
-// excess returns why a workspace must be removed, or "". bytes is the size of all workspaces.
+// rank is 0 for a workspace to remove before those of rank 1, because it is larger than its share.
+func (k *Keeper) rank(w executor.Workspace) int {
+	if w.Bytes > k.opts.Limits.Bytes/share {
+		return 0
+	}
+	return 1
+}
+
+// excess returns why a workspace must be removed, or "". bytes is the size of all idle workspaces.
 func (k *Keeper) excess(ctx context.Context, w executor.Workspace, bytes int64) string {
 	limits := k.opts.Limits
 	switch free := k.opts.Place.WorkspaceSpace(ctx); {

@@ -81,9 +81,17 @@ func TestPrune(t *testing.T) {
 		"in use": {func(p *place, l *workspace.Limits) {
 			l.Bytes = 2 * gib
 			p.all[3].InUse = true
-		}, false, "1 4", ""},
+		}, false, "1 2 4", ""},
+		"huge and in use": {func(p *place, l *workspace.Limits) {
+			l.Bytes = 8 * gib
+			p.all[0].InUse, p.all[0].Bytes = true, 50*gib
+		}, false, "1 2 3 4", ""},
+		"huge and idle": {func(p *place, l *workspace.Limits) {
+			l.Bytes = 8 * gib
+			p.all[0].Bytes = 50 * gib
+		}, false, "2 3 4", ""},
 		"all but those in use":    {func(p *place, _ *workspace.Limits) { p.all[0].InUse = true }, true, "1", ""},
-		"taken meanwhile":         {func(p *place, l *workspace.Limits) { l.Bytes, p.taken[scope(4)] = 2*gib, true }, false, "1 4", ""},
+		"taken meanwhile":         {func(p *place, l *workspace.Limits) { l.Bytes, p.taken[scope(4)] = 2*gib, true }, false, "1 2 4", ""},
 		"broken":                  {func(p *place, l *workspace.Limits) { l.Bytes, p.broken[scope(4)] = 2*gib, true }, false, "1 4", "broken"},
 		"unknown size":            {func(p *place, l *workspace.Limits) { p.all[0].Bytes, l.Bytes = -1, 3*gib }, false, "1 2 3 4", ""},
 		"larger than the maximum": {func(_ *place, l *workspace.Limits) { l.Bytes = 1 }, false, "", ""},
