@@ -16,6 +16,9 @@ type Workspace struct {
 	Bytes int64     // -1 if unknown
 	Used  time.Time // the last known use; zero if no job can use it, so that it can be removed
 	InUse bool
+	// Excessive means that the size is more than Bytes, because the content is too large or too deep to
+	// measure.
+	Excessive bool
 }
 
 // WorkspaceKeeper lists and removes workspaces. An [Executor] that can do so implements it.

@@ -106,9 +106,9 @@ func (k *Keeper) Run(ctx context.Context) {
 }
 
 func (k *Keeper) pass(ctx context.Context) {
-	limited, cancel := context.WithTimeout(ctx, passTime)
+	whole, cancel := context.WithTimeout(ctx, passTime)
 	defer cancel()
-	if _, err := k.Prune(limited, false); err != nil && ctx.Err() == nil {
+	if _, err := k.Prune(whole, false); err != nil && ctx.Err() == nil {
 		k.opts.Log.WithError(err).Warn("removing workspaces that exceed the limits failed; retrying after the next job")
 	}
 }
@@ -136,8 +136,12 @@ func (k *Keeper) Prune(ctx context.Context, all bool) (Usage, error) {
 	case <-ctx.Done():
 		return Usage{}, ctx.Err()
 	}
-	errs := []error{k.opts.Place.CleanWorkspaces(ctx)}
-	list, err := k.List(ctx)
+	errs := []error{limited(ctx, k.opts.Place.CleanWorkspaces)}
+	var list []executor.Workspace
+	err := limited(ctx, func(ctx context.Context) (err error) {
+		list, err = k.List(ctx)
+		return err
+	})
 	if err != nil {
 		return Usage{}, errors.Join(append(errs, err)...)
 	}
@@ -187,9 +191,16 @@ func (k *Keeper) Prune(ctx context.Context, all bool) (Usage, error) {
 	return u, errors.Join(append(errs, ctx.Err())...)
 }
 
+// limited calls what precedes the removals, and leaves them a part of the time.
+func limited(ctx context.Context, call func(context.Context) error) error {
+	ctx, cancel := context.WithTimeout(ctx, passTime/3)
+	defer cancel()
+	return call(ctx)
+}
+
 // rank is 0 for a workspace to remove before those of rank 1, because it is larger than its share.
 func (k *Keeper) rank(w executor.Workspace) int {
-	if w.Bytes > k.opts.Limits.Bytes/share {
+	if w.Excessive || w.Bytes > k.opts.Limits.Bytes/share {
 		return 0
 	}
 	return 1
@@ -203,6 +214,8 @@ func (k *Keeper) excess(ctx context.Context, w executor.Workspace, bytes int64) 
 		return "workspaces are off"
 	case time.Since(w.Used) > limits.Age:
 		return "no job has used it within workspace_max_age"
+	case w.Excessive:
+		return "it is too large or too deep to measure"
 	case bytes > limits.Bytes:
 		return "the workspaces occupy more than workspace_max_size"
 	case free >= 0 && free < LeastFree:

@@ -27,10 +27,14 @@ type place struct {
 	broken map[string]bool // these cannot be removed
 	free   int64           // grows with each removal; -1 is unknown
 	passes atomic.Int64
+	slow   bool // the measurement takes as long as it may
 }
 
-func (p *place) Workspaces(context.Context, string) ([]executor.Workspace, error) {
+func (p *place) Workspaces(ctx context.Context, _ string) ([]executor.Workspace, error) {
 	p.passes.Add(1)
+	if p.slow {
+		<-ctx.Done()
+	}
 	return slices.Clone(p.all), nil
 }
 
@@ -86,6 +90,7 @@ func TestPrune(t *testing.T) {
 			l.Bytes = 8 * gib
 			p.all[0].InUse, p.all[0].Bytes = true, 50*gib
 		}, false, "1 2 3 4", ""},
+		"too large to measure": {func(p *place, _ *workspace.Limits) { p.all[0].Excessive = true }, false, "2 3 4", ""},
 		"huge and idle": {func(p *place, l *workspace.Limits) {
 			l.Bytes = 8 * gib
 			p.all[0].Bytes = 50 * gib
@@ -120,6 +125,22 @@ func TestPrune(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestSlowMeasurement removes a workspace that is too old, although the measurement takes too long.
+func TestSlowMeasurement(t *testing.T) {
+	dir := t.TempDir()
+	synctest.Test(t, func(t *testing.T) {
+		p := &place{free: -1, slow: true, all: []executor.Workspace{{Scope: scope(1), Bytes: -1, Used: time.Now().Add(-48 * time.Hour)}}}
+		log := logrus.New()
+		log.SetOutput(t.Output())
+		k := workspace.New(workspace.Options{Place: p, Dir: dir, Limits: workspace.Limits{Bytes: 1, Age: 24 * time.Hour}, Log: logrus.NewEntry(log)})
+		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
+		defer cancel()
+		if u, err := k.Prune(ctx, false); err != nil || len(u.Removed) != 1 {
+			t.Errorf("removed %v, %v", u.Removed, err)
+		}
+	})
 }
 
 // TestPassesAfterJobs counts the passes of a keeper: at the start, after jobs, and every hour.

@@ -153,11 +153,14 @@ func list(ctx context.Context, in *os.Root, visit func(fs.DirEntry)) error {
 }
 
 // Size returns the number of bytes that a directory occupies on its disk. It counts the holes of a
-// sparse file as nothing, and a file with several hard links once. If ctx ends first, or a part is
-// unreadable or too deep, it returns the error and what it has counted. A missing directory has no size.
-func Size(ctx context.Context, root *os.Root, name string) (int64, error) {
-	m := measure{linked: map[[2]uint64]bool{}}
-	m.directory(ctx, root, name, 0)
+// sparse file as nothing, and a file with several hard links once. Like [Remove], it grants the owner the
+// permission to read directories. If ctx ends first, or a part is unreadable or too deep, or there are more
+// than most entries, it returns an error and what it has counted. A missing directory has no size.
+func Size(ctx context.Context, root *os.Root, name string, most int) (int64, error) {
+	counting, stop := context.WithCancel(ctx)
+	defer stop()
+	m := measure{linked: map[[2]uint64]bool{}, left: most, stop: stop}
+	m.directory(counting, root, name, 0)
 	return m.bytes, errors.Join(m.err, ctx.Err())
 }
 
@@ -165,6 +168,8 @@ type measure struct {
 	bytes  int64
 	linked map[[2]uint64]bool // device and inode of the files with several links
 	err    error              // the first one
+	left   int                // entries that may follow; this also bounds linked
+	stop   func()             // ends the measurement
 }
 
 func (m *measure) directory(ctx context.Context, in *os.Root, name string, depth int) {
@@ -176,6 +181,9 @@ func (m *measure) directory(ctx context.Context, in *os.Root, name string, depth
 		m.fail(err)
 		return
 	}
+	if info.Mode().Perm()&0o500 != 0o500 {
+		_ = in.Chmod(name, info.Mode().Perm()|0o700) // entering it reports the error
+	}
 	dir, err := enter(in, name, info)
 	if err != nil {
 		m.fail(err)
@@ -183,6 +191,11 @@ func (m *measure) directory(ctx context.Context, in *os.Root, name string, depth
 	}
 	defer dir.Close() // opened for reading only
 	m.fail(list(ctx, dir, func(entry fs.DirEntry) {
+		if m.left--; m.left < 0 {
+			m.fail(fmt.Errorf("%s has too many entries", name))
+			m.stop()
+			return
+		}
 		info, err := dir.Lstat(entry.Name())
 		if err != nil {
 			m.fail(err)

@@ -123,7 +123,7 @@ func TestReplacedWhileRemoved(t *testing.T) {
 		}}
 		if n%2 == 0 {
 			_ = dirtree.Remove(ctx, root, "tree") // may fail, because the tree changes
-		} else if bytes, _ := dirtree.Size(ctx, root, "tree"); bytes >= 1<<20 {
+		} else if bytes, _ := dirtree.Size(ctx, root, "tree", 100); bytes >= 1<<20 {
 			t.Errorf("the measurement followed a link at point %d", n)
 		}
 		if _, err := os.Stat(filepath.Join(dir, "other", "sub", "file")); err != nil {
@@ -150,15 +150,25 @@ func TestSize(t *testing.T) {
 	sparse := must.Get(os.Create(filepath.Join(top, "sparse")))(t)
 	must.OK(t, sparse.Truncate(1<<40))
 	must.OK(t, sparse.Close())
-	bytes, err := dirtree.Size(t.Context(), root, "tree")
+	bytes, err := dirtree.Size(t.Context(), root, "tree", 7)
 	if err != nil || bytes < 1<<20 || bytes >= 2<<20 {
 		t.Errorf("the size is %d, %v, want that of one file of 1 MiB", bytes, err)
 	}
+	if _, err := dirtree.Size(t.Context(), root, "tree", 6); err == nil {
+		t.Error("the size is known despite too many entries")
+	}
+	must.OK(t, os.Chmod(filepath.Join(top, "sub"), 0))
+	if _, err := dirtree.Size(t.Context(), root, "tree", 100); err != nil {
+		t.Errorf("a directory without permissions: %v", err)
+	}
+	if info := must.Get(os.Lstat(filepath.Join(top, "sub")))(t); info.Mode().Perm() != 0o700 {
+		t.Errorf("a directory without permissions was not opened to its owner: %v", info.Mode())
+	}
 	must.OK(t, os.Symlink("tree", filepath.Join(dir, "alias")))
-	if bytes, err := dirtree.Size(t.Context(), root, "alias"); bytes != 0 || err == nil {
+	if bytes, err := dirtree.Size(t.Context(), root, "alias", 100); bytes != 0 || err == nil {
 		t.Errorf("the size of a link is %d, %v", bytes, err)
 	}
-	if bytes, err := dirtree.Size(t.Context(), root, "missing"); bytes != 0 || err != nil {
+	if bytes, err := dirtree.Size(t.Context(), root, "missing", 100); bytes != 0 || err != nil {
 		t.Errorf("the size of a missing tree is %d, %v", bytes, err)
 	}
 }

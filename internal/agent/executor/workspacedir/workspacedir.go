@@ -31,6 +31,10 @@ const (
 	settleTime = time.Minute
 	// lockTime is how long a call waits for fileLock, which is held only for a few system calls.
 	lockTime = 5 * time.Second
+	// measureTime and maxEntries bound the measurement of one workspace, so that it cannot prevent that of
+	// the others and the removals.
+	measureTime = 2 * time.Minute
+	maxEntries  = 5_000_000
 )
 
 // Dir is a directory of workspaces.
@@ -46,6 +50,7 @@ type Dir struct {
 type measurement struct {
 	changed time.Time // of the workspace's directory, which the runner changes when it takes or returns it
 	bytes   int64
+	partial bool // there is more
 }
 
 // New returns the directory at path, which [Dir.Make] creates. used returns the scopes that must not be
@@ -176,7 +181,7 @@ func (d *Dir) Workspaces(ctx context.Context, _ string) ([]executor.Workspace, e
 		if !info.IsDir() { // no job can use what is in its place
 			w.Used, w.InUse = time.Time{}, false
 		}
-		w.Bytes = d.size(ctx, root, w)
+		w.Bytes, w.Excessive = d.size(ctx, root, w)
 		all = append(all, w)
 	}
 	d.forget(all)
@@ -216,31 +221,32 @@ func names(root *os.Root, match func(name string) bool) ([]string, error) {
 	return matching, nil
 }
 
-// size returns the size of a workspace. If ctx ends first, it returns the last known size, or -1.
-func (d *Dir) size(ctx context.Context, root *os.Root, w executor.Workspace) int64 {
+// size returns the size of a workspace, and whether that is only a part. If ctx ends first, it returns the
+// last known size, or -1.
+func (d *Dir) size(ctx context.Context, root *os.Root, w executor.Workspace) (bytes int64, partial bool) {
 	d.mu.Lock()
 	last, known := d.measured[w.Scope]
 	d.mu.Unlock()
 	if known && last.changed.Equal(w.Used) && !w.InUse {
-		return last.bytes
+		return last.bytes, last.partial
 	}
-	bytes, err := dirtree.Size(ctx, root, w.Scope)
+	limited, cancel := context.WithTimeout(ctx, measureTime)
+	defer cancel()
+	bytes, err := dirtree.Size(limited, root, w.Scope, maxEntries)
 	if ctx.Err() != nil {
 		if known {
-			return last.bytes
+			return last.bytes, last.partial
 		}
-		return -1
+		return -1, false
 	}
-	if err != nil && bytes == 0 {
-		return -1
-	}
+	partial = err != nil && !w.InUse // a job changes what is being measured
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	d.measured[w.Scope] = measurement{changed: w.Used, bytes: bytes}
+	d.measured[w.Scope] = measurement{changed: w.Used, bytes: bytes, partial: partial}
 	if w.InUse {
 		d.measured[w.Scope] = measurement{bytes: bytes} // to be measured again when the job has ended
 	}
-	return bytes
+	return bytes, partial
 }
 
 func (d *Dir) forget(but []executor.Workspace) {

@@ -170,6 +170,19 @@ func TestLocks(t *testing.T) {
 	}
 }
 
+// TestDeepWorkspace measures a workspace that is nested too deeply.
+func TestDeepWorkspace(t *testing.T) {
+	d := workspacedir.New(filepath.Join(t.TempDir(), "workspaces"), noJobs)
+	path := must.Get(d.Make(t.Context(), scope("a")))(t)
+	must.OK(t, os.MkdirAll(filepath.Join(path, strings.Repeat("d/", 150)), 0o700))
+	must.Get(d.Make(t.Context(), scope("b")))(t)
+	for range 2 { // the second time, the sizes are known
+		if a, b := find(t, d, scope("a")), find(t, d, scope("b")); !a.Excessive || b.Excessive {
+			t.Errorf("the workspaces are %+v and %+v", a, b)
+		}
+	}
+}
+
 // TestInterruptedRemoval ends a removal after the workspace was renamed, as when the agent is killed.
 func TestInterruptedRemoval(t *testing.T) {
 	base := filepath.Join(t.TempDir(), "workspaces")
