@@ -198,6 +198,12 @@ func TestRecords(t *testing.T) {
 	if list[0].Scope != scope(1) || list[0].Stack != "acme/shop/prod" || time.Since(list[0].Used) > time.Hour || list[1].Stack != "" {
 		t.Errorf("the workspaces are %+v", list)
 	}
+	p.all[1].Used = time.Now().Add(24 * time.Hour) // a job has set this
+	if list := must.Get(k.List(t.Context()))(t); list[0].Used.After(time.Now()) {
+		t.Errorf("a use in the future counts: %+v", list)
+	}
+	k.Touch(scope(2), "acme/shop/prod")
+	must.OK(t, os.Chtimes(filepath.Join(dir, scope(2)+".json"), long, long))
 	must.Get(k.Prune(t.Context(), false))(t)
 	if len(p.all) != 1 || p.all[0].Scope != scope(1) {
 		t.Errorf("%+v remain: the record does not count as a use", p.all)

@@ -58,8 +58,15 @@ func (k *Keeper) touch(scope, stack string) error {
 	return errors.Join(err, file.Close())
 }
 
-// readRecords completes workspaces with the records.
+// readRecords completes workspaces with the records. A record takes precedence over the time of the
+// workspace, which jobs can set.
 func (k *Keeper) readRecords(all []executor.Workspace) {
+	now := time.Now()
+	for i := range all {
+		if all[i].Used.After(now) {
+			all[i].Used = now
+		}
+	}
 	root, err := os.OpenRoot(k.opts.Dir)
 	if err != nil {
 		return // no job has had a workspace
@@ -76,7 +83,7 @@ func (k *Keeper) readRecords(all []executor.Workspace) {
 		if err == nil && json.Unmarshal(text, &r) == nil && r.Stack != "" {
 			all[i].Stack = r.Stack
 		}
-		if !all[i].Used.IsZero() && info.ModTime().After(all[i].Used) {
+		if !all[i].Used.IsZero() && !info.ModTime().After(now) {
 			all[i].Used = info.ModTime()
 		}
 	}
