@@ -5,32 +5,52 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"path/filepath"
 	"syscall"
+	"time"
 
 	"golang.org/x/sys/unix"
 
 	"workflowagent/internal/agent/executor"
 	"workflowagent/internal/protocol"
+	"workflowagent/internal/retry"
 	"workflowagent/internal/sys/boundedfile"
 	"workflowagent/internal/sys/filelock"
 )
 
+// lockPause is the pause between two attempts to lock.
+const lockPause = 5 * time.Millisecond
+
 // lock serializes the making and the renaming of workspaces across processes.
-func (d *Dir) lock(ctx context.Context) (unlock func(), err error) {
+func (d *Dir) lock(ctx context.Context, root *os.Root) (unlock func(), err error) {
 	ctx, cancel := context.WithTimeout(ctx, lockTime)
 	defer cancel()
-	path := filepath.Join(d.path, fileLock)
-	lock, err := filelock.Wait(ctx, path)
-	if err != nil {
-		return nil, fmt.Errorf("locking the directory of the workspaces: %w", err)
+	for {
+		lock, err := tryLock(root)
+		if err == nil {
+			return lock.Release, nil
+		}
+		if _, held := errors.AsType[*filelock.HeldError](err); held && retry.Sleep(ctx, lockPause) == nil {
+			continue
+		}
+		return nil, fmt.Errorf("locking the directory of the workspaces: %w", errors.Join(err, ctx.Err()))
 	}
-	if info, err := os.Lstat(d.path); err == nil && os.Geteuid() == 0 {
-		if stat, ok := info.Sys().(*syscall.Stat_t); ok { // the agent must be able to open a lock that root has made
-			_ = os.Lchown(path, int(stat.Uid), int(stat.Gid))
+}
+
+// tryLock locks the file in root. It changes no other file, whatever a job has put in its place.
+func tryLock(root *os.Root) (*filelock.Lock, error) {
+	file, info, err := boundedfile.OpenIn(root, fileLock, os.O_RDWR|os.O_CREATE|unix.O_NOFOLLOW)
+	if err != nil {
+		return nil, err
+	}
+	if stat, ok := info.Sys().(*syscall.Stat_t); ok && stat.Nlink != 1 {
+		return nil, errors.Join(fmt.Errorf("%s has several links: remove it", file.Name()), file.Close())
+	}
+	if parent, err := root.Stat("."); err == nil && os.Geteuid() == 0 {
+		if stat, ok := parent.Sys().(*syscall.Stat_t); ok { // the agent must be able to open a lock that root has made
+			_ = file.Chown(int(stat.Uid), int(stat.Gid))
 		}
 	}
-	return lock.Release, nil
+	return filelock.Try(file)
 }
 
 // takeLock locks a workspace like a runner, and returns a function that releases the lock. Without a lock

@@ -73,7 +73,7 @@ func (d *Dir) Make(ctx context.Context, scope string) (string, error) {
 		return "", err
 	}
 	defer root.Close()
-	unlock, err := d.lock(ctx)
+	unlock, err := d.lock(ctx, root)
 	if err != nil {
 		return "", err
 	}
@@ -283,7 +283,7 @@ func (d *Dir) RemoveWorkspace(ctx context.Context, _, scope string) error {
 
 // retire renames a workspace that is not in use. Under the lock, no job can start to use it.
 func (d *Dir) retire(ctx context.Context, root *os.Root, scope string) error {
-	unlock, err := d.lock(ctx)
+	unlock, err := d.lock(ctx, root)
 	if err != nil {
 		return err
 	}

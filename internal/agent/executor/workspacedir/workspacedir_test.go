@@ -183,6 +183,24 @@ func TestDeepWorkspace(t *testing.T) {
 	}
 }
 
+// TestPlantedLock replaces the lock of the directory by a link to another file, which must not change.
+func TestPlantedLock(t *testing.T) {
+	for name, link := range map[string]func(from, to string) error{"symbolic": os.Symlink, "hard": os.Link} {
+		base := filepath.Join(t.TempDir(), "workspaces")
+		d := workspacedir.New(base, noJobs)
+		must.OK(t, os.Mkdir(base, 0o700))
+		other := filepath.Join(filepath.Dir(base), "other")
+		must.OK(t, os.WriteFile(other, []byte("kept"), 0o600))
+		must.OK(t, link(other, filepath.Join(base, ".lock")))
+		if _, err := d.Make(t.Context(), scope("a")); err == nil {
+			t.Errorf("%s link: it was used", name)
+		}
+		if text := must.Get(os.ReadFile(other))(t); string(text) != "kept" {
+			t.Errorf("%s link: the other file is now %q", name, text)
+		}
+	}
+}
+
 // TestInterruptedRemoval ends a removal after the workspace was renamed, as when the agent is killed.
 func TestInterruptedRemoval(t *testing.T) {
 	base := filepath.Join(t.TempDir(), "workspaces")
