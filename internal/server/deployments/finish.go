@@ -116,19 +116,34 @@ func (s *Service) skip(tx *store.Tx, job store.Job, reason workflow.Reason, text
 	return tx.SaveJob(job)
 }
 
-// overtaken returns the version of a newer deployment of the stack that was claimed after the job
-// was lost, or 0. An overtaken job may start nothing on the stack, but may still report earlier
-// work.
-func overtaken(tx *store.Tx, job store.Job) (int64, error) {
+// overtaken describes the deployment of the stack or of its concurrency group that was claimed after the job was
+// lost, or returns "". An overtaken job may start nothing on the stack, but may still report earlier work.
+//
+// A job whose update blocks the queue of the stack holds the group too, so that no job of it is claimed. A claim
+// in the group that is not yet committed is not seen.
+func overtaken(tx *store.Tx, job store.Job) (by string, err error) {
 	if job.Reason != workflow.ReasonLost {
-		return 0, nil
+		return "", nil
 	}
-	return tx.NewestClaim(job.StackID, job.Version)
+	switch newer, err := tx.NewestClaim(job.StackID, job.Version); {
+	case err != nil:
+		return "", err
+	case newer > 0:
+		return fmt.Sprintf("deployment #%d of the stack", newer), nil
+	}
+	queue, err := tx.StackQueue(job.StackID)
+	if err != nil || queue.BlockedBy == job.DeploymentID {
+		return "", err
+	}
+	if on, err := tx.GroupWentOn(job); err != nil || !on {
+		return "", err
+	}
+	return fmt.Sprintf("a deployment of the concurrency group %q", job.ConcurrencyGroup), nil
 }
 
 // MayWrite returns an error, in the caller's transaction, which must hold the stack, unless a deployment may start
 // an update or otherwise write to its stack. A deployment may until it ends; a lost one may until a newer deployment
-// is claimed, which does not happen before the lost deployment's update has ended.
+// of the stack, or one of its concurrency group, is claimed, which does not happen before the lost deployment's update has ended.
 func (s *Service) MayWrite(tx *store.Tx, deploymentID string) error {
 	job, err := tx.JobOfDeployment(deploymentID)
 	if err != nil || !job.Status.Final() {
@@ -137,12 +152,12 @@ func (s *Service) MayWrite(tx *store.Tx, deploymentID string) error {
 	if job.Reason != workflow.ReasonLost {
 		return fault.Forbidden("deployment #%d has ended, so it must not change the stack", job.Version)
 	}
-	newer, err := overtaken(tx, job)
+	by, err := overtaken(tx, job)
 	if err != nil {
 		return err
 	}
-	if newer > 0 {
-		return fault.Forbidden("deployment #%d is lost, and deployment #%d of the stack has started since: the lost deployment must not change the stack", job.Version, newer)
+	if by != "" {
+		return fault.Forbidden("deployment #%d is lost, and %s has started since: the lost deployment must not change the stack", job.Version, by)
 	}
 	return block(tx, job)
 }

@@ -183,6 +183,67 @@ func TestGroupWithLostDeployment(t *testing.T) {
 	}
 }
 
+// TestLostDeploymentJoinsGroup checks that the lost deployment of a stack counts in the group that the stack
+// joins after the loss.
+func TestLostDeploymentJoinsGroup(t *testing.T) {
+	storetest.Each(t, func(t *testing.T, db *store.DB) {
+		p := newPlant(t, db, deployments.Options{})
+		a, b := p.stack("a"), p.grouped("b", "g")
+		id := p.deploy(a)
+		c := p.poll("1")
+		p.must(p.heartbeat(c, protocol.PhaseStarting))
+		update, err := p.create(p.pulumi(c), a, id)
+		p.must(err)
+		_, err = p.stacks.Start(t.Context(), update, nil, 0)
+		p.must(err)
+		p.silence(id)
+		p.must(p.put(a, `{"concurrencyGroup":"g"}`))
+		p.deploy(b)
+		if got := p.next("2"); got != nil {
+			t.Fatalf("claimed %+v while the update of a lost deployment of the group can run", got.Job)
+		}
+	})
+}
+
+// TestLostDeploymentAfterItsGroup checks that a lost deployment starts nothing after another stack of its group
+// has, even if it joined the group after the loss.
+func TestLostDeploymentAfterItsGroup(t *testing.T) {
+	storetest.Each(t, func(t *testing.T, db *store.DB) {
+		p := newPlant(t, db, deployments.Options{})
+		for _, when := range []string{"early", "late"} {
+			settings := fmt.Sprintf(`{"concurrencyGroup":%q}`, when)
+			a, b := p.stack("a-"+when), p.grouped("b-"+when, when)
+			if when == "early" {
+				p.must(p.put(a, settings))
+			}
+			_, lost, pulumi := p.lose(a)
+			if when == "late" {
+				p.must(p.put(a, settings))
+			}
+			update, err := p.create(pulumi, a, "")
+			p.must(err)
+			p.must(p.heartbeat(lost, protocol.PhaseRunning))
+			p.deploy(b)
+			p.must(p.service.Sweep(t.Context()))
+			c := p.next("b")
+			if c == nil || c.Job.StackID != b.ID {
+				t.Fatalf("%s: claimed %+v", when, c)
+			}
+			check := func() {
+				t.Helper()
+				_, err = p.stacks.Start(t.Context(), update, nil, 0)
+				p.refused("the start of an update", err)
+				if kind := fault.KindOf(p.heartbeat(lost, protocol.PhaseRunning)); kind != fault.KindGone {
+					t.Errorf("%s: a heartbeat after the claim in the group: %q, want gone", when, kind)
+				}
+			}
+			check()
+			p.must(p.result(c, workflow.StatusFailed))
+			check()
+		}
+	})
+}
+
 // TestGroupIsOfTheStack checks that no deployment leaves the group of its stack, and which stacks share one.
 func TestGroupIsOfTheStack(t *testing.T) {
 	p := newPlant(t, storetest.SQLite(t), deployments.Options{})

@@ -78,11 +78,11 @@ func (s *Service) mayContinue(tx *store.Tx, job store.Job, now time.Time) error 
 	if job.Status.Final() && (!lost || now.Sub(job.EndedAt) > s.opts.Evidence) {
 		return ended(job)
 	}
-	newer, err := overtaken(tx, job)
+	by, err := overtaken(tx, job)
 	if err != nil {
 		return err
 	}
-	if newer > 0 {
+	if by != "" {
 		return ended(job)
 	}
 	return nil

@@ -80,8 +80,8 @@ type Job struct {
 	// QueueGroup separates queued deployments that must not supersede each other, such as those of
 	// two pull requests.
 	QueueGroup string
-	// ConcurrencyGroup is the name of a group of stacks of the organization, of whose jobs at most one is
-	// claimed or running, or "".
+	// ConcurrencyGroup is the name of a group of stacks of the organization, or "". None of its jobs is claimed
+	// while another one is claimed or running. A running job keeps it when the stack moves to another group.
 	ConcurrencyGroup string
 }
 
@@ -139,11 +139,24 @@ const claimable = `NOT EXISTS (SELECT 1 FROM jobs a WHERE a.stack_id = j.stack_i
 
 const sameGroup = "g.org_id = j.org_id AND g.concurrency_group = j.concurrency_group AND g.concurrency_group <> ''"
 
-// SetConcurrencyGroup sets the group of a stack's queued jobs, and of its claimed and running ones without a
-// group.
+// GroupWentOn reports whether another job of a job's group was claimed, and can have started, since the job was
+// lost. It sees what other writes have committed.
+func (tx *Tx) GroupWentOn(lost Job) (bool, error) {
+	if lost.ConcurrencyGroup == "" {
+		return false, nil
+	}
+	const others = "SELECT 1 FROM jobs WHERE org_id = $1 AND concurrency_group = $2 AND concurrency_group <> '' AND id <> $3 AND "
+	n, err := database.Scalar[int64](tx.Tx, "SELECT CASE WHEN EXISTS ("+others+"status IN ('accepted', 'running')) OR EXISTS ("+
+		others+"started_at > 0 AND ended_at >= $4 AND claimed_at >= $4) THEN 1 ELSE 0 END",
+		lost.OrgID, lost.ConcurrencyGroup, lost.ID, lost.EndedAt)
+	return n > 0, err
+}
+
+// SetConcurrencyGroup sets the group of a stack's queued jobs, and of its claimed, running and lost ones without
+// a group. A lost job might still run.
 func (tx *Tx) SetConcurrencyGroup(stackID, group string) error {
 	_, err := tx.Exec(`UPDATE jobs SET concurrency_group = $2 WHERE stack_id = $1
-		AND (status = 'not-started' OR status IN ('accepted', 'running') AND concurrency_group = '')`, stackID, group)
+		AND (status = 'not-started' OR (status IN ('accepted', 'running') OR reason = 'lost') AND concurrency_group = '')`, stackID, group)
 	return err
 }
 
