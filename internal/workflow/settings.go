@@ -19,8 +19,8 @@ type Settings struct {
 	OperationContext *OperationContext `json:"operationContext,omitempty"`
 	ExecutorContext  *ExecutorContext  `json:"executorContext,omitempty"`
 	CacheOptions     *CacheOptions     `json:"cacheOptions,omitempty"`
-	// ConcurrencyGroup is a name. Of the stacks of an organization with the same name, at most one runs a
-	// deployment. It is a setting of stacks only; requests cannot change it.
+	// ConcurrencyGroup is a name. Of the stacks of an organization with the same name, none starts a
+	// deployment while one of another runs. It is a setting of stacks only; requests cannot change it.
 	ConcurrencyGroup string          `json:"concurrencyGroup,omitempty"`
 	GitHub           *GitHubSettings `json:"gitHub,omitempty"`
 	VCS              *VCSSettings    `json:"vcs,omitempty"`

@@ -1,6 +1,6 @@
 -- +goose Up
 
--- Of the jobs of an organization with the same group, at most one is claimed or running.
+-- Of the jobs of an organization with the same group, none is claimed while another one is claimed or running.
 ALTER TABLE jobs ADD COLUMN concurrency_group TEXT NOT NULL DEFAULT '';
 CREATE INDEX jobs_active_by_group ON jobs (org_id, concurrency_group) WHERE status IN ('accepted', 'running') AND concurrency_group <> '';
 -- The group in the stack's settings, for its next jobs.
