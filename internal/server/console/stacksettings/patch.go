@@ -45,11 +45,13 @@ func (p *pages) patch(v *page.Visit, set *workflow.Settings) ([]byte, error) {
 	doc := map[string]any{
 		"agentPoolID": v.Form("pool"), "sourceContext": map[string]any{"git": git},
 		"concurrencyGroup": orNull(v.Form("group")),
-		"cacheOptions":     map[string]any{"enable": v.Form("cache") == "on"},
 		"operationContext": operation,
 	}
 	if git == nil {
 		doc["sourceContext"] = nil
+	}
+	if enable := v.Form("cache") == "on"; enable != set.Caches() {
+		doc["cacheOptions"] = map[string]any{"enable": enable}
 	}
 	if err := triggersPatch(v, set, doc); err != nil {
 		return nil, err

@@ -19,11 +19,26 @@ var postRunKinds = []struct{ name, label, hint string }{
 // postRunLines returns the post-run commands of a kind.
 func postRunLines(set *workflow.Settings, when string) (out []string) {
 	for _, c := range set.PostRunCommands() {
-		if c.When == when || c.When == "" && when == workflow.WhenAlways {
+		if cmp.Or(c.When, workflow.WhenAlways) == when {
 			out = append(out, c.Command)
 		}
 	}
 	return out
+}
+
+// postRunEditable reports whether the form can show post-run commands as they are stored: in the order of their
+// kinds, and each on one line.
+func postRunEditable(set *workflow.Settings) bool {
+	var shown []string
+	for _, kind := range postRunKinds {
+		shown = append(shown, postRunLines(set, kind.name)...)
+	}
+	for i, c := range set.PostRunCommands() {
+		if c.Command != shown[i] || strings.ContainsAny(c.Command, "\r\n") {
+			return false
+		}
+	}
+	return true
 }
 
 // postRunText returns post-run commands in words.
@@ -36,16 +51,15 @@ func postRunText(commands []workflow.PostRunCommand) string {
 }
 
 // postRunPatch returns the post-run commands in a form, and whether they differ from those in the settings.
-// The settings can have them in an order that the form cannot show.
 func postRunPatch(v *page.Visit, set *workflow.Settings) (commands []workflow.PostRunCommand, changed bool) {
+	if !postRunEditable(set) {
+		return nil, false
+	}
 	for _, kind := range postRunKinds {
-		lines := v.Lines("after-" + kind.name)
-		// A stored command can have several lines, which the form shows like several commands.
-		stored := strings.FieldsFunc(strings.Join(postRunLines(set, kind.name), "\n"), func(r rune) bool { return r == '\n' })
+		lines, stored := v.Lines("after-"+kind.name), postRunLines(set, kind.name)
 		for i := range stored {
 			stored[i] = strings.TrimSpace(stored[i])
 		}
-		stored = slices.DeleteFunc(stored, func(line string) bool { return line == "" })
 		changed = changed || !slices.Equal(lines, stored)
 		for _, line := range lines {
 			commands = append(commands, workflow.PostRunCommand{Command: line, When: kind.name})

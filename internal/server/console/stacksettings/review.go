@@ -61,11 +61,12 @@ func merged(before *workflow.Settings, patch []byte) (*workflow.Settings, error)
 // sourceConsole is the source of settings that this page stored.
 const sourceConsole = "console"
 
-// save stores what the review showed.
+// clearCache discards the workspaces of the stack.
 func (p *pages) clearCache(v *page.Visit) (page.Answer, error) {
 	return answer(v, p.Deployments.ClearCache(v.Context(), v.Who, v.Stack), "", p.deployPage)
 }
 
+// save stores what the review showed.
 func (p *pages) save(v *page.Visit) (page.Answer, error) {
 	stored, err := p.stored(v)
 	if err != nil {

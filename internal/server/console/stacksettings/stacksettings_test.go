@@ -161,6 +161,35 @@ func TestDeploymentSettings(t *testing.T) {
 	}
 }
 
+// TestPostRunCommandsAsStored checks that the form keeps post-run commands that it cannot edit, and cache options
+// that it does not change.
+func TestPostRunCommandsAsStored(t *testing.T) {
+	s, b := newServer(t)
+	const path = "/api/stacks/acme/web/prod/deployments/settings"
+	for name, commands := range map[string][]m{
+		"several lines": {{"command": "if true\nthen echo a; fi", "when": "always"}},
+		"mixed order":   {{"command": "echo a", "when": "failure"}, {"command": "echo b", "when": "always"}},
+	} {
+		s.API(http.MethodPost, path, m{"operationContext": m{"postRunCommands": commands}}, nil)
+		page := get(t, b, base)
+		if !page.Contains("cannot be changed here", "echo a") || page.Contains(`name="after-always"`) {
+			t.Errorf("%s: the page offers to change the commands", name)
+		}
+		store(t, b, url.Values{"after-always": {"echo other"}, "group": {"g"}})
+		var set struct {
+			CacheOptions     any
+			OperationContext struct{ PostRunCommands []m }
+		}
+		s.API(http.MethodGet, path, nil, &set)
+		if diff := cmp.Diff(commands, set.OperationContext.PostRunCommands); diff != "" {
+			t.Errorf("%s: the stored commands (-want +got):\n%s", name, diff)
+		}
+		if set.CacheOptions != nil {
+			t.Errorf("%s: the form has added the cache options %v", name, set.CacheOptions)
+		}
+	}
+}
+
 func TestSchedules(t *testing.T) {
 	s, b := newServer(t)
 	path := base + "/schedules"
