@@ -19,7 +19,7 @@ func (j *job) checkPulumi(ctx context.Context) error {
 	}
 	wanted, err := workflow.ParseVersionRange(d.PulumiVersion)
 	if err != nil {
-		return fmt.Errorf("the job's version of pulumi: %w; update the agent", err)
+		return fmt.Errorf("the version of pulumi in %s of the deployment settings: %w", workflow.PulumiVersionVariable, err)
 	}
 	vars := j.env.Base().Vars
 	path, err := pulumi.FindIn(vars["PATH"])

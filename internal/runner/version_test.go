@@ -24,7 +24,7 @@ func TestSelectedVersion(t *testing.T) {
 		{"the agent's", ">=3.200", true, agents, ""},
 		{"neither", "3.200", false, "", "the deployment requires pulumi 3.200, but the job has pulumi 3.100.2: use an image"},
 		{"not what the agent brought", "3.100.2", true, "", "the job has pulumi 3.276.0"},
-		{"unknown form", "newest", false, "", "update the agent"},
+		{"unknown form", "newest", false, "", "PULUMI_DEPLOY_PULUMI_VERSION"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()

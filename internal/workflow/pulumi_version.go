@@ -73,19 +73,26 @@ var (
 	endOfTime    = Version{maxVersionPart + 2}
 )
 
-const maxVersionRange = 128 // bytes
+const (
+	maxVersionRange = 128 // bytes
+	operators       = "<>=^~"
+)
 
 // ParseVersionRange parses a version such as 3.276.0, the beginning of one such as 3.276 or 3, or a
 // range: conditions that are separated by spaces or commas and all apply. A condition is a version or
-// the beginning of one with >=, >, <=, <, =, ^ (the same major version) or ~ (the same minor version).
+// the beginning of one after >=, >, <=, <, =, ^ (the same major version) or ~ (the same minor version).
 func ParseVersionRange(text string) (VersionRange, error) {
 	r := VersionRange{text: text}
 	if len(text) > maxVersionRange {
 		return r, fmt.Errorf("a range of versions has at most %d characters", maxVersionRange)
 	}
 	words := strings.FieldsFunc(text, func(c rune) bool { return c == ' ' || c == ',' })
-	for _, word := range words {
-		version := strings.TrimLeft(word, "<>=^~")
+	for i, word := range words {
+		version := strings.TrimLeft(word, operators)
+		if version == "" && i+1 < len(words) && strings.Trim(words[i+1][:1], operators) != "" {
+			words[i+1] = word + words[i+1] // as in ">= 3.270"
+			continue
+		}
 		v, parts, err := parseVersion(version)
 		if err != nil {
 			return r, fmt.Errorf("%w, or a range such as >=3.270.0 <4", err)
