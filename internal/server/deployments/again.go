@@ -21,7 +21,7 @@ type Repetition struct {
 }
 
 // Again queues a deployment with the operation, settings and checkout of an earlier one of the same
-// stack. The stack's settings do not change it.
+// stack, which has ended. The stack's settings do not change it.
 func (s *Service) Again(ctx context.Context, p identity.Principal, st store.Stack, id string, o Repetition, repeat Repeat) (store.Deployment, error) {
 	return store.Write(ctx, s.db, st.Scope(), func(tx *store.Tx) (d store.Deployment, err error) {
 		return once(tx, p, st, repeat, func() (store.Deployment, error) { return s.againIn(ctx, tx, p, st, id, o) })
@@ -32,6 +32,9 @@ func (s *Service) againIn(ctx context.Context, tx *store.Tx, p identity.Principa
 	earlier, err := find(tx, st, id)
 	if err != nil {
 		return d, err
+	}
+	if !earlier.Job.Status.Final() {
+		return d, fault.Conflict("deployment #%d has not ended: wait until it has, or cancel it", earlier.Version)
 	}
 	if earlier.Job.LogExpired && earlier.Configuration == store.ExpiredConfiguration {
 		return d, fault.New(fault.KindGone, "the settings of deployment #%d were removed because of their age (setting keep_logs_for of the server): "+

@@ -113,7 +113,12 @@ func (p *plant) deploy(st store.Stack) string {
 	return d.ID
 }
 
+// again repeats a deployment, which it first ends.
 func (p *plant) again(st store.Stack, id string) (store.Deployment, error) {
+	p.t.Helper()
+	if !p.job(id).Status.Final() {
+		p.change(id, func(j *store.Job) { j.Status = workflow.StatusFailed })
+	}
 	return p.service.Again(p.t.Context(), p.user, st, id, deployments.Repetition{Initiator: deployments.InitiatorConsole}, deployments.Repeat{})
 }
 

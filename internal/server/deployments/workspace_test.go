@@ -186,6 +186,10 @@ func TestClearCache(t *testing.T) {
 	running, err := p.service.Definition(t.Context(), runner(c), c.Job.ID)
 	p.must(err)
 	p.must(p.service.ClearCache(t.Context(), p.user, st))
+	repeat := deployments.Repetition{Initiator: deployments.InitiatorConsole}
+	if _, err := p.service.Again(t.Context(), p.user, st, d.ID, repeat, deployments.Repeat{}); fault.KindOf(err) != fault.KindConflict {
+		t.Errorf("a deployment that runs can be repeated: %v", err)
+	}
 	p.must(p.result(c, workflow.StatusFailed))
 	after := p.keptBy(st, own)
 	if *running.Deployment.Workspace != kept || after.Scope != kept.Scope || after.Key == kept.Key {
