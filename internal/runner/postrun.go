@@ -32,8 +32,9 @@ func (j *job) postRun(ctx context.Context, v delivery.Verdict) delivery.Verdict 
 		switch {
 		case j.server.Gone(), v.Reason == workflow.ReasonLost:
 			return v
-		case stopped && reason != workflow.ReasonCancelled && reason != workflow.ReasonTimeout:
-			return v // the host is going away
+		case stopped && reason != workflow.ReasonCancelled && reason != workflow.ReasonTimeout: // the host is going away
+			j.log.WithField("first", workflow.PostRunStepName(i)).Warn("the remaining post-run commands are not run, because the runner must stop")
+			return v
 		case stopped && c.When != workflow.WhenAlways && c.When != "":
 			continue
 		case c.When == workflow.WhenSuccess && planned != workflow.StatusSucceeded, c.When == workflow.WhenFailure && planned == workflow.StatusSucceeded:
@@ -47,6 +48,7 @@ func (j *job) postRun(ctx context.Context, v delivery.Verdict) delivery.Verdict 
 		}
 		name := workflow.PostRunStepName(i)
 		if left <= 0 {
+			j.log.WithField("first", name).Warn("the remaining post-run commands are not run, because the earlier ones took too long")
 			if v.Status == workflow.StatusSucceeded {
 				v = delivery.Failed(workflow.ReasonTimeout, "%s was not started, because the post-run commands took longer than %s in total", name, limit)
 			}
@@ -57,9 +59,7 @@ func (j *job) postRun(ctx context.Context, v delivery.Verdict) delivery.Verdict 
 		if result.Status != workflow.StatusSucceeded && v.Status == workflow.StatusSucceeded {
 			v = result
 		}
-		if v.Status == workflow.StatusSucceeded {
-			v.FinishedAt = time.Now()
-		}
+		v.FinishedAt = time.Now()
 	}
 	return v
 }
