@@ -10,14 +10,13 @@ import (
 
 // cacheVariables name the directories in which tools keep what they download or compile. Of these, only
 // caches of packages and build results are in a workspace, never a tool's settings, which can contain
-// credentials.
+// credentials. Poetry is missing, because its cache contains the installed virtual environments.
 var cacheVariables = map[string]string{
 	"npm_config_cache":      "npm",
 	"YARN_CACHE_FOLDER":     "yarn",
 	"BUN_INSTALL_CACHE_DIR": "bun",
 	"PIP_CACHE_DIR":         "pip",
 	"UV_CACHE_DIR":          "uv",
-	"POETRY_CACHE_DIR":      "poetry",
 	"GOMODCACHE":            "go-modules",
 	"GOCACHE":               "go-build",
 	"NUGET_PACKAGES":        "nuget",
