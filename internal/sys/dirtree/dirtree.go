@@ -89,7 +89,7 @@ func (r *remover) empty(ctx context.Context, dir *os.Root, depth int) error {
 				removed = true
 			}
 		})
-		if err != nil {
+		if err := ignoreMissing(err); err != nil { // another process can be removing the same directory
 			errs = append(errs, err)
 		}
 	}
