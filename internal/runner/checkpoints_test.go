@@ -35,7 +35,6 @@ func TestCheckpointsAreSkipped(t *testing.T) {
 		{name: "other backend", version: "v3.276.0", offered: true, forwarded: map[string]string{"PULUMI_BACKEND_URL": "file:///states"}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			t.Parallel()
 			p := newProgram(t, update, yamlProject, pulumiStep(update))
 			bin, _, _ := strings.Cut(strings.TrimPrefix(p.environ[len(p.environ)-2], "PATH="), ":")
 			script := "#!/bin/sh\nif [ \"$1\" = version ]; then pwd > \"$CALLS.version\"; echo '" + c.version + "'; exit; fi\n" + fakePulumi

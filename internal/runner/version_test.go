@@ -27,7 +27,6 @@ func TestSelectedVersion(t *testing.T) {
 		{"unknown form", "newest", false, "", "PULUMI_DEPLOY_PULUMI_VERSION"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			t.Parallel()
 			op := workflow.OperationUpdate
 			p := newProgram(t, op, yamlProject, preRunStep(), pulumiStep(op))
 			bin, _, _ := strings.Cut(strings.TrimPrefix(p.environ[len(p.environ)-2], "PATH="), ":")
