@@ -95,7 +95,7 @@ func TestFullDiskRemovesWorkspaces(t *testing.T) {
 	}
 	left := func() (n int64) {
 		for _, entry := range must.Get(os.ReadDir(dir))(t) {
-			if executor.IsScope(entry.Name()) {
+			if workflow.IsScope(entry.Name()) {
 				n++
 			}
 		}

@@ -129,8 +129,11 @@ type Workspace struct {
 
 // Valid reports whether the scope can be part of the names of directories and volumes.
 func (w *Workspace) Valid() bool {
-	return w != nil && scopeFormat.MatchString(w.Scope)
+	return w != nil && IsScope(w.Scope)
 }
+
+// IsScope reports whether s has the form of a workspace's scope, which is a single path element.
+func IsScope(s string) bool { return scopeFormat.MatchString(s) }
 
 var scopeFormat = regexp.MustCompile(`^[0-9a-f]{64}$`)
 

@@ -5,7 +5,6 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"errors"
-	"regexp"
 	"time"
 )
 
@@ -38,11 +37,6 @@ type WorkspaceKeeper interface {
 
 // ErrInUse is returned by RemoveWorkspace for a workspace that a job uses.
 var ErrInUse = errors.New("a job uses the workspace")
-
-var scopeFormat = regexp.MustCompile(`^[0-9a-f]{64}$`)
-
-// IsScope reports whether s has the form of a workspace's scope, which is a single path element.
-func IsScope(s string) bool { return scopeFormat.MatchString(s) }
 
 // LocalScope returns the name that a server's scope has on this agent. Agents of different servers can
 // share a state directory or a volume, and two servers can have an organization of the same name.

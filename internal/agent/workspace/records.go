@@ -12,6 +12,7 @@ import (
 
 	"workflowagent/internal/agent/executor"
 	"workflowagent/internal/sys/boundedfile"
+	"workflowagent/internal/workflow"
 )
 
 // recordSuffix follows the scope in the name of a record.
@@ -35,7 +36,7 @@ func (k *Keeper) Touch(scope, stack string) {
 }
 
 func (k *Keeper) touch(scope, stack string) error {
-	if !executor.IsScope(scope) {
+	if !workflow.IsScope(scope) {
 		return nil
 	}
 	if err := os.MkdirAll(k.opts.Dir, 0o700); err != nil {
@@ -105,7 +106,7 @@ func (k *Keeper) removeRecords() {
 	names, _ := dir.Readdirnames(-1) // the remainder is read the next time
 	for _, name := range names {
 		scope, isRecord := strings.CutSuffix(name, recordSuffix)
-		if !isRecord || !executor.IsScope(scope) {
+		if !isRecord || !workflow.IsScope(scope) {
 			continue
 		}
 		if info, err := root.Lstat(name); err == nil && time.Since(info.ModTime()) > k.opts.Limits.Age {

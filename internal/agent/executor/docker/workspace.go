@@ -11,6 +11,7 @@ import (
 	"github.com/moby/moby/client"
 
 	"workflowagent/internal/agent/executor"
+	"workflowagent/internal/workflow"
 )
 
 // workspaceDir is the path of the workspace in the container.
@@ -37,7 +38,7 @@ func workspaceLabels(spec executor.Spec, img image, now time.Time) map[string]st
 // workspace returns the name of the volume for the job's workspace, or "" if the job must run without
 // one.
 func (e *Executor) workspace(ctx context.Context, engine *client.Client, spec executor.Spec, img image, progress func(string)) string {
-	if !executor.IsScope(spec.Workspace) {
+	if !workflow.IsScope(spec.Workspace) {
 		return ""
 	}
 	volume := workspaceVolume(spec.Owner, spec.Workspace)
@@ -74,7 +75,7 @@ func makeRoom(ctx context.Context, engine *client.Client, volume string, want ma
 }
 
 func isWorkspace(labels map[string]string, owner, scope string) bool {
-	return labels[labelOwner] == owner && labels[labelKind] == kindWorkspace && labels[labelScope] == scope && executor.IsScope(scope)
+	return labels[labelOwner] == owner && labels[labelKind] == kindWorkspace && labels[labelScope] == scope && workflow.IsScope(scope)
 }
 
 // isRoot reports whether an image's user is root.
@@ -155,7 +156,7 @@ func (e *Executor) volumeSizes(ctx context.Context, engine *client.Client) map[s
 // RemoveWorkspace removes the volume of a workspace. The engine refuses that while a container has the
 // volume, so no job can start to use it meanwhile.
 func (e *Executor) RemoveWorkspace(ctx context.Context, owner, scope string) error {
-	if !executor.IsScope(scope) {
+	if !workflow.IsScope(scope) {
 		return fmt.Errorf("%q is not the scope of a workspace", scope)
 	}
 	engine, err := e.engine()

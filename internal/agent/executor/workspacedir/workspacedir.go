@@ -20,6 +20,7 @@ import (
 
 	"workflowagent/internal/agent/executor"
 	"workflowagent/internal/sys/dirtree"
+	"workflowagent/internal/workflow"
 )
 
 const (
@@ -62,7 +63,7 @@ func New(path string, used func() (map[string]bool, error)) *Dir {
 // Make makes a workspace, if it is missing, and returns its path. An error says why the workspace
 // cannot be used: it is not a directory of the agent's user.
 func (d *Dir) Make(ctx context.Context, scope string) (string, error) {
-	if !executor.IsScope(scope) {
+	if !workflow.IsScope(scope) {
 		return "", fmt.Errorf("%q is not the scope of a workspace", scope)
 	}
 	if err := os.Mkdir(d.path, 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
@@ -162,7 +163,7 @@ func (d *Dir) Workspaces(ctx context.Context, _ string) ([]executor.Workspace, e
 	if err != nil {
 		return nil, err
 	}
-	names, err := names(root, executor.IsScope)
+	names, err := names(root, workflow.IsScope)
 	if err != nil {
 		return nil, err
 	}
@@ -264,7 +265,7 @@ func (d *Dir) forget(but []executor.Workspace) {
 // RemoveWorkspace removes a workspace, or what is in its place. It returns [executor.ErrInUse] if a job
 // exists that uses the workspace. If ctx ends first, [Dir.CleanWorkspaces] removes the remainder.
 func (d *Dir) RemoveWorkspace(ctx context.Context, _, scope string) error {
-	if !executor.IsScope(scope) {
+	if !workflow.IsScope(scope) {
 		return fmt.Errorf("%q is not the scope of a workspace", scope)
 	}
 	root, err := d.open(d.operator())

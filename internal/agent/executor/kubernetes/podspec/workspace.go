@@ -5,12 +5,13 @@ import (
 
 	"workflowagent/internal/agent/executor"
 	"workflowagent/internal/protocol"
+	"workflowagent/internal/workflow"
 )
 
 // addWorkspace gives a job its workspace: a directory of the configured volume, named after the scope.
 // The cluster makes that directory. No container sees the rest of the volume.
 func (b *Builder) addWorkspace(spec executor.Spec, pod *corev1.Pod) {
-	if !executor.IsScope(spec.Workspace) || b.config.WorkspaceClaim == "" && b.config.WorkspaceHostPath == "" {
+	if !workflow.IsScope(spec.Workspace) || b.config.WorkspaceClaim == "" && b.config.WorkspaceHostPath == "" {
 		return
 	}
 	source := corev1.VolumeSource{HostPath: &corev1.HostPathVolumeSource{
