@@ -246,8 +246,8 @@ func workspaceFields(c *Config) []settings.Field {
 ask for it; see caches.md. If false, it keeps none, and removes those that it kept.`,
 	}, {
 		Key: "workspace_max_size", Value: (*settings.Bytes)(&c.WorkspaceMaxSize), Default: "20g", Min: 1 << 20,
-		Doc: `The size of all workspaces of the agent from which it removes the least recently used ones. A job
-can exceed it while it runs. (Not in Kubernetes.)`,
+		Doc: `The size of all workspaces that no job uses, from which the agent removes those above a quarter of it,
+and then the least recently used ones. (Not in Kubernetes.)`,
 	}, {
 		Key: "workspace_max_age", Value: &c.WorkspaceMaxAge, Default: "336h", Min: int64(time.Minute), Max: 366 * dayLong,
 		Doc: `The time without a job after which the agent removes a workspace. (Not in Kubernetes.)`,

@@ -24,7 +24,8 @@ import (
 	"workflowagent/internal/sys/dirtree"
 )
 
-// Stamp describes what was installed. It contains no secret.
+// Stamp describes what was installed. Settings of package managers, which can be secrets, only contribute to
+// its digest.
 type Stamp struct {
 	// Digest is the digest of lock files, manifests, the project file, versions of tools and settings; "":
 	// the installation is never skipped, but continues in the directories of the earlier one.
@@ -52,8 +53,9 @@ func doubt(format string, args ...any) error { return &Doubt{fmt.Sprintf(format,
 // maxFile limits the size of a lock file, in bytes. Larger ones are possible, but not worth the time.
 const maxFile = 64 << 20
 
-// languages are the runtimes for which an installation can be skipped. manifests are the files, in the program's directory and those above it, that decide what is installed,
-// for each runtime. locks are those of them that pin versions.
+// languages are the runtimes for which an installation can be skipped. manifests are the files, in the
+// program's directory and those above it, that decide what is installed. locks are those of them that pin
+// versions.
 var languages = map[string]struct {
 	manifests, locks []string
 	prefixes         []string // of environment variables

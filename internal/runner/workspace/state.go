@@ -18,7 +18,7 @@ import (
 	"workflowagent/internal/sys/durable"
 )
 
-// State is the record of a whole workspace. It contains no secret.
+// State is the record of a whole workspace. It contains no secret: see [lockfiles.Stamp].
 type State struct {
 	// Checkout is the checkout in DirSource; nil: there is none.
 	Checkout *source.Kept `json:"checkout,omitempty"`
