@@ -241,6 +241,8 @@ func read(path string) ([]byte, error) {
 var (
 	// localPackage matches dependencies that are directories of the repository, in package.json.
 	localPackage = regexp.MustCompile(`"(file|link|portal|workspace|patch):|"(workspaces|patchedDependencies)"\s*:`)
+	// localPath matches a dependency in package.json that npm takes for a path without file:.
+	localPath = regexp.MustCompile(`(?i)^(\.|/|~/|[a-z]:)|\.(tgz|tar|tar\.gz)$`)
 	// localPython matches the same in pyproject.toml.
 	localPython = regexp.MustCompile(`(?m)\b(path|workspace|editable)\s*=|file:|dynamic\s*=`)
 	// requirement matches the lines of requirements.txt that refer to no file, directory or address: the name
@@ -283,10 +285,20 @@ func check(path string) error {
 		return nil
 	}
 	var manifest struct {
-		Scripts map[string]any `json:"scripts"`
+		Scripts      map[string]any `json:"scripts"`
+		Dependencies map[string]any `json:"dependencies"`
+		Development  map[string]any `json:"devDependencies"`
+		Optional     map[string]any `json:"optionalDependencies"`
 	}
 	if err := json.Unmarshal(data, &manifest); err != nil {
 		return doubt("package.json is not valid JSON")
+	}
+	for _, list := range []map[string]any{manifest.Dependencies, manifest.Development, manifest.Optional} {
+		for _, version := range list {
+			if text, ok := version.(string); !ok || localPath.MatchString(text) {
+				return doubt("%s refers to files or directories", name)
+			}
+		}
 	}
 	for _, script := range installScripts {
 		if manifest.Scripts[script] != nil {
