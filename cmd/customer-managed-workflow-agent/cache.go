@@ -85,9 +85,10 @@ func newCachePruneCommand(load loader) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "prune",
 		Short: "Remove the workspaces that exceed the limits, or all",
-		Long: `Remove the workspaces that exceed workspace_max_age and workspace_max_size, the least
-recently used ones first, as running agents do by themselves. It removes none that a job
-uses. A job without its workspace takes longer and is not otherwise affected.`,
+		Long: `Remove the workspaces that exceed workspace_max_age and workspace_max_size: those above a
+quarter of that size first, then the least recently used ones, as running agents do by
+themselves. It removes none that a job uses. A job without its workspace takes longer and is
+not otherwise affected.`,
 		Example: `  customer-managed-workflow-agent cache prune
   customer-managed-workflow-agent cache prune --all`,
 		Args: noArgs,
