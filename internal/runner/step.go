@@ -18,8 +18,9 @@ import (
 	"workflowagent/internal/workflow"
 )
 
-// step runs one step and reports its result. preRun is the index of the step's pre-run command.
-func (j *job) step(ctx context.Context, index int, step workflow.Step, preRun int) delivery.Verdict {
+// step runs one step and reports its result. number is the index of its command among those that run before
+// the operation, or among those that run after it.
+func (j *job) step(ctx context.Context, index int, step workflow.Step, number int) delivery.Verdict {
 	log := j.log.WithField("step", index).WithField("name", step.Name)
 	stream, err := j.spool.Step(index)
 	if err != nil {
@@ -31,7 +32,7 @@ func (j *job) step(ctx context.Context, index int, step workflow.Step, preRun in
 	log.Info("step started")
 
 	j.notices.follow(out)
-	v := j.command(ctx, step, preRun, out)
+	v := j.command(ctx, step, number, out)
 	j.keeper.StepEnded()
 	j.notices.follow(nil)
 	if v.Status != workflow.StatusSucceeded && !strings.HasPrefix(out.lastLine(), "error: ") {
@@ -62,7 +63,7 @@ func (j *job) step(ctx context.Context, index int, step workflow.Step, preRun in
 const leftRunning = "warning: killed processes that the step left running, because they held its output open: " +
 	"redirect the output of background processes, as in \"command >out.log 2>&1 &\"; then they keep running until the job ends"
 
-func (j *job) command(ctx context.Context, step workflow.Step, preRun int, out *stepLog) delivery.Verdict {
+func (j *job) command(ctx context.Context, step workflow.Step, number int, out *stepLog) delivery.Verdict {
 	failed := func(err error) delivery.Verdict {
 		return delivery.Failed(workflow.ReasonInvalidJob, "%v", err)
 	}
@@ -86,12 +87,12 @@ func (j *job) command(ctx context.Context, step workflow.Step, preRun int, out *
 	for _, notice := range notices {
 		out.line(notice)
 	}
-	cmd, report, err := j.prepareCommand(step, preRun, env)
+	cmd, report, err := j.prepareCommand(step, number, env)
 	if err != nil {
 		return failed(err)
 	}
 	defer func() { _ = report.Close() }() // only read, and can be nil
-	if err := j.env.CheckCommand(j.shellText(step, preRun)); err != nil {
+	if err := j.env.CheckCommand(j.shellText(step, number)); err != nil {
 		closeExtra(cmd)
 		return failed(err)
 	}
@@ -137,14 +138,14 @@ func (j *job) command(ctx context.Context, step workflow.Step, preRun int, out *
 
 // prepareCommand returns the step's command, and the file for its report or nil. The caller must close the
 // command's ExtraFiles.
-func (j *job) prepareCommand(step workflow.Step, preRun int, env []string) (cmd *exec.Cmd, report *os.File, err error) {
+func (j *job) prepareCommand(step workflow.Step, number int, env []string) (cmd *exec.Cmd, report *os.File, err error) {
 	work := j.workDir()
 	args, internal, err := steps.Command(step.Run)
 	if err != nil {
 		return nil, nil, err
 	}
 	if internal {
-		params, err := steps.ParamsFor(j.opts.JobDir, work, j.launch.AllowedRepositories, j.definition.Deployment, step, preRun)
+		params, err := steps.ParamsFor(j.opts.JobDir, work, j.launch.AllowedRepositories, j.definition.Deployment, step, number)
 		if err != nil {
 			return nil, nil, err
 		}
@@ -172,12 +173,12 @@ func (j *job) prepareCommand(step workflow.Step, preRun int, env []string) (cmd 
 }
 
 // shellText returns the text that a shell runs in a step, or "".
-func (j *job) shellText(step workflow.Step, preRun int) string {
-	if d := j.definition.Deployment; step.Run == workflow.RunPostRun && d != nil && preRun < len(d.PostRunCommands) {
-		return d.PostRunCommands[preRun].Command
+func (j *job) shellText(step workflow.Step, number int) string {
+	if d := j.definition.Deployment; step.Run == workflow.RunPostRun && d != nil && number < len(d.PostRunCommands) {
+		return d.PostRunCommands[number].Command
 	}
-	if d := j.definition.Deployment; step.Run == workflow.RunPreRun && d != nil && preRun < len(d.PreRunCommands) {
-		return d.PreRunCommands[preRun]
+	if d := j.definition.Deployment; step.Run == workflow.RunPreRun && d != nil && number < len(d.PreRunCommands) {
+		return d.PreRunCommands[number]
 	}
 	if _, internal, _ := steps.Command(step.Run); internal {
 		return ""

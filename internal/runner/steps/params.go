@@ -71,9 +71,9 @@ func Command(run string) (args []string, internal bool, err error) {
 }
 
 // ParamsFor returns the parameters of a step of the deployment. workDir is the directory of the checkout.
-// preRun is the number of earlier pre-run steps, or of earlier post-run commands. allowed are the host's
+// number is the index of a pre-run or post-run command among those of its kind. allowed are the host's
 // patterns for repositories.
-func ParamsFor(jobDir, workDir string, allowed []string, d *workflow.Deployment, step workflow.Step, preRun int) (*Params, error) {
+func ParamsFor(jobDir, workDir string, allowed []string, d *workflow.Deployment, step workflow.Step, number int) (*Params, error) {
 	if d == nil {
 		return nil, fmt.Errorf("the job definition has the step %q but no deployment", step.Name)
 	}
@@ -100,16 +100,16 @@ func ParamsFor(jobDir, workDir string, allowed []string, d *workflow.Deployment,
 	case workflow.RunDependencies:
 		p.Generated = len(d.PreRunCommands) > 0
 	case workflow.RunPreRun:
-		if preRun >= len(d.PreRunCommands) {
+		if number >= len(d.PreRunCommands) {
 			return nil, fmt.Errorf("the job definition has more pre-run steps than pre-run commands (%d)", len(d.PreRunCommands))
 		}
-		p.Command = ShellText(d.PreRunCommands[preRun])
+		p.Command = ShellText(d.PreRunCommands[number])
 		p.Shell = d.Options.Shell // "" selects the default shell; by default, the server sets the job's shell
 	case workflow.RunPostRun:
-		if preRun >= len(d.PostRunCommands) {
+		if number >= len(d.PostRunCommands) {
 			return nil, fmt.Errorf("the job definition has %d post-run commands", len(d.PostRunCommands))
 		}
-		p.Command, p.Shell = ShellText(d.PostRunCommands[preRun].Command), d.Options.Shell
+		p.Command, p.Shell = ShellText(d.PostRunCommands[number].Command), d.Options.Shell
 	default:
 		p.Remediate = d.Options.RemediateIfDriftDetected
 		if d.SkipCheckpoints {
