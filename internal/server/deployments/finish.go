@@ -142,8 +142,9 @@ func overtaken(tx *store.Tx, job store.Job) (by string, err error) {
 }
 
 // MayWrite returns an error, in the caller's transaction, which must hold the stack, unless a deployment may start
-// an update or otherwise write to its stack. A deployment may until it ends; a lost one may until a newer deployment
-// of the stack, or one of its concurrency group, is claimed, which does not happen before the lost deployment's update has ended.
+// an update or otherwise write to its stack. A deployment may until it ends. A lost one may until a newer deployment
+// of the stack, or one of its concurrency group, is claimed, which does not happen before the lost deployment's
+// update has ended.
 func (s *Service) MayWrite(tx *store.Tx, deploymentID string) error {
 	job, err := tx.JobOfDeployment(deploymentID)
 	if err != nil || !job.Status.Final() {

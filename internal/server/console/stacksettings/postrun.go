@@ -9,8 +9,10 @@ import (
 	"workflowagent/internal/workflow"
 )
 
+type postRunKind struct{ name, label, hint string }
+
 // postRunKinds are the kinds of post-run commands, in the order in which the form stores them.
-var postRunKinds = []struct{ name, label, hint string }{
+var postRunKinds = []postRunKind{
 	{workflow.WhenAlways, "in any case", "One per line. If one fails, the deployment fails."},
 	{workflow.WhenSuccess, "after a success", ""},
 	{workflow.WhenFailure, "after a failure", ""},
@@ -29,14 +31,13 @@ func postRunLines(set *workflow.Settings, when string) (out []string) {
 // postRunEditable reports whether the form can show post-run commands as they are stored: in the order of their
 // kinds, and each on one line.
 func postRunEditable(set *workflow.Settings) bool {
-	var shown []string
-	for _, kind := range postRunKinds {
-		shown = append(shown, postRunLines(set, kind.name)...)
-	}
-	for i, c := range set.PostRunCommands() {
-		if c.Command != shown[i] || strings.ContainsAny(c.Command, "\r\n") {
+	last := 0
+	for _, c := range set.PostRunCommands() {
+		kind := slices.IndexFunc(postRunKinds, func(k postRunKind) bool { return k.name == cmp.Or(c.When, workflow.WhenAlways) })
+		if kind < last || strings.ContainsAny(c.Command, "\r\n") {
 			return false
 		}
+		last = kind
 	}
 	return true
 }

@@ -167,8 +167,9 @@ func TestPostRunCommandsAsStored(t *testing.T) {
 	s, b := newServer(t)
 	const path = "/api/stacks/acme/web/prod/deployments/settings"
 	for name, commands := range map[string][]m{
-		"several lines": {{"command": "if true\nthen echo a; fi", "when": "always"}},
-		"mixed order":   {{"command": "echo a", "when": "failure"}, {"command": "echo b", "when": "always"}},
+		"several lines":  {{"command": "if true\nthen echo a; fi", "when": "always"}},
+		"equal commands": {{"command": "echo a", "when": "failure"}, {"command": "echo a", "when": "always"}},
+		"mixed order":    {{"command": "echo a", "when": "failure"}, {"command": "echo b", "when": "always"}},
 	} {
 		s.API(http.MethodPost, path, m{"operationContext": m{"postRunCommands": commands}}, nil)
 		page := get(t, b, base)
