@@ -12,6 +12,7 @@ import (
 	"workflowagent/internal/agent/executor/docker"
 	"workflowagent/internal/agent/executor/kubernetes"
 	"workflowagent/internal/reach"
+	"workflowagent/internal/workflow"
 )
 
 var discardLog = stdlog.New(io.Discard, "", 0)
@@ -103,7 +104,7 @@ type cluster struct {
 func (c *cluster) Examine(context.Context, string) (kubernetes.Facts, error) { return c.facts, c.err }
 
 func (c *cluster) TryPod(_ context.Context, spec executor.Spec) (kubernetes.Admission, error) {
-	if !executor.IsScope(spec.Workspace) {
+	if !workflow.IsScope(spec.Workspace) {
 		return kubernetes.Admission{}, errors.New("the pod has no workspace, whose volume the cluster can refuse")
 	}
 	return c.verdict, c.verdictErr
