@@ -2,6 +2,7 @@ package cluster
 
 import (
 	"context"
+	"errors"
 	"os/exec"
 	"path/filepath"
 	"strings"
@@ -53,8 +54,8 @@ func TestClusterHostileRepository(t *testing.T) {
 	cli.Env = w.Tools.Env(w.Home, w.Server.URL, w.Server.Token)
 	out, err := cli.CombinedOutput()
 	log := string(out)
-	if err != nil { // the CLI reports only the log
-		t.Errorf("pulumi deployment run: %v", err)
+	if _, failed := errors.AsType[*exec.ExitError](err); !failed {
+		t.Errorf("pulumi deployment run: %v, want a failure, as that of the deployment", err)
 	}
 	if !strings.Contains(log, "\nthe attack ends\n") || !strings.Contains(log, "\nerror: Pre-run command 1 exited with code 3\n") {
 		t.Error("the deployment did not fail as the attack did")

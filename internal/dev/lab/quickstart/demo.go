@@ -111,8 +111,8 @@ func (d *demo) putSettings(ctx context.Context) error {
 	return d.server.Call(ctx, "PUT", "/api/stacks/"+d.stack+"/deployments/settings", settings, nil)
 }
 
-// awaitSuccess waits for the deployment's final status from the server, because the CLI exits with
-// 0 even if the deployment failed.
+// awaitSuccess waits for the deployment's final status from the server, because CLIs before 3.276 exit
+// with 0 even if the deployment failed.
 func (d *demo) awaitSuccess(ctx context.Context) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, statusTimeout,
 		fmt.Errorf("the deployment had no final status %s after its log was complete", statusTimeout))
