@@ -141,7 +141,7 @@ func (j *job) workDir() string {
 }
 
 // workspaceFor returns the parameters of the workspace for a step, or nil.
-func (j *job) workspaceFor(step workflow.Step) *steps.Workspace {
+func (j *job) workspaceFor(step workflow.Step, env []string) *steps.Workspace {
 	k := j.keep
 	if k.ws == nil || step.Run != workflow.RunSourceGit && step.Run != workflow.RunDependencies {
 		return nil
@@ -150,8 +150,13 @@ func (j *job) workspaceFor(step workflow.Step) *steps.Workspace {
 	w := &steps.Workspace{
 		Git: k.ws.Path(workspace.DirGit), Spare: filepath.Join(j.opts.JobDir, protocol.DirWork), Checkout: found.Checkout,
 	}
-	if k.reusedFetch {
+	if step.Run == workflow.RunSourceGit || k.reusedFetch {
 		w.Installed = found.Installed
+	}
+	for _, entry := range env {
+		if name, value, _ := strings.Cut(entry, "="); j.masks.String(value) != value {
+			w.Secrets = append(w.Secrets, name)
+		}
 	}
 	return w
 }

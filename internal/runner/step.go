@@ -149,7 +149,7 @@ func (j *job) prepareCommand(step workflow.Step, number int, env []string) (cmd 
 		if err != nil {
 			return nil, nil, err
 		}
-		params.Workspace = j.workspaceFor(step)
+		params.Workspace = j.workspaceFor(step, env)
 		cmd = exec.Command(j.opts.Self, args...) //nolint:noctx // only the stopper stops it
 		cmd.Dir, cmd.Env = work, env
 		report, err = params.HandOver(cmd)

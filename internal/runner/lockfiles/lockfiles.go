@@ -24,8 +24,7 @@ import (
 	"workflowagent/internal/sys/dirtree"
 )
 
-// Stamp describes what was installed. Settings of package managers, which can be secrets, only contribute to
-// its digest.
+// Stamp describes what was installed. It contains no secret, and its digest depends on none.
 type Stamp struct {
 	// Digest is the digest of lock files, manifests, the project file, versions of tools and settings; "":
 	// the installation is never skipped, but continues in the directories of the earlier one.
@@ -41,6 +40,7 @@ type Program struct {
 	File    string // the project file
 	Project pulumi.Project
 	Environ []string
+	Secrets []string // names of the variables whose values contain secrets
 }
 
 // Doubt is the reason why an installation cannot be skipped for a program.
@@ -126,6 +126,10 @@ func Describe(p Program) (*Stamp, error) {
 		return nil, doubt("there is no lock file")
 	}
 	for _, entry := range slices.Sorted(slices.Values(p.Environ)) {
+		name, _, _ := strings.Cut(entry, "=")
+		if slices.Contains(p.Secrets, name) {
+			entry = name // with its digest, a short secret could be guessed
+		}
 		if slices.ContainsFunc(language.prefixes, func(prefix string) bool { return strings.HasPrefix(entry, prefix) }) {
 			fmt.Fprintf(sum, "%q\n", entry)
 		}

@@ -108,6 +108,13 @@ func TestDigest(t *testing.T) {
 		}
 		last = now
 	}
+	p.Secrets = []string{"npm_token"}
+	p.Environ = append(p.Environ, "npm_token=a")
+	last = must.Get(lockfiles.Describe(p))(t)
+	p.Environ[len(p.Environ)-1] = "npm_token=b"
+	if now := must.Get(lockfiles.Describe(p))(t); now.Digest != last.Digest {
+		t.Error("the digest depends on the value of a secret")
+	}
 	if last.Complete(p.Root) {
 		t.Error("complete without node_modules")
 	}

@@ -28,8 +28,8 @@ import (
 //
 // Everything else in .git is written anew for each job, because git runs commands that its files name, and
 // follows the paths in them. A job can change these files, too. So each is compared with the ID that it had
-// when the runner's own git had written it. The same holds for the checkout's files, which git compares
-// with the times in the index.
+// when the runner's own git had written it. The same holds for the checkout's files, which the next job's
+// git compares with the times in the index.
 const (
 	dirPack     = "pack"
 	fileIndex   = "index"
@@ -58,6 +58,8 @@ type Kept struct {
 type Keep struct {
 	Git  string // directory of git's files
 	Kept *Kept  // what it contains; nil: nothing
+	// Dependencies keeps directories such as node_modules that contain no files of the repository.
+	Dependencies bool
 }
 
 // origin returns the digest of the source's repository and settings.
@@ -111,19 +113,7 @@ func adopt(ctx context.Context, git *commandLine, from string, kept *Kept) error
 	if names, err := dirtree.Names(ctx, packs, "."); err != nil || len(names) != len(kept.Packs) {
 		return errors.Join(err, fmt.Errorf("%d files in %s instead of %d", len(names), dirPack, len(kept.Packs)))
 	}
-	checkout, err := os.OpenRoot(git.dir)
-	if err != nil {
-		return err
-	}
-	defer checkout.Close() // opened for reading only
-	if err := dirtree.Remove(ctx, checkout, ".git"); err != nil {
-		return err
-	}
-	format := "sha1"
-	if len(kept.Commit) == 64 {
-		format = "sha256"
-	}
-	if _, err := git.run(ctx, "init", "--quiet", "--template=", "--object-format="+format); err != nil {
+	if err := reinit(ctx, git, kept.Commit); err != nil {
 		return err
 	}
 	to := filepath.Join(git.dir, ".git")
@@ -139,6 +129,24 @@ func adopt(ctx context.Context, git *commandLine, from string, kept *Kept) error
 		}
 	}
 	_, err = git.run(ctx, "update-ref", keptRef, kept.Commit)
+	return err
+}
+
+// reinit replaces .git in the checkout's directory by that of a new repository that can contain the commit.
+func reinit(ctx context.Context, git *commandLine, commit string) error {
+	checkout, err := os.OpenRoot(git.dir)
+	if err != nil {
+		return err
+	}
+	defer checkout.Close() // opened for reading only
+	if err := dirtree.Remove(ctx, checkout, ".git"); err != nil {
+		return err
+	}
+	format := "sha1"
+	if len(commit) == 64 {
+		format = "sha256"
+	}
+	_, err = git.run(ctx, "init", "--quiet", "--template=", "--object-format="+format)
 	return err
 }
 

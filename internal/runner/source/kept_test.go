@@ -2,7 +2,9 @@ package source_test
 
 import (
 	"errors"
+	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -19,13 +21,14 @@ type keptFixture struct {
 	*fixture
 	git, private string
 	src          workflow.GitSource
+	dependencies bool // keep them
 }
 
 func newKept(t *testing.T, src workflow.GitSource) *keptFixture {
 	t.Helper()
 	f := newFixture(t, lab.GitOptions{})
 	src.RepoURL = f.repo.URL
-	return &keptFixture{f, filepath.Join(t.TempDir(), "git"), filepath.Join(t.TempDir(), "private"), src}
+	return &keptFixture{fixture: f, git: filepath.Join(t.TempDir(), "git"), private: filepath.Join(t.TempDir(), "private"), src: src}
 }
 
 func (k *keptFixture) job(t *testing.T, kept *source.Kept) *source.Checkout {
@@ -33,7 +36,7 @@ func (k *keptFixture) job(t *testing.T, kept *source.Kept) *source.Checkout {
 	k.log.Reset()
 	g := source.Git{
 		Source: k.src, Dir: k.dir, Private: k.private, Askpass: must.Get(os.Executable())(t), Environ: os.Environ(),
-		Log: &k.log, Keep: &source.Keep{Git: k.git, Kept: kept},
+		Log: &k.log, Keep: &source.Keep{Git: k.git, Kept: kept, Dependencies: k.dependencies},
 	}
 	checkout, err := g.Fetch(t.Context())
 	if err != nil {
@@ -44,7 +47,9 @@ func (k *keptFixture) job(t *testing.T, kept *source.Kept) *source.Checkout {
 
 func (k *keptFixture) store(t *testing.T, kept *source.Kept) (*source.Kept, error) {
 	t.Helper()
-	s := source.Store{Dir: k.dir, Git: k.git, Private: k.private, Environ: os.Environ(), Kept: kept}
+	s := source.Store{
+		Dir: k.dir, Git: k.git, Private: k.private, Environ: os.Environ(), Kept: kept, Dependencies: k.dependencies,
+	}
 	return s.Run(t.Context())
 }
 
@@ -129,19 +134,76 @@ func TestIsFull(t *testing.T) {
 	}
 }
 
-// TestKeptGitlink checks that a checkout with a submodule is not kept: git does not clean the directory of a
-// submodule, so files and git's settings of one job would reach the next.
+// TestKeptGitlink checks that a checkout with a submodule is neither kept nor used: git does not clean the
+// directory of a submodule, so files and git's settings of one job would reach the next.
 func TestKeptGitlink(t *testing.T) {
-	k := newKept(t, workflow.GitSource{})
-	checkout := k.job(t, nil)
-	kept := must.Get(k.store(t, checkout.Kept))(t)
-	k.fixture.git(t, "read-tree", "main")
-	k.fixture.git(t, "--work-tree=.", "update-index", "--add", "--cacheinfo", "160000,"+k.first+",sub")
-	author := []string{"-c", "user.name=a", "-c", "user.email=a@example.invalid"}
-	commit := k.fixture.git(t, append(author, "commit-tree", "-p", "main", "-m", "sub", k.fixture.git(t, "write-tree"))...)
-	k.fixture.git(t, "update-ref", "refs/heads/main", commit)
-	checkout = k.job(t, kept)
-	if _, err := k.store(t, checkout.Kept); err == nil {
-		t.Error("a checkout with a submodule is kept")
+	for _, name := range []string{"sub", "node_modules"} {
+		k := newKept(t, workflow.GitSource{})
+		kept := must.Get(k.store(t, k.job(t, nil).Kept))(t)
+		k.fixture.git(t, "read-tree", "main")
+		k.fixture.git(t, "--work-tree=.", "update-index", "--add", "--cacheinfo", "160000,"+k.first+","+name)
+		author := []string{"-c", "user.name=a", "-c", "user.email=a@example.invalid"}
+		commit := k.fixture.git(t, append(author, "commit-tree", "-p", "main", "-m", "sub", k.fixture.git(t, "write-tree"))...)
+		k.fixture.git(t, "update-ref", "refs/heads/main", commit)
+		if checkout := k.job(t, kept); checkout.Reused || checkout.Kept != nil {
+			t.Errorf("%s: a checkout with a submodule: reused %t, kept %t", name, checkout.Reused, checkout.Kept != nil)
+		}
+	}
+}
+
+// TestKeptIsRestored checks that a job finds in a kept checkout what a clone would contain, and dependencies,
+// whatever an earlier job has left.
+func TestKeptIsRestored(t *testing.T) {
+	for name, dependencies := range map[string]bool{"dependencies": true, "nothing": false} {
+		t.Run(name, func(t *testing.T) {
+			k := newKept(t, workflow.GitSource{})
+			must.Get(k.repo.Commit(t.Context(), "main", "Change", map[string]string{
+				"app/main.txt": "a\nb\n", "same.txt": "a\n", "file": "x", ".gitattributes": "", "venv/tracked": "x",
+			}))(t)
+			checkout := k.job(t, nil)
+			path := func(name string) string { return filepath.Join(k.dir, filepath.FromSlash(name)) }
+			main := path("app/main.txt")
+			info := must.Get(os.Stat(main))(t)
+			must.OK(t, os.WriteFile(main, []byte("A\nB\n"), 0o600))
+			must.OK(t, os.Chtimes(main, info.ModTime(), info.ModTime()))
+			must.OK(t, os.Remove(path("file")))
+			must.OK(t, os.Symlink("/", path("link")))
+			left := []string{
+				".git/hooks/post-checkout", "app/.git/config", "app/.git/hooks/pre-commit", "bin/left", "venv/left", "app/sub/.git",
+				"node_modules/p/index.js", "app/node_modules/p/index.js",
+			}
+			for _, file := range left {
+				must.OK(t, os.MkdirAll(filepath.Dir(path(file)), 0o700))
+				must.OK(t, os.WriteFile(path(file), []byte("#!/bin/sh\ntouch "+path("attacked")+"\n"), 0o700))
+			}
+			// A step could have replaced git.
+			bin, search := t.TempDir(), os.Getenv("PATH")
+			lazy := fmt.Sprintf("#!/bin/sh\nif [ \"$1\" = init ]; then exec %s \"$@\"; fi\n", must.Get(exec.LookPath("git"))(t))
+			must.OK(t, os.WriteFile(filepath.Join(bin, "git"), []byte(lazy), 0o700))
+			t.Setenv("PATH", bin)
+			kept := must.Get(k.store(t, checkout.Kept))(t)
+			t.Setenv("PATH", search)
+
+			must.Get(k.repo.Commit(t.Context(), "main", "Change", map[string]string{".gitattributes": "*.txt text eol=crlf\n"}))(t)
+			k.dependencies = dependencies
+			if checkout = k.job(t, kept); !checkout.Reused || checkout.Kept == nil {
+				t.Fatalf("the checkout was not reused:\n%s", k.log.String())
+			}
+			if got := string(must.Get(os.ReadFile(main))(t)); got != "a\r\nb\r\n" {
+				t.Errorf("the file has the content %q", got)
+			}
+			if got := string(must.Get(os.ReadFile(path("same.txt")))(t)); got != "a\r\n" {
+				t.Errorf("the unchanged file has the content %q", got)
+			}
+			if _, err := os.Lstat(path("file")); err != nil {
+				t.Error(err)
+			}
+			for _, file := range append(left, "link", "attacked") {
+				_, err := os.Lstat(path(file))
+				if exists := err == nil; exists != (dependencies && strings.Contains(file, "node_modules")) {
+					t.Errorf("%s exists: %t", file, exists)
+				}
+			}
+		})
 	}
 }

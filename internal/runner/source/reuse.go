@@ -22,11 +22,16 @@ func (g *Git) checkOut(ctx context.Context, f *fetch, want revision) (commit str
 			f.keep = g.Keep
 			address := f.repo
 			commit, err = f.run(ctx, want)
-			kept, isKept := errors.AsType[*keptError](err)
+			if err == nil {
+				if err = f.keep.restore(ctx, f.git); err != nil && ctx.Err() == nil {
+					err = &keptError{err}
+				}
+			}
 			if err == nil {
 				_, err = f.git.run(ctx, "update-ref", "-d", keptRef)
 			}
-			if err == nil || !isKept {
+			kept, isKept := errors.AsType[*keptError](err)
+			if !isKept {
 				return commit, true, err
 			}
 			f.keep, f.repo = nil, address
@@ -46,6 +51,12 @@ func (g *Git) describe(ctx context.Context, git *commandLine, repo *workflow.Rep
 	if !keepable(g.Source) {
 		fmt.Fprintln(g.Log, "Workspace: the checkout is not kept, because it has submodules or files of Git LFS")
 		return
+	}
+	if !checkout.Reused {
+		if err := refuseGitlinks(ctx, git); err != nil {
+			fmt.Fprintf(g.Log, "Workspace: the checkout is not kept: %s\n", lastLine(err.Error()))
+			return
+		}
 	}
 	kept, err := record(ctx, git, g.Keep.Git, origin(repo, g.Source), checkout.Commit)
 	switch {

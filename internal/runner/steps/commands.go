@@ -44,7 +44,7 @@ func SourceGit(ctx context.Context, p *Params, self string, out io.Writer) error
 		}
 		return p.recordCommit(checkout.Commit)
 	}
-	git.Keep = &source.Keep{Git: p.Workspace.Git, Kept: p.Workspace.Checkout}
+	git.Keep = &source.Keep{Git: p.Workspace.Git, Kept: p.Workspace.Checkout, Dependencies: p.Workspace.Installed != nil}
 	checkout, err := git.Fetch(ctx)
 	report := Report{}
 	if source.IsFull(err) {
@@ -106,7 +106,9 @@ func Dependencies(ctx context.Context, p *Params, out io.Writer) error {
 		return nil
 	}
 	if p.Workspace != nil {
-		skip, err := p.skipInstall(ctx, lockfiles.Program{Root: root, Dir: dir, File: file, Project: project, Environ: os.Environ()}, out)
+		skip, err := p.skipInstall(ctx, lockfiles.Program{
+			Root: root, Dir: dir, File: file, Project: project, Environ: os.Environ(), Secrets: p.Workspace.Secrets,
+		}, out)
 		if err != nil || skip {
 			return err
 		}

@@ -21,6 +21,7 @@ type Workspace struct {
 	Spare     string           `json:"spare"`
 	Checkout  *source.Kept     `json:"checkout,omitempty"`  // of the earlier job
 	Installed *lockfiles.Stamp `json:"installed,omitempty"` // by the earlier job, into this checkout
+	Secrets   []string         `json:"secrets,omitempty"`   // names of the variables whose values contain secrets
 }
 
 // Report is what a command reports to the runner, before it runs anything that the program contains.
