@@ -31,6 +31,10 @@ type warmProgram struct {
 	files map[string]string
 	lock  []string // command that adds the lock file, or nil
 	more  float64  // seconds that the second deployment may take longer than pulumi up in a warm checkout
+	// change returns a file of the program for each round, or is nil.
+	change func(round int) (path, text string)
+	// fetch compares only how long the source takes with a change, not pulumi.
+	fetch bool
 }
 
 func warmPrograms(run *figures.Run) []warmProgram {
@@ -56,10 +60,17 @@ func warmPrograms(run *figures.Run) []warmProgram {
 		{name: "Go", tool: "go", lock: []string{"go", "mod", "tidy"}, more: 1.5, files: map[string]string{
 			"Pulumi.yaml": "name: " + site.Project + "\nruntime: go\n", ".gitignore": ignored,
 			"go.mod":  "module bench\n\ngo 1.25.0\n\nrequire github.com/pulumi/pulumi/sdk/v3 v3.255.0\n",
-			"main.go": "package main\n\nimport \"github.com/pulumi/pulumi/sdk/v3/go/pulumi\"\n\nfunc main() {\n\tpulumi.Run(func(*pulumi.Context) error { return nil })\n}\n",
+			"main.go": goMain(0),
+		}, change: func(round int) (path, text string) { return "main.go", goMain(round) }},
+		{name: fmt.Sprintf("YAML in a repository of %d files", n), files: large, more: 1, fetch: true, change: func(round int) (path, text string) {
+			return "files/0/0", incompressible(-round, 10_000)
 		}},
-		{name: fmt.Sprintf("YAML in a repository of %d files", n), files: large, more: 1},
 	}
+}
+
+func goMain(round int) string {
+	return fmt.Sprintf("package main\n\nimport \"github.com/pulumi/pulumi/sdk/v3/go/pulumi\"\n\nfunc main() {\n"+
+		"\tpulumi.Run(func(*pulumi.Context) error { _ = %d; return nil })\n}\n", round)
 }
 
 // incompressible returns text that depends on seed.
@@ -165,17 +176,19 @@ func (w *warm) measure(ctx context.Context, p warmProgram) error {
 	if err != nil {
 		return err
 	}
-	user := w.user(checkout)
-	if _, err := user(ctx, "install"); err != nil {
+	user, up := w.user(checkout), w.up()
+	coldBare, err := w.seconds(func() error {
+		return errors.Join(command(ctx, filepath.Dir(checkout), os.Environ(), "git", "clone", "--quiet", "--depth=1", repo.URL, checkout),
+			user(ctx, "install"), user(ctx, up...))
+	})
+	if err != nil {
 		return err
 	}
-	up := []string{"up", "--yes", "--skip-preview", "--stack=" + w.Organization + "/" + site.Project + "/" + w.stack}
-	if _, err := user(ctx, up...); err != nil {
-		return err
-	}
+	w.run.Say("  %s: first deployment %.1f s; clone, install and up by hand %.1f s", p.name, cold.took, coldBare)
+	w.run.Compare(p.name+": first deployment; clone, install and up by hand", "s", []float64{cold.took}, []float64{coldBare}, figures.RatioAtMost(1.1, false))
 	var ours, bare, more []float64
 	for range w.run.Rounds {
-		b, err := user(ctx, up...)
+		b, err := w.seconds(func() error { return user(ctx, up...) })
 		if err != nil {
 			return err
 		}
@@ -183,16 +196,66 @@ func (w *warm) measure(ctx context.Context, p warmProgram) error {
 		if err != nil {
 			return err
 		}
-		ours, bare, more = append(ours, d), append(bare, b), append(more, d-b)
+		ours, bare, more = append(ours, d.took), append(bare, b), append(more, d.took-b)
 	}
-	w.run.Say("  %s: first %.1f s, then %.2f s; pulumi up %.2f s", p.name, cold, figures.Median(ours), figures.Median(bare))
-	w.run.Add(p.name+": first deployment", "s", []float64{cold}, figures.Goal{})
+	w.run.Say("  %s: second deployment %.2f s; pulumi up %.2f s", p.name, figures.Median(ours), figures.Median(bare))
 	w.run.Compare(p.name+": second deployment; pulumi up in a kept checkout", "s", ours, bare, figures.Goal{})
 	w.run.Add(p.name+": longer than pulumi up", "s", more, figures.AtMost(p.more, false))
+	if p.change == nil {
+		return nil
+	}
+	return w.changed(ctx, p, repo, checkout)
+}
+
+// changed measures deployments of which each has another commit.
+func (w *warm) changed(ctx context.Context, p warmProgram, repo *lab.Repo, checkout string) error {
+	user, up := w.user(checkout), w.up()
+	var ours, bare []float64
+	for round := range w.run.Rounds {
+		path, text := p.change(round + 1)
+		if _, err := repo.Commit(ctx, lab.MainBranch, "Change", map[string]string{path: text}); err != nil {
+			return err
+		}
+		b, err := w.seconds(func() error {
+			err := errors.Join(command(ctx, checkout, os.Environ(), "git", "fetch", "--quiet", "--depth=1", "origin", lab.MainBranch),
+				command(ctx, checkout, os.Environ(), "git", "checkout", "--quiet", "FETCH_HEAD"))
+			if p.fetch || err != nil {
+				return err
+			}
+			return user(ctx, up...)
+		})
+		if err != nil {
+			return err
+		}
+		d, err := w.deploy(ctx)
+		if err != nil {
+			return err
+		}
+		if p.fetch {
+			d.took = d.source
+		}
+		ours, bare = append(ours, d.took), append(bare, b)
+	}
+	w.run.Say("  %s: with a changed file %.2f s; by hand %.2f s", p.name, figures.Median(ours), figures.Median(bare))
+	if p.fetch {
+		w.run.Compare(p.name+": source with a changed file; git fetch and checkout", "s", ours, bare, figures.RatioAtMost(1.2, false))
+		return nil
+	}
+	w.run.Compare(p.name+": deployment of a changed file; fetch and up by hand", "s", ours, bare, figures.RatioAtMost(1.5, false))
 	return nil
 }
 
-// publish creates a repository of the program and a checkout.
+func (w *warm) up() []string {
+	return []string{"up", "--yes", "--skip-preview", "--stack=" + w.Organization + "/" + site.Project + "/" + w.stack}
+}
+
+func (w *warm) seconds(do func() error) (float64, error) {
+	began := time.Now()
+	err := do()
+	return time.Since(began).Seconds(), err
+}
+
+// publish creates a repository of the program, and returns the directory for a checkout.
 func (w *warm) publish(ctx context.Context, p warmProgram) (checkout string, repo *lab.Repo, err error) {
 	dir, err := w.run.NewDir()
 	if err != nil {
@@ -216,8 +279,7 @@ func (w *warm) publish(ctx context.Context, p warmProgram) (checkout string, rep
 	if repo, _, err = w.git.NewRepo(ctx, w.stack, files); err != nil {
 		return "", nil, err
 	}
-	checkout = filepath.Join(dir, "checkout")
-	return checkout, repo, command(ctx, dir, os.Environ(), "git", "clone", "--quiet", repo.URL, checkout)
+	return filepath.Join(dir, "checkout"), repo, nil
 }
 
 // registries returns the variables with which the tools of this machine find their packages.
@@ -234,23 +296,20 @@ func (w *warm) registries(ctx context.Context) map[string]any {
 	return found
 }
 
-// user returns a function that runs pulumi in a checkout, with a home of its own, and returns the seconds
-// that it took.
-func (w *warm) user(checkout string) func(ctx context.Context, args ...string) (float64, error) {
-	home := filepath.Join(filepath.Dir(checkout), "home-"+w.stack)
+// user returns a function that runs pulumi in a checkout, with a home that begins empty.
+func (w *warm) user(checkout string) func(ctx context.Context, args ...string) error {
+	home := filepath.Join(filepath.Dir(checkout), "home")
 	env := w.tools.Env(home, w.URL, w.Token)
 	for i, variable := range env {
 		if strings.HasPrefix(variable, "PATH=") {
 			env[i] = "PATH=" + w.path
 		}
 	}
-	return func(ctx context.Context, args ...string) (float64, error) {
+	return func(ctx context.Context, args ...string) error {
 		if err := w.tools.Home(home); err != nil {
-			return 0, err
+			return err
 		}
-		began := time.Now()
-		err := command(ctx, checkout, env, append([]string{w.tools.Pulumi(), "--non-interactive", "--color=never"}, args...)...)
-		return time.Since(began).Seconds(), err
+		return command(ctx, checkout, env, append([]string{w.tools.Pulumi(), "--non-interactive", "--color=never"}, args...)...)
 	}
 }
 
@@ -267,19 +326,46 @@ func command(ctx context.Context, dir string, env []string, args ...string) erro
 	return nil
 }
 
-// deploy updates the stack with its settings, and returns the seconds until it has finished and the agent has
-// no job left.
-func (w *warm) deploy(ctx context.Context) (float64, error) {
+// deployed is a deployment that has finished.
+type deployed struct {
+	took   float64 // seconds until its end
+	source float64 // seconds that fetching the source took
+}
+
+// deploy updates the stack with its settings, and waits until the agent has no job left.
+func (w *warm) deploy(ctx context.Context) (deployed, error) {
 	var d struct{ ID string }
 	began := time.Now()
 	err := w.Call(ctx, http.MethodPost, w.StackPath(w.stack)+"/deployments", map[string]any{"operation": "update", "inheritSettings": true}, &d)
 	if err != nil {
-		return 0, err
+		return deployed{}, err
 	}
 	err = until(ctx, 10*time.Millisecond, warmPatience, "the end of a deployment", func() (bool, error) { return w.finished(ctx, d.ID) })
 	took := time.Since(began).Seconds()
 	if err != nil {
-		return 0, err
+		return deployed{}, err
 	}
-	return took, w.alone(ctx)
+	var body struct {
+		Jobs []struct {
+			Steps []struct {
+				Name                 string
+				Started, LastUpdated time.Time
+			}
+		}
+	}
+	if err := w.Call(ctx, http.MethodGet, w.StackPath(w.stack)+"/deployments/"+d.ID, nil, &body); err != nil {
+		return deployed{}, err
+	}
+	done := deployed{took: took}
+	for _, job := range body.Jobs {
+		for _, step := range job.Steps {
+			if step.Name == "Get source" {
+				done.source = step.LastUpdated.Sub(step.Started).Seconds()
+			}
+		}
+	}
+	if done.source <= 0 {
+		return deployed{}, fmt.Errorf("deployment %s has no step that fetched the source", d.ID)
+	}
+	return done, w.alone(ctx)
 }
