@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"workflowagent/internal/dev/lab"
+	"workflowagent/internal/dev/lab/child"
 	"workflowagent/internal/dev/must"
 	"workflowagent/internal/server/outbound"
 	"workflowagent/internal/server/vcs"
@@ -53,7 +54,7 @@ func (g *realGitea) until(t *testing.T, done func() bool) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
-	must.OK(t, lab.Poll(ctx, 50*time.Millisecond, func() (bool, error) { return done(), nil }))
+	must.OK(t, child.Poll(ctx, 50*time.Millisecond, func() (bool, error) { return done(), nil }))
 }
 
 func (g *realGitea) path(rest string) string { return "/repos/" + Deployer + "/" + g.name + rest }

@@ -7,6 +7,8 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+
+	"workflowagent/internal/dev/lab/child"
 )
 
 // AutomationGo returns the path of the program internal/dev/tools/automation for Go, building it if
@@ -60,7 +62,7 @@ func AutomationNode(ctx context.Context, progress io.Writer) (string, error) {
 		}
 		watch := newBuildWatch(progress, "installing the Automation API for Node.js (first time only)")
 		defer watch.stop()
-		cmd := command(ctx, "npm", "ci", "--ignore-scripts", "--no-audit", "--no-fund")
+		cmd := child.Command(ctx, "npm", "ci", "--ignore-scripts", "--no-audit", "--no-fund")
 		cmd.Dir = dir
 		cmd.Stdout, cmd.Stderr = watch, watch
 		if err := cmd.Run(); err != nil {

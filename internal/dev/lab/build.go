@@ -8,6 +8,8 @@ import (
 	"path/filepath"
 	"runtime"
 	"strings"
+
+	"workflowagent/internal/dev/lab/child"
 )
 
 // BuildProduct builds the product's programs for this machine into dir, including the runner for
@@ -51,7 +53,7 @@ func buildRunner(ctx context.Context, root string, watch *buildWatch, dir, arch 
 }
 
 func build(ctx context.Context, root string, watch *buildWatch, goos, goarch string, args ...string) error {
-	cmd := command(ctx, "go", append([]string{
+	cmd := child.Command(ctx, "go", append([]string{
 		"build", "-v", "-trimpath",
 		"-ldflags", "-s -w -X main.version=" + productVersion(ctx, root),
 	}, args...)...)
@@ -65,7 +67,7 @@ func build(ctx context.Context, root string, watch *buildWatch, goos, goarch str
 }
 
 func productVersion(ctx context.Context, root string) string {
-	cmd := command(ctx, "git", "describe", "--tags", "--always", "--dirty")
+	cmd := child.Command(ctx, "git", "describe", "--tags", "--always", "--dirty")
 	cmd.Dir = root
 	out, err := cmd.Output()
 	if err != nil {

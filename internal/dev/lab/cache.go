@@ -13,6 +13,7 @@ import (
 	"sort"
 	"time"
 
+	"workflowagent/internal/dev/lab/child"
 	"workflowagent/internal/sys/filelock"
 )
 
@@ -117,7 +118,7 @@ func cached(ctx context.Context, name, key string, make func(dir string) error) 
 // function that releases the lock. The operating system also releases the lock when the process
 // exits.
 func lock(ctx context.Context, path string) (unlock func(), err error) {
-	err = Poll(ctx, lockPoll, func() (done bool, err error) {
+	err = child.Poll(ctx, lockPoll, func() (done bool, err error) {
 		unlock, err = tryLock(path)
 		return unlock != nil, err
 	})

@@ -12,6 +12,8 @@ import (
 	"syscall"
 	"time"
 
+	"workflowagent/internal/dev/lab/child"
+
 	"github.com/containerd/errdefs"
 	"github.com/moby/moby/client"
 )
@@ -93,7 +95,7 @@ func PrivateEngineAvailable() (reason string, ok bool) {
 		return "a private Docker Engine requires root", false
 	}
 	for _, name := range []string{"dockerd", "containerd", "ip"} {
-		if _, err := findProgram(name); err != nil {
+		if _, err := child.Find(name); err != nil {
 			return fmt.Sprintf("a private Docker Engine requires %s (Debian's docker.io and iproute2)", name), false
 		}
 	}
@@ -128,7 +130,7 @@ func (e *Engine) Kill() error {
 	if e.private == nil {
 		return errNotOurs
 	}
-	return e.private.end(syscall.SIGKILL, stopPatience)
+	return e.private.end(syscall.SIGKILL, child.Patience)
 }
 
 // Shutdown stops the daemon of a private engine as its service manager does, and waits at most

@@ -13,6 +13,8 @@ import (
 	"syscall"
 	"time"
 
+	"workflowagent/internal/dev/lab/child"
+
 	"github.com/containerd/errdefs"
 	"github.com/moby/moby/client"
 	"golang.org/x/sys/unix"
@@ -69,7 +71,7 @@ type privateEngine struct {
 	bridge     string
 	freeBridge func() // releases the bridge lock
 	bridgeIP   netip.Addr
-	process    *Process
+	process    *child.Process
 }
 
 func (e *privateEngine) host() string { return "unix://" + filepath.Join(e.dir, "docker.sock") }
@@ -95,9 +97,9 @@ func (e *privateEngine) end(sig syscall.Signal, patience time.Duration) error {
 	if err != nil {
 		return err
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), stopPatience)
+	ctx, cancel := context.WithTimeout(context.Background(), child.Patience)
 	defer cancel()
-	err = Poll(ctx, 10*time.Millisecond, func() (bool, error) {
+	err = child.Poll(ctx, 10*time.Millisecond, func() (bool, error) {
 		stat, err := os.ReadFile(filepath.Join("/proc", strings.TrimSpace(string(pid)), "stat"))
 		// The state follows the name in parentheses: Z is a zombie.
 		_, state, _ := strings.Cut(string(stat), ") ")
@@ -112,7 +114,7 @@ func (e *privateEngine) end(sig syscall.Signal, patience time.Duration) error {
 }
 
 func (e *privateEngine) run(ctx context.Context) error {
-	daemon, err := findProgram("dockerd")
+	daemon, err := child.Find("dockerd")
 	if err != nil {
 		return err
 	}
@@ -125,8 +127,8 @@ func (e *privateEngine) run(ctx context.Context) error {
 		"--bridge=" + e.bridge,
 		"--iptables=false", "--ip-forward=false", "--ip-masq=false",
 	}, e.args...)...)
-	cmd.Env = append(os.Environ(), "PATH="+programPath())
-	if e.process, err = start(cmd, logPath); err != nil {
+	cmd.Env = append(os.Environ(), "PATH="+child.Path())
+	if e.process, err = child.StartCommand(cmd, logPath); err != nil {
 		return err
 	}
 	docker, err := client.New(client.WithHost(e.host()))
@@ -136,17 +138,17 @@ func (e *privateEngine) run(ctx context.Context) error {
 	defer func() { _ = docker.Close() }()
 	ctx, cancel := context.WithTimeout(ctx, engineStart)
 	defer cancel()
-	err = Poll(ctx, 50*time.Millisecond, func() (bool, error) {
+	err = child.Poll(ctx, 50*time.Millisecond, func() (bool, error) {
 		select {
 		case <-e.process.Done():
-			return false, fmt.Errorf("dockerd exited at once: %w\n%s", e.process.Err(), Tail(logPath, tailLines))
+			return false, fmt.Errorf("dockerd exited at once: %w\n%s", e.process.Err(), child.Tail(logPath, tailLines))
 		default:
 		}
 		_, err := docker.Ping(ctx, client.PingOptions{})
 		return err == nil, nil
 	})
 	if errors.Is(err, context.DeadlineExceeded) {
-		err = fmt.Errorf("dockerd did not respond within %s\n%s", engineStart, Tail(logPath, tailLines))
+		err = fmt.Errorf("dockerd did not respond within %s\n%s", engineStart, child.Tail(logPath, tailLines))
 	}
 	return err
 }
@@ -256,11 +258,11 @@ func (e *privateEngine) unmount() error {
 }
 
 func ip(ctx context.Context, args ...string) error {
-	path, err := findProgram("ip")
+	path, err := child.Find("ip")
 	if err != nil {
 		return err
 	}
-	if out, err := command(ctx, path, args...).CombinedOutput(); err != nil {
+	if out, err := child.Command(ctx, path, args...).CombinedOutput(); err != nil {
 		return fmt.Errorf("ip %s: %w: %s", strings.Join(args, " "), err, strings.TrimSpace(string(out)))
 	}
 	return nil

@@ -16,6 +16,7 @@ import (
 	"github.com/moby/moby/api/types/container"
 	"github.com/moby/moby/client"
 
+	"workflowagent/internal/dev/lab/child"
 	"workflowagent/internal/dev/must"
 )
 
@@ -152,7 +153,7 @@ func TestLibrariesOfThisTest(t *testing.T) {
 	if _, err := exec.LookPath("ldd"); err != nil {
 		t.Skip("ldd is not installed")
 	}
-	git, err := findProgram("git")
+	git, err := child.Find("git")
 	if err != nil {
 		t.Skip(err)
 	}

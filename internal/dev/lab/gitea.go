@@ -14,6 +14,8 @@ import (
 	"strings"
 	"syscall"
 	"time"
+
+	"workflowagent/internal/dev/lab/child"
 )
 
 // GiteaVersion is the version of Gitea in the nested module internal/dev/tools/gitea.
@@ -31,7 +33,7 @@ type Gitea struct {
 	URL string
 
 	binary, config string
-	process        *Process
+	process        *child.Process
 }
 
 // GiteaAvailable reports whether [StartGitea] should work on this machine, and if not, why.
@@ -69,7 +71,7 @@ func startGitea(ctx context.Context, dir string, progress io.Writer) (*Gitea, er
 	if err != nil {
 		return nil, err
 	}
-	source := command(ctx, "go", "list", "-mod=readonly", "-m", "-f", "{{.Dir}}", giteaModule)
+	source := child.Command(ctx, "go", "list", "-mod=readonly", "-m", "-f", "{{.Dir}}", giteaModule)
 	source.Dir = filepath.Join(build.root, "internal", "dev", "tools", "gitea")
 	static, err := source.Output()
 	if err != nil {
@@ -78,7 +80,7 @@ func startGitea(ctx context.Context, dir string, progress io.Writer) (*Gitea, er
 	if dir, err = filepath.Abs(dir); err != nil {
 		return nil, err
 	}
-	port, err := FreePort("127.0.0.1")
+	port, err := child.FreePort("127.0.0.1")
 	if err != nil {
 		return nil, err
 	}
@@ -90,11 +92,11 @@ func startGitea(ctx context.Context, dir string, progress io.Writer) (*Gitea, er
 		return nil, err
 	}
 	logFile := filepath.Join(dir, "gitea.log")
-	if g.process, err = StartProcess(context.WithoutCancel(ctx), g.binary, []string{"--config", g.config, "web"}, g.env(), logFile); err != nil {
+	if g.process, err = child.Start(context.WithoutCancel(ctx), g.binary, []string{"--config", g.config, "web"}, g.env(), logFile); err != nil {
 		return nil, err
 	}
 	if err := g.wait(ctx); err != nil {
-		err = fmt.Errorf("%w\n%s", err, Tail(logFile, tailLines))
+		err = fmt.Errorf("%w\n%s", err, child.Tail(logFile, tailLines))
 		return nil, errors.Join(err, g.Close())
 	}
 	return g, nil
@@ -131,7 +133,7 @@ func (g *Gitea) env() []string {
 
 // Admin runs a command of Gitea's command line, and returns what it prints.
 func (g *Gitea) Admin(ctx context.Context, args ...string) (string, error) {
-	cmd := command(ctx, g.binary, append([]string{"--config", g.config}, args...)...)
+	cmd := child.Command(ctx, g.binary, append([]string{"--config", g.config}, args...)...)
 	cmd.Env = g.env()
 	out, err := cmd.Output()
 	if err != nil {
@@ -166,7 +168,7 @@ func (g *Gitea) NewToken(ctx context.Context, name, scopes string) (token string
 func (g *Gitea) wait(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, giteaStart)
 	defer cancel()
-	return Poll(ctx, 100*time.Millisecond, func() (bool, error) {
+	return child.Poll(ctx, 100*time.Millisecond, func() (bool, error) {
 		select {
 		case <-g.process.Done():
 			return false, fmt.Errorf("it exited at once: %w", g.process.Err())
@@ -185,4 +187,4 @@ func (g *Gitea) wait(ctx context.Context) error {
 }
 
 // Close stops Gitea.
-func (g *Gitea) Close() error { return g.process.Stop(syscall.SIGTERM, stopPatience) }
+func (g *Gitea) Close() error { return g.process.Stop(syscall.SIGTERM, child.Patience) }

@@ -12,6 +12,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"workflowagent/internal/dev/lab/child"
 )
 
 // MainBranch is the first branch of every [Repo].
@@ -94,7 +96,7 @@ func (r *Repo) init(ctx context.Context, sha256 bool) error {
 }
 
 func (r *Repo) git(ctx context.Context, stdin *bytes.Buffer, args ...string) (string, error) {
-	cmd := command(ctx, "git", args...)
+	cmd := child.Command(ctx, "git", args...)
 	cmd.Dir, cmd.Env = r.dir, gitEnv()
 	if stdin != nil {
 		cmd.Stdin = stdin

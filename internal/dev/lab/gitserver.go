@@ -12,6 +12,8 @@ import (
 	"path/filepath"
 	"strings"
 	"time"
+
+	"workflowagent/internal/dev/lab/child"
 )
 
 // GitServer serves bare repositories over HTTP, read-only, through git's own HTTP back end. It
@@ -121,7 +123,7 @@ func requirePassword(options GitOptions, next http.Handler) http.Handler {
 }
 
 func gitBackend(ctx context.Context) (string, error) {
-	out, err := command(ctx, "git", "--exec-path").Output()
+	out, err := child.Command(ctx, "git", "--exec-path").Output()
 	if err != nil {
 		return "", fmt.Errorf("finding git's programs (is git installed?): %w", err)
 	}

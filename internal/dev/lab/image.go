@@ -14,6 +14,8 @@ import (
 	"strconv"
 	"strings"
 
+	"workflowagent/internal/dev/lab/child"
+
 	"github.com/containerd/errdefs"
 	"github.com/moby/moby/client"
 )
@@ -196,14 +198,14 @@ func addCertificates(root *rootfs) {
 
 // addShell adds a static busybox under all of its names, and bash if this machine has it.
 func addShell(ctx context.Context, root *rootfs) error {
-	busybox, err := findProgram("busybox")
+	busybox, err := child.Find("busybox")
 	if err != nil {
 		return fmt.Errorf("finding a shell for the image: %w (install Debian's busybox-static)", err)
 	}
 	if err := root.program(ctx, "/bin/busybox", busybox); err != nil {
 		return err
 	}
-	applets, err := command(ctx, busybox, "--list").Output()
+	applets, err := child.Command(ctx, busybox, "--list").Output()
 	if err != nil {
 		return fmt.Errorf("listing busybox's programs: %w", err)
 	}
@@ -213,18 +215,18 @@ func addShell(ctx context.Context, root *rootfs) error {
 		}
 	}
 	root.link("/usr/bin/env", "../../bin/busybox")
-	if bash, err := findProgram("bash"); err == nil {
+	if bash, err := child.Find("bash"); err == nil {
 		return root.program(ctx, "/bin/bash", bash)
 	}
 	return nil
 }
 
 func addGit(ctx context.Context, root *rootfs) error {
-	git, err := findProgram("git")
+	git, err := child.Find("git")
 	if err != nil {
 		return fmt.Errorf("finding git for the executor image: %w", err)
 	}
-	out, err := command(ctx, git, "--exec-path").Output()
+	out, err := child.Command(ctx, git, "--exec-path").Output()
 	if err != nil {
 		return fmt.Errorf("finding git's programs: %w", err)
 	}
@@ -243,7 +245,7 @@ func addGit(ctx context.Context, root *rootfs) error {
 	}
 	root.link(path.Join(libexec, "git"), "/usr/bin/git")
 	root.dir("/usr/share/git-core/templates", 0o755, 0)
-	if ssh, err := findProgram("ssh"); err == nil {
+	if ssh, err := child.Find("ssh"); err == nil {
 		return root.program(ctx, "/usr/bin/ssh", ssh)
 	}
 	return nil

@@ -10,6 +10,8 @@ import (
 	"strings"
 	"time"
 
+	"workflowagent/internal/dev/lab/child"
+
 	"github.com/Masterminds/semver/v3"
 )
 
@@ -33,7 +35,7 @@ func InstalledPulumi(ctx context.Context) (tools Tools, version string, err erro
 	tools = Tools{Dir: filepath.Dir(path)}
 	ctx, cancel := context.WithTimeout(ctx, 20*time.Second)
 	defer cancel()
-	cmd := command(ctx, path, "version")
+	cmd := child.Command(ctx, path, "version")
 	cmd.Env = append(os.Environ(), tools.Quiet()...)
 	out, err := cmd.Output()
 	if err != nil {

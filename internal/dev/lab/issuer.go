@@ -20,6 +20,8 @@ import (
 	"strings"
 	"syscall"
 	"time"
+
+	"workflowagent/internal/dev/lab/child"
 )
 
 const (
@@ -41,7 +43,7 @@ type Issuer struct {
 	CAFile string
 
 	client  *http.Client
-	process *Process
+	process *child.Process
 }
 
 // Identity is the content of an ID token.
@@ -76,7 +78,7 @@ func StartIssuer(ctx context.Context, dir string, progress io.Writer) (*Issuer, 
 // Close stops the provider.
 func (i *Issuer) Close() {
 	if i.process != nil {
-		_ = i.process.Stop(syscall.SIGTERM, stopPatience)
+		_ = i.process.Stop(syscall.SIGTERM, child.Patience)
 		i.client.CloseIdleConnections()
 	}
 }
@@ -129,16 +131,16 @@ func (i *Issuer) start(ctx context.Context, binary, dir string) error {
 		return err
 	}
 	i.client = &http.Client{}
-	i.process, err = StartProcess(context.WithoutCancel(ctx), binary, []string{"-dir", dir}, os.Environ(), logPath)
+	i.process, err = child.Start(context.WithoutCancel(ctx), binary, []string{"-dir", dir}, os.Environ(), logPath)
 	if err != nil {
 		return err
 	}
 	ctx, cancel := context.WithTimeout(ctx, issuerStart)
 	defer cancel()
-	err = Poll(ctx, 20*time.Millisecond, func() (bool, error) {
+	err = child.Poll(ctx, 20*time.Millisecond, func() (bool, error) {
 		select {
 		case <-i.process.Done():
-			return false, fmt.Errorf("the provider exited at once (%w):\n%s", i.process.Err(), Tail(logPath, tailLines))
+			return false, fmt.Errorf("the provider exited at once (%w):\n%s", i.process.Err(), child.Tail(logPath, tailLines))
 		default:
 		}
 		_, err := os.Stat(announced)

@@ -6,6 +6,8 @@ import (
 	"io"
 	"path/filepath"
 	"strings"
+
+	"workflowagent/internal/dev/lab/child"
 )
 
 // KubernetesVersion is the version of Kubernetes in the nested module internal/dev/tools/kubernetes.
@@ -60,7 +62,7 @@ func (i Installation) Program(ctx context.Context, config string) (string, error
 }
 
 func (i Installation) render(ctx context.Context, input string, args ...string) (string, error) {
-	cmd := command(ctx, i.binary, args...)
+	cmd := child.Command(ctx, i.binary, args...)
 	cmd.Dir, cmd.Stdin = i.dir, strings.NewReader(input)
 	var out, problems strings.Builder
 	cmd.Stdout, cmd.Stderr = &out, &problems

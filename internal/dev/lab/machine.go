@@ -15,6 +15,8 @@ import (
 	"strings"
 	"syscall"
 	"time"
+
+	"workflowagent/internal/dev/lab/child"
 )
 
 const (
@@ -31,7 +33,7 @@ type Machine struct {
 	name    string
 	dir     string
 	binds   []Bind
-	process *Process
+	process *child.Process
 	leader  int // pid of its first process, on the host
 }
 
@@ -44,7 +46,7 @@ func MachineAvailable() (reason string, ok bool) {
 		return "a machine with systemd requires root", false
 	}
 	for _, name := range []string{"systemd-nspawn", "mmdebstrap", "nsenter", "unshare"} {
-		if _, err := findProgram(name); err != nil {
+		if _, err := child.Find(name); err != nil {
 			return fmt.Sprintf("a machine with systemd requires %s (Debian's systemd-container, mmdebstrap and util-linux)", name), false
 		}
 	}
@@ -63,7 +65,7 @@ func machineRoot(ctx context.Context, progress io.Writer) (string, error) {
 		if err != nil {
 			return err
 		}
-		cmd := command(ctx, "mmdebstrap", "--quiet", "--variant=apt", "--include="+machinePackages,
+		cmd := child.Command(ctx, "mmdebstrap", "--quiet", "--variant=apt", "--include="+machinePackages,
 			"--dpkgopt=force-unsafe-io", `--aptopt=APT::Install-Recommends "false"`,
 			suite, filepath.Join(dir, "root"), mirror)
 		if out, err := cmd.CombinedOutput(); err != nil {
@@ -187,18 +189,18 @@ exec systemd-nspawn "$@"' sh \
 	}
 	console := filepath.Join(m.dir, "console.log")
 	cmd := exec.CommandContext(context.WithoutCancel(ctx), "sh", args...)
-	cmd.Env = append(os.Environ(), "PATH="+programPath(), "NAME="+m.name, "ROOT="+m.Root)
-	process, err := start(cmd, console)
+	cmd.Env = append(os.Environ(), "PATH="+child.Path(), "NAME="+m.name, "ROOT="+m.Root)
+	process, err := child.StartCommand(cmd, console)
 	if err != nil {
 		return err
 	}
 	m.process, m.leader = process, 0
 	ctx, cancel := context.WithTimeout(ctx, machineBoot)
 	defer cancel()
-	err = Poll(ctx, 100*time.Millisecond, func() (bool, error) {
+	err = child.Poll(ctx, 100*time.Millisecond, func() (bool, error) {
 		select {
 		case <-process.Done():
-			return false, fmt.Errorf("systemd-nspawn exited at once: %w\n%s", process.Err(), Tail(console, tailLines))
+			return false, fmt.Errorf("systemd-nspawn exited at once: %w\n%s", process.Err(), child.Tail(console, tailLines))
 		default:
 		}
 		if m.leader == 0 {
@@ -212,7 +214,7 @@ exec systemd-nspawn "$@"' sh \
 		return state == "running" || state == "degraded", nil
 	})
 	if errors.Is(err, context.DeadlineExceeded) {
-		err = fmt.Errorf("the machine was not ready within %s\n%s", machineBoot, Tail(console, tailLines))
+		err = fmt.Errorf("the machine was not ready within %s\n%s", machineBoot, child.Tail(console, tailLines))
 	}
 	return err
 }
@@ -250,7 +252,7 @@ func firstProcess(pid int) int {
 // Run runs a script as root in the machine and returns its output. The error of a failed script is
 // a [ScriptError].
 func (m *Machine) Run(ctx context.Context, script string) (string, error) {
-	cmd := command(ctx, "nsenter", "-t", strconv.Itoa(m.leader), "-m", "-u", "-i", "-n", "-p", "-C", "-r", "-w", "--",
+	cmd := child.Command(ctx, "nsenter", "-t", strconv.Itoa(m.leader), "-m", "-u", "-i", "-n", "-p", "-C", "-r", "-w", "--",
 		"/usr/bin/env", "-i", "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
 		"HOME=/root", "LANG=C.UTF-8", "DEBIAN_FRONTEND=noninteractive", "/bin/sh", "-c", script)
 	out, err := cmd.CombinedOutput()

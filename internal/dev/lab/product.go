@@ -15,6 +15,8 @@ import (
 	"strings"
 	"syscall"
 	"time"
+
+	"workflowagent/internal/dev/lab/child"
 )
 
 // Server is a running workflow-server.
@@ -24,7 +26,7 @@ type Server struct {
 	Organization string
 	DataDir      string
 	LogFile      string
-	Process      *Process
+	Process      *child.Process
 }
 
 // ServerOptions configures a [Server]. Only Binary and Dir are required.
@@ -50,7 +52,7 @@ func StartServer(ctx context.Context, o ServerOptions) (*Server, error) {
 	port := o.Port
 	if port == 0 {
 		var err error
-		if port, err = FreePort(host); err != nil {
+		if port, err = child.FreePort(host); err != nil {
 			return nil, err
 		}
 	}
@@ -64,18 +66,18 @@ func StartServer(ctx context.Context, o ServerOptions) (*Server, error) {
 	if o.Database != "" {
 		args = append(args, "--database", o.Database)
 	}
-	p, err := StartProcess(ctx, o.Binary, append(args, o.Args...), o.Env, s.LogFile)
+	p, err := child.Start(ctx, o.Binary, append(args, o.Args...), o.Env, s.LogFile)
 	if err != nil {
 		return nil, fmt.Errorf("starting the server: %w", err)
 	}
 	s.Process = p
 	if err := s.waitReady(ctx); err != nil {
-		_ = p.Stop(syscall.SIGTERM, stopPatience)
+		_ = p.Stop(syscall.SIGTERM, child.Patience)
 		return nil, err
 	}
 	token, err := os.ReadFile(filepath.Join(s.DataDir, "admin-token"))
 	if err != nil {
-		_ = p.Stop(syscall.SIGTERM, stopPatience)
+		_ = p.Stop(syscall.SIGTERM, child.Patience)
 		return nil, fmt.Errorf("reading the server's admin token: %w", err)
 	}
 	s.Token = strings.TrimSpace(string(token))
@@ -85,7 +87,7 @@ func StartServer(ctx context.Context, o ServerOptions) (*Server, error) {
 		} `json:"organizations"`
 	}
 	if err := s.Call(ctx, http.MethodGet, "/api/user", nil, &user); err != nil || len(user.Organizations) == 0 {
-		_ = p.Stop(syscall.SIGTERM, stopPatience)
+		_ = p.Stop(syscall.SIGTERM, child.Patience)
 		return nil, fmt.Errorf("reading the server's organization: %w", errors.Join(err, errors.New("no organization")))
 	}
 	s.Organization = user.Organizations[0].GitHubLogin
@@ -113,9 +115,9 @@ func (s *Server) waitReady(ctx context.Context) error {
 		select {
 		case <-ticker.C:
 		case <-s.Process.Done():
-			return fmt.Errorf("the server exited before it was ready (%w); last lines of its log:\n%s", s.Process.Err(), Tail(s.LogFile, 20))
+			return fmt.Errorf("the server exited before it was ready (%w); last lines of its log:\n%s", s.Process.Err(), child.Tail(s.LogFile, 20))
 		case <-ctx.Done():
-			return fmt.Errorf("the server was not ready within %s; last lines of its log:\n%s", serverReady, Tail(s.LogFile, 20))
+			return fmt.Errorf("the server was not ready within %s; last lines of its log:\n%s", serverReady, child.Tail(s.LogFile, 20))
 		}
 	}
 }
@@ -192,7 +194,7 @@ type AgentOptions struct {
 // Agent is a running agent.
 type Agent struct {
 	LogFile string
-	Process *Process
+	Process *child.Process
 }
 
 // StartAgent starts an agent that is configured by its environment. It returns once the process has
@@ -216,31 +218,10 @@ func StartAgent(ctx context.Context, o AgentOptions) (*Agent, error) {
 		env = append(env, "PULUMI_AGENT_"+strings.ToUpper(key)+"="+value)
 	}
 	a := &Agent{LogFile: filepath.Join(o.Dir, "agent.log")}
-	p, err := StartProcess(ctx, o.Binary, append([]string{"run"}, o.Args...), env, a.LogFile)
+	p, err := child.Start(ctx, o.Binary, append([]string{"run"}, o.Args...), env, a.LogFile)
 	if err != nil {
 		return nil, fmt.Errorf("starting the agent: %w", err)
 	}
 	a.Process = p
 	return a, nil
-}
-
-// FreePort returns a TCP port of host that was free when FreePort checked it.
-func FreePort(host string) (int, error) {
-	l, err := net.Listen("tcp", net.JoinHostPort(host, "0")) //nolint:noctx // Listen does not block.
-	if err != nil {
-		return 0, fmt.Errorf("finding a free port on %s: %w", host, err)
-	}
-	defer func() { _ = l.Close() }()
-	return l.Addr().(*net.TCPAddr).Port, nil
-}
-
-// Tail returns the last n lines of a file. If it cannot read the file, it returns the error in
-// parentheses.
-func Tail(path string, n int) string {
-	data, err := os.ReadFile(path)
-	if err != nil {
-		return "(" + err.Error() + ")"
-	}
-	lines := strings.Split(strings.TrimRight(string(data), "\n"), "\n")
-	return strings.Join(lines[max(0, len(lines)-n):], "\n")
 }

@@ -12,6 +12,8 @@ import (
 	"runtime"
 	"strings"
 	"time"
+
+	"workflowagent/internal/dev/lab/child"
 )
 
 // Versions of the releases that [MakeReleases] returns.
@@ -93,7 +95,7 @@ const releasesName = "releases"
 // releaseFingerprint returns a key that depends on the content of every file that is an input of a
 // release.
 func releaseFingerprint(ctx context.Context, root string) (string, error) {
-	cmd := command(ctx, "git", "ls-files", "-z", "--cached", "--others", "--exclude-standard")
+	cmd := child.Command(ctx, "git", "ls-files", "-z", "--cached", "--others", "--exclude-standard")
 	cmd.Dir = root
 	out, err := cmd.Output()
 	if err != nil {
@@ -144,7 +146,7 @@ func (p Packages) Make(ctx context.Context, progress io.Writer) error {
 	if err != nil {
 		return err
 	}
-	cmd := command(ctx, "make", "packages", "CACHE="+cache, "VERSION="+p.Version, "DIST="+p.Dist,
+	cmd := child.Command(ctx, "make", "packages", "CACHE="+cache, "VERSION="+p.Version, "DIST="+p.Dist,
 		"MIRROR="+p.Mirror, "PLATFORM="+runtime.GOOS+"/"+runtime.GOARCH,
 		"RELEASE_HOME="+ReleaseHome, "RELEASE_KEY_FILE=", "RELEASE_TRUST_FILE=", "GPG_KEY_FILE=", "REQUIRE=all")
 	cmd.Dir = p.Checkout

@@ -14,6 +14,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"workflowagent/internal/dev/lab/child"
 )
 
 // rootfs is an image's file system, created from this machine's files. Its paths begin with a
@@ -202,7 +204,7 @@ func (e rootEntry) write(out *tar.Writer, name string) error {
 
 // libraries returns the shared libraries of a program. A static program or a script has none.
 func libraries(ctx context.Context, program string) ([]string, error) {
-	out, err := command(ctx, "ldd", program).CombinedOutput()
+	out, err := child.Command(ctx, "ldd", program).CombinedOutput()
 	var exit *exec.ExitError
 	switch {
 	case errors.As(err, &exit): // "not a dynamic executable"

@@ -13,6 +13,8 @@ import (
 	"strings"
 	"syscall"
 	"time"
+
+	"workflowagent/internal/dev/lab/child"
 )
 
 const (
@@ -39,13 +41,13 @@ type SSHServer struct {
 
 	user    string
 	port    int
-	process *Process
+	process *child.Process
 }
 
 // SSHAvailable reports whether [StartSSHServer] works on this machine, and if not, why.
 func SSHAvailable() (reason string, ok bool) {
 	for _, name := range []string{"sshd", "ssh-keygen"} {
-		if _, err := findProgram(name); err != nil {
+		if _, err := child.Find(name); err != nil {
 			return err.Error() + " (Debian's openssh-server)", false
 		}
 	}
@@ -71,7 +73,7 @@ func (s *SSHServer) RepoURL(repo *Repo) string {
 // Close stops the server.
 func (s *SSHServer) Close() {
 	if s.process != nil {
-		_ = s.process.Stop(syscall.SIGTERM, stopPatience)
+		_ = s.process.Stop(syscall.SIGTERM, child.Patience)
 	}
 }
 
@@ -93,7 +95,7 @@ func (s *SSHServer) start(ctx context.Context, dir, passphrase string) error {
 			return err
 		}
 	}
-	if s.port, err = FreePort("127.0.0.1"); err != nil {
+	if s.port, err = child.FreePort("127.0.0.1"); err != nil {
 		return err
 	}
 	if err := s.makeKeys(ctx, dir, passphrase); err != nil {
@@ -103,21 +105,21 @@ func (s *SSHServer) start(ctx context.Context, dir, passphrase string) error {
 	if err != nil {
 		return err
 	}
-	daemon, err := findProgram("sshd")
+	daemon, err := child.Find("sshd")
 	if err != nil {
 		return err
 	}
 	logPath := filepath.Join(dir, "sshd.log")
 	cmd := exec.CommandContext(context.WithoutCancel(ctx), daemon, "-D", "-e", "-f", config)
-	if s.process, err = start(cmd, logPath); err != nil {
+	if s.process, err = child.StartCommand(cmd, logPath); err != nil {
 		return err
 	}
 	ctx, cancel := context.WithTimeout(ctx, sshStart)
 	defer cancel()
-	return Poll(ctx, 20*time.Millisecond, func() (bool, error) {
+	return child.Poll(ctx, 20*time.Millisecond, func() (bool, error) {
 		select {
 		case <-s.process.Done():
-			return false, fmt.Errorf("sshd exited at once (%w):\n%s", s.process.Err(), Tail(logPath, tailLines))
+			return false, fmt.Errorf("sshd exited at once (%w):\n%s", s.process.Err(), child.Tail(logPath, tailLines))
 		default:
 		}
 		conn, err := new(net.Dialer).DialContext(ctx, "tcp", "127.0.0.1:"+strconv.Itoa(s.port))
@@ -129,12 +131,12 @@ func (s *SSHServer) start(ctx context.Context, dir, passphrase string) error {
 }
 
 func (s *SSHServer) makeKeys(ctx context.Context, dir, passphrase string) error {
-	keygen, err := findProgram("ssh-keygen")
+	keygen, err := child.Find("ssh-keygen")
 	if err != nil {
 		return err
 	}
 	for name, secret := range map[string]string{"host": "", "client": passphrase} {
-		cmd := command(ctx, keygen, "-q", "-t", "ed25519", "-N", secret, "-C", "lab", "-f", filepath.Join(dir, name))
+		cmd := child.Command(ctx, keygen, "-q", "-t", "ed25519", "-N", secret, "-C", "lab", "-f", filepath.Join(dir, name))
 		if out, err := cmd.CombinedOutput(); err != nil {
 			return fmt.Errorf("creating a key: %w: %s", err, out)
 		}

@@ -9,6 +9,8 @@ import (
 	"path/filepath"
 	"runtime"
 	"strings"
+
+	"workflowagent/internal/dev/lab/child"
 )
 
 const (
@@ -264,7 +266,7 @@ func (b builder) build(ctx context.Context, src, out string, p program) error {
 	if p.cgoTags != "" {
 		cgo = "1"
 	}
-	cmd := command(ctx, "go", "build", "-v", "-trimpath", "-mod=readonly", "-buildvcs=false", "-tags", p.cgoTags,
+	cmd := child.Command(ctx, "go", "build", "-v", "-trimpath", "-mod=readonly", "-buildvcs=false", "-tags", p.cgoTags,
 		"-ldflags", strings.TrimSpace("-s -w "+p.ldflags), "-o", out, p.pkg)
 	cmd.Dir = src
 	cmd.Env = append(os.Environ(), "CGO_ENABLED="+cgo, "GOWORK=off")
@@ -278,7 +280,7 @@ func (b builder) build(ctx context.Context, src, out string, p program) error {
 }
 
 func goVersion(ctx context.Context, dir string) (string, error) {
-	cmd := command(ctx, "go", "env", "GOVERSION")
+	cmd := child.Command(ctx, "go", "env", "GOVERSION")
 	cmd.Dir = dir
 	out, err := cmd.Output()
 	if err != nil {

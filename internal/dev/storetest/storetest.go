@@ -20,7 +20,7 @@ import (
 	"github.com/sirupsen/logrus"
 	"golang.org/x/sys/unix"
 
-	"workflowagent/internal/dev/lab"
+	"workflowagent/internal/dev/lab/postgres"
 	"workflowagent/internal/server/store"
 )
 
@@ -124,7 +124,7 @@ func Postgres(t testing.TB) *store.DB {
 // database is removed when the test finishes.
 func PostgresURL(t testing.TB) string {
 	t.Helper()
-	return postgres.database(t, "template1")
+	return shared.database(t, "template1")
 }
 
 // PostgresPair opens one empty PostgreSQL database twice, like two servers.
@@ -138,15 +138,15 @@ func PostgresPair(t testing.TB) (first, second *store.DB) {
 // returns the database's address, for tests that run servers as processes.
 func PostgresDSN(t testing.TB) string {
 	t.Helper()
-	return postgres.database(t, postgres.migrated(t))
+	return shared.database(t, shared.migrated(t))
 }
 
 // PostgresOwn starts a PostgreSQL server that stops when the test finishes. It returns the address of a database
 // without tables.
 func PostgresOwn(t testing.TB) string {
 	t.Helper()
-	postgres.require(t)
-	dsn, stop, err := lab.StartPostgres(t.Context(), t.TempDir())
+	shared.require(t)
+	dsn, stop, err := postgres.Start(t.Context(), t.TempDir())
 	if err != nil {
 		t.Fatalf("starting PostgreSQL: %v", err)
 	}
@@ -177,7 +177,7 @@ func Each(t *testing.T, test func(t *testing.T, db *store.DB)) {
 // Main runs a package's tests, and stops the PostgreSQL server if the tests started one. TestMain
 // must pass the result to os.Exit.
 func Main(m *testing.M) int {
-	defer postgres.stop()
+	defer shared.stop()
 	return m.Run()
 }
 
@@ -201,8 +201,8 @@ func openWith(t testing.TB, dsn string, o store.Options) *store.DB {
 	return db
 }
 
-// postgres is the server that all tests of a test binary share.
-var postgres server
+// shared is the server that all tests of a test binary share.
+var shared server
 
 type server struct {
 	once     sync.Once
@@ -223,7 +223,7 @@ func (s *server) start() {
 	if s.dsn = os.Getenv(PostgresEnv); s.dsn != "" {
 		return
 	}
-	if reason, ok := lab.PostgresAvailable(); !ok {
+	if reason, ok := postgres.Available(); !ok {
 		s.skip = "PostgreSQL cannot be started on this machine (" + reason + "); set " + PostgresEnv + " to use a running server"
 		return
 	}
@@ -232,7 +232,7 @@ func (s *server) start() {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
 	defer cancel()
-	s.dsn, s.halt, s.err = lab.StartPostgres(ctx, s.dir)
+	s.dsn, s.halt, s.err = postgres.Start(ctx, s.dir)
 }
 
 func (s *server) stop() {

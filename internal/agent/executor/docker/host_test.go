@@ -22,6 +22,7 @@ import (
 	"github.com/moby/moby/client"
 
 	"workflowagent/internal/dev/lab"
+	"workflowagent/internal/dev/lab/child"
 )
 
 func cycle(t *testing.T, e *Executor, docker *client.Client) {
@@ -167,7 +168,7 @@ func TestEngineOverTLS(t *testing.T) {
 	_, runnerDir := needEngine(t)
 	ours, theirs := newAuthority(t), newAuthority(t)
 	server, user, stranger := ours.issue("engine", x509.ExtKeyUsageServerAuth), ours.issue("agent", x509.ExtKeyUsageClientAuth), theirs.issue("stranger", x509.ExtKeyUsageClientAuth)
-	port, err := lab.FreePort("127.0.0.1")
+	port, err := child.FreePort("127.0.0.1")
 	if err != nil {
 		t.Fatal(err)
 	}

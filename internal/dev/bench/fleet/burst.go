@@ -9,7 +9,7 @@ import (
 
 	"workflowagent/internal/dev/bench/figures"
 	"workflowagent/internal/dev/bench/site"
-	"workflowagent/internal/dev/lab"
+	"workflowagent/internal/dev/lab/postgres"
 )
 
 // offered is the number of jobs per second of the second load.
@@ -18,7 +18,7 @@ const offered = 30
 // Burst measures how long jobs take that start together, and jobs at a rate that a server sustains.
 func Burst(ctx context.Context, run *figures.Run) error {
 	err := burst(ctx, run, "SQLite", site.Options{})
-	if reason, ok := lab.PostgresAvailable(); !ok {
+	if reason, ok := postgres.Available(); !ok {
 		run.Skip("bursts with PostgreSQL", reason)
 		return err
 	}

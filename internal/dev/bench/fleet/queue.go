@@ -8,14 +8,14 @@ import (
 
 	"workflowagent/internal/dev/bench/figures"
 	"workflowagent/internal/dev/bench/site"
-	"workflowagent/internal/dev/lab"
+	"workflowagent/internal/dev/lab/postgres"
 )
 
 // Queue measures how many short jobs of one organization servers queue, assign and finish: one server
 // with SQLite, and one, two and four with PostgreSQL.
 func Queue(ctx context.Context, run *figures.Run) error {
 	err := queue(ctx, run, site.Options{})
-	if reason, ok := lab.PostgresAvailable(); !ok {
+	if reason, ok := postgres.Available(); !ok {
 		run.Skip("jobs with PostgreSQL", reason)
 		return err
 	}

@@ -15,6 +15,7 @@ import (
 	"workflowagent/internal/dev/bench/figures"
 	"workflowagent/internal/dev/bench/site"
 	"workflowagent/internal/dev/lab"
+	"workflowagent/internal/dev/lab/child"
 )
 
 const stopPatience = 15 * time.Second
@@ -126,7 +127,7 @@ func (p *product) finished(ctx context.Context, job string) (bool, error) {
 		if err := lines(ctx, p.pages(job), func(line string) { log.WriteString(line + "\n") }); err != nil {
 			fmt.Fprintf(&log, "(the rest cannot be read: %v)\n", err)
 		}
-		return false, fmt.Errorf("deployment %s has status %s; its log:\n%sthe agent's log:\n%s", job, status, log.String(), lab.Tail(p.agent.LogFile, 20))
+		return false, fmt.Errorf("deployment %s has status %s; its log:\n%sthe agent's log:\n%s", job, status, log.String(), child.Tail(p.agent.LogFile, 20))
 	default:
 		return status == "succeeded", nil
 	}
@@ -161,5 +162,5 @@ func (p *product) alone(ctx context.Context) error {
 func until(ctx context.Context, interval, patience time.Duration, what string, ask func() (bool, error)) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, patience, fmt.Errorf("timed out waiting for %s after %s", what, patience))
 	defer cancel()
-	return lab.Poll(ctx, interval, ask)
+	return child.Poll(ctx, interval, ask)
 }

@@ -15,7 +15,7 @@ import (
 	_ "modernc.org/sqlite"             // the product's database
 
 	"workflowagent/internal/dev/bench/figures"
-	"workflowagent/internal/dev/lab"
+	"workflowagent/internal/dev/lab/postgres"
 )
 
 // Database is PostgreSQL, which syncs its writes as SQLite does.
@@ -30,7 +30,7 @@ type Database struct {
 func startDatabase(ctx context.Context, dir string, settings []string) (*Database, error) {
 	dir = filepath.Join(dir, "postgres")
 	settings = append([]string{"fsync=on", "shared_preload_libraries=pg_stat_statements", "pg_stat_statements.track_utility=on"}, settings...)
-	dsn, stop, err := lab.StartPostgres(ctx, dir, settings...)
+	dsn, stop, err := postgres.Start(ctx, dir, settings...)
 	if err != nil {
 		return nil, err
 	}

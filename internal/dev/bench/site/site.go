@@ -19,6 +19,7 @@ import (
 
 	"workflowagent/internal/dev/bench/figures"
 	"workflowagent/internal/dev/lab"
+	"workflowagent/internal/dev/lab/child"
 )
 
 const (
@@ -71,7 +72,7 @@ func Start(ctx context.Context, run *figures.Run, o Options) (_ *Site, err error
 	}
 	ports, urls := make([]int, max(o.Servers, 1)), make([]string, max(o.Servers, 1))
 	for i := range ports {
-		if ports[i], err = lab.FreePort("127.0.0.1"); err != nil {
+		if ports[i], err = child.FreePort("127.0.0.1"); err != nil {
 			return nil, err
 		}
 		urls[i] = "http://127.0.0.1:" + strconv.Itoa(ports[i])
@@ -232,7 +233,7 @@ func (s *Site) Rested(ctx context.Context) (float64, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, restPatience, fmt.Errorf("the server still works after %s", restPatience))
 	defer cancel()
 	before := math.Inf(-1)
-	err := lab.Poll(ctx, interval, func() (bool, error) {
+	err := child.Poll(ctx, interval, func() (bool, error) {
 		used, err := s.CPU()
 		done := used.Seconds()-before < idle
 		before = used.Seconds()

@@ -10,7 +10,7 @@ import (
 
 	"workflowagent/internal/dev/bench/figures"
 	"workflowagent/internal/dev/bench/site"
-	"workflowagent/internal/dev/lab"
+	"workflowagent/internal/dev/lab/postgres"
 )
 
 // Crowd runs many CLIs at the same time, first with a server and then with two servers that share a
@@ -40,7 +40,7 @@ func Crowd(ctx context.Context, run *figures.Run) error {
 	}
 	err = crowd(ctx, run, all, "SQLite", clients, n, engine, site.Options{})
 	const shared = "PostgreSQL with two servers"
-	if reason, ok := lab.PostgresAvailable(); !ok {
+	if reason, ok := postgres.Available(); !ok {
 		run.Skip(shared, reason)
 		return err
 	}

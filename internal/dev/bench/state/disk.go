@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"workflowagent/internal/dev/bench/site"
-	"workflowagent/internal/dev/lab"
+	"workflowagent/internal/dev/lab/child"
 )
 
 // disk is the size of the product's data, in bytes.
@@ -79,7 +79,7 @@ func settled(ctx context.Context, s *site.Site) (disk, error) {
 	defer cancel()
 	var before disk
 	var since time.Time
-	err := lab.Poll(ctx, 500*time.Millisecond, func() (bool, error) {
+	err := child.Poll(ctx, 500*time.Millisecond, func() (bool, error) {
 		now, err := storedBytes(ctx, s)
 		if err != nil || now != before {
 			before, since = now, time.Now()

@@ -9,7 +9,7 @@ import (
 	"github.com/chromedp/chromedp"
 
 	"workflowagent/internal/dev/consoletest"
-	"workflowagent/internal/dev/lab"
+	"workflowagent/internal/dev/lab/child"
 	"workflowagent/internal/dev/must"
 )
 
@@ -21,7 +21,7 @@ const loaded = "document.readyState === 'complete' && "
 func TestSignIn(t *testing.T) {
 	p := consoletest.NewProvider(t)
 	p.Claims["name"], p.Claims["preferred_username"] = hostile, "grace"
-	port := must.Get(lab.FreePort("127.0.0.1"))(t)
+	port := must.Get(child.FreePort("127.0.0.1"))(t)
 	base := "http://localhost:" + strconv.Itoa(port)
 	consoletest.With(t, map[string]string{
 		"listen": "127.0.0.1:" + strconv.Itoa(port), "external_url": base,

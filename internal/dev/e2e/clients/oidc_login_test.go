@@ -20,6 +20,7 @@ import (
 
 	"workflowagent/internal/dev/e2e/harness"
 	"workflowagent/internal/dev/lab"
+	"workflowagent/internal/dev/lab/child"
 	"workflowagent/internal/dev/must"
 )
 
@@ -159,7 +160,7 @@ func TestClientsLogInByOIDC(t *testing.T) {
 	if harness.FullScale { // the server fetches the keys at most every 30 s
 		waiting, cancel := context.WithTimeout(ctx, time.Minute)
 		defer cancel()
-		err := lab.Poll(waiting, time.Second, func() (bool, error) {
+		err := child.Poll(waiting, time.Second, func() (bool, error) {
 			status, answer := exchange(ctx, t, w.Server, rotated, "runner", "runner:default")
 			if status != http.StatusOK && status != http.StatusServiceUnavailable {
 				return false, fmt.Errorf("after a rotation: %d %v", status, answer)

@@ -17,6 +17,7 @@ import (
 
 	"workflowagent/internal/dev/e2e/harness"
 	"workflowagent/internal/dev/lab"
+	"workflowagent/internal/dev/lab/child"
 	"workflowagent/internal/dev/must"
 )
 
@@ -98,7 +99,7 @@ func TestClientsOfAnIssuer(t *testing.T) {
 		must.OK(t, os.Rename(temporary, file))
 	}
 
-	port := must.Get(lab.FreePort("127.0.0.1"))(t)
+	port := must.Get(child.FreePort("127.0.0.1"))(t)
 	agent := must.Get(w.LaunchAgent(ctx, "process", map[string]string{
 		"token": "", "oidc_token_file": file, "organization_name": w.Server.Organization, "runner_pool_id": w.Pool.ID,
 		"token_expiration": "6s", "http_server_port": strconv.Itoa(port), "job_status_loop_interval": "500ms",
@@ -108,7 +109,7 @@ func TestClientsOfAnIssuer(t *testing.T) {
 
 	write("stranger")
 	shows(t, health, "the policies of the issuer")
-	if log := lab.Tail(agent.LogFile, 1000); !strings.Contains(log, "obtaining a pool token failed") {
+	if log := child.Tail(agent.LogFile, 1000); !strings.Contains(log, "obtaining a pool token failed") {
 		t.Errorf("the agent does not report why it has no token:\n%s", log)
 	}
 	write("agent:one")
@@ -147,7 +148,7 @@ func TestClientsOfAnIssuer(t *testing.T) {
 	for token := range exchanges.tokens {
 		subjects = append(subjects, token)
 	}
-	everything := log + lab.Tail(agent.LogFile, 100000)
+	everything := log + child.Tail(agent.LogFile, 100000)
 	for _, token := range subjects {
 		if strings.Contains(everything, token) {
 			t.Errorf("a token shows in a log")

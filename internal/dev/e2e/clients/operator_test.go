@@ -17,13 +17,14 @@ import (
 
 	"workflowagent/internal/dev/e2e/harness"
 	"workflowagent/internal/dev/lab"
+	"workflowagent/internal/dev/lab/child"
 	"workflowagent/internal/dev/must"
 )
 
 func TestClientsOfTheHealthPort(t *testing.T) {
 	ctx := t.Context()
 	w := harness.StartSite(t, "")
-	port := must.Get(lab.FreePort("127.0.0.1"))(t)
+	port := must.Get(child.FreePort("127.0.0.1"))(t)
 	agent := must.Get(w.StartAgent(ctx, "process", map[string]string{
 		"http_server_port": strconv.Itoa(port), "request_retry_wait": "500ms", "request_retry_max_wait": "2s",
 	}))(t)

@@ -16,6 +16,7 @@ import (
 
 	"workflowagent/internal/dev/e2e/harness"
 	"workflowagent/internal/dev/lab"
+	"workflowagent/internal/dev/lab/child"
 	"workflowagent/internal/dev/must"
 )
 
@@ -50,10 +51,10 @@ func TestRestfulInfrastructure(t *testing.T) {
 	if out, err := build.CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
-	port := must.Get(lab.FreePort("127.0.0.1"))(t)
+	port := must.Get(child.FreePort("127.0.0.1"))(t)
 	address := fmt.Sprintf("127.0.0.1:%d", port)
 	env := append(os.Environ(), "PULUMI_BACKEND_URL="+w.Server.URL, "PULUMI_ACCESS_TOKEN="+w.Server.Token)
-	service, err := lab.StartProcess(ctx, filepath.Join(dir, "service"),
+	service, err := child.Start(ctx, filepath.Join(dir, "service"),
 		[]string{"-listen", address, "-org", w.Server.Organization, "-settings", filepath.Join(dir, "settings.json")}, env, filepath.Join(dir, "log"))
 	if err != nil {
 		t.Fatal(err)

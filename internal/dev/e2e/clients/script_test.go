@@ -24,6 +24,8 @@ import (
 
 	"workflowagent/internal/dev/e2e/harness"
 	"workflowagent/internal/dev/lab"
+	"workflowagent/internal/dev/lab/child"
+	"workflowagent/internal/dev/lab/postgres"
 	"workflowagent/internal/dev/must"
 )
 
@@ -52,10 +54,10 @@ func TestScripts(t *testing.T) {
 
 // TestClientsOnPostgres runs the script of a complete deployment against a server with PostgreSQL.
 func TestClientsOnPostgres(t *testing.T) {
-	if reason, ok := lab.PostgresAvailable(); !ok {
+	if reason, ok := postgres.Available(); !ok {
 		t.Skip(reason)
 	}
-	dsn, stop, err := lab.StartPostgres(t.Context(), t.TempDir())
+	dsn, stop, err := postgres.Start(t.Context(), t.TempDir())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -125,7 +127,7 @@ type siteKey struct{}
 
 func of(ts *testscript.TestScript) *harness.Site { return ts.Value(siteKey{}).(*harness.Site) }
 
-func newest(ts *testscript.TestScript) *lab.Process {
+func newest(ts *testscript.TestScript) *child.Process {
 	agents := of(ts).Agents
 	return agents[len(agents)-1].Process
 }

@@ -16,6 +16,7 @@ import (
 
 	"workflowagent/internal/dev/e2e/harness"
 	"workflowagent/internal/dev/lab"
+	"workflowagent/internal/dev/lab/child"
 	"workflowagent/internal/dev/must"
 )
 
@@ -43,7 +44,7 @@ func newStockWorld(t *testing.T, target, image string, env ...string) *stockWorl
 	t.Cleanup(func() {
 		_ = w.agent.Process.Stop(syscall.SIGTERM, 15*time.Second)
 		if t.Failed() {
-			t.Logf("the agent's log:\n%s", lab.Tail(w.agent.LogFile, 60))
+			t.Logf("the agent's log:\n%s", child.Tail(w.agent.LogFile, 60))
 		}
 	})
 	return w

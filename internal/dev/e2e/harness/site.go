@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"workflowagent/internal/dev/lab"
+	"workflowagent/internal/dev/lab/child"
 	"workflowagent/internal/dev/must"
 )
 
@@ -96,7 +97,7 @@ func NewSite(ctx context.Context, bin string, tools lab.Tools, dir, host string,
 	if err := tools.Home(w.Home); err != nil {
 		return nil, err
 	}
-	port, err := lab.FreePort(cmp.Or(host, "127.0.0.1"))
+	port, err := child.FreePort(cmp.Or(host, "127.0.0.1"))
 	if err != nil {
 		return nil, err
 	}
@@ -210,7 +211,7 @@ func (w *Site) waitOnline(ctx context.Context, n int, a *lab.Agent) error {
 	return Until(ctx, func() (bool, error) {
 		select {
 		case <-a.Process.Done():
-			return false, fmt.Errorf("the agent ended (%w): %s", a.Process.Err(), lab.Tail(a.LogFile, 20))
+			return false, fmt.Errorf("the agent ended (%w): %s", a.Process.Err(), child.Tail(a.LogFile, 20))
 		default:
 		}
 		online, err := w.Online(ctx)
@@ -237,7 +238,7 @@ func (w *Site) Online(ctx context.Context) (int, error) {
 
 // Until calls ask every 50 ms until it returns true or an error, or ctx is done.
 func Until(ctx context.Context, ask func() (bool, error)) error {
-	return lab.Poll(ctx, 50*time.Millisecond, ask)
+	return child.Poll(ctx, 50*time.Millisecond, ask)
 }
 
 // JobEnv returns the environment variables of deployments that let the process executor's jobs find
@@ -253,9 +254,9 @@ func (w *Site) JobEnv() map[string]string {
 
 // Logs writes the last lines of all log files to out.
 func (w *Site) Logs(out io.Writer) {
-	fmt.Fprintf(out, "--- server log\n%s\n", lab.Tail(w.Server.LogFile, 40))
+	fmt.Fprintf(out, "--- server log\n%s\n", child.Tail(w.Server.LogFile, 40))
 	for i, a := range w.Agents {
-		fmt.Fprintf(out, "--- agent %d log\n%s\n", i, lab.Tail(a.LogFile, 60))
+		fmt.Fprintf(out, "--- agent %d log\n%s\n", i, child.Tail(a.LogFile, 60))
 	}
 }
 

@@ -18,6 +18,7 @@ import (
 	"workflowagent/internal/agent/status"
 	"workflowagent/internal/dev/e2e/harness"
 	"workflowagent/internal/dev/lab"
+	"workflowagent/internal/dev/lab/child"
 	"workflowagent/internal/dev/must"
 	"workflowagent/internal/host/update"
 )
@@ -69,7 +70,7 @@ func newUpdatedMachine(t *testing.T) *updatedService {
 			http.Error(rw, "Forbidden", http.StatusForbidden)
 			return
 		}
-		_ = lab.Poll(r.Context(), 50*time.Millisecond, func() (bool, error) {
+		_ = child.Poll(r.Context(), 50*time.Millisecond, func() (bool, error) {
 			return !strings.Contains(r.UserAgent(), u.held.Load().(string)), nil
 		}) // fails if the agent has disconnected
 		forward.ServeHTTP(rw, r)
@@ -119,7 +120,7 @@ func (u *updatedService) await(ctx context.Context, t *testing.T, what string, d
 	t.Helper()
 	waiting, cancel := context.WithTimeout(ctx, 4*time.Minute)
 	defer cancel()
-	if err := lab.Poll(waiting, 300*time.Millisecond, func() (bool, error) { return done(), nil }); err != nil {
+	if err := child.Poll(waiting, 300*time.Millisecond, func() (bool, error) { return done(), nil }); err != nil {
 		t.Fatalf("%s: %v; the installation is at %s, and the agent %+v", what, err, u.current(), u.status(ctx, t))
 	}
 }

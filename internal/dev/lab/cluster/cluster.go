@@ -34,6 +34,7 @@ import (
 	"time"
 
 	"workflowagent/internal/dev/lab"
+	"workflowagent/internal/dev/lab/child"
 	"workflowagent/internal/dev/lab/cluster/layout"
 )
 
@@ -252,7 +253,7 @@ func (c *Cluster) tails() string {
 	var out strings.Builder
 	logs, _ := filepath.Glob(layout.Log(c.Dir, "*"))
 	for _, log := range logs {
-		fmt.Fprintf(&out, "\n--- %s\n%s", filepath.Base(log), lab.Tail(log, 10))
+		fmt.Fprintf(&out, "\n--- %s\n%s", filepath.Base(log), child.Tail(log, 10))
 	}
 	return out.String()
 }

@@ -13,7 +13,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
-	"workflowagent/internal/dev/lab"
+	"workflowagent/internal/dev/lab/child"
 	"workflowagent/internal/dev/lab/cluster/layout"
 )
 
@@ -96,7 +96,7 @@ func (c *Cluster) awaitPods(ctx context.Context) error {
 // poll calls try until it returns nil. It fails with try's last error if ctx ends first.
 func (c *Cluster) poll(ctx context.Context, what string, try func() error) error {
 	var last error
-	err := lab.Poll(ctx, pollInterval, func() (bool, error) {
+	err := child.Poll(ctx, pollInterval, func() (bool, error) {
 		if err := try(); err != nil {
 			if ctx.Err() == nil {
 				last = err

@@ -15,7 +15,7 @@ import (
 	"testing"
 	"time"
 
-	"workflowagent/internal/dev/lab"
+	"workflowagent/internal/dev/lab/child"
 	"workflowagent/internal/dev/must"
 )
 
@@ -66,7 +66,7 @@ func TestKilledOwner(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	var left []string
-	err = lab.Poll(ctx, 50*time.Millisecond, func() (bool, error) {
+	err = child.Poll(ctx, 50*time.Millisecond, func() (bool, error) {
 		left = remains(t, c)
 		return len(left) == 0, nil
 	})

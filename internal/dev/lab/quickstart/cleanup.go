@@ -8,7 +8,7 @@ import (
 	"strings"
 	"time"
 
-	"workflowagent/internal/dev/lab"
+	"workflowagent/internal/dev/lab/child"
 )
 
 // explain prints an error and the last lines of each program's log.
@@ -25,7 +25,7 @@ func (q *quickstart) explain(err error) {
 func (q *quickstart) showLog(who, path string) {
 	const lines = 25
 	q.ui.note("last lines of the %s's log:", who)
-	text := strings.TrimRight(lab.Tail(path, lines), "\n")
+	text := strings.TrimRight(child.Tail(path, lines), "\n")
 	for _, secret := range q.secrets {
 		text = strings.ReplaceAll(text, secret, "[token]")
 	}

@@ -12,7 +12,7 @@ import (
 	"slices"
 	"strings"
 
-	"workflowagent/internal/dev/lab"
+	"workflowagent/internal/dev/lab/postgres"
 	"workflowagent/internal/dev/storetest"
 )
 
@@ -105,7 +105,7 @@ func (s *suite) withPostgres(ctx context.Context, test func(env []string) error)
 	if err != nil {
 		return err
 	}
-	dsn, stop, err := lab.StartPostgres(ctx, dir)
+	dsn, stop, err := postgres.Start(ctx, dir)
 	if err != nil {
 		return err
 	}

@@ -29,6 +29,7 @@ import (
 	"workflowagent/internal/dev/lab"
 	"workflowagent/internal/dev/lab/chromium"
 	"workflowagent/internal/dev/lab/cluster"
+	"workflowagent/internal/dev/lab/postgres"
 )
 
 func main() {
@@ -301,7 +302,7 @@ func (s *suite) goTestIn(ctx context.Context, out io.Writer, dir string, env []s
 }
 
 func postgresMissing(context.Context) string {
-	reason, ok := lab.PostgresAvailable()
+	reason, ok := postgres.Available()
 	if ok {
 		return ""
 	}

@@ -1,4 +1,5 @@
-package lab
+// Package child starts programs as child processes, and has what their users need: polls, free ports, tails of logs.
+package child
 
 import (
 	"context"
@@ -11,16 +12,16 @@ import (
 	"time"
 )
 
-// stopPatience is the grace period between SIGTERM and SIGKILL for a child process.
-const stopPatience = 30 * time.Second
+// Patience is the grace period between SIGTERM and SIGKILL for a child process.
+const Patience = 30 * time.Second
 
-// command returns a command whose process group receives SIGTERM when ctx is done, and is killed
+// Command returns a command whose process group receives SIGTERM when ctx is done, and is killed
 // after the grace period.
-func command(ctx context.Context, name string, args ...string) *exec.Cmd {
+func Command(ctx context.Context, name string, args ...string) *exec.Cmd {
 	cmd := exec.CommandContext(ctx, name, args...)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGTERM) }
-	cmd.WaitDelay = stopPatience
+	cmd.WaitDelay = Patience
 	return cmd
 }
 
@@ -33,17 +34,18 @@ type Process struct {
 	err  error // valid once done is closed
 }
 
-// StartProcess starts a program with the complete environment env and appends its output to
+// Start starts a program with the complete environment env and appends its output to
 // logFile. When ctx is done, the program receives SIGTERM and is killed after a grace period.
-func StartProcess(ctx context.Context, binary string, args, env []string, logFile string) (*Process, error) {
+func Start(ctx context.Context, binary string, args, env []string, logFile string) (*Process, error) {
 	cmd := exec.CommandContext(ctx, binary, args...)
 	cmd.Env = env
 	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) }
-	cmd.WaitDelay = stopPatience
-	return start(cmd, logFile)
+	cmd.WaitDelay = Patience
+	return StartCommand(cmd, logFile)
 }
 
-func start(cmd *exec.Cmd, logFile string) (*Process, error) {
+// StartCommand starts a command and appends its output to logFile.
+func StartCommand(cmd *exec.Cmd, logFile string) (*Process, error) {
 	file, err := os.OpenFile(logFile, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
 	if err != nil {
 		return nil, fmt.Errorf("opening the log of %s: %w", cmd.Path, err)

@@ -1,4 +1,5 @@
-package lab
+// Package postgres starts PostgreSQL servers for tests and benchmarks.
+package postgres
 
 import (
 	"bytes"
@@ -17,38 +18,41 @@ import (
 	"strings"
 	"syscall"
 	"time"
+
+	"workflowagent/internal/dev/lab/child"
 )
 
 const (
-	postgresStart = 3 * time.Minute
-	postgresUser  = "lab"
+	startLimit = 3 * time.Minute
+	superuser  = "lab"
+	tailLines  = 15
 )
 
-// postgresAccounts are the OS accounts to try for running the server if this process is root,
+// accounts are the OS accounts to try for running the server if this process is root,
 // because PostgreSQL refuses to run as root.
-var postgresAccounts = []string{"postgres", "nobody"}
+var accounts = []string{"postgres", "nobody"}
 
-// PostgresAvailable reports whether [StartPostgres] works on this machine, and if not, why.
-func PostgresAvailable() (reason string, ok bool) {
+// Available reports whether [Start] works on this machine, and if not, why.
+func Available() (reason string, ok bool) {
 	for _, name := range []string{"initdb", "postgres"} {
-		if _, err := postgresProgram(name); err != nil {
+		if _, err := program(name); err != nil {
 			return err.Error(), false
 		}
 	}
-	if _, err := postgresAccount(); err != nil {
+	if _, err := serverAccount(); err != nil {
 		return err.Error(), false
 	}
 	return "", true
 }
 
-// StartPostgres creates a database cluster under dir and serves it on a loopback port until stop is
+// Start creates a database cluster under dir and serves it on a loopback port until stop is
 // called. stop also removes the cluster. dsn is the connection string of a superuser. The server
 // does not sync its writes, unless one of the settings is "fsync=on".
 //
 // If this process is root, a temporary directory holds the data instead, because the server's OS
 // account might have no access to dir.
-func StartPostgres(ctx context.Context, dir string, settings ...string) (dsn string, stop func(), err error) {
-	p := &postgres{dir: dir, password: rand.Text()}
+func Start(ctx context.Context, dir string, settings ...string) (dsn string, stop func(), err error) {
+	p := &server{dir: dir, password: rand.Text()}
 	if err := p.start(ctx, settings); err != nil {
 		p.stop()
 		return "", nil, fmt.Errorf("starting PostgreSQL: %w", err)
@@ -56,25 +60,25 @@ func StartPostgres(ctx context.Context, dir string, settings ...string) (dsn str
 	return p.dsn(), p.stop, nil
 }
 
-type postgres struct {
+type server struct {
 	dir      string
 	data     string
 	password string
 	port     int
 	account  *syscall.Credential // nil = the current account
-	process  *Process
+	process  *child.Process
 }
 
-func (p *postgres) dsn() string {
+func (p *server) dsn() string {
 	u := url.URL{
-		Scheme: "postgres", User: url.UserPassword(postgresUser, p.password),
+		Scheme: "postgres", User: url.UserPassword(superuser, p.password),
 		Host: "127.0.0.1:" + strconv.Itoa(p.port), Path: "/postgres", RawQuery: "sslmode=disable",
 	}
 	return u.String()
 }
 
-func (p *postgres) start(ctx context.Context, settings []string) error {
-	ctx, cancel := context.WithTimeout(ctx, postgresStart)
+func (p *server) start(ctx context.Context, settings []string) error {
+	ctx, cancel := context.WithTimeout(ctx, startLimit)
 	defer cancel()
 	var err error
 	if p.dir, err = filepath.Abs(p.dir); err != nil {
@@ -83,7 +87,7 @@ func (p *postgres) start(ctx context.Context, settings []string) error {
 	if err := os.MkdirAll(p.dir, 0o755); err != nil {
 		return err
 	}
-	if p.account, err = postgresAccount(); err != nil {
+	if p.account, err = serverAccount(); err != nil {
 		return err
 	}
 	parent := p.dir
@@ -96,10 +100,10 @@ func (p *postgres) start(ctx context.Context, settings []string) error {
 	if err := p.initialize(ctx); err != nil {
 		return err
 	}
-	if p.port, err = FreePort("127.0.0.1"); err != nil {
+	if p.port, err = child.FreePort("127.0.0.1"); err != nil {
 		return err
 	}
-	server, err := postgresProgram("postgres")
+	server, err := program("postgres")
 	if err != nil {
 		return err
 	}
@@ -114,25 +118,25 @@ func (p *postgres) start(ctx context.Context, settings []string) error {
 	logPath := filepath.Join(p.dir, "postgres.log")
 	cmd := exec.CommandContext(context.WithoutCancel(ctx), server, args...)
 	p.prepare(cmd)
-	if p.process, err = start(cmd, logPath); err != nil {
+	if p.process, err = child.StartCommand(cmd, logPath); err != nil {
 		return err
 	}
-	err = Poll(ctx, 20*time.Millisecond, func() (bool, error) {
+	err = child.Poll(ctx, 20*time.Millisecond, func() (bool, error) {
 		select {
 		case <-p.process.Done():
-			return false, fmt.Errorf("postgres exited at once (%w):\n%s", p.process.Err(), Tail(logPath, tailLines))
+			return false, fmt.Errorf("postgres exited at once (%w):\n%s", p.process.Err(), child.Tail(logPath, tailLines))
 		default:
 			return p.ready()
 		}
 	})
 	if errors.Is(err, context.DeadlineExceeded) {
-		err = fmt.Errorf("postgres was not ready within %s:\n%s", postgresStart, Tail(logPath, tailLines))
+		err = fmt.Errorf("postgres was not ready within %s:\n%s", startLimit, child.Tail(logPath, tailLines))
 	}
 	return err
 }
 
-func (p *postgres) initialize(ctx context.Context) error {
-	initdb, err := postgresProgram("initdb")
+func (p *server) initialize(ctx context.Context) error {
+	initdb, err := program("initdb")
 	if err != nil {
 		return err
 	}
@@ -148,7 +152,7 @@ func (p *postgres) initialize(ctx context.Context) error {
 			}
 		}
 	}
-	cmd := command(ctx, initdb, "-D", p.data, "--username="+postgresUser, "--pwfile="+passwordFile,
+	cmd := child.Command(ctx, initdb, "-D", p.data, "--username="+superuser, "--pwfile="+passwordFile,
 		"--auth=scram-sha-256", "--encoding=UTF8", "--no-locale", "--no-sync")
 	p.prepare(cmd)
 	if out, err := cmd.CombinedOutput(); err != nil {
@@ -157,17 +161,17 @@ func (p *postgres) initialize(ctx context.Context) error {
 	return nil
 }
 
-func (p *postgres) prepare(cmd *exec.Cmd) {
+func (p *server) prepare(cmd *exec.Cmd) {
 	if cmd.SysProcAttr == nil {
 		cmd.SysProcAttr = &syscall.SysProcAttr{}
 	}
 	cmd.SysProcAttr.Credential = p.account
 	cmd.Dir = p.data
-	cmd.Env = []string{"PATH=" + programPath(), "LANG=C", "TZ=UTC"}
+	cmd.Env = []string{"PATH=" + child.Path(), "LANG=C", "TZ=UTC"}
 }
 
 // ready reads the server's status from the last line of its PID file.
-func (p *postgres) ready() (bool, error) {
+func (p *server) ready() (bool, error) {
 	content, err := os.ReadFile(filepath.Join(p.data, "postmaster.pid"))
 	if errors.Is(err, fs.ErrNotExist) {
 		return false, nil
@@ -178,18 +182,18 @@ func (p *postgres) ready() (bool, error) {
 }
 
 // stop stops the server without waiting for its clients, and removes its files.
-func (p *postgres) stop() {
+func (p *server) stop() {
 	if p.process != nil {
-		_ = p.process.Stop(syscall.SIGINT, stopPatience)
+		_ = p.process.Stop(syscall.SIGINT, child.Patience)
 	}
 	if p.data != "" {
 		_ = os.RemoveAll(p.data)
 	}
 }
 
-// postgresProgram returns the path of a program of the newest installed PostgreSQL. Debian does not
+// program returns the path of a program of the newest installed PostgreSQL. Debian does not
 // put server programs on the PATH.
-func postgresProgram(name string) (string, error) {
+func program(name string) (string, error) {
 	versions, _ := filepath.Glob("/usr/lib/postgresql/*/bin/" + name)
 	if len(versions) > 0 {
 		number := func(path string) int {
@@ -198,19 +202,19 @@ func postgresProgram(name string) (string, error) {
 		}
 		return slices.MaxFunc(versions, func(a, b string) int { return number(a) - number(b) }), nil
 	}
-	path, err := findProgram(name)
+	path, err := child.Find(name)
 	if err != nil {
 		return "", fmt.Errorf("%w (Debian's postgresql)", err)
 	}
 	return path, nil
 }
 
-// postgresAccount returns the server's OS account, or nil for the current one.
-func postgresAccount() (*syscall.Credential, error) {
+// serverAccount returns the server's OS account, or nil for the current one.
+func serverAccount() (*syscall.Credential, error) {
 	if os.Geteuid() != 0 {
 		return nil, nil
 	}
-	for _, name := range postgresAccounts {
+	for _, name := range accounts {
 		account, err := user.Lookup(name)
 		if err != nil {
 			continue
@@ -222,5 +226,5 @@ func postgresAccount() (*syscall.Credential, error) {
 		}
 		return &syscall.Credential{Uid: uint32(uid), Gid: uint32(gid)}, nil
 	}
-	return nil, fmt.Errorf("PostgreSQL does not run as root, and none of the accounts %s exists", strings.Join(postgresAccounts, ", "))
+	return nil, fmt.Errorf("PostgreSQL does not run as root, and none of the accounts %s exists", strings.Join(accounts, ", "))
 }

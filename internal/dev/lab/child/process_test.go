@@ -1,4 +1,4 @@
-package lab
+package child
 
 import (
 	"os"
@@ -14,7 +14,7 @@ import (
 func startScript(t *testing.T, script string) (*Process, string) {
 	t.Helper()
 	log := filepath.Join(t.TempDir(), "log")
-	p := must.Get(StartProcess(t.Context(), "/bin/sh", []string{"-c", script}, os.Environ(), log))(t)
+	p := must.Get(Start(t.Context(), "/bin/sh", []string{"-c", script}, os.Environ(), log))(t)
 	ready := func() (bool, error) { return strings.Contains(Tail(log, 1), "ready"), nil }
 	must.OK(t, Poll(t.Context(), 5*time.Millisecond, ready))
 	return p, log
@@ -46,9 +46,9 @@ func TestProcessIsKilledIfItDoesNotListen(t *testing.T) {
 	}
 }
 
-func TestStartProcessNamesTheProgram(t *testing.T) {
+func TestStartNamesTheProgram(t *testing.T) {
 	t.Parallel()
-	_, err := StartProcess(t.Context(), "/no/such/program", nil, nil, filepath.Join(t.TempDir(), "log"))
+	_, err := Start(t.Context(), "/no/such/program", nil, nil, filepath.Join(t.TempDir(), "log"))
 	if err == nil || !strings.Contains(err.Error(), "/no/such/program") {
 		t.Errorf("starting a missing program: %v", err)
 	}

@@ -1,4 +1,4 @@
-package lab
+package postgres
 
 import (
 	"errors"
@@ -9,12 +9,12 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-func TestPostgres(t *testing.T) {
+func TestStart(t *testing.T) {
 	t.Parallel()
-	if reason, ok := PostgresAvailable(); !ok {
+	if reason, ok := Available(); !ok {
 		t.Skip(reason)
 	}
-	dsn, stop, err := StartPostgres(t.Context(), t.TempDir(), "application_name=tried")
+	dsn, stop, err := Start(t.Context(), t.TempDir(), "application_name=tried")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -48,12 +48,12 @@ func TestPostgres(t *testing.T) {
 	}
 }
 
-func TestPostgresReportsWhyItCannotStart(t *testing.T) {
+func TestStartReportsWhyItCannotStart(t *testing.T) {
 	t.Parallel()
-	if reason, ok := PostgresAvailable(); !ok {
+	if reason, ok := Available(); !ok {
 		t.Skip(reason)
 	}
-	_, stop, err := StartPostgres(t.Context(), t.TempDir(), "no_such_setting=1")
+	_, stop, err := Start(t.Context(), t.TempDir(), "no_such_setting=1")
 	if err == nil {
 		stop()
 		t.Fatal("a server with a wrong setting started")

@@ -1,4 +1,4 @@
-package lab
+package child
 
 import (
 	"fmt"
@@ -11,7 +11,8 @@ import (
 // systemDirs are program directories that are often not on the PATH.
 var systemDirs = []string{"/usr/local/sbin", "/usr/sbin", "/sbin", "/usr/bin", "/bin"}
 
-func findProgram(name string) (string, error) {
+// Find returns the path of an installed program, which need not be on the PATH.
+func Find(name string) (string, error) {
 	if path, err := exec.LookPath(name); err == nil {
 		return path, nil
 	}
@@ -23,7 +24,8 @@ func findProgram(name string) (string, error) {
 	return "", fmt.Errorf("the program %s is not installed", name)
 }
 
-func programPath() string {
+// Path returns a PATH with the directories in which [Find] looks.
+func Path() string {
 	dirs := append([]string{os.Getenv("PATH")}, systemDirs...)
 	return strings.Join(dirs, string(os.PathListSeparator))
 }
