@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"cmp"
 	"fmt"
 	"runtime"
 	"slices"
@@ -18,10 +19,7 @@ func (a *Agent) admit(claim protocol.PollResponse, definition *workflow.JobDefin
 	refuse := func(format string, args ...any) error {
 		return &executor.Error{Reason: workflow.ReasonRefused, Message: fmt.Sprintf(format, args...)}
 	}
-	kind := claim.WorkflowType
-	if kind == "" {
-		kind = workflow.TypeDeployment // stock servers send no type
-	}
+	kind := cmp.Or(claim.WorkflowType, workflow.TypeDeployment) // stock servers send no type
 	if !slices.Contains(a.opts.Types, kind) {
 		return refuse("This agent does not run workflows of the type %q: add it to enabled_workflow_types.", kind)
 	}

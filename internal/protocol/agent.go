@@ -1,6 +1,7 @@
 package protocol
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"net/http"
@@ -65,9 +66,7 @@ func (c *Client) Poll(ctx context.Context, token string, p PollRequest) (PollRes
 	if pool := a.header.Get(HeaderAgentPool); pool != "" {
 		job.PoolID = termtext.OneLine(pool, maxField)
 	}
-	if job.DeploymentID == "" {
-		job.DeploymentID = job.TypeSpecificID
-	}
+	job.DeploymentID = cmp.Or(job.DeploymentID, job.TypeSpecificID)
 	if strings.ContainsFunc(job.JobToken, func(r rune) bool { return r <= ' ' || r > '~' }) {
 		return PollResult{}, errors.New("the server's response to the poll has a job token that is invalid in a header")
 	}

@@ -1,6 +1,7 @@
 package runner
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -64,10 +65,7 @@ func forwardedAddress(serviceURL string) (string, error) {
 	if strings.EqualFold(host, "localhost") {
 		host = "127.0.0.1"
 	}
-	if port == "" {
-		port = map[string]string{"http": "80", "https": "443"}[u.Scheme]
-	}
-	return net.JoinHostPort(host, port), nil
+	return net.JoinHostPort(host, cmp.Or(port, map[string]string{"http": "80", "https": "443"}[u.Scheme])), nil
 }
 
 // connect copies in both directions between a client and a server until both have finished or ctx

@@ -1,6 +1,7 @@
 package runner
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -95,10 +96,7 @@ func runLaunch(ctx context.Context, launch *protocol.Launch, opts Options, holde
 	if err := environ.UseProxy(launch); err != nil {
 		return ExitNoLaunch, err
 	}
-	userAgent := launch.UserAgent
-	if userAgent == "" {
-		userAgent = "workflow-runner/" + version
-	}
+	userAgent := cmp.Or(launch.UserAgent, "workflow-runner/"+version)
 	var server Server = Offline{}
 	if !launch.Offline {
 		client, err := protocol.NewClient(protocol.Options{

@@ -256,9 +256,7 @@ func (c Config) Console() links.Console {
 // and the URL is a guess from the address to listen on.
 func (c Config) ConsoleOrListen() (address string, known bool) {
 	known = c.ExternalURL != "" || c.ConsoleURL != ""
-	if c.ExternalURL == "" {
-		c.ExternalURL = "http://" + c.Listen
-	}
+	c.ExternalURL = cmp.Or(c.ExternalURL, "http://"+c.Listen)
 	return string(c.Console()), known
 }
 

@@ -3,6 +3,7 @@
 package server
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -302,12 +303,8 @@ func OpenExistingDatabase(ctx context.Context, cfg Config, log *logrus.Entry) (*
 // is missing and the database is not shared: on a shared database, a server with a new key could
 // not read the other servers' secrets.
 func OpenSecrets(ctx context.Context, cfg Config, db *store.DB) (*keyring.Ring, error) {
-	path := cfg.MasterKeyFile
-	create := path == ""
-	if path == "" {
-		path = filepath.Join(cfg.DataDir, "master-key")
-	}
-	key, err := keyring.LoadMasterKey(path, create)
+	path := cmp.Or(cfg.MasterKeyFile, filepath.Join(cfg.DataDir, "master-key"))
+	key, err := keyring.LoadMasterKey(path, cfg.MasterKeyFile == "")
 	if err != nil {
 		return nil, err
 	}

@@ -1,6 +1,7 @@
 package config
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"net/url"
@@ -20,9 +21,7 @@ func (c *Config) resolve(o LoadOptions, env map[string]string) {
 	c.meta.tempDir = o.TempDir
 	c.meta.uid = o.UID
 	c.resolveWorkingDirectory(o)
-	if c.HealthThreshold == 0 {
-		c.HealthThreshold = 2 * max(c.Agent.PollingInterval, c.Agent.JobStatusLoopInterval)
-	}
+	c.HealthThreshold = cmp.Or(c.HealthThreshold, 2*max(c.Agent.PollingInterval, c.Agent.JobStatusLoopInterval))
 	if c.HTTPServerAddress == "" {
 		c.HTTPServerAddress = "127.0.0.1"
 		if env["KUBERNETES_SERVICE_HOST"] != "" {

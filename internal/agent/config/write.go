@@ -1,6 +1,7 @@
 package config
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -37,10 +38,7 @@ func Target(o LoadOptions) (string, error) {
 	case !filepath.IsAbs(o.Home):
 		return "", errors.New("the home directory for the configuration file is unknown: name the file with --config")
 	case strings.HasPrefix(o.Binary, filepath.Join(o.Home, ".pulumi")+string(filepath.Separator)):
-		dir := o.installRoot()
-		if dir == "" {
-			dir = filepath.Dir(o.Binary)
-		}
+		dir := cmp.Or(o.installRoot(), filepath.Dir(o.Binary))
 		return filepath.Join(dir, FileName), nil
 	}
 	return filepath.Join(o.Home, FileName), nil

@@ -1,6 +1,7 @@
 package status
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -155,10 +156,7 @@ func orDash(text string) string {
 
 // DescribeJob returns a short description of a job that is safe to print.
 func DescribeJob(j Job, now time.Time) string {
-	what := j.Stack
-	if what == "" {
-		what = "deployment " + j.DeploymentID
-	}
+	what := cmp.Or(j.Stack, "deployment "+j.DeploymentID)
 	if j.Operation != "" {
 		what = j.Operation + " of " + what
 	}

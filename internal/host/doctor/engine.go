@@ -108,10 +108,7 @@ func (e *examination) checkImage(ctx context.Context) Result {
 }
 
 func (e *examination) checkEmbeddable(ctx context.Context) Result {
-	arch := e.facts.Arch
-	if arch == "" { // no engine was found
-		arch = runtime.GOARCH
-	}
+	arch := cmp.Or(e.facts.Arch, runtime.GOARCH) // without an engine, this machine's
 	path, err := executor.FindEmbeddable(e.opts.Config.WorkingDirectory, arch)
 	if err != nil {
 		return fail(err.Error(), "install the complete archive or package, or set working_directory to its directory")

@@ -1,6 +1,7 @@
 package doctor
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -35,10 +36,7 @@ func (e *examination) checkConfig(context.Context) Result {
 	if c == nil {
 		return fail("the configuration cannot be read", "fix the reported lines, then run doctor again", lines(e.opts.ConfigErr)...)
 	}
-	file := c.File()
-	if file == "" {
-		file = "no file, the environment alone"
-	}
+	file := cmp.Or(c.File(), "no file, the environment alone")
 	if err := c.Validate(); err != nil {
 		return fail(file+": no agent can run with this configuration", "fix the reported lines, with configure or an editor",
 			append(lines(err), c.Warnings()...)...)

@@ -2,6 +2,7 @@ package install
 
 import (
 	"bufio"
+	"cmp"
 	"fmt"
 	"io"
 	"os"
@@ -138,9 +139,7 @@ func (i *installer) extendPath() {
 		}
 		i.warn(err)
 	}
-	if profile == "" {
-		profile = "the profile of your shell"
-	}
+	profile = cmp.Or(profile, "the profile of your shell")
 	// Print this even with --silent, because the user must add the line.
 	fmt.Fprintf(i.Out, "To have the agent in your PATH, add this line to %s:\n  %s\n", profile, line)
 }

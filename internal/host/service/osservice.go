@@ -10,6 +10,7 @@
 package service
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -138,12 +139,8 @@ const (
 )
 
 func (o Options) withDefaults() (Options, error) {
-	if o.Name == "" {
-		o.Name = DefaultName
-	}
-	if o.Profile == "" {
-		o.Profile = ProfileDocker
-	}
+	o.Name = cmp.Or(o.Name, DefaultName)
+	o.Profile = cmp.Or(o.Profile, ProfileDocker)
 	if o.Config == "" && !o.User {
 		o.Config = firstFile(SystemConfig, oldSystemConfig)
 	}

@@ -13,6 +13,7 @@
 package update
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -66,9 +67,7 @@ const findTime = 2 * time.Minute
 
 // Open returns a finder. It sends no requests.
 func Open(o Options) (*Finder, error) {
-	if o.Channel == "" {
-		o.Channel = release.Stable
-	}
+	o.Channel = cmp.Or(o.Channel, release.Stable)
 	if o.goos == "" {
 		o.goos, o.goarch = runtime.GOOS, runtime.GOARCH
 	}

@@ -1,6 +1,7 @@
 package credentials
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"encoding/xml"
@@ -132,10 +133,7 @@ func (k *Keeper) fetchAWS(ctx context.Context, c *caller, env Env, identity toke
 
 // writeProfile adds the profile to a copy of the job's AWS configuration.
 func (k *Keeper) writeProfile(role *awsRole, vars map[string]string) error {
-	existing := vars[envConfig]
-	if existing == "" {
-		existing = filepath.Join(vars["HOME"], ".aws", "config")
-	}
+	existing := cmp.Or(vars[envConfig], filepath.Join(vars["HOME"], ".aws", "config"))
 	data, err := boundedfile.Read(existing, maxConfig)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("reading the AWS configuration: %w", err)

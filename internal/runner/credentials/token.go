@@ -1,6 +1,7 @@
 package credentials
 
 import (
+	"cmp"
 	"context"
 	"encoding/base64"
 	"encoding/json"
@@ -88,9 +89,7 @@ func launchToken(text string, now time.Time) token {
 // clock.
 func issuedToken(answer protocol.IdentityToken, now time.Time) token {
 	t := launchToken(answer.Token, now)
-	if t.lifetime == 0 {
-		t.lifetime = max(answer.ExpiresAt.Sub(now), 0)
-	}
+	t.lifetime = cmp.Or(t.lifetime, max(answer.ExpiresAt.Sub(now), 0))
 	t.begin(now, t.lifetime)
 	return t
 }

@@ -1,6 +1,7 @@
 package environ
 
 import (
+	"cmp"
 	"errors"
 	"io/fs"
 	"os"
@@ -54,10 +55,7 @@ func (e *Environment) UseCaches(caches, plugins string) (*Links, error) {
 		}
 	}
 	// The directory of plugins is only a part of PULUMI_HOME, which also has credentials.
-	pulumi := e.vars["PULUMI_HOME"]
-	if pulumi == "" {
-		pulumi = filepath.Join(home, ".pulumi")
-	}
+	pulumi := cmp.Or(e.vars["PULUMI_HOME"], filepath.Join(home, ".pulumi"))
 	links.targets[filepath.Join(pulumi, "plugins")] = plugins
 	for path, target := range links.targets {
 		err := link(path, target)

@@ -156,9 +156,7 @@ func (s *Service) define(ctx context.Context, d store.Deployment, org string, se
 			PostRunCommands: set.PostRunCommands(), Options: opts, OIDC: set.OIDC().Render(sessionName(d, org)),
 		},
 	}
-	if def.Shell == "" {
-		def.Shell = "bash"
-	}
+	def.Shell = cmp.Or(def.Shell, "bash")
 	repo.environment(def)
 	if c := set.OperationContext; c != nil {
 		for name, v := range c.EnvironmentVariables {

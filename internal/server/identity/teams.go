@@ -1,6 +1,7 @@
 package identity
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"regexp"
@@ -105,9 +106,7 @@ func (s *Service) CreateTeam(ctx context.Context, org store.Organization, t stor
 		return t, err
 	}
 	t.ID, t.OrgID = NewID(), org.ID
-	if t.DisplayName == "" {
-		t.DisplayName = t.Name
-	}
+	t.DisplayName = cmp.Or(t.DisplayName, t.Name)
 	err := s.db.Write(ctx, scope.Organization(org.ID), func(tx *store.Tx) error {
 		t.CreatedAt = tx.Now()
 		if err := tx.InsertTeam(t); err != nil {

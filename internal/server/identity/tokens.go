@@ -1,6 +1,7 @@
 package identity
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"time"
@@ -98,10 +99,7 @@ func recordToken(ctx context.Context, tx *store.Tx, action audit.Action, t store
 	if !t.ExpiresAt.IsZero() {
 		detail["expires"] = t.ExpiresAt.UTC().Format(time.RFC3339)
 	}
-	name := t.Name
-	if name == "" {
-		name = t.Description
-	}
+	name := cmp.Or(t.Name, t.Description)
 	return audit.Record(ctx, tx, audit.Entry{OrgID: t.OrgID, Action: action, Subject: audit.Subject{Kind: "token", ID: t.ID, Name: name}, Detail: detail})
 }
 

@@ -1,6 +1,7 @@
 package stacks
 
 import (
+	"cmp"
 	"context"
 	"crypto/subtle"
 	"errors"
@@ -51,9 +52,7 @@ func (s *Service) Renew(ctx context.Context, u store.Update, d time.Duration) (t
 	if d < 0 || d > MaxLease {
 		return time.Time{}, fault.Invalid("Renewal duration must be between 0 and %d seconds", int(MaxLease.Seconds()))
 	}
-	if d == 0 {
-		d = MaxLease
-	}
+	d = cmp.Or(d, MaxLease)
 	var expires time.Time
 	err := s.db.Write(ctx, scope.Stack(u.OrgID, u.StackID), func(tx *store.Tx) error {
 		cur, now, err := readUpdate(tx, u.ID)

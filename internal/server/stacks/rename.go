@@ -2,6 +2,7 @@ package stacks
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -36,12 +37,8 @@ func countValues(raw []byte) int64 {
 // Rename changes a stack's name, project or both; "" keeps the current value. It also rewrites the
 // names in the stack's state. Otherwise, the next update would replace every resource.
 func (s *Service) Rename(ctx context.Context, p identity.Principal, st store.Stack, newName, newProject string) (store.Update, error) {
-	if newName == "" {
-		newName = st.Name
-	}
-	if newProject == "" {
-		newProject = st.Project
-	}
+	newName = cmp.Or(newName, st.Name)
+	newProject = cmp.Or(newProject, st.Project)
 	if newName == st.Name && newProject == st.Project {
 		return store.Update{}, fault.Invalid("No rename to apply.")
 	}

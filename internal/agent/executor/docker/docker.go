@@ -11,6 +11,7 @@
 package docker
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"maps"
@@ -97,9 +98,7 @@ func New(o Options) (*Executor, error) {
 	if strings.HasPrefix(o.Network, "container:") {
 		return nil, fmt.Errorf("docker_network %q: jobs cannot join the network of another container", o.Network)
 	}
-	if o.PullStall == 0 {
-		o.PullStall = defaultPullStall
-	}
+	o.PullStall = cmp.Or(o.PullStall, defaultPullStall)
 	return &Executor{opts: o}, nil
 }
 

@@ -1,6 +1,7 @@
 package jobs
 
 import (
+	"cmp"
 	"crypto/sha256"
 	"encoding/hex"
 	"net/http"
@@ -122,12 +123,8 @@ func readPoll(r *http.Request) (*deployments.Poll, error) {
 		sum := sha256.Sum256([]byte(ip + "\n" + r.UserAgent()))
 		p.Agent.AgentID = "stock-" + hex.EncodeToString(sum[:8])
 	}
-	if p.Agent.Version == "" {
-		p.Agent.Version = request.PlainText(r.UserAgent())
-	}
-	if p.Agent.Hostname == "" {
-		p.Agent.Hostname = ip
-	}
+	p.Agent.Version = cmp.Or(p.Agent.Version, request.PlainText(r.UserAgent()))
+	p.Agent.Hostname = cmp.Or(p.Agent.Hostname, ip)
 	for _, f := range []struct {
 		name string
 		set  func(int)

@@ -1,6 +1,7 @@
 package org
 
 import (
+	"cmp"
 	"net/http"
 
 	"workflowagent/internal/server/api/request"
@@ -80,10 +81,7 @@ func (m *memberRoutes) change(w http.ResponseWriter, r *http.Request, o store.Or
 	if err := request.Decode(w, r, &body); err != nil {
 		return err
 	}
-	if body.Role == "" {
-		body.Role = body.FGARoleID
-	}
-	return web.Done(w, m.identity.SetRole(r.Context(), o, web.Param(r, "user"), body.Role))
+	return web.Done(w, m.identity.SetRole(r.Context(), o, web.Param(r, "user"), cmp.Or(body.Role, body.FGARoleID)))
 }
 
 func (m *memberRoutes) remove(w http.ResponseWriter, r *http.Request, o store.Organization) error {

@@ -2,6 +2,7 @@ package stack
 
 import (
 	"bytes"
+	"cmp"
 	"fmt"
 	"net/url"
 	"strings"
@@ -102,9 +103,7 @@ func readme(description, source string) (templ.Component, error) {
 		return nil, nil //nolint:nilnil // nothing to show
 	}
 	var out bytes.Buffer
-	if source == "" {
-		source = escapeMarkdown(description)
-	}
+	source = cmp.Or(source, escapeMarkdown(description))
 	if err := markdown.Convert([]byte(changes.Plain(source)), &out); err != nil {
 		return nil, fmt.Errorf("rendering a README: %w", err)
 	}

@@ -1,6 +1,7 @@
 package stacksettings
 
 import (
+	"cmp"
 	"strings"
 	"time"
 
@@ -37,10 +38,7 @@ func (p *pages) schedules(v *page.Visit) (view.Page, error) {
 // nextSaturday returns the beginning of the next Saturday, in UTC.
 func nextSaturday(now time.Time) time.Time {
 	now = now.UTC()
-	days := (int(time.Saturday) - int(now.Weekday()) + 7) % 7
-	if days == 0 {
-		days = 7
-	}
+	days := cmp.Or((int(time.Saturday)-int(now.Weekday())+7)%7, 7)
 	return time.Date(now.Year(), now.Month(), now.Day()+days, 0, 0, 0, 0, time.UTC)
 }
 

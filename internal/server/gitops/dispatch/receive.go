@@ -2,6 +2,7 @@ package dispatch
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
@@ -168,9 +169,7 @@ func digest(d vcs.Delivery) string {
 
 // store stores the events of an authentic delivery.
 func (s *Service) store(ctx context.Context, i store.VCSIntegration, p vcs.Parsed, source string) (out Outcome, err error) {
-	if p.ID == "" {
-		p.ID = identity.NewID()
-	}
+	p.ID = cmp.Or(p.ID, identity.NewID())
 	held, err := store.Read(ctx, s.db, func(tx *store.Tx) (map[string]bool, error) { return reposOf(tx, i, p.Events) })
 	if err == nil {
 		owners := scope.Organization(i.OrgID).Shared()

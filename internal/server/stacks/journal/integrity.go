@@ -1,6 +1,7 @@
 package journal
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"strings"
@@ -36,9 +37,7 @@ func integrity(d *Deployment) error {
 			if urnKind, ok := typeOfURN(r.urn); !ok || !isProvider(urnKind) {
 				return fmt.Errorf("resource %d is a provider, but its URN is not one of a provider", i)
 			}
-			if r.id == "" {
-				r.id = unknownID
-			}
+			r.id = cmp.Or(r.id, unknownID)
 			providers[r.urn+"::"+r.id] = true
 		}
 		if !r.deleted {

@@ -1,6 +1,7 @@
 package integrations
 
 import (
+	"cmp"
 	"net/url"
 	"strings"
 
@@ -32,9 +33,7 @@ func completeAzure(i *store.VCSIntegration) {
 	default:
 		return
 	}
-	if i.Owner == "" {
-		i.Owner = organization
-	}
+	i.Owner = cmp.Or(i.Owner, organization)
 	if organization == "" || strings.EqualFold(i.Owner, organization) {
 		i.BaseURL = hosts[vcs.ProviderAzure]
 	}

@@ -1,6 +1,7 @@
 package openid
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"maps"
@@ -123,9 +124,7 @@ func (r *reader) provider(n *yaml.Node) Config {
 			r.sequence("roles", n, func(item *yaml.Node) { c.Roles = append(c.Roles, r.role(item)) })
 		},
 	})
-	if c.Name == "" {
-		c.Name = c.ID
-	}
+	c.Name = cmp.Or(c.Name, c.ID)
 	if c.SecretFile != "" {
 		c.SecretFile = r.path(c.SecretFile)
 	}

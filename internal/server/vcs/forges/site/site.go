@@ -2,6 +2,7 @@
 package site
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"strings"
@@ -61,9 +62,7 @@ func Connect(c vcs.Connection, home, api, user string) (*Site, error) {
 		}
 	}
 	credential := c.Credential
-	if credential.UserName == "" {
-		credential.UserName = user
-	}
+	credential.UserName = cmp.Or(credential.UserName, user)
 	return &Site{
 		Client: rest.Client{Peer: peer, Base: api, Header: Authorization("Bearer " + credential.Password)}, Home: home,
 		Credential: func(context.Context) (vcs.Credential, error) { return credential, nil },
