@@ -4,6 +4,7 @@ import (
 	"encoding/base64"
 	"encoding/hex"
 	"iter"
+	"slices"
 	"strconv"
 	"strings"
 )
@@ -93,12 +94,7 @@ func encodings(s string) []string {
 
 // isPlain reports whether no quoting or escaping changes s, which is true of most tokens.
 func isPlain(s string) bool {
-	for _, c := range []byte(s) {
-		if !isAlphanumeric(c) && c != '-' && c != '_' && c != '.' {
-			return false
-		}
-	}
-	return true
+	return !slices.ContainsFunc([]byte(s), func(c byte) bool { return !isAlphanumeric(c) && c != '-' && c != '_' && c != '.' })
 }
 
 func isAlphanumeric(c byte) bool {

@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"strings"
 
+	"workflowagent/internal/server/fault"
 	"workflowagent/internal/server/identity"
 	"workflowagent/internal/sys/filelock"
 )
@@ -33,10 +34,7 @@ func lockDatabase(cfg Config) (*filelock.Lock, error) {
 	if _, held := errors.AsType[*filelock.HeldError](err); held {
 		return nil, fmt.Errorf("another workflow-server is using the database %s (%w); stop it, or start this one with another --data-dir", path, err)
 	}
-	if err != nil {
-		return nil, fmt.Errorf("locking the database: %w", err)
-	}
-	return lock, nil
+	return lock, fault.While(err, "locking the database")
 }
 
 // urlOf returns a listener's URL for clients on this machine.
@@ -95,8 +93,5 @@ func writeToken(path, text string) error {
 		return fmt.Errorf("writing the admin token: %w", err)
 	}
 	_, err = f.WriteString(text + "\n")
-	if err := errors.Join(err, f.Sync(), f.Close()); err != nil {
-		return fmt.Errorf("writing the admin token: %w", err)
-	}
-	return nil
+	return fault.While(errors.Join(err, f.Sync(), f.Close()), "writing the admin token")
 }

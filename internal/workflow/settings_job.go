@@ -114,13 +114,8 @@ func (s *Settings) PreRunCommands() []string {
 	if s.OperationContext == nil {
 		return nil
 	}
-	var out []string
-	for _, c := range s.OperationContext.PreRunCommands {
-		if strings.TrimSpace(c) != "" {
-			out = append(out, c)
-		}
-	}
-	return out
+	isBlank := func(command string) bool { return strings.TrimSpace(command) == "" }
+	return slices.DeleteFunc(slices.Clone(s.OperationContext.PreRunCommands), isBlank)
 }
 
 // PostRunCommands returns the commands to run after the operation.

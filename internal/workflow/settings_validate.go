@@ -288,12 +288,8 @@ func CheckRepoURL(repo string) error {
 // https://TOKEN@host. User names that servers prescribe are words, and other user names are shorter
 // than tokens.
 func looksLikeToken(user string) bool {
-	for _, prefix := range []string{"ghp_", "gho_", "ghu_", "ghs_", "ghr_", "github_pat_", "glpat-", "gldt-", "ATBB", "ATCTT"} {
-		if strings.HasPrefix(user, prefix) {
-			return true
-		}
-	}
-	return len(user) >= 40
+	prefixes := []string{"ghp_", "gho_", "ghu_", "ghs_", "ghr_", "github_pat_", "glpat-", "gldt-", "ATBB", "ATCTT"}
+	return len(user) >= 40 || slices.ContainsFunc(prefixes, func(prefix string) bool { return strings.HasPrefix(user, prefix) })
 }
 
 // CheckBranch returns an error unless branch is a valid branch name or full ref that does not look

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"maps"
 	"os"
 	"path"
 	"slices"
@@ -69,10 +70,7 @@ func fetchLFS(ctx context.Context, f *fetch, l *login) error {
 		return fmt.Errorf("fetching from Git LFS: %w", err)
 	}
 	// Otherwise git would report the files as changed, because it does not know LFS.
-	var names []string
-	for _, files := range pointers {
-		names = append(names, files...)
-	}
+	names := slices.Concat(slices.Collect(maps.Values(pointers))...)
 	if _, err := f.git.input(ctx, strings.Join(names, "\x00")+"\x00", "update-index", "--assume-unchanged", "-z", "--stdin"); err != nil {
 		return fmt.Errorf("recording the files of Git LFS: %w", err)
 	}
@@ -144,11 +142,7 @@ func eachFile(ctx context.Context, root *os.Root, dir string, visit func(name st
 // attributed returns the pointers that .gitattributes files assign to Git LFS. Other files can
 // contain the same text.
 func attributed(ctx context.Context, git *commandLine, byName map[string]object) (map[object][]string, error) {
-	var names []string
-	for name := range byName {
-		names = append(names, name)
-	}
-	slices.Sort(names)
+	names := slices.Sorted(maps.Keys(byName))
 	pointers := map[object][]string{}
 	for some := range slices.Chunk(names, 200) { // names are short enough for the limit on git's output
 		out, err := git.input(ctx, strings.Join(some, "\x00")+"\x00", "check-attr", "-z", "--stdin", "filter")

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/url"
+	"slices"
 	"strings"
 	"time"
 
@@ -28,15 +29,9 @@ var errRedirected = errors.New("the server redirects to another address, and the
 // isRedirect reports whether git failed because of a redirect that it must not follow.
 func isRedirect(err error) bool {
 	failed, ok := errors.AsType[*commandError](err)
-	if !ok {
-		return false
-	}
-	for _, status := range []string{"301", "302", "303", "307", "308"} {
-		if strings.Contains(failed.output, "returned error: "+status) {
-			return true
-		}
-	}
-	return false
+	return ok && slices.ContainsFunc([]string{"301", "302", "303", "307", "308"}, func(status string) bool {
+		return strings.Contains(failed.output, "returned error: "+status)
+	})
 }
 
 // redirected returns the error for a redirect that git did not follow, with its target. If the target

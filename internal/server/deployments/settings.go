@@ -319,8 +319,5 @@ func ForgetPool(document string) (string, error) {
 	}
 	set.AgentPoolID = ""
 	doc, err := json.Marshal(set)
-	if err != nil {
-		return "", fmt.Errorf("encoding deployment settings: %w", err)
-	}
-	return string(doc), nil
+	return string(doc), fault.While(err, "encoding deployment settings")
 }

@@ -10,6 +10,7 @@ import (
 	"net/url"
 
 	"workflowagent/internal/protocol"
+	"workflowagent/internal/server/fault"
 )
 
 // maxAnswer is the maximum number of bytes of a receiver's response that are read.
@@ -70,10 +71,7 @@ func (c *Client) CheckReceiver(address string) error {
 			return nil
 		}
 	}
-	if err != nil {
-		return fmt.Errorf("cannot be called: %w", err)
-	}
-	return nil
+	return fault.While(err, "cannot be called")
 }
 
 func parseReceiver(address string) (*url.URL, error) {

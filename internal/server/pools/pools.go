@@ -181,10 +181,7 @@ func (s *Service) List(ctx context.Context, orgID string) ([]Overview, string, e
 		}
 		return out, err
 	})
-	if err != nil {
-		return nil, "", fmt.Errorf("listing agent pools: %w", err)
-	}
-	return out, queue.DefaultPool, nil
+	return out, queue.DefaultPool, fault.While(err, "listing agent pools")
 }
 
 // Get returns an organization's pool by its id.

@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"slices"
 
 	"workflowagent/internal/server/budget"
 	"workflowagent/internal/server/identity"
@@ -92,10 +93,7 @@ func describesAsMuch(a, b []byte) bool {
 		value := rawjson.Member(meta, name)
 		return value != nil && string(value) != "null"
 	}
-	for _, name := range []string{"old", "new", "detailedDiff", "diffs", "keys"} {
-		if has(b, name) && !has(a, name) {
-			return false
-		}
-	}
-	return true
+	return !slices.ContainsFunc([]string{"old", "new", "detailedDiff", "diffs", "keys"}, func(name string) bool {
+		return has(b, name) && !has(a, name)
+	})
 }

@@ -6,6 +6,7 @@ import (
 	"sync"
 	"time"
 
+	"workflowagent/internal/server/fault"
 	"workflowagent/internal/server/store/database"
 	"workflowagent/internal/server/store/scope"
 	"workflowagent/internal/sys/diskspace"
@@ -53,10 +54,7 @@ func (db *DB) tryWriting(ctx context.Context) error {
 	err := db.Write(ctx, scope.Free, func(tx *Tx) error {
 		return tx.SetInstallation("writable", []byte(time.Now().UTC().Format(time.RFC3339)))
 	})
-	if err != nil {
-		return fmt.Errorf("testing whether the database accepts writes: %w", err)
-	}
-	return nil
+	return fault.While(err, "testing whether the database accepts writes")
 }
 
 func hasSpace(dir string) error {

@@ -93,10 +93,7 @@ func (s *Service) secretOf(ctx context.Context, row store.Webhook) (string, erro
 		return "", nil
 	}
 	plain, err := s.opts.Secrets.Decrypt(ctx, sealedFor(row.ID), row.Secret)
-	if err != nil {
-		return "", fmt.Errorf("decrypting the secret of a webhook: %w", err)
-	}
-	return string(plain), nil
+	return string(plain), fault.While(err, "decrypting the secret of a webhook")
 }
 
 func (s *Service) reveal(ctx context.Context, row store.Webhook) (Webhook, error) {

@@ -1,10 +1,11 @@
 package process
 
 import (
-	"bytes"
 	"context"
 	"fmt"
 	"os"
+	"slices"
+	"strings"
 	"time"
 	"unsafe"
 
@@ -18,15 +19,7 @@ import (
 // job.
 func carries(pid int, marker string) bool {
 	env, err := os.ReadFile(fmt.Sprintf("/proc/%d/environ", pid))
-	if err != nil {
-		return false
-	}
-	for entry := range bytes.SplitSeq(env, []byte{0}) {
-		if string(entry) == marker {
-			return true
-		}
-	}
-	return false
+	return err == nil && slices.Contains(strings.Split(string(env), "\x00"), marker)
 }
 
 // waitGone waits until the process has exited. For a process that is not a child, waitGone returns

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"net/http"
 	"strings"
 	"sync"
@@ -12,6 +11,7 @@ import (
 	"github.com/klauspost/compress/gzip"
 
 	"workflowagent/internal/server/budget"
+	"workflowagent/internal/server/fault"
 )
 
 const gzipFrom = 4 << 10
@@ -70,10 +70,8 @@ func encodeJSON(v any) ([]byte, error) {
 	var buf bytes.Buffer
 	enc := json.NewEncoder(&buf)
 	enc.SetEscapeHTML(false)
-	if err := enc.Encode(v); err != nil {
-		return nil, fmt.Errorf("encoding the response: %w", err)
-	}
-	return buf.Bytes(), nil
+	err := enc.Encode(v)
+	return buf.Bytes(), fault.While(err, "encoding the response")
 }
 
 func jsonHeader(w http.ResponseWriter) http.Header {
@@ -112,13 +110,9 @@ func compress(body []byte) ([]byte, error) {
 	defer compressors.Put(z)
 	var out bytes.Buffer
 	z.Reset(&out)
-	if _, err := z.Write(body); err != nil {
-		return nil, fmt.Errorf("compressing the response: %w", err)
-	}
-	if err := z.Close(); err != nil {
-		return nil, fmt.Errorf("compressing the response: %w", err)
-	}
-	return out.Bytes(), nil
+	_, err := z.Write(body)
+	err = errors.Join(err, z.Close())
+	return out.Bytes(), fault.While(err, "compressing the response")
 }
 
 func acceptsGzip(r *http.Request) bool {

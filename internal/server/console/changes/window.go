@@ -74,10 +74,7 @@ func (m Model) encode(ctx context.Context, from int, rows []shownRow, total int)
 		return nil, fmt.Errorf("rendering a part of a tree: %w", err)
 	}
 	encoded, err := json.Marshal(map[string]any{"from": from, "total": total, "html": html.String()})
-	if err != nil {
-		return nil, fmt.Errorf("encoding a part of a tree: %w", err)
-	}
-	return encoded, nil
+	return encoded, fault.While(err, "encoding a part of a tree")
 }
 
 // window returns a part of the rows that remain after folding, and the number of these rows.

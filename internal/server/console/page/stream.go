@@ -301,11 +301,9 @@ func (e *events) write(text []byte) error {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	_ = e.conn.SetWriteDeadline(time.Now().Add(writeTimeout)) // only writers in tests do not support it
-	if _, err := io.Copy(e.w, bytes.NewReader(text)); err != nil {
-		return fmt.Errorf("sending an event: %w", err)
+	_, err := io.Copy(e.w, bytes.NewReader(text))
+	if err == nil {
+		err = e.conn.Flush()
 	}
-	if err := e.conn.Flush(); err != nil {
-		return fmt.Errorf("sending an event: %w", err)
-	}
-	return nil
+	return fault.While(err, "sending an event")
 }

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"encoding/json"
 	"fmt"
-	"maps"
 	"slices"
 	"strings"
 
@@ -19,12 +18,6 @@ import (
 	"workflowagent/internal/workflow"
 )
 
-// variable is an environment variable in the settings.
-type variable struct {
-	Name, Value string
-	Secret      bool
-}
-
 // origin is the effective value of a setting, and where it comes from.
 type origin struct{ Name, Value, From string }
 
@@ -36,7 +29,7 @@ type deployModel struct {
 	Warnings  []string // about what the last change contained without effect
 	Source    string
 	Pools     []view.Option
-	Variables []variable
+	Variables []workflow.Variable
 	Auth      string
 	Effective []origin
 	Operate   bool
@@ -68,7 +61,7 @@ func (p *pages) deployPage(v *page.Visit, problem string) (view.Page, error) {
 		return view.Page{}, err
 	}
 	m.Pools = poolOptions(list, preset)
-	m.Variables, m.Auth = variables(m.Set), authKind(m.Set)
+	m.Variables, m.Auth = m.Set.Variables(), authKind(m.Set)
 	m.Effective = effective(m.Set, list, preset)
 	if m.Triggers, err = p.triggers(v, m.Set); err != nil {
 		return view.Page{}, err
@@ -114,23 +107,6 @@ func poolOptions(list []pools.Overview, preset string) []view.Option {
 			out[0].Text = "The organization's default pool: " + text
 		}
 		out = append(out, view.Option{Value: o.ID, Text: text})
-	}
-	return out
-}
-
-func variables(set *workflow.Settings) []variable {
-	if set.OperationContext == nil {
-		return nil
-	}
-	env := set.OperationContext.EnvironmentVariables
-	out := make([]variable, 0, len(env))
-	for _, name := range slices.Sorted(maps.Keys(env)) {
-		value := env[name]
-		v := variable{Name: name, Secret: value.IsSecret()}
-		if !v.Secret {
-			v.Value, _ = value.Value()
-		}
-		out = append(out, v)
 	}
 	return out
 }

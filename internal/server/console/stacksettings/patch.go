@@ -3,11 +3,11 @@ package stacksettings
 import (
 	"cmp"
 	"encoding/json"
-	"fmt"
 	"strconv"
 	"strings"
 
 	"workflowagent/internal/server/console/page"
+	"workflowagent/internal/server/fault"
 	"workflowagent/internal/workflow"
 )
 
@@ -63,10 +63,7 @@ func (p *pages) patch(v *page.Visit, set *workflow.Settings) ([]byte, error) {
 		operation["postRunCommands"] = commands
 	}
 	out, err := json.Marshal(doc)
-	if err != nil {
-		return nil, fmt.Errorf("encoding the settings of a form: %w", err)
-	}
-	return out, nil
+	return out, fault.While(err, "encoding the settings of a form")
 }
 
 func gitPatch(v *page.Visit, seal func(string) (any, error)) (any, error) {
@@ -102,7 +99,7 @@ func gitPatch(v *page.Visit, seal func(string) (any, error)) (any, error) {
 
 func variablePatch(v *page.Visit, set *workflow.Settings, seal func(string) (any, error)) (map[string]any, error) {
 	env := map[string]any{}
-	for _, old := range variables(set) {
+	for _, old := range set.Variables() {
 		if v.Form("remove:"+old.Name) == "on" {
 			env[old.Name] = nil
 		}

@@ -93,10 +93,8 @@ func (s *Ring) loadIn(tx *store.Tx) error {
 
 func (s *Ring) wrap(h *keyset.Handle) ([]byte, error) {
 	var buf bytes.Buffer
-	if err := h.Write(keyset.NewBinaryWriter(&buf), s.master); err != nil {
-		return nil, fmt.Errorf("wrapping the key ring: %w", err)
-	}
-	return buf.Bytes(), nil
+	err := h.Write(keyset.NewBinaryWriter(&buf), s.master)
+	return buf.Bytes(), fault.While(err, "wrapping the key ring")
 }
 
 func (s *Ring) unwrap(wrapped []byte) (*keyset.Handle, error) {

@@ -7,6 +7,8 @@ import (
 	"errors"
 	"fmt"
 	"time"
+
+	"workflowagent/internal/server/fault"
 )
 
 // Secrets encrypts and decrypts. [keyring.Ring] implements it.
@@ -41,10 +43,7 @@ func (b Box) Seal(ctx context.Context, value any, until time.Time) (string, erro
 		return "", fmt.Errorf("encoding the state of a sign-in: %w", err)
 	}
 	text, err := b.Secrets.Encrypt(ctx, "sign-in/"+b.Purpose, raw)
-	if err != nil {
-		return "", fmt.Errorf("sealing the state of a sign-in: %w", err)
-	}
-	return base64.RawURLEncoding.EncodeToString(text), nil
+	return base64.RawURLEncoding.EncodeToString(text), fault.While(err, "sealing the state of a sign-in")
 }
 
 // Open decodes the value of a sealed text, which is untrusted.

@@ -3,8 +3,10 @@
 package changes
 
 import (
+	"cmp"
 	"encoding/json"
 	"hash/maphash"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -167,11 +169,7 @@ func (w *row) describe(m metadata) {
 	switch {
 	case len(m.DetailedDiff) > 0 && !w.detailed:
 		w.detailed, w.Diff, w.More = true, nil, 0
-		paths := make([]string, 0, len(m.DetailedDiff))
-		for path := range m.DetailedDiff {
-			paths = append(paths, path)
-		}
-		slices.Sort(paths)
+		paths := slices.Sorted(maps.Keys(m.DetailedDiff))
 		// The causes of a replacement come first.
 		slices.SortStableFunc(paths, func(a, b string) int {
 			return replaceFirst(m.DetailedDiff[a].Kind) - replaceFirst(m.DetailedDiff[b].Kind)
@@ -317,11 +315,7 @@ func (r *Reducer) Tree() Tree {
 		Rows: make([]Row, 0, len(r.rows)), Totals: map[string]int{}, Omitted: len(r.omitted), Messages: slices.Clone(r.messages),
 		OmittedMessages: r.extra, Config: r.config, Cancelled: r.cancelled, Began: unix(r.first), LastActivity: unix(r.last),
 	}
-	sorted := make([]*row, 0, len(r.rows))
-	for _, w := range r.rows {
-		sorted = append(sorted, w)
-	}
-	slices.SortFunc(sorted, func(a, b *row) int { return int(min(1, max(-1, a.first-b.first))) })
+	sorted := slices.SortedFunc(maps.Values(r.rows), func(a, b *row) int { return cmp.Compare(a.first, b.first) })
 	for _, w := range sorted {
 		out := w.Row
 		out.Op, out.State, out.Began = opName(w.op), w.state(), unix(w.beganAt)

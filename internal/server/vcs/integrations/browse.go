@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/base64"
 	"errors"
-	"fmt"
 	"slices"
 	"strings"
 
@@ -57,10 +56,7 @@ func (s *Service) sealPage(ctx context.Context, integrationID, page string) (str
 		return "", nil
 	}
 	sealed, err := s.opts.Secrets.Encrypt(ctx, pageScope(integrationID), []byte(page))
-	if err != nil {
-		return "", fmt.Errorf("encrypting the name of the next page: %w", err)
-	}
-	return base64.RawURLEncoding.EncodeToString(sealed), nil
+	return base64.RawURLEncoding.EncodeToString(sealed), fault.While(err, "encrypting the name of the next page")
 }
 
 // openPage returns the page of the forge that a name from [Service.sealPage] means.
