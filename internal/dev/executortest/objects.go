@@ -13,6 +13,7 @@ import (
 
 	"workflowagent/internal/agent/executor"
 	"workflowagent/internal/dev/executortest/program"
+	"workflowagent/internal/dev/must"
 )
 
 const segment = "step-0001-0000000000000000.log"
@@ -71,9 +72,7 @@ func files(t *testing.T, dir string) []string {
 		out = append(out, filepath.ToSlash(name)+"="+string(data))
 		return errors.Join(err, relErr)
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	return out
 }
 

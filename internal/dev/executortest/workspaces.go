@@ -10,6 +10,7 @@ import (
 
 	"workflowagent/internal/agent/executor"
 	"workflowagent/internal/dev/executortest/program"
+	"workflowagent/internal/dev/must"
 )
 
 // testWorkspaces checks that jobs of one scope share files, that no other job sees these, and that a
@@ -49,16 +50,12 @@ func testWorkspaces(t *testing.T, s *suite) {
 			s.launch(h, launch(program.Action{Forever: true}))
 		}
 	}
-	if err := s.ex.Remove(s.ctx, h); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, s.ex.Remove(s.ctx, h))
 	if w := s.workspace(keeper, own); w == nil || w.InUse || w.Used.IsZero() {
 		t.Errorf("the workspace after its jobs: %+v", w)
 	}
 	for range 2 {
-		if err := keeper.RemoveWorkspace(s.ctx, s.own, own); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, keeper.RemoveWorkspace(s.ctx, s.own, own))
 	}
 	if w := s.workspace(keeper, own); w != nil {
 		t.Errorf("a removed workspace is listed: %+v", w)

@@ -96,9 +96,7 @@ func newSite(t *testing.T, owner, gitPath string, api func(s *site) http.Handler
 	t.Helper()
 	s := &site{t: t, id: 4711, owner: owner, name: "app", comments: map[int][]*comment{}, clock: time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)}
 	var err error
-	if s.git, err = lab.StartGitServer(t.Context(), t.TempDir(), lab.GitOptions{Password: Token}); err != nil {
-		t.Fatal(err)
-	}
+	s.git = must.Get(lab.StartGitServer(t.Context(), t.TempDir(), lab.GitOptions{Password: Token}))(t)
 	t.Cleanup(func() { _ = s.git.Close() })
 	if s.repo, _, err = s.git.NewRepo(t.Context(), "repo", map[string]string{"README": "1", "infra/old": strings.Repeat("content\n", 50)}); err != nil {
 		t.Fatal(err)

@@ -120,9 +120,7 @@ func archive(t *testing.T, top string, list []member) []byte {
 	t.Helper()
 	var packed bytes.Buffer
 	squeezed, err := gzip.NewWriterLevel(&packed, gzip.NoCompression) // the race detector slows compression down
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	out := tar.NewWriter(squeezed)
 	for _, m := range list {
 		header := &tar.Header{

@@ -46,18 +46,14 @@ func (b *box) onTerminal(t *testing.T, args ...string) (*exec.Cmd, *os.File) {
 	b.piped = true
 	cmd := b.command(t.Context(), t, args...)
 	terminal, tty, err := pty.Open()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	t.Cleanup(func() { _ = terminal.Close() })
 	cmd.Stdout, cmd.Stderr = tty, tty
 	cmd.Env = append(cmd.Env, "TERM=xterm")
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Setctty: true, Ctty: 1}
 	err = cmd.Start()
 	_ = tty.Close() // the child has its own copy
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	if err := terminal.SetReadDeadline(time.Now().Add(time.Minute)); err != nil && !errors.Is(err, os.ErrNoDeadline) {
 		t.Fatal(err)
 	}

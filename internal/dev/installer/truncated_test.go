@@ -8,6 +8,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"workflowagent/internal/dev/must"
 )
 
 // TestTruncated checks that a download cut at any byte runs nothing. The installer's first external
@@ -43,9 +45,7 @@ func TestTruncated(t *testing.T) {
 			} else if os.IsNotExist(err) {
 				err = nil
 			}
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.OK(t, err)
 			return string(out), len(text) > 0 || strings.Contains(string(out), "install.sh:")
 		}
 		for _, whole := range []int{len(script), len(script) - 1} { // the last byte is a newline

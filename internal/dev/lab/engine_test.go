@@ -63,9 +63,7 @@ func inContainer(t *testing.T, engine *Engine, image, user, script string) strin
 	created, err := docker.ContainerCreate(ctx, client.ContainerCreateOptions{
 		Config: &container.Config{Image: image, User: user, Cmd: []string{"/bin/bash", "-euc", script}},
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	defer func() {
 		_, err := docker.ContainerRemove(context.WithoutCancel(ctx), created.ID, client.ContainerRemoveOptions{Force: true})
 		if err != nil {
@@ -127,9 +125,7 @@ resources:
   note: {type: "lab:File", properties: {path: note.txt, content: hello}}
 outputs: {size: "${note.size}"}
 `})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	for _, user := range []string{"", "pulumi", "4321:4321"} {
 		t.Run("user "+user, func(t *testing.T) {
 			out := inContainer(t, engine, image, user, `

@@ -46,9 +46,7 @@ func TestGitServerServesCommits(t *testing.T) {
 	server := startGitServer(t, GitOptions{})
 	first := map[string]string{"Pulumi.yaml": "name: a\n", "infra/with space \"é\".txt": "x", "run.sh": "#!/bin/sh\n"}
 	repo, begin, err := server.NewRepo(t.Context(), "team/demo", first)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	next := must.Get(repo.Commit(t.Context(), MainBranch, "Change", map[string]string{"Pulumi.yaml": "name: b\n"}))(t)
 	must.Get(repo.Commit(t.Context(), "feature/x", "Branch", map[string]string{"new": "n"}))(t)
 
@@ -85,9 +83,7 @@ func TestGitServerRequiresCredentials(t *testing.T) {
 	t.Parallel()
 	server := startGitServer(t, GitOptions{Username: "me", Password: "s3cret/@"})
 	repo, commit, err := server.NewRepo(t.Context(), "private", map[string]string{"a": "b"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	for _, test := range []struct {
 		name string
 		user *url.Userinfo

@@ -64,9 +64,7 @@ func issuerKeys(t *testing.T, issuer *Issuer) map[string]*rsa.PublicKey {
 		err := issuer.call(t.Context(), http.MethodGet, path, "", nil, func(res *http.Response) error {
 			return json.NewDecoder(res.Body).Decode(into)
 		})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, err)
 	}
 	var discovery struct {
 		Issuer string

@@ -13,16 +13,12 @@ func TestMachine(t *testing.T) {
 		t.Skip(reason)
 	}
 	dir := must.Get(os.MkdirTemp("", "machine"))(t)
-	m, err := BootMachine(t.Context(), dir, os.Stderr)
-	if err != nil {
-		t.Fatal(err)
-	}
+	m := must.Get(BootMachine(t.Context(), dir, os.Stderr))(t)
 	if out, err := m.Run(t.Context(), "systemctl show --property=Version --value && ps -p 1 -o comm="); err != nil {
 		t.Errorf("%s: %v", out, err)
 	}
-	_, err = m.Run(t.Context(), "exit 7")
-	var failed *ScriptError
-	if !errors.As(err, &failed) || failed.Code != 7 {
+	_, err := m.Run(t.Context(), "exit 7")
+	if failed, ok := errors.AsType[*ScriptError](err); !ok || failed.Code != 7 {
 		t.Errorf("got %v", err)
 	}
 	for name, off := range map[string]func() error{"PowerOff": m.PowerOff, "CutPower": func() error { return m.CutPower(t.Context()) }} {

@@ -16,9 +16,7 @@ func TestSSHServerServesCommits(t *testing.T) {
 		t.Skip(reason)
 	}
 	repo, commit, err := startGitServer(t, GitOptions{}).NewRepo(t.Context(), "demo", map[string]string{"a": "b"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	server := must.Get(StartSSHServer(t.Context(), t.TempDir(), ""))(t)
 	t.Cleanup(server.Close)
 

@@ -5,6 +5,8 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"testing"
+
+	"workflowagent/internal/dev/must"
 )
 
 func TestFront(t *testing.T) {
@@ -14,17 +16,11 @@ func TestFront(t *testing.T) {
 		defer s.Close()
 		servers = append(servers, s.URL)
 	}
-	p, err := startFront(servers)
-	if err != nil {
-		t.Fatal(err)
-	}
+	p := must.Get(startFront(servers))(t)
 	defer p.Close()
 	last := map[string]string{}
 	for _, path := range []string{"/one/update", "/two/update", "/one/update/1", "/one/update/1/events", "/two/update/2", "/one"} {
-		resp, err := http.Get(p.URL + "/api/stacks/org/project" + path)
-		if err != nil {
-			t.Fatal(err)
-		}
+		resp := must.Get(http.Get(p.URL + "/api/stacks/org/project" + path))(t)
 		body, err := io.ReadAll(resp.Body)
 		_ = resp.Body.Close()
 		stack := path[:4]

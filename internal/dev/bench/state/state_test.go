@@ -9,18 +9,13 @@ import (
 	"github.com/klauspost/compress/gzip"
 
 	"workflowagent/internal/dev/bench/site"
+	"workflowagent/internal/dev/must"
 )
 
 func TestSyntheticState(t *testing.T) {
 	state := site.State("large", 3)
-	packed, err := compress(state)
-	if err != nil {
-		t.Fatal(err)
-	}
-	z, err := gzip.NewReader(strings.NewReader(string(packed)))
-	if err != nil {
-		t.Fatal(err)
-	}
+	packed := must.Get(compress(state))(t)
+	z := must.Get(gzip.NewReader(strings.NewReader(string(packed))))(t)
 	plain, err := io.ReadAll(z)
 	if err != nil || string(plain) != string(state) {
 		t.Errorf("the compressed state is %d bytes of %d, %v", len(plain), len(state), err)
@@ -30,9 +25,7 @@ func TestSyntheticState(t *testing.T) {
 			Resources []struct{ URN, Parent string }
 		}
 	}
-	if err := json.Unmarshal(state, &decoded); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, json.Unmarshal(state, &decoded))
 	resources := decoded.Deployment.Resources
 	if len(resources) != 4 {
 		t.Fatalf("%d resources, want the stack and 3", len(resources))

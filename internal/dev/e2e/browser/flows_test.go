@@ -265,15 +265,12 @@ func TestLoginOfCLI(t *testing.T) {
 	// The prompt is a terminal program: Enter opens the browser.
 	cmd := exec.CommandContext(ctx, "script", "-qec", filepath.Join(w.Tools.Dir, "pulumi")+" login "+w.Server.URL, "/dev/null")
 	cmd.Env = []string{"PATH=" + dir + ":/usr/bin:/bin", "HOME=" + home, "PULUMI_HOME=" + home, "PULUMI_CONSOLE_DOMAIN=" + host, "PULUMI_SKIP_UPDATE_CHECK=true", "TERM=xterm"}
-	in, err := cmd.StdinPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
+	in := must.Get(cmd.StdinPipe())(t)
 	var out output
 	cmd.Stdout, cmd.Stderr = &out, &out
 	must.OK(t, cmd.Start())
 	answered := false
-	err = harness.Until(ctx, func() (bool, error) {
+	err := harness.Until(ctx, func() (bool, error) {
 		// The prompt asks the terminal for its color and its cursor before it reads keys.
 		if !answered && strings.Contains(out.String(), "[6n") {
 			answered = true

@@ -37,9 +37,7 @@ func (w *world) integration(t *testing.T) string {
 			},
 		}, nil)
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	cfg := must.Get(server.LoadConfig("", map[string]string{"data_dir": w.Server.DataDir}, func(string) string { return "" }))(t)
 	db := must.Get(server.OpenDatabase(context.WithoutCancel(ctx), cfg, storetest.Log()))(t)
 	defer db.Close()

@@ -87,9 +87,7 @@ func (w *world) issuer(t *testing.T) string {
 		policy := map[string]any{"decision": "allow", "tokenType": "runner", "runnerID": w.Pool.ID, "rules": map[string]string{"sub": hostile}}
 		err = w.Server.Call(t.Context(), http.MethodPatch, "/api/orgs/"+w.org+"/auth/policies/"+set.ID, map[string]any{"policies": []any{policy}}, nil)
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	return issuer.ID
 }
 
@@ -97,17 +95,13 @@ func (w *world) issuer(t *testing.T) string {
 func (w *world) app(t *testing.T) string {
 	t.Helper()
 	key, err := rsa.GenerateKey(rand.Reader, 2048)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	var made struct{ ID string }
 	err = w.Server.Call(t.Context(), http.MethodPost, "/api/console/orgs/"+w.org+"/integrations/github-enterprise", map[string]any{
 		"name": hostile, "baseUrl": "https://github.invalid", "owner": strings.Repeat("long", 20), "appId": "77", "installationId": "88", "webhookSecret": rand.Text() + rand.Text(),
 		"privateKey": string(pem.EncodeToMemory(&pem.Block{Type: "RSA PRIVATE KEY", Bytes: x509.MarshalPKCS1PrivateKey(key)})),
 	}, &made)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	return made.ID
 }
 

@@ -51,9 +51,7 @@ resources:
 outputs:
   hex: ${value.hex}
 `})
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.OK(t, err)
 			must.OK(t, w.Server.Call(ctx, "POST", "/api/stacks/"+w.Server.Organization+"/"+test.language, map[string]string{"stackName": "dev"}, nil))
 			settings := map[string]any{"operationContext": map[string]any{"environmentVariables": w.JobEnv()}}
 			must.OK(t, w.Server.Call(ctx, "PUT", "/api/stacks/"+name+"/deployments/settings", settings, nil))

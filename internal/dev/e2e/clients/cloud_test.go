@@ -26,10 +26,7 @@ func startIssuingSite(t *testing.T) (w *harness.Site, issuer string, certificate
 	t.Cleanup(front.Close)
 	issuer = front.URL + "/oidc"
 	w = harness.StartSite(t, "", "--oidc-issuer-url", issuer)
-	var err error
-	if target, err = url.Parse(w.Server.URL); err != nil {
-		t.Fatal(err)
-	}
+	target = must.Get(url.Parse(w.Server.URL))(t)
 	return w, issuer, front.Certificate()
 }
 

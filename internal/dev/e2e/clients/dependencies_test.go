@@ -85,9 +85,7 @@ func TestClientsInstallDependencies(t *testing.T) {
 			files := map[string]string{"Pulumi.yaml": "name: " + tc.name + "\nruntime: " + tc.runtime + "\n"}
 			maps.Copy(files, tc.files)
 			repo, _, err := w.Git.NewRepo(ctx, tc.name, files)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.OK(t, err)
 			deploy := func(s *harness.Stack) {
 				t.Helper()
 				d := s.Finish(ctx, t, s.Deploy(ctx, t, "update", repo.URL))
@@ -127,9 +125,7 @@ func TestClientsInstallDependencies(t *testing.T) {
 		repo, _, err := w.Git.NewRepo(ctx, "missing", map[string]string{
 			"Pulumi.yaml": "name: missing\nruntime: nodejs\n", "package.json": `{"name": "app", "dependencies": {"twig": "1.0.0"}}`,
 		})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, err)
 		s := w.NewStack(ctx, t, "missing", "dev", "", variables)
 		d := s.Finish(ctx, t, s.Deploy(ctx, t, "update", repo.URL))
 		log := s.Log(ctx, t, d)

@@ -84,13 +84,10 @@ func TestClientsLogInByOIDC(t *testing.T) {
 	ctx := t.Context()
 	w := harness.StartSite(t, "")
 	must.OK(t, w.MakePool(ctx))
-	issuer, err := lab.StartIssuer(ctx, t.TempDir(), os.Stderr)
-	if err != nil {
-		t.Fatal(err)
-	}
+	issuer := must.Get(lab.StartIssuer(ctx, t.TempDir(), os.Stderr))(t)
 	t.Cleanup(issuer.Close)
 	registration := map[string]any{"name": "lab", "url": issuer.URL}
-	err = w.Server.Call(ctx, http.MethodPost, "/api/orgs/"+w.Server.Organization+"/oidc/issuers", registration, nil)
+	err := w.Server.Call(ctx, http.MethodPost, "/api/orgs/"+w.Server.Organization+"/oidc/issuers", registration, nil)
 	if err == nil || !strings.Contains(err.Error(), "is not trusted") {
 		t.Fatalf("registering an issuer with an unknown authority: %v", err)
 	}

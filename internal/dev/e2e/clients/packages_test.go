@@ -110,9 +110,7 @@ func archive(t *testing.T, files map[string]string) []byte {
 		if err == nil {
 			_, err = f.Write([]byte(text))
 		}
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, err)
 	}
 	must.OK(t, z.Close())
 	return out.Bytes()
@@ -128,9 +126,7 @@ func tarball(t *testing.T, files map[string]string) []byte {
 		if err == nil {
 			_, err = w.Write([]byte(text))
 		}
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, err)
 	}
 	must.OK(t, w.Close())
 	must.OK(t, z.Close())

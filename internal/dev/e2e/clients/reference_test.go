@@ -40,15 +40,11 @@ func TestClientsReferToStacksFromDeployments(t *testing.T) {
 	must.Get(w.StartAgent(ctx, "process", nil))(t)
 	source := w.NewStack(ctx, t, "source", "dev", "", nil)
 	sourceRepo, _, err := w.Git.NewRepo(ctx, "source", map[string]string{"Pulumi.yaml": sourceProgram})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	readerRepo, _, err := w.Git.NewRepo(ctx, "reader", map[string]string{
 		"Pulumi.yaml": strings.ReplaceAll(readerProgram, "%s", source.Name),
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	run := func(s *harness.Stack, operation, repo, status, says string) {
 		t.Helper()
 		d := s.Deploy(ctx, t, operation, repo)
@@ -66,9 +62,7 @@ func TestClientsReferToStacksFromDeployments(t *testing.T) {
 
 	var made struct{ TokenValue string }
 	err = w.Server.Call(ctx, http.MethodPost, "/api/orgs/"+w.Server.Organization+"/tokens", map[string]string{"name": "robot"}, &made)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	robot := &lab.Server{URL: w.Server.URL, Token: made.TokenValue, Organization: w.Server.Organization}
 	run(&harness.Stack{W: &harness.Site{Server: robot}, Name: reader.Name}, "update", readerRepo.URL, "failed", `unknown stack "`+source.Name)
 	run(&harness.Stack{W: &harness.Site{Server: robot}, Name: source.Name}, "preview", sourceRepo.URL, "succeeded", "unchanged")

@@ -30,20 +30,13 @@ func TestRestfulInfrastructure(t *testing.T) {
 	example := filepath.Join(root, "examples", "restful-infrastructure")
 	files := must.Get(lab.ReadFiles(filepath.Join(example, "program")))(t)
 	repo, _, err := w.Git.NewRepo(ctx, "site", files)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	// The settings are the example's, with the address of the repository and the lab's variables.
-	text, err := os.ReadFile(filepath.Join(example, "settings.json"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	text := must.Get(os.ReadFile(filepath.Join(example, "settings.json")))(t)
 	var settings map[string]any
 	must.OK(t, json.Unmarshal([]byte(strings.Replace(string(text), "https://git.example.com/site.git", repo.URL, 1)), &settings))
 	settings["operationContext"].(map[string]any)["environmentVariables"] = w.JobEnv()
-	if text, err = json.Marshal(settings); err != nil {
-		t.Fatal(err)
-	}
+	text = must.Get(json.Marshal(settings))(t)
 	dir := t.TempDir()
 	must.OK(t, os.WriteFile(filepath.Join(dir, "settings.json"), text, 0o600))
 	build := exec.CommandContext(ctx, "go", "build", "-o", filepath.Join(dir, "service"), ".")
@@ -56,9 +49,7 @@ func TestRestfulInfrastructure(t *testing.T) {
 	env := append(os.Environ(), "PULUMI_BACKEND_URL="+w.Server.URL, "PULUMI_ACCESS_TOKEN="+w.Server.Token)
 	service, err := child.Start(ctx, filepath.Join(dir, "service"),
 		[]string{"-listen", address, "-org", w.Server.Organization, "-settings", filepath.Join(dir, "settings.json")}, env, filepath.Join(dir, "log"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	t.Cleanup(func() {
 		if err := service.Stop(syscall.SIGTERM, time.Minute); err != nil {
 			t.Error(err)
@@ -92,10 +83,7 @@ func TestRestfulInfrastructure(t *testing.T) {
 	want(409, "POST", "/sites", `{"id": "blog", "content": "again"}`)
 	// The content is data, not shell text or an option.
 	const hostile = `--secret "$(id)"; $HOME`
-	body, err := json.Marshal(map[string]string{"content": hostile})
-	if err != nil {
-		t.Fatal(err)
-	}
+	body := must.Get(json.Marshal(map[string]string{"content": hostile}))(t)
 	want(202, "POST", "/sites/blog", string(body))
 	becomes("update", hostile, "Hello")
 	want(202, "DELETE", "/sites/blog", "")

@@ -58,9 +58,7 @@ func TestClientsOnPostgres(t *testing.T) {
 		t.Skip(reason)
 	}
 	dsn, stop, err := postgres.Start(t.Context(), t.TempDir())
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	t.Cleanup(stop)
 	runScripts(t, testscript.Params{Files: []string{filepath.Join("testdata", "deploy_update.txtar")}}, "--database", dsn)
 }

@@ -19,10 +19,7 @@ import (
 // be able to start.
 func TestClientsKilledFreeTheirStack(t *testing.T) {
 	bin, tools := harness.Programs(t)
-	w, err := harness.NewSite(t.Context(), bin, tools, t.TempDir(), "", "--update-lease", "8s")
-	if err != nil {
-		t.Fatal(err)
-	}
+	w := must.Get(harness.NewSite(t.Context(), bin, tools, t.TempDir(), "", "--update-lease", "8s"))(t)
 	t.Cleanup(w.Close)
 	dir := t.TempDir()
 	program := func(resources string) {
@@ -51,7 +48,7 @@ func TestClientsKilledFreeTheirStack(t *testing.T) {
 	up := []string{"up", "--yes", "--skip-preview", "--non-interactive"}
 	victim := pulumi(up...)
 	must.OK(t, victim.Start())
-	err = harness.Until(ctx, held)
+	err := harness.Until(ctx, held)
 	_ = victim.Process.Kill()
 	_ = victim.Wait() // it was killed
 	if err != nil {

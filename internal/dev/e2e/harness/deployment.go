@@ -59,9 +59,7 @@ func (s *Stack) Deploy(ctx context.Context, t *testing.T, operation, repoURL str
 		"sourceContext":    map[string]any{"git": map[string]any{"repoUrl": repoURL, "branch": "refs/heads/main"}},
 		"operationContext": map[string]any{"preRunCommands": preRun},
 	}, &d)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	return d
 }
 

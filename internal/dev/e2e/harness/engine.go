@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"workflowagent/internal/dev/lab"
+	"workflowagent/internal/dev/must"
 )
 
 // StubVersion begins the shell script of a stub of pulumi that counts its runs. A runner can ask for the
@@ -30,25 +31,16 @@ func StartEngineSite(t *testing.T, listen func(*lab.Engine) string, serverArgs .
 		t.Skip(reason)
 	}
 	// The engine's sockets must have short paths.
-	dir, err := os.MkdirTemp("", "e2e-")
-	if err != nil {
-		t.Fatal(err)
-	}
+	dir := must.Get(os.MkdirTemp("", "e2e-"))(t)
 	t.Cleanup(func() { _ = os.RemoveAll(dir) })
-	engine, err = lab.NeedEngine(t.Context(), dir)
-	if err != nil {
-		t.Fatal(err)
-	}
+	engine = must.Get(lab.NeedEngine(t.Context(), dir))(t)
 	t.Cleanup(func() {
 		if err := engine.Stop(); err != nil {
 			t.Error(err)
 		}
 	})
 	_, tools := Programs(t)
-	image, err = lab.ExecutorImage(t.Context(), engine.Host, tools)
-	if err != nil {
-		t.Fatal(err)
-	}
+	image = must.Get(lab.ExecutorImage(t.Context(), engine.Host, tools))(t)
 	w = StartSite(t, listen(engine), serverArgs...)
 	t.Cleanup(func() { Leftovers(context.Background(), t, engine) }) // while the agents still run
 	return w, engine, image

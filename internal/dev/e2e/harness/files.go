@@ -26,8 +26,6 @@ func Write(t testing.TB, path string, data []byte, mode os.FileMode) {
 func (w *Site) Repo(ctx context.Context, t testing.TB) *lab.Repo {
 	t.Helper()
 	repo, _, err := w.Git.NewRepo(ctx, "box", map[string]string{"Pulumi.yaml": YamlProgram})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	return repo
 }

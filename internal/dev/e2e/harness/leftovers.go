@@ -10,6 +10,7 @@ import (
 	"github.com/moby/moby/client"
 
 	"workflowagent/internal/dev/lab"
+	"workflowagent/internal/dev/must"
 )
 
 // Leftovers fails the test if a job's container still exists on the engine a while after the last
@@ -19,10 +20,7 @@ import (
 // once.
 func Leftovers(ctx context.Context, t *testing.T, engine *lab.Engine) {
 	t.Helper()
-	docker, err := engine.Client()
-	if err != nil {
-		t.Fatal(err)
-	}
+	docker := must.Get(engine.Client())(t)
 	defer docker.Close()
 	failed, patience := t.Failed(), 2*time.Minute
 	if failed {
@@ -32,7 +30,7 @@ func Leftovers(ctx context.Context, t *testing.T, engine *lab.Engine) {
 	defer cancel()
 	var names, ids []string
 	jobs := client.ContainerListOptions{All: true, Filters: client.Filters{}.Add("label", "workflowagent.kind")}
-	err = Until(limited, func() (bool, error) {
+	err := Until(limited, func() (bool, error) {
 		list, err := docker.ContainerList(limited, jobs)
 		if err != nil {
 			return false, err

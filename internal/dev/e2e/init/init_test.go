@@ -48,9 +48,7 @@ func newServiceOf(t *testing.T, w *harness.Site, binds ...lab.Bind) *service {
 	m, err := lab.BootMachine(t.Context(), dir, os.Stderr, append([]lab.Bind{
 		{Host: shared, Inside: sharedInside},
 	}, binds...)...)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	must.OK(t, os.CopyFS(filepath.Join(m.Root, binInside), os.DirFS(w.Bin)))
 	s := &service{w, m, shared}
 	t.Cleanup(func() {

@@ -180,9 +180,7 @@ func testStolen(t *testing.T, s site) {
 		spec := map[string]any{"containers": []map[string]string{{"name": "main", "image": "main"}}}
 		must.OK(t, json.Unmarshal([]byte("{"+change+"}"), &spec))
 		pod, err := json.Marshal(map[string]any{"apiVersion": "v1", "kind": "Pod", "metadata": map[string]string{"name": "stolen", "namespace": jobs}, "spec": spec})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, err)
 		_, err = s.Cluster.KubectlWith(t.Context(), bytes.NewReader(pod), "--kubeconfig", kubeconfig(agents, "workflow-agent"), "create", "--dry-run=server", "--filename", "-")
 		if err == nil || !strings.Contains(err.Error(), "violates PodSecurity") {
 			t.Errorf("a pod of the agent with %s: %v, want a refusal", what, err)
@@ -211,11 +209,8 @@ func testPolicy(t *testing.T, s site) {
 	pod["metadata"] = map[string]any{"name": "agent", "namespace": agents}
 	create := func() error {
 		t.Helper()
-		manifest, err := json.Marshal(pod)
-		if err != nil {
-			t.Fatal(err)
-		}
-		_, err = s.Cluster.KubectlWith(t.Context(), strings.NewReader(string(manifest)), "create", "--dry-run=server", "--filename", "-")
+		manifest := must.Get(json.Marshal(pod))(t)
+		_, err := s.Cluster.KubectlWith(t.Context(), strings.NewReader(string(manifest)), "create", "--dry-run=server", "--filename", "-")
 		return err
 	}
 	if err := create(); err != nil {

@@ -30,9 +30,7 @@ func TestClusterServer(t *testing.T) {
 	text, err := installation(t).Chart(t.Context(), "server", servers, fmt.Sprintf(
 		"image: {repository: %q, tag: %q}\nexternalUrl: http://workflow-server.example.com\npersistence: {storageClassName: %s, size: 1Gi}\n", image, tag, servers,
 	))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	s.kubectlWith(t, text, "apply", "--server-side", "-f", "-")
 	token := s.serverToken(t, dir)
 	const stacks = "/api/stacks/"

@@ -110,9 +110,7 @@ replicaCount: 1
 image: {repository: %q, tag: %q, pullPolicy: IfNotPresent}
 agent: {serviceUrl: %q, token: %q}
 `, image, tag, s.Server.URL, s.Pool.Token))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	return []string{"-f", "-"}, text
 }
 

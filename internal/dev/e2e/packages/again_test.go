@@ -32,10 +32,7 @@ func TestPackagesReproducible(t *testing.T) {
 	}
 	first := build("TZ=UTC")
 	second := build("TZ=Asia/Tokyo", "LANG=C.UTF-8", "SOURCE_DATE_EPOCH=1")
-	entries, err := os.ReadDir(first)
-	if err != nil {
-		t.Fatal(err)
-	}
+	entries := must.Get(os.ReadDir(first))(t)
 	compared := 0
 	for _, entry := range entries {
 		name := entry.Name()

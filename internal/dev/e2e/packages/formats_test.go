@@ -115,9 +115,7 @@ func checkLintian(t *testing.T, deb string) {
 	args := []string{"lintian", "--fail-on", "error,warning", deb}
 	if os.Getuid() == 0 { // lintian refuses root and does not need it
 		home, err := os.MkdirTemp("", "lintian-") // another user can enter it
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, err)
 		t.Cleanup(func() { _ = os.RemoveAll(home) })
 		data := harness.Read(t, deb)
 		args[3] = filepath.Join(home, filepath.Base(deb))

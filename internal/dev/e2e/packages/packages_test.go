@@ -47,9 +47,7 @@ func tarMembers(t *testing.T, archive io.Reader) map[string]member {
 		if errors.Is(err, io.EOF) {
 			return members
 		}
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, err)
 		if header.Typeflag == tar.TypeDir {
 			continue
 		}

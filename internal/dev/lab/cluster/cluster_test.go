@@ -127,10 +127,7 @@ func TestMemoryLimit(t *testing.T) {
 func TestNetwork(t *testing.T) {
 	t.Parallel()
 	c := need(t)
-	listener, err := net.Listen("tcp", net.JoinHostPort(c.HostIP.String(), "0"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	listener := must.Get(net.Listen("tcp", net.JoinHostPort(c.HostIP.String(), "0")))(t)
 	server := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, "hello") }))
 	server.Listener = listener
 	server.Start()

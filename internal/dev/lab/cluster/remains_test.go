@@ -46,10 +46,7 @@ func TestKilledOwner(t *testing.T) {
 		_ = owner.Wait()
 	}()
 	line := must.Get(bufio.NewReader(stdout).ReadString('\n'))(t)
-	c, err := Open(strings.TrimSpace(line))
-	if err != nil {
-		t.Fatal(err)
-	}
+	c := must.Get(Open(strings.TrimSpace(line)))(t)
 	createPod(t, c, "default", "remains", shell(t, c), "while :; do sleep 1; done")
 	kubectl(t, c, "wait", "--timeout=60s", "--for=condition=Ready", "pod/remains")
 	if got := remains(t, c); len(got) < 4 {
@@ -66,7 +63,7 @@ func TestKilledOwner(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	var left []string
-	err = child.Poll(ctx, 50*time.Millisecond, func() (bool, error) {
+	err := child.Poll(ctx, 50*time.Millisecond, func() (bool, error) {
 		left = remains(t, c)
 		return len(left) == 0, nil
 	})

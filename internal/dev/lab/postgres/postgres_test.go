@@ -6,6 +6,8 @@ import (
 	"os"
 	"testing"
 
+	"workflowagent/internal/dev/must"
+
 	"github.com/jackc/pgx/v5"
 )
 
@@ -15,21 +17,14 @@ func TestStart(t *testing.T) {
 		t.Skip(reason)
 	}
 	dsn, stop, err := Start(t.Context(), t.TempDir(), "application_name=tried")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	defer stop()
-	conn, err := pgx.Connect(t.Context(), dsn)
-	if err != nil {
-		t.Fatal(err)
-	}
+	conn := must.Get(pgx.Connect(t.Context(), dsn))(t)
 	var fsync, encoding, data string
 	var super bool
 	err = conn.QueryRow(t.Context(), `SELECT current_setting('fsync'), current_setting('server_encoding'), current_setting('data_directory'), rolsuper
 		FROM pg_roles WHERE rolname = current_user`).Scan(&fsync, &encoding, &data, &super)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	if fsync != "off" || encoding != "UTF8" || !super {
 		t.Errorf("fsync %s, encoding %s, superuser %v; want off, UTF8, true", fsync, encoding, super)
 	}

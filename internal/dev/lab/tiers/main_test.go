@@ -8,6 +8,8 @@ import (
 	"strings"
 	"testing"
 	"testing/synctest"
+
+	"workflowagent/internal/dev/must"
 )
 
 // TestEveryPackageHasATier checks that every package of internal/dev/e2e has a tier, and that all
@@ -29,10 +31,7 @@ func TestEveryPackageHasATier(t *testing.T) {
 		}
 		files, _ := filepath.Glob(filepath.Join(dir, "*_test.go"))
 		for _, file := range files {
-			text, err := os.ReadFile(file)
-			if err != nil {
-				t.Fatal(err)
-			}
+			text := must.Get(os.ReadFile(file))(t)
 			if engineTest.Match(text) && name != "engine" && name != "clients" && name != "faults" {
 				t.Errorf("%s has tests of an engine, which the engine tier does not run", file)
 			}

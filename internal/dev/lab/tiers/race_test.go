@@ -11,6 +11,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"workflowagent/internal/dev/must"
 )
 
 // TestConcurrentPackagesAreRaced reads the product. Packages that start goroutines, or synchronize them, must be
@@ -45,9 +47,7 @@ func TestConcurrentPackagesAreRaced(t *testing.T) {
 		}
 		return nil
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	raced := slices.Concat(racedOnBoth(), racedOnOne(), slices.Collect(maps.Keys(partly)), enginePackages, clusterPackages)
 	for name := range goes {
 		if short := strings.TrimPrefix(name, product+"/"); tested[name] && unraced[short] == "" && !slices.Contains(raced, name) {

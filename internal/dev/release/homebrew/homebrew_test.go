@@ -66,9 +66,7 @@ func testRelease(t *testing.T) (archives map[string][]byte, formula []byte) {
 		}
 	}
 	text, err := os.ReadFile(filepath.Join(root, Template))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	if formula, err = Formula(string(text), version, home+"/", sums); err != nil {
 		t.Fatal(err)
 	}

@@ -121,9 +121,7 @@ func TestFiles(t *testing.T) {
 		if errors.Is(err, io.EOF) {
 			break
 		}
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, err)
 		text := must.Get(io.ReadAll(r))(t)
 		got[h.Name] = fmt.Sprintf("%c %04o %d:%d %s", h.Typeflag, h.Mode, h.Uid, h.Gid, h.Linkname)
 		if !h.ModTime.Equal(testRelease.Created) {
@@ -158,13 +156,7 @@ func TestSameBytes(t *testing.T) {
 		for i := range archives {
 			s := testSet(t, p, testRelease)
 			must.OK(t, s.WriteArchive(&archives[i]))
-			index, err := s.Index()
-			if err != nil {
-				t.Fatal(err)
-			}
-			if digests[i], err = index.Digest(); err != nil {
-				t.Fatal(err)
-			}
+			digests[i] = must.Get(must.Get(s.Index())(t).Digest())(t)
 		}
 		if digests[0] != digests[1] || !bytes.Equal(archives[0].Bytes(), archives[1].Bytes()) {
 			t.Errorf("%s differs: %v", p.title, digests)

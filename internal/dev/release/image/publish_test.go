@@ -127,9 +127,7 @@ func unpack(t *testing.T, archive io.Reader, dir string) {
 		if errors.Is(err, io.EOF) {
 			return
 		}
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, err)
 		text := must.Get(io.ReadAll(r))(t)
 		path := filepath.Join(dir, filepath.FromSlash(h.Name))
 		must.OK(t, os.MkdirAll(filepath.Dir(path), 0o755))

@@ -30,9 +30,7 @@ func channel(t *testing.T, m *maker, name string) string {
 	if errors.Is(err, os.ErrNotExist) {
 		return ""
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	signature := read(t, file+release.SignatureSuffix)
 	keys := must.Get(release.ParseKeys(m.publicPEM))(t)
 	if err := keys.Verify(text, signature); err != nil {

@@ -20,9 +20,7 @@ func packTar(t *testing.T, file string, programs map[string][]byte) {
 	t.Helper()
 	var packed bytes.Buffer
 	zipped, err := gzip.NewWriterLevel(&packed, gzip.NoCompression) // compression is slow under the race detector
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	w := tar.NewWriter(zipped)
 	for name, data := range programs {
 		must.OK(t, w.WriteHeader(&tar.Header{Name: "wrap/" + name, Mode: 0o755, Size: int64(len(data))}))
