@@ -1,12 +1,9 @@
 package forgetest
 
 import (
-	"bytes"
 	"context"
 	"encoding/base64"
-	"encoding/json"
 	"fmt"
-	"io"
 	"net/http"
 	"os/exec"
 	"path/filepath"
@@ -17,6 +14,7 @@ import (
 
 	"workflowagent/internal/dev/lab"
 	"workflowagent/internal/dev/lab/child"
+	"workflowagent/internal/dev/lab/jsoncall"
 	"workflowagent/internal/dev/must"
 	"workflowagent/internal/server/outbound"
 	"workflowagent/internal/server/vcs"
@@ -62,20 +60,9 @@ func (g *realGitea) path(rest string) string { return "/repos/" + Deployer + "/"
 // call calls the API as an account.
 func (g *realGitea) call(t *testing.T, account, method, path string, body, into any) {
 	t.Helper()
-	data := must.Get(json.Marshal(body))(t)
-	req := must.Get(http.NewRequestWithContext(t.Context(), method, g.server.URL+"/api/v1"+path, bytes.NewReader(data)))(t)
-	req.Header.Set("Authorization", "token "+g.tokens[account])
-	req.Header.Set("Content-Type", "application/json")
-	res, err := http.DefaultTransport.RoundTrip(req)
-	must.OK(t, err)
-	defer res.Body.Close()
-	text, err := io.ReadAll(res.Body)
-	if err != nil || res.StatusCode >= 300 {
-		t.Fatalf("%s %s: %d %s %v", method, path, res.StatusCode, text, err)
-	}
-	if into != nil {
-		must.OK(t, json.Unmarshal(text, into))
-	}
+	header := map[string]string{"Authorization": "token " + g.tokens[account]}
+	client := &http.Client{Timeout: time.Minute}
+	must.OK(t, jsoncall.Do(t.Context(), client, method, g.server.URL+"/api/v1"+path, header, body, into))
 }
 
 func (g *realGitea) git(t *testing.T, dir string, args ...string) string {

@@ -1,12 +1,9 @@
 package lab
 
 import (
-	"bytes"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"maps"
 	"net"
 	"net/http"
@@ -17,6 +14,7 @@ import (
 	"time"
 
 	"workflowagent/internal/dev/lab/child"
+	"workflowagent/internal/dev/lab/jsoncall"
 )
 
 // Server is a running workflow-server.
@@ -130,40 +128,8 @@ func (s *Server) Call(ctx context.Context, method, path string, in, out any) err
 
 // CallAs is [Server.Call] with a caller's own Authorization header.
 func (s *Server) CallAs(ctx context.Context, authorization, method, path string, in, out any) error {
-	var body io.Reader
-	if in != nil {
-		data, err := json.Marshal(in)
-		if err != nil {
-			return fmt.Errorf("%s %s: %w", method, path, err)
-		}
-		body = bytes.NewReader(data)
-	}
-	req, err := http.NewRequestWithContext(ctx, method, s.URL+path, body)
-	if err != nil {
-		return fmt.Errorf("%s %s: %w", method, path, err)
-	}
-	req.Header.Set("Authorization", authorization)
-	req.Header.Set("Content-Type", "application/json")
 	client := &http.Client{Timeout: time.Minute}
-	resp, err := client.Do(req)
-	if err != nil {
-		return fmt.Errorf("%s %s: %w", method, path, err)
-	}
-	defer func() { _ = resp.Body.Close() }()
-	data, err := io.ReadAll(io.LimitReader(resp.Body, 64<<20))
-	if err != nil {
-		return fmt.Errorf("%s %s: %w", method, path, err)
-	}
-	if resp.StatusCode/100 != 2 {
-		return fmt.Errorf("%s %s: %s: %s", method, path, resp.Status, strings.TrimSpace(string(data)))
-	}
-	if out == nil {
-		return nil
-	}
-	if err := json.Unmarshal(data, out); err != nil {
-		return fmt.Errorf("%s %s: %w", method, path, err)
-	}
-	return nil
+	return jsoncall.Do(ctx, client, method, s.URL+path, map[string]string{"Authorization": authorization}, in, out)
 }
 
 // Pool creates an agent pool and returns its ID and token.

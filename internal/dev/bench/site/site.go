@@ -3,9 +3,7 @@
 package site
 
 import (
-	"bytes"
 	"context"
-	"encoding/json"
 	"fmt"
 	"io"
 	"math"
@@ -20,6 +18,7 @@ import (
 	"workflowagent/internal/dev/bench/figures"
 	"workflowagent/internal/dev/lab"
 	"workflowagent/internal/dev/lab/child"
+	"workflowagent/internal/dev/lab/jsoncall"
 )
 
 const (
@@ -158,27 +157,7 @@ func (s *Site) Send(ctx context.Context, method, path string, header http.Header
 
 // Call makes a call with a body in JSON, and decodes the response into out unless it is nil.
 func (s *Site) Call(ctx context.Context, method, path string, in, out any) error {
-	var body io.Reader
-	if in != nil {
-		data, err := json.Marshal(in)
-		if err != nil {
-			return fmt.Errorf("%s %s: %w", method, path, err)
-		}
-		body = bytes.NewReader(data)
-	}
-	resp, err := s.Send(ctx, method, path, http.Header{"Content-Type": {"application/json"}}, body)
-	if err != nil {
-		return err
-	}
-	defer func() { _ = resp.Body.Close() }() // read to the end
-	data, err := io.ReadAll(resp.Body)
-	if err == nil && out != nil {
-		err = json.Unmarshal(data, out)
-	}
-	if err != nil {
-		return fmt.Errorf("%s %s: %w", method, path, err)
-	}
-	return nil
+	return jsoncall.Do(ctx, s.HTTP, method, s.URL+path, map[string]string{"Authorization": "token " + s.Token}, in, out)
 }
 
 // Pool creates the organization's default pool of agents.

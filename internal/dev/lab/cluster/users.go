@@ -15,6 +15,8 @@ import (
 	"path/filepath"
 	"strings"
 	"time"
+
+	"workflowagent/internal/dev/lab/jsoncall"
 )
 
 // callPatience is the time limit for a request to the API server.
@@ -110,41 +112,11 @@ func (c *Cluster) writeKubeconfig(user string, credentials map[string]any) (stri
 // the JSON body, which is a merge patch for PATCH, and decodes the response into out. A status other
 // than 2xx is an error.
 func (c *Cluster) Call(ctx context.Context, method, path string, in, out any) error {
-	var body io.Reader
-	if in != nil {
-		data, err := json.Marshal(in)
-		if err != nil {
-			return fmt.Errorf("%s %s: %w", method, path, err)
-		}
-		body = bytes.NewReader(data)
-	}
-	req, err := http.NewRequestWithContext(ctx, method, c.URL+path, body)
-	if err != nil {
-		return fmt.Errorf("%s %s: %w", method, path, err)
-	}
-	req.Header.Set("Content-Type", "application/json")
+	var header map[string]string
 	if method == http.MethodPatch {
-		req.Header.Set("Content-Type", "application/merge-patch+json")
+		header = map[string]string{"Content-Type": "application/merge-patch+json"}
 	}
-	resp, err := c.api.Do(req)
-	if err != nil {
-		return fmt.Errorf("%s %s: %w", method, path, err)
-	}
-	defer func() { _ = resp.Body.Close() }()
-	data, err := io.ReadAll(io.LimitReader(resp.Body, 64<<20))
-	if err != nil {
-		return fmt.Errorf("%s %s: %w", method, path, err)
-	}
-	if resp.StatusCode/100 != 2 {
-		return fmt.Errorf("%s %s: %s: %s", method, path, resp.Status, strings.TrimSpace(string(data)))
-	}
-	if out == nil {
-		return nil
-	}
-	if err := json.Unmarshal(data, out); err != nil {
-		return fmt.Errorf("%s %s: %w", method, path, err)
-	}
-	return nil
+	return jsoncall.Do(ctx, c.api, method, c.URL+path, header, in, out)
 }
 
 // Kubectl runs kubectl as the administrator and returns its standard output.
