@@ -48,7 +48,7 @@ func TestContainersAsSent(t *testing.T) {
 	config, host := c.container("")
 	all["job with a workspace"] = sent{config, host}
 	c = &creation{spec: job, job: newJobOf(job, Options{}), image: img, runner: runner, at: now}
-	config, host = c.fillContainer()
+	config, host = c.fillContainer(runnerMount(job.Owner, runner, false))
 	all["copy of the runner, never started"] = sent{config, host}
 	config, host = c.tryContainer()
 	all["test of the runner"] = sent{config, host}

@@ -12,7 +12,6 @@ import (
 	"time"
 
 	"github.com/containerd/errdefs"
-	"github.com/moby/moby/api/types/container"
 	"github.com/moby/moby/api/types/mount"
 	"github.com/moby/moby/client"
 
@@ -72,28 +71,15 @@ func (c *creation) ensurePulumi(ctx context.Context) error {
 	return nil
 }
 
-// fillPulumi copies a release into its volume, through a container of the job's image that never starts.
-func (c *creation) fillPulumi(ctx context.Context) (err error) {
-	config := &container.Config{
-		Image: c.image.id, Entrypoint: []string{runnerPath}, WorkingDir: "/", Labels: labels(c.spec, c.job, kindCopy, c.at),
-	}
-	host := &container.HostConfig{NetworkMode: "none", Mounts: []mount.Mount{c.pulumiMount(false)}}
-	created, err := c.engine.ContainerCreate(ctx, client.ContainerCreateOptions{Name: c.job.copier(), Config: config, HostConfig: host})
-	if err != nil {
-		return err
-	}
-	defer func() {
-		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), cleanupTime)
-		defer cancel()
-		err = errors.Join(err, removeContainer(ctx, c.engine, created.ID))
-	}()
+// fillPulumi copies a release into its volume.
+func (c *creation) fillPulumi(ctx context.Context) error {
 	content, archive := io.Pipe()
 	written := make(chan struct{})
 	go func() {
 		defer close(written)
 		_ = archive.CloseWithError(writeRelease(archive, c.pulumi.Dir)) // never fails
 	}()
-	_, err = c.engine.CopyToContainer(ctx, created.ID, client.CopyToContainerOptions{DestinationPath: pulumiDir, Content: content})
+	err := c.fillVolume(ctx, c.pulumiMount(false), content)
 	_ = content.Close() // ends writeRelease
 	<-written
 	return err

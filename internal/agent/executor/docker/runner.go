@@ -88,18 +88,8 @@ func (c *creation) ensureRunner(ctx context.Context) error {
 	return nil
 }
 
-// fill copies the runner into its volume, through a container of the job's image that never starts.
-func (c *creation) fill(ctx context.Context) (err error) {
-	config, host := c.fillContainer()
-	created, err := c.engine.ContainerCreate(ctx, client.ContainerCreateOptions{Name: c.job.copier(), Config: config, HostConfig: host})
-	if err != nil {
-		return err
-	}
-	defer func() {
-		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), cleanupTime)
-		defer cancel()
-		err = errors.Join(err, removeContainer(ctx, c.engine, created.ID))
-	}()
+// fill copies the runner into its volume.
+func (c *creation) fill(ctx context.Context) error {
 	r := c.runner
 	file, err := os.Open(r.path)
 	if err != nil {
@@ -113,17 +103,30 @@ func (c *creation) fill(ctx context.Context) (err error) {
 	}
 	// A tar archive consists of blocks of 512 bytes and ends with two blocks of zeros.
 	end := bytes.NewReader(make([]byte, (512-r.size%512)%512+2*512))
-	_, err = c.engine.CopyToContainer(ctx, created.ID, client.CopyToContainerOptions{
-		DestinationPath: runnerDir, Content: io.MultiReader(&header, io.LimitReader(file, r.size), end),
-	})
+	return c.fillVolume(ctx, runnerMount(c.spec.Owner, r, false), io.MultiReader(&header, io.LimitReader(file, r.size), end))
+}
+
+// fillVolume copies an archive into a volume, through a container of the job's image that never starts.
+func (c *creation) fillVolume(ctx context.Context, volume mount.Mount, archive io.Reader) (err error) {
+	config, host := c.fillContainer(volume)
+	created, err := c.engine.ContainerCreate(ctx, client.ContainerCreateOptions{Name: c.job.copier(), Config: config, HostConfig: host})
+	if err != nil {
+		return err
+	}
+	defer func() {
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), cleanupTime)
+		defer cancel()
+		err = errors.Join(err, removeContainer(ctx, c.engine, created.ID))
+	}()
+	_, err = c.engine.CopyToContainer(ctx, created.ID, client.CopyToContainerOptions{DestinationPath: volume.Target, Content: archive})
 	return err
 }
 
-func (c *creation) fillContainer() (*container.Config, *container.HostConfig) {
+func (c *creation) fillContainer(volume mount.Mount) (*container.Config, *container.HostConfig) {
 	config := &container.Config{
 		Image: c.image.id, Entrypoint: []string{runnerPath}, WorkingDir: "/", Labels: labels(c.spec, c.job, kindCopy, c.at),
 	}
-	return config, &container.HostConfig{NetworkMode: "none", Mounts: []mount.Mount{runnerMount(c.spec.Owner, c.runner, false)}}
+	return config, &container.HostConfig{NetworkMode: "none", Mounts: []mount.Mount{volume}}
 }
 
 // removeVolumes removes the volumes that have all labels and a matching name.
