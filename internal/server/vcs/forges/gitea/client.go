@@ -12,7 +12,7 @@ import (
 	"workflowagent/internal/server/vcs/forges/site"
 )
 
-type client struct{ *site.Site }
+type client struct{ githublike.Site }
 
 var _ site.Complete = (*client)(nil)
 
@@ -24,24 +24,7 @@ func (Forge) Connect(c vcs.Connection) (vcs.Repository, error) {
 		return nil, err
 	}
 	out.Header = site.Authorization("token " + c.Credential.Password)
-	return &client{out}, nil
-}
-
-func (c *client) in(repo vcs.RepoID) rest.Resource { return c.Repository("/repos", repo.Name) }
-
-// Find implements [vcs.Repository]. The server redirects the old name of a renamed repository.
-func (c *client) Find(ctx context.Context, name string) (vcs.Repo, error) {
-	var r githublike.Repository
-	if err := c.in(vcs.RepoID{Name: name}).Get(ctx, &r); err != nil {
-		return vcs.Repo{}, fmt.Errorf("finding the repository %s: %w", name, err)
-	}
-	return c.repo(&r), nil
-}
-
-// repo describes a repository. Its clone URL is built from the configuration, because the server's
-// own can be one that only users can reach.
-func (c *client) repo(r *githublike.Repository) vcs.Repo {
-	return vcs.Repo{RepoID: r.RepoID(), CloneURL: c.CloneURL(r.FullName), Branch: r.DefaultBranch}
+	return &client{githublike.Site{Site: out}}, nil
 }
 
 // Repos implements [vcs.Lister].
@@ -51,12 +34,12 @@ func (c *client) Repos(ctx context.Context, page string) (repos []vcs.Repo, next
 	if err != nil {
 		return nil, "", fmt.Errorf("listing repositories: %w", err)
 	}
-	return site.Repos(list, c.repo), res.Next, nil
+	return site.Repos(list, c.Repo), res.Next, nil
 }
 
 // Changed implements [vcs.Repository].
 func (c *client) Changed(ctx context.Context, repo vcs.RepoID, change vcs.Change) (files []string, complete bool, err error) {
-	return site.Changed(ctx, c.in(repo), change, pullFiles, pushFiles)
+	return site.Changed(ctx, c.In(repo), change, pullFiles, pushFiles)
 }
 
 func pullFiles(ctx context.Context, repo rest.Resource, change vcs.Change) (files []string, complete bool, err error) {

@@ -22,7 +22,7 @@ func normal(p *githublike.Pull) (vcs.Pull, error) {
 // Pull implements [vcs.Pulls].
 func (c *client) Pull(ctx context.Context, repo vcs.RepoID, number int) (vcs.Pull, error) {
 	var p githublike.Pull
-	if err := c.in(repo).At("pulls", strconv.Itoa(number)).Get(ctx, &p); err != nil {
+	if err := c.In(repo).At("pulls", strconv.Itoa(number)).Get(ctx, &p); err != nil {
 		return vcs.Pull{}, fmt.Errorf("reading pull request %d: %w", number, err)
 	}
 	return normal(&p)
@@ -35,12 +35,12 @@ func (c *client) Pulls(ctx context.Context, repo vcs.RepoID, since vcs.Cursor) (
 		state = "all"
 	}
 	list := rest.NewUpdates(since)
-	at := c.in(repo).At("pulls").Query("sort=recentupdate&limit=50&state=" + state)
+	at := c.In(repo).At("pulls").Query("sort=recentupdate&limit=50&state=" + state)
 	err := rest.Each(ctx, at, func(page []*githublike.Pull) (bool, error) { return rest.AddPage(list, page, normal) })
 	return list.Result(err)
 }
 
 // MayWrite implements [vcs.Pulls].
 func (c *client) MayWrite(ctx context.Context, repo vcs.RepoID, account vcs.Account) (bool, error) {
-	return githublike.MayWrite(ctx, c.in(repo), account, "write", "admin", "owner")
+	return githublike.MayWrite(ctx, c.In(repo), account, "write", "admin", "owner")
 }

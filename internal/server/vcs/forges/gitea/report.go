@@ -27,7 +27,7 @@ func (c *client) Report(ctx context.Context, repo vcs.RepoID, r vcs.Report) (str
 	var status struct {
 		ID int64 `json:"id"`
 	}
-	err := c.in(repo).At("statuses", r.Commit).Send(ctx, "POST", map[string]string{
+	err := c.In(repo).At("statuses", r.Commit).Send(ctx, "POST", map[string]string{
 		"state": states[r.State], "context": rest.Trim(r.Context, maxContext),
 		"description": rest.Trim(r.Summary, maxDescription), "target_url": r.URL,
 	}, &status)
@@ -42,7 +42,7 @@ func (*client) CommentLimit() int { return commentLimit }
 
 // Comment implements [vcs.Commenter].
 func (c *client) Comment(ctx context.Context, repo vcs.RepoID, pull int, comment vcs.Comment) (string, error) {
-	return rest.Upsert(ctx, &githublike.Comments{Repo: c.in(repo), Pull: pull, Own: c.own}, pull, comment)
+	return rest.Upsert(ctx, &githublike.Comments{Repo: c.In(repo), Pull: pull, Own: c.own}, pull, comment)
 }
 
 // own needs the permission to read the token's own account. Without it, no comment is known to be the
@@ -58,7 +58,7 @@ func (c *client) own(ctx context.Context) (func(githublike.Comment) bool, error)
 
 // EnsureHook implements [vcs.Hooker].
 func (c *client) EnsureHook(ctx context.Context, repo vcs.RepoID, h vcs.Hook) error {
-	return rest.EnsureHook(ctx, c.in(repo).At("hooks"), "limit=50", githublike.HookID(h.URL), "PATCH", map[string]any{
+	return rest.EnsureHook(ctx, c.In(repo).At("hooks"), "limit=50", githublike.HookID(h.URL), "PATCH", map[string]any{
 		"type": "gitea", "active": true,
 		"config": map[string]string{"url": h.URL, "secret": h.Secret, "content_type": "json"},
 		"events": []string{"push", "delete", "pull_request", "pull_request_sync", "pull_request_label", "repository"},

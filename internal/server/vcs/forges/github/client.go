@@ -28,7 +28,7 @@ const (
 )
 
 type client struct {
-	*site.Site
+	githublike.Site
 	app  *app   // nil with an access token
 	host string // of GitHub Enterprise Server, or ""
 }
@@ -68,7 +68,7 @@ func (f *Forge) Connect(c vcs.Connection) (vcs.Repository, error) {
 	if err != nil {
 		return nil, err
 	}
-	out := &client{Site: connected}
+	out := &client{Site: githublike.Site{Site: connected}}
 	if home != cloudURL {
 		_, out.host, _ = strings.Cut(home, "://")
 	}
@@ -82,21 +82,6 @@ func (f *Forge) Connect(c vcs.Connection) (vcs.Repository, error) {
 	out.Header = out.app.installationHeader
 	out.Credential = out.app.credential
 	return out, nil
-}
-
-func (c *client) in(repo vcs.RepoID) rest.Resource { return c.Repository("/repos", repo.Name) }
-
-// Find implements [vcs.Repository]. The server redirects the old name of a renamed repository.
-func (c *client) Find(ctx context.Context, name string) (vcs.Repo, error) {
-	var r githublike.Repository
-	if err := c.in(vcs.RepoID{Name: name}).Get(ctx, &r); err != nil {
-		return vcs.Repo{}, fmt.Errorf("finding the repository %s: %w", name, err)
-	}
-	return c.repo(&r), nil
-}
-
-func (c *client) repo(r *githublike.Repository) vcs.Repo {
-	return vcs.Repo{RepoID: r.RepoID(), CloneURL: c.CloneURL(r.FullName), Branch: r.DefaultBranch}
 }
 
 // Repos implements [vcs.Lister].
@@ -115,7 +100,7 @@ func (c *client) Repos(ctx context.Context, page string) (repos []vcs.Repo, next
 	if err != nil {
 		return nil, "", fmt.Errorf("listing repositories: %w", err)
 	}
-	return site.Repos(list, c.repo), res.Next, nil
+	return site.Repos(list, c.Repo), res.Next, nil
 }
 
 // CloneAuth implements [vcs.Repository].
@@ -139,7 +124,7 @@ func (c *client) CloneAuth(ctx context.Context, repo vcs.RepoID) (vcs.Credential
 
 // Changed implements [vcs.Repository].
 func (c *client) Changed(ctx context.Context, repo vcs.RepoID, change vcs.Change) (files []string, complete bool, err error) {
-	return site.Changed(ctx, c.in(repo), change, pullFiles, pushFiles)
+	return site.Changed(ctx, c.In(repo), change, pullFiles, pushFiles)
 }
 
 // pushFiles compares with the merge base, which is the old head only if the new one is ahead.

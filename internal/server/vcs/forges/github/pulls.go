@@ -14,7 +14,7 @@ import (
 // Pull implements [vcs.Pulls].
 func (c *client) Pull(ctx context.Context, repo vcs.RepoID, number int) (vcs.Pull, error) {
 	var p githublike.Pull
-	if err := c.in(repo).At("pulls", strconv.Itoa(number)).Get(ctx, &p); err != nil {
+	if err := c.In(repo).At("pulls", strconv.Itoa(number)).Get(ctx, &p); err != nil {
 		return vcs.Pull{}, fmt.Errorf("reading pull request %d: %w", number, err)
 	}
 	return p.Normal()
@@ -30,7 +30,7 @@ func (c *client) Pulls(ctx context.Context, repo vcs.RepoID, since vcs.Cursor) (
 	}
 	list := rest.NewUpdates(vcs.Cursor(latest))
 	var page []*githublike.Pull
-	first := c.in(repo).At("pulls").Query("sort=updated&direction=desc&per_page=100&state=" + state)
+	first := c.In(repo).At("pulls").Query("sort=updated&direction=desc&per_page=100&state=" + state)
 	res, err := first.GetIfChanged(ctx, tag, &page)
 	if err != nil {
 		return nil, since, fmt.Errorf("listing pull requests: %w", err)
@@ -53,5 +53,5 @@ func (c *client) Pulls(ctx context.Context, repo vcs.RepoID, since vcs.Cursor) (
 
 // MayWrite implements [vcs.Pulls].
 func (c *client) MayWrite(ctx context.Context, repo vcs.RepoID, account vcs.Account) (bool, error) {
-	return githublike.MayWrite(ctx, c.in(repo), account, "write", "admin")
+	return githublike.MayWrite(ctx, c.In(repo), account, "write", "admin")
 }

@@ -37,7 +37,7 @@ func (c *client) Report(ctx context.Context, repo vcs.RepoID, r vcs.Report) (str
 	}
 	var err error
 	if c.app == nil {
-		err = c.in(repo).At("statuses", r.Commit).Send(ctx, "POST", map[string]any{
+		err = c.In(repo).At("statuses", r.Commit).Send(ctx, "POST", map[string]any{
 			"state": statuses[r.State], "context": rest.Trim(r.Context, maxTitle), "description": rest.Trim(r.Summary, maxDescription), "target_url": r.URL,
 		}, &created)
 	} else {
@@ -49,7 +49,7 @@ func (c *client) Report(ctx context.Context, repo vcs.RepoID, r vcs.Report) (str
 		if r.Summary != "" {
 			body["output"] = map[string]string{"title": rest.Trim(r.Summary, maxTitle), "summary": rest.Trim(r.Summary, maxTitle), "text": rest.Trim(r.Details, maxOutput)}
 		}
-		err = sendCheck(ctx, c.in(repo).At("check-runs"), r, body, &created)
+		err = sendCheck(ctx, c.In(repo).At("check-runs"), r, body, &created)
 	}
 	if err != nil {
 		return "", fmt.Errorf("reporting on a commit: %w", err)
@@ -81,7 +81,7 @@ func (*client) CommentLimit() int { return commentLimit }
 
 // Comment implements [vcs.Commenter].
 func (c *client) Comment(ctx context.Context, repo vcs.RepoID, pull int, comment vcs.Comment) (string, error) {
-	return rest.Upsert(ctx, &githublike.Comments{Repo: c.in(repo), Pull: pull, Own: c.own}, pull, comment)
+	return rest.Upsert(ctx, &githublike.Comments{Repo: c.In(repo), Pull: pull, Own: c.own}, pull, comment)
 }
 
 // own returns a function that reports whether the app, or the token's account, wrote a comment.
@@ -102,7 +102,7 @@ func (c *client) EnsureHook(ctx context.Context, repo vcs.RepoID, h vcs.Hook) er
 	if c.app != nil {
 		return nil
 	}
-	return rest.EnsureHook(ctx, c.in(repo).At("hooks"), "per_page=100", githublike.HookID(h.URL), "PATCH", map[string]any{
+	return rest.EnsureHook(ctx, c.In(repo).At("hooks"), "per_page=100", githublike.HookID(h.URL), "PATCH", map[string]any{
 		"active": true, "events": []string{"push", "pull_request", "merge_group", "repository"},
 		"config": map[string]string{"url": h.URL, "secret": h.Secret, "content_type": "json", "insecure_ssl": "0"},
 	})

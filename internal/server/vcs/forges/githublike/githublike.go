@@ -12,7 +12,29 @@ import (
 	"workflowagent/internal/server/vcs"
 	"workflowagent/internal/server/vcs/forges/hook"
 	"workflowagent/internal/server/vcs/forges/rest"
+	"workflowagent/internal/server/vcs/forges/site"
 )
+
+// Site is a client of the API.
+type Site struct{ *site.Site }
+
+// In returns the resource of a repository.
+func (s Site) In(repo vcs.RepoID) rest.Resource { return s.Repository("/repos", repo.Name) }
+
+// Find implements [vcs.Repository]. The server redirects the old name of a renamed repository.
+func (s Site) Find(ctx context.Context, name string) (vcs.Repo, error) {
+	var r Repository
+	if err := s.In(vcs.RepoID{Name: name}).Get(ctx, &r); err != nil {
+		return vcs.Repo{}, fmt.Errorf("finding the repository %s: %w", name, err)
+	}
+	return s.Repo(&r), nil
+}
+
+// Repo describes a repository. Its clone URL is built from the configuration, because the server's
+// own can be one that only users can reach.
+func (s Site) Repo(r *Repository) vcs.Repo {
+	return vcs.Repo{RepoID: r.RepoID(), CloneURL: s.CloneURL(r.FullName), Branch: r.DefaultBranch}
+}
 
 // Repository is a repository in the API.
 type Repository struct {
