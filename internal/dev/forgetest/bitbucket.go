@@ -70,6 +70,7 @@ func (b *bitbucketSite) api(s *site) http.Handler {
 		})
 	}
 	const repo = "/2.0/repositories/{owner}/{name}"
+	shared := routes{s, handle, missing}
 	handle("GET "+repo, func(w http.ResponseWriter, _ *http.Request) { answer(w, 200, b.repository()) })
 	handle("GET /2.0/repositories/acme", func(w http.ResponseWriter, r *http.Request) { b.values(w, r, []any{nil, b.repository()}) })
 	handle("GET /2.0/user", func(w http.ResponseWriter, _ *http.Request) { answer(w, 200, bitbucketUser(Deployer)) })
@@ -96,13 +97,7 @@ func (b *bitbucketSite) api(s *site) http.Handler {
 	handle("GET "+repo+"/pullrequests", func(w http.ResponseWriter, r *http.Request) {
 		b.values(w, r, b.recent(slices.Contains(r.URL.Query()["state"], "MERGED"), b.pullRequest))
 	})
-	handle("GET "+repo+"/pullrequests/{number}", func(w http.ResponseWriter, r *http.Request) {
-		if p := s.pull(r.PathValue("number")); p != nil {
-			answer(w, 200, b.pullRequest(p))
-			return
-		}
-		missing(w)
-	})
+	shared.pull(repo+"/pullrequests", b.pullRequest)
 	handle("GET "+repo+"/pullrequests/{number}/diffstat", func(w http.ResponseWriter, r *http.Request) {
 		// The forge redirects to the comparison of the two commits.
 		p := s.pull(r.PathValue("number"))
@@ -118,7 +113,8 @@ func (b *bitbucketSite) api(s *site) http.Handler {
 		b.values(w, r, list)
 	})
 	handle("POST "+repo+"/commit/{commit}/statuses/build", b.report)
-	b.commenting(handle, repo)
+	comments := repo + "/pullrequests/{number}/comments"
+	shared.comments(thread{list: comments, item: comments, change: "PUT", form: bitbucketComment, text: raw, send: b.values})
 	handle("GET "+repo+"/hooks", func(w http.ResponseWriter, r *http.Request) {
 		list := []any{}
 		for _, h := range s.hooks {
@@ -126,13 +122,7 @@ func (b *bitbucketSite) api(s *site) http.Handler {
 		}
 		b.values(w, r, list)
 	})
-	handle("POST "+repo+"/hooks", func(w http.ResponseWriter, r *http.Request) {
-		h := read(r)
-		h["uuid"] = uuid(s.next())
-		s.hooks = append(s.hooks, h)
-		answer(w, 201, h)
-	})
-	handle("PUT "+repo+"/hooks/{id}", func(w http.ResponseWriter, _ *http.Request) { answer(w, 200, map[string]any{}) })
+	shared.hooks(repo+"/hooks", "PUT", func(h map[string]any) { h["uuid"] = uuid(s.next()) })
 	return mux
 }
 
@@ -193,35 +183,11 @@ func (b *bitbucketSite) report(w http.ResponseWriter, r *http.Request) {
 	answer(w, 201, body)
 }
 
-func (b *bitbucketSite) commenting(handle func(string, http.HandlerFunc), repo string) {
-	at := repo + "/pullrequests/{number}/comments"
-	form := func(c *comment) map[string]any {
-		return map[string]any{"id": c.id, "content": map[string]any{"raw": c.body}, "user": bitbucketUser(c.author), "deleted": false}
-	}
-	raw := func(r *http.Request) string {
-		content, _ := read(r)["content"].(map[string]any)
-		return text(content, "raw")
-	}
-	handle("GET "+at, func(w http.ResponseWriter, r *http.Request) {
-		list := []any{}
-		for _, c := range b.comments[b.pull(r.PathValue("number")).number] {
-			list = append(list, form(c))
-		}
-		b.values(w, r, list)
-	})
-	handle("POST "+at, func(w http.ResponseWriter, r *http.Request) {
-		c := &comment{b.next(), Deployer, raw(r)}
-		number := b.pull(r.PathValue("number")).number
-		b.comments[number] = append(b.comments[number], c)
-		answer(w, 201, form(c))
-	})
-	handle("PUT "+at+"/{id}", func(w http.ResponseWriter, r *http.Request) {
-		c := b.findComment(r.PathValue("id"))
-		if c == nil {
-			answer(w, 404, map[string]any{"type": "error", "error": map[string]any{"message": "not found"}})
-			return
-		}
-		c.body = raw(r)
-		answer(w, 200, form(c))
-	})
+func bitbucketComment(c *comment) map[string]any {
+	return map[string]any{"id": c.id, "content": map[string]any{"raw": c.body}, "user": bitbucketUser(c.author), "deleted": false}
+}
+
+func raw(body map[string]any) string {
+	content, _ := body["content"].(map[string]any)
+	return text(content, "raw")
 }

@@ -30,7 +30,7 @@ func (g *giteaSite) Hooks(_ *testing.T, address string) int {
 func (g *giteaSite) api(s *site) http.Handler {
 	g.site = s
 	mux := http.NewServeMux()
-	handle := func(pattern string, h func(w http.ResponseWriter, r *http.Request)) {
+	handle := func(pattern string, h http.HandlerFunc) {
 		mux.HandleFunc(pattern, func(w http.ResponseWriter, r *http.Request) {
 			if r.Header.Get("Authorization") != "token "+Token {
 				answer(w, http.StatusUnauthorized, map[string]any{"message": "token is required"})
@@ -43,18 +43,13 @@ func (g *giteaSite) api(s *site) http.Handler {
 		})
 	}
 	const repo = "/api/v1/repos/{owner}/{name}"
+	shared := routes{s, handle, func(w http.ResponseWriter) { answer(w, 404, map[string]any{"message": "not found"}) }}
 	handle("GET "+repo, func(w http.ResponseWriter, _ *http.Request) { answer(w, 200, g.repository()) })
 	handle("GET /api/v1/user/repos", func(w http.ResponseWriter, _ *http.Request) { answer(w, 200, []any{nil, g.repository()}) })
 	handle("GET /api/v1/user", func(w http.ResponseWriter, _ *http.Request) { answer(w, 200, giteaUser(Deployer)) })
 	handle("GET "+repo+"/compare/{spec}", g.compare)
 	handle("GET "+repo+"/pulls", g.list)
-	handle("GET "+repo+"/pulls/{number}", func(w http.ResponseWriter, r *http.Request) {
-		if p := s.pull(r.PathValue("number")); p != nil {
-			answer(w, 200, g.pullRequest(p))
-			return
-		}
-		answer(w, 404, map[string]any{"message": "not found"})
-	})
+	shared.pull(repo+"/pulls", g.pullRequest)
 	handle("GET "+repo+"/pulls/{number}/files", func(w http.ResponseWriter, r *http.Request) {
 		p := s.pull(r.PathValue("number"))
 		files := []any{}
@@ -76,36 +71,12 @@ func (g *giteaSite) api(s *site) http.Handler {
 		s.reports = append(s.reports, &report{id: s.next(), commit: r.PathValue("commit"), context: text(body, "context"), state: text(body, "state")})
 		answer(w, 201, map[string]any{"id": s.serial, "status": text(body, "state")})
 	})
-	handle("GET "+repo+"/issues/{number}/comments", func(w http.ResponseWriter, r *http.Request) {
-		list := []any{}
-		for _, c := range s.comments[s.pull(r.PathValue("number")).number] {
-			list = append(list, giteaComment(c))
-		}
-		answer(w, 200, list)
-	})
-	handle("POST "+repo+"/issues/{number}/comments", func(w http.ResponseWriter, r *http.Request) {
-		c := &comment{s.next(), Deployer, text(read(r), "body")}
-		number := s.pull(r.PathValue("number")).number
-		s.comments[number] = append(s.comments[number], c)
-		answer(w, 201, giteaComment(c))
-	})
-	handle("PATCH "+repo+"/issues/comments/{id}", func(w http.ResponseWriter, r *http.Request) {
-		c := s.findComment(r.PathValue("id"))
-		if c == nil {
-			answer(w, 404, map[string]any{"message": "comment does not exist"})
-			return
-		}
-		c.body = text(read(r), "body")
-		answer(w, 200, giteaComment(c))
+	shared.comments(thread{
+		list: repo + "/issues/{number}/comments", item: repo + "/issues/comments", change: "PATCH", form: giteaComment, text: body,
+		send: func(w http.ResponseWriter, _ *http.Request, list []any) { answer(w, 200, list) },
 	})
 	handle("GET "+repo+"/hooks", func(w http.ResponseWriter, r *http.Request) { answer(w, 200, page(w, r, s.hooks)) })
-	handle("POST "+repo+"/hooks", func(w http.ResponseWriter, r *http.Request) {
-		h := read(r)
-		h["id"] = s.next()
-		s.hooks = append(s.hooks, h)
-		answer(w, 201, h)
-	})
-	handle("PATCH "+repo+"/hooks/{id}", func(w http.ResponseWriter, _ *http.Request) { answer(w, 200, nil) })
+	shared.hooks(repo+"/hooks", "PATCH", func(h map[string]any) { h["id"] = s.next() })
 	return mux
 }
 

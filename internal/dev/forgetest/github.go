@@ -122,6 +122,7 @@ func (g *GitHubSite) api(s *site) http.Handler {
 		})
 	}
 	const repo = "/api/v3/repos/{owner}/{name}"
+	shared := routes{s, handle, func(w http.ResponseWriter) { answer(w, 404, map[string]any{"message": "Not Found"}) }}
 	handle("POST /api/v3/app/installations/88/access_tokens", func(w http.ResponseWriter, r *http.Request) {
 		scope := read(r)
 		g.Scopes = append(g.Scopes, scope)
@@ -139,13 +140,7 @@ func (g *GitHubSite) api(s *site) http.Handler {
 	handle("GET "+repo, func(w http.ResponseWriter, _ *http.Request) { answer(w, 200, g.repository()) })
 	handle("GET "+repo+"/compare/{spec}", g.compare)
 	handle("GET "+repo+"/pulls", g.list)
-	handle("GET "+repo+"/pulls/{number}", func(w http.ResponseWriter, r *http.Request) {
-		if p := s.pull(r.PathValue("number")); p != nil {
-			answer(w, 200, g.pullRequest(p))
-			return
-		}
-		answer(w, 404, map[string]any{"message": "Not Found"})
-	})
+	shared.pull(repo+"/pulls", g.pullRequest)
 	handle("GET "+repo+"/pulls/{number}/files", func(w http.ResponseWriter, r *http.Request) {
 		p := s.pull(r.PathValue("number"))
 		answer(w, 200, page(w, r, g.files(s.run("merge-base", p.base, p.head), p.head)))
@@ -160,15 +155,11 @@ func (g *GitHubSite) api(s *site) http.Handler {
 	})
 	g.registering(mux, handle)
 	g.reporting(handle, repo)
-	g.commenting(handle, repo)
-	handle("GET "+repo+"/hooks", func(w http.ResponseWriter, r *http.Request) { answer(w, 200, page(w, r, s.hooks)) })
-	handle("POST "+repo+"/hooks", func(w http.ResponseWriter, r *http.Request) {
-		h := read(r)
-		h["id"] = s.next()
-		s.hooks = append(s.hooks, h)
-		answer(w, 201, h)
+	shared.comments(thread{
+		list: repo + "/issues/{number}/comments", item: repo + "/issues/comments", change: "PATCH", form: g.comment, text: body, send: sendPage,
 	})
-	handle("PATCH "+repo+"/hooks/{id}", func(w http.ResponseWriter, _ *http.Request) { answer(w, 200, map[string]any{}) })
+	handle("GET "+repo+"/hooks", func(w http.ResponseWriter, r *http.Request) { answer(w, 200, page(w, r, s.hooks)) })
+	shared.hooks(repo+"/hooks", "PATCH", func(h map[string]any) { h["id"] = s.next() })
 	return mux
 }
 
@@ -193,31 +184,6 @@ func (g *GitHubSite) reporting(handle func(string, http.HandlerFunc), repo strin
 		c := g.checks[r.PathValue("id")]
 		maps.Copy(c, read(r))
 		answer(w, 200, c)
-	})
-}
-
-func (g *GitHubSite) commenting(handle func(string, http.HandlerFunc), repo string) {
-	handle("GET "+repo+"/issues/{number}/comments", func(w http.ResponseWriter, r *http.Request) {
-		list := []any{}
-		for _, c := range g.comments[g.pull(r.PathValue("number")).number] {
-			list = append(list, g.comment(c))
-		}
-		answer(w, 200, page(w, r, list))
-	})
-	handle("POST "+repo+"/issues/{number}/comments", func(w http.ResponseWriter, r *http.Request) {
-		c := &comment{g.next(), Deployer, text(read(r), "body")}
-		number := g.pull(r.PathValue("number")).number
-		g.comments[number] = append(g.comments[number], c)
-		answer(w, 201, g.comment(c))
-	})
-	handle("PATCH "+repo+"/issues/comments/{id}", func(w http.ResponseWriter, r *http.Request) {
-		c := g.findComment(r.PathValue("id"))
-		if c == nil {
-			answer(w, 404, map[string]any{"message": "Not Found"})
-			return
-		}
-		c.body = text(read(r), "body")
-		answer(w, 200, g.comment(c))
 	})
 }
 

@@ -43,6 +43,7 @@ func (g *gitlabSite) api(s *site) http.Handler {
 	handle("GET /api/v4/projects", func(w http.ResponseWriter, _ *http.Request) { answer(w, 200, []any{nil, g.project()}) })
 	handle("GET /api/v4/user", func(w http.ResponseWriter, _ *http.Request) { answer(w, 200, gitlabUser(Deployer)) })
 	const repo = "/api/v4/projects/4711"
+	shared := routes{s, handle, func(w http.ResponseWriter) { answer(w, 404, map[string]any{"message": "404 Not found"}) }}
 	handle("GET "+repo+"/repository/merge_base", func(w http.ResponseWriter, r *http.Request) {
 		refs := r.URL.Query()["refs[]"]
 		if len(refs) != 2 || !s.exists(refs[0]) || !s.exists(refs[1]) {
@@ -58,13 +59,7 @@ func (g *gitlabSite) api(s *site) http.Handler {
 	handle("GET "+repo+"/merge_requests", func(w http.ResponseWriter, r *http.Request) {
 		answer(w, 200, page(w, r, g.recent(r.URL.Query().Get("state") == "all", g.merge)))
 	})
-	handle("GET "+repo+"/merge_requests/{number}", func(w http.ResponseWriter, r *http.Request) {
-		if p := s.pull(r.PathValue("number")); p != nil {
-			answer(w, 200, g.merge(p))
-			return
-		}
-		answer(w, 404, map[string]any{"message": "404 Not found"})
-	})
+	shared.pull(repo+"/merge_requests", g.merge)
 	handle("GET "+repo+"/merge_requests/{number}/diffs", func(w http.ResponseWriter, r *http.Request) {
 		p := s.pull(r.PathValue("number"))
 		answer(w, 200, page(w, r, g.files(s.run("merge-base", p.base, p.head), p.head)))
@@ -80,16 +75,13 @@ func (g *gitlabSite) api(s *site) http.Handler {
 		answer(w, 404, map[string]any{"message": "404 Not found"})
 	})
 	handle("POST "+repo+"/statuses/{commit}", g.report)
-	g.commenting(handle, repo)
+	notes := repo + "/merge_requests/{number}/notes"
+	shared.comments(thread{list: notes, item: notes, change: "PUT", form: gitlabNote, text: body, send: sendPage})
 	handle("GET "+repo+"/hooks", func(w http.ResponseWriter, r *http.Request) { answer(w, 200, page(w, r, s.hooks)) })
-	handle("POST "+repo+"/hooks", func(w http.ResponseWriter, r *http.Request) {
-		h := read(r)
+	shared.hooks(repo+"/hooks", "PUT", func(h map[string]any) {
 		h["id"] = s.next()
 		delete(h, "token") // the forge never shows it
-		s.hooks = append(s.hooks, h)
-		answer(w, 201, h)
 	})
-	handle("PUT "+repo+"/hooks/{id}", func(w http.ResponseWriter, _ *http.Request) { answer(w, 200, map[string]any{}) })
 	return mux
 }
 
@@ -171,31 +163,6 @@ func (g *gitlabSite) report(w http.ResponseWriter, r *http.Request) {
 	answer(w, 201, map[string]any{"id": g.serial, "status": state})
 }
 
-func (g *gitlabSite) commenting(handle func(string, http.HandlerFunc), repo string) {
-	notes := repo + "/merge_requests/{number}/notes"
-	form := func(c *comment) map[string]any {
-		return map[string]any{"id": c.id, "body": c.body, "author": gitlabUser(c.author), "system": false}
-	}
-	handle("GET "+notes, func(w http.ResponseWriter, r *http.Request) {
-		list := []any{}
-		for _, c := range g.comments[g.pull(r.PathValue("number")).number] {
-			list = append(list, form(c))
-		}
-		answer(w, 200, page(w, r, list))
-	})
-	handle("POST "+notes, func(w http.ResponseWriter, r *http.Request) {
-		c := &comment{g.next(), Deployer, text(read(r), "body")}
-		number := g.pull(r.PathValue("number")).number
-		g.comments[number] = append(g.comments[number], c)
-		answer(w, 201, form(c))
-	})
-	handle("PUT "+notes+"/{id}", func(w http.ResponseWriter, r *http.Request) {
-		c := g.findComment(r.PathValue("id"))
-		if c == nil {
-			answer(w, 404, map[string]any{"message": "404 Not found"})
-			return
-		}
-		c.body = text(read(r), "body")
-		answer(w, 200, form(c))
-	})
+func gitlabNote(c *comment) map[string]any {
+	return map[string]any{"id": c.id, "body": c.body, "author": gitlabUser(c.author), "system": false}
 }
