@@ -74,6 +74,12 @@ func newBox(t *testing.T, m *mirror, sh shell) *box {
 	return &box{m: m, sh: sh, home: filepath.Join(t.TempDir(), "home of me"), tmp: t.TempDir(), fake: t.TempDir()}
 }
 
+// inShells runs a test in each shell, with a new box.
+func (m *mirror) inShells(t *testing.T, test func(t *testing.T, b *box)) {
+	t.Helper()
+	inShells(t, func(t *testing.T, sh shell) { test(t, newBox(t, m, sh)) })
+}
+
 func (b *box) root() string { return filepath.Join(b.home, ".pulumi", "bin", release.Program) }
 
 // command returns a command that runs the installer with args. Unless args contain --system or

@@ -32,10 +32,8 @@ func tmpfs(t *testing.T, dir string, size int) {
 // TestNoExecution checks the error message for a file system that is mounted with noexec.
 func TestNoExecution(t *testing.T) {
 	t.Parallel()
-	m := newMirror(t)
-	m.newest(t, "v1.0.0")
-	inShells(t, func(t *testing.T, sh shell) {
-		b := newBox(t, m, sh)
+	m := newMirror(t, "v1.0.0")
+	m.inShells(t, func(t *testing.T, b *box) {
 		// A TMPDIR on a noexec file system is no problem.
 		tmpfs(t, b.tmp, 8*padding)
 		must.OK(t, unix.Mount("", b.tmp, "", unix.MS_REMOUNT|unix.MS_NOEXEC, ""))
@@ -55,9 +53,8 @@ func TestNoExecution(t *testing.T) {
 // existing installation.
 func TestFullDisk(t *testing.T) {
 	t.Parallel()
-	m := newMirror(t)
+	m := newMirror(t, "v1.1.0")
 	m.release(t, "v1.0.0")
-	m.newest(t, "v1.1.0")
 	for name, room := range map[string]struct {
 		root, tmp int
 		says      string
@@ -66,8 +63,7 @@ func TestFullDisk(t *testing.T) {
 		"while it downloads": {0, padding / 2, "install.sh: cannot download"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			inShells(t, func(t *testing.T, sh shell) {
-				b := newBox(t, m, sh)
+			m.inShells(t, func(t *testing.T, b *box) {
 				parent := filepath.Dir(b.root())
 				if room.root > 0 {
 					tmpfs(t, parent, room.root)

@@ -13,9 +13,8 @@ import (
 
 func TestInstall(t *testing.T) {
 	t.Parallel()
-	m := newMirror(t)
+	m := newMirror(t, "v1.2.3")
 	m.release(t, "v1.0.0")
-	m.newest(t, "v1.2.3")
 	m.release(t, "v1.3.0-rc.1")
 	m.channel(t, release.Beta, "v1.3.0-rc.1")
 	for name, c := range map[string]struct {
@@ -29,8 +28,7 @@ func TestInstall(t *testing.T) {
 		"environment": {nil, []string{"WORKFLOW_AGENT_VERSION=v1.0.0"}, "v1.0.0"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			inShells(t, func(t *testing.T, sh shell) {
-				b := newBox(t, m, sh)
+			m.inShells(t, func(t *testing.T, b *box) {
 				b.env = c.env
 				b.piped = name == "newest"
 				b.want(t, 0, []string{"Installed " + c.want + " in " + b.root(), "export PATH="}, c.args...)
@@ -42,10 +40,8 @@ func TestInstall(t *testing.T) {
 
 func TestQuiet(t *testing.T) {
 	t.Parallel()
-	m := newMirror(t)
-	m.newest(t, "v1.2.3")
-	inShells(t, func(t *testing.T, sh shell) {
-		b := newBox(t, m, sh)
+	m := newMirror(t, "v1.2.3")
+	m.inShells(t, func(t *testing.T, b *box) {
 		b.env = []string{"PATH=" + b.root() + ":/usr/bin:/bin"}
 		if out := b.want(t, 0, nil, "--silent"); out != "" {
 			t.Errorf("--silent prints:\n%s", out)
@@ -59,8 +55,7 @@ func TestQuiet(t *testing.T) {
 
 func TestMirror(t *testing.T) {
 	t.Parallel()
-	m := newMirror(t)
-	m.newest(t, "v1.2.3")
+	m := newMirror(t, "v1.2.3")
 	credentials := strings.Replace(m.url, "://", "://user:s3cret-word@", 1)
 	// Without --globoff, curl would expand this name as a pattern.
 	must.OK(t, os.Symlink(".", filepath.Join(m.dir, "[1-2]{a,b}")))
@@ -107,8 +102,7 @@ func TestMirror(t *testing.T) {
 // sign and quotes.
 func TestPlaces(t *testing.T) {
 	t.Parallel()
-	m := newMirror(t)
-	m.newest(t, "v1.2.3")
+	m := newMirror(t, "v1.2.3")
 	inShells(t, func(t *testing.T, sh shell) {
 		b := newBox(t, m, sh)
 		home := b.home
@@ -155,8 +149,7 @@ func TestPlaces(t *testing.T) {
 
 func TestCommandLine(t *testing.T) {
 	t.Parallel()
-	m := newMirror(t)
-	m.newest(t, "v1.2.3")
+	m := newMirror(t, "v1.2.3")
 	inShells(t, func(t *testing.T, sh shell) {
 		b := newBox(t, m, sh)
 		for _, args := range [][]string{
@@ -184,8 +177,7 @@ func TestCommandLine(t *testing.T) {
 // TestKeyRotation checks that the installer accepts a release signed by any of the trusted keys.
 func TestKeyRotation(t *testing.T) {
 	t.Parallel()
-	m := newMirror(t)
-	m.newest(t, "v1.2.3")
+	m := newMirror(t, "v1.2.3")
 	for name, keys := range map[string][]*ecdsa.PrivateKey{
 		"old first": {m.key, newKey(t)},
 		"new first": {newKey(t), m.key},

@@ -59,9 +59,8 @@ func beginnings(use []string) map[string]beginning {
 // next run installs the new one and leaves no leftovers.
 func TestKilled(t *testing.T) {
 	t.Parallel()
-	m := newMirror(t)
+	m := newMirror(t, "v1.1.0")
 	m.release(t, "v1.0.0")
-	m.newest(t, "v1.1.0")
 	use := []string{"--mirror", "file://" + m.dir, "--no-modify-path", "--no-service"}
 	for name, c := range beginnings(use) {
 		t.Run(name, func(t *testing.T) {
@@ -118,9 +117,8 @@ func TestKilled(t *testing.T) {
 // works, and that the installer has cleaned up.
 func TestInterrupted(t *testing.T) {
 	t.Parallel()
-	m := newMirror(t)
+	m := newMirror(t, "v1.1.0")
 	m.release(t, "v1.0.0")
-	m.newest(t, "v1.1.0")
 	use := []string{"--mirror", "file://" + m.dir, "--no-modify-path", "--no-service"}
 	for name, c := range beginnings(use) {
 		for when, before := range map[string]string{

@@ -34,7 +34,7 @@ type mirror struct {
 	asked []string // requested paths
 }
 
-func newMirror(t *testing.T) *mirror {
+func newMirror(t *testing.T, newest ...string) *mirror {
 	t.Helper()
 	m := &mirror{dir: t.TempDir(), key: newKey(t)}
 	m.keyFile = filepath.Join(t.TempDir(), "key.pem")
@@ -48,6 +48,9 @@ func newMirror(t *testing.T) *mirror {
 	}))
 	t.Cleanup(server.Close)
 	m.url = server.URL
+	for _, version := range newest {
+		m.newest(t, version)
+	}
 	return m
 }
 

@@ -24,8 +24,7 @@ import (
 // TestTLS checks that the installer never contacts an https mirror over plain HTTP.
 func TestTLS(t *testing.T) {
 	t.Parallel()
-	m := newMirror(t)
-	m.newest(t, "v1.2.3")
+	m := newMirror(t, "v1.2.3")
 	redirect := false
 	files := http.FileServer(http.Dir(m.dir))
 	server := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -60,8 +59,7 @@ func TestTLS(t *testing.T) {
 // mirror's messages without terminal control characters.
 func TestFlakyMirror(t *testing.T) {
 	t.Parallel()
-	m := newMirror(t)
-	m.newest(t, "v1.2.3")
+	m := newMirror(t, "v1.2.3")
 	for name, only := range map[string]string{
 		"curl": tools(t, used...),
 		"wget": tools(t, append(without(used, "curl"), "wget")...),
@@ -112,8 +110,7 @@ func TestSignals(t *testing.T) {
 	hangups := make(chan os.Signal, 1)
 	signal.Notify(hangups, syscall.SIGHUP)
 	t.Cleanup(func() { signal.Stop(hangups) })
-	m := newMirror(t)
-	m.newest(t, "v1.2.3")
+	m := newMirror(t, "v1.2.3")
 	inShells(t, func(t *testing.T, sh shell) {
 		for sig, code := range map[syscall.Signal]int{syscall.SIGINT: 130, syscall.SIGTERM: 143, syscall.SIGHUP: 129} {
 			reached, release := make(chan struct{}), make(chan struct{})
@@ -157,8 +154,7 @@ func TestSignals(t *testing.T) {
 // TestInterruptKey checks that Ctrl-C on a terminal reaches every downloader.
 func TestInterruptKey(t *testing.T) {
 	t.Parallel()
-	m := newMirror(t)
-	m.newest(t, "v1.2.3")
+	m := newMirror(t, "v1.2.3")
 	busybox := tools(t, without(used, "curl")...)
 	link(t, "busybox", filepath.Join(busybox, "wget"))
 	for name, only := range map[string]string{
@@ -212,9 +208,8 @@ func TestInterruptKey(t *testing.T) {
 
 func TestUserlands(t *testing.T) {
 	t.Parallel()
-	m := newMirror(t)
+	m := newMirror(t, "v1.1.0")
 	m.release(t, "v1.0.0")
-	m.newest(t, "v1.1.0")
 	busybox := tools(t, "openssl")
 	applets := strings.Fields(runScript(t, dash(t), "busybox --list"))
 	for _, name := range append(without(used, "openssl", "curl"), "wget") {

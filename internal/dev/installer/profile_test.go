@@ -62,10 +62,8 @@ func (b *box) onTerminal(t *testing.T, args ...string) (*exec.Cmd, *os.File) {
 
 func TestProfile(t *testing.T) {
 	t.Parallel()
-	m := newMirror(t)
-	m.newest(t, "v1.0.0")
-	inShells(t, func(t *testing.T, sh shell) {
-		b := newBox(t, m, sh)
+	m := newMirror(t, "v1.0.0")
+	m.inShells(t, func(t *testing.T, b *box) {
 		b.env = []string{"SHELL=/usr/bin/zsh"}
 		profile := filepath.Join(b.home, ".zshrc")
 		writeFile(t, profile, []byte("alias a=b # no line end"), 0o600)
@@ -96,8 +94,7 @@ func TestProfile(t *testing.T) {
 
 func TestProfileFiles(t *testing.T) {
 	t.Parallel()
-	m := newMirror(t)
-	m.newest(t, "v1.0.0")
+	m := newMirror(t, "v1.0.0")
 	for name, c := range map[string]struct {
 		env  []string
 		args []string
@@ -144,9 +141,8 @@ func TestProfileFiles(t *testing.T) {
 
 func TestDowngradeAsked(t *testing.T) {
 	t.Parallel()
-	m := newMirror(t)
+	m := newMirror(t, "v1.0.0")
 	m.release(t, "v1.1.0")
-	m.newest(t, "v1.0.0")
 	b := newBox(t, m, dash(t))
 	b.want(t, 0, nil, "--version=1.1.0")
 	if out, code := b.typed(t, "\n", "--no-modify-path"); code != 1 || !strings.Contains(out, "newer than v1.0.0. Install the older one? [y/N]") {

@@ -56,8 +56,7 @@ func TestForgery(t *testing.T) {
 	for name, c := range forgeries {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			m := newMirror(t)
-			m.newest(t, "v1.2.3")
+			m := newMirror(t, "v1.2.3")
 			b := newBox(t, m, dash(t))
 			b.script = m.script(t)
 			c.forge(t, m)
@@ -67,8 +66,7 @@ func TestForgery(t *testing.T) {
 			}
 			b.nothing(t)
 
-			old := newMirror(t)
-			old.newest(t, "v1.0.0")
+			old := newMirror(t, "v1.0.0")
 			b.want(t, 0, nil, "--mirror", old.url, "--key", old.keyFile)
 			b.want(t, 1, []string{c.says})
 			b.whole(t, "v1.0.0", "")
@@ -121,8 +119,7 @@ func TestMachines(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			m := newMirror(t)
-			m.newest(t, "v1.2.3")
+			m := newMirror(t, "v1.2.3")
 			b := newBox(t, m, dash(t))
 			b.path = []string{c.path}
 			if c.want == "" {
@@ -142,8 +139,7 @@ func TestMachines(t *testing.T) {
 // package.
 func TestMissingTools(t *testing.T) {
 	t.Parallel()
-	m := newMirror(t)
-	m.newest(t, "v1.2.3")
+	m := newMirror(t, "v1.2.3")
 	for lacking, from := range map[string]string{
 		"awk": "gawk", "tar": "tar", "gzip": "gzip", "openssl": "openssl", "mktemp": "mktemp", "curl": "curl",
 	} {
@@ -162,8 +158,7 @@ func TestMissingTools(t *testing.T) {
 // and names the package manager's command.
 func TestPackaged(t *testing.T) {
 	t.Parallel()
-	m := newMirror(t)
-	m.newest(t, "v1.2.3")
+	m := newMirror(t, "v1.2.3")
 	for name, c := range map[string]struct {
 		manager, said, upgrade, remove string
 	}{

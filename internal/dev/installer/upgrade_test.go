@@ -15,8 +15,7 @@ func TestUpgrade(t *testing.T) {
 	for _, version := range []string{"v1.0.0", "v1.1.0", "v1.2.0"} {
 		m.release(t, version)
 	}
-	inShells(t, func(t *testing.T, sh shell) {
-		b := newBox(t, m, sh)
+	m.inShells(t, func(t *testing.T, b *box) {
 		config := filepath.Join(b.root(), "pulumi-workflow-agent.yaml")
 		b.want(t, 0, []string{"Installed v1.0.0"}, "--version", "v1.0.0")
 		writeFile(t, config, []byte("token: mine\n"), 0o600)
@@ -28,8 +27,7 @@ func TestUpgrade(t *testing.T) {
 			t.Errorf("the configuration is %q (%v)", text, err)
 		}
 
-		old := newMirror(t)
-		old.newest(t, "v1.1.9")
+		old := newMirror(t, "v1.1.9")
 		use := []string{"--mirror", old.url, "--key", old.keyFile}
 		b.want(t, 1, []string{"v1.2.0, which is newer than v1.1.9", "--version v1.1.9"}, use...)
 		b.want(t, 1, nil, append(use, "--silent")...)
@@ -59,10 +57,8 @@ func TestDoesNotRun(t *testing.T) {
 
 func TestUninstall(t *testing.T) {
 	t.Parallel()
-	m := newMirror(t)
-	m.newest(t, "v1.0.0")
-	inShells(t, func(t *testing.T, sh shell) {
-		b := newBox(t, m, sh)
+	m := newMirror(t, "v1.0.0")
+	m.inShells(t, func(t *testing.T, b *box) {
 		b.want(t, 0, []string{"There is no agent in " + b.root()}, "--uninstall")
 		b.nothing(t)
 		b.want(t, 0, nil)
@@ -96,8 +92,7 @@ func TestRootRunsNoForeignProgram(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("only root can give the installation to another user")
 	}
-	m := newMirror(t)
-	m.newest(t, "v1.0.0")
+	m := newMirror(t, "v1.0.0")
 	for name, change := range map[string]func(dir string) error{
 		"owner":  func(dir string) error { return os.Chown(dir, 65534, -1) },
 		"mode":   func(dir string) error { return os.Chmod(dir, 0o777) },
