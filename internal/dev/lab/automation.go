@@ -14,11 +14,7 @@ import (
 // AutomationGo returns the path of the program internal/dev/tools/automation for Go, building it if
 // necessary.
 func AutomationGo(ctx context.Context, progress io.Writer) (string, error) {
-	build, err := newBuilder(ctx, progress)
-	if err != nil {
-		return "", err
-	}
-	dir, err := build.module(ctx, "automation", []program{{
+	dir, err := buildModule(ctx, progress, "automation", []program{{
 		name: "automation", pkg: ".", what: "the program with the Automation API", expect: "about 1 min",
 	}})
 	return filepath.Join(dir, "automation"), err
@@ -38,11 +34,10 @@ func NodeAvailable() (reason string, ok bool) {
 // Node.js. It installs the packages that the program needs from the package registry, once per
 // version.
 func AutomationNode(ctx context.Context, progress io.Writer) (string, error) {
-	root, err := Root()
+	src, err := toolDir("automation")
 	if err != nil {
 		return "", err
 	}
-	src := filepath.Join(root, "internal", "dev", "tools", "automation")
 	files := []string{"package.json", "package-lock.json", "main.mjs"}
 	var key fingerprint
 	for _, name := range files {

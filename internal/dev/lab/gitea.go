@@ -60,11 +60,7 @@ func startGitea(ctx context.Context, dir string, progress io.Writer) (*Gitea, er
 	if reason, ok := GiteaAvailable(); !ok {
 		return nil, errors.New(reason)
 	}
-	build, err := newBuilder(ctx, progress)
-	if err != nil {
-		return nil, err
-	}
-	bin, err := build.module(ctx, giteaBinary, []program{{
+	bin, err := buildModule(ctx, progress, giteaBinary, []program{{
 		name: giteaBinary, pkg: giteaModule, ldflags: "-X main.Version=" + strings.TrimPrefix(GiteaVersion, "v"),
 		cgoTags: "sqlite sqlite_unlock_notify", what: "Gitea", expect: "about 8 min",
 	}})
@@ -72,7 +68,9 @@ func startGitea(ctx context.Context, dir string, progress io.Writer) (*Gitea, er
 		return nil, err
 	}
 	source := child.Command(ctx, "go", "list", "-mod=readonly", "-m", "-f", "{{.Dir}}", giteaModule)
-	source.Dir = filepath.Join(build.root, "internal", "dev", "tools", "gitea")
+	if source.Dir, err = toolDir("gitea"); err != nil {
+		return nil, err
+	}
 	static, err := source.Output()
 	if err != nil {
 		return nil, fmt.Errorf("finding its module: %w", err)

@@ -106,16 +106,7 @@ func (i *Issuer) Rotate(ctx context.Context) error {
 }
 
 func buildIssuer(ctx context.Context, progress io.Writer) (string, error) {
-	root, err := Root()
-	if err != nil {
-		return "", err
-	}
-	version, err := goVersion(ctx, root)
-	if err != nil {
-		return "", err
-	}
-	build := builder{root: root, goVersion: version, progress: progress}
-	dir, err := build.module(ctx, "issuer", []program{{
+	dir, err := buildModule(ctx, progress, "issuer", []program{{
 		name: issuerBinary, pkg: ".", what: "an OpenID provider", expect: "about 1 min",
 	}})
 	return filepath.Join(dir, issuerBinary), err

@@ -19,12 +19,8 @@ const kubernetesBinary = "kubernetes"
 // scheduler, the kubelet, the proxy or kubectl, as its first argument says. It builds the program if
 // necessary, which takes minutes and is reported on progress.
 func Kubernetes(ctx context.Context, progress io.Writer) (string, error) {
-	build, err := newBuilder(ctx, progress)
-	if err != nil {
-		return "", err
-	}
 	version := strings.Split(strings.TrimPrefix(KubernetesVersion, "v"), ".")
-	dir, err := build.module(ctx, kubernetesBinary, []program{{
+	dir, err := buildModule(ctx, progress, kubernetesBinary, []program{{
 		name: kubernetesBinary, pkg: ".",
 		ldflags: "-X k8s.io/component-base/version.gitVersion=" + KubernetesVersion +
 			" -X k8s.io/component-base/version.gitMajor=" + version[0] +
@@ -42,12 +38,12 @@ type Installation struct{ binary, dir string }
 
 // NewInstallation builds the program if necessary, which takes minutes and is reported on progress.
 func NewInstallation(ctx context.Context, progress io.Writer) (Installation, error) {
-	build, err := newBuilder(ctx, progress)
+	src, err := toolDir("install")
 	if err != nil {
 		return Installation{}, err
 	}
-	dir, err := build.module(ctx, installBinary, []program{{name: installBinary, pkg: ".", what: "a renderer of charts", expect: "about 2 min"}})
-	return Installation{filepath.Join(dir, installBinary), filepath.Join(build.root, "internal", "dev", "tools", "install")}, err
+	dir, err := buildModule(ctx, progress, installBinary, []program{{name: installBinary, pkg: ".", what: "a renderer of charts", expect: "about 2 min"}})
+	return Installation{filepath.Join(dir, installBinary), src}, err
 }
 
 // Chart returns the objects of a Helm chart, "agent" or "server", with values in YAML.

@@ -46,11 +46,7 @@ func PulumiTools(ctx context.Context, progress io.Writer) (Tools, error) {
 	if err != nil {
 		return Tools{}, err
 	}
-	build, err := newBuilder(ctx, progress)
-	if err != nil {
-		return Tools{}, err
-	}
-	tools.ProviderDir, err = build.module(ctx, "provider", []program{
+	tools.ProviderDir, err = buildModule(ctx, progress, "provider", []program{
 		{
 			name: providerBinary, pkg: ".",
 			ldflags: "-X main.version=" + ProviderVersion,
@@ -67,12 +63,7 @@ func PulumiTools(ctx context.Context, progress io.Writer) (Tools, error) {
 
 // PulumiCLI is [PulumiTools] without the providers.
 func PulumiCLI(ctx context.Context, progress io.Writer) (Tools, error) {
-	build, err := newBuilder(ctx, progress)
-	if err != nil {
-		return Tools{}, err
-	}
-	var tools Tools
-	tools.Dir, err = build.module(ctx, "pulumi", []program{
+	dir, err := buildModule(ctx, progress, "pulumi", []program{
 		{
 			name: pulumiBinary, pkg: "github.com/pulumi/pulumi/pkg/v3/cmd/pulumi",
 			ldflags: "-X github.com/pulumi/pulumi/sdk/v3/go/common/version.Version=" + PulumiVersion,
@@ -84,16 +75,12 @@ func PulumiCLI(ctx context.Context, progress io.Writer) (Tools, error) {
 			what:    "Pulumi's YAML language host", expect: "about 1 min",
 		},
 	})
-	return tools, err
+	return Tools{Dir: dir}, err
 }
 
 // OldPulumi returns the path of an older CLI, building it if necessary.
 func OldPulumi(ctx context.Context, progress io.Writer) (string, error) {
-	build, err := newBuilder(ctx, progress)
-	if err != nil {
-		return "", err
-	}
-	dir, err := build.module(ctx, "oldpulumi", []program{{
+	dir, err := buildModule(ctx, progress, "oldpulumi", []program{{
 		name: pulumiBinary, pkg: "github.com/pulumi/pulumi/pkg/v3/cmd/pulumi",
 		ldflags: "-X github.com/pulumi/pulumi/sdk/v3/go/common/version.Version=" + OldPulumiVersion,
 		what:    "an older pulumi CLI", expect: "about 3 min",
@@ -108,11 +95,7 @@ func Replayer(ctx context.Context, progress io.Writer) (string, error) {
 	if _, err := PulumiCLI(ctx, progress); err != nil {
 		return "", err
 	}
-	build, err := newBuilder(ctx, progress)
-	if err != nil {
-		return "", err
-	}
-	dir, err := build.programs(ctx, "pulumi", replayerBinary, []program{{
+	dir, err := buildPrograms(ctx, progress, "pulumi", replayerBinary, []program{{
 		name: replayerBinary, pkg: "./" + replayerBinary,
 		ldflags: "-X github.com/pulumi/pulumi/sdk/v3/go/common/version.Version=" + PulumiVersion,
 		what:    "the replayer of journals", expect: "about 1 min",
@@ -127,11 +110,7 @@ func LanguageHost(ctx context.Context, progress io.Writer) (string, error) {
 	if _, err := PulumiCLI(ctx, progress); err != nil {
 		return "", err
 	}
-	build, err := newBuilder(ctx, progress)
-	if err != nil {
-		return "", err
-	}
-	dir, err := build.programs(ctx, "pulumi", hostBinary, []program{{
+	dir, err := buildPrograms(ctx, progress, "pulumi", hostBinary, []program{{
 		name: hostBinary, pkg: "./languages", what: "the language host", expect: "about 1 min",
 	}})
 	return filepath.Join(dir, hostBinary), err
@@ -204,36 +183,35 @@ func pluginDir(binary string) string {
 	return strings.TrimPrefix(binary, "pulumi-") + "-v" + ProviderVersion
 }
 
-type builder struct {
-	root      string
-	goVersion string
-	progress  io.Writer
-}
-
-func newBuilder(ctx context.Context, progress io.Writer) (builder, error) {
-	root, err := Root()
-	if err != nil {
-		return builder{}, err
-	}
-	version, err := goVersion(ctx, root)
-	return builder{root: root, goVersion: version, progress: progress}, err
-}
-
 type program struct {
 	name, pkg, ldflags string
 	what, expect       string
 	cgoTags            string // build tags of a program that needs cgo, or ""
 }
 
-// module returns the directory of the programs of the nested module internal/dev/tools/name.
-func (b builder) module(ctx context.Context, name string, programs []program) (string, error) {
-	return b.programs(ctx, name, name, programs)
+// toolDir returns the directory of the nested module internal/dev/tools/name.
+func toolDir(name string) (string, error) {
+	root, err := Root()
+	return filepath.Join(root, "internal", "dev", "tools", name), err
 }
 
-// programs returns the cached directory, called name, of programs of the nested module
-// internal/dev/tools/src.
-func (b builder) programs(ctx context.Context, src, name string, programs []program) (string, error) {
-	src = filepath.Join(b.root, "internal", "dev", "tools", src)
+// buildModule returns the directory of the programs of the nested module internal/dev/tools/name.
+func buildModule(ctx context.Context, progress io.Writer, name string, programs []program) (string, error) {
+	return buildPrograms(ctx, progress, name, name, programs)
+}
+
+// buildPrograms returns the cached directory, called name, of programs of the nested module
+// internal/dev/tools/module. It reports on progress what it builds.
+func buildPrograms(ctx context.Context, progress io.Writer, module, name string, programs []program) (string, error) {
+	root, err := Root()
+	if err != nil {
+		return "", err
+	}
+	version, err := goVersion(ctx, root)
+	if err != nil {
+		return "", err
+	}
+	src := filepath.Join(root, "internal", "dev", "tools", module)
 	var key fingerprint
 	dirs := []string{src}
 	for _, p := range programs {
@@ -246,14 +224,14 @@ func (b builder) programs(ctx context.Context, src, name string, programs []prog
 			return "", fmt.Errorf("reading the source of %s: %w", programs[0].what, err)
 		}
 	}
-	key.add("go", b.goVersion)
+	key.add("go", version)
 	key.add("platform", runtime.GOOS+"/"+runtime.GOARCH)
 	for _, p := range programs {
 		key.add(p.name, p.pkg+" "+p.ldflags+p.cgoTags)
 	}
 	return cached(ctx, name, key.sum(), func(dir string) error {
 		for _, p := range programs {
-			if err := b.build(ctx, src, filepath.Join(dir, p.name), p); err != nil {
+			if err := p.build(ctx, progress, src, filepath.Join(dir, p.name)); err != nil {
 				return err
 			}
 		}
@@ -261,7 +239,7 @@ func (b builder) programs(ctx context.Context, src, name string, programs []prog
 	})
 }
 
-func (b builder) build(ctx context.Context, src, out string, p program) error {
+func (p program) build(ctx context.Context, progress io.Writer, src, out string) error {
 	cgo := "0"
 	if p.cgoTags != "" {
 		cgo = "1"
@@ -270,7 +248,7 @@ func (b builder) build(ctx context.Context, src, out string, p program) error {
 		"-ldflags", strings.TrimSpace("-s -w "+p.ldflags), "-o", out, p.pkg)
 	cmd.Dir = src
 	cmd.Env = append(os.Environ(), "CGO_ENABLED="+cgo, "GOWORK=off")
-	watch := newBuildWatch(b.progress, fmt.Sprintf("building %s (first time only; %s on two cores)", p.what, p.expect))
+	watch := newBuildWatch(progress, fmt.Sprintf("building %s (first time only; %s on two cores)", p.what, p.expect))
 	cmd.Stdout, cmd.Stderr = watch, watch
 	defer watch.stop()
 	if err := cmd.Run(); err != nil {

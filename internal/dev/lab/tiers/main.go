@@ -302,10 +302,7 @@ func (s *suite) goTestIn(ctx context.Context, out io.Writer, dir string, env []s
 }
 
 func postgresMissing(context.Context) string {
-	reason, ok := postgres.Available()
-	if ok {
-		return ""
-	}
+	reason, _ := postgres.Available()
 	return reason
 }
 
@@ -351,10 +348,7 @@ func initMissing(ctx context.Context) string {
 	if reason, ok := lab.ReleasesAvailable(); !ok { // the tests install packages
 		return reason
 	}
-	reason, ok := lab.MachineAvailable()
-	if ok {
-		return ""
-	}
+	reason, _ := lab.MachineAvailable()
 	return reason
 }
 
@@ -369,9 +363,6 @@ func engineMissing(context.Context) string {
 	if runtime.GOOS != "linux" {
 		return "containers of the test lab require Linux"
 	}
-	reason, ok := lab.EngineAvailable()
-	if ok {
-		return ""
-	}
+	reason, _ := lab.EngineAvailable()
 	return reason
 }
