@@ -59,11 +59,7 @@ func (s *Service) processPull(ctx context.Context, v *loadedEvent) error {
 		}
 		known.Files = known.Files.Compared(ctx, v.watches)
 	}
-	return s.db.Write(ctx, v.held(), func(tx *store.Tx) error {
-		row, err := pending(tx, v.row.ID)
-		if err != nil {
-			return ignoreChanged(err)
-		}
+	return s.conclude(ctx, v, v.held(), func(tx *store.Tx, row store.VCSEvent) error {
 		pull, err := tx.PullByNumber(v.repo.ID, int64(number))
 		if err != nil && !errors.Is(err, store.ErrNotFound) {
 			return err

@@ -14,6 +14,7 @@ import (
 	"workflowagent/internal/server/fault"
 	"workflowagent/internal/server/identity"
 	"workflowagent/internal/server/store"
+	"workflowagent/internal/server/store/scope"
 	"workflowagent/internal/server/vcs"
 	"workflowagent/internal/server/vcs/integrations"
 	"workflowagent/internal/server/vcs/outbox"
@@ -35,11 +36,7 @@ func seenOf(tx *store.Tx, repoID, ref string) (vcs.Seen, error) {
 func (s *Service) processRef(ctx context.Context, v *loadedEvent) error {
 	e := v.event
 	if !watched(e, v.watches) {
-		return s.db.Write(ctx, ownerOf(v.row), func(tx *store.Tx) error {
-			row, err := pending(tx, v.row.ID)
-			if err != nil {
-				return ignoreChanged(err)
-			}
+		return s.conclude(ctx, v, ownerOf(v.row), func(tx *store.Tx, row store.VCSEvent) error {
 			all, err := watches(tx, v.repo)
 			if err != nil || watched(e, all) {
 				return errors.Join(err, errChanged)
@@ -76,11 +73,7 @@ func (s *Service) processRef(ctx context.Context, v *loadedEvent) error {
 		asked = true
 	}
 	files = files.Compared(ctx, v.watches)
-	return s.db.Write(ctx, v.held(), func(tx *store.Tx) error {
-		row, err := pending(tx, v.row.ID)
-		if err != nil {
-			return ignoreChanged(err)
-		}
+	return s.conclude(ctx, v, v.held(), func(tx *store.Tx, row store.VCSEvent) error {
 		if now, err := seenOf(tx, v.repo.ID, e.Ref); err != nil || now != seen {
 			return errors.Join(err, errChanged)
 		}
@@ -120,11 +113,18 @@ func watched(e vcs.Event, all []vcs.Watch) bool {
 	})
 }
 
-func ignoreChanged(err error) error {
-	if errors.Is(err, errChanged) {
-		return nil // another worker has processed the event
-	}
-	return err
+// conclude writes the outcome of an event, unless another worker has processed the event.
+func (s *Service) conclude(ctx context.Context, v *loadedEvent, owners scope.Set, write func(tx *store.Tx, row store.VCSEvent) error) error {
+	return s.db.Write(ctx, owners, func(tx *store.Tx) error {
+		row, err := pending(tx, v.row.ID)
+		if errors.Is(err, errChanged) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		return write(tx, row)
+	})
 }
 
 func needsFiles(e vcs.Event, all []vcs.Watch) bool {
@@ -239,11 +239,7 @@ func record(tx *store.Tx, row store.VCSEvent, d vcs.Decision, created store.Depl
 // concludeMergeGroup makes the report on a commit of a merge queue conclude. Such commits are not
 // deployed: the push that follows is.
 func (s *Service) concludeMergeGroup(ctx context.Context, v *loadedEvent) error {
-	return s.db.Write(ctx, ownerOf(v.row), func(tx *store.Tx) error {
-		row, err := pending(tx, v.row.ID)
-		if err != nil {
-			return ignoreChanged(err)
-		}
+	return s.conclude(ctx, v, ownerOf(v.row), func(tx *store.Tx, row store.VCSEvent) error {
 		d := outbox.Decision{Subject: outbox.Subject{IntegrationID: v.integration.ID, RepoID: v.repo.ID, Commit: v.event.After}}
 		if err := outbox.Decide(tx, d); err != nil {
 			return err
@@ -254,11 +250,7 @@ func (s *Service) concludeMergeGroup(ctx context.Context, v *loadedEvent) error 
 
 // checkAccess polls the repositories of an integration whose access has changed.
 func (s *Service) checkAccess(ctx context.Context, v *loadedEvent) error {
-	return s.db.Write(ctx, ownerOf(v.row), func(tx *store.Tx) error {
-		row, err := pending(tx, v.row.ID)
-		if err != nil {
-			return ignoreChanged(err)
-		}
+	return s.conclude(ctx, v, ownerOf(v.row), func(tx *store.Tx, row store.VCSEvent) error {
 		if err := tx.PollReposNow(v.integration.ID, tx.Now()); err != nil {
 			return err
 		}
