@@ -96,28 +96,18 @@ func (s *Server) waitReady(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, serverReady)
 	defer cancel()
 	client := &http.Client{Timeout: 5 * time.Second}
-	ticker := time.NewTicker(50 * time.Millisecond)
-	defer ticker.Stop()
-	for {
-		req, err := http.NewRequestWithContext(ctx, http.MethodGet, s.URL+"/readyz", nil)
-		if err != nil {
-			return fmt.Errorf("waiting for the server: %w", err)
-		}
-		resp, err := client.Do(req)
-		if err == nil {
-			_ = resp.Body.Close()
-			if resp.StatusCode == http.StatusOK {
-				return nil
-			}
-		}
+	err := child.Poll(ctx, 50*time.Millisecond, func() (bool, error) {
 		select {
-		case <-ticker.C:
 		case <-s.Process.Done():
-			return fmt.Errorf("the server exited before it was ready (%w); last lines of its log:\n%s", s.Process.Err(), child.Tail(s.LogFile, 20))
-		case <-ctx.Done():
-			return fmt.Errorf("the server was not ready within %s; last lines of its log:\n%s", serverReady, child.Tail(s.LogFile, 20))
+			return false, fmt.Errorf("the server exited before it was ready (%w); last lines of its log:\n%s", s.Process.Err(), child.Tail(s.LogFile, 20))
+		default:
+			return jsoncall.Do(ctx, client, http.MethodGet, s.URL+"/readyz", nil, nil, nil) == nil, nil
 		}
+	})
+	if err != nil && ctx.Err() != nil {
+		return fmt.Errorf("the server was not ready within %s; last lines of its log:\n%s", serverReady, child.Tail(s.LogFile, 20))
 	}
+	return err
 }
 
 // Call sends an API request as the admin. Unless they are nil, it encodes in as the JSON body, and

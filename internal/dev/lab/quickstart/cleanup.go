@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"time"
 
 	"workflowagent/internal/dev/lab/child"
 )
@@ -41,10 +40,8 @@ func (q *quickstart) cancelDeployments() error {
 	ctx, cancel := context.WithTimeoutCause(context.Background(), stopPatience,
 		fmt.Errorf("a cancelled deployment did not finish within %s and may still be running", stopPatience))
 	defer cancel()
-	ticker := time.NewTicker(statusInterval)
-	defer ticker.Stop()
 	cancelled := map[string]bool{}
-	for {
+	return child.Poll(ctx, statusInterval, func() (bool, error) {
 		var list struct {
 			Deployments []struct {
 				ID      string `json:"id"`
@@ -54,7 +51,7 @@ func (q *quickstart) cancelDeployments() error {
 			} `json:"deployments"`
 		}
 		if err := q.server.Call(ctx, "GET", "/api/orgs/"+q.server.Organization+"/deployments?pageSize=100", nil, &list); err != nil {
-			return errors.Join(context.Cause(ctx), err)
+			return false, errors.Join(context.Cause(ctx), err)
 		}
 		unfinished := 0
 		for _, d := range list.Deployments {
@@ -69,18 +66,11 @@ func (q *quickstart) cancelDeployments() error {
 			q.ui.say("cancelling the deployment of %s/%s", d.Project, d.Stack)
 			path := strings.Join([]string{"/api/stacks", q.server.Organization, d.Project, d.Stack, "deployments", d.ID, "cancel"}, "/")
 			if err := q.server.Call(ctx, "POST", path, nil, nil); err != nil {
-				return err
+				return false, err
 			}
 		}
-		if unfinished == 0 {
-			return nil
-		}
-		select {
-		case <-ctx.Done():
-			return context.Cause(ctx)
-		case <-ticker.C:
-		}
-	}
+		return unfinished == 0, nil
+	})
 }
 
 func ended(status string) bool {

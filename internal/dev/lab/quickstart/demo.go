@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"workflowagent/internal/dev/lab"
+	"workflowagent/internal/dev/lab/child"
 )
 
 const (
@@ -117,9 +118,7 @@ func (d *demo) awaitSuccess(ctx context.Context) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, statusTimeout,
 		fmt.Errorf("the deployment had no final status %s after its log was complete", statusTimeout))
 	defer cancel()
-	ticker := time.NewTicker(statusInterval)
-	defer ticker.Stop()
-	for {
+	return child.Poll(ctx, statusInterval, func() (bool, error) {
 		var list struct {
 			Deployments []struct {
 				Status  string `json:"status"`
@@ -127,25 +126,21 @@ func (d *demo) awaitSuccess(ctx context.Context) error {
 			} `json:"deployments"`
 		}
 		if err := d.server.Call(ctx, "GET", "/api/stacks/"+d.stack+"/deployments?pageSize=1", nil, &list); err != nil {
-			return err
+			return false, err
 		}
 		if len(list.Deployments) == 0 {
-			return fmt.Errorf("the server lists no deployment of %s", d.stack)
+			return false, fmt.Errorf("the server lists no deployment of %s", d.stack)
 		}
 		latest := list.Deployments[0]
 		switch {
 		case latest.Status == "succeeded":
 			d.ui.say("deployment #%d succeeded", latest.Version)
-			return nil
+			return true, nil
 		case ended(latest.Status):
-			return fmt.Errorf("deployment #%d finished as %q; its log is above", latest.Version, latest.Status)
+			return false, fmt.Errorf("deployment #%d finished as %q; its log is above", latest.Version, latest.Status)
 		}
-		select {
-		case <-ctx.Done():
-			return context.Cause(ctx)
-		case <-ticker.C:
-		}
-	}
+		return false, nil
+	})
 }
 
 func (d *demo) show(ctx context.Context) error {
