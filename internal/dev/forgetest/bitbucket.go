@@ -56,19 +56,15 @@ func (b *bitbucketSite) api(s *site) http.Handler {
 	missing := func(w http.ResponseWriter) {
 		answer(w, 404, map[string]any{"type": "error", "error": map[string]any{"message": "not found"}})
 	}
-	handle := func(pattern string, h http.HandlerFunc) {
-		mux.HandleFunc(pattern, func(w http.ResponseWriter, r *http.Request) {
-			if r.Header.Get("Authorization") != "Bearer "+Token {
-				answer(w, http.StatusUnauthorized, map[string]any{"type": "error", "error": map[string]any{"message": "Token is invalid"}})
-				return
-			}
-			if owner := r.PathValue("owner"); owner != "" && (owner != s.owner || r.PathValue("name") != s.name) {
-				missing(w)
-				return
-			}
-			h(w, r)
-		})
+	exists := func(w http.ResponseWriter, _ *http.Request, owner, name string) bool {
+		if owner != s.owner || name != s.name {
+			missing(w)
+			return false
+		}
+		return true
 	}
+	refused := map[string]any{"type": "error", "error": map[string]any{"message": "Token is invalid"}}
+	handle := guarded(mux, sends("Bearer "+Token), refused, exists)
 	const repo = "/2.0/repositories/{owner}/{name}"
 	shared := routes{s, handle, missing}
 	handle("GET "+repo, func(w http.ResponseWriter, _ *http.Request) { answer(w, 200, b.repository()) })

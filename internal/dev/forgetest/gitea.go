@@ -30,18 +30,7 @@ func (g *giteaSite) Hooks(_ *testing.T, address string) int {
 func (g *giteaSite) api(s *site) http.Handler {
 	g.site = s
 	mux := http.NewServeMux()
-	handle := func(pattern string, h http.HandlerFunc) {
-		mux.HandleFunc(pattern, func(w http.ResponseWriter, r *http.Request) {
-			if r.Header.Get("Authorization") != "token "+Token {
-				answer(w, http.StatusUnauthorized, map[string]any{"message": "token is required"})
-				return
-			}
-			if r.PathValue("owner") != "" && !s.isName(w, r, r.PathValue("owner"), r.PathValue("name")) {
-				return
-			}
-			h(w, r)
-		})
-	}
+	handle := guarded(mux, sends("token "+Token), map[string]any{"message": "token is required"}, s.isName)
 	const repo = "/api/v1/repos/{owner}/{name}"
 	shared := routes{s, handle, func(w http.ResponseWriter) { answer(w, 404, map[string]any{"message": "not found"}) }}
 	handle("GET "+repo, func(w http.ResponseWriter, _ *http.Request) { answer(w, 200, g.repository()) })

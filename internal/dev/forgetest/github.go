@@ -109,18 +109,7 @@ func (g *GitHubSite) authorized(r *http.Request) bool {
 func (g *GitHubSite) api(s *site) http.Handler {
 	g.site = s
 	mux := http.NewServeMux()
-	handle := func(pattern string, h http.HandlerFunc) {
-		mux.HandleFunc(pattern, func(w http.ResponseWriter, r *http.Request) {
-			if !g.authorized(r) {
-				answer(w, http.StatusUnauthorized, map[string]any{"message": "Bad credentials"})
-				return
-			}
-			if r.PathValue("owner") != "" && !s.isName(w, r, r.PathValue("owner"), r.PathValue("name")) {
-				return
-			}
-			h(w, r)
-		})
-	}
+	handle := guarded(mux, g.authorized, map[string]any{"message": "Bad credentials"}, s.isName)
 	const repo = "/api/v3/repos/{owner}/{name}"
 	shared := routes{s, handle, func(w http.ResponseWriter) { answer(w, 404, map[string]any{"message": "Not Found"}) }}
 	handle("POST /api/v3/app/installations/88/access_tokens", func(w http.ResponseWriter, r *http.Request) {

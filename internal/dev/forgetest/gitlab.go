@@ -30,15 +30,7 @@ func (g *gitlabSite) Hooks(_ *testing.T, address string) int { return g.hooksWit
 func (g *gitlabSite) api(s *site) http.Handler {
 	g.site = s
 	mux := http.NewServeMux()
-	handle := func(pattern string, h http.HandlerFunc) {
-		mux.HandleFunc(pattern, func(w http.ResponseWriter, r *http.Request) {
-			if r.Header.Get("Authorization") != "Bearer "+Token {
-				answer(w, http.StatusUnauthorized, map[string]any{"message": "401 Unauthorized"})
-				return
-			}
-			h(w, r)
-		})
-	}
+	handle := guarded(mux, sends("Bearer "+Token), map[string]any{"message": "401 Unauthorized"}, s.isName)
 	handle("GET /api/v4/projects/{name}", g.find)
 	handle("GET /api/v4/projects", func(w http.ResponseWriter, _ *http.Request) { answer(w, 200, []any{nil, g.project()}) })
 	handle("GET /api/v4/user", func(w http.ResponseWriter, _ *http.Request) { answer(w, 200, gitlabUser(Deployer)) })

@@ -9,6 +9,29 @@ type routes struct {
 	missing func(w http.ResponseWriter)
 }
 
+// guarded returns a function that adds routes which only an authorized request to an existing repository
+// reaches. refused is the answer to others, and exists answers itself if there is no repository.
+func guarded(mux *http.ServeMux, authorized func(r *http.Request) bool, refused map[string]any,
+	exists func(w http.ResponseWriter, r *http.Request, owner, name string) bool,
+) func(pattern string, h http.HandlerFunc) {
+	return func(pattern string, h http.HandlerFunc) {
+		mux.HandleFunc(pattern, func(w http.ResponseWriter, r *http.Request) {
+			if !authorized(r) {
+				answer(w, http.StatusUnauthorized, refused)
+				return
+			}
+			if owner := r.PathValue("owner"); owner == "" || exists(w, r, owner, r.PathValue("name")) {
+				h(w, r)
+			}
+		})
+	}
+}
+
+// sends returns a function that reports whether a request has a value of the header Authorization.
+func sends(value string) func(r *http.Request) bool {
+	return func(r *http.Request) bool { return r.Header.Get("Authorization") == value }
+}
+
 // thread is the form of the comments on pull requests.
 type thread struct {
 	list, item string // paths
