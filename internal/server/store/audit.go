@@ -103,7 +103,7 @@ func (f AuditFilter) where() (text string, args []any) {
 		}
 	}
 	if f.Subject != "" {
-		pattern := strings.NewReplacer(`\`, `\\`, "%", `\%`, "_", `\_`).Replace(f.Subject)
+		pattern := likeText.Replace(f.Subject)
 		add(`LOWER(a.subject) LIKE LOWER(?) ESCAPE '\'`, "%"+pattern+"%")
 	}
 	if !f.From.IsZero() {

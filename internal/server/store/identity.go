@@ -304,10 +304,7 @@ type TokenFilter struct {
 // Tokens returns the selected tokens, newest first. It omits exchanged tokens.
 func (tx *Tx) Tokens(f TokenFilter) ([]Token, error) {
 	query, args := "WHERE kind = $1 AND issuer_id = ''", []any{f.Kind}
-	arg := func(v any) string {
-		args = append(args, v)
-		return fmt.Sprintf("$%d", len(args))
-	}
+	arg := argumentsOf(&args)
 	for _, owner := range []struct{ column, id string }{
 		{"user_id", f.UserID}, {"org_id", f.OrgID}, {"team_id", f.TeamID}, {"pool_id", f.PoolID},
 	} {

@@ -208,8 +208,16 @@ func (r Reach) organizations() []string {
 
 // query returns the condition of where, and its arguments.
 func (r Reach) query(args ...any) (where string, all []any) {
-	where = r.where(func(v any) string { args = append(args, v); return fmt.Sprintf("$%d", len(args)) })
+	where = r.where(argumentsOf(&args))
 	return where, args
+}
+
+// argumentsOf returns a function that adds an argument to those of a query, and returns its mark.
+func argumentsOf(args *[]any) func(v any) string {
+	return func(v any) string {
+		*args = append(*args, v)
+		return fmt.Sprintf("$%d", len(*args))
+	}
 }
 
 // where returns a condition on the stack s and its organization o, or "" if the caller sees no

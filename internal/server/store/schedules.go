@@ -115,10 +115,7 @@ func (f OrgScheduleFilter) query() (text string, args []any) {
 		return "", nil
 	}
 	where = "JOIN organizations o ON o.id = s.org_id WHERE c.fired = 0 AND s.org_id = $1 AND " + where
-	arg := func(v any) string {
-		args = append(args, v)
-		return fmt.Sprintf("$%d", len(args))
-	}
+	arg := argumentsOf(&args)
 	if f.Kind != "" {
 		where += " AND c.kind = " + arg(f.Kind)
 	}

@@ -150,10 +150,7 @@ func (tx *Tx) Stacks(f StackFilter) ([]Stack, error) {
 // there is a limit.
 func (tx *Tx) stacksOf(org string, f StackFilter, limit int) ([]Stack, error) {
 	var args []any
-	arg := func(v any) string {
-		args = append(args, v)
-		return fmt.Sprintf("$%d", len(args))
-	}
+	arg := argumentsOf(&args)
 	where := []string{"s.org_id = " + arg(org), f.Reach.where(arg)}
 	if f.StackID != "" {
 		where = append(where, "s.id = "+arg(f.StackID))
@@ -162,7 +159,7 @@ func (tx *Tx) stacksOf(org string, f StackFilter, limit int) ([]Stack, error) {
 		where = append(where, "s.project = "+arg(f.Project))
 	}
 	if f.Contains != "" {
-		pattern := "%" + strings.NewReplacer(`\`, `\\`, "%", `\%`, "_", `\_`).Replace(strings.ToLower(f.Contains)) + "%"
+		pattern := "%" + likeText.Replace(strings.ToLower(f.Contains)) + "%"
 		where = append(where, "LOWER(s.project || '/' || s.name) LIKE "+arg(pattern)+` ESCAPE '\'`)
 	}
 	if f.TagName != "" {
