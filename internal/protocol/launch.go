@@ -94,6 +94,10 @@ const EnvWorkspace = "WORKFLOW_RUNNER_WORKSPACE"
 // workspace. The agent removes no workspace whose lock is held.
 const FileWorkspaceLock = "lock"
 
+// FileWorkspaceState is the runner's record in a workspace that the content is whole. The agent removes it
+// before the content.
+const FileWorkspaceState = "state.json"
+
 // FileTermination is the file whose content Kubernetes reports as a container's termination
 // message, at most 4096 bytes. In a pod, the runner also writes its [Result] there.
 const FileTermination = "/dev/termination-log"

@@ -13,6 +13,7 @@ import (
 	"syscall"
 	"time"
 
+	"workflowagent/internal/protocol"
 	"workflowagent/internal/runner/lockfiles"
 	"workflowagent/internal/runner/source"
 	"workflowagent/internal/sys/durable"
@@ -53,7 +54,7 @@ func Key(parts ...string) string {
 // readState returns the record. If there is none, the error wraps [fs.ErrNotExist].
 func (w *Workspace) readState() (State, error) {
 	// Check before opening, because opening a named pipe or a device can block or have an effect.
-	info, err := w.root.Lstat(fileState)
+	info, err := w.root.Lstat(protocol.FileWorkspaceState)
 	if err != nil {
 		return State{}, err
 	}
@@ -61,7 +62,7 @@ func (w *Workspace) readState() (State, error) {
 	if !info.Mode().IsRegular() || !ownedBySelf(info) || info.Size() > maxState {
 		return State{}, damaged
 	}
-	file, err := w.root.OpenFile(fileState, os.O_RDONLY|syscall.O_NOFOLLOW|syscall.O_NONBLOCK, 0)
+	file, err := w.root.OpenFile(protocol.FileWorkspaceState, os.O_RDONLY|syscall.O_NOFOLLOW|syscall.O_NONBLOCK, 0)
 	if errors.Is(err, fs.ErrNotExist) {
 		return State{}, damaged // it exists
 	}
@@ -91,5 +92,5 @@ func (w *Workspace) writeState(state State) error {
 	if len(data) > maxState {
 		return fmt.Errorf("its record has more than %d bytes", maxState)
 	}
-	return durable.WriteFile(filepath.Join(w.dir, fileState), data, 0o600)
+	return durable.WriteFile(filepath.Join(w.dir, protocol.FileWorkspaceState), data, 0o600)
 }

@@ -27,7 +27,6 @@ import (
 
 // Entries of a workspace.
 const (
-	fileState = "state.json"
 	// DirSource contains the checkout.
 	DirSource = "source"
 	// DirGit contains git's files of the checkout between jobs, and copies of some during a job.
@@ -148,8 +147,11 @@ func (w *Workspace) acquire(ctx context.Context) error {
 		return fmt.Errorf("locking it: %w", err)
 	}
 	w.lock = lock
-	if w.held, err = w.root.Lstat(protocol.FileWorkspaceLock); err != nil {
+	if w.held, err = lock.Stat(); err != nil {
 		return fmt.Errorf("locking it: %w", err)
+	}
+	if at, err := w.root.Lstat(protocol.FileWorkspaceLock); err != nil || !os.SameFile(at, w.held) {
+		return errors.New("it was removed meanwhile")
 	}
 	return nil
 }
@@ -175,7 +177,7 @@ func (w *Workspace) take(ctx context.Context) (State, error) {
 		return State{}, errors.New("the last job that used it did not end in order")
 	}
 	// Even a record that is not usable now could be usable for a later job.
-	if removeErr := w.root.RemoveAll(fileState); removeErr != nil {
+	if removeErr := w.root.RemoveAll(protocol.FileWorkspaceState); removeErr != nil {
 		return State{}, fmt.Errorf("removing its record: %w", removeErr)
 	}
 	if removeErr := durable.SyncDir(w.dir); removeErr != nil {

@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"strconv"
 	"strings"
@@ -74,6 +75,9 @@ func Wait(ctx context.Context, path string) (*Lock, error) {
 		}
 	}
 }
+
+// Stat describes the file, which is not the one at its path if another process has removed or replaced that.
+func (l *Lock) Stat() (fs.FileInfo, error) { return l.f.Stat() }
 
 // Release unlocks the file before closing it. Closing alone would not suffice, because a new child
 // process shares the open file until its exec.

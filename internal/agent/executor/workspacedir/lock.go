@@ -54,15 +54,15 @@ func tryLock(root *os.Root) (*filelock.Lock, error) {
 }
 
 // takeLock locks a workspace like a runner, and returns a function that releases the lock. Without a lock
-// file, it locks nothing: the workspace is new, or what is in its place has no lock. The error is
-// [executor.ErrInUse] while a runner holds the lock.
-func takeLock(root *os.Root, scope string) (release func(), err error) {
+// file, and unless flag is O_CREATE, it locks nothing: the workspace is new, or what is in its place has no
+// lock. The error is [executor.ErrInUse] while a runner holds the lock.
+func takeLock(root *os.Root, name string, flag int) (release func(), err error) {
 	none := func() {}
-	info, err := root.Lstat(scope)
+	info, err := root.Lstat(name)
 	if err != nil || !info.IsDir() {
 		return none, nil
 	}
-	dir, err := root.OpenRoot(scope)
+	dir, err := root.OpenRoot(name)
 	if err != nil {
 		return none, nil
 	}
@@ -71,7 +71,7 @@ func takeLock(root *os.Root, scope string) (release func(), err error) {
 		return none, errors.Join(errors.New("the workspace was replaced while it was opened"), err)
 	}
 	// Some network file systems lock only files that are open for writing.
-	file, _, err := boundedfile.OpenIn(dir, protocol.FileWorkspaceLock, os.O_RDWR|unix.O_NOFOLLOW)
+	file, _, err := boundedfile.OpenIn(dir, protocol.FileWorkspaceLock, flag|os.O_RDWR|unix.O_NOFOLLOW)
 	if err != nil {
 		return none, nil
 	}

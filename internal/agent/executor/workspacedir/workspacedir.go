@@ -13,7 +13,6 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"strings"
 	"sync"
 	"syscall"
 	"time"
@@ -49,7 +48,7 @@ type Dir struct {
 }
 
 type measurement struct {
-	changed time.Time // of the workspace's directory, which the runner changes when it takes or returns it
+	changed time.Time // the inode of the workspace's directory, when the runner took or returned it
 	bytes   int64
 	partial bool // there is more
 }
@@ -173,16 +172,16 @@ func (d *Dir) Workspaces(ctx context.Context, _ string) ([]executor.Workspace, e
 		if err != nil {
 			continue // it was removed meanwhile
 		}
-		w := executor.Workspace{Scope: scope, Used: info.ModTime(), InUse: used[scope] || d.unsettled(info.ModTime())}
+		w := executor.Workspace{Scope: scope, Used: usedAt(info), InUse: used[scope] || d.unsettled(usedAt(info))}
 		if !w.InUse {
-			release, err := takeLock(root, scope)
+			release, err := takeLock(root, scope, 0)
 			release()
 			w.InUse = errors.Is(err, executor.ErrInUse)
 		}
 		if !info.IsDir() { // no job can use what is in its place
 			w.Used, w.InUse = time.Time{}, false
 		}
-		w.Bytes, w.Excessive = d.size(ctx, root, w)
+		w.Bytes, w.Excessive = d.size(ctx, root, w, changedAt(info))
 		all = append(all, w)
 	}
 	d.forget(all)
@@ -195,6 +194,23 @@ func (d *Dir) usedScopes() (map[string]bool, error) {
 		return nil, nil
 	}
 	return d.used()
+}
+
+// usedAt returns the time of the last use of a workspace, whose directory the runner changes when it takes and
+// returns it. A job can set the time of modification to a later one, but not that of [changedAt].
+func usedAt(info fs.FileInfo) time.Time {
+	if at := changedAt(info); at.Before(info.ModTime()) {
+		return at
+	}
+	return info.ModTime()
+}
+
+// changedAt returns when an inode changed, which no program can set without setting the clock.
+func changedAt(info fs.FileInfo) time.Time {
+	if stat, ok := info.Sys().(*syscall.Stat_t); ok {
+		return changed(stat)
+	}
+	return info.ModTime()
 }
 
 // unsettled reports whether the runner of an unknown job may be about to lock a workspace.
@@ -224,11 +240,11 @@ func names(root *os.Root, match func(name string) bool) ([]string, error) {
 
 // size returns the size of a workspace, and whether that is only a part. If ctx ends first, it returns the
 // last known size, or -1.
-func (d *Dir) size(ctx context.Context, root *os.Root, w executor.Workspace) (bytes int64, partial bool) {
+func (d *Dir) size(ctx context.Context, root *os.Root, w executor.Workspace, changed time.Time) (bytes int64, partial bool) {
 	d.mu.Lock()
 	last, known := d.measured[w.Scope]
 	d.mu.Unlock()
-	if known && last.changed.Equal(w.Used) && !w.InUse {
+	if known && last.changed.Equal(changed) && !w.InUse {
 		return last.bytes, last.partial
 	}
 	limited, cancel := context.WithTimeout(ctx, measureTime)
@@ -243,7 +259,7 @@ func (d *Dir) size(ctx context.Context, root *os.Root, w executor.Workspace) (by
 	partial = err != nil && !w.InUse // a job changes what is being measured
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	d.measured[w.Scope] = measurement{changed: w.Used, bytes: bytes, partial: partial}
+	d.measured[w.Scope] = measurement{changed: changed, bytes: bytes, partial: partial}
 	if w.InUse {
 		d.measured[w.Scope] = measurement{bytes: bytes} // to be measured again when the job has ended
 	}
@@ -262,72 +278,6 @@ func (d *Dir) forget(but []executor.Workspace) {
 	d.measured = kept
 }
 
-// RemoveWorkspace removes a workspace, or what is in its place. It returns [executor.ErrInUse] if a job
-// exists that uses the workspace. If ctx ends first, [Dir.CleanWorkspaces] removes the remainder.
-func (d *Dir) RemoveWorkspace(ctx context.Context, _, scope string) error {
-	if !workflow.IsScope(scope) {
-		return fmt.Errorf("%q is not the scope of a workspace", scope)
-	}
-	root, err := d.open(d.operator())
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil
-	}
-	if err != nil {
-		return err
-	}
-	defer root.Close()
-	if err := d.retire(ctx, root, scope); err != nil {
-		return err
-	}
-	return clean(ctx, root)
-}
-
-// retire renames a workspace that is not in use. Under the lock, no job can start to use it.
-func (d *Dir) retire(ctx context.Context, root *os.Root, scope string) error {
-	unlock, err := d.lock(ctx, root)
-	if err != nil {
-		return err
-	}
-	defer unlock()
-	used, err := d.usedScopes()
-	if err != nil {
-		return err
-	}
-	info, err := root.Lstat(scope)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil
-	}
-	if err != nil {
-		return fmt.Errorf("examining the workspace: %w", err)
-	}
-	if used[scope] || d.unsettled(info.ModTime()) {
-		return executor.ErrInUse
-	}
-	release, err := takeLock(root, scope)
-	if err != nil {
-		return err
-	}
-	defer release()
-	err = root.Rename(scope, fmt.Sprintf("%s%s-%d", removedPrefix, scope, time.Now().UnixNano()))
-	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return fmt.Errorf("removing the workspace: %w", err)
-	}
-	return nil
-}
-
-// CleanWorkspaces removes what interrupted removals left.
-func (d *Dir) CleanWorkspaces(ctx context.Context) error {
-	root, err := d.open(d.operator())
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil
-	}
-	if err != nil {
-		return err
-	}
-	defer root.Close()
-	return clean(ctx, root)
-}
-
 // WorkspaceSpace returns the number of free bytes on the disk of the workspaces.
 func (d *Dir) WorkspaceSpace(context.Context) int64 {
 	for _, dir := range []string{d.path, filepath.Dir(d.path)} {
@@ -339,14 +289,3 @@ func (d *Dir) WorkspaceSpace(context.Context) int64 {
 }
 
 var _ executor.WorkspaceKeeper = (*Dir)(nil)
-
-func clean(ctx context.Context, root *os.Root) error {
-	doomed, err := names(root, func(name string) bool { return strings.HasPrefix(name, removedPrefix) })
-	errs := []error{err}
-	for _, name := range doomed {
-		if err := dirtree.Remove(ctx, root, name); err != nil {
-			errs = append(errs, fmt.Errorf("removing a workspace: %w", err))
-		}
-	}
-	return errors.Join(errs...)
-}
