@@ -2,8 +2,6 @@ package engine
 
 import (
 	"bytes"
-	"context"
-	"errors"
 	"io/fs"
 	"net/http"
 	"os"
@@ -100,27 +98,18 @@ func mark(name string) string {
 
 func sees(log, name string) bool { return strings.Contains(log, "/mark-"+name+"\n") }
 
-// TestEngineWorkspaces has jobs in containers attack the workspaces of later jobs, and kills agent and runner
-// while a job has its workspace.
+// TestEngineWorkspaces has jobs in containers attack the workspaces of later jobs, and kills agent, runner and
+// engine while a job has its workspace.
 func TestEngineWorkspaces(t *testing.T) {
-	if os.Geteuid() != 0 {
-		t.Skip("reading the engine's volumes needs root")
+	if reason, ok := lab.PrivateEngineAvailable(); !ok {
+		t.Skip(reason)
 	}
+	t.Setenv("DOCKER_HOST", "") // an engine of its own, which can be killed
 	ctx := t.Context()
 	w, engine, image := harness.StartEngineSite(t, harness.OnLoopback)
-	if !strings.HasPrefix(engine.Host, "unix://") {
-		t.Skip("the engine's volumes are on another machine")
-	}
 	agent := must.Get(w.StartAgent(ctx, "docker", map[string]string{"pull_image": "false"}, "DOCKER_HOST="+engine.Host))(t)
 	k := &keeper{t: t, docker: must.Get(engine.Client())(t), repo: w.Repo(ctx, t), stack: w.NewStack(ctx, t, "box", "dev", image, nil)}
-	t.Cleanup(func() {
-		_ = k.docker.Close()
-		harness.Leftovers(context.Background(), t, engine) // a container that is left has its volume
-		names, err := engine.Volumes(context.Background(), "workflowagent.kind=workspace")
-		if err = errors.Join(err, engine.RemoveVolumes(context.Background(), names)); err != nil {
-			t.Error(err)
-		}
-	})
+	t.Cleanup(func() { _ = k.docker.Close() })
 	must.OK(t, w.Server.Call(ctx, http.MethodPut, k.stack.Path("settings"), map[string]any{
 		"executorContext": map[string]any{"executorImage": map[string]string{"reference": image}},
 		"sourceContext": map[string]any{"git": map[string]any{
@@ -204,6 +193,20 @@ echo $PLANTED > note; printf %s $PLANTED > caches/note; ln -s /etc plugins/etc
 		}
 		if log := k.run("main", look, "succeeded"); !sees(log, "after") {
 			t.Errorf("the workspace did not recover:\n%s", log)
+		}
+	})
+	t.Run("killed engine", func(t *testing.T) {
+		k.t = t
+		d := k.queue("main", mark("engine")+wait)
+		dir := k.begun(d)
+		must.OK(t, engine.Kill())
+		// An engine that finds a live container first stops it.
+		must.OK(t, engine.Restart(t.Context()))
+		harness.Write(t, filepath.Join(dir, "go"), nil, 0o600)
+		d = k.stack.Wait(t.Context(), t, d, 5*time.Minute, "succeeded", "failed")
+		log := k.run("main", look, "succeeded")
+		if kept := d.Status == "succeeded"; sees(log, "engine") != kept || sees(log, "after") != kept {
+			t.Errorf("after a job that %s when its engine was killed, the next one finds:\n%s", d.Status, log)
 		}
 	})
 	k.t = t
