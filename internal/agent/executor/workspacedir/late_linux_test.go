@@ -1,6 +1,7 @@
 package workspacedir_test
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"os"
@@ -107,6 +108,24 @@ func TestHeldAfterRename(t *testing.T) {
 	must.OK(t, d.CleanWorkspaces(t.Context()))
 	if _, err := os.Lstat(path); !errors.Is(err, os.ErrNotExist) {
 		t.Error("it remains:", err)
+	}
+}
+
+// TestRecordGoesFirst interrupts the removal of a workspace that a pod has mounted. Its runner uses nothing of
+// what is left.
+func TestRecordGoesFirst(t *testing.T) {
+	base := filepath.Join(t.TempDir(), "workspaces")
+	path := filepath.Join(base, ".removed-"+scope("a")+"-1")
+	must.OK(t, os.Rename(agedWorkspace(t, base), path))
+	over, cancel := context.WithCancel(t.Context())
+	cancel()
+	if err := workspacedir.New(base, nil).CleanWorkspaces(over); !errors.Is(err, context.Canceled) {
+		t.Error("the interrupted removal:", err)
+	}
+	w := must.Get(workspace.Open(t.Context(), path, "key"))(t)
+	defer w.Close()
+	if w.Fresh == "" {
+		t.Error("the runner uses the workspace")
 	}
 }
 
