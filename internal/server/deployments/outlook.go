@@ -41,6 +41,9 @@ func (s *Service) whyQueued(tx *store.Tx, d store.DeploymentJob) (joblog.Wait, e
 // knownClaims is the number of a pool's next jobs of which the place in the queue is known.
 const knownClaims = 200
 
+// knownQueued bounds the queued jobs of concurrency groups that an explanation takes into account.
+const knownQueued = 1000
+
 // facts returns what is needed to explain the queued ones of an organization's deployments, in a few
 // queries. Without a reach, it omits the deployments that run meanwhile.
 func (s *Service) facts(tx *store.Tx, orgID string, list []store.DeploymentJob, reach *store.Reach) (waiting.Facts, error) {
@@ -138,20 +141,34 @@ func groupFacts(tx *store.Tx, f *waiting.Facts, list []store.DeploymentJob, reac
 	if err != nil {
 		return err
 	}
-	f.Groups = map[string][]store.QueueEntry{}
-	for _, h := range holders {
-		f.Groups[h.Group] = nil
-	}
-	if reach == nil {
-		return nil
-	}
-	if holders, err = tx.HoldersOfGroups(f.Org.ID, groups, reach); err != nil {
+	queued, err := tx.QueuedOfGroups(f.Org.ID, groups, knownQueued)
+	if err != nil {
 		return err
 	}
-	for _, h := range holders {
-		f.Groups[h.Group] = append(f.Groups[h.Group], h)
+	var visible []store.QueueEntry
+	if reach != nil && len(holders) > 0 {
+		if visible, err = tx.HoldersOfGroups(f.Org.ID, groups, reach); err != nil {
+			return err
+		}
+	}
+	f.Groups = map[string]waiting.ConcurrencyGroup{}
+	for _, name := range groups {
+		g := waiting.ConcurrencyGroup{Holders: ofGroup(holders, name), Queued: queued[name]}
+		if reach != nil {
+			g.Visible = append([]store.QueueEntry{}, ofGroup(visible, name)...)
+		}
+		f.Groups[name] = g
 	}
 	return nil
+}
+
+func ofGroup(list []store.QueueEntry, name string) (out []store.QueueEntry) {
+	for _, h := range list {
+		if h.Group == name {
+			out = append(out, h)
+		}
+	}
+	return out
 }
 
 func stackFacts(tx *store.Tx, f *waiting.Facts, stackIDs []string) error {

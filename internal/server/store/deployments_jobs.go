@@ -109,7 +109,7 @@ func (tx *Tx) JobOfDeployment(id string) (Job, error) {
 }
 
 // QueuedJob names a queued job.
-type QueuedJob struct{ ID, StackID string }
+type QueuedJob struct{ ID, StackID, ConcurrencyGroup string }
 
 var queuedJobs = database.NewTable[QueuedJob]("jobs j")
 

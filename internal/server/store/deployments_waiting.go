@@ -80,6 +80,19 @@ func (tx *Tx) HoldersOfGroups(orgID string, groups []string, reach *Reach) ([]Qu
 	return append(active, lost...), err
 }
 
+// QueuedOfGroups returns the first queued jobs of groups of an organization, in the order of their requests,
+// by the name of the group. It omits those of paused stacks.
+func (tx *Tx) QueuedOfGroups(orgID string, groups []string, limit int) (map[string][]QueuedJob, error) {
+	in, args := among("j.concurrency_group", groups, []any{orgID})
+	list, err := queuedJobs.All(tx.Tx, "WHERE j.org_id = $1 AND j.status = 'not-started' AND "+in+fmt.Sprintf(` AND j.concurrency_group <> ''
+		AND NOT EXISTS (SELECT 1 FROM stack_queues w WHERE w.stack_id = j.stack_id AND w.paused = 1) ORDER BY j.queued_at, j.id LIMIT %d`, limit), args...)
+	out := map[string][]QueuedJob{}
+	for _, job := range list {
+		out[job.ConcurrencyGroup] = append(out[job.ConcurrencyGroup], job)
+	}
+	return out, err
+}
+
 // QueuedBefore returns the number of queued jobs of the same stack before each of the queued jobs,
 // by the id of the job. It omits jobs that are the first of their stack.
 func (tx *Tx) QueuedBefore(jobIDs []string) (map[string]int64, error) {

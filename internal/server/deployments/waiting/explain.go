@@ -21,11 +21,10 @@ func (f Facts) Explain(dj store.DeploymentJob) Why {
 		w, found = e.behindAnother()
 	}
 	if !found {
-		w, found = e.behindGroup()
-	}
-	if !found {
-		w = e.shortOfAgents(dj.Job)
-		w.Position = e.position()
+		w = e.first(dj.Job)
+		if w.Reason != Group {
+			w.Position = e.position()
+		}
 	}
 	if w.Since.IsZero() {
 		w.Since = dj.Job.QueuedAt
@@ -82,12 +81,12 @@ func (e explanation) pausedOrBlocked() (Why, bool) {
 			Action:   Action{"Resume the stack", Post, e.stackPath("resume")},
 		}, true
 	case queue.BlockedBy != "":
-		return Why{
+		return e.alsoBehindGroup(Why{
 			Reason: Lost, Text: "An earlier deployment of the stack was lost and its update may still be running; this one starts when that update has ended.",
 			Hint:     "To end it: pulumi cancel --stack " + e.stack,
 			Blockers: []Blocker{{Kind: BlockerDeployment, ID: queue.BlockedBy, Text: "the lost deployment", Detail: "lost", Path: e.stackPath("deployments", queue.BlockedBy)}},
 			Action:   Action{"Open the lost deployment", Open, e.stackPath("deployments", queue.BlockedBy)},
-		}, true
+		}), true
 	}
 	return Why{}, false
 }
@@ -108,7 +107,7 @@ func (e explanation) behindAnother() (Why, bool) {
 		Path: e.stackPath("deployments", fmt.Sprint(first.Version)),
 	}
 	if waits {
-		cause := e.shortOfAgents(store.Job{ID: first.JobID, PoolID: first.PoolID, QueuedAt: first.QueuedAt, Operation: first.Operation})
+		cause := e.first(store.Job{ID: first.JobID, PoolID: first.PoolID, QueuedAt: first.QueuedAt, Operation: first.Operation, ConcurrencyGroup: first.Group})
 		w.Text = fmt.Sprintf("Waiting for deployment #%d of the stack, which is queued.", first.Version)
 		if cause.Reason != Next {
 			w.Text += fmt.Sprintf(" Deployment #%d waits: %s", first.Version, cause.Text)
@@ -130,22 +129,25 @@ func (e explanation) behindAnother() (Why, bool) {
 	}
 	w.Blockers = append([]Blocker{b}, w.Blockers...)
 	w.Hint += fmt.Sprintf("To cancel deployment #%d: pulumi deployment cancel %s --stack %s", first.Version, first.DeploymentID, e.stack)
+	if !waits {
+		w = e.alsoBehindGroup(w)
+	}
 	return w, true
 }
 
-// behindGroup explains the wait for another stack of the concurrency group. The sentence does not name that
-// stack, because not all readers of the log can see it.
-func (e explanation) behindGroup() (Why, bool) {
-	group := e.dj.Job.ConcurrencyGroup
-	holders, held := e.Groups[group]
-	if group == "" || !held {
-		return Why{}, false
+// first returns the reason for waiting of a job that is the first of its stack.
+func (e explanation) first(job store.Job) Why {
+	if w, held := e.behindGroup(job); held {
+		return w
 	}
-	return Why{
-		Reason: Group, Text: fmt.Sprintf("Waiting for a deployment of another stack: of the stacks in the concurrency group %q, only one runs a deployment at a time.", group),
-		Hint:     "To let the stack leave the group: " + e.curl(`-d '{"concurrencyGroup":null}'`, "/api/stacks/"+e.stack+"/deployments/settings"),
-		Blockers: e.blockers(holders), Action: Action{"Show the running deployments", Open, e.path("-", "deployments")},
-	}, true
+	w := e.shortOfAgents(job)
+	if w.Reason != Next {
+		return w
+	}
+	if turn, waits := e.behindTurn(job); waits {
+		return turn
+	}
+	return w
 }
 
 func latest(a, b time.Time) time.Time {
@@ -240,6 +242,9 @@ func (e explanation) blockers(list []store.QueueEntry) []Blocker {
 			Detail: fmt.Sprintf("%s on %s", r.Operation, cmp.Or(r.AgentHostname, "an agent")), Since: latest(r.StartedAt, r.ClaimedAt),
 			Path: e.path(r.Project, r.Stack, "deployments", fmt.Sprint(r.Version)),
 		})
+		if lost(r) {
+			out[len(out)-1].Detail = "lost"
+		}
 	}
 	return out
 }

@@ -113,6 +113,16 @@ type Queue struct {
 	Usual time.Duration
 }
 
+// ConcurrencyGroup is what a group of stacks contributes to an explanation.
+type ConcurrencyGroup struct {
+	// Holders are the deployments that hold back those of all other stacks of the group.
+	Holders []store.QueueEntry
+	// Visible are the holders that the caller can see; nil if the caller is unknown.
+	Visible []store.QueueEntry
+	// Queued are the first queued jobs of the group, in the order of their requests, without those of paused stacks.
+	Queued []store.QueuedJob
+}
+
 // Facts are the state of an organization's queues.
 type Facts struct {
 	Now time.Time
@@ -124,12 +134,10 @@ type Facts struct {
 	Cap, Active int64
 	// Patience is the time in which a free agent is expected to claim a job.
 	Patience time.Duration
-	Pools    map[string]Pool  // by id
-	Order    []string         // ids of the pools, oldest first
-	Stacks   map[string]Queue // by id
-	// Groups are the concurrency groups of which a deployment holds back all others, with the holders that
-	// the caller can see.
-	Groups map[string][]store.QueueEntry
+	Pools    map[string]Pool             // by id
+	Order    []string                    // ids of the pools, oldest first
+	Stacks   map[string]Queue            // by id
+	Groups   map[string]ConcurrencyGroup // by name
 	// Before is the number of earlier queued jobs of the stack, by the id of a job.
 	Before map[string]int64
 	// Claimable are the jobs that a pool may claim, by the id of the pool.
