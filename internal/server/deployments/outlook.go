@@ -1,9 +1,11 @@
 package deployments
 
 import (
+	"context"
 	"slices"
 
 	"workflowagent/internal/server/deployments/waiting"
+	"workflowagent/internal/server/identity"
 	"workflowagent/internal/server/joblog"
 	"workflowagent/internal/server/pools"
 	"workflowagent/internal/server/store"
@@ -36,6 +38,27 @@ func (s *Service) whyQueued(tx *store.Tx, d store.DeploymentJob) (joblog.Wait, e
 		return joblog.Wait{}, nil
 	}
 	return joblog.Wait{Reason: why.Number(), Text: why.Message()}, nil
+}
+
+// Prospect returns the reason why a deployment that the caller creates now would not start, apart from the state
+// of the pools.
+func (s *Service) Prospect(ctx context.Context, p identity.Principal, st store.Stack) (waiting.Why, error) {
+	return store.Read(ctx, s.db, func(tx *store.Tx) (waiting.Why, error) {
+		queue, err := tx.StackQueue(st.ID)
+		if err != nil {
+			return waiting.Why{}, err
+		}
+		d := store.DeploymentJob{
+			Deployment: store.Deployment{OrgID: st.OrgID, StackID: st.ID, Project: st.Project, Stack: st.Name, Version: queue.LastVersion + 1},
+			Job:        store.Job{Status: workflow.StatusNotStarted, ConcurrencyGroup: queue.ConcurrencyGroup, QueuedAt: tx.Now()},
+		}
+		reach := p.Reach(st.OrgID)
+		facts, err := s.facts(tx, st.OrgID, []store.DeploymentJob{d}, &reach)
+		if err != nil {
+			return waiting.Why{}, err
+		}
+		return facts.Explain(d), nil
+	})
 }
 
 // knownClaims is the number of a pool's next jobs of which the place in the queue is known.

@@ -5,11 +5,13 @@ import (
 	"fmt"
 	"net/http"
 	"slices"
+	"strings"
 
 	"workflowagent/internal/server/api/web"
 	"workflowagent/internal/server/console/page"
 	"workflowagent/internal/server/console/view"
 	"workflowagent/internal/server/deployments"
+	"workflowagent/internal/server/deployments/waiting"
 	"workflowagent/internal/server/fault"
 	"workflowagent/internal/server/pools"
 	"workflowagent/internal/server/store"
@@ -140,6 +142,13 @@ func (p *pages) outlook(v *page.Visit, list []pools.Overview, agents map[string]
 		if !d.Job.Status.Final() {
 			return fmt.Sprintf("It will wait behind #%d, which is %s.", d.Version, view.StatusWord(string(d.Job.Status))), nil
 		}
+	}
+	why, err := p.Deployments.Prospect(v.Context(), v.Who, v.Stack)
+	if err != nil {
+		return "", err
+	}
+	if why.Reason == waiting.Group || why.Reason == waiting.Lost {
+		return strings.Replace(why.Text, "Waiting for", "It will wait for", 1), nil
 	}
 	at := slices.IndexFunc(list, func(o pools.Overview) bool { return o.ID == pool })
 	if at < 0 {

@@ -44,6 +44,13 @@ func TestDeployForm(t *testing.T) {
 		}
 		sees(fmt.Sprint("with an agent with the capacity ", capacity), text)
 	}
+	group := func(stack, name string) {
+		s.API(http.MethodPost, "/api/stacks/acme/box/"+stack+"/deployments/settings", map[string]any{"concurrencyGroup": name}, nil)
+	}
+	group("dev", "network")
+	group("other", "network")
+	sees("while another stack of the group runs", `It will wait for a deployment of another stack: of the stacks in the concurrency group "network"`)
+	group("dev", "")
 
 	for i, operation := range []string{"update", "preview", "refresh", "detect-drift", "destroy", "remediate-drift"} {
 		form := url.Values{"operation": {operation}}
