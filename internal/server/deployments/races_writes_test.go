@@ -33,6 +33,34 @@ func races() []race {
 			p.deploy(st)
 			return claim("a"), claim("b")
 		}},
+		{name: "claims of one group", locks: only(scope.LevelClaims), same: true, prepare: func(p *plant) (a, b write) {
+			p.deploy(p.grouped("s1", "g"))
+			p.deploy(p.grouped("s2", "g"))
+			return claim("a"), claim("b")
+		}},
+		{name: "claim and the end of a job of the group", free: "one statement of the claim decides, and the commit that ends the job wakes the polls", prepare: func(p *plant) (a, b write) {
+			p.deploy(p.grouped("s1", "g"))
+			c := p.poll("a")
+			p.must(p.heartbeat(c, protocol.PhaseStarting))
+			p.deploy(p.grouped("s2", "g"))
+			p.deploy(p.grouped("s3", "g"))
+			return claim("b"), write{call: func(p *plant) string { return kind(p.result(c, workflow.StatusSucceeded)) }}
+		}},
+		{name: "claim and a lost job of the group", free: "one statement of the claim decides, and one commit ends the job and blocks the group", prepare: func(p *plant) (a, b write) {
+			id := p.deploy(p.grouped("s1", "g"))
+			c := p.poll("a")
+			p.must(p.heartbeat(c, protocol.PhaseStarting))
+			p.deploy(p.grouped("s2", "g"))
+			p.old(id)
+			return claim("b"), sweep()
+		}},
+		{name: "claim and a stack that joins the group", locks: only(scope.LevelStack), prepare: func(p *plant) (a, b write) {
+			p.deploy(p.grouped("s1", "g"))
+			p.poll("a")
+			st := p.stack("s2")
+			p.deploy(st)
+			return claim("b"), write{call: func(p *plant) string { return kind(p.put(st, `{"concurrencyGroup":"g"}`)) }}
+		}},
 		{name: "claim and cancellation", locks: only(scope.LevelStack), prepare: func(p *plant) (a, b write) {
 			st := p.stack("s")
 			return claim("a"), cancel(st, p.deploy(st))
