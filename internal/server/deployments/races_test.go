@@ -71,22 +71,7 @@ func TestRacesWithoutALock(t *testing.T) {
 // runRace returns the difference from the writes that run one after the other, or "".
 func runRace(t *testing.T, r race, dsn string) (problem string) {
 	var stop stopper
-	open := func(before func(string)) *store.DB {
-		db, err := store.Open(t.Context(), dsn, store.Options{
-			Log: storetest.Log(), Before: before,
-			Timeouts: store.Timeouts{Write: 10 * time.Minute, Lock: 10 * time.Minute, Idle: 10 * time.Minute},
-		})
-		if err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(func() {
-			if err := db.Close(); err != nil {
-				t.Error(err)
-			}
-		})
-		return db
-	}
-	dbs := [2]*store.DB{open(stop.before), open(nil)}
+	dbs := [2]*store.DB{openPatient(t, dsn, stop.before), openPatient(t, dsn, nil)}
 	// A beat that is missed during the test would shift times.
 	options := deployments.Options{Cap: r.cap, Sweep: time.Hour}
 	p := newPlant(t, dbs[0], options)
@@ -133,6 +118,25 @@ func runRace(t *testing.T, r race, dsn string) (problem string) {
 		problem = check(b, a, ba, ab.swap())
 	}
 	return problem
+}
+
+// openPatient opens a database whose writes wait for minutes, and that calls a function before each of their
+// statements.
+func openPatient(t *testing.T, dsn string, before func(string)) *store.DB {
+	t.Helper()
+	db, err := store.Open(t.Context(), dsn, store.Options{
+		Log: storetest.Log(), Before: before,
+		Timeouts: store.Timeouts{Write: 10 * time.Minute, Lock: 10 * time.Minute, Idle: 10 * time.Minute},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := db.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return db
 }
 
 // withoutLocks returns the address of a database in which exclusive locks of some levels have no effect.
