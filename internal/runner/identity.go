@@ -4,6 +4,7 @@ import (
 	"context"
 	"path/filepath"
 	"sync"
+	"time"
 
 	"workflowagent/internal/delivery"
 	"workflowagent/internal/redact"
@@ -57,19 +58,32 @@ func (j *job) fetchCredentials(ctx context.Context, step workflow.Step, out *ste
 	return v
 }
 
-// cloudVariables returns the cloud credentials for a step that is about to start.
-func (j *job) cloudVariables(ctx context.Context) (vars map[string]string) {
-	j.untilStopped(ctx, func(ctx context.Context) { vars = j.keeper.ForStep(ctx) })
+// cloudVariables returns the cloud credentials for a step that is about to start. Post-run commands get fresh ones
+// after a request to stop, too.
+func (j *job) cloudVariables(ctx context.Context, step workflow.Step) (vars map[string]string) {
+	end := j.stop.interrupted
+	if step.Run == workflow.RunPostRun {
+		end = j.stop.killed
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, time.Duration(step.Timeout))
+		defer cancel()
+	}
+	until(ctx, end, func(ctx context.Context) { vars = j.keeper.ForStep(ctx) })
 	return vars
 }
 
 // untilStopped calls f with a context that ends when the job must stop.
 func (j *job) untilStopped(ctx context.Context, f func(context.Context)) {
+	until(ctx, j.stop.interrupted, f)
+}
+
+// until calls f with a context that also ends when a channel is closed.
+func until(ctx context.Context, end <-chan struct{}, f func(context.Context)) {
 	ctx, cancel := context.WithCancel(ctx)
 	var watching sync.WaitGroup
 	watching.Go(func() {
 		select {
-		case <-j.stop.interrupted:
+		case <-end:
 			cancel()
 		case <-ctx.Done():
 		}

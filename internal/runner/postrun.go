@@ -2,10 +2,11 @@ package runner
 
 import (
 	"context"
+	"fmt"
 	"time"
 
 	"workflowagent/internal/delivery"
-	"workflowagent/internal/runner/process"
+	"workflowagent/internal/protocol"
 	"workflowagent/internal/workflow"
 )
 
@@ -22,39 +23,29 @@ func (j *job) postRun(ctx context.Context, v delivery.Verdict) delivery.Verdict 
 	}
 	began, shortened, planned := time.Now(), false, v.Status
 	for i, c := range d.PostRunCommands {
+		if j.server.Gone() || v.Reason == workflow.ReasonLost {
+			return v
+		}
 		limit := j.opts.Timing.PostRun
-		reason, stopped := j.stop.reason()
+		_, stopped := j.stop.reason()
 		if stopped {
 			if limit = min(limit, j.opts.Timing.PostRunStopped); !shortened {
 				began, shortened = time.Now(), true
 			}
 		}
-		switch {
-		case j.server.Gone(), v.Reason == workflow.ReasonLost:
-			return v
-		case stopped && reason != workflow.ReasonCancelled && reason != workflow.ReasonTimeout: // the host is going away
-			j.log.WithField("first", workflow.PostRunStepName(i)).Warn("the remaining post-run commands are not run, because the runner must stop")
-			return v
-		case stopped && c.When != workflow.WhenAlways && c.When != "":
-			continue
-		case c.When == workflow.WhenSuccess && planned != workflow.StatusSucceeded, c.When == workflow.WhenFailure && planned == workflow.StatusSucceeded:
-			continue
-		}
 		left := limit - time.Since(began)
-		select {
-		case <-j.stop.killed:
-			return v
-		default:
-		}
-		name := workflow.PostRunStepName(i)
-		if left <= 0 {
-			j.log.WithField("first", name).Warn("the remaining post-run commands are not run, because the earlier ones took too long")
+		step := workflow.Step{Name: workflow.PostRunStepName(i), Run: workflow.RunPostRun, Timeout: workflow.Duration(left)}
+		why := j.omits(c, planned)
+		if why == "" && left <= 0 {
+			why = fmt.Sprintf("the post-run commands took longer than %s in total", limit)
 			if v.Status == workflow.StatusSucceeded {
-				v = delivery.Failed(workflow.ReasonTimeout, "%s was not started, because the post-run commands took longer than %s in total", name, limit)
+				v = delivery.Failed(workflow.ReasonTimeout, "%s was not started, because %s", step.Name, why)
 			}
-			return v
 		}
-		step := workflow.Step{Name: name, Run: workflow.RunPostRun, Timeout: workflow.Duration(left)}
+		if why != "" {
+			j.skip(len(j.definition.Steps)+i, step, why)
+			continue
+		}
 		result := j.step(ctx, len(j.definition.Steps)+i, step, i)
 		if result.Status != workflow.StatusSucceeded && v.Status == workflow.StatusSucceeded {
 			v = result
@@ -64,39 +55,40 @@ func (j *job) postRun(ctx context.Context, v delivery.Verdict) delivery.Verdict 
 	return v
 }
 
-// awaitPostRun waits until a post-run command has exited. After the timeout, it interrupts the command and
-// kills it after the time for leftover processes. A request to stop that arrives meanwhile has the same effect;
-// one that came before has none, so that the command can clean up after it.
-func (j *job) awaitPostRun(p *process.Process, interrupt func() error, timeout time.Duration, out *stepLog) sent {
-	timer := time.NewTimer(timeout)
-	defer timer.Stop()
-	interrupted := j.stop.interrupted
-	if _, stopped := j.stop.reason(); stopped {
-		interrupted = nil
-	}
+// omits returns the reason why a post-run command does not run after planned steps with a status, or "".
+func (j *job) omits(c workflow.PostRunCommand, planned workflow.Status) string {
 	select {
-	case <-p.Exited:
-		return sentNothing
-	case <-timer.C:
-	case <-interrupted:
 	case <-j.stop.killed:
-		p.Kill()
-		<-p.Exited
-		return sentKill
+		return "the job must stop at once"
+	default:
 	}
-	if err := interrupt(); err != nil {
-		j.log.WithError(err).Warn("interrupting a post-run command")
+	reason, stopped := j.stop.reason()
+	always := c.When == workflow.WhenAlways || c.When == ""
+	switch {
+	case stopped && (reason != workflow.ReasonCancelled && reason != workflow.ReasonTimeout || !always):
+		return describeStop(reason)
+	case c.When == workflow.WhenSuccess && planned != workflow.StatusSucceeded:
+		return "it runs only on success, and an earlier step has failed"
+	case c.When == workflow.WhenFailure && planned == workflow.StatusSucceeded:
+		return "it runs only on failure, and the earlier steps have succeeded"
 	}
-	grace := time.NewTimer(j.opts.Timing.Linger)
-	defer grace.Stop()
-	select {
-	case <-p.Exited:
-		return sentInterrupt
-	case <-grace.C:
-	case <-j.stop.killed:
+	return ""
+}
+
+// skip reports that a step does not run.
+func (j *job) skip(index int, step workflow.Step, why string) {
+	log := j.log.WithField("step", index).WithField("name", step.Name)
+	log.Info("step skipped: " + why)
+	report := protocol.StepStatusRequest{Status: workflow.StepSkipped}
+	stream, err := j.spool.Step(index)
+	if err != nil {
+		log.WithError(err).Warn("opening the log of a skipped step")
+	} else {
+		out := newStepLog(j.masks, stream, j.echo(), log)
+		out.line("skipped: " + why)
+		out.close()
+		size := stream.Size()
+		report.LogBytes = &size
 	}
-	p.Kill()
-	<-p.Exited
-	out.line("warning: killed the command, which did not exit in time")
-	return sentKill
+	j.courier.ReportStep(index, report)
 }

@@ -66,9 +66,39 @@ func TestPostRunCommands(t *testing.T) {
 			if succeeded != (tt.code == 0) || r.Reason != tt.reason || !strings.Contains(r.Message, tt.message) {
 				t.Errorf("the result is %s, %s: %s", r.Status, r.Reason, r.Message)
 			}
-			if tt.name == "success" && strings.Join(h.job.Statuses[len(h.job.Statuses)-2:], ", ") != "5 running, 5 succeeded" {
+			if tt.name == "success" && strings.Join(h.job.Statuses[len(h.job.Statuses)-3:], ", ") != "4 skipped, 5 running, 5 succeeded" {
 				t.Errorf("the runner reports %q", h.job.Statuses)
 			}
+			skipped := 0
+			for i := range tt.commands {
+				if strings.HasSuffix(h.text(2+i), "\n") && strings.HasPrefix(h.text(2+i), "skipped: ") {
+					skipped++
+				}
+			}
+			if want := len(tt.commands) - len(strings.Fields(tt.calls)); skipped != want && !slow {
+				t.Errorf("%d logs of commands say that they are skipped, want %d", skipped, want)
+			}
 		})
+	}
+}
+
+// TestPostRunCredentials checks that a post-run command gets fresh cloud credentials after a cancellation.
+func TestPostRunCredentials(t *testing.T) {
+	h, stand, _ := cloudJob(t, 15*time.Minute, `echo "$AWS_ACCESS_KEY_ID" >"$KEYS"; echo ready; while :; do sleep 0.01; done`)
+	stand.Lifetime = 30 * time.Second // each command needs new ones
+	keys := filepath.Join(t.TempDir(), "keys")
+	h.environ = append(h.environ, "KEYS="+keys)
+	h.launch.Definition.Deployment.PostRunCommands = []workflow.PostRunCommand{{Command: `echo "$AWS_ACCESS_KEY_ID" >>"$KEYS"`}}
+	go func() {
+		h.server.WaitFor("the output", func() bool { return h.job.Has(2, "ready") })
+		h.server.Update(func() { h.job.Cancel = true })
+	}()
+	_, _ = h.run()
+	got, err := os.ReadFile(keys)
+	if list := strings.Fields(string(got)); err != nil || len(list) != 2 || list[0] == list[1] || !strings.HasPrefix(list[1], "ASIA") {
+		t.Errorf("the commands get the keys %q, %v", list, err)
+	}
+	if strings.Contains(h.text(3), "could not be renewed") {
+		t.Errorf("the post-run command says %q", h.text(3))
 	}
 }

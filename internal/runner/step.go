@@ -70,7 +70,8 @@ func (j *job) command(ctx context.Context, step workflow.Step, number int, out *
 	if step.Run == workflow.RunCredentials {
 		return j.fetchCredentials(ctx, step, out)
 	}
-	env, notices, secrets := j.env.ForStep(j.cloudVariables(ctx))
+	began := time.Now()
+	env, notices, secrets := j.env.ForStep(j.cloudVariables(ctx, step))
 	post := step.Run == workflow.RunPostRun
 	var maskErr error
 	if post { // also if the job must stop
@@ -111,16 +112,16 @@ func (j *job) command(ctx context.Context, step workflow.Step, number int, out *
 		return failed(fmt.Errorf("starting the step %q: %w", step.Name, process.ExplainStart(err, cmd.Args, cmd.Env)))
 	}
 	j.sessions = append(j.sessions, running.PID)
+	limits := limits{timeout: time.Duration(step.Timeout), grace: j.patience()}
 	interrupt := running.Interrupt
 	if post || step.Run == workflow.RunPreRun {
 		interrupt = running.InterruptGroup
 	}
-	var sent sent
 	if post {
-		sent = j.awaitPostRun(running, interrupt, time.Duration(step.Timeout), out)
-	} else {
-		sent = j.await(running, interrupt, time.Duration(step.Timeout), out)
+		limits.timeout = max(time.Nanosecond, limits.timeout-time.Since(began))
+		limits.grace, limits.own = j.opts.Timing.Linger, true
 	}
+	sent := j.await(running, interrupt, limits, out)
 	if running.Drain(j.opts.Timing.Linger) {
 		out.line(leftRunning)
 	}
@@ -195,11 +196,19 @@ const (
 	sentKill
 )
 
+// limits bound a step.
+type limits struct {
+	timeout time.Duration // 0: none
+	grace   time.Duration // from the interrupt to SIGKILL
+	// own is set if the timeout does not stop the job, and the step runs although the job must stop.
+	own bool
+}
+
 // await waits until the leader of the step has exited. When the job must stop, await calls interrupt
 // once, waits for the grace period, and sends SIGKILL. Its lines in the log can wait for space, for the
 // output that waits for space, or for the reader of the runner's output. No signal waits for them.
-func (j *job) await(p *process.Process, interrupt func() error, timeout time.Duration, out *stepLog) sent {
-	lines := make(chan string, 3) // at most one for each case below
+func (j *job) await(p *process.Process, interrupt func() error, limits limits, out *stepLog) sent {
+	lines := make(chan string, 3) // at most one for each signal
 	var writing sync.WaitGroup
 	writing.Go(func() {
 		for text := range lines {
@@ -209,36 +218,41 @@ func (j *job) await(p *process.Process, interrupt func() error, timeout time.Dur
 	defer writing.Wait()
 	defer close(lines)
 	var timedOut, outOfPatience <-chan time.Time
-	if timeout > 0 {
-		timer := time.NewTimer(timeout)
+	if limits.timeout > 0 {
+		timer := time.NewTimer(limits.timeout)
 		defer timer.Stop()
 		timedOut = timer.C
 	}
 	interrupted, killed := j.stop.interrupted, j.stop.killed
+	if _, stopped := j.stop.reason(); stopped && limits.own {
+		interrupted = nil
+	}
 	what := sentNothing
+	stop := func(why string) {
+		if what != sentNothing {
+			return
+		}
+		what, outOfPatience = sentInterrupt, time.After(limits.grace)
+		lines <- fmt.Sprintf("%s: interrupting the running command and waiting up to %s for it to exit", capital(why), limits.grace)
+		if err := interrupt(); err != nil {
+			j.log.WithError(err).Warn("interrupting the running step")
+		}
+	}
 	for {
 		select {
 		case <-p.Exited:
 			return what
 		case <-timedOut:
 			timedOut = nil
-			j.stop.interrupt(workflow.ReasonTimeout)
+			if limits.own {
+				stop("the timeout of the post-run commands expired")
+			} else {
+				j.stop.interrupt(workflow.ReasonTimeout)
+			}
 		case <-interrupted:
 			interrupted = nil
-			if what != sentNothing {
-				continue
-			}
-			patience := j.patience()
-			timer := time.NewTimer(patience)
-			defer timer.Stop()
-			outOfPatience = timer.C
 			reason, _ := j.stop.reason()
-			lines <- fmt.Sprintf("%s: interrupting the running command and waiting up to %s for it to exit", capital(describeStop(reason)), patience)
-			err := interrupt()
-			what = sentInterrupt
-			if err != nil {
-				j.log.WithError(err).Warn("interrupting the running step")
-			}
+			stop(describeStop(reason))
 		case <-outOfPatience:
 			outOfPatience = nil
 			lines <- "warning: killing the command, which did not exit in time; resources that it was changing may be in an unknown state"

@@ -33,6 +33,8 @@ const (
 	StepRunning    StepStatus = "running"
 	StepSucceeded  StepStatus = "succeeded"
 	StepFailed     StepStatus = "failed"
+	// StepSkipped is the state of a post-run command that does not run. It is not in the public API.
+	StepSkipped StepStatus = "skipped"
 )
 
 // Reason is the cause of a final status, shown by the API and the log.

@@ -43,7 +43,7 @@ const EnvAWSConfig = "AWS_CONFIG_FILE"
 // maxConfig is the maximum size of the job's AWS configuration in bytes.
 const maxConfig = 1 << 20
 
-// stale is the age from which a step gets new AWS credentials.
+// stale is the age, and the remaining lifetime, from which a step gets new AWS credentials.
 const stale = time.Minute
 
 // awsRole is the role that the job has assumed.
@@ -237,7 +237,7 @@ func (r *awsRole) state() (obtained, expires time.Time) {
 // refreshAWS gives a step that is about to start credentials with their full lifetime.
 func (k *Keeper) refreshAWS(ctx context.Context, role *awsRole) {
 	obtained, expires := role.state()
-	if time.Since(obtained) < stale {
+	if time.Since(obtained) < stale && time.Until(expires) > stale {
 		return
 	}
 	ctx, cancel := context.WithTimeout(ctx, stepTimeout)

@@ -150,9 +150,9 @@ func (s *Service) leave(tx *store.Tx, job *store.Job, now time.Time) error {
 // StepStatus records the progress of a step.
 func (s *Service) StepStatus(ctx context.Context, p identity.Principal, jobID string, step int, r protocol.StepStatusRequest) error {
 	switch r.Status {
-	case workflow.StepNotStarted, workflow.StepRunning, workflow.StepSucceeded, workflow.StepFailed:
+	case workflow.StepNotStarted, workflow.StepRunning, workflow.StepSucceeded, workflow.StepFailed, workflow.StepSkipped:
 	default:
-		return fault.Invalid("%q is not a status of a step: use not-started, running, succeeded or failed", termtext.OneLine(string(r.Status), maxMessage))
+		return fault.Invalid("%q is not a status of a step: use not-started, running, succeeded, failed or skipped", termtext.OneLine(string(r.Status), maxMessage))
 	}
 	for _, at := range []*time.Time{r.StartedAt, r.FinishedAt} {
 		// In UTC, a time with an offset can be in a year that JSON cannot express.
@@ -194,7 +194,7 @@ func isFullCommit(hash string) bool {
 }
 
 func updateStep(st *store.StepState, r protocol.StepStatusRequest, now time.Time) {
-	if st.Status == workflow.StepSucceeded && r.Status == workflow.StepFailed {
+	if (st.Status == workflow.StepSucceeded || st.Status == workflow.StepSkipped) && r.Status == workflow.StepFailed {
 		return // the agent of a runner that died takes the step with the last log for the one that failed
 	}
 	st.Status, st.UpdatedAt, st.LogBytes = r.Status, now, r.LogBytes
@@ -207,7 +207,7 @@ func updateStep(st *store.StepState, r protocol.StepStatusRequest, now time.Time
 	if r.StartedAt != nil {
 		st.StartedAt = r.StartedAt.UTC()
 	}
-	if st.StartedAt.IsZero() && r.Status != workflow.StepNotStarted {
+	if st.StartedAt.IsZero() && r.Status != workflow.StepNotStarted && r.Status != workflow.StepSkipped {
 		st.StartedAt = now
 	}
 	switch {

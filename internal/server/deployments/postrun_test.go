@@ -38,6 +38,13 @@ func TestPostRunCommands(t *testing.T) {
 	if got := p.job(d.ID).Steps[last].Status; got != workflow.StepSucceeded {
 		t.Errorf("a succeeded step has the status %s", got)
 	}
+	// A skipped command has no start, and the agent does not take it for the one that failed.
+	for _, status := range []workflow.StepStatus{workflow.StepSkipped, workflow.StepFailed} {
+		p.must(p.service.StepStatus(t.Context(), runner(c), c.Job.ID, last+1, protocol.StepStatusRequest{Status: status}))
+	}
+	if got := p.job(d.ID).Steps[last+1]; got.Status != workflow.StepSkipped || !got.StartedAt.IsZero() {
+		t.Errorf("a skipped step is %+v", got)
+	}
 	p.must(p.result(c, workflow.StatusFailed))
 	other, err := p.service.Create(t.Context(), p.user, st, asked(t, `{"operation":"update","operationContext":{"postRunCommands":[{"command":"curl x"}]}}`), "api")
 	p.must(err)

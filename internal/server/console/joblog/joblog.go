@@ -243,6 +243,8 @@ func (s *Step) setState(state store.StepState, job store.Job, now time.Time) {
 		s.Status = "succeeded"
 	case workflow.StepFailed:
 		s.Status = "failed"
+	case workflow.StepSkipped:
+		s.Status = "skipped"
 	default:
 		s.Status = "queued"
 		if job.Status.Final() {
