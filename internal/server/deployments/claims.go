@@ -339,7 +339,7 @@ func (s *Service) requeue(tx *store.Tx, job *store.Job, now time.Time) error {
 	if err := tx.DeleteJobTokens(job.ID, store.JobToken); err != nil {
 		return err
 	}
-	tx.OnCommit(func() { s.writers.forget(job.ID) })
+	tx.OnCommit(func() { s.writers.Forget(job.ID) })
 	tx.Notify(pools.QueueTopic, pools.OrgPayload(job.OrgID))
 	changed(tx, *job)
 	return tx.SaveJob(*job)

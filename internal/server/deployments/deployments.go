@@ -20,6 +20,7 @@ import (
 	"workflowagent/internal/server/joblog"
 	"workflowagent/internal/server/links"
 	"workflowagent/internal/server/pools"
+	"workflowagent/internal/server/recent"
 	"workflowagent/internal/server/stacks"
 	"workflowagent/internal/server/storage/quota"
 	"workflowagent/internal/server/store"
@@ -94,9 +95,9 @@ type Service struct {
 	log        *logrus.Entry
 	logs       *joblog.Store
 	dispatcher *dispatcher
-	loads      loads
-	held       wakers // polls whose tokens might have become invalid
-	readers    wakers // readers of logs
+	loads      recent.Map[*knownLoad] // by pool
+	held       wakers                 // polls whose tokens might have become invalid
+	readers    wakers                 // readers of logs
 	writers    writers
 	results    keyLocks
 	unwatch    []func()
@@ -112,7 +113,7 @@ func New(db *store.DB, o Options) *Service {
 		db: db, opts: o, log: o.Log,
 		logs:  joblog.New(db.Blobs(), db.Shared(), o.LogLimit, o.LogSync, o.Log),
 		nudge: make(chan struct{}, 1), stopping: make(chan struct{}),
-		loads: loads{byPool: map[string]*knownLoad{}},
+		loads: recent.Map[*knownLoad]{Age: loadKept}, writers: writers{recent.Map[writer]{Age: writerAge}},
 	}
 	s.dispatcher = newDispatcher(s.claim)
 	s.unwatch = []func(){

@@ -63,7 +63,7 @@ func (s *Service) finish(tx *store.Tx, job *store.Job, v verdict, now time.Time)
 	}
 	log := s.log.WithFields(logrus.Fields{"job_id": job.ID, "deployment_id": job.DeploymentID, "status": job.Status, "reason": job.Reason})
 	tx.OnCommit(func() {
-		s.writers.forget(job.ID)
+		s.writers.Forget(job.ID)
 		log.Info("job ended")
 	})
 	if s.opts.Updates != nil && job.Reason != workflow.ReasonLost { // a lost runner might still be working

@@ -28,15 +28,11 @@ const (
 	countedJobs = 5000
 	// loadAge is the maximum age of an answer, which bounds the cost of many requests.
 	loadAge = time.Second
+	// loadKept is the time for which concurrent requests share one read, which must end before.
+	loadKept = time.Minute
 	// maxPools bounds the pools in the metrics, because each is several series.
 	maxPools = 1000
 )
-
-// loads keeps the newest load of each pool for loadAge.
-type loads struct {
-	mu     sync.Mutex
-	byPool map[string]*knownLoad
-}
 
 // knownLoad is locked while it is being read, so that concurrent requests share one read.
 type knownLoad struct {
@@ -45,23 +41,9 @@ type knownLoad struct {
 	Load
 }
 
-func (l *loads) of(poolID string) *knownLoad {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	k := l.byPool[poolID]
-	if k == nil {
-		if len(l.byPool) >= maxPools {
-			clear(l.byPool) // pools that were deleted, or that nothing asks for
-		}
-		k = &knownLoad{}
-		l.byPool[poolID] = k
-	}
-	return k
-}
-
 // PoolLoad returns a pool's load, which can be up to a second old.
 func (s *Service) PoolLoad(ctx context.Context, orgID, poolID string) (Load, error) {
-	k := s.loads.of(poolID)
+	k := s.loads.GetOr(poolID, func() *knownLoad { return &knownLoad{} })
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if time.Since(k.at) < loadAge {

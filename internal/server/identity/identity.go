@@ -36,7 +36,7 @@ type Service struct {
 
 // New returns a service that uses a database.
 func New(db *store.DB, log *logrus.Entry) *Service {
-	return &Service{db: db, log: log}
+	return &Service{db: db, log: log, machines: machines{Age: machineAge}}
 }
 
 // NewToken returns the text of a new random token and the hash to store.
@@ -130,7 +130,7 @@ func (s *Service) authenticate(ctx context.Context, text string) (*Principal, er
 		return nil, errToken
 	}
 	hash := HashToken(text)
-	if p, ok := s.machines.get(hash); ok && p.Kind == KindRunner {
+	if p, ok := s.machines.Get(string(hash)); ok && p.Kind == KindRunner {
 		return p, nil
 	}
 	read := time.Now()
@@ -152,7 +152,7 @@ func (s *Service) authenticate(ctx context.Context, text string) (*Principal, er
 		}
 	}
 	if (p.Kind == KindRunner || p.Kind == KindPool) && c.ExpiresAt.IsZero() {
-		s.machines.add(hash, p, read)
+		s.machines.Put(string(hash), p, read)
 	}
 	return p, nil
 }
