@@ -121,6 +121,7 @@ func (a *auditor) changeSettings() {
 	a.change("/{org}/-/deployments/pause")
 	a.change("/{org}/-/deployments/resume")
 	a.change(base+"/permission", "permission", "101")
+	a.change(base+"/pulumi-version", "version", "3.276")
 	a.change(base+"/members", "login", "ann", "role", "member")
 	a.change(base+"/members/{user}/role ann", "role", "billing-manager")
 	a.change(base+"/teams", "name", "core")

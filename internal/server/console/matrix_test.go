@@ -48,7 +48,7 @@ var matrixRoutes = map[string][]string{
 		"POST /{org}/-/pools", "POST /{org}/-/pools/no-default", "POST /{org}/-/pools/{pool}/default", "POST /{org}/-/pools/{pool}/edit",
 		"POST /{org}/-/pools/{pool}/delete", "POST /{org}/-/pools/{pool}/tokens", "POST /{org}/-/pools/{pool}/tokens/{token}/revoke",
 		"POST /{org}/-/pools/{pool}/agents/{agent}/drain", "POST /{org}/-/pools/{pool}/agents/{agent}/resume",
-		"POST /{org}/-/settings/permission", "POST /{org}/-/settings/members", "POST /{org}/-/settings/members/{user}/role",
+		"POST /{org}/-/settings/permission", "POST /{org}/-/settings/pulumi-version", "POST /{org}/-/settings/members", "POST /{org}/-/settings/members/{user}/role",
 		"POST /{org}/-/settings/members/{user}/remove", "POST /{org}/-/settings/teams", "POST /{org}/-/settings/teams/{team}/delete",
 		"POST /{org}/-/settings/teams/{team}/tokens", "POST /{org}/-/settings/teams/{team}/tokens/{token}/revoke",
 		"GET /{org}/-/settings/tokens", "POST /{org}/-/settings/tokens", "POST /{org}/-/settings/tokens/{token}/revoke",

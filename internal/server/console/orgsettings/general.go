@@ -1,7 +1,9 @@
 package orgsettings
 
 import (
+	"cmp"
 	"strconv"
+	"strings"
 	"time"
 
 	"workflowagent/internal/server/console/page"
@@ -42,6 +44,7 @@ func permissionName(p store.Permission) string {
 type generalModel struct {
 	place
 	Permission      store.Permission
+	PulumiVersion   string // in the organization, or in the refused form
 	Created         time.Time
 	Members, Stacks int64
 	Queues          deployments.Queues
@@ -54,6 +57,7 @@ func (p *pages) general(v *page.Visit) (view.Page, error) { return p.generalPage
 
 func (p *pages) generalPage(v *page.Visit, problem string) (view.Page, error) {
 	m := generalModel{place: at(v), Permission: v.Org.StackPermission, Created: v.Org.CreatedAt, Role: v.Who.Role(v.Org.ID)}
+	m.PulumiVersion = cmp.Or(v.Form("version"), v.Org.PulumiVersion)
 	var err error
 	if m.Members, m.Stacks, err = p.Identity.Counts(v.Context(), v.Who, v.Org.ID); err != nil {
 		return view.Page{}, err
@@ -78,5 +82,10 @@ func (p *pages) setPermission(v *page.Visit) (page.Answer, error) {
 	if err == nil {
 		err = p.Identity.SetStackPermission(v.Context(), v.Org.ID, to)
 	}
+	return page.Changed(v, err, at(v).path(), p.generalPage)
+}
+
+func (p *pages) setPulumiVersion(v *page.Visit) (page.Answer, error) {
+	err := p.Identity.SetPulumiVersion(v.Context(), v.Org.ID, strings.TrimSpace(v.Form("version")))
 	return page.Changed(v, err, at(v).path(), p.generalPage)
 }

@@ -41,6 +41,7 @@ func Register(site *page.Site, d Deps) {
 	admin, member := page.Admin, page.Member
 	site.View(base, member, p.general)
 	site.Action(base+"/permission", page.Fresh(admin), p.setPermission)
+	site.Action(base+"/pulumi-version", admin, p.setPulumiVersion)
 
 	site.View(base+"/members", member, p.members)
 	site.Action(base+"/members", page.Fresh(admin), p.addMember)

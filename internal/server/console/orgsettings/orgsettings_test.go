@@ -103,12 +103,17 @@ func TestGeneral(t *testing.T) {
 		t.Errorf("the permission is %d, want 101", org.DefaultStackPermission)
 	}
 	s.shows(s.post(s.admin, base+"/permission", http.StatusUnprocessableEntity, "permission", "7"), "permission 7 is unknown")
+	s.shows(s.get(member, base), "the pulumi of their image or host")
+	s.post(s.admin, base+"/pulumi-version", http.StatusSeeOther, "version", " >=3.255 <4 ")
+	s.shows(s.get(s.admin, base), `name="version"`, `value="&gt;=3.255 &lt;4"`)
+	s.shows(s.get(member, base), "run pulumi &gt;=3.255 &lt;4.")
+	s.shows(s.post(s.admin, base+"/pulumi-version", http.StatusUnprocessableEntity, "version", "newest"), "is not a version", `value="newest"`)
 	s.post(s.admin, "/acme/-/deployments/pause", http.StatusSeeOther)
 	s.shows(s.get(s.admin, base), "by admin", "Resume all deployments")
 
 	p := s.get(member, base)
 	s.shows(p, `permission "read" on every stack`, base+"/members", base+"/teams")
-	s.hides(p, "Resume all", base+"/tokens", base+"/issuers", base+"/webhooks", base+"/permission")
+	s.hides(p, "Resume all", base+"/tokens", base+"/issuers", base+"/webhooks", base+"/permission", base+"/pulumi-version")
 }
 
 func TestMembers(t *testing.T) {
