@@ -128,7 +128,20 @@ type StepStatusRequest struct {
 	LogBytes *int64 `json:"logBytes,omitempty"`
 	// PulumiVersion is the version of pulumi that the step runs, if the job's definition requests one.
 	PulumiVersion string `json:"pulumiVersion,omitempty"`
+	// Workspace says what a successful source step has found in the job's workspace; "" if the job's definition
+	// names none.
+	Workspace WorkspaceUse `json:"workspace,omitempty"`
 }
+
+// WorkspaceUse is the use of a workspace by a job.
+type WorkspaceUse string
+
+// The uses of a workspace.
+const (
+	WorkspaceReused WorkspaceUse = "reused" // the checkout of an earlier job was there
+	WorkspaceFresh  WorkspaceUse = "fresh"  // the job makes everything anew, for later ones
+	WorkspaceUnused WorkspaceUse = "unused" // the job runs without it
+)
 
 // LogLines is the JSON form of step logs, for stock runners. Offset counts the step's lines.
 type LogLines struct {

@@ -52,11 +52,24 @@ func (j *job) step(ctx context.Context, index int, step workflow.Step, number in
 		Status: state, ExitCode: v.ExitCode, StartedAt: &started, FinishedAt: &v.FinishedAt, LogBytes: &size,
 	}
 	if step.Run == workflow.RunSourceGit && state == workflow.StepSucceeded {
-		report.Commit = steps.Commit(j.opts.JobDir)
+		report.Commit, report.Workspace = steps.Commit(j.opts.JobDir), j.workspaceUse()
 	}
 	j.courier.ReportStep(index, report)
 	log.WithField("status", state).Info("step finished")
 	return v
+}
+
+// workspaceUse returns the use of the workspace after the source step.
+func (j *job) workspaceUse() protocol.WorkspaceUse {
+	switch d := j.definition.Deployment; {
+	case d == nil || d.Workspace == nil:
+		return ""
+	case j.keep.ws == nil:
+		return protocol.WorkspaceUnused
+	case j.keep.reusedFetch:
+		return protocol.WorkspaceReused
+	}
+	return protocol.WorkspaceFresh
 }
 
 // leftRunning is the warning about processes that keep a step from ending.

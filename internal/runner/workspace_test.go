@@ -80,11 +80,11 @@ func (s *stack) installs() int { return strings.Count(s.read(""), "pulumi instal
 func TestWorkspaceReuse(t *testing.T) {
 	s := newStack(t, nodeProgram)
 	code, log := s.next()
-	if code != 0 || s.installs() != 1 || !strings.Contains(log, "Cloning") || !strings.Contains(log, "nothing kept by an earlier job") {
+	if code != 0 || s.installs() != 1 || s.job.Use != protocol.WorkspaceFresh || !strings.Contains(log, "Cloning") || !strings.Contains(log, "nothing kept by an earlier job") {
 		t.Fatalf("first job: exit code %d, %d installations:\n%s%s", code, s.installs(), log, s.log.String())
 	}
 	code, log = s.next()
-	if code != 0 || s.installs() != 0 || !strings.Contains(log, "Updating the checkout of") ||
+	if code != 0 || s.installs() != 0 || s.job.Use != protocol.WorkspaceReused || !strings.Contains(log, "Updating the checkout of") ||
 		!strings.Contains(log, "Workspace: kept checkout (fetched 0 B), dependencies (lock file unchanged)") {
 		t.Errorf("second job: exit code %d, %d installations:\n%s%s", code, s.installs(), log, s.log.String())
 	}

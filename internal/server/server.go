@@ -131,7 +131,7 @@ func New(ctx context.Context, cfg Config, version string, log *logrus.Entry, not
 		Subsystem{Name: "webhook-records", Exclusive: true, Run: func(ctx context.Context) error { return every(ctx, 10*time.Minute, hooks.Sweep) }},
 	)
 	events := s.newDispatch(forges, service, memory)
-	s.metrics.MustRegister(service.LoadMetrics())
+	s.metrics.MustRegister(service.LoadMetrics(), service.WorkspaceMetrics())
 	providers, passkeys, err := s.newWays(secrets)
 	if err != nil {
 		return nil, err

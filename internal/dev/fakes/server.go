@@ -72,6 +72,7 @@ type ServerJob struct {
 	Pulumi   string   // the reported version of pulumi
 	Statuses []string // "1 running", in order of arrival
 	Commit   string   // that a step has reported
+	Use      protocol.WorkspaceUse
 	Logs     map[int][]byte
 	Lines    map[int][]string // lines of logs in the JSON form
 	Results  []protocol.ResultRequest
@@ -330,7 +331,7 @@ func (s *Server) job(w http.ResponseWriter, r *http.Request, body []byte) {
 	case "PATCH status":
 		req := decode[protocol.StepStatusRequest](s.t, body)
 		j.Steps[step] = req.Status
-		j.Pulumi = cmp.Or(req.PulumiVersion, j.Pulumi)
+		j.Pulumi, j.Use = cmp.Or(req.PulumiVersion, j.Pulumi), cmp.Or(req.Workspace, j.Use)
 		j.Statuses = append(j.Statuses, fmt.Sprintf("%d %s", step, req.Status))
 		if req.Commit != "" {
 			j.Commit = req.Commit

@@ -11,6 +11,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"github.com/sirupsen/logrus"
 
 	"workflowagent/internal/server/fault"
@@ -100,6 +101,7 @@ type Service struct {
 	readers    wakers                 // readers of logs
 	writers    writers
 	results    keyLocks
+	uses       *prometheus.CounterVec // of workspaces
 	unwatch    []func()
 	nudge      chan struct{} // requests a sweep; capacity 1
 	stopping   chan struct{} // closed to end held polls
@@ -113,7 +115,7 @@ func New(db *store.DB, o Options) *Service {
 		db: db, opts: o, log: o.Log,
 		logs:  joblog.New(db.Blobs(), db.Shared(), o.LogLimit, o.LogSync, o.Log),
 		nudge: make(chan struct{}, 1), stopping: make(chan struct{}),
-		loads: recent.Map[*knownLoad]{Age: loadKept}, writers: writers{recent.Map[writer]{Age: writerAge}},
+		loads: recent.Map[*knownLoad]{Age: loadKept}, writers: writers{recent.Map[writer]{Age: writerAge}}, uses: newUses(),
 	}
 	s.dispatcher = newDispatcher(s.claim)
 	s.unwatch = []func(){

@@ -174,6 +174,9 @@ func (s *Service) StepStatus(ctx context.Context, p identity.Principal, jobID st
 		if s := &job.Steps[step]; s.Name == workflow.SourceStepName && s.Commit == "" && isFullCommit(r.Commit) {
 			s.Commit = r.Commit // only once, because the program of a later step can imitate its runner
 		}
+		if job.Steps[step].Name == workflow.SourceStepName {
+			s.recordUse(tx, &job.Steps[step], r.Workspace)
+		}
 		if setup := &job.Steps[0]; step > 0 && setup.Status == workflow.StepRunning {
 			// The agent, which reports the end of the set-up, can be stopped at this time.
 			setup.Status, setup.UpdatedAt, setup.FinishedAt = workflow.StepSucceeded, now, job.Steps[step].StartedAt

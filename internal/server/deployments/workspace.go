@@ -8,6 +8,9 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/prometheus/client_golang/prometheus"
+
+	"workflowagent/internal/protocol"
 	"workflowagent/internal/server/audit"
 	"workflowagent/internal/server/identity"
 	"workflowagent/internal/server/store"
@@ -64,6 +67,29 @@ func (s *Service) ClearCache(ctx context.Context, p identity.Principal, st store
 		}
 		return audit.Record(ctx, tx, audit.Entry{OrgID: st.OrgID, Action: audit.CacheCleared, Subject: audit.Stack(st), Detail: map[string]any{"generation": queue.CacheGeneration}})
 	})
+}
+
+// newUses returns the counter of the uses of workspaces.
+func newUses() *prometheus.CounterVec {
+	return prometheus.NewCounterVec(prometheus.CounterOpts{
+		Name: "workflow_server_workspaces_total", Help: "Jobs with a workspace that fetched their source, by what they found: reused, fresh, or unused if they ran without it.",
+	}, []string{"use"})
+}
+
+// WorkspaceMetrics returns a collector of the uses of workspaces.
+func (s *Service) WorkspaceMetrics() prometheus.Collector { return s.uses }
+
+// recordUse records the use of a job's workspace, once for each claim, because runners repeat reports.
+func (s *Service) recordUse(tx *store.Tx, source *store.StepState, use protocol.WorkspaceUse) {
+	switch use {
+	case protocol.WorkspaceReused, protocol.WorkspaceFresh, protocol.WorkspaceUnused:
+	default:
+		return
+	}
+	if source.Workspace == "" {
+		source.Workspace = use
+		tx.OnCommit(func() { s.uses.WithLabelValues(string(use)).Inc() })
+	}
 }
 
 // hashOf returns the hexadecimal SHA-256 of values. Different lists of values have different hashes.

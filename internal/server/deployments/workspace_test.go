@@ -2,8 +2,11 @@ package deployments_test
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
+
+	"github.com/prometheus/client_golang/prometheus"
 
 	"workflowagent/internal/dev/storetest"
 	"workflowagent/internal/protocol"
@@ -291,5 +294,35 @@ func TestAgainAtTheCommit(t *testing.T) {
 		if c2.Ref != tt.ref || c2.CommitID != commit || c2.IntegrationID != "" {
 			t.Errorf("the checkout of the repetition is %+v", c2)
 		}
+	}
+}
+
+// TestWorkspaceUses checks that the use of a workspace is counted once for each claim, and only what runners can say.
+func TestWorkspaceUses(t *testing.T) {
+	p := newPlant(t, storetest.SQLite(t), deployments.Options{})
+	st := p.stack("dev")
+	p.must(p.put(st, cachedSettings))
+	_, err := p.service.Create(t.Context(), p.user, st, asked(t, own), "api")
+	p.must(err)
+	c := p.next("a")
+	source := slices.IndexFunc(c.Job.Steps, func(s store.StepState) bool { return s.Name == workflow.SourceStepName })
+	for _, report := range []struct {
+		step int
+		use  protocol.WorkspaceUse
+	}{{source, "anything"}, {source + 1, "fresh"}, {source, "reused"}, {source, "reused"}, {source, "fresh"}} {
+		p.must(p.service.StepStatus(t.Context(), runner(c), c.Job.ID, report.step, protocol.StepStatusRequest{Status: workflow.StepSucceeded, Workspace: report.use}))
+	}
+	registry := prometheus.NewRegistry()
+	registry.MustRegister(p.service.WorkspaceMetrics())
+	families, err := registry.Gather()
+	p.must(err)
+	var got []string
+	for _, family := range families {
+		for _, m := range family.GetMetric() {
+			got = append(got, fmt.Sprint(family.GetName(), " ", m.GetLabel()[0].GetValue(), " ", m.GetCounter().GetValue()))
+		}
+	}
+	if want := []string{"workflow_server_workspaces_total reused 1"}; !slices.Equal(got, want) {
+		t.Errorf("the metrics are %q, want %q", got, want)
 	}
 }

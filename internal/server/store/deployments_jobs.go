@@ -22,6 +22,8 @@ type StepState struct {
 	LogBytes   *int64              `json:"logBytes,omitempty"` // size of the ended step's log at its sender
 	// PulumiVersion is the version of pulumi that the step runs, if the runner has reported it.
 	PulumiVersion string `json:"pulumiVersion,omitempty"`
+	// Workspace is the use of the job's workspace, if the step is the source step.
+	Workspace protocol.WorkspaceUse `json:"workspace,omitempty"`
 }
 
 // Note is a line that the server adds to a deployment's log.
