@@ -180,7 +180,7 @@ func TestIdentityTokenRefusals(t *testing.T) {
 			_, err := l.client.Job(first.JobID, auth.token).IdentityToken(t.Context(), "")
 			wantCode(t, what, err, auth.code)
 		}
-		for deadline := time.Now().Add(time.Minute); ; <-time.After(10 * time.Millisecond) { // until the first claim is superseded
+		for deadline := time.Now().Add(time.Minute); ; <-time.After(leaseSweep) { // until the first claim is superseded; the job may request 30 tokens in a minute
 			_, err := stale.IdentityToken(t.Context(), "")
 			if protocol.StatusCode(err) == http.StatusGone {
 				break
