@@ -20,8 +20,8 @@ import (
 	"workflowagent/internal/dev/executortest/program"
 )
 
-// patience is the timeout of every wait in the suite. Only a failing test reaches it.
-const patience = 60 * time.Second
+// patience is the timeout of each test of the suite. Only a failing test reaches it.
+const patience = 5 * time.Minute
 
 // Place describes the environment in which the suite's jobs run.
 type Place struct {
