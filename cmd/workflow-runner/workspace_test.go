@@ -19,12 +19,13 @@ import (
 // killers are the texts of stand-ins for git and pulumi that kill the runner at a stage of the job.
 var killers = map[string]struct{ git, pulumi string }{
 	// The runner is the parent of the process that started git.
-	"fetch":    {git: `case "$1" in fetch) kill -9 $(cut -d' ' -f4 /proc/$PPID/stat);; esac`},
-	"checkout": {git: `case "$1" in checkout) kill -9 $(cut -d' ' -f4 /proc/$PPID/stat);; esac`},
-	"install":  {pulumi: `case "$1" in install) echo partial > node_modules/pkg; kill -9 $PPID;; esac`},
-	"update":   {pulumi: `case "$1" in up) kill -9 $PPID;; esac`},
+	"fetch":     {git: `case "$1" in fetch) kill -9 $(cut -d' ' -f4 /proc/$PPID/stat);; esac`},
+	"checkout":  {git: `case "$1" in checkout) kill -9 $(cut -d' ' -f4 /proc/$PPID/stat);; esac`},
+	"install":   {pulumi: `case "$1" in install) echo partial > node_modules/pkg; kill -9 $PPID;; esac`},
+	"update":    {pulumi: `case "$1" in up) kill -9 $PPID;; esac`},
+	"restoring": {git: `case "$1" in clean) grep -q job-dir /proc/$PPID/cmdline || kill -9 $(cut -d' ' -f4 /proc/$PPID/stat);; esac`},
 	// After the job, the runner itself starts git.
-	"restoring": {git: `case "$1" in clean) kill -9 $PPID; sleep 1;; esac`},
+	"tidying": {git: `case "$1" in clean) if grep -q job-dir /proc/$PPID/cmdline; then kill -9 $PPID; sleep 1; fi;; esac`},
 }
 
 // TestKilledRunner kills the runner at each stage of a job that uses a workspace. The next job does everything
