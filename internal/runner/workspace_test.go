@@ -265,7 +265,7 @@ func TestWorkspaceYAML(t *testing.T) {
 	d := s.launch.Definition
 	steps := d.Steps
 	s.next()
-	if _, log := s.next(); !strings.Contains(log, "Workspace: kept checkout (fetched 0 B), caches of tools\n") {
+	if _, log := s.next(); !strings.Contains(log, "Workspace: kept checkout (fetched 0 B), caches of tools") {
 		t.Errorf("the log does not say what was kept:\n%s", log)
 	}
 	d.Steps = slices.Insert(slices.Clone(steps), 3, preRunStep())
