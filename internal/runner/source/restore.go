@@ -22,7 +22,7 @@ func (k *Keep) restore(ctx context.Context, git *commandLine) error {
 		return err
 	}
 	globs := withGlobs(git)
-	// git converts unchanged files no longer as their attributes say, so write them all again.
+	// git does not apply changed attributes to files that are otherwise unchanged, so write all files again.
 	changed, err := globs.run(ctx, "diff", "--name-only", "--no-renames", keptRef, "HEAD", "--", ":(glob)**/.gitattributes")
 	if err != nil {
 		return err
@@ -66,7 +66,7 @@ func removeNested(ctx context.Context, dir string) error {
 			return err
 		case name == ".git" || entry.IsDir() && slices.Contains(dependencyDirs, base):
 			return fs.SkipDir
-		case base == ".git":
+		case strings.EqualFold(base, ".git"): // some file systems ignore case
 			if err := dirtree.Remove(ctx, root, name); err != nil || !entry.IsDir() {
 				return err
 			}

@@ -97,7 +97,7 @@ func clean(ctx context.Context, root *os.Root) error {
 
 // remove removes a renamed workspace. A pod that had mounted the workspace before it was renamed still has it, and
 // its runner can lock it at any time. So the lock is held during the removal, and removed last; the record that
-// the content is whole is removed first, in case that the removal is interrupted.
+// the content is whole is removed first, in case the removal is interrupted.
 func remove(ctx context.Context, root *os.Root, name string) error {
 	info, err := root.Lstat(name)
 	if err != nil || !info.IsDir() {

@@ -104,7 +104,7 @@ func TestEngineWorkspaces(t *testing.T) {
 	if reason, ok := lab.PrivateEngineAvailable(); !ok {
 		t.Skip(reason)
 	}
-	t.Setenv("DOCKER_HOST", "") // an engine of its own, which can be killed
+	t.Setenv("DOCKER_HOST", "") // the test kills its engine, so it starts its own
 	ctx := t.Context()
 	w, engine, image := harness.StartEngineSite(t, harness.OnLoopback)
 	agent := must.Get(w.StartAgent(ctx, "docker", map[string]string{"pull_image": "false"}, "DOCKER_HOST="+engine.Host))(t)
