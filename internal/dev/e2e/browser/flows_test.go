@@ -85,7 +85,7 @@ func TestFirstSteps(t *testing.T) {
 
 	// The second deployment runs until it is cancelled, and the third waits for it.
 	running := stack.Deploy(ctx, t, "update", repo.URL, "echo begun; sleep 300")
-	stack.Wait(ctx, t, running, time.Minute, "running")
+	stack.Wait(ctx, t, running, harness.Patience, "running")
 	waiting := stack.Deploy(ctx, t, "preview", repo.URL)
 	other := newTab(t, w.Server.URL)
 	signIn(other, w.Server.Token)
@@ -100,7 +100,7 @@ func TestFirstSteps(t *testing.T) {
 	tb.wait("the deployment is cancelled", "document.querySelector('.verdict.is-cancelled')")
 	tb.shot("10-cancelled")
 	other.wait("the waiting deployment starts and succeeds", "document.querySelector('.verdict.is-succeeded')")
-	stack.Wait(ctx, t, waiting, time.Minute, "succeeded")
+	stack.Wait(ctx, t, waiting, harness.Patience, "succeeded")
 
 	// A browser whose session ended elsewhere must sign in again.
 	tb.open("/user/settings")
@@ -258,7 +258,7 @@ func TestLoginOfCLI(t *testing.T) {
 	dir := t.TempDir()
 	opened := filepath.Join(dir, "opened")
 	harness.Write(t, filepath.Join(dir, "xdg-open"), []byte("#!/bin/sh\nprintf '%s' \"$1\" > "+opened+".new && mv "+opened+".new "+opened+"\n"), 0o755)
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), harness.Patience)
 	defer cancel()
 	host := strings.TrimPrefix(w.Server.URL, "http://")
 	home := t.TempDir()

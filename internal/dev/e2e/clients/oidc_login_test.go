@@ -155,7 +155,7 @@ func TestClientsLogInByOIDC(t *testing.T) {
 		t.Errorf("right after a rotation: %d %v", status, answer)
 	}
 	if harness.FullScale { // the server fetches the keys at most every 30 s
-		waiting, cancel := context.WithTimeout(ctx, time.Minute)
+		waiting, cancel := context.WithTimeout(ctx, harness.Patience)
 		defer cancel()
 		err := child.Poll(waiting, time.Second, func() (bool, error) {
 			status, answer := exchange(ctx, t, w.Server, rotated, "runner", "runner:default")

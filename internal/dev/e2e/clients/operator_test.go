@@ -41,7 +41,7 @@ func TestClientsOfTheHealthPort(t *testing.T) {
 	}
 	become := func(what string, ok func() bool) {
 		t.Helper()
-		waiting, cancel := context.WithTimeout(ctx, time.Minute)
+		waiting, cancel := context.WithTimeout(ctx, harness.Patience)
 		defer cancel()
 		if err := harness.Until(waiting, func() (bool, error) { return ok(), nil }); err != nil {
 			_, page := ask(http.MethodGet, "/readyz", "")
@@ -70,7 +70,7 @@ func TestClientsOfTheHealthPort(t *testing.T) {
 	}
 	must.OK(t, w.RestartServer(ctx))
 	become("readiness again", func() bool { code, _ := ask(http.MethodGet, "/readyz", ""); return code == 200 })
-	must.OK(t, agent.Process.Stop(syscall.SIGTERM, time.Minute))
+	must.OK(t, agent.Process.Stop(syscall.SIGTERM, harness.Patience))
 }
 
 // TestClientsDebugARunner runs the documentation's example with the real programs.

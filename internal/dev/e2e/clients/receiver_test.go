@@ -48,7 +48,7 @@ func received(ts *testscript.TestScript, neg bool, args []string) {
 			ts.Fatalf("received %s, want %s: %s", next[0], args[0], next[1])
 		}
 		fmt.Fprintln(ts.Stdout(), next[1])
-	case <-time.After(time.Minute):
+	case <-time.After(5 * time.Minute):
 		ts.Fatalf("received nothing, want %s", args[0])
 	}
 }

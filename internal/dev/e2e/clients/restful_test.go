@@ -51,7 +51,7 @@ func TestRestfulInfrastructure(t *testing.T) {
 		[]string{"-listen", address, "-org", w.Server.Organization, "-settings", filepath.Join(dir, "settings.json")}, env, filepath.Join(dir, "log"))
 	must.OK(t, err)
 	t.Cleanup(func() {
-		if err := service.Stop(syscall.SIGTERM, time.Minute); err != nil {
+		if err := service.Stop(syscall.SIGTERM, harness.Patience); err != nil {
 			t.Error(err)
 		}
 	})

@@ -98,7 +98,7 @@ func runScripts(t *testing.T, p testscript.Params, serverArgs ...string) {
 				if len(args) > 0 && args[0] == "KILL" {
 					signal = syscall.SIGKILL
 				}
-				ts.Check(newest(ts).Stop(signal, time.Minute))
+				ts.Check(newest(ts).Stop(signal, harness.Patience))
 			},
 			"exited": func(ts *testscript.TestScript, neg bool, args []string) {
 				if err := newest(ts).Err(); err.Error() != "exit status 0" {
@@ -157,7 +157,7 @@ func operator(ts *testscript.TestScript, neg bool, args []string) {
 	ts.Check(flags.Parse(args))
 	pattern, err := regexp.Compile(*until)
 	ts.Check(err)
-	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	ctx, cancel := context.WithTimeout(context.Background(), harness.Patience)
 	defer cancel()
 	var out []byte
 	got := 0
@@ -260,7 +260,7 @@ func api(ts *testscript.TestScript, neg bool, args []string) {
 	if len(args) > 2 {
 		body = os.Expand(ts.ReadFile(args[2]), ts.Getenv)
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	ctx, cancel := context.WithTimeout(context.Background(), harness.Patience)
 	defer cancel()
 	var data []byte
 	err = harness.Until(ctx, func() (bool, error) {
@@ -318,7 +318,7 @@ func job(ts *testscript.TestScript, neg bool, args []string) {
 }
 
 func waitUpdate(ts *testscript.TestScript, neg bool, args []string) {
-	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	ctx, cancel := context.WithTimeout(context.Background(), harness.Patience)
 	defer cancel()
 	ts.Check(harness.Until(ctx, func() (bool, error) {
 		var s struct {

@@ -41,7 +41,7 @@ func TestClusterRunsDeployments(t *testing.T) {
 		}
 	}
 	var left []string
-	limited, cancel := context.WithTimeout(ctx, time.Minute)
+	limited, cancel := context.WithTimeout(ctx, harness.Patience)
 	defer cancel()
 	err := harness.Until(limited, func() (done bool, err error) {
 		left, err = w.Objects(limited)

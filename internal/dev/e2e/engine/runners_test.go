@@ -250,7 +250,7 @@ var startedAgent = regexp.MustCompile(`started the built-in runners.* pid=(\d+)`
 // agentPID returns the process of the newest agent.
 func agentPID(ctx context.Context, t *testing.T, w *harness.Site) (pid int) {
 	t.Helper()
-	waiting, cancel := context.WithTimeout(ctx, time.Minute)
+	waiting, cancel := context.WithTimeout(ctx, harness.Patience)
 	defer cancel()
 	must.OK(t, harness.Until(waiting, func() (bool, error) {
 		text, err := os.ReadFile(w.Server.LogFile)

@@ -168,7 +168,7 @@ echo $PLANTED > note; printf %s $PLANTED > caches/note; ln -s /etc plugins/etc
 		k.t = t
 		d := k.queue("main", mark("survived")+wait)
 		dir := k.begun(d)
-		must.OK(t, agent.Process.Stop(syscall.SIGKILL, time.Minute))
+		must.OK(t, agent.Process.Stop(syscall.SIGKILL, harness.Patience))
 		must.OK(t, w.RestartAgent(t.Context()))
 		harness.Write(t, filepath.Join(dir, "go"), nil, 0o600)
 		k.finish(d, "succeeded")

@@ -24,6 +24,8 @@ import (
 // dependencies and the pre-run command.
 const pulumiStep = 4
 
+const patience = harness.Patience
+
 // arena is the set-up of a row: one server, one agent that reaches it through a proxy, and one
 // deployment that writes numbered lines and pauses half-way until it is resumed.
 type arena struct {
@@ -170,12 +172,12 @@ func (a *arena) resume() {
 func (a *arena) running() {
 	a.t.Helper()
 	a.enqueue()
-	a.marked(3*time.Minute+a.row.job.over, "half")
+	a.marked(patience+a.row.job.over, "half")
 }
 
-func (a *arena) marked(patience time.Duration, word string) {
+func (a *arena) marked(limit time.Duration, word string) {
 	a.t.Helper()
-	a.eventually(patience, "the job is at the mark "+word, func() (bool, error) {
+	a.eventually(limit, "the job is at the mark "+word, func() (bool, error) {
 		return a.place.marks(a)[word] > 0, nil
 	})
 }
@@ -185,19 +187,19 @@ func (a *arena) shown(n int) {
 	a.t.Helper()
 	a.written = n
 	line := fmt.Sprintf("line-%d\n", n)
-	a.eventually(time.Minute, "the log has "+strings.TrimSpace(line), func() (bool, error) {
+	a.eventually(patience, "the log has "+strings.TrimSpace(line), func() (bool, error) {
 		return strings.Contains(a.stack.Log(a.t.Context(), a.t, a.job), line), nil
 	})
 }
 
-func (a *arena) status(patience time.Duration, status string) harness.Deployment {
+func (a *arena) status(limit time.Duration, status string) harness.Deployment {
 	a.t.Helper()
-	return a.stack.Wait(a.t.Context(), a.t, a.job, patience, status)
+	return a.stack.Wait(a.t.Context(), a.t, a.job, limit, status)
 }
 
-func (a *arena) eventually(patience time.Duration, what string, ask func() (bool, error)) {
+func (a *arena) eventually(limit time.Duration, what string, ask func() (bool, error)) {
 	a.t.Helper()
-	ctx, cancel := context.WithTimeout(a.t.Context(), patience)
+	ctx, cancel := context.WithTimeout(a.t.Context(), limit)
 	defer cancel()
 	if err := harness.Until(ctx, ask); err != nil {
 		a.t.Fatalf("waiting until %s: %v\nthe deployment's log:\n%s", what, err, tail(a.stack.Log(a.t.Context(), a.t, a.job), 30))
@@ -228,7 +230,7 @@ func (a *arena) runner() int {
 
 func (a *arena) kill(p *lab.Process) {
 	a.t.Helper()
-	must.OK(a.t, p.Stop(syscall.SIGKILL, time.Minute))
+	must.OK(a.t, p.Stop(syscall.SIGKILL, patience))
 }
 
 func (a *arena) killAgent()  { a.t.Helper(); a.kill(a.agent.Process) }
@@ -245,7 +247,7 @@ func (a *arena) signal(pid int, sig syscall.Signal) {
 func (a *arena) killRunner(pid int) {
 	a.t.Helper()
 	a.signal(pid, syscall.SIGKILL)
-	a.eventually(time.Minute, "the killed runner is dead", func() (bool, error) {
+	a.eventually(patience, "the killed runner is dead", func() (bool, error) {
 		stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 		if err != nil {
 			return true, nil //nolint:nilerr // it exited, or the directory does not exist

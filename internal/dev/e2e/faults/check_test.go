@@ -12,7 +12,6 @@ import (
 	"strconv"
 	"strings"
 	"testing"
-	"time"
 
 	"workflowagent/internal/dev/e2e/harness"
 	"workflowagent/internal/dev/must"
@@ -29,7 +28,7 @@ func (a *arena) check() {
 	if want.lostFirst {
 		finals = []string{want.status} // the lost verdict may still be shown briefly
 	}
-	a.stack.Wait(a.t.Context(), a.t, a.job, 5*time.Minute+a.row.job.over, finals...)
+	a.stack.Wait(a.t.Context(), a.t, a.job, patience+a.row.job.over, finals...)
 	a.checkLeft() // leftovers could still change the other results
 	d := a.details()
 	log := a.stack.Log(a.t.Context(), a.t, a.job)
@@ -134,7 +133,7 @@ func (a *arena) checkNotes(want outcome, d details) {
 // take a while.
 func (a *arena) checkLeft() {
 	a.t.Helper()
-	ctx, cancel := context.WithTimeout(a.t.Context(), 2*time.Minute)
+	ctx, cancel := context.WithTimeout(a.t.Context(), patience)
 	defer cancel()
 	var left []string
 	err := harness.Until(ctx, func() (bool, error) {

@@ -34,7 +34,7 @@ var engineKillRows = []faultRow{
 		a.running()
 		a.killAgent()
 		a.resume() // the job ends while no agent runs
-		a.status(time.Minute, "succeeded")
+		a.status(patience, "succeeded")
 		a.bringBack()
 	}},
 	{phase: inRunning, fault: runnerKilled, want: endedBy("signal"), do: func(a *arena) {
@@ -80,7 +80,7 @@ var engineRows = []faultRow{
 	{phase: inRunning, fault: engineStopped, want: endedBy("evicted"), do: func(a *arena) {
 		a.running()
 		a.shown(a.row.job.lines / 2)
-		a.interrupted(func() error { return a.place.engine.Shutdown(2 * time.Minute) })
+		a.interrupted(func() error { return a.place.engine.Shutdown(patience) })
 		a.restartEngine()
 	}},
 	{phase: inRunning, fault: engineRestored, want: kept, engine: []string{"--live-restore"}, do: func(a *arena) {
@@ -98,7 +98,7 @@ func (a *arena) pulling() {
 	a.enqueueFree()
 	select {
 	case <-asked:
-	case <-time.After(2 * time.Minute):
+	case <-time.After(patience):
 		a.t.Fatal("the engine asked for no layer of the image")
 	}
 }
@@ -113,7 +113,7 @@ func (a *arena) interrupted(do func() error) {
 	a.t.Helper()
 	done := make(chan error, 1)
 	go func() { done <- do() }()
-	a.eventually(time.Minute, "the job is interrupted", func() (bool, error) {
+	a.eventually(patience, "the job is interrupted", func() (bool, error) {
 		return strings.Contains(a.stack.Log(a.t.Context(), a.t, a.job), "is shutting down"), nil
 	})
 	a.resume()
@@ -129,7 +129,7 @@ func (a *arena) restartEngine() {
 
 func (a *arena) agentSays(words string) {
 	a.t.Helper()
-	a.eventually(time.Minute, "the agent logs "+words, func() (bool, error) {
+	a.eventually(patience, "the agent logs "+words, func() (bool, error) {
 		return strings.Contains(lab.Tail(a.agent.LogFile, 1000), words), nil
 	})
 }

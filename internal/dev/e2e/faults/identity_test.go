@@ -6,7 +6,6 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
 	"workflowagent/internal/dev/lab"
 	"workflowagent/internal/dev/must"
@@ -41,7 +40,7 @@ func (a *arena) twin() {
 	must.OK(a.t, os.MkdirAll(dir, 0o700))
 	must.OK(a.t, os.WriteFile(filepath.Join(dir, "id"), id, 0o600))
 	twin := must.Get(a.LaunchAgent(a.t.Context(), a.place.target(), a.place.settings, a.Last.Env...))(a.t)
-	a.eventually(time.Minute, "the second agent reports the conflict", func() (bool, error) {
+	a.eventually(patience, "the second agent reports the conflict", func() (bool, error) {
 		return strings.Contains(lab.Tail(twin.LogFile, 100), "another agent with this identity"), nil
 	})
 }
@@ -75,10 +74,10 @@ var identityRows = []faultRow{
 			held.await(a.t)
 			old := a.proxy.jobTokens()
 			a.killAgent()
-			a.status(5*time.Minute, "not-started")
+			a.status(patience, "not-started")
 			a.refusedResult(old[0])
 			a.bringBack()
-			a.marked(time.Minute, "half")
+			a.marked(patience, "half")
 			a.refusedResult(old[0])
 			a.resume()
 		},

@@ -5,7 +5,6 @@ import (
 	"path/filepath"
 	"syscall"
 	"testing"
-	"time"
 
 	"workflowagent/internal/dev/must"
 	"workflowagent/internal/protocol"
@@ -86,7 +85,7 @@ func killedInPulumi(strike func(a *arena)) func(a *arena) {
 		a.t.Helper()
 		must.OK(a.t, os.WriteFile(a.busy(), nil, 0o600))
 		a.enqueueFree()
-		a.marked(time.Minute, "pulumi")
+		a.marked(patience, "pulumi")
 		a.shown(a.row.job.lines)
 		strike(a)
 		a.bringBack()
@@ -99,7 +98,7 @@ func killedInPulumi(strike func(a *arena)) func(a *arena) {
 // workDone waits until the runner has recorded the result of its job.
 func (a *arena) workDone() {
 	a.t.Helper()
-	a.eventually(time.Minute, "the runner has recorded the result", func() (bool, error) {
+	a.eventually(patience, "the runner has recorded the result", func() (bool, error) {
 		found, err := filepath.Glob(filepath.Join(a.Dir, "agent*", "state", "processes", "*", "job", protocol.FileResult))
 		if err != nil || len(found) == 1 {
 			return len(found) == 1, err
@@ -121,7 +120,7 @@ func strikeAll(a *arena) {
 	a.killRunner(runner)
 	// A new agent can read the signal until the host has reaped the process; in this row, it is too
 	// late for that.
-	a.eventually(time.Minute, "the runner is gone", func() (bool, error) {
+	a.eventually(patience, "the runner is gone", func() (bool, error) {
 		return syscall.Kill(runner, 0) != nil, nil
 	})
 }
@@ -158,7 +157,7 @@ var killRows = []faultRow{
 		scaled: scaledLease, server: scaledTimers(),
 		do: killed(pins[inAsking], func(a *arena) {
 			a.killAgent()
-			a.status(5*time.Minute, "not-started")
+			a.status(patience, "not-started")
 		}),
 	},
 	kill(inAsking, serverKilled, strikeServer, kept),
@@ -168,7 +167,7 @@ var killRows = []faultRow{
 		scaled: scaledLost, server: scaledTimers(),
 		do: killed(pins[inGranted], func(a *arena) {
 			a.killAgent()
-			a.status(lostLimit()+5*time.Minute, "failed")
+			a.status(lostLimit()+patience, "failed")
 		}),
 	},
 	kill(inGranted, serverKilled, strikeServer, kept),
@@ -184,9 +183,9 @@ var killRows = []faultRow{
 		phase: inRunning, fault: "SIGTERM of the agent; restart after the job's end", want: kept,
 		do: func(a *arena) {
 			a.running()
-			must.OK(a.t, a.agent.Process.Stop(syscall.SIGTERM, time.Minute))
+			must.OK(a.t, a.agent.Process.Stop(syscall.SIGTERM, patience))
 			a.resume()
-			a.status(time.Minute, "succeeded")
+			a.status(patience, "succeeded")
 			a.bringBack()
 		},
 	},

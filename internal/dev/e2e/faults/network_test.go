@@ -26,7 +26,7 @@ func claiming(spoil func(w http.ResponseWriter, a answer)) func(a *arena) {
 		a.t.Helper()
 		a.proxy.spoilClaims(func(nth int) bool { return nth <= 2 }, spoil)
 		a.enqueueFree()
-		a.eventually(time.Minute, "two claims are spoilt", func() (bool, error) { return a.proxy.spoiltClaims() == 2, nil })
+		a.eventually(patience, "two claims are spoilt", func() (bool, error) { return a.proxy.spoiltClaims() == 2, nil })
 	}
 }
 
@@ -80,7 +80,7 @@ var networkRows = []faultRow{
 	{phase: "all", fault: "every call and response trickles", want: kept, do: func(a *arena) {
 		slow := a.proxy.on(anyCall, -1, trickle)
 		a.enqueueFree()
-		a.status(3*time.Minute, "succeeded")
+		a.status(patience, "succeeded")
 		slow.awaitHits(a.t, 10)
 		slow.lift()
 	}},

@@ -120,7 +120,7 @@ func (p *pods) list(t *testing.T) []pod {
 func (a *arena) onePod() pod {
 	a.t.Helper()
 	var found []pod
-	a.eventually(2*time.Minute, "the job has a pod", func() (bool, error) {
+	a.eventually(patience, "the job has a pod", func() (bool, error) {
 		found = a.place.pods.list(a.t)
 		return len(found) > 0, nil
 	})

@@ -103,7 +103,7 @@ func (h *apiHold) await(t *testing.T) {
 	t.Helper()
 	select {
 	case <-h.met:
-	case <-time.After(2 * time.Minute):
+	case <-time.After(patience):
 		t.Fatalf("the agent did not call %s", h.call)
 	}
 }

@@ -5,7 +5,6 @@ import (
 	"net/http"
 	"strings"
 	"syscall"
-	"time"
 
 	"workflowagent/internal/dev/lab/cluster"
 	"workflowagent/internal/dev/must"
@@ -37,7 +36,7 @@ func (a *arena) loseNode() {
 	for _, pid := range podProcesses(lost) {
 		_ = syscall.Kill(pid, syscall.SIGKILL) // it may have ended with another one
 	}
-	a.eventually(2*time.Minute, "the cluster deletes the pod", func() (bool, error) {
+	a.eventually(patience, "the cluster deletes the pod", func() (bool, error) {
 		return a.onePod().Metadata.DeletionTimestamp != "", nil
 	})
 }
@@ -66,7 +65,7 @@ func (a *arena) preempt() {
 			"name": "main", "image": p.Image, "command": []string{"/bin/true"}, "ports": []map[string]any{{"containerPort": 9999, "hostPort": 29999}},
 		}}},
 	}
-	a.eventually(time.Minute, "the cluster knows the priority", func() (bool, error) {
+	a.eventually(patience, "the cluster knows the priority", func() (bool, error) {
 		err := p.Cluster.Call(a.t.Context(), http.MethodPost, p.path("pods"), urgent, nil)
 		if err != nil && strings.Contains(err.Error(), "no PriorityClass") {
 			return false, nil
@@ -120,7 +119,7 @@ func (a *arena) shuttingDown() {
 
 func (a *arena) logSays(text string) {
 	a.t.Helper()
-	a.eventually(2*time.Minute, "the log has "+text, func() (bool, error) {
+	a.eventually(patience, "the log has "+text, func() (bool, error) {
 		return strings.Contains(a.stack.Log(a.t.Context(), a.t, a.job), text), nil
 	})
 }
@@ -133,7 +132,7 @@ func (a *arena) quotaApplies() {
 		"apiVersion": "v1", "kind": "Pod", "metadata": map[string]any{"name": "refused"},
 		"spec": map[string]any{"containers": []map[string]any{{"name": "main", "image": p.Image}}},
 	}
-	a.eventually(time.Minute, "the quota applies", func() (bool, error) {
+	a.eventually(patience, "the quota applies", func() (bool, error) {
 		err := p.Cluster.Call(a.t.Context(), http.MethodPost, p.path("pods?dryRun=All"), pod, nil)
 		return err != nil && strings.Contains(err.Error(), "exceeded quota"), nil
 	})

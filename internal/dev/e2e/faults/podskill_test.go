@@ -55,7 +55,7 @@ func struckAt(phase string, strike func(a *arena)) func(a *arena) {
 func untilRequeued(a *arena) {
 	a.t.Helper()
 	a.killAgent()
-	a.status(5*time.Minute, "not-started")
+	a.status(patience, "not-started")
 }
 
 // lateRestart names the rows whose agent comes back when the server has already requeued the job.
@@ -105,7 +105,7 @@ var podKillRows = []faultRow{
 	killedAt(inOwned, true),
 	{phase: inPodEnd, fault: "SIGKILL of the agent; restart after the job's end", want: kept, do: struckAt(inPodEnd, func(a *arena) {
 		a.killAgent()
-		a.status(2*time.Minute, "succeeded")
+		a.status(patience, "succeeded")
 	})},
 	{phase: inPending, fault: agentKilled, want: kept, full: true, pod: held, do: func(a *arena) {
 		a.enqueueFree()
@@ -147,7 +147,7 @@ var podKillRows = []faultRow{
 		a.running()
 		a.killAgent()
 		a.resume() // the job ends while no agent runs
-		a.status(time.Minute, "succeeded")
+		a.status(patience, "succeeded")
 		a.bringBack()
 	}},
 	{phase: inRunning, fault: runnerKilled, want: endedBy("signal"), do: func(a *arena) {

@@ -40,7 +40,7 @@ var podRows = []faultRow{
 		p := a.place.pods
 		p.copyPod(a.t, a.onePod(), "twin")
 		a.proxy.liftAll()
-		a.eventually(2*time.Minute, "the second pod has ended", func() (bool, error) {
+		a.eventually(patience, "the second pod has ended", func() (bool, error) {
 			var twin pod
 			err := p.Cluster.Call(a.t.Context(), http.MethodGet, p.path("pods/twin"), nil, &twin)
 			return twin.Status.Phase == "Failed" || twin.Status.Phase == "Succeeded", err
@@ -67,10 +67,10 @@ var podRows = []faultRow{
 	{phase: inPulumi, fault: "the eviction API evicts the pod; pulumi is interrupted", want: endedInPulumi("evicted"), do: func(a *arena) {
 		a.place.pods.ledger.busy.Store(true)
 		a.enqueueFree()
-		a.marked(time.Minute, "pulumi")
+		a.marked(patience, "pulumi")
 		a.shown(a.row.job.lines)
 		a.evict()
-		a.marked(time.Minute, "interrupted")
+		a.marked(patience, "interrupted")
 	}},
 	{phase: inRunning, fault: "a pod of higher priority takes its place", want: endedBy("evicted"), pod: narrow, do: func(a *arena) {
 		a.running()
@@ -189,7 +189,7 @@ var clusterRows = []faultRow{
 			a.killAgent()
 			a.bringBack()
 			a.resume()
-			a.status(time.Minute, "succeeded")
+			a.status(patience, "succeeded")
 			a.startAPIServer()
 		},
 	},
@@ -201,7 +201,7 @@ var clusterRows = []faultRow{
 			a.running()
 			a.shown(a.row.job.lines / 2)
 			a.loseNode()
-			a.status(5*time.Minute, "failed")
+			a.status(patience, "failed")
 			a.deletePod("--force", "--grace-period=0", "--wait=false") // as for a node that does not return
 			a.disturb((*cluster.Cluster).KubeletStart)
 		},
@@ -209,10 +209,10 @@ var clusterRows = []faultRow{
 	{phase: inPulumi, fault: "the node is drained; pulumi is interrupted", want: endedInPulumi("evicted"), alone: true, do: func(a *arena) {
 		a.place.pods.ledger.busy.Store(true)
 		a.enqueueFree()
-		a.marked(time.Minute, "pulumi")
+		a.marked(patience, "pulumi")
 		a.shown(a.row.job.lines)
 		a.disturb(func(c *cluster.Cluster, ctx context.Context) error { return c.Drain(ctx, time.Minute) })
 		defer a.disturb((*cluster.Cluster).Uncordon)
-		a.marked(time.Minute, "interrupted")
+		a.marked(patience, "interrupted")
 	}},
 }

@@ -12,7 +12,6 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"time"
 
 	"workflowagent/internal/dev/e2e/harness"
 )
@@ -94,7 +93,7 @@ func (rl *rule) await(t *testing.T) {
 
 func (rl *rule) awaitHits(t *testing.T, n int) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
 	err := harness.Until(ctx, func() (bool, error) { return rl.count() >= n, nil })
 	if err != nil {

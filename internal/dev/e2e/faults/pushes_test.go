@@ -118,7 +118,7 @@ func (p *pushes) call(method, path string, in, out any) {
 
 func (p *pushes) until(what string, check func() (bool, error)) {
 	p.t.Helper()
-	ctx, cancel := context.WithTimeout(p.t.Context(), time.Minute)
+	ctx, cancel := context.WithTimeout(p.t.Context(), patience)
 	defer cancel()
 	if err := harness.Until(ctx, check); err != nil {
 		events, _ := p.events()
@@ -164,7 +164,7 @@ func (p *pushes) deliver(event string, body map[string]any) {
 // kill kills the server, and starts it again.
 func (p *pushes) kill() {
 	p.t.Helper()
-	_ = p.site.Server.Process.Stop(syscall.SIGKILL, time.Minute) // it ends by a signal
+	_ = p.site.Server.Process.Stop(syscall.SIGKILL, patience) // it ends by a signal
 	must.OK(p.t, p.site.RestartServer(p.t.Context()))
 }
 

@@ -78,15 +78,15 @@ func TestFaultOneOfTwoServersDies(t *testing.T) {
 		text, err := os.ReadFile(ledger)
 		return err == nil && strings.Count(string(text), "\n") == jobs, nil
 	}
-	waiting, cancel := context.WithTimeout(ctx, 3*time.Minute)
+	waiting, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 	if err := harness.Until(waiting, running); err != nil {
 		t.Fatalf("the jobs do not run: %v", err)
 	}
-	must.OK(t, w.Server.Process.Stop(syscall.SIGKILL, time.Minute))
+	must.OK(t, w.Server.Process.Stop(syscall.SIGKILL, patience))
 	must.OK(t, w.RestartServer(ctx))
 	w.Server.URL = balancer.URL
-	must.OK(t, second.Process.Stop(syscall.SIGKILL, time.Minute))
+	must.OK(t, second.Process.Stop(syscall.SIGKILL, patience))
 	harness.Write(t, gate, nil, 0o600)
 
 	for n, s := range stacks {

@@ -23,7 +23,7 @@ func TestSchedulesSurviveKills(t *testing.T) {
 	args := onPostgres(t, t.TempDir())
 	site := harness.StartSite(t, "", args...)
 	second := startReplica(t, site, args)
-	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
 	call := func(s *lab.Server, method, path string, in, out any) {
 		t.Helper()
@@ -54,7 +54,7 @@ func TestSchedulesSurviveKills(t *testing.T) {
 	}
 	kill := func(s *lab.Server) {
 		t.Helper()
-		must.OK(t, s.Process.Stop(syscall.SIGKILL, time.Minute))
+		must.OK(t, s.Process.Stop(syscall.SIGKILL, patience))
 	}
 	fired(second, 1)
 	kill(site.Server)

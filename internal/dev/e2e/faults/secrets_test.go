@@ -256,7 +256,7 @@ func (tc leak) run(t *testing.T, w *harness.Site, engineHost, image string) {
 		must.OK(t, w.Server.Call(ctx, http.MethodGet, path, nil, &answer))
 		s.look(path, answer)
 	}
-	waiting, cancel := context.WithTimeout(ctx, 2*time.Minute)
+	waiting, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 	err = harness.Until(waiting, func() (bool, error) { // the agent has removed the job's files
 		left, err := filepath.Glob(filepath.Join(filepath.Dir(agent.LogFile), "state", "instances", "*", "jobs", "*"))
@@ -265,7 +265,7 @@ func (tc leak) run(t *testing.T, w *harness.Site, engineHost, image string) {
 	if err != nil {
 		t.Errorf("the agent keeps the job: %v", err)
 	}
-	if err := agent.Process.Stop(syscall.SIGTERM, time.Minute); err != nil { // stop removals during the search
+	if err := agent.Process.Stop(syscall.SIGTERM, patience); err != nil { // stop removals during the search
 		t.Fatal(err)
 	}
 	s.lookInto(filepath.Dir(agent.LogFile))
@@ -277,7 +277,7 @@ func (tc leak) run(t *testing.T, w *harness.Site, engineHost, image string) {
 func (tc leak) lookInside(ctx context.Context, t *testing.T, s *secrets, w *harness.Site, st *harness.Stack, d harness.Deployment, engineHost string) {
 	var access string
 	var pid int
-	waiting, cancel := context.WithTimeout(ctx, 3*time.Minute)
+	waiting, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 	err := harness.Until(waiting, func() (bool, error) {
 		if now, err := st.Get(ctx, d); err != nil || now.Status == "failed" {
@@ -395,7 +395,7 @@ func TestFaultErrorsHoldNoSecrets(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			waiting, cancel := context.WithTimeout(ctx, 2*time.Minute)
+			waiting, cancel := context.WithTimeout(ctx, patience)
 			defer cancel()
 			err = harness.Until(waiting, func() (bool, error) {
 				log := lab.Tail(agent.LogFile, 1000)

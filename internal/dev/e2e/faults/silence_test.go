@@ -52,7 +52,7 @@ func theRunner(a *arena) int { a.t.Helper(); return a.runner() }
 
 func (a *arena) untilLost() {
 	a.t.Helper()
-	d := a.status(lostLimit()+5*time.Minute, "failed")
+	d := a.status(lostLimit()+patience, "failed")
 	if d.Reason != "lost" {
 		a.t.Fatalf("the silent job ended as %+v, want it lost", d)
 	}
@@ -147,7 +147,7 @@ var silenceRows = []faultRow{
 			a.enqueueFree()
 			held.await(a.t)
 			thaw := a.freeze(theAgent(a))
-			a.status(5*time.Minute, "not-started")
+			a.status(patience, "not-started")
 			held.lift()
 			thaw()
 		},

@@ -172,7 +172,7 @@ func (a *stateArena) finish(c runningCLI) (out string, succeeded bool) {
 	a.t.Helper()
 	select {
 	case <-c.Done():
-	case <-time.After(5 * time.Minute):
+	case <-time.After(patience):
 		a.t.Fatalf("the CLI does not end:\n%s", harness.Read(a.t, c.output))
 	}
 	return string(harness.Read(a.t, c.output)), c.Err().Error() == "exit status 0"
@@ -212,7 +212,7 @@ func (a *stateArena) creation() runningCLI {
 // until waits while the CLI runs.
 func (a *stateArena) until(c runningCLI, what string, ask func() bool) {
 	a.t.Helper()
-	ctx, cancel := context.WithTimeout(a.t.Context(), 2*time.Minute)
+	ctx, cancel := context.WithTimeout(a.t.Context(), patience)
 	defer cancel()
 	err := harness.Until(ctx, func() (bool, error) {
 		over, done := ended(c.Process), ask()
@@ -350,7 +350,7 @@ func (a *stateArena) ended(c runningCLI, ok bool) {
 
 func (a *stateArena) killCLI(c runningCLI) {
 	a.t.Helper()
-	must.OK(a.t, c.Stop(syscall.SIGKILL, time.Minute))
+	must.OK(a.t, c.Stop(syscall.SIGKILL, patience))
 	if !strings.Contains(c.Err().Error(), "killed") {
 		a.t.Fatalf("the update ended before it was killed: %v\n%s", c.Err(), harness.Read(a.t, c.output))
 	}

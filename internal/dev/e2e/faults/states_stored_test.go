@@ -113,9 +113,9 @@ func (a *stateArena) onFullDisk() (c runningCLI, free func()) {
 }
 
 // within waits for something that the server does.
-func (a *stateArena) within(d time.Duration, what string, ask func() bool) {
+func (a *stateArena) within(what string, ask func() bool) {
 	a.t.Helper()
-	ctx, cancel := context.WithTimeout(a.t.Context(), d)
+	ctx, cancel := context.WithTimeout(a.t.Context(), patience)
 	defer cancel()
 	if err := harness.Until(ctx, func() (bool, error) { return ask(), nil }); err != nil {
 		a.t.Fatalf("waiting until %s: %v", what, err)
@@ -128,7 +128,7 @@ const lostEntries = "did not receive all entries"
 // logged waits until the server has logged a text.
 func (a *stateArena) logged(text string) {
 	a.t.Helper()
-	a.within(time.Minute, "the server logs "+text, func() bool {
+	a.within("the server logs "+text, func() bool {
 		return bytes.Contains(harness.Read(a.t, a.Server.LogFile), []byte(text))
 	})
 }
@@ -148,7 +148,7 @@ func (a *stateArena) refusedForSpace() {
 func (a *stateArena) blobs(n int) []string {
 	a.t.Helper()
 	var files []string
-	a.within(time.Minute, fmt.Sprintf("%d states are stored as blobs", n), func() bool {
+	a.within(fmt.Sprintf("%d states are stored as blobs", n), func() bool {
 		files = nil
 		times := map[string]time.Time{}
 		err := filepath.WalkDir(filepath.Join(a.Server.DataDir, "blobs", "stacks"), func(path string, d fs.DirEntry, err error) error {
@@ -182,7 +182,7 @@ func TestExpiredVersion(t *testing.T) {
 	a.must("up", "--yes", "--skip-preview")
 	a.restartServer() // a server that starts removes old states at once
 	gone := ""
-	a.within(time.Minute, "version "+oldest+" has expired", func() bool {
+	a.within("version "+oldest+" has expired", func() bool {
 		out, ok := a.finish(a.start("stack", "export", "--version", oldest))
 		gone = out
 		return !ok

@@ -169,7 +169,7 @@ func (a *stateArena) startReplica() *lab.Server {
 
 func (a *stateArena) killServer(s *lab.Server) {
 	a.t.Helper()
-	must.OK(a.t, s.Process.Stop(syscall.SIGKILL, time.Minute))
+	must.OK(a.t, s.Process.Stop(syscall.SIGKILL, patience))
 }
 
 func (a *stateArena) startServer() {

@@ -10,7 +10,6 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
 	"workflowagent/internal/dev/e2e/harness"
 	"workflowagent/internal/dev/lab"
@@ -175,7 +174,7 @@ git config --global core.fsmonitor "$PWD/../evil.sh" || true
 			return err == nil, nil
 		}))
 		must.OK(t, k.stack.W.Server.Call(ctx, http.MethodPost, k.stack.Path(d.ID+"/cancel"), nil, nil))
-		k.stack.Wait(ctx, t, d, time.Minute, "failed", "skipped")
+		k.stack.Wait(ctx, t, d, patience, "failed", "skipped")
 		if log := k.run("main", look, "succeeded"); sees(log, "cancelled") {
 			t.Errorf("a cancelled job left its workspace to the next one:\n%s", log)
 		}

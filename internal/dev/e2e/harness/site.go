@@ -236,6 +236,9 @@ func (w *Site) Online(ctx context.Context) (int, error) {
 	return online, err
 }
 
+// Patience is how long a test waits for what takes seconds on an idle machine.
+const Patience = 5 * time.Minute
+
 // Until calls ask every 50 ms until it returns true or an error, or ctx is done.
 func Until(ctx context.Context, ask func() (bool, error)) error {
 	return child.Poll(ctx, 50*time.Millisecond, ask)

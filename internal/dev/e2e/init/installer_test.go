@@ -6,7 +6,6 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
 	"workflowagent/internal/dev/e2e/harness"
 	"workflowagent/internal/dev/lab"
@@ -105,7 +104,7 @@ func TestInitInstallerUser(t *testing.T) {
 	// Without a session no service can be registered, which is not an error.
 	p.says(ctx, t, maria(script+" --version "+lab.FirstRelease), "Installed "+lab.FirstRelease, "no session of systemd", "loginctl enable-linger maria")
 	p.run(ctx, t, "loginctl enable-linger maria")
-	waiting, cancel := context.WithTimeout(ctx, time.Minute)
+	waiting, cancel := context.WithTimeout(ctx, harness.Patience)
 	defer cancel()
 	if err := harness.Until(waiting, func() (bool, error) {
 		_, err := p.Run(ctx, "systemctl is-active user@$(id -u maria) && test -S /run/user/$(id -u maria)/systemd/private")

@@ -9,7 +9,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"workflowagent/internal/dev/e2e/harness"
 	"workflowagent/internal/dev/must"
@@ -70,7 +69,7 @@ func (s site) replaced(t *testing.T, job *run, result string) {
 	old := s.agents(t)
 	s.kubectl(t, "--namespace", agents, "rollout", "restart", "deployment/workflow-agent-pool")
 	s.ready(t)
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), harness.Patience)
 	defer cancel()
 	var left []string
 	err := harness.Until(ctx, func() (bool, error) {

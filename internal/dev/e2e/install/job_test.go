@@ -94,7 +94,7 @@ func (r *run) wait(t *testing.T) {
 	t.Helper()
 	select {
 	case <-r.gate.arrived:
-	case <-time.After(3 * time.Minute):
+	case <-time.After(harness.Patience):
 		r.stop()
 		_ = r.cmd.Wait()
 		t.Fatalf("the job did not start:\n%s", r.out)
@@ -146,7 +146,7 @@ func (s site) jobObjects(t *testing.T) []string {
 // cleared waits until the pods and Secrets of jobs are gone.
 func (s site) cleared(t *testing.T) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), harness.Patience)
 	defer cancel()
 	var left []string
 	err := harness.Until(ctx, func() (bool, error) {
@@ -160,7 +160,7 @@ func (s site) cleared(t *testing.T) {
 
 // afterwards returns a context for the clean-up after a test.
 func afterwards(t *testing.T) context.Context {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(t.Context()), time.Minute)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(t.Context()), harness.Patience)
 	t.Cleanup(cancel)
 	return ctx
 }

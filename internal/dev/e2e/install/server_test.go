@@ -9,7 +9,6 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
 	"workflowagent/internal/dev/e2e/harness"
 	"workflowagent/internal/dev/lab"
@@ -88,7 +87,7 @@ func (s site) serverToken(t *testing.T, dir string) string {
 // ask calls the server's API at the address of its pod, because the lab has no Services.
 func (s site) ask(t *testing.T, token, method, path, body string, out any) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), harness.Patience)
 	defer cancel()
 	address := s.kubectl(t, "--namespace", servers, "get", "pod", servers+"-0", "-o", "jsonpath={.status.podIP}")
 	req := must.Get(http.NewRequestWithContext(ctx, method, "http://"+address+":8800"+path, strings.NewReader(body)))(t)
