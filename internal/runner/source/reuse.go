@@ -53,7 +53,7 @@ func (g *Git) describe(ctx context.Context, git *commandLine, repo *workflow.Rep
 		return
 	}
 	if !checkout.Reused {
-		if err := refuseGitlinks(ctx, git); err != nil {
+		if _, err := list(ctx, git); err != nil {
 			fmt.Fprintf(g.Log, "Workspace: the checkout is not kept: %s\n", lastLine(err.Error()))
 			return
 		}
