@@ -24,8 +24,9 @@ import (
 	"workflowagent/internal/workflow"
 )
 
-// openTime limits the time in which the leftovers of an earlier job are deleted.
-const openTime = 2 * time.Minute
+// openTime limits the time for which the first step waits until the workspace is open. Only on a disk that is
+// nearly full, this includes the deletion of what an earlier job has left.
+const openTime = 20 * time.Second
 
 // storeTime limits the time after the last step in which the workspace is prepared for the next job.
 const storeTime = time.Minute

@@ -14,6 +14,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"sync"
 	"syscall"
 	"time"
 
@@ -43,6 +44,8 @@ const (
 	lockTime = time.Second // another job can hold the workspace only while it ends
 	// minFree is the free space below which a job does without a workspace, in bytes.
 	minFree = 64 << 20
+	// roomy is the free space from which the content of an earlier job is deleted next to the job.
+	roomy = 1 << 30
 )
 
 // Workspace is a workspace that this process has locked.
@@ -54,12 +57,16 @@ type Workspace struct {
 	made  map[string]fs.FileInfo // the directories, as they were when the job began
 	key   string
 	found State
-	// Fresh is the reason why the content of an earlier job was deleted, or "".
+	// Fresh is the reason why the content of an earlier job is deleted, or "".
 	Fresh string
+
+	deleting     sync.WaitGroup // the content of an earlier job
+	stopDeleting context.CancelFunc
 }
 
-// Open locks the workspace in dir and takes its content if it is whole and has this key. Otherwise it
-// deletes the content. An error means that the job must do without a workspace.
+// Open locks the workspace in dir and takes its content if it is whole and has this key. Otherwise the
+// workspace starts empty, and its content is deleted until [Workspace.Close]. An error means that the job
+// must do without a workspace.
 func Open(ctx context.Context, dir, key string) (opened *Workspace, err error) {
 	root, err := openRoot(dir)
 	if err != nil {
@@ -74,13 +81,14 @@ func Open(ctx context.Context, dir, key string) (opened *Workspace, err error) {
 	if err = w.acquire(ctx); err != nil {
 		return nil, err
 	}
-	if err := checkFree(dir); err != nil {
+	free, err := freeSpace(dir)
+	if err != nil {
 		return nil, err
 	}
 	w.found, err = w.take(ctx)
 	if err != nil {
 		w.found, w.Fresh = State{}, err.Error()
-		if err := w.wipe(ctx); err != nil {
+		if err := w.startAfresh(ctx, free); err != nil {
 			return nil, fmt.Errorf("deleting what an earlier job left: %w", err)
 		}
 	}
@@ -133,7 +141,7 @@ func openRoot(dir string) (*os.Root, error) {
 // acquire locks the workspace. A job could have replaced the file by a link, or by something that blocks.
 func (w *Workspace) acquire(ctx context.Context) error {
 	if info, err := w.root.Lstat(protocol.FileWorkspaceLock); err == nil && (!info.Mode().IsRegular() || info.Mode().Perm()&0o600 != 0o600) {
-		if err := w.root.RemoveAll(protocol.FileWorkspaceLock); err != nil {
+		if err := w.setAside(protocol.FileWorkspaceLock); err != nil {
 			return fmt.Errorf("replacing its lock: %w", err)
 		}
 	}
@@ -156,28 +164,27 @@ func (w *Workspace) acquire(ctx context.Context) error {
 	return nil
 }
 
-func checkFree(dir string) error {
-	_, free, err := diskspace.Of(dir)
-	if err != nil {
-		return fmt.Errorf("measuring the free space: %w", err)
+func freeSpace(dir string) (free int64, err error) {
+	if _, free, err = diskspace.Of(dir); err != nil {
+		return 0, fmt.Errorf("measuring the free space: %w", err)
 	}
 	if free < minFree {
-		return fmt.Errorf("its disk has only %s of free space", words.Bytes(free))
+		return 0, fmt.Errorf("its disk has only %s of free space", words.Bytes(free))
 	}
-	return nil
+	return free, nil
 }
 
 // take reads the record and removes it, durably. An error is the reason why the content must be deleted.
 func (w *Workspace) take(ctx context.Context) (State, error) {
 	state, err := w.readState()
 	if errors.Is(err, fs.ErrNotExist) {
-		if names, readErr := dirtree.Names(ctx, w.root, "."); readErr == nil && len(names) == 1 {
-			return State{}, nil // there is only the lock: no earlier job
+		if w.isNew(ctx) {
+			return State{}, nil
 		}
 		return State{}, errors.New("the last job that used it did not end in order")
 	}
 	// Even a record that is not usable now could be usable for a later job.
-	if removeErr := w.root.RemoveAll(protocol.FileWorkspaceState); removeErr != nil {
+	if removeErr := w.setAside(protocol.FileWorkspaceState); removeErr != nil {
 		return State{}, fmt.Errorf("removing its record: %w", removeErr)
 	}
 	if removeErr := durable.SyncDir(w.dir); removeErr != nil {
@@ -239,6 +246,7 @@ func (w *Workspace) Check() error {
 
 // Keep records that the content is whole, after [Workspace.Check]. Nothing of the job may be running.
 func (w *Workspace) Keep(ctx context.Context, state State) error {
+	w.endDeleting()
 	if err := errors.Join(w.Check(), w.removeStrays(ctx)); err != nil {
 		return err
 	}
@@ -256,10 +264,14 @@ func (w *Workspace) Empty(ctx context.Context, dirs ...string) error {
 }
 
 // Discard deletes the content.
-func (w *Workspace) Discard(ctx context.Context) error { return w.wipe(ctx) }
+func (w *Workspace) Discard(ctx context.Context) error {
+	w.endDeleting()
+	return w.wipe(ctx)
+}
 
 // Close releases the workspace.
 func (w *Workspace) Close() {
+	w.endDeleting()
 	if w.lock != nil {
 		w.lock.Release()
 	}

@@ -1,8 +1,10 @@
 package workspace_test
 
 import (
+	"context"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -114,6 +116,32 @@ func TestDamaged(t *testing.T) {
 				t.Errorf("the file outside: %q, %v", text, err)
 			}
 		})
+	}
+}
+
+// TestDeletedBeside opens a workspace that is not whole. The job waits for no deletion, but keeps the workspace
+// only after it.
+func TestDeletedBeside(t *testing.T) {
+	dir, _ := whole(t)
+	for _, name := range []string{"lock", "state.json"} { // a job can replace these by directories of any size
+		must.OK(t, os.RemoveAll(filepath.Join(dir, name)))
+		must.OK(t, os.MkdirAll(filepath.Join(dir, name, "large"), 0o700))
+	}
+	noTime, cancel := context.WithCancel(t.Context())
+	cancel()
+	w, err := workspace.Open(noTime, dir, key)
+	if err != nil {
+		t.Fatalf("the workspace was not opened without a deletion: %v", err)
+	}
+	defer w.Close()
+	if w.Fresh == "" || kept(dir) {
+		t.Errorf("the content was used; fresh because of %q", w.Fresh)
+	}
+	must.OK(t, w.Keep(t.Context(), workspace.State{}))
+	for _, entry := range must.Get(os.ReadDir(dir))(t) {
+		if !slices.Contains([]string{"lock", "state.json", "source", "git", "caches", "plugins"}, entry.Name()) {
+			t.Errorf("%s stays", entry.Name())
+		}
 	}
 }
 
