@@ -95,6 +95,27 @@ func TestConcurrencyGroup(t *testing.T) {
 	})
 }
 
+// TestGroupPosition checks that the jobs of a group, of which one can run, have one place in their pool.
+func TestGroupPosition(t *testing.T) {
+	storetest.Each(t, func(t *testing.T, db *store.DB) {
+		p := newPlant(t, db, deployments.Options{})
+		stacks := []store.Stack{p.grouped("a", "g"), p.grouped("b", "g"), p.stack("c"), p.grouped("d", "g"), p.stack("e")}
+		var ids []string
+		for _, st := range stacks {
+			ids = append(ids, p.deploy(st))
+		}
+		var places []int64
+		for i, id := range ids {
+			d, err := p.service.GetFor(t.Context(), p.user, stacks[i], id)
+			p.must(err)
+			places = append(places, d.Why.Position)
+		}
+		if want := []int64{1, 0, 2, 0, 3}; !slices.Equal(places, want) {
+			t.Errorf("the places are %v, want %v", places, want)
+		}
+	})
+}
+
 // TestGroupOfHeldPolls claims for the held polls of two servers at once, of which only one may get a job of
 // the group.
 func TestGroupOfHeldPolls(t *testing.T) {

@@ -70,7 +70,7 @@ const knownQueued = 1000
 // facts returns what is needed to explain the queued ones of an organization's deployments, in a few
 // queries. Without a reach, it omits the deployments that run meanwhile.
 func (s *Service) facts(tx *store.Tx, orgID string, list []store.DeploymentJob, reach *store.Reach) (waiting.Facts, error) {
-	f := waiting.Facts{Now: tx.Now(), URL: s.opts.ExternalURL, Cap: s.opts.Cap, Patience: claimTime, Claimable: map[string][]string{}}
+	f := waiting.Facts{Now: tx.Now(), URL: s.opts.ExternalURL, Cap: s.opts.Cap, Patience: claimTime, Claimable: map[string][]store.QueuedJob{}}
 	var jobIDs, stackIDs, poolIDs []string
 	for _, d := range list {
 		if d.Job.Status == workflow.StatusNotStarted {
@@ -134,12 +134,8 @@ func (s *Service) poolFacts(tx *store.Tx, f *waiting.Facts, used []string) error
 				}
 				pool.Host = last.Hostname
 			}
-			next, err := tx.NextJobs(p.ID, knownClaims)
-			if err != nil {
+			if f.Claimable[p.ID], err = tx.NextJobs(p.ID, knownClaims); err != nil {
 				return err
-			}
-			for _, job := range next {
-				f.Claimable[p.ID] = append(f.Claimable[p.ID], job.ID)
 			}
 		}
 		f.Pools[p.ID], f.Order = pool, append(f.Order, p.ID)

@@ -3,7 +3,6 @@ package waiting
 import (
 	"cmp"
 	"fmt"
-	"slices"
 	"strings"
 	"time"
 
@@ -278,6 +277,20 @@ func (e explanation) withoutPool() Why {
 }
 
 // position returns the place among the jobs that the pool may claim, or 0.
-func (e explanation) position() int64 {
-	return int64(slices.Index(e.Claimable[e.dj.Job.PoolID], e.dj.Job.ID) + 1)
+func (e explanation) position() (place int64) {
+	groups := map[string]bool{}
+	for _, q := range e.Claimable[e.dj.Job.PoolID] {
+		behind, own := groups[q.ConcurrencyGroup], q.ID == e.dj.Job.ID
+		if !behind {
+			place++
+		}
+		switch {
+		case own && behind:
+			return 0
+		case own:
+			return place
+		}
+		groups[q.ConcurrencyGroup] = q.ConcurrencyGroup != ""
+	}
+	return 0
 }

@@ -55,10 +55,10 @@ func (e explanation) behindGroup(job store.Job) (Why, bool) {
 // behindTurn explains the wait of a job that an agent could claim, if the agent claims an earlier one of the
 // group first.
 func (e explanation) behindTurn(job store.Job) (Why, bool) {
-	before := e.Claimable[job.PoolID]
-	before = before[:max(0, slices.Index(before, job.ID))]
-	for _, q := range e.Groups[job.ConcurrencyGroup].Queued {
-		if q.StackID != e.dj.StackID && slices.Contains(before, q.ID) {
+	claimable := e.Claimable[job.PoolID]
+	at := slices.IndexFunc(claimable, func(q store.QueuedJob) bool { return q.ID == job.ID })
+	for _, q := range claimable[:max(0, at)] {
+		if q.ConcurrencyGroup == job.ConcurrencyGroup && q.ConcurrencyGroup != "" && q.StackID != e.dj.StackID {
 			return e.groupWhy("Waiting for a deployment of another stack, which was requested earlier: " + rule(job.ConcurrencyGroup)), true
 		}
 	}

@@ -41,8 +41,9 @@ type Why struct {
 	// Since is the time since which the reason exists, as far as it is known. Otherwise, it is the
 	// time at which the deployment was queued.
 	Since time.Time `json:"since"`
-	// Position is the place among the jobs that the pool may claim, 1 for the next one. It is 0 if the
-	// pool may not claim the deployment yet, or if many others precede it.
+	// Position is the place among the jobs that the pool may claim, 1 for the next one. A concurrency
+	// group has one place, that of its first job. Position is 0 if the pool may not claim the deployment
+	// yet, or if many others precede it.
 	Position int64 `json:"position,omitempty"`
 	// Ahead is the number of deployments of the stack that must finish before.
 	Ahead    int64     `json:"ahead,omitempty"`
@@ -140,8 +141,8 @@ type Facts struct {
 	Groups   map[string]ConcurrencyGroup // by name
 	// Before is the number of earlier queued jobs of the stack, by the id of a job.
 	Before map[string]int64
-	// Claimable are the jobs that a pool may claim, by the id of the pool.
-	Claimable map[string][]string
+	// Claimable are the jobs that a pool may claim, by the id of the pool. Of the jobs of a group, it claims one.
+	Claimable map[string][]store.QueuedJob
 	// Running returns running deployments of a pool that the caller can see, oldest first. The id ""
 	// selects all pools. It can be nil.
 	Running func(poolID string) []store.QueueEntry
