@@ -9,6 +9,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -154,8 +155,9 @@ func (j *job) workspaceFor(step workflow.Step, env []string) *steps.Workspace {
 	if step.Run == workflow.RunSourceGit || k.reusedFetch {
 		w.Installed = found.Installed
 	}
+	short := j.masks.Skipped()
 	for _, entry := range env {
-		if name, value, _ := strings.Cut(entry, "="); j.masks.String(value) != value {
+		if name, value, _ := strings.Cut(entry, "="); slices.Contains(short, name) || j.masks.String(value) != value {
 			w.Secrets = append(w.Secrets, name)
 		}
 	}

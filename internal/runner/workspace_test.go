@@ -79,10 +79,14 @@ func (s *stack) installs() int { return strings.Count(s.read(""), "pulumi instal
 
 func TestWorkspaceReuse(t *testing.T) {
 	s := newStack(t, nodeProgram)
+	d := s.launch.Definition
+	d.SecretEnv = append(d.SecretEnv, "NPM_PIN")
+	d.Env["NPM_PIN"] = "1234" // too short to be masked
 	code, log := s.next()
 	if code != 0 || s.installs() != 1 || s.job.Use != protocol.WorkspaceFresh || !strings.Contains(log, "Cloning") || !strings.Contains(log, "nothing kept by an earlier job") {
 		t.Fatalf("first job: exit code %d, %d installations:\n%s%s", code, s.installs(), log, s.log.String())
 	}
+	d.Env["NPM_PIN"] = "5678" // the record does not depend on secrets
 	code, log = s.next()
 	if code != 0 || s.installs() != 0 || s.job.Use != protocol.WorkspaceReused || !strings.Contains(log, "Updating the checkout of") ||
 		!strings.Contains(log, "Workspace: kept checkout (fetched 0 B), dependencies (lock file unchanged)") {
