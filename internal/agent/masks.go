@@ -48,10 +48,7 @@ func (j *job) maskDefinition(ctx context.Context, definition *workflow.JobDefini
 	if j.maskErr != nil {
 		return maskError(j.maskErr)
 	}
-	secrets := j.hostSecrets()
-	for _, secret := range definition.Secrets() {
-		secrets = append(secrets, redact.Secret{Name: secret.Name, Value: secret.Value()})
-	}
+	secrets := append(j.hostSecrets(), redact.OfJob(definition)...)
 	if !j.largeMasks && redact.Bytes(secrets) > largeSecrets {
 		select {
 		case j.agent.largeMasks <- struct{}{}:

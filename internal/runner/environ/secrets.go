@@ -25,10 +25,7 @@ func Secrets(l *protocol.Launch) []redact.Secret {
 
 // DefinitionSecrets returns the secrets in a definition, with names for warnings.
 func DefinitionSecrets(d *workflow.JobDefinition) []redact.Secret {
-	secrets := proxySecrets(d.Env)
-	for _, secret := range d.Secrets() {
-		secrets = append(secrets, redact.Secret{Name: secret.Name, Value: secret.Value()})
-	}
+	secrets := append(proxySecrets(d.Env), redact.OfJob(d)...)
 	if d.Deployment != nil && d.Deployment.Source != nil && d.Deployment.Source.Git != nil {
 		for _, password := range source.URLSecrets(d.Deployment.Source.Git.RepoURL) {
 			secrets = append(secrets, redact.Secret{Name: "the password in the repository URL", Value: password})

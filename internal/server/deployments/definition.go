@@ -327,9 +327,5 @@ func (s *Service) KnownSecrets(ctx context.Context, deploymentID string) ([]reda
 	if err != nil {
 		return nil, err
 	}
-	var out []redact.Secret
-	for _, secret := range def.Secrets() {
-		out = append(out, redact.Secret{Name: secret.Name, Value: secret.Value()})
-	}
-	return out, nil
+	return redact.OfJob(def), nil
 }
