@@ -29,17 +29,14 @@ func (c *client) Report(ctx context.Context, repo vcs.RepoID, r vcs.Report) (str
 		"state": states[r.State], "description": rest.Trim(r.Summary, maxText), "targetUrl": r.URL,
 		"context": map[string]string{"genre": genre, "name": rest.Trim(r.Context, maxText)},
 	}
-	var status struct {
-		ID int `json:"id"`
-	}
-	err := c.in(repo).At("commits", r.Commit, "statuses").Send(ctx, "POST", body, &status)
+	id, err := c.in(repo).At("commits", r.Commit, "statuses").Create(ctx, body)
 	if err == nil && r.Pull > 0 {
 		err = c.in(repo).At("pullRequests", strconv.Itoa(r.Pull), "statuses").Send(ctx, "POST", body, nil)
 	}
 	if err != nil {
 		return "", fmt.Errorf("setting a status: %w", err)
 	}
-	return strconv.Itoa(status.ID), nil
+	return id, nil
 }
 
 // CommentLimit implements [vcs.Commenter].

@@ -70,9 +70,7 @@ type comment struct {
 }
 
 func (t *thread) Create(ctx context.Context, body string) (string, error) {
-	var created comment
-	err := t.comments.Send(ctx, "POST", map[string]content{"content": {body}}, &created)
-	return strconv.FormatInt(created.ID, 10), err
+	return t.comments.Create(ctx, map[string]content{"content": {body}})
 }
 
 func (t *thread) Replace(ctx context.Context, id, body string) error {

@@ -3,7 +3,6 @@ package gitea
 import (
 	"context"
 	"fmt"
-	"strconv"
 
 	"workflowagent/internal/server/vcs"
 	"workflowagent/internal/server/vcs/forges/githublike"
@@ -24,17 +23,14 @@ const (
 
 // Report implements [vcs.Reporter]. The forge shows the latest status of each context.
 func (c *client) Report(ctx context.Context, repo vcs.RepoID, r vcs.Report) (string, error) {
-	var status struct {
-		ID int64 `json:"id"`
-	}
-	err := c.In(repo).At("statuses", r.Commit).Send(ctx, "POST", map[string]string{
+	id, err := c.In(repo).At("statuses", r.Commit).Create(ctx, map[string]string{
 		"state": states[r.State], "context": rest.Trim(r.Context, maxContext),
 		"description": rest.Trim(r.Summary, maxDescription), "target_url": r.URL,
-	}, &status)
+	})
 	if err != nil {
 		return "", fmt.Errorf("setting a commit's status: %w", err)
 	}
-	return strconv.FormatInt(status.ID, 10), nil
+	return id, nil
 }
 
 // CommentLimit implements [vcs.Commenter].

@@ -31,15 +31,11 @@ var checks = map[vcs.ReportState][2]string{
 }
 
 // Report implements [vcs.Reporter]. Only an app can create check runs; a token creates statuses.
-func (c *client) Report(ctx context.Context, repo vcs.RepoID, r vcs.Report) (string, error) {
-	var created struct {
-		ID int64 `json:"id"`
-	}
-	var err error
+func (c *client) Report(ctx context.Context, repo vcs.RepoID, r vcs.Report) (id string, err error) {
 	if c.app == nil {
-		err = c.In(repo).At("statuses", r.Commit).Send(ctx, "POST", map[string]any{
+		id, err = c.In(repo).At("statuses", r.Commit).Create(ctx, map[string]any{
 			"state": statuses[r.State], "context": rest.Trim(r.Context, maxTitle), "description": rest.Trim(r.Summary, maxDescription), "target_url": r.URL,
-		}, &created)
+		})
 	} else {
 		state := checks[r.State]
 		body := map[string]any{"name": rest.Trim(r.Context, maxTitle), "status": state[0], "details_url": r.URL, "external_id": r.Context}
@@ -49,31 +45,31 @@ func (c *client) Report(ctx context.Context, repo vcs.RepoID, r vcs.Report) (str
 		if r.Summary != "" {
 			body["output"] = map[string]string{"title": rest.Trim(r.Summary, maxTitle), "summary": rest.Trim(r.Summary, maxTitle), "text": rest.Trim(r.Details, maxOutput)}
 		}
-		err = sendCheck(ctx, c.In(repo).At("check-runs"), r, body, &created)
+		id, err = sendCheck(ctx, c.In(repo).At("check-runs"), r, body)
 	}
 	if err != nil {
 		return "", fmt.Errorf("reporting on a commit: %w", err)
 	}
-	return strconv.FormatInt(created.ID, 10), nil
+	return id, nil
 }
 
 // sendCheck changes the check run of an earlier report. A completed one does not start again, but is
 // replaced by another: the forge shows the latest of each name.
-func sendCheck(ctx context.Context, runs rest.Resource, r vcs.Report, body map[string]any, into any) error {
+func sendCheck(ctx context.Context, runs rest.Resource, r vcs.Report, body map[string]any) (id string, err error) {
 	if r.ID != "" {
 		var known struct {
 			Status string `json:"status"`
 		}
 		err := runs.At(r.ID).Get(ctx, &known)
 		if err != nil && !rest.IsStatus(err, 404) {
-			return err
+			return "", err
 		}
 		if err == nil && (known.Status != "completed" || body["status"] == "completed") {
-			return runs.At(r.ID).Send(ctx, "PATCH", body, into)
+			return r.ID, runs.At(r.ID).Send(ctx, "PATCH", body, nil)
 		}
 	}
 	body["head_sha"] = r.Commit
-	return runs.Send(ctx, "POST", body, into)
+	return runs.Create(ctx, body)
 }
 
 // CommentLimit implements [vcs.Commenter].

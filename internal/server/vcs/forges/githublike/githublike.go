@@ -200,9 +200,7 @@ func (c *Comments) list() rest.Resource { return c.Repo.At("issues", strconv.Ito
 
 // Create implements [rest.Thread].
 func (c *Comments) Create(ctx context.Context, body string) (string, error) {
-	var created Comment
-	err := c.list().Send(ctx, "POST", map[string]string{"body": body}, &created)
-	return strconv.FormatInt(created.ID, 10), err
+	return c.list().Create(ctx, map[string]string{"body": body})
 }
 
 // Replace implements [rest.Thread].

@@ -24,12 +24,9 @@ const (
 
 // Report implements [vcs.Reporter].
 func (c *client) Report(ctx context.Context, repo vcs.RepoID, r vcs.Report) (string, error) {
-	var status struct {
-		ID int64 `json:"id"`
-	}
-	err := c.in(repo).At("statuses", r.Commit).Send(ctx, "POST", map[string]string{
+	id, err := c.in(repo).At("statuses", r.Commit).Create(ctx, map[string]string{
 		"state": states[r.State], "name": rest.Trim(r.Context, maxText), "description": rest.Trim(r.Summary, maxText), "target_url": r.URL,
-	}, &status)
+	})
 	// The forge refuses to set a state again, and to return from running to pending.
 	if e, ok := errors.AsType[*rest.Error](err); ok && e.Status == 400 && strings.Contains(e.Message, "Cannot transition status") {
 		return r.ID, nil
@@ -37,7 +34,7 @@ func (c *client) Report(ctx context.Context, repo vcs.RepoID, r vcs.Report) (str
 	if err != nil {
 		return "", fmt.Errorf("setting a commit's status: %w", err)
 	}
-	return strconv.FormatInt(status.ID, 10), nil
+	return id, nil
 }
 
 // CommentLimit implements [vcs.Commenter].
@@ -60,9 +57,7 @@ type note struct {
 }
 
 func (t *thread) Create(ctx context.Context, body string) (string, error) {
-	var created note
-	err := t.notes.Send(ctx, "POST", map[string]string{"body": body}, &created)
-	return strconv.FormatInt(created.ID, 10), err
+	return t.notes.Create(ctx, map[string]string{"body": body})
 }
 
 func (t *thread) Replace(ctx context.Context, id, body string) error {

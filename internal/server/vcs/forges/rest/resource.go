@@ -3,6 +3,7 @@ package rest
 import (
 	"context"
 	"fmt"
+	"strconv"
 	"strings"
 
 	"workflowagent/internal/server/fault"
@@ -79,6 +80,17 @@ func (r Resource) Send(ctx context.Context, method string, body, into any) error
 	}
 	_, err := r.client.Send(ctx, method, r.address(), body, into)
 	return err
+}
+
+// Create sends a POST request and returns the id of what it creates.
+func (r Resource) Create(ctx context.Context, body any) (id string, err error) {
+	var created struct {
+		ID int64 `json:"id"`
+	}
+	if err := r.Send(ctx, "POST", body, &created); err != nil {
+		return "", err
+	}
+	return strconv.FormatInt(created.ID, 10), nil
 }
 
 // Each reads the pages of a list, as [Pages] does.
