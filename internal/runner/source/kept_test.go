@@ -170,6 +170,7 @@ func TestKeptIsRestored(t *testing.T) {
 			must.OK(t, os.Symlink("/", path("link")))
 			left := []string{
 				".git/hooks/post-checkout", "app/.git/config", "app/.git/hooks/pre-commit", "bin/left", "venv/left", "app/sub/.git",
+				"venv/.git/config", "gen/.git/config", "gen/sub/.git/config", "gen/sub/node_modules/p/index.js",
 				"node_modules/p/index.js", "app/node_modules/p/index.js",
 			}
 			for _, file := range left {
