@@ -7,8 +7,11 @@ import (
 	"io/fs"
 	"net/http"
 	"os"
+	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
+	"syscall"
 	"testing"
 
 	"workflowagent/internal/dev/e2e/harness"
@@ -25,6 +28,8 @@ type keeper struct {
 	state string // the agent's state directory
 	// outside is a directory of the host in which jobs record what they did. Nothing else touches it.
 	outside string
+	hold    harness.Hold
+	used    map[string]bool // paths of the stack's workspaces
 }
 
 const plantedSecret = "planted-9f1c2b7d"
@@ -34,15 +39,27 @@ func newKeeper(t *testing.T) *keeper {
 	ctx := t.Context()
 	w := harness.StartSite(t, "")
 	k := &keeper{t: t, outside: t.TempDir()}
-	k.agent = must.Get(w.StartAgent(ctx, "process", nil))(t)
+	k.hold = harness.Hold{Dir: k.outside, At: k.outside}
+	bin := t.TempDir()
+	harness.Write(t, filepath.Join(bin, "git"), []byte(k.hold.Git(must.Get(exec.LookPath("git"))(t))), 0o755)
+	path := "PATH=" + strings.Join([]string{bin, stubPulumi(t, ""), os.Getenv("PATH")}, string(os.PathListSeparator))
+	k.agent = must.Get(w.StartAgent(ctx, "process", map[string]string{"max_concurrent_jobs": "2"}, path))(t)
 	k.state = filepath.Join(w.Last.Dir, "state")
 	k.repo = w.Repo(ctx, t)
-	k.stack = w.NewStack(ctx, t, "box", "dev", "", nil)
+	k.stack, k.used = k.newStack(w, "dev"), map[string]bool{}
+	return k
+}
+
+// newStack returns a stack whose jobs keep a workspace.
+func (k *keeper) newStack(w *harness.Site, name string) *harness.Stack {
+	k.t.Helper()
+	t, ctx := k.t, k.t.Context()
+	stack := w.NewStack(ctx, t, "box", name, "", nil)
 	variables := map[string]any{"PLANTED": map[string]string{"secret": plantedSecret}, "OUTSIDE": k.outside}
 	for name, value := range w.JobEnv() {
 		variables[name] = value
 	}
-	must.OK(t, w.Server.Call(ctx, http.MethodPut, k.stack.Path("settings"), map[string]any{
+	must.OK(t, w.Server.Call(ctx, http.MethodPut, stack.Path("settings"), map[string]any{
 		"sourceContext": map[string]any{"git": map[string]any{
 			"repoUrl": k.repo.URL, "branch": "refs/heads/main",
 			"gitAuth": map[string]any{"basicAuth": map[string]any{"userName": "git", "password": map[string]string{"secret": plantedSecret}}},
@@ -50,14 +67,17 @@ func newKeeper(t *testing.T) *keeper {
 		"operationContext": map[string]any{"environmentVariables": variables, "preRunCommands": []string{"sh ./step.sh"}},
 		"cacheOptions":     map[string]any{"enable": true},
 	}, nil))
-	return k
+	return stack
 }
 
 // queue commits script as step.sh to a branch and queues a deployment of that branch.
 func (k *keeper) queue(branch, script string) harness.Deployment {
 	k.t.Helper()
 	ctx := k.t.Context()
-	must.Get(k.repo.Commit(ctx, branch, "Step", map[string]string{"step.sh": script}))(k.t)
+	for dir := range k.used {
+		must.OK(k.t, harness.Unlocked(ctx, dir))
+	}
+	must.Get(k.repo.Commit(ctx, branch, "Step", map[string]string{"step.sh": "echo \"WORKSPACE $(cd .. && pwd)\"\n" + script}))(k.t)
 	request := map[string]any{"operation": "update", "inheritSettings": true}
 	if branch != lab.MainBranch {
 		request["sourceContext"] = map[string]any{"git": map[string]any{"branch": "refs/heads/" + branch}}
@@ -70,13 +90,38 @@ func (k *keeper) queue(branch, script string) harness.Deployment {
 // run is queue, and waits for the end. It returns the deployment's log.
 func (k *keeper) run(branch, script, status string) string {
 	k.t.Helper()
+	return k.finish(k.queue(branch, script), status)
+}
+
+func (k *keeper) finish(d harness.Deployment, status string) string {
+	k.t.Helper()
 	ctx := k.t.Context()
-	d := k.stack.Finish(ctx, k.t, k.queue(branch, script))
+	d = k.stack.Finish(ctx, k.t, d)
 	log := k.stack.Log(ctx, k.t, d)
+	if _, dir, ran := strings.Cut(log, "WORKSPACE "); ran {
+		dir, _, _ = strings.Cut(dir, "\n")
+		k.used[dir] = true
+	}
 	if d.Status != status {
-		k.t.Fatalf("deployment %d of %s %s (%s %s), not %s:\n%s", d.Version, branch, d.Status, d.Reason, d.Message, status, log)
+		k.t.Fatalf("deployment %d %s (%s %s), not %s:\n%s", d.Version, d.Status, d.Reason, d.Message, status, log)
 	}
 	return log
+}
+
+// runner returns the runner of which a process is a descendant. The agent is the runner's parent.
+func (k *keeper) runner(pid string) int {
+	k.t.Helper()
+	for {
+		_, stat, _ := strings.Cut(string(harness.Read(k.t, "/proc/"+pid+"/stat")), ") ")
+		fields := strings.Fields(stat)
+		if len(fields) < 2 || fields[1] == "1" {
+			k.t.Fatalf("process %s is not a descendant of the agent", pid)
+		}
+		if fields[1] == strconv.Itoa(k.agent.Process.Pid()) {
+			return must.Get(strconv.Atoi(pid))(k.t)
+		}
+		pid = fields[1]
+	}
 }
 
 // mark leaves files in every place of a workspace that a job can find, below a name.
@@ -103,6 +148,7 @@ func sees(log, name string) bool { return strings.Contains(log, "/mark-"+name+"\
 // branch find what earlier ones have kept, and nothing else.
 func TestFaultWorkspaces(t *testing.T) {
 	k := newKeeper(t)
+	checkCancelled := k.cancel()
 
 	k.run("main", mark("own"), "succeeded")
 	log := k.run("main", look, "succeeded")
@@ -157,28 +203,14 @@ git config --global core.fsmonitor "$PWD/../evil.sh" || true
 		}
 	})
 
-	t.Run("killed runner", func(t *testing.T) {
-		k.t = t
-		k.run("main", mark("killed")+"kill -9 $PPID; sleep 60\n", "failed")
-		if log := k.run("main", look, "succeeded"); sees(log, "killed") {
-			t.Errorf("a killed job left its workspace to the next one:\n%s", log)
+	for _, stage := range harness.WorkspaceStages {
+		for _, victim := range []string{"agent", "runner"} {
+			t.Run(stage.Name+", killed "+victim, func(t *testing.T) {
+				k.t = t
+				k.killed(stage, victim)
+			})
 		}
-	})
-
-	t.Run("cancelled job", func(t *testing.T) {
-		k.t = t
-		ctx := t.Context()
-		d := k.queue("main", mark("cancelled")+"echo x > $OUTSIDE/begun; exec sleep 300\n")
-		must.OK(t, harness.Until(ctx, func() (bool, error) {
-			_, err := os.Stat(filepath.Join(k.outside, "begun"))
-			return err == nil, nil
-		}))
-		must.OK(t, k.stack.W.Server.Call(ctx, http.MethodPost, k.stack.Path(d.ID+"/cancel"), nil, nil))
-		k.stack.Wait(ctx, t, d, patience, "failed", "skipped")
-		if log := k.run("main", look, "succeeded"); sees(log, "cancelled") {
-			t.Errorf("a cancelled job left its workspace to the next one:\n%s", log)
-		}
-	})
+	}
 
 	t.Run("links and special files", func(t *testing.T) {
 		k.t = t
@@ -239,7 +271,72 @@ rm -f "$ws/state.json" && ln -s "$OUTSIDE/canary/node_modules" "$ws/state.json" 
 	})
 
 	k.t = t
+	checkCancelled()
 	k.noSecrets(t)
+}
+
+// cancel cancels a job of another stack with the same repository. Because the job hears of that only at its next
+// heartbeat, the returned function checks what it has left.
+func (k *keeper) cancel() (check func()) {
+	k.t.Helper()
+	ctx, other := k.t.Context(), *k
+	other.stack, other.used = k.newStack(k.stack.W, "other"), map[string]bool{}
+	other.run("main", mark("before"), "succeeded")
+	d := other.queue("main", look+mark("cancelled")+"echo x > $OUTSIDE/begun; exec sleep 300\n")
+	must.OK(k.t, harness.Until(ctx, func() (bool, error) {
+		_, err := os.Stat(filepath.Join(k.outside, "begun"))
+		return err == nil, nil
+	}))
+	must.OK(k.t, k.stack.W.Server.Call(ctx, http.MethodPost, other.stack.Path(d.ID+"/cancel"), nil, nil))
+	return func() {
+		other.t = k.t
+		other.stack.Wait(ctx, k.t, d, patience, "failed", "skipped")
+		log := other.run("main", look, "succeeded")
+		if sees(log, "cancelled") || sees(log, "before") || !strings.Contains(log, "did not end in order") {
+			k.t.Errorf("the job after a cancelled one finds:\n%s", log)
+		}
+		if sees(log, "own") || sees(log, "after") {
+			k.t.Errorf("a job finds what those of another stack left:\n%s", log)
+		}
+	}
+}
+
+// killed kills the agent or the runner at a stage of a job. The next job uses what the job has kept, or starts afresh.
+func (k *keeper) killed(stage harness.WorkspaceStage, victim string) {
+	k.t.Helper()
+	ctx := k.t.Context()
+	for dir := range k.used {
+		must.OK(k.t, harness.Unlocked(ctx, dir)) // an earlier job must not be held
+	}
+	must.OK(k.t, k.hold.Release())
+	if !stage.Late {
+		must.OK(k.t, k.hold.Set(stage.Held))
+	}
+	d := k.queue("main", mark(victim)+stage.Script(k.hold))
+	pid, err := k.hold.Reached(ctx)
+	if err != nil {
+		k.t.Fatalf("the job was not held: %v\n%s", err, k.stack.Log(ctx, k.t, d))
+	}
+	status := "succeeded"
+	if victim == "agent" {
+		must.OK(k.t, k.agent.Process.Stop(syscall.SIGKILL, patience))
+		must.OK(k.t, k.stack.W.RestartAgent(ctx))
+		k.agent = k.stack.W.Agents[0]
+	} else {
+		must.OK(k.t, syscall.Kill(k.runner(pid), syscall.SIGKILL))
+		if !stage.Late { // else the result is already recorded
+			status = "failed"
+		}
+	}
+	must.OK(k.t, k.hold.Release())
+	k.finish(d, status)
+	log := k.run("main", look+mark("after"), "succeeded")
+	orderly := victim == "agent"
+	older := sees(log, "own") || sees(log, "after")
+	if sees(log, victim) != orderly || strings.Contains(log, "Workspace: kept checkout") != orderly ||
+		strings.Contains(log, "did not end in order") == orderly || older && !orderly {
+		k.t.Errorf("the next job finds:\n%s", log)
+	}
 }
 
 // eachObject calls do for each file with objects of git below a directory.
