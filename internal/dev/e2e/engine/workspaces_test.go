@@ -9,7 +9,6 @@ import (
 	"strings"
 	"syscall"
 	"testing"
-	"time"
 
 	"github.com/moby/moby/client"
 
@@ -26,18 +25,28 @@ type keeper struct {
 	stack  *harness.Stack
 	repo   *lab.Repo
 	docker *client.Client
+	engine *lab.Engine
+	hold   harness.Hold
 }
 
 func (k *keeper) queue(branch, script string) harness.Deployment {
 	k.t.Helper()
-	ctx := k.t.Context()
-	must.Get(k.repo.Commit(ctx, branch, "Step", map[string]string{"step.sh": script}))(k.t)
+	k.commit(branch, script)
 	request := map[string]any{"operation": "preview", "inheritSettings": true}
 	if branch != lab.MainBranch {
 		request["sourceContext"] = map[string]any{"git": map[string]any{"branch": "refs/heads/" + branch}}
 	}
-	var d harness.Deployment
-	must.OK(k.t, k.stack.W.Server.Call(ctx, http.MethodPost, strings.TrimSuffix(k.stack.Path(""), "/"), request, &d))
+	return k.request(request)
+}
+
+func (k *keeper) commit(branch, script string) (hash string) {
+	k.t.Helper()
+	return must.Get(k.repo.Commit(k.t.Context(), branch, "Step", map[string]string{"step.sh": script}))(k.t)
+}
+
+func (k *keeper) request(request map[string]any) (d harness.Deployment) {
+	k.t.Helper()
+	must.OK(k.t, k.stack.W.Server.Call(k.t.Context(), http.MethodPost, strings.TrimSuffix(k.stack.Path(""), "/"), request, &d))
 	return d
 }
 
@@ -68,29 +77,8 @@ func (k *keeper) volumes() (dirs []string) {
 	return dirs
 }
 
-// begun waits until the job of a deployment has written a file, and returns the job's workspace.
-func (k *keeper) begun(d harness.Deployment) (dir string) {
-	k.t.Helper()
-	err := harness.Until(k.t.Context(), func() (bool, error) {
-		for _, dir = range k.volumes() {
-			if _, err := os.Lstat(filepath.Join(dir, "begun")); err == nil {
-				return true, nil
-			}
-		}
-		return false, nil
-	})
-	if err != nil {
-		k.t.Fatalf("the job did not begin: %v\n%s", err, k.stack.Log(k.t.Context(), k.t, d))
-	}
-	return dir
-}
-
-const (
-	// look prints the marks that a job finds in its workspace.
-	look = "for mark in /mnt/pulumi/workspace/caches/*/mark-*; do echo \"SEES $mark\"; done\n"
-	// wait lets the test act while the job runs.
-	wait = "echo x > /mnt/pulumi/workspace/begun\nwhile [ ! -e /mnt/pulumi/workspace/go ]; do sleep 0.05; done\n"
-)
+// look prints the marks that a job finds in its workspace.
+const look = "for mark in /mnt/pulumi/workspace/caches/*/mark-*; do echo \"SEES $mark\"; done\n"
 
 func mark(name string) string {
 	return "mkdir -p /mnt/pulumi/workspace/caches/npm && echo x > /mnt/pulumi/workspace/caches/npm/mark-" + name + "\n"
@@ -106,9 +94,12 @@ func TestEngineWorkspaces(t *testing.T) {
 	}
 	t.Setenv("DOCKER_HOST", "") // the test kills its engine, so it starts its own
 	ctx := t.Context()
-	w, engine, image := harness.StartEngineSite(t, harness.OnLoopback)
-	agent := must.Get(w.StartAgent(ctx, "docker", map[string]string{"pull_image": "false"}, "DOCKER_HOST="+engine.Host))(t)
-	k := &keeper{t: t, docker: must.Get(engine.Client())(t), repo: w.Repo(ctx, t), stack: w.NewStack(ctx, t, "box", "dev", image, nil)}
+	hold, wrapper := harness.Hold{Dir: "/mnt/pulumi/workspace"}, filepath.Join(t.TempDir(), "git")
+	harness.Write(t, wrapper, []byte(hold.Git("/usr/bin/git")), 0o755)
+	stub := must.Get(lab.NewStubImage(ctx, harness.StubVersion))(t).With(map[string]string{"/pulumi/bin/git": wrapper})
+	w, engine, image := harness.StartEngineSiteWith(t, stub, harness.OnLoopback)
+	must.Get(w.StartAgent(ctx, "docker", map[string]string{"pull_image": "false"}, "DOCKER_HOST="+engine.Host))(t)
+	k := &keeper{t: t, engine: engine, hold: hold, docker: must.Get(engine.Client())(t), repo: w.Repo(ctx, t), stack: w.NewStack(ctx, t, "box", "dev", image, nil)}
 	t.Cleanup(func() { _ = k.docker.Close() })
 	must.OK(t, w.Server.Call(ctx, http.MethodPut, k.stack.Path("settings"), map[string]any{
 		"executorContext": map[string]any{"executorImage": map[string]string{"reference": image}},
@@ -164,53 +155,79 @@ echo $PLANTED > note; printf %s $PLANTED > caches/note; ln -s /etc plugins/etc
 		must.OK(t, lock.Close())
 	})
 
-	t.Run("killed agent", func(t *testing.T) {
+	t.Run("unproven commit", func(t *testing.T) { // as in a fork
 		k.t = t
-		d := k.queue("main", mark("survived")+wait)
-		dir := k.begun(d)
-		must.OK(t, agent.Process.Stop(syscall.SIGKILL, harness.Patience))
-		must.OK(t, w.RestartAgent(t.Context()))
-		harness.Write(t, filepath.Join(dir, "go"), nil, 0o600)
-		k.finish(d, "succeeded")
-		if log := k.run("main", look, "succeeded"); !sees(log, "survived") {
-			t.Errorf("the job that survived its agent kept nothing:\n%s", log)
+		before := len(k.volumes())
+		commit := k.commit("feature", look+"ls -d /mnt/pulumi/workspace || true\n")
+		git := map[string]any{"git": map[string]any{"commit": commit}}
+		log := k.finish(k.request(map[string]any{"operation": "preview", "inheritSettings": true, "sourceContext": git}), "succeeded")
+		if sees(log, "own") || sees(log, "feature") || !strings.Contains(log, "/mnt/pulumi/workspace: No such file") || len(k.volumes()) != before {
+			t.Errorf("a job whose code has no proven origin has a workspace:\n%s", log)
 		}
 	})
 
-	t.Run("killed runner", func(t *testing.T) {
-		k.t = t
-		d := k.queue("main", mark("killed")+wait)
-		dir := k.begun(d)
-		list := must.Get(k.docker.ContainerList(t.Context(), client.ContainerListOptions{
-			Filters: client.Filters{}.Add("volume", filepath.Base(filepath.Dir(dir))),
-		}))(t)
-		for _, c := range list.Items {
-			must.Get(k.docker.ContainerKill(t.Context(), c.ID, client.ContainerKillOptions{Signal: "SIGKILL"}))(t)
+	k.hold.At = own[0]
+	for _, stage := range harness.WorkspaceStages {
+		if stage.Held == harness.HeldStep {
+			continue // TestFaultWorkspaces and TestEngineFault do that
 		}
-		k.finish(d, "failed")
-		if log := k.run("main", look+mark("after"), "succeeded"); sees(log, "killed") || sees(log, "own") {
-			t.Errorf("a killed job left its workspace to the next one:\n%s", log)
+		for _, victim := range []string{"agent", "runner", "engine"} {
+			t.Run(stage.Name+", killed "+victim, func(t *testing.T) {
+				k.t = t
+				k.killed(stage, victim)
+			})
 		}
-		if log := k.run("main", look, "succeeded"); !sees(log, "after") {
-			t.Errorf("the workspace did not recover:\n%s", log)
-		}
-	})
-	t.Run("killed engine", func(t *testing.T) {
-		k.t = t
-		d := k.queue("main", mark("engine")+wait)
-		dir := k.begun(d)
-		must.OK(t, engine.Kill())
-		// An engine that finds a live container first stops it.
-		must.OK(t, engine.Restart(t.Context()))
-		harness.Write(t, filepath.Join(dir, "go"), nil, 0o600)
-		d = k.stack.Wait(t.Context(), t, d, 5*time.Minute, "succeeded", "failed")
-		log := k.run("main", look, "succeeded")
-		if kept := d.Status == "succeeded"; sees(log, "engine") != kept || sees(log, "after") != kept {
-			t.Errorf("after a job that %s when its engine was killed, the next one finds:\n%s", d.Status, log)
-		}
-	})
+	}
 	k.t = t
 	k.noSecrets(t)
+}
+
+// killed kills the agent, the container or the engine at a stage of a job. The next job uses what the job has kept,
+// or starts afresh.
+func (k *keeper) killed(stage harness.WorkspaceStage, victim string) {
+	k.t.Helper()
+	ctx := k.t.Context()
+	must.OK(k.t, harness.Unlocked(ctx, k.hold.At)) // an earlier job must not be held
+	must.OK(k.t, k.hold.Release())
+	if !stage.Late {
+		must.OK(k.t, k.hold.Set(stage.Held))
+	}
+	d := k.queue("main", mark(victim)+stage.Script(k.hold))
+	if _, err := k.hold.Reached(ctx); err != nil {
+		k.t.Fatalf("the job was not held: %v\n%s", err, k.stack.Log(ctx, k.t, d))
+	}
+	switch victim {
+	case "agent":
+		site := k.stack.W
+		must.OK(k.t, site.Agents[0].Process.Stop(syscall.SIGKILL, harness.Patience))
+		must.OK(k.t, site.RestartAgent(ctx))
+	case "runner":
+		list := must.Get(k.docker.ContainerList(ctx, client.ContainerListOptions{
+			Filters: client.Filters{}.Add("volume", filepath.Base(filepath.Dir(k.hold.At))),
+		}))(k.t)
+		for _, c := range list.Items {
+			must.Get(k.docker.ContainerKill(ctx, c.ID, client.ContainerKillOptions{Signal: "SIGKILL"}))(k.t)
+		}
+	case "engine":
+		must.OK(k.t, k.engine.Kill())
+		if stage.Late {
+			must.OK(k.t, k.hold.Release())
+		}
+		must.OK(k.t, k.engine.Restart(ctx)) // it first stops a container that it finds
+	}
+	must.OK(k.t, k.hold.Release())
+	d = k.stack.Finish(ctx, k.t, d)
+	// A job that gives its workspace back has recorded its result.
+	if want := victim == "agent" || stage.Late; (d.Status == "succeeded") != want {
+		k.t.Errorf("the job %s (%s %s)\n%s", d.Status, d.Reason, d.Message, k.stack.Log(ctx, k.t, d))
+	}
+	log := k.run("main", look+mark("after"), "succeeded")
+	orderly := strings.Contains(log, "Workspace: kept checkout")
+	older := sees(log, "own") || sees(log, "after")
+	if orderly != (victim == "agent") && (victim != "engine" || !stage.Late) || sees(log, victim) != orderly ||
+		strings.Contains(log, "did not end in order") == orderly || older && !orderly {
+		k.t.Errorf("the next job finds:\n%s", log)
+	}
 }
 
 // noSecrets searches all workspaces for the secrets of the stack.

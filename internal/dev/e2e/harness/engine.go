@@ -30,6 +30,16 @@ func StartEngineSite(t *testing.T, listen func(*lab.Engine) string, serverArgs .
 	if reason, ok := lab.EngineAvailable(); !ok {
 		t.Skip(reason)
 	}
+	_, tools := Programs(t)
+	return StartEngineSiteWith(t, must.Get(lab.NewExecutorImage(t.Context(), tools))(t), listen, serverArgs...)
+}
+
+// StartEngineSiteWith is like [StartEngineSite], with another image.
+func StartEngineSiteWith(t *testing.T, jobs *lab.Image, listen func(*lab.Engine) string, serverArgs ...string) (w *Site, engine *lab.Engine, image string) {
+	t.Helper()
+	if reason, ok := lab.EngineAvailable(); !ok {
+		t.Skip(reason)
+	}
 	// The engine's sockets must have short paths.
 	dir := must.Get(os.MkdirTemp("", "e2e-"))(t)
 	t.Cleanup(func() { _ = os.RemoveAll(dir) })
@@ -39,8 +49,7 @@ func StartEngineSite(t *testing.T, listen func(*lab.Engine) string, serverArgs .
 			t.Error(err)
 		}
 	})
-	_, tools := Programs(t)
-	image = must.Get(lab.ExecutorImage(t.Context(), engine.Host, tools))(t)
+	image = must.Get(jobs.Load(t.Context(), engine.Host))(t)
 	w = StartSite(t, listen(engine), serverArgs...)
 	t.Cleanup(func() { Leftovers(context.Background(), t, engine) }) // while the agents still run
 	return w, engine, image
