@@ -28,7 +28,9 @@ func mounted(t *testing.T, path string) string {
 }
 
 // agedWorkspace makes a workspace that a job has kept, an hour ago.
-func agedWorkspace(t *testing.T, base string) (path string) {
+func agedWorkspace(t *testing.T, base string) (path string) { return filledWorkspace(t, base, files) }
+
+func filledWorkspace(t *testing.T, base string, files int) (path string) {
 	t.Helper()
 	path = must.Get(workspacedir.New(base, noJobs).Make(t.Context(), scope("a")))(t)
 	w := must.Get(workspace.Open(t.Context(), path, "key"))(t)
@@ -109,6 +111,60 @@ func TestHeldAfterRename(t *testing.T) {
 	if _, err := os.Lstat(path); !errors.Is(err, os.ErrNotExist) {
 		t.Error("it remains:", err)
 	}
+}
+
+// TestPlantedWorkspaceLock has a job replace the lock of its workspace. A runner that comes at any point of the
+// removal gets none of the workspace, or keeps all of it.
+func TestPlantedWorkspaceLock(t *testing.T) {
+	for name, plant := range map[string]func(lock string) error{
+		"pipe":          func(lock string) error { return unix.Mkfifo(lock, 0o600) },
+		"symbolic link": func(lock string) error { return os.Symlink("state.json", lock) },
+		"lost link":     func(lock string) error { return os.Symlink("/nowhere", lock) },
+		"directory":     func(lock string) error { return os.MkdirAll(filepath.Join(lock, "sub"), 0o700) },
+		"no lock":       func(string) error { return nil },
+	} {
+		t.Run(name, func(t *testing.T) {
+			for point, more := 1, true; more; point++ {
+				base := filepath.Join(t.TempDir(), "workspaces")
+				path := filepath.Join(base, ".removed-"+scope("a")+"-1")
+				must.OK(t, os.Rename(filledWorkspace(t, base, 1), path))
+				lock := filepath.Join(path, protocol.FileWorkspaceLock)
+				must.OK(t, os.Remove(lock))
+				must.OK(t, plant(lock))
+				inside := mounted(t, path)
+				left := point
+				var w *workspace.Workspace
+				during := arriving{t.Context(), &left, func() {
+					soon, cancel := context.WithTimeout(t.Context(), time.Millisecond)
+					defer cancel()
+					w, _ = workspace.Open(soon, inside, "key") // an error means that it has none
+				}}
+				must.OK(t, workspacedir.New(base, nil).CleanWorkspaces(during))
+				if more = left <= 0; w == nil {
+					continue
+				}
+				if err := w.Check(); err != nil {
+					t.Errorf("the workspace of a runner that came at point %d was removed: %v", point, err)
+				}
+				w.Close()
+			}
+		})
+	}
+}
+
+// arriving is a context that calls arrive at its nth use, between two system calls.
+type arriving struct {
+	context.Context
+
+	left   *int
+	arrive func()
+}
+
+func (a arriving) Err() error {
+	if *a.left--; *a.left == 0 {
+		a.arrive()
+	}
+	return a.Context.Err()
 }
 
 // TestRecordGoesFirst interrupts the removal of a workspace that a pod has mounted. Its runner uses nothing of

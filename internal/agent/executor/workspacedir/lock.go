@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"syscall"
 	"time"
@@ -55,7 +56,8 @@ func tryLock(root *os.Root) (*filelock.Lock, error) {
 
 // takeLock locks a workspace like a runner, and returns a function that releases the lock. Without a lock
 // file, and unless flag is O_CREATE, it locks nothing: the workspace is new, or what is in its place has no
-// lock. The error is [executor.ErrInUse] while a runner holds the lock.
+// lock. With O_CREATE, it replaces what a job has put in place of the lock, as the next runner would. The error is
+// [executor.ErrInUse] while a runner holds the lock.
 func takeLock(root *os.Root, name string, flag int) (release func(), err error) {
 	none := func() {}
 	info, err := root.Lstat(name)
@@ -69,6 +71,17 @@ func takeLock(root *os.Root, name string, flag int) (release func(), err error) 
 	defer dir.Close()
 	if opened, err := dir.Stat("."); err != nil || !os.SameFile(info, opened) {
 		return none, errors.Join(errors.New("the workspace was replaced while it was opened"), err)
+	}
+	info, err = dir.Lstat(protocol.FileWorkspaceLock)
+	if err == nil && !info.Mode().IsRegular() { // opening a device can have an effect
+		if flag&os.O_CREATE == 0 {
+			return none, nil
+		}
+		// Renaming takes no time, whatever it is. It is removed with the content.
+		err := dir.Rename(protocol.FileWorkspaceLock, fmt.Sprintf("%s-%d", protocol.FileWorkspaceLock, time.Now().UnixNano()))
+		if err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return none, fmt.Errorf("replacing the workspace's lock: %w", err)
+		}
 	}
 	// Some network file systems lock only files that are open for writing.
 	file, _, err := boundedfile.OpenIn(dir, protocol.FileWorkspaceLock, flag|os.O_RDWR|unix.O_NOFOLLOW)
