@@ -18,8 +18,8 @@ type faultRow struct {
 	fault  string // what happens
 	want   outcome
 	scaled string // what CI scales down from `make e2e`, or ""
-	// evidence names the test with a fake clock that covers the row, as PACKAGE.TestName below
-	// internal. A row that also has do runs at full scale.
+	// evidence names the test that covers the row, for example with a fake clock, as PACKAGE.TestName. PACKAGE is
+	// below internal unless it begins with cmd. A row that also has do runs at full scale.
 	evidence string
 
 	job    jobShape

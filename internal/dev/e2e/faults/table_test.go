@@ -31,6 +31,7 @@ var matrix = []struct {
 	{"kubernetes", podRows},
 	{"kubernetes", clusterRows},
 	{"any", clockRows},
+	{workspacePlace, workspaceEvidence},
 	{statePlace, tableRows(stateRows)},
 	{statePlace, tableRows(storedStateRows)},
 	{statePlace, storedStateEvidence},
@@ -157,7 +158,7 @@ func renderTable(rows []rowRecord) string {
 	var text strings.Builder
 	for _, place := range places {
 		name := place
-		if place != statePlace && place != reportPlace {
+		if place != workspacePlace && place != statePlace && place != reportPlace {
 			name = "Jobs: " + place
 		}
 		fmt.Fprintf(&text, "\n## %s\n", name)
@@ -187,7 +188,10 @@ func readRecord(t *testing.T, place string, row faultRow) rowRecord {
 func checkEvidence(t *testing.T, evidence string) {
 	t.Helper()
 	pkg, name, _ := strings.Cut(evidence, ".")
-	files := must.Get(filepath.Glob(filepath.Join("../../..", filepath.FromSlash(pkg), "*_test.go")))(t)
+	if !strings.HasPrefix(pkg, "cmd/") {
+		pkg = "internal/" + pkg
+	}
+	files := must.Get(filepath.Glob(filepath.Join("../../../..", filepath.FromSlash(pkg), "*_test.go")))(t)
 	for _, file := range files {
 		data := harness.Read(t, file)
 		if bytes.Contains(data, []byte("\nfunc "+name+"(t *testing.T) {")) {

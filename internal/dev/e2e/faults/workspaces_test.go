@@ -266,12 +266,22 @@ rm -f "$ws/state.json" && ln -s "$OUTSIDE/canary/node_modules" "$ws/state.json" 
 			t.Run(name, func(t *testing.T) {
 				k.t = t
 				k.run("main", look, "succeeded")
-				for _, dir := range must.Get(filepath.Glob(filepath.Join(k.state, "workspaces", "*")))(t) {
+				damaged := 0
+				for dir := range k.used {
+					must.OK(t, harness.Unlocked(t.Context(), dir))
 					if _, err := os.Stat(filepath.Join(dir, "state.json")); err == nil {
 						must.OK(t, do(dir))
+						defer os.RemoveAll(dir) // as the agent does in the course of time
+						damaged++
 					}
 				}
-				k.run("main", look, "succeeded")
+				if damaged == 0 {
+					t.Fatal("no workspace is whole")
+				}
+				log := k.run("main", look, "succeeded")
+				if strings.Contains(log, "kept checkout (") || strings.HasPrefix(name, "the workspace is") != strings.Contains(log, "Running without a workspace: ") {
+					t.Errorf("the next job finds:\n%s", log)
+				}
 			})
 		}
 	})
@@ -345,10 +355,10 @@ func (k *keeper) killed(stage harness.WorkspaceStage, victim string) {
 	}
 }
 
-// eachObject calls do for each file with objects of git below a directory.
+// eachObject calls do for each file with objects of git in a workspace that no job uses.
 func eachObject(dir string, do func(path string) error) error {
 	return filepath.WalkDir(dir, func(path string, entry fs.DirEntry, err error) error {
-		if err != nil || !entry.Type().IsRegular() || !strings.Contains(path, "/objects/") {
+		if err != nil || !entry.Type().IsRegular() || !strings.Contains(path, "/git/pack/") {
 			return err
 		}
 		if err := os.Chmod(path, 0o600); err != nil {
