@@ -132,12 +132,25 @@ cd /mnt/pulumi/workspace
 mkfifo fifo caches/fifo; mknod caches/sda b 8 0 || true; ln -s / caches/root; ln -s `+canary+` caches/canary
 truncate -s 1099511627776 caches/npm/sparse; chown -R 4711:4711 caches/npm; mkdir closed caches/npm/closed; chmod 0 closed
 echo $PLANTED > note; printf %s $PLANTED > caches/note; ln -s /etc plugins/etc
+# Tools search for these in the directories above the program.
+mkdir node_modules .git; for dir in . source caches; do
+	for file in package.json .npmrc .yarnrc.yml pnpm-workspace.yaml go.work uv.toml .git/config; do
+		mkdir -p $dir/.git; echo x > $dir/$file
+	done
+done
 `, "succeeded")
 	if !sees(log, "own") || sees(log, "feature") {
 		t.Errorf("the job of the own branch does not find only its own workspace:\n%s", log)
 	}
-	if log := k.run("main", look, "succeeded"); !sees(log, "own") || strings.Contains(log, "SEES /mnt/pulumi/workspace/caches/root") {
-		t.Errorf("after hostile leftovers, the job finds:\n%s", log)
+	log = k.run("main", look+`echo "ENTRIES $(ls -A /mnt/pulumi/workspace | tr '\n' ' ')"
+echo "CHECKOUT $(ls -A | tr '\n' ' ')"
+echo "CACHES $(find /mnt/pulumi/workspace/caches -mindepth 1 -maxdepth 1 ! -type d)"
+git status --porcelain --ignored
+`, "succeeded")
+	for _, want := range []string{"ENTRIES caches git lock plugins source \n", "CHECKOUT .git Pulumi.yaml step.sh \n", "CACHES \n"} {
+		if !sees(log, "own") || !strings.Contains(log, want) || strings.Contains(log, "?? ") || strings.Contains(log, "!! ") {
+			t.Errorf("after hostile leftovers, the job finds not only %q:\n%s", want, log)
+		}
 	}
 	if string(harness.Read(t, canary)) != "kept" {
 		t.Error("a job changed a file outside of its workspace")
