@@ -33,9 +33,7 @@ type Lock struct {
 	From string
 	// RunURL is the page of the CI run, from the update's environment; it can be empty. It is
 	// untrusted: the client chose it.
-	RunURL string
-	// Client is the version of the client, for example "v3.255.0 on linux".
-	Client  string
+	RunURL  string
 	Since   time.Time
 	Renewed time.Time
 	Lapses  time.Time
@@ -98,7 +96,6 @@ func (s *Service) lockOf(tx *store.Tx, st store.Stack, u store.Update, now time.
 		return l, err
 	}
 	l.From, l.RunURL = origin(environment)
-	l.Client = client(environment)
 	if u.DeploymentID != "" {
 		d, err := tx.Deployment(u.DeploymentID)
 		if err != nil && !errors.Is(err, store.ErrNotFound) {
@@ -148,15 +145,6 @@ func origin(environment map[string]string) (from, url string) {
 		url = ""
 	}
 	return system, url
-}
-
-// client describes the client itself, from its environment.
-func client(environment map[string]string) string {
-	text := oneWord(environment["pulumi.version"])
-	if system := oneWord(environment["pulumi.os"]); text != "" && system != "" {
-		text += " on " + system
-	}
-	return text
 }
 
 // maxWord bounds the values of an environment in sentences, in bytes.

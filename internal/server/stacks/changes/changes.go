@@ -20,7 +20,6 @@ type Reducer struct {
 	messages  []Message
 	extra     int
 	progress  map[string]progress
-	config    map[string]string
 	summary   *summaryEvent
 	cancelled bool
 	first     int64 // Unix time
@@ -96,11 +95,6 @@ func (r *Reducer) Add(body []byte) {
 		r.note(seq, e.Progress)
 	case e.Summary != nil:
 		r.summary = e.Summary
-	case e.Prelude != nil && len(e.Prelude.Config) <= maxMessages:
-		r.config = map[string]string{}
-		for k, v := range e.Prelude.Config {
-			r.config[cut(k, maxText)] = cut(v, maxText)
-		}
 	case e.Cancel != nil:
 		r.cancelled = true
 	}
@@ -313,7 +307,7 @@ func (r *Reducer) note(seq int64, p *progressEvent) {
 func (r *Reducer) Tree() Tree {
 	t := Tree{
 		Rows: make([]Row, 0, len(r.rows)), Totals: map[string]int{}, Omitted: len(r.omitted), Messages: slices.Clone(r.messages),
-		OmittedMessages: r.extra, Config: r.config, Cancelled: r.cancelled, Began: unix(r.first), LastActivity: unix(r.last),
+		OmittedMessages: r.extra, Cancelled: r.cancelled, Began: unix(r.first), LastActivity: unix(r.last),
 	}
 	sorted := slices.SortedFunc(maps.Values(r.rows), func(a, b *row) int { return cmp.Compare(a.first, b.first) })
 	for _, w := range sorted {
@@ -343,7 +337,7 @@ func (r *Reducer) Tree() Tree {
 	}
 	slices.Sort(t.Progress)
 	if s := r.summary; s != nil {
-		t.Summarized, t.Changes, t.Took = true, s.Changes, time.Duration(s.Seconds)*time.Second
+		t.Summarized, t.Changes = true, s.Changes
 	}
 	return t
 }

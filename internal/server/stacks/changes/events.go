@@ -17,9 +17,6 @@ type event struct {
 	Policy     *policyEvent     `json:"policyEvent"`
 	Progress   *progressEvent   `json:"progressEvent"`
 	Summary    *summaryEvent    `json:"summaryEvent"`
-	Prelude    *struct {
-		Config map[string]string `json:"config"`
-	} `json:"preludeEvent"`
 }
 
 type stepEvent struct {
@@ -72,6 +69,5 @@ type progressEvent struct {
 }
 
 type summaryEvent struct {
-	Seconds int64          `json:"durationSeconds"`
 	Changes map[string]int `json:"resourceChanges"`
 }

@@ -6,9 +6,8 @@ import "slices"
 type Node struct {
 	Row
 	Depth int
-	// Children counts all resources below; Same counts those among them that do not change and are
-	// folded away.
-	Children, Same int
+	// Same counts the resources below that do not change and are folded away.
+	Same int
 }
 
 // Ordered returns the rows as a tree by parent, in the order of display: among siblings first those
@@ -29,9 +28,9 @@ type forest struct {
 	index map[string]int
 	all   bool
 	kids  map[int][]int
-	// total, same, weight are of a resource with all below it.
-	total, same, weight []int
-	shown               []bool
+	// same and weight are of a resource with all below it.
+	same, weight []int
+	shown        []bool
 }
 
 const root = -1
@@ -48,7 +47,7 @@ func (f *forest) parent(i int) int {
 func (f *forest) build() {
 	n := len(f.rows)
 	f.kids = make(map[int][]int, n/4+1)
-	f.total, f.same, f.weight, f.shown = make([]int, n), make([]int, n), make([]int, n), make([]bool, n)
+	f.same, f.weight, f.shown = make([]int, n), make([]int, n), make([]bool, n)
 	up := make([]int, n)
 	for i := range f.rows {
 		up[i] = f.parent(i)
@@ -67,7 +66,6 @@ func (f *forest) build() {
 		f.shown[i] = f.shown[i] || f.all || r.Changed()
 		f.weight[i] = max(f.weight[i], weight(r))
 		if p := up[i]; p != root {
-			f.total[p] += f.total[i] + 1
 			f.same[p] += f.same[i]
 			if !r.Changed() {
 				f.same[p]++
@@ -127,7 +125,7 @@ func (f *forest) walk() []Node {
 	for len(stack) > 0 {
 		e := stack[len(stack)-1]
 		stack = stack[:len(stack)-1]
-		out = append(out, Node{Row: f.rows[e.i], Depth: e.depth, Children: f.total[e.i], Same: f.same[e.i]})
+		out = append(out, Node{Row: f.rows[e.i], Depth: e.depth, Same: f.same[e.i]})
 		push(f.kids[e.i], e.depth+1)
 	}
 	return out

@@ -84,12 +84,8 @@ type Tree struct {
 	OmittedMessages int
 	// Progress describes downloads and installations that run.
 	Progress []string
-	// Config is the configuration that the update used. Secrets are hidden by the client.
-	Config map[string]string
 	// Changes are the counts of the engine's summary, if it was received.
-	Changes map[string]int
-	// Took is the duration that the engine reported.
-	Took                time.Duration
+	Changes             map[string]int
 	Summarized          bool
 	Cancelled           bool
 	Began, LastActivity time.Time

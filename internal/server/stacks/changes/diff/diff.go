@@ -40,7 +40,7 @@ type Line struct {
 
 // Diff is what a step changes.
 type Diff struct {
-	Op, URN string
+	Op string
 	// Changes begin with those that replace the resource.
 	Changes []Change
 	// More is the number of changes that are left out.
@@ -62,7 +62,6 @@ const (
 
 type step struct {
 	Op           string          `json:"op"`
-	URN          string          `json:"urn"`
 	Keys         []string        `json:"keys"`
 	Diffs        []string        `json:"diffs"`
 	DetailedDiff map[string]kind `json:"detailedDiff"`
@@ -109,7 +108,7 @@ func Of(metadata []byte) (Diff, error) {
 		c.compare("", s.Old.inputs(), s.New.inputs(), 0)
 	}
 	slices.SortStableFunc(c.list, func(a, b Change) int { return order(a) - order(b) })
-	return Diff{Op: s.Op, URN: s.URN, Changes: c.list, More: c.more}, nil
+	return Diff{Op: s.Op, Changes: c.list, More: c.more}, nil
 }
 
 func order(c Change) int {
