@@ -61,7 +61,6 @@ type Listed struct {
 type Listing struct {
 	Items []Listed
 	Next  string // selects the next page; "" on the last
-	Now   time.Time
 }
 
 // errNoOrg is the error of callers who have no role in an organization.
@@ -82,7 +81,6 @@ func (s *Service) Page(ctx context.Context, p identity.Principal, orgID string, 
 		return out, err
 	}
 	err = s.db.Read(ctx, func(tx *store.Tx) error {
-		out.Now = tx.Now()
 		var list []store.DeploymentJob
 		var next store.StagePosition
 		if q.Text != "" {

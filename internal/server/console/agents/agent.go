@@ -2,7 +2,6 @@ package agents
 
 import (
 	"fmt"
-	"time"
 
 	"workflowagent/internal/server/console/page"
 	"workflowagent/internal/server/console/queue"
@@ -22,7 +21,6 @@ type agentPage struct {
 	Rows    []queue.Row
 	Running []queue.Row
 	Health  []string
-	Now     time.Time
 }
 
 func (p *pages) agent(v *page.Visit) (view.Page, error) {
@@ -30,7 +28,7 @@ func (p *pages) agent(v *page.Visit) (view.Page, error) {
 	if err != nil {
 		return view.Page{}, err
 	}
-	a := agentPage{Org: v.Org.Name, Admin: v.Who.CanAdminOrg(v.Org.ID), Pool: pool, Now: time.Now()}
+	a := agentPage{Org: v.Org.Name, Admin: v.Who.CanAdminOrg(v.Org.ID), Pool: pool}
 	list, err := p.agentsOf(v, pool.AgentPool)
 	if err != nil {
 		return view.Page{}, err

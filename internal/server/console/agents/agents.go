@@ -4,7 +4,6 @@ package agents
 
 import (
 	"slices"
-	"time"
 
 	"workflowagent/internal/server/console/page"
 	"workflowagent/internal/server/console/view"
@@ -66,7 +65,6 @@ type overview struct {
 	Pools []pools.Summary
 	Admin bool
 	Form  form
-	Now   time.Time
 }
 
 func (o overview) hasDefault() bool {
@@ -80,7 +78,7 @@ func (p *pages) listPage(v *page.Visit, f form) (view.Page, error) {
 	return view.Page{
 		Title: "Agent pools", Section: "pools",
 		Crumbs: []view.Crumb{{Text: v.Org.Name, Href: links.Path(v.Org.Name)}, {Text: "Pools"}},
-		Body:   listBody(overview{v.Org.Name, list, v.Who.CanAdminOrg(v.Org.ID), f, time.Now()}),
+		Body:   listBody(overview{v.Org.Name, list, v.Who.CanAdminOrg(v.Org.ID), f}),
 		Live:   topics(v),
 	}, err
 }

@@ -30,8 +30,6 @@ type detail struct {
 	Way     string
 	Open    bool // shows the ways to install
 	Admin   bool
-	Version string // of the server
-	Now     time.Time
 	// DeleteProblem and EditProblem are the errors of forms.
 	DeleteProblem, EditProblem string
 }
@@ -82,7 +80,7 @@ func (p *pages) detailPage(v *page.Visit, change func(*detail)) (view.Page, erro
 
 func (p *pages) load(v *page.Visit) (detail, error) {
 	ctx, id := v.Context(), v.Param("pool")
-	d := detail{Org: v.Org.Name, Admin: v.Who.CanAdminOrg(v.Org.ID), Version: p.Server.Version, Now: time.Now(), Way: cmp.Or(v.Query("install"), "script")}
+	d := detail{Org: v.Org.Name, Admin: v.Who.CanAdminOrg(v.Org.ID), Way: cmp.Or(v.Query("install"), "script")}
 	var err error
 	if d.Pool, err = p.Pools.Summary(ctx, v.Who, v.Org.ID, id); err != nil {
 		return d, err

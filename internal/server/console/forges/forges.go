@@ -170,7 +170,6 @@ type showModel struct {
 	Integration store.VCSIntegration
 	HookURL     string
 	Watched     []integrations.Watched
-	Now         time.Time
 }
 
 // failing returns the number of stacks whose repository has a problem.
@@ -191,7 +190,7 @@ func (p *pages) showPage(v *page.Visit, f *form, problem string) (view.Page, err
 	if err != nil {
 		return view.Page{}, err
 	}
-	m := showModel{Integration: i, HookURL: p.Integrations.HookURL(i), Now: time.Now()}
+	m := showModel{Integration: i, HookURL: p.Integrations.HookURL(i)}
 	m.formModel = formModel{place: p.at(v), Kind: kindOf(i), ID: i.ID}
 	if f != nil {
 		m.Form = *f

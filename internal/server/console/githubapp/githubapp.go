@@ -45,9 +45,9 @@ func path(v *page.Visit, more ...string) string {
 }
 
 type formModel struct {
-	Path, Here         string
-	Name, Owner, Base  string
-	Hook, Local, Fresh bool
+	Path, Here        string
+	Name, Owner, Base string
+	Hook, Fresh       bool
 }
 
 // form shows the form. Links to it can contain its values.
@@ -58,7 +58,7 @@ func (p *pages) form(v *page.Visit) (view.Page, error) {
 }
 
 func (p *pages) formPage(v *page.Visit, m formModel, problem string) (view.Page, error) {
-	m.Path, m.Here, m.Local, m.Fresh = path(v), v.R.URL.RequestURI(), p.local(), v.Session.Fresh(time.Now())
+	m.Path, m.Here, m.Fresh = path(v), v.R.URL.RequestURI(), v.Session.Fresh(time.Now())
 	return p.page(v, "Create a GitHub App", problem, form(m)), nil
 }
 

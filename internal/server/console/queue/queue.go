@@ -50,14 +50,13 @@ func Register(site *page.Site, d Deps) {
 type Row struct {
 	deployments.Listed
 	Org string
-	Now time.Time
 }
 
 // Rows returns the rows of deployments of an organization.
 func Rows(org string, l deployments.Listing) []Row {
 	out := make([]Row, len(l.Items))
 	for i, item := range l.Items {
-		out[i] = Row{item, org, l.Now}
+		out[i] = Row{item, org}
 	}
 	return out
 }

@@ -26,12 +26,6 @@ const (
 	StateLost      = "lost"
 )
 
-// The kinds of an [Action] that the page of a deployment offers itself; their paths are empty.
-const (
-	Retry  = "retry"
-	Cancel = "cancel"
-)
-
 // Verdict says in words how a deployment does or how it ended.
 type Verdict struct {
 	State string
@@ -40,7 +34,6 @@ type Verdict struct {
 	// Step is the index of the step that failed first, or -1.
 	Step     int
 	StepName string
-	Next     Action
 }
 
 // State returns the state of a job.
@@ -76,26 +69,21 @@ func Judge(job store.Job, why Why, now time.Time) Verdict {
 	}
 	switch v.State {
 	case StateQueued:
-		v.Text, v.Next = queuedText(why), why.Action
+		v.Text = queuedText(why)
 	case StateClaimed:
 		v.Text = fmt.Sprintf("Starting: %s claimed the deployment %s ago and prepares it.", cmp.Or(job.AgentHostname, "an agent"), words.Duration(now.Sub(job.ClaimedAt)))
-		v.Next = Action{"Cancel", Cancel, ""}
 	case StateRunning:
-		v.Text, v.Next = runningText(job, now), Action{"Cancel", Cancel, ""}
+		v.Text = runningText(job, now)
 	case StateSucceeded:
 		v.Text = "Succeeded" + after(job) + "."
 	case StateCancelled:
 		v.Text = cancelledText(job)
-		v.Next = Action{"Run again", Retry, ""}
 	case StateSkipped:
 		v.Text = cmp.Or(job.Message, "Skipped.")
-		v.Next = Action{"Run again", Retry, ""}
 	case StateLost:
 		v.Text = "Lost" + after(job) + ": " + cmp.Or(job.Message, "the server received nothing from it for too long.")
-		v.Next = Action{"Run again", Retry, ""}
 	default:
 		v.Text = "Failed" + after(job) + ": " + cause(job, v)
-		v.Next = Action{"Run again", Retry, ""}
 	}
 	return v
 }

@@ -58,8 +58,7 @@ const (
 
 // Session is a signed-in browser.
 type Session struct {
-	ID     string
-	UserID string
+	ID string
 	// Way is how the user signed in, such as "token" or "link".
 	Way           string
 	Created, Seen time.Time
@@ -203,7 +202,7 @@ func recordEnd(ctx context.Context, tx *store.Tx, u store.User, reason string, n
 
 func sessionOf(r store.Session) Session {
 	return Session{
-		ID: r.ID, UserID: r.UserID, Way: r.Way, Created: r.CreatedAt, Seen: r.SeenAt, Ends: r.EndsAt, Confirmed: r.ConfirmedAt, Address: r.Address,
+		ID: r.ID, Way: r.Way, Created: r.CreatedAt, Seen: r.SeenAt, Ends: r.EndsAt, Confirmed: r.ConfirmedAt, Address: r.Address,
 		Agent: r.Agent,
 	}
 }
