@@ -1,14 +1,16 @@
 package lab
 
 import (
-	"archive/tar"
-	"crypto/sha256"
-	"encoding/json"
+	"compress/gzip"
 	"fmt"
 	"io"
-	"os"
 	"runtime"
-	"time"
+
+	"github.com/google/go-containerregistry/pkg/name"
+	v1 "github.com/google/go-containerregistry/pkg/v1"
+	"github.com/google/go-containerregistry/pkg/v1/empty"
+	"github.com/google/go-containerregistry/pkg/v1/mutate"
+	"github.com/google/go-containerregistry/pkg/v1/tarball"
 )
 
 // archiveRepository is the registry that container runtimes add to a name without one.
@@ -21,63 +23,40 @@ func (i *Image) WriteArchive(w io.Writer) error {
 	if err != nil {
 		return err
 	}
-	layer, err := os.CreateTemp("", "layer-")
+	tag, err := name.NewTag(archiveRepository + ref)
 	if err != nil {
-		return fmt.Errorf("writing the image %s: %w", ref, err)
+		return fmt.Errorf("naming an image: %w", err)
 	}
-	defer func() {
-		_ = layer.Close()
-		_ = os.Remove(layer.Name())
-	}()
-	sum := sha256.New()
-	if err := i.root.writeTar(io.MultiWriter(layer, sum)); err != nil {
-		return fmt.Errorf("writing the image %s: %w", ref, err)
-	}
-	size, err := layer.Seek(0, io.SeekEnd)
+	packed, err := i.pack()
 	if err != nil {
-		return fmt.Errorf("writing the image %s: %w", ref, err)
+		return fmt.Errorf("creating the image %s: %w", ref, err)
 	}
-	if _, err := layer.Seek(0, io.SeekStart); err != nil {
-		return fmt.Errorf("writing the image %s: %w", ref, err)
-	}
-
-	const configName, layerName = "config.json", "layer.tar"
-	config, err := json.Marshal(map[string]any{
-		"architecture": runtime.GOARCH,
-		"os":           "linux",
-		"config":       map[string]any{"Env": i.env, "User": i.user, "Cmd": i.command},
-		"rootfs":       map[string]any{"type": "layers", "diff_ids": []string{fmt.Sprintf("sha256:%x", sum.Sum(nil))}},
-	})
-	if err != nil {
-		return fmt.Errorf("writing the image %s: %w", ref, err)
-	}
-	manifest, err := json.Marshal([]map[string]any{{
-		"Config": configName, "RepoTags": []string{archiveRepository + ref}, "Layers": []string{layerName},
-	}})
-	if err != nil {
-		return fmt.Errorf("writing the image %s: %w", ref, err)
-	}
-	out := tar.NewWriter(w)
-	for _, file := range []struct {
-		name    string
-		content []byte
-	}{{"manifest.json", manifest}, {configName, config}} {
-		err := out.WriteHeader(&tar.Header{Name: file.name, Mode: 0o644, Size: int64(len(file.content)), ModTime: time.Unix(0, 0)})
-		if err != nil {
-			return fmt.Errorf("writing the image %s: %w", ref, err)
-		}
-		if _, err := out.Write(file.content); err != nil {
-			return fmt.Errorf("writing the image %s: %w", ref, err)
-		}
-	}
-	if err := out.WriteHeader(&tar.Header{Name: layerName, Mode: 0o644, Size: size, ModTime: time.Unix(0, 0)}); err != nil {
-		return fmt.Errorf("writing the image %s: %w", ref, err)
-	}
-	if _, err := io.Copy(out, layer); err != nil {
-		return fmt.Errorf("writing the image %s: %w", ref, err)
-	}
-	if err := out.Close(); err != nil {
+	if err := tarball.Write(tag, packed, w); err != nil {
 		return fmt.Errorf("writing the image %s: %w", ref, err)
 	}
 	return nil
+}
+
+// pack returns the image for archives and registries.
+func (i *Image) pack() (v1.Image, error) {
+	return i.root.pack(runtime.GOARCH, v1.Config{Env: i.env, User: i.user, Cmd: i.command})
+}
+
+// pack returns an image with one layer, which is not compressed because it travels within this machine.
+func (r *rootfs) pack(arch string, config v1.Config) (v1.Image, error) {
+	layer, err := tarball.LayerFromOpener(func() (io.ReadCloser, error) {
+		reader, writer := io.Pipe()
+		go func() { writer.CloseWithError(r.writeTar(writer)) }()
+		return reader, nil
+	}, tarball.WithCompressionLevel(gzip.NoCompression))
+	if err != nil {
+		return nil, err
+	}
+	base, err := mutate.ConfigFile(empty.Image, &v1.ConfigFile{
+		OS: "linux", Architecture: arch, RootFS: v1.RootFS{Type: "layers"}, Config: config,
+	})
+	if err != nil {
+		return nil, err
+	}
+	return mutate.AppendLayers(base, layer)
 }

@@ -1,8 +1,6 @@
 package lab
 
 import (
-	"archive/tar"
-	"bytes"
 	"cmp"
 	"context"
 	"crypto/subtle"
@@ -12,8 +10,7 @@ import (
 	"log" //nolint:depguard // The registry's library accepts no other logger. The lab's logger discards its output.
 	"net"
 	"net/http"
-	"os"
-	"slices"
+	"path"
 	"strings"
 	"sync"
 	"time"
@@ -22,10 +19,7 @@ import (
 	"github.com/google/go-containerregistry/pkg/name"
 	"github.com/google/go-containerregistry/pkg/registry"
 	v1 "github.com/google/go-containerregistry/pkg/v1"
-	"github.com/google/go-containerregistry/pkg/v1/empty"
-	"github.com/google/go-containerregistry/pkg/v1/mutate"
 	"github.com/google/go-containerregistry/pkg/v1/remote"
-	"github.com/google/go-containerregistry/pkg/v1/tarball"
 	"github.com/moby/moby/api/pkg/authconfig"
 	engineregistry "github.com/moby/moby/api/types/registry"
 	"github.com/moby/moby/client"
@@ -181,19 +175,11 @@ func (r *Registry) store(ctx context.Context, image v1.Image, repository, tag st
 
 // Add stores an image under repository:tag and returns its name.
 func (r *Registry) Add(ctx context.Context, image *Image, repository, tag string) (ref string, err error) {
-	archive, err := os.CreateTemp("", "image-")
+	packed, err := image.pack()
 	if err != nil {
 		return "", fmt.Errorf("adding an image to a registry: %w", err)
 	}
-	defer func() { _ = os.Remove(archive.Name()) }()
-	if err := errors.Join(image.WriteArchive(archive), archive.Close()); err != nil {
-		return "", fmt.Errorf("adding an image to a registry: %w", err)
-	}
-	content, err := tarball.ImageFromPath(archive.Name(), nil)
-	if err != nil {
-		return "", fmt.Errorf("adding an image to a registry: %w", err)
-	}
-	stored, err := r.store(ctx, content, repository, tag)
+	stored, err := r.store(ctx, packed, repository, tag)
 	return stored.Name(), err
 }
 
@@ -229,41 +215,12 @@ func (r *Registry) Take(ctx context.Context, engine *Engine, image, repository, 
 }
 
 func (p Picture) image() (v1.Image, error) {
-	var archive bytes.Buffer
-	w := tar.NewWriter(&archive)
-	var errs []error
-	add := func(path string, content []byte) {
-		errs = append(errs, w.WriteHeader(&tar.Header{Name: strings.TrimPrefix(path, "/"), Mode: 0o755, Size: int64(len(content))}))
-		_, err := w.Write(content)
-		errs = append(errs, err)
-	}
-	var paths []string
-	for path := range p.Files {
-		paths = append(paths, path)
-	}
-	slices.Sort(paths)
-	for _, path := range paths {
-		add(path, []byte(p.Files[path]))
+	root := rootfs{entries: map[string]rootEntry{}}
+	for name, content := range p.Files {
+		root.script(path.Join("/", name), content)
 	}
 	if len(p.Pad) > 0 {
-		add("pad", p.Pad)
+		root.text("/pad", string(p.Pad))
 	}
-	if err := errors.Join(append(errs, w.Close())...); err != nil {
-		return nil, err
-	}
-	layer, err := tarball.LayerFromOpener(func() (io.ReadCloser, error) {
-		return io.NopCloser(bytes.NewReader(archive.Bytes())), nil
-	})
-	if err != nil {
-		return nil, err
-	}
-	base, err := mutate.ConfigFile(empty.Image, &v1.ConfigFile{
-		OS: "linux", Architecture: p.Arch,
-		RootFS: v1.RootFS{Type: "layers"},
-		Config: v1.Config{Env: []string{"PATH=/bin"}},
-	})
-	if err != nil {
-		return nil, err
-	}
-	return mutate.AppendLayers(base, layer)
+	return root.pack(p.Arch, v1.Config{Env: []string{"PATH=/bin"}})
 }

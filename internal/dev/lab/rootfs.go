@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"maps"
 	"os"
 	"os/exec"
 	"path"
@@ -152,12 +153,7 @@ func (r *rootfs) writeTar(w io.Writer) error {
 		}
 		return entry.write(out, strings.TrimPrefix(name, "/"))
 	}
-	names := make([]string, 0, len(r.entries))
-	for name := range r.entries {
-		names = append(names, name)
-	}
-	slices.Sort(names)
-	for _, name := range names {
+	for _, name := range slices.Sorted(maps.Keys(r.entries)) {
 		if err := add(name, r.entries[name]); err != nil {
 			return fmt.Errorf("adding %s to the image: %w", name, err)
 		}
