@@ -12,6 +12,7 @@ import (
 
 	"workflowagent/internal/dev/e2e/harness"
 	"workflowagent/internal/dev/lab"
+	"workflowagent/internal/dev/lab/child"
 	"workflowagent/internal/dev/must"
 )
 
@@ -97,10 +98,10 @@ func TestEngineDownClaimsNothing(t *testing.T) {
 	waiting, cancel := context.WithTimeout(ctx, 2*time.Minute)
 	defer cancel()
 	err = harness.Until(waiting, func() (bool, error) {
-		return strings.Contains(lab.Tail(agent.LogFile, 1000), "no Docker Engine responds"), nil
+		return strings.Contains(child.Tail(agent.LogFile, 1000), "no Docker Engine responds"), nil
 	})
 	if err != nil {
-		t.Fatalf("the agent does not report that the engine is down: %s", lab.Tail(agent.LogFile, 20))
+		t.Fatalf("the agent does not report that the engine is down: %s", child.Tail(agent.LogFile, 20))
 	}
 	if now, err := s.Get(ctx, d); err != nil || now.Status != "not-started" {
 		t.Errorf("with the engine down the deployment is %+v, %v", now, err)
@@ -183,7 +184,7 @@ func TestEngineAgentKilledInAnUpdate(t *testing.T) {
 
 // finished reports whether the agent says that a deployment's job has finished.
 func finished(agent *lab.Agent, d harness.Deployment) bool {
-	for line := range strings.Lines(lab.Tail(agent.LogFile, 1000)) {
+	for line := range strings.Lines(child.Tail(agent.LogFile, 1000)) {
 		if strings.Contains(line, `"the job has finished"`) && strings.Contains(line, "deployment_id="+d.ID) {
 			return true
 		}

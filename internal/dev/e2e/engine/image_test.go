@@ -21,6 +21,7 @@ import (
 
 	"workflowagent/internal/dev/e2e/harness"
 	"workflowagent/internal/dev/lab"
+	"workflowagent/internal/dev/lab/child"
 	"workflowagent/internal/dev/must"
 	"workflowagent/internal/dev/release/image"
 )
@@ -208,7 +209,7 @@ func TestEngineImages(t *testing.T) {
 // administrator's token copied out of the container.
 func imagedServer(t *testing.T, docker dockerCLI, bin, host string) *lab.Server {
 	t.Helper()
-	port, err := lab.FreePort(host)
+	port, err := child.FreePort(host)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -17,6 +17,7 @@ import (
 
 	"workflowagent/internal/dev/e2e/harness"
 	"workflowagent/internal/dev/lab"
+	"workflowagent/internal/dev/lab/child"
 	"workflowagent/internal/dev/must"
 )
 
@@ -228,7 +229,7 @@ func (a *arena) runner() int {
 	return pids[0]
 }
 
-func (a *arena) kill(p *lab.Process) {
+func (a *arena) kill(p *child.Process) {
 	a.t.Helper()
 	must.OK(a.t, p.Stop(syscall.SIGKILL, patience))
 }
@@ -270,7 +271,7 @@ func (a *arena) bringBack() {
 	a.proxy.liftAll()
 }
 
-func ended(p *lab.Process) bool {
+func ended(p *child.Process) bool {
 	select {
 	case <-p.Done():
 		return true

@@ -6,7 +6,7 @@ import (
 	"testing"
 	"time"
 
-	"workflowagent/internal/dev/lab"
+	"workflowagent/internal/dev/lab/child"
 	"workflowagent/internal/dev/must"
 )
 
@@ -130,7 +130,7 @@ func (a *arena) restartEngine() {
 func (a *arena) agentSays(words string) {
 	a.t.Helper()
 	a.eventually(patience, "the agent logs "+words, func() (bool, error) {
-		return strings.Contains(lab.Tail(a.agent.LogFile, 1000), words), nil
+		return strings.Contains(child.Tail(a.agent.LogFile, 1000), words), nil
 	})
 }
 

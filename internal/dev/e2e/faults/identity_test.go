@@ -7,7 +7,7 @@ import (
 	"strings"
 	"testing"
 
-	"workflowagent/internal/dev/lab"
+	"workflowagent/internal/dev/lab/child"
 	"workflowagent/internal/dev/must"
 )
 
@@ -41,7 +41,7 @@ func (a *arena) twin() {
 	must.OK(a.t, os.WriteFile(filepath.Join(dir, "id"), id, 0o600))
 	twin := must.Get(a.LaunchAgent(a.t.Context(), a.place.target(), a.place.settings, a.Last.Env...))(a.t)
 	a.eventually(patience, "the second agent reports the conflict", func() (bool, error) {
-		return strings.Contains(lab.Tail(twin.LogFile, 100), "another agent with this identity"), nil
+		return strings.Contains(child.Tail(twin.LogFile, 100), "another agent with this identity"), nil
 	})
 }
 

@@ -13,6 +13,7 @@ import (
 
 	"workflowagent/internal/dev/e2e/harness"
 	"workflowagent/internal/dev/lab"
+	"workflowagent/internal/dev/lab/child"
 	"workflowagent/internal/dev/must"
 )
 
@@ -31,7 +32,7 @@ func startReplica(t *testing.T, w *harness.Site, args []string) *lab.Server {
 	t.Cleanup(func() {
 		_ = s.Process.Stop(syscall.SIGTERM, 15*time.Second)
 		if t.Failed() {
-			t.Logf("the replica's log:\n%s", lab.Tail(s.LogFile, 40))
+			t.Logf("the replica's log:\n%s", child.Tail(s.LogFile, 40))
 		}
 	})
 	return s

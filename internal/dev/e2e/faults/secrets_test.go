@@ -23,6 +23,7 @@ import (
 
 	"workflowagent/internal/dev/e2e/harness"
 	"workflowagent/internal/dev/lab"
+	"workflowagent/internal/dev/lab/child"
 	"workflowagent/internal/dev/must"
 )
 
@@ -398,14 +399,14 @@ func TestFaultErrorsHoldNoSecrets(t *testing.T) {
 			waiting, cancel := context.WithTimeout(ctx, patience)
 			defer cancel()
 			err = harness.Until(waiting, func() (bool, error) {
-				log := lab.Tail(agent.LogFile, 1000)
+				log := child.Tail(agent.LogFile, 1000)
 				return strings.Contains(log, "level=warn") && strings.Contains(log, tc.says) || ended(agent.Process), nil
 			})
 			if err != nil {
-				t.Errorf("the agent does not report the cause: %v\n%s", err, lab.Tail(agent.LogFile, 20))
+				t.Errorf("the agent does not report the cause: %v\n%s", err, child.Tail(agent.LogFile, 20))
 			}
 			_ = agent.Process.Stop(syscall.SIGTERM, 15*time.Second) // some have already ended
-			if log := lab.Tail(agent.LogFile, 1000); !strings.Contains(log, tc.says) {
+			if log := child.Tail(agent.LogFile, 1000); !strings.Contains(log, tc.says) {
 				t.Errorf("the agent does not report the cause:\n%s", log)
 			}
 			s.lookInto(filepath.Dir(agent.LogFile))

@@ -20,7 +20,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"workflowagent/internal/dev/e2e/harness"
-	"workflowagent/internal/dev/lab"
+	"workflowagent/internal/dev/lab/child"
 	"workflowagent/internal/dev/must"
 )
 
@@ -105,7 +105,7 @@ func newStateArena(t *testing.T, row stateRow) *stateArena {
 	t.Cleanup(func() {
 		w.Close()
 		if t.Failed() {
-			t.Logf("the server's log:\n%s", lab.Tail(w.Server.LogFile, 40))
+			t.Logf("the server's log:\n%s", child.Tail(w.Server.LogFile, 40))
 		}
 	})
 	a.route = &route{retry: row.retry}
@@ -153,7 +153,7 @@ func (a *stateArena) write() []string {
 
 // runningCLI is a started CLI.
 type runningCLI struct {
-	*lab.Process
+	*child.Process
 	output string // file
 }
 
@@ -163,7 +163,7 @@ func (a *stateArena) start(args ...string) runningCLI {
 	args = append(args, "--cwd", a.work, "--stack", path.Base(a.stack()), "--non-interactive")
 	// The variables are those of a job, in which the journal alone must preserve the state.
 	env := append(a.Tools.Env(a.Home, a.proxy.URL, a.Server.Token), "PULUMI_JOURNALING_BATCH_PERIOD=5", "PULUMI_SKIP_CHECKPOINTS=true")
-	p := must.Get(lab.StartProcess(a.t.Context(), a.Tools.Pulumi(), args, env, output))(a.t)
+	p := must.Get(child.Start(a.t.Context(), a.Tools.Pulumi(), args, env, output))(a.t)
 	return runningCLI{p, output}
 }
 
@@ -294,7 +294,7 @@ func (a *stateArena) recover() int {
 	a.check(a.export(fmt.Sprint(before.Version)))
 	a.complete(names)
 	if !a.repair && bytes.Contains(harness.Read(a.t, a.Server.LogFile), []byte(lostEntries)) {
-		a.t.Errorf("the server warns about lost entries of a journal that is complete:\n%s", lab.Tail(a.Server.LogFile, 20))
+		a.t.Errorf("the server warns about lost entries of a journal that is complete:\n%s", child.Tail(a.Server.LogFile, 20))
 	}
 	return pending
 }

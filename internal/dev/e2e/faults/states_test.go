@@ -11,6 +11,7 @@ import (
 
 	"workflowagent/internal/dev/e2e/harness"
 	"workflowagent/internal/dev/lab"
+	"workflowagent/internal/dev/lab/postgres"
 	"workflowagent/internal/dev/must"
 )
 
@@ -145,13 +146,13 @@ var stateRows = []stateRow{
 }
 
 func needsPostgres() string {
-	reason, _ := lab.PostgresAvailable()
+	reason, _ := postgres.Available()
 	return reason
 }
 
 func onPostgres(t *testing.T, dir string) []string {
 	t.Helper()
-	dsn, stop, err := lab.StartPostgres(t.Context(), dir)
+	dsn, stop, err := postgres.Start(t.Context(), dir)
 	if err != nil {
 		t.Fatal(err)
 	}
