@@ -3,8 +3,8 @@ package joblog
 import (
 	"bytes"
 	"context"
+	"fmt"
 	"strings"
-	"sync"
 	"time"
 
 	"workflowagent/internal/protocol"
@@ -17,8 +17,6 @@ const (
 	maxErrorText = 400
 	// errorTime bounds the search for the first error, which delays a page.
 	errorTime = 2 * time.Second
-	// maxFirstErrors is the number of jobs whose first error is in memory.
-	maxFirstErrors = 1024
 )
 
 // ErrorLine is a line that states an error.
@@ -26,6 +24,12 @@ type ErrorLine struct {
 	Hit
 	// Text is the text without colours and indentation.
 	Text string
+}
+
+// firstError is the result of a search.
+type firstError struct {
+	line  ErrorLine
+	found bool
 }
 
 // general are the errors with which the CLI ends. They say less than the errors before or after
@@ -39,9 +43,10 @@ func (l *Store) FirstError(ctx context.Context, job store.Job, stream int) (line
 	if !job.Status.Final() || job.LogExpired || job.Epoch < 1 {
 		return ErrorLine{}, false, nil
 	}
-	key := firstKey{job.ID, job.Epoch, job.EndedAt.UnixNano(), stream}
-	if line, found, known := l.firsts.get(key); known {
-		return line, found, nil
+	// The time of the end changes when a result replaces the verdict lost.
+	key := fmt.Sprint(job.ID, " ", job.Epoch, " ", job.EndedAt.UnixNano(), " ", stream)
+	if known, ok := l.firsts.Get(key); ok {
+		return known.line, known.found, nil
 	}
 	search, cancel := context.WithTimeout(ctx, errorTime)
 	defer cancel()
@@ -71,7 +76,7 @@ func (l *Store) FirstError(ctx context.Context, job store.Job, stream int) (line
 	if err != nil {
 		return ErrorLine{}, false, err
 	}
-	l.firsts.put(key, line, found)
+	l.firsts.Put(key, firstError{line, found}, time.Now())
 	return line, found, nil
 }
 
@@ -103,39 +108,4 @@ func errorText(text []byte) string {
 		return strings.ToValidUTF8(string(plain[:maxErrorText]), "") + "…"
 	}
 	return string(plain)
-}
-
-// firstKey identifies a search. The time of the end changes when a result replaces the verdict lost.
-type firstKey struct {
-	job    string
-	epoch  int64
-	ended  int64
-	stream int
-}
-
-type firstValue struct {
-	line  ErrorLine
-	found bool
-}
-
-// firstErrors are the results of the last searches for the first error.
-type firstErrors struct {
-	mu    sync.Mutex
-	byKey map[firstKey]firstValue
-}
-
-func (f *firstErrors) get(key firstKey) (line ErrorLine, found, known bool) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	v, known := f.byKey[key]
-	return v.line, v.found, known
-}
-
-func (f *firstErrors) put(key firstKey, line ErrorLine, found bool) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if f.byKey == nil || len(f.byKey) >= maxFirstErrors {
-		f.byKey = map[firstKey]firstValue{}
-	}
-	f.byKey[key] = firstValue{line, found}
 }

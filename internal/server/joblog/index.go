@@ -10,8 +10,6 @@ const (
 	indexEvery = 512
 	// indexEntries bounds the entries of an index. When it is full, it drops every second entry.
 	indexEntries = 4096
-	// maxIndexes is the number of streams whose index is in memory.
-	maxIndexes = 1024
 	// allLines is a line that no stream has.
 	allLines = 1 << 62
 )
@@ -98,57 +96,7 @@ func (l *Store) scanNext(ctx context.Context, key string, ix *lineIndex, want in
 	return n > 0, nil
 }
 
-// indexes are the indexes of the streams that were read last.
-type indexes struct {
-	mu    sync.Mutex
-	byKey map[string]*usedIndex
-	clock int64
-}
-
-type usedIndex struct {
-	index lineIndex
-	used  int64
-}
-
 // index returns the index of a stream.
 func (l *Store) index(key string) *lineIndex {
-	c := &l.indexes
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.clock++
-	e := c.byKey[key]
-	if e == nil {
-		if c.byKey == nil {
-			c.byKey = map[string]*usedIndex{}
-		}
-		c.makeRoom()
-		e = &usedIndex{index: lineIndex{every: indexEvery}}
-		c.byKey[key] = e
-	}
-	e.used = c.clock
-	return &e.index
-}
-
-// forget removes the index of a stream that has become shorter.
-func (c *indexes) forget(key string) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	delete(c.byKey, key)
-}
-
-// makeRoom removes the older half of the indexes if there is no room for another one.
-func (c *indexes) makeRoom() {
-	if len(c.byKey) < maxIndexes {
-		return
-	}
-	oldest := c.clock
-	for _, e := range c.byKey {
-		oldest = min(oldest, e.used)
-	}
-	limit := oldest + (c.clock-oldest)/2
-	for key, e := range c.byKey {
-		if e.used <= limit {
-			delete(c.byKey, key)
-		}
-	}
+	return l.indexes.GetOr(key, func() *lineIndex { return &lineIndex{every: indexEvery} })
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/sirupsen/logrus"
 
 	"workflowagent/internal/protocol"
+	"workflowagent/internal/server/recent"
 	"workflowagent/internal/server/store/blob"
 )
 
@@ -36,6 +37,10 @@ func Key(jobID string, epoch int64, step int) string {
 // Blobs returns the key prefix of a job's streams.
 func Blobs(jobID string) string { return "logs/" + jobID }
 
+// foundKept is how long a server remembers what it has found in a stream, for the next requests of the
+// same reader.
+const foundKept = 5 * time.Minute
+
 // Store stores log streams. It syncs them to disk in groups, in the background.
 type Store struct {
 	blobs   blob.Store
@@ -47,9 +52,9 @@ type Store struct {
 	mu      sync.Mutex
 	streams map[string]*stream
 	dirty   map[string]bool // true: has syncEarly bytes in memory
-	indexes indexes
+	indexes recent.Map[*lineIndex]
 	finds   chan struct{} // one element for each running search
-	firsts  firstErrors
+	firsts  recent.Map[firstError]
 
 	kick chan struct{} // signals that a stream is dirty; capacity 1
 	now  chan struct{} // signals that syncEarly bytes are dirty; capacity 1
@@ -71,6 +76,7 @@ func New(blobs blob.Store, instant bool, limit int64, every time.Duration, log *
 	return &Store{
 		blobs: blobs, instant: instant, limit: limit, every: every, log: log,
 		streams: map[string]*stream{}, dirty: map[string]bool{},
+		indexes: recent.Map[*lineIndex]{Age: foundKept}, firsts: recent.Map[firstError]{Age: foundKept},
 		finds: make(chan struct{}, maxFinds), kick: make(chan struct{}, 1), now: make(chan struct{}, 1),
 	}
 }
@@ -157,7 +163,7 @@ func (l *Store) Sync(ctx context.Context, key string) (int64, error) {
 	}
 	durable, err := l.blobs.Sync(ctx, key, safe)
 	if err != nil {
-		l.indexes.forget(key)
+		l.indexes.Forget(key)
 		return 0, err
 	}
 	st.mu.Lock()
