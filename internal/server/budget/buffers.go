@@ -29,9 +29,9 @@ func class(n int64) (index int, size int64) {
 	return 16*shift + int(units), units << shift
 }
 
-// Buffer returns an empty buffer for at least n bytes, which might be a reused one. It charges
+// buffer returns an empty buffer for at least n bytes, which might be a reused one. It charges
 // nothing.
-func Buffer(n int64) []byte {
+func buffer(n int64) []byte {
 	index, size := class(n)
 	if index >= 0 {
 		if b, ok := free[index].Get().(*[]byte); ok {
@@ -41,7 +41,7 @@ func Buffer(n int64) []byte {
 	return make([]byte, 0, size)
 }
 
-// Reuse lets later calls of [ReadAll] and [Buffer] use the memory of a buffer, which nothing may use any more.
+// Reuse lets later calls of [ReadAll] use the memory of a buffer, which nothing may use any more.
 func Reuse(b []byte) {
 	b = b[:0]
 	if index, size := class(int64(cap(b))); index >= 0 && size == int64(cap(b)) {

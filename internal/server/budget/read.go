@@ -20,7 +20,7 @@ func ReadAll(ctx context.Context, r io.Reader, size, limit int64, trusted bool) 
 				return nil, err
 			}
 			old := buf
-			buf = append(Buffer(bigger), old...)
+			buf = append(buffer(bigger), old...)
 			share.Give(int64(cap(old)))
 			Reuse(old)
 		}

@@ -10,7 +10,6 @@ import (
 	"workflowagent/internal/server/api/request"
 	"workflowagent/internal/server/api/state"
 	"workflowagent/internal/server/api/web"
-	"workflowagent/internal/server/budget"
 	"workflowagent/internal/server/deployments"
 	"workflowagent/internal/server/deployments/waiting"
 	"workflowagent/internal/server/store"
@@ -276,21 +275,11 @@ func (d *deploymentRoutes) logs(w http.ResponseWriter, r *http.Request, st store
 	}
 	wait := time.Duration(min(seconds, maxLogWait)) * time.Second
 	page, err := d.deployments.Log(r.Context(), st, web.Param(r, "deploymentID"), token, wait)
-	if err != nil {
-		return err
-	}
-	lines := logLines(page.Lines)
-	body := budget.Buffer(lines.size() + int64(len(page.Next)) + 64)
-	defer func() { budget.Reuse(body) }()
-	body = append(lines.appendTo(append(body, `{"__type":"DeploymentLogs","lines":`...)), ',')
-	if page.Next != "" {
-		body = append(appendString(append(body, `"nextToken":`...), page.Next), ',')
-	}
-	body = append(body[:len(body)-1], "}\n"...)
-	if err := budget.Of(r.Context()).Take(r.Context(), 2*int64(len(body))); err != nil {
-		return err
-	}
-	return web.WriteRaw(w, r, http.StatusOK, body)
+	return web.Answer(w, r, struct {
+		Type  string    `json:"__type"`
+		Lines []logLine `json:"lines"`
+		Next  string    `json:"nextToken,omitempty"`
+	}{"DeploymentLogs", logLines(page.Lines), page.Next}, err)
 }
 
 func (d *deploymentRoutes) stepLogs(w http.ResponseWriter, r *http.Request, st store.Stack) error {
@@ -302,9 +291,9 @@ func (d *deploymentRoutes) stepLogs(w http.ResponseWriter, r *http.Request, st s
 	}
 	page, err := d.deployments.StepLog(r.Context(), st, web.Param(r, "deploymentID"), job, step, int64(offset), count)
 	return web.Answer(w, r, struct {
-		Type       string   `json:"__type"`
-		Name       string   `json:"name"`
-		Lines      logLines `json:"lines"`
-		NextOffset *int64   `json:"nextOffset,omitempty"`
-	}{"DeploymentLogsStep", page.Name, page.Lines, page.Next}, err)
+		Type       string    `json:"__type"`
+		Name       string    `json:"name"`
+		Lines      []logLine `json:"lines"`
+		NextOffset *int64    `json:"nextOffset,omitempty"`
+	}{"DeploymentLogsStep", page.Name, logLines(page.Lines), page.Next}, err)
 }
