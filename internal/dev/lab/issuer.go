@@ -4,24 +4,24 @@ import (
 	"bytes"
 	"context"
 	"crypto/rand"
-	"crypto/sha256"
 	"crypto/tls"
 	"crypto/x509"
-	"encoding/base64"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"io/fs"
 	"net/http"
-	"net/url"
 	"os"
 	"path/filepath"
 	"strings"
 	"syscall"
 	"time"
 
+	"golang.org/x/oauth2"
+
 	"workflowagent/internal/dev/lab/child"
+	"workflowagent/internal/dev/lab/jsoncall"
 )
 
 const (
@@ -175,7 +175,7 @@ func (i *Issuer) signIn(ctx context.Context, who Identity) (string, error) {
 	if who.Lifetime == 0 {
 		who.Lifetime = 5 * time.Minute
 	}
-	login, verifier := rand.Text(), rand.Text()+rand.Text()
+	login, verifier := rand.Text(), oauth2.GenerateVerifier()
 	err := i.post(ctx, "/lab/people", map[string]any{
 		"login": login, "subject": who.Subject, "claims": who.Claims, "client": who.Audience,
 		"moreAudiences": who.MoreAudiences, "seconds": who.Lifetime.Seconds(),
@@ -183,74 +183,47 @@ func (i *Issuer) signIn(ctx context.Context, who Identity) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	challenge := sha256.Sum256([]byte(verifier))
-	code, err := i.authorize(ctx, url.Values{
-		"client_id": {who.Audience}, "redirect_uri": {issuerCallback}, "response_type": {"code"}, "scope": {"openid"},
-		"login_hint": {login}, "state": {login},
-		"code_challenge": {base64.RawURLEncoding.EncodeToString(challenge[:])}, "code_challenge_method": {"S256"},
-	})
+	config := oauth2.Config{
+		ClientID: who.Audience, RedirectURL: issuerCallback, Scopes: []string{"openid"},
+		Endpoint: oauth2.Endpoint{AuthURL: i.URL + "/authorize", TokenURL: i.URL + "/oauth/token", AuthStyle: oauth2.AuthStyleInParams},
+	}
+	code, err := i.authorize(ctx, config.AuthCodeURL(login, oauth2.S256ChallengeOption(verifier), oauth2.SetAuthURLParam("login_hint", login)))
 	if err != nil {
 		return "", err
 	}
-	body := url.Values{
-		"grant_type": {"authorization_code"}, "client_id": {who.Audience}, "redirect_uri": {issuerCallback},
-		"code": {code}, "code_verifier": {verifier},
-	}.Encode()
-	var answer struct {
-		IDToken string `json:"id_token"`
-	}
-	err = i.call(ctx, http.MethodPost, "/oauth/token", "application/x-www-form-urlencoded", strings.NewReader(body), func(res *http.Response) error {
-		return json.NewDecoder(res.Body).Decode(&answer)
-	})
-	if err == nil && answer.IDToken == "" {
-		err = errors.New("the provider's response holds no ID token")
-	}
-	return answer.IDToken, err
-}
-
-func (i *Issuer) authorize(ctx context.Context, query url.Values) (code string, err error) {
-	err = i.call(ctx, http.MethodGet, "/authorize?"+query.Encode(), "", nil, func(res *http.Response) error {
-		back, err := res.Location()
-		if err != nil {
-			return err
-		}
-		if code = back.Query().Get("code"); code == "" {
-			return fmt.Errorf("the provider's redirect holds no code: %s", back.RawQuery)
-		}
-		return nil
-	})
-	return code, err
-}
-
-func (i *Issuer) post(ctx context.Context, path string, body any) error {
-	data, err := json.Marshal(body)
+	token, err := config.Exchange(context.WithValue(ctx, oauth2.HTTPClient, i.client), code, oauth2.VerifierOption(verifier))
 	if err != nil {
-		return err
+		return "", err
 	}
-	return i.call(ctx, http.MethodPost, path, "application/json", bytes.NewReader(data), nil)
+	id, ok := token.Extra("id_token").(string)
+	if !ok || id == "" {
+		return "", errors.New("the provider's response holds no ID token")
+	}
+	return id, nil
 }
 
-// call sends a request. If the status is below 400 and use is not nil, it passes the response to
-// use.
-func (i *Issuer) call(ctx context.Context, method, path, contentType string, body io.Reader, use func(*http.Response) error) error {
-	req, err := http.NewRequestWithContext(ctx, method, i.URL+path, body)
+// authorize signs in at an address, and returns the code with which the provider redirects.
+func (i *Issuer) authorize(ctx context.Context, address string) (code string, err error) {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, address, http.NoBody)
 	if err != nil {
-		return err
-	}
-	if contentType != "" {
-		req.Header.Set("Content-Type", contentType)
+		return "", err
 	}
 	res, err := i.client.Do(req)
 	if err != nil {
-		return err
+		return "", err
 	}
 	defer func() { _ = res.Body.Close() }()
-	if res.StatusCode >= 400 {
+	back, err := res.Location()
+	if err != nil {
 		text, _ := io.ReadAll(io.LimitReader(res.Body, 4<<10)) // read only for the error text
-		return fmt.Errorf("%s returned %s: %s", path, res.Status, bytes.TrimSpace(text))
+		return "", fmt.Errorf("the sign-in returned %s: %s", res.Status, bytes.TrimSpace(text))
 	}
-	if use == nil {
-		return nil
+	if code = back.Query().Get("code"); code == "" {
+		return "", fmt.Errorf("the provider's redirect holds no code: %s", back.RawQuery)
 	}
-	return use(res)
+	return code, nil
+}
+
+func (i *Issuer) post(ctx context.Context, path string, body any) error {
+	return jsoncall.Do(ctx, i.client, http.MethodPost, i.URL+path, nil, body, nil)
 }

@@ -14,6 +14,7 @@ import (
 	"testing"
 	"time"
 
+	"workflowagent/internal/dev/lab/jsoncall"
 	"workflowagent/internal/dev/must"
 )
 
@@ -61,10 +62,7 @@ func issuerKeys(t *testing.T, issuer *Issuer) map[string]*rsa.PublicKey {
 	t.Helper()
 	get := func(path string, into any) {
 		t.Helper()
-		err := issuer.call(t.Context(), http.MethodGet, path, "", nil, func(res *http.Response) error {
-			return json.NewDecoder(res.Body).Decode(into)
-		})
-		must.OK(t, err)
+		must.OK(t, jsoncall.Do(t.Context(), issuer.client, http.MethodGet, issuer.URL+path, nil, nil, into))
 	}
 	var discovery struct {
 		Issuer string

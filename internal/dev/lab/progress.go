@@ -18,11 +18,8 @@ type buildWatch struct {
 	done chan struct{}
 	wg   sync.WaitGroup
 
-	mu       sync.Mutex
-	partial  []byte
-	packages int
-	fetched  int
-	last     []string
+	mu     sync.Mutex
+	output bytes.Buffer
 }
 
 // newBuildWatch returns a watch that reports a build's progress on out until stop is called. If out
@@ -53,43 +50,36 @@ func newBuildWatch(out io.Writer, what string) *buildWatch {
 func (w *buildWatch) Write(p []byte) (int, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.partial = append(w.partial, p...)
-	for {
-		i := bytes.IndexByte(w.partial, '\n')
-		if i < 0 {
-			return len(p), nil
-		}
-		line := string(w.partial[:i])
-		w.partial = w.partial[i+1:]
-		switch {
-		case strings.HasPrefix(line, "go: downloading "):
-			w.fetched++
-		case !strings.ContainsAny(line, " \t"):
-			w.packages++
-		}
-		w.last = append(w.last, line)
-		if len(w.last) > tailLines {
-			w.last = w.last[1:]
-		}
-	}
+	return w.output.Write(p)
+}
+
+func (w *buildWatch) lines() []string {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return strings.Split(w.output.String(), "\n")
 }
 
 func (w *buildWatch) count() string {
-	w.mu.Lock()
-	defer w.mu.Unlock()
+	packages, fetched := 0, 0
+	for _, line := range w.lines() {
+		if strings.HasPrefix(line, "go: downloading ") {
+			fetched++
+		} else if line != "" && !strings.ContainsAny(line, " \t") {
+			packages++
+		}
+	}
 	switch {
-	case w.packages > 0:
-		return fmt.Sprintf(", %d packages compiled", w.packages)
-	case w.fetched > 0:
-		return fmt.Sprintf(", %d modules downloaded", w.fetched)
+	case packages > 0:
+		return fmt.Sprintf(", %d packages compiled", packages)
+	case fetched > 0:
+		return fmt.Sprintf(", %d modules downloaded", fetched)
 	}
 	return ""
 }
 
 func (w *buildWatch) tail() string {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	return strings.Join(append(w.last, string(w.partial)), "\n")
+	lines := w.lines()
+	return strings.Join(lines[max(0, len(lines)-tailLines-1):], "\n")
 }
 
 func (w *buildWatch) stop() {
