@@ -1,6 +1,8 @@
 package main
 
 import (
+	"archive/tar"
+	"compress/gzip"
 	"errors"
 	"fmt"
 	"io"
@@ -55,4 +57,31 @@ func (m *maker) copyPackages(pattern, to string) error {
 		}
 	}
 	return nil
+}
+
+// eachFile calls visit for the regular files in a release archive.
+func eachFile(archive io.Reader, visit func(header *tar.Header, content []byte) error) error {
+	unpacked, err := gzip.NewReader(archive)
+	if err != nil {
+		return fmt.Errorf("reading the archive: %w", err)
+	}
+	for files := tar.NewReader(unpacked); ; {
+		header, err := files.Next()
+		if errors.Is(err, io.EOF) {
+			return nil
+		}
+		if err != nil {
+			return fmt.Errorf("reading the archive: %w", err)
+		}
+		if header.Typeflag != tar.TypeReg {
+			continue
+		}
+		content, err := io.ReadAll(files)
+		if err == nil {
+			err = visit(header, content)
+		}
+		if err != nil {
+			return fmt.Errorf("reading %s: %w", header.Name, err)
+		}
+	}
 }

@@ -2,11 +2,9 @@ package main
 
 import (
 	"archive/tar"
-	"compress/gzip"
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"path"
 	"path/filepath"
@@ -104,31 +102,18 @@ func (m *maker) unpack(name string) (dir string, err error) {
 		return "", fmt.Errorf("reading an archive: %w", err)
 	}
 	defer file.Close()
-	zipped, err := gzip.NewReader(file)
-	if err != nil {
-		return "", fmt.Errorf("reading %s: %w", name, err)
-	}
 	dir = filepath.Join(m.scratch, "images", name)
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return "", fmt.Errorf("creating a directory: %w", err)
 	}
-	for r := tar.NewReader(zipped); ; {
-		header, err := r.Next()
-		if errors.Is(err, io.EOF) {
-			return dir, nil
+	err = eachFile(file, func(header *tar.Header, content []byte) error {
+		if path.Dir(path.Dir(header.Name)) != "." {
+			return nil // a manual page in the subdirectory
 		}
-		if err != nil {
-			return "", fmt.Errorf("reading %s: %w", name, err)
-		}
-		if header.Typeflag != tar.TypeReg || path.Dir(path.Dir(header.Name)) != "." {
-			continue // a link, or a manual page in the subdirectory
-		}
-		text, err := io.ReadAll(r)
-		if err != nil {
-			return "", fmt.Errorf("reading %s: %w", name, err)
-		}
-		if err := os.WriteFile(filepath.Join(dir, path.Base(header.Name)), text, 0o600); err != nil {
-			return "", fmt.Errorf("unpacking %s: %w", name, err)
-		}
+		return os.WriteFile(filepath.Join(dir, path.Base(header.Name)), content, 0o600)
+	})
+	if err != nil {
+		return "", fmt.Errorf("unpacking %s: %w", name, err)
 	}
+	return dir, nil
 }

@@ -4,13 +4,11 @@ import (
 	"archive/tar"
 	"bytes"
 	"cmp"
-	"compress/gzip"
 	"context"
 	"crypto/sha256"
 	"debug/buildinfo"
 	"errors"
 	"fmt"
-	"io"
 	"maps"
 	"net/url"
 	"os"
@@ -105,30 +103,20 @@ func (m *maker) bill(archive string) ([]byte, error) {
 // programsIn returns the programs in an archive, in the order of their names. Every executable must
 // be a Go program.
 func programsIn(archive []byte) ([]program, error) {
-	unpacked, err := gzip.NewReader(bytes.NewReader(archive))
-	if err != nil {
-		return nil, fmt.Errorf("reading the archive: %w", err)
-	}
 	var programs []program
-	for members := tar.NewReader(unpacked); ; {
-		header, err := members.Next()
-		if errors.Is(err, io.EOF) {
-			break
-		} else if err != nil {
-			return nil, fmt.Errorf("reading the archive: %w", err)
+	err := eachFile(bytes.NewReader(archive), func(header *tar.Header, content []byte) error {
+		if header.Mode&0o111 == 0 {
+			return nil
 		}
-		if header.Typeflag != tar.TypeReg || header.Mode&0o111 == 0 {
-			continue
-		}
-		data, err := io.ReadAll(members)
+		info, err := buildinfo.Read(bytes.NewReader(content))
 		if err != nil {
-			return nil, fmt.Errorf("reading %s: %w", header.Name, err)
+			return fmt.Errorf("reading the build information: %w", err)
 		}
-		info, err := buildinfo.Read(bytes.NewReader(data))
-		if err != nil {
-			return nil, fmt.Errorf("reading the build information of %s: %w", header.Name, err)
-		}
-		programs = append(programs, program{path.Base(header.Name), sha256.Sum256(data), info})
+		programs = append(programs, program{path.Base(header.Name), sha256.Sum256(content), info})
+		return nil
+	})
+	if err != nil {
+		return nil, err
 	}
 	if len(programs) == 0 {
 		return nil, errors.New("the archive contains no program")
