@@ -19,6 +19,7 @@ import (
 	"time"
 
 	"github.com/go-jose/go-jose/v4"
+	"github.com/go-jose/go-jose/v4/jwt"
 
 	"workflowagent/internal/dev/must"
 )
@@ -175,19 +176,9 @@ func SignToken(t testing.TB, algorithm jose.SignatureAlgorithm, key any, claims 
 		t.Errorf("signing a token: %v", err)
 		return ""
 	}
-	payload, err := json.Marshal(claims)
-	if err != nil {
-		t.Errorf("encoding a token: %v", err)
-		return ""
-	}
-	signed, err := signer.Sign(payload)
+	text, err := jwt.Signed(signer).Claims(claims).Serialize()
 	if err != nil {
 		t.Errorf("signing a token: %v", err)
-		return ""
-	}
-	text, err := signed.CompactSerialize()
-	if err != nil {
-		t.Errorf("encoding a token: %v", err)
 	}
 	return text
 }

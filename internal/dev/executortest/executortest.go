@@ -12,7 +12,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
-	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -120,17 +120,9 @@ type suite struct {
 	own string // the owner of the test's jobs
 }
 
-var jobNumber struct {
-	sync.Mutex
-	n int
-}
+var jobNumber atomic.Int64
 
-func unique() string {
-	jobNumber.Lock()
-	defer jobNumber.Unlock()
-	jobNumber.n++
-	return fmt.Sprintf("job-%d-%d", os.Getpid(), jobNumber.n)
-}
+func unique() string { return fmt.Sprintf("job-%d-%d", os.Getpid(), jobNumber.Add(1)) }
 
 func newSuite(t *testing.T, place Place) *suite {
 	ctx, cancel := context.WithTimeout(context.Background(), patience)

@@ -38,50 +38,44 @@ func (e *Executor) Record(jobID string) Record {
 	return r
 }
 
+func (e *Executor) hook(set func(h *hooks)) {
+	e.place.mu.Lock()
+	defer e.place.mu.Unlock()
+	set(&e.place.hooks)
+}
+
 // OnRun sets the function of jobs that start after the call. ctx is canceled when the job is killed
 // or removed; the function's result is then ignored.
 func (e *Executor) OnRun(run func(ctx context.Context, j *Job) executor.Exit) {
-	e.place.mu.Lock()
-	defer e.place.mu.Unlock()
-	e.place.hooks.run = run
+	e.hook(func(h *hooks) { h.run = run })
 }
 
 // OnPrepare sets a hook that Prepare calls first. Prepare returns the hook's error.
 func (e *Executor) OnPrepare(prepare func(ctx context.Context, spec executor.Spec, progress func(line string)) error) {
-	e.place.mu.Lock()
-	defer e.place.mu.Unlock()
-	e.place.hooks.prepare = prepare
+	e.hook(func(h *hooks) { h.prepare = prepare })
 }
 
 // OnStart sets a hook that Start calls first. If the hook fails, Start returns its error and does
 // not run the job.
 func (e *Executor) OnStart(start func(ctx context.Context, h executor.Handle) error) {
-	e.place.mu.Lock()
-	defer e.place.mu.Unlock()
-	e.place.hooks.start = start
+	e.hook(func(h *hooks) { h.start = start })
 }
 
 // OnStarted sets a hook that Start calls last, after it has started the job. Start returns the
 // hook's error, as after a broken connection to an engine.
 func (e *Executor) OnStarted(started func(h executor.Handle) error) {
-	e.place.mu.Lock()
-	defer e.place.mu.Unlock()
-	e.place.hooks.started = started
+	e.hook(func(h *hooks) { h.started = started })
 }
 
 // OnRemove sets a hook that Remove calls first. If the hook fails, Remove returns its error and
 // keeps the job.
 func (e *Executor) OnRemove(remove func(h executor.Handle) error) {
-	e.place.mu.Lock()
-	defer e.place.mu.Unlock()
-	e.place.hooks.remove = remove
+	e.hook(func(h *hooks) { h.remove = remove })
 }
 
 // SetCheck sets the result of Check; nil means that jobs can run.
 func (e *Executor) SetCheck(err error) {
-	e.place.mu.Lock()
-	defer e.place.mu.Unlock()
-	e.place.hooks.check = err
+	e.hook(func(h *hooks) { h.check = err })
 }
 
 // Exit returns a function for [Executor.OnRun] that prints output and returns exit. A job killed

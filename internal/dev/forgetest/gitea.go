@@ -6,7 +6,6 @@ import (
 	"strings"
 	"testing"
 
-	"workflowagent/internal/server/outbound"
 	"workflowagent/internal/server/vcs"
 )
 
@@ -17,10 +16,6 @@ func Gitea(t *testing.T) World {
 	g := &giteaSite{}
 	g.site = newSite(t, "acme", "/OWNER/NAME.git", g.api)
 	return g
-}
-
-func (g *giteaSite) Connection() vcs.Connection {
-	return vcs.Connection{Reach: outbound.Reach{Anywhere: true}, BaseURL: g.server.URL, Credential: vcs.Credential{Password: Token}}
 }
 
 func (g *giteaSite) Hooks(_ *testing.T, address string) int {

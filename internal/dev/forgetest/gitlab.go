@@ -5,7 +5,6 @@ import (
 	"net/http"
 	"testing"
 
-	"workflowagent/internal/server/outbound"
 	"workflowagent/internal/server/vcs"
 )
 
@@ -17,11 +16,6 @@ func GitLab(t *testing.T) World {
 	g := &gitlabSite{}
 	g.site = newSite(t, "acme/platform", "/OWNER/NAME.git", g.api)
 	return g
-}
-
-// Connection implements [World].
-func (g *gitlabSite) Connection() vcs.Connection {
-	return vcs.Connection{Reach: outbound.Reach{Anywhere: true}, BaseURL: g.server.URL, Credential: vcs.Credential{Password: Token}}
 }
 
 // Hooks implements [World].

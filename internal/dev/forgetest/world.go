@@ -12,6 +12,7 @@ import (
 
 	"workflowagent/internal/dev/lab"
 	"workflowagent/internal/dev/must"
+	"workflowagent/internal/server/outbound"
 	"workflowagent/internal/server/vcs"
 )
 
@@ -61,6 +62,10 @@ type NewPull struct {
 	Fork   bool
 	Draft  bool
 	Labels []string
+}
+
+func (s *site) Connection() vcs.Connection {
+	return vcs.Connection{Reach: outbound.Reach{Anywhere: true}, BaseURL: s.server.URL, Credential: vcs.Credential{Password: Token}}
 }
 
 func (s *site) Name() string { return s.owner + "/" + s.name }
