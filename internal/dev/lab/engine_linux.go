@@ -138,12 +138,7 @@ func (e *privateEngine) run(ctx context.Context) error {
 	defer func() { _ = docker.Close() }()
 	ctx, cancel := context.WithTimeout(ctx, engineStart)
 	defer cancel()
-	err = child.Poll(ctx, 50*time.Millisecond, func() (bool, error) {
-		select {
-		case <-e.process.Done():
-			return false, fmt.Errorf("dockerd exited at once: %w\n%s", e.process.Err(), child.Tail(logPath, tailLines))
-		default:
-		}
+	err = e.process.Await(ctx, 50*time.Millisecond, func() (bool, error) {
 		_, err := docker.Ping(ctx, client.PingOptions{})
 		return err == nil, nil
 	})

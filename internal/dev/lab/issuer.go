@@ -128,12 +128,7 @@ func (i *Issuer) start(ctx context.Context, binary, dir string) error {
 	}
 	ctx, cancel := context.WithTimeout(ctx, issuerStart)
 	defer cancel()
-	err = child.Poll(ctx, 20*time.Millisecond, func() (bool, error) {
-		select {
-		case <-i.process.Done():
-			return false, fmt.Errorf("the provider exited at once (%w):\n%s", i.process.Err(), child.Tail(logPath, tailLines))
-		default:
-		}
+	err = i.process.Await(ctx, 20*time.Millisecond, func() (bool, error) {
 		_, err := os.Stat(announced)
 		return err == nil, nil
 	})

@@ -197,12 +197,7 @@ exec systemd-nspawn "$@"' sh \
 	m.process, m.leader = process, 0
 	ctx, cancel := context.WithTimeout(ctx, machineBoot)
 	defer cancel()
-	err = child.Poll(ctx, 100*time.Millisecond, func() (bool, error) {
-		select {
-		case <-process.Done():
-			return false, fmt.Errorf("systemd-nspawn exited at once: %w\n%s", process.Err(), child.Tail(console, tailLines))
-		default:
-		}
+	err = process.Await(ctx, 100*time.Millisecond, func() (bool, error) {
 		if m.leader == 0 {
 			m.leader = firstProcess(process.Pid())
 		}

@@ -116,12 +116,7 @@ func (s *SSHServer) start(ctx context.Context, dir, passphrase string) error {
 	}
 	ctx, cancel := context.WithTimeout(ctx, sshStart)
 	defer cancel()
-	return child.Poll(ctx, 20*time.Millisecond, func() (bool, error) {
-		select {
-		case <-s.process.Done():
-			return false, fmt.Errorf("sshd exited at once (%w):\n%s", s.process.Err(), child.Tail(logPath, tailLines))
-		default:
-		}
+	return s.process.Await(ctx, 20*time.Millisecond, func() (bool, error) {
 		conn, err := new(net.Dialer).DialContext(ctx, "tcp", "127.0.0.1:"+strconv.Itoa(s.port))
 		if err != nil {
 			return false, nil //nolint:nilerr // sshd does not listen yet.

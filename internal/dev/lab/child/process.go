@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"runtime"
 	"syscall"
 	"time"
@@ -30,6 +31,7 @@ func Command(ctx context.Context, name string, args ...string) *exec.Cmd {
 // parent dies.
 type Process struct {
 	cmd  *exec.Cmd
+	log  string
 	done chan struct{}
 	err  error // valid once done is closed
 }
@@ -58,7 +60,7 @@ func StartCommand(cmd *exec.Cmd, logFile string) (*Process, error) {
 	cmd.SysProcAttr.Setpgid = true
 	dieWithParent(cmd.SysProcAttr)
 
-	p := &Process{cmd: cmd, done: make(chan struct{})}
+	p := &Process{cmd: cmd, log: logFile, done: make(chan struct{})}
 	started := make(chan error)
 	go func() {
 		// The kernel ties the child to the thread that started it, so the thread must outlive the
@@ -112,6 +114,18 @@ func (p *Process) Stop(sig syscall.Signal, patience time.Duration) error {
 	_ = p.Signal(syscall.SIGKILL)
 	<-p.done
 	return fmt.Errorf("%s did not exit within %s and was killed", p.cmd.Path, patience)
+}
+
+// Await is [Poll], but also ends with an error when the process has exited.
+func (p *Process) Await(ctx context.Context, interval time.Duration, ready func() (bool, error)) error {
+	return Poll(ctx, interval, func() (bool, error) {
+		select {
+		case <-p.done:
+			return false, fmt.Errorf("%s exited at once (%w):\n%s", filepath.Base(p.cmd.Path), p.err, Tail(p.log, 15))
+		default:
+			return ready()
+		}
+	})
 }
 
 // Poll calls try at once and at every interval until try returns true or an error, or ctx is done.

@@ -121,14 +121,7 @@ func (p *server) start(ctx context.Context, settings []string) error {
 	if p.process, err = child.StartCommand(cmd, logPath); err != nil {
 		return err
 	}
-	err = child.Poll(ctx, 20*time.Millisecond, func() (bool, error) {
-		select {
-		case <-p.process.Done():
-			return false, fmt.Errorf("postgres exited at once (%w):\n%s", p.process.Err(), child.Tail(logPath, tailLines))
-		default:
-			return p.ready()
-		}
-	})
+	err = p.process.Await(ctx, 20*time.Millisecond, p.ready)
 	if errors.Is(err, context.DeadlineExceeded) {
 		err = fmt.Errorf("postgres was not ready within %s:\n%s", startLimit, child.Tail(logPath, tailLines))
 	}
