@@ -27,19 +27,17 @@ func (c *Clock) Boot() (string, time.Duration) {
 }
 
 // Pass advances the clock by d.
-func (c *Clock) Pass(d time.Duration) {
+func (c *Clock) Pass(d time.Duration) { c.shift(d, d) }
+
+func (c *Clock) shift(wall, boot time.Duration) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.wall += d
-	c.boot += d
+	c.wall += wall
+	c.boot += boot
 }
 
 // Set changes the date and time by d, but not the time since the boot.
-func (c *Clock) Set(d time.Duration) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.wall += d
-}
+func (c *Clock) Set(d time.Duration) { c.shift(d, 0) }
 
 // Reboot sets a new boot ID and restarts the time since the boot.
 func (c *Clock) Reboot() {
@@ -51,8 +49,4 @@ func (c *Clock) Reboot() {
 
 // Restore resumes the machine from a snapshot that is d old. The boot ID stays the same, and the
 // time since boot decreases by d; the date and time do not change.
-func (c *Clock) Restore(d time.Duration) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.boot -= d
-}
+func (c *Clock) Restore(d time.Duration) { c.shift(0, -d) }

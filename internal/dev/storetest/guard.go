@@ -2,11 +2,12 @@ package storetest
 
 import (
 	"context"
-	"database/sql"
 	"errors"
 	"fmt"
 	"slices"
 	"strings"
+
+	"github.com/jackc/pgx/v5"
 
 	"workflowagent/internal/server/store/scope"
 )
@@ -57,28 +58,20 @@ CREATE TRIGGER guard AFTER INSERT OR UPDATE OR DELETE ON %[1]s FOR EACH ROW EXEC
 // guard makes each table of a PostgreSQL database refuse changes of rows by writes that do not hold the lock
 // of the rows' owners; see [tables].
 func guard(ctx context.Context, dsn string) (err error) {
-	db, err := sql.Open("pgx", dsn)
+	db, err := pgx.Connect(ctx, dsn)
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, db.Close()) }()
-	if _, err := db.ExecContext(ctx, guardFunctions); err != nil {
+	defer func() { err = errors.Join(err, db.Close(ctx)) }()
+	if _, err := db.Exec(ctx, guardFunctions); err != nil {
 		return err
 	}
-	rows, err := db.QueryContext(ctx, "SELECT tablename FROM pg_tables WHERE schemaname = current_schema()")
+	rows, err := db.Query(ctx, "SELECT tablename FROM pg_tables WHERE schemaname = current_schema()")
 	if err != nil {
 		return err
 	}
-	defer rows.Close()
-	var names []string
-	for rows.Next() {
-		var name string
-		if err := rows.Scan(&name); err != nil {
-			return err
-		}
-		names = append(names, name)
-	}
-	if err := rows.Err(); err != nil {
+	names, err := pgx.CollectRows(rows, pgx.RowTo[string])
+	if err != nil {
 		return err
 	}
 	for _, name := range names {
@@ -89,7 +82,7 @@ func guard(ctx context.Context, dsn string) (err error) {
 		if !known {
 			continue
 		}
-		if _, err := db.ExecContext(ctx, of.trigger(name)); err != nil {
+		if _, err := db.Exec(ctx, of.trigger(name)); err != nil {
 			return fmt.Errorf("guarding the table %s: %w", name, err)
 		}
 	}
