@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"encoding/base64"
 	"encoding/json"
-	"fmt"
 	"net/http"
 
 	"workflowagent/internal/server/api/request"
@@ -38,9 +37,9 @@ func (s *secretRoutes) encrypt(w http.ResponseWriter, r *http.Request, st store.
 	return web.Answer(w, r, map[string][]byte{"ciphertext": ct}, err)
 }
 
-// secretCopies is the maximum number of copies of each secret in memory: in the request, as text,
-// as bytes, and in the response under construction.
-const secretCopies = 5
+// secretCopies is the maximum number of copies of each secret in memory before the response is
+// encoded: in the request, decoded, and as result.
+const secretCopies = 3
 
 // maxSecrets bounds the number of values in a batch, and so its running time. The stock CLI sends a
 // state's secrets in batches of 1000, but all secrets of a configuration at once.
@@ -68,25 +67,14 @@ func (s *secretRoutes) batchEncrypt(w http.ResponseWriter, r *http.Request, st s
 	if err := readSecrets(w, r, &body, "plaintexts", &body.Plaintexts); err != nil {
 		return err
 	}
-	out := []byte(`{"ciphertexts":[`)
+	out := make([][]byte, len(body.Plaintexts))
 	for i, plaintext := range body.Plaintexts {
-		ct, err := s.stacks.Encrypt(r.Context(), st, plaintext)
-		if err != nil {
+		var err error
+		if out[i], err = s.stacks.Encrypt(r.Context(), st, plaintext); err != nil {
 			return err
 		}
-		if i > 0 {
-			out = append(out, ',')
-		}
-		out = appendBase64(out, ct)
 	}
-	return web.WriteRaw(w, r, http.StatusOK, append(out, "]}\n"...))
-}
-
-// appendBase64 appends p to out as a JSON string in base64.
-func appendBase64(out, p []byte) []byte {
-	out = append(out, '"')
-	out = base64.StdEncoding.AppendEncode(out, p)
-	return append(out, '"')
+	return web.WriteJSON(w, r, http.StatusOK, map[string][][]byte{"ciphertexts": out})
 }
 
 func (s *secretRoutes) decrypt(w http.ResponseWriter, r *http.Request, st store.Stack) error {
@@ -128,45 +116,22 @@ func (s *secretRoutes) batchDecrypt(w http.ResponseWriter, r *http.Request, st s
 	if err := s.mayDecrypt(r, st, body.Ciphertexts...); err != nil {
 		return err
 	}
-	var out []byte
-	err := s.stacks.Decrypt(r.Context(), web.Principal(r), st, func(decrypt func([]byte) ([]byte, error)) (err error) {
-		out, err = plaintexts(body.Ciphertexts, decrypt)
-		return err
+	out := make(map[string]string, len(body.Ciphertexts))
+	err := s.stacks.Decrypt(r.Context(), web.Principal(r), st, func(decrypt func([]byte) ([]byte, error)) error {
+		for _, text := range body.Ciphertexts {
+			ct, err := base64.StdEncoding.DecodeString(text)
+			if err != nil {
+				return fault.Invalid("a ciphertext is not valid base64")
+			}
+			pt, err := decrypt(ct)
+			if err != nil {
+				return err
+			}
+			out[text] = base64.StdEncoding.EncodeToString(pt)
+		}
+		return nil
 	})
-	if err != nil {
-		return err
-	}
-	return web.WriteRaw(w, r, http.StatusOK, out)
-}
-
-// plaintexts returns the response to ciphertexts in base64.
-func plaintexts(texts []string, decrypt func([]byte) ([]byte, error)) ([]byte, error) {
-	out := []byte(`{"plaintexts":{`)
-	answered := map[string]bool{}
-	for _, text := range texts {
-		ct, err := base64.StdEncoding.DecodeString(text)
-		if err != nil {
-			return nil, fault.Invalid("a ciphertext is not valid base64")
-		}
-		pt, err := decrypt(ct)
-		if err != nil {
-			return nil, err
-		}
-		if answered[text] {
-			continue
-		}
-		if len(answered) > 0 {
-			out = append(out, ',')
-		}
-		answered[text] = true
-		key, err := json.Marshal(text)
-		if err != nil {
-			return nil, fmt.Errorf("encoding the response: %w", err)
-		}
-		out = append(append(out, key...), ':')
-		out = appendBase64(out, pt)
-	}
-	return append(out, "}}\n"...), nil
+	return web.Answer(w, r, map[string]map[string]string{"plaintexts": out}, err)
 }
 
 // logDecryption records a client's report that it decrypted secrets without this server.
