@@ -54,16 +54,15 @@ func generate(root string) error {
 const intro = `# The HTTP API
 
 The server has every operation of Pulumi Cloud's public REST API for stacks and deployments, except the absent parts below,
-and further routes. This page is generated from the server's routes. [protocol.md](protocol.md) describes where the server
-differs, and the calls of agents and runners.
+and further routes. [protocol.md](protocol.md) describes where it differs, and the calls of agents and runners.
 
-The server describes its own routes at ` + "`" + openapi.Path + "`" + `; ` + "`pulumi api list`" + ` prints them.
+The server describes its own routes, from which this page is generated, at ` + "`" + openapi.Path + "`" + `;
+` + "`pulumi api list`" + ` prints them.
 
 ## Absent parts
 
-A request for an absent part gets 404 with the sentence "this server does not offer …". The paths include all longer paths.
-Without a method, all methods are absent.
-
+A request for an absent part gets 404 with the sentence "this server does not offer …". Longer paths and, without a
+method, all methods are absent too.
 `
 
 // page returns the content of docs/api.md.
@@ -84,23 +83,67 @@ func page() ([]byte, error) {
 			return nil, fmt.Errorf("%s %s is neither a route nor a part of an absent feature: add it to package absent", op.Method, op.Path)
 		}
 	}
-	features := absent.Features()
-	for i, f := range features {
-		same := func(g absent.Feature) bool { return g.What == f.What && g.Why == f.Why }
-		if f.What == "" || slices.ContainsFunc(features[:i], same) {
+	writeAbsent(&b, absent.Features())
+	further := slices.DeleteFunc(routes, func(r route) bool { return public[publicapi.Shape(r.method, r.path)] })
+	kinds, further := joinKinds(further)
+	fmt.Fprintf(&b, "\n## Further routes\n\n`{kind}` is `%s`.\n", strings.Join(kinds, "`, `"))
+	write(&b, further)
+	return b.Bytes(), nil
+}
+
+// writeAbsent lists absent features by the reason for their absence.
+func writeAbsent(b *bytes.Buffer, features []absent.Feature) {
+	reasons := map[string]bool{"": true} // of a path that is offered
+	listed := map[string]bool{"": true}
+	for _, first := range features {
+		if reasons[first.Why] {
 			continue
 		}
-		var paths []string
-		for _, g := range features[i:] {
-			if same(g) {
-				paths = append(paths, "`"+g.Path+"`")
+		reasons[first.Why] = true
+		fmt.Fprintf(b, "\n%s:\n\n", strings.ToUpper(first.Why[:1])+first.Why[1:])
+		for _, f := range features {
+			if f.Why != first.Why || listed[f.What] {
+				continue
 			}
+			listed[f.What] = true
+			var paths []string
+			for _, g := range features {
+				if g.What == f.What && g.Why == f.Why {
+					paths = append(paths, "`"+g.Path+"`")
+				}
+			}
+			fmt.Fprintf(b, "* %s: %s\n", f.What, strings.Join(paths, ", "))
 		}
-		fmt.Fprintf(&b, "* %s (%s): %s\n", f.What, f.Why, strings.Join(paths, ", "))
 	}
-	b.WriteString("\n## Further routes\n")
-	write(&b, slices.DeleteFunc(routes, func(r route) bool { return public[publicapi.Shape(r.method, r.path)] }))
-	return b.Bytes(), nil
+}
+
+// joinKinds returns the kinds of integrations, and the routes with {kind} in place of the kind where
+// all kinds have the route.
+func joinKinds(routes []route) (kinds []string, joined []route) {
+	const integrations = "/api/console/orgs/{org}/integrations/"
+	has := map[route]bool{}
+	for _, r := range routes {
+		has[r] = true
+		kind, ok := strings.CutPrefix(r.path, integrations)
+		if ok && r.method == "POST" && !strings.Contains(kind, "/") {
+			kinds = append(kinds, kind)
+		}
+	}
+	for _, r := range routes {
+		kind, below, _ := strings.Cut(strings.TrimPrefix(r.path, integrations), "/")
+		of := func(kind string) route {
+			return route{r.method, strings.TrimSuffix(integrations+kind+"/"+below, "/")}
+		}
+		every := slices.Contains(kinds, kind) && !slices.ContainsFunc(kinds, func(other string) bool { return !has[of(other)] })
+		switch {
+		case !every:
+			joined = append(joined, r)
+		case kind == kinds[0]:
+			joined = append(joined, of("{kind}"))
+		}
+	}
+	slices.SortFunc(joined, byPath)
+	return kinds, joined
 }
 
 // write lists routes by path.
@@ -134,8 +177,8 @@ func routesOfServer() ([]route, error) {
 		all = append(all, route{method, path})
 		return nil
 	})
-	slices.SortFunc(all, func(a, b route) int {
-		return strings.Compare(a.path+" "+a.method, b.path+" "+b.method)
-	})
+	slices.SortFunc(all, byPath)
 	return all, err
 }
+
+func byPath(a, b route) int { return strings.Compare(a.path+" "+a.method, b.path+" "+b.method) }
