@@ -48,8 +48,8 @@ func requiredFields(c *Config) []settings.Field {
 	return []settings.Field{{
 		Key: "token", Value: &c.Token, Example: "pul-xxx",
 		Requirement: "required unless oidc_token_file is set",
-		Doc: `The access token of the agent pool, shown once when the pool is created. Only the agent's
-user should be able to read the file that contains it (chmod 600).`,
+		Doc: `The access token of the agent pool, shown once when the pool is created. Let only the
+agent's user read the file that contains it (chmod 600).`,
 	}}
 }
 
@@ -63,22 +63,20 @@ For proxies, see network.md.`,
 		DefaultText: "the directory of the agent's binary, symbolic links followed",
 		Example:     "<location of customer-managed-workflow-agent binary>",
 		Doc: `The directory that contains workflow-runner and, for jobs in containers, the
-workflow-runner-embeddable for their architecture. If the value is the path of the agent's binary, the
-agent uses the binary's directory.`,
+workflow-runner-embeddable for their architecture. The path of the agent's binary means its directory.`,
 	}, {
 		Key: "shared_volume_directory", Value: (*settings.Path)(&c.SharedVolumeDirectory),
 		DefaultText: "volumes of the engine; for processes a directory below state_directory",
 		Example:     "/var/lib/workflow-agent/shared",
-		Doc: `The host directory in which the agent creates the jobs' directories, which containers
-mount. Its path must be the same for the agent and for the engine. If it is not set, containers mount
-no host directory, and the engine may be on another host.`,
+		Doc: `The host directory, with the same path for the agent and the engine, in which the agent
+creates the jobs' directories, which containers mount. Without it, containers mount no host directory,
+and the engine may be on another host.`,
 	}, {
 		Key: "deploy_target", Value: (*string)(&c.DeployTarget), Default: string(TargetDocker),
 		Choices: []string{string(TargetDocker), string(TargetKubernetes), string(TargetProcess)},
 		Check:   checkTarget,
-		Doc: `How the agent runs jobs. docker: in a container for each job. kubernetes: in a pod for each
-job. process: in a process of the agent's user, without isolation; use it only on disposable hosts and
-for trials.`,
+		Doc: `Where each job runs. docker: in a container. kubernetes: in a pod. process: in a process
+of the agent's user, without isolation; use it only on disposable hosts and for trials.`,
 	}, {
 		Key: "single_run", Value: &c.Agent.SingleRun, Default: "false",
 		Doc: `If true, the agent exits after it has delivered the result of one job.`,
@@ -92,24 +90,22 @@ credentials, or else those of the docker configuration and credential helpers of
 		Key: "enabled_workflow_types", Value: &c.EnabledWorkflowTypes,
 		Default: typeDeployment + "," + typeInsights + "," + typePolicy, Separator: ",", NotEmpty: true,
 		Choices: []string{typeDeployment, typeInsights, typePolicy},
-		Doc: `The types of work that this agent may claim. Of these, the agent announces only deployment to the
-server, because it cannot run the others: configurations that name them stay valid. The list must include
-deployment.`,
+		Doc: `The types of work that this agent may claim, which must include deployment. The agent
+cannot run the others and does not announce them: configurations that name them stay valid.`,
 	}, {
 		Key: "env_forward_allowlist", Value: &c.EnvForwardAllowlist, Separator: " ",
-		Doc: `The names of the agent's environment variables that jobs receive, such as cloud
-credentials. Names are case-sensitive. The values override the server's variables, never reach the
-server, and are masked in every log if they have at least six characters. Jobs always receive
-DOCKER_HOST.`,
+		Doc: `The case-sensitive names of the agent's environment variables that jobs receive, such as
+cloud credentials. The values override the server's variables, never reach the server, and are masked in
+every log if they have at least six characters. Jobs always receive DOCKER_HOST.`,
 	}}
 }
 
 func oidcFields(c *Config) []settings.Field {
 	return []settings.Field{{
 		Key: "oidc_token_file", Value: (*settings.Path)(&c.OIDCTokenFile), Example: "/var/run/secrets/oidc/token",
-		Doc: `The file that contains the OIDC token. The agent exchanges the OIDC token for a pool token
-and needs no token setting. The file must contain only the OIDC token and be writable only by its
-owner. The agent reads the file before each exchange, and waits if it does not exist yet.`,
+		Doc: `The file with the OIDC token, which the agent exchanges for a pool token instead of the
+token setting. The file must contain only the OIDC token and be writable only by its owner. The agent
+reads it before each exchange, and waits if it does not exist yet.`,
 	}, {
 		Key: "organization_name", Value: &c.OrganizationName,
 		Example: "acme", Requirement: "required if oidc_token_file is set",
@@ -129,16 +125,16 @@ func pollingFields(c *Config) []settings.Field {
 	return []settings.Field{{
 		Key: "polling_interval", Value: &c.Agent.PollingInterval,
 		Default: "1m", Min: int64(100 * time.Millisecond), Max: dayLong,
-		Doc: `The time between two polls. The server's Retry-After overrides it. If the server holds
-polls open, the agent polls again at once.`,
+		Doc: `The time between two polls, unless the server sends Retry-After. If the server holds polls
+open, the agent polls again at once.`,
 	}, {
 		Key: "polling_interval_override", Value: &c.Agent.PollingIntervalOverride, Default: "false",
 		Doc: `If true, the agent always waits for polling_interval: it ignores Retry-After and never
-asks the server to hold a poll open. If false, see polling_interval.`,
+asks the server to hold a poll open.`,
 	}, {
 		Key: "job_status_loop_interval", Value: &c.Agent.JobStatusLoopInterval,
 		Default: "30s", Min: int64(100 * time.Millisecond), Max: dayLong,
-		Doc: `The time between two status checks of a running job. These checks detect a cancellation.`,
+		Doc: `The time between two status checks of a running job, which detect a cancellation.`,
 	}, {
 		Key: "request_timeout", Value: &c.Agent.RequestTimeout,
 		Default: "30s", Min: int64(time.Second), Max: int64(time.Hour),
@@ -150,19 +146,19 @@ fail without progress.`,
 	}, {
 		Key: "request_retry_wait", Value: &c.Retry.Wait,
 		Default: "20s", Min: int64(time.Millisecond), Max: dayLong,
-		Doc: `The delay before the first retry. The delay increases with each retry.`,
+		Doc: `The delay before the first retry, which increases with each retry.`,
 	}, {
 		Key: "request_retry_max_wait", Value: &c.Retry.MaxWait,
 		Default: "2m", Min: int64(time.Millisecond), Max: dayLong,
 		Doc: `The longest delay between retries. It must be at least request_retry_wait.`,
 	}, {
 		Key: "circuit_breaker_failures", Value: &c.Breaker.Failures, Default: "2", Min: 1, Max: 1000,
-		Doc: `The number of consecutive failed API calls, including retries, after which the agent stops
-polling and only probes the server.`,
+		Doc: `The number of consecutive failed API calls, including retries, after which the agent only
+probes the server instead of polling.`,
 	}, {
 		Key: "circuit_breaker_timeout", Value: &c.Breaker.Timeout,
 		Default: "10m", Min: int64(time.Millisecond), Max: dayLong,
-		Doc: `The time after which the agent polls again, unless a successful probe lets it poll earlier.`,
+		Doc: `The time after which the agent polls again if no probe succeeds earlier.`,
 	}}
 }
 
@@ -170,7 +166,7 @@ func healthFields(c *Config) []settings.Field {
 	return []settings.Field{{
 		Key: "http_server_port", Value: &c.HTTPServerPort, Default: "8080", Max: 65535,
 		Doc: `The port on which the agent serves /healthz and /metrics; 0 disables the HTTP server. If
-another process uses the port, the agent logs a warning and runs without the HTTP server.`,
+another process uses the port, the agent logs a warning and runs without it.`,
 	}, {
 		Key: "http_server_address", Value: &c.HTTPServerAddress,
 		DefaultText: "127.0.0.1; in Kubernetes all addresses", Example: "127.0.0.1",
@@ -183,59 +179,59 @@ credentials.`,
 		Doc: `The time without progress after which /healthz reports the agent as unhealthy.`,
 	}, {
 		Key: "syslog", Value: &c.Syslog, Default: "false",
-		Doc: `If true, the agent logs to syslog. If false, it logs to stderr.`,
+		Doc: `If true, the agent logs to syslog instead of stderr.`,
 	}, {
 		Key: "log_format", Value: (*string)(&c.LogFormat),
 		Default: string(LogText), Choices: []string{string(LogText), string(LogJSON)},
 		Doc: `The format of the agent's own log.`,
 	}, {
 		Key: "log_job_output", Value: &c.Agent.LogJobOutput, Default: "true",
-		Doc: `If true, the agent prints the masked log of its jobs in addition to its own log, up to 64 MiB of each
-job. The server always receives the whole log.`,
+		Doc: `If true, the agent's own log includes the masked log of its jobs, up to 64 MiB of each.
+The server always receives the whole log.`,
 	}}
 }
 
 func hostFields(c *Config) []settings.Field {
 	return []settings.Field{{
 		Key: "max_concurrent_jobs", Value: &c.Agent.MaxConcurrentJobs, Default: "1", Min: 1, Max: 1000,
-		Doc: `The maximum number of concurrent jobs. If single_run is true, the maximum is 1.`,
+		Doc: `The maximum number of concurrent jobs; 1 if single_run is true.`,
 	}, {
 		Key: "state_directory", Value: (*settings.Path)(&c.StateDirectory),
 		DefaultText: "$STATE_DIRECTORY of the service manager; else /var/lib/workflow-agent for root and " +
 			"$XDG_STATE_HOME/workflow-agent or ~/.local/state/workflow-agent for other users",
 		Example: "/var/lib/workflow-agent",
-		Doc: `The directory in which the agent stores its journal and undelivered logs. Several agents can
-share it.`,
+		Doc: `The directory, which several agents can share, of the agent's journal and undelivered
+logs.`,
 	}, {
 		Key: "allowed_images", Value: &c.AllowedImages, Separator: ",", NotEmpty: true,
 		DefaultText: "every image", Example: "[pulumi/*, registry.example.com/team/**]",
-		Doc: `Patterns of the images that jobs may use; the agent refuses jobs with other images. A name
-without a host refers to Docker Hub. * matches within one path element, ** matches across elements. A
+		Doc: `Patterns of the images that jobs may use; the agent refuses others. A name without a host
+refers to Docker Hub. * matches within one path element, ** matches across elements. A
 pattern without a tag matches every tag and digest; a pattern with a tag matches no digest. Names that
 programs read differently, such as HOST/x with capital letters and no port, are always refused.`,
 	}, {
 		Key: "allowed_repositories", Value: &c.AllowedRepositories, Separator: ",", NotEmpty: true,
 		DefaultText: "every repository", Example: "[github.com/acme/*]",
 		Doc: `Patterns of the git repositories (host/path, without scheme, user and .git) that jobs may
-use; the agent refuses jobs from other repositories. * matches within one path element, ** matches
+use; the agent refuses others. * matches within one path element, ** matches
 across elements. Quote a pattern that begins with *. If set, redirects to other addresses are refused. Pre-run
 commands can still fetch from any host.`,
 	}, {
 		Key: "pulumi_mirror", Value: &c.Mirror.Location, DefaultText: "none: jobs run the pulumi of their image or host",
 		Example: "https://mirror.example.com/pulumi",
-		Doc: `The directory, as an absolute path, or the URL with the archives of pulumi's releases. From it, the
-agent brings the version that a job selects, and keeps it in state_directory; see deployments.md. (Docker and process
-targets only.)`,
+		Doc: `The absolute path or the URL of a directory with the archives of pulumi's releases, from
+which the agent brings the version that a job selects into state_directory; see deployments.md. (Docker
+and process targets only.)`,
 	}, {
 		Key: "pulumi_checksums_file", Value: (*settings.Path)(&c.Mirror.Checksums),
 		Example: "/etc/workflow-agent/pulumi-checksums.txt", Requirement: "required if pulumi_mirror is set",
-		Doc: `The file with the SHA-256 sums of the archives that the agent may bring, in the format of sha256sum.
-The agent reads the file for each job.`,
+		Doc: `The file with the SHA-256 sums of the archives that the agent may bring, in the format of
+sha256sum. The agent reads it for each job.`,
 	}, {
 		Key: "ca_certificate_file", Value: (*settings.Path)(&c.CACertificateFile),
 		Example: "/etc/ssl/certs/company-ca.pem",
-		Doc: `A PEM file with certificate authorities. The agent and the programs in its jobs trust them
-in addition to the system's authorities; see network.md.`,
+		Doc: `A PEM file with certificate authorities that the agent and the programs in its jobs trust
+in addition to the system's; see network.md.`,
 	}}
 }
 
@@ -281,7 +277,7 @@ func dockerFields(c *Config) []settings.Field {
 		Key: "docker_server_address", Value: &c.Docker.ServerAddress, DefaultText: "none",
 		Example: "172.18.0.1:8800",
 		Doc: `The IP address and port at which job containers reach a server whose service_url is on
-loopback. They then need not share the host's network.`,
+loopback, without the host's network.`,
 	}, {
 		Key: "docker_memory", Value: (*settings.Bytes)(&c.Docker.Memory),
 		DefaultText: "no limit", Example: "4g", Min: minDockerMemory,
@@ -299,10 +295,9 @@ func updateFields(c *Config) []settings.Field {
 	return []settings.Field{{
 		Key: "auto_update", Value: (*string)(&c.AutoUpdate), Default: string(UpdateAuto),
 		Choices: []string{string(UpdateAuto), string(UpdateOn), string(UpdateOff)},
-		Doc: `Controls whether the agent installs its own new signed releases. auto: the agent updates
-itself if install.sh installed it as a service; otherwise it logs the upgrade command once per
-release. true: like auto, but the agent also logs a warning if it cannot update itself. false: the
-agent does not check for releases.`,
+		Doc: `Whether the agent installs its own new signed releases. auto: if install.sh installed it
+as a service; otherwise it logs the upgrade command once per release. true: like auto, with a warning in
+the log if it cannot update itself. false: it does not check for releases.`,
 	}, {
 		Key: "update_channel", Value: &c.UpdateChannel, Default: "stable", Choices: []string{"stable", "beta"},
 		Doc: `The channel from which the agent installs releases.`,
@@ -328,17 +323,17 @@ pod-template.md.`,
 	}, {
 		Key: "pod_start_timeout", Value: &c.PodStartTimeout, Default: "10m",
 		Min: int64(10 * time.Second), Max: dayLong,
-		Doc: `The time in which a worker pod must be scheduled and fetch its images; afterwards the job
-fails. Allow for new nodes and for large images.`,
+		Doc: `The time in which a worker pod must be scheduled and fetch its images, or the job fails.
+Allow for new nodes and large images.`,
 	}, {
 		Key: "kubernetes_workspace_claim", Value: &c.Pods.WorkspaceClaim, DefaultText: "none", Example: "workflow-workspaces",
-		Doc: `The persistent volume claim, in the namespace of worker pods, that keeps the workspaces; see
+		Doc: `The persistent volume claim, in the namespace of worker pods, of the workspaces; see
 caches.md. Each pod mounts only its own directory of it.`,
 	}, {
 		Key: "kubernetes_workspace_host_path", Value: (*settings.Path)(&c.Pods.WorkspaceHostPath), DefaultText: "none",
 		Example: "/var/lib/workflow-workspaces",
-		Doc: `The directory of each node that keeps the workspaces, instead of kubernetes_workspace_claim.
-Without either, the jobs in pods have no workspaces.`,
+		Doc: `The directory of each node for the workspaces, instead of kubernetes_workspace_claim.
+Without either, jobs in pods have none.`,
 	}, {
 		Key: "debug_pod_ttl", Value: &c.DebugPodTTL, Default: "24h", Min: int64(time.Minute), Max: 30 * dayLong,
 		Doc: `The time after which the agent removes a worker pod that PULUMI_AGENT_DEBUG_POD kept.`,
@@ -349,8 +344,8 @@ Without either, the jobs in pods have no workspaces.`,
 func podFields(c *Config) []settings.Field {
 	return []settings.Field{{
 		Key: "image", Value: &c.Pods.AgentImage, Requirement: "required if deploy_target is kubernetes",
-		Doc: `Kubernetes only: the image of the agent's own release, which contains the runner. An init
-container copies the runner into worker pods.`,
+		Doc: `Kubernetes only: the image of the agent's own release, from which an init container copies
+the runner into worker pods.`,
 	}, {
 		Key: "image_pull_policy", Value: &c.Pods.PullPolicy,
 		Default: "IfNotPresent", Choices: []string{"Always", "IfNotPresent", "Never"},
@@ -379,7 +374,7 @@ func environmentFields(c *Config) []settings.Field {
 	return []settings.Field{{
 		Key: "override_image_reference", Env: "PULUMI_DEPLOY_OVERRIDE_IMAGE_REFERENCE", Value: &c.Agent.OverrideImageReference,
 		DefaultText: "the image that each job requests",
-		Doc:         `The image that the agent uses for every job, instead of the image that the job requests.`,
+		Doc:         `The image that the agent uses for every job.`,
 	}, {
 		Key: "docker_host", Env: "DOCKER_HOST", Value: &c.Docker.Host,
 		DefaultText: "the engine of the current docker context, then the usual sockets",
