@@ -2,17 +2,12 @@ package reach
 
 import (
 	"context"
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
 	"crypto/tls"
 	"crypto/x509"
 	"crypto/x509/pkix"
-	"encoding/pem"
 	"errors"
 	"io"
 	stdlog "log"
-	"math/big"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -20,6 +15,10 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"workflowagent/internal/dev/testcert"
+
+	"workflowagent/internal/dev/must"
 )
 
 // direct bypasses any proxy in the environment.
@@ -47,60 +46,15 @@ func (t *Trace) want(tb testing.TB, stage Stage, words ...string) {
 	}
 }
 
-type authority struct {
-	cert *x509.Certificate
-	key  *ecdsa.PrivateKey
-}
-
-func newAuthority(t *testing.T) *authority {
+func authority(t *testing.T) *testcert.Authority {
 	t.Helper()
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
-	template := &x509.Certificate{
-		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "Company Root"}, IsCA: true, BasicConstraintsValid: true,
-		NotBefore: time.Now().Add(-24 * time.Hour), NotAfter: time.Now().Add(24 * time.Hour), KeyUsage: x509.KeyUsageCertSign,
-	}
-	der, err := x509.CreateCertificate(rand.Reader, template, template, &key.PublicKey, key)
-	if err != nil {
-		t.Fatal(err)
-	}
-	cert, err := x509.ParseCertificate(der)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return &authority{cert, key}
-}
-
-func (a *authority) pem() []byte {
-	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: a.cert.Raw})
+	return must.Get(testcert.NewAuthority("Company Root"))(t)
 }
 
 // leaf returns a server's certificate. It is self-signed if a is nil.
-func leaf(t *testing.T, a *authority, from, to time.Time, hosts ...string) tls.Certificate {
+func leaf(t *testing.T, a *testcert.Authority, from, to time.Time, hosts ...string) tls.Certificate {
 	t.Helper()
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
-	template := &x509.Certificate{SerialNumber: big.NewInt(2), Subject: pkix.Name{CommonName: "the server"}, NotBefore: from, NotAfter: to}
-	for _, host := range hosts {
-		if ip := net.ParseIP(host); ip != nil {
-			template.IPAddresses = append(template.IPAddresses, ip)
-		} else {
-			template.DNSNames = append(template.DNSNames, host)
-		}
-	}
-	parent, signer := template, key
-	if a != nil {
-		parent, signer = a.cert, a.key
-	}
-	der, err := x509.CreateCertificate(rand.Reader, template, parent, &key.PublicKey, signer)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key}
+	return must.Get(a.Issue(&x509.Certificate{Subject: pkix.Name{CommonName: "the server"}, NotBefore: from, NotAfter: to}, hosts...))(t)
 }
 
 func serveTLS(t *testing.T, cert tls.Certificate) string {
@@ -174,7 +128,7 @@ func TestClosedPort(t *testing.T) {
 }
 
 func TestCertificates(t *testing.T) {
-	ca, other := newAuthority(t), newAuthority(t)
+	ca, other := authority(t), authority(t)
 	day := 24 * time.Hour
 	now := time.Now()
 	for _, tt := range []struct {
@@ -186,12 +140,12 @@ func TestCertificates(t *testing.T) {
 	}{
 		{"self-signed", leaf(t, nil, now.Add(-day), now.Add(day), "127.0.0.1"), nil, StageTLS, []string{"self-signed", "ca_certificate_file"}},
 		{"unknown authority", leaf(t, ca, now.Add(-day), now.Add(day), "127.0.0.1"), nil, StageTLS, []string{"untrusted authority: CN=Company Root", "ca_certificate_file"}},
-		{"only another authority is configured", leaf(t, ca, now.Add(-day), now.Add(day), "127.0.0.1"), other.pem(), StageTLS, []string{"does not contain that authority"}},
-		{"its authority is configured", leaf(t, ca, now.Add(-day), now.Add(day), "127.0.0.1"), ca.pem(), "", nil},
-		{"expired", leaf(t, ca, now.Add(-2*day), now.Add(-day), "127.0.0.1"), ca.pem(), StageTLS, []string{"the server expired on", "renew", "clock"}},
-		{"not valid yet", leaf(t, ca, now.Add(day), now.Add(2*day), "127.0.0.1"), ca.pem(), StageTLS, []string{"valid only from", "clock"}},
-		{"another host", leaf(t, ca, now.Add(-day), now.Add(day), "other.example.com", "10.0.0.1"), ca.pem(), StageTLS, []string{"other.example.com, 10.0.0.1"}},
-		{"no host", leaf(t, ca, now.Add(-day), now.Add(day)), ca.pem(), StageTLS, []string{"no host"}},
+		{"only another authority is configured", leaf(t, ca, now.Add(-day), now.Add(day), "127.0.0.1"), other.PEM(), StageTLS, []string{"does not contain that authority"}},
+		{"its authority is configured", leaf(t, ca, now.Add(-day), now.Add(day), "127.0.0.1"), ca.PEM(), "", nil},
+		{"expired", leaf(t, ca, now.Add(-2*day), now.Add(-day), "127.0.0.1"), ca.PEM(), StageTLS, []string{"the server expired on", "renew", "clock"}},
+		{"not valid yet", leaf(t, ca, now.Add(day), now.Add(2*day), "127.0.0.1"), ca.PEM(), StageTLS, []string{"valid only from", "clock"}},
+		{"another host", leaf(t, ca, now.Add(-day), now.Add(day), "other.example.com", "10.0.0.1"), ca.PEM(), StageTLS, []string{"other.example.com, 10.0.0.1"}},
+		{"no host", leaf(t, ca, now.Add(-day), now.Add(day)), ca.PEM(), StageTLS, []string{"no host"}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			trace := try(t, serveTLS(t, tt.cert), Options{CAPEM: tt.capem})
@@ -258,11 +212,11 @@ func proxyTo(t *testing.T, addr string, refuse int) *url.URL {
 }
 
 func TestProxy(t *testing.T) {
-	ca := newAuthority(t)
+	ca := authority(t)
 	at := serveTLS(t, leaf(t, ca, time.Now().Add(-time.Hour), time.Now().Add(time.Hour), "agent.example.invalid"))
 	addr := strings.TrimPrefix(at, "https://")
 	by := func(u *url.URL) Options {
-		return Options{CAPEM: ca.pem(), Proxy: func(*http.Request) (*url.URL, error) { return u, nil }}
+		return Options{CAPEM: ca.PEM(), Proxy: func(*http.Request) (*url.URL, error) { return u, nil }}
 	}
 	// The proxy resolves the name.
 	proxy := proxyTo(t, addr, 0)

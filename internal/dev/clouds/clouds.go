@@ -5,18 +5,13 @@ package clouds
 
 import (
 	"context"
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
 	"crypto/tls"
 	"crypto/x509"
-	"crypto/x509/pkix"
 	"encoding/json"
-	"encoding/pem"
 	"errors"
 	"fmt"
 	"io"
-	"math/big"
+	"maps"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -27,6 +22,8 @@ import (
 
 	"github.com/go-jose/go-jose/v4"
 	"github.com/go-jose/go-jose/v4/jwt"
+
+	"workflowagent/internal/dev/testcert"
 )
 
 // The accounts that exist in the clouds.
@@ -84,11 +81,15 @@ type Clouds struct {
 
 // Start starts the services. The caller must close them.
 func Start(trust Trust) (*Clouds, error) {
-	certificate, ca, err := authority()
+	authority, err := testcert.NewAuthority("clouds of a test")
 	if err != nil {
 		return nil, err
 	}
-	c := &Clouds{CAPEM: ca, trust: trust}
+	certificate, err := authority.Issue(&x509.Certificate{}, slices.Collect(maps.Keys(hosts))...)
+	if err != nil {
+		return nil, err
+	}
+	c := &Clouds{CAPEM: authority.PEM(), trust: trust}
 	c.tls = httptest.NewUnstartedServer(http.HandlerFunc(c.serve))
 	c.tls.TLS = &tls.Config{Certificates: []tls.Certificate{certificate}, MinVersion: tls.VersionTLS12}
 	c.tls.StartTLS()
@@ -276,26 +277,4 @@ func fetchKeys(ctx context.Context, trust Trust) (*jose.JSONWebKeySet, error) {
 	}
 	var keys jose.JSONWebKeySet
 	return &keys, get(document.Keys, &keys)
-}
-
-// authority returns a certificate for the services, and the authority's in PEM form.
-func authority() (certificate tls.Certificate, ca []byte, err error) {
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		return certificate, nil, err
-	}
-	template := &x509.Certificate{
-		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "clouds of a test"},
-		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(24 * time.Hour),
-		IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign | x509.KeyUsageDigitalSignature,
-		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth},
-	}
-	for name := range hosts {
-		template.DNSNames = append(template.DNSNames, name)
-	}
-	der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
-	if err != nil {
-		return certificate, nil, err
-	}
-	return tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key}, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}), nil
 }

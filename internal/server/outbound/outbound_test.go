@@ -1,73 +1,27 @@
 package outbound
 
 import (
-	"crypto/ecdsa"
-	"crypto/elliptic"
 	"crypto/rand"
 	"crypto/tls"
 	"crypto/x509"
-	"crypto/x509/pkix"
 	"errors"
 	"io"
 	"log"
-	"math/big"
 	"net"
 	"net/http"
 	"net/http/httptest"
 	"strings"
 	"testing"
 	"time"
+
+	"workflowagent/internal/dev/testcert"
+
+	"workflowagent/internal/dev/must"
 )
 
-type authority struct {
-	cert *x509.Certificate
-	key  *ecdsa.PrivateKey
-}
-
-func newAuthority(t *testing.T) authority {
+func authority(t *testing.T) *testcert.Authority {
 	t.Helper()
-	a := authority{}
-	a.cert, a.key = sign(t, nil, &x509.Certificate{IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign})
-	return a
-}
-
-func (a authority) pool() *x509.CertPool {
-	p := x509.NewCertPool()
-	p.AddCert(a.cert)
-	return p
-}
-
-func (a authority) leaf(t *testing.T, ip net.IP, ends time.Time) tls.Certificate {
-	t.Helper()
-	cert, key := sign(t, &a, &x509.Certificate{IPAddresses: []net.IP{ip}, NotAfter: ends})
-	return tls.Certificate{Certificate: [][]byte{cert.Raw, a.cert.Raw}, PrivateKey: key, Leaf: cert}
-}
-
-func sign(t *testing.T, by *authority, template *x509.Certificate) (*x509.Certificate, *ecdsa.PrivateKey) {
-	t.Helper()
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
-	template.SerialNumber = big.NewInt(time.Now().UnixNano())
-	template.Subject = pkix.Name{CommonName: rand.Text()}
-	template.NotBefore = time.Now().Add(-24 * time.Hour)
-	if template.NotAfter.IsZero() {
-		template.NotAfter = time.Now().Add(time.Hour)
-	}
-	parent, signer := template, key
-	if by != nil {
-		parent, signer = by.cert, by.key
-	}
-	der, err := x509.CreateCertificate(rand.Reader, template, parent, key.Public(), signer)
-	if err != nil {
-		t.Fatal(err)
-	}
-	cert, err := x509.ParseCertificate(der)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return cert, key
+	return must.Get(testcert.NewAuthority(rand.Text()))(t)
 }
 
 func serve(t *testing.T, cert *tls.Certificate, h http.HandlerFunc) string {
@@ -86,14 +40,14 @@ func serve(t *testing.T, cert *tls.Certificate, h http.HandlerFunc) string {
 
 func hello(w http.ResponseWriter, _ *http.Request) { io.WriteString(w, "hello") }
 
-var loopback = net.IPv4(127, 0, 0, 1)
+const loopback = "127.0.0.1"
 
 func TestTrust(t *testing.T) {
-	known, private := newAuthority(t), newAuthority(t)
-	soon := time.Now().Add(time.Hour)
-	trusted, inHouse := known.leaf(t, loopback, soon), private.leaf(t, loopback, soon)
-	misnamed, expired := private.leaf(t, net.IPv4(10, 0, 0, 1), soon), private.leaf(t, loopback, time.Now().Add(-time.Hour))
-	client := &Client{Roots: known.pool(), Reach: Reach{Internal: thisMachine}}
+	known, private := authority(t), authority(t)
+	trusted, inHouse := must.Get(known.Issue(&x509.Certificate{}, loopback))(t), must.Get(private.Issue(&x509.Certificate{}, loopback))(t)
+	misnamed := must.Get(private.Issue(&x509.Certificate{}, "10.0.0.1"))(t)
+	expired := must.Get(private.Issue(&x509.Certificate{NotBefore: time.Now().Add(-2 * time.Hour), NotAfter: time.Now().Add(-time.Hour)}, loopback))(t)
+	client := &Client{Roots: known.Pool(), Reach: Reach{Internal: thisMachine}}
 	colons := func(s string) string {
 		var parts []string
 		for i := 0; i < len(s); i += 2 {
@@ -113,10 +67,10 @@ func TestTrust(t *testing.T) {
 		{"an unknown authority, thumbprint of another certificate", inHouse, []string{Thumbprint(trusted.Leaf)}, false},
 		{"thumbprint of the certificate", inHouse, []string{Thumbprint(inHouse.Leaf)}, true},
 		{"as openssl writes it", inHouse, []string{colons(Thumbprint(inHouse.Leaf))}, true},
-		{"thumbprint of its authority", inHouse, []string{"junk", Thumbprint(private.cert)}, true},
+		{"thumbprint of its authority", inHouse, []string{"junk", Thumbprint(private.Cert)}, true},
 		{"thumbprint of a certificate for another host", misnamed, []string{Thumbprint(misnamed.Leaf)}, false},
 		{"thumbprint of an expired certificate", expired, []string{Thumbprint(expired.Leaf)}, false},
-		{"thumbprint of the authority, but the certificate expired", expired, []string{Thumbprint(private.cert)}, false},
+		{"thumbprint of the authority, but the certificate expired", expired, []string{Thumbprint(private.Cert)}, false},
 		{
 			"thumbprint of a certificate outside the chain",
 			tls.Certificate{Certificate: append(inHouse.Certificate, trusted.Leaf.Raw), PrivateKey: inHouse.PrivateKey, Leaf: inHouse.Leaf},

@@ -1,14 +1,15 @@
 package outbound
 
 import (
-	"encoding/pem"
+	"crypto/x509"
 	"io"
 	"net"
 	"net/http"
 	"strings"
 	"sync/atomic"
 	"testing"
-	"time"
+
+	"workflowagent/internal/dev/must"
 )
 
 func newPeer(t *testing.T, address, authority string) *Peer {
@@ -123,10 +124,10 @@ func TestPeerBounds(t *testing.T) {
 }
 
 func TestPeerAuthority(t *testing.T) {
-	private := newAuthority(t)
-	cert := private.leaf(t, loopback, time.Now().Add(time.Hour))
+	private := authority(t)
+	cert := must.Get(private.Issue(&x509.Certificate{}, loopback))(t)
 	address := serve(t, &cert, hello)
-	text := string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: private.cert.Raw}))
+	text := string(private.PEM())
 	if _, err := newPeer(t, address, "").Do(t.Context(), Call{Method: "GET", URL: address}); err == nil || !strings.Contains(err.Error(), "not trusted") {
 		t.Errorf("without the authority: %v", err)
 	}

@@ -1,20 +1,17 @@
 package docker
 
 import (
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
 	"crypto/x509"
 	"crypto/x509/pkix"
-	"encoding/pem"
-	"math/big"
 	"net"
 	"os"
 	"path/filepath"
 	"strconv"
 	"strings"
 	"testing"
-	"time"
+
+	"workflowagent/internal/dev/must"
+	"workflowagent/internal/dev/testcert"
 
 	"workflowagent/internal/protocol"
 
@@ -102,62 +99,13 @@ func TestEngineOverTCP(t *testing.T) {
 	}
 }
 
-type authority struct {
-	t    *testing.T
-	key  *ecdsa.PrivateKey
-	cert *x509.Certificate
-}
-
-func newAuthority(t *testing.T) *authority {
+// issue creates a certificate in a directory as Docker's clients and engine expect it.
+func issue(t *testing.T, a *testcert.Authority, name string, use x509.ExtKeyUsage) (dir string) {
 	t.Helper()
-	a := &authority{t: t}
-	a.key, a.cert = a.make(&x509.Certificate{Subject: pkix.Name{CommonName: "test authority"}, IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign})
-	return a
-}
-
-func (a *authority) make(template *x509.Certificate) (*ecdsa.PrivateKey, *x509.Certificate) {
-	a.t.Helper()
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		a.t.Fatal(err)
-	}
-	template.SerialNumber = big.NewInt(time.Now().UnixNano())
-	template.NotBefore, template.NotAfter = time.Now().Add(-time.Hour), time.Now().Add(time.Hour)
-	parent, signer := a.cert, a.key
-	if parent == nil {
-		parent, signer = template, key
-	}
-	der, err := x509.CreateCertificate(rand.Reader, template, parent, key.Public(), signer)
-	if err != nil {
-		a.t.Fatal(err)
-	}
-	cert, err := x509.ParseCertificate(der)
-	if err != nil {
-		a.t.Fatal(err)
-	}
-	return key, cert
-}
-
-func (a *authority) issue(name string, use x509.ExtKeyUsage) (dir string) {
-	a.t.Helper()
-	dir = a.t.TempDir()
-	key, cert := a.make(&x509.Certificate{
-		Subject: pkix.Name{CommonName: name}, ExtKeyUsage: []x509.ExtKeyUsage{use},
-		IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}, KeyUsage: x509.KeyUsageDigitalSignature,
-	})
-	der, err := x509.MarshalPKCS8PrivateKey(key)
-	if err != nil {
-		a.t.Fatal(err)
-	}
-	for file, block := range map[string]*pem.Block{
-		"ca.pem":   {Type: "CERTIFICATE", Bytes: a.cert.Raw},
-		"cert.pem": {Type: "CERTIFICATE", Bytes: cert.Raw},
-		"key.pem":  {Type: "PRIVATE KEY", Bytes: der},
-	} {
-		if err := os.WriteFile(filepath.Join(dir, file), pem.EncodeToMemory(block), 0o600); err != nil {
-			a.t.Fatal(err)
-		}
-	}
+	dir = t.TempDir()
+	c := must.Get(a.Issue(&x509.Certificate{Subject: pkix.Name{CommonName: name}, ExtKeyUsage: []x509.ExtKeyUsage{use}}, "127.0.0.1"))(t)
+	must.OK(t, testcert.Write(c, filepath.Join(dir, "cert.pem"), filepath.Join(dir, "key.pem")))
+	must.OK(t, os.WriteFile(filepath.Join(dir, "ca.pem"), a.PEM(), 0o600))
 	return dir
 }
 
@@ -166,8 +114,8 @@ func TestEngineOverTLS(t *testing.T) {
 		t.Skip(reason)
 	}
 	_, runnerDir := needEngine(t)
-	ours, theirs := newAuthority(t), newAuthority(t)
-	server, user, stranger := ours.issue("engine", x509.ExtKeyUsageServerAuth), ours.issue("agent", x509.ExtKeyUsageClientAuth), theirs.issue("stranger", x509.ExtKeyUsageClientAuth)
+	ours, theirs := must.Get(testcert.NewAuthority("ours"))(t), must.Get(testcert.NewAuthority("theirs"))(t)
+	server, user, stranger := issue(t, ours, "engine", x509.ExtKeyUsageServerAuth), issue(t, ours, "agent", x509.ExtKeyUsageClientAuth), issue(t, theirs, "stranger", x509.ExtKeyUsageClientAuth)
 	port, err := child.FreePort("127.0.0.1")
 	if err != nil {
 		t.Fatal(err)

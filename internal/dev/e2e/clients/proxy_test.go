@@ -1,13 +1,8 @@
 package clients
 
 import (
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
 	"crypto/tls"
 	"crypto/x509"
-	"crypto/x509/pkix"
-	"encoding/pem"
 	"io"
 	"maps"
 	"math/big"
@@ -23,46 +18,23 @@ import (
 	"testing"
 	"time"
 
+	"workflowagent/internal/dev/testcert"
+
 	"workflowagent/internal/dev/e2e/harness"
 	"workflowagent/internal/dev/must"
 )
 
-type authority struct {
-	PEM  []byte
-	cert *x509.Certificate
-	key  *ecdsa.PrivateKey
-}
-
-func newAuthority(t *testing.T) *authority {
+// serveTLS serves target over TLS as host and returns its address. It calls seen for every request.
+func serveTLS(t *testing.T, ca *testcert.Authority, host, target string, seen func(*http.Request)) string {
 	t.Helper()
-	key := must.Get(ecdsa.GenerateKey(elliptic.P256(), rand.Reader))(t)
-	a := &authority{key: key, cert: &x509.Certificate{
-		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "Private CA of the test"},
-		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(24 * time.Hour),
-		IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign,
-	}}
-	der := must.Get(x509.CreateCertificate(rand.Reader, a.cert, a.cert, &key.PublicKey, key))(t)
-	a.PEM = pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})
-	return a
-}
-
-// serve serves target over TLS as host and returns its address. It calls seen for every request.
-func (a *authority) serve(t *testing.T, host, target string, seen func(*http.Request)) string {
-	t.Helper()
-	key := must.Get(ecdsa.GenerateKey(elliptic.P256(), rand.Reader))(t)
-	leaf := &x509.Certificate{
-		SerialNumber: big.NewInt(2), DNSNames: []string{host},
-		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(24 * time.Hour),
-		KeyUsage: x509.KeyUsageDigitalSignature, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth},
-	}
-	der := must.Get(x509.CreateCertificate(rand.Reader, leaf, a.cert, &key.PublicKey, a.key))(t)
+	certificate := must.Get(ca.Issue(&x509.Certificate{}, host))(t)
 	base := must.Get(url.Parse(target))(t)
 	back := httputil.NewSingleHostReverseProxy(base)
 	server := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		seen(r)
 		back.ServeHTTP(w, r)
 	}))
-	server.TLS = &tls.Config{Certificates: []tls.Certificate{{Certificate: [][]byte{der}, PrivateKey: key}}, MinVersion: tls.VersionTLS12}
+	server.TLS = &tls.Config{Certificates: []tls.Certificate{certificate}, MinVersion: tls.VersionTLS12}
 	server.StartTLS()
 	t.Cleanup(server.Close)
 	return server.Listener.Addr().String()
@@ -148,9 +120,9 @@ const proxyPassword = "s3cret-of-the-proxy"
 func behindProxy(t *testing.T, w *harness.Site, target, image, listen string, settings map[string]string, env ...string) {
 	t.Helper()
 	ctx := t.Context()
-	ca := newAuthority(t)
+	ca := must.Get(testcert.NewAuthority("Private CA of the test"))(t)
 	caFile := filepath.Join(w.Dir, "company-ca.pem")
-	harness.Write(t, caFile, ca.PEM, 0o600)
+	harness.Write(t, caFile, ca.PEM(), 0o600)
 	var mu sync.Mutex
 	programs := map[string]bool{}
 	seen := func(r *http.Request) {
@@ -159,8 +131,8 @@ func behindProxy(t *testing.T, w *harness.Site, target, image, listen string, se
 		programs[program(r)] = true
 	}
 	proxy := &connectProxy{password: proxyPassword, users: map[string]bool{}, hosts: map[string]string{
-		"workflow.test:443": ca.serve(t, "workflow.test", w.Server.URL, seen),
-		"git.test:443":      ca.serve(t, "git.test", w.Git.URL, seen),
+		"workflow.test:443": serveTLS(t, ca, "workflow.test", w.Server.URL, seen),
+		"git.test:443":      serveTLS(t, ca, "git.test", w.Git.URL, seen),
 	}}
 	listener := must.Get(new(net.ListenConfig).Listen(ctx, "tcp", net.JoinHostPort(listen, "0")))(t)
 	front := &httptest.Server{Listener: listener, Config: &http.Server{Handler: proxy, ReadHeaderTimeout: 10 * time.Second}}
